@@ -23,8 +23,9 @@ const (
 	looks     = 23 // up to 2^14 steps
 	lookAhead = math.Sqrt2
 	// surely is by how many standard deviations more than expected may be in use. An engine that has too
-	// little room takes it from who runs, and computes that again.
-	surely = 2
+	// little room takes it from who runs, and computes that again. With 1 a hundred requests of an overloaded
+	// fleet lost their blocks, with 1.5 one, and with 2 fewer find room (docs/decisions/0035).
+	surely = 1.5
 	// unsure is the blocks of growth that the share is all of, as long as there is no more.
 	unsure = 64
 	// Engines bring reports along with answers; shares hardly change in between.
@@ -36,12 +37,12 @@ const (
 // it is wrong of all of them together.
 func (p *Pool) growsAtOnce(m *member, now time.Time) atOnce {
 	var u use
-	growth := 0
+	growth, step := 0, p.stepOf(m)
 	for _, l := range m.ledger.leases {
 		if l.state == reserved {
 			continue
 		}
-		has := p.generated(l, now)
+		has := l.generated(step, now)
 		growth += l.expectedGrowth(has)
 		// What comes back when it ends: others may use what was there before.
 		own := float64(max(0, l.blocks*m.blockSize()-l.matched))/float64(l.sequences) + float64(has)

@@ -70,7 +70,7 @@ func TestWhatWasGivenUpTeachesNothing(t *testing.T) {
 		}
 		p.Observe("d1", load(now, 0, 0.1), now)
 	}
-	if n := p.members.All[0].prefill.Samples(); n != 0 {
+	if n := p.members.All[0].measured.prefill.Samples(); n != 0 {
 		t.Errorf("%d samples were learned from", n)
 	}
 }
@@ -98,6 +98,7 @@ func TestGrowthAtOnce(t *testing.T) {
 			c, _, _ := p.Candidates(q, sent, nil, nil)
 			l := p.Book(&c[0], q, Schedule{AdmitAt: sent}, sent)
 			l.MarkSent(sent)
+			l.FirstToken(sent)
 			n++
 		}
 		p.Observe("d1", load(end.Add(time.Second), n, 0.05), end.Add(time.Second))

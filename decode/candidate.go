@@ -1,7 +1,6 @@
 package decode
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -33,6 +32,8 @@ type Query struct {
 
 // Candidate is a replica that could decode the request now, with all that is known of it. It belongs to the
 // query that made it.
+//
+// Long: a row of facts, all of them read for one plan, of which an operator sees most.
 type Candidate struct {
 	scoring.Decode
 
@@ -40,7 +41,7 @@ type Candidate struct {
 	Matched int // leading tokens that the index says it holds, whole blocks and less than Tokens
 	// Leading tokens that it is priced with: Matched, or what is expected of a replica that is Blind.
 	Expected int
-	Need     int           // blocks for the prompt and its expected answer
+	Need     int           // blocks for its expected answer, and for what no request has in use of its prompt
 	Free     int           // blocks that may be promised, -1 where the capacity is unknown
 	Reserved int           // blocks asked for by requests still in a prefill queue
 	LoadAge  time.Duration // of the newest report, -1 without any
@@ -60,12 +61,14 @@ type Candidate struct {
 	// small, never too large.
 	Truncated bool
 
-	member *member
-	blocks int // of Need, those of the prompt
-	limit  int // new tokens of a sequence, -1 none
-	speed  scoring.Speed
-	used   float64 // tokens in its cache, or promised
-	answer float64 // tokens that one sequence is expected to generate
+	member  *member
+	blocks  int           // of the prompt
+	inUse   int           // of these, those that others have in use already and that Need leaves out
+	limit   int           // new tokens of a sequence, -1 none
+	runSlot time.Duration // until one sequence more may run there
+	speed   scoring.Speed
+	used    float64 // tokens in its cache, or promised
+	answer  float64 // tokens that one sequence is expected to generate
 }
 
 // Candidates appends to dst the replicas that could decode q now, and returns the view that their slots count
@@ -78,39 +81,20 @@ func (p *Pool) Candidates(
 	p.admitDue(now)
 	var rejected Rejected
 	s := survey{Query: q, now: now, mean: p.read(now), matches: p.Matches(q.Depth, q.Chunk, q.Tokens)}
-	answer := answer{lengths: p.expects(q, false)}
+	s.answer.lengths = p.expects(q, false)
 	first := len(dst)
 	serves := p.members.Serving(q.Model)
 	dst = slices.Grow(dst, len(p.members.All))
 	for i, m := range p.members.All {
 		verdict := m.unfit(q, serves[i])
-		var e Excluded
-		var need, free int
 		if verdict == fit {
 			dst = dst[:len(dst)+1]
-			c := &dst[len(dst)-1]
-			*c = Candidate{member: m}
-			a := &p.standings[i].account
-			c.blocks, c.Need, c.limit = m.need(q, &answer)
-			if p.admits(m, a, c.Need, q.Ready, now) {
-				c.Crowded = !a.fits(c.Need)
-				p.gather(c, &s, &p.standings[i], answer.rest)
+			if p.offer(&dst[len(dst)-1], m, &s, &p.standings[i]) {
 				continue
 			}
-			e.Room = clampRetry(p.roomIn(m, a, a.asked(c.Need)-a.left()) - q.Ready)
-			need, free = c.Need, max(a.left(), 0)
-			e.Part = float64(need) / float64(max(m.R.Facts.Blocks, 1))
-			rejected.hold(m, q, s.matches.Tokens(&m.Member))
-			dst = dst[:len(dst)-1]
+			dst, verdict = dst[:len(dst)-1], full
 		}
-		rejected.note(&e, verdict, m)
-		if excluded != nil {
-			e.ID, e.Reason = m.R.ID, m.explain(verdict, e.Limit, q)
-			if verdict == fit {
-				e.Reason = fmt.Sprintf("has room for %d blocks, not %d", free, need)
-			}
-			*excluded = append(*excluded, e)
-		}
+		p.reject(m, verdict, &s, &p.standings[i].account, &rejected, excluded)
 	}
 	p.expect(dst[first:], q, now)
 	p.priceInPieces(dst[first:], q, now)
@@ -119,6 +103,23 @@ func (p *Pool) Candidates(
 		p.compare(dst[first:], q.Beside, now)
 	}
 	return dst, p.members.View, rejected
+}
+
+// offer makes c the candidate m, and reports whether m has room for the request.
+func (p *Pool) offer(c *Candidate, m *member, q *survey, s *standing) bool {
+	*c = Candidate{member: m}
+	c.blocks, c.Need, c.limit = m.need(q.Query, &q.answer)
+	if s.capacity > 0 && s.left() < c.Need {
+		c.inUse = p.inUse(m, q)
+		c.Need -= c.inUse
+	}
+	c.runSlot = p.runSlotIn(m, &s.account, q.Sequences)
+	if c.runSlot > q.Ready+shortWait || !p.admits(m, &s.account, c.Need, q.Ready, q.now) {
+		return false
+	}
+	c.Crowded = !s.fits(c.Need)
+	p.gather(c, q, s, q.answer.rest)
+	return true
 }
 
 // Below returns how many of the leading tokens that c holds lie below the engine's own memory only, by the

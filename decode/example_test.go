@@ -6,6 +6,7 @@ import (
 
 	"tandem/decode"
 	"tandem/internal/replica"
+	"tandem/scoring"
 )
 
 // Headroom is counted in KV blocks: what the engine says is in use, and what we have promised since. A lease
@@ -40,4 +41,37 @@ func ExamplePool() {
 	// free once it is booked: 246
 	// replicas without room for another one: 1
 	// free once it is released: 750
+}
+
+// A long prompt that a decode replica computes itself is sent in pieces, while others decode there: each time
+// the lease says up to which token the engine may have it, and the last time that is all of it.
+func ExampleLease_Next() {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	began := now
+	pool := decode.New(decode.Options{})
+	pool.Configure(decode.Settings{
+		Speed: scoring.Rates(10_000, 100), LoadTTL: 10 * time.Second, ExpectedOutput: 100,
+		Piece: 150 * time.Millisecond,
+	})
+	pool.SetMembers([]replica.Replica{
+		{ID: "d1", Facts: replica.Facts{Models: []string{"m"}, BlockSize: 16, Blocks: 1_000, PrefixCaching: true}},
+	}, now)
+	pool.Observe("d1", replica.Load{Source: replica.Metrics, Running: 4, Usage: 0.1}, now)
+
+	query := decode.Query{Model: "m", Tokens: 5_000, Pieces: true}
+	candidates, _, _ := pool.Candidates(&query, now, nil, nil)
+	lease := pool.Book(&candidates[0], &query, decode.Schedule{Local: true}, now)
+	defer lease.Release(now)
+	for upto := 0; upto < query.Tokens; {
+		next := lease.Next(now, nil)
+		fmt.Printf("after %v: tokens up to %d\n", now.Sub(began), next.Upto)
+		now = now.Add(160 * time.Millisecond)
+		lease.Computed(true, -1, 0, now)
+		upto = next.Upto
+	}
+	// Output:
+	// after 0s: tokens up to 1248
+	// after 160ms: tokens up to 2496
+	// after 320ms: tokens up to 3744
+	// after 480ms: tokens up to 5000
 }

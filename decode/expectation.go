@@ -25,7 +25,7 @@ func (e *expectation) rest(generated, limit int) int {
 	if e.hinted == nil {
 		return e.lengths.Rest(generated, limit)
 	}
-	return e.tokens(e.hinted.Rest(e.units(generated), e.units(limit)), limit)
+	return e.tokens(e.hinted.Rest(e.units(generated), e.limit(limit)), limit)
 }
 
 // room returns how many it may well add.
@@ -33,7 +33,7 @@ func (e *expectation) room(generated, limit int) int {
 	if e.hinted == nil {
 		return e.lengths.Room(generated, limit)
 	}
-	return e.tokens(e.hinted.Room(e.units(generated), e.units(limit)), limit)
+	return e.tokens(e.hinted.Room(e.units(generated), e.limit(limit)), limit)
 }
 
 // survive fills in the chance that an answer with so many tokens goes on for each number of steps more.
@@ -53,15 +53,19 @@ func (e *expectation) passed(from, to int) {
 	}
 }
 
-// learn takes in how long the answer was, of which some was known; cut says that its limit ended it.
-func (e *expectation) learn(from, tokens int, cut bool) {
-	if cut {
-		e.passed(from, tokens)
-		return
-	}
+// learn takes in how long the answer was, of which some was known.
+func (e *expectation) learn(from, tokens int) {
 	e.lengths.Learn(from, tokens)
 	if e.hinted != nil {
 		e.hinted.Learn(e.units(from), max(1, e.units(tokens)))
+	}
+}
+
+// cut takes in that the answer, of which some was known, had so many tokens when something else ended it.
+func (e *expectation) cut(from, tokens int) {
+	e.lengths.Cut(from, tokens)
+	if e.hinted != nil {
+		e.hinted.Cut(e.units(from), e.units(tokens))
 	}
 }
 
@@ -71,6 +75,15 @@ func (e *expectation) units(tokens int) int {
 		return tokens
 	}
 	return int(min(math.Round(float64(tokens)*hintUnit/float64(e.hint)), math.MaxInt32))
+}
+
+// limit returns a limit of new tokens as a part of the hint: one that allows a token allows a part of it,
+// however large the hint is.
+func (e *expectation) limit(tokens int) int {
+	if tokens < 0 {
+		return tokens
+	}
+	return int(min(math.Ceil(float64(tokens)*hintUnit/float64(e.hint)), math.MaxInt32))
 }
 
 // tokens is the reverse, at most limit.

@@ -63,6 +63,8 @@ type survey struct {
 	now     time.Time
 	mean    means
 	matches roster.Matches
+	answer  answer
+	prompt  *Lease // stands for the prompt where it is compared with those of leases, nil until then
 }
 
 // gather fills in the facts of c, whose answer is expected to have so many tokens a sequence.
@@ -101,7 +103,7 @@ func (p *Pool) gatherRoom(c *Candidate, q *survey, s *standing) {
 	c.Free = max(a.free, 0)
 	c.Usage = s.share(a.used)
 	c.used = float64(a.used * m.blockSize())
-	c.Room = max(0, p.roomIn(m, a, a.asked(c.Need)-a.left())-q.Ready).Seconds()
+	c.Room = max(0, max(c.runSlot, p.roomIn(m, a, a.asked(c.Need)-a.left()))-q.Ready).Seconds()
 }
 
 // gatherDecode fills in who decodes there and what comes, with so many requests of others.
@@ -113,10 +115,10 @@ func (p *Pool) gatherDecode(c *Candidate, q *survey, s *standing, others float64
 	c.Running = float64(g.sequences+g.queued+e.Sequences+e.Queued) + others
 	c.Waiting = float64(max(0, s.Waiting) + g.queued)
 	c.Marginal = c.speed.Marginal(q.Tokens + output/2)
-	c.Usual = p.each
+	c.Usual = p.lengths.each
 	c.Output = c.answer * float64(max(q.Sequences, 1))
 	c.Step = c.speed.Step(g.sequences+e.Sequences+int(others)+1, int(c.used))
-	c.Arriving = m.pace.Rate(q.now)
+	c.Arriving = m.traffic.inbound.Rate(q.now) + e.InboundRate
 	c.Inbound = (g.moving + e.Moving).Seconds()
 }
 
@@ -131,11 +133,13 @@ func (p *Pool) gatherLocal(c *Candidate, q *survey, speed *scoring.Pricing, othe
 	c.Doubtful = l.Wait == 0 && !q.Seeded && !p.settings.Speed.KnowsPrefill() && m.doubtful(q.now)
 	l.Cold = speed.Prefill(q.Tokens, 0)
 	c.priceMatch(q.Query, speed, p.Unit())
-	l.Delayed = g.inbound.delayed(l.Wait, l.Warm, q.now) + float64(e.Arriving)*l.Warm
+	if !p.inPieces(q.Query, m) { // else see priceInPieces
+		l.Delayed = g.orders.delayed(l.Wait, l.Warm, p.sinceEpoch(q.now)) + float64(e.Arriving)*l.Warm
+	}
 	l.Active = float64(g.sequences-g.arriving+e.Sequences-e.Arriving) + others
-	l.Arrivals = m.comes.Rate(q.now) + e.Arrivals
+	l.Arrivals = m.traffic.requests.Rate(q.now) + e.Arrivals
 	if l.Wait > 0 { // else nobody asks, see [scoring.Queue.Crowding]
-		l.Rho = m.meter.Rho(q.now) + e.Rho
+		l.Rho = m.traffic.prefills.Rho(q.now) + e.Rho
 	}
 }
 

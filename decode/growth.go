@@ -3,19 +3,32 @@ package decode
 import (
 	"math"
 	"time"
+
+	"tandem/scoring"
 )
 
 // This file is how many blocks a sequence takes as it generates.
 
 // generated returns the tokens that each sequence of l should have by now, at the speed of its replica.
-func (p *Pool) generated(l *Lease, now time.Time) int {
-	sentAt := l.stream.sentAt
-	if sentAt.IsZero() || !now.After(sentAt) {
+func (p *Pool) generated(l *Lease, now time.Time) int { return l.generated(p.stepOf(l.member), now) }
+
+// stepOf returns the seconds that a step with all takes that m has got.
+func (p *Pool) stepOf(m *member) float64 {
+	return p.speed(m).Step(m.ledger.sent+m.remote.Sent+m.ledger.others.Count, m.reported()*m.blockSize())
+}
+
+// step returns the seconds of a decode step with all that m has, sent or on their way.
+func (m *member) step(speed *scoring.Speed) float64 {
+	return speed.Step(m.batch(), m.reported()*m.blockSize())
+}
+
+// generated is [Pool.generated] where it is known how many seconds a step takes.
+func (l *Lease) generated(step float64, now time.Time) int {
+	began := l.stream.began()
+	if began.IsZero() || !now.After(began) {
 		return 0
 	}
-	m := l.member
-	step := p.speed(m).Step(m.ledger.sent+m.remote.Sent+m.ledger.others.Count, m.reported()*m.blockSize())
-	tokens := int(now.Sub(sentAt).Seconds() / step)
+	tokens := int(now.Sub(began).Seconds() / step)
 	if l.limit >= 0 {
 		tokens = min(tokens, l.limit)
 	}

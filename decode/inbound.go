@@ -1,44 +1,68 @@
 package decode
 
 import (
-	"math"
-	"slices"
 	"time"
+
+	"tandem/internal/replica"
 )
 
-// inboundKV is the leases on one replica whose KV blocks are still to come from another. Guarded by the lock
-// of the pool.
-type inboundKV []*Lease
-
-func (in *inboundKV) add(l *Lease) { *in = append(*in, l) }
-
-func (in *inboundKV) remove(l *Lease) {
-	at := slices.Index(*in, l)
-	*in = slices.Delete(*in, at, at+1)
+// inbound is the KV blocks of one lease on their way from another replica.
+type inbound struct {
+	transfer time.Duration   // predicted
+	from     *replica.Outbox // of the sender
+	place    time.Duration   // in it
+	sendAt   time.Time       // when the request should be sent here
+	landAt   time.Time       // when its blocks should be here
 }
+
+// A local prefill that begins in wait seconds takes places in steps away from leases whose KV blocks are
+// still to come from another replica. One that was not sent needs a place when it is sent, and at the
+// earliest when that prefill begins, since it stands behind it in the engine's queue. One that was sent needs
+// it when its KV lands. If that is before the prefill begins, it has its place by then: the prefill never
+// delays it, and it needs no other.
 
 // delayed returns the seconds that all of them together wait for a prompt which the replica begins to compute
 // itself in wait seconds and takes warm for: a step that a prompt fills admits no other request.
-func (in inboundKV) delayed(wait, warm float64, now time.Time) float64 {
-	sum := 0.0
-	for _, l := range in {
-		sum += max(0, wait+warm-l.needs(wait, now))
+func (o *orders) delayed(wait, warm float64, now int64) float64 {
+	end := wait + warm
+	if end <= wait {
+		return 0
+	}
+	unsent, landing := o.unsent.due(wait, end, now), o.landing.due(wait, end, now)
+	sum := float64(unsent.over)*(end-wait) + unsent.until(end) + landing.until(end)
+	if wait <= 0 {
+		sum += float64(landing.over) * end
 	}
 	return sum
 }
 
-// needs returns in how many seconds l needs a place in a step, beside a local prefill that begins in wait
-// seconds and was sent already.
-//
-// A lease that was not sent needs it when it is sent, and at the earliest when that prefill begins, since it
-// stands behind it in the engine's queue. One that was sent needs it when its KV lands. If that is before the
-// prefill begins, it has its place by then: the prefill never delays it, and it needs no other, +Inf.
-func (l *Lease) needs(wait float64, now time.Time) float64 {
-	if l.state < sent {
-		return max(wait, l.inbound.sendAt.Sub(now).Seconds())
+// needs returns how many of them need a place in a step before end, beside a local prefill that begins in
+// wait seconds.
+func (o *orders) needs(wait, end float64, now int64) int {
+	if end <= wait {
+		return 0
 	}
-	if lands := max(0, l.inbound.landAt.Sub(now).Seconds()); lands >= wait {
-		return lands
+	unsent, landing := o.unsent.due(wait, end, now), o.landing.due(wait, end, now)
+	n := unsent.over + unsent.n + landing.n
+	if wait <= 0 {
+		n += landing.over
 	}
-	return math.Inf(1)
+	return n
 }
+
+// due is how many leases of an order have their time before a span begins, how many within it, and in how
+// many seconds from now these have it, added up.
+type due struct {
+	over, n int
+	seconds float64
+}
+
+func (o *ordered) due(from, to float64, now int64) due {
+	in := func(key int64) float64 { return time.Duration(key - now).Seconds() }
+	over, before := o.before(func(key int64) bool { return in(key) >= from })
+	n, all := o.before(func(key int64) bool { return in(key) >= to })
+	return due{over, n - over, time.Duration(all - before - int64(n-over)*now).Seconds()}
+}
+
+// until returns the seconds from the times of those within the span until a time, added up.
+func (d due) until(end float64) float64 { return float64(d.n)*end - d.seconds }

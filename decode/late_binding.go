@@ -25,7 +25,7 @@ func (l *Lease) Holds(now time.Time) (ok bool, reason string, room time.Duration
 	if short, a := p.shortOf(l, now); short > 0 {
 		return false, "it lost its room", p.roomIn(m, &a, short)
 	}
-	if busy := m.blocksFor(now, p.settings.Piece.Seconds()); busy > soon && !l.local {
+	if busy := m.blocksFor(now, p.settings.Piece.Seconds()); busy > soon && !l.prompt.local {
 		return false, "it prefills other prompts", busy
 	}
 	return true, "", 0
@@ -36,13 +36,8 @@ func (l *Lease) Holds(now time.Time) (ok bool, reason string, room time.Duration
 func (l *Lease) Ahead() (leaving, coming float64) {
 	l.pool.members.Lock()
 	defer l.pool.members.Unlock()
-	for _, o := range l.member.ledger.inbound {
-		if o == l {
-			break
-		}
-		coming += o.inbound.transfer.Seconds()
-	}
-	return l.inbound.from.Ahead(l.inbound.place).Seconds(), coming
+	coming = l.member.ledger.orders.ahead(l).Seconds()
+	return l.prompt.inbound.from.Ahead(l.prompt.inbound.place).Seconds(), coming
 }
 
 // Alive reports whether l's replica is still in the pool and healthy.
@@ -56,8 +51,8 @@ func (l *Lease) Alive() bool {
 func (l *Lease) Step() float64 {
 	l.pool.members.Lock()
 	defer l.pool.members.Unlock()
-	m := l.member
-	return l.pool.speed(m).Step(m.batch(), m.reported()*m.blockSize())
+	speed := l.pool.speed(l.member)
+	return l.member.step(&speed)
 }
 
 // soon is no time to look for another replica for.

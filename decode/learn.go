@@ -10,52 +10,70 @@ import (
 // has computed itself since it had none to compute.
 func (p *Pool) learnPrefill(l *Lease, now time.Time) {
 	m := l.member
-	if !l.local {
+	if !l.prompt.local {
 		return
 	}
 	sentAt, roomy := l.stream.sentAt, l.stream.roomy
-	if l.pieces.upto > 0 {
-		sentAt = l.pieces.begins
+	if l.prompt.pieces.upto > 0 {
+		sentAt = l.prompt.pieces.begins
 	}
-	p.learnComputed(l, l.tokens, sentAt, roomy && !l.pieces.failed, now)
+	p.learnComputed(l, l.computed(), l.tokens, sentAt, roomy && !l.prompt.pieces.failed, now)
 	if l.stream.unseenArrival > 0 {
-		m.busy.Spoil()
+		m.measured.busy.Spoil()
 	}
-	if len(m.ledger.local.leases) == 0 {
-		busy := m.busy.End()
-		busy.Teach(&m.prefill, &p.prefills)
+	if m.ledger.local.none() {
+		busy := m.measured.busy.End()
+		busy.Teach(&m.measured.prefill, &p.prefills)
 	}
 }
 
-// learnComputed takes in that the prompt of l is there up to a token, behind what was there before, since the
+// learnComputed takes in that the prompt of l is there up to a token, behind those before from, since the
 // engine got that. Where it is not sure, nobody knows what else the time was spent on.
-func (p *Pool) learnComputed(l *Lease, upto int, since time.Time, sure bool, now time.Time) {
-	m, from := l.member, l.computed()
-	before := m.busy.Computed(upto-from, from, now.Sub(since), now)
-	before.Teach(&m.prefill, &p.prefills)
-	if !sure || m.ledger.others.Count > 0 || m.remote.Work > 0 {
-		m.busy.Spoil()
+func (p *Pool) learnComputed(l *Lease, from, upto int, since time.Time, sure bool, now time.Time) {
+	m := l.member
+	before := m.measured.busy.Computed(upto-from, from, now.Sub(since), now)
+	before.Teach(&m.measured.prefill, &p.prefills)
+	if !sure || m.ledger.others.Count > 0 || m.prefillsForOthers() {
+		m.measured.busy.Spoil()
 	}
+}
+
+// learnOwnSteps takes in that the engine has made so many steps while it had a piece of l's prompt.
+func (p *Pool) learnOwnSteps(l *Lease, steps float64, now time.Time) {
+	x, piece := &l.prompt.pieces, p.settings.Piece.Seconds()
+	m, speed := l.member, p.speed(l.member)
+	expected := x.lasts + m.step(&speed)
+	if steps == 0 || !x.roomy || x.lasts < piece/2 || now.Sub(x.begins).Seconds() > heldBack*expected {
+		return
+	}
+	m.measured.own.learn(steps, now)
 }
 
 // learnLength takes in that each sequence of l had so many tokens at its end. One that its limit has cut
 // would have been longer.
 func (p *Pool) learnLength(l *Lease, each int) {
-	l.lengths.learn(l.told, each, l.limit >= 0 && each >= l.limit)
-	p.ends.Learn(l.told, each)
-	p.knowLengths()
+	if l.limit >= 0 && each >= l.limit {
+		l.lengths.cut(l.stream.told, each)
+	} else {
+		l.lengths.learn(l.stream.told, each)
+	}
+	p.lengths.ends.Learn(l.stream.told, each)
+	l.stream.told = 0
+	p.lengths.workOut()
 }
 
-// knowLengths works out what follows from how long answers were.
-func (p *Pool) knowLengths() {
-	p.usual, p.each = p.ends.Room(0, -1), float64(p.ends.Rest(0, -1))
+// leaveLength takes in that nobody will tell how long the answer of l would have become, unless it is known.
+func (p *Pool) leaveLength(l *Lease) {
+	l.lengths.cut(l.stream.told, l.stream.told)
+	p.lengths.ends.Cut(l.stream.told, l.stream.told)
+	l.stream.told = 0
 }
 
 // learnUnderway takes in that each sequence of l, whose answer is under way, has so many tokens by now.
 func (p *Pool) learnUnderway(l *Lease, generated int) {
-	l.lengths.passed(l.told, generated)
-	p.ends.Passed(l.told, generated)
-	l.told = generated
+	l.lengths.passed(l.stream.told, generated)
+	p.lengths.ends.Passed(l.stream.told, generated)
+	l.stream.told = generated
 }
 
 // learnStep takes in that l's steps took so many seconds, 0 unknown.
@@ -64,13 +82,13 @@ func (p *Pool) learnStep(l *Lease, step float64, now time.Time) {
 		return
 	}
 	m := l.member
-	batch, used := float64(l.batch+m.batch())/2, m.reported()
+	batch, used := float64(l.stream.batch+m.batch())/2, m.reported()
 	if used == 0 {
 		used = m.ledger.held
 	}
 	parts := scoring.DefaultSpeed().StepParts(max(batch, 1), float64(used*m.blockSize()))
-	m.streams.recovered(&m.steps, parts, step, now)
-	m.steps.LearnAt(parts, step, now)
+	m.measured.streams.recovered(&m.measured.steps, parts, step, now)
+	m.measured.steps.LearnAt(parts, step, now)
 	p.steps.LearnAt(parts, step, now)
 }
 

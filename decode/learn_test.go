@@ -47,8 +47,8 @@ func TestCutAnswersDoNotTeachTheLength(t *testing.T) {
 	if got, want := c[0].Need, 100+before/16; got < want {
 		t.Errorf("a chat of 1,600 tokens is booked with %d blocks, want at least %d", got, want)
 	}
-	if p.usual > 10 {
-		t.Errorf("an answer is taken to last for %d tokens, where nearly all have one", p.usual)
+	if p.lengths.usual > 10 {
+		t.Errorf("an answer is taken to last for %d tokens, where nearly all have one", p.lengths.usual)
 	}
 }
 
@@ -175,7 +175,7 @@ func TestStreamsUnderWayTellHowLongAnswersAre(t *testing.T) {
 	p, now := pool(0), start
 	generating(p, 1600, 20*time.Second)
 	var leases []*Lease
-	for range 10 {
+	for range 5 {
 		q := &Query{Model: "m", Tokens: 160}
 		c, _, _ := p.Candidates(q, now, nil, nil)
 		l := p.Book(&c[0], q, Schedule{AdmitAt: now}, now)
@@ -192,10 +192,10 @@ func TestStreamsUnderWayTellHowLongAnswersAre(t *testing.T) {
 	}
 	for range 20 {
 		now = now.Add(time.Second)
-		p.Observe("d1", load(now, 10, 0.2), now)
+		p.Observe("d1", load(now, 5, 0.2), now)
 	}
 	if got := need(); got < 60 {
-		t.Errorf("%d blocks are expected of an answer while ten have 100 each and go on", got)
+		t.Errorf("%d blocks are expected of an answer while five have 100 each and go on", got)
 	}
 	for _, l := range leases[:2] { // the speed was believed to be four times what it is
 		l.Finish(400, 20*time.Second, now)
@@ -203,7 +203,35 @@ func TestStreamsUnderWayTellHowLongAnswersAre(t *testing.T) {
 	for _, l := range leases[2:] {
 		l.Release(now)
 	}
-	if got := p.usual; got < 400 {
-		t.Errorf("an answer is taken to last for %d tokens, where the shortest of ten had 400", got)
+	if got := p.lengths.usual; got < 400 {
+		t.Errorf("an answer is taken to last for %d tokens, where the shortest of five had 400", got)
+	}
+}
+
+// An answer has no tokens before the first has come, however long ago it was asked for: it may wait inside
+// the engine, or for its prompt. Of one that is not streamed the first is taken to come when it should.
+func TestAnswersBeginWithTheirFirstToken(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		unseen time.Duration
+		first  bool
+		want   int
+	}{
+		{"nothing came yet", 0, false, 0},
+		{"its first token came after 3 s", 0, true, 700},
+		{"it should have come after 2 s", 2 * time.Second, false, 800},
+	} {
+		p := pool(0.5)
+		generating(p, 1000, 10*time.Second)
+		q := &Query{Model: "m", Tokens: 160}
+		cs, _, _ := p.Candidates(q, start, nil, nil)
+		l := p.Book(&cs[0], q, Schedule{AdmitAt: start, UnseenArrival: c.unseen}, start)
+		l.MarkSent(start)
+		if c.first {
+			l.FirstToken(start.Add(3 * time.Second))
+		}
+		if got := p.generated(l, start.Add(10*time.Second)); got < c.want*9/10 || got > c.want {
+			t.Errorf("%s: %d tokens after 10 s, want about %d", c.name, got, c.want)
+		}
 	}
 }

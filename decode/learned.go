@@ -42,7 +42,7 @@ func (p *Pool) Lengths() []GroupLengths {
 	l := &p.lengths
 	out := []GroupLengths{
 		{Of: lengthsOfAll, LengthCounts: l.all.Counts()},
-		{Of: lengthsOfEnds, LengthCounts: p.ends.Counts()},
+		{Of: lengthsOfEnds, LengthCounts: l.ends.Counts()},
 		{Of: ofHints.String(), LengthCounts: l.hinted.Counts()},
 	}
 	for _, model := range slices.Sorted(maps.Keys(l.models)) {
@@ -71,15 +71,11 @@ func (p *Pool) RestoreLengths(all []GroupLengths, believed float64) (taken int) 
 	defer p.members.Unlock()
 	for i := range all {
 		g := &all[i]
-		of := p.lengths.restored(g)
-		if g.Of == lengthsOfEnds {
-			of = p.ends
-		}
-		if of != nil && of.Restore(g.LengthCounts, believed) {
+		if of := p.lengths.restored(g); of != nil && of.Restore(g.LengthCounts, believed) {
 			taken++
 		}
 	}
-	p.knowLengths()
+	p.lengths.workOut()
 	return taken
 }
 
@@ -93,6 +89,8 @@ func (l *lengths) restored(g *GroupLengths) *scoring.OutputLength {
 	switch {
 	case g.Of == lengthsOfAll:
 		return l.all
+	case g.Of == lengthsOfEnds:
+		return l.ends
 	case g.Of == ofHints.String():
 		return l.hintsOf(g.Tenant, true)
 	case l.models[g.Model] == nil && len(l.models) >= maxModels:
@@ -121,13 +119,7 @@ func (p *Pool) SpeedsOf(id replica.ID) (s Speeds, known bool) {
 	if !ok {
 		return s, false
 	}
-	if f, ok := m.prefill.State(); ok {
-		s.Prefill, known = &f, true
-	}
-	if f, ok := m.steps.State(); ok {
-		s.Steps, known = &f, true
-	}
-	return s, known
+	return m.measured.state()
 }
 
 // RestoreSpeeds lets id, of which nothing was measured yet, begin with what was measured before. It reports
@@ -136,14 +128,5 @@ func (p *Pool) RestoreSpeeds(id replica.ID, s Speeds, now time.Time) (taken bool
 	p.members.Lock()
 	defer p.members.Unlock()
 	m, ok := p.members.Find(id)
-	if !ok {
-		return false
-	}
-	if s.Prefill != nil && m.prefill.Restore(*s.Prefill, now) {
-		taken = true
-	}
-	if s.Steps != nil && m.steps.Restore(*s.Steps, now) {
-		taken = true
-	}
-	return taken
+	return ok && m.measured.restore(s, now)
 }

@@ -32,23 +32,14 @@ type Lease struct {
 	request
 
 	member *member
-	slot   int // in the ledger's leases
-	state  state
-	prompt promptState
-	growth int // blocks that the answer may well add
-	told   int // tokens of each sequence by which lengths have learned already
-	batch  int // sequences on the replica when it was booked
+	slot   int    // in the ledger's leases
+	id     uint64 // counts up with each booking
+	growth int    // blocks that the answer may well add
 
-	admitAt   time.Time // when it is admitted at the latest
-	queueSlot int       // in Pool.reserved, while it is reserved
-
-	stream  stream
-	guessed bool // its prompt is counted as the replica's before its events say so
-
-	local   bool         // its replica computes its prompt
-	prefill localPrefill // where it does
-	pieces  piecewise    // and is sent it in pieces
-	inbound inbound      // where it does not
+	state       state
+	reservation reservation // until its prefill begins
+	prompt      promptKV    // until its first token, and whose KV that is
+	stream      stream      // from when the engine has got it
 }
 
 // request is what was booked. It is immutable.
@@ -57,23 +48,10 @@ type request struct {
 	named     roster.Prompt
 	tokens    int // of the prompt
 	blocks    int // of the prompt
+	inUse     int // of these, those that others had in use when it was booked
 	matched   int // tokens of it that were believed to be there already
 	sequences int // at least 1
 	limit     int // new tokens of each sequence, -1 none
-}
-
-// localPrefill is the prompt of a lease whose replica computes it.
-type localPrefill struct {
-	predicted time.Duration
-}
-
-// inbound is the KV blocks of a lease that another replica sends.
-type inbound struct {
-	transfer time.Duration   // predicted
-	from     *replica.Outbox // of the sender
-	place    time.Duration   // in it
-	sendAt   time.Time       // when the request should be sent here
-	landAt   time.Time       // when its blocks should be here
 }
 
 // state is how far a lease has come. It only ever moves down this list, and may leave out what is in between.
@@ -95,20 +73,6 @@ const (
 	ended
 )
 
-// promptState is what is known of the KV of a lease's prompt. It only ever moves down this list.
-//
-//	pending    it is not on the replica: it is in the ledger's list of local prefills, or of inbound KV.
-//	arrived    it is there, or was due long ago, or will never be, since the lease has ended.
-//	           Invariant: it is in neither list.
-//	answered   the first token came.
-type promptState uint8
-
-const (
-	pending promptState = iota
-	arrived
-	answered
-)
-
 // Book reserves c's replica for the request that c was made for. It returns nil when the replica left the
 // pool, fell ill or lost its room meanwhile.
 func (p *Pool) Book(c *Candidate, q *Query, t Schedule, now time.Time) *Lease {
@@ -127,26 +91,26 @@ func (p *Pool) Book(c *Candidate, q *Query, t Schedule, now time.Time) *Lease {
 		return nil
 	}
 	l := &Lease{
-		pool: p, member: m, growth: c.Need - c.blocks,
-		admitAt: t.AdmitAt, local: t.Local, stream: stream{unseenArrival: t.UnseenArrival},
+		pool: p, member: m, growth: c.Need + c.inUse - c.blocks, reservation: reservation{admitAt: t.AdmitAt},
+		prompt: promptKV{local: t.Local}, stream: stream{unseenArrival: t.UnseenArrival},
 		request: request{
 			lengths: p.expects(q, true), named: roster.Prompt{Keys: q.Keys, Chunk: q.Chunk},
-			tokens: q.Tokens, blocks: c.blocks, matched: c.Matched, sequences: max(q.Sequences, 1), limit: c.limit,
+			tokens: q.Tokens, blocks: c.blocks, inUse: c.inUse, matched: c.Matched,
+			sequences: max(q.Sequences, 1), limit: c.limit,
 		},
 	}
 	if t.Local {
-		l.prefill = localPrefill{predicted: seconds(c.Local.Took())}
-		l.pieces.on = p.inPieces(q, m)
-		m.meter.Add(now, c.Local.Warm)
+		l.prompt.predicted = seconds(c.Local.Took())
+		l.prompt.pieces.on = p.inPieces(q, m)
+		m.traffic.prefills.Add(now, c.Local.Warm)
 	} else {
-		l.inbound = inbound{transfer: t.Transfer, from: t.Outbox, sendAt: t.SendAt, landAt: t.LandAt}
-		m.pace.Add(now)
+		l.prompt.inbound = inbound{transfer: t.Transfer, from: t.Outbox, sendAt: t.SendAt, landAt: t.LandAt}
+		m.traffic.inbound.Add(now)
 	}
-	m.comes.Add(now)
-	m.prefill.Recall(now)
-	m.steps.Recall(now)
+	m.traffic.requests.Add(now)
+	m.measured.recall(now)
 	p.add(l, now)
-	l.batch = m.batch()
+	l.stream.batch = m.batch()
 	return l
 }
 
@@ -172,7 +136,7 @@ func (p *Pool) send(l *Lease, now time.Time) {
 	reading := m.load.Read(now, p.settings.LoadTTL)
 	l.stream.roomy = p.hasRoom(m, now)
 	nobodyWaits := reading.Waiting <= 0
-	l.stream.uncontended = l.stream.roomy && nobodyWaits && (l.local || m.localWait(now) == 0)
+	l.stream.uncontended = l.stream.roomy && nobodyWaits && (l.prompt.local || m.localWait(now) == 0)
 }
 
 // hasRoom reports whether the engine has room for all that it has been sent, as far as that is known.
@@ -193,7 +157,7 @@ func (l *Lease) Release(now time.Time) {
 func (l *Lease) released(now time.Time) (guessed bool) {
 	l.pool.members.Lock()
 	defer l.pool.members.Unlock()
-	guessed = l.guessed && l.state != ended && l.prompt != answered
+	guessed = l.prompt.guessed && l.state != ended && l.prompt.state != answered
 	l.pool.end(l, now)
 	return guessed
 }

@@ -1,7 +1,6 @@
 package decode
 
 import (
-	"container/heap"
 	"time"
 
 	"tandem/internal/replica"
@@ -18,11 +17,12 @@ type ledger struct {
 	others   replica.OtherRequests
 	usage    float64       // share of blocks in use by the report that is counted from
 	returned int           // blocks of leases that the report surely includes and that ended since
-	inbound  inboundKV     // leases whose KV blocks are to come from another replica
+	orders   orders        // leases by when what of them happens
 	local    localPrefills // leases whose prompts are to be computed here
 
-	leases []*Lease  // that have not ended
-	at     time.Time // of the report that is counted from
+	leases  []*Lease  // that have not ended
+	changes uint64    // of what is told to other routers, so far
+	at      time.Time // of the report that is counted from
 
 	atOnce   atOnce
 	atOnceAt time.Time // when it was worked out
@@ -39,7 +39,10 @@ type sums struct {
 	queued    int           // sequences of reserved leases
 	sequences int           // sequences of admitted, sent and reported leases
 	sent      int           // sequences of sent and reported leases: the engine has got them
+	computing int           // those whose prompts are still to be computed here
 	arriving  int           // those of sequences whose KV blocks are still to come from another replica
+	unheard   int           // sent leases that have not been heard from
+	engaged   int           // leases of whose prompts the engine is to compute something, whatever waits here
 	moving    time.Duration // for all KV blocks that are still to come, in any state
 }
 
@@ -64,16 +67,33 @@ func (s *sums) count(l *Lease, sign int) {
 	if l.state >= sent {
 		s.sent += sequences
 	}
-	if l.prompt == pending && !l.local {
-		s.moving += time.Duration(sign) * l.inbound.transfer
+	if l.state == sent && l.prompt.state != answered {
+		s.unheard += sign
+	}
+	if l.engages() {
+		s.engaged += sign
+	}
+	switch {
+	case l.prompt.state != pending:
+	case l.prompt.local && l.state != reserved:
+		s.computing += sequences
+	case !l.prompt.local:
+		s.moving += time.Duration(sign) * l.prompt.inbound.transfer
 		if l.state != reserved {
 			s.arriving += sequences
 		}
 	}
 }
 
-// whole returns the blocks of l with its growth.
-func (l *Lease) whole() int { return l.blocks + l.growth }
+// count adds l to what g sums up and to its orders, or takes it away.
+func (g *ledger) count(l *Lease, sign int) {
+	g.changes++
+	g.sums.count(l, sign)
+	g.orders.count(l, sign)
+}
+
+// whole returns the blocks that l takes, with its growth.
+func (l *Lease) whole() int { return l.blocks - l.inUse + l.growth }
 
 // move makes to the state of l.
 func (g *ledger) move(l *Lease, to state) {
@@ -84,71 +104,69 @@ func (g *ledger) move(l *Lease, to state) {
 
 // grow makes growth the blocks that l is still expected to add.
 func (g *ledger) grow(l *Lease, growth int) {
-	g.count(l, -1)
-	l.growth = growth
-	g.count(l, 1)
+	g.changes++
+	g.sums.count(l, -1)
+	l.growth = growth // that of a reserved lease, which an order weighs, never changes
+	g.sums.count(l, 1)
+}
+
+// answer notes that the first token of l came.
+func (g *ledger) answer(l *Lease, now time.Time) {
+	g.arrive(l, now)
+	g.sums.count(l, -1)
+	g.orders.count(l, -1)
+	l.prompt.state = answered
+	g.orders.count(l, 1)
+	g.sums.count(l, 1)
 }
 
 // arrive notes that the prompt of l is there, or never will be.
 func (g *ledger) arrive(l *Lease, now time.Time) {
-	if l.prompt != pending {
+	if l.prompt.state != pending {
 		return
 	}
 	g.count(l, -1)
-	l.prompt = arrived
+	l.prompt.state = arrived
 	g.count(l, 1)
-	if l.local {
+	if l.prompt.local {
 		g.local.remove(l, now)
 		return
 	}
-	g.inbound.remove(l)
-	l.inbound.from.Add(-l.inbound.transfer)
+	l.prompt.inbound.from.Add(-l.prompt.inbound.transfer)
 }
 
 // arriveUnseen is arrive where nobody has seen whether and when the prompt of l was there.
 func (g *ledger) arriveUnseen(l *Lease, now time.Time) {
-	if l.prompt != pending {
+	if l.prompt.state != pending {
 		return
 	}
 	g.arrive(l, now)
-	if l.local {
-		l.member.busy.GaveUp(len(g.local.leases) == 0)
+	if l.prompt.local {
+		l.member.measured.busy.GaveUp(g.local.none())
 	}
 }
 
 // add enters l as reserved or admitted.
 func (p *Pool) add(l *Lease, now time.Time) {
 	g := &l.member.ledger
+	if p.booked == 0 {
+		p.epoch = now
+	}
+	p.booked++
+	l.id = p.booked
 	l.slot = len(g.leases)
 	g.leases = append(g.leases, l)
 	l.state = admitted
-	if l.admitAt.After(now) {
+	if l.reservation.admitAt.After(now) {
 		l.state = reserved
-		heap.Push(&p.reserved, l)
+		p.reserved.add(l)
 	}
 	g.count(l, 1)
-	if l.local {
+	if l.prompt.local {
 		g.local.add(l, now)
 		return
 	}
-	g.inbound.add(l)
-	l.inbound.place = l.inbound.from.Add(l.inbound.transfer)
-}
-
-// admit makes l admitted if it is reserved.
-func (p *Pool) admit(l *Lease) {
-	if l.state != reserved {
-		return
-	}
-	heap.Remove(&p.reserved, l.queueSlot)
-	l.member.ledger.move(l, admitted)
-}
-
-// admitDue admits every reserved lease whose prefill should have begun.
-func (p *Pool) admitDue(now time.Time) {
-	for len(p.reserved) > 0 && !p.reserved[0].admitAt.After(now) {
-		p.admit(p.reserved[0])
-	}
+	l.prompt.inbound.place = l.prompt.inbound.from.Add(l.prompt.inbound.transfer)
 }
 
 // end takes l out of all lists and sums, once.
@@ -158,13 +176,18 @@ func (p *Pool) end(l *Lease, now time.Time) {
 	case ended:
 		return
 	case reserved:
-		heap.Remove(&p.reserved, l.queueSlot)
+		p.reserved.remove(l)
 	case reported:
 		p.comeFree(l, now)
 	}
 	g.arriveUnseen(l, now)
+	p.leaveLength(l)
+	if l.state >= sent {
+		l.member.most.ended++
+	}
 	g.move(l, ended)
-	p.endPieces(l)
+	l.endPieces()
+	l.endStream()
 	last := g.leases[len(g.leases)-1]
 	g.leases[l.slot], last.slot = last, l.slot
 	g.leases[len(g.leases)-1] = nil
@@ -186,37 +209,6 @@ func (p *Pool) comeFree(l *Lease, now time.Time) {
 // own returns the blocks that the engine surely has back when l ends: those that no other request shares. It
 // may have found the first of them there, and others may have found those that it brought.
 func (p *Pool) own(l *Lease, now time.Time) int {
-	size, shared := l.member.blockSize(), l.matched
-	for _, o := range l.member.ledger.leases {
-		if o != l && o.state == reported {
-			shared = p.Common(&l.named, &o.named, shared)
-		}
-	}
+	size, shared := l.member.blockSize(), l.member.ledger.orders.held.shared(l, l.matched)
 	return max(0, l.blocks-shared/size) + l.sequences*(blocksOf(l.has(p.generated(l, now)), size)-l.blocks)
-}
-
-// reservedQueue is a heap of reserved leases by when they are admitted.
-type reservedQueue []*Lease
-
-func (q reservedQueue) Len() int           { return len(q) }
-func (q reservedQueue) Less(i, j int) bool { return q[i].admitAt.Before(q[j].admitAt) }
-func (q reservedQueue) Swap(i, j int) {
-	q[i], q[j] = q[j], q[i]
-	q[i].queueSlot, q[j].queueSlot = i, j
-}
-
-// Push is for container/heap.
-func (q *reservedQueue) Push(x any) {
-	l := x.(*Lease)
-	l.queueSlot = len(*q)
-	*q = append(*q, l)
-}
-
-// Pop is for container/heap.
-func (q *reservedQueue) Pop() any {
-	last := len(*q) - 1
-	l := (*q)[last]
-	(*q)[last] = nil
-	*q = (*q)[:last]
-	return l
 }

@@ -98,15 +98,17 @@ func TestFreeIsTheEnginesAccountLessWhatItCannotKnow(t *testing.T) {
 		t.Errorf("report with it: %d free, want %d (only growth is ours to count)", got, want)
 	}
 
+	l.FirstToken(at.Add(-1100 * time.Millisecond)) // as soon as it was sent
 	at = at.Add(time.Millisecond)
 	generating(p, 150, 1101*time.Millisecond)
 	p.Observe("d1", load(at, 1, 0.61), at)
-	if got, want := free(p, at), 390; got != want && got != want-1 {
-		t.Errorf("nearly done: %d free, want %d or one less", got, want)
+	// One under way says that there are longer ones.
+	if got, want := free(p, at), 390; got > want || got < want-3 {
+		t.Errorf("nearly done: %d free, want %d or little less", got, want)
 	}
 	at = at.Add(reportDelay)
 	l.Release(at)
-	if got, want := free(p, at), 390+109; got < want-1 || got > want+1 {
+	if got, want := free(p, at), 390+109; got < want-3 || got > want+1 {
 		t.Errorf("released: %d free, want about %d before the next report", got, want)
 	}
 	at = at.Add(time.Second)
@@ -243,6 +245,44 @@ func TestAReportOfAnAnswerMayLackWhatIsUnderWay(t *testing.T) {
 	p.Observe("d1", orca, orca.At)
 	if got := free(p, orca.At); got > 680 || got < 680-first.growth-second.growth {
 		t.Errorf("once it has answered: %d free, want about 680", got)
+	}
+}
+
+// Every answer brings a report along, and each lease is looked at for one that is counted from. Beside
+// thousands of them only as many are as these looks may cost; what the engine was asked for always is.
+func TestReportsOfThousandsOfAnswers(t *testing.T) {
+	for _, c := range []struct {
+		leases int
+		most   time.Duration // for which a report is not counted from
+	}{{countFreely, 0}, {countFreely + 1000, 20 * time.Millisecond}} {
+		p := configured()
+		p.SetMembers([]replica.Replica{engine("d1", 10_000_000)}, start)
+		p.Observe("d1", load(start, 0, 0), start)
+		for range c.leases {
+			l := book(t, p, 10, start, start)
+			l.MarkSent(start)
+			l.FirstToken(start)
+		}
+		m := p.members.All[0]
+		now, counted := start.Add(time.Second), 0
+		for range 100 {
+			now = now.Add(time.Millisecond)
+			p.Observe("d1", replica.Load{At: now, Source: replica.ORCA, Running: -1, Loading: -1, Usage: 0.1}, now)
+			if m.ledger.at.Equal(now) {
+				counted++
+			}
+			if age := now.Sub(m.ledger.at); age > c.most {
+				t.Fatalf("%d leases: the account is %v old", c.leases, age)
+			}
+		}
+		if want := 100 / max(1, int(c.most/time.Millisecond)); counted != want {
+			t.Errorf("%d leases: %d of 100 reports are counted from, want %d", c.leases, counted, want)
+		}
+		now = now.Add(time.Microsecond)
+		p.Observe("d1", load(now, c.leases, 0.2), now)
+		if !m.ledger.at.Equal(now) {
+			t.Errorf("%d leases: what the engine was asked for is not counted from", c.leases)
+		}
 	}
 }
 
@@ -546,6 +586,11 @@ func TestLedgerReturnsToZero(t *testing.T) {
 					Model: "m", Tokens: rapid.IntRange(1, 6000).Draw(t, "tokens"),
 					Sequences: rapid.IntRange(0, 3).Draw(t, "n"),
 				}
+				q.Keys = keysFrom(rapid.IntRange(0, q.Tokens/16).Draw(t, "fork"), rapid.IntRange(0, 3).Draw(t, "to"),
+					q.Tokens/16)
+				if rapid.IntRange(0, 4).Draw(t, "text") == 0 {
+					q.Chunk = 16
+				}
 				q.MaxTokens = rapid.SampledFrom([]int{0, 1, 300}).Draw(t, "max")
 				c, _, _ := p.Candidates(q, now, nil, nil)
 				if len(c) == 0 {
@@ -556,6 +601,8 @@ func TestLedgerReturnsToZero(t *testing.T) {
 					AdmitAt: now.Add(time.Duration(rapid.IntRange(0, 5000).Draw(t, "reserved")) * time.Millisecond),
 				}
 				if schedule.Local = rapid.Bool().Draw(t, "local"); !schedule.Local {
+					schedule.SendAt = schedule.AdmitAt.Add(time.Duration(len(live)%7) * time.Second / 7)
+					schedule.LandAt = schedule.SendAt.Add(time.Second)
 					schedule.Transfer = time.Duration(rapid.IntRange(0, 2000).Draw(t, "moving")) * time.Millisecond
 					schedule.Outbox = senders[rapid.IntRange(0, len(senders)-1).Draw(t, "sender")]
 				}
@@ -582,18 +629,18 @@ func TestLedgerReturnsToZero(t *testing.T) {
 			"time": func(t *rapid.T) {
 				now = now.Add(time.Duration(rapid.IntRange(0, 3000).Draw(t, "ms")) * time.Millisecond)
 			},
-			"": func(t *rapid.T) { checkSums(t, p) },
+			"": func(t *rapid.T) { checkSums(t, p, now) },
 		})
 		for _, l := range live {
 			l.Release(now)
 			l.Release(now)
 		}
-		checkSums(t, p)
+		checkSums(t, p, now)
 		for _, m := range p.members.All {
 			g := m.ledger
 			if len(g.leases) != 0 || g.reserved != 0 || g.promised != 0 || g.growth != 0 || g.held != 0 ||
-				g.queued != 0 || g.sequences != 0 || g.sent != 0 || g.moving != 0 || len(g.inbound) != 0 ||
-				len(g.local.leases) != 0 || g.local.work != 0 {
+				g.queued != 0 || g.sequences != 0 || g.sent != 0 || g.moving != 0 || g.unheard != 0 ||
+				g.engaged != 0 || !g.local.none() || g.local.last != nil || g.local.work != 0 {
 				t.Fatalf("%s: %+v is left without a lease", m.R.ID, g)
 			}
 		}
@@ -602,30 +649,30 @@ func TestLedgerReturnsToZero(t *testing.T) {
 				t.Fatalf("%v is to be sent without a lease", o.Sending())
 			}
 		}
-		if len(p.reserved) != 0 {
-			t.Fatalf("%d leases are left in the queue of reserved ones", len(p.reserved))
+		if p.reserved.Len() != 0 {
+			t.Fatalf("%d leases are left in the queue of reserved ones", p.reserved.Len())
 		}
 	})
 }
 
 // checkSums counts again what the ledgers say.
-func checkSums(t *rapid.T, p *Pool) {
+func checkSums(t *rapid.T, p *Pool, now time.Time) {
 	softs, outboxes := 0, map[*replica.Outbox]time.Duration{}
 	for _, m := range p.members.All {
 		var want ledger
 		for _, l := range m.ledger.leases {
 			switch {
 			case l.state == reserved:
-				want.reserved += l.blocks + l.growth
+				want.reserved += l.blocks - l.inUse + l.growth
 				want.queued += l.sequences
 				softs++
 			case l.state != ended:
-				want.held += l.blocks + l.growth
+				want.held += l.blocks - l.inUse + l.growth
 				want.sequences += l.sequences
 				if l.state == reported {
 					want.growth += l.growth
 				} else {
-					want.promised += l.blocks + l.growth
+					want.promised += l.blocks - l.inUse + l.growth
 				}
 			default:
 				t.Fatalf("an ended lease is still on the list of %s", m.R.ID)
@@ -633,26 +680,33 @@ func checkSums(t *rapid.T, p *Pool) {
 			if l.state >= sent {
 				want.sent += l.sequences
 			}
-			if l.prompt == pending && !l.local {
-				want.moving += l.inbound.transfer
-				want.inbound.add(l)
-				if l.inbound.from != nil {
-					outboxes[l.inbound.from] += l.inbound.transfer
+			if l.state == sent && l.prompt.state != answered {
+				want.unheard++
+			}
+			if l.prompt.local && l.prompt.state == pending && (!l.prompt.pieces.on || l.prompt.pieces.upto > 0) {
+				want.engaged++
+			}
+			if l.prompt.state == pending && !l.prompt.local {
+				want.moving += l.prompt.inbound.transfer
+				if l.prompt.inbound.from != nil {
+					outboxes[l.prompt.inbound.from] += l.prompt.inbound.transfer
 				}
 			}
 			switch {
-			case l.prompt == pending && l.local:
-				want.local.work += l.prefill.predicted
-				want.local.leases = append(want.local.leases, l)
-			case l.prompt == pending && l.state != reserved:
+			case l.prompt.state == pending && l.prompt.local:
+				want.local.work += l.prompt.predicted
+				if l.state != reserved {
+					want.computing += l.sequences
+				}
+			case l.prompt.state == pending && l.state != reserved:
 				want.arriving += l.sequences
 			}
-			if l.state == reserved && p.reserved[l.queueSlot] != l {
+			if l.state == reserved && p.reserved.leases[l.reservation.place-1] != l {
 				t.Fatal("a reserved lease is not where it says in the queue")
 			}
 			at := l.stream.sentAt
-			if (l.state >= sent) == at.IsZero() || l.prompt == answered && at.IsZero() {
-				t.Fatalf("a lease in state %d, its prompt in state %d, was sent at %v", l.state, l.prompt, at)
+			if (l.state >= sent) == at.IsZero() || l.prompt.state == answered && at.IsZero() {
+				t.Fatalf("a lease in state %d, its prompt in state %d, was sent at %v", l.state, l.prompt.state, at)
 			}
 			if l.growth < 0 {
 				t.Fatalf("lease expects to shrink by %d blocks", -l.growth)
@@ -662,11 +716,11 @@ func checkSums(t *rapid.T, p *Pool) {
 		if g.reserved != want.reserved || g.promised != want.promised || g.growth != want.growth ||
 			g.held != want.held || g.queued != want.queued ||
 			g.sequences != want.sequences || g.sent != want.sent || g.moving != want.moving ||
-			g.arriving != want.arriving ||
-			g.local.work != want.local.work || len(g.local.leases) != len(want.local.leases) ||
-			len(g.inbound) != len(want.inbound) {
+			g.arriving != want.arriving || g.computing != want.computing ||
+			g.unheard != want.unheard || g.engaged != want.engaged || g.local.work != want.local.work {
 			t.Fatalf("%s: ledger %+v, counted %+v", m.R.ID, g, want)
 		}
+		checkOrders(t, m, now)
 		if g.returned < 0 {
 			t.Fatalf("%s: %d blocks returned", m.R.ID, g.returned)
 		}
@@ -676,7 +730,7 @@ func checkSums(t *rapid.T, p *Pool) {
 			t.Fatalf("%v is to be sent, %v is awaited", o.Sending(), want)
 		}
 	}
-	if softs > len(p.reserved) {
-		t.Fatalf("%d reserved leases, %d in the queue", softs, len(p.reserved))
+	if softs > p.reserved.Len() {
+		t.Fatalf("%d reserved leases, %d in the queue", softs, p.reserved.Len())
 	}
 }

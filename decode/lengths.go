@@ -59,6 +59,11 @@ type lengths struct {
 	// Of answers whose length the client has said: what they have, hintUnit of them being what was said.
 	hinted *scoring.OutputLength
 	met    uint64 // counts up by two with each request that is met
+
+	// How long all answers really were, cut ones included: by when they free their room.
+	ends  *scoring.OutputLength
+	usual int     // tokens after which an answer may well be over
+	each  float64 // tokens of an answer on average
 }
 
 type grouped struct {
@@ -67,12 +72,20 @@ type grouped struct {
 }
 
 func newLengths(s Settings) lengths {
-	return lengths{
+	l := lengths{
 		all:    scoring.NewOutputLength(s.ExpectedOutput, s.OutputDoubt),
 		models: map[string]*scoring.OutputLength{},
 		groups: map[group]*grouped{},
 		hinted: scoring.NewOutputLength(hintUnit, hintDoubt),
+		ends:   scoring.NewOutputLength(s.ExpectedOutput, s.OutputDoubt),
 	}
+	l.workOut()
+	return l
+}
+
+// workOut works out what follows from how long answers were.
+func (l *lengths) workOut() {
+	l.usual, l.each = l.ends.Room(0, -1), float64(l.ends.Rest(0, -1))
 }
 
 // expects returns what is expected of the answer to q, by the closest group that there is. meet makes its own

@@ -107,6 +107,24 @@ func TestAHintIsBelievedAsFarAsItHolds(t *testing.T) {
 	}
 }
 
+// However long a client says that its answer will be: what it lets the answer have is priced, and room kept.
+func TestAnAbsurdHintBooksRoomAllTheSame(t *testing.T) {
+	p := pool(0)
+	for _, hint := range []int{100_000, 1 << 20} {
+		for _, limit := range []int{17, 500} {
+			q := Query{Model: "m", Tokens: 160, MaxTokens: limit, Class: Class{Tenant: 7, Hint: hint}}
+			c, _, _ := p.Candidates(&q, start, nil, nil)
+			if len(c) != 1 {
+				t.Fatal("no room")
+			}
+			if got, want := c[0].Need-c[0].blocks, blocksOf(limit, 16); int(c[0].Output) != limit || got != want {
+				t.Errorf("of %d tokens, of which the client takes %d, %v are priced and %d blocks kept, want %d",
+					hint, limit, c[0].Output, got, want)
+			}
+		}
+	}
+}
+
 // Where all requests are of one class they are expected to be what those of their model are, to the token:
 // nothing is kept apart that is the same, however often it was seen.
 func TestOneClassIsItsModel(t *testing.T) {
@@ -121,8 +139,11 @@ func TestOneClassIsItsModel(t *testing.T) {
 				e.passed(told, to)
 				told = to
 			}
-			if rapid.Bool().Draw(t, "ends") {
-				e.learn(told, short.Draw(t, "tokens"), rapid.Bool().Draw(t, "cut"))
+			switch tokens := short.Draw(t, "tokens"); rapid.IntRange(0, 2).Draw(t, "goes on, ends, is cut") {
+			case 1:
+				e.learn(told, tokens)
+			case 2:
+				e.cut(told, tokens)
 			}
 			has, limit := rapid.IntRange(0, 9000).Draw(t, "has"), rapid.IntRange(-1, 9000).Draw(t, "limit")
 			model, got := p.lengths.models["m"], p.expects(q, false)

@@ -1,8 +1,9 @@
 package decode
 
 import (
-	"slices"
 	"time"
+
+	"tandem/internal/roster"
 )
 
 // localPrefills is the leases whose prompts one replica is to compute itself and has not computed. They stand
@@ -10,36 +11,59 @@ import (
 //
 // What is done leaves with its whole prediction, so that no error of one is carried on to the next.
 type localPrefills struct {
-	leases []*Lease
-	done   time.Time     // when the newest of those that have left did so
-	work   time.Duration // predicted of all
-	since  time.Time     // when the first of them can have begun
+	first, last *Lease
+	done        time.Time     // when the newest of those that have left did so
+	work        time.Duration // predicted of all
+	ended       time.Time     // when the first of them, or a piece of one, was done last
 }
 
+// none reports whether there are none.
+func (w *localPrefills) none() bool { return w.first == nil }
+
 func (w *localPrefills) add(l *Lease, now time.Time) {
-	if len(w.leases) == 0 {
-		w.since = now
+	l.prompt.booked = now
+	if w.last == nil {
+		w.first = l
+	} else {
+		w.last.prompt.next, l.prompt.prev = l, w.last
 	}
-	w.leases = append(w.leases, l)
-	w.work += l.prefill.predicted
+	w.last = l
+	w.work += l.prompt.predicted
 }
 
 func (w *localPrefills) remove(l *Lease, now time.Time) {
-	at := slices.Index(w.leases, l)
-	if at == 0 {
-		w.since = now
+	prev, next := l.prompt.prev, l.prompt.next
+	if prev == nil {
+		w.first, w.ended = next, now
+	} else {
+		prev.prompt.next = next
 	}
-	w.leases = slices.Delete(w.leases, at, at+1)
-	w.work -= l.prefill.predicted
+	if next == nil {
+		w.last = prev
+	} else {
+		next.prompt.prev = prev
+	}
+	l.prompt.prev, l.prompt.next = nil, nil
+	w.work -= l.prompt.predicted
 	w.done = now
 }
 
 // wait returns the predicted time until all are done, given that the first has run for a while.
 func (w *localPrefills) wait(now time.Time) time.Duration {
-	if len(w.leases) == 0 {
+	if w.none() {
 		return 0
 	}
-	return w.work - min(w.leases[0].prefill.predicted, max(0, now.Sub(w.since)))
+	return w.work - w.front().Ran(now)
+}
+
+// front returns the first of them.
+func (w *localPrefills) front() roster.Front {
+	f := roster.Front{Ended: w.ended}
+	if w.first != nil {
+		first := &w.first.prompt
+		f.Work, f.At = first.predicted, first.booked
+	}
+	return f
 }
 
 // doubtful reports whether m, which prefills nothing now, last did long ago.
@@ -50,11 +74,23 @@ const doubtAfter = 10 * time.Second
 
 // prefillsNothing reports whether m computes no prompt itself now, for any router.
 func (m *member) prefillsNothing() bool {
-	return len(m.ledger.local.leases) == 0 && m.remote.Work == 0
+	return m.ledger.local.none() && !m.prefillsForOthers()
+}
+
+// prefillsForOthers reports whether m computes a prompt for another router.
+func (m *member) prefillsForOthers() bool {
+	return m.remote.Work > 0 || m.remote.First.Any()
 }
 
 // localWait returns the predicted time until m has computed all prompts that it prefills itself, those of
 // other routers included.
 func (m *member) localWait(now time.Time) time.Duration {
-	return m.ledger.local.wait(now) + m.remote.Work
+	w := &m.ledger.local
+	switch {
+	case m.remote.Work > 0 || m.remote.First.Reported():
+		return m.remote.First.Left(w.work, m.remote.Work, w.front(), now)
+	case w.none(): // most are asked by most plans
+		return 0
+	}
+	return w.wait(now)
 }

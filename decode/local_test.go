@@ -27,7 +27,7 @@ func waitThere(p *Pool, now time.Time) time.Duration {
 func TestLocalPrefillsWaitInTurn(t *testing.T) {
 	p := pool(0)
 	first, second := local(t, p, 400, Schedule{}, start), local(t, p, 100, Schedule{}, start)
-	whole := first.prefill.predicted + second.prefill.predicted
+	whole := first.prompt.predicted + second.prompt.predicted
 	now := start
 	for _, step := range []struct {
 		name string
@@ -36,17 +36,17 @@ func TestLocalPrefillsWaitInTurn(t *testing.T) {
 	}{
 		{"both booked", func() {}, whole},
 		{
-			"half of the first", func() { now = now.Add(first.prefill.predicted / 2) },
-			whole - first.prefill.predicted/2,
+			"half of the first", func() { now = now.Add(first.prompt.predicted / 2) },
+			whole - first.prompt.predicted/2,
 		},
 		{
-			"the first takes longer than predicted", func() { now = now.Add(3 * first.prefill.predicted) },
-			second.prefill.predicted,
+			"the first takes longer than predicted", func() { now = now.Add(3 * first.prompt.predicted) },
+			second.prompt.predicted,
 		},
-		{"the first is done", func() { first.FirstToken(now) }, second.prefill.predicted},
+		{"the first is done", func() { first.FirstToken(now) }, second.prompt.predicted},
 		{
-			"half of the second", func() { now = now.Add(second.prefill.predicted / 2) },
-			second.prefill.predicted - second.prefill.predicted/2,
+			"half of the second", func() { now = now.Add(second.prompt.predicted / 2) },
+			second.prompt.predicted - second.prompt.predicted/2,
 		},
 		{"its client goes away", func() { second.Release(now) }, 0},
 	} {
@@ -64,7 +64,7 @@ func TestWrongPredictionsAreNotCarriedOn(t *testing.T) {
 	now := start
 	for range 100 {
 		l := local(t, p, 400, Schedule{}, now)
-		now = now.Add(l.prefill.predicted / 2)
+		now = now.Add(l.prompt.predicted / 2)
 		l.FirstToken(now)
 		if got := waitThere(p, now); got != 0 {
 			t.Fatalf("%v to wait where nobody is", got)

@@ -23,11 +23,18 @@ type PeerLoad struct {
 	Reserved   int           `json:"soft,omitzero"`       // blocks that reserved leases ask for
 	ReservedIn time.Duration `json:"soft_in_ns,omitzero"` // until those are admitted, on average
 	Moving     time.Duration `json:"moving_ns,omitzero"`  // for the KV blocks that are to come
-	Work       time.Duration `json:"work_ns,omitzero"`    // until local prefills are done, predicted
+	// Until local prefills are done, predicted, were nobody else there.
+	Work time.Duration `json:"work_ns,omitzero"`
+	// Of these the one that was booked first.
+	First      roster.Running `json:"first,omitzero"`
+	Pieces     int            `json:"pieces,omitzero"`    // of these, those that are sent in pieces
+	PiecesWork time.Duration  `json:"pieces_ns,omitzero"` // that they were predicted to take
 	// Share of its time that the replica prefills for this router.
 	Rho float64 `json:"rho,omitzero"`
 	// Requests a second that this router sends there.
 	Arrivals float64 `json:"arrivals,omitzero"`
+	// Of these, those whose blocks come from elsewhere.
+	InboundRate float64 `json:"inbound_rate,omitzero"`
 	// The engine's newest that this router asked for by itself.
 	Report *replica.Report `json:"report,omitzero"`
 }
@@ -44,12 +51,27 @@ func (p *Pool) PeerLoads(now time.Time) []PeerLoad {
 			ID: m.R.ID, Sequences: g.sequences, Queued: g.queued, Arriving: g.arriving,
 			Sent:     g.sent + m.turns.asked,
 			Promised: g.promised, Growth: g.growth, Returned: g.returned, Held: g.held,
-			Reserved: g.reserved, ReservedIn: m.reservedIn(now), Moving: g.moving, Work: g.local.wait(now),
-			Rho: m.meter.Rho(now), Arrivals: m.comes.Rate(now), Report: replica.ReportOf(m.asked, now),
+			Reserved: g.reserved, ReservedIn: p.reservedIn(m, now), Moving: g.moving, Work: g.local.wait(now),
+			First:    roster.RunningOf(g.local.front(), now),
+			Rho:      m.traffic.prefills.Rho(now),
+			Arrivals: m.traffic.requests.Rate(now), InboundRate: m.traffic.inbound.Rate(now),
+			Pieces: g.orders.pieces.n, PiecesWork: time.Duration(g.orders.pieces.weight),
+			Report: replica.ReportOf(m.asked, now),
 		}
 		out = append(out, s.plausible())
 	}
 	return out
+}
+
+// Changes grows with what [Pool.PeerLoads] tells anew, but for what changes by itself as time passes. It may
+// do so for nothing, and be less when members have left.
+func (p *Pool) Changes() (n uint64) {
+	p.members.Lock()
+	defer p.members.Unlock()
+	for _, m := range p.members.All {
+		n += m.ledger.changes
+	}
+	return n
 }
 
 // MergePeer takes in what another router reports now, in place of what it reported before. Without any loads
@@ -57,12 +79,26 @@ func (p *Pool) PeerLoads(now time.Time) []PeerLoad {
 func (p *Pool) MergePeer(router string, loads []PeerLoad, now time.Time) {
 	p.members.Lock()
 	defer p.members.Unlock()
-	remote := func(m *member) *PeerLoad { return &m.remote }
-	roster.MergePeer(p.members, &p.peers, router, loads, remote, func(m *member, r *replica.Report) {
+	roster.MergePeer(p.members, &p.peers, router, loads, remoteOf, now, p.hearing(now))
+}
+
+// UpdatePeer takes in what another router reports now of some replicas, in place of what it reported of those
+// before. It does nothing for a router of which [Pool.MergePeer] has not taken in anything. loads is kept.
+func (p *Pool) UpdatePeer(router string, loads []PeerLoad, now time.Time) {
+	p.members.Lock()
+	defer p.members.Unlock()
+	roster.UpdatePeer(p.members, &p.peers, router, loads, remoteOf, now, p.hearing(now))
+}
+
+func remoteOf(m *member) *PeerLoad { return &m.remote }
+
+// hearing takes in an engine's report that another router asked for, where it is newer than ours.
+func (p *Pool) hearing(now time.Time) func(*member, *replica.Report) {
+	return func(m *member, r *replica.Report) {
 		if l := r.Load(now); l.At.After(m.load.UsageAt()) {
 			p.observe(m, l, now)
 		}
-	})
+	}
 }
 
 // About says of which replica s tells, and its report.
@@ -76,8 +112,9 @@ func (s *PeerLoad) plausible() PeerLoad {
 		Promised: roster.Count(s.Promised), Growth: roster.Count(s.Growth),
 		Returned: roster.Count(s.Returned), Held: roster.Count(s.Held),
 		Reserved: roster.Count(s.Reserved), ReservedIn: roster.Work(s.ReservedIn),
-		Moving: roster.Work(s.Moving), Work: roster.Work(s.Work), Rho: roster.Rho(s.Rho),
-		Arrivals: roster.PerSecond(s.Arrivals), Report: s.Report,
+		Moving: roster.Work(s.Moving), Work: roster.Work(s.Work), First: s.First.Plausible(),
+		Pieces: roster.Count(s.Pieces), PiecesWork: roster.Work(s.PiecesWork), Rho: roster.Rho(s.Rho),
+		Arrivals: roster.PerSecond(s.Arrivals), InboundRate: roster.PerSecond(s.InboundRate), Report: s.Report,
 	}
 }
 
@@ -86,9 +123,22 @@ func (s *PeerLoad) Plausible() bool {
 	return *s == s.plausible() && (s.Report == nil || s.Report.Plausible())
 }
 
-// Add adds another router's load to s, as far as it can be true.
-func (s *PeerLoad) Add(load *PeerLoad) {
-	o := load.plausible()
+// Changed reports whether s tells of other bookings than o, which was told before of the same replica: not of
+// what changes by itself as time passes.
+func (s *PeerLoad) Changed(o *PeerLoad) bool {
+	return s.Sequences != o.Sequences || s.Queued != o.Queued || s.Arriving != o.Arriving || s.Sent != o.Sent ||
+		s.Promised != o.Promised || s.Returned != o.Returned || s.Held != o.Held || s.Moving != o.Moving ||
+		s.First.Work != o.First.Work || s.PiecesWork != o.PiecesWork
+}
+
+// Heard makes each number of s what a replica can have, as it was told now.
+func (s *PeerLoad) Heard(now time.Time) {
+	*s = s.plausible()
+	s.First.Heard(now)
+}
+
+// Add adds another router's load to s.
+func (s *PeerLoad) Add(o *PeerLoad) {
 	s.Sequences += o.Sequences
 	s.Queued += o.Queued
 	s.Arriving += o.Arriving
@@ -105,8 +155,12 @@ func (s *PeerLoad) Add(load *PeerLoad) {
 	}
 	s.Moving += o.Moving
 	s.Work += o.Work
+	s.First.Join(&o.First)
+	s.Pieces += o.Pieces
+	s.PiecesWork += o.PiecesWork
 	s.Rho += o.Rho
 	s.Arrivals += o.Arrivals
+	s.InboundRate += o.InboundRate
 }
 
 // batch returns how many sequences m has, sent or on their way: ours, those that other routers report, and

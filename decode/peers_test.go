@@ -86,6 +86,7 @@ func TestRoutersSeeTogetherWhatOneWouldSee(t *testing.T) {
 				sent[both[0].member.R.ID]++
 			}
 			live = append(live, both)
+			s.now = s.now.Add(time.Microsecond) // engines compute them in this order
 		}
 		s.share(t)
 		s.now = s.now.Add(time.Second)
@@ -125,7 +126,16 @@ func sees(t *rapid.T, got, want *Pool, now time.Time) {
 	}
 	for i := range g {
 		a, b := &g[i], &w[i]
-		if a, b := a.Local.Arrivals, b.Local.Arrivals; math.Abs(a-b) > 1e-9 {
+		if a, b := a.Local.Wait, b.Local.Wait; math.Abs(a-b) > 1e-8 {
+			t.Fatalf("replica %d: %g s of prompts to compute, by one router %g", i, a, b)
+		}
+		if a, b := a.Local.Busy, b.Local.Busy; math.Abs(a-b) > 1e-8 {
+			t.Fatalf("replica %d: nobody gets in for %g s, by one router %g", i, a, b)
+		}
+		if a, b := a.Arriving, b.Arriving; math.Abs(a-b) > 1e-6 {
+			t.Fatalf("replica %d: the blocks of %g prompts a second come, by one router %g", i, a, b)
+		}
+		if a, b := a.Local.Arrivals, b.Local.Arrivals; math.Abs(a-b) > 1e-6 {
 			t.Fatalf("replica %d: %g requests a second come, by one router %g", i, a, b)
 		}
 		if a.Free != b.Free || a.Reserved != b.Reserved || a.Inbound != b.Inbound ||
@@ -134,6 +144,31 @@ func sees(t *rapid.T, got, want *Pool, now time.Time) {
 				"%d, %d, %v, %v, %v, %v", i, a.Free, a.Reserved, a.Inbound,
 				a.Decode.Running, a.Local.Active, a.Unknown,
 				b.Free, b.Reserved, b.Inbound, b.Decode.Running, b.Local.Active, b.Unknown)
+		}
+	}
+}
+
+// A prompt that another router sends in pieces holds up what goes between its pieces for one of them, as an
+// own one does.
+func TestPromptsOfPeersInPiecesHoldNobodyUp(t *testing.T) {
+	here, one := inPieces(), inPieces()
+	peer := inPieces()
+	for _, p := range []*Pool{peer, one} {
+		l, _ := alone(t, p, 20_000, start)
+		defer l.Release(start)
+	}
+	now := start.Add(500 * time.Millisecond)
+	here.MergePeer("b", peer.PeerLoads(now), now)
+	for _, tokens := range []int{1000, 30_000} {
+		price := func(p *Pool) Candidate {
+			q := &Query{Model: "m", Tokens: tokens, MaxTokens: 16, Pieces: true}
+			c, _, _ := p.Candidates(q, now, nil, nil)
+			return c[0]
+		}
+		got, want := price(here).Local, price(one).Local
+		if got.Wait != want.Wait || got.Busy != want.Busy || got.Delayed != want.Delayed {
+			t.Errorf("%d tokens: wait %v, busy %v, delayed %v; by one router %v, %v, %v", tokens, got.Wait, got.Busy,
+				got.Delayed, want.Wait, want.Busy, want.Delayed)
 		}
 	}
 }
@@ -182,7 +217,8 @@ func TestNonsenseOverflowsNothing(t *testing.T) {
 		ID: "d1", Sequences: 2 << 30, Promised: math.MaxInt, Held: -7, Moving: math.MinInt, Work: 90 * time.Hour,
 		Rho: math.Inf(1),
 	}
-	p.MergePeer("mad", []PeerLoad{mad, {ID: "d1", Rho: math.NaN(), Work: math.MinInt64}}, start)
+	p.MergePeer("mad", []PeerLoad{mad}, start)
+	p.MergePeer("as mad", []PeerLoad{{ID: "d1", Rho: math.NaN(), Work: math.MinInt64}}, start)
 	if got, want := p.members.All[0].remote, (PeerLoad{
 		Sequences: 1 << 30, Promised: 1 << 30, Work: time.Hour, Rho: 1000,
 	}); got != want {

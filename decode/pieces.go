@@ -1,7 +1,6 @@
 package decode
 
 import (
-	"slices"
 	"time"
 
 	"tandem/scoring"
@@ -38,6 +37,8 @@ type piecewise struct {
 	roomy  bool      // there was room for it
 	until  time.Time // from when it does not count, whatever is heard of it
 	since  time.Time // when it first asked for a piece
+	due    float64   // its turn by [Lease.due], as it was when it asked last
+	place  int       // in turns.waiting
 	wake   func()    // while it waits
 	failed bool      // a piece has: the request itself comes next
 }
@@ -56,41 +57,44 @@ func (l *Lease) Next(now time.Time, wake func()) Next {
 	p.members.Lock()
 	defer p.members.Unlock()
 	m := l.member
-	if !l.pieces.on || l.state == ended || m.Gone {
+	if !l.prompt.pieces.on || l.state == ended || m.Gone {
 		return Next{Upto: l.tokens}
 	}
-	if l.pieces.since.IsZero() {
-		l.pieces.since = now
+	if l.prompt.pieces.since.IsZero() {
+		l.prompt.pieces.since = now
 	}
 	speed, t := p.speed(m), &m.turns
 	t.forget(l)
 	t.leave(l)
 	t.expire(now)
-	first := t.first(&speed)
+	first := t.waiting.first()
+	l.prompt.pieces.due = l.due(&speed)
 	most := p.pieceOf(m)
-	room := most - t.inFlight()
+	room := most - t.inFlight(speed.T0)
 	rest := speed.Prefill(l.tokens-l.computed(), l.computed())
-	full := len(t.flying) > 0 && rest > room && room < most/2
-	if full || first != nil && first.due(&speed) < l.due(&speed) {
-		l.pieces.wake = wake
-		t.waiting = append(t.waiting, l)
+	full := len(t.flying) > 0 && rest-speed.T0 > room && room < most/2
+	if full || first != nil && first.prompt.pieces.due < l.prompt.pieces.due {
+		l.prompt.pieces.wake = wake
+		t.waiting.add(l)
 		if t.opened && first != nil {
-			first.rouse() // once: to wake each other for nothing would never end
+			first.wakeUp() // once: to wake each other for nothing would never end
 		}
 		t.opened = false
-		return Next{Ask: t.soonest(now)}
+		return Next{Ask: t.askAgain(l, now)}
 	}
 	if first != nil {
-		first.rouse() // there may be room for both
+		first.wakeUp() // there may be room for both
 	}
 	return Next{Upto: p.take(l, &speed, rest, room, now)}
 }
 
 // take gives the engine the next piece of l, and returns up to which token it goes.
 func (p *Pool) take(l *Lease, speed *scoring.Speed, rest, room float64, now time.Time) int {
-	x, m := &l.pieces, l.member
-	x.upto, x.lasts = l.piece(speed, rest, room)
-	step := speed.Step(m.batch(), m.reported()*m.blockSize())
+	x, m := &l.prompt.pieces, l.member
+	upto, lasts := l.piece(speed, rest, room, now)
+	l.asked(upto)
+	x.lasts = lasts
+	step := m.step(speed)
 	x.until = now.Add(2 * (seconds(x.lasts+step) + pieceHops))
 	x.begins, x.roomy = l.begins(step, now), p.hasRoom(m, now)
 	if x.upto < l.tokens {
@@ -104,40 +108,48 @@ func (p *Pool) take(l *Lease, speed *scoring.Speed, rest, room float64, now time
 func (l *Lease) InPieces() bool {
 	l.pool.members.Lock()
 	defer l.pool.members.Unlock()
-	return l.pieces.on
+	return l.prompt.pieces.on
 }
 
-// Computed says that the answer of the newest piece has come, or that it has failed: what follows does not
-// depend on it. Safe for concurrent use. It does nothing where there is none.
-func (l *Lease) Computed(ok bool, now time.Time) {
+// Computed says that the answer of the newest piece has come, how many of its tokens the engine says that it
+// had before, -1 unknown, and how many steps it has made meanwhile, 0 unknown; or that it has failed: what
+// follows does not depend on it. Safe for concurrent use. It does nothing where there is none.
+func (l *Lease) Computed(ok bool, had int, steps float64, now time.Time) {
 	p := l.pool
 	p.members.Lock()
 	defer p.members.Unlock()
-	x := &l.pieces
+	x := &l.prompt.pieces
 	if x.upto == 0 || x.upto == l.tokens || l.state == ended {
 		return
 	}
 	if ok {
-		p.learnComputed(l, x.upto, x.begins, x.roomy, now)
+		from := l.computed()
+		if had >= 0 {
+			from = min(had, x.upto)
+		}
+		p.learnComputed(l, from, x.upto, x.begins, x.roomy, now)
+		p.learnOwnSteps(l, steps, now)
 		x.done = x.upto
 	} else {
 		x.failed = true // the rest at once finds what it finds
-		l.member.busy.Spoil()
+		l.member.measured.busy.Spoil()
 	}
 	l.member.turns.leave(l)
-	if l.prompt == pending {
-		l.member.ledger.local.progress(l, p.leftOf(l), now)
+	if g := &l.member.ledger; l.prompt.state == pending {
+		g.orders.count(l, -1)
+		g.local.progress(l, p.leftOf(l, now), now)
+		g.orders.count(l, 1)
 	}
 }
 
 // computed returns how many leading tokens of the prompt should be on the replica.
-func (l *Lease) computed() int { return max(l.matched, l.pieces.done) }
+func (l *Lease) computed() int { return max(l.matched, l.prompt.pieces.done) }
 
 // begins returns when the engine begins with what of l is sent now. An engine that has answered goes on at
 // once with a decode step, and what comes meanwhile is in the next one.
 func (l *Lease) begins(step float64, now time.Time) time.Time {
 	m := l.member
-	next := m.busy.Last().Add(seconds(step))
+	next := m.measured.busy.Last().Add(seconds(step))
 	if m.decoding() == 0 || l.behindOthers() || !next.After(now) {
 		return now
 	}
@@ -146,25 +158,41 @@ func (l *Lease) begins(step float64, now time.Time) time.Time {
 
 // behindOthers reports whether the engine has something else to compute than l's prompt.
 func (l *Lease) behindOthers() bool {
-	return slices.ContainsFunc(l.member.ledger.local.leases, func(o *Lease) bool {
-		return o != l && (!o.pieces.on || o.pieces.upto > 0)
-	})
+	others := l.member.ledger.engaged
+	if l.engages() {
+		others--
+	}
+	return others > 0
+}
+
+// engages reports whether the engine has l's prompt, or a piece of it, to compute, or will have it without
+// being asked for pieces.
+func (l *Lease) engages() bool {
+	return l.prompt.local && l.prompt.state == pending && (!l.prompt.pieces.on || l.prompt.pieces.upto > 0)
+}
+
+// asked makes upto the token up to which the engine has l's prompt now.
+func (l *Lease) asked(upto int) {
+	g := &l.member.ledger
+	g.sums.count(l, -1)
+	l.prompt.pieces.upto = upto
+	g.sums.count(l, 1)
 }
 
 // due is when l's turn comes, in seconds behind the same moment for all.
 func (l *Lease) due(speed *scoring.Speed) float64 {
 	from := l.computed()
-	return float64(l.pieces.since.UnixNano())/1e9 + speed.Prefill(l.tokens-from, from)
+	return float64(l.prompt.pieces.since.UnixNano())/1e9 + speed.Prefill(l.tokens-from, from)
 }
 
 // piece returns up to which token the next piece of l goes, that takes most seconds, and how long it takes.
 // All pieces that are left take about as long.
-func (l *Lease) piece(speed *scoring.Speed, rest, most float64) (upto int, lasts float64) {
+func (l *Lease) piece(speed *scoring.Speed, rest, most float64, now time.Time) (upto int, lasts float64) {
 	n := scoring.Pieces(rest, most)
 	from, size := l.computed(), l.member.blockSize()
 	tokens := max(leastPiece, speed.Within(rest/float64(n), from))
-	upto = (from + tokens) / size * size
-	if n == 1 || l.pieces.failed || upto+leastPiece > l.tokens {
+	upto = max((from+tokens)/size, from/size+1) * size // a block at least, however large blocks are
+	if n == 1 || l.prompt.pieces.failed || l.member.measured.own.fine(now) || upto+leastPiece > l.tokens {
 		return l.tokens, rest
 	}
 	return upto, speed.Prefill(upto-from, from)
@@ -179,29 +207,26 @@ func (p *Pool) pieceOf(m *member) float64 {
 }
 
 // decoding returns how many sequences m has whose prompts it is not to compute itself.
-func (m *member) decoding() int {
-	n := m.batch()
-	for _, l := range m.ledger.local.leases {
-		if l.state != reserved {
-			n -= l.sequences
-		}
-	}
-	return n
-}
+func (m *member) decoding() int { return m.batch() - m.ledger.computing }
 
 // leftOf returns how long it takes until l, whose prompt is sent in pieces, has all of it.
-func (p *Pool) leftOf(l *Lease) time.Duration {
+func (p *Pool) leftOf(l *Lease, now time.Time) time.Duration {
 	speed, from := p.speed(l.member), l.computed()
 	rest := speed.Prefill(l.tokens-from, from)
-	return seconds(rest + p.between(l.member, rest))
+	_, between := p.cut(l.member, rest, now)
+	return seconds(rest + between)
 }
 
-// between returns for how long pieces of so much work on m wait for decode steps between them.
-func (p *Pool) between(m *member, work float64) float64 {
-	n, s := scoring.Pieces(work, p.pieceOf(m)), p.speed(m)
+// cut returns into how many pieces so much work on m is cut, and the seconds for which they wait for the
+// decode steps between them: not at all where the engine cuts it itself.
+func (p *Pool) cut(m *member, work float64, now time.Time) (n int, between float64) {
+	if n = scoring.Pieces(work, p.pieceOf(m)); n == 1 || m.measured.own.fine(now) {
+		return n, 0
+	}
 	step := 0.0
 	if m.decoding() > 0 {
-		step = s.Step(m.batch(), m.reported()*m.blockSize())
+		s := p.speed(m)
+		step = m.step(&s)
 	}
-	return float64(n-1) * (step + pieceHops.Seconds())
+	return n, float64(n-1) * (step + pieceHops.Seconds())
 }

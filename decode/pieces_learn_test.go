@@ -43,7 +43,7 @@ func TestPiecesTeachAsWholePrompts(t *testing.T) {
 					}
 					now = now.Add(seconds(truth.Prefill(upto-from, from)))
 					from = upto
-					l.Computed(true, now)
+					l.Computed(true, -1, 0, now)
 				}
 				l.FirstToken(now)
 				l.Finish(16, 15*seconds(stepOf), now)
@@ -63,6 +63,39 @@ func TestPiecesTeachAsWholePrompts(t *testing.T) {
 	}
 }
 
+// What an engine had of a piece, and nobody knew of, took it no time: it is no faster for that.
+func TestPiecesThatWereThereTeachNoSpeed(t *testing.T) {
+	p, now := learningInPieces(100*time.Millisecond), start
+	defer stream1(t, p).Release(start)
+	truth := scoring.DefaultSpeed()
+	truth.A, truth.B = 4*truth.A, 4*truth.B
+	for i := range 60 {
+		tokens, had := 16_000+4000*(i%4), 6000
+		l, _ := alone(t, p, tokens, now)
+		for from := 0; from < tokens; {
+			upto := l.Next(now, nil).Upto
+			if upto == tokens {
+				l.MarkSent(now)
+			}
+			if from > 0 {
+				now = now.Add(seconds(stepOf))
+			}
+			found := min(max(from, had), upto)
+			now = now.Add(seconds(truth.Prefill(upto-found, found)))
+			from = upto
+			l.Computed(true, found, 0, now)
+		}
+		l.FirstToken(now)
+		l.Finish(16, 15*seconds(stepOf), now)
+		now = now.Add(300 * time.Millisecond)
+		p.Observe("d1", load(now, 1, 0.1), now)
+	}
+	is, want := p.speed(p.members.All[0]).Prefill(8000, 0), truth.Prefill(8000, 0)
+	if math.Abs(is/want-1) > 0.15 {
+		t.Errorf("8,000 tokens are predicted to need %.3f s, and need %.3f", is, want)
+	}
+}
+
 // Of a piece that failed nobody knows what the engine has computed of it, nor what is left for the request
 // behind it.
 func TestFailedPiecesTeachNothing(t *testing.T) {
@@ -74,7 +107,7 @@ func TestFailedPiecesTeachNothing(t *testing.T) {
 			t.Fatalf("the first piece has %d tokens", upto)
 		}
 		now = now.Add(5 * time.Second)
-		l.Computed(false, now)
+		l.Computed(false, -1, 0, now)
 		if upto := l.Next(now, nil).Upto; upto != 20_000 {
 			t.Fatalf("up to %d behind a piece that failed", upto)
 		}
@@ -84,7 +117,7 @@ func TestFailedPiecesTeachNothing(t *testing.T) {
 		l.Release(now)
 		p.Observe("d1", load(now, 1, 0.1), now)
 	}
-	if n := p.members.All[0].prefill.Samples(); n != 0 {
+	if n := p.members.All[0].measured.prefill.Samples(); n != 0 {
 		t.Errorf("%d samples were learned from", n)
 	}
 }

@@ -3,6 +3,7 @@ package decode
 import (
 	"time"
 
+	"tandem/internal/roster"
 	"tandem/scoring"
 )
 
@@ -21,53 +22,54 @@ func (p *Pool) priceInPieces(cs []Candidate, q *Query, now time.Time) {
 		if !p.inPieces(q, m) {
 			continue
 		}
-		if n := scoring.Pieces(l.Warm, p.pieceOf(m)); n > 1 {
-			l.Piece, l.Between = l.Warm/float64(n), p.between(m, l.Warm)
+		if n, between := p.cut(m, l.Warm, now); n > 1 {
+			l.Piece, l.Between = l.Warm/float64(n), between
 		}
 		var longer int
-		l.Wait, longer = m.ledger.local.before(l.Took(), now)
-		l.Wait += m.remote.Work.Seconds()
-		l.Delayed = m.ledger.inbound.held(l, now) + float64(m.remote.Arriving)*l.Longest()/2 +
+		l.Wait, longer = m.before(l.Took(), now)
+		l.Delayed = m.held(l, p.sinceEpoch(now)) + float64(m.remote.Arriving)*l.Longest()/2 +
 			float64(longer)*l.Took()
 	}
 }
 
-// before returns the seconds until those are done that go before a prompt which takes so many seconds, and
-// how many it goes before.
-func (w *localPrefills) before(lasts float64, now time.Time) (wait float64, longer int) {
-	for i, l := range w.leases {
-		left := l.prefill.predicted.Seconds()
-		switch {
-		case l.pieces.on && left > lasts:
-			longer++
-			left = 0
-		case i == 0:
-			left = max(0, left-now.Sub(w.since).Seconds())
-		}
-		wait += left
+// before returns the seconds until those are done, of all routers, that go before a prompt which m computes
+// itself and takes so many seconds for, and how many it goes before.
+func (m *member) before(lasts float64, now time.Time) (wait float64, longer int) {
+	if m.prefillsNothing() {
+		return 0, 0
 	}
-	return wait, longer
+	w, e := &m.ledger.local, &m.remote
+	in, front := &m.ledger.orders.pieces, w.front()
+	lastsLonger := func(predicted int64) bool { return time.Duration(predicted).Seconds() > lasts }
+	shorter, theirs := in.before(lastsLonger)
+	longer = in.n - shorter
+	work := w.work - time.Duration(in.weight-theirs)
+	if first := w.first; first != nil && first.prompt.pieces.on && lastsLonger(int64(first.prompt.predicted)) {
+		front.Work = 0
+	}
+	first, others := e.First, e.Work
+	if e.Pieces > 0 && e.PiecesWork.Seconds() > lasts*float64(e.Pieces) { // as they are on average
+		longer += e.Pieces
+		if others -= e.PiecesWork; others+first.Ran <= 0 {
+			first, others = roster.Running{}, 0
+		}
+	}
+	return first.Left(work, others, front, now).Seconds(), longer
 }
 
 // progress notes that the first pieces of l are done, so that so much is left of it.
 func (w *localPrefills) progress(l *Lease, left time.Duration, now time.Time) {
-	w.work += left - l.prefill.predicted
-	l.prefill.predicted = left
-	if w.leases[0] == l {
-		w.since = now
+	w.work += left - l.prompt.predicted
+	l.prompt.predicted = left
+	if w.first == l {
+		w.ended = now
 	}
 }
 
-// held returns the seconds that all of them together wait for a piece of a prompt: those who need a place in
-// a step while it is computed, half of one each.
-func (in inboundKV) held(local *scoring.Local, now time.Time) float64 {
-	sum := 0.0
-	for _, l := range in {
-		if l.needs(local.Wait, now) < local.Wait+local.Took() {
-			sum += local.Longest() / 2
-		}
-	}
-	return sum
+// held returns the seconds that all whose KV blocks come to m wait together for a piece of a prompt: those
+// who need a place in a step while it is computed, half of one each.
+func (m *member) held(local *scoring.Local, now int64) float64 {
+	return float64(m.ledger.orders.needs(local.Wait, local.Wait+local.Took(), now)) * local.Longest() / 2
 }
 
 // blocksFor returns for how long m lets no other request in, since it computes prompts itself: those in
@@ -76,9 +78,9 @@ func (m *member) blocksFor(now time.Time, piece float64) time.Duration {
 	if piece == 0 {
 		return m.localWait(now)
 	}
-	wait, longer := m.ledger.local.before(0, now)
+	wait, longer := m.before(0, now)
 	if longer > 0 {
 		wait += piece
 	}
-	return seconds(wait) + m.remote.Work
+	return seconds(wait)
 }

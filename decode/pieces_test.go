@@ -1,6 +1,7 @@
 package decode
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -11,14 +12,17 @@ import (
 )
 
 // inPieces has one member that keeps prefixes and computes 10,000 tokens a second, and pieces of 100 ms.
-func inPieces() *Pool {
+func inPieces() *Pool { return inPiecesOf(16) }
+
+// inPiecesOf is inPieces with KV blocks of so many tokens.
+func inPiecesOf(blockSize int) *Pool {
 	p := New(Options{})
 	p.Configure(Settings{
 		LoadTTL: usualTTL, ExpectedOutput: 160, Piece: 100 * time.Millisecond,
 		Speed: scoring.Speed{A: 1e-4, D0: 10e-3},
 	})
 	r := engine("d1", 10_000)
-	r.Facts.PrefixCaching = true
+	r.Facts.PrefixCaching, r.Facts.BlockSize = true, blockSize
 	p.SetMembers([]replica.Replica{r}, start)
 	p.Observe("d1", load(start, 0, 0), start)
 	return p
@@ -72,10 +76,35 @@ func TestPiecesAreAsLongAsStreamsCanBear(t *testing.T) {
 					t.Errorf("piece %d goes up to %d, want some %d", i, n.Upto, want)
 				}
 				now = now.Add(100 * time.Millisecond)
-				l.Computed(true, now)
+				l.Computed(true, -1, 0, now)
 			}
 			l.Release(now)
 		})
+	}
+}
+
+// Hybrid models have blocks of a thousand tokens and more, which take longer than a piece should. A piece is
+// a block at least, or the next one would find nothing of it.
+func TestPiecesOfLargeBlocks(t *testing.T) {
+	for _, size := range []int{528, 1056, 2096, 8192} {
+		p, now := inPiecesOf(size), start
+		s := stream1(t, p)
+		const tokens = 20_000
+		l, _ := alone(t, p, tokens, now)
+		for before := 0; before < tokens; {
+			next := l.Next(now, nil)
+			if next.Upto != tokens && (next.Upto <= before || next.Upto%size != 0) {
+				t.Fatalf("blocks of %d tokens: up to %d behind %d, ask in %v", size, next.Upto, before, next.Ask)
+			}
+			before = next.Upto
+			now = now.Add(time.Second)
+			l.Computed(true, -1, 0, now)
+		}
+		l.Release(now)
+		s.Release(now)
+		if m, _ := p.members.Find("d1"); len(m.turns.flying)+m.turns.asked > 0 {
+			t.Errorf("blocks of %d tokens: %d flying, %d asked", size, len(m.turns.flying), m.turns.asked)
+		}
 	}
 }
 
@@ -93,7 +122,7 @@ func TestTurnsOfPieces(t *testing.T) {
 		t.Fatalf("a second prompt gets %+v beside a piece", got)
 	}
 	now := start.Add(100 * time.Millisecond)
-	long.Computed(true, now)
+	long.Computed(true, -1, 0, now)
 	if got := long.Next(now, func() { woken += "long " }); got.Upto != 0 || woken != "short " {
 		t.Fatalf("the longer one gets %+v before the shorter one, which was woken: %q", got, woken)
 	}
@@ -110,11 +139,11 @@ func TestTurnsOfPieces(t *testing.T) {
 	}
 	now = now.Add(time.Second)
 	later, _ := alone(t, p, 15_000, now.Add(time.Second))
-	long.Computed(true, now)
+	long.Computed(true, -1, 0, now)
 	if got := later.Next(now.Add(time.Second), nil).Upto; got == 0 {
 		t.Fatal("nothing is flying")
 	}
-	later.Computed(true, now.Add(1100*time.Millisecond))
+	later.Computed(true, -1, 0, now.Add(1100*time.Millisecond))
 	if got := long.Next(now.Add(1100*time.Millisecond), nil).Upto; got == 0 {
 		t.Error("who has waited for two seconds still comes behind who has half a second less left")
 	}
@@ -163,7 +192,7 @@ func TestAfterAFailedPieceComesTheRequest(t *testing.T) {
 	l, _ := alone(t, p, 9000, start)
 	defer l.Release(start)
 	l.Next(start, nil)
-	l.Computed(false, start)
+	l.Computed(false, -1, 0, start)
 	if got := l.Next(start, nil).Upto; got != 9000 {
 		t.Errorf("up to %d", got)
 	}
@@ -196,7 +225,7 @@ func TestPricesOfPieces(t *testing.T) {
 // prompt only grows, and nothing is left at the end.
 func TestPiecesOfAnyOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p, now := inPieces(), start
+		p, now := inPiecesOf(rapid.SampledFrom([]int{16, 528, 1056, 3000}).Draw(t, "block")), start
 		m, _ := p.members.Find("d1")
 		var live []*Lease
 		upto := map[*Lease]int{}
@@ -213,8 +242,8 @@ func TestPiecesOfAnyOrder(t *testing.T) {
 			case rapid.IntRange(0, 9).Draw(t, "leaves") == 0, upto[l] == l.tokens:
 				l.Release(now)
 				live = append(live[:i], live[i+1:]...)
-			case upto[l] > 0 && l.pieces.upto > 0:
-				l.Computed(rapid.Bool().Draw(t, "ok"), now)
+			case upto[l] > 0 && l.prompt.pieces.upto > 0:
+				l.Computed(rapid.Bool().Draw(t, "ok"), -1, 0, now)
 			default:
 				n := l.Next(now, func() {}).Upto
 				if n > 0 && n < upto[l] {
@@ -225,16 +254,125 @@ func TestPiecesOfAnyOrder(t *testing.T) {
 					l.MarkSent(now)
 				}
 			}
-			if sum := m.turns.inFlight(); sum > 4 {
+			for at, w := range m.turns.waiting.leases {
+				if w.prompt.pieces.place != at+1 || w.prompt.pieces.due < m.turns.waiting.first().prompt.pieces.due {
+					t.Fatalf("who waits at place %d says %+v", at+1, w.prompt.pieces)
+				}
+			}
+			if sum := m.turns.inFlight(0); sum > 4 {
 				t.Fatalf("the engine has %.2f s at once", sum)
 			}
 		}
 		for _, l := range live {
 			l.Release(now)
 		}
-		if tr := &m.turns; len(tr.flying)+len(tr.waiting)+tr.asked != 0 || m.ledger.local.work != 0 {
+		if tr := &m.turns; len(tr.flying)+tr.waiting.Len()+tr.asked != 0 || m.ledger.local.work != 0 {
 			t.Fatalf("%d flying, %d waiting, %d asked, %v of work left",
-				len(tr.flying), len(tr.waiting), tr.asked, m.ledger.local.work)
+				len(tr.flying), tr.waiting.Len(), tr.asked, m.ledger.local.work)
 		}
 	})
+}
+
+// Who waits asks again when woken or told to, and nothing else. Whatever comes and leaves, nobody waits while
+// the engine has nothing to compute.
+func TestTurnsComeToAll(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p, now := inPieces(), start
+		work := time.Duration(0)
+		asks := map[*Lease]time.Time{}  // who is to ask next, and when
+		flies := map[*Lease]time.Time{} // whose piece is computed, until when
+		next := func() time.Time {
+			at := start.Add(time.Hour)
+			for _, of := range []map[*Lease]time.Time{asks, flies} {
+				for _, when := range of {
+					if when.Before(at) {
+						at = when
+					}
+				}
+			}
+			return at
+		}
+		for range rapid.IntRange(1, 30).Draw(t, "prompts") {
+			tokens := rapid.IntRange(1, 12_000).Draw(t, "tokens")
+			l, _ := alone(t, p, tokens, now)
+			work += time.Duration(tokens) * 100 * time.Microsecond
+			asks[l] = now.Add(time.Duration(rapid.IntRange(0, 50).Draw(t, "comes")) * time.Millisecond)
+		}
+		for len(asks)+len(flies) > 0 {
+			before := now
+			if now = next(); len(flies) == 0 && now.Sub(before) > 50*time.Millisecond {
+				t.Fatalf("the engine has nothing for %v while %d wait", now.Sub(before), len(asks))
+			}
+			if now.Sub(start) > 2*work+time.Second {
+				t.Fatalf("%v of work, and %d still wait after %v", work, len(asks), now.Sub(start))
+			}
+			for l, at := range flies {
+				if at.After(now) {
+					continue
+				}
+				delete(flies, l)
+				if leaves := rapid.IntRange(0, 20).Draw(t, "leaves") == 0; leaves || l.prompt.pieces.upto == l.tokens {
+					l.Release(now)
+					continue
+				}
+				l.Computed(true, -1, 0, now)
+				asks[l] = now
+			}
+			for l, at := range asks {
+				if at.After(now) {
+					continue
+				}
+				n := l.Next(now, func() { asks[l] = now })
+				switch {
+				case n.Upto == 0:
+					asks[l] = now.Add(n.Ask)
+				default:
+					delete(asks, l)
+					flies[l] = now.Add(seconds(l.prompt.pieces.lasts))
+				}
+			}
+		}
+	})
+}
+
+// Thousands of prompts may wait at a replica that has more to do than it can.
+func BenchmarkTurnsOfMany(b *testing.B) {
+	for _, waiting := range []int{10, 100, 1000, 10_000} {
+		b.Run(fmt.Sprint(waiting), func(b *testing.B) {
+			p := inPieces()
+			r := engine("d1", 100_000_000)
+			r.Facts.PrefixCaching, r.Facts.BlockSize = true, 16
+			p.SetMembers([]replica.Replica{r}, start)
+			all := make([]*Lease, waiting)
+			for i := range all {
+				all[i], _ = alone(b, p, 4000+i%100, start)
+				all[i].Next(start, nil)
+			}
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				all[i%waiting].Next(start.Add(time.Duration(i)*time.Microsecond), nil)
+			}
+		})
+	}
+}
+
+// What a step takes however little it computes is taken once for all short prompts in it: else an engine
+// would have so few of them at a time that most of its steps were empty.
+func TestShortPromptsShareAStep(t *testing.T) {
+	p := inPieces()
+	s := p.settings
+	s.Speed.T0 = 30e-3
+	p.Configure(s)
+	defer stream1(t, p).Release(start)
+	atOnce := 0
+	for range 30 {
+		l, _ := alone(t, p, 100, start) // of 10 ms, beside those 30
+		defer l.Release(start)
+		if l.Next(start, nil).Upto > 0 {
+			atOnce++
+		}
+	}
+	if atOnce < 9 || atOnce > 10 {
+		t.Errorf("%d prompts of 10 ms share 100 ms", atOnce)
+	}
 }

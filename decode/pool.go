@@ -31,17 +31,18 @@ type Pool struct {
 	members *roster.Members[*member] // its lock guards all that follows
 
 	settings  Settings
-	reserved  reservedQueue       // reserved leases of all members
+	reserved  leaseQueue          // reserved leases of all members
+	booked    uint64              // leases so far
+	epoch     time.Time           // when the first was, from which the times of orders count
 	prefills  scoring.DecayingFit // of all members together, for those that were not measured yet
 	steps     scoring.DecayingFit
 	lengths   lengths
-	ends      *scoring.OutputLength // of all answers, cut ones as short as they were
-	usual     int                   // tokens after which an answer may well be over, by ends
-	each      float64               // tokens of an answer on average, by ends
-	peers     roster.PeerReports[PeerLoad]
-	demands   []demand   // scratch of pendingDemand
+	peers     roster.PeerReports[*member, PeerLoad]
 	standings []standing // of all members, scratch of read
 }
+
+// Guess is what one router tells others of a prompt that it has sent.
+type Guess = roster.Guess
 
 // View is the list of members at one moment.
 type View = roster.View
@@ -50,27 +51,31 @@ type View = roster.View
 type member struct {
 	roster.Member
 	// What every plan asks of every member stands together.
-	load    replica.Fused
-	drafted int // tokens a sequence and step, by the newest report that counts them; 0 unknown
-	ledger  ledger
-	remote  PeerLoad            // the sum of what other routers report
-	pace    scoring.ArrivalRate // of prompts whose blocks come
-	comes   scoring.ArrivalRate // of requests, local ones too
-	meter   scoring.Utilization // of local prefills
-	busy    scoring.BusySpan    // with local prefills
-	prefill scoring.DecayingFit // local prefills
-	steps   scoring.DecayingFit // decode steps
+	load     replica.Fused
+	drafted  int // tokens a sequence and step, by the newest report that counts them; 0 unknown
+	ledger   ledger
+	remote   PeerLoad // the sum of what other routers report
+	traffic  traffic
+	measured measured
+	most     mostSequences
 
-	turns   turns        // of prompts that it computes in pieces
-	streams pace         // of those under way
-	asked   replica.Load // newest report that we asked for ourselves
+	turns  turns        // of prompts that it computes in pieces
+	beside beside       // these
+	asked  replica.Load // newest report that we asked for ourselves
+}
+
+// traffic is how much of late was booked on a member.
+type traffic struct {
+	inbound  scoring.ArrivalRate // of prompts whose blocks come
+	requests scoring.ArrivalRate // of all requests, those too whose prompts it computes
+	prefills scoring.Utilization // by the prompts that it computes
 }
 
 // New returns a pool without members, which believes no report before it has been configured.
 func New(o Options) *Pool {
-	p := new(Pool)
-	p.Roster, p.members = roster.New(o, func() *member { return new(member) })
-	p.beginLengths(Settings{ExpectedOutput: 1})
+	p := &Pool{reserved: newReserved()}
+	p.Roster, p.members = roster.New(o, func() *member { return &member{turns: newTurns()} })
+	p.lengths = newLengths(Settings{ExpectedOutput: 1})
 	return p
 }
 
@@ -83,16 +88,9 @@ func (p *Pool) Configure(s Settings) {
 	p.members.Lock()
 	defer p.members.Unlock()
 	if s.ExpectedOutput != p.settings.ExpectedOutput || s.OutputDoubt != p.settings.OutputDoubt {
-		p.beginLengths(s)
+		p.lengths = newLengths(s)
 	}
 	p.settings = s
-}
-
-// beginLengths forgets how long answers are, and begins with what s says.
-func (p *Pool) beginLengths(s Settings) {
-	p.lengths = newLengths(s)
-	p.ends = scoring.NewOutputLength(s.ExpectedOutput, s.OutputDoubt)
-	p.knowLengths()
 }
 
 // Observe takes in a load report of id. Its usage is the account from which headroom is counted until the
@@ -118,15 +116,16 @@ func (p *Pool) Observe(id replica.ID, l replica.Load, now time.Time) {
 
 func (p *Pool) observe(m *member, l replica.Load, now time.Time) {
 	m.load.Add(l)
+	m.most.learn(l, m.localWait(now), now)
 	if len(m.ledger.leases) == 0 { // else somebody tries already, see Book
-		m.prefill.Ease(&p.prefills.SpeedFit, now)
-		m.steps.Ease(&p.steps.SpeedFit, now)
+		m.measured.prefill.Ease(&p.prefills.SpeedFit, now)
+		m.measured.steps.Ease(&p.steps.SpeedFit, now)
 	}
 	if l.Running >= 0 {
 		ours := m.ledger.sent + m.remote.Sent + m.turns.asked
 		m.ledger.others.Note(l.Running + max(l.Waiting, 0) - ours)
 	}
-	if !math.IsNaN(l.Usage) && m.load.UsageAt().Equal(l.At) {
+	if !math.IsNaN(l.Usage) && m.load.UsageAt().Equal(l.At) && !m.ledger.tooSoon(l) {
 		p.admitDue(now)
 		if running, ok := m.ledger.running(l); ok {
 			p.reconcile(m, l.At, max(0, running-m.turns.asked))

@@ -72,12 +72,12 @@ func (l *Lease) Progress(to Progress, now time.Time) {
 	p := l.pool
 	p.members.Lock()
 	defer p.members.Unlock()
-	if l.state == ended || l.prompt != answered || l.stream.unseenArrival > 0 {
+	if l.state == ended || l.prompt.state != answered || l.stream.unseenArrival > 0 {
 		return
 	}
-	l.member.learnTokens(to)
+	l.member.measured.streams.learnTokens(to)
 	w := l.stream.window
-	tokens := l.member.streams.tokens // of another engine they may be others: its flags differ
+	tokens := l.member.measured.streams.tokens // of another engine they may be others: its flags differ
 	steps := float64(to.Events-w.from.Events) * tokens
 	took, held := now.Sub(w.at), to.Held-w.from.Held
 	switch {
@@ -104,13 +104,12 @@ func (p *Pool) interferes(m *member, since, now time.Time) bool {
 
 // learnTokens takes in what an answer says of how many tokens an event has: of drafts that were accepted,
 // or of an engine that sends an event for several tokens, one has more than one.
-func (m *member) learnTokens(to Progress) {
+func (g *pace) learnTokens(to Progress) {
 	if to.Tokens == 0 || to.Events < minSteps {
 		return
 	}
 	tokens := float64(to.Tokens) / float64(to.Events)
-	known := cmp.Or(m.streams.tokens, tokens)
-	m.streams.tokens = tokensKeep*known + (1-tokensKeep)*tokens
+	g.tokens = tokensKeep*cmp.Or(g.tokens, tokens) + (1-tokensKeep)*tokens
 }
 
 // recovered takes in that an answer ended whose steps took so many seconds each. A replica that stands
@@ -132,7 +131,7 @@ func (p *Pool) learnWindow(m *member, from time.Time, step float64, now time.Tim
 	batch, kv := max(m.batch(), 1), used*m.blockSize()
 	is := p.speed(m)
 	expected := is.Step(batch, kv)
-	g, faster := &m.streams, step < expected
+	g, faster := &m.measured.streams, step < expected
 	surprise := expected / step
 	if !faster {
 		surprise = step / (expected + (slopesOff-1)*(expected-is.D0))
@@ -152,7 +151,7 @@ func (p *Pool) learnWindow(m *member, from time.Time, step float64, now time.Tim
 		g.run[g.n], g.surest = window, surprise
 		g.faster, g.until = faster, now
 		if g.n++; g.n == slowRun {
-			m.steps.LearnRun(g.run[:], now)
+			m.measured.steps.LearnRun(g.run[:], now)
 			g.n, g.slowed = 0, !faster
 		}
 	}

@@ -329,7 +329,7 @@ func TestStreamsOfABusyReplicaDoNotCallItSlow(t *testing.T) {
 				tt.more(s)
 				s.n++
 				for i := range s.e {
-					if s.p.members.All[i].streams.slowed {
+					if s.p.members.All[i].measured.streams.slowed {
 						t.Fatalf("d%d is taken to have become slow after %v", i+1, s.now.Sub(start))
 					}
 				}
@@ -363,8 +363,8 @@ func TestStreamsTeachNothingSlowerThanTheTruth(t *testing.T) {
 				s.send(at, 1+rnd.IntN(30_000), 1+rnd.IntN(600), true)
 			}
 			for _, m := range s.p.members.All {
-				if !m.streams.slowed || !m.streams.until.Equal(m.steps.Learned()) ||
-					s.now.Sub(m.streams.until) > 10*time.Millisecond {
+				if !m.measured.streams.slowed || !m.measured.streams.until.Equal(m.measured.steps.Learned()) ||
+					s.now.Sub(m.measured.streams.until) > 10*time.Millisecond {
 					continue
 				}
 				for _, batch := range []int{1, usualBatch, max(m.batch(), 1)} {

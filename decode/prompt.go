@@ -1,8 +1,33 @@
 package decode
 
-import (
-	"slices"
-	"time"
+import "time"
+
+// promptKV is the KV of a lease's prompt: where it comes from, and how far that is.
+type promptKV struct {
+	state   promptState
+	guessed bool // the index counts it as the replica's before its events say so
+
+	local     bool          // the replica computes it; else another one sends it
+	predicted time.Duration // for what is left to compute, where it is local
+	booked    time.Time     // where it is local
+	prev      *Lease        // in the list of local prefills, as is next
+	next      *Lease
+	pieces    piecewise // how that is sent, where it is not sent at once
+	inbound   inbound   // where it is not local
+}
+
+// promptState is what is known of the KV of a lease's prompt. It only ever moves down this list.
+//
+//	pending    it is not on the replica: it is in the ledger's list of local prefills, or of inbound KV.
+//	arrived    it is there, or was due long ago, or will never be, since the lease has ended.
+//	           Invariant: it is in neither list.
+//	answered   the first token came.
+type promptState uint8
+
+const (
+	pending promptState = iota
+	arrived
+	answered
 )
 
 // Speculate lets the index count the blocks of the prompt that was booked on l's replica before its events
@@ -12,8 +37,8 @@ func (l *Lease) Speculate(within time.Duration, now time.Time) {
 		return
 	}
 	l.pool.members.Lock()
-	guess := !l.guessed && l.state != ended
-	l.guessed = true
+	guess := !l.prompt.guessed && l.state != ended
+	l.prompt.guessed = true
 	l.pool.members.Unlock()
 	if guess {
 		l.pool.Speculate(&l.member.Member, l.named, within, now)
@@ -33,16 +58,13 @@ func (l *Lease) others() bool {
 	p := l.pool
 	p.members.Lock()
 	defer p.members.Unlock()
-	return slices.ContainsFunc(l.member.ledger.leases, func(o *Lease) bool {
-		runs := o != l && o.state >= sent && o.prompt != answered
-		return runs && p.Common(&l.named, &o.named, l.matched) > l.matched
-	})
+	return l.member.ledger.orders.unanswered.shared(l, l.matched) > l.matched
 }
 
 // Delivered tells how many tokens of the prompt the engine found in its own cache, -1 unknown, where it
 // prefilled by itself: it corrects what is assumed of a replica without events.
 func (l *Lease) Delivered(cached int) {
-	if l != nil && l.local {
+	if l != nil && l.prompt.local {
 		l.pool.RecordComputed(&l.member.Member, l.named, l.matched, cached)
 	}
 }

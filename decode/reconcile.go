@@ -16,6 +16,19 @@ import (
 // answer that is not streamed even brings such a report along.
 const reportDelay = 200 * time.Millisecond
 
+// tooSoon reports whether a report that an answer brought along is not counted from, since another was
+// counted from just before. Every answer brings one, and each lease is looked at for it: on a replica with
+// thousands of answers these looks would be more than all else that is done for a request.
+func (g *ledger) tooSoon(l replica.Load) bool {
+	more := len(g.leases) - countFreely
+	return l.Source == replica.ORCA && more > 0 && l.At.Sub(g.at) < time.Duration(more)*lookEvery
+}
+
+const (
+	countFreely = 512                   // leases up to which every report is counted from
+	lookEvery   = 20 * time.Microsecond // one of those beyond is looked at for what answers bring along
+)
+
 // running returns how many sequences hold blocks by l: those that run, and those whose blocks are on their
 // way; who merely waits there holds none. A report that an answer brings along does not count them: then it
 // is [math.MaxInt], which means all that are ours.
@@ -27,12 +40,7 @@ func (g *ledger) running(l replica.Load) (sequences int, ok bool) {
 	if l.Running >= 0 {
 		return l.Running + max(l.Loading, 0), true
 	}
-	for _, lease := range g.leases {
-		if lease.state == sent && lease.prompt != answered {
-			return 0, false
-		}
-	}
-	return math.MaxInt, true
+	return math.MaxInt, g.unheard == 0
 }
 
 // reconcile makes the newest report of usage, which came at the given time, the account to count from.
@@ -47,18 +55,19 @@ func (p *Pool) reconcile(m *member, at time.Time, running int) {
 	}
 	g.assumeArrivals(at)
 	g.cover(running, at)
+	step := p.stepOf(m)
 	for _, l := range g.leases {
 		if l.state == reported {
-			p.learnUnderway(l, p.generated(l, at))
+			p.learnUnderway(l, l.generated(step, at))
 		}
 	}
-	p.knowLengths()
+	p.lengths.workOut()
 	if !at.Before(g.atOnceAt.Add(atOnceEvery)) {
 		g.atOnce, g.atOnceAt = p.growsAtOnce(m, at), at
 	}
 	for _, l := range g.leases {
 		if l.state == reported {
-			g.grow(l, g.atOnce.of(l.expectedGrowth(l.told)))
+			g.grow(l, g.atOnce.of(l.expectedGrowth(l.stream.told)))
 		}
 	}
 }
@@ -100,7 +109,7 @@ func (g *ledger) cover(running int, at time.Time) {
 			continue
 		}
 		running -= l.sequences
-		if !l.local || l.prompt != pending {
+		if !l.prompt.local || l.prompt.state != pending {
 			g.move(l, reported)
 		}
 	}

@@ -38,6 +38,7 @@ const (
 	otherModel
 	avoided
 	tooSmall
+	full
 )
 
 func (m *member) unfit(q *Query, serves bool) verdict {
@@ -71,9 +72,35 @@ func (m *member) explain(v verdict, limit int, q *Query) string {
 	return ""
 }
 
+// reject sums up m, which is no candidate, and describes it where that is asked for.
+func (p *Pool) reject(
+	m *member, v verdict, q *survey, a *account, all *Rejected, excluded *[]Excluded,
+) {
+	var e Excluded
+	need := 0
+	if v == full {
+		_, need, _ = m.need(q.Query, &q.answer)
+		e.Room = clampRetry(max(p.runSlotIn(m, a, q.Sequences), p.roomIn(m, a, a.asked(need)-a.left())) - q.Ready)
+		e.Part = float64(need) / float64(max(m.R.Facts.Blocks, 1))
+		all.hold(m, q.Query, q.matches.Tokens(&m.Member))
+	}
+	all.note(&e, v, m)
+	if excluded == nil {
+		return
+	}
+	e.ID, e.Reason = m.R.ID, m.explain(v, e.Limit, q.Query)
+	if v == full {
+		e.Reason = fmt.Sprintf("has room for %d blocks, not %d", max(a.left(), 0), need)
+	}
+	if v == full && a.left() >= need && m.most.now() > 0 {
+		e.Reason = fmt.Sprintf("runs %d sequences at a time, and has as many", m.most.now())
+	}
+	*excluded = append(*excluded, e)
+}
+
 func (o *Rejected) note(e *Excluded, v verdict, m *member) {
 	switch {
-	case v == fit:
+	case v == full:
 		o.Full++
 		if o.Retry == 0 || e.Room < o.Retry {
 			o.Retry = e.Room

@@ -17,13 +17,21 @@ func (p *Pool) released(m *member, a *account, within time.Duration) int {
 	if within <= 0 || a.used <= 0 {
 		return 0
 	}
+	return a.released(within, p.life(m, a))
+}
+
+// released is that where it is known how many seconds an answer lives.
+func (a *account) released(within time.Duration, life float64) int {
+	if within <= 0 || a.used <= 0 {
+		return 0
+	}
 	running := float64(min(a.used, a.most))
-	return min(a.used, int(running*within.Seconds()/p.life(m, a)))
+	return min(a.used, int(running*within.Seconds()/life))
 }
 
 // life is the usual seconds of an answer on m.
 func (p *Pool) life(m *member, a *account) float64 {
-	return float64(p.usual) * p.speed(m).Step(m.batch(), a.used*m.blockSize())
+	return float64(p.lengths.usual) * p.speed(m).Step(m.batch(), a.used*m.blockSize())
 }
 
 const (

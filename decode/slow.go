@@ -14,47 +14,63 @@ import (
 // measured is nobody's better or worse.
 func (p *Pool) compare(cs []Candidate, beside replica.ID, now time.Time) {
 	has, found := p.members.Find(beside)
-	found = found && has.steps.Known()
+	found = found && has.measured.steps.Known()
 	if len(cs) == 0 || len(cs) < 2 && !found || p.settings.Speed.KnowsDecode() {
 		return
 	}
-	var batch, used float64
+	at := meanLoad(cs)
 	for i := range cs {
-		batch += cs[i].Running + 1
-		used += cs[i].used
-	}
-	n, kv := int(batch/float64(len(cs))), int(used/float64(len(cs)))
-	best := 0.0
-	least := func(m *member, s scoring.Speed) {
-		if most := s.Step(n, kv) * (1 + m.steps.Error()); best == 0 || most < best {
-			best = most
-		}
-	}
-	for i := range cs {
-		if cs[i].member.steps.Known() {
-			least(cs[i].member, cs[i].speed)
+		if steps := &cs[i].member.measured.steps; steps.Known() {
+			at.offer(steps, &cs[i].speed)
 		}
 	}
 	own := 0.0
 	if found {
 		speed := p.speed(has)
-		least(has, speed)
-		own = max(0, speed.Step(n, kv)*(1-has.steps.Error())-best)
+		at.offer(&has.measured.steps, &speed)
+		own = at.behind(&has.measured.steps, &speed)
 	}
 	for i := range cs {
 		c := &cs[i]
 		c.BesideLater = own * c.answer
-		steps := &c.member.steps
+		steps := &c.member.measured.steps
 		if !steps.Known() {
 			continue
 		}
-		later := func(s scoring.Speed) float64 { return max(0, s.Step(n, kv)*(1-steps.Error())-best) * c.answer }
-		c.Later = later(c.speed)
+		c.Later = at.behind(steps, &c.speed) * c.answer
 		if risk, eased := steps.Eased(now); eased {
 			measured := scoring.DefaultSpeed().WithDecode(steps.Measured(&p.steps.SpeedFit))
-			c.Later = max(c.Later, later(measured)-risk)
+			c.Later = max(c.Later, at.behind(steps, &measured)*c.answer-risk)
 		}
 	}
+}
+
+// sameLoad is the load at which replicas are compared, and the step of the fastest under it.
+type sameLoad struct {
+	batch, kv int     // sequences, and tokens in the cache
+	least     float64 // seconds of that step as it may well be, 0 not known
+}
+
+// meanLoad returns that of the candidates with one request more.
+func meanLoad(cs []Candidate) sameLoad {
+	var batch, used float64
+	for i := range cs {
+		batch += cs[i].Running + 1
+		used += cs[i].used
+	}
+	return sameLoad{batch: int(batch / float64(len(cs))), kv: int(used / float64(len(cs)))}
+}
+
+// offer takes in a replica that may be the fastest.
+func (l *sameLoad) offer(steps *scoring.DecayingFit, s *scoring.Speed) {
+	if most := s.Step(l.batch, l.kv) * (1 + steps.Error()); l.least == 0 || most < l.least {
+		l.least = most
+	}
+}
+
+// behind returns by how many seconds a replica's step surely is longer than that of the fastest.
+func (l *sameLoad) behind(steps *scoring.DecayingFit, s *scoring.Speed) float64 {
+	return max(0, s.Step(l.batch, l.kv)*(1-steps.Error())-l.least)
 }
 
 // Slow says why the replica id is slow beside the others of its pool, "" where it is not; known is false
@@ -69,7 +85,7 @@ func (p *Pool) Slow(id replica.ID, held bool) (cause string, known bool) {
 	steps := make([]*scoring.DecayingFit, len(p.members.All))
 	prefills := make([]*scoring.DecayingFit, len(p.members.All))
 	for i, o := range p.members.All {
-		steps[i], prefills[i] = &o.steps, &o.prefill
+		steps[i], prefills[i] = &o.measured.steps, &o.measured.prefill
 	}
 	profile := scoring.DefaultSpeed()
 	s := scoring.Compare(steps, m.Slot, &p.steps.SpeedFit, profile.StepParts(usualBatch, usualBatch*usualTokens))

@@ -6,13 +6,52 @@ import (
 	"tandem/scoring"
 )
 
+// measured is what a member's own answers say of its speed.
+type measured struct {
+	busy    scoring.BusySpan    // with local prefills, of which prefill is learned
+	prefill scoring.DecayingFit // local prefills
+	steps   scoring.DecayingFit // decode steps
+	streams pace                // of those under way, of which steps are learned too
+	own     ownSteps            // that the engine takes for a piece of a prompt
+}
+
+// state returns what is known, as it outlives a process; false where that is nothing.
+func (m *measured) state() (s Speeds, known bool) {
+	if f, ok := m.prefill.State(); ok {
+		s.Prefill, known = &f, true
+	}
+	if f, ok := m.steps.State(); ok {
+		s.Steps, known = &f, true
+	}
+	return s, known
+}
+
+// restore lets it begin with what was measured before, where nothing was measured yet. It reports whether
+// anything was taken.
+func (m *measured) restore(s Speeds, now time.Time) (taken bool) {
+	if s.Prefill != nil && m.prefill.Restore(*s.Prefill, now) {
+		taken = true
+	}
+	if s.Steps != nil && m.steps.Restore(*s.Steps, now) {
+		taken = true
+	}
+	return taken
+}
+
+// recall takes back that m was taken to be faster than it was measured, so that somebody would try it: now
+// somebody does.
+func (m *measured) recall(now time.Time) {
+	m.prefill.Recall(now)
+	m.steps.Recall(now)
+}
+
 // speed returns the best that is known of m: what the operator says, what was measured on m, or on the pool.
 func (p *Pool) speed(m *member) scoring.Speed {
 	s := scoring.DefaultSpeed()
-	if f, known := m.prefill.Of(&p.prefills.SpeedFit); known {
+	if f, known := m.measured.prefill.Of(&p.prefills.SpeedFit); known {
 		s = s.WithPrefill(f)
 	}
-	if f, known := m.steps.Of(&p.steps.SpeedFit); known {
+	if f, known := m.measured.steps.Of(&p.steps.SpeedFit); known {
 		s = s.WithDecode(f)
 	}
 	if said := &p.settings.Speed; said.KnowsPrefill() || said.KnowsDecode() {
@@ -27,8 +66,9 @@ func (p *Pool) pricing(m *member, q *Query, now time.Time) scoring.Pricing {
 		return scoring.Pricing{Speed: p.settings.Speed.Or(scoring.DefaultSpeed())}
 	}
 	s := scoring.Pricing{Speed: p.speed(m)}
-	if risk, eased := m.prefill.Eased(now); eased && !p.settings.Speed.KnowsPrefill() {
-		s.Measured, s.Risk = scoring.DefaultSpeed().WithPrefill(m.prefill.Measured(&p.prefills.SpeedFit)), risk
+	if risk, eased := m.measured.prefill.Eased(now); eased && !p.settings.Speed.KnowsPrefill() {
+		measured := m.measured.prefill.Measured(&p.prefills.SpeedFit)
+		s.Measured, s.Risk = scoring.DefaultSpeed().WithPrefill(measured), risk
 	}
 	return s
 }

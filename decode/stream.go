@@ -1,6 +1,9 @@
 package decode
 
-import "time"
+import (
+	"sync/atomic"
+	"time"
+)
 
 // stream is the answer of a lease: when it was asked for, when it began and how far it has come.
 type stream struct {
@@ -9,6 +12,9 @@ type stream struct {
 	roomy       bool      // when it was sent there was room for it
 	firstAt     time.Time // when its first token came; zero before that
 	window      window
+	told        int          // tokens of each sequence by which lengths have learned already
+	batch       int          // sequences on the replica when it was booked
+	stage       atomic.Int32 // in what the replica's streams get, see [Lease.Streamed]
 
 	unseenArrival time.Duration // as in Schedule
 }
@@ -21,6 +27,14 @@ func (s *stream) begin(now time.Time) time.Duration {
 		return 0
 	}
 	return now.Sub(s.sentAt)
+}
+
+// began returns when the first token came, or should have come where nobody sees it; zero before that.
+func (s *stream) began() time.Time {
+	if s.firstAt.IsZero() && s.unseenArrival > 0 && !s.sentAt.IsZero() {
+		return s.sentAt.Add(s.unseenArrival)
+	}
+	return s.firstAt
 }
 
 // overdue reports whether the prompt of an answer whose first token nobody sees should have arrived long ago:
@@ -68,15 +82,14 @@ func (l *Lease) first(now time.Time) (took time.Duration, first bool) {
 	p := l.pool
 	p.members.Lock()
 	defer p.members.Unlock()
-	if l.prompt == answered || l.stream.sentAt.IsZero() {
+	if l.prompt.state == answered || l.stream.sentAt.IsZero() {
 		return 0, false
 	}
-	computed := l.prompt == pending
-	l.member.ledger.arrive(l, now)
-	l.prompt = answered
+	computed := l.prompt.state == pending
+	l.member.ledger.answer(l, now)
 	if computed {
 		p.learnPrefill(l, now)
 	}
-	p.endPieces(l)
+	l.endPieces()
 	return l.stream.begin(now), true
 }

@@ -3,92 +3,95 @@ package decode
 import (
 	"slices"
 	"time"
-
-	"tandem/scoring"
 )
 
 // turns is whose prompts one replica computes in pieces now, and who waits to go on. Guarded by the lock of
 // the pool.
 type turns struct {
-	flying  []*Lease // whose piece, or rest, the engine has
-	waiting []*Lease // in no order
-	opened  bool     // something has ended since those who wait have looked
-	asked   int      // pieces that the engine has: requests that are in no other count
+	flying  []*Lease   // whose piece, or rest, the engine has
+	waiting leaseQueue // by whose turn comes
+	opened  bool       // something has ended since those who wait have looked
+	asked   int        // pieces that the engine has: requests that are in no other count
 }
 
-// inFlight returns the seconds of what the engine has.
-func (t *turns) inFlight() float64 {
+func newTurns() turns {
+	return turns{waiting: leaseQueue{
+		before: func(a, b *Lease) bool { return a.prompt.pieces.due < b.prompt.pieces.due },
+		place:  func(l *Lease) *int { return &l.prompt.pieces.place },
+	}}
+}
+
+// inFlight returns the seconds of what the engine has. What a step takes whatever it computes, it takes once
+// for all prompts in it.
+func (t *turns) inFlight(step float64) float64 {
 	sum := 0.0
 	for _, l := range t.flying {
-		sum += l.pieces.lasts
+		sum += max(0, l.prompt.pieces.lasts-step)
 	}
 	return sum
 }
 
-// first returns who of those that wait goes first, nil for nobody.
-func (t *turns) first(speed *scoring.Speed) *Lease {
-	var best *Lease
-	for _, l := range t.waiting {
-		if best == nil || l.due(speed) < best.due(speed) {
-			best = l
-		}
-	}
-	return best
-}
-
 // forget takes l out of those that wait.
 func (t *turns) forget(l *Lease) {
-	l.pieces.wake = nil
-	if at := slices.Index(t.waiting, l); at >= 0 {
-		t.waiting = slices.Delete(t.waiting, at, at+1)
-	}
+	l.prompt.pieces.wake = nil
+	t.waiting.remove(l)
 }
 
 // leave notes that the engine has nothing of l's any more.
 func (t *turns) leave(l *Lease) {
-	if l.pieces.upto > 0 && l.pieces.upto < l.tokens {
+	if l.prompt.pieces.upto > 0 && l.prompt.pieces.upto < l.tokens {
 		t.asked--
 	}
-	l.pieces.upto = 0
+	l.asked(0)
 	if at := slices.Index(t.flying, l); at >= 0 {
 		t.flying = slices.Delete(t.flying, at, at+1)
 		t.opened = true
 	}
 }
 
-// endPieces takes l out, and rouses who goes on.
-func (p *Pool) endPieces(l *Lease) {
-	if !l.pieces.on {
+// endPieces takes l out, and wakes who goes on.
+func (l *Lease) endPieces() {
+	if !l.prompt.pieces.on {
 		return
 	}
-	l.pieces.on = false
-	t, speed := &l.member.turns, p.speed(l.member)
+	g := &l.member.ledger
+	g.sums.count(l, -1)
+	g.orders.count(l, -1)
+	l.prompt.pieces.on = false
+	g.orders.count(l, 1)
+	g.sums.count(l, 1)
+	t := &l.member.turns
 	t.forget(l)
 	t.leave(l)
-	if first := t.first(&speed); first != nil {
-		first.rouse()
+	if first := t.waiting.first(); first != nil {
+		first.wakeUp()
 	}
 }
 
 // expire lets nobody wait longer for what is flying than twice its time.
 func (t *turns) expire(now time.Time) {
 	before := len(t.flying)
-	t.flying = slices.DeleteFunc(t.flying, func(l *Lease) bool { return !now.Before(l.pieces.until) })
+	t.flying = slices.DeleteFunc(t.flying, func(l *Lease) bool { return !now.Before(l.prompt.pieces.until) })
 	t.opened = t.opened || len(t.flying) < before
 }
 
-// soonest returns in how long something that is flying does not count any more.
-func (t *turns) soonest(now time.Time) time.Duration {
+// askAgain returns in how long l asks again whether it goes on: who goes first when something that is flying
+// does not count any more. The others are woken when their turn comes, so that those who wait for long cost
+// nothing.
+func (t *turns) askAgain(l *Lease, now time.Time) time.Duration {
 	wait := time.Second
-	for _, l := range t.flying {
-		wait = min(wait, l.pieces.until.Sub(now))
+	if l != t.waiting.first() {
+		return wait
+	}
+	for _, flies := range t.flying {
+		wait = min(wait, flies.prompt.pieces.until.Sub(now))
 	}
 	return max(wait, pieceHops)
 }
 
-func (l *Lease) rouse() {
-	if wake := l.pieces.wake; wake != nil {
-		l.pieces.wake = nil
+func (l *Lease) wakeUp() {
+	if wake := l.prompt.pieces.wake; wake != nil {
+		l.prompt.pieces.wake = nil
 		wake()
 	}
 }

@@ -10,16 +10,16 @@ import (
 // is in it.
 func (q *request) logAccess() {
 	status := q.w.status
-	if q.out == goneKind {
+	if q.outcome.result == goneKind {
 		status = clientGone
 	}
 	attrs := append(make([]slog.Attr, 0, 20),
 		slog.String("id", q.id), slog.String("client_id", q.clientID), slog.String("client", q.r.RemoteAddr),
 		slog.String("method", q.r.Method), slog.String("path", q.path), slog.Int("status", status),
-		slog.String("outcome", cmp.Or(q.out, "ok")), slog.String("mode", q.mode),
+		slog.String("outcome", cmp.Or(q.outcome.result, "ok")), slog.String("mode", q.outcome.mode),
 		slog.Float64("total_ms", ms(time.Since(q.start))),
 	)
-	if r := q.rec; r != nil {
+	if r := q.outcome.rec; r != nil {
 		attrs = append(attrs,
 			slog.String("model", r.Model), slog.String("prefill", r.Prefill), slog.String("decode", r.Decode),
 			slog.Int("prompt_tokens", r.Prompt), slog.Int("output_tokens", r.Output),

@@ -132,3 +132,52 @@ func (w *world) askAny(n int) (split int) {
 	}
 	return split
 }
+
+// An adapter that is exchanged is another one to the answer cache. What was asked meanwhile, before the
+// router heard of it, is given out no more when the former weights are back under their path.
+func TestAnswersOfAnExchangedAdapterAreNotGivenOut(t *testing.T) {
+	const first, second = "/adapters/ad", "/adapters/ad-2"
+	s := &shelf{}
+	shared := sharing(s)
+	shared.engine = func(_ string, o *enginesim.Options) { o.Adapters = []string{"ad=" + first} }
+	in(t, shared, func(w *world) {
+		all := append(slices.Clone(w.p), append(w.d, w.whole)...)
+		early, late := adapted(completion(false), "ad"), adapted(completion(false), "ad")
+		late.body = strings.Replace(late.body, "word0", "word1", 1)
+		w.exact(early, w.fromCache(early, "MISS"))
+		w.exact(early, w.fromCache(early, "HIT"))
+		for _, e := range all {
+			fault(enginesim.Fault{Kind: "swap_adapter", Body: "ad", Path: second})(w, e)
+		}
+		w.exact(late, w.fromCache(late, "MISS")) // the router has not heard of it
+		time.Sleep(3 * fleet.ModelsInterval)
+		for _, p := range []prompt{early, late} {
+			w.exact(p, w.fromCache(p, "MISS"))
+			w.exact(p, w.fromCache(p, "HIT"))
+		}
+		w.swap(first, all...)
+		for _, p := range []prompt{early, late} {
+			w.exact(p, w.fromCache(p, "MISS"))
+			w.forget()
+			w.exact(p, w.fromCache(p, "HIT"))
+		}
+	})
+}
+
+// An answer that was begun with one adapter, and ended when the router knew of another, is nobody's.
+func TestAnswersOfAnAdapterThatIsExchangedMeanwhileAreNotKept(t *testing.T) {
+	in(t, adapterFleet(remembering()), func(w *world) {
+		p := adapted(completion(true), "ad")
+		p.body = strings.Replace(p.body, `"max_tokens":12`, `"max_tokens":1200`, 1)
+		w.ask(p, func(event int) {
+			if event == 3 {
+				for _, e := range append(slices.Clone(w.p), w.d...) {
+					fault(enginesim.Fault{Kind: "swap_adapter", Body: "ad", Path: "/adapters/ad-2"})(w, e)
+				}
+			}
+		})
+		if n := w.count("tandem_answer_cache_unkept_total", unknownFrom); n != 1 {
+			t.Errorf("%d answers of no known engine, want this one", n)
+		}
+	})
+}

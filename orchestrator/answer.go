@@ -33,7 +33,6 @@ type answer struct {
 	split bool
 	whole []byte    // no stream: the body, valid until the answer is closed
 	first time.Time // when the first content was there
-	kept  int       // tokens of the client's answer that are in the prompt of this one
 	held  bool      // its end has been held against its engine
 }
 
@@ -42,7 +41,7 @@ func (h *handoff) newAnswer(ctx context.Context, to *fleet.Endpoint) *answer {
 	a := &answer{h: h, to: to, ctx: ctx, reads: to.LeaseCounters(), split: h.b.Mode == planner.Split}
 	a.eventReader = eventReader{
 		kind: h.j.req.Kind, at: to.Member.ID, idle: h.cfg.Timeouts.DecodeIdle, leg: h, given: h.j.given(),
-		reportedCached: -1, cached: unknownCache,
+		usage: answerUsage{reportedCached: -1, cached: unknownCache},
 	}
 	leg := legLocal
 	if a.split {
@@ -87,7 +86,7 @@ func (a *answer) noteHandoff(resp *engine.Response) {
 	if !a.split || a.h.beside != nil {
 		return
 	}
-	gap := resp.Sent.Sub(a.h.doneAt)
+	gap := resp.Sent.Sub(a.h.prefillLeg.doneAt)
 	a.h.j.rec.Phases.Handoff = ms(gap)
 	a.h.j.q.o.m.handoffs.gap.Observe(gap.Seconds())
 	a.h.j.q.o.m.phases.observe(phaseHandoff, gap)
@@ -98,7 +97,7 @@ func (a *answer) failed(err error) *failure { return legFailed(a.ctx, "decode", 
 // refused passes on an engine's error answer.
 func (a *answer) refused() *failure {
 	f := refusal(a.ctx, "decode", a.to, a.resp, int64(a.h.cfg.Limits.AnswerBytes))
-	f.source = a.source(f.status)
+	f.source = a.source(f.answer.status)
 	return f
 }
 
@@ -114,7 +113,7 @@ func (a *answer) source(status int) replica.ID {
 func (a *answer) readWhole() *failure {
 	a.h.j.q.o.report(a.to, a.resp)
 	body, err := entire(a.resp, borrow(0), int64(a.h.cfg.Limits.AnswerBytes))
-	a.buf = body
+	a.buffers.buf = body
 	if err != nil {
 		return a.failed(err)
 	}
@@ -130,7 +129,7 @@ func (a *answer) readWhole() *failure {
 	if u, ok := said.Usage(); ok {
 		a.noteUsage(u)
 	}
-	a.whole = said.Shown(a.cached)
+	a.whole = said.Shown(a.usage.cached)
 	return nil
 }
 
@@ -139,7 +138,7 @@ func (a *answer) openStream() *failure {
 	said, err := a.readFirst()
 	switch {
 	case said != nil:
-		said.source = a.source(said.status)
+		said.source = a.source(said.answer.status)
 		return said
 	case err != nil:
 		return a.endedEarly(err)
@@ -155,7 +154,7 @@ func (a *answer) openStream() *failure {
 // load and cuts the connection.
 func (a *answer) endedEarly(err error) *failure {
 	f := a.failed(err)
-	if a.kind == openai.Responses && f.kind == "broken" && a.events > 0 && !errors.Is(err, errNoAnswer) {
+	if a.kind == openai.Responses && f.kind == "broken" && a.flow.events > 0 && !errors.Is(err, errNoAnswer) {
 		f.source = a.source(http.StatusInternalServerError)
 	}
 	return f
@@ -163,7 +162,7 @@ func (a *answer) endedEarly(err error) *failure {
 
 // begun stops the clock for the first content.
 func (a *answer) begun() {
-	a.h.stopClock()
+	a.h.clock.stop()
 	a.guard.Stop()
 	a.first = time.Now()
 	j := a.h.j
@@ -177,7 +176,7 @@ func (a *answer) begun() {
 		j.q.o.m.legs.compare(leg, a.to.Member.ID, took, a.h.b.FirstWithin())
 	}
 	j.rec.Phases.First = ms(a.first.Sub(j.q.start))
-	if j.rest == nil && j.req.Stream {
+	if j.rest.delivered == nil && j.req.Stream {
 		j.q.o.m.phases.observe(phaseFirst, a.first.Sub(j.q.start))
 	}
 	j.q.o.planner.FirstToken(a.h.b, a.first)
@@ -185,9 +184,9 @@ func (a *answer) begun() {
 	a.expectBlocks()
 	switch {
 	case a.split && a.h.beside == nil:
-		a.cached = a.h.cached
+		a.usage.cached = a.h.prefillLeg.cached
 	case !a.split:
-		a.cached = a.h.cachedBefore()
+		a.usage.cached = a.h.cachedBefore()
 	}
 }
 
@@ -204,17 +203,17 @@ func (a *answer) next() ([]byte, error) {
 		if err == nil || errors.Is(err, io.EOF) {
 			return out, err
 		}
-		last := a.last
+		last := a.end.last
 		if a.goOn(err) {
 			continue
 		}
-		if held := a.releaseNamed(nil, a.unasked.name); len(held) > 0 { // and then that it broke off
-			a.died, a.given = err, nil
+		if held := a.releaseNamed(nil, a.usage.unasked.name); len(held) > 0 { // and then that it broke off
+			a.end.died, a.given = err, nil
 			return held, nil
 		}
 		if f, ok := errors.AsType[*failure](err); ok && last != nil { // the engine's own words go through
-			a.events++
-			a.bad = f
+			a.flow.events++
+			a.end.bad = f
 			return last, nil
 		}
 		return nil, err
@@ -224,9 +223,9 @@ func (a *answer) next() ([]byte, error) {
 // close ends the leg, its leases and its span. The engine notices a connection that closes before the end and
 // frees the request.
 func (a *answer) close() {
-	a.h.stopClock()
+	a.h.clock.stop()
 	a.guard.Stop()
-	a.dropBuffers()
+	a.buffers.drop()
 	if a.resp != nil {
 		a.resp.Close()
 	}
@@ -240,12 +239,14 @@ func (a *answer) settle(f *failure) {
 	a.close()
 	if f == nil && !a.first.IsZero() {
 		began := h.j.q.start
-		if h.j.req.Stream && h.j.rest == nil && h.j.tellsSteps() { // the events of a rest are those of two engines
-			end := a.progress()
-			end.Tokens = a.output
+		// The events of a rest are those of two engines.
+		if h.j.req.Stream && h.j.rest.delivered == nil && h.j.tellsSteps() {
+			end := a.flow.progress()
+			end.Tokens = a.usage.output
 			h.j.q.o.planner.Progress(h.b, end, now)
 		}
-		h.j.q.o.planner.Finish(h.b, a.promptTokens, a.output, a.first.Sub(began), a.decoded(now).Sub(began), now)
+		first, whole := a.first.Sub(began), a.decoded(now).Sub(began)
+		h.j.q.o.planner.Finish(h.b, a.usage.promptTokens, a.usage.output, first, whole, now)
 	}
 	switch {
 	case f == nil:
@@ -264,7 +265,7 @@ func (a *answer) settle(f *failure) {
 // for the client.
 func (a *answer) decoded(now time.Time) time.Time {
 	const hides = 0.1 // of the time in which the engine generated
-	if a.blocked.Seconds() > hides*now.Sub(a.first).Seconds() {
+	if a.flow.blocked.Seconds() > hides*now.Sub(a.first).Seconds() {
 		return a.first
 	}
 	return now

@@ -11,7 +11,6 @@ import (
 	"maps"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"tandem/internal/answercache"
@@ -71,6 +70,7 @@ type cacheRequest struct {
 	what  repeatable
 	do    compute
 	cfg   *config.AnswerCache
+	of    answercache.Model // which that is
 	key   answercache.Key
 	wish  cacheControl
 	// Of the computation, for who leads it.
@@ -84,7 +84,7 @@ func (c *answers) serve(ctx context.Context, a *cacheRequest) *failure {
 		a.note(cacheBypass)
 		return a.do(a.q, ctx)
 	}
-	a.key = question.Key()
+	a.of, a.key = question.Model, question.Key()
 	if c.give(a) {
 		return nil
 	}
@@ -122,7 +122,7 @@ func (a *cacheRequest) note(how string) {
 	say := map[string]string{cacheHit: "HIT", cacheJoined: "HIT", cacheMiss: "MISS", cacheBypass: "BYPASS"}[how]
 	a.q.w.Header().Set("X-Cache", say)
 	if how == cacheHit || how == cacheJoined {
-		a.q.mode = "cached"
+		a.q.outcome.mode = "cached"
 	}
 }
 
@@ -148,7 +148,8 @@ func (c *answers) give(a *cacheRequest) bool {
 
 // may reports whether an answer may be given out.
 func (a *cacheRequest) may(kept *answercache.Answer, now time.Time) bool {
-	return kept.Age(now) <= min(a.cfg.TTL, a.wish.maxAge) && (a.cfg.OutliveEngines || a.q.o.stand(kept.Makers))
+	return kept.Age(now) <= min(a.cfg.TTL, a.wish.maxAge) &&
+		(a.cfg.OutliveEngines || a.q.o.stand(kept.Makers)) && a.q.o.hadAdapter(kept, a.model)
 }
 
 // lost notes that the client stopped reading.
@@ -173,12 +174,8 @@ func (c *answers) start(ctx context.Context, a *cacheRequest, f *answercache.Fli
 	a.flight = f
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx)) // ends when nobody listens, or it is over
 	f.OnAbandon(cancel)
-	q := &request{
-		o: a.q.o, snap: a.q.snap, r: a.q.r.Clone(ctx), id: a.q.id, clientID: a.q.clientID, path: a.q.path,
-		kind: a.q.kind, start: a.q.start, span: a.q.span, mode: a.q.mode,
-	}
 	to := &recorder{ctx: ctx, flight: f, header: http.Header{}}
-	q.w = &client{ResponseWriter: to, rc: http.NewResponseController(to), q: q, limit: a.q.w.limit}
+	q := a.q.computing(ctx, to)
 	to.of = q.w
 	began := c.o.fleet.Endpoints()
 	c.o.computing.Go(func() {
@@ -196,6 +193,15 @@ func (c *answers) start(ctx context.Context, a *cacheRequest, f *answercache.Fli
 		}
 		f.Done(q, err)
 	})
+}
+
+// computing is a request that asks what q asks, in its name, until ctx ends, and has to for its client. What
+// came of q is not yet known of it.
+func (q *request) computing(ctx context.Context, to http.ResponseWriter) *request {
+	own := *q
+	own.r, own.outcome = q.r.Clone(ctx), requestOutcome{mode: q.outcome.mode}
+	own.w = &client{ResponseWriter: to, rc: http.NewResponseController(to), q: &own, limit: q.w.limit}
+	return &own
 }
 
 // listen gives the client what the flight brings.
@@ -244,7 +250,7 @@ func (c *answers) ended(
 ) *failure {
 	if by, _ := l.Flight().By(); leads {
 		if computed, ok := by.(*request); ok {
-			a.q.mode, a.q.rec = computed.mode, computed.rec
+			a.q.outcome.mode, a.q.outcome.rec = computed.outcome.mode, computed.outcome.rec
 		}
 	}
 	switch {
@@ -322,46 +328,4 @@ func tenant(h http.Header) string {
 		return ""
 	}
 	return fmt.Sprintf("%x", sha256.Sum256([]byte(token)))
-}
-
-// forever is longer than any answer is kept.
-const forever = time.Duration(1<<63 - 1)
-
-// cacheControl is what a client wants of the cache.
-type cacheControl struct {
-	off    bool // no-store: neither what is kept, nor to be kept
-	anew   bool // no-cache: a new answer, which may be kept
-	maxAge time.Duration
-}
-
-// cacheControlOf reads Cache-Control. What it does not know means nothing, as everywhere in HTTP.
-func cacheControlOf(h http.Header) cacheControl {
-	wish := cacheControl{maxAge: forever}
-	for _, line := range h["Cache-Control"] {
-		for directive := range strings.SplitSeq(line, ",") {
-			name, value, _ := strings.Cut(strings.TrimSpace(directive), "=")
-			switch strings.ToLower(strings.TrimSpace(name)) {
-			case "no-store":
-				wish.off = true
-			case "no-cache":
-				wish.anew = true
-			case "max-age":
-				wish.limit(strings.Trim(strings.TrimSpace(value), `"`))
-			}
-		}
-	}
-	return wish
-}
-
-// limit reads the seconds of max-age. What is no number is taken for none at all, which costs a computation
-// and no stale answer.
-func (w *cacheControl) limit(seconds string) {
-	n, err := strconv.ParseUint(seconds, 10, 31)
-	if err != nil && !errors.Is(err, strconv.ErrRange) {
-		n = 0
-	}
-	if err == nil || n == 0 {
-		w.maxAge = min(w.maxAge, time.Duration(n)*time.Second)
-	}
-	w.anew = w.anew || w.maxAge == 0
 }

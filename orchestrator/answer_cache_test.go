@@ -194,6 +194,21 @@ func TestTenantsDoNotShareAnswers(t *testing.T) {
 	})
 }
 
+// Whose answers were how long is learned of computations, too: they are made in the name of who asked.
+func TestComputationsAreInTheNameOfWhoAsked(t *testing.T) {
+	in(t, remembering(), func(w *world) {
+		p := chat(true)
+		p.header = http.Header{"Authorization": {"Bearer of-a"}}
+		w.fromCache(p, "MISS")
+		for _, g := range w.o.planner.Learned(time.Now()).Lengths {
+			if g.Of == "tenant" && g.Tenant == tenantOf("of-a") {
+				return
+			}
+		}
+		t.Error("nothing was learned of who asked")
+	})
+}
+
 // What an engine process answered is not given out when it was started again: its model may be another.
 func TestAnswersEndWithTheirEngine(t *testing.T) {
 	restart := func(w *world) {

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"time"
 
-	"tandem/decode"
 	"tandem/internal/engine"
 	"tandem/internal/openai"
 	"tandem/internal/replica"
@@ -25,30 +24,47 @@ type eventReader struct {
 	idle time.Duration // for one read behind the first content
 	leg  *handoff      // whose usage it tells; nil: what is passed on as it came
 
-	cut    openai.Events
-	head   []byte // events read before the answer was known to be good; borrowed
-	buf    []byte // what read has returned, where that was borrowed
-	done   bool   // its last event has been read
-	over   bool   // the client gets the head, and nothing more
-	events int    // that were read
-	gave   int    // of them, those that went to the client
+	cut     openai.Events
+	buffers lentBuffers
+	usage   answerUsage
+	end     streamEnd
+	flow    eventFlow
 
+	said  *saidByAnswer     // what a trace tells of it, nil where nobody traces
+	given *openai.Delivered // what the client has got of it, nil where nobody goes on with it
+}
+
+// lentBuffers is the borrowed memory of what has been read.
+type lentBuffers struct {
+	head []byte // events from before the answer was known to be good
+	buf  []byte // what read has returned, where that was borrowed
+}
+
+// drop gives back what the client has been given of.
+func (l *lentBuffers) drop() {
+	giveBuffer(l.buf)
+	giveBuffer(l.head)
+	l.buf, l.head = nil, nil
+}
+
+// answerUsage is how many tokens an answer took.
+type answerUsage struct {
 	output         int // events that were generated, or tokens where the engine told
 	promptTokens   int
 	reportedCached int // prompt tokens that the engine says it had cached, -1 unknown
 	// cached is what the client is told of the prefix cache: the prefill engine's. Where nothing is known of it,
 	// the answering engine's own word stays.
-	cached openai.CachedPrompt
-
+	cached  openai.CachedPrompt
 	unasked unaskedUsage
+}
 
-	said    *saidByAnswer     // what a trace tells of it, nil where nobody traces
-	given   *openai.Delivered // what the client has got of it, nil where nobody goes on with it
-	died    error             // why it ends here, where no read said so
-	last    []byte            // the engine's own event about that
-	bad     *failure          // the engine's error event that ends it, nil when well
-	blocked time.Duration     // that the client let writes wait
-	noted   time.Time         // when its progress was told last
+// streamEnd is how a stream ends.
+type streamEnd struct {
+	done bool     // its last event has been read
+	over bool     // the client gets the head, and nothing more
+	died error    // why it ends here, where no read said so
+	last []byte   // the engine's own event about that
+	bad  *failure // the engine's error event that ends it, nil when well
 }
 
 // slack is by how much events may grow when their usage is rewritten.
@@ -65,21 +81,21 @@ func (s *eventReader) readFirst() (said *failure, err error) {
 		case err != nil:
 			return nil, unexpected(err)
 		}
-		if s.head == nil {
-			s.head = borrow(len(chunk) + slack)
+		if s.buffers.head == nil {
+			s.buffers.head = borrow(len(chunk) + slack)
 		}
 		rest, good, f := s.findFirst(chunk)
 		if good {
-			s.head = s.pass(s.head, rest)
+			s.buffers.head = s.pass(s.buffers.head, rest)
 		}
 		switch {
 		case f != nil:
 			return f, nil
-		case !good && s.died != nil:
-			return nil, s.died
+		case !good && s.end.died != nil:
+			return nil, s.end.died
 		case s.cut.Err() != nil:
 			return nil, s.cut.Err()
-		case good && s.done && s.events < 2 && s.kind != 0: // an end, and nothing that ends
+		case good && s.end.done && s.flow.events < 2 && s.kind != 0: // an end, and nothing that ends
 			return nil, errNoAnswer
 		case good:
 			s.resp.SetIdle(s.idle)
@@ -102,12 +118,12 @@ func (s *eventReader) findFirst(chunk []byte) (rest []byte, good bool, f *failur
 		}
 		content := s.generated(data)
 		if content {
-			s.output++
+			s.usage.output++
 		}
-		if s.head = s.take(s.head, e); s.died != nil {
+		if s.buffers.head = s.take(s.buffers.head, e); s.end.died != nil {
 			return nil, false, nil
 		}
-		if content || s.done {
+		if content || s.end.done {
 			return chunk, true, nil
 		}
 	}
@@ -135,38 +151,20 @@ func (s *eventReader) deliver(ctx context.Context, next func() ([]byte, error), 
 		case err != nil:
 			return legFailed(ctx, "stream", s.at, err)
 		}
-		if s.bad != nil {
-			s.bad.delivered = true // by what is given now
+		if s.end.bad != nil {
+			s.end.bad.delivered = true // by what is given now
 		}
-		n := s.events - s.gave
-		s.gave = s.events
+		n := s.flow.events - s.flow.gave
+		s.flow.gave = s.flow.events
 		began := time.Now()
-		s.noteProgress(began)
+		s.noteProgress(n, began)
 		if f := to(out, n); f != nil {
 			return f
 		}
-		if s.blocked += time.Since(began); s.bad != nil {
-			return s.bad
+		if s.flow.blocked += time.Since(began); s.end.bad != nil {
+			return s.end.bad
 		}
 	}
-}
-
-// noteProgress tells how far the stream has come, now and then: its engine may have become slow.
-func (s *eventReader) noteProgress(now time.Time) {
-	if s.leg == nil || now.Sub(s.noted) < decode.ProgressEvery || !s.leg.j.tellsSteps() {
-		return
-	}
-	s.noted = now
-	s.leg.j.q.o.planner.Progress(s.leg.b, s.progress(), now)
-}
-
-// tellsSteps reports whether the events of the job's stream come as its engine's steps do. A parser of tools
-// holds tokens back, unless their ids are asked for.
-func (j *job) tellsSteps() bool { return !j.req.Tools || j.want != nil }
-
-// progress is how far the stream has come.
-func (s *eventReader) progress() decode.Progress {
-	return decode.Progress{Events: s.events, Held: s.blocked}
 }
 
 // stream delivers what the engine says to its end.
@@ -177,36 +175,36 @@ func (s *eventReader) stream(ctx context.Context, to eventSender) *failure {
 // read returns what may go to the client now; io.EOF after the end of a good stream. The bytes are valid
 // until the next call.
 func (s *eventReader) read() ([]byte, error) {
-	if s.head != nil {
-		if s.buf, s.head = s.head, nil; len(s.buf) > 0 {
-			return s.buf, nil
+	if s.buffers.head != nil {
+		if s.buffers.buf, s.buffers.head = s.buffers.head, nil; len(s.buffers.buf) > 0 {
+			return s.buffers.buf, nil
 		}
 	}
 	for {
 		switch {
-		case s.over, s.done && s.died != nil:
+		case s.end.over, s.end.done && s.end.died != nil:
 			return nil, io.EOF
-		case s.died != nil:
-			return nil, s.died
+		case s.end.died != nil:
+			return nil, s.end.died
 		}
-		s.dropBuffers()
+		s.buffers.drop()
 		chunk, err := s.more()
 		switch {
 		case err != nil:
 			return s.ended(err)
 		case chunk == nil: // what is held has waited long enough
-			s.buf = s.releaseNamed(borrow(0), s.unasked.name)
+			s.buffers.buf = s.releaseNamed(borrow(0), s.usage.unasked.name)
 		case s.given == nil && s.plain(chunk) == len(chunk):
 			s.count(chunk)
 			return chunk, nil
 		default:
-			s.buf = s.pass(borrow(len(chunk)+slack), chunk)
+			s.buffers.buf = s.pass(borrow(len(chunk)+slack), chunk)
 		}
 		if s.cut.Err() != nil {
 			return nil, s.cut.Err()
 		}
-		if len(s.buf) > 0 {
-			return s.buf, nil
+		if len(s.buffers.buf) > 0 {
+			return s.buffers.buf, nil
 		}
 	}
 }
@@ -217,7 +215,7 @@ func (s *eventReader) ended(err error) ([]byte, error) {
 		return nil, unexpected(err)
 	}
 	if rest := s.cut.Pending(); s.leg == nil && len(rest) > 0 {
-		s.over = true
+		s.end.over = true
 		return rest, nil
 	}
 	return nil, io.EOF
@@ -227,7 +225,7 @@ func (s *eventReader) ended(err error) ([]byte, error) {
 // anyhow; of an API without one, the end of the answer says so, where that is more than the end of the
 // connection.
 func (s *eventReader) complete(err error) bool {
-	return s.done || s.leg == nil && s.kind == 0 && errors.Is(err, io.EOF) && s.resp.Delimited()
+	return s.end.done || s.leg == nil && s.kind == 0 && errors.Is(err, io.EOF) && s.resp.Delimited()
 }
 
 // unexpected makes an early end of a stream an error like any other.
@@ -241,7 +239,7 @@ func unexpected(err error) error {
 // pass appends the events that chunk completes to dst, as the client will see them, up to an error.
 func (s *eventReader) pass(dst, chunk []byte) []byte {
 	n := s.plain(chunk)
-	if dst = s.handPlain(dst, chunk[:n]); s.died != nil {
+	if dst = s.handPlain(dst, chunk[:n]); s.end.died != nil {
 		return dst
 	}
 	for e := range s.cut.Feed(chunk[n:]) {
@@ -249,9 +247,9 @@ func (s *eventReader) pass(dst, chunk []byte) []byte {
 			return s.passError(dst, e, code)
 		}
 		if !e.IsDone() && !e.IsComment() {
-			s.output++
+			s.usage.output++
 		}
-		if dst = s.take(dst, e); s.died != nil {
+		if dst = s.take(dst, e); s.end.died != nil {
 			return dst
 		}
 	}
@@ -262,12 +260,12 @@ func (s *eventReader) pass(dst, chunk []byte) []byte {
 // have died.
 func (s *eventReader) passError(dst []byte, e openai.Event, code int) []byte {
 	f := s.errorEvent(code, e.Data())
-	if s.given != nil && f.status >= http.StatusInternalServerError {
-		s.died, s.last = f, bytes.Clone(e)
+	if s.given != nil && f.answer.status >= http.StatusInternalServerError {
+		s.end.died, s.end.last = f, bytes.Clone(e)
 		return dst
 	}
-	s.bad = f
-	return s.appendEvent(s.releaseNamed(dst, s.unasked.name), e)
+	s.end.bad = f
+	return s.appendEvent(s.releaseNamed(dst, s.usage.unasked.name), e)
 }
 
 // errorEvent is a failure that an engine reported inside a 200. A client that has seen nothing yet gets it
@@ -284,20 +282,20 @@ func (s *eventReader) errorEvent(code int, data []byte) *failure {
 
 // appendEvent appends an event as the client will see it, and counts what it carries.
 func (s *eventReader) appendEvent(dst []byte, e openai.Event) []byte {
-	s.events++
+	s.flow.events++
 	s.said.event(e.Data())
 	if s.kind.Ends(e.Data()) {
-		s.done = true
+		s.end.done = true
 	}
 	if e.IsDone() {
-		s.done = true
+		s.end.done = true
 		return append(dst, e...)
 	}
 	if s.leg != nil && bytes.Contains(e, usageMark) {
 		said := s.kind.Find(e)
 		if u, ok := said.Usage(); ok {
 			s.noteUsage(u)
-			return s.hand(dst, said.Shown(s.cached))
+			return s.hand(dst, said.Shown(s.usage.cached))
 		}
 	}
 	if openai.NeedsScrub(e) {
@@ -311,7 +309,7 @@ func (s *eventReader) hand(dst []byte, e openai.Event) []byte {
 	if s.given == nil {
 		return append(dst, e...)
 	}
-	dst, s.died = s.given.Event(dst, e)
+	dst, s.end.died = s.given.Event(dst, e)
 	return dst
 }
 
@@ -321,22 +319,15 @@ func (s *eventReader) handPlain(dst, events []byte) []byte {
 	if s.given == nil {
 		return append(dst, events...)
 	}
-	dst, s.died = s.given.Append(dst, events)
+	dst, s.end.died = s.given.Append(dst, events)
 	return dst
 }
 
 // noteUsage takes down what the engine says that the request took.
 func (s *eventReader) noteUsage(u openai.Usage) {
-	s.promptTokens = u.Prompt
-	s.output = u.Completion
-	s.reportedCached = u.Cached
-	s.cached = s.leg.prefillCached()
+	s.usage.promptTokens = u.Prompt
+	s.usage.output = u.Completion
+	s.usage.reportedCached = u.Cached
+	s.usage.cached = s.leg.prefillCached()
 	s.leg.delivered(u)
-}
-
-// dropBuffers gives back what the client has been given of.
-func (s *eventReader) dropBuffers() {
-	giveBuffer(s.buf)
-	giveBuffer(s.head)
-	s.buf, s.head = nil, nil
 }

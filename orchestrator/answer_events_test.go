@@ -15,7 +15,8 @@ import (
 func bareReader(kind openai.Kind) *eventReader {
 	cached := openai.CachedPrompt{Found: 7, Added: 3}
 	return &eventReader{
-		kind: kind, leg: &handoff{j: &job{}, b: &planner.Booking{}, cached: cached}, cached: cached,
+		kind: kind, usage: answerUsage{cached: cached},
+		leg: &handoff{j: &job{}, b: &planner.Booking{}, prefillLeg: prefillLeg{cached: cached}},
 	}
 }
 
@@ -26,7 +27,7 @@ func (s *eventReader) slowly(dst, chunk []byte) []byte {
 			return s.passError(dst, e, code)
 		}
 		if !e.IsDone() {
-			s.output++
+			s.usage.output++
 		}
 		dst = s.appendEvent(dst, e)
 	}
@@ -63,13 +64,14 @@ func TestPassLooksAtWhatMatters(t *testing.T) {
 		}
 		fast, slow := bareReader(kind), bareReader(kind)
 		var got, want []byte
-		for rest := []byte(whole); len(rest) > 0 && fast.bad == nil; {
+		for rest := []byte(whole); len(rest) > 0 && fast.end.bad == nil; {
 			n := 1 + rnd.IntN(len(rest))
 			got, want = fast.pass(got, slices.Clone(rest[:n])), slow.slowly(want, slices.Clone(rest[:n]))
 			rest = rest[n:]
 		}
 		tell := func(s *eventReader) string {
-			return fmt.Sprint(s.events, s.output, s.promptTokens, s.done, s.bad != nil, len(s.cut.Pending()))
+			return fmt.Sprint(s.flow.events, s.usage.output, s.usage.promptTokens, s.end.done, s.end.bad != nil,
+				len(s.cut.Pending()))
 		}
 		if string(got) != string(want) || tell(fast) != tell(slow) {
 			t.Fatalf("seed %d, %s: %s\n%q\nwant %s\n%q", seed, kind.Path(), tell(fast), got, tell(slow), want)
@@ -111,7 +113,7 @@ func BenchmarkPass(b *testing.B) {
 	for name, asked := range map[string]bool{"plain": false, "asked": true} {
 		b.Run(name, func(b *testing.B) {
 			a := bareReader(openai.Completions)
-			a.unasked.on = asked
+			a.usage.unasked.on = asked
 			b.ReportAllocs()
 			for b.Loop() {
 				giveBuffer(a.pass(borrow(len(chunk)+slack), chunk))

@@ -99,6 +99,22 @@ func (o *Orchestrator) stand(makers []answercache.Maker) bool {
 	return len(makers) > 0
 }
 
+// hadAdapter reports whether those that made an answer, as far as they are there, have had the adapter that
+// was asked for from the same path ever since. A router hears of an exchange late, so that an answer of the
+// one may be kept under the name of the other.
+func (o *Orchestrator) hadAdapter(kept *answercache.Answer, model string) bool {
+	for _, m := range kept.Makers {
+		e := o.fleet.Endpoint(replica.ID(m.Replica))
+		if e == nil || e.Member.Adapter(model) == "" {
+			continue
+		}
+		if since, ok := e.AdapterSince(model); !ok || !since.Before(kept.Made) {
+			return false
+		}
+	}
+	return true
+}
+
 // makerOf names the process behind an endpoint.
 func makerOf(e *fleet.Endpoint) answercache.Maker {
 	return answercache.Maker{
@@ -122,7 +138,10 @@ func (c *answers) store(a *cacheRequest, q *request, began map[replica.ID]*fleet
 	case head.Status != http.StatusOK || !a.what.Finished(body):
 		return notFinished
 	}
-	makers, why := c.o.makers(q.rec, began)
+	if is, _ := c.o.modelIdentity(a.model); is != a.of { // it has become another while this was computed
+		return unknownFrom
+	}
+	makers, why := c.o.makers(q.outcome.rec, began)
 	if why != "" {
 		return why
 	}

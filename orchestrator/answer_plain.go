@@ -19,7 +19,7 @@ var (
 // plain returns how much of chunk, from its beginning, is whole events with nothing in them that has to be
 // looked at: in nearly all chunks everything, in most others all but the last events.
 func (s *eventReader) plain(chunk []byte) int {
-	if len(s.cut.Pending()) > 0 || s.unasked.held != nil {
+	if len(s.cut.Pending()) > 0 || s.usage.unasked.held != nil {
 		return 0
 	}
 	for _, at := range [...]func([]byte) int{openai.UsageAt, doneAt, errorAt, openai.ScrubAt, s.kind.MayEndAt} {
@@ -27,7 +27,7 @@ func (s *eventReader) plain(chunk []byte) int {
 			chunk = chunk[:i]
 		}
 	}
-	if s.unasked.on {
+	if s.usage.unasked.on {
 		if i := openai.FinishAt(chunk); i >= 0 {
 			chunk = chunk[:i]
 		}
@@ -41,8 +41,8 @@ func (s *eventReader) plain(chunk []byte) int {
 // count counts plain events.
 func (s *eventReader) count(events []byte) {
 	n := bytes.Count(events, blankLine)
-	s.output += n
-	s.events += n
+	s.usage.output += n
+	s.flow.events += n
 	s.said.event(events)
 }
 

@@ -11,7 +11,6 @@ import (
 	"tandem/internal/answercache"
 	"tandem/internal/answercache/valkey"
 	"tandem/internal/config"
-	"tandem/orchestrator/fleet"
 )
 
 // shared is a store of answers behind the memory. Get takes no longer than the store's budget, and Put does
@@ -37,7 +36,7 @@ func (o *Orchestrator) prepareAnswers(cfg *config.Config) (*answers, error) {
 	}
 	c := &answers{o: o, flights: &answercache.Flights{}, trust: trust}
 	if old != nil && old.answers != nil {
-		if sameShared(&old.cfg.AnswerCache, want) && fleet.SameTLS(old.answers.trust, trust) {
+		if sameShared(&old.cfg.AnswerCache, want) && config.SameTLS(old.answers.trust, trust) {
 			return old.answers, nil
 		}
 		c.memory, c.flights = old.answers.memory, old.answers.flights
@@ -98,8 +97,11 @@ func (o *Orchestrator) openStore(cfg *config.AnswerCache, trust *tls.Config) (sh
 	}
 	m := &o.m.answers
 	return valkey.New(valkey.Options{
-		Addresses: v.Addresses, Cluster: v.Mode == config.ValkeyCluster, Master: v.Master, Username: v.Username,
-		Password: v.Password.Reveal(), TLS: trust, Prefix: v.Prefix, Budget: v.Budget, Codec: codec, Log: o.log,
+		Server: valkey.Server{
+			Addresses: v.Addresses, Cluster: v.Mode == config.ValkeyCluster, Master: v.Master, Username: v.Username,
+			Password: v.Password.Reveal(), TLS: trust,
+		},
+		Prefix: v.Prefix, Budget: v.Budget, Codec: codec, Log: o.log,
 		Looked: func(result string) { m.looks.WithLabelValues(result).Inc() },
 		Wrote:  func(result string) { m.writes.WithLabelValues(result).Inc() },
 	}), nil

@@ -3,7 +3,6 @@ package orchestrator
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"path/filepath"
 	"reflect"
@@ -247,52 +246,6 @@ func answersShared(t *testing.T, m *moved) {
 	w.ask(chat(false))
 	until(t, "it is written", func() bool { return w.wrote(valkey.Written) == 1 })
 	m.look(t, w.o)
-}
-
-// Whatever happens to the server behind the memory, every request gets its exact answer, not much later; and
-// when the server is back, answers are shared again.
-func TestOutagesOfTheSharedStoreCostNoAnswers(t *testing.T) {
-	s := valkeytest.Start(t)
-	w := behind(t, s)
-	p := func(i int) prompt {
-		p := chat(i%2 == 0)
-		p.body = strings.Replace(p.body, `"max_tokens":12`, fmt.Sprintf(`"max_tokens":%d`, 12+i%8), 1)
-		return p
-	}
-	round := func(during string) {
-		t.Helper()
-		w.forget()
-		for i := range 12 {
-			began := time.Now()
-			w.exact(p(i), w.ask(p(i)))
-			// Each of the first looks may take the budget; the rest is for a loaded machine.
-			if took := time.Since(began); took > 2*time.Second {
-				t.Errorf("%s: request %d took %v", during, i, took)
-			}
-		}
-	}
-	shared := func(after string) {
-		t.Helper()
-		hits := w.looked(valkey.Hit)
-		until(t, "answers are shared again after it was "+after, func() bool {
-			round(after)
-			return w.looked(valkey.Hit) > hits
-		})
-	}
-	round("cold")
-	shared("begun")
-	for name, outage := range map[string]struct{ begin, end func() }{
-		"killed": {s.Kill, s.Restart}, "frozen": {s.Freeze, s.Thaw},
-	} {
-		down := w.looked(valkey.Down)
-		outage.begin()
-		round(name)
-		if w.looked(valkey.Down) == down {
-			t.Errorf("%s: every request asked the server", name)
-		}
-		outage.end()
-		shared(name)
-	}
 }
 
 // A store that cannot be opened leaves the configuration before in force, and the store that it has open.

@@ -45,7 +45,7 @@ func (h *handoff) asksUsage() bool {
 
 // take appends what the client gets of an event, without the usage that it did not ask for.
 func (s *eventReader) take(dst []byte, e openai.Event) []byte {
-	if !s.unasked.on {
+	if !s.usage.unasked.on {
 		return s.appendEvent(dst, e)
 	}
 	data := e.Data()
@@ -55,13 +55,13 @@ func (s *eventReader) take(dst []byte, e openai.Event) []byte {
 	said := s.kind.Find(e)
 	switch _, reported := said.Usage(); {
 	case reported: // in a chunk of the answer: the engine tells everybody (--enable-force-include-usage)
-		s.unasked.on = false
+		s.usage.unasked.on = false
 	case openai.Finishes(data):
 		dst = s.release(dst)
-		s.unasked.held = bytes.Clone(e)
+		s.usage.unasked.held = bytes.Clone(e)
 		return dst
 	}
-	if dst = s.release(dst); s.died != nil {
+	if dst = s.release(dst); s.end.died != nil {
 		return dst
 	}
 	return s.appendEvent(dst, e)
@@ -78,25 +78,25 @@ func (s *eventReader) hide(dst []byte, e openai.Event) []byte {
 
 // releaseNamed appends the event that is held as the engine would have said it without usage.
 func (s *eventReader) releaseNamed(dst, name []byte) []byte {
-	if s.unasked.held != nil {
-		s.unasked.held = openai.AppendNamed(nil, s.unasked.held, name)
+	if s.usage.unasked.held != nil {
+		s.usage.unasked.held = openai.AppendNamed(nil, s.usage.unasked.held, name)
 	}
 	return s.release(dst)
 }
 
 // release appends the event that is held, if there is one. Whatever comes behind it waits for that.
 func (s *eventReader) release(dst []byte) []byte {
-	held := s.unasked.held
+	held := s.usage.unasked.held
 	if held == nil {
 		return dst
 	}
-	s.unasked.held = nil
+	s.usage.unasked.held = nil
 	return s.appendEvent(dst, held)
 }
 
 // more reads on: the engine's next bytes, or none where what is held has waited long enough.
 func (s *eventReader) more() ([]byte, error) {
-	if s.unasked.held == nil {
+	if s.usage.unasked.held == nil {
 		return s.resp.Next()
 	}
 	return s.resp.NextWithin(holdFor)
@@ -105,13 +105,13 @@ func (s *eventReader) more() ([]byte, error) {
 // endHeld ends an answer whose engine has said the end of it and then broke off before its usage. It reports
 // false, and changes nothing, where more than that is missing.
 func (a *answer) endHeld() bool {
-	if a.unasked.held == nil {
+	if a.usage.unasked.held == nil {
 		return false
 	}
 	given := a.given.Clone()
-	if _, err := given.Event(nil, a.unasked.held); err != nil || !given.Complete(false) {
+	if _, err := given.Event(nil, a.usage.unasked.held); err != nil || !given.Complete(false) {
 		return false
 	}
-	a.endWith(a.releaseNamed(borrow(len(a.unasked.held)), a.unasked.name))
+	a.endWith(a.releaseNamed(borrow(len(a.usage.unasked.held)), a.usage.unasked.name))
 	return true
 }

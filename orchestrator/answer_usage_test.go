@@ -75,7 +75,7 @@ func TestUsageThatNobodyAskedForIsLeftOut(t *testing.T) {
 			plain, asked = strings.ReplaceAll(plain, "\n", "\r\n"), strings.ReplaceAll(asked, "\n", "\r\n")
 		}
 		r := bareReader(openai.Completions)
-		r.unasked.on = true
+		r.usage.unasked.on = true
 		var got []byte
 		for rest := []byte(asked); len(rest) > 0; {
 			n := 1 + rnd.IntN(len(rest))
@@ -85,11 +85,12 @@ func TestUsageThatNobodyAskedForIsLeftOut(t *testing.T) {
 		if string(got) != plain {
 			t.Fatalf("seed %d: of\n%q\nthe client gets\n%q\nwant\n%q", seed, asked, got, plain)
 		}
-		if events := strings.Count(strings.ReplaceAll(plain, "\r", ""), "\n\n"); r.events != events || !r.done {
-			t.Errorf("seed %d: %d events are counted of %d, done: %v", seed, r.events, events, r.done)
+		events := strings.Count(strings.ReplaceAll(plain, "\r", ""), "\n\n")
+		if r.flow.events != events || !r.end.done {
+			t.Errorf("seed %d: %d events are counted of %d, done: %v", seed, r.flow.events, events, r.end.done)
 		}
-		if strings.Contains(asked, `"prompt_tokens"`) && (r.promptTokens != 9 || r.output != 3) {
-			t.Fatalf("seed %d: %d and %d tokens are known of %q", seed, r.promptTokens, r.output, asked)
+		if strings.Contains(asked, `"prompt_tokens"`) && (r.usage.promptTokens != 9 || r.usage.output != 3) {
+			t.Fatalf("seed %d: %d and %d tokens are known of %q", seed, r.usage.promptTokens, r.usage.output, asked)
 		}
 	}
 }
@@ -281,16 +282,17 @@ func TestUsageThatComesLate(t *testing.T) {
 		`data: {"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":3},"system_fingerprint":"vllm-2"}` +
 			"\n\n"
 	r := bareReader(openai.Completions)
-	r.unasked = unaskedUsage{on: true, name: []byte(`"vllm-1"`)}
+	r.usage.unasked = unaskedUsage{on: true, name: []byte(`"vllm-1"`)}
 	if got := r.pass(nil, []byte(end)); len(got) > 0 {
 		t.Errorf("the end is not held: %q", got)
 	}
-	got := string(r.releaseNamed(nil, r.unasked.name)) // as read does when nothing has come
+	got := string(r.releaseNamed(nil, r.usage.unasked.name)) // as read does when nothing has come
 	if want := strings.Replace(end, "}]}", `}],"system_fingerprint":"vllm-1"}`, 1); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
-	if got := string(r.pass(nil, []byte(usage+"data: [DONE]\n\n"))); got != "data: [DONE]\n\n" || r.output != 3 {
-		t.Errorf("%q goes behind it, of %d tokens", got, r.output)
+	got = string(r.pass(nil, []byte(usage+"data: [DONE]\n\n")))
+	if got != "data: [DONE]\n\n" || r.usage.output != 3 {
+		t.Errorf("%q goes behind it, of %d tokens", got, r.usage.output)
 	}
 }
 

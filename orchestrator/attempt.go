@@ -10,8 +10,8 @@ import (
 func (j *job) try(ctx context.Context) (*answer, *failure) {
 	var first *failure
 	for {
-		j.tries++
-		j.rec.Attempts = j.tries
+		j.attempts.tries++
+		j.rec.Attempts = j.attempts.tries
 		a, f := j.attempt(ctx)
 		switch {
 		case f == nil:
@@ -44,20 +44,20 @@ func (j *job) attempt(ctx context.Context) (a *answer, f *failure) {
 	if f != nil {
 		return nil, f
 	}
-	h := &handoff{j: j, b: b, cfg: j.q.snap.cfg, attemptID: j.id, cancel: func(error) {}}
+	h := &handoff{j: j, b: b, cfg: j.q.snap.cfg, attemptID: j.id, clock: attemptClock{cancel: func(error) {}}}
 	defer func() {
 		if a == nil { // a panic is no reason to keep leases
 			h.release()
 		}
 	}()
 	j.recordPlan(b)
-	if j.tries > 1 {
-		h.attemptID += "-r" + strconv.Itoa(j.tries-1)
+	if j.attempts.tries > 1 {
+		h.attemptID += "-r" + strconv.Itoa(j.attempts.tries-1)
 	}
 	began := time.Now()
 	a, f = h.run(ctx)
 	if f != nil {
-		j.faults = append(j.faults, j.q.o.failedOn(b, f, j.fingerprint(), j.q.start, began))
+		j.attempts.faults = append(j.attempts.faults, j.q.o.failedOn(b, f, j.fingerprint(), j.q.start, began))
 		j.first().rec.failed(b, f, j.q.start, began)
 	}
 	return a, f

@@ -38,7 +38,7 @@ func (j *job) avoidFailed(f *failure) {
 }
 
 func (j *job) avoid(id replica.ID, role replica.Role, doubt bool) {
-	j.avoided = append(j.avoided, avoided{id, role, j.tries, doubt})
+	j.attempts.avoided = append(j.attempts.avoided, avoided{id, role, j.attempts.tries, doubt})
 	list := j.avoidedOf(role)
 	*list = append(*list, id)
 }
@@ -56,20 +56,20 @@ func (j *job) avoidedOf(role replica.Role) *[]replica.ID {
 // reports whether there was one.
 func (j *job) relent(none *planner.NoReplica) bool {
 	best := -1
-	for i := range j.avoided {
-		a := &j.avoided[i]
-		if none.Pool != "pair" && none.Pool != a.role.String() || !a.doubt && a.try == j.tries-1 {
+	for i := range j.attempts.avoided {
+		a := &j.attempts.avoided[i]
+		if none.Pool != "pair" && none.Pool != a.role.String() || !a.doubt && a.try == j.attempts.tries-1 {
 			continue
 		}
-		if best < 0 || a.doubt && !j.avoided[best].doubt {
+		if best < 0 || a.doubt && !j.attempts.avoided[best].doubt {
 			best = i
 		}
 	}
 	if best < 0 {
 		return false
 	}
-	a := j.avoided[best]
-	j.avoided = slices.Delete(j.avoided, best, best+1)
+	a := j.attempts.avoided[best]
+	j.attempts.avoided = slices.Delete(j.attempts.avoided, best, best+1)
 	list := j.avoidedOf(a.role)
 	for i, id := range slices.Backward(*list) {
 		if id == a.id {

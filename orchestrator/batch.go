@@ -67,7 +67,7 @@ func (q *request) eachPrompt(
 	}
 	err := group.Wait()
 	broke.again()
-	q.mode = first.rec.Mode // the jobs' goroutines have ended
+	q.outcome.mode = first.rec.Mode // the jobs' goroutines have ended
 	if s, ok := errors.AsType[*siblingFailed](err); ok {
 		return s.failure
 	}
@@ -119,7 +119,7 @@ func (m *merger) copy(ctx context.Context, i int, a *answer) *failure {
 			sibling.at, sibling.source = "", "" // nobody failed this prompt
 			return &sibling
 		}
-		m.bad = a.bad
+		m.bad = a.end.bad
 		return m.addLocked(&cut, events, i, rec)
 	})
 }

@@ -65,6 +65,9 @@ func (o *Orchestrator) failedOn(
 	fault.Request = request
 	fault.Took, fault.At = now.Sub(began), now
 	o.m.failures.count(b, fault)
+	if fault.Kind == outlier.Broken && fault.On != planner.Nobody {
+		o.fleet.BrokeOff(f.at)
+	}
 	failed, changes := o.planner.Hold(b, fault, f.answered(), came)
 	o.announce(changes)
 	if to := o.fleet.Endpoint(b.Decode.ID); fault.On == planner.OnPair && to != nil {
@@ -77,11 +80,11 @@ func (o *Orchestrator) failedOn(
 // the engine answers. An engine's 500 says nothing: it is not tried elsewhere, so that nobody knows whether
 // the request is the cause. An error in its stream does: it had taken the request.
 func (o *Orchestrator) passedOn(b *planner.Booking, f *failure, began time.Time) {
-	if f == nil || f.own && f.owner == "client" {
+	if f == nil || f.answer.own && f.owner == "client" {
 		o.announce(o.planner.Decoding(b, time.Now()))
 		return
 	}
-	if f.own && f.kind != errorEventKind {
+	if f.answer.own && f.kind != errorEventKind {
 		return
 	}
 	o.failedOn(b, f, 0, began, began)
@@ -90,12 +93,12 @@ func (o *Orchestrator) passedOn(b *planner.Booking, f *failure, began time.Time)
 // ownFaults notes that a request which failed before has begun well elsewhere: whoever failed it is the
 // cause.
 func (j *job) ownFaults() {
-	j.q.o.planner.OwnAll(j.faults, time.Now())
-	j.faults = nil
+	j.q.o.planner.OwnAll(j.attempts.faults, time.Now())
+	j.attempts.faults = nil
 }
 
 // excuse takes back what the attempts of a job were held against: the request is the cause, or nobody knows.
 func (j *job) excuse(cause bool) {
-	j.q.o.announce(j.q.o.planner.ExcuseAll(j.faults, cause, time.Now()))
-	j.faults = nil
+	j.q.o.announce(j.q.o.planner.ExcuseAll(j.attempts.faults, cause, time.Now()))
+	j.attempts.faults = nil
 }

@@ -157,14 +157,14 @@ func (c *client) tellDecision(rec *Record) {
 // fail ends the answer with a failure: logs it, counts it where it is the router's own refusal, and tells the
 // client. One that has left gets nothing: see [request.abandon].
 func (c *client) fail(f *failure) {
-	if f.status >= http.StatusInternalServerError {
+	if f.answer.status >= http.StatusInternalServerError {
 		c.log(f)
 	}
 	if f.owner == "us" && !c.begun {
 		c.q.o.m.requests.refused.WithLabelValues(f.kind).Inc()
 	}
 	switch {
-	case f.status == clientGone:
+	case f.answer.status == clientGone:
 	case c.stream:
 		c.breakOff(f)
 	case !c.begun:
@@ -176,7 +176,7 @@ func (c *client) fail(f *failure) {
 func (c *client) log(f *failure) {
 	attrs := []any{
 		"id", c.q.id, "client_id", c.q.clientID, "path", c.q.path, "phase", f.phase, "replica", string(f.at),
-		"kind", f.kind, "status", f.status, "error", f.cause(),
+		"kind", f.kind, "status", f.answer.status, "error", f.cause(),
 	}
 	if c.stream {
 		c.q.o.log.Warn("stream broke off", attrs...)
@@ -189,16 +189,16 @@ func (c *client) log(f *failure) {
 func (c *client) refuse(f *failure) {
 	f = c.q.shaped(f)
 	h := c.Header()
-	if f.after > 0 {
-		h.Set("Retry-After", strconv.Itoa(max(1, int((f.after+time.Second-1)/time.Second))))
-	} else if f.status == http.StatusServiceUnavailable || f.status == http.StatusTooManyRequests {
+	if f.answer.retryAfter > 0 {
+		h.Set("Retry-After", strconv.Itoa(max(1, int((f.answer.retryAfter+time.Second-1)/time.Second))))
+	} else if f.answer.status == http.StatusServiceUnavailable || f.answer.status == http.StatusTooManyRequests {
 		h.Set("Retry-After", "1")
 	}
-	typ := f.typ
+	typ := f.answer.contentType
 	if typ == "" {
 		typ = "application/json"
 	}
-	_ = c.whole(f.status, typ, f.body, nil) // the client's connection is the server's to judge
+	_ = c.whole(f.answer.status, typ, f.answer.body, nil) // the client's connection is the server's to judge
 }
 
 // breakOff ends a stream with an error event, unless the engine's own has gone out, and with what stands at
@@ -218,7 +218,7 @@ func (c *client) breakOff(f *failure) {
 
 // event is the failure as the last of a stream that has begun, in which sent events have gone out.
 func (f *failure) event(kind openai.Kind, sent int) []byte {
-	status := f.status
+	status := f.answer.status
 	if status < 400 || status == clientGone {
 		status = http.StatusBadGateway
 	}
@@ -228,5 +228,5 @@ func (f *failure) event(kind openai.Kind, sent int) []byte {
 
 // lost is a client that stopped reading.
 func lost(err error) *failure {
-	return &failure{phase: "client", owner: "client", kind: goneKind, status: clientGone, err: err}
+	return leftBy("client", err)
 }

@@ -78,12 +78,12 @@ func TestHalfClosedClientHearsNoEndOfStream(t *testing.T) {
 func TestLateClockIsNoClientThatLeft(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errPhaseTimeout)
-	if f := goneFailure(ctx, "handoff"); f.status != http.StatusGatewayTimeout || f.owner != "us" {
+	if f := goneFailure(ctx, "handoff"); f.answer.status != http.StatusGatewayTimeout || f.owner != "us" {
 		t.Errorf("%+v", f)
 	}
 	ctx, cancel = context.WithCancelCause(t.Context())
 	cancel(nil)
-	if f := goneFailure(ctx, "handoff"); f.status != clientGone {
+	if f := goneFailure(ctx, "handoff"); f.answer.status != clientGone {
 		t.Errorf("%+v", f)
 	}
 }

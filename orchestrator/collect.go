@@ -105,6 +105,12 @@ var (
 
 	descPeer = prometheus.NewDesc("tandem_router_peer_up", "Whether another router has told its bookings "+
 		"lately: 1 or 0; absent for one that is known already, such as this one.", []string{"peer"}, nil)
+	descStore = prometheus.NewDesc("tandem_router_store_up",
+		"Whether the server works through which routers tell their bookings; absent without one.", nil, nil)
+	descMet = prometheus.NewDesc("tandem_router_store_routers",
+		"Other routers that are heard through the server that routers share.", nil, nil)
+	descDelay = prometheus.NewDesc("tandem_router_store_delay_seconds",
+		"Time that the newest message took through the server that routers share, back to this router.", nil, nil)
 	descQueue = prometheus.NewDesc("tandem_queue_waiting", "Requests that wait for decode room.", nil, nil)
 	descStall = prometheus.NewDesc("tandem_stalled_seconds_total",
 		"Time this process stood still, as noticed by its own clock.", nil, nil)
@@ -118,7 +124,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 		descCut, descMemberships, descBytes, descOrphans, descTruncated,
 		descBatches, descEvents, descApplied, descGaps, descLost, descReplays, descTimeouts, descRestarts,
 		descReconns, descAgain, descUnknown, descRank,
-		descBad, descSkewed, descIndexLag, descPeer, descQueue, descStall,
+		descBad, descSkewed, descIndexLag, descPeer, descStore, descMet, descDelay, descQueue, descStall,
 		descToken, descStep, descRetrying, descBudget, descAnswers, descHeld, descEvicted, descShared,
 	} {
 		ch <- d
@@ -145,6 +151,11 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 func (c *collector) peers(e emit) {
 	for url, up := range c.o.peers.Heard() {
 		e.gauge(descPeer, oneIf(up), url)
+	}
+	if s, ok := c.o.peers.Store(); ok {
+		e.gauge(descStore, oneIf(s.Up))
+		e.gauge(descMet, float64(s.Routers))
+		e.gauge(descDelay, s.Delay.Seconds())
 	}
 }
 

@@ -42,8 +42,8 @@ func (j *job) follow() {
 // it.
 func (j *job) given() *openai.Delivered {
 	switch {
-	case j.rest != nil:
-		return j.rest.Clone()
+	case j.rest.delivered != nil:
+		return j.rest.delivered.Clone()
 	case j.want != nil:
 		return openai.NewDelivered(j.req.Kind, *j.want)
 	}
@@ -61,8 +61,8 @@ func (j *job) askIDs(body *openai.Edit) *openai.Edit {
 
 // first is the client's own job, of which this may do the rest.
 func (j *job) first() *job {
-	if j.restOf != nil {
-		return j.restOf
+	if j.rest.of != nil {
+		return j.rest.of
 	}
 	return j
 }
@@ -83,7 +83,7 @@ const (
 // then a is the answer of that engine. If not, a is as it was, and what the client hears is the same as if
 // nobody had tried.
 func (a *answer) goOn(err error) bool {
-	ctx, root := a.h.parent, a.h.j.first()
+	ctx, root := a.h.clock.parent, a.h.j.first()
 	if a.given == nil || ctx.Err() != nil || errors.Is(err, openai.ErrEventTooLong) {
 		return false
 	}
@@ -150,9 +150,8 @@ func (a *answer) replace(
 		return nobody, f
 	}
 	root.rec.Continued = append(root.rec.Continued, string(b.to.Member.ID))
-	b.kept = rest.kept
-	b.events += a.gave
-	b.gave = a.gave
+	b.flow.events += a.flow.gave
+	b.flow.gave = a.flow.gave
 	*a = *b
 	return wentOn, nil
 }
@@ -181,8 +180,8 @@ func (a *answer) endsHere(
 
 // endWith lets the client get these events and the end marker, and nothing more.
 func (a *answer) endWith(events []byte) {
-	a.head, a.over = append(events, a.kind.EndMark()...), true
-	a.events++
+	a.buffers.head, a.end.over = append(events, a.kind.EndMark()...), true
+	a.flow.events++
 }
 
 // mayGoOn counts the request among those that are tried again, unless the replica is known to be bad or does
@@ -210,7 +209,7 @@ func (q *request) dead(ctx context.Context, to *fleet.Endpoint) bool {
 func (a *answer) restJob(root *job, blamed planner.FailedAttempt) (*job, *failure) {
 	cached := unknownCache
 	if a.split {
-		cached = a.cached
+		cached = a.usage.cached
 	}
 	left := a.given.Clone()
 	ids, done := left.Resume(cached)
@@ -232,8 +231,8 @@ func (a *answer) restJob(root *job, blamed planner.FailedAttempt) (*job, *failur
 		q: root.q, req: req, id: root.id + "-c" + strconv.Itoa(len(root.rec.Continued)+1),
 		// No template takes part: any version will do.
 		ids:   &promptIDs{list: ids, json: raw, of: replica.Release{Root: a.to.Member.Facts.Root}, exact: true},
-		count: len(ids), rest: left, restOf: root, began: &a.to.Member, kept: done,
-		faults: planner.FailedAttempts{blamed},
+		count: len(ids), rest: restOfAnswer{delivered: left, of: root, began: &a.to.Member, kept: done},
+		attempts: attempts{faults: planner.FailedAttempts{blamed}},
 	}
 	j.rec = newRecord(j.id, root.rec.Path, time.Now(), root.rec.Config)
 	j.rec.Model = root.rec.Model
@@ -255,7 +254,7 @@ func (j *job) avoidForRest(broken replica.ID) {
 		}
 	}
 	j.avoid(broken, replica.Decode, true) // it may be asked again where it is the last
-	j.failedWhen, j.failedAt = "decode", broken
+	j.attempts.failedWhen, j.attempts.failedAt = "decode", broken
 }
 
 // begin runs the job of a rest until its answer has begun well, or until that has taken as long as a first
@@ -274,13 +273,13 @@ func (j *job) begin(ctx context.Context) (*answer, *failure) {
 // goesOnAt reports whether the token ids of a rest mean to a decode replica what they meant where they were
 // made, whether it takes them, and whether it has the weights that the answer was begun with.
 func (j *job) goesOnAt(d *replica.Replica) bool {
-	other := j.began != nil && planner.OtherWeights(j.began, d, j.req.Model) != ""
+	other := j.rest.began != nil && planner.OtherWeights(j.rest.began, d, j.req.Model) != ""
 	return reuses(&d.Facts, j.req.Kind) && j.ids.legs(d) != nil && !other
 }
 
 // restOnly refuses to let an engine begin an answer anew that it is to go on with.
 func (h *handoff) restOnly() *failure {
-	if h.j.rest == nil || h.j.goesOnAt(&h.b.Decode) {
+	if h.j.rest.delivered == nil || h.j.goesOnAt(&h.b.Decode) {
 		return nil
 	}
 	f := refuse("decode", "no_id_reuse", http.StatusServiceUnavailable, "The decode replica takes no token ids.")

@@ -20,7 +20,7 @@ func (h *handoff) local(ctx context.Context) (*answer, *failure) {
 	}
 	h.b.DecodeLease.MarkSent(time.Now())
 	out := h.generating()
-	if h.j.rest != nil && h.j.req.Kind != openai.Completions {
+	if h.j.rest.delivered != nil && h.j.req.Kind != openai.Completions {
 		connector.ReuseIDs(out.body, h.j.ids.json)
 	}
 	return h.send(ctx, out)
@@ -84,7 +84,7 @@ func (h *handoff) decode(
 	leg := out.edited(h.attemptID)
 	switch {
 	case h.ids == nil && h.beside == nil:
-		h.pair.PromptTokens = h.promptTokens
+		h.pair.PromptTokens = h.prefillLeg.promptTokens
 	case h.ids == nil:
 	case h.j.req.Kind == openai.Completions:
 		out.body.Set("prompt", h.ids.json)
@@ -116,7 +116,7 @@ func (h *handoff) decode(
 func (h *handoff) use(reply *connector.Reply) connector.Use {
 	use := connector.Use{Now: time.Now(), Margin: h.cfg.Connector.Margin}
 	if reply != nil {
-		use.Now = use.Now.Add(h.from.StalledFor(use.Now) - h.engineStalled)
+		use.Now = use.Now.Add(h.prefillLeg.from.StalledFor(use.Now) - h.prefillLeg.engineStalled)
 	}
 	return use
 }
@@ -157,7 +157,7 @@ func (h *handoff) send(ctx context.Context, out *outgoing) (*answer, *failure) {
 		return nil, left(h.b.Decode.ID)
 	}
 	a := h.newAnswer(ctx, to)
-	a.unasked = out.unasked(&to.Member.Facts)
+	a.usage.unasked = out.unasked(&to.Member.Facts)
 	f := a.open(h.leg(a.spanCtx, to, out))
 	if f != nil {
 		a.span.failed(f)
@@ -173,7 +173,7 @@ func (h *handoff) send(ctx context.Context, out *outgoing) (*answer, *failure) {
 // was there before (vLLM 0.32, measured).
 func (h *handoff) delivered(u openai.Usage) {
 	cached := u.Cached
-	if h.pieces.upto > 0 {
+	if h.pieces.upto > 0 && !h.pieces.had(h.blockSize()) {
 		cached = h.pieces.cached
 	}
 	if h.b.Mode != planner.Split && cached >= 0 && h.j.plan.Sequences <= 1 {

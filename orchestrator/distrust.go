@@ -22,8 +22,8 @@ func (a *answer) maybeDistrust(f *failure) {
 		o.giveBacks.running.Go(func() { // joined by Run, ended by a timeout
 			late := true // also where nobody can tell
 			o.panics.Contain("distrust", func() {
-				now, err := askLeaseCounters(context.Background(), h, h.from, h.leaseCounters)
-				late = err != nil || now.Expired != h.leaseCounters.Expired
+				now, err := askLeaseCounters(context.Background(), h, h.prefillLeg.from, h.prefillLeg.leaseCounters)
+				late = err != nil || now.Expired != h.prefillLeg.leaseCounters.Expired
 			})
 			if late {
 				o.panics.Contain("distrust", func() { a.to.Distrust(f) })

@@ -18,25 +18,32 @@ import (
 // failure is a request, or an attempt at it, that went wrong: what the client will be told, and whether
 // another attempt may help.
 type failure struct {
-	phase     string // tokenize, queue, plan, prefill, handoff, decode, stream, client
-	owner     string // client, prefill, decode, us
-	kind      string // short and stable, for metrics and records
-	status    int
-	body      []byte // the answer's body, an engine's own where one answered
-	typ       string // content type of body, "" is JSON
-	after     time.Duration
-	retry     bool       // another replica may do better
-	alone     bool       // and it must prefill for itself
-	at        replica.ID // where it happened, "" when nowhere
-	source    replica.ID // whose blocks the engine may have failed to load, "" when that cannot be the cause
-	delivered bool       // the client has the engine's own event about it
-	own       bool       // body is an engine's own answer
-	unused    bool       // the transfer params did not reach a decode engine: its lease can be given back
-	err       error      // for the log and the span
+	phase     string      // tokenize, queue, plan, prefill, handoff, decode, stream, client
+	owner     string      // client, prefill, decode, us
+	kind      string      // short and stable, for metrics and records
+	answer    errorAnswer // what the client gets
+	retry     bool        // another replica may do better
+	alone     bool        // and it must prefill for itself
+	at        replica.ID  // where it happened, "" when nowhere
+	source    replica.ID  // whose blocks the engine may have failed to load, "" when that cannot be the cause
+	delivered bool        // the client has the engine's own event about it
+	unused    bool        // the transfer params did not reach a decode engine: its lease can be given back
+	err       error       // for the log and the span
+}
+
+// errorAnswer is how a client is told of a failure.
+type errorAnswer struct {
+	status      int
+	body        []byte // an engine's own where one answered
+	contentType string // of body, "" is JSON
+	retryAfter  time.Duration
+	own         bool // body is an engine's own answer
 }
 
 // answered reports whether an engine itself said that it failed.
-func (f *failure) answered() bool { return f.own && f.status >= http.StatusInternalServerError }
+func (f *failure) answered() bool {
+	return f.answer.own && f.answer.status >= http.StatusInternalServerError
+}
 
 // harmless reports whether the failed attempt cost no engine any work that trying again would multiply:
 // nobody was there to receive it, its prefill engine stands still, or its blocks came too late to be used,
@@ -47,11 +54,11 @@ func (f *failure) harmless() bool {
 }
 
 // tells reports whether the failure says more to a client than that nobody else is left to try.
-func (f *failure) tells() bool { return f.own || f.kind == "bad_params" }
+func (f *failure) tells() bool { return f.answer.own || f.kind == "bad_params" }
 
 // forgotten reports whether an engine does not know the model, which it served when it was asked last: an
 // adapter may have been unloaded there.
-func (f *failure) forgotten() bool { return f.own && f.status == http.StatusNotFound }
+func (f *failure) forgotten() bool { return f.answer.own && f.answer.status == http.StatusNotFound }
 
 func (f *failure) Error() string {
 	s := f.phase + ": " + f.kind
@@ -68,11 +75,11 @@ func (f *failure) cause() string {
 	case f.err != nil:
 		return f.err.Error()
 	case f.kind == errorEventKind:
-		return fmt.Sprintf("the engine's stream told of an error with status %d", f.status)
-	case f.own:
-		return fmt.Sprintf("the engine answered with status %d", f.status)
+		return fmt.Sprintf("the engine's stream told of an error with status %d", f.answer.status)
+	case f.answer.own:
+		return fmt.Sprintf("the engine answered with status %d", f.answer.status)
 	}
-	return fmt.Sprintf("%s, status %d", strings.ReplaceAll(f.kind, "_", " "), f.status)
+	return fmt.Sprintf("%s, status %d", strings.ReplaceAll(f.kind, "_", " "), f.answer.status)
 }
 
 func (f *failure) Unwrap() error { return f.err }
@@ -108,8 +115,10 @@ func errorType(status int) string {
 // refuse makes a failure of our own, with a body in vLLM's shape.
 func refuse(phase, kind string, status int, message string) *failure {
 	return &failure{
-		phase: phase, owner: "us", kind: kind, status: status,
-		body: openai.AppendError(nil, message, errorType(status), "", status),
+		phase: phase, owner: "us", kind: kind,
+		answer: errorAnswer{
+			status: status, body: openai.AppendError(nil, message, errorType(status), "", status),
+		},
 	}
 }
 
@@ -124,7 +133,8 @@ func legFailed(ctx context.Context, phase string, at replica.ID, err error) *fai
 	if ctx.Err() != nil {
 		return goneFailure(ctx, phase)
 	}
-	f := &failure{phase: phase, owner: phase, at: at, err: err, status: http.StatusBadGateway, retry: true}
+	f := &failure{phase: phase, owner: phase, at: at, err: err, retry: true}
+	f.answer.status = http.StatusBadGateway
 	if engine.NotSent(err) {
 		f.kind = "unreachable"
 		return f.saying("The " + phase + " replica cannot be reached.")
@@ -136,7 +146,8 @@ func legFailed(ctx context.Context, phase string, at replica.ID, err error) *fai
 // givenUp judges a leg that this router ended, since its time was over or a replica stood still; nil for all
 // others.
 func givenUp(ctx context.Context, phase string, at replica.ID, err error) *failure {
-	f := &failure{phase: phase, owner: phase, at: at, err: err, status: http.StatusGatewayTimeout, retry: true}
+	f := &failure{phase: phase, owner: phase, at: at, err: err, retry: true}
+	f.answer.status = http.StatusGatewayTimeout
 	cause := context.Cause(ctx)
 	if errors.Is(cause, errPhaseTimeout) {
 		f.kind = "timeout"
@@ -160,7 +171,7 @@ func givenUp(ctx context.Context, phase string, at replica.ID, err error) *failu
 
 // saying gives the failure a body in vLLM's shape.
 func (f *failure) saying(message string) *failure {
-	f.body = openai.AppendError(nil, message, errorType(f.status), "", f.status)
+	f.answer.body = openai.AppendError(nil, message, errorType(f.answer.status), "", f.answer.status)
 	return f
 }
 
@@ -203,14 +214,21 @@ func goneFailure(ctx context.Context, phase string) *failure {
 	case errors.Is(cause, errPhaseTimeout):
 		return refuse(phase, "timeout", http.StatusGatewayTimeout, "The answer did not come in time.")
 	}
-	return &failure{phase: phase, owner: "client", kind: goneKind, status: clientGone, err: context.Cause(ctx)}
+	return leftBy(phase, context.Cause(ctx))
+}
+
+// leftBy is the failure of a request whose client left in this phase.
+func leftBy(phase string, err error) *failure {
+	return &failure{
+		phase: phase, owner: "client", kind: goneKind, answer: errorAnswer{status: clientGone}, err: err,
+	}
 }
 
 // answered makes a failure of an engine's own error answer, which the client gets as it is.
 func answered(phase string, at replica.ID, status int, body []byte, contentType, retryAfter string) *failure {
 	f := &failure{
-		phase: phase, owner: phase, kind: "status_" + strconv.Itoa(status), status: status,
-		body: openai.Scrub(nil, body), typ: contentType, at: at, own: true,
+		phase: phase, owner: phase, kind: "status_" + strconv.Itoa(status), at: at,
+		answer: errorAnswer{status: status, body: openai.Scrub(nil, body), contentType: contentType, own: true},
 	}
 	switch {
 	case f.forgotten():
@@ -221,7 +239,7 @@ func answered(phase string, at replica.ID, status int, body []byte, contentType,
 		f.retry = true // never a 4xx but "too many": another replica may have room
 	}
 	if n, err := strconv.Atoi(retryAfter); err == nil && n > 0 {
-		f.after = time.Duration(n) * time.Second
+		f.answer.retryAfter = time.Duration(n) * time.Second
 	}
 	return f
 }

@@ -85,7 +85,7 @@ func visible(query string) string {
 
 // forwardStream passes a stream on from its first content. Until then it has the time of a first token.
 func (q *request) forwardStream(ctx context.Context, s *eventReader, t *time.Timer, rec *Record) *failure {
-	defer s.dropBuffers()
+	defer s.buffers.drop()
 	said, err := s.readFirst()
 	t.Stop()
 	switch {

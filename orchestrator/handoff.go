@@ -7,7 +7,6 @@ import (
 
 	"tandem/connector"
 	"tandem/internal/config"
-	"tandem/internal/openai"
 	"tandem/internal/replica"
 	"tandem/orchestrator/fleet"
 	"tandem/orchestrator/planner"
@@ -27,24 +26,33 @@ type handoff struct {
 	attemptID string // on both legs
 	pair      connector.Pair
 
-	from          *fleet.Endpoint      // the prefill replica, once asked
-	sentAt        time.Time            // prefill leg
-	doneAt        time.Time            // last byte of its answer
-	engineStalled time.Duration        // for which the prefill engine and we had stood still before that
-	routerStalled time.Duration        // for which we had
-	leaseCounters *fleet.LeaseCounters // of the prefill engine before it
-	sentParams    bool                 // the decode leg bears params: its engine reads blocks that are on loan
-	promptTokens  int                  // as the prefill engine counted them
-	cached        openai.CachedPrompt  // of the prefill engine
-	ids           *legIDs              // both legs carry them; nil: both carry the client's own body
-
-	parent context.Context         // what the attempt's context is made of
-	cancel context.CancelCauseFunc // ends the attempt's context
-	clock  *time.Timer             // ends it when the phase that runs takes too long
+	ids        *legIDs // both legs carry them; nil: both carry the client's own body
+	clock      attemptClock
+	prefillLeg prefillLeg
+	sentParams bool // the decode leg bears params: its engine reads blocks that are on loan
 
 	pieces    piecesSent
 	beside    *prefillBeside     // concurrent order only
 	endpoints [2]*fleet.Endpoint // of prefill and of decode, listened to until release
+}
+
+// attemptClock ends an attempt whose phases take too long. They follow one another: there is one at a time.
+type attemptClock struct {
+	parent context.Context         // what the attempt's context is made of
+	cancel context.CancelCauseFunc // ends the attempt's context
+	timer  *time.Timer             // of the phase that runs
+}
+
+// start gives the phase that begins now d to end, or else late ends the attempt.
+func (c *attemptClock) start(d time.Duration, late error) {
+	c.stop()
+	c.timer = time.AfterFunc(d, func() { c.cancel(late) })
+}
+
+func (c *attemptClock) stop() {
+	if c.timer != nil {
+		c.timer.Stop()
+	}
 }
 
 // acquire returns the way to an engine that the attempt runs on, which is listened to until release even if
@@ -64,11 +72,11 @@ func (h *handoff) acquire(at *replica.Replica) *fleet.Endpoint {
 // run sends the legs and returns the answer when the generating engine has begun to answer well. When it
 // fails the caller calls release.
 func (h *handoff) run(ctx context.Context) (*answer, *failure) {
-	h.cached, h.parent = unknownCache, ctx
+	h.prefillLeg.cached, h.clock.parent = unknownCache, ctx
 	if f := h.restOnly(); f != nil {
 		return nil, f
 	}
-	ctx, h.cancel = context.WithCancelCause(ctx)
+	ctx, h.clock.cancel = context.WithCancelCause(ctx)
 	if h.b.Mode == planner.Local {
 		return h.local(ctx)
 	}
@@ -89,8 +97,8 @@ func (h *handoff) run(ctx context.Context) (*answer, *failure) {
 
 // release gives back what the booking holds and joins a prefill leg that runs beside. Harmless when repeated.
 func (h *handoff) release() {
-	h.stopClock()
-	h.cancel(nil)
+	h.clock.stop()
+	h.clock.cancel(nil)
 	if h.beside != nil {
 		h.beside.end()
 	}
@@ -104,26 +112,13 @@ func (h *handoff) release() {
 	h.j.q.o.queue.wake()
 }
 
-// startClock gives the phase that begins now d to end, or else late ends the attempt. The phases of an
-// attempt follow one another: it has one clock at a time.
-func (h *handoff) startClock(d time.Duration, late error) {
-	h.stopClock()
-	h.clock = time.AfterFunc(d, func() { h.cancel(late) })
-}
-
 // startDecodeClock begins the phase that ends with the first content of an answer that is streamed, or else
 // with the whole answer.
 func (h *handoff) startDecodeClock() {
 	if timeouts := h.cfg.Timeouts; h.j.req.Stream {
-		h.startClock(timeouts.DecodeFirst, errPhaseTimeout)
+		h.clock.start(timeouts.DecodeFirst, errPhaseTimeout)
 	} else {
-		h.startClock(timeouts.Answer, errAnswerLate)
-	}
-}
-
-func (h *handoff) stopClock() {
-	if h.clock != nil {
-		h.clock.Stop()
+		h.clock.start(timeouts.Answer, errAnswerLate)
 	}
 }
 

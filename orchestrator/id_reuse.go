@@ -80,8 +80,10 @@ func api(path string) openai.Kind {
 // shaped is a failure of our own, or of a leg that speaks another API, in the words of the API that the
 // client speaks.
 func (q *request) shaped(f *failure) *failure {
-	if ours := !f.own || f.phase == "prefill"; q.kind == openai.Messages && ours && f.status != clientGone {
-		f.body, f.typ = q.kind.Error(nil, openai.Message(f.body), errorType(f.status), f.status), ""
+	a := &f.answer
+	if ours := !a.own || f.phase == "prefill"; q.kind == openai.Messages && ours && a.status != clientGone {
+		a.body = q.kind.Error(nil, openai.Message(a.body), errorType(a.status), a.status)
+		a.contentType = ""
 	}
 	return f
 }

@@ -15,7 +15,7 @@ import (
 	"tandem/internal/openai"
 )
 
-// messages and responses are the usual requests to the other doors.
+// messages and responses are the usual requests to the other APIs.
 func messages(stream bool) prompt {
 	return post("/v1/messages", `{"model":"sim","max_tokens":12,"temperature":0,`+plainStreaming(stream)+
 		`"system":"Be brief.","messages":[{"role":"user","content":[{"type":"text","text":"`+words(120)+`"}]}]}`)
@@ -33,7 +33,7 @@ func plainStreaming(stream bool) string {
 	return ""
 }
 
-// otherPiece is what matters of an answer of the other doors, whole or an event.
+// otherPiece is what matters of an answer of the other APIs, whole or an event.
 type otherPiece struct {
 	Type    string
 	Status  string
@@ -43,7 +43,7 @@ type otherPiece struct {
 	Output  []struct{ Content []struct{ Text string } }
 	Delta   json.RawMessage
 	Usage   *otherUsage
-	Choices json.RawMessage // of the usual doors, which have been heard
+	Choices json.RawMessage // of the usual APIs, which have been heard
 	Reply   *struct {
 		Status string
 		Usage  *otherUsage
@@ -60,7 +60,7 @@ type otherUsage struct {
 	} `json:"input_tokens_details"`
 }
 
-// takeOther hears the answers of the other doors.
+// takeOther hears the answers of the other APIs.
 func (h *heard) takeOther(data string) {
 	var c otherPiece
 	if json.Unmarshal([]byte(data), &c) != nil || c.Choices != nil {
@@ -115,7 +115,7 @@ func (h *heard) takeOther(data string) {
 	}
 }
 
-// errorEnds reports whether the last event of a stream of this door is its error.
+// errorEnds reports whether the last event of a stream of this API is its error.
 func errorEnds(p prompt, got *heard) bool {
 	last := len(got.events) - 1
 	if p.path == "/v1/messages" || p.path == "/v1/responses" {
@@ -125,8 +125,8 @@ func errorEnds(p prompt, got *heard) bool {
 	return got.dones == 1 && got.events[last] == "[DONE]" && strings.Contains(got.events[last-1], `"error"`)
 }
 
-// What happens to a chat may happen to a request of the other doors, with the same end.
-func TestStoriesOfTheOtherDoors(t *testing.T) {
+// What happens to a chat may happen to a request of the other APIs, with the same end.
+func TestStoriesOfTheOtherAPIs(t *testing.T) {
 	for _, s := range stories {
 		if !slices.Contains(cmpSlice(s.orders, sequential), connector.Sequential) {
 			continue
@@ -167,7 +167,7 @@ func (s *story) asResponses() {
 
 // The prefill leg is a completion of the ids; the decode leg is the client's body, untouched but for the
 // params, on its own path.
-func TestOtherDoorsAreSplit(t *testing.T) {
+func TestOtherAPIsAreSplit(t *testing.T) {
 	in(t, setup{}, func(w *world) {
 		for _, stream := range []bool{false, true} {
 			for _, p := range []prompt{messages(stream), responses(stream)} {
@@ -191,7 +191,7 @@ func TestOtherDoorsAreSplit(t *testing.T) {
 
 // What cannot be split goes whole to one replica, and the record says why. Most of these the simulated engine
 // refuses, as vLLM with its default settings does: its refusal is the answer then.
-func TestOtherDoorsUnsplit(t *testing.T) {
+func TestOtherAPIsUnsplit(t *testing.T) {
 	say := func(path, more string) prompt {
 		if path == "/v1/messages" {
 			return post(path,
@@ -250,7 +250,7 @@ func TestOtherDoorsUnsplit(t *testing.T) {
 }
 
 // The client's usage tells what the prefill engine had cached, in each API's own names.
-func TestUsageOfTheOtherDoors(t *testing.T) {
+func TestUsageOfTheOtherAPIs(t *testing.T) {
 	for _, version := range []string{"0.32.0", "0.27.0"} {
 		for _, p := range []prompt{messages(true), messages(false), responses(true), responses(false)} {
 			in(t, setup{prefill: 1, decode: 1, engine: func(_ string, o *enginesim.Options) { o.Version = version }},
@@ -301,7 +301,7 @@ func TestUsageIsThatOfOneEngine(t *testing.T) {
 }
 
 // An error of ours, or of a prefill leg, is in the words of the API that the client speaks.
-func TestErrorsOfTheOtherDoors(t *testing.T) {
+func TestErrorsOfTheOtherAPIs(t *testing.T) {
 	in(t, setup{}, func(w *world) {
 		for path, want := range map[string]string{
 			"/v1/messages":  `{"type":"error","error":{"type":"invalid_request_error","message":`,
@@ -320,7 +320,7 @@ func TestErrorsOfTheOtherDoors(t *testing.T) {
 }
 
 // Events flow as the engine makes them, once the first content is there.
-func TestOtherDoorsFlow(t *testing.T) {
+func TestOtherAPIsFlow(t *testing.T) {
 	in(t, setup{}, func(w *world) {
 		for _, p := range []prompt{messages(true), responses(true)} {
 			got := w.ask(p)
@@ -360,7 +360,7 @@ func TestCutResponsesAvoidTheirPrefill(t *testing.T) {
 
 // The last event of a stream is seen even when it comes alone, and a stream without it is not taken for a
 // whole answer.
-func TestOtherDoorsEnd(t *testing.T) {
+func TestOtherAPIsEnd(t *testing.T) {
 	for path, events := range map[string][]string{
 		"/v1/messages": {
 			`{"type":"message_start","message":{"id":"x"}}`,

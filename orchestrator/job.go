@@ -25,24 +25,33 @@ type job struct {
 	whole string     // why it cannot be split, "" when it can
 	plan  planner.Request
 
-	tries      int
-	faults     planner.FailedAttempts // what its failed attempts were held against
-	budgeted   bool                   // it holds a place in the retry budget
-	failedAt   replica.ID             // where the attempt before failed
-	failedWhen string                 // in which phase
-	avoided    []avoided              // whom it is not planned on for its failures, oldest first
-	// Two replicas have failed alike, and said so: only one that was not asked yet can tell whose fault it is.
-	third bool
+	attempts attempts
 
 	want *openai.Continuation // of an answer whose tokens are kept, so that another engine can go on with it
-	// What the client has got already, where this is the job of the rest of an answer.
-	rest   *openai.Delivered
-	restOf *job             // and the job of the whole
-	began  *replica.Replica // where the answer broke off
-	kept   int              // and how many tokens of the answer its prompt holds
+	rest restOfAnswer
 }
 
-// newJob begins a job. path is the front-door path it came through.
+// attempts is what a job has tried so far, and what another attempt has to know of that.
+type attempts struct {
+	tries      int
+	faults     planner.FailedAttempts // what those that failed were held against
+	budgeted   bool                   // the job holds a place in the retry budget
+	failedAt   replica.ID             // where the newest that failed did
+	failedWhen string                 // in which phase
+	avoided    []avoided              // on whom the job is not planned for its failures, oldest first
+	// Two replicas have failed alike, and said so: only one that was not asked yet can tell whose fault it is.
+	third bool
+}
+
+// restOfAnswer is what the job of the rest of an answer goes on with; zero for the job of a whole one.
+type restOfAnswer struct {
+	delivered *openai.Delivered // what the client has got already
+	of        *job              // the job of the whole
+	began     *replica.Replica  // where the answer broke off
+	kept      int               // tokens of the answer that the prompt of the rest holds
+}
+
+// newJob begins a job. path is the path it came through.
 func (q *request) newJob(req *openai.Request, index int) *job {
 	j := &job{q: q, req: req, id: q.id, index: index}
 	if req != nil && req.Batched {
@@ -50,8 +59,8 @@ func (q *request) newJob(req *openai.Request, index int) *job {
 	}
 	j.rec = newRecord(j.id, q.path, q.start, q.snap.inForce)
 	j.rec.ClientID = q.clientID
-	if q.rec == nil {
-		q.rec = j.rec
+	if q.outcome.rec == nil {
+		q.outcome.rec = j.rec
 	}
 	if req != nil {
 		if req.N > 1 {
@@ -82,7 +91,8 @@ func (j *job) serve(ctx context.Context, deliver func(a *answer) *failure) (f *f
 		j.finish(f, nil)
 		return f
 	}
-	f = &failure{phase: "stream", owner: "us", kind: "panic", status: http.StatusInternalServerError}
+	f = &failure{phase: "stream", owner: "us", kind: "panic"}
+	f.answer.status = http.StatusInternalServerError
 	defer func() {
 		a.settle(f)
 		j.finish(f, a)
@@ -96,15 +106,16 @@ func (j *job) finish(f *failure, a *answer) {
 	j.rec.Phases.Total = ms(time.Since(j.q.start))
 	j.rec.Outcome, j.rec.Status = "ok", http.StatusOK
 	if f != nil {
-		j.rec.Outcome, j.rec.Status = f.kind, f.status
+		j.rec.Outcome, j.rec.Status = f.kind, f.answer.status
 		if j.rec.Reason == "" {
 			j.rec.Reason = f.Error()
 		}
 	}
 	if a != nil {
-		j.rec.Output = a.kept + a.output
-		if a.promptTokens > 0 {
-			j.rec.Prompt = a.promptTokens - a.kept
+		kept := a.h.j.rest.kept
+		j.rec.Output = kept + a.usage.output
+		if a.usage.promptTokens > 0 {
+			j.rec.Prompt = a.usage.promptTokens - kept
 		}
 		j.countTokens(a, f)
 		if f == nil {

@@ -16,7 +16,7 @@ import (
 // listModels answers what can be asked for here: what the decode replicas serve, all of them together. Where
 // each serves the same, as usual, the answer is one engine's own.
 func (o *Orchestrator) listModels(ctx context.Context, q *request) *failure {
-	q.mode = "ask"
+	q.outcome.mode = "ask"
 	var lists [][]byte
 	reported, failed := map[string]bool{}, 0
 	for _, to := range o.decodes() {

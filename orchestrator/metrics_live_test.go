@@ -1,13 +1,16 @@
 package orchestrator
 
 import (
+	"io"
 	"maps"
+	"net"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"tandem/internal/answercache/valkey/valkeytest"
 	"tandem/internal/config"
 	"tandem/internal/enginesim"
 	"tandem/internal/kv"
@@ -78,6 +81,11 @@ var troubled = map[string]string{
 	"tandem_router_peer_up":                "one of two other routers answers",
 	"tandem_router_peer_failures_total":    "one of two other routers answers",
 
+	"tandem_router_store_up":             "routers meet at a server",
+	"tandem_router_store_routers":        "routers meet at a server",
+	"tandem_router_store_delay_seconds":  "routers meet at a server",
+	"tandem_router_store_messages_total": "routers meet at a server",
+
 	"tandem_answer_cache_requests_total":  "answers are kept",
 	"tandem_answer_cache_bypassed_total":  "answers are kept",
 	"tandem_answer_cache_unkept_total":    "answers are kept",
@@ -124,6 +132,7 @@ var scenarios = map[string]func(t *testing.T, m *moved){
 	"answers are shared":               answersShared,
 	"an engine is restarted":           engineRestarted,
 	"one of two other routers answers": oneOfTwo,
+	"routers meet at a server":         routersMeet,
 	"a stream in trouble":              streamInTrouble,
 	"the disk is full":                 diskFull,
 	"two of three decode engines fail": twoOfThreeFail,
@@ -263,6 +272,57 @@ func oneOfTwo(t *testing.T, m *moved) {
 		time.Sleep(time.Second)
 		m.look(t, w.o)
 	})
+}
+
+// routersMeet is two routers and a real server, so real time.
+func routersMeet(t *testing.T, m *moved) {
+	server := valkeytest.Start(t)
+	w := newWorld(t, setup{prefill: 1, decode: 1, config: func(c *config.Config) {
+		c.Routers.Valkey.Addresses = []string{"valkey:6379"}
+	}})
+	defer w.bridge("valkey:6379", server.Addr)()
+	defer w.close()
+	_, stop := w.beside()
+	defer stop()
+	until(t, "they meet", func() bool {
+		m.look(t, w.o)
+		return m.has("tandem_router_store_routers") && m.has("tandem_router_store_delay_seconds")
+	})
+}
+
+// bridge lets who dials one address of the world's network talk to another of the real one, until it is
+// stopped when nobody does any more.
+func (w *world) bridge(from, to string) (stop func()) {
+	w.t.Helper()
+	ln, err := w.net.Listen("tcp", from)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var talks sync.WaitGroup
+	talks.Go(func() {
+		for {
+			in, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("tcp", to)
+			if err != nil {
+				in.Close()
+				continue
+			}
+			for _, way := range [][2]net.Conn{{in, out}, {out, in}} {
+				talks.Go(func() {
+					_, _ = io.Copy(way[0], way[1])
+					in.Close()
+					out.Close()
+				})
+			}
+		}
+	})
+	return func() {
+		ln.Close()
+		talks.Wait()
+	}
 }
 
 // streams lets every engine of a setup publish its events, and the router follow them: real sockets, so real

@@ -29,7 +29,7 @@ func (j *job) notAdmitted(ctx context.Context, queued, planned error) *failure {
 	}
 	f.err = planned // names replicas, which is for the log
 	if full, ok := errors.AsType[*planner.NoRoom](planned); ok {
-		f.after = full.Retry
+		f.answer.retryAfter = full.Retry
 	}
 	return f
 }
@@ -49,7 +49,7 @@ func (j *job) noPlan(err error) *failure {
 	case errors.As(err, &late):
 		f = refuse("plan", "too_late", http.StatusTooManyRequests,
 			"The first token would come later than this router lets requests wait.")
-		f.after = late.Retry()
+		f.answer.retryAfter = late.Retry()
 	case errors.As(err, &none):
 		f = refuse("plan", "no_replica", http.StatusServiceUnavailable,
 			"The "+none.Pool+" pool has no usable replica for this request.")

@@ -120,7 +120,7 @@ func (q *request) encode(ctx context.Context, e *encoded) *failure {
 func (o *Orchestrator) pass(ctx context.Context, q *request, p *passthrough, why string) *failure {
 	if id := previousResponse(p.body); id != "" {
 		if to := q.holder(ctx, id); to != nil {
-			q.mode = "unsplit"
+			q.outcome.mode = "unsplit"
 			return q.forward(ctx, to, p, nil)
 		}
 	}
@@ -134,7 +134,7 @@ func (o *Orchestrator) pass(ctx context.Context, q *request, p *passthrough, why
 	var first *failure
 	for {
 		f := j.passOnce(ctx, p, why)
-		if f != nil && f.phase == "plan" && first != nil && first.own {
+		if f != nil && f.phase == "plan" && first != nil && first.answer.own {
 			f = first // nobody else is left: the client gets what an engine said
 		}
 		if f == nil || f == first || !j.q.passable(f, p) || !j.again(ctx, f) {
@@ -148,8 +148,8 @@ func (o *Orchestrator) pass(ctx context.Context, q *request, p *passthrough, why
 
 // passOnce books room for the request and passes it.
 func (j *job) passOnce(ctx context.Context, p *passthrough, why string) *failure {
-	j.tries++
-	j.rec.Attempts = j.tries
+	j.attempts.tries++
+	j.rec.Attempts = j.attempts.tries
 	b, f := j.book(ctx)
 	if f != nil {
 		return f
@@ -185,7 +185,7 @@ func (q *request) passable(f *failure, p *passthrough) bool {
 		return true
 	case f.forgotten():
 		// Not the path, nor a response that was to be gone on with.
-		return strings.HasPrefix(openai.Message(f.body), "The model")
+		return strings.HasPrefix(openai.Message(f.answer.body), "The model")
 	}
 	return p.again
 }
@@ -214,8 +214,8 @@ func (j *job) noteWhole(b *planner.Booking, why string) {
 	j.rec.Mode = "unsplit"
 	j.rec.Decode = string(b.Decode.ID)
 	j.rec.Prompt = j.count
-	j.rec.Attempts = j.tries
-	j.q.mode = "unsplit"
+	j.rec.Attempts = j.attempts.tries
+	j.q.outcome.mode = "unsplit"
 	if b.Decision != nil {
 		j.rec.Reason, j.rec.Decision = b.Decision.Reason, b.Decision
 	}
@@ -228,7 +228,7 @@ func (o *Orchestrator) anyEngine(ctx context.Context, q *request) *failure {
 	if f != nil {
 		return f
 	}
-	q.mode, p.again = "ask", true
+	q.outcome.mode, p.again = "ask", true
 	tried := map[replica.ID]bool{}
 	for {
 		to := o.anyFor(p.model, func(r *fleet.Endpoint) bool { return tried[r.Member.ID] })

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"tandem/internal/engine"
-	"tandem/internal/liveness"
 	"tandem/internal/openai"
 	"tandem/orchestrator/fleet"
 )
@@ -31,7 +30,8 @@ type piecesSent struct {
 	began  time.Time // when the first turn was waited for; zero where the prompt is not sent in pieces
 	sent   int
 	upto   int // leading tokens that are computed
-	cached int // of these, what the engine had before the first piece; -1 unknown
+	cached int // of these, what the engine had before they were asked for; -1 unknown
+	found  int // of the newest piece, what it had when that came; -1 unknown
 }
 
 // inPieces sends the prompt in pieces, until what is left of it is no more than one. What fails of that is no
@@ -60,12 +60,14 @@ func (h *handoff) inPieces(ctx context.Context) *failure {
 		case upto >= len(ids.list):
 			return nil
 		}
+		before := h.b.DecodeLease.Beside()
 		result, f := h.piece(ctx, to, ids.list[:upto])
 		h.j.q.o.m.decisions.pieces.WithLabelValues(result).Inc()
 		if f != nil {
 			return f
 		}
-		h.b.DecodeLease.Computed(result == pieceComputed, time.Now())
+		steps := h.b.DecodeLease.Beside().Since(before)
+		h.b.DecodeLease.Computed(result == pieceComputed, h.pieces.found, steps, time.Now())
 	}
 }
 
@@ -103,7 +105,7 @@ func (h *handoff) piece(
 ) (result string, f *failure) {
 	piece, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
-	defer h.watchPiece(to, giveUp).Stop()
+	defer h.watchSilence(to, "decode", giveUp).Stop()
 	spanned, span := h.j.leg(piece, legPiece, &to.Member)
 	h.pieces.sent++
 	h.j.rec.Pieces++
@@ -120,7 +122,7 @@ func (h *handoff) piece(
 	case err != nil || answer.PromptTokens > 0 && answer.PromptTokens != len(ids):
 		return pieceFailed, nil
 	}
-	return h.pieces.computed(len(ids), answer.CachedTokens), nil
+	return h.pieces.computed(len(ids), answer.CachedTokens, h.blockSize()), nil
 }
 
 // pieceAnswer sends a piece and reads its answer.
@@ -146,12 +148,12 @@ func (h *handoff) pieceAnswer(
 }
 
 // computed notes that the engine has computed the prompt up to a token, and how much of that it says that it
-// had: all pieces before, or pieces are of no use there.
-func (s *piecesSent) computed(upto, cached int) string {
-	before := s.upto
-	s.upto = upto
+// had: all pieces before, or pieces are of no use there. What it had beyond them was there before all.
+func (s *piecesSent) computed(upto, cached, block int) string {
+	had, before := s.had(block), s.upto
+	s.upto, s.found = upto, cached
 	switch {
-	case s.sent == 1:
+	case s.sent == 1, had && cached > before:
 		s.cached = cached
 	case cached >= 0 && cached < before/2:
 		return pieceLost
@@ -159,24 +161,20 @@ func (s *piecesSent) computed(upto, cached int) string {
 	return pieceComputed
 }
 
+// had reports whether the engine had all that it was sent so far. It never says so of the last block: it has
+// to compute a token at least.
+func (s *piecesSent) had(block int) bool { return s.cached >= 0 && s.cached+block >= s.upto }
+
 // cachedBefore is what the engine had of a prompt that was sent to it in pieces, and what it has of it since:
-// what it says itself behind them is of the request alone.
+// what it says itself behind them is of the request alone. Where it had all of them that is what was there.
 func (h *handoff) cachedBefore() openai.CachedPrompt {
-	if h.pieces.upto == 0 || h.pieces.cached < 0 {
+	if h.pieces.upto == 0 || h.pieces.cached < 0 || h.pieces.had(h.blockSize()) {
 		return unknownCache
 	}
-	size := max(h.b.Decode.Facts.BlockSize, 1)
+	size := h.blockSize()
 	whole := len(h.j.ids.list) / size * size
 	return openai.CachedPrompt{Found: h.pieces.cached, Added: max(0, whole-h.pieces.cached)}
 }
 
-// watchPiece watches over a piece: it is given up, by end, if its engine is silent.
-func (h *handoff) watchPiece(to *fleet.Endpoint, end context.CancelCauseFunc) *liveness.Watchdog {
-	bound := h.silenceLimit()
-	return liveness.Watch(bound/2, end, func() (time.Duration, error) {
-		if silence := to.Silence(time.Now()); silence > to.SilenceLimit(bound) {
-			return 0, &unresponsive{h.b.Decode.ID, "decode", silence}
-		}
-		return bound / 4, nil
-	})
-}
+// blockSize is that of the decode replica, which tells one where prompts come in pieces.
+func (h *handoff) blockSize() int { return max(h.b.Decode.Facts.BlockSize, 1) }

@@ -114,6 +114,37 @@ func TestTheRequestFindsItsPieces(t *testing.T) {
 	})
 }
 
+// An engine may have more of a prompt than the router knows of. The client hears of all of it, as if the
+// prompt had come at once.
+func TestPiecesHideNothingOfTheCache(t *testing.T) {
+	for name, had := range map[string]int{"all": 900, "the beginning": 500, "a little": 100, "nothing": 0} {
+		t.Run(name, func(t *testing.T) {
+			s := inPieces(nil)
+			s.decode = 1
+			in(t, s, func(w *world) {
+				p := long(completion(true))
+				if had > 0 {
+					earlier := p
+					earlier.body = strings.Replace(p.body, words(900), words(had), 1)
+					for _, e := range []*simulated{w.d[0], w.whole} {
+						w.send(w.t.Context(), e.addr, earlier)
+					}
+				}
+				want := w.send(w.t.Context(), w.whole.addr, p).usage.Details.Cached
+				got := w.ask(p)
+				all, _ := w.pieces()
+				if got.usage.Details.Cached != want || len(all) == 0 {
+					t.Errorf("the client is told of %d tokens in %d pieces, and %d were there",
+						got.usage.Details.Cached, len(all), want)
+				}
+				if rec := w.o.ring.newest(1)[0]; rec.Delivered != want {
+					t.Errorf("the record tells of %d tokens, and %d were there", rec.Delivered, want)
+				}
+			})
+		})
+	}
+}
+
 // What goes at once: prompts whose ids are unknown, who must not be split, short ones, and everything where
 // the engine keeps no prefixes or the operator wants none.
 func TestWhatIsNotSentInPieces(t *testing.T) {

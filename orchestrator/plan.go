@@ -71,8 +71,9 @@ func (j *job) book(ctx context.Context) (*planner.Booking, *failure) {
 	var b *planner.Booking
 	var err error
 	var took time.Duration
+	running := j.attempts.tries > 1 || j.rest.delivered != nil
 	queued := j.q.o.queue.enter(ctx,
-		entry{patience: j.q.snap.cfg.Timeouts.Queue, running: j.tries > 1 || j.rest != nil, try: func() outcome {
+		entry{patience: j.q.snap.cfg.Timeouts.Queue, running: running, try: func() outcome {
 			began := time.Now()
 			j.plan.Waited = began.Sub(j.rec.Time)
 			b, err = j.search(began)
@@ -100,7 +101,7 @@ func (j *job) book(ctx context.Context) (*planner.Booking, *failure) {
 func (j *job) search(now time.Time) (*planner.Booking, error) {
 	for {
 		b, err := j.q.o.planner.Plan(&j.plan, now)
-		if none := noReplica(err); none == nil || j.third || !j.relent(none) {
+		if none := noReplica(err); none == nil || j.attempts.third || !j.relent(none) {
 			return b, err
 		}
 	}

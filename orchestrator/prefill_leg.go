@@ -28,46 +28,59 @@ func (h *handoff) prefill(ctx context.Context, con connector.Connector) (*connec
 	}
 	ctx, span := h.j.leg(ctx, legPrefill, &to.Member)
 	h.prefillBegins(to)
-	defer h.watchPrefillLeg(to, giveUp).Stop()
+	defer h.watchSilence(to, "prefill", giveUp).Stop()
 	var held []byte // the answer's memory, whose parts are used until the reply has its copy
 	defer func() { giveBuffer(held) }()
 	answer, f := h.exchange(ctx, to, out, &held)
-	h.doneAt = time.Now()
+	h.prefillLeg.doneAt = time.Now()
 	if h.beside == nil {
-		h.stopClock() // what is between the legs is bounded by the margin
+		h.clock.stop() // what is between the legs is bounded by the margin
 	}
-	h.j.rec.Phases.Prefill += ms(h.doneAt.Sub(h.sentAt))
+	h.j.rec.Phases.Prefill += ms(h.prefillLeg.doneAt.Sub(h.prefillLeg.sentAt))
 	span.prefilled(&answer, f)
 	if f != nil {
 		if len(answer.Params) > 0 { // its blocks are kept for us all the same
-			h.giveBack(con, connector.NewReply(answer.Params, h.doneAt, 0, 0), "")
+			h.giveBack(con, connector.NewReply(answer.Params, h.prefillLeg.doneAt, 0, 0), "")
 		}
 		return nil, f
 	}
 	h.prefillDone(&answer)
-	return connector.NewReply(answer.Params, h.doneAt, h.promptTokens, h.b.Prefill.Facts.BlockSize), nil
+	size := h.b.Prefill.Facts.BlockSize
+	return connector.NewReply(answer.Params, h.prefillLeg.doneAt, h.prefillLeg.promptTokens, size), nil
+}
+
+// prefillLeg is what an attempt knows of its prefill leg.
+type prefillLeg struct {
+	from          *fleet.Endpoint      // the prefill replica, once asked
+	sentAt        time.Time            // the leg
+	doneAt        time.Time            // the last byte of its answer
+	engineStalled time.Duration        // for which the engine and we had stood still before that was sent
+	routerStalled time.Duration        // for which we had
+	leaseCounters *fleet.LeaseCounters // of the engine before it
+	promptTokens  int                  // as the engine counted them
+	cached        openai.CachedPrompt  // of the engine
 }
 
 // prefillBegins notes when the leg is sent, and what has to be compared later: how long both sides had stood
 // still, and what the engine counts of leases.
 func (h *handoff) prefillBegins(to *fleet.Endpoint) {
-	h.sentAt = time.Now()
-	h.from = to
-	h.engineStalled = to.StalledFor(h.sentAt)
-	h.routerStalled = h.j.q.o.clock.StalledFor(h.sentAt)
-	h.leaseCounters = to.LeaseCounters()
+	l := &h.prefillLeg
+	l.from, l.sentAt = to, time.Now()
+	l.engineStalled = to.StalledFor(l.sentAt)
+	l.routerStalled = h.j.q.o.clock.StalledFor(l.sentAt)
+	l.leaseCounters = to.LeaseCounters()
 }
 
 // prefillDone ends the prefill lease and notes what the answer tells.
 func (h *handoff) prefillDone(answer *openai.PrefillAnswer) {
-	o, took := h.j.q.o, h.doneAt.Sub(h.sentAt)
+	o, took := h.j.q.o, h.prefillLeg.doneAt.Sub(h.prefillLeg.sentAt)
 	at := h.b.Prefill.ID
 	o.m.phases.observe(phasePrefill, took)
 	o.m.legs.seconds.WithLabelValues("prefill", string(at)).Observe(took.Seconds())
 	o.m.legs.compare("prefill", at, took, h.b.Prefilled())
-	h.cached.Found, h.promptTokens = answer.CachedTokens, answer.PromptTokens
+	h.prefillLeg.cached.Found, h.prefillLeg.promptTokens = answer.CachedTokens, answer.PromptTokens
 	h.j.rec.Delivered = answer.CachedTokens
-	o.planner.PrefillDone(h.b, answer.CachedTokens, took, h.doneAt)
+	o.planner.PrefillDone(h.b, answer.CachedTokens, took, h.prefillLeg.doneAt)
 }
 
 // prefillContext is what the prefill leg runs in, until it is given up or stop is called. Where the leg runs
@@ -76,14 +89,14 @@ func (h *handoff) prefillContext(
 	ctx context.Context,
 ) (own context.Context, giveUp context.CancelCauseFunc, stop func()) {
 	if h.beside == nil {
-		h.startClock(h.cfg.Timeouts.Prefill, errPhaseTimeout)
+		h.clock.start(h.cfg.Timeouts.Prefill, errPhaseTimeout)
 		return cancelGrace(ctx, time.Now().Add(h.b.Prefilled()))
 	}
 	own, giveUp = context.WithCancelCause(ctx)
 	return own, giveUp, func() { giveUp(nil) }
 }
 
-// prefillBody writes leg 1: the ids on /v1/completions whatever the front door, or the client's own body on
+// prefillBody writes leg 1: the ids on /v1/completions whatever the API, or the client's own body on
 // its own path.
 func (h *handoff) prefillBody(con connector.Connector) (*outgoing, *failure) {
 	var out *outgoing
@@ -156,17 +169,17 @@ func (h *handoff) prefillCached() openai.CachedPrompt {
 	if h.b.Mode != planner.Split {
 		return h.cachedBefore()
 	}
-	return h.cached
+	return h.prefillLeg.cached
 }
 
 // noteAdded works out what the prefill engine has put into its prefix cache, which the answer of a completion
 // does not tell: all whole blocks of the prompt that it had not found there (vLLM 0.32,
 // v1/core/kv_cache_manager.py estimate_cached_tokens).
 func (h *handoff) noteAdded(reply *connector.Reply) {
-	if reply == nil || h.cached.Found < 0 || !h.b.Prefill.Facts.PrefixCaching {
+	if reply == nil || h.prefillLeg.cached.Found < 0 || !h.b.Prefill.Facts.PrefixCaching {
 		return
 	}
 	if whole := reply.WholeBlocks(); whole >= 0 {
-		h.cached.Added = max(0, whole-h.cached.Found)
+		h.prefillLeg.cached.Added = max(0, whole-h.prefillLeg.cached.Found)
 	}
 }

@@ -23,8 +23,8 @@ func (a *answer) prove() {
 	o, rec := h.j.q.o, h.j.rec
 	planned, block := max(0, rec.Prompt-h.b.MatchedDecode), max(h.b.Decode.Facts.BlockSize, 1)
 	rec.Planned = planned
-	if a.reportedCached >= 0 && h.j.plan.Sequences <= 1 {
-		rec.Moved = max(0, a.reportedCached-h.b.MatchedDecode)
+	if a.usage.reportedCached >= 0 && h.j.plan.Sequences <= 1 {
+		rec.Moved = max(0, a.usage.reportedCached-h.b.MatchedDecode)
 		rec.Unsure = rec.Moved > 0 && !h.b.Sure()
 	}
 	from, to := string(h.b.Prefill.ID), string(h.b.Decode.ID)

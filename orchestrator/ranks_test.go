@@ -18,7 +18,7 @@ func twoRanks(name string, o *enginesim.Options) {
 }
 
 // TestAResponseIsNotPinned: an engine of several ranks chooses itself where it computes /v1/responses, so
-// that nothing is predicted of its cache. The other doors name the rank, and are told what it holds.
+// that nothing is predicted of its cache. The other APIs name the rank, and are told what it holds.
 func TestAResponseIsNotPinned(t *testing.T) {
 	in(t, setup{decode: 1, engine: twoRanks, config: func(c *config.Config) { c.Local = config.LocalAlways }},
 		func(w *world) {

@@ -83,7 +83,7 @@ func (r *Record) failed(b *planner.Booking, f *failure, came, began time.Time) {
 	}
 	r.Failed = append(r.Failed, FailedAttempt{
 		Mode: b.Mode.String(), Prefill: string(b.Prefill.ID), Decode: string(b.Decode.ID), Reason: reason,
-		At: string(f.at), Phase: f.phase, Kind: f.kind, Status: f.status, Began: ms(began.Sub(came)),
+		At: string(f.at), Phase: f.phase, Kind: f.kind, Status: f.answer.status, Began: ms(began.Sub(came)),
 		Took: ms(time.Since(began)),
 	})
 }

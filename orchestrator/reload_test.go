@@ -90,6 +90,7 @@ var elsewhere = map[string]string{
 	"pools.POOL.replicas.url":             "TestMovedReplica",
 	"pools.POOL.replicas.shared":          "TestSharedEngines",
 	"answer_cache.valkey":                 "TestSharedStoreIsReloaded",
+	"routers.valkey":                      "TestAnotherServerIsMetAt",
 	"connector.type":                      "there is one",
 	"decisions.file":                      "TestDecisionsInAFile",
 	"state.file":                          "TestWhatWasLearnedOutlivesTheRouter",

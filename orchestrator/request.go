@@ -31,12 +31,17 @@ type request struct {
 	kind     openai.Kind // of the API, in whose words errors are; 0 where it does not matter
 	start    time.Time
 	span     trace.Span
-	mode     string
-	out      string  // outcome, "" is ok
-	rec      *Record // of its first prompt, nil where nothing was planned
+	outcome  requestOutcome
 }
 
-// handle wraps a front-door handler with what every request has: identity, limits, the drain check, a span,
+// requestOutcome is what became of a request, for counters, the log and its span.
+type requestOutcome struct {
+	mode   string  // how it was served: "split", "local" and so on; "none" where it was not
+	result string  // the kind of its failure, "" is ok
+	rec    *Record // of its first prompt, nil where nothing was planned
+}
+
+// handle wraps a handler of the front with what every request has: identity, limits, the drain check, a span,
 // metrics.
 func (o *Orchestrator) handle(
 	path string, serve func(ctx context.Context, q *request) *failure,
@@ -44,7 +49,7 @@ func (o *Orchestrator) handle(
 	return func(w http.ResponseWriter, r *http.Request) {
 		q := &request{
 			o: o, snap: o.snap.Load(), w: o.toClient(w, r), r: r, id: newID(),
-			path: path, kind: api(path), start: time.Now(), mode: "none",
+			path: path, kind: api(path), start: time.Now(), outcome: requestOutcome{mode: "none"},
 			clientID: clientID(r.Header),
 		}
 		q.w.q = q
@@ -72,7 +77,7 @@ func (o *Orchestrator) handle(
 // abandon cuts the connection of a client that has left. It may only have closed its own direction: a handler
 // that returned would give it an empty answer with status 200, or end a stream as if it were whole.
 func (q *request) abandon() {
-	if q.out == goneKind {
+	if q.outcome.result == goneKind {
 		panic(http.ErrAbortHandler)
 	}
 }
@@ -113,17 +118,17 @@ func (q *request) authorised() bool {
 
 // fail remembers the outcome, and tells the client of it.
 func (q *request) fail(f *failure) {
-	q.out = f.kind
+	q.outcome.result = f.kind
 	q.traceFailure(f)
 	q.w.fail(f)
 }
 
 // end counts the request.
 func (q *request) end() {
-	if q.out == "" {
-		q.out = "ok"
+	if q.outcome.result == "" {
+		q.outcome.result = "ok"
 	}
-	q.o.m.requests.ended.WithLabelValues(q.path, q.servedModel(), q.mode, q.out).Inc()
+	q.o.m.requests.ended.WithLabelValues(q.path, q.servedModel(), q.outcome.mode, q.outcome.result).Inc()
 	q.o.m.phases.observe(phaseTotal, time.Since(q.start))
 	if q.snap.cfg.Log.Access {
 		q.logAccess()
@@ -134,10 +139,10 @@ func (q *request) end() {
 // servedModel is the model that the request was sent to, "" where it went to none: what clients make up is no
 // label.
 func (q *request) servedModel() string {
-	if q.rec == nil || q.rec.Decode == "" {
+	if q.outcome.rec == nil || q.outcome.rec.Decode == "" {
 		return ""
 	}
-	return q.rec.Model
+	return q.outcome.rec.Model
 }
 
 // body reads the request's body within the limits of size and time.
@@ -204,17 +209,18 @@ func (q *request) single(ctx context.Context, req *openai.Request) *failure {
 		}
 		return a.stream(ctx, func(events []byte, n int) *failure { return q.w.events(events, n, j.rec) })
 	})
-	q.mode = j.rec.Mode
+	q.outcome.mode = j.rec.Mode
 	return f
 }
 
 // badRequest turns a refusal of the body reader into a failure.
 func badRequest(err error) *failure {
-	f := &failure{phase: "admit", owner: "client", kind: "bad_request", status: http.StatusBadRequest, err: err}
+	f := &failure{phase: "admit", owner: "client", kind: "bad_request", err: err}
+	f.answer.status = http.StatusBadRequest
 	if bad, ok := errors.AsType[*openai.BadRequest](err); ok {
-		f.body = bad.Append(nil)
+		f.answer.body = bad.Append(nil)
 	} else {
-		f.body = openai.AppendError(nil, "The request body cannot be read.", "BadRequestError", "",
+		f.answer.body = openai.AppendError(nil, "The request body cannot be read.", "BadRequestError", "",
 			http.StatusBadRequest)
 	}
 	return f

@@ -16,13 +16,13 @@ import (
 // fails others too, and where the engine itself said that it failed, so that it lives and a third can tell. A
 // failed prefill costs no client an answer, where a decode replica may compute the prompt.
 func (j *job) again(ctx context.Context, f *failure) bool {
-	bad, out, likeBefore := j.faults.Judged()
-	second := j.failedWhen == f.phase && j.failedAt != f.at && f.kind != "unreachable" && !bad
+	bad, out, likeBefore := j.attempts.faults.Judged()
+	second := j.attempts.failedWhen == f.phase && j.attempts.failedAt != f.at && f.kind != "unreachable" && !bad
 	// Whom a client does not wait to see tried elsewhere has no second opinion.
 	if second && likeBefore && !f.answered() || ctx.Err() != nil {
 		j.excuse(ctx.Err() == nil)
 	}
-	if !f.retry || ctx.Err() != nil || j.tries >= j.q.snap.cfg.Retry.Attempts {
+	if !f.retry || ctx.Err() != nil || j.attempts.tries >= j.q.snap.cfg.Retry.Attempts {
 		return false
 	}
 	alone := j.fallsBack(f, second)
@@ -30,7 +30,7 @@ func (j *job) again(ctx context.Context, f *failure) bool {
 		return false
 	}
 	j.avoidFailed(f)
-	if j.third = second && !alone; j.third && !j.othersLeft() {
+	if j.attempts.third = second && !alone; j.attempts.third && !j.othersLeft() {
 		return false
 	}
 	if !alone && !f.harmless() && !out && !j.takeBudget() && !j.engineEnded(ctx, f) && !j.awaitsVerdict(ctx, f) {
@@ -39,7 +39,7 @@ func (j *job) again(ctx context.Context, f *failure) bool {
 		}
 		alone = true
 	}
-	j.failedWhen, j.failedAt = f.phase, f.at
+	j.attempts.failedWhen, j.attempts.failedAt = f.phase, f.at
 	if f.alone || alone {
 		j.plan.SplitOK, j.plan.LocalOK = false, true
 	}
@@ -50,7 +50,7 @@ func (j *job) again(ctx context.Context, f *failure) bool {
 func (j *job) retried(f *failure) {
 	j.q.o.m.failures.retries.WithLabelValues(f.phase).Inc()
 	j.q.o.log.Info("trying again elsewhere", "id", j.id, "phase", f.phase, "replica", string(f.at), "kind",
-		f.kind, "status", f.status, "error", f.cause())
+		f.kind, "status", f.answer.status, "error", f.cause())
 }
 
 // takeBudget counts the request among those that are tried again, at most once; false when there are too many
@@ -58,7 +58,7 @@ func (j *job) retried(f *failure) {
 // [failure.harmless].
 func (j *job) takeBudget() bool {
 	j = j.first()
-	if j.budgeted {
+	if j.attempts.budgeted {
 		return true
 	}
 	o := j.q.o
@@ -66,7 +66,7 @@ func (j *job) takeBudget() bool {
 		o.retrying.Add(-1)
 		return false
 	}
-	j.budgeted = true
+	j.attempts.budgeted = true
 	// net/http ends that context when the handler returns.
 	context.AfterFunc(j.q.r.Context(), func() { o.retrying.Add(-1) })
 	return true
@@ -86,10 +86,10 @@ const verdictWait = 200 * time.Millisecond
 // no work to where there is too little, and needs no budget. It reports whether that came, or a place in the
 // budget. Who answers with another status than 500 may be overloaded: that is what the budget is for.
 func (j *job) awaitsVerdict(ctx context.Context, f *failure) bool {
-	if len(j.faults) == 0 || j.mayPrefillThere(f) || f.status != http.StatusInternalServerError {
+	if len(j.attempts.faults) == 0 || j.mayPrefillThere(f) || f.answer.status != http.StatusInternalServerError {
 		return false
 	}
-	newest := &j.faults[len(j.faults)-1]
+	newest := &j.attempts.faults[len(j.attempts.faults)-1]
 	if !newest.Answered || newest.Fault.On == planner.Nobody {
 		return false
 	}
@@ -118,7 +118,7 @@ func (j *job) othersLeft() bool {
 // lost takes back what the attempts of a job that ends without an answer were held against, if the request is
 // the likely cause.
 func (j *job) lost() {
-	if excuse, cause := j.faults.Lost(); excuse {
+	if excuse, cause := j.attempts.faults.Lost(); excuse {
 		j.excuse(cause)
 	}
 }

@@ -107,7 +107,7 @@ func readStateFile(name string) (*planner.Learned, error) {
 	if info, err := os.Stat(name); err != nil {
 		return nil, err
 	} else if !info.Mode().IsRegular() { // to open a pipe would wait for somebody who writes
-		return nil, errors.New("it is no file")
+		return nil, errNoFile
 	}
 	f, err := os.Open(name) //nolint:gosec // the operator names it
 	if err != nil {
@@ -116,6 +116,34 @@ func readStateFile(name string) (*planner.Learned, error) {
 	defer f.Close()
 	return readState(f)
 }
+
+var errNoFile = errors.New("it is no file")
+
+// stateBehind is the file that links called name lead to, whether it is there or not. What is no file must
+// not be replaced: a rename would put a file in the place of a device.
+func stateBehind(name string) (string, error) {
+	for range maxLinks {
+		to, err := os.Readlink(name)
+		if err != nil {
+			break // it is none
+		}
+		if !filepath.IsAbs(to) {
+			to = filepath.Dir(name) + string(filepath.Separator) + to
+		}
+		name = to
+	}
+	info, err := os.Lstat(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return name, nil
+	case err == nil && !info.Mode().IsRegular():
+		err = errNoFile
+	}
+	return name, err
+}
+
+// maxLinks is how many links lead to a file at most, as in Linux.
+const maxLinks = 40
 
 // arrived lets replicas that have come begin with what was measured of them.
 func (s *stateFile) arrived(now time.Time) {
@@ -165,7 +193,8 @@ func (s *stateFile) write(now time.Time) {
 	s.failed = err != nil
 }
 
-// replaceFile writes beside the file and renames, so that whoever reads finds the old one or the new one.
+// replaceFile writes beside the file and renames, so that whoever reads finds the old one or the new one. A
+// link to it stays one.
 func replaceFile(name string, kept *keptState) error {
 	data, err := json.Marshal(kept)
 	if err != nil {
@@ -173,6 +202,9 @@ func replaceFile(name string, kept *keptState) error {
 	}
 	if len(data) > maxState {
 		return fmt.Errorf("it would be larger than %d bytes", maxState)
+	}
+	if name, err = stateBehind(name); err != nil {
+		return err
 	}
 	f, err := os.CreateTemp(filepath.Dir(name), ".tandem-state-*") // for nobody else to read
 	if err != nil {

@@ -3,9 +3,12 @@ package orchestrator
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -153,5 +156,43 @@ func TestAStateThatCannotBeReadCostsALine(t *testing.T) {
 				t.Errorf("behind it the file is %s, %v", data, err)
 			}
 		})
+	}
+}
+
+// What is no file stays what it is: a rename would put a file in the place of a device, a pipe or a link. Of
+// a link it is what it leads to that is read and written.
+func TestTheStateReplacesNothingButAFile(t *testing.T) {
+	folder := t.TempDir()
+	pipe, link := filepath.Join(folder, "pipe"), filepath.Join(folder, "link")
+	behind := filepath.Join(folder, "a")
+	if err := errors.Join(syscall.Mkfifo(pipe, 0o600), os.Symlink("a", link)); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{pipe, link, link} {
+		var log bytes.Buffer
+		in(t, setup{
+			config: func(c *config.Config) { c.State.File = name }, options: logsTo(&log),
+		}, func(w *world) {
+			p := chat(true)
+			w.exact(p, w.ask(p))
+		})
+		if n := strings.Count(log.String(), "state file was not written"); n > 1 || (n == 1) != (name == pipe) {
+			t.Errorf("%s: it is said %d times that it was not written: %s", name, n, log.String())
+		}
+	}
+	for name, want := range map[string]fs.FileMode{pipe: fs.ModeNamedPipe, link: fs.ModeSymlink, behind: 0} {
+		if info, err := os.Lstat(name); err != nil || info.Mode().Type() != want {
+			t.Errorf("%s: %v, %v", name, info, err)
+		}
+	}
+	data, err := os.ReadFile(behind)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l, err := readState(bytes.NewReader(data)); err != nil || len(l.Lengths) == 0 {
+		t.Errorf("behind the link there is %s, %v", data, err)
+	}
+	if rest, err := filepath.Glob(filepath.Join(folder, ".tandem-state-*")); err != nil || len(rest) > 0 {
+		t.Errorf("left behind: %v, %v", rest, err)
 	}
 }

@@ -23,7 +23,7 @@ func (o *Orchestrator) model(ctx context.Context, q *request) *failure {
 		f.owner = "client"
 		return f
 	}
-	q.mode = "ask"
+	q.outcome.mode = "ask"
 	body := []byte(`{"id":` + strconv.Quote(name) + `,"object":"model","owned_by":"vllm"}`)
 	return q.w.whole(http.StatusOK, "application/json", body, nil)
 }
@@ -37,7 +37,7 @@ func (o *Orchestrator) stored(ctx context.Context, q *request) *failure {
 		f.owner = "client"
 		return f
 	}
-	q.mode = "ask"
+	q.outcome.mode = "ask"
 	to := q.holder(ctx, id)
 	if to == nil {
 		f := refuse("plan", "unknown_response", http.StatusNotFound, "No engine keeps this response.")

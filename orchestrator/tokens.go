@@ -41,7 +41,7 @@ func (j *job) resolved(
 	var rejected *tokenizer.Rejected
 	switch {
 	case errors.As(result.Err, &rejected) && (j.req.Kind == openai.Messages || j.req.Kind == openai.Responses):
-		return result, nil // the door itself may say it in other words: it gets the request whole
+		return result, nil // the API itself may say it in other words: it gets the request whole
 	case errors.As(result.Err, &rejected):
 		return result, answered("tokenize", "", rejected.Status, rejected.Body, "", "")
 	case ctx.Err() != nil:

@@ -150,8 +150,8 @@ func (s legSpan) prefilled(answer *openai.PrefillAnswer, f *failure) {
 	switch s.failed(f); {
 	case f == nil:
 		s.span.SetAttributes(attrStatus.Int(http.StatusOK))
-	case f.own:
-		s.span.SetAttributes(attrStatus.Int(f.status))
+	case f.answer.own:
+		s.span.SetAttributes(attrStatus.Int(f.answer.status))
 	}
 	if answer.CachedTokens >= 0 {
 		s.span.SetAttributes(attrCachedTokens.Int(answer.CachedTokens))
@@ -187,10 +187,10 @@ func (s *legSpan) answered(a *answer) {
 
 // attributes are what the engine that makes a said of its answer. Tokens that were not counted have none.
 func (a *answer) attributes() []attribute.KeyValue {
-	attrs := []attribute.KeyValue{attrOutputTokens.Int(a.output)}
+	attrs := []attribute.KeyValue{attrOutputTokens.Int(a.usage.output)}
 	switch {
-	case a.promptTokens > 0:
-		attrs = append(attrs, attrInputTokens.Int(a.promptTokens))
+	case a.usage.promptTokens > 0:
+		attrs = append(attrs, attrInputTokens.Int(a.usage.promptTokens))
 	case a.h.j.ids != nil:
 		attrs = append(attrs, attrInputTokens.Int(a.h.j.count))
 	}

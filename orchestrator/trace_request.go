@@ -50,7 +50,7 @@ func (q *request) traceFailure(f *failure) {
 		return
 	}
 	q.span.SetAttributes(attrFailedPhase.String(f.phase))
-	if f.status >= http.StatusInternalServerError {
+	if f.answer.status >= http.StatusInternalServerError {
 		q.span.SetStatus(codes.Error, f.kind)
 		q.span.SetAttributes(attrErrorType.String(f.kind))
 	}
@@ -61,7 +61,7 @@ func (q *request) endTrace() {
 	if !q.o.traced {
 		return
 	}
-	q.span.SetAttributes(attrMode.String(q.mode), attrOutcome.String(q.out))
+	q.span.SetAttributes(attrMode.String(q.outcome.mode), attrOutcome.String(q.outcome.result))
 	if q.w.status != 0 {
 		q.span.SetAttributes(attrStatus.Int(q.w.status))
 	}

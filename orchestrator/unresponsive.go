@@ -39,7 +39,7 @@ func (s *unresponsive) Error() string {
 func (h *handoff) watchDecodeLeg(to *fleet.Endpoint) *liveness.Watchdog {
 	clock, bound := h.j.q.o.clock, h.silenceLimit()
 	sent, transfer := clock.Running(time.Now()), h.watchTransfer(to, bound/2)
-	return liveness.Watch(bound/2, h.cancel, func() (time.Duration, error) {
+	return liveness.Watch(bound/2, h.clock.cancel, func() (time.Duration, error) {
 		now := time.Now()
 		if stuck := transfer.look(now); stuck != nil {
 			return 0, stuck
@@ -47,21 +47,25 @@ func (h *handoff) watchDecodeLeg(to *fleet.Endpoint) *liveness.Watchdog {
 		if silence := to.Silence(now); silence > to.SilenceLimit(bound) {
 			return 0, &unresponsive{h.b.Decode.ID, "decode", silence}
 		}
-		if h.from == nil { // the decode engine computes the prompt itself
+		from := h.prefillLeg.from
+		if from == nil { // the decode engine computes the prompt itself
 			return bound / 4, nil
 		}
-		silence := h.from.Silence(now)
-		if early := clock.Running(now)-silence < sent+bound; early && silence > h.from.SilenceLimit(bound) {
+		silence := from.Silence(now)
+		if early := clock.Running(now)-silence < sent+bound; early && silence > from.SilenceLimit(bound) {
 			return 0, &unresponsive{h.b.Prefill.ID, "prefill", silence}
 		}
 		return bound / 4, nil
 	})
 }
 
-// watchPrefillLeg watches over a prefill leg until its answer is there: it is given up, by end, if its
-// engine is silent. An engine that goes on later finds the connection closed and drops the prompt; blocks
-// that it keeps all the same come free with their lease, since nobody has their parameters.
-func (h *handoff) watchPrefillLeg(to *fleet.Endpoint, end context.CancelCauseFunc) *liveness.Watchdog {
+// watchSilence watches over what has an engine compute a prompt, a prefill leg or a piece, until its answer
+// is there: it is given up, by end, if its engine is silent. An engine that goes on later finds the
+// connection closed and drops the prompt; blocks that it keeps all the same come free with their lease, since
+// nobody has their parameters.
+func (h *handoff) watchSilence(
+	to *fleet.Endpoint, leg string, end context.CancelCauseFunc,
+) *liveness.Watchdog {
 	bound := h.silenceLimit()
 	left := func() (silence, left time.Duration) {
 		silence = to.Silence(time.Now())
@@ -71,7 +75,7 @@ func (h *handoff) watchPrefillLeg(to *fleet.Endpoint, end context.CancelCauseFun
 	return liveness.Watch(max(first, bound/4), end, func() (time.Duration, error) {
 		silence, left := left()
 		if left < 0 {
-			return 0, &unresponsive{h.b.Prefill.ID, "prefill", silence}
+			return 0, &unresponsive{to.Member.ID, leg, silence}
 		}
 		return left + time.Millisecond, nil
 	})

@@ -17,7 +17,7 @@ import (
 // answers lie in sockets while somebody stands still. The time that an engine stands still passes on our
 // clock too; the time that this process does may not, and is added.
 func (h *handoff) leaseAge(now time.Time) time.Duration {
-	return now.Sub(h.sentAt) + h.j.q.o.clock.StalledFor(now) - h.routerStalled
+	return now.Sub(h.prefillLeg.sentAt) + h.j.q.o.clock.StalledFor(now) - h.prefillLeg.routerStalled
 }
 
 // verifyLease decides whether what an answer begins with was computed from the prompt's own blocks. It is
@@ -35,7 +35,7 @@ func (a *answer) verifyLease() *failure {
 	if !h.sentParams || h.leaseAge(time.Now()) < h.cfg.Connector.Lease {
 		return nil
 	}
-	h.stopClock() // each question that follows has its own time
+	h.clock.stop() // each question that follows has its own time
 	a.guard.Stop()
 	verdict := a.readInTime(a.ctx)
 	h.j.q.o.m.handoffs.late.WithLabelValues(verdict).Inc()
@@ -56,17 +56,18 @@ func (a *answer) verifyLease() *failure {
 // believed, disbelieved, or unknown.
 func (a *answer) readInTime(ctx context.Context) string {
 	h := a.h
-	now, err := askLeaseCounters(ctx, h, h.from, h.leaseCounters)
-	if err == nil && now.Expired != h.leaseCounters.Expired && now.Late == h.leaseCounters.Late {
+	from, before := h.prefillLeg.from, h.prefillLeg.leaseCounters
+	now, err := askLeaseCounters(ctx, h, from, before)
+	if err == nil && now.Expired != before.Expired && now.Late == before.Late {
 		// Some lease has ended, of whomever. That nobody read after that shows only when words have come.
 		if err = a.wordsHeard(ctx); err == nil {
-			now, err = askLeaseCounters(ctx, h, h.from, h.leaseCounters)
+			now, err = askLeaseCounters(ctx, h, from, before)
 		}
 	}
 	switch {
 	case err != nil:
 		return "unknown"
-	case now.Expired == h.leaseCounters.Expired, now.Late == h.leaseCounters.Late:
+	case now.Expired == before.Expired, now.Late == before.Late:
 		return "believed"
 	case math.IsNaN(now.Late):
 		return "unknown"
@@ -111,17 +112,17 @@ func (a *answer) wordsHeard(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, a.h.cfg.Timeouts.DecodeFirst)
 	defer cancel()
 	o := a.h.j.q.o
-	q := o.question(a.h.from, a.to)
+	q := o.question(a.h.prefillLeg.from, a.to)
 	asked := time.Now()
 	own := o.askCanary(ctx, a.to, &engine.Request{Body: q.Own()}, q.Salt+"-own")
 	if own.Err != nil {
 		return own.Err
 	}
-	first, second := o.handCanary(ctx, q, a.h.from, a.to, transferLimit+10*time.Since(asked))
+	first, second := o.handCanary(ctx, q, a.h.prefillLeg.from, a.to, transferLimit+10*time.Since(asked))
 	if q.Judge(first, second, own, canary.Unknown(), canary.Unknown()).Kind != canary.Moved {
 		return errNothingCame
 	}
-	step := o.askCanary(ctx, a.h.from, &engine.Request{Body: q.Prefill()}, q.Salt+"-step")
+	step := o.askCanary(ctx, a.h.prefillLeg.from, &engine.Request{Body: q.Prefill()}, q.Salt+"-step")
 	if step.Err != nil || step.Status != http.StatusOK {
 		return errNoStep
 	}

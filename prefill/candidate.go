@@ -25,6 +25,8 @@ type Query struct {
 
 // Candidate is a replica that could prefill the request, with all that is known of it. It belongs to the
 // query that made it.
+//
+// Long: a row of facts, all of them read for one plan, of which an operator sees most.
 type Candidate struct {
 	scoring.Prefill
 
@@ -217,7 +219,7 @@ func (p *Pool) gather(
 	if typical == 0 {
 		typical = speed.Prefill(1000, 0)
 	}
-	c.Wait = (m.queue.wait(now) + m.remote.Work).Seconds() + others*typical
+	c.Wait = m.wait(now).Seconds() + others*typical
 	c.Waiting = float64(m.queue.count+m.remote.Requests) + others
 	c.Queued = m.queue.tokens + m.remote.Tokens
 	if others > 0 {

@@ -13,8 +13,10 @@ type PeerLoad struct {
 	ID       replica.ID    `json:"id,omitzero"`
 	Requests int           `json:"requests,omitzero"` // sent and not answered
 	Tokens   int           `json:"tokens,omitzero"`   // uncached ones of these
-	Work     time.Duration `json:"work_ns,omitzero"`  // until they are done, predicted
-	Fresh    int           `json:"fresh,omitzero"`    // prompt tokens that the report does not include
+	Work     time.Duration `json:"work_ns,omitzero"`  // until they are done, predicted, were nobody else there
+	// Of these the one that was booked first.
+	First roster.Running `json:"first,omitzero"`
+	Fresh int            `json:"fresh,omitzero"` // prompt tokens that the report does not include
 	// For the KV blocks that decode replicas still have to get.
 	Sending time.Duration `json:"sending_ns,omitzero"`
 	// Share of its time that the replica works for this router.
@@ -32,7 +34,8 @@ func (p *Pool) PeerLoads(now time.Time) []PeerLoad {
 	out := make([]PeerLoad, 0, len(p.members.All))
 	for _, m := range p.members.All {
 		s := PeerLoad{
-			ID: m.R.ID, Requests: m.queue.count, Tokens: m.queue.tokens, Work: m.queue.wait(now), Fresh: m.queue.fresh,
+			ID: m.R.ID, Requests: m.queue.count, Tokens: m.queue.tokens, Work: m.queue.wait(now),
+			First: roster.RunningOf(m.queue.front(), now), Fresh: m.queue.fresh,
 			Sending: m.outbox.Sending(),
 			Rho:     m.meter.Rho(now), Arrivals: m.pace.Rate(now), Report: replica.ReportOf(m.asked, now),
 		}
@@ -41,17 +44,42 @@ func (p *Pool) PeerLoads(now time.Time) []PeerLoad {
 	return out
 }
 
+// Changes grows with what [Pool.PeerLoads] tells anew, but for what changes by itself as time passes. It may
+// do so for nothing, and be less when members have left.
+func (p *Pool) Changes() (n uint64) {
+	p.members.Lock()
+	defer p.members.Unlock()
+	for _, m := range p.members.All {
+		n += m.queue.changes
+	}
+	return n
+}
+
 // MergePeer takes in what another router reports now, in place of what it reported before. Without any loads
 // the router is forgotten. loads is kept.
 func (p *Pool) MergePeer(router string, loads []PeerLoad, now time.Time) {
 	p.members.Lock()
 	defer p.members.Unlock()
-	remote := func(m *member) *PeerLoad { return &m.remote }
-	roster.MergePeer(p.members, &p.peers, router, loads, remote, func(m *member, r *replica.Report) {
+	roster.MergePeer(p.members, &p.peers, router, loads, remoteOf, now, p.hearing(now))
+}
+
+// UpdatePeer takes in what another router reports now of some replicas, in place of what it reported of those
+// before. It does nothing for a router of which [Pool.MergePeer] has not taken in anything. loads is kept.
+func (p *Pool) UpdatePeer(router string, loads []PeerLoad, now time.Time) {
+	p.members.Lock()
+	defer p.members.Unlock()
+	roster.UpdatePeer(p.members, &p.peers, router, loads, remoteOf, now, p.hearing(now))
+}
+
+func remoteOf(m *member) *PeerLoad { return &m.remote }
+
+// hearing takes in an engine's report that another router asked for, where it is newer than ours.
+func (p *Pool) hearing(now time.Time) func(*member, *replica.Report) {
+	return func(m *member, r *replica.Report) {
 		if l := r.Load(now); l.At.After(m.load.UsageAt()) {
 			p.observe(m, l, now)
 		}
-	})
+	}
 }
 
 // About says of which replica s tells, and its report.
@@ -61,7 +89,7 @@ func (s *PeerLoad) About() (replica.ID, *replica.Report) { return s.ID, s.Report
 func (s *PeerLoad) plausible() PeerLoad {
 	return PeerLoad{
 		ID: s.ID, Requests: roster.Count(s.Requests), Tokens: roster.Count(s.Tokens), Work: roster.Work(s.Work),
-		Fresh:   roster.Count(s.Fresh),
+		First: s.First.Plausible(), Fresh: roster.Count(s.Fresh),
 		Sending: roster.Work(s.Sending), Rho: roster.Rho(s.Rho), Arrivals: roster.PerSecond(s.Arrivals),
 		Report: s.Report,
 	}
@@ -72,12 +100,25 @@ func (s *PeerLoad) Plausible() bool {
 	return *s == s.plausible() && (s.Report == nil || s.Report.Plausible())
 }
 
-// Add adds another router's load to s, as far as it can be true.
-func (s *PeerLoad) Add(load *PeerLoad) {
-	o := load.plausible()
+// Changed reports whether s tells of other bookings than o, which was told before of the same replica: not of
+// what changes by itself as time passes.
+func (s *PeerLoad) Changed(o *PeerLoad) bool {
+	return s.Requests != o.Requests || s.Tokens != o.Tokens || s.Fresh != o.Fresh || s.Sending != o.Sending ||
+		s.First.Work != o.First.Work
+}
+
+// Heard makes each number of s what a replica can have, as it was told now.
+func (s *PeerLoad) Heard(now time.Time) {
+	*s = s.plausible()
+	s.First.Heard(now)
+}
+
+// Add adds another router's load to s.
+func (s *PeerLoad) Add(o *PeerLoad) {
 	s.Requests += o.Requests
 	s.Tokens += o.Tokens
 	s.Work += o.Work
+	s.First.Join(&o.First)
 	s.Fresh += o.Fresh
 	s.Sending += o.Sending
 	s.Rho += o.Rho

@@ -28,9 +28,12 @@ type Pool struct {
 	settings Settings
 	fit      scoring.DecayingFit // of all members together, for those that were not measured yet
 	typical  float64             // seconds of a usual request, running mean; 0 unknown
-	peers    roster.PeerReports[PeerLoad]
+	peers    roster.PeerReports[*member, PeerLoad]
 	readings []replica.Reading // scratch of read
 }
+
+// Guess is what one router tells others of a prompt that it has sent.
+type Guess = roster.Guess
 
 // View is the list of members at one moment.
 type View = roster.View

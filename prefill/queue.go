@@ -17,9 +17,10 @@ type queue struct {
 	count       int
 	tokens      int           // uncached tokens of all
 	work        time.Duration // predicted seconds of all
-	since       time.Time     // when the replica can have begun with the first
+	ended       time.Time     // when the first one was done or given up last
 	fresh       int           // prompt tokens that the newest usage report cannot include
 	epoch       uint64        // usage reports so far
+	changes     uint64        // of what is told to other routers, so far
 }
 
 // Lease is work booked on a prefill replica. Whoever holds it ends it with Release or [Lease.Done].
@@ -40,12 +41,13 @@ type Lease struct {
 
 func (q *queue) push(l *Lease, now time.Time) {
 	if q.last == nil {
-		q.first, q.since = l, now
+		q.first = l
 	} else {
 		q.last.next, l.prev = l, q.last
 	}
 	q.last = l
 	l.epoch = q.epoch
+	q.changes++
 	q.count++
 	q.tokens += l.prompt - l.matched
 	q.work += l.work
@@ -54,7 +56,7 @@ func (q *queue) push(l *Lease, now time.Time) {
 
 func (q *queue) remove(l *Lease, now time.Time) {
 	if l.prev == nil {
-		q.first, q.since = l.next, now
+		q.first, q.ended = l.next, now
 	} else {
 		l.prev.next = l.next
 	}
@@ -64,6 +66,7 @@ func (q *queue) remove(l *Lease, now time.Time) {
 		l.next.prev = l.prev
 	}
 	l.prev, l.next = nil, nil
+	q.changes++
 	q.count--
 	q.tokens -= l.prompt - l.matched
 	q.work -= l.work
@@ -78,12 +81,29 @@ func (q *queue) settled() {
 	q.fresh = 0
 }
 
+// front returns the first prompt of q.
+func (q *queue) front() roster.Front {
+	f := roster.Front{Ended: q.ended}
+	if q.first != nil {
+		f.Work, f.At = q.first.work, q.first.at
+	}
+	return f
+}
+
 // wait returns the predicted time until everything booked is done, given that the first has run for a while.
 func (q *queue) wait(now time.Time) time.Duration {
 	if q.first == nil {
 		return 0
 	}
-	return q.work - min(q.first.work, max(0, now.Sub(q.since)))
+	return q.work - q.front().Ran(now)
+}
+
+// wait is that for what all routers have booked on m.
+func (m *member) wait(now time.Time) time.Duration {
+	if m.remote.Work == 0 && !m.remote.First.Reported() { // most are asked by most plans
+		return m.queue.wait(now)
+	}
+	return m.remote.First.Left(m.queue.work, m.remote.Work, m.queue.front(), now)
 }
 
 // Book reserves c's replica for the request that c was made for. It returns nil when the replica left the

@@ -2,6 +2,7 @@ package scoring_test
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"tandem/scoring"
@@ -70,4 +71,43 @@ func ExampleModel_local() {
 	//   interference  343.4
 	//   pressure       12.9
 	//   total         580.1
+}
+
+// A table has the two sides of every plan, and compares them all. Here p1 holds most of the prompt and d2 is
+// idle, but a slow link lies between the two: the best of each side would be the worst pair.
+func ExampleTable() {
+	speed := scoring.DefaultSpeed()
+	prefills := []scoring.Prefill{
+		{Cold: speed.Prefill(8_000, 0), Warm: speed.Prefill(1_600, 6_400), Share: 0.8},
+		{Cold: speed.Prefill(8_000, 0), Warm: speed.Prefill(8_000, 0)},
+	}
+	decodes := []scoring.Decode{
+		{Running: 16, Marginal: speed.Marginal(8_050), Output: 100, Usual: 256, Missing: 8_000},
+		{Marginal: speed.Marginal(8_050), Output: 100, Usual: 256, Missing: 8_000},
+	}
+	var table scoring.Table
+	table.Ties = model.Ties(2*time.Millisecond, 0.02)
+	table.PairRates.Reset(len(decodes)) // rows of as many pairs
+	for _, bandwidth := range []float64{40e9, 2e9, 40e9, 40e9} {
+		table.PairRates.Add(1 / bandwidth)
+	}
+	for i := range prefills {
+		table.AddSender(model, &prefills[i], i)
+	}
+	for j := range decodes {
+		table.AddReceiver(model, &decodes[j], j)
+	}
+	table.Admit()
+	best := make([]scoring.Choice, 4)
+	chosen, _, plans := table.Choose(rand.New(rand.NewPCG(1, 2)), best, nil)
+	fmt.Printf("chosen of %d plans: p%d > d%d\n", plans, chosen.Prefill+1, chosen.Decode+1)
+	for _, c := range best {
+		fmt.Printf("p%d > d%d %4.0f ms\n", c.Prefill+1, c.Decode+1, 1e3*c.Cost)
+	}
+	// Output:
+	// chosen of 4 plans: p1 > d1
+	// p1 > d1  182 ms
+	// p2 > d2  214 ms
+	// p2 > d1  319 ms
+	// p1 > d2  574 ms
 }

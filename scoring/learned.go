@@ -33,7 +33,8 @@ func Faded(learned, now time.Time) float64 {
 // Counts returns what l has seen.
 func (l *OutputLength) Counts() LengthCounts {
 	n := lengthBuckets
-	for n > 0 && l.ended[n-1]+l.beyond[n-1] < 1e-3 {
+	s := &l.seen
+	for n > 0 && s.ended[n-1]+s.beyond[n-1] < 1e-3 {
 		n--
 	}
 	round := func(xs []float64) []float64 {
@@ -43,7 +44,7 @@ func (l *OutputLength) Counts() LengthCounts {
 		}
 		return out
 	}
-	return LengthCounts{round(l.ended[:]), round(l.tokens[:]), round(l.beyond[:]), l.events}
+	return LengthCounts{round(s.ended[:]), round(s.tokens[:]), round(s.beyond[:]), l.events}
 }
 
 // Restore lets l, which has seen nothing yet, begin with what another has seen, as some answers at most, and
@@ -66,13 +67,14 @@ func (l *OutputLength) Restore(c LengthCounts, believed float64) bool {
 	if !(most*weight >= leastRestored) {
 		return false
 	}
+	s := &l.seen
 	for i := range n {
-		l.ended[i], l.beyond[i] = c.Ended[i]*weight, c.Beyond[i]*weight
+		s.ended[i], s.beyond[i] = c.Ended[i]*weight, c.Beyond[i]*weight
 		// A bucket's answers are as long as answers of it can be.
 		least, longest := max(1, bucketStart(i)), min(bucketStart(i+1), lengthMax)
-		l.tokens[i] = min(max(c.Tokens[i]*weight, l.ended[i]*least), l.ended[i]*max(least, longest))
+		s.tokens[i] = min(max(c.Tokens[i]*weight, s.ended[i]*least), s.ended[i]*max(least, longest))
 	}
-	l.news = true
+	s.news = true
 	l.events = max(1, c.Events)
 	return true
 }

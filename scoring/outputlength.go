@@ -17,18 +17,29 @@ type OutputLength struct {
 	above *OutputLength // nil: guess
 	part  bool          // says what above says as long as above has seen nothing else
 
+	seen   seenAnswers
+	events uint64        // calls of Passed and Learn that told something
+	belief float64       // how much the guess, or the class above, counts for, from 1 down
+	guess  *distribution // what is taken to be so before anything was seen; nil under another
+	wide   *distribution // the same, as long as it may well be
+
+	spreads spreads // what follows from all that
+}
+
+// seenAnswers counts answers by the bucket of their length.
+type seenAnswers struct {
 	ended  [lengthBuckets]float64 // answers whose length is in the bucket
 	tokens [lengthBuckets]float64 // of those, together
 	beyond [lengthBuckets]float64 // answers that reached the bucket and are longer
-	belief float64                // how much the guess, or the class above, counts for, from 1 down
-	guess  *distribution          // what is taken to be so before anything was seen; nil under another
-	wide   *distribution          // the same, as long as it may well be
-	events uint64                 // calls of Passed and Learn that told something
-	news   bool                   // something that likely and cautious do not have
+	inside [lengthBuckets]float64 // which parts of it those under way have behind them, together
+	news   bool                   // something that the spreads do not have
+}
 
-	likely, cautious spread // what follows from all that, as of the given version
-	version          int    // counts up; 0: never worked out
-	versionAbove     int    // of above
+// spreads is how answers are spread, as far as is known: as is likely, and as long as they may well be.
+type spreads struct {
+	likely, cautious spread
+	version          int // counts up each time that they are worked out; 0: never
+	versionAbove     int // of those above, that they were worked out from
 }
 
 const (
@@ -74,55 +85,94 @@ func (l *OutputLength) said() *OutputLength {
 }
 
 // Passed takes in that an answer under way, which was known to have so many tokens, has so many now. Where it
-// has fewer, what was said of it is taken back.
+// has fewer, what was said of it is taken back. Of each answer that Passed tells of, Learn or Cut has to tell
+// the end.
 func (l *OutputLength) Passed(from, to int) {
-	a, b := bucketOf(from), bucketOf(to)
-	if a == b {
+	if from == to {
 		return
 	}
 	for ; l != nil; l = l.above {
 		l.events++
-		l.pass(a, b)
+		l.seen.pass(from, to)
 	}
 }
 
 // Learn takes in the length of an answer that was known to have so many tokens by [OutputLength.Passed], 0
 // where that was not called. Answers without a token are ignored.
 func (l *OutputLength) Learn(from, tokens int) {
+	tokens = min(max(tokens, 0), lengthMax)
 	l.Passed(from, tokens)
 	if tokens < 1 {
 		return
 	}
-	tokens = min(tokens, lengthMax)
-	at := bucketOf(tokens)
 	for ; l != nil; l = l.above {
 		l.events++
-		l.forget(at)
-		l.ended[at]++
-		l.tokens[at] += float64(tokens)
+		l.seen.end(tokens)
 		l.belief = max(l.belief*lengthKeep, lengthLeast)
 	}
 }
 
-// pass notes that an answer went beyond the buckets from a to before b.
-func (l *OutputLength) pass(a, b int) {
+// Cut takes in that an answer that was known to have so many tokens has so many, and that nobody will see it
+// end by itself.
+func (l *OutputLength) Cut(from, tokens int) {
+	l.Passed(from, tokens)
+	if tokens < 1 {
+		return
+	}
+	for ; l != nil; l = l.above {
+		l.events++
+		l.seen.cut(tokens)
+	}
+}
+
+// pass notes that an answer that had so many tokens has so many now. Of the bucket that it is in it has
+// passed a part: else those that are under way would count for nothing there beside the few that have ended,
+// and those end first that are short.
+func (s *seenAnswers) pass(from, to int) {
+	a, b := bucketOf(from), bucketOf(to)
+	s.inside[a] -= passed(from, a)
+	s.inside[b] += passed(to, b)
+	s.news = true
 	for i := a; i < b; i++ {
-		l.forget(i)
-		l.beyond[i]++
+		s.forget(i)
+		s.beyond[i]++
 	}
 	for i := b; i < a; i++ {
-		l.beyond[i] = max(0, l.beyond[i]-1)
-		l.news = true
+		s.beyond[i] = max(0, s.beyond[i]-1)
 	}
+}
+
+// end notes that an answer that has so many tokens has ended.
+func (s *seenAnswers) end(tokens int) {
+	i := bucketOf(tokens)
+	s.inside[i] -= passed(tokens, i)
+	s.forget(i)
+	s.ended[i]++
+	s.tokens[i] += float64(tokens)
+}
+
+// cut notes that an answer that has so many tokens is not told of any more.
+func (s *seenAnswers) cut(tokens int) {
+	i := bucketOf(tokens)
+	part := passed(tokens, i)
+	s.inside[i] -= part
+	s.beyond[i] += part
+	s.news = true
+}
+
+// passed returns which part of a bucket an answer of so many tokens has behind it.
+func passed(tokens, bucket int) float64 {
+	from, to := bucketStart(bucket), bucketStart(bucket+1)
+	return min(max(0, (float64(tokens)-from)/(to-from)), 1)
 }
 
 // forget makes what was seen of bucket i weigh a little less than what comes. Of other buckets nothing new is
 // seen: answers that are cut at one token say nothing of those that are longer.
-func (l *OutputLength) forget(i int) {
-	l.ended[i] *= lengthKeep
-	l.tokens[i] *= lengthKeep
-	l.beyond[i] *= lengthKeep
-	l.news = true
+func (s *seenAnswers) forget(i int) {
+	s.ended[i] *= lengthKeep
+	s.tokens[i] *= lengthKeep
+	s.beyond[i] *= lengthKeep
+	s.news = true
 }
 
 // Rest returns how many tokens an answer that has generated some already is expected to add, and never more
@@ -130,14 +180,14 @@ func (l *OutputLength) forget(i int) {
 func (l *OutputLength) Rest(generated, limit int) int {
 	l = l.said()
 	l.work()
-	return l.likely.rest(generated, limit)
+	return l.spreads.likely.rest(generated, limit)
 }
 
 // Room is Rest as it may well be, for all that is known of such answers.
 func (l *OutputLength) Room(generated, limit int) int {
 	l = l.said()
 	l.work()
-	return max(l.likely.rest(generated, limit), l.cautious.rest(generated, limit))
+	return max(l.spreads.likely.rest(generated, limit), l.spreads.cautious.rest(generated, limit))
 }
 
 // work works out what follows from what was seen, where that has changed.
@@ -146,16 +196,17 @@ func (l *OutputLength) work() {
 	doubt, above := float64(lengthDoubt), 0
 	if l.above != nil {
 		l.above.work()
-		likely, cautious = &l.above.likely.distribution, &l.above.cautious.distribution
-		doubt, above = lengthBelief, l.above.version
+		likely, cautious = &l.above.spreads.likely.distribution, &l.above.spreads.cautious.distribution
+		doubt, above = lengthBelief, l.above.spreads.version
 	}
-	if l.version > 0 && !l.news && above == l.versionAbove {
+	s := &l.spreads
+	if s.version > 0 && !l.seen.news && above == s.versionAbove {
 		return
 	}
-	l.version++
-	l.versionAbove, l.news = above, false
-	l.likely.work(l, likely, lengthBelief*l.belief)
-	l.cautious.work(l, cautious, doubt*l.belief)
+	s.version++
+	s.versionAbove, l.seen.news = above, false
+	s.likely.work(&l.seen, likely, lengthBelief*l.belief)
+	s.cautious.work(&l.seen, cautious, doubt*l.belief)
 }
 
 // distribution is how answers are spread over the buckets.
@@ -193,18 +244,18 @@ type spread struct {
 	tokens [lengthBuckets + 1]float64 // of answers in the bucket and above, times their share
 }
 
-// work makes s what was seen by l, with prior beside it as if it were so many answers.
-func (s *spread) work(l *OutputLength, prior *distribution, answers float64) {
+// work makes s what was seen, with prior beside it as if it were so many answers.
+func (s *spread) work(seen *seenAnswers, prior *distribution, answers float64) {
 	s.longer[0] = 1
 	for i := range s.share {
 		share, longer := answers*prior.share[i], answers*prior.longer[i+1]
-		here, on := l.ended[i]+share, l.beyond[i]+longer
+		here, on := seen.ended[i]+share, seen.beyond[i]+max(0, seen.inside[i])+longer
 		if i == lengthBuckets-1 {
 			on = 0
 		}
 		each := s.longer[i] / (here + on)
 		s.share[i], s.longer[i+1] = each*here, each*on
-		s.mean[i] = (l.tokens[i] + share*prior.mean[i]) / here
+		s.mean[i] = (seen.tokens[i] + share*prior.mean[i]) / here
 	}
 	for i := lengthBuckets - 1; i >= 0; i-- {
 		s.tokens[i] = s.tokens[i+1] + s.share[i]*s.mean[i]
@@ -246,7 +297,7 @@ func (s *spread) after(tokens float64) int {
 // Known returns which share of what is said of lengths was seen, 0..1: the rest is guessed.
 func (l *OutputLength) Known() float64 {
 	seen := 0.0
-	for _, ended := range l.ended {
+	for _, ended := range l.seen.ended {
 		seen += ended
 	}
 	return seen / (seen + lengthDoubt)
@@ -258,10 +309,10 @@ func (l *OutputLength) Known() float64 {
 func (l *OutputLength) Survive(has int, step float64, steps, chance []float64) {
 	l = l.said()
 	l.work()
-	now := l.cautious.beyond(float64(has))
+	now := l.spreads.cautious.beyond(float64(has))
 	for k, more := range steps {
 		if chance[k] = 0; now > 0 {
-			chance[k] = l.cautious.beyond(float64(has)+more*step/quarterOctave) / now
+			chance[k] = l.spreads.cautious.beyond(float64(has)+more*step/quarterOctave) / now
 		}
 	}
 }

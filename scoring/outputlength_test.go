@@ -14,13 +14,15 @@ type lengthTwin struct {
 	guess, doubt float64
 	told         [lengthBuckets][]lengthSeen
 	ended        int
+	underWay     map[int]int // tokens of the answers whose end was not told, by their number
 }
 
 // lengthSeen is one answer that reached a bucket.
 type lengthSeen struct {
 	tokens float64 // that it had, where it ended there
 	ended  bool
-	back   bool // takes the count of one that went on back
+	back   bool    // takes the count of one that went on back
+	part   float64 // of the bucket that it had behind it when it was cut, 0 for other answers
 }
 
 func (w *lengthTwin) pass(from, to int) {
@@ -44,8 +46,12 @@ func (w *lengthTwin) end(at, tokens int) {
 // seen adds up what was told of bucket i.
 func (w *lengthTwin) seen(i int) (ended, tokens, beyond float64) {
 	for _, s := range w.told[i] {
-		if s.back {
+		switch {
+		case s.back:
 			beyond = max(0, beyond-1)
+			continue
+		case s.part > 0:
+			beyond += s.part
 			continue
 		}
 		ended *= lengthKeep
@@ -57,7 +63,35 @@ func (w *lengthTwin) seen(i int) (ended, tokens, beyond float64) {
 			beyond++
 		}
 	}
+	for _, tokens := range w.underWay {
+		if bucketOf(tokens) == i {
+			from, to := bucketStart(i), bucketStart(i+1)
+			beyond += max(0, float64(tokens)-from) / (to - from)
+		}
+	}
 	return ended, tokens, beyond
+}
+
+// has notes how many tokens an answer has, below zero that it is over.
+func (w *lengthTwin) has(answer, tokens int) {
+	for ; w != nil; w = w.above {
+		if w.underWay == nil {
+			w.underWay = map[int]int{}
+		}
+		if w.underWay[answer] = tokens; tokens < 0 {
+			delete(w.underWay, answer)
+		}
+	}
+}
+
+// cut notes that an answer will not be told of any more.
+func (w *lengthTwin) cut(tokens int) {
+	i := bucketOf(tokens)
+	from, to := bucketStart(i), bucketStart(i+1)
+	part := max(0, float64(tokens)-from) / (to - from)
+	for ; part > 0 && w != nil; w = w.above {
+		w.told[i] = append(w.told[i], lengthSeen{part: part})
+	}
 }
 
 // point is a share of all answers, of one length.
@@ -127,7 +161,7 @@ func TestOutputLengthIsWhatItsTwinSays(t *testing.T) {
 		twinPool := &lengthTwin{guess: float64(guess), doubt: doubt}
 		twinClass := &lengthTwin{above: twinPool}
 		long := rapid.IntRange(1, 20_000)
-		for range rapid.IntRange(0, 60).Draw(t, "answers") {
+		for answer := range rapid.IntRange(0, 60).Draw(t, "answers") {
 			l, twin := class, twinClass
 			if rapid.Bool().Draw(t, "of the pool") {
 				l, twin = pool, twinPool
@@ -137,13 +171,21 @@ func TestOutputLengthIsWhatItsTwinSays(t *testing.T) {
 				to := long.Draw(t, "so far")
 				l.Passed(told, to)
 				twin.pass(bucketOf(told), bucketOf(to))
+				twin.has(answer, to)
 				told = to
 			}
-			if rapid.Bool().Draw(t, "ends") {
-				tokens := long.Draw(t, "tokens")
+			tokens := long.Draw(t, "tokens")
+			switch rapid.IntRange(0, 2).Draw(t, "goes on, ends, is cut") {
+			case 1:
 				l.Learn(told, tokens)
+				twin.has(answer, -1)
 				twin.pass(bucketOf(told), bucketOf(tokens))
 				twin.end(bucketOf(tokens), tokens)
+			case 2:
+				l.Cut(told, tokens)
+				twin.has(answer, -1)
+				twin.pass(bucketOf(told), bucketOf(tokens))
+				twin.cut(tokens)
 			}
 		}
 		for range 4 {
@@ -211,6 +253,35 @@ func TestRoomIsKeptForAnswersThatNobodyKnows(t *testing.T) {
 		last = room
 	}
 	near(t, "of 300 answers", float64(last), 256, 0.03)
+}
+
+// Of many answers that are as long as each other so far a few have ended: so few go on ending, though none
+// has got to the next bucket.
+func TestAnswersThatAreAllAsLongSoFar(t *testing.T) {
+	l := NewOutputLength(256, 5)
+	for range 90 {
+		l.Passed(0, 1800) // more than half of the way from 1,448 to 2,048
+	}
+	for range 5 {
+		l.Learn(0, 1700)
+	}
+	var goOn [1]float64
+	l.Survive(1800, 1, []float64{150}, goOn[:])
+	if goOn[0] < 0.95 {
+		t.Errorf("%.2f go on for 150 tokens more, where 5 of 95 ended in the last 350", goOn[0])
+	}
+	for range 80 {
+		l.Learn(1800, 1900)
+	}
+	for range 10 {
+		l.Cut(1800, 1900)
+	}
+	if l.Survive(1800, 1, []float64{150}, goOn[:]); goOn[0] > 0.6 {
+		t.Errorf("%.2f go on for 150 tokens more, where nearly all ended", goOn[0])
+	}
+	if left := l.seen.inside[bucketOf(1800)]; math.Abs(left) > 1e-9 {
+		t.Errorf("%g answers are said to be under way, and none is", left)
+	}
 }
 
 // The first answers to end are the short ones. Those under way say that there are others.

@@ -16,9 +16,7 @@ type Table struct {
 	PairRates
 	Ties
 
-	senderOut, receiverOut, localOut []bool
-	pairsOut                         []int32 // in PerByte
-
+	exclusions
 	bounds
 	tied []int32 // pairs of each sender that are as good as the best
 }
@@ -70,35 +68,8 @@ func (t *Table) Cheapest() int {
 
 // Admit takes all exclusions back. To be called when t is complete.
 func (t *Table) Admit() {
-	t.senderOut = cleared(t.senderOut, len(t.Senders))
-	t.receiverOut = cleared(t.receiverOut, len(t.Receivers))
-	t.localOut = cleared(t.localOut, len(t.Local))
-	t.pairsOut = t.pairsOut[:0]
+	t.exclusions.reset(len(t.Senders), len(t.Receivers), len(t.Local))
 }
-
-func cleared(s []bool, n int) []bool {
-	s = slices.Grow(s[:0], n)[:n]
-	clear(s)
-	return s
-}
-
-// ExcludeSender takes every Split of sender i out.
-func (t *Table) ExcludeSender(i int) { t.senderOut[i] = true }
-
-// ExcludeReceiver takes every Split of receiver j out.
-func (t *Table) ExcludeReceiver(j int) { t.receiverOut[j] = true }
-
-// ExcludeLocal takes receiver j out as one that prefills by itself.
-func (t *Table) ExcludeLocal(j int) { t.localOut[j] = true }
-
-// ExcludePair takes the pair at a place in PerByte out.
-func (t *Table) ExcludePair(at int) {
-	if !t.pairOut(at) {
-		t.pairsOut = append(t.pairsOut, int32(at))
-	}
-}
-
-func (t *Table) pairOut(at int) bool { return slices.Contains(t.pairsOut, int32(at)) }
 
 // rates returns the rates of sender i, by column.
 func (t *Table) rates(i int) []float64 { return t.PerByte[int(t.Row[i])*t.Stride:] }
@@ -164,17 +135,6 @@ func (t *Table) pairs() (n int) {
 func (t *Table) pairsOf(rates []float64) (n int) {
 	for j, out := range t.receiverOut {
 		if !out && rates[t.Col[j]] >= 0 {
-			n++
-		}
-	}
-	return n
-}
-
-// excludedPairs returns how many pairs would be possible, were they not excluded one by one.
-func (t *Table) excludedPairs() (n int) {
-	for _, at := range t.pairsOut {
-		i, j := slices.Index(t.Row, at/int32(t.Stride)), slices.Index(t.Col, at%int32(t.Stride))
-		if i >= 0 && j >= 0 && !t.senderOut[i] && !t.receiverOut[j] && t.PerByte[at] >= 0 {
 			n++
 		}
 	}

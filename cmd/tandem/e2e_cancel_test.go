@@ -217,7 +217,7 @@ func (f *fleet) leaveBetween(w *writer) {
 		}
 		r.cancel()
 		<-r.done
-		f.router.thaw()
+		f.router.unfreeze()
 		f.quiet(2 * time.Second)
 	}
 	f.t.Logf("leases given back: %v", f.metric("tandem_give_back_total"))

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// question is a request to the front door.
+// question is a request of a client.
 type question struct {
 	path string
 	body map[string]any

@@ -583,7 +583,7 @@ func (f *fleet) audit(asked []question) {
 // freeze is SIGSTOP.
 func (p *process) freeze() { p.signal(syscall.SIGSTOP) }
 
-func (p *process) thaw() { p.signal(syscall.SIGCONT) }
+func (p *process) unfreeze() { p.signal(syscall.SIGCONT) }
 
 // text reads a page of the admin listener.
 func (f *fleet) text(path string) string {

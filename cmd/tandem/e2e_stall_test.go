@@ -38,7 +38,7 @@ func TestEnginesStandStill(t *testing.T) {
 			e := c.victim(f)
 			e.freeze()
 			pause(4 * time.Second)
-			e.thaw()
+			e.unfreeze()
 			l.more(100)
 			l.end()
 			f.quiet(f.set.lease + time.Second)
@@ -81,7 +81,7 @@ func TestRouterStandsStillBetweenTheLegs(t *testing.T) {
 			ask(t.Context(), f.asker, e.url, w.completion(w.ids(1500), 1), nil)
 		}
 	}
-	f.router.thaw()
+	f.router.unfreeze()
 	good := 0
 	for _, r := range asked {
 		v, why := r.judge()

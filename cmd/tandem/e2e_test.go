@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Whatever the front door and the shape of a request, two engines together answer as one alone does.
+// Whatever the API and the shape of a request, two engines together answer as one alone does.
 func TestAnswersAreExact(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -41,7 +41,7 @@ func TestAnswersAreExact(t *testing.T) {
 			f.audit(asked)
 			f.wantPlaced(c.set.local != "auto")
 			if c.set.local != "auto" {
-				f.wantDoors(c.name == "with render")
+				f.wantOtherAPIs(c.name == "with render")
 			}
 		})
 	}
@@ -72,7 +72,7 @@ func shapes() []question {
 		)
 	}
 	for _, n := range []int{1, 12} {
-		out = append(out, w.otherDoors(n)...)
+		out = append(out, w.otherAPIs(n)...)
 	}
 	for _, q := range out {
 		out = append(out, q.streamed(), q.with("stream", true))

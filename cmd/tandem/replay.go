@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -135,12 +136,13 @@ func playFlags(fs *flag.FlagSet, p *replay.Play) {
 	fs.IntVar(&p.Step, "step", 0, "`tokens` that a decode replica computes in a step, 0 for vLLM's 8,192")
 }
 
-// fleetFlags choose models of parts of the fleet.
+// fleetFlags choose models of parts of the fleet. What links and host are by then is their default.
 func fleetFlags(fs *flag.FlagSet, links, host *string) {
-	fs.StringVar(host, "host", "profile", "`what` engines' hosts cost: profile (0.5 ms a step, nothing "+
-		"a request) or measured (1.9 ms a step, 8 ms a leg, 1.5 us a token of a prompt)")
-	fs.StringVar(links, "links", "queue", "`how` transfers at the same time get by: queue (an engine moves one "+
-		"prompt after the other, and a transfer takes both ends) or shared (all at once, in even shares)")
+	fs.StringVar(host, "host", cmp.Or(*host, "profile"), "`what` engines' hosts cost: profile (0.5 ms a step, "+
+		"nothing a request) or measured (1.9 ms a step, 8 ms a leg, 1.5 us a token of a prompt)")
+	fs.StringVar(links, "links", cmp.Or(*links, "queue"), "`how` transfers at the same time get by: "+
+		"queue (an engine moves one prompt after the other, and a transfer takes both ends) "+
+		"or shared (all at once, in even shares)")
 }
 
 // progress tells of virtual time every few seconds of it.
@@ -164,6 +166,8 @@ func runValidate(_ context.Context, args []string, stdout, stderr io.Writer) err
 		"`folder` of the traces; its vllm_ground_truth is read, which does not ship with Tandem")
 	predictions := fs.String("predictions", filepath.Join("build", "predictions.jsonl"),
 		"`file` for the runs whose results were kept back")
+	formula := fs.Bool("formula", false,
+		"steps take what the formula says that everything else is played with, fitted to the tables of kernels")
 	asJSON := fs.Bool("json", false, "print JSON")
 	if err := parse(fs, args); err != nil {
 		return err
@@ -173,7 +177,8 @@ func runValidate(_ context.Context, args []string, stdout, stderr io.Writer) err
 		return fmt.Errorf("no recorded runs: %w; -traces names the folder that holds vllm_ground_truth "+
 			"(examples/traces/README.md says where it is from)", err)
 	}
-	vs, err := replay.Validate(os.DirFS(folder), func(run string) { fmt.Fprintln(stderr, "simulating", run) })
+	vs, err := replay.Validate(os.DirFS(folder), *formula,
+		func(run string) { fmt.Fprintln(stderr, "simulating", run) })
 	if err != nil {
 		return err
 	}
@@ -182,9 +187,11 @@ func runValidate(_ context.Context, args []string, stdout, stderr io.Writer) err
 	} else {
 		err = replay.Print(stdout, vs)
 	}
+	if !*formula {
+		err = errors.Join(err, replay.Check(vs))
+	}
 	return errors.Join(err,
-		writeFile(*predictions, func(w io.Writer) error { return replay.WritePredictions(w, vs) }),
-		replay.Check(vs))
+		writeFile(*predictions, func(w io.Writer) error { return replay.WritePredictions(w, vs) }))
 }
 
 // writeFile makes a file and its folder.

@@ -44,6 +44,7 @@ func runGrid(ctx context.Context, args []string, stdout, stderr io.Writer) error
 		"added to cells that have been played with fewer")
 	fs.StringVar(&r.tables, "tables", "cells,shapes", "what is played: cells, each side in the same shape; "+
 		"shapes, each side in its best shape of as many replicas, at both goals")
+	r.options.Links, r.options.Host = "shared", "measured" // claims stand on what is nearest to real fleets
 	fleetFlags(fs, &r.options.Links, &r.options.Host)
 	fs.IntVar(&r.options.Requests, "requests", 1200, "that a play has, about")
 	fs.DurationVar(&r.options.Shortest, "least", time.Minute, "virtual `time` that a play lasts at least")

@@ -36,7 +36,7 @@ func TestReplayGrid(t *testing.T) {
 	}
 	var played []grid.Line
 	for _, cell := range cells {
-		l := grid.Line{Cell: cell, Share: 0.7, Blind: true}
+		l := grid.Line{Cell: cell, Share: 0.7, Blind: true, Model: "links=shared host=measured"}
 		l.Capacity = grid.Capacities{Ours: 2, Rival: 1, Unsplit: 1}
 		played = append(played, l)
 	}
@@ -57,7 +57,7 @@ func TestReplayGrid(t *testing.T) {
 		t.Errorf("the page: %v, %d bytes", err, len(html))
 	}
 	log.Reset()
-	if code := run(t.Context(), append(args, "-links", "shared"), &out, &log); code == 0 ||
+	if code := run(t.Context(), append(args, "-links", "queue"), &out, &log); code == 0 ||
 		!strings.Contains(log.String(), "another model of the fleet") {
 		t.Errorf("cells of two models in a file: code %d, %s", code, log.String())
 	}

@@ -66,7 +66,7 @@ func playSuite(ctx context.Context, o suite.Options) ([]suite.Line, error) {
 
 // validations are the figures of simulated engines beside measured runs.
 func validations(o suite.Options) ([]suite.Line, error) {
-	vs, err := replay.Validate(os.DirFS(filepath.Join(o.Traces, "vllm_ground_truth")), func(run string) {
+	vs, err := replay.Validate(os.DirFS(filepath.Join(o.Traces, "vllm_ground_truth")), false, func(run string) {
 		if o.Progress != nil {
 			o.Progress("simulating " + run)
 		}

@@ -20,17 +20,41 @@ type Flight struct {
 	mu        sync.Mutex        // guards the following
 	abandon   func(cause error) // called once, when the last listener has left before the end
 	leave     func(*Flight)     // takes it out of the table; nil: it is in none
-	head      Head
-	begun     bool
-	held      []byte // the bytes from dropped on; what was appended never changes
-	dropped   int
-	over      bool // longer than the limit
-	ended     bool
-	err       error // of the end, nil is well
-	by        any   // who computed it, as End says
+	answer    flightAnswer
+	end       flightEnd
 	listeners map[*Listener]bool
 	changed   chan struct{} // closed when there is news for listeners; nil while none waits
 	taken     chan struct{} // closed when a listener has taken something or left; nil while nobody waits
+}
+
+// flightAnswer is what there is of an answer.
+type flightAnswer struct {
+	head    Head
+	begun   bool
+	held    []byte // the bytes from dropped on; what was appended never changes
+	dropped int
+	over    bool // longer than the limit
+}
+
+// append adds to the answer, and reports whether it is longer than limit, now or before.
+func (a *flightAnswer) append(b []byte, limit int) (over bool) {
+	a.held = append(a.held, b...)
+	a.over = a.over || a.dropped+len(a.held) > limit
+	return a.over
+}
+
+// drop forgets what every listener has got, where that is much.
+func (a *flightAnswer) drop(slowest, limit int) {
+	if n := slowest - a.dropped; n > limit/2 {
+		a.held, a.dropped = bytes.Clone(a.held[n:]), slowest // listeners may read the old bytes still
+	}
+}
+
+// flightEnd is what [Flight.Done] says.
+type flightEnd struct {
+	ended bool
+	err   error // nil is well
+	by    any   // who computed the answer
 }
 
 // Head is how an answer over HTTP begins.
@@ -109,7 +133,7 @@ func (f *Flight) OnAbandon(do func(cause error)) {
 func (f *Flight) listen() *Listener {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.over || f.ended || len(f.listeners) == 0 {
+	if f.answer.over || f.end.ended || len(f.listeners) == 0 {
 		return nil
 	}
 	l := &Listener{f: f}
@@ -121,8 +145,8 @@ func (f *Flight) listen() *Listener {
 func (f *Flight) Begin(h Head) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !f.begun {
-		f.head, f.begun = h, true
+	if !f.answer.begun {
+		f.answer.head, f.answer.begun = h, true
 		wake(&f.changed)
 	}
 }
@@ -130,9 +154,9 @@ func (f *Flight) Begin(h Head) {
 // Append adds to the answer. It returns an error where ctx ends while it waits for a listener.
 func (f *Flight) Append(ctx context.Context, b []byte) error {
 	f.mu.Lock()
-	f.held = append(f.held, b...)
+	over := f.answer.append(b, f.limit)
 	wake(&f.changed)
-	if f.over = f.over || f.dropped+len(f.held) > f.limit; !f.over {
+	if !over {
 		f.mu.Unlock()
 		return nil
 	}
@@ -140,7 +164,7 @@ func (f *Flight) Append(ctx context.Context, b []byte) error {
 	f.offTheTable()
 	for {
 		f.drop()
-		if len(f.held) <= f.limit || len(f.listeners) == 0 {
+		if len(f.answer.held) <= f.limit || len(f.listeners) == 0 {
 			return nil
 		}
 		if err := f.wait(ctx, &f.taken); err != nil {
@@ -162,20 +186,18 @@ func (f *Flight) offTheTable() {
 
 // drop forgets what every listener has got.
 func (f *Flight) drop() {
-	slowest := f.dropped + len(f.held)
+	slowest := f.answer.dropped + len(f.answer.held)
 	for l := range f.listeners {
 		slowest = min(slowest, l.at)
 	}
-	if n := slowest - f.dropped; n > f.limit/2 {
-		f.held, f.dropped = bytes.Clone(f.held[n:]), slowest // listeners may read the old bytes still
-	}
+	f.answer.drop(slowest, f.limit)
 }
 
 // Whole returns all of the answer, false where it was too long to be held. The caller must not change it.
 func (f *Flight) Whole() (h Head, body []byte, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.head, f.held, f.begun && !f.over
+	return f.answer.head, f.answer.held, f.answer.begun && !f.answer.over
 }
 
 // Done says that nothing follows: err is what went wrong, nil where all went well, and by is what listeners
@@ -184,9 +206,7 @@ func (f *Flight) Done(by any, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.offTheTable()
-	f.ended = true
-	f.err = err
-	f.by = by
+	f.end = flightEnd{ended: true, err: err, by: by}
 	wake(&f.changed)
 }
 
@@ -194,7 +214,7 @@ func (f *Flight) Done(by any, err error) {
 func (f *Flight) By() (any, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.by, f.ended
+	return f.end.by, f.end.ended
 }
 
 // Next returns the next bytes of the answer, which nobody may change. It waits for them until ctx ends. At
@@ -205,19 +225,19 @@ func (l *Listener) Next(ctx context.Context) (Head, []byte, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for {
-		rest := f.held[l.at-f.dropped:]
+		rest := f.answer.held[l.at-f.answer.dropped:]
 		switch {
-		case f.ended && f.err != nil && (l.at == 0 || len(rest) == 0):
-			return f.head, nil, f.err
-		case f.begun && len(rest) > 0:
+		case f.end.ended && f.end.err != nil && (l.at == 0 || len(rest) == 0):
+			return f.answer.head, nil, f.end.err
+		case f.answer.begun && len(rest) > 0:
 			l.at += len(rest)
 			wake(&f.taken)
-			return f.head, slices.Clip(rest), nil
-		case f.ended:
-			return f.head, nil, io.EOF
+			return f.answer.head, slices.Clip(rest), nil
+		case f.end.ended:
+			return f.answer.head, nil, io.EOF
 		}
 		if err := f.wait(ctx, &f.changed); err != nil {
-			return f.head, nil, err
+			return f.answer.head, nil, err
 		}
 	}
 }
@@ -232,7 +252,7 @@ func (l *Listener) Leave(cause error) {
 	}
 	delete(f.listeners, l)
 	wake(&f.taken)
-	if alone := len(f.listeners) == 0 && !f.ended; !alone {
+	if alone := len(f.listeners) == 0 && !f.end.ended; !alone {
 		f.mu.Unlock()
 		return
 	}

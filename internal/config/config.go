@@ -135,8 +135,10 @@ type Place struct {
 
 // Events overrides what an engine says about its block events, where it cannot be asked or says it wrongly.
 type Events struct {
-	Endpoint string `yaml:"endpoint"` // PUB, tcp://host:port; rank r of a data-parallel server is at port+r
-	Replay   string `yaml:"replay"`   // ROUTER, tcp://host:port; empty: no replay
+	// PUB, tcp://host:port; rank r of a data-parallel server is at port+r. Or a path of the replica's own
+	// server, where it sends server-sent events.
+	Endpoint string `yaml:"endpoint"`
+	Replay   string `yaml:"replay"` // ROUTER, tcp://host:port; empty: no replay
 	Topic    string `yaml:"topic"`
 }
 
@@ -288,6 +290,20 @@ type Ejection struct {
 type Routers struct {
 	// http://host:port of the admin listener of each; a list that holds this one too does no harm.
 	Peers []string `yaml:"peers"`
+	// A server at which routers find each other, and hear at once what another one has booked.
+	Valkey ValkeyServer `yaml:"valkey"`
+}
+
+// ValkeyServer is a Valkey or Redis server that routers share; none without addresses.
+type ValkeyServer struct {
+	Addresses []string  `yaml:"addresses"` // host:port; of a cluster or of sentinels, some of theirs
+	Mode      string    `yaml:"mode"`      // single | cluster | sentinel
+	Master    string    `yaml:"master"`    // the name that sentinels watch it by
+	Username  string    `yaml:"username"`
+	Password  Secret    `yaml:"password"`
+	Secure    bool      `yaml:"secure"` // speak TLS
+	TLS       ClientTLS `yaml:"tls"`
+	Prefix    string    `yaml:"prefix"` // of all names there
 }
 
 // Response is what clients see of us.
@@ -378,6 +394,8 @@ func Default() *Config {
 			Valkey: Valkey{Mode: ValkeySingle, Prefix: "tandem:", Budget: 20 * time.Millisecond},
 		},
 
+		Routers: Routers{Valkey: ValkeyServer{Mode: ValkeySingle, Prefix: "tandem:"}},
+
 		Tracing:   Tracing{Sample: 1},
 		Log:       Log{Level: "info", Format: "text"},
 		Decisions: Decisions{Ring: 1024, FileSize: 100 << 20, FileKeep: 5},
@@ -446,7 +464,14 @@ type Valkey struct {
 	FormerSecret Secret `yaml:"former_secret"` // what it was before; answers under it are read
 }
 
-// What [Valkey.Mode] may be.
+// server is v without what is of answers alone.
+func (v *Valkey) server() ValkeyServer {
+	return ValkeyServer{
+		v.Addresses, v.Mode, v.Master, v.Username, v.Password, v.Secure, v.TLS, v.Prefix,
+	}
+}
+
+// What the mode of a [Valkey] and a [ValkeyServer] may be.
 const (
 	ValkeySingle   = "single"
 	ValkeyCluster  = "cluster"

@@ -75,7 +75,8 @@ func docType(f fieldInfo) string {
 
 // isList tells of fields whose elements the table of fields lists.
 func isList(f fieldInfo) bool {
-	return f.path == "routers.peers" || f.path == "admin.hosts" || f.path == "answer_cache.valkey.addresses"
+	return f.path == "routers.peers" || f.path == "admin.hosts" || f.path == "answer_cache.valkey.addresses" ||
+		f.path == "routers.valkey.addresses"
 }
 
 func docDefault(f fieldInfo) string {

@@ -18,6 +18,7 @@ func (doc *document) resolved() (*Config, error) {
 		ck.resolve(fmt.Sprintf("api_keys[%d]", i), &c.APIKeys[i])
 	}
 	ck.resolve("admin.token", &c.Admin.Token)
+	ck.resolve("routers.valkey.password", &c.Routers.Valkey.Password)
 	ck.resolve("answer_cache.valkey.password", &c.AnswerCache.Valkey.Password)
 	ck.resolve("answer_cache.valkey.secret", &c.AnswerCache.Valkey.Secret)
 	ck.resolve("answer_cache.valkey.former_secret", &c.AnswerCache.Valkey.FormerSecret)
@@ -33,6 +34,9 @@ func (doc *document) resolved() (*Config, error) {
 	}
 	if _, err := c.EngineTLS(c.Pools.Decode); err != nil {
 		ck.add("pools.decode.tls", err.Error(), "give PEM files")
+	}
+	if _, err := clientTLS(c.Routers.Valkey.TLS); err != nil {
+		ck.add("routers.valkey.tls", err.Error(), "give PEM files")
 	}
 	if _, err := clientTLS(c.AnswerCache.Valkey.TLS); err != nil {
 		ck.add("answer_cache.valkey.tls", err.Error(), "give PEM files")
@@ -91,7 +95,9 @@ func (c *Config) inputs() []*string {
 	}
 	v := &c.AnswerCache.Valkey
 	names = append(names, &v.Password.File, &v.Secret.File, &v.FormerSecret.File)
-	return append(names, &v.TLS.CA, &v.TLS.Cert, &v.TLS.Key)
+	names = append(names, &v.TLS.CA, &v.TLS.Cert, &v.TLS.Key)
+	r := &c.Routers.Valkey
+	return append(names, &r.Password.File, &r.TLS.CA, &r.TLS.Cert, &r.TLS.Key)
 }
 
 // files lists the files that c names, to watch them too.
@@ -123,6 +129,12 @@ func (c *Config) EngineTLS(p Pool) (*tls.Config, error) { return clientTLS(p.TLS
 
 // ServerTLS builds the TLS configuration for the server, nil where it is spoken to in plain.
 func (v *Valkey) ServerTLS() (*tls.Config, error) {
+	s := v.server()
+	return s.ServerTLS()
+}
+
+// ServerTLS builds the TLS configuration for the server, nil where it is spoken to in plain.
+func (v *ValkeyServer) ServerTLS() (*tls.Config, error) {
 	if !v.Secure {
 		return nil, nil
 	}

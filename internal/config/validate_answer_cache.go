@@ -28,6 +28,18 @@ func (ck *checker) answerCache(c AnswerCache) {
 }
 
 func (ck *checker) valkey(field string, v Valkey) {
+	ck.valkeyServer(field, v.server())
+	ck.longer(field+".budget", v.Budget, time.Millisecond)
+	ck.secret(field+".secret", v.Secret, false)
+	ck.secret(field+".former_secret", v.FormerSecret, false)
+	if v.FormerSecret.IsSet() && !v.Secret.IsSet() {
+		ck.add(field+".former_secret", "is set and secret is not", "set secret, or leave former_secret out")
+	}
+	ck.encrypting(field+".secret", Secret{Value: v.Secret.Value})
+	ck.encrypting(field+".former_secret", Secret{Value: v.FormerSecret.Value})
+}
+
+func (ck *checker) valkeyServer(field string, v ValkeyServer) {
 	for i, addr := range v.Addresses {
 		ck.address(fmt.Sprintf("%s.addresses[%d]", field, i), addr)
 	}
@@ -42,15 +54,7 @@ func (ck *checker) valkey(field string, v Valkey) {
 		ck.add(field+".tls", "is set and secure is not", "set secure: true or leave tls out")
 	}
 	ck.pair(field+".tls", v.TLS.Cert, v.TLS.Key)
-	ck.longer(field+".budget", v.Budget, time.Millisecond)
 	ck.secret(field+".password", v.Password, false)
-	ck.secret(field+".secret", v.Secret, false)
-	ck.secret(field+".former_secret", v.FormerSecret, false)
-	if v.FormerSecret.IsSet() && !v.Secret.IsSet() {
-		ck.add(field+".former_secret", "is set and secret is not", "set secret, or leave former_secret out")
-	}
-	ck.encrypting(field+".secret", Secret{Value: v.Secret.Value})
-	ck.encrypting(field+".former_secret", Secret{Value: v.FormerSecret.Value})
 }
 
 // encrypting wants a secret whose text is known to be long enough for a key to be made of it.

@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // fleet wants names, URLs and event endpoints that stand for one engine each.
@@ -59,7 +60,8 @@ func (f *fleet) add(ck *checker, m member) {
 	} else if !taken {
 		f.names[m.ID()] = m
 	}
-	if other, taken := f.events[m.Events.Endpoint]; taken && m.Events.Endpoint != "" && !known {
+	own := m.Events.Endpoint == "" || strings.HasPrefix(m.Events.Endpoint, "/") // a path of its own server
+	if other, taken := f.events[m.Events.Endpoint]; taken && !own && !known {
 		ck.add(m.field+".events.endpoint", fmt.Sprintf("is the endpoint of %s too", other.field),
 			"each engine has its own; blocks of one would be put down to the other")
 	} else if !taken {

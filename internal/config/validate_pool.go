@@ -49,7 +49,11 @@ func (ck *checker) replica(field string, r Replica) {
 		ck.add(field+".name", fmt.Sprintf("%q is not a name", r.Name),
 			`use letters, digits, ".", "-", "_" and ":", at most 128`)
 	}
-	ck.zmq(field+".events.endpoint", r.Events.Endpoint)
+	if strings.HasPrefix(r.Events.Endpoint, "/") {
+		ck.eventsOverHTTP(field+".events", &r.Events)
+	} else {
+		ck.zmq(field+".events.endpoint", r.Events.Endpoint)
+	}
 	ck.zmq(field+".events.replay", r.Events.Replay)
 	if r.Events.Endpoint == "" && (r.Events.Replay != "" || r.Events.Topic != "") {
 		ck.add(field+".events", "has no endpoint", "set endpoint too, or leave events out to ask the engine")

@@ -3,6 +3,7 @@ package config
 import "fmt"
 
 func (ck *checker) routers(r Routers) {
+	ck.valkeyServer("routers.valkey", r.Valkey)
 	first := map[string]int{}
 	for i, peer := range r.Peers {
 		field := fmt.Sprintf("routers.peers[%d]", i)

@@ -71,6 +71,18 @@ func Unreachable(err error) bool {
 	return ok && e.unreachable
 }
 
+// HungUp reports whether err is a connection that was taken and ended before the first byte of an answer;
+// that of an Idempotent request was a fresh one. It does not tell whether the engine ended under the request,
+// or had been gone behind a proxy that still takes connections for it.
+func HungUp(err error) bool {
+	e, ok := errors.AsType[*Error](err)
+	if !ok || !e.silent || e.unreachable || errors.Is(e.Err, context.Canceled) {
+		return false
+	}
+	slow, is := errors.AsType[net.Error](e.Err)
+	return !is || !slow.Timeout()
+}
+
 // ErrRequest is a request that cannot be put on the wire as it is. No engine would have seen anything else of
 // it.
 var ErrRequest = errors.New("request is not one")

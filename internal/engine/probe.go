@@ -187,7 +187,7 @@ func (p *probe) reuse(ctx context.Context) error {
 // reuseOther checks the same of /v1/messages and /v1/responses, whose answers do not tell the prompt's ids
 // but count them. No template makes one token of four words.
 func (p *probe) reuseOther(ctx context.Context) (err error) {
-	if !p.facts.ReuseIDs || !p.facts.Render { // without ids of these doors there is nothing to reuse
+	if !p.facts.ReuseIDs || !p.facts.Render { // without ids of these APIs there is nothing to reuse
 		return nil
 	}
 	const ids = `"temperature":0,"kv_transfer_params":{"prompt_token_ids":[3]}`

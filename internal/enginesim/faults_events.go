@@ -16,10 +16,6 @@ type lateBatch struct {
 
 // publish sends a batch on its way, or does with it what the faults say.
 func (f *faults) publish(r *rank, b *kvevents.EncodeBatch) {
-	pub := r.pub.Load()
-	if pub == nil {
-		return
-	}
 	if late := time.Duration(f.late.Load()); late > 0 {
 		f.mu.Lock()
 		queue := f.delayed
@@ -30,7 +26,7 @@ func (f *faults) publish(r *rank, b *kvevents.EncodeBatch) {
 		}
 		return
 	}
-	pub.Publish(b)
+	r.send(b)
 	f.mu.Lock()
 	again := f.duplicate > 0
 	if again {
@@ -38,7 +34,17 @@ func (f *faults) publish(r *rank, b *kvevents.EncodeBatch) {
 	}
 	f.mu.Unlock()
 	if again {
-		pub.Publish(b)
+		r.send(b)
+	}
+}
+
+// send sends a batch to whoever listens.
+func (r *rank) send(b *kvevents.EncodeBatch) {
+	if p := r.events.pub.Load(); p != nil {
+		p.Publish(b)
+	}
+	if r.events.feed != nil {
+		r.events.feed.add(b)
 	}
 }
 
@@ -60,9 +66,7 @@ func (s *serverLife) publishLate(queue <-chan lateBatch) {
 		select {
 		case l := <-queue:
 			sleep(s.ctx, time.Until(l.at))
-			if p := l.rank.pub.Load(); p != nil {
-				p.Publish(l.batch)
-			}
+			l.rank.send(l.batch)
 		case <-s.ctx.Done():
 			return
 		}
@@ -70,12 +74,13 @@ func (s *serverLife) publishLate(queue <-chan lateBatch) {
 }
 
 func (s *Server) eventFault(f Fault) error {
-	if s.o.EventsEndpoint == "" {
+	if s.o.EventsEndpoint == "" && s.o.EventsPath == "" {
 		return fmt.Errorf("fault %q: no such kind, or there are no events", f.Kind)
 	}
 	switch f.Kind {
 	case "drop_events":
 		s.eachPublisher(func(p *kvevents.Publisher) { p.Drop(max(f.Count, 1)) })
+		s.eachFeed(func(e *eventFeed) { e.lose(max(f.Count, 1)) })
 	case "duplicate_events":
 		s.faults.mu.Lock()
 		s.faults.duplicate += max(f.Count, 1)
@@ -91,6 +96,7 @@ func (s *Server) eventFault(f Fault) error {
 		s.eachPublisher((*kvevents.Publisher).Resume)
 	case "restart_events":
 		s.eachPublisher((*kvevents.Publisher).Restart)
+		s.eachFeed((*eventFeed).restart)
 	default:
 		return fmt.Errorf("fault %q: no such kind", f.Kind)
 	}
@@ -99,8 +105,16 @@ func (s *Server) eventFault(f Fault) error {
 
 func (s *Server) eachPublisher(do func(*kvevents.Publisher)) {
 	s.eachRank(func(r *rank) {
-		if p := r.pub.Load(); p != nil {
+		if p := r.events.pub.Load(); p != nil {
 			do(p)
+		}
+	})
+}
+
+func (s *Server) eachFeed(do func(*eventFeed)) {
+	s.eachRank(func(r *rank) {
+		if r.events.feed != nil {
+			do(r.events.feed)
 		}
 	})
 }

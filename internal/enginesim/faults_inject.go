@@ -31,9 +31,9 @@ func (s *Server) Fault(f Fault) error {
 	case "mend_path":
 		s.mendPath(f.From)
 	case "freeze":
-		s.freeze(&s.ices.frozen, f.For)
+		s.freeze(&s.freezes.server, f.For)
 	case "freeze_core":
-		s.freeze(&s.ices.stiff, f.For)
+		s.freeze(&s.freezes.engine, f.For)
 	case "slow_metrics":
 		s.faults.scrape.Store(int64(f.For))
 	case "slow":
@@ -64,8 +64,8 @@ func (s *Server) Fault(f Fault) error {
 func (s *Server) clearFaults() {
 	s.faults.clear()
 	s.mendPath("")
-	s.ices.frozen.melt()
-	s.ices.stiff.melt()
+	s.freezes.server.end()
+	s.freezes.engine.end()
 	s.slow(1)
 	s.eachPublisher((*kvevents.Publisher).Resume)
 }

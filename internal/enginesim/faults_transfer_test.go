@@ -254,7 +254,7 @@ func TestFrozenPeerInFakeTime(t *testing.T) {
 		}
 		for range n {
 			if s := <-got; s != "200 true" {
-				t.Errorf("after the thaw: %s", s)
+				t.Errorf("after the freeze: %s", s)
 			}
 		}
 		if took := time.Since(began); took < 7*time.Second || took > 8*time.Second {

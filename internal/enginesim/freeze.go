@@ -6,44 +6,44 @@ import (
 	"time"
 )
 
-// ice is what stands still for a while. Safe for concurrent use.
-type ice struct {
+// standstill is a part of a server that stands still for a while. Safe for concurrent use.
+type standstill struct {
 	on atomic.Bool // the hot path looks no further
 
 	mu   sync.Mutex    // guards the following
-	over chan struct{} // closed when it melts; nil: there is none
+	over chan struct{} // closed when it ends; nil: the part works
 }
 
-// form makes ice, and reports whether there was none.
-func (i *ice) form() bool {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.over != nil {
+// begin reports whether the part worked before.
+func (s *standstill) begin() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over != nil {
 		return false
 	}
-	i.over = make(chan struct{})
-	i.on.Store(true)
+	s.over = make(chan struct{})
+	s.on.Store(true)
 	return true
 }
 
-func (i *ice) melt() {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.over != nil {
-		close(i.over)
-		i.over = nil
-		i.on.Store(false)
+func (s *standstill) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over != nil {
+		close(s.over)
+		s.over = nil
+		s.on.Store(false)
 	}
 }
 
-// wait returns when there is none, or at stop or end.
-func (i *ice) wait(stop, end <-chan struct{}) {
-	if !i.on.Load() {
+// wait returns when the part works, or at stop or end.
+func (s *standstill) wait(stop, end <-chan struct{}) {
+	if !s.on.Load() {
 		return
 	}
-	i.mu.Lock()
-	over := i.over
-	i.mu.Unlock()
+	s.mu.Lock()
+	over := s.over
+	s.mu.Unlock()
 	if over == nil {
 		return
 	}
@@ -54,17 +54,17 @@ func (i *ice) wait(stop, end <-chan struct{}) {
 	}
 }
 
-// thaw waits while the server is frozen, or until stop.
-func (s *Server) thaw(stop <-chan struct{}) { s.ices.frozen.wait(stop, s.life.ctx.Done()) }
+// waitFrozen waits while the server is frozen, or until stop.
+func (s *Server) waitFrozen(stop <-chan struct{}) { s.freezes.server.wait(stop, s.life.ctx.Done()) }
 
-// thawCore waits while the engine is frozen, alone or with its server.
-func (s *Server) thawCore(stop <-chan struct{}) {
-	s.thaw(stop)
-	s.ices.stiff.wait(stop, s.life.ctx.Done())
+// waitEngineFrozen waits while the engine is frozen, alone or with its server.
+func (s *Server) waitEngineFrozen(stop <-chan struct{}) {
+	s.waitFrozen(stop)
+	s.freezes.engine.wait(stop, s.life.ctx.Done())
 }
 
-func (s *Server) freeze(i *ice, d time.Duration) {
-	if i.form() {
-		s.later(d, i.melt)
+func (s *Server) freeze(part *standstill, d time.Duration) {
+	if part.begin() {
+		s.later(d, part.end)
 	}
 }

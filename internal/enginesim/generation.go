@@ -206,7 +206,7 @@ func (g *generation) addSequence(i, choice int, prompt []uint32) *problem {
 	return nil
 }
 
-// internalID is the id that the engine gives a sequence: cmpl-<id>-<prompt>-<8 hex>, other doors without the
+// internalID is the id that the engine gives a sequence: cmpl-<id>-<prompt>-<8 hex>, other APIs without the
 // prompt's number.
 func (g *generation) internalID(i, choice int) string {
 	b := make([]byte, 0, len(g.id)+24)

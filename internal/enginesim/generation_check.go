@@ -72,7 +72,7 @@ func (s *Server) inVocabulary(ids []uint32) *problem {
 // reused is where the ids stand that replace a template.
 const reused = "kv_transfer_params.prompt_token_ids"
 
-// reuseIDs replaces the templated prompt by kv_transfer_params.prompt_token_ids, which the chat doors
+// reuseIDs replaces the templated prompt by kv_transfer_params.prompt_token_ids, which the chat APIs
 // (0.27 and later) take from there.
 func (p *params) reuseIDs(s *Server) *problem {
 	if p.at == atCompletions || p.at == atGenerate || p.reuseRaw == nil || p.echo ||

@@ -48,8 +48,8 @@ func (s *Server) adapter(model string) adapter {
 
 // swapAdapter has the adapter of that name loaded from another path from now on.
 func (s *Server) swapAdapter(name, path string) {
-	s.door.mu.Lock()
-	defer s.door.mu.Unlock()
+	s.listening.mu.Lock()
+	defer s.listening.mu.Unlock()
 	now := s.with(name, path)
 	s.model.loaded.Store(&now)
 }
@@ -116,12 +116,12 @@ func (s *Server) changeAdapters(
 		k.failWith(badBody(k.body, err))
 		return
 	}
-	s.door.mu.Lock()
+	s.listening.mu.Lock()
 	now, bad, done := change(name, path, inPlace)
 	if bad == nil {
 		s.model.loaded.Store(&now)
 	}
-	s.door.mu.Unlock()
+	s.listening.mu.Unlock()
 	if bad != nil {
 		k.failWith(bad)
 		return

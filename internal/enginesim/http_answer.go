@@ -117,7 +117,7 @@ func (k *call) flush() {
 	if len(k.out) == 0 || k.broken {
 		return
 	}
-	k.c.srv.thaw(k.c.gone)
+	k.c.srv.waitFrozen(k.c.gone)
 	if _, err := k.c.nc.Write(k.out); err != nil {
 		k.broken = true
 	}

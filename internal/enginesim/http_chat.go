@@ -48,12 +48,12 @@ func (p *params) template(voc *vocabulary) {
 	}
 }
 
-// refuseAt answers with an error in the shape of the door the request came through.
+// refuseAt answers with an error in the shape of the API the request came through.
 func (k *call) refuseAt(p *params, bad *problem) {
 	switch {
 	case bad == restarted:
 		k.refuse(bad)
-	case p.at == atMessages && bad.kind != "Bad Request": // the body's validation has no shape of the door's own
+	case p.at == atMessages && bad.kind != "Bad Request": // the body's validation has no shape of the API's own
 		k.part = appendAnthropicError(k.part[:0], bad.kind, bad)
 		k.respond(bad.status, jsonType, k.part)
 	case bad.late && p.stream:

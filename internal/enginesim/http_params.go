@@ -10,7 +10,7 @@ import (
 	"tandem/internal/enginesim/core"
 )
 
-// endpoint says which front door a request came through.
+// endpoint says which API a request came through.
 type endpoint uint8
 
 const (
@@ -21,7 +21,7 @@ const (
 	atMessages
 )
 
-// params is what a generating request asks for, whichever its front door. Fields that mean nothing to the
+// params is what a generating request asks for, whichever its API. Fields that mean nothing to the
 // simulator are accepted and skipped.
 //
 // Long: a field a parameter of vLLM's.
@@ -123,7 +123,7 @@ func (p *params) parse(voc *vocabulary, k *call) *problem {
 	return p.validate()
 }
 
-// invalid asks the doors that are looked at as a whole.
+// invalid asks the APIs that are looked at as a whole.
 func (p *params) invalid(k *call) *problem {
 	switch p.at {
 	case atMessages:

@@ -72,6 +72,14 @@ func routes() map[string]route {
 	return table
 }
 
+// addEvents puts the path of server-sent events into the table, where there is one.
+func addEvents(table map[string]route, path string) map[string]route {
+	if path != "" {
+		table[path] = route{methods: "GET", handle: (*Server).sendEvents}
+	}
+	return table
+}
+
 // pathName returns path as a string, without an allocation for the known ones.
 func (s *servedPaths) pathName(path []byte) string {
 	if name, ok := s.names[string(path)]; ok {
@@ -82,7 +90,7 @@ func (s *servedPaths) pathName(path []byte) string {
 
 // serve answers one request into k.
 func (s *Server) serve(k *call) {
-	s.thaw(k.c.gone)
+	s.waitFrozen(k.c.gone)
 	r, known := s.table.routes[k.path]
 	s.calls.count(k.path, known && r.admin)
 	if f := s.o.OnRequest; f != nil {

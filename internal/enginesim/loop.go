@@ -14,19 +14,25 @@ import (
 // rank is one engine core, with the goroutine that drives it in real time and the side channel that peers
 // read it through.
 type rank struct {
-	srv   *Server
-	n     int
-	began time.Time
-	wake  chan struct{} // capacity 1
-	open  atomic.Int32  // requests in the core
-	side  *side
-	pub   atomic.Pointer[kvevents.Publisher] // nil without events, and while the process is down
-	bind  kvevents.PublisherOptions          // where pub is bound, with real ports; written by start only
-	cfg   core.Config                        // the core's, as it began
+	srv    *Server
+	n      int
+	began  time.Time
+	wake   chan struct{} // capacity 1
+	open   atomic.Int32  // requests in the core
+	side   *side
+	events rankEvents
+	cfg    core.Config // the core's, as it began
 
 	mu    sync.Mutex // guards the following
 	core  *core.Engine
 	sinks map[string]target // by internal request id
+}
+
+// rankEvents is the ways by which a rank tells its events.
+type rankEvents struct {
+	pub  atomic.Pointer[kvevents.Publisher] // nil without events, and while the process is down
+	bind kvevents.PublisherOptions          // where pub is bound, with real ports; written by start only
+	feed *eventFeed                         // nil without events over HTTP
 }
 
 func (r *rank) now() time.Duration { return time.Since(r.began) }
@@ -95,7 +101,7 @@ func (r *rank) drive(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for ctx.Err() == nil {
-		r.srv.thawCore(ctx.Done())
+		r.srv.waitEngineFrozen(ctx.Done())
 		r.mu.Lock()
 		now := r.now()
 		step := r.core.Step(now)
@@ -188,8 +194,11 @@ func (r *rank) restart() {
 	r.core.Restart()
 	r.mu.Unlock()
 	r.side.cut()
-	if p := r.pub.Load(); p != nil {
+	if p := r.events.pub.Load(); p != nil {
 		p.Restart()
+	}
+	if r.events.feed != nil {
+		r.events.feed.restart()
 	}
 	r.poke()
 }

@@ -118,7 +118,7 @@ func (r *rank) heartbeat(ctx context.Context, o core.Order) {
 // answerPeer answers one question of the side channel: the status byte and the body go behind dst, whose last
 // byte is the status.
 func (r *rank) answerPeer(dst []byte, op byte, body []byte) []byte {
-	r.srv.thawCore(r.srv.life.ctx.Done())
+	r.srv.waitEngineFrozen(r.srv.life.ctx.Done())
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	ok := true

@@ -37,12 +37,12 @@ type Server struct {
 	cores    engineCores
 	injector controlListener
 
-	life   serverLife
-	faults faults
-	ices   frozenParts
-	calls  callCounts
+	life    serverLife
+	faults  faults
+	freezes frozenParts
+	calls   callCounts
 
-	door door
+	listening listening
 }
 
 // engineCores is the engine cores, and the way to those of other servers.
@@ -84,12 +84,12 @@ type serverLife struct {
 
 // frozenParts is what stands still.
 type frozenParts struct {
-	frozen ice // all of it
-	stiff  ice // the engine alone
+	server standstill // all of it
+	engine standstill // the engine alone
 }
 
-// door is who is let in.
-type door struct {
+// listening is the listener and the connections that it has accepted.
+type listening struct {
 	mu      sync.Mutex // guards the following
 	ln      net.Listener
 	conns   map[*conn]bool
@@ -110,10 +110,13 @@ type callCounts struct {
 func Start(o Options) (*Server, error) {
 	o = o.withDefaults()
 	s := &Server{
-		o: o, table: servedPaths{routes: addPooling(routes(), o.Pooling), names: make(map[string]string)},
-		door:  door{conns: make(map[*conn]bool)},
-		calls: callCounts{callsByPath: make(map[string]int), adminByPath: make(map[string]int)},
-		cores: engineCores{peers: newPeers(o)},
+		o: o,
+		table: servedPaths{
+			routes: addEvents(addPooling(routes(), o.Pooling), o.EventsPath), names: make(map[string]string),
+		},
+		listening: listening{conns: make(map[*conn]bool)},
+		calls:     callCounts{callsByPath: make(map[string]int), adminByPath: make(map[string]int)},
+		cores:     engineCores{peers: newPeers(o)},
 	}
 	loaded := make([]adapter, len(o.Adapters))
 	for i, text := range o.Adapters {
@@ -141,12 +144,12 @@ func (s *Server) start() error {
 		return err
 	}
 	s.model.voc = newVocabularyOf(s.o.Wrong.Tokenizer, s.cores.ranks[0].cfg.Vocab)
-	if s.door.ln = s.o.Listener; s.door.ln == nil {
-		if s.door.ln, err = s.o.Listen("tcp", s.o.Addr); err != nil {
+	if s.listening.ln = s.o.Listener; s.listening.ln == nil {
+		if s.listening.ln, err = s.o.Listen("tcp", s.o.Addr); err != nil {
 			return err
 		}
 	}
-	s.url = cmp.Or(s.o.BaseURL, "http://"+s.door.ln.Addr().String())
+	s.url = cmp.Or(s.o.BaseURL, "http://"+s.listening.ln.Addr().String())
 	for _, f := range s.o.Faults {
 		if err := s.Fault(f); err != nil {
 			return err
@@ -155,7 +158,7 @@ func (s *Server) start() error {
 	for _, r := range s.cores.ranks {
 		s.life.wg.Go(func() { r.drive(s.life.ctx) })
 	}
-	ln := s.door.ln
+	ln := s.listening.ln
 	s.life.wg.Go(func() { s.acceptAll(ln) })
 	return s.startControl()
 }
@@ -196,6 +199,9 @@ func (s *Server) startRanks() error {
 		r.cfg = r.core.Config()
 		r.side = newSide(r, ln)
 		s.cores.ranks = append(s.cores.ranks, r)
+		if s.o.EventsPath != "" {
+			r.events.feed = newEventFeed()
+		}
 		if err := r.startEvents(); err != nil {
 			return fmt.Errorf("events: %w", err)
 		}
@@ -228,9 +234,9 @@ func (s *Server) startControl() error {
 
 // spawn starts a goroutine that Close waits for; after Close it does nothing.
 func (s *Server) spawn(f func()) {
-	s.door.mu.Lock()
-	defer s.door.mu.Unlock()
-	if !s.door.closed {
+	s.listening.mu.Lock()
+	defer s.listening.mu.Unlock()
+	if !s.listening.closed {
 		s.life.wg.Go(f)
 	}
 }
@@ -280,17 +286,17 @@ func (s *Server) OpenRequests() int {
 // Close stops listening, cuts every connection and returns when all goroutines have left. A second call does
 // nothing.
 func (s *Server) Close() error {
-	s.door.mu.Lock()
-	if s.door.closed {
-		s.door.mu.Unlock()
+	s.listening.mu.Lock()
+	if s.listening.closed {
+		s.listening.mu.Unlock()
 		return nil
 	}
-	s.door.closed = true
-	s.door.mu.Unlock()
+	s.listening.closed = true
+	s.listening.mu.Unlock()
 	s.life.cancel()
 	var err error
-	if s.door.ln != nil {
-		if e := s.door.ln.Close(); !errors.Is(e, net.ErrClosed) {
+	if s.listening.ln != nil {
+		if e := s.listening.ln.Close(); !errors.Is(e, net.ErrClosed) {
 			err = e
 		}
 	}
@@ -299,7 +305,7 @@ func (s *Server) Close() error {
 		err = errors.Join(err, s.injector.ctl.Shutdown(ctx)) // waits for a fault that is being injected
 		cancel()
 	}
-	s.door.cutAll()
+	s.listening.cutAll()
 	for _, r := range s.cores.ranks {
 		r.side.close()
 	}

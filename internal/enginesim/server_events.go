@@ -14,25 +14,25 @@ func (r *rank) startEvents() error {
 	if o.EventsEndpoint == "" {
 		return nil
 	}
-	if r.bind.Endpoint == "" {
-		r.bind = r.publisherOptions()
+	if r.events.bind.Endpoint == "" {
+		r.events.bind = r.publisherOptions()
 	}
 	if !r.srv.listens() {
 		return nil
 	}
-	p, err := kvevents.NewPublisher(r.bind)
+	p, err := kvevents.NewPublisher(r.events.bind)
 	if err != nil {
 		return err
 	}
-	r.bind.Endpoint, r.bind.Replay = p.Endpoints()
-	r.pub.Store(p)
+	r.events.bind.Endpoint, r.events.bind.Replay = p.Endpoints()
+	r.events.pub.Store(p)
 	return nil
 }
 
 // Events returns the addresses of the events of the server's first rank, with real ports; "" for those that
 // it does not have.
 func (s *Server) Events() (endpoint, replay string) {
-	p := s.cores.ranks[0].pub.Load()
+	p := s.cores.ranks[0].events.pub.Load()
 	if p == nil {
 		return "", ""
 	}
@@ -41,7 +41,7 @@ func (s *Server) Events() (endpoint, replay string) {
 
 // stopEvents closes the sockets, as the end of the process does.
 func (r *rank) stopEvents() {
-	if p := r.pub.Swap(nil); p != nil {
+	if p := r.events.pub.Swap(nil); p != nil {
 		p.Close()
 	}
 }
@@ -80,7 +80,7 @@ func freePort(endpoint string) string { return endpoint[:strings.LastIndexByte(e
 // resumeEvents binds the publishers that went with the process, at the addresses they had.
 func (s *Server) resumeEvents() error {
 	for _, r := range s.cores.ranks {
-		if r.pub.Load() == nil {
+		if r.events.pub.Load() == nil {
 			if err := r.startEvents(); err != nil {
 				return err
 			}
@@ -91,5 +91,5 @@ func (s *Server) resumeEvents() error {
 
 // Endpoints are the addresses that a rank publishes its events at, with real ports; "" without events.
 func (s *Server) Endpoints(rank int) (events, replay string) {
-	return s.cores.ranks[rank].bind.Endpoint, s.cores.ranks[rank].bind.Replay
+	return s.cores.ranks[rank].events.bind.Endpoint, s.cores.ranks[rank].events.bind.Replay
 }

@@ -27,30 +27,30 @@ func (s *Server) admit(nc net.Conn) {
 	c := &conn{
 		srv: s, nc: nc, br: bufio.NewReaderSize(nc, 8<<10), calls: make(chan *call), gone: make(chan struct{}),
 	}
-	s.door.mu.Lock()
-	defer s.door.mu.Unlock()
-	if s.door.closed || s.door.refused || s.door.dead != nil {
+	s.listening.mu.Lock()
+	defer s.listening.mu.Unlock()
+	if s.listening.closed || s.listening.refused || s.listening.dead != nil {
 		nc.Close()
 		return
 	}
-	s.door.conns[c] = true
+	s.listening.conns[c] = true
 	s.life.wg.Go(func() {
 		c.serve()
-		s.door.mu.Lock()
-		delete(s.door.conns, c)
-		s.door.mu.Unlock()
+		s.listening.mu.Lock()
+		delete(s.listening.conns, c)
+		s.listening.mu.Unlock()
 	})
 }
 
 // refuse closes the listening socket, and every idle and busy connection stays; after d, unless 0, it listens
 // again.
 func (s *Server) refuse(d time.Duration) {
-	s.door.mu.Lock()
-	s.door.refused = true
+	s.listening.mu.Lock()
+	s.listening.refused = true
 	if s.o.Listener == nil {
-		s.door.ln.Close()
+		s.listening.ln.Close()
 	}
-	s.door.mu.Unlock()
+	s.listening.mu.Unlock()
 	if d > 0 {
 		s.spawn(func() {
 			sleep(s.life.ctx, d)
@@ -61,14 +61,14 @@ func (s *Server) refuse(d time.Duration) {
 
 // revive listens again at the same address, with a new core if the old one died.
 func (s *Server) revive() error {
-	s.door.mu.Lock()
-	if s.door.closed || !s.door.refused && s.door.dead == nil {
-		s.door.mu.Unlock()
+	s.listening.mu.Lock()
+	if s.listening.closed || !s.listening.refused && s.listening.dead == nil {
+		s.listening.mu.Unlock()
 		return nil
 	}
-	died := s.door.dead != nil
-	s.door.dead, s.door.refused = nil, false
-	s.door.mu.Unlock()
+	died := s.listening.dead != nil
+	s.listening.dead, s.listening.refused = nil, false
+	s.listening.mu.Unlock()
 	if died {
 		s.eachRank((*rank).restart)
 		s.process.begins()
@@ -79,16 +79,16 @@ func (s *Server) revive() error {
 	if s.o.Listener != nil {
 		return nil
 	}
-	ln, err := s.o.Listen("tcp", s.door.ln.Addr().String())
+	ln, err := s.o.Listen("tcp", s.listening.ln.Addr().String())
 	if err != nil {
 		return err
 	}
-	s.door.mu.Lock()
-	defer s.door.mu.Unlock()
-	if s.door.closed {
+	s.listening.mu.Lock()
+	defer s.listening.mu.Unlock()
+	if s.listening.closed {
 		return ln.Close()
 	}
-	s.door.ln = ln
+	s.listening.ln = ln
 	s.life.wg.Go(func() { s.acceptAll(ln) })
 	return nil
 }
@@ -97,7 +97,7 @@ func (s *Server) revive() error {
 // addresses cannot be bound.
 func (s *Server) restart(d time.Duration) error {
 	s.refuse(0)
-	s.door.cutAll()
+	s.listening.cutAll()
 	s.eachRank((*rank).restart)
 	if d == 0 {
 		s.process.begins()
@@ -117,7 +117,7 @@ func (s *processStart) begins() { s.born.Store(time.Now().UnixNano()) }
 // started is when the process started, as /metrics and /v1/models tell it.
 func (s *processStart) started() time.Time { return time.Unix(0, s.born.Load()) }
 
-func (s *door) cutAll() {
+func (s *listening) cutAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range s.conns {
@@ -128,15 +128,15 @@ func (s *door) cutAll() {
 // die is the death of EngineCore: the listener goes first, so that whoever has seen the 500 is refused from
 // then on.
 func (s *Server) die(why error) {
-	s.door.mu.Lock()
-	first := s.door.dead == nil && !s.door.closed
+	s.listening.mu.Lock()
+	first := s.listening.dead == nil && !s.listening.closed
 	if first {
-		s.door.dead = why
+		s.listening.dead = why
 		if s.o.Listener == nil {
-			s.door.ln.Close()
+			s.listening.ln.Close()
 		}
 	}
-	s.door.mu.Unlock()
+	s.listening.mu.Unlock()
 	if !first {
 		return
 	}
@@ -145,9 +145,9 @@ func (s *Server) die(why error) {
 		r.side.cut()
 		r.stopEvents()
 	})
-	s.door.mu.Lock()
-	defer s.door.mu.Unlock()
-	for c := range s.door.conns {
+	s.listening.mu.Lock()
+	defer s.listening.mu.Unlock()
+	for c := range s.listening.conns {
 		if !c.busy.Load() {
 			c.nc.Close()
 		}
@@ -156,7 +156,7 @@ func (s *Server) die(why error) {
 
 // Dead says why the engine core died, nil while it lives.
 func (s *Server) Dead() error {
-	s.door.mu.Lock()
-	defer s.door.mu.Unlock()
-	return s.door.dead
+	s.listening.mu.Lock()
+	defer s.listening.mu.Unlock()
+	return s.listening.dead
 }

@@ -11,7 +11,7 @@ func newHangups() *hangups { return &hangups{} }
 func (*hangups) add(c *conn) bool {
 	n, ok := c.nc.(notifier)
 	if ok {
-		c.forget = n.OnHangUp(c.hungUp)
+		c.forget = n.OnHangUp(c.life.hungUp)
 	}
 	return ok
 }

@@ -88,18 +88,18 @@ func (t *holding) tierStock(tier Tier) *stock {
 // drop takes one copy of a block away and reports whether the holder had it there. The columns follow when
 // settled.
 func (t *holding) drop(hash EngineHash, place copies) bool {
-	door, at := t.dict.names.look(mix(uint64(hash)))
+	way, at := t.dict.names.look(mix(uint64(hash)))
 	if at < 0 {
 		return false
 	}
-	e := &door.entries[at]
+	e := &way.entries[at]
 	if e.copies.alone() {
 		if !e.copies.same(place) && !e.copies.near(place) {
 			return false
 		}
 		if e.copies.n--; e.copies.n == 0 {
 			t.fall(e.cell, e.copies)
-			t.dict.names.removeAt(door, at)
+			t.dict.names.removeAt(way, at)
 		}
 		return true
 	}
@@ -110,7 +110,7 @@ func (t *holding) drop(hash EngineHash, place copies) bool {
 	}
 	t.change(e, was, now)
 	if len(now) == 0 {
-		t.dict.names.removeAt(door, at)
+		t.dict.names.removeAt(way, at)
 	}
 	return true
 }

@@ -11,7 +11,7 @@ import "math/bits"
 // in two when it is full (extendible hashing), so that no change ever moves more than a few hundred entries
 // and what is gone gives its room back.
 type table struct {
-	dir  []door // by the top bits of a mixed name; segments of fewer bits stand there more than once
+	dir  []dirEntry // by the top bits of a mixed name; segments of fewer bits stand there more than once
 	bits uint8
 	used int
 	room int // entries in all segments
@@ -24,8 +24,8 @@ type entry struct {
 	copies copies
 }
 
-// door is the way to a segment: its entries themselves, to save those who look a step through memory.
-type door struct {
+// dirEntry is the way to a segment: its entries themselves, to save those who look a step through memory.
+type dirEntry struct {
 	entries []entry
 	segment *segment
 }
@@ -56,10 +56,10 @@ func mix(name uint64) uint64 {
 	return name ^ name>>33
 }
 
-// doorBits is how many top bits may choose a segment. Names are in order from the next bit on.
-const doorBits = 24
+// dirBits is how many top bits may choose a segment. Names are in order from the next bit on.
+const dirBits = 24
 
-func turned(mixed uint64) uint64 { return bits.RotateLeft64(mixed, doorBits) }
+func turned(mixed uint64) uint64 { return bits.RotateLeft64(mixed, dirBits) }
 
 // home is where a name would stand among entries if nothing were in its way.
 func home(entries int, mixed uint64) int {
@@ -81,7 +81,7 @@ func (t *table) find(mixed uint64) *entry {
 }
 
 // look returns where mixed stands, a negative place if it does not.
-func (t *table) look(mixed uint64) (*door, int) {
+func (t *table) look(mixed uint64) (*dirEntry, int) {
 	if t.dir == nil {
 		return nil, -1
 	}
@@ -115,7 +115,7 @@ func (t *table) touch(mixed uint64) uint64 {
 func (t *table) put(mixed uint64) *entry {
 	if t.dir == nil {
 		s := newSegment(0, minSegment)
-		t.dir, t.bits = []door{{s.entries, s}}, 0
+		t.dir, t.bits = []dirEntry{{s.entries, s}}, 0
 		t.room += minSegment
 	}
 	for {
@@ -162,7 +162,7 @@ func (t *table) remove(mixed uint64) {
 }
 
 // removeAt deletes the entry that look found.
-func (t *table) removeAt(d *door, i int) {
+func (t *table) removeAt(d *dirEntry, i int) {
 	s := d.segment
 	e := d.entries
 	mixed := d.entries[i].mixed
@@ -185,7 +185,7 @@ func (t *table) removeAt(d *door, i int) {
 // widen makes room in the segment of mixed: by splitting it, or by making it larger.
 func (t *table) widen(s *segment, mixed uint64) {
 	switch {
-	case s.used < segmentMost || s.bits == doorBits || s.bits == t.bits && t.used>>t.bits < segmentLeast:
+	case s.used < segmentMost || s.bits == dirBits || s.bits == t.bits && t.used>>t.bits < segmentLeast:
 		t.resize(s, max(roomFor(s.used+s.used/3), len(s.entries)+len(s.entries)/8+1), t.slot(mixed))
 	default:
 		if s.bits == t.bits {
@@ -197,7 +197,7 @@ func (t *table) widen(s *segment, mixed uint64) {
 
 // double makes the directory tell one more bit.
 func (t *table) double() {
-	dir := make([]door, 2*len(t.dir))
+	dir := make([]dirEntry, 2*len(t.dir))
 	for i, d := range t.dir {
 		dir[2*i], dir[2*i+1] = d, d
 	}
@@ -226,16 +226,16 @@ func (t *table) split(s *segment, mixed uint64) {
 	t.enter(b, first+1<<(t.bits-a.bits))
 }
 
-// enter puts a segment behind its doors, one of which is at slot.
+// enter puts a segment at its places of the directory, one of which is slot.
 func (t *table) enter(s *segment, slot int) {
-	doors := 1 << (t.bits - s.bits)
-	first := slot &^ (doors - 1)
-	for i := range doors {
-		t.dir[first+i] = door{s.entries, s}
+	places := 1 << (t.bits - s.bits)
+	first := slot &^ (places - 1)
+	for i := range places {
+		t.dir[first+i] = dirEntry{s.entries, s}
 	}
 }
 
-// resize gives the segment behind the door at slot another length.
+// resize gives the segment at slot another length.
 func (t *table) resize(s *segment, entries, slot int) {
 	next := newSegment(s.bits, entries).fill(s.entries, 0, 0)
 	t.room += len(next.entries) - len(s.entries)

@@ -20,6 +20,8 @@ type Options struct {
 	Heartbeat time.Duration
 	// First wait before dialling again, doubled up to 5 s, with jitter; default 200 ms.
 	Reconnect time.Duration
+	// For sources over HTTP, whose Endpoint is a path on the engine's server.
+	Open Opener
 
 	late time.Duration // see lateFor
 }
@@ -45,7 +47,7 @@ type Follower struct {
 	mu       sync.Mutex // guards the following
 	stats    Stats
 	replaced string // why the engine is known to have been restarted, "" when the tracker knows
-	waker    *waker // of the stream that runs, or nil
+	ring     func() // wakes the stream that runs, nil where none does
 }
 
 // NewFollower returns a follower of src that tells sink. Nothing is dialled before Run.
@@ -59,7 +61,11 @@ func NewFollower(src Source, sink Sink, o Options) *Follower {
 // It holds the calling goroutine, and with it a thread that sleeps in libzmq between batches. Sockets are
 // used by no other goroutine.
 func (f *Follower) Run(ctx context.Context) error {
-	err := f.run(ctx)
+	run := f.run
+	if f.src.OverHTTP() {
+		run = f.runHTTP
+	}
+	err := run(ctx)
 	if err != nil {
 		return fmt.Errorf("follow KV events of %s: %w", f.src.Endpoint, err)
 	}
@@ -84,10 +90,10 @@ func (f *Follower) run(ctx context.Context) error {
 		return err
 	}
 	s.track = &tracker{
-		fx: s, stats: &s.stats, replay: f.src.Replay != "", silent: f.opt.ReplayTimeout, audit: f.opt.Audit,
-		rnd: rnd,
+		fx: s, stats: &s.stats, rnd: rnd,
+		settings: trackSettings{replay: f.src.Replay != "", silent: f.opt.ReplayTimeout, audit: f.opt.Audit},
 	}
-	f.listen(s.wake.waker)
+	f.listen(s.wake.waker.ring)
 	defer f.listen(nil)
 	s.track.start(time.Now())
 	for ctx.Err() == nil {
@@ -109,17 +115,17 @@ func (f *Follower) run(ctx context.Context) error {
 func (f *Follower) Restarted(reason string) {
 	f.mu.Lock()
 	f.replaced = reason
-	b := f.waker
+	ring := f.ring
 	f.mu.Unlock()
-	if b != nil {
-		b.ring()
+	if ring != nil {
+		ring()
 	}
 }
 
-func (f *Follower) listen(b *waker) {
+func (f *Follower) listen(ring func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.waker = b
+	f.ring = ring
 }
 
 // news returns what Restarted was told, once.
@@ -131,11 +137,13 @@ func (f *Follower) news() string {
 	return why
 }
 
-func (f *Follower) publish(s *stream) {
-	s.stats.Known, s.stats.Seq = s.track.at.known, s.track.at.seq
+func (f *Follower) publish(s *stream) { f.publishStats(s.track, &s.stats) }
+
+func (f *Follower) publishStats(t *tracker, stats *Stats) {
+	stats.Known, stats.Seq = t.at.known, t.at.seq
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.stats = s.stats
+	f.stats = *stats
 }
 
 // Stats returns counters of the stream. Safe from any goroutine.

@@ -7,6 +7,26 @@ import (
 
 // This file is the tracker's second half: replays, and the audits that look for what nobody noticed.
 
+// replays is the replay under way, and how those before it went.
+type replays struct {
+	req      request
+	answers  bool      // a replay was answered once
+	silences int       // replays since then that were not
+	auditAt  time.Time // zero: not planned
+}
+
+// request is the replay under way.
+type request struct {
+	open     bool
+	quiet    bool // an audit: live batches are applied beside it
+	whole    bool // an audit that asks for all history, since some is missing
+	answered bool // a batch came
+	progress bool // a batch was applied
+	tries    int  // requests since the last progress
+	deadline time.Time
+	from     uint64
+}
+
 // sync starts a replay that live batches wait for.
 func (t *tracker) sync(reason string) {
 	t.phase = asking
@@ -38,7 +58,7 @@ func (t *tracker) replayed(now time.Time, m message) {
 		return
 	}
 	t.ask.answers, t.ask.silences = true, 0
-	t.ask.req.deadline = now.Add(min(t.silent, midReplay))
+	t.ask.req.deadline = now.Add(min(t.settings.silent, midReplay))
 	if m.seq < t.ask.req.from {
 		return // not asked for
 	}
@@ -95,11 +115,11 @@ func (t *tracker) replayEnded(now time.Time) {
 	t.closeReplay()
 	switch {
 	case t.ask.req.whole && t.ask.req.quiet: // no history there either
-		t.planAudit(now, t.audit)
+		t.planAudit(now, t.settings.audit)
 	case !t.ask.req.answered && t.at.known: // it has nothing as new as what we have
 		t.restarted(fmt.Sprintf("its newest batch is older than %d", t.at.seq))
 	case t.ask.req.quiet:
-		t.planAudit(now, t.audit)
+		t.planAudit(now, t.settings.audit)
 	default:
 		t.drain(now)
 	}
@@ -136,7 +156,7 @@ func (t *tracker) drain(now time.Time) {
 func (t *tracker) follow(now time.Time, reason string) {
 	t.phase = following
 	t.say(Live, reason)
-	t.planAudit(now, min(settle, t.audit))
+	t.planAudit(now, min(settle, t.settings.audit))
 }
 
 // retry asks once more within one sync, as long as that gets us anywhere.
@@ -198,7 +218,7 @@ func (t *tracker) audited(m message) {
 
 func (t *tracker) planAudit(now time.Time, mean time.Duration) {
 	t.ask.req.tries = 0
-	if !t.replay || t.audit <= 0 {
+	if !t.settings.replay || t.settings.audit <= 0 {
 		return
 	}
 	t.ask.auditAt = now.Add(mean*3/4 + time.Duration(t.rnd.Int64N(int64(mean/2)+1)))
@@ -227,7 +247,7 @@ func (t *tracker) fellSilent(now time.Time) {
 	}
 	if t.ask.req.quiet {
 		t.closeReplay()
-		t.planAudit(now, t.audit<<min(t.ask.silences, rarely))
+		t.planAudit(now, t.settings.audit<<min(t.ask.silences, rarely))
 		return
 	}
 	t.retry(now, "replay fell silent")

@@ -364,7 +364,7 @@ func TestTrackerStories(t *testing.T) {
 				for i := range 5 {
 					before := w.now
 					w.pass()
-					waited, mean := w.now.Sub(before), w.track.audit<<min(i, rarely)
+					waited, mean := w.now.Sub(before), w.track.settings.audit<<min(i, rarely)
 					if waited < mean*3/4 || waited > mean*5/4 {
 						t.Errorf("audit %d after %v, want about %v", i, waited, mean)
 					}

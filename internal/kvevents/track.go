@@ -32,12 +32,11 @@ type effects interface {
 //
 // Owned by one goroutine.
 type tracker struct {
-	fx     effects
-	replay bool          // there is a replay endpoint
-	silent time.Duration // longest wait for the first batch of a replay
-	audit  time.Duration // mean time between audits, 0 for none
-	rnd    *rand.Rand
-	stats  *Stats
+	fx       effects
+	settings trackSettings
+	rnd      *rand.Rand
+	stats    *Stats
+	doubt    string // why nothing that the stream says is to be believed, "" for no reason
 
 	phase phase
 	word  lastWord
@@ -46,6 +45,13 @@ type tracker struct {
 
 	backlog backlog
 	ask     replays
+}
+
+// trackSettings is how a stream is followed.
+type trackSettings struct {
+	replay bool          // there is a replay endpoint
+	silent time.Duration // longest wait for the first batch of a replay
+	audit  time.Duration // mean time between audits, 0 for none
 }
 
 // position is how far the sink has come in the stream, and whether that can be proven of the engine that is
@@ -74,14 +80,6 @@ type backlog struct {
 	heldBytes int
 }
 
-// replays is the replay under way, and how those before it went.
-type replays struct {
-	req      request
-	answers  bool      // a replay was answered once
-	silences int       // replays since then that were not
-	auditAt  time.Time // zero: not planned
-}
-
 // absence is how long there has been no connection.
 type absence struct {
 	away     time.Time // since when there has been no connection, zero where there is one
@@ -101,18 +99,6 @@ type imprint struct {
 	seq uint64
 	sum uint64
 	set bool
-}
-
-// request is the replay under way.
-type request struct {
-	open     bool
-	quiet    bool // an audit: live batches are applied beside it
-	whole    bool // an audit that asks for all history, since some is missing
-	answered bool // a batch came
-	progress bool // a batch was applied
-	tries    int  // requests since the last progress
-	deadline time.Time
-	from     uint64
 }
 
 const (
@@ -141,11 +127,11 @@ func (t *tracker) connected(now time.Time) {
 	long := !t.down.away.IsZero() && now.Sub(t.down.away) >= quickestStart
 	t.down.away = time.Time{}
 	switch {
-	case !t.replay && t.at.known && long:
+	case !t.settings.replay && t.at.known && long:
 		t.forget("gone for long enough to have been restarted, and there is no replay to tell")
 		t.at.partial = false
 		t.follow(now, "connected; without a replay endpoint history stays unknown")
-	case t.replay:
+	case t.settings.replay:
 		t.ask.req.tries = 0
 		t.sync("connected")
 	case t.at.known: // only the next batch can tell whether this is the same engine still
@@ -160,7 +146,7 @@ func (t *tracker) disconnected(now time.Time) {
 	if t.down.away.IsZero() {
 		t.down.away = now
 	}
-	t.at.remains = t.at.unbroken && t.at.known && !t.replay
+	t.at.remains = t.at.unbroken && t.at.known && !t.settings.replay
 	t.phase = down
 	t.at.unbroken = false
 	t.backlog.hasLive = false
@@ -171,7 +157,7 @@ func (t *tracker) disconnected(now time.Time) {
 }
 
 // asked says that the replay request has gone out: its answer may be waited for from now on.
-func (t *tracker) asked(now time.Time) { t.ask.req.deadline = now.Add(t.silent) }
+func (t *tracker) asked(now time.Time) { t.ask.req.deadline = now.Add(t.settings.silent) }
 
 // live takes a batch from the subscription.
 func (t *tracker) live(m message) {
@@ -209,7 +195,7 @@ func (t *tracker) early(m message) {
 
 // begin takes the first batch of all.
 func (t *tracker) begin(m message) {
-	if t.replay && m.seq > 0 && !t.at.partial {
+	if t.settings.replay && m.seq > 0 && !t.at.partial {
 		t.backlog.hold(m)
 		t.sync(fmt.Sprintf("batches before %d missing", m.seq))
 		return
@@ -220,7 +206,7 @@ func (t *tracker) begin(m message) {
 func (t *tracker) gap(m message) {
 	t.stats.Gaps++
 	reason := fmt.Sprintf("batches %d to %d missing", t.at.seq+1, m.seq-1)
-	if t.replay {
+	if t.settings.replay {
 		t.backlog.hold(m)
 		t.sync(reason)
 		return
@@ -235,7 +221,7 @@ func (t *tracker) again(m message) {
 	switch same, known := t.at.compare(m); {
 	case same:
 		t.stats.Duplicates++
-	case known || !t.replay:
+	case known || !t.settings.replay:
 		t.restarted("sequence fell back", m)
 	default: // too old to tell: let the replay buffer decide
 		t.backlog.hold(m)
@@ -248,7 +234,7 @@ func (t *tracker) restarted(reason string, carry ...message) {
 	t.stats.Restarts++
 	t.forget(Restart + reason)
 	t.at.partial = false
-	if t.replay {
+	if t.settings.replay {
 		for _, m := range carry {
 			t.backlog.hold(m)
 		}
@@ -337,6 +323,9 @@ func (t *backlog) drop() { t.held, t.heldBytes = nil, 0 }
 
 // say tells the sink of a state that it does not know of.
 func (t *tracker) say(s State, reason string) {
+	if s == Live && t.doubt != "" {
+		s, reason = Stale, t.doubt
+	}
 	if t.word.said && t.word.told == s {
 		return
 	}

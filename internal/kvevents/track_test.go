@@ -46,8 +46,8 @@ type reply struct {
 func newWorld(replay bool, steps int) *world {
 	w := &world{now: time.Unix(1000, 0), steps: steps}
 	w.track = &tracker{
-		fx: w, stats: &w.stats, replay: replay, silent: 5 * time.Second, audit: 30 * time.Second,
-		rnd: rand.New(rand.NewPCG(1, 2)),
+		fx: w, stats: &w.stats, rnd: rand.New(rand.NewPCG(1, 2)),
+		settings: trackSettings{replay: replay, silent: 5 * time.Second, audit: 30 * time.Second},
 	}
 	w.track.start(w.now)
 	return w
@@ -88,7 +88,7 @@ func (w *world) state(s State, reason string) {
 
 // publish makes a batch; arrives says whether the network carries it live.
 func (w *world) publish(arrives, bad bool) {
-	if !w.track.replay && w.fresh && !(w.up && arrives) {
+	if !w.track.settings.replay && w.fresh && !(w.up && arrives) {
 		return // without replay nobody could tell a restart whose beginning was lost
 	}
 	payload := fmt.Sprintf("life %d batch %d", w.life, w.next)
@@ -226,7 +226,7 @@ func (w *world) tail() string { return strings.Join(w.log[max(0, len(w.log)-60):
 // settle ends all faults and lets everything in flight arrive, audits included.
 func (w *world) settle(t *rapid.T) {
 	w.connect()
-	if !w.track.replay { // until then it rightly cannot tell whether the engine is still the same
+	if !w.track.settings.replay { // until then it rightly cannot tell whether the engine is still the same
 		w.publish(true, false)
 	}
 	for range 2000 {
@@ -247,7 +247,7 @@ func (w *world) settle(t *rapid.T) {
 
 // inStep reports whether the sink has the newest batch and all that the engine could still tell of its past.
 func (w *world) inStep() bool {
-	if !w.track.replay {
+	if !w.track.settings.replay {
 		return true // nothing can be asked of it
 	}
 	if len(w.buffer) == 0 {
@@ -301,7 +301,7 @@ func TestTrackerModel(t *testing.T) {
 					"restart":                         func(t *rapid.T) { w.restart() },
 					"told of a restart that was none": func(t *rapid.T) { w.track.replaced("told") },
 					"told of a restart behind a proxy": func(t *rapid.T) {
-						if w.track.replay {
+						if w.track.settings.replay {
 							w.life++
 							w.next = 0
 							w.buffer = nil

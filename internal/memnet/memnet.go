@@ -18,6 +18,7 @@ type Net struct {
 	mu        sync.Mutex // guards the following
 	listeners map[string]*listener
 	refused   map[string]bool
+	ended     map[string]bool       // taken, and closed behind the first bytes
 	open      map[string][]net.Conn // far ends, by the address that was dialled
 }
 
@@ -33,6 +34,7 @@ func (n *Net) Listen(_, addr string) (net.Listener, error) {
 	if n.listeners == nil {
 		n.listeners = map[string]*listener{}
 		n.refused = map[string]bool{}
+		n.ended = map[string]bool{}
 		n.open = map[string][]net.Conn{}
 	}
 	l := &listener{net: n, addr: address(addr), conns: make(chan net.Conn), closed: make(chan struct{})}
@@ -48,8 +50,12 @@ func (n *Net) Dial(ctx context.Context, _, addr string) (net.Conn, error) {
 	if n.refused[addr] {
 		l = nil
 	}
+	ended := n.ended[addr]
 	n.mu.Unlock()
-	if l == nil {
+	switch {
+	case ended:
+		return endedConn(), nil
+	case l == nil:
 		return nil, refused(addr)
 	}
 	near, far := pipe()
@@ -71,6 +77,24 @@ func (n *Net) Refuse(addr string, yes bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.refused[addr] = yes
+}
+
+// EndEach has new connections to addr taken, and closed behind the first bytes, as a proxy does before a
+// server that is gone. Else they are let through again. Those that stand are not touched.
+func (n *Net) EndEach(addr string, yes bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.ended[addr] = yes
+}
+
+// endedConn is a connection whose other end reads once and is closed.
+func endedConn() net.Conn {
+	near, far := pipe()
+	go func() {
+		_, _ = far.Read(make([]byte, 1<<20))
+		_ = far.Close()
+	}()
+	return near
 }
 
 // Cut closes every connection to addr.

@@ -7,7 +7,7 @@
 // error holds any part of a prompt.
 package openai
 
-// Kind says which front door a request came through.
+// Kind says which API a request came through.
 type Kind uint8
 
 // The kinds that are read. Everything else passes through [Sanitize].

@@ -493,8 +493,8 @@ func FuzzParse(f *testing.F) {
 			f.Add([]byte(seed), uint8(kind-Chat))
 		}
 	}
-	f.Fuzz(func(t *testing.T, body []byte, door uint8) {
-		kind := Chat + Kind(door%4)
+	f.Fuzz(func(t *testing.T, body []byte, api uint8) {
+		kind := Chat + Kind(api%4)
 		before := bytes.Clone(body)
 		r, err := Parse(kind, body, Limits{})
 		if !bytes.Equal(body, before) {

@@ -44,6 +44,19 @@ func (r *Request) Repeatable(rule Repeat) (canonical []byte, why string) {
 		deep(r.Raw):
 		return nil, UnknownMember
 	}
+	list, why := r.question(rule)
+	if why != "" {
+		return nil, why
+	}
+	if len(r.Prompts) == 1 && r.Prompts[0].IDs != nil { // there can be very many
+		i := slices.IndexFunc(list, func(m asked) bool { return m.name == "prompt" })
+		list[i].value, list[i].plain = AppendIDs(nil, r.Prompts[0].IDs), true
+	}
+	return appendMembers(make([]byte, 0, len(r.Raw)), list, ""), ""
+}
+
+// question returns the members that the answer depends on, in order, where it is the same each time.
+func (r *Request) question(rule Repeat) (list []asked, why string) {
 	all := inOrder(r.asked())
 	same, list := false, make([]asked, 0, len(all))
 	for _, m := range all {
@@ -65,11 +78,7 @@ func (r *Request) Repeatable(rule Repeat) (canonical []byte, why string) {
 	if !same {
 		return nil, NotSame
 	}
-	if len(r.Prompts) == 1 && r.Prompts[0].IDs != nil { // there can be very many
-		i := slices.IndexFunc(list, func(m asked) bool { return m.name == "prompt" })
-		list[i].value, list[i].plain = AppendIDs(nil, r.Prompts[0].IDs), true
-	}
-	return appendMembers(make([]byte, 0, len(r.Raw)), list, ""), ""
+	return list, ""
 }
 
 // maxDepth is how deep a question may nest. Each level is read once more to be written in its canonical
@@ -217,6 +226,9 @@ func appendObject(dst, value []byte, name, of string) []byte {
 		}
 		list = append(list, m)
 	}
+	if name == "logit_bias" && slices.ContainsFunc(list, func(m asked) bool { return !numeral(m.name) }) {
+		ordered = true
+	}
 	if !ordered {
 		list = inOrder(list)
 	}
@@ -225,6 +237,13 @@ func appendObject(dst, value []byte, name, of string) []byte {
 		inside = "." // nothing in it is known
 	}
 	return appendMembers(dst, list, inside)
+}
+
+// numeral reports whether name is a number as it is usually written. vLLM reads the names in a logit_bias as
+// Python does: of "1" and "01" the last one counts.
+func numeral(name string) bool {
+	n, err := strconv.ParseUint(name, 10, 63)
+	return err == nil && strconv.FormatUint(n, 10) == name
 }
 
 // appendReal appends a number in the one form that it has as a floating point number.

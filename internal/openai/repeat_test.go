@@ -70,6 +70,8 @@ func TestOtherMeaningIsAnotherQuestion(t *testing.T) {
 		same + `,"max_completion_tokens":2`,
 		same + `,"stop":"x"`,
 		same + `,"stop":["x"]`,
+		same + `,"logit_bias":{"1":20,"01":-20}`, // one token to vLLM: the last counts
+		same + `,"logit_bias":{"01":-20,"1":20}`,
 		same + `,"seed":9007199254740992`,
 		same + `,"seed":9007199254740993`,
 		same + `,"cache_salt":"s"`,

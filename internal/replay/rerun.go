@@ -77,7 +77,7 @@ func (s *rerun) step() error {
 		s.before = s.now
 		return nil
 	}
-	took := kernels.Seconds(s.rec.Tables.Step(s.batches, s.tune))
+	took := kernels.Seconds(s.rec.stepTime(s.batches, s.tune))
 	s.before, s.now = s.now, s.now+took
 	for _, st := range steps {
 		s.take(st.Outputs)

@@ -25,6 +25,7 @@ type Recording struct {
 	Tensor   int    // GPUs a rank
 	Engine   core.Config
 	Tables   *kernels.Tables
+	Formula  *core.Cost // fitted to the tables, and in their place; nil: the tables themselves
 	Requests []Sent
 	Measured []Timing      // by request; nil where results were kept back
 	Span     time.Duration // from the start of the client to its end, as its settings' file says

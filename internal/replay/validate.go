@@ -49,10 +49,17 @@ const (
 // A run without results borrows the tuning of a measured one. One number of it is fitted to the only thing
 // that its settings tell of what came of it, how long the client ran: the bandwidth between GPUs where the
 // model is split over some, else the host's time a step.
-func Validate(folder fs.FS, progress func(string)) ([]Validation, error) {
+//
+// formula has steps take what the formula of simulated engines says, fitted to the tables.
+func Validate(folder fs.FS, formula bool, progress func(string)) ([]Validation, error) {
 	all, err := ReadRecordings(folder)
 	if err != nil {
 		return nil, err
+	}
+	for i, r := range all {
+		if formula {
+			all[i] = r.byFormula()
+		}
 	}
 	var out []Validation
 	measured := map[*Recording]kernels.Tuning{}

@@ -146,7 +146,7 @@ func TestCalibrationFindsWhatIsHidden(t *testing.T) {
 	for i, tune := range hidden {
 		f.results(recorded[i].name, tune, nil)
 	}
-	vs, err := Validate(f, func(string) {})
+	vs, err := Validate(f, false, func(string) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,6 +173,30 @@ func TestCalibrationFindsWhatIsHidden(t *testing.T) {
 	}
 }
 
+// A formula that is fitted to tables of simple times is nearly as good as the tables, which are used no more.
+func TestAFormulaInThePlaceOfTables(t *testing.T) {
+	f := newFolder(t)
+	for i, tune := range hidden {
+		f.results(recorded[i].name, tune, nil)
+	}
+	vs, err := Validate(f, true, func(string) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tables, err := Validate(f, false, func(string) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, v := range vs[:2] {
+		if v.Worst > 0.15 {
+			t.Errorf("%s: the worst error is %v", v.Run, v.Worst)
+		}
+		if v.Simulated == tables[i].Simulated {
+			t.Errorf("%s: the tables were played", v.Run)
+		}
+	}
+}
+
 // An engine that behaves unlike the simulated one behind its first third is found out: the check can fail.
 func TestCheckFails(t *testing.T) {
 	f := newFolder(t)
@@ -183,7 +207,7 @@ func TestCheckFails(t *testing.T) {
 			}
 		})
 	}
-	vs, err := Validate(f, func(string) {})
+	vs, err := Validate(f, false, func(string) {})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,9 +29,21 @@ const guessTime = 2 * time.Second
 // what came of it, with [Roster.Await] or [Roster.Retract]; twice the given time is the longest that it is
 // believed without.
 func (r *Roster[M]) Speculate(m *Member, p Prompt, within time.Duration, now time.Time) {
-	if ix := r.guessing(m, &p); ix != nil {
+	if r.speculate(m, &p, within, now) && !p.text() && r.guesses.asked.Load() {
+		r.members.Lock()
+		id := m.R.ID
+		r.members.Unlock()
+		r.guesses.add(Guess{id, p.Keys, within})
+	}
+}
+
+// speculate reports whether p can be m's.
+func (r *Roster[M]) speculate(m *Member, p *Prompt, within time.Duration, now time.Time) bool {
+	ix := r.guessing(m, p)
+	if ix != nil {
 		ix.Speculate(m.Holder, p.Keys, now.Add(2*within+guessTime))
 	}
+	return ix != nil
 }
 
 // Await tells that m has computed p: its events must say so soon.

@@ -1,6 +1,7 @@
 package roster
 
 import (
+	"slices"
 	"time"
 
 	"tandem/internal/replica"
@@ -8,34 +9,83 @@ import (
 
 // PeerReports is the newest bookings that each other router reported of the replicas which it shares with
 // this one. The zero PeerReports has heard from nobody. Not safe for concurrent use.
-type PeerReports[S any] struct{ byRouter map[string][]S }
+type PeerReports[M Entry, S any] struct{ byRouter map[string]*peerReport[M, S] }
+
+// peerReport is what one router reports. Of many routers one reports every few milliseconds, and all of them
+// are added up each time: where it tells of which member is looked up once for each view.
+type peerReport[M Entry, S any] struct {
+	loads []S
+	at    []int // for each member by its slot the place in loads, -1 for none; as of view
+	view  *View
+}
 
 // PeerLoad is what a router reports of one replica: a pool's own type, by pointer.
 type PeerLoad[S any] interface {
 	*S
 	About() (replica.ID, *replica.Report)
-	Add(*S)
+	Heard(now time.Time) // makes of it what can be true, as it was told now
+	Add(*S)              // adds another that was heard
 }
 
-// MergePeer replaces what router reported before by loads; without any the router is forgotten. loads is
-// kept. It sums up anew, for each member, what all routers report of it, at the place that remote returns.
-// Then it calls observe for each engine's report among loads. The caller holds the lock.
+// MergePeer replaces what router reported before by loads, as far as they can be true; without any the router
+// is forgotten. loads is kept. It sums up anew, for each member, what all routers report of it, at the place
+// that remote returns. Then it calls observe for each engine's report among loads. The caller holds the lock.
 func MergePeer[M Entry, S any, P PeerLoad[S]](
-	ms *Members[M], peers *PeerReports[S], router string, loads []S, remote func(M) P,
-	observe func(M, *replica.Report),
+	ms *Members[M], peers *PeerReports[M, S], router string, loads []S, remote func(M) P,
+	now time.Time, observe func(M, *replica.Report),
 ) {
+	for i := range loads {
+		P(&loads[i]).Heard(now)
+	}
 	peers.set(router, loads)
 	for _, m := range ms.All {
-		*remote(m) = *new(S)
+		sum(ms, peers, m, remote)
 	}
-	for _, all := range peers.byRouter {
-		for i := range all {
-			id, _ := P(&all[i]).About()
-			if m, ok := ms.Find(id); ok {
-				remote(m).Add(&all[i])
-			}
+	observeReports[M, S, P](ms, loads, observe)
+}
+
+// UpdatePeer is [MergePeer] of a router that tells of some replicas anew: what it reported of the others
+// stays. One that has not reported all of them before is not known, and stays so.
+func UpdatePeer[M Entry, S any, P PeerLoad[S]](
+	ms *Members[M], peers *PeerReports[M, S], router string, loads []S, remote func(M) P,
+	now time.Time, observe func(M, *replica.Report),
+) {
+	r := peers.byRouter[router]
+	if r == nil {
+		return
+	}
+	lookUp[M, S, P](r, ms)
+	for i := range loads {
+		P(&loads[i]).Heard(now)
+		id, _ := P(&loads[i]).About()
+		m, known := ms.Find(id)
+		if !known {
+			continue
+		}
+		if at := r.at[m.member().Slot]; at >= 0 {
+			r.loads[at] = loads[i]
+			sum(ms, peers, m, remote)
 		}
 	}
+	observeReports[M, S, P](ms, loads, observe)
+}
+
+// sum adds up what all routers report of m.
+func sum[M Entry, S any, P PeerLoad[S]](ms *Members[M], peers *PeerReports[M, S], m M, remote func(M) P) {
+	all := remote(m)
+	*all = *new(S)
+	for _, r := range peers.byRouter {
+		lookUp[M, S, P](r, ms)
+		if at := r.at[m.member().Slot]; at >= 0 {
+			all.Add(&r.loads[at])
+		}
+	}
+}
+
+// observeReports calls observe for each engine's report among loads.
+func observeReports[M Entry, S any, P PeerLoad[S]](
+	ms *Members[M], loads []S, observe func(M, *replica.Report),
+) {
 	for i := range loads {
 		id, report := P(&loads[i]).About()
 		if m, ok := ms.Find(id); ok && report != nil {
@@ -44,15 +94,29 @@ func MergePeer[M Entry, S any, P PeerLoad[S]](
 	}
 }
 
-func (p *PeerReports[S]) set(router string, loads []S) {
+// lookUp finds where r tells of which member, unless it has done so.
+func lookUp[M Entry, S any, P PeerLoad[S]](r *peerReport[M, S], ms *Members[M]) {
+	if r.at != nil && r.view == ms.View {
+		return
+	}
+	r.view, r.at = ms.View, slices.Repeat([]int{-1}, len(ms.All))
+	for i := range r.loads {
+		id, _ := P(&r.loads[i]).About()
+		if m, ok := ms.Find(id); ok && r.at[m.member().Slot] < 0 { // what is told first counts
+			r.at[m.member().Slot] = i
+		}
+	}
+}
+
+func (p *PeerReports[M, S]) set(router string, loads []S) {
 	if len(loads) == 0 {
 		delete(p.byRouter, router)
 		return
 	}
 	if p.byRouter == nil {
-		p.byRouter = map[string][]S{}
+		p.byRouter = map[string]*peerReport[M, S]{}
 	}
-	p.byRouter[router] = loads
+	p.byRouter[router] = &peerReport[M, S]{loads: loads}
 }
 
 // The most that one router can report of one replica. More is taken for this, so that no sum over routers

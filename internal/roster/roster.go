@@ -34,6 +34,8 @@ type Roster[M Entry] struct {
 	// can wait until it is over. It comes before the lock of the members.
 	feed sync.RWMutex
 
+	guesses guessLog // for other routers
+
 	members *Members[M] // their lock guards the following
 
 	indexing Indexing

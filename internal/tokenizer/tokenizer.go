@@ -121,7 +121,7 @@ func (r *Resolver) Chat(ctx context.Context, via Via, body []byte) Result {
 
 // Conversation resolves the prompt of a request of text to path, which is /v1/messages or /v1/responses; body
 // is the client's sanitised body. Without render it is an estimate. A refusal is the renderer's, in its
-// words: the door itself may have others.
+// words: the API itself may have others.
 func (r *Resolver) Conversation(ctx context.Context, via Via, path string, body []byte) Result {
 	return r.resolve(ctx, via, conversationQuestion(via.Release, path, body))
 }

@@ -93,8 +93,8 @@ func At(ctx context.Context, base, token, id string) (*Record, error) {
 		return nil, err
 	case resp.StatusCode == http.StatusNotFound:
 		return nil, fmt.Errorf(
-			"%w at %s: it keeps the newest alone (decisions.ring); decisions.file keeps them longer", ErrNotFound,
-			base,
+			"%w at %s: it keeps the newest alone (decisions.ring); decisions.file keeps them longer; of what the "+
+				"answer cache gave out (X-Cache: HIT) there is none", ErrNotFound, base,
 		)
 	case resp.StatusCode != http.StatusOK:
 		return nil, fmt.Errorf("%s answers %s: %.200s", base, resp.Status, bytes.TrimSpace(body))

@@ -142,7 +142,7 @@ func TestRecordsOfARouter(t *testing.T) {
 		t.Errorf("%+v, %v", r, err)
 	}
 	if _, err := why.At(t.Context(), s.URL, "secret", "other"); !errors.Is(err, why.ErrNotFound) ||
-		!strings.Contains(err.Error(), "decisions.file") {
+		!strings.Contains(err.Error(), "decisions.file") || !strings.Contains(err.Error(), "X-Cache: HIT") {
 		t.Errorf("of an id that it has not: %v", err)
 	}
 	if _, err := why.At(t.Context(), s.URL, "", "8a51"); err == nil || !strings.Contains(err.Error(), "401") {

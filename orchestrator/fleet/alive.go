@@ -26,6 +26,10 @@ var errUnreported = errors.New("it answers, but does not tell its load in time")
 // fault.
 var errNotAsked = errors.New("this router could not ask for its load")
 
+// errEndsEach says that whoever listens at the engine's address ends connections without an answer, as a
+// proxy does whose server is gone.
+var errEndsEach = errors.New("it takes connections and ends them without an answer")
+
 // scrape asks for the load. An engine that is slow to tell it is asked meanwhile whether it lives, and has
 // more time as long as it says so; so has one that is not up, for which nobody waits.
 func (w *Watcher) scrape(ctx context.Context) (engine.Metrics, error) {
@@ -56,7 +60,7 @@ func (w *Watcher) scrape(ctx context.Context) (engine.Metrics, error) {
 	case ourFault(err):
 		return m, fmt.Errorf("%w: %w", errNotAsked, err)
 	}
-	if engine.Unreachable(err) {
+	if err = w.asGone(ctx, err); gone(err) {
 		w.scraped.outages.Add(1)
 	}
 	if !timedOut(err) { // a refusal is an answer too
@@ -65,6 +69,23 @@ func (w *Watcher) scrape(ctx context.Context) (engine.Metrics, error) {
 		return m, errUnreported
 	}
 	return m, err
+}
+
+// gone reports whether nobody serves at the engine's address: no request can be answered there.
+func gone(err error) bool { return engine.Unreachable(err) || errors.Is(err, errEndsEach) }
+
+// asGone returns err, and says in it where connections are ended without an answer: also one that carries a
+// question so small that no engine fails on it.
+func (w *Watcher) asGone(ctx context.Context, err error) error {
+	if !engine.HungUp(err) {
+		return err
+	}
+	asked, cancel := context.WithTimeout(ctx, w.set.Load().probe)
+	defer cancel()
+	if engine.HungUp(w.client.Health(asked)) {
+		return fmt.Errorf("%w: %w", errEndsEach, err)
+	}
+	return err
 }
 
 // lives asks the engine again and again until ctx ends whether it lives; false as soon as it gives no sign

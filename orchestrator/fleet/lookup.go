@@ -70,6 +70,13 @@ func (f *Fleet) Failed(id replica.ID, err error) {
 	}
 }
 
+// BrokeOff notes that the replica broke an answer off: its watcher looks at once whether anybody is there.
+func (f *Fleet) BrokeOff(id replica.ID) {
+	if e := f.Endpoint(id); e != nil {
+		e.w.life.wake()
+	}
+}
+
 // Any returns some usable engine that serves model ("" for any), a prefill replica if there is one; nil when
 // there is none. skip, if not nil, leaves some out.
 func (f *Fleet) Any(model string, skip func(*Endpoint) bool) *Endpoint {

@@ -58,6 +58,7 @@ func (w *Watcher) askModels(ctx context.Context) bool {
 func (w *Watcher) setModels(now replica.Facts) {
 	w.facts.mu.Lock()
 	facts := slices.Clone(w.facts.known.facts)
+	w.facts.known.noteAdapters(facts[0].AdapterRoots, now.AdapterRoots, time.Now())
 	for i := range facts {
 		facts[i].Models, facts[i].Adapters = now.Models, now.Adapters
 		facts[i].AdapterRoots = now.AdapterRoots
@@ -67,4 +68,25 @@ func (w *Watcher) setModels(now replica.Facts) {
 	w.facts.mu.Unlock()
 	w.fleet.publish()
 	w.log.Info("replica serves other models", "replica", w.Name(), "pool", w.role.String(), "models", now.Models)
+}
+
+// noteAdapters notes since when adapters are served from where they are, by where they were served from.
+func (k *known) noteAdapters(was, is map[string]string, now time.Time) {
+	since := make(map[string]time.Time, len(is))
+	for name, root := range is {
+		since[name] = now
+		if before, there := was[name]; there && before == root {
+			since[name] = k.adapters[name]
+		}
+	}
+	k.adapters = since
+}
+
+// AdapterSince is since when the replica's server is known to serve an adapter from where it does: whether
+// the weights that answered before that were the same nobody knows. False where it serves no such adapter.
+func (e *Endpoint) AdapterSince(name string) (since time.Time, ok bool) {
+	e.w.facts.mu.Lock()
+	defer e.w.facts.mu.Unlock()
+	since, ok = e.w.facts.known.adapters[name]
+	return since, ok
 }

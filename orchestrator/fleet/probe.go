@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"strings"
 	"time"
 
 	"tandem/internal/config"
@@ -84,6 +85,9 @@ func (w *Watcher) setFacts(facts []replica.Facts) {
 	w.facts.mu.Lock()
 	defer w.facts.mu.Unlock()
 	w.facts.known.facts, w.down.reason = facts, ""
+	if len(facts) > 0 { // what was served while nobody asked is not known
+		w.facts.known.noteAdapters(nil, facts[0].AdapterRoots, time.Now())
+	}
 	w.remakeLocked()
 }
 
@@ -118,7 +122,7 @@ func (w *Watcher) replicasLocked(facts []replica.Facts) []replica.Replica {
 			ID: w.id(i, len(facts)), Role: w.role, URL: w.key.url, Host: w.host, Rank: fact.FirstRank + i,
 			Place: w.place(), Facts: fact,
 		}
-		ms[i].Facts.Events = w.eventsLocked(fact, i)
+		ms[i].Facts.Events = w.eventsLocked(fact, i, len(facts))
 	}
 	return ms
 }
@@ -139,13 +143,15 @@ func (w *Watcher) place() replica.Place {
 	return p
 }
 
-// eventsLocked says where a rank publishes what is to be followed: the file's word first, else the engine's
-// own.
-func (w *Watcher) eventsLocked(fact replica.Facts, rank int) replica.EventSource {
+// eventsLocked says where a rank of so many publishes what is to be followed: the file's word first, else the
+// engine's own.
+func (w *Watcher) eventsLocked(fact replica.Facts, rank, ranks int) replica.EventSource {
 	set := w.set.Load()
 	switch e := set.cfg.Events; {
 	case set.pool.Index != config.IndexEvents || w.fleet.opt.NoEvents:
 		return replica.EventSource{}
+	case strings.HasPrefix(e.Endpoint, "/") && ranks > 1:
+		return replica.EventSource{} // one stream, in which nobody knows whose blocks are whose
 	case e.Endpoint != "":
 		return engine.EventSource(w.host, offsetPort(e.Endpoint, rank), offsetPort(e.Replay, rank), e.Topic)
 	}

@@ -67,7 +67,7 @@ func (w *Watcher) scrapeFailed(err error, failed int) int {
 		return failed
 	}
 	failed++
-	if engine.Unreachable(err) || failed >= w.set.Load().failures {
+	if gone(err) || failed >= w.set.Load().failures {
 		w.markDown(err)
 	}
 	return failed

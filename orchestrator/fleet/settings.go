@@ -1,11 +1,8 @@
 package fleet
 
 import (
-	"bytes"
-	"crypto"
 	"crypto/tls"
 	"net/url"
-	"slices"
 	"time"
 
 	"tandem/internal/config"
@@ -47,7 +44,7 @@ func (f *Fleet) wanted(cfg *config.Config) (map[serverKey]*settings, error) {
 		if err != nil {
 			return nil, err
 		}
-		if old := f.trust[side.role]; old != nil && SameTLS(old, read) {
+		if old := f.trust[side.role]; old != nil && config.SameTLS(old, read) {
 			read = old
 		}
 		trust[side.role] = read
@@ -64,23 +61,6 @@ func (f *Fleet) wanted(cfg *config.Config) (map[serverKey]*settings, error) {
 	}
 	f.trust = trust
 	return out, nil
-}
-
-// SameTLS reports whether b is what a is, whenever the files were read.
-func SameTLS(a, b *tls.Config) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	return a.ServerName == b.ServerName && a.InsecureSkipVerify == b.InsecureSkipVerify &&
-		a.RootCAs.Equal(b.RootCAs) &&
-		slices.EqualFunc(a.Certificates, b.Certificates, sameCertificate)
-}
-
-func sameCertificate(a, b tls.Certificate) bool {
-	key, ok := a.PrivateKey.(interface {
-		Equal(x crypto.PrivateKey) bool
-	})
-	return ok && key.Equal(b.PrivateKey) && slices.EqualFunc(a.Certificate, b.Certificate, bytes.Equal)
 }
 
 // name is what the replica is called in metrics, logs and headers. One that stands in both pools is two

@@ -91,7 +91,7 @@ func TestSameTLS(t *testing.T) {
 		"not verified":        {unverified, false},
 		"nothing":             {config.ClientTLS{}, false},
 	} {
-		if got := SameTLS(read(first), read(tt.other)); got != tt.same {
+		if got := config.SameTLS(read(first), read(tt.other)); got != tt.same {
 			t.Errorf("%s: the same %t, want %t", name, got, tt.same)
 		}
 	}

@@ -108,6 +108,8 @@ type known struct {
 	facts   []replica.Facts
 	members []replica.Replica // made of the facts and the configuration
 	former  []replica.ID      // a name before, of each of members, "" for none
+	// Since when each adapter is known to be served from where it is, without a break.
+	adapters map[string]time.Time
 }
 
 // requests is for whom a server that has left the configuration is listened to: for the requests that still

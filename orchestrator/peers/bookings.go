@@ -4,7 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
+	"slices"
+	"strconv"
 	"time"
 
 	"tandem/decode"
@@ -24,13 +27,58 @@ type bookings struct {
 	Instance string             `json:"instance"` // of the process that answers, drawn when it starts
 	Prefill  []prefill.PeerLoad `json:"prefill"`
 	Decode   []decode.PeerLoad  `json:"decode"`
+	Guesses  guesses            `json:"guesses,omitzero"`
+}
+
+// guesses are the prompts that a router has sent to replicas since it told of them before, so that their
+// blocks are believed to be there before the replicas' events say so.
+type guesses struct {
+	Prefill []prefill.Guess `json:"prefill,omitempty"`
+	Decode  []decode.Guess  `json:"decode,omitempty"`
+	From    guessed         `json:"from,omitzero"` // what the next ones are
+}
+
+// guessed is up to which guess a router has told another of those of each pool.
+type guessed struct {
+	Prefill uint64 `json:"prefill,omitzero"`
+	Decode  uint64 `json:"decode,omitzero"`
+}
+
+// guessesFrom returns the guesses of this router that follow those.
+func (ps *Peers) guessesFrom(from guessed) (gs guesses) {
+	gs.Prefill, gs.From.Prefill = ps.opt.Prefill.Guesses(from.Prefill)
+	gs.Decode, gs.From.Decode = ps.opt.Decode.Guesses(from.Decode)
+	return gs
+}
+
+// plausible reports whether all of gs can be true.
+func (gs *guesses) plausible() bool {
+	cannot := func(g prefill.Guess) bool { return !g.Plausible() }
+	return !slices.ContainsFunc(gs.Prefill, cannot) && !slices.ContainsFunc(gs.Decode, cannot)
+}
+
+// query is how an asker says which guesses it has.
+func (g guessed) query() string { return fmt.Sprintf("?prefill=%d&decode=%d", g.Prefill, g.Decode) }
+
+// guessedOf is what an asker has, nothing that is still to come where it does not say: a router of an older
+// version takes no guesses.
+func guessedOf(r *http.Request) (g guessed) {
+	number := func(name string) uint64 {
+		n, err := strconv.ParseUint(r.URL.Query().Get(name), 10, 64)
+		if err != nil {
+			return math.MaxUint64
+		}
+		return n
+	}
+	return guessed{number("prefill"), number("decode")}
 }
 
 // ServeHTTP tells another router what this one has booked.
-func (ps *Peers) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+func (ps *Peers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	now := time.Now()
 	body, err := json.Marshal(bookings{
 		Instance: ps.instance, Prefill: ps.opt.Prefill.PeerLoads(now), Decode: ps.opt.Decode.PeerLoads(now),
+		Guesses: ps.guessesFrom(guessedOf(r)),
 	})
 	w.Header().Set("Content-Type", "application/json")
 	if err != nil {
@@ -42,6 +90,7 @@ func (ps *Peers) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 
 var (
 	errBookings = errors.New("not the bookings of a router")
+	errGuess    = fmt.Errorf("%w: a prompt that cannot be", errBookings)
 	errLoad     = fmt.Errorf("%w: a replica stands there twice, or has a number that cannot be", errBookings)
 )
 
@@ -51,25 +100,33 @@ func readBookings(body []byte) (*bookings, error) {
 	if err := json.Unmarshal(body, b); err != nil {
 		return nil, fmt.Errorf("%w: %.200s", errBookings, err.Error())
 	}
+	return b, b.check()
+}
+
+// check returns why b cannot be what a router has booked, nil where it can.
+func (b *bookings) check() error {
 	if b.Instance == "" || len(b.Instance) > 64 {
-		return nil, fmt.Errorf("%w: no instance", errBookings)
+		return fmt.Errorf("%w: no instance", errBookings)
 	}
 	prefills, decodes := map[replica.ID]bool{}, map[replica.ID]bool{}
 	for i := range b.Prefill {
 		s := &b.Prefill[i]
 		if prefills[s.ID] || !s.Plausible() {
-			return nil, errLoad
+			return errLoad
 		}
 		prefills[s.ID] = true
 	}
 	for i := range b.Decode {
 		s := &b.Decode[i]
 		if decodes[s.ID] || !s.Plausible() {
-			return nil, errLoad
+			return errLoad
 		}
 		decodes[s.ID] = true
 	}
-	return b, nil
+	if !b.Guesses.plausible() {
+		return errGuess
+	}
+	return nil
 }
 
 // addAge makes each report older by the longest time that the answer can have been on its way, so that no

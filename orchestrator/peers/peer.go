@@ -34,6 +34,7 @@ type peer struct {
 	client   *engine.Client
 	ended    chan struct{}      // closed when run has ended
 	stop     context.CancelFunc // nil until it runs
+	woken    chan struct{}      // has one when it is to be asked at once
 
 	state    atomic.Uint32 // a state
 	instance string        // as which it tells; guarded by ps.mu
@@ -41,7 +42,11 @@ type peer struct {
 	// Of run alone.
 	since time.Time // when it was heard last, or is asked since
 	err   error     // why the newest question failed
+	has   guessed   // the guesses that it has told of
 }
+
+// name is that of a source of bookings, for the pools and for the log.
+func (p *peer) name() string { return p.key.url }
 
 // state is how far a peer is heard.
 type state uint32
@@ -79,6 +84,7 @@ func (p *peer) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case <-pause.C:
+		case <-p.woken:
 		}
 		pause.Stop()
 	}
@@ -157,7 +163,9 @@ func (p *peer) ask(ctx context.Context) {
 }
 
 func (p *peer) fetch(ctx context.Context) (*bookings, error) {
-	resp, err := p.client.Do(ctx, &engine.Request{Method: http.MethodGet, Path: Path, Idempotent: true})
+	resp, err := p.client.Do(ctx, &engine.Request{
+		Method: http.MethodGet, Path: Path + p.has.query(), Idempotent: true,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -196,6 +204,7 @@ func (p *peer) accept(b *bookings) {
 	now := time.Now()
 	p.ps.merge(p, b, now)
 	p.since, p.err = now, nil
+	p.has = b.Guesses.From
 	switch p.become(heard) {
 	case silent:
 		p.ps.opt.Log.Info("router is back", "peer", p.key.url)
@@ -215,6 +224,9 @@ func (p *peer) ignore(why string) {
 
 // forget lets nothing count any more that p told.
 func (p *peer) forget() {
-	p.ps.disclaim(p)
+	p.ps.mu.Lock()
+	instance := p.instance
+	p.ps.mu.Unlock()
+	p.ps.disclaim(p, instance)
 	p.ps.merge(p, &bookings{}, time.Now())
 }

@@ -1,8 +1,8 @@
-// Package peers asks other routers over the same replicas what they have booked there, and tells them what
-// this one has.
+// Package peers lets routers over the same replicas tell each other what they have booked there: each asks
+// those that it knows the addresses of, or all meet at a server.
 //
-// docs/decisions/0013 says why. What a peer has told stands in the pools until it tells something else, falls
-// silent, or leaves the configuration.
+// docs/decisions/0013 and 0043 say why. What a router has told stands in the pools until it tells something
+// else, falls silent, or leaves the configuration.
 package peers
 
 import (
@@ -12,6 +12,7 @@ import (
 	"iter"
 	"log/slog"
 	"maps"
+	"math"
 	"net"
 	"slices"
 	"sync"
@@ -40,15 +41,21 @@ type Options struct {
 // Peers are the other routers of a configuration. Safe for concurrent use.
 type Peers struct {
 	opt      Options
-	instance string                 // of this process
+	instance string // of this process
+	began    time.Time
 	failures *prometheus.CounterVec // peer, reason
+	messages *prometheus.CounterVec // result
 
 	mu      sync.Mutex // guards the following
 	all     map[key]*peer
-	sources map[string]*peer // by instance: the peer whose answers count for it
-	ctx     context.Context  // of Run; nil before and after
-	wg      sync.WaitGroup   // of the peers
+	store   *store            // nil for none
+	sources map[string]source // by instance: what counts for it
+	ctx     context.Context   // of Run; nil before and after
+	wg      sync.WaitGroup    // of the peers and the store
 }
+
+// source is where what a router has booked is heard: a [peer], or a [stored].
+type source interface{ name() string }
 
 // key is what makes a peer the same across a reload.
 type key struct {
@@ -63,11 +70,22 @@ func New(opt Options) *Peers {
 		Name: "tandem_router_peer_failures_total",
 		Help: "Questions to other routers without a good answer, by peer and reason.",
 	}, []string{"peer", "reason"})
-	opt.Registry.MustRegister(failures)
+	messages := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "tandem_router_store_messages_total",
+		Help: "Messages of bookings through the server that routers share, by what became of them.",
+	}, []string{"result"})
+	opt.Registry.MustRegister(failures, messages)
+	for _, result := range []string{sent, unsent, received, late, foreign} {
+		messages.WithLabelValues(result)
+	}
 	return &Peers{
-		opt: opt, instance: rand.Text(), failures: failures, all: map[key]*peer{}, sources: map[string]*peer{},
+		opt: opt, instance: rand.Text(), began: time.Now(), failures: failures, messages: messages,
+		all: map[key]*peer{}, sources: map[string]source{},
 	}
 }
+
+// clock is the time on this process's own clock.
+func (ps *Peers) clock() time.Duration { return time.Since(ps.began) }
 
 // Run asks the peers, those of later reloads too, and waits until nobody is asked any more when ctx ends.
 func (ps *Peers) Run(ctx context.Context) {
@@ -76,6 +94,7 @@ func (ps *Peers) Run(ctx context.Context) {
 	for _, p := range ps.all {
 		ps.startLocked(p)
 	}
+	ps.startStoreLocked()
 	ps.mu.Unlock()
 	<-ctx.Done()
 	ps.mu.Lock()
@@ -93,30 +112,56 @@ func (ps *Peers) startLocked(p *peer) {
 	})
 }
 
-// Wanted are the peers of a configuration that can be applied.
-type Wanted map[key]*peer
+func (ps *Peers) startStoreLocked() {
+	s := ps.store
+	if s == nil || ps.ctx == nil || s.stop != nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(ps.ctx)
+	s.stop = cancel
+	ps.wg.Go(func() {
+		defer close(s.ended)
+		s.run(ctx) // which keeps each of its parts running
+	})
+}
+
+// Wanted are the peers, and the store, of a configuration that can be applied.
+type Wanted struct {
+	peers map[key]*peer
+	store *store
+}
+
+// patienceOf is how long a router may be silent that tells something each interval.
+func patienceOf(interval time.Duration) time.Duration { return max(5*interval, leastPatience) }
 
 // Wanted makes a peer for every router of cfg. Those that are asked already are left alone by [Peers.Apply].
 func (ps *Peers) Wanted(cfg *config.Config) (Wanted, error) {
-	out := Wanted{}
+	s, err := ps.storeOf(cfg)
+	out := Wanted{map[key]*peer{}, s}
+	if err != nil {
+		return out, err
+	}
 	interval, token := cfg.Experimental.Routers.Interval, cfg.Admin.Token.Reveal()
-	patience := max(5*interval, leastPatience)
+	patience := patienceOf(interval)
 	for _, url := range cfg.Routers.Peers {
 		client, err := engine.New(engine.Options{
 			URL: url, Dial: ps.opt.Dial, DialTimeout: patience, MaxIdle: 1, APIKey: token,
 		})
 		if err != nil {
-			return nil, err
+			return out, err
 		}
 		k := key{url, interval, token}
-		out[k] = &peer{ps: ps, key: k, patience: patience, client: client, ended: make(chan struct{})}
+		out.peers[k] = &peer{
+			ps: ps, key: k, patience: patience, client: client, ended: make(chan struct{}),
+			woken: make(chan struct{}, 1), has: guessed{math.MaxUint64, math.MaxUint64},
+		}
 	}
 	return out, nil
 }
 
 // has reports whether the router at url is asked, however often.
 func (w Wanted) has(url string) bool {
-	for k := range w {
+	for k := range w.peers {
 		if k.url == url {
 			return true
 		}
@@ -127,10 +172,11 @@ func (w Wanted) has(url string) bool {
 // Apply makes the peers those that are wanted. One that stays goes on; one that leaves is forgotten before
 // Apply returns.
 func (ps *Peers) Apply(wanted Wanted) {
+	ps.applyStore(wanted.store)
 	ps.mu.Lock()
 	var left []*peer
 	for k, p := range ps.all {
-		if wanted[k] == nil {
+		if wanted.peers[k] == nil {
 			delete(ps.all, k)
 			left = append(left, p)
 		}
@@ -146,7 +192,7 @@ func (ps *Peers) Apply(wanted Wanted) {
 			ps.failures.DeletePartialMatch(prometheus.Labels{"peer": p.key.url})
 		}
 	}
-	for k, p := range wanted {
+	for k, p := range wanted.peers {
 		if ps.all[k] != nil {
 			continue
 		}
@@ -155,6 +201,44 @@ func (ps *Peers) Apply(wanted Wanted) {
 			ps.startLocked(p)
 		}
 	}
+}
+
+// applyStore makes the store the one that is wanted. One that stays goes on; one that leaves is forgotten
+// before it returns.
+func (ps *Peers) applyStore(wanted *store) {
+	ps.mu.Lock()
+	old := ps.store
+	if old.same(wanted) {
+		ps.mu.Unlock()
+		return
+	}
+	ps.store = nil
+	ps.mu.Unlock()
+	old.leave()
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	ps.store = wanted
+	ps.startStoreLocked()
+}
+
+// Store is how the server works through which routers tell their bookings.
+type Store struct {
+	Up      bool
+	Routers int           // that are heard through it
+	Delay   time.Duration // that the newest message of our own took to come back
+}
+
+// Store returns how the server works, false where there is none.
+func (ps *Peers) Store() (Store, bool) {
+	ps.mu.Lock()
+	s := ps.store
+	ps.mu.Unlock()
+	if s == nil {
+		return Store{}, false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return Store{Up: s.health.up.Load(), Routers: len(s.routers), Delay: s.health.delay}, true
 }
 
 // Heard walks the peers by their addresses, with whether they have told their bookings lately. It leaves out
@@ -173,35 +257,67 @@ func (ps *Peers) Heard() iter.Seq2[string, bool] {
 	}
 }
 
-// claim makes p the source of what an instance has booked, and returns "". If nobody may count it again it
-// returns the reason: it is this process itself, or another peer tells for it already.
-func (ps *Peers) claim(p *peer, instance string) (why string) {
+// claim makes from the source of what an instance has booked, and returns "". If nobody may count it again it
+// returns the reason: it is this process itself, or another source tells for it already. What is heard
+// through a server is newer than what is asked for, and takes its place.
+func (ps *Peers) claim(from source, instance string) (why string) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	if instance == ps.instance {
 		return "it is this router itself"
 	}
-	if other := ps.sources[instance]; other != nil && other != p {
-		return "it is the same router as " + other.key.url
+	p, asked := from.(*peer)
+	if other := ps.sources[instance]; asked && other != nil && other != from {
+		return "it is the same router as " + other.name()
 	}
-	if ps.sources[p.instance] == p {
-		delete(ps.sources, p.instance)
+	if asked {
+		if ps.sources[p.instance] == from {
+			delete(ps.sources, p.instance)
+		}
+		p.instance = instance
 	}
-	p.instance, ps.sources[instance] = instance, p
+	ps.sources[instance] = from
 	return ""
 }
 
-func (ps *Peers) disclaim(p *peer) {
+func (ps *Peers) disclaim(from source, instance string) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	if ps.sources[p.instance] == p {
-		delete(ps.sources, p.instance)
+	if ps.sources[instance] == from {
+		delete(ps.sources, instance)
 	}
 }
 
-// merge puts what p has told into the pools. Requests that wait may have room now.
-func (ps *Peers) merge(p *peer, b *bookings, now time.Time) {
-	ps.opt.Prefill.MergePeer(p.key.url, b.Prefill, now)
-	ps.opt.Decode.MergePeer(p.key.url, b.Decode, now)
+// askAgain lets those be asked at once that were not, since a server told for them.
+func (ps *Peers) askAgain() {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	for _, p := range ps.all {
+		select {
+		case p.woken <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// merge puts all that a router has told into the pools. Requests that wait may have room now.
+func (ps *Peers) merge(from source, b *bookings, now time.Time) {
+	ps.opt.Prefill.MergePeer(from.name(), b.Prefill, now)
+	ps.opt.Decode.MergePeer(from.name(), b.Decode, now)
+	ps.believe(&b.Guesses, now)
 	ps.opt.RoomChanged()
+}
+
+// update puts what a router has told of some replicas into the pools.
+func (ps *Peers) update(from source, b *bookings, now time.Time) {
+	ps.opt.Prefill.UpdatePeer(from.name(), b.Prefill, now)
+	ps.opt.Decode.UpdatePeer(from.name(), b.Decode, now)
+	ps.believe(&b.Guesses, now)
+	ps.opt.RoomChanged()
+}
+
+// believe counts what another router has sent as what is there.
+func (ps *Peers) believe(gs *guesses, now time.Time) {
+	ps.opt.Prefill.MergeGuesses(gs.Prefill, now)
+	ps.opt.Decode.MergeGuesses(gs.Decode, now)
 }

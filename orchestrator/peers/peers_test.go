@@ -1,6 +1,7 @@
 package peers
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -214,7 +215,7 @@ func (r *rig) metric(name, peer, reason string) float64 {
 			for _, l := range m.GetLabel() {
 				labels[l.GetName()] = l.GetValue()
 			}
-			if f.GetName() == name && labels["peer"] == peer && labels["reason"] == reason {
+			if f.GetName() == name && labels["peer"] == peer && cmp.Or(labels["reason"], labels["result"]) == reason {
 				return m.GetGauge().GetValue() + m.GetCounter().GetValue()
 			}
 		}

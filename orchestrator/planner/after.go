@@ -16,16 +16,16 @@ func (pl *Planner) PrefillDone(b *Booking, cached int, took time.Duration, now t
 	b.PrefillLease.Done(cached, took, now)
 }
 
-// Rebind looks at the decode choice again, just before the decode leg is sent, and makes its lease hard. The
-// replica stays the same unless it died, or lost its room or prefills other prompts now, and the blocks are
-// sooner on another compatible one; then b's decode side changes and moved is true. Where there is none a
+// Rebind looks at the decode choice again, just before the decode leg is sent, and marks its lease as sent.
+// The replica stays the same unless it died, or lost its room or prefills other prompts now, and the blocks
+// are sooner on another compatible one; then b's decode side changes and moved is true. Where there is none a
 // living replica keeps the request, which then waits in the engine. The error is *[NoRoom] or *[NoReplica].
 //
 // The keys of req are counted as held by the decode replica from now on, until its events say so.
 func (pl *Planner) Rebind(b *Booking, req *Request, now time.Time) (moved bool, err error) {
 	defer func() {
 		if err == nil {
-			b.sure = b.knownMatch && b.DecodeLease.Exact()
+			b.transfer.sure = b.transfer.knownMatch && b.DecodeLease.Exact()
 			b.DecodeLease.Speculate(time.Second, now)
 		}
 	}()
@@ -60,8 +60,8 @@ func (pl *Planner) move(b *Booking, req *Request, reason string, room time.Durat
 		return pl.nowhere(b, &q, now)
 	}
 	to := view.Replicas[best.Slot]
-	stays := pl.pair(pl.times, b, &from, &own, &b.Decode)
-	moves := pl.pair(pl.times, b, &from, &best.Decode, to)
+	stays := pl.pair(pl.policy.times, b, &from, &own, &b.Decode)
+	moves := pl.pair(pl.policy.times, b, &from, &best.Decode, to)
 	stay := stays.Landing() + best.BesideLater + pl.outliers.Look(b.Decode.ID, outlier.Decode, now).Price
 	if b.DecodeLease.Alive() && stay <= moves.Landing()+best.Later+best.Failures {
 		return &NoRoom{
@@ -69,7 +69,7 @@ func (pl *Planner) move(b *Booking, req *Request, reason string, room time.Durat
 			Retry:  max(room, minRetry),
 		}
 	}
-	next := pl.pair(pl.model, b, &from, &best.Decode, to)
+	next := pl.pair(pl.policy.model, b, &from, &best.Decode, to)
 	lease := pl.decode.Book(best, &q.decode, b.handedOver(&next, req.Quiet, now), now)
 	if lease == nil {
 		return &NoRoom{Reason: "replicas changed while the request was moved", Retry: minRetry}
@@ -78,9 +78,9 @@ func (pl *Planner) move(b *Booking, req *Request, reason string, room time.Durat
 	lease.MarkSent(now)
 	b.onDecode.End()
 	b.onDecode = pl.outliers.Begin(to.ID, outlier.Decode, now)
-	b.knownMatch = q.knowsMatch(best)
+	b.transfer.knownMatch = q.knowsMatch(best)
 	b.decodeOn(to, lease, best, reason)
-	b.first = next.Landing() + best.Step
+	b.predicted.first = next.Landing() + best.Step
 	return nil
 }
 
@@ -103,7 +103,7 @@ func (b *Booking) decodeOn(to *replica.Replica, lease *decode.Lease, c *decode.C
 	b.Decode = *to
 	b.DecodeLease = lease
 	b.MatchedDecode = c.Matched
-	b.missing = c.Missing
+	b.transfer.missing = c.Missing
 	if b.Decision != nil {
 		d := *b.Decision
 		d.Decode = to.ID
@@ -119,7 +119,9 @@ func (b *Booking) decodeOn(to *replica.Replica, lease *decode.Lease, c *decode.C
 func (b *Booking) sides(room time.Duration, now time.Time) (from scoring.Prefill, stays scoring.Decode) {
 	leaving, coming := b.DecodeLease.Ahead()
 	from = scoring.Prefill{Outbox: leaving, Queue: scoring.Queue{Arrivals: b.PrefillLease.Leaving(now)}}
-	stays = scoring.Decode{Missing: b.missing, Inbound: coming, Local: scoring.Local{Busy: room.Seconds()}}
+	stays = scoring.Decode{
+		Missing: b.transfer.missing, Inbound: coming, Local: scoring.Local{Busy: room.Seconds()},
+	}
 	return from, stays
 }
 
@@ -152,8 +154,8 @@ func (pl *Planner) nextDecode(
 			continue
 		}
 		c.Failures = failing.Price
-		cost := scoring.Split(pl.model, from, &c.Decode, pl.rate(b, d)).Total()
-		margin := pl.model.Ties(pl.policy.TieAbsolute, pl.policy.TieRelative).Margin(least)
+		cost := scoring.Split(pl.policy.model, from, &c.Decode, pl.rate(b, d)).Total()
+		margin := pl.policy.model.Ties(pl.policy.TieAbsolute, pl.policy.TieRelative).Margin(least)
 		switch {
 		case best == nil || cost < least-margin:
 			best, least = c, cost
@@ -170,7 +172,7 @@ func (pl *Planner) nextDecode(
 
 // rate returns the seconds a byte from b's prefill replica to d.
 func (pl *Planner) rate(b *Booking, d *replica.Replica) float64 {
-	return pl.pairs.rate(&b.Prefill, d, &pl.policy, pl.policy.Calibration == CalibrateOn)
+	return pl.pairs.rate(&b.Prefill, d, &pl.policy.Policy, pl.policy.Calibration == CalibrateOn)
 }
 
 // takes reports whether d can stand in for b's decode replica: compatible, and able to reuse token ids where
@@ -212,17 +214,17 @@ func (q *question) knowsMatch(c *decode.Candidate) bool {
 // or of a local prefill.
 func (pl *Planner) FirstToken(b *Booking, now time.Time) {
 	took := b.DecodeLease.FirstToken(now).Seconds()
-	if took <= 0 || b.Mode == Local || !b.sure {
+	if took <= 0 || b.Mode == Local || !b.transfer.sure {
 		return
 	}
 	step := b.DecodeLease.Step()
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
-	bytes := pl.model.Receiver(&scoring.Decode{Missing: b.missing}).Bytes
+	bytes := pl.policy.model.Receiver(&scoring.Decode{Missing: b.transfer.missing}).Bytes
 	if bytes < learnBytes {
 		return
 	}
-	pl.pairs.learn(&b.Prefill, &b.Decode, &pl.policy, bytes, took-step-pl.policy.Setup.Seconds())
+	pl.pairs.learn(&b.Prefill, &b.Decode, &pl.policy.Policy, bytes, took-step-pl.policy.Setup.Seconds())
 }
 
 // Progress tells how far the answer has come while it is under way.

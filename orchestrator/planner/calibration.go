@@ -49,7 +49,8 @@ type Shadow struct {
 // where there is nothing to tell, as when a pool changed in between. It needs mu, and the scratch on which
 // the booked plan was chosen; both are as before when it returns.
 func (pl *Planner) shadow(q *question, now time.Time) *Shadow {
-	if pl.policy.Calibration != CalibrateShadow || pl.policy.Weights.Units == scoring.InRaw || pl.rules {
+	if pl.policy.Calibration != CalibrateShadow || pl.policy.Weights.Units == scoring.InRaw ||
+		pl.policy.rules {
 		return nil
 	}
 	booked := pl.scratch

@@ -52,6 +52,52 @@ func ExamplePlanner_Plan() {
 	// 386 ms local  > d1
 }
 
+// What follows on a plan. Before the decode leg is sent its replica is looked at again: here it has left the
+// pool, and another one takes over. What the legs took teaches the pools; in the end nothing is booked.
+func ExampleBooking() {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	prefills, decodes := pools(now)
+	pl := planner.New(prefills, decodes, policy(), nil)
+	decodes.Observe("d1", replica.Load{Source: replica.Metrics, Running: 30, Usage: 0.6}, now)
+	request := &planner.Request{
+		ID: "r1", Model: "m", Tokens: 12_000, Exact: true, MaxTokens: 100, SplitOK: true,
+		AvoidPrefill: []replica.ID{"p2"},
+	}
+	booking, err := pl.Plan(request, now)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	show := func(when string) {
+		p, d := prefills.Status(now)[0], decodes.Status(now)
+		fmt.Printf("%s: %s > %s; %d requests on p1;", when, booking.Prefill.ID, booking.Decode.ID, p.Requests)
+		for _, m := range d {
+			fmt.Printf(" %d on %s", m.Leases, m.ID)
+		}
+		fmt.Println()
+	}
+	show("planned")
+
+	now = now.Add(310 * time.Millisecond)
+	pl.PrefillDone(booking, 0, 310*time.Millisecond, now)
+	decodes.SetMembers([]replica.Replica{{ID: "d1", Facts: facts, Place: rack}}, now) // d2 has left
+	moved, err := pl.Rebind(booking, request, now)
+	fmt.Println("moved:", moved, err)
+	show("prefilled")
+
+	now = now.Add(60 * time.Millisecond)
+	pl.FirstToken(booking, now)
+	now = now.Add(time.Second)
+	pl.Finish(booking, 12_000, 100, 370*time.Millisecond, 1370*time.Millisecond, now)
+	booking.Release(now)
+	show("answered")
+	// Output:
+	// planned: p1 > d2; 1 requests on p1; 0 on d1 1 on d2
+	// moved: true <nil>
+	// prefilled: p1 > d1; 0 requests on p1; 1 on d1
+	// answered: p1 > d1; 0 requests on p1; 0 on d1
+}
+
 // Where no decode replica has room, nor should have some seconds after the prompt is computed, the request
 // belongs in the admission queue. The error says when to look again.
 func ExampleNoRoom() {
@@ -75,13 +121,17 @@ func ExampleNoRoom() {
 	// look again within a minute: true
 }
 
-// pools has two replicas each, which have just reported that they are idle.
-func pools(now time.Time) (*prefill.Pool, *decode.Pool) {
-	facts := replica.Facts{
+// All replicas are alike, and in one rack.
+var (
+	facts = replica.Facts{
 		Model: "m", Models: []string{"m"}, Version: "0.32.0", BlockSize: 16, Blocks: 20_000, MaxModelLen: 128_000,
 		Events: replica.EventSource{Endpoint: "tcp://engine:5557"},
 	}
-	rack := replica.Place{Rack: "r1"}
+	rack = replica.Place{Rack: "r1"}
+)
+
+// pools has two replicas each, which have just reported that they are idle.
+func pools(now time.Time) (*prefill.Pool, *decode.Pool) {
 	prefills, decodes := prefill.New(prefill.Options{}), decode.New(decode.Options{})
 	prefills.SetMembers([]replica.Replica{
 		{ID: "p1", Facts: facts, Place: rack}, {ID: "p2", Facts: facts, Place: rack},

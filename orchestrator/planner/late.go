@@ -67,5 +67,5 @@ func (pl *Planner) ttft() scoring.TTFT {
 		return scoring.LocalTTFT(&on.Decode)
 	}
 	perByte := b.table.Rate(int(b.chosen.Prefill), int(b.chosen.Decode))
-	return scoring.SplitTTFT(pl.model, &b.prefills[b.chosen.Prefill].Prefill, &on.Decode, perByte)
+	return scoring.SplitTTFT(pl.policy.model, &b.prefills[b.chosen.Prefill].Prefill, &on.Decode, perByte)
 }

@@ -136,7 +136,7 @@ func (pl *Planner) RestoreReplicas(l *Learned, now time.Time) (taken int) {
 		if p == nil || d == nil {
 			return false
 		}
-		if pl.pairs.restore(p, d, &pl.policy, s.PerByte, scoring.Faded(s.At, now)) {
+		if pl.pairs.restore(p, d, &pl.policy.Policy, s.PerByte, scoring.Faded(s.At, now)) {
 			taken++
 		}
 		return true

@@ -13,7 +13,7 @@ func (f *fleet) teachLinks() int {
 	defer f.pl.mu.Unlock()
 	for i := range f.ps {
 		for j := range f.ds {
-			f.pl.pairs.learn(&f.ps[i], &f.ds[j], &f.pl.policy, 1<<30, 1)
+			f.pl.pairs.learn(&f.ps[i], &f.ds[j], &f.pl.policy.Policy, 1<<30, 1)
 		}
 	}
 	return len(f.pl.pairs.links)

@@ -24,15 +24,31 @@ type Planner struct {
 	calibration atomic.Uint32 // of the policy
 
 	mu            sync.Mutex // held while a plan is chosen and booked; guards the following
-	policy        Policy
-	model         scoring.Model // of the policy
-	times         scoring.Model // predicts how long things take, whatever plans are chosen by
+	policy        policyInForce
 	rnd           *rand.Rand
 	pairs         pairs
 	scratch       scratch
 	shadowScratch scratch // see [Planner.shadow]
-	rules         bool    // policy has a rule
 	ruleScratch   ruleScratch
+}
+
+// policyInForce is a policy with what follows from it.
+type policyInForce struct {
+	Policy
+	model scoring.Model // by which plans are chosen
+	times scoring.Model // predicts how long things take, whatever plans are chosen by
+	rules bool          // there is one
+}
+
+func newPolicyInForce(p Policy) policyInForce {
+	timed := p.Weights
+	timed.Units = scoring.InSeconds
+	return policyInForce{
+		Policy: p,
+		model:  p.Weights.Model(p.Setup, p.KVBytesPerToken),
+		times:  timed.Model(p.Setup, p.KVBytesPerToken),
+		rules:  p.PrefillRule != nil || p.DecodeRule != nil,
+	}
 }
 
 // New returns a planner over the two pools. rnd breaks ties; the planner alone uses it from now on.
@@ -56,10 +72,7 @@ func (pl *Planner) SetPolicy(p Policy) {
 		ExpectedOutput: p.ExpectedOutput, OutputDoubt: p.OutputDoubt, Piece: p.Piece,
 	})
 	pl.outliers.Configure(p.Ejection)
-	pl.policy, pl.model = p, p.Weights.Model(p.Setup, p.KVBytesPerToken)
-	timed := p.Weights
-	timed.Units = scoring.InSeconds
-	pl.times, pl.rules = timed.Model(p.Setup, p.KVBytesPerToken), p.PrefillRule != nil || p.DecodeRule != nil
+	pl.policy = newPolicyInForce(p)
 	pl.calibration.Store(uint32(p.Calibration))
 	pl.pairs.stale()
 }
@@ -208,7 +221,7 @@ func (pl *Planner) evaluate(q *question, now time.Time) bool {
 	pl.pricePrefills()
 	q.decode.Ready = pl.ready()
 	b.decodes, dv, b.rejected = pl.decode.Candidates(&q.decode, now, b.decodes[:0], nil)
-	pl.pairs.refresh(pv, dv, &pl.policy)
+	pl.pairs.refresh(pv, dv, &pl.policy.Policy)
 	if !failing {
 		pl.priceDecodes(q)
 		pl.pick(q, nil, now)
@@ -239,7 +252,7 @@ func (pl *Planner) pick(q *question, out *out, now time.Time) {
 	if out != nil {
 		pl.eject(out)
 	}
-	if pl.rules {
+	if pl.policy.rules {
 		pl.restrict(q)
 	}
 	b.chosen, b.ties, b.plans = b.table.Choose(pl.rnd, b.best[:], b.locals[:])
@@ -281,17 +294,17 @@ func (pl *Planner) pricePrefills() {
 	t.Reset()
 	for i := range pl.scratch.prefills {
 		c := &pl.scratch.prefills[i]
-		t.AddSender(pl.model, &c.Prefill, c.Slot)
+		t.AddSender(pl.policy.model, &c.Prefill, c.Slot)
 	}
 }
 
 // priceDecodes makes the decode candidates its receivers, and completes it.
 func (pl *Planner) priceDecodes(q *question) {
 	t := &pl.scratch.table
-	t.PairRates, t.Ties = pl.pairs.rates, pl.model.Ties(pl.policy.TieAbsolute, pl.policy.TieRelative)
+	t.PairRates, t.Ties = pl.pairs.rates, pl.policy.model.Ties(pl.policy.TieAbsolute, pl.policy.TieRelative)
 	for j := range pl.scratch.decodes {
 		c := &pl.scratch.decodes[j]
-		t.AddReceiver(pl.model, &c.Decode, c.Slot)
+		t.AddReceiver(pl.policy.model, &c.Decode, c.Slot)
 		if q.LocalOK {
 			t.Local = append(t.Local, pl.alone(c))
 		}
@@ -304,64 +317,7 @@ func (pl *Planner) alone(c *decode.Candidate) float64 {
 	if c.Crowded && len(pl.scratch.prefills) > 0 {
 		return math.Inf(1)
 	}
-	return pl.model.Local(&c.Decode).Total()
-}
-
-// book reserves the chosen plan on both pools, and notes what would have been chosen by what was learned. It
-// returns nil if one of them cannot hold it any more.
-func (pl *Planner) book(q *question, shadow *Shadow, now time.Time) *Booking {
-	b := &pl.scratch
-	d := &b.decodes[b.chosen.Decode]
-	schedule := decode.Schedule{Local: b.chosen.Prefill < 0}
-	booking := &Booking{Mode: Local, MatchedDecode: d.Matched, within: d.Local.Wait + d.Local.Took()}
-	booking.first = booking.within
-	if !schedule.Local {
-		p := &b.prefills[b.chosen.Prefill]
-		booking.PrefillLease = pl.prefill.Book(p, now)
-		if booking.PrefillLease == nil {
-			return nil
-		}
-		booking.Mode = Split
-		booking.Prefill = *pl.pairs.prefill.Replicas[p.Slot]
-		booking.MatchedPrefill = p.Matched
-		booking.knownMatch = q.knowsMatch(d)
-		booking.within, booking.missing = p.Ready(), d.Missing
-		schedule.AdmitAt = now.Add(seconds(p.Wait))
-		schedule.SendAt = now.Add(seconds(booking.within))
-		schedule.Outbox = booking.PrefillLease.Outbox()
-		pair := b.table.Pair(int(b.chosen.Prefill), int(b.chosen.Decode))
-		landing := seconds(pair.Landing())
-		booking.first = pair.Landing() + d.Step
-		schedule.LandAt, schedule.Transfer = schedule.SendAt.Add(landing), seconds(pair.Own)
-		if q.Quiet {
-			schedule.UnseenArrival = max(landing, unheard)
-		}
-	} else if q.Quiet {
-		schedule.UnseenArrival = max(seconds(booking.within), unheard)
-	}
-	booking.DecodeLease = pl.decode.Book(d, &q.decode, schedule, now)
-	if booking.DecodeLease == nil {
-		booking.PrefillLease.Release(now)
-		return nil
-	}
-	booking.Decode = *pl.pairs.decode.Replicas[d.Slot]
-	pl.begin(booking, now)
-	booking.Decision = pl.record(q, now)
-	booking.Decision.Shadow = shadow
-	return booking
-}
-
-// unheard is the least time until the first token of an answer that nobody tells of.
-const unheard = time.Millisecond
-
-// speculate puts the prompt's blocks into the index of the replica that is going to compute them: the next
-// request of the same prefix would come before the engine's events.
-func (b *Booking) speculate(req *Request, now time.Time) {
-	if b.Mode == Split {
-		b.PrefillLease.Speculate(req.PrefillKeys, seconds(b.within), now)
-		return
-	}
-	b.DecodeLease.Speculate(seconds(b.within), now)
+	return pl.policy.model.Local(&c.Decode).Total()
 }
 
 func seconds(s float64) time.Duration {

@@ -42,7 +42,7 @@ func (pl *Planner) record(q *question, now time.Time) *Decision {
 	d.Decode = first.Decode
 	pl.sum(q, d)
 	d.Why = pl.why()
-	if pl.rules {
+	if pl.policy.rules {
 		d.Rules = pl.policy.ruled()
 	}
 	d.Reason = pl.sentence(d)
@@ -80,10 +80,10 @@ func (pl *Planner) note(alloc *decisionAlloc, c scoring.Choice) {
 func (pl *Planner) terms(c scoring.Choice) scoring.Terms {
 	b := &pl.scratch
 	if c.Prefill < 0 {
-		return pl.model.Local(&b.decodes[c.Decode].Decode)
+		return pl.policy.model.Local(&b.decodes[c.Decode].Decode)
 	}
 	perByte := b.table.Rate(int(c.Prefill), int(c.Decode))
-	return scoring.Split(pl.model, &b.prefills[c.Prefill].Prefill, &b.decodes[c.Decode].Decode, perByte)
+	return scoring.Split(pl.policy.model, &b.prefills[c.Prefill].Prefill, &b.decodes[c.Decode].Decode, perByte)
 }
 
 // sum fills in what concerns the request as a whole.

@@ -78,20 +78,29 @@ type Booking struct {
 
 	onPrefill, onDecode outlier.Attempt // ended by Release
 
-	within float64 // seconds until the prompt should be prefilled
-	first  float64 // seconds from when the generating leg is sent until its first token should be there
+	predicted prediction
+	transfer  expectedTransfer
+}
 
-	missing    int  // tokens of the blocks that the transfer moves, 0 for Local
+// prediction is when a booking should have come how far, in seconds.
+type prediction struct {
+	within float64 // from the plan until the prompt should be prefilled
+	first  float64 // from when the generating leg is sent until its first token should be there
+}
+
+// expectedTransfer is what is expected of the transfer of a Split; zero for Local.
+type expectedTransfer struct {
+	missing    int  // tokens of the blocks that it moves
 	knownMatch bool // by its events, what the decode replica holds
-	sure       bool // that the transfer moves just that, as of when it was asked for
+	sure       bool // that it moves just that, as of when it was asked for
 }
 
 // Sure reports whether nothing shows that the transfer moves other blocks than those which were believed to
 // be missing on the decode replica. It says so from [Planner.Rebind] on.
-func (b *Booking) Sure() bool { return b.sure }
+func (b *Booking) Sure() bool { return b.transfer.sure }
 
 // Prefilled is how long after the plan the prompt should be prefilled.
-func (b *Booking) Prefilled() time.Duration { return seconds(b.within) }
+func (b *Booking) Prefilled() time.Duration { return seconds(b.predicted.within) }
 
 // Release ends both leases. A second call does nothing. Safe for concurrent use.
 func (b *Booking) Release(now time.Time) {
@@ -106,4 +115,4 @@ func (b *Booking) Release(now time.Time) {
 
 // FirstWithin returns how long the generating leg should take to its first token, as predicted when it was
 // chosen.
-func (b *Booking) FirstWithin() time.Duration { return seconds(b.first) }
+func (b *Booking) FirstWithin() time.Duration { return seconds(b.predicted.first) }

@@ -21,6 +21,9 @@ const (
 // cache takes what a hit costs beside a miss, before simulated engines that take as long as real ones: from
 // memory, and from a Valkey or Redis server that two routers share.
 func (b *bench) cache(ctx context.Context) error {
+	if b.o.litellm {
+		return b.cacheBeside(ctx)
+	}
 	for n := range b.o.runs {
 		if err := b.cacheRun(ctx); err != nil {
 			return err
@@ -36,7 +39,23 @@ func (b *bench) cacheRun(ctx context.Context) error {
 	var one, other fleet
 	defer one.stop()
 	defer other.stop()
-	o := b.o
+	if err := serveCached(ctx, b.o, &one, &other); err != nil {
+		return err
+	}
+	for _, pass := range []cachePass{
+		{"cache_miss", &one, `tandem_answer_cache_shared_writes_total{result="written"}`},
+		{"cache_memory", &one, `tandem_answer_cache_requests_total{result="hit"}`},
+		{"cache_shared", &other, `tandem_answer_cache_shared_looks_total{result="hit"}`},
+	} {
+		if err := b.cachePass(pass); err != nil {
+			return fmt.Errorf("%s: %w", pass.name, err)
+		}
+	}
+	return nil
+}
+
+// serveCached starts two routers before the same engines, which share their answers through a server.
+func serveCached(ctx context.Context, o options, one, other *fleet) error {
 	o.upstream, o.timed = binarySim, true
 	engines, err := one.engines(ctx, o, 4)
 	if err != nil {
@@ -53,33 +72,32 @@ func (b *bench) cacheRun(ctx context.Context) error {
 	if err := one.serve(ctx, o, engines); err != nil {
 		return err
 	}
-	if err := other.serve(ctx, o, engines); err != nil {
+	return other.serve(ctx, o, engines)
+}
+
+// cachePass is all questions to one router, and the series of its metrics that counts how they are answered.
+type cachePass struct {
+	name string
+	of   *fleet
+	want string
+}
+
+// cachePass takes how long one pass takes.
+func (b *bench) cachePass(pass cachePass) error {
+	r, err := askEach(pass.of.front, cacheQuestions)
+	if err != nil {
 		return err
 	}
-	for _, pass := range []struct {
-		name string
-		of   *fleet
-		want string // of the router's metrics
-	}{
-		{"cache_miss", &one, `tandem_answer_cache_shared_writes_total{result="written"}`},
-		{"cache_memory", &one, `tandem_answer_cache_requests_total{result="hit"}`},
-		{"cache_shared", &other, `tandem_answer_cache_shared_looks_total{result="hit"}`},
-	} {
-		r, err := askEach(pass.of.front, cacheQuestions)
-		if err != nil {
-			return fmt.Errorf("%s: %w", pass.name, err)
-		}
-		text, err := scrape(pass.of.admin)
-		if err != nil {
-			return err
-		}
-		if n := counted(string(text), pass.want); n < cacheQuestions*9/10 {
-			return fmt.Errorf("%s: %s is %d of %d", pass.name, pass.want, n, cacheQuestions)
-		}
-		b.add(pass.name+"_p50_ms", r.p50().Seconds()*1e3)
-		b.add(pass.name+"_p99_ms", r.latency[len(r.latency)*99/100].Seconds()*1e3)
-		b.add(pass.name+"_rps", r.rate())
+	text, err := scrape(pass.of.admin)
+	if err != nil {
+		return err
 	}
+	if n := counted(string(text), pass.want); n < cacheQuestions*9/10 {
+		return fmt.Errorf("%s is %d of %d", pass.want, n, cacheQuestions)
+	}
+	b.add(pass.name+"_p50_ms", r.p50().Seconds()*1e3)
+	b.add(pass.name+"_p99_ms", r.latency[len(r.latency)*99/100].Seconds()*1e3)
+	b.add(pass.name+"_rps", r.rate())
 	return nil
 }
 

@@ -40,6 +40,7 @@ type options struct {
 	before    string // another build of tandem
 	profiles  string // folder for CPU profiles of tandem
 	index     index.Plan
+	litellm   bool   // cache takes LiteLLM beside
 	timed     bool   // simulated engines take as long as real ones
 	config    string // more of tandem's configuration
 }
@@ -93,6 +94,8 @@ func parseOptions(args []string) (options, error) {
 	fs.DurationVar(&o.phase, "phase", 3*time.Second, "length of each measurement")
 	fs.StringVar(&o.only, "only", "", "one of front, idle, micro, index, compare, peers, cache; the last three "+
 		"only when named: peers installs vllm-router, cache takes a Valkey or Redis server")
+	fs.BoolVar(&o.litellm, "litellm", false, "cache takes LiteLLM's cache in Redis beside Tandem's; it "+
+		"installs LiteLLM's proxy, 640 MB, into the user's cache folder")
 	fs.StringVar(&o.before, "before", "", "another build of the binary, which compare measures beside it")
 	fs.StringVar(&o.peerFlags, "peer-flags", "", "more flags for vllm-router, separated by spaces")
 	fs.StringVar(&o.profiles, "profiles", "",

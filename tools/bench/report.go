@@ -69,6 +69,8 @@ var units = []struct{ suffix, unit string }{
 	{"_share", "share"},
 	{"_us", "us"},
 	{"_ms", "ms"},
+	{"_computed", ""},
+	{"_failed", ""},
 	{"_mib", "MiB"},
 	{"_percent", "%"},
 	{"_rps", "1/s"},

@@ -85,6 +85,10 @@ var acts = []act{
 		holds: "answers to prompts that come to an engine in pieces are those of one that gets them whole",
 	},
 	{
+		name: "mixed", fleet: mixing, play: mixed, asked: true,
+		holds: "a step with a prompt beside streams takes what the simulator's formula says",
+	},
+	{
 		name: "hybrid", fleet: hybrids, play: hybrid,
 		holds: "a model with several groups of KV blocks that guesses ahead is split exactly",
 	},

@@ -73,7 +73,7 @@ func adapters(ctx context.Context, s *stage) error {
 	return errors.Join(errs...)
 }
 
-// keyedPrompts ask the same of every variant on completions, and of some on the other doors. Each is of some
+// keyedPrompts ask the same of every variant on completions, and of some on the other APIs. Each is of some
 // blocks and a rest.
 func keyedPrompts(g *generator) []*keyed {
 	few := []variant{{modelName, ""}, {adapterA, ""}, {adapterA, "tenant"}, {adapterB, adapterA}}

@@ -12,7 +12,7 @@ import (
 // the last one has begun.
 const dyingAnswer = 120
 
-// dyingKinds are greedy answers at the two doors where streams go on: of prompts that are new and that begin
+// dyingKinds are greedy answers at the two APIs where streams go on: of prompts that are new and that begin
 // like others, in turns of a chat, to a limit of tokens and to a stop string, and two that are not streamed.
 var dyingKinds = []func(context.Context, *dying) (request, error){
 	plainly(func(d *dying) request { return d.ids(slices.Concat(beginning, d.g.ids(40))) }),

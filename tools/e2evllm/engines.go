@@ -169,9 +169,9 @@ func (e *engine) args() []string {
 	return append(args, e.Flags...)
 }
 
-// freeze stops every process of the engine where it stands; thaw lets them go on.
-func (e *engine) freeze() { e.process.signal(syscall.SIGSTOP) }
-func (e *engine) thaw()   { e.process.signal(syscall.SIGCONT) }
+// freeze stops every process of the engine where it stands; unfreeze lets them go on.
+func (e *engine) freeze()   { e.process.signal(syscall.SIGSTOP) }
+func (e *engine) unfreeze() { e.process.signal(syscall.SIGCONT) }
 
 // kill ends the engine without a word, and returns when no process of it is left.
 func (e *engine) kill() error { return stop([]*process{e.process}, 0) }

@@ -180,10 +180,10 @@ func prefillPauses(ctx context.Context, f *faulting) error {
 	if err := f.holdAllPhases(ctx); err != nil {
 		return err
 	}
-	f.thaw("d0", "d1") // which pull from p0 now
+	f.unfreeze("d0", "d1") // which pull from p0 now
 	stopFlow := f.flow(ctx, 1, flowRest)
 	pause(ctx, 5*time.Second)
-	f.thaw("p0")
+	f.unfreeze("p0")
 	stopFlow()
 	return errors.Join(f.landAll(ctx), f.row.wantExact(), f.after(ctx, 2*time.Second))
 }
@@ -197,10 +197,10 @@ func decodePauses(ctx context.Context, f *faulting) error {
 	if err := f.holdSecondLegs(ctx, 4, "d0"); err != nil {
 		return err
 	}
-	f.thaw("d1")
+	f.unfreeze("d1")
 	stopFlow := f.flow(ctx, 1, flowRest)
 	pause(ctx, 5*time.Second)
-	f.thaw("d0")
+	f.unfreeze("d0")
 	stopFlow()
 	return errors.Join(f.landAll(ctx), f.row.wantExact(), f.after(ctx, 2*time.Second))
 }
@@ -216,7 +216,7 @@ func prefillDies(ctx context.Context, f *faulting) error {
 		return err
 	}
 	f.hold(ctx, f.router, "just before leg 1", 3)
-	f.thaw("d0", "d1")
+	f.unfreeze("d0", "d1")
 	stopFlow := f.flow(ctx, 1, flowRest)
 	err := errors.Join(f.landAll(ctx), f.wantDown(ctx, "p0"))
 	stopFlow()
@@ -240,7 +240,7 @@ func decodeDies(ctx context.Context, f *faulting) error {
 		return err
 	}
 	f.hold(ctx, f.router, "just before leg 2", 3)
-	f.thaw("d1")
+	f.unfreeze("d1")
 	err = errors.Join(f.landAll(ctx), f.wantDown(ctx, "d0"), f.row.wantExact(), f.wantContinued(ctx, before),
 		f.s.startEngine(d0))
 	if err = errors.Join(err, f.after(ctx, leaseTime+2*time.Second)); err != nil {
@@ -268,14 +268,14 @@ func routerDies(ctx context.Context, f *faulting) error {
 		return err
 	}
 	f.router.process.freeze()
-	f.thaw("p0")
+	f.unfreeze("p0")
 	if err := f.prefilled(ctx, "p0"); err != nil {
 		return err
 	}
 	if err := stop([]*process{f.router.process}, 0); err != nil {
 		return err
 	}
-	f.thaw("p1", "d0", "d1")
+	f.unfreeze("p1", "d0", "d1")
 	if err := f.landCut(ctx); err != nil {
 		return err
 	}

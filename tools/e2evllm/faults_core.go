@@ -44,7 +44,7 @@ func coreBeyondLease(ctx context.Context, f *faulting) error {
 	}
 	pause(ctx, leaseTime+2*time.Second)
 	err = errors.Join(f.overwrite(ctx, "p0"), f.overwrite(ctx, "p1"))
-	f.thaw("d0", "d1")
+	f.unfreeze("d0", "d1")
 	err = errors.Join(err, f.landAll(ctx), f.row.wantExact(), f.wantDisbelieved(ctx))
 	for _, one := range held { // whose last blocks are wrong in the decode engines' caches
 		q := plainIDs(append(one.body["prompt"].([]int), f.g.ids(9)...), 8)

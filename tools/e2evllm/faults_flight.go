@@ -31,7 +31,7 @@ type flight struct {
 	done   chan struct{}
 }
 
-// landed is all that a client learns of one request at any of the four doors.
+// landed is all that a client learns of one request at any of the four APIs.
 //
 // Long: a field a fact of one answer, written by the client and compared by checks.
 type landed struct {
@@ -44,16 +44,11 @@ type landed struct {
 	output   int
 	ended    bool          // the last event, or the whole body, is there
 	failure  string        // the message of an error
-	odd      string        // what is not as the door's API has it
+	odd      string        // what is not as the API has it
 	broken   error         // of the connection
 	canceled bool          // by us
 	pause    time.Duration // the longest between two pieces of a stream's text
 }
-
-const (
-	doorMessages  = "/v1/messages"
-	doorResponses = "/v1/responses"
-)
 
 // launch sends q to base; the flight lands by itself.
 func launch(ctx context.Context, base, phase string, q request) *flight {
@@ -123,7 +118,7 @@ func tell(ctx context.Context, base string, q request, begin func()) landed {
 	return t
 }
 
-// readEvents reads a stream of the door.
+// readEvents reads a stream of the API.
 func (t *landed) readEvents(path string, r io.Reader, begin func()) error {
 	lines, name := bufio.NewReader(r), ""
 	var grew time.Time

@@ -23,7 +23,7 @@ func (f *faulting) holdBetweenLegs(ctx context.Context, r *router, phase string,
 		return 0, err
 	}
 	r.process.freeze()
-	f.thaw("p0", "p1")
+	f.unfreeze("p0", "p1")
 	if err := f.prefilled(ctx, "p0", "p1"); err != nil {
 		return 0, err
 	}
@@ -126,7 +126,7 @@ func (f *faulting) holdSecondLegs(ctx context.Context, n int, victims ...string)
 	f.hold(ctx, f.router, "leg 2 sent", n)
 	err := eventually(ctx, 15*time.Second,
 		func() error { return f.hasLeases(ctx, f.router, n, `pool="prefill"`) })
-	f.thaw("p0", "p1")
+	f.unfreeze("p0", "p1")
 	if err != nil {
 		return err
 	}

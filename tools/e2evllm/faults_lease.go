@@ -21,7 +21,7 @@ func routerPastMargin(ctx context.Context, f *faulting) error {
 	}
 	stopFlow := f.flow(ctx, 1, flowRest)
 	pause(ctx, marginFew+time.Second)
-	r.process.thaw()
+	r.process.unfreeze()
 	stopFlow()
 	err = f.landAll(ctx)
 	return errors.Join(err, f.wantAged(ctx, r, held), f.after(ctx, 2*time.Second), f.noLeases(ctx, r, ""),
@@ -88,11 +88,11 @@ func (f *faulting) longPause(ctx context.Context) error {
 	if err := f.holdFirstLegs(ctx, 4, "p1"); err != nil {
 		return err
 	}
-	f.thaw("d0") // which pulls from p1
+	f.unfreeze("d0") // which pulls from p1
 	stopFlow := f.flow(ctx, 1, flowRest)
 	pause(ctx, leaseTime+2*time.Second)
 	err := f.overwrite(ctx, "p0")
-	f.thaw("p1", "d1")
+	f.unfreeze("p1", "d1")
 	stopFlow()
 	return err
 }

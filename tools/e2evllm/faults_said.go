@@ -6,7 +6,7 @@ import (
 	"net/http"
 )
 
-// said is a body or an event of any of the four doors.
+// said is a body or an event of any of the four APIs.
 type said struct {
 	Type    string          `json:"type"`
 	Choices []wireChoice    `json:"choices"`
@@ -57,9 +57,9 @@ func (t *landed) take(path, name string, data []byte) {
 		return
 	}
 	switch path {
-	case doorMessages:
+	case messagesPath:
 		t.takeMessage(&s)
-	case doorResponses:
+	case responsesPath:
 		t.takeResponse(&s)
 	default:
 		t.takeChoices(s.Choices)
@@ -117,7 +117,7 @@ func (t *landed) takeResponse(s *said) {
 	}
 }
 
-// takeError takes an error body or an error event and holds it to the door's API:
+// takeError takes an error body or an error event and holds it to its API:
 //
 //	completions, chat  {"error":{"message","type","code"}}, in a stream followed by [DONE]
 //	messages           {"type":"error","error":{"type","message"}}, in a stream named error, the last event
@@ -127,12 +127,12 @@ func (t *landed) takeError(path, name string, e *saidError, data []byte) {
 	var flat saidError
 	_ = json.Unmarshal(data, &flat)
 	switch {
-	case path == doorResponses && event:
+	case path == responsesPath && event:
 		t.failure = flat.Message
 		t.demand(flat.Type == "error" && name == "error", data)
 	case e == nil:
 		t.odd = fmt.Sprintf("an error without an error: %.200q", data)
-	case path == doorMessages:
+	case path == messagesPath:
 		t.failure = e.Message
 		t.demand(flat.Type == "error" && e.Type != "" && name == map[bool]string{true: "error"}[event], data)
 	default:
@@ -142,7 +142,7 @@ func (t *landed) takeError(path, name string, e *saidError, data []byte) {
 	if t.failure == "" {
 		t.odd = fmt.Sprintf("an error that says nothing: %.200q", data)
 	}
-	if path == doorMessages || path == doorResponses {
+	if path == messagesPath || path == responsesPath {
 		t.ended = true
 	}
 }

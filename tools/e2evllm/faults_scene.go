@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-func (p *process) freeze() { p.signal(syscall.SIGSTOP) }
-func (p *process) thaw()   { p.signal(syscall.SIGCONT) }
+func (p *process) freeze()   { p.signal(syscall.SIGSTOP) }
+func (p *process) unfreeze() { p.signal(syscall.SIGCONT) }
 
 func (f *faulting) freeze(names ...string) {
 	for _, name := range names {
@@ -23,9 +23,9 @@ func (f *faulting) freeze(names ...string) {
 	}
 }
 
-func (f *faulting) thaw(names ...string) {
+func (f *faulting) unfreeze(names ...string) {
 	for _, name := range names {
-		f.s.engine(name).thaw()
+		f.s.engine(name).unfreeze()
 	}
 }
 
@@ -56,7 +56,7 @@ func plainIDs(ids []int, answer int) request {
 // kinds is how many requests have each form of faultRequest among them.
 const kinds = 12
 
-// faultRequest is the i-th request of a row that has all four doors, whole and streamed, fresh prompts and
+// faultRequest is the i-th request of a row that has all four APIs, whole and streamed, fresh prompts and
 // shared beginnings. Those with text ask the same again and again: no engine is needed for their token ids,
 // which the router remembers.
 func faultRequest(g *generator, i int) request {
@@ -67,7 +67,7 @@ func faultRequest(g *generator, i int) request {
 	case 1:
 		q = plainIDs(slices.Concat(beginning, g.ids(40+i%50)), 9)
 	case 2:
-		q = atDoor(i / 4 % 3)
+		q = atAPI(i / 4 % 3)
 	case 3:
 		q = plainIDs(slices.Concat(beginning[:2*blockTokens], g.ids(3*blockTokens)), 3)
 	}
@@ -83,7 +83,7 @@ func faultRequest(g *generator, i int) request {
 // beginning is shared by requests of all faults; a wrong block in it would be read by many.
 var beginning = newGenerator(77).ids(5 * blockTokens)
 
-func atDoor(i int) request {
+func atAPI(i int) request {
 	g := newGenerator(78)
 	system, said := g.text(70), []map[string]any{message("user", g.text(9))}
 	switch i {
@@ -94,12 +94,12 @@ func atDoor(i int) request {
 		}
 	case 1:
 		return request{
-			"messages", doorMessages,
+			"messages", messagesPath,
 			map[string]any{"model": modelName, "system": system, "messages": said, "max_tokens": 8, "temperature": 0},
 		}
 	}
 	return request{
-		"responses", doorResponses,
+		"responses", responsesPath,
 		map[string]any{"model": modelName, "input": system, "max_output_tokens": 8, "temperature": 0},
 	}
 }
@@ -287,11 +287,11 @@ func (f *faulting) settle(ctx context.Context) error {
 // letGo lets every engine and every router go on.
 func (f *faulting) letGo() {
 	for _, e := range f.s.engines {
-		e.thaw()
+		e.unfreeze()
 	}
 	for _, p := range f.s.processes {
 		if strings.HasPrefix(p.name, "router") && !p.left {
-			p.thaw()
+			p.unfreeze()
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// answers of the four doors, whole and streamed, that say "one two" with 5 and 2 tokens.
+// answers of the four APIs, whole and streamed, that say "one two" with 5 and 2 tokens.
 const (
 	wholeCompletion = `{"choices":[{"index":0,"text":"one two","token_ids":[7,8],"finish_reason":"stop"}],` +
 		`"usage":{"prompt_tokens":5,"completion_tokens":2}}`
@@ -80,14 +80,14 @@ func listenTo(t *testing.T, path string, stream bool, status int, text string, c
 	return &l
 }
 
-// TestEachDoorIsHeard reads the same answer at the four doors.
-func TestEachDoorIsHeard(t *testing.T) {
+// TestEachAPIIsHeard reads the same answer at the four APIs.
+func TestEachAPIIsHeard(t *testing.T) {
 	for name, c := range map[string]struct {
 		path, whole, events string
 	}{
 		"chat":      {chat, wholeCompletion, chatEvents},
-		"messages":  {doorMessages, wholeMessage, messageEvents},
-		"responses": {doorResponses, wholeResponse, responseEvents},
+		"messages":  {messagesPath, wholeMessage, messageEvents},
+		"responses": {responsesPath, wholeResponse, responseEvents},
 	} {
 		t.Run(name, func(t *testing.T) {
 			whole := listenTo(t, c.path, false, 200, c.whole, false)
@@ -140,8 +140,8 @@ func TestWhatAnAnswerIsWorth(t *testing.T) {
 			chat, 200, strings.Replace(chatEvents, `tokens":2`, `tokens":3`, 1), false, false, wrong,
 		},
 		"stops":                {chat, 200, half(chatEvents), false, false, wrong},
-		"messages stop":        {doorMessages, 200, half(messageEvents), false, false, wrong},
-		"a response stops":     {doorResponses, 200, half(responseEvents), false, false, wrong},
+		"messages stop":        {messagesPath, 200, half(messageEvents), false, false, wrong},
+		"a response stops":     {responsesPath, 200, half(responseEvents), false, false, wrong},
 		"broken off":           {chat, 200, half(chatEvents), true, false, wrong},
 		"broken off by a kill": {chat, 200, half(chatEvents), true, true, clearError},
 		"wrong, then killed": {
@@ -155,38 +155,38 @@ func TestWhatAnAnswerIsWorth(t *testing.T) {
 			chat, 200, strings.Replace(event(chatEvents, "", vllm), "one", "eins", 1) + "data: [DONE]\n\n", false,
 			false, wrong,
 		},
-		"error event of another door": {
+		"error event of another API": {
 			chat, 200, event(chatEvents, "error", anthropic) + "data: [DONE]\n\n", false, false, wrong,
 		},
 		"error event of messages": {
-			doorMessages, 200, event(messageEvents, "error", anthropic), false, false, clearError,
+			messagesPath, 200, event(messageEvents, "error", anthropic), false, false, clearError,
 		},
 		"messages, then more": {
-			doorMessages, 200, event(messageEvents, "error", anthropic) + "data: [DONE]\n\n", false, false, wrong,
+			messagesPath, 200, event(messageEvents, "error", anthropic) + "data: [DONE]\n\n", false, false, wrong,
 		},
-		"messages, no name": {doorMessages, 200, event(messageEvents, "", anthropic), false, false, wrong},
-		"messages, vLLM's":  {doorMessages, 200, event(messageEvents, "error", vllm), false, false, wrong},
+		"messages, no name": {messagesPath, 200, event(messageEvents, "", anthropic), false, false, wrong},
+		"messages, vLLM's":  {messagesPath, 200, event(messageEvents, "error", vllm), false, false, wrong},
 		"error event of responses": {
-			doorResponses, 200, event(responseEvents, "error", response), false, false, clearError,
+			responsesPath, 200, event(responseEvents, "error", response), false, false, clearError,
 		},
 		"responses, vLLM's": {
-			doorResponses, 200, event(responseEvents, "error", vllm), false, false, wrong,
+			responsesPath, 200, event(responseEvents, "error", vllm), false, false, wrong,
 		},
 		"502":              {chat, 502, vllm, false, false, clearError},
-		"503 of messages":  {doorMessages, 503, anthropic, false, false, clearError},
-		"502 of responses": {doorResponses, 502, vllm, false, false, clearError},
+		"503 of messages":  {messagesPath, 503, anthropic, false, false, clearError},
+		"502 of responses": {responsesPath, 502, vllm, false, false, clearError},
 		"502 that says nothing": {
 			chat, 502, `{"error":{"message":"","type":"x","code":502}}`, false, false, wrong,
 		},
 		"502 without JSON":          {chat, 502, "Bad Gateway", false, false, wrong},
 		"400":                       {chat, 400, vllm, false, false, wrong},
-		"messages with vLLM's body": {doorMessages, 502, vllm, false, false, wrong},
+		"messages with vLLM's body": {messagesPath, 502, vllm, false, false, wrong},
 		"no JSON":                   {chat, 200, "data: {\n\ndata: [DONE]\n\n", false, false, wrong},
 		"a line that is no event":   {chat, 200, "oops\n" + chatEvents, false, false, wrong},
 	} {
 		t.Run(name, func(t *testing.T) {
 			whole := map[string]string{
-				chat: wholeCompletion, doorMessages: wholeMessage, doorResponses: wholeResponse,
+				chat: wholeCompletion, messagesPath: wholeMessage, responsesPath: wholeResponse,
 			}[c.path]
 			want := listenTo(t, c.path, false, 200, whole, false)
 			want.ids = nil

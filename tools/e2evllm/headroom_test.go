@@ -143,26 +143,41 @@ func TestALedgerMayLagBehindWhatItSent(t *testing.T) {
 	for name, c := range map[string]struct {
 		looks        []look
 		records      []record
+		log          string
 		most, beyond int
 	}{
-		"below": {[]look{looked(0, 70, 60), looked(1, 70, 70)}, nil, -10, -10},
-		"above": {[]look{looked(0, 50, 60), looked(1, 50, 50)}, nil, 10, 10},
+		"below": {[]look{looked(0, 70, 60), looked(1, 70, 70)}, nil, "", -10, -10},
+		"above": {[]look{looked(0, 50, 60), looked(1, 50, 50)}, nil, "", 10, 10},
 		"above, by what was sent": {
-			[]look{looked(5, 50, 60), looked(6, 50, 50)}, []record{sent(4.5, 9*blockTokens, "d0")}, 10, 0,
+			[]look{looked(5, 50, 60), looked(6, 50, 50)}, []record{sent(4.5, 9*blockTokens, "d0")}, "", 10, 0,
 		},
 		"above, by what another was sent": {
-			[]look{looked(5, 50, 60), looked(6, 50, 50)}, []record{sent(4.5, 9*blockTokens, "d1")}, 10, 10,
+			[]look{looked(5, 50, 60), looked(6, 50, 50)}, []record{sent(4.5, 9*blockTokens, "d1")}, "", 10, 10,
 		},
 		"above, by what was sent long ago": {
-			[]look{looked(5, 50, 60), looked(6, 50, 50)}, []record{sent(3, 9*blockTokens, "d0")}, 10, 10,
+			[]look{looked(5, 50, 60), looked(6, 50, 50)}, []record{sent(3, 9*blockTokens, "d0")}, "", 10, 10,
 		},
 		// 82 tokens from 3.5 s to 6.05 s.
-		"above, by what grew":       {[]look{looked(5, 50, 60), looked(6, 50, 50)}, []record{grew(2, 10)}, 10, 7},
-		"the engine had them again": {[]look{looked(5, 50, 60), looked(6, 60, 50)}, nil, 0, 0},
+		"above, by what grew": {
+			[]look{looked(5, 50, 60), looked(6, 50, 50)}, []record{grew(2, 10)}, "", 10, 7,
+		},
+		"the engine had them again": {[]look{looked(5, 50, 60), looked(6, 60, 50)}, nil, "", 0, 0},
+		"above, by what a pair was tried with": {
+			[]look{looked(5, 50, 56), looked(6, 50, 50)},
+			nil,
+			"tandem serves\ntime=1970-01-01T00:16:41Z level=INFO " +
+				`msg="a pair is tried, since a request waits for its blocks" prefill=p0 decode=d0 waits=5s`, 6, -1,
+		},
+		"above, by what another pair was tried with": {
+			[]look{looked(5, 50, 56), looked(6, 50, 50)},
+			nil,
+			"time=1970-01-01T00:16:41Z level=INFO " +
+				`msg="a pair is tried, since a request waits for its blocks" prefill=p0 decode=d1 waits=5s`, 6, 6,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := watch{engines: []*engine{{Name: "d0"}}, looks: c.looks}
-			if x := w.excess(c.records); x.most != c.most || x.beyond != c.beyond || x.looks != 1 {
+			if x := w.excess(c.records, trialsIn(c.log)); x.most != c.most || x.beyond != c.beyond || x.looks != 1 {
 				t.Errorf("%+v, want %d and %d", x, c.most, c.beyond)
 			}
 		})

@@ -72,7 +72,7 @@ func hostileCases(stolen map[string]any) []hostileCase {
 	return slices.Concat(paramsCases(stolen), jsonCases(), httpCases(), adminCases(adminPaths))
 }
 
-// hostileGroup plays cases against Tandem, prints what came of them and then asks something innocent.
+// hostileGroup plays cases against Tandem, prints what came of them and then asks something validBodies.
 func (s *stage) hostileGroup(ctx context.Context, r *router, name string, cases []hostileCase) error {
 	begun := time.Now()
 	results, err := s.hostileRun(ctx, r.front, cases, 6)

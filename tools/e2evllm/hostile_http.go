@@ -10,7 +10,7 @@ import (
 //
 // Long: a row a case.
 func httpCases() []hostileCase {
-	in := newInnocent(3)
+	in := newValidBodies(3)
 	body := "{" + in.members(completions) + "}"
 	size := fmt.Sprint("Content-Length: ", len(body))
 	chunk := func(s string) string { return fmt.Sprintf("%x\r\n%s\r\n", len(s), s) }
@@ -106,7 +106,7 @@ func httpCases() []hostileCase {
 			"half")
 	}
 	for _, method := range []string{"GET", "PUT", "DELETE", "PATCH", "OPTIONS", "BREW", "CONNECT"} {
-		for _, path := range []string{completions, chat, messagesDoor, responsesDoor, "/tokenize"} {
+		for _, path := range []string{completions, chat, messagesPath, responsesPath, "/tokenize"} {
 			add(method+" "+path, method+" "+path+" HTTP/1.1\r\nHost: x\r\n"+size+"\r\nConnection: close\r\n\r\n"+body)
 		}
 	}

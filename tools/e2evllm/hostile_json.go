@@ -18,7 +18,7 @@ const hostileBodyLimit = 1 << 20
 // Long: a row a case.
 func jsonCases() []hostileCase {
 	var cases []hostileCase
-	in := newInnocent(2)
+	in := newValidBodies(2)
 	refused := func(name, path, body string, fields ...string) {
 		cases = append(cases,
 			hostileCase{group: "bodies", name: name, path: path, raw: posted(path, body, fields...)})
@@ -28,7 +28,7 @@ func jsonCases() []hostileCase {
 			hostileCase{group: "bodies", name: name, path: path, raw: posted(path, body, fields...), clean: clean})
 	}
 	for _, path := range []string{
-		completions, chat, messagesDoor, responsesDoor, "/tokenize", "/inference/v1/generate",
+		completions, chat, messagesPath, responsesPath, "/tokenize", "/inference/v1/generate",
 	} {
 		members := in.members(path)
 		for _, b := range brokenBodies(members) {
@@ -143,7 +143,7 @@ func zipped(s string) []byte {
 }
 
 // sizeCases are huge and deep.
-func sizeCases(in innocent) []hostileCase {
+func sizeCases(in validBodies) []hostileCase {
 	var cases []hostileCase
 	add := func(name, path, body string) {
 		cases = append(cases, hostileCase{group: "bodies", name: name, path: path, raw: posted(path, body)})
@@ -212,11 +212,11 @@ var bodyFields = map[string][]string{
 		"allowed_token_ids", "min_tokens", "truncate_prompt_tokens", "prompt_logprobs", "media_io_kwargs",
 		"include_reasoning",
 	},
-	messagesDoor: {
+	messagesPath: {
 		"model", "messages", "max_tokens", "system", "stop_sequences", "stream", "temperature", "tools",
 		"tool_choice", "top_k", "top_p", "metadata", "thinking", "cache_salt",
 	},
-	responsesDoor: {
+	responsesPath: {
 		"model", "input", "instructions", "max_output_tokens", "stream", "temperature", "tools", "tool_choice",
 		"text", "top_p", "truncation", "metadata", "reasoning", "include", "store", "background",
 		"previous_response_id", "cache_salt", "priority", "request_id", "user",
@@ -232,7 +232,7 @@ var wrongValues = []string{
 }
 
 // typeCases give each field some wrong values, others for each, and expect what one engine says.
-func typeCases(in innocent) []hostileCase {
+func typeCases(in validBodies) []hostileCase {
 	var cases []hostileCase
 	for i, path := range splitPaths {
 		for j, field := range bodyFields[path] {

@@ -39,20 +39,20 @@ func posted(path, body string, fields ...string) []byte {
 
 // Other paths that take a prompt.
 const (
-	messagesDoor  = "/v1/messages"
-	responsesDoor = "/v1/responses"
+	messagesPath  = "/v1/messages"
+	responsesPath = "/v1/responses"
 )
 
-var splitPaths = []string{completions, chat, messagesDoor, responsesDoor}
+var splitPaths = []string{completions, chat, messagesPath, responsesPath}
 
-// innocent makes bodies that nothing is wrong with, each with a prompt of its own of about three blocks.
-type innocent struct{ g *generator }
+// validBodies makes bodies that nothing is wrong with, each with a prompt of its own of about three blocks.
+type validBodies struct{ g *generator }
 
-func newInnocent(seed uint64) innocent {
-	return innocent{&generator{rnd: rand.New(rand.NewPCG(seed, 11))}}
+func newValidBodies(seed uint64) validBodies {
+	return validBodies{&generator{rnd: rand.New(rand.NewPCG(seed, 11))}}
 }
 
-func (in innocent) quoted(words int) string { return asJSON(in.g.text(words)) }
+func (in validBodies) quoted(words int) string { return asJSON(in.g.text(words)) }
 
 func asJSON(v any) string {
 	b, err := json.Marshal(v)
@@ -63,13 +63,13 @@ func asJSON(v any) string {
 }
 
 // members is the inside of such a body for a path.
-func (in innocent) members(path string) string {
+func (in validBodies) members(path string) string {
 	turn := func() string { return `[{"role":"user","content":` + in.quoted(24) + `}]` }
 	const some = `"model":"` + modelName + `","temperature":0`
 	switch path {
 	case completions:
 		return some + `,"max_tokens":3,"prompt":` + asJSON(in.g.ids(2*blockTokens+9))
-	case responsesDoor, "/v1/responses/render":
+	case responsesPath, "/v1/responses/render":
 		return some + `,"max_output_tokens":3,"input":` + in.quoted(24)
 	case "/v1/chat/completions/batch":
 		return some + `,"max_tokens":3,"messages":[` + turn() + `,` + turn() + `]`
@@ -276,14 +276,14 @@ var forms = []struct{ name, path, more string }{
 		`33,34,35,36,37,38,39,40,41,42,43,44,45,46,47,48,49,50]]`},
 	{"batch of equal lengths", completions, `,"prompt":[[51,52,53,54,55,56],[61,62,63,64,65,66]]`},
 	{"batch of texts", completions, `,"prompt":["one","two two two two"]`},
-	{"background", responsesDoor, `,"background":false,"store":false`},
+	{"background", responsesPath, `,"background":false,"store":false`},
 }
 
 // paramsCases are client's transfer parameters in every kind, spelling and place. stolen are those of a real
 // prefill that nobody has used.
 func paramsCases(stolen map[string]any) []hostileCase {
 	var cases []hostileCase
-	in := newInnocent(1)
+	in := newValidBodies(1)
 	add := func(name, path string, k badParams, sp spelling, more string) {
 		members := in.members(path)
 		c := hostileCase{group: "params", name: fmt.Sprintf("%s, %s, %s", name, sp.name, k.name), path: path}

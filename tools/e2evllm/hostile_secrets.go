@@ -47,7 +47,7 @@ func (s *stage) steal(ctx context.Context) (map[string]any, error) {
 
 // leaseOf asks an engine as Tandem does for the first leg.
 func (s *stage) leaseOf(ctx context.Context, e *engine) (map[string]any, error) {
-	body := map[string]any{"model": modelName, "max_tokens": 1, "prompt": newInnocent(
+	body := map[string]any{"model": modelName, "max_tokens": 1, "prompt": newValidBodies(
 		uint64(time.Now().UnixNano()),
 	).g.ids(3 * blockTokens), "kv_transfer_params": map[string]any{
 		"do_remote_decode": true, "do_remote_prefill": false, "remote_block_ids": nil, "remote_engine_id": nil,

@@ -22,7 +22,7 @@ type session struct {
 	last       record   // of its turn before
 }
 
-// newSessions are n conversations through all doors, with long beginnings that differ.
+// newSessions are n conversations through all APIs, with long beginnings that differ.
 func newSessions(g *generator, n int) []*session {
 	said := func(turns []string) (all []map[string]any) {
 		for _, t := range turns {
@@ -165,7 +165,7 @@ func recordsOf(ctx context.Context, r *router, ids []string) ([]record, error) {
 	return found, nil
 }
 
-// namedRanks sends what clients may write into the header for ranks, through every door: the request goes to
+// namedRanks sends what clients may write into the header for ranks, through every API: the request goes to
 // the rank that holds its beginning all the same. An engine refuses a rank that it has not, which has to be
 // seen too, or this would show nothing.
 func (s *stage) namedRanks(ctx context.Context, r *router) error {

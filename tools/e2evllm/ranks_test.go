@@ -114,7 +114,7 @@ func TestASessionHasToReturn(t *testing.T) {
 	}
 }
 
-// TestSessionsGrow holds each turn to begin with the one before, on every door.
+// TestSessionsGrow holds each turn to begin with the one before, on every API.
 func TestSessionsGrow(t *testing.T) {
 	g := newGenerator(1)
 	paths := map[string]bool{}

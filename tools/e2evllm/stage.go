@@ -137,7 +137,7 @@ func (s *stage) restart(ctx context.Context, e *engine) error {
 // mend thaws the engines, and restarts those that have ended.
 func (s *stage) mend(ctx context.Context) error {
 	for _, e := range s.engines {
-		e.thaw()
+		e.unfreeze()
 		if how := e.dead(); how != "" {
 			say("engines: %s ended (%s) and is started again", e.Name, how)
 			if err := errors.Join(e.kill(), s.startEngine(e)); err != nil {

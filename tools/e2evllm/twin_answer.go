@@ -61,7 +61,7 @@ func askTwin(ctx context.Context, url string, body map[string]any) (twinAnswer, 
 	return t, nil
 }
 
-// read takes what counts of an answer or an event of any of the doors.
+// read takes what counts of an answer or an event of any of the APIs.
 func (t *twinAnswer) read(text []byte) error {
 	type part struct {
 		Usage   json.RawMessage            `json:"usage"`

@@ -59,9 +59,9 @@ func (w *workload) refused(ctx context.Context) error {
 	return w.holds(ctx, w.p, 0)
 }
 
-// door is an un-split request through another door. What is said there cannot be prescribed, so that it is
+// otherAPI is an un-split request through another API. What is said there cannot be prescribed, so that it is
 // one token, which fills no block.
-func (w *workload) door(ctx context.Context) error {
+func (w *workload) otherAPI(ctx context.Context) error {
 	at := []*twin{w.p, w.d}[w.rnd.IntN(2)]
 	ids := w.prompt(400)
 	params := map[string]any{"prompt_token_ids": ids}

@@ -131,7 +131,7 @@ func (w *workload) next(ctx context.Context) error {
 	case n < 85:
 		return w.refused(ctx)
 	case n < 97:
-		return w.door(ctx)
+		return w.otherAPI(ctx)
 	}
 	return w.limit(ctx)
 }
@@ -250,7 +250,7 @@ func (w *workload) pair(ctx context.Context) error {
 	return w.holds(ctx, w.p, 0)
 }
 
-// asChat is the same by another door, which takes ids in the parameters.
+// asChat is the same by another API, which takes ids in the parameters.
 func (w *workload) asChat(q wish) wish {
 	body := map[string]any{
 		"messages":           []map[string]any{message("user", "unread")},

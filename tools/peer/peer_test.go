@@ -6,20 +6,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"tandem/tools/pinned"
 )
 
 func TestPins(t *testing.T) {
-	named := false
-	for line := range strings.Lines(string(pins)) {
-		line = strings.TrimSpace(line)
-		name, version, exact := strings.Cut(line, "==")
-		if !strings.HasPrefix(line, "#") && (!exact || version == "" || strings.ContainsAny(version, "*<>,")) {
-			t.Errorf("%q pins nothing", line)
-		}
-		named = named || name == "vllm-router" && version == Version
-	}
-	if !named {
-		t.Errorf("pins.txt has no vllm-router==%s", Version)
+	if err := pinned.Check(pins, "vllm-router", Version); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -5,14 +5,11 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
-	"io"
 	"net"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -57,7 +54,7 @@ func (c *counted) comesBack(t *testing.T) {
 func TestOutages(t *testing.T) {
 	for name, outage := range map[string]struct{ begin, end func(s *valkeytest.Server) }{
 		"killed": {(*valkeytest.Server).Kill, (*valkeytest.Server).Restart},
-		"frozen": {(*valkeytest.Server).Freeze, (*valkeytest.Server).Thaw},
+		"frozen": {(*valkeytest.Server).Freeze, (*valkeytest.Server).Unfreeze},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := valkeytest.Start(t)
@@ -71,65 +68,18 @@ func TestOutages(t *testing.T) {
 	}
 }
 
-// slowLink is a way to a server on which every answer takes a while.
-type slowLink struct {
-	addr  string
-	delay atomic.Int64 // nanoseconds
-	first atomic.Bool  // only the first answer on each connection
-}
-
-func slowLinkTo(t *testing.T, server string) *slowLink {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := &slowLink{addr: ln.Addr().String()}
-	var running sync.WaitGroup
-	running.Go(func() {
-		for {
-			from, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			to, err := net.Dial("tcp", server)
-			if err != nil {
-				from.Close()
-				continue
-			}
-			running.Go(func() { _, _ = io.Copy(to, from); to.Close() })
-			running.Go(func() { l.answer(from, to); from.Close() })
-		}
-	})
-	t.Cleanup(func() { ln.Close(); running.Wait() })
-	return l
-}
-
-func (l *slowLink) answer(from, to net.Conn) {
-	b := make([]byte, 1<<16)
-	for began := false; ; began = true {
-		n, err := to.Read(b)
-		if !began || !l.first.Load() {
-			time.Sleep(time.Duration(l.delay.Load()))
-		}
-		if _, werr := from.Write(b[:n]); err != nil || werr != nil {
-			return
-		}
-	}
-}
-
 // A server whose answers come too late is one that does not work, until they come in time again.
 func TestSlowServer(t *testing.T) {
 	s := valkeytest.Start(t)
-	link := slowLinkTo(t, s.Addr)
-	store := open(t, s, func(o *Options) { o.Addresses = []string{link.addr} })
+	link := valkeytest.NewSlowLink(t, s.Addr)
+	store := open(t, s, func(o *Options) { o.Addresses = []string{link.Addr} })
 	store.keeps(t, 1)
-	link.delay.Store(int64(3 * budget))
+	link.Delay(3 * budget)
 	store.goesDown(t)
 	if store.looks.of(Late) < mostBad {
 		t.Errorf("%d looks were late", store.looks.of(Late))
 	}
-	link.delay.Store(0)
+	link.Delay(0)
 	store.comesBack(t)
 }
 
@@ -138,10 +88,10 @@ func TestConnectionsMayTakeLongerThanTheBudget(t *testing.T) {
 	s := valkeytest.Start(t)
 	direct := open(t, s)
 	direct.keeps(t, 1)
-	link := slowLinkTo(t, s.Addr)
-	link.first.Store(true)
-	link.delay.Store(int64(3 * budget))
-	store := open(t, s, func(o *Options) { o.Addresses = []string{link.addr} })
+	link := valkeytest.NewSlowLink(t, s.Addr)
+	link.OnlyFirst()
+	link.Delay(3 * budget)
+	store := open(t, s, func(o *Options) { o.Addresses = []string{link.Addr} })
 	if store.has(1) {
 		t.Fatal("the connection was made in no time; this test tests nothing")
 	}
@@ -209,21 +159,9 @@ func TestWrongPassword(t *testing.T) {
 
 // Where sentinels promote a replica, answers are read and written there, without a word to the router.
 func TestSentinelsPromoteAReplica(t *testing.T) {
-	master := valkeytest.Start(t, "--repl-diskless-sync-delay", "0")
-	host, port, _ := net.SplitHostPort(master.Addr)
-	replica := valkeytest.Start(t, "--replicaof", host+" "+port)
+	master, replica, sentinel := valkeytest.StartWatched(t, "answers")
 	raw := redis.NewClient(&redis.Options{Addr: replica.Addr})
 	defer raw.Close()
-	until(t, "the replica follows", func() bool {
-		return strings.Contains(raw.Info(context.Background(), "replication").Val(), "master_link_status:up")
-	})
-	sentinel := valkeytest.StartSentinel(t, "answers", master.Addr)
-	watch := redis.NewSentinelClient(&redis.Options{Addr: sentinel.Addr})
-	defer watch.Close()
-	until(t, "the sentinel knows the replica", func() bool {
-		known, err := watch.Replicas(context.Background(), "answers").Result()
-		return err == nil && len(known) == 1
-	})
 	store := open(t, sentinel, func(o *Options) { o.Master = "answers" })
 	store.keeps(t, 1)
 	until(t, "the replica has it", func() bool {
@@ -259,7 +197,7 @@ func TestCluster(t *testing.T) {
 	}
 	s.Freeze()
 	store.goesDown(t)
-	s.Thaw()
+	s.Unfreeze()
 	store.comesBack(t)
 }
 

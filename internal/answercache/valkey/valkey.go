@@ -11,6 +11,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,20 +22,27 @@ import (
 	"tandem/internal/answercache"
 )
 
-// Options says where the server is and how it is used.
-type Options struct {
+// Server says where a server is.
+type Server struct {
 	Addresses []string // host:port; of several, all are of one cluster, or sentinels
 	Cluster   bool
 	Master    string // that sentinels watch; "" where there are none
 	Username  string
 	Password  string
 	TLS       *tls.Config // nil speaks plain
-	Prefix    string      // of all keys
-	Budget    time.Duration
-	Codec     *answercache.Codec
-	Log       *slog.Logger
-	Looked    func(result string) // told of each look
-	Wrote     func(result string) // and of each write
+	// Nil dials TCP, with TLS where that is set, which another one has to see to itself.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+}
+
+// Options says where the server is and how it is used.
+type Options struct {
+	Server
+	Prefix string // of all keys
+	Budget time.Duration
+	Codec  *answercache.Codec
+	Log    *slog.Logger
+	Looked func(result string) // told of each look
+	Wrote  func(result string) // and of each write
 }
 
 // Results of a look.
@@ -64,11 +72,15 @@ type Store struct {
 	ending context.Context
 	end    context.CancelFunc
 
-	mu     sync.Mutex // guards the following, and beginning calls
-	bad    int        // looks in a row that failed
-	tryAt  time.Time  // of one that is down: when it is looked at again
+	mu     sync.Mutex // guards the following but what is atomic, and beginning calls
 	closed bool
+	server serverState
+}
 
+// serverState is how the server did lately.
+type serverState struct {
+	bad      int       // looks in a row that failed
+	tryAt    time.Time // of one that is down: when it is looked at again
 	down     atomic.Bool
 	refusing atomic.Bool // the newest write failed
 }
@@ -88,20 +100,26 @@ const mostSkew = time.Minute
 
 // New returns a store. Nothing is dialled before it is used.
 func New(opt Options) *Store {
-	quiet()
 	s := &Store{opt: opt, looks: make(chan struct{}, mostLooks), writes: make(chan struct{}, mostWrites)}
 	s.ending, s.end = context.WithCancel(context.Background()) // ended by Close
-	s.client = redis.NewUniversalClient(&redis.UniversalOptions{
-		Addrs: opt.Addresses, IsClusterMode: opt.Cluster, MasterName: opt.Master,
-		Username: opt.Username, Password: opt.Password, TLSConfig: opt.TLS,
-		SentinelUsername: opt.Username, SentinelPassword: opt.Password,
+	s.client = NewClient(opt.Server, mostConns, callTime)
+	return s
+}
+
+// NewClient returns a client of at most so many connections, which waits for the server no longer than
+// patience each time. It tries everything once, and must be closed.
+func NewClient(s Server, conns int, patience time.Duration) redis.UniversalClient {
+	quiet()
+	return redis.NewUniversalClient(&redis.UniversalOptions{
+		Addrs: s.Addresses, IsClusterMode: s.Cluster, MasterName: s.Master,
+		Username: s.Username, Password: s.Password, TLSConfig: s.TLS, Dialer: s.Dial,
+		SentinelUsername: s.Username, SentinelPassword: s.Password,
 		// One attempt, which the context of each call bounds.
 		MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true,
-		DialTimeout: callTime, ReadTimeout: callTime, WriteTimeout: callTime, PoolTimeout: callTime,
-		PoolSize: mostConns, ConnMaxIdleTime: time.Minute, DisableIdentity: true,
+		DialTimeout: patience, ReadTimeout: patience, WriteTimeout: patience, PoolTimeout: patience,
+		PoolSize: conns, ConnMaxIdleTime: time.Minute, DisableIdentity: true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
-	return s
 }
 
 // quiet keeps the client library from writing to standard error: what matters of it is logged here.
@@ -228,9 +246,9 @@ func (s *Store) failed(err error, now time.Time) {
 	if s.closed {
 		return
 	}
-	s.bad++
-	s.tryAt = now.Add(rest)
-	if s.bad >= mostBad && !s.down.Swap(true) {
+	s.server.bad++
+	s.server.tryAt = now.Add(rest)
+	if s.server.bad >= mostBad && !s.server.down.Swap(true) {
 		s.opt.Log.Warn("the shared answer cache does not work; answers are kept in memory alone until it does",
 			"result", result, "error", err)
 	}
@@ -240,32 +258,32 @@ func (s *Store) failed(err error, now time.Time) {
 func (s *Store) works() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.bad = 0
-	if s.down.Swap(false) {
+	s.server.bad = 0
+	if s.server.down.Swap(false) {
 		s.opt.Log.Info("the shared answer cache works again")
 	}
 }
 
 // mayLook reports whether the server is to be asked at now: always while it works, once a while otherwise.
 func (s *Store) mayLook(now time.Time) bool {
-	if !s.down.Load() {
+	if !s.server.down.Load() {
 		return true
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if now.Before(s.tryAt) {
+	if now.Before(s.server.tryAt) {
 		return false
 	}
-	s.tryAt = now.Add(rest)
+	s.server.tryAt = now.Add(rest)
 	return true
 }
 
 // Up reports whether the server works as far as is known.
-func (s *Store) Up() bool { return !s.down.Load() }
+func (s *Store) Up() bool { return !s.server.down.Load() }
 
 // Put writes an answer, beside the caller. What cannot be written soon is dropped.
 func (s *Store) Put(k answercache.Key, a *answercache.Answer, ttl time.Duration) {
-	if s.down.Load() || !s.call(s.writes, func(ctx context.Context) { s.write(ctx, k, a, ttl) }) {
+	if s.server.down.Load() || !s.call(s.writes, func(ctx context.Context) { s.write(ctx, k, a, ttl) }) {
 		s.opt.Wrote(Dropped)
 	}
 }
@@ -274,13 +292,13 @@ func (s *Store) write(ctx context.Context, k answercache.Key, a *answercache.Ans
 	err := s.client.Set(ctx, s.name(k), s.opt.Codec.Append(nil, k, a), ttl).Err()
 	if err == nil {
 		s.opt.Wrote(Written)
-		if s.refusing.Swap(false) {
+		if s.server.refusing.Swap(false) {
 			s.opt.Log.Info("the shared answer cache takes answers again")
 		}
 		return
 	}
 	s.opt.Wrote(Unwritten)
-	if s.ending.Err() == nil && !s.down.Load() && !s.refusing.Swap(true) {
+	if s.ending.Err() == nil && !s.server.down.Load() && !s.server.refusing.Swap(true) {
 		s.opt.Log.Warn("the shared answer cache takes no answers; it is still asked for those that it has",
 			"error", err)
 	}

@@ -92,8 +92,9 @@ func open(t *testing.T, s *valkeytest.Server, change ...func(*Options)) *counted
 	t.Helper()
 	c := &counted{}
 	opt := Options{
-		Addresses: []string{s.Addr}, Prefix: "tandem:", Budget: budget, Codec: answercache.NewCodec(1<<20, nil),
-		Log: slog.New(slog.NewTextHandler(&c.log, nil)), Looked: c.looks.add, Wrote: c.writes.add,
+		Server: Server{Addresses: []string{s.Addr}}, Prefix: "tandem:", Budget: budget,
+		Codec: answercache.NewCodec(1<<20, nil),
+		Log:   slog.New(slog.NewTextHandler(&c.log, nil)), Looked: c.looks.add, Wrote: c.writes.add,
 	}
 	for _, f := range change {
 		f(&opt)
@@ -263,7 +264,7 @@ func TestClientsThatLeaveBlameNobody(t *testing.T) {
 	if !store.Up() {
 		t.Error("the server is taken not to work")
 	}
-	s.Thaw()
+	s.Unfreeze()
 }
 
 // However many look and write at once, what is under way is bounded; and closing ends it soon.
@@ -271,7 +272,7 @@ func TestCallsAreBounded(t *testing.T) {
 	s := valkeytest.Start(t)
 	store := open(t, s)
 	s.Freeze()
-	defer s.Thaw()
+	defer s.Unfreeze()
 	for n := range 2 * mostWrites {
 		k, a := answer(n)
 		store.Put(k, a, time.Minute)

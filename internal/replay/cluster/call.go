@@ -16,22 +16,39 @@ type call struct {
 	n       int // in its session
 	prompt  []uint32
 	output  int
-	p, d    int // chosen; p below zero for none
-	leg     Side
-	placed  bool // p and d are chosen
+	place   placement
 	// Whoever tokenizes it has done so.
 	tokenized bool
-	flying    bool // its leg is on the way to the engine
-	piece     int  // leading tokens that this leg has, 0 for the whole prompt
-	params    *core.Transfer
-	blocks    []int         // on the prefill replica, that are read
-	sentAt    time.Duration // prefill leg, or the whole request
-	boundAt   time.Duration
-	attempt   int     // how many legs had failed in the cluster when it was placed
-	failure   Failure // of its last leg
-	answer    answer
+	leg       callLeg
+	transfer  transfer
 	gaps      gaps
 	rec       Record
+}
+
+// placement is where a router placed a call.
+type placement struct {
+	p, d    int  // p below zero for none
+	placed  bool // p and d are chosen
+	attempt int  // how many legs had failed in the cluster when that was
+}
+
+// callLeg is the leg of a call that is under way, or was last.
+type callLeg struct {
+	side    Side
+	piece   int           // leading tokens that it has, 0 for the whole prompt
+	flying  bool          // it is on the way to the engine
+	steps   int           // of the engine while it had a piece: what streams beside it got
+	sentAt  time.Duration // the prefill leg, or the whole request
+	boundAt time.Duration // the decode leg
+	failure Failure
+	answer  answer
+	turn    turn // for the next piece
+}
+
+// transfer is what moves between the engines of a call.
+type transfer struct {
+	params *core.Transfer
+	blocks []int // on the prefill replica, that are read
 }
 
 // answer is what an engine said, on its way to the router.
@@ -84,11 +101,12 @@ type Source interface {
 	Next() (*trace.Session, error) // io.EOF at the end
 }
 
-// source1 is a source with one session read ahead.
-type source1 struct {
-	next  *trace.Session
-	count int
-	done  bool
+// sessions is a source with one session read ahead.
+type sessions struct {
+	source Source
+	next   *trace.Session
+	count  int
+	done   bool
 }
 
 // keys names the blocks of a prompt as every router of the fleet would.

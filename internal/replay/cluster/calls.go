@@ -11,7 +11,7 @@ import (
 
 // arrived makes a request of a call and places it.
 func (c *Cluster) arrived(x *call) {
-	x.rec.At = c.now
+	x.rec.At = c.clock.now
 	x.front = c.fronts[0]
 	if n := len(c.fronts); n > 1 {
 		x.front = c.fronts[c.rnd.IntN(n)]
@@ -30,8 +30,8 @@ func (c *Cluster) compose(x *call) {
 	unique := uint64(s.number)<<24 | uint64(x.n)
 	x.prompt = s.AppendTokens(nil, x.n, c.blocks, unique, 0)
 	x.output = in.Output
-	size := c.engines[Decode][0].core.Config().BlockSize
-	x.q = Query{Slot: c.slot(x), Tokens: len(x.prompt), At: Time(c.now), Asked: in.Asked}
+	size := c.engines.of[Decode][0].core.Config().BlockSize
+	x.q = Query{Slot: c.slots.slot(x), Tokens: len(x.prompt), At: Time(c.clock.now), Asked: in.Asked}
 	if len(s.Calls) > 1 {
 		x.q.Session = uint64(s.number) + 1
 	}
@@ -43,7 +43,7 @@ func (c *Cluster) compose(x *call) {
 	x.rec.Prompt = len(x.prompt)
 }
 
-func (c *Cluster) slot(x *call) int {
+func (c *slots) slot(x *call) int {
 	if n := len(c.free); n > 0 {
 		slot := c.free[n-1]
 		c.free = c.free[:n-1]
@@ -56,7 +56,7 @@ func (c *Cluster) slot(x *call) int {
 
 // place asks the router and sends the first leg.
 func (c *Cluster) place(x *call) bool {
-	p, d, room := x.front.Place(&x.q, Time(c.now))
+	p, d, room := x.front.Place(&x.q, Time(c.clock.now))
 	if !room && d == Refuse {
 		c.refuse(x)
 		return true
@@ -64,15 +64,15 @@ func (c *Cluster) place(x *call) bool {
 	if !room {
 		return false
 	}
-	x.p = p
-	x.d = d
-	x.leg = Prefill
-	x.placed = true
-	x.attempt = c.failures
-	x.rec.Waited = c.now - x.rec.At
-	x.sentAt = c.now
+	x.place.p = p
+	x.place.d = d
+	x.leg.side = Prefill
+	x.place.placed = true
+	x.place.attempt = c.failures.count
+	x.rec.Waited = c.clock.now - x.rec.At
+	x.leg.sentAt = c.clock.now
 	if p < 0 {
-		x.leg = Decode
+		x.leg.side = Decode
 		c.advance(x)
 		return true
 	}
@@ -90,11 +90,10 @@ func (c *Cluster) enqueue(x *call) {
 
 // admit places those who wait at a router, in their order, until one finds no room.
 func (c *Cluster) admit(f *front) {
-	c.resume(f)
 	for len(f.waiting) > 0 {
 		x := f.waiting[0]
 		switch {
-		case c.now-x.rec.At > c.cfg.QueueTime:
+		case c.clock.now-x.rec.At > c.cfg.QueueTime:
 			c.refuse(x)
 		case !c.place(x):
 			return
@@ -118,32 +117,35 @@ func (c *Cluster) refuse(x *call) {
 
 // bind sends the leg that decodes to the replica that is right by now.
 func (c *Cluster) bind(x *call) {
-	x.d = x.front.Bind(&x.q, Time(c.now))
-	x.leg, x.boundAt = Decode, c.now
+	x.place.d = x.front.Bind(&x.q, Time(c.clock.now))
+	x.leg.side, x.leg.boundAt = Decode, c.clock.now
 	c.send(x)
 }
 
 func (c *Cluster) send(x *call) {
-	x.flying = true
-	c.events.add(event{at: c.now + c.cfg.Hop + c.onHost(x), kind: sent, call: x})
+	x.leg.flying = true
+	c.clock.events.add(event{at: c.clock.now + c.cfg.Hop + c.onHost(x), kind: sent, call: x})
 }
 
 // deliver hands a leg to its engine.
 func (c *Cluster) deliver(x *call) error {
-	x.flying = false
-	e := c.engines[Decode][max(0, x.d)]
-	r := core.Request{ID: x.id(), Prompt: x.prompt, MaxTokens: x.output, IgnoreEOS: true, Transfer: x.params}
+	x.leg.flying = false
+	e := c.engines.of[Decode][max(0, x.place.d)]
+	r := core.Request{
+		ID: x.id(), Prompt: x.prompt, MaxTokens: x.output, IgnoreEOS: true, Transfer: x.transfer.params,
+	}
 	switch {
-	case x.leg == Prefill:
-		e = c.engines[Prefill][x.p]
+	case x.leg.side == Prefill:
+		e = c.engines.of[Prefill][x.place.p]
 		r.MaxTokens, r.Transfer = 1, &core.Transfer{DoRemoteDecode: true}
-	case x.piece > 0:
-		r.Prompt, r.MaxTokens = x.prompt[:x.piece], 1
+	case x.leg.piece > 0:
+		r.Prompt, r.MaxTokens = x.prompt[:x.leg.piece], 1
+		x.leg.steps = -e.steps.ended
 	}
 	if c.turnsAway(x, e) {
 		return nil
 	}
-	if err := e.core.Add(c.now, &r); err != nil {
+	if err := e.core.Add(c.clock.now, &r); err != nil {
 		return fmt.Errorf("%s: %w", ID(e.side, e.index), err)
 	}
 	return c.kick(e)
@@ -151,11 +153,12 @@ func (c *Cluster) deliver(x *call) error {
 
 // prefilled is the prefill answer at the router: it teaches the router, and the decode leg goes out.
 func (c *Cluster) prefilled(x *call) error {
-	now := Time(c.now)
-	x.front.Observe(Prefill, x.p, replica.Load{
-		At: now, Source: replica.ORCA, Running: -1, Loading: -1, Waiting: x.answer.waiting, Usage: x.answer.usage,
+	now := Time(c.clock.now)
+	x.front.Observe(Prefill, x.place.p, replica.Load{
+		At: now, Source: replica.ORCA, Running: -1, Loading: -1, Waiting: x.leg.answer.waiting,
+		Usage: x.leg.answer.usage,
 	}, now)
-	x.front.Answered(&x.q, x.answer.cached, c.now-x.sentAt, now)
+	x.front.Answered(&x.q, x.leg.answer.cached, c.clock.now-x.leg.sentAt, now)
 	c.bind(x)
 	c.admit(x.front)
 	return nil
@@ -163,16 +166,16 @@ func (c *Cluster) prefilled(x *call) error {
 
 // ended is the last token at the router.
 func (c *Cluster) ended(x *call) error {
-	x.rec.Total = c.now - x.rec.At
-	x.rec.Output = x.answer.output
+	x.rec.Total = c.clock.now - x.rec.At
+	x.rec.Output = x.leg.answer.output
 	x.rec.Gap = x.gaps.longest
-	x.rec.Prefill = x.p
-	x.rec.Decode = x.d
-	if x.answer.output != x.output {
+	x.rec.Prefill = x.place.p
+	x.rec.Decode = x.place.d
+	if x.leg.answer.output != x.output {
 		return fmt.Errorf("call %d of session %d got %d tokens, not %d",
-			x.n, x.session.number, x.answer.output, x.output)
+			x.n, x.session.number, x.leg.answer.output, x.output)
 	}
-	x.front.Done(&x.q, x.answer.output, x.rec.TTFT, x.rec.Total, Time(c.now))
+	x.front.Done(&x.q, x.leg.answer.output, x.rec.TTFT, x.rec.Total, Time(c.clock.now))
 	c.close(x)
 	c.admit(x.front)
 	return nil
@@ -181,17 +184,20 @@ func (c *Cluster) ended(x *call) error {
 // close keeps the record and starts what waited for the call.
 func (c *Cluster) close(x *call) {
 	c.result.Records = append(c.result.Records, x.rec)
-	c.result.End = c.now
-	c.live[x.q.Slot] = nil
-	c.free = append(c.free, x.q.Slot)
+	c.result.End = c.clock.now
+	c.slots.live[x.q.Slot] = nil
+	c.slots.free = append(c.slots.free, x.q.Slot)
 	x.prompt = nil
 	x.q.Keys = nil
-	x.blocks = nil
+	x.transfer.blocks = nil
 	x.session.left--
 	calls := x.session.Calls
 	for i := x.n + 1; i < len(calls); i++ {
 		if calls[i].After == x.n {
-			c.events.add(event{at: c.now + calls[i].Think, kind: arrive, call: &call{session: x.session, n: i}})
+			c.clock.events.add(event{
+				at: c.clock.now + calls[i].Think, kind: arrive,
+				call: &call{session: x.session, n: i},
+			})
 		}
 	}
 }

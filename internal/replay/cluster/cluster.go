@@ -33,6 +33,8 @@ type Node struct {
 }
 
 // Config describes a fleet. The zero value of what has a default named takes it.
+//
+// Long: a field for each thing that can be set.
 type Config struct {
 	Nodes      [2][]Node              // by Side
 	TokenBytes int                    // KV of a token
@@ -109,47 +111,71 @@ type engine struct {
 	side  Side
 	index int
 
-	busy  bool          // a step is under way
-	until time.Duration // its end
-	step  core.Step     // the one under way
-	wake  time.Duration // when an event will step it although nothing comes, 0 for none
+	steps steps
 	feed  *feed         // block events on their way to the router
 	link  time.Duration // when its side of the network is free, where links are queued
-	spent time.Duration // in steps
-	steps int
 
 	failing float64 // share of what is sent to it that it fails
 	gone    bool    // it takes nothing more
+}
+
+// steps is the work of an engine.
+type steps struct {
+	busy    bool          // one is under way
+	until   time.Duration // its end
+	current core.Step     // the one under way
+	wake    time.Duration // when an event will make one although nothing comes, 0 for none
+	spent   time.Duration // in all of them
+	count   int
+	ended   int // of these, those that are over
 }
 
 // front is a router with the requests that wait at it.
 type front struct {
 	Router
 	waiting []*call // for room, oldest first
-	paused  []*call // until the next piece of their prompts may be sent
 }
 
 // Cluster runs one trace through its routers.
 type Cluster struct {
-	cfg    Config
-	fronts []*front
-	rnd    *rand.Rand
-	source Source
+	cfg      Config
+	fronts   []*front
+	rnd      *rand.Rand
+	sessions sessions
 
-	now     time.Duration
-	events  queue
-	engines [2][]*engine
-	peers   map[string]*engine // by engine id
-	network *network           // where bandwidth is shared
+	clock   virtualTime
+	engines engines
+	network *network // where bandwidth is shared
 
-	live     []*call // by slot
-	free     []int
-	source1  source1
+	slots    slots
 	result   Result
-	chance   *rand.Rand // of which requests fail
-	failures int        // of legs
+	failures legFailures
 	want     [2]bool
 	blocks   []uint64
+}
+
+// virtualTime is what time it is, and what happens next.
+type virtualTime struct {
+	now    time.Duration
+	events queue
+}
+
+// engines is the replicas of the fleet.
+type engines struct {
+	of   [2][]*engine // by Side
+	byID map[string]*engine
+}
+
+// slots numbers the calls that live.
+type slots struct {
+	live []*call // by slot
+	free []int
+}
+
+// legFailures says which legs fail.
+type legFailures struct {
+	chance *rand.Rand
+	count  int
 }
 
 // New makes a cluster around one router, which must not have been used before.
@@ -165,7 +191,8 @@ func NewSeveral(c Config, routers []Router, source Source, seed uint64) (*Cluste
 		return nil, fmt.Errorf("a cluster needs decode replicas")
 	}
 	cl := &Cluster{
-		cfg: c, source: source, rnd: rand.New(rand.NewPCG(seed, 0x636c7573)), peers: map[string]*engine{},
+		cfg: c, sessions: sessions{source: source}, rnd: rand.New(rand.NewPCG(seed, 0x636c7573)),
+		engines: engines{byID: map[string]*engine{}},
 	}
 	for _, r := range routers {
 		cl.fronts = append(cl.fronts, &front{Router: r})
@@ -177,8 +204,8 @@ func NewSeveral(c Config, routers []Router, source Source, seed uint64) (*Cluste
 	for side := range c.Nodes {
 		for i, n := range c.Nodes[side] {
 			e := newEngine(Side(side), i, n, cl.want[side])
-			cl.engines[side] = append(cl.engines[side], e)
-			cl.peers[e.core.EngineID()] = e
+			cl.engines.of[side] = append(cl.engines.of[side], e)
+			cl.engines.byID[e.core.EngineID()] = e
 		}
 	}
 	if err := cl.checkTroubles(); err != nil {

@@ -327,7 +327,7 @@ func TestForeignWorkIsFound(t *testing.T) {
 		if at != 3*time.Second {
 			return
 		}
-		if err := c.engines[Prefill][0].core.Add(at,
+		if err := c.engines.of[Prefill][0].core.Add(at,
 			&core.Request{ID: "7", Prompt: make([]uint32, 40), MaxTokens: 9}); err != nil {
 			t.Error(err)
 		}

@@ -202,10 +202,10 @@ func (n *network) busy(side Side, i int, now time.Duration) time.Duration {
 func (c *Cluster) flow(x *call, p, d *engine, class replica.Link) {
 	if x.rec.Moved == 0 {
 		x.rec.Transfer = c.cfg.Setup
-		c.events.add(event{at: c.now + c.cfg.Setup, kind: read, call: x})
+		c.clock.events.add(event{at: c.clock.now + c.cfg.Setup, kind: read, call: x})
 		return
 	}
-	c.network.begin(c.now, &flow{
+	c.network.begin(c.clock.now, &flow{
 		ends: [2]int{p.index, d.index}, class: class, left: float64(x.rec.Moved), call: x,
 	})
 	c.awaitFlows()
@@ -214,18 +214,18 @@ func (c *Cluster) flow(x *call, p, d *engine, class replica.Link) {
 // awaitFlows plans the end of the next transfer. What was planned before is found out of date.
 func (c *Cluster) awaitFlows() {
 	if len(c.network.flows) > 0 {
-		c.events.add(event{at: c.network.due, kind: flowed})
+		c.clock.events.add(event{at: c.network.due, kind: flowed})
 	}
 }
 
 // flowed ends transfers whose time has come.
 func (c *Cluster) flowed() {
-	if len(c.network.flows) == 0 || c.network.due != c.now {
+	if len(c.network.flows) == 0 || c.network.due != c.clock.now {
 		return // the end was planned anew since
 	}
-	for _, f := range c.network.done(c.now) {
-		f.call.rec.Transfer = c.now + c.cfg.Setup - f.began
-		c.events.add(event{at: c.now + c.cfg.Setup, kind: read, call: f.call})
+	for _, f := range c.network.done(c.clock.now) {
+		f.call.rec.Transfer = c.clock.now + c.cfg.Setup - f.began
+		c.clock.events.add(event{at: c.clock.now + c.cfg.Setup, kind: read, call: f.call})
 	}
 	c.awaitFlows()
 }

@@ -6,45 +6,62 @@ import "time"
 // for longer and longer beginnings of it, whose answers nobody wants, and then the request itself.
 type Piecer interface {
 	// Next returns how many leading tokens of a placed prompt are sent now, all of them for the request itself.
-	// With 0 it is asked again when an engine has answered something.
-	Next(q *Query, now time.Time) (upto int)
+	// With 0 it is asked again after so long, or when it calls wake, which it may do while it is asked.
+	Next(q *Query, now time.Time, wake func()) (upto int, ask time.Duration)
 
-	// Computed tells that the answer of that piece has come.
-	Computed(q *Query, now time.Time)
+	// Computed tells that the answer of that piece has come, and how many steps the engine made meanwhile, 0
+	// where no stream beside it could tell.
+	Computed(q *Query, steps float64, now time.Time)
+}
+
+// turn is when a call that waits for the next piece of its prompt asks for it.
+type turn struct {
+	waits bool
+	at    time.Duration
+	wake  func() // lets it ask now
 }
 
 // advance sends the next piece of a prompt to its decode replica, or the request itself, or lets it wait.
 func (c *Cluster) advance(x *call) {
 	p, ok := x.front.Router.(Piecer)
-	upto := len(x.prompt)
-	if ok {
-		upto = p.Next(&x.q, Time(c.now))
+	if !ok {
+		c.bind(x)
+		return
 	}
+	if x.leg.turn.wake == nil {
+		x.leg.turn.wake = func() { c.askAt(x, c.clock.now) }
+	}
+	upto, again := p.Next(&x.q, Time(c.clock.now), x.leg.turn.wake)
 	switch {
 	case upto == 0:
-		x.front.paused = append(x.front.paused, x)
+		x.leg.turn.waits = true
+		c.askAt(x, c.clock.now+again)
 	case upto < len(x.prompt):
-		x.piece, x.boundAt = upto, c.now
+		x.leg.piece, x.leg.boundAt = upto, c.clock.now
 		c.send(x)
 	default:
 		c.bind(x)
 	}
 }
 
-// pieceDone is the answer of a piece at the router.
-func (c *Cluster) pieceDone(x *call) {
-	x.piece = 0
-	x.rec.Pieces++
-	x.front.Router.(Piecer).Computed(&x.q, Time(c.now))
-	c.advance(x)
-	c.resume(x.front)
+// askAt lets a call that waits ask again at that time.
+func (c *Cluster) askAt(x *call, at time.Duration) {
+	x.leg.turn.at = at
+	c.clock.events.add(event{at: at, kind: asked, call: x})
 }
 
-// resume asks for all that wait whether they go on.
-func (c *Cluster) resume(f *front) {
-	paused := f.paused
-	f.paused = nil
-	for _, x := range paused {
+// asks lets a call ask for its next piece, unless it has been told otherwise since.
+func (c *Cluster) asks(x *call) {
+	if x.leg.turn.waits && x.leg.turn.at == c.clock.now {
+		x.leg.turn.waits = false
 		c.advance(x)
 	}
+}
+
+// pieceDone is the answer of a piece at the router.
+func (c *Cluster) pieceDone(x *call) {
+	x.leg.piece = 0
+	x.rec.Pieces++
+	x.front.Router.(Piecer).Computed(&x.q, float64(x.leg.steps), Time(c.clock.now))
+	c.advance(x)
 }

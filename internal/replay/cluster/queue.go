@@ -12,6 +12,7 @@ const (
 	sent                 // leg of call a reaches engine
 	replied              // prefill answer of call a reaches the router
 	streamed             // first token of call a reaches the router
+	asked                // call a asks for the next piece of its prompt
 	pieced               // the answer of a piece of call a reaches the router
 	ended                // last token of call a reaches the router
 	read                 // the read of call a by its decode replica is over

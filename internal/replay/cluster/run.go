@@ -29,32 +29,32 @@ func (c *Cluster) Run(ctx context.Context) (*Result, error) {
 	if err := c.begin(); err != nil {
 		return nil, err
 	}
-	for n := 0; len(c.events.heap) > 0; n++ {
+	for n := 0; len(c.clock.events.heap) > 0; n++ {
 		if n%4096 == 0 && ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		ev := c.events.pop()
-		c.now = ev.at
+		ev := c.clock.events.pop()
+		c.clock.now = ev.at
 		if err := c.happen(&ev); err != nil {
-			return nil, fmt.Errorf("at %v: %w", c.now, err)
+			return nil, fmt.Errorf("at %v: %w", c.clock.now, err)
 		}
 	}
 	return c.finish()
 }
 
 func (c *Cluster) begin() error {
-	for _, side := range c.engines {
+	for _, side := range c.engines.of {
 		for _, e := range side {
 			for _, f := range c.fronts {
 				at := time.Duration(c.rnd.Int64N(int64(c.cfg.Poll)))
-				c.events.add(event{at: at, kind: polled, e: e, to: f})
+				c.clock.events.add(event{at: at, kind: polled, e: e, to: f})
 			}
 		}
 	}
-	c.events.add(event{at: time.Second, kind: ticked})
+	c.clock.events.add(event{at: time.Second, kind: ticked})
 	for i, f := range c.fronts {
 		if s, ok := f.Router.(Sharer); ok && s.ShareEvery() > 0 && len(c.fronts) > 1 {
-			c.events.add(
+			c.clock.events.add(
 				event{at: s.ShareEvery() * time.Duration(i) / time.Duration(len(c.fronts)), kind: shared, to: f},
 			)
 		}
@@ -64,25 +64,27 @@ func (c *Cluster) begin() error {
 
 // fetch plans the start of the next session of the trace.
 func (c *Cluster) fetch() error {
-	s, err := c.source.Next()
+	s, err := c.sessions.source.Next()
 	if errors.Is(err, io.EOF) {
-		c.source1.done = true
+		c.sessions.done = true
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	c.source1.next = s
-	v := &visit{Session: s, number: c.source1.count, left: len(s.Calls)}
-	c.source1.count++
+	c.sessions.next = s
+	v := &visit{Session: s, number: c.sessions.count, left: len(s.Calls)}
+	c.sessions.count++
 	for i := range s.Calls {
 		if s.Calls[i].After < 0 {
-			c.events.add(event{
-				at: max(c.now, s.At) + s.Calls[i].Think, kind: arrive, call: &call{session: v, n: i, rec: Record{At: -1}},
+			c.clock.events.add(event{
+				at: max(c.clock.now, s.At) + s.Calls[i].Think, kind: arrive,
+				call: &call{session: v, n: i, rec: Record{At: -1}},
 			})
 		}
 	}
-	c.events.add(event{at: max(c.now, s.At), kind: wakened}) // the next session is read when this one begins
+	// the next session is read when this one begins
+	c.clock.events.add(event{at: max(c.clock.now, s.At), kind: wakened})
 	return nil
 }
 
@@ -94,7 +96,8 @@ func (c *Cluster) happen(ev *event) error {
 	case arrive:
 		c.arrived(ev.call)
 	case stepped:
-		ev.e.busy = false
+		ev.e.steps.busy = false
+		ev.e.steps.ended++
 		if err := c.take(ev.e); err != nil {
 			return err
 		}
@@ -106,16 +109,17 @@ func (c *Cluster) happen(ev *event) error {
 		if ev.e == nil {
 			return c.fetch()
 		}
-		ev.e.wake = 0
+		ev.e.steps.wake = 0
 		return c.kick(ev.e)
 	case sent:
 		return c.deliver(ev.call)
 	case replied:
 		return c.prefilled(ev.call)
 	case streamed:
-		ev.call.rec.TTFT = c.now - ev.call.rec.At
-		ev.call.front.First(&ev.call.q, Time(c.now))
-		c.resume(ev.call.front)
+		ev.call.rec.TTFT = c.clock.now - ev.call.rec.At
+		ev.call.front.First(&ev.call.q, Time(c.clock.now))
+	case asked:
+		c.asks(ev.call)
 	case pieced:
 		c.pieceDone(ev.call)
 	case ended:
@@ -147,28 +151,28 @@ func (c *Cluster) happen(ev *event) error {
 // transfer moves blocks, as [Config.LinkModel] says.
 func (c *Cluster) transfer(d, p *engine, o *core.Order) {
 	slot, _ := slotOf(o.RequestID) // ours
-	x := c.live[slot]
+	x := c.slots.live[slot]
 	x.rec.Moved = int64(len(o.Blocks)) * int64(d.core.Config().BlockSize) * int64(c.cfg.TokenBytes)
 	class := c.cfg.Nodes[Prefill][p.index].Place.LinkTo(c.cfg.Nodes[Decode][d.index].Place)
-	x.params = nil
-	x.blocks = append(x.blocks[:0], o.Blocks...)
+	x.transfer.params = nil
+	x.transfer.blocks = append(x.transfer.blocks[:0], o.Blocks...)
 	if c.cfg.LinkModel == Shared {
 		c.flow(x, p, d, class)
 		return
 	}
 	took := time.Duration(float64(x.rec.Moved) / c.cfg.Links[class] * 1e9)
-	start := max(c.now, p.link, d.link)
+	start := max(c.clock.now, p.link, d.link)
 	p.link, d.link = start+took, start+took
-	x.rec.Transfer = start + took + c.cfg.Setup - c.now
-	c.events.add(event{at: start + took + c.cfg.Setup, kind: read, call: x})
+	x.rec.Transfer = start + took + c.cfg.Setup - c.clock.now
+	c.clock.events.add(event{at: start + took + c.cfg.Setup, kind: read, call: x})
 }
 
 // arrivedKV ends a transfer.
 func (c *Cluster) arrivedKV(x *call) error {
-	p, d := c.engines[Prefill][x.p], c.engines[Decode][x.d]
+	p, d := c.engines.of[Prefill][x.place.p], c.engines.of[Decode][x.place.d]
 	id := x.id()
-	d.core.Loaded(c.now, id, p.core.ReadBlocks(x.blocks), nil)
-	p.core.Notify(c.now, id)
+	d.core.Loaded(c.clock.now, id, p.core.ReadBlocks(x.transfer.blocks), nil)
+	p.core.Notify(c.clock.now, id)
 	if err := c.kick(p); err != nil {
 		return err
 	}
@@ -186,7 +190,7 @@ func (c *Cluster) tell(e *engine) {
 // poll reports the load of an engine, as of now, to a router.
 func (c *Cluster) poll(e *engine, f *front) {
 	st := e.core.Stats()
-	now := Time(c.now)
+	now := Time(c.clock.now)
 	f.Observe(e.side, e.index, replica.Load{
 		At: now, Source: replica.Metrics, Running: st.Running, Waiting: st.Waiting,
 		Loading: st.FetchInProgress + st.FetchDone, Usage: st.Usage,
@@ -194,42 +198,47 @@ func (c *Cluster) poll(e *engine, f *front) {
 	c.admit(f)
 	if !c.over() {
 		jitter := 0.9 + 0.2*c.rnd.Float64()
-		c.events.add(event{at: c.now + time.Duration(jitter*float64(c.cfg.Poll)), kind: polled, e: e, to: f})
+		c.clock.events.add(event{
+			at: c.clock.now + time.Duration(jitter*float64(c.cfg.Poll)), kind: polled, e: e,
+			to: f,
+		})
 	}
 }
 
 // share lets a router tell the others what they ask it for at this moment.
 func (c *Cluster) share(f *front) {
 	teller := f.Router.(Sharer)
-	said, from := teller.Share(Time(c.now)), slices.Index(c.fronts, f)
+	said, from := teller.Share(Time(c.clock.now)), slices.Index(c.fronts, f)
 	for _, other := range c.fronts {
 		if other != f {
-			other.Router.(Sharer).Hear(from, said, Time(c.now))
+			other.Router.(Sharer).Hear(from, said, Time(c.clock.now))
 			c.admit(other)
 		}
 	}
 	if !c.over() {
-		c.events.add(event{at: c.now + teller.ShareEvery(), kind: shared, to: f})
+		c.clock.events.add(event{at: c.clock.now + teller.ShareEvery(), kind: shared, to: f})
 	}
 }
 
 // over says whether everything has been played: then nothing is planned that repeats itself.
-func (c *Cluster) over() bool { return c.source1.done && len(c.live) == len(c.free) && !c.coming() }
+func (c *Cluster) over() bool {
+	return c.sessions.done && len(c.slots.live) == len(c.slots.free) && !c.clock.coming()
+}
 
 // coming says whether some call is still to arrive.
-func (c *Cluster) coming() bool {
+func (c *virtualTime) coming() bool {
 	return slices.ContainsFunc(c.events.heap, func(ev event) bool { return ev.kind == arrive })
 }
 
 func (c *Cluster) tick() error {
 	for _, f := range c.fronts {
-		f.Tick(Time(c.now))
+		f.Tick(Time(c.clock.now))
 	}
 	if c.cfg.Started != nil {
-		c.cfg.Started(c.now)
+		c.cfg.Started(c.clock.now)
 	}
 	if !c.over() {
-		c.events.add(event{at: c.now + time.Second, kind: ticked})
+		c.clock.events.add(event{at: c.clock.now + time.Second, kind: ticked})
 	}
 	return nil
 }
@@ -240,8 +249,8 @@ func (c *Cluster) finish() (*Result, error) {
 	if n := len(c.network.flows); n > 0 {
 		return nil, fmt.Errorf("%d transfers have not ended", n)
 	}
-	for side := range c.engines {
-		for _, e := range c.engines[side] {
+	for side := range c.engines.of {
+		for _, e := range c.engines.of[side] {
 			st := e.core.Stats()
 			if err := e.core.Audit(); err != nil {
 				return nil, fmt.Errorf("%s: %w", ID(e.side, e.index), err)
@@ -249,7 +258,7 @@ func (c *Cluster) finish() (*Result, error) {
 			if st.Usage != 0 || st.Running+st.Waiting+st.Leases != 0 || math.IsNaN(st.Usage) {
 				return nil, fmt.Errorf("%s is not empty at the end: %+v", ID(e.side, e.index), st)
 			}
-			r.Busy[side] = append(r.Busy[side], e.spent)
+			r.Busy[side] = append(r.Busy[side], e.steps.spent)
 			r.Engines[side] = append(r.Engines[side], st)
 		}
 	}

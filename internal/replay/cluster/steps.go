@@ -12,7 +12,7 @@ import (
 const auditEvery = 2000
 
 func (e *engine) audit() error {
-	if e.steps%auditEvery != 0 {
+	if e.steps.count%auditEvery != 0 {
 		return nil
 	}
 	if err := e.core.Audit(); err != nil {
@@ -23,29 +23,29 @@ func (e *engine) audit() error {
 
 // kick lets an engine that is not at work make its next step.
 func (c *Cluster) kick(e *engine) error {
-	for !e.busy {
-		st := e.core.Step(c.now)
+	for !e.steps.busy {
+		st := e.core.Step(c.clock.now)
 		if dead := e.core.Dead(); dead != nil {
 			return fmt.Errorf("%s died: %w", ID(e.side, e.index), dead)
 		}
-		e.step = st
+		e.steps.current = st
 		if err := c.obey(e, st.Orders); err != nil {
 			return err
 		}
 		if st.Took > 0 {
-			e.busy = true
-			e.until = c.now + st.Took
-			e.spent += st.Took
-			e.steps++
+			e.steps.busy = true
+			e.steps.until = c.clock.now + st.Took
+			e.steps.spent += st.Took
+			e.steps.count++
 			c.result.Steps++
-			c.events.add(event{at: c.now + st.Took, kind: stepped, e: e})
+			c.clock.events.add(event{at: c.clock.now + st.Took, kind: stepped, e: e})
 			return nil
 		}
 		if err := c.take(e); err != nil {
 			return err
 		}
 		if st.Idle {
-			c.plan(e, st.Wake)
+			c.clock.plan(e, st.Wake)
 			return nil
 		}
 	}
@@ -53,34 +53,34 @@ func (c *Cluster) kick(e *engine) error {
 }
 
 // plan makes an engine that has nothing to do look again when a lease ends or a heartbeat is due.
-func (c *Cluster) plan(e *engine, wake time.Duration) {
-	if wake > 0 && (e.wake == 0 || wake < e.wake) {
-		e.wake = max(wake, c.now+time.Microsecond)
-		c.events.add(event{at: e.wake, kind: wakened, e: e})
+func (c *virtualTime) plan(e *engine, wake time.Duration) {
+	if wake > 0 && (e.steps.wake == 0 || wake < e.steps.wake) {
+		e.steps.wake = max(wake, c.now+time.Microsecond)
+		c.events.add(event{at: e.steps.wake, kind: wakened, e: e})
 	}
 }
 
 // take brings the outputs and events of the step that is over on their way.
 func (c *Cluster) take(e *engine) error {
-	if len(e.step.Events) > 0 && c.want[e.side] {
-		e.feed.pack(e.step.Events, c.now)
-		c.events.add(event{at: c.now + c.cfg.EventLag, kind: heard, e: e})
+	if len(e.steps.current.Events) > 0 && c.want[e.side] {
+		e.feed.pack(e.steps.current.Events, c.clock.now)
+		c.clock.events.add(event{at: c.clock.now + c.cfg.EventLag, kind: heard, e: e})
 	}
-	for i := range e.step.Outputs {
-		o := &e.step.Outputs[i]
+	for i := range e.steps.current.Outputs {
+		o := &e.steps.current.Outputs[i]
 		slot, err := slotOf(o.ID)
-		if err != nil || slot >= len(c.live) || c.live[slot] == nil {
+		if err != nil || slot >= len(c.slots.live) || c.slots.live[slot] == nil {
 			return fmt.Errorf("%s answers %q, which nobody asked", ID(e.side, e.index), o.ID)
 		}
-		x := c.live[slot]
-		if e.side == Decode && x.piece == 0 {
-			x.gaps.token(c.now, o.First)
+		x := c.slots.live[slot]
+		if e.side == Decode && x.leg.piece == 0 {
+			x.gaps.token(c.clock.now, o.First)
 		}
 		if o.First || o.Finished {
 			c.output(e, x, o)
 		}
 	}
-	e.step.Outputs, e.step.Events = nil, nil
+	e.steps.current.Outputs, e.steps.current.Events = nil, nil
 	return nil
 }
 
@@ -88,25 +88,28 @@ func (c *Cluster) take(e *engine) error {
 func (c *Cluster) output(e *engine, x *call, o *core.Output) {
 	if e.side == Prefill {
 		st := e.core.Stats()
-		x.answer = answer{cached: o.Cached, waiting: st.Waiting, usage: st.Usage, output: o.Out}
-		x.params = transferOf(o.Params)
+		x.leg.answer = answer{cached: o.Cached, waiting: st.Waiting, usage: st.Usage, output: o.Out}
+		x.transfer.params = transferOf(o.Params)
 		x.rec.Cached = o.Cached
-		c.events.add(event{at: c.now + c.cfg.Hop, kind: replied, call: x})
+		c.clock.events.add(event{at: c.clock.now + c.cfg.Hop, kind: replied, call: x})
 		return
 	}
-	if x.p < 0 && o.First && x.rec.Pieces == 0 {
+	if x.place.p < 0 && o.First && x.rec.Pieces == 0 {
 		x.rec.Cached = o.Cached
 	}
-	if x.piece > 0 {
-		c.events.add(event{at: c.now + c.cfg.Hop, kind: pieced, call: x})
+	if x.leg.piece > 0 {
+		if x.leg.steps += e.steps.ended; e.core.Stats().Running < 2 {
+			x.leg.steps = 0
+		}
+		c.clock.events.add(event{at: c.clock.now + c.cfg.Hop, kind: pieced, call: x})
 		return
 	}
 	if o.First {
-		c.events.add(event{at: c.now + c.cfg.Hop, kind: streamed, call: x})
+		c.clock.events.add(event{at: c.clock.now + c.cfg.Hop, kind: streamed, call: x})
 	}
 	if o.Finished {
-		x.answer.output = o.Out
-		c.events.add(event{at: c.now + c.cfg.Hop, kind: ended, call: x})
+		x.leg.answer.output = o.Out
+		c.clock.events.add(event{at: c.clock.now + c.cfg.Hop, kind: ended, call: x})
 	}
 }
 
@@ -131,7 +134,7 @@ func transferOf(o *core.TransferOut) *core.Transfer {
 func (c *Cluster) obey(e *engine, orders []core.Order) error {
 	for i := range orders {
 		o := &orders[i]
-		peer := c.peers[o.Peer.EngineID]
+		peer := c.engines.byID[o.Peer.EngineID]
 		if peer == nil {
 			return fmt.Errorf("%s asks %q, which is nobody", ID(e.side, e.index), o.Peer.EngineID)
 		}
@@ -139,10 +142,10 @@ func (c *Cluster) obey(e *engine, orders []core.Order) error {
 		case core.OrderRead:
 			c.transfer(e, peer, o)
 		case core.OrderNotify:
-			peer.core.Notify(c.now, o.RemoteIDs[0])
-			c.events.add(event{at: c.now, kind: wakened, e: peer})
+			peer.core.Notify(c.clock.now, o.RemoteIDs[0])
+			c.clock.events.add(event{at: c.clock.now, kind: wakened, e: peer})
 		case core.OrderHeartbeat:
-			peer.core.Heartbeat(c.now, o.RemoteIDs)
+			peer.core.Heartbeat(c.clock.now, o.RemoteIDs)
 		}
 	}
 	return nil

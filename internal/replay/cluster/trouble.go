@@ -123,7 +123,7 @@ type Survivor interface {
 // checkTroubles looks whether everybody who is named exists, and whether the routers can go on.
 func (c *Cluster) checkTroubles() error {
 	for _, t := range c.cfg.Troubles {
-		if t.Index >= len(c.engines[t.Side]) {
+		if t.Index >= len(c.engines.of[t.Side]) {
 			return fmt.Errorf("trouble of %s, which the cluster has not", ID(t.Side, t.Index))
 		}
 	}
@@ -137,23 +137,23 @@ func (c *Cluster) checkTroubles() error {
 
 // planTroubles makes troubles begin and end.
 func (c *Cluster) planTroubles(seed uint64) {
-	c.chance = rand.New(rand.NewPCG(seed, 0x74726f75))
+	c.failures.chance = rand.New(rand.NewPCG(seed, 0x74726f75))
 	for i := range c.cfg.Troubles {
 		t := &c.cfg.Troubles[i]
-		c.events.add(event{at: t.From, kind: turned, trouble: t})
-		c.events.add(event{at: t.To, kind: turned, trouble: t})
+		c.clock.events.add(event{at: t.From, kind: turned, trouble: t})
+		c.clock.events.add(event{at: t.To, kind: turned, trouble: t})
 	}
 }
 
 // turn begins or ends a trouble.
 func (c *Cluster) turn(t *Trouble) {
-	e, begins := c.engines[t.Side][t.Index], c.now < t.To
+	e, begins := c.engines.of[t.Side][t.Index], c.clock.now < t.To
 	switch {
 	case t.Gone && begins:
 		e.gone = true
-		c.events.add(event{at: c.now + noticedAfter, kind: noticed, e: e})
+		c.clock.events.add(event{at: c.clock.now + noticedAfter, kind: noticed, e: e})
 	case t.Gone:
-		c.rejoin(t, e)
+		c.clock.rejoin(t, e)
 	case t.Slow > 0:
 		cost := c.cfg.Nodes[t.Side][t.Index].Engine.Cost
 		if begins {
@@ -169,7 +169,7 @@ func (c *Cluster) turn(t *Trouble) {
 
 // rejoin brings a replica back, as a new process would come: when the old one has finished, and with
 // nothing cached.
-func (c *Cluster) rejoin(t *Trouble, e *engine) {
+func (c *virtualTime) rejoin(t *Trouble, e *engine) {
 	if !e.core.ResetPrefixCache() {
 		c.events.add(event{at: c.now + rejoinEvery, kind: turned, trouble: t})
 		return
@@ -181,40 +181,40 @@ func (c *Cluster) rejoin(t *Trouble, e *engine) {
 // notice tells the routers whether a replica is there.
 func (c *Cluster) notice(e *engine) {
 	for _, f := range c.fronts {
-		f.Router.(Survivor).Member(e.side, e.index, !e.gone, Time(c.now))
+		f.Router.(Survivor).Member(e.side, e.index, !e.gone, Time(c.clock.now))
 		c.admit(f)
 	}
 }
 
 // turnsAway reports whether an engine does not do what it is asked for, and has the router of x hear of it.
 func (c *Cluster) turnsAway(x *call, e *engine) bool {
-	fails := e.failing == 1 || e.failing > 0 && c.chance.Float64() < e.failing
+	fails := e.failing == 1 || e.failing > 0 && c.failures.chance.Float64() < e.failing
 	if !e.gone && !fails {
 		return false
 	}
-	x.failure = Failure{Leg: x.leg, Replica: e.index, Refused: e.gone}
-	c.events.add(event{at: c.now + c.cfg.Hop, kind: failed, call: x})
+	x.leg.failure = Failure{Leg: x.leg.side, Replica: e.index, Refused: e.gone}
+	c.clock.events.add(event{at: c.clock.now + c.cfg.Hop, kind: failed, call: x})
 	return true
 }
 
 // legFailed is a failure at the router: the request is tried again, or its client gets the error.
 func (c *Cluster) legFailed(x *call) {
-	x.failure.Took = c.now - x.sentAt
-	if x.leg == Decode {
-		x.failure.Took = c.now - x.boundAt
+	x.leg.failure.Took = c.clock.now - x.leg.sentAt
+	if x.leg.side == Decode {
+		x.leg.failure.Took = c.clock.now - x.leg.boundAt
 	}
-	v := x.front.Router.(Survivor).Failed(&x.q, x.failure, Time(c.now))
-	if x.leg == Decode && x.p >= 0 && v.GivesBack {
-		p := c.engines[Prefill][x.p]
-		p.core.Notify(c.now, x.id())
-		c.events.add(event{at: c.now, kind: wakened, e: p})
+	v := x.front.Router.(Survivor).Failed(&x.q, x.leg.failure, Time(c.clock.now))
+	if x.leg.side == Decode && x.place.p >= 0 && v.GivesBack {
+		p := c.engines.of[Prefill][x.place.p]
+		p.core.Notify(c.clock.now, x.id())
+		c.clock.events.add(event{at: c.clock.now, kind: wakened, e: p})
 	}
-	c.failures++
+	c.failures.count++
 	x.rec.Failures++
-	x.placed, x.params = false, nil
-	x.piece = 0
+	x.place.placed, x.transfer.params = false, nil
+	x.leg.piece = 0
 	if v.Again {
-		c.events.add(event{at: c.now + v.After, kind: retried, call: x})
+		c.clock.events.add(event{at: c.clock.now + v.After, kind: retried, call: x})
 	} else {
 		c.lose(x)
 	}
@@ -243,7 +243,7 @@ func (c *Cluster) lose(x *call) {
 const attemptShift = 20
 
 // id is the name of x at engines.
-func (x *call) id() string { return strconv.Itoa(x.q.Slot | x.attempt<<attemptShift) }
+func (x *call) id() string { return strconv.Itoa(x.q.Slot | x.place.attempt<<attemptShift) }
 
 // slotOf is the slot in an id.
 func slotOf(id string) (int, error) {

@@ -25,26 +25,26 @@ type Seer interface {
 func (t *Truth) Config() *Config { return &t.c.cfg }
 
 // Engine is the configuration of an engine, defaults filled in.
-func (t *Truth) Engine(side Side, i int) core.Config { return t.c.engines[side][i].core.Config() }
+func (t *Truth) Engine(side Side, i int) core.Config { return t.c.engines.of[side][i].core.Config() }
 
 // Output is how long the answer of q will be, in tokens.
-func (t *Truth) Output(q *Query) int { return t.c.live[q.Slot].output }
+func (t *Truth) Output(q *Query) int { return t.c.slots.live[q.Slot].output }
 
 // Hashes names the full blocks of q's prompt, chained. They hold until the next call.
 func (t *Truth) Hashes(q *Query) []kv.EngineHash {
-	t.hashes = t.c.engines[Decode][0].core.AppendHashes(t.hashes[:0], t.c.live[q.Slot].prompt)
+	t.hashes = t.c.engines.of[Decode][0].core.AppendHashes(t.hashes[:0], t.c.slots.live[q.Slot].prompt)
 	return t.hashes
 }
 
 // Cached is how many leading blocks of these an engine has now.
 func (t *Truth) Cached(side Side, i int, hashes []kv.EngineHash) int {
-	return t.c.engines[side][i].core.Cached(hashes)
+	return t.c.engines.of[side][i].core.Cached(hashes)
 }
 
 // Rest is the time until the step under way on an engine is over.
 func (t *Truth) Rest(side Side, i int) time.Duration {
-	if e := t.c.engines[side][i]; e.busy {
-		return e.until - t.c.now
+	if e := t.c.engines.of[side][i]; e.steps.busy {
+		return e.steps.until - t.c.clock.now
 	}
 	return 0
 }
@@ -52,20 +52,20 @@ func (t *Truth) Rest(side Side, i int) time.Duration {
 // Link is the time until an engine's side of the network is free.
 func (t *Truth) Link(side Side, i int) time.Duration {
 	if t.c.cfg.LinkModel == Shared {
-		return t.c.network.busy(side, i, t.c.now)
+		return t.c.network.busy(side, i, t.c.clock.now)
 	}
-	return max(0, t.c.engines[side][i].link-t.c.now)
+	return max(0, t.c.engines.of[side][i].link-t.c.clock.now)
 }
 
 // Free is the blocks that an engine could give out now.
-func (t *Truth) Free(side Side, i int) int { return t.c.engines[side][i].core.FreeBlocks() }
+func (t *Truth) Free(side Side, i int) int { return t.c.engines.of[side][i].core.FreeBlocks() }
 
 // Tasks appends what an engine has left to do, in its order, and behind it the requests on their way to it,
 // as waiting ones. An id is the slot of a query.
 func (t *Truth) Tasks(side Side, i int, dst []core.Task) []core.Task {
-	dst = t.c.engines[side][i].core.Tasks(dst)
-	for slot, x := range t.c.live {
-		if x != nil && x.flying && x.leg == side && [2]int{x.p, x.d}[side] == i {
+	dst = t.c.engines.of[side][i].core.Tasks(dst)
+	for slot, x := range t.c.slots.live {
+		if x != nil && x.leg.flying && x.leg.side == side && [2]int{x.place.p, x.place.d}[side] == i {
 			dst = append(dst, core.Task{ID: strconv.Itoa(slot), Tokens: len(x.prompt), Out: x.output, Waiting: true})
 		}
 	}
@@ -85,18 +85,18 @@ func (t *Truth) Expect(q *Query, cached int) {
 // whose blocks are elsewhere does not.
 func (t *Truth) Expected(id string) (cached int, computes bool) {
 	slot, err := slotOf(id)
-	if err != nil || slot >= len(t.c.live) || t.c.live[slot] == nil || slot >= len(t.expected) {
+	if err != nil || slot >= len(t.c.slots.live) || t.c.slots.live[slot] == nil || slot >= len(t.expected) {
 		return 0, false
 	}
-	x := t.c.live[slot]
-	return t.expected[slot], x.leg == Prefill || x.p < 0
+	x := t.c.slots.live[slot]
+	return t.expected[slot], x.leg.side == Prefill || x.place.p < 0
 }
 
 // Coming tells of the requests but q that will decode on replica i when they have been prefilled elsewhere:
 // how many, and the tokens of their prompts.
 func (t *Truth) Coming(i int, q *Query) (requests, tokens int) {
-	for slot, x := range t.c.live {
-		if x != nil && slot != q.Slot && x.placed && x.leg == Prefill && x.d == i {
+	for slot, x := range t.c.slots.live {
+		if x != nil && slot != q.Slot && x.place.placed && x.leg.side == Prefill && x.place.d == i {
 			requests++
 			tokens += len(x.prompt)
 		}

@@ -21,6 +21,10 @@ type Windows struct {
 // windowsOfPlay is into how many windows the time is cut in which sessions start.
 const windowsOfPlay = 48
 
+// mostWindows is how many there are at most: sessions may last far longer than it takes until all have begun.
+// All that comes later is in the last.
+const mostWindows = 4 * windowsOfPlay
+
 // windows cuts a play.
 func windows(rs []cluster.Record) Windows {
 	from := replay.WarmUp(rs)
@@ -32,7 +36,7 @@ func windows(rs []cluster.Record) Windows {
 		if x.At < from {
 			continue
 		}
-		at := int((x.At - from) / every)
+		at := min(int((x.At-from)/every), mostWindows-1)
 		for len(w.Asked) <= at {
 			w.Asked = append(w.Asked, 0)
 			w.Usual = append(w.Usual, 0)

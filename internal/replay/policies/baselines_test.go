@@ -401,8 +401,8 @@ func TestProductionByRule(t *testing.T) {
 		if first != 0 {
 			t.Errorf("%s: the first goes to %d, the prompt lies on 0", name, first)
 		}
-		if x.planner == nil || x.booked[0].book.Decision.Rules != "prefill by "+name {
-			t.Errorf("%s: decided %q", name, x.booked[0].book.Decision.Rules)
+		if x.planner == nil || x.underWay.booked[0].book.Decision.Rules != "prefill by "+name {
+			t.Errorf("%s: decided %q", name, x.underWay.booked[0].book.Decision.Rules)
 		}
 		if p, _, _ := x.Place(&cluster.Query{Slot: 1, Tokens: 1601, Keys: keys},
 			cluster.Time(0)); (p == 0) != want {

@@ -164,8 +164,9 @@ func run(t *testing.T, name, troubles string) (cluster.Router, *cluster.Result) 
 
 func checkReleased(t *testing.T, name string, x *Tandem, end time.Duration) {
 	t.Helper()
-	if x.live != 0 || x.retrying != 0 {
-		t.Errorf("%s: %d requests at the end, of which %d are tried again", name, x.live, x.retrying)
+	if x.underWay.live != 0 || x.underWay.retrying != 0 {
+		t.Errorf("%s: %d requests at the end, of which %d are tried again",
+			name, x.underWay.live, x.underWay.retrying)
 	}
 	for _, s := range x.decode.Status(cluster.Time(end)) {
 		if s.Leases != 0 || s.Promised != 0 {

@@ -17,21 +17,31 @@ import (
 // compute, how long answers will be, when links are free. It does not know requests that have not come, and
 // holds none back. It is no policy that could be run: it says what knowing more would be worth.
 type Oracle struct {
-	model  scoring.Model
-	greedy bool // nothing counts but its own time to first token
-	rnd    *rand.Rand
-	truth  *cluster.Truth
-	fleet  *cluster.Config
-	placed []foreseen               // by slot
+	model   scoring.Model
+	greedy  bool // nothing counts but its own time to first token
+	rnd     *rand.Rand
+	truth   *cluster.Truth
+	fleet   *cluster.Config
+	placed  []foreseen // by slot
+	history history
+	tasks   []core.Task
+	asked   asked
+}
+
+// history is what was asked of the fleet so far.
+type history struct {
 	meters [2][]scoring.Utilization // of prefills
 	rates  [2][]scoring.ArrivalRate
 	// Tokens of all answers so far, and how many those are.
 	outputs, seen float64
-	tasks         []core.Task
-	sides         [2][]outlook
-	tokens        int // of the request in question
-	output        int
-	hashes        []kv.EngineHash
+}
+
+// asked is the request in question.
+type asked struct {
+	sides  [2][]outlook // what it would meet everywhere
+	tokens int
+	output int
+	hashes []kv.EngineHash // of its blocks
 }
 
 // foreseen is a request under way.
@@ -75,10 +85,10 @@ func NewOracle(c cluster.Config, w scoring.Weights, seed uint64) *Oracle {
 	o := &Oracle{
 		model: w.Model(0, 0), rnd: rand.New(rand.NewPCG(seed, 0x6f726163)),
 	}
-	for side := range o.sides {
+	for side := range o.asked.sides {
 		n := len(c.Nodes[side])
-		o.sides[side], o.meters[side] = make([]outlook, n), make([]scoring.Utilization, n)
-		o.rates[side] = make([]scoring.ArrivalRate, n)
+		o.asked.sides[side], o.history.meters[side] = make([]outlook, n), make([]scoring.Utilization, n)
+		o.history.rates[side] = make([]scoring.ArrivalRate, n)
 	}
 	return o
 }
@@ -106,8 +116,8 @@ func (o *Oracle) Place(q *cluster.Query, now time.Time) (p, d int, room bool) {
 			}
 		}
 	}
-	for j := range o.sides[cluster.Decode] {
-		for i := range o.sides[cluster.Prefill] {
+	for j := range o.asked.sides[cluster.Decode] {
+		for i := range o.asked.sides[cluster.Prefill] {
 			take(i, j, o.split(i, j, now))
 		}
 		take(-1, j, o.alone(j, now))
@@ -118,17 +128,17 @@ func (o *Oracle) Place(q *cluster.Query, now time.Time) (p, d int, room bool) {
 
 func (o *Oracle) book(q *cluster.Query, p, d int, now time.Time) {
 	x := o.at(q)
-	*x = foreseen{p: p, d: d, open: true, hashes: append(x.hashes[:0], o.hashes...)}
-	o.outputs += float64(o.output)
-	o.seen++
-	o.rates[cluster.Decode][d].Add(now)
+	*x = foreseen{p: p, d: d, open: true, hashes: append(x.hashes[:0], o.asked.hashes...)}
+	o.history.outputs += float64(o.asked.output)
+	o.history.seen++
+	o.history.rates[cluster.Decode][d].Add(now)
 	side, i := cluster.Decode, d
 	if p >= 0 {
 		side, i = cluster.Prefill, p
-		o.rates[side][i].Add(now)
+		o.history.rates[side][i].Add(now)
 	}
-	o.truth.Expect(q, o.sides[side][i].cached)
-	o.meters[side][i].Add(now, o.sides[side][i].own)
+	o.truth.Expect(q, o.asked.sides[side][i].cached)
+	o.history.meters[side][i].Add(now, o.asked.sides[side][i].own)
 }
 
 // queue is what a request meets that waits so many seconds on an engine.
@@ -136,7 +146,8 @@ func (o *Oracle) queue(side cluster.Side, i int, wait float64, now time.Time) sc
 	if o.greedy {
 		return scoring.Queue{Wait: wait}
 	}
-	return scoring.Queue{Wait: wait, Arrivals: o.rates[side][i].Rate(now), Rho: o.meters[side][i].Rho(now)}
+	h := &o.history
+	return scoring.Queue{Wait: wait, Arrivals: h.rates[side][i].Rate(now), Rho: h.meters[side][i].Rho(now)}
 }
 
 func (o *Oracle) at(q *cluster.Query) *foreseen {
@@ -148,7 +159,7 @@ func (o *Oracle) at(q *cluster.Query) *foreseen {
 
 // split is the cost of a pair.
 func (o *Oracle) split(i, j int, now time.Time) float64 {
-	p := &o.sides[cluster.Prefill][i]
+	p := &o.asked.sides[cluster.Prefill][i]
 	on := scoring.Prefill{
 		Queue: o.queue(cluster.Prefill, i, p.wait, now),
 		Cold:  p.cold, Warm: p.own, Share: o.share(p), Usage: p.usage,
@@ -156,12 +167,12 @@ func (o *Oracle) split(i, j int, now time.Time) float64 {
 	return o.model.Prefill(&on).Total() + o.hand(i, j, p.wait+p.own) + o.decoding(j)
 }
 
-func (o *Oracle) share(x *outlook) float64 { return float64(x.cached) / float64(o.tokens) }
+func (o *Oracle) share(x *outlook) float64 { return float64(x.cached) / float64(o.asked.tokens) }
 
 // hand is the time from the end of a prefill, in so many seconds, to the first token: room, links, the
 // transfer, a step.
 func (o *Oracle) hand(i, j int, prefilled float64) float64 {
-	p, d := &o.sides[cluster.Prefill][i], &o.sides[cluster.Decode][j]
+	p, d := &o.asked.sides[cluster.Prefill][i], &o.asked.sides[cluster.Decode][j]
 	class := o.fleet.Nodes[cluster.Prefill][i].Place.LinkTo(o.fleet.Nodes[cluster.Decode][j].Place)
 	there := max(prefilled, d.room, p.link, d.link) + d.missing/o.fleet.Links[class] + o.fleet.Setup.Seconds()
 	wait := d.taken - there
@@ -176,18 +187,18 @@ func (o *Oracle) decoding(j int) float64 { return o.model.Decode(new(o.decode(j)
 
 // decode is what q would meet on j.
 func (o *Oracle) decode(j int) scoring.Decode {
-	d := &o.sides[cluster.Decode][j]
+	d := &o.asked.sides[cluster.Decode][j]
 	c := o.truth.Engine(cluster.Decode, j)
-	marginal := (c.Cost.D1 + c.Cost.D2*float64(o.tokens+o.output/2)) / speedOf(&c.Cost)
+	marginal := (c.Cost.D1 + c.Cost.D2*float64(o.asked.tokens+o.asked.output/2)) / speedOf(&c.Cost)
 	return scoring.Decode{
-		Running: float64(d.batch), Marginal: marginal, Output: float64(o.output), Usage: d.usage,
-		Usual: o.outputs / max(o.seen, 1),
+		Running: float64(d.batch), Marginal: marginal, Output: float64(o.asked.output), Usage: d.usage,
+		Usual: o.history.outputs / max(o.history.seen, 1),
 	}
 }
 
 // alone is the cost of decode replica j prefilling, too.
 func (o *Oracle) alone(j int, now time.Time) float64 {
-	d := &o.sides[cluster.Decode][j]
+	d := &o.asked.sides[cluster.Decode][j]
 	on := o.decode(j)
 	on.Local = scoring.Local{
 		Queue: o.queue(cluster.Decode, j, max(d.wait, d.room), now),
@@ -198,11 +209,11 @@ func (o *Oracle) alone(j int, now time.Time) float64 {
 
 // look fills in what q would meet everywhere.
 func (o *Oracle) look(q *cluster.Query) {
-	o.tokens, o.output = q.Tokens, o.truth.Output(q)
-	o.hashes = append(o.hashes[:0], o.truth.Hashes(q)...)
-	for side := range o.sides {
-		for i := range o.sides[side] {
-			o.sides[side][i] = o.outlook(cluster.Side(side), i, q)
+	o.asked.tokens, o.asked.output = q.Tokens, o.truth.Output(q)
+	o.asked.hashes = append(o.asked.hashes[:0], o.truth.Hashes(q)...)
+	for side := range o.asked.sides {
+		for i := range o.asked.sides[side] {
+			o.asked.sides[side][i] = o.outlook(cluster.Side(side), i, q)
 		}
 	}
 }
@@ -210,7 +221,7 @@ func (o *Oracle) look(q *cluster.Query) {
 func (o *Oracle) outlook(side cluster.Side, i int, q *cluster.Query) outlook {
 	c := o.truth.Engine(side, i)
 	o.tasks = o.truth.Tasks(side, i, o.tasks[:0])
-	found := max(o.truth.Cached(side, i, o.hashes), o.queued(side, i, q.Slot))
+	found := max(o.truth.Cached(side, i, o.asked.hashes), o.queued(side, i, q.Slot))
 	x := outlook{
 		cached: min(found, (q.Tokens-1)/c.BlockSize) * c.BlockSize, link: o.truth.Link(side, i).Seconds(),
 	}
@@ -245,7 +256,7 @@ func (o *Oracle) queued(side cluster.Side, i, slot int) int {
 		}
 		x := &o.placed[at]
 		if side == cluster.Prefill && x.p == i || side == cluster.Decode && x.p < 0 && x.d == i {
-			most = max(most, kv.Common(x.hashes, o.hashes))
+			most = max(most, kv.Common(x.hashes, o.asked.hashes))
 		}
 	}
 	return most
@@ -264,7 +275,7 @@ func (o *Oracle) Bind(q *cluster.Query, _ time.Time) int {
 	}
 	o.look(q)
 	best := math.Inf(1)
-	for j := range o.sides[cluster.Decode] {
+	for j := range o.asked.sides[cluster.Decode] {
 		if cost := o.hand(x.p, j, 0) + o.decoding(j); cost < best-1e-9 {
 			best, x.d = cost, j
 		}

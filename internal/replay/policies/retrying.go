@@ -34,7 +34,7 @@ var _ cluster.Survivor = (*Tandem)(nil)
 
 // Failed holds the failure against whom it concerns, and decides about another attempt.
 func (t *Tandem) Failed(q *cluster.Query, f cluster.Failure, now time.Time) cluster.Verdict {
-	b := &t.booked[q.Slot]
+	b := &t.underWay.booked[q.Slot]
 	fault := blame(b.book, f)
 	fault.At, fault.Request = now, uint64(q.At.UnixNano())+uint64(q.Slot)
 	failed, changes := t.planner.Hold(b.book, fault, !f.Refused, q.At)
@@ -43,7 +43,7 @@ func (t *Tandem) Failed(q *cluster.Query, f cluster.Failure, now time.Time) clus
 	again := t.again(b, f, now)
 	b.book.Release(now)
 	b.book = nil
-	t.live--
+	t.underWay.live--
 	if again {
 		t.Stats.Retried++
 	} else {
@@ -71,7 +71,7 @@ func blame(b *planner.Booking, f cluster.Failure) planner.Fault {
 
 // again decides whether a failed attempt is worth another, and what that avoids.
 func (t *Tandem) again(b *booked, f cluster.Failure, now time.Time) bool {
-	r, at := &b.retry, t.ids[f.Leg][f.Replica]
+	r, at := &b.retry, t.members.ids[f.Leg][f.Replica]
 	bad, out, _ := r.faults.Judged()
 	second := r.tries > 1 && r.leg == f.Leg && r.at != at && !f.Refused && !bad
 	if r.tries >= retries.Attempts {
@@ -121,10 +121,10 @@ func (t *Tandem) takeBudget(r *attempts) bool {
 	if r.budgeted {
 		return true
 	}
-	if t.retrying+1 > max(retries.Min, int(retries.Share*float64(t.live))) {
+	if t.underWay.retrying+1 > max(retries.Min, int(retries.Share*float64(t.underWay.live))) {
 		return false
 	}
-	t.retrying++
+	t.underWay.retrying++
 	r.budgeted = true
 	return true
 }
@@ -132,7 +132,7 @@ func (t *Tandem) takeBudget(r *attempts) bool {
 // forget ends a request's books.
 func (t *Tandem) forget(b *booked) {
 	if b.retry.budgeted {
-		t.retrying--
+		t.underWay.retrying--
 	}
 	*b = booked{}
 }
@@ -166,10 +166,10 @@ func final(b *booked, err error) bool {
 
 // Member keeps the pools' members: who comes back is somebody else.
 func (t *Tandem) Member(side cluster.Side, i int, here bool, now time.Time) {
-	t.gone[side][i] = !here
+	t.members.gone[side][i] = !here
 	var left []replica.Replica
-	for k, r := range t.all[side] {
-		if !t.gone[side][k] {
+	for k, r := range t.members.all[side] {
+		if !t.members.gone[side][k] {
 			left = append(left, r)
 		}
 	}
@@ -182,7 +182,7 @@ func (t *Tandem) Member(side cluster.Side, i int, here bool, now time.Time) {
 	}
 	pool.SetMembers(left, now)
 	if here {
-		pool.SetTrust(t.ids[side][i], replica.Live)
+		pool.SetTrust(t.members.ids[side][i], replica.Live)
 	}
 }
 

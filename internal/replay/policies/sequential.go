@@ -2,6 +2,7 @@ package policies
 
 import (
 	"math"
+	"math/rand/v2"
 	"time"
 
 	"tandem/decode"
@@ -26,6 +27,8 @@ const (
 
 // sequence chooses the first side.
 type sequence struct {
+	order    Order
+	rnd      *rand.Rand // of ties
 	prefills []prefill.Candidate
 	decodes  []decode.Candidate
 	depth    []int32
@@ -36,10 +39,10 @@ type sequence struct {
 // first fills in who is left to the planner: on one side all but the best are avoided.
 func (t *Tandem) first(b *booked, q *cluster.Query, now time.Time) {
 	switch s := &t.sequence; {
-	case t.order == PrefillFirst && b.req.SplitOK:
-		b.req.AvoidPrefill = s.but(t.ids[cluster.Prefill], t.bestPrefill(q, now))
-	case t.order == DecodeFirst:
-		b.req.AvoidDecode = s.but(t.ids[cluster.Decode], t.bestDecode(q, now))
+	case t.sequence.order == PrefillFirst && b.req.SplitOK:
+		b.req.AvoidPrefill = s.but(t.members.ids[cluster.Prefill], t.bestPrefill(q, now))
+	case t.sequence.order == DecodeFirst:
+		b.req.AvoidDecode = s.but(t.members.ids[cluster.Decode], t.bestDecode(q, now))
 	}
 }
 
@@ -59,7 +62,7 @@ func (t *Tandem) bestPrefill(q *cluster.Query, now time.Time) int {
 	if i < 0 {
 		return -1
 	}
-	return t.prefills[view.Replicas[all[i].Slot].ID]
+	return t.members.at[cluster.Prefill][view.Replicas[all[i].Slot].ID]
 }
 
 // bestDecode is the same for the other side.
@@ -80,7 +83,7 @@ func (t *Tandem) bestDecode(q *cluster.Query, now time.Time) int {
 	if i < 0 {
 		return -1
 	}
-	return t.decodes[view.Replicas[all[i].Slot].ID]
+	return t.members.at[cluster.Decode][view.Replicas[all[i].Slot].ID]
 }
 
 // draw takes one of the costs that are as good as the least, by production's rule for ties; -1 of none.
@@ -96,7 +99,7 @@ func (t *Tandem) draw(costs []float64) int {
 	chosen, ties := -1, 0
 	for i, c := range costs {
 		if c <= limit {
-			if ties++; t.rnd.IntN(ties) == 0 {
+			if ties++; t.sequence.rnd.IntN(ties) == 0 {
 				chosen = i
 			}
 		}

@@ -53,7 +53,7 @@ func TestOrders(t *testing.T) {
 		if !room || p != tt.p || d != tt.d {
 			t.Errorf("%s: %d and %d, room %v; want %d and %d", tt.name, p, d, room, tt.p, tt.d)
 		}
-		if req := &r.booked[0].req; req.AvoidPrefill != nil || req.AvoidDecode != nil {
+		if req := &r.underWay.booked[0].req; req.AvoidPrefill != nil || req.AvoidDecode != nil {
 			t.Errorf("%s: who was not chosen stays out for good", tt.name)
 		}
 	}

@@ -15,7 +15,6 @@ import (
 	"tandem/orchestrator/planner"
 	"tandem/orchestrator/policy"
 	"tandem/prefill"
-	"tandem/scoring"
 )
 
 // Tandem is the decision that production runs: the pools, the planner, the ledgers and the index, called as
@@ -24,23 +23,50 @@ type Tandem struct {
 	prefill  *prefill.Pool
 	decode   *decode.Pool
 	planner  *planner.Planner
+	policy   planner.Policy
 	model    string
-	ids      [2][]replica.ID
-	decodes  map[replica.ID]int
-	prefills map[replica.ID]int
+	members  members
 	split    bool
 	local    bool
-	order    Order
-	policy   planner.Policy
-	rnd      *rand.Rand // of ties in the first step of a sequence
 	sequence sequence
-	every    time.Duration // between what is told to other routers
-	booked   []booked      // by slot
-	live     int           // requests under way
-	retrying int           // of these, how many hold a place in the retry budget
-	all      [2][]replica.Replica
-	gone     [2][]bool
+	sharing  sharing
+	underWay underWay
 	Stats    Stats
+}
+
+// sharing is what a router tells others.
+type sharing struct {
+	every   time.Duration // between two times
+	guesses bool          // of the prompts that were sent, too
+	guessed [2]uint64     // up to which, by cluster.Side
+}
+
+// members is the replicas of a fleet, by side and number.
+type members struct {
+	all  [2][]replica.Replica
+	ids  [2][]replica.ID
+	at   [2]map[replica.ID]int // their numbers
+	gone [2][]bool
+}
+
+func membersOf(c *cluster.Config) (m members) {
+	for side := range m.all {
+		m.all[side] = c.Replicas(cluster.Side(side))
+		m.gone[side] = make([]bool, len(m.all[side]))
+		m.at[side] = map[replica.ID]int{}
+		for i, r := range m.all[side] {
+			m.ids[side] = append(m.ids[side], r.ID)
+			m.at[side][r.ID] = i
+		}
+	}
+	return m
+}
+
+// underWay is the requests that have not ended.
+type underWay struct {
+	booked   []booked // by slot
+	live     int      // requests that are placed
+	retrying int      // of these, how many hold a place in the retry budget
 }
 
 // Stats count what a router did.
@@ -77,105 +103,32 @@ type booked struct {
 	retry attempts
 }
 
-// Options of [NewTandem]. The zero value is production's defaults.
-type Options struct {
-	Rule    *planner.Rule // chooses the prefill replica, in the place of costs; nil for costs
-	NoLocal bool
-	NoSplit bool
-	Order   Order
-	Tuned   *Tuned // in the place of production's weights; nil for those
-}
-
-// Tuned is what replay may set of production's weights.
-type Tuned struct {
-	Alpha         float64 // of prefill work; 0 for auto
-	Beta          float64 // of the wait
-	Gamma         float64 // of KV pressure
-	Penalty       float64 // of slower tokens for others
-	AffinityShare float64 // of the prompt from which on a match is followed
-	Margin        float64 // share of KV that is never promised
-	Piece         float64 // s of a local prefill at once, beside streams, 0 all of it
-	Share         float64 // s between what routers tell each other of their bookings, 0 never
-	Limit         float64 // s; a request whose first token would come later is refused, 0 never
-}
-
-func (o *Options) params() []Param {
-	if o.Tuned == nil {
-		p := policy.Default()
-		w := p.Weights
-		o.Tuned = &Tuned{
-			Beta: w.Beta, Gamma: w.Gamma, Penalty: w.DecodePenalty, AffinityShare: w.AffinityShare,
-			Margin: p.HeadroomMargin, Piece: p.Piece.Seconds(),
-		}
-	}
-	t := o.Tuned
-	return []Param{
-		{"alpha", &t.Alpha, "weight of prefill work, 0 for what the queue asks", []float64{0, 1, 2, 4, 8, 16}},
-		{"beta", &t.Beta, "weight of the wait", nil},
-		{"gamma", &t.Gamma, "weight of KV pressure", nil},
-		{"penalty", &t.Penalty, "weight of slower tokens for others", nil},
-		{"affinity", &t.AffinityShare, "share of the prompt from which on a match is followed, or 50 ms", nil},
-		{"margin", &t.Margin, "share of a decode replica's KV that is never promised", nil},
-		{
-			"piece", &t.Piece,
-			"seconds for which a decode replica computes of a prompt at once, beside streams; 0 for all of it", nil,
-		},
-		{"share", &t.Share, "seconds between what several routers tell each other, 0 for never", nil},
-		{
-			"limit", &t.Limit,
-			"seconds; a request whose first token would come later by prediction is refused, 0 for none", nil,
-		},
-	}
-}
-
-// apply sets the weights.
-func (t *Tuned) apply(p *planner.Policy) {
-	w := &p.Weights
-	if t.Alpha > 0 {
-		w.Alpha = scoring.Alpha{Value: t.Alpha}
-	}
-	w.Beta = t.Beta
-	w.Gamma = t.Gamma
-	w.DecodePenalty = t.Penalty
-	w.AffinityShare = t.AffinityShare
-	p.HeadroomMargin = t.Margin
-	p.Piece = time.Duration(t.Piece * float64(time.Second))
-	p.FirstToken = time.Duration(t.Limit * float64(time.Second))
-}
-
 var _ cluster.Router = (*Tandem)(nil)
 
 // NewTandem makes the router of a fleet.
 func NewTandem(c cluster.Config, o Options, seed uint64) *Tandem {
 	var every float64
+	guesses := true
 	p := policyOf(&c, &o)
 	if o.Tuned != nil {
-		every = o.Tuned.Share
+		every, guesses = o.Tuned.Share, o.Tuned.Guesses > 0
 	}
 	t := &Tandem{
-		every:   time.Duration(every * float64(time.Second)),
-		prefill: prefill.New(prefill.Options{}), decode: decode.New(decode.Options{}), model: "m",
-		decodes: map[replica.ID]int{}, prefills: map[replica.ID]int{},
+		prefill: prefill.New(prefill.Options{}), decode: decode.New(decode.Options{}),
+		policy: p, model: "m", members: membersOf(&c),
 		split: !o.NoSplit && len(c.Nodes[cluster.Prefill]) > 0, local: !o.NoLocal,
-		order: o.Order, policy: p, rnd: rand.New(rand.NewPCG(seed, 0x73657175)),
+		sequence: sequence{order: o.Order, rnd: rand.New(rand.NewPCG(seed, 0x73657175))},
+		sharing:  sharing{every: time.Duration(every * float64(time.Second)), guesses: guesses},
 	}
-	now := cluster.Time(0)
 	t.planner = planner.New(t.prefill, t.decode, p, rand.New(rand.NewPCG(seed, 0x74616e64)))
-	for side := range t.all {
-		t.all[side] = c.Replicas(cluster.Side(side))
-		t.gone[side] = make([]bool, len(t.all[side]))
+	now := cluster.Time(0)
+	t.prefill.SetMembers(t.members.all[cluster.Prefill], now)
+	t.decode.SetMembers(t.members.all[cluster.Decode], now)
+	for _, id := range t.members.ids[cluster.Prefill] {
+		t.prefill.SetTrust(id, replica.Live)
 	}
-	t.prefill.SetMembers(t.all[cluster.Prefill], now)
-	t.decode.SetMembers(t.all[cluster.Decode], now)
-	for i, r := range c.Replicas(cluster.Prefill) {
-		t.prefill.SetTrust(r.ID, replica.Live)
-		t.prefills[r.ID] = i
-		t.ids[cluster.Prefill] = append(t.ids[cluster.Prefill], r.ID)
-	}
-	for i, r := range c.Replicas(cluster.Decode) {
-		t.decode.SetTrust(r.ID, replica.Live)
-		t.decodes[r.ID] = i
-		t.ids[cluster.Decode] = append(t.ids[cluster.Decode], r.ID)
+	for _, id := range t.members.ids[cluster.Decode] {
+		t.decode.SetTrust(id, replica.Live)
 	}
 	return t
 }
@@ -198,14 +151,7 @@ func (t *Tandem) Events() [2]bool { return [2]bool{true, true} }
 
 // Place plans and books.
 func (t *Tandem) Place(q *cluster.Query, now time.Time) (p, d int, room bool) {
-	for len(t.booked) <= q.Slot {
-		t.booked = append(t.booked, booked{})
-	}
-	b := &t.booked[q.Slot]
-	if b.query != q { // the one before may have given up while it waited
-		t.forget(b)
-		b.query = q
-	}
+	b := t.requestOf(q)
 	r := &b.retry
 	b.req = planner.Request{
 		Model: t.model, Tokens: q.Tokens, Exact: true, PrefillKeys: q.Keys, DecodeKeys: q.Keys, Sequences: 1,
@@ -229,48 +175,62 @@ func (t *Tandem) Place(q *cluster.Query, now time.Time) (p, d int, room bool) {
 	}
 	b.book = book
 	r.tries++
-	t.live++
-	d = t.decodes[book.Decode.ID]
+	t.underWay.live++
+	d = t.members.at[cluster.Decode][book.Decode.ID]
 	if book.Mode == planner.Local {
 		t.Stats.Local++
 		return -1, d, true
 	}
 	t.Stats.Split++
-	return t.prefills[book.Prefill.ID], d, true
+	return t.members.at[cluster.Prefill][book.Prefill.ID], d, true
+}
+
+// requestOf returns the request in a slot, made anew where that was another one's.
+func (t *Tandem) requestOf(q *cluster.Query) *booked {
+	for len(t.underWay.booked) <= q.Slot {
+		t.underWay.booked = append(t.underWay.booked, booked{})
+	}
+	b := &t.underWay.booked[q.Slot]
+	if b.query != q { // the one before may have given up while it waited
+		t.forget(b)
+		b.query = q
+	}
+	return b
 }
 
 // Answered ends the prefill lease.
 func (t *Tandem) Answered(q *cluster.Query, cached int, took time.Duration, now time.Time) {
-	book := t.booked[q.Slot].book
+	book := t.underWay.booked[q.Slot].book
 	t.planner.PrefillDone(book, cached, took, now)
 	t.planner.Prefilled(book, now)
 }
 
 // Bind looks at the decode choice again.
 func (t *Tandem) Bind(q *cluster.Query, now time.Time) int {
-	b := &t.booked[q.Slot]
+	b := &t.underWay.booked[q.Slot]
 	moved, err := t.planner.Rebind(b.book, &b.req, now)
 	if moved && err == nil {
 		t.Stats.Moved++
 	}
-	return t.decodes[b.book.Decode.ID]
+	return t.members.at[cluster.Decode][b.book.Decode.ID]
 }
 
 var _ cluster.Piecer = (*Tandem)(nil)
 
 // Next says what of a prompt its decode replica gets next.
-func (t *Tandem) Next(q *cluster.Query, now time.Time) (upto int) {
-	return t.booked[q.Slot].book.DecodeLease.Next(now, nil).Upto
+func (t *Tandem) Next(q *cluster.Query, now time.Time, wake func()) (upto int, ask time.Duration) {
+	next := t.underWay.booked[q.Slot].book.DecodeLease.Next(now, wake)
+	return next.Upto, next.Ask
 }
 
 // Computed tells that a piece of a prompt is done.
-func (t *Tandem) Computed(q *cluster.Query, now time.Time) {
-	t.booked[q.Slot].book.DecodeLease.Computed(true, now)
+func (t *Tandem) Computed(q *cluster.Query, steps float64, now time.Time) {
+	t.underWay.booked[q.Slot].book.DecodeLease.Computed(true, -1, steps, now)
 }
 
 // First tells of the first token.
 func (t *Tandem) First(q *cluster.Query, now time.Time) {
-	b := &t.booked[q.Slot]
+	b := &t.underWay.booked[q.Slot]
 	book := b.book
 	t.planner.OwnAll(b.retry.faults, now)
 	b.retry.faults = nil
@@ -283,44 +243,51 @@ func (t *Tandem) First(q *cluster.Query, now time.Time) {
 
 // Done ends the booking.
 func (t *Tandem) Done(q *cluster.Query, output int, ttft, total time.Duration, now time.Time) {
-	b := &t.booked[q.Slot]
+	b := &t.underWay.booked[q.Slot]
 	t.planner.Finish(b.book, q.Tokens, output, ttft, total, now)
-	t.live--
+	t.underWay.live--
 	t.forget(b)
 }
 
 // Apply feeds the index of a side.
 func (t *Tandem) Apply(side cluster.Side, i int, b *kv.Batch) {
 	if side == cluster.Prefill {
-		t.prefill.Apply(t.ids[side][i], b)
+		t.prefill.Apply(t.members.ids[side][i], b)
 		return
 	}
-	t.decode.Apply(t.ids[side][i], b)
+	t.decode.Apply(t.members.ids[side][i], b)
 }
 
 // Observe feeds a load report.
 func (t *Tandem) Observe(side cluster.Side, i int, l replica.Load, now time.Time) {
 	if side == cluster.Prefill {
-		t.prefill.Observe(t.ids[side][i], l, now)
+		t.prefill.Observe(t.members.ids[side][i], l, now)
 		return
 	}
-	t.decode.Observe(t.ids[side][i], l, now)
+	t.decode.Observe(t.members.ids[side][i], l, now)
 }
 
 var _ cluster.Sharer = (*Tandem)(nil)
 
 // told is what one router tells others.
 type told struct {
-	prefill []prefill.PeerLoad
-	decode  []decode.PeerLoad
+	prefill  []prefill.PeerLoad
+	decode   []decode.PeerLoad
+	computed []prefill.Guess // prompts that were sent since, where they are computed
+	held     []decode.Guess  // and where they will be
 }
 
 // ShareEvery is how often others are told.
-func (t *Tandem) ShareEvery() time.Duration { return t.every }
+func (t *Tandem) ShareEvery() time.Duration { return t.sharing.every }
 
 // Share tells of all bookings.
 func (t *Tandem) Share(now time.Time) any {
-	return told{t.prefill.PeerLoads(now), t.decode.PeerLoads(now)}
+	said := told{prefill: t.prefill.PeerLoads(now), decode: t.decode.PeerLoads(now)}
+	if t.sharing.guesses {
+		said.computed, t.sharing.guessed[cluster.Prefill] = t.prefill.Guesses(t.sharing.guessed[cluster.Prefill])
+		said.held, t.sharing.guessed[cluster.Decode] = t.decode.Guesses(t.sharing.guessed[cluster.Decode])
+	}
+	return said
 }
 
 // Hear takes in what another router told.
@@ -328,6 +295,8 @@ func (t *Tandem) Hear(from int, said any, now time.Time) {
 	other := said.(told)
 	t.prefill.MergePeer(strconv.Itoa(from), other.prefill, now)
 	t.decode.MergePeer(strconv.Itoa(from), other.decode, now)
+	t.prefill.MergeGuesses(other.computed, now)
+	t.decode.MergeGuesses(other.held, now)
 }
 
 // Tick drops guesses that were not confirmed.

@@ -104,11 +104,11 @@ func (s *Server) Kill() {
 	}
 }
 
-// Freeze lets the server stand still, with its connections open, until [Server.Thaw].
+// Freeze lets the server stand still, with its connections open, until [Server.Unfreeze].
 func (s *Server) Freeze() { s.signal(syscall.SIGSTOP) }
 
-// Thaw lets a frozen server go on.
-func (s *Server) Thaw() { s.signal(syscall.SIGCONT) }
+// Unfreeze lets a frozen server go on.
+func (s *Server) Unfreeze() { s.signal(syscall.SIGCONT) }
 
 func (s *Server) signal(sig syscall.Signal) {
 	s.t.Helper()

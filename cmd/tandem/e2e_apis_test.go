@@ -21,8 +21,8 @@ func (w *writer) response(maxTokens int, input any) question {
 	}
 }
 
-// otherDoors are requests of every form to /v1/messages and /v1/responses.
-func (w *writer) otherDoors(n int) []question {
+// otherAPIs are requests of every form to /v1/messages and /v1/responses.
+func (w *writer) otherAPIs(n int) []question {
 	block := []map[string]string{{"type": "text", "text": w.text()}, {"type": "text", "text": " and more"}}
 	return []question{
 		w.message(n, w.text(), message("user", " what is a lease")),
@@ -124,10 +124,10 @@ func (r *reply) other(finish string, parts ...textPart) {
 	}
 }
 
-// wantDoors wants requests to the other doors to have been split, or, without render, none.
-func (f *fleet) wantDoors(render bool) {
+// wantOtherAPIs wants requests to the other APIs to have been split, or, without render, none.
+func (f *fleet) wantOtherAPIs(render bool) {
 	f.t.Helper()
-	for _, q := range newWriter(9).otherDoors(7) { // what answers are compared by is really read
+	for _, q := range newWriter(9).otherAPIs(7) { // what answers are compared by is really read
 		for _, q := range []question{q, q.streamed()} {
 			if r := f.check(q); len(r.texts) != 1 || r.texts[0] == "" || r.usage == nil || r.usage.Prompt == 0 ||
 				r.finish[0] == "" {

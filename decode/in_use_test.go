@@ -1,0 +1,73 @@
+package decode
+
+import (
+	"testing"
+	"time"
+
+	"tandem/internal/kv"
+	"tandem/internal/replica"
+	"tandem/scoring"
+)
+
+// shares books a prompt of so many blocks, all but the last of which it has in common with all others, where
+// it is computed; nil where there is no room.
+func shares(t *testing.T, p *Pool, blocks, n int, ready, now time.Duration) *Lease {
+	t.Helper()
+	at := start.Add(now)
+	keys := make([]kv.Key, blocks)
+	for i := range keys {
+		keys[i] = kv.Key(i + 1)
+	}
+	keys[blocks-1] = kv.Key(1000 + n)
+	q := &Query{Model: "m", Tokens: blocks * 16, MaxTokens: 16, Keys: keys, Ready: ready}
+	if n > 0 { // the index knows what the first has brought
+		q.Depth = []int32{int32(blocks - 1)}
+	}
+	c, _, _ := p.Candidates(q, at, nil, nil)
+	if len(c) == 0 {
+		return nil
+	}
+	l := p.Book(&c[0], q, Schedule{Local: true, AdmitAt: at}, at)
+	if l == nil {
+		t.Fatal("what was offered could not be booked")
+	}
+	l.MarkSent(at)
+	l.FirstToken(at)
+	return l
+}
+
+// Forty requests with a prefix in common find room on a replica that would hold ten of them without it; whose
+// prompt is computed elsewhere first finds none.
+func TestAPrefixInUseIsBookedOnce(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		ready time.Duration
+		want  int
+	}{
+		{"computed there", 0, 40},
+		{"computed elsewhere", time.Millisecond, 10},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := New(Options{})
+			slow := scoring.Speed{A: 1e-4, D0: 100} // nobody ends meanwhile
+			p.Configure(Settings{LoadTTL: usualTTL, ExpectedOutput: 16, Speed: slow})
+			p.SetMembers([]replica.Replica{engine("d1", 1050)}, start)
+			now := time.Duration(0)
+			used, n := 100, 0
+			for range 40 {
+				now += time.Second
+				p.Observe("d1", load(start.Add(now), n, float64(used)/1050), start.Add(now))
+				if shares(t, p, 100, n, c.ready, now) == nil {
+					break
+				}
+				n, used = n+1, used+3
+				if c.ready > 0 { // the engine does as if it shared nothing
+					used += 97
+				}
+			}
+			if n < c.want-1 || n > c.want {
+				t.Errorf("%d found room, want %d", n, c.want)
+			}
+		})
+	}
+}

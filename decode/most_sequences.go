@@ -1,0 +1,95 @@
+package decode
+
+import (
+	"time"
+
+	"tandem/internal/replica"
+)
+
+// An engine runs so many sequences at a time, however much room its KV cache has (--max-num-seqs, 256 or
+// 1,024 by default). No metric of vLLM 0.32 tells how many. It shows where requests wait although there is
+// room for them, and as many run in each report.
+
+const (
+	// equalReports one after the other tell how many run at most. An engine that is busy with long prompts lets
+	// nobody in either, but does not replace those that end; where none ends it is waited for as long as those
+	// prompts should take, and computed more.
+	equalReports = 3
+	computed     = 2 * time.Second
+	// fewestSequences is a number below which it is rather the room that is short: of large requests few fit.
+	fewestSequences = 8
+	// usualSequences is the least that engines of vLLM 0.32 run by default, those on CPUs.
+	usualSequences = 128
+	// One more is tried after so long, since what was seen may have had another reason. That more run at any
+	// time disproves it.
+	tryMoreAfter = time.Minute
+)
+
+// mostSequences is how many sequences one replica runs at a time. Guarded by the lock of the pool.
+type mostSequences struct {
+	known int       // 0 unknown
+	more  int       // that are tried beyond those
+	until time.Time // from when one more is tried
+	ended int       // requests of ours that have ended there, so far
+
+	running int       // by the newest report, if requests waited there
+	reports int       // so many had the same number, one after the other
+	before  int       // of those that ended, before the first of them
+	by      time.Time // when the prompts should be computed that the replica had then
+}
+
+// learn takes in a report of a replica that should have computed its prompts after so long.
+func (s *mostSequences) learn(l replica.Load, prompts time.Duration, now time.Time) {
+	if l.Source != replica.Metrics || l.Running < 0 || l.Waiting < 0 {
+		return
+	}
+	if s.known > 0 && l.Running > s.known {
+		*s = mostSequences{ended: s.ended}
+	}
+	if s.known > 0 && now.After(s.until) {
+		s.more++
+		s.until = now.Add(tryMoreAfter)
+	}
+	queued := l.Waiting - max(l.Loading, 0)
+	if queued <= 0 || l.Running < fewestSequences || !oneMoreFits(l) {
+		s.reports = 0
+		return
+	}
+	if s.reports == 0 || l.Running != s.running {
+		s.running, s.reports = l.Running, 1
+		s.before, s.by = s.ended, now.Add(prompts+computed)
+		return
+	}
+	if s.reports++; s.reports >= equalReports && (s.ended >= s.before+equalReports-1 || now.After(s.by)) {
+		s.known, s.more = s.running, 0
+		s.until = now.Add(tryMoreAfter)
+	}
+}
+
+// now returns how many run at a time, as far as that is known, or suspected by the first report that shows
+// it and a number that is usual; 0 is unknown.
+func (s *mostSequences) now() int {
+	if s.known == 0 && s.reports > 0 && s.running >= usualSequences {
+		return s.running
+	}
+	return s.known + s.more
+}
+
+// oneMoreFits reports whether there is room for two sequences more that take as much as those that run.
+func oneMoreFits(l replica.Load) bool {
+	return l.Usage*float64(l.Running+2) < float64(l.Running) // false where the usage is not known
+}
+
+// runSlotIn returns how long it should take until so many sequences more may run on m, those that are booked
+// before them included: 0 where that is now, or where nobody knows how many may.
+func (p *Pool) runSlotIn(m *member, a *account, sequences int) time.Duration {
+	most := m.most.now()
+	if most == 0 {
+		return 0
+	}
+	over := m.batch() + m.ledger.queued + m.remote.Queued + max(sequences, 1) - most
+	if over <= 0 {
+		return 0
+	}
+	return seconds(min(p.life(m, a)*float64(over)/float64(most), maxRoomWait.Seconds()))
+}

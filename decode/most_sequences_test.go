@@ -1,0 +1,114 @@
+package decode
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"tandem/internal/replica"
+)
+
+// said is a report of an engine, and how many requests had ended there.
+type said struct {
+	running, waiting, loading int
+	usage                     float64
+	ended                     int
+}
+
+// How many sequences an engine runs at most shows in reports, and in no other way.
+func TestHowManySequencesAnEngineRuns(t *testing.T) {
+	const half = 0.5
+	replaced := []said{{40, 1, 0, half, 0}, {40, 3, 0, half, 1}, {40, 2, 0, half, 2}}
+	noneEnds := []said{{40, 1, 0, half, 0}, {40, 3, 0, half, 0}, {40, 5, 0, half, 0}, {40, 6, 0, half, 0}}
+	for _, c := range []struct {
+		name    string
+		reports []said // a second apart
+		prompts time.Duration
+		want    int
+	}{
+		{"as many run although some end", replaced, time.Hour, 40},
+		{"none ends, and its prompts should be there", noneEnds, 0, 40},
+		{"none ends, and it has prompts to compute", noneEnds, time.Minute, 0},
+		{"other numbers run", []said{
+			{40, 1, 0, half, 0}, {41, 3, 0, half, 1}, {40, 2, 0, half, 2}, {39, 2, 0, half, 3},
+		}, 0, 0},
+		{"nobody waits", []said{{40, 0, 0, half, 0}, {40, 0, 0, half, 1}, {40, 0, 0, half, 9}}, 0, 0},
+		{"those that wait are loading", []said{
+			{40, 2, 2, half, 0}, {40, 1, 1, half, 1}, {40, 3, 3, half, 9},
+		}, 0, 0},
+		{"there is no room", []said{{40, 1, 0, 0.97, 0}, {40, 3, 0, 0.98, 1}, {40, 2, 0, 0.97, 9}}, 0, 0},
+		{"few and large ones run", []said{{5, 1, 0, half, 0}, {5, 3, 0, half, 1}, {5, 2, 0, half, 9}}, 0, 0},
+		{"a number that is usual, from the first", []said{{256, 1, 0, half, 0}}, time.Hour, 256},
+		{"more run later", append(slices.Clone(replaced), said{41, 0, 0, half, 3}), time.Hour, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var s mostSequences
+			now := start
+			for _, r := range c.reports {
+				s.ended = r.ended
+				s.learn(replica.Load{
+					Source: replica.Metrics, Running: r.running, Waiting: r.waiting, Loading: r.loading, Usage: r.usage,
+				}, c.prompts, now)
+				now = now.Add(time.Second)
+			}
+			if got := s.now(); got != c.want {
+				t.Errorf("%d, want %d", got, c.want)
+			}
+		})
+	}
+}
+
+// What was seen may have had another reason: one more is tried each minute.
+func TestOneSequenceMoreIsTried(t *testing.T) {
+	var s mostSequences
+	l := replica.Load{Source: replica.Metrics, Running: 40, Waiting: 1, Usage: 0.5}
+	for i := range equalReports {
+		s.ended = i
+		s.learn(l, 0, start.Add(time.Duration(i)*time.Second))
+	}
+	l.Waiting = 0
+	for i, want := range []int{40, 41, 42} {
+		s.learn(l, 0, start.Add(time.Duration(i)*2*tryMoreAfter+10*time.Second))
+		if got := s.now(); got != want {
+			t.Errorf("%d after %d minutes, want %d", got, 2*i, want)
+		}
+	}
+	l.Running = 41 // it was another reason, or the engine was restarted with a larger limit
+	if s.learn(l, 0, start.Add(time.Hour)); s.now() != 0 {
+		t.Errorf("%d, though more run", s.now())
+	}
+}
+
+// A replica that runs all that it may gets nobody else, whatever room it has, until somebody has ended there.
+func TestAReplicaThatRunsAllItMayIsFull(t *testing.T) {
+	p := New(Options{})
+	p.Configure(Settings{LoadTTL: usualTTL, ExpectedOutput: 4000})
+	p.SetMembers([]replica.Replica{engine("d1", 100_000)}, start)
+	now := start
+	var leases []*Lease
+	for range 128 {
+		l := book(t, p, 10, now, now)
+		l.MarkSent(now)
+		l.FirstToken(now)
+		leases = append(leases, l)
+	}
+	for range equalReports + 3 {
+		now = now.Add(time.Second)
+		p.Observe("d1", replica.Load{
+			At: now, Source: replica.Metrics, Running: 128, Waiting: 8, Loading: 0, Usage: 0.1,
+		}, now)
+	}
+	q := &Query{Model: "m", Tokens: 100, MaxTokens: 4000}
+	if c, _, why := p.Candidates(q, now, nil, nil); len(c) > 0 {
+		t.Errorf("it is offered, with %v s to wait", c[0].Room)
+	} else if why.Full != 1 || why.Retry < time.Second {
+		t.Errorf("it is rejected as %+v", why)
+	}
+	for _, l := range leases[:100] {
+		l.Release(now)
+	}
+	p.Observe("d1", replica.Load{At: now, Source: replica.Metrics, Running: 28, Usage: 0.1}, now)
+	if c, _, _ := p.Candidates(q, now, nil, nil); len(c) != 1 || c[0].Room > 0 {
+		t.Errorf("there is place, and it is not offered: %+v", c)
+	}
+}

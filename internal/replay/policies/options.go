@@ -1,0 +1,77 @@
+package policies
+
+import (
+	"time"
+
+	"tandem/orchestrator/planner"
+	"tandem/orchestrator/policy"
+	"tandem/scoring"
+)
+
+// Options of [NewTandem]. The zero value is production's defaults.
+type Options struct {
+	Rule    *planner.Rule // chooses the prefill replica, in the place of costs; nil for costs
+	NoLocal bool
+	NoSplit bool
+	Order   Order
+	Tuned   *Tuned // in the place of production's weights; nil for those
+}
+
+// Tuned is what replay may set of production's weights.
+type Tuned struct {
+	Alpha         float64 // of prefill work; 0 for auto
+	Beta          float64 // of the wait
+	Gamma         float64 // of KV pressure
+	Penalty       float64 // of slower tokens for others
+	AffinityShare float64 // of the prompt from which on a match is followed
+	Margin        float64 // share of KV that is never promised
+	Piece         float64 // s of a local prefill at once, beside streams, 0 all of it
+	Share         float64 // s between what routers tell each other of their bookings, 0 never
+	Guesses       float64 // above 0: of the prompts that they have sent, too
+	Limit         float64 // s; a request whose first token would come later is refused, 0 never
+}
+
+func (o *Options) params() []Param {
+	if o.Tuned == nil {
+		p := policy.Default()
+		w := p.Weights
+		o.Tuned = &Tuned{
+			Beta: w.Beta, Gamma: w.Gamma, Penalty: w.DecodePenalty, AffinityShare: w.AffinityShare,
+			Margin: p.HeadroomMargin, Piece: p.Piece.Seconds(), Guesses: 1,
+		}
+	}
+	t := o.Tuned
+	return []Param{
+		{"alpha", &t.Alpha, "weight of prefill work, 0 for what the queue asks", []float64{0, 1, 2, 4, 8, 16}},
+		{"beta", &t.Beta, "weight of the wait", nil},
+		{"gamma", &t.Gamma, "weight of KV pressure", nil},
+		{"penalty", &t.Penalty, "weight of slower tokens for others", nil},
+		{"affinity", &t.AffinityShare, "share of the prompt from which on a match is followed, or 50 ms", nil},
+		{"margin", &t.Margin, "share of a decode replica's KV that is never promised", nil},
+		{
+			"piece", &t.Piece,
+			"seconds for which a decode replica computes of a prompt at once, beside streams; 0 for all of it", nil,
+		},
+		{"share", &t.Share, "seconds between what several routers tell each other, 0 for never", nil},
+		{"guesses", &t.Guesses, "1: they tell each other of the prompts that they have sent, too; 0: not", nil},
+		{
+			"limit", &t.Limit,
+			"seconds; a request whose first token would come later by prediction is refused, 0 for none", nil,
+		},
+	}
+}
+
+// apply sets the weights.
+func (t *Tuned) apply(p *planner.Policy) {
+	w := &p.Weights
+	if t.Alpha > 0 {
+		w.Alpha = scoring.Alpha{Value: t.Alpha}
+	}
+	w.Beta = t.Beta
+	w.Gamma = t.Gamma
+	w.DecodePenalty = t.Penalty
+	w.AffinityShare = t.AffinityShare
+	p.HeadroomMargin = t.Margin
+	p.Piece = time.Duration(t.Piece * float64(time.Second))
+	p.FirstToken = time.Duration(t.Limit * float64(time.Second))
+}

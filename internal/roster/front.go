@@ -1,0 +1,93 @@
+package roster
+
+import "time"
+
+// Front is the prompt that a replica computes first of those that one router, or several, have booked there:
+// the one that was booked first. The zero Front is of nobody.
+//
+// Each of several routers has a first one of its own, and a replica computes one after the other: were all of
+// them taken to run, what is ahead would seem to pass as many times as fast as there are routers.
+type Front struct {
+	Work  time.Duration // predicted of it, 0 where there is none
+	At    time.Time     // when it was booked
+	Ended time.Time     // when one before it was done or given up, zero for never
+}
+
+// With returns the Front of two who book on the same replica.
+func (f Front) With(o Front) Front {
+	if o.Work > 0 && (f.Work == 0 || o.At.Before(f.At)) {
+		f.Work, f.At = o.Work, o.At
+	}
+	if o.Ended.After(f.Ended) {
+		f.Ended = o.Ended
+	}
+	return f
+}
+
+// Ran returns how much of its work should be done: the replica can have begun with it when it was booked and
+// all before it were done.
+func (f Front) Ran(now time.Time) time.Duration {
+	begun := f.At
+	if f.Ended.After(begun) {
+		begun = f.Ended
+	}
+	return min(f.Work, max(0, now.Sub(begun)))
+}
+
+// Running is a Front as a router tells it to others, beside the work that is left by its own account.
+type Running struct {
+	Work  time.Duration `json:"work_ns,omitzero"`  // predicted of it
+	Ran   time.Duration `json:"ran_ns,omitzero"`   // of that, what is not in the work that is left
+	Age   time.Duration `json:"age_ns,omitzero"`   // since it was booked
+	Ended time.Duration `json:"ended_ns,omitzero"` // since one before it was done, 0 for never
+
+	front Front
+}
+
+// RunningOf returns what there is to tell of f.
+func RunningOf(f Front, now time.Time) Running {
+	var r Running
+	if f.Work > 0 {
+		r = Running{Work: f.Work, Ran: f.Ran(now), Age: now.Sub(f.At)}
+	}
+	if !f.Ended.IsZero() {
+		r.Ended = max(1, now.Sub(f.Ended))
+	}
+	return r.Plausible()
+}
+
+// Plausible returns r with each number as far as it can be.
+func (r Running) Plausible() Running {
+	return Running{
+		Work: Work(r.Work), Ran: Work(r.Ran), Age: Work(r.Age), Ended: Work(r.Ended), front: r.front,
+	}
+}
+
+// Heard notes when r was told: what it says of the time since then is counted from there.
+func (r *Running) Heard(now time.Time) {
+	r.front = Front{}
+	if r.Work > 0 {
+		r.front.Work, r.front.At = r.Work, now.Add(-r.Age)
+	}
+	if r.Ended > 0 {
+		r.front.Ended = now.Add(-r.Ended)
+	}
+}
+
+// Join adds what another router told, which [Running.Heard] has seen.
+func (r *Running) Join(o *Running) {
+	r.Ran += o.Ran
+	r.front = r.front.With(o.front)
+}
+
+// Any reports whether a router has told of a prompt that it waits for.
+func (r *Running) Any() bool { return r.front.Work > 0 }
+
+// Reported tells whether a router has told of a prompt, or of one that is done.
+func (r *Running) Reported() bool { return r.Any() || !r.front.Ended.IsZero() }
+
+// Left returns the time until all is done: the work of the own prompts, of which own is the first, and that
+// of the other routers, of which r is the sum. others is what is left of theirs, each by its own account.
+func (r *Running) Left(work, others time.Duration, own Front, now time.Time) time.Duration {
+	return max(0, work+others+r.Ran-own.With(r.front).Ran(now))
+}

@@ -1,0 +1,115 @@
+package roster
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"tandem/internal/kv"
+	"tandem/internal/replica"
+)
+
+// Guess is a prompt that a router has sent to a replica, so that its blocks are believed to be there before
+// the replica's events say so: one router tells others of it.
+type Guess struct {
+	ID     replica.ID    `json:"id"`
+	Keys   Keys          `json:"keys"`      // of the prompt's blocks from the first on; nobody may change them
+	Within time.Duration `json:"within_ns"` // they should be computed
+}
+
+const (
+	mostGuessed = 1 << 14         // blocks of a guess that another router tells of: a prompt of 256k tokens
+	mostWithin  = 5 * time.Minute // that it may take
+)
+
+// Plausible reports whether g can be true.
+func (g *Guess) Plausible() bool {
+	return g.ID != "" && len(g.Keys) > 0 && len(g.Keys) <= mostGuessed && g.Within >= 0 && g.Within <= mostWithin
+}
+
+// Keys are keys that JSON writes as one text of base64: they are many, and numbers would take twice as much.
+type Keys []kv.Key
+
+// MarshalJSON implements [json.Marshaler].
+func (ks Keys) MarshalJSON() ([]byte, error) {
+	b := make([]byte, 0, 8*len(ks))
+	for _, k := range ks {
+		b = binary.LittleEndian.AppendUint64(b, uint64(k))
+	}
+	return json.Marshal(b)
+}
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (ks *Keys) UnmarshalJSON(data []byte) error {
+	var b []byte
+	if err := json.Unmarshal(data, &b); err != nil {
+		return err
+	}
+	if len(b)%8 != 0 {
+		return errors.New("keys are eight bytes each")
+	}
+	*ks = make(Keys, 0, len(b)/8)
+	for ; len(b) > 0; b = b[8:] {
+		*ks = append(*ks, kv.Key(binary.LittleEndian.Uint64(b)))
+	}
+	return nil
+}
+
+// keptGuesses is how many guesses are there for others to hear of. More in the time from one time that they
+// are told to the next are not told.
+const keptGuesses = 64
+
+// guessLog is the newest guesses of this router, from when somebody has asked for them first: a router by
+// itself keeps none. Safe for concurrent use.
+type guessLog struct {
+	asked atomic.Bool
+
+	mu   sync.Mutex // guards the following
+	ring [keptGuesses]Guess
+	next uint64 // number of the next one
+}
+
+func (l *guessLog) add(g Guess) {
+	if len(g.Keys) > mostGuessed {
+		g.Keys = g.Keys[:mostGuessed]
+	}
+	g.Within = min(max(g.Within, 0), mostWithin)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ring[l.next%keptGuesses] = g
+	l.next++
+}
+
+// Guesses returns the guesses of this router from a number on, as far as they are kept, and the number of the
+// next one. One that is not reached yet, such as that of another process, is taken for the next.
+func (r *Roster[M]) Guesses(from uint64) (gs []Guess, next uint64) {
+	l := &r.guesses
+	l.asked.Store(true)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.next > keptGuesses {
+		from = max(from, l.next-keptGuesses)
+	}
+	for n := from; n < l.next; n++ {
+		gs = append(gs, l.ring[n%keptGuesses])
+	}
+	return gs, l.next
+}
+
+// MergeGuesses lets the index count what another router has sent. Nobody tells what came of it: it is
+// believed for the time that it should take, twice, unless events tell before. Of who is no member nothing is
+// believed.
+func (r *Roster[M]) MergeGuesses(gs []Guess, now time.Time) {
+	for i := range gs {
+		g := &gs[i]
+		r.members.Lock()
+		m, ok := r.members.Find(g.ID)
+		r.members.Unlock()
+		if ok {
+			r.speculate(m.member(), &Prompt{Keys: g.Keys}, g.Within, now)
+		}
+	}
+}

@@ -1,0 +1,70 @@
+package peers
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"tandem/decode"
+	"tandem/prefill"
+)
+
+// message is what a router tells all others through a server. It has what is booked now, as an answer to a
+// question has, and no difference to what was told before: one that is lost is mended by the next.
+type message struct {
+	bookings
+	Whole bool          `json:"whole,omitzero"`   // of all replicas; else of those where something has changed
+	Left  bool          `json:"left,omitzero"`    // the router ends, and has booked nothing any more
+	Sent  time.Duration `json:"sent_ns,omitzero"` // on the teller's own clock, for when it hears itself
+}
+
+// readMessage takes a message, all of it or nothing.
+func readMessage(body []byte) (*message, error) {
+	if len(body) > answerLimit {
+		return nil, fmt.Errorf("%w: %d bytes", errBookings, len(body))
+	}
+	m := &message{}
+	if err := json.Unmarshal(body, m); err != nil {
+		return nil, fmt.Errorf("%w: %.200s", errBookings, err.Error())
+	}
+	return m, m.check()
+}
+
+// reported is what a router has told of its replicas, so that it tells again of those alone where something
+// has changed.
+type reported struct {
+	prefill []prefill.PeerLoad
+	decode  []decode.PeerLoad
+}
+
+// news returns what of now is to be told after r. It is whole where other replicas are there than before.
+func (r *reported) news(now *reported) (fresh reported, whole bool) {
+	p, ok := changed(r.prefill, now.prefill, samePrefill)
+	d, also := changed(r.decode, now.decode, sameDecode)
+	if !ok || !also {
+		return *now, true
+	}
+	return reported{p, d}, false
+}
+
+func samePrefill(a, b *prefill.PeerLoad) (same, unchanged bool) { return a.ID == b.ID, !a.Changed(b) }
+
+func sameDecode(a, b *decode.PeerLoad) (same, unchanged bool) { return a.ID == b.ID, !a.Changed(b) }
+
+// changed returns those of now that tell of something else than before, false where they are not of the same
+// replicas in the same order.
+func changed[S any](before, now []S, same func(a, b *S) (same, unchanged bool)) (out []S, ok bool) {
+	if len(before) != len(now) {
+		return nil, false
+	}
+	for i := range now {
+		of, unchanged := same(&now[i], &before[i])
+		if !of {
+			return nil, false
+		}
+		if !unchanged {
+			out = append(out, now[i])
+		}
+	}
+	return out, true
+}

@@ -1,0 +1,288 @@
+package peers
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"reflect"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"tandem/internal/answercache/valkey"
+	"tandem/internal/config"
+)
+
+// store is a Valkey or Redis server through which routers tell each other what they have booked, without
+// knowing of each other before. Each publishes at one channel what has changed, as soon as it has, and now
+// and then all of it; and each hears all, itself included: so it knows whether the server works, and how long
+// messages take. Nothing is kept there.
+//
+// What others told counts until they tell something else, say that they end, or are silent for their
+// patience. Nobody waits for the server: what is decided is decided by what was heard.
+type store struct {
+	// Immutable.
+	ps       *Peers
+	cfg      config.ValkeyServer
+	trust    *tls.Config
+	interval time.Duration
+	patience time.Duration // how long a router, and the server, may be silent
+	channel  string
+	client   redis.UniversalClient
+	ended    chan struct{}      // closed when run has ended
+	stop     context.CancelFunc // nil until it runs
+
+	mu      sync.Mutex // guards the following, but health.up
+	health  storeHealth
+	routers map[string]*stored
+}
+
+// storeHealth is how the server does.
+type storeHealth struct {
+	up    atomic.Bool   // the server works as far as is known
+	echo  time.Time     // when a message of our own was heard last, or is expected since
+	delay time.Duration // that it took
+	err   error         // why the newest attempt failed
+}
+
+const (
+	tellEvery   = 5 * time.Millisecond // is how often it is looked whether there is something to tell
+	mostRouters = 256                  // that are heard; nobody has more, so that others are somebody's nonsense
+	storeConns  = 4
+	// Parts of the patience: between two whole messages, and until a server that says nothing is taken to be
+	// down, which is before all who are heard through it are taken to be silent.
+	wholePart = 4
+	downPart  = 0.75
+)
+
+// storeOf returns the store of cfg, nil where there is none. Nothing is dialled yet.
+func (ps *Peers) storeOf(cfg *config.Config) (*store, error) {
+	v := cfg.Routers.Valkey
+	if len(v.Addresses) == 0 {
+		return nil, nil
+	}
+	trust, err := v.ServerTLS()
+	if err != nil {
+		return nil, err
+	}
+	interval := cfg.Experimental.Routers.Interval
+	s := &store{
+		ps: ps, cfg: v, trust: trust, interval: interval, patience: patienceOf(interval),
+		channel: v.Prefix + "routers", ended: make(chan struct{}), routers: map[string]*stored{},
+	}
+	s.health.up.Store(true)
+	return s, nil
+}
+
+// same reports whether what o does is what s does already.
+func (s *store) same(o *store) bool {
+	return s != nil && o != nil && reflect.DeepEqual(s.cfg, o.cfg) && s.interval == o.interval &&
+		config.SameTLS(s.trust, o.trust)
+}
+
+// leave stops telling and hearing, and returns when nothing that was heard counts any more.
+func (s *store) leave() {
+	if s != nil && s.stop != nil {
+		s.stop()
+		<-s.ended
+	}
+}
+
+// run tells and hears until ctx ends.
+func (s *store) run(ctx context.Context) {
+	v := &s.cfg
+	s.client = valkey.NewClient(valkey.Server{
+		Addresses: v.Addresses, Cluster: v.Mode == config.ValkeyCluster, Master: v.Master, Username: v.Username,
+		Password: v.Password.Reveal(), TLS: s.trust, Dial: s.ps.opt.Dial,
+	}, storeConns, s.patience/2)
+	s.health.echo = time.Now()
+	var parts sync.WaitGroup
+	for where, part := range map[string]func(context.Context){
+		"telling routers": s.tell, "hearing routers": s.listen, "watching routers": s.watch,
+	} {
+		parts.Go(func() { s.ps.opt.Panics.KeepRunning(ctx, where, func() { part(ctx) }) })
+	}
+	parts.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.routers {
+		s.forgetLocked(r)
+	}
+	_ = s.client.Close() // nothing is under way any more
+}
+
+// tell publishes what is booked until ctx ends, and then that nothing is any more.
+func (s *store) tell(ctx context.Context) {
+	tick := time.NewTicker(tellEvery)
+	defer tick.Stop()
+	var t teller
+	for {
+		select {
+		case <-ctx.Done():
+			s.publishEnd()
+			return
+		case <-tick.C:
+		}
+		m := t.next(s.ps, s.patience, time.Now())
+		if m != nil && !s.publish(ctx, m) {
+			t.wholeAt = time.Time{} // of what was lost the next one tells
+			sleep(ctx, jitter(s.patience/wholePart))
+		}
+	}
+}
+
+// teller knows what there is to tell.
+type teller struct {
+	before  reported
+	changes uint64    // of the pools, as of before
+	wholeAt time.Time // when the next whole message is due
+	has     guessed   // which guesses were told
+}
+
+// next returns what is to be told now, nil for nothing.
+func (t *teller) next(ps *Peers, patience time.Duration, now time.Time) *message {
+	o := &ps.opt
+	changes, whole := o.Prefill.Changes()+o.Decode.Changes(), !now.Before(t.wholeAt)
+	if !whole && changes == t.changes {
+		return nil
+	}
+	all := reported{o.Prefill.PeerLoads(now), o.Decode.PeerLoads(now)}
+	fresh := all
+	if !whole {
+		fresh, whole = t.before.news(&all)
+	}
+	gs := ps.guessesFrom(t.has)
+	t.before, t.changes = all, changes
+	t.has = gs.From
+	switch {
+	case whole:
+		t.wholeAt = now.Add(jitter(patience / wholePart))
+	case len(fresh.prefill)+len(fresh.decode)+len(gs.Prefill)+len(gs.Decode) == 0:
+		return nil
+	}
+	return &message{bookings: bookings{Prefill: fresh.prefill, Decode: fresh.decode, Guesses: gs}, Whole: whole}
+}
+
+// publish reports whether the server has got m.
+func (s *store) publish(ctx context.Context, m *message) bool {
+	m.Instance, m.Sent = s.ps.instance, s.ps.clock()
+	body, err := json.Marshal(m)
+	if err == nil {
+		limited, cancel := context.WithTimeout(ctx, s.patience/2)
+		defer cancel()
+		err = s.client.Publish(limited, s.channel, body).Err()
+	}
+	switch {
+	case err == nil:
+		s.ps.messages.WithLabelValues(sent).Inc()
+	case ctx.Err() == nil:
+		s.ps.messages.WithLabelValues(unsent).Inc()
+		s.failed(err)
+	}
+	return err == nil
+}
+
+// publishEnd tells that this router ends, so that nobody has to wait for its silence.
+func (s *store) publishEnd() {
+	ctx, cancel := context.WithTimeout(context.Background(), s.patience/2) // bounded, at the end
+	defer cancel()
+	s.publish(ctx, &message{Left: true})
+}
+
+// listen hears what is told until ctx ends.
+func (s *store) listen(ctx context.Context) {
+	for ctx.Err() == nil {
+		s.receive(ctx)
+		sleep(ctx, jitter(s.patience/wholePart))
+	}
+}
+
+// receive hears what is told until it fails, or nothing comes: of our own something should.
+func (s *store) receive(ctx context.Context) {
+	sub := s.client.Subscribe(ctx, s.channel)
+	closing := context.AfterFunc(ctx, func() { _ = sub.Close() }) // which ends waiting for a message
+	defer func() {
+		if closing() {
+			_ = sub.Close()
+		}
+	}()
+	for {
+		got, err := sub.ReceiveTimeout(ctx, s.patience)
+		if err != nil { // a message may have been read in part: the connection is of no use any more
+			if ctx.Err() == nil {
+				s.failed(err)
+			}
+			return
+		}
+		if m, ok := got.(*redis.Message); ok {
+			s.take([]byte(m.Payload), time.Now())
+		}
+	}
+}
+
+// failed notes why the server does not work, for when that has lasted.
+func (s *store) failed(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.health.err = err
+}
+
+// watch forgets who is silent, and says when the server works no more, until ctx ends.
+func (s *store) watch(ctx context.Context) {
+	tick := time.NewTicker(s.patience / 20)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-tick.C:
+			s.judge(now)
+		}
+	}
+}
+
+func (s *store) judge(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	long := now.Sub(s.health.echo).Seconds() > downPart*s.patience.Seconds()
+	if long && s.health.up.Swap(false) {
+		s.ps.opt.Log.Warn("the server through which routers tell their bookings does not work; "+
+			"those that routers.peers names are asked, what others have booked is not known",
+			"reason", s.reason())
+	}
+	for _, r := range s.routers {
+		if now.Sub(r.since) <= s.patience {
+			continue
+		}
+		s.forgetLocked(r)
+		if s.health.up.Load() {
+			s.ps.opt.Log.Warn("router is silent, its bookings are not known", "instance", r.instance)
+		}
+	}
+}
+
+// reason says what an operator can act on.
+func (s *store) reason() string {
+	switch {
+	case s.health.err == nil:
+		return "it does not give back what is published"
+	case redis.IsAuthError(s.health.err):
+		return "it refuses the user or the password (routers.valkey.username, routers.valkey.password): " +
+			s.health.err.Error()
+	case redis.IsPermissionError(s.health.err):
+		return "the user may not publish at or subscribe to the channel " + s.channel + ": " + s.health.err.Error()
+	}
+	return s.health.err.Error()
+}
+
+// sleep waits for d, or until ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}

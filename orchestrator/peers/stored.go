@@ -1,0 +1,91 @@
+package peers
+
+import "time"
+
+// stored is a router that is heard through a server. Guarded by the lock of its store.
+type stored struct {
+	instance string
+	since    time.Time // when it was heard last
+}
+
+// name is that of a source of bookings, for the pools and for the log.
+func (r *stored) name() string { return "valkey:" + r.instance }
+
+// What becomes of messages.
+const (
+	sent     = "sent"
+	unsent   = "failed"
+	received = "received"
+	late     = "late"    // the server held it up, so that it says nothing of now
+	foreign  = "foreign" // it is no message of a router
+)
+
+// take takes in what was published at the channel.
+func (s *store) take(body []byte, now time.Time) {
+	m, err := readMessage(body)
+	if err != nil {
+		s.ps.messages.WithLabelValues(foreign).Inc()
+		s.ps.opt.Log.Debug("what was published to routers is not taken", "channel", s.channel, "error", err)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if m.Instance == s.ps.instance {
+		s.hearEcho(m, now)
+		return
+	}
+	// What a server sends after it stood still is told as late as our own that came just before.
+	if s.health.delay > s.patience {
+		s.ps.messages.WithLabelValues(late).Inc()
+		return
+	}
+	m.addAge(s.health.delay)
+	s.ps.messages.WithLabelValues(s.hearRouter(m, now)).Inc()
+}
+
+// hearEcho takes in a message of our own: the server works.
+func (s *store) hearEcho(m *message, now time.Time) {
+	s.health.delay = max(0, s.ps.clock()-m.Sent)
+	if s.health.delay > s.patience {
+		return
+	}
+	s.health.echo, s.health.err = now, nil
+	if !s.health.up.Swap(true) {
+		s.ps.opt.Log.Info("the server through which routers tell their bookings works again")
+	}
+}
+
+// hearRouter takes in what another router told, and returns what became of it.
+func (s *store) hearRouter(m *message, now time.Time) (result string) {
+	r := s.routers[m.Instance]
+	switch {
+	case r == nil && (m.Left || !m.Whole): // the next whole message tells
+		return received
+	case r == nil && len(s.routers) >= mostRouters:
+		return foreign
+	case r == nil:
+		r = &stored{instance: m.Instance}
+		s.routers[m.Instance] = r
+		s.ps.opt.Log.Info("router tells its bookings", "instance", m.Instance)
+	case m.Left:
+		s.forgetLocked(r)
+		s.ps.opt.Log.Info("router has ended", "instance", m.Instance)
+		return received
+	}
+	s.ps.claim(r, m.Instance)
+	r.since = now
+	if m.Whole {
+		s.ps.merge(r, &m.bookings, now)
+	} else {
+		s.ps.update(r, &m.bookings, now)
+	}
+	return received
+}
+
+// forgetLocked lets nothing count any more that r told. Who can be asked for it is asked at once.
+func (s *store) forgetLocked(r *stored) {
+	delete(s.routers, r.instance)
+	s.ps.disclaim(r, r.instance)
+	s.ps.merge(r, &bookings{}, time.Now())
+	s.ps.askAgain()
+}

@@ -1,0 +1,80 @@
+package planner
+
+import (
+	"time"
+
+	"tandem/decode"
+)
+
+// book reserves the chosen plan on both pools, and notes what would have been chosen by what was learned. It
+// returns nil if one of them cannot hold it any more.
+func (pl *Planner) book(q *question, shadow *Shadow, now time.Time) *Booking {
+	d := &pl.scratch.decodes[pl.scratch.chosen.Decode]
+	booking := &Booking{MatchedDecode: d.Matched}
+	var schedule decode.Schedule
+	if pl.scratch.chosen.Prefill < 0 {
+		schedule = booking.local(q, d)
+	} else if schedule = pl.split(booking, q, d, now); booking.PrefillLease == nil {
+		return nil
+	}
+	booking.DecodeLease = pl.decode.Book(d, &q.decode, schedule, now)
+	if booking.DecodeLease == nil {
+		booking.PrefillLease.Release(now)
+		return nil
+	}
+	booking.Decode = *pl.pairs.decode.Replicas[d.Slot]
+	pl.begin(booking, now)
+	booking.Decision = pl.record(q, now)
+	booking.Decision.Shadow = shadow
+	return booking
+}
+
+// local makes b that of d alone, and says when what should happen there.
+func (b *Booking) local(q *question, d *decode.Candidate) decode.Schedule {
+	b.Mode = Local
+	b.predicted.within = d.Local.Wait + d.Local.Took()
+	b.predicted.first = b.predicted.within
+	schedule := decode.Schedule{Local: true}
+	if q.Quiet {
+		schedule.UnseenArrival = max(seconds(b.predicted.within), unheard)
+	}
+	return schedule
+}
+
+// split books the prefill replica that was chosen beside d, and says when what should happen on d. Without a
+// lease that replica cannot hold it any more.
+func (pl *Planner) split(b *Booking, q *question, d *decode.Candidate, now time.Time) decode.Schedule {
+	chosen := pl.scratch.chosen
+	p := &pl.scratch.prefills[chosen.Prefill]
+	b.Mode = Split
+	if b.PrefillLease = pl.prefill.Book(p, now); b.PrefillLease == nil {
+		return decode.Schedule{}
+	}
+	b.Prefill = *pl.pairs.prefill.Replicas[p.Slot]
+	b.MatchedPrefill = p.Matched
+	b.transfer = expectedTransfer{missing: d.Missing, knownMatch: q.knowsMatch(d)}
+	pair := pl.scratch.table.Pair(int(chosen.Prefill), int(chosen.Decode))
+	b.predicted = prediction{within: p.Ready(), first: pair.Landing() + d.Step}
+	landing, sendAt := seconds(pair.Landing()), now.Add(seconds(b.predicted.within))
+	schedule := decode.Schedule{
+		AdmitAt: now.Add(seconds(p.Wait)), SendAt: sendAt, LandAt: sendAt.Add(landing), Transfer: seconds(pair.Own),
+		Outbox: b.PrefillLease.Outbox(),
+	}
+	if q.Quiet {
+		schedule.UnseenArrival = max(landing, unheard)
+	}
+	return schedule
+}
+
+// unheard is the least time until the first token of an answer that nobody tells of.
+const unheard = time.Millisecond
+
+// speculate puts the prompt's blocks into the index of the replica that is going to compute them: the next
+// request of the same prefix would come before the engine's events.
+func (b *Booking) speculate(req *Request, now time.Time) {
+	if b.Mode == Split {
+		b.PrefillLease.Speculate(req.PrefillKeys, seconds(b.predicted.within), now)
+		return
+	}
+	b.DecodeLease.Speculate(seconds(b.predicted.within), now)
+}
