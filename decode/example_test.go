@@ -66,7 +66,7 @@ func ExampleLease_Next() {
 		next := lease.Next(now, nil)
 		fmt.Printf("after %v: tokens up to %d\n", now.Sub(began), next.Upto)
 		now = now.Add(160 * time.Millisecond)
-		lease.Computed(true, -1, 0, now)
+		lease.Computed(true, -1, decode.Pauses{}, now)
 		upto = next.Upto
 	}
 	// Output:

@@ -38,15 +38,16 @@ func (p *Pool) learnComputed(l *Lease, from, upto int, since time.Time, sure boo
 	}
 }
 
-// learnOwnSteps takes in that the engine has made so many steps while it had a piece of l's prompt.
-func (p *Pool) learnOwnSteps(l *Lease, steps float64, now time.Time) {
+// learnOwnSteps takes in the pauses of the streams beside a piece of l's prompt.
+func (p *Pool) learnOwnSteps(l *Lease, beside Pauses, now time.Time) {
 	x, piece := &l.prompt.pieces, p.settings.Piece.Seconds()
 	m, speed := l.member, p.speed(l.member)
-	expected := x.lasts + m.step(&speed)
-	if steps == 0 || !x.roomy || x.lasts < piece/2 || now.Sub(x.begins).Seconds() > heldBack*expected {
-		return
+	took, expected := now.Sub(x.begins).Seconds(), x.lasts+m.step(&speed)
+	alike, known := beside.alike()
+	if !known || !x.roomy || x.lasts < piece/2 || took < x.lasts/2 || took > heldBack*expected {
+		return // nobody could tell, or most of it was not computed then
 	}
-	m.measured.own.learn(steps, now)
+	m.measured.own.learn(alike, now)
 }
 
 // learnLength takes in that each sequence of l had so many tokens at its end. One that its limit has cut

@@ -240,9 +240,9 @@ func TestWhatGoesBeforeAPrompt(t *testing.T) {
 			case "next":
 				l.Next(now, func() {})
 			case "computed":
-				l.Computed(true, -1, 0, now)
+				l.Computed(true, -1, Pauses{}, now)
 			case "failed":
-				l.Computed(false, -1, 0, now)
+				l.Computed(false, -1, Pauses{}, now)
 			case "sent":
 				l.MarkSent(now)
 			case "first":

@@ -1,6 +1,7 @@
 package decode
 
 import (
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -8,13 +9,16 @@ import (
 // An engine cuts long prompts itself, into what one of its steps computes (--max-num-batched-tokens). Where a
 // piece is more than that, pieces bring the streams there nothing, and cost the prompts a decode step between
 // each two. How large its steps are no metric of vLLM 0.32 tells: iteration_tokens_total counts a whole
-// prompt in the step of its first token (v1/metrics/stats.py). It shows in what the streams beside a piece
-// get while the engine has it: a token for each of its steps. Prompts still take turns there, as a whole.
+// prompt in the step of its first token (v1/metrics/stats.py). It shows in the pauses of the streams beside a
+// piece: one long one where the engine makes one step of it, several that are alike where it makes several.
+// How many steps there are tells nothing: a fast engine makes some while a piece is on its way there and
+// back. Prompts still take turns at an engine that cuts them itself, as a whole.
 
 const (
-	// finely is the steps from which on an engine takes several for a piece, on average over finelyAfter pieces:
-	// one that it computes in one step takes two, with the one that was under way when it came.
-	finely      = 2.3
+	// finely is the second-longest pause beside a piece as a share of the longest, on average over finelyAfter
+	// pieces, from which on an engine takes several steps for a piece. One that takes one step shows 0.15 to 0.2
+	// (a decode step beside it), several 0.35 to 1, since the last is shorter.
+	finely      = 0.45
 	finelyAfter = 4
 	// finelyFor is how long that is believed. Then pieces are tried again.
 	finelyFor = 10 * time.Minute
@@ -29,13 +33,13 @@ type ownSteps struct {
 	until time.Time // from when pieces are tried again
 }
 
-// learn takes in how many steps a piece took.
-func (o *ownSteps) learn(steps float64, now time.Time) {
+// learn takes in how alike the two longest pauses beside a piece were.
+func (o *ownSteps) learn(alike float64, now time.Time) {
 	if !o.until.IsZero() && now.After(o.until) {
 		*o = ownSteps{}
 	}
 	o.n = min(o.n+1, 2*finelyAfter)
-	o.mean += (steps - o.mean) / float64(o.n)
+	o.mean += (alike - o.mean) / float64(o.n)
 	if o.n >= finelyAfter && o.mean >= finely && o.until.IsZero() {
 		o.until = now.Add(finelyFor)
 	}
@@ -44,9 +48,36 @@ func (o *ownSteps) learn(steps float64, now time.Time) {
 // fine reports whether the engine cuts prompts so finely itself that pieces are of no use.
 func (o *ownSteps) fine(now time.Time) bool { return now.Before(o.until) }
 
-// beside counts what the streams of one replica get. Any goroutine may change it.
+// Pauses are the two longest times in which no stream of a replica got anything, while it had a piece. Nobody
+// can tell them by the zero value.
+type Pauses struct {
+	Longest, Second time.Duration
+}
+
+// Add takes in a pause.
+func (p *Pauses) Add(pause time.Duration) {
+	p.Second = max(p.Second, min(pause, p.Longest))
+	p.Longest = max(p.Longest, pause)
+}
+
+// alike is the second-longest as a share of the longest; false where nobody can tell.
+func (p Pauses) alike() (share float64, known bool) {
+	if p.Longest <= 0 {
+		return 0, false
+	}
+	return p.Second.Seconds() / p.Longest.Seconds(), true
+}
+
+// beside is what the streams of one replica get while it has a piece. Any goroutine may change it.
 type beside struct {
-	events, streams atomic.Int64
+	streams atomic.Int64 // under way
+	pieces  atomic.Int64 // that are watched
+
+	mu     sync.Mutex // guards those below
+	begun  int        // pieces so far
+	got    bool       // something since the newest began
+	last   time.Time  // when that was, or when it began
+	pauses Pauses     // since then
 }
 
 // Stages of a lease in what its replica's streams get.
@@ -56,16 +87,25 @@ const (
 	streamed
 )
 
-// Streamed tells that l's stream brought so many events. It may be called without a lock held, at every read,
+// Streamed tells that l's stream has brought something. It may be called without a lock held, at every read,
 // by whoever reads the stream. On nil it does nothing.
-func (l *Lease) Streamed(events int) {
-	if l == nil || l.sequences > 1 { // several sequences bring several events a step
+func (l *Lease) Streamed(now time.Time) {
+	if l == nil {
 		return
 	}
+	b := &l.member.beside
 	if l.stream.stage.CompareAndSwap(notStreaming, streaming) {
-		l.member.beside.streams.Add(1)
+		b.streams.Add(1)
 	}
-	l.member.beside.events.Add(int64(events))
+	if b.pieces.Load() == 0 {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.got = true; now.After(b.last) { // streams are read side by side
+		b.pauses.Add(now.Sub(b.last))
+		b.last = now
+	}
 }
 
 // endStream takes l's stream out of those that are counted.
@@ -75,22 +115,36 @@ func (l *Lease) endStream() {
 	}
 }
 
-// Beside is what the streams of a replica had got at one moment.
-type Beside struct {
-	Events, Streams int64
+// Watch is a look at what the streams of a replica get while it has a piece.
+type Watch struct {
+	beside *beside
+	number int  // of the piece
+	alone  bool // when it began
 }
 
-// Beside returns what the streams of l's replica have got. Safe for concurrent use.
-func (l *Lease) Beside() Beside {
+// Watch begins to look at what the streams of l's replica get, as a piece of l is sent. Safe for concurrent
+// use. Each is ended once.
+func (l *Lease) Watch(now time.Time) Watch {
 	b := &l.member.beside
-	return Beside{b.events.Load(), b.streams.Load()}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.begun++
+	b.got, b.last = false, now
+	b.pauses = Pauses{}
+	return Watch{b, b.begun, b.pieces.Add(1) == 1 && b.streams.Load() > 0}
 }
 
-// Since returns how many steps of the engine lie between before and b, by what its streams got; 0 where there
-// was none.
-func (b Beside) Since(before Beside) float64 {
-	if b.Streams == 0 || before.Streams == 0 {
-		return 0
+// End returns the pauses up to now, when the answer of the piece has come. They are zero where nobody can
+// tell: nothing came, or another piece was watched at the same time. Safe for concurrent use.
+func (w Watch) End(now time.Time) Pauses {
+	b := w.beside
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.pieces.Add(-1)
+	if !w.alone || b.begun != w.number || !b.got {
+		return Pauses{}
 	}
-	return float64(2*(b.Events-before.Events)) / float64(b.Streams+before.Streams)
+	p := b.pauses
+	p.Add(now.Sub(b.last)) // the step's tokens for the streams may come behind its answer
+	return p
 }

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// computeInPieces lets a prompt of 4,000 tokens be computed, whose engine makes so many steps in each piece,
-// and returns how many pieces there were before the request itself.
-func computeInPieces(t *testing.T, p *Pool, steps float64, now time.Time) (pieces int) {
+// computeInPieces lets a prompt of 4,000 tokens be computed, with those pauses of the streams beside each
+// piece, and returns how many there were before the request itself.
+func computeInPieces(t *testing.T, p *Pool, beside Pauses, now time.Time) (pieces int) {
 	t.Helper()
 	l, _ := alone(t, p, 4000, now)
 	defer l.Release(now)
@@ -17,7 +17,7 @@ func computeInPieces(t *testing.T, p *Pool, steps float64, now time.Time) (piece
 			return pieces
 		}
 		now = now.Add(100 * time.Millisecond)
-		l.Computed(true, -1, steps, now)
+		l.Computed(true, -1, beside, now)
 		pieces++
 	}
 	t.Fatal("it has no end")
@@ -28,26 +28,26 @@ func computeInPieces(t *testing.T, p *Pool, steps float64, now time.Time) (piece
 // pieces are tried again.
 func TestAnEngineThatCutsPromptsItselfGetsThemWhole(t *testing.T) {
 	for _, c := range []struct {
-		name  string
-		steps float64
-		want  int
+		name   string
+		beside Pauses
+		want   int
 	}{
-		{"a step of its own, and one that was under way", 2, 3},
-		{"nobody can tell", 0, 3},
-		{"two of its own", 3, 0},
+		{"one of its own", Pauses{150 * time.Millisecond, 30 * time.Millisecond}, 3},
+		{"nobody can tell", Pauses{}, 3},
+		{"two of its own", Pauses{75 * time.Millisecond, 60 * time.Millisecond}, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := inPieces()
 			defer stream1(t, p).Release(start)
 			now := start
 			for range 2 * finelyAfter {
-				computeInPieces(t, p, c.steps, now)
+				computeInPieces(t, p, c.beside, now)
 				now = now.Add(time.Second)
 			}
-			if n := computeInPieces(t, p, c.steps, now); n != c.want {
+			if n := computeInPieces(t, p, c.beside, now); n != c.want {
 				t.Errorf("%d pieces, want %d", n, c.want)
 			}
-			if n := computeInPieces(t, p, c.steps, now.Add(finelyFor)); n != 3 {
+			if n := computeInPieces(t, p, c.beside, now.Add(finelyFor)); n != 3 {
 				t.Errorf("%d pieces after %v, want 3", n, finelyFor)
 			}
 		})
@@ -66,43 +66,60 @@ func TestAPieceThatWaitedTellsNothingOfSteps(t *testing.T) {
 			t.Fatal("it goes whole")
 		}
 		now = now.Add(time.Second) // ten times as long as predicted
-		l.Computed(true, -1, 50, now)
+		l.Computed(true, -1, Pauses{time.Second, time.Second}, now)
 	}
 }
 
-// The steps of an engine are told by the events of its streams, however many there are.
-func TestStepsByWhatStreamsGet(t *testing.T) {
+// What the streams of a replica get tells of its steps, however many streams and short steps there are.
+func TestPausesBesideAPiece(t *testing.T) {
 	p := inPieces()
 	l, _ := alone(t, p, 4000, start)
 	defer l.Release(start)
-	before := l.Beside()
-	if n := l.Beside().Since(before); n != 0 {
-		t.Errorf("%v steps where nobody streams", n)
+	at := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
+	if got := l.Watch(start).End(at(100)); got != (Pauses{}) {
+		t.Errorf("%+v where nobody streams", got)
 	}
 	var streams []*Lease
 	for range 8 {
 		streams = append(streams, stream1(t, p))
-		streams[len(streams)-1].Streamed(1)
+		streams[len(streams)-1].Streamed(start)
 	}
-	before = l.Beside()
-	var all sync.WaitGroup
-	for _, s := range streams {
-		all.Go(func() {
-			for range 3 {
-				s.Streamed(1)
-			}
-		})
+	step := func(ms int) {
+		var all sync.WaitGroup
+		for _, s := range streams {
+			all.Go(func() { s.Streamed(at(ms)) })
+		}
+		all.Wait()
 	}
-	all.Wait()
-	if n := l.Beside().Since(before); n != 3 {
-		t.Errorf("%v steps, want 3", n)
+	for name, c := range map[string]struct {
+		steps []int
+		want  Pauses
+	}{
+		"nothing came":     {nil, Pauses{}},
+		"one of its own":   {[]int{8, 18, 28, 178, 188, 198}, Pauses{150 * time.Millisecond, 10 * time.Millisecond}},
+		"told behind it":   {[]int{10}, Pauses{190 * time.Millisecond, 10 * time.Millisecond}},
+		"several":          {[]int{10, 80, 150}, Pauses{70 * time.Millisecond, 70 * time.Millisecond}},
+		"read out of turn": {[]int{10, 5, 160}, Pauses{150 * time.Millisecond, 40 * time.Millisecond}},
+	} {
+		w := l.Watch(start)
+		for _, ms := range c.steps {
+			step(ms)
+		}
+		if got := w.End(at(200)); got != c.want {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
+	first, second := l.Watch(start), l.Watch(start)
+	step(100)
+	if a, b := first.End(at(200)), second.End(at(200)); a != (Pauses{}) || b != (Pauses{}) {
+		t.Errorf("%+v and %+v of two at once", a, b)
 	}
 	for _, s := range streams {
 		s.Release(start)
 		s.Release(start)
-		s.Streamed(1) // read before, told late
+		s.Streamed(start) // read before, told late
 	}
-	if b := l.Beside(); b.Streams != 0 {
-		t.Errorf("%d streams are left", b.Streams)
+	if n := l.member.beside.streams.Load(); n != 0 {
+		t.Errorf("%d streams are left", n)
 	}
 }

@@ -112,9 +112,9 @@ func (l *Lease) InPieces() bool {
 }
 
 // Computed says that the answer of the newest piece has come, how many of its tokens the engine says that it
-// had before, -1 unknown, and how many steps it has made meanwhile, 0 unknown; or that it has failed: what
-// follows does not depend on it. Safe for concurrent use. It does nothing where there is none.
-func (l *Lease) Computed(ok bool, had int, steps float64, now time.Time) {
+// had before, -1 unknown, and the pauses of the streams beside it; or that it has failed: what follows does
+// not depend on it. Safe for concurrent use. It does nothing where there is none.
+func (l *Lease) Computed(ok bool, had int, beside Pauses, now time.Time) {
 	p := l.pool
 	p.members.Lock()
 	defer p.members.Unlock()
@@ -128,7 +128,7 @@ func (l *Lease) Computed(ok bool, had int, steps float64, now time.Time) {
 			from = min(had, x.upto)
 		}
 		p.learnComputed(l, from, x.upto, x.begins, x.roomy, now)
-		p.learnOwnSteps(l, steps, now)
+		p.learnOwnSteps(l, beside, now)
 		x.done = x.upto
 	} else {
 		x.failed = true // the rest at once finds what it finds

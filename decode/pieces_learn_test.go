@@ -43,7 +43,7 @@ func TestPiecesTeachAsWholePrompts(t *testing.T) {
 					}
 					now = now.Add(seconds(truth.Prefill(upto-from, from)))
 					from = upto
-					l.Computed(true, -1, 0, now)
+					l.Computed(true, -1, Pauses{}, now)
 				}
 				l.FirstToken(now)
 				l.Finish(16, 15*seconds(stepOf), now)
@@ -83,7 +83,7 @@ func TestPiecesThatWereThereTeachNoSpeed(t *testing.T) {
 			found := min(max(from, had), upto)
 			now = now.Add(seconds(truth.Prefill(upto-found, found)))
 			from = upto
-			l.Computed(true, found, 0, now)
+			l.Computed(true, found, Pauses{}, now)
 		}
 		l.FirstToken(now)
 		l.Finish(16, 15*seconds(stepOf), now)
@@ -107,7 +107,7 @@ func TestFailedPiecesTeachNothing(t *testing.T) {
 			t.Fatalf("the first piece has %d tokens", upto)
 		}
 		now = now.Add(5 * time.Second)
-		l.Computed(false, -1, 0, now)
+		l.Computed(false, -1, Pauses{}, now)
 		if upto := l.Next(now, nil).Upto; upto != 20_000 {
 			t.Fatalf("up to %d behind a piece that failed", upto)
 		}

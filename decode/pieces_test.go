@@ -76,7 +76,7 @@ func TestPiecesAreAsLongAsStreamsCanBear(t *testing.T) {
 					t.Errorf("piece %d goes up to %d, want some %d", i, n.Upto, want)
 				}
 				now = now.Add(100 * time.Millisecond)
-				l.Computed(true, -1, 0, now)
+				l.Computed(true, -1, Pauses{}, now)
 			}
 			l.Release(now)
 		})
@@ -98,7 +98,7 @@ func TestPiecesOfLargeBlocks(t *testing.T) {
 			}
 			before = next.Upto
 			now = now.Add(time.Second)
-			l.Computed(true, -1, 0, now)
+			l.Computed(true, -1, Pauses{}, now)
 		}
 		l.Release(now)
 		s.Release(now)
@@ -122,7 +122,7 @@ func TestTurnsOfPieces(t *testing.T) {
 		t.Fatalf("a second prompt gets %+v beside a piece", got)
 	}
 	now := start.Add(100 * time.Millisecond)
-	long.Computed(true, -1, 0, now)
+	long.Computed(true, -1, Pauses{}, now)
 	if got := long.Next(now, func() { woken += "long " }); got.Upto != 0 || woken != "short " {
 		t.Fatalf("the longer one gets %+v before the shorter one, which was woken: %q", got, woken)
 	}
@@ -139,11 +139,11 @@ func TestTurnsOfPieces(t *testing.T) {
 	}
 	now = now.Add(time.Second)
 	later, _ := alone(t, p, 15_000, now.Add(time.Second))
-	long.Computed(true, -1, 0, now)
+	long.Computed(true, -1, Pauses{}, now)
 	if got := later.Next(now.Add(time.Second), nil).Upto; got == 0 {
 		t.Fatal("nothing is flying")
 	}
-	later.Computed(true, -1, 0, now.Add(1100*time.Millisecond))
+	later.Computed(true, -1, Pauses{}, now.Add(1100*time.Millisecond))
 	if got := long.Next(now.Add(1100*time.Millisecond), nil).Upto; got == 0 {
 		t.Error("who has waited for two seconds still comes behind who has half a second less left")
 	}
@@ -192,7 +192,7 @@ func TestAfterAFailedPieceComesTheRequest(t *testing.T) {
 	l, _ := alone(t, p, 9000, start)
 	defer l.Release(start)
 	l.Next(start, nil)
-	l.Computed(false, -1, 0, start)
+	l.Computed(false, -1, Pauses{}, start)
 	if got := l.Next(start, nil).Upto; got != 9000 {
 		t.Errorf("up to %d", got)
 	}
@@ -243,7 +243,7 @@ func TestPiecesOfAnyOrder(t *testing.T) {
 				l.Release(now)
 				live = append(live[:i], live[i+1:]...)
 			case upto[l] > 0 && l.prompt.pieces.upto > 0:
-				l.Computed(rapid.Bool().Draw(t, "ok"), -1, 0, now)
+				l.Computed(rapid.Bool().Draw(t, "ok"), -1, Pauses{}, now)
 			default:
 				n := l.Next(now, func() {}).Upto
 				if n > 0 && n < upto[l] {
@@ -315,7 +315,7 @@ func TestTurnsComeToAll(t *testing.T) {
 					l.Release(now)
 					continue
 				}
-				l.Computed(true, -1, 0, now)
+				l.Computed(true, -1, Pauses{}, now)
 				asks[l] = now
 			}
 			for l, at := range asks {

@@ -157,7 +157,7 @@ func (s *eventReader) deliver(ctx context.Context, next func() ([]byte, error), 
 		n := s.flow.events - s.flow.gave
 		s.flow.gave = s.flow.events
 		began := time.Now()
-		s.noteProgress(n, began)
+		s.noteProgress(began)
 		if f := to(out, n); f != nil {
 			return f
 		}

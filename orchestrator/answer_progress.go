@@ -19,13 +19,13 @@ func (f *eventFlow) progress() decode.Progress {
 	return decode.Progress{Events: f.events, Held: f.blocked}
 }
 
-// noteProgress tells that so many events were read, and now and then how far the stream has come: its engine
-// may have become slow.
-func (s *eventReader) noteProgress(events int, now time.Time) {
+// noteProgress tells that something was read, and now and then how far the stream has come: its engine may
+// have become slow.
+func (s *eventReader) noteProgress(now time.Time) {
 	if s.leg == nil || !s.leg.j.tellsSteps() {
 		return
 	}
-	s.leg.b.DecodeLease.Streamed(events)
+	s.leg.b.DecodeLease.Streamed(now)
 	if now.Sub(s.flow.noted) < decode.ProgressEvery {
 		return
 	}

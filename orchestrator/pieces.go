@@ -60,14 +60,15 @@ func (h *handoff) inPieces(ctx context.Context) *failure {
 		case upto >= len(ids.list):
 			return nil
 		}
-		before := h.b.DecodeLease.Beside()
+		beside := h.b.DecodeLease.Watch(time.Now())
 		result, f := h.piece(ctx, to, ids.list[:upto])
+		now := time.Now()
+		pauses := beside.End(now)
 		h.j.q.o.m.decisions.pieces.WithLabelValues(result).Inc()
 		if f != nil {
 			return f
 		}
-		steps := h.b.DecodeLease.Beside().Since(before)
-		h.b.DecodeLease.Computed(result == pieceComputed, h.pieces.found, steps, time.Now())
+		h.b.DecodeLease.Computed(result == pieceComputed, h.pieces.found, pauses, now)
 	}
 }
 

@@ -37,7 +37,7 @@ type callLeg struct {
 	side    Side
 	piece   int           // leading tokens that it has, 0 for the whole prompt
 	flying  bool          // it is on the way to the engine
-	steps   int           // of the engine while it had a piece: what streams beside it got
+	beside  watch         // on the streams beside a piece
 	sentAt  time.Duration // the prefill leg, or the whole request
 	boundAt time.Duration // the decode leg
 	failure Failure

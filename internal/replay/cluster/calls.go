@@ -140,7 +140,6 @@ func (c *Cluster) deliver(x *call) error {
 		r.MaxTokens, r.Transfer = 1, &core.Transfer{DoRemoteDecode: true}
 	case x.leg.piece > 0:
 		r.Prompt, r.MaxTokens = x.prompt[:x.leg.piece], 1
-		x.leg.steps = -e.steps.ended
 	}
 	if c.turnsAway(x, e) {
 		return nil

@@ -111,9 +111,10 @@ type engine struct {
 	side  Side
 	index int
 
-	steps steps
-	feed  *feed         // block events on their way to the router
-	link  time.Duration // when its side of the network is free, where links are queued
+	steps  steps
+	beside beside
+	feed   *feed         // block events on their way to the router
+	link   time.Duration // when its side of the network is free, where links are queued
 
 	failing float64 // share of what is sent to it that it fails
 	gone    bool    // it takes nothing more
@@ -127,7 +128,6 @@ type steps struct {
 	wake    time.Duration // when an event will make one although nothing comes, 0 for none
 	spent   time.Duration // in all of them
 	count   int
-	ended   int // of these, those that are over
 }
 
 // front is a router with the requests that wait at it.

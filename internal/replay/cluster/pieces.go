@@ -9,9 +9,8 @@ type Piecer interface {
 	// With 0 it is asked again after so long, or when it calls wake, which it may do while it is asked.
 	Next(q *Query, now time.Time, wake func()) (upto int, ask time.Duration)
 
-	// Computed tells that the answer of that piece has come, and how many steps the engine made meanwhile, 0
-	// where no stream beside it could tell.
-	Computed(q *Query, steps float64, now time.Time)
+	// Computed tells that the answer of that piece has come, and the pauses of the streams beside it.
+	Computed(q *Query, beside Pauses, now time.Time)
 }
 
 // turn is when a call that waits for the next piece of its prompt asks for it.
@@ -38,6 +37,7 @@ func (c *Cluster) advance(x *call) {
 		c.askAt(x, c.clock.now+again)
 	case upto < len(x.prompt):
 		x.leg.piece, x.leg.boundAt = upto, c.clock.now
+		x.leg.beside = c.engines.of[Decode][x.place.d].beside.watch(c.clock.now)
 		c.send(x)
 	default:
 		c.bind(x)
@@ -60,8 +60,17 @@ func (c *Cluster) asks(x *call) {
 
 // pieceDone is the answer of a piece at the router.
 func (c *Cluster) pieceDone(x *call) {
-	x.leg.piece = 0
+	pauses := c.endPiece(x)
 	x.rec.Pieces++
-	x.front.Router.(Piecer).Computed(&x.q, float64(x.leg.steps), Time(c.clock.now))
+	x.front.Router.(Piecer).Computed(&x.q, pauses, Time(c.clock.now))
 	c.advance(x)
+}
+
+// endPiece ends the piece of x that is under way, if one is, and returns the pauses of the streams beside it.
+func (c *Cluster) endPiece(x *call) (p Pauses) {
+	if x.leg.piece > 0 {
+		p = c.engines.of[Decode][x.place.d].beside.end(x.leg.beside, c.clock.now)
+		x.leg.piece = 0
+	}
+	return p
 }

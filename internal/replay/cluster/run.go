@@ -97,7 +97,6 @@ func (c *Cluster) happen(ev *event) error {
 		c.arrived(ev.call)
 	case stepped:
 		ev.e.steps.busy = false
-		ev.e.steps.ended++
 		if err := c.take(ev.e); err != nil {
 			return err
 		}

@@ -66,6 +66,7 @@ func (c *Cluster) take(e *engine) error {
 		e.feed.pack(e.steps.current.Events, c.clock.now)
 		c.clock.events.add(event{at: c.clock.now + c.cfg.EventLag, kind: heard, e: e})
 	}
+	streams := false
 	for i := range e.steps.current.Outputs {
 		o := &e.steps.current.Outputs[i]
 		slot, err := slotOf(o.ID)
@@ -75,10 +76,14 @@ func (c *Cluster) take(e *engine) error {
 		x := c.slots.live[slot]
 		if e.side == Decode && x.leg.piece == 0 {
 			x.gaps.token(c.clock.now, o.First)
+			streams = true
 		}
 		if o.First || o.Finished {
 			c.output(e, x, o)
 		}
+	}
+	if streams {
+		e.beside.got(c.clock.now + c.cfg.Hop)
 	}
 	e.steps.current.Outputs, e.steps.current.Events = nil, nil
 	return nil
@@ -98,9 +103,6 @@ func (c *Cluster) output(e *engine, x *call, o *core.Output) {
 		x.rec.Cached = o.Cached
 	}
 	if x.leg.piece > 0 {
-		if x.leg.steps += e.steps.ended; e.core.Stats().Running < 2 {
-			x.leg.steps = 0
-		}
 		c.clock.events.add(event{at: c.clock.now + c.cfg.Hop, kind: pieced, call: x})
 		return
 	}

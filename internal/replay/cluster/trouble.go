@@ -212,7 +212,7 @@ func (c *Cluster) legFailed(x *call) {
 	c.failures.count++
 	x.rec.Failures++
 	x.place.placed, x.transfer.params = false, nil
-	x.leg.piece = 0
+	c.endPiece(x)
 	if v.Again {
 		c.clock.events.add(event{at: c.clock.now + v.After, kind: retried, call: x})
 	} else {

@@ -224,8 +224,8 @@ func (t *Tandem) Next(q *cluster.Query, now time.Time, wake func()) (upto int, a
 }
 
 // Computed tells that a piece of a prompt is done.
-func (t *Tandem) Computed(q *cluster.Query, steps float64, now time.Time) {
-	t.underWay.booked[q.Slot].book.DecodeLease.Computed(true, -1, steps, now)
+func (t *Tandem) Computed(q *cluster.Query, beside cluster.Pauses, now time.Time) {
+	t.underWay.booked[q.Slot].book.DecodeLease.Computed(true, -1, decode.Pauses(beside), now)
 }
 
 // First tells of the first token.
