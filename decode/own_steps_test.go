@@ -76,6 +76,7 @@ func TestPausesBesideAPiece(t *testing.T) {
 	l, _ := alone(t, p, 4000, start)
 	defer l.Release(start)
 	at := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
+	pauses := func(longest, second int) Pauses { return Pauses{at(longest).Sub(start), at(second).Sub(start)} }
 	if got := l.Watch(start).End(at(100)); got != (Pauses{}) {
 		t.Errorf("%+v where nobody streams", got)
 	}
@@ -96,10 +97,10 @@ func TestPausesBesideAPiece(t *testing.T) {
 		want  Pauses
 	}{
 		"nothing came":     {nil, Pauses{}},
-		"one of its own":   {[]int{8, 18, 28, 178, 188, 198}, Pauses{150 * time.Millisecond, 10 * time.Millisecond}},
-		"told behind it":   {[]int{10}, Pauses{190 * time.Millisecond, 10 * time.Millisecond}},
-		"several":          {[]int{10, 80, 150}, Pauses{70 * time.Millisecond, 70 * time.Millisecond}},
-		"read out of turn": {[]int{10, 5, 160}, Pauses{150 * time.Millisecond, 40 * time.Millisecond}},
+		"one of its own":   {[]int{8, 18, 28, 178, 188, 198}, pauses(150, 10)},
+		"told behind it":   {[]int{10}, pauses(190, 10)},
+		"several":          {[]int{10, 80, 150}, pauses(70, 70)},
+		"read out of turn": {[]int{10, 5, 160}, pauses(150, 40)},
 	} {
 		w := l.Watch(start)
 		for _, ms := range c.steps {
