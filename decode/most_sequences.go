@@ -87,7 +87,7 @@ func (p *Pool) runSlotIn(m *member, a *account, sequences int) time.Duration {
 	if most == 0 {
 		return 0
 	}
-	over := m.batch() + m.ledger.queued + m.remote.Queued + max(sequences, 1) - most
+	over := m.batch() + m.ledger.queued + m.remote.Queued + max(min(sequences, most), 1) - most
 	if over <= 0 {
 		return 0
 	}

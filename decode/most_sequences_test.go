@@ -112,3 +112,34 @@ func TestAReplicaThatRunsAllItMayIsFull(t *testing.T) {
 		t.Errorf("there is place, and it is not offered: %+v", c)
 	}
 }
+
+// A request for more samples than an engine runs at a time is taken by one that has nothing else to do: its
+// samples wait there for each other, and nowhere would they fit better.
+func TestMoreSamplesThanAReplicaRunsAreTakenOnceItIsEmpty(t *testing.T) {
+	p := New(Options{})
+	p.Configure(Settings{LoadTTL: usualTTL, ExpectedOutput: 4000})
+	p.SetMembers([]replica.Replica{engine("d1", 100_000)}, start)
+	now := start
+	running := book(t, p, 10, now, now)
+	running.MarkSent(now)
+	running.FirstToken(now)
+	for range equalReports + 3 {
+		now = now.Add(time.Second)
+		p.Observe("d1", replica.Load{
+			At: now, Source: replica.Metrics, Running: 16, Waiting: 8, Loading: 0, Usage: 0.1,
+		}, now)
+	}
+	q := &Query{Model: "m", Tokens: 100, MaxTokens: 4000, Sequences: 64}
+	if c, _, _ := p.Candidates(q, now, nil, nil); len(c) > 0 {
+		t.Errorf("it is offered while others run, with %v s to wait", c[0].Room)
+	}
+	running.Release(now)
+	p.Observe("d1", replica.Load{At: now, Source: replica.Metrics, Running: 0, Waiting: 0, Usage: 0}, now)
+	c, _, why := p.Candidates(q, now, nil, nil)
+	if len(c) != 1 {
+		t.Fatalf("it is empty, and rejected as %+v", why)
+	}
+	if l := p.Book(&c[0], q, Schedule{}, now); l == nil {
+		t.Error("it cannot be booked")
+	}
+}
