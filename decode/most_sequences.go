@@ -1,6 +1,7 @@
 package decode
 
 import (
+	"fmt"
 	"time"
 
 	"tandem/internal/replica"
@@ -23,6 +24,8 @@ const (
 	// One more is tried after so long, since what was seen may have had another reason. That more run at any
 	// time disproves it.
 	tryMoreAfter = time.Minute
+	// fullFor is how long people are told that it runs all that it may, since a report has shown it.
+	fullFor = time.Minute
 )
 
 // mostSequences is how many sequences one replica runs at a time. Guarded by the lock of the pool.
@@ -36,6 +39,9 @@ type mostSequences struct {
 	reports int       // so many had the same number, one after the other
 	before  int       // of those that ended, before the first of them
 	by      time.Time // when the prompts should be computed that the replica had then
+
+	full time.Time // of the newest report with as many running as may, and room for more
+	used float64   // share of the room, by that report
 }
 
 // learn takes in a report of a replica that should have computed its prompts after so long.
@@ -50,6 +56,9 @@ func (s *mostSequences) learn(l replica.Load, prompts time.Duration, now time.Ti
 		s.more++
 		s.until = now.Add(tryMoreAfter)
 	}
+	if s.known > 0 && l.Running == s.known && oneMoreFits(l) {
+		s.full, s.used = now, l.Usage
+	}
 	queued := l.Waiting - max(l.Loading, 0)
 	if queued <= 0 || l.Running < fewestSequences || !oneMoreFits(l) {
 		s.reports = 0
@@ -63,7 +72,30 @@ func (s *mostSequences) learn(l replica.Load, prompts time.Duration, now time.Ti
 	if s.reports++; s.reports >= equalReports && (s.ended >= s.before+equalReports-1 || now.After(s.by)) {
 		s.known, s.more = s.running, 0
 		s.until = now.Add(tryMoreAfter)
+		s.full, s.used = now, l.Usage
 	}
+}
+
+// learned returns how many run at a time as far as that was learned, without those that are tried beyond; -1
+// unknown.
+func (s *mostSequences) learned() int {
+	if s.known == 0 {
+		return -1
+	}
+	return s.known
+}
+
+// SequencesFull says that the replica id, within the last minute, has run as many sequences as its engine
+// does at a time while its KV cache had room for more; "" where it has not, or nobody knows how many it may.
+func (p *Pool) SequencesFull(id replica.ID, now time.Time) (cause string) {
+	p.members.Lock()
+	defer p.members.Unlock()
+	m, ok := p.members.Find(id)
+	if !ok || m.most.known == 0 || m.most.full.IsZero() || now.Sub(m.most.full) > fullFor {
+		return ""
+	}
+	return fmt.Sprintf("it runs no more than %d at a time (--max-num-seqs), with %.0f %% of its KV cache in use",
+		m.most.known, 100*m.most.used)
 }
 
 // now returns how many run at a time, as far as that is known, or suspected by the first report that shows

@@ -98,6 +98,13 @@ func TestAReplicaThatRunsAllItMayIsFull(t *testing.T) {
 			At: now, Source: replica.Metrics, Running: 128, Waiting: 8, Loading: 0, Usage: 0.1,
 		}, now)
 	}
+	const cause = "it runs no more than 128 at a time (--max-num-seqs), with 10 % of its KV cache in use"
+	if got := p.SequencesFull("d1", now); got != cause {
+		t.Errorf("people are told %q", got)
+	}
+	if got := p.Status(now)[0].MaxSequences; got != 128 {
+		t.Errorf("its status says %d", got)
+	}
 	q := &Query{Model: "m", Tokens: 100, MaxTokens: 4000}
 	if c, _, why := p.Candidates(q, now, nil, nil); len(c) > 0 {
 		t.Errorf("it is offered, with %v s to wait", c[0].Room)
@@ -110,6 +117,35 @@ func TestAReplicaThatRunsAllItMayIsFull(t *testing.T) {
 	p.Observe("d1", replica.Load{At: now, Source: replica.Metrics, Running: 28, Usage: 0.1}, now)
 	if c, _, _ := p.Candidates(q, now, nil, nil); len(c) != 1 || c[0].Room > 0 {
 		t.Errorf("there is place, and it is not offered: %+v", c)
+	}
+	if got := p.SequencesFull("d1", now.Add(fullFor)); got == "" {
+		t.Error("people are not told for long")
+	}
+	if got := p.SequencesFull("d1", now.Add(fullFor+time.Second)); got != "" {
+		t.Errorf("people are told %q when it was over long ago", got)
+	}
+	if got := p.Status(now)[0].MaxSequences; got != 128 {
+		t.Errorf("its status says %d later", got)
+	}
+}
+
+// Of an engine whose limit is not known nothing is told, and of one whose room is short neither.
+func TestWhoIsNotFullBySequences(t *testing.T) {
+	p := New(Options{})
+	p.Configure(Settings{LoadTTL: usualTTL, ExpectedOutput: 4000})
+	p.SetMembers([]replica.Replica{engine("d1", 100_000)}, start)
+	now := start
+	for range 10 {
+		now = now.Add(time.Second)
+		p.Observe("d1", replica.Load{At: now, Source: replica.Metrics, Running: 40, Waiting: 1, Usage: 0.98}, now)
+	}
+	for _, id := range []replica.ID{"d1", "nobody"} {
+		if got := p.SequencesFull(id, now); got != "" {
+			t.Errorf("%s: %q", id, got)
+		}
+	}
+	if got := p.Status(now)[0].MaxSequences; got != -1 {
+		t.Errorf("its status says %d", got)
 	}
 }
 

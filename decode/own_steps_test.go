@@ -47,6 +47,9 @@ func TestAnEngineThatCutsPromptsItselfGetsThemWhole(t *testing.T) {
 			if n := computeInPieces(t, p, c.beside, now); n != c.want {
 				t.Errorf("%d pieces, want %d", n, c.want)
 			}
+			if cuts := p.Status(now)[0].CutsPrompts; cuts != (c.want == 0) {
+				t.Errorf("its status says that it cuts prompts: %v", cuts)
+			}
 			if n := computeInPieces(t, p, c.beside, now.Add(finelyFor)); n != 3 {
 				t.Errorf("%d pieces after %v, want 3", n, finelyFor)
 			}

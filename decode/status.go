@@ -28,6 +28,11 @@ type MemberStatus struct {
 	Speed   scoring.Speed `json:"speed"`
 	Samples int           `json:"speed_samples"`
 	Remote  PeerLoad      `json:"elsewhere,omitzero"` // the sum of what other routers report
+
+	// What was learned of how the engine was started: how many sequences it runs at a time, and whether it cuts
+	// prompts as finely as pieces itself, so that they go there whole.
+	MaxSequences int  `json:"max_num_seqs"`
+	CutsPrompts  bool `json:"cuts_prompts"`
 }
 
 // Status describes every member, in order.
@@ -47,7 +52,7 @@ func (p *Pool) Status(now time.Time) []MemberStatus {
 			Leases: len(g.leases), Sequences: g.sequences, Others: g.others.Count,
 			LoadStatus: m.load.Status(now, ttl), Guessed: a.guessed, LocalMS: g.local.wait(now).Seconds() * 1e3,
 			Output: p.lengths.all.Rest(0, -1), Speed: p.speed(m), Samples: m.measured.steps.Samples(),
-			Remote: m.remote,
+			Remote: m.remote, MaxSequences: m.most.learned(), CutsPrompts: m.measured.own.fine(now),
 		}
 		if a.capacity > 0 {
 			s.Capacity, s.Free = a.capacity, max(a.free, 0)

@@ -98,6 +98,12 @@ var (
 		"Seconds a decode step of an empty batch, as learned of the replica; absent before anything is.",
 		perReplica, nil)
 
+	descMost = prometheus.NewDesc("tandem_replica_max_sequences",
+		"Sequences that a decode engine runs at a time, as learned of it; absent before that is.", perReplica, nil)
+	descCuts = prometheus.NewDesc("tandem_replica_cuts_prompts",
+		"1 while a decode engine is known to cut prompts as finely as pieces itself, so that they go there whole.",
+		perReplica, nil)
+
 	descRetrying = prometheus.NewDesc("tandem_retry_budget_used",
 		"Requests that hold a place in the retry budget.", nil, nil)
 	descBudget = prometheus.NewDesc("tandem_retry_budget",
@@ -125,7 +131,8 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 		descBatches, descEvents, descApplied, descGaps, descLost, descReplays, descTimeouts, descRestarts,
 		descReconns, descAgain, descUnknown, descRank,
 		descBad, descSkewed, descIndexLag, descPeer, descStore, descMet, descDelay, descQueue, descStall,
-		descToken, descStep, descRetrying, descBudget, descAnswers, descHeld, descEvicted, descShared,
+		descToken, descStep, descMost, descCuts, descRetrying, descBudget,
+		descAnswers, descHeld, descEvicted, descShared,
 	} {
 		ch <- d
 	}
@@ -176,6 +183,10 @@ func (c *collector) pools(e emit, now time.Time) {
 		if m.Samples > 0 {
 			e.gauge(descStep, m.Speed.D0, "decode", string(m.ID))
 		}
+		if m.MaxSequences >= 0 {
+			e.gauge(descMost, float64(m.MaxSequences), "decode", string(m.ID))
+		}
+		e.gauge(descCuts, oneIf(m.CutsPrompts), "decode", string(m.ID))
 	}
 	e.index("prefill", c.o.prefill.IndexStats())
 	e.index("decode", c.o.decode.IndexStats())

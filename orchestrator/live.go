@@ -51,7 +51,7 @@ func liveReplicas(replicas []ReplicaStatus) []page.Replica {
 	for _, s := range replicas {
 		r := page.Replica{
 			Pool: s.Pool, Name: s.Name, URL: s.URL, Up: s.Up, Reason: s.Reason,
-			Usage: -1, Free: -1, Capacity: -1, Age: -1,
+			Usage: -1, Free: -1, Capacity: -1, Age: -1, MaxSequences: -1,
 		}
 		for _, state := range s.States {
 			r.States = append(r.States, page.State(state))
@@ -90,6 +90,8 @@ func showDecode(r *page.Replica, m *decode.MemberStatus) {
 	r.WaitMS = m.LocalMS
 	r.Speed = liveSpeed(m.Speed, m.Samples)
 	r.Free, r.Capacity = m.Free, m.Capacity
+	r.MaxSequences = m.MaxSequences
+	r.CutsPrompts = m.CutsPrompts
 }
 
 // livePairs puts together what the records, the links and the ejections say of pairs.
@@ -135,7 +137,7 @@ func liveRequest(r *Record) page.Request {
 		Reason: r.Reason,
 		Prompt: r.Prompt, Output: r.Output, Cached: r.Delivered, First: r.Phases.First, Predicted: -1,
 		Total:    r.Phases.Total,
-		Attempts: r.Attempts, Outcome: r.Outcome,
+		Attempts: r.Attempts, Outcome: r.Outcome, Pieces: r.Pieces,
 	}
 	if r.Decision != nil {
 		l.Predicted = r.Decision.TTFT

@@ -78,6 +78,8 @@ var troubled = map[string]string{
 	"tandem_replica_state":                 "a replica has a state",
 	"tandem_continued_total":               "a stream is cut",
 	"tandem_prefill_pieces_total":          "a long prompt is sent in pieces",
+	"tandem_replica_max_sequences":         "an engine runs few at a time",
+	"tandem_replica_cuts_prompts":          "an engine cuts prompts itself",
 	"tandem_router_peer_up":                "one of two other routers answers",
 	"tandem_router_peer_failures_total":    "one of two other routers answers",
 
@@ -128,6 +130,8 @@ var scenarios = map[string]func(t *testing.T, m *moved){
 	"a decode engine's core stands still": reported(slowPair(30*time.Second), "decode",
 		func(w *world, _ *simulated) { standStill(w) }),
 	"a long prompt is sent in pieces":  longInPieces,
+	"an engine runs few at a time":     fewAtATime,
+	"an engine cuts prompts itself":    cutsItself,
 	"answers are kept":                 answersKept,
 	"answers are shared":               answersShared,
 	"an engine is restarted":           engineRestarted,
@@ -225,6 +229,25 @@ func noRoom(t *testing.T, m *moved) {
 func longInPieces(t *testing.T, m *moved) {
 	in(t, inPieces(nil), func(w *world) {
 		w.exact(long(chat(true)), w.ask(long(chat(true))))
+		m.look(t, w.o)
+	})
+}
+
+func fewAtATime(t *testing.T, m *moved) {
+	in(t, ofFewSequences(8), func(w *world) {
+		all := w.manyAtOnce(16)
+		m.look(t, w.o)
+		for _, p := range all {
+			p.end()
+		}
+	})
+}
+
+func cutsItself(t *testing.T, m *moved) {
+	in(t, stepsOf(128), func(w *world) {
+		for _, s := range w.besideLong() {
+			defer s.end()
+		}
 		m.look(t, w.o)
 	})
 }

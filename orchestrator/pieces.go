@@ -75,6 +75,7 @@ func (h *handoff) inPieces(ctx context.Context) *failure {
 // turn waits until something of the prompt is to be sent, and returns up to which token; what it returns
 // means nothing when ctx has ended.
 func (h *handoff) turn(ctx context.Context) (upto int) {
+	defer func(asked time.Time) { h.j.rec.Phases.Turn += ms(time.Since(asked)) }(time.Now())
 	woken := make(chan struct{}, 1)
 	wake := func() {
 		select {

@@ -85,6 +85,9 @@ func TestLongLocalPromptsComeInPieces(t *testing.T) {
 				if n := w.count("tandem_prefill_pieces_total", pieceComputed); n != len(all) {
 					t.Errorf("%d pieces are counted of %d", n, len(all))
 				}
+				if row := w.o.Live().Newest[0]; row.Pieces != len(all) {
+					t.Errorf("the page tells of %d pieces of %d", row.Pieces, len(all))
+				}
 				rec := w.o.ring.newest(1)[0]
 				if rec.Pieces != len(all) || rec.Delivered > 0 {
 					t.Errorf("the record tells of %d pieces of %d, and of %d tokens that were there",
@@ -231,6 +234,18 @@ func TestPiecesTakeTurns(t *testing.T) {
 		}
 		for i, p := range prompts {
 			w.exact(p, asked[i].end())
+		}
+		waited := 0
+		for _, r := range w.o.ring.newest(len(prompts)) {
+			if r.Phases.Turn > r.Phases.Prefill {
+				t.Errorf("of %v ms it waited %v for others", r.Phases.Prefill, r.Phases.Turn)
+			}
+			if r.Phases.Turn >= 1 {
+				waited++
+			}
+		}
+		if waited == 0 {
+			t.Error("no record tells of waiting for others")
 		}
 		if n := w.count("tandem_prefill_pieces_total", pieceComputed); n < 6 {
 			t.Errorf("%d pieces of three prompts", n)

@@ -94,6 +94,7 @@ type Phases struct {
 	Queue    float64 `json:"queue"`
 	Plan     float64 `json:"plan"`
 	Prefill  float64 `json:"prefill"` // of a leg of its own, or in pieces
+	Turn     float64 `json:"turn"`    // of that, waited for the prompts of others at the decode replica
 	Handoff  float64 `json:"handoff"` // last byte of the prefill answer to the decode request sent
 	First    float64 `json:"first"`   // request in to first content byte out
 	Total    float64 `json:"total"`

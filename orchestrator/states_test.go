@@ -91,6 +91,67 @@ func TestASlowReplicaIsSeen(t *testing.T) {
 	}
 }
 
+// ofFewSequences is a world with one decode replica, which runs so many sequences at a time.
+func ofFewSequences(most int) setup {
+	return setup{
+		decode: 1, config: longAnswers,
+		engine: func(_ string, o *enginesim.Options) { o.Core.MaxSeqs = most },
+	}
+}
+
+// manyAtOnce asks for so many long answers, and waits until reports have told how many run.
+func (w *world) manyAtOnce(n int) (all []*pending) {
+	for range n {
+		all = append(all, w.begin(longPrompt(1500)))
+	}
+	time.Sleep(12 * time.Second)
+	return all
+}
+
+// A decode replica that runs as many sequences as its engine does at a time, with room for more, is seen: in
+// its state and what is learned of it, in the metrics, on the page, and in one line of the log.
+func TestAReplicaFullBySequencesIsSeen(t *testing.T) {
+	const most = 10
+	var log bytes.Buffer
+	s := ofFewSequences(most)
+	s.options = func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) }
+	in(t, s, func(w *world) {
+		if n := w.count("tandem_replica_max_sequences", ""); n != 0 {
+			t.Errorf("%d before anything is learned", n)
+		}
+		all := w.manyAtOnce(2 * most)
+		if n := w.count("tandem_replica_max_sequences", w.d[0].addr); n != most {
+			t.Errorf("%d sequences are learned, want %d", n, most)
+		}
+		if n := w.count("tandem_replica_state", fleet.StateSequences); n != 1 {
+			t.Errorf("%d series say that a replica is full by sequences", n)
+		}
+		shown, err := json.Marshal(w.o.Status())
+		for _, want := range []string{`"sequences_full","cause":"it runs no more than 10 `, `"max_num_seqs":10`} {
+			if err != nil || !strings.Contains(string(shown), want) {
+				t.Errorf("/debug/replicas: %v, %s has no %s", err, shown, want)
+			}
+		}
+		for _, r := range w.o.Live().Replicas {
+			if want := map[string]int{"prefill": -1, "decode": most}[r.Pool]; r.MaxSequences != want {
+				t.Errorf("the page says %d of %s, want %d", r.MaxSequences, r.Name, want)
+			}
+		}
+		for _, p := range all {
+			if got := p.end(); got.status != 200 {
+				t.Errorf("%d %s", got.status, got.raw)
+			}
+		}
+		time.Sleep(2 * time.Minute)
+		if n := w.count("tandem_replica_state", fleet.StateSequences); n != 0 {
+			t.Error("it is full two minutes after its last answer")
+		}
+	})
+	if n := strings.Count(log.String(), "state=sequences_full"); n != 2 {
+		t.Errorf("%d lines of the log, want its begin and its end:\n%s", n, log.String())
+	}
+}
+
 // seriesOf is count for series with two labels of these values.
 func (w *world) seriesOf(name, one, two string) (n int) {
 	rec := httptest.NewRecorder()

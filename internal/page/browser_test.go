@@ -72,6 +72,8 @@ func fleet(t *testing.T, n int, requests int32) *Live {
 				r["name"] = `<img src=x onerror=alert(1)>`
 			case pool == "decode" && i == 0:
 				r["states"] = []map[string]any{{"state": "ejected_decode", "cause": "3 failures in a row"}}
+			case pool == "decode" && i == 1:
+				r["max_num_seqs"], r["cuts_prompts"] = 64, true
 			}
 			replicas = append(replicas, r)
 		}
@@ -97,6 +99,10 @@ func fleet(t *testing.T, n int, requests int32) *Live {
 			"reason":        "cached on p1",
 			"prompt_tokens": 1000, "output_tokens": 20, "cached_tokens": -1, "first_ms": 131, "predicted_ms": 109,
 			"total_ms": 2310, "attempts": 2, "outcome": "ok",
+		}, {
+			"id": "def", "time": time.Now(), "mode": "local", "decode": "d1", "reason": "shorter there",
+			"prompt_tokens": 9000, "output_tokens": 20, "cached_tokens": 0, "first_ms": 900, "predicted_ms": 880,
+			"total_ms": 1310, "attempts": 1, "outcome": "ok", "pieces": 6,
 		}},
 	})
 	if err != nil {
@@ -118,7 +124,7 @@ func TestThePageInABrowser(t *testing.T) {
 		`class="good">ready<`, "order-17", "p1 → d1", "✕ ejected decode: 3 failures in a row", "2 attempts",
 		"5.13 GB/s", "✕ ejected", "13.2 ms (2.0×)",
 		"33.6 µs (2.0×)", "1,234", "80 %", "75 %", "100 %", "&lt;img src=x onerror=alert(1)&gt;", "Revision 0f12ab",
-		"unknown", "131 ms",
+		"unknown", "131 ms", "d1 alone, 6 pieces", ">2 of 64<", "in use, gets prompts whole: it cuts them itself",
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("%q is not on the page", want)

@@ -39,6 +39,8 @@ func conditionOf(r *Replica) Condition {
 		return Condition{strings.Join(states, "; "), bad}
 	case r.Index != "" && r.Index != "live":
 		return Condition{"index " + r.Index, Notable}
+	case r.CutsPrompts:
+		return Condition{"in use, gets prompts whole: it cuts them itself", Well}
 	}
 	return Condition{"in use", Well}
 }

@@ -13,6 +13,11 @@ func TestCondition(t *testing.T) {
 		{"without an index", up(""), Condition{"in use", Well}},
 		{"not probed yet", Replica{}, Condition{"not usable", Out}},
 		{"ill", Replica{Reason: "connection refused", Index: "live"}, Condition{"connection refused", Out}},
+		{
+			"cuts prompts",
+			Replica{Up: true, Index: "live", CutsPrompts: true},
+			Condition{"in use, gets prompts whole: it cuts them itself", Well},
+		},
 		{"syncing", up("syncing"), Condition{"index syncing", Notable}},
 		{
 			"ejected",

@@ -44,6 +44,10 @@ type Replica struct {
 	Indexed   int       `json:"indexed_blocks"`
 	Age       float64   `json:"load_age_ms"`
 	Speed     Speed     `json:"speed"`
+
+	// Of decode replicas, what was learned of how the engine was started.
+	MaxSequences int  `json:"max_num_seqs"` // that it runs at a time
+	CutsPrompts  bool `json:"cuts_prompts"` // as finely as pieces itself: they go there whole
 }
 
 // Speed is how fast an engine is. Samples 0: nothing is learned, and the profile is assumed.
@@ -83,6 +87,7 @@ type Request struct {
 	Predicted float64   `json:"predicted_ms"`
 	Total     float64   `json:"total_ms"`
 	Attempts  int       `json:"attempts"`
+	Pieces    int       `json:"pieces,omitzero"` // of the prompt that went before the request itself
 	Outcome   string    `json:"outcome"`
 }
 

@@ -88,7 +88,7 @@ func fleet(l *page.Live) table {
 		t.rows = append(t.rows, row{
 			bad: r.Condition.Bad,
 			cells: []string{
-				r.Pool, r.Name, share(r.Usage), count(r.Running), count(r.Waiting), count(r.Requests), count(r.Queued),
+				r.Pool, r.Name, share(r.Usage), running(r), count(r.Waiting), count(r.Requests), count(r.Queued),
 				count(r.Free), learned,
 				share(cached), r.Condition.Text,
 			},
@@ -101,6 +101,14 @@ func fleet(l *page.Live) table {
 	}
 	slices.SortStableFunc(t.rows, func(a, b row) int { return cmp.Compare(b.bad, a.bad) })
 	return t
+}
+
+// running says how many sequences run, and of how many at a time where that was learned.
+func running(r *page.Replica) string {
+	if r.MaxSequences > 0 {
+		return count(r.Running) + "/" + strconv.Itoa(r.MaxSequences)
+	}
+	return count(r.Running)
 }
 
 // pairs lists those over which something went, or that are out.
@@ -139,6 +147,9 @@ func requests(l *page.Live) table {
 			to = "nobody"
 		case r.Prefill != "":
 			to = r.Prefill + " > " + r.Decode
+		}
+		if r.Pieces > 0 {
+			to += ", " + why.Count(r.Pieces, "piece")
 		}
 		outcome := r.Outcome
 		if r.Attempts > 1 {

@@ -29,7 +29,7 @@ func sample() *page.Live {
 			},
 			{
 				Pool: "decode", Name: "d0", Up: true, Index: "live", Usage: 0.1, Running: 7, Free: 3000, Capacity: 4000,
-				Indexed: 1000,
+				Indexed: 1000, MaxSequences: 64, CutsPrompts: true,
 			},
 			{
 				Pool: "decode", Name: "d1", Up: true, Usage: -1, Running: 2, Free: -1, Capacity: -1,
@@ -50,7 +50,7 @@ func sample() *page.Live {
 				ID: "abc", ClientID: "order-17", Prefill: "p0", Decode: "d0", Outcome: "ok", Attempts: 2, Prompt: 100,
 				Cached: -1, First: 131, Total: 2310, Reason: "cached on p0",
 			},
-			{ID: "def", Decode: "d0", Outcome: "queue_timeout", Attempts: 1, Prompt: 5000, Total: 30000},
+			{ID: "def", Decode: "d0", Outcome: "queue_timeout", Attempts: 1, Prompt: 5000, Total: 30000, Pieces: 6},
 		},
 	}
 	l.Judge()
@@ -95,6 +95,7 @@ func TestViews(t *testing.T) {
 		"ready", "4 in flight", "config 0f12ab", "2 requests/s", "1 failed", "cached somewhere 80%", "captured 75%",
 		"delivered 100%", "first token 131 ms", "predicted 109 ms",
 		"33.6 us x2", "ejected decode: 3 failures in a row", "25%", "3000", "1234",
+		" 7/64 ", "gets prompts whole",
 	} {
 		if !strings.Contains(fleet, want) {
 			t.Errorf("%q is not in\n%s", want, fleet)
@@ -114,7 +115,8 @@ func TestViews(t *testing.T) {
 		t.Errorf("pairs:\n%s", got)
 	}
 	if got := shown(m, "tab"); !strings.Contains(got, "order-17") || !strings.Contains(got, "p0 > d0") ||
-		!strings.Contains(got, "ok x2") || !strings.Contains(got, "queue_timeout") {
+		!strings.Contains(got, "d0 alone, 6 pieces") || !strings.Contains(got, "ok x2") ||
+		!strings.Contains(got, "queue_timeout") {
 		t.Errorf("requests:\n%s", got)
 	}
 }

@@ -48,7 +48,7 @@ func (r *Record) head(w io.Writer) {
 		fmt.Fprintf(w, ", model %s", r.Model)
 	}
 	fmt.Fprintf(w, "\n%s, status %d, %s, %d prompt and %d output tokens in %s\n\n",
-		r.Outcome, r.Status, count(r.Attempts, "attempt"), r.Prompt, r.Output, span(r.Phases.Total))
+		r.Outcome, r.Status, Count(r.Attempts, "attempt"), r.Prompt, r.Output, span(r.Phases.Total))
 	fmt.Fprintf(w, "%s (%s)\n%s\n", pair(r.Prefill, r.Decode), r.Mode, r.Reason)
 	if d := r.Decision; d != nil {
 		if d.Moved != nil {
@@ -84,12 +84,27 @@ func (r *Record) tokens(w io.Writer) {
 func (r *Record) times(w io.Writer) {
 	p := r.Phases
 	fmt.Fprintf(w,
-		"time           tokenize %s, queue %s, plan %s, prefill %s, handoff %s, first content after %s",
-		span(p.Tokenize), span(p.Queue), span(p.Plan), span(p.Prefill), span(p.Handoff), span(p.First))
+		"time           tokenize %s, queue %s, plan %s, prefill %s%s, handoff %s, first content after %s",
+		span(p.Tokenize), span(p.Queue), span(p.Plan), span(p.Prefill), r.turns(), span(p.Handoff), span(p.First))
 	if r.Decision != nil {
 		fmt.Fprintf(w, " (predicted %s)", span(r.Decision.TTFT))
 	}
 	fmt.Fprintln(w)
+}
+
+// turns says of a prompt that its decode replica computes itself how it went there.
+func (r *Record) turns() string {
+	var all []string
+	if r.Pieces > 0 {
+		all = append(all, "in "+Count(r.Pieces, "piece"))
+	}
+	if r.Phases.Turn >= 1 {
+		all = append(all, span(r.Phases.Turn)+" of it waiting for prompts of others there")
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(all, ", ") + ")"
 }
 
 // attempts lists those that failed.
@@ -131,7 +146,7 @@ func (r *Record) plans(w io.Writer, other Weights) error {
 		}
 	}
 	fmt.Fprintf(w, "\n%s compared, %d as good as the best; %s, the chosen one first, smallest total best:\n",
-		count(d.Compared, "plan"), d.Ties, units(d.Units))
+		Count(d.Compared, "plan"), d.Ties, units(d.Units))
 	if d.Rules != "" {
 		fmt.Fprintf(w, "chosen by a policy and not by cost: %s\n", d.Rules)
 	}
@@ -181,7 +196,7 @@ func (r *Record) verdict(w io.Writer, other Weights, then []float64) {
 		return
 	}
 	fmt.Fprintf(w, "\nwith %v: %s, ahead by %.1f; %s stand in the record, others may be better still\n",
-		other, d.Plans[best].name(), then[0]-then[best], count(len(then), "plan"))
+		other, d.Plans[best].name(), then[0]-then[best], Count(len(then), "plan"))
 }
 
 func units(u string) string {
@@ -206,7 +221,8 @@ func known(tokens int) string {
 	return strconv.Itoa(tokens)
 }
 
-func count(n int, what string) string {
+// Count is so many of something, in words.
+func Count(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}

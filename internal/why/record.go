@@ -24,6 +24,7 @@ type Record struct {
 	Planned   int       `json:"planned_tokens"`
 	Moved     int       `json:"moved_tokens"`
 	Unsure    bool      `json:"moved_unsure"`
+	Pieces    int       `json:"pieces"`
 	Phases    phases    `json:"phases_ms"`
 	Attempts  int       `json:"attempts"`
 	Failed    []attempt `json:"failed_attempts"`
@@ -35,7 +36,7 @@ type Record struct {
 }
 
 type phases struct {
-	Tokenize, Queue, Plan, Prefill, Handoff, First, Total float64
+	Tokenize, Queue, Plan, Prefill, Turn, Handoff, First, Total float64
 }
 
 type attempt struct {

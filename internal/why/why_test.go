@@ -78,6 +78,26 @@ with gamma 9: p2 > d3, ahead by 215.1; 3 plans stand in the record, others may b
 	}
 }
 
+// A prompt that its decode replica computed itself says how it went there.
+func TestPiecesOfAPrompt(t *testing.T) {
+	for more, want := range map[string]string{
+		`"pieces":6,"phases_ms":{"prefill":840,"turn":230}`: "prefill 840 ms (in 6 pieces, 230 ms of it waiting " +
+			"for prompts of others there), ",
+		`"pieces":1,"phases_ms":{"prefill":84,"turn":0.01}`: "prefill 84 ms (in 1 piece), ",
+		`"phases_ms":{"prefill":230,"turn":230}`: "prefill 230 ms (230 ms of it waiting for prompts of others " +
+			"there), ",
+		`"phases_ms":{"prefill":0.01,"turn":0.01}`: "prefill 0.01 ms, ",
+	} {
+		var page strings.Builder
+		if err := found(t, `{"id":"8a51","config":{},`+more+`}`).Page(&page, why.Weights{}); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(page.String(), want) {
+			t.Errorf("%s: %q is not in\n%s", more, want, page.String())
+		}
+	}
+}
+
 // found is the record of a file that holds it.
 func found(t *testing.T, text string) *why.Record {
 	t.Helper()

@@ -40,18 +40,25 @@ type Pool interface {
 	Slow(id replica.ID, held bool) (cause string, known bool)
 }
 
+// DecodePool is a [Pool] that also tells who runs all the sequences that its engine does at a time.
+type DecodePool interface {
+	Pool
+	SequencesFull(id replica.ID, now time.Time) (cause string)
+}
+
 // Options is what a fleet is made of besides its configuration. All of it is needed, but for Dial and
 // NoEvents.
 type Options struct {
 	Log  *slog.Logger
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error) // nil dials TCP
 	// Follow no streams of events.
-	NoEvents        bool
-	Prefill, Decode Pool
-	Outliers        *outlier.Set
-	Clock           *liveness.Clock
-	Panics          panics.Guard
-	Registry        prometheus.Registerer
+	NoEvents bool
+	Prefill  Pool
+	Decode   DecodePool
+	Outliers *outlier.Set
+	Clock    *liveness.Clock
+	Panics   panics.Guard
+	Registry prometheus.Registerer
 
 	// What others have to know. None of them may call the fleet.
 	// Who has another name now, who is there, and the names of all servers, also of those not heard from yet.

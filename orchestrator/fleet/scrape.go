@@ -128,6 +128,7 @@ func (w *Watcher) observe(m *engine.Metrics) {
 		w.pool.SetHealthy(members[i].ID, true, "")
 		w.setState(members[i].ID, StateUnreported, "")
 		w.judgeSpeed(members[i].ID)
+		w.judgeSequences(members[i].ID, now)
 	}
 	if back {
 		w.log.Info("replica is back", "replica", w.Name(), "pool", w.role.String())

@@ -19,9 +19,10 @@ type State struct {
 
 // The states of a replica. Several can hold together. Each one has a series in tandem_replica_state.
 const (
-	StateSlow       = "slow"       // it takes a multiple of what its pool does
-	StateUnreported = "unreported" // it answers, and does not tell its load in time
-	StateDistrusted = "distrusted" // its cache may hold wrong blocks, and is not used until it is restarted
+	StateSlow       = "slow"           // it takes a multiple of what its pool does
+	StateSequences  = "sequences_full" // it runs as many as its engine does at a time, and has room for more
+	StateUnreported = "unreported"     // it answers, and does not tell its load in time
+	StateDistrusted = "distrusted"     // its cache may hold wrong blocks, and is not used until it is restarted
 	// No replica of the other pool can work with it, or transfers with each failed.
 	StateUnpaired = "unpaired"
 	StateAdapter  = "adapter_differs" // a replica of the other pool has other weights under an adapter's name
@@ -38,8 +39,9 @@ const (
 // StateNames returns all states that a replica can be in.
 func StateNames() []string {
 	return []string{
-		StateSlow, StateUnreported, StateDistrusted, StateUnpaired, StateAdapter, StateEjectedPrefill,
-		StateEjectedDecode, StateEjectedWhole, StateHalfPrefill, StateHalfDecode, StateHalfWhole,
+		StateSlow, StateSequences, StateUnreported, StateDistrusted, StateUnpaired, StateAdapter,
+		StateEjectedPrefill, StateEjectedDecode, StateEjectedWhole, StateHalfPrefill, StateHalfDecode,
+		StateHalfWhole,
 	}
 }
 
@@ -115,6 +117,13 @@ func (w *Watcher) setState(id replica.ID, state, cause string) {
 		return
 	}
 	w.log.Warn("replica state", "replica", string(id), "pool", w.role.String(), "state", state, "cause", cause)
+}
+
+// judgeSequences notes whether a decode replica is full by the number of its sequences.
+func (w *Watcher) judgeSequences(id replica.ID, now time.Time) {
+	if w.role == replica.Decode {
+		w.setState(id, StateSequences, w.fleet.opt.Decode.SequencesFull(id, now))
+	}
 }
 
 // judgeSpeed notes whether a replica is slow beside the others of its pool.

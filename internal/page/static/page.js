@@ -29,6 +29,7 @@ function span(ms) {
   return Math.floor(ms / 60e3) + ' min ' + Math.round(ms % 60e3 / 1000) + ' s';
 }
 const pair = (p, d) => !d ? 'nobody' : !p ? d + ' alone' : p + ' → ' + d;
+const pieces = n => !n ? '' : n === 1 ? '1 piece' : n + ' pieces';
 const clock = t => new Date(t).toLocaleTimeString('en-GB');
 
 // ---- the stream
@@ -202,7 +203,7 @@ function drawFleet(live) {
       el('th', {scope: 'row', title: r.url}, r.name),
       el('td', {class: 'say ' + ['good', 'warn', 'bad'][is.bad]}, ['', '▲ ', '✕ '][is.bad] + is.text),
       el('td', {class: 'left'}, ...meter(r.usage, share(r.usage))),
-      el('td', null, count(r.running)), el('td', null, count(r.waiting)), el('td', null, count(r.requests)),
+      el('td', {title: r.max_num_seqs > 0 && 'it runs no more at a time than the second number, as was learned'}, count(r.running) + (r.max_num_seqs > 0 ? ' of ' + count(r.max_num_seqs) : '')), el('td', null, count(r.waiting)), el('td', null, count(r.requests)),
       ...pool === 'prefill'
         ? [el('td', null, count(r.queued_tokens)), el('td', null, span(r.wait_ms)), el('td', null, beside(r.speed.token_us, live.profile.token_us, 'µs', r.speed.samples))]
         : [el('td', null, count(r.free_blocks)), el('td', null, span(r.wait_ms)), el('td', null, beside(r.speed.step_ms, live.profile.step_ms, 'ms', r.speed.samples))],
@@ -240,7 +241,7 @@ function drawNewest(list) {
   table($('newest'), 'The newest ' + list.length, [{name: 'Time', left: true}, {name: 'Request', left: true}, {name: 'Went to', left: true}, {name: 'Outcome', left: true}, 'Prompt', 'Cached', 'First token', 'Predicted', 'Output', 'Took', {name: 'Why', left: true}],
     list.map(r => el('tr', null, el('td', {class: 'left'}, clock(r.time)),
       el('th', {scope: 'row'}, el('button', {class: 'link', type: 'button', 'data-id': r.id}, r.client_id || r.id)),
-      el('td', {class: 'left'}, pair(r.prefill, r.decode)),
+      el('td', {class: 'left', title: r.pieces && 'so many pieces of its prompt went there before the request itself'}, pair(r.prefill, r.decode) + (r.pieces ? ', ' + pieces(r.pieces) : '')),
       el('td', {class: 'left ' + (r.outcome === 'ok' ? '' : 'bad')}, r.outcome.replaceAll('_', ' ') + (r.attempts > 1 ? ', ' + r.attempts + ' attempts' : '')),
       el('td', null, count(r.prompt_tokens)), el('td', null, count(r.cached_tokens)), el('td', null, span(r.first_ms)), el('td', null, span(r.predicted_ms)),
       el('td', null, count(r.output_tokens)), el('td', null, span(r.total_ms)), el('td', {class: 'say'}, r.reason))));
@@ -260,6 +261,13 @@ async function show(id) {
   box.scrollIntoView({block: 'nearest'});
 }
 
+// turns says of a prompt that its decode replica computes itself how it went there.
+function turns(r) {
+  const turn = r.phases_ms.turn, waited = turn >= 1 ? span(turn) + ' of it waiting for prompts of others there' : '';
+  const all = [r.pieces ? 'in ' + pieces(r.pieces) : '', waited].filter(Boolean).join(', ');
+  return all && ' (' + all + ')';
+}
+
 function explained(r) {
   const p = r.phases_ms, d = r.decision, close = el('button', {type: 'button', class: 'link'}, 'close');
   close.addEventListener('click', () => { $('found').replaceChildren(); $('id').focus(); });
@@ -268,7 +276,7 @@ function explained(r) {
     el('p', null, r.outcome.replaceAll('_', ' ') + ', status ' + r.status + ', ' + r.path + (r.model ? ', model ' + r.model : '') + ', ' + new Date(r.time).toLocaleString('en-GB')),
     el('p', null, 'Cached tokens: somewhere ' + count(r.available_tokens) + ', where it was computed ' + count(r.captured_tokens) + ' by the index and ' + count(r.delivered_tokens) + ' by the engine.' +
       (r.prefill ? ' Moved: ' + count(r.moved_tokens) + ' of ' + count(r.planned_tokens) + ' planned.' : '')),
-    el('p', null, 'Tokenize ' + span(p.tokenize) + ', queue ' + span(p.queue) + ', plan ' + span(p.plan) + ', prefill ' + span(p.prefill) + ', handoff ' + span(p.handoff) +
+    el('p', null, 'Tokenize ' + span(p.tokenize) + ', queue ' + span(p.queue) + ', plan ' + span(p.plan) + ', prefill ' + span(p.prefill) + turns(r) + ', handoff ' + span(p.handoff) +
       ', first content after ' + span(p.first) + (d ? ' (predicted ' + span(d.predicted_ttft_ms) + ')' : '') + ', all of it ' + span(p.total) + '.'),
     ...(r.failed_attempts || []).map((a, i) => el('p', {class: 'warn'}, 'Attempt ' + (i + 1) + ' failed: ' + pair(a.prefill, a.decode) + ', ' + a.phase + ' ' + a.kind + (a.at ? ' at ' + a.at : '') + ', status ' + a.status + ', after ' + span(a.took_ms) + '.')),
     r.config && el('p', {class: 'quiet'}, 'Configuration ' + r.config.revision + ': alpha ' + r.config.alpha + ', beta ' + r.config.beta + ', gamma ' + r.config.gamma + ', decode_penalty ' + r.config.decode_penalty));
