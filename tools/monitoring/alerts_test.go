@@ -113,12 +113,31 @@ var loads = []reported{
 		"TandemFirstTokenSlow",
 		func(f *fleet) { f.fault(`{"kind":"slow","factor":500}`, f.prefill...) }, (*fleet).clear,
 	},
+	manyAtOnce(),
 	floods(),
 	{
 		"TandemDecodeDistrusted", // it may go on with reads whose leases are over
 		func(f *fleet) { f.fault(`{"kind":"freeze","for":"1m"}`, f.decode[0]) }, (*fleet).clear,
 	},
 	oftenFail(),
+}
+
+// manyAtOnce are long answers, more than one of the engines runs at a time: that is all that it is short of.
+func manyAtOnce() reported {
+	var stop func()
+	return reported{
+		"TandemReplicaSequencesFull",
+		func(f *fleet) {
+			f.decode = append(f.decode, f.engine("--max-num-seqs", "8"))
+			f.configure("")
+			stop = f.long("dora", 64)
+		},
+		func(f *fleet) {
+			stop()
+			f.decode = f.decode[:3]
+			f.configure("")
+		},
+	}
 }
 
 // floods are prompts that fill every decode engine several times.
