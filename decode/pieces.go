@@ -37,7 +37,7 @@ type piecewise struct {
 	roomy  bool      // there was room for it
 	until  time.Time // from when it does not count, whatever is heard of it
 	since  time.Time // when it first asked for a piece
-	due    float64   // its turn by [Lease.due], as it was when it asked last
+	due    float64   // its turn by [Lease.due], 0 from a piece on until it asks for the next
 	place  int       // in turns.waiting
 	wake   func()    // while it waits
 	failed bool      // a piece has: the request itself comes next
@@ -68,7 +68,9 @@ func (l *Lease) Next(now time.Time, wake func()) Next {
 	t.leave(l)
 	t.expire(now)
 	first := t.waiting.first()
-	l.prompt.pieces.due = l.due(&speed)
+	if l.prompt.pieces.due == 0 { // it does not move while others wait behind it, whatever is learned
+		l.prompt.pieces.due = l.due(&speed)
+	}
 	most := p.pieceOf(m)
 	room := most - t.inFlight(speed.T0)
 	rest := speed.Prefill(l.tokens-l.computed(), l.computed())
@@ -129,7 +131,7 @@ func (l *Lease) Computed(ok bool, had int, beside Pauses, now time.Time) {
 		}
 		p.learnComputed(l, from, x.upto, x.begins, x.roomy, now)
 		p.learnOwnSteps(l, beside, now)
-		x.done = x.upto
+		x.done, x.due = x.upto, 0
 	} else {
 		x.failed = true // the rest at once finds what it finds
 		l.member.measured.busy.Spoil()

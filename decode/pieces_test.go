@@ -152,6 +152,44 @@ func TestTurnsOfPieces(t *testing.T) {
 	}
 }
 
+// A turn does not move while its prompt waits. What is learned of the replica meanwhile would move that of
+// who asks behind those of all who have not asked again, and the engine would have nothing until they have.
+func TestTurnsStayWhileSpeedsAreLearned(t *testing.T) {
+	p := inPieces()
+	defer stream1(t, p).Release(start)
+	before, _ := alone(t, p, 1000, start)
+	if before.Next(start, nil).Upto != 1000 {
+		t.Fatal("it does not go at once")
+	}
+	var woken []*Lease
+	ask := func(l *Lease) Next { return l.Next(start, func() { woken = append(woken, l) }) }
+	for i := range 5 {
+		l, _ := alone(t, p, 600+i, start)
+		defer l.Release(start)
+		if got := ask(l).Upto; got != 0 {
+			t.Fatalf("%d tokens beside a piece", got)
+		}
+	}
+	s := p.settings
+	s.Speed.T0 = 30e-3
+	p.Configure(s)
+	before.Release(start)
+	sent := 0
+	for asked := 0; len(woken) > 0; asked++ {
+		if asked > 20 {
+			t.Fatal("they wake each other for ever")
+		}
+		l := woken[0]
+		woken = woken[1:]
+		if ask(l).Upto > 0 {
+			sent++
+		}
+	}
+	if sent == 0 {
+		t.Error("the engine has nothing, five wait, and nobody is woken")
+	}
+}
+
 // Short prompts share the time of one piece.
 func TestShortPromptsShareAPiece(t *testing.T) {
 	p := inPieces()
@@ -273,9 +311,10 @@ func TestPiecesOfAnyOrder(t *testing.T) {
 	})
 }
 
-// Who waits asks again when woken or told to, and nothing else. Whatever comes and leaves, nobody waits while
-// the engine has nothing to compute.
+// Who waits asks again when woken or told to, and nothing else. Whatever comes, leaves and is learned, nobody
+// waits while the engine has nothing to compute.
 func TestTurnsComeToAll(t *testing.T) {
+	const slowest = 30 * time.Millisecond // a step at least
 	rapid.Check(t, func(t *rapid.T) {
 		p, now := inPieces(), start
 		work := time.Duration(0)
@@ -295,11 +334,16 @@ func TestTurnsComeToAll(t *testing.T) {
 		for range rapid.IntRange(1, 30).Draw(t, "prompts") {
 			tokens := rapid.IntRange(1, 12_000).Draw(t, "tokens")
 			l, _ := alone(t, p, tokens, now)
-			work += time.Duration(tokens) * 100 * time.Microsecond
+			work += time.Duration(tokens)*100*time.Microsecond + time.Duration(tokens/leastPiece+1)*slowest
 			asks[l] = now.Add(time.Duration(rapid.IntRange(0, 50).Draw(t, "comes")) * time.Millisecond)
 		}
 		for len(asks)+len(flies) > 0 {
 			before := now
+			if rapid.IntRange(0, 3).Draw(t, "learns") == 0 {
+				s := p.settings
+				s.Speed.T0 = (time.Duration(rapid.IntRange(0, 30).Draw(t, "base")) * slowest / 30).Seconds()
+				p.Configure(s)
+			}
 			if now = next(); len(flies) == 0 && now.Sub(before) > 50*time.Millisecond {
 				t.Fatalf("the engine has nothing for %v while %d wait", now.Sub(before), len(asks))
 			}
