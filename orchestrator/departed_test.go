@@ -171,6 +171,63 @@ func TestMovedReplica(t *testing.T) {
 	})
 }
 
+// Where a reload replaces all servers of a pool those before serve until one of the new ones has joined,
+// whatever they are called. Without new ones they leave at once.
+func TestAPoolIsReplacedWhole(t *testing.T) {
+	for _, pool := range []string{"prefill", "decode"} {
+		t.Run(pool, func(t *testing.T) {
+			in(t, setup{prefill: 2, decode: 2}, func(w *world) {
+				with := func(urls ...string) *config.Config {
+					cfg, rs := *w.cfg, []config.Replica{}
+					for _, url := range urls {
+						rs = append(rs, config.Replica{URL: "http://" + url + ".internal:8000"})
+					}
+					if cfg.Pools.Decode.Replicas = rs; pool == "prefill" {
+						cfg.Pools.Prefill.Replicas, cfg.Pools.Decode.Replicas = rs, w.cfg.Pools.Decode.Replicas
+					}
+					return &cfg
+				}
+				served := func(by ...string) {
+					w.t.Helper()
+					w.wire.forget()
+					p := nthChat(w.asked, true)
+					w.exact(p, w.ask(p))
+					legs := w.posts(false)
+					if len(legs) != 2 || !slices.Contains(by, legs[map[string]int{"decode": 1}[pool]].engine) {
+						w.t.Errorf("the legs went to %v, want one at %s", legs, by)
+					}
+				}
+				before := []string{pool[:1] + "0", pool[:1] + "1"}
+				w.net.Refuse("later.internal:8000", true)
+				w.net.Refuse("never.internal:8000", true)
+				w.apply(with("later", "never"))
+				for range 3 {
+					served(before...)
+					time.Sleep(2 * time.Second)
+				}
+				fault(enginesim.Fault{Kind: "restart", For: time.Second})(w, w.by(before[0]+".internal:8000"))
+				time.Sleep(10 * time.Second) // and joins again
+				served(before...)
+				w.apply(with(before[1], "never")) // one of them may stay: it is enough
+				served(before[1])
+				w.apply(with("never", "later"))
+				served(before[1])
+				w.net.Refuse("later.internal:8000", false)
+				w.d = append(w.d, w.engine(setup{}, "later"))
+				time.Sleep(10 * time.Second)
+				served("later")
+				if n := len(w.o.fleet.Watchers()); n != 4 {
+					w.t.Errorf("%d servers are watched, want 4", n)
+				}
+				w.apply(with())
+				if got := w.ask(nthChat(1, true)); got.status != 503 {
+					w.t.Errorf("status %d of an empty pool", got.status)
+				}
+			})
+		})
+	}
+}
+
 // Engines that stand in both pools are two replicas each, which can both be reached, and no request is split
 // over an engine and itself.
 func TestSharedEngines(t *testing.T) {

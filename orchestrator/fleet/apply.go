@@ -7,7 +7,8 @@ import (
 
 // Apply makes the watchers those of cfg. Servers that stay keep their state, blocks, streams and connections
 // whatever is said of them now; requests on servers that go run to their end. A replica that has moved to
-// another address is served by the old one until the new one has joined.
+// another address is served by the old one until the new one has joined, and a pool that is replaced whole by
+// those before until the first of the new ones has.
 func (f *Fleet) Apply(cfg *config.Config) error {
 	wanted, err := f.wanted(cfg)
 	if err != nil {

@@ -11,50 +11,75 @@ import (
 // requests that began before run on it: they have to know whether it stands still, and may have to ask it.
 
 // leaving takes out the watchers that end now. The caller has to [end] and to remove them. A server that
-// the configuration names no more stays if another one has its replica's name and has not joined yet: it
-// stands in for that one until then.
+// the configuration names no more stays where another one takes its place in the file and has not joined yet,
+// and stands in for that one until then.
 func (f *keeping) leaving(wanted map[serverKey]*settings, fresh []*Watcher) []*Watcher {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	type named struct {
-		role replica.Role
-		name string
-	}
-	coming := map[named]*Watcher{}
-	for _, w := range fresh {
-		coming[named{w.role, w.Name()}] = w
-	}
-	for key, w := range f.watchers {
-		if s := wanted[key]; s != nil && !w.facts.joined() {
-			coming[named{w.role, s.name(w.role)}] = w
-		}
-	}
+	next := f.successorsLocked(wanted, fresh)
 	var left []*Watcher
 	awaited := map[*Watcher]bool{}
 	for key, w := range f.watchers {
-		w.relief.successor = nil
+		w.relief.successor, w.relief.ofPool = nil, false
 		if wanted[key] != nil {
 			continue
 		}
-		if next := coming[named{w.role, w.Name()}]; next != nil && w.facts.joined() {
-			w.relief.successor, awaited[next] = next, true
-			continue
+		switch is := next.named[serverName{w.role, w.Name()}]; {
+		case is != nil && w.facts.joined():
+			w.relief.successor, awaited[is] = is, true
+		case next.first[w.role] && w.serves():
+			w.relief.ofPool = true
+		default:
+			left = append(left, w)
 		}
-		left = append(left, w)
 	}
-	for _, w := range coming {
+	for _, w := range next.named {
 		w.relief.awaited.Store(awaited[w])
 	}
 	f.endingLocked(left)
 	return left
 }
 
+// successors are the servers that a configuration names and that have not joined.
+type successors struct {
+	named map[serverName]*Watcher
+	first map[replica.Role]bool // one of them will be the first in its pool that serves
+}
+
+type serverName struct {
+	role replica.Role
+	name string
+}
+
+func (f *keeping) successorsLocked(wanted map[serverKey]*settings, fresh []*Watcher) (s successors) {
+	s.named, s.first = map[serverName]*Watcher{}, map[replica.Role]bool{}
+	for _, w := range fresh {
+		s.named[serverName{w.role, w.Name()}], s.first[w.role] = w, true
+	}
+	for key, w := range f.watchers {
+		if is := wanted[key]; is != nil && !w.relief.joining {
+			s.named[serverName{w.role, is.name(w.role)}], s.first[w.role] = w, true
+		}
+	}
+	for key, w := range f.watchers {
+		if wanted[key] != nil && w.serves() {
+			s.first[w.role] = false
+		}
+	}
+	return s
+}
+
+// serves reports whether the server has joined and gives signs of life.
+func (w *Watcher) serves() bool { return w.facts.joined() && w.Up() }
+
 // join takes in what a server said of itself, in place of who stood in for it.
 func (f *Fleet) join(w *Watcher, facts []replica.Facts) {
 	f.keep.mu.Lock()
+	w.relief.joining = true
+	stays := w.relief.successor == nil && !w.relief.ofPool
 	var before []*Watcher
 	for _, other := range f.keep.watchers {
-		if other.relief.successor == w {
+		if other.relief.successor == w || stays && other.relief.ofPool && other.role == w.role {
 			before = append(before, other)
 		}
 	}

@@ -62,10 +62,13 @@ type watcherLife struct {
 	stop   context.CancelFunc
 }
 
-// relief is how one server stands in for another until that one has joined.
+// relief is how one server stands in for another until that one has joined. What is not atomic is guarded by
+// the fleet's mutex.
 type relief struct {
 	awaited   atomic.Bool // another server stands in for it until it has joined
-	successor *Watcher    // for which it stands in; guarded by the fleet's mutex
+	successor *Watcher    // for which it stands in
+	ofPool    bool        // it stands in for whoever joins its pool first
+	joining   bool        // it joins, or has joined: nobody begins to stand in for it
 }
 
 // scraped is what the scrapes told, and how they went.
