@@ -173,6 +173,43 @@ func TestPromptsOfPeersInPiecesHoldNobodyUp(t *testing.T) {
 	}
 }
 
+// A piece that is sent, and one that is computed, is told to other routers as soon as other bookings: an
+// engine counts it as a request that would be nobody's otherwise.
+func TestPiecesAreNewsForPeers(t *testing.T) {
+	p := inPieces()
+	defer stream1(t, p).Release(start)
+	l, _ := alone(t, p, 4000, start)
+	defer l.Release(start)
+	now := start
+	for _, do := range []func() any{
+		func() any { return l.Next(now, nil) },
+		func() any { l.Computed(true, -1, Pauses{}, now); return nil },
+	} {
+		before, told := p.Changes(), p.PeerLoads(now)[0]
+		do()
+		is := p.PeerLoads(now)[0]
+		if !is.Changed(&told) {
+			t.Fatalf("nothing has changed: %+v", is)
+		}
+		if p.Changes() == before {
+			t.Errorf("nobody is told that %d are sent, of whom %d were", is.Sent, told.Sent)
+		}
+		now = now.Add(100 * time.Millisecond)
+	}
+	l.Next(now, nil)
+	other, _ := alone(t, p, 3000, now)
+	defer other.Release(now)
+	before := p.Changes()
+	for range 3 {
+		if other.Next(now, nil).Upto > 0 {
+			t.Fatal("it is its turn")
+		}
+	}
+	if p.Changes() != before {
+		t.Error("who asks in vain is news")
+	}
+}
+
 // A router that has gone silent counts for nothing any more.
 func TestASilentRouterIsForgotten(t *testing.T) {
 	s := newSeveral(2)

@@ -175,7 +175,11 @@ func (l *Lease) engages() bool {
 
 // asked makes upto the token up to which the engine has l's prompt now.
 func (l *Lease) asked(upto int) {
+	if l.prompt.pieces.upto == upto {
+		return
+	}
 	g := &l.member.ledger
+	g.changes++
 	g.sums.count(l, -1)
 	l.prompt.pieces.upto = upto
 	g.sums.count(l, 1)
