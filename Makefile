@@ -9,7 +9,7 @@ export GOFLAGS += -buildvcs=false
 .PHONY: test-page test-monitoring help build release release-check demo test race bench bench-peers e2e-vllm replay-quick lint vuln fmt fuzz examples deps deps-test deps-vllm deps-release clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: deps ## build the binary as build/tandem
 	@mkdir -p build

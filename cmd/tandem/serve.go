@@ -166,6 +166,9 @@ func (s *server) run(ctx context.Context, cfg *config.Config) (err error) {
 		return err
 	}
 	listeners, err := s.o.Listen()
+	if errors.Is(err, syscall.EADDRINUSE) { // an engine's, more often than not: vLLM listens on :8000, too
+		return fmt.Errorf("%w; name another address with -listen or -admin, or in the file", err)
+	}
 	if err != nil {
 		return err
 	}

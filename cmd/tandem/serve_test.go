@@ -5,12 +5,15 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -49,6 +52,23 @@ func TestStandardOutputSaysWhereItServes(t *testing.T) {
 		}
 		if strings.Contains(log, "tandem serves") {
 			t.Errorf("the log says it too:\n%s", log)
+		}
+	}
+}
+
+// Who finds the address taken, as beside an engine on the same machine, is told how to name another.
+func TestAnAddressThatIsTaken(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	for _, flags := range [][]string{
+		{"-listen", ln.Addr().String(), "-admin", "off"}, {"-listen", "127.0.0.1:0", "-admin", ln.Addr().String()},
+	} {
+		err := runServe(t.Context(), append(flags, "-decode", "127.0.0.1:1"), io.Discard, io.Discard)
+		if !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), "with -listen or -admin") {
+			t.Errorf("%v: %v", flags, err)
 		}
 	}
 }

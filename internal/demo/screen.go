@@ -41,9 +41,13 @@ const header = "request   pair       prompt  cached  fresh  transfer  prefill  h
 
 // title says what runs and how to read the lines.
 func (s *screen) title(h *house) {
+	until := ""
+	if h.o.Requests > 0 {
+		until = "   (until the demo ends; -requests 0 goes on until ^C)"
+	}
 	fmt.Fprintf(s.out, "%s %d prefill (p) and %d decode (d) simulated engines, one router\n",
 		s.paint(bold, "tandem demo:"), len(h.prefill), len(h.decode))
-	fmt.Fprintf(s.out, "router %s   admin %s/debug/decisions\n", h.front, h.admin)
+	fmt.Fprintf(s.out, "router %s   live page %s/%s\n", h.front, h.admin, until)
 	fmt.Fprintln(s.out, s.paint(dim, "pair: where the prompt was prefilled > where the answer was generated "+
 		"(d alone: prefilled there itself); cached and fresh: prompt tokens"))
 	fmt.Fprintln(s.out, s.paint(bold, header))
