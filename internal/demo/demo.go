@@ -12,6 +12,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -91,6 +92,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		wg.Go(func() { h.talk(ctx, t.conversations(i), show, &left) })
 	}
 	wg.Wait()
+	h.settle()
 	show.summary(h)
 	if n := show.wrong(); n > 0 {
 		return fmt.Errorf("%d of %d requests: %w", n, show.count(), ErrWrong)
@@ -210,7 +212,7 @@ func (h *house) wait(ctx context.Context) error {
 		s := h.router.Status()
 		up := 0
 		for _, r := range s.Replicas {
-			if r.Up {
+			if r.Up && strings.HasPrefix(r.Events, "live") { // or it is not known what of the first prompts it has
 				up++
 			}
 		}
@@ -222,6 +224,14 @@ func (h *house) wait(ctx context.Context) error {
 			return fmt.Errorf("the router did not become ready: %v", s.Why)
 		case <-time.After(20 * time.Millisecond):
 		}
+	}
+}
+
+// settle waits a while until the router has ended what it had booked for clients that were interrupted: no
+// lease is left by those.
+func (h *house) settle() {
+	for end := time.Now().Add(time.Second); h.router.Leases() > 0 && time.Now().Before(end); {
+		time.Sleep(10 * time.Millisecond)
 	}
 }
 
