@@ -152,6 +152,11 @@ func (a *cacheRequest) may(kept *answercache.Answer, now time.Time) bool {
 		(a.cfg.OutliveEngines || a.q.o.stand(kept.Makers)) && a.q.o.hadAdapter(kept, a.model)
 }
 
+// tooOld reports whether the answer that another request has found is older than this one wants it.
+func (a *cacheRequest) tooOld(head answercache.Head) bool {
+	return !head.Made.IsZero() && time.Since(head.Made) > a.wish.maxAge
+}
+
 // lost notes that the client stopped reading.
 func (a *cacheRequest) lost(f *failure) {
 	if f != nil {
@@ -214,6 +219,10 @@ func (c *answers) listen(
 			return c.ended(ctx, a, l, leads, err)
 		}
 		if !a.q.w.begun {
+			if !leads && a.tooOld(head) {
+				l.Leave(nil) // or the others would wait for it
+				return c.alone(ctx, a)
+			}
 			if !leads {
 				a.note(cacheJoined)
 			}

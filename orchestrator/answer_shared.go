@@ -141,5 +141,5 @@ func keptHead(kept *answercache.Answer, now time.Time) answercache.Head {
 		}
 		h["Content-Length"] = []string{strconv.Itoa(len(kept.Body))}
 	}
-	return answercache.Head{Status: http.StatusOK, Header: h, Stream: kept.Stream}
+	return answercache.Head{Status: http.StatusOK, Header: h, Stream: kept.Stream, Made: kept.Made}
 }

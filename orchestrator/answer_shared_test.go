@@ -24,11 +24,13 @@ type shelf struct {
 	looks  int
 	opened int
 	closed int
+	slow   time.Duration // that a look takes
 }
 
 func (s *shelf) Get(_ context.Context, k answercache.Key, _ time.Time) *answercache.Answer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	time.Sleep(s.slow)
 	s.looks++
 	return s.holds[k]
 }
@@ -118,6 +120,34 @@ func TestRoutersGiveOutWhatOthersKept(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Who joins another's look into the store gets what that finds only where it is as young as it wants it.
+func TestWhoJoinsALookSaysHowOldAnAnswerMayBe(t *testing.T) {
+	s := &shelf{}
+	in(t, sharing(s), func(w *world) {
+		p := chat(true)
+		w.fromCache(p, "MISS")
+		w.forget()
+		time.Sleep(5 * time.Second)
+		s.slow = 20 * time.Millisecond
+		first := w.begin(p)
+		time.Sleep(10 * time.Millisecond)
+		older, younger := p, p
+		older.header = http.Header{"Cache-Control": {"max-age=9"}}
+		younger.header = http.Header{"Cache-Control": {"max-age=4"}}
+		second, third := w.begin(older), w.begin(younger)
+		for _, got := range []*heard{first.end(), second.end()} {
+			if got.header.Get("X-Cache") != "HIT" || got.header.Get("Age") != "5" {
+				t.Errorf("X-Cache %q, age %q", got.header.Get("X-Cache"), got.header.Get("Age"))
+			}
+		}
+		got := third.end()
+		if cache, age := got.header.Get("X-Cache"), got.header.Get("Age"); cache != "MISS" || age != "" {
+			t.Errorf("wants 4 s at most, and gets X-Cache %q, age %q", cache, age)
+		}
+		w.exact(p, got)
+	})
 }
 
 // An answer of an engine that was started again is not given out, wherever it was kept.

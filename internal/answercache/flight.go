@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"sync"
+	"time"
 )
 
 // Flight is a computation whose answer goes to everybody who listens. One goroutine computes, and calls
@@ -61,7 +62,8 @@ type flightEnd struct {
 type Head struct {
 	Status int
 	Header map[string][]string
-	Stream bool // what follows goes to clients as it comes
+	Stream bool      // what follows goes to clients as it comes
+	Made   time.Time // of an answer that was kept; zero for one that is being made
 }
 
 // Listener is one who gets the answer of a flight. One goroutine owns it; it must [Listener.Leave].
