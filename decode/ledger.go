@@ -161,11 +161,12 @@ func (p *Pool) add(l *Lease, now time.Time) {
 		l.state = reserved
 		p.reserved.add(l)
 	}
-	g.count(l, 1)
 	if l.prompt.local {
 		g.local.add(l, now)
+		g.count(l, 1)
 		return
 	}
+	g.count(l, 1)
 	l.prompt.inbound.place = l.prompt.inbound.from.Add(l.prompt.inbound.transfer)
 }
 

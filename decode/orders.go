@@ -12,7 +12,7 @@ type orders struct {
 	landing    ordered // and who was sent, by when its blocks should be here, which is its weight, too
 	held       alike   // reported leases
 	unanswered alike   // leases that the engine has got and has not answered
-	pieces     ordered // leases whose prompts are computed in pieces, by how long that takes: the weight, too
+	pieces     ordered // leases whose prompts are computed in pieces by whose turn comes, with what is left
 }
 
 // count adds l to the orders in which it stands as it is now, or takes it out of them, by sign: 1 or -1.
@@ -31,7 +31,7 @@ func (o *orders) count(l *Lease, sign int) {
 	switch {
 	case l.prompt.state != pending || l.state == ended:
 	case l.prompt.local && l.prompt.pieces.on:
-		o.pieces.change(entry{int64(l.prompt.predicted), l.id, int64(l.prompt.predicted)}, sign)
+		o.pieces.change(entry{l.due(), l.id, int64(l.prompt.predicted)}, sign)
 	case l.prompt.local:
 	default:
 		at, by := p.sinceEpoch(x.sendAt), &o.unsent

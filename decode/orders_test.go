@@ -253,7 +253,8 @@ func TestWhatGoesBeforeAPrompt(t *testing.T) {
 			}
 			now = now.Add(time.Duration(rapid.IntRange(0, 50).Draw(t, "ms")) * time.Millisecond)
 			checkSums(t, p, now)
-			checkBefore(t, p.members.All[0], rapid.Float64Range(0, 1).Draw(t, "lasts"), now)
+			due := p.sinceEpoch(now) + rapid.Int64Range(-1e9, 1e9).Draw(t, "due")
+			checkBefore(t, p.members.All[0], due, now)
 		}
 		for _, l := range live {
 			l.Release(now)
@@ -262,14 +263,14 @@ func TestWhatGoesBeforeAPrompt(t *testing.T) {
 	})
 }
 
-func checkBefore(t *rapid.T, m *member, lasts float64, now time.Time) {
+func checkBefore(t *rapid.T, m *member, due int64, now time.Time) {
 	w := &m.ledger.local
 	work, longer := w.work, 0
 	front := w.front()
 	var behind []*Lease
 	for l := w.first; l != nil; l = l.prompt.next {
 		behind = append(behind, l)
-		if l.prompt.pieces.on && l.prompt.predicted.Seconds() > lasts {
+		if l.prompt.pieces.on && l.due() > due {
 			longer++
 			work -= l.prompt.predicted
 			if l == w.first {
@@ -278,8 +279,8 @@ func checkBefore(t *rapid.T, m *member, lasts float64, now time.Time) {
 		}
 	}
 	want := max(0, work-front.Ran(now)).Seconds()
-	if wait, n := m.before(lasts, now); n != longer || math.Abs(wait-want) > 1e-9 {
-		t.Fatalf("a prompt of %g s waits for %g s and goes before %d, want %g and %d", lasts, wait, n, want, longer)
+	if wait, n := m.before(due, 0, now); n != longer || math.Abs(wait-want) > 1e-9 {
+		t.Fatalf("a turn at %d waits for %g s and goes before %d, want %g and %d", due, wait, n, want, longer)
 	}
 	for _, l := range behind {
 		others := slices.ContainsFunc(behind, func(o *Lease) bool {

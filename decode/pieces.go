@@ -36,8 +36,6 @@ type piecewise struct {
 	begins time.Time // when the engine can have begun with it
 	roomy  bool      // there was room for it
 	until  time.Time // from when it does not count, whatever is heard of it
-	since  time.Time // when it first asked for a piece
-	due    float64   // its turn by [Lease.due], 0 from a piece on until it asks for the next
 	place  int       // in turns.waiting
 	wake   func()    // while it waits
 	failed bool      // a piece has: the request itself comes next
@@ -60,22 +58,16 @@ func (l *Lease) Next(now time.Time, wake func()) Next {
 	if !l.prompt.pieces.on || l.state == ended || m.Gone {
 		return Next{Upto: l.tokens}
 	}
-	if l.prompt.pieces.since.IsZero() {
-		l.prompt.pieces.since = now
-	}
 	speed, t := p.speed(m), &m.turns
 	t.forget(l)
 	t.leave(l)
 	t.expire(now)
 	first := t.waiting.first()
-	if l.prompt.pieces.due == 0 { // it does not move while others wait behind it, whatever is learned
-		l.prompt.pieces.due = l.due(&speed)
-	}
 	most := p.pieceOf(m)
 	room := most - t.inFlight(speed.T0)
 	rest := speed.Prefill(l.tokens-l.computed(), l.computed())
 	full := len(t.flying) > 0 && rest-speed.T0 > room && room < most/2
-	if full || first != nil && first.prompt.pieces.due < l.prompt.pieces.due {
+	if full || first != nil && first.due() < l.due() {
 		l.prompt.pieces.wake = wake
 		t.waiting.add(l)
 		if t.opened && first != nil {
@@ -131,7 +123,7 @@ func (l *Lease) Computed(ok bool, had int, beside Pauses, now time.Time) {
 		}
 		p.learnComputed(l, from, x.upto, x.begins, x.roomy, now)
 		p.learnOwnSteps(l, beside, now)
-		x.done, x.due = x.upto, 0
+		x.done = x.upto
 	} else {
 		x.failed = true // the rest at once finds what it finds
 		l.member.measured.busy.Spoil()
@@ -185,11 +177,10 @@ func (l *Lease) asked(upto int) {
 	g.sums.count(l, 1)
 }
 
-// due is when l's turn comes, in seconds behind the same moment for all.
-func (l *Lease) due(speed *scoring.Speed) float64 {
-	from := l.computed()
-	return float64(l.prompt.pieces.since.UnixNano())/1e9 + speed.Prefill(l.tokens-from, from)
-}
+// due is l's turn among those whose prompts its replica computes in pieces: as many seconds behind its
+// booking as are left of it. It does not move from one piece to the next: who is woken would come behind
+// those that have not asked since, and nobody would wake them.
+func (l *Lease) due() int64 { return l.pool.sinceEpoch(l.prompt.booked) + int64(l.prompt.predicted) }
 
 // piece returns up to which token the next piece of l goes, that takes most seconds, and how long it takes.
 // All pieces that are left take about as long.

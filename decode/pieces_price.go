@@ -26,25 +26,24 @@ func (p *Pool) priceInPieces(cs []Candidate, q *Query, now time.Time) {
 			l.Piece, l.Between = l.Warm/float64(n), between
 		}
 		var longer int
-		l.Wait, longer = m.before(l.Took(), now)
+		l.Wait, longer = m.before(p.sinceEpoch(now.Add(seconds(l.Took()))), l.Took(), now)
 		l.Delayed = m.held(l, p.sinceEpoch(now)) + float64(m.remote.Arriving)*l.Longest()/2 +
 			float64(longer)*l.Took()
 	}
 }
 
 // before returns the seconds until those are done, of all routers, that go before a prompt which m computes
-// itself and takes so many seconds for, and how many it goes before.
-func (m *member) before(lasts float64, now time.Time) (wait float64, longer int) {
+// itself, whose turn is due then and which takes so many seconds, and how many it goes before.
+func (m *member) before(due int64, lasts float64, now time.Time) (wait float64, longer int) {
 	if m.prefillsNothing() {
 		return 0, 0
 	}
 	w, e := &m.ledger.local, &m.remote
 	in, front := &m.ledger.orders.pieces, w.front()
-	lastsLonger := func(predicted int64) bool { return time.Duration(predicted).Seconds() > lasts }
-	shorter, theirs := in.before(lastsLonger)
-	longer = in.n - shorter
+	sooner, theirs := in.before(func(turn int64) bool { return turn > due })
+	longer = in.n - sooner
 	work := w.work - time.Duration(in.weight-theirs)
-	if first := w.first; first != nil && first.prompt.pieces.on && lastsLonger(int64(first.prompt.predicted)) {
+	if first := w.first; first != nil && first.prompt.pieces.on && first.due() > due {
 		front.Work = 0
 	}
 	first, others := e.First, e.Work
@@ -78,7 +77,7 @@ func (m *member) blocksFor(now time.Time, piece float64) time.Duration {
 	if piece == 0 {
 		return m.localWait(now)
 	}
-	wait, longer := m.before(0, now)
+	wait, longer := m.before(-longest, 0, now)
 	if longer > 0 {
 		wait += piece
 	}

@@ -2,6 +2,7 @@ package decode
 
 import (
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -259,6 +260,30 @@ func TestPricesOfPieces(t *testing.T) {
 	}
 }
 
+// A short prompt goes before a long one that has come just now, and behind one that has waited for longer
+// than that takes: it is priced by its turn.
+func TestWhoHasWaitedGoesBeforeAShortPrompt(t *testing.T) {
+	p := inPieces()
+	defer stream1(t, p).Release(start)
+	runs, _ := alone(t, p, 10_000, start)
+	defer runs.Release(start)
+	waits, c := alone(t, p, 10_000, start)
+	defer waits.Release(start)
+	for _, x := range []struct {
+		after            time.Duration
+		waits, keepsThem float64 // seconds
+	}{{0, 0, 0.2}, {2 * time.Second, c.Local.Took(), 0}} {
+		now := start.Add(x.after)
+		p.Observe("d1", load(now, 1, 0.1), now)
+		cs, _, _ := p.Candidates(&Query{Model: "m", Tokens: 1000, MaxTokens: 16, Pieces: true}, now, nil, nil)
+		got := cs[0].Local
+		if math.Abs(got.Wait-x.waits) > 0.05 || math.Abs(got.Delayed-x.keepsThem) > 0.05 {
+			t.Errorf("after %v a short prompt waits %.3f s and keeps others waiting for %.3f, want %.3f and %.3f",
+				x.after, got.Wait, got.Delayed, x.waits, x.keepsThem)
+		}
+	}
+}
+
 // Whatever is asked, computed, heard and ended in which order: what an engine has at once is bounded, a
 // prompt only grows, and nothing is left at the end.
 func TestPiecesOfAnyOrder(t *testing.T) {
@@ -293,7 +318,7 @@ func TestPiecesOfAnyOrder(t *testing.T) {
 				}
 			}
 			for at, w := range m.turns.waiting.leases {
-				if w.prompt.pieces.place != at+1 || w.prompt.pieces.due < m.turns.waiting.first().prompt.pieces.due {
+				if w.prompt.pieces.place != at+1 || w.due() < m.turns.waiting.first().due() {
 					t.Fatalf("who waits at place %d says %+v", at+1, w.prompt.pieces)
 				}
 			}

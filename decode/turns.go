@@ -16,7 +16,7 @@ type turns struct {
 
 func newTurns() turns {
 	return turns{waiting: leaseQueue{
-		before: func(a, b *Lease) bool { return a.prompt.pieces.due < b.prompt.pieces.due },
+		before: func(a, b *Lease) bool { return a.due() < b.due() },
 		place:  func(l *Lease) *int { return &l.prompt.pieces.place },
 	}}
 }
