@@ -42,10 +42,14 @@ func (p *Pool) learnComputed(l *Lease, from, upto int, since time.Time, sure boo
 func (p *Pool) learnOwnSteps(l *Lease, beside Pauses, now time.Time) {
 	x, piece := &l.prompt.pieces, p.settings.Piece.Seconds()
 	m, speed := l.member, p.speed(l.member)
-	took, expected := now.Sub(x.begins).Seconds(), x.lasts+m.step(&speed)
+	step := m.step(&speed)
+	took, expected := now.Sub(x.begins).Seconds(), x.lasts+step
 	alike, known := beside.alike()
-	if !known || !x.roomy || x.lasts < piece/2 || took < x.lasts/2 || took > heldBack*expected {
-		return // nobody could tell, or most of it was not computed then
+	if !known || !x.roomy || x.lasts < piece/2 || step > stepBeside*x.lasts {
+		return // nobody could tell
+	}
+	if took < x.lasts/2 || took > heldBack*expected {
+		return // most of it was not computed then
 	}
 	m.measured.own.learn(alike, now)
 }

@@ -20,6 +20,9 @@ const (
 	// (a decode step beside it), several 0.35 to 1, since the last is shorter.
 	finely      = 0.45
 	finelyAfter = 4
+	// stepBeside is the most that a decode step may be of a piece that tells: the one with a shorter piece in it
+	// and the one beside it look like two of several.
+	stepBeside = 0.35
 	// finelyFor is how long that is believed. Then pieces are tried again.
 	finelyFor = 10 * time.Minute
 	// heldBack is how many times as long as predicted takes what has waited for something else.

@@ -73,6 +73,23 @@ func TestAPieceThatWaitedTellsNothingOfSteps(t *testing.T) {
 	}
 }
 
+// Where many decode, a step without a piece looks like one with a piece that is hardly longer: an engine that
+// takes one step for it is not taken to cut prompts.
+func TestAPieceAsShortAsADecodeStepTellsNothingOfSteps(t *testing.T) {
+	p := inPieces()
+	s := p.settings
+	s.Speed.D0 = 60e-3
+	p.Configure(s)
+	defer stream1(t, p).Release(start)
+	now, beside := start, Pauses{100 * time.Millisecond, 60 * time.Millisecond}
+	for range 2 * finelyAfter {
+		if n := computeInPieces(t, p, beside, now); n != 3 {
+			t.Fatalf("%d pieces, want 3", n)
+		}
+		now = now.Add(time.Second)
+	}
+}
+
 // What the streams of a replica get tells of its steps, however many streams and short steps there are.
 func TestPausesBesideAPiece(t *testing.T) {
 	p := inPieces()
