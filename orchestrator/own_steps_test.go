@@ -68,3 +68,24 @@ func TestStreamsTellHowFinelyAnEngineCuts(t *testing.T) {
 		})
 	}
 }
+
+// A piece that panics is looked at no more: those behind it tell of the engine's steps as ever.
+func TestAPieceThatPanicsIsLookedAtNoMore(t *testing.T) {
+	in(t, stepsOf(128), func(w *world) {
+		beside := w.begin(streamLong())
+		time.Sleep(time.Second)
+		w.at("piece", func(string) { w.at("piece", nil); panic("a bug") })
+		p := completion(true)
+		p.body = strings.Replace(p.body, words(120), words(4000), 1)
+		if got := w.ask(p); got.status != 500 {
+			t.Errorf("status %d of a request whose piece panics", got.status)
+		}
+		for _, s := range w.besideLong() {
+			w.exact(streamLong(), s.end())
+		}
+		if n := w.count("tandem_replica_cuts_prompts", ""); n != 1 {
+			t.Errorf("%d replicas are said to cut prompts themselves, want one", n)
+		}
+		w.exact(streamLong(), beside.end())
+	})
+}

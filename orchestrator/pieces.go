@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"tandem/decode"
 	"tandem/internal/engine"
 	"tandem/internal/openai"
 	"tandem/orchestrator/fleet"
@@ -60,16 +61,23 @@ func (h *handoff) inPieces(ctx context.Context) *failure {
 		case upto >= len(ids.list):
 			return nil
 		}
-		beside := h.b.DecodeLease.Watch(time.Now())
-		result, f := h.piece(ctx, to, ids.list[:upto])
-		now := time.Now()
-		pauses := beside.End(now)
+		result, beside, f := h.watchedPiece(ctx, to, ids.list[:upto])
 		h.j.q.o.m.decisions.pieces.WithLabelValues(result).Inc()
 		if f != nil {
 			return f
 		}
-		h.b.DecodeLease.Computed(result == pieceComputed, h.pieces.found, pauses, now)
+		h.b.DecodeLease.Computed(result == pieceComputed, h.pieces.found, beside, time.Now())
 	}
+}
+
+// watchedPiece is piece, and what streams got beside it.
+func (h *handoff) watchedPiece(
+	ctx context.Context, to *fleet.Endpoint, ids []uint32,
+) (result string, beside decode.Pauses, f *failure) {
+	watch := h.b.DecodeLease.Watch(time.Now())
+	defer func() { beside = watch.End(time.Now()) }() // a panic is no reason to go on looking
+	result, f = h.piece(ctx, to, ids)
+	return result, beside, f
 }
 
 // turn waits until something of the prompt is to be sent, and returns up to which token; what it returns
