@@ -80,6 +80,7 @@ func (p *Pool) reject(
 	need := 0
 	if v == full {
 		_, need, _ = m.need(q.Query, &q.answer)
+		need -= p.inUse(m, q)
 		e.Room = clampRetry(max(p.runSlotIn(m, a, q.Sequences), p.roomIn(m, a, a.asked(need)-a.left())) - q.Ready)
 		e.Part = float64(need) / float64(max(m.R.Facts.Blocks, 1))
 		all.hold(m, q.Query, q.matches.Tokens(&m.Member))

@@ -3,7 +3,10 @@ package orchestrator
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math/rand/v2"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,11 +21,11 @@ func TestAdmissionAdmitsInOrder(t *testing.T) {
 			go func() {
 				err := a.enter(t.Context(), entry{patience: time.Minute, try: func() outcome {
 					if room == 0 {
-						return waitsInLine
+						return outcome{verdict: waitsInLine}
 					}
 					room--
 					order = append(order, i)
-					return goesOn
+					return outcome{verdict: goesOn}
 				}})
 				if err != nil {
 					t.Errorf("request %d: %v", i, err)
@@ -49,7 +52,7 @@ func TestAdmissionAdmitsInOrder(t *testing.T) {
 }
 
 func TestAdmissionRefuses(t *testing.T) {
-	never := func() outcome { return waitsInLine }
+	never := func() outcome { return outcome{verdict: waitsInLine} }
 	synctest.Test(t, func(t *testing.T) {
 		a := &admission{limit: 1}
 		start := time.Now()
@@ -76,7 +79,9 @@ func TestAdmissionRefuses(t *testing.T) {
 			t.Errorf("closed: %v, want %v", err, errDraining)
 		}
 		if err := a.enter(t.Context(),
-			entry{patience: time.Minute, try: func() outcome { return goesOn }}); !errors.Is(err, errDraining) {
+			entry{patience: time.Minute, try: func() outcome {
+				return outcome{verdict: goesOn}
+			}}); !errors.Is(err, errDraining) {
 			t.Errorf("after close: %v, want %v", err, errDraining)
 		}
 		if a.length() != 0 {
@@ -99,11 +104,11 @@ func TestLargeRequestsStandAside(t *testing.T) {
 					case blocks <= free:
 						free -= blocks
 						order = append(order, name)
-						return goesOn
+						return outcome{verdict: goesOn}
 					case blocks > 5:
-						return waitsAside
+						return outcome{verdict: waitsAside}
 					}
-					return waitsInLine
+					return outcome{verdict: waitsInLine}
 				}})
 				if err != nil {
 					t.Errorf("%s: %v", name, err)
@@ -116,21 +121,142 @@ func TestLargeRequestsStandAside(t *testing.T) {
 		come("middle", 4)
 		come("second greedy", 8)
 		come("second small", 1)
-		if got := strings.Join(order, ","); got != "small" || a.length() != 4 {
-			t.Fatalf("admitted %q with %d waiting, want small: who is not large waits in line", got, a.length())
+		if got := strings.Join(order, ","); got != "small,second small" || a.length() != 3 {
+			t.Fatalf("admitted %q with %d waiting, want both small ones", got, a.length())
 		}
 		free = 6
 		a.wake()
 		synctest.Wait()
-		if got := strings.Join(order, ","); got != "small,middle,second small" {
-			t.Fatalf("admitted %q, want the middle one, and who waited behind it", got)
+		if got := strings.Join(order, ","); got != "small,second small,middle" {
+			t.Fatalf("admitted %q, want the middle one", got)
 		}
 		for free = 10; a.length() > 0; free = 10 {
 			a.wake()
 			synctest.Wait()
 		}
-		if got := strings.Join(order, ","); got != "small,middle,second small,greedy,second greedy" {
+		if got := strings.Join(order, ","); got != "small,second small,middle,greedy,second greedy" {
 			t.Fatalf("admitted %q", got)
+		}
+	})
+}
+
+// Who should find room sooner passes who should wait longer for it, until that one has waited as long; and
+// only so many try when room may have come, the first first.
+func TestWhoNeedsLittlePassesInLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &admission{limit: 100}
+		free := 0 // touched by one goroutine at a time, as the order of tries shows
+		var order, asked []string
+		come := func(name string, blocks int, room time.Duration) {
+			go func() {
+				err := a.enter(t.Context(), entry{patience: time.Hour, try: func() outcome {
+					if asked = append(asked, name); blocks > free {
+						return outcome{verdict: waitsInLine, room: room}
+					}
+					free -= blocks
+					order = append(order, name)
+					return outcome{verdict: goesOn}
+				}})
+				if err != nil {
+					t.Errorf("%s: %v", name, err)
+				}
+			}()
+			synctest.Wait()
+		}
+		wake := func(blocks int) {
+			asked, free = nil, blocks
+			a.wake()
+			synctest.Wait()
+		}
+		come("much", 4, 10*time.Second)
+		come("little", 2, time.Second)
+		come("more", 3, 5*time.Second)
+		come("as little", 2, time.Second)
+		wake(1)
+		if got := strings.Join(asked, ","); got != "little,as little,more" {
+			t.Fatalf("%s were asked, want the first three", got)
+		}
+		wake(2)
+		wake(2)
+		if got := strings.Join(order, ","); got != "little,as little" {
+			t.Fatalf("admitted %s", got)
+		}
+		time.Sleep(10 * time.Second) // as long as it should have waited
+		for i := range 5 {
+			come(fmt.Sprint("late", i), 2, time.Second)
+		}
+		wake(4)
+		if got := strings.Join(order, ","); got != "little,as little,more" {
+			t.Fatalf("admitted %s, want who should have waited for 5 s and came before all who came late", got)
+		}
+		wake(4)
+		if got := strings.Join(order, ","); got != "little,as little,more,much" {
+			t.Fatalf("admitted %s, want who has waited for longest", got)
+		}
+		for a.length() > 0 {
+			wake(2)
+		}
+	})
+}
+
+// Whatever comes, leaves and frees room at the same time: everybody is admitted, refused or gone in the end,
+// the room is all there again, and nobody's time passes while all of it is free.
+func TestQueueUnderChurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const room = 20
+		a := &admission{limit: 1000}
+		rnd := rand.New(rand.NewPCG(1, 2))
+		var free, gone, late atomic.Int64
+		free.Store(room)
+		take := func(n int64) bool {
+			for {
+				left := free.Load()
+				if left < n {
+					return false
+				}
+				if free.CompareAndSwap(left, left-n) {
+					return true
+				}
+			}
+		}
+		for range 500 {
+			need, holds := int64(1+rnd.IntN(room)), time.Duration(rnd.IntN(400))*time.Millisecond
+			patience := time.Duration(1+rnd.IntN(60)) * time.Second
+			leaves := time.Duration(rnd.IntN(100)) * time.Second
+			time.Sleep(time.Duration(rnd.IntN(200)) * time.Millisecond)
+			go func() {
+				ctx, cancel := context.WithTimeout(t.Context(), leaves)
+				defer cancel()
+				err := a.enter(ctx, entry{patience: patience, try: func() outcome {
+					switch {
+					case take(need):
+						return outcome{verdict: goesOn}
+					case need > room/2:
+						return outcome{verdict: waitsAside}
+					}
+					return outcome{verdict: waitsInLine, room: time.Duration(need) * 20 * time.Millisecond}
+				}})
+				switch {
+				case errors.Is(err, errQueueTime):
+					if late.Add(1); free.Load() == room {
+						t.Error("one waited for nobody")
+					}
+				case err != nil:
+					gone.Add(1)
+				default:
+					time.Sleep(holds)
+					free.Add(need)
+					a.wake()
+				}
+			}()
+		}
+		time.Sleep(3 * time.Minute)
+		synctest.Wait()
+		if free.Load() != room || a.length() != 0 {
+			t.Errorf("%d of %d free, %d wait", free.Load(), room, a.length())
+		}
+		if late.Load() == 0 || gone.Load() == 0 || late.Load()+gone.Load() > 400 {
+			t.Errorf("%d were too late and %d left: that tests little", late.Load(), gone.Load())
 		}
 	})
 }
@@ -145,9 +271,9 @@ func TestDrainingRefusesNobodyThatRuns(t *testing.T) {
 		go func() {
 			done <- a.enter(t.Context(), entry{patience: time.Minute, running: true, try: func() outcome {
 				if room {
-					return goesOn
+					return outcome{verdict: goesOn}
 				}
-				return waitsInLine
+				return outcome{verdict: waitsInLine}
 			}})
 		}()
 		synctest.Wait()
@@ -166,9 +292,9 @@ func TestAdmissionLosesNoWakeUp(t *testing.T) {
 		tries := 0
 		err := a.enter(t.Context(), entry{patience: time.Minute, try: func() outcome {
 			if tries++; tries == 2 {
-				return goesOn
+				return outcome{verdict: goesOn}
 			}
-			return waitsInLine
+			return outcome{verdict: waitsInLine}
 		}})
 		if err != nil || tries != 2 {
 			t.Errorf("tries %d, err %v; want a second try at once", tries, err)

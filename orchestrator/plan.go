@@ -113,11 +113,11 @@ func outcomeOf(err error) outcome {
 	full, ok := errors.AsType[*planner.NoRoom](err)
 	switch {
 	case !ok:
-		return goesOn
+		return outcome{verdict: goesOn}
 	case full.Part > largePart:
-		return waitsAside
+		return outcome{verdict: waitsAside}
 	}
-	return waitsInLine
+	return outcome{verdict: waitsInLine, room: full.Retry}
 }
 
 // largePart is the part of a replica's blocks from which a request is large: it would have to wait until a

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"fmt"
-	"slices"
 
 	"tandem/internal/enginesim/core"
 	"tandem/internal/kv"
@@ -78,28 +77,6 @@ func (c *Cluster) place(x *call) bool {
 	}
 	c.send(x)
 	return true
-}
-
-func (c *Cluster) enqueue(x *call) {
-	if len(x.front.waiting) >= c.cfg.QueueLimit {
-		c.refuse(x)
-		return
-	}
-	x.front.waiting = append(x.front.waiting, x)
-}
-
-// admit places those who wait at a router, in their order, until one finds no room.
-func (c *Cluster) admit(f *front) {
-	for len(f.waiting) > 0 {
-		x := f.waiting[0]
-		switch {
-		case c.clock.now-x.rec.At > c.cfg.QueueTime:
-			c.refuse(x)
-		case !c.place(x):
-			return
-		}
-		f.waiting = slices.Delete(f.waiting, 0, 1)
-	}
 }
 
 // refuse ends a call without an answer. Its client goes on: a session whose call was refused has not ended.

@@ -133,7 +133,7 @@ type steps struct {
 // front is a router with the requests that wait at it.
 type front struct {
 	Router
-	waiting []*call // for room, oldest first
+	waiting []*call // for room, by when they are due
 }
 
 // Cluster runs one trace through its routers.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -225,7 +224,7 @@ func (c *Cluster) legFailed(x *call) {
 // wait.
 func (c *Cluster) retry(x *call) {
 	if !c.place(x) {
-		x.front.waiting = slices.Insert(x.front.waiting, 0, x)
+		x.front.wait(x)
 	}
 }
 

@@ -100,6 +100,7 @@ type booked struct {
 	query *cluster.Query // whose it is
 	req   planner.Request
 	book  *planner.Booking
+	room  time.Duration // until there should be room for it, which there was none for
 	retry attempts
 }
 
@@ -167,6 +168,10 @@ func (t *Tandem) Place(q *cluster.Query, now time.Time) (p, d int, room bool) {
 	b.req.AvoidPrefill, b.req.AvoidDecode = r.avoid[cluster.Prefill], r.avoid[cluster.Decode]
 	if err != nil {
 		t.Stats.NoRoom++
+		b.room = 0
+		if full, ok := errors.AsType[*planner.NoRoom](err); ok {
+			b.room = full.Retry
+		}
 		if late := (*planner.TooLate)(nil); errors.As(err, &late) || final(b, err) {
 			t.lost(b, now)
 			return 0, cluster.Refuse, false
@@ -215,7 +220,13 @@ func (t *Tandem) Bind(q *cluster.Query, now time.Time) int {
 	return t.members.at[cluster.Decode][b.book.Decode.ID]
 }
 
-var _ cluster.Piecer = (*Tandem)(nil)
+var (
+	_ cluster.Piecer     = (*Tandem)(nil)
+	_ cluster.Forecaster = (*Tandem)(nil)
+)
+
+// RoomIn says when there should be room for a request that has found none.
+func (t *Tandem) RoomIn(q *cluster.Query) time.Duration { return t.underWay.booked[q.Slot].room }
 
 // Next says what of a prompt its decode replica gets next.
 func (t *Tandem) Next(q *cluster.Query, now time.Time, wake func()) (upto int, ask time.Duration) {
