@@ -235,12 +235,15 @@ func decodeDies(ctx context.Context, f *faulting) error {
 	if err := f.holdSecondLegs(ctx, 4, "d0"); err != nil {
 		return err
 	}
+	f.unfreeze("d1") // where that took longer than a probe may it is out, and nobody is left to go on
+	if err := f.awaitUp(ctx, "d1"); err != nil {
+		return err
+	}
 	d0 := f.s.engine("d0")
 	if err := d0.kill(); err != nil {
 		return err
 	}
 	f.hold(ctx, f.router, "just before leg 2", 3)
-	f.unfreeze("d1")
 	err = errors.Join(f.landAll(ctx), f.wantDown(ctx, "d0"), f.row.wantExact(), f.wantContinued(ctx, before),
 		f.s.startEngine(d0))
 	if err = errors.Join(err, f.after(ctx, leaseTime+2*time.Second)); err != nil {
