@@ -7,17 +7,19 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"tandem/orchestrator/planner"
 )
 
 // admission is the queue of requests for which no decode replica has room now.
 //
 // A request's turn is when it came, and later by as long as it should have to wait for its room: who takes
 // little, as one whose prefix is in use somewhere, passes who takes much, and nobody is passed for ever. The
-// first [tried] of the line try again, one after the other, each time room may have come ([admission.wake]).
-// One that finds itself too large for anything but a nearly empty replica stands aside: in a line of such
-// requests, whose head is tried first, and for which nobody waits. Else one request could keep everybody out
-// while all replicas empty. The queue is bounded; at the bound a newcomer is refused at once with
-// errQueueFull.
+// first [planner.RoomTries] of the line try again, one after the other, each time room may have come
+// ([admission.wake]). One that finds itself too large for anything but a nearly empty replica stands aside:
+// in a line of such requests, whose head is tried first, and for which nobody waits. Else one request could
+// keep everybody out while all replicas empty. The queue is bounded; at the bound a newcomer is refused at
+// once with errQueueFull.
 //
 // Safe for concurrent use.
 type admission struct {
@@ -28,10 +30,6 @@ type admission struct {
 	limit  int        // of both together
 	closed bool
 }
-
-// tried is how many at the head of the line try when room may have come. With one, who fits next to nowhere
-// keeps everybody out; all would make as many plans, and find no more (docs/decisions/0047).
-const tried = 3
 
 // entry is how a request comes to the queue.
 type entry struct {
@@ -109,7 +107,7 @@ func (a *admission) enter(ctx context.Context, e entry) error {
 	w := &waiter{entry: e, turn: make(chan struct{}, 1), came: time.Now()}
 	a.came++
 	w.number = a.came
-	if a.pushLocked(w, first) < tried {
+	if a.pushLocked(w, first) < planner.RoomTries {
 		w.signal(1) // it has not tried yet, or room may have come between its first try and now
 	}
 	a.mu.Unlock()
@@ -170,7 +168,7 @@ func (a *admission) again(w *waiter, o outcome, left int) {
 	}
 	at := w.in.remove(w)
 	if o.verdict == waitsAside {
-		left = tried // it keeps nobody out
+		left = planner.RoomTries // it keeps nobody out
 	}
 	if left > 0 && at < len(a.line.waiters) {
 		a.line.waiters[at].signal(left)
@@ -191,7 +189,7 @@ func (a *admission) leave(w *waiter) {
 func (a *admission) wake() {
 	a.mu.Lock()
 	a.large.wake(1)
-	a.line.wake(tried)
+	a.line.wake(planner.RoomTries)
 	a.mu.Unlock()
 }
 

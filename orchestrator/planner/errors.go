@@ -13,6 +13,11 @@ type NoRoom struct {
 	Part   float64       // of the blocks of a replica, the least that the request would take on one; 0 unknown
 }
 
+// RoomTries is how many of those who wait for room are planned for again when room may have come. With one,
+// who fits next to nowhere keeps everybody out; all would make as many plans, and find no more
+// (docs/decisions/0047).
+const RoomTries = 3
+
 func (e *NoRoom) Error() string { return "no room: " + e.Reason }
 
 // NoReplica says that a pool has no usable replica for the request at all: none serves the model, is healthy,

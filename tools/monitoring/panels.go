@@ -53,7 +53,8 @@ var rows = []row{
 	}},
 	{"Replicas", []panel{
 		{"Usable", "1 is usable.", "short", []query{{`min by (pool, replica) (tandem_replica_up{job=~"$job"})`, "{{pool}} {{replica}}"}}},
-		{"States", "Slow, full by sequences, ejected, distrusted, unpaired, other adapters: the cause stands on the live page. Empty is good.", "short", []query{
+		{"States", "Slow, full by sequences, ejected, distrusted, unpaired, other adapters: " +
+			"the cause stands on the live page. Empty is good.", "short", []query{
 			{`sum by (replica, state) (tandem_replica_state{job=~"$job"}) > 0 or vector(0)`, "{{replica}} {{state}}"},
 		}},
 		{"KV in use", "As last reported.", "percentunit", []query{{`max by (pool, replica) (tandem_replica_kv_usage_ratio{job=~"$job"})`, "{{pool}} {{replica}}"}}},

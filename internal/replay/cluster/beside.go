@@ -2,17 +2,12 @@ package cluster
 
 import "time"
 
-// Pauses are the two longest times in which no stream of an engine got anything, while it had a piece. They
-// are zero where nobody can tell.
-type Pauses struct {
-	Longest, Second time.Duration
-}
-
 // beside is what the streams of an engine get while it has a piece, as its router sees it.
 type beside struct {
 	tokens       [64]time.Duration // when they got the newest, by number
 	n            int
 	begun, ended int // pieces
+	pauses       []time.Duration
 }
 
 // got takes in that the streams got tokens.
@@ -35,12 +30,14 @@ func (b *beside) watch(now time.Duration) watch {
 	return watch{now, b.begun, b.ended, alone}
 }
 
-// end returns the pauses up to now, as the answer of the piece comes or fails.
-func (b *beside) end(w watch, now time.Duration) (p Pauses) {
+// end returns the pauses of the streams up to now, as the answer of the piece comes or fails; none where
+// nobody can tell. They are there until the next piece ends.
+func (b *beside) end(w watch, now time.Duration) []time.Duration {
 	alone := w.alone && b.begun == w.begun && b.ended == w.ended
 	b.ended++
+	b.pauses = b.pauses[:0]
 	if !alone {
-		return Pauses{}
+		return nil
 	}
 	last := w.since
 	for i := max(0, b.n-len(b.tokens)); i < b.n; i++ {
@@ -48,18 +45,12 @@ func (b *beside) end(w watch, now time.Duration) (p Pauses) {
 		if at <= w.since || at > now {
 			continue
 		}
-		p.add(at - last)
+		b.pauses = append(b.pauses, at-last)
 		last = at
 	}
-	if last == w.since {
-		return Pauses{}
+	if len(b.pauses) == 0 {
+		return nil
 	}
-	p.add(now - last)
-	return p
-}
-
-// add takes in a pause.
-func (p *Pauses) add(pause time.Duration) {
-	p.Second = max(p.Second, min(pause, p.Longest))
-	p.Longest = max(p.Longest, pause)
+	b.pauses = append(b.pauses, now-last)
+	return b.pauses
 }

@@ -9,8 +9,9 @@ type Piecer interface {
 	// With 0 it is asked again after so long, or when it calls wake, which it may do while it is asked.
 	Next(q *Query, now time.Time, wake func()) (upto int, ask time.Duration)
 
-	// Computed tells that the answer of that piece has come, and the pauses of the streams beside it.
-	Computed(q *Query, beside Pauses, now time.Time)
+	// Computed tells that the answer of that piece has come, and the times in which no stream of the engine got
+	// anything meanwhile; none where nobody can tell. They are not kept.
+	Computed(q *Query, pauses []time.Duration, now time.Time)
 }
 
 // turn is when a call that waits for the next piece of its prompt asks for it.
@@ -67,10 +68,10 @@ func (c *Cluster) pieceDone(x *call) {
 }
 
 // endPiece ends the piece of x that is under way, if one is, and returns the pauses of the streams beside it.
-func (c *Cluster) endPiece(x *call) (p Pauses) {
+func (c *Cluster) endPiece(x *call) (pauses []time.Duration) {
 	if x.leg.piece > 0 {
-		p = c.engines.of[Decode][x.place.d].beside.end(x.leg.beside, c.clock.now)
+		pauses = c.engines.of[Decode][x.place.d].beside.end(x.leg.beside, c.clock.now)
 		x.leg.piece = 0
 	}
-	return p
+	return pauses
 }

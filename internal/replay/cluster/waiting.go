@@ -12,15 +12,13 @@ import (
 // no room.
 type Forecaster interface {
 	RoomIn(q *Query) time.Duration
+	RoomTries() int // how many of those who wait try when room may have come
 }
-
-// tried is how many of those who wait try at a Forecaster when room may have come.
-const tried = 3
 
 // tries is how many of those who wait try when room may have come.
 func (f *front) tries() int {
-	if _, ok := f.Router.(Forecaster); ok {
-		return tried
+	if r, ok := f.Router.(Forecaster); ok {
+		return r.RoomTries()
 	}
 	return 1
 }
@@ -40,7 +38,7 @@ func (c *Cluster) enqueue(x *call) {
 	x.place.due = x.rec.At
 	before := f.before(x)
 	switch _, ok := f.Router.(Forecaster); {
-	case !ok || before >= tried:
+	case !ok || before >= f.tries():
 		f.waiting = slices.Insert(f.waiting, before, x)
 	case !c.place(x):
 		f.wait(x)
@@ -55,10 +53,9 @@ func (c *Cluster) admit(f *front) {
 
 // admitOne lets the first of those who wait try until one is placed or refused, and reports whether one was.
 func (c *Cluster) admitOne(f *front) bool {
-	var failed [tried]*call
-	n := 0
+	var failed []*call
 	defer func() {
-		for _, x := range failed[:n] {
+		for _, x := range failed {
 			f.wait(x)
 		}
 	}()
@@ -75,8 +72,7 @@ func (c *Cluster) admitOne(f *front) bool {
 		if c.place(x) {
 			return true
 		}
-		failed[n] = x
-		n++
+		failed = append(failed, x)
 	}
 	return false
 }

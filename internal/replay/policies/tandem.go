@@ -228,6 +228,9 @@ var (
 // RoomIn says when there should be room for a request that has found none.
 func (t *Tandem) RoomIn(q *cluster.Query) time.Duration { return t.underWay.booked[q.Slot].room }
 
+// RoomTries is how many of those who wait for room try when some may have come.
+func (t *Tandem) RoomTries() int { return planner.RoomTries }
+
 // Next says what of a prompt its decode replica gets next.
 func (t *Tandem) Next(q *cluster.Query, now time.Time, wake func()) (upto int, ask time.Duration) {
 	next := t.underWay.booked[q.Slot].book.DecodeLease.Next(now, wake)
@@ -235,8 +238,12 @@ func (t *Tandem) Next(q *cluster.Query, now time.Time, wake func()) (upto int, a
 }
 
 // Computed tells that a piece of a prompt is done.
-func (t *Tandem) Computed(q *cluster.Query, beside cluster.Pauses, now time.Time) {
-	t.underWay.booked[q.Slot].book.DecodeLease.Computed(true, -1, decode.Pauses(beside), now)
+func (t *Tandem) Computed(q *cluster.Query, pauses []time.Duration, now time.Time) {
+	var beside decode.Pauses
+	for _, pause := range pauses {
+		beside.Add(pause)
+	}
+	t.underWay.booked[q.Slot].book.DecodeLease.Computed(true, -1, beside, now)
 }
 
 // First tells of the first token.
