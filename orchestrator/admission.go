@@ -18,17 +18,23 @@ import (
 // first [planner.RoomTries] of the line try again, one after the other, each time room may have come
 // ([admission.wake]). One that finds itself too large for anything but a nearly empty replica stands aside:
 // in a line of such requests, whose head is tried first, and for which nobody waits. Else one request could
-// keep everybody out while all replicas empty. The queue is bounded; at the bound a newcomer is refused at
-// once with errQueueFull.
+// keep everybody out while all replicas empty. Who could be served by other replicas, as another model is,
+// has lines of his own. The queue is bounded; at the bound a newcomer is refused at once with errQueueFull.
 //
 // Safe for concurrent use.
 type admission struct {
-	mu     sync.Mutex // guards the following
-	large  line       // those that stand aside, oldest first
-	line   line       // all others
-	came   uint64     // so far
-	limit  int        // of both together
-	closed bool
+	mu      sync.Mutex // guards the following
+	byPlace map[uint64]*lines
+	waiting int    // in all lines
+	came    uint64 // so far
+	limit   int    // of waiting
+	closed  bool
+}
+
+// lines are those who wait for room on the same replicas. They are there as long as somebody waits in them.
+type lines struct {
+	large line // those that stand aside, oldest first
+	line  line // all others
 }
 
 // entry is how a request comes to the queue.
@@ -36,7 +42,9 @@ type entry struct {
 	patience time.Duration
 	// It has been admitted before, and is tried again: a router that drains lets it go on.
 	running bool
-	try     func() outcome // is called by the request's own goroutine, never while the queue is locked
+	// Both are called by the request's own goroutine, never while the queue is locked.
+	place func() uint64 // names the replicas that could serve it; nil: as 0
+	try   func() outcome
 }
 
 // outcome is what became of a try.
@@ -61,7 +69,8 @@ type waiter struct {
 	came time.Time
 
 	// Guarded by the queue.
-	in     *line
+	at     uint64    // its place
+	in     *line     // of that
 	due    time.Time // its turn
 	number uint64    // of those who came: of equal turns the first comes first
 	tries  int       // left for it and those behind it, one after the other
@@ -81,49 +90,96 @@ func (a *admission) setLimit(n int) {
 }
 
 // enter tries until the request is admitted, ctx ends, the queue refuses, or patience passes. The first try
-// is made at once unless others wait in line already.
+// is made at once unless others wait in line already for the same replicas.
 func (a *admission) enter(ctx context.Context, e entry) error {
-	a.mu.Lock()
+	var at uint64
+	if a.length() > 0 { // most find nobody, and need not know their place
+		at = e.where()
+	}
+	others, err := a.others(&e, at)
+	if err != nil {
+		return err
+	}
 	var first outcome
-	switch {
-	case a.closed && !e.running:
-		a.mu.Unlock()
-		return errDraining
-	case len(a.line.waiters) == 0:
-		a.mu.Unlock()
+	if !others {
 		if first = e.try(); first.verdict == goesOn {
 			return nil
 		}
-		a.mu.Lock()
+		at = e.where()
 	}
-	if a.closed && !e.running {
-		a.mu.Unlock()
-		return errDraining
+	w, err := a.join(e, first, at)
+	if err != nil {
+		return err
 	}
-	if a.lengthLocked() >= a.limit {
-		a.mu.Unlock()
-		return errQueueFull
-	}
-	w := &waiter{entry: e, turn: make(chan struct{}, 1), came: time.Now()}
-	a.came++
-	w.number = a.came
-	if a.pushLocked(w, first) < planner.RoomTries {
-		w.signal(1) // it has not tried yet, or room may have come between its first try and now
-	}
-	a.mu.Unlock()
 	defer a.leave(w)
 	return w.wait(ctx, a)
 }
 
+// others reports whether others wait in line at a newcomer's place.
+func (a *admission) others(e *entry, at uint64) (bool, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed && !e.running {
+		return false, errDraining
+	}
+	l := a.byPlace[at]
+	return l != nil && len(l.line.waiters) > 0, nil
+}
+
+// join lets a newcomer wait behind its first try, if it has made one.
+func (a *admission) join(e entry, first outcome, at uint64) (*waiter, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case a.closed && !e.running:
+		return nil, errDraining
+	case a.waiting >= a.limit:
+		return nil, errQueueFull
+	}
+	w := &waiter{entry: e, turn: make(chan struct{}, 1), came: time.Now()}
+	a.came++
+	w.number = a.came
+	if a.pushLocked(w, first, at) < planner.RoomTries {
+		w.signal(1) // it has not tried yet, or room may have come between its first try and now
+	}
+	return w, nil
+}
+
+func (e *entry) where() uint64 {
+	if e.place == nil {
+		return 0
+	}
+	return e.place()
+}
+
 // pushLocked gives a waiter its turn after a try, and returns how many of its line come before it.
-func (a *admission) pushLocked(w *waiter, o outcome) (before int) {
-	w.due = w.came
-	w.in = &a.large
+func (a *admission) pushLocked(w *waiter, o outcome, at uint64) (before int) {
+	l := a.byPlace[at]
+	if l == nil {
+		l = &lines{}
+		if a.byPlace == nil {
+			a.byPlace = map[uint64]*lines{}
+		}
+		a.byPlace[at] = l
+	}
+	a.waiting++
+	w.at = at
+	w.due, w.in = w.came, &l.large
 	if o.verdict != waitsAside {
-		w.in = &a.line
+		w.in = &l.line
 		w.due = w.came.Add(o.room)
 	}
 	return w.in.insert(w)
+}
+
+// removeLocked takes a waiter out, and returns how many came before it.
+func (a *admission) removeLocked(w *waiter) (before int) {
+	a.waiting--
+	before = w.in.remove(w)
+	if l := a.byPlace[w.at]; len(l.large.waiters) == 0 && len(l.line.waiters) == 0 {
+		delete(a.byPlace, w.at)
+	}
+	return before
 }
 
 // wait is the life of a waiter in the queue.
@@ -145,7 +201,7 @@ func (w *waiter) wait(ctx context.Context, a *admission) error {
 			if o.verdict == goesOn {
 				return nil
 			}
-			a.again(w, o, tries-1)
+			a.again(w, o, w.where(), tries-1)
 		}
 	}
 }
@@ -160,26 +216,28 @@ func (a *admission) begin(w *waiter) (tries int, closed bool) {
 }
 
 // again gives a waiter that found no room its new turn, and lets who was next use the tries that are left.
-func (a *admission) again(w *waiter, o outcome, left int) {
+// Other replicas may serve it by now.
+func (a *admission) again(w *waiter, o outcome, at uint64, left int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if w.in == &a.large {
+	was := a.byPlace[w.at]
+	if w.in == &was.large {
 		return
 	}
-	at := w.in.remove(w)
+	next := a.removeLocked(w)
 	if o.verdict == waitsAside {
 		left = planner.RoomTries // it keeps nobody out
 	}
-	if left > 0 && at < len(a.line.waiters) {
-		a.line.waiters[at].signal(left)
+	if left > 0 && next < len(was.line.waiters) {
+		was.line.waiters[next].signal(left)
 	}
-	a.pushLocked(w, o)
+	a.pushLocked(w, o, at)
 }
 
 // leave takes a waiter out and gives the next ones their turn.
 func (a *admission) leave(w *waiter) {
 	a.mu.Lock()
-	w.in.remove(w)
+	a.removeLocked(w)
 	a.mu.Unlock()
 	a.wake()
 }
@@ -188,31 +246,31 @@ func (a *admission) leave(w *waiter) {
 // a load report came in, a replica joined.
 func (a *admission) wake() {
 	a.mu.Lock()
-	a.large.wake(1)
-	a.line.wake(planner.RoomTries)
-	a.mu.Unlock()
+	defer a.mu.Unlock()
+	for _, l := range a.byPlace {
+		l.large.wake(1)
+		l.line.wake(planner.RoomTries)
+	}
 }
 
 // close refuses everybody who waits and everybody who comes, but for those that run already.
 func (a *admission) close() {
 	a.mu.Lock()
+	defer a.mu.Unlock()
 	a.closed = true
-	for _, l := range []*line{&a.large, &a.line} {
-		for _, w := range l.waiters {
+	for _, l := range a.byPlace {
+		for _, w := range slices.Concat(l.large.waiters, l.line.waiters) {
 			w.signal(1)
 		}
 	}
-	a.mu.Unlock()
 }
 
 // length tells how many wait.
 func (a *admission) length() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.lengthLocked()
+	return a.waiting
 }
-
-func (a *admission) lengthLocked() int { return len(a.large.waiters) + len(a.line.waiters) }
 
 // signal lets w try, and where it finds no room those behind it, so many tries all together. To be called
 // with the queue locked.

@@ -227,7 +227,8 @@ func TestQueueUnderChurn(t *testing.T) {
 			go func() {
 				ctx, cancel := context.WithTimeout(t.Context(), leaves)
 				defer cancel()
-				err := a.enter(ctx, entry{patience: patience, try: func() outcome {
+				place := func() uint64 { return uint64(time.Now().Unix()/5%3 + need%2) } // replicas come and go
+				err := a.enter(ctx, entry{patience: patience, place: place, try: func() outcome {
 					switch {
 					case take(need):
 						return outcome{verdict: goesOn}
@@ -252,8 +253,8 @@ func TestQueueUnderChurn(t *testing.T) {
 		}
 		time.Sleep(3 * time.Minute)
 		synctest.Wait()
-		if free.Load() != room || a.length() != 0 {
-			t.Errorf("%d of %d free, %d wait", free.Load(), room, a.length())
+		if free.Load() != room || a.length() != 0 || len(a.byPlace) != 0 {
+			t.Errorf("%d of %d free, %d wait at %d places", free.Load(), room, a.length(), len(a.byPlace))
 		}
 		if late.Load() == 0 || gone.Load() == 0 || late.Load()+gone.Load() > 400 {
 			t.Errorf("%d were too late and %d left: that tests little", late.Load(), gone.Load())

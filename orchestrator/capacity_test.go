@@ -356,3 +356,40 @@ func TestDecodeFailsWhereThereIsOnePrefill(t *testing.T) {
 		}
 	})
 }
+
+// Where several models are served, who waits for room for one of them keeps out nobody who asks for another:
+// neither one for which there is room, nor one that does not exist.
+func TestNobodyWaitsForRoomForAnotherModel(t *testing.T) {
+	s := narrow(func(c *config.Config) { c.Scoring.ExpectedOutput = 12 })
+	s.prefill, s.decode = 2, 2
+	engine := s.engine
+	s.engine = func(name string, o *enginesim.Options) {
+		if engine(name, o); name == "d0" {
+			o.Core.Blocks = 60
+		}
+		if strings.HasSuffix(name, "1") {
+			o.Model = "other"
+		}
+	}
+	in(t, s, func(w *world) {
+		var all []*pending
+		for range 600 {
+			all = append(all, w.begin(chat(true)))
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(3 * time.Second) // longer than any of them should wait
+		if got := w.ask(adapted(completion(false), "none")); got.status != 404 || got.took != 0 {
+			t.Errorf("a model that does not exist: %d after %v, want 404 at once", got.status, got.took)
+		}
+		alone := transfer + prefillStep + 15*decodeStep
+		if n := w.o.queue.length(); n < 100 {
+			t.Errorf("%d wait still: that tests little", n)
+		}
+		if got := w.ask(adapted(completion(false), "other")); got.status != 200 || got.took > alone {
+			t.Errorf("a model with room: %d after %v, want an answer within %v", got.status, got.took, alone)
+		}
+		for _, r := range all {
+			w.exact(chat(true), r.end())
+		}
+	})
+}

@@ -71,15 +71,18 @@ func (j *job) book(ctx context.Context) (*planner.Booking, *failure) {
 	var b *planner.Booking
 	var err error
 	var took time.Duration
-	running := j.attempts.tries > 1 || j.rest.delivered != nil
-	queued := j.q.o.queue.enter(ctx,
-		entry{patience: j.q.snap.cfg.Timeouts.Queue, running: running, try: func() outcome {
+	queued := j.q.o.queue.enter(ctx, entry{
+		patience: j.q.snap.cfg.Timeouts.Queue,
+		running:  j.attempts.tries > 1 || j.rest.delivered != nil,
+		place:    func() uint64 { return j.q.o.decode.Servers(j.plan.Model) },
+		try: func() outcome {
 			began := time.Now()
 			j.plan.Waited = began.Sub(j.rec.Time)
 			b, err = j.search(began)
 			took = time.Since(began)
 			return outcomeOf(err)
-		}})
+		},
+	})
 	wait := time.Since(start) - took
 	j.rec.Phases.Queue += ms(wait)
 	j.rec.Phases.Plan += ms(took)

@@ -1,6 +1,7 @@
 package roster
 
 import (
+	"hash/fnv"
 	"slices"
 
 	"tandem/internal/replica"
@@ -10,16 +11,33 @@ import (
 // may have a thousand names of adapters, in memory of its own.
 type serving struct {
 	of      *View
-	byModel map[string][]bool // of models that somebody serves: clients make up other names
-	nobody  []bool            // false for everybody
+	byModel map[string]servers // of models that somebody serves: clients make up other names
+	nobody  servers            // false for everybody
+}
+
+// servers is who serves a model.
+type servers struct {
+	bySlot []bool
+	name   uint64 // of the set of them, 0 for nobody
 }
 
 // Serving reports of each member, by slot, whether it answers for model. The caller holds the lock, and does
 // not change what it gets.
-func (ms *Members[M]) Serving(model string) []bool {
+func (ms *Members[M]) Serving(model string) []bool { return ms.servers(model).bySlot }
+
+// Servers names the set of members that answer for model: those that all the same members answer for have the
+// same, and 0 is nobody.
+func (r *Roster[M]) Servers(model string) uint64 {
+	r.members.Lock()
+	defer r.members.Unlock()
+	return r.members.servers(model).name
+}
+
+func (ms *Members[M]) servers(model string) servers {
 	s := &ms.serving
 	if s.of != ms.View {
-		*s = serving{of: ms.View, byModel: map[string][]bool{}, nobody: make([]bool, len(ms.View.Replicas))}
+		nobody := servers{bySlot: make([]bool, len(ms.View.Replicas))}
+		*s = serving{of: ms.View, byModel: map[string]servers{}, nobody: nobody}
 	}
 	if known, ok := s.byModel[model]; ok {
 		return known
@@ -29,10 +47,18 @@ func (ms *Members[M]) Serving(model string) []bool {
 	if first < 0 {
 		return s.nobody
 	}
-	all := make([]bool, len(ms.View.Replicas))
-	for i := first; i < len(all); i++ {
-		all[i] = serves(ms.View.Replicas[i])
+	all := servers{bySlot: make([]bool, len(ms.View.Replicas))}
+	for i := first; i < len(all.bySlot); i++ {
+		if all.bySlot[i] = serves(ms.View.Replicas[i]); all.bySlot[i] {
+			all.name += nameOf(ms.View.Replicas[i].ID) // whatever the order
+		}
 	}
 	s.byModel[model] = all
 	return all
+}
+
+func nameOf(id replica.ID) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(id))
+	return h.Sum64()
 }

@@ -38,6 +38,28 @@ func TestServingFollowsTheMembers(t *testing.T) {
 	expect("without members", "m")
 }
 
+// Models that the same members serve have the same name for who serves them, whatever else there is.
+func TestServersAreNamedByWhoTheyAre(t *testing.T) {
+	rs := engines("a", "b", "c")
+	rs[0].Facts.Models = []string{"m", "sql"}
+	rs[1].Facts.Models = []string{"m", "sql", "own"}
+	rs[2].Facts.Models = []string{"other"}
+	r := newRoster()
+	r.SetMembers(rs, start)
+	m, own := r.Servers("m"), r.Servers("own")
+	other := r.Servers("other")
+	if m == own || m == other || own == other || m == 0 {
+		t.Errorf("m %x, own %x, other %x", m, own, other)
+	}
+	if sql, none := r.Servers("sql"), r.Servers("made up"); sql != m || none != 0 {
+		t.Errorf("sql %x, want that of m, %x; made up %x", sql, m, none)
+	}
+	slices.Reverse(rs)
+	if r.SetMembers(rs, start); r.Servers("m") != m {
+		t.Error("another name in another order")
+	}
+}
+
 // Clients ask for models that do not exist, and each could ask for another.
 func TestServingRemembersNoModelThatNobodyServes(t *testing.T) {
 	r := newRoster("a", "b")
