@@ -196,7 +196,7 @@ func (j *job) mayGoOn(ctx context.Context, blamed planner.FailedAttempt) bool {
 func (q *request) dead(ctx context.Context, to *fleet.Endpoint) bool {
 	asking, cancel := context.WithTimeout(ctx, q.snap.cfg.Timeouts.Probe)
 	defer cancel()
-	resp, err := to.DoAnyRank(asking, &engine.Request{Method: http.MethodGet, Path: "/health"})
+	resp, err := to.DoAnyRank(asking, &engine.Request{Method: http.MethodGet, Path: "/health", Idempotent: true})
 	if err != nil {
 		q.o.fleet.Failed(to.Member.ID, err)
 		return ctx.Err() == nil

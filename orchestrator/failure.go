@@ -53,6 +53,9 @@ func (f *failure) harmless() bool {
 		f.kind == "expired" || f.kind == noIDs || f.forgotten()
 }
 
+// opines reports whether the failure says something of the request: an engine had it.
+func (f *failure) opines() bool { return f.kind != "unreachable" && f.kind != staleKind }
+
 // tells reports whether the failure says more to a client than that nobody else is left to try.
 func (f *failure) tells() bool { return f.answer.own || f.kind == "bad_params" }
 

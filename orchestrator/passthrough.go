@@ -167,7 +167,11 @@ func (j *job) passOnce(ctx context.Context, p *passthrough, why string) *failure
 	}
 	began := time.Now()
 	f = j.q.forward(ctx, to, p, j.rec)
-	o.passedOn(b, f, began)
+	if f != nil && j.q.stale(ctx, f) {
+		f.kind = staleKind
+	} else {
+		o.passedOn(b, f, began)
+	}
 	if f != nil {
 		j.rec.failed(b, f, j.q.start, began)
 	}

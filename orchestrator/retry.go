@@ -17,13 +17,16 @@ import (
 // failed prefill costs no client an answer, where a decode replica may compute the prompt.
 func (j *job) again(ctx context.Context, f *failure) bool {
 	bad, out, likeBefore := j.attempts.faults.Judged()
-	second := j.attempts.failedWhen == f.phase && j.attempts.failedAt != f.at && f.kind != "unreachable" && !bad
+	second := j.attempts.failedWhen == f.phase && j.attempts.failedAt != f.at && f.opines() && !bad
 	// Whom a client does not wait to see tried elsewhere has no second opinion.
 	if second && likeBefore && !f.answered() || ctx.Err() != nil {
 		j.excuse(ctx.Err() == nil)
 	}
 	if !f.retry || ctx.Err() != nil || j.attempts.tries >= j.q.snap.cfg.Retry.Attempts {
 		return false
+	}
+	if f.kind == staleKind { // nobody failed: whoever it was may be asked again
+		return true
 	}
 	alone := j.fallsBack(f, second)
 	if second && !alone && !f.answered() {

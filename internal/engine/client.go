@@ -229,6 +229,7 @@ func (c *Client) exchange(ctx context.Context, cn *conn, r *Request) (*Response,
 		err = resp.readHead(c.o.MaxHeaderBytes, r.Method, early)
 	}
 	if err != nil {
+		err.old = !cn.since.IsZero() && time.Since(cn.since) >= c.o.IdleTimeout
 		resp.release(false)
 		if cause := ctx.Err(); cause != nil {
 			err.Err, err.unreachable = cause, false

@@ -47,7 +47,7 @@ func putBuffer(b *buffer) {
 type conn struct {
 	nc    net.Conn
 	tls   *tls.Config // by which it was made, nil for plain TCP
-	since time.Time   // when it became idle; guarded by the idle pool
+	since time.Time   // when it became idle, zero before its first request ended; guarded by the idle pool
 
 	sealed bool // TLS: a write that was interrupted cannot go on
 	socket      // of a *net.TCPConn, with or without TLS above it

@@ -40,6 +40,7 @@ type Error struct {
 	Err   error
 
 	silent      bool // the connection died before the first byte of an answer
+	old         bool // the connection ended when it had been kept for longer than it may
 	unreachable bool // connecting failed, or a fresh connection before it took a byte
 }
 
@@ -81,6 +82,14 @@ func HungUp(err error) bool {
 	}
 	slow, is := errors.AsType[net.Error](e.Err)
 	return !is || !slow.Timeout()
+}
+
+// Stale reports whether err is a kept connection that grew too old under its next request, and ended before
+// the first byte of an answer. An engine that stood still ends such connections before it reads what came on
+// them. One that ends breaks off all of them.
+func Stale(err error) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && e.old && HungUp(err)
 }
 
 // ErrRequest is a request that cannot be put on the wire as it is. No engine would have seen anything else of

@@ -481,6 +481,40 @@ func TestReusedConnectionDies(t *testing.T) {
 	}
 }
 
+// TestStale tells the end of a connection that grew too old under its next request from all other ends.
+func TestStale(t *testing.T) {
+	const idle = 2 * time.Second
+	for _, x := range []struct {
+		name  string
+		kept  bool
+		after time.Duration // from the request to the end
+		want  bool
+	}{
+		{"a kept one, too old by then", true, 3 * time.Second, true},
+		{"a kept one, at once", true, 0, false},
+		{"a fresh one", false, 10 * time.Second, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c := piped(t, Options{}, func(ctx context.Context, nc net.Conn, r *bufio.Reader) {
+				if x.kept {
+					answers([]string{ok200 + "Content-Length: 1\r\n\r\nx"})(ctx, nc, r)
+				}
+				readRequest(r)
+				time.Sleep(x.after)
+			})
+			if x.kept {
+				if _, _, err := ask(t.Context(), c); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(idle)
+			}
+			if _, _, err := ask(t.Context(), c); err == nil || Stale(err) != x.want {
+				t.Errorf("%s: stale %v of %v", x.name, !x.want, err)
+			}
+		})
+	}
+}
+
 // TestIdempotentIsNotSentAgainAfterAnAnswerBegan: the first byte proves that the engine took it.
 func TestIdempotentIsNotSentAgainAfterAnAnswerBegan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

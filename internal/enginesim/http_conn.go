@@ -34,6 +34,8 @@ type conn struct {
 	calls chan *call    // reader to handler, unbuffered
 	gone  chan struct{} // closed when the client has left
 	busy  atomic.Bool   // a request is being handled
+
+	idleUntil time.Time // when it grows too old for its next request, zero before its first; the handler's
 }
 
 // call is one request and its answer. It belongs to the handler once it has been sent there.
@@ -119,7 +121,8 @@ func (c *conn) handle() {
 		if !ended {
 			c.busy.Store(true)
 			c.srv.serve(k)
-			c.nc.SetReadDeadline(time.Now().Add(c.srv.o.KeepAlive))
+			c.idleUntil = time.Now().Add(c.srv.o.KeepAlive)
+			c.nc.SetReadDeadline(c.idleUntil)
 			k.finish()
 			c.busy.Store(false)
 			ended = k.broken || k.head.close || c.srv.Dead() != nil
@@ -130,6 +133,10 @@ func (c *conn) handle() {
 		k.release()
 	}
 }
+
+// grewOld reports whether the connection waited too long for its next request, which came all the same while
+// the server stood still. Uvicorn ends it then without reading: its loop runs timers first when it goes on.
+func (c *conn) grewOld() bool { return !c.idleUntil.IsZero() && time.Now().After(c.idleUntil) }
 
 func (c *conn) readCall(k *call) error {
 	if _, err := c.br.Peek(1); err != nil {

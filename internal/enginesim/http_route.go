@@ -90,7 +90,12 @@ func (s *servedPaths) pathName(path []byte) string {
 
 // serve answers one request into k.
 func (s *Server) serve(k *call) {
-	s.waitFrozen(k.c.gone)
+	if s.freezes.server.on.Load() {
+		s.waitFrozen(k.c.gone)
+		if k.broken = k.c.grewOld(); k.broken {
+			return
+		}
+	}
 	r, known := s.table.routes[k.path]
 	s.calls.count(k.path, known && r.admin)
 	if f := s.o.OnRequest; f != nil {

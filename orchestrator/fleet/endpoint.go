@@ -40,7 +40,9 @@ func (e *Endpoint) DoAnyRank(ctx context.Context, q *engine.Request) (*engine.Re
 
 // Post asks an engine a question, for the tokenizer.
 func (e *Endpoint) Post(ctx context.Context, path string, body []byte) (int, []byte, error) {
-	answer, err := e.w.client.Do(ctx, &engine.Request{Method: http.MethodPost, Path: path, Body: body})
+	answer, err := e.w.client.Do(ctx, &engine.Request{
+		Method: http.MethodPost, Path: path, Body: body, Idempotent: true, // nothing is made or changed by it
+	})
 	if err != nil {
 		return 0, nil, err
 	}
