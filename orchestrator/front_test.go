@@ -129,6 +129,43 @@ func TestFormsWithTransferParamsAreRefused(t *testing.T) {
 	})
 }
 
+// A recording is any bytes, also those that would escape a letter in JSON. It is no reason to refuse a form:
+// no engine reads what is in a file as JSON. Whatever could be another field to some reader is looked at.
+func TestRecordingsAreAnyBytes(t *testing.T) {
+	const recording = "Content-Disposition: form-data; name=\"file\"; filename=\"a b.mp3\"\r\n" +
+		"Content-Type: audio/mpeg\r\n\r\n"
+	named := func(name string) string { return strings.Replace(recording, `name="file"`, name, 1) }
+	const escaped = "\xff\xfb\\u00\x00\r\n"
+	for name, c := range map[string]struct {
+		parts  []string
+		status int
+	}{
+		"a recording":          {[]string{recording + escaped}, 404}, // by an engine that hears nothing
+		"between fields":       {[]string{field("model", "sim"), recording + escaped, field("language", "en")}, 404},
+		"a field":              {[]string{recording + "x", field("vllm_xargs", `{"\u006bv":1}`)}, 400},
+		"the names themselves": {[]string{recording + "kv_transfer_params"}, 400},
+		"another name":         {[]string{named(`name="vllm_xargs"`) + escaped}, 400},
+		"two names":            {[]string{named(`name="file"; name="x"`) + escaped}, 400},
+		"two heads":            {[]string{field("x", "")[:len(field("x", ""))-2] + recording + escaped}, 400},
+		"a bare end of line":   {[]string{recording + "x\n--x\n" + field("vllm_xargs", escaped)}, 400},
+		"before all parts":     {[]string{"", recording}, 404},
+	} {
+		in(t, setup{}, func(w *world) {
+			body := "--x\r\n" + strings.Join(c.parts, "\r\n--x\r\n") + "\r\n--x--\r\n"
+			p := post("/v1/audio/transcriptions", body)
+			p.header = http.Header{"Content-Type": {"multipart/form-data; boundary=x"}}
+			if got := w.ask(p); got.status != c.status {
+				t.Errorf("%s: %d %s", name, got.status, got.raw)
+			}
+		})
+	}
+}
+
+// field is a part of a form.
+func field(name, value string) string {
+	return "Content-Disposition: form-data; name=\"" + name + "\"\r\n\r\n" + value
+}
+
 // A form in another charset reaches an engine as one in UTF-8, in which the names say nothing.
 func TestFormsLoseTheirCharset(t *testing.T) {
 	for _, charset := range []string{"; charset=utf-7", "; CHARSET=\"utf-16\"", "; charset*=utf-8''utf-7", ""} {

@@ -203,3 +203,23 @@ func TestModelsWhereDecodeReplicasDoNotTell(t *testing.T) {
 		}
 	})
 }
+
+// Most models have a slash in their names. Clients ask for one with the slash as it is, or escaped.
+func TestAModelIsFoundByItsName(t *testing.T) {
+	named := setup{engine: func(_ string, o *enginesim.Options) {
+		o.Model, o.Aliases = "org/name-8B", []string{"50% off", "a//b"}
+	}}
+	in(t, named, func(w *world) {
+		for path, want := range map[string]string{
+			"org/name-8B": "org/name-8B", "org%2Fname-8B": "org/name-8B", "50%25%20off": "50% off", "a//b": "a//b",
+			"org": "", "name-8B": "", "org/name-8B/": "", "": "", "../models/org/name-8B": "",
+		} {
+			got := w.get("front", "/v1/models/"+path)
+			status := map[bool]int{true: 200, false: 404}[want != ""]
+			if got.status != status || want != "" && !strings.Contains(got.raw, `"id":"`+want+`"`) {
+				t.Errorf("%q: %d %s", path, got.status, got.raw)
+			}
+		}
+		w.asked = w.count("tandem_requests_total", "")
+	})
+}

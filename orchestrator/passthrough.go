@@ -1,7 +1,6 @@
 package orchestrator
 
 import (
-	"bytes"
 	"context"
 	"mime"
 	"net/http"
@@ -47,7 +46,7 @@ func (q *request) readPassthrough() (*passthrough, *failure) {
 	p := &passthrough{body: raw, contentType: q.r.Header.Get("Content-Type")}
 	if media, params, err := mime.ParseMediaType(p.contentType); err == nil &&
 		strings.HasPrefix(media, "multipart/") {
-		if hidesTransfer(raw) {
+		if hidesTransfer(raw, params["boundary"]) {
 			return nil, badRequest(&openai.BadRequest{Message: "Transfer parameters are not taken from clients."})
 		}
 		// A charset could hide the names from us: vLLM's server reads a form's values in the one that is named,
@@ -75,12 +74,6 @@ func (q *request) readPassthrough() (*passthrough, *failure) {
 		return nil, f
 	}
 	return p, nil
-}
-
-// hidesTransfer looks for the names of transfer parameters in a form, whose fields an engine may read as
-// JSON.
-func hidesTransfer(form []byte) bool {
-	return bytes.Contains(form, []byte("_transfer_params")) || bytes.Contains(form, []byte(`\u00`))
 }
 
 // proxyWhole passes a generating request to one decode replica, with room booked there.

@@ -45,7 +45,7 @@ func (o *Orchestrator) Front() http.Handler {
 		mux.Post(path, o.handle(path, o.anyEngine))
 	}
 	mux.Get("/v1/models", o.handle("/v1/models", o.listModels))
-	mux.Get("/v1/models/{model}", o.handle("/v1/models/{model}", o.model))
+	mux.Get(modelPath+"*", o.handle(modelPath+"{model}", o.model))
 	mux.Get("/v1/responses/{id}", o.handle("/v1/responses/{id}", o.stored))
 	mux.Post("/v1/responses/{id}/cancel", o.handle("/v1/responses/{id}/cancel", o.stored))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

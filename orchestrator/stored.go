@@ -5,8 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"net/url"
 	"strconv"
+	"strings"
 
 	"github.com/go-chi/chi/v5"
 
@@ -15,10 +15,13 @@ import (
 	"tandem/orchestrator/fleet"
 )
 
+// modelPath is what the name of a model follows, with its slashes as they are or escaped.
+const modelPath = "/v1/models/"
+
 // model answers for one model from the list, since engines do not serve that path.
 func (o *Orchestrator) model(ctx context.Context, q *request) *failure {
-	name, err := url.PathUnescape(chi.URLParam(q.r, "model"))
-	if err != nil || !o.served(name) || o.fleet.Any(name, nil) == nil {
+	name := strings.TrimPrefix(q.r.URL.Path, modelPath)
+	if !o.served(name) || o.fleet.Any(name, nil) == nil {
 		f := refuse("plan", "unknown_model", http.StatusNotFound, "The model does not exist.")
 		f.owner = "client"
 		return f

@@ -1,0 +1,52 @@
+package orchestrator
+
+import (
+	"bytes"
+	"regexp"
+)
+
+// hidesTransfer looks for the names of transfer parameters in a form, whose fields an engine may read as
+// JSON, in which a name may be escaped. What is in a recording is never read so, and has any bytes: one of
+// some megabytes has an escape by chance.
+func hidesTransfer(form []byte, boundary string) bool {
+	if bytes.Contains(form, []byte("_transfer_params")) {
+		return true
+	}
+	if boundary == "" {
+		return bytes.Contains(form, jsonEscape)
+	}
+	// No reader sees a boundary where these bytes are not, whatever else it wants around them.
+	for part := range bytes.SplitSeq(form, []byte("--"+boundary)) {
+		if bytes.Contains(part, jsonEscape) && !isRecording(part) {
+			return true
+		}
+	}
+	return false
+}
+
+var jsonEscape = []byte(`\u00`)
+
+// isRecording reports whether a part of a form, from its boundary on, is the field "file" to every reader:
+// its head has the usual lines alone, and none of the escape.
+func isRecording(part []byte) bool {
+	rest, ok := bytes.CutPrefix(part, []byte("\r\n"))
+	head, _, ends := bytes.Cut(rest, []byte("\r\n\r\n"))
+	if !ok || !ends || bytes.Contains(head, jsonEscape) {
+		return false
+	}
+	named := 0
+	for line := range bytes.SplitSeq(head, []byte("\r\n")) {
+		switch {
+		case fileLine.Match(line):
+			named++
+		case !otherLine.Match(line):
+			return false
+		}
+	}
+	return named == 1
+}
+
+var (
+	fileLine  = regexp.MustCompile(`^(?i:content-disposition): form-data; name="file"; filename="[^"\\\r\n]*"$`)
+	otherLine = regexp.MustCompile(`^(?i:content-type|content-length): [!-~][ -~]*$`)
+)
