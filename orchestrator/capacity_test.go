@@ -252,6 +252,27 @@ func TestReplicasVanishAndComeBack(t *testing.T) {
 	}
 }
 
+// Who waits for room hears at once that nobody is left who could have some: an engine takes longer to start
+// than a request may wait.
+func TestNobodyIsLeftToWaitFor(t *testing.T) {
+	in(t, narrow(nil), func(w *world) {
+		runs := w.begin(chat(true))
+		time.Sleep(50 * time.Millisecond)
+		waits := w.begin(chat(true))
+		time.Sleep(10 * time.Millisecond)
+		if n := w.o.queue.length(); n != 1 {
+			t.Fatalf("%d wait, want one", n)
+		}
+		vanish(w, w.d[0])
+		runs.end()
+		got := waits.end()
+		w.failed(chat(true), got, 503)
+		if got.took > time.Second || got.header.Get("Retry-After") == "" {
+			t.Errorf("after %v, Retry-After %q", got.took, got.header.Get("Retry-After"))
+		}
+	})
+}
+
 func TestNobodyIsThere(t *testing.T) {
 	in(t, setup{}, func(w *world) {
 		for _, e := range append(w.p, w.d...) {
