@@ -13,7 +13,10 @@ func computeInPieces(t *testing.T, p *Pool, beside Pauses, now time.Time) (piece
 	l, _ := alone(t, p, 4000, now)
 	defer l.Release(now)
 	for range 20 {
-		if l.Next(now, nil).Upto == 4000 {
+		if next := l.Next(now, nil); next.Upto == 4000 {
+			if cuts := next.Whole == wholeFine; cuts != p.Status(now)[0].CutsPrompts {
+				t.Errorf("behind %d pieces it is sent to its end since %q", pieces, next.Whole)
+			}
 			return pieces
 		}
 		now = now.Add(100 * time.Millisecond)

@@ -43,9 +43,19 @@ type piecewise struct {
 
 // Next is what of a prompt is to be sent next.
 type Next struct {
-	Upto int           // so many leading tokens; all of them for the request itself; 0: nothing yet
-	Ask  time.Duration // where there is nothing: when to ask again, unless woken before
+	Upto  int           // so many leading tokens; all of them for the request itself; 0: nothing yet
+	Ask   time.Duration // where there is nothing: when to ask again, unless woken before
+	Whole string        // why the request itself comes although nothing or little of its prompt was sent
 }
+
+// Why a prompt is sent whole, or what is left of it at once.
+const (
+	wholeOff        = "pieces are turned off"
+	wholeNoPrefixes = "its replica keeps no prefixes, as far as is known"
+	wholeShort      = "it is no longer than a piece"
+	wholeFine       = "its engine cuts prompts as finely itself"
+	wholeFailed     = "a piece has failed"
+)
 
 // Next returns what of l's prompt is to be sent now. Where it is nothing yet, wake is called when it is worth
 // asking again, once, from any goroutine and with the pool's lock held: it must neither block nor call the
@@ -79,13 +89,13 @@ func (l *Lease) Next(now time.Time, wake func()) Next {
 	if first != nil {
 		first.wakeUp() // there may be room for both
 	}
-	return Next{Upto: p.take(l, &speed, rest, room, now)}
+	return p.take(l, &speed, rest, room, now)
 }
 
-// take gives the engine the next piece of l, and returns up to which token it goes.
-func (p *Pool) take(l *Lease, speed *scoring.Speed, rest, room float64, now time.Time) int {
+// take gives the engine the next piece of l.
+func (p *Pool) take(l *Lease, speed *scoring.Speed, rest, room float64, now time.Time) Next {
 	x, m := &l.prompt.pieces, l.member
-	upto, lasts := l.piece(speed, rest, room, now)
+	upto, lasts, whole := l.piece(speed, rest, room, now)
 	l.asked(upto)
 	x.lasts = lasts
 	step := m.step(speed)
@@ -95,14 +105,21 @@ func (p *Pool) take(l *Lease, speed *scoring.Speed, rest, room float64, now time
 		m.turns.asked++
 	}
 	m.turns.flying = append(m.turns.flying, l)
-	return x.upto
+	return Next{Upto: x.upto, Whole: whole}
 }
 
-// InPieces reports whether l's prompt may be sent in pieces. Safe for concurrent use.
-func (l *Lease) InPieces() bool {
+// Whole says why l's prompt may not be sent in pieces, where pieces of it were asked for; "" where it may.
+// Safe for concurrent use.
+func (l *Lease) Whole() string {
 	l.pool.members.Lock()
 	defer l.pool.members.Unlock()
-	return l.prompt.pieces.on
+	switch {
+	case l.prompt.pieces.on:
+		return ""
+	case l.pool.settings.Piece <= 0:
+		return wholeOff
+	}
+	return wholeNoPrefixes
 }
 
 // Computed says that the answer of the newest piece has come, how many of its tokens the engine says that it
@@ -182,17 +199,27 @@ func (l *Lease) asked(upto int) {
 // those that have not asked since, and nobody would wake them.
 func (l *Lease) due() int64 { return l.pool.sinceEpoch(l.prompt.booked) + int64(l.prompt.predicted) }
 
-// piece returns up to which token the next piece of l goes, that takes most seconds, and how long it takes.
-// All pieces that are left take about as long.
-func (l *Lease) piece(speed *scoring.Speed, rest, most float64, now time.Time) (upto int, lasts float64) {
+// piece returns up to which token the next piece of l goes, that takes most seconds, how long it takes, and
+// where it is the rest, why it is all that. All pieces that are left take about as long.
+func (l *Lease) piece(
+	speed *scoring.Speed, rest, most float64, now time.Time,
+) (upto int, lasts float64, whole string) {
 	n := scoring.Pieces(rest, most)
 	from, size := l.computed(), l.member.blockSize()
 	tokens := max(leastPiece, speed.Within(rest/float64(n), from))
 	upto = max((from+tokens)/size, from/size+1) * size // a block at least, however large blocks are
-	if n == 1 || l.prompt.pieces.failed || l.member.measured.own.fine(now) || upto+leastPiece > l.tokens {
-		return l.tokens, rest
+	switch short := n == 1 || upto+leastPiece > l.tokens; {
+	case l.prompt.pieces.failed:
+		whole = wholeFailed
+	case short && l.prompt.pieces.done > 0: // the last of them
+	case short:
+		whole = wholeShort
+	case l.member.measured.own.fine(now):
+		whole = wholeFine
+	default:
+		return upto, speed.Prefill(upto-from, from), ""
 	}
-	return upto, speed.Prefill(upto-from, from)
+	return l.tokens, rest, whole
 }
 
 // pieceOf returns how many seconds a piece on m may take now.

@@ -16,7 +16,8 @@ func (j *job) recordPlan(b *planner.Booking) {
 	j.rec.Available = -1
 	j.rec.Captured = -1
 	j.rec.Delivered = -1
-	j.rec.Moved = -1 // an attempt before may have set them
+	j.rec.Moved = -1
+	j.rec.Whole = "" // an attempt before may have set them
 	d := b.Decision
 	if d == nil {
 		return

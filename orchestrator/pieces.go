@@ -39,11 +39,8 @@ type piecesSent struct {
 // failure of the request: only a request that has ended, or an engine that stands still, is one.
 func (h *handoff) inPieces(ctx context.Context) *failure {
 	h.pieces.cached = -1
-	if !h.b.DecodeLease.InPieces() {
-		return nil
-	}
-	ids := h.j.ids.legs(&h.b.Decode)
-	if ids == nil {
+	ids, whole := h.idsForPieces()
+	if h.j.rec.Whole = whole; whole != "" {
 		return nil
 	}
 	to := h.acquire(&h.b.Decode)
@@ -54,20 +51,39 @@ func (h *handoff) inPieces(ctx context.Context) *failure {
 	defer func() { h.j.rec.Phases.Prefill += ms(time.Since(h.pieces.began)) }()
 	h.startDecodeClock()
 	for {
-		upto := h.turn(ctx)
+		next := h.turn(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return legFailed(ctx, "decode", h.b.Decode.ID, context.Cause(ctx))
-		case upto >= len(ids.list):
+		case next.Upto >= len(ids.list):
+			h.j.rec.Whole = next.Whole
 			return nil
 		}
-		result, beside, f := h.watchedPiece(ctx, to, ids.list[:upto])
+		result, beside, f := h.watchedPiece(ctx, to, ids.list[:next.Upto])
 		h.j.q.o.m.decisions.pieces.WithLabelValues(result).Inc()
 		if f != nil {
 			return f
 		}
 		h.b.DecodeLease.Computed(result == pieceComputed, h.pieces.found, beside, time.Now())
 	}
+}
+
+// idsForPieces returns the prompt's token ids as its decode replica would make them, or why they are not sent
+// in pieces.
+func (h *handoff) idsForPieces() (ids *legIDs, whole string) {
+	switch {
+	case h.j.whole != "":
+		return nil, h.j.whole
+	case !h.j.plan.Pieces:
+		return nil, "its token ids are not known"
+	}
+	if whole = h.b.DecodeLease.Whole(); whole != "" {
+		return nil, whole
+	}
+	if ids = h.j.ids.legs(&h.b.Decode); ids == nil {
+		return nil, "its token ids are of another release than its replica"
+	}
+	return ids, ""
 }
 
 // watchedPiece is piece, and what streams got beside it.
@@ -80,9 +96,9 @@ func (h *handoff) watchedPiece(
 	return result, beside, f
 }
 
-// turn waits until something of the prompt is to be sent, and returns up to which token; what it returns
-// means nothing when ctx has ended.
-func (h *handoff) turn(ctx context.Context) (upto int) {
+// turn waits until something of the prompt is to be sent, and returns what; that means nothing when ctx has
+// ended.
+func (h *handoff) turn(ctx context.Context) decode.Next {
 	defer func(asked time.Time) { h.j.rec.Phases.Turn += ms(time.Since(asked)) }(time.Now())
 	woken := make(chan struct{}, 1)
 	wake := func() {
@@ -94,7 +110,7 @@ func (h *handoff) turn(ctx context.Context) (upto int) {
 	for {
 		next := h.b.DecodeLease.Next(time.Now(), wake)
 		if next.Upto > 0 {
-			return next.Upto
+			return next
 		}
 		timer := time.NewTimer(next.Ask)
 		select {
@@ -104,7 +120,7 @@ func (h *handoff) turn(ctx context.Context) (upto int) {
 		}
 		timer.Stop()
 		if ctx.Err() != nil {
-			return 0
+			return next
 		}
 	}
 }

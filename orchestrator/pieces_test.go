@@ -89,9 +89,9 @@ func TestLongLocalPromptsComeInPieces(t *testing.T) {
 					t.Errorf("the page tells of %d pieces of %d", row.Pieces, len(all))
 				}
 				rec := w.o.ring.newest(1)[0]
-				if rec.Pieces != len(all) || rec.Delivered > 0 {
-					t.Errorf("the record tells of %d pieces of %d, and of %d tokens that were there",
-						rec.Pieces, len(all), rec.Delivered)
+				if rec.Pieces != len(all) || rec.Delivered > 0 || rec.Whole != "" {
+					t.Errorf("the record tells of %d pieces of %d, of %d tokens that were there, and %q",
+						rec.Pieces, len(all), rec.Delivered, rec.Whole)
 				}
 			})
 		})
@@ -149,7 +149,7 @@ func TestPiecesHideNothingOfTheCache(t *testing.T) {
 }
 
 // What goes at once: prompts whose ids are unknown, who must not be split, short ones, and everything where
-// the engine keeps no prefixes or the operator wants none.
+// the engine keeps no prefixes or the operator wants none. The record says why.
 func TestWhatIsNotSentInPieces(t *testing.T) {
 	noCache := inPieces(nil)
 	noCache.engine = func(_ string, o *enginesim.Options) { o.Core.NoPrefixCaching = true }
@@ -158,16 +158,18 @@ func TestWhatIsNotSentInPieces(t *testing.T) {
 	for name, c := range map[string]struct {
 		setup
 		prompt
+		why string
 	}{
-		"no prefix caching": {noCache, long(chat(true))},
+		"no prefix caching": {noCache, long(chat(true)), "its replica keeps no prefixes, as far as is known"},
 		"never": {
-			inPieces(func(c *config.Config) { c.Scoring.PrefillPiece = 0 }), long(chat(true)),
+			inPieces(func(c *config.Config) { c.Scoring.PrefillPiece = 0 }), long(chat(true)), "pieces are turned off",
 		},
 		"text": {
 			inPieces(func(c *config.Config) { c.Tokenizer.Source = config.TokensNone }), long(chat(true)),
+			"its token ids are not known",
 		},
-		"a short one":             {inPieces(nil), chat(true)},
-		"not read from the cache": {inPieces(nil), logprobs},
+		"a short one":             {inPieces(nil), chat(true), "it is no longer than a piece"},
+		"not read from the cache": {inPieces(nil), logprobs, "prompt_logprobs"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in(t, c.setup, func(w *world) {
@@ -176,6 +178,9 @@ func TestWhatIsNotSentInPieces(t *testing.T) {
 				}
 				if all, _ := w.pieces(); len(all) > 0 {
 					t.Errorf("%d pieces", len(all))
+				}
+				if why := w.o.ring.newest(1)[0].Whole; !strings.Contains(why, c.why) {
+					t.Errorf("the record says %q, want %q", why, c.why)
 				}
 			})
 		})

@@ -39,7 +39,9 @@ type Record struct {
 	// It is not known what it held: it may have had some of Moved before.
 	Unsure bool `json:"moved_unsure,omitzero"`
 	// Requests for beginnings of the prompt that went to the decode replica before the request itself.
-	Pieces   int    `json:"pieces,omitzero"`
+	Pieces int `json:"pieces,omitzero"`
+	// Why the decode replica, which computed the prompt itself, got it whole, or what pieces had left at once.
+	Whole    string `json:"whole,omitzero"`
 	Phases   Phases `json:"phases_ms"`
 	Attempts int    `json:"attempts"`
 	Samples  int    `json:"samples,omitzero"` // answers that were asked for, where more than one

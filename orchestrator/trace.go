@@ -87,8 +87,8 @@ func termAttributes(d *planner.Decision) []attribute.KeyValue {
 	return attrs
 }
 
-// truthAttributes are what was cached somewhere, what the plan made of it, and what the engine got. What is
-// unknown has no attribute.
+// truthAttributes are what was cached somewhere, what the plan made of it, what the engine got, and why that
+// was not in pieces. What is unknown has no attribute.
 func truthAttributes(r *Record) []attribute.KeyValue {
 	var attrs []attribute.KeyValue
 	for _, x := range [...]struct {
@@ -102,6 +102,9 @@ func truthAttributes(r *Record) []attribute.KeyValue {
 		if x.tokens >= 0 {
 			attrs = append(attrs, x.key.Int(x.tokens))
 		}
+	}
+	if r.Whole != "" {
+		attrs = append(attrs, attrWhole.String(r.Whole))
 	}
 	return attrs
 }

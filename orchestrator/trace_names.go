@@ -38,6 +38,7 @@ const (
 	attrAvailable = attribute.Key("tandem.available_tokens")
 	attrCaptured  = attribute.Key("tandem.captured_tokens")
 	attrDelivered = attribute.Key("tandem.delivered_tokens")
+	attrWhole     = attribute.Key("tandem.whole")
 )
 
 // Attributes that OpenTelemetry names.

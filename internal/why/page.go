@@ -98,6 +98,12 @@ func (r *Record) turns() string {
 	if r.Pieces > 0 {
 		all = append(all, "in "+Count(r.Pieces, "piece"))
 	}
+	switch {
+	case r.Whole != "" && r.Pieces > 0:
+		all = append(all, "and the rest at once: "+r.Whole)
+	case r.Whole != "":
+		all = append(all, "at once: "+r.Whole)
+	}
 	if r.Phases.Turn >= 1 {
 		all = append(all, span(r.Phases.Turn)+" of it waiting for prompts of others there")
 	}

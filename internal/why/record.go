@@ -25,6 +25,7 @@ type Record struct {
 	Moved     int       `json:"moved_tokens"`
 	Unsure    bool      `json:"moved_unsure"`
 	Pieces    int       `json:"pieces"`
+	Whole     string    `json:"whole"`
 	Phases    phases    `json:"phases_ms"`
 	Attempts  int       `json:"attempts"`
 	Failed    []attempt `json:"failed_attempts"`

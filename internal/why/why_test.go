@@ -84,6 +84,9 @@ func TestPiecesOfAPrompt(t *testing.T) {
 		`"pieces":6,"phases_ms":{"prefill":840,"turn":230}`: "prefill 840 ms (in 6 pieces, 230 ms of it waiting " +
 			"for prompts of others there), ",
 		`"pieces":1,"phases_ms":{"prefill":84,"turn":0.01}`: "prefill 84 ms (in 1 piece), ",
+		`"pieces":1,"whole":"a piece has failed","phases_ms":{"prefill":84}`: "prefill 84 ms (in 1 piece, and " +
+			"the rest at once: a piece has failed), ",
+		`"whole":"it is short","phases_ms":{"prefill":0}`: "prefill 0 (at once: it is short), ",
 		`"phases_ms":{"prefill":230,"turn":230}`: "prefill 230 ms (230 ms of it waiting for prompts of others " +
 			"there), ",
 		`"phases_ms":{"prefill":0.01,"turn":0.01}`: "prefill 0.01 ms, ",
