@@ -187,13 +187,12 @@ func TestSharedStoreIsReloaded(t *testing.T) {
 		}
 		apply(func(c *config.AnswerCache) { c.TTL *= 2 })
 		apply(func(c *config.AnswerCache) { c.MemoryBytes *= 2 })
-		fields := reflect.TypeFor[config.Valkey]()
-		for i := range fields.NumField() {
-			if fields.Field(i).Type == reflect.TypeFor[config.ClientTLS]() {
+		for _, f := range reflect.VisibleFields(reflect.TypeFor[config.Valkey]()) {
+			if f.Anonymous || f.Type == reflect.TypeFor[config.ClientTLS]() {
 				continue // means something only where it is secure, and files are read then
 			}
 			want++
-			apply(func(c *config.AnswerCache) { alter(t, reflect.ValueOf(&c.Valkey).Elem().Field(i)) })
+			apply(func(c *config.AnswerCache) { alter(t, reflect.ValueOf(&c.Valkey).Elem().FieldByIndex(f.Index)) })
 		}
 		want++
 		apply(func(c *config.AnswerCache) { c.Valkey.TLS.ServerName = "valkey" })

@@ -121,15 +121,15 @@ func fields(t *testing.T) map[string]func(*config.Config) {
 	all := map[string]func(*config.Config){}
 	var walk func(path string, at reflect.Type, values func(*config.Config) []reflect.Value)
 	walk = func(path string, at reflect.Type, values func(*config.Config) []reflect.Value) {
-		for i := range at.NumField() {
-			key := at.Field(i).Tag.Get("yaml")
+		for _, f := range reflect.VisibleFields(at) {
+			key, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
 			if key == "" || key == "-" {
 				continue
 			}
-			field, typ := strings.TrimPrefix(path+"."+key, "."), at.Field(i).Type
+			field, typ := strings.TrimPrefix(path+"."+key, "."), f.Type
 			inner := func(c *config.Config) (vs []reflect.Value) {
 				for _, v := range values(c) {
-					vs = append(vs, v.Field(i))
+					vs = append(vs, v.FieldByIndex(f.Index))
 				}
 				return vs
 			}

@@ -303,8 +303,11 @@ type ValkeyServer struct {
 	Password  Secret    `yaml:"password"`
 	Secure    bool      `yaml:"secure"` // speak TLS
 	TLS       ClientTLS `yaml:"tls"`
-	Prefix    string    `yaml:"prefix"` // of all names there
+	Prefix    string    `yaml:"prefix"` // of all names and keys there
 }
+
+// defaultServer is the server of who names only its address.
+var defaultServer = ValkeyServer{Mode: ValkeySingle, Prefix: "tandem:"}
 
 // Response is what clients see of us.
 type Response struct {
@@ -391,10 +394,10 @@ func Default() *Config {
 		},
 		AnswerCache: AnswerCache{
 			AnswerBytes: 1 << 20, TTL: 10 * time.Minute,
-			Valkey: Valkey{Mode: ValkeySingle, Prefix: "tandem:", Budget: 20 * time.Millisecond},
+			Valkey: Valkey{ValkeyServer: defaultServer, Budget: 20 * time.Millisecond},
 		},
 
-		Routers: Routers{Valkey: ValkeyServer{Mode: ValkeySingle, Prefix: "tandem:"}},
+		Routers: Routers{Valkey: defaultServer},
 
 		Tracing:   Tracing{Sample: 1},
 		Log:       Log{Level: "info", Format: "text"},
@@ -450,28 +453,15 @@ type AnswerCache struct {
 
 // Valkey is a Valkey or Redis server behind the memory of the answer cache; none without addresses.
 type Valkey struct {
-	Addresses []string      `yaml:"addresses"` // host:port; of a cluster or of sentinels, some of theirs
-	Mode      string        `yaml:"mode"`      // single | cluster | sentinel
-	Master    string        `yaml:"master"`    // the name that sentinels watch it by
-	Username  string        `yaml:"username"`
-	Password  Secret        `yaml:"password"`
-	Secure    bool          `yaml:"secure"` // speak TLS
-	TLS       ClientTLS     `yaml:"tls"`
-	Prefix    string        `yaml:"prefix"` // of all keys
-	Budget    time.Duration `yaml:"budget"` // how long a look may take
+	ValkeyServer `yaml:",inline"`
+
+	Budget time.Duration `yaml:"budget"` // how long a look may take
 	// What answers are encrypted with there; none writes them as they are.
 	Secret       Secret `yaml:"secret"`
 	FormerSecret Secret `yaml:"former_secret"` // what it was before; answers under it are read
 }
 
-// server is v without what is of answers alone.
-func (v *Valkey) server() ValkeyServer {
-	return ValkeyServer{
-		v.Addresses, v.Mode, v.Master, v.Username, v.Password, v.Secure, v.TLS, v.Prefix,
-	}
-}
-
-// What the mode of a [Valkey] and a [ValkeyServer] may be.
+// What the mode of a [ValkeyServer] may be.
 const (
 	ValkeySingle   = "single"
 	ValkeyCluster  = "cluster"

@@ -68,10 +68,8 @@ func (d *differ) add(field, before, after string) {
 }
 
 func (d *differ) object(field string, a, b reflect.Value) {
-	for i := range a.NumField() {
-		if k := key(a.Type().Field(i)); k != "" {
-			d.value(join(field, k), a.Field(i), b.Field(i))
-		}
+	for k, f := range fieldsOf(a.Type()) {
+		d.value(join(field, k), a.FieldByIndex(f.Index), b.FieldByIndex(f.Index))
 	}
 }
 

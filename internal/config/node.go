@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"iter"
 	"math"
 	"reflect"
 	"slices"
@@ -114,23 +115,31 @@ func typeName(t reflect.Type) string {
 	return "a number"
 }
 
-// key is the name of a struct field in the file, "" for what is not in the file.
-func key(f reflect.StructField) string { return f.Tag.Get("yaml") }
+// fieldsOf goes over the fields of t that are in the file, by their names there. Those of an embedded struct
+// stand among the others.
+func fieldsOf(t reflect.Type) iter.Seq2[string, reflect.StructField] {
+	return func(yield func(string, reflect.StructField) bool) {
+		for _, f := range reflect.VisibleFields(t) {
+			k, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+			if k != "" && !yield(k, f) {
+				return
+			}
+		}
+	}
+}
 
 func keysOf(t reflect.Type) []string {
 	var keys []string
-	for f := range t.Fields() {
-		if k := key(f); k != "" {
-			keys = append(keys, k)
-		}
+	for k := range fieldsOf(t) {
+		keys = append(keys, k)
 	}
 	return keys
 }
 
 func fieldByKey(v reflect.Value, name string) (reflect.Value, bool) {
-	for i := range v.NumField() {
-		if key(v.Type().Field(i)) == name && name != "" {
-			return v.Field(i), true
+	for k, f := range fieldsOf(v.Type()) {
+		if k == name {
+			return v.FieldByIndex(f.Index), true
 		}
 	}
 	return reflect.Value{}, false

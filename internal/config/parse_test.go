@@ -275,16 +275,12 @@ func fields() []fieldInfo {
 		case t.Kind() == reflect.Slice:
 			walk(path, t.Elem(), reflect.Value{})
 		default:
-			for i := range t.NumField() {
-				k := key(t.Field(i))
-				if k == "" {
-					continue
-				}
+			for k, f := range fieldsOf(t) {
 				var d reflect.Value
 				if def.IsValid() {
-					d = def.Field(i)
+					d = def.FieldByIndex(f.Index)
 				}
-				walk(join(path, k), t.Field(i).Type, d)
+				walk(join(path, k), f.Type, d)
 			}
 		}
 	}

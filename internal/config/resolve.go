@@ -128,12 +128,6 @@ func (c *Config) FrontCertificate() (*tls.Certificate, error) {
 func (c *Config) EngineTLS(p Pool) (*tls.Config, error) { return clientTLS(p.TLS) }
 
 // ServerTLS builds the TLS configuration for the server, nil where it is spoken to in plain.
-func (v *Valkey) ServerTLS() (*tls.Config, error) {
-	s := v.server()
-	return s.ServerTLS()
-}
-
-// ServerTLS builds the TLS configuration for the server, nil where it is spoken to in plain.
 func (v *ValkeyServer) ServerTLS() (*tls.Config, error) {
 	if !v.Secure {
 		return nil, nil

@@ -66,13 +66,11 @@ var urls = [2][]string{
 var free = []string{"host", "rack", "zone", "topic", "ca", "server_name", "file", "env"}
 
 func drawFields(t *rapid.T, v reflect.Value, path string) {
-	for i := range v.NumField() {
-		k := key(v.Type().Field(i))
-		if k == "" || k == "shared" || v.Field(i).Kind() == reflect.String && !slices.Contains(free, k) ||
-			path == "tracing" {
+	for k, at := range fieldsOf(v.Type()) {
+		f, field := v.FieldByIndex(at.Index), join(path, k)
+		if k == "shared" || f.Kind() == reflect.String && !slices.Contains(free, k) || path == "tracing" {
 			continue
 		}
-		f, field := v.Field(i), join(path, k)
 		switch {
 		case f.Kind() == reflect.Struct && f.Type() != reflect.TypeFor[Alpha]():
 			drawFields(t, f, field)

@@ -28,7 +28,7 @@ func (ck *checker) answerCache(c AnswerCache) {
 }
 
 func (ck *checker) valkey(field string, v Valkey) {
-	ck.valkeyServer(field, v.server())
+	ck.valkeyServer(field, v.ValkeyServer)
 	ck.longer(field+".budget", v.Budget, time.Millisecond)
 	ck.secret(field+".secret", v.Secret, false)
 	ck.secret(field+".former_secret", v.FormerSecret, false)
