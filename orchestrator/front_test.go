@@ -141,7 +141,7 @@ func TestRecordingsAreAnyBytes(t *testing.T) {
 		status int
 	}{
 		"a recording":          {[]string{recording + escaped}, 404}, // by an engine that hears nothing
-		"between fields":       {[]string{field("model", "sim"), recording + escaped, field("language", "en")}, 404},
+		"between fields":       {[]string{field("model", "sim"), recording + escaped, field("prompt", "a")}, 404},
 		"a field":              {[]string{recording + "x", field("vllm_xargs", `{"\u006bv":1}`)}, 400},
 		"the names themselves": {[]string{recording + "kv_transfer_params"}, 400},
 		"another name":         {[]string{named(`name="vllm_xargs"`) + escaped}, 400},

@@ -54,7 +54,7 @@ func (h *handoff) inPieces(ctx context.Context) *failure {
 		next := h.turn(ctx)
 		switch {
 		case ctx.Err() != nil:
-			return legFailed(ctx, "decode", h.b.Decode.ID, context.Cause(ctx))
+			return h.cutShort(ctx, 0)
 		case next.Upto >= len(ids.list):
 			h.j.rec.Whole = next.Whole
 			return nil
@@ -125,6 +125,20 @@ func (h *handoff) turn(ctx context.Context) decode.Next {
 	}
 }
 
+// cutShort is an attempt that ended before the request itself was sent, while the engine had a piece for so
+// long. Where its time was over, most of it for waiting, the replica has others to compute: that is no fault
+// of its.
+func (h *handoff) cutShort(ctx context.Context, had time.Duration) *failure {
+	cause := context.Cause(ctx)
+	if cause != errPhaseTimeout || had > h.cfg.Timeouts.DecodeFirst/2 {
+		return legFailed(ctx, "decode", h.b.Decode.ID, cause)
+	}
+	f := refuse("queue", "queue_timeout", http.StatusTooManyRequests,
+		"The decode replica did not come to the prompt within the time that a first token may take.")
+	f.err = cause
+	return f
+}
+
 // piece sends the first tokens of the prompt and waits for the answer. It fails only as the request does.
 func (h *handoff) piece(
 	ctx context.Context, to *fleet.Endpoint, ids []uint32,
@@ -137,9 +151,10 @@ func (h *handoff) piece(
 	h.j.rec.Pieces++
 	out := h.outgoing(h.j.req.PrefillIDs(openai.AppendIDs(nil, ids)), openai.Completions.Path())
 	out.id += "-piece" + strconv.Itoa(h.pieces.sent)
+	asked := time.Now()
 	answer, err := h.pieceAnswer(spanned, to, h.leg(spanned, to, out))
 	if piece.Err() != nil {
-		f = legFailed(piece, "decode", h.b.Decode.ID, context.Cause(piece))
+		f = h.cutShort(piece, time.Since(asked))
 	}
 	span.prefilled(&answer, f)
 	switch {

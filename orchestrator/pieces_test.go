@@ -257,3 +257,39 @@ func TestPiecesTakeTurns(t *testing.T) {
 		}
 	})
 }
+
+// Where more prompts wait for their turns than their replica computes in the time of a first token, those
+// that come too late are told so, and nothing is held against the replica, which works all the time.
+func TestNobodyIsBlamedForTurns(t *testing.T) {
+	s := inPieces(nil)
+	s.decode = 1
+	in(t, s, func(w *world) {
+		var asked []*pending
+		for i := range 150 {
+			p := long(chat(true))
+			p.body = strings.Replace(p.body, "word0 word7", fmt.Sprintf("word%d word9", i), 1)
+			asked = append(asked, w.begin(p))
+			time.Sleep(3 * time.Millisecond)
+		}
+		answered, late := 0, 0
+		for _, a := range asked {
+			switch got := a.end(); {
+			case got.status == 200:
+				answered++
+			case got.status == 429 && got.header.Get("Retry-After") != "":
+				late++
+			default:
+				t.Errorf("%d %s", got.status, got.raw)
+			}
+		}
+		if answered < 50 || late < 20 {
+			t.Errorf("%d were answered and %d too late: that tests little", answered, late)
+		}
+		if n := w.count("tandem_attempt_failures_total", ""); n > 0 {
+			t.Errorf("%d failures were held against the replica", n)
+		}
+		if n := w.count("tandem_ejections_total", ""); n > 0 {
+			t.Error("the replica was ejected")
+		}
+	})
+}
