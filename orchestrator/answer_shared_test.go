@@ -15,6 +15,7 @@ import (
 	"tandem/internal/answercache/valkey"
 	"tandem/internal/answercache/valkey/valkeytest"
 	"tandem/internal/config"
+	"tandem/internal/config/certtest"
 )
 
 // shelf is a shared store in this process.
@@ -212,7 +213,7 @@ func TestSharedStoreIsReloaded(t *testing.T) {
 func TestRotatedAuthorityOfTheSharedStoreIsUsed(t *testing.T) {
 	s := &shelf{}
 	authority := filepath.Join(t.TempDir(), "ca.pem")
-	write(t, authority, newPair(t, 1).cert)
+	write(t, authority, certtest.New(t, 1).Cert)
 	in(t, sharing(s, func(c *config.Config) {
 		c.AnswerCache.Valkey.Secure, c.AnswerCache.Valkey.TLS.CA = true, authority
 	}), func(w *world) {
@@ -225,7 +226,7 @@ func TestRotatedAuthorityOfTheSharedStoreIsUsed(t *testing.T) {
 			if opened, _ := s.counts(); opened != want {
 				t.Errorf("opened %d times, want %d", opened, want)
 			}
-			write(t, authority, newPair(t, 2).cert)
+			write(t, authority, certtest.New(t, 2).Cert)
 		}
 	})
 }

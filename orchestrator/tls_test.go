@@ -1,18 +1,10 @@
 package orchestrator
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
 	"io"
 	"log"
-	"math/big"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -21,43 +13,12 @@ import (
 	"time"
 
 	"tandem/internal/config"
+	"tandem/internal/config/certtest"
 )
 
-// pair is a certificate that signs itself, for the loopback, as it stands in files.
-type pair struct {
-	serial    int64
-	cert, key []byte
-}
-
-func newPair(t *testing.T, serial int64) pair {
+func loaded(t *testing.T, p certtest.Pair) tls.Certificate {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: "test"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pair{
-		serial, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
-		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}),
-	}
-}
-
-func (p pair) certificate(t *testing.T) tls.Certificate {
-	t.Helper()
-	c, err := tls.X509KeyPair(p.cert, p.key)
+	c, err := tls.X509KeyPair(p.Cert, p.Key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,11 +65,11 @@ func (s *secret) put(t *testing.T, cert, key []byte) {
 // The certificate of the front listener is replaced in its files, as cert-manager does, and the new one is
 // used without a restart. One that is broken is not: the old one serves on, and log and metric say so.
 func TestFrontCertificateIsReplaced(t *testing.T) {
-	one := newPair(t, 1)
-	two := newPair(t, 2)
-	three := newPair(t, 3)
+	one := certtest.New(t, 1)
+	two := certtest.New(t, 2)
+	three := certtest.New(t, 3)
 	mounted := &secret{dir: t.TempDir()}
-	mounted.put(t, one.cert, one.key)
+	mounted.put(t, one.Cert, one.Key)
 	file := filepath.Join(t.TempDir(), "tandem.yaml")
 	write(t, file, fmt.Appendf(nil,
 		"listen: 127.0.0.1:0\nadmin: {listen: \"off\"}\ntls: {cert: %s/tls.crt, key: %[1]s/tls.key}\n",
@@ -150,24 +111,24 @@ func TestFrontCertificateIsReplaced(t *testing.T) {
 	if got := serial(); got != 1 {
 		t.Fatalf("certificate %d, want 1", got)
 	}
-	mounted.put(t, two.cert, two.key)
+	mounted.put(t, two.Cert, two.Key)
 	until(t, "the second certificate", func() bool { return serial() == 2 })
-	mounted.put(t, three.cert, two.key) // a key that is another's
+	mounted.put(t, three.Cert, two.Key) // a key that is another's
 	until(t, "the broken pair is told",
 		func() bool { return w.count("tandem_config_reloads_total", "rejected") == 1 })
 	if got := serial(); got != 2 {
 		t.Errorf("certificate %d beside a broken one, want 2", got)
 	}
-	mounted.put(t, three.cert, three.key)
+	mounted.put(t, three.Cert, three.Key)
 	until(t, "the third certificate", func() bool { return serial() == 3 })
 }
 
 // The file of the engines' authority gets another content, since their certificates have another: the replica
 // is reached by the new one, and by nothing else.
 func TestRotatedAuthorityIsUsed(t *testing.T) {
-	one, two := newPair(t, 1), newPair(t, 2)
+	one, two := certtest.New(t, 1), certtest.New(t, 2)
 	var now atomic.Pointer[tls.Certificate]
-	show := func(p pair) { now.Store(new(p.certificate(t))) }
+	show := func(p certtest.Pair) { now.Store(new(loaded(t, p))) }
 	show(one)
 	ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return now.Load(), nil },
@@ -190,7 +151,7 @@ func TestRotatedAuthorityIsUsed(t *testing.T) {
 	go func() { _ = server.Serve(ln) }()
 	defer server.Close()
 	authority := filepath.Join(t.TempDir(), "ca.pem")
-	write(t, authority, one.cert)
+	write(t, authority, one.Cert)
 	cfg := config.Default()
 	cfg.Pools.Decode.PollInterval = 50 * time.Millisecond
 	cfg.Pools.Decode.TLS.CA = authority
@@ -206,7 +167,7 @@ func TestRotatedAuthorityIsUsed(t *testing.T) {
 	until(t, "the replica by the first authority", engine.Up)
 	show(two)
 	until(t, "nobody trusts the second yet", func() bool { return !engine.Up() })
-	write(t, authority, two.cert)
+	write(t, authority, two.Cert)
 	if err := o.Apply(new(*cfg)); err != nil {
 		t.Fatal(err)
 	}

@@ -116,7 +116,7 @@ func (r Overlap) Choose(p Prompt, seats []Target, rnd *rand.Rand) int {
 	if float64(longest) < r.Threshold*float64(p.Tokens) || longest == 0 {
 		return r.Otherwise.Choose(p, seats, rnd)
 	}
-	return drawLeast(seats, rnd, func(s *Target) float64 {
+	return Least(seats, rnd, func(s *Target) float64 {
 		overlap := (r.Hot*float64(s.Hot) + r.Warm*float64(s.Held-s.Hot)) / float64(longest)
 		idle := 1 - float64(s.Load)/float64(max(busiest, 1))
 		return -(r.Overlap*overlap + r.Load*idle)
@@ -134,21 +134,21 @@ func capacity(seats []Target, bound float64) int {
 }
 
 func leastLoaded(seats []Target, rnd *rand.Rand) int {
-	return drawLeast(seats, rnd, func(s *Target) float64 { return float64(s.Load) })
+	return Least(seats, rnd, func(s *Target) float64 { return float64(s.Load) })
 }
 
 // longest is the one that holds most of the prompt, the less loaded of two.
 func longest(seats []Target, rnd *rand.Rand) int {
-	return drawLeast(seats, rnd, func(s *Target) float64 { return float64(s.Load) - float64(s.Held)*1e6 })
+	return Least(seats, rnd, func(s *Target) float64 { return float64(s.Load) - float64(s.Held)*1e6 })
 }
 
-// drawLeast takes the smallest, by chance among equals.
-func drawLeast(seats []Target, rnd *rand.Rand, cost func(*Target) float64) int {
+// Least returns the place of what costs least, by chance among equals; 0 of none.
+func Least[T any](all []T, rnd *rand.Rand, cost func(*T) float64) int {
 	best := 0
 	ties := 0
 	low := math.Inf(1)
-	for i := range seats {
-		switch c := cost(&seats[i]); {
+	for i := range all {
+		switch c := cost(&all[i]); {
 		case c < low:
 			best = i
 			ties = 1

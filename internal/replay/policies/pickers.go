@@ -167,20 +167,5 @@ func requests(r *Replica) float64 { return float64(r.Requests) }
 
 // least takes the smallest, by chance among equals.
 func least(q *Query, rs []Replica, cost func(*Replica) float64) int {
-	best := 0
-	ties := 0
-	low := math.Inf(1)
-	for i := range rs {
-		switch c := cost(&rs[i]); {
-		case c < low:
-			best = i
-			ties = 1
-			low = c
-		case c == low:
-			if ties++; q.Rand.IntN(ties) == 0 {
-				best = i
-			}
-		}
-	}
-	return best
+	return scoring.Least(rs, q.Rand, cost)
 }
