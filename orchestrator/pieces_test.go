@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"tandem/internal/config"
@@ -179,6 +180,7 @@ func TestWhatIsNotSentInPieces(t *testing.T) {
 				if all, _ := w.pieces(); len(all) > 0 {
 					t.Errorf("%d pieces", len(all))
 				}
+				synctest.Wait() // for the record
 				if why := w.o.ring.newest(1)[0].Whole; !strings.Contains(why, c.why) {
 					t.Errorf("the record says %q, want %q", why, c.why)
 				}
