@@ -47,11 +47,21 @@ func (c *client) WriteHeader(status int) {
 	c.ResponseWriter.WriteHeader(status)
 }
 
+// mostAtOnce is the most that is written within one limit: a client that reads slowly gets a large answer,
+// too.
+const mostAtOnce = 128 << 10
+
 // Write leaves the deadline where it is, for what net/http sends when the handler has returned.
-func (c *client) Write(b []byte) (int, error) {
+func (c *client) Write(b []byte) (n int, err error) {
 	c.begun = true
-	c.bound()
-	return c.ResponseWriter.Write(b)
+	for {
+		c.bound()
+		part := min(len(b)-n, mostAtOnce)
+		m, err := c.ResponseWriter.Write(b[n : n+part])
+		if n += m; err != nil || n == len(b) {
+			return n, err
+		}
+	}
 }
 
 // writeSlack is by how much a write may take longer than its limit: setting a deadline is a good part of what

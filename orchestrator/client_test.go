@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -120,6 +121,38 @@ func TestClientsThatDoNotReadAreLeft(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A client that reads, however slowly, gets a large answer to its end: timeouts.client_write is for a write,
+// and no answer is one.
+func TestSlowClientsGetLargeAnswers(t *testing.T) {
+	big := `{"object":"list","data":[{"embedding":"` + strings.Repeat("x", 8<<20) + `"}]}`
+	p := post("/v1/embeddings", `{"model":"sim","input":"a"}`)
+	in(t, setup{}, func(w *world) {
+		for _, e := range w.d {
+			w.wire.scripted(e.addr, answerOf(200, "application/json", "", big))
+		}
+		c := w.silentClient(p)
+		defer c.Close()
+		began := time.Now()
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, part := 0, make([]byte, 64<<10)
+		for err == nil {
+			var n int
+			n, err = io.ReadFull(resp.Body, part)
+			got += n
+			time.Sleep(time.Second)
+		}
+		if got != len(big) {
+			t.Fatalf("%d of %d bytes after %v: %v", got, len(big), time.Since(began), err)
+		}
+		if took := time.Since(began); took < 2*w.cfg.Timeouts.ClientWrite {
+			t.Errorf("it took %v: that tests little", took)
+		}
+	})
 }
 
 // over2 asks the front over HTTP/2.
