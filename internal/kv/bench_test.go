@@ -109,3 +109,27 @@ func BenchmarkAssumeWhenFull(b *testing.B) {
 		ix.Assume(0, keys, 100_000)
 	}
 }
+
+// A prompt that is sent beside so many that begin like it, to be computed by 64 holders, and then is.
+func BenchmarkSpeculateAndConfirm(b *testing.B) {
+	for _, each := range []int{1, 8, guessesPerHolder - 1, guessesPerHolder} {
+		b.Run(fmt.Sprintf("%d-each", each), func(b *testing.B) {
+			ix := NewIndex(Options{Chain: testChain})
+			tokens := prompt(1024, 1)
+			keys := func() []Key { return testChain.Append(nil, testChain.Root("", ""), tokens) }
+			for h := range 64 {
+				for i := range each {
+					tokens[len(tokens)/2] = Token(h*1000 + i)
+					ix.Speculate(Holder(h), keys(), someday)
+				}
+			}
+			tokens[len(tokens)/2] = 999_999
+			asked := keys()
+			b.ReportAllocs()
+			for b.Loop() {
+				ix.guesses.add(7, asked, someday)
+				ix.guesses.confirm(7, asked[len(asked)-1:])
+			}
+		})
+	}
+}

@@ -1,6 +1,7 @@
 package kv
 
 import (
+	"maps"
 	"slices"
 	"sort"
 	"sync/atomic"
@@ -36,8 +37,9 @@ type guesses struct {
 	mu    spinLock // guards the following
 	list  []guess
 	ends  map[guessEnd]struct{}
-	sieve [256]uint64 // a bit for each end, by the low bits of its key; some bits too many until Expire
-	keys  int         // in all of list
+	sieve [256]uint64    // a bit for each end, by the low bits of its key; some bits too many until Expire
+	keys  int            // in all of list
+	of    map[Holder]int // how many
 }
 
 func (gs *guesses) bytes() int64 { return gs.taken.Load() }
@@ -108,33 +110,28 @@ func (gs *guesses) at(h Holder, keys []Key) int {
 
 // makeRoom drops what ends first, of h while h has too many, of anyone while all have.
 func (gs *guesses) makeRoom(h Holder, keys int) {
-	if i, n := gs.first(func(g *guess) bool { return g.holder == h }); n >= guessesPerHolder {
-		gs.remove(i)
+	if gs.of[h] >= guessesPerHolder {
+		gs.remove(gs.first(func(g *guess) bool { return g.holder == h }))
 	}
 	for gs.keys+keys > gs.maxKeys {
-		i, _ := gs.first(func(*guess) bool { return true })
-		gs.remove(i)
+		gs.remove(gs.first(func(*guess) bool { return true }))
 	}
 }
 
-// first returns which of the chosen guesses ends first, and their number.
-func (gs *guesses) first(chosen func(*guess) bool) (at, number int) {
-	at = -1
+// first returns which of the chosen guesses ends first.
+func (gs *guesses) first(chosen func(*guess) bool) int {
+	at := -1
 	for i := range gs.list {
-		if !chosen(&gs.list[i]) {
-			continue
-		}
-		number++
-		if at < 0 || gs.list[i].until.Before(gs.list[at].until) {
+		if g := &gs.list[i]; chosen(g) && (at < 0 || g.until.Before(gs.list[at].until)) {
 			at = i
 		}
 	}
-	return at, number
+	return at
 }
 
 func (gs *guesses) insert(g guess) {
 	if gs.ends == nil {
-		gs.ends = map[guessEnd]struct{}{}
+		gs.ends, gs.of = map[guessEnd]struct{}{}, map[Holder]int{}
 	}
 	at := gs.place(g.keys)
 	if at > 0 {
@@ -147,6 +144,7 @@ func (gs *guesses) insert(g guess) {
 	gs.ends[g.end()] = struct{}{}
 	gs.sift(g.end().key)
 	gs.keys += len(g.keys)
+	gs.of[g.holder]++
 	gs.count()
 }
 
@@ -178,6 +176,9 @@ func (gs *guesses) remove(at int) {
 	g := &gs.list[at]
 	delete(gs.ends, g.end())
 	gs.keys -= len(g.keys)
+	if gs.of[g.holder]--; gs.of[g.holder] == 0 {
+		delete(gs.of, g.holder)
+	}
 	if at+1 < len(gs.list) {
 		gs.list[at+1].shared = min(gs.list[at+1].shared, g.shared)
 	}
@@ -229,15 +230,16 @@ func (gs *guesses) some(keys []Key) bool {
 func (gs *guesses) counts() (by map[Holder]int, all int) {
 	gs.mu.RLock()
 	defer gs.mu.RUnlock()
-	by = map[Holder]int{}
-	for i := range gs.list {
-		by[gs.list[i].holder]++
-	}
-	return by, len(gs.list)
+	return maps.Clone(gs.of), len(gs.list)
 }
 
 func (gs *guesses) find(end guessEnd) int {
-	return slices.IndexFunc(gs.list, func(g guess) bool { return g.end() == end })
+	for i := range gs.list {
+		if g := &gs.list[i]; g.holder == end.holder && g.end() == end {
+			return i
+		}
+	}
+	return -1
 }
 
 // match raises depth to what is guessed of keys. A holder of a hybrid model can go on behind all of a guess
