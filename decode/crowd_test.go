@@ -120,6 +120,12 @@ func BenchmarkCrowd(b *testing.B) {
 			c.now = c.now.Add(time.Millisecond)
 			c.report()
 		}},
+		{"report that is asked for", answering, func(c *crowd, _ int) {
+			c.now = c.now.Add(time.Millisecond)
+			c.Observe("d1", replica.Load{
+				At: c.now, Source: replica.Metrics, Running: len(c.leases), Loading: -1, Usage: 0.001,
+			}, c.now)
+		}},
 		{"what is told to others", waitingToCompute, func(c *crowd, _ int) {
 			c.PeerLoads(c.now)
 		}},

@@ -325,19 +325,3 @@ func (s *spread) beyond(tokens float64) float64 {
 	from, to := bucketStart(i), bucketStart(i+1)
 	return s.longer[i+1] + s.share[i]*max(0, min((to-tokens)/(to-from), 1))
 }
-
-// bucketOf returns the bucket of answers of so many tokens. Bucket i has those from 2^((i+1)/2) on, the first
-// those of one token, or of none as yet.
-func bucketOf(tokens int) int {
-	if tokens < 2 {
-		return 0
-	}
-	return min(int(2*math.Log2(float64(tokens)))-1, lengthBuckets-1)
-}
-
-func bucketStart(i int) float64 {
-	if i == 0 {
-		return 0
-	}
-	return math.Exp2(float64(i+1) / 2)
-}

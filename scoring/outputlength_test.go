@@ -354,3 +354,25 @@ func BenchmarkOutputLength(b *testing.B) {
 		n += class.Rest(0, -1) + class.Room(0, 4096)
 	}
 }
+
+// Buckets are what the logarithm says, which takes ten times as long.
+func TestBucketsAreHalvesOfOctaves(t *testing.T) {
+	slow := func(tokens int) int {
+		if tokens < 2 {
+			return 0
+		}
+		return min(int(2*math.Log2(float64(tokens)))-1, lengthBuckets-1)
+	}
+	for tokens := range 1 << 20 {
+		if got, want := bucketOf(tokens), slow(tokens); got != want {
+			t.Fatalf("%d tokens are in bucket %d, want %d", tokens, got, want)
+		}
+	}
+	for e := range 62 {
+		for _, tokens := range []int{1<<e - 1, 1 << e, 1<<e + 1, int(float64(int(1)<<e) * math.Sqrt2)} {
+			if got, want := bucketOf(tokens), slow(tokens); got != want {
+				t.Errorf("%d tokens are in bucket %d, want %d", tokens, got, want)
+			}
+		}
+	}
+}
