@@ -90,7 +90,8 @@ func (pl *Planner) fullAndWell(q *question, leg outlier.Leg, suspects int, now t
 		return 0
 	}
 	n := 0
-	for _, e := range pl.excludedDecodes(q, now) {
+	all, _ := pl.excludedDecodes(q, now)
+	for _, e := range all {
 		if e.Room > 0 && !pl.outliers.Look(e.ID, leg, now).Out {
 			n++
 		}
@@ -146,7 +147,8 @@ func (pl *Planner) waits(q *question, now time.Time) bool {
 	if pl.scratch.rejected.Full == 0 {
 		return false
 	}
-	return pl.later(q, pl.excludedDecodes(q, now)) != nil
+	all, _ := pl.excludedDecodes(q, now)
+	return pl.later(q, all) != nil
 }
 
 // Incompatible returns the reason for which KV blocks of p mean nothing to d, "" if they do. Safe for

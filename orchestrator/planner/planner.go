@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"errors"
 	"math"
 	"math/rand/v2"
 	"strings"
@@ -130,10 +131,13 @@ func (pl *Planner) Plan(req *Request, now time.Time) (*Booking, error) {
 			return b, nil
 		}
 	}
-	return nil, &NoRoom{Reason: "replicas changed while the plan was made", Retry: minRetry}
+	return nil, errChanged
 }
 
 const minRetry = 10 * time.Millisecond
+
+// errChanged says that a plan may be possible by now.
+var errChanged = &NoRoom{Reason: "replicas changed while the plan was made", Retry: minRetry}
 
 // Explain is Plan without booking, with every exclusion named.
 func (pl *Planner) Explain(req *Request, now time.Time) (*Decision, error) {
@@ -194,7 +198,10 @@ func (pl *Planner) choose(q *question, now time.Time) (*Booking, error) {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
 	if !pl.evaluate(q, now) {
-		return nil, pl.refuse(q, now)
+		if err := pl.refuse(q, now); !errors.Is(err, errChanged) {
+			return nil, err
+		}
+		return nil, nil
 	}
 	if err := pl.late(q); err != nil {
 		return nil, err

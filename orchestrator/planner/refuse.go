@@ -11,17 +11,21 @@ import (
 	"tandem/prefill"
 )
 
-// refuse says why the scratch holds no plan. It asks the pools again, this time for reasons.
+// refuse says why the scratch holds no plan. It asks the pools again, this time for reasons: who is a
+// candidate by now has none, and is a reason to plan again.
 func (pl *Planner) refuse(q *question, now time.Time) error {
 	var outP []prefill.Excluded
+	var nowP []prefill.Candidate
 	if q.SplitOK {
-		_, _ = pl.prefill.Candidates(&q.prefill, now, nil, &outP)
+		nowP, _ = pl.prefill.Candidates(&q.prefill, now, nil, &outP)
 	}
-	outD := pl.excludedDecodes(q, now)
+	outD, nowD := pl.excludedDecodes(q, now)
 	if err := pl.later(q, outD); err != nil {
 		return err
 	}
 	switch {
+	case len(nowP) > len(pl.scratch.prefills) || nowD > len(pl.scratch.decodes):
+		return errChanged
 	case !q.SplitOK && !q.LocalOK:
 		return &NoReplica{Pool: "pair", Reason: "the request may neither be split nor served by one replica"}
 	case len(pl.scratch.decodes) == 0:
@@ -35,10 +39,10 @@ func (pl *Planner) refuse(q *question, now time.Time) error {
 	return &NoReplica{Pool: "pair", Reason: pl.listPairs(q)}
 }
 
-func (pl *Planner) excludedDecodes(q *question, now time.Time) []decode.Excluded {
-	var out []decode.Excluded
-	pl.decode.Candidates(&q.decode, now, nil, &out)
-	return out
+// excludedDecodes returns the decode replicas that are no candidates, and the number of the others.
+func (pl *Planner) excludedDecodes(q *question, now time.Time) (out []decode.Excluded, candidates int) {
+	others, _, _ := pl.decode.Candidates(&q.decode, now, nil, &out)
+	return out, len(others)
 }
 
 // later returns an error that asks for patience if a replica without room now could serve the request when it
@@ -140,7 +144,8 @@ func (pl *Planner) excluded(q *question, now time.Time) []Exclusion {
 			all = append(all, Exclusion{Pool: "prefill", Replica: e.ID, Reason: e.Reason})
 		}
 	}
-	for _, e := range pl.excludedDecodes(q, now) {
+	out, _ := pl.excludedDecodes(q, now)
+	for _, e := range out {
 		all = append(all, Exclusion{Pool: "decode", Replica: e.ID, Reason: e.Reason})
 	}
 	all = append(all, pl.ejectedNow(now)...)
