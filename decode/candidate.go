@@ -69,6 +69,7 @@ type Candidate struct {
 	speed   scoring.Speed
 	used    float64 // tokens in its cache, or promised
 	answer  float64 // tokens that one sequence is expected to generate
+	shared  float64 // seconds of its own prefill that it does not add to what others there take
 }
 
 // Candidates appends to dst the replicas that could decode q now, and returns the view that their slots count
@@ -96,6 +97,13 @@ func (p *Pool) Candidates(
 		}
 		p.reject(m, verdict, &s, &p.standings[i].account, &rejected, excluded)
 	}
+	if noneRunsSoon(dst[first:], q) {
+		for i := range dst[first:] {
+			c := &dst[first+i]
+			p.reject(c.member, full, &s, &p.standings[c.Slot].account, &rejected, excluded)
+		}
+		dst = dst[:first]
+	}
 	p.expect(dst[first:], q, now)
 	p.priceInPieces(dst[first:], q, now)
 	fillFirst(dst[first:])
@@ -103,6 +111,13 @@ func (p *Pool) Candidates(
 		p.compare(dst[first:], q.Beside, now)
 	}
 	return dst, p.members.View, rejected
+}
+
+// noneRunsSoon reports whether all of cs run as many sequences as they may, for longer than a request should
+// wait inside an engine: it waits here then, where any of them can end that. One alone that does so is dear,
+// and no more: whose prefix it has would be computed anew elsewhere, beside everybody's streams.
+func noneRunsSoon(cs []Candidate, q *Query) bool {
+	return !slices.ContainsFunc(cs, func(c Candidate) bool { return c.runSlot <= q.Ready+shortWait })
 }
 
 // offer makes c the candidate m, and reports whether m has room for the request.
@@ -114,7 +129,7 @@ func (p *Pool) offer(c *Candidate, m *member, q *survey, s *standing) bool {
 		c.Need -= c.inUse
 	}
 	c.runSlot = p.runSlotIn(m, &s.account, q.Sequences)
-	if c.runSlot > q.Ready+shortWait || !p.admits(m, &s.account, c.Need, q.Ready, q.now) {
+	if !p.admits(m, &s.account, c.Need, q.Ready, q.now) {
 		return false
 	}
 	c.Crowded = !s.fits(c.Need)

@@ -97,6 +97,7 @@ func (p *Pool) gatherRoom(c *Candidate, q *survey, s *standing) {
 		c.Usage, c.Unknown = q.mean.usage, true
 	}
 	c.used = float64((m.ledger.held + m.remote.Held) * m.blockSize())
+	c.Room = max(0, c.runSlot-q.Ready).Seconds()
 	if a.capacity == 0 {
 		return
 	}
@@ -147,6 +148,7 @@ func (p *Pool) gatherLocal(c *Candidate, q *survey, speed *scoring.Pricing, othe
 // known already.
 func (c *Candidate) priceMatch(q *Query, speed *scoring.Pricing, blockSize int) {
 	c.Missing = max(0, c.blocks*c.member.blockSize()-c.Expected)
+	c.shared = speed.Speed.Shared(q.Tokens - c.Expected)
 	if c.Expected == 0 {
 		c.Local.Warm = c.Local.Cold
 		return

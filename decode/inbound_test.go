@@ -15,7 +15,7 @@ func TestAPromptDelaysThoseWhoseBlocksCome(t *testing.T) {
 		return p.Book(&c[0], q, Schedule{AdmitAt: start, SendAt: start.Add(sentIn), LandAt: start.Add(2 * sentIn)},
 			start)
 	}
-	question := &Query{Model: "m", Tokens: 1600, MaxTokens: 16}
+	question := &Query{Model: "m", Tokens: 2048, MaxTokens: 16}
 	c, _, _ := p.Candidates(question, start, nil, nil)
 	warm := seconds(c[0].Local.Warm)
 	there := split(0)
@@ -31,10 +31,10 @@ func TestAPromptDelaysThoseWhoseBlocksCome(t *testing.T) {
 		{"the other has been sent, and lands twice as late", func() { soon.MarkSent(start) }, warm / 2},
 		{
 			"it would wait for another prompt, when the one has landed and before the next is sent",
-			func() { local(t, p, 100, Schedule{}, start) }, 0,
+			func() { local(t, p, 128, Schedule{}, start) }, 0,
 		},
 		{"the one ends", func() { soon.Release(start) }, 0},
-		{"and a third", func() { local(t, p, 100, Schedule{}, start) }, warm},
+		{"and a third", func() { local(t, p, 128, Schedule{}, start) }, warm},
 		{"all end", func() { late.Release(start) }, 0},
 	} {
 		step.does()

@@ -100,9 +100,9 @@ func (p *Pool) Book(c *Candidate, q *Query, t Schedule, now time.Time) *Lease {
 		},
 	}
 	if t.Local {
-		l.prompt.predicted = seconds(c.Local.Took())
+		l.prompt.predicted = seconds(c.Local.Took() - c.shared)
 		l.prompt.pieces.on = p.inPieces(q, m)
-		m.traffic.prefills.Add(now, c.Local.Warm)
+		m.traffic.prefills.Add(now, c.Local.Warm-c.shared)
 	} else {
 		l.prompt.inbound = inbound{transfer: t.Transfer, from: t.Outbox, sendAt: t.SendAt, landAt: t.LandAt}
 		m.traffic.inbound.Add(now)

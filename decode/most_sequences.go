@@ -34,6 +34,7 @@ type mostSequences struct {
 	more  int       // that are tried beyond those
 	until time.Time // from when one more is tried
 	ended int       // requests of ours that have ended there, so far
+	ran   int       // by the report with most of all
 
 	running int       // by the newest report, if requests waited there
 	reports int       // so many had the same number, one after the other
@@ -49,8 +50,9 @@ func (s *mostSequences) learn(l replica.Load, prompts time.Duration, now time.Ti
 	if l.Source != replica.Metrics || l.Running < 0 || l.Waiting < 0 {
 		return
 	}
+	s.ran = max(s.ran, l.Running)
 	if s.known > 0 && l.Running > s.known {
-		*s = mostSequences{ended: s.ended}
+		*s = mostSequences{ended: s.ended, ran: s.ran}
 	}
 	if s.known > 0 && now.After(s.until) {
 		s.more++
@@ -99,10 +101,11 @@ func (p *Pool) SequencesFull(id replica.ID, now time.Time) (cause string) {
 }
 
 // now returns how many run at a time, as far as that is known, or suspected by the first report that shows
-// it and a number that is usual; 0 is unknown.
+// it and a number that is usual; 0 is unknown. An engine whose steps are full of prompts lets nobody in
+// either: it is not taken to run fewer than it has run.
 func (s *mostSequences) now() int {
 	if s.known == 0 && s.reports > 0 && s.running >= usualSequences {
-		return s.running
+		return s.ran
 	}
 	return s.known + s.more
 }
@@ -112,10 +115,32 @@ func oneMoreFits(l replica.Load) bool {
 	return l.Usage*float64(l.Running+2) < float64(l.Running) // false where the usage is not known
 }
 
+// mostOf returns how many sequences m runs at a time: what was learned of it, and else a part more than what
+// was learned of another one of its pool, unless it has run more than that already. Taken to run any number,
+// it would get everybody until it shows that it does not; and it shows that only with some who wait there.
+// 0 is unknown.
+func (p *Pool) mostOf(m *member) int {
+	if most := m.most.now(); most > 0 || m.most.ran > p.mostRun {
+		return most
+	}
+	return p.mostRun + p.mostRun/triedMore
+}
+
+// triedMore is that part of them.
+const triedMore = 8
+
+// noteMostRun works out the most sequences that a member runs at a time, of those of which that was learned.
+func (p *Pool) noteMostRun() {
+	p.mostRun = 0
+	for _, m := range p.members.All {
+		p.mostRun = max(p.mostRun, m.most.known)
+	}
+}
+
 // runSlotIn returns how long it should take until so many sequences more may run on m, those that are booked
 // before them included: 0 where that is now, or where nobody knows how many may.
 func (p *Pool) runSlotIn(m *member, a *account, sequences int) time.Duration {
-	most := m.most.now()
+	most := p.mostOf(m)
 	if most == 0 {
 		return 0
 	}

@@ -179,3 +179,74 @@ func TestMoreSamplesThanAReplicaRunsAreTakenOnceItIsEmpty(t *testing.T) {
 		t.Error("it cannot be booked")
 	}
 }
+
+// wants returns the candidates for a request that is asked for now.
+func wants(p *Pool, now time.Time) ([]Candidate, Rejected) {
+	c, _, why := p.Candidates(&Query{Model: "m", Tokens: 100, MaxTokens: 4000}, now, nil, nil)
+	return c, why
+}
+
+// busy books so many requests on the replica id, of which it runs 128 at most, and lets it say so.
+func busy(t *testing.T, p *Pool, id replica.ID, requests, reports int, now time.Time) time.Time {
+	t.Helper()
+	for range requests {
+		q := &Query{Model: "m", Tokens: 16, MaxTokens: 4000}
+		c, _, _ := p.Candidates(q, now, nil, nil)
+		at := slices.IndexFunc(c, func(c Candidate) bool { return c.member.R.ID == id })
+		if at < 0 {
+			t.Fatalf("%s is no candidate", id)
+		}
+		l := p.Book(&c[at], q, Schedule{AdmitAt: now}, now)
+		l.MarkSent(now)
+		l.FirstToken(now)
+	}
+	for range reports {
+		now = now.Add(time.Second)
+		p.Observe(id, replica.Load{
+			At: now, Source: replica.Metrics, Running: min(requests, 128), Waiting: max(0, requests-128), Usage: 0.1,
+		}, now)
+	}
+	return now
+}
+
+// One that runs all it may is still offered where another one does not: its prefix may be worth the wait.
+// Where all do, everybody waits.
+func TestAReplicaThatRunsAllItMayIsDearBesideAnother(t *testing.T) {
+	p := New(Options{})
+	p.Configure(Settings{LoadTTL: usualTTL, ExpectedOutput: 4000})
+	p.SetMembers([]replica.Replica{engine("d1", 100_000), engine("d2", 100_000)}, start)
+	now := busy(t, p, "d1", 160, equalReports+3, start)
+	c, why := wants(p, now)
+	if len(c) != 2 || why.Full != 0 {
+		t.Fatalf("%d are offered, %d are full", len(c), why.Full)
+	}
+	if c[0].Room < shortWait.Seconds() || c[1].Room > 0 {
+		t.Errorf("%v s until there is a place on the full one, %v s on the other", c[0].Room, c[1].Room)
+	}
+	now = busy(t, p, "d2", 146, equalReports+3, now)
+	if c, why = wants(p, now); len(c) != 0 || why.Full != 2 || why.Retry < time.Second {
+		t.Errorf("%d are offered, and the others are %+v", len(c), why)
+	}
+}
+
+// Of whom nothing was learned is taken to run an eighth more than another one of its pool, and any number as
+// soon as it has run more than that.
+func TestAnUnknownReplicaRunsAboutAsManyAsOthers(t *testing.T) {
+	p := New(Options{})
+	p.Configure(Settings{LoadTTL: usualTTL, ExpectedOutput: 4000})
+	p.SetMembers([]replica.Replica{engine("d1", 100_000), engine("d2", 100_000)}, start)
+	now := busy(t, p, "d1", 140, equalReports+3, start)
+	now = busy(t, p, "d2", 128+128/triedMore-1, 0, now)
+	if c, _ := wants(p, now); len(c) != 2 || c[1].Room > 0 {
+		t.Errorf("before it runs an eighth more: %d candidates, %v s", len(c), c[1].Room)
+	}
+	now = busy(t, p, "d2", 1, 0, now)
+	if c, _ := wants(p, now); len(c) != 2 || c[1].Room == 0 {
+		t.Errorf("when it does: %d candidates, %v s", len(c), c[1].Room)
+	}
+	now = now.Add(time.Second)
+	p.Observe("d2", replica.Load{At: now, Source: replica.Metrics, Running: 144, Usage: 0.1}, now)
+	if c, _ := wants(p, now); len(c) != 2 || c[1].Room > 0 {
+		t.Errorf("when it has shown that it runs more: %d candidates, %v s", len(c), c[1].Room)
+	}
+}

@@ -238,7 +238,7 @@ func (p *Pool) leftOf(l *Lease, now time.Time) time.Duration {
 	speed, from := p.speed(l.member), l.computed()
 	rest := speed.Prefill(l.tokens-from, from)
 	_, between := p.cut(l.member, rest, now)
-	return seconds(rest + between)
+	return seconds(rest - speed.Shared(l.tokens-from) + between)
 }
 
 // cut returns into how many pieces so much work on m is cut, and the seconds for which they wait for the

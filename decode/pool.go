@@ -37,6 +37,7 @@ type Pool struct {
 	prefills  scoring.DecayingFit // of all members together, for those that were not measured yet
 	steps     scoring.DecayingFit
 	lengths   lengths
+	mostRun   int // sequences that a member runs at a time, the most learned of one; 0 unknown
 	peers     roster.PeerReports[*member, PeerLoad]
 	standings []standing // of all members, scratch of read
 }
@@ -117,6 +118,7 @@ func (p *Pool) Observe(id replica.ID, l replica.Load, now time.Time) {
 func (p *Pool) observe(m *member, l replica.Load, now time.Time) {
 	m.load.Add(l)
 	m.most.learn(l, m.localWait(now), now)
+	p.noteMostRun()
 	if len(m.ledger.leases) == 0 { // else somebody tries already, see Book
 		m.measured.prefill.Ease(&p.prefills.SpeedFit, now)
 		m.measured.steps.Ease(&p.steps.SpeedFit, now)

@@ -93,8 +93,8 @@ func (p *Pool) reject(
 	if v == full {
 		e.Reason = fmt.Sprintf("has room for %d blocks, not %d", max(a.left(), 0), need)
 	}
-	if v == full && a.left() >= need && m.most.now() > 0 {
-		e.Reason = fmt.Sprintf("runs %d sequences at a time, and has as many", m.most.now())
+	if v == full && a.left() >= need && p.mostOf(m) > 0 {
+		e.Reason = fmt.Sprintf("runs %d sequences at a time, and has as many", p.mostOf(m))
 	}
 	*excluded = append(*excluded, e)
 }

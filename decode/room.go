@@ -31,7 +31,11 @@ func (a *account) released(within time.Duration, life float64) int {
 
 // life is the usual seconds of an answer on m.
 func (p *Pool) life(m *member, a *account) float64 {
-	return float64(p.lengths.usual) * p.speed(m).Step(m.batch(), a.used*m.blockSize())
+	batch := m.batch()
+	if most := p.mostOf(m); most > 0 {
+		batch = min(batch, most)
+	}
+	return float64(p.lengths.usual) * p.speed(m).Step(batch, a.used*m.blockSize())
 }
 
 const (

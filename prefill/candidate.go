@@ -49,6 +49,7 @@ type Candidate struct {
 
 	member *member
 	chunk  float64 // of the query
+	adds   float64 // seconds of it by which the queue of others becomes longer
 }
 
 // Excluded says why a member is no candidate.
@@ -123,13 +124,13 @@ func (p *Pool) expect(cs []Candidate, q *Query, blockSize int, now time.Time) {
 // priceMatch fills in what the prompt costs behind the tokens that are expected to be there. Cold is known
 // already.
 func (c *Candidate) priceMatch(speed *scoring.Pricing, blockSize int) {
-	if c.Expected == 0 {
-		c.Warm = c.Cold
-		return
+	c.Warm = c.Cold
+	if c.Expected > 0 {
+		c.Blocks = float64(c.Expected / blockSize)
+		c.Warm = min(c.Cold, speed.Prefill(c.Tokens-c.Expected, c.Expected))
+		c.Share = float64(c.Expected) / float64(c.Tokens)
 	}
-	c.Blocks = float64(c.Expected / blockSize)
-	c.Warm = min(c.Cold, speed.Prefill(c.Tokens-c.Expected, c.Expected))
-	c.Share = float64(c.Expected) / float64(c.Tokens)
+	c.adds = c.Warm - speed.Speed.Shared(c.Tokens-c.Expected)
 }
 
 // unfit returns why m is no candidate, "" where it is one. limit is set when the prompt is too long for it.

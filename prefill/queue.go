@@ -117,13 +117,13 @@ func (p *Pool) Book(c *Candidate, now time.Time) *Lease {
 	}
 	l := &Lease{
 		pool: p, member: m, prompt: c.Tokens, matched: c.Matched, named: roster.Prompt{Chunk: c.chunk},
-		work: seconds(c.Warm), at: now,
+		work: seconds(c.adds), at: now,
 	}
 	m.fit.Recall(now)
 	m.queue.push(l, now)
-	m.meter.Add(now, c.Warm)
+	m.meter.Add(now, c.adds)
 	m.pace.Add(now)
-	p.typical = blend(p.typical, c.Warm)
+	p.typical = blend(p.typical, c.adds)
 	return l
 }
 

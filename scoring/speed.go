@@ -43,6 +43,16 @@ func (s Speed) Prefill(uncached, cached int) float64 {
 	return s.T0 + s.A*u + s.B*(u*c+u*u/2)
 }
 
+// Shared returns the seconds of [Speed.Prefill] that such a prompt does not add to the work of an engine
+// with others to compute: what a step takes whatever it computes is paid once for all prompts in it.
+func (s Speed) Shared(uncached int) float64 {
+	return s.T0 * max(0, 1-float64(max(uncached, 0))/stepTokens)
+}
+
+// stepTokens is how many tokens an engine computes in a step at least, by default (max_num_batched_tokens of
+// vLLM 0.32: 2,048, and 8,192 on large GPUs).
+const stepTokens = 2048
+
 // Step returns the seconds of one decode step of batch sequences that hold kv tokens together.
 func (s Speed) Step(batch, kv int) float64 {
 	return s.D0 + s.D1*float64(max(batch, 0)) + s.D2*float64(max(kv, 0))
