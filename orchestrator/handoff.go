@@ -49,11 +49,8 @@ func (c *attemptClock) start(d time.Duration, late error) {
 	c.timer = time.AfterFunc(d, func() { c.cancel(late) })
 }
 
-func (c *attemptClock) stop() {
-	if c.timer != nil {
-		c.timer.Stop()
-	}
-}
+// stop ends the phase that runs, and reports whether that was in time: else the attempt ends.
+func (c *attemptClock) stop() bool { return c.timer == nil || c.timer.Stop() }
 
 // acquire returns the way to an engine that the attempt runs on, which is listened to until release even if
 // it leaves; nil when it has left.

@@ -55,9 +55,12 @@ func (h *handoff) inPieces(ctx context.Context) *failure {
 		switch {
 		case ctx.Err() != nil:
 			return h.cutShort(ctx, 0)
-		case next.Upto >= len(ids.list):
+		case next.Upto >= len(ids.list) && h.clock.stop():
 			h.j.rec.Whole = next.Whole
 			return nil
+		case next.Upto >= len(ids.list): // its turn came when its time was over
+			<-ctx.Done()
+			return h.cutShort(ctx, 0)
 		}
 		result, beside, f := h.watchedPiece(ctx, to, ids.list[:next.Upto])
 		h.j.q.o.m.decisions.pieces.WithLabelValues(result).Inc()
