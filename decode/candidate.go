@@ -117,7 +117,12 @@ func (p *Pool) Candidates(
 // wait inside an engine: it waits here then, where any of them can end that. One alone that does so is dear,
 // and no more: whose prefix it has would be computed anew elsewhere, beside everybody's streams.
 func noneRunsSoon(cs []Candidate, q *Query) bool {
-	return !slices.ContainsFunc(cs, func(c Candidate) bool { return c.runSlot <= q.Ready+shortWait })
+	for i := range cs {
+		if cs[i].runSlot <= q.Ready+shortWait {
+			return false
+		}
+	}
+	return true
 }
 
 // offer makes c the candidate m, and reports whether m has room for the request.
