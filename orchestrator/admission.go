@@ -194,8 +194,11 @@ func (w *waiter) wait(ctx context.Context, a *admission) error {
 			return errQueueTime
 		case <-w.turn:
 			tries, closed := a.begin(w)
-			if !w.running && closed {
+			switch {
+			case !w.running && closed:
 				return errDraining
+			case tries == 0: // somebody else has them
+				continue
 			}
 			o := w.try()
 			if o.verdict == goesOn {
@@ -215,8 +218,8 @@ func (a *admission) begin(w *waiter) (tries int, closed bool) {
 	return tries, a.closed
 }
 
-// again gives a waiter that found no room its new turn, and lets who was next use the tries that are left.
-// Other replicas may serve it by now.
+// again gives a waiter that found no room its new turn, and lets who was next use the tries that are left,
+// and who is first now those that came meanwhile. Other replicas may serve it by now.
 func (a *admission) again(w *waiter, o outcome, at uint64, left int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -232,6 +235,11 @@ func (a *admission) again(w *waiter, o outcome, at uint64, left int) {
 		was.line.waiters[next].signal(left)
 	}
 	a.pushLocked(w, o, at)
+	if came := w.tries; came > 0 {
+		w.tries = 0
+		was.line.wake(came)
+		a.byPlace[at].line.wake(came)
+	}
 }
 
 // leave takes a waiter out and gives the next ones their turn.

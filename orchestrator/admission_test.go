@@ -331,3 +331,68 @@ func TestRingKeepsTheNewest(t *testing.T) {
 		t.Errorf("watched %q and lost %d, want ab and 3", got, lost())
 	}
 }
+
+// Room that comes while the head of the line tries is for whoever is first when that has ended, where the try
+// puts the head behind others.
+func TestRoomThatComesDuringATryIsForTheFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &admission{limit: 10}
+		var free atomic.Int64
+		var admitted []string
+		trying, tried := make(chan bool), make(chan bool)
+		come := func(name string, due time.Duration, try func() outcome) (leave context.CancelFunc) {
+			ctx, leave := context.WithCancel(t.Context())
+			go func() {
+				err := a.enter(ctx, entry{patience: time.Hour, try: func() outcome {
+					if try != nil {
+						return try()
+					}
+					if free.Load() > 0 && free.Add(-1) >= 0 {
+						admitted = append(admitted, name)
+						return outcome{verdict: goesOn}
+					}
+					return outcome{verdict: waitsInLine, room: due}
+				}})
+				if err != nil && ctx.Err() == nil {
+					t.Errorf("%s: %v", name, err)
+				}
+			}()
+			synctest.Wait()
+			return leave
+		}
+		first := come("first", time.Second, nil)
+		second := come("second", 2*time.Second, nil)
+		times := 0
+		come("third", 0, func() outcome {
+			switch times++; times {
+			case 1: // as it comes
+				return outcome{verdict: waitsInLine, room: 3 * time.Second}
+			case 2:
+				trying <- true
+				<-tried
+			}
+			if times > 4 {
+				return outcome{verdict: goesOn}
+			}
+			return outcome{verdict: waitsInLine, room: time.Minute} // it takes more now
+		})
+		come("fourth", 4*time.Second, nil)
+		a.wake()
+		<-trying
+		first()
+		second()
+		synctest.Wait()
+		free.Store(1)
+		a.wake()
+		tried <- true
+		synctest.Wait()
+		if len(admitted) != 1 || admitted[0] != "fourth" {
+			t.Errorf("admitted %v, want the fourth, who is first now and for whom there is room", admitted)
+		}
+		for a.length() > 0 {
+			free.Store(1)
+			a.wake()
+			synctest.Wait()
+		}
+	})
+}

@@ -403,7 +403,7 @@ func TestNobodyWaitsForRoomForAnotherModel(t *testing.T) {
 			t.Errorf("a model that does not exist: %d after %v, want 404 at once", got.status, got.took)
 		}
 		alone := transfer + prefillStep + 15*decodeStep
-		if n := w.o.queue.length(); n < 100 {
+		if n := w.o.queue.length(); n < 20 {
 			t.Errorf("%d wait still: that tests little", n)
 		}
 		if got := w.ask(adapted(completion(false), "other")); got.status != 200 || got.took > alone {
