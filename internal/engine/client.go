@@ -181,11 +181,16 @@ func (c *Client) Do(ctx context.Context, r *Request) (*Response, error) {
 	if err := c.refuse(ctx, r); err != nil {
 		return nil, &Error{Phase: Dial, Err: err}
 	}
-	if cn := c.idle.get(c.way.Load().tls); cn != nil {
+	for dead := true; dead; {
+		cn := c.idle.get(c.way.Load().tls)
+		if cn == nil {
+			break
+		}
 		resp, err := c.exchange(ctx, cn, r)
 		if err == nil || !again(ctx, err, r) {
 			return resp, orNil(err)
 		}
+		dead = err.dead
 	}
 	cn, err := c.dial(ctx)
 	if err != nil {
@@ -223,8 +228,8 @@ func (c *Client) exchange(ctx context.Context, cn *conn, r *Request) (*Response,
 	if ctx.Done() != nil {
 		resp.ctx, resp.stop = ctx, context.AfterFunc(ctx, cn.abortFn)
 	}
-	early, err := cn.send(c, r)
-	resp.Sent = time.Now()
+	at, early, err := cn.send(c, r)
+	resp.Sent = at
 	if err == nil {
 		err = resp.readHead(c.o.MaxHeaderBytes, r.Method, early)
 	}

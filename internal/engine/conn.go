@@ -162,29 +162,50 @@ func (c *conn) setPatience(d time.Duration) {
 	c.patience, c.renewed = d, time.Time{}
 }
 
-// send writes r. early says that the engine answered before it had taken the whole body, and that the rest
-// will not be sent.
-func (c *conn) send(cl *Client, r *Request) (early bool, _ *Error) {
+// send writes r, and waits for its answer where that is one step with the write. at is when it was written.
+// early says that the engine answered before it had taken the whole body, and that the rest will not be sent.
+func (c *conn) send(cl *Client, r *Request) (at time.Time, early bool, _ *Error) {
 	out := getBuffer()
-	defer putBuffer(out)
 	head := r.appendHead(out[:0], cl.prefix, cl.way.Load().fixed)
 	if r.Last != nil {
 		if err := r.Last(); err != nil {
-			return false, &Error{Phase: Write, Err: err}
+			putBuffer(out)
+			return at, false, &Error{Phase: Write, Err: err}
 		}
+	}
+	short := len(head)+len(r.Body) <= cap(head)
+	if short && c.raw != nil && !c.sealed {
+		return c.inTurn(out, len(append(head, r.Body...)))
+	}
+	defer putBuffer(out)
+	if c.kept() && !c.alive() {
+		return at, false, errDead()
 	}
 	var n int64
 	var err error
-	if len(head)+len(r.Body) <= cap(head) {
+	if short {
 		n, err = c.write(append(head, r.Body...))
 	} else {
 		early, n, err = c.writeLong(head, r.Body)
 	}
-	if err == nil || n > 0 && c.answered(farewell) {
-		return early || err != nil, nil
-	}
-	return false, &Error{Phase: Write, Sent: n > 0, Err: err, silent: true, unreachable: n == 0}
+	at, cut, failed := c.sent(n, err)
+	return at, early || cut, failed
 }
+
+// sent judges a write of n bytes that ended now: one that failed behind the answer that the engine sent
+// before it hung up, which is early, did well.
+func (c *conn) sent(n int64, err error) (at time.Time, early bool, _ *Error) {
+	if err == nil || n > 0 && c.answered(farewell) {
+		return time.Now(), err != nil, nil
+	}
+	return at, false, &Error{Phase: Write, Sent: n > 0, Err: err, silent: true, unreachable: n == 0}
+}
+
+// kept reports whether the connection carried a request before: it is looked at before its next.
+func (c *conn) kept() bool { return !c.since.IsZero() }
+
+// errDead is a connection that cannot carry a request any more, of which nothing was written.
+func errDead() *Error { return &Error{Phase: Write, Err: net.ErrClosed, dead: true} }
 
 func (c *conn) write(b []byte) (int64, error) {
 	n, err := c.nc.Write(b)

@@ -22,15 +22,15 @@ type idle struct {
 	armed bool
 }
 
-// get returns a live connection that was made by trust, or nil. However short it was idle, it is looked at:
-// what an engine said beyond its answer would be taken for the answer to the next request.
+// get returns a connection that was made by trust, or nil. However short it was idle, [conn.send] looks at it
+// before it writes: what an engine said beyond its answer would be taken for the answer to the next request.
 func (p *idle) get(trust *tls.Config) *conn {
 	for {
 		c, age := p.pop()
 		if c == nil {
 			return nil
 		}
-		if c.tls == trust && age < p.keep && c.alive() {
+		if c.tls == trust && age < p.keep {
 			return c
 		}
 		c.close()

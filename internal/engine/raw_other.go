@@ -2,7 +2,10 @@
 
 package engine
 
-import "net"
+import (
+	"net"
+	"time"
+)
 
 // socket is not reachable here: reads hold their buffer while they wait, and an idle connection is believed
 // to live.
@@ -11,3 +14,5 @@ type socket struct{ raw *struct{} }
 func (c *conn) open(net.Conn)         {}
 func (c *conn) readRaw() (int, error) { panic("engine: no socket") }
 func (c *conn) peek() peeked          { return peekNothing }
+
+func (c *conn) inTurn(*buffer, int) (time.Time, bool, *Error) { panic("engine: no socket") }

@@ -15,9 +15,11 @@ type socket struct {
 	raw    syscall.RawConn // nil when the connection is no TCP socket
 	tryFn  func(fd uintptr) bool
 	peekFn func(fd uintptr) bool
+	turnFn func(fd uintptr) bool
 	got    int     // result of the callback
 	gotErr error   // result of the callback
 	one    [1]byte // where peek puts what it sees
+	turn   turn    // that turnFn is in
 }
 
 // open finds the socket of nc. Under TLS it serves for peeking only.
@@ -30,6 +32,7 @@ func (c *conn) open(nc net.Conn) {
 		c.raw = raw
 		c.tryFn = c.tryRead
 		c.peekFn = c.tryPeek
+		c.turnFn = c.tryTurn
 	}
 }
 
@@ -38,6 +41,11 @@ func (c *conn) readRaw() (int, error) {
 	if err := c.raw.Read(c.tryFn); err != nil {
 		return 0, err
 	}
+	return c.brought()
+}
+
+// brought is what tryRead read.
+func (c *conn) brought() (int, error) {
 	if c.got == 0 && c.gotErr == nil {
 		return 0, io.EOF
 	}
@@ -66,6 +74,11 @@ func (c *conn) peek() peeked {
 	if err := c.raw.Read(c.peekFn); err != nil {
 		return peekEnd
 	}
+	return c.peeked()
+}
+
+// peeked is what tryPeek saw.
+func (c *conn) peeked() peeked {
 	switch {
 	case c.gotErr == syscall.EAGAIN:
 		return peekNothing

@@ -1,0 +1,113 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"testing"
+)
+
+// early is a server that says what it has to say to each connection before it was asked, and then nothing
+// more. Its client begins when that has arrived.
+func early(t *testing.T, said string) *Client {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	spoken := make(chan struct{})
+	go func() { // ends with the listener
+		for {
+			nc, err := l.Accept()
+			if err != nil {
+				return
+			}
+			io.WriteString(nc, said)
+			nc.(*net.TCPConn).CloseWrite()
+			spoken <- struct{}{}
+			go func() { // ends with the connection
+				defer nc.Close()
+				io.Copy(io.Discard, nc)
+			}()
+		}
+	}()
+	c, err := New(Options{
+		URL: "http://" + l.Addr().String(),
+		Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			nc, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+			if err == nil {
+				<-spoken
+				arrived(nc)
+			}
+			return nc, err
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		c.Close()
+		l.Close()
+	})
+	return c
+}
+
+// arrived waits until the socket has something to read.
+func arrived(nc net.Conn) {
+	for cn := newConn(nc); cn.peek() == peekNothing; {
+		runtime.Gosched()
+	}
+}
+
+// What an engine has said before the request went out is not told of again. Nobody waits for it.
+func TestWhatCameBeforeTheRequestIsRead(t *testing.T) {
+	for _, row := range []struct{ name, said, want string }{
+		{"an answer", "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 4\r\n\r\nbusy", "busy"},
+		{"the end", "", ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			c := early(t, row.said)
+			_, got, err := c.Post(t.Context(), "/", []byte("x"))
+			if string(got) != row.want || (err == nil) != (row.want != "") {
+				t.Errorf("answer %q, error %v; want %q", got, err, row.want)
+			}
+			if row.want == "" && !errors.Is(err, io.ErrUnexpectedEOF) {
+				t.Errorf("error %v, want that the connection ended", err)
+			}
+		})
+	}
+}
+
+// All connections that ended while they were idle are passed over for one that stands.
+func TestDeadConnectionsArePassedOver(t *testing.T) {
+	c, s, conns := serve(t, Options{}, echo)
+	var open []*Response
+	for range 3 {
+		r, err := c.Do(t.Context(), &Request{Method: http.MethodPost, Path: "/", Body: []byte("x")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		open = append(open, r)
+	}
+	for _, r := range open {
+		if _, err := r.ReadAll(10); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.CloseClientConnections()
+	waitDead(t, c)
+	if _, got, err := c.Post(t.Context(), "/", []byte("y")); string(got) != "y" || err != nil {
+		t.Fatalf("answer %q, %v", got, err)
+	}
+	if n := conns.Load(); n != 4 {
+		t.Errorf("%d connections, want 4", n)
+	}
+	c.idle.mu.Lock()
+	defer c.idle.mu.Unlock()
+	if n := len(c.idle.conns); n != 1 {
+		t.Errorf("%d connections are idle, want the new one alone", n)
+	}
+}
