@@ -394,7 +394,7 @@ func TestNobodyWaitsForRoomForAnotherModel(t *testing.T) {
 	}
 	in(t, s, func(w *world) {
 		var all []*pending
-		for range 600 {
+		for range 900 {
 			all = append(all, w.begin(chat(true)))
 			time.Sleep(time.Millisecond)
 		}

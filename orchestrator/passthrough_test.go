@@ -119,7 +119,7 @@ func TestTooManySamplesAreRefused(t *testing.T) {
 // A request that only an empty replica has room for keeps nobody out who needs little.
 func TestLargeRequestKeepsNobodyOut(t *testing.T) {
 	s := setup{
-		engine: func(_ string, o *enginesim.Options) { o.Core.Blocks = 2000 },
+		decode: 1, engine: func(_ string, o *enginesim.Options) { o.Core.Blocks = 2000 },
 		config: func(c *config.Config) { c.Limits.Samples, c.Scoring.ExpectedOutput = 1<<16, fullForLong },
 	}
 	in(t, s, func(w *world) {
