@@ -116,3 +116,30 @@ func TestAShortWaitIsNoEndlessOne(t *testing.T) {
 			booked, last, next, soon)
 	}
 }
+
+// How often a full replica has room for one like the request goes by what that takes of what comes free, and
+// not by how much is promised already.
+func TestHowOftenAFullReplicaHasRoom(t *testing.T) {
+	p := pool(0.9)
+	every := func(blocks int) time.Duration {
+		var out []Excluded
+		if c, _, _ := p.Candidates(prompt(blocks, 0), start, nil, &out); len(c) != 0 || len(out) != 1 {
+			t.Fatalf("%d candidates, excluded %v, want a full replica", len(c), out)
+		}
+		return out[0].Every
+	}
+	book := func() bool {
+		q := prompt(290, 0)
+		c, _, _ := p.Candidates(q, start, nil, nil)
+		return len(c) > 0 && p.Book(&c[0], q, Schedule{AdmitAt: start}, start) != nil
+	}
+	for book() {
+	}
+	whole, part := every(790), every(390)
+	if whole <= 0 || whole > 2*time.Second {
+		t.Errorf("every %v there is room for most of a replica whose answers take a second", whole)
+	}
+	if r := whole.Seconds() / part.Seconds(); r < 1.9 || r > 2.1 {
+		t.Errorf("every %v for 790 blocks and %v for 390, want twice as long", whole, part)
+	}
+}

@@ -144,9 +144,17 @@ func (p *Pool) runSlotIn(m *member, a *account, sequences int) time.Duration {
 	if most == 0 {
 		return 0
 	}
-	over := m.batch() + m.ledger.queued + m.remote.Queued + max(min(sequences, most), 1) - most
+	over := m.batch() + m.ledger.queued + m.remote.Queued + atMost(sequences, most) - most
 	if over <= 0 {
 		return 0
 	}
-	return seconds(min(p.life(m, a)*float64(over)/float64(most), maxRoomWait.Seconds()))
+	return seconds(min(p.slotsIn(m, a, over, most), maxRoomWait.Seconds()))
 }
+
+// slotsIn returns the seconds until so many of the most sequences that m runs at a time should have ended.
+func (p *Pool) slotsIn(m *member, a *account, sequences, most int) float64 {
+	return p.life(m, a) * float64(sequences) / float64(most)
+}
+
+// atMost returns how many of the sequences of a request have to run at a time: all, as far as m runs as many.
+func atMost(sequences, most int) int { return max(min(sequences, most), 1) }

@@ -15,6 +15,7 @@ type Excluded struct {
 	Reason string
 	Limit  int           // the largest prompt in tokens that it ever takes, where Tokens is more; else 0
 	Room   time.Duration // when it should have room, where it has none now; else 0
+	Every  time.Duration // between two requests like this that find room on it, where it has none; 0 unknown
 	// Of all its blocks, what the request would take, where it has no room; above 1 it waits until it is empty.
 	Part float64
 }
@@ -91,6 +92,7 @@ func (p *Pool) reject(
 	}
 	e.ID, e.Reason = m.R.ID, m.explain(v, e.Limit, q.Query)
 	if v == full {
+		e.Every = p.roomEvery(m, a, need, q.Sequences)
 		e.Reason = fmt.Sprintf("has room for %d blocks, not %d", max(a.left(), 0), need)
 	}
 	if v == full && a.left() >= need && p.mostOf(m) > 0 {

@@ -12,6 +12,16 @@ func (p *Pool) roomIn(m *member, a *account, blocks int) time.Duration {
 	return seconds(min(p.life(m, a)*float64(blocks)/float64(running), maxRoomWait.Seconds()))
 }
 
+// roomEvery returns how long it should take m, which is full, from room for one request until room for the
+// next, where each takes so many blocks and runs so many sequences.
+func (p *Pool) roomEvery(m *member, a *account, blocks, sequences int) time.Duration {
+	every := p.roomIn(m, a, a.asked(blocks))
+	if most := p.mostOf(m); most > 0 {
+		every = max(every, seconds(p.slotsIn(m, a, atMost(sequences, most), most)))
+	}
+	return every
+}
+
 // released returns the blocks that should have come free after so long, by the same reckoning.
 func (p *Pool) released(m *member, a *account, within time.Duration) int {
 	if within <= 0 || a.used <= 0 {

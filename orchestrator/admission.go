@@ -1,33 +1,33 @@
 package orchestrator
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
 	"sync"
 	"time"
 
+	"tandem/internal/waitline"
 	"tandem/orchestrator/planner"
 )
 
 // admission is the queue of requests for which no decode replica has room now.
 //
-// A request's turn is when it came, and later by as long as it should have to wait for its room: who takes
-// little, as one whose prefix is in use somewhere, passes who takes much, and nobody is passed for ever. The
-// first [planner.RoomTries] of the line try again, one after the other, each time room may have come
-// ([admission.wake]). One that finds itself too large for anything but a nearly empty replica stands aside:
-// in a line of such requests, whose head is tried first, and for which nobody waits. Else one request could
-// keep everybody out while all replicas empty. Who could be served by other replicas, as another model is,
-// has lines of his own. The queue is bounded; at the bound a newcomer is refused at once with errQueueFull.
+// They wait in the order of [waitline.Line]. The first [planner.RoomTries] of the line try again, one after
+// the other, each time room may have come ([admission.wake]). One that finds itself too large for anything
+// but a nearly empty replica stands aside: in a line of such requests, whose head is tried first, and for
+// which nobody waits. Else one request could keep everybody out while all replicas empty. Who could be served
+// by other replicas, as another model is, has lines of his own. The queue is bounded; at the bound a newcomer
+// is refused at once with errQueueFull.
 //
 // Safe for concurrent use.
 type admission struct {
 	mu      sync.Mutex // guards the following
 	byPlace map[uint64]*lines
-	waiting int    // in all lines
-	came    uint64 // so far
-	limit   int    // of waiting
+	began   time.Time // when the first came
+	waiting int       // in all lines
+	came    uint64    // so far
+	limit   int       // of waiting
 	closed  bool
 }
 
@@ -51,6 +51,7 @@ type entry struct {
 type outcome struct {
 	verdict verdict
 	room    time.Duration // until there should be room, where it waits
+	every   time.Duration // between two like it that find room; 0 unknown
 }
 
 type verdict uint8
@@ -69,11 +70,11 @@ type waiter struct {
 	came time.Time
 
 	// Guarded by the queue.
-	at     uint64    // its place
-	in     *line     // of that
-	due    time.Time // its turn
-	number uint64    // of those who came: of equal turns the first comes first
-	tries  int       // left for it and those behind it, one after the other
+	at     uint64                   // its place
+	in     *line                    // of that
+	stands *waitline.Place[*waiter] // where in that line
+	number uint64                   // of those who came
+	tries  int                      // left for it and those behind it, one after the other
 }
 
 var (
@@ -123,7 +124,7 @@ func (a *admission) others(e *entry, at uint64) (bool, error) {
 		return false, errDraining
 	}
 	l := a.byPlace[at]
-	return l != nil && len(l.line.waiters) > 0, nil
+	return l != nil && l.line.Len() > 0, nil
 }
 
 // join lets a newcomer wait behind its first try, if it has made one.
@@ -137,11 +138,15 @@ func (a *admission) join(e entry, first outcome, at uint64) (*waiter, error) {
 		return nil, errQueueFull
 	}
 	w := &waiter{entry: e, turn: make(chan struct{}, 1), came: time.Now()}
+	if a.came == 0 {
+		a.began = w.came
+	}
 	a.came++
 	w.number = a.came
 	if a.pushLocked(w, first, at) < planner.RoomTries {
 		w.signal(1) // it has not tried yet, or room may have come between its first try and now
 	}
+	w.in.settle()
 	return w, nil
 }
 
@@ -164,22 +169,21 @@ func (a *admission) pushLocked(w *waiter, o outcome, at uint64) (before int) {
 	}
 	a.waiting++
 	w.at = at
-	w.due, w.in = w.came, &l.large
+	w.in = &l.large
+	wait := waitline.Wait{Came: w.came.Sub(a.began), Number: w.number}
 	if o.verdict != waitsAside {
 		w.in = &l.line
-		w.due = w.came.Add(o.room)
+		wait.Room, wait.Every = o.room, o.every
 	}
-	return w.in.insert(w)
+	w.stands = w.in.Push(w, wait)
+	return w.in.Before(w.stands)
 }
 
-// removeLocked takes a waiter out, and returns how many came before it.
-func (a *admission) removeLocked(w *waiter) (before int) {
-	a.waiting--
-	before = w.in.remove(w)
-	if l := a.byPlace[w.at]; len(l.large.waiters) == 0 && len(l.line.waiters) == 0 {
-		delete(a.byPlace, w.at)
+// forgetLocked ends the lines of a place where nobody waits any more.
+func (a *admission) forgetLocked(at uint64) {
+	if l := a.byPlace[at]; l.large.Len() == 0 && l.line.Len() == 0 {
+		delete(a.byPlace, at)
 	}
-	return before
 }
 
 // wait is the life of a waiter in the queue.
@@ -227,12 +231,14 @@ func (a *admission) again(w *waiter, o outcome, at uint64, left int) {
 	if w.in == &was.large {
 		return
 	}
-	next := a.removeLocked(w)
+	from := w.at
+	next := was.line.after(w)
+	a.removeLocked(w)
 	if o.verdict == waitsAside {
 		left = planner.RoomTries // it keeps nobody out
 	}
-	if left > 0 && next < len(was.line.waiters) {
-		was.line.waiters[next].signal(left)
+	if left > 0 && next != nil {
+		next.signal(left)
 	}
 	a.pushLocked(w, o, at)
 	if came := w.tries; came > 0 {
@@ -240,12 +246,23 @@ func (a *admission) again(w *waiter, o outcome, at uint64, left int) {
 		was.line.wake(came)
 		a.byPlace[at].line.wake(came)
 	}
+	was.line.settle()
+	w.in.settle()
+	a.forgetLocked(from)
+}
+
+// removeLocked takes a waiter out of its line.
+func (a *admission) removeLocked(w *waiter) {
+	a.waiting--
+	w.in.Remove(w.stands)
 }
 
 // leave takes a waiter out and gives the next ones their turn.
 func (a *admission) leave(w *waiter) {
 	a.mu.Lock()
 	a.removeLocked(w)
+	w.in.settle()
+	a.forgetLocked(w.at)
 	a.mu.Unlock()
 	a.wake()
 }
@@ -267,8 +284,8 @@ func (a *admission) close() {
 	defer a.mu.Unlock()
 	a.closed = true
 	for _, l := range a.byPlace {
-		for _, w := range slices.Concat(l.large.waiters, l.line.waiters) {
-			w.signal(1)
+		for _, p := range slices.Concat(l.large.All(), l.line.All()) {
+			p.Who.signal(1)
 		}
 	}
 }
@@ -290,36 +307,43 @@ func (w *waiter) signal(tries int) {
 	}
 }
 
-// line is waiters in the order of their turns. Guarded by the queue.
+// line is waiters in the order in which they try. Guarded by the queue.
 type line struct {
-	waiters []*waiter
+	waitline.Line[*waiter]
+	settled bool // the order that it had when it settled: newest first
 }
 
-// insert puts w where its turn is, and returns how many come before it.
-func (l *line) insert(w *waiter) int {
-	at := l.place(w)
-	l.waiters = slices.Insert(l.waiters, at, w)
-	return at
+// after returns who comes next after w, nil where w is the last.
+func (l *line) after(w *waiter) *waiter {
+	if next := l.Before(w.stands) + 1; next < l.Len() {
+		return l.At(next).Who
+	}
+	return nil
 }
 
-// remove takes w out, whose turn has not changed since it was put in, and returns how many came before it.
-func (l *line) remove(w *waiter) int {
-	at := l.place(w)
-	l.waiters = slices.Delete(l.waiters, at, at+1)
-	return at
-}
-
-// place returns how many come before w.
-func (l *line) place(w *waiter) int {
-	at, _ := slices.BinarySearchFunc(l.waiters, w, func(a, b *waiter) int {
-		return cmp.Or(a.due.Compare(b.due), cmp.Compare(a.number, b.number))
-	})
-	return at
+// settle lets the first try if the order has changed: tries that are being handed on in the other order may
+// end with those who are last now.
+func (l *line) settle() {
+	if newest := l.NewestFirst(); newest != l.settled {
+		l.settled = newest
+		l.wake(planner.RoomTries)
+	}
 }
 
 // wake lets the first of the line try, and those behind it, so many tries all together.
 func (l *line) wake(tries int) {
-	if len(l.waiters) > 0 {
-		l.waiters[0].signal(tries)
+	if l.Len() > 0 {
+		l.At(0).Who.signal(tries)
 	}
+}
+
+// backlog returns how long it should take until all who wait have found room, of the line in which that
+// takes longest. Who stands aside is not in it.
+func (a *admission) backlog() (longest time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, l := range a.byPlace {
+		longest = max(longest, l.line.Backlog())
+	}
+	return longest
 }

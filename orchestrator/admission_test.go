@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -12,26 +13,32 @@ import (
 	"time"
 )
 
+// comeForRoom lets request i of a test come to a queue. Where there is room it takes one of it, goes on, and
+// stands in order; else it waits. Both are touched by one goroutine at a time: whose turn it is.
+func comeForRoom(t *testing.T, a *admission, i int, every time.Duration, room *int, order *[]int) {
+	go func() {
+		err := a.enter(t.Context(), entry{patience: time.Minute, try: func() outcome {
+			if *room == 0 {
+				return outcome{verdict: waitsInLine, every: every}
+			}
+			*room--
+			*order = append(*order, i)
+			return outcome{verdict: goesOn}
+		}})
+		if err != nil {
+			t.Errorf("request %d: %v", i, err)
+		}
+	}()
+	synctest.Wait()
+}
+
 func TestAdmissionAdmitsInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &admission{limit: 10}
-		room := 0 // touched by one goroutine at a time: the head of the queue
+		room := 0
 		var order []int
 		for i := range 3 {
-			go func() {
-				err := a.enter(t.Context(), entry{patience: time.Minute, try: func() outcome {
-					if room == 0 {
-						return outcome{verdict: waitsInLine}
-					}
-					room--
-					order = append(order, i)
-					return outcome{verdict: goesOn}
-				}})
-				if err != nil {
-					t.Errorf("request %d: %v", i, err)
-				}
-			}()
-			synctest.Wait()
+			comeForRoom(t, a, i, 0, &room, &order)
 		}
 		if got := a.length(); got != 3 {
 			t.Fatalf("%d wait, want 3", got)
@@ -393,6 +400,32 @@ func TestRoomThatComesDuringATryIsForTheFirst(t *testing.T) {
 			free.Store(1)
 			a.wake()
 			synctest.Wait()
+		}
+	})
+}
+
+// While more waits than finds room within four seconds the newest try first: who came first has waited for
+// too long already, and would make all others wait as long.
+func TestTheNewestTryFirstWhileTooMuchWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &admission{limit: 10}
+		room := 0
+		var order []int
+		for i := range 6 {
+			comeForRoom(t, a, i, time.Second, &room, &order)
+			time.Sleep(time.Second)
+		}
+		if got := a.backlog(); got != 6*time.Second {
+			t.Errorf("%v until all have room, want 6 s", got)
+		}
+		for range 6 {
+			room = 1
+			a.wake()
+			synctest.Wait()
+		}
+		// Five and four, while more than 4 s wait; then who has waited longest.
+		if want := []int{5, 4, 0, 1, 2, 3}; !slices.Equal(order, want) {
+			t.Errorf("admitted %v, want %v", order, want)
 		}
 	})
 }

@@ -56,8 +56,7 @@ func (j *job) attempt(ctx context.Context) (a *answer, f *failure) {
 	}
 	began := time.Now()
 	a, f = h.run(ctx)
-	if f != nil && j.q.stale(ctx, f) {
-		f.kind = staleKind
+	if j.q.stale(ctx, f) {
 		j.first().rec.failed(b, f, j.q.start, began)
 	} else if f != nil {
 		j.attempts.faults = append(j.attempts.faults, j.q.o.failedOn(b, f, j.fingerprint(), j.q.start, began))

@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -132,6 +133,9 @@ func canaryLeg(body []byte, id string, edit func(*connector.Leg) error) (*engine
 	return &engine.Request{Body: out}, err
 }
 
+// errGrewOld is in the error of a canary whose kept connection ended, of an engine that lives.
+var errGrewOld = errors.New("the connection grew too old")
+
 // askCanary sends one body to one replica and reads the whole answer.
 func (o *Orchestrator) askCanary(
 	ctx context.Context, to *fleet.Endpoint, r *engine.Request, id string,
@@ -140,6 +144,9 @@ func (o *Orchestrator) askCanary(
 	r.Path = openai.Completions.Path()
 	r.Header = []engine.Field{{Key: "X-Request-Id", Value: id}}
 	resp, err := to.Do(ctx, r)
+	if o.grewOld(ctx, to, err) {
+		return canary.Answer{Err: fmt.Errorf("%w: %w", errGrewOld, err)}
+	}
 	if err != nil {
 		return canary.Answer{Err: err}
 	}

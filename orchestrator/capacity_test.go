@@ -133,6 +133,27 @@ func TestTooLateIsRefusedAtOnce(t *testing.T) {
 	})
 }
 
+// Who waits for room is refused when it is too late for its first token: it would wait for nothing.
+func TestTooLateIsRefusedInTheQueue(t *testing.T) {
+	limit := func(c *config.Config) { c.Limits.FirstToken = 100 * time.Millisecond }
+	in(t, narrow(limit), func(w *world) {
+		first := w.begin(chat(true))
+		time.Sleep(time.Millisecond)
+		var late []*pending
+		for range 5 {
+			late = append(late, w.begin(chat(false)))
+		}
+		for _, one := range late {
+			w.refused(chat(false), one.end(), 100*time.Millisecond)
+		}
+		if n := w.count("tandem_refused_total", "too_late"); n != 5 {
+			t.Errorf("%d refusals are counted, want 5", n)
+		}
+		w.exact(chat(true), first.end())
+		w.exact(chat(false), w.ask(chat(false)))
+	})
+}
+
 func TestClientLeavesTheQueue(t *testing.T) {
 	in(t, narrow(nil), func(w *world) {
 		first := w.begin(chat(true))

@@ -117,7 +117,9 @@ var (
 		"Other routers that are heard through the server that routers share.", nil, nil)
 	descDelay = prometheus.NewDesc("tandem_router_store_delay_seconds",
 		"Time that the newest message took through the server that routers share, back to this router.", nil, nil)
-	descQueue = prometheus.NewDesc("tandem_queue_waiting", "Requests that wait for decode room.", nil, nil)
+	descQueue   = prometheus.NewDesc("tandem_queue_waiting", "Requests that wait for decode room.", nil, nil)
+	descBacklog = prometheus.NewDesc("tandem_queue_backlog_seconds", "Time until all that wait for decode room "+
+		"should have found it. Beyond 4 s the newest of them are first.", nil, nil)
 	descStall = prometheus.NewDesc("tandem_stalled_seconds_total",
 		"Time this process stood still, as noticed by its own clock.", nil, nil)
 )
@@ -130,7 +132,8 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 		descCut, descMemberships, descBytes, descOrphans, descTruncated,
 		descBatches, descEvents, descApplied, descGaps, descLost, descReplays, descTimeouts, descRestarts,
 		descReconns, descAgain, descUnknown, descRank,
-		descBad, descSkewed, descIndexLag, descPeer, descStore, descMet, descDelay, descQueue, descStall,
+		descBad, descSkewed, descIndexLag, descPeer, descStore, descMet, descDelay, descQueue, descBacklog,
+		descStall,
 		descToken, descStep, descMost, descCuts, descRetrying, descBudget,
 		descAnswers, descHeld, descEvicted, descShared,
 	} {
@@ -143,6 +146,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	now := time.Now()
 	e := emit(ch)
 	e.gauge(descQueue, float64(c.o.queue.length()))
+	e.gauge(descBacklog, c.o.queue.backlog().Seconds())
 	e.counter(descStall, c.o.clock.StalledFor(now).Seconds())
 	e.gauge(descRetrying, float64(c.o.retrying.Load()))
 	e.gauge(descBudget, float64(c.o.retryBudget(c.o.Config())))

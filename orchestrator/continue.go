@@ -9,7 +9,6 @@ import (
 
 	"tandem/connector"
 	"tandem/internal/config"
-	"tandem/internal/engine"
 	"tandem/internal/openai"
 	"tandem/internal/replica"
 	"tandem/orchestrator/fleet"
@@ -189,20 +188,14 @@ func (a *answer) endWith(events []byte) {
 func (j *job) mayGoOn(ctx context.Context, blamed planner.FailedAttempt) bool {
 	to := j.q.o.fleet.Endpoint(blamed.Booking.Decode.ID)
 	return to == nil || !to.Up() || j.q.o.planner.KnownBad(blamed.Booking, blamed.Fault, time.Now()) ||
-		j.takeBudget() || j.q.dead(ctx, to)
+		j.takeBudget() || j.q.o.dead(ctx, to)
 }
 
 // dead asks an engine whether it still works.
-func (q *request) dead(ctx context.Context, to *fleet.Endpoint) bool {
-	asking, cancel := context.WithTimeout(ctx, q.snap.cfg.Timeouts.Probe)
-	defer cancel()
-	resp, err := to.DoAnyRank(asking, &engine.Request{Method: http.MethodGet, Path: "/health", Idempotent: true})
-	if err != nil {
-		q.o.fleet.Failed(to.Member.ID, err)
-		return ctx.Err() == nil
-	}
-	defer resp.Close()
-	return resp.Status >= http.StatusInternalServerError
+func (o *Orchestrator) dead(ctx context.Context, to *fleet.Endpoint) bool {
+	err := to.Works(ctx)
+	o.fleet.Failed(to.Member.ID, err)
+	return err != nil
 }
 
 // restJob makes the job of the rest of a's answer.

@@ -25,7 +25,7 @@ func (q *request) forward(ctx context.Context, to *fleet.Endpoint, p *passthroug
 	defer func() { span.passed(f, status) }()
 	r := &engine.Request{
 		Method: q.r.Method, Path: enginePath(q.r), Body: p.body, ContentType: p.contentType, Idempotent: p.again,
-		Header: []engine.Field{{Key: "X-Request-Id", Value: q.id}},
+		Header: []engine.Field{{Key: "X-Request-Id", Value: q.passedID(p)}},
 	}
 	resp, err := to.Do(ctx, q.o.propagate(ctx, r, q.r.Header))
 	if err != nil {
@@ -50,6 +50,15 @@ func (q *request) forward(ctx context.Context, to *fleet.Endpoint, p *passthroug
 		body = openai.Scrub(nil, body)
 	}
 	return q.w.whole(resp.Status, contentType, body, rec)
+}
+
+// passedID is the id under which engines get a passed request: another one when it is sent again, since the
+// first may be in use.
+func (q *request) passedID(p *passthrough) string {
+	if p.resent {
+		return q.id + "-r1"
+	}
+	return q.id
 }
 
 // answerBy is how long an engine may take, and what ends it then: up to the head of a stream or the answer to

@@ -24,7 +24,9 @@ func (o *Orchestrator) converse(kind openai.Kind) func(context.Context, *request
 func (q *request) reply(ctx context.Context, req *openai.Request) *failure {
 	if req.Unsplittable != "" {
 		return q.o.pass(ctx, q,
-			&passthrough{body: req.Raw, contentType: "application/json", model: req.Model, stream: req.Stream},
+			&passthrough{
+				body: req.Raw, contentType: "application/json", model: req.Model, stream: req.Stream, acts: req.Acts,
+			},
 			req.Unsplittable)
 	}
 	return q.single(ctx, req)

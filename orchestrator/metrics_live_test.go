@@ -60,6 +60,7 @@ var troubled = map[string]string{
 	"tandem_shadow_regret_seconds":         "what is learned does not decide",
 	"tandem_refused_total":                 "no room",
 	"tandem_queue_waiting":                 "no room",
+	"tandem_queue_backlog_seconds":         "no room for all",
 	"tandem_transfer_params_refused_total": "params grow old",
 	"tandem_give_back_total":               "params grow old",
 	"tandem_stalled_seconds_total":         "the process stands still",
@@ -127,6 +128,7 @@ var scenarios = map[string]func(t *testing.T, m *moved){
 		fault(enginesim.Fault{Kind: "cut_stream", After: 4})),
 	"a replica has a state": reported(setup{}, "plan", stateHolds),
 	"no room":               noRoom,
+	"no room for all":       noRoomForAll,
 	"a decode engine's core stands still": reported(slowPair(30*time.Second), "decode",
 		func(w *world, _ *simulated) { standStill(w) }),
 	"a long prompt is sent in pieces":  longInPieces,
@@ -223,6 +225,27 @@ func noRoom(t *testing.T, m *moved) {
 		m.look(t, w.o)
 		w.exact(chat(true), first.end())
 		w.exact(chat(true), second.end())
+	})
+}
+
+// Each takes less than half of the replica, so that none stands aside.
+func noRoomForAll(t *testing.T, m *moved) {
+	s := narrow(nil)
+	s.engine = func(name string, o *enginesim.Options) {
+		if name == "d0" {
+			o.Core.Blocks = 80
+		}
+	}
+	in(t, s, func(w *world) {
+		var all []*pending
+		for range 8 {
+			all = append(all, w.begin(chat(true)))
+			time.Sleep(time.Millisecond)
+		}
+		m.look(t, w.o)
+		for _, p := range all {
+			w.exact(chat(true), p.end())
+		}
 	})
 }
 

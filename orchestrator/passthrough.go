@@ -24,6 +24,8 @@ type passthrough struct {
 	stream      bool
 	samples     int  // answers that it asks for
 	again       bool // an engine may be asked twice: nothing is made or changed by it
+	acts        bool // an engine may do more for it than compute an answer
+	resent      bool // a kept connection grew too old under it, so that it was sent once more
 }
 
 // tokens estimates how long the prompt is. A form is a recording.
@@ -114,7 +116,7 @@ func (o *Orchestrator) pass(ctx context.Context, q *request, p *passthrough, why
 	if id := previousResponse(p.body); id != "" {
 		if to := q.holder(ctx, id); to != nil {
 			q.outcome.mode = "unsplit"
-			return q.forward(ctx, to, p, nil)
+			return q.goOn(ctx, to, p)
 		}
 	}
 	j := q.newJob(nil, 0)
@@ -135,8 +137,20 @@ func (o *Orchestrator) pass(ctx context.Context, q *request, p *passthrough, why
 			return f
 		}
 		first = f
+		p.resent = p.resent || f.kind == staleKind
 		j.retried(f)
 	}
+}
+
+// goOn passes a request to the only engine that can go on with what it names.
+func (q *request) goOn(ctx context.Context, to *fleet.Endpoint, p *passthrough) *failure {
+	f := q.forward(ctx, to, p, nil)
+	if !q.stale(ctx, f) || !q.passable(f, p) || q.snap.cfg.Retry.Attempts < 2 {
+		return f
+	}
+	q.o.m.failures.retries.WithLabelValues(f.phase).Inc()
+	p.resent = true
+	return q.forward(ctx, to, p, nil)
 }
 
 // passOnce books room for the request and passes it.
@@ -160,9 +174,7 @@ func (j *job) passOnce(ctx context.Context, p *passthrough, why string) *failure
 	}
 	began := time.Now()
 	f = j.q.forward(ctx, to, p, j.rec)
-	if f != nil && j.q.stale(ctx, f) {
-		f.kind = staleKind
-	} else {
+	if !j.q.stale(ctx, f) {
 		o.passedOn(b, f, began)
 	}
 	if f != nil {
@@ -173,13 +185,17 @@ func (j *job) passOnce(ctx context.Context, p *passthrough, why string) *failure
 
 // passable reports whether a passed request that failed so may be passed to another replica: nothing of it
 // was taken, or it may be asked twice. What is passed may do anything, and only harmless attempts are
-// repeated.
+// repeated. Under a kept connection that grew too old there was hardly an engine that read it. If there was,
+// it computes an answer for nobody: no transfer params are in what is passed. So it is sent once more, unless
+// more than an answer may come of it.
 func (q *request) passable(f *failure, p *passthrough) bool {
 	switch {
 	case q.w.begun || !f.retry:
 		return false
 	case f.kind == "unreachable" || f.kind == "left":
 		return true
+	case f.kind == staleKind:
+		return !p.acts && !p.resent
 	case f.forgotten():
 		// Not the path, nor a response that was to be gone on with.
 		return strings.HasPrefix(openai.Message(f.answer.body), "The model")

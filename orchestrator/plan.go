@@ -72,7 +72,7 @@ func (j *job) book(ctx context.Context) (*planner.Booking, *failure) {
 	var err error
 	var took time.Duration
 	queued := j.q.o.queue.enter(ctx, entry{
-		patience: j.q.snap.cfg.Timeouts.Queue,
+		patience: j.patience(start),
 		running:  j.attempts.tries > 1 || j.rest.delivered != nil,
 		place:    func() uint64 { return j.q.o.decode.Servers(j.plan.Model) },
 		try: func() outcome {
@@ -88,6 +88,9 @@ func (j *job) book(ctx context.Context) (*planner.Booking, *failure) {
 	j.rec.Phases.Plan += ms(took)
 	j.q.o.m.phases.observe(phaseQueue, wait)
 	j.q.o.m.phases.observe(phasePlan, took)
+	if late := j.tooLateFor(queued, err); late != nil {
+		return nil, j.noPlan(late)
+	}
 	if queued != nil {
 		return nil, j.notAdmitted(ctx, queued, err)
 	}
@@ -98,6 +101,37 @@ func (j *job) book(ctx context.Context) (*planner.Booking, *failure) {
 		span.span.SetAttributes(decisionAttributes(b)...)
 	}
 	return b, nil
+}
+
+// patience is how long a request may wait for room from now on: not beyond the time at which its first token
+// would be refused as too late whatever room it found.
+func (j *job) patience(now time.Time) time.Duration {
+	patience := j.q.snap.cfg.Timeouts.Queue
+	if limit := j.firstTokenBy(); limit > 0 {
+		patience = min(patience, max(limit-now.Sub(j.rec.Time), 0))
+	}
+	return patience
+}
+
+// firstTokenBy is limits.first_token; 0 where nothing is refused by it.
+func (j *job) firstTokenBy() time.Duration {
+	if j.q.snap.cfg.Experimental.Scoring.Units == config.Raw {
+		return 0
+	}
+	return j.q.snap.cfg.Limits.FirstToken
+}
+
+// tooLateFor is why a request that has waited in the queue for as long as it may wait for its first token was
+// refused; nil where that is not why. room is what its newest try found.
+func (j *job) tooLateFor(queued, room error) error {
+	waited, limit := time.Since(j.rec.Time), j.firstTokenBy()
+	if !errors.Is(queued, errQueueTime) || limit <= 0 || waited < limit {
+		return nil
+	}
+	if full, ok := errors.AsType[*planner.NoRoom](room); ok {
+		waited += full.Retry
+	}
+	return &planner.TooLate{Predicted: waited, Limit: limit}
 }
 
 // search asks the planner, and again without those whom the job can no longer afford to avoid.
@@ -120,7 +154,7 @@ func outcomeOf(err error) outcome {
 	case full.Part > largePart:
 		return outcome{verdict: waitsAside}
 	}
-	return outcome{verdict: waitsInLine, room: full.Retry}
+	return outcome{verdict: waitsInLine, room: full.Retry, every: full.Every}
 }
 
 // largePart is the part of a replica's blocks from which a request is large: it would have to wait until a

@@ -141,7 +141,7 @@ func (j *job) fallsBack(f *failure, second bool) bool {
 // elsewhere adds no work to it.
 func (j *job) engineEnded(ctx context.Context, f *failure) bool {
 	to := j.q.o.fleet.Endpoint(f.at)
-	return f.kind == "broken" && (to == nil || j.q.dead(ctx, to))
+	return f.kind == "broken" && (to == nil || j.q.o.dead(ctx, to))
 }
 
 // mayPrefillThere reports whether f is a failure of the prefill side after which a decode replica may do

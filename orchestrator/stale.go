@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"tandem/internal/engine"
+	"tandem/orchestrator/fleet"
 )
 
 // A kept connection may end under a request that has just come on it: an engine that stood still for longer
@@ -18,11 +19,17 @@ import (
 // staleKind is the kind of such a failure.
 const staleKind = "stale"
 
-// stale reports whether f is a kept connection that ended, of an engine that lives.
+// stale reports whether f, nil for none, is a kept connection that ended, of an engine that lives, and makes
+// that its kind.
 func (q *request) stale(ctx context.Context, f *failure) bool {
-	if f.kind != "broken" || !engine.Stale(f.err) {
+	if f == nil || f.kind != "broken" || !q.o.grewOld(ctx, q.o.fleet.Endpoint(f.at), f.err) {
 		return false
 	}
-	to := q.o.fleet.Endpoint(f.at)
-	return to != nil && !q.dead(ctx, to)
+	f.kind = staleKind
+	return true
+}
+
+// grewOld reports whether err is of a kept connection that ended, of an engine that lives.
+func (o *Orchestrator) grewOld(ctx context.Context, to *fleet.Endpoint, err error) bool {
+	return engine.Stale(err) && to != nil && !o.dead(ctx, to)
 }

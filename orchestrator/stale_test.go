@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +21,9 @@ func longPauses(c *config.Config) {
 func outlastKept(w *world, e *simulated) {
 	fault(enginesim.Fault{Kind: "freeze", For: 6 * time.Second})(w, e)
 }
+
+// vectors has engines serve models that make vectors, too.
+func vectors(_ string, o *enginesim.Options) { o.Pooling = true }
 
 // keptOpen has connections kept to all engines.
 func (w *world) keptOpen() {
@@ -111,17 +115,100 @@ func TestAnEngineThatEndsUnderAKeptConnection(t *testing.T) {
 	})
 }
 
-// What goes whole to an engine may do anything, and is not sent twice; nothing is held against the engine.
+// What goes whole to an engine carries no transfer params: it is sent once more, under an id of its own, to
+// the same engine where nobody else is. Nothing is held against the engine.
 func TestAKeptConnectionThatEndsUnderAWholeRequest(t *testing.T) {
-	in(t, setup{prefill: 1, decode: 1, config: longPauses}, func(w *world) {
+	recording := "--x\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nsim\r\n--x--\r\n"
+	for _, p := range []prompt{
+		post("/v1/embeddings", `{"model":"sim","input":"a b c"}`),
+		{
+			path: "/v1/embeddings", body: recording, // the simulated engine refuses it, having read it
+			header: http.Header{"Content-Type": {"multipart/form-data; boundary=x"}},
+		},
+		passes[0], passes[1], passes[2],
+	} {
+		in(t, setup{prefill: 1, decode: 1, config: longPauses, engine: vectors}, func(w *world) {
+			w.keptOpen()
+			outlastKept(w, w.d[0])
+			got, want := w.ask(p), w.right(p)
+			if !strings.HasPrefix(p.path, "/v1/") {
+				w.asked++
+			}
+			if got.status != want.status || masked(got.raw) != masked(want.raw) {
+				t.Errorf("%s: status %d, %s, want %d %s", p.path, got.status, got.raw, want.status, want.raw)
+			}
+			w.sentTwice(p.path)
+			if n := w.count("tandem_attempt_failures_total", ""); n != 0 {
+				t.Errorf("%s: %d failed attempts are held against the engine", p.path, n)
+			}
+		})
+	}
+}
+
+// sentTwice checks that engines got two requests of this path, the same under two ids.
+func (w *world) sentTwice(path string) {
+	w.t.Helper()
+	all := w.posts(false)
+	if len(all) != 2 || all[0].path != path || all[1].path != path {
+		w.t.Fatalf("%d requests to engines, want two to %s: %+v", len(all), path, all)
+	}
+	ids := []string{all[0].header.Get("X-Request-Id"), all[1].header.Get("X-Request-Id")}
+	if all[0].body != all[1].body || ids[0] == ids[1] {
+		w.t.Errorf("sent %q as %s, then %q as %s", all[0].body, ids[0], all[1].body, ids[1])
+	}
+}
+
+// One more is all: what ends the connection again may be in front of the engine, which has read the request.
+func TestAWholeRequestIsSentOnceMoreAtMost(t *testing.T) {
+	in(t, setup{prefill: 1, decode: 3, config: longPauses, engine: vectors}, func(w *world) {
 		w.keptOpen()
-		outlastKept(w, w.d[0])
-		got := w.ask(post("/v1/embeddings", `{"model":"sim","input":"a b c"}`))
-		if got.status != 502 || !strings.Contains(got.raw, "broke off") {
+		w.at("decode", func(replica string) { outlastKept(w, w.by(replica)) })
+		p := post("/v1/embeddings", `{"model":"sim","input":"a b c"}`)
+		got := w.ask(p)
+		if n := len(w.posts(false)); got.status != 502 || n != 2 {
+			t.Errorf("status %d after %d requests to engines", got.status, n)
+		}
+	})
+}
+
+// An engine may run tools for a request, or go on with it when nobody waits any more: it is sent once.
+func TestAKeptConnectionThatEndsUnderWhatMayAct(t *testing.T) {
+	for _, more := range []string{
+		`"tools":[{"type":"mcp","server_label":"x","server_url":"http://x"}]`, `"background":true`,
+		`"truncation":"auto","tools":[{"type":"code_interpreter"}]`, `"conversation":"c"`, `"tools":{"a":1}`,
+	} {
+		in(t, setup{prefill: 1, decode: 1, config: longPauses, engine: vectors}, func(w *world) {
+			w.keptOpen()
+			outlastKept(w, w.d[0])
+			got := w.ask(post("/v1/responses", `{"model":"sim","input":"a b c","max_output_tokens":3,`+more+`}`))
+			if n := len(w.posts(false)); got.status != 502 || n != 1 {
+				t.Errorf("%s: status %d after %d requests to engines: %s", more, got.status, n, got.raw)
+			}
+			if n := w.count("tandem_attempt_failures_total", ""); n != 0 {
+				t.Errorf("%d failed attempts are held against the engine", n)
+			}
+		})
+	}
+}
+
+// What goes on with a stored response is sent once more, to the engine that keeps it.
+func TestAKeptConnectionThatEndsUnderTheRestOfATalk(t *testing.T) {
+	in(t, setup{prefill: 1, decode: 2, config: longPauses}, func(w *world) {
+		w.keptOpen()
+		for _, d := range w.d {
+			w.wire.scripted(d.addr, answerOf(200, "application/json", "", "{}")) // it keeps that response
+		}
+		w.at("decode", func(replica string) {
+			w.at("decode", nil)
+			outlastKept(w, w.by(replica))
+		})
+		got := w.ask(post("/v1/responses", `{"model":"sim","input":"a b c","previous_response_id":"resp_1"}`))
+		if got.status != 404 { // the simulated engine keeps none
 			t.Errorf("status %d, %s", got.status, got.raw)
 		}
-		if n := w.count("tandem_attempt_failures_total", ""); n != 0 {
-			t.Errorf("%d failed attempts are held against the engine", n)
+		w.sentTwice("/v1/responses")
+		if all := w.posts(false); all[0].engine != all[1].engine {
+			t.Errorf("sent to %s, then to %s", all[0].engine, all[1].engine)
 		}
 	})
 }

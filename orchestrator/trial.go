@@ -78,6 +78,17 @@ type finding struct {
 	found found
 	kind  outlier.Kind
 	why   string
+	old   bool // nothing, since a kept connection grew too old under it
+}
+
+// onceMore makes a trial, and once more where a connection grew too old under it: with another canary, since
+// transfer parameters are good for one use. A trial has a time of its own each.
+func onceMore(trial func() finding) finding {
+	got := trial()
+	if got.old {
+		got = trial()
+	}
+	return got
 }
 
 // try makes one trial and tells what came of it. Where it shows nothing, the next request is the trial.
@@ -172,6 +183,10 @@ func (o *Orchestrator) tryWhole(ctx context.Context, to *fleet.Endpoint) finding
 	if to == nil {
 		return finding{}
 	}
+	return onceMore(func() finding { return o.wholeOnce(ctx, to) })
+}
+
+func (o *Orchestrator) wholeOnce(ctx context.Context, to *fleet.Endpoint) finding {
 	ctx, cancel := context.WithTimeout(ctx, trialLimit)
 	defer cancel()
 	q := o.question(to, to)
@@ -179,7 +194,7 @@ func (o *Orchestrator) tryWhole(ctx context.Context, to *fleet.Endpoint) finding
 	if got.Err == nil && got.Status < http.StatusInternalServerError {
 		return finding{found: works}
 	}
-	return finding{fails, kindOf(got), brief(got)}
+	return failedAt("decode", "", got, brief(got))
 }
 
 // question makes a canary for a pair.
@@ -198,6 +213,10 @@ func (o *Orchestrator) tryPair(ctx context.Context, p, d *fleet.Endpoint, theirs
 	if p == nil || d == nil {
 		return finding{}
 	}
+	return onceMore(func() finding { return o.pairOnce(ctx, p, d, theirs) })
+}
+
+func (o *Orchestrator) pairOnce(ctx context.Context, p, d *fleet.Endpoint, theirs string) finding {
 	ctx, cancel := context.WithTimeout(ctx, trialLimit)
 	defer cancel()
 	q := o.question(p, d)
@@ -224,32 +243,38 @@ func foundBy(
 	case canary.Moved, canary.Unclear:
 		return finding{found: works}
 	case canary.Nothing:
-		return finding{fails, outlier.Unmoved, verdict.Why}
+		return finding{found: fails, kind: outlier.Unmoved, why: verdict.Why}
 	case canary.Wrong:
 		if theirs != "decode" {
 			d.Distrust(&failure{phase: "decode", kind: "wrong_canary", at: d.Member.ID, err: errors.New(verdict.Why)})
 		}
-		return finding{fails, outlier.Wrong, verdict.Why}
+		return finding{found: fails, kind: outlier.Wrong, why: verdict.Why}
+	}
+	if errors.Is(first.Err, errGrewOld) || errors.Is(decode.Err, errGrewOld) {
+		return finding{old: true}
 	}
 	if verdict.Leg != "prefill" {
 		d.Transfers().Failed()
 	}
 	if errors.Is(decode.Err, errStuck) {
-		return finding{fails, outlier.Stuck, verdict.Why}
+		return finding{found: fails, kind: outlier.Stuck, why: verdict.Why}
 	}
 	if verdict.Leg != "prefill" {
 		return failedAt("decode", theirs, decode, verdict.Why)
 	}
 	if first.Err == nil && first.Status == http.StatusOK && theirs != "prefill" {
-		return finding{fails, outlier.Unusable, verdict.Why}
+		return finding{found: fails, kind: outlier.Unusable, why: verdict.Why}
 	}
 	return failedAt("prefill", theirs, first, verdict.Why)
 }
 
 // failedAt is a trial that failed at a leg with this answer.
 func failedAt(leg, theirs string, a canary.Answer, why string) finding {
-	if leg == theirs || a.Err == nil && a.Status < http.StatusInternalServerError {
+	switch {
+	case errors.Is(a.Err, errGrewOld):
+		return finding{old: true}
+	case leg == theirs || a.Err == nil && a.Status < http.StatusInternalServerError:
 		return finding{}
 	}
-	return finding{fails, kindOf(a), why}
+	return finding{found: fails, kind: kindOf(a), why: why}
 }

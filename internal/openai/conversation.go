@@ -52,7 +52,7 @@ func (p *parser) readMessages(name, value []byte) {
 		p.req.Templated = true
 		p.unsplittableIf(!isEmpty(value) && !onlyText(value), "content that is not text")
 	case "mcp_servers", "container":
-		p.unsplittableIf(!isEmpty(value), "built-in tools")
+		p.actsIf(!isEmpty(value), "built-in tools")
 	}
 }
 
@@ -63,9 +63,13 @@ func (p *parser) readResponses(name, value []byte) {
 	case "instructions":
 		p.req.Templated = true
 		p.textOr(name, value)
-	case "previous_response_id", "previous_response", "previous_input_messages", "conversation":
+	case "previous_response_id", "previous_response", "previous_input_messages":
 		p.unsplittableIf(!isNull(value), string(name))
-	case "background", "enable_response_messages":
+	case "conversation":
+		p.actsIf(!isNull(value), string(name))
+	case "background":
+		p.actsIf(!isEmpty(value), string(name))
+	case "enable_response_messages":
 		p.unsplittableIf(!isEmpty(value), string(name))
 	case "prompt":
 		p.unsplittableIf(!isNull(value), "a prompt template")
@@ -78,6 +82,12 @@ func (p *parser) unsplittableIf(yes bool, reason string) {
 	if yes {
 		p.unsplittable(reason)
 	}
+}
+
+// actsIf is unsplittableIf where its engine may do more for the request than compute an answer.
+func (p *parser) actsIf(yes bool, reason string) {
+	p.req.Acts = p.req.Acts || yes
+	p.unsplittableIf(yes, reason)
 }
 
 // textOr reads a string; null is "".
@@ -110,13 +120,13 @@ func (p *parser) tools(value []byte) {
 		return
 	}
 	if value[0] != '[' {
-		p.unsplittable("tools is no array")
+		p.actsIf(true, "tools is no array")
 		return
 	}
 	s := scanner(value)
 	for range s.Elements() {
 		if s.Peek() != '{' {
-			p.unsplittable("a tool is no object")
+			p.actsIf(true, "a tool is no object")
 			return
 		}
 		kind := ""
@@ -126,9 +136,9 @@ func (p *parser) tools(value []byte) {
 			}
 		}
 		own := kind == "function" || p.req.Kind == Messages && (kind == "" || kind == "custom")
-		p.unsplittableIf(!own, "built-in tools")
+		p.actsIf(!own, "built-in tools")
 	}
-	p.unsplittableIf(s.Err() != nil, "tools nested too deep")
+	p.actsIf(s.Err() != nil, "tools nested too deep")
 }
 
 // conversation walks messages, or the input of responses, to learn whether there is anything but text in

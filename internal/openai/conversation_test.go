@@ -226,3 +226,31 @@ func TestOpeningsOfConversations(t *testing.T) {
 		}
 	}
 }
+
+// What an engine may do beside an answer is known, whatever else keeps the request whole.
+func TestWhatActs(t *testing.T) {
+	for body, want := range map[string]bool{
+		`"tools":[{"type":"function","name":"f"}]`:                         false,
+		`"truncation":"auto"`:                                              false,
+		`"previous_response_id":"resp_1"`:                                  false,
+		`"tools":[{"type":"mcp","server_url":"http://x"}]`:                 true,
+		`"truncation":"auto","tools":[{"type":"web_search_preview"}]`:      true,
+		`"tools":[{"type":"function"},{"type":"code_interpreter"}]`:        true,
+		`"tools":{"type":"mcp"}`:                                           true,
+		`"tools":["mcp"]`:                                                  true,
+		`"background":true`:                                                true,
+		`"background":false`:                                               false,
+		`"conversation":{"id":"c"}`:                                        true,
+		`"input":[{"type":"image"}],"tools":[{"type":"code_interpreter"}]`: true,
+	} {
+		r, err := Parse(Responses, []byte(`{"model":"m","input":"a",`+body+`}`), Limits{})
+		if err != nil || r.Acts != want {
+			t.Errorf("%s: acts %v, %v, want %v", body, r != nil && r.Acts, err, want)
+		}
+	}
+	r, err := Parse(Messages, []byte(`{"model":"m","max_tokens":1,"messages":[],"mcp_servers":[{"url":"x"}]}`),
+		Limits{})
+	if err != nil || !r.Acts {
+		t.Errorf("servers of tools: %v", err)
+	}
+}

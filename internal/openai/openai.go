@@ -59,6 +59,7 @@ type Request struct {
 	// each of them.
 	Uncached     bool
 	Unsplittable string // why the request must go whole to one replica, "" when it may be split
+	Acts         bool   // its engine may run tools for it, or go on with it when nobody waits any more
 	Removed      int    // transfer params that the client sent and Parse took out
 
 	Messages   []byte // raw JSON array of a chat or of messages; the raw input of responses

@@ -55,9 +55,10 @@ type server struct {
 	process *process
 }
 
-// watcherLife is how a watcher is woken and how it ends.
+// watcherLife is how a watcher is woken, what requests ask of its server, and how it ends.
 type watcherLife struct {
 	wakeUp chan struct{} // a request saw it dead, or a reload changed something: look now
+	health health
 	gone   chan struct{} // closed when nothing comes into the pools from here any more
 	stop   context.CancelFunc
 }

@@ -11,6 +11,8 @@ type NoRoom struct {
 	Reason string
 	Retry  time.Duration // when room is expected, a hint; at least 10 ms
 	Part   float64       // of the blocks of a replica, the least that the request would take on one; 0 unknown
+	// Between two requests like it that find room, on all of its replicas together; 0 unknown.
+	Every time.Duration
 }
 
 // RoomTries is how many of those who wait for room are planned for again when room may have come. With one,

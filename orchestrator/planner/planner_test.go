@@ -347,8 +347,8 @@ func TestErrors(t *testing.T) {
 			case tt.room != "" &&
 				(!isFull || !strings.Contains(full.Reason, tt.room) || full.Retry < minRetry || full.Retry > time.Minute):
 				t.Errorf("%#v, want NoRoom with %q", err, tt.room)
-			case isFull && !(full.Part > 0):
-				t.Errorf("NoRoom does not say what part of a replica is asked for: %+v", full)
+			case isFull && !(full.Part > 0 && full.Every > 0):
+				t.Errorf("NoRoom does not say what part of a replica is asked for, and how often there is: %+v", full)
 			case tt.pool != "" &&
 				(!isNone || none.Pool != tt.pool || !strings.Contains(none.Reason, tt.why) || none.TooLarge != tt.big):
 				t.Errorf("%#v, want NoReplica in %s with %q, too large %v", err, tt.pool, tt.why, tt.big)
@@ -892,5 +892,25 @@ func TestTransfersWaitForEachOther(t *testing.T) {
 			t.Errorf("%v: %v ms when nothing is under way", fleet, got)
 		}
 		b.Release(f.now)
+	}
+}
+
+// Two replicas have room twice as often as one.
+func TestHowOftenThereIsRoom(t *testing.T) {
+	every := func(replicas int) time.Duration {
+		f := newFleet(2, replicas, nil)
+		f.set(Policy{ExpectedOutput: longAnswers})
+		for _, d := range f.ds {
+			f.says(f.decode, d.ID, 9, 0, 0.99)
+		}
+		_, err := f.pl.Plan(f.request(1, 5000), f.now)
+		full, ok := errors.AsType[*NoRoom](err)
+		if !ok {
+			t.Fatalf("%v, want NoRoom", err)
+		}
+		return full.Every
+	}
+	if one, two := every(1), every(2); one <= 0 || math.Abs(one.Seconds()/two.Seconds()-2) > 0.01 {
+		t.Errorf("every %v with one, %v with two", one, two)
 	}
 }

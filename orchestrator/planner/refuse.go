@@ -49,24 +49,35 @@ func (pl *Planner) excludedDecodes(q *question, now time.Time) (out []decode.Exc
 // has some.
 func (pl *Planner) later(q *question, out []decode.Excluded) error {
 	var first *decode.Excluded
+	perSecond := 0.0 // requests like this one that find room, on all of them
 	for i := range out {
 		e := &out[i]
-		if e.Room > 0 && (first == nil || e.Room < first.Room) && (q.LocalOK || pl.pairable(q, e.ID)) {
+		if e.Room <= 0 || !q.LocalOK && !pl.pairable(q, e.ID) {
+			continue
+		}
+		if first == nil || e.Room < first.Room {
 			first = e
+		}
+		if e.Every > 0 {
+			perSecond += 1 / e.Every.Seconds()
 		}
 	}
 	if first == nil {
 		return nil
 	}
-	var full []string
+	var reasons []string
 	part := first.Part
 	for i := range out {
 		if out[i].Room > 0 {
 			part = min(part, out[i].Part)
-			full = append(full, string(out[i].ID)+" "+out[i].Reason)
+			reasons = append(reasons, string(out[i].ID)+" "+out[i].Reason)
 		}
 	}
-	return &NoRoom{Reason: "decode: " + some(full), Retry: max(first.Room, minRetry), Part: part}
+	full := &NoRoom{Reason: "decode: " + some(reasons), Retry: max(first.Room, minRetry), Part: part}
+	if perSecond > 0 {
+		full.Every = seconds(1 / perSecond)
+	}
+	return full
 }
 
 // pairable reports whether some prefill candidate can work with the decode replica id.

@@ -27,10 +27,9 @@ type call struct {
 
 // placement is where a router placed a call.
 type placement struct {
-	p, d    int           // p below zero for none
-	placed  bool          // p and d are chosen
-	due     time.Duration // its turn among those who wait for room
-	attempt int           // how many legs had failed in the cluster when that was
+	p, d    int  // p below zero for none
+	placed  bool // p and d are chosen
+	attempt int  // how many legs had failed in the cluster when that was
 }
 
 // callLeg is the leg of a call that is under way, or was last.

@@ -16,7 +16,7 @@ func (c *Cluster) arrived(x *call) {
 		x.front = c.fronts[c.rnd.IntN(n)]
 	}
 	c.compose(x)
-	if len(x.front.waiting) > 0 || !c.place(x) {
+	if x.front.waiting.Len() > 0 || !c.place(x) {
 		c.enqueue(x)
 	}
 }

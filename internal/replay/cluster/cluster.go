@@ -15,6 +15,7 @@ import (
 	"tandem/internal/kv"
 	"tandem/internal/replica"
 	"tandem/internal/trace"
+	"tandem/internal/waitline"
 )
 
 // Side is one of the two pools.
@@ -133,7 +134,8 @@ type steps struct {
 // front is a router with the requests that wait at it.
 type front struct {
 	Router
-	waiting []*call // for room, by when they are due
+	waiting waitline.Line[*call] // for room
+	expires time.Duration        // when the first of them may have waited for too long
 }
 
 // Cluster runs one trace through its routers.

@@ -220,11 +220,10 @@ func (c *Cluster) legFailed(x *call) {
 	c.admit(x.front)
 }
 
-// retry places a request again. It has waited already: where there is no room it goes ahead of those who
-// wait.
+// retry places a request again. Where there is no room it waits.
 func (c *Cluster) retry(x *call) {
 	if !c.place(x) {
-		x.front.wait(x)
+		c.wait(x)
 	}
 }
 

@@ -1,17 +1,18 @@
 package cluster
 
 import (
-	"cmp"
-	"slices"
 	"time"
+
+	"tandem/internal/waitline"
 )
 
-// Forecaster is a [Router] that says when it should have room for the request that it has just found none
-// for. Those who wait at it are asked in the order of when they came and that together, the first few of
-// them, as in production (docs/decisions/0047); at others in the order in which they came, until one finds
-// no room.
+// Forecaster is a [Router] that says what is to be expected of a request that it has just found no room for.
+// Those who wait at it try in the order of [waitline.Line], the first few of them, as in production; at
+// others in the order in which they came, until one finds no room.
 type Forecaster interface {
-	RoomIn(q *Query) time.Duration
+	// RoomIn returns how long it should take until there is room for q, and between two like it that find room,
+	// 0 unknown.
+	RoomIn(q *Query) (room, every time.Duration)
 	RoomTries() int // how many of those who wait try when room may have come
 }
 
@@ -27,27 +28,44 @@ func (f *front) tries() int {
 // first.
 func (c *Cluster) enqueue(x *call) {
 	f := x.front
-	if len(f.waiting) >= c.cfg.QueueLimit {
+	if f.waiting.Len() >= c.cfg.QueueLimit {
 		c.refuse(x)
 		return
 	}
-	if len(f.waiting) == 0 {
-		f.wait(x)
+	if f.waiting.Len() == 0 {
+		c.wait(x)
 		return
 	}
-	x.place.due = x.rec.At
-	before := f.before(x)
-	switch _, ok := f.Router.(Forecaster); {
-	case !ok || before >= f.tries():
-		f.waiting = slices.Insert(f.waiting, before, x)
-	case !c.place(x):
-		f.wait(x)
+	place := f.waiting.Push(x, c.waitOf(x))
+	if _, ok := f.Router.(Forecaster); !ok || f.waiting.Before(place) >= f.tries() {
+		return
+	}
+	f.waiting.Remove(place)
+	if !c.place(x) {
+		c.wait(x)
 	}
 }
 
 // admit places those who wait at a router, in their order, until so many have found no room.
 func (c *Cluster) admit(f *front) {
+	c.expire(f)
 	for c.admitOne(f) {
+	}
+}
+
+// expire refuses who has waited for too long.
+func (c *Cluster) expire(f *front) {
+	if f.waiting.Len() == 0 || c.clock.now < f.expires {
+		return
+	}
+	f.expires = c.clock.now + c.cfg.QueueTime
+	for _, p := range f.waiting.All() {
+		if until := p.Who.rec.At + c.cfg.QueueTime; until < c.clock.now {
+			f.waiting.Remove(p)
+			c.refuse(p.Who)
+		} else {
+			f.expires = min(f.expires, until)
+		}
 	}
 }
 
@@ -56,44 +74,42 @@ func (c *Cluster) admitOne(f *front) bool {
 	var failed []*call
 	defer func() {
 		for _, x := range failed {
-			f.wait(x)
+			c.wait(x)
 		}
 	}()
 	for range f.tries() {
-		if len(f.waiting) == 0 {
+		if f.waiting.Len() == 0 {
 			return false
 		}
-		x := f.waiting[0]
-		f.waiting = slices.Delete(f.waiting, 0, 1)
-		if c.clock.now-x.rec.At > c.cfg.QueueTime {
-			c.refuse(x)
+		p := f.waiting.At(0)
+		f.waiting.Remove(p)
+		if c.place(p.Who) {
 			return true
 		}
-		if c.place(x) {
-			return true
-		}
-		failed = append(failed, x)
+		failed = append(failed, p.Who)
 	}
 	return false
 }
 
-// wait puts a request that has found no room among those who wait. One that has failed goes first.
-func (f *front) wait(x *call) {
-	x.place.due = x.rec.At
-	if r, ok := f.Router.(Forecaster); ok {
-		x.place.due += r.RoomIn(&x.q)
+// wait puts a request that has found no room among those who wait.
+func (c *Cluster) wait(x *call) {
+	w := c.waitOf(x)
+	if r, ok := x.front.Router.(Forecaster); ok {
+		w.Room, w.Every = r.RoomIn(&x.q)
 	}
-	if x.rec.Failures > 0 {
-		x.place.due = 0
-	}
-	f.waiting = slices.Insert(f.waiting, f.before(x), x)
+	x.front.waiting.Push(x, w)
+	x.front.expires = min(x.front.expires, x.rec.At+c.cfg.QueueTime)
 }
 
-// before returns how many of those who wait come before x.
-func (f *front) before(x *call) int {
-	at, _ := slices.BinarySearchFunc(f.waiting, x, func(a, b *call) int {
-		return cmp.Or(cmp.Compare(a.place.due, b.place.due), cmp.Compare(a.rec.At, b.rec.At),
-			cmp.Compare(a.q.Slot, b.q.Slot))
-	})
-	return at
+// waitOf returns the wait of a request that has not tried. One that has failed is a newcomer, as in
+// production; at the routers of others it goes first.
+func (c *Cluster) waitOf(x *call) waitline.Wait {
+	w := waitline.Wait{Came: x.rec.At, Number: uint64(x.q.Slot)}
+	if x.rec.Failures > 0 {
+		w.Came = 0
+		if _, ok := x.front.Router.(Forecaster); ok {
+			w.Came = c.clock.now
+		}
+	}
+	return w
 }

@@ -100,7 +100,7 @@ type booked struct {
 	query *cluster.Query // whose it is
 	req   planner.Request
 	book  *planner.Booking
-	room  time.Duration // until there should be room for it, which there was none for
+	full  planner.NoRoom // what was said of it when there was no room
 	retry attempts
 }
 
@@ -168,9 +168,9 @@ func (t *Tandem) Place(q *cluster.Query, now time.Time) (p, d int, room bool) {
 	b.req.AvoidPrefill, b.req.AvoidDecode = r.avoid[cluster.Prefill], r.avoid[cluster.Decode]
 	if err != nil {
 		t.Stats.NoRoom++
-		b.room = 0
+		b.full = planner.NoRoom{}
 		if full, ok := errors.AsType[*planner.NoRoom](err); ok {
-			b.room = full.Retry
+			b.full = *full
 		}
 		if late := (*planner.TooLate)(nil); errors.As(err, &late) || final(b, err) {
 			t.lost(b, now)
@@ -225,8 +225,12 @@ var (
 	_ cluster.Forecaster = (*Tandem)(nil)
 )
 
-// RoomIn says when there should be room for a request that has found none.
-func (t *Tandem) RoomIn(q *cluster.Query) time.Duration { return t.underWay.booked[q.Slot].room }
+// RoomIn says when there should be room for a request that has found none, and how often there is for one
+// like it.
+func (t *Tandem) RoomIn(q *cluster.Query) (room, every time.Duration) {
+	full := &t.underWay.booked[q.Slot].full
+	return full.Retry, full.Every
+}
 
 // RoomTries is how many of those who wait for room try when some may have come.
 func (t *Tandem) RoomTries() int { return planner.RoomTries }

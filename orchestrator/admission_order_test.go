@@ -1,0 +1,132 @@
+package orchestrator
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"tandem/orchestrator/planner"
+)
+
+// crowd is requests that come to a queue for room of which there is so much.
+type crowd struct {
+	t    *testing.T
+	a    admission
+	room int // touched by one goroutine at a time
+	came int // how often room came
+	all  []*member
+	by   map[uint64]*member // who waited, by number
+}
+
+type member struct {
+	needs int
+	leave context.CancelFunc
+	gone  bool // it has left or has room
+	tried int  // when room had come so often
+}
+
+func (c *crowd) come(needs int, every time.Duration) {
+	ctx, leave := context.WithCancel(c.t.Context())
+	m := &member{needs: needs, leave: leave, tried: -1}
+	c.all = append(c.all, m)
+	try := func() outcome {
+		m.tried = c.came
+		if needs <= c.room {
+			c.room -= needs
+			return outcome{verdict: goesOn}
+		}
+		return outcome{verdict: waitsInLine, every: every}
+	}
+	go func() {
+		err := c.a.enter(ctx, entry{patience: time.Hour, try: try})
+		m.gone = true
+		if err != nil && ctx.Err() == nil {
+			c.t.Errorf("a request: %v", err)
+		}
+	}()
+	synctest.Wait()
+	if !m.gone {
+		c.by[c.a.came] = m
+	}
+}
+
+// Whoever comes, leaves and is served, and however often the order changes meanwhile: when all tries have
+// ended, the first three have tried since room came, and found none.
+func TestTheFirstHaveTriedWheneverRoomCame(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		steps := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) [3]int {
+			return [3]int{
+				rapid.IntRange(0, 5).Draw(t, "what"), rapid.IntRange(1, 6).Draw(t, "size"),
+				rapid.IntRange(0, 15).Draw(t, "every"),
+			}
+		}), 20, 80).Draw(rt, "steps")
+		bad := ""
+		synctest.Test(t, func(t *testing.T) { bad = playCrowd(t, steps) })
+		if bad != "" {
+			rt.Fatal(bad)
+		}
+	})
+}
+
+// playCrowd returns what was wrong.
+func playCrowd(t *testing.T, steps [][3]int) string {
+	c := &crowd{t: t, by: map[uint64]*member{}}
+	c.a.limit = 1000
+	defer func() {
+		for _, m := range c.all {
+			m.leave()
+		}
+		synctest.Wait()
+	}()
+	for i, step := range steps {
+		time.Sleep(time.Millisecond)
+		size := step[1]
+		switch step[0] {
+		case 0, 1, 2:
+			c.come(size, time.Duration(step[2])*100*time.Millisecond)
+		case 3:
+			if m := c.all; len(m) > 0 {
+				m[(size*7+step[2])%len(m)].leave()
+			}
+		default:
+			c.came++
+			c.room += (size + 1) / 2
+			c.a.wake()
+		}
+		synctest.Wait()
+		if bad := c.idle(); bad != "" {
+			return fmt.Sprintf("after step %d: %s", i, bad)
+		}
+	}
+	return ""
+}
+
+// idle names who is among the first and has not tried since room came.
+func (c *crowd) idle() string {
+	c.a.mu.Lock()
+	defer c.a.mu.Unlock()
+	waiting := 0
+	for _, m := range c.all {
+		if !m.gone {
+			waiting++
+		}
+	}
+	if waiting != c.a.waiting || waiting == 0 && len(c.a.byPlace) > 0 {
+		return fmt.Sprintf("%d wait in %d places, want %d", c.a.waiting, len(c.a.byPlace), waiting)
+	}
+	for _, l := range c.a.byPlace {
+		for i := range min(l.line.Len(), planner.RoomTries) {
+			w := l.line.At(i).Who
+			m := c.by[w.number]
+			if m.tried != c.came && m.needs <= c.room {
+				return fmt.Sprintf("%d of %d in line, which takes %d, has not tried since %d became free",
+					i, l.line.Len(), m.needs, c.room)
+			}
+		}
+	}
+	return ""
+}

@@ -1,0 +1,65 @@
+package orchestrator
+
+import (
+	"bytes"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"tandem/internal/config"
+	"tandem/internal/enginesim"
+	"tandem/internal/replica"
+)
+
+// questions counts what the engine was asked of its health.
+func (w *world) questions(e *simulated) (n int) {
+	w.wire.mu.Lock()
+	defer w.wire.mu.Unlock()
+	for _, l := range w.wire.log {
+		if l.addr == e.addr && bytes.HasPrefix(l.raw, []byte("GET /health ")) {
+			n++
+		}
+	}
+	return n
+}
+
+// slowProbes lets watchers ask nothing for a while.
+func slowProbes(c *config.Config) {
+	c.Pools.Prefill.PollInterval, c.Pools.Decode.PollInterval = time.Minute, time.Minute
+}
+
+// Those whose connections end at once ask their engine together. The question of the first may have begun
+// before the connections of the others ended, and its answer be of that time: they share a second one.
+func TestManyAskAnEngineTogether(t *testing.T) {
+	const many = 24
+	for _, c := range []struct {
+		name  string
+		still enginesim.Fault
+		works bool
+	}{
+		{"lives", enginesim.Fault{Kind: "freeze", For: 100 * time.Millisecond}, true},
+		{"is silent", enginesim.Fault{Kind: "freeze", For: 20 * time.Second}, false},
+	} {
+		in(t, setup{prefill: 1, decode: 1, config: slowProbes}, func(w *world) {
+			to := w.o.fleet.Endpoint(replica.ID(w.d[0].addr))
+			fault(c.still)(w, w.d[0])
+			heard := make(chan bool, many)
+			for range many {
+				go func() { heard <- !w.o.dead(w.t.Context(), to) }()
+				synctest.Wait()
+			}
+			for range many {
+				if works := <-heard; works != c.works {
+					t.Errorf("%s: one heard that it works: %v", c.name, works)
+				}
+			}
+			if n := w.questions(w.d[0]); n != 2 {
+				t.Errorf("%s: %d asked %d questions, want 2", c.name, many, n)
+			}
+			time.Sleep(time.Minute)
+			if w.o.dead(w.t.Context(), to) { // those who come later ask anew
+				t.Errorf("%s: it seems dead later on", c.name)
+			}
+		})
+	}
+}

@@ -1,0 +1,99 @@
+package orchestrator
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"tandem/connector"
+	"tandem/internal/enginesim"
+	"tandem/internal/replica"
+)
+
+// between is a connector that does something when a leg of a canary is about to be sent.
+type between struct {
+	connector.NIXL
+	at *func(leg string)
+}
+
+func (b between) EditPrefill(leg *connector.Leg, pair connector.Pair) error {
+	b.tell("prefill", pair)
+	return b.NIXL.EditPrefill(leg, pair)
+}
+
+func (b between) EditDecode(
+	leg *connector.Leg, pair connector.Pair, reply *connector.Reply, use connector.Use,
+) error {
+	b.tell("decode", pair)
+	return b.NIXL.EditDecode(leg, pair, reply, use)
+}
+
+func (b between) tell(leg string, pair connector.Pair) {
+	if *b.at != nil && strings.HasPrefix(pair.AttemptID, "tandem-canary") {
+		(*b.at)(leg)
+	}
+}
+
+// A trial whose connection grew too old under it shows nothing of its engines, and is made once more.
+func TestAKeptConnectionThatEndsUnderATrial(t *testing.T) {
+	for _, c := range []struct {
+		leg   string
+		times int
+		want  found
+	}{
+		{"alone", 1, works},
+		{"prefill", 1, works},
+		{"decode", 1, works},
+		{"prefill", 2, unclear},
+		{"decode", 2, unclear},
+	} {
+		var at func(leg string)
+		options := func(o *Options) { o.Connector = between{at: &at} }
+		in(t, setup{prefill: 1, decode: 1, config: longPauses, options: options}, func(w *world) {
+			w.keptOpen()
+			// Shorter than the decode leg of a canary is waited for.
+			outlast := fault(enginesim.Fault{Kind: "freeze", For: 5500 * time.Millisecond})
+			times := c.times
+			at = func(leg string) {
+				if leg != c.leg || times == 0 {
+					return
+				}
+				times--
+				outlast(w, map[string]*simulated{"alone": w.d[0], "prefill": w.p[0], "decode": w.d[0]}[leg])
+			}
+			at("alone")
+			p, d := w.o.fleet.Endpoint(replica.ID(w.p[0].addr)), w.o.fleet.Endpoint(replica.ID(w.d[0].addr))
+			got := w.o.tryPair(w.t.Context(), p, d, "")
+			if got.found != c.want || times != 0 {
+				t.Errorf("%d times at %s: %v (%v, %s), want %v", c.times, c.leg, got.found, got.kind, got.why, c.want)
+			}
+		})
+	}
+}
+
+// So does one of a replica alone.
+func TestAKeptConnectionThatEndsUnderATrialOfOne(t *testing.T) {
+	in(t, setup{prefill: 1, decode: 1, config: longPauses}, func(w *world) {
+		w.keptOpen()
+		outlastKept(w, w.d[0])
+		if got := w.o.tryWhole(w.t.Context(), w.o.fleet.Endpoint(replica.ID(w.d[0].addr))); got.found != works {
+			t.Errorf("%v (%v, %s)", got.found, got.kind, got.why)
+		}
+	})
+}
+
+// An engine that ends under a trial fails it, on however old a connection.
+func TestAnEngineThatEndsUnderATrial(t *testing.T) {
+	in(t, setup{prefill: 1, decode: 1, config: longPauses}, func(w *world) {
+		w.keptOpen()
+		fault(enginesim.Fault{Kind: "freeze_core", For: time.Minute})(w, w.d[0])
+		go func() {
+			time.Sleep(6 * time.Second)
+			fault(enginesim.Fault{Kind: "restart", For: time.Minute})(w, w.d[0])
+		}()
+		if got := w.o.tryWhole(w.t.Context(), w.o.fleet.Endpoint(replica.ID(w.d[0].addr))); got.found != fails {
+			t.Errorf("%v (%v, %s)", got.found, got.kind, got.why)
+		}
+		time.Sleep(2 * time.Minute) // it is back
+	})
+}
