@@ -613,6 +613,7 @@ func TestLedgerReturnsToZero(t *testing.T) {
 					live = append(live, l)
 				}
 			},
+			"canary":  func(*rapid.T) { live = append(live, p.BookCanary("d1", 165, 8, now)) },
 			"sent":    func(t *rapid.T) { pick(t).MarkSent(now) },
 			"first":   func(t *rapid.T) { pick(t).FirstToken(now) },
 			"finish":  func(t *rapid.T) { pick(t).Finish(rapid.IntRange(0, 900).Draw(t, "out"), time.Second, now) },

@@ -68,7 +68,7 @@ func (h *canaryHandoff) prefill(ctx context.Context) (canary.Answer, *connector.
 	if err != nil {
 		return canary.Answer{Err: err}, nil
 	}
-	first := h.o.askCanary(ctx, h.p, leg, h.q.Salt)
+	first := h.o.askCanary(ctx, h.p, h.q, leg, h.q.Salt)
 	if h.q.JudgePrefill(first).Kind == canary.Failed {
 		return first, nil
 	}
@@ -94,7 +94,7 @@ func (h *canaryHandoff) decode(
 	}
 	bounded, cancel := context.WithTimeoutCause(ctx, limit, errStuck)
 	defer cancel()
-	answer := h.o.askCanary(bounded, h.d, leg, h.q.Salt)
+	answer := h.o.askCanary(bounded, h.d, h.q, leg, h.q.Salt)
 	if answer.Err != nil && context.Cause(bounded) == errStuck && !engine.NotSent(answer.Err) {
 		answer.Err = errStuck
 	}
@@ -136,10 +136,13 @@ func canaryLeg(body []byte, id string, edit func(*connector.Leg) error) (*engine
 // errGrewOld is in the error of a canary whose kept connection ended, of an engine that lives.
 var errGrewOld = errors.New("the connection grew too old")
 
-// askCanary sends one body to one replica and reads the whole answer.
+// askCanary sends one body to one replica and reads the whole answer. The room that it takes on a decode
+// replica is booked meanwhile.
 func (o *Orchestrator) askCanary(
-	ctx context.Context, to *fleet.Endpoint, r *engine.Request, id string,
+	ctx context.Context, to *fleet.Endpoint, q *canary.Question, r *engine.Request, id string,
 ) canary.Answer {
+	room := o.decode.BookCanary(to.Member.ID, len(q.IDs), canary.AnswerTokens, time.Now())
+	defer func() { room.Release(time.Now()) }()
 	r.Method = http.MethodPost
 	r.Path = openai.Completions.Path()
 	r.Header = []engine.Field{{Key: "X-Request-Id", Value: id}}

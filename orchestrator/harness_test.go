@@ -226,6 +226,9 @@ func (w *world) settled() {
 		w.net.Refuse(e.side, false)
 	}
 	time.Sleep(2 * time.Second)
+	for until := time.Now().Add(2 * trialLimit); w.o.Leases() != 0 && time.Now().Before(until); {
+		time.Sleep(50 * time.Millisecond) // canaries are booked, too
+	}
 	if n := w.o.Leases(); n != 0 {
 		w.t.Errorf("%d leases are left", n)
 	}

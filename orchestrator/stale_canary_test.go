@@ -97,3 +97,24 @@ func TestAnEngineThatEndsUnderATrial(t *testing.T) {
 		time.Sleep(2 * time.Minute) // it is back
 	})
 }
+
+// A canary has its room in the ledger of a decode replica, as the requests of clients have.
+func TestCanariesAreBooked(t *testing.T) {
+	in(t, setup{prefill: 1, decode: 1, config: longPauses}, func(w *world) {
+		d := w.o.fleet.Endpoint(replica.ID(w.d[0].addr))
+		empty := w.o.decode.Status(time.Now())[0]
+		fault(enginesim.Fault{Kind: "freeze", For: 2 * time.Second})(w, w.d[0])
+		done := make(chan finding)
+		go func() { done <- w.o.tryWhole(w.t.Context(), d) }()
+		time.Sleep(time.Second)
+		if got := w.o.decode.Status(time.Now())[0]; got.Leases != 1 || got.Free >= empty.Free {
+			t.Errorf("during a canary: %d leases, %d blocks free, %d before", got.Leases, got.Free, empty.Free)
+		}
+		if got := <-done; got.found != works {
+			t.Errorf("%v (%v, %s)", got.found, got.kind, got.why)
+		}
+		if got := w.o.decode.Status(time.Now())[0]; got.Leases != 0 || got.Promised != 0 {
+			t.Errorf("after it: %d leases, %d blocks promised", got.Leases, got.Promised)
+		}
+	})
+}

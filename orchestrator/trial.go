@@ -190,7 +190,7 @@ func (o *Orchestrator) wholeOnce(ctx context.Context, to *fleet.Endpoint) findin
 	ctx, cancel := context.WithTimeout(ctx, trialLimit)
 	defer cancel()
 	q := o.question(to, to)
-	got := o.askCanary(ctx, to, &engine.Request{Body: q.Own()}, q.Salt+"-own")
+	got := o.askCanary(ctx, to, q, &engine.Request{Body: q.Own()}, q.Salt+"-own")
 	if got.Err == nil && got.Status < http.StatusInternalServerError {
 		return finding{found: works}
 	}
@@ -221,7 +221,7 @@ func (o *Orchestrator) pairOnce(ctx context.Context, p, d *fleet.Endpoint, their
 	defer cancel()
 	q := o.question(p, d)
 	asked := time.Now()
-	own := o.askCanary(ctx, d, &engine.Request{Body: q.Own()}, q.Salt+"-own")
+	own := o.askCanary(ctx, d, q, &engine.Request{Body: q.Own()}, q.Salt+"-own")
 	if own.Err != nil || own.Status != http.StatusOK { // no reason to let blocks be prefilled for it
 		return failedAt("decode", theirs, own, brief(own))
 	}

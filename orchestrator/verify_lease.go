@@ -114,7 +114,7 @@ func (a *answer) wordsHeard(ctx context.Context) error {
 	o := a.h.j.q.o
 	q := o.question(a.h.prefillLeg.from, a.to)
 	asked := time.Now()
-	own := o.askCanary(ctx, a.to, &engine.Request{Body: q.Own()}, q.Salt+"-own")
+	own := o.askCanary(ctx, a.to, q, &engine.Request{Body: q.Own()}, q.Salt+"-own")
 	if own.Err != nil {
 		return own.Err
 	}
@@ -122,7 +122,7 @@ func (a *answer) wordsHeard(ctx context.Context) error {
 	if q.Judge(first, second, own, canary.Unknown(), canary.Unknown()).Kind != canary.Moved {
 		return errNothingCame
 	}
-	step := o.askCanary(ctx, a.h.prefillLeg.from, &engine.Request{Body: q.Prefill()}, q.Salt+"-step")
+	step := o.askCanary(ctx, a.h.prefillLeg.from, q, &engine.Request{Body: q.Prefill()}, q.Salt+"-step")
 	if step.Err != nil || step.Status != http.StatusOK {
 		return errNoStep
 	}

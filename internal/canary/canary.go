@@ -41,14 +41,16 @@ type Question struct {
 	Salt  string
 }
 
+// AnswerTokens is how many tokens a decode engine's answer to a question has.
+const AnswerTokens = 8
+
 const (
-	answerTokens = 8
-	cycle        = 23   // tokens after which the prompt repeats itself; no block size is a multiple of it
-	blocks       = 4    // full blocks of the prompt, where they are no larger than mostTokens says
-	mostTokens   = 1024 // about, but for one full block where blocks are larger
-	leastTokens  = 150  // vLLM may compute fewer than 64 tokens itself rather than fetch them
-	tail         = 5    // tokens behind the last full block
-	usualBlock   = 128  // where the block size is unknown: the largest default
+	cycle       = 23   // tokens after which the prompt repeats itself; no block size is a multiple of it
+	blocks      = 4    // full blocks of the prompt, where they are no larger than mostTokens says
+	mostTokens  = 1024 // about, but for one full block where blocks are larger
+	leastTokens = 150  // vLLM may compute fewer than 64 tokens itself rather than fetch them
+	tail        = 5    // tokens behind the last full block
+	usualBlock  = 128  // where the block size is unknown: the largest default
 )
 
 // New makes a question. Its prompt repeats a few tokens again and again, which any model goes on with: an
@@ -78,7 +80,7 @@ func promptTokens(e Engine) int {
 	}
 	n := full*size + tail
 	if e.MaxModelLen > 0 {
-		n = min(n, e.MaxModelLen-answerTokens-1)
+		n = min(n, e.MaxModelLen-AnswerTokens-1)
 	}
 	return max(n, 1)
 }
@@ -87,11 +89,11 @@ func promptTokens(e Engine) int {
 func (q *Question) Prefill() []byte { return q.body(1, "", "") }
 
 // Decode is the body of leg 2 on /v1/completions, before a connector edits it.
-func (q *Question) Decode() []byte { return q.body(answerTokens, "", `,"logprobs":3`) }
+func (q *Question) Decode() []byte { return q.body(AnswerTokens, "", `,"logprobs":3`) }
 
 // Own is the same question to the decode engine alone, under another salt: nothing that came by transfer
 // can answer it.
-func (q *Question) Own() []byte { return q.body(answerTokens, "-own", `,"logprobs":3`) }
+func (q *Question) Own() []byte { return q.body(AnswerTokens, "-own", `,"logprobs":3`) }
 
 func (q *Question) body(tokens int, salt, more string) []byte {
 	b := append([]byte(`{"model":`), rawjson.AppendString(nil, q.Model)...)

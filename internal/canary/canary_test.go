@@ -62,7 +62,7 @@ func TestBodies(t *testing.T) {
 			!slices.Equal(body.Prompt, a.IDs) || body.Stream {
 			t.Errorf("%v in %s", err, raw)
 		}
-		if want := []int{1, answerTokens, answerTokens}[i]; body.Max != want {
+		if want := []int{1, AnswerTokens, AnswerTokens}[i]; body.Max != want {
 			t.Errorf("body %d asks for %d tokens, want %d", i, body.Max, want)
 		}
 		salts[body.Salt] = true

@@ -159,9 +159,9 @@ type excess struct {
 }
 
 // excess compares each ledger with the larger of what its engine said before and after. What the engine gave
-// to a request that came in between, or took back and gave again, is among what was sent; and so is what the
-// router's own requests took, of which no ledger knows before the engine tells.
-func (w *watch) excess(records []record, trials []pairTrial) excess {
+// to a request that came in between, or took back and gave again, is among what was sent; and what it has yet
+// to take back of the router's own requests, among what was given up.
+func (w *watch) excess(records []record, canaries []brokenOff) excess {
 	x := excess{beyond: math.MinInt, most: math.MinInt}
 	for k := range max(0, len(w.looks)-1) {
 		for i, e := range w.engines {
@@ -172,7 +172,7 @@ func (w *watch) excess(records []record, trials []pairTrial) excess {
 			x.looks++
 			over := now.ledger[i] - max(now.free[i], next.free[i])
 			from := now.begun.Add(-pollInterval - 2*w.slowest(k))
-			beyond := over - came(records, e.Name, from, next.asked) - triedWith(trials, e.Name, from, next.asked)
+			beyond := over - came(records, e.Name, from, next.asked) - gaveUp(canaries, e.Name, from, next.asked)
 			x.most = max(x.most, over)
 			if beyond > x.beyond {
 				x.beyond = beyond
@@ -211,41 +211,41 @@ func came(records []record, name string, from, to time.Time) int {
 	return blocks
 }
 
-// pairTrial is a request of the router's own to a decode engine, for which a pair is tried.
-type pairTrial struct {
+// brokenOff is a request of the router's own to a decode engine, with which it tried a pair or a replica and
+// that it gave up.
+type brokenOff struct {
 	decode string
 	at     time.Time
 }
 
-// A canary is a prompt of 165 tokens with an answer of 8, and takes so long at most where engines are slow.
-const (
-	trialBlocks = (165+8)/blockTokens + 2
-	trialTakes  = 10 * time.Second
-)
+// canaryBlocks is what such a request takes: a prompt of 165 tokens with an answer of 8.
+const canaryBlocks = (165+8)/blockTokens + 2
 
-// triedWith is how many blocks the engine may have given to the router's own requests in that time.
-func triedWith(trials []pairTrial, name string, from, to time.Time) int {
+// gaveUp is how many blocks of such requests the engine may still have had in that time. They are in the
+// ledger while they are under way, as those of clients are.
+func gaveUp(canaries []brokenOff, name string, from, to time.Time) int {
 	blocks := 0
-	for _, t := range trials {
-		if t.decode == name && !t.at.After(to) && !t.at.Add(trialTakes).Before(from) {
-			blocks += trialBlocks
+	for _, c := range canaries {
+		if c.decode == name && !c.at.After(to) && !c.at.Before(from) {
+			blocks += canaryBlocks
 		}
 	}
 	return blocks
 }
 
-// trialsIn are those that the log of a router tells of: on a slow machine a request may wait for its blocks
-// so long that its pair is tried.
-func trialsIn(log string) (trials []pairTrial) {
-	for _, m := range trialLine.FindAllStringSubmatch(log, -1) {
+// brokenOffIn are those that the log of a router tells of: an engine on a slow machine may answer none in
+// time, and takes as long to give the blocks back.
+func brokenOffIn(log string) (canaries []brokenOff) {
+	for _, m := range trialFailed.FindAllStringSubmatch(log, -1) {
 		if at, err := time.Parse(time.RFC3339Nano, m[1]); err == nil {
-			trials = append(trials, pairTrial{m[2], at})
+			canaries = append(canaries, brokenOff{m[2], at})
 		}
 	}
-	return trials
+	return canaries
 }
 
-var trialLine = regexp.MustCompile(`(?m)^time=(\S+) .*msg="a pair is tried[^"]*" prefill=\S+ decode=(\S+)`)
+var trialFailed = regexp.MustCompile(
+	`(?m)^time=(\S+) .*msg="trial failed" (?:prefill=\S+ decode|replica)=(\S+)`)
 
 // generated is how many tokens of the answer were made in that time, if they were made evenly.
 func (r *record) generated(from, to time.Time) int {

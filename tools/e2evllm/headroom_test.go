@@ -165,19 +165,28 @@ func TestALedgerMayLagBehindWhatItSent(t *testing.T) {
 		"above, by what a pair was tried with": {
 			[]look{looked(5, 50, 56), looked(6, 50, 50)},
 			nil,
-			"tandem serves\ntime=1970-01-01T00:16:41Z level=INFO " +
-				`msg="a pair is tried, since a request waits for its blocks" prefill=p0 decode=d0 waits=5s`, 6, -1,
+			"tandem serves\ntime=1970-01-01T00:16:44Z level=INFO " +
+				`msg="trial failed" prefill=p0 decode=d0 kind="no answer in time" why=head`, 6, -1,
+		},
+		"above, by what a replica was tried with": {
+			[]look{looked(5, 50, 56), looked(6, 50, 50)},
+			nil,
+			`time=1970-01-01T00:16:44Z level=INFO msg="trial failed" replica=d0 leg=decode kind=x why=y`, 6, -1,
+		},
+		"above, by what a pair was tried with long ago": {
+			[]look{looked(5, 50, 56), looked(6, 50, 50)},
+			nil,
+			`time=1970-01-01T00:16:42Z level=INFO msg="trial failed" prefill=p0 decode=d0 kind=x why=y`, 6, 6,
 		},
 		"above, by what another pair was tried with": {
 			[]look{looked(5, 50, 56), looked(6, 50, 50)},
 			nil,
-			"time=1970-01-01T00:16:41Z level=INFO " +
-				`msg="a pair is tried, since a request waits for its blocks" prefill=p0 decode=d1 waits=5s`, 6, 6,
+			`time=1970-01-01T00:16:44Z level=INFO msg="trial failed" prefill=p0 decode=d1 kind=x why=y`, 6, 6,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := watch{engines: []*engine{{Name: "d0"}}, looks: c.looks}
-			if x := w.excess(c.records, trialsIn(c.log)); x.most != c.most || x.beyond != c.beyond || x.looks != 1 {
+			if x := w.excess(c.records, brokenOffIn(c.log)); x.most != c.most || x.beyond != c.beyond || x.looks != 1 {
 				t.Errorf("%+v, want %d and %d", x, c.most, c.beyond)
 			}
 		})

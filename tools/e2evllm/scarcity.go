@@ -53,7 +53,7 @@ func (s *stage) scarcity(before, after pages, w *watch, records []record) *scarc
 		y, _ := b.sum(name, labels...)
 		return int(y - x)
 	}
-	c := &scarcity{excess: w.excess(records, trialsIn(w.router.process.logTail(math.MaxInt)))}
+	c := &scarcity{excess: w.excess(records, brokenOffIn(w.router.process.logTail(math.MaxInt)))}
 	for _, e := range s.engines {
 		c.preempted += grown(before.engines[e.Name], after.engines[e.Name], "vllm:num_preemptions_total")
 		if e.Role == producer || e.Role == consumer {
