@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -160,8 +161,8 @@ type excess struct {
 
 // excess compares each ledger with the larger of what its engine said before and after. What the engine gave
 // to a request that came in between, or took back and gave again, is among what was sent; and what it has yet
-// to take back of the router's own requests, among what was given up.
-func (w *watch) excess(records []record, canaries []brokenOff) excess {
+// to take back, among what was given up.
+func (w *watch) excess(records []record, attempts []brokenOff) excess {
 	x := excess{beyond: math.MinInt, most: math.MinInt}
 	for k := range max(0, len(w.looks)-1) {
 		for i, e := range w.engines {
@@ -172,7 +173,8 @@ func (w *watch) excess(records []record, canaries []brokenOff) excess {
 			x.looks++
 			over := now.ledger[i] - max(now.free[i], next.free[i])
 			from := now.begun.Add(-pollInterval - 2*w.slowest(k))
-			beyond := over - came(records, e.Name, from, next.asked) - gaveUp(canaries, e.Name, from, next.asked)
+			beyond := over - came(records, e.Name, from, next.asked) -
+				gaveUp(attempts, records, e.Name, from, next.asked)
 			x.most = max(x.most, over)
 			if beyond > x.beyond {
 				x.beyond = beyond
@@ -211,41 +213,48 @@ func came(records []record, name string, from, to time.Time) int {
 	return blocks
 }
 
-// brokenOff is a request of the router's own to a decode engine, with which it tried a pair or a replica and
-// that it gave up.
+// brokenOff is an attempt at a request that the router gave up: of its own, with which it tried a pair or a
+// replica, or of a client, who got the answer of another attempt.
 type brokenOff struct {
-	decode string
+	id     string // of the client's request, "" for one of the router's own
+	engine string
 	at     time.Time
 }
 
-// canaryBlocks is what such a request takes: a prompt of 165 tokens with an answer of 8.
+// canaryBlocks is what a request of the router's own takes: a prompt of 165 tokens with an answer of 8.
 const canaryBlocks = (165+8)/blockTokens + 2
 
-// gaveUp is how many blocks of such requests the engine may still have had in that time. They are in the
-// ledger while they are under way, as those of clients are.
-func gaveUp(canaries []brokenOff, name string, from, to time.Time) int {
+// gaveUp is how many blocks of such attempts the engine may still have had in that time. The ledger counts
+// them as long as they are under way, and not while the engine takes them back.
+func gaveUp(attempts []brokenOff, records []record, name string, from, to time.Time) int {
 	blocks := 0
-	for _, c := range canaries {
-		if c.decode == name && !c.at.After(to) && !c.at.Before(from) {
+	for _, a := range attempts {
+		if a.engine != name || a.at.After(to) || a.at.Before(from) {
+			continue
+		}
+		i := slices.IndexFunc(records, func(r record) bool { return r.ID == a.id })
+		if i < 0 {
 			blocks += canaryBlocks
+		} else {
+			blocks += (records[i].Prompt+records[i].Output)/blockTokens + 1
 		}
 	}
 	return blocks
 }
 
-// brokenOffIn are those that the log of a router tells of: an engine on a slow machine may answer none in
-// time, and takes as long to give the blocks back.
-func brokenOffIn(log string) (canaries []brokenOff) {
-	for _, m := range trialFailed.FindAllStringSubmatch(log, -1) {
+// brokenOffIn are those that the log of a router tells of: an engine on a slow machine may answer in no time
+// that there is for it, and takes as long to give the blocks back.
+func brokenOffIn(log string) (attempts []brokenOff) {
+	for _, m := range gaveUpOn.FindAllStringSubmatch(log, -1) {
 		if at, err := time.Parse(time.RFC3339Nano, m[1]); err == nil {
-			canaries = append(canaries, brokenOff{m[2], at})
+			attempts = append(attempts, brokenOff{m[2], m[3], at})
 		}
 	}
-	return canaries
+	return attempts
 }
 
-var trialFailed = regexp.MustCompile(
-	`(?m)^time=(\S+) .*msg="trial failed" (?:prefill=\S+ decode|replica)=(\S+)`)
+var gaveUpOn = regexp.MustCompile(`(?m)^time=(\S+) .*msg="(?:` +
+	`trial failed" (?:prefill=\S+ decode|replica)|trying again elsewhere" id=(\S+) phase=\S+ replica)=(\S+)`)
 
 // generated is how many tokens of the answer were made in that time, if they were made evenly.
 func (r *record) generated(from, to time.Time) int {

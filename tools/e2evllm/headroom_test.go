@@ -178,6 +178,12 @@ func TestALedgerMayLagBehindWhatItSent(t *testing.T) {
 			nil,
 			`time=1970-01-01T00:16:42Z level=INFO msg="trial failed" prefill=p0 decode=d0 kind=x why=y`, 6, 6,
 		},
+		"above, by what another attempt was made with": {
+			[]look{looked(5, 50, 60), looked(6, 50, 50)},
+			[]record{{ID: "a1", Decode: "d1", Prompt: 9 * blockTokens, Time: at(0)}},
+			`time=1970-01-01T00:16:44Z level=INFO msg="trying again elsewhere" id=a1 phase=decode replica=d0`,
+			10, 0,
+		},
 		"above, by what another pair was tried with": {
 			[]look{looked(5, 50, 56), looked(6, 50, 50)},
 			nil,
