@@ -158,6 +158,17 @@ func (o *Orchestrator) askCanary(
 	return canary.Answer{Status: resp.Status, Body: body, Err: err}
 }
 
+// likely asks d what else it may say to q, in a time of its own: the engine may have to compile something.
+func (o *Orchestrator) likely(
+	ctx context.Context, d *fleet.Endpoint, q *canary.Question,
+) func() canary.Answer {
+	return func() canary.Answer {
+		ctx, cancel := context.WithTimeout(ctx, o.Config().Timeouts.DecodeFirst)
+		defer cancel()
+		return o.askCanary(ctx, d, q, &engine.Request{Body: q.Likely()}, q.Salt+"-likely")
+	}
+}
+
 // kindOf says in the terms of ejection how an answer failed.
 func kindOf(a canary.Answer) outlier.Kind {
 	switch {

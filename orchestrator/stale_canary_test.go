@@ -118,3 +118,16 @@ func TestCanariesAreBooked(t *testing.T) {
 		}
 	})
 }
+
+// No canary makes an engine compile what log-probabilities take: all who run there would stand still.
+func TestCanariesLetNoEngineStandStill(t *testing.T) {
+	compiles := func(_ string, o *enginesim.Options) { o.CompilesLogprobs = time.Minute }
+	in(t, setup{prefill: 1, decode: 1, config: longPauses, engine: compiles}, func(w *world) {
+		p, d := w.o.fleet.Endpoint(replica.ID(w.p[0].addr)), w.o.fleet.Endpoint(replica.ID(w.d[0].addr))
+		begun := time.Now()
+		got := w.o.tryPair(w.t.Context(), p, d, "")
+		if took := time.Since(begun); got.found != works || took > 5*time.Second {
+			t.Errorf("%v (%v, %s) after %v", got.found, got.kind, got.why, took)
+		}
+	})
+}

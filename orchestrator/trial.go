@@ -217,9 +217,10 @@ func (o *Orchestrator) tryPair(ctx context.Context, p, d *fleet.Endpoint, theirs
 }
 
 func (o *Orchestrator) pairOnce(ctx context.Context, p, d *fleet.Endpoint, theirs string) finding {
+	q := o.question(p, d)
+	likely := o.likely(ctx, d, q)
 	ctx, cancel := context.WithTimeout(ctx, trialLimit)
 	defer cancel()
-	q := o.question(p, d)
 	asked := time.Now()
 	own := o.askCanary(ctx, d, q, &engine.Request{Body: q.Own()}, q.Salt+"-own")
 	if own.Err != nil || own.Status != http.StatusOK { // no reason to let blocks be prefilled for it
@@ -229,7 +230,7 @@ func (o *Orchestrator) pairOnce(ctx context.Context, p, d *fleet.Endpoint, their
 	first, decode := o.handCanary(ctx, q, p, d, transferLimit+10*time.Since(asked))
 	verdict := q.JudgePrefill(first)
 	if verdict.Kind != canary.Failed {
-		verdict = q.Judge(first, decode, own, before, countersOf(ctx, d))
+		verdict = q.Judge(first, decode, own, likely, before, countersOf(ctx, d))
 	}
 	return foundBy(verdict, first, decode, d, theirs)
 }

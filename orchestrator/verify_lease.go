@@ -119,7 +119,8 @@ func (a *answer) wordsHeard(ctx context.Context) error {
 		return own.Err
 	}
 	first, second := o.handCanary(ctx, q, a.h.prefillLeg.from, a.to, transferLimit+10*time.Since(asked))
-	if q.Judge(first, second, own, canary.Unknown(), canary.Unknown()).Kind != canary.Moved {
+	likely := o.likely(ctx, a.to, q)
+	if q.Judge(first, second, own, likely, canary.Unknown(), canary.Unknown()).Kind != canary.Moved {
 		return errNothingCame
 	}
 	step := o.askCanary(ctx, a.h.prefillLeg.from, q, &engine.Request{Body: q.Prefill()}, q.Salt+"-step")

@@ -89,11 +89,18 @@ func promptTokens(e Engine) int {
 func (q *Question) Prefill() []byte { return q.body(1, "", "") }
 
 // Decode is the body of leg 2 on /v1/completions, before a connector edits it.
-func (q *Question) Decode() []byte { return q.body(AnswerTokens, "", `,"logprobs":3`) }
+func (q *Question) Decode() []byte { return q.body(AnswerTokens, "", `,"return_token_ids":true`) }
 
 // Own is the same question to the decode engine alone, under another salt: nothing that came by transfer
 // can answer it.
-func (q *Question) Own() []byte { return q.body(AnswerTokens, "-own", `,"logprobs":3`) }
+func (q *Question) Own() []byte { return q.body(AnswerTokens, "-own", `,"return_token_ids":true`) }
+
+// Likely is Own once more, with what else was likely. It is asked only where answers differ: at the first
+// request for log-probabilities vLLM compiles a function, and all of the engine stands still meanwhile, on a
+// CPU for up to a minute (vLLM 0.32, v1/sample/ops/logprobs.py, measured).
+func (q *Question) Likely() []byte {
+	return q.body(AnswerTokens, "-own", `,"logprobs":3,"return_tokens_as_token_ids":true`)
+}
 
 func (q *Question) body(tokens int, salt, more string) []byte {
 	b := append([]byte(`{"model":`), rawjson.AppendString(nil, q.Model)...)

@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -50,20 +51,24 @@ func TestBodies(t *testing.T) {
 		t.Errorf("two questions are alike: %v %v", a, b)
 	}
 	salts := map[string]bool{}
-	for i, raw := range [][]byte{a.Prefill(), a.Decode(), a.Own()} {
+	for i, raw := range [][]byte{a.Prefill(), a.Decode(), a.Own(), a.Likely()} {
 		var body struct {
 			Model  string
 			Prompt []uint32
 			Max    int    `json:"max_tokens"`
 			Salt   string `json:"cache_salt"`
+			Likely int    `json:"logprobs"`
 			Stream bool
 		}
 		if err := json.Unmarshal(raw, &body); err != nil || body.Model != `m"x` ||
 			!slices.Equal(body.Prompt, a.IDs) || body.Stream {
 			t.Errorf("%v in %s", err, raw)
 		}
-		if want := []int{1, AnswerTokens, AnswerTokens}[i]; body.Max != want {
+		if want := []int{1, AnswerTokens, AnswerTokens, AnswerTokens}[i]; body.Max != want {
 			t.Errorf("body %d asks for %d tokens, want %d", i, body.Max, want)
+		}
+		if body.Likely > 0 != (i == 3) {
+			t.Errorf("body %d asks for %d log-probabilities, for which an engine stands still", i, body.Likely)
 		}
 		salts[body.Salt] = true
 	}
@@ -86,27 +91,45 @@ func TestParams(t *testing.T) {
 	}
 }
 
-// reply is an answer of so many prompt and cached tokens; each word of the text is a token, one in
-// parentheses is nearly as likely as the one before it.
+// reply is an answer of so many prompt and cached tokens; each word of the text is a token.
 func reply(prompt, cached int, words, more string) Answer {
-	var tokens, top []string
+	ids := []string{}
 	for word := range strings.FieldsSeq(words) {
-		token, other, tie := strings.Cut(strings.TrimSuffix(word, ")"), "(")
-		tokens = append(tokens, fmt.Sprintf("%q", token))
-		if tie {
-			top = append(top, fmt.Sprintf(`{%q:-0.7,%q:-0.9}`, token, other))
-		} else {
-			top = append(top, fmt.Sprintf(`{%q:-0.1,"far":-4}`, token))
-		}
+		ids = append(ids, strconv.Itoa(idOf(word)))
 	}
 	details := "null"
 	if cached >= 0 {
 		details = fmt.Sprintf(`{"cached_tokens":%d}`, cached)
 	}
 	return Answer{Status: 200, Body: fmt.Appendf(nil,
-		`{"choices":[{"text":%q,"logprobs":{"tokens":[%s],"top_logprobs":[%s]}}],"usage":{"prompt_tokens":%d,`+
-			`"prompt_tokens_details":%s}%s}`,
-		words, strings.Join(tokens, ","), strings.Join(top, ","), prompt, details, more)}
+		`{"choices":[{"text":%q,"token_ids":[%s]}],"usage":{"prompt_tokens":%d,"prompt_tokens_details":%s}%s}`,
+		words, strings.Join(ids, ","), prompt, details, more)}
+}
+
+func idOf(word string) int {
+	id := 0
+	for _, c := range word {
+		id = id*256 + int(c)
+	}
+	return id
+}
+
+// likely is what else might be said; a word in parentheses is nearly as likely as the one before it.
+func likely(prompt int, words string) Answer {
+	var tokens, top []string
+	name := func(word string) string { return fmt.Sprintf(`"token_id:%d"`, idOf(word)) }
+	for word := range strings.FieldsSeq(words) {
+		token, other, tie := strings.Cut(strings.TrimSuffix(word, ")"), "(")
+		tokens = append(tokens, name(token))
+		if tie {
+			top = append(top, fmt.Sprintf(`{%s:-0.7,%s:-0.9}`, name(token), name(other)))
+		} else {
+			top = append(top, fmt.Sprintf(`{%s:-0.1,%s:-4}`, name(token), name("far")))
+		}
+	}
+	return Answer{Status: 200, Body: fmt.Appendf(nil,
+		`{"choices":[{"text":"","logprobs":{"tokens":[%s],"top_logprobs":[%s]}}],"usage":{"prompt_tokens":%d}}`,
+		strings.Join(tokens, ","), strings.Join(top, ","), prompt)}
 }
 
 func TestJudge(t *testing.T) {
@@ -114,7 +137,7 @@ func TestJudge(t *testing.T) {
 	const handed = `,"kv_transfer_params":{"remote_port":1}`
 	plain := func(text string, cached int) Answer {
 		return Answer{Status: 200, Body: fmt.Appendf(nil,
-			`{"choices":[{"text":%q,"logprobs":null}],"usage":{"prompt_tokens":%d,`+
+			`{"choices":[{"text":%q}],"usage":{"prompt_tokens":%d,`+
 				`"prompt_tokens_details":{"cached_tokens":%d}}}`, text, n, cached)}
 	}
 	good := reply(n, 0, "x", handed)
@@ -124,6 +147,7 @@ func TestJudge(t *testing.T) {
 	for _, c := range []struct {
 		name                string
 		prefill, split, own Answer
+		asked               Answer // what else is likely; asked for where there is any
 		grown               Counters
 		kind                Kind
 		tokens              int
@@ -147,24 +171,29 @@ func TestJudge(t *testing.T) {
 		},
 		{
 			name: "wrong", prefill: good, split: reply(n, n, "a x c", ""), own: reply(n, 0, "a b c", ""), kind: Wrong,
-			tokens: -1, why: `token 2 is "x"`,
+			asked: likely(n, "a b c"), tokens: -1,
+			why: `"a x c", where the decode engine says "a b c" itself; token 2 is`,
 		},
 		{
 			name: "wrong, as likely as not", prefill: good, split: reply(n, n, "a far c", ""),
-			own: reply(n, 0, "a b c", ""), kind: Wrong, tokens: -1, why: `token 2`,
+			own: reply(n, 0, "a b c", ""), kind: Wrong, asked: likely(n, "a b c"), tokens: -1, why: `token 2`,
 		},
 		{
 			name: "shorter", prefill: good, split: reply(n, n, "a", ""), own: reply(n, 0, "a b", ""), kind: Wrong,
-			tokens: -1, why: "1 tokens",
+			asked: likely(n, "a b"), tokens: -1, why: "1 tokens",
 		},
 		{
 			name: "a matter of rounding", prefill: good, split: reply(n, n, "a x y z", ""),
-			own: reply(n, 0, "a b(x c d", ""), kind: Moved, tokens: n,
+			own: reply(n, 0, "a b c d", ""), asked: likely(n, "a b(x) c d"), kind: Moved, tokens: n,
+		},
+		{
+			name: "differs and is not told what is likely", prefill: good, split: reply(n, n, "a x", ""),
+			own: reply(n, 0, "a b", ""), asked: refused, kind: Wrong, tokens: -1, why: "KV load",
 		},
 		{name: "texts alone", prefill: good, split: plain("u", n), own: plain("u", 0), kind: Moved, tokens: n},
 		{
 			name: "texts alone, wrong", prefill: good, split: plain("u", n), own: plain("v", 0), kind: Wrong,
-			tokens: -1, why: `"u"`,
+			asked: likely(n, "v"), tokens: -1, why: `"u"`,
 		},
 		{
 			name: "no details", prefill: good, split: reply(n, -1, "a", ""), own: reply(n, -1, "a", ""), kind: Unclear,
@@ -205,8 +234,16 @@ func TestJudge(t *testing.T) {
 		},
 	} {
 		q := question(Engine{})
-		v := q.Judge(c.prefill, c.split, c.own, Counters{100, 7},
+		asked := 0
+		ask := func() Answer {
+			asked++
+			return c.asked
+		}
+		v := q.Judge(c.prefill, c.split, c.own, ask, Counters{100, 7},
 			Counters{100 + c.grown.ExternalHits, 7 + c.grown.FailedTransfers})
+		if want := min(c.asked.Status, 1); asked != want {
+			t.Errorf("%s: asked %d times what else is likely, want %d", c.name, asked, want)
+		}
 		if v.Kind != c.kind || v.Tokens != c.tokens || v.Prompt != n || v.Leg != c.leg ||
 			!strings.Contains(v.Why, c.why) {
 			t.Errorf("%s: %+v, want %v of %d tokens, leg %q, %q in why", c.name, v, c.kind, c.tokens, c.leg, c.why)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -62,10 +63,10 @@ func (v Verdict) String() string {
 	}
 }
 
-// Judge compares the three answers. before and after are the decode engine's counters from before the
-// decode leg and from behind its answer; they are asked only where the answer does not say how many tokens
-// were cached.
-func (q *Question) Judge(prefill, decode, own Answer, before, after Counters) Verdict {
+// Judge compares the three answers. likely asks [Question.Likely], and is called only where two of them
+// differ. before and after are the decode engine's counters from before the decode leg and from behind its answer;
+// they count only where the answer does not say how many tokens were cached.
+func (q *Question) Judge(prefill, decode, own Answer, likely func() Answer, before, after Counters) Verdict {
 	v := Verdict{Tokens: -1, Prompt: len(q.IDs)}
 	if why := q.prefilled(prefill); why != "" {
 		return v.failed("prefill", why)
@@ -81,9 +82,12 @@ func (q *Question) Judge(prefill, decode, own Answer, before, after Counters) Ve
 	if why != "" {
 		return v.failed("own", why)
 	}
-	if why := split.differs(alone); why != "" {
-		v.Kind, v.Why = Wrong, why
-		return v
+	if !split.is(alone) {
+		if why := q.doubts(split, likely()); why != "" {
+			v.Kind = Wrong
+			v.Why = fmt.Sprintf("%q, where the decode engine says %q itself; %s", split.text, alone.text, why)
+			return v
+		}
 	}
 	return v.moved(split.cached, after.since(before))
 }
@@ -144,6 +148,7 @@ func (q *Question) prefilled(a Answer) string {
 // said is what a good answer says.
 type said struct {
 	text   string
+	ids    []uint32 // nil: the engine does not say
 	tokens []string
 	likely []map[string]float64 // by position: what else was likely, as log-probabilities
 	cached int                  // -1: the engine does not say
@@ -161,6 +166,7 @@ func (q *Question) read(a Answer) (said, string) {
 	var body struct {
 		Choices []struct {
 			Text     string
+			IDs      []uint32 `json:"token_ids"`
 			Logprobs *struct {
 				Tokens []string
 				Top    []map[string]float64 `json:"top_logprobs"`
@@ -181,7 +187,7 @@ func (q *Question) read(a Answer) (said, string) {
 	case body.Usage.Prompt != len(q.IDs):
 		return said{}, fmt.Sprintf("%d token ids were sent and %d were counted", len(q.IDs), body.Usage.Prompt)
 	}
-	s := said{text: body.Choices[0].Text, cached: -1}
+	s := said{text: body.Choices[0].Text, ids: body.Choices[0].IDs, cached: -1}
 	if l := body.Choices[0].Logprobs; l != nil && len(l.Top) == len(l.Tokens) {
 		s.tokens, s.likely = l.Tokens, l.Top
 	}
@@ -195,27 +201,36 @@ func (q *Question) read(a Answer) (said, string) {
 // rounding: two engines that are both right add numbers in another order.
 const nearTie = 0.5
 
-// differs says where two answers part that should be the same, or "".
-func (s *said) differs(alone said) string {
-	if s.tokens == nil || alone.tokens == nil {
-		if s.text != alone.text {
-			return fmt.Sprintf("%q, where the decode engine says %q itself", s.text, alone.text)
-		}
-		return ""
+// is reports whether two answers are the same.
+func (s *said) is(other said) bool {
+	if s.ids == nil || other.ids == nil {
+		return s.text == other.text
 	}
-	for i := range min(len(s.tokens), len(alone.tokens)) {
-		a, b := s.tokens[i], alone.tokens[i]
-		if a == b {
+	return slices.Equal(s.ids, other.ids)
+}
+
+// doubts says why s is not what the decode engine may say itself, or "" where it is: where the two part, both
+// tokens are about as likely. a is the answer to [Question.Likely].
+func (q *Question) doubts(s said, a Answer) string {
+	alone, why := q.read(a)
+	switch {
+	case why != "":
+		return "what else is likely it does not say: " + why
+	case s.ids == nil || alone.tokens == nil:
+		return "what else is likely is not known"
+	}
+	for i := range min(len(s.ids), len(alone.tokens)) {
+		here, there := fmt.Sprintf("token_id:%d", s.ids[i]), alone.tokens[i]
+		if here == there {
 			continue
 		}
-		likely, there := alone.likely[i][a]
-		if there && alone.likely[i][b]-likely <= nearTie {
+		if likely, known := alone.likely[i][here]; known && alone.likely[i][there]-likely <= nearTie {
 			return "" // from here on both are right, and different
 		}
-		return fmt.Sprintf("token %d is %q, where the decode engine says %q itself", i+1, a, b)
+		return fmt.Sprintf("token %d is %s and not %s", i+1, here, there)
 	}
-	if len(s.tokens) != len(alone.tokens) {
-		return fmt.Sprintf("%d tokens, where the decode engine says %d itself", len(s.tokens), len(alone.tokens))
+	if len(s.ids) != len(alone.tokens) {
+		return fmt.Sprintf("%d tokens and not %d", len(s.ids), len(alone.tokens))
 	}
 	return ""
 }

@@ -136,7 +136,8 @@ func (h *handoff) try(ctx context.Context) {
 	before := h.to.counters(ctx)
 	split := h.to.send(ctx, leg2)
 	after := h.to.counters(ctx)
-	h.verdict = q.Judge(prefill, split, h.to.send(ctx, q.Own()), before, after)
+	likely := func() canary.Answer { return h.to.send(ctx, q.Likely()) }
+	h.verdict = q.Judge(prefill, split, h.to.send(ctx, q.Own()), likely, before, after)
 }
 
 // engine is what a prompt of the rank must fit.

@@ -68,3 +68,10 @@ func (s *Server) freeze(part *standstill, d time.Duration) {
 		s.later(d, part.end)
 	}
 }
+
+// compile lets the engine stand still where it has yet to compile what log-probabilities take.
+func (s *Server) compile() {
+	if s.o.CompilesLogprobs > 0 && s.freezes.compiled.CompareAndSwap(false, true) {
+		s.freeze(&s.freezes.engine, s.o.CompilesLogprobs)
+	}
+}

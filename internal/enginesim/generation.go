@@ -153,6 +153,9 @@ func (p *params) externalID() string {
 // submit adds every sequence to the core; on a problem it takes back what it had added.
 func (g *generation) submit() *problem {
 	p := g.p
+	if p.logprobs >= 0 {
+		g.srv.compile()
+	}
 	g.sink = newSink()
 	g.seqs = make([]sequence, 0, len(p.prompts)*p.n)
 	for i, prompt := range p.prompts {

@@ -1,6 +1,10 @@
 package enginesim
 
-import "tandem/internal/rawjson"
+import (
+	"strconv"
+
+	"tandem/internal/rawjson"
+)
 
 // appendTextLogprobs writes completions' logprobs of the tokens from number from on. The values are made up,
 // but the same every time.
@@ -20,11 +24,11 @@ func (g *generation) appendTextLogprobs(dst []byte, q *sequence, from int) []byt
 	}
 	dst = append(dst, `],"tokens":[`...)
 	for i, id := range q.tokens[from:] {
-		dst = rawjson.AppendString(comma(dst, i), g.srv.model.voc.piece(id))
+		dst = rawjson.AppendString(comma(dst, i), g.named(id))
 	}
 	dst = append(dst, `],"top_logprobs":[`...)
 	for i, id := range q.tokens[from:] {
-		dst = rawjson.AppendString(append(comma(dst, i), '{'), g.srv.model.voc.piece(id))
+		dst = rawjson.AppendString(append(comma(dst, i), '{'), g.named(id))
 		dst = append(appendFloat(append(dst, ':'), madeUpLogprob(id)), '}')
 	}
 	return append(dst, "]}"...)
@@ -34,7 +38,7 @@ func (g *generation) appendTokenLogprobs(dst []byte, id uint32, offset int) []by
 	if g.p.logprobs < 0 {
 		return append(dst, "null"...)
 	}
-	piece := g.srv.model.voc.piece(id)
+	piece := g.named(id)
 	dst = append(appendInt(append(dst, `{"text_offset":[`...), offset), `],"token_logprobs":[`...)
 	dst = append(appendFloat(dst, madeUpLogprob(id)), `],"tokens":[`...)
 	dst = append(rawjson.AppendString(dst, piece), `],"top_logprobs":[{`...)
@@ -59,6 +63,14 @@ func (g *generation) appendPromptLogprobs(dst []byte, q *sequence) []byte {
 		dst = append(rawjson.AppendString(dst, g.srv.model.voc.piece(id)), "}}"...)
 	}
 	return append(dst, ']')
+}
+
+// named is a token as the lists of log-probabilities name it.
+func (g *generation) named(id uint32) string {
+	if g.p.tokensAsIDs {
+		return "token_id:" + strconv.Itoa(int(id))
+	}
+	return g.srv.model.voc.piece(id)
 }
 
 func madeUpLogprob(id uint32) float64 { return -float64(id%64+1) / 32 }

@@ -46,6 +46,7 @@ type params struct {
 	logprobs    int // -1 none
 	promptLog   bool
 	returnIDs   bool
+	tokensAsIDs bool // return_tokens_as_token_ids
 	textMode    bool // generate: output_mode "text"
 	salt        string
 	session     string
@@ -162,7 +163,7 @@ func (p *params) wrongType(body []byte, key string, start int) *problem {
 			kind, msg = "int_parsing", "Input should be a valid integer, unable to parse string as an integer"
 		case "temperature", "top_p", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty":
 			kind, msg = "float_parsing", "Input should be a valid number, unable to parse string as a number"
-		case "stream", "echo", "ignore_eos", "return_token_ids":
+		case "stream", "echo", "ignore_eos", "return_token_ids", "return_tokens_as_token_ids":
 			kind, msg = "bool_parsing", "Input should be a valid boolean, unable to interpret input"
 		case "messages":
 			kind, msg = "list_type", "Input should be a valid list"
@@ -229,6 +230,8 @@ func (p *params) field(s *scanner, voc *vocabulary, key []byte) {
 		p.echo = s.boolean()
 	case "return_token_ids":
 		p.returnIDs = s.boolean()
+	case "return_tokens_as_token_ids":
+		p.tokensAsIDs = s.boolean()
 	case "cache_salt":
 		there := s.Peek() == '"'
 		if p.salt = p.optional(s); there && p.salt == "" {

@@ -70,6 +70,9 @@ type Options struct {
 	TransferRate float64
 	// Idle connections are closed after it, default 5 s as uvicorn does.
 	KeepAlive time.Duration
+	// How long the engine stands still at the first request of a process for log-probabilities: it compiles a
+	// function then (vLLM 0.32, v1/sample/ops/logprobs.py).
+	CompilesLogprobs time.Duration
 	// Address of the control listener (POST /fault, GET /stats), "" for none.
 	Control string
 	Faults  []Fault // from the start

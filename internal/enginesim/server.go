@@ -86,6 +86,8 @@ type serverLife struct {
 type frozenParts struct {
 	server standstill // all of it
 	engine standstill // the engine alone
+
+	compiled atomic.Bool // what log-probabilities take
 }
 
 // listening is the listener and the connections that it has accepted.

@@ -71,6 +71,7 @@ func (s *Server) revive() error {
 	s.listening.mu.Unlock()
 	if died {
 		s.eachRank((*rank).restart)
+		s.freezes.compiled.Store(false)
 		s.process.begins()
 	}
 	if err := s.resumeEvents(); err != nil {
@@ -99,6 +100,7 @@ func (s *Server) restart(d time.Duration) error {
 	s.refuse(0)
 	s.listening.cutAll()
 	s.eachRank((*rank).restart)
+	s.freezes.compiled.Store(false)
 	if d == 0 {
 		s.process.begins()
 		return s.revive()
