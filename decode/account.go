@@ -40,7 +40,7 @@ func (p *Pool) account(m *member, usage, meanUsage float64) account {
 			a.used = max(a.used, int(meanUsage*float64(a.capacity)))
 		}
 	} else {
-		unreported := g.promised + g.growth + e.Promised + e.Growth
+		unreported := g.promised + g.growth + g.absent.due + e.Promised + e.Growth
 		a.used = max(m.reported()+unreported+p.othersGrow(m)-g.returned-e.Returned, unreported, 0)
 	}
 	a.most = a.capacity - p.margin(m)

@@ -9,8 +9,8 @@ import (
 // ledger is what we promised of one replica's KV blocks. Guarded by the lock of the pool.
 //
 // Free blocks are the engine's own account (capacity less usage at its newest report) less what is promised
-// since, less growth, plus what has been returned since. What is promised and what only grows is decided by
-// the state of each lease, see [state].
+// since, less growth and what preempted requests had, plus what has been returned since. What is promised and
+// what only grows is decided by the state of each lease, see [state].
 type ledger struct {
 	// What every plan asks of every member stands together.
 	sums
@@ -26,7 +26,13 @@ type ledger struct {
 
 	atOnce   atOnce
 	atOnceAt time.Time // when it was worked out
-	missing  int       // sequences that the report has no more, and of whose end we have yet to hear
+	absent   absent
+}
+
+// absent is what was reported once, and which the newest report has no more.
+type absent struct {
+	sequences int // of whose end we have yet to hear, if they have ended
+	due       int // blocks of those that were preempted: the engine gives them back before it takes in others
 }
 
 // sums is what the leases of a ledger add up to. Only [sums.count] writes them, so that each is at any time
@@ -193,6 +199,9 @@ func (p *Pool) end(l *Lease, now time.Time) {
 	g.leases[l.slot], last.slot = last, l.slot
 	g.leases[len(g.leases)-1] = nil
 	g.leases = g.leases[:len(g.leases)-1]
+	if len(g.leases) == 0 {
+		g.absent.due = 0
+	}
 }
 
 // comeFree notes what the engine has back when l, which its newest report includes, ends: nothing that this
@@ -200,8 +209,9 @@ func (p *Pool) end(l *Lease, now time.Time) {
 func (p *Pool) comeFree(l *Lease, now time.Time) {
 	g := &l.member.ledger
 	switch {
-	case g.missing > 0:
-		g.missing = max(0, g.missing-l.sequences)
+	case g.absent.sequences > 0:
+		g.absent.sequences = max(0, g.absent.sequences-l.sequences)
+		g.absent.due = max(0, g.absent.due-p.own(l, now))
 	case !now.Before(g.at.Add(reportDelay)):
 		g.returned += p.own(l, now)
 	}

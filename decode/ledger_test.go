@@ -621,7 +621,9 @@ func TestLedgerReturnsToZero(t *testing.T) {
 			"report": func(t *rapid.T) {
 				id := rapid.SampledFrom([]replica.ID{"d1", "d2"}).Draw(t, "id")
 				usage := rapid.SampledFrom([]float64{0, 0.3, 1, math.NaN()}).Draw(t, "usage")
-				p.Observe(id, load(now, rapid.IntRange(-1, 9).Draw(t, "running"), usage), now)
+				report := load(now, rapid.IntRange(-1, 9).Draw(t, "running"), usage)
+				report.Waiting = rapid.IntRange(-1, 4).Draw(t, "waiting")
+				p.Observe(id, report, now)
 			},
 			"leave": func(t *rapid.T) {
 				p.SetMembers([]replica.Replica{engine("d1", 1000)}, now)
@@ -641,7 +643,7 @@ func TestLedgerReturnsToZero(t *testing.T) {
 			g := m.ledger
 			if len(g.leases) != 0 || g.reserved != 0 || g.promised != 0 || g.growth != 0 || g.held != 0 ||
 				g.queued != 0 || g.sequences != 0 || g.sent != 0 || g.moving != 0 || g.unheard != 0 ||
-				g.engaged != 0 || !g.local.none() || g.local.last != nil || g.local.work != 0 {
+				g.absent.due != 0 || g.engaged != 0 || !g.local.none() || g.local.last != nil || g.local.work != 0 {
 				t.Fatalf("%s: %+v is left without a lease", m.R.ID, g)
 			}
 		}
@@ -733,5 +735,55 @@ func checkSums(t *rapid.T, p *Pool, now time.Time) {
 	}
 	if softs > p.reserved.Len() {
 		t.Fatalf("%d reserved leases, %d in the queue", softs, p.reserved.Len())
+	}
+}
+
+// An engine that runs out of room takes the blocks of who came last and gives them back before it takes in
+// anybody: what they had is promised still.
+func TestWhoWasPreemptedGetsItsRoomBack(t *testing.T) {
+	p := pool(0)
+	first, second := book(t, p, 300, start, start), book(t, p, 400, start, start)
+	first.MarkSent(start)
+	second.MarkSent(start.Add(time.Millisecond))
+	at := start.Add(time.Second)
+	p.Observe("d1", load(at, 2, 0.7), at)
+	both := free(p, at)
+
+	preempted := load(at.Add(time.Second), 1, 0.3)
+	preempted.Waiting = 1
+	p.Observe("d1", preempted, preempted.At)
+	if got := free(p, preempted.At); got > both || got < both-20 {
+		t.Errorf("%d free where one waits to go on, want about the %d of before", got, both)
+	}
+	orca := replica.Load{
+		At: preempted.At.Add(300 * time.Millisecond), Source: replica.ORCA,
+		Running: -1, Waiting: 1, Loading: -1, Usage: 0.3,
+	}
+	p.Observe("d1", orca, orca.At)
+	if got := free(p, orca.At); got > both || got < both-20 {
+		t.Errorf("%d free by what an answer brings along, want about %d", got, both)
+	}
+
+	waits := load(at.Add(2*time.Second), 1, 0.3) // nobody waits: one has ended, of which we have yet to hear
+	p.Observe("d1", waits, waits.At)
+	if got := free(p, waits.At); got < both+380 {
+		t.Errorf("%d free where one has ended, want about %d", got, both+400)
+	}
+
+	third := book(t, p, 100, waits.At, waits.At) // who waits is the third, and the second has ended
+	third.MarkSent(waits.At)
+	before := free(p, waits.At)
+	waits.At = waits.At.Add(time.Second)
+	waits.Waiting = 1
+	p.Observe("d1", waits, waits.At)
+	if got := free(p, waits.At); got < before-20 {
+		t.Errorf("%d free where another waits for its room, want about %d", got, before)
+	}
+
+	second.Release(waits.At)
+	again := load(waits.At.Add(time.Second), 2, 0.4)
+	p.Observe("d1", again, again.At)
+	if got, want := free(p, again.At), 600-first.growth-third.growth; got != want {
+		t.Errorf("%d free when all is told, want %d", got, want)
 	}
 }

@@ -50,7 +50,7 @@ func (p *Pool) PeerLoads(now time.Time) []PeerLoad {
 		s := PeerLoad{
 			ID: m.R.ID, Sequences: g.sequences, Queued: g.queued, Arriving: g.arriving,
 			Sent:     g.sent + m.turns.asked,
-			Promised: g.promised, Growth: g.growth, Returned: g.returned, Held: g.held,
+			Promised: g.promised + g.absent.due, Growth: g.growth, Returned: g.returned, Held: g.held,
 			Reserved: g.reserved, ReservedIn: p.reservedIn(m, now), Moving: g.moving, Work: g.local.wait(now),
 			First:    roster.RunningOf(g.local.front(), now),
 			Rho:      m.traffic.prefills.Rho(now),

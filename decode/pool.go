@@ -130,7 +130,7 @@ func (p *Pool) observe(m *member, l replica.Load, now time.Time) {
 	if !math.IsNaN(l.Usage) && m.load.UsageAt().Equal(l.At) && !m.ledger.tooSoon(l) {
 		p.admitDue(now)
 		if running, ok := m.ledger.running(l); ok {
-			p.reconcile(m, l.At, max(0, running-m.turns.asked))
+			p.reconcile(m, l, max(0, running-m.turns.asked))
 		}
 	}
 }

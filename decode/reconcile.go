@@ -43,10 +43,10 @@ func (g *ledger) running(l replica.Load) (sequences int, ok bool) {
 	return math.MaxInt, g.unheard == 0
 }
 
-// reconcile makes the newest report of usage, which came at the given time, the account to count from.
-// running is what [ledger.running] says of it.
-func (p *Pool) reconcile(m *member, at time.Time, running int) {
-	g := &m.ledger
+// reconcile makes the newest report of usage the account to count from. running is what [ledger.running] says
+// of it.
+func (p *Pool) reconcile(m *member, l replica.Load, running int) {
+	g, at := &m.ledger, l.At
 	g.usage = m.load.Read(at, p.settings.LoadTTL).Usage
 	g.at = at
 	g.returned = 0
@@ -54,7 +54,8 @@ func (p *Pool) reconcile(m *member, at time.Time, running int) {
 		g.sortBySending() // it lacks the newest of ours
 	}
 	g.assumeArrivals(at)
-	g.cover(running, at)
+	uncovered := g.cover(running, at)
+	p.countPreempted(m, l, uncovered)
 	step := p.stepOf(m)
 	for _, l := range g.leases {
 		if l.state == reported {
@@ -96,21 +97,49 @@ func (g *ledger) assumeArrivals(at time.Time) {
 // cover decides which leases a report of so many running sequences includes: those that reports did already,
 // and then those that were sent, as they stand in the list, as far as the sequences reach. A prompt that the
 // replica is still computing has its part of them and stays promised: an engine takes blocks as it computes,
-// so that the report has some of its at most.
-func (g *ledger) cover(running int, at time.Time) {
+// so that the report has some of its at most. It returns how many sequences that the engine has got stand in
+// none.
+func (g *ledger) cover(running int, at time.Time) (uncovered int) {
 	for _, l := range g.leases {
 		if l.state == reported {
 			running -= l.sequences
 		}
 	}
-	g.missing = max(0, -running)
+	g.absent.sequences = max(0, -running)
 	for _, l := range g.leases {
-		if l.state != sent || !l.mayBeReported(at) || running < l.sequences {
+		if l.state != sent || !l.mayBeReported(at) {
+			continue
+		}
+		if running < l.sequences {
+			uncovered += l.sequences
 			continue
 		}
 		running -= l.sequences
 		if !l.prompt.local || l.prompt.state != pending {
 			g.move(l, reported)
+		}
+	}
+	return uncovered
+}
+
+// countPreempted works out what of the engine's free blocks is due to those that it has preempted: an engine
+// that runs out of room takes all blocks of who came last, puts it first in its queue, and takes in nobody
+// before it (vLLM, v1/core/sched/scheduler.py). Who waits there and is none of those that it has yet to take
+// in, uncovered, was reported before, and runs no more.
+func (p *Pool) countPreempted(m *member, l replica.Load, uncovered int) {
+	g := &m.ledger
+	if l.Running < 0 && l.Waiting > 0 {
+		return // who runs it does not say
+	}
+	waiting := min(g.absent.sequences, l.Waiting-max(l.Loading, 0)-uncovered)
+	g.absent.due = 0
+	for _, one := range slices.Backward(g.leases) {
+		if waiting <= 0 {
+			return
+		}
+		if one.state == reported {
+			g.absent.due += p.own(one, l.At)
+			waiting -= one.sequences
 		}
 	}
 }

@@ -64,8 +64,8 @@ func (v Verdict) String() string {
 }
 
 // Judge compares the three answers. likely asks [Question.Likely], and is called only where two of them
-// differ. before and after are the decode engine's counters from before the decode leg and from behind its answer;
-// they count only where the answer does not say how many tokens were cached.
+// differ. before and after are the decode engine's counters from before the decode leg and from behind its
+// answer; they count only where the answer does not say how many tokens were cached.
 func (q *Question) Judge(prefill, decode, own Answer, likely func() Answer, before, after Counters) Verdict {
 	v := Verdict{Tokens: -1, Prompt: len(q.IDs)}
 	if why := q.prefilled(prefill); why != "" {
@@ -154,6 +154,24 @@ type said struct {
 	cached int                  // -1: the engine does not say
 }
 
+// completion is what is read of a body.
+type completion struct {
+	Choices []struct {
+		Text     string
+		IDs      []uint32 `json:"token_ids"`
+		Logprobs *struct {
+			Tokens []string
+			Top    []map[string]float64 `json:"top_logprobs"`
+		}
+	}
+	Usage struct {
+		Prompt  int `json:"prompt_tokens"`
+		Details *struct {
+			Cached *int `json:"cached_tokens"`
+		} `json:"prompt_tokens_details"`
+	}
+}
+
 // read takes in an answer, and says what is wrong with it.
 func (q *Question) read(a Answer) (said, string) {
 	switch {
@@ -163,22 +181,7 @@ func (q *Question) read(a Answer) (said, string) {
 		text := strings.TrimSpace(string(a.Body[:min(len(a.Body), 300)]))
 		return said{}, fmt.Sprintf("answered %d: %s", a.Status, text)
 	}
-	var body struct {
-		Choices []struct {
-			Text     string
-			IDs      []uint32 `json:"token_ids"`
-			Logprobs *struct {
-				Tokens []string
-				Top    []map[string]float64 `json:"top_logprobs"`
-			}
-		}
-		Usage struct {
-			Prompt  int `json:"prompt_tokens"`
-			Details *struct {
-				Cached *int `json:"cached_tokens"`
-			} `json:"prompt_tokens_details"`
-		}
-	}
+	var body completion
 	switch err := json.Unmarshal(a.Body, &body); {
 	case err != nil:
 		return said{}, fmt.Sprintf("the answer cannot be read: %v", err)
