@@ -745,6 +745,8 @@ func TestWhoWasPreemptedGetsItsRoomBack(t *testing.T) {
 	first, second := book(t, p, 300, start, start), book(t, p, 400, start, start)
 	first.MarkSent(start)
 	second.MarkSent(start.Add(time.Millisecond))
+	first.FirstToken(start.Add(time.Second / 2))
+	second.FirstToken(start.Add(time.Second / 2))
 	at := start.Add(time.Second)
 	p.Observe("d1", load(at, 2, 0.7), at)
 	both := free(p, at)
@@ -762,6 +764,13 @@ func TestWhoWasPreemptedGetsItsRoomBack(t *testing.T) {
 	p.Observe("d1", orca, orca.At)
 	if got := free(p, orca.At); got > both || got < both-20 {
 		t.Errorf("%d free by what an answer brings along, want about %d", got, both)
+	}
+
+	p.Observe("d1", load(orca.At, 2, 0.7), orca.At) // and the same where an answer tells of it first
+	orca.At = orca.At.Add(300 * time.Millisecond)
+	p.Observe("d1", orca, orca.At)
+	if got := free(p, orca.At); got > both || got < both-20 {
+		t.Errorf("%d free where an answer tells of it, want about %d", got, both)
 	}
 
 	waits := load(at.Add(2*time.Second), 1, 0.3) // nobody waits: one has ended, of which we have yet to hear

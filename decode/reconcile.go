@@ -125,13 +125,17 @@ func (g *ledger) cover(running int, at time.Time) (uncovered int) {
 // countPreempted works out what of the engine's free blocks is due to those that it has preempted: an engine
 // that runs out of room takes all blocks of who came last, puts it first in its queue, and takes in nobody
 // before it (vLLM, v1/core/sched/scheduler.py). Who waits there and is none of those that it has yet to take
-// in, uncovered, was reported before, and runs no more.
+// in, uncovered, was reported before, and runs no more. A report that does not say who runs is counted from
+// only where all of ours have been heard from, so that those who wait are such, or others'.
 func (p *Pool) countPreempted(m *member, l replica.Load, uncovered int) {
 	g := &m.ledger
-	if l.Running < 0 && l.Waiting > 0 {
-		return // who runs it does not say
+	waiting := l.Waiting - max(l.Loading, 0) - uncovered
+	if l.Running >= 0 {
+		waiting = min(waiting, g.absent.sequences)
+	} else {
+		waiting -= g.others.Count + m.remote.Sent
+		g.sortBySending()
 	}
-	waiting := min(g.absent.sequences, l.Waiting-max(l.Loading, 0)-uncovered)
 	g.absent.due = 0
 	for _, one := range slices.Backward(g.leases) {
 		if waiting <= 0 {
