@@ -222,8 +222,8 @@ func (a *admission) begin(w *waiter) (tries int, closed bool) {
 	return tries, a.closed
 }
 
-// again gives a waiter that found no room its new turn, and lets who was next use the tries that are left,
-// and who is first now those that came meanwhile. Other replicas may serve it by now.
+// again gives a waiter that found no room its new turn, and lets who was next use the tries that are left.
+// Other replicas may serve it by now.
 func (a *admission) again(w *waiter, o outcome, at uint64, left int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -241,14 +241,24 @@ func (a *admission) again(w *waiter, o outcome, at uint64, left int) {
 		next.signal(left)
 	}
 	a.pushLocked(w, o, at)
-	if came := w.tries; came > 0 {
-		w.tries = 0
-		was.line.wake(came)
-		a.byPlace[at].line.wake(came)
+	if w.tries > 0 || at != from {
+		a.retry(w, was, at)
 	}
 	was.line.settle()
 	w.in.settle()
 	a.forgetLocked(from)
+}
+
+// retry lets who is first try anew: room came while w tried, which may not have seen it, and which others may
+// fit that w kept from trying; or w has come to a place where nobody has told it of any. It needs mu.
+func (a *admission) retry(w *waiter, was *lines, at uint64) {
+	if w.tries > 0 {
+		w.tries = 0
+		was.line.wake(planner.RoomTries)
+	}
+	now := a.byPlace[at]
+	now.large.wake(1)
+	now.line.wake(planner.RoomTries)
 }
 
 // removeLocked takes a waiter out of its line.

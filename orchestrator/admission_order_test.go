@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -129,4 +130,140 @@ func (c *crowd) idle() string {
 		}
 	}
 	return ""
+}
+
+// Room that comes while one tries that then stands aside is for it: it tries again.
+func TestRoomThatComesWhileOneStandsAside(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &admission{limit: 10}
+		room := false
+		trying, tried := make(chan bool), make(chan bool)
+		times := 0
+		done := make(chan error, 1)
+		go func() {
+			done <- a.enter(t.Context(), entry{patience: time.Hour, try: func() outcome {
+				times++
+				switch {
+				case times <= 2: // it comes, and once more as it joins
+					return outcome{verdict: waitsInLine}
+				case times == 3: // planned before the room came: it is large by now
+					trying <- true
+					<-tried
+					return outcome{verdict: waitsAside}
+				case room:
+					return outcome{verdict: goesOn}
+				}
+				return outcome{verdict: waitsAside}
+			}})
+		}()
+		synctest.Wait()
+		a.wake()
+		<-trying
+		room = true
+		a.wake() // the last that held room has ended
+		tried <- true
+		synctest.Wait()
+		if a.length() != 0 {
+			t.Errorf("it waits after %d tries, though there is room for it since the third began", times)
+		}
+		a.wake()
+		<-done
+	})
+}
+
+// A replica joins while one tries, so that it moves to another place: it tries there, too, although the first
+// of the line, who was told, finds too little.
+func TestRoomThatComesWhileOneMoves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &admission{limit: 10}
+		where := uint64(1)
+		joined := false
+		hold := map[string]chan bool{}
+		tried := map[string]int{}
+		place := func() uint64 { return where }
+		come := func(name string, fits bool) {
+			go a.enter(t.Context(), entry{patience: time.Hour, place: place, try: func() outcome {
+				found := joined && fits
+				tried[name]++
+				if h := hold[name]; h != nil {
+					<-h
+				}
+				if found {
+					return outcome{verdict: goesOn}
+				}
+				return outcome{verdict: waitsInLine}
+			}})
+			synctest.Wait()
+		}
+		come("much", false)
+		come("little", true)
+		much, little := make(chan bool), make(chan bool)
+		hold["little"] = little
+		a.wake() // much, little: that one is held
+		synctest.Wait()
+		hold["much"] = much
+		where, joined = 2, true
+		a.wake() // a replica has joined: much tries, and is held
+		synctest.Wait()
+		delete(hold, "much")
+		delete(hold, "little")
+		little <- true
+		synctest.Wait()
+		much <- true
+		synctest.Wait()
+		if a.length() != 1 {
+			t.Errorf("%d wait, want the one that takes much alone; tried %v", a.length(), tried)
+		}
+		a.close()
+		synctest.Wait()
+	})
+}
+
+// Room that comes while the first three try, each of them at room that came before, is tried by all three.
+func TestRoomThatComesWhileThreeTry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &admission{limit: 10}
+		var log []string
+		hold := map[string]chan bool{}
+		room := false
+		come := func(name string, fits bool) {
+			go a.enter(t.Context(), entry{patience: time.Hour, try: func() outcome {
+				found := room && fits // the plan sees what there is as it begins
+				log = append(log, name)
+				if h := hold[name]; h != nil {
+					<-h
+				}
+				if found {
+					return outcome{verdict: goesOn}
+				}
+				return outcome{verdict: waitsInLine}
+			}})
+			synctest.Wait()
+		}
+		come("h", false)
+		come("s", false)
+		come("t", true)
+		log = nil
+		ht, hs := make(chan bool), make(chan bool)
+		hold["t"] = ht
+		a.wake() // h, s, t: t is held
+		synctest.Wait()
+		hold["s"] = hs
+		a.wake() // h, s: s is held
+		synctest.Wait()
+		room = true // for t
+		a.wake()    // h; s is told that there are tries for it
+		synctest.Wait()
+		delete(hold, "s")
+		delete(hold, "t")
+		hs <- true
+		synctest.Wait()
+		ht <- true
+		synctest.Wait()
+		if a.length() != 2 {
+			t.Errorf("%d wait, want h and s alone, after %s", a.length(), strings.Join(log, " "))
+		}
+		a.close()
+		synctest.Wait()
+	})
 }

@@ -142,7 +142,10 @@ func (o *Orchestrator) askCanary(
 	ctx context.Context, to *fleet.Endpoint, q *canary.Question, r *engine.Request, id string,
 ) canary.Answer {
 	room := o.decode.BookCanary(to.Member.ID, len(q.IDs), canary.AnswerTokens, time.Now())
-	defer func() { room.Release(time.Now()) }()
+	defer func() {
+		room.Release(time.Now())
+		o.queue.wake()
+	}()
 	r.Method = http.MethodPost
 	r.Path = openai.Completions.Path()
 	r.Header = []engine.Field{{Key: "X-Request-Id", Value: id}}

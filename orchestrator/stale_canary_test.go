@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"tandem/connector"
@@ -128,6 +129,34 @@ func TestCanariesLetNoEngineStandStill(t *testing.T) {
 		got := w.o.tryPair(w.t.Context(), p, d, "")
 		if took := time.Since(begun); got.found != works || took > 5*time.Second {
 			t.Errorf("%v (%v, %s) after %v", got.found, got.kind, got.why, took)
+		}
+	})
+}
+
+// The lease of a canary ends: whoever waits for room tries then, and not when the next tick or report comes.
+func TestCanariesGiveTheirRoomToWhoWaits(t *testing.T) {
+	in(t, setup{prefill: 1, decode: 1, config: longPauses}, func(w *world) {
+		d := w.o.fleet.Endpoint(replica.ID(w.d[0].addr))
+		fault(enginesim.Fault{Kind: "freeze", For: 2300 * time.Millisecond})(w, w.d[0])
+		done := make(chan finding)
+		go func() { done <- w.o.tryWhole(w.t.Context(), d) }()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		var admitted time.Time
+		out := make(chan error, 1)
+		go func() {
+			out <- w.o.queue.enter(w.t.Context(), entry{patience: time.Minute, try: func() outcome {
+				if w.o.decode.Status(time.Now())[0].Leases > 0 {
+					return outcome{verdict: waitsInLine}
+				}
+				admitted = time.Now()
+				return outcome{verdict: goesOn}
+			}})
+		}()
+		<-done
+		ended := time.Now()
+		if err := <-out; err != nil || admitted.After(ended) {
+			t.Errorf("admitted %v after the canary's lease ended (%v)", admitted.Sub(ended), err)
 		}
 	})
 }
