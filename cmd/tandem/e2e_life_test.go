@@ -220,7 +220,10 @@ func (f *fleet) notReady(ids ...string) {
 // freeURL is an address where nobody listens.
 func freeURL(t *testing.T) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	ln, err := net.Listen("tcp", "127.0.0.2:0") // from which nobody connects, so that nobody takes its port
+	if err != nil {
+		ln, err = net.Listen("tcp", "127.0.0.1:0")
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -73,7 +73,10 @@ func inHTTP(t *testing.T, story func(h *overHTTP)) {
 		h.f = NewFollower(Source{Endpoint: "/v1/kv_events"}, &h.log, Options{Open: h.connect})
 		ctx, stop := context.WithCancel(t.Context())
 		h.stop = stop
-		go func() { h.ended <- h.f.Run(ctx) }()
+		go func() {
+			time.Sleep(time.Millisecond) // until the story waits for something, so that it is the first
+			h.ended <- h.f.Run(ctx)
+		}()
 		story(h)
 		stop()
 		if err := <-h.ended; err != nil {
