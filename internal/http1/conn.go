@@ -245,7 +245,7 @@ func (c *conn) handOver() {
 		c.nc.Close()
 		return
 	}
-	c.left.give(&begun{Conn: c.nc, read: append([]byte(nil), c.in.buf[c.in.r:c.in.w]...)})
+	c.s.give(&begun{Conn: c.nc, s: c.s, read: append([]byte(nil), c.in.buf[c.in.r:c.in.w]...)}, c.left)
 }
 
 // exchange serves one request; false: the connection cannot carry another.

@@ -550,6 +550,7 @@ func TestShutdownWaitsForNewConnections(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inMemory(t, echo, nil, func(t *testing.T, x *served) {
 				c := x.client()
+				synctest.Wait() // it is accepted: what still waits in the listener goes with it
 				ended := make(chan error, 1)
 				go func() { ended <- x.s.Shutdown(t.Context()) }()
 				time.Sleep(time.Second)

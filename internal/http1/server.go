@@ -30,6 +30,7 @@ type Server struct {
 
 	mu        sync.Mutex // guards the following
 	conns     map[*conn]struct{}
+	given     map[*begun]time.Time // to net/http, when, until it closes them
 	listeners map[net.Listener]struct{}
 }
 
@@ -106,6 +107,7 @@ func (s *Server) track(l net.Listener) bool {
 	if s.listeners == nil {
 		s.listeners = map[net.Listener]struct{}{}
 		s.conns = map[*conn]struct{}{}
+		s.given = map[*begun]time.Time{}
 	}
 	s.listeners[l] = struct{}{}
 	return true
@@ -157,14 +159,22 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return s.Rest.Shutdown(ctx)
 }
 
-// closeIdle closes the connections that serve no request, and returns how many connections there are.
+// closeIdle closes the connections that serve no request, and returns for how many net/http may not shut
+// down yet: all that are served here, and those that it got just now. Once it shuts down, it reads requests
+// and answers none.
 func (s *Server) closeIdle() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	n := len(s.conns)
 	for c := range s.conns {
 		c.closeIdle()
 	}
-	return len(s.conns)
+	for _, since := range s.given {
+		if time.Since(since) < firstGrace {
+			n++
+		}
+	}
+	return n
 }
 
 // Close closes every connection.
@@ -221,7 +231,24 @@ func (l *leftovers) Addr() net.Addr { return l.addr }
 // begun is a connection of which some bytes have been read already.
 type begun struct {
 	net.Conn
+	s    *Server
 	read []byte
+}
+
+// give hands over to net/http what has begun here.
+func (s *Server) give(b *begun, left *leftovers) {
+	s.mu.Lock()
+	s.given[b] = time.Now()
+	s.mu.Unlock()
+	left.give(b)
+}
+
+// Close implements [net.Conn].
+func (b *begun) Close() error {
+	b.s.mu.Lock()
+	delete(b.s.given, b)
+	b.s.mu.Unlock()
+	return b.Conn.Close()
 }
 
 // Read implements [net.Conn].
