@@ -18,7 +18,7 @@ import (
 // but a nearly empty replica stands aside: in a line of such requests, whose head is tried first, and for
 // which nobody waits. Else one request could keep everybody out while all replicas empty. Who could be served
 // by other replicas, as another model is, has lines of his own. The queue is bounded; at the bound a newcomer
-// is refused at once with errQueueFull.
+// is refused at once with errQueueFull, but nobody who has been admitted before.
 //
 // Safe for concurrent use.
 type admission struct {
@@ -40,7 +40,8 @@ type lines struct {
 // entry is how a request comes to the queue.
 type entry struct {
 	patience time.Duration
-	// It has been admitted before, and is tried again: a router that drains lets it go on.
+	// It has been admitted before, and is tried again: a router that drains lets it go on, and so does a queue
+	// that is full, which bounds who comes and not who is here.
 	running bool
 	// Both are called by the request's own goroutine, never while the queue is locked.
 	place func() uint64 // names the replicas that could serve it; nil: as 0
@@ -134,7 +135,7 @@ func (a *admission) join(e entry, first outcome, at uint64) (*waiter, error) {
 	switch {
 	case a.closed && !e.running:
 		return nil, errDraining
-	case a.waiting >= a.limit:
+	case a.waiting >= a.limit && !e.running:
 		return nil, errQueueFull
 	}
 	w := &waiter{entry: e, turn: make(chan struct{}, 1), came: time.Now()}

@@ -21,6 +21,7 @@ func (j *job) prepare() {
 		SplitOK: j.whole == "" && cfg.Local != config.LocalAlways,
 		LocalOK: cfg.Local != config.LocalNever || j.whole != "",
 		Pieces:  j.whole == "" && j.exact(),
+		Begun:   j.rest.delivered != nil,
 	}
 	if j.ids != nil {
 		j.nameBlocks()
@@ -113,9 +114,9 @@ func (j *job) patience(now time.Time) time.Duration {
 	return patience
 }
 
-// firstTokenBy is limits.first_token; 0 where nothing is refused by it.
+// firstTokenBy is limits.first_token; 0 where nothing is refused by it, as the rest of an answer.
 func (j *job) firstTokenBy() time.Duration {
-	if j.q.snap.cfg.Experimental.Scoring.Units == config.Raw {
+	if j.plan.Begun || j.q.snap.cfg.Experimental.Scoring.Units == config.Raw {
 		return 0
 	}
 	return j.q.snap.cfg.Limits.FirstToken

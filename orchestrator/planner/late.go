@@ -25,7 +25,7 @@ func (e *TooLate) Retry() time.Duration { return max(e.Predicted-e.Limit, minRet
 // late returns why the chosen plan must not be booked, nil where it may. In raw units nothing is predicted.
 func (pl *Planner) late(q *question) error {
 	limit := pl.policy.FirstToken
-	if limit <= 0 || pl.policy.Weights.Units == scoring.InRaw {
+	if limit <= 0 || q.Begun || pl.policy.Weights.Units == scoring.InRaw {
 		return nil
 	}
 	ttft := pl.ttft().Ahead

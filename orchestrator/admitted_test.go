@@ -1,0 +1,64 @@
+package orchestrator
+
+import (
+	"testing"
+	"time"
+
+	"tandem/internal/config"
+	"tandem/internal/enginesim"
+)
+
+// A stream whose engine breaks off finds the queue full of others: it waits for room all the same, since it
+// has been admitted before.
+func TestAStreamGoesOnThoughTheQueueIsFull(t *testing.T) {
+	s := setup{
+		prefill: 1, decode: 2,
+		config: func(c *config.Config) { c.Scoring.ExpectedOutput, c.Limits.Queue = fullForLong, 1 },
+		engine: func(name string, o *enginesim.Options) {
+			if name[0] == 'd' {
+				o.Core.Blocks = 30
+			}
+		},
+	}
+	in(t, s, func(w *world) {
+		p := greedy("/v1/completions", 12, "")
+		w.dies(enginesim.Fault{Kind: "cut_stream", After: 4}, enginesim.Fault{})
+		first := w.begin(p)
+		time.Sleep(time.Millisecond)
+		second := w.begin(p)
+		time.Sleep(time.Millisecond)
+		third := w.begin(p) // waits
+		time.Sleep(time.Millisecond)
+		w.same(p, first.end())
+		w.same(p, second.end())
+		w.same(p, third.end())
+	})
+}
+
+// limits.first_token is over when a stream has begun: the rest of it, which waits behind another prompt, is
+// not refused by it.
+func TestAStreamGoesOnBehindItsFirstToken(t *testing.T) {
+	s := setup{prefill: 1, decode: 2, config: func(c *config.Config) {
+		c.Limits.FirstToken = 414 * time.Millisecond
+		c.Experimental.Scoring.Speed = config.Speed{Prefill: 1000, Local: 1000, Decode: 1000}
+	}}
+	in(t, s, func(w *world) {
+		w.dies(enginesim.Fault{Kind: "cut_stream", After: 4}, enginesim.Fault{}, enginesim.Fault{})
+		asked := func(seed, n int) prompt {
+			return post("/v1/completions",
+				`{"model":"sim","max_tokens":12,"temperature":0,"stream":true,"prompt":`+idPrompt(seed, n)+`}`)
+		}
+		p, other := asked(1, 150), asked(2, 390)
+		var before *pending
+		w.at("continue", func(string) {
+			before = w.begin(other)
+			time.Sleep(time.Millisecond) // it is planned by then
+		})
+		got := w.ask(p)
+		w.same(p, got)
+		w.same(other, before.end())
+		if n := w.count("tandem_continued_total", wentOn); n != 1 {
+			t.Errorf("%d streams went on, want 1", n)
+		}
+	})
+}
