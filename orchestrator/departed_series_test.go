@@ -29,9 +29,13 @@ func TestSeriesOfDepartedReplicas(t *testing.T) {
 		w.crowd(60, 12, 0)
 		fault(enginesim.Fault{Kind: "clear"})(w, w.d[0])
 		time.Sleep(20 * time.Second)
-		w.crowd(60, 12, 100)
 		gone, back := w.d[0].addr, w.d[1].addr
 		all := w.cfg
+		for i := range 10 { // until blocks have been handed over to it, too
+			if w.crowd(60, 12, 100*(1+i)); w.count("tandem_handoff_tokens_total", gone) > 0 {
+				break
+			}
+		}
 		for _, name := range []string{
 			"tandem_leg_seconds_count", "tandem_attempt_failures_total", "tandem_ejections_total",
 			"tandem_engine_restarts_total", "tandem_handoff_tokens_total",
@@ -55,7 +59,7 @@ func TestSeriesOfDepartedReplicas(t *testing.T) {
 		}
 		w.apply(all)
 		time.Sleep(10 * time.Second)
-		w.crowd(60, 12, 200).want(t, "after it came back", 0)
+		w.crowd(60, 12, 2000).want(t, "after it came back", 0)
 		if n := w.count("tandem_leg_seconds_count", gone); n == 0 {
 			t.Error("what it does now is not counted")
 		}
