@@ -40,9 +40,9 @@ type lines struct {
 // entry is how a request comes to the queue.
 type entry struct {
 	patience time.Duration
-	// It has been admitted before, and is tried again: a router that drains lets it go on, and so does a queue
-	// that is full, which bounds who comes and not who is here.
-	running bool
+	// Reports whether it has been admitted before, or a part of it has: a router that drains lets it go on, and
+	// so does a queue that is full, which bounds who comes and not who is here. nil: it has not.
+	running func() bool
 	// Both are called by the request's own goroutine, never while the queue is locked.
 	place func() uint64 // names the replicas that could serve it; nil: as 0
 	try   func() outcome
@@ -121,7 +121,7 @@ func (a *admission) enter(ctx context.Context, e entry) error {
 func (a *admission) others(e *entry, at uint64) (bool, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.closed && !e.running {
+	if a.closed && !e.runs() {
 		return false, errDraining
 	}
 	l := a.byPlace[at]
@@ -133,9 +133,9 @@ func (a *admission) join(e entry, first outcome, at uint64) (*waiter, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch {
-	case a.closed && !e.running:
+	case a.closed && !e.runs():
 		return nil, errDraining
-	case a.waiting >= a.limit && !e.running:
+	case a.waiting >= a.limit && !e.runs():
 		return nil, errQueueFull
 	}
 	w := &waiter{entry: e, turn: make(chan struct{}, 1), came: time.Now()}
@@ -150,6 +150,8 @@ func (a *admission) join(e entry, first outcome, at uint64) (*waiter, error) {
 	w.in.settle()
 	return w, nil
 }
+
+func (e *entry) runs() bool { return e.running != nil && e.running() }
 
 func (e *entry) where() uint64 {
 	if e.place == nil {
@@ -200,7 +202,7 @@ func (w *waiter) wait(ctx context.Context, a *admission) error {
 		case <-w.turn:
 			tries, closed := a.begin(w)
 			switch {
-			case !w.running && closed:
+			case closed && !w.runs():
 				return errDraining
 			case tries == 0: // somebody else has them
 				continue

@@ -277,7 +277,7 @@ func TestDrainingRefusesNobodyThatRuns(t *testing.T) {
 		room := false
 		done := make(chan error)
 		go func() {
-			done <- a.enter(t.Context(), entry{patience: time.Minute, running: true, try: func() outcome {
+			done <- a.enter(t.Context(), entry{patience: time.Minute, running: func() bool { return true }, try: func() outcome {
 				if room {
 					return outcome{verdict: goesOn}
 				}

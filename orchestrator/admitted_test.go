@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -60,5 +61,39 @@ func TestAStreamGoesOnBehindItsFirstToken(t *testing.T) {
 		if n := w.count("tandem_continued_total", wentOn); n != 1 {
 			t.Errorf("%d streams went on, want 1", n)
 		}
+	})
+}
+
+// manyPrompts is a request of more prompts than are on their way at once.
+func manyPrompts(n, long int, stream bool) prompt {
+	var all []string
+	for i := range n {
+		all = append(all, `"`+words(long+i)+`"`)
+	}
+	return post("/v1/completions", `{"model":"sim","max_tokens":12,"temperature":0,`+streaming(stream)+
+		`"prompt":[`+strings.Join(all, ",")+`]}`)
+}
+
+// The prompts of a batch are one request: a router that drains, and a queue that is full, let those that have
+// not begun yet go on as those that have.
+func TestABatchThatHasBegunGoesOn(t *testing.T) {
+	for _, stream := range []bool{false, true} {
+		in(t, setup{}, func(w *world) {
+			p := manyPrompts(batchWidth+8, 20, stream)
+			batch := w.begin(p)
+			time.Sleep(50 * time.Millisecond)
+			w.o.Drain()
+			got := batch.end()
+			if want := w.right(p); got.status != 200 || got.fail.Message != "" || len(got.text) != len(want.text) {
+				t.Errorf("status %d, %.300s", got.status, got.raw)
+			}
+		})
+	}
+}
+
+func TestABatchWaitsThoughTheQueueIsFull(t *testing.T) {
+	in(t, narrow(func(c *config.Config) { c.Limits.Queue = 1 }), func(w *world) {
+		p := manyPrompts(5, 100, false)
+		w.exact(p, w.ask(p))
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 
@@ -51,12 +52,14 @@ func (q *request) eachPrompt(
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(batchWidth)
 	first := q.newJob(req, 0)
+	begun := new(atomic.Bool)
 	var broke crash
 	for i := range req.Prompts {
 		j := first
 		if i > 0 {
 			j = q.newJob(req, i)
 		}
+		j.of.begun = begun
 		group.Go(func() (err error) {
 			defer broke.keep(&err)
 			if f := j.serve(ctx, func(a *answer) *failure { return use(ctx, i, a) }); f != nil {

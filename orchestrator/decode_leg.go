@@ -39,7 +39,7 @@ func (h *handoff) generating() *outgoing {
 // body is the client's own request, or the one prompt of it that this job is.
 func (j *job) body() *openai.Edit {
 	if j.req.Batched && j.req.Unsplittable == "" {
-		return j.askIDs(j.req.EditPrompt(j.index))
+		return j.askIDs(j.req.EditPrompt(j.of.index))
 	}
 	return j.askIDs(j.req.Edit())
 }

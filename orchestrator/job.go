@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"tandem/internal/openai"
@@ -14,11 +15,11 @@ import (
 // job is one prompt on its way to an answer: the whole request, or one prompt of a batch. One goroutine owns
 // it.
 type job struct {
-	q     *request
-	req   *openai.Request
-	id    string // of the job; the request's id, with the prompt's index behind it in a batch
-	index int    // of the prompt in a batch
-	rec   *Record
+	q   *request
+	req *openai.Request
+	id  string // of the job; the request's id, with the prompt's index behind it in a batch
+	of  ofBatch
+	rec *Record
 
 	ids   *promptIDs // the prompt's tokens, nil when unknown
 	count int        // tokens of the prompt, estimated when ids is nil
@@ -29,6 +30,12 @@ type job struct {
 
 	want *openai.Continuation // of an answer whose tokens are kept, so that another engine can go on with it
 	rest restOfAnswer
+}
+
+// ofBatch is what the job of one prompt of a batch knows of that; zero where there is one prompt.
+type ofBatch struct {
+	index int          // of the prompt
+	begun *atomic.Bool // a prompt of the batch has had room
 }
 
 // attempts is what a job has tried so far, and what another attempt has to know of that.
@@ -53,7 +60,7 @@ type restOfAnswer struct {
 
 // newJob begins a job. path is the path it came through.
 func (q *request) newJob(req *openai.Request, index int) *job {
-	j := &job{q: q, req: req, id: q.id, index: index}
+	j := &job{q: q, req: req, id: q.id, of: ofBatch{index: index}}
 	if req != nil && req.Batched {
 		j.id += "-" + strconv.Itoa(index)
 	}

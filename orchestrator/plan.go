@@ -74,7 +74,7 @@ func (j *job) book(ctx context.Context) (*planner.Booking, *failure) {
 	var took time.Duration
 	queued := j.q.o.queue.enter(ctx, entry{
 		patience: j.patience(start),
-		running:  j.attempts.tries > 1 || j.rest.delivered != nil,
+		running:  j.admitted,
 		place:    func() uint64 { return j.q.o.decode.Servers(j.plan.Model) },
 		try: func() outcome {
 			began := time.Now()
@@ -102,6 +102,12 @@ func (j *job) book(ctx context.Context) (*planner.Booking, *failure) {
 		span.span.SetAttributes(decisionAttributes(b)...)
 	}
 	return b, nil
+}
+
+// admitted reports whether the request has had room before: it is tried again, goes on with an answer, or is
+// a prompt of a batch that has begun.
+func (j *job) admitted() bool {
+	return j.attempts.tries > 1 || j.rest.delivered != nil || j.of.begun != nil && j.of.begun.Load()
 }
 
 // patience is how long a request may wait for room from now on: not beyond the time at which its first token

@@ -11,7 +11,7 @@ type textNames struct{ prefill, decode roster.Prompt }
 
 // nameText names the prompt by its text, for when nobody tells its tokens.
 func (j *job) nameText() (n textNames) {
-	parts := j.req.PromptText(nil, j.index)
+	parts := j.req.PromptText(nil, j.of.index)
 	if len(parts) == 0 {
 		return n
 	}

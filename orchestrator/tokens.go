@@ -94,8 +94,8 @@ func (j *job) estimate() tokenizer.Result {
 
 // prompt is the job's prompt of a completion, nil for a chat.
 func (j *job) prompt() *openai.Prompt {
-	if j.index < len(j.req.Prompts) {
-		return &j.req.Prompts[j.index]
+	if j.of.index < len(j.req.Prompts) {
+		return &j.req.Prompts[j.of.index]
 	}
 	return nil
 }
