@@ -76,6 +76,8 @@ type waiter struct {
 	stands *waitline.Place[*waiter] // where in that line
 	number uint64                   // of those who came
 	tries  int                      // left for it and those behind it, one after the other
+	found  outcome                  // by its newest try
+	look   bool                     // its place may be another one by now
 }
 
 var (
@@ -171,7 +173,7 @@ func (a *admission) pushLocked(w *waiter, o outcome, at uint64) (before int) {
 		a.byPlace[at] = l
 	}
 	a.waiting++
-	w.at = at
+	w.at, w.found = at, o
 	w.in = &l.large
 	wait := waitline.Wait{Came: w.came.Sub(a.began), Number: w.number}
 	if o.verdict != waitsAside {
@@ -200,6 +202,7 @@ func (w *waiter) wait(ctx context.Context, a *admission) error {
 		case <-timer.C:
 			return errQueueTime
 		case <-w.turn:
+			a.move(w)
 			tries, closed := a.begin(w)
 			switch {
 			case closed && !w.runs():

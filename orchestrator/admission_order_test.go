@@ -19,6 +19,7 @@ type crowd struct {
 	a    admission
 	room int // touched by one goroutine at a time
 	came int // how often room came
+	here int // which replicas there are
 	all  []*member
 	by   map[uint64]*member // who waited, by number
 }
@@ -43,7 +44,8 @@ func (c *crowd) come(needs int, every time.Duration) {
 		return outcome{verdict: waitsInLine, every: every}
 	}
 	go func() {
-		err := c.a.enter(ctx, entry{patience: time.Hour, try: try})
+		place := func() uint64 { return uint64(needs + c.here%needs) }
+		err := c.a.enter(ctx, entry{patience: time.Hour, place: place, try: try})
 		m.gone = true
 		if err != nil && ctx.Err() == nil {
 			c.t.Errorf("a request: %v", err)
@@ -55,13 +57,13 @@ func (c *crowd) come(needs int, every time.Duration) {
 	}
 }
 
-// Whoever comes, leaves and is served, and however often the order changes meanwhile: when all tries have
-// ended, the first three have tried since room came, and found none.
+// Whoever comes, leaves, is served and moves, and however often the order changes meanwhile: when all tries
+// have ended, the first three have tried since room came, and found none.
 func TestTheFirstHaveTriedWheneverRoomCame(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		steps := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) [3]int {
 			return [3]int{
-				rapid.IntRange(0, 5).Draw(t, "what"), rapid.IntRange(1, 6).Draw(t, "size"),
+				rapid.IntRange(0, 6).Draw(t, "what"), rapid.IntRange(1, 6).Draw(t, "size"),
 				rapid.IntRange(0, 15).Draw(t, "every"),
 			}
 		}), 20, 80).Draw(rt, "steps")
@@ -93,6 +95,9 @@ func playCrowd(t *testing.T, steps [][3]int) string {
 			if m := c.all; len(m) > 0 {
 				m[(size*7+step[2])%len(m)].leave()
 			}
+		case 4:
+			c.here += size
+			c.a.moved()
 		default:
 			c.came++
 			c.room += (size + 1) / 2

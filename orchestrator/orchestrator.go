@@ -220,6 +220,7 @@ func (o *Orchestrator) membersChanged(
 		o.m.ejections.begin(&e.Member)
 	}
 	o.state.arrived(time.Now())
+	o.queue.moved()
 }
 
 // forgetTokens drops the token ids that a server's process made: another one may have another tokenizer or
