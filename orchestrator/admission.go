@@ -43,8 +43,9 @@ type entry struct {
 	// Reports whether it has been admitted before, or a part of it has: a router that drains lets it go on, and
 	// so does a queue that is full, which bounds who comes and not who is here. nil: it has not.
 	running func() bool
-	// Both are called by the request's own goroutine, never while the queue is locked.
-	place func() uint64 // names the replicas that could serve it; nil: as 0
+	// These are called by the request's own goroutine, never while the queue is locked.
+	place func() uint64        // names the replicas that could serve it; nil: as 0
+	more  func() time.Duration // how much longer it waits, asked when patience is over; nil: no longer
 	try   func() outcome
 }
 
@@ -200,7 +201,9 @@ func (w *waiter) wait(ctx context.Context, a *admission) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-timer.C:
-			return errQueueTime
+			if w.more == nil || !waitsOn(timer, w.more()) {
+				return errQueueTime
+			}
 		case <-w.turn:
 			a.move(w)
 			tries, closed := a.begin(w)
@@ -217,6 +220,14 @@ func (w *waiter) wait(ctx context.Context, a *admission) error {
 			a.again(w, o, w.where(), tries-1)
 		}
 	}
+}
+
+// waitsOn sets a timer that has ended to go on for so long, and reports whether that is any time at all.
+func waitsOn(timer *time.Timer, d time.Duration) bool {
+	if d > 0 {
+		timer.Reset(d)
+	}
+	return d > 0
 }
 
 // begin takes the tries that a waiter was given, and reports whether the queue is closed.

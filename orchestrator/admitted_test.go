@@ -91,9 +91,17 @@ func TestABatchThatHasBegunGoesOn(t *testing.T) {
 	}
 }
 
-func TestABatchWaitsThoughTheQueueIsFull(t *testing.T) {
-	in(t, narrow(func(c *config.Config) { c.Limits.Queue = 1 }), func(w *world) {
-		p := manyPrompts(5, 100, false)
-		w.exact(p, w.ask(p))
-	})
+func TestABatchThatHasBegunIsRefusedByNoLimit(t *testing.T) {
+	limits := map[string]func(*config.Config){
+		"queue":       func(c *config.Config) { c.Limits.Queue = 1 },
+		"first_token": func(c *config.Config) { c.Limits.FirstToken = 150 * time.Millisecond },
+	}
+	for name, limit := range limits {
+		t.Run(name, func(t *testing.T) {
+			in(t, narrow(limit), func(w *world) {
+				p := manyPrompts(5, 100, false)
+				w.exact(p, w.ask(p))
+			})
+		})
+	}
 }

@@ -21,7 +21,6 @@ func (j *job) prepare() {
 		SplitOK: j.whole == "" && cfg.Local != config.LocalAlways,
 		LocalOK: cfg.Local != config.LocalNever || j.whole != "",
 		Pieces:  j.whole == "" && j.exact(),
-		Begun:   j.rest.delivered != nil,
 	}
 	if j.ids != nil {
 		j.nameBlocks()
@@ -74,11 +73,12 @@ func (j *job) book(ctx context.Context) (*planner.Booking, *failure) {
 	var took time.Duration
 	queued := j.q.o.queue.enter(ctx, entry{
 		patience: j.patience(start),
+		more:     func() time.Duration { return j.patience(start) - time.Since(start) },
 		running:  j.admitted,
 		place:    func() uint64 { return j.q.o.decode.Servers(j.plan.Model) },
 		try: func() outcome {
 			began := time.Now()
-			j.plan.Waited = began.Sub(j.rec.Time)
+			j.plan.Waited, j.plan.Begun = began.Sub(j.rec.Time), j.begun()
 			b, err = j.search(began)
 			took = time.Since(began)
 			return outcomeOf(err)
@@ -104,10 +104,13 @@ func (j *job) book(ctx context.Context) (*planner.Booking, *failure) {
 	return b, nil
 }
 
-// admitted reports whether the request has had room before: it is tried again, goes on with an answer, or is
-// a prompt of a batch that has begun.
-func (j *job) admitted() bool {
-	return j.attempts.tries > 1 || j.rest.delivered != nil || j.of.begun != nil && j.of.begun.Load()
+// admitted reports whether the request has had room before.
+func (j *job) admitted() bool { return j.attempts.tries > 1 || j.begun() }
+
+// begun reports whether the job goes on with an answer, or is a prompt of a batch another one of which has had
+// room.
+func (j *job) begun() bool {
+	return j.rest.delivered != nil || j.of.begun != nil && j.of.begun.Load()
 }
 
 // patience is how long a request may wait for room from now on: not beyond the time at which its first token
@@ -120,9 +123,9 @@ func (j *job) patience(now time.Time) time.Duration {
 	return patience
 }
 
-// firstTokenBy is limits.first_token; 0 where nothing is refused by it, as the rest of an answer.
+// firstTokenBy is limits.first_token; 0 where nothing is refused by it, as what has begun.
 func (j *job) firstTokenBy() time.Duration {
-	if j.plan.Begun || j.q.snap.cfg.Experimental.Scoring.Units == config.Raw {
+	if j.begun() || j.q.snap.cfg.Experimental.Scoring.Units == config.Raw {
 		return 0
 	}
 	return j.q.snap.cfg.Limits.FirstToken

@@ -29,7 +29,7 @@ type Request struct {
 	Class        decode.Class  // what else may tell of the answer's length
 	Sequences    int           // answers to one prompt; below 1 counts as 1
 	Waited       time.Duration // since it came
-	Begun        bool          // it goes on with an answer whose first token is there: it cannot come too late
+	Begun        bool          // it is a part of what has begun: it cannot come too late
 	Quiet        bool          // the answer is not streamed: nobody sees its first token before its last
 	SplitOK      bool          // false: only Local plans
 	LocalOK      bool          // false: only Split plans
