@@ -36,6 +36,39 @@ func TestAStreamGoesOnThoughTheQueueIsFull(t *testing.T) {
 	})
 }
 
+// Who could go on with a stream is full for longer than requests wait for room: the client waits as long as for
+// a first token.
+func TestAStreamGoesOnBehindTheQueueDeadline(t *testing.T) {
+	s := narrow(func(c *config.Config) { c.Timeouts.Queue = 100 * time.Millisecond })
+	s.decode = 2
+	s.engine = func(name string, o *enginesim.Options) {
+		if name[0] == 'd' {
+			o.Core.Blocks = 30
+		}
+	}
+	in(t, s, func(w *world) {
+		at := ""
+		w.at("decode", func(replica string) {
+			w.at("decode", nil)
+			at = replica
+		})
+		p, other := greedy("/v1/completions", 12, ""), greedy("/v1/completions", 50, "")
+		var second *pending
+		w.same(p, w.ask(p, func(event int) {
+			switch event {
+			case 1:
+				second = w.begin(other)
+			case 6:
+				vanish(w, w.by(at))
+			}
+		}))
+		w.same(other, second.end())
+		if n := w.count("tandem_continued_total", wentOn); n != 1 {
+			t.Errorf("%d streams went on, want 1", n)
+		}
+	})
+}
+
 // limits.first_token is over when a stream has begun: the rest of it, which waits behind another prompt, is
 // not refused by it.
 func TestAStreamGoesOnBehindItsFirstToken(t *testing.T) {
@@ -93,8 +126,9 @@ func TestABatchThatHasBegunGoesOn(t *testing.T) {
 
 func TestABatchThatHasBegunIsRefusedByNoLimit(t *testing.T) {
 	limits := map[string]func(*config.Config){
-		"queue":       func(c *config.Config) { c.Limits.Queue = 1 },
-		"first_token": func(c *config.Config) { c.Limits.FirstToken = 150 * time.Millisecond },
+		"queue":          func(c *config.Config) { c.Limits.Queue = 1 },
+		"timeouts.queue": func(c *config.Config) { c.Timeouts.Queue = 200 * time.Millisecond },
+		"first_token":    func(c *config.Config) { c.Limits.FirstToken = 150 * time.Millisecond },
 	}
 	for name, limit := range limits {
 		t.Run(name, func(t *testing.T) {

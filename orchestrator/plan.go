@@ -114,8 +114,12 @@ func (j *job) begun() bool {
 }
 
 // patience is how long a request may wait for room from now on: not beyond the time at which its first token
-// would be refused as too late whatever room it found.
+// would be refused as too late whatever room it found. What has begun is not given up for want of room: the
+// rest of an answer has the time of a first token (see [job.begin]), a batch that of a whole answer.
 func (j *job) patience(now time.Time) time.Duration {
+	if j.begun() {
+		return j.q.snap.cfg.Timeouts.Answer
+	}
 	patience := j.q.snap.cfg.Timeouts.Queue
 	if limit := j.firstTokenBy(); limit > 0 {
 		patience = min(patience, max(limit-now.Sub(j.rec.Time), 0))
