@@ -277,7 +277,8 @@ func TestDrainingRefusesNobodyThatRuns(t *testing.T) {
 		room := false
 		done := make(chan error)
 		go func() {
-			done <- a.enter(t.Context(), entry{patience: time.Minute, running: func() bool { return true }, try: func() outcome {
+			runs := func() bool { return true }
+			done <- a.enter(t.Context(), entry{patience: time.Minute, running: runs, try: func() outcome {
 				if room {
 					return outcome{verdict: goesOn}
 				}

@@ -36,8 +36,8 @@ func TestAStreamGoesOnThoughTheQueueIsFull(t *testing.T) {
 	})
 }
 
-// Who could go on with a stream is full for longer than requests wait for room: the client waits as long as for
-// a first token.
+// Who could go on with a stream is full for longer than requests wait for room: the client waits as long as
+// for a first token.
 func TestAStreamGoesOnBehindTheQueueDeadline(t *testing.T) {
 	s := narrow(func(c *config.Config) { c.Timeouts.Queue = 100 * time.Millisecond })
 	s.decode = 2

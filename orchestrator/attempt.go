@@ -32,7 +32,7 @@ func (j *job) try(ctx context.Context) (*answer, *failure) {
 		}
 		if !j.again(ctx, f) {
 			j.lost()
-			return nil, f
+			return nil, f.heard(ctx)
 		}
 		j.retried(f)
 	}

@@ -220,6 +220,15 @@ func goneFailure(ctx context.Context, phase string) *failure {
 	return leftBy(phase, context.Cause(ctx))
 }
 
+// heard is f, nil for none, or where its client has left meanwhile, as the leg outlives it for a moment, that
+// nobody hears of it.
+func (f *failure) heard(ctx context.Context) *failure {
+	if f == nil || ctx.Err() == nil {
+		return f
+	}
+	return goneFailure(ctx, f.phase)
+}
+
 // leftBy is the failure of a request whose client left in this phase.
 func leftBy(phase string, err error) *failure {
 	return &failure{

@@ -137,3 +137,24 @@ func TestWhatIsDueIsWaitedFor(t *testing.T) {
 		})
 	}
 }
+
+// A client leaves about when its prefill engine is found to stand still, in the moment for which the leg
+// outlives it: it has left, and gets no answer to that.
+func TestAClientLeavesAnEngineThatStandsStill(t *testing.T) {
+	for after := 8 * time.Second; after < 9900*time.Millisecond; after += 200 * time.Millisecond {
+		in(t, setup{prefill: 1, config: longPauses}, func(w *world) {
+			w.at("prefill", func(string) {
+				w.at("prefill", nil)
+				fault(enginesim.Fault{Kind: "freeze", For: 30 * time.Second})(w, w.p[0])
+			})
+			p := w.begin(completion(true))
+			time.Sleep(after)
+			p.leave()
+			p.end()
+			time.Sleep(25 * time.Second)
+			if n := w.count("tandem_requests_total", goneKind); n != 1 {
+				t.Errorf("a client that left after %v is not counted as one", after)
+			}
+		})
+	}
+}

@@ -133,6 +133,7 @@ func (o *Orchestrator) pass(ctx context.Context, q *request, p *passthrough, why
 			f = first // nobody else is left: the client gets what an engine said
 		}
 		if f == nil || f == first || !j.q.passable(f, p) || !j.again(ctx, f) {
+			f = f.heard(ctx)
 			j.finish(f, nil)
 			return f
 		}

@@ -107,8 +107,8 @@ func (j *job) book(ctx context.Context) (*planner.Booking, *failure) {
 // admitted reports whether the request has had room before.
 func (j *job) admitted() bool { return j.attempts.tries > 1 || j.begun() }
 
-// begun reports whether the job goes on with an answer, or is a prompt of a batch another one of which has had
-// room.
+// begun reports whether the job goes on with an answer, or is a prompt of a batch another one of which has
+// had room.
 func (j *job) begun() bool {
 	return j.rest.delivered != nil || j.of.begun != nil && j.of.begun.Load()
 }
