@@ -840,6 +840,32 @@ func TestAnEstimateRefusesNothing(t *testing.T) {
 	}
 }
 
+// By an estimate no replica is left out for the length of its context, where others have a longer one.
+func TestAnEstimateLeavesNobodyOut(t *testing.T) {
+	f := newFleet(1, 2, func(r *replica.Replica) {
+		if r.ID != "d1" {
+			r.Facts.MaxModelLen = 4096
+		}
+	})
+	got := map[replica.ID]int{}
+	for i := range 20 {
+		r := f.request(uint32(i), 100)
+		r.Tokens = 20_000
+		r.LocalOK = false
+		if _, err := f.pl.Plan(r, f.now); err == nil {
+			t.Fatal("20,000 tokens are planned for prefill where 4,096 are all: this test tests nothing")
+		}
+		r.Exact = false
+		b := f.plan(t, r)
+		got[b.Prefill.ID]++
+		got[b.Decode.ID]++
+		b.Release(f.now)
+	}
+	if got["p1"] != 20 || got["d2"] == 0 {
+		t.Errorf("chosen %v, want p1 each time and d2 some times", got)
+	}
+}
+
 // What the replicas are busy with before an estimated prompt makes it late all the same.
 func TestAnEstimateIsLateBehindOthers(t *testing.T) {
 	f := newFleet(1, 1, nil)
