@@ -243,6 +243,74 @@ func reloadUnderLoad(t *testing.T, field string, change func(*config.Config)) {
 	})
 }
 
+// How an engine is watched can be changed while it is watched: what a reload says holds from then on for
+// those that stay.
+func TestReloadChangesHowEnginesAreWatched(t *testing.T) {
+	way := &blocked{addr: "d0.internal:8000"}
+	patient := func(c *config.Config) {
+		c.Timeouts = config.Default().Timeouts
+		c.Pools.Prefill.PollInterval, c.Pools.Decode.PollInterval = 2*time.Second, 2*time.Second
+		c.Health.Failures = 1000
+		c.Timeouts.Probe, c.Timeouts.Connect = time.Minute, time.Minute
+	}
+	dead := enginesim.Fault{Kind: "fail", Path: "/metrics", Status: 500, Count: -1}
+	for _, tt := range []struct {
+		field  string
+		change func(c *config.Config)
+		happen func(w *world) // which takes its engine out under the new value, and not under the old one
+	}{
+		{
+			"health.failures", func(c *config.Config) { c.Health.Failures = 2 },
+			func(w *world) { fault(dead)(w, w.d[0]) },
+		},
+		{
+			"timeouts.probe", func(c *config.Config) { c.Timeouts.Probe, c.Health.Failures = time.Second, 1 },
+			func(w *world) { fault(enginesim.Fault{Kind: "freeze", For: time.Minute})(w, w.d[0]) },
+		},
+		{
+			"timeouts.connect", func(c *config.Config) { c.Timeouts.Connect = time.Second },
+			func(w *world) { way.fails.Store(new(dropped)); w.net.Cut(w.d[0].addr) },
+		},
+	} {
+		for _, reloaded := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, reloaded %t", tt.field, reloaded), func(t *testing.T) {
+				in(t, setup{decode: 2, config: patient, options: way.between}, func(w *world) {
+					if reloaded {
+						cfg := *w.cfg
+						tt.change(&cfg)
+						w.apply(&cfg)
+						time.Sleep(5 * time.Second) // the next look begins under it
+					}
+					tt.happen(w)
+					time.Sleep(20 * time.Second)
+					if up := w.count("tandem_replica_up", w.d[0].addr) == 1; up == reloaded {
+						t.Errorf("up %t", up)
+					}
+					way.fails.Store(nil)
+				})
+			})
+		}
+	}
+}
+
+// So can how often it is asked.
+func TestReloadOfPollInterval(t *testing.T) {
+	in(t, setup{}, func(w *world) {
+		asked := func() int {
+			before := w.d[0].Calls()["/metrics"]
+			time.Sleep(time.Minute)
+			return w.d[0].Calls()["/metrics"] - before
+		}
+		cfg := *w.cfg
+		cfg.Pools.Decode.PollInterval = time.Second
+		seldom := asked()
+		w.apply(&cfg)
+		if often := asked(); seldom > 20 || often < 40 {
+			t.Errorf("asked %d times a minute, and %d with a quarter of the interval", seldom, often)
+		}
+	})
+}
+
 // load keeps clients busy until stop, who want an answer every time.
 func (w *world) load(clients int) (stop func()) {
 	end := make(chan struct{})
