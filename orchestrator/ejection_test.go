@@ -91,19 +91,28 @@ func (t *tally) add(other *tally) {
 
 func auto(c *config.Config) { c.Local = config.LocalAuto }
 
+// oftenSplit is auto where prompts as short as these are split all the same.
+func oftenSplit(c *config.Config) {
+	auto(c)
+	c.Scoring.DecodePenalty = 10
+}
+
 // A replica that answers 500 at once looks idle and attracts everybody. It costs hardly a client an answer,
 // at either leg and whoever may prefill.
 func TestAReplicaThatFailsAtOnce(t *testing.T) {
 	for _, local := range []string{config.LocalAuto, config.LocalNever} {
 		for _, leg := range []string{"prefill", "decode"} {
 			t.Run(leg+", local "+local, func(t *testing.T) {
-				in(t, setup{config: func(c *config.Config) { c.Local = local }}, func(w *world) {
+				in(t, setup{config: func(c *config.Config) { oftenSplit(c); c.Local = local }}, func(w *world) {
 					bad := w.d[0]
 					if leg == "prefill" {
 						bad = w.p[0]
 					}
 					fault(enginesim.Fault{Kind: "fail", Count: -1})(w, bad)
 					w.crowd(120, 24, 0).want(t, "120 chats, 24 at a time", 3)
+					if w.count("tandem_attempt_failures_total", bad.addr) == 0 {
+						t.Error("nobody met it: this test tests nothing")
+					}
 					if w.count("tandem_ejections_total", bad.addr) == 0 && leg == "decode" {
 						t.Error("it was not ejected")
 					}
@@ -116,14 +125,16 @@ func TestAReplicaThatFailsAtOnce(t *testing.T) {
 // A prefill engine that hands over nothing, as one that was started without a connector, costs no client an
 // answer: a decode replica computes the prompt.
 func TestAPrefillReplicaThatHandsOverNothing(t *testing.T) {
-	in(t, setup{config: auto}, func(w *world) {
-		fault(enginesim.Fault{Kind: "null_params", Count: -1})(w, w.p[0])
-		w.crowd(120, 24, 0).want(t, "120 chats", 0)
-	})
-	in(t, setup{prefill: 1, config: auto}, func(w *world) {
-		fault(enginesim.Fault{Kind: "null_params", Count: -1})(w, w.p[0])
-		w.crowd(120, 24, 0).want(t, "120 chats and no other prefill replica", 0)
-	})
+	for _, prefills := range []int{2, 1} {
+		in(t, setup{prefill: prefills, config: oftenSplit}, func(w *world) {
+			fault(enginesim.Fault{Kind: "null_params", Count: -1})(w, w.p[0])
+			w.crowd(120, 24, 0).want(t, fmt.Sprintf("120 chats, %d prefill replicas", prefills), 0)
+			met := w.count("tandem_transfer_params_refused_total", "")
+			if out := w.count("tandem_ejections_total", w.p[0].addr); met < 2 || out == 0 {
+				t.Errorf("%d prompts were prefilled for nothing, and it was ejected %d times", met, out)
+			}
+		})
+	}
 	in(t, setup{prefill: 1}, func(w *world) {
 		fault(enginesim.Fault{Kind: "null_params", Count: -1})(w, w.p[0])
 		if got := w.ask(chat(false)); got.status != http.StatusBadGateway ||
