@@ -232,6 +232,10 @@ func (o *Orchestrator) pairOnce(ctx context.Context, p, d *fleet.Endpoint, their
 	if verdict.Kind != canary.Failed {
 		verdict = q.Judge(first, decode, own, likely, before, countersOf(ctx, d))
 	}
+	if verdict.Kind == canary.Wrong && theirs != "" { // the trial was of one of its ends
+		pair := outlier.Pair{Prefill: p.Member.ID, Decode: d.Member.ID}
+		o.announce(o.planner.Outliers().WrongText(pair, time.Now()))
+	}
 	return foundBy(verdict, first, decode, d, theirs)
 }
 

@@ -91,13 +91,11 @@ func (f *Fleet) unpaired(e *Endpoint, all map[replica.ID]*Endpoint) string {
 
 // unpairedWith says why the two make no pair, "" where they do.
 func (f *Fleet) unpairedWith(p, d *replica.Replica) string {
-	switch reason := planner.Incompatible(p, d); {
-	case reason != "":
+	if reason := planner.Incompatible(p, d); reason != "" {
 		return reason
-	case !slices.ContainsFunc(p.Facts.Models, d.Serves):
-		return "no model that both serve"
-	case f.opt.Outliers.PairOut(outlier.Pair{Prefill: p.ID, Decode: d.ID}):
-		return "transfers between them failed lately"
 	}
-	return ""
+	if !slices.ContainsFunc(p.Facts.Models, d.Serves) {
+		return "no model that both serve"
+	}
+	return f.opt.Outliers.WhyPairOut(outlier.Pair{Prefill: p.ID, Decode: d.ID})
 }

@@ -119,6 +119,41 @@ func TestTimesBetweenTrialsGrowAndShrink(t *testing.T) {
 	}
 }
 
+// That a pair gave a wrong text stands until one of its trials goes well, whatever else becomes of it.
+func TestAWrongTextStands(t *testing.T) {
+	p := Pair{"p", "d"}
+	for name, found := range map[string]func(s *Set){
+		"by its own trial": func(s *Set) {
+			s.Suspect(p, start)
+			s.Failed(s.Due(start, everybody)[0], Wrong, start)
+		},
+		"by the trial of an end": func(s *Set) { s.WrongText(p, start) },
+		"out already": func(s *Set) {
+			s.NotLoaded(p, Failure{Kind: LoadFail, Request: 1}, start)
+			s.NotLoaded(p, Failure{Kind: LoadFail, Request: 2}, start)
+			s.WrongText(p, start)
+		},
+	} {
+		s, now := newSet(), start
+		found(s)
+		for _, k := range []Kind{Silent, LoadFail, Stuck} {
+			s.ExcuseLoad(p, LoadFail, true, start, now)
+			s.ExcuseLoad(p, LoadFail, true, start, now)
+			s.Restarted("d", now)
+			now = now.Add(time.Minute)
+			if got := s.PairsWrong(); len(got) != 1 || got[0] != p {
+				t.Fatalf("%s: %v give wrong text, want the pair", name, got)
+			}
+			s.Failed(s.Due(now, everybody)[0], k, now)
+		}
+		now = now.Add(10 * time.Minute)
+		s.Passed(s.Due(now, everybody)[0], now)
+		if got := s.PairsWrong(); len(got) != 0 || s.PairOut(p) {
+			t.Errorf("%s: %v give wrong text after a trial that went well", name, got)
+		}
+	}
+}
+
 // A half-open leg has one request at once, then twice as many after each that goes well; one failure ejects
 // it for longer.
 func TestHalfOpen(t *testing.T) {

@@ -262,3 +262,30 @@ func (s *Set) PairsOut(now time.Time) []Pair {
 	}
 	return out
 }
+
+// PairsWrong returns those that are ejected and have given a wrong text: they are not to be used whoever else
+// is left.
+func (s *Set) PairsWrong() []Pair {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var wrong []Pair
+	for p, t := range s.pair {
+		if t.state == Ejected && t.trials.wrong {
+			wrong = append(wrong, p)
+		}
+	}
+	return wrong
+}
+
+// WhyPairOut says for people why a pair is ejected, "" where it is not.
+func (s *Set) WhyPairOut(p Pair) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch t := s.pair[p]; {
+	case t == nil || t.state != Ejected:
+		return ""
+	case t.trials.wrong:
+		return "what a trial of them brought gave a wrong text"
+	}
+	return "transfers between them failed lately"
+}

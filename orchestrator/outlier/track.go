@@ -65,6 +65,7 @@ type trials struct {
 	trying  bool      // a trial is under way
 	suspect bool      // in use, and to be tried all the same
 	stuck   time.Time // the newest trial that got stuck
+	wrong   bool      // one brought another text than it should, and none has gone well since
 }
 
 // halfOpen is how many requests are let in to see.
@@ -212,7 +213,10 @@ func (t *track) admit(limit int, now time.Time) bool {
 	return true
 }
 
-func (t *track) turn(to State, now time.Time) { t.state, t.ejected.turned = to, now }
+func (t *track) turn(to State, now time.Time) {
+	t.state, t.ejected.turned = to, now
+	t.trials.wrong = t.trials.wrong && to == Ejected
+}
 
 // openItself makes the next request the trial, where nobody else makes one.
 func (t *track) openItself(s Settings, now time.Time) {
@@ -247,8 +251,8 @@ func (t *track) excuse(weight float64, at time.Time, row, share float64, now tim
 	if !t.recent.cleared.After(at) {
 		t.recent.row = max(0, t.recent.row-weight)
 	}
-	if t.state != Ejected || t.trials.trying || t.ejected.byLoads || t.ejected.turned.Before(at) ||
-		t.recent.exceeds(row, share, now) {
+	if t.state != Ejected || t.trials.trying || t.trials.wrong || t.ejected.byLoads ||
+		t.ejected.turned.Before(at) || t.recent.exceeds(row, share, now) {
 		return false
 	}
 	t.restore(now)

@@ -98,9 +98,7 @@ func (s *Set) Failed(tr Trial, k Kind, now time.Time) []Change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := s.tried(tr)
-	if t != nil && k == Stuck {
-		t.trials.stuck = now
-	}
+	t.note(k, now)
 	switch {
 	case t == nil:
 	case !tr.IsPair():
@@ -120,6 +118,34 @@ func (s *Set) Failed(tr Trial, k Kind, now time.Time) []Change {
 		t.again(s.settings.Base, s.pairMost(k), k, now)
 	}
 	return nil
+}
+
+// note keeps what a trial has shown beside that it failed. Of none it keeps nothing.
+func (t *track) note(k Kind, now time.Time) {
+	switch {
+	case t == nil:
+	case k == Stuck:
+		t.trials.stuck = now
+	case k == Wrong:
+		t.trials.wrong = true
+	}
+}
+
+// WrongText notes that a trial of one of its ends has shown that what a pair brings gives a wrong text.
+func (s *Set) WrongText(p Pair, now time.Time) []Change {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.settings.Failures == 0 {
+		return nil
+	}
+	s.activeUntil(now.Add(remembered))
+	t := s.ofPair(p, now)
+	t.trials.wrong = true
+	if t.state == Ejected {
+		return nil
+	}
+	t.eject(s.settings, pairRow, pairMax, Wrong, now)
+	return []Change{{Pair: p, To: Ejected, Cause: t.ejected.cause, Trial: t.ejected.wait}}
 }
 
 // tried returns the track that a trial was made for, nil where it is over. It needs mu.

@@ -12,7 +12,8 @@ import (
 
 // Failures of replicas and pairs concern a plan twice. What they are expected to cost is one of its terms.
 // And who is ejected takes no part, unless more than half of those who could serve the request would be out:
-// then those with the fewest failed trials are used as they are, and the decision says so.
+// then those with the fewest failed trials are used as they are, and the decision says so. A pair of which a
+// trial has shown that it gives wrong text is used by nobody: an error is better than a wrong answer.
 
 // out is who is to be left out of a choice.
 type out struct {
@@ -23,6 +24,11 @@ type out struct {
 
 // any reports whether anybody is to be left out.
 func (o *out) any() bool { return len(o.prefills)+len(o.splits)+len(o.wholes)+len(o.pairs) > 0 }
+
+// pairsAlone leaves out its pairs and nobody else, of whom it notes that they are used.
+func (o *out) pairsAlone() *out {
+	return &out{pairs: o.pairs, forced: append(o.forced, "all that are ejected")}
+}
 
 // suspect is a candidate that is ejected.
 type suspect struct {
@@ -160,10 +166,7 @@ func (pl *Planner) unpaired(p, d *replica.Replica, model string) string {
 	if reason := cmp.Or(incompatible(p, d), OtherWeights(p, d, model)); reason != "" {
 		return reason
 	}
-	if pl.outliers.PairOut(outlier.Pair{Prefill: p.ID, Decode: d.ID}) {
-		return "transfers between them failed lately"
-	}
-	return ""
+	return pl.outliers.WhyPairOut(outlier.Pair{Prefill: p.ID, Decode: d.ID})
 }
 
 // ejectedNow names the legs of candidates that are kept out, for people.

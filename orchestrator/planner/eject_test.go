@@ -167,6 +167,33 @@ func TestNeverMoreThanHalfIsEjected(t *testing.T) {
 	}
 }
 
+// A pair that gave a wrong text is used by nobody, whoever else is left or out.
+func TestAPairThatGaveAWrongTextIsUsedByNobody(t *testing.T) {
+	f := ejecting(1, 2)
+	r := f.fresh(500)
+	f.pl.Outliers().WrongText(outlier.Pair{Prefill: "p1", Decode: "d1"}, f.now)
+	for _, id := range []replica.ID{"p1", "d2"} { // which are used as they are
+		on := map[replica.ID]Blame{"p1": OnPrefill, "d2": OnDecode}[id]
+		f.fails(t, id, on, outlier.ServerError, 4)
+	}
+	if got := f.chosen(t, 100); got["d2"] != 100 {
+		t.Errorf("chosen %v, want d2 each time", got)
+	}
+	f.pl.Outliers().WrongText(outlier.Pair{Prefill: "p1", Decode: "d2"}, f.now)
+	r.LocalOK = false
+	_, err := f.pl.Plan(r, f.now)
+	if none, refused := errors.AsType[*NoReplica](err); !refused ||
+		!strings.Contains(none.Reason, "wrong text") {
+		t.Errorf("planned with %v, want it refused for the wrong text", err)
+	}
+	r.LocalOK = true
+	b := f.plan(t, r)
+	defer b.Release(f.now)
+	if b.Mode != Local {
+		t.Errorf("planned as %v, want a decode replica alone", b.Mode)
+	}
+}
+
 // The last usable replica of a pool is used whatever it does, and so is the last pair.
 func TestTheLastIsUsedAsItIs(t *testing.T) {
 	f := ejecting(1, 1)

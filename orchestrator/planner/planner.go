@@ -237,10 +237,10 @@ func (pl *Planner) evaluate(q *question, now time.Time) bool {
 	out := pl.failedNow(q, now)
 	pl.priceDecodes(q)
 	if pl.pick(q, out, now); b.plans == 0 && out.any() && !pl.waits(q, now) {
-		out.pairs, out.forced = nil, append(out.forced, "ejected pairs")
+		out.pairs, out.forced = pl.outliers.PairsWrong(), append(out.forced, "ejected pairs")
 		if pl.pick(q, out, now); b.plans == 0 { // of those that are left none can work together
-			out.forced = append(out.forced, "all that are ejected")
-			pl.pick(q, nil, now)
+			out = out.pairsAlone()
+			pl.pick(q, out, now)
 		}
 	}
 	b.forced = strings.Join(out.forced, ", ")
