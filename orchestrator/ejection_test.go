@@ -445,6 +445,29 @@ func TestARequestThatEveryEngineFailsOnIsSentAgainAndAgain(t *testing.T) {
 	}
 }
 
+// A request that meets a replica which is known to be bad, as when that is let back on trial, is tried
+// elsewhere without a place in the retry budget, also after a 503, of which nobody waits to see more.
+func TestARetryFromWhoIsKnownToBeBadNeedsNoBudget(t *testing.T) {
+	in(t, setup{config: func(c *config.Config) { c.Retry.Share, c.Retry.Min = 0, 0 }}, func(w *world) {
+		// Not the canaries, which bring it back again and again.
+		of503 := enginesim.Fault{Kind: "fail", Status: http.StatusServiceUnavailable, Body: "question", Count: -1}
+		fault(of503)(w, w.d[0])
+		for i := 0; w.count("tandem_ejections_total", w.d[0].addr) == 0; i++ {
+			if w.crowd(12, 12, 1000*i); i == 10 {
+				t.Fatal("it is not ejected")
+			}
+		}
+		before := w.count("tandem_attempt_failures_total", w.d[0].addr)
+		for i := range 60 {
+			w.crowd(6, 6, 100_000+10*i).want(t, "6 chats", 0)
+			time.Sleep(time.Second)
+		}
+		if n := w.count("tandem_attempt_failures_total", w.d[0].addr) - before; n < 3 {
+			t.Errorf("%d requests met it: this test tests nothing", n)
+		}
+	})
+}
+
 // Half of the decode engines and more begin to fail at once: who failed at two of them before anything was
 // known of them is tried with another one. Where three of four fail, some have met all three before that is
 // known, and no request has a fourth attempt: how many is chance, 2 of 120 in the mean, and once in a hundred
