@@ -37,7 +37,7 @@ const (
 // it is wrong of all of them together.
 func (p *Pool) growsAtOnce(m *member, now time.Time) atOnce {
 	var u use
-	growth, step := 0, p.stepOf(m)
+	growth, step := 0, p.stepOf(m)*m.perToken()
 	for _, l := range m.ledger.leases {
 		if l.state == reserved {
 			continue

@@ -67,7 +67,7 @@ type Candidate struct {
 	limit   int           // new tokens of a sequence, -1 none
 	runSlot time.Duration // until one sequence more may run there
 	speed   scoring.Speed
-	used    float64 // tokens in its cache, or promised
+	reads   float64 // tokens that a step with all that it has reads
 	answer  float64 // tokens that one sequence is expected to generate
 	shared  float64 // seconds of its own prefill that it does not add to what others there take
 }

@@ -96,14 +96,12 @@ func (p *Pool) gatherRoom(c *Candidate, q *survey, s *standing) {
 	if math.IsNaN(c.Usage) {
 		c.Usage, c.Unknown = q.mean.usage, true
 	}
-	c.used = float64((m.ledger.held + m.remote.Held) * m.blockSize())
 	c.Room = max(0, c.runSlot-q.Ready).Seconds()
 	if a.capacity == 0 {
 		return
 	}
 	c.Free = max(a.free, 0)
 	c.Usage = s.share(a.used)
-	c.used = float64(a.used * m.blockSize())
 	c.Room = max(0, max(c.runSlot, p.roomIn(m, a, a.asked(c.Need)-a.left()))-q.Ready).Seconds()
 }
 
@@ -115,10 +113,11 @@ func (p *Pool) gatherDecode(c *Candidate, q *survey, s *standing, others float64
 	output := int(c.answer)
 	c.Running = float64(g.sequences+g.queued+e.Sequences+e.Queued) + others
 	c.Waiting = float64(max(0, s.Waiting) + g.queued)
+	c.reads = m.reads(c.Running)
 	c.Marginal = c.speed.Marginal(q.Tokens + output/2)
 	c.Usual = p.lengths.each
 	c.Output = c.answer * float64(max(q.Sequences, 1))
-	c.Step = c.speed.Step(g.sequences+e.Sequences+int(others)+1, int(c.used))
+	c.Step = c.speed.Step(g.sequences+e.Sequences+int(others)+1, int(c.reads))
 	c.Arriving = m.traffic.inbound.Rate(q.now) + e.InboundRate
 	c.Inbound = (g.moving + e.Moving).Seconds()
 }
@@ -148,7 +147,9 @@ func (p *Pool) gatherLocal(c *Candidate, q *survey, speed *scoring.Pricing, othe
 // known already.
 func (c *Candidate) priceMatch(q *Query, speed *scoring.Pricing, blockSize int) {
 	c.Missing = max(0, c.blocks*c.member.blockSize()-c.Expected)
-	c.shared = speed.Speed.Shared(q.Tokens - c.Expected)
+	longer, wait := c.member.besidePrompt(&speed.Speed)
+	c.Local.Between = longer + wait
+	c.shared = scoring.SharedPart(q.Tokens-c.Expected) * (speed.Speed.T0 + longer + wait)
 	if c.Expected == 0 {
 		c.Local.Warm = c.Local.Cold
 		return

@@ -9,20 +9,23 @@ import (
 
 // This file is how many blocks a sequence takes as it generates.
 
-// generated returns the tokens that each sequence of l should have by now, at the speed of its replica.
-func (p *Pool) generated(l *Lease, now time.Time) int { return l.generated(p.stepOf(l.member), now) }
+// generated returns the tokens that each sequence of l should have by now, at the pace of its replica.
+func (p *Pool) generated(l *Lease, now time.Time) int {
+	return l.generated(p.stepOf(l.member)*l.member.perToken(), now)
+}
 
-// stepOf returns the seconds that a step with all takes that m has got.
+// stepOf returns the seconds that a step takes with all that m decodes.
 func (p *Pool) stepOf(m *member) float64 {
-	return p.speed(m).Step(m.ledger.sent+m.remote.Sent+m.ledger.others.Count, m.reported()*m.blockSize())
+	load := m.decodes()
+	return p.speed(m).Step(int(load.sequences), int(load.tokens))
 }
 
 // step returns the seconds of a decode step with all that m has, sent or on their way.
 func (m *member) step(speed *scoring.Speed) float64 {
-	return speed.Step(m.batch(), m.reported()*m.blockSize())
+	return speed.Step(m.batch(), int(m.reads(float64(m.batch()))))
 }
 
-// generated is [Pool.generated] where it is known how many seconds a step takes.
+// generated is [Pool.generated] where it is known how many seconds pass from one token to the next.
 func (l *Lease) generated(step float64, now time.Time) int {
 	began := l.stream.began()
 	if began.IsZero() || !now.After(began) {

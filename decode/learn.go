@@ -31,7 +31,9 @@ func (p *Pool) learnPrefill(l *Lease, now time.Time) {
 // engine got that. Where it is not sure, nobody knows what else the time was spent on.
 func (p *Pool) learnComputed(l *Lease, from, upto int, since time.Time, sure bool, now time.Time) {
 	m := l.member
-	before := m.measured.busy.Computed(upto-from, from, now.Sub(since), now)
+	speed := p.speed(m)
+	beside, _ := m.besidePrompt(&speed)
+	before := m.measured.busy.Add(upto-from, from, beside, now.Sub(since), now)
 	before.Teach(&m.measured.prefill, &p.prefills)
 	if !sure || m.ledger.others.Count > 0 || m.prefillsForOthers() {
 		m.measured.busy.Spoil()
@@ -81,21 +83,32 @@ func (p *Pool) learnUnderway(l *Lease, generated int) {
 	l.stream.told = generated
 }
 
-// learnStep takes in that l's steps took so many seconds, 0 unknown.
-func (p *Pool) learnStep(l *Lease, step float64, now time.Time) {
-	if step <= 0 {
+// learnStep takes in that l's answer took so many seconds for each of so many tokens, 0 unknown. Its steps
+// were shorter: the replica has computed prompts meanwhile, or other routers' for a share of the time. Where
+// that was nearly all of it, it says nothing of them.
+func (p *Pool) learnStep(l *Lease, token float64, tokens int, now time.Time) {
+	m := l.member
+	was := &l.stream.meanwhile
+	if l.stream.unseenArrival == 0 {
+		*was = p.since(&l.stream.begun, m, now)
+	}
+	speed := p.speed(m)
+	own := speed.Step(int(was.sequences), int(was.tokens))
+	own = scoring.OwnPart(own, was.held/float64(tokens)) * max(0, 1-m.remote.Rho)
+	if token <= 0 {
 		return
 	}
-	m := l.member
-	batch, used := float64(l.stream.batch+m.batch())/2, m.reported()
-	if used == 0 {
-		used = m.ledger.held
+	if m.measured.learnPerToken(own); own < leastSteps {
+		return
 	}
-	parts := scoring.DefaultSpeed().StepParts(max(batch, 1), float64(used*m.blockSize()))
+	step, parts := token*own, scoring.DefaultSpeed().StepParts(max(was.sequences, 1), was.tokens)
 	m.measured.streams.recovered(&m.measured.steps, parts, step, now)
 	m.measured.steps.LearnAt(parts, step, now)
 	p.steps.LearnAt(parts, step, now)
 }
+
+// leastSteps is the part of an answer's time from which on it says something of its steps.
+const leastSteps = 0.1
 
 // minSteps is the shortest answer whose pace says something about the speed.
 const minSteps = 8

@@ -102,7 +102,7 @@ func (p *Pool) Book(c *Candidate, q *Query, t Schedule, now time.Time) *Lease {
 	if t.Local {
 		l.prompt.predicted = seconds(c.Local.Took() - c.shared)
 		l.prompt.pieces.on = p.inPieces(q, m)
-		m.traffic.prefills.Add(now, c.Local.Warm-c.shared)
+		m.traffic.prefills.Add(now, c.Local.Warm-c.speed.Shared(q.Tokens-c.Expected))
 	} else {
 		l.prompt.inbound = inbound{transfer: t.Transfer, from: t.Outbox, sendAt: t.SendAt, landAt: t.LandAt}
 		m.traffic.inbound.Add(now)
@@ -110,7 +110,6 @@ func (p *Pool) Book(c *Candidate, q *Query, t Schedule, now time.Time) *Lease {
 	m.traffic.requests.Add(now)
 	m.measured.recall(now)
 	p.add(l, now)
-	l.stream.batch = m.batch()
 	return l
 }
 
@@ -133,6 +132,7 @@ func (p *Pool) send(l *Lease, now time.Time) {
 	m := l.member
 	m.ledger.move(l, sent)
 	l.stream.sentAt = now
+	l.stream.begun = p.done(m, now)
 	reading := m.load.Read(now, p.settings.LoadTTL)
 	l.stream.roomy = p.hasRoom(m, now)
 	nobodyWaits := reading.Waiting <= 0
@@ -176,7 +176,7 @@ func (l *Lease) Finish(outTokens int, decoding time.Duration, now time.Time) {
 	}
 	if each := outTokens / l.sequences; each > 0 {
 		p.learnLength(l, each)
-		p.learnStep(l, l.stream.step(each, decoding), now)
+		p.learnStep(l, l.stream.step(each, decoding), each, now)
 	}
 	p.end(l, now)
 }

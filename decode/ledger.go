@@ -38,6 +38,7 @@ type absent struct {
 // sums is what the leases of a ledger add up to. Only [sums.count] writes them, so that each is at any time
 // what a walk over the leases would find, and exactly zero when no lease is left: all are integers.
 type sums struct {
+	stages
 	reserved  int           // blocks asked for by reserved leases
 	promised  int           // blocks and growth of admitted and sent leases, which no report includes
 	growth    int           // blocks that reported leases will still take
@@ -45,11 +46,17 @@ type sums struct {
 	queued    int           // sequences of reserved leases
 	sequences int           // sequences of admitted, sent and reported leases
 	sent      int           // sequences of sent and reported leases: the engine has got them
-	computing int           // those whose prompts are still to be computed here
-	arriving  int           // those of sequences whose KV blocks are still to come from another replica
 	unheard   int           // sent leases that have not been heard from
 	engaged   int           // leases of whose prompts the engine is to compute something, whatever waits here
 	moving    time.Duration // for all KV blocks that are still to come, in any state
+}
+
+// stages is where the prompts of admitted, sent and reported sequences are.
+type stages struct {
+	computing int // sequences whose prompts are still to be computed here
+	arriving  int // those whose KV blocks are still to come from another replica
+	answering int // those whose prompts are there
+	context   int // tokens of these, by the newest report
 }
 
 // count adds what l is worth as it is now, times sign: 1 or -1.
@@ -79,8 +86,18 @@ func (s *sums) count(l *Lease, sign int) {
 	if l.engages() {
 		s.engaged += sign
 	}
+	s.countPrompt(l, sign)
+}
+
+// countPrompt is the part of count that depends on whether the prompt of l is there.
+func (s *sums) countPrompt(l *Lease, sign int) {
+	sequences := sign * l.sequences
 	switch {
 	case l.prompt.state != pending:
+		if l.state != reserved {
+			s.answering += sequences
+			s.context += sequences * (l.tokens + l.stream.generated)
+		}
 	case l.prompt.local && l.state != reserved:
 		s.computing += sequences
 	case !l.prompt.local:
@@ -108,11 +125,12 @@ func (g *ledger) move(l *Lease, to state) {
 	g.count(l, 1)
 }
 
-// grow makes growth the blocks that l is still expected to add.
-func (g *ledger) grow(l *Lease, growth int) {
+// grow makes growth the blocks that l is still expected to add, where each sequence has so many tokens.
+func (g *ledger) grow(l *Lease, generated, growth int) {
 	g.changes++
 	g.sums.count(l, -1)
 	l.growth = growth // that of a reserved lease, which an order weighs, never changes
+	l.stream.generated = generated
 	g.sums.count(l, 1)
 }
 
@@ -187,12 +205,14 @@ func (p *Pool) end(l *Lease, now time.Time) {
 	case reported:
 		p.comeFree(l, now)
 	}
+	p.decodedUntil(l.member, now)
 	g.arriveUnseen(l, now)
 	p.leaveLength(l)
 	if l.state >= sent {
 		l.member.most.ended++
 	}
 	g.move(l, ended)
+	l.member.decoded.last = l.member.decodes()
 	l.endPieces()
 	l.endStream()
 	last := g.leases[len(g.leases)-1]

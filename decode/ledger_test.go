@@ -643,7 +643,8 @@ func TestLedgerReturnsToZero(t *testing.T) {
 			g := m.ledger
 			if len(g.leases) != 0 || g.reserved != 0 || g.promised != 0 || g.growth != 0 || g.held != 0 ||
 				g.queued != 0 || g.sequences != 0 || g.sent != 0 || g.moving != 0 || g.unheard != 0 ||
-				g.absent.due != 0 || g.engaged != 0 || !g.local.none() || g.local.last != nil || g.local.work != 0 {
+				g.absent.due != 0 || g.engaged != 0 || g.stages != (stages{}) ||
+				!g.local.none() || g.local.last != nil || g.local.work != 0 {
 				t.Fatalf("%s: %+v is left without a lease", m.R.ID, g)
 			}
 		}
@@ -703,6 +704,9 @@ func checkSums(t *rapid.T, p *Pool, now time.Time) {
 				}
 			case l.prompt.state == pending && l.state != reserved:
 				want.arriving += l.sequences
+			case l.state != reserved:
+				want.answering += l.sequences
+				want.context += l.sequences * (l.tokens + l.stream.generated)
 			}
 			if l.state == reserved && p.reserved.leases[l.reservation.place-1] != l {
 				t.Fatal("a reserved lease is not where it says in the queue")
@@ -719,7 +723,7 @@ func checkSums(t *rapid.T, p *Pool, now time.Time) {
 		if g.reserved != want.reserved || g.promised != want.promised || g.growth != want.growth ||
 			g.held != want.held || g.queued != want.queued ||
 			g.sequences != want.sequences || g.sent != want.sent || g.moving != want.moving ||
-			g.arriving != want.arriving || g.computing != want.computing ||
+			g.stages != want.stages ||
 			g.unheard != want.unheard || g.engaged != want.engaged || g.local.work != want.local.work {
 			t.Fatalf("%s: ledger %+v, counted %+v", m.R.ID, g, want)
 		}

@@ -86,9 +86,9 @@ func TestRoutersSeeTogetherWhatOneWouldSee(t *testing.T) {
 				sent[both[0].member.R.ID]++
 			}
 			live = append(live, both)
+			s.share(t)
 			s.now = s.now.Add(time.Microsecond) // engines compute them in this order
 		}
-		s.share(t)
 		s.now = s.now.Add(time.Second)
 		for id, n := range sent { // one router asks for the report, the others hear of it
 			report := load(s.now, n, 0.3)

@@ -73,7 +73,7 @@ func (l *Lease) Next(now time.Time, wake func()) Next {
 	t.leave(l)
 	t.expire(now)
 	first := t.waiting.first()
-	most := p.pieceOf(m)
+	most := p.pieceOf(m, &speed)
 	room := most - t.inFlight(speed.T0)
 	rest := speed.Prefill(l.tokens-l.computed(), l.computed())
 	full := len(t.flying) > 0 && rest-speed.T0 > room && room < most/2
@@ -161,10 +161,13 @@ func (l *Lease) computed() int { return max(l.matched, l.prompt.pieces.done) }
 func (l *Lease) begins(step float64, now time.Time) time.Time {
 	m := l.member
 	next := m.measured.busy.Last().Add(seconds(step))
-	if m.decoding() == 0 || l.behindOthers() || !next.After(now) {
+	switch {
+	case m.decoding() == 0 || l.behindOthers():
 		return now
+	case next.After(now):
+		return next
 	}
-	return next
+	return now.Add(seconds(step / 2)) // on average, of the one that is under way
 }
 
 // behindOthers reports whether the engine has something else to compute than l's prompt.
@@ -223,34 +226,48 @@ func (l *Lease) piece(
 }
 
 // pieceOf returns how many seconds a piece on m may take now.
-func (p *Pool) pieceOf(m *member) float64 {
-	if m.decoding() > 0 {
-		return p.settings.Piece.Seconds()
+func (p *Pool) pieceOf(m *member, speed *scoring.Speed) float64 {
+	most := p.settings.Piece.Seconds()
+	if m.decoding() == 0 {
+		return loneMore * most
 	}
-	return loneMore * p.settings.Piece.Seconds()
+	longer, _ := m.besidePrompt(speed) // streams stand still for that, too
+	return max(most-longer, most/2)
 }
 
-// decoding returns how many sequences m has whose prompts it is not to compute itself.
-func (m *member) decoding() int { return m.batch() - m.ledger.computing }
+// decoding returns how many sequences m has, sent or on their way, whose prompts it is not to compute itself.
+func (m *member) decoding() int {
+	g, e := &m.ledger, &m.remote
+	return g.answering + g.arriving + e.Answering + e.Arriving + g.others.Count
+}
 
 // leftOf returns how long it takes until l, whose prompt is sent in pieces, has all of it.
 func (p *Pool) leftOf(l *Lease, now time.Time) time.Duration {
 	speed, from := p.speed(l.member), l.computed()
 	rest := speed.Prefill(l.tokens-from, from)
-	_, between := p.cut(l.member, rest, now)
-	return seconds(rest - speed.Shared(l.tokens-from) + between)
+	cut := p.cut(l.member, &speed, rest, l.tokens-from, now)
+	return seconds(rest + cut.between - cut.shared)
 }
 
-// cut returns into how many pieces so much work on m is cut, and the seconds for which they wait for the
-// decode steps between them: not at all where the engine cuts it itself.
-func (p *Pool) cut(m *member, work float64, now time.Time) (n int, between float64) {
-	if n = scoring.Pieces(work, p.pieceOf(m)); n == 1 || m.measured.own.fine(now) {
-		return n, 0
+// cut is how a prompt is computed where others decode.
+type cut struct {
+	pieces  int
+	between float64 // seconds for which it waits for decode steps, between its pieces and in their own steps
+	shared  float64 // seconds of all that it does not add to what other prompts there take
+}
+
+// cut returns how m computes a prompt of so many tokens that are not there, and so many seconds of work. An
+// engine that cuts prompts itself is asked once.
+func (p *Pool) cut(m *member, speed *scoring.Speed, work float64, tokens int, now time.Time) cut {
+	c := cut{pieces: scoring.Pieces(work, p.pieceOf(m, speed)), shared: speed.Shared(tokens)}
+	longer, wait := m.besidePrompt(speed)
+	c.between = float64(c.pieces)*longer + wait
+	if c.pieces == 1 {
+		c.shared += c.between * scoring.SharedPart(tokens)
+		return c
 	}
-	step := 0.0
-	if m.decoding() > 0 {
-		s := p.speed(m)
-		step = m.step(&s)
+	if !m.measured.own.fine(now) {
+		c.between += float64(c.pieces-1) * (2*wait + pieceHops.Seconds())
 	}
-	return n, float64(n-1) * (step + pieceHops.Seconds())
+	return c
 }

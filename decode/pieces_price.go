@@ -22,8 +22,9 @@ func (p *Pool) priceInPieces(cs []Candidate, q *Query, now time.Time) {
 		if !p.inPieces(q, m) {
 			continue
 		}
-		if n, between := p.cut(m, l.Warm, now); n > 1 {
-			l.Piece, l.Between = l.Warm/float64(n), between
+		cut := p.cut(m, &c.speed, l.Warm, q.Tokens-c.Expected, now)
+		if l.Between, c.shared = cut.between, cut.shared; cut.pieces > 1 {
+			l.Piece = l.Warm / float64(cut.pieces)
 		}
 		var longer int
 		l.Wait, longer = m.before(p.sinceEpoch(now.Add(seconds(l.Took()))), l.Took(), now)

@@ -60,9 +60,10 @@ type member struct {
 	measured measured
 	most     mostSequences
 
-	turns  turns        // of prompts that it computes in pieces
-	beside beside       // these
-	asked  replica.Load // newest report that we asked for ourselves
+	decoded decoded
+	turns   turns        // of prompts that it computes in pieces
+	beside  beside       // these
+	asked   replica.Load // newest report that we asked for ourselves
 }
 
 // traffic is how much of late was booked on a member.
@@ -117,6 +118,7 @@ func (p *Pool) Observe(id replica.ID, l replica.Load, now time.Time) {
 
 func (p *Pool) observe(m *member, l replica.Load, now time.Time) {
 	m.load.Add(l)
+	p.decodedUntil(m, now)
 	m.most.learn(l, m.localWait(now), now)
 	p.noteMostRun()
 	if len(m.ledger.leases) == 0 { // else somebody tries already, see Book

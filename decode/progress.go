@@ -49,6 +49,7 @@ type window struct {
 	at   time.Time
 	from Progress
 	late bool // the one before was held up, so that what has queued up meanwhile comes in this one
+	done decoded
 }
 
 // pace is what the streams of one replica say together. Windows that overlap in time are of one moment.
@@ -80,16 +81,17 @@ func (l *Lease) Progress(to Progress, now time.Time) {
 	tokens := l.member.measured.streams.tokens // of another engine they may be others: its flags differ
 	steps := float64(to.Events-w.from.Events) * tokens
 	took, held := now.Sub(w.at), to.Held-w.from.Held
+	done := p.decodedUntil(l.member, now)
 	switch {
 	case w.at.IsZero() || tokens == 0 || p.interferes(l.member, w.at, now):
-		l.stream.window = window{at: now, from: to}
+		l.stream.window = window{at: now, from: to, done: done}
 	case took < ProgressEvery || steps < windowSteps:
 	case held.Seconds() > heldUp*took.Seconds():
-		l.stream.window = window{at: now, from: to, late: true}
+		l.stream.window = window{at: now, from: to, late: true, done: done}
 	default:
-		l.stream.window = window{at: now, from: to}
+		l.stream.window = window{at: now, from: to, done: done}
 		if !w.late {
-			p.learnWindow(l.member, w.at, took.Seconds()/steps, now)
+			p.learnWindow(l.member, w.at, done.since(&w.done), took.Seconds()/steps, now)
 		}
 	}
 }
@@ -122,13 +124,11 @@ func (g *pace) recovered(steps *scoring.DecayingFit, parts [3]float64, step floa
 	}
 }
 
-// learnWindow takes in that each step of a window that began then took so many seconds.
-func (p *Pool) learnWindow(m *member, from time.Time, step float64, now time.Time) {
-	used := m.reported()
-	if used == 0 {
-		used = m.ledger.held
-	}
-	batch, kv := max(m.batch(), 1), used*m.blockSize()
+// learnWindow takes in that each step of a window that began then, and in which there was that to decode on
+// average, took so many seconds.
+func (p *Pool) learnWindow(m *member, from time.Time, was stepLoad, step float64, now time.Time) {
+	most := max(float64(m.batch()), was.sequences, 1)
+	batch, kv := int(most), int(max(m.reads(most), was.tokens))
 	is := p.speed(m)
 	expected := is.Step(batch, kv)
 	g, faster := &m.measured.streams, step < expected

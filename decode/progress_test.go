@@ -42,9 +42,10 @@ type reading struct {
 
 // streams is a pool of such engines.
 type streams struct {
-	p   *Pool
-	e   []*stepper
-	now time.Time
+	p      *Pool
+	e      []*stepper
+	now    time.Time
+	shared int // tokens of each prompt that all on an engine have in common
 }
 
 const chunk = 2048 // tokens of prompts that a step computes
@@ -66,7 +67,7 @@ func (s *streams) observe() {
 	for _, e := range s.e {
 		used := 0
 		for _, f := range e.streams {
-			used += f.kv + f.made
+			used += max(0, f.kv-s.shared) + f.made
 		}
 		s.p.Observe(e.id, load(s.now, len(e.streams), float64(used)/1.6e6), s.now)
 	}

@@ -56,7 +56,7 @@ func (p *Pool) reconcile(m *member, l replica.Load, running int) {
 	g.assumeArrivals(at)
 	uncovered := g.cover(running, at)
 	p.countPreempted(m, l, uncovered)
-	step := p.stepOf(m)
+	step := p.stepOf(m) * m.perToken()
 	for _, l := range g.leases {
 		if l.state == reported {
 			p.learnUnderway(l, l.generated(step, at))
@@ -68,7 +68,7 @@ func (p *Pool) reconcile(m *member, l replica.Load, running int) {
 	}
 	for _, l := range g.leases {
 		if l.state == reported {
-			g.grow(l, g.atOnce.of(l.expectedGrowth(l.stream.told)))
+			g.grow(l, l.stream.told, g.atOnce.of(l.expectedGrowth(l.stream.told)))
 		}
 	}
 }

@@ -39,13 +39,14 @@ func (a *account) released(within time.Duration, life float64) int {
 	return min(a.used, int(running*within.Seconds()/life))
 }
 
-// life is the usual seconds of an answer on m.
+// life is the usual seconds of an answer on m, which computes prompts meanwhile.
 func (p *Pool) life(m *member, a *account) float64 {
 	batch := m.batch()
 	if most := p.mostOf(m); most > 0 {
 		batch = min(batch, most)
 	}
-	return float64(p.lengths.usual) * p.speed(m).Step(batch, a.used*m.blockSize())
+	tokens := max(a.used*m.blockSize(), int(m.reads(float64(batch)))) // what is promised, too
+	return float64(p.lengths.usual) * p.speed(m).Step(batch, tokens) * m.perToken()
 }
 
 const (

@@ -18,17 +18,17 @@ func (p *Pool) compare(cs []Candidate, beside replica.ID, now time.Time) {
 	if len(cs) == 0 || len(cs) < 2 && !found || p.settings.Speed.KnowsDecode() {
 		return
 	}
-	at := meanLoad(cs)
+	at := meanLoad(cs, p.poolSpeed())
 	for i := range cs {
-		if steps := &cs[i].member.measured.steps; steps.Known() {
-			at.offer(steps, &cs[i].speed)
+		if m := cs[i].member; m.measured.steps.Known() {
+			at.offer(m, &cs[i].speed)
 		}
 	}
 	own := 0.0
 	if found {
 		speed := p.speed(has)
-		at.offer(&has.measured.steps, &speed)
-		own = at.behind(&has.measured.steps, &speed)
+		at.offer(has, &speed)
+		own = at.behind(has, &speed)
 	}
 	for i := range cs {
 		c := &cs[i]
@@ -37,40 +37,58 @@ func (p *Pool) compare(cs []Candidate, beside replica.ID, now time.Time) {
 		if !steps.Known() {
 			continue
 		}
-		c.Later = at.behind(steps, &c.speed) * c.answer
+		c.Later = at.behind(c.member, &c.speed) * c.answer
 		if risk, eased := steps.Eased(now); eased {
 			measured := scoring.DefaultSpeed().WithDecode(steps.Measured(&p.steps.SpeedFit))
-			c.Later = max(c.Later, at.behind(steps, &measured)*c.answer-risk)
+			c.Later = max(c.Later, at.behind(c.member, &measured)*c.answer-risk)
 		}
 	}
 }
 
+// poolSpeed returns what is known of the members' decode steps, all together.
+func (p *Pool) poolSpeed() scoring.Speed {
+	s := scoring.DefaultSpeed()
+	if f, known := p.steps.Of(&p.steps.SpeedFit); known {
+		s = s.WithDecode(f)
+	}
+	return s
+}
+
 // sameLoad is the load at which replicas are compared, and the step of the fastest under it.
 type sameLoad struct {
-	batch, kv int     // sequences, and tokens in the cache
-	least     float64 // seconds of that step as it may well be, 0 not known
+	pool  scoring.Speed
+	step  float64 // seconds of a step of the pool's
+	least float64 // seconds of the fastest's, as it may well be, 0 not known
 }
 
 // meanLoad returns that of the candidates with one request more.
-func meanLoad(cs []Candidate) sameLoad {
-	var batch, used float64
+func meanLoad(cs []Candidate, pool scoring.Speed) sameLoad {
+	var batch, reads float64
 	for i := range cs {
 		batch += cs[i].Running + 1
-		used += cs[i].used
+		reads += cs[i].reads
 	}
-	return sameLoad{batch: int(batch / float64(len(cs))), kv: int(used / float64(len(cs)))}
+	return sameLoad{pool: pool, step: pool.Step(int(batch/float64(len(cs))), int(reads/float64(len(cs))))}
+}
+
+// of returns the seconds of m's step, by s. How much longer it takes than the pool's is told by the load that
+// m has: what a fit of one replica says of another load may be anything, where all that it has seen is alike.
+func (l *sameLoad) of(m *member, s *scoring.Speed) float64 {
+	has := m.decodes()
+	batch, kv := int(has.sequences), int(has.tokens)
+	return l.step * s.Step(batch, kv) / l.pool.Step(batch, kv)
 }
 
 // offer takes in a replica that may be the fastest.
-func (l *sameLoad) offer(steps *scoring.DecayingFit, s *scoring.Speed) {
-	if most := s.Step(l.batch, l.kv) * (1 + steps.Error()); l.least == 0 || most < l.least {
+func (l *sameLoad) offer(m *member, s *scoring.Speed) {
+	if most := l.of(m, s) * (1 + m.measured.steps.Error()); l.least == 0 || most < l.least {
 		l.least = most
 	}
 }
 
 // behind returns by how many seconds a replica's step surely is longer than that of the fastest.
-func (l *sameLoad) behind(steps *scoring.DecayingFit, s *scoring.Speed) float64 {
-	return max(0, s.Step(l.batch, l.kv)*(1-steps.Error())-l.least)
+func (l *sameLoad) behind(m *member, s *scoring.Speed) float64 {
+	return max(0, l.of(m, s)*(1-m.measured.steps.Error())-l.least)
 }
 
 // Slow says why the replica id is slow beside the others of its pool, "" where it is not; known is false

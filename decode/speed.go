@@ -13,6 +13,7 @@ type measured struct {
 	steps   scoring.DecayingFit // decode steps
 	streams pace                // of those under way, of which steps are learned too
 	own     ownSteps            // that the engine takes for a piece of a prompt
+	heldUp  float64             // seconds for prompts, for each second of decode steps of late
 }
 
 // state returns what is known, as it outlives a process; false where that is nothing.

@@ -13,10 +13,13 @@ type stream struct {
 	firstAt     time.Time // when its first token came; zero before that
 	window      window
 	told        int          // tokens of each sequence by which lengths have learned already
-	batch       int          // sequences on the replica when it was booked
+	generated   int          // tokens of each sequence by the newest report
 	stage       atomic.Int32 // in what the replica's streams get, see [Lease.Streamed]
 
 	unseenArrival time.Duration // as in Schedule
+
+	begun     done      // by its replica, when the first token came, or where nobody sees that, when it was sent
+	meanwhile meanwhile // until the answer came, where nobody sees the first token
 }
 
 // begin takes in the first token, or the whole answer where nobody tells of the first. It returns how long
@@ -86,10 +89,14 @@ func (l *Lease) first(now time.Time) (took time.Duration, first bool) {
 		return 0, false
 	}
 	computed := l.prompt.state == pending
+	l.stream.meanwhile = p.since(&l.stream.begun, l.member, now)
 	l.member.ledger.answer(l, now)
 	if computed {
 		p.learnPrefill(l, now)
 	}
 	l.endPieces()
+	if l.stream.unseenArrival == 0 {
+		l.stream.begun = p.done(l.member, now)
+	}
 	return l.stream.begin(now), true
 }

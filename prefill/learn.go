@@ -9,7 +9,7 @@ import (
 // learn takes in that uncached tokens behind cached ones were answered took after they were sent. The queue
 // is without them already.
 func (p *Pool) learn(m *member, uncached, cached int, took time.Duration, now time.Time) {
-	before := m.span.Computed(uncached, cached, took, now)
+	before := m.span.Add(uncached, cached, 0, took, now)
 	before.Teach(&m.fit, &p.fit)
 	if took <= 0 || m.others.Count+m.remote.Requests > 0 { // others' work in between says nothing of ours
 		m.span.Spoil()

@@ -11,8 +11,28 @@ type BusySpan struct {
 	start   time.Time // of the work on the first prompt in it
 	step    time.Time // first answer of those that came out of the same step as the newest
 	parts   [3]float64
+	beside  float64 // seconds of it in which the steps that had prompts in them decoded, too
 	n       int
 	spoiled bool // nobody knows which prompts its time was spent on
+	all     Computed
+}
+
+// Computed is what an engine has computed of prompts since it is watched, in spans of whatever kind.
+type Computed struct {
+	parts [3]float64 // seconds by the profile
+	steps float64    // from which prompts came out
+}
+
+// Computed returns all that the engine has computed so far.
+func (s *BusySpan) Computed() Computed { return s.all }
+
+// Held returns by how many seconds decode steps were longer, all together, for what an engine of that speed
+// has computed beside them since before: a step that has a prompt in it decodes, too.
+func (c Computed) Held(before Computed, by *Speed) float64 {
+	profile := DefaultSpeed()
+	took := (c.parts[0]-before.parts[0])*by.T0/profile.T0 + (c.parts[1]-before.parts[1])*by.A/profile.A +
+		(c.parts[2]-before.parts[2])*by.B/profile.B
+	return max(0, took-(c.steps-before.steps)*by.D0)
 }
 
 const (
@@ -21,9 +41,10 @@ const (
 	stepLong  = 20 * time.Millisecond // answers further apart are of different steps, whatever came in between
 )
 
-// Computed takes in that uncached tokens behind cached ones were there now, took after they were sent. It
-// returns the span that ends with the prompt before, zero where none does.
-func (s *BusySpan) Computed(uncached, cached int, took time.Duration, now time.Time) Busy {
+// Add takes in that uncached tokens behind cached ones were there now, took after they were sent, by a step
+// that was so many seconds longer for what it decoded. It returns the span that ends with the prompt before,
+// zero where none does.
+func (s *BusySpan) Add(uncached, cached int, beside float64, took time.Duration, now time.Time) Busy {
 	begun := now.Add(-took)
 	nextStep := s.n == 0 || now.Sub(s.last) >= stepApart || now.Sub(s.step) >= stepLong
 	var before Busy
@@ -41,11 +62,14 @@ func (s *BusySpan) Computed(uncached, cached int, took time.Duration, now time.T
 	parts := DefaultSpeed().PrefillParts(uncached, cached)
 	if nextStep {
 		s.step = now
+		s.beside += beside
+		s.all.steps++
 	} else {
 		parts[0] = 0 // is paid once a step
 	}
 	for i, part := range parts {
 		s.parts[i] += part
+		s.all.parts[i] += part
 	}
 	s.n++
 	s.last = now
@@ -67,9 +91,11 @@ func (s *BusySpan) GaveUp(idle bool) {
 // End ends the span. Of one that says nothing it returns zero.
 func (s *BusySpan) End() (b Busy) {
 	if !s.spoiled && s.n > 0 {
-		b = Busy{Sample{Parts: s.parts, Took: s.last.Sub(s.start).Seconds()}, s.last}
+		b = Busy{Sample{Parts: s.parts, Took: s.last.Sub(s.start).Seconds()}, s.beside, s.last}
 	}
-	s.n, s.spoiled = 0, false
+	s.n = 0
+	s.beside = 0
+	s.spoiled = false
 	return b
 }
 
@@ -79,7 +105,8 @@ func (s *BusySpan) Last() time.Time { return s.last }
 // Busy is what a span says. A zero Busy says nothing.
 type Busy struct {
 	Sample
-	At time.Time // when it was over
+	Beside float64   // seconds of it that should have been spent on what was decoded in the same steps
+	At     time.Time // when it was over
 }
 
 // Teach lets fits learn from b.
@@ -88,6 +115,16 @@ func (b *Busy) Teach(fits ...*DecayingFit) {
 		return
 	}
 	for _, f := range fits {
-		f.LearnAt(b.Parts, b.Took, b.At)
+		own := 1.0
+		if f.Known() {
+			own = OwnPart(f.predict(b.Parts), b.Beside)
+		}
+		f.LearnAt(b.Parts, b.Took*own, b.At)
 	}
 }
+
+// OwnPart returns the part of a measured time that is learned of one thing, where something else was done in
+// it: by what either should take. So both are held to have taken as many times as long as they should. Taking
+// off what the other should take would let each be learned from the errors of the other: where an engine has
+// prompts in every step, the two would drift apart without end.
+func OwnPart(own, other float64) float64 { return own / (own + other) }

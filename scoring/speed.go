@@ -45,9 +45,11 @@ func (s Speed) Prefill(uncached, cached int) float64 {
 
 // Shared returns the seconds of [Speed.Prefill] that such a prompt does not add to the work of an engine
 // with others to compute: what a step takes whatever it computes is paid once for all prompts in it.
-func (s Speed) Shared(uncached int) float64 {
-	return s.T0 * max(0, 1-float64(max(uncached, 0))/stepTokens)
-}
+func (s Speed) Shared(uncached int) float64 { return s.T0 * SharedPart(uncached) }
+
+// SharedPart returns the part of a step's own time that a prompt with so many tokens to compute leaves to
+// others in the same step.
+func SharedPart(uncached int) float64 { return max(0, 1-float64(max(uncached, 0))/stepTokens) }
 
 // stepTokens is how many tokens an engine computes in a step at least, by default (max_num_batched_tokens of
 // vLLM 0.32: 2,048, and 8,192 on large GPUs).

@@ -1,0 +1,130 @@
+package decode
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"tandem/scoring"
+)
+
+// knows fails where the engine at is taken to need another time for so many sequences than it does, by more
+// than a tenth.
+func (s *streams) knows(t *testing.T, at, sequences, tokens int) {
+	t.Helper()
+	is, truth := s.p.speed(s.p.members.All[at]), s.e[at].speed
+	got, want := is.Step(sequences, sequences*tokens), truth.Step(sequences, sequences*tokens)
+	if math.Abs(got/want-1) > 0.1 {
+		t.Errorf("d%d: a step of %d sequences is taken for %.1f ms, and takes %.1f",
+			at+1, sequences, got*1e3, want*1e3)
+	}
+}
+
+// unlikeTheProfile is an engine of which something has to be learned.
+func unlikeTheProfile() scoring.Speed {
+	s := scoring.DefaultSpeed()
+	for _, x := range []*float64{&s.T0, &s.A, &s.B, &s.D0, &s.D1, &s.D2} {
+		*x *= 2
+	}
+	return s
+}
+
+// A replica that gets fewer requests than before is no slower for it. Its answers took as long as its load at
+// the time asked, not as that of their end: who takes it for slow gives it still less.
+func TestALighterLoadMakesNoReplicaSlow(t *testing.T) {
+	s := newStreams(2, unlikeTheProfile())
+	n, worst := 60, 0.0
+	s.run(3*time.Minute, func() {
+		for i, e := range s.e {
+			if len(e.streams) < n {
+				s.send(i, 4000, 2000, false)
+			}
+		}
+		if s.now.Sub(start) > time.Minute {
+			if n = 60; s.now.Sub(start) > 70*time.Second {
+				n = 0 // d1 gets nothing more, d2 all
+				if len(s.e[1].streams) < 120 {
+					s.send(1, 4000, 2000, false)
+				}
+			}
+			later := s.later()
+			worst = max(worst, later[0], later[1])
+		}
+	})
+	if worst > 0.5 {
+		t.Errorf("of two replicas alike one is taken to end an answer of 300 tokens %.1f s later", worst)
+	}
+	s.knows(t, 0, 60, 5000)
+	s.knows(t, 1, 120, 5000)
+}
+
+// Steps are as long as they are, whatever prompts the replica computes beside them.
+func TestPromptsBesideAnswersMakeNoStepLonger(t *testing.T) {
+	s := newStreams(2, unlikeTheProfile())
+	calls := 0
+	s.run(2*time.Minute, func() {
+		for i, e := range s.e {
+			if len(e.streams) < 20 {
+				s.send(i, 2000, 200+10*(calls%40), false)
+			}
+		}
+		if calls++; calls%50 == 0 {
+			s.send(0, 6000, 20, true) // d1 prefills for nearly half of its time
+		}
+	})
+	s.knows(t, 0, 20, 2200)
+	s.knows(t, 1, 20, 2200)
+	if later := s.later(); later[0] > 0.1 || later[1] > 0.1 {
+		t.Errorf("answers are taken to end %.2f s later", later)
+	}
+	if held := s.p.members.All[0].perToken(); held < 1.3 || held > 2.5 {
+		t.Errorf("its tokens are taken to be %.1f steps apart, and are nearly two", held)
+	}
+	if held := s.p.members.All[1].perToken(); held > 1.05 {
+		t.Errorf("tokens are taken to be %.2f steps apart where nothing is prefilled", held)
+	}
+}
+
+// Nor is a prompt longer for what is decoded in the same step: who comes waits for that, and streams have it
+// anyway.
+func TestAnswersBesidePromptsMakeNoPrefillLonger(t *testing.T) {
+	s := newStreams(2, unlikeTheProfile())
+	calls := 0
+	s.run(2*time.Minute, func() {
+		if len(s.e[0].streams) < 60 {
+			s.send(0, 6000, 400, false)
+		}
+		if calls++; calls%20 == 0 {
+			s.send(0, 50+calls%400, 20, true)
+			s.send(1, 50+calls%400, 20, true)
+		}
+	})
+	beside, alone := s.p.speed(s.p.members.All[0]), s.p.speed(s.p.members.All[1])
+	step := unlikeTheProfile().Step(60, 360_000)
+	if got, want := beside.Prefill(200, 0), alone.Prefill(200, 0); got > want+step/4 {
+		t.Errorf("200 tokens are taken to hold streams up for %.1f ms, and for %.1f where there are none",
+			got*1e3, want*1e3)
+	}
+	c, _, _ := s.p.Candidates(&Query{Model: "m", Tokens: 200, MaxTokens: 20}, s.now, nil, nil)
+	if got, want := c[0].Local.Took()-c[1].Local.Took(), step; math.Abs(got/want-1) > 0.4 {
+		t.Errorf("a prompt is taken to wait %.1f ms for 60 streams, want about a step and a half of %.1f",
+			got*1e3, want*1e3)
+	}
+}
+
+// A step reads all tokens of each sequence, those too that many share and that take the replica's room once.
+func TestSharedPrefixesAreReadByEach(t *testing.T) {
+	s := newStreams(2, unlikeTheProfile())
+	s.shared = 3500
+	calls := 0
+	s.run(2*time.Minute, func() {
+		calls++
+		for i, e := range s.e {
+			if most := []int{10, 80}[(calls/2000+i)%2]; len(e.streams) < most {
+				s.send(i, 4000, 300, false)
+			}
+		}
+	})
+	s.knows(t, 0, 10, 4150)
+	s.knows(t, 1, 80, 4150)
+}
