@@ -13,7 +13,8 @@ import (
 type ordered struct {
 	runs   []run
 	n      int
-	weight int64 // of all; sums may wrap round, and are right where what is asked for fits
+	weight int64   // of all; sums may wrap round, and are right where what is asked for fits
+	spare  []entry // empty memory of the last run that went, since orders are empty now and then
 }
 
 type run struct {
@@ -47,7 +48,7 @@ func (o *ordered) place(e entry) (in *run, at, number int) {
 
 func (o *ordered) add(e entry) {
 	if len(o.runs) == 0 {
-		o.runs = append(o.runs, run{})
+		o.runs, o.spare = append(o.runs, run{entries: o.spare}), nil
 	}
 	r, at, number := o.place(e)
 	r.entries = slices.Insert(r.entries, at, e)
@@ -89,6 +90,7 @@ func (o *ordered) remove(e entry) {
 func (o *ordered) join(number int) {
 	r := &o.runs[number]
 	if len(r.entries) == 0 {
+		o.spare = r.entries
 		o.runs = slices.Delete(o.runs, number, number+1)
 		return
 	}

@@ -48,11 +48,11 @@ func orcaText(l *replica.Load, text string) bool {
 		if !ok {
 			return false
 		}
-		v, err := strconv.ParseFloat(trim(value), 64)
-		if !knownLoad(trim(name)) {
+		if name = trim(name); !knownLoad(name) {
 			continue
 		}
-		if err != nil || !setLoad(l, trim(name), v) {
+		v, err := strconv.ParseFloat(trim(value), 64)
+		if err != nil || !setLoad(l, name, v) {
 			return false
 		}
 	}
