@@ -45,19 +45,19 @@ func (pl *Planner) Rebind(b *Booking, req *Request, now time.Time) (moved bool, 
 // move books b's decode side on the best other replica, unless its own should be ready, in room, before the
 // blocks could be there, by more than the answer then ends later, or is likelier to fail.
 func (pl *Planner) move(b *Booking, req *Request, reason string, room time.Duration, now time.Time) error {
-	var roomD [stackHolders]int32
 	alone := *req
 	alone.SplitOK, alone.LocalOK = false, false
 	alone.AvoidDecode = append([]replica.ID{b.Decode.ID}, req.AvoidDecode...)
-	q := pl.ask(&alone, nil, roomD[:])
+	q := pl.ask(&alone)
+	defer q.over()
 	q.decode.Beside = b.Decode.ID
 
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
 	from, own := b.sides(room, now)
-	view, best := pl.nextDecode(b, &q, &from, now)
+	view, best := pl.nextDecode(b, q, &from, now)
 	if best == nil {
-		return pl.nowhere(b, &q, now)
+		return pl.nowhere(b, q, now)
 	}
 	to := view.Replicas[best.Slot]
 	stays := pl.pair(pl.policy.times, b, &from, &own, &b.Decode)

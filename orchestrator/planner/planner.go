@@ -103,15 +103,23 @@ const (
 	keptLocals = 2
 )
 
-// question is a request as the pools are asked about it.
+// question is a request as the pools are asked about it. Its memory is used again: nothing that outlives the
+// answer points into it.
 type question struct {
 	*Request
 	prefill prefill.Query
 	decode  decode.Query
+
+	prefillDepth, decodeDepth []int32 // memory of what was matched
 }
 
-// stackHolders is the size of a pool up to which asking it takes no memory.
-const stackHolders = 96
+var questions = sync.Pool{New: func() any { return new(question) }}
+
+// over gives back the memory of q, whose answer is there.
+func (q *question) over() {
+	*q = question{prefillDepth: q.prefillDepth, decodeDepth: q.decodeDepth}
+	questions.Put(q)
+}
 
 // maxReplans bounds how often a plan is made again because a pool changed between choosing and booking.
 const maxReplans = 3
@@ -119,10 +127,10 @@ const maxReplans = 3
 // Plan chooses the best plan for req and books it on both pools. The error is *[NoRoom], *[NoReplica] or
 // *[TooLate].
 func (pl *Planner) Plan(req *Request, now time.Time) (*Booking, error) {
-	var roomP, roomD [stackHolders]int32
-	q := pl.ask(req, roomP[:], roomD[:])
+	q := pl.ask(req)
+	defer q.over()
 	for range maxReplans {
-		b, err := pl.choose(&q, now)
+		b, err := pl.choose(q, now)
 		if err != nil {
 			return nil, err
 		}
@@ -141,23 +149,25 @@ var errChanged = &NoRoom{Reason: "replicas changed while the plan was made", Ret
 
 // Explain is Plan without booking, with every exclusion named.
 func (pl *Planner) Explain(req *Request, now time.Time) (*Decision, error) {
-	var roomP, roomD [stackHolders]int32
-	q := pl.ask(req, roomP[:], roomD[:])
+	q := pl.ask(req)
+	defer q.over()
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
-	if !pl.evaluate(&q, now) {
-		return nil, pl.refuse(&q, now)
+	if !pl.evaluate(q, now) {
+		return nil, pl.refuse(q, now)
 	}
-	d := pl.record(&q, now)
-	d.Excluded = pl.excluded(&q, now)
+	d := pl.record(q, now)
+	d.Excluded = pl.excluded(q, now)
 	return d, nil
 }
 
-// ask matches the prompt's prefix in both indexes.
-func (pl *Planner) ask(req *Request, roomP, roomD []int32) question {
-	q := question{Request: req}
+// ask matches the prompt's prefix in both indexes. Whoever asks says when it is over.
+func (pl *Planner) ask(req *Request) *question {
+	q := questions.Get().(*question)
+	q.Request = req
 	tokens := pl.tokens(req)
-	depth := sized(roomD, pl.decode.Holders())
+	q.decodeDepth = sized(q.decodeDepth, pl.decode.Holders())
+	depth := q.decodeDepth
 	pl.decode.Match(roster.Prompt{Keys: req.DecodeKeys, Tokens: tokens, Chunk: req.Chunk}, depth)
 	q.decode = decode.Query{
 		Model: req.Model, Tokens: tokens, Estimate: !req.Exact, MaxTokens: req.MaxTokens, Sequences: req.Sequences,
@@ -165,7 +175,8 @@ func (pl *Planner) ask(req *Request, roomP, roomD []int32) question {
 		Avoid: req.AvoidDecode, Pieces: req.Pieces,
 	}
 	if req.SplitOK {
-		depth = sized(roomP, pl.prefill.Holders())
+		q.prefillDepth = sized(q.prefillDepth, pl.prefill.Holders())
+		depth = q.prefillDepth
 		pl.prefill.Match(roster.Prompt{Keys: req.PrefillKeys, Tokens: tokens, Chunk: req.Chunk}, depth)
 		q.prefill = prefill.Query{
 			Model: req.Model, Tokens: tokens, Estimate: !req.Exact, Depth: depth, Chunk: req.Chunk,
@@ -186,8 +197,9 @@ func (pl *Planner) tokens(req *Request) int {
 	return min(tokens, pl.decode.Bookable(req.Model))
 }
 
+// sized is room for n numbers, whatever stood there.
 func sized(room []int32, n int) []int32 {
-	if n <= len(room) {
+	if n <= cap(room) {
 		return room[:n]
 	}
 	return make([]int32, n)

@@ -31,12 +31,11 @@ func TestWhatComesWhileAPlanIsRefused(t *testing.T) {
 			if _, err := f.pl.Plan(r, f.now); err == nil {
 				t.Fatal("there is a plan before")
 			}
-			var roomP, roomD [stackHolders]int32
-			q := f.pl.ask(r, roomP[:], roomD[:])
+			q := f.pl.ask(r)
 			f.pl.mu.Lock()
-			planned := f.pl.evaluate(&q, f.now)
+			planned := f.pl.evaluate(q, f.now)
 			comes.between(f)
-			err := f.pl.refuse(&q, f.now)
+			err := f.pl.refuse(q, f.now)
 			f.pl.mu.Unlock()
 			if _, full := errors.AsType[*NoRoom](err); planned || !full {
 				t.Errorf("planned %v, %v; want NoRoom", planned, err)

@@ -37,7 +37,7 @@ func (pl *Planner) restrictPrefills(q *question) {
 	c.targets, c.at = c.targets[:0], c.at[:0]
 	unsure := pl.policy.PrefillRule.Tiers && q.prefill.Chunk == 0
 	if unsure {
-		c.depth = sized(c.depth[:cap(c.depth)], len(q.prefill.Depth))
+		c.depth = sized(c.depth, len(q.prefill.Depth))
 		pl.prefill.MatchBelow(q.PrefillKeys, c.depth)
 	}
 	for i := range b.prefills {
@@ -81,7 +81,7 @@ func (pl *Planner) restrictDecodes(q *question) {
 	c.targets, c.at = c.targets[:0], c.at[:0]
 	unsure := pl.policy.DecodeRule.Tiers && q.decode.Chunk == 0
 	if unsure {
-		c.depth = sized(c.depth[:cap(c.depth)], len(q.decode.Depth))
+		c.depth = sized(c.depth, len(q.decode.Depth))
 		pl.decode.MatchBelow(q.DecodeKeys, c.depth)
 	}
 	for j := range b.decodes {
