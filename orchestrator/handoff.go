@@ -36,21 +36,38 @@ type handoff struct {
 	endpoints [2]*fleet.Endpoint // of prefill and of decode, listened to until release
 }
 
-// attemptClock ends an attempt whose phases take too long. They follow one another: there is one at a time.
+// attemptClock ends an attempt whose phases take too long, or wait for an engine that stands still. They
+// follow one another: there is one at a time.
 type attemptClock struct {
 	parent context.Context         // what the attempt's context is made of
 	cancel context.CancelCauseFunc // ends the attempt's context
-	timer  *time.Timer             // of the phase that runs
+	timer  *time.Timer             // of all phases, nil before the first
+	runs   bool                    // in a phase
+	rung   bool                    // a phase was not in time
+	late   error                   // why the attempt ends where the phase that runs takes too long
+	watch  legWatch
 }
 
 // start gives the phase that begins now d to end, or else late ends the attempt.
 func (c *attemptClock) start(d time.Duration, late error) {
-	c.stop()
-	c.timer = time.AfterFunc(d, func() { c.cancel(late) })
+	if !c.stop() {
+		return
+	}
+	c.runs, c.late = true, late
+	if c.timer == nil {
+		c.timer = time.AfterFunc(d, func() { c.cancel(c.late) })
+		return
+	}
+	c.timer.Reset(d)
 }
 
-// stop ends the phase that runs, and reports whether that was in time: else the attempt ends.
-func (c *attemptClock) stop() bool { return c.timer == nil || c.timer.Stop() }
+// stop ends the phase that runs, and reports whether that and all before were in time: else the attempt ends.
+func (c *attemptClock) stop() bool {
+	if c.runs {
+		c.runs, c.rung = false, !c.timer.Stop()
+	}
+	return !c.rung
+}
 
 // acquire returns the way to an engine that the attempt runs on, which is listened to until release even if
 // it leaves; nil when it has left.

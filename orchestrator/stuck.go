@@ -27,7 +27,7 @@ func (s *stuck) Error() string {
 }
 
 // transferWatch asks for trials of the pair of a decode leg that waits for its first content. One goroutine
-// uses it at a time.
+// uses it at a time. The zero value is that of a leg for which nothing is transferred.
 type transferWatch struct {
 	h    *handoff
 	to   *fleet.Endpoint
@@ -37,19 +37,18 @@ type transferWatch struct {
 	next time.Time
 }
 
-// watchTransfer watches the transfer of a decode leg that is sent now; nil where nothing is transferred.
-func (h *handoff) watchTransfer(to *fleet.Endpoint, wait time.Duration) *transferWatch {
+// watchTransfer watches the transfer of a decode leg that is sent now.
+func (h *handoff) watchTransfer(to *fleet.Endpoint, wait time.Duration, now time.Time) transferWatch {
 	if !h.sentParams {
-		return nil
+		return transferWatch{}
 	}
-	now := time.Now()
 	pair := outlier.Pair{Prefill: h.b.Prefill.ID, Decode: h.b.Decode.ID}
-	return &transferWatch{h: h, to: to, pair: pair, sent: now, wait: wait, next: now.Add(wait)}
+	return transferWatch{h: h, to: to, pair: pair, sent: now, wait: wait, next: now.Add(wait)}
 }
 
 // look reports that the transfer is stuck.
 func (t *transferWatch) look(now time.Time) *stuck {
-	if t == nil {
+	if t.h == nil {
 		return nil
 	}
 	o, waits := t.h.j.q.o, now.Sub(t.sent)

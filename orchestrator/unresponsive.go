@@ -33,30 +33,52 @@ func (s *unresponsive) Error() string {
 	return fmt.Sprintf("%s has not answered anything for %v", s.at, s.since.Round(time.Millisecond))
 }
 
+// legWatch watches over the leg of an attempt that runs, there is one at a time.
+type legWatch struct {
+	liveness.Watchdog
+
+	// What it looks at, which is set before it watches.
+	h        *handoff
+	to       *fleet.Endpoint
+	leg      string        // "prefill" or "decode"
+	bound    time.Duration // silenceLimit
+	sent     time.Duration // a decode leg, by the clock that runs
+	transfer transferWatch
+}
+
 // watchDecodeLeg watches over a decode leg until its first content: it is given up if one of its engines is
 // silent, or if its blocks are stuck between them. A prefill engine counts only if it fell silent early:
 // later the blocks have been read.
 func (h *handoff) watchDecodeLeg(to *fleet.Endpoint) *liveness.Watchdog {
-	clock, bound := h.j.q.o.clock, h.silenceLimit()
-	sent, transfer := clock.Running(time.Now()), h.watchTransfer(to, bound/2)
-	return liveness.Watch(bound/2, h.clock.cancel, func() (time.Duration, error) {
-		now := time.Now()
-		if stuck := transfer.look(now); stuck != nil {
-			return 0, stuck
-		}
-		if silence := to.Silence(now); silence > to.SilenceLimit(bound) {
-			return 0, &unresponsive{h.b.Decode.ID, "decode", silence}
-		}
-		from := h.prefillLeg.from
-		if from == nil { // the decode engine computes the prompt itself
-			return bound / 4, nil
-		}
-		silence := from.Silence(now)
-		if early := clock.Running(now)-silence < sent+bound; early && silence > from.SilenceLimit(bound) {
-			return 0, &unresponsive{h.b.Prefill.ID, "prefill", silence}
-		}
-		return bound / 4, nil
-	})
+	w, now := &h.clock.watch, time.Now()
+	w.h, w.to = h, to
+	w.leg, w.bound = "decode", h.silenceLimit()
+	w.sent, w.transfer = h.j.q.o.clock.Running(now), h.watchTransfer(to, w.bound/2, now)
+	w.Watch(w.bound/2, h.clock.cancel, (*decodeLegLook)(w))
+	return &w.Watchdog
+}
+
+// decodeLegLook looks at the engines of a decode leg.
+type decodeLegLook legWatch
+
+// Look implements [liveness.Looker].
+func (w *decodeLegLook) Look() (time.Duration, error) {
+	clock, now := w.h.j.q.o.clock, time.Now()
+	if stuck := w.transfer.look(now); stuck != nil {
+		return 0, stuck
+	}
+	if silence := w.to.Silence(now); silence > w.to.SilenceLimit(w.bound) {
+		return 0, &unresponsive{w.h.b.Decode.ID, "decode", silence}
+	}
+	from := w.h.prefillLeg.from
+	if from == nil { // the decode engine computes the prompt itself
+		return w.bound / 4, nil
+	}
+	silence := from.Silence(now)
+	if early := clock.Running(now)-silence < w.sent+w.bound; early && silence > from.SilenceLimit(w.bound) {
+		return 0, &unresponsive{w.h.b.Prefill.ID, "prefill", silence}
+	}
+	return w.bound / 4, nil
 }
 
 // watchSilence watches over what has an engine compute a prompt, a prefill leg or a piece, until its answer
@@ -66,19 +88,31 @@ func (h *handoff) watchDecodeLeg(to *fleet.Endpoint) *liveness.Watchdog {
 func (h *handoff) watchSilence(
 	to *fleet.Endpoint, leg string, end context.CancelCauseFunc,
 ) *liveness.Watchdog {
-	bound := h.silenceLimit()
-	left := func() (silence, left time.Duration) {
-		silence = to.Silence(time.Now())
-		return silence, to.SilenceLimit(bound) - silence
+	w := &h.clock.watch
+	w.h, w.to = h, to
+	w.leg, w.bound = leg, h.silenceLimit()
+	looks := (*silenceLook)(w)
+	_, first := looks.left()
+	w.Watch(max(first, w.bound/4), end, looks)
+	return &w.Watchdog
+}
+
+// silenceLook looks at the one engine of what computes a prompt.
+type silenceLook legWatch
+
+// Look implements [liveness.Looker].
+func (w *silenceLook) Look() (time.Duration, error) {
+	silence, left := w.left()
+	if left < 0 {
+		return 0, &unresponsive{w.to.Member.ID, w.leg, silence}
 	}
-	_, first := left()
-	return liveness.Watch(max(first, bound/4), end, func() (time.Duration, error) {
-		silence, left := left()
-		if left < 0 {
-			return 0, &unresponsive{to.Member.ID, leg, silence}
-		}
-		return left + time.Millisecond, nil
-	})
+	return left + time.Millisecond, nil
+}
+
+// left is how long the engine has been silent, and how long it may go on.
+func (w *silenceLook) left() (silence, left time.Duration) {
+	silence = w.to.Silence(time.Now())
+	return silence, w.to.SilenceLimit(w.bound) - silence
 }
 
 // silenceLimit is the silence that says that an engine of the attempt stands still.

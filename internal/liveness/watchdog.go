@@ -6,41 +6,54 @@ import (
 	"time"
 )
 
-// Watchdog ends something that waits when a condition says that nothing will come of it. Safe for concurrent
-// use.
+// Watchdog ends something that waits when a condition says that nothing will come of it. The zero value
+// watches nothing, and one that was stopped can watch again. Safe for concurrent use.
 type Watchdog struct {
-	look func() (next time.Duration, found error)
-	end  context.CancelCauseFunc
-
 	mu    sync.Mutex // guards the following
+	looks Looker     // nil while nothing is watched
+	end   context.CancelCauseFunc
+	due   time.Time // when it looks next
 	timer *time.Timer
-	over  bool
 }
 
-// Watch calls look after first, and again whenever the time that it returned has passed. An error that it
-// found ends what waits, with this cause, and the watch.
-func Watch(
-	first time.Duration, end context.CancelCauseFunc, look func() (next time.Duration, found error),
-) *Watchdog {
-	w := &Watchdog{look: look, end: end}
+// Looker is the condition.
+type Looker interface {
+	// Look returns when to look again, or why nothing will come of what waits.
+	Look() (next time.Duration, found error)
+}
+
+// Watch calls Look after first, and again whenever the time that it returned has passed. An error that it
+// found ends what waits, with this cause, and the watch. What was watched before is not any more.
+func (w *Watchdog) Watch(first time.Duration, end context.CancelCauseFunc, looks Looker) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.timer = time.AfterFunc(first, w.check)
-	return w
+	w.looks, w.end = looks, end
+	w.lookIn(first)
+}
+
+// lookIn lets check be called after d. It needs mu.
+func (w *Watchdog) lookIn(d time.Duration) {
+	w.due = time.Now().Add(d)
+	if w.timer == nil {
+		w.timer = time.AfterFunc(d, w.check)
+		return
+	}
+	w.timer.Reset(d)
 }
 
 func (w *Watchdog) check() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.over {
+	if w.looks == nil || time.Now().Before(w.due) { // it was called for what was watched before
 		return
 	}
-	next, found := w.look()
+	next, found := w.looks.Look()
 	if found != nil {
+		w.looks = nil
 		w.end(found)
 		return
 	}
-	w.timer.Reset(next)
+	w.lookIn(next)
 }
 
 // Stop ends the watch. Harmless on nil, and when repeated.
@@ -50,6 +63,8 @@ func (w *Watchdog) Stop() {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.over = true
-	w.timer.Stop()
+	w.looks = nil
+	if w.timer != nil {
+		w.timer.Stop()
+	}
 }
