@@ -108,7 +108,8 @@ func foreignKey(keys []judgement) error {
 // Strange returns the keys of params that no known connector writes; nil where params are no object.
 func Strange(params []byte) []string {
 	var all []string
-	p, _ := readNIXL(params)
+	var p nixlParams
+	_ = p.readAll(params) // what is there is what counts
 	for _, k := range p.at.keys {
 		if k.meaning == strange {
 			all = append(all, k.key)

@@ -14,8 +14,9 @@ const paramsKey = "kv_transfer_params"
 
 // prefillParams asks P to keep the blocks. Only do_remote_decode is read; the others must be null, or P waits
 // for a transfer that nobody performs.
-const prefillParams = `{"do_remote_decode":true,"do_remote_prefill":false,` +
-	`"remote_engine_id":null,"remote_block_ids":null,"remote_host":null,"remote_port":null}`
+// Nobody may change them.
+var prefillParams = []byte(`{"do_remote_decode":true,"do_remote_prefill":false,` +
+	`"remote_engine_id":null,"remote_block_ids":null,"remote_host":null,"remote_port":null}`)
 
 // NIXL is vLLM's pull connector: P answers with the place of the blocks, and D fetches them from there.
 type NIXL struct {
@@ -29,7 +30,7 @@ func (NIXL) Order() Order { return Sequential }
 
 // EditPrefill asks for a prefill whose blocks are kept.
 func (NIXL) EditPrefill(leg *Leg, pair Pair) error {
-	leg.Body.Set(paramsKey, []byte(prefillParams))
+	leg.Body.Set(paramsKey, prefillParams)
 	leg.identify(pair)
 	return nil
 }
@@ -67,8 +68,8 @@ func (n NIXL) EditDecode(leg *Leg, pair Pair, reply *Reply, use Use) error {
 // decode checks raw and returns what leg 2 carries: raw itself but for the host, where it must be P's, and
 // the ids to reuse.
 func (n NIXL) decode(raw []byte, leg *Leg, pair Pair, reply *Reply, use Use) ([]byte, error) {
-	p, err := readNIXL(raw)
-	if err != nil {
+	var p nixlParams
+	if err := p.readAll(raw); err != nil {
 		return nil, err
 	}
 	if use.GiveBack {

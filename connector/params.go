@@ -25,10 +25,11 @@ type nixlParams struct {
 
 // places is where the members stand in raw, to be edited or left out.
 type places struct {
-	hostAt [2]int      // of the value with its quotes
-	hitAt  [2]int      // of the value of remote_prefill_cached_tokens, zero where it is not there
-	keys   []judgement // of the members, in their order
-	inside int         // where members begin
+	hostAt [2]int        // of the value with its quotes
+	hitAt  [2]int        // of the value of remote_prefill_cached_tokens, zero where it is not there
+	keys   []judgement   // of the members, in their order
+	few    [16]judgement // memory of keys, as many as an engine says
+	inside int           // where members begin
 }
 
 // blockGroups is which blocks they name, by KV cache group.
@@ -44,13 +45,14 @@ var required = [...]string{
 	"remote_port",
 }
 
-// readNIXL reads raw and refuses what no decode engine may see, whatever the request. That the params are of
-// another protocol says more than that they lack something, so it comes first; what they are is never nil.
-func readNIXL(raw []byte) (*nixlParams, error) {
-	p := &nixlParams{raw: raw, tokens: -1, at: places{keys: make([]judgement, 0, 16)}}
+// readAll reads raw into p, which is zero, and refuses what no decode engine may see, whatever the request.
+// That the params are of another protocol says more than that they lack something, so it comes first.
+func (p *nixlParams) readAll(raw []byte) error {
+	p.raw, p.tokens = raw, -1
+	p.at.keys = p.at.few[:0]
 	s := rawjson.Scanner{Data: raw}
 	if s.Peek() != '{' {
-		return p, &InvalidParams{paramsKey, "are not an object"}
+		return &InvalidParams{paramsKey, "are not an object"}
 	}
 	var bad error
 	p.at.inside = s.Pos + 1
@@ -61,7 +63,7 @@ func readNIXL(raw []byte) (*nixlParams, error) {
 			bad = &InvalidParams{name, "is there twice"}
 		}
 		if p.at.keys = append(p.at.keys, judged); len(p.at.keys) > mostParams {
-			return p, &InvalidParams{paramsKey, "are too many"}
+			return &InvalidParams{paramsKey, "are too many"}
 		}
 		s.Peek()
 		at := s.Pos
@@ -74,9 +76,9 @@ func readNIXL(raw []byte) (*nixlParams, error) {
 		}
 	}
 	if s.End(); s.Err() != nil {
-		return p, &InvalidParams{paramsKey, "are not JSON"}
+		return &InvalidParams{paramsKey, "are not JSON"}
 	}
-	return p, cmp.Or(p.foreign(), bad, p.complete())
+	return cmp.Or(p.foreign(), bad, p.complete())
 }
 
 // mostParams bounds the members, of which every one is compared with all before it.

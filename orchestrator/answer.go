@@ -129,7 +129,8 @@ func (a *answer) readWhole() *failure {
 	if u, ok := said.Usage(); ok {
 		a.noteUsage(u)
 	}
-	a.whole = said.Shown(a.usage.cached)
+	a.buffers.head = borrow(len(body) + slack)
+	a.whole = said.Shown(a.buffers.head, a.usage.cached)
 	return nil
 }
 

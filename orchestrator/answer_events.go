@@ -36,7 +36,7 @@ type eventReader struct {
 
 // lentBuffers is the borrowed memory of what has been read.
 type lentBuffers struct {
-	head []byte // events from before the answer was known to be good
+	head []byte // events from before the answer was known to be good, or what a client sees of a whole one
 	buf  []byte // what read has returned, where that was borrowed
 }
 
@@ -295,7 +295,7 @@ func (s *eventReader) appendEvent(dst []byte, e openai.Event) []byte {
 		said := s.kind.Find(e)
 		if u, ok := said.Usage(); ok {
 			s.noteUsage(u)
-			return s.hand(dst, said.Shown(s.usage.cached))
+			return s.hand(dst, said.Shown(make([]byte, 0, len(e)+slack), s.usage.cached))
 		}
 	}
 	if openai.NeedsScrub(e) {

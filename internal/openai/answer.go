@@ -213,20 +213,18 @@ func ReadPrefill(body []byte) (PrefillAnswer, error) {
 	cached := -1
 	s := scanner(body)
 	for key := range s.Members() {
-		value := s.Value()
-		if s.Err() != nil {
-			break
-		}
-		switch string(rawjson.Name(key)) {
-		case "kv_transfer_params":
-			if value[0] == '{' {
-				a.Params, cached = value, prefillCached(value)
+		switch c := s.Peek(); {
+		case c == '{' && string(rawjson.Name(key)) == "kv_transfer_params":
+			if params, found := readParams(&s); params != nil {
+				a.Params, cached = params, found
 			}
-		case "usage":
-			if value[0] == '{' {
+		case c == '{' && string(rawjson.Name(key)) == "usage":
+			if value := s.Value(); value != nil {
 				u, _ := usageOf(value)
 				a.PromptTokens, a.CachedTokens = u.Prompt, u.Cached
 			}
+		default:
+			s.Skip()
 		}
 	}
 	s.End()
@@ -236,12 +234,18 @@ func ReadPrefill(body []byte) (PrefillAnswer, error) {
 	return a, s.Err()
 }
 
-func prefillCached(params []byte) int {
-	s := scanner(params)
+// readParams consumes transfer params, and returns what they say that the engine had cached, -1 where they do
+// not.
+func readParams(s *rawjson.Scanner) (params []byte, cached int) {
+	start, told := s.Pos, false
+	cached = -1
 	for key := range s.Members() {
-		if value := s.Value(); rawjson.Equal(key, "remote_prefill_cached_tokens") {
-			return count(value, -1)
+		if value := s.Value(); !told && rawjson.Equal(key, "remote_prefill_cached_tokens") {
+			cached, told = count(value, -1), true
 		}
 	}
-	return -1
+	if s.Err() != nil {
+		return nil, -1
+	}
+	return s.Data[start:s.Pos], cached
 }

@@ -170,7 +170,7 @@ func readUsage(data []byte) (Usage, bool) {
 func patchUsage(data []byte, cached CachedPrompt) ([]byte, bool) {
 	said := Chat.Find(data)
 	said.secrets = nil
-	got := said.Shown(cached)
+	got := said.Shown(nil, cached)
 	return got, len(got) > 0 && &got[0] != &data[0]
 }
 

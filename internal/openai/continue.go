@@ -139,16 +139,16 @@ func (r *Request) ContinueFrom(ids []byte, done int) *Edit {
 		e.Set("prompt", ids)
 		e.Set("max_tokens", strconv.AppendInt(nil, int64(r.MaxTokens-done), 10))
 	} else {
-		e.lessen("max_tokens", done, 1)
-		e.lessen("max_completion_tokens", done, 1)
+		r.lessen(e, "max_tokens", done, 1)
+		r.lessen(e, "max_completion_tokens", done, 1)
 	}
-	e.lessen("min_tokens", done, 0)
+	r.lessen(e, "min_tokens", done, 0)
 	return e
 }
 
-// lessen takes n from a number that is there, which stays at least the given one.
-func (e *Edit) lessen(key string, n, least int) {
-	value := e.get(key)
+// lessen lets e take n from a number that is there, which stays at least the given one.
+func (r *Request) lessen(e *Edit, key string, n, least int) {
+	value := r.member(key)
 	if value == nil || isNull(value) {
 		return
 	}

@@ -69,11 +69,11 @@ func (e *Edit) Set(key string, value []byte) {
 // Delete removes every member named key.
 func (e *Edit) Delete(key string) { e.Set(key, nil) }
 
-// get returns the value of the last member named key before the edit.
-func (e *Edit) get(key string) []byte {
-	for _, f := range slices.Backward(e.fields) {
-		if rawjson.Equal(f.key.of(e.raw), key) {
-			return f.value.of(e.raw)
+// member returns the raw value of the last member of a name, nil where there is none.
+func (r *Request) member(name string) []byte {
+	for _, f := range slices.Backward(r.fields) {
+		if rawjson.Equal(f.key.of(r.Raw), name) {
+			return f.value.of(r.Raw)
 		}
 	}
 	return nil

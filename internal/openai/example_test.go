@@ -29,7 +29,7 @@ func ExampleKind_Find() {
 	said := openai.Completions.Find([]byte(event))
 	usage, _ := said.Usage()
 	fmt.Printf("%d of %d\n", usage.Cached, usage.Prompt)
-	fmt.Printf("%s\n", said.Shown(openai.CachedPrompt{Found: 64, Added: 32}))
+	fmt.Printf("%s\n", said.Shown(nil, openai.CachedPrompt{Found: 64, Added: 32}))
 	// Output:
 	// 99 of 100
 	// data: {"choices":[],"usage":{"prompt_tokens":100,"prompt_tokens_details":{"cached_tokens":64}}}

@@ -14,22 +14,25 @@ var notOnPrefill = [...]string{
 // What leg 1 made from ids takes over from the client's body.
 var onPrefill = [...]string{"cache_salt", "priority", "session_id"}
 
+// Numbers that legs are given, which nobody may change.
+var one, zero = []byte("1"), []byte("0")
+
 // PrefillIDs begins leg 1 on /v1/completions from ids, a raw JSON array: one token, and of the client's
 // fields only those that name the model, the cache and the queue. It serves every kind of request: a pull
 // matches nothing but the ids.
 func (r *Request) PrefillIDs(ids []byte) *Edit {
-	source, e := r.Edit(), NewEdit()
-	if model := source.get("model"); model != nil {
+	e := NewEdit()
+	if model := r.member("model"); model != nil {
 		e.Set("model", model)
 	}
 	e.Set("prompt", ids)
-	e.Set("max_tokens", []byte("1"))
-	e.Set("temperature", []byte("0"))
+	e.Set("max_tokens", one)
+	e.Set("temperature", zero)
 	for _, key := range onPrefill {
 		if r.Kind == Messages && key != "cache_salt" { // the only one of them that this API has
 			continue
 		}
-		if value := source.get(key); value != nil && !isNull(value) {
+		if value := r.member(key); value != nil && !isNull(value) {
 			e.Set(key, value)
 		}
 	}
@@ -41,12 +44,12 @@ func (r *Request) PrefillIDs(ids []byte) *Edit {
 // prompt as well.
 func (r *Request) PrefillBody(returnIDs bool) *Edit {
 	e := r.Edit()
-	if e.get("stream") != nil {
+	if r.member("stream") != nil {
 		e.Set("stream", []byte("false"))
 	}
-	e.Set("max_tokens", []byte("1"))
-	if e.get("max_completion_tokens") != nil {
-		e.Set("max_completion_tokens", []byte("1"))
+	e.Set("max_tokens", one)
+	if r.member("max_completion_tokens") != nil {
+		e.Set("max_completion_tokens", one)
 	}
 	for _, key := range notOnPrefill {
 		e.Delete(key)

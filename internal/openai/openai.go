@@ -72,6 +72,9 @@ type Request struct {
 
 	fields []field // members of the top-level object of Raw
 	object span    // the top-level object with its braces
+
+	fewFields [16]field // memory of fields, as many as most requests have
+	onePrompt [1]Prompt // memory of Prompts, which is one nearly always
 }
 
 // Prompt is one prompt of a completion: text or token ids, never both.

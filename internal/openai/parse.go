@@ -95,7 +95,7 @@ func (p *parser) body() {
 		return
 	}
 	p.req.object.start = s.Pos
-	p.req.fields = make([]field, 0, 16)
+	p.req.fields = p.req.fewFields[:0]
 	p.object(func(key []byte) {
 		if len(p.req.fields) >= p.lim.fields() {
 			s.Fail("too many fields")

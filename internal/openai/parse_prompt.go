@@ -32,7 +32,7 @@ func (p *parser) addText() {
 	if len(text) == len(`""`) {
 		p.unsplittable("empty prompt")
 	}
-	p.req.Prompts = append(p.req.Prompts, Prompt{Text: text})
+	p.add(Prompt{Text: text})
 }
 
 func (p *parser) promptArray() {
@@ -100,8 +100,15 @@ func (p *parser) addIDs(all []uint32) []uint32 {
 	if p.lim.PromptTokens > 0 && len(all) > p.lim.PromptTokens {
 		p.refuse("prompt", "the prompt has more than "+strconv.Itoa(p.lim.PromptTokens)+" tokens")
 	}
-	p.req.Prompts = append(p.req.Prompts, Prompt{IDs: slices.Clip(all[from:]), IDsRaw: s.Data[start:s.Pos]})
+	p.add(Prompt{IDs: slices.Clip(all[from:]), IDsRaw: s.Data[start:s.Pos]})
 	return all
+}
+
+func (p *parser) add(prompt Prompt) {
+	if p.req.Prompts == nil {
+		p.req.Prompts = p.req.onePrompt[:0]
+	}
+	p.req.Prompts = append(p.req.Prompts, prompt)
 }
 
 // messages walks a chat's messages to learn whether there is anything but text in them.

@@ -95,8 +95,8 @@ func (f *Said) Usage() (Usage, bool) {
 
 // Shown is what a client may see: no transfer params, and in the usage what is said of the prefix cache,
 // unless that is unknown. What was added is set where the engine tells it. It shares memory with what was
-// walked over where nothing changes.
-func (f *Said) Shown(cached CachedPrompt) []byte {
+// walked over where nothing changes; where something does, it is made in room, as far as that goes.
+func (f *Said) Shown(room []byte, cached CachedPrompt) []byte {
 	patches := f.secrets
 	if cached.Found >= 0 && f.whole && f.usage.end > 0 && !f.fixed {
 		usage := f.usage.of(f.data)
@@ -109,8 +109,5 @@ func (f *Said) Shown(cached CachedPrompt) []byte {
 	if len(patches) == 0 {
 		return f.data
 	}
-	return apply(make([]byte, 0, len(f.data)+slack), f.data, sorted(patches))
+	return apply(room[:0], f.data, sorted(patches))
 }
-
-// slack is by how much numbers may grow.
-const slack = 64

@@ -9,9 +9,6 @@ import (
 // What follows is read for people who look at requests, not for deciding anything, and only when it is asked
 // for: engines judge these members themselves.
 
-// member returns the raw value of the last member of a name, nil where there is none.
-func (r *Request) member(name string) []byte { return r.Edit().get(name) }
-
 // Number returns a member that is a number.
 func (r *Request) Number(name string) (v float64, ok bool) {
 	v, err := strconv.ParseFloat(string(r.member(name)), 64)
