@@ -205,7 +205,7 @@ func (c *answers) start(ctx context.Context, a *cacheRequest, f *answercache.Fli
 func (q *request) computing(ctx context.Context, to http.ResponseWriter) *request {
 	own := *q
 	own.r, own.outcome = q.r.Clone(ctx), requestOutcome{mode: q.outcome.mode}
-	own.w = &client{ResponseWriter: to, rc: http.NewResponseController(to), q: &own, limit: q.w.limit}
+	own.w = &client{ResponseWriter: to, rc: *http.NewResponseController(to), q: &own, limit: q.w.limit}
 	return &own
 }
 

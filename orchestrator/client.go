@@ -16,7 +16,7 @@ import (
 // Whatever is written goes out within timeouts.client_write, or the write fails.
 type client struct {
 	http.ResponseWriter
-	rc     *http.ResponseController
+	rc     http.ResponseController
 	q      *request      // whose answer it is; nil for health and for paths that do not exist
 	limit  time.Duration // for one write; immutable
 	timed  bool          // HTTP/2: there a write deadline ends the stream although nothing is being written
@@ -25,6 +25,7 @@ type client struct {
 	sent   int           // events of it
 	status int           // that the answer began with, 0 before
 	until  time.Time     // the write deadline that is set
+	values [3]string     // memory of the header's values
 }
 
 // toClient bounds the writes to w.
@@ -33,7 +34,7 @@ func (o *Orchestrator) toClient(w http.ResponseWriter, r *http.Request) *client 
 		return c
 	}
 	return &client{
-		ResponseWriter: w, rc: http.NewResponseController(w), limit: o.snap.Load().cfg.Timeouts.ClientWrite,
+		ResponseWriter: w, rc: *http.NewResponseController(w), limit: o.snap.Load().cfg.Timeouts.ClientWrite,
 		timed: r.ProtoMajor >= 2,
 	}
 }
@@ -92,15 +93,27 @@ func (c *client) send(b []byte) error {
 	return nil
 }
 
+// Places of header values in client.values.
+const (
+	idOf = iota
+	typeOf
+	lengthOf
+)
+
+// head sets a field of the answer's header, whose value lies in a place of its own.
+func (c *client) head(key string, place int, value string) {
+	c.values[place] = value
+	c.Header()[key] = c.values[place : place+1 : place+1]
+}
+
 // whole gives an answer that is not streamed. rec is of the decision that it came of, nil where none was
 // made.
 func (c *client) whole(status int, contentType string, body []byte, rec *Record) *failure {
 	c.tellDecision(rec)
-	h := c.Header()
 	if contentType != "" {
-		h["Content-Type"] = []string{contentType}
+		c.head("Content-Type", typeOf, contentType)
 	}
-	h["Content-Length"] = []string{strconv.Itoa(len(body))}
+	c.head("Content-Length", lengthOf, strconv.Itoa(len(body)))
 	c.WriteHeader(status)
 	if _, err := c.Write(body); err != nil {
 		return lost(err)

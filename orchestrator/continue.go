@@ -33,7 +33,8 @@ func (j *job) follow() {
 		return
 	}
 	if want, why := j.req.Continuation(); why == "" && (want.Greedy || mode == config.ContinueAlways) {
-		j.want = &want
+		kept := want // memory for those alone who need it
+		j.want = &kept
 	}
 }
 
@@ -223,7 +224,9 @@ func (a *answer) restJob(root *job, blamed planner.FailedAttempt) (*job, *failur
 	j := &job{
 		q: root.q, req: req, id: root.id + "-c" + strconv.Itoa(len(root.rec.Continued)+1),
 		// No template takes part: any version will do.
-		ids:   &promptIDs{list: ids, json: raw, of: replica.Release{Root: a.to.Member.Facts.Root}, exact: true},
+		ids: &promptIDs{
+			legIDs: legIDs{ids, raw}, of: replica.Release{Root: a.to.Member.Facts.Root}, exact: true,
+		},
 		count: len(ids), rest: restOfAnswer{delivered: left, of: root, began: &a.to.Member, kept: done},
 		attempts: attempts{faults: planner.FailedAttempts{blamed}},
 	}

@@ -423,7 +423,7 @@ func TestOtherTokensDoNotGoOn(t *testing.T) {
 	in(t, setup{decode: 1}, func(w *world) {
 		j := &job{
 			q:   &request{o: w.o, snap: w.o.snap.Load()},
-			ids: &promptIDs{list: []uint32{1}, json: []byte("[1]"), exact: true},
+			ids: &promptIDs{legIDs: legIDs{[]uint32{1}, []byte("[1]")}, exact: true},
 		}
 		j.req = parsed(t, `{"model":"sim","prompt":[1],"stream":true}`)
 		d := w.o.fleet.Endpoints()[w.o.decode.Status(time.Now())[0].ID]

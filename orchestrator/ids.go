@@ -13,8 +13,7 @@ import (
 // promptIDs are the token ids of a prompt, and whose. They name its blocks for the index, which costs hits
 // at most where they are another's; onto a leg they come through [promptIDs.legs] alone.
 type promptIDs struct {
-	list    []uint32
-	json    []byte          // the same as JSON, made when it is first needed
+	legIDs                  // the JSON is made when it is first needed
 	of      replica.Release // whose tokenizer and template made them
 	clients bool            // the client sent them: they are the prompt, whoever reads them
 	exact   bool            // an engine of that release itself would make them of the request
@@ -23,7 +22,7 @@ type promptIDs struct {
 // legIDs are token ids that both legs of one pair carry.
 type legIDs struct {
 	list []uint32
-	json []byte
+	json []byte // the same
 }
 
 // newPromptIDs returns nil where no ids are known.
@@ -31,7 +30,7 @@ func newPromptIDs(r *tokenizer.Result, own *openai.Prompt) *promptIDs {
 	if len(r.IDs) == 0 {
 		return nil
 	}
-	ids := &promptIDs{list: r.IDs, of: r.Of, exact: r.Exact}
+	ids := &promptIDs{legIDs: legIDs{list: r.IDs}, of: r.Of, exact: r.Exact}
 	if r.Source == tokenizer.Client {
 		ids.clients, ids.json = true, own.IDsRaw
 	}
@@ -48,7 +47,7 @@ func (p *promptIDs) legs(d *replica.Replica) *legIDs {
 	if p.json == nil {
 		p.json = openai.AppendIDs(nil, p.list)
 	}
-	return &legIDs{p.list, p.json}
+	return &p.legIDs
 }
 
 // noIDs is the kind of failure of a pair that would have to be sent ids and has none of its release.

@@ -62,15 +62,20 @@ func (j *job) keys(chain kv.Chain, adapter string) []kv.Key {
 		chain.Root(adapter, j.req.CacheSalt), j.ids.list)
 }
 
+// tried is what the newest try to plan came to.
+type tried struct {
+	b    *planner.Booking
+	err  error
+	took time.Duration
+}
+
 // book gets a plan with room reserved for it, waiting in the admission queue where no decode replica has
 // room.
 func (j *job) book(ctx context.Context) (*planner.Booking, *failure) {
 	start := time.Now()
 	ctx, span := j.q.o.step(ctx, "plan")
 	defer span.end()
-	var b *planner.Booking
-	var err error
-	var took time.Duration
+	var found tried
 	queued := j.q.o.queue.enter(ctx, entry{
 		patience: j.patience(start),
 		more:     func() time.Duration { return j.patience(start) - time.Since(start) },
@@ -79,29 +84,29 @@ func (j *job) book(ctx context.Context) (*planner.Booking, *failure) {
 		try: func() outcome {
 			began := time.Now()
 			j.plan.Waited, j.plan.Begun = began.Sub(j.rec.Time), j.begun()
-			b, err = j.search(began)
-			took = time.Since(began)
-			return outcomeOf(err)
+			found.b, found.err = j.search(began)
+			found.took = time.Since(began)
+			return outcomeOf(found.err)
 		},
 	})
-	wait := time.Since(start) - took
+	wait := time.Since(start) - found.took
 	j.rec.Phases.Queue += ms(wait)
-	j.rec.Phases.Plan += ms(took)
+	j.rec.Phases.Plan += ms(found.took)
 	j.q.o.m.phases.observe(phaseQueue, wait)
-	j.q.o.m.phases.observe(phasePlan, took)
-	if late := j.tooLateFor(queued, err); late != nil {
+	j.q.o.m.phases.observe(phasePlan, found.took)
+	if late := j.tooLateFor(queued, found.err); late != nil {
 		return nil, j.noPlan(late)
 	}
 	if queued != nil {
-		return nil, j.notAdmitted(ctx, queued, err)
+		return nil, j.notAdmitted(ctx, queued, found.err)
 	}
-	if err != nil {
-		return nil, j.noPlan(err)
+	if found.err != nil {
+		return nil, j.noPlan(found.err)
 	}
 	if span.on() {
-		span.span.SetAttributes(decisionAttributes(b)...)
+		span.span.SetAttributes(decisionAttributes(found.b)...)
 	}
-	return b, nil
+	return found.b, nil
 }
 
 // admitted reports whether the request has had room before.

@@ -55,7 +55,7 @@ func (o *Orchestrator) handle(
 		q.w.q = q
 		n := o.inflight.Add(1)
 		o.m.requests.inflight.Inc()
-		w.Header().Set("X-Request-Id", cmp.Or(q.clientID, q.id))
+		q.w.head("X-Request-Id", idOf, cmp.Or(q.clientID, q.id))
 		ctx := q.trace(r.Context()) // ends when the client leaves, the handler returns or the router stops
 		defer func() {
 			o.inflight.Add(-1)

@@ -38,11 +38,11 @@ func (j *job) resolved(
 	span.end()
 	j.rec.Tokenizer = result.Source.String()
 	j.q.o.m.requests.tokenIDs.WithLabelValues(j.rec.Tokenizer).Inc()
-	var rejected *tokenizer.Rejected
+	rejected, isRejected := errors.AsType[*tokenizer.Rejected](result.Err)
 	switch {
-	case errors.As(result.Err, &rejected) && (j.req.Kind == openai.Messages || j.req.Kind == openai.Responses):
+	case isRejected && (j.req.Kind == openai.Messages || j.req.Kind == openai.Responses):
 		return result, nil // the API itself may say it in other words: it gets the request whole
-	case errors.As(result.Err, &rejected):
+	case isRejected:
 		return result, answered("tokenize", "", rejected.Status, rejected.Body, "", "")
 	case ctx.Err() != nil:
 		return result, goneFailure(ctx, "tokenize")

@@ -248,15 +248,27 @@ func (c *conn) handOver() {
 	c.s.give(&begun{Conn: c.nc, s: c.s, read: append([]byte(nil), c.in.buf[c.in.r:c.in.w]...)}, c.left)
 }
 
+// parts is what an exchange is made of, in one piece of memory.
+type parts struct {
+	body     body
+	response response
+	url      url.URL
+}
+
 // exchange serves one request; false: the connection cannot carry another.
 func (c *conn) exchange(ctx context.Context, h *head) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // as in net/http, what hangs on the request's context ends with it
 	c.life.begin(cancel)
-	body := &body{c: c, left: h.length}
-	w := &response{c: c, body: body, size: bodySize{declared: -1}, last: h.last, out: c.out[:0]}
+	p := &parts{
+		body:     body{c: c, left: h.length},
+		response: response{c: c, size: bodySize{declared: -1}, last: h.last, out: c.out[:0]},
+		url:      url.URL{Path: h.path},
+	}
+	body, w := &p.body, &p.response
+	w.body = body
 	r := (&http.Request{
-		Method: http.MethodPost, URL: &url.URL{Path: h.path}, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Method: http.MethodPost, URL: &p.url, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: h.header, Body: body, ContentLength: h.length, Host: h.host, RemoteAddr: c.remote,
 		RequestURI: h.path, Close: h.last,
 	}).WithContext(ctx)
