@@ -47,7 +47,7 @@ func (j *job) attempt(ctx context.Context) (a *answer, f *failure) {
 	if j.of.begun != nil {
 		j.of.begun.Store(true)
 	}
-	h := &handoff{j: j, b: b, cfg: j.q.snap.cfg, attemptID: j.id, clock: attemptClock{cancel: func(error) {}}}
+	h := &handoff{j: j, b: b, cfg: j.q.snap.cfg, attemptID: j.id}
 	defer func() {
 		if a == nil { // a panic is no reason to keep leases
 			h.release()

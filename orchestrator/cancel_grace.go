@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 )
 
@@ -26,37 +27,56 @@ func grace(due, now time.Time) time.Duration {
 	return shortGrace
 }
 
-// cancelGrace returns a context that ends after ctx has: as much later as the answer that is expected at due
-// is worth, or with it when a phase took too long. giveUp ends it at once. stop must be called.
-func cancelGrace(
-	ctx context.Context, due time.Time,
-) (own context.Context, giveUp context.CancelCauseFunc, stop func()) {
-	own, cancel := context.WithCancelCause(context.WithoutCancel(ctx)) // ended by the function below, or by stop
-	unhook := context.AfterFunc(ctx, func() {
-		cause := context.Cause(ctx)
-		if wait := graceFor(cause, due, time.Now()); wait > 0 {
-			t := time.NewTimer(wait)
-			defer t.Stop()
-			select {
-			case <-t.C:
-			case <-own.Done():
-			}
-		}
-		cancel(cause)
-	})
-	return own, cancel, func() {
-		unhook()
-		cancel(nil)
+// prefillGrace is the answer of a prefill leg that is worth waiting for.
+type prefillGrace struct {
+	mu  sync.Mutex
+	due time.Time // when it is expected, zero where none is
+}
+
+// expect begins it: the answer is expected at due.
+func (g *prefillGrace) expect(due time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.due = due
+}
+
+// wait is how much longer an attempt goes on whose request has ended for this cause.
+func (g *prefillGrace) wait(cause error, now time.Time) time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.due.IsZero() {
+		return 0
 	}
+	return graceFor(cause, g.due, now)
+}
+
+// answered ends the grace: the answer is there, or will not be. An attempt whose request has ended meanwhile
+// ends now.
+func (c *attemptClock) answered() {
+	c.grace.expect(time.Time{})
+	if c.parent.Err() != nil {
+		c.cancel(context.Cause(c.parent))
+	}
+}
+
+// requestEnded ends the attempt, as much later as the answer of a prefill is worth.
+func (c *attemptClock) requestEnded() {
+	cause := context.Cause(c.parent)
+	if wait := c.grace.wait(cause, time.Now()); wait > 0 {
+		t := time.NewTimer(wait)
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-c.own.Done():
+		}
+	}
+	c.cancel(cause)
 }
 
 // graceFor is how long a leg goes on whose request has ended for this cause. A router that stops keeps nobody
 // waiting.
 func graceFor(cause error, due, now time.Time) time.Duration {
-	switch {
-	case errors.Is(cause, errPhaseTimeout):
-		return 0
-	case errors.Is(cause, errStopped):
+	if errors.Is(cause, errStopped) {
 		return shortGrace
 	}
 	return grace(due, now)

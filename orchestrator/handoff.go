@@ -36,16 +36,38 @@ type handoff struct {
 	endpoints [2]*fleet.Endpoint // of prefill and of decode, listened to until release
 }
 
-// attemptClock ends an attempt whose phases take too long, or wait for an engine that stands still. They
-// follow one another: there is one at a time.
+// attemptClock ends an attempt whose request has ended, whose phases take too long, or which waits for an
+// engine that stands still. Phases follow one another: there is one at a time.
 type attemptClock struct {
-	parent context.Context         // what the attempt's context is made of
-	cancel context.CancelCauseFunc // ends the attempt's context
-	timer  *time.Timer             // of all phases, nil before the first
-	runs   bool                    // in a phase
-	rung   bool                    // a phase was not in time
-	late   error                   // why the attempt ends where the phase that runs takes too long
-	watch  legWatch
+	parent context.Context         // of the request
+	own    context.Context         // of the attempt
+	cancel context.CancelCauseFunc // ends it
+	unhook func() bool             // it does not end with the request any more; nil before it has begun
+	grace  prefillGrace
+
+	timer *time.Timer // of all phases, nil before the first
+	runs  bool        // in a phase
+	rung  bool        // a phase was not in time
+	late  error       // why the attempt ends where the phase that runs takes too long
+	watch legWatch
+}
+
+// begin makes the context of the attempt. It ends when the request does, or later: see [prefillGrace].
+func (c *attemptClock) begin(ctx context.Context) context.Context {
+	c.parent = ctx
+	c.own, c.cancel = context.WithCancelCause(context.WithoutCancel(ctx)) // ended by end
+	if c.unhook = context.AfterFunc(ctx, c.requestEnded); ctx.Err() != nil {
+		c.cancel(context.Cause(ctx))
+	}
+	return c.own
+}
+
+// end ends the attempt. Harmless when repeated, and before it has begun.
+func (c *attemptClock) end() {
+	if c.stop(); c.unhook != nil {
+		c.unhook()
+		c.cancel(nil)
+	}
 }
 
 // start gives the phase that begins now d to end, or else late ends the attempt.
@@ -86,11 +108,11 @@ func (h *handoff) acquire(at *replica.Replica) *fleet.Endpoint {
 // run sends the legs and returns the answer when the generating engine has begun to answer well. When it
 // fails the caller calls release.
 func (h *handoff) run(ctx context.Context) (*answer, *failure) {
-	h.prefillLeg.cached, h.clock.parent = unknownCache, ctx
+	h.prefillLeg.cached = unknownCache
 	if f := h.restOnly(); f != nil {
 		return nil, f
 	}
-	ctx, h.clock.cancel = context.WithCancelCause(ctx)
+	ctx = h.clock.begin(ctx)
 	if h.b.Mode == planner.Local {
 		return h.local(ctx)
 	}
@@ -111,8 +133,7 @@ func (h *handoff) run(ctx context.Context) (*answer, *failure) {
 
 // release gives back what the booking holds and joins a prefill leg that runs beside. Harmless when repeated.
 func (h *handoff) release() {
-	h.clock.stop()
-	h.clock.cancel(nil)
+	h.clock.end()
 	if h.beside != nil {
 		h.beside.end()
 	}

@@ -125,9 +125,16 @@ func TestWhatIsDueIsWaitedFor(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, leave := context.WithCancelCause(t.Context())
-				own, _, stop := cancelGrace(ctx, time.Now().Add(c.due))
-				defer stop()
-				leave(c.cause)
+				defer leave(nil)
+				var clock attemptClock
+				own := clock.begin(ctx)
+				defer clock.end()
+				clock.grace.expect(time.Now().Add(c.due))
+				if c.cause == errPhaseTimeout {
+					clock.cancel(c.cause) // as the attempt's own timer does
+				} else {
+					leave(c.cause)
+				}
 				begun := time.Now()
 				<-own.Done()
 				if got := time.Since(begun); got != c.want || !errors.Is(context.Cause(own), c.cause) {

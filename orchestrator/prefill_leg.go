@@ -20,8 +20,8 @@ func (h *handoff) prefill(ctx context.Context, con connector.Connector) (*connec
 		f.at, f.retry = h.b.Prefill.ID, true
 		return nil, f
 	}
-	ctx, giveUp, stop := h.prefillContext(ctx)
-	defer stop()
+	ctx, giveUp, over := h.prefillContext(ctx)
+	defer over()
 	out, f := h.prefillBody(con)
 	if f != nil {
 		return nil, f
@@ -83,14 +83,15 @@ func (h *handoff) prefillDone(answer *openai.PrefillAnswer) {
 	o.planner.PrefillDone(h.b, answer.CachedTokens, took, h.prefillLeg.doneAt)
 }
 
-// prefillContext is what the prefill leg runs in, until it is given up or stop is called. Where the leg runs
-// by itself it has its own time, and outlives its client for a moment.
+// prefillContext is what the prefill leg runs in, until it is given up or over is called. Where the leg runs
+// by itself, that is the attempt, which has its own time, and outlives its client for a moment.
 func (h *handoff) prefillContext(
 	ctx context.Context,
-) (own context.Context, giveUp context.CancelCauseFunc, stop func()) {
+) (own context.Context, giveUp context.CancelCauseFunc, over func()) {
 	if h.beside == nil {
 		h.clock.start(h.cfg.Timeouts.Prefill, errPhaseTimeout)
-		return cancelGrace(ctx, time.Now().Add(h.b.Prefilled()))
+		h.clock.grace.expect(time.Now().Add(h.b.Prefilled()))
+		return ctx, h.clock.cancel, h.clock.answered
 	}
 	own, giveUp = context.WithCancelCause(ctx)
 	return own, giveUp, func() { giveUp(nil) }
