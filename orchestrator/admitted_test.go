@@ -124,6 +124,7 @@ func TestABatchThatHasBegunGoesOn(t *testing.T) {
 	}
 }
 
+// A batch is taken or refused as a whole: none of its prompts is refused for those that came with it.
 func TestABatchThatHasBegunIsRefusedByNoLimit(t *testing.T) {
 	limits := map[string]func(*config.Config){
 		"queue":          func(c *config.Config) { c.Limits.Queue = 1 },

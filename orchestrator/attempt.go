@@ -44,8 +44,8 @@ func (j *job) attempt(ctx context.Context) (a *answer, f *failure) {
 	if f != nil {
 		return nil, f
 	}
-	if j.of.begun != nil {
-		j.of.begun.Store(true)
+	if batch := j.of.batch; batch != nil {
+		batch.begun.Store(true)
 	}
 	h := &handoff{j: j, b: b, cfg: j.q.snap.cfg, attemptID: j.id}
 	defer func() {

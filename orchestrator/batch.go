@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net/http"
 	"sync"
-	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 
@@ -52,14 +51,14 @@ func (q *request) eachPrompt(
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(batchWidth)
 	first := q.newJob(req, 0)
-	begun := new(atomic.Bool)
+	state := new(batchState)
 	var broke crash
 	for i := range req.Prompts {
 		j := first
 		if i > 0 {
 			j = q.newJob(req, i)
 		}
-		j.of.begun = begun
+		j.of.batch = state
 		group.Go(func() (err error) {
 			defer broke.keep(&err)
 			if f := j.serve(ctx, func(a *answer) *failure { return use(ctx, i, a) }); f != nil {

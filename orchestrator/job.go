@@ -34,8 +34,16 @@ type job struct {
 
 // ofBatch is what the job of one prompt of a batch knows of that; zero where there is one prompt.
 type ofBatch struct {
-	index int          // of the prompt
-	begun *atomic.Bool // a prompt of the batch has had room
+	index int // of the prompt
+	batch *batchState
+	// Another prompt of the batch came to the queue before this one: a batch is taken or refused as a whole.
+	follows bool
+}
+
+// batchState is what the prompts of one batch know of each other.
+type batchState struct {
+	came  atomic.Bool // a prompt came to the queue
+	begun atomic.Bool // a prompt has had room
 }
 
 // attempts is what a job has tried so far, and what another attempt has to know of that.

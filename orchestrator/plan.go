@@ -75,6 +75,9 @@ func (j *job) book(ctx context.Context) (*planner.Booking, *failure) {
 	start := time.Now()
 	ctx, span := j.q.o.step(ctx, "plan")
 	defer span.end()
+	if batch := j.of.batch; batch != nil && !j.of.follows && j.attempts.tries <= 1 {
+		j.of.follows = batch.came.Swap(true)
+	}
 	var found tried
 	queued := j.q.o.queue.enter(ctx, entry{
 		patience: j.patience(start),
@@ -109,13 +112,13 @@ func (j *job) book(ctx context.Context) (*planner.Booking, *failure) {
 	return found.b, nil
 }
 
-// admitted reports whether the request has had room before.
-func (j *job) admitted() bool { return j.attempts.tries > 1 || j.begun() }
+// admitted reports whether the request has been taken by the queue, or has had room, before.
+func (j *job) admitted() bool { return j.of.follows || j.attempts.tries > 1 || j.begun() }
 
 // begun reports whether the job goes on with an answer, or is a prompt of a batch another one of which has
 // had room.
 func (j *job) begun() bool {
-	return j.rest.delivered != nil || j.of.begun != nil && j.of.begun.Load()
+	return j.rest.delivered != nil || j.of.batch != nil && j.of.batch.begun.Load()
 }
 
 // patience is how long a request may wait for room from now on: not beyond the time at which its first token
