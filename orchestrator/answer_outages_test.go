@@ -208,7 +208,8 @@ func TestTroublesOfTheSharedStoreCostNoAnswers(t *testing.T) {
 			w := lookers(t, x)
 			computed := w.askAll(1)
 			before := w.askAll(1)
-			for n := 0; n < 20 && before.given < outageQuestions; n++ {
+			// On a loaded machine looks are later than the budget, and the store is left alone for a while then.
+			for end := time.Now().Add(time.Minute); before.given == 0 && time.Now().Before(end); {
 				before = w.askAll(1)
 			}
 			if before.given == 0 {
