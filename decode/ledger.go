@@ -213,7 +213,7 @@ func (p *Pool) end(l *Lease, now time.Time) {
 	}
 	g.move(l, ended)
 	l.member.decoded.last = l.member.decodes()
-	l.endPieces()
+	l.endPieces(now)
 	l.endStream()
 	last := g.leases[len(g.leases)-1]
 	g.leases[l.slot], last.slot = last, l.slot

@@ -70,13 +70,11 @@ func (l *Lease) Next(now time.Time, wake func()) Next {
 	}
 	speed, t := p.speed(m), &m.turns
 	t.forget(l)
-	t.leave(l)
+	t.leave(l, now)
 	t.expire(now)
 	first := t.waiting.first()
-	most := p.pieceOf(m, &speed)
-	room := most - t.inFlight(speed.T0)
 	rest := speed.Prefill(l.tokens-l.computed(), l.computed())
-	full := len(t.flying) > 0 && rest-speed.T0 > room && room < most/2
+	room, full, after := p.fullOf(m, &speed, rest, now)
 	if full || first != nil && first.due() < l.due() {
 		l.prompt.pieces.wake = wake
 		t.waiting.add(l)
@@ -84,12 +82,29 @@ func (l *Lease) Next(now time.Time, wake func()) Next {
 			first.wakeUp() // once: to wake each other for nothing would never end
 		}
 		t.opened = false
-		return Next{Ask: t.askAgain(l, now)}
+		return Next{Ask: t.askAgain(l, after, now)}
 	}
 	if first != nil {
 		first.wakeUp() // there may be room for both
 	}
 	return p.take(l, &speed, rest, room, now)
+}
+
+// fullOf reports whether m has as much to compute as it may have at a time, so that a prompt of which so many
+// seconds are left has to wait, and in which time it can have been through with enough, zero where that is
+// for its answers to tell. Else it has room for so many seconds. An engine that cuts prompts itself gets the
+// next one when no more than a piece is left of those before: it would have nothing to compute while an
+// answer is on its way here and the prompt there, and fills the last step of one with the next.
+func (p *Pool) fullOf(
+	m *member, by *scoring.Speed, rest float64, now time.Time,
+) (room float64, full bool, after time.Time) {
+	t, most := &m.turns, p.pieceOf(m, by)
+	if m.measured.own.fine(now) {
+		left := t.left(by.T0, now)
+		return most, left > most, now.Add(seconds(left-most) + time.Microsecond) // not by a rounding before it
+	}
+	room = most - t.inFlight(by.T0)
+	return room, len(t.flying) > 0 && rest-by.T0 > room && room < most/2, time.Time{}
 }
 
 // take gives the engine the next piece of l.
@@ -145,7 +160,7 @@ func (l *Lease) Computed(ok bool, had int, beside Pauses, now time.Time) {
 		x.failed = true // the rest at once finds what it finds
 		l.member.measured.busy.Spoil()
 	}
-	l.member.turns.leave(l)
+	l.member.turns.leave(l, now)
 	if g := &l.member.ledger; l.prompt.state == pending {
 		g.orders.count(l, -1)
 		g.local.progress(l, p.leftOf(l, now), now)

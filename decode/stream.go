@@ -94,7 +94,7 @@ func (l *Lease) first(now time.Time) (took time.Duration, first bool) {
 	if computed {
 		p.learnPrefill(l, now)
 	}
-	l.endPieces()
+	l.endPieces(now)
 	if l.stream.unseenArrival == 0 {
 		l.stream.begun = p.done(l.member, now)
 	}

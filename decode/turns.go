@@ -31,14 +31,25 @@ func (t *turns) inFlight(step float64) float64 {
 	return sum
 }
 
+// left returns the seconds until the engine is through with what it has: it computes one prompt after the
+// other.
+func (t *turns) left(step float64, now time.Time) float64 {
+	if len(t.flying) == 0 {
+		return 0
+	}
+	first := &t.flying[0].prompt.pieces
+	done := now.Sub(first.begins).Seconds() // less than 0 where it has not begun
+	return t.inFlight(step) - min(done, max(0, first.lasts-step))
+}
+
 // forget takes l out of those that wait.
 func (t *turns) forget(l *Lease) {
 	l.prompt.pieces.wake = nil
 	t.waiting.remove(l)
 }
 
-// leave notes that the engine has nothing of l's any more.
-func (t *turns) leave(l *Lease) {
+// leave notes that the engine has nothing of l's any more, and can have begun with the next one.
+func (t *turns) leave(l *Lease, now time.Time) {
 	if l.prompt.pieces.upto > 0 && l.prompt.pieces.upto < l.tokens {
 		t.asked--
 	}
@@ -46,11 +57,16 @@ func (t *turns) leave(l *Lease) {
 	if at := slices.Index(t.flying, l); at >= 0 {
 		t.flying = slices.Delete(t.flying, at, at+1)
 		t.opened = true
+		if at == 0 && len(t.flying) > 0 {
+			if next := &t.flying[0].prompt.pieces; next.begins.Before(now) {
+				next.begins = now
+			}
+		}
 	}
 }
 
 // endPieces takes l out, and wakes who goes on.
-func (l *Lease) endPieces() {
+func (l *Lease) endPieces(now time.Time) {
 	if !l.prompt.pieces.on {
 		return
 	}
@@ -62,7 +78,7 @@ func (l *Lease) endPieces() {
 	g.sums.count(l, 1)
 	t := &l.member.turns
 	t.forget(l)
-	t.leave(l)
+	t.leave(l, now)
 	if first := t.waiting.first(); first != nil {
 		first.wakeUp()
 	}
@@ -76,15 +92,18 @@ func (t *turns) expire(now time.Time) {
 }
 
 // askAgain returns in how long l asks again whether it goes on: who goes first when something that is flying
-// does not count any more. The others are woken when their turn comes, so that those who wait for long cost
-// nothing.
-func (t *turns) askAgain(l *Lease, now time.Time) time.Duration {
+// does not count any more, or after so long. The others are woken when their turn comes, so that those who
+// wait for long cost nothing.
+func (t *turns) askAgain(l *Lease, after, now time.Time) time.Duration {
 	wait := time.Second
 	if l != t.waiting.first() {
 		return wait
 	}
 	for _, flies := range t.flying {
 		wait = min(wait, flies.prompt.pieces.until.Sub(now))
+	}
+	if !after.IsZero() {
+		wait = min(wait, after.Sub(now))
 	}
 	return max(wait, pieceHops)
 }

@@ -1,0 +1,50 @@
+package decode
+
+import (
+	"testing"
+	"time"
+)
+
+// cutsItself is inPieces whose replica is known to cut prompts as finely as pieces.
+func cutsItself() *Pool {
+	p := inPieces()
+	p.members.All[0].measured.own.until = start.Add(time.Hour)
+	return p
+}
+
+// An engine that cuts prompts itself has nothing to compute from its answer until the next prompt is there,
+// unless it has got that before.
+func TestWhoCutsPromptsGetsTheNextInTime(t *testing.T) {
+	p := cutsItself()
+	defer stream1(t, p).Release(start)
+	first, _ := alone(t, p, 10_000, start) // for a second
+	if got := first.Next(start, nil).Upto; got != 10_000 {
+		t.Fatalf("%d tokens of a prompt are sent to who cuts it itself", got)
+	}
+	second, _ := alone(t, p, 12_000, start)
+	next := second.Next(start, nil)
+	if next.Upto != 0 || next.Ask < 850*time.Millisecond || next.Ask > 950*time.Millisecond {
+		t.Fatalf("the second prompt gets %+v, want it to wait until a piece of the first is left", next)
+	}
+	now := start.Add(next.Ask)
+	if got := second.Next(now, nil); got.Upto != 12_000 {
+		t.Fatalf("the second prompt gets %+v when a piece of the first is left", got)
+	}
+	third, _ := alone(t, p, 14_000, now)
+	if got := third.Next(now, nil); got.Upto != 0 || got.Ask != time.Second {
+		t.Errorf("the third prompt gets %+v beside both", got)
+	}
+	// The first takes longer than it should: the second begins when it is done.
+	now = now.Add(time.Second)
+	first.MarkSent(now)
+	first.FirstToken(now)
+	if got := third.Next(now, nil); got.Upto != 0 || got.Ask < 900*time.Millisecond {
+		t.Errorf("the third prompt gets %+v when the second has just begun", got)
+	}
+	if got := third.Next(now.Add(1150*time.Millisecond), nil); got.Upto != 14_000 {
+		t.Errorf("the third prompt gets %+v when a piece of the second is left", got)
+	}
+	for _, l := range []*Lease{first, second, third} {
+		l.Release(now)
+	}
+}
