@@ -18,7 +18,7 @@ type stepLoad struct {
 
 // decodes returns what m decodes now.
 func (m *member) decodes() stepLoad {
-	sequences := float64(m.ledger.answering + m.remote.Answering + m.ledger.others.Count)
+	sequences := float64(m.ledger.answering + m.remote.answering() + m.ledger.others.Count)
 	return stepLoad{sequences, m.reads(sequences)}
 }
 
@@ -26,7 +26,7 @@ func (m *member) decodes() stepLoad {
 // whose prompts are not there yet, are taken to be as long as those that decode already.
 func (m *member) reads(sequences float64) float64 {
 	g, e := &m.ledger, &m.remote
-	if known := g.answering + e.Answering; known > 0 {
+	if known := g.answering + e.Known; known > 0 {
 		return float64(g.context+e.Context) / float64(known) * sequences
 	}
 	return float64(m.reported() * m.blockSize())

@@ -128,3 +128,25 @@ func TestSharedPrefixesAreReadByEach(t *testing.T) {
 	s.knows(t, 0, 10, 4150)
 	s.knows(t, 1, 80, 4150)
 }
+
+// Answers of whose first token nobody sees are decoded as others are, once it should be there, and teach no
+// less of the steps beside them.
+func TestAnswersThatAreNotStreamedAreDecoded(t *testing.T) {
+	s := newStreams(1, unlikeTheProfile())
+	calls := 0
+	s.run(2*time.Minute, func() {
+		if calls++; calls%200 == 0 {
+			s.send(0, 2000, 100, false)
+		}
+		if s.whole = true; len(s.e[0].streams) < 60 {
+			s.send(0, 2000, 300+10*(calls%40), false)
+		}
+		s.whole = false
+	})
+	m := s.p.members.All[0]
+	if got := m.decodes(); got.sequences < 54 || got.tokens < 54*2000 {
+		t.Errorf("it is taken to decode %.0f sequences of %.0f tokens, and has 60 of 2,000 and more",
+			got.sequences, got.tokens)
+	}
+	s.knows(t, 0, 60, 2300)
+}

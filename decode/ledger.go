@@ -55,7 +55,7 @@ type sums struct {
 type stages struct {
 	computing int // sequences whose prompts are still to be computed here
 	arriving  int // those whose KV blocks are still to come from another replica
-	answering int // those whose prompts are there
+	answering int // those whose prompts are there, or should be where nobody tells of the first token
 	context   int // tokens of these, by the newest report
 }
 
@@ -92,19 +92,18 @@ func (s *sums) count(l *Lease, sign int) {
 // countPrompt is the part of count that depends on whether the prompt of l is there.
 func (s *sums) countPrompt(l *Lease, sign int) {
 	sequences := sign * l.sequences
-	switch {
-	case l.prompt.state != pending:
-		if l.state != reserved {
-			s.answering += sequences
-			s.context += sequences * (l.tokens + l.stream.generated)
-		}
-	case l.prompt.local && l.state != reserved:
-		s.computing += sequences
-	case !l.prompt.local:
+	if l.prompt.state == pending && !l.prompt.local {
 		s.moving += time.Duration(sign) * l.prompt.inbound.transfer
-		if l.state != reserved {
-			s.arriving += sequences
-		}
+	}
+	switch {
+	case l.state == reserved:
+	case l.prompt.state != pending || l.stream.due:
+		s.answering += sequences
+		s.context += sequences * (l.tokens + l.stream.generated)
+	case l.prompt.local:
+		s.computing += sequences
+	default:
+		s.arriving += sequences
 	}
 }
 

@@ -696,15 +696,16 @@ func checkSums(t *rapid.T, p *Pool, now time.Time) {
 					outboxes[l.prompt.inbound.from] += l.prompt.inbound.transfer
 				}
 			}
-			switch {
-			case l.prompt.state == pending && l.prompt.local:
+			if l.prompt.state == pending && l.prompt.local {
 				want.local.work += l.prompt.predicted
-				if l.state != reserved {
-					want.computing += l.sequences
-				}
-			case l.prompt.state == pending && l.state != reserved:
+			}
+			switch pending := l.prompt.state == pending && !l.stream.due; {
+			case l.state == reserved:
+			case pending && l.prompt.local:
+				want.computing += l.sequences
+			case pending:
 				want.arriving += l.sequences
-			case l.state != reserved:
+			default:
 				want.answering += l.sequences
 				want.context += l.sequences * (l.tokens + l.stream.generated)
 			}

@@ -14,7 +14,8 @@ type PeerLoad struct {
 	Sequences int        `json:"sequences,omitzero"` // of leases that are admitted or further
 	Queued    int        `json:"queued,omitzero"`    // of reserved leases
 	Arriving  int        `json:"arriving,omitzero"`  // of Sequences, those whose blocks have not come
-	Answering int        `json:"answering,omitzero"` // of Sequences, those whose prompts are there
+	Computing int        `json:"computing,omitzero"` // of Sequences, those that still prefill there
+	Known     int        `json:"known,omitzero"`     // of the others, those whose tokens are in Context
 	Context   int        `json:"context,omitzero"`   // tokens of those
 	Sent      int        `json:"bound,omitzero"`     // that the engine has got
 	Promised  int        `json:"promised,omitzero"`  // blocks that the report does not include
@@ -51,7 +52,7 @@ func (p *Pool) PeerLoads(now time.Time) []PeerLoad {
 		g := &m.ledger
 		s := PeerLoad{
 			ID: m.R.ID, Sequences: g.sequences, Queued: g.queued, Arriving: g.arriving,
-			Answering: g.answering, Context: g.context,
+			Computing: g.computing, Known: g.answering, Context: g.context,
 			Sent:     g.sent + m.turns.asked,
 			Promised: g.promised + g.absent.due, Growth: g.growth, Returned: g.returned, Held: g.held,
 			Reserved: g.reserved, ReservedIn: p.reservedIn(m, now), Moving: g.moving, Work: g.local.wait(now),
@@ -111,8 +112,8 @@ func (s *PeerLoad) About() (replica.ID, *replica.Report) { return s.ID, s.Report
 func (s *PeerLoad) plausible() PeerLoad {
 	return PeerLoad{
 		ID: s.ID, Sequences: roster.Count(s.Sequences), Queued: roster.Count(s.Queued),
-		Arriving: roster.Count(s.Arriving), Answering: roster.Count(s.Answering),
-		Context: roster.Count(s.Context), Sent: roster.Count(s.Sent),
+		Arriving: roster.Count(s.Arriving), Computing: roster.Count(s.Computing),
+		Known: roster.Count(s.Known), Context: roster.Count(s.Context), Sent: roster.Count(s.Sent),
 		Promised: roster.Count(s.Promised), Growth: roster.Count(s.Growth),
 		Returned: roster.Count(s.Returned), Held: roster.Count(s.Held),
 		Reserved: roster.Count(s.Reserved), ReservedIn: roster.Work(s.ReservedIn),
@@ -141,12 +142,17 @@ func (s *PeerLoad) Heard(now time.Time) {
 	s.First.Heard(now)
 }
 
+// answering returns how many sequences decode, as [stages] counts them. A router of an older version does not
+// tell of Computing, Known and Context: all of its sequences are here whose blocks are.
+func (s *PeerLoad) answering() int { return max(0, s.Sequences-s.Arriving-s.Computing) }
+
 // Add adds another router's load to s.
 func (s *PeerLoad) Add(o *PeerLoad) {
 	s.Sequences += o.Sequences
 	s.Queued += o.Queued
 	s.Arriving += o.Arriving
-	s.Answering += o.Answering
+	s.Computing += o.Computing
+	s.Known += o.Known
 	s.Context += o.Context
 	s.Sent += o.Sent
 	s.Promised += o.Promised

@@ -139,7 +139,7 @@ func sees(t *rapid.T, got, want *Pool, now time.Time) {
 			t.Fatalf("replica %d: %g requests a second come, by one router %g", i, a, b)
 		}
 		if a.Free != b.Free || a.Reserved != b.Reserved || a.Inbound != b.Inbound ||
-			a.Decode.Running != b.Decode.Running || a.Local.Active != b.Local.Active || a.Unknown != b.Unknown {
+			a.reads != b.reads || a.Decode.Running != b.Decode.Running || a.Local.Active != b.Local.Active || a.Unknown != b.Unknown {
 			t.Fatalf("replica %d: free %d, reserved %d, inbound %v, running %v, active %v, unknown %v; one router: "+
 				"%d, %d, %v, %v, %v, %v", i, a.Free, a.Reserved, a.Inbound,
 				a.Decode.Running, a.Local.Active, a.Unknown,
@@ -207,6 +207,38 @@ func TestPiecesAreNewsForPeers(t *testing.T) {
 	}
 	if p.Changes() != before {
 		t.Error("who asks in vain is news")
+	}
+}
+
+// A router of an older version does not tell what of its sequences decodes: those do whose blocks are there,
+// each as long as those that are known.
+func TestPeersOfAnOlderVersionDecodeToo(t *testing.T) {
+	s := newSeveral(2)
+	q := &Query{Model: "m", Tokens: 1600, MaxTokens: 160}
+	for _, p := range s.routers {
+		for range 2 {
+			c, _, _ := p.Candidates(q, s.now, nil, nil)
+			l := p.Book(&c[0], q, Schedule{AdmitAt: s.now}, s.now)
+			defer l.Release(s.now)
+			l.MarkSent(s.now)
+			l.FirstToken(s.now)
+		}
+	}
+	told := s.routers[1].PeerLoads(s.now)
+	for i := range told {
+		told[i].Computing, told[i].Known, told[i].Context = 0, 0, 0
+	}
+	p := s.routers[0]
+	p.MergePeer("b", told, s.now)
+	var got stepLoad
+	for _, m := range p.members.All {
+		is := m.decodes()
+		got.sequences += is.sequences
+		got.tokens += is.tokens
+	}
+	if want := (stepLoad{4, 4 * 1600}); got != want {
+		t.Errorf("%.0f sequences of %.0f tokens are decoded, want %.0f of %.0f",
+			got.sequences, got.tokens, want.sequences, want.tokens)
 	}
 }
 

@@ -253,7 +253,7 @@ func (p *Pool) pieceOf(m *member, speed *scoring.Speed) float64 {
 // decoding returns how many sequences m has, sent or on their way, whose prompts it is not to compute itself.
 func (m *member) decoding() int {
 	g, e := &m.ledger, &m.remote
-	return g.answering + g.arriving + e.Answering + e.Arriving + g.others.Count
+	return g.answering + g.arriving + e.answering() + e.Arriving + g.others.Count
 }
 
 // leftOf returns how long it takes until l, whose prompt is sent in pieces, has all of it.

@@ -133,6 +133,7 @@ func (p *Pool) observe(m *member, l replica.Load, now time.Time) {
 		p.admitDue(now)
 		if running, ok := m.ledger.running(l); ok {
 			p.reconcile(m, l, max(0, running-m.turns.asked))
+			m.decoded.last = m.decodes()
 		}
 	}
 }

@@ -32,6 +32,7 @@ type reading struct {
 	done   int // of them
 	kv     int
 	left   int // tokens that are to be generated
+	whole  bool
 	made   int // tokens
 	first  time.Time
 	noted  time.Time
@@ -45,7 +46,8 @@ type streams struct {
 	p      *Pool
 	e      []*stepper
 	now    time.Time
-	shared int // tokens of each prompt that all on an engine have in common
+	shared int  // tokens of each prompt that all on an engine have in common
+	whole  bool // answers come whole: nobody sees their first token
 }
 
 const chunk = 2048 // tokens of prompts that a step computes
@@ -86,9 +88,13 @@ func (s *streams) send(at, prompt, answer int, local bool) *reading {
 	if len(c) == 0 {
 		return nil
 	}
-	l := s.p.Book(&c[0], q, Schedule{AdmitAt: s.now, Local: local}, s.now)
+	schedule := Schedule{AdmitAt: s.now, Local: local}
+	if s.whole {
+		schedule.UnseenArrival = 100 * time.Millisecond
+	}
+	l := s.p.Book(&c[0], q, schedule, s.now)
 	l.MarkSent(s.now)
-	f := &reading{l: l, kv: prompt, left: answer, prompt: prompt}
+	f := &reading{l: l, kv: prompt, left: answer, prompt: prompt, whole: s.whole}
 	if !local {
 		f.done = prompt
 	}
@@ -169,9 +175,19 @@ func (e *stepper) stepped(s *streams) {
 func (e *stepper) generate(s *streams, f *reading) {
 	if f.first.IsZero() {
 		f.first, f.noted = s.now, s.now
-		f.l.FirstToken(s.now)
+		if !f.whole {
+			f.l.FirstToken(s.now)
+		}
 	}
 	f.made += e.tokens
+	if f.whole {
+		if f.made >= f.left {
+			f.l.FirstToken(s.now)
+			f.l.Finish(f.made, 0, s.now)
+			e.streams = slices.DeleteFunc(e.streams, func(o *reading) bool { return o == f })
+		}
+		return
+	}
 	f.unread++
 	if over := f.made >= f.left; !over && s.now.Before(f.away) {
 		return

@@ -85,9 +85,18 @@ func (l *Lease) mayBeReported(at time.Time) bool {
 	return l.state >= sent && !l.stream.sentAt.Add(reportDelay).After(at)
 }
 
-// assumeArrivals lets prompts count as arrived that nobody tells of, after twice the time that was predicted.
+// assumeArrivals lets answers of whose first token nobody tells count as begun when that should have come, and
+// their prompts as arrived after twice the time that was predicted.
 func (g *ledger) assumeArrivals(at time.Time) {
 	for _, l := range g.leases {
+		if l.state < sent || !l.stream.isDue(at) {
+			continue
+		}
+		if !l.stream.due {
+			g.sums.count(l, -1)
+			l.stream.due = true
+			g.sums.count(l, 1)
+		}
 		if l.mayBeReported(at) && l.stream.overdue(at) {
 			g.arriveUnseen(l, at)
 		}

@@ -17,6 +17,7 @@ type stream struct {
 	stage       atomic.Int32 // in what the replica's streams get, see [Lease.Streamed]
 
 	unseenArrival time.Duration // as in Schedule
+	due           bool          // by a report that came after that
 
 	begun     done      // by its replica, when the first token came, or where nobody sees that, when it was sent
 	meanwhile meanwhile // until the answer came, where nobody sees the first token
@@ -38,6 +39,11 @@ func (s *stream) began() time.Time {
 		return s.sentAt.Add(s.unseenArrival)
 	}
 	return s.firstAt
+}
+
+// isDue reports whether the prompt of an answer whose first token nobody sees should have arrived by then.
+func (s *stream) isDue(at time.Time) bool {
+	return s.unseenArrival > 0 && !s.sentAt.Add(s.unseenArrival).After(at)
 }
 
 // overdue reports whether the prompt of an answer whose first token nobody sees should have arrived long ago:
