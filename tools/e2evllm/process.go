@@ -152,7 +152,7 @@ func slay(p *process) bool {
 		return true
 	}
 	p.signal(syscall.SIGKILL)
-	return gone(p, 10*time.Second)
+	return gone(p, time.Minute) // busy machines take long to free their memory
 }
 
 // member is a process of a group, and its folder in /proc.
