@@ -87,6 +87,11 @@ func (s *stage) beginAgain(
 	if err := s.foretells(ctx, r, prompt, 0); err != nil {
 		return err
 	}
+	// The events of its last blocks may come after its answer: the router has all when it foretells all.
+	knows := func() error { return s.foretells(ctx, r, prompt, 10*blockTokens) }
+	if err := eventually(ctx, 20*time.Second, knows); err != nil {
+		return err
+	}
 	r, cached, err := begin(ctx, r, e, file)
 	if err != nil {
 		return err
