@@ -21,6 +21,7 @@ type gridRun struct {
 	only    string
 	file    string
 	page    string
+	chart   string
 	workers int
 	rounds  int
 	seeds   int
@@ -56,6 +57,7 @@ func runGrid(ctx context.Context, args []string, stdout, stderr io.Writer) error
 		"`file` for a line of each cell, and beside it -shapes for best shapes and -plays for "+
 			"the plays of rivals; what they have already is not played again")
 	fs.StringVar(&r.page, "html", "", "draw a page, too: this `file`")
+	fs.StringVar(&r.chart, "svg", "", "draw the cells of that page alone, as a picture: this `file`")
 	fs.IntVar(&r.workers, "workers", 2, "cells that are played at a time")
 	list := fs.Bool("list", false, "print the names and stop")
 	quiet := fs.Bool("quiet", false, "no progress")
@@ -79,6 +81,9 @@ func runGrid(ctx context.Context, args []string, stdout, stderr io.Writer) error
 		err = errors.Join(err, writeFile(r.page, func(w io.Writer) error {
 			return grid.Page(w, r.lines, 2*len(grounds), r.shaped)
 		}))
+	}
+	if r.chart != "" {
+		err = errors.Join(err, writeFile(r.chart, func(w io.Writer) error { return grid.Chart(w, r.lines) }))
 	}
 	err = errors.Join(err, grid.Print(stdout, r.lines))
 	if len(r.shaped) > 0 {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/xml"
 	"os"
 	"path/filepath"
 	"strings"
@@ -25,8 +26,9 @@ func TestReplayGrid(t *testing.T) {
 	}
 	folder := t.TempDir()
 	file, page := filepath.Join(folder, "grid.jsonl"), filepath.Join(folder, "grid.html")
+	picture := filepath.Join(folder, "grid.svg")
 	args := []string{
-		"replay", "grid", "-only", cells[0], "-traces", folder, "-out", file, "-html", page,
+		"replay", "grid", "-only", cells[0], "-traces", folder, "-out", file, "-html", page, "-svg", picture,
 		"-seeds", "1", "-tables", "cells",
 	}
 	var out bytes.Buffer
@@ -55,6 +57,10 @@ func TestReplayGrid(t *testing.T) {
 	}
 	if html, err := os.ReadFile(page); err != nil || !bytes.Contains(html, []byte("2 of 2 cells")) {
 		t.Errorf("the page: %v, %d bytes", err, len(html))
+	}
+	if svg, err := os.ReadFile(picture); err != nil || xml.Unmarshal(svg, new(struct{})) != nil ||
+		bytes.Count(svg, []byte("<circle")) != 2*(2+3) {
+		t.Errorf("the picture has not a dot for each cell and each mark, twice: %v\n%s", err, svg)
 	}
 	log.Reset()
 	if code := run(t.Context(), append(args, "-links", "queue"), &out, &log); code == 0 ||

@@ -1,0 +1,93 @@
+package grid
+
+import (
+	"fmt"
+	"html/template"
+	"io"
+	"math"
+	"strings"
+)
+
+// Chart draws every cell as a dot, as an SVG file: good answers of ours over those of the best fair rival, by
+// the usual goal and within the tight one.
+func Chart(w io.Writer, lines []Line) error {
+	_, err := io.WriteString(w, string(chart(lines)))
+	return err
+}
+
+// The measures of a chart, in pixels.
+const (
+	panel  = 300.0 // a side of a plot
+	beside = 60.0  // left of it
+	above  = 34.0
+	across = 2 * (beside + panel + 36)
+	below  = 78.0
+)
+
+// chart is what Chart writes.
+func chart(lines []Line) template.HTML {
+	var b strings.Builder
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %g %g" width="%g" font-family="sans-serif" `+
+		`font-size="12" role="img" aria-label="ours over the best fair rival, cell by cell">`,
+		across, above+panel+below, across)
+	fmt.Fprintf(&b, `<rect width="%g" height="%g" fill="#fff"/>`, across, above+panel+below)
+	scatter(&b, "Good answers: 5 s, 100 ms, no gap above 1 s", lines, (*Line).Good)
+	fmt.Fprintf(&b, `<g transform="translate(%g 0)">`, across/2)
+	scatter(&b, "Within the tight goal: 2 s, 30 ms, 0.2 s", lines, (*Line).Tight)
+	b.WriteString("</g></svg>\n")
+	return template.HTML(b.String()) //nolint:gosec // all of it is ours, and numbers
+}
+
+// scatter draws one plot of a share of answers.
+func scatter(b *strings.Builder, title string, lines []Line, share func(*Line, Side) float64) {
+	low := 1.0
+	for i := range lines {
+		l := &lines[i]
+		low = min(low, share(l, Ours), share(l, Rival))
+	}
+	low = min(0.9, math.Floor(low*10)/10)
+	x := func(v float64) float64 { return beside + (v-low)/(1-low)*panel }
+	y := func(v float64) float64 { return above + panel - (v-low)/(1-low)*panel }
+	fmt.Fprintf(b, `<text x="%g" y="20" font-weight="600" fill="#222">%s</text>`, beside, title)
+	tick := 0.1
+	if low < 0.5 {
+		tick = 0.2
+	}
+	for at := 1.0; at > low-tick/2; at -= tick {
+		v := max(at, low)
+		fmt.Fprintf(b, `<path d="M%.1f %.1fH%.1fM%.1f %.1fV%.1f" stroke="#e3e6ea"/>`,
+			x(low), y(v), x(1), x(v), y(low), y(1))
+		fmt.Fprintf(b, `<text x="%.1f" y="%.1f" text-anchor="end" fill="#667">%.0f %%</text>`, x(low)-6, y(v)+4, v*100)
+		fmt.Fprintf(b, `<text x="%.1f" y="%.1f" text-anchor="middle" fill="#667">%.0f %%</text>`, x(v), y(low)+16, v*100)
+	}
+	fmt.Fprintf(b, `<path d="M%.1f %.1fL%.1f %.1f" stroke="#99a"/>`, x(low), y(low), x(1), y(1))
+	fmt.Fprintf(b, `<text x="%.1f" y="%.1f" text-anchor="middle" fill="#222">the best fair rival, same shape</text>`,
+		beside+panel/2, y(low)+34)
+	fmt.Fprintf(b, `<text transform="translate(%.1f %.1f) rotate(-90)" text-anchor="middle" fill="#222">ours</text>`,
+		beside-44, above+panel/2)
+	for i := range lines {
+		l := &lines[i]
+		dot(b, x(share(l, Rival)), y(share(l, Ours)), l.Blind, share(l, Ours) < share(l, Rival)-LossOf)
+	}
+	for i, key := range []struct {
+		name        string
+		blind, lost bool
+	}{{"open kind", false, false}, {"blind kind", true, false}, {"behind by over a point", false, true}} {
+		at := beside + float64(i)*88
+		dot(b, at+4, y(low)+54, key.blind, key.lost)
+		fmt.Fprintf(b, `<text x="%.1f" y="%.1f" fill="#222">%s</text>`, at+13, y(low)+58, key.name)
+	}
+}
+
+// dot draws one cell: hollow where its kind is blind, red where ours is behind.
+func dot(b *strings.Builder, x, y float64, blind, lost bool) {
+	colour := "#0072b2"
+	if lost {
+		colour = "#c5221f"
+	}
+	fill := colour
+	if blind {
+		fill = "#fff"
+	}
+	fmt.Fprintf(b, `<circle cx="%.1f" cy="%.1f" r="4" fill="%s" fill-opacity="0.75" stroke="%s"/>`, x, y, fill, colour)
+}
