@@ -20,8 +20,7 @@ type gridRun struct {
 	options grid.Options
 	only    string
 	file    string
-	page    string
-	chart   string
+	draw    drawings
 	workers int
 	rounds  int
 	seeds   int
@@ -32,6 +31,9 @@ type gridRun struct {
 	shaped []grid.Shaped
 	failed int
 }
+
+// drawings are the files that are drawn, "" none.
+type drawings struct{ page, chart string }
 
 // runGrid plays the decision beside its fair rivals over a drawn grid.
 //
@@ -56,8 +58,8 @@ func runGrid(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	fs.StringVar(&r.file, "out", filepath.Join("build", "grid.jsonl"),
 		"`file` for a line of each cell, and beside it -shapes for best shapes and -plays for "+
 			"the plays of rivals; what they have already is not played again")
-	fs.StringVar(&r.page, "html", "", "draw a page, too: this `file`")
-	fs.StringVar(&r.chart, "svg", "", "draw the cells of that page alone, as a picture: this `file`")
+	fs.StringVar(&r.draw.page, "html", "", "draw a page, too: this `file`")
+	fs.StringVar(&r.draw.chart, "svg", "", "draw the cells of that page alone, as a picture: this `file`")
 	fs.IntVar(&r.workers, "workers", 2, "cells that are played at a time")
 	list := fs.Bool("list", false, "print the names and stop")
 	quiet := fs.Bool("quiet", false, "no progress")
@@ -77,13 +79,13 @@ func runGrid(ctx context.Context, args []string, stdout, stderr io.Writer) error
 		r.options.Progress = since(stderr, time.Now())
 	}
 	err := r.all(ctx, grounds, stderr)
-	if r.page != "" {
-		err = errors.Join(err, writeFile(r.page, func(w io.Writer) error {
+	if r.draw.page != "" {
+		err = errors.Join(err, writeFile(r.draw.page, func(w io.Writer) error {
 			return grid.Page(w, r.lines, 2*len(grounds), r.shaped)
 		}))
 	}
-	if r.chart != "" {
-		err = errors.Join(err, writeFile(r.chart, func(w io.Writer) error { return grid.Chart(w, r.lines) }))
+	if r.draw.chart != "" {
+		err = errors.Join(err, writeFile(r.draw.chart, func(w io.Writer) error { return grid.Chart(w, r.lines) }))
 	}
 	err = errors.Join(err, grid.Print(stdout, r.lines))
 	if len(r.shaped) > 0 {

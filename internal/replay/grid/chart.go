@@ -11,7 +11,8 @@ import (
 // Chart draws every cell as a dot, as an SVG file: good answers of ours over those of the best fair rival, by
 // the usual goal and within the tight one.
 func Chart(w io.Writer, lines []Line) error {
-	_, err := io.WriteString(w, string(chart(lines)))
+	picture := strings.Replace(string(chart(lines)), "<svg", `<svg xmlns="http://www.w3.org/2000/svg"`, 1)
+	_, err := io.WriteString(w, picture)
 	return err
 }
 
@@ -24,10 +25,10 @@ const (
 	below  = 78.0
 )
 
-// chart is what Chart writes.
+// chart is what Chart writes, as a part of a page.
 func chart(lines []Line) template.HTML {
 	var b strings.Builder
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %g %g" width="%g" font-family="sans-serif" `+
+	fmt.Fprintf(&b, `<svg viewBox="0 0 %g %g" width="%g" font-family="sans-serif" `+
 		`font-size="12" role="img" aria-label="ours over the best fair rival, cell by cell">`,
 		across, above+panel+below, across)
 	fmt.Fprintf(&b, `<rect width="%g" height="%g" fill="#fff"/>`, across, above+panel+below)
