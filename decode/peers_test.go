@@ -226,7 +226,9 @@ func TestPeersOfAnOlderVersionDecodeToo(t *testing.T) {
 	}
 	told := s.routers[1].PeerLoads(s.now)
 	for i := range told {
-		told[i].Computing, told[i].Known, told[i].Context = 0, 0, 0
+		told[i].Computing = 0
+		told[i].Known = 0
+		told[i].Context = 0
 	}
 	p := s.routers[0]
 	p.MergePeer("b", told, s.now)
