@@ -150,3 +150,47 @@ func TestAnswersThatAreNotStreamedAreDecoded(t *testing.T) {
 	}
 	s.knows(t, 0, 60, 2300)
 }
+
+// What an operator says of the one, and is off, makes nobody learn anything else of the other.
+func TestASpeedThatIsSaidMakesNoOtherOneWrong(t *testing.T) {
+	truth := unlikeTheProfile()
+	for name, said := range map[string]scoring.Speed{
+		"steps twice as long":      scoring.Rates(0, 0.5/truth.D0),
+		"steps ten times as long":  scoring.Rates(0, 0.1/truth.D0),
+		"steps a tenth as long":    scoring.Rates(0, 10/truth.D0),
+		"prompts 15 times as long": scoring.Rates(2000, 0),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStreams(2, truth)
+			s.askTurns()
+			settings := s.p.settings
+			settings.Speed = said
+			s.p.Configure(settings)
+			calls := 0
+			s.run(2*time.Minute, func() {
+				if len(s.e[0].streams) < 60 {
+					s.send(0, 6000, 400, false)
+				}
+				if calls++; calls%19 == 0 {
+					s.send(0, 50+calls%400, 20, true)
+					s.send(1, 50+calls%400, 20, true)
+				}
+			})
+			if said.KnowsPrefill() {
+				for i, m := range s.p.members.All {
+					is := s.p.speed(m)
+					if got, want := is.Step(60, 360_000), truth.Step(60, 360_000); math.Abs(got/want-1) > 0.25 {
+						t.Errorf("d%d: a step is taken for %.1f ms, and takes %.1f", i+1, got*1e3, want*1e3)
+					}
+				}
+				return
+			}
+			for i, m := range s.p.members.All {
+				is := s.p.speed(m)
+				if got, want := is.Prefill(2000, 0), truth.Prefill(2000, 0); math.Abs(got/want-1) > 0.35 {
+					t.Errorf("d%d: 2,000 tokens are taken for %.1f ms, and take %.1f", i+1, got*1e3, want*1e3)
+				}
+			}
+		})
+	}
+}

@@ -115,7 +115,8 @@ func (p *Pool) take(l *Lease, speed *scoring.Speed, rest, room float64, now time
 	x.lasts = lasts
 	step := m.step(speed)
 	x.until = now.Add(2 * (seconds(x.lasts+step) + pieceHops))
-	x.begins, x.roomy = l.begins(step, now), p.hasRoom(m, now)
+	measured := p.learnsBy(m)
+	x.begins, x.roomy = l.begins(m.step(&measured), now), p.hasRoom(m, now)
 	if x.upto < l.tokens {
 		m.turns.asked++
 	}
