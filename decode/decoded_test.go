@@ -194,3 +194,23 @@ func TestASpeedThatIsSaidMakesNoOtherOneWrong(t *testing.T) {
 		})
 	}
 }
+
+// Prompts of which nobody sees when they are there make no step longer either.
+func TestPromptsOfAnswersThatAreNotStreamedMakeNoStepLonger(t *testing.T) {
+	s := newStreams(1, unlikeTheProfile())
+	s.askTurns()
+	calls := 0
+	s.run(4*time.Minute, func() {
+		if calls++; calls%200 == 0 {
+			s.send(0, 2000, 100, false)
+		}
+		if s.whole = calls%4 != 0; len(s.e[0].streams) < 40 && calls%15 == 0 {
+			s.send(0, 1500, 200+10*(calls%40), true)
+		}
+		s.whole = false
+	})
+	s.knows(t, 0, 40, 1700)
+	if held := s.p.members.All[0].perToken(); held < 1.15 || held > 1.4 {
+		t.Errorf("its tokens are taken to be %.2f steps apart, and are 1.25", held)
+	}
+}

@@ -98,8 +98,18 @@ func (g *ledger) assumeArrivals(at time.Time) {
 			g.sums.count(l, 1)
 		}
 		if l.mayBeReported(at) && l.stream.overdue(at) {
+			l.countUnseen()
 			g.arriveUnseen(l, at)
 		}
+	}
+}
+
+// countUnseen counts the prompt of l, which should be there and of which nobody will see it, in what its replica
+// has computed: the steps of others were longer for it. Those of l came after it.
+func (l *Lease) countUnseen() {
+	if l.prompt.state == pending && l.prompt.local {
+		from := l.computed()
+		l.stream.begun.prompts.Add(l.member.measured.busy.Unseen(l.tokens-from, from))
 	}
 }
 

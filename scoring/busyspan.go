@@ -35,6 +35,14 @@ func (c Computed) Held(before Computed, by *Speed) float64 {
 	return max(0, took-(c.steps-before.steps)*by.D0)
 }
 
+// Add adds o to c.
+func (c *Computed) Add(o Computed) {
+	for i, part := range o.parts {
+		c.parts[i] += part
+	}
+	c.steps += o.steps
+}
+
 const (
 	spanLong  = time.Second           // is a span after which it ends with a step although there is more to do
 	stepApart = 2 * time.Millisecond  // is less than two steps' answers are apart
@@ -86,6 +94,14 @@ func (s *BusySpan) GaveUp(idle bool) {
 	if idle {
 		s.End()
 	}
+}
+
+// Unseen says that uncached tokens behind cached ones should be there, of which nobody saw when that was: they
+// are no part of a span. It returns what that adds to all that the engine has computed.
+func (s *BusySpan) Unseen(uncached, cached int) Computed {
+	its := Computed{parts: DefaultSpeed().PrefillParts(uncached, cached), steps: 1}
+	s.all.Add(its)
+	return its
 }
 
 // End ends the span. Of one that says nothing it returns zero.
