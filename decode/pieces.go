@@ -114,7 +114,11 @@ func (p *Pool) take(l *Lease, speed *scoring.Speed, rest, room float64, now time
 	l.asked(upto)
 	x.lasts = lasts
 	step := m.step(speed)
-	x.until = now.Add(2 * (seconds(x.lasts+step) + pieceHops))
+	ahead := 0.0
+	if m.measured.own.fine(now) {
+		ahead = m.turns.left(speed.T0, now) // it begins behind these
+	}
+	x.until = now.Add(2 * (seconds(ahead+x.lasts+step) + pieceHops))
 	measured := p.learnsBy(m)
 	x.begins, x.roomy = l.begins(m.step(&measured), now), p.hasRoom(m, now)
 	if x.upto < l.tokens {

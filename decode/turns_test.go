@@ -48,3 +48,27 @@ func TestWhoCutsPromptsGetsTheNextInTime(t *testing.T) {
 		l.Release(now)
 	}
 }
+
+// Short prompts behind a long one that takes longer than it should have not had their time before it is done:
+// the engine has no more of them than for a piece and one.
+func TestWhoStandsBehindALongPromptHasNotHadItsTime(t *testing.T) {
+	p := cutsItself()
+	defer stream1(t, p).Release(start)
+	first, _ := alone(t, p, 10_000, start) // for a second
+	defer first.Release(start)
+	first.Next(start, nil)
+	given := 0
+	for after := 900 * time.Millisecond; after < 1200*time.Millisecond; after += 5 * time.Millisecond {
+		now := start.Add(after)
+		l, _ := alone(t, p, 200, now) // for 20 ms
+		defer l.Release(now)
+		if l.Next(now, nil).Upto == 0 {
+			l.Release(now)
+			continue
+		}
+		given++
+	}
+	if given > 8 {
+		t.Errorf("the engine got %d prompts of 20 ms behind one that it still computes, want those for 0.1 s", given)
+	}
+}
