@@ -214,3 +214,23 @@ func TestPromptsOfAnswersThatAreNotStreamedMakeNoStepLonger(t *testing.T) {
 		t.Errorf("its tokens are taken to be %.2f steps apart, and are 1.25", held)
 	}
 }
+
+// A prompt is computed before its own sequences decode, however many they are.
+func TestASequenceDecodesNothingBesideItsOwnPrompt(t *testing.T) {
+	s, truth := newStreams(1, scoring.DefaultSpeed()), scoring.DefaultSpeed()
+	for i := range 60 {
+		q := &Query{Model: "m", Tokens: 500 + 50*(i%20), MaxTokens: 10, Sequences: 128}
+		s.now = s.now.Add(time.Second)
+		s.observe()
+		c, _, _ := s.p.Candidates(q, s.now, nil, nil)
+		l := s.p.Book(&c[0], q, Schedule{AdmitAt: s.now, Local: true}, s.now)
+		l.MarkSent(s.now)
+		s.now = s.now.Add(seconds(truth.Prefill(q.Tokens, 0)))
+		l.FirstToken(s.now)
+		l.Finish(1280, 0, s.now)
+	}
+	is := s.p.speed(s.p.members.All[0])
+	if got, want := is.Prefill(1000, 0), truth.Prefill(1000, 0); math.Abs(got/want-1) > 0.1 {
+		t.Errorf("1,000 tokens are taken for %.1f ms, and take %.1f", got*1e3, want*1e3)
+	}
+}

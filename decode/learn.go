@@ -6,8 +6,7 @@ import (
 	"tandem/scoring"
 )
 
-// learnPrefill takes in that the first token of l is there. It teaches what the prompts took that its replica
-// has computed itself since it had none to compute.
+// learnPrefill takes in that the first token of l is there.
 func (p *Pool) learnPrefill(l *Lease, now time.Time) {
 	m := l.member
 	if !l.prompt.local {
@@ -21,7 +20,12 @@ func (p *Pool) learnPrefill(l *Lease, now time.Time) {
 	if l.stream.unseenArrival > 0 {
 		m.measured.busy.Spoil()
 	}
-	if m.ledger.local.none() {
+}
+
+// endSpan teaches what the prompts took that the replica of l has computed itself since it had none to compute,
+// where it has none now.
+func (p *Pool) endSpan(l *Lease) {
+	if m := l.member; l.prompt.local && m.ledger.local.none() {
 		busy := m.measured.busy.End()
 		busy.Teach(&m.measured.prefill, &p.prefills)
 	}

@@ -96,9 +96,12 @@ func (l *Lease) first(now time.Time) (took time.Duration, first bool) {
 	}
 	computed := l.prompt.state == pending
 	l.stream.meanwhile = p.since(&l.stream.begun, l.member, now)
+	if computed {
+		p.learnPrefill(l, now) // what its step decoded was without its own sequences
+	}
 	l.member.ledger.answer(l, now)
 	if computed {
-		p.learnPrefill(l, now)
+		p.endSpan(l)
 	}
 	l.endPieces(now)
 	if l.stream.unseenArrival == 0 {
