@@ -21,8 +21,9 @@ type stepper struct {
 	factor  float64       // times which a step takes
 	tokens  int           // of an event
 	streams []*reading
-	next    time.Time // when its step ends
-	stands  time.Time // until when it stands still
+	next    time.Time  // when its step ends
+	in      []*reading // what the step has in it: who comes meanwhile is in the next one
+	stands  time.Time  // until when it stands still
 }
 
 // reading is one request, and whoever reads its answer.
@@ -48,6 +49,7 @@ type streams struct {
 	now    time.Time
 	shared int  // tokens of each prompt that all on an engine have in common
 	whole  bool // answers come whole: nobody sees their first token
+	turns  bool // prompts that are computed here ask whose turn it is; none is longer than a piece
 }
 
 const chunk = 2048 // tokens of prompts that a step computes
@@ -65,6 +67,22 @@ func newStreams(n int, speed scoring.Speed) *streams {
 	return s
 }
 
+// askTurns lets prompts that are computed here ask for their turns, as nearly all do.
+func (s *streams) askTurns() {
+	settings := s.p.settings
+	settings.Piece = 150 * time.Millisecond
+	s.p.Configure(settings)
+	var members []replica.Replica
+	for _, e := range s.e {
+		r := engine(e.id, 100_000)
+		r.Facts.PrefixCaching = true
+		members = append(members, r)
+	}
+	s.p.SetMembers(members, s.now)
+	s.observe()
+	s.turns = true
+}
+
 func (s *streams) observe() {
 	for _, e := range s.e {
 		used := 0
@@ -78,7 +96,7 @@ func (s *streams) observe() {
 // send begins a request on the engine at: its prompt is computed there, or comes from elsewhere.
 func (s *streams) send(at, prompt, answer int, local bool) *reading {
 	e := s.e[at]
-	q := &Query{Model: "m", Tokens: prompt, MaxTokens: answer}
+	q := &Query{Model: "m", Tokens: prompt, MaxTokens: answer, Pieces: s.turns}
 	for _, o := range s.e {
 		if o != e {
 			q.Avoid = append(q.Avoid, o.id)
@@ -93,15 +111,20 @@ func (s *streams) send(at, prompt, answer int, local bool) *reading {
 		schedule.UnseenArrival = 100 * time.Millisecond
 	}
 	l := s.p.Book(&c[0], q, schedule, s.now)
+	if s.turns && local {
+		if l.Next(s.now, nil).Upto != prompt {
+			l.Release(s.now)
+			return nil
+		}
+	}
 	l.MarkSent(s.now)
 	f := &reading{l: l, kv: prompt, left: answer, prompt: prompt, whole: s.whole}
 	if !local {
 		f.done = prompt
 	}
-	if len(e.streams) == 0 {
+	if e.streams = append(e.streams, f); len(e.streams) == 1 {
 		e.next = s.now.Add(e.step())
 	}
-	e.streams = append(e.streams, f)
 	return f
 }
 
@@ -109,11 +132,14 @@ func (s *streams) send(at, prompt, answer int, local bool) *reading {
 func (e *stepper) step() time.Duration {
 	batch, kv := 0, 0
 	prefill := 0.0
+	e.in = e.in[:0]
 	for _, f := range e.streams {
 		switch {
 		case f.done >= f.prompt:
 			batch, kv = batch+1, kv+f.kv+f.made
+			e.in = append(e.in, f)
 		case prefill == 0:
+			e.in = append(e.in, f)
 			prefill = e.speed.Prefill(min(chunk, f.prompt-f.done), f.done) - e.speed.T0
 		}
 	}
@@ -156,16 +182,12 @@ func (e *stepper) stepped(s *streams) {
 		e.next = e.stands
 		return
 	}
-	computing := false
-	for _, f := range slices.Clone(e.streams) {
-		switch {
-		case f.done >= f.prompt:
+	for _, f := range e.in {
+		if f.done < f.prompt {
+			f.done += chunk
+		}
+		if f.done >= f.prompt {
 			e.generate(s, f)
-		case !computing:
-			computing = true
-			if f.done += chunk; f.done >= f.prompt {
-				e.generate(s, f)
-			}
 		}
 	}
 	e.next = s.now.Add(e.step())
