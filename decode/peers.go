@@ -131,7 +131,8 @@ func (s *PeerLoad) Plausible() bool {
 // Changed reports whether s tells of other bookings than o, which was told before of the same replica: not of
 // what changes by itself as time passes.
 func (s *PeerLoad) Changed(o *PeerLoad) bool {
-	return s.Sequences != o.Sequences || s.Queued != o.Queued || s.Arriving != o.Arriving || s.Sent != o.Sent ||
+	return s.Sequences != o.Sequences || s.Queued != o.Queued || s.Arriving != o.Arriving ||
+		s.Computing != o.Computing || s.Sent != o.Sent ||
 		s.Promised != o.Promised || s.Returned != o.Returned || s.Held != o.Held || s.Moving != o.Moving ||
 		s.First.Work != o.First.Work || s.PiecesWork != o.PiecesWork
 }
