@@ -22,8 +22,8 @@ func (p *Pool) learnPrefill(l *Lease, now time.Time) {
 	}
 }
 
-// endSpan teaches what the prompts took that the replica of l has computed itself since it had none to compute,
-// where it has none now.
+// endSpan teaches what the prompts took that the replica of l has computed itself since it had none to
+// compute, where it has none now.
 func (p *Pool) endSpan(l *Lease) {
 	if m := l.member; l.prompt.local && m.ledger.local.none() {
 		busy := m.measured.busy.End()

@@ -139,7 +139,8 @@ func sees(t *rapid.T, got, want *Pool, now time.Time) {
 			t.Fatalf("replica %d: %g requests a second come, by one router %g", i, a, b)
 		}
 		if a.Free != b.Free || a.Reserved != b.Reserved || a.Inbound != b.Inbound ||
-			a.reads != b.reads || a.Decode.Running != b.Decode.Running || a.Local.Active != b.Local.Active || a.Unknown != b.Unknown {
+			a.reads != b.reads || a.Decode.Running != b.Decode.Running ||
+			a.Local.Active != b.Local.Active || a.Unknown != b.Unknown {
 			t.Fatalf("replica %d: free %d, reserved %d, inbound %v, running %v, active %v, unknown %v; one router: "+
 				"%d, %d, %v, %v, %v, %v", i, a.Free, a.Reserved, a.Inbound,
 				a.Decode.Running, a.Local.Active, a.Unknown,

@@ -85,8 +85,8 @@ func (l *Lease) mayBeReported(at time.Time) bool {
 	return l.state >= sent && !l.stream.sentAt.Add(reportDelay).After(at)
 }
 
-// assumeArrivals lets answers of whose first token nobody tells count as begun when that should have come, and
-// their prompts as arrived after twice the time that was predicted.
+// assumeArrivals lets answers of whose first token nobody tells count as begun when that should have come,
+// and their prompts as arrived after twice the time that was predicted.
 func (g *ledger) assumeArrivals(at time.Time) {
 	for _, l := range g.leases {
 		if l.state < sent || !l.stream.isDue(at) {
@@ -104,8 +104,8 @@ func (g *ledger) assumeArrivals(at time.Time) {
 	}
 }
 
-// countUnseen counts the prompt of l, which should be there and of which nobody will see it, in what its replica
-// has computed: the steps of others were longer for it. Those of l came after it.
+// countUnseen counts the prompt of l, which should be there and of which nobody will see it, in what its
+// replica has computed: the steps of others were longer for it. Those of l came after it.
 func (l *Lease) countUnseen() {
 	if l.prompt.state == pending && l.prompt.local {
 		from := l.computed()

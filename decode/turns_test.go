@@ -69,6 +69,7 @@ func TestWhoStandsBehindALongPromptHasNotHadItsTime(t *testing.T) {
 		given++
 	}
 	if given > 8 {
-		t.Errorf("the engine got %d prompts of 20 ms behind one that it still computes, want those for 0.1 s", given)
+		t.Errorf("the engine got %d prompts of 20 ms behind one that it still computes, want those for 0.1 s",
+			given)
 	}
 }

@@ -96,8 +96,8 @@ func (s *BusySpan) GaveUp(idle bool) {
 	}
 }
 
-// Unseen says that uncached tokens behind cached ones should be there, of which nobody saw when that was: they
-// are no part of a span. It returns what that adds to all that the engine has computed.
+// Unseen says that uncached tokens behind cached ones should be there, of which nobody saw when that was:
+// they are no part of a span. It returns what that adds to all that the engine has computed.
 func (s *BusySpan) Unseen(uncached, cached int) Computed {
 	its := Computed{parts: DefaultSpeed().PrefillParts(uncached, cached), steps: 1}
 	s.all.Add(its)

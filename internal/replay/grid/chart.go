@@ -58,14 +58,14 @@ func scatter(b *strings.Builder, title string, lines []Line, share func(*Line, S
 		v := max(at, low)
 		fmt.Fprintf(b, `<path d="M%.1f %.1fH%.1fM%.1f %.1fV%.1f" stroke="#e3e6ea"/>`,
 			x(low), y(v), x(1), x(v), y(low), y(1))
-		fmt.Fprintf(b, `<text x="%.1f" y="%.1f" text-anchor="end" fill="#667">%.0f %%</text>`, x(low)-6, y(v)+4, v*100)
-		fmt.Fprintf(b, `<text x="%.1f" y="%.1f" text-anchor="middle" fill="#667">%.0f %%</text>`, x(v), y(low)+16, v*100)
+		label(b, x(low)-6, y(v)+4, "end", "#667", fmt.Sprintf("%.0f %%", v*100))
+		label(b, x(v), y(low)+16, "middle", "#667", fmt.Sprintf("%.0f %%", v*100))
 	}
 	fmt.Fprintf(b, `<path d="M%.1f %.1fL%.1f %.1f" stroke="#99a"/>`, x(low), y(low), x(1), y(1))
-	fmt.Fprintf(b, `<text x="%.1f" y="%.1f" text-anchor="middle" fill="#222">the best fair rival, same shape</text>`,
-		beside+panel/2, y(low)+34)
-	fmt.Fprintf(b, `<text transform="translate(%.1f %.1f) rotate(-90)" text-anchor="middle" fill="#222">ours</text>`,
-		beside-44, above+panel/2)
+	label(b, beside+panel/2, y(low)+34, "middle", "#222", "the best fair rival, same shape")
+	fmt.Fprintf(b, `<g transform="translate(%.1f %.1f) rotate(-90)">`, beside-44, above+panel/2)
+	label(b, 0, 0, "middle", "#222", "ours")
+	b.WriteString("</g>")
 	for i := range lines {
 		l := &lines[i]
 		dot(b, x(share(l, Rival)), y(share(l, Ours)), l.Blind, share(l, Ours) < share(l, Rival)-LossOf)
@@ -76,8 +76,13 @@ func scatter(b *strings.Builder, title string, lines []Line, share func(*Line, S
 	}{{"open kind", false, false}, {"blind kind", true, false}, {"behind by over a point", false, true}} {
 		at := beside + float64(i)*88
 		dot(b, at+4, y(low)+54, key.blind, key.lost)
-		fmt.Fprintf(b, `<text x="%.1f" y="%.1f" fill="#222">%s</text>`, at+13, y(low)+58, key.name)
+		label(b, at+13, y(low)+58, "start", "#222", key.name)
 	}
+}
+
+// label writes text that begins, ends or has its middle there.
+func label(b *strings.Builder, x, y float64, anchor, colour, text string) {
+	fmt.Fprintf(b, `<text x="%.1f" y="%.1f" text-anchor="%s" fill="%s">%s</text>`, x, y, anchor, colour, text)
 }
 
 // dot draws one cell: hollow where its kind is blind, red where ours is behind.
@@ -90,5 +95,6 @@ func dot(b *strings.Builder, x, y float64, blind, lost bool) {
 	if blind {
 		fill = "#fff"
 	}
-	fmt.Fprintf(b, `<circle cx="%.1f" cy="%.1f" r="4" fill="%s" fill-opacity="0.75" stroke="%s"/>`, x, y, fill, colour)
+	fmt.Fprintf(b, `<circle cx="%.1f" cy="%.1f" r="4" fill="%s" fill-opacity="0.75" stroke="%s"/>`,
+		x, y, fill, colour)
 }
