@@ -22,10 +22,10 @@ type avoided struct {
 
 // avoidFailed keeps the job from where its newest attempt failed. A decode replica that failed after a
 // prefill may have failed because it could not load the blocks, which is as likely the other end's fault: so
-// both are avoided, and the two together for good.
+// both are avoided, and the two together for good. Who has the name of one that left has failed nobody.
 func (j *job) avoidFailed(f *failure) {
 	switch {
-	case f.at == "":
+	case f.at == "", f.replaced:
 	case f.phase == "prefill":
 		j.avoid(f.at, replica.Prefill, false)
 	case f.source != "":

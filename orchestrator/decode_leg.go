@@ -154,7 +154,7 @@ func (h *handoff) notHandedOver(err error) *failure {
 func (h *handoff) send(ctx context.Context, out *outgoing) (*answer, *failure) {
 	to := h.acquire(&h.b.Decode)
 	if to == nil {
-		return nil, left(h.b.Decode.ID)
+		return nil, h.left(&h.b.Decode)
 	}
 	a := h.newAnswer(ctx, to)
 	a.usage.unasked = out.unasked(&to.Member.Facts)

@@ -171,6 +171,37 @@ func TestMovedReplica(t *testing.T) {
 	})
 }
 
+// The only decode replica moves to another address while a request is between its legs. The engine that has
+// its name by then has failed nobody: it takes the request.
+func TestMovedBetweenTheLegs(t *testing.T) {
+	for _, tt := range []struct {
+		name, span string
+		retries    int
+	}{
+		{"while the prompt is computed", "prefill", 0},
+		{"when the decode leg is written", "handoff", 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			named := func(c *config.Config) { c.Pools.Decode.Replicas[0].Name = "decode" }
+			in(t, setup{prefill: 1, decode: 1, config: named}, func(w *world) {
+				w.d = append(w.d, w.engine(setup{}, "later"))
+				moved := *w.cfg
+				moved.Pools.Decode.Replicas = []config.Replica{{Name: "decode", URL: "http://later.internal:8000"}}
+				w.at(tt.span, func(string) {
+					w.at(tt.span, nil)
+					w.apply(&moved)
+					time.Sleep(time.Second) // the new one joins
+				})
+				p := guardedPrompt(idPrompt(1, 100), "")
+				w.exact(p, w.ask(p))
+				if n := w.count("tandem_retries_total", ""); n != tt.retries {
+					w.t.Errorf("tried again %d times, want %d", n, tt.retries)
+				}
+			})
+		})
+	}
+}
+
 // Where a reload replaces all servers of a pool those before serve until one of the new ones has joined,
 // whatever they are called. Without new ones they leave at once.
 func TestAPoolIsReplacedWhole(t *testing.T) {

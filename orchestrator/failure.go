@@ -26,6 +26,7 @@ type failure struct {
 	alone     bool        // and it must prefill for itself
 	at        replica.ID  // where it happened, "" when nowhere
 	source    replica.ID  // whose blocks the engine may have failed to load, "" when that cannot be the cause
+	replaced  bool        // another engine has the name of who left there
 	delivered bool        // the client has the engine's own event about it
 	unused    bool        // the transfer params did not reach a decode engine: its lease can be given back
 	err       error       // for the log and the span

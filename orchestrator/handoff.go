@@ -105,6 +105,14 @@ func (h *handoff) acquire(at *replica.Replica) *fleet.Endpoint {
 	return to
 }
 
+// left is a replica that went while it was being chosen.
+func (h *handoff) left(at *replica.Replica) *failure {
+	f := left(at.Role, at.ID)
+	to := h.j.q.o.fleet.Endpoint(at.ID)
+	f.replaced = to != nil && !to.Member.SameEngine(at)
+	return f
+}
+
 // run sends the legs and returns the answer when the generating engine has begun to answer well. When it
 // fails the caller calls release.
 func (h *handoff) run(ctx context.Context) (*answer, *failure) {

@@ -171,7 +171,7 @@ func (j *job) passOnce(ctx context.Context, p *passthrough, why string) *failure
 	b.DecodeLease.MarkSent(time.Now())
 	to := o.fleet.Endpoint(b.Decode.ID)
 	if to == nil {
-		return left(b.Decode.ID)
+		return left(replica.Decode, b.Decode.ID)
 	}
 	began := time.Now()
 	f = j.q.forward(ctx, to, p, j.rec)
@@ -204,12 +204,13 @@ func (q *request) passable(f *failure, p *passthrough) bool {
 	return p.again
 }
 
-// left is a decode replica that went while it was being chosen.
-func left(id replica.ID) *failure {
-	f := refuse("decode", "left", http.StatusServiceUnavailable, "The decode replica has left the pool.")
+// left is a replica that went while it was being chosen.
+func left(role replica.Role, id replica.ID) *failure {
+	f := refuse(role.String(), "left", http.StatusServiceUnavailable,
+		"The "+role.String()+" replica has left the pool.")
 	f.at = id
 	f.retry = true
-	f.unused = true
+	f.unused = role == replica.Decode
 	return f
 }
 

@@ -45,7 +45,7 @@ func (h *handoff) inPieces(ctx context.Context) *failure {
 	}
 	to := h.acquire(&h.b.Decode)
 	if to == nil {
-		return left(h.b.Decode.ID)
+		return h.left(&h.b.Decode)
 	}
 	h.pieces.began = time.Now()
 	defer func() { h.j.rec.Phases.Prefill += ms(time.Since(h.pieces.began)) }()

@@ -16,9 +16,7 @@ import (
 func (h *handoff) prefill(ctx context.Context, con connector.Connector) (*connector.Reply, *failure) {
 	to := h.acquire(&h.b.Prefill)
 	if to == nil {
-		f := refuse("prefill", "left", http.StatusServiceUnavailable, "The prefill replica has left the pool.")
-		f.at, f.retry = h.b.Prefill.ID, true
-		return nil, f
+		return nil, h.left(&h.b.Prefill)
 	}
 	ctx, giveUp, over := h.prefillContext(ctx)
 	defer over()

@@ -45,12 +45,10 @@ func (pl *Planner) Rebind(b *Booking, req *Request, now time.Time) (moved bool, 
 // move books b's decode side on the best other replica, unless its own should be ready, in room, before the
 // blocks could be there, by more than the answer then ends later, or is likelier to fail.
 func (pl *Planner) move(b *Booking, req *Request, reason string, room time.Duration, now time.Time) error {
-	alone := *req
-	alone.SplitOK, alone.LocalOK = false, false
-	alone.AvoidDecode = append([]replica.ID{b.Decode.ID}, req.AvoidDecode...)
+	alone, has := b.elsewhere(req)
 	q := pl.ask(&alone)
 	defer q.over()
-	q.decode.Beside = b.Decode.ID
+	q.decode.Beside = has
 
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
@@ -82,6 +80,18 @@ func (pl *Planner) move(b *Booking, req *Request, reason string, room time.Durat
 	b.decodeOn(to, lease, best, reason)
 	b.predicted.first = next.Landing() + best.Step
 	return nil
+}
+
+// elsewhere is req for any decode replica but b's, and the name of that: none where it left, since whoever has
+// its name now is another engine.
+func (b *Booking) elsewhere(req *Request) (alone Request, has replica.ID) {
+	alone = *req
+	alone.SplitOK, alone.LocalOK = false, false
+	if b.DecodeLease.Left() {
+		return alone, ""
+	}
+	alone.AvoidDecode = append([]replica.ID{b.Decode.ID}, req.AvoidDecode...)
+	return alone, b.Decode.ID
 }
 
 // handedOver is the schedule of a request that is sent to its decode replica now, since it is prefilled.

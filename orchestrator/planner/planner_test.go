@@ -489,6 +489,12 @@ func TestRebind(t *testing.T) {
 		{"all is well", func(*fleet, *Booking) {}, false, "d1", ""},
 		{"it died", func(f *fleet, b *Booking) { f.decode.SetHealthy("d1", false, "gone") }, true, "d3", ""},
 		{"it left", func(f *fleet, b *Booking) { f.decode.SetMembers(f.ds[1:], f.now) }, true, "d3", ""},
+		{"it left, and another engine has its name", func(f *fleet, b *Booking) {
+			moved := f.ds[0]
+			moved.URL = "http://moved.internal:8000"
+			f.decode.SetMembers([]replica.Replica{moved}, f.now)
+			f.says(f.decode, "d1", 0, 0, 0)
+		}, true, "d1", ""},
 		{"it lost its room", func(f *fleet, b *Booking) {
 			f.pass(time.Second)
 			f.says(f.decode, "d1", 5, 0, 0.995)
