@@ -93,6 +93,10 @@ func onceMore(trial func() finding) finding {
 
 // try makes one trial and tells what came of it. Where it shows nothing, the next request is the trial.
 func (o *Orchestrator) try(ctx context.Context, tr outlier.Trial) {
+	if tr.IsPair() && o.misfits(tr.Pair) {
+		o.planner.Outliers().PutOff(tr, time.Now())
+		return
+	}
 	var got finding // a panic shows nothing
 	o.panics.Contain("trial", func() { got = o.tryWhat(ctx, tr) })
 	o.m.ejections.trials.WithLabelValues(got.found.String()).Inc()
@@ -106,6 +110,13 @@ func (o *Orchestrator) try(ctx context.Context, tr outlier.Trial) {
 	}
 	o.log.Info("trial failed", append(of, "kind", got.kind.String(), "why", got.why)...)
 	o.announce(o.planner.Outliers().Failed(tr, got.kind, time.Now()))
+}
+
+// misfits reports whether blocks of one end of the pair mean nothing to the other, as after a restart with
+// another block size: such a handoff ends a decode engine (vLLM 0.32), a canary's too.
+func (o *Orchestrator) misfits(pair outlier.Pair) bool {
+	p, d := o.fleet.Endpoint(pair.Prefill), o.fleet.Endpoint(pair.Decode)
+	return p != nil && d != nil && planner.Incompatible(&p.Member, &d.Member) != ""
 }
 
 func (o *Orchestrator) tryWhat(ctx context.Context, tr outlier.Trial) finding {

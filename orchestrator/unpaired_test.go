@@ -70,6 +70,28 @@ func TestAReplicaWhosePairsAreEjectedIsSeen(t *testing.T) {
 	})
 }
 
+// A pair that is ejected and whose ends do not fit, since one of them was restarted with another block size,
+// is not tried: that would end its decode engine.
+func TestAPairThatDoesNotFitIsNotTried(t *testing.T) {
+	sizes := func(name string, o *enginesim.Options) {
+		if name == "p0" {
+			o.Core.BlockSize = 32
+		}
+	}
+	in(t, setup{prefill: 1, decode: 1, engine: sizes, config: auto}, func(w *world) {
+		pair := outlier.Pair{Prefill: replica.ID(w.p[0].addr), Decode: replica.ID(w.d[0].addr)}
+		for range 2 {
+			w.o.announce(w.o.planner.Outliers().NotLoaded(pair, outlier.Failure{Kind: outlier.LoadFail}, time.Now()))
+		}
+		w.wire.forget()
+		time.Sleep(time.Minute)
+		if legs := w.posts(false); len(legs) != 0 || !w.o.planner.Outliers().PairOut(pair) {
+			t.Errorf("it was tried: %v", legs)
+		}
+		w.ask(completion(false)) // by an engine that lives
+	})
+}
+
 // Who splits nothing needs no pairs.
 func TestNobodyIsUnpairedWhereNothingIsSplit(t *testing.T) {
 	sizes := func(name string, o *enginesim.Options) {

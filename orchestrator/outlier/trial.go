@@ -120,6 +120,15 @@ func (s *Set) Failed(tr Trial, k Kind, now time.Time) []Change {
 	return nil
 }
 
+// PutOff notes that a trial was not made: what is ejected is due again before long.
+func (s *Set) PutOff(tr Trial, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t := s.tried(tr); t != nil {
+		t.trials.trying, t.trials.trial = false, now.Add(s.settings.Base)
+	}
+}
+
 // note keeps what a trial has shown beside that it failed. Of none it keeps nothing.
 func (t *track) note(k Kind, now time.Time) {
 	switch {
