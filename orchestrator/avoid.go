@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"errors"
 	"slices"
+	"time"
 
 	"tandem/internal/replica"
 	"tandem/orchestrator/planner"
@@ -12,11 +13,15 @@ import (
 // of a pool is left, those come back first that may not have been at fault, then those that failed longest
 // ago, which may be up again. Only who failed in the newest attempt is not asked again at once.
 
+// notAtOnce is how long that lasts. A request that has waited for room for longer may find nobody else.
+const notAtOnce = time.Second
+
 // avoided is a replica that a job is not planned on, since an attempt failed there.
 type avoided struct {
 	id    replica.ID
 	role  replica.Role
-	try   int  // in which attempt
+	try   int // in which attempt
+	at    time.Time
 	doubt bool // the other end of the transfer is as likely at fault
 }
 
@@ -38,7 +43,7 @@ func (j *job) avoidFailed(f *failure) {
 }
 
 func (j *job) avoid(id replica.ID, role replica.Role, doubt bool) {
-	j.attempts.avoided = append(j.attempts.avoided, avoided{id, role, j.attempts.tries, doubt})
+	j.attempts.avoided = append(j.attempts.avoided, avoided{id, role, j.attempts.tries, time.Now(), doubt})
 	list := j.avoidedOf(role)
 	*list = append(*list, id)
 }
@@ -58,7 +63,7 @@ func (j *job) relent(none *planner.NoReplica) bool {
 	best := -1
 	for i := range j.attempts.avoided {
 		a := &j.attempts.avoided[i]
-		if none.Pool != "pair" && none.Pool != a.role.String() || !a.doubt && a.try == j.attempts.tries-1 {
+		if none.Pool != "pair" && none.Pool != a.role.String() || !a.doubt && a.try == j.attempts.tries-1 && time.Since(a.at) < notAtOnce {
 			continue
 		}
 		if best < 0 || a.doubt && !j.attempts.avoided[best].doubt {
