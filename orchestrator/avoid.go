@@ -63,7 +63,8 @@ func (j *job) relent(none *planner.NoReplica) bool {
 	best := -1
 	for i := range j.attempts.avoided {
 		a := &j.attempts.avoided[i]
-		if none.Pool != "pair" && none.Pool != a.role.String() || !a.doubt && a.try == j.attempts.tries-1 && time.Since(a.at) < notAtOnce {
+		justNow := a.try == j.attempts.tries-1 && time.Since(a.at) < notAtOnce
+		if none.Pool != "pair" && none.Pool != a.role.String() || !a.doubt && justNow {
 			continue
 		}
 		if best < 0 || a.doubt && !j.attempts.avoided[best].doubt {

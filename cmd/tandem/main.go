@@ -114,6 +114,20 @@ func parse(fs *flag.FlagSet, args []string) error {
 	return err
 }
 
+// parseAlone parses the flags of a command that takes nothing else: a word too many may be a mistyped
+// subcommand, and what runs without it may take an hour.
+func parseAlone(fs *flag.FlagSet, args []string) error {
+	if err := parse(fs, args); err != nil {
+		return err
+	}
+	if fs.NArg() > 0 {
+		fmt.Fprintf(fs.Output(), "tandem %s: unexpected argument %q; tandem %s -h tells what there is\n",
+			fs.Name(), fs.Arg(0), fs.Name())
+		return errUsage
+	}
+	return nil
+}
+
 // list is a flag that may be given several times.
 type list []string
 

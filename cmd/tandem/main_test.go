@@ -30,6 +30,10 @@ func TestHelp(t *testing.T) {
 		{[]string{"version", "2"}, 2, "", "Usage: tandem version"},
 		{[]string{"serve", "a.yaml", "extra"}, 2, "", `unexpected argument "extra"`},
 		{[]string{"serve", "--config", "a.yaml", "extra"}, 2, "", `unexpected argument "extra"`},
+		{[]string{"replay", "suit"}, 2, "", `replay: unexpected argument "suit"`},
+		{[]string{"replay", "grid", "all"}, 2, "", `replay grid: unexpected argument "all"`},
+		{[]string{"tune", "x"}, 2, "", `unexpected argument "x"`},
+		{[]string{"sim", "x"}, 2, "", `unexpected argument "x"`},
 		{[]string{"completion"}, 2, "", "bash|zsh|fish"},
 		{[]string{"completion", "csh"}, 2, "", "bash|zsh|fish"},
 	} {

@@ -84,7 +84,7 @@ func replayFlags(args []string, stderr io.Writer) (o replayOptions, err error) {
 	fs.BoolVar(&o.quiet, "quiet", false, "no progress")
 	kind := fs.String("kind", "", "play this `kind` of traffic instead of a trace, see tandem replay kinds")
 	fs.StringVar(&p.Traces, "traces", shippedTraces(), "`folder` of the files of kinds")
-	if err := parse(fs, args); err != nil {
+	if err := parseAlone(fs, args); err != nil {
 		return o, err
 	}
 	if *kind != "" {
@@ -169,7 +169,7 @@ func runValidate(_ context.Context, args []string, stdout, stderr io.Writer) err
 	formula := fs.Bool("formula", false,
 		"steps take what the formula says that everything else is played with, fitted to the tables of kernels")
 	asJSON := fs.Bool("json", false, "print JSON")
-	if err := parse(fs, args); err != nil {
+	if err := parseAlone(fs, args); err != nil {
 		return err
 	}
 	folder := filepath.Join(*traces, "vllm_ground_truth")

@@ -27,7 +27,7 @@ func runCapture(ctx context.Context, args []string, _, stderr io.Writer) error {
 		"how long; an interrupt ends it earlier and keeps what there is")
 	out := fs.String("out", "capture.jsonl", "`file` to write; there must be none of that name")
 	note := fs.String("note", "", "`text` for the first line of the trace")
-	if err := parse(fs, args); err != nil {
+	if err := parseAlone(fs, args); err != nil {
 		return err
 	}
 	if _, err := os.Stat(*out); err == nil {

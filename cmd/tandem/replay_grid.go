@@ -63,7 +63,7 @@ func runGrid(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	fs.IntVar(&r.workers, "workers", 2, "cells that are played at a time")
 	list := fs.Bool("list", false, "print the names and stop")
 	quiet := fs.Bool("quiet", false, "no progress")
-	if err := parse(fs, args); err != nil {
+	if err := parseAlone(fs, args); err != nil {
 		return err
 	}
 	for table := range strings.SplitSeq(r.tables, ",") {

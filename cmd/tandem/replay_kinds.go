@@ -19,7 +19,7 @@ func runKinds(args []string, stdout, stderr io.Writer) error {
 	fs.Float64Var(&p.Scale, "scale", 1, "requests are so many times as dense")
 	fs.Uint64Var(&p.Seed, "seed", 1, "of everything drawn")
 	fs.StringVar(&p.Traces, "traces", shippedTraces(), "`folder` of the files that recorded kinds are of")
-	if err := parse(fs, args); err != nil {
+	if err := parseAlone(fs, args); err != nil {
 		return err
 	}
 	if *name == "" {

@@ -30,7 +30,7 @@ func runSuite(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	out := fs.String("out", filepath.Join("build", "replay.json"), "`file` for the lines")
 	quiet := fs.Bool("quiet", false, "no progress")
 	list := fs.Bool("list", false, "print the names and stop")
-	if err := parse(fs, args); err != nil {
+	if err := parseAlone(fs, args); err != nil {
 		return err
 	}
 	if *list {

@@ -108,7 +108,7 @@ func simOptions(args []string, stderr io.Writer) (enginesim.Options, error) {
 	fs.StringVar(&o.Control, "control", "", "address of a control listener: POST /fault, GET /stats")
 	fs.Var(&faults, "fault", `a fault from the start, as "cut_stream,leg=decode,after=3" (repeatable)`)
 	wrongFlags(fs, &o)
-	if err := parse(fs, args); err != nil {
+	if err := parseAlone(fs, args); err != nil {
 		return o, err
 	}
 	o.Aliases, o.Adapters = aliases, adapters

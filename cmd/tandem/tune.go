@@ -25,7 +25,7 @@ func runTune(ctx context.Context, args []string, stdout, stderr io.Writer) error
 		"what to make better: `one` of mean-ttft, p50-ttft, p90-ttft, p99-ttft, p99-tpot, goodput")
 	seeds := fs.Int("seeds", 5, "that judge the result")
 	quiet := fs.Bool("quiet", false, "no progress")
-	if err := parse(fs, args); err != nil {
+	if err := parseAlone(fs, args); err != nil {
 		return err
 	}
 	cfg := config.Default()
