@@ -71,6 +71,10 @@ func printTuning(w io.Writer, s *suite.Search, t *suite.Tuning) error {
 	switch from := s.From; {
 	case t.Weights == from:
 		fmt.Fprintf(out, "nothing better was found in %d tries: the weights stay as they are\n", t.Tried)
+	case t.Gain.Value <= 0:
+		fmt.Fprintf(out, "nothing better was found in %d tries: what was best on the first half of the time has "+
+			"%s %s on all of it, + is better; the weights stay as they are\n",
+			t.Tried, s.Objective.Name, interval(t.Gain))
 	default:
 		fmt.Fprintln(out, " scoring:")
 		change(out, "alpha", alphaText(from.Alpha), alphaText(t.Weights.Alpha))
@@ -78,7 +82,7 @@ func printTuning(w io.Writer, s *suite.Search, t *suite.Tuning) error {
 		change(out, "gamma", number(from.Gamma), number(t.Weights.Gamma))
 		change(out, "decode_penalty", number(from.Penalty), number(t.Weights.Penalty))
 		fmt.Fprintf(out,
-			"\n%s: %s better, over %d seeds (%d weights tried on the first half of the time, judged on all of it)\n",
+			"\n%s: %s, + is better, over %d seeds (%d weights tried on the first half of the time, judged on all of it)\n",
 			s.Objective.Name, interval(t.Gain), max(1, s.Seeds), t.Tried)
 		if t.Gain.Low <= 0 {
 			fmt.Fprintln(out, "That may be chance: the interval includes none at all. Keep the weights as they are, "+

@@ -64,7 +64,7 @@ func TestTuningIsTold(t *testing.T) {
 -  decode_penalty: 0.25
 +  decode_penalty: 0.5
 
-mean-ttft: +10.0 % (95 %: -1.0 to +20.0) better, over 5 seeds ` +
+mean-ttft: +10.0 % (95 %: -1.0 to +20.0), + is better, over 5 seeds ` +
 		`(30 weights tried on the first half of the time, judged on all of it)
 That may be chance: the interval includes none at all. ` +
 		`Keep the weights as they are, or tune on a longer trace.
@@ -73,5 +73,11 @@ That may be chance: the interval includes none at all. ` +
 `
 	if out.String() != want {
 		t.Errorf("got\n%s\nwant\n%s", out.String(), want)
+	}
+	out.Reset()
+	tuning.Gain = suite.Estimate{Value: -0.006, Low: -0.017, High: 0.007}
+	if err := printTuning(&out, s, tuning); err != nil || strings.Contains(out.String(), "scoring:") ||
+		!strings.HasPrefix(out.String(), "nothing better was found in 30 tries") {
+		t.Errorf("a loss is told as a change: %v\n%s", err, out.String())
 	}
 }
