@@ -105,6 +105,18 @@ func TestReasonIsASentence(t *testing.T) {
 	}
 }
 
+// That a plan was drawn is said of one that is ahead of all plans of another kind, too.
+func TestReasonSaysThatAPlanWasDrawn(t *testing.T) {
+	f := newFleet(1, 2, nil)
+	d := f.plan(t, f.request(1, 200)).Decision
+	if d.Mode != Local || d.Why == WhyTie || d.Ties != 2 {
+		t.Fatalf("the plan is %s, because of %s, with %d as good: this is no test", d.Mode, d.Why, d.Ties)
+	}
+	if !strings.HasSuffix(d.Reason, "; drawn among 2 plans as good") {
+		t.Errorf("reason %q does not say that it was drawn", d.Reason)
+	}
+}
+
 // A replica that makes no pair is no alternative: what is compared is what could have been chosen.
 func TestWhyComparesPossiblePlansOnly(t *testing.T) {
 	f := newFleet(2, 2, func(r *replica.Replica) {

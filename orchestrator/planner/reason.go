@@ -108,7 +108,7 @@ func (pl *Planner) sentence(d *Decision) string {
 	if d.Mode == Split && d.Held > 0 {
 		s = append(thousands(append(s, " and "...), d.Held), " tokens already"...)
 	}
-	if d.Why == WhyTie && d.Ties > 1 {
+	if d.Ties > 1 { // whatever the cause, which may be against plans of another kind alone
 		s = append(strconv.AppendInt(append(s, "; drawn among "...), int64(d.Ties), 10), " plans as good"...)
 	}
 	if d.Why == WhyRule {
