@@ -83,13 +83,27 @@ func (r *Record) tokens(w io.Writer) {
 // times says how long it took, and what was predicted.
 func (r *Record) times(w io.Writer) {
 	p := r.Phases
-	fmt.Fprintf(w,
-		"time           tokenize %s, queue %s, plan %s, prefill %s%s, handoff %s, first content after %s",
-		span(p.Tokenize), span(p.Queue), span(p.Plan), span(p.Prefill), r.turns(), span(p.Handoff), span(p.First))
+	fmt.Fprintf(w, "time           tokenize %s, queue %s, plan %s, prefill %s%s, handoff %s, %s\n",
+		span(p.Tokenize), span(p.Queue), span(p.Plan), span(p.Prefill), r.turns(), span(p.Handoff), r.first())
+}
+
+// first says when the client had something, and what was predicted. The prediction is of the first token,
+// which nobody sees of an answer that is not streamed: it comes as a whole.
+func (r *Record) first() string {
+	predicted := ""
 	if r.Decision != nil {
-		fmt.Fprintf(w, " (predicted %s)", span(r.Decision.TTFT))
+		predicted = "predicted " + span(r.Decision.TTFT)
 	}
-	fmt.Fprintln(w)
+	after := span(r.Phases.First)
+	switch {
+	case r.Streamed != nil && !*r.Streamed && predicted == "":
+		return "whole answer after " + after + " (not streamed)"
+	case r.Streamed != nil && !*r.Streamed:
+		return "whole answer after " + after + " (not streamed; first token " + predicted + ")"
+	case predicted == "":
+		return "first content after " + after
+	}
+	return "first content after " + after + " (" + predicted + ")"
 }
 
 // turns says of a prompt that its decode replica computes itself how it went there.

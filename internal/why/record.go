@@ -13,6 +13,7 @@ type Record struct {
 	Path      string    `json:"path"`
 	Model     string    `json:"model"`
 	Mode      string    `json:"mode"`
+	Streamed  *bool     `json:"streamed"` // nil in records that do not say it
 	Prefill   string    `json:"prefill"`
 	Decode    string    `json:"decode"`
 	Reason    string    `json:"reason"`

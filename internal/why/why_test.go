@@ -91,13 +91,34 @@ func TestPiecesOfAPrompt(t *testing.T) {
 			"there), ",
 		`"phases_ms":{"prefill":0.01,"turn":0.01}`: "prefill 0.01 ms, ",
 	} {
-		var page strings.Builder
-		if err := found(t, `{"id":"8a51","config":{},`+more+`}`).Page(&page, why.Weights{}); err != nil {
-			t.Fatal(err)
-		}
-		if !strings.Contains(page.String(), want) {
-			t.Errorf("%s: %q is not in\n%s", more, want, page.String())
-		}
+		says(t, `{"id":"8a51","config":{},`+more+`}`, why.Weights{}, want)
+	}
+}
+
+// Of an answer that is not streamed the time is that of the whole, and what was predicted is something else.
+func TestWhenSomethingCame(t *testing.T) {
+	const planned = `,"decision":{"predicted_ttft_ms":4.8}`
+	for more, want := range map[string]string{
+		`"streamed":true` + planned: ", first content after 83.5 ms (predicted 4.8 ms)\n",
+		`"streamed":true`:           ", first content after 83.5 ms\n",
+		`"model":"m"` + planned:     ", first content after 83.5 ms (predicted 4.8 ms)\n",
+		`"streamed":false` + planned: ", whole answer after 83.5 ms (not streamed; first token predicted " +
+			"4.8 ms)\n",
+		`"streamed":false`: ", whole answer after 83.5 ms (not streamed)\n",
+	} {
+		says(t, `{"id":"8a51","config":{},"phases_ms":{"first":83.5},`+more+`}`, why.Weights{}, want)
+	}
+}
+
+// says holds the page of a record, with other weights or none, to what is to be in it.
+func says(t *testing.T, record string, other why.Weights, want string) {
+	t.Helper()
+	var page strings.Builder
+	if err := found(t, record).Page(&page, other); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(page.String(), want) {
+		t.Errorf("%s: %q is not in\n%s", record, want, page.String())
 	}
 }
 
