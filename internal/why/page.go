@@ -204,19 +204,26 @@ func (r *Record) table(w io.Writer, then []float64) {
 
 // verdict says what the other weights would have chosen.
 func (r *Record) verdict(w io.Writer, other Weights, then []float64) {
-	best := 0
-	for i := range then {
-		if then[i] < then[best] {
-			best = i
-		}
-	}
 	d := r.Decision
-	if best == 0 {
+	tied := r.tied(then)
+	best := tied[0]
+	switch {
+	case len(tied) > 1:
+		var names []string
+		for _, i := range tied {
+			names = append(names, d.Plans[i].name())
+		}
+		fmt.Fprintf(w, "\nwith %v: as good: %s; one of them is drawn", other, strings.Join(names, ", "))
+		if d.Compared > len(then) {
+			fmt.Fprintf(w, "; %s stand in the record, others may be as good", Count(len(then), "plan"))
+		}
+		fmt.Fprintln(w)
+	case best == 0:
 		fmt.Fprintf(w, "\nwith %v: the same, %s\n", other, d.Plans[0].name())
-		return
+	default:
+		fmt.Fprintf(w, "\nwith %v: %s, ahead by %.1f; %s stand in the record, others may be better still\n",
+			other, d.Plans[best].name(), then[0]-then[best], Count(len(then), "plan"))
 	}
-	fmt.Fprintf(w, "\nwith %v: %s, ahead by %.1f; %s stand in the record, others may be better still\n",
-		other, d.Plans[best].name(), then[0]-then[best], Count(len(then), "plan"))
 }
 
 func units(u string) string {

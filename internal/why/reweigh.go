@@ -2,6 +2,8 @@ package why
 
 import (
 	"fmt"
+	"math"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -52,6 +54,39 @@ func (r *Record) Totals(w Weights) ([]float64, error) {
 		totals = append(totals, total)
 	}
 	return totals, nil
+}
+
+// Plans within the larger of the two of the best are as good. A record does not say what
+// experimental.scoring.tie_absolute and tie_relative were: these are what they are unless they are set.
+const (
+	tieMS    = 2.
+	tieShare = 0.02
+	tieRaw   = 1e-9 // in the formula's own units
+)
+
+// tied returns which of the plans that cost so much are as good as the best, that one included. In the
+// formula's own units those are equal sums alone, and a Split goes before a Local plan.
+func (r *Record) tied(totals []float64) []int {
+	least := slices.Min(totals)
+	raw := r.Decision.Units == "raw"
+	margin := max(tieMS, tieShare*math.Abs(least))
+	if raw {
+		margin = tieRaw
+	}
+	var tied, splits []int
+	for i, total := range totals {
+		if total > least+margin {
+			continue
+		}
+		tied = append(tied, i)
+		if r.Decision.Plans[i].Prefill != "" {
+			splits = append(splits, i)
+		}
+	}
+	if raw && len(splits) > 0 {
+		return splits
+	}
+	return tied
 }
 
 // weightsOf returns the weight that a term of p was multiplied by, and the one that it is to be multiplied

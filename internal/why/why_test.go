@@ -281,6 +281,32 @@ func explained(t *testing.T, w scoring.Weights, seed uint64) *planner.Decision {
 	return d
 }
 
+// Plans within the tie band are as good with other weights, too, whichever of them is the cheapest.
+func TestOtherWeightsDrawAmongPlansAsGood(t *testing.T) {
+	one := 1.
+	for _, c := range []struct{ units, chosen, other, compared, want string }{
+		{"seconds", "11.5", "10", "2", "as good: d1 alone, d2 alone; one of them is drawn\n"},
+		{"seconds", "10", "11.5", "2", "as good: d1 alone, d2 alone; one of them is drawn\n"},
+		{"seconds", "1019", "1000", "2", "as good: d1 alone, d2 alone; one of them is drawn\n"},
+		{"seconds", "11.5", "10", "7", "as good: d1 alone, d2 alone; one of them is drawn; 2 plans stand " +
+			"in the record, others may be as good\n"},
+		{"seconds", "12.5", "10", "2", "d2 alone, ahead by 2.5; "},
+		{"seconds", "1021", "1000", "2", "d2 alone, ahead by 21.0; "},
+		{"seconds", "10", "12.5", "2", "the same, d1 alone\n"},
+		{"raw", "11.5", "10", "2", "d2 alone, ahead by 1.5; "},
+		{"raw", "10", "10", "2", "as good: d1 alone, d2 alone; one of them is drawn\n"},
+	} {
+		says(t, `{"id":"x","config":{"gamma":1},"decision":{"units":"`+c.units+`","compared":`+c.compared+`,`+
+			`"plans":[{"mode":"local","decode":"d1","total":`+c.chosen+`},`+
+			`{"mode":"local","decode":"d2","total":`+c.other+`}]}}`,
+			why.Weights{Gamma: &one}, "\nwith gamma 1: "+c.want)
+	}
+	says(t, `{"id":"x","config":{"gamma":1},"decision":{"units":"raw","compared":2,`+
+		`"plans":[{"mode":"split","prefill":"p1","decode":"d1","total":3},`+
+		`{"mode":"local","decode":"d1","total":3}]}}`,
+		why.Weights{Gamma: &one}, "\nwith gamma 1: the same, p1 > d1\n")
+}
+
 // Weights that were 0 left nothing in the record to weigh anew.
 func TestWeightsThatWereZero(t *testing.T) {
 	r := found(t, strings.Replace(line, `"gamma":1`, `"gamma":0`, 1))
