@@ -82,7 +82,8 @@ func printTuning(w io.Writer, s *suite.Search, t *suite.Tuning) error {
 		change(out, "gamma", number(from.Gamma), number(t.Weights.Gamma))
 		change(out, "decode_penalty", number(from.Penalty), number(t.Weights.Penalty))
 		fmt.Fprintf(out,
-			"\n%s: %s, + is better, over %d seeds (%d weights tried on the first half of the time, judged on all of it)\n",
+			"\n%s: %s, + is better, over %d seeds (%d weights tried on the first half of the time, "+
+				"judged on all of it)\n",
 			s.Objective.Name, interval(t.Gain), max(1, s.Seeds), t.Tried)
 		if t.Gain.Low <= 0 {
 			fmt.Fprintln(out, "That may be chance: the interval includes none at all. Keep the weights as they are, "+
