@@ -48,7 +48,7 @@ func (r *Record) head(w io.Writer) {
 		fmt.Fprintf(w, ", model %s", r.Model)
 	}
 	fmt.Fprintf(w, "\n%s, status %d, %s, %d prompt and %d output tokens in %s\n\n",
-		r.Outcome, r.Status, Count(r.Attempts, "attempt"), r.Prompt, r.Output, span(r.Phases.Total))
+		r.Outcome, r.Status, r.tried(), r.Prompt, r.Output, span(r.Phases.Total))
 	fmt.Fprintf(w, "%s (%s)\n%s\n", pair(r.Prefill, r.Decode), r.Mode, r.Reason)
 	if d := r.Decision; d != nil {
 		if d.Moved != nil {
@@ -64,6 +64,19 @@ func (r *Record) head(w io.Writer) {
 	}
 	if len(r.Continued) > 0 {
 		fmt.Fprintf(w, "broke off, and went on at %s\n", strings.Join(r.Continued, ", then "))
+	}
+}
+
+// tried says how many attempts it took until an answer began, and how often that went on elsewhere.
+func (r *Record) tried() string {
+	attempts := Count(r.Attempts, "attempt")
+	switch n := len(r.Continued); n {
+	case 0:
+		return attempts
+	case 1:
+		return attempts + ", continued once"
+	default:
+		return attempts + ", continued " + strconv.Itoa(n) + " times"
 	}
 }
 

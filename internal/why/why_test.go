@@ -110,6 +110,17 @@ func TestWhenSomethingCame(t *testing.T) {
 	}
 }
 
+// A stream that went on elsewhere took one attempt to begin, and more engines than that to end.
+func TestHowOftenAStreamWentOn(t *testing.T) {
+	for more, want := range map[string]string{
+		`"attempts":1`:                         ", 1 attempt, 7 prompt",
+		`"attempts":1,"continued":["d2"]`:      ", 1 attempt, continued once, 7 prompt",
+		`"attempts":2,"continued":["d2","d3"]`: ", 2 attempts, continued 2 times, 7 prompt",
+	} {
+		says(t, `{"id":"8a51","config":{},"prompt_tokens":7,"output_tokens":9,`+more+`}`, why.Weights{}, want)
+	}
+}
+
 // says holds the page of a record, with other weights or none, to what is to be in it.
 func says(t *testing.T, record string, other why.Weights, want string) {
 	t.Helper()
