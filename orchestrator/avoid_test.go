@@ -1,13 +1,93 @@
 package orchestrator
 
 import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"tandem/internal/config"
+	"tandem/internal/enginesim"
 	"tandem/internal/replica"
 	"tandem/orchestrator/planner"
 )
+
+// ailing lets one replica of each pool fail the attempts that come to it, in ways of chance, and some
+// prefills come too late to be handed over.
+type ailing struct {
+	w    *world
+	mu   sync.Mutex // guards the following
+	rnd  *rand.Rand
+	ill  map[string]bool
+	late int // handoffs that may yet come too late
+}
+
+// fail lets the attempt that comes to this replica now fail, if it is one of the ill.
+func (x *ailing) fail(at string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if !x.ill[at] || x.rnd.IntN(5) == 0 {
+		return
+	}
+	e := x.w.by(at)
+	switch x.rnd.IntN(4) {
+	case 0:
+		vanish(x.w, e)
+		later(time.Duration(x.rnd.IntN(400))*time.Millisecond,
+			func(w *world, e *simulated) { w.net.Refuse(e.addr, false) })(x.w, e)
+	case 1:
+		reset(x.w, e)
+	case 2:
+		fail(500)(x.w, e)
+	case 3:
+		fail(503)(x.w, e)
+	}
+}
+
+// handOver lets some handoffs take longer than transfer parameters live.
+func (x *ailing) handOver(string) {
+	x.mu.Lock()
+	tooLate := x.late > 0 && x.rnd.IntN(4) == 0
+	if tooLate {
+		x.late--
+	}
+	x.mu.Unlock()
+	if tooLate {
+		time.Sleep(16 * time.Second)
+	}
+}
+
+// Of each pool one replica works and the other fails whenever it is asked, is killed and comes back. However
+// often a request is tried again, and whoever may have been at fault for its failures, it finds the two that
+// work: no client hears that nobody is left.
+func TestARequestFindsTheReplicasThatWork(t *testing.T) {
+	often := func(c *config.Config) {
+		c.Retry.Min, c.Retry.Attempts = 64, 10
+		c.Pools.Prefill.PollInterval, c.Pools.Decode.PollInterval = time.Second, time.Second
+		c.Health.Ejection.Failures = 0 // or who is ill would soon be known
+	}
+	for seed := range uint64(24) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			in(t, setup{config: often}, func(w *world) {
+				x := &ailing{w: w, rnd: rand.New(rand.NewPCG(seed, 1)), late: 2}
+				x.ill = map[string]bool{w.p[x.rnd.IntN(2)].addr: true, w.d[x.rnd.IntN(2)].addr: true}
+				w.at("prefill", x.fail)
+				w.at("decode", x.fail)
+				w.at("handoff", x.handOver)
+				for i := range 4 {
+					p := nthChat(int(seed)*10+i, i%2 == 0)
+					w.exact(p, w.ask(p))
+					for _, e := range w.all() {
+						fault(enginesim.Fault{Kind: "clear"})(w, e)
+					}
+					time.Sleep(2 * time.Second)
+				}
+			})
+		})
+	}
+}
 
 // Who failed in the newest attempt is not asked again at once where nobody else is left, and is after a
 // while: the request may have waited for room for long, and the replica may be another process by then.
