@@ -9,12 +9,17 @@ import (
 )
 
 // knows fails where the engine at is taken to need another time for so many sequences than it does, by more
-// than an eighth.
+// than a tenth.
 func (s *streams) knows(t *testing.T, at, sequences, tokens int) {
+	t.Helper()
+	s.knowsWithin(t, at, sequences, tokens, 0.1)
+}
+
+func (s *streams) knowsWithin(t *testing.T, at, sequences, tokens int, within float64) {
 	t.Helper()
 	is, truth := s.p.speed(s.p.members.All[at]), s.e[at].speed
 	got, want := is.Step(sequences, sequences*tokens), truth.Step(sequences, sequences*tokens)
-	if math.Abs(got/want-1) > 0.125 {
+	if math.Abs(got/want-1) > within {
 		t.Errorf("d%d: a step of %d sequences is taken for %.1f ms, and takes %.1f",
 			at+1, sequences, got*1e3, want*1e3)
 	}
@@ -58,30 +63,61 @@ func TestALighterLoadMakesNoReplicaSlow(t *testing.T) {
 	s.knows(t, 1, 120, 5000)
 }
 
-// Steps are as long as they are, whatever prompts the replica computes beside them.
+// Steps are as long as they are, whatever prompts the replica computes beside them. A prompt that goes whole
+// to an engine which cuts it in three has streams in each of these steps, and is taken to have been in one:
+// steps beside such prompts are learned 12 % too short.
 func TestPromptsBesideAnswersMakeNoStepLonger(t *testing.T) {
-	s := newStreams(2, unlikeTheProfile())
-	calls := 0
-	s.run(2*time.Minute, func() {
-		for i, e := range s.e {
-			if len(e.streams) < 20 {
-				s.send(i, 2000, 200+10*(calls%40), false)
+	for name, c := range map[string]struct {
+		turns         bool
+		prompt, every int     // d1 prefills for nearly half of its time
+		within        float64 // of a step of d1
+	}{
+		"in turns, each a step":         {true, 2000, 17, 0.1},
+		"whole, each three steps of it": {false, 6000, 50, 0.125},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStreams(2, unlikeTheProfile())
+			if c.turns {
+				s.askTurns()
 			}
-		}
-		if calls++; calls%50 == 0 {
-			s.send(0, 6000, 20, true) // d1 prefills for nearly half of its time
-		}
-	})
-	s.knows(t, 0, 20, 2200)
-	s.knows(t, 1, 20, 2200)
-	if later := s.later(); later[0] > 0.1 || later[1] > 0.1 {
-		t.Errorf("answers are taken to end %.2f s later", later)
+			calls := 0
+			s.run(2*time.Minute, func() {
+				for i, e := range s.e {
+					if len(e.streams) < 20 {
+						s.send(i, 2000, 200+10*(calls%40), false)
+					}
+				}
+				if calls++; calls%c.every == 0 {
+					s.send(0, c.prompt, 20, true)
+				}
+			})
+			s.knowsWithin(t, 0, 20, 2200, c.within)
+			s.knows(t, 1, 20, 2200)
+			if later := s.later(); later[0] > 0.1 || later[1] > 0.1 {
+				t.Errorf("answers are taken to end %.2f s later", later)
+			}
+			if held := s.p.members.All[0].perToken(); held < 1.3 || held > 2.5 {
+				t.Errorf("its tokens are taken to be %.1f steps apart, and are nearly two", held)
+			}
+			if held := s.p.members.All[1].perToken(); held > 1.05 {
+				t.Errorf("tokens are taken to be %.2f steps apart where nothing is prefilled", held)
+			}
+		})
 	}
-	if held := s.p.members.All[0].perToken(); held < 1.3 || held > 2.5 {
-		t.Errorf("its tokens are taken to be %.1f steps apart, and are nearly two", held)
-	}
-	if held := s.p.members.All[1].perToken(); held > 1.05 {
-		t.Errorf("tokens are taken to be %.2f steps apart where nothing is prefilled", held)
+}
+
+// shortPromptsBeside keeps 60 streams on d1, and lets both engines compute a short prompt in each so many
+// calls.
+func (s *streams) shortPromptsBeside(every int) func() {
+	calls := 0
+	return func() {
+		if len(s.e[0].streams) < 60 {
+			s.send(0, 6000, 400, false)
+		}
+		if calls++; calls%every == 0 {
+			s.send(0, 50+calls%400, 20, true)
+			s.send(1, 50+calls%400, 20, true)
+		}
 	}
 }
 
@@ -90,16 +126,7 @@ func TestPromptsBesideAnswersMakeNoStepLonger(t *testing.T) {
 func TestAnswersBesidePromptsMakeNoPrefillLonger(t *testing.T) {
 	s := newStreams(2, unlikeTheProfile())
 	s.askTurns()
-	calls := 0
-	s.run(2*time.Minute, func() {
-		if len(s.e[0].streams) < 60 {
-			s.send(0, 6000, 400, false)
-		}
-		if calls++; calls%20 == 0 {
-			s.send(0, 50+calls%400, 20, true)
-			s.send(1, 50+calls%400, 20, true)
-		}
-	})
+	s.run(2*time.Minute, s.shortPromptsBeside(20))
 	beside, alone := s.p.speed(s.p.members.All[0]), s.p.speed(s.p.members.All[1])
 	step := unlikeTheProfile().Step(60, 360_000)
 	if got, want := beside.Prefill(200, 0), alone.Prefill(200, 0); got > want+step/4 {
@@ -167,16 +194,7 @@ func TestASpeedThatIsSaidMakesNoOtherOneWrong(t *testing.T) {
 			settings := s.p.settings
 			settings.Speed = said
 			s.p.Configure(settings)
-			calls := 0
-			s.run(2*time.Minute, func() {
-				if len(s.e[0].streams) < 60 {
-					s.send(0, 6000, 400, false)
-				}
-				if calls++; calls%19 == 0 {
-					s.send(0, 50+calls%400, 20, true)
-					s.send(1, 50+calls%400, 20, true)
-				}
-			})
+			s.run(2*time.Minute, s.shortPromptsBeside(19))
 			if said.KnowsPrefill() {
 				for i, m := range s.p.members.All {
 					is := s.p.speed(m)
