@@ -48,7 +48,7 @@ func (m *measured) recall(now time.Time) {
 
 // speed returns the best that is known of m: what the operator says, what was measured on m, or on the pool.
 func (p *Pool) speed(m *member) scoring.Speed {
-	s := p.measured(m).Or(scoring.DefaultSpeed())
+	s, _, _ := p.fitted(m)
 	if said := &p.settings.Speed; said.KnowsPrefill() || said.KnowsDecode() {
 		return said.Or(s)
 	}
@@ -59,23 +59,29 @@ func (p *Pool) speed(m *member) scoring.Speed {
 // decode steps: what was measured before what the operator says. Both have to follow what is measured. Where
 // one does not, and is off, the other one would take up all of its error, and could be learned to be nothing.
 func (p *Pool) learnsBy(m *member) scoring.Speed {
-	return p.measured(m).Or(p.settings.Speed).Or(scoring.DefaultSpeed())
-}
-
-// measured returns what was measured on m, or on the pool. A half of which too little was is unknown.
-func (p *Pool) measured(m *member) (s scoring.Speed) {
-	profile := scoring.DefaultSpeed()
-	if f, known := m.measured.prefill.Of(&p.prefills.SpeedFit); known {
-		s.T0 = profile.T0 * f[0]
-		s.A = profile.A * f[1]
-		s.B = profile.B * f[2]
+	s, prefill, decode := p.fitted(m)
+	said := &p.settings.Speed
+	if !prefill {
+		s = said.PrefillHalf().Or(s)
 	}
-	if f, known := m.measured.steps.Of(&p.steps.SpeedFit); known {
-		s.D0 = profile.D0 * f[0]
-		s.D1 = profile.D1 * f[1]
-		s.D2 = profile.D2 * f[2]
+	if !decode {
+		s = said.DecodeHalf().Or(s)
 	}
 	return s
+}
+
+// fitted returns the profile as it was corrected by what was measured on m, or on the pool, and of which
+// halves enough was.
+func (p *Pool) fitted(m *member) (s scoring.Speed, prefill, decode bool) {
+	s = scoring.DefaultSpeed()
+	var f scoring.Factors
+	if f, prefill = m.measured.prefill.Of(&p.prefills.SpeedFit); prefill {
+		s = s.WithPrefill(f)
+	}
+	if f, decode = m.measured.steps.Of(&p.steps.SpeedFit); decode {
+		s = s.WithDecode(f)
+	}
+	return s, prefill, decode
 }
 
 // pricing returns the speed of m that a plan for q is priced with.

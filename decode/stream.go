@@ -17,7 +17,7 @@ type stream struct {
 	stage       atomic.Int32 // in what the replica's streams get, see [Lease.Streamed]
 
 	unseenArrival time.Duration // as in Schedule
-	due           bool          // by a report that came after that
+	due           bool          // the newest report came after its prompt should have arrived
 
 	begun     done      // by its replica, when the first token came, or where nobody sees that, when it was sent
 	meanwhile meanwhile // until the answer came, where nobody sees the first token

@@ -69,6 +69,12 @@ func (s Speed) KnowsPrefill() bool { return s.T0 > 0 || s.A > 0 || s.B > 0 }
 // KnowsDecode reports whether the decode half is set.
 func (s Speed) KnowsDecode() bool { return s.D0 > 0 || s.D1 > 0 || s.D2 > 0 }
 
+// PrefillHalf returns what s says of prefill alone.
+func (s Speed) PrefillHalf() Speed { return Speed{T0: s.T0, A: s.A, B: s.B} }
+
+// DecodeHalf returns what s says of decode steps alone.
+func (s Speed) DecodeHalf() Speed { return Speed{D0: s.D0, D1: s.D1, D2: s.D2} }
+
 // Or returns s with each unknown half taken from other.
 func (s Speed) Or(other Speed) Speed {
 	if !s.KnowsPrefill() {

@@ -18,11 +18,11 @@ func Chart(w io.Writer, lines []Line) error {
 
 // The measures of a chart, in pixels.
 const (
-	panel  = 300.0 // a side of a plot
-	beside = 60.0  // left of it
-	above  = 34.0
-	across = 2 * (beside + panel + 36)
-	below  = 78.0
+	panel  = 300.0                     // a side of a plot
+	beside = 60.0                      // left of it, for the axis
+	above  = 34.0                      // over it, for the title
+	below  = 78.0                      // under it, for the axis and the key
+	across = 2 * (beside + panel + 36) // all of it: two plots, with room between
 )
 
 // chart is what Chart writes, as a part of a page.
