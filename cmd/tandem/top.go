@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -17,12 +16,8 @@ func runTop(ctx context.Context, args []string, stdout, stderr io.Writer) error 
 		"has the admin\n"+
 		"token, where there is one.", stderr)
 	admin := fs.String("admin", "127.0.0.1:9090", "`address` of its admin listener")
-	if err := parse(fs, args); err != nil {
+	if err := parseAlone(fs, args); err != nil {
 		return err
-	}
-	if fs.NArg() > 0 {
-		fmt.Fprintf(stderr, "tandem top: unexpected argument %q\n", fs.Arg(0))
-		return errUsage
 	}
 	return top.Run(ctx, top.Source{Base: adminURL(*admin), Token: adminToken()}, os.Stdin, stdout)
 }
