@@ -81,8 +81,7 @@ func (p *Pool) Candidates(
 	defer p.members.Unlock()
 	p.admitDue(now)
 	var rejected Rejected
-	s := survey{Query: q, now: now, mean: p.read(now), matches: p.Matches(q.Depth, q.Chunk, q.Tokens)}
-	s.answer.lengths = p.expects(q, false)
+	s := p.survey(q, now)
 	first := len(dst)
 	serves := p.members.Serving(q.Model)
 	dst = slices.Grow(dst, len(p.members.All))

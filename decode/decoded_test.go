@@ -253,3 +253,26 @@ func TestASequenceDecodesNothingBesideItsOwnPrompt(t *testing.T) {
 		t.Errorf("1,000 tokens are taken for %.1f ms, and take %.1f", got*1e3, want*1e3)
 	}
 }
+
+// What one request more costs on engines that are alike is alike, whatever each of them has to do: who has
+// more, and always about as much, must not draw more still.
+func TestOneMoreCostsTheSameOnEnginesAlike(t *testing.T) {
+	s, worst := newStreams(2, unlikeTheProfile()), 1.0
+	n := [2]int{90, 200}
+	s.run(2*time.Minute, func() {
+		for i, e := range s.e {
+			if len(e.streams) < n[i]+int(s.now.Sub(start)/time.Second)%5 {
+				s.send(i, 1000+(i*3+len(e.streams)*7)%40*20, 150, false)
+			}
+		}
+		if s.now.Sub(start) < 30*time.Second {
+			return
+		}
+		c, _, _ := s.p.Candidates(&Query{Model: "m", Tokens: 3000}, s.now, nil, nil)
+		ratio := c[0].Marginal / c[1].Marginal
+		worst = max(worst, ratio, 1/ratio)
+	})
+	if worst > 1.15 {
+		t.Errorf("of two replicas alike one is taken to be slowed down %.2f times as much", worst)
+	}
+}

@@ -64,7 +64,15 @@ type survey struct {
 	mean    means
 	matches roster.Matches
 	answer  answer
-	prompt  *Lease // stands for the prompt where it is compared with those of leases, nil until then
+	pool    scoring.Speed // of all members' decode steps
+	prompt  *Lease        // stands for the prompt where it is compared with those of leases, nil until then
+}
+
+func (p *Pool) survey(q *Query, now time.Time) survey {
+	return survey{
+		Query: q, now: now, mean: p.read(now), matches: p.Matches(q.Depth, q.Chunk, q.Tokens),
+		answer: answer{lengths: p.expects(q, false)}, pool: p.poolSpeed(),
+	}
 }
 
 // gather fills in the facts of c, whose answer is expected to have so many tokens a sequence.
@@ -114,12 +122,12 @@ func (p *Pool) gatherDecode(c *Candidate, q *survey, s *standing, others float64
 	c.Running = float64(g.sequences+g.queued+e.Sequences+e.Queued) + others
 	c.Waiting = float64(max(0, s.Waiting) + g.queued)
 	c.reads = m.reads(c.Running)
-	c.Marginal = c.speed.Marginal(q.Tokens + output/2)
+	c.Marginal = p.marginal(m, q, &c.speed, q.Tokens+output/2)
 	c.Usual = p.lengths.each
 	c.Output = c.answer * float64(max(q.Sequences, 1))
 	c.Step = c.speed.Step(g.sequences+e.Sequences+int(others)+1, int(c.reads))
 	c.Arriving = m.traffic.inbound.Rate(q.now) + e.InboundRate
-	c.Inbound = (g.moving + e.Moving).Seconds()
+	c.Inbound = p.backlog(m, q.Ready, q.now)
 }
 
 // gatherLocal fills in what it is to prefill there, too. Those whose prompt is not there are not decoding.

@@ -13,6 +13,28 @@ type inbound struct {
 	place    time.Duration   // in it
 	sendAt   time.Time       // when the request should be sent here
 	landAt   time.Time       // when its blocks should be here
+	behind   time.Duration   // for which others' blocks were still on their way when it was sent, as predicted
+}
+
+// asksForBlocks notes behind whose blocks those of l come, which its engine is about to be asked for, and
+// when they should be there by that.
+func (l *Lease) asksForBlocks(now time.Time) {
+	x, g := &l.prompt.inbound, &l.member.ledger
+	if l.prompt.local || l.prompt.state != pending || l.state == ended {
+		return
+	}
+	g.count(l, -1)
+	if last, some := g.orders.landing.last(); some {
+		x.behind = max(0, time.Duration(last-l.pool.sinceEpoch(now)))
+	}
+	if !x.sendAt.IsZero() {
+		x.landAt = x.landAt.Add(now.Sub(x.sendAt)) // it was sent sooner or later than expected
+		x.sendAt = now
+	}
+	if lands := now.Add(x.behind + x.transfer); lands.After(x.landAt) {
+		x.landAt = lands
+	}
+	g.count(l, 1)
 }
 
 // A local prefill that begins in wait seconds takes places in steps away from leases whose KV blocks are

@@ -29,7 +29,10 @@ func TestAPromptDelaysThoseWhoseBlocksCome(t *testing.T) {
 	}{
 		{"two come before it is through", func() {}, warm + warm*3/4},
 		{"one has its first token", func() { there.MarkSent(start); there.FirstToken(start) }, warm * 3 / 4},
-		{"the other has been sent, and lands twice as late", func() { soon.MarkSent(start) }, warm / 2},
+		{
+			"the other is sent sooner than expected, and lands as much sooner", func() { soon.MarkSent(start) },
+			warm * 3 / 4,
+		},
 		{
 			"it would wait for another prompt, when the one has landed and before the next is sent",
 			func() { local(t, p, 128, Schedule{}, start) }, 0,
@@ -43,5 +46,37 @@ func TestAPromptDelaysThoseWhoseBlocksCome(t *testing.T) {
 		if got := seconds(c[0].Local.Delayed); (got - step.want).Abs() > time.Microsecond {
 			t.Errorf("%s: %v of delay, want %v", step.name, got, step.want)
 		}
+	}
+}
+
+// Blocks wait for those that leave other replicas before they are ready, as far as these are not there by
+// then; not for those that leave later, however many are booked.
+func TestBlocksWaitForThoseBefore(t *testing.T) {
+	p := pool(0)
+	q := &Query{Model: "m", Tokens: 1600, MaxTokens: 160}
+	for i := range 10 { // one leaves each second, and takes 0.5 s
+		c, _, _ := p.Candidates(q, start, nil, nil)
+		leaves := start.Add(time.Duration(i+1) * time.Second)
+		p.Book(&c[0], q, Schedule{AdmitAt: start, SendAt: leaves, Transfer: 500 * time.Millisecond}, start)
+	}
+	waits := func(ready time.Duration) float64 {
+		c, _, _ := p.Candidates(&Query{Model: "m", Tokens: 160, MaxTokens: 160, Ready: ready}, start, nil, nil)
+		return c[0].Inbound
+	}
+	for ready, want := range map[time.Duration]float64{
+		0: 0, 900 * time.Millisecond: 0, 5500 * time.Millisecond: 0, time.Minute: 0,
+	} {
+		if got := waits(ready); got != want {
+			t.Errorf("ready in %v: waits for %g s, want %g", ready, got, want)
+		}
+	}
+	for range 3 { // and three that leave soon
+		c, _, _ := p.Candidates(q, start, nil, nil)
+		p.Book(&c[0], q, Schedule{
+			AdmitAt: start, SendAt: start.Add(100 * time.Millisecond), Transfer: 2 * time.Second,
+		}, start)
+	}
+	if got := waits(500 * time.Millisecond); got != 5.5 {
+		t.Errorf("behind three that take 6 s: waits for %g s, want 5.5", got)
 	}
 }

@@ -31,13 +31,21 @@ func (l *Lease) Holds(now time.Time) (ok bool, reason string, room time.Duration
 	return true, "", 0
 }
 
-// Ahead returns the seconds of the transfers that were booked before l's and are not done: from the replica
-// that sends its blocks, and to its own.
-func (l *Lease) Ahead() (leaving, coming float64) {
+// Ahead returns the seconds of the transfers that come before l's and are not done: those from the replica
+// that sends its blocks that were booked before, and those to its own that have begun.
+func (l *Lease) Ahead(now time.Time) (leaving, coming float64) {
 	l.pool.members.Lock()
 	defer l.pool.members.Unlock()
-	coming = l.member.ledger.orders.ahead(l).Seconds()
+	coming = l.ahead(now).Seconds()
 	return l.prompt.inbound.from.Ahead(l.prompt.inbound.place).Seconds(), coming
+}
+
+// Behind returns the seconds for which, as predicted, blocks of others were still on their way to l's replica
+// when it was sent there. Safe for concurrent use.
+func (l *Lease) Behind() float64 {
+	l.pool.members.Lock()
+	defer l.pool.members.Unlock()
+	return l.prompt.inbound.behind.Seconds()
 }
 
 // Alive reports whether l's replica is still in the pool and healthy.

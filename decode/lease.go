@@ -130,6 +130,7 @@ func (p *Pool) send(l *Lease, now time.Time) {
 	}
 	p.admit(l)
 	m := l.member
+	l.asksForBlocks(now)
 	m.ledger.move(l, sent)
 	l.stream.sentAt = now
 	l.stream.begun = p.done(m, now)

@@ -7,7 +7,7 @@ import "time"
 // pool.
 type orders struct {
 	reserved   ordered // reserved leases by when they are admitted, with their blocks
-	coming     ordered // leases whose KV blocks come from another replica by booking, with the time for those
+	coming     ordered // leases whose KV blocks come from elsewhere by when they leave there, with their time
 	unsent     ordered // of these, who was not sent, by when it should be, which is its weight, too
 	landing    ordered // and who was sent, by when its blocks should be here, which is its weight, too
 	held       alike   // reported leases
@@ -39,7 +39,7 @@ func (o *orders) count(l *Lease, sign int) {
 			at, by = p.sinceEpoch(x.landAt), &o.landing
 		}
 		by.change(entry{at, l.id, at}, sign)
-		o.coming.change(entry{int64(l.id), l.id, int64(x.transfer)}, sign)
+		o.coming.change(entry{l.leaves(), l.id, int64(x.transfer)}, sign)
 	}
 }
 
@@ -57,10 +57,37 @@ func (o *ordered) change(e entry, sign int) {
 	}
 }
 
-// ahead returns the time for the KV blocks that come to l's replica and were booked before l.
-func (o *orders) ahead(l *Lease) time.Duration {
-	_, all := o.coming.before(func(id int64) bool { return id >= int64(l.id) })
+// leaves returns when the KV blocks of l should leave the replica that computes them, long ago where the
+// engine was asked to get them.
+func (l *Lease) leaves() int64 {
+	if l.state >= sent {
+		return -longest
+	}
+	return l.pool.sinceEpoch(l.prompt.inbound.sendAt)
+}
+
+// inbound returns the time for the KV blocks that are on their way here and those that leave by then.
+func (o *orders) inbound(at int64) time.Duration {
+	_, all := o.coming.before(func(leaves int64) bool { return leaves > at })
 	return time.Duration(all)
+}
+
+// ahead returns the time for the KV blocks of others that are on their way to l's replica now.
+func (l *Lease) ahead(now time.Time) time.Duration {
+	at := l.pool.sinceEpoch(now)
+	all := l.member.ledger.orders.inbound(at)
+	if l.prompt.state == pending && !l.prompt.local && l.state != ended && l.leaves() <= at {
+		all -= l.prompt.inbound.transfer
+	}
+	return all
+}
+
+// backlog returns the seconds for which blocks that leave other replicas for m before a prompt is ready are
+// still on their way when it is: they come one after the other, from now on at the earliest. Of those of
+// other routers nobody says when they leave, and they are taken to do so now.
+func (p *Pool) backlog(m *member, ready time.Duration, now time.Time) float64 {
+	coming := m.ledger.orders.inbound(p.sinceEpoch(now.Add(ready)))
+	return max(0, (coming + m.remote.Moving - ready).Seconds())
 }
 
 // longest is far more than any time that is expected, and can be added to another one.

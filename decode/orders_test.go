@@ -137,14 +137,25 @@ func checkOrders(t *rapid.T, m *member, now time.Time) {
 			t.Fatalf("%s: a prompt that begins in %g s delays %d, want %d", m.R.ID, wait, got, n)
 		}
 	}
+	for _, in := range []time.Duration{0, time.Second, time.Minute} {
+		at, inbound := p.sinceEpoch(now.Add(in)), time.Duration(0)
+		for _, o := range g.leases {
+			if o.prompt.state == pending && !o.prompt.local && o.leaves() <= at {
+				inbound += o.prompt.inbound.transfer
+			}
+		}
+		if got := g.orders.inbound(at); got != inbound {
+			t.Fatalf("%s: %v of transfers begin within %v, want %v", m.R.ID, got, in, inbound)
+		}
+	}
 	for _, l := range g.leases[:min(3, len(g.leases))] {
 		ahead := time.Duration(0)
 		for _, o := range g.leases {
-			if o.id < l.id && o.prompt.state == pending && !o.prompt.local {
+			if o != l && o.prompt.state == pending && !o.prompt.local && o.leaves() <= p.sinceEpoch(now) {
 				ahead += o.prompt.inbound.transfer
 			}
 		}
-		if got := g.orders.ahead(l); got != ahead {
+		if got := l.ahead(now); got != ahead {
 			t.Fatalf("%s: %v of transfers ahead, want %v", m.R.ID, got, ahead)
 		}
 	}

@@ -127,10 +127,6 @@ func (l *Link) Restore(seed, perByte, believed float64) bool {
 		return false
 	}
 	far := math.Log(clip(perByte, seed/linkCap, seed*linkCap) / seed)
-	l.log = math.Log(seed) + min(max(believed, 0), 1)*far
-	for i := range l.recent {
-		l.recent[i] = l.log
-	}
-	l.seen = linkSamples
+	l.begin(math.Log(seed)+min(max(believed, 0), 1)*far, fasterOf)
 	return true
 }

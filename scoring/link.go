@@ -11,23 +11,49 @@ import (
 // transfers, a slow event loop. A mean would follow those, and plans that differ by nothing else would run
 // after them from path to path (decision 0014). So it believes the faster ones of the last few.
 type Link struct {
-	recent [linkSamples]float64 // logarithms of seconds a byte; of the seed while there are fewer
-	log    float64
-	seen   int
+	faster // of logarithms of seconds a byte
+}
+
+const linkCap = 32.0 // the estimate stays within this factor of its seed
+
+// faster is the last few of some samples, and which of the faster ones is believed.
+type faster struct {
+	recent  [fasterOf]float64 // the seed while there are fewer
+	believe float64
+	seen    int
 }
 
 const (
-	linkSamples = 8
-	linkRank    = 2    // of recent in order is believed: some are too short, since blocks were there already
-	linkCap     = 32.0 // the estimate stays within this factor of its seed
+	fasterOf   = 8
+	fasterRank = 2 // of recent in order is believed: some are too short, since blocks were there already
 )
+
+// begin makes x what is believed, until so many samples are seen.
+func (f *faster) begin(x float64, seen int) {
+	for i := range f.recent {
+		f.recent[i] = x
+	}
+	f.believe, f.seen = x, seen
+}
+
+// add takes in a sample; before the first the seed is believed.
+func (f *faster) add(x, seed float64) {
+	if f.seen == 0 {
+		f.begin(seed, 0)
+	}
+	f.recent[f.seen%fasterOf] = x
+	f.seen++
+	sorted := f.recent
+	slices.Sort(sorted[:])
+	f.believe = sorted[fasterRank]
+}
 
 // PerByte returns the learned seconds a byte, or seed where nothing was learned.
 func (l *Link) PerByte(seed float64) float64 {
 	if l == nil || l.seen == 0 {
 		return seed
 	}
-	return clip(math.Exp(l.log), seed/linkCap, seed*linkCap)
+	return clip(math.Exp(l.believe), seed/linkCap, seed*linkCap)
 }
 
 // Samples returns how many transfers were learned from.
@@ -39,14 +65,5 @@ func (l *Link) Learn(seed, bytes, seconds float64) {
 	if !(bytes > 0) || !(seconds > 0) || !(seed > 0) {
 		return
 	}
-	if l.seen == 0 {
-		for i := range l.recent {
-			l.recent[i] = math.Log(seed)
-		}
-	}
-	l.recent[l.seen%linkSamples] = math.Log(clip(seconds/bytes, seed/linkCap, seed*linkCap))
-	l.seen++
-	sorted := l.recent
-	slices.Sort(sorted[:])
-	l.log = sorted[linkRank]
+	l.add(math.Log(clip(seconds/bytes, seed/linkCap, seed*linkCap)), math.Log(seed))
 }

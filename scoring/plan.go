@@ -62,8 +62,8 @@ func (m *Seconds) Decode(d *Decode) Terms {
 // Meet returns what is between two replicas. A replica sends, and receives, one prompt after the other: this
 // one follows when both sides are through with those that were booked before, each at the speed of its own
 // link; at this one's, a small error of it would count as many times as others are under way. What the sender
-// has to send was computed before this one, so that it goes out meanwhile; of what the receiver still has to
-// get nobody knows when it comes.
+// has to send was computed before this one, so that it goes out meanwhile; what the receiver has still to get
+// when this one is ready is counted in its facts.
 func (s *Sender) Meet(r *Receiver, perByte float64) Pair {
 	own := float64(r.Bytes * perByte)
 	return Pair{

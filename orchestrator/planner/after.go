@@ -127,7 +127,7 @@ func (b *Booking) decodeOn(to *replica.Replica, lease *decode.Lease, c *decode.C
 // where it is ready in room. On both, only transfers that were booked before are ahead: what is behind them
 // is not computed yet.
 func (b *Booking) sides(room time.Duration, now time.Time) (from scoring.Prefill, stays scoring.Decode) {
-	leaving, coming := b.DecodeLease.Ahead()
+	leaving, coming := b.DecodeLease.Ahead(now)
 	from = scoring.Prefill{Outbox: leaving, Queue: scoring.Queue{Arrivals: b.PrefillLease.Leaving(now)}}
 	stays = scoring.Decode{
 		Missing: b.transfer.missing, Inbound: coming, Local: scoring.Local{Busy: room.Seconds()},
@@ -220,21 +220,24 @@ func (q *question) knowsMatch(c *decode.Candidate) bool {
 	return c.Trust == replica.Live && !c.Truncated && q.Chunk == 0
 }
 
-// FirstToken tells that the first token of the decode leg arrived: it teaches the speed of the pair's link,
-// or of a local prefill.
+// FirstToken tells that the first token of the decode leg arrived: it teaches what handing over takes and the
+// speed of the pair's link, or the speed of a local prefill.
 func (pl *Planner) FirstToken(b *Booking, now time.Time) {
 	took := b.DecodeLease.FirstToken(now).Seconds()
 	if took <= 0 || b.Mode == Local || !b.transfer.sure {
 		return
 	}
-	step := b.DecodeLease.Step()
+	step, behind := b.DecodeLease.Step(), b.DecodeLease.Behind()
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
 	bytes := pl.policy.model.Receiver(&scoring.Decode{Missing: b.transfer.missing}).Bytes
 	if bytes < learnBytes {
 		return
 	}
-	pl.pairs.learn(&b.Prefill, &b.Decode, &pl.policy.Policy, bytes, took-step-pl.policy.Setup.Seconds())
+	pl.pairs.learn(&b.Prefill, &b.Decode, &pl.policy.Policy, transferred{
+		bytes: bytes, took: took - step, behind: behind,
+	})
+	pl.policy.handOver(&pl.pairs.handover)
 }
 
 // Progress tells how far the answer has come while it is under way.

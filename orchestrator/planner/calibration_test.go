@@ -90,7 +90,7 @@ func TestCalibrationOfLinks(t *testing.T) {
 		f.pl.mu.Lock()
 		defer f.pl.mu.Unlock()
 		for range 50 {
-			f.pl.pairs.learn(&f.ps[0], &slow, &f.pl.policy.Policy, 1<<30, 10)
+			f.pl.pairs.learn(&f.ps[0], &slow, &f.pl.policy.Policy, transferred{bytes: 1 << 30, took: 10})
 		}
 	}
 	for _, c := range []struct {

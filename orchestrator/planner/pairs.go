@@ -22,8 +22,9 @@ type pairs struct {
 	// Some prefill replica has adapters: whether a pair works together hangs on the request's model, too.
 	adapters bool
 
-	links   map[Pairing]*scoring.Link
-	engines map[replica.ID]engine // whose links they are, as of the newest table
+	links    map[Pairing]*scoring.Link
+	engines  map[replica.ID]engine // whose links they are, as of the newest table
+	handover scoring.Handover      // of all pairs
 }
 
 func newPairs() pairs { return pairs{links: map[Pairing]*scoring.Link{}} }
@@ -120,15 +121,25 @@ func (t *pairs) rate(p, d *replica.Replica, policy *Policy, learned bool) float6
 	return t.links[Pairing{p.ID, d.ID}].PerByte(policy.seed(p, d))
 }
 
-// learn takes in that bytes went from p to d in so many seconds.
-func (t *pairs) learn(p, d *replica.Replica, policy *Policy, bytes, seconds float64) {
+// transferred is a transfer that is done. Times are seconds.
+type transferred struct {
+	bytes  float64
+	took   float64 // from when the request was sent until a step could begin with it
+	behind float64 // of these, as predicted, for blocks of others to the same replica
+}
+
+// learn takes in a transfer from p to d. Others that were on their way take their part of its time, by how
+// long all of them were predicted to take, whether an engine moves them one after the other or all at once.
+func (t *pairs) learn(p, d *replica.Replica, policy *Policy, x transferred) {
 	pair, seed := Pairing{p.ID, d.ID}, policy.seed(p, d)
 	link := t.links[pair]
 	if link == nil {
 		link = &scoring.Link{}
 		t.links[pair] = link
 	}
-	link.Learn(seed, bytes, seconds)
+	own, setup := x.bytes*link.PerByte(seed), policy.Setup.Seconds()
+	t.handover.Learn(setup, x.took-own-x.behind)
+	link.Learn(seed, x.bytes, (x.took-t.handover.Seconds(setup))*own/(own+x.behind))
 	rates := &t.rates
 	switch policy.Calibration {
 	case CalibrateOff:

@@ -1,8 +1,10 @@
 package planner
 
 import (
+	"math"
 	"slices"
 	"testing"
+	"time"
 
 	"tandem/internal/replica"
 )
@@ -13,7 +15,7 @@ func (f *fleet) teachLinks() int {
 	defer f.pl.mu.Unlock()
 	for i := range f.ps {
 		for j := range f.ds {
-			f.pl.pairs.learn(&f.ps[i], &f.ds[j], &f.pl.policy.Policy, 1<<30, 1)
+			f.pl.pairs.learn(&f.ps[i], &f.ds[j], &f.pl.policy.Policy, transferred{bytes: 1 << 30, took: 1})
 		}
 	}
 	return len(f.pl.pairs.links)
@@ -131,6 +133,93 @@ func TestReplicasOfDifferentConnectorsAreNeverPaired(t *testing.T) {
 			if fits := Incompatible(&p, &d) == ""; fits != (p.ID != "p1" || d.ID == "d2") {
 				t.Errorf("%s with %s: fits is %t", p.ID, d.ID, fits)
 			}
+		}
+	}
+}
+
+// handsOver lets a request of so many tokens go from p1 to d1, which takes so long once it is computed.
+func (f *fleet) handsOver(t *testing.T, tokens int, took func(bytes float64) float64) {
+	t.Helper()
+	r := f.fresh(tokens)
+	r.LocalOK = false
+	b := f.plan(t, r)
+	f.pl.PrefillDone(b, 0, time.Second, f.now)
+	if _, err := f.pl.Rebind(b, r, f.now); err != nil {
+		t.Fatal(err)
+	}
+	f.pass(seconds(took(float64(tokens) * f.pl.policy.KVBytesPerToken)))
+	f.pl.FirstToken(b, f.now)
+	b.Release(f.now)
+	f.pass(time.Second)
+	f.says(f.decode, "d1", 0, 0, 0)
+	f.says(f.prefill, "p1", 0, 0, 0)
+}
+
+// What handing over takes whatever the size is no matter of the link: short prompts make no link slow.
+func TestHandingOverIsNoMatterOfTheLink(t *testing.T) {
+	f := newFleet(1, 1, nil)
+	link := f.pl.policy.Links[replica.SameRack]
+	for i := range 60 {
+		f.handsOver(t, 500+i%7*700, func(bytes float64) float64 { return 0.03 + bytes/link })
+	}
+	speeds := f.pl.LinkSpeeds()
+	if len(speeds) != 1 || math.Abs(speeds[0].BytesPerSecond/link-1) > 0.25 {
+		t.Errorf("learned %+v, want about %g bytes a second", speeds, link)
+	}
+	r := f.fresh(500)
+	r.LocalOK = false
+	d, err := f.pl.Explain(r, f.now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bytes := 500 * f.pl.policy.KVBytesPerToken
+	if got, want := d.Plans[0].Terms.Transfer, 1e3*(0.03+bytes/link); math.Abs(got/want-1) > 0.15 {
+		t.Errorf("a short transfer is put at %g ms, want about %g", got, want)
+	}
+	f.set(Policy{})
+	again, err := f.pl.Explain(r, f.now)
+	if err != nil || again.Plans[0].Terms.Transfer != d.Plans[0].Terms.Transfer {
+		t.Errorf("a new policy forgets it: %v, %v", again.Plans[0].Terms, err)
+	}
+}
+
+// Transfers that were under way to the same replica take their part of the time, whether the engine moves one
+// after the other or all at once.
+func TestTransfersAtOnceMakeNoLinkSlow(t *testing.T) {
+	for _, shared := range []bool{false, true} {
+		f := newFleet(1, 1, nil)
+		link := f.pl.policy.Links[replica.SameRack]
+		own := 8000 * f.pl.policy.KVBytesPerToken / link
+		for range 20 {
+			var all []*Booking
+			for range 4 {
+				r := f.fresh(8000)
+				r.LocalOK = false
+				b := f.plan(t, r)
+				f.pl.PrefillDone(b, 0, time.Second, f.now)
+				if _, err := f.pl.Rebind(b, r, f.now); err != nil {
+					t.Fatal(err)
+				}
+				all = append(all, b)
+			}
+			began := f.now
+			for i, b := range all {
+				n := float64(i + 1)
+				if shared {
+					n = 4
+				}
+				f.now = began.Add(seconds(n*own + b.DecodeLease.Step()))
+				f.pl.FirstToken(b, f.now)
+			}
+			for _, b := range all {
+				b.Release(f.now)
+			}
+			f.pass(time.Second)
+			f.says(f.decode, "d1", 0, 0, 0)
+			f.says(f.prefill, "p1", 0, 0, 0)
+		}
+		if s := f.pl.LinkSpeeds(); len(s) != 1 || s[0].BytesPerSecond < link*0.6 || s[0].BytesPerSecond > link*1.5 {
+			t.Errorf("shared %v: learned %+v, want about %g bytes a second", shared, s, link)
 		}
 	}
 }

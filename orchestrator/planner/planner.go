@@ -33,25 +33,6 @@ type Planner struct {
 	ruleScratch   ruleScratch
 }
 
-// policyInForce is a policy with what follows from it.
-type policyInForce struct {
-	Policy
-	model scoring.Model // by which plans are chosen
-	times scoring.Model // predicts how long things take, whatever plans are chosen by
-	rules bool          // there is one
-}
-
-func newPolicyInForce(p Policy) policyInForce {
-	timed := p.Weights
-	timed.Units = scoring.InSeconds
-	return policyInForce{
-		Policy: p,
-		model:  p.Weights.Model(p.Setup, p.KVBytesPerToken),
-		times:  timed.Model(p.Setup, p.KVBytesPerToken),
-		rules:  p.PrefillRule != nil || p.DecodeRule != nil,
-	}
-}
-
 // New returns a planner over the two pools. rnd breaks ties; the planner alone uses it from now on.
 func New(p *prefill.Pool, d *decode.Pool, policy Policy, rnd *rand.Rand) *Planner {
 	if rnd == nil {
@@ -74,6 +55,7 @@ func (pl *Planner) SetPolicy(p Policy) {
 	})
 	pl.outliers.Configure(p.Ejection)
 	pl.policy = newPolicyInForce(p)
+	pl.policy.handOver(&pl.pairs.handover)
 	pl.calibration.Store(uint32(p.Calibration))
 	pl.pairs.stale()
 }

@@ -603,6 +603,7 @@ func TestRebindWaitsForItsSender(t *testing.T) {
 			book("p1", "d4", 4000)
 		}
 		b, r := book("p1", "d1", 1000)
+		f.pass(time.Second) // all of them are computed
 		f.decode.SetHealthy("d1", false, "gone")
 		r.AvoidDecode = []replica.ID{"d4"}
 		want := replica.ID("d3") // to d2 comes another prompt first

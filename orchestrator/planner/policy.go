@@ -50,3 +50,35 @@ func (p *Policy) check() {
 		panic("planner: a policy without Links or KVBytesPerToken")
 	}
 }
+
+// policyInForce is a policy with what follows from it.
+type policyInForce struct {
+	Policy
+	model scoring.Model // by which plans are chosen
+	times scoring.Model // predicts how long things take, whatever plans are chosen by
+	rules bool          // there is one
+}
+
+func newPolicyInForce(p Policy) policyInForce {
+	timed := p.Weights
+	timed.Units = scoring.InSeconds
+	return policyInForce{
+		Policy: p,
+		model:  p.Weights.Model(p.Setup, p.KVBytesPerToken),
+		times:  timed.Model(p.Setup, p.KVBytesPerToken),
+		rules:  p.PrefillRule != nil || p.DecodeRule != nil,
+	}
+}
+
+// handOver makes transfers take what was learned that they take whatever their size, where what was learned
+// counts.
+func (p *policyInForce) handOver(by *scoring.Handover) {
+	if p.Calibration != CalibrateOn {
+		return
+	}
+	for _, m := range [...]scoring.Model{p.model, p.times} {
+		if s, ok := m.(*scoring.Seconds); ok {
+			s.Setup = by.Seconds(p.Setup.Seconds())
+		}
+	}
+}
