@@ -46,7 +46,8 @@ func runGrid(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	fs.IntVar(&r.seeds, "seeds", 3, "with which each cell is played; "+
 		"added to cells that have been played with fewer")
 	fs.StringVar(&r.tables, "tables", "cells,shapes", "what is played: cells, each side in the same shape; "+
-		"shapes, each side in its best shape of as many replicas, at both goals")
+		"shapes, each side in its best shape of as many replicas, at both goals; "+
+		"oracles, what those who know everything do in what has been played")
 	r.options.Links, r.options.Host = "shared", "measured" // claims stand on what is nearest to real fleets
 	fleetFlags(fs, &r.options.Links, &r.options.Host)
 	fs.IntVar(&r.options.Requests, "requests", 1200, "that a play has, about")
@@ -67,8 +68,8 @@ func runGrid(ctx context.Context, args []string, stdout, stderr io.Writer) error
 		return err
 	}
 	for table := range strings.SplitSeq(r.tables, ",") {
-		if table != "cells" && table != "shapes" {
-			return fmt.Errorf("no table %q: cells, shapes", table)
+		if table != "cells" && table != "shapes" && table != "oracles" {
+			return fmt.Errorf("no table %q: cells, shapes, oracles", table)
 		}
 	}
 	grounds := r.wanted()
@@ -127,7 +128,7 @@ func (r *gridRun) beside(what string) string {
 }
 
 // all plays what is missing: first every cell with one seed, since that tells most for its time, then best
-// shapes, then the other seeds.
+// shapes, what oracles do, and the other seeds.
 func (r *gridRun) all(ctx context.Context, grounds []grid.Ground, log io.Writer) (err error) {
 	if r.lines, err = readLines[grid.Line](r.file); err != nil {
 		return err
@@ -145,7 +146,7 @@ func (r *gridRun) all(ctx context.Context, grounds []grid.Ground, log io.Writer)
 	if strings.Contains(r.tables, "shapes") {
 		passes = append(passes, r.missingShapes(grounds))
 	}
-	if len(slices.Concat(passes...)) == 0 && len(r.missingSeeds(grounds)) == 0 {
+	if len(slices.Concat(passes...))+len(r.missingOracles(grounds))+len(r.missingSeeds(grounds)) == 0 {
 		return nil
 	}
 	closePlays, err := r.openPlays(ctx, log)
@@ -158,8 +159,10 @@ func (r *gridRun) all(ctx context.Context, grounds []grid.Ground, log io.Writer)
 			return err
 		}
 	}
-	if err := r.play(ctx, r.missingSeeds(grounds), log); err != nil {
-		return err
+	for _, missing := range []func([]grid.Ground) []job{r.missingOracles, r.missingSeeds} {
+		if err := r.play(ctx, missing(grounds), log); err != nil {
+			return err
+		}
 	}
 	if r.failed > 0 {
 		return fmt.Errorf("%d could not be played", r.failed)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 
@@ -67,6 +68,37 @@ func (r *gridRun) missingShapes(grounds []grid.Ground) []job {
 			}
 			return r.save(func() { r.shaped = append(r.shaped, *s) })
 		}})
+	}
+	return jobs
+}
+
+// missingOracles are the grounds of which something has been played that oracles have not, where those are
+// wanted.
+func (r *gridRun) missingOracles(grounds []grid.Ground) []job {
+	var jobs []job
+	if !strings.Contains(r.tables, "oracles") {
+		return nil
+	}
+	for i := range grounds {
+		g := &grounds[i]
+		for _, share := range g.Shares {
+			at := slices.IndexFunc(r.lines, func(l grid.Line) bool { return l.Cell == g.Cell(share) })
+			if at >= 0 && len(r.lines[at].Known) < len(grid.Oracles) {
+				jobs = append(jobs, job{g, func(ctx context.Context, p *grid.Player) error {
+					l := r.line(at)
+					err := p.AddOracles(ctx, &l)
+					return errors.Join(err, r.save(func() { r.lines[at] = l }))
+				}})
+			}
+		}
+		at := slices.IndexFunc(r.shaped, func(s grid.Shaped) bool { return s.Name == g.ShapedName() })
+		if at >= 0 && r.shaped[at].WantsOracles() {
+			jobs = append(jobs, job{g, func(ctx context.Context, p *grid.Player) error {
+				s := r.shapes(at)
+				err := p.AddOraclesTo(ctx, &s)
+				return errors.Join(err, r.save(func() { r.shaped[at] = s }))
+			}})
+		}
 	}
 	return jobs
 }

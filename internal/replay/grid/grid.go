@@ -123,6 +123,7 @@ type Line struct {
 	Unsplit  Figures    `json:"unsplit"` // the best in one pool of as many replicas
 	Windows  *Trio      `json:"windows,omitempty"`
 	Again    []Again    `json:"again,omitempty"` // the same cell with other seeds
+	Known    []Known    `json:"known,omitempty"` // what each of the first [Oracles] does there
 	Model    string     `json:"model,omitzero"`  // see [Options.Model]
 	Seconds  float64    `json:"seconds"`         // that the ground took
 }

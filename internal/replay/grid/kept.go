@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -122,7 +123,7 @@ func (p *Plays) keep(key playKey, x *Played) error {
 }
 
 func write(w io.Writer, key playKey, x *Played) error {
-	if key.Form == ours {
+	if key.Form == ours || slices.Contains(Oracles, key.Form) { // both go by our price
 		return nil
 	}
 	return json.NewEncoder(w).Encode(keptPlay{key, x})

@@ -30,11 +30,12 @@ var layoutPage = template.Must(template.New("page").Funcs(template.FuncMap{
 func Page(w io.Writer, lines []Line, wanted int, shaped []Shaped) error {
 	return layoutPage.Execute(w, struct {
 		Sums                 []Summary
+		Known                []KnownSummary
 		Chart                template.HTML
 		Lines                []Line
 		Wanted               int
 		Shaped               []Shaped
 		ShapedSums           []ShapedSummary
 		Ours, Rival, Unsplit Side
-	}{Sum(lines), chart(lines), lines, wanted, shaped, SumShaped(shaped), Ours, Rival, Unsplit})
+	}{Sum(lines), SumKnown(lines), chart(lines), lines, wanted, shaped, SumShaped(shaped), Ours, Rival, Unsplit})
 }

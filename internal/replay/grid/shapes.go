@@ -30,8 +30,9 @@ type Shaped struct {
 type Match struct {
 	Enough  float64 `json:"enough"` // 0: even an idle fleet hardly ever keeps this goal, and nothing was played
 	Ours    Holder  `json:"ours"`
-	Rival   Holder  `json:"rival"`   // the best fair one that splits
-	Unsplit Holder  `json:"unsplit"` // the best in one pool
+	Rival   Holder  `json:"rival"`           // the best fair one that splits
+	Unsplit Holder  `json:"unsplit"`         // the best in one pool
+	Known   *Holder `json:"known,omitempty"` // the oracle that holds most, nil before any has played
 }
 
 // Holder is a policy in a shape, and the load that it holds.
@@ -127,7 +128,7 @@ func (p *Player) usualShapes(ctx context.Context, m *Match) (err error) {
 			return err
 		}
 	}
-	m.Ours, err = p.mine(ctx, &p.usual, start, guess)
+	m.Ours, err = p.anywhere(ctx, &p.usual, []string{ours}, start, guess)
 	return err
 }
 
@@ -176,13 +177,14 @@ func (p *Player) tightShapes(ctx context.Context, usual, m *Match) (err error) {
 	if prefills(start) == 0 {
 		start = p.splitShape()
 	}
-	m.Ours, err = p.mine(ctx, &p.tight, start, tightGuess*usual.Ours.Capacity)
+	m.Ours, err = p.anywhere(ctx, &p.tight, []string{ours}, start, tightGuess*usual.Ours.Capacity)
 	return err
 }
 
-// mine finds our best shape, one pool included.
-func (p *Player) mine(ctx context.Context, g *goal, start string, guess float64) (Holder, error) {
-	forms := []string{ours}
+// anywhere finds the best shape of some forms, one pool included.
+func (p *Player) anywhere(
+	ctx context.Context, g *goal, forms []string, start string, guess float64,
+) (Holder, error) {
 	best, err := p.holder(ctx, g, start, forms, guess)
 	if err != nil {
 		return best, err

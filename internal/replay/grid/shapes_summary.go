@@ -31,6 +31,15 @@ func (m *Match) Ratio() float64 {
 	return median(xs)
 }
 
+// KnownRatio is the capacity of the oracle that holds most over that of the better rival; known is false
+// before any oracle has played.
+func (m *Match) KnownRatio() (ratio float64, known bool) {
+	if m.Known == nil {
+		return 0, false
+	}
+	return over(m.Known.Capacity, max(m.Rival.Capacity, m.Unsplit.Capacity)), true
+}
+
 // Held is the capacity, the median over the seeds.
 func (h *Holder) Held() float64 { return median(append([]float64{h.Capacity}, h.Again...)) }
 
@@ -49,6 +58,9 @@ func (m *Match) text() string {
 	}
 	text := fmt.Sprintf("%.2f x  ours %s  rival %s  not split %s", m.Ratio(), m.Ours.text(), m.Rival.text(),
 		m.Unsplit.text())
+	if x, known := m.KnownRatio(); known {
+		text += fmt.Sprintf("  all known %s, %.2f x", m.Known.text(), x)
+	}
 	if m.Ratio() < 1 {
 		text += " BEHIND"
 	}
@@ -65,6 +77,8 @@ type ShapedSummary struct {
 	Mean    float64 `json:"mean_capacity_ratio"`
 	Split   int     `json:"ours_splits"`  // in which our best shape has two pools
 	Others  int     `json:"rival_splits"` // in which a rival that splits holds more than one that does not
+	Known   int     `json:"known"`        // that oracles have played
+	KnownBy float64 `json:"known_mean"`   // capacity of the best oracle over the better rival's, of these
 }
 
 // SumShaped sums up all grounds, and those of the open and of the blind kinds, at the usual and at the tight
@@ -102,7 +116,12 @@ func sumShaped(goal, kinds string, all []Shaped, wanted func(*Shaped) bool) Shap
 		sum.Mean += x
 		sum.Split += one01(prefills(m.Ours.Shape) > 0)
 		sum.Others += one01(m.Rival.Held() > m.Unsplit.Held())
+		if x, known := m.KnownRatio(); known {
+			sum.Known++
+			sum.KnownBy += x
+		}
 	}
+	sum.KnownBy /= float64(max(sum.Known, 1))
 	if played == 0 {
 		sum.Least = 0
 		return sum
@@ -127,8 +146,8 @@ func PrintShaped(w io.Writer, all []Shaped) error {
 	for _, s := range SumShaped(all) {
 		fmt.Fprintf(out, "best shapes, %-13s %3d grounds, %d of them beyond any fleet: "+
 			"capacity over the best rival's: least %.2f, mean %.2f, behind in %d; "+
-			"ours splits in %d, the better rival in %d\n",
-			s.Name+":", s.Grounds, s.Never, s.Least, s.Mean, s.Behind, s.Split, s.Others)
+			"ours splits in %d, the better rival in %d; of %d that oracles played, the best of them: mean %.2f\n",
+			s.Name+":", s.Grounds, s.Never, s.Least, s.Mean, s.Behind, s.Split, s.Others, s.Known, s.KnownBy)
 	}
 	return out.Flush()
 }

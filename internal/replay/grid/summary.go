@@ -8,6 +8,9 @@ import (
 	"math"
 )
 
+// lateBy is how many times a rival's mean time to first token is late.
+const lateBy = 1.05
+
 // LossOf is by how many good answers a rival has to be ahead for a cell to be lost.
 const LossOf = 0.01
 
@@ -64,7 +67,7 @@ func (l *Line) RatioUnsplit() float64 {
 // Late reports whether our mean time to first token is more than 5 % behind a rival's, where both have as
 // many good answers as make a capacity.
 func (l *Line) Late() bool {
-	return l.Good(Ours) >= l.Enough && l.Good(Rival) >= l.Enough && l.TTFT(Ours) > 1.05*l.TTFT(Rival)
+	return l.Good(Ours) >= l.Enough && l.Good(Rival) >= l.Enough && l.TTFT(Ours) > lateBy*l.TTFT(Rival)
 }
 
 // Summary counts what is wanted of a grid.
@@ -163,6 +166,12 @@ func Print(w io.Writer, lines []Line) error {
 			s.Least, s.Mean, s.LeastUnsplit, s.MeanUnsplit, s.Halting*100, s.Stuck*100, s.HaltingOthers*100,
 			s.StuckOthers*100, s.OfBound, s.Plays, s.Collapsed[Ours], s.Collapsed[Rival], s.Collapsed[Unsplit])
 	}
+	for _, s := range SumKnown(lines) {
+		fmt.Fprintf(out, "%-5s %3d cells that oracles have played: no oracle is as good as the rival in %d of "+
+			"the %d lost; over the rival's capacity: least %.2f, mean %.2f, of which ours is %.2f; within the "+
+			"tight goal %.1f %% (ours %.1f); of %d late cells no oracle as even is sooner in %d\n",
+			s.Name, s.Cells, s.LostToo, s.Lost, s.Least, s.Mean, s.Share, s.Tight*100, s.Ours*100, s.Late, s.LateToo)
+	}
 	return out.Flush()
 }
 
@@ -175,6 +184,9 @@ func (l *Line) marks() string {
 	if n := l.Plays(); n > 1 {
 		text += fmt.Sprintf("  collapsed %d, %d, %d of %d", l.Collapsed(Ours), l.Collapsed(Rival),
 			l.Collapsed(Unsplit), n)
+	}
+	if len(l.Known) > 0 {
+		text += fmt.Sprintf("  all known %.1f %%", l.KnownGood()*100)
 	}
 	if l.Blind {
 		text += " blind"

@@ -18,7 +18,8 @@ import (
 // holds none back. It is no policy that could be run: it says what knowing more would be worth.
 type Oracle struct {
 	model   scoring.Model
-	greedy  bool // nothing counts but its own time to first token
+	greedy  bool            // nothing counts but its own time to first token
+	pieces  *OracleInPieces // nil where prompts are sent whole
 	rnd     *rand.Rand
 	truth   *cluster.Truth
 	fleet   *cluster.Config
@@ -203,6 +204,9 @@ func (o *Oracle) alone(j int, now time.Time) float64 {
 	on.Local = scoring.Local{
 		Queue: o.queue(cluster.Decode, j, max(d.wait, d.room), now),
 		Cold:  d.cold, Warm: d.own, Share: o.share(d), Active: float64(d.active),
+	}
+	if o.pieces != nil {
+		on.Local = o.pieces.local(j, on.Local)
 	}
 	return o.model.Local(&on).Total()
 }

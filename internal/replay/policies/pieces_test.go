@@ -23,7 +23,7 @@ func TestStreamsGoOnBesidePieces(t *testing.T) {
 	c := fleet()
 	c.Nodes[cluster.Prefill] = nil
 	longest, computed := map[string]time.Duration{}, map[string]time.Duration{}
-	for _, name := range []string{"tandem:piece=0", "tandem:piece=0.1"} {
+	for _, name := range []string{"tandem:piece=0", "tandem:piece=0.1", "oracle-pieces"} {
 		r, err := New(name, c, 1)
 		if err != nil {
 			t.Fatal(err)
@@ -41,7 +41,15 @@ func TestStreamsGoOnBesidePieces(t *testing.T) {
 		if (pieces > 30) != (name != "tandem:piece=0") {
 			t.Errorf("%s: %d pieces", name, pieces)
 		}
-		tandem := r.(*Tandem)
+		tandem, ok := r.(*Tandem)
+		if !ok {
+			for j, line := range r.(*OracleInPieces).lines {
+				if len(line.all()) > 0 {
+					t.Errorf("%s: d%d has %d prompts at the end", name, j+1, len(line.all()))
+				}
+			}
+			continue
+		}
 		for _, s := range tandem.decode.Status(cluster.Time(res.End)) {
 			if s.Leases != 0 || s.Promised != 0 || s.Growth != 0 {
 				t.Errorf("%s: a decode replica at the end: %+v", name, s)
@@ -53,6 +61,9 @@ func TestStreamsGoOnBesidePieces(t *testing.T) {
 	}
 	if whole, cut := computed["tandem:piece=0"], computed["tandem:piece=0.1"]; cut > whole*21/20 {
 		t.Errorf("engines are busy for %v with pieces, and for %v without", cut, whole)
+	}
+	if in := longest["oracle-pieces"]; in > 250*time.Millisecond {
+		t.Errorf("the longest gap of a stream is %v beside an oracle's pieces", in)
 	}
 	if at, in := longest["tandem:piece=0"], longest["tandem:piece=0.1"]; at < 300*time.Millisecond || in > at/2 {
 		t.Errorf("the longest gap of a stream is %v beside whole prompts, and %v beside pieces", at, in)

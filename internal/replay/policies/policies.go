@@ -198,7 +198,7 @@ func ours() []variant {
 }
 
 // oracles lists those that know everything.
-func oracles() []string { return []string{"oracle", "oracle-terms"} }
+func oracles() []string { return []string{"oracle", "oracle-terms", "oracle-pieces"} }
 
 // byRule is production with a rule for its prefill pool.
 func byRule(name string) Options { return Options{Rule: policy.Rule(choiceBy(name))} }
@@ -279,8 +279,16 @@ func New(name string, c cluster.Config, seed uint64) (cluster.Router, error) {
 		}
 		return newField(e, x, c, seed), nil
 	}
-	if base == "oracle" {
-		return NewGreedyOracle(c, seed), nil
+	return newOracle(base, c, seed), nil
+}
+
+func newOracle(name string, c cluster.Config, seed uint64) cluster.Router {
+	ours := policy.Default()
+	switch name {
+	case "oracle":
+		return NewGreedyOracle(c, seed)
+	case "oracle-pieces":
+		return NewOracleInPieces(c, ours.Weights, ours.Piece, seed)
 	}
-	return NewOracle(c, policy.Default().Weights, seed), nil
+	return NewOracle(c, ours.Weights, seed)
 }
