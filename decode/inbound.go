@@ -16,25 +16,14 @@ type inbound struct {
 	behind   time.Duration   // for which others' blocks were still on their way when it was sent, as predicted
 }
 
-// asksForBlocks notes behind whose blocks those of l come, which its engine is about to be asked for, and
-// when they should be there by that.
+// asksForBlocks notes behind whose blocks those of l come, which its engine is asked for now.
 func (l *Lease) asksForBlocks(now time.Time) {
-	x, g := &l.prompt.inbound, &l.member.ledger
-	if l.prompt.local || l.prompt.state != pending || l.state == ended {
+	if l.prompt.local || l.prompt.state != pending {
 		return
 	}
-	g.count(l, -1)
-	if last, some := g.orders.landing.last(); some {
-		x.behind = max(0, time.Duration(last-l.pool.sinceEpoch(now)))
-	}
-	if !x.sendAt.IsZero() {
-		x.landAt = x.landAt.Add(now.Sub(x.sendAt)) // it was sent sooner or later than expected
-		x.sendAt = now
-	}
-	if lands := now.Add(x.behind + x.transfer); lands.After(x.landAt) {
-		x.landAt = lands
-	}
-	g.count(l, 1)
+	x, busy := &l.prompt.inbound, &l.member.traffic.inboundUntil
+	x.behind = max(0, busy.Sub(now))
+	*busy = now.Add(x.behind + x.transfer)
 }
 
 // A local prefill that begins in wait seconds takes places in steps away from leases whose KV blocks are

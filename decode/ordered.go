@@ -60,14 +60,6 @@ func (o *ordered) add(e entry) {
 	}
 }
 
-// last returns the key of the last entry, false where there is none.
-func (o *ordered) last() (key int64, some bool) {
-	if len(o.runs) == 0 {
-		return 0, false
-	}
-	return o.runs[len(o.runs)-1].last().key, true
-}
-
 func (o *ordered) split(number int) {
 	r := &o.runs[number]
 	half := len(r.entries) / 2

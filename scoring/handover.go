@@ -10,6 +10,7 @@ type Handover struct {
 }
 
 // handoverMost is the most seconds that are believed: what takes longer is not the same for all transfers.
+// Of one whose bytes take longer than that, an error of the link's speed may be all that is left.
 const handoverMost = 0.05
 
 // Seconds returns what was learned, or seed where nothing was.
@@ -20,7 +21,10 @@ func (h *Handover) Seconds(seed float64) float64 {
 	return h.believe
 }
 
-// Learn takes in that a transfer took so many seconds beyond those of its bytes, and of others' before them.
-func (h *Handover) Learn(seed, seconds float64) {
-	h.add(clip(seconds, 0, handoverMost), seed)
+// Learn takes in that a transfer took so many seconds, of which so many were predicted for its bytes and for
+// those of others before them.
+func (h *Handover) Learn(seed, took, bytes float64) {
+	if bytes <= handoverMost {
+		h.add(clip(took-bytes, 0, handoverMost), seed)
+	}
 }

@@ -138,7 +138,7 @@ func (t *pairs) learn(p, d *replica.Replica, policy *Policy, x transferred) {
 		t.links[pair] = link
 	}
 	own, setup := x.bytes*link.PerByte(seed), policy.Setup.Seconds()
-	t.handover.Learn(setup, x.took-own-x.behind)
+	t.handover.Learn(setup, x.took, own+x.behind)
 	link.Learn(seed, x.bytes, (x.took-t.handover.Seconds(setup))*own/(own+x.behind))
 	rates := &t.rates
 	switch policy.Calibration {
