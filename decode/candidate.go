@@ -67,6 +67,7 @@ type Candidate struct {
 	limit   int           // new tokens of a sequence, -1 none
 	runSlot time.Duration // until one sequence more may run there
 	speed   scoring.Speed
+	longer  float64 // times as long as the pool's its steps take
 	reads   float64 // tokens that a step with all that it has reads
 	answer  float64 // tokens that one sequence is expected to generate
 	shared  float64 // seconds of its own prefill that it does not add to what others there take

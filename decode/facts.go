@@ -64,15 +64,23 @@ type survey struct {
 	mean    means
 	matches roster.Matches
 	answer  answer
-	pool    scoring.Speed // of all members' decode steps
+	pool    scoring.Speed // by which all members decode, taken together
+	learns  bool          // that was learned, and each member's own speed counts, too
 	prompt  *Lease        // stands for the prompt where it is compared with those of leases, nil until then
 }
 
+// survey looks at what holds for all members. How much of a step is for what decodes in it is told by the
+// steps of all, and how much longer those of one are by its own: a fit of one replica, whose load is always
+// about the same, can say that more costs next to nothing, and would draw more.
 func (p *Pool) survey(q *Query, now time.Time) survey {
-	return survey{
+	s := survey{
 		Query: q, now: now, mean: p.read(now), matches: p.Matches(q.Depth, q.Chunk, q.Tokens),
-		answer: answer{lengths: p.expects(q, false)}, pool: p.poolSpeed(),
+		answer: answer{lengths: p.expects(q, false)}, pool: p.settings.Speed.Or(scoring.DefaultSpeed()),
 	}
+	if s.learns = !q.Seeded && !p.settings.Speed.KnowsDecode(); s.learns {
+		s.pool = p.poolSpeed()
+	}
+	return s
 }
 
 // gather fills in the facts of c, whose answer is expected to have so many tokens a sequence.
@@ -122,7 +130,10 @@ func (p *Pool) gatherDecode(c *Candidate, q *survey, s *standing, others float64
 	c.Running = float64(g.sequences+g.queued+e.Sequences+e.Queued) + others
 	c.Waiting = float64(max(0, s.Waiting) + g.queued)
 	c.reads = m.reads(c.Running)
-	c.Marginal = p.marginal(m, q, &c.speed, q.Tokens+output/2)
+	if c.longer = 1; q.learns {
+		c.longer = m.longer(&c.speed, &q.pool)
+	}
+	c.Marginal = q.pool.Marginal(q.Tokens+output/2) * c.longer
 	c.Usual = p.lengths.each
 	c.Output = c.answer * float64(max(q.Sequences, 1))
 	c.Step = c.speed.Step(g.sequences+e.Sequences+int(others)+1, int(c.reads))

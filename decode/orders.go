@@ -86,6 +86,9 @@ func (l *Lease) ahead(now time.Time) time.Duration {
 // still on their way when it is: they come one after the other, from now on at the earliest. Of those of
 // other routers nobody says when they leave, and they are taken to do so now.
 func (p *Pool) backlog(m *member, ready time.Duration, now time.Time) float64 {
+	if m.ledger.moving+m.remote.Moving <= ready { // even if all of them left now
+		return 0
+	}
 	coming := m.ledger.orders.inbound(p.sinceEpoch(now.Add(ready)))
 	return max(0, (coming + m.remote.Moving - ready).Seconds())
 }

@@ -21,14 +21,15 @@ func (p *Pool) compare(cs []Candidate, beside replica.ID, now time.Time) {
 	at := meanLoad(cs, p.poolSpeed())
 	for i := range cs {
 		if m := cs[i].member; m.measured.steps.Known() {
-			at.offer(m, &cs[i].speed)
+			at.offer(m, cs[i].longer)
 		}
 	}
 	own := 0.0
 	if found {
 		speed := p.speed(has)
-		at.offer(has, &speed)
-		own = at.behind(has, &speed)
+		longer := has.longer(&speed, &at.pool)
+		at.offer(has, longer)
+		own = at.behind(has, longer)
 	}
 	for i := range cs {
 		c := &cs[i]
@@ -37,10 +38,10 @@ func (p *Pool) compare(cs []Candidate, beside replica.ID, now time.Time) {
 		if !steps.Known() {
 			continue
 		}
-		c.Later = at.behind(c.member, &c.speed) * c.answer
+		c.Later = at.behind(c.member, c.longer) * c.answer
 		if risk, eased := steps.Eased(now); eased {
 			measured := scoring.DefaultSpeed().WithDecode(steps.Measured(&p.steps.SpeedFit))
-			c.Later = max(c.Later, at.behind(c.member, &measured)*c.answer-risk)
+			c.Later = max(c.Later, at.behind(c.member, c.member.longer(&measured, &at.pool))*c.answer-risk)
 		}
 	}
 }
@@ -71,24 +72,27 @@ func meanLoad(cs []Candidate, pool scoring.Speed) sameLoad {
 	return sameLoad{pool: pool, step: pool.Step(int(batch/float64(len(cs))), int(reads/float64(len(cs))))}
 }
 
-// of returns the seconds of m's step, by s. How much longer it takes than the pool's is told by the load that
-// m has: what a fit of one replica says of another load may be anything, where all that it has seen is alike.
-func (l *sameLoad) of(m *member, s *scoring.Speed) float64 {
+// longer returns how many times as long as the pool's m's steps take by s, at the load that m has: what a fit
+// of one replica says of another load may be anything, where all that it has seen is alike.
+func (m *member) longer(s, pool *scoring.Speed) float64 {
+	if !m.measured.steps.Known() { // s is the pool's
+		return 1
+	}
 	has := m.decodes()
 	batch, kv := int(has.sequences), int(has.tokens)
-	return l.step * s.Step(batch, kv) / l.pool.Step(batch, kv)
+	return s.Step(batch, kv) / pool.Step(batch, kv)
 }
 
-// offer takes in a replica that may be the fastest.
-func (l *sameLoad) offer(m *member, s *scoring.Speed) {
-	if most := l.of(m, s) * (1 + m.measured.steps.Error()); l.least == 0 || most < l.least {
+// offer takes in a replica that may be the fastest, whose steps take so many times as long as the pool's.
+func (l *sameLoad) offer(m *member, longer float64) {
+	if most := l.step * longer * (1 + m.measured.steps.Error()); l.least == 0 || most < l.least {
 		l.least = most
 	}
 }
 
 // behind returns by how many seconds a replica's step surely is longer than that of the fastest.
-func (l *sameLoad) behind(m *member, s *scoring.Speed) float64 {
-	return max(0, l.of(m, s)*(1-m.measured.steps.Error())-l.least)
+func (l *sameLoad) behind(m *member, longer float64) float64 {
+	return max(0, l.step*longer*(1-m.measured.steps.Error())-l.least)
 }
 
 // Slow says why the replica id is slow beside the others of its pool, "" where it is not; known is false

@@ -84,19 +84,6 @@ func (p *Pool) fitted(m *member) (s scoring.Speed, prefill, decode bool) {
 	return s, prefill, decode
 }
 
-// marginal returns the seconds that a request of so many tokens adds to each step of m, whose speed is s. How
-// much of a step is for what decodes in it is told by the steps of all members, and how much longer m's are
-// by its own, at the load that it has: a fit of one replica, whose load is always about the same, can say
-// that more costs next to nothing, and would draw more.
-func (p *Pool) marginal(m *member, q *survey, s *scoring.Speed, tokens int) float64 {
-	if q.Seeded || p.settings.Speed.KnowsDecode() {
-		return s.Marginal(tokens)
-	}
-	has := m.decodes()
-	batch, kv := max(int(has.sequences), 1), int(has.tokens)
-	return q.pool.Marginal(tokens) * s.Step(batch, kv) / q.pool.Step(batch, kv)
-}
-
 // pricing returns the speed of m that a plan for q is priced with.
 func (p *Pool) pricing(m *member, q *Query, now time.Time) scoring.Pricing {
 	if q.Seeded {
