@@ -47,8 +47,8 @@ func (r *Record) head(w io.Writer) {
 	if r.Model != "" {
 		fmt.Fprintf(w, ", model %s", r.Model)
 	}
-	fmt.Fprintf(w, "\n%s, status %d, %s, %d prompt and %d output tokens in %s\n\n",
-		r.Outcome, r.Status, r.tried(), r.Prompt, r.Output, span(r.Phases.Total))
+	fmt.Fprintf(w, "\n%s, status %d, %s%s in %s\n\n",
+		r.Outcome, r.Status, r.tried(), r.counted(), span(r.Phases.Total))
 	fmt.Fprintf(w, "%s (%s)\n%s\n", pair(r.Prefill, r.Decode), r.Mode, r.Reason)
 	if d := r.Decision; d != nil {
 		if d.Moved != nil {
@@ -80,6 +80,23 @@ func (r *Record) tried() string {
 	}
 }
 
+// counted says how many tokens there were, nothing where neither number is known: no prompt is empty, and of
+// an answer that ended well without a first content nobody counted the tokens.
+func (r *Record) counted() string {
+	prompt := strconv.Itoa(r.Prompt)
+	if r.Prompt == 0 {
+		prompt = "unknown"
+	}
+	output := strconv.Itoa(r.Output)
+	if r.Output == 0 && r.Phases.First == 0 && r.Outcome == "ok" {
+		output = "unknown"
+	}
+	if r.Prompt == 0 && r.Output == 0 {
+		return ""
+	}
+	return ", " + prompt + " prompt and " + output + " output tokens"
+}
+
 // tokens says what was cached, and what was moved.
 func (r *Record) tokens(w io.Writer) {
 	fmt.Fprintf(w, "\ncached tokens  somewhere %s, where it was computed %s by the index and %s by the engine\n",
@@ -96,12 +113,13 @@ func (r *Record) tokens(w io.Writer) {
 // times says how long it took, and what was predicted.
 func (r *Record) times(w io.Writer) {
 	p := r.Phases
-	fmt.Fprintf(w, "time           tokenize %s, queue %s, plan %s, prefill %s%s, handoff %s, %s\n",
+	fmt.Fprintf(w, "time           tokenize %s, queue %s, plan %s, prefill %s%s, handoff %s%s\n",
 		span(p.Tokenize), span(p.Queue), span(p.Plan), span(p.Prefill), r.turns(), span(p.Handoff), r.first())
 }
 
 // first says when the client had something, and what was predicted. The prediction is of the first token,
-// which nobody sees of an answer that is not streamed: it comes as a whole.
+// which nobody sees of an answer that is not streamed: it comes as a whole. Of what never came, or was passed
+// on unread, there is no time.
 func (r *Record) first() string {
 	predicted := ""
 	if r.Decision != nil {
@@ -109,14 +127,18 @@ func (r *Record) first() string {
 	}
 	after := span(r.Phases.First)
 	switch {
+	case r.Phases.First == 0 && predicted == "":
+		return ""
+	case r.Phases.First == 0:
+		return ", first content not seen (" + predicted + ")"
 	case r.Streamed != nil && !*r.Streamed && predicted == "":
-		return "whole answer after " + after + " (not streamed)"
+		return ", whole answer after " + after + " (not streamed)"
 	case r.Streamed != nil && !*r.Streamed:
-		return "whole answer after " + after + " (not streamed; first token " + predicted + ")"
+		return ", whole answer after " + after + " (not streamed; first token " + predicted + ")"
 	case predicted == "":
-		return "first content after " + after
+		return ", first content after " + after
 	}
-	return "first content after " + after + " (" + predicted + ")"
+	return ", first content after " + after + " (" + predicted + ")"
 }
 
 // turns says of a prompt that its decode replica computes itself how it went there.

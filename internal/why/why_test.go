@@ -121,6 +121,28 @@ func TestHowOftenAStreamWentOn(t *testing.T) {
 	}
 }
 
+// What is not known is not said to be nothing: of a request without a plan, of an answer that was passed on
+// unread, and of one that never came.
+func TestWhatIsNotKnownIsNoZero(t *testing.T) {
+	const planned = `"decision":{"predicted_ttft_ms":4.8}`
+	for record, want := range map[string][2]string{
+		`"outcome":"no_room","status":429`: {"\nno_room, status 429, 1 attempt in 30 ms\n", "handoff 0\n"},
+		`"outcome":"ok","status":200,"prompt_tokens":7,` + planned: {
+			", 7 prompt and unknown output tokens in 30 ms\n", ", first content not seen (predicted 4.8 ms)\n",
+		},
+		`"outcome":"broken","status":502,"streamed":false,"prompt_tokens":7,` + planned: {
+			", 7 prompt and 0 output tokens in 30 ms\n", ", first content not seen (predicted 4.8 ms)\n",
+		},
+		`"outcome":"ok","status":200,"output_tokens":3`: {
+			", unknown prompt and 3 output tokens in 30 ms\n", "handoff 0\n",
+		},
+	} {
+		record = `{"id":"8a51","config":{},"attempts":1,"phases_ms":{"total":30},` + record + `}`
+		says(t, record, why.Weights{}, want[0])
+		says(t, record, why.Weights{}, want[1])
+	}
+}
+
 // says holds the page of a record, with other weights or none, to what is to be in it.
 func says(t *testing.T, record string, other why.Weights, want string) {
 	t.Helper()
