@@ -129,6 +129,11 @@ func (p Play) Run(ctx context.Context, progress func(policy string, at time.Dura
 	if err != nil {
 		return nil, err
 	}
+	for _, name := range p.Policies { // before the first of them is played
+		if _, err := policies.New(name, fleet, p.Seed); err != nil {
+			return nil, err
+		}
+	}
 	if p.Tuned {
 		if p.Policies, err = p.withTuned(ctx, progress); err != nil {
 			return nil, err

@@ -103,9 +103,13 @@ func TestPlayMistakes(t *testing.T) {
 		{Play{Trace: good, Profile: "tpu"}, `no profile "tpu"`},
 		{Play{Trace: good, Policies: []string{"x"}}, `no policy "x"`},
 		{Play{Trace: good + "x"}, "no such file"},
+		{Play{Trace: good, Policies: []string{"round-robin", "x"}}, `no policy "x"`},
 	} {
-		if _, err := tt.p.Run(t.Context(), nil); err == nil || !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("error %v, want %q", err, tt.want)
+		played, err := tt.p.Run(t.Context(), func(policy string, _ time.Duration) {
+			t.Errorf("%s was played before it was told that %s", policy, tt.want)
+		})
+		if len(played) > 0 || err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%d played, error %v, want %q", len(played), err, tt.want)
 		}
 	}
 }
