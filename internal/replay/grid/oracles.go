@@ -133,14 +133,14 @@ func SumKnown(lines []Line) (all []KnownSummary) {
 				shares = append(shares, over(l.Ratio(), l.KnownRatio()))
 			}
 		}
-		if s.Cells > 0 {
-			s.Tight, s.Ours = s.Tight/float64(s.Cells), s.Ours/float64(s.Cells)
-		}
+		s.Tight, s.Ours = s.Tight/float64(max(s.Cells, 1)), s.Ours/float64(max(s.Cells, 1))
 		if len(ratios) > 0 {
 			s.Least, s.Mean = slices.Min(ratios), mean(ratios)
 			s.Share = mean(shares)
 		}
-		all = append(all, s)
+		if s.Cells > 0 {
+			all = append(all, s)
+		}
 	}
 	return all
 }
