@@ -24,6 +24,8 @@ type Tuned struct {
 	Gamma         float64 // of KV pressure
 	Penalty       float64 // of slower tokens for others
 	AffinityShare float64 // of the prompt from which on a match is followed
+	AffinitySaved float64 // s of prefill saved, from which on it is, too
+	Ties          float64 // times as wide as production's
 	Margin        float64 // share of KV that is never promised
 	Piece         float64 // s of a local prefill at once, beside streams, 0 all of it
 	Share         float64 // s between what routers tell each other of their bookings, 0 never
@@ -37,6 +39,7 @@ func (o *Options) params() []Param {
 		w := p.Weights
 		o.Tuned = &Tuned{
 			Beta: w.Beta, Gamma: w.Gamma, Penalty: w.DecodePenalty, AffinityShare: w.AffinityShare,
+			AffinitySaved: w.AffinitySaved.Seconds(), Ties: 1,
 			Margin: p.HeadroomMargin, Piece: p.Piece.Seconds(), Guesses: 1,
 		}
 	}
@@ -46,7 +49,9 @@ func (o *Options) params() []Param {
 		{"beta", &t.Beta, "weight of the wait", nil},
 		{"gamma", &t.Gamma, "weight of KV pressure", nil},
 		{"penalty", &t.Penalty, "weight of slower tokens for others", nil},
-		{"affinity", &t.AffinityShare, "share of the prompt from which on a match is followed, or 50 ms", nil},
+		{"affinity", &t.AffinityShare, "share of the prompt from which on a match is followed", nil},
+		{"saved", &t.AffinitySaved, "seconds of prefill that it saves, from which on it is followed, too", nil},
+		{"ties", &t.Ties, "times as wide as production's", nil},
 		{"margin", &t.Margin, "share of a decode replica's KV that is never promised", nil},
 		{
 			"piece", &t.Piece,
@@ -71,6 +76,9 @@ func (t *Tuned) apply(p *planner.Policy) {
 	w.Gamma = t.Gamma
 	w.DecodePenalty = t.Penalty
 	w.AffinityShare = t.AffinityShare
+	w.AffinitySaved = time.Duration(t.AffinitySaved * float64(time.Second))
+	p.TieAbsolute = time.Duration(t.Ties * float64(p.TieAbsolute))
+	p.TieRelative *= t.Ties
 	p.HeadroomMargin = t.Margin
 	p.Piece = time.Duration(t.Piece * float64(time.Second))
 	p.FirstToken = time.Duration(t.Limit * float64(time.Second))
