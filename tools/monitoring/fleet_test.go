@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -28,10 +29,16 @@ type fleet struct {
 // sim is a simulated engine. events, where set, is what the configuration says of its events.
 type sim struct{ url, control, events string }
 
+// What the programs print when they are ready.
+var (
+	serves    = regexp.MustCompile(`^tandem serves on (\S+), admin on (\S+)`)
+	simulates = regexp.MustCompile(`^(http://\S+) .*control=(\S+)`)
+)
+
 // newFleet starts all, the engines with more flags.
 func newFleet(t *testing.T, flags ...string) *fleet {
 	t.Helper()
-	f := &fleet{t: t, front: free(t), admin: free(t), file: filepath.Join(t.TempDir(), "tandem.yaml")}
+	f := &fleet{t: t, file: filepath.Join(t.TempDir(), "tandem.yaml")}
 	for range 2 {
 		f.prefill = append(f.prefill, f.engine(flags...))
 	}
@@ -39,31 +46,26 @@ func newFleet(t *testing.T, flags ...string) *fleet {
 		f.decode = append(f.decode, f.engine(flags...))
 	}
 	f.configure("")
-	f.serve, _ = start(t, binary, "serve", "--config", f.file)
+	var at []string
+	f.serve, at = start(t, serves, binary, "serve", "--config", f.file)
+	f.front, f.admin = at[0], at[1]
 	return f
 }
 
 func (f *fleet) engine(flags ...string) *sim {
 	f.t.Helper()
-	_, ready := start(f.t, binary, slices.Concat([]string{
+	_, at := start(f.t, simulates, binary, slices.Concat([]string{
 		"sim", "--model", "m", "--listen", "127.0.0.1:0", "--events", "tcp://127.0.0.1:0",
 		"--control", "127.0.0.1:0", "--enable-scale-out", "--lease", "30s", "--adapter", "ad",
 	}, flags)...)
-	words := strings.Fields(ready)
-	s := &sim{url: words[0]}
-	for _, word := range words {
-		if at, is := strings.CutPrefix(word, "control="); is {
-			s.control = at
-		}
-	}
-	return s
+	return &sim{url: at[0], control: at[1]}
 }
 
 // configure writes the file; more is put behind what every one says.
 func (f *fleet) configure(more string) {
 	f.t.Helper()
 	var b strings.Builder
-	fmt.Fprintf(&b, "listen: %q\nadmin: {listen: %q}\nlocal: never\npools:\n", f.front, f.admin)
+	b.WriteString("listen: 127.0.0.1:0\nadmin: {listen: 127.0.0.1:0}\nlocal: never\npools:\n")
 	pool := func(name string, engines []*sim) {
 		fmt.Fprintf(&b, "  %s:\n    replicas:\n", name)
 		for i, e := range engines {

@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -17,7 +16,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -27,52 +25,52 @@ import (
 
 const binary = "../../build/tandem"
 
-// start runs a program until the test ends, and returns it and the first line that it prints.
-func start(t *testing.T, name string, args ...string) (cmd *exec.Cmd, line string) {
+// start runs a program until the test ends. It returns it with what the parentheses of ready hold in the first
+// line that matches: addresses that the program itself has found free, since one that is looked for in advance
+// may be somebody else's by then.
+func start(t *testing.T, ready *regexp.Regexp, name string, args ...string) (cmd *exec.Cmd, found []string) {
 	t.Helper()
 	cmd = exec.Command(name, args...)
-	cmd.Cancel = nil
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var log bytes.Buffer
-	cmd.Stderr = &log
+	cmd.Stderr = cmd.Stdout
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	var log bytes.Buffer
+	ended := make(chan struct{})
 	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGKILL)
+		_ = cmd.Process.Kill()
+		<-ended
 		_ = cmd.Wait()
 		if t.Failed() {
 			t.Logf("%s %v:\n%s", name, args, tail(log.String()))
 		}
 	})
-	lines := bufio.NewReader(out)
-	if strings.HasSuffix(name, "tandem") {
-		if line, err = lines.ReadString('\n'); err != nil {
-			t.Fatalf("%s %v: %v\n%s", name, args, err, log.String())
+	lines := bufio.NewReader(io.TeeReader(out, &log))
+	for found == nil {
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			close(ended)
+			t.Fatalf("%s %v: %v before it was ready", name, args, err)
 		}
+		found = ready.FindStringSubmatch(line)
 	}
-	go func() { _, _ = io.Copy(io.Discard, lines) }()
-	return cmd, line
+	go func() {
+		defer close(ended)
+		_, _ = io.Copy(io.Discard, lines)
+	}()
+	return cmd, found[1:]
 }
 
 func tail(s string) string { return s[max(0, len(s)-3000):] }
 
-func free(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
 var (
 	patience = regexp.MustCompile(`(?m)^(\s+)for: .*$`)
 	window   = regexp.MustCompile(`\[(5|10)m\]`)
+	listens  = regexp.MustCompile(`"Listening on" .*address=(\S+)`)
 )
 
 // hasty are the rules with shorter times: what takes minutes there takes seconds. Nothing else is changed.
@@ -83,7 +81,7 @@ func hasty(rules []byte) []byte {
 // prometheus scrapes a router each second, under the hasty rules, and returns its address.
 func prometheus(t *testing.T, admin string) string {
 	t.Helper()
-	dir, at := t.TempDir(), free(t)
+	dir := t.TempDir()
 	rules, err := os.ReadFile("../../deploy/prometheus/rules.yml")
 	if err != nil {
 		t.Fatal(err)
@@ -95,8 +93,9 @@ func prometheus(t *testing.T, admin string) string {
 			t.Fatal(err)
 		}
 	}
-	start(t, "prometheus", "--config.file="+filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+at)
-	return "http://" + at
+	_, at := start(t, listens, "prometheus", "--config.file="+filepath.Join(dir, "prometheus.yml"),
+		"--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address=127.0.0.1:0")
+	return "http://" + at[0]
 }
 
 // ask gets JSON.

@@ -2,6 +2,8 @@
 package valkeytest
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -45,15 +47,19 @@ func StartSentinel(t testing.TB, name, master string) *Server {
 	return run(t, addr, []string{file, "--sentinel"})
 }
 
-// freeAddr is an address where nobody listens.
+// freeAddr is an address where nobody listens. Its port is below those that systems give to connections, so
+// that none takes it before the server listens, or while it is down.
 func freeAddr(t testing.TB) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 100 {
+		addr := fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(20_000))
+		if ln, err := net.Listen("tcp", addr); err == nil {
+			defer ln.Close()
+			return addr
+		}
 	}
-	defer ln.Close()
-	return ln.Addr().String()
+	t.Fatal("no port from 10000 to 29999 is free")
+	return ""
 }
 
 func run(t testing.TB, addr string, args []string) *Server {
