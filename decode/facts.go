@@ -65,20 +65,23 @@ type survey struct {
 	matches roster.Matches
 	answer  answer
 	pool    scoring.Speed // by which all members decode, taken together
+	slope   scoring.Speed // what more costs there
 	learns  bool          // that was learned, and each member's own speed counts, too
 	prompt  *Lease        // stands for the prompt where it is compared with those of leases, nil until then
 }
 
-// survey looks at what holds for all members. How much of a step is for what decodes in it is told by the
-// steps of all, and how much longer those of one are by its own: a fit of one replica, whose load is always
-// about the same, can say that more costs next to nothing, and would draw more.
+// survey looks at what holds for all members. How much of a step is for what decodes in it is what they show on
+// average, and how much longer the steps of one are is told by its own: a fit of one replica, whose load is
+// always about the same, can say that more costs next to nothing, and would draw more.
 func (p *Pool) survey(q *Query, now time.Time) survey {
 	s := survey{
 		Query: q, now: now, mean: p.read(now), matches: p.Matches(q.Depth, q.Chunk, q.Tokens),
 		answer: answer{lengths: p.expects(q, false)}, pool: p.settings.Speed.Or(scoring.DefaultSpeed()),
 	}
+	s.slope = s.pool
 	if s.learns = !q.Seeded && !p.settings.Speed.KnowsDecode(); s.learns {
 		s.pool = p.poolSpeed()
+		s.slope = p.slope(&s.pool)
 	}
 	return s
 }
@@ -133,7 +136,7 @@ func (p *Pool) gatherDecode(c *Candidate, q *survey, s *standing, others float64
 	if c.longer = 1; q.learns {
 		c.longer = m.longer(&c.speed, &q.pool)
 	}
-	c.Marginal = q.pool.Marginal(q.Tokens+output/2) * c.longer
+	c.Marginal = q.slope.Marginal(q.Tokens+output/2) * c.longer
 	c.Usual = p.lengths.each
 	c.Output = c.answer * float64(max(q.Sequences, 1))
 	c.Step = c.speed.Step(g.sequences+e.Sequences+int(others)+1, int(c.reads))

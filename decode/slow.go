@@ -55,6 +55,27 @@ func (p *Pool) poolSpeed() scoring.Speed {
 	return s
 }
 
+// slope returns what more costs in a step of the pool: the mean of what the members' own steps show, each as if
+// it were as fast as the pool. The steps of all together do not show it: a slower member has fewer sequences,
+// as if fewer took longer.
+func (p *Pool) slope(pool *scoring.Speed) scoring.Speed {
+	var sum scoring.Speed
+	n := 0.0
+	for _, m := range p.members.All {
+		if m.measured.steps.Known() {
+			own := p.speed(m)
+			longer := m.longer(&own, pool)
+			sum.D1 += own.D1 / longer
+			sum.D2 += own.D2 / longer
+			n++
+		}
+	}
+	if n == 0 {
+		return *pool
+	}
+	return scoring.Speed{D1: sum.D1 / n, D2: sum.D2 / n}
+}
+
 // sameLoad is the load at which replicas are compared, and the step of the fastest under it.
 type sameLoad struct {
 	pool  scoring.Speed

@@ -1,0 +1,45 @@
+package decode
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"tandem/scoring"
+)
+
+// One of some engines is slower, and has fewer streams for it. What one more costs on the others is what it
+// would be without that one.
+func TestOneSlowEngineMakesNobodyElseCheap(t *testing.T) {
+	for _, streams := range [][]int{{80, 80, 80, 30}, {120, 140, 130, 60}, {200, 20}} {
+		for _, slower := range []float64{1, 2} {
+			t.Run(fmt.Sprintf("%v, the last %g times as slow", streams, slower), func(t *testing.T) {
+				if got := marginalOfFirst(streams, slower); got < 0.4 || got > 1.6 {
+					t.Errorf("one more on the first is taken to cost %.2f of what it does", got)
+				}
+			})
+		}
+	}
+}
+
+// marginalOfFirst returns what one request more is taken to cost on the first of some engines, of which the
+// last is slower, as a share of what it does cost.
+func marginalOfFirst(streams []int, slower float64) float64 {
+	s := newStreams(len(streams), scoring.DefaultSpeed())
+	s.e[len(s.e)-1].factor = slower
+	sum, n := 0.0, 0.0
+	s.run(2*time.Minute, func() {
+		for i, e := range s.e {
+			if len(e.streams) < streams[i]+int(s.now.Sub(start)/time.Second)%7 {
+				s.send(i, 1000+(i*3+len(e.streams)*7)%40*20, 150, false)
+			}
+		}
+		if s.now.Sub(start) < time.Minute {
+			return
+		}
+		c, _, _ := s.p.Candidates(&Query{Model: "m", Tokens: 3000}, s.now, nil, nil)
+		sum += c[0].Marginal / scoring.DefaultSpeed().Marginal(3000+int(c[0].answer)/2)
+		n++
+	})
+	return sum / n
+}
