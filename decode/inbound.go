@@ -22,7 +22,8 @@ func (l *Lease) asksForBlocks(now time.Time) {
 		return
 	}
 	x, busy := &l.prompt.inbound, &l.member.traffic.inboundUntil
-	x.behind = max(0, busy.Sub(now))
+	underWay := l.member.ledger.orders.inbound(-longest) // of those that were asked for and have not come
+	x.behind = max(0, min(busy.Sub(now), underWay))
 	*busy = now.Add(x.behind + x.transfer)
 }
 

@@ -48,6 +48,11 @@ func (l *Lease) Behind() float64 {
 	return l.prompt.inbound.behind.Seconds()
 }
 
+// Transfer returns the seconds for which l's own blocks were predicted to be on their way when it was booked.
+func (l *Lease) Transfer() float64 {
+	return l.prompt.inbound.transfer.Seconds() // never changes
+}
+
 // Alive reports whether l's replica is still in the pool and healthy.
 func (l *Lease) Alive() bool {
 	l.pool.members.Lock()

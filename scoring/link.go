@@ -11,10 +11,14 @@ import (
 // transfers, a slow event loop. A mean would follow those, and plans that differ by nothing else would run
 // after them from path to path (decision 0014). So it believes the faster ones of the last few.
 type Link struct {
-	faster // of logarithms of seconds a byte
+	faster         // of logarithms of seconds a byte
+	most   float64 // bytes of the longest transfer of late
 }
 
 const linkCap = 32.0 // the estimate stays within this factor of its seed
+
+// linkForgets is what is left, with each transfer, of how long the longest was.
+const linkForgets = 0.98
 
 // faster is the last few of some samples, and which of the faster ones is believed.
 type faster struct {
@@ -63,6 +67,10 @@ func (l *Link) Samples() int { return l.seen }
 // measure.
 func (l *Link) Learn(seed, bytes, seconds float64) {
 	if !(bytes > 0) || !(seconds > 0) || !(seed > 0) {
+		return
+	}
+	// Of a short one what handing over takes is a large part, and an error of that is taken for the link's.
+	if l.most = max(bytes, linkForgets*l.most); 2*bytes < l.most {
 		return
 	}
 	l.add(math.Log(clip(seconds/bytes, seed/linkCap, seed*linkCap)), math.Log(seed))

@@ -234,6 +234,9 @@ func (pl *Planner) FirstToken(b *Booking, now time.Time) {
 	if bytes < learnBytes {
 		return
 	}
+	if planned := b.DecodeLease.Transfer(); planned > 0 { // as its own, by what the link is taken for now
+		behind *= bytes * pl.pairs.rate(&b.Prefill, &b.Decode, &pl.policy.Policy, true) / planned
+	}
 	pl.pairs.learn(&b.Prefill, &b.Decode, &pl.policy.Policy, transferred{
 		bytes: bytes, took: took - step, behind: behind,
 	})

@@ -57,10 +57,12 @@ func (pl *Planner) shadow(q *question, now time.Time) *Shadow {
 	pl.scratch = pl.shadowScratch
 	pl.pairs.rates, pl.pairs.learned = pl.pairs.learned, pl.pairs.rates
 	q.prefill.Seeded, q.decode.Seeded = false, false
+	pl.policy.setup(pl.pairs.handover.Seconds(pl.policy.Setup.Seconds()))
 	defer func() {
 		pl.shadowScratch, pl.scratch = pl.scratch, booked
 		pl.pairs.rates, pl.pairs.learned = pl.pairs.learned, pl.pairs.rates
 		q.prefill.Seeded, q.decode.Seeded = true, true
+		pl.policy.setup(pl.policy.Setup.Seconds())
 	}()
 	prefills, decodes := pl.pairs.prefill, pl.pairs.decode
 	found := pl.evaluate(q, now)

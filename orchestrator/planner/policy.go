@@ -76,9 +76,14 @@ func (p *policyInForce) handOver(by *scoring.Handover) {
 	if p.Calibration != CalibrateOn {
 		return
 	}
+	p.setup(by.Seconds(p.Setup.Seconds()))
+}
+
+// setup makes handing over take so many seconds.
+func (p *policyInForce) setup(seconds float64) {
 	for _, m := range [...]scoring.Model{p.model, p.times} {
 		if s, ok := m.(*scoring.Seconds); ok {
-			s.Setup = by.Seconds(p.Setup.Seconds())
+			s.Setup = seconds
 		}
 	}
 }

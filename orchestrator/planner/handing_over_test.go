@@ -1,0 +1,164 @@
+package planner
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"tandem/internal/replica"
+	"tandem/scoring"
+)
+
+// asks lets d1 ask for the blocks of a fresh prompt, which p1 has computed.
+func (f *fleet) asks(t *testing.T, tokens int, avoid ...replica.ID) *Booking {
+	t.Helper()
+	r := f.fresh(tokens)
+	r.AvoidDecode = avoid
+	b := f.plan(t, r)
+	f.pl.PrefillDone(b, 0, time.Second, f.now)
+	if _, err := f.pl.Rebind(b, r, f.now); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// come lets the blocks of b come so many seconds after they were asked for, beside a step.
+func (f *fleet) come(b *Booking, asked time.Time, took float64) {
+	f.now = asked.Add(seconds(took + b.DecodeLease.Step()))
+	f.pl.FirstToken(b, f.now)
+	b.Release(f.now)
+	for _, d := range f.ds {
+		f.says(f.decode, d.ID, 0, 0, 0)
+	}
+	f.says(f.prefill, "p1", 0, 0, 0)
+}
+
+// over returns the seconds that so many tokens take over a link of so many bytes a second.
+func (f *fleet) over(link float64, tokens int) float64 {
+	return float64(tokens) * f.pl.policy.KVBytesPerToken / link
+}
+
+// nowhere leaves the places of replicas open, so that links are taken for slow until they are learned.
+func nowhere(r *replica.Replica) { r.Place = replica.Place{} }
+
+// Where nearly all prompts are about as long, what a slow link takes could be what handing over takes as well.
+// The long ones tell, however rare they are, and other links have nothing to do with it.
+func TestSlowLinksAreNotTakenForHandingOver(t *testing.T) {
+	const link, handing = 12.5e9, 0.005 // of which the configuration says 40
+	for _, oneIn := range []int{20, 10, 5, 3} {
+		f := newFleet(1, 2, func(r *replica.Replica) {
+			if r.ID == "d2" {
+				r.Place = replica.Place{Rack: "r2", Zone: "z1"}
+			}
+		})
+		for i := range 300 {
+			tokens := 3000
+			if i%oneIn == oneIn-1 {
+				tokens = 20000
+			}
+			b := f.asks(t, tokens, "d2")
+			f.come(b, f.now, handing+f.over(link, tokens))
+			f.pass(time.Second)
+		}
+		step := scoring.DefaultSpeed().Step(1, 0)
+		for _, x := range []struct {
+			tokens int
+			avoid  replica.ID
+			link   float64
+		}{{500, "d2", link}, {3000, "d2", link}, {20000, "d2", link}, {500, "d1", 40e9}} {
+			r := f.fresh(x.tokens)
+			r.AvoidDecode = []replica.ID{x.avoid}
+			d, err := f.pl.Explain(r, f.now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, want := d.Plans[0].Terms.Transfer, 1e3*(step+handing+f.over(x.link, x.tokens))
+			if math.Abs(got/want-1) > 0.3 {
+				t.Errorf("one in %d long, %d tokens, not to %s: %.0f ms, want %.0f", oneIn, x.tokens, x.avoid, got, want)
+			}
+		}
+	}
+}
+
+// Transfers, alone or two at once, teach how fast a link is, whatever it was taken for before, and whether or
+// not what was learned decides.
+func TestLinksAreLearnedWhateverTheyWereTakenFor(t *testing.T) {
+	for _, mode := range []Calibration{CalibrateOn, CalibrateShadow, CalibrateOff} {
+		for _, link := range []float64{12.5e9, 40e9} {
+			for _, atOnce := range []int{1, 2} {
+				t.Run(fmt.Sprintf("%v, %.3g GB/s, %d at once", mode, link/1e9, atOnce), func(t *testing.T) {
+					f := newFleet(1, 1, nowhere)
+					f.set(Policy{Calibration: mode})
+					f.learnsLink(t, link, atOnce)
+				})
+			}
+		}
+	}
+}
+
+func (f *fleet) learnsLink(t *testing.T, link float64, atOnce int) {
+	t.Helper()
+	for i := range 60 {
+		tokens := 2000 + i*5%7*2000
+		var sent []*Booking
+		for range atOnce {
+			sent = append(sent, f.asks(t, tokens))
+		}
+		if behind := sent[0].DecodeLease.Behind(); behind > 0 {
+			t.Fatalf("nothing is on its way, and it is behind %.2f s of blocks", behind)
+		}
+		asked := f.now
+		for n, b := range sent {
+			f.come(b, asked, 0.005+f.over(link, tokens)*float64(n+1))
+		}
+		if i < 16 {
+			continue
+		}
+		if got := f.pl.LinkSpeeds()[0].BytesPerSecond / link; got < 0.6 || got > 1.6 {
+			t.Fatalf("after %d: %.2f times as fast as it is", i+1, got)
+		}
+	}
+}
+
+// Clients that leave just when their requests were sent bring no blocks.
+func TestWhoHasLeftBringsNoBlocks(t *testing.T) {
+	f := newFleet(1, 1, nil)
+	for range 50 {
+		f.asks(t, 20000).Release(f.now)
+	}
+	f.pass(time.Second)
+	if got := f.asks(t, 20000).DecodeLease.Behind(); got != 0 {
+		t.Errorf("nothing is on its way, and it is behind %.2f s of blocks", got)
+	}
+}
+
+// What calibration would decide in the shadow is what it decides when it is on, also by what handing over
+// takes.
+func TestShadowHandsOverAsItWould(t *testing.T) {
+	for tokens := 100; tokens < 6000; tokens += 100 {
+		on, _ := shortOrSlow(t, CalibrateOn, tokens)
+		_, shadow := shortOrSlow(t, CalibrateShadow, tokens)
+		if shadow == nil || shadow.Mode != on {
+			t.Errorf("%d tokens: on chooses %v, the shadow %+v", tokens, on, shadow)
+		}
+	}
+}
+
+// shortOrSlow returns how a prompt is served where handing over takes 45 ms, and how the shadow would.
+func shortOrSlow(t *testing.T, mode Calibration, tokens int) (Mode, *Shadow) {
+	t.Helper()
+	f := newFleet(1, 1, nil)
+	f.set(Policy{Calibration: mode})
+	for i := range 40 {
+		n := 500 + i%7*700
+		b := f.asks(t, n)
+		f.come(b, f.now, 0.045+f.over(40e9, n))
+		f.pass(time.Second)
+	}
+	f.says(f.decode, "d1", 12, 0, 0.01)
+	r := f.fresh(tokens)
+	r.LocalOK = true
+	b := f.plan(t, r)
+	return b.Mode, b.Decision.Shadow
+}
