@@ -11,14 +11,19 @@ import (
 // cache. Sent at once, a long prompt fills every step of the engine's with as many tokens as that takes, and
 // every stream there stands still for half a second at a time. A piece is as long as streams there can bear.
 //
-// The pieces of several prompts in one step would be as bad as one long prompt, so that they take turns: the
-// engine has pieces for [Settings.Piece] at a time. Who has least left goes first, and each second of waiting
-// counts as one that is not left, so that nobody waits for ever.
+// The pieces of several prompts in one step would be as bad as one long prompt, so that they take turns:
+// the engine has pieces for [Settings.Piece] at a time. Who has least left goes first, but not before
+// those that have waited for passOver times as long as what is left of them takes, so that nobody waits
+// for ever.
 
 // loneMore is how many times as long a piece is where nobody decodes: then it keeps waiting only who comes
 // meanwhile. One that took several of the engine's steps would let those who come in only at its end, and not
 // those on who have come in (vLLM 0.32, v1/core/sched/scheduler.py: who was admitted first is served first).
 const loneMore = 2
+
+// passOver is for how many times what is left of a prompt shorter ones that came later go before it. With 1, a
+// prompt of 0.3 s waited for 10 s behind some of 5 s that had come as much sooner, and all of them were late.
+const passOver = 2
 
 // A piece has leastPiece tokens at least: less of it is computed than it costs to ask for it. Between two of
 // them lies a message from here to the engine and one back, beside a step.
@@ -30,6 +35,7 @@ const (
 // piecewise is how far the prompt of a lease has come that is sent in pieces.
 type piecewise struct {
 	on     bool
+	prefix prefix
 	done   int       // leading tokens that pieces have computed
 	upto   int       // of what the engine has now, 0 nothing
 	lasts  float64   // seconds predicted for it
@@ -61,7 +67,7 @@ const (
 // asking again, once, from any goroutine and with the pool's lock held: it must neither block nor call the
 // pool. Safe for concurrent use.
 func (l *Lease) Next(now time.Time, wake func()) Next {
-	p := l.pool
+	p, heard := l.pool, l.heard()
 	p.members.Lock()
 	defer p.members.Unlock()
 	m := l.member
@@ -70,6 +76,7 @@ func (l *Lease) Next(now time.Time, wake func()) Next {
 	}
 	speed, t := p.speed(m), &m.turns
 	t.forget(l)
+	l.misses(heard, now)
 	t.leave(l, now)
 	t.expire(now)
 	first := t.waiting.first()
@@ -166,15 +173,23 @@ func (l *Lease) Computed(ok bool, had int, beside Pauses, now time.Time) {
 		l.member.measured.busy.Spoil()
 	}
 	l.member.turns.leave(l, now)
-	if g := &l.member.ledger; l.prompt.state == pending {
-		g.orders.count(l, -1)
-		g.local.progress(l, p.leftOf(l, now), now)
-		g.orders.count(l, 1)
+	if l.prompt.state == pending {
+		p.progress(l, now)
 	}
 }
 
+// progress takes in what is left of l's prompt now.
+func (p *Pool) progress(l *Lease, now time.Time) {
+	g := &l.member.ledger
+	g.orders.count(l, -1)
+	g.local.progress(l, p.leftOf(l, now), now)
+	g.orders.count(l, 1)
+}
+
 // computed returns how many leading tokens of the prompt should be on the replica.
-func (l *Lease) computed() int { return max(l.matched, l.prompt.pieces.done) }
+func (l *Lease) computed() int {
+	return max(l.matched-l.prompt.pieces.prefix.gone, l.prompt.pieces.done)
+}
 
 // begins returns when the engine begins with what of l is sent now. An engine that has answered goes on at
 // once with a decode step, and what comes meanwhile is in the next one.
@@ -217,10 +232,15 @@ func (l *Lease) asked(upto int) {
 	g.sums.count(l, 1)
 }
 
-// due is l's turn among those whose prompts its replica computes in pieces: as many seconds behind its
-// booking as are left of it. It does not move from one piece to the next: who is woken would come behind
-// those that have not asked since, and nobody would wake them.
-func (l *Lease) due() int64 { return l.pool.sinceEpoch(l.prompt.booked) + int64(l.prompt.predicted) }
+// due is l's turn among those whose prompts its replica computes in pieces: passOver times as many seconds
+// behind its booking as are left of it. It does not move from one piece to the next: who is woken would
+// come behind those that have not asked since, and nobody would wake them.
+func (l *Lease) due() int64 { return l.pool.turnOf(l.prompt.booked, l.prompt.predicted) }
+
+// turnOf returns the turn of a prompt that came then and of which so much is left.
+func (p *Pool) turnOf(came time.Time, left time.Duration) int64 {
+	return p.sinceEpoch(came.Add(passOver * left))
+}
 
 // piece returns up to which token the next piece of l goes, that takes most seconds, how long it takes, and
 // where it is the rest, why it is all that. All pieces that are left take about as long.

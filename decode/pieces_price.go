@@ -27,7 +27,7 @@ func (p *Pool) priceInPieces(cs []Candidate, q *Query, now time.Time) {
 			l.Piece = l.Warm / float64(cut.pieces)
 		}
 		var longer int
-		l.Wait, longer = m.before(p.sinceEpoch(now.Add(seconds(l.Took()))), l.Took(), now)
+		l.Wait, longer = m.before(p.turnOf(now, seconds(l.Took())), l.Took(), now)
 		l.Delayed = m.held(l, p.sinceEpoch(now)) + float64(m.remote.Arriving)*l.Longest()/2 +
 			float64(longer)*l.Took()
 	}

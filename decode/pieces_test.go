@@ -109,7 +109,7 @@ func TestPiecesOfLargeBlocks(t *testing.T) {
 	}
 }
 
-// Who has less left goes first, but who has waited for as long as that is more goes before it.
+// Who has less left goes first, but not before who has waited for more than twice as long as that has left.
 func TestTurnsOfPieces(t *testing.T) {
 	p := inPieces()
 	defer stream1(t, p).Release(start)
@@ -261,8 +261,8 @@ func TestPricesOfPieces(t *testing.T) {
 	}
 }
 
-// A short prompt goes before a long one that has come just now, and behind one that has waited for longer
-// than that takes: it is priced by its turn.
+// A short prompt goes before a long one that has come just now, or has waited for as long as it takes, and
+// behind one that has waited for twice as long: it is priced by its turn.
 func TestWhoHasWaitedGoesBeforeAShortPrompt(t *testing.T) {
 	p := inPieces()
 	defer stream1(t, p).Release(start)
@@ -273,7 +273,7 @@ func TestWhoHasWaitedGoesBeforeAShortPrompt(t *testing.T) {
 	for _, x := range []struct {
 		after            time.Duration
 		waits, keepsThem float64 // seconds
-	}{{0, 0, 0.2}, {2 * time.Second, c.Local.Took(), 0}} {
+	}{{0, 0, 0.2}, {1500 * time.Millisecond, 0, 0.2}, {2500 * time.Millisecond, c.Local.Took(), 0}} {
 		now := start.Add(x.after)
 		p.Observe("d1", load(now, 1, 0.1), now)
 		cs, _, _ := p.Candidates(&Query{Model: "m", Tokens: 1000, MaxTokens: 16, Pieces: true}, now, nil, nil)

@@ -55,9 +55,9 @@ func (p *Pool) poolSpeed() scoring.Speed {
 	return s
 }
 
-// slope returns what more costs in a step of the pool: the mean of what the members' own steps show, each as if
-// it were as fast as the pool. The steps of all together do not show it: a slower member has fewer sequences,
-// as if fewer took longer.
+// slope returns what more costs in a step of the pool: the mean of what the members' own steps show, each
+// as if it were as fast as the pool. The steps of all together do not show it: a slower member has fewer
+// sequences, as if fewer took longer.
 func (p *Pool) slope(pool *scoring.Speed) scoring.Speed {
 	var sum scoring.Speed
 	n := 0.0

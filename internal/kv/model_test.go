@@ -279,6 +279,13 @@ func (m *model) compare(t *rapid.T, ok func(got, want int32) bool) {
 				t.Fatalf("holder %d has %d blocks of %x, want %d", h, got, keys, want)
 			}
 			depth[h] = 0
+			heard, some := m.twin.wholeDepth(h, keys)
+			if !some {
+				heard = 0
+			}
+			if got := m.index.Heard(h, keys); !ok(int32(got), int32(heard)) {
+				t.Fatalf("by its events holder %d has %d blocks of %x, want %d", h, got, keys, heard)
+			}
 		}
 		if i := slices.IndexFunc(depth, func(d int32) bool { return d != 0 }); i >= 0 {
 			t.Fatalf("holder %d has %d blocks, and nothing was told of it", i, depth[i])

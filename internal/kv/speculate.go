@@ -1,9 +1,6 @@
 package kv
 
-import (
-	"slices"
-	"time"
-)
+import "time"
 
 const (
 	guessesPerHolder = 64 // more, and the one that ends first goes
@@ -57,21 +54,8 @@ func (ix *Index) reachable(h Holder, keys []Key) []Key {
 	return keys[:len(keys)-len(keys)%step]
 }
 
-// has reports whether h has all of keys by its events.
-func (ix *Index) has(h Holder, keys []Key) bool {
-	t := ix.known(h)
-	if t == nil {
-		return false
-	}
-	ix.mu.RLock()
-	defer ix.mu.RUnlock()
-	if t.first == 0 || int(ix.content.depthIn(keys, uint16(t.first-1))) < len(keys) {
-		return false
-	}
-	return !slices.ContainsFunc(ix.columns.further, func(f furtherColumn) bool {
-		return f.holder == h && int(ix.content.depthIn(keys, f.column)) < len(keys)
-	})
-}
+// has reports whether h has all of keys, one at least, by its events.
+func (ix *Index) has(h Holder, keys []Key) bool { return ix.Heard(h, keys) == len(keys) }
 
 // HasOnly reports whether h has the first n of keys by its events and nothing shows that it has, or will soon
 // have, the next of them too.
@@ -83,6 +67,26 @@ func (ix *Index) HasOnly(h Holder, keys []Key, n int) bool {
 		return true
 	}
 	return !ix.has(h, keys[:n+1]) && ix.guesses.depth(h, keys[:n+1]) <= n
+}
+
+// Heard returns how many of keys, which start at block 0, h has by its events.
+func (ix *Index) Heard(h Holder, keys []Key) int {
+	t := ix.known(h)
+	if t == nil || len(keys) == 0 {
+		return 0
+	}
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	if t.first == 0 {
+		return 0
+	}
+	n := int(ix.content.depthIn(keys, uint16(t.first-1)))
+	for _, f := range ix.columns.further {
+		if f.holder == h && n > 0 {
+			n = min(n, int(ix.content.depthIn(keys[:n], f.column)))
+		}
+	}
+	return n
 }
 
 // Expire drops what was speculated until now or earlier and not confirmed.

@@ -161,10 +161,15 @@ func (r *Roster[M]) Common(a, b *Prompt, known int) int {
 		return known
 	}
 	n := from + kv.Common(a.Keys[from:], b.Keys[from:])
-	if a.text() {
-		return int(float64(n) * a.Chunk)
+	return r.tokens(a, n)
+}
+
+// tokens returns how many tokens the given whole parts of p are.
+func (r *Roster[M]) tokens(p *Prompt, parts int) int {
+	if p.text() {
+		return int(float64(parts) * p.Chunk)
 	}
-	return n * r.Unit()
+	return parts * r.Unit()
 }
 
 // of returns the index that p's keys belong to, nil if there is none.
@@ -186,6 +191,16 @@ func (r *Roster[M]) of(p *Prompt) *kv.Index {
 func (r *Roster[M]) HasOnly(m *Member, p Prompt, tokens int) bool {
 	ix := r.of(&p)
 	return ix != nil && ix.HasOnly(m.Holder, p.Keys, min(r.parts(&p, tokens), len(p.Keys)))
+}
+
+// Heard returns how many of the given leading tokens of p m has by its events.
+func (r *Roster[M]) Heard(m *Member, p Prompt, tokens int) int {
+	ix := r.of(&p)
+	if ix == nil {
+		return 0
+	}
+	parts := min(r.parts(&p, tokens), len(p.Keys))
+	return r.tokens(&p, ix.Heard(m.Holder, p.Keys[:parts]))
 }
 
 // Matches is what the index says of one prompt, for each member.

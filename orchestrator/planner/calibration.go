@@ -45,6 +45,21 @@ type Shadow struct {
 	Regret float64 `json:"regret_ms"`
 }
 
+// byLearned lets q be evaluated by what was learned, on a scratch of its own, until end is called.
+func (pl *Planner) byLearned(q *question) (end func()) {
+	seeded := pl.scratch
+	pl.scratch = pl.shadowScratch
+	pl.pairs.rates, pl.pairs.learned = pl.pairs.learned, pl.pairs.rates
+	q.prefill.Seeded, q.decode.Seeded = false, false
+	pl.policy.setup(pl.pairs.handover.Seconds(pl.policy.Setup.Seconds()))
+	return func() {
+		pl.shadowScratch, pl.scratch = pl.scratch, seeded
+		pl.pairs.rates, pl.pairs.learned = pl.pairs.learned, pl.pairs.rates
+		q.prefill.Seeded, q.decode.Seeded = true, true
+		pl.policy.setup(pl.policy.Setup.Seconds())
+	}
+}
+
 // shadow evaluates the plans for q once more, by what was learned, on a scratch of its own. It returns nil
 // where there is nothing to tell, as when a pool changed in between. It needs mu, and the scratch on which
 // the booked plan was chosen; both are as before when it returns.
@@ -54,16 +69,7 @@ func (pl *Planner) shadow(q *question, now time.Time) *Shadow {
 		return nil
 	}
 	booked := pl.scratch
-	pl.scratch = pl.shadowScratch
-	pl.pairs.rates, pl.pairs.learned = pl.pairs.learned, pl.pairs.rates
-	q.prefill.Seeded, q.decode.Seeded = false, false
-	pl.policy.setup(pl.pairs.handover.Seconds(pl.policy.Setup.Seconds()))
-	defer func() {
-		pl.shadowScratch, pl.scratch = pl.scratch, booked
-		pl.pairs.rates, pl.pairs.learned = pl.pairs.learned, pl.pairs.rates
-		q.prefill.Seeded, q.decode.Seeded = true, true
-		pl.policy.setup(pl.policy.Setup.Seconds())
-	}()
+	defer pl.byLearned(q)()
 	prefills, decodes := pl.pairs.prefill, pl.pairs.decode
 	found := pl.evaluate(q, now)
 	// The tables have been made again, in each other's places.

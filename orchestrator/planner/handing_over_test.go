@@ -42,8 +42,8 @@ func (f *fleet) over(link float64, tokens int) float64 {
 // nowhere leaves the places of replicas open, so that links are taken for slow until they are learned.
 func nowhere(r *replica.Replica) { r.Place = replica.Place{} }
 
-// Where nearly all prompts are about as long, what a slow link takes could be what handing over takes as well.
-// The long ones tell, however rare they are, and other links have nothing to do with it.
+// Where nearly all prompts are about as long, what a slow link takes could be what handing over takes as
+// well. The long ones tell, however rare they are, and other links have nothing to do with it.
 func TestSlowLinksAreNotTakenForHandingOver(t *testing.T) {
 	const link, handing = 12.5e9, 0.005 // of which the configuration says 40
 	for _, oneIn := range []int{20, 10, 5, 3} {
