@@ -21,8 +21,8 @@ import (
 // those on who have come in (vLLM 0.32, v1/core/sched/scheduler.py: who was admitted first is served first).
 const loneMore = 2
 
-// passOver is for how many times what is left of a prompt shorter ones that came later go before it. With 1, a
-// prompt of 0.3 s waited for 10 s behind some of 5 s that had come as much sooner, and all of them were late.
+// passOver is for how many times what is left of a prompt shorter ones that came later go before it. With 1
+// one of 0.3 s waited for 10 s behind some of 5 s that had come as much sooner, and all of them were late.
 const passOver = 2
 
 // A piece has leastPiece tokens at least: less of it is computed than it costs to ask for it. Between two of
