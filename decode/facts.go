@@ -81,7 +81,7 @@ func (p *Pool) survey(q *Query, now time.Time) survey {
 	s.slope = s.pool
 	if s.learns = !q.Seeded && !p.settings.Speed.KnowsDecode(); s.learns {
 		s.pool = p.poolSpeed()
-		s.slope = p.slope(&s.pool)
+		s.slope = p.slope(&s.pool, now)
 	}
 	return s
 }

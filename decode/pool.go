@@ -31,8 +31,9 @@ type Pool struct {
 	members *roster.Members[*member] // its lock guards all that follows
 
 	settings  Settings
-	reserved  leaseQueue          // reserved leases of all members
-	booked    uint64              // leases so far
+	reserved  leaseQueue // reserved leases of all members
+	booked    uint64     // leases so far
+	slopes    slopes
 	epoch     time.Time           // when the first was, from which the times of orders count
 	prefills  scoring.DecayingFit // of all members together, for those that were not measured yet
 	steps     scoring.DecayingFit

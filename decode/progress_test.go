@@ -408,7 +408,11 @@ func TestStreamsTeachNothingSlowerThanTheTruth(t *testing.T) {
 				}
 				for _, batch := range []int{1, usualBatch, max(m.batch(), 1)} {
 					is, truth := s.p.speed(m).Step(batch, batch*usualTokens), speed.Step(batch, batch*usualTokens)
-					if is > slopesOff*truth {
+					most := slopesOff * truth
+					if batch == 1 { // of which nothing was seen where all steps were of some
+						most *= 2
+					}
+					if is > most {
 						t.Fatalf("after %v a step of %d is taken for %.1f ms, and takes %.1f",
 							s.now.Sub(start), batch, is*1e3, truth*1e3)
 					}

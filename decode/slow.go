@@ -58,7 +58,23 @@ func (p *Pool) poolSpeed() scoring.Speed {
 // slope returns what more costs in a step of the pool: the mean of what the members' own steps show, each
 // as if it were as fast as the pool. The steps of all together do not show it: a slower member has fewer
 // sequences, as if fewer took longer.
-func (p *Pool) slope(pool *scoring.Speed) scoring.Speed {
+func (p *Pool) slope(pool *scoring.Speed, now time.Time) scoring.Speed {
+	if age := now.Sub(p.slopes.at); age < 0 || age > slopeEvery {
+		p.slopes.at, p.slopes.mean = now, p.meanSlope(pool)
+	}
+	return p.slopes.mean
+}
+
+// slopes is what [Pool.slope] has found. Guarded by the lock of the pool.
+type slopes struct {
+	at   time.Time
+	mean scoring.Speed
+}
+
+// slopeEvery is how old that may be: each plan asks for it, and it is a look at all members.
+const slopeEvery = 100 * time.Millisecond
+
+func (p *Pool) meanSlope(pool *scoring.Speed) scoring.Speed {
 	var sum scoring.Speed
 	n := 0.0
 	for _, m := range p.members.All {
