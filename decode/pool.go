@@ -30,17 +30,22 @@ type Pool struct {
 
 	members *roster.Members[*member] // its lock guards all that follows
 
-	settings  Settings
-	reserved  leaseQueue // reserved leases of all members
-	booked    uint64     // leases so far
-	slopes    slopes
-	epoch     time.Time           // when the first was, from which the times of orders count
-	prefills  scoring.DecayingFit // of all members together, for those that were not measured yet
-	steps     scoring.DecayingFit
+	settings Settings
+	reserved leaseQueue // reserved leases of all members
+	booked   uint64     // leases so far
+	epoch    time.Time  // when the first was, from which the times of orders count
+	together
 	lengths   lengths
 	mostRun   int // sequences that a member runs at a time, the most learned of one; 0 unknown
 	peers     roster.PeerReports[*member, PeerLoad]
 	standings []standing // of all members, scratch of read
+}
+
+// together is what was learned of all members.
+type together struct {
+	prefills scoring.DecayingFit // for those that were not measured yet
+	steps    scoring.DecayingFit
+	slopes   slopes
 }
 
 // Guess is what one router tells others of a prompt that it has sent.
