@@ -70,9 +70,9 @@ type survey struct {
 	prompt  *Lease        // stands for the prompt where it is compared with those of leases, nil until then
 }
 
-// survey looks at what holds for all members. How much of a step is for what decodes in it is what they
-// show on average, and how much longer the steps of one are is told by its own: a fit of one replica,
-// whose load is always about the same, can say that more costs next to nothing, and would draw more.
+// survey looks at what holds for all members. How much of a step is for what decodes in it is told by the
+// steps of all, and how much longer those of one are by its own: a fit of one replica, whose load is always
+// about the same, can say that more costs next to nothing, and would draw more.
 func (p *Pool) survey(q *Query, now time.Time) survey {
 	s := survey{
 		Query: q, now: now, mean: p.read(now), matches: p.Matches(q.Depth, q.Chunk, q.Tokens),

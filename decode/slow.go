@@ -55,41 +55,41 @@ func (p *Pool) poolSpeed() scoring.Speed {
 	return s
 }
 
-// slope returns what more costs in a step of the pool: the mean of what the members' own steps show, each
-// as if it were as fast as the pool. The steps of all together do not show it: a slower member has fewer
-// sequences, as if fewer took longer.
+// slope returns what more costs in a step of the pool: what the steps of all together show, or what those of
+// each show on average, as if it were as fast as the pool, where that is more. A slower one has fewer
+// sequences, as if fewer took longer, so that all together seem to say that more cost next to nothing.
 func (p *Pool) slope(pool *scoring.Speed, now time.Time) scoring.Speed {
 	if age := now.Sub(p.slopes.at); age < 0 || age > slopeEvery {
-		p.slopes.at, p.slopes.mean = now, p.meanSlope(pool)
+		p.slopes.at, p.slopes.is = now, p.slopeOf(pool)
 	}
-	return p.slopes.mean
+	return p.slopes.is
 }
 
 // slopes is what [Pool.slope] has found. Guarded by the lock of the pool.
 type slopes struct {
-	at   time.Time
-	mean scoring.Speed
+	at time.Time
+	is scoring.Speed
 }
 
 // slopeEvery is how old that may be: each plan asks for it, and it is a look at all members.
 const slopeEvery = 100 * time.Millisecond
 
-func (p *Pool) meanSlope(pool *scoring.Speed) scoring.Speed {
-	var sum scoring.Speed
+func (p *Pool) slopeOf(pool *scoring.Speed) scoring.Speed {
+	var own scoring.Speed
 	n := 0.0
 	for _, m := range p.members.All {
 		if m.measured.steps.Known() {
-			own := p.speed(m)
-			longer := m.longer(&own, pool)
-			sum.D1 += own.D1 / longer
-			sum.D2 += own.D2 / longer
+			speed := p.speed(m)
+			longer := m.longer(&speed, pool)
+			own.D1 += speed.D1 / longer
+			own.D2 += speed.D2 / longer
 			n++
 		}
 	}
-	if n == 0 {
+	if own.Marginal(usualTokens) <= n*pool.Marginal(usualTokens) {
 		return *pool
 	}
-	return scoring.Speed{D1: sum.D1 / n, D2: sum.D2 / n}
+	return scoring.Speed{D1: own.D1 / n, D2: own.D2 / n}
 }
 
 // sameLoad is the load at which replicas are compared, and the step of the fastest under it.
