@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,14 +26,31 @@ type reloads struct {
 
 // needsRestart lists the fields whose newest values take a restart. They are in force as they were at the
 // start.
-func (o *Orchestrator) needsRestart() []string {
+func (o *Orchestrator) needsRestart() []string { return o.notAsStarted(o.Config()) }
+
+// notAsStarted lists the fields of cfg whose values take a restart.
+func (o *Orchestrator) notAsStarted(cfg *config.Config) []string {
 	var fields []string
-	for _, c := range config.Diff(o.reloads.started.Load(), o.Config()) {
+	for _, c := range config.Diff(o.reloads.started.Load(), cfg) {
 		if c.Effect == config.NeedsRestart {
 			fields = append(fields, c.Field)
 		}
 	}
 	return fields
+}
+
+// Changes lists what a reload of cfg would change. Safe for concurrent use.
+func (o *Orchestrator) Changes(cfg *config.Config) []config.Change { return o.changes(o.Config(), cfg) }
+
+// changes lists what differs in cfg. What goes back to the value of the start takes no restart.
+func (o *Orchestrator) changes(old, cfg *config.Config) []config.Change {
+	list, later := config.Diff(old, cfg), o.notAsStarted(cfg)
+	for i := range list {
+		if c := &list[i]; c.Effect == config.NeedsRestart && !slices.Contains(later, c.Field) {
+			c.Effect = config.Started
+		}
+	}
+	return list
 }
 
 // reloadError is why the newest configuration is not in force.
@@ -121,7 +139,7 @@ func (o *Orchestrator) tellChanges(old *snapshot, cfg *config.Config) {
 	if old == nil {
 		return
 	}
-	changes := config.Diff(old.cfg, cfg)
+	changes := o.changes(old.cfg, cfg)
 	for _, c := range changes {
 		o.log.Info("configuration changed", "field", c.Field, "old", c.Old, "new", c.New, "effect", c.Effect)
 	}

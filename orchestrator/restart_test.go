@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"log/slog"
 	"strings"
 	"testing"
 
@@ -12,7 +13,11 @@ import (
 func TestAReloadSaysWhatNeedsARestart(t *testing.T) {
 	var next *config.Config
 	var w *world
-	opt := func(o *Options) { o.Reload = func() error { return w.o.Apply(next) } }
+	var log strings.Builder
+	opt := func(o *Options) {
+		o.Reload = func() error { return w.o.Apply(next) }
+		o.Log = slog.New(slog.NewTextHandler(&log, nil))
+	}
 	in(t, setup{options: opt}, func(made *world) {
 		w = made
 		for _, tt := range []struct{ format, want string }{
@@ -22,6 +27,11 @@ func TestAReloadSaysWhatNeedsARestart(t *testing.T) {
 			c.Log.Format = tt.format
 			c.Scoring.Gamma++
 			next = &c
+			for _, change := range w.o.Changes(next) {
+				if change.Field == "log.format" && (change.Effect == config.NeedsRestart) != (tt.want != "") {
+					t.Errorf("to %s: %v", tt.format, change)
+				}
+			}
 			answer := w.send(w.t.Context(), "admin:80", prompt{path: "/-/reload", method: "POST"}).raw
 			for what, said := range map[string]string{
 				"reload": answer, "/readyz": w.get("admin", "/readyz").raw, "/-/config": w.get("admin", "/-/config").raw,
@@ -34,6 +44,14 @@ func TestAReloadSaysWhatNeedsARestart(t *testing.T) {
 			}
 			if !strings.Contains(answer, `"status": "applied"`) {
 				t.Errorf("the answer is %s", answer)
+			}
+		}
+		for _, want := range []string{
+			"field=log.format old=text new=json effect=\"needs restart\"",
+			"field=log.format old=json new=text effect=\"in force since the start\"",
+		} {
+			if !strings.Contains(log.String(), want) {
+				t.Errorf("%q is not logged", want)
 			}
 		}
 	})

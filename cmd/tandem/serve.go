@@ -270,5 +270,5 @@ func (s *server) preview() ([]config.Change, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("with the flags: %w", err)
 	}
-	return config.Diff(s.o.Config(), cfg), nil
+	return s.o.Changes(cfg), nil
 }

@@ -11,6 +11,7 @@ import (
 const (
 	AtOnce       = "applies at once"
 	NeedsRestart = "needs restart"
+	Started      = "in force since the start" // back to what a process runs with
 )
 
 // Change is one field that differs between two configurations. Secrets are told as their source, never as
@@ -18,7 +19,7 @@ const (
 type Change struct {
 	Field    string // path; a replica is pools.prefill.replicas[its name]
 	Old, New string // "" where there is none
-	Effect   string // AtOnce or NeedsRestart
+	Effect   string // AtOnce, NeedsRestart or Started
 }
 
 func (c Change) String() string {
