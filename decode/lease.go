@@ -99,6 +99,7 @@ func (p *Pool) Book(c *Candidate, q *Query, t Schedule, now time.Time) *Lease {
 			sequences: max(q.Sequences, 1), limit: c.limit,
 		},
 	}
+	l.prompt.pieces.prefix.base = c.Matched
 	if t.Local {
 		l.prompt.predicted = seconds(c.Local.Took() - c.shared)
 		l.prompt.pieces.on = p.inPieces(q, m)

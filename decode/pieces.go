@@ -67,7 +67,7 @@ const (
 // asking again, once, from any goroutine and with the pool's lock held: it must neither block nor call the
 // pool. Safe for concurrent use.
 func (l *Lease) Next(now time.Time, wake func()) Next {
-	p, heard := l.pool, l.heard()
+	p, told := l.pool, l.hears()
 	p.members.Lock()
 	defer p.members.Unlock()
 	m := l.member
@@ -76,7 +76,7 @@ func (l *Lease) Next(now time.Time, wake func()) Next {
 	}
 	speed, t := p.speed(m), &m.turns
 	t.forget(l)
-	l.misses(heard, now)
+	l.misses(told, now)
 	t.leave(l, now)
 	t.expire(now)
 	first := t.waiting.first()
@@ -167,7 +167,7 @@ func (l *Lease) Computed(ok bool, had int, beside Pauses, now time.Time) {
 		}
 		p.learnComputed(l, from, x.upto, x.begins, x.roomy, now)
 		p.learnOwnSteps(l, beside, now)
-		x.done = x.upto
+		x.done, x.prefix = x.upto, prefix{base: x.upto}
 	} else {
 		x.failed = true // the rest at once finds what it finds
 		l.member.measured.busy.Spoil()
@@ -187,9 +187,7 @@ func (p *Pool) progress(l *Lease, now time.Time) {
 }
 
 // computed returns how many leading tokens of the prompt should be on the replica.
-func (l *Lease) computed() int {
-	return max(l.matched-l.prompt.pieces.prefix.gone, l.prompt.pieces.done)
-}
+func (l *Lease) computed() int { return l.prompt.pieces.prefix.base - l.prompt.pieces.prefix.gone }
 
 // begins returns when the engine begins with what of l is sent now. An engine that has answered goes on at
 // once with a decode step, and what comes meanwhile is in the next one.

@@ -2,40 +2,48 @@ package decode
 
 import "time"
 
-// prefix is what is known of the tokens that a lease was booked behind.
+// prefix is what of the beginning of a prompt should be on its replica.
 type prefix struct {
-	looked bool
-	heard  int // that the replica had by its events at the first look
-	gone   int // that are not there any more
+	base int // leading tokens that were there when it was booked, or are by its newest piece
+	told int // of these, the most that events have told of since
+	gone int // of these, how many are not there any more
 }
 
-// heard returns how many of the tokens that l was booked behind are on its replica now, by its events. It is
-// called without the pool's lock, by who sends the pieces.
-func (l *Lease) heard() int {
-	if l.matched == 0 || l.prompt.pieces.done > 0 {
-		return 0 // nobody asks
+// heard is what events tell of a prefix, at one time.
+type heard struct {
+	base, tokens int
+	known        bool
+}
+
+// hears returns what events tell of l's prefix now. It is called without the pool's lock, by who sends the
+// pieces.
+func (l *Lease) hears() heard {
+	h := heard{base: l.prompt.pieces.prefix.base}
+	if h.base > 0 {
+		h.tokens, h.known = l.pool.Heard(&l.member.Member, l.named, h.base)
 	}
-	return l.pool.Heard(&l.member.Member, l.named, l.matched)
+	return h
 }
 
-// misses takes in that so many are: a prompt that waits for its turn may lose them to others. A first piece
-// that goes to the end of what is not there any more would be as long as that, and hold up every stream. What
-// was not there by events at first, but is guessed to come, is not gone.
-func (l *Lease) misses(heard int, now time.Time) {
+// misses takes in what of l's prefix is there. A prompt that waits for its turn may lose it to others, and
+// a piece that goes to the end of what is not there any more would be as long as that, and hold up every
+// stream. What events have not told of yet, since it is guessed to come or was computed just now, is not
+// gone, nor is anything while they are not heard. A turn that has moved may be behind that of somebody who
+// asked before.
+func (l *Lease) misses(h heard, now time.Time) {
 	x := &l.prompt.pieces.prefix
-	switch {
-	case l.matched == 0 || l.prompt.pieces.done > 0 || l.prompt.state != pending:
-		return
-	case !x.looked:
-		x.looked, x.heard = true, heard
+	if !h.known || h.base != x.base || l.prompt.state != pending || l.member.Blind() {
 		return
 	}
+	x.told = max(x.told, h.tokens)
 	gone := 0
-	if heard < x.heard {
-		gone = l.matched - heard
+	if h.tokens < x.told {
+		gone = x.base - h.tokens
 	}
 	if gone != x.gone {
 		x.gone = gone
 		l.pool.progress(l, now)
+		l.member.ledger.changes++
+		l.member.turns.opened = true
 	}
 }

@@ -4,75 +4,351 @@ import (
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"tandem/internal/kv"
 	"tandem/internal/replica"
 	"tandem/internal/roster"
 )
 
-// believing is [inPieces], whose member has told of the first blocks of a prompt.
-func believing(blocks int) (p *Pool, ids []kv.Token, hashes []kv.EngineHash) {
-	p = inPieces()
-	p.SetTrust("d1", replica.Live)
-	ids = make([]kv.Token, 16*blocks)
+// keeping is [inPieces], whose member tells what it has of some prompts that share nothing.
+type keeping struct {
+	*Pool
+	ids    [][]kv.Token
+	hashes [][]kv.EngineHash
+}
+
+// keeps makes it have so many blocks of each of so many prompts.
+func keeps(prompts, blocks int) *keeping {
+	k := &keeping{Pool: inPieces()}
+	r := engine("d1", 100_000_000)
+	r.Facts.PrefixCaching, r.Facts.BlockSize, r.Facts.MaxModelLen = true, 16, 200_000
+	k.SetMembers([]replica.Replica{r}, start)
+	k.SetTrust("d1", replica.Live)
+	for range prompts {
+		k.stores(k.adds(blocks), 0)
+	}
+	return k
+}
+
+// adds makes up a prompt of so many blocks, and returns which it is.
+func (k *keeping) adds(blocks int) int {
+	n := len(k.ids)
+	ids, hashes := make([]kv.Token, 16*blocks), make([]kv.EngineHash, blocks)
 	for i := range ids {
-		ids[i] = kv.Token(i)
+		ids[i] = kv.Token(n*1_000_000 + i + 1)
 	}
-	e := kv.Event{Kind: kv.Stored, Tokens: ids, BlockSize: 16, Group: kv.NoGroup}
-	for i := range blocks {
-		hashes = append(hashes, kv.EngineHash(i+1))
+	for i := range hashes {
+		hashes[i] = kv.EngineHash(n*1_000_000 + i + 1)
 	}
-	e.Hashes = hashes
-	p.Apply("d1", &kv.Batch{Events: []kv.Event{e}})
-	return p, ids, hashes
+	k.ids, k.hashes = append(k.ids, ids), append(k.hashes, hashes)
+	return n
+}
+
+// stores and drops are events of the n-th prompt's blocks, from one on.
+func (k *keeping) stores(n, from int) {
+	e := kv.Event{
+		Kind: kv.Stored, Tokens: k.ids[n][16*from:], Hashes: k.hashes[n][from:], BlockSize: 16, Group: kv.NoGroup,
+	}
+	if from > 0 {
+		e.Parent, e.HasParent = k.hashes[n][from-1], true
+	}
+	k.Apply("d1", &kv.Batch{Events: []kv.Event{e}})
+}
+
+func (k *keeping) drops(n, from int) {
+	k.Apply("d1", &kv.Batch{Events: []kv.Event{{Kind: kv.Removed, Hashes: k.hashes[n][from:]}}})
+}
+
+func (k *keeping) keys(ids []kv.Token) []kv.Key {
+	chain, root, _ := k.Chain("m")
+	return chain.Append(nil, chain.Root(root, ""), ids)
+}
+
+// asks books the n-th prompt with so many tokens more, which the replica is to compute itself, in pieces.
+func (k *keeping) asks(t interface{ Fatal(...any) }, n, more int, now time.Time) *Lease {
+	k.Observe("d1", load(now, 0, 0), now)
+	ids := append([]kv.Token{}, k.ids[n]...)
+	for i := range more {
+		ids = append(ids, kv.Token(500_000_000+n*100_000+i))
+	}
+	q := &Query{Model: "m", Tokens: len(ids), MaxTokens: 16, Pieces: true, Depth: make([]int32, k.Holders())}
+	q.Keys = k.keys(ids)
+	k.Match(roster.Prompt{Keys: q.Keys, Tokens: len(ids)}, q.Depth)
+	c, _, _ := k.Candidates(q, now, nil, nil)
+	if len(c) == 0 {
+		t.Fatal("no candidate")
+	}
+	l := k.Book(&c[0], q, Schedule{Local: true, AdmitAt: now}, now)
+	if l == nil {
+		t.Fatal("not booked")
+	}
+	return l
+}
+
+// busy gives the engine a piece of another prompt.
+func (k *keeping) busy(t *testing.T, now time.Time) *Lease {
+	t.Helper()
+	l, _ := alone(t, k.Pool, 1000, now)
+	l.Next(now, nil)
+	return l
+}
+
+// firstPiece returns where the first piece of a prompt of 9,600 tokens that were there, and 4,000 that were
+// not, ends after something has happened while it waited, and by how much its turn has moved.
+func firstPiece(t *testing.T, k *keeping, meanwhile func(l *Lease)) (upto int, later time.Duration) {
+	t.Helper()
+	defer stream1(t, k.Pool).Release(start)
+	runs := k.busy(t, start)
+	l := k.asks(t, 0, 4000, start)
+	before := l.due()
+	l.Next(start, func() {})
+	meanwhile(l)
+	runs.Release(start)
+	upto = l.Next(start.Add(time.Second), func() {}).Upto
+	later = time.Duration(l.due() - before)
+	l.Release(start.Add(time.Second))
+	if m, _ := k.members.Find("d1"); m.ledger.local.work != 0 || m.ledger.orders.pieces.weight != 0 {
+		t.Errorf("%v of work is left", m.ledger.local.work)
+	}
+	return upto, later
 }
 
 // A prompt that waits for its turn may lose to others what was there of it. Its first piece is no longer for
-// that, and its turn comes by all that is left of it.
+// that, and its turn comes by all that is left of it. What is not known to be gone is there.
 func TestAPieceIsAsLongWhereThePrefixIsGone(t *testing.T) {
 	for _, x := range []struct {
-		name       string
-		gone, upto int // blocks that are gone, and tokens that the first piece may reach
+		name      string
+		meanwhile func(k *keeping, l *Lease)
+		there     int // tokens
 	}{
-		{"all there", 0, 9600 + 1300},
-		{"the end gone", 500, 1600 + 1300},
-		{"all gone", 600, 1300},
+		{"nothing", func(*keeping, *Lease) {}, 9600},
+		{"its end", func(k *keeping, _ *Lease) { k.drops(0, 100) }, 1600},
+		{"all", func(k *keeping, _ *Lease) { k.drops(0, 0) }, 0},
+		{"all, and back", func(k *keeping, l *Lease) {
+			k.drops(0, 0)
+			l.Next(start, func() {})
+			k.stores(0, 0)
+		}, 9600},
+		{"events are lost", func(k *keeping, _ *Lease) {
+			k.SetTrust("d1", replica.Stale)
+			k.Forget("d1")
+		}, 9600},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			p, ids, hashes := believing(600)
-			defer stream1(t, p).Release(start)
-			runs, _ := alone(t, p, 1000, start)
-			runs.Next(start, nil)
-			tokens := len(ids) + 4000
-			chain, root, _ := p.Chain("m")
-			q := &Query{Model: "m", Tokens: tokens, MaxTokens: 16, Pieces: true, Depth: make([]int32, p.Holders())}
-			q.Keys = chain.Append(nil, chain.Root(root, ""), append(ids, make([]kv.Token, 4000)...))
-			p.Match(roster.Prompt{Keys: q.Keys, Tokens: tokens}, q.Depth)
-			c, _, _ := p.Candidates(q, start, nil, nil)
-			if c[0].Matched != len(ids) {
-				t.Fatalf("%d tokens are there, want %d", c[0].Matched, len(ids))
+			k := keeps(1, 600)
+			upto, later := firstPiece(t, k, func(l *Lease) { x.meanwhile(k, l) })
+			if most := x.there + 1300; upto > most || upto < most-400 {
+				t.Errorf("the first piece reaches token %d, want some less than %d", upto, most)
 			}
-			l := p.Book(&c[0], q, Schedule{Local: true, AdmitAt: start}, start)
-			before := l.due()
-			l.Next(start, func() {})
-			runs.Release(start)
-			p.Apply("d1", &kv.Batch{Events: []kv.Event{{Kind: kv.Removed, Hashes: hashes[600-x.gone:]}}})
-			now := start.Add(time.Second)
-			got := l.Next(now, func() {})
-			if got.Upto > x.upto || got.Upto < x.upto-400 {
-				t.Errorf("the first piece reaches token %d, want some less than %d", got.Upto, x.upto)
-			}
-			if later := l.due() > before; later != (x.gone > 0) {
-				t.Errorf("its turn is later: %v", later)
-			}
-			l.Computed(true, -1, Pauses{}, now)
-			if next := l.Next(now, func() {}).Upto; next <= got.Upto {
-				t.Errorf("up to token %d behind %d", next, got.Upto)
-			}
-			l.Release(now)
-			m, _ := p.members.Find("d1")
-			if m.ledger.local.work != 0 || m.ledger.orders.pieces.weight != 0 {
-				t.Errorf("%v of work is left", m.ledger.local.work)
+			if (later > 0) != (x.there < 9600) {
+				t.Errorf("its turn is later by %v", later)
 			}
 		})
+	}
+}
+
+// What is guessed to come is not gone; once events have told of it, it may be.
+func TestAPrefixThatHasComeMayGo(t *testing.T) {
+	for _, x := range []struct {
+		come, left, there int // blocks that come of what was guessed, and are left of that; tokens there
+	}{{0, 0, 9600}, {600, 0, 0}, {600, 300, 4800}} {
+		k := keeps(1, 600)
+		k.drops(0, 100)
+		m, _ := k.members.Find("d1")
+		k.Speculate(&m.Member, roster.Prompt{Keys: k.keys(k.ids[0])}, time.Minute, start)
+		upto, _ := firstPiece(t, k, func(l *Lease) {
+			if x.come > 0 {
+				k.stores(0, 100)
+				l.Next(start, func() {})
+				k.drops(0, x.left)
+			}
+		})
+		if most := x.there + 1300; upto > most || upto < most-400 {
+			t.Errorf("%d blocks come, %d stay: the first piece reaches token %d, want some less than %d",
+				x.come, x.left, upto, most)
+		}
+	}
+}
+
+// An index that has no room for all tells of nothing that is gone.
+func TestWhatAnIndexHasNoRoomForIsNotGone(t *testing.T) {
+	k := keeps(0, 0)
+	settings := k.settings
+	k.Pool = New(Options{IndexBytes: 1 << 20})
+	k.Configure(settings)
+	r := engine("d1", 100_000_000)
+	r.Facts.PrefixCaching, r.Facts.BlockSize, r.Facts.MaxModelLen = true, 16, 200_000
+	k.SetMembers([]replica.Replica{r}, start)
+	k.SetTrust("d1", replica.Live)
+	k.stores(k.adds(600), 0)
+	m, _ := k.members.Find("d1")
+	upto, later := firstPiece(t, k, func(*Lease) {
+		for range 60 {
+			k.stores(k.adds(1000), 0)
+		}
+		if _, known := k.Heard(&m.Member, roster.Prompt{Keys: k.keys(k.ids[0])}, 9600); known {
+			t.Fatal("the index has room for all")
+		}
+	})
+	if upto < 9600 || later > 0 {
+		t.Errorf("the first piece reaches token %d, its turn is later by %v", upto, later)
+	}
+}
+
+// What pieces have computed may go, too, before the next one is sent.
+func TestWhatPiecesHaveComputedMayGo(t *testing.T) {
+	k := keeps(1, 1000)
+	k.drops(0, 0)
+	defer stream1(t, k.Pool).Release(start)
+	l, now := k.asks(t, 0, 8000, start), start
+	for l.prompt.pieces.done < 14_000 {
+		l.Next(now, func() {})
+		now = now.Add(100 * time.Millisecond)
+		l.Computed(true, -1, Pauses{}, now)
+	}
+	runs := k.busy(t, now)
+	l.Next(now, func() {}) // before events tell of the newest piece
+	k.stores(0, 0)
+	l.Next(now, func() {})
+	k.drops(0, 0)
+	runs.Release(now)
+	if got := l.Next(now.Add(2*time.Second), func() {}).Upto; got == 0 || got > 1300 {
+		t.Errorf("the next piece reaches token %d, and nothing is there", got)
+	}
+}
+
+// Who was woken and has to wait longer than others now, wakes these. Other routers hear of what it has left.
+func TestWhoseTurnHasMovedWakesOthers(t *testing.T) {
+	k := keeps(1, 600)
+	defer stream1(t, k.Pool).Release(start)
+	long, _ := alone(t, k.Pool, 20_000, start)
+	long.Next(start, nil)
+	woken := 0
+	loses := k.asks(t, 0, 1000, start)
+	loses.Next(start, func() {})
+	k.drops(0, 0)
+	now := start.Add(100 * time.Millisecond)
+	long.Computed(true, -1, Pauses{}, now)
+	other, _ := alone(t, k.Pool, 3000, now)
+	other.Next(now, func() { woken++ })
+	long.Next(now, func() { woken++ })
+	changes := k.Changes()
+	if got := loses.Next(now, func() {}).Upto; got == 0 && woken == 0 {
+		t.Error("the engine has nothing, three wait, and nobody is woken")
+	}
+	if k.Changes() == changes {
+		t.Error("other routers do not hear that more is left")
+	}
+}
+
+// Whatever goes and comes back while prompts wait, nobody waits while the engine has nothing, all end, and
+// the books are those of a count.
+func TestTurnsComeToAllWhoLoseTheirPrefix(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const prompts = 8
+		w := losing{k: keeps(prompts, 300), now: start}
+		w.asks, w.flies = map[*Lease]time.Time{}, map[*Lease]time.Time{}
+		for i := range prompts {
+			l := w.k.asks(t, i, rapid.IntRange(1, 6000).Draw(t, "tokens"), start)
+			w.all = append(w.all, l)
+			w.asks[l] = start.Add(time.Duration(rapid.IntRange(0, 50).Draw(t, "comes")) * time.Millisecond)
+		}
+		for steps := 0; len(w.asks)+len(w.flies) > 0; steps++ {
+			if steps > 5000 {
+				t.Fatal("it never ends")
+			}
+			w.step(t)
+			w.check(t)
+		}
+	})
+}
+
+// losing is an engine that computes pieces, those who ask for turns, and when either happens next.
+type losing struct {
+	k           *keeping
+	now         time.Time
+	all         []*Lease
+	asks, flies map[*Lease]time.Time
+	gone        [8]bool
+}
+
+func (w *losing) step(t *rapid.T) {
+	if rapid.IntRange(0, 2).Draw(t, "changes") == 0 {
+		i := rapid.IntRange(0, len(w.gone)-1).Draw(t, "which")
+		if w.gone[i] = !w.gone[i]; w.gone[i] {
+			w.k.drops(i, rapid.IntRange(0, 299).Draw(t, "from"))
+		} else {
+			w.k.stores(i, 0)
+		}
+	}
+	before := w.now
+	w.now = start.Add(time.Hour)
+	for _, l := range w.all {
+		for _, of := range []map[*Lease]time.Time{w.asks, w.flies} {
+			if at, is := of[l]; is && at.Before(w.now) {
+				w.now = at
+			}
+		}
+	}
+	if len(w.flies) == 0 && w.now.Sub(before) > 50*time.Millisecond {
+		t.Fatalf("the engine has nothing for %v while %d wait", w.now.Sub(before), len(w.asks))
+	}
+	for _, l := range w.all {
+		if at, is := w.flies[l]; is && !at.After(w.now) {
+			w.ends(t, l)
+		}
+		if at, is := w.asks[l]; is && !at.After(w.now) {
+			w.turn(t, l)
+		}
+	}
+}
+
+// ends ends what the engine has of l.
+func (w *losing) ends(t *rapid.T, l *Lease) {
+	delete(w.flies, l)
+	if l.prompt.pieces.upto == l.tokens {
+		if rapid.Bool().Draw(t, "answers") {
+			l.MarkSent(w.now)
+			l.FirstToken(w.now)
+		}
+		l.Release(w.now)
+		return
+	}
+	l.Computed(rapid.IntRange(0, 9).Draw(t, "fails") > 0, -1, Pauses{}, w.now)
+	w.asks[l] = w.now
+}
+
+// turn lets l ask for its turn, or leave.
+func (w *losing) turn(t *rapid.T, l *Lease) {
+	delete(w.asks, l)
+	if rapid.IntRange(0, 30).Draw(t, "leaves") == 0 {
+		l.Release(w.now)
+		return
+	}
+	if n := l.Next(w.now, func() { w.asks[l] = w.now }); n.Upto == 0 {
+		w.asks[l] = w.now.Add(n.Ask)
+	} else {
+		w.flies[l] = w.now.Add(seconds(l.prompt.pieces.lasts))
+	}
+}
+
+func (w *losing) check(t *rapid.T) {
+	m, _ := w.k.members.Find("d1")
+	var work, weight time.Duration
+	var s sums
+	for _, l := range m.ledger.leases {
+		s.count(l, 1)
+		if l.prompt.state == pending && l.prompt.local {
+			work += l.prompt.predicted
+			if l.prompt.pieces.on {
+				weight += l.prompt.predicted
+			}
+		}
+	}
+	booked := time.Duration(m.ledger.orders.pieces.weight)
+	if has := &m.ledger; s != has.sums || work != has.local.work || weight != booked {
+		t.Fatalf("the books have %+v, %v and %v, and it is %+v, %v and %v",
+			has.sums, has.local.work, booked, s, work, weight)
 	}
 }

@@ -18,7 +18,7 @@ type Link struct {
 const linkCap = 32.0 // the estimate stays within this factor of its seed
 
 // linkForgets is what is left, with each transfer, of how long the longest was.
-const linkForgets = 0.98
+const linkForgets = 0.95
 
 // faster is the last few of some samples, and which of the faster ones is believed.
 type faster struct {

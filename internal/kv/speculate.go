@@ -69,7 +69,8 @@ func (ix *Index) HasOnly(h Holder, keys []Key, n int) bool {
 	return !ix.has(h, keys[:n+1]) && ix.guesses.depth(h, keys[:n+1]) <= n
 }
 
-// Heard returns how many of keys, which start at block 0, h has by its events.
+// Heard returns how many of keys, which start at block 0, h has by its events. Of a hybrid model that is what
+// the groups have that keep all tokens.
 func (ix *Index) Heard(h Holder, keys []Key) int {
 	t := ix.known(h)
 	if t == nil || len(keys) == 0 {

@@ -193,14 +193,15 @@ func (r *Roster[M]) HasOnly(m *Member, p Prompt, tokens int) bool {
 	return ix != nil && ix.HasOnly(m.Holder, p.Keys, min(r.parts(&p, tokens), len(p.Keys)))
 }
 
-// Heard returns how many of the given leading tokens of p m has by its events.
-func (r *Roster[M]) Heard(m *Member, p Prompt, tokens int) int {
+// Heard returns how many of the given leading tokens of p m has by its events; false where these do not tell,
+// since there is no index, or it has dropped some of m's for the room that they took.
+func (r *Roster[M]) Heard(m *Member, p Prompt, tokens int) (of int, known bool) {
 	ix := r.of(&p)
-	if ix == nil {
-		return 0
+	if ix == nil || ix.Truncated(m.Holder) {
+		return 0, false
 	}
 	parts := min(r.parts(&p, tokens), len(p.Keys))
-	return r.tokens(&p, ix.Heard(m.Holder, p.Keys[:parts]))
+	return r.tokens(&p, ix.Heard(m.Holder, p.Keys[:parts])), true
 }
 
 // Matches is what the index says of one prompt, for each member.
