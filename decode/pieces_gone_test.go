@@ -22,7 +22,8 @@ type keeping struct {
 func keeps(prompts, blocks int) *keeping {
 	k := &keeping{Pool: inPieces()}
 	r := engine("d1", 100_000_000)
-	r.Facts.PrefixCaching, r.Facts.BlockSize, r.Facts.MaxModelLen = true, 16, 200_000
+	r.Facts.PrefixCaching, r.Facts.BlockSize = true, 16
+	r.Facts.MaxModelLen = 200_000
 	k.SetMembers([]replica.Replica{r}, start)
 	k.SetTrust("d1", replica.Live)
 	for range prompts {
@@ -178,7 +179,8 @@ func TestWhatAnIndexHasNoRoomForIsNotGone(t *testing.T) {
 	k.Pool = New(Options{IndexBytes: 1 << 20})
 	k.Configure(settings)
 	r := engine("d1", 100_000_000)
-	r.Facts.PrefixCaching, r.Facts.BlockSize, r.Facts.MaxModelLen = true, 16, 200_000
+	r.Facts.PrefixCaching, r.Facts.BlockSize = true, 16
+	r.Facts.MaxModelLen = 200_000
 	k.SetMembers([]replica.Replica{r}, start)
 	k.SetTrust("d1", replica.Live)
 	k.stores(k.adds(600), 0)
