@@ -36,7 +36,7 @@ const (
 type piecewise struct {
 	on     bool
 	prefix prefix
-	done   int       // leading tokens that pieces have computed
+	begun  bool      // a piece has been computed
 	upto   int       // of what the engine has now, 0 nothing
 	lasts  float64   // seconds predicted for it
 	begins time.Time // when the engine can have begun with it
@@ -65,9 +65,9 @@ const (
 
 // Next returns what of l's prompt is to be sent now. Where it is nothing yet, wake is called when it is worth
 // asking again, once, from any goroutine and with the pool's lock held: it must neither block nor call the
-// pool. Safe for concurrent use.
+// pool. Safe for concurrent use, but that of one lease one goroutine calls it and [Lease.Computed].
 func (l *Lease) Next(now time.Time, wake func()) Next {
-	p, told := l.pool, l.hears()
+	p, seen := l.pool, l.seePrefix()
 	p.members.Lock()
 	defer p.members.Unlock()
 	m := l.member
@@ -76,7 +76,7 @@ func (l *Lease) Next(now time.Time, wake func()) Next {
 	}
 	speed, t := p.speed(m), &m.turns
 	t.forget(l)
-	l.misses(told, now)
+	l.updatePrefix(seen, now)
 	t.leave(l, now)
 	t.expire(now)
 	first := t.waiting.first()
@@ -167,7 +167,7 @@ func (l *Lease) Computed(ok bool, had int, beside Pauses, now time.Time) {
 		}
 		p.learnComputed(l, from, x.upto, x.begins, x.roomy, now)
 		p.learnOwnSteps(l, beside, now)
-		x.done, x.prefix = x.upto, prefix{base: x.upto}
+		x.begun, x.prefix = true, prefix{base: x.upto}
 	} else {
 		x.failed = true // the rest at once finds what it finds
 		l.member.measured.busy.Spoil()
@@ -187,7 +187,7 @@ func (p *Pool) progress(l *Lease, now time.Time) {
 }
 
 // computed returns how many leading tokens of the prompt should be on the replica.
-func (l *Lease) computed() int { return l.prompt.pieces.prefix.base - l.prompt.pieces.prefix.gone }
+func (l *Lease) computed() int { return l.prompt.pieces.prefix.base - l.prompt.pieces.prefix.evicted }
 
 // begins returns when the engine begins with what of l is sent now. An engine that has answered goes on at
 // once with a decode step, and what comes meanwhile is in the next one.
@@ -231,8 +231,9 @@ func (l *Lease) asked(upto int) {
 }
 
 // due is l's turn among those whose prompts its replica computes in pieces: passOver times as many seconds
-// behind its booking as are left of it. It does not move from one piece to the next: who is woken would
-// come behind those that have not asked since, and nobody would wake them.
+// behind its booking as are left of it. It does not move from one piece to the next: who is woken would come
+// behind those that have not asked since, and nobody would wake them. Where it moves all the same, since a
+// prefix was evicted, [Lease.updatePrefix] has the next one woken.
 func (l *Lease) due() int64 { return l.pool.turnOf(l.prompt.booked, l.prompt.predicted) }
 
 // turnOf returns the turn of a prompt that came then and of which so much is left.
@@ -252,7 +253,7 @@ func (l *Lease) piece(
 	switch short := n == 1 || upto+leastPiece > l.tokens; {
 	case l.prompt.pieces.failed:
 		whole = wholeFailed
-	case short && l.prompt.pieces.done > 0: // the last of them
+	case short && l.prompt.pieces.begun: // the last of them
 	case short:
 		whole = wholeShort
 	case l.member.measured.own.fine(now):

@@ -31,7 +31,11 @@ func inPiecesOf(blockSize int) *Pool {
 
 // alone books a prompt of so many tokens that the replica computes itself.
 func alone(t interface{ Fatal(...any) }, p *Pool, tokens int, now time.Time) (*Lease, Candidate) {
-	q := &Query{Model: "m", Tokens: tokens, MaxTokens: 16, Pieces: true}
+	return computes(t, p, &Query{Model: "m", Tokens: tokens, MaxTokens: 16, Pieces: true}, now)
+}
+
+// computes books a prompt that the replica computes itself.
+func computes(t interface{ Fatal(...any) }, p *Pool, q *Query, now time.Time) (*Lease, Candidate) {
 	c, _, _ := p.Candidates(q, now, nil, nil)
 	if len(c) == 0 {
 		t.Fatal("no candidate")

@@ -34,15 +34,15 @@ type Pool struct {
 	reserved leaseQueue // reserved leases of all members
 	booked   uint64     // leases so far
 	epoch    time.Time  // when the first was, from which the times of orders count
-	together
+	poolLearned
 	lengths   lengths
 	mostRun   int // sequences that a member runs at a time, the most learned of one; 0 unknown
 	peers     roster.PeerReports[*member, PeerLoad]
 	standings []standing // of all members, scratch of read
 }
 
-// together is what was learned of all members.
-type together struct {
+// poolLearned is what was learned of all members together.
+type poolLearned struct {
 	prefills scoring.DecayingFit // for those that were not measured yet
 	steps    scoring.DecayingFit
 	slopes   slopes

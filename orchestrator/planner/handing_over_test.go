@@ -23,15 +23,20 @@ func (f *fleet) asks(t *testing.T, tokens int, avoid ...replica.ID) *Booking {
 	return b
 }
 
-// come lets the blocks of b come so many seconds after they were asked for, beside a step.
-func (f *fleet) come(b *Booking, asked time.Time, took float64) {
-	f.now = asked.Add(seconds(took + b.DecodeLease.Step()))
+// come lets the first token of b come at that time, and b end.
+func (f *fleet) come(b *Booking, at time.Time) {
+	f.now = at
 	f.pl.FirstToken(b, f.now)
 	b.Release(f.now)
 	for _, d := range f.ds {
 		f.says(f.decode, d.ID, 0, 0, 0)
 	}
 	f.says(f.prefill, "p1", 0, 0, 0)
+}
+
+// landed returns when the first token of b comes whose blocks took so many seconds from then on.
+func (f *fleet) landed(b *Booking, asked time.Time, took float64) time.Time {
+	return asked.Add(seconds(took + b.DecodeLease.Step()))
 }
 
 // over returns the seconds that so many tokens take over a link of so many bytes a second.
@@ -58,7 +63,7 @@ func TestSlowLinksAreNotTakenForHandingOver(t *testing.T) {
 				tokens = 20000
 			}
 			b := f.asks(t, tokens, "d2")
-			f.come(b, f.now, handing+f.over(link, tokens))
+			f.come(b, f.landed(b, f.now, handing+f.over(link, tokens)))
 			f.pass(time.Second)
 		}
 		step := scoring.DefaultSpeed().Step(1, 0)
@@ -110,7 +115,7 @@ func (f *fleet) learnsLink(t *testing.T, link float64, atOnce int) {
 		}
 		asked := f.now
 		for n, b := range sent {
-			f.come(b, asked, 0.005+f.over(link, tokens)*float64(n+1))
+			f.come(b, f.landed(b, asked, 0.005+f.over(link, tokens)*float64(n+1)))
 		}
 		if i < 16 {
 			continue
@@ -153,7 +158,7 @@ func shortOrSlow(t *testing.T, mode Calibration, tokens int) (Mode, *Shadow) {
 	for i := range 40 {
 		n := 500 + i%7*700
 		b := f.asks(t, n)
-		f.come(b, f.now, 0.045+f.over(40e9, n))
+		f.come(b, f.landed(b, f.now, 0.045+f.over(40e9, n)))
 		f.pass(time.Second)
 	}
 	f.says(f.decode, "d1", 12, 0, 0.01)

@@ -140,19 +140,9 @@ func TestReplicasOfDifferentConnectorsAreNeverPaired(t *testing.T) {
 // handsOver lets a request of so many tokens go from p1 to d1, which takes so long once it is computed.
 func (f *fleet) handsOver(t *testing.T, tokens int, took func(bytes float64) float64) {
 	t.Helper()
-	r := f.fresh(tokens)
-	r.LocalOK = false
-	b := f.plan(t, r)
-	f.pl.PrefillDone(b, 0, time.Second, f.now)
-	if _, err := f.pl.Rebind(b, r, f.now); err != nil {
-		t.Fatal(err)
-	}
-	f.pass(seconds(took(float64(tokens) * f.pl.policy.KVBytesPerToken)))
-	f.pl.FirstToken(b, f.now)
-	b.Release(f.now)
+	b := f.asks(t, tokens)
+	f.come(b, f.now.Add(seconds(took(float64(tokens)*f.pl.policy.KVBytesPerToken))))
 	f.pass(time.Second)
-	f.says(f.decode, "d1", 0, 0, 0)
-	f.says(f.prefill, "p1", 0, 0, 0)
 }
 
 // What handing over takes whatever the size is no matter of the link: short prompts make no link slow.

@@ -20,16 +20,21 @@ type keeping struct {
 
 // keeps makes it have so many blocks of each of so many prompts.
 func keeps(prompts, blocks int) *keeping {
-	k := &keeping{Pool: inPieces()}
-	r := engine("d1", 100_000_000)
-	r.Facts.PrefixCaching, r.Facts.BlockSize = true, 16
-	r.Facts.MaxModelLen = 200_000
-	k.SetMembers([]replica.Replica{r}, start)
-	k.SetTrust("d1", replica.Live)
+	k := keepsIn(inPieces())
 	for range prompts {
 		k.stores(k.adds(blocks), 0)
 	}
 	return k
+}
+
+// keepsIn makes the member of p a large one whose events are heard.
+func keepsIn(p *Pool) *keeping {
+	r := engine("d1", 100_000_000)
+	r.Facts.PrefixCaching, r.Facts.BlockSize = true, 16
+	r.Facts.MaxModelLen = 200_000
+	p.SetMembers([]replica.Replica{r}, start)
+	p.SetTrust("d1", replica.Live)
+	return &keeping{Pool: p}
 }
 
 // adds makes up a prompt of so many blocks, and returns which it is.
@@ -76,14 +81,7 @@ func (k *keeping) asks(t interface{ Fatal(...any) }, n, more int, now time.Time)
 	q := &Query{Model: "m", Tokens: len(ids), MaxTokens: 16, Pieces: true, Depth: make([]int32, k.Holders())}
 	q.Keys = k.keys(ids)
 	k.Match(roster.Prompt{Keys: q.Keys, Tokens: len(ids)}, q.Depth)
-	c, _, _ := k.Candidates(q, now, nil, nil)
-	if len(c) == 0 {
-		t.Fatal("no candidate")
-	}
-	l := k.Book(&c[0], q, Schedule{Local: true, AdmitAt: now}, now)
-	if l == nil {
-		t.Fatal("not booked")
-	}
+	l, _ := computes(t, k.Pool, q, now)
 	return l
 }
 
@@ -174,15 +172,9 @@ func TestAPrefixThatHasComeMayGo(t *testing.T) {
 
 // An index that has no room for all tells of nothing that is gone.
 func TestWhatAnIndexHasNoRoomForIsNotGone(t *testing.T) {
-	k := keeps(0, 0)
-	settings := k.settings
-	k.Pool = New(Options{IndexBytes: 1 << 20})
-	k.Configure(settings)
-	r := engine("d1", 100_000_000)
-	r.Facts.PrefixCaching, r.Facts.BlockSize = true, 16
-	r.Facts.MaxModelLen = 200_000
-	k.SetMembers([]replica.Replica{r}, start)
-	k.SetTrust("d1", replica.Live)
+	p := New(Options{IndexBytes: 1 << 20})
+	p.Configure(inPieces().settings)
+	k := keepsIn(p)
 	k.stores(k.adds(600), 0)
 	m, _ := k.members.Find("d1")
 	upto, later := firstPiece(t, k, func(*Lease) {
@@ -204,7 +196,7 @@ func TestWhatPiecesHaveComputedMayGo(t *testing.T) {
 	k.drops(0, 0)
 	defer stream1(t, k.Pool).Release(start)
 	l, now := k.asks(t, 0, 8000, start), start
-	for l.prompt.pieces.done < 14_000 {
+	for l.computed() < 14_000 {
 		l.Next(now, func() {})
 		now = now.Add(100 * time.Millisecond)
 		l.Computed(true, -1, Pauses{}, now)

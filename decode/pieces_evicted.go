@@ -1,0 +1,49 @@
+package decode
+
+import "time"
+
+// prefix is what of the beginning of a prompt should be on its replica.
+type prefix struct {
+	base    int // leading tokens that were there when it was booked, or are by its newest piece
+	seen    int // of these, the most that events have told of since
+	evicted int // of these, how many are not there any more
+}
+
+// prefixSeen is what events say of a prefix, at one time.
+type prefixSeen struct {
+	base, tokens int
+	known        bool
+}
+
+// seePrefix looks up what is there of l's prefix, by events. It is called without the pool's lock, by the one
+// goroutine that sends the pieces.
+func (l *Lease) seePrefix() prefixSeen {
+	h := prefixSeen{base: l.prompt.pieces.prefix.base}
+	if h.base > 0 {
+		h.tokens, h.known = l.pool.Heard(&l.member.Member, l.named, h.base)
+	}
+	return h
+}
+
+// updatePrefix takes in what of l's prefix is there. A prompt that waits for its turn may lose it to
+// others, and a piece that goes to the end of what is not there any more would be as long as that, and
+// hold up every stream. What events have not told of yet, since it is guessed to come or was computed
+// just now, is not gone, nor is anything while they are not heard. A turn that has moved may be behind
+// that of somebody who asked before.
+func (l *Lease) updatePrefix(h prefixSeen, now time.Time) {
+	x := &l.prompt.pieces.prefix
+	if !h.known || h.base != x.base || l.prompt.state != pending || l.member.Blind() {
+		return
+	}
+	x.seen = max(x.seen, h.tokens)
+	evicted := 0
+	if h.tokens < x.seen {
+		evicted = x.base - h.tokens
+	}
+	if evicted != x.evicted {
+		x.evicted = evicted
+		l.pool.progress(l, now)
+		l.member.ledger.changes++
+		l.member.turns.opened = true
+	}
+}
