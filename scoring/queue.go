@@ -8,18 +8,22 @@ type Queue struct {
 	Rho float64
 }
 
-// crowdingCap bounds what a second of work may count.
-const crowdingCap = 20
+// A queue is taken to be empty after busyMost seconds at the latest: nobody knows that as much goes on coming
+// for longer. It is after busyTimes as many as what waits in it takes, too: how busy a replica is is known to a
+// twentieth at best.
+const (
+	busyMost  = 20
+	busyTimes = 20
+)
 
 // Crowding returns the seconds that all together wait longer for each second of work that is put on q, that
 // second included. Whoever comes before the queue is empty waits as much longer. That is all who come in
 // Wait/(1-Rho) seconds, since what they bring makes it last longer. On a replica that has nothing to do it is
 // 1, however busy it was before.
 func (q Queue) Crowding() float64 {
-	waits := q.Arrivals * q.Wait
-	if !(waits > 0) {
+	if !(q.Arrivals*q.Wait > 0) {
 		return 1
 	}
-	idle := max(1-max(q.Rho, 0), 1.0/crowdingCap)
-	return min(1+waits/idle, crowdingCap)
+	idle := max(1-max(q.Rho, 0), 1.0/busyTimes)
+	return 1 + q.Arrivals*min(q.Wait/idle, busyMost)
 }
