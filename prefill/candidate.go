@@ -85,8 +85,22 @@ func (p *Pool) Candidates(
 		*c = Candidate{member: m, chunk: q.Chunk}
 		p.gather(c, q, &p.readings[i], &matches, mean, now)
 	}
+	crowd(dst[first:])
 	p.expect(dst[first:], q, size, now)
 	return dst, p.members.View
+}
+
+// crowd fills in how many come to each candidate: as many as leave it, and no fewer than leave the average
+// one. Where fewer come, that is since a queue is there, and it is no reason to make that longer: all long
+// prompts went to the one replica whose queue kept the short ones away.
+func crowd(cs []Candidate) {
+	sum := 0.0
+	for i := range cs {
+		sum += cs[i].Leaving
+	}
+	for i := range cs {
+		cs[i].Arrivals = max(cs[i].Leaving, sum/float64(len(cs)))
+	}
 }
 
 // Below returns how many of the leading tokens that c holds lie below the engine's own memory only, by the
@@ -205,7 +219,7 @@ func (p *Pool) gather(
 	c.Tokens = q.Tokens
 	c.Trust = m.Believed()
 	c.LoadAge = reading.Age
-	c.Arrivals = m.pace.Rate(now) + m.remote.Arrivals
+	c.Leaving = m.pace.Rate(now) + m.remote.Arrivals
 	c.Outbox = (m.outbox.Sending() + m.remote.Sending).Seconds()
 	c.Blind = q.Chunk == 0 && m.Blind()
 	c.Matched = matches.Tokens(&m.Member)

@@ -2,13 +2,14 @@ package scoring
 
 // Prefill is the facts of a replica that could prefill a request.
 type Prefill struct {
-	Queue         // its Arrivals are prompts whose blocks leave it again
+	Queue         // its Arrivals are those of the average replica of the pool, where fewer come to it
 	Cold  float64 // seconds of its prefill with nothing cached
 	Warm  float64 // seconds of its prefill behind the matched prefix
 	Share float64 // matched share of the prompt, 0..1
 	Usage float64 // share of KV in use, 0..1, NaN unknown
 
 	Outbox   float64 // seconds of transfers that it has promised to others
+	Leaving  float64 // prompts a second whose blocks leave it
 	Failures float64 // seconds that its failures are expected to cost
 
 	Blocks  float64 // matched blocks, for raw units

@@ -111,7 +111,7 @@ type Receiver struct {
 
 // Sender returns p as a side of pairs.
 func (m *Seconds) Sender(p *Prefill) Sender {
-	return Sender{Ready: p.Ready(), Outbox: p.Outbox, Leaving: m.Beta * p.Arrivals}
+	return Sender{Ready: p.Ready(), Outbox: p.Outbox, Leaving: m.Beta * p.Leaving}
 }
 
 // Receiver returns d as a side of pairs.

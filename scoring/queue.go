@@ -9,8 +9,8 @@ type Queue struct {
 }
 
 // A queue is taken to be empty after busyMost seconds at the latest: nobody knows that as much goes on coming
-// for longer. It is after busyTimes as many as what waits in it takes, too: how busy a replica is is known to a
-// twentieth at best.
+// for longer. It is after busyTimes as many as what waits in it takes, too: how busy a replica is is known to
+// a twentieth at best.
 const (
 	busyMost  = 20
 	busyTimes = 20

@@ -29,7 +29,7 @@ func TestAlpha(t *testing.T) {
 		{"nobody comes", auto, Queue{Wait: 10, Rho: 0.9}, 1},
 		{"three come while it is worked off", auto, Queue{Wait: 1.5, Arrivals: 2}, 4},
 		{"what they bring makes it last twice as long", auto, Queue{Wait: 1.5, Arrivals: 2, Rho: 0.5}, 7},
-		{"at the cap", auto, Queue{Wait: 9.5, Arrivals: 2}, 20},
+		{"nineteen come", auto, Queue{Wait: 9.5, Arrivals: 2}, 20},
 		{"nearly always busy", auto, Queue{Wait: 0.5, Arrivals: 4, Rho: 0.99}, 41},
 		{"overbooked", auto, Queue{Wait: 0.5, Arrivals: 4, Rho: 3}, 41},
 		{"many come in the time that a queue is taken to last", auto, Queue{Wait: 30, Arrivals: 5, Rho: 0.5}, 101},

@@ -31,7 +31,13 @@ type Ties struct {
 func (t Ties) Limit(least float64) float64 { return least + t.Margin(least) }
 
 // Margin returns by how much a plan may cost more than another one and be as good.
-func (t Ties) Margin(cost float64) float64 { return max(t.Absolute, t.Relative*math.Abs(cost)) }
+func (t Ties) Margin(cost float64) float64 {
+	return max(t.Absolute, t.Relative*min(math.Abs(cost), tiesTo))
+}
+
+// tiesTo is the cost in seconds beyond which the relative margin grows no further. What a plan costs beyond
+// it is what many others wait, and a replica that fails, is full or is far away is none the better for that.
+const tiesTo = 5
 
 // Reset empties t for the next request.
 func (t *Table) Reset() {

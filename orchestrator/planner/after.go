@@ -128,7 +128,7 @@ func (b *Booking) decodeOn(to *replica.Replica, lease *decode.Lease, c *decode.C
 // is not computed yet.
 func (b *Booking) sides(room time.Duration, now time.Time) (from scoring.Prefill, stays scoring.Decode) {
 	leaving, coming := b.DecodeLease.Ahead(now)
-	from = scoring.Prefill{Outbox: leaving, Queue: scoring.Queue{Arrivals: b.PrefillLease.Leaving(now)}}
+	from = scoring.Prefill{Outbox: leaving, Leaving: b.PrefillLease.Leaving(now)}
 	stays = scoring.Decode{
 		Missing: b.transfer.missing, Inbound: coming, Local: scoring.Local{Busy: room.Seconds()},
 	}
