@@ -88,6 +88,10 @@ type plan struct {
 	On      *struct {
 		Alpha float64 `json:"alpha"`
 	} `json:"on_prefill"`
+	Alone *struct {
+		Alpha  float64 `json:"alpha"`
+		Beside float64 `json:"beside_ms"` // of the prefill term, not weighed
+	} `json:"on_decode"`
 }
 
 // name is a plan in a few characters.

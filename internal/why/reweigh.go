@@ -39,7 +39,7 @@ func (r *Record) Totals(w Weights) ([]float64, error) {
 		total := p.Total
 		for _, term := range []string{"wait", "prefill", "decode", "interference", "pressure"} {
 			was, now := r.weightsOf(p, term, w)
-			value := p.Terms[term]
+			value := p.weighed(term)
 			switch {
 			case now == nil || *now == was:
 			case was == 0:
@@ -61,7 +61,8 @@ func (r *Record) Totals(w Weights) ([]float64, error) {
 const (
 	tieMS    = 2.
 	tieShare = 0.02
-	tieRaw   = 1e-9 // in the formula's own units
+	tieToMS  = 5000. // of a cost, is what the share is taken of
+	tieRaw   = 1e-9  // in the formula's own units
 )
 
 // tied returns which of the plans that cost so much are as good as the best, that one included. In the
@@ -69,7 +70,7 @@ const (
 func (r *Record) tied(totals []float64) []int {
 	least := slices.Min(totals)
 	raw := r.Decision.Units == "raw"
-	margin := max(tieMS, tieShare*math.Abs(least))
+	margin := max(tieMS, tieShare*min(math.Abs(least), tieToMS))
 	if raw {
 		margin = tieRaw
 	}
@@ -108,14 +109,27 @@ func (r *Record) weightsOf(p *plan, term string, w Weights) (was float64, now *f
 	return r.Config.DecodePenalty, w.DecodePenalty
 }
 
-// alpha is the weight that p's prefill was multiplied by. Where it is set by each replica's load, a decode
-// replica alone has 1, and so has everybody in the formula's own units.
+// weighed returns what of a term of p was multiplied by its weight.
+func (p *plan) weighed(term string) float64 {
+	if term == "prefill" && p.Prefill == "" && p.Alone != nil {
+		return p.Terms[term] - p.Alone.Beside
+	}
+	return p.Terms[term]
+}
+
+// alpha is the weight that p's prefill was multiplied by, 1 in the formula's own units and where the record
+// does not say it: of a decode replica alone older ones do not.
 func (r *Record) alpha(p *plan) float64 {
 	if set, err := strconv.ParseFloat(r.Config.Alpha, 64); err == nil {
 		return set
 	}
-	if p.On == nil || r.Decision.Units == "raw" {
+	switch {
+	case r.Decision.Units == "raw":
 		return 1
+	case p.On != nil:
+		return p.On.Alpha
+	case p.Prefill == "" && p.Alone != nil && p.Alone.Alpha > 0:
+		return p.Alone.Alpha
 	}
-	return p.On.Alpha
+	return 1
 }

@@ -277,6 +277,21 @@ func TestOtherWeightsAsThePlannerHasThem(t *testing.T) {
 	}
 }
 
+// What a decode replica alone was weighed with is in the record: a second of prefill there may count for
+// hundreds. What its own decode steps take has no weight.
+func TestTheAlphaOfADecodeReplicaAlone(t *testing.T) {
+	text := strings.Replace(line, `"total":424.8}`,
+		`"total":424.8,"on_decode":{"alpha":100,"beside_ms":27.1}}`, 1)
+	one := 1.
+	totals, err := found(t, text).Totals(why.Weights{Alpha: &one})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := 424.8 - 300*0.99; math.Abs(totals[2]-want) > 1e-9 {
+		t.Errorf("%v ms with alpha 1, want %v: 3 ms of prefill and 27.1 beside others", totals[2], want)
+	}
+}
+
 // explained is the decision about one prompt in a fleet that is drawn by seed.
 func explained(t *testing.T, w scoring.Weights, seed uint64) *planner.Decision {
 	t.Helper()

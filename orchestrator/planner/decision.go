@@ -74,6 +74,8 @@ type PrefillSide struct {
 }
 
 // DecodeSide is what was known of the decode replica of a plan. Unknown values are -1.
+//
+// Long: a row of facts, of which an operator sees all.
 type DecodeSide struct {
 	Matched int `json:"matched_tokens"` // by the index
 	// That the plan is priced with, where Matched is a guess.
@@ -84,7 +86,11 @@ type DecodeSide struct {
 	Running  int     `json:"running"`     // requests there, ours and others'
 	Step     float64 `json:"step_ms"`     // of decoding, with this request
 	// Of the prompt at once, where it would be sent in pieces.
-	Piece   float64       `json:"piece_ms,omitzero"`
+	Piece float64 `json:"piece_ms,omitzero"`
+	// Where it computes the prompt alone: the weight of prefill seconds, and which part of the prefill term is
+	// of its decode steps and has none.
+	Alpha   float64       `json:"alpha,omitzero"`
+	Beside  float64       `json:"beside_ms,omitzero"`
 	Usage   float64       `json:"usage"`
 	LoadAge float64       `json:"load_age_ms"`
 	Trust   replica.Trust `json:"index"`

@@ -68,7 +68,10 @@ func (pl *Planner) note(alloc *decisionAlloc, c scoring.Choice) {
 	plan := &d.Plans[n]
 	plan.OnDecode = &alloc.decodes[n]
 	*plan.OnDecode = decodeSide(&b.decodes[c.Decode])
-	if c.Prefill >= 0 {
+	if c.Prefill < 0 {
+		local := &b.decodes[c.Decode].Local
+		plan.OnDecode.Alpha, plan.OnDecode.Beside = pl.policy.Weights.Alpha.At(local.Queue), local.Between*1e3
+	} else {
 		p := &b.prefills[c.Prefill]
 		plan.Mode, plan.Prefill = Split, pl.pairs.prefill.Replicas[p.Slot].ID
 		plan.OnPrefill = &alloc.prefills[n]
