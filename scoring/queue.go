@@ -12,7 +12,7 @@ type Queue struct {
 // for longer. It is after busyTimes as many as what waits in it takes, too: how busy a replica is is known to
 // a twentieth at best.
 const (
-	busyMost  = 20
+	busyMost  = 10
 	busyTimes = 20
 )
 
