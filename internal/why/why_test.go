@@ -292,6 +292,25 @@ func TestTheAlphaOfADecodeReplicaAlone(t *testing.T) {
 	}
 }
 
+// In the formula's own units there are no seconds to tell apart.
+func TestInRawUnitsADecodeReplicaAloneHasNoAlpha(t *testing.T) {
+	locals := 0
+	for seed := range uint64(20) {
+		d := explained(t, scoring.Weights{Units: scoring.InRaw, Alpha: scoring.Alpha{Auto: true}, Beta: 1}, seed)
+		for _, p := range d.Plans {
+			if p.Mode == planner.Local {
+				locals++
+				if p.OnDecode.Alpha != 0 || p.OnDecode.Beside != 0 {
+					t.Fatalf("%s alone: %+v", p.Decode, p.OnDecode)
+				}
+			}
+		}
+	}
+	if locals == 0 {
+		t.Error("no plan is of a decode replica alone: this test tests nothing")
+	}
+}
+
 // explained is the decision about one prompt in a fleet that is drawn by seed.
 func explained(t *testing.T, w scoring.Weights, seed uint64) *planner.Decision {
 	t.Helper()

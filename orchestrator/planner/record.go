@@ -68,10 +68,11 @@ func (pl *Planner) note(alloc *decisionAlloc, c scoring.Choice) {
 	plan := &d.Plans[n]
 	plan.OnDecode = &alloc.decodes[n]
 	*plan.OnDecode = decodeSide(&b.decodes[c.Decode])
-	if c.Prefill < 0 {
+	switch {
+	case c.Prefill < 0 && pl.policy.Weights.Units == scoring.InSeconds:
 		local := &b.decodes[c.Decode].Local
 		plan.OnDecode.Alpha, plan.OnDecode.Beside = pl.policy.Weights.Alpha.At(local.Queue), local.Between*1e3
-	} else {
+	case c.Prefill >= 0:
 		p := &b.prefills[c.Prefill]
 		plan.Mode, plan.Prefill = Split, pl.pairs.prefill.Replicas[p.Slot].ID
 		plan.OnPrefill = &alloc.prefills[n]
