@@ -85,15 +85,16 @@ func (p *Pool) Candidates(
 		*c = Candidate{member: m, chunk: q.Chunk}
 		p.gather(c, q, &p.readings[i], &matches, mean, now)
 	}
-	crowd(dst[first:])
+	fillArrivals(dst[first:])
 	p.expect(dst[first:], q, size, now)
 	return dst, p.members.View
 }
 
-// crowd fills in how many come to each candidate: as many as leave it, and no fewer than leave the average
-// one. Where fewer come, that is since a queue is there, and it is no reason to make that longer: all long
-// prompts went to the one replica whose queue kept the short ones away.
-func crowd(cs []Candidate) {
+// fillArrivals fills in at which rate requests are taken to come to each candidate: its own, and at least
+// the mean of all candidates. A replica may have few of them because of its queue. By its own rate alone a
+// second there would delay few, and all long prompts would go to the replica whose queue keeps short ones
+// away.
+func fillArrivals(cs []Candidate) {
 	sum := 0.0
 	for i := range cs {
 		sum += cs[i].Leaving

@@ -2,7 +2,7 @@ package scoring
 
 // Prefill is the facts of a replica that could prefill a request.
 type Prefill struct {
-	Queue         // its Arrivals are those of the average replica of the pool, where fewer come to it
+	Queue         // its Arrivals are no fewer than the mean of the candidates
 	Cold  float64 // seconds of its prefill with nothing cached
 	Warm  float64 // seconds of its prefill behind the matched prefix
 	Share float64 // matched share of the prompt, 0..1

@@ -8,9 +8,9 @@ type Queue struct {
 	Rho float64
 }
 
-// A queue is taken to be empty after busyMost seconds at the latest: nobody knows that as much goes on coming
-// for longer. It is after busyTimes as many as what waits in it takes, too: how busy a replica is is known to
-// a twentieth at best.
+// A queue is taken to last for busyMost seconds at most: nobody knows whether requests go on coming at the
+// same rate for longer. It is taken to last for busyTimes as long as the work in it at most, too, since Rho
+// is known to one part in busyTimes at best.
 const (
 	busyMost  = 10
 	busyTimes = 20

@@ -32,12 +32,12 @@ func (t Ties) Limit(least float64) float64 { return least + t.Margin(least) }
 
 // Margin returns by how much a plan may cost more than another one and be as good.
 func (t Ties) Margin(cost float64) float64 {
-	return max(t.Absolute, t.Relative*min(math.Abs(cost), tiesTo))
+	return max(t.Absolute, t.Relative*min(math.Abs(cost), tieCostMost))
 }
 
-// tiesTo is the cost in seconds beyond which the relative margin grows no further. What a plan costs beyond
-// it is what many others wait, and a replica that fails, is full or is far away is none the better for that.
-const tiesTo = 5
+// tieCostMost is the most of a cost, in seconds, that the relative margin is taken of. A larger cost is
+// mostly the time that many others wait, and says nothing for a replica that fails, is full or is far away.
+const tieCostMost = 5
 
 // Reset empties t for the next request.
 func (t *Table) Reset() {

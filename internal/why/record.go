@@ -80,15 +80,15 @@ type decision struct {
 
 // plan is a row of the comparison. Its terms are added up to Total; the chosen plan is the first.
 type plan struct {
-	Mode    string             `json:"mode"`
-	Prefill string             `json:"prefill"`
-	Decode  string             `json:"decode"`
-	Terms   map[string]float64 `json:"terms"`
-	Total   float64            `json:"total"`
-	On      *struct {
+	Mode      string             `json:"mode"`
+	Prefill   string             `json:"prefill"`
+	Decode    string             `json:"decode"`
+	Terms     map[string]float64 `json:"terms"`
+	Total     float64            `json:"total"`
+	OnPrefill *struct {
 		Alpha float64 `json:"alpha"`
 	} `json:"on_prefill"`
-	Alone *struct {
+	OnDecode *struct {
 		Alpha  float64 `json:"alpha"`
 		Beside float64 `json:"beside_ms"` // of the prefill term, not weighed
 	} `json:"on_decode"`

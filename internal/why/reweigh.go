@@ -59,10 +59,10 @@ func (r *Record) Totals(w Weights) ([]float64, error) {
 // Plans within the larger of the two of the best are as good. A record does not say what
 // experimental.scoring.tie_absolute and tie_relative were: these are what they are unless they are set.
 const (
-	tieMS    = 2.
-	tieShare = 0.02
-	tieToMS  = 5000. // of a cost, is what the share is taken of
-	tieRaw   = 1e-9  // in the formula's own units
+	tieMS     = 2.
+	tieShare  = 0.02
+	tieMostMS = 5000. // the most of a cost that the share is taken of
+	tieRaw    = 1e-9  // in the formula's own units
 )
 
 // tied returns which of the plans that cost so much are as good as the best, that one included. In the
@@ -70,7 +70,7 @@ const (
 func (r *Record) tied(totals []float64) []int {
 	least := slices.Min(totals)
 	raw := r.Decision.Units == "raw"
-	margin := max(tieMS, tieShare*min(math.Abs(least), tieToMS))
+	margin := max(tieMS, tieShare*min(math.Abs(least), tieMostMS))
 	if raw {
 		margin = tieRaw
 	}
@@ -111,8 +111,8 @@ func (r *Record) weightsOf(p *plan, term string, w Weights) (was float64, now *f
 
 // weighed returns what of a term of p was multiplied by its weight.
 func (p *plan) weighed(term string) float64 {
-	if term == "prefill" && p.Prefill == "" && p.Alone != nil {
-		return p.Terms[term] - p.Alone.Beside
+	if term == "prefill" && p.Prefill == "" && p.OnDecode != nil {
+		return p.Terms[term] - p.OnDecode.Beside
 	}
 	return p.Terms[term]
 }
@@ -126,10 +126,10 @@ func (r *Record) alpha(p *plan) float64 {
 	switch {
 	case r.Decision.Units == "raw":
 		return 1
-	case p.On != nil:
-		return p.On.Alpha
-	case p.Prefill == "" && p.Alone != nil && p.Alone.Alpha > 0:
-		return p.Alone.Alpha
+	case p.OnPrefill != nil:
+		return p.OnPrefill.Alpha
+	case p.Prefill == "" && p.OnDecode != nil && p.OnDecode.Alpha > 0:
+		return p.OnDecode.Alpha
 	}
 	return 1
 }

@@ -48,15 +48,16 @@ func TestAQueueThatKeepsOthersAwayIsNoReasonToBecomeLonger(t *testing.T) {
 	const long = 32_000
 	f := newFleet(2, 1, func(r *replica.Replica) { r.Facts.Blocks = 4_000_000 })
 	f.crowd(t, 40, 1100, long, 15)
-	for n := range uint32(100) {
+	each := scoring.DefaultSpeed().Prefill(long, 0)
+	for n := uint32(0); ; n++ {
 		r := f.request(1+n, long)
 		r.LocalOK = false
 		b := f.plan(t, r)
 		if b.Prefill.ID == "p1" {
 			return
 		}
-		if wait := n * uint32(scoring.DefaultSpeed().Prefill(long, 0)); wait > 15 {
-			t.Fatalf("a prompt goes behind %d s of others on p2, where p1 has a third of a second", wait)
+		if wait := float64(n) * each; wait > 15 {
+			t.Fatalf("a prompt goes behind %.1f s of others on p2, where p1 has a third of a second", wait)
 		}
 	}
 }
