@@ -1,0 +1,41 @@
+// Command gpusteps holds the formula that simulated engines take their steps by to steps that steps.py timed
+// on a GPU.
+//
+//	python3 tools/gpusteps/steps.py --attention _vllm_fa3_C.abi3.so --out steps.jsonl    # on the GPU
+//	go run ./tools/gpusteps steps.jsonl
+//
+// For each model it fits the formula to prompts alone and to streams alone, and prints how many times as long
+// as it says a prompt beside streams takes, which nothing was fitted to. testdata has what was timed.
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+)
+
+func main() {
+	if err := run(os.Args[1:], os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "gpusteps:", err)
+		os.Exit(1)
+	}
+}
+
+// run reports of each file.
+func run(files []string, w io.Writer) error {
+	if len(files) == 0 {
+		return fmt.Errorf("no file: name what steps.py wrote")
+	}
+	for _, name := range files {
+		steps, err := readFile(name)
+		if err != nil {
+			return err
+		}
+		for _, of := range byModel(steps) {
+			if err := report(w, of); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
