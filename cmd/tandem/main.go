@@ -28,6 +28,7 @@ func commands() []command {
 		{"demo", "simulated engines, a router and traffic, a line per request", runDemo},
 		{"sim", "serve one simulated vLLM engine", runSim},
 		{"replay", "play recorded traffic in virtual time; hold the simulated engines to real runs", runReplay},
+		{"advise", "say whether recorded traffic is worth splitting, and over which shape of fleet", runAdvise},
 		{
 			"tune", "search the weights of the decision on recorded traffic; say what they bring and where they lose",
 			runTune,

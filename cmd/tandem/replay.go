@@ -82,31 +82,48 @@ func replayFlags(args []string, stderr io.Writer) (o replayOptions, err error) {
 	fs.StringVar(&o.page.file, "html", "", "draw a page with plots, too: this `file`")
 	fs.StringVar(&o.page.loads, "loads", "", "for the page: play these `shares` of the load too, as 0.5,1,1.5")
 	fs.BoolVar(&o.quiet, "quiet", false, "no progress")
-	kind := fs.String("kind", "", "play this `kind` of traffic instead of a trace, see tandem replay kinds")
-	fs.StringVar(&p.Traces, "traces", shippedTraces(), "`folder` of the files of kinds")
+	kind := kindFlags(fs, p)
 	if err := parseAlone(fs, args); err != nil {
 		return o, err
 	}
-	if *kind != "" {
-		if *p, err = p.OfKind(*kind); err != nil {
-			return o, err
-		}
+	if err := trafficThere(p, *kind); err != nil {
+		return o, err
 	}
 	p.Policies = strings.Split(*names, ",")
 	if *names == "all" {
 		p.Policies = policies.Names()
 	}
-	if err := traceThere(p.Trace); p.Kind == "" && err != nil {
-		return o, err
-	}
 	return o, nil
 }
 
-// playFlags are the flags that say what is played.
+// kindFlags are those for traffic of a kind in the place of a trace.
+func kindFlags(fs *flag.FlagSet, p *replay.Play) (kind *string) {
+	fs.StringVar(&p.Traces, "traces", shippedTraces(), "`folder` of the files of kinds")
+	return fs.String("kind", "", "play this `kind` of traffic instead of a trace, see tandem replay kinds")
+}
+
+// trafficThere makes p one of the kind, if that is not "", and looks whether there is anything to play.
+func trafficThere(p *replay.Play, kind string) (err error) {
+	if kind == "" {
+		return traceThere(p.Trace)
+	}
+	*p, err = p.OfKind(kind)
+	return err
+}
+
+// playFlags are the flags that say what is played, and on which fleet.
 func playFlags(fs *flag.FlagSet, p *replay.Play) {
-	fs.StringVar(&p.Trace, "trace", conversation(), "`file` of recorded traffic, gzip or not")
+	trafficFlags(fs, p)
 	fs.StringVar(&p.Cluster, "cluster", "8P8D",
 		"prefill and decode `replicas`: 8P8D, 4P4~0.6P8D, 6P2D+2P6D@4, 8P8Dx4, or a .yaml file")
+	fs.StringVar(&p.Troubles, "trouble", "",
+		"what goes wrong with replicas: `whom:what@from+for`, with commas between, "+
+			"as d0:fail@2m+1m (answers everything with an error), p1:fail=0.3@2m+1m, d2:slow=20@1m+30s, p3:gone@2m+1m")
+}
+
+// trafficFlags are those of the traffic and of each engine.
+func trafficFlags(fs *flag.FlagSet, p *replay.Play) {
+	fs.StringVar(&p.Trace, "trace", conversation(), "`file` of recorded traffic, gzip or not")
 	fs.StringVar(&p.Profile, "profile", "70b", "GPU and model, as in tandem sim")
 	fs.Float64Var(&p.Cache, "cache", 1, "KV capacity, as a multiple of what the GPUs hold")
 	fs.Float64Var(&p.Link, "link", 40, "GB/s between engines")
@@ -124,9 +141,6 @@ func playFlags(fs *flag.FlagSet, p *replay.Play) {
 		p.Stress, err = replay.ParseStress(text)
 		return err
 	})
-	fs.StringVar(&p.Troubles, "trouble", "",
-		"what goes wrong with replicas: `whom:what@from+for`, with commas between, "+
-			"as d0:fail@2m+1m (answers everything with an error), p1:fail=0.3@2m+1m, d2:slow=20@1m+30s, p3:gone@2m+1m")
 	fs.Uint64Var(&p.Seed, "seed", 1, "of everything drawn")
 	fs.DurationVar(&p.EventLag, "event-lag", 100*time.Millisecond, "until the router hears of a block")
 	fs.DurationVar(&p.Poll, "poll", time.Second, "between two load reports")

@@ -1,0 +1,218 @@
+package advise
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"tandem/internal/replay"
+)
+
+// fleet is one whose capacities are given: by how many prefill, and goal.
+type fleet struct {
+	replicas int
+	capacity func(prefill, goal int) float64
+	idle     [2]float64 // share that an idle fleet keeps
+
+	mu    sync.Mutex
+	plays map[string]int
+}
+
+// simulate has all answers of an idle fleet good up to the capacity, where the share crosses 90 % of what is
+// asked for, and fewer above.
+func (f *fleet) simulate(_ context.Context, p replay.Play) (*replay.Outcome, error) {
+	prefill, decode := 0, 0
+	if n, _ := fmt.Sscanf(p.Cluster, "%dP%dD", &prefill, &decode); n != 2 {
+		prefill = 0
+	}
+	if got := prefill + decode; prefill > 0 && got != f.replicas {
+		return nil, fmt.Errorf("%s has %d replicas", p.Cluster, got)
+	}
+	f.mu.Lock()
+	f.plays[fmt.Sprintf("%s %.4f", p.Cluster, p.Scale)]++
+	f.mu.Unlock()
+	o := &replay.Outcome{Measured: 100}
+	o.Usual = f.share(p.Scale, f.capacity(prefill, 0), f.idle[0])
+	o.Tight = f.share(p.Scale, f.capacity(prefill, 1), f.idle[1])
+	return o, nil
+}
+
+// share falls in a line that has 90 % of most at the capacity.
+func (f *fleet) share(load, capacity, most float64) float64 {
+	return min(most, max(0, most*(0.9+0.4*(capacity-load)/capacity)))
+}
+
+func (f *fleet) question() *Question {
+	f.plays = map[string]int{}
+	return &Question{
+		Play: replay.Play{Scale: 1, For: 10 * time.Minute}, Replicas: f.replicas, Goals: Goals(), Enough: 0.9,
+		simulate: f.simulate,
+	}
+}
+
+// The best shape, and what it holds, are those that a look at every shape at every load finds.
+func TestAdviceIsThatOfAllShapes(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(2, 24).Draw(t, "replicas")
+		f := &fleet{replicas: n, idle: [2]float64{1, 1}}
+		var peak, height, pool [2]float64
+		for goal := range 2 {
+			peak[goal] = rapid.Float64Range(1, float64(n-1)).Draw(t, "best prefill replicas")
+			height[goal] = rapid.Float64Range(0.2, 6).Draw(t, "capacity")
+			pool[goal] = rapid.Float64Range(0.2, 6).Draw(t, "capacity of one pool")
+		}
+		// One peak, as the capacities of real fleets have: too few prefill or too few decode.
+		f.capacity = func(prefill, goal int) float64 {
+			if prefill == 0 {
+				return pool[goal]
+			}
+			return max(0.01, height[goal]*(1-math.Abs(float64(prefill)-peak[goal])/float64(n)))
+		}
+		a, err := Ask(t.Context(), f.question())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for goal, v := range a.Verdicts {
+			most := 0.0
+			for p := 1; p < n; p++ {
+				most = max(most, f.capacity(p, goal))
+			}
+			if got := a.Shapes[v.Best].Holds[goal]; math.Abs(got/most-1) > 0.02 {
+				t.Errorf("goal %d: %s holds %.3f; the best of all shapes %.3f", goal, a.Shapes[v.Best].Name, got, most)
+			}
+			if got := a.Shapes[v.Pool].Holds[goal]; math.Abs(got/pool[goal]-1) > 0.02 {
+				t.Errorf("goal %d: one pool holds %.3f, want %.3f", goal, got, pool[goal])
+			}
+			if worth := most / pool[goal]; v.Splits != (worth > WorthIt) && math.Abs(worth/WorthIt-1) > 0.05 {
+				t.Errorf("goal %d: splits %v, where the best shape holds %.3f times one pool", goal, v.Splits, worth)
+			}
+		}
+		for what, count := range f.plays {
+			if count > 1 {
+				t.Errorf("%s was played %d times", what, count)
+			}
+		}
+	})
+}
+
+// Requests are the same at every load.
+func TestLoadsPlayTheSameRequests(t *testing.T) {
+	q := &Question{Play: replay.Play{Scale: 2, For: 10 * time.Minute}, Replicas: 8}
+	for _, load := range []float64{0.5, 1, 4} {
+		p := q.at(3, load)
+		if p.Cluster != "3P5D" || p.Scale != 2*load {
+			t.Errorf("load %g: %s at %g, want 3P5D at %g", load, p.Cluster, p.Scale, 2*load)
+		}
+		if recorded := time.Duration(float64(p.For) * p.Scale); recorded != 20*time.Minute {
+			t.Errorf("load %g plays %v of the recording, want 20m", load, recorded)
+		}
+	}
+	if p := q.at(0, 1); p.Cluster != "8D" {
+		t.Errorf("one pool is %s, want 8D", p.Cluster)
+	}
+}
+
+// An idle fleet that misses the share asked for says what is enough; one that hardly ever keeps a goal is
+// not tried.
+func TestWhatAnIdleFleetKeeps(t *testing.T) {
+	f := &fleet{replicas: 4, idle: [2]float64{0.8, 0.2}, capacity: func(int, int) float64 { return 1 }}
+	a, err := Ask(t.Context(), f.question())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := a.Verdicts[0]; math.Abs(got.Enough-0.76) > 1e-9 || got.Splits {
+		t.Errorf("usual: %+v, want 0.76 to be enough, and no split", got)
+	}
+	if got := a.Verdicts[1]; got.Enough != 0 || got.Splits {
+		t.Errorf("tight: %+v, want nothing to be enough", got)
+	}
+	if got := a.text(1, &a.Verdicts[1]); !strings.Contains(got, "20 % of the answers keep it at 0.125x") {
+		t.Errorf("told %q", got)
+	}
+}
+
+// Loads that nobody holds, and loads that are too small to tell, are no endless search.
+func TestLoadsHaveEnds(t *testing.T) {
+	for _, c := range []struct {
+		capacity, want float64
+	}{{100, 8}, {0.01, 0}} {
+		f := &fleet{replicas: 2, idle: [2]float64{1, 1}, capacity: func(prefill, goal int) float64 {
+			if prefill == 0 { // so that the goals are within reach
+				return 1
+			}
+			return c.capacity
+		}}
+		a, err := Ask(t.Context(), f.question())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := a.Shapes[1].Holds[0]; got != c.want {
+			t.Errorf("a capacity of %g is told as %g, want %g", c.capacity, got, c.want)
+		}
+	}
+}
+
+func TestQuestionsThatCannotBeAnswered(t *testing.T) {
+	good := Question{Replicas: 2, Goals: Goals(), Enough: 0.9, Play: replay.Play{Scale: 1}}
+	broken := errors.New("broken")
+	for _, c := range []struct {
+		name string
+		bend func(q *Question)
+		says string
+	}{
+		{"one replica", func(q *Question) { q.Replicas = 1 }, "1 replicas"},
+		{"all answers", func(q *Question) { q.Enough = 1 }, "share of 1"},
+		{"no goal", func(q *Question) { q.Goals = nil }, "no goal"},
+		{"no traffic", func(q *Question) {
+			q.simulate = func(context.Context, replay.Play) (*replay.Outcome, error) { return &replay.Outcome{}, nil }
+		}, "-for is too short"},
+		{"a play that fails", func(q *Question) {
+			q.simulate = func(context.Context, replay.Play) (*replay.Outcome, error) { return nil, broken }
+		}, "2D at 0.125x: broken"},
+	} {
+		q := good
+		c.bend(&q)
+		if _, err := Ask(t.Context(), &q); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v, want %q", c.name, err, c.says)
+		}
+	}
+}
+
+func TestAdviceIsTold(t *testing.T) {
+	f := &fleet{replicas: 4, idle: [2]float64{1, 1}, capacity: func(prefill, goal int) float64 {
+		return [][]float64{{1.4, 0.4}, {1.3, 0.5}, {1, 0.6}, {0.5, 0.7}}[prefill][goal]
+	}}
+	a, err := Ask(t.Context(), f.question())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	if err := Print(&out, a); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"\nThe usual goal (first token in 5 s, 100 ms a token, no gap above 1 s): do not split. " +
+			"One pool (4D) holds 1.4x, and the best shape that splits (1P3D) 1.3x. ",
+		"This load takes some 3 of the 4 replicas; ask again with -replicas 3.\n",
+		"\nThe tight goal (first token in 2 s, 30 ms a token, no gap above 0.2 s): split, as 3P1D. " +
+			"It holds 0.7x, and one pool (4D) 0.4x. ",
+		"That is less than this load, which takes some 6 replicas; ask again with -replicas 6.\n",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, out.String())
+		}
+	}
+	lines := strings.Split(out.String(), "\n")
+	for i, shape := range []string{"4D", "1P3D", "2P2D", "3P1D"} {
+		if row := strings.Fields(lines[1+i]); row[0] != shape {
+			t.Errorf("row %d is of %s, want %s", i, row[0], shape)
+		}
+	}
+}

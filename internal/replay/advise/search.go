@@ -1,0 +1,244 @@
+package advise
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"runtime"
+	"slices"
+	"sync"
+
+	"tandem/internal/replay"
+)
+
+// Loads are tried on a grid, so that what was played for one goal serves another: a step is a fifth more, and
+// the traffic's own load is in the middle. An eighth of it and eight times of it are the ends.
+const (
+	loadsADoubling = 4
+	most           = 3 * loadsADoubling
+)
+
+func loadOf(step int) float64 { return math.Exp2(float64(step) / loadsADoubling) }
+
+// shapesAtOnce is how many shapes are tried before the best one's neighbours are.
+const shapesAtOnce = 8
+
+// search is what has been played so far.
+type search struct {
+	q        *Question
+	stride   int
+	slots    chan struct{} // one for each play at a time
+	verdicts []Verdict     // of each goal: what is enough
+
+	mu     sync.Mutex // guards the following
+	shapes map[int]*Shape
+	plays  map[play]*replay.Outcome
+}
+
+// play is a shape, and the step of a load.
+type play struct{ prefill, step int }
+
+func newSearch(q *Question) *search {
+	s := &search{
+		q: q, stride: 1 + (q.Replicas-2)/shapesAtOnce, slots: make(chan struct{}, runtime.GOMAXPROCS(0)),
+		shapes: map[int]*Shape{}, plays: map[play]*replay.Outcome{},
+	}
+	if q.simulate == nil {
+		q.simulate = played
+	}
+	return s
+}
+
+// settle finds what is enough for each goal, by the better of one pool and half and half when hardly anything
+// comes.
+func (s *search) settle(ctx context.Context) error {
+	for _, g := range s.q.Goals {
+		v := Verdict{Goal: g}
+		for _, prefill := range []int{0, s.q.Replicas / 2} {
+			o, err := s.play(ctx, play{prefill, -most})
+			if err != nil {
+				return err
+			}
+			v.Idle = max(v.Idle, g.kept(o))
+		}
+		if v.Idle >= hopeless {
+			v.Enough = min(s.q.Enough, ofIdle*v.Idle)
+		}
+		s.verdicts = append(s.verdicts, v)
+	}
+	return nil
+}
+
+// coarse tries one pool, and shapes that are evenly apart.
+func (s *search) coarse(ctx context.Context) error {
+	wanted := []int{0}
+	for p := 1; p < s.q.Replicas; p += s.stride {
+		wanted = append(wanted, p)
+	}
+	return s.try(ctx, wanted)
+}
+
+// refine tries what is beside the best shape that splits, closer and closer.
+func (s *search) refine(ctx context.Context, goal int) error {
+	for stride := s.stride / 2; stride >= 1; stride /= 2 {
+		best := s.best(goal)
+		if err := s.try(ctx, []int{best - stride, best + stride}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// best is how many prefill in the shape that splits and holds most.
+func (s *search) best(goal int) int {
+	best := 1
+	for p, shape := range s.shapes {
+		if p > 0 && cmp.Or(cmp.Compare(shape.Holds[goal], s.shapes[best].Holds[goal]), cmp.Compare(best, p)) > 0 {
+			best = p
+		}
+	}
+	return best
+}
+
+// found are the shapes in order.
+func (s *search) found() (shapes []Shape) {
+	for _, p := range slices.Sorted(maps.Keys(s.shapes)) {
+		shapes = append(shapes, *s.shapes[p])
+	}
+	return shapes
+}
+
+// try finds what the shapes hold that there are and that have not been tried, side by side.
+func (s *search) try(ctx context.Context, prefills []int) error {
+	var wg sync.WaitGroup
+	var failed error
+	for _, p := range prefills {
+		if p < 0 || p >= s.q.Replicas || s.shapes[p] != nil {
+			continue
+		}
+		shape := &Shape{Name: name(p, s.q.Replicas), Prefill: p}
+		s.shapes[p] = shape
+		wg.Go(func() {
+			err := s.fill(ctx, shape)
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			failed = cmp.Or(failed, err)
+		})
+	}
+	wg.Wait()
+	return failed
+}
+
+// fill plays a shape at the traffic's own load, and at what it takes to know what it holds.
+func (s *search) fill(ctx context.Context, shape *Shape) (err error) {
+	if shape.Now, err = s.play(ctx, play{shape.Prefill, 0}); err != nil {
+		return err
+	}
+	shape.Holds = make([]float64, len(s.q.Goals))
+	for i := range s.verdicts {
+		v := &s.verdicts[i]
+		if v.Enough == 0 {
+			continue
+		}
+		if shape.Holds[i], err = s.holds(ctx, shape.Prefill, v); err != nil {
+			return err
+		}
+		s.say(fmt.Sprintf("%s holds %s at the %s goal", shape.Name, times(shape.Holds[i]), v.Goal.Name))
+	}
+	return nil
+}
+
+// holds is the largest load at which enough answers are good, read off the line between the two loads that
+// were played around it.
+func (s *search) holds(ctx context.Context, prefill int, v *Verdict) (float64, error) {
+	// spare is how many more answers are good than have to be.
+	spare := func(step int) (float64, error) {
+		o, err := s.play(ctx, play{prefill, step})
+		if err != nil {
+			return 0, err
+		}
+		return v.Goal.kept(o) - v.Enough, nil
+	}
+	below, above, err := bracket(spare)
+	switch {
+	case err != nil || below < -most:
+		return 0, err
+	case above > most:
+		return loadOf(most), nil
+	}
+	over, err := spare(below)
+	if err != nil {
+		return 0, err
+	}
+	under, err := spare(above)
+	if err != nil {
+		return 0, err
+	}
+	return loadOf(below) + over/(over-under)*(loadOf(above)-loadOf(below)), nil
+}
+
+// bracket finds the largest step of loads at which something is to spare, and the next, at which nothing is:
+// by halving and doubling the load from the traffic's own, then by halving what is between. One of the two is
+// a step outside of the loads where these all have something to spare, or none has.
+func bracket(spare func(step int) (float64, error)) (below, above int, err error) {
+	below, above = -most-1, most+1
+	for step := 0; above-below > 1; {
+		left, err := spare(step)
+		if err != nil {
+			return below, above, err
+		}
+		if left >= 0 {
+			below = step
+		} else {
+			above = step
+		}
+		switch {
+		case above > most:
+			step = min(most, below+loadsADoubling)
+		case below < -most:
+			step = max(-most, above-loadsADoubling)
+		default:
+			step = (below + above) / 2
+		}
+	}
+	return below, above, nil
+}
+
+// play plays once, and remembers.
+func (s *search) play(ctx context.Context, key play) (*replay.Outcome, error) {
+	s.mu.Lock()
+	o := s.plays[key]
+	s.mu.Unlock()
+	if o != nil {
+		return o, nil
+	}
+	select {
+	case s.slots <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	defer func() { <-s.slots }()
+	o, err := s.q.simulate(ctx, s.q.at(key.prefill, loadOf(key.step)))
+	if err != nil {
+		return nil, fmt.Errorf("%s at %s: %w", name(key.prefill, s.q.Replicas), times(loadOf(key.step)), err)
+	}
+	if o.Measured == 0 {
+		return nil, fmt.Errorf("%s at %s: no request to measure; -for is too short, or nothing fits the engines",
+			name(key.prefill, s.q.Replicas), times(loadOf(key.step)))
+	}
+	s.mu.Lock()
+	s.plays[key] = o
+	s.mu.Unlock()
+	return o, nil
+}
+
+func (s *search) say(text string) {
+	if s.q.Progress == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.q.Progress(text)
+}
