@@ -13,7 +13,7 @@ import (
 )
 
 // advisedFor is how much of the traffic is played if nothing else is said.
-const advisedFor = 20 * time.Minute
+const advisedFor = 10 * time.Minute
 
 // runAdvise says whether recorded traffic is worth splitting over some replicas, and in which shape.
 func runAdvise(ctx context.Context, args []string, stdout, stderr io.Writer) error {

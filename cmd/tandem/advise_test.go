@@ -20,7 +20,7 @@ func TestAdviseCommand(t *testing.T) {
 			[]string{"-trace", file, "-replicas", "2", "-profile", "8b"},
 			0,
 			[]string{
-				"20m0s of it at 1x, on 2 replicas of 8b", "2D holds", "The usual goal", "The tight goal",
+				"10m0s of it at 1x, on 2 replicas of 8b", "2D holds", "The usual goal", "The tight goal",
 				"do not split", "ask again with -replicas 2",
 			},
 		},

@@ -14,7 +14,8 @@ import (
 )
 
 // Loads are tried on a grid, so that what was played for one goal serves another: a step is a fifth more, and
-// the traffic's own load is in the middle. An eighth of it and eight times of it are the ends.
+// the traffic's own load is in the middle. An eighth of it and eight times of it are the ends. Plays of more
+// than a fleet holds take the longest, so that those are gone to in small steps.
 const (
 	loadsADoubling = 4
 	most           = 3 * loadsADoubling
@@ -31,6 +32,7 @@ type search struct {
 	stride   int
 	slots    chan struct{} // one for each play at a time
 	verdicts []Verdict     // of each goal: what is enough
+	about    []int         // of each goal: the step of loads that is tried first
 
 	mu     sync.Mutex // guards the following
 	shapes map[int]*Shape
@@ -43,7 +45,7 @@ type play struct{ prefill, step int }
 func newSearch(q *Question) *search {
 	s := &search{
 		q: q, stride: 1 + (q.Replicas-2)/shapesAtOnce, slots: make(chan struct{}, runtime.GOMAXPROCS(0)),
-		shapes: map[int]*Shape{}, plays: map[play]*replay.Outcome{},
+		about: make([]int, len(q.Goals)), shapes: map[int]*Shape{}, plays: map[play]*replay.Outcome{},
 	}
 	if q.simulate == nil {
 		q.simulate = played
@@ -71,21 +73,31 @@ func (s *search) settle(ctx context.Context) error {
 	return nil
 }
 
-// coarse tries one pool, and shapes that are evenly apart.
+// coarse tries one pool, which tells about which loads to look at, and shapes that are evenly apart.
 func (s *search) coarse(ctx context.Context) error {
-	wanted := []int{0}
+	if err := s.try(ctx, []int{0}); err != nil {
+		return err
+	}
+	for i, load := range s.shapes[0].Holds {
+		if load > 0 {
+			s.about[i] = int(loadsADoubling * math.Log2(load))
+		}
+	}
+	var wanted []int
 	for p := 1; p < s.q.Replicas; p += s.stride {
 		wanted = append(wanted, p)
 	}
 	return s.try(ctx, wanted)
 }
 
-// refine tries what is beside the best shape that splits, closer and closer.
+// refine tries what is beside the best shape that splits, for as long as that is better, closer and closer.
 func (s *search) refine(ctx context.Context, goal int) error {
-	for stride := s.stride / 2; stride >= 1; stride /= 2 {
-		best := s.best(goal)
-		if err := s.try(ctx, []int{best - stride, best + stride}); err != nil {
-			return err
+	for stride := max(1, s.stride/2); stride >= 1; stride /= 2 {
+		for best := 0; best != s.best(goal); {
+			best = s.best(goal)
+			if err := s.try(ctx, []int{max(1, best-stride), best + stride}); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -142,7 +154,7 @@ func (s *search) fill(ctx context.Context, shape *Shape) (err error) {
 		if v.Enough == 0 {
 			continue
 		}
-		if shape.Holds[i], err = s.holds(ctx, shape.Prefill, v); err != nil {
+		if shape.Holds[i], err = s.holds(ctx, shape.Prefill, v, s.about[i]); err != nil {
 			return err
 		}
 		s.say(fmt.Sprintf("%s holds %s at the %s goal", shape.Name, times(shape.Holds[i]), v.Goal.Name))
@@ -152,7 +164,7 @@ func (s *search) fill(ctx context.Context, shape *Shape) (err error) {
 
 // holds is the largest load at which enough answers are good, read off the line between the two loads that
 // were played around it.
-func (s *search) holds(ctx context.Context, prefill int, v *Verdict) (float64, error) {
+func (s *search) holds(ctx context.Context, prefill int, v *Verdict, about int) (float64, error) {
 	// spare is how many more answers are good than have to be.
 	spare := func(step int) (float64, error) {
 		o, err := s.play(ctx, play{prefill, step})
@@ -161,7 +173,7 @@ func (s *search) holds(ctx context.Context, prefill int, v *Verdict) (float64, e
 		}
 		return v.Goal.kept(o) - v.Enough, nil
 	}
-	below, above, err := bracket(spare)
+	below, above, err := bracket(about, spare)
 	switch {
 	case err != nil || below < -most:
 		return 0, err
@@ -180,11 +192,11 @@ func (s *search) holds(ctx context.Context, prefill int, v *Verdict) (float64, e
 }
 
 // bracket finds the largest step of loads at which something is to spare, and the next, at which nothing is:
-// by halving and doubling the load from the traffic's own, then by halving what is between. One of the two is
-// a step outside of the loads where these all have something to spare, or none has.
-func bracket(spare func(step int) (float64, error)) (below, above int, err error) {
+// away from where it begins by more and more, then by halving what is between. One of the two is a step
+// outside of the loads where these all have something to spare, or none has.
+func bracket(step int, spare func(step int) (float64, error)) (below, above int, err error) {
 	below, above = -most-1, most+1
-	for step := 0; above-below > 1; {
+	for stride := 1; above-below > 1; stride *= 2 {
 		left, err := spare(step)
 		if err != nil {
 			return below, above, err
@@ -196,9 +208,9 @@ func bracket(spare func(step int) (float64, error)) (below, above int, err error
 		}
 		switch {
 		case above > most:
-			step = min(most, below+loadsADoubling)
+			step = min(most, below+stride)
 		case below < -most:
-			step = max(-most, above-loadsADoubling)
+			step = max(-most, above-stride)
 		default:
 			step = (below + above) / 2
 		}
