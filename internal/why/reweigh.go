@@ -3,9 +3,11 @@ package why
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
+	"time"
+
+	"tandem/scoring"
 )
 
 // Weights are what a decision is to be weighed with instead; nil keeps the one that was in force.
@@ -56,36 +58,42 @@ func (r *Record) Totals(w Weights) ([]float64, error) {
 	return totals, nil
 }
 
-// Plans within the larger of the two of the best are as good. A record does not say what
-// experimental.scoring.tie_absolute and tie_relative were: these are what they are unless they are set.
+// A record does not say what experimental.scoring.tie_absolute and tie_relative were: these are what they are
+// unless they are set.
 const (
-	tieMS     = 2.
-	tieShare  = 0.02
-	tieMostMS = 5000. // the most of a cost that the share is taken of
-	tieRaw    = 1e-9  // in the formula's own units
+	tieMS    = 2.
+	tieShare = 0.02
 )
 
-// tied returns which of the plans that cost so much are as good as the best, that one included. In the
-// formula's own units those are equal sums alone, and a Split goes before a Local plan.
+// ties returns which plans are as good as the best, as the planner has it, and how much of a record's costs
+// is one of its own.
+func (r *Record) ties() (ties scoring.Ties, unit float64) {
+	var m scoring.Model = &scoring.Seconds{}
+	unit = 1e3 // milliseconds
+	if r.Decision.Units == "raw" {
+		m, unit = &scoring.Raw{}, 1
+	}
+	return m.Ties(tieMS*time.Millisecond, tieShare), unit
+}
+
+// tied returns which of the plans that cost so much are as good as the best, that one included. Where a Split
+// goes before a Local plan and is the best, no Local plan is.
 func (r *Record) tied(totals []float64) []int {
-	least := slices.Min(totals)
-	raw := r.Decision.Units == "raw"
-	margin := max(tieMS, tieShare*min(math.Abs(least), tieMostMS))
-	if raw {
-		margin = tieRaw
-	}
-	var tied, splits []int
+	least, bestIsSplit := math.Inf(1), false
 	for i, total := range totals {
-		if total > least+margin {
-			continue
-		}
-		tied = append(tied, i)
-		if r.Decision.Plans[i].Prefill != "" {
-			splits = append(splits, i)
+		split := r.Decision.Plans[i].Prefill != ""
+		if total < least || total == least && split {
+			least, bestIsSplit = total, split
 		}
 	}
-	if raw && len(splits) > 0 {
-		return splits
+	ties, unit := r.ties()
+	limit := unit * ties.Limit(least/unit)
+	var tied []int
+	for i, total := range totals {
+		outdone := ties.SplitFirst && bestIsSplit && r.Decision.Plans[i].Prefill == ""
+		if total <= limit && !outdone {
+			tied = append(tied, i)
+		}
 	}
 	return tied
 }
