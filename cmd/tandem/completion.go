@@ -49,14 +49,16 @@ func everyCommand(ctx context.Context) (all []completed) {
 }
 
 // subcommandsOf are the words that may stand behind a command in the place of flags.
-func subcommandsOf(name string) []string {
+func subcommandsOf(name string) (words []string) {
 	switch name {
 	case "replay":
-		return []string{"validate", "suite", "capture"}
+		for _, c := range replayCommands() {
+			words = append(words, c.name)
+		}
 	case "completion":
-		return []string{"bash", "zsh", "fish"}
+		words = []string{"bash", "zsh", "fish"}
 	}
-	return nil
+	return words
 }
 
 // helpFlag finds the flags in what flag.PrintDefaults writes.

@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 )
 
@@ -122,8 +123,12 @@ func parseAlone(fs *flag.FlagSet, args []string) error {
 		return err
 	}
 	if fs.NArg() > 0 {
-		fmt.Fprintf(fs.Output(), "tandem %s: unexpected argument %q; tandem %s -h tells what there is\n",
-			fs.Name(), fs.Arg(0), fs.Name())
+		first := ""
+		if words := subcommandsOf(fs.Name()); len(words) > 0 {
+			first = "; a subcommand stands first, and is one of " + strings.Join(words, ", ")
+		}
+		fmt.Fprintf(fs.Output(), "tandem %s: unexpected argument %q%s; tandem %s -h tells what there is\n",
+			fs.Name(), fs.Arg(0), first, fs.Name())
 		return errUsage
 	}
 	return nil

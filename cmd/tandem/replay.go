@@ -37,26 +37,27 @@ func runReplay(ctx context.Context, args []string, stdout, stderr io.Writer) err
 	return errors.Join(err, replay.PrintOutcomes(stdout, all))
 }
 
+// replayCommands are the subcommands of replay. Each tells of itself in its own help.
+func replayCommands() []command {
+	return []command{
+		{"validate", "", runValidate},
+		{"suite", "", runSuite},
+		{"capture", "", runCapture},
+		{"kinds", "", runKinds},
+		{"grid", "", runGrid},
+		{"repeats", "", runRepeats},
+	}
+}
+
 // replayCommand is the subcommand of replay that the first argument names, nil where it names none.
 func replayCommand(args []string) func(context.Context, []string, io.Writer, io.Writer) error {
 	if len(args) == 0 {
 		return nil
 	}
-	switch args[0] {
-	case "validate":
-		return runValidate
-	case "suite":
-		return runSuite
-	case "capture":
-		return runCapture
-	case "kinds":
-		return func(_ context.Context, args []string, stdout, stderr io.Writer) error {
-			return runKinds(args, stdout, stderr)
+	for _, c := range replayCommands() {
+		if c.name == args[0] {
+			return c.run
 		}
-	case "grid":
-		return runGrid
-	case "repeats":
-		return runRepeats
 	}
 	return nil
 }
@@ -71,8 +72,8 @@ type replayOptions struct {
 
 func replayFlags(args []string, stderr io.Writer) (o replayOptions, err error) {
 	p := &o.play
-	fs := newFlags("replay", "[flags], or: tandem replay validate|suite|capture|kinds|grid|repeats [flags]",
-		stderr)
+	fs := newFlags("replay",
+		"[flags], or: tandem replay "+strings.Join(subcommandsOf("replay"), "|")+" [flags]", stderr)
 	playFlags(fs, p)
 	names := fs.String("policy", "tandem,round-robin",
 		"`policies`, of "+strings.Join(policies.Names(), ", ")+"; or all")

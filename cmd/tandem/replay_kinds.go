@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"time"
@@ -10,7 +11,7 @@ import (
 )
 
 // runKinds lists the kinds of traffic that a decision is judged on, or writes one as a trace.
-func runKinds(args []string, stdout, stderr io.Writer) error {
+func runKinds(_ context.Context, args []string, stdout, stderr io.Writer) error {
 	var p replay.Play
 	fs := newFlags("replay kinds", "[flags]", stderr)
 	name := fs.String("write", "", "write this `kind` as a trace, for -trace")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -59,6 +60,32 @@ func TestReplayMistakes(t *testing.T) {
 		if code := run(t.Context(), tt.args, &out, &log); code != tt.code ||
 			!strings.Contains(log.String(), tt.want) {
 			t.Errorf("%q: code %d, %s", tt.args, code, log.String())
+		}
+	}
+}
+
+// A mistyped subcommand is told which there are, wherever it stands; each of them is offered to a shell, too.
+func TestReplaySubcommandMistyped(t *testing.T) {
+	there := []string{"validate", "suite", "capture", "kinds", "grid", "repeats"}
+	for _, args := range [][]string{{"suit"}, {"-scale", "2", "suite"}} {
+		var out, log bytes.Buffer
+		if code := run(t.Context(), append([]string{"replay"}, args...), &out, &log); code != 2 || out.Len() > 0 {
+			t.Errorf("%q ends with %d, and writes %q", args, code, out.String())
+		}
+		for _, want := range append(there, `"`+args[len(args)-1]+`"`) {
+			if !strings.Contains(log.String(), want) {
+				t.Errorf("%q: %q is not in %q", args, want, log.String())
+			}
+		}
+	}
+	if got := subcommandsOf("replay"); !slices.Equal(got, there) {
+		t.Errorf("shells offer %q, and there are %q", got, there)
+	}
+	for _, name := range there {
+		var log bytes.Buffer
+		code := run(t.Context(), []string{"replay", name, "-h"}, &log, &log)
+		if code != 0 || !strings.Contains(log.String(), "Usage: tandem replay "+name) {
+			t.Errorf("%s -h ends with %d, and writes %q", name, code, log.String())
 		}
 	}
 }
