@@ -31,6 +31,9 @@ func (d *drawing) play(ctx context.Context, p replay.Play, log io.Writer) ([]rep
 	if err != nil {
 		return nil, err
 	}
+	if err := p.CheckPolicies(fleet); err != nil {
+		return nil, err
+	}
 	page := &report.Page{
 		Title: "Tandem replay: " + filepath.Base(p.Trace), About: about(&p), Scale: p.Scale, SLO: p.SLO,
 		Pools: [2]int{len(fleet.Nodes[cluster.Prefill]), len(fleet.Nodes[cluster.Decode])},

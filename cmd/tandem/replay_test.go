@@ -115,6 +115,22 @@ func TestReplayDraws(t *testing.T) {
 	}
 }
 
+// Nothing is played for a page before it is known that there is every policy.
+func TestReplayDrawsNothingForAnUnknownPolicy(t *testing.T) {
+	page := filepath.Join(t.TempDir(), "page.html")
+	var out, log bytes.Buffer
+	args := []string{
+		"replay", "-trace", sample(t, 5, 2), "-cluster", "1P1D", "-policy", "tandem,nosuch", "-html", page,
+	}
+	if code := run(t.Context(), args, &out, &log); code != 1 ||
+		!strings.Contains(log.String(), `no policy "nosuch"`) || strings.Contains(log.String(), "of the load") {
+		t.Errorf("code %d, %s", code, log.String())
+	}
+	if strings.Contains(out.String(), "tandem") {
+		t.Errorf("a line for what was played: %s", out.String())
+	}
+}
+
 // In a fresh clone replay, its page and tune have a trace to play.
 func TestShippedTraces(t *testing.T) {
 	t.Chdir(filepath.Join("..", ".."))

@@ -129,10 +129,8 @@ func (p Play) Run(ctx context.Context, progress func(policy string, at time.Dura
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range p.Policies { // before the first of them is played
-		if _, err := policies.New(name, fleet, p.Seed); err != nil {
-			return nil, err
-		}
+	if err := p.CheckPolicies(fleet); err != nil {
+		return nil, err
 	}
 	if p.Tuned {
 		if p.Policies, err = p.withTuned(ctx, progress); err != nil {
@@ -148,6 +146,16 @@ func (p Play) Run(ctx context.Context, progress func(policy string, at time.Dura
 		out = append(out, *o)
 	}
 	return out, nil
+}
+
+// CheckPolicies names the first of p's policies that there is none of. To be called before any is played.
+func (p Play) CheckPolicies(fleet cluster.Config) error {
+	for _, name := range p.Policies {
+		if _, err := policies.New(name, fleet, p.Seed); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Once plays the trace with one policy, and returns what became of each request too.
