@@ -193,7 +193,11 @@ func (a *answer) begun() {
 
 // stream delivers the answer to its end, whichever engines it comes from.
 func (a *answer) stream(ctx context.Context, to eventSender) *failure {
-	return a.deliver(ctx, a.next, to)
+	f := a.deliver(ctx, a.next, to)
+	if f != nil && f != a.end.bad { // which others may know already
+		f.notContinued = a.h.j.first().rec.NotContinued
+	}
+	return f
 }
 
 // next is read, but that where the engine breaks off and another goes on with the answer, a is that one's
@@ -201,6 +205,9 @@ func (a *answer) stream(ctx context.Context, to eventSender) *failure {
 func (a *answer) next() ([]byte, error) {
 	for {
 		out, err := a.read()
+		if err == nil && a.end.bad != nil {
+			a.ownError()
+		}
 		if err == nil || errors.Is(err, io.EOF) {
 			return out, err
 		}
@@ -214,7 +221,7 @@ func (a *answer) next() ([]byte, error) {
 		}
 		if f, ok := errors.AsType[*failure](err); ok && last != nil { // the engine's own words go through
 			a.flow.events++
-			a.end.bad = f
+			a.end.bad, f.notContinued = f, a.h.j.first().rec.NotContinued
 			return last, nil
 		}
 		return nil, err

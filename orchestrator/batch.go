@@ -119,6 +119,7 @@ func (m *merger) copy(ctx context.Context, i int, a *answer) *failure {
 		if m.bad != nil {
 			sibling := *m.bad
 			sibling.at, sibling.source = "", "" // nobody failed this prompt
+			sibling.notContinued = ""
 			return &sibling
 		}
 		m.bad = a.end.bad

@@ -201,6 +201,9 @@ func (c *client) log(f *failure) {
 		"id", c.q.id, "client_id", c.q.clientID, "path", c.q.path, "phase", f.phase, "replica", string(f.at),
 		"kind", f.kind, "status", f.answer.status, "error", f.cause(),
 	}
+	if f.notContinued != "" {
+		attrs = append(attrs, "not_continued", f.notContinued)
+	}
 	if c.stream {
 		c.q.o.log.Warn("stream broke off", attrs...)
 		return

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"tandem/connector"
-	"tandem/internal/config"
 	"tandem/internal/openai"
 	"tandem/internal/replica"
 	"tandem/orchestrator/fleet"
@@ -28,11 +27,7 @@ const mostContinued = 3
 // follow has the tokens of the job's answer kept, where the configuration and the request allow that another
 // engine goes on with it.
 func (j *job) follow() {
-	mode := j.q.snap.cfg.Retry.Continue
-	if mode == config.ContinueOff {
-		return
-	}
-	if want, why := j.req.Continuation(); why == "" && (want.Greedy || mode == config.ContinueAlways) {
+	if want, why := j.continuation(); why == "" {
 		kept := want // memory for those alone who need it
 		j.want = &kept
 	}
@@ -84,7 +79,15 @@ const (
 // nobody had tried.
 func (a *answer) goOn(err error) bool {
 	ctx, root := a.h.clock.parent, a.h.j.first()
-	if a.given == nil || ctx.Err() != nil || errors.Is(err, openai.ErrEventTooLong) {
+	switch {
+	case ctx.Err() != nil:
+		return false
+	case a.given == nil:
+		_, why := root.continuation()
+		a.notContinued(why)
+		return false
+	case errors.Is(err, openai.ErrEventTooLong):
+		a.notContinued(eventTooLong)
 		return false
 	}
 	began := time.Now()
@@ -103,6 +106,10 @@ func (a *answer) goOn(err error) bool {
 	}
 	if f != nil {
 		attrs = append(attrs, "next", f.Error())
+	}
+	if why := a.whyNot(outcome, f); why != "" {
+		a.notContinued(why)
+		attrs = append(attrs, "not_continued", why)
 	}
 	o.log.Info("stream broke off", attrs...)
 	return outcome == wentOn || outcome == wasComplete

@@ -17,6 +17,8 @@ import (
 
 // failure is a request, or an attempt at it, that went wrong: what the client will be told, and whether
 // another attempt may help.
+//
+// Long: what is decided by a failure and what is told of it are not the same.
 type failure struct {
 	phase     string      // tokenize, queue, plan, prefill, handoff, decode, stream, client
 	owner     string      // client, prefill, decode, us
@@ -30,6 +32,8 @@ type failure struct {
 	delivered bool        // the client has the engine's own event about it
 	unused    bool        // the transfer params did not reach a decode engine: its lease can be given back
 	err       error       // for the log and the span
+
+	notContinued string // why nobody went on with a stream that broke off, "" of others
 }
 
 // errorAnswer is how a client is told of a failure.

@@ -104,8 +104,14 @@ func (q *request) forwardStream(ctx context.Context, s *eventReader, t *time.Tim
 		return legFailed(ctx, "decode", s.at, err)
 	}
 	f := s.stream(ctx, func(events []byte, n int) *failure { return q.w.events(events, n, rec) })
-	if f == nil {
+	switch {
+	case f == nil:
 		q.w.begin(rec) // a stream without an event is one
+	case f.owner == "client", ctx.Err() != nil:
+	default:
+		if f.notContinued = continueWhole; rec != nil {
+			rec.NotContinued = continueWhole
+		}
 	}
 	return f
 }

@@ -48,11 +48,13 @@ type Record struct {
 	// Those before the last, and the last where the request failed.
 	Failed []FailedAttempt `json:"failed_attempts,omitzero"`
 	// Decode replicas that went on when the one before had broken off.
-	Continued []string          `json:"continued,omitzero"`
-	Status    int               `json:"status"`
-	Outcome   string            `json:"outcome"` // ok, client_gone, or the kind of failure
-	Config    *config.InForce   `json:"config"`
-	Decision  *planner.Decision `json:"decision,omitzero"`
+	Continued []string `json:"continued,omitzero"`
+	// Why none did when a stream broke off, see not_continued.go.
+	NotContinued string            `json:"not_continued,omitzero"`
+	Status       int               `json:"status"`
+	Outcome      string            `json:"outcome"` // ok, client_gone, or the kind of failure
+	Config       *config.InForce   `json:"config"`
+	Decision     *planner.Decision `json:"decision,omitzero"`
 }
 
 // FailedAttempt is an attempt that came to no answer: where it was sent, and what went wrong there.

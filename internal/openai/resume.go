@@ -19,16 +19,23 @@ type again struct {
 // over reports whether it has said all again that was delivered.
 func (a *again) over(delivered int) bool { return a.next >= delivered && len(a.expect) == 0 }
 
+// Why another engine cannot go on with an answer.
+const (
+	NotText      = "not_text" // it has more than text: reasoning, tool calls
+	NoIDs        = "no_ids"   // the engine tells no token ids
+	SampledAgain = "sampled"  // what would have to be generated again is not greedy
+)
+
 // Resumable tells why another engine cannot go on with the answer, "" when it can.
 func (d *Delivered) Resumable() string {
 	switch {
 	case d.end.lost:
-		return "the answer has more than text"
+		return NotText
 	case len(d.sent.promptIDs()) == 0:
-		return "the engine tells no token ids"
+		return NoIDs
 	case !d.want.Greedy && (len(d.from.text) > 0 || d.end.finished || d.want.ReturnIDs &&
 		d.from.point < len(d.ids)):
-		return "what would have to be generated again is not greedy"
+		return SampledAgain
 	}
 	return ""
 }

@@ -65,6 +65,9 @@ func (r *Record) head(w io.Writer) {
 	if len(r.Continued) > 0 {
 		fmt.Fprintf(w, "broke off, and went on at %s\n", strings.Join(r.Continued, ", then "))
 	}
+	if r.NotContinued != "" {
+		fmt.Fprintf(w, "broke off, and nobody went on: %s\n", r.NotContinued)
+	}
 }
 
 // tried says how many attempts it took until an answer began, and how often that went on elsewhere.

@@ -31,10 +31,12 @@ type Record struct {
 	Attempts  int       `json:"attempts"`
 	Failed    []attempt `json:"failed_attempts"`
 	Continued []string  `json:"continued"`
-	Status    int       `json:"status"`
-	Outcome   string    `json:"outcome"`
-	Config    weights   `json:"config"`
-	Decision  *decision `json:"decision"`
+	// Why nobody went on with a stream that broke off.
+	NotContinued string    `json:"not_continued"`
+	Status       int       `json:"status"`
+	Outcome      string    `json:"outcome"`
+	Config       weights   `json:"config"`
+	Decision     *decision `json:"decision"`
 }
 
 type phases struct {

@@ -1,0 +1,19 @@
+package why_test
+
+import (
+	"testing"
+
+	"tandem/internal/why"
+)
+
+// A stream that lost its engine says who went on, and why nobody did.
+func TestWhatCameOfAStreamThatBrokeOff(t *testing.T) {
+	for more, want := range map[string]string{
+		`"continued":["d2"]`:        "\nbroke off, and went on at d2\n\n",
+		`"not_continued":"sampled"`: "\nbroke off, and nobody went on: sampled\n\n",
+		`"continued":["d2"],"not_continued":"no_budget"`: "\nbroke off, and went on at d2\n" +
+			"broke off, and nobody went on: no_budget\n\n",
+	} {
+		says(t, `{"id":"8a51","config":{},`+more+`}`, why.Weights{}, want)
+	}
+}
