@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"cmp"
 	"net/http"
 	"strconv"
 	"time"
@@ -198,8 +199,8 @@ func (c *client) fail(f *failure) {
 // log has the line that says of a failure which request it was, where, and why.
 func (c *client) log(f *failure) {
 	attrs := []any{
-		"id", c.q.id, "client_id", c.q.clientID, "path", c.q.path, "phase", f.phase, "replica", string(f.at),
-		"kind", f.kind, "status", f.answer.status, "error", f.cause(),
+		"id", c.q.id, "client_id", c.q.clientID, "path", c.q.path, "phase", f.phase,
+		"replica", string(cmp.Or(f.at, f.cutAt)), "kind", f.kind, "status", f.answer.status, "error", f.cause(),
 	}
 	if f.notContinued != "" {
 		attrs = append(attrs, "not_continued", f.notContinued)

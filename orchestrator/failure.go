@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,7 +34,8 @@ type failure struct {
 	unused    bool        // the transfer params did not reach a decode engine: its lease can be given back
 	err       error       // for the log and the span
 
-	notContinued string // why nobody went on with a stream that broke off, "" of others
+	cutAt        replica.ID // where the request was when its client or the router ended it: nobody's fault
+	notContinued string     // why nobody went on with a stream that broke off, "" of others
 }
 
 // errorAnswer is how a client is told of a failure.
@@ -139,7 +141,7 @@ func legFailed(ctx context.Context, phase string, at replica.ID, err error) *fai
 		return f
 	}
 	if ctx.Err() != nil {
-		return goneFailure(ctx, phase)
+		return goneFailure(ctx, phase).cutOff(at)
 	}
 	f := &failure{phase: phase, owner: phase, at: at, err: err, retry: true}
 	f.answer.status = http.StatusBadGateway
@@ -231,7 +233,13 @@ func (f *failure) heard(ctx context.Context) *failure {
 	if f == nil || ctx.Err() == nil {
 		return f
 	}
-	return goneFailure(ctx, f.phase)
+	return goneFailure(ctx, f.phase).cutOff(cmp.Or(f.at, f.cutAt))
+}
+
+// cutOff says where the request was that f has ended. Unlike at it is for the log alone, and blames nobody.
+func (f *failure) cutOff(at replica.ID) *failure {
+	f.cutAt = at
+	return f
 }
 
 // leftBy is the failure of a request whose client left in this phase.

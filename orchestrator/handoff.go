@@ -200,7 +200,7 @@ func (h *handoff) ended(ctx context.Context) *failure {
 	if errors.Is(context.Cause(ctx), errPhaseTimeout) {
 		return legFailed(ctx, "prefill", h.b.Prefill.ID, errPhaseTimeout)
 	}
-	return goneFailure(ctx, "handoff")
+	return goneFailure(ctx, "handoff").cutOff(h.b.Prefill.ID) // which has the blocks still
 }
 
 // concurrent sends both legs at once.
