@@ -22,8 +22,12 @@ func (q *request) logAccess() {
 	if r := q.outcome.rec; r != nil {
 		attrs = append(attrs,
 			slog.String("model", r.Model), slog.String("prefill", r.Prefill), slog.String("decode", r.Decode),
-			slog.Int("prompt_tokens", r.Prompt), slog.Int("output_tokens", r.Output),
-			slog.Int("cached_tokens", r.Delivered),
+		)
+		if r.Prompt > 0 { // else nobody knows
+			attrs = append(attrs, slog.Int("prompt_tokens", r.Prompt))
+		}
+		attrs = append(attrs,
+			slog.Int("output_tokens", r.Output), slog.Int("cached_tokens", r.Delivered),
 			slog.Float64("queue_ms", r.Phases.Queue), slog.Float64("first_ms", r.Phases.First),
 			slog.Int("attempts", r.Attempts),
 		)

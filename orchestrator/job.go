@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"strconv"
@@ -120,6 +121,7 @@ func (j *job) serve(ctx context.Context, deliver func(a *answer) *failure) (f *f
 func (j *job) finish(f *failure, a *answer) {
 	j.rec.Phases.Total = ms(time.Since(j.q.start))
 	j.rec.Outcome, j.rec.Status = "ok", http.StatusOK
+	j.rec.Prompt = cmp.Or(j.rec.Prompt, j.count) // there may have been no plan
 	if f != nil {
 		j.rec.Outcome, j.rec.Status = f.kind, f.answer.status
 		if j.rec.Reason == "" {

@@ -22,7 +22,7 @@ type Record struct {
 	Prefill   string    `json:"prefill,omitzero"`
 	Decode    string    `json:"decode,omitzero"`
 	Reason    string    `json:"reason"`
-	Prompt    int       `json:"prompt_tokens"`
+	Prompt    int       `json:"prompt_tokens,omitzero"` // no prompt is empty: 0 is unknown
 	Output    int       `json:"output_tokens"`
 	Tokenizer string    `json:"tokenizer,omitzero"` // where the ids came from
 	// Deepest match that any replica was known to have, -1 where the prompt's tokens are unknown.

@@ -1,0 +1,87 @@
+package orchestrator
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"tandem/internal/config"
+)
+
+// A request that found no plan has its prompt's tokens in its record and in its line of the log.
+func TestPromptOfARequestWithoutAPlan(t *testing.T) {
+	const short = `{"model":"sim","max_tokens":5,`
+	for _, c := range []struct {
+		name   string
+		p      prompt
+		tokens int
+	}{
+		{"the client's ids", post("/v1/completions", short+`"prompt":[1,2,3]}`), 3},
+		{"an engine's", post("/v1/completions", short+`"prompt":"`+words(120)+`"}`), 270},
+		{
+			"estimated", post("/v1/completions", `{"model":"other","prompt":"`+strings.Repeat("word", 20)+`"}`), 20,
+		},
+		{"refused by the tokenizer", greedy("/v1/chat/completions", 5, `"tools":[{"type":"function"}],`), 194},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			log := &logged{}
+			in(t, setup{
+				config: func(c *config.Config) { // no first token is predicted as early as that
+					c.Log.Access, c.Limits.FirstToken = true, time.Microsecond
+				},
+				options: func(o *Options) { o.Log = slog.New(slog.NewTextHandler(log, nil)) },
+			}, func(w *world) {
+				got := w.ask(c.p)
+				w.settled()
+				rec := w.o.Record(got.header.Get("X-Request-Id"))
+				if rec == nil || rec.Decision != nil || rec.Outcome == "ok" {
+					t.Fatalf("it has a plan, or no record: %+v, %s", rec, got.raw)
+				}
+				text, err := json.Marshal(rec)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, line, _ := strings.Cut(log.buf.String(), " msg=request ")
+				line, _, _ = strings.Cut(line, "\n")
+				if line == "" {
+					t.Fatalf("no line of access: %s", log.buf.String())
+				}
+				for said, want := range map[string]string{
+					string(text): fmt.Sprintf(`"prompt_tokens":%d,`, c.tokens),
+					line:         fmt.Sprintf(" prompt_tokens=%d ", c.tokens),
+				} {
+					if !strings.Contains(said, want) {
+						t.Errorf("%s\nwant %s", said, want)
+					}
+				}
+			})
+		})
+	}
+}
+
+// What nobody has counted is left out, and is not said to be nothing.
+func TestPromptThatNobodyCounted(t *testing.T) {
+	var log bytes.Buffer
+	in(t, setup{options: logsTo(&log)}, func(w *world) {
+		q := &request{
+			o: w.o, snap: w.o.snap.Load(), w: &client{}, r: httptest.NewRequest(http.MethodPost, "/", http.NoBody),
+		}
+		q.outcome.rec = newRecord("x", "/", time.Now(), nil)
+		q.logAccess()
+		text, err := json.Marshal(q.outcome.rec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, said := range []string{string(text), log.String()} {
+			if !strings.Contains(said, "output_tokens") || strings.Contains(said, "prompt_tokens") {
+				t.Errorf("%s", said)
+			}
+		}
+	})
+}
