@@ -135,10 +135,26 @@ func (p *Pool) send(l *Lease, now time.Time) {
 	m.ledger.move(l, sent)
 	l.stream.sentAt = now
 	l.stream.begun = p.done(m, now)
-	reading := m.load.Read(now, p.settings.LoadTTL)
 	l.stream.roomy = p.hasRoom(m, now)
-	nobodyWaits := reading.Waiting <= 0
-	l.stream.uncontended = l.stream.roomy && nobodyWaits && (l.prompt.local || m.localWait(now) == 0)
+	l.stream.uncontended = l.stream.roomy && p.nobodyWaits(l, now) && (l.prompt.local || m.localWait(now) == 0)
+}
+
+// nobodyWaits reports whether nobody before l waits for its turn in the engine, as far as that is known.
+// Whose blocks are on their way does not, though the engine counts it among those that wait (vLLM,
+// v1/core/sched/scheduler.py, make_stats). Over a slow link there is always one. An engine that does not tell
+// how many these are is taken to wait for the blocks that we know of.
+func (p *Pool) nobodyWaits(l *Lease, now time.Time) bool {
+	m := l.member
+	r := m.load.Read(now, p.settings.LoadTTL)
+	switch {
+	case r.Waiting <= 0:
+		return true
+	case r.Fetching >= 0:
+		return r.Waiting <= r.Fetching
+	case m.most.known > 0 && r.Running >= m.most.known: // they may have come, and wait to run
+		return false
+	}
+	return r.Waiting <= m.ledger.fetchingBefore(l)
 }
 
 // hasRoom reports whether the engine has room for all that it has been sent, as far as that is known.

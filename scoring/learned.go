@@ -126,7 +126,7 @@ func (l *Link) Restore(seed, perByte, believed float64) bool {
 		math.IsInf(perByte, 0) || math.IsNaN(believed) {
 		return false
 	}
-	far := math.Log(clip(perByte, seed/linkCap, seed*linkCap) / seed)
+	far := math.Log(within(seed, perByte) / seed)
 	l.begin(math.Log(seed)+min(max(believed, 0), 1)*far, fasterOf)
 	return true
 }

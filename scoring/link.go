@@ -15,7 +15,17 @@ type Link struct {
 	most   float64 // bytes of the longest transfer of late
 }
 
-const linkCap = 32.0 // the estimate stays within this factor of its seed
+// What bounds an estimate. A seed may be a guess: of two engines behind one name it is 100 GB/s, and what is
+// between them may be a wire of 1 Gbit/s.
+const (
+	linkCap  = 32.0  // it stays within this factor of its seed,
+	linkSlow = 0.1e9 // or falls to so many bytes a second, where that is slower
+)
+
+// within returns perByte within the bounds that seed gives it.
+func within(seed, perByte float64) float64 {
+	return clip(perByte, seed/linkCap, max(seed*linkCap, 1/linkSlow))
+}
 
 // linkForgets is what is left, with each transfer, of how long the longest was.
 const linkForgets = 0.95
@@ -57,7 +67,7 @@ func (l *Link) PerByte(seed float64) float64 {
 	if l == nil || l.seen == 0 {
 		return seed
 	}
-	return clip(math.Exp(l.believe), seed/linkCap, seed*linkCap)
+	return within(seed, math.Exp(l.believe))
 }
 
 // Samples returns how many transfers were learned from.
@@ -73,5 +83,5 @@ func (l *Link) Learn(seed, bytes, seconds float64) {
 	if l.most = max(bytes, linkForgets*l.most); 2*bytes < l.most {
 		return
 	}
-	l.add(math.Log(clip(seconds/bytes, seed/linkCap, seed*linkCap)), math.Log(seed))
+	l.add(math.Log(within(seed, seconds/bytes)), math.Log(seed))
 }

@@ -305,7 +305,16 @@ func TestLink(t *testing.T) {
 	for range 1000 {
 		l.Learn(seed, 1e9, 1e6)
 	}
-	near(t, "bounded", l.PerByte(seed), 32*seed, 1e-9)
+	near(t, "bounded", l.PerByte(seed), 1/0.1e9, 1e-9) // what is between may be a wire of 1 Gbit/s
+	slow := new(Link)
+	for range 20 {
+		slow.Learn(1/1e9, 1e9, 1e6)
+	}
+	near(t, "bounded where it is said to be slow", slow.PerByte(1/1e9), 32/1e9, 1e-9)
+	for range 20 {
+		slow.Learn(1/1e9, 1e9, 1e-6)
+	}
+	near(t, "bounded from above", slow.PerByte(1/1e9), 1/32e9, 1e-9)
 }
 
 func TestChooseBreaksTiesEvenly(t *testing.T) {

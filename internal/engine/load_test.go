@@ -77,7 +77,8 @@ func TestParseMetrics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (replica.Load{Source: replica.Metrics, Loading: -1}); len(m.Loads) != 1 || m.Loads[0] != want {
+	idle := replica.Load{Source: replica.Metrics, Loading: -1, Fetching: -1}
+	if len(m.Loads) != 1 || m.Loads[0] != idle {
 		t.Errorf("loads = %+v, want rank 0 to idle", m.Loads)
 	}
 	want := Rank{Cache: Cache{BlockSize: 32, Blocks: 8191, DType: "auto", PrefixCaching: true}}
@@ -108,7 +109,8 @@ vllm:cache_config_info{block_size="32",enable_prefix_caching="False",engine="1",
 		}
 		l0, l1 := m.Loads[0], m.Loads[1]
 		if len(m.Loads) != 2 || l0.Running != 3 || l0.Waiting != -1 || l0.Usage != 0.25 || l1.Running != 4 ||
-			l1.Waiting != 5 || !math.IsNaN(l1.Usage) || l0.Loading != -1 || l1.Loading != 6 {
+			l1.Waiting != 5 || !math.IsNaN(l1.Usage) || l0.Loading != -1 || l1.Loading != 6 ||
+			l0.Fetching != -1 || l1.Fetching != 6 {
 			t.Errorf("%s: loads = %+v", name, m.Loads)
 		}
 		r1 := m.Ranks[1]
@@ -128,7 +130,9 @@ func TestParseMetricsOld(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := replica.Load{Source: replica.Metrics, Running: -1, Waiting: 2, Loading: -1, Usage: 0.75}
+	want := replica.Load{
+		Source: replica.Metrics, Running: -1, Waiting: 2, Loading: -1, Fetching: -1, Usage: 0.75,
+	}
 	if r := m.Ranks[0]; m.Loads[0] != want || r.Cache.Blocks != 100 || r.Cache.BlockSize != 16 {
 		t.Errorf("loads = %+v, rank 0 = %+v", m.Loads, r)
 	}

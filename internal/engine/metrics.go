@@ -235,7 +235,7 @@ func (p *parser) metrics() Metrics {
 			r.load.Usage = r.oldUsage
 		}
 		if r.fetching >= 0 {
-			r.load.Loading = r.fetching + max(r.fetched, 0)
+			r.load.Loading, r.load.Fetching = r.fetching+max(r.fetched, 0), r.fetching
 		}
 		if r.drafts > 0 { // one draft is that of a sequence in a step
 			r.load.Drafts = int(math.Ceil(r.drafted / r.drafts))

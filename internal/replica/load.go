@@ -22,13 +22,17 @@ type Load struct {
 	Running int // requests in the batch, -1 unknown
 	Waiting int // requests queued, -1 unknown
 	Loading int // those of them whose KV is on its way or has come: they hold blocks already; -1 unknown
+	// Of those, whose KV is on its way: they wait for nothing that the engine has to do. -1 unknown.
+	Fetching int
 	// Tokens that it drafts for each sequence and step; 0: it has none, or none yet, or does not say.
 	Drafts int
 	Usage  float64 // share of KV blocks held by requests and leases, 0..1, NaN unknown
 }
 
 // NoLoad is the report that says nothing.
-func NoLoad() Load { return Load{Running: -1, Waiting: -1, Loading: -1, Usage: math.NaN()} }
+func NoLoad() Load {
+	return Load{Running: -1, Waiting: -1, Loading: -1, Fetching: -1, Usage: math.NaN()}
+}
 
 // Known reports whether l says anything at all.
 func (l Load) Known() bool { return l.Source != 0 }

@@ -11,7 +11,9 @@ type Report struct {
 	Running int           `json:"running"` // -1 unknown, as in the following
 	Waiting int           `json:"waiting"`
 	Loading int           `json:"loading"`
-	Usage   float64       `json:"usage"`
+	// 0 by a router of a version before this was told: as many wait as it says.
+	Fetching int     `json:"fetching"`
+	Usage    float64 `json:"usage"`
 }
 
 // ReportOf makes a report of l, nil where l says nothing.
@@ -20,7 +22,8 @@ func ReportOf(l Load, now time.Time) *Report {
 		return nil
 	}
 	r := Report{
-		Age: now.Sub(l.At), Running: l.Running, Waiting: l.Waiting, Loading: l.Loading, Usage: l.Usage,
+		Age: now.Sub(l.At), Running: l.Running, Waiting: l.Waiting, Loading: l.Loading,
+		Fetching: l.Fetching, Usage: l.Usage,
 	}.plausible()
 	return &r
 }
@@ -37,7 +40,7 @@ func (r Report) plausible() Report {
 	count := func(n int) int { return min(max(n, -1), mostCount) }
 	p := Report{
 		Age: min(max(0, r.Age), mostAge), Running: count(r.Running), Waiting: count(r.Waiting),
-		Loading: count(r.Loading), Usage: -1,
+		Loading: count(r.Loading), Fetching: count(r.Fetching), Usage: -1,
 	}
 	if r.Usage >= 0 {
 		p.Usage = min(r.Usage, 1)
@@ -53,7 +56,7 @@ func (r *Report) Load(now time.Time) Load {
 	p := r.plausible()
 	l := Load{
 		At: now.Add(-p.Age), Source: Metrics, Running: p.Running, Waiting: p.Waiting, Loading: p.Loading,
-		Usage: p.Usage,
+		Fetching: p.Fetching, Usage: p.Usage,
 	}
 	if p.Usage < 0 {
 		l.Usage = math.NaN()

@@ -13,14 +13,17 @@ func TestReportOverTheWire(t *testing.T) {
 	}
 	for name, l := range map[string]Load{
 		"all known": {
-			At: now.Add(-time.Second), Source: Metrics, Running: 3, Waiting: 2, Loading: 1, Usage: 0.5,
+			At: now.Add(-time.Second), Source: Metrics, Running: 3, Waiting: 2, Loading: 1, Fetching: 1, Usage: 0.5,
 		},
-		"nothing known": {At: now, Source: Metrics, Running: -1, Waiting: -1, Loading: -1, Usage: math.NaN()},
+		"nothing known": {
+			At: now, Source: Metrics, Running: -1, Waiting: -1, Loading: -1, Fetching: -1, Usage: math.NaN(),
+		},
 	} {
 		r := ReportOf(l, now)
 		got := r.Load(now)
 		if !got.At.Equal(l.At) || got.Running != l.Running || got.Waiting != l.Waiting ||
-			got.Loading != l.Loading || math.Float64bits(got.Usage) != math.Float64bits(l.Usage) {
+			got.Loading != l.Loading || got.Fetching != l.Fetching ||
+			math.Float64bits(got.Usage) != math.Float64bits(l.Usage) {
 			t.Errorf("%s: %+v became %+v", name, l, got)
 		}
 		if !r.Plausible() {

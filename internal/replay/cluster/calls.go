@@ -131,8 +131,8 @@ func (c *Cluster) deliver(x *call) error {
 func (c *Cluster) prefilled(x *call) error {
 	now := Time(c.clock.now)
 	x.front.Observe(Prefill, x.place.p, replica.Load{
-		At: now, Source: replica.ORCA, Running: -1, Loading: -1, Waiting: x.leg.answer.waiting,
-		Usage: x.leg.answer.usage,
+		At: now, Source: replica.ORCA, Running: -1, Loading: -1, Fetching: -1,
+		Waiting: x.leg.answer.waiting, Usage: x.leg.answer.usage,
 	}, now)
 	x.front.Answered(&x.q, x.leg.answer.cached, c.clock.now-x.leg.sentAt, now)
 	c.bind(x)

@@ -192,7 +192,7 @@ func (c *Cluster) poll(e *engine, f *front) {
 	now := Time(c.clock.now)
 	f.Observe(e.side, e.index, replica.Load{
 		At: now, Source: replica.Metrics, Running: st.Running, Waiting: st.Waiting,
-		Loading: st.FetchInProgress + st.FetchDone, Usage: st.Usage,
+		Loading: st.FetchInProgress + st.FetchDone, Fetching: st.FetchInProgress, Usage: st.Usage,
 	}, now)
 	c.admit(f)
 	if !c.over() {
