@@ -98,12 +98,15 @@ func (q *queue) wait(now time.Time) time.Duration {
 	return q.work - q.front().Ran(now)
 }
 
-// wait is that for what all routers have booked on m.
+// wait is that for what all routers have booked on m, and for how long m should have been through with the
+// first: an engine whose core stands still answers nobody, and would seem to have no queue.
 func (m *member) wait(now time.Time) time.Duration {
+	front := m.queue.front()
 	if m.remote.Work == 0 && !m.remote.First.Reported() { // most are asked by most plans
-		return m.queue.wait(now)
+		return m.queue.wait(now) + front.Overdue(now)
 	}
-	return m.remote.First.Left(m.queue.work, m.remote.Work, m.queue.front(), now)
+	first := &m.remote.First
+	return first.Left(m.queue.work, m.remote.Work, front, now) + first.Overdue(front, now)
 }
 
 // Book reserves c's replica for the request that c was made for. It returns nil when the replica left the

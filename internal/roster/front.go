@@ -26,13 +26,29 @@ func (f Front) With(o Front) Front {
 
 // Ran returns how much of its work should be done: the replica can have begun with it when it was booked and
 // all before it were done.
-func (f Front) Ran(now time.Time) time.Duration {
+func (f Front) Ran(now time.Time) time.Duration { return min(f.Work, f.since(now)) }
+
+// since is the time for which the replica can have been at work on it.
+func (f Front) since(now time.Time) time.Duration {
 	begun := f.At
 	if f.Ended.After(begun) {
 		begun = f.Ended
 	}
-	return min(f.Work, max(0, now.Sub(begun)))
+	return max(0, now.Sub(begun))
 }
+
+// Overdue returns for how long it should have been done, 0 where that may be an error of the prediction: up
+// to as long again as was predicted, and a second. Who is late by more stands still or does something else,
+// and the best guess of how long that goes on is how long it has.
+func (f Front) Overdue(now time.Time) time.Duration {
+	late := f.since(now) - f.Work
+	if f.Work == 0 || late <= max(f.Work, leastOverdue) {
+		return 0
+	}
+	return late
+}
+
+const leastOverdue = time.Second
 
 // Running is a Front as a router tells it to others, beside the work that is left by its own account.
 type Running struct {
@@ -85,6 +101,11 @@ func (r *Running) Any() bool { return r.front.Work > 0 }
 
 // Reported tells whether a router has told of a prompt, or of one that is done.
 func (r *Running) Reported() bool { return r.Any() || !r.front.Ended.IsZero() }
+
+// Overdue is that of the first prompt of all routers, of whose own one is the first of this router's.
+func (r *Running) Overdue(own Front, now time.Time) time.Duration {
+	return own.With(r.front).Overdue(now)
+}
 
 // Left returns the time until all is done: the work of the own prompts, of which own is the first, and that
 // of the other routers, of which r is the sum. others is what is left of theirs, each by its own account.
