@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"math"
 	"strconv"
 	"time"
 
@@ -24,8 +26,11 @@ func runWhy(ctx context.Context, args []string, stdout, stderr io.Writer) error 
 	number := func(name string, to **float64) {
 		fs.Func(name, "weigh with this `number` instead", func(s string) error {
 			v, err := strconv.ParseFloat(s, 64)
+			if err != nil || !(v >= 0) || math.IsInf(v, 0) {
+				return errors.New("choose a number from 0 up")
+			}
 			*to = &v
-			return err
+			return nil
 		})
 	}
 	number("alpha", &w.Alpha)

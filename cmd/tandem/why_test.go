@@ -49,3 +49,16 @@ func TestWhyCommand(t *testing.T) {
 		t.Errorf("without an id: %d", code)
 	}
 }
+
+// Weights that no configuration may have are refused: with them all plans would be as good.
+func TestWhyRefusesWeightsThatMeanNothing(t *testing.T) {
+	for _, weight := range []string{"NaN", "Inf", "-1", "many"} {
+		for _, flag := range []string{"-alpha", "-beta", "-gamma", "-decode-penalty"} {
+			var out bytes.Buffer
+			code := run(t.Context(), []string{"why", "-file", "none", flag, weight, "id"}, &out, &out)
+			if code != 2 || !strings.Contains(out.String(), "flag "+flag+": choose a number from 0 up") {
+				t.Errorf("%s %s: code %d, %s", flag, weight, code, out.String())
+			}
+		}
+	}
+}
