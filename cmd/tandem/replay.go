@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -87,7 +88,7 @@ func replayFlags(args []string, stderr io.Writer) (o replayOptions, err error) {
 	if err := parseAlone(fs, args); err != nil {
 		return o, err
 	}
-	if err := trafficThere(p, *kind); err != nil {
+	if err := trafficThere(fs, p, *kind); err != nil {
 		return o, err
 	}
 	p.Policies = strings.Split(*names, ",")
@@ -103,13 +104,52 @@ func kindFlags(fs *flag.FlagSet, p *replay.Play) (kind *string) {
 	return fs.String("kind", "", "play this `kind` of traffic instead of a trace, see tandem replay kinds")
 }
 
-// trafficThere makes p one of the kind, if that is not "", and looks whether there is anything to play.
-func trafficThere(p *replay.Play, kind string) (err error) {
+// trafficThere makes p one of the kind, if that is not "", and looks whether there is anything that can be
+// played.
+func trafficThere(fs *flag.FlagSet, p *replay.Play, kind string) (err error) {
+	if err := playable(p); err != nil {
+		return err
+	}
 	if kind == "" {
 		return traceThere(p.Trace)
 	}
+	fs.Visit(func(f *flag.Flag) {
+		if f.Name == "trace" || f.Name == "arrivals" {
+			err = fmt.Errorf("-%s and -kind: a kind of traffic has its own; leave one of them out", f.Name)
+		}
+	})
+	if err != nil {
+		return err
+	}
 	*p, err = p.OfKind(kind)
 	return err
+}
+
+// playable names the first flag with a number that nothing can be played with.
+func playable(p *replay.Play) error {
+	for _, f := range []struct {
+		name string
+		got  float64
+		zero bool // means something
+	}{
+		{"scale", p.Scale, false},
+		{"cache", p.Cache, false},
+		{"link", p.Link, false},
+		{"rate", p.Rate, false},
+		{"for", p.For.Seconds(), true},
+		{"step", float64(p.Step), true},
+		{"max-len", float64(p.MaxLen), false},
+		{"event-lag", p.EventLag.Seconds(), true},
+		{"poll", p.Poll.Seconds(), false},
+		{"slo-ttft", p.SLO.TTFT.Seconds(), false},
+		{"slo-tpot", p.SLO.TPOT.Seconds(), false},
+		{"slo-gap", p.SLO.Gap.Seconds(), true},
+	} {
+		if !(f.got >= 0) || f.got == 0 && !f.zero || math.IsInf(f.got, 0) {
+			return fmt.Errorf("-%s is %g: choose a number above 0", f.name, f.got)
+		}
+	}
+	return nil
 }
 
 // playFlags are the flags that say what is played, and on which fleet.

@@ -43,7 +43,7 @@ func runTune(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	if s.Objective, err = suite.ObjectiveNamed(*objective); err != nil {
 		return err
 	}
-	if err := traceThere(p.Trace); err != nil {
+	if err := trafficThere(fs, &p, ""); err != nil {
 		return err
 	}
 	if !*quiet {

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 )
 
 func main() {
@@ -23,8 +24,8 @@ func main() {
 
 // run reports of each file.
 func run(files []string, w io.Writer) error {
-	if len(files) == 0 {
-		return fmt.Errorf("no file: name what steps.py wrote")
+	if len(files) == 0 || strings.HasPrefix(files[0], "-") {
+		return fmt.Errorf("name the files that steps.py wrote, as tools/gpusteps/testdata/h100.jsonl.gz")
 	}
 	for _, name := range files {
 		steps, err := readFile(name)

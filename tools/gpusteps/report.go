@@ -38,7 +38,38 @@ func report(w io.Writer, steps []step) error {
 			return err
 		}
 	}
+	if r := attention(steps); len(r) > 0 {
+		if _, err := fmt.Fprintf(w, "  attention of both in one launch: %.2f times the two alone in the median, "+
+			"%.2f to %.2f in eight of ten, %.2f to %.2f\n",
+			r[len(r)/2], r[len(r)/10], r[len(r)*9/10], r[0], r[len(r)-1]); err != nil {
+			return err
+		}
+	}
 	return table(w, steps, cost)
+}
+
+// attention is how many times as long attention takes in steps of both as in the same prompt and the same
+// streams alone, in order.
+func attention(steps []step) (r []float64) {
+	find := func(is func(*step) bool) *step {
+		if at := slices.IndexFunc(steps, func(s step) bool { return is(&s) }); at >= 0 {
+			return &steps[at]
+		}
+		return nil
+	}
+	for i := range steps {
+		both := &steps[i]
+		if !both.mixed() {
+			continue
+		}
+		prompt := find(func(s *step) bool { return s.Streams == 0 && s.samePrompt(*both) })
+		streams := find(func(s *step) bool { return s.New == 0 && s.sameStreams(*both) })
+		if prompt != nil && streams != nil {
+			r = append(r, both.Attention/(prompt.Attention+streams.Attention))
+		}
+	}
+	slices.Sort(r)
+	return r
 }
 
 // table prints each prompt beside each of the streams.

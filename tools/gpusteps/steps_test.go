@@ -61,7 +61,7 @@ func TestReportTellsEachStep(t *testing.T) {
 	}
 	for _, want := range []string{
 		"NVIDIA H100 80GB HBM3, llama-8b\n", "a prompt beside streams: 1.0",
-		"64 of 4096", "8192, 8192",
+		"64 of 4096", "8192, 8192", "attention of both in one launch: 1.00",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in the report:\n%s", want, out.String())

@@ -4,6 +4,7 @@ package advise
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -63,7 +64,15 @@ type Shape struct {
 	Name    string          `json:"shape"`   // "8D" splits nothing
 	Prefill int             `json:"prefill"` // replicas that only prefill
 	Now     *replay.Outcome `json:"now"`     // at the load of the traffic itself
-	Holds   []float64       `json:"holds"`   // largest load that keeps each goal, 0 none
+	Holds   []Held          `json:"holds"`   // for each goal
+}
+
+// Held is the largest load that a shape holds, a multiple of the traffic's own: 0 where none does that was
+// tried. Low and High are what it could be as well, with one standard deviation more or fewer good answers.
+type Held struct {
+	Load float64 `json:"load"`
+	Low  float64 `json:"low"`
+	High float64 `json:"high"`
 }
 
 // Verdict is what holds for one goal. Shapes are indices of [Advice.Shapes].
@@ -73,12 +82,26 @@ type Verdict struct {
 	Enough float64 `json:"enough"` // share that makes a load one that is held; 0 where Idle is hopelessly small
 	Pool   int     `json:"pool"`   // that splits nothing
 	Best   int     `json:"best"`   // of those that split, the one that holds most
-	Splits bool    `json:"splits"` // whether splitting is worth it
+	Answer Answer  `json:"answer"`
 }
 
-// WorthIt is by how much more a fleet that splits has to hold: capacities of single plays differ by some
-// percent, and a fleet that splits has a connector to keep.
+// Answer says whether to split.
+type Answer string
+
+// The answers.
+const (
+	Split    Answer = "split"
+	Pool     Answer = "do not split"
+	Close    Answer = "too close to tell" // the best shape that splits may hold more, or not
+	Beyond   Answer = "all hold it"       // every load that was tried, in one pool and in the best shape
+	Hopeless Answer = "out of reach"      // even an idle fleet hardly ever keeps the goal
+)
+
+// WorthIt is by how much more a fleet that splits has to hold: it has a connector to keep.
 const WorthIt = 1.05
+
+// mostReplicas is more than anybody can wait for.
+const mostReplicas = 64
 
 // What is enough where even an idle fleet misses the share that is asked for, and the share of an idle fleet
 // below which a goal is not looked at.
@@ -92,17 +115,18 @@ func Ask(ctx context.Context, q *Question) (*Advice, error) {
 	if err := q.check(); err != nil {
 		return nil, err
 	}
-	s := newSearch(q)
-	if err := s.settle(ctx); err != nil {
-		return nil, err
-	}
-	if err := s.coarse(ctx); err != nil {
-		return nil, err
-	}
-	for i := range q.Goals {
-		if err := s.refine(ctx, i); err != nil {
+	if p := q.at(0, 1); q.simulate == nil {
+		if _, err := p.Fleet(); err != nil {
 			return nil, err
 		}
+	}
+	s := newSearch(q)
+	err := s.all(ctx)
+	switch {
+	case ctx.Err() != nil:
+		return nil, errors.New("stopped before there was an answer")
+	case err != nil:
+		return nil, err
 	}
 	a := &Advice{Replicas: q.Replicas, Shapes: s.found(), Verdicts: s.verdicts}
 	for i := range a.Verdicts {
@@ -113,8 +137,9 @@ func Ask(ctx context.Context, q *Question) (*Advice, error) {
 
 func (q *Question) check() error {
 	switch {
-	case q.Replicas < 2:
-		return fmt.Errorf("%d replicas: nothing can be split between fewer than 2", q.Replicas)
+	case q.Replicas < 2 || q.Replicas > mostReplicas:
+		return fmt.Errorf("replicas is %d: want 2, so that there is something to split, to %d",
+			q.Replicas, mostReplicas)
 	case q.Enough <= 0 || q.Enough >= 1:
 		return fmt.Errorf("a share of %g good answers: want one above 0 and below 1, as 0.9", q.Enough)
 	case len(q.Goals) == 0:
@@ -127,12 +152,24 @@ func (q *Question) check() error {
 func (v *Verdict) judge(shapes []Shape, goal int) {
 	v.Best = -1
 	for i, s := range shapes {
-		if s.Prefill > 0 && (v.Best < 0 || s.Holds[goal] > shapes[v.Best].Holds[goal]) {
+		if s.Prefill > 0 && (v.Best < 0 || s.Holds[goal].Load > shapes[v.Best].Holds[goal].Load) {
 			v.Best = i
 		}
 	}
 	v.Pool = slices.IndexFunc(shapes, func(s Shape) bool { return s.Prefill == 0 })
-	v.Splits = shapes[v.Best].Holds[goal] > WorthIt*shapes[v.Pool].Holds[goal]
+	pool, best := shapes[v.Pool].Holds[goal], shapes[v.Best].Holds[goal]
+	switch worth := best.Load > WorthIt*pool.Load; {
+	case v.Enough == 0:
+		v.Answer = Hopeless
+	case pool.Load >= loadOf(most) && best.Load >= loadOf(most):
+		v.Answer = Beyond
+	case worth && best.Low > pool.High:
+		v.Answer = Split
+	case worth:
+		v.Answer = Close
+	default:
+		v.Answer = Pool
+	}
 }
 
 // played plays with the decision's defaults.

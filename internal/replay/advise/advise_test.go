@@ -1,10 +1,12 @@
 package advise
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -20,6 +22,7 @@ type fleet struct {
 	replicas int
 	capacity func(prefill, goal int) float64
 	idle     [2]float64 // share that an idle fleet keeps
+	measured int        // answers, 0: a million
 
 	mu    sync.Mutex
 	plays map[string]int
@@ -38,7 +41,7 @@ func (f *fleet) simulate(_ context.Context, p replay.Play) (*replay.Outcome, err
 	f.mu.Lock()
 	f.plays[fmt.Sprintf("%s %.4f", p.Cluster, p.Scale)]++
 	f.mu.Unlock()
-	o := &replay.Outcome{Measured: 100}
+	o := &replay.Outcome{Measured: f.measured}
 	o.Usual = f.share(p.Scale, f.capacity(prefill, 0), f.idle[0])
 	o.Tight = f.share(p.Scale, f.capacity(prefill, 1), f.idle[1])
 	return o, nil
@@ -51,6 +54,7 @@ func (f *fleet) share(load, capacity, most float64) float64 {
 
 func (f *fleet) question() *Question {
 	f.plays = map[string]int{}
+	f.measured = cmp.Or(f.measured, 1_000_000)
 	return &Question{
 		Play: replay.Play{Scale: 1, For: 10 * time.Minute}, Replicas: f.replicas, Goals: Goals(), Enough: 0.9,
 		simulate: f.simulate,
@@ -84,14 +88,15 @@ func TestAdviceIsThatOfAllShapes(t *testing.T) {
 			for p := 1; p < n; p++ {
 				most = max(most, f.capacity(p, goal))
 			}
-			if got := a.Shapes[v.Best].Holds[goal]; math.Abs(got/most-1) > 0.02 {
+			if got := a.Shapes[v.Best].Holds[goal].Load; math.Abs(got/most-1) > 0.02 {
 				t.Errorf("goal %d: %s holds %.3f; the best of all shapes %.3f", goal, a.Shapes[v.Best].Name, got, most)
 			}
-			if got := a.Shapes[v.Pool].Holds[goal]; math.Abs(got/pool[goal]-1) > 0.02 {
+			if got := a.Shapes[v.Pool].Holds[goal].Load; math.Abs(got/pool[goal]-1) > 0.02 {
 				t.Errorf("goal %d: one pool holds %.3f, want %.3f", goal, got, pool[goal])
 			}
-			if worth := most / pool[goal]; v.Splits != (worth > WorthIt) && math.Abs(worth/WorthIt-1) > 0.05 {
-				t.Errorf("goal %d: splits %v, where the best shape holds %.3f times one pool", goal, v.Splits, worth)
+			worth := most / pool[goal]
+			if (v.Answer == Split) != (worth > WorthIt) && math.Abs(worth/WorthIt-1) > 0.05 {
+				t.Errorf("goal %d: %s, where the best shape holds %.3f times one pool", goal, v.Answer, worth)
 			}
 		}
 		for what, count := range f.plays {
@@ -127,14 +132,18 @@ func TestWhatAnIdleFleetKeeps(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := a.Verdicts[0]; math.Abs(got.Enough-0.76) > 1e-9 || got.Splits {
+	if got := a.Verdicts[0]; math.Abs(got.Enough-0.76) > 1e-9 || got.Answer != Pool {
 		t.Errorf("usual: %+v, want 0.76 to be enough, and no split", got)
 	}
-	if got := a.Verdicts[1]; got.Enough != 0 || got.Splits {
+	if got := a.Verdicts[1]; got.Enough != 0 || got.Answer != Hopeless {
 		t.Errorf("tight: %+v, want nothing to be enough", got)
 	}
-	if got := a.text(1, &a.Verdicts[1]); !strings.Contains(got, "20 % of the answers keep it at 0.125x") {
-		t.Errorf("told %q", got)
+	for i, want := range []string{
+		"(an eighth of this load) 80 % do, of which 95 % are asked for", "20 % of the answers",
+	} {
+		if got := a.text(i); !strings.Contains(got, want) {
+			t.Errorf("told %q, want %q", got, want)
+		}
 	}
 }
 
@@ -153,7 +162,7 @@ func TestLoadsHaveEnds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := a.Shapes[1].Holds[0]; got != c.want {
+		if got := a.Shapes[1].Holds[0].Load; got != c.want {
 			t.Errorf("a capacity of %g is told as %g, want %g", c.capacity, got, c.want)
 		}
 	}
@@ -167,7 +176,7 @@ func TestQuestionsThatCannotBeAnswered(t *testing.T) {
 		bend func(q *Question)
 		says string
 	}{
-		{"one replica", func(q *Question) { q.Replicas = 1 }, "1 replicas"},
+		{"one replica", func(q *Question) { q.Replicas = 1 }, "replicas is 1: want 2"},
 		{"all answers", func(q *Question) { q.Enough = 1 }, "share of 1"},
 		{"no goal", func(q *Question) { q.Goals = nil }, "no goal"},
 		{"no traffic", func(q *Question) {
@@ -175,7 +184,7 @@ func TestQuestionsThatCannotBeAnswered(t *testing.T) {
 		}, "-for is too short"},
 		{"a play that fails", func(q *Question) {
 			q.simulate = func(context.Context, replay.Play) (*replay.Outcome, error) { return nil, broken }
-		}, "2D at 0.125x: broken"},
+		}, "2D at an eighth of this load: broken"},
 	} {
 		q := good
 		c.bend(&q)
@@ -198,12 +207,12 @@ func TestAdviceIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"\nThe usual goal (first token in 5 s, 100 ms a token, no gap above 1 s): do not split. " +
-			"One pool (4D) holds 1.4x, and the best shape that splits (1P3D) 1.3x. ",
-		"This load takes some 3 of the 4 replicas; ask again with -replicas 3.\n",
-		"\nThe tight goal (first token in 2 s, 30 ms a token, no gap above 0.2 s): split, as 3P1D. " +
-			"It holds 0.7x, and one pool (4D) 0.4x. ",
-		"That is less than this load, which takes some 6 replicas; ask again with -replicas 6.\n",
+		"\nThe usual goal (first token in 5 s, 100 ms a token, no gap above 1 s): do not split: " +
+			"one pool (4D) holds 1.4x (1.4x to 1.4x), and the best shape that splits (1P3D) 1.3x (1.3x to 1.3x). " +
+			"A load is held where 90 % of the answers keep the goal.\n",
+		"\nThe tight goal (first token in 2 s, 30 ms a token, no gap above 0.2 s): split, as 3P1D: " +
+			"it holds 0.7x (0.7x to 0.7x), and one pool (4D) 0.4x (0.4x to 0.4x). ",
+		" This load is more than that: it takes some 6 replicas.\n",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())
@@ -215,4 +224,77 @@ func TestAdviceIsTold(t *testing.T) {
 			t.Errorf("row %d is of %s, want %s", i, row[0], shape)
 		}
 	}
+}
+
+// Differences that a few answers make decide nothing.
+func TestTooCloseToTell(t *testing.T) {
+	f := &fleet{replicas: 3, idle: [2]float64{1, 1}, capacity: func(prefill, goal int) float64 {
+		return [][]float64{{1, 1}, {1.1, 2}, {0.5, 0.5}}[prefill][goal]
+	}}
+	for measured, want := range map[int][2]Answer{100: {Close, Split}, 1_000_000: {Split, Split}} {
+		f.measured = measured
+		a, err := Ask(t.Context(), f.question())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for goal, v := range a.Verdicts {
+			if v.Answer != want[goal] {
+				t.Errorf("%d answers, goal %d: %s, want %s (%+v and %+v)", measured, goal, v.Answer, want[goal],
+					a.Shapes[v.Pool].Holds[goal], a.Shapes[v.Best].Holds[goal])
+			}
+		}
+		var out strings.Builder
+		if err := Print(&out, a); err != nil {
+			t.Fatal(err)
+		}
+		if few := strings.Contains(out.String(), "Only 100 answers are counted"); few != (measured == 100) {
+			t.Errorf("%d answers: said that these are few: %v", measured, few)
+		}
+	}
+}
+
+// What all hold is no reason to split, and of what is hardly held by anybody nothing is endless.
+func TestNothingToDecide(t *testing.T) {
+	for capacity, want := range map[float64]Answer{100: Beyond, 0.07: Pool} {
+		f := &fleet{replicas: 3, idle: [2]float64{1, 1}, capacity: func(int, int) float64 { return capacity }}
+		a, err := Ask(t.Context(), f.question())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := a.Verdicts[0].Answer; got != want {
+			t.Errorf("all hold %g: %s, want %s: %s", capacity, got, want, a.text(0))
+		}
+	}
+}
+
+// The curve never rises, is nearest to what it was, and keeps what falls already.
+func TestFalling(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		values := rapid.SliceOfN(rapid.Float64Range(0, 1), 1, 12).Draw(t, "values")
+		got := slices.Clone(values)
+		falling(got)
+		for i := range got[1:] {
+			if got[i+1] > got[i]+1e-12 {
+				t.Fatalf("%v rises: %v", values, got)
+			}
+		}
+		// The value of such a curve is the least, over where a run begins, of the greatest mean that ends later.
+		for i := range values {
+			want := math.Inf(1)
+			for from := range i + 1 {
+				most := math.Inf(-1)
+				for to := i + 1; to <= len(values); to++ {
+					sum := 0.0
+					for _, v := range values[from:to] {
+						sum += v
+					}
+					most = max(most, sum/float64(to-from))
+				}
+				want = min(want, most)
+			}
+			if math.Abs(got[i]-want) > 1e-9 {
+				t.Fatalf("%v became %v, want %v at %d", values, got, want, i)
+			}
+		}
+	})
 }

@@ -37,6 +37,7 @@ type search struct {
 	mu     sync.Mutex // guards the following
 	shapes map[int]*Shape
 	plays  map[play]*replay.Outcome
+	filled int // shapes of which is known what they hold
 }
 
 // play is a shape, and the step of a load.
@@ -51,6 +52,22 @@ func newSearch(q *Question) *search {
 		q.simulate = played
 	}
 	return s
+}
+
+// all tries what it takes.
+func (s *search) all(ctx context.Context) error {
+	if err := s.settle(ctx); err != nil {
+		return err
+	}
+	if err := s.coarse(ctx); err != nil {
+		return err
+	}
+	for i := range s.q.Goals {
+		if err := s.refine(ctx, i); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // settle finds what is enough for each goal, by the better of one pool and half and half when hardly anything
@@ -75,15 +92,16 @@ func (s *search) settle(ctx context.Context) error {
 
 // coarse tries one pool, which tells about which loads to look at, and shapes that are evenly apart.
 func (s *search) coarse(ctx context.Context) error {
+	s.say("one pool first, then shapes that split, each at several loads")
 	if err := s.try(ctx, []int{0}); err != nil {
 		return err
 	}
-	for i, load := range s.shapes[0].Holds {
-		if load > 0 {
-			s.about[i] = int(loadsADoubling * math.Log2(load))
+	for i, held := range s.shapes[0].Holds {
+		if held.Load > 0 {
+			s.about[i] = int(loadsADoubling * math.Log2(held.Load))
 		}
 	}
-	var wanted []int
+	wanted := []int{s.q.Replicas / 2} // one of those that say what is enough, so that some shape holds something
 	for p := 1; p < s.q.Replicas; p += s.stride {
 		wanted = append(wanted, p)
 	}
@@ -107,7 +125,11 @@ func (s *search) refine(ctx context.Context, goal int) error {
 func (s *search) best(goal int) int {
 	best := 1
 	for p, shape := range s.shapes {
-		if p > 0 && cmp.Or(cmp.Compare(shape.Holds[goal], s.shapes[best].Holds[goal]), cmp.Compare(best, p)) > 0 {
+		if p == 0 {
+			continue
+		}
+		more := cmp.Compare(shape.Holds[goal].Load, s.shapes[best].Holds[goal].Load)
+		if cmp.Or(more, cmp.Compare(best, p)) > 0 { // of equals the one with fewest
 			best = p
 		}
 	}
@@ -148,7 +170,8 @@ func (s *search) fill(ctx context.Context, shape *Shape) (err error) {
 	if shape.Now, err = s.play(ctx, play{shape.Prefill, 0}); err != nil {
 		return err
 	}
-	shape.Holds = make([]float64, len(s.q.Goals))
+	shape.Holds = make([]Held, len(s.q.Goals))
+	told := shape.Name + " holds"
 	for i := range s.verdicts {
 		v := &s.verdicts[i]
 		if v.Enough == 0 {
@@ -157,38 +180,90 @@ func (s *search) fill(ctx context.Context, shape *Shape) (err error) {
 		if shape.Holds[i], err = s.holds(ctx, shape.Prefill, v, s.about[i]); err != nil {
 			return err
 		}
-		s.say(fmt.Sprintf("%s holds %s at the %s goal", shape.Name, times(shape.Holds[i]), v.Goal.Name))
+		told += fmt.Sprintf(" %s at the %s goal,", times(shape.Holds[i].Load), v.Goal.Name)
 	}
+	s.mu.Lock()
+	s.filled++
+	told = fmt.Sprintf("%s shape %d of %d, %d plays so far", told, s.filled, len(s.shapes), len(s.plays))
+	s.mu.Unlock()
+	s.say(told)
 	return nil
 }
 
-// holds is the largest load at which enough answers are good, read off the line between the two loads that
-// were played around it.
-func (s *search) holds(ctx context.Context, prefill int, v *Verdict, about int) (float64, error) {
-	// spare is how many more answers are good than have to be.
-	spare := func(step int) (float64, error) {
-		o, err := s.play(ctx, play{prefill, step})
+// holds finds the largest load at which enough answers are good, and between what it may be.
+func (s *search) holds(ctx context.Context, prefill int, v *Verdict, about int) (Held, error) {
+	for _, deviations := range []float64{0, -1, 1} {
+		_, _, err := bracket(about, func(step int) (float64, error) {
+			o, err := s.play(ctx, play{prefill, step})
+			if err != nil {
+				return 0, err
+			}
+			return v.share(o, deviations) - v.Enough, nil
+		})
 		if err != nil {
-			return 0, err
+			return Held{}, err
 		}
-		return v.Goal.kept(o) - v.Enough, nil
 	}
-	below, above, err := bracket(about, spare)
+	return Held{
+		Load: s.crossing(prefill, v, 0), Low: s.crossing(prefill, v, -1), High: s.crossing(prefill, v, 1),
+	}, nil
+}
+
+// share is how many of the answers keep the goal, give or take so many standard deviations of it.
+func (v *Verdict) share(o *replay.Outcome, deviations float64) float64 {
+	kept := v.Goal.kept(o)
+	return kept + deviations*math.Sqrt(kept*(1-kept)/float64(o.Measured))
+}
+
+// crossing is the load at which what was played of a shape has just enough good answers. One answer more or
+// less makes a share rise with the load now and then: the curve that never rises and is nearest to what was
+// played is crossed.
+func (s *search) crossing(prefill int, v *Verdict, deviations float64) float64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var loads, shares []float64
+	for step := -most; step <= most; step++ {
+		if o := s.plays[play{prefill, step}]; o != nil {
+			loads, shares = append(loads, loadOf(step)), append(shares, v.share(o, deviations))
+		}
+	}
+	falling(shares)
+	above := slices.IndexFunc(shares, func(share float64) bool { return share < v.Enough })
 	switch {
-	case err != nil || below < -most:
-		return 0, err
-	case above > most:
-		return loadOf(most), nil
+	case above < 0:
+		return loads[len(loads)-1]
+	case above == 0:
+		return 0
 	}
-	over, err := spare(below)
-	if err != nil {
-		return 0, err
+	part := (shares[above-1] - v.Enough) / (shares[above-1] - shares[above])
+	return loads[above-1] + part*(loads[above]-loads[above-1])
+}
+
+// falling replaces values by those nearest to them, by their squares, that never rise: neighbours that do are
+// pooled.
+func falling(values []float64) {
+	type pool struct {
+		sum float64
+		n   int
 	}
-	under, err := spare(above)
-	if err != nil {
-		return 0, err
+	var pools []pool
+	for _, v := range values {
+		pools = append(pools, pool{v, 1})
+		for n := len(pools); n > 1; n-- {
+			last, before := pools[n-1], pools[n-2]
+			if last.sum/float64(last.n) <= before.sum/float64(before.n) {
+				break
+			}
+			pools = append(pools[:n-2], pool{before.sum + last.sum, before.n + last.n})
+		}
 	}
-	return loadOf(below) + over/(over-under)*(loadOf(above)-loadOf(below)), nil
+	at := 0
+	for _, p := range pools {
+		for range p.n {
+			values[at] = p.sum / float64(p.n)
+			at++
+		}
+	}
 }
 
 // bracket finds the largest step of loads at which something is to spare, and the next, at which nothing is:
