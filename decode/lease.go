@@ -136,25 +136,33 @@ func (p *Pool) send(l *Lease, now time.Time) {
 	l.stream.sentAt = now
 	l.stream.begun = p.done(m, now)
 	l.stream.roomy = p.hasRoom(m, now)
-	l.stream.uncontended = l.stream.roomy && p.nobodyWaits(l, now) && (l.prompt.local || m.localWait(now) == 0)
+	if l.stream.roomy && (l.prompt.local || m.localWait(now) == 0) {
+		l.stream.ahead = p.ahead(l, now)
+	}
 }
 
-// nobodyWaits reports whether nobody before l waits for its turn in the engine, as far as that is known.
-// Whose blocks are on their way does not, though the engine counts it among those that wait (vLLM,
-// v1/core/sched/scheduler.py, make_stats). Over a slow link there is always one. An engine that does not tell
-// how many these are is taken to wait for the blocks that we know of.
-func (p *Pool) nobodyWaits(l *Lease, now time.Time) bool {
+// ahead is who waits in the engine before l, as far as that is known. Whose blocks are on their way waits for
+// nothing that the engine has to do, though it is counted among those that wait (vLLM,
+// v1/core/sched/scheduler.py, make_stats): by the engine's word that it is so, and where as many have run
+// somewhere in the pool as would now, since until the next report blocks that have come may wait for a turn.
+func (p *Pool) ahead(l *Lease, now time.Time) ahead {
 	m := l.member
 	r := m.load.Read(now, p.settings.LoadTTL)
 	switch {
 	case r.Waiting <= 0:
-		return true
-	case r.Fetching >= 0:
-		return r.Waiting <= r.Fetching
-	case m.most.known > 0 && r.Running >= m.most.known: // they may have come, and wait to run
-		return false
+		return nobody
+	case r.Waiting <= r.Fetching && r.Running >= 0 && r.Running+m.ledger.unheard <= p.mostRan():
+		return blocks
 	}
-	return r.Waiting <= m.ledger.fetchingBefore(l)
+	return somebody
+}
+
+// mostRan is the most sequences that any replica of the pool has run.
+func (p *Pool) mostRan() (most int) {
+	for _, m := range p.members.All {
+		most = max(most, m.most.ran)
+	}
+	return most
 }
 
 // hasRoom reports whether the engine has room for all that it has been sent, as far as that is known.

@@ -169,16 +169,6 @@ func (g *ledger) arriveUnseen(l *Lease, now time.Time) {
 	}
 }
 
-// fetchingBefore counts the sequences that the engine was sent before l, and whose blocks have yet to come.
-func (g *ledger) fetchingBefore(next *Lease) (sequences int) {
-	for _, l := range g.leases {
-		if l != next && l.state >= sent && l.prompt.state == pending && !l.prompt.local && !l.stream.due {
-			sequences += l.sequences
-		}
-	}
-	return sequences
-}
-
 // add enters l as reserved or admitted.
 func (p *Pool) add(l *Lease, now time.Time) {
 	g := &l.member.ledger

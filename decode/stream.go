@@ -7,14 +7,14 @@ import (
 
 // stream is the answer of a lease: when it was asked for, when it began and how far it has come.
 type stream struct {
-	sentAt      time.Time // when the engine got the request; zero before that
-	uncontended bool      // when it was sent nothing was there that it would have to wait for
-	roomy       bool      // when it was sent there was room for it
-	firstAt     time.Time // when its first token came; zero before that
-	window      window
-	told        int          // tokens of each sequence by which lengths have learned already
-	generated   int          // tokens of each sequence by the newest report
-	stage       atomic.Int32 // in what the replica's streams get, see [Lease.Streamed]
+	sentAt    time.Time // when the engine got the request; zero before that
+	ahead     ahead     // what it had to wait for then
+	roomy     bool      // when it was sent there was room for it
+	firstAt   time.Time // when its first token came; zero before that
+	window    window
+	told      int          // tokens of each sequence by which lengths have learned already
+	generated int          // tokens of each sequence by the newest report
+	stage     atomic.Int32 // in what the replica's streams get, see [Lease.Streamed]
 
 	unseenArrival time.Duration // as in Schedule
 	due           bool          // the newest report came after its prompt should have arrived
@@ -23,11 +23,20 @@ type stream struct {
 	meanwhile meanwhile // until the answer came, where nobody sees the first token
 }
 
+// ahead is what a request finds at its engine.
+type ahead uint8
+
+const (
+	somebody ahead = iota // who waits for room or a turn, or whose prompt is computed first; or it is unknown
+	blocks                // nobody but requests whose blocks are on their way: they may share the link
+	nobody
+)
+
 // begin takes in the first token, or the whole answer where nobody tells of the first. It returns how long
 // that took since the request was sent, 0 where it does not say how long the engine takes.
 func (s *stream) begin(now time.Time) time.Duration {
 	s.firstAt = now
-	if !s.uncontended || s.unseenArrival > 0 {
+	if s.ahead == somebody || s.unseenArrival > 0 {
 		return 0
 	}
 	return now.Sub(s.sentAt)
@@ -61,7 +70,7 @@ func (s *stream) step(each int, decoding time.Duration) float64 {
 		return 0
 	case s.unseenArrival == 0:
 		return decoding.Seconds() / float64(each-1)
-	case !s.firstAt.IsZero() && s.uncontended && whole > mostlySteps*s.unseenArrival:
+	case !s.firstAt.IsZero() && s.ahead != somebody && whole > mostlySteps*s.unseenArrival:
 		return (whole - s.unseenArrival).Seconds() / float64(each)
 	}
 	return 0
@@ -107,5 +116,5 @@ func (l *Lease) first(now time.Time) (took time.Duration, first bool) {
 	if l.stream.unseenArrival == 0 {
 		l.stream.begun = p.done(l.member, now)
 	}
-	return l.stream.begin(now), true
+	return l.member.traffic.believable(l, l.stream.begin(now), now), true
 }

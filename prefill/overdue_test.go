@@ -3,6 +3,8 @@ package prefill
 import (
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 )
 
 // A replica whose first prompt should have been done long ago stands still (its core hangs, or its KV is full
@@ -50,4 +52,52 @@ func TestOverdueIsMoreThanAnErrorOfThePrediction(t *testing.T) {
 		t.Errorf("the late one is done: free in %.3f s, want %.3f of the second alone", got, work.Seconds())
 	}
 	second.Release(now)
+}
+
+// The engine goes on: beside a first prompt that it passes over (one that waits for its grammar or for blocks
+// from elsewhere, priorities, a leg whose answer was lost) it answers one prompt after the other in time.
+func TestReplicaThatAnswersOthersDoesNotStandStill(t *testing.T) {
+	p := newPool("p1")
+	now := start
+	stuck := p.Book(&p.ask(8000, now)[0], now)
+	defer stuck.Release(now)
+	for range 100 {
+		c := p.ask(8000, now)
+		l := p.Book(&c[0], now)
+		took := l.work
+		now = now.Add(took)
+		l.Done(0, took, now)
+	}
+	if got := p.ask(8000, now)[0].Wait; got > 1 {
+		t.Errorf("100 prompts were answered in time in %v; taken to be free in %.1f s", now.Sub(start), got)
+	}
+}
+
+// One router's prompt hangs, and the replica answers the other's: both know that it goes on.
+func TestRoutersTellEachOtherWhoAnswers(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := newPool("p1"), newPool("p1")
+		now := start
+		stuck := a.Book(&a.ask(8000, now)[0], now)
+		defer stuck.Release(now)
+		for range rapid.IntRange(5, 20).Draw(t, "answers") {
+			l := b.Book(&b.ask(8000, now)[0], now)
+			took := l.work
+			now = now.Add(took)
+			l.Done(0, took, now)
+		}
+		tell(t, a, "a", b, now)
+		tell(t, b, "b", a, now)
+		for name, p := range map[string]*Pool{"whose prompt hangs": a, "that gets answers": b} {
+			if got := p.ask(8000, now)[0].Wait; got > 1 {
+				t.Errorf("to the router %s it seems free in %.1f s", name, got)
+			}
+		}
+		now = now.Add(10 * time.Second)
+		for name, p := range map[string]*Pool{"whose prompt hangs": a, "that got answers": b} {
+			if got := p.ask(8000, now)[0].Wait; got < 9 {
+				t.Errorf("nobody is answered for 10 s, and to the router %s it seems free in %.1f s", name, got)
+			}
+		}
+	})
 }

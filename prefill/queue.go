@@ -18,6 +18,7 @@ type queue struct {
 	tokens      int           // uncached tokens of all
 	work        time.Duration // predicted seconds of all
 	ended       time.Time     // when the first one was done or given up last
+	answered    time.Time     // when any was done last
 	fresh       int           // prompt tokens that the newest usage report cannot include
 	epoch       uint64        // usage reports so far
 	changes     uint64        // of what is told to other routers, so far
@@ -83,7 +84,7 @@ func (q *queue) settled() {
 
 // front returns the first prompt of q.
 func (q *queue) front() roster.Front {
-	f := roster.Front{Ended: q.ended}
+	f := roster.Front{Ended: q.ended, Answered: q.answered}
 	if q.first != nil {
 		f.Work, f.At = q.first.work, q.first.at
 	}
@@ -205,6 +206,7 @@ func (l *Lease) answered(cached int, took time.Duration, now time.Time) bool {
 		return false
 	}
 	m := l.member
+	m.queue.answered = now
 	if cached >= 0 {
 		cached = min(cached, l.prompt)
 		m.counts.Predicted += uint64(l.matched)

@@ -33,6 +33,8 @@ func TestAdviseCommand(t *testing.T) {
 		{[]string{"-trace", file, "-replicas", "1"}, 1, []string{"replicas is 1: want 2"}},
 		{[]string{"-trace", file, "-replicas", "1000"}, 1, []string{"replicas is 1000: want 2"}},
 		{[]string{"-trace", file, "-good", "90"}, 1, []string{"a share of 90 good answers"}},
+		{[]string{"-trace", file, "-good", "NaN"}, 1, []string{"a share of NaN good answers"}},
+		{[]string{"-trace", file, "-link", "NaN"}, 1, []string{"-link is NaN"}},
 		{[]string{"-trace", file, "-scale", "0"}, 1, []string{"-scale is 0: choose a number above 0"}},
 		{[]string{"-trace", file, "-scale", "NaN"}, 1, []string{"-scale is NaN"}},
 		{[]string{"-trace", file, "-step", "-5"}, 1, []string{"-step is -5"}},

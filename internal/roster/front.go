@@ -8,9 +8,10 @@ import "time"
 // Each of several routers has a first one of its own, and a replica computes one after the other: were all of
 // them taken to run, what is ahead would seem to pass as many times as fast as there are routers.
 type Front struct {
-	Work  time.Duration // predicted of it, 0 where there is none
-	At    time.Time     // when it was booked
-	Ended time.Time     // when one before it was done or given up, zero for never
+	Work     time.Duration // predicted of it, 0 where there is none
+	At       time.Time     // when it was booked
+	Ended    time.Time     // when one before it was done or given up, zero for never
+	Answered time.Time     // when any prompt was answered, zero for never: the replica goes on
 }
 
 // With returns the Front of two who book on the same replica.
@@ -20,6 +21,9 @@ func (f Front) With(o Front) Front {
 	}
 	if o.Ended.After(f.Ended) {
 		f.Ended = o.Ended
+	}
+	if o.Answered.After(f.Answered) {
+		f.Answered = o.Answered
 	}
 	return f
 }
@@ -37,11 +41,17 @@ func (f Front) since(now time.Time) time.Duration {
 	return max(0, now.Sub(begun))
 }
 
-// Overdue returns for how long it should have been done, 0 where that may be an error of the prediction: up
-// to as long again as was predicted, and a second. Who is late by more stands still or does something else,
-// and the best guess of how long that goes on is how long it has.
+// Overdue returns for how long it should have been done, or the next answer should have come if others have
+// since; 0 where that may be an error of the prediction: up to as long again as was predicted, and a second.
+// Who is late by more stands still or does something else, and the best guess of how long that goes on is how
+// long it has. A prompt that an engine passes over (its grammar is not ready, its blocks come from elsewhere)
+// says nothing of others.
 func (f Front) Overdue(now time.Time) time.Duration {
-	late := f.since(now) - f.Work
+	since := f.since(now)
+	if !f.Answered.IsZero() {
+		since = min(since, now.Sub(f.Answered))
+	}
+	late := since - f.Work
 	if f.Work == 0 || late <= max(f.Work, leastOverdue) {
 		return 0
 	}
@@ -52,10 +62,11 @@ const leastOverdue = time.Second
 
 // Running is a Front as a router tells it to others, beside the work that is left by its own account.
 type Running struct {
-	Work  time.Duration `json:"work_ns,omitzero"`  // predicted of it
-	Ran   time.Duration `json:"ran_ns,omitzero"`   // of that, what is not in the work that is left
-	Age   time.Duration `json:"age_ns,omitzero"`   // since it was booked
-	Ended time.Duration `json:"ended_ns,omitzero"` // since one before it was done, 0 for never
+	Work     time.Duration `json:"work_ns,omitzero"`     // predicted of it
+	Ran      time.Duration `json:"ran_ns,omitzero"`      // of that, what is not in the work that is left
+	Age      time.Duration `json:"age_ns,omitzero"`      // since it was booked
+	Ended    time.Duration `json:"ended_ns,omitzero"`    // since one before it was done, 0 for never
+	Answered time.Duration `json:"answered_ns,omitzero"` // since any was answered, 0 for never
 
 	front Front
 }
@@ -69,13 +80,17 @@ func RunningOf(f Front, now time.Time) Running {
 	if !f.Ended.IsZero() {
 		r.Ended = max(1, now.Sub(f.Ended))
 	}
+	if !f.Answered.IsZero() {
+		r.Answered = max(1, now.Sub(f.Answered))
+	}
 	return r.Plausible()
 }
 
 // Plausible returns r with each number as far as it can be.
 func (r Running) Plausible() Running {
 	return Running{
-		Work: Work(r.Work), Ran: Work(r.Ran), Age: Work(r.Age), Ended: Work(r.Ended), front: r.front,
+		Work: Work(r.Work), Ran: Work(r.Ran), Age: Work(r.Age), Ended: Work(r.Ended),
+		Answered: Work(r.Answered), front: r.front,
 	}
 }
 
@@ -87,6 +102,9 @@ func (r *Running) Heard(now time.Time) {
 	}
 	if r.Ended > 0 {
 		r.front.Ended = now.Add(-r.Ended)
+	}
+	if r.Answered > 0 {
+		r.front.Answered = now.Add(-r.Answered)
 	}
 }
 
@@ -100,7 +118,9 @@ func (r *Running) Join(o *Running) {
 func (r *Running) Any() bool { return r.front.Work > 0 }
 
 // Reported tells whether a router has told of a prompt, or of one that is done.
-func (r *Running) Reported() bool { return r.Any() || !r.front.Ended.IsZero() }
+func (r *Running) Reported() bool {
+	return r.Any() || !r.front.Ended.IsZero() || !r.front.Answered.IsZero()
+}
 
 // Overdue is that of the first prompt of all routers, of whose own one is the first of this router's.
 func (r *Running) Overdue(own Front, now time.Time) time.Duration {

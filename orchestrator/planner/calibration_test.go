@@ -104,6 +104,7 @@ func TestCalibrationOfLinks(t *testing.T) {
 		for i := range uint32(40) {
 			r := f.request(300+i, 8000)
 			r.LocalOK = false
+			teach() // it still is: who was slow long ago is tried again
 			b := f.plan(t, r)
 			chosen[b.Decode.ID]++
 			if s := b.Decision.Shadow; s != nil && b.Decode.ID == slow.ID && s.Decode != slow.ID && s.Regret > 10 {

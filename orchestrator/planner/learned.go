@@ -151,10 +151,13 @@ func (t *pairs) restore(p, d *replica.Replica, policy *Policy, perByte, believed
 	if t.links[pair] != nil {
 		return false
 	}
-	link := &scoring.Link{}
-	if !link.Restore(policy.seed(p, d), perByte, believed) {
+	l := &link{at: t.now}
+	if !l.Restore(policy.seed(p, d), perByte, believed) {
 		return false
 	}
-	t.links[pair] = link
+	t.links[pair] = l
+	if l.PerByte(policy.seed(p, d)) > policy.seed(p, d)*slower {
+		t.slow[pair] = l
+	}
 	return true
 }

@@ -1,5 +1,12 @@
 package planner
 
+import (
+	"math"
+	"time"
+
+	"tandem/scoring"
+)
+
 // LinkSpeed is what was learned of the path between two replicas.
 type LinkSpeed struct {
 	Pairing
@@ -23,7 +30,48 @@ func (pl *Planner) LinkSpeeds() []LinkSpeed {
 			continue // a replica of it has left
 		}
 		seed := pl.policy.seed(pl.pairs.prefill.Replicas[p], pl.pairs.decode.Replicas[d])
-		all = append(all, LinkSpeed{pair, 1 / link.PerByte(seed), link.Samples()})
+		all = append(all, LinkSpeed{pair, 1 / link.perByte(seed, pl.pairs.now), link.Samples()})
 	}
 	return all
+}
+
+// link is what was learned of a path, and when. Of one that was slow nobody asks for blocks, so that nothing
+// would be learned when it is well again: the longer nothing came over it, the less of that is believed. Nil
+// knows nothing.
+type link struct {
+	scoring.Link
+	at time.Time // of the newest transfer
+}
+
+const (
+	slowFor  = 10 * time.Second // in which what was learned of a slow link is believed
+	slowHalf = 30 * time.Second // in which half of the factor it is slower by, as a logarithm, is forgotten then
+	slower   = 1.1              // times a seed, from which on a link counts as slow
+)
+
+// perByte is the seconds a byte that are believed.
+func (l *link) perByte(seed float64, now time.Time) float64 {
+	if l == nil {
+		return seed
+	}
+	learned := l.PerByte(seed)
+	idle := now.Sub(l.at) - slowFor
+	if learned <= seed || idle <= 0 || l.at.IsZero() {
+		return learned
+	}
+	return seed * math.Pow(learned/seed, math.Exp2(-idle.Seconds()/slowHalf.Seconds()))
+}
+
+// learn takes in a transfer. If less was believed of the link by then, and it bears that out, what is known
+// begins anew from there: all that was seen before was in worse times.
+func (l *link) learn(seed, bytes, seconds float64, now time.Time) {
+	believed := l.perByte(seed, now)
+	if believed < l.PerByte(seed) && seconds <= bytes*believed {
+		fresh := scoring.Link{}
+		if fresh.Restore(seed, believed, 1) {
+			l.Link = fresh
+		}
+	}
+	l.Learn(seed, bytes, seconds)
+	l.at = now
 }

@@ -17,12 +17,13 @@ func TestSlowLinkIsLearnedWhileOthersTransfersAreUnderWay(t *testing.T) {
 		learned           bool
 	}{
 		{"the engine tells who fetches", 1, 1, true},
-		{"the engine does not tell", 1, -1, true},
+		{"the engine does not tell", 1, -1, false},
 		{"one waits for its turn", 2, 1, false},
 		{"one waits for its turn, and the engine does not tell who fetches", 2, -1, false},
 		{"it has not begun to fetch", 1, 0, false},
 	} {
 		f := newFleet(1, 1, nil)
+		f.says(f.decode, "d1", 8, 0, 0) // so many it has run at a time
 		before := f.asks(t, 8000)
 		asked := f.now
 		for range 40 {
@@ -57,5 +58,29 @@ func TestSlowLinkOfOneHostIsLearned(t *testing.T) {
 	if got := f.pl.LinkSpeeds()[0]; got.BytesPerSecond/link > 1.5 {
 		t.Errorf("after 100 transfers at 1 GB/s the link is taken for %.1f GB/s, of %d samples",
 			got.BytesPerSecond/1e9, got.Samples)
+	}
+}
+
+// Blocks that come together share the link. Where some come alone, these say how fast it is.
+func TestBlocksThatComeAloneSayWhatALinkIsWorth(t *testing.T) {
+	const link = 40e9
+	f := newFleet(1, 1, nil)
+	for i := range 60 {
+		waiting, part := 0, 1.0
+		if i%4 > 0 { // three of four come with two others each
+			waiting, part = 2, 3
+		}
+		for range 2 {
+			f.decode.Observe("d1", replica.Load{
+				At: f.now, Source: replica.Metrics, Waiting: waiting, Loading: waiting, Fetching: waiting,
+			}, f.now)
+		}
+		b := f.asks(t, 8000)
+		f.now = f.landed(b, f.now, 0.005+part*f.over(link, 8000))
+		f.pl.FirstToken(b, f.now)
+		b.Release(f.now)
+	}
+	if got := f.pl.LinkSpeeds()[0]; got.BytesPerSecond < link/1.1 || got.Samples > 20 {
+		t.Errorf("a link of 40 GB/s is taken for %.1f, of %d samples", got.BytesPerSecond/1e9, got.Samples)
 	}
 }

@@ -3,6 +3,7 @@ package planner
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"tandem/decode"
 	"tandem/internal/replica"
@@ -22,12 +23,14 @@ type pairs struct {
 	// Some prefill replica has adapters: whether a pair works together hangs on the request's model, too.
 	adapters bool
 
-	links    map[Pairing]*scoring.Link
+	links    map[Pairing]*link
+	slow     map[Pairing]*link     // those of them that are believed to be slower than the policy has them
+	now      time.Time             // as of which they are believed
 	engines  map[replica.ID]engine // whose links they are, as of the newest table
 	handover scoring.Handover      // of all pairs
 }
 
-func newPairs() pairs { return pairs{links: map[Pairing]*scoring.Link{}} }
+func newPairs() pairs { return pairs{links: map[Pairing]*link{}, slow: map[Pairing]*link{}} }
 
 // refresh brings the table up to the given views.
 func (t *pairs) refresh(pv *prefill.View, dv *decode.View, policy *Policy) {
@@ -74,11 +77,12 @@ func (t *pairs) renameLinks(pv *prefill.View, dv *decode.View) {
 	if len(renames) == 0 {
 		return
 	}
-	t.links = replica.Rekey(t.links, func(was Pairing) (Pairing, bool) {
+	rename := func(was Pairing) (Pairing, bool) {
 		p, one := renames.Now(was.Prefill)
 		d, other := renames.Now(was.Decode)
 		return Pairing{p, d}, one && other
-	})
+	}
+	t.links, t.slow = replica.Rekey(t.links, rename), replica.Rekey(t.slow, rename)
 }
 
 // engine tells a replica from the others of both pools, whatever it is called.
@@ -105,6 +109,7 @@ func (t *pairs) dropLeft() {
 	for pair := range t.links {
 		if t.at(pair) < 0 {
 			delete(t.links, pair)
+			delete(t.slow, pair)
 		}
 	}
 }
@@ -118,7 +123,7 @@ func (t *pairs) rate(p, d *replica.Replica, policy *Policy, learned bool) float6
 	if !learned {
 		return policy.seed(p, d)
 	}
-	return t.links[Pairing{p.ID, d.ID}].PerByte(policy.seed(p, d))
+	return t.links[Pairing{p.ID, d.ID}].perByte(policy.seed(p, d), t.now)
 }
 
 // transferred is a transfer that is done. Times are seconds.
@@ -130,16 +135,32 @@ type transferred struct {
 
 // learn takes in a transfer from p to d. Others that were on their way take their part of its time, by how
 // long all of them were predicted to take, whether an engine moves them one after the other or all at once.
+// What took less than is predicted for handing over was fast all the same.
 func (t *pairs) learn(p, d *replica.Replica, policy *Policy, x transferred) {
 	pair, seed := Pairing{p.ID, d.ID}, policy.seed(p, d)
-	link := t.links[pair]
-	if link == nil {
-		link = &scoring.Link{}
-		t.links[pair] = link
+	l := t.links[pair]
+	if l == nil {
+		l = &link{}
+		t.links[pair] = l
 	}
-	own, setup := x.bytes*link.PerByte(seed), policy.Setup.Seconds()
+	own, setup := x.bytes*l.perByte(seed, t.now), policy.Setup.Seconds()
 	t.handover.Learn(setup, x.took, own+x.behind)
-	link.Learn(seed, x.bytes, (x.took-t.handover.Seconds(setup))*own/(own+x.behind))
+	moved := x.took - t.handover.Seconds(setup)
+	if moved <= 0 {
+		moved = x.took / 2
+	}
+	l.learn(seed, x.bytes, moved*own/(own+x.behind), t.now)
+	t.show(pair, l, seed, policy)
+}
+
+// show puts what is believed of a link into the table that has what was learned.
+func (t *pairs) show(pair Pairing, l *link, seed float64, policy *Policy) {
+	perByte := l.perByte(seed, t.now)
+	if perByte > seed*slower {
+		t.slow[pair] = l
+	} else {
+		delete(t.slow, pair)
+	}
 	rates := &t.rates
 	switch policy.Calibration {
 	case CalibrateOff:
@@ -148,7 +169,24 @@ func (t *pairs) learn(p, d *replica.Replica, policy *Policy, x transferred) {
 		rates = &t.learned
 	}
 	if at := t.at(pair); at >= 0 && rates.PerByte[at] >= 0 {
-		rates.Set(at, link.PerByte(seed))
+		rates.Set(at, perByte)
+	}
+}
+
+// ease brings what is believed of slow links up to now, every second.
+func (t *pairs) ease(policy *Policy, now time.Time) {
+	if now.Sub(t.now) < time.Second {
+		return
+	}
+	t.now = now
+	for pair, l := range t.slow {
+		at := t.at(pair)
+		if at < 0 {
+			delete(t.slow, pair)
+			continue
+		}
+		n := len(t.decode.Replicas)
+		t.show(pair, l, policy.seed(t.prefill.Replicas[at/n], t.decode.Replicas[at%n]), policy)
 	}
 }
 

@@ -223,6 +223,7 @@ func (pl *Planner) evaluate(q *question, now time.Time) bool {
 	q.decode.Ready = pl.ready()
 	b.decodes, dv, b.rejected = pl.decode.Candidates(&q.decode, now, b.decodes[:0], nil)
 	pl.pairs.refresh(pv, dv, &pl.policy.Policy)
+	pl.pairs.ease(&pl.policy.Policy, now)
 	if !failing {
 		pl.priceDecodes(q)
 		pl.pick(q, nil, now)

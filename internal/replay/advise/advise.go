@@ -140,7 +140,7 @@ func (q *Question) check() error {
 	case q.Replicas < 2 || q.Replicas > mostReplicas:
 		return fmt.Errorf("replicas is %d: want 2, so that there is something to split, to %d",
 			q.Replicas, mostReplicas)
-	case q.Enough <= 0 || q.Enough >= 1:
+	case !(q.Enough > 0 && q.Enough < 1):
 		return fmt.Errorf("a share of %g good answers: want one above 0 and below 1, as 0.9", q.Enough)
 	case len(q.Goals) == 0:
 		return fmt.Errorf("no goal to look for")
