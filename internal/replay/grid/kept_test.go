@@ -2,7 +2,9 @@ package grid
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
+	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -70,5 +72,30 @@ func TestPlaysAreKept(t *testing.T) {
 	}
 	if same, err := NewPlays().ReadPlays(ctx, strings.NewReader("")); same || err != nil {
 		t.Errorf("an empty file: %v, %v", same, err)
+	}
+}
+
+// The rivals' plays that come with Tandem are of the engines of today. After a change of these they are to be
+// played anew (docs/replay.md, The grid), or taken away.
+func TestRivalsPlaysThatShip(t *testing.T) {
+	f, err := os.Open("../../../docs/data/grid-plays.jsonl.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	r, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plays := NewPlays()
+	same, err := plays.ReadPlays(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !same {
+		t.Fatal("they are of other simulated engines")
+	}
+	if n := len(plays.made); n < 2500 {
+		t.Errorf("%d plays, want those of all cells", n)
 	}
 }
