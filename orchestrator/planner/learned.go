@@ -136,7 +136,7 @@ func (pl *Planner) RestoreReplicas(l *Learned, now time.Time) (taken int) {
 		if p == nil || d == nil {
 			return false
 		}
-		if pl.pairs.restore(p, d, &pl.policy.Policy, s.PerByte, scoring.Faded(s.At, now)) {
+		if pl.pairs.restore(p, d, &pl.policy.Policy, s.PerByte, scoring.Faded(s.At, now), now) {
 			taken++
 		}
 		return true
@@ -146,18 +146,17 @@ func (pl *Planner) RestoreReplicas(l *Learned, now time.Time) (taken int) {
 }
 
 // restore lets the link of a pair of which nothing was measured begin with so many seconds a byte.
-func (t *pairs) restore(p, d *replica.Replica, policy *Policy, perByte, believed float64) bool {
+func (t *pairs) restore(
+	p, d *replica.Replica, policy *Policy, perByte, believed float64, now time.Time,
+) bool {
 	pair := Pairing{p.ID, d.ID}
 	if t.links[pair] != nil {
 		return false
 	}
-	l := &link{at: t.now}
+	l := &link{at: now}
 	if !l.Restore(policy.seed(p, d), perByte, believed) {
 		return false
 	}
 	t.links[pair] = l
-	if l.PerByte(policy.seed(p, d)) > policy.seed(p, d)*slower {
-		t.slow[pair] = l
-	}
 	return true
 }

@@ -55,10 +55,11 @@ func (l *link) perByte(seed float64, now time.Time) float64 {
 		return seed
 	}
 	learned := l.PerByte(seed)
-	idle := now.Sub(l.at) - slowFor
-	if learned <= seed || idle <= 0 || l.at.IsZero() {
+	since := l.at.Add(slowFor)
+	if learned <= seed || l.at.IsZero() || !now.After(since) {
 		return learned
 	}
+	idle := now.Sub(since)
 	return seed * math.Pow(learned/seed, math.Exp2(-idle.Seconds()/slowHalf.Seconds()))
 }
 

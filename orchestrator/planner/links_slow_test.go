@@ -163,3 +163,57 @@ func TestAfterSlowLinksPromptsAreSplitAgain(t *testing.T) {
 		}
 	}
 }
+
+// worth plans over the only pair until it is used over a healthy link, and returns after how many seconds.
+func (f *fleet) worth(t *testing.T) (seconds int) {
+	t.Helper()
+	f.set(Policy{FirstToken: 2 * time.Second})
+	for ; seconds < 600; seconds++ {
+		r := f.fresh(8000)
+		r.LocalOK = false
+		if b, err := f.pl.Plan(r, f.now); err == nil {
+			b.Release(f.now)
+			return seconds
+		}
+		f.pass(time.Second)
+		f.idle()
+	}
+	return seconds
+}
+
+// A slow link that a process knows from the one before, and one whose replica was away for a while, are tried
+// again as any other.
+func TestSlowLinksThatComeBackAreTriedAgain(t *testing.T) {
+	slow := func() *fleet {
+		f := newFleet(1, 1, at)
+		for range 30 {
+			r := f.fresh(20_000)
+			r.LocalOK = false
+			b := f.plan(t, r)
+			f.hands(t, b, r)
+			f.come(b, f.landed(b, f.now, 0.005+f.over(0.3e9, 20_000)))
+		}
+		return f
+	}
+	before, after := slow(), newFleet(1, 1, at)
+	if n := after.pl.RestoreReplicas(kept(t, before), before.now); n == 0 {
+		t.Fatal("nothing was taken over")
+	}
+	after.now = before.now
+	if n := after.worth(t); n == 0 || n > 120 {
+		t.Errorf("of a slow link that was taken over: tried after %d s, want 1 to 120", n)
+	}
+	f := slow()
+	there := f.ds
+	f.decode.SetMembers(nil, f.now)
+	f.pass(time.Second)
+	r := f.fresh(8000)
+	if _, err := f.pl.Plan(r, f.now); err == nil {
+		t.Fatal("planned without a decode replica")
+	}
+	f.decode.SetMembers(there, f.now)
+	f.idle()
+	if n := f.worth(t); n == 0 || n > 120 {
+		t.Errorf("of a slow link whose replica was away: tried after %d s, want 1 to 120", n)
+	}
+}

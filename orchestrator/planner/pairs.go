@@ -123,7 +123,13 @@ func (t *pairs) rate(p, d *replica.Replica, policy *Policy, learned bool) float6
 	if !learned {
 		return policy.seed(p, d)
 	}
-	return t.links[Pairing{p.ID, d.ID}].perByte(policy.seed(p, d), t.now)
+	pair, seed := Pairing{p.ID, d.ID}, policy.seed(p, d)
+	l := t.links[pair]
+	perByte := l.perByte(seed, t.now)
+	if perByte > seed*slower { // it may have been away, or come from the process before
+		t.slow[pair] = l
+	}
+	return perByte
 }
 
 // transferred is a transfer that is done. Times are seconds.

@@ -19,8 +19,8 @@ type Question struct {
 	Play     replay.Play
 	Replicas int    // at least 2, each with the GPUs of the profile
 	Goals    []Goal // for each of which a shape is looked for
-	// Share of the answers that keep a goal for a fleet to hold a load, above 0 and below 1. Where even an idle
-	// fleet has less it is [ofIdle] of what that has.
+	// Share of the answers that keep a goal for a fleet to hold a load, above 0 and below 1, or [ofIdle] of what
+	// an idle fleet has where that is less.
 	Enough   float64
 	Progress func(string)
 
