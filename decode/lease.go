@@ -151,7 +151,7 @@ func (p *Pool) ahead(l *Lease, now time.Time) ahead {
 	switch {
 	case r.Waiting <= 0:
 		return nobody
-	case r.Waiting <= r.Fetching && r.Running >= 0 && r.Running+m.ledger.unheard <= p.mostRan():
+	case r.Waiting <= m.load.Fetching() && r.Running >= 0 && r.Running+m.ledger.unheard <= p.mostRan():
 		return blocks
 	}
 	return somebody

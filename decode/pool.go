@@ -79,12 +79,11 @@ type traffic struct {
 	prefills scoring.Utilization // by the prompts that it computes
 
 	inboundUntil time.Time // when all blocks that it was asked for should be there, one prompt after the other
-	undisturbed  time.Time // when blocks last came beside which no others were on their way
 }
 
 // believable is took, or 0 where others' blocks were on their way with those of l and of late some have come
 // alone: these tell what a link is worth. Over a slow link there is always somebody, and then any will do.
-func (t *traffic) believable(l *Lease, took time.Duration, now time.Time) time.Duration {
+func (t *measured) believable(l *Lease, took time.Duration, now time.Time) time.Duration {
 	switch {
 	case took == 0 || l.prompt.local:
 	case l.stream.ahead == nobody:

@@ -116,5 +116,5 @@ func (l *Lease) first(now time.Time) (took time.Duration, first bool) {
 	if l.stream.unseenArrival == 0 {
 		l.stream.begun = p.done(l.member, now)
 	}
-	return l.member.traffic.believable(l, l.stream.begin(now), now), true
+	return l.member.measured.believable(l, l.stream.begin(now), now), true
 }

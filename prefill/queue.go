@@ -102,11 +102,13 @@ func (q *queue) wait(now time.Time) time.Duration {
 // wait is that for what all routers have booked on m, and for how long m should have been through with the
 // first: an engine whose core stands still answers nobody, and would seem to have no queue.
 func (m *member) wait(now time.Time) time.Duration {
-	front := m.queue.front()
 	if m.remote.Work == 0 && !m.remote.First.Reported() { // most are asked by most plans
-		return m.queue.wait(now) + front.Overdue(now)
+		if m.queue.first == nil {
+			return 0
+		}
+		return m.queue.wait(now) + m.queue.front().Overdue(now)
 	}
-	first := &m.remote.First
+	first, front := &m.remote.First, m.queue.front()
 	return first.Left(m.queue.work, m.remote.Work, front, now) + first.Overdue(front, now)
 }
 

@@ -8,8 +8,8 @@ import (
 // Fused is what all load reports of one replica say together, each value with the time of the report that
 // brought it. The zero value knows nothing. Not safe for concurrent use.
 type Fused struct {
-	running, waiting     int
-	fetching             int // of waiting, in the same report; -1 unknown
+	running, waiting     int32
+	fetching             int32 // of waiting, in the same report; -1 unknown
 	usage                float64
 	runningAt, waitingAt time.Time // zero: never reported
 	usageAt              time.Time
@@ -19,11 +19,11 @@ type Fused struct {
 // value.
 func (f *Fused) Add(l Load) {
 	if l.Running >= 0 && !l.At.Before(f.runningAt) {
-		f.running, f.runningAt = l.Running, l.At
+		f.running, f.runningAt = small(l.Running), l.At
 	}
 	if l.Waiting >= 0 && !l.At.Before(f.waitingAt) {
-		f.waiting, f.waitingAt = l.Waiting, l.At
-		f.fetching = l.Fetching
+		f.waiting, f.waitingAt = small(l.Waiting), l.At
+		f.fetching = small(l.Fetching)
 	}
 	if usage := l.Usage; !math.IsNaN(usage) && !l.At.Before(f.usageAt) {
 		f.usage, f.usageAt = min(max(usage, 0), 1), l.At
@@ -33,17 +33,15 @@ func (f *Fused) Add(l Load) {
 // Reading is what the reports of a replica say at one moment. What the newest report of is too old is
 // unknown.
 type Reading struct {
-	Running int // requests in the batch, -1 unknown
-	Waiting int // requests queued in the engine, -1 unknown
-	// Of these, whose KV is on its way from another engine; -1 unknown.
-	Fetching int
-	Usage    float64       // share of KV blocks in use, NaN unknown
-	Age      time.Duration // of the newest value of any kind, -1 when nothing was ever reported
+	Running int           // requests in the batch, -1 unknown
+	Waiting int           // requests queued in the engine, -1 unknown
+	Usage   float64       // share of KV blocks in use, NaN unknown
+	Age     time.Duration // of the newest value of any kind, -1 when nothing was ever reported
 }
 
 // Read returns all that is known at now by values of at most limit's age.
 func (f *Fused) Read(now time.Time, limit time.Duration) Reading {
-	r := Reading{Running: -1, Waiting: -1, Fetching: -1, Usage: math.NaN(), Age: -1}
+	r := Reading{Running: -1, Waiting: -1, Usage: math.NaN(), Age: -1}
 	usage := age(f.usageAt, now)
 	waiting, running := usage, usage // most reports bring all three
 	if f.waitingAt != f.usageAt {
@@ -56,16 +54,23 @@ func (f *Fused) Read(now time.Time, limit time.Duration) Reading {
 		r.Usage = f.usage
 	}
 	if waiting <= limit {
-		r.Waiting, r.Fetching = f.waiting, f.fetching
+		r.Waiting = int(f.waiting)
 	}
 	if running <= limit {
-		r.Running = f.running
+		r.Running = int(f.running)
 	}
 	if newest := min(usage, waiting); newest != never {
 		r.Age = max(0, newest)
 	}
 	return r
 }
+
+// Fetching is how many of those that wait by the newest report have their KV on its way from another engine,
+// -1 unknown.
+func (f *Fused) Fetching() int { return int(f.fetching) }
+
+// small fits a count into what plans ask of every replica.
+func small(n int) int32 { return int32(min(n, math.MaxInt32)) }
 
 // never is the age of what was never reported.
 const never = time.Duration(math.MaxInt64)
