@@ -81,21 +81,6 @@ type traffic struct {
 	inboundUntil time.Time // when all blocks that it was asked for should be there, one prompt after the other
 }
 
-// believable is took, or 0 where others' blocks were on their way with those of l and of late some have come
-// alone: these tell what a link is worth. Over a slow link there is always somebody, and then any will do.
-func (t *measured) believable(l *Lease, took time.Duration, now time.Time) time.Duration {
-	switch {
-	case took == 0 || l.prompt.local:
-	case l.stream.ahead == nobody:
-		t.undisturbed = now
-	case now.Sub(t.undisturbed) < ofLate:
-		return 0
-	}
-	return took
-}
-
-const ofLate = 10 * time.Second
-
 // New returns a pool without members, which believes no report before it has been configured.
 func New(o Options) *Pool {
 	p := &Pool{reserved: newReserved()}

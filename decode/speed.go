@@ -18,6 +18,21 @@ type measured struct {
 	undisturbed time.Time // when blocks last came beside which no others were on their way
 }
 
+// believable is took, or 0 where others' blocks were on their way with those of l and of late some have come
+// alone: these tell what a link is worth. Over a slow link there is always somebody, and then any will do.
+func (m *measured) believable(l *Lease, took time.Duration, now time.Time) time.Duration {
+	switch {
+	case took == 0 || l.prompt.local:
+	case l.stream.ahead == nobody:
+		m.undisturbed = now
+	case now.Sub(m.undisturbed) < ofLate:
+		return 0
+	}
+	return took
+}
+
+const ofLate = 10 * time.Second
+
 // state returns what is known, as it outlives a process; false where that is nothing.
 func (m *measured) state() (s Speeds, known bool) {
 	if f, ok := m.prefill.State(); ok {
