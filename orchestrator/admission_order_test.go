@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,7 +18,8 @@ import (
 type crowd struct {
 	t    *testing.T
 	a    admission
-	room int // touched by one goroutine at a time
+	mu   sync.Mutex // held by whoever tries: several may at the same time
+	room int
 	came int // how often room came
 	here int // which replicas there are
 	all  []*member
@@ -36,6 +38,8 @@ func (c *crowd) come(needs int, every time.Duration) {
 	m := &member{needs: needs, leave: leave, tried: -1}
 	c.all = append(c.all, m)
 	try := func() outcome {
+		c.mu.Lock()
+		defer c.mu.Unlock()
 		m.tried = c.came
 		if needs <= c.room {
 			c.room -= needs
