@@ -150,11 +150,11 @@ func (p *Pool) ahead(l *Lease, now time.Time) ahead {
 	r := m.load.Read(now, p.settings.LoadTTL)
 	switch {
 	case r.Waiting <= 0:
-		return nobody
+		return behindNobody
 	case r.Waiting <= m.load.Fetching() && r.Running >= 0 && r.Running+m.ledger.unheard <= p.mostRan():
-		return blocks
+		return besideTransfers
 	}
-	return somebody
+	return behindOthers
 }
 
 // mostRan is the most sequences that any replica of the pool has run.

@@ -23,7 +23,7 @@ type measured struct {
 func (m *measured) believable(l *Lease, took time.Duration, now time.Time) time.Duration {
 	switch {
 	case took == 0 || l.prompt.local:
-	case l.stream.ahead == nobody:
+	case l.stream.ahead == behindNobody:
 		m.undisturbed = now
 	case now.Sub(m.undisturbed) < ofLate:
 		return 0

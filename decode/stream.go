@@ -27,16 +27,16 @@ type stream struct {
 type ahead uint8
 
 const (
-	somebody ahead = iota // who waits for room or a turn, or whose prompt is computed first; or it is unknown
-	blocks                // nobody but requests whose blocks are on their way: they may share the link
-	nobody
+	behindOthers    ahead = iota // that wait for room or a turn, or whose prompts are computed first; or unknown
+	besideTransfers              // others' blocks are on their way, and may share the link; nobody waits
+	behindNobody
 )
 
 // begin takes in the first token, or the whole answer where nobody tells of the first. It returns how long
 // that took since the request was sent, 0 where it does not say how long the engine takes.
 func (s *stream) begin(now time.Time) time.Duration {
 	s.firstAt = now
-	if s.ahead == somebody || s.unseenArrival > 0 {
+	if s.ahead == behindOthers || s.unseenArrival > 0 {
 		return 0
 	}
 	return now.Sub(s.sentAt)
@@ -70,7 +70,7 @@ func (s *stream) step(each int, decoding time.Duration) float64 {
 		return 0
 	case s.unseenArrival == 0:
 		return decoding.Seconds() / float64(each-1)
-	case !s.firstAt.IsZero() && s.ahead != somebody && whole > mostlySteps*s.unseenArrival:
+	case !s.firstAt.IsZero() && s.ahead != behindOthers && whole > mostlySteps*s.unseenArrival:
 		return (whole - s.unseenArrival).Seconds() / float64(each)
 	}
 	return 0

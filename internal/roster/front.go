@@ -122,7 +122,7 @@ func (r *Running) Reported() bool {
 	return r.Any() || !r.front.Ended.IsZero() || !r.front.Answered.IsZero()
 }
 
-// Overdue is that of the first prompt of all routers, of whose own one is the first of this router's.
+// Overdue is [Front.Overdue] of the first prompt of all routers; own is the first of this one's.
 func (r *Running) Overdue(own Front, now time.Time) time.Duration {
 	return own.With(r.front).Overdue(now)
 }

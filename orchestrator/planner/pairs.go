@@ -123,11 +123,18 @@ func (t *pairs) rate(p, d *replica.Replica, policy *Policy, learned bool) float6
 	if !learned {
 		return policy.seed(p, d)
 	}
-	pair, seed := Pairing{p.ID, d.ID}, policy.seed(p, d)
-	l := t.links[pair]
+	pair := Pairing{p.ID, d.ID}
+	return t.believe(pair, t.links[pair], policy.seed(p, d))
+}
+
+// believe returns the seconds a byte that are believed of l, and keeps account of which links are slow: they
+// may have been away, or come from the process before.
+func (t *pairs) believe(pair Pairing, l *link, seed float64) float64 {
 	perByte := l.perByte(seed, t.now)
-	if perByte > seed*slower { // it may have been away, or come from the process before
+	if perByte > seed*slower {
 		t.slow[pair] = l
+	} else {
+		delete(t.slow, pair)
 	}
 	return perByte
 }
@@ -161,12 +168,7 @@ func (t *pairs) learn(p, d *replica.Replica, policy *Policy, x transferred) {
 
 // show puts what is believed of a link into the table that has what was learned.
 func (t *pairs) show(pair Pairing, l *link, seed float64, policy *Policy) {
-	perByte := l.perByte(seed, t.now)
-	if perByte > seed*slower {
-		t.slow[pair] = l
-	} else {
-		delete(t.slow, pair)
-	}
+	perByte := t.believe(pair, l, seed)
 	rates := &t.rates
 	switch policy.Calibration {
 	case CalibrateOff:

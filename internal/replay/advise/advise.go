@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"tandem/internal/replay"
+	"tandem/internal/replay/cluster"
 )
 
 // Question is what is asked.
@@ -19,8 +20,8 @@ type Question struct {
 	Play     replay.Play
 	Replicas int    // at least 2, each with the GPUs of the profile
 	Goals    []Goal // for each of which a shape is looked for
-	// Share of the answers that keep a goal for a fleet to hold a load, above 0 and below 1, or [ofIdle] of what
-	// an idle fleet has where that is less.
+	// Share of the answers that keep a goal for a fleet to hold a load, above 0 and below 1; see
+	// [replay.Enough].
 	Enough   float64
 	Progress func(string)
 
@@ -103,13 +104,6 @@ const WorthIt = 1.05
 // mostReplicas is more than anybody can wait for.
 const mostReplicas = 64
 
-// What is enough where even an idle fleet misses the share that is asked for, and the share of an idle fleet
-// below which a goal is not looked at.
-const (
-	ofIdle   = 0.95
-	hopeless = 0.3
-)
-
 // Ask plays what it takes.
 func Ask(ctx context.Context, q *Question) (*Advice, error) {
 	if err := q.check(); err != nil {
@@ -181,16 +175,8 @@ func played(ctx context.Context, p replay.Play) (*replay.Outcome, error) {
 // at is the traffic at so many times its load, in the shape: the same requests, closer or further apart.
 func (q *Question) at(prefill int, load float64) replay.Play {
 	p := q.Play
-	p.Cluster = name(prefill, q.Replicas)
+	p.Cluster = cluster.ShapeOf(prefill, q.Replicas)
 	p.Scale *= load
 	p.For = time.Duration(float64(p.For) / load)
 	return p
-}
-
-// name is the short form of a shape.
-func name(prefill, replicas int) string {
-	if prefill == 0 {
-		return fmt.Sprintf("%dD", replicas)
-	}
-	return fmt.Sprintf("%dP%dD", prefill, replicas-prefill)
 }

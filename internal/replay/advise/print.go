@@ -80,7 +80,7 @@ func (a *Advice) text(goal int) string {
 
 // held says what counts as held.
 func (v *Verdict) held() string {
-	if v.Enough < ofIdle*v.Idle {
+	if v.Enough < replay.OfIdle*v.Idle {
 		return fmt.Sprintf("A load is held where %.0f %% of the answers keep the goal.", 100*v.Enough)
 	}
 	return fmt.Sprintf("A load is held where %.0f %% of the answers keep the goal: when hardly anything comes "+

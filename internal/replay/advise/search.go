@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"tandem/internal/replay"
+	"tandem/internal/replay/cluster"
 )
 
 // Loads are tried on a grid, so that what was played for one goal serves another: a step is a fifth more, and
@@ -82,9 +83,7 @@ func (s *search) settle(ctx context.Context) error {
 			}
 			v.Idle = max(v.Idle, g.kept(o))
 		}
-		if v.Idle >= hopeless {
-			v.Enough = min(s.q.Enough, ofIdle*v.Idle)
-		}
+		v.Enough = replay.Enough(s.q.Enough, v.Idle)
 		s.verdicts = append(s.verdicts, v)
 	}
 	return nil
@@ -152,7 +151,7 @@ func (s *search) try(ctx context.Context, prefills []int) error {
 		if p < 0 || p >= s.q.Replicas || s.shapes[p] != nil {
 			continue
 		}
-		shape := &Shape{Name: name(p, s.q.Replicas), Prefill: p}
+		shape := &Shape{Name: cluster.ShapeOf(p, s.q.Replicas), Prefill: p}
 		s.shapes[p] = shape
 		wg.Go(func() {
 			err := s.fill(ctx, shape)
@@ -307,13 +306,13 @@ func (s *search) play(ctx context.Context, key play) (*replay.Outcome, error) {
 		return nil, ctx.Err()
 	}
 	defer func() { <-s.slots }()
+	where := cluster.ShapeOf(key.prefill, s.q.Replicas) + " at " + times(loadOf(key.step))
 	o, err := s.q.simulate(ctx, s.q.at(key.prefill, loadOf(key.step)))
 	if err != nil {
-		return nil, fmt.Errorf("%s at %s: %w", name(key.prefill, s.q.Replicas), times(loadOf(key.step)), err)
+		return nil, fmt.Errorf("%s: %w", where, err)
 	}
 	if o.Measured == 0 {
-		return nil, fmt.Errorf("%s at %s: no request to measure; -for is too short, or nothing fits the engines",
-			name(key.prefill, s.q.Replicas), times(loadOf(key.step)))
+		return nil, fmt.Errorf("%s: no request to measure; -for is too short, or nothing fits the engines", where)
 	}
 	s.mu.Lock()
 	s.plays[key] = o

@@ -70,6 +70,14 @@ var (
 	member = regexp.MustCompile(`(\d+)(?:~([\d.]+))?([PD])`)
 )
 
+// ShapeOf is the short form of so many replicas of which the given number prefill: "8D" if none does.
+func ShapeOf(prefill, replicas int) string {
+	if prefill == 0 {
+		return fmt.Sprintf("%dD", replicas)
+	}
+	return fmt.Sprintf("%dP%dD", prefill, replicas-prefill)
+}
+
 // Shape reads the short form: replicas of each kind, racks parted by +, and behind them the GB/s between
 // racks and the number of routers.
 //

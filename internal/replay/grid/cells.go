@@ -14,9 +14,7 @@ import (
 // What makes a goal of a fleet.
 const (
 	goodShare = 0.9
-	ofIdle    = 0.95 // of what an idle fleet has, where that is less than goodShare
-	hopeless  = 0.3  // of good answers in an idle fleet: the goal is not for such traffic
-	idleLoad  = 0.1  // of the guess
+	idleLoad  = 0.1 // of the guess
 )
 
 // tuning is the seed of the plays that policies are tuned on.
@@ -175,7 +173,7 @@ func (p *Player) settle(ctx context.Context) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if p.usual.enough = min(goodShare, ofIdle*idle.Usual); idle.Usual < hopeless {
+	if p.usual.enough = replay.Enough(goodShare, idle.Usual); p.usual.enough == 0 {
 		return 0, fmt.Errorf("%.0f %% of the answers are good in an idle fleet: no load is within the goal",
 			idle.Usual*100)
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"tandem/internal/replay"
+	"tandem/internal/replay/cluster"
 	"tandem/internal/replay/policies"
 )
 
@@ -48,14 +50,6 @@ func (g *Ground) ShapedName() string {
 	return fmt.Sprintf("%s/%d replicas/cache%g/step%d", g.Kind, replicas(g.Shape), g.Cache, g.Step)
 }
 
-// shapeOf is the shape with so many that prefill, of n.
-func shapeOf(prefill, n int) string {
-	if prefill == 0 {
-		return fmt.Sprintf("%dD", n)
-	}
-	return fmt.Sprintf("%dP%dD", prefill, n-prefill)
-}
-
 // prefills is how many of a shape prefill only.
 func prefills(shape string) int {
 	var p, d int
@@ -96,7 +90,7 @@ func (p *Player) shapes(ctx context.Context, s *Shaped) error {
 // splitShape is where the search begins: the ground's own shape, or half and half where that does not split.
 func (p *Player) splitShape() string {
 	if n := replicas(p.ground.Shape); prefills(p.ground.Shape) == 0 {
-		return shapeOf(n/2, n)
+		return cluster.ShapeOf(n/2, n)
 	}
 	return p.ground.Shape
 }
@@ -142,9 +136,7 @@ func (p *Player) settleTight(ctx context.Context, shape string) error {
 		}
 		most = max(most, x.Tight)
 	}
-	if most >= hopeless {
-		p.tight.enough = min(goodShare, ofIdle*most)
-	}
+	p.tight.enough = replay.Enough(goodShare, most)
 	return nil
 }
 
@@ -257,7 +249,7 @@ func (p *Player) climb(
 					continue
 				}
 				tried[k] = true
-				if err := p.challenge(ctx, g, &best, shapeOf(k, n), forms, guess); err != nil {
+				if err := p.challenge(ctx, g, &best, cluster.ShapeOf(k, n), forms, guess); err != nil {
 					return best, err
 				}
 			}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"tandem/internal/replay"
+	"tandem/internal/replay/cluster"
 )
 
 // fleetOf lets a policy hold so much in a shape, by how many of its replicas prefill; beyond that good
@@ -67,12 +68,13 @@ func TestBestShapes(t *testing.T) {
 				t.Fatal(err)
 			}
 			count := replicas(tt.shape)
-			if s.Usual.Ours.Shape != shapeOf(tt.ours, count) || s.Usual.Rival.Shape != shapeOf(tt.rival, count) ||
-				s.Usual.Unsplit.Shape != shapeOf(0, count) {
+			if s.Usual.Ours.Shape != cluster.ShapeOf(tt.ours, count) ||
+				s.Usual.Rival.Shape != cluster.ShapeOf(tt.rival, count) ||
+				s.Usual.Unsplit.Shape != cluster.ShapeOf(0, count) {
 				t.Errorf("at the usual goal %s", s.Usual.text())
 			}
-			if tt.ours > 0 && (s.Tight.Ours.Shape != shapeOf(max(1, tt.ours-1), count) ||
-				s.Tight.Rival.Shape != shapeOf(max(1, tt.rival-1), count)) {
+			if tt.ours > 0 && (s.Tight.Ours.Shape != cluster.ShapeOf(max(1, tt.ours-1), count) ||
+				s.Tight.Rival.Shape != cluster.ShapeOf(max(1, tt.rival-1), count)) {
 				t.Errorf("at the tight goal %s", s.Tight.text())
 			}
 			if r := s.Usual.Ratio(); tt.ours > 0 && math.Abs(r-1.1) > 0.03 {
