@@ -88,9 +88,10 @@ func runGrid(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	if r.draw.chart != "" {
 		err = errors.Join(err, writeFile(r.draw.chart, func(w io.Writer) error { return grid.Chart(w, r.lines) }))
 	}
-	err = errors.Join(err, grid.Print(stdout, r.lines))
+	err = errors.Join(err, grid.Print(stdout, r.lines), grid.PrintTable(stdout, r.lines),
+		grid.PrintKnownTable(stdout, r.lines))
 	if len(r.shaped) > 0 {
-		err = errors.Join(err, grid.PrintShaped(stdout, r.shaped))
+		err = errors.Join(err, grid.PrintShaped(stdout, r.shaped), grid.PrintShapedTables(stdout, r.shaped))
 	}
 	return err
 }

@@ -67,7 +67,7 @@ func (l *Line) RatioUnsplit() float64 {
 // Late reports whether our mean time to first token is more than 5 % behind a rival's, where both have as
 // many good answers as make a capacity.
 func (l *Line) Late() bool {
-	return l.Good(Ours) >= l.Enough && l.Good(Rival) >= l.Enough && l.TTFT(Ours) > lateBy*l.TTFT(Rival)
+	return l.bothMet() && l.TTFT(Ours) > lateBy*l.TTFT(Rival)
 }
 
 // Summary counts what is wanted of a grid.
