@@ -22,13 +22,25 @@ var knownRows = []row[Line]{
 		return fmt.Sprintf("%d, %d", more, less)
 	}},
 	{"answers with a gap above 0.2 s", func(all []*Line) string {
+		if mixed(all) {
+			return ""
+		}
 		return fmt.Sprintf("%.1f %%", average(all, halting(Ours)))
 	}},
 	{"first token later by over 5 % than the rival's, sooner, of", func(all []*Line) string {
+		if mixed(all) {
+			return ""
+		}
 		met := only(all, (*Line).bothMet)
 		return fmt.Sprintf("%d, %d, %d", count(met, (*Line).Late), count(met, (*Line).sooner), len(met))
 	}},
 }
+
+// bestOracle stands for whichever oracle has most, for each figure another one.
+const bestOracle = "the best of the three"
+
+// mixed reports whether that is what stands in our place: only what is better where it is larger is known.
+func mixed(all []*Line) bool { return len(all) > 0 && all[0].Ours.Policy == bestOracle }
 
 // rowOf is the row whose name begins so.
 func rowOf(name string) row[Line] {
@@ -56,13 +68,14 @@ func PrintKnownTable(w io.Writer, lines []Line) error {
 			columns[1+k] = append(columns[1+k], l.with(&l.Known[k]))
 		}
 		best := Known{Capacity: l.known(func(k *Known) float64 { return k.Capacity })}
+		best.Policy = bestOracle
 		best.Usual, best.Tight = l.KnownGood(), l.KnownTight()
 		columns[1+len(Oracles)] = append(columns[1+len(Oracles)], l.with(&best))
 	}
 	if len(columns[0]) == 0 {
 		return nil
 	}
-	return printColumns(w, append(append(heads, Oracles...), "the best of the three"), columns, knownRows)
+	return printColumns(w, append(append(heads, Oracles...), bestOracle), columns, knownRows)
 }
 
 // with is the first draw of a cell with somebody else in our place.

@@ -84,7 +84,7 @@ func TestTableOfOracles(t *testing.T) {
 		"| 0 | 1 | 1 | 0 | 0 |\n",
 		"| 1.02; 1.02; 1.02 | 0.50; 0.50; 0.50 | ",
 		"| 90.0 % | 50.0 % | 50.0 % | 50.0 % | 50.0 % |\n",
-		"| 1, 0, 1 | 0, 1, 1 | 0, 1, 1 | 0, 1, 1 |",
+		"| 1, 0, 1 | 0, 1, 1 | 0, 1, 1 | 0, 1, 1 |  |\n", "| 1.0 % | 0.0 % | 0.0 % | 0.0 % |  |\n",
 	} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("no %q in\n%s", want, text.String())
