@@ -85,7 +85,7 @@ func (l *Line) KnownRatio() float64 {
 }
 
 // lateToo reports whether no oracle that has about as many answers within the tight goal as we or the rival,
-// whoever has more, is in time with the first token, where we are not.
+// whoever has more, has the first token in time, which is within 5 % of the rival's, as we have not.
 func (l *Line) lateToo() bool {
 	least := max(l.Ours.Tight, l.Rival.Tight) - LossOf
 	for i := range l.Known {
@@ -108,16 +108,17 @@ type KnownSummary struct {
 	Tight   float64 `json:"tight"`               // of answers, with the oracle that has most
 	Ours    float64 `json:"ours_tight"`
 	Late    int     `json:"late"`
-	LateToo int     `json:"late_too"` // of these, in which no oracle that is as even is sooner
+	LateToo int     `json:"late_too"` // of these, in which no oracle is in time and as even
 }
 
-// SumKnown sums up all cells that oracles have played, and those of the open and of the blind kinds.
+// SumKnown sums up all cells that oracles have played, and those of the open and of the blind kinds, with the
+// first draw alone, since oracles play no other.
 func SumKnown(lines []Line) (all []KnownSummary) {
 	for _, kinds := range []string{"all", "open", "blind"} {
 		s := KnownSummary{Name: kinds}
 		var ratios, shares []float64
 		for i := range lines {
-			l := &lines[i]
+			l := lines[i].first()
 			if len(l.Known) < len(Oracles) || kinds != "all" && l.Blind != (kinds == "blind") {
 				continue
 			}
@@ -128,7 +129,7 @@ func SumKnown(lines []Line) (all []KnownSummary) {
 			s.LostToo += one01(l.Lost() && l.Good(Rival)-l.KnownGood() > LossOf)
 			s.Late += one01(l.Late())
 			s.LateToo += one01(l.Late() && l.lateToo())
-			if l.Share == gapShare {
+			if l.Share == gapShare && l.limited(Ours) && l.limited(Rival) {
 				ratios = append(ratios, l.KnownRatio())
 				shares = append(shares, over(l.Ratio(), l.KnownRatio()))
 			}

@@ -64,7 +64,7 @@ func TestWhatNobodyCouldHelp(t *testing.T) {
 	line := func(good, rival, known, late float64) Line {
 		k := Known{Figures: Figures{Usual: known, Tight: 0.5, TTFT: late}, Capacity: 2}
 		return Line{
-			Share: gapShare, Enough: 0.9, Capacity: Capacities{Ours: 3, Rival: 1},
+			Share: gapShare, Enough: 0.9, Bound: 1, Capacity: Capacities{Ours: 3, Rival: 1},
 			Ours: Figures{Usual: good, Tight: 0.5, TTFT: 2}, Rival: Figures{Usual: rival, Tight: 0.4, TTFT: 1},
 			Known: slices.Repeat([]Known{k}, len(Oracles)),
 		}

@@ -24,7 +24,7 @@ func (s *Shaped) Goals() []*Match { return []*Match{&s.Usual, &s.Tight} }
 // Ratio is our capacity over the better one of the rivals', split or not, each side in its best shape: the
 // median over the seeds.
 func (m *Match) Ratio() float64 {
-	xs := []float64{over(m.Ours.Capacity, max(m.Rival.Capacity, m.Unsplit.Capacity))}
+	xs := []float64{m.first()}
 	for i := range min(len(m.Ours.Again), len(m.Rival.Again), len(m.Unsplit.Again)) {
 		xs = append(xs, over(m.Ours.Again[i], max(m.Rival.Again[i], m.Unsplit.Again[i])))
 	}

@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"math"
+	"slices"
 )
 
 // lateBy is how many times a rival's mean time to first token is late.
@@ -101,44 +101,33 @@ func Sum(lines []Line) []Summary {
 }
 
 func sum(name string, lines []Line, wanted func(*Line) bool) Summary {
-	s := Summary{Name: name, Least: math.Inf(1), LeastUnsplit: math.Inf(1)}
-	grounds := 0.0
-	for i := range lines {
-		l := &lines[i]
-		if !wanted(l) {
-			continue
-		}
-		s.Cells++
-		s.Lost += one01(l.Lost())
-		s.LostSurely += one01(l.LostSurely())
+	all := only(pointers(lines), wanted)
+	s := Summary{
+		Name: name, Cells: len(all), Lost: count(all, (*Line).Lost), LostSurely: count(all, (*Line).LostSurely),
+		LostUnsplit: count(all, (*Line).LostUnsplit), Late: count(all, (*Line).Late),
+	}
+	for _, l := range all {
 		s.Plays += l.Plays()
 		for who := range s.Collapsed {
 			s.Collapsed[who] += l.Collapsed(Side(who))
 		}
-		s.LostUnsplit += one01(l.LostUnsplit())
-		s.Late += one01(l.Late())
-		if l.Share != gapShare { // a ground has one cell with it
-			continue
-		}
-		grounds++
-		s.Least, s.Mean = min(s.Least, l.Ratio()), s.Mean+l.Ratio()
-		s.LeastUnsplit, s.MeanUnsplit = min(s.LeastUnsplit, l.RatioUnsplit()), s.MeanUnsplit+l.RatioUnsplit()
-		s.OfBound += l.Capacity.Ours / l.Bound
-		s.Halting += l.Halting(Ours)
-		s.Stuck += l.Stuck(Ours)
-		s.HaltingOthers += l.Halting(Rival)
-		s.StuckOthers += l.Stuck(Rival)
 	}
-	if grounds == 0 {
-		s.Least, s.LeastUnsplit = 0, 0
-		return s
-	}
-	for _, x := range []*float64{
-		&s.Mean, &s.MeanUnsplit, &s.OfBound, &s.Halting, &s.Stuck, &s.HaltingOthers, &s.StuckOthers,
-	} {
-		*x /= grounds
-	}
+	s.Least, s.Mean = leastAndMean(ratios(all, (*Line).Ratio, Rival))
+	s.LeastUnsplit, s.MeanUnsplit = leastAndMean(ratios(all, (*Line).RatioUnsplit, Unsplit))
+	_, s.OfBound = leastAndMean(ratios(all, func(l *Line) float64 { return l.Capacity.Ours / l.Bound }))
+
+	at := only(all, func(l *Line) bool { return l.Share == gapShare })
+	s.Halting, s.HaltingOthers = average(at, halting(Ours))/100, average(at, halting(Rival))/100
+	s.Stuck, s.StuckOthers = average(at, stuck(Ours))/100, average(at, stuck(Rival))/100
 	return s
+}
+
+// leastAndMean are 0 of none.
+func leastAndMean(xs []float64) (least, average float64) {
+	if len(xs) == 0 {
+		return 0, 0
+	}
+	return slices.Min(xs), mean(xs)
 }
 
 func one01(so bool) int {
@@ -167,9 +156,10 @@ func Print(w io.Writer, lines []Line) error {
 			s.StuckOthers*100, s.OfBound, s.Plays, s.Collapsed[Ours], s.Collapsed[Rival], s.Collapsed[Unsplit])
 	}
 	for _, s := range SumKnown(lines) {
-		fmt.Fprintf(out, "%-5s %3d cells that oracles have played: no oracle is as good as the rival in %d of "+
-			"the %d lost; over the rival's capacity: least %.2f, mean %.2f, of which ours is %.2f; within the "+
-			"tight goal %.1f %% (ours %.1f); of %d late cells no oracle as even is sooner in %d\n",
+		fmt.Fprintf(out, "%-5s %3d cells that oracles have played, first draw: no oracle is as good as the rival "+
+			"in %d of the %d lost; over the rival's capacity: least %.2f, mean %.2f, of which ours is %.2f; within "+
+			"the tight goal %.1f %% (ours %.1f); of %d late cells no oracle is in time and as even as the more even "+
+			"of both in %d\n",
 			s.Name, s.Cells, s.LostToo, s.Lost, s.Least, s.Mean, s.Share, s.Tight*100, s.Ours*100, s.Late, s.LateToo)
 	}
 	return out.Flush()

@@ -3,22 +3,11 @@ package grid
 import (
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 )
 
-const (
-	// manyTimes and more are left out of the means of capacities over another's: where few decode replicas
-	// were drawn one pool of as many holds many times what splits there, which a mean would tell of alone.
-	manyTimes = 3
-	// by how much a capacity differs before it is told apart.
-	noticeable = 1.03
-	// A fleet in which ours or the rival holds so many times what engines can is one whose plays end before
-	// any queue has grown: their capacities are not known there. Where not splitting alone does, it is ahead.
-	beyond = 100
-	// evenEnough is the share of answers within the tight goal with which a rival keeps it.
-	evenEnough = 0.9
-)
+// evenEnough is the share of answers within the tight goal with which a rival keeps it.
+const evenEnough = 0.9
 
 // row is one of a table: what it says of some cells, or of some fleets' best shapes.
 type row[T any] struct {
@@ -26,24 +15,33 @@ type row[T any] struct {
 	text func(some []*T) string
 }
 
-// rows are those of docs/results.md, in its order.
+// The rows of which oracles are asked, too.
+var (
+	rowCells = row[Line]{"cells", func(all []*Line) string { return fmt.Sprint(len(all)) }}
+	rowRatio = row[Line]{"capacity over the best fair rival: least; median; mean", func(all []*Line) string {
+		return spread(ratios(all, (*Line).Ratio, Rival))
+	}}
+	rowThreeWays = row[Line]{
+		"fleets with more by over 3 %, within 3 %, less by over 3 %",
+		func(all []*Line) string { return threeWays(ratios(all, (*Line).Ratio, Rival)) },
+	}
+)
+
+// rows are what the first table of docs/results.md has.
 var rows = []row[Line]{
-	{"cells", func(all []*Line) string { return fmt.Sprint(len(all)) }},
+	rowCells,
 	{"over a point fewer good answers than a fair rival in the same fleet; surely", func(all []*Line) string {
 		return fmt.Sprintf("%d; %d", count(all, (*Line).Lost), count(all, (*Line).LostSurely))
 	}},
-	{"beside not splitting", func(all []*Line) string { return fmt.Sprint(count(all, (*Line).LostUnsplit)) }},
-	{"capacity over the best fair rival: least; median; mean of those below 3", func(all []*Line) string {
-		return spread(ratios(all, (*Line).Ratio))
+	{"over a point fewer than not splitting", func(all []*Line) string {
+		return fmt.Sprint(count(all, (*Line).LostUnsplit))
 	}},
-	{"fleets with more by over 3 %, within 3 %, less by over 3 %", func(all []*Line) string {
-		return threeWays(ratios(all, (*Line).Ratio))
+	rowRatio, rowThreeWays,
+	{"capacity over not splitting: least; median; mean; less in", func(all []*Line) string {
+		return spreadBehind(ratios(all, (*Line).RatioUnsplit, Unsplit))
 	}},
-	{"capacity over not splitting: least; median; mean of those below 3; less in", func(all []*Line) string {
-		return spreadBehind(ratios(all, (*Line).RatioUnsplit))
-	}},
-	{"over the better of both: the same", func(all []*Line) string {
-		return spreadBehind(ratios(all, func(l *Line) float64 { return min(l.Ratio(), l.RatioUnsplit()) }))
+	{"capacity over the better of both: least; median; mean; less in", func(all []*Line) string {
+		return spreadBehind(ratios(all, (*Line).ratioBoth, Rival, Unsplit))
 	}},
 	{"answers with a gap above 0.2 s at 0.7, above 1 s; the rival's", func(all []*Line) string {
 		at := only(all, func(l *Line) bool { return l.Share == gapShare })
@@ -52,29 +50,45 @@ var rows = []row[Line]{
 			average(at, halting(Rival)), average(at, stuck(Rival)))
 	}},
 	{"within the tight goal: ours; the rival; not split; the better of both", withinTight},
-	{"the same, engines with steps of 1,024", withSteps(1024)},
-	{"the same, 2,048", withSteps(2048)},
-	{"the same, 8,192", withSteps(8192)},
+	{"within the tight goal, steps of 1,024 tokens", withSteps(1024)},
+	{"within the tight goal, steps of 2,048 tokens", withSteps(2048)},
+	{"within the tight goal, steps of 8,192 tokens", withSteps(8192)},
 	{"cells ahead, behind by over a point there, beside the rival; beside the better of both", aheadThere},
-	{"first token later by over 5 %, the rival at 90 % of the tight goal as well; sooner; of", lateness},
+	{"first token later by over 5 %, the rival at 90 % of the tight goal as well; sooner; " +
+		"of cells in which both have enough", lateness},
 	{"within the tight goal in the late cells: ours; the rival", func(all []*Line) string {
 		late := only(all, (*Line).Late)
+		if len(late) == 0 {
+			return ""
+		}
 		return fmt.Sprintf("%.1f; %.1f %%", average(late, tight(Ours)), average(late, tight(Rival)))
+	}},
+	{"plays in which ours, the rival, not split did not keep up; of", func(all []*Line) string {
+		sum := func(of func(*Line) int) (n int) {
+			for _, l := range all {
+				n += of(l)
+			}
+			return n
+		}
+		collapsed := func(s Side) int { return sum(func(l *Line) int { return l.Collapsed(s) }) }
+		return fmt.Sprintf("%d, %d, %d; %d", collapsed(Ours), collapsed(Rival), collapsed(Unsplit),
+			sum((*Line).Plays))
 	}},
 }
 
-// PrintTable writes what cells come to, all of them and those of open and of blind kinds, as a table in
-// Markdown.
+// PrintTable writes what cells come to, as a table in Markdown: all of them, those of open and of blind
+// kinds, and those of fleets that split. In the others the best that does not split is the rival itself.
 func PrintTable(w io.Writer, lines []Line) error {
-	return printTable(w, "", pointers(lines), rows, func(l *Line) bool { return l.Blind })
+	all := pointers(lines)
+	columns := [][]*Line{
+		all, only(all, func(l *Line) bool { return !l.Blind }), only(all, func(l *Line) bool { return l.Blind }),
+		only(all, func(l *Line) bool { return prefills(l.Shape) > 0 }),
+	}
+	return printColumns(w, []string{"", "all", "open", "blind", "all that split"}, columns, rows)
 }
 
-func printTable[T any](w io.Writer, name string, all []*T, rows []row[T], blind func(*T) bool) error {
-	columns := [][]*T{all, only(all, func(x *T) bool { return !blind(x) }), only(all, blind)}
-	return printColumns(w, []string{name, "all", "open", "blind"}, columns, rows)
-}
-
-// printColumns writes a table whose first column has the rows' names and each other what they say of one lot.
+// printColumns writes a table. Its first column has the names of the rows, and each other one has what they
+// say of one group.
 func printColumns[T any](w io.Writer, heads []string, columns [][]*T, rows []row[T]) error {
 	var text strings.Builder
 	fmt.Fprintf(&text, "| %s |\n%s|\n", strings.Join(heads, " | "), strings.Repeat("|---", len(heads)))
@@ -154,66 +168,4 @@ func halting(s Side) func(*Line) float64 {
 
 func stuck(s Side) func(*Line) float64 {
 	return func(l *Line) float64 { return 100 * l.Stuck(s) }
-}
-
-// ratios are those of each fleet in which capacities are known: of its one cell with gapShare.
-func ratios(all []*Line, of func(*Line) float64) (xs []float64) {
-	for _, l := range all {
-		c := &l.Capacity
-		if l.Share == gapShare && max(c.Ours, c.Rival) < beyond*l.Bound {
-			xs = append(xs, of(l))
-		}
-	}
-	return xs
-}
-
-func spread(xs []float64) string {
-	if len(xs) == 0 {
-		return ""
-	}
-	below := slices.DeleteFunc(slices.Clone(xs), func(x float64) bool { return x >= manyTimes })
-	return fmt.Sprintf("%.2f; %.2f; %.2f", slices.Min(xs), median(xs), mean(below))
-}
-
-func spreadBehind(xs []float64) string {
-	if len(xs) == 0 {
-		return ""
-	}
-	_, less := counts(xs, 1)
-	return fmt.Sprintf("%s; %d of %d", spread(xs), less, len(xs))
-}
-
-// threeWays counts those with more than another by over 3 %, about as much, and less.
-func threeWays(xs []float64) string {
-	more, less := counts(xs, noticeable)
-	return fmt.Sprintf("%d, %d, %d", more, len(xs)-more-less, less)
-}
-
-// counts counts those that are more than by, and less than one over it.
-func counts(xs []float64, by float64) (more, less int) {
-	for _, x := range xs {
-		more += one01(x > by)
-		less += one01(x < 1/by)
-	}
-	return more, less
-}
-
-func only[T any](all []*T, wanted func(*T) bool) (some []*T) {
-	for _, x := range all {
-		if wanted(x) {
-			some = append(some, x)
-		}
-	}
-	return some
-}
-
-func count[T any](all []*T, wanted func(*T) bool) int { return len(only(all, wanted)) }
-
-// average is 0 of none.
-func average(all []*Line, of func(*Line) float64) float64 {
-	sum := 0.0
-	for _, l := range all {
-		sum += of(l)
-	}
-	return sum / float64(max(len(all), 1))
 }

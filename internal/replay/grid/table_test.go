@@ -10,18 +10,19 @@ import (
 // tabled are cells whose table can be told by hand.
 func tabled() []Line {
 	even := Line{ // within 3 %, late, the rival keeps the tight goal
-		Share: gapShare, Step: 1024, Enough: 0.9, Bound: 10,
+		Share: gapShare, Step: 1024, Shape: "2P2D", Enough: 0.9, Bound: 10,
 		Capacity: Capacities{Ours: 1, Rival: 0.98, Unsplit: 2},
 		Ours:     Figures{Usual: 0.95, Tight: 0.9, TTFT: 1.2, Halting: 0.01},
 		Rival:    Figures{Usual: 0.95, Tight: 0.95, TTFT: 1, Halting: 0.2, Stuck: 0.1},
 		Unsplit:  Figures{Usual: 0.95, Tight: 0.8, TTFT: 1},
 	}
-	many := even // times as much, which is left out of the means
+	many := even // times as much
 	many.Capacity = Capacities{Ours: 4, Rival: 1, Unsplit: 1}
 	many.Ours.Tight, many.Ours.TTFT = 1, 0.9
 
 	ahead := even
-	ahead.Step, ahead.Capacity = 8192, Capacities{Ours: 1.5, Rival: 1, Unsplit: 1.2}
+	ahead.Step, ahead.Shape = 8192, "4D"
+	ahead.Capacity = Capacities{Ours: 1.5, Rival: 1, Unsplit: 1.2}
 	ahead.Ours.Tight, ahead.Rival.Tight = 0.955, 0.5
 	ahead.Ours.TTFT = 1.04
 
@@ -29,7 +30,8 @@ func tabled() []Line {
 	lost.Share, lost.Blind = 0.95, true // its capacities are those of another cell of its fleet
 	lost.Ours.Usual = 0.8
 
-	endless := even // no load that was tried is too much
+	endless := even             // no load that was tried is too much
+	endless.Unsplit.Usual = 0.4 // did not keep up
 	endless.Blind, endless.Capacity = true, Capacities{Ours: 10_000, Rival: 1, Unsplit: 1}
 	return []Line{even, many, ahead, lost, endless}
 }
@@ -40,23 +42,26 @@ func TestTableByHand(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		"|  | all | open | blind |",
-		"|---|---|---|---|",
-		"| cells | 5 | 3 | 2 |",
-		"| 1; 0 | 0; 0 | 1; 0 |",
-		"| 1 | 0 | 1 |",
-		"| 1.02; 1.50; 1.26 | 1.02; 1.50; 1.26 |  |",
-		"| 2, 1, 0 | 2, 1, 0 | 0, 0, 0 |",
-		"| 0.50; 1.25; 0.88; 1 of 3 | 0.50; 1.25; 0.88; 1 of 3 |  |",
-		"| 0.50; 1.25; 0.88; 1 of 3 | 0.50; 1.25; 0.88; 1 of 3 |  |",
-		"| 1.0, 0.00 %; 20.0, 10.00 % | 1.0, 0.00 %; 20.0, 10.00 % | 1.0, 0.00 %; 20.0, 10.00 % |",
-		"| 93.1; 86.0; 80.0; 92.0 % | 95.2; 80.0; 80.0; 90.0 % | 90.0; 95.0; 80.0; 95.0 % |",
-		"| 92.5; 95.0; 80.0; 95.0 % | 95.0; 95.0; 80.0; 95.0 % | 90.0; 95.0; 80.0; 95.0 % |",
-		"|  |  |  |",
-		"| 95.5; 50.0; 80.0; 80.0 % | 95.5; 50.0; 80.0; 80.0 % |  |",
-		"| 2, 3; 2, 3 | 2, 1; 2, 1 | 0, 2; 0, 2 |",
-		"| 2, 2; 1; 4 | 1, 1; 1; 3 | 1, 1; 0; 1 |",
-		"| 90.0; 95.0 % | 90.0; 95.0 % | 90.0; 95.0 % |",
+		"|  | all | open | blind | all that split |",
+		"|---|---|---|---|---|",
+		"| 5 | 3 | 2 | 4 |",
+		"| 1; 0 | 0; 0 | 1; 0 | 1; 0 |",
+		"| 1 | 0 | 1 | 1 |",
+		"| 1.02; 1.50; 2.17 | 1.02; 1.50; 2.17 |  | 1.02; 2.51; 2.51 |",
+		"| 2, 1, 0 | 2, 1, 0 | 0, 0, 0 | 1, 1, 0 |",
+		"| 0.50; 1.25; 1.92; 1 of 3 | 0.50; 1.25; 1.92; 1 of 3 |  | 0.50; 2.25; 2.25; 1 of 2 |",
+		"| 0.50; 1.25; 1.92; 1 of 3 | 0.50; 1.25; 1.92; 1 of 3 |  | 0.50; 2.25; 2.25; 1 of 2 |",
+		strings.Repeat("| 1.0, 0.00 %; 20.0, 10.00 % ", 4) + "|",
+		"| 93.1; 86.0; 80.0; 92.0 % | 95.2; 80.0; 80.0; 90.0 % " +
+			"| 90.0; 95.0; 80.0; 95.0 % | 92.5; 95.0; 80.0; 95.0 % |",
+		"| 92.5; 95.0; 80.0; 95.0 % | 95.0; 95.0; 80.0; 95.0 % " +
+			"| 90.0; 95.0; 80.0; 95.0 % | 92.5; 95.0; 80.0; 95.0 % |",
+		"|  |  |  |  |",
+		"| 95.5; 50.0; 80.0; 80.0 % | 95.5; 50.0; 80.0; 80.0 % |  |  |",
+		"| 2, 3; 2, 3 | 2, 1; 2, 1 | 0, 2; 0, 2 | 1, 3; 1, 3 |",
+		"| 2, 2; 1; 4 | 1, 1; 1; 3 | 1, 1; 0; 1 | 2, 2; 1; 3 |",
+		"| 90.0; 95.0 % | 90.0; 95.0 % | 90.0; 95.0 % | 90.0; 95.0 % |",
+		"| 0, 0, 1; 5 | 0, 0, 0; 3 | 0, 0, 1; 2 | 0, 0, 1; 4 |",
 	}
 	got := strings.Split(strings.TrimSpace(text.String()), "\n")
 	if len(got) != len(want) {
@@ -79,7 +84,7 @@ func TestTableOfOracles(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"|  | ours | oracle-pieces | oracle-terms | oracle | the best of the three |\n",
+		"|  | ours | oracle-pieces | oracle-terms | oracle | the best of them |\n",
 		"| cells | 1 | 1 | 1 | 1 | 1 |\n",
 		"| 0 | 1 | 1 | 0 | 0 |\n",
 		"| 1.02; 1.02; 1.02 | 0.50; 0.50; 0.50 | ",
@@ -113,8 +118,9 @@ func TestTableOfShapes(t *testing.T) {
 		"| usual goal | all | open | blind |\n", "| tight goal | all | open | blind |\n",
 		"| fleets | 2 | 1 | 1 |\n", "| fleets | 0 | 0 | 0 |\n",
 		"| 0.75; 1.00; 1.00; 1 of 2 | 1.25; 1.25; 1.25; 0 of 1 | 0.75; 0.75; 0.75; 1 of 1 |\n",
-		"| 1, 0, 1 | 1, 0, 0 | 0, 0, 1 |\n", "| 1; 1 | 0; 1 | 1; 0 |\n", "| 1.38 | 1.25 | 1.50 |\n",
-		"| 1.50; 1.50; 1.50; 0 of 1; 1.25; 1.25; 1.25 | 1.50; ",
+		"| 1, 0, 1 | 1, 0, 0 | 0, 0, 1 |\n", "| 1; 1 | 0; 1 | 1; 0 |\n",
+		"| 1.25; 1.38; 1.38; 0 of 2 | 1.25; 1.25; 1.25; 0 of 1 | 1.50; ",
+		"| 1: 1.25; 1.25; 1.25; 1.50; 1.50; 1.50 | 1: 1.25; ",
 	} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("no %q in\n%s", want, text.String())

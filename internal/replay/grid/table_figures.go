@@ -1,0 +1,94 @@
+package grid
+
+import (
+	"fmt"
+	"slices"
+)
+
+const (
+	// noticeable is the ratio of two capacities from which on they count as different.
+	noticeable = 1.03
+	// beyond is how many times the bound of a fleet's engines nobody can hold. Where a capacity is above it,
+	// plays end before any queue has grown, and the search has ended because it had no more steps.
+	beyond = 100
+)
+
+// limited reports whether the first draw tells what a side holds: some load was too much for it.
+func (l *Line) limited(s Side) bool {
+	return [...]float64{
+		Ours: l.Capacity.Ours, Rival: l.Capacity.Rival, Unsplit: l.Capacity.Unsplit,
+	}[s] < beyond*l.Bound
+}
+
+// ratioBoth is our capacity over that of whichever holds more, the rival or not splitting, by the medians
+// over the seeds.
+func (l *Line) ratioBoth() float64 { return min(l.Ratio(), l.RatioUnsplit()) }
+
+// ratios are those of fleets, each of its one cell with gapShare, in which ours and the others are limited.
+func ratios(all []*Line, of func(*Line) float64, others ...Side) (xs []float64) {
+	for _, l := range all {
+		endless := slices.ContainsFunc(append(others, Ours), func(s Side) bool { return !l.limited(s) })
+		if l.Share == gapShare && !endless {
+			xs = append(xs, of(l))
+		}
+	}
+	return xs
+}
+
+// spread tells the least, the median and the mean of ratios. Where the other side holds nothing a ratio says
+// nothing, and is no part of the mean.
+func spread(xs []float64) string {
+	if len(xs) == 0 {
+		return ""
+	}
+	told := slices.DeleteFunc(slices.Clone(xs), func(x float64) bool { return x == mostOver })
+	if len(told) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.2f; %.2f; %.2f", slices.Min(xs), median(xs), mean(told))
+}
+
+// spreadBehind tells in how many of them ours holds less, however little, too.
+func spreadBehind(xs []float64) string {
+	text := spread(xs)
+	if text == "" {
+		return ""
+	}
+	_, less := moreAndLess(xs, 1)
+	return fmt.Sprintf("%s; %d of %d", text, less, len(xs))
+}
+
+// threeWays counts those in which ours holds noticeably more, about as much, and noticeably less.
+func threeWays(xs []float64) string {
+	more, less := moreAndLess(xs, noticeable)
+	return fmt.Sprintf("%d, %d, %d", more, len(xs)-more-less, less)
+}
+
+// moreAndLess counts the ratios that are above by, and those that are below one over it.
+func moreAndLess(xs []float64, by float64) (more, less int) {
+	for _, x := range xs {
+		more += one01(x > by)
+		less += one01(x < 1/by)
+	}
+	return more, less
+}
+
+func only[T any](all []*T, wanted func(*T) bool) (some []*T) {
+	for _, x := range all {
+		if wanted(x) {
+			some = append(some, x)
+		}
+	}
+	return some
+}
+
+func count[T any](all []*T, wanted func(*T) bool) int { return len(only(all, wanted)) }
+
+// average is 0 of none.
+func average(all []*Line, of func(*Line) float64) float64 {
+	sum := 0.0
+	for _, l := range all {
+		sum += of(l)
+	}
+	return sum / float64(max(len(all), 1))
+}
