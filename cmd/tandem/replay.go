@@ -145,9 +145,20 @@ func playable(p *replay.Play) error {
 		{"slo-tpot", p.SLO.TPOT.Seconds(), false},
 		{"slo-gap", p.SLO.Gap.Seconds(), true},
 	} {
-		if !(f.got >= 0) || f.got == 0 && !f.zero || math.IsInf(f.got, 0) {
-			return fmt.Errorf("-%s is %g: choose a number above 0", f.name, f.got)
+		if f.got == 0 && f.zero {
+			continue
 		}
+		if err := aboveZero(f.name, f.got); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// aboveZero refuses what no flag of this name can be.
+func aboveZero(name string, got float64) error {
+	if !(got > 0) || math.IsInf(got, 0) {
+		return fmt.Errorf("-%s is %g: choose a number above 0", name, got)
 	}
 	return nil
 }
@@ -167,8 +178,8 @@ func trafficFlags(fs *flag.FlagSet, p *replay.Play) {
 	fs.StringVar(&p.Trace, "trace", conversation(), "`file` of recorded traffic, gzip or not")
 	fs.StringVar(&p.Profile, "profile", "70b", "GPU and model, as in tandem sim")
 	fs.Float64Var(&p.Cache, "cache", 1, "KV capacity, as a multiple of what the GPUs hold")
-	fs.Float64Var(&p.Link, "link", 40, "GB/s between engines")
 	fleetFlags(fs, &p.Links, &p.Host)
+	linkFlag(fs, &p.Link)
 	fs.Float64Var(&p.Scale, "scale", 1, "arrivals are so many times as dense")
 	fs.Float64Var(&p.Rate, "rate", 0.05,
 		"sessions a second, where the trace does not say when they start, or -arrivals does")
@@ -198,6 +209,11 @@ func fleetFlags(fs *flag.FlagSet, links, host *string) {
 	fs.StringVar(links, "links", cmp.Or(*links, "queue"), "`how` transfers at the same time get by: "+
 		"queue (an engine moves one prompt after the other, and a transfer takes both ends) "+
 		"or shared (all at once, in even shares)")
+}
+
+// linkFlag says how fast engines reach each other.
+func linkFlag(fs *flag.FlagSet, link *float64) {
+	fs.Float64Var(link, "link", replay.UsualLink, "GB/s between engines")
 }
 
 // progress tells of virtual time every few seconds of it.

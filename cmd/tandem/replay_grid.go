@@ -50,6 +50,7 @@ func runGrid(ctx context.Context, args []string, stdout, stderr io.Writer) error
 		"oracles, what those who know everything do in what has been played")
 	r.options.Links, r.options.Host = "shared", "measured" // claims stand on what is nearest to real fleets
 	fleetFlags(fs, &r.options.Links, &r.options.Host)
+	linkFlag(fs, &r.options.Link)
 	fs.IntVar(&r.options.Requests, "requests", 1200, "that a play has, about")
 	fs.DurationVar(&r.options.Shortest, "least", time.Minute, "virtual `time` that a play lasts at least")
 	fs.StringVar(&r.options.Traces, "traces", shippedTraces(),
@@ -65,6 +66,9 @@ func runGrid(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	list := fs.Bool("list", false, "print the names and stop")
 	quiet := fs.Bool("quiet", false, "no progress")
 	if err := parseAlone(fs, args); err != nil {
+		return err
+	}
+	if err := aboveZero("link", r.options.Link); err != nil {
 		return err
 	}
 	for table := range strings.SplitSeq(r.tables, ",") {

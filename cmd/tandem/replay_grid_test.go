@@ -62,9 +62,16 @@ func TestReplayGrid(t *testing.T) {
 		bytes.Count(svg, []byte("<circle")) != 2*(2+3) {
 		t.Errorf("the picture has not a dot for each cell and each mark, twice: %v\n%s", err, svg)
 	}
+	for _, other := range [][2]string{{"-links", "queue"}, {"-link", "8"}} {
+		log.Reset()
+		if code := run(t.Context(), append(args, other[:]...), &out, &log); code == 0 ||
+			!strings.Contains(log.String(), "another model of the fleet") {
+			t.Errorf("cells of two models in a file, %v: code %d, %s", other, code, log.String())
+		}
+	}
 	log.Reset()
-	if code := run(t.Context(), append(args, "-links", "queue"), &out, &log); code == 0 ||
-		!strings.Contains(log.String(), "another model of the fleet") {
-		t.Errorf("cells of two models in a file: code %d, %s", code, log.String())
+	if code := run(t.Context(), append(args, "-link", "-1"), &out, &log); code == 0 ||
+		!strings.Contains(log.String(), "-link is -1: choose a number above 0") {
+		t.Errorf("a link that cannot be: code %d, %s", code, log.String())
 	}
 }

@@ -26,7 +26,7 @@ type Play struct {
 	Cluster  string        // "8P8D", see [cluster.Shape], or a YAML file
 	Profile  string        // of the presets of internal/enginesim/core
 	Cache    float64       // KV capacity, as a multiple of what the GPUs hold
-	Link     float64       // GB/s between engines
+	Link     float64       // GB/s between engines; 0 for [UsualLink]
 	Host     string        // what engines' hosts cost, see [cluster.ParseHostTime]
 	Links    string        // how transfers at the same time get by, see [cluster.ParseLinkModel]
 	Scale    float64       // arrivals are so many times as dense
@@ -86,10 +86,13 @@ func Enough(wanted, idle float64) float64 {
 	return min(wanted, OfIdle*idle)
 }
 
+// UsualLink is how fast engines reach each other where nothing else is said, in GB/s.
+const UsualLink = 40
+
 func (p Play) withDefaults() Play {
 	p.Cluster, p.Profile = cmp.Or(p.Cluster, "8P8D"), cmp.Or(p.Profile, "70b")
 	p.Cache = cmp.Or(p.Cache, 1)
-	p.Link = cmp.Or(p.Link, 40)
+	p.Link = cmp.Or(p.Link, UsualLink)
 	p.Scale = cmp.Or(p.Scale, 1)
 	p.Rate = cmp.Or(p.Rate, 0.05)
 	p.MaxLen = cmp.Or(p.MaxLen, 131_072)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -97,5 +98,29 @@ func TestRivalsPlaysThatShip(t *testing.T) {
 	}
 	if n := len(plays.made); n < 2500 {
 		t.Errorf("%d plays, want those of all cells", n)
+	}
+}
+
+// A fleet with other links is another fleet: it is played with them, and what was played with the usual ones
+// is not taken for it.
+func TestSlowLinksAreAnotherFleet(t *testing.T) {
+	g := &Ground{Kind: "extract-bursts", Shape: "1P1D", Cache: 1, Step: 8192}
+	plays := NewPlays()
+	var links []float64
+	for _, link := range []float64{0, replay.UsualLink, 8} {
+		p, err := NewPlayer(g, Options{Requests: 30, Plays: plays, Link: link})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.simulate = func(_ context.Context, at *replay.Play, _ string) (*Played, error) {
+			links = append(links, at.Link)
+			return &Played{}, nil
+		}
+		if _, err := p.play(t.Context(), "1P1D", "lmetric", 1, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := []float64{0, 8}; !slices.Equal(links, want) {
+		t.Errorf("played with links of %v GB/s, want %v: the usual ones once", links, want)
 	}
 }

@@ -19,6 +19,7 @@ type Options struct {
 	Shortest time.Duration
 	Host     string   // what engines' hosts cost, see [replay.Play]
 	Links    string   // how transfers at the same time get by, see [replay.Play]
+	Link     float64  // GB/s between engines, 0 for [replay.UsualLink]
 	Rules    []string // by which rivals may prefill where they decode; [policies.Locals]
 	Plays    *Plays   // that were played before, nil for none
 	Progress func(string)
@@ -33,6 +34,9 @@ func (o *Options) Model() string {
 	}
 	if o.Host != "" && o.Host != "profile" {
 		parts = append(parts, "host="+o.Host)
+	}
+	if o.Link != 0 && o.Link != replay.UsualLink {
+		parts = append(parts, fmt.Sprintf("link=%g", o.Link))
 	}
 	return strings.Join(parts, " ")
 }
@@ -81,7 +85,8 @@ func NewPlayer(g *Ground, o Options) (*Player, error) {
 	p.tight = goal{good: func(f *Figures) float64 { return f.Tight }}
 	p.base, err = replay.Play{
 		Cluster: g.Shape, Profile: "70b", Cache: g.Cache, Step: g.Step, Traces: o.Traces, Seed: g.seed(o.Seed),
-		EventLag: 100 * time.Millisecond, Poll: time.Second, Links: o.Links, Host: o.Host,
+		EventLag: 100 * time.Millisecond, Poll: time.Second, Links: o.Links, Link: o.Link,
+		Host: o.Host,
 	}.OfKind(g.Kind)
 	return p, err
 }
