@@ -2,6 +2,7 @@ package planner
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"tandem/decode"
@@ -17,8 +18,9 @@ func (pl *Planner) PrefillDone(b *Booking, cached int, took time.Duration, now t
 }
 
 // Rebind looks at the decode choice again, just before the decode leg is sent, and marks its lease as sent.
-// The replica stays the same unless it died, or lost its room or prefills other prompts now, and the blocks
-// are sooner on another compatible one; then b's decode side changes and moved is true. Where there is none a
+// The replica stays the same unless it died, its pair was ejected, or it lost its room or prefills other
+// prompts now and the blocks are sooner on another compatible one; then b's decode side changes and moved is
+// true. Where there is none a
 // living replica keeps the request, which then waits in the engine. The error is *[NoRoom] or *[NoReplica].
 //
 // The keys of req are counted as held by the decode replica from now on, until its events say so.
@@ -30,12 +32,17 @@ func (pl *Planner) Rebind(b *Booking, req *Request, now time.Time) (moved bool, 
 		}
 	}()
 	ok, reason, room := b.DecodeLease.Holds(now)
-	if ok || b.Mode == Local {
+	cut := b.Mode != Local && pl.outliers.PairOut(b.pair())
+	if ok && !cut || b.Mode == Local {
 		b.DecodeLease.MarkSent(now)
 		return false, nil
 	}
+	if cut {
+		reason, room = "its pair was ejected meanwhile", decode.Never
+	}
 	err = pl.move(b, req, reason, room, now)
-	if err != nil && b.DecodeLease.Alive() {
+	wrong := cut && slices.Contains(pl.outliers.PairsWrong(), b.pair()) // used by nobody, as in Plan
+	if err != nil && !wrong && b.DecodeLease.Alive() {
 		b.DecodeLease.MarkSent(now)
 		return false, nil
 	}

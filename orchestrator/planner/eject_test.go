@@ -230,6 +230,20 @@ func TestRequestsWaitForRoomRatherThanForAnEjectedReplica(t *testing.T) {
 	}
 }
 
+// What was decided before its pair was ejected is not handed over by it any more, where another one can take it.
+func TestRebindLeavesAPairThatWasEjectedMeanwhile(t *testing.T) {
+	f := ejecting(1, 2)
+	r := f.request(1, 8000)
+	r.LocalOK = false
+	b := f.plan(t, r)
+	before := b.Decode.ID
+	f.pl.Outliers().WrongText(outlier.Pair{Prefill: "p1", Decode: before}, f.now)
+	moved, err := f.pl.Rebind(b, r, f.now)
+	if err != nil || !moved || b.Decode.ID == before {
+		t.Errorf("moved %v from %s to %s, %v; want the other one", moved, before, b.Decode.ID, err)
+	}
+}
+
 func TestEjectedPairsAreNotChosen(t *testing.T) {
 	f := ejecting(2, 2)
 	cut := func(b *Booking) bool { return b.Prefill.ID == "p1" && b.Decode.ID == "d1" }
