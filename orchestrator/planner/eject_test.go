@@ -230,7 +230,8 @@ func TestRequestsWaitForRoomRatherThanForAnEjectedReplica(t *testing.T) {
 	}
 }
 
-// What was decided before its pair was ejected is not handed over by it any more, where another one can take it.
+// What was decided before its pair was ejected is not handed over by it any more, where another one can take
+// it.
 func TestRebindLeavesAPairThatWasEjectedMeanwhile(t *testing.T) {
 	f := ejecting(1, 2)
 	r := f.request(1, 8000)
