@@ -20,8 +20,8 @@ func (pl *Planner) PrefillDone(b *Booking, cached int, took time.Duration, now t
 // Rebind looks at the decode choice again, just before the decode leg is sent, and marks its lease as sent.
 // The replica stays the same unless it died, its pair was ejected, or it lost its room or prefills other
 // prompts now and the blocks are sooner on another compatible one; then b's decode side changes and moved is
-// true. Where there is none a
-// living replica keeps the request, which then waits in the engine. The error is *[NoRoom] or *[NoReplica].
+// true. Where there is none a living replica keeps the request, which then waits in the engine, unless its
+// pair gave a wrong text. The error is *[NoRoom] or *[NoReplica].
 //
 // The keys of req are counted as held by the decode replica from now on, until its events say so.
 func (pl *Planner) Rebind(b *Booking, req *Request, now time.Time) (moved bool, err error) {
@@ -31,22 +31,27 @@ func (pl *Planner) Rebind(b *Booking, req *Request, now time.Time) (moved bool, 
 			b.DecodeLease.Speculate(time.Second, now)
 		}
 	}()
-	ok, reason, room := b.DecodeLease.Holds(now)
-	cut := b.Mode != Local && pl.outliers.PairOut(b.pair())
-	if ok && !cut || b.Mode == Local {
+	ok, reason, room := pl.holds(b, now)
+	if ok || b.Mode == Local {
 		b.DecodeLease.MarkSent(now)
 		return false, nil
 	}
-	if cut {
-		reason, room = "its pair was ejected meanwhile", decode.Never
-	}
 	err = pl.move(b, req, reason, room, now)
-	wrong := cut && slices.Contains(pl.outliers.PairsWrong(), b.pair()) // used by nobody, as in Plan
-	if err != nil && !wrong && b.DecodeLease.Alive() {
+	if err != nil && b.DecodeLease.Alive() && !slices.Contains(pl.outliers.PairsWrong(), b.pair()) {
 		b.DecodeLease.MarkSent(now)
 		return false, nil
 	}
 	return err == nil, err
+}
+
+// holds reports whether b's decode side is as good as when it was booked. If not, reason says why, and room
+// is how long it should take until it is, [decode.Never] where waiting does not help.
+func (pl *Planner) holds(b *Booking, now time.Time) (ok bool, reason string, room time.Duration) {
+	ok, reason, room = b.DecodeLease.Holds(now)
+	if room != decode.Never && b.Mode != Local && pl.outliers.PairOut(b.pair()) {
+		return false, "its pair was ejected meanwhile", decode.Never
+	}
+	return ok, reason, room
 }
 
 // move books b's decode side on the best other replica, unless its own should be ready, in room, before the

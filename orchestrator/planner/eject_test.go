@@ -230,8 +230,8 @@ func TestRequestsWaitForRoomRatherThanForAnEjectedReplica(t *testing.T) {
 	}
 }
 
-// What was decided before its pair was ejected is not handed over by it any more, where another one can take
-// it.
+// A request that was planned before its pair was ejected goes to another decode replica. Where there is none
+// it stays, except on a pair that gave a wrong text: nobody uses that.
 func TestRebindLeavesAPairThatWasEjectedMeanwhile(t *testing.T) {
 	f := ejecting(1, 2)
 	r := f.request(1, 8000)
@@ -242,6 +242,21 @@ func TestRebindLeavesAPairThatWasEjectedMeanwhile(t *testing.T) {
 	moved, err := f.pl.Rebind(b, r, f.now)
 	if err != nil || !moved || b.Decode.ID == before {
 		t.Errorf("moved %v from %s to %s, %v; want the other one", moved, before, b.Decode.ID, err)
+	}
+
+	alone := ejecting(1, 1)
+	b = alone.plan(t, r)
+	for range 5 {
+		alone.pl.Failed(b, Fault{On: OnPair, Kind: outlier.LoadFail}, alone.now)
+	}
+	moved, err = alone.pl.Rebind(b, r, alone.now)
+	if moved || err != nil || !alone.pl.Outliers().PairOut(b.pair()) {
+		t.Errorf("the last pair, ejected: moved %v, %v; want it kept", moved, err)
+	}
+	alone.pl.Outliers().WrongText(b.pair(), alone.now)
+	_, err = alone.pl.Rebind(b, r, alone.now)
+	if _, none := errors.AsType[*NoReplica](err); !none {
+		t.Errorf("the last pair gave a wrong text: %v, want no replica", err)
 	}
 }
 
