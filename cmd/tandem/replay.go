@@ -155,7 +155,7 @@ func playable(p *replay.Play) error {
 	return nil
 }
 
-// aboveZero refuses what no flag of this name can be.
+// aboveZero refuses what is not a finite number above 0. The error names the flag.
 func aboveZero(name string, got float64) error {
 	if !(got > 0) || math.IsInf(got, 0) {
 		return fmt.Errorf("-%s is %g: choose a number above 0", name, got)

@@ -85,8 +85,8 @@ func NewPlayer(g *Ground, o Options) (*Player, error) {
 	p.tight = goal{good: func(f *Figures) float64 { return f.Tight }}
 	p.base, err = replay.Play{
 		Cluster: g.Shape, Profile: "70b", Cache: g.Cache, Step: g.Step, Traces: o.Traces, Seed: g.seed(o.Seed),
-		EventLag: 100 * time.Millisecond, Poll: time.Second, Links: o.Links, Link: o.Link,
-		Host: o.Host,
+		EventLag: 100 * time.Millisecond, Poll: time.Second,
+		Links: o.Links, Link: o.Link, Host: o.Host,
 	}.OfKind(g.Kind)
 	return p, err
 }

@@ -114,7 +114,7 @@ func sum(name string, lines []Line, wanted func(*Line) bool) Summary {
 	}
 	s.Least, s.Mean = leastAndMean(ratios(all, (*Line).Ratio, Rival))
 	s.LeastUnsplit, s.MeanUnsplit = leastAndMean(ratios(all, (*Line).RatioUnsplit, Unsplit))
-	_, s.OfBound = leastAndMean(ratios(all, func(l *Line) float64 { return l.Capacity.Ours / l.Bound }))
+	_, s.OfBound = leastAndMean(ratios(all, (*Line).ofBound))
 
 	at := only(all, func(l *Line) bool { return l.Share == gapShare })
 	s.Halting, s.HaltingOthers = average(at, halting(Ours))/100, average(at, halting(Rival))/100

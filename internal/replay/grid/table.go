@@ -44,7 +44,7 @@ var rows = []row[Line]{
 		return spreadBehind(ratios(all, (*Line).ratioBoth, Rival, Unsplit))
 	}},
 	{"ours over what the engines hold with a perfect cache: least; median; mean", func(all []*Line) string {
-		return spread(ratios(all, func(l *Line) float64 { return l.Capacity.Ours / l.Bound }))
+		return spread(ratios(all, (*Line).ofBound))
 	}},
 	{"answers with a gap above 0.2 s at 0.7, above 1 s; the rival's", func(all []*Line) string {
 		at := only(all, func(l *Line) bool { return l.Share == gapShare })

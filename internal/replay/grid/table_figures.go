@@ -24,6 +24,9 @@ func (l *Line) limited(s Side) bool {
 // over the seeds.
 func (l *Line) ratioBoth() float64 { return min(l.Ratio(), l.RatioUnsplit()) }
 
+// ofBound is our capacity over the load that no policy passes, by the first draw.
+func (l *Line) ofBound() float64 { return l.Capacity.Ours / l.Bound }
+
 // ratios are those of fleets, each of its one cell with gapShare, in which ours and the others are limited.
 func ratios(all []*Line, of func(*Line) float64, others ...Side) (xs []float64) {
 	for _, l := range all {
