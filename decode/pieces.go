@@ -9,8 +9,8 @@ import (
 // This file is how a prompt that a replica computes itself is sent in pieces, each a request of its own for a
 // longer beginning of it, and the request itself at last: the engine finds all but the rest in its prefix
 // cache. Sent at once, a long prompt fills every step of the engine's with as many tokens as that takes, and
-// every stream there stands still for half a second at a time. A piece takes about
-// [Settings.Piece], and streams there stand still for that.
+// every stream there stands still for half a second at a time. A piece takes about [Settings.Piece],
+// and streams there stand still for that.
 //
 // The pieces of several prompts in one step would be as bad as one long prompt, so that they take turns:
 // the engine has pieces for [Settings.Piece] at a time. Who has least left goes first, but not before
