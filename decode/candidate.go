@@ -23,6 +23,8 @@ type Query struct {
 	Depth  []int32 // what [roster.Roster.Match] said of Keys
 	Avoid  []replica.ID
 	Ready  time.Duration // until a prefill replica can have computed it
+	Split  bool          // there is a prefill replica that can
+	Local  bool          // who decodes it may compute it
 	Pieces bool          // the prompt may be sent in pieces to who computes it itself
 	Seeded bool          // price by what the operator says, or the profile, and by nothing that was learned
 
@@ -47,6 +49,8 @@ type Candidate struct {
 	LoadAge  time.Duration // of the newest report, -1 without any
 	// There will be room when its blocks come, but there is none yet for who prefills here.
 	Crowded bool
+	// So many blocks are on their way to it that none may follow: it may compute the prompt alone.
+	Saturated bool
 	// The speed of its own prefills was learned, but of nothing new, and none is under way that could tell.
 	Doubtful bool
 	Unknown  bool // no fresh report: what it uses is the pool's mean
@@ -137,7 +141,10 @@ func (p *Pool) offer(c *Candidate, m *member, q *survey, s *standing) bool {
 	if !p.admits(m, &s.account, c.Need, q.Ready, q.now) {
 		return false
 	}
-	c.Crowded = !s.fits(c.Need)
+	c.Crowded, c.Inbound = !s.fits(c.Need), p.backlog(m, q.Ready, q.now)
+	if c.Saturated = q.Split && m.saturated(&s.account, c.Inbound); c.Saturated && (c.Crowded || !q.Local) {
+		return false
+	}
 	p.gather(c, q, s, q.answer.rest)
 	return true
 }

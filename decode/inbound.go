@@ -27,6 +27,40 @@ func (l *Lease) asksForBlocks(now time.Time) {
 	*busy = now.Add(x.behind + x.transfer)
 }
 
+// mostExpecting is the share of a replica's room that requests may take which wait for their blocks. They hold
+// it for as long as a transfer takes, which over a slow link is far longer than a short answer: they would keep
+// out all whose prompts could be computed there, so that still more blocks had to come (decision 0056). Who
+// waits at the router takes no room. The link is busy all the same: half of the room is seconds of transfers.
+const mostExpecting = 0.5
+
+// saturated reports whether those take mostExpecting who still wait for blocks when transfers to m take so many
+// seconds more. A request before which there are none may be as large as it is.
+func (m *member) saturated(a *account, inbound float64) bool {
+	if inbound <= 0 || a.capacity == 0 {
+		return false
+	}
+	return m.expecting(inbound) > mostExpecting*float64(a.most)
+}
+
+// expecting returns the blocks of those who still wait for some when transfers to m take so many seconds more:
+// of all who wait now, for any router, the part that these seconds are of all their transfers.
+func (m *member) expecting(inbound float64) float64 {
+	g, e := &m.ledger, &m.remote
+	blocks := float64(g.expecting)
+	if e.Sequences > 0 {
+		blocks += float64(e.Held) * float64(e.Arriving) / float64(e.Sequences)
+	}
+	return blocks * inbound / max((g.moving+e.Moving).Seconds(), inbound)
+}
+
+// clearsIn returns in how many seconds m is saturated no longer, whose transfers take so many.
+func (m *member) clearsIn(a *account, inbound float64) float64 {
+	if !m.saturated(a, inbound) {
+		return 0
+	}
+	return inbound * (1 - mostExpecting*float64(a.most)/m.expecting(inbound))
+}
+
 // A local prefill that begins in wait seconds takes places in steps away from leases whose KV blocks are
 // still to come from another replica. One that was not sent needs a place when it is sent, and at the
 // earliest when that prefill begins, since it stands behind it in the engine's queue. One that was sent needs

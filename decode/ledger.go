@@ -49,6 +49,7 @@ type sums struct {
 	unheard   int           // sent leases that have not been heard from
 	engaged   int           // leases of whose prompts the engine is to compute something, whatever waits here
 	moving    time.Duration // for all KV blocks that are still to come, in any state
+	expecting int           // blocks and growth of the leases that wait for those
 }
 
 // stages is where the prompts of admitted, sent and reported sequences are.
@@ -94,6 +95,7 @@ func (s *sums) countPrompt(l *Lease, sign int) {
 	sequences := sign * l.sequences
 	if l.prompt.state == pending && !l.prompt.local {
 		s.moving += time.Duration(sign) * l.prompt.inbound.transfer
+		s.expecting += sign * l.whole()
 	}
 	switch {
 	case l.state == reserved:

@@ -642,7 +642,8 @@ func TestLedgerReturnsToZero(t *testing.T) {
 		for _, m := range p.members.All {
 			g := m.ledger
 			if len(g.leases) != 0 || g.reserved != 0 || g.promised != 0 || g.growth != 0 || g.held != 0 ||
-				g.queued != 0 || g.sequences != 0 || g.sent != 0 || g.moving != 0 || g.unheard != 0 ||
+				g.queued != 0 || g.sequences != 0 || g.sent != 0 || g.moving != 0 || g.expecting != 0 ||
+				g.unheard != 0 ||
 				g.absent.due != 0 || g.engaged != 0 || g.stages != (stages{}) ||
 				!g.local.none() || g.local.last != nil || g.local.work != 0 {
 				t.Fatalf("%s: %+v is left without a lease", m.R.ID, g)
@@ -692,6 +693,7 @@ func checkSums(t *rapid.T, p *Pool, now time.Time) {
 			}
 			if l.prompt.state == pending && !l.prompt.local {
 				want.moving += l.prompt.inbound.transfer
+				want.expecting += l.blocks - l.inUse + l.growth
 				if l.prompt.inbound.from != nil {
 					outboxes[l.prompt.inbound.from] += l.prompt.inbound.transfer
 				}
@@ -724,7 +726,7 @@ func checkSums(t *rapid.T, p *Pool, now time.Time) {
 		if g.reserved != want.reserved || g.promised != want.promised || g.growth != want.growth ||
 			g.held != want.held || g.queued != want.queued ||
 			g.sequences != want.sequences || g.sent != want.sent || g.moving != want.moving ||
-			g.stages != want.stages ||
+			g.expecting != want.expecting || g.stages != want.stages ||
 			g.unheard != want.unheard || g.engaged != want.engaged || g.local.work != want.local.work {
 			t.Fatalf("%s: ledger %+v, counted %+v", m.R.ID, g, want)
 		}

@@ -60,12 +60,13 @@ func (t *Table) bound() {
 }
 
 func (t *Table) idealSender() Sender {
-	s := Sender{Outbox: math.Inf(1), Leaving: math.Inf(1)}
+	s := Sender{Outbox: math.Inf(1), Leaving: math.Inf(1), Crowding: math.Inf(1)}
 	t.ready = math.Inf(1)
 	for i, out := range t.senderOut {
 		if o := &t.Senders[i]; !out {
 			t.ready, s.Ready = min(t.ready, o.Ready), max(s.Ready, o.Ready)
 			s.Outbox, s.Leaving = min(s.Outbox, o.Outbox), min(s.Leaving, o.Leaving)
+			s.Crowding = min(s.Crowding, o.Crowding)
 		}
 	}
 	return s
@@ -88,7 +89,7 @@ func (t *Table) divide() {
 		}
 		blocked := prefillBlocking(r.Busy, t.ready)
 		t.groups[k].add(c, own,
-			r.cost+r.Inbound+own.Most+blocked+linkContention(own.Most, r.Arriving))
+			r.cost+r.Inbound+own.Most+blocked+linkContention(own.Most, r.Arriving, r.Crowding))
 	}
 }
 
@@ -132,7 +133,8 @@ func (g *group) boundSenders(senders []Sender, ideal *Sender) {
 	floors := max(math.Abs(g.receivers[0].floor), math.Abs(g.receivers[n-1].floor))
 	for i := range senders {
 		s := &senders[i]
-		least, more := s.cost, linkContention(g.own.Least, s.Leaving-ideal.Leaving)
+		least := s.cost
+		more := linkContention(g.own.Least, s.Leaving-ideal.Leaving, s.Crowding-ideal.Crowding)
 		if apart := rounding * (1 + floors + math.Abs(least) + more); more > apart {
 			least += more - apart
 		}
@@ -142,7 +144,7 @@ func (g *group) boundSenders(senders []Sender, ideal *Sender) {
 
 // senderMost returns what s adds at most to the cost of pairs in g.
 func (g *group) senderMost(s *Sender) float64 {
-	return atMost(s.cost + max(0, s.Outbox-s.Ready) + linkContention(g.own.Most, s.Leaving))
+	return atMost(s.cost + max(0, s.Outbox-s.Ready) + linkContention(g.own.Most, s.Leaving, s.Crowding))
 }
 
 // atMost returns more than what one side adds to a price, which is added up in another order.

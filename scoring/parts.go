@@ -26,10 +26,20 @@ func transferTime(own, outbox, inbound, ready float64) float64 {
 // v1/core/sched/scheduler.py).
 func prefillBlocking(busy, ready float64) float64 { return max(0, busy-ready) }
 
-// linkContention is the seconds that others wait, all together, who come at a rate while something is taken
-// for own seconds: on average for half of it. Over a link that takes a tenth of a second that is nothing; a
-// long prompt over a slow one costs others far more than itself.
-func linkContention(own, rate float64) float64 { return rate * own * own / 2 }
+// contention is the seconds that others wait, all together, who come at a rate while something is taken for
+// own seconds: on average for half of it. Over a link that takes a tenth of a second that is nothing; a long
+// prompt over a slow one costs others far more than itself.
+func contention(own, rate float64) float64 { return rate * own * own / 2 }
+
+// linkContention is that where others are under way on the links already, with the [linkCrowding] of both.
+func linkContention(own, rate, crowding float64) float64 { return contention(own, rate) + own*crowding }
+
+// linkCrowding is the seconds that those wait longer, all together, for each second of a transfer behind
+// others that take so many seconds, who come at a rate while these are under way. What they bring makes that
+// last longer, by how much nobody knows here.
+func linkCrowding(ahead, rate float64) float64 {
+	return Queue{Wait: ahead, Arrivals: rate}.Crowding() - 1
+}
 
 // A second of standing still counts once in a pause that is hardly noticed, and three times in one of two
 // seconds and more.

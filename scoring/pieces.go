@@ -29,7 +29,7 @@ func (l *Local) pause() float64 {
 // average, or of a piece.
 func (l *Local) contention() float64 {
 	if l.Piece == 0 {
-		return linkContention(l.Warm, l.Arrivals)
+		return contention(l.Warm, l.Arrivals)
 	}
 	return l.Arrivals * l.Took() * l.Piece / 2
 }

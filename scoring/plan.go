@@ -70,7 +70,7 @@ func (s *Sender) Meet(r *Receiver, perByte float64) Pair {
 		Own:        own,
 		Transfer:   r.Setup + transferTime(own, s.Outbox, r.Inbound, s.Ready),
 		Blocked:    prefillBlocking(r.Busy, s.Ready),
-		Contention: linkContention(own, s.Leaving+r.Arriving),
+		Contention: linkContention(own, s.Leaving+r.Arriving, s.Crowding+r.Crowding),
 	}
 }
 
@@ -97,6 +97,9 @@ type Sender struct {
 	Ready   float64 // seconds until it has computed what is to be moved
 	Outbox  float64 // seconds of transfers that come before
 	Leaving float64 // transfers a second, weighted
+	// Seconds that those who come before its outbox is empty wait, all together and weighted, for each second of
+	// a transfer.
+	Crowding float64
 }
 
 // Receiver is the decode side of pairs.
@@ -107,18 +110,23 @@ type Receiver struct {
 	Inbound  float64 // seconds of transfers that come before
 	Busy     float64 // seconds for which the prompts that it prefills itself let nobody else in
 	Arriving float64 // transfers a second, weighted
+	Crowding float64 // as in [Sender], of those whose blocks come to it
 }
 
 // Sender returns p as a side of pairs.
 func (m *Seconds) Sender(p *Prefill) Sender {
-	return Sender{Ready: p.Ready(), Outbox: p.Outbox, Leaving: m.Beta * p.Leaving}
+	ready := p.Ready()
+	return Sender{
+		Ready: ready, Outbox: p.Outbox, Leaving: m.Beta * p.Leaving,
+		Crowding: m.Beta * linkCrowding(p.Outbox-ready, p.Leaving),
+	}
 }
 
 // Receiver returns d as a side of pairs.
 func (m *Seconds) Receiver(d *Decode) Receiver {
 	return Receiver{
 		Setup: m.Setup, Bytes: float64(d.Missing) * m.BytesPerToken, Inbound: d.Inbound, Busy: d.Local.Busy,
-		Arriving: m.Beta * d.Arriving,
+		Arriving: m.Beta * d.Arriving, Crowding: m.Beta * linkCrowding(d.Inbound, d.Arriving),
 	}
 }
 
@@ -131,7 +139,7 @@ func (m *Seconds) Ties(absolute time.Duration, relative float64) Ties {
 func (s *Sender) price(r *Receiver, perByte float64) float64 {
 	own := float64(r.Bytes * perByte)
 	return s.cost + (r.cost + transferTime(own, s.Outbox, r.Inbound, s.Ready) +
-		prefillBlocking(r.Busy, s.Ready) + linkContention(own, s.Leaving+r.Arriving))
+		prefillBlocking(r.Busy, s.Ready) + linkContention(own, s.Leaving+r.Arriving, s.Crowding+r.Crowding))
 }
 
 // Pair is what is between the two sides of a Split, in seconds.

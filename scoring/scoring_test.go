@@ -390,3 +390,23 @@ func TestGivenRatesKnowLoad(t *testing.T) {
 		}
 	}
 }
+
+// Who comes while transfers are under way waits for each second of one more, whichever side they keep; for
+// as long as a queue is taken to last at most.
+func TestALaterTransferKeepsThoseWaitingWhoCome(t *testing.T) {
+	m := &Seconds{Weights: usual(), BytesPerToken: 1e5}
+	d := Decode{Missing: 10_000, Arriving: 20}
+	p := Prefill{Leaving: 3}
+	const own, perByte = 0.1, 1e-10
+	cost := func(outbox, ready, inbound float64) float64 {
+		p.Outbox, p.Warm = outbox, ready
+		d.Inbound = inbound
+		return Split(m, &p, &d, perByte).Interference
+	}
+	alone := cost(0, 0, 0)
+	near(t, "nobody ahead", alone, 23*own*own/2, 1e-9)
+	near(t, "others come for 2 s", cost(0, 0, 2)-alone, 20*2*own, 1e-9)
+	near(t, "others leave for 4 s", cost(4, 0, 0)-alone, 3*4*own, 1e-9)
+	near(t, "and are through when it is ready", cost(4, 5, 0)-alone, 0, 1e-9)
+	near(t, "others come for a minute", cost(0, 0, 60)-alone, 20*10*own, 1e-9)
+}

@@ -221,6 +221,7 @@ func (pl *Planner) evaluate(q *question, now time.Time) bool {
 	}
 	pl.pricePrefills()
 	q.decode.Ready = pl.ready()
+	q.decode.Split, q.decode.Local = len(b.prefills) > 0, q.LocalOK
 	b.decodes, dv, b.rejected = pl.decode.Candidates(&q.decode, now, b.decodes[:0], nil)
 	pl.pairs.refresh(pv, dv, &pl.policy.Policy)
 	pl.pairs.ease(&pl.policy.Policy, now)
@@ -247,6 +248,7 @@ func (pl *Planner) evaluate(q *question, now time.Time) bool {
 func (pl *Planner) pick(q *question, out *out, now time.Time) {
 	b := &pl.scratch
 	b.table.Admit()
+	pl.excludeSaturated()
 	for _, pair := range q.AvoidPairs {
 		pl.excludePair(pair)
 	}
@@ -261,6 +263,15 @@ func (pl *Planner) pick(q *question, out *out, now time.Time) {
 	pl.noteRho(b.chosen, now)
 	for _, c := range b.best {
 		pl.noteRho(c, now)
+	}
+}
+
+// excludeSaturated takes the pairs of those decode replicas out of the table that get no other blocks now.
+func (pl *Planner) excludeSaturated() {
+	for j := range pl.scratch.decodes {
+		if pl.scratch.decodes[j].Saturated {
+			pl.scratch.table.ExcludeReceiver(j)
+		}
 	}
 }
 

@@ -173,8 +173,12 @@ func (pl *Planner) excludedPairs(q *question) []Exclusion {
 		for j := range pl.scratch.decodes {
 			d := pl.pairs.decode.Replicas[pl.scratch.decodes[j].Slot]
 			reason := pl.unpaired(p, d, q.Model)
-			if reason == "" && avoids(q.AvoidPairs, p.ID, d.ID) {
+			switch {
+			case reason != "":
+			case avoids(q.AvoidPairs, p.ID, d.ID):
 				reason = "failed this request before"
+			case pl.scratch.decodes[j].Saturated:
+				reason = "others wait for their blocks there, and take half of its room"
 			}
 			if reason != "" && len(all) < maxPairs {
 				all = append(all, Exclusion{Pool: "pair", Replica: p.ID, With: d.ID, Reason: reason})
