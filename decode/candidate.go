@@ -142,7 +142,8 @@ func (p *Pool) offer(c *Candidate, m *member, q *survey, s *standing) bool {
 		return false
 	}
 	c.Crowded, c.Inbound = !s.fits(c.Need), p.backlog(m, q.Ready, q.now)
-	if c.Saturated = q.Split && m.saturated(&s.account, c.Inbound); c.Saturated && (c.Crowded || !q.Local) {
+	c.Saturated = q.Split && p.saturated(m, &s.account, c.Inbound)
+	if c.Saturated && (c.Crowded || !q.Local) {
 		return false
 	}
 	p.gather(c, q, s, q.answer.rest)

@@ -27,19 +27,17 @@ func (l *Lease) asksForBlocks(now time.Time) {
 	*busy = now.Add(x.behind + x.transfer)
 }
 
-// mostExpecting is the share of a replica's room that requests may take which wait for their blocks. They hold
-// it for as long as a transfer takes, which over a slow link is far longer than a short answer: they would keep
-// out all whose prompts could be computed there, so that still more blocks had to come (decision 0056). Who
-// waits at the router takes no room. The link is busy all the same: half of the room is seconds of transfers.
+// mostExpecting is the share of a replica's room that requests may take which wait for their blocks for longer
+// than an answer takes. They would keep out all whose prompts could be computed there, so that still more blocks
+// had to come (decision 0056). Who waits at the router takes no room. The link is busy all the same: half of
+// the room is seconds of transfers.
 const mostExpecting = 0.5
 
 // saturated reports whether those take mostExpecting who still wait for blocks when transfers to m take so many
 // seconds more. A request before which there are none may be as large as it is.
-func (m *member) saturated(a *account, inbound float64) bool {
-	if inbound <= 0 || a.capacity == 0 {
-		return false
-	}
-	return m.expecting(inbound) > mostExpecting*float64(a.most)
+func (p *Pool) saturated(m *member, a *account, inbound float64) bool {
+	return inbound > 0 && a.capacity > 0 && m.expecting(inbound) > mostExpecting*float64(a.most) &&
+		inbound > p.life(m, a)
 }
 
 // expecting returns the blocks of those who still wait for some when transfers to m take so many seconds more:
@@ -53,12 +51,13 @@ func (m *member) expecting(inbound float64) float64 {
 	return blocks * inbound / max((g.moving+e.Moving).Seconds(), inbound)
 }
 
-// clearsIn returns in how many seconds m is saturated no longer, whose transfers take so many.
-func (m *member) clearsIn(a *account, inbound float64) float64 {
-	if !m.saturated(a, inbound) {
+// clearsIn returns in how many seconds m is saturated no longer, where transfers to it take so many.
+func (p *Pool) clearsIn(m *member, a *account, inbound float64) float64 {
+	if !p.saturated(m, a, inbound) {
 		return 0
 	}
-	return inbound * (1 - mostExpecting*float64(a.most)/m.expecting(inbound))
+	half := inbound * mostExpecting * float64(a.most) / m.expecting(inbound)
+	return inbound - max(half, p.life(m, a))
 }
 
 // A local prefill that begins in wait seconds takes places in steps away from leases whose KV blocks are

@@ -162,14 +162,14 @@ func (p *Pool) opensIn(m *member, a *account, q *survey, need int) time.Duration
 	if !q.Split {
 		return room
 	}
-	return max(room, seconds(m.clearsIn(a, p.backlog(m, q.Ready, q.now))))
+	return max(room, seconds(p.clearsIn(m, a, p.backlog(m, q.Ready, q.now))))
 }
 
 // opensEvery returns how long it should take m, which is full, from room for one like q until room for the
 // next: as long as answers take to give it back, or as links take to bring as many blocks.
 func (p *Pool) opensEvery(m *member, a *account, q *survey, need int) time.Duration {
 	every := p.roomEvery(m, a, need, q.Sequences)
-	if inbound := p.backlog(m, q.Ready, q.now); q.Split && a.left() >= need && m.saturated(a, inbound) {
+	if inbound := p.backlog(m, q.Ready, q.now); q.Split && a.left() >= need && p.saturated(m, a, inbound) {
 		every = max(every, seconds(inbound*float64(need)/m.expecting(inbound)))
 	}
 	return every
@@ -180,7 +180,7 @@ func (p *Pool) whyFull(m *member, a *account, q *survey, need int) string {
 	inbound := p.backlog(m, q.Ready, q.now)
 	switch {
 	case a.left() < need:
-	case q.Split && m.saturated(a, inbound):
+	case q.Split && p.saturated(m, a, inbound):
 		return fmt.Sprintf("gets blocks of others for %.1f s, who take half of its room", inbound)
 	case p.mostOf(m) > 0:
 		return fmt.Sprintf("runs %d sequences at a time, and has as many", p.mostOf(m))
