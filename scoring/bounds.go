@@ -60,13 +60,12 @@ func (t *Table) bound() {
 }
 
 func (t *Table) idealSender() Sender {
-	s := Sender{Outbox: math.Inf(1), Leaving: math.Inf(1), Crowding: math.Inf(1)}
+	s := Sender{Outbox: math.Inf(1), Leaving: math.Inf(1)}
 	t.ready = math.Inf(1)
 	for i, out := range t.senderOut {
 		if o := &t.Senders[i]; !out {
 			t.ready, s.Ready = min(t.ready, o.Ready), max(s.Ready, o.Ready)
 			s.Outbox, s.Leaving = min(s.Outbox, o.Outbox), min(s.Leaving, o.Leaving)
-			s.Crowding = min(s.Crowding, o.Crowding)
 		}
 	}
 	return s
@@ -89,7 +88,7 @@ func (t *Table) divide() {
 		}
 		blocked := prefillBlocking(r.Busy, t.ready)
 		t.groups[k].add(c, own,
-			r.cost+r.Inbound+own.Most+blocked+linkContention(own.Most, r.Arriving, r.Crowding))
+			r.cost+r.Inbound+own.Most+blocked+linkContention(own.Most, r.Arriving, r.crowding()))
 	}
 }
 
@@ -134,7 +133,7 @@ func (g *group) boundSenders(senders []Sender, ideal *Sender) {
 	for i := range senders {
 		s := &senders[i]
 		least := s.cost
-		more := linkContention(g.own.Least, s.Leaving-ideal.Leaving, s.Crowding-ideal.Crowding)
+		more := linkContention(g.own.Least, s.Leaving-ideal.Leaving, s.crowding()-ideal.crowding())
 		if apart := rounding * (1 + floors + math.Abs(least) + more); more > apart {
 			least += more - apart
 		}
@@ -144,7 +143,7 @@ func (g *group) boundSenders(senders []Sender, ideal *Sender) {
 
 // senderMost returns what s adds at most to the cost of pairs in g.
 func (g *group) senderMost(s *Sender) float64 {
-	return atMost(s.cost + max(0, s.Outbox-s.Ready) + linkContention(g.own.Most, s.Leaving, s.Crowding))
+	return atMost(s.cost + max(0, s.Outbox-s.Ready) + linkContention(g.own.Most, s.Leaving, s.crowding()))
 }
 
 // atMost returns more than what one side adds to a price, which is added up in another order.

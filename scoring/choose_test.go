@@ -65,8 +65,9 @@ func price(s Sender, r Receiver, perByte float64) float64 {
 	begun := max(s.Outbox-s.Ready, r.Inbound) // both sides are free
 	admitted := max(s.Ready, r.Busy) - s.Ready
 	own := r.Bytes * perByte
-	others := (s.Leaving + r.Arriving) * own  // who come meanwhile
-	later := (s.Crowding + r.Crowding) * own // who come before those ahead are through
+	others := (s.Leaving + r.Arriving) * own // who come meanwhile
+	// Who come before those ahead are through.
+	later := own * (s.Leaving*min(max(0, s.Outbox-s.Ready), 10) + r.Arriving*min(r.Inbound, 10))
 	return s.cost + r.cost + admitted + begun + own + others*own/2 + later
 }
 
@@ -93,16 +94,14 @@ func anyTable(t *rapid.T, most int) *Table {
 	for i := range p {
 		table.Senders = append(table.Senders, Sender{
 			cost: cost("prefill"), Ready: oneOf("ready", 0, 0.5, 20),
-			Outbox: oneOf("outbox", 0, 0.1, 10), Leaving: oneOf("leaving", 0, 0.5, 3),
-			Crowding: oneOf("crowding out", 0, 0.3, 20),
+			Outbox: oneOf("outbox", 0, 0.1, 10, 40), Leaving: oneOf("leaving", 0, 0.5, 3),
 		})
 		table.Row = append(table.Row, int32(i))
 	}
 	for j := range d {
 		table.Receivers = append(table.Receivers, Receiver{
-			cost: cost("decode"), Bytes: oneOf("bytes", 0, 1e6, 1e9), Inbound: oneOf("inbound", 0, 0.1, 10),
+			cost: cost("decode"), Bytes: oneOf("bytes", 0, 1e6, 1e9), Inbound: oneOf("inbound", 0, 0.1, 10, 40),
 			Busy: oneOf("busy", 0, 0.4, 15), Arriving: oneOf("arriving", 0, 0.5, 3),
-			Crowding: oneOf("crowding in", 0, 0.7, 50),
 		})
 		table.Local = append(table.Local, oneOf("local", math.Inf(1), cost("local")))
 		table.Col = append(table.Col, int32(j))
@@ -207,14 +206,14 @@ func largeTable(t *rapid.T) *Table {
 	table.PairRates.Reset(d)
 	for i := range p {
 		table.Senders = append(table.Senders, Sender{
-			cost: some(0.1, 0.2), Ready: some(0.1, 0.02), Outbox: some(0, 0.15), Leaving: some(0, 3), Crowding: some(0, 9),
+			cost: some(0.1, 0.2), Ready: some(0.1, 0.02), Outbox: some(0, 0.15), Leaving: some(0, 3),
 		})
 		table.Row = append(table.Row, int32(i))
 	}
 	for j := range d {
 		table.Receivers = append(table.Receivers, Receiver{
 			cost: some(0.01, 0.013), Bytes: some(1, 0.7) * 1e9, Inbound: some(0, 0.01), Busy: some(0, 0.12),
-			Arriving: some(0, 5), Crowding: some(0, 7),
+			Arriving: some(0, 5),
 		})
 		table.Local = append(table.Local, some(0.12, math.Inf(1)))
 		table.Col = append(table.Col, int32(j))

@@ -35,11 +35,9 @@ func contention(own, rate float64) float64 { return rate * own * own / 2 }
 func linkContention(own, rate, crowding float64) float64 { return contention(own, rate) + own*crowding }
 
 // linkCrowding is the seconds that those wait longer, all together, for each second of a transfer behind
-// others that take so many seconds, who come at a rate while these are under way. What they bring makes that
-// last longer, by how much nobody knows here.
-func linkCrowding(ahead, rate float64) float64 {
-	return Queue{Wait: ahead, Arrivals: rate}.Crowding() - 1
-}
+// others that take so many seconds, who come at a rate while these are under way: as [Queue.Crowding], where
+// what they bring is not known to make that last longer.
+func linkCrowding(ahead, rate float64) float64 { return rate * min(max(ahead, 0), busyMost) }
 
 // A second of standing still counts once in a pause that is hardly noticed, and three times in one of two
 // seconds and more.

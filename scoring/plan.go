@@ -70,7 +70,7 @@ func (s *Sender) Meet(r *Receiver, perByte float64) Pair {
 		Own:        own,
 		Transfer:   r.Setup + transferTime(own, s.Outbox, r.Inbound, s.Ready),
 		Blocked:    prefillBlocking(r.Busy, s.Ready),
-		Contention: linkContention(own, s.Leaving+r.Arriving, s.Crowding+r.Crowding),
+		Contention: linkContention(own, s.Leaving+r.Arriving, s.crowding()+r.crowding()),
 	}
 }
 
@@ -97,9 +97,6 @@ type Sender struct {
 	Ready   float64 // seconds until it has computed what is to be moved
 	Outbox  float64 // seconds of transfers that come before
 	Leaving float64 // transfers a second, weighted
-	// Seconds that those who come before its outbox is empty wait, all together and weighted, for each second of
-	// a transfer.
-	Crowding float64
 }
 
 // Receiver is the decode side of pairs.
@@ -110,23 +107,18 @@ type Receiver struct {
 	Inbound  float64 // seconds of transfers that come before
 	Busy     float64 // seconds for which the prompts that it prefills itself let nobody else in
 	Arriving float64 // transfers a second, weighted
-	Crowding float64 // as in [Sender], of those whose blocks come to it
 }
 
 // Sender returns p as a side of pairs.
 func (m *Seconds) Sender(p *Prefill) Sender {
-	ready := p.Ready()
-	return Sender{
-		Ready: ready, Outbox: p.Outbox, Leaving: m.Beta * p.Leaving,
-		Crowding: m.Beta * linkCrowding(p.Outbox-ready, p.Leaving),
-	}
+	return Sender{Ready: p.Ready(), Outbox: p.Outbox, Leaving: m.Beta * p.Leaving}
 }
 
 // Receiver returns d as a side of pairs.
 func (m *Seconds) Receiver(d *Decode) Receiver {
 	return Receiver{
 		Setup: m.Setup, Bytes: float64(d.Missing) * m.BytesPerToken, Inbound: d.Inbound, Busy: d.Local.Busy,
-		Arriving: m.Beta * d.Arriving, Crowding: m.Beta * linkCrowding(d.Inbound, d.Arriving),
+		Arriving: m.Beta * d.Arriving,
 	}
 }
 
@@ -139,8 +131,14 @@ func (m *Seconds) Ties(absolute time.Duration, relative float64) Ties {
 func (s *Sender) price(r *Receiver, perByte float64) float64 {
 	own := float64(r.Bytes * perByte)
 	return s.cost + (r.cost + transferTime(own, s.Outbox, r.Inbound, s.Ready) +
-		prefillBlocking(r.Busy, s.Ready) + linkContention(own, s.Leaving+r.Arriving, s.Crowding+r.Crowding))
+		prefillBlocking(r.Busy, s.Ready) + linkContention(own, s.Leaving+r.Arriving, s.crowding()+r.crowding()))
 }
+
+// crowding is what a second of a transfer keeps those waiting, weighted, who come before the outbox is empty.
+func (s *Sender) crowding() float64 { return linkCrowding(s.Outbox-s.Ready, s.Leaving) }
+
+// crowding is that for those who come before the blocks ahead are there.
+func (r *Receiver) crowding() float64 { return linkCrowding(r.Inbound, r.Arriving) }
 
 // Pair is what is between the two sides of a Split, in seconds.
 type Pair struct {
