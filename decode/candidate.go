@@ -142,12 +142,9 @@ func (p *Pool) offer(c *Candidate, m *member, q *survey, s *standing) bool {
 		return false
 	}
 	c.Crowded, c.Inbound = !s.fits(c.Need), p.backlog(m, q.Ready, q.now)
-	c.Saturated = q.Split && p.saturated(m, &s.account, c.Inbound)
-	if c.Saturated && (c.Crowded || !q.Local) {
-		return false
-	}
 	p.gather(c, q, s, q.answer.rest)
-	return true
+	c.Saturated = q.Split && q.Local && p.saturated(c, &s.account, q.Ready)
+	return !c.Saturated || !c.Crowded
 }
 
 // Below returns how many of the leading tokens that c holds lie below the engine's own memory only, by the

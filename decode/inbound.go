@@ -33,31 +33,25 @@ func (l *Lease) asksForBlocks(now time.Time) {
 // the room is seconds of transfers.
 const mostExpecting = 0.5
 
-// saturated reports whether those take mostExpecting who still wait for blocks when transfers to m take so many
-// seconds more. A request before which there are none may be as large as it is.
-func (p *Pool) saturated(m *member, a *account, inbound float64) bool {
-	return inbound > 0 && a.capacity > 0 && m.expecting(inbound) > mostExpecting*float64(a.most) &&
-		inbound > p.life(m, a)
+// saturated reports whether those take mostExpecting who still wait for blocks when the prompt of c is ready, so
+// that it is computed there or waits: not where others wait for none, and not where its blocks would come
+// sooner than it can be computed there.
+func (p *Pool) saturated(c *Candidate, a *account, ready time.Duration) bool {
+	if c.Inbound <= 0 || a.capacity == 0 || c.member.expecting(c.Inbound) <= mostExpecting*float64(a.most) {
+		return false
+	}
+	return c.Inbound > p.life(c.member, a) && c.Local.Wait+c.Local.Warm <= ready.Seconds()+c.Inbound
 }
 
 // expecting returns the blocks of those who still wait for some when transfers to m take so many seconds more:
 // of all who wait now, for any router, the part that these seconds are of all their transfers.
 func (m *member) expecting(inbound float64) float64 {
 	g, e := &m.ledger, &m.remote
-	blocks := float64(g.expecting)
+	blocks := float64(g.reserved + g.expecting + e.Reserved)
 	if e.Sequences > 0 {
-		blocks += float64(e.Held) * float64(e.Arriving) / float64(e.Sequences)
+		blocks += float64(e.Held) * min(1, float64(e.Arriving)/float64(e.Sequences))
 	}
 	return blocks * inbound / max((g.moving+e.Moving).Seconds(), inbound)
-}
-
-// clearsIn returns in how many seconds m is saturated no longer, where transfers to it take so many.
-func (p *Pool) clearsIn(m *member, a *account, inbound float64) float64 {
-	if !p.saturated(m, a, inbound) {
-		return 0
-	}
-	half := inbound * mostExpecting * float64(a.most) / m.expecting(inbound)
-	return inbound - max(half, p.life(m, a))
 }
 
 // A local prefill that begins in wait seconds takes places in steps away from leases whose KV blocks are

@@ -49,7 +49,7 @@ type sums struct {
 	unheard   int           // sent leases that have not been heard from
 	engaged   int           // leases of whose prompts the engine is to compute something, whatever waits here
 	moving    time.Duration // for all KV blocks that are still to come, in any state
-	expecting int           // blocks and growth of the leases that wait for those
+	expecting int           // blocks and growth of arriving sequences
 }
 
 // stages is where the prompts of admitted, sent and reported sequences are.
@@ -95,7 +95,6 @@ func (s *sums) countPrompt(l *Lease, sign int) {
 	sequences := sign * l.sequences
 	if l.prompt.state == pending && !l.prompt.local {
 		s.moving += time.Duration(sign) * l.prompt.inbound.transfer
-		s.expecting += sign * l.whole()
 	}
 	switch {
 	case l.state == reserved:
@@ -106,6 +105,7 @@ func (s *sums) countPrompt(l *Lease, sign int) {
 		s.computing += sequences
 	default:
 		s.arriving += sequences
+		s.expecting += sign * l.whole()
 	}
 }
 

@@ -693,7 +693,6 @@ func checkSums(t *rapid.T, p *Pool, now time.Time) {
 			}
 			if l.prompt.state == pending && !l.prompt.local {
 				want.moving += l.prompt.inbound.transfer
-				want.expecting += l.blocks - l.inUse + l.growth
 				if l.prompt.inbound.from != nil {
 					outboxes[l.prompt.inbound.from] += l.prompt.inbound.transfer
 				}
@@ -707,6 +706,7 @@ func checkSums(t *rapid.T, p *Pool, now time.Time) {
 				want.computing += l.sequences
 			case pending:
 				want.arriving += l.sequences
+				want.expecting += l.blocks - l.inUse + l.growth
 			default:
 				want.answering += l.sequences
 				want.context += l.sequences * (l.tokens + l.stream.generated)

@@ -82,7 +82,7 @@ func (p *Pool) reject(
 	if v == full {
 		_, need, _ = m.need(q.Query, &q.answer)
 		need -= p.inUse(m, q)
-		e.Room = clampRetry(p.opensIn(m, a, q, need))
+		e.Room = clampRetry(max(p.runSlotIn(m, a, q.Sequences), p.roomIn(m, a, a.asked(need)-a.left())) - q.Ready)
 		e.Part = float64(need) / float64(max(m.R.Facts.Blocks, 1))
 		all.hold(m, q.Query, q.matches.Tokens(&m.Member))
 	}
@@ -92,7 +92,11 @@ func (p *Pool) reject(
 	}
 	e.ID, e.Reason = m.R.ID, m.explain(v, e.Limit, q.Query)
 	if v == full {
-		e.Every, e.Reason = p.opensEvery(m, a, q, need), p.whyFull(m, a, q, need)
+		e.Every = p.roomEvery(m, a, need, q.Sequences)
+		e.Reason = fmt.Sprintf("has room for %d blocks, not %d", max(a.left(), 0), need)
+	}
+	if v == full && a.left() >= need && p.mostOf(m) > 0 {
+		e.Reason = fmt.Sprintf("runs %d sequences at a time, and has as many", p.mostOf(m))
 	}
 	*excluded = append(*excluded, e)
 }
@@ -153,37 +157,4 @@ func (p *Pool) Bookable(model string) int {
 		}
 	}
 	return cmp.Or(most, math.MaxInt)
-}
-
-// opensIn returns how long it takes until m, which is full, has room for q beyond when its blocks can be there:
-// for so many blocks, in what it runs, and for who waits for blocks.
-func (p *Pool) opensIn(m *member, a *account, q *survey, need int) time.Duration {
-	room := max(p.runSlotIn(m, a, q.Sequences), p.roomIn(m, a, a.asked(need)-a.left())) - q.Ready
-	if !q.Split {
-		return room
-	}
-	return max(room, seconds(p.clearsIn(m, a, p.backlog(m, q.Ready, q.now))))
-}
-
-// opensEvery returns how long it should take m, which is full, from room for one like q until room for the
-// next: as long as answers take to give it back, or as links take to bring as many blocks.
-func (p *Pool) opensEvery(m *member, a *account, q *survey, need int) time.Duration {
-	every := p.roomEvery(m, a, need, q.Sequences)
-	if inbound := p.backlog(m, q.Ready, q.now); q.Split && a.left() >= need && p.saturated(m, a, inbound) {
-		every = max(every, seconds(inbound*float64(need)/m.expecting(inbound)))
-	}
-	return every
-}
-
-// whyFull says why m, which is full, does not take q now, that needs so many blocks.
-func (p *Pool) whyFull(m *member, a *account, q *survey, need int) string {
-	inbound := p.backlog(m, q.Ready, q.now)
-	switch {
-	case a.left() < need:
-	case q.Split && p.saturated(m, a, inbound):
-		return fmt.Sprintf("gets blocks of others for %.1f s, who take half of its room", inbound)
-	case p.mostOf(m) > 0:
-		return fmt.Sprintf("runs %d sequences at a time, and has as many", p.mostOf(m))
-	}
-	return fmt.Sprintf("has room for %d blocks, not %d", max(a.left(), 0), need)
 }

@@ -1,44 +1,33 @@
 package planner
 
 import (
-	"errors"
 	"strings"
 	"testing"
 
 	"tandem/internal/replica"
 )
 
-// saturate lets requests that may be computed at no decode replica take half of the room of those that they do
-// not avoid, over slow links, before any of their blocks are there.
-func saturate(t *testing.T, f *fleet, avoid ...replica.ID) {
+// saturate lets requests that may be computed at no decode replica take over half of the room of those that
+// they do not avoid, over links of so many bytes a second, before any of their blocks are there.
+func saturate(t *testing.T, f *fleet, link float64, avoid ...replica.ID) {
 	t.Helper()
-	f.set(Policy{Links: [replica.Links]float64{1e9, 1e9, 1e9, 1e9}, Calibration: CalibrateOff})
-	for n := range 100 {
+	f.set(Policy{Links: [replica.Links]float64{link, link, link, link}, Calibration: CalibrateOff})
+	for range 24 {
 		r := f.fresh(8000)
 		r.AvoidDecode = avoid
-		b, err := f.pl.Plan(r, f.now)
-		if full, ok := errors.AsType[*NoRoom](err); ok && strings.Contains(full.Reason, "who take half of its room") {
-			if n < 10 || full.Retry < minRetry || full.Every <= 0 || full.Part <= 0 {
-				t.Fatalf("after %d requests: %+v", n, full)
-			}
-			return
-		}
-		if err != nil {
-			t.Fatalf("request %d: %v", n, err)
-		}
+		b := f.plan(t, r)
 		f.pl.PrefillDone(b, 0, 0, f.now)
 		if _, err := f.pl.Rebind(b, r, f.now); err != nil {
 			t.Fatal(err)
 		}
 	}
-	t.Fatal("a hundred requests wait for their blocks")
 }
 
 // A decode replica that expects blocks for half of its room computes a prompt, though a pair would cost less,
 // and the record says why there is no pair with it.
 func TestSaturatedReplicaComputesPrompts(t *testing.T) {
 	f := newFleet(2, 1, nil)
-	saturate(t, f)
+	saturate(t, f, 1e9)
 	r := f.fresh(8000)
 	r.LocalOK = true
 	b := f.plan(t, r)
@@ -63,8 +52,23 @@ func TestSaturatedReplicaComputesPrompts(t *testing.T) {
 // Where another decode replica expects no blocks, they go there.
 func TestBlocksGoToWhoIsNotSaturated(t *testing.T) {
 	f := newFleet(2, 2, nil)
-	saturate(t, f, "d2")
-	if b := f.plan(t, f.fresh(8000)); b.Decode.ID != "d2" {
+	saturate(t, f, 1e9, "d2")
+	r := f.fresh(8000)
+	r.LocalOK = true
+	if b := f.plan(t, r); b.Decode.ID != "d2" {
 		t.Errorf("went to %s", b.Decode.ID)
+	}
+}
+
+// A long prompt that has been computed elsewhere is handed over, though it waits, where computing it takes
+// longer.
+func TestWhatTakesLongToComputeFollowsBlocks(t *testing.T) {
+	f := newFleet(1, 1, func(r *replica.Replica) { r.Facts.Blocks = 20_000 })
+	saturate(t, f, 8e9)
+	f.store(t, f.prefill, "p1", 7, 100_000/blockSize)
+	r := f.request(7, 100_000)
+	r.LocalOK = true
+	if b := f.plan(t, r); b.Mode != Split {
+		t.Errorf("computed at %s", b.Decode.ID)
 	}
 }
