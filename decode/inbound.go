@@ -27,14 +27,14 @@ func (l *Lease) asksForBlocks(now time.Time) {
 	*busy = now.Add(x.behind + x.transfer)
 }
 
-// mostExpecting is the share of a replica's room that requests may take which wait for their blocks for longer
-// than an answer takes. They would keep out all whose prompts could be computed there, so that still more blocks
-// had to come (decision 0056). Who waits at the router takes no room. The link is busy all the same: half of
-// the room is seconds of transfers.
+// mostExpecting is the share of a replica's room that requests may take which wait for their blocks for
+// longer than an answer takes. They would keep out all whose prompts could be computed there, so that still
+// more blocks had to come (decision 0056). Who waits at the router takes no room. The link is busy all the
+// same: half of the room is seconds of transfers.
 const mostExpecting = 0.5
 
-// saturated reports whether those take mostExpecting who still wait for blocks when the prompt of c is ready, so
-// that it is computed there or waits: not where others wait for none, and not where its blocks would come
+// saturated reports whether those take mostExpecting who still wait for blocks when the prompt of c is ready,
+// so that it is computed there or waits: not where others wait for none, and not where its blocks would come
 // sooner than it can be computed there.
 func (p *Pool) saturated(c *Candidate, a *account, ready time.Duration) bool {
 	if c.Inbound <= 0 || a.capacity == 0 || c.member.expecting(c.Inbound) <= mostExpecting*float64(a.most) {
@@ -43,8 +43,8 @@ func (p *Pool) saturated(c *Candidate, a *account, ready time.Duration) bool {
 	return c.Inbound > p.life(c.member, a) && c.Local.Wait+c.Local.Warm <= ready.Seconds()+c.Inbound
 }
 
-// expecting returns the blocks of those who still wait for some when transfers to m take so many seconds more:
-// of all who wait now, for any router, the part that these seconds are of all their transfers.
+// expecting returns the blocks of those who still wait for some when transfers to m take so many seconds
+// more: of all who wait now, for any router, the part that these seconds are of all their transfers.
 func (m *member) expecting(inbound float64) float64 {
 	g, e := &m.ledger, &m.remote
 	blocks := float64(g.reserved + g.expecting + e.Reserved)

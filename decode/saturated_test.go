@@ -15,17 +15,18 @@ func expects(t *testing.T, p *Pool, n int) (leases []*Lease) {
 		q := &Query{Model: "m", Tokens: 94 * 16, MaxTokens: 160, Split: true, Local: true}
 		c, _, _ := p.Candidates(q, start, nil, nil)
 		if len(c) != 1 || c[0].Saturated {
-			t.Fatalf("%d requests of 100 of 1000 blocks wait for their blocks: %+v", len(leases), c)
+			t.Fatalf("%d requests of 100 of 1000 blocks wait: %+v", len(leases), c)
 		}
-		l := p.Book(&c[0], q, Schedule{AdmitAt: start, SendAt: start, LandAt: start, Transfer: 2 * time.Second}, start)
+		l := p.Book(&c[0], q,
+			Schedule{AdmitAt: start, SendAt: start, LandAt: start, Transfer: 2 * time.Second}, start)
 		l.MarkSent(start)
 		leases = append(leases, l)
 	}
 	return leases
 }
 
-// Half of a replica's room is for those who wait for their blocks, while others' prompts can be computed there
-// in the other half.
+// Half of a replica's room is for those who wait for their blocks, while others' prompts can be computed
+// there in the other half.
 func TestThoseWhoWaitForBlocksTakeHalfOfTheRoom(t *testing.T) {
 	p := pool(0)
 	leases := expects(t, p, 6)

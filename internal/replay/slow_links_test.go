@@ -9,8 +9,9 @@ import (
 // replicas: what they keep out is what would be computed there, so that still more blocks have to come.
 func TestSlowLinksDoNotFillDecodeReplicas(t *testing.T) {
 	p, err := Play{
-		Cluster: "4P2D", Cache: 1, Profile: "70b", Step: 2048, Host: "measured", Links: "shared", Link: 8, Scale: 550,
-		For: 10 * time.Second, Seed: 3, Policies: []string{"tandem"}, SLO: Usual,
+		Cluster: "4P2D", Cache: 1, Profile: "70b", Step: 2048, Host: "measured", Links: "shared", Link: 8,
+		Scale: 550,
+		For:   10 * time.Second, Seed: 3, Policies: []string{"tandem"}, SLO: Usual,
 	}.OfKind("answers4-short-most-poisson")
 	if err != nil {
 		t.Fatal(err)
