@@ -8,95 +8,108 @@ import (
 	"tandem/scoring"
 )
 
-// expects books requests of 100 blocks each, whose blocks take two seconds to come and have been asked for.
-func expects(t *testing.T, p *Pool, n int) (leases []*Lease) {
+// splits books n requests of 100 blocks each, whose transfers take two seconds and have been asked for.
+func splits(t *testing.T, p *Pool, n int, unseen time.Duration) (leases []*Lease) {
 	t.Helper()
 	for range n {
-		q := &Query{Model: "m", Tokens: 94 * 16, MaxTokens: 160, Split: true, Local: true}
+		q := &Query{Model: "m", Tokens: 94 * 16, MaxTokens: 160}
 		c, _, _ := p.Candidates(q, start, nil, nil)
-		if len(c) != 1 || c[0].Saturated {
-			t.Fatalf("%d requests of 100 of 1000 blocks wait: %+v", len(leases), c)
+		if len(c) != 1 {
+			t.Fatalf("no candidate behind %d requests", len(leases))
 		}
-		l := p.Book(&c[0], q,
-			Schedule{AdmitAt: start, SendAt: start, LandAt: start, Transfer: 2 * time.Second}, start)
+		l := p.Book(&c[0], q, Schedule{
+			AdmitAt: start, SendAt: start, LandAt: start.Add(2 * time.Second), Transfer: 2 * time.Second,
+			UnseenArrival: unseen,
+		}, start)
 		l.MarkSent(start)
 		leases = append(leases, l)
 	}
 	return leases
 }
 
-// Half of a replica's room is for those who wait for their blocks, while others' prompts can be computed
-// there in the other half.
-func TestThoseWhoWaitForBlocksTakeHalfOfTheRoom(t *testing.T) {
+// small is a prompt of one block that may be computed by either pool.
+func small() *Query { return &Query{Model: "m", Tokens: 16, MaxTokens: 160, Split: true, Local: true} }
+
+// isSaturated fails the test where d1 is no candidate for q, or is saturated when it should not be.
+func isSaturated(t *testing.T, p *Pool, q *Query, now time.Time, want bool, when string) {
+	t.Helper()
+	c, _, _ := p.Candidates(q, now, nil, nil)
+	if len(c) != 1 || c[0].Saturated != want {
+		t.Errorf("%s: %+v, want a candidate, saturated: %v", when, c, want)
+	}
+}
+
+// Requests whose blocks are on their way hold half of the room at most, where others could be computed there.
+func TestRequestsThatWaitForBlocksHoldHalfOfTheRoom(t *testing.T) {
 	p := pool(0)
-	leases := expects(t, p, 6)
+	for range 6 {
+		isSaturated(t, p, small(), start, false, "half of the room and less")
+		splits(t, p, 1, 0)
+	}
 	for _, tt := range []struct {
-		name      string
-		query     Query
-		saturated bool
+		name string
+		edit func(q *Query)
+		want bool
 	}{
-		{"600 of 1000 blocks wait for 12 s", Query{Split: true, Local: true}, true},
-		{"nobody computes prompts there", Query{Split: true}, false},
-		{"nobody computes prompts elsewhere", Query{Local: true}, false},
-		{"half of them have come when it is ready", Query{Split: true, Local: true, Ready: 6 * time.Second}, false},
-		{"to compute it takes longer", Query{Split: true, Local: true, Tokens: 12_000}, false},
+		{"600 of 1000 blocks wait for 12 s", func(*Query) {}, true},
+		{"nobody computes prompts there", func(q *Query) { q.Local = false }, false},
+		{"nobody computes prompts elsewhere", func(q *Query) { q.Split = false }, false},
+		{"half of them have come when it is ready", func(q *Query) { q.Ready = 6 * time.Second }, false},
 	} {
-		q := &tt.query
-		q.Model, q.MaxTokens = "m", 160
-		if q.Tokens == 0 {
-			q.Tokens = 16
-		} else {
-			p.Configure(Settings{LoadTTL: usualTTL, ExpectedOutput: 160, Speed: scoring.Speed{A: 1e-2, D0: 10e-3}})
-		}
-		if c, _, _ := p.Candidates(q, start, nil, nil); len(c) != 1 || c[0].Saturated != tt.saturated {
-			t.Errorf("%s: %+v, want a candidate, saturated: %v", tt.name, c, tt.saturated)
-		}
+		q := small()
+		tt.edit(q)
+		isSaturated(t, p, q, start, tt.want, tt.name)
 	}
+}
+
+// A transfer that ends makes room for the next one.
+func TestBlocksThatHaveComeSaturateNoLonger(t *testing.T) {
+	p := pool(0)
+	leases := splits(t, p, 6, 0)
+	isSaturated(t, p, small(), start, true, "600 of 1000 blocks wait")
 	leases[0].FirstToken(start)
-	q := &Query{Model: "m", Tokens: 16, MaxTokens: 160, Split: true, Local: true}
-	if c, _, _ := p.Candidates(q, start, nil, nil); len(c) != 1 || c[0].Saturated {
-		t.Errorf("the blocks of one have come: %+v, want a candidate", c)
-	}
+	isSaturated(t, p, small(), start, false, "the blocks of one have come")
+}
+
+// A prompt that takes longer to compute than its blocks take to come is not kept from a saturated replica.
+func TestALongPromptIsHandedOver(t *testing.T) {
+	p := pool(0)
+	p.Configure(Settings{LoadTTL: usualTTL, ExpectedOutput: 160, Speed: scoring.Speed{A: 1e-2, D0: 10e-3}})
+	splits(t, p, 6, 0)
+	isSaturated(t, p, small(), start, true, "0.2 s to compute")
+	q := small()
+	q.Tokens = 250 * 16
+	isSaturated(t, p, q, start, false, "40 s to compute, and 12 s of transfers are ahead")
 }
 
 // Blocks that come sooner than an answer ends keep nobody out, however many they are.
 func TestBlocksThatComeSoonSaturateNobody(t *testing.T) {
 	p := pool(0)
+	splits(t, p, 6, 0)
 	p.Configure(Settings{LoadTTL: usualTTL, ExpectedOutput: 3000})
-	expects(t, p, 3)
-	q := &Query{Model: "m", Tokens: 16, MaxTokens: 16, Split: true, Local: true}
-	if c, _, _ := p.Candidates(q, start, nil, nil); len(c) != 1 || c[0].Saturated {
-		t.Errorf("6 s of blocks, and answers take more: %+v", c)
-	}
+	isSaturated(t, p, small(), start, false, "12 s of transfers, and answers take longer")
 }
 
-// Answers that are not streamed are taken to have begun when their blocks should be there, and to wait no
-// longer.
+// An answer that is not streamed is taken to have begun when its blocks should have come, and waits no longer.
 func TestWhoseBlocksAreDueWaitsNoLonger(t *testing.T) {
 	p := pool(0)
-	for range 6 {
-		q := &Query{Model: "m", Tokens: 94 * 16, MaxTokens: 160}
-		c, _, _ := p.Candidates(q, start, nil, nil)
-		p.Book(&c[0], q, Schedule{
-			AdmitAt: start, SendAt: start, LandAt: start.Add(2 * time.Second), Transfer: 2 * time.Second,
-			UnseenArrival: 2 * time.Second,
-		}, start).MarkSent(start)
-	}
-	q := &Query{Model: "m", Tokens: 16, MaxTokens: 16, Split: true, Local: true}
-	for after, want := range map[time.Duration]bool{0: true, 3 * time.Second: false} {
-		now := start.Add(after)
+	splits(t, p, 6, 2*time.Second)
+	for _, tt := range []struct {
+		after time.Duration
+		want  bool
+	}{{0, true}, {3 * time.Second, false}} {
+		now := start.Add(tt.after)
 		p.Observe("d1", load(now, 6, 0.1), now)
-		if c, _, _ := p.Candidates(q, now, nil, nil); len(c) != 1 || c[0].Saturated != want {
-			t.Errorf("after %v: %+v, want it saturated: %v", after, c, want)
-		}
+		isSaturated(t, p, small(), now, tt.want, "after "+tt.after.String())
 	}
 }
 
-// Where a prompt has no room to be computed now, its request waits at the router.
+// A request that may not follow others' blocks, and has no room to be computed now, waits at the router.
 func TestNobodyFollowsBlocksIntoAFullReplica(t *testing.T) {
 	p := pool(0.38)
-	expects(t, p, 6)
-	q := &Query{Model: "m", Tokens: 94 * 16, MaxTokens: 160, Split: true, Local: true}
+	splits(t, p, 6, 0)
+	q := small()
+	q.Tokens = 94 * 16
 	var out []Excluded
 	if c, _, _ := p.Candidates(q, start, nil, &out); len(c) != 0 {
 		t.Errorf("%+v, want no candidate", c)
@@ -106,27 +119,25 @@ func TestNobodyFollowsBlocksIntoAFullReplica(t *testing.T) {
 	}
 }
 
-// A request that takes most of a replica is alone in waiting for its blocks.
+// A request that takes most of a replica is not kept out by its own size, and keeps others out.
 func TestALargeRequestIsNotKeptOutByItself(t *testing.T) {
 	p := pool(0)
-	q := &Query{Model: "m", Tokens: 900 * 16, MaxTokens: 160, Split: true, Local: true}
+	q := small()
+	q.Tokens = 900 * 16
 	c, _, _ := p.Candidates(q, start, nil, nil)
 	if len(c) != 1 || c[0].Saturated {
 		t.Fatalf("%+v, want a candidate", c)
 	}
 	p.Book(&c[0], q, Schedule{AdmitAt: start, SendAt: start, LandAt: start, Transfer: 2 * time.Second}, start)
-	small := &Query{Model: "m", Tokens: 16, MaxTokens: 16, Split: true, Local: true}
-	if c, _, _ := p.Candidates(small, start, nil, nil); len(c) != 1 || !c[0].Saturated {
-		t.Errorf("behind it: %+v, want a candidate that gets no other blocks", c)
-	}
+	isSaturated(t, p, small(), start, true, "behind it")
 }
 
-// Those of other routers count like ours.
+// Leases of other routers count like ours.
 func TestBlocksForOtherRoutersSaturate(t *testing.T) {
 	for _, tt := range []struct {
-		name      string
-		load      PeerLoad
-		saturated bool
+		name string
+		load PeerLoad
+		want bool
 	}{
 		{"600 blocks of 800 are to come", PeerLoad{Sequences: 8, Arriving: 6, Held: 800}, true},
 		{"400 of them", PeerLoad{Sequences: 8, Arriving: 4, Held: 800}, false},
@@ -138,9 +149,6 @@ func TestBlocksForOtherRoutersSaturate(t *testing.T) {
 		p := pool(0)
 		tt.load.ID, tt.load.Moving = "d1", 12*time.Second
 		p.MergePeer("r2", []PeerLoad{tt.load}, start)
-		q := &Query{Model: "m", Tokens: 16, MaxTokens: 16, Split: true, Local: true}
-		if c, _, _ := p.Candidates(q, start, nil, nil); len(c) != 1 || c[0].Saturated != tt.saturated {
-			t.Errorf("%s: %+v, want a candidate, saturated: %v", tt.name, c, tt.saturated)
-		}
+		isSaturated(t, p, small(), start, tt.want, tt.name)
 	}
 }
