@@ -23,8 +23,8 @@ type Query struct {
 	Depth  []int32 // what [roster.Roster.Match] said of Keys
 	Avoid  []replica.ID
 	Ready  time.Duration // until a prefill replica can have computed it
-	Split  bool          // there is a prefill replica that can
-	Local  bool          // who decodes it may compute it
+	Split  bool          // a prefill replica may compute it
+	Local  bool          // the decode replica may compute it
 	Pieces bool          // the prompt may be sent in pieces to who computes it itself
 	Seeded bool          // price by what the operator says, or the profile, and by nothing that was learned
 
@@ -49,7 +49,8 @@ type Candidate struct {
 	LoadAge  time.Duration // of the newest report, -1 without any
 	// There will be room when its blocks come, but there is none yet for who prefills here.
 	Crowded bool
-	// So many blocks are on their way to it that none may follow: it may compute the prompt alone.
+	// Requests that wait for their blocks take all the room that they may: no blocks of this one may follow, but
+	// it may be computed there.
 	Saturated bool
 	// The speed of its own prefills was learned, but of nothing new, and none is under way that could tell.
 	Doubtful bool
@@ -141,7 +142,7 @@ func (p *Pool) offer(c *Candidate, m *member, q *survey, s *standing) bool {
 	if !p.admits(m, &s.account, c.Need, q.Ready, q.now) {
 		return false
 	}
-	c.Crowded, c.Inbound = !s.fits(c.Need), p.backlog(m, q.Ready, q.now)
+	c.Crowded = !s.fits(c.Need)
 	p.gather(c, q, s, q.answer.rest)
 	c.Saturated = q.Split && q.Local && p.saturated(c, &s.account, q.Ready)
 	return !c.Saturated || !c.Crowded

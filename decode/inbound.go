@@ -27,15 +27,15 @@ func (l *Lease) asksForBlocks(now time.Time) {
 	*busy = now.Add(x.behind + x.transfer)
 }
 
-// mostExpecting is the share of a replica's room that requests may take which wait for their blocks for
-// longer than an answer takes. They would keep out all whose prompts could be computed there, so that still
-// more blocks had to come (decision 0056). Who waits at the router takes no room. The link is busy all the
-// same: half of the room is seconds of transfers.
+// mostExpecting is the share of a replica's room that may be held by requests whose blocks are on their way,
+// where that takes longer than an answer. If they held all of it, no prompt could be computed there, so that
+// all the others would be handed over as well, and the links would stay full (decision 0056). A request that
+// waits at the router holds no room. Half of the room is seconds of transfers, which keep a link busy.
 const mostExpecting = 0.5
 
-// saturated reports whether those take mostExpecting who still wait for blocks when the prompt of c is ready,
-// so that it is computed there or waits: not where others wait for none, and not where its blocks would come
-// sooner than it can be computed there.
+// saturated reports whether c may not be sent other blocks: when the prompt is ready, those who still wait for
+// theirs hold more than mostExpecting of the room, and they will wait for longer than an answer takes. It is
+// false where c would compute the prompt later than its blocks could come.
 func (p *Pool) saturated(c *Candidate, a *account, ready time.Duration) bool {
 	if c.Inbound <= 0 || a.capacity == 0 || c.member.expecting(c.Inbound) <= mostExpecting*float64(a.most) {
 		return false
@@ -43,8 +43,9 @@ func (p *Pool) saturated(c *Candidate, a *account, ready time.Duration) bool {
 	return c.Inbound > p.life(c.member, a) && c.Local.Wait+c.Local.Warm <= ready.Seconds()+c.Inbound
 }
 
-// expecting returns the blocks of those who still wait for some when transfers to m take so many seconds
-// more: of all who wait now, for any router, the part that these seconds are of all their transfers.
+// expecting returns the blocks that will be held by requests still waiting for theirs when inbound seconds of
+// transfers to m are left. Leases and transfers of other routers count, too; who waits is taken to be done in
+// proportion to the seconds of transfers that are.
 func (m *member) expecting(inbound float64) float64 {
 	g, e := &m.ledger, &m.remote
 	blocks := float64(g.reserved + g.expecting + e.Reserved)

@@ -130,10 +130,11 @@ func (g *group) boundSenders(senders []Sender, ideal *Sender) {
 		return
 	}
 	floors := max(math.Abs(g.receivers[0].floor), math.Abs(g.receivers[n-1].floor))
+	crowding := ideal.crowding()
 	for i := range senders {
 		s := &senders[i]
 		least := s.cost
-		more := linkContention(g.own.Least, s.Leaving-ideal.Leaving, s.crowding()-ideal.crowding())
+		more := linkContention(g.own.Least, s.Leaving-ideal.Leaving, s.crowding()-crowding)
 		if apart := rounding * (1 + floors + math.Abs(least) + more); more > apart {
 			least += more - apart
 		}

@@ -31,12 +31,13 @@ func prefillBlocking(busy, ready float64) float64 { return max(0, busy-ready) }
 // prompt over a slow one costs others far more than itself.
 func contention(own, rate float64) float64 { return rate * own * own / 2 }
 
-// linkContention is that where others are under way on the links already, with the [linkCrowding] of both.
+// linkContention is the contention of a transfer: with those who come during its own seconds, and with those
+// who come while the transfers ahead of it are under way, by the [linkCrowding] of both sides.
 func linkContention(own, rate, crowding float64) float64 { return contention(own, rate) + own*crowding }
 
-// linkCrowding is the seconds that those wait longer, all together, for each second of a transfer behind
-// others that take so many seconds, who come at a rate while these are under way: as [Queue.Crowding], where
-// what they bring is not known to make that last longer.
+// linkCrowding returns how many requests come, at a rate, while transfers ahead take so many seconds, busyMost at
+// most. Each of them waits a second longer for each second of a transfer that is added. Unlike in
+// [Queue.Crowding], what they bring is not known to make the queue last longer.
 func linkCrowding(ahead, rate float64) float64 { return rate * min(max(ahead, 0), busyMost) }
 
 // A second of standing still counts once in a pause that is hardly noticed, and three times in one of two

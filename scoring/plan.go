@@ -134,10 +134,10 @@ func (s *Sender) price(r *Receiver, perByte float64) float64 {
 		prefillBlocking(r.Busy, s.Ready) + linkContention(own, s.Leaving+r.Arriving, s.crowding()+r.crowding()))
 }
 
-// crowding is what a second of a transfer keeps those waiting, weighted, who come before the outbox is empty.
+// crowding returns the requests, weighted, that come before the outbox is empty, see [linkCrowding].
 func (s *Sender) crowding() float64 { return linkCrowding(s.Outbox-s.Ready, s.Leaving) }
 
-// crowding is that for those who come before the blocks ahead are there.
+// crowding returns the requests, weighted, that come before the blocks ahead have arrived.
 func (r *Receiver) crowding() float64 { return linkCrowding(r.Inbound, r.Arriving) }
 
 // Pair is what is between the two sides of a Split, in seconds.

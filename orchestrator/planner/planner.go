@@ -266,7 +266,7 @@ func (pl *Planner) pick(q *question, out *out, now time.Time) {
 	}
 }
 
-// excludeSaturated takes the pairs of those decode replicas out of the table that get no other blocks now.
+// excludeSaturated takes the pairs of saturated decode replicas out of the table.
 func (pl *Planner) excludeSaturated() {
 	for j := range pl.scratch.decodes {
 		if pl.scratch.decodes[j].Saturated {

@@ -7,8 +7,8 @@ import (
 	"tandem/internal/replica"
 )
 
-// saturate lets requests that may be computed at no decode replica take over half of the room of those that
-// they do not avoid, over links of so many bytes a second, before any of their blocks are there.
+// saturate books Splits until requests whose blocks have not come hold over half of the room of each decode
+// replica that is not avoided. Links have so many bytes a second.
 func saturate(t *testing.T, f *fleet, link float64, avoid ...replica.ID) {
 	t.Helper()
 	f.set(Policy{Links: [replica.Links]float64{link, link, link, link}, Calibration: CalibrateOff})
@@ -23,8 +23,8 @@ func saturate(t *testing.T, f *fleet, link float64, avoid ...replica.ID) {
 	}
 }
 
-// A decode replica that expects blocks for half of its room computes a prompt, though a pair would cost less,
-// and the record says why there is no pair with it.
+// A saturated decode replica computes a prompt itself, though a Split would cost less, and the record says why
+// it is in no pair.
 func TestSaturatedReplicaComputesPrompts(t *testing.T) {
 	f := newFleet(2, 1, nil)
 	saturate(t, f, 1e9)
@@ -49,8 +49,8 @@ func TestSaturatedReplicaComputesPrompts(t *testing.T) {
 	}
 }
 
-// Where another decode replica expects no blocks, they go there.
-func TestBlocksGoToWhoIsNotSaturated(t *testing.T) {
+// A request goes to the decode replica that is not saturated.
+func TestRequestsGoToAReplicaThatIsNotSaturated(t *testing.T) {
 	f := newFleet(2, 2, nil)
 	saturate(t, f, 1e9, "d2")
 	r := f.fresh(8000)
@@ -60,8 +60,8 @@ func TestBlocksGoToWhoIsNotSaturated(t *testing.T) {
 	}
 }
 
-// A long prompt that has been computed elsewhere is handed over, though it waits, where computing it takes
-// longer.
+// A long prompt that a prefill replica has is handed over to a saturated decode replica, where its transfer ends
+// sooner than computing it would.
 func TestWhatTakesLongToComputeFollowsBlocks(t *testing.T) {
 	f := newFleet(1, 1, func(r *replica.Replica) { r.Facts.Blocks = 20_000 })
 	saturate(t, f, 8e9)
