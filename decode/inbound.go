@@ -33,9 +33,9 @@ func (l *Lease) asksForBlocks(now time.Time) {
 // waits at the router holds no room. Half of the room is seconds of transfers, which keep a link busy.
 const mostExpecting = 0.5
 
-// saturated reports whether c may not be sent other blocks: when the prompt is ready, those who still wait for
-// theirs hold more than mostExpecting of the room, and they will wait for longer than an answer takes. It is
-// false where c would compute the prompt later than its blocks could come.
+// saturated reports whether c may not be sent other blocks: when the prompt is ready, those who still wait
+// for theirs hold more than mostExpecting of the room, and they will wait for longer than an answer takes. It
+// is false where c would compute the prompt later than its blocks could come.
 func (p *Pool) saturated(c *Candidate, a *account, ready time.Duration) bool {
 	if c.Inbound <= 0 || a.capacity == 0 || c.member.expecting(c.Inbound) <= mostExpecting*float64(a.most) {
 		return false

@@ -90,7 +90,8 @@ func TestBlocksThatComeSoonSaturateNobody(t *testing.T) {
 	isSaturated(t, p, small(), start, false, "12 s of transfers, and answers take longer")
 }
 
-// An answer that is not streamed is taken to have begun when its blocks should have come, and waits no longer.
+// An answer that is not streamed is taken to have begun when its blocks should have come, and waits no
+// longer.
 func TestWhoseBlocksAreDueWaitsNoLonger(t *testing.T) {
 	p := pool(0)
 	splits(t, p, 6, 2*time.Second)

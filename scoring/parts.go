@@ -35,8 +35,8 @@ func contention(own, rate float64) float64 { return rate * own * own / 2 }
 // who come while the transfers ahead of it are under way, by the [linkCrowding] of both sides.
 func linkContention(own, rate, crowding float64) float64 { return contention(own, rate) + own*crowding }
 
-// linkCrowding returns how many requests come, at a rate, while transfers ahead take so many seconds, busyMost at
-// most. Each of them waits a second longer for each second of a transfer that is added. Unlike in
+// linkCrowding returns how many requests come, at a rate, while transfers ahead take so many seconds,
+// busyMost at most. Each of them waits a second longer for each second of a transfer that is added. Unlike in
 // [Queue.Crowding], what they bring is not known to make the queue last longer.
 func linkCrowding(ahead, rate float64) float64 { return rate * min(max(ahead, 0), busyMost) }
 

@@ -23,8 +23,8 @@ func saturate(t *testing.T, f *fleet, link float64, avoid ...replica.ID) {
 	}
 }
 
-// A saturated decode replica computes a prompt itself, though a Split would cost less, and the record says why
-// it is in no pair.
+// A saturated decode replica computes a prompt itself, though a Split would cost less, and the record says
+// why it is in no pair.
 func TestSaturatedReplicaComputesPrompts(t *testing.T) {
 	f := newFleet(2, 1, nil)
 	saturate(t, f, 1e9)
@@ -60,8 +60,8 @@ func TestRequestsGoToAReplicaThatIsNotSaturated(t *testing.T) {
 	}
 }
 
-// A long prompt that a prefill replica has is handed over to a saturated decode replica, where its transfer ends
-// sooner than computing it would.
+// A long prompt that a prefill replica has is handed over to a saturated decode replica, where its transfer
+// ends sooner than computing it would.
 func TestWhatTakesLongToComputeFollowsBlocks(t *testing.T) {
 	f := newFleet(1, 1, func(r *replica.Replica) { r.Facts.Blocks = 20_000 })
 	saturate(t, f, 8e9)
