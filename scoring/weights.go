@@ -28,9 +28,6 @@ func (u Units) String() string {
 	return "units(" + strconv.Itoa(int(u)) + ")"
 }
 
-// MarshalText writes the name of u.
-func (u Units) MarshalText() ([]byte, error) { return []byte(u.String()), nil }
-
 // Alpha is the weight of prefill work. Auto takes it from what waits on the replica, see [Queue.Crowding];
 // otherwise Value holds.
 type Alpha struct {

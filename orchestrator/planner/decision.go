@@ -7,6 +7,24 @@ import (
 	"tandem/scoring"
 )
 
+// Units says what the terms of the plans in a Decision are counted in.
+type Units string
+
+// The units of a Decision. InRaw are the numbers of the formula itself, see [scoring.InRaw]. Records that are
+// older than these names say "seconds" and hold milliseconds.
+const (
+	InMilliseconds Units = "milliseconds"
+	InRaw          Units = "raw"
+)
+
+// unitsOf returns the units of a record in which terms are counted in u.
+func unitsOf(u scoring.Units) Units {
+	if u == scoring.InRaw {
+		return InRaw
+	}
+	return InMilliseconds
+}
+
 // Decision is the record of one choice. Times are milliseconds; in raw units the terms of the plans are the
 // formula's own numbers. A published Decision is never changed.
 type Decision struct {
@@ -15,7 +33,7 @@ type Decision struct {
 	Model   string        `json:"model"`
 	Tokens  int           `json:"prompt_tokens"`
 	Exact   bool          `json:"exact"`
-	Units   scoring.Units `json:"units"`
+	Units   Units         `json:"units"`
 	Mode    Mode          `json:"mode"`
 	Prefill replica.ID    `json:"prefill,omitzero"`
 	Decode  replica.ID    `json:"decode"`

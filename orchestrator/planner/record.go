@@ -25,7 +25,7 @@ func (pl *Planner) record(q *question, now time.Time) *Decision {
 	d := &alloc.decision
 	*d = Decision{
 		ID: q.ID, Time: now, Model: q.Model, Tokens: q.decode.Tokens, Exact: q.Exact,
-		Units:    pl.policy.Weights.Units,
+		Units:    unitsOf(pl.policy.Weights.Units),
 		Compared: b.plans, Ties: b.ties, Forced: b.forced,
 	}
 	d.Plans = alloc.plans[:0]
