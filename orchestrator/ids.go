@@ -85,7 +85,7 @@ func (j *job) tokenizeFor(ctx context.Context, d *replica.Replica) *failure {
 	release := d.Facts.Release()
 	other := func(r *fleet.Endpoint) bool { return !r.Member.Facts.Release().Agrees(release) }
 	result, f := j.resolved(ctx, func(ctx context.Context) tokenizer.Result {
-		return j.askFor(ctx, j.q.o.fleet.Any(j.req.Model, other))
+		return j.askAny(ctx, other)
 	})
 	if ids := newPromptIDs(&result, nil); f == nil && ids != nil {
 		j.ids, j.count = ids, result.Count

@@ -61,7 +61,21 @@ func (j *job) resolve(ctx context.Context) tokenizer.Result {
 	if j.q.snap.cfg.Tokenizer.Source == config.TokensNone {
 		return j.estimate()
 	}
-	return j.askFor(ctx, j.q.o.fleet.Any(j.req.Model, nil))
+	return j.askAny(ctx, nil)
+}
+
+// askAny asks an engine that skip, which may be nil, does not leave out, and another one where that did not
+// answer in time.
+func (j *job) askAny(ctx context.Context, skip func(*fleet.Endpoint) bool) tokenizer.Result {
+	to := j.q.o.fleet.Any(j.req.Model, skip)
+	result := j.askFor(ctx, to)
+	if to == nil || result.Source != tokenizer.Estimate || result.Err != nil || !to.Owes(time.Now()) {
+		return result
+	}
+	if other := j.q.o.fleet.Another(to, j.req.Model, skip); other != nil {
+		return j.askFor(ctx, other)
+	}
+	return result
 }
 
 // askFor asks an engine for the ids, nil where there is none to ask.

@@ -33,9 +33,9 @@ func (r *Resolver) ask(ctx context.Context, via Via, q question) Result {
 	return r.estimate(q, ctx.Err())
 }
 
-// orEstimate gives a refusal the number of tokens that it lacks.
+// orEstimate gives a refusal, or silence, the number of tokens that it lacks.
 func (r *Resolver) orEstimate(q question, result Result) Result {
-	if result.Err != nil {
+	if result.Err != nil || result.Source == Estimate {
 		return r.estimate(q, result.Err)
 	}
 	return result
@@ -57,6 +57,8 @@ func (r *Resolver) try(ctx context.Context, via Via, s source) (result Result, o
 	defer cancel()
 	status, reply, err := via.Post(asking, s.path, s.body)
 	switch {
+	case err != nil && asking.Err() != nil && ctx.Err() == nil:
+		return Result{Source: Estimate}, true // who stands still does not answer the next question either
 	case err != nil:
 		return Result{}, false
 	case status == http.StatusOK:

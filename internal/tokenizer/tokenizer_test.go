@@ -383,19 +383,27 @@ func TestMissingIsRememberedForAWhile(t *testing.T) {
 	})
 }
 
+// An engine that did not answer in time is not asked by another path.
 func TestDeadlines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &fakeEngine{slow: time.Hour}
 		r := New(usual(func(o *Options) { o.RenderTimeout, o.TokenizeTimeout = 2*time.Second, 3*time.Second }))
-		start := time.Now()
-		got := r.Chat(t.Context(), e.via(), []byte(chatBody))
-		if took := time.Since(start); took != 5*time.Second || got.Source != Estimate || got.Err != nil {
-			t.Errorf("%+v after %v, want an estimate after 5 s", got, took)
+		for _, c := range []struct {
+			render bool
+			took   time.Duration
+		}{{true, 2 * time.Second}, {false, 3 * time.Second}} {
+			via := e.via()
+			via.Render = c.render
+			start := time.Now()
+			got := r.Chat(t.Context(), via, []byte(chatBody))
+			if took := time.Since(start); took != c.took || got.Source != Estimate || got.Err != nil || got.Count == 0 {
+				t.Errorf("%+v after %v, want an estimate after %v", got, took, c.took)
+			}
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		start = time.Now()
-		got = r.Chat(ctx, e.via(), []byte(chatBody))
+		start := time.Now()
+		got := r.Chat(ctx, e.via(), []byte(chatBody))
 		if took := time.Since(start); took != time.Second || !errors.Is(got.Err, context.DeadlineExceeded) ||
 			got.Count == 0 {
 			t.Errorf("%+v after %v, want the caller's deadline after 1 s", got, took)

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"tandem/internal/engine"
 	"tandem/internal/replica"
@@ -77,10 +78,26 @@ func (f *Fleet) BrokeOff(id replica.ID) {
 	}
 }
 
-// Any returns some usable engine that serves model ("" for any), a prefill replica if there is one; nil when
-// there is none. skip, if not nil, leaves some out.
+// Any returns some usable engine that serves model ("" for any): one that owes no answer if there is one, and
+// then a prefill replica; nil when there is none. skip, if not nil, leaves some out.
 func (f *Fleet) Any(model string, skip func(*Endpoint) bool) *Endpoint {
 	turn := f.pub.turn.Add(1)
+	e := f.anyAt(model, turn, skip)
+	if e != nil && e.Owes(time.Now()) {
+		return cmp.Or(f.anyAt(model, turn, promptly(skip)), e)
+	}
+	return e
+}
+
+// Another returns an engine that serves model and owes no answer, on another server than e and not left out
+// by skip, which may be nil; nil when there is none.
+func (f *Fleet) Another(e *Endpoint, model string, skip func(*Endpoint) bool) *Endpoint {
+	return f.anyAt(model, f.pub.turn.Add(1), promptly(func(o *Endpoint) bool {
+		return o.w.key.url == e.w.key.url || skip != nil && skip(o)
+	}))
+}
+
+func (f *Fleet) anyAt(model string, turn uint64, skip func(*Endpoint) bool) *Endpoint {
 	for _, role := range []replica.Role{replica.Prefill, replica.Decode} {
 		if e := f.anyOf(role, model, turn, skip); e != nil {
 			return e

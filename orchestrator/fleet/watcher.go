@@ -77,6 +77,7 @@ type scraped struct {
 	// restartLogged says that the log has a line of the restart that the next scrape will find, or has found.
 	restartLogged atomic.Bool
 	signs         *liveness.Signs
+	owed          owed                          // an answer, to a question about tokens
 	transfers     Transfers                     // to a decode server
 	states        states                        // of its replicas
 	leases        atomic.Pointer[LeaseCounters] // as of the newest scrape; nil before

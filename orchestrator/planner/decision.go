@@ -28,17 +28,17 @@ func unitsOf(u scoring.Units) Units {
 // Decision is the record of one choice. Times are milliseconds; in raw units the terms of the plans are the
 // formula's own numbers. A published Decision is never changed.
 type Decision struct {
-	ID      string        `json:"id"`
-	Time    time.Time     `json:"time"`
-	Model   string        `json:"model"`
-	Tokens  int           `json:"prompt_tokens"`
-	Exact   bool          `json:"exact"`
-	Units   Units         `json:"units"`
-	Mode    Mode          `json:"mode"`
-	Prefill replica.ID    `json:"prefill,omitzero"`
-	Decode  replica.ID    `json:"decode"`
-	Reason  string        `json:"reason"` // one sentence: why this pair
-	Why     string        `json:"why"`    // the same in one word
+	ID      string     `json:"id"`
+	Time    time.Time  `json:"time"`
+	Model   string     `json:"model"`
+	Tokens  int        `json:"prompt_tokens"`
+	Exact   bool       `json:"exact"`
+	Units   Units      `json:"units"`
+	Mode    Mode       `json:"mode"`
+	Prefill replica.ID `json:"prefill,omitzero"`
+	Decode  replica.ID `json:"decode"`
+	Reason  string     `json:"reason"` // one sentence: why this pair
+	Why     string     `json:"why"`    // the same in one word
 	// Deepest prefix match on any replica that could prefill, full ones included, blind ones not.
 	Available int `json:"available_tokens"`
 	// Replicas left out of Available, since what they hold is unknown: their events are not heard.

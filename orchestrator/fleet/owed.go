@@ -1,0 +1,45 @@
+package fleet
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// Many engines can say which token ids a prompt has. One that stands still is not asked while another can be:
+// who asks it waits for timeouts.tokenize, and it may be long before the engine is known to be down.
+
+// owedLong is for how long an engine may owe the answer to a question about tokens. Usual ones take some
+// milliseconds, those of the longest prompts a tenth of a second.
+const owedLong = 250 * time.Millisecond
+
+// owed is since when an engine has owed an answer, if it has given no sign of life since then. Times are
+// those of [liveness.Clock.Running], at least 1; 0 is never. Safe for concurrent use.
+type owed struct{ since atomic.Int64 }
+
+// asked notes that the engine is asked something now, silence after its last sign of life.
+func (o *owed) asked(now, silence time.Duration) {
+	since := o.since.Load()
+	if since == 0 || silence <= now-time.Duration(since) {
+		o.since.CompareAndSwap(since, int64(max(now, 1)))
+	}
+}
+
+// long reports whether the engine has owed an answer for longer than owedLong.
+func (o *owed) long(now, silence time.Duration) bool {
+	since := o.since.Load()
+	age := now - time.Duration(since)
+	return since > 0 && age > owedLong && silence > age
+}
+
+// Owes reports whether the engine was asked about tokens and has given no sign of life for as long as no
+// answer should take.
+func (e *Endpoint) Owes(at time.Time) bool {
+	now := e.w.fleet.opt.Clock.Running(at)
+	return e.w.scraped.owed.long(now, e.w.scraped.signs.Silence(now))
+}
+
+// promptly returns skip, which may be nil, and leaves out those who owe an answer now, too.
+func promptly(skip func(*Endpoint) bool) func(*Endpoint) bool {
+	now := time.Now()
+	return func(e *Endpoint) bool { return skip != nil && skip(e) || e.Owes(now) }
+}

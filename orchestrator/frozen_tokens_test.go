@@ -1,0 +1,58 @@
+package orchestrator
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"tandem/internal/config"
+	"tandem/internal/enginesim"
+)
+
+// An engine that stands still is asked for token ids until it owes an answer. Who waits for that gets them
+// from another one, and nobody else waits.
+func TestNobodyAsksAnEngineForTokensThatOwesAnAnswer(t *testing.T) {
+	in(t, setup{config: func(c *config.Config) {
+		longAnswers(c)
+		c.Local = config.LocalAlways // no prompt of a request goes to a prefill replica
+	}}, func(w *world) {
+		fault(enginesim.Fault{Kind: "freeze", For: time.Minute})(w, w.p[0])
+		late := 0
+		for i := range 24 {
+			p := nthChat(i, true)
+			got := w.ask(p)
+			w.exact(p, got)
+			if got.took > w.cfg.Timeouts.Tokenize {
+				late++
+			}
+			if got.took > w.cfg.Timeouts.Tokenize+time.Second {
+				t.Errorf("request %d took %v", i, got.took)
+			}
+		}
+		if late != 1 {
+			t.Errorf("%d of 24 requests waited for the engine that stands still, want the first that asked it", late)
+		}
+		if n := w.count("tandem_token_ids_total", "estimate"); n != 0 {
+			t.Errorf("of %d prompts the length was estimated, though engines could tell", n)
+		}
+		time.Sleep(time.Minute)
+		before := w.tokenQuestions(w.p[0])
+		for i := range 24 {
+			w.ask(nthChat(100+i, true))
+		}
+		if w.tokenQuestions(w.p[0]) == before {
+			t.Error("the engine is not asked any more, though it goes on")
+		}
+	})
+}
+
+// tokenQuestions counts how often the engine was asked for token ids.
+func (w *world) tokenQuestions(e *simulated) (n int) {
+	for _, q := range w.posts(true) {
+		asks := q.path == "/tokenize" || strings.HasSuffix(q.path, "/render")
+		if asks && q.engine == strings.TrimSuffix(e.addr, ".internal:8000") {
+			n++
+		}
+	}
+	return n
+}
