@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"tandem/internal/replay"
@@ -67,7 +68,10 @@ func (p *Player) cells(ctx context.Context) ([]Line, error) {
 			return nil, err
 		}
 		l.Bound, l.Enough = p.limit, p.usual.enough
-		l.Capacity = Capacities{Ours: mine, Rival: p.same.capacity, Unsplit: p.pool.capacity}
+		l.Capacity = Capacities{
+			Ours: mine, Rival: p.same.capacity, Unsplit: p.pool.capacity,
+			RivalForm: p.same.form, UnsplitForm: p.pool.form,
+		}
 		lines = append(lines, *l)
 	}
 	return lines, nil
@@ -189,13 +193,24 @@ func (p *Player) tune(ctx context.Context, g *goal, shape string, load float64) 
 	if err != nil {
 		return nil, err
 	}
-	var names []string // of the best policies, whatever their rules
-	for _, form := range first {
-		if name := policies.WithoutLocal(form); !slices.Contains(names, name) && len(names) < kept {
-			names = append(names, name)
+	return p.rank(ctx, g, shape, load, withRules(contenders(first, kept), p.Rules), kept)
+}
+
+// contenders are the n best policies of some forms, best first, whatever their rules. One that comes twice
+// among them, with another weight, counts once: both are returned.
+func contenders(forms []string, n int) []string {
+	var names []string
+	different := map[string]bool{}
+	for _, form := range forms {
+		name := policies.WithoutLocal(form)
+		if policy, _, _ := strings.Cut(name, ":"); !slices.Contains(names, name) {
+			names, different[policy] = append(names, name), true
+		}
+		if len(different) == n {
+			break
 		}
 	}
-	return p.rank(ctx, g, shape, load, withRules(names, p.Rules), kept)
+	return names
 }
 
 // withRules is every policy with every rule.

@@ -133,9 +133,13 @@ type Capacities struct {
 	Ours    float64 `json:"ours"`
 	Rival   float64 `json:"rival"`
 	Unsplit float64 `json:"unsplit"`
+	// Who holds them with the first seed; with others the same are asked.
+	RivalForm   string `json:"rival_form,omitempty"`
+	UnsplitForm string `json:"unsplit_form,omitempty"`
 }
 
-// Again is a cell played with another seed, all of them in the same form and at the same load.
+// Again is a cell played with another seed, all of them in the same form and at the same load. What holds the
+// most may be another form than what is best at that load.
 type Again struct {
 	Number   int        `json:"seed"` // 2 is the second
 	Capacity Capacities `json:"capacity"`

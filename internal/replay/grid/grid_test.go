@@ -2,12 +2,15 @@ package grid
 
 import (
 	"bytes"
+	"context"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"tandem/internal/replay"
 	"tandem/internal/replay/cluster"
 )
 
@@ -184,6 +187,45 @@ func TestPlayAGround(t *testing.T) {
 		s.Usual.Rival.Capacity != l.Capacity.Rival || s.Usual.Unsplit.Capacity != l.Capacity.Unsplit ||
 		s.Tight.Enough <= 0 || s.Tight.Rival.Capacity > s.Usual.Rival.Capacity {
 		t.Errorf("of the only shape there is: %+v, its cell had %+v", s, l.Capacity)
+	}
+}
+
+// A policy with two weights takes the place of no other policy.
+func TestContenders(t *testing.T) {
+	const one, other = "dynamo:credit=1.5", "dynamo:credit=3"
+	for _, c := range []struct{ forms, want []string }{
+		{[]string{one, one + "+local:k=2", "lmetric", other}, []string{one, "lmetric"}},
+		{[]string{one + "+local:k=2", other, one, "kv-aware+local:k=2", "lmetric"}, []string{one, other, "kv-aware"}},
+		{[]string{one, other}, []string{one, other}},
+	} {
+		if got := contenders(c.forms, 2); !slices.Equal(got, c.want) {
+			t.Errorf("of %v: %v, want %v", c.forms, got, c.want)
+		}
+	}
+}
+
+// What a rival holds is asked, with every seed, of the form that held the most with the first one, whichever
+// is the best at the load of the cell.
+func TestFurtherSeedsAskWhoHoldsTheMost(t *testing.T) {
+	var told []string
+	p, g := small(t, &told)
+	played := map[string]int{}
+	p.simulate = func(_ context.Context, play *replay.Play, form string) (*Played, error) {
+		played[form]++
+		return &Played{Figures: Figures{Policy: form, Usual: max(0, 2-play.Scale)}}, nil
+	}
+	l := Line{
+		Shape: g.Shape, Load: 0.5, Enough: 0.9, Rival: Figures{Policy: "lmetric"}, Unsplit: Figures{Policy: "llm-d"},
+		Capacity: Capacities{Ours: 1, Rival: 1, Unsplit: 1, RivalForm: "kv-aware", UnsplitForm: "round-robin"},
+	}
+	if err := p.AddSeeds(t.Context(), &l, 2); err != nil {
+		t.Fatal(err)
+	}
+	if played["lmetric"] != 1 || played["llm-d"] != 1 || played["kv-aware"] < 2 || played["round-robin"] < 2 {
+		t.Errorf("played %v, want one play of who is judged and the search of who holds the most", played)
+	}
+	if c := l.Again[0].Capacity; math.Abs(c.Rival-1.1) > 0.05 || math.Abs(c.Unsplit-1.1) > 0.05 {
+		t.Errorf("with the second seed: %+v", c)
 	}
 }
 

@@ -1,6 +1,7 @@
 package grid
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,23 +24,31 @@ func (p *Player) AddSeeds(ctx context.Context, l *Line, seeds int) error {
 func (p *Player) again(ctx context.Context, l *Line, number int) (*Again, error) {
 	a := &Again{Number: number, Windows: &Trio{}}
 	pool := unsplit(l.Shape)
+	held := &l.Capacity
 	for _, side := range []struct {
 		shape, form string
 		figures     *Figures
 		windows     *Windows
+		holder      string
 		from        float64
 		capacity    *float64
 	}{
-		{l.Shape, ours, &a.Ours, &a.Windows.Ours, l.Capacity.Ours, &a.Capacity.Ours},
-		{l.Shape, l.Rival.Policy, &a.Rival, &a.Windows.Rival, l.Capacity.Rival, &a.Capacity.Rival},
-		{pool, l.Unsplit.Policy, &a.Unsplit, &a.Windows.Unsplit, l.Capacity.Unsplit, &a.Capacity.Unsplit},
+		{l.Shape, ours, &a.Ours, &a.Windows.Ours, ours, held.Ours, &a.Capacity.Ours},
+		{
+			l.Shape, l.Rival.Policy, &a.Rival, &a.Windows.Rival,
+			cmp.Or(held.RivalForm, l.Rival.Policy), held.Rival, &a.Capacity.Rival,
+		},
+		{
+			pool, l.Unsplit.Policy, &a.Unsplit, &a.Windows.Unsplit,
+			cmp.Or(held.UnsplitForm, l.Unsplit.Policy), held.Unsplit, &a.Capacity.Unsplit,
+		},
 	} {
 		x, err := p.play(ctx, side.shape, side.form, l.Load, uint64(number-1))
 		if err != nil {
 			return nil, err
 		}
 		*side.figures, *side.windows = x.Figures, x.Windows
-		if *side.capacity, err = p.hold(ctx, &p.usual, side.shape, side.form, side.from, number); err != nil {
+		if *side.capacity, err = p.hold(ctx, &p.usual, side.shape, side.holder, side.from, number); err != nil {
 			return nil, err
 		}
 	}
