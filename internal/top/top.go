@@ -3,6 +3,7 @@ package top
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"time"
@@ -23,7 +24,10 @@ func Run(ctx context.Context, s Source, in io.Reader, out io.Writer) error {
 	if errors.Is(err, tea.ErrProgramKilled) && ctx.Err() != nil || errors.Is(err, tea.ErrInterrupted) {
 		return nil
 	}
-	return err
+	if err != nil {
+		return fmt.Errorf("this needs a terminal (over ssh, -t): %w", err)
+	}
+	return nil
 }
 
 // seen is a snapshot, or why there is none.

@@ -210,7 +210,7 @@ func TestFollowing(t *testing.T) {
 	var refused error
 	ctx, cancel = context.WithCancel(t.Context())
 	Source{Base: s.URL}.follow(ctx, func(_ *page.Live, err error) { refused = err; cancel() })
-	if refused == nil || !strings.Contains(refused.Error(), "present the token") ||
+	if refused == nil || !strings.Contains(refused.Error(), "put it into TANDEM_ADMIN_TOKEN") ||
 		errors.Is(refused, context.Canceled) {
 		t.Errorf("without the token: %v", refused)
 	}

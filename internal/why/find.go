@@ -83,6 +83,9 @@ func inFile(file, id string) (found *Record, err error) {
 // At asks the router whose admin listener is at base for the record. token is its admin token, "" for none.
 func At(ctx context.Context, base, token, id string) (*Record, error) {
 	resp, err := Ask(ctx, base, token, "debug/decisions/"+url.PathEscape(id))
+	if errors.Is(err, ErrToken) {
+		return nil, err
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w; name the admin listener with -admin, or a file of decisions with -file", err)
 	}
@@ -120,5 +123,16 @@ func Ask(ctx context.Context, base, token, path string) (*http.Response, error) 
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
-	return http.DefaultClient.Do(req) //nolint:gosec // the operator names it
+	resp, err := http.DefaultClient.Do(req) //nolint:gosec // the operator names it
+	if err != nil || resp.StatusCode != http.StatusUnauthorized {
+		return resp, err
+	}
+	_ = resp.Body.Close()
+	if token == "" {
+		return nil, fmt.Errorf("%w %s: put it into TANDEM_ADMIN_TOKEN", ErrToken, base)
+	}
+	return nil, fmt.Errorf("%w %s: what TANDEM_ADMIN_TOKEN has is another one", ErrToken, base)
 }
+
+// ErrToken is returned where a router wants another token than it was shown.
+var ErrToken = errors.New("the admin token (admin.token) is needed at")

@@ -147,12 +147,11 @@ func (r *Record) first() string {
 // turns says of a prompt that its decode replica computes itself how it went there.
 func (r *Record) turns() string {
 	var all []string
-	if r.Pieces > 0 {
-		all = append(all, "in "+Count(r.Pieces, "piece"))
-	}
 	switch {
 	case r.Whole != "" && r.Pieces > 0:
-		all = append(all, "and the rest at once: "+r.Whole)
+		all = append(all, "in "+Count(r.Pieces, "piece"), "and the rest at once: "+r.Whole)
+	case r.Pieces > 0:
+		all = append(all, fmt.Sprintf("%d of %d pieces, the last is the request itself", r.Pieces, r.Pieces+1))
 	case r.Whole != "":
 		all = append(all, "at once: "+r.Whole)
 	}

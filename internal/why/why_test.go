@@ -81,9 +81,11 @@ with gamma 9: p2 > d3, ahead by 215.1; 3 plans stand in the record, others may b
 // A prompt that its decode replica computed itself says how it went there.
 func TestPiecesOfAPrompt(t *testing.T) {
 	for more, want := range map[string]string{
-		`"pieces":6,"phases_ms":{"prefill":840,"turn":230}`: "prefill 840 ms (in 6 pieces, 230 ms of it waiting " +
+		`"pieces":6,"phases_ms":{"prefill":840,"turn":230}`: "prefill 840 ms (6 of 7 pieces, the last is the " +
+			"request itself, 230 ms of it waiting " +
 			"for prompts of others there), ",
-		`"pieces":1,"phases_ms":{"prefill":84,"turn":0.01}`: "prefill 84 ms (in 1 piece), ",
+		`"pieces":1,"phases_ms":{"prefill":84,"turn":0.01}`: "prefill 84 ms (1 of 2 pieces, the " +
+			"last is the request itself), ",
 		`"pieces":1,"whole":"a piece has failed","phases_ms":{"prefill":84}`: "prefill 84 ms (in 1 piece, and " +
 			"the rest at once: a piece has failed), ",
 		`"whole":"it is short","phases_ms":{"prefill":0}`: "prefill 0 (at once: it is short), ",
@@ -222,8 +224,11 @@ func TestRecordsOfARouter(t *testing.T) {
 		!strings.Contains(err.Error(), "decisions.file") || !strings.Contains(err.Error(), "X-Cache: HIT") {
 		t.Errorf("of an id that it has not: %v", err)
 	}
-	if _, err := why.At(t.Context(), s.URL, "", "8a51"); err == nil || !strings.Contains(err.Error(), "401") {
-		t.Errorf("without the token: %v", err)
+	for token, say := range map[string]string{"": "put it into TANDEM_ADMIN_TOKEN", "stale": "is another one"} {
+		_, err := why.At(t.Context(), s.URL, token, "8a51")
+		if !errors.Is(err, why.ErrToken) || !strings.Contains(err.Error(), say) {
+			t.Errorf("with the token %q: %v", token, err)
+		}
 	}
 }
 

@@ -138,7 +138,7 @@ func some(reasons []string) string {
 	const shown = 4
 	switch {
 	case len(reasons) == 0:
-		return "it has no members"
+		return "none has joined, /readyz tells why"
 	case len(reasons) > shown:
 		return fmt.Sprintf("%s and %d more", strings.Join(reasons[:shown], "; "), len(reasons)-shown)
 	}
