@@ -96,6 +96,13 @@ func (p *Player) contests(ctx context.Context) (err error) {
 	if err := p.contest(ctx, &same, guess); err != nil {
 		return err
 	}
+	enough, err := p.haveEnough(ctx, same.shape, guess)
+	if err != nil {
+		return err
+	}
+	if err := p.outdo(ctx, &same, enough); err != nil {
+		return err
+	}
 	pool := contest{shape: unsplit(p.ground.Shape)}
 	if pool.shape == same.shape {
 		pool = same
@@ -105,6 +112,9 @@ func (p *Player) contests(ctx context.Context) (err error) {
 		}
 		pool.forms = pool.forms[:1]
 		if err := p.contest(ctx, &pool, same.capacity); err != nil {
+			return err
+		}
+		if err := p.outdo(ctx, &pool, inOne); err != nil {
 			return err
 		}
 	}
@@ -166,6 +176,72 @@ func (p *Player) contest(ctx context.Context, c *contest, guess float64) error {
 	return nil
 }
 
+// Who holds more than the best by tuning is asked at this much more than that holds, one form after the
+// other.
+const (
+	outdoes = 1.1
+	outdone = 3
+)
+
+// outdo lets forms take the place of the best where they hold more: at the load of the tuning many have all
+// answers good, so that their first tokens decide, which tell little of what they hold.
+func (p *Player) outdo(ctx context.Context, c *contest, forms []string) error {
+	forms = slices.DeleteFunc(slices.Clone(forms), func(form string) bool { return form == c.form })
+	for range outdone {
+		more := c.capacity * outdoes
+		best, good, err := p.first(ctx, c.shape, forms, more)
+		if err != nil || good < p.usual.enough {
+			return err
+		}
+		forms = slices.DeleteFunc(forms, func(form string) bool { return form == best })
+		load, err := p.search(ctx, &p.usual, c.shape, best, more, 0, anew)
+		if err != nil {
+			return err
+		}
+		if load > c.capacity {
+			c.form, c.capacity = best, load
+		}
+		if !slices.Contains(c.forms, best) {
+			c.forms = append(c.forms, best)
+		}
+	}
+	return nil
+}
+
+// first is who of some forms has the most good answers at a load, and how many; none for no forms.
+func (p *Player) first(
+	ctx context.Context, shape string, forms []string, load float64,
+) (form string, good float64, err error) {
+	best, err := p.rank(ctx, &p.usual, shape, load, forms, 1)
+	if err != nil || len(best) == 0 {
+		return "", -1, err
+	}
+	x, err := p.play(ctx, shape, best[0], load, tuning)
+	if err != nil {
+		return "", -1, err
+	}
+	return best[0], x.Usual, nil
+}
+
+// haveEnough are the forms of the tuning that have enough good answers at its load.
+func (p *Player) haveEnough(ctx context.Context, shape string, load float64) ([]string, error) {
+	forms, err := p.field(ctx, &p.usual, shape, load)
+	if err != nil {
+		return nil, err
+	}
+	var enough []string
+	for _, form := range forms {
+		x, err := p.play(ctx, shape, form, load, tuning)
+		if err != nil {
+			return nil, err
+		}
+		if x.Usual >= p.usual.enough {
+			enough = append(enough, form)
+		}
+	}
+	return enough, nil
+}
+
 // settle finds what an idle fleet can do at all, and about what load a plain rival holds.
 func (p *Player) settle(ctx context.Context) (float64, error) {
 	form := inOne[0]
@@ -186,14 +262,23 @@ func (p *Player) settle(ctx context.Context) (float64, error) {
 
 // tune returns the forms that are best at a load, with another seed than they are judged with.
 func (p *Player) tune(ctx context.Context, g *goal, shape string, load float64) ([]string, error) {
+	forms, err := p.field(ctx, g, shape, load)
+	if err != nil {
+		return nil, err
+	}
+	return p.rank(ctx, g, shape, load, forms, kept)
+}
+
+// field is all forms that are tried: in two pools the best policies with all rules.
+func (p *Player) field(ctx context.Context, g *goal, shape string, load float64) ([]string, error) {
 	if unsplit(shape) == shape {
-		return p.rank(ctx, g, shape, load, inOne, kept)
+		return inOne, nil
 	}
 	first, err := p.rank(ctx, g, shape, load, withRules(apart, firstOf), len(apart)*len(firstOf))
 	if err != nil {
 		return nil, err
 	}
-	return p.rank(ctx, g, shape, load, withRules(contenders(first, kept), p.Rules), kept)
+	return withRules(contenders(first, kept), p.Rules), nil
 }
 
 // contenders are the n best policies of some forms, best first, whatever their rules. One that comes twice

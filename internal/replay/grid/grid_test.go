@@ -156,7 +156,7 @@ func TestPlayAGround(t *testing.T) {
 		l.Bound <= 0 {
 		t.Errorf("%+v, load %v, bound %v", c, l.Load, l.Bound)
 	}
-	if len(told) < 20 || len(told) > 60 || !strings.Contains(strings.Join(told, "\n"), "+local:k=2:pause=0.03") {
+	if len(told) < 20 || len(told) > 80 || !strings.Contains(strings.Join(told, "\n"), "+local:k=2:pause=0.03") {
 		t.Errorf("%d plays, or none with the rule", len(told))
 	}
 	asked, good := 0, 0
@@ -201,6 +201,30 @@ func TestContenders(t *testing.T) {
 		if got := contenders(c.forms, 2); !slices.Equal(got, c.want) {
 			t.Errorf("of %v: %v, want %v", c.forms, got, c.want)
 		}
+	}
+}
+
+// Who holds twice as much is the rival, though all have every answer good at the load of the tuning and its
+// first tokens come later; whoever holds no more by the seed that counts is not.
+func TestTheRivalIsWhoHoldsTheMost(t *testing.T) {
+	var told []string
+	p, g := small(t, &told)
+	p.usual.enough = 0.9
+	holds := map[string]float64{"kv-aware": 1, "lmetric": 2, "llm-d": 3, "dynamo": 0.5}
+	p.simulate = func(_ context.Context, play *replay.Play, form string) (*Played, error) {
+		most := holds[form]
+		if form == "llm-d" && play.Seed == p.base.Seed {
+			most = 0.9
+		}
+		return &Played{Figures: Figures{Policy: form, Usual: min(1, max(0, 1.9*most-play.Scale))}}, nil
+	}
+	c := contest{shape: g.Shape, forms: []string{"kv-aware"}, form: "kv-aware", capacity: 1}
+	if err := p.outdo(t.Context(), &c, []string{"dynamo", "kv-aware", "lmetric", "llm-d"}); err != nil {
+		t.Fatal(err)
+	}
+	judged := []string{"kv-aware", "lmetric", "llm-d"}
+	if c.form != "lmetric" || math.Abs(c.capacity-2.9) > 0.2 || !slices.Equal(c.forms, judged) {
+		t.Errorf("%+v", c)
 	}
 }
 
