@@ -396,7 +396,8 @@ func TestDeadlines(t *testing.T) {
 			via.Render = c.render
 			start := time.Now()
 			got := r.Chat(t.Context(), via, []byte(chatBody))
-			if took := time.Since(start); took != c.took || got.Source != Estimate || got.Err != nil || got.Count == 0 {
+			took := time.Since(start)
+			if took != c.took || got.Source != Estimate || got.Err != nil || got.Count == 0 {
 				t.Errorf("%+v after %v, want an estimate after %v", got, took, c.took)
 			}
 		}

@@ -89,37 +89,49 @@ func (p *Player) contests(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	same := contest{shape: p.ground.Shape}
-	if same.forms, err = p.tune(ctx, &p.usual, same.shape, guess); err != nil {
-		return err
-	}
-	if err := p.contest(ctx, &same, guess); err != nil {
-		return err
-	}
-	enough, err := p.haveEnough(ctx, same.shape, guess)
+	same, err := p.inSameShape(ctx, guess)
 	if err != nil {
 		return err
 	}
-	if err := p.outdo(ctx, &same, enough); err != nil {
-		return err
-	}
-	pool := contest{shape: unsplit(p.ground.Shape)}
-	if pool.shape == same.shape {
-		pool = same
-	} else {
-		if pool.forms, err = p.tune(ctx, &p.usual, pool.shape, same.capacity); err != nil {
-			return err
-		}
-		pool.forms = pool.forms[:1]
-		if err := p.contest(ctx, &pool, same.capacity); err != nil {
-			return err
-		}
-		if err := p.outdo(ctx, &pool, inOne); err != nil {
+	pool := same
+	if shape := unsplit(same.shape); shape != same.shape {
+		if pool, err = p.inOnePool(ctx, shape, same.capacity); err != nil {
 			return err
 		}
 	}
-	p.same, p.pool = &same, &pool
+	p.same, p.pool = same, pool
 	return nil
+}
+
+// inSameShape finds the best rivals in the ground's shape.
+func (p *Player) inSameShape(ctx context.Context, guess float64) (*contest, error) {
+	c := &contest{shape: p.ground.Shape}
+	var err error
+	if c.forms, err = p.tune(ctx, &p.usual, c.shape, guess); err != nil {
+		return nil, err
+	}
+	if err := p.contest(ctx, c, guess); err != nil {
+		return nil, err
+	}
+	enough, err := p.haveEnough(ctx, c.shape, guess)
+	if err != nil {
+		return nil, err
+	}
+	return c, p.outdo(ctx, c, enough)
+}
+
+// inOnePool finds the best in a pool that splits nothing.
+func (p *Player) inOnePool(ctx context.Context, shape string, guess float64) (*contest, error) {
+	c := &contest{shape: shape}
+	forms, err := p.tune(ctx, &p.usual, shape, guess)
+	if err != nil {
+		return nil, err
+	}
+	c.forms = forms[:1]
+	if err := p.contest(ctx, c, guess); err != nil {
+		return nil, err
+	}
+	return c, p.outdo(ctx, c, inOne)
 }
 
 // cell judges all at one load.

@@ -195,7 +195,10 @@ func TestContenders(t *testing.T) {
 	const one, other = "dynamo:credit=1.5", "dynamo:credit=3"
 	for _, c := range []struct{ forms, want []string }{
 		{[]string{one, one + "+local:k=2", "lmetric", other}, []string{one, "lmetric"}},
-		{[]string{one + "+local:k=2", other, one, "kv-aware+local:k=2", "lmetric"}, []string{one, other, "kv-aware"}},
+		{
+			[]string{one + "+local:k=2", other, one, "kv-aware+local:k=2", "lmetric"},
+			[]string{one, other, "kv-aware"},
+		},
 		{[]string{one, other}, []string{one, other}},
 	} {
 		if got := contenders(c.forms, 2); !slices.Equal(got, c.want) {
@@ -239,7 +242,8 @@ func TestFurtherSeedsAskWhoHoldsTheMost(t *testing.T) {
 		return &Played{Figures: Figures{Policy: form, Usual: max(0, 2-play.Scale)}}, nil
 	}
 	l := Line{
-		Shape: g.Shape, Load: 0.5, Enough: 0.9, Rival: Figures{Policy: "lmetric"}, Unsplit: Figures{Policy: "llm-d"},
+		Shape: g.Shape, Load: 0.5, Enough: 0.9,
+		Rival: Figures{Policy: "lmetric"}, Unsplit: Figures{Policy: "llm-d"},
 		Capacity: Capacities{Ours: 1, Rival: 1, Unsplit: 1, RivalForm: "kv-aware", UnsplitForm: "round-robin"},
 	}
 	if err := p.AddSeeds(t.Context(), &l, 2); err != nil {
