@@ -212,7 +212,7 @@ func TestContenders(t *testing.T) {
 func TestTheRivalIsWhoHoldsTheMost(t *testing.T) {
 	var told []string
 	p, g := small(t, &told)
-	p.usual.enough = 0.9
+	p.usual.enough, p.limit = 0.9, 1
 	holds := map[string]float64{"kv-aware": 1, "lmetric": 2, "llm-d": 3, "dynamo": 0.5}
 	p.simulate = func(_ context.Context, play *replay.Play, form string) (*Played, error) {
 		most := holds[form]
