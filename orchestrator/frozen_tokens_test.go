@@ -35,7 +35,7 @@ func TestNobodyAsksAnEngineForTokensThatOwesAnAnswer(t *testing.T) {
 		if n := w.count("tandem_token_ids_total", "estimate"); n != 0 {
 			t.Errorf("of %d prompts the length was estimated, though engines could tell", n)
 		}
-		time.Sleep(time.Minute)
+		time.Sleep(time.Minute) // in virtual time: the engine goes on
 		before := w.tokenQuestions(w.p[0])
 		for i := range 24 {
 			w.ask(nthChat(100+i, true))

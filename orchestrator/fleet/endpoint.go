@@ -40,8 +40,8 @@ func (e *Endpoint) DoAnyRank(ctx context.Context, q *engine.Request) (*engine.Re
 
 // Post asks an engine a question, for the tokenizer.
 func (e *Endpoint) Post(ctx context.Context, path string, body []byte) (int, []byte, error) {
-	now := e.w.fleet.opt.Clock.Running(time.Now())
-	e.w.scraped.owed.asked(now, e.w.scraped.signs.Silence(now))
+	now := time.Now()
+	e.w.scraped.owed.asked(e.w.fleet.opt.Clock.Running(now), e.Silence(now))
 	answer, err := e.w.client.Do(ctx, &engine.Request{
 		Method: http.MethodPost, Path: path, Body: body, Idempotent: true, // nothing is made or changed by it
 	})

@@ -34,8 +34,7 @@ func (o *owed) long(now, silence time.Duration) bool {
 // Owes reports whether the engine was asked about tokens and has given no sign of life for as long as no
 // answer should take.
 func (e *Endpoint) Owes(at time.Time) bool {
-	now := e.w.fleet.opt.Clock.Running(at)
-	return e.w.scraped.owed.long(now, e.w.scraped.signs.Silence(now))
+	return e.w.scraped.owed.long(e.w.fleet.opt.Clock.Running(at), e.Silence(at))
 }
 
 // promptly returns skip, which may be nil, and leaves out those who owe an answer now, too.

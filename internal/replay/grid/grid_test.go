@@ -156,7 +156,7 @@ func TestPlayAGround(t *testing.T) {
 		l.Bound <= 0 {
 		t.Errorf("%+v, load %v, bound %v", c, l.Load, l.Bound)
 	}
-	if len(told) < 20 || len(told) > 80 || !strings.Contains(strings.Join(told, "\n"), "+local:k=2:pause=0.03") {
+	if len(told) < 20 || len(told) > 70 || !strings.Contains(strings.Join(told, "\n"), "+local:k=2:pause=0.03") {
 		t.Errorf("%d plays, or none with the rule", len(told))
 	}
 	asked, good := 0, 0
