@@ -5,16 +5,14 @@ import (
 	"slices"
 )
 
-// Who holds more than the best by tuning is asked at this much more than that holds, one form after the
-// other.
 const (
-	outdoes = 1.1
-	outdone = 3
+	outdoes = 1.1 // times what the best form holds is the load at which the others are tried
+	outdone = 3   // forms at most have their capacity searched for it
 )
 
-// outdo lets forms take the place of the best where they hold more: at the load of the tuning many have all
-// answers good, so that their first tokens decide, which tell little of what they hold. Where no load is too
-// much there is nothing to outdo.
+// outdo puts a form in the place of the best one where it holds more. At the load of the tuning several forms
+// have only good answers, so that the sooner first token ranks them, which says little of what each holds.
+// Nothing is tried where no load is too much.
 func (p *Player) outdo(ctx context.Context, c *contest, forms []string) error {
 	forms = slices.DeleteFunc(slices.Clone(forms), func(form string) bool { return form == c.form })
 	for range outdone {
@@ -41,7 +39,7 @@ func (p *Player) outdo(ctx context.Context, c *contest, forms []string) error {
 	return nil
 }
 
-// first is who of some forms has the most good answers at a load, and how many; none for no forms.
+// first returns the form with the most good answers at a load, and their share, which is -1 for no forms.
 func (p *Player) first(
 	ctx context.Context, shape string, forms []string, load float64,
 ) (form string, good float64, err error) {
@@ -56,7 +54,7 @@ func (p *Player) first(
 	return best[0], x.Usual, nil
 }
 
-// haveEnough are the forms of the tuning that have enough good answers at its load.
+// haveEnough returns the forms of the tuning that have enough good answers at its load.
 func (p *Player) haveEnough(ctx context.Context, shape string, load float64) ([]string, error) {
 	forms, err := p.field(ctx, &p.usual, shape, load)
 	if err != nil {
