@@ -22,7 +22,7 @@ import (
 	"testing"
 )
 
-const module = "tandem"
+const module = "github.com/tandem-router/tandem"
 
 // room is a row of the table in ARCHITECTURE.md, which is the rule.
 type room struct {

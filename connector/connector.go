@@ -9,7 +9,7 @@ import (
 	"errors"
 	"time"
 
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // Order says when the legs are sent.

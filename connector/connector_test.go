@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"tandem/internal/openai"
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/openai"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 var update = flag.Bool("update", false, "write the golden files")

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"time"
 
-	"tandem/connector"
-	"tandem/internal/openai"
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/connector"
+	"github.com/tandem-router/tandem/internal/openai"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // answered is the kv_transfer_params of a prefill engine's answer: where it keeps the 100 tokens' blocks.

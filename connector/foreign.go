@@ -3,7 +3,7 @@ package connector
 import (
 	"fmt"
 
-	"tandem/internal/rawjson"
+	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
 // ErrForeign is what every *Foreign is.

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"tandem/internal/rawjson"
+	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
 // paramsKey is where vLLM takes and returns transfer params, on both legs.

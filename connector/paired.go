@@ -3,7 +3,7 @@ package connector
 import (
 	"fmt"
 
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // P2PNCCL is the connector of old vLLM versions (up to about 0.23) in which the request id names both ends:

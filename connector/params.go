@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strconv"
 
-	"tandem/internal/rawjson"
+	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
 // nixlParams is what a prefill engine said about the place of its blocks. Every check below stands for a row

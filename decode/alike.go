@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/kv"
 )
 
 // alike is leases in the order of their prompts' keys, so that those which share most with a prompt stand

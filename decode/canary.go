@@ -3,7 +3,7 @@ package decode
 import (
 	"time"
 
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // BookCanary books the room of a request of the router's own, with a prompt and an answer of so many tokens,

@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"tandem/internal/kv"
-	"tandem/internal/replica"
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // crowd is one member with so many requests, each of which stands where its number says.

@@ -3,7 +3,7 @@ package decode
 import (
 	"time"
 
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // This file is what a replica decodes, and how that and the prompts that it computes itself make each other

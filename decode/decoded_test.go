@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // knows fails where the engine at is taken to need another time for so many sequences than it does, by more

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"time"
 
-	"tandem/decode"
-	"tandem/internal/replica"
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/decode"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // Headroom is counted in KV blocks: what the engine says is in use, and what we have promised since. A lease

@@ -3,7 +3,7 @@ package decode
 import (
 	"math"
 
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // A client that says how long an answer will be is believed as much as any other guess, until it is known how

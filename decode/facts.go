@@ -4,9 +4,9 @@ import (
 	"math"
 	"time"
 
-	"tandem/internal/replica"
-	"tandem/internal/roster"
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/roster"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // standing is what a member reports and what it has promised, at one moment and whatever is asked.

@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // This file is how many blocks a sequence takes as it generates.

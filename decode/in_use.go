@@ -1,6 +1,6 @@
 package decode
 
-import "tandem/internal/roster"
+import "github.com/tandem-router/tandem/internal/roster"
 
 // Requests that begin alike share the blocks of that in one engine: whoever comes takes no more of its room
 // than what nobody there has in use. A prefix of 18,000 tokens that forty have in common would fill the

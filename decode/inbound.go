@@ -3,7 +3,7 @@ package decode
 import (
 	"time"
 
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // inbound is the KV blocks of one lease on their way from another replica.

@@ -3,7 +3,7 @@ package decode
 import (
 	"time"
 
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // learnPrefill takes in that the first token of l is there.

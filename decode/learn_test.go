@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // finish answers a prompt of 100 tokens with so many, each of them after step, by a client's limit (0 none).

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"tandem/internal/replica"
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // This file is what the pool has learned as it outlives a process.

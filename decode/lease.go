@@ -4,8 +4,8 @@ import (
 	"math"
 	"time"
 
-	"tandem/internal/replica"
-	"tandem/internal/roster"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/roster"
 )
 
 // Schedule says when a booked request is expected to take which step. The zero Schedule is that of a request

@@ -3,7 +3,7 @@ package decode
 import (
 	"time"
 
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // ledger is what we promised of one replica's KV blocks. Guarded by the lock of the pool.

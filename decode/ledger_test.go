@@ -7,9 +7,9 @@ import (
 
 	"pgregory.net/rapid"
 
-	"tandem/internal/kv"
-	"tandem/internal/replica"
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)

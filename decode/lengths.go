@@ -3,7 +3,7 @@ package decode
 import (
 	"math"
 
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // Class is what may tell of the length of an answer besides its model and its prompt's length. The zero Class

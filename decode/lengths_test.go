@@ -6,7 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // answered lets n answers to requests like q have so many tokens.

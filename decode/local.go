@@ -3,7 +3,7 @@ package decode
 import (
 	"time"
 
-	"tandem/internal/roster"
+	"github.com/tandem-router/tandem/internal/roster"
 )
 
 // localPrefills is the leases whose prompts one replica is to compute itself and has not computed. They stand

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // An engine runs so many sequences at a time, however much room its KV cache has (--max-num-seqs, 256 or

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // said is a report of an engine, and how many requests had ended there.

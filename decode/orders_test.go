@@ -9,7 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/kv"
 )
 
 // entries lists all of o.

@@ -8,7 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // several are routers over the same two replicas, and one that books everything that they do: what they see

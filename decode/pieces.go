@@ -3,7 +3,7 @@ package decode
 import (
 	"time"
 
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // This file is how a prompt that a replica computes itself is sent in pieces, each a request of its own for a

@@ -6,9 +6,9 @@ import (
 
 	"pgregory.net/rapid"
 
-	"tandem/internal/kv"
-	"tandem/internal/replica"
-	"tandem/internal/roster"
+	"github.com/tandem-router/tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/roster"
 )
 
 // keeping is [inPieces], whose member tells what it has of some prompts that share nothing.

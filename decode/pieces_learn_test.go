@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // learningInPieces is [inPieces] whose replica's prefill is learned.

@@ -3,8 +3,8 @@ package decode
 import (
 	"time"
 
-	"tandem/internal/roster"
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/internal/roster"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // inPieces reports whether m may compute a prompt in pieces: it keeps what it has computed, where the next

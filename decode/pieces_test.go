@@ -8,8 +8,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"tandem/internal/replica"
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // inPieces has one member that keeps prefixes and computes 10,000 tokens a second, and pieces of 100 ms.

@@ -6,9 +6,9 @@ import (
 	"math"
 	"time"
 
-	"tandem/internal/replica"
-	"tandem/internal/roster"
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/roster"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // Options says how a Pool is made. The zero value works.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // This file is what streams under way say of the speed of their replica. Else an answer tells at its end

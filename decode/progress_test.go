@@ -9,8 +9,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"tandem/internal/replica"
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // stepper is an engine that makes one step after the other. Each gives every stream an event, and

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // This file is what a usage report does to a ledger: it becomes the account to count from, and it is worked

@@ -6,7 +6,7 @@ import (
 	"math"
 	"time"
 
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // Excluded says why a member is no candidate.

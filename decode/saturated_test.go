@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // splits books n requests of 100 blocks each, whose transfers take two seconds and have been asked for.

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"time"
 
-	"tandem/internal/replica"
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // compare fills in by how much later the answer ends on each candidate than on the fastest of them: for what

@@ -3,7 +3,7 @@ package decode
 import (
 	"time"
 
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // measured is what a member's own answers say of its speed.

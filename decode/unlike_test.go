@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // One of some engines is slower, and has fewer streams for it. What one more costs on the others is what it

@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"tandem/internal/config"
-	"tandem/internal/enginesim"
-	"tandem/internal/replica"
-	"tandem/orchestrator/fleet"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/enginesim"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/orchestrator/fleet"
 )
 
 // adapterFleet is a fleet whose engines all have one adapter.

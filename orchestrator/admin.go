@@ -12,8 +12,8 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"tandem/internal/page"
-	"tandem/orchestrator/peers"
+	"github.com/tandem-router/tandem/internal/page"
+	"github.com/tandem-router/tandem/orchestrator/peers"
 )
 
 // Admin returns the handler of the admin listener: its page, metrics, reload, status, explanations and

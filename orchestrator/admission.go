@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"tandem/internal/waitline"
-	"tandem/orchestrator/planner"
+	"github.com/tandem-router/tandem/internal/waitline"
+	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
 // admission is the queue of requests for which no decode replica has room now.

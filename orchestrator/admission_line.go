@@ -3,8 +3,8 @@ package orchestrator
 import (
 	"slices"
 
-	"tandem/internal/waitline"
-	"tandem/orchestrator/planner"
+	"github.com/tandem-router/tandem/internal/waitline"
+	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
 // line is waiters in the order in which they try. Guarded by the queue.

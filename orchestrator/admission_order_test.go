@@ -11,7 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"tandem/orchestrator/planner"
+	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
 // crowd is requests that come to a queue for room of which there is so much.

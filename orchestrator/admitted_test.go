@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"tandem/internal/config"
-	"tandem/internal/enginesim"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/enginesim"
 )
 
 // A stream whose engine breaks off finds the queue full of others: it waits for room all the same, since it

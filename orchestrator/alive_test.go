@@ -4,9 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"tandem/internal/enginesim"
-	"tandem/internal/replica"
-	"tandem/orchestrator/fleet"
+	"github.com/tandem-router/tandem/internal/enginesim"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/orchestrator/fleet"
 )
 
 // slowMetrics lets /metrics of every engine take this much longer, while all else of them is quick.

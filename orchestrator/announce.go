@@ -5,9 +5,9 @@ import (
 	"slices"
 	"sync"
 
-	"tandem/internal/replica"
-	"tandem/orchestrator/fleet"
-	"tandem/orchestrator/outlier"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/orchestrator/fleet"
+	"github.com/tandem-router/tandem/orchestrator/outlier"
 )
 
 // announcements are what was said last of ejections: one change at a time, and always what holds by then.

@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"tandem/internal/config"
-	"tandem/internal/replica"
-	"tandem/orchestrator/fleet"
-	"tandem/orchestrator/outlier"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/orchestrator/fleet"
+	"github.com/tandem-router/tandem/orchestrator/outlier"
 )
 
 // fails lets a request of nobody fail on a decode leg, and returns what changed.

@@ -7,13 +7,13 @@ import (
 	"net/http"
 	"time"
 
-	"tandem/connector"
-	"tandem/internal/engine"
-	"tandem/internal/liveness"
-	"tandem/internal/openai"
-	"tandem/internal/replica"
-	"tandem/orchestrator/fleet"
-	"tandem/orchestrator/planner"
+	"github.com/tandem-router/tandem/connector"
+	"github.com/tandem-router/tandem/internal/engine"
+	"github.com/tandem-router/tandem/internal/liveness"
+	"github.com/tandem-router/tandem/internal/openai"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/orchestrator/fleet"
+	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
 // answer is the generating engine's answer, begun well and not yet given to the client. One goroutine owns

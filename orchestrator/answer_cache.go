@@ -13,9 +13,9 @@ import (
 	"strconv"
 	"time"
 
-	"tandem/internal/answercache"
-	"tandem/internal/config"
-	"tandem/internal/openai"
+	"github.com/tandem-router/tandem/internal/answercache"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/openai"
 )
 
 // answers is the answer cache in force: what was answered is given to those who ask the same again, and those

@@ -8,9 +8,9 @@ import (
 	"net/http"
 	"time"
 
-	"tandem/internal/engine"
-	"tandem/internal/openai"
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/engine"
+	"github.com/tandem-router/tandem/internal/openai"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // eventReader reads an engine's stream and gives what of it may go to a client: whole events, without

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"tandem/internal/openai"
-	"tandem/orchestrator/planner"
+	"github.com/tandem-router/tandem/internal/openai"
+	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
 // bareReader reads the answer to a split request, with as much around it as its stream needs.

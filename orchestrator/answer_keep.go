@@ -6,11 +6,11 @@ import (
 	"slices"
 	"time"
 
-	"tandem/internal/answercache"
-	"tandem/internal/openai"
-	"tandem/internal/replica"
-	"tandem/orchestrator/fleet"
-	"tandem/orchestrator/outlier"
+	"github.com/tandem-router/tandem/internal/answercache"
+	"github.com/tandem-router/tandem/internal/openai"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/orchestrator/fleet"
+	"github.com/tandem-router/tandem/orchestrator/outlier"
 )
 
 // Reasons why a request is not for the answer cache, beside those of [openai.Request.Repeatable].

@@ -10,10 +10,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"tandem/internal/answercache/valkey"
-	"tandem/internal/answercache/valkey/valkeytest"
-	"tandem/internal/config"
-	"tandem/internal/enginesim"
+	"github.com/tandem-router/tandem/internal/answercache/valkey"
+	"github.com/tandem-router/tandem/internal/answercache/valkey/valkeytest"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/enginesim"
 )
 
 // storeInTrouble is a store of answers that something happens to.

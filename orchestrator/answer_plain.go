@@ -3,7 +3,7 @@ package orchestrator
 import (
 	"bytes"
 
-	"tandem/internal/openai"
+	"github.com/tandem-router/tandem/internal/openai"
 )
 
 // Nearly all events of a stream hold nothing that has to be looked at, and go on as they came, many at a

@@ -3,7 +3,7 @@ package orchestrator
 import (
 	"time"
 
-	"tandem/decode"
+	"github.com/tandem-router/tandem/decode"
 )
 
 // eventFlow is how far a stream has come.

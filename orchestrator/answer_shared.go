@@ -8,9 +8,9 @@ import (
 	"strconv"
 	"time"
 
-	"tandem/internal/answercache"
-	"tandem/internal/answercache/valkey"
-	"tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/answercache"
+	"github.com/tandem-router/tandem/internal/answercache/valkey"
+	"github.com/tandem-router/tandem/internal/config"
 )
 
 // shared is a store of answers behind the memory. Get takes no longer than the store's budget, and Put does

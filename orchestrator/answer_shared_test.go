@@ -11,11 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"tandem/internal/answercache"
-	"tandem/internal/answercache/valkey"
-	"tandem/internal/answercache/valkey/valkeytest"
-	"tandem/internal/config"
-	"tandem/internal/config/certtest"
+	"github.com/tandem-router/tandem/internal/answercache"
+	"github.com/tandem-router/tandem/internal/answercache/valkey"
+	"github.com/tandem-router/tandem/internal/answercache/valkey/valkeytest"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/config/certtest"
 )
 
 // shelf is a shared store in this process.

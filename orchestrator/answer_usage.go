@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"time"
 
-	"tandem/internal/openai"
-	"tandem/internal/rawjson"
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/openai"
+	"github.com/tandem-router/tandem/internal/rawjson"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // The router wants to know of every stream what it took, and most clients do not ask. So it asks, and takes

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"tandem/internal/config"
-	"tandem/internal/enginesim"
-	"tandem/internal/openai"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/enginesim"
+	"github.com/tandem-router/tandem/internal/openai"
 )
 
 // bothWays is a stream as an engine says it to who does not ask for usage, and to who does.

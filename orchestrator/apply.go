@@ -9,11 +9,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"tandem/connector"
-	"tandem/internal/config"
-	"tandem/internal/tokenizer"
-	"tandem/orchestrator/peers"
-	"tandem/orchestrator/policy"
+	"github.com/tandem-router/tandem/connector"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/tokenizer"
+	"github.com/tandem-router/tandem/orchestrator/peers"
+	"github.com/tandem-router/tandem/orchestrator/policy"
 )
 
 // reloads lets one configuration be applied at a time.

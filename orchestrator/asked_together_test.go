@@ -6,9 +6,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"tandem/internal/config"
-	"tandem/internal/enginesim"
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/enginesim"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // questions counts what the engine was asked of its health.

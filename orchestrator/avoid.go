@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"tandem/internal/replica"
-	"tandem/orchestrator/planner"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
 // A request that is tried again avoids whom it has failed with. Avoiding is a preference: where nobody else

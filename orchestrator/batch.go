@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"tandem/internal/openai"
+	"github.com/tandem-router/tandem/internal/openai"
 )
 
 // batchWidth is how many prompts of one batch are on their way at once.

@@ -5,9 +5,9 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
-	"tandem/internal/engine"
-	"tandem/orchestrator/outlier"
-	"tandem/orchestrator/planner"
+	"github.com/tandem-router/tandem/internal/engine"
+	"github.com/tandem-router/tandem/orchestrator/outlier"
+	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
 // Every attempt that fails is held against somebody, at one place: whose fault it was, and of which kind.

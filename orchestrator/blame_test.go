@@ -5,10 +5,10 @@ import (
 	"testing"
 	"time"
 
-	"tandem/connector"
-	"tandem/internal/config"
-	"tandem/internal/enginesim"
-	"tandem/internal/openai"
+	"github.com/tandem-router/tandem/connector"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/enginesim"
+	"github.com/tandem-router/tandem/internal/openai"
 )
 
 // atOnce ejects at the first failure that is held against anybody.

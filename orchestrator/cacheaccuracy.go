@@ -3,8 +3,8 @@ package orchestrator
 import (
 	"go.opentelemetry.io/otel/attribute"
 
-	"tandem/internal/openai"
-	"tandem/orchestrator/planner"
+	"github.com/tandem-router/tandem/internal/openai"
+	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
 // recordPlan writes the plan into the record.

@@ -10,10 +10,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"tandem/internal/config"
-	"tandem/internal/openai"
-	"tandem/internal/replica"
-	"tandem/orchestrator/planner"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/openai"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
 // A request that makes the engine compute every token of its prompt finds none cached, whatever the index

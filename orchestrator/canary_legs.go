@@ -7,12 +7,12 @@ import (
 	"net/http"
 	"time"
 
-	"tandem/connector"
-	"tandem/internal/canary"
-	"tandem/internal/engine"
-	"tandem/internal/openai"
-	"tandem/orchestrator/fleet"
-	"tandem/orchestrator/outlier"
+	"github.com/tandem-router/tandem/connector"
+	"github.com/tandem-router/tandem/internal/canary"
+	"github.com/tandem-router/tandem/internal/engine"
+	"github.com/tandem-router/tandem/internal/openai"
+	"github.com/tandem-router/tandem/orchestrator/fleet"
+	"github.com/tandem-router/tandem/orchestrator/outlier"
 )
 
 // countersOf reads what a decode engine counts of transfers, over all its ranks.

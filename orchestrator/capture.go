@@ -10,8 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"tandem/internal/kv"
-	"tandem/internal/trace"
+	"github.com/tandem-router/tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/trace"
 )
 
 // captures are the traces that are being taken of what is served. Nothing is kept while there is none.

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"tandem/internal/trace"
+	"github.com/tandem-router/tandem/internal/trace"
 )
 
 // A capture tells when requests came, how long they were and which beginnings they share; nothing of what

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"tandem/internal/openai"
+	"github.com/tandem-router/tandem/internal/openai"
 )
 
 // client is the way back to a client, and all that is written to one goes through it. [client.whole] gives an

@@ -15,8 +15,8 @@ import (
 	"testing/iotest"
 	"time"
 
-	"tandem/internal/config"
-	"tandem/internal/enginesim"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/enginesim"
 )
 
 // served gives a handler of the front to a real server and returns what a client hears that closes its own

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"sync"
 
-	"tandem/connector"
+	"github.com/tandem-router/tandem/connector"
 )
 
 // prefillBeside is a prefill leg that runs while the decode leg does. Their fates are joined: when it fails,

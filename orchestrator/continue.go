@@ -7,11 +7,11 @@ import (
 	"strconv"
 	"time"
 
-	"tandem/connector"
-	"tandem/internal/openai"
-	"tandem/internal/replica"
-	"tandem/orchestrator/fleet"
-	"tandem/orchestrator/planner"
+	"github.com/tandem-router/tandem/connector"
+	"github.com/tandem-router/tandem/internal/openai"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/orchestrator/fleet"
+	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
 // A stream whose engine dies behind the first content is not over: the prompt's tokens and those of the

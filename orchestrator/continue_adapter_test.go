@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"tandem/internal/config"
-	"tandem/internal/enginesim"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/enginesim"
 )
 
 // newAdapters is a fleet whose decode replicas named so have other weights under the adapter's name. No

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"tandem/internal/enginesim"
+	"github.com/tandem-router/tandem/internal/enginesim"
 )
 
 var cutStream = fault(enginesim.Fault{Kind: "cut_stream", After: 4})

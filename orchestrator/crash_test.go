@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"tandem/connector"
-	"tandem/internal/openai"
+	"github.com/tandem-router/tandem/connector"
+	"github.com/tandem-router/tandem/internal/openai"
 )
 
 // A request that panics, wherever it does, is answered with 500 and leaves nothing behind: no lease, no leg,

@@ -12,7 +12,7 @@ import (
 	"github.com/DeRuina/timberjack"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/config"
 )
 
 // decisionFile appends every record to the file that the configuration names, a JSON line each. It runs

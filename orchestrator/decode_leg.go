@@ -6,10 +6,10 @@ import (
 	"net/http"
 	"time"
 
-	"tandem/connector"
-	"tandem/internal/config"
-	"tandem/internal/openai"
-	"tandem/orchestrator/planner"
+	"github.com/tandem-router/tandem/connector"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/openai"
+	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
 // local lets the decode replica prefill for itself: the client's own request, whole, behind pieces of its

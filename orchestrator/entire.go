@@ -3,8 +3,8 @@ package orchestrator
 import (
 	"errors"
 
-	"tandem/internal/engine"
-	"tandem/internal/rawjson"
+	"github.com/tandem-router/tandem/internal/engine"
+	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
 var errUnended = errors.New(

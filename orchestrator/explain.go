@@ -6,8 +6,8 @@ import (
 	"net/http"
 	"time"
 
-	"tandem/internal/openai"
-	"tandem/orchestrator/planner"
+	"github.com/tandem-router/tandem/internal/openai"
+	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
 // Explain plans the request with this body as if it had come now, books nothing, sends nothing but the

@@ -10,10 +10,10 @@ import (
 	"strings"
 	"time"
 
-	"tandem/internal/engine"
-	"tandem/internal/openai"
-	"tandem/internal/replica"
-	"tandem/orchestrator/fleet"
+	"github.com/tandem-router/tandem/internal/engine"
+	"github.com/tandem-router/tandem/internal/openai"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/orchestrator/fleet"
 )
 
 // failure is a request, or an attempt at it, that went wrong: what the client will be told, and whether

@@ -7,8 +7,8 @@ import (
 
 	"github.com/pebbe/zmq4"
 
-	"tandem/internal/kv"
-	"tandem/internal/kvevents"
+	"github.com/tandem-router/tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/kvevents"
 )
 
 // fakePublisher is a publisher of events that says whatever a story wants, in any order. It is an XPUB

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
-	"tandem/internal/engine"
-	"tandem/internal/openai"
-	"tandem/orchestrator/fleet"
+	"github.com/tandem-router/tandem/internal/engine"
+	"github.com/tandem-router/tandem/internal/openai"
+	"github.com/tandem-router/tandem/orchestrator/fleet"
 )
 
 // forward sends a passed request to one engine and passes the answer on as it comes, without transfer

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/config"
 )
 
 // The front between a raw client and engines that answer fixed bytes, over loopback sockets in one process.

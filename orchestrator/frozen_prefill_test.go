@@ -4,9 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"tandem/connector"
-	"tandem/internal/config"
-	"tandem/internal/enginesim"
+	"github.com/tandem-router/tandem/connector"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/enginesim"
 )
 
 // longPrefills lets prefills take long, asks engines often, and leaves no place in the retry budget.

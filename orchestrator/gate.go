@@ -9,9 +9,9 @@ import (
 	"slices"
 	"strings"
 
-	"tandem/internal/config"
-	"tandem/internal/page"
-	"tandem/orchestrator/peers"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/page"
+	"github.com/tandem-router/tandem/orchestrator/peers"
 )
 
 // gate lets in who may ask the admin listener: with admin.token who presents it, without one whoever reaches

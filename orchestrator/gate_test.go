@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"tandem/internal/config"
-	"tandem/orchestrator/peers"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/orchestrator/peers"
 )
 
 // gated asks the admin handler behind its gate.

@@ -7,11 +7,11 @@ import (
 	"sync"
 	"time"
 
-	"tandem/connector"
-	"tandem/internal/engine"
-	"tandem/internal/openai"
-	"tandem/internal/replica"
-	"tandem/orchestrator/fleet"
+	"github.com/tandem-router/tandem/connector"
+	"github.com/tandem-router/tandem/internal/engine"
+	"github.com/tandem-router/tandem/internal/openai"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/orchestrator/fleet"
 )
 
 // giveBacks are what gives blocks back now, beside the requests that they were for.

@@ -9,9 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"tandem/connector"
-	"tandem/internal/config"
-	"tandem/internal/enginesim"
+	"github.com/tandem-router/tandem/connector"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/enginesim"
 )
 
 // careless is the NIXL connector without its guard: what it may not send it sends all the same.

@@ -5,11 +5,11 @@ import (
 	"errors"
 	"time"
 
-	"tandem/connector"
-	"tandem/internal/config"
-	"tandem/internal/replica"
-	"tandem/orchestrator/fleet"
-	"tandem/orchestrator/planner"
+	"github.com/tandem-router/tandem/connector"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/orchestrator/fleet"
+	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
 // handoff is one attempt: the legs of a booking, sent in the connector's order.

@@ -26,11 +26,11 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 
-	"tandem/connector"
-	"tandem/internal/config"
-	"tandem/internal/enginesim"
-	"tandem/internal/enginesim/core"
-	"tandem/internal/memnet"
+	"github.com/tandem-router/tandem/connector"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/enginesim"
+	"github.com/tandem-router/tandem/internal/enginesim/core"
+	"github.com/tandem-router/tandem/internal/memnet"
 )
 
 // world is a router between clients and two pools of simulated engines, on a network in memory and in fake

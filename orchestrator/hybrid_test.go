@@ -3,8 +3,8 @@ package orchestrator
 import (
 	"testing"
 
-	"tandem/internal/enginesim"
-	"tandem/internal/enginesim/core"
+	"github.com/tandem-router/tandem/internal/enginesim"
+	"github.com/tandem-router/tandem/internal/enginesim/core"
 )
 
 // Engines of hybrid models announce several KV cache groups in one stream, and can use of a cached prefix

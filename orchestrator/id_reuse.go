@@ -3,9 +3,9 @@ package orchestrator
 import (
 	"context"
 
-	"tandem/connector"
-	"tandem/internal/openai"
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/connector"
+	"github.com/tandem-router/tandem/internal/openai"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // converse serves /v1/messages and /v1/responses. They are split like chats where both legs can carry the

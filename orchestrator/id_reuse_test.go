@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"tandem/connector"
-	"tandem/internal/config"
-	"tandem/internal/enginesim"
-	"tandem/internal/openai"
+	"github.com/tandem-router/tandem/connector"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/enginesim"
+	"github.com/tandem-router/tandem/internal/openai"
 )
 
 // messages and responses are the usual requests to the other APIs.

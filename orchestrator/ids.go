@@ -4,10 +4,10 @@ import (
 	"context"
 	"net/http"
 
-	"tandem/internal/openai"
-	"tandem/internal/replica"
-	"tandem/internal/tokenizer"
-	"tandem/orchestrator/fleet"
+	"github.com/tandem-router/tandem/internal/openai"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/tokenizer"
+	"github.com/tandem-router/tandem/orchestrator/fleet"
 )
 
 // promptIDs are the token ids of a prompt, and whose. They name its blocks for the index, which costs hits

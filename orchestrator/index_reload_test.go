@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"tandem/internal/config"
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // A reload turns away from the engines' events and back to them, over real sockets. What they had told before

@@ -8,9 +8,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"tandem/internal/openai"
-	"tandem/internal/replica"
-	"tandem/orchestrator/planner"
+	"github.com/tandem-router/tandem/internal/openai"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
 // job is one prompt on its way to an answer: the whole request, or one prompt of a batch. One goroutine owns

@@ -10,10 +10,10 @@ import (
 	"strings"
 	"testing"
 
-	"tandem/decode"
-	"tandem/internal/page"
-	"tandem/orchestrator/planner"
-	"tandem/prefill"
+	"github.com/tandem-router/tandem/decode"
+	"github.com/tandem-router/tandem/internal/page"
+	"github.com/tandem-router/tandem/orchestrator/planner"
+	"github.com/tandem-router/tandem/prefill"
 )
 
 var snakeCase = regexp.MustCompile(`^[a-z][a-z0-9]*(_[a-z0-9]+)*$`)

@@ -4,10 +4,10 @@ import (
 	"context"
 	"net/http"
 
-	"tandem/connector"
-	"tandem/internal/engine"
-	"tandem/internal/openai"
-	"tandem/orchestrator/fleet"
+	"github.com/tandem-router/tandem/connector"
+	"github.com/tandem-router/tandem/internal/engine"
+	"github.com/tandem-router/tandem/internal/openai"
+	"github.com/tandem-router/tandem/orchestrator/fleet"
 )
 
 // outgoing is a leg before it is sent.

@@ -7,10 +7,10 @@ import (
 	"net/http"
 	"slices"
 
-	"tandem/internal/engine"
-	"tandem/internal/openai"
-	"tandem/internal/replica"
-	"tandem/orchestrator/fleet"
+	"github.com/tandem-router/tandem/internal/engine"
+	"github.com/tandem-router/tandem/internal/openai"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/orchestrator/fleet"
 )
 
 // listModels answers what can be asked for here: what the decode replicas serve, all of them together. Where

@@ -10,8 +10,8 @@ import (
 	"net/http"
 	"time"
 
-	"tandem/internal/config"
-	"tandem/internal/http1"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/http1"
 )
 
 // Listeners are the open sockets of a router. Admin may be nil.

@@ -5,13 +5,13 @@ import (
 	"slices"
 	"time"
 
-	"tandem/decode"
-	"tandem/internal/page"
-	"tandem/internal/replica"
-	"tandem/orchestrator/outlier"
-	"tandem/orchestrator/planner"
-	"tandem/prefill"
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/decode"
+	"github.com/tandem-router/tandem/internal/page"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/orchestrator/outlier"
+	"github.com/tandem-router/tandem/orchestrator/planner"
+	"github.com/tandem-router/tandem/prefill"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // mostSeen is how many records the page sums up: to copy more would hold up who adds one.

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"tandem/internal/page"
+	"github.com/tandem-router/tandem/internal/page"
 )
 
 func quantiles(of []float64) page.Quantiles {

@@ -3,8 +3,8 @@ package orchestrator
 import (
 	"time"
 
-	"tandem/internal/engine"
-	"tandem/orchestrator/fleet"
+	"github.com/tandem-router/tandem/internal/engine"
+	"github.com/tandem-router/tandem/orchestrator/fleet"
 )
 
 // report passes on the load that an answer carried. With several ranks behind one address the header does not

@@ -3,7 +3,7 @@ package orchestrator
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"tandem/internal/answercache/valkey"
+	"github.com/tandem-router/tandem/internal/answercache/valkey"
 )
 
 // answerMetrics count what the answer cache does. All series exist from the beginning, at 0.

@@ -3,7 +3,7 @@ package orchestrator
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"tandem/orchestrator/planner"
+	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
 // decisionMetrics tell how plans came about, and which records of them are missing in the file.

@@ -9,8 +9,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"tandem/orchestrator/fleet"
-	"tandem/orchestrator/peers"
+	"github.com/tandem-router/tandem/orchestrator/fleet"
+	"github.com/tandem-router/tandem/orchestrator/peers"
 )
 
 // promised returns the families that the page for operators names, in its order.

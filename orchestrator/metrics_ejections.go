@@ -3,8 +3,8 @@ package orchestrator
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"tandem/internal/replica"
-	"tandem/orchestrator/outlier"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/orchestrator/outlier"
 )
 
 // ejectionMetrics tell who was kept out for its failures, and what trials of those found.

@@ -3,7 +3,7 @@ package orchestrator
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"tandem/orchestrator/planner"
+	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
 // failureMetrics tell which attempts failed, and what was tried instead.

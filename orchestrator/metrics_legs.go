@@ -3,7 +3,7 @@ package orchestrator
 import (
 	"time"
 
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // legMetrics tell how long legs took at replicas, and how long was predicted.

@@ -10,12 +10,12 @@ import (
 	"testing"
 	"time"
 
-	"tandem/internal/answercache/valkey/valkeytest"
-	"tandem/internal/config"
-	"tandem/internal/enginesim"
-	"tandem/internal/kv"
-	"tandem/internal/replica"
-	"tandem/orchestrator/fleet"
+	"github.com/tandem-router/tandem/internal/answercache/valkey/valkeytest"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/enginesim"
+	"github.com/tandem-router/tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/orchestrator/fleet"
 )
 
 // moved is the set of metric families that had a sample other than zero. Safe for concurrent use.

@@ -1,8 +1,8 @@
 package orchestrator
 
 import (
-	"tandem/internal/openai"
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/openai"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // modelOr is the model that a request names, or else the only one that the decode replicas serve: an engine

@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"tandem/internal/config"
-	"tandem/internal/enginesim"
-	"tandem/orchestrator/fleet"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/enginesim"
+	"github.com/tandem-router/tandem/orchestrator/fleet"
 )
 
 // adapted asks for another model in the words of p.

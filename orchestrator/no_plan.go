@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"net/http"
 
-	"tandem/internal/replica"
-	"tandem/orchestrator/planner"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
 // notAdmitted explains why a request left the queue without a plan.

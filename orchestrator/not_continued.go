@@ -3,8 +3,8 @@ package orchestrator
 import (
 	"cmp"
 
-	"tandem/internal/config"
-	"tandem/internal/openai"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/openai"
 )
 
 // Why nobody went on with a stream that broke off, in its record and in the log. Beside these there are

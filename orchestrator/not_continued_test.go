@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"tandem/internal/config"
-	"tandem/internal/enginesim"
-	"tandem/internal/openai"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/enginesim"
+	"github.com/tandem-router/tandem/internal/openai"
 )
 
 // The record of a stream that lost its engine says why no other went on with it, and so does the line of the

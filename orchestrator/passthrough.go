@@ -7,12 +7,12 @@ import (
 	"strings"
 	"time"
 
-	"tandem/decode"
-	"tandem/internal/openai"
-	"tandem/internal/replica"
-	"tandem/internal/tokenizer"
-	"tandem/orchestrator/fleet"
-	"tandem/orchestrator/planner"
+	"github.com/tandem-router/tandem/decode"
+	"github.com/tandem-router/tandem/internal/openai"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/tokenizer"
+	"github.com/tandem-router/tandem/orchestrator/fleet"
+	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
 // passthrough is a request that goes whole to one replica, as it came but for transfer parameters, which

@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"tandem/internal/config"
-	"tandem/internal/enginesim"
-	"tandem/orchestrator/planner"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/enginesim"
+	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
 // passes are requests that go whole to one replica, of every path that the simulated engines serve.

@@ -6,10 +6,10 @@ import (
 	"strconv"
 	"time"
 
-	"tandem/decode"
-	"tandem/internal/engine"
-	"tandem/internal/openai"
-	"tandem/orchestrator/fleet"
+	"github.com/tandem-router/tandem/decode"
+	"github.com/tandem-router/tandem/internal/engine"
+	"github.com/tandem-router/tandem/internal/openai"
+	"github.com/tandem-router/tandem/orchestrator/fleet"
 )
 
 // This file sends a prompt that its decode replica computes itself in pieces, whose lengths and turns

@@ -9,8 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"tandem/internal/config"
-	"tandem/internal/enginesim"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/enginesim"
 )
 
 // long is p with a prompt of some 2,100 tokens.

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"time"
 
-	"tandem/decode"
-	"tandem/internal/config"
-	"tandem/internal/kv"
-	"tandem/orchestrator/planner"
+	"github.com/tandem-router/tandem/decode"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/kv"
+	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
 // prepare makes the planner's question.

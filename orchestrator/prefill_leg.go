@@ -6,10 +6,10 @@ import (
 	"net/http"
 	"time"
 
-	"tandem/connector"
-	"tandem/internal/openai"
-	"tandem/orchestrator/fleet"
-	"tandem/orchestrator/planner"
+	"github.com/tandem-router/tandem/connector"
+	"github.com/tandem-router/tandem/internal/openai"
+	"github.com/tandem-router/tandem/orchestrator/fleet"
+	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
 // prefill runs the prefill leg to the end of its answer and ends the prefill lease.

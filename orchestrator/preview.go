@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"strings"
 
-	"tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/config"
 )
 
 // showChanges tells what a reload would change now, a line each; nothing where the file says what is in

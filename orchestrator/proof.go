@@ -3,8 +3,8 @@ package orchestrator
 import (
 	"time"
 
-	"tandem/orchestrator/outlier"
-	"tandem/orchestrator/planner"
+	"github.com/tandem-router/tandem/orchestrator/outlier"
+	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
 // That a request was split does not prove that its blocks came over: an engine whose connector is missing, or

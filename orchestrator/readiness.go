@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
-	"tandem/internal/config"
-	"tandem/internal/replica"
-	"tandem/orchestrator/fleet"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/orchestrator/fleet"
 )
 
 // ready tells whether requests can be served: both pools have a usable replica, or decode alone where it may

@@ -5,8 +5,8 @@ import (
 	"sync"
 	"time"
 
-	"tandem/internal/config"
-	"tandem/orchestrator/planner"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
 // Record is what became of one request: its decision and what the engines delivered. It holds no prompt text

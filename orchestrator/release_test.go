@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"tandem/internal/config"
-	"tandem/internal/enginesim"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/enginesim"
 )
 
 // asked is p with other words, so that nobody has asked it before.

@@ -14,7 +14,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
-	"tandem/internal/openai"
+	"github.com/tandem-router/tandem/internal/openai"
 )
 
 // request is one client's request from its first byte to its last. Its own goroutine owns it.

@@ -5,9 +5,9 @@ import (
 	"net/http"
 	"time"
 
-	"tandem/internal/config"
-	"tandem/orchestrator/outlier"
-	"tandem/orchestrator/planner"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/orchestrator/outlier"
+	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
 // again decides whether a failed attempt is worth another: never after a client error, within the attempts

@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"tandem/connector"
-	"tandem/internal/config"
-	"tandem/internal/enginesim"
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/connector"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/enginesim"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // answerOf is an engine's answer as it lies on the wire.

@@ -6,7 +6,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
-	"tandem/internal/openai"
+	"github.com/tandem-router/tandem/internal/openai"
 )
 
 // Front returns the handler of the public listener: the OpenAI-style paths, models and liveness, and nothing

@@ -4,9 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"tandem/internal/config"
-	"tandem/internal/kv"
-	"tandem/internal/kvevents"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/kvevents"
 )
 
 // published is an engine's event stream that a test speaks for, at one address, with a history that can be

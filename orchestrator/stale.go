@@ -3,8 +3,8 @@ package orchestrator
 import (
 	"context"
 
-	"tandem/internal/engine"
-	"tandem/orchestrator/fleet"
+	"github.com/tandem-router/tandem/internal/engine"
+	"github.com/tandem-router/tandem/orchestrator/fleet"
 )
 
 // A kept connection may end under a request that has just come on it: an engine that stood still for longer

@@ -6,9 +6,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"tandem/connector"
-	"tandem/internal/enginesim"
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/connector"
+	"github.com/tandem-router/tandem/internal/enginesim"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // between is a connector that does something when a leg of a canary is about to be sent.

@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"tandem/connector"
-	"tandem/internal/config"
-	"tandem/internal/enginesim"
+	"github.com/tandem-router/tandem/connector"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/enginesim"
 )
 
 // longPauses gives legs the time in which an engine may stand still.

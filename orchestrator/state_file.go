@@ -13,8 +13,8 @@ import (
 	"sync"
 	"time"
 
-	"tandem/internal/config"
-	"tandem/orchestrator/planner"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
 // stateFile keeps what was learned for the next process: it is read once, at the start, and written now and

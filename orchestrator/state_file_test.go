@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"tandem/internal/config"
-	"tandem/orchestrator/planner"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
 // A file that was cut short, is of another version or nonsense says why it is not read, and never ends the

@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"tandem/internal/enginesim"
-	"tandem/internal/replica"
-	"tandem/orchestrator/fleet"
+	"github.com/tandem-router/tandem/internal/enginesim"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/orchestrator/fleet"
 )
 
 // What is set on a watcher is seen where people look.

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"time"
 
-	"tandem/orchestrator/fleet"
-	"tandem/orchestrator/outlier"
+	"github.com/tandem-router/tandem/orchestrator/fleet"
+	"github.com/tandem-router/tandem/orchestrator/outlier"
 )
 
 // stuck is a transfer that does not end although both of its engines are well: the network between them

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/config"
 )
 
 // Hints are read, and go on to the engine that answers as they came. The prefill leg is of our own making.

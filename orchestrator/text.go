@@ -1,9 +1,9 @@
 package orchestrator
 
 import (
-	"tandem/internal/kv"
-	"tandem/internal/roster"
-	"tandem/orchestrator/planner"
+	"github.com/tandem-router/tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/roster"
+	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
 // textNames are the chunks of a prompt's text as each pool names them; empty where a pool matches no text.

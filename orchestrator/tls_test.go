@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"tandem/internal/config"
-	"tandem/internal/config/certtest"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/config/certtest"
 )
 
 func loaded(t *testing.T, p certtest.Pair) tls.Certificate {

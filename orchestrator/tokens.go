@@ -5,10 +5,10 @@ import (
 	"errors"
 	"time"
 
-	"tandem/internal/config"
-	"tandem/internal/openai"
-	"tandem/internal/tokenizer"
-	"tandem/orchestrator/fleet"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/openai"
+	"github.com/tandem-router/tandem/internal/tokenizer"
+	"github.com/tandem-router/tandem/orchestrator/fleet"
 )
 
 // tokenize finds the token ids of the job's prompt, once: the client's own, else an engine's, else an

@@ -9,8 +9,8 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
-	"tandem/internal/engine"
-	"tandem/orchestrator/planner"
+	"github.com/tandem-router/tandem/internal/engine"
+	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
 // step is the span of a part of a request that is the router's own work. Its zero value is that of a router

@@ -11,8 +11,8 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
-	"tandem/internal/openai"
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/openai"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // What a leg is for, as spans and metrics say it: prefill and decode of a split, local where one replica does

@@ -14,9 +14,9 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
-	"tandem/internal/config"
-	"tandem/internal/enginesim"
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/enginesim"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // traced runs story in a world that traces, and returns the spans of its requests.

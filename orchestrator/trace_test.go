@@ -8,7 +8,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
-	"tandem/internal/engine"
+	"github.com/tandem-router/tandem/internal/engine"
 )
 
 // Both legs carry the W3C context of their own span, so that the engines' spans join the request's trace.

@@ -8,13 +8,13 @@ import (
 	"sync"
 	"time"
 
-	"tandem/connector"
-	"tandem/internal/canary"
-	"tandem/internal/engine"
-	"tandem/internal/replica"
-	"tandem/orchestrator/fleet"
-	"tandem/orchestrator/outlier"
-	"tandem/orchestrator/planner"
+	"github.com/tandem-router/tandem/connector"
+	"github.com/tandem-router/tandem/internal/canary"
+	"github.com/tandem-router/tandem/internal/engine"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/orchestrator/fleet"
+	"github.com/tandem-router/tandem/orchestrator/outlier"
+	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
 // Replicas and pairs that are ejected come back through a trial: a canary, which is a request of our own that

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/config"
 )
 
 // A request that found no plan has its prompt's tokens in its record and in its line of the log.

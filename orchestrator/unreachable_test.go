@@ -12,8 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"tandem/internal/config"
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // blocked is a network on which new connections may fail in a way of one's own.

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"time"
 
-	"tandem/internal/liveness"
-	"tandem/internal/replica"
-	"tandem/orchestrator/fleet"
+	"github.com/tandem-router/tandem/internal/liveness"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/orchestrator/fleet"
 )
 
 // unresponsive is an engine that stood still (SIGSTOP, a paused machine, a stuck driver) with a prompt in

@@ -7,9 +7,9 @@ import (
 	"net/http"
 	"time"
 
-	"tandem/internal/canary"
-	"tandem/internal/engine"
-	"tandem/orchestrator/fleet"
+	"github.com/tandem-router/tandem/internal/canary"
+	"github.com/tandem-router/tandem/internal/engine"
+	"github.com/tandem-router/tandem/orchestrator/fleet"
 )
 
 // leaseAge is the longest time for which the blocks of the prefill can have been leased by now. A lease

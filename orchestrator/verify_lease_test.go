@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"tandem/internal/config"
-	"tandem/internal/enginesim"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/enginesim"
 )
 
 // slowPair is a pair with few blocks and much time, for answers that begin later than the lease.

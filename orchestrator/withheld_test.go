@@ -5,8 +5,8 @@ import (
 	"sync"
 	"testing"
 
-	"tandem/internal/config"
-	"tandem/internal/enginesim"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/enginesim"
 )
 
 // Engines that speculate leave the last tokens of a prompt to decode: such prompts are split like others,

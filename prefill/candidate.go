@@ -6,9 +6,9 @@ import (
 	"slices"
 	"time"
 
-	"tandem/internal/replica"
-	"tandem/internal/roster"
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/roster"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // Query is the question of one request.

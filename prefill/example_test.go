@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"time"
 
-	"tandem/internal/kv"
-	"tandem/internal/replica"
-	"tandem/internal/roster"
-	"tandem/prefill"
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/roster"
+	"github.com/tandem-router/tandem/prefill"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // A pool offers candidates with what they hold and how long they are busy, and takes bookings. The clock is

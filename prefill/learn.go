@@ -3,7 +3,7 @@ package prefill
 import (
 	"time"
 
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // learn takes in that uncached tokens behind cached ones were answered took after they were sent. The queue

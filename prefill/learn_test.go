@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // truth is an engine that is exactly as the profile says.

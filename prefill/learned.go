@@ -3,8 +3,8 @@ package prefill
 import (
 	"time"
 
-	"tandem/internal/replica"
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // SpeedOf returns what was measured of id; false where that is too little.

@@ -3,8 +3,8 @@ package prefill
 import (
 	"time"
 
-	"tandem/internal/replica"
-	"tandem/internal/roster"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/roster"
 )
 
 // PeerLoad is what one router reports to others of its own work on a replica. They cannot see it otherwise:

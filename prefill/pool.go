@@ -5,9 +5,9 @@ package prefill
 import (
 	"time"
 
-	"tandem/internal/replica"
-	"tandem/internal/roster"
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/roster"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // Options says how a Pool is made. The zero value works.

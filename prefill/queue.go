@@ -3,9 +3,9 @@ package prefill
 import (
 	"time"
 
-	"tandem/internal/kv"
-	"tandem/internal/replica"
-	"tandem/internal/roster"
+	"github.com/tandem-router/tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/roster"
 )
 
 // queue is what we sent to one replica and it has not answered: leases in the order of booking. Guarded by

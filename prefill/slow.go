@@ -3,8 +3,8 @@ package prefill
 import (
 	"fmt"
 
-	"tandem/internal/replica"
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // Slow says why the replica id is slow beside the others of its pool, "" where it is not; known is false

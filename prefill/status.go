@@ -3,9 +3,9 @@ package prefill
 import (
 	"time"
 
-	"tandem/internal/replica"
-	"tandem/internal/roster"
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/roster"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // MemberStatus is what is known of one member. Unknown values are -1.

@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // The weights that Tandem has without a configuration, two milliseconds of set-up, and the KV cache of an 8B

@@ -4,7 +4,7 @@ import (
 	"math"
 	"testing"
 
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // Prompts of one step pay its own time once: together they take what one prompt with all their tokens does.

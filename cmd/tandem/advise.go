@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"tandem/internal/enginesim/core"
-	"tandem/internal/replay"
-	"tandem/internal/replay/advise"
+	"github.com/tandem-router/tandem/internal/enginesim/core"
+	"github.com/tandem-router/tandem/internal/replay"
+	"github.com/tandem-router/tandem/internal/replay/advise"
 )
 
 // advisedFor is how much of the traffic is played if nothing else is said.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/config"
 )
 
 // runCheck tells whether a configuration file is good, what it amounts to and what a reload to it would

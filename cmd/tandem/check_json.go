@@ -5,7 +5,7 @@ import (
 	"errors"
 	"io"
 
-	"tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/config"
 )
 
 // checked is what check -json writes.

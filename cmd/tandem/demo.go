@@ -7,7 +7,7 @@ import (
 	"log/slog"
 	"os"
 
-	"tandem/internal/demo"
+	"github.com/tandem-router/tandem/internal/demo"
 )
 
 // runDemo shows the router at work over simulated engines, all in this process.

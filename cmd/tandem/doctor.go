@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"tandem/internal/config"
-	"tandem/internal/doctor"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/doctor"
 )
 
 // runDoctor examines live engines: those of a file as Tandem would use them, or those at URLs. Findings go to

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"tandem/internal/doctor"
+	"github.com/tandem-router/tandem/internal/doctor"
 )
 
 // simulated starts a tandem sim process and returns its URL.

@@ -14,8 +14,8 @@ import (
 	"strings"
 	"time"
 
-	"tandem/internal/replay"
-	"tandem/internal/replay/policies"
+	"github.com/tandem-router/tandem/internal/replay"
+	"github.com/tandem-router/tandem/internal/replay/policies"
 )
 
 // runReplay plays recorded traffic in virtual time, or checks the engines that this is done with.

@@ -15,7 +15,7 @@ import (
 	"strings"
 	"time"
 
-	"tandem/internal/trace"
+	"github.com/tandem-router/tandem/internal/trace"
 )
 
 // runCapture makes a trace of what a running router serves, without what was said.

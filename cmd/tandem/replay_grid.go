@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"tandem/internal/replay/grid"
+	"github.com/tandem-router/tandem/internal/replay/grid"
 )
 
 // gridRun is a grid that is being played.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"tandem/internal/replay/grid"
+	"github.com/tandem-router/tandem/internal/replay/grid"
 )
 
 // What has been played is not played again, whatever was cut off behind it; a cell can be asked for by its

@@ -10,9 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"tandem/internal/replay"
-	"tandem/internal/replay/cluster"
-	"tandem/internal/replay/report"
+	"github.com/tandem-router/tandem/internal/replay"
+	"github.com/tandem-router/tandem/internal/replay/cluster"
+	"github.com/tandem-router/tandem/internal/replay/report"
 )
 
 // drawing is a report in the making.

@@ -6,8 +6,8 @@ import (
 	"io"
 	"time"
 
-	"tandem/internal/replay"
-	"tandem/internal/trace"
+	"github.com/tandem-router/tandem/internal/replay"
+	"github.com/tandem-router/tandem/internal/trace"
 )
 
 // runKinds lists the kinds of traffic that a decision is judged on, or writes one as a trace.

@@ -10,8 +10,8 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"tandem/internal/config"
-	"tandem/internal/trace"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/trace"
 )
 
 // runRepeats counts which requests of traces repeat an earlier one.

@@ -12,8 +12,8 @@ import (
 	"sync"
 	"time"
 
-	"tandem/internal/replay"
-	"tandem/internal/replay/suite"
+	"github.com/tandem-router/tandem/internal/replay"
+	"github.com/tandem-router/tandem/internal/replay/suite"
 )
 
 // runSuite computes every claim that is made of the decision, and writes them down.

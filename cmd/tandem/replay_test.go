@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"tandem/internal/replay"
+	"github.com/tandem-router/tandem/internal/replay"
 )
 
 // sample is a trace of so many prompts of 500 tokens, one a second, with answers of output tokens.

@@ -6,8 +6,8 @@ import (
 
 	"google.golang.org/grpc"
 
-	"tandem/orchestrator"
-	"tandem/orchestrator/rpc"
+	"github.com/tandem-router/tandem/orchestrator"
+	"github.com/tandem-router/tandem/orchestrator/rpc"
 )
 
 // newRPC is the gRPC side of the admin listener, over o.

@@ -15,10 +15,10 @@ import (
 	"syscall"
 	"time"
 
-	"tandem/internal/config"
-	"tandem/internal/telemetry"
-	"tandem/orchestrator"
-	"tandem/orchestrator/rpc"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/telemetry"
+	"github.com/tandem-router/tandem/orchestrator"
+	"github.com/tandem-router/tandem/orchestrator/rpc"
 )
 
 // runServe is the router: from a file that it watches, or from flags.

@@ -8,8 +8,8 @@ import (
 	"io"
 	"strings"
 
-	"tandem/internal/enginesim"
-	"tandem/internal/enginesim/core"
+	"github.com/tandem-router/tandem/internal/enginesim"
+	"github.com/tandem-router/tandem/internal/enginesim/core"
 )
 
 // runSim serves a simulated vLLM until ctx ends.

@@ -6,7 +6,7 @@ import (
 	"os"
 	"strings"
 
-	"tandem/internal/top"
+	"github.com/tandem-router/tandem/internal/top"
 )
 
 // runTop shows a running router in the terminal, as its page does in a browser.

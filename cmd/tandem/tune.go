@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"tandem/internal/config"
-	"tandem/internal/replay"
-	"tandem/internal/replay/suite"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/replay"
+	"github.com/tandem-router/tandem/internal/replay/suite"
 )
 
 // runTune searches the weights of the decision on recorded traffic, and says what they would bring and where

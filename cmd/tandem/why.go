@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"time"
 
-	"tandem/internal/why"
+	"github.com/tandem-router/tandem/internal/why"
 )
 
 // runWhy shows why a request went where it went: from the memory of a running router, or from its file of

@@ -15,7 +15,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 
-	"tandem/internal/rawjson"
+	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
 // Engine is what a question must fit, of the pair together: the larger block size, the smaller length. Zero

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"tandem/internal/config/certtest"
+	"github.com/tandem-router/tandem/internal/config/certtest"
 )
 
 func TestLoad(t *testing.T) {

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/config"
 )
 
 // The usual slips of a hand edit come with a fix.

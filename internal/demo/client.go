@@ -13,7 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"tandem/orchestrator"
+	"github.com/tandem-router/tandem/orchestrator"
 )
 
 // outcome is one request as its client and the router saw it.

@@ -17,10 +17,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"tandem/internal/config"
-	"tandem/internal/enginesim"
-	"tandem/internal/enginesim/core"
-	"tandem/orchestrator"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/enginesim"
+	"github.com/tandem-router/tandem/internal/enginesim/core"
+	"github.com/tandem-router/tandem/orchestrator"
 )
 
 // Options says how large the demonstration is. The zero value is two prefill and two decode engines and 40

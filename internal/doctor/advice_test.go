@@ -10,8 +10,8 @@ import (
 
 	"github.com/goccy/go-yaml"
 
-	"tandem/internal/config"
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // advised are the flags that the doctor asks for of an engine of this role that has none of them.

@@ -12,9 +12,9 @@ import (
 	"strings"
 	"time"
 
-	"tandem/internal/config"
-	"tandem/internal/engine"
-	"tandem/internal/kvevents"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/engine"
+	"github.com/tandem-router/tandem/internal/kvevents"
 )
 
 // asked is what a server's HTTP endpoints said.

@@ -9,11 +9,11 @@ import (
 	"sync"
 	"time"
 
-	"tandem/connector"
-	"tandem/internal/canary"
-	"tandem/internal/engine"
-	"tandem/internal/openai"
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/connector"
+	"github.com/tandem-router/tandem/internal/canary"
+	"github.com/tandem-router/tandem/internal/engine"
+	"github.com/tandem-router/tandem/internal/openai"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // mostPairs is how many pairs are tried, all of them where there are no more; of a larger fleet every rank

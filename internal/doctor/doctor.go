@@ -23,10 +23,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"tandem/internal/config"
-	"tandem/internal/engine"
-	"tandem/internal/kvevents"
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/engine"
+	"github.com/tandem-router/tandem/internal/kvevents"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // Options say what is examined, and how. Config or URLs must be given, not both.

@@ -14,11 +14,11 @@ import (
 
 	"go.uber.org/goleak"
 
-	"tandem/internal/config"
-	"tandem/internal/engine"
-	"tandem/internal/enginesim"
-	"tandem/internal/kv"
-	"tandem/internal/kvevents"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/engine"
+	"github.com/tandem-router/tandem/internal/enginesim"
+	"github.com/tandem-router/tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/kvevents"
 )
 
 var update = flag.Bool("update", false, "write the golden files")

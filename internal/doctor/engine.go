@@ -9,8 +9,8 @@ import (
 	"strings"
 	"syscall"
 
-	"tandem/internal/engine"
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/engine"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // engineChecks are those of a server's HTTP side, and of what it does with a prompt.

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/config"
 )
 
 // eventChecks are those of a rank's event stream.

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"tandem/internal/canary"
+	"github.com/tandem-router/tandem/internal/canary"
 )
 
 // handoffChecks judge what became of the prompts that were handed over.

@@ -5,10 +5,10 @@ import (
 	"strings"
 	"testing"
 
-	"tandem/internal/config"
-	"tandem/internal/enginesim"
-	"tandem/internal/enginesim/core"
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/enginesim"
+	"github.com/tandem-router/tandem/internal/enginesim/core"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // What goes wrong between two engines shows only when something is handed over; each trouble is found,

@@ -11,8 +11,8 @@ import (
 	"sync"
 	"time"
 
-	"tandem/internal/kv"
-	"tandem/internal/kvevents"
+	"github.com/tandem-router/tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/kvevents"
 )
 
 // heard is what batches said, of whichever topic.

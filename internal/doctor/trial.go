@@ -10,8 +10,8 @@ import (
 	"slices"
 	"time"
 
-	"tandem/internal/engine"
-	"tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/engine"
+	"github.com/tandem-router/tandem/internal/kv"
 )
 
 // trial is what became of a prompt that nobody had sent before.

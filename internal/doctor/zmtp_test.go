@@ -13,8 +13,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"tandem/internal/kv"
-	"tandem/internal/kvevents"
+	"github.com/tandem-router/tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/kvevents"
 )
 
 // mute is a publisher that shakes hands as libzmq does and never says a word after it.

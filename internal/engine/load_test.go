@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 func TestParseORCA(t *testing.T) {

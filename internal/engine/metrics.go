@@ -5,7 +5,7 @@ import (
 	"errors"
 	"math"
 
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // Metrics is what one scrape of /metrics says.

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // The request header that asks for a load report beside the answer, and the one that brings it. Engines

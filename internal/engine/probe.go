@@ -12,7 +12,7 @@ import (
 	"strconv"
 	"strings"
 
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // Probe asks the server for its facts, one per data-parallel rank in the order of rank numbers, the first

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // fake answers as the engine of the golden capture does, except where a path is overridden.

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"tandem/internal/kv"
-	"tandem/internal/kvevents"
+	"github.com/tandem-router/tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/kvevents"
 )
 
 // readsEvents opens the stream, from behind an event, and returns what reads the next ones, without their

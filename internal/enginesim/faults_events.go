@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"tandem/internal/kvevents"
+	"github.com/tandem-router/tandem/internal/kvevents"
 )
 
 type lateBatch struct {

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"tandem/internal/kvevents"
+	"github.com/tandem-router/tandem/internal/kvevents"
 )
 
 // later calls f after d, unless the server is closed before.

@@ -10,8 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"tandem/internal/enginesim/core"
-	"tandem/internal/memnet"
+	"github.com/tandem-router/tandem/internal/enginesim/core"
+	"github.com/tandem-router/tandem/internal/memnet"
 )
 
 // legs is a prefill and a decode server in fake time, and one that answers alone.

@@ -3,7 +3,7 @@ package enginesim
 import (
 	"time"
 
-	"tandem/internal/enginesim/core"
+	"github.com/tandem-router/tandem/internal/enginesim/core"
 )
 
 // generation is the set of engine requests behind one HTTP request: one per prompt and choice, in the order

@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"tandem/internal/enginesim/core"
+	"github.com/tandem-router/tandem/internal/enginesim/core"
 )
 
 // check is what the API layer looks at before the engine sees anything.

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"tandem/internal/enginesim/core"
-	"tandem/internal/rawjson"
+	"github.com/tandem-router/tandem/internal/enginesim/core"
+	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
 // rawClient asks again and again on one connection, as cheaply as a client can: what a benchmark measures is

@@ -1,6 +1,6 @@
 package enginesim
 
-import "tandem/internal/rawjson"
+import "github.com/tandem-router/tandem/internal/rawjson"
 
 // chat answers POST /v1/chat/completions.
 func (s *Server) chat(k *call) {

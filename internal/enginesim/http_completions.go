@@ -1,6 +1,6 @@
 package enginesim
 
-import "tandem/internal/rawjson"
+import "github.com/tandem-router/tandem/internal/rawjson"
 
 const done = "data: [DONE]\n\n"
 

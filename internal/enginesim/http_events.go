@@ -6,9 +6,9 @@ import (
 	"strings"
 	"sync"
 
-	"tandem/internal/kv"
-	"tandem/internal/kvevents"
-	"tandem/internal/rawjson"
+	"github.com/tandem-router/tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/kvevents"
+	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
 // keptEvents is how many server-sent events a client can ask for again.

@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"slices"
 
-	"tandem/internal/rawjson"
+	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
 // generate answers POST /inference/v1/generate: ids in, ids out, no ORCA.

@@ -3,7 +3,7 @@ package enginesim
 import (
 	"strconv"
 
-	"tandem/internal/rawjson"
+	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
 // appendTextLogprobs writes completions' logprobs of the tokens from number from on. The values are made up,

@@ -1,6 +1,6 @@
 package enginesim
 
-import "tandem/internal/rawjson"
+import "github.com/tandem-router/tandem/internal/rawjson"
 
 // messages answers POST /v1/messages in its minimal form: one block of text.
 func (s *Server) messages(k *call) {

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"sync"
 
-	"tandem/internal/enginesim/core"
+	"github.com/tandem-router/tandem/internal/enginesim/core"
 )
 
 // endpoint says which API a request came through.

@@ -3,7 +3,7 @@ package enginesim
 import (
 	"math"
 
-	"tandem/internal/rawjson"
+	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
 // responses answers POST /v1/responses in its minimal form: one message of text, no tools, nothing stored.

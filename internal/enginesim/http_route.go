@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"tandem/internal/rawjson"
+	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
 // route is one path of the server.

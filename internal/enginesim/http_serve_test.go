@@ -15,8 +15,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"tandem/internal/enginesim/core"
-	"tandem/internal/kvevents"
+	"github.com/tandem-router/tandem/internal/enginesim/core"
+	"github.com/tandem-router/tandem/internal/kvevents"
 )
 
 // stream reads the data of an event stream.

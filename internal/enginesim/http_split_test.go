@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"tandem/internal/enginesim/core"
-	"tandem/internal/rawjson"
+	"github.com/tandem-router/tandem/internal/enginesim/core"
+	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
 // answer is what tests read of an answer.

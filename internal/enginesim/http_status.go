@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"tandem/internal/enginesim/core"
-	"tandem/internal/rawjson"
+	"github.com/tandem-router/tandem/internal/enginesim/core"
+	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
 // models answers GET /v1/models: the base model under its names, then the adapters.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"tandem/internal/enginesim/core"
+	"github.com/tandem-router/tandem/internal/enginesim/core"
 )
 
 func strictServer(t *testing.T, tools bool) *Server {

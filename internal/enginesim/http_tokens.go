@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"tandem/internal/rawjson"
+	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
 // tokenize answers POST /tokenize: a prompt, or messages behind the template.

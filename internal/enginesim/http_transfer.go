@@ -3,8 +3,8 @@ package enginesim
 import (
 	"strconv"
 
-	"tandem/internal/enginesim/core"
-	"tandem/internal/rawjson"
+	"github.com/tandem-router/tandem/internal/enginesim/core"
+	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
 // transferParams reads kv_transfer_params with the presence of each key, and takes prompt_token_ids out.

@@ -6,9 +6,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"tandem/internal/enginesim/core"
-	"tandem/internal/kv"
-	"tandem/internal/kvevents"
+	"github.com/tandem-router/tandem/internal/enginesim/core"
+	"github.com/tandem-router/tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/kvevents"
 )
 
 // rank is one engine core, with the goroutine that drives it in real time and the side channel that peers

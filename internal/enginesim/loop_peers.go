@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"time"
 
-	"tandem/internal/enginesim/core"
+	"github.com/tandem-router/tandem/internal/enginesim/core"
 )
 
 // execute starts what the core wants done with its peers. The goroutines end with the server.

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"tandem/internal/enginesim/core"
+	"github.com/tandem-router/tandem/internal/enginesim/core"
 )
 
 const metricsType = "text/plain; version=1.0.0; charset=utf-8"

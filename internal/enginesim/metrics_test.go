@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"tandem/internal/enginesim/core"
+	"github.com/tandem-router/tandem/internal/enginesim/core"
 )
 
 var notSimulated = regexp.MustCompile(`^vllm:nixl_(xfer|post|bytes|num_descriptors)|^http_`)

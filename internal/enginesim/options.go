@@ -8,8 +8,8 @@ import (
 	"slices"
 	"time"
 
-	"tandem/internal/enginesim/core"
-	"tandem/internal/kvevents"
+	"github.com/tandem-router/tandem/internal/enginesim/core"
+	"github.com/tandem-router/tandem/internal/kvevents"
 )
 
 // Options says what a simulated server is. The zero value serves the model "sim" on a free port of the

@@ -4,7 +4,7 @@ import (
 	"math"
 	"strconv"
 
-	"tandem/internal/rawjson"
+	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
 // scanner reads a client's JSON as pydantic takes it: rawjson walks the text, these methods know the types.

@@ -15,7 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"tandem/internal/enginesim/core"
+	"github.com/tandem-router/tandem/internal/enginesim/core"
 )
 
 // The path of a request through the server: http_conn.go reads it, http_route.go finds who answers,

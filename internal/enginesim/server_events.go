@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"tandem/internal/kvevents"
+	"github.com/tandem-router/tandem/internal/kvevents"
 )
 
 // startEvents binds the publisher, and remembers the ports it got for the next time.

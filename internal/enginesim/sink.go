@@ -3,7 +3,7 @@ package enginesim
 import (
 	"sync"
 
-	"tandem/internal/enginesim/core"
+	"github.com/tandem-router/tandem/internal/enginesim/core"
 )
 
 // target is where a request's outputs go.

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"tandem/internal/enginesim/core"
-	"tandem/internal/kv"
-	"tandem/internal/rawjson"
+	"github.com/tandem-router/tandem/internal/enginesim/core"
+	"github.com/tandem-router/tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
 // Wrong is how a server can be set up so that it serves well and a router cannot know its caches: what tandem

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"tandem/internal/enginesim/core"
-	"tandem/internal/kvevents"
+	"github.com/tandem-router/tandem/internal/enginesim/core"
+	"github.com/tandem-router/tandem/internal/kvevents"
 )
 
 // Each way to be set up wrongly is seen where an operator would see it, and nowhere else.

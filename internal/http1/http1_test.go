@@ -19,7 +19,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"tandem/internal/memnet"
+	"github.com/tandem-router/tandem/internal/memnet"
 )
 
 // served is a server that counts nothing and has no limits but those of the test.

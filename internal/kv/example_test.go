@@ -3,7 +3,7 @@ package kv_test
 import (
 	"fmt"
 
-	"tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/kv"
 )
 
 // A key names a block and all that lies before it: two prompts share as many keys as leading blocks.

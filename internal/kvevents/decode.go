@@ -6,7 +6,7 @@ import (
 	"math"
 	"time"
 
-	"tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/kv"
 )
 
 // DecodeStats counts what Decode met beside plain events.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/tinylib/msgp/msgp"
 
-	"tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/kv"
 )
 
 // raw is msgpack that is already written; pack takes it as it is.

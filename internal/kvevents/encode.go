@@ -6,7 +6,7 @@ import (
 
 	"github.com/tinylib/msgp/msgp"
 
-	"tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/kv"
 )
 
 // Form is the way events are written.

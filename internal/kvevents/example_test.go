@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"tandem/internal/kv"
-	"tandem/internal/kvevents"
+	"github.com/tandem-router/tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/kvevents"
 )
 
 // printer is a Sink that prints, and ends the show when the stream is live.

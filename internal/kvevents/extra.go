@@ -5,7 +5,7 @@ import (
 
 	"github.com/tinylib/msgp/msgp"
 
-	"tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/kv"
 )
 
 // Extra keys are what a block's hash holds beside its tokens. On the wire they are a list per block, in the

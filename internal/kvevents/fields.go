@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"math"
 
-	"tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/kv"
 )
 
 func (r *reading) hashes() error {

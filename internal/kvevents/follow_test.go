@@ -14,7 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/kv"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

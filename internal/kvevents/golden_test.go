@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/kv"
 )
 
 // captured is one line of a capture of a real vLLM; see testdata/README.md.

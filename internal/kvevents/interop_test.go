@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/kv"
 )
 
 // system is the Python that Debian's python3-zmq and python3-msgpack are for, whatever comes first in PATH.

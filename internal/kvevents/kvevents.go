@@ -11,7 +11,7 @@ package kvevents
 import (
 	"strconv"
 
-	"tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/kv"
 )
 
 // Source names one engine's event stream: one data-parallel rank, which has sequence numbers of its own.

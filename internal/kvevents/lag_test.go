@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/kv"
 )
 
 func TestLags(t *testing.T) {

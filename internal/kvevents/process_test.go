@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/kv"
 )
 
 // These tests follow an engine that is a process of its own and shares no code with us, and do to it what

@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/kv"
 )
 
 // Events of engines that send them over HTTP, as server-sent events, one change of one block each:

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/kv"
 )
 
 // Opener opens an engine's stream of server-sent events at a path of its own server. after is the id of the

@@ -13,7 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/kv"
 )
 
 // written is a sink that writes down what it is told, without reasons but where they matter. Safe for

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/kv"
 )
 
 // Events are cut as the standard has them: fields in any order, comments, several data lines, \r\n.

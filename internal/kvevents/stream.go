@@ -9,7 +9,7 @@ import (
 
 	"github.com/pebbe/zmq4"
 
-	"tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/kv"
 )
 
 const (

@@ -3,7 +3,7 @@ package kvevents
 import (
 	"encoding/binary"
 
-	"tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/kv"
 )
 
 // Token ids are most of what an engine sends, and the width of each says where the next one begins. Their

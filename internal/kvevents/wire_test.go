@@ -11,7 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/kv"
 )
 
 // wireInt writes v in each form that msgpack has for it, the wasteful ones included.

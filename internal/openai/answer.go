@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"tandem/internal/rawjson"
+	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
 // answerDepth is how deep an engine's answer may nest; it is trusted to be JSON but not to be small.

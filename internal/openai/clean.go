@@ -3,7 +3,7 @@ package openai
 import (
 	"bytes"
 
-	"tandem/internal/rawjson"
+	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
 // cleaner walks JSON and notes which byte ranges must go so that no member is named like transfer params. A

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"tandem/internal/rawjson"
+	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
 // Bodies of /v1/messages and /v1/responses. Nothing in them is refused here beyond what is no JSON, or no

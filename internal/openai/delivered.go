@@ -6,7 +6,7 @@ import (
 	"slices"
 	"unicode/utf8"
 
-	"tandem/internal/rawjson"
+	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
 // Delivered is what a client has been given of a streamed answer with one choice, kept so that another engine

@@ -3,7 +3,7 @@ package openai
 import (
 	"bytes"
 
-	"tandem/internal/rawjson"
+	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
 // chunk is where the parts of a stream's chunk lie, in the whole event.

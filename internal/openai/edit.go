@@ -3,7 +3,7 @@ package openai
 import (
 	"slices"
 
-	"tandem/internal/rawjson"
+	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
 // Edit is a body being edited: what is not set or deleted keeps its bytes. Not safe for concurrent use.

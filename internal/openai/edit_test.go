@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"tandem/internal/rawjson"
+	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
 var update = flag.Bool("update", false, "write the golden files")

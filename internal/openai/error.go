@@ -3,7 +3,7 @@ package openai
 import (
 	"strconv"
 
-	"tandem/internal/rawjson"
+	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
 // AppendError appends an error body in vLLM's shape; param "" is null.

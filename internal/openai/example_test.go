@@ -3,7 +3,7 @@ package openai_test
 import (
 	"fmt"
 
-	"tandem/internal/openai"
+	"github.com/tandem-router/tandem/internal/openai"
 )
 
 // What is not edited keeps its bytes: unknown fields, the order of keys, the form of numbers and the spaces.

@@ -5,7 +5,7 @@ import (
 	"iter"
 	"slices"
 
-	"tandem/internal/rawjson"
+	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
 // Finished reports whether a good answer to the request, whole or all of a stream, ended by itself or at its

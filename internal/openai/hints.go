@@ -1,6 +1,6 @@
 package openai
 
-import "tandem/internal/rawjson"
+import "github.com/tandem-router/tandem/internal/rawjson"
 
 // Hints are what a body tells of its answer's length besides its limit. Nobody is refused for one: it goes on
 // to the engine as it came, which ignores what it does not know (vLLM's OpenAIBaseModel allows all fields).

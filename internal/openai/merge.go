@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strconv"
 
-	"tandem/internal/rawjson"
+	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
 // answer is where the parts of an engine's answer lie that a merge touches.

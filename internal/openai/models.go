@@ -1,6 +1,6 @@
 package openai
 
-import "tandem/internal/rawjson"
+import "github.com/tandem-router/tandem/internal/rawjson"
 
 // MergeModels makes one list of several engines' lists of models: the first, with the entries of the others
 // whose ids it lacks behind its own. What is no list adds nothing.

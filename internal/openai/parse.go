@@ -5,7 +5,7 @@ import (
 	"errors"
 	"unicode/utf8"
 
-	"tandem/internal/rawjson"
+	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
 type span struct{ start, end int }

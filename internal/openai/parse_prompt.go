@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strconv"
 
-	"tandem/internal/rawjson"
+	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
 // prompt reads a completion's prompt: text, ids, or an array of either.

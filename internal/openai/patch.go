@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strconv"
 
-	"tandem/internal/rawjson"
+	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
 // patch is a byte range and what takes its place.

@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"tandem/internal/rawjson"
+	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
 // Reasons why the answer to a request is not kept for others that ask the same.

@@ -3,7 +3,7 @@ package openai
 import (
 	"slices"
 
-	"tandem/internal/rawjson"
+	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
 // What makes answers of /v1/messages and /v1/responses the same, beside what [Request.Repeatable] says of

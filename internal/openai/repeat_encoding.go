@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"slices"
 
-	"tandem/internal/rawjson"
+	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
 // Encoding is a request for vectors or scores of texts, as it goes to vLLM's pooling APIs.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strconv"
 
-	"tandem/internal/rawjson"
+	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
 // again is the stream of an engine that goes on with an answer.

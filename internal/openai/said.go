@@ -3,7 +3,7 @@ package openai
 import (
 	"slices"
 
-	"tandem/internal/rawjson"
+	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
 // Said is where the parts of an engine's answer lie that are read or changed on its way to a client: its

@@ -3,7 +3,7 @@ package openai
 import (
 	"strconv"
 
-	"tandem/internal/rawjson"
+	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
 // What follows is read for people who look at requests, not for deciding anything, and only when it is asked

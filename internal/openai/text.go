@@ -3,7 +3,7 @@ package openai
 import (
 	"bytes"
 
-	"tandem/internal/rawjson"
+	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
 // PromptText appends to dst, in pieces of Raw, the text that prompt i is made of, in an order in which

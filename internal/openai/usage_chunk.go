@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"slices"
 
-	"tandem/internal/rawjson"
+	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
 // A router that wants to know what a streamed answer took asks its engine for usage, whether the client asked

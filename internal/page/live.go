@@ -3,7 +3,7 @@ package page
 import (
 	"time"
 
-	"tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/config"
 )
 
 // Live is what the page shows, small enough to be sent every second for hundreds of replicas.

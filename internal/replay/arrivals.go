@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"tandem/internal/trace"
+	"github.com/tandem-router/tandem/internal/trace"
 )
 
 // drawStarts draws when sessions start from the rates of clients that p names a file of, p.Rate a second on

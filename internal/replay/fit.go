@@ -4,7 +4,7 @@ import (
 	"math"
 	"slices"
 
-	"tandem/internal/enginesim/core/kernels"
+	"github.com/tandem-router/tandem/internal/enginesim/core/kernels"
 )
 
 // Figures are the usual numbers of a set of requests, in seconds.

@@ -3,8 +3,8 @@ package replay
 import (
 	"cmp"
 
-	"tandem/internal/enginesim/core"
-	"tandem/internal/enginesim/core/kernels"
+	"github.com/tandem-router/tandem/internal/enginesim/core"
+	"github.com/tandem-router/tandem/internal/enginesim/core/kernels"
 )
 
 // byFormula returns r with the formula of simulated engines, fitted to its tables, in their place: all claims

@@ -3,7 +3,7 @@ package replay
 import (
 	"errors"
 
-	"tandem/internal/replay/cluster"
+	"github.com/tandem-router/tandem/internal/replay/cluster"
 )
 
 // Ideal measures what p asks of engines like the first prefill replica, or the first at all where there is no

@@ -10,8 +10,8 @@ import (
 	"slices"
 	"time"
 
-	"tandem/internal/replay/cluster"
-	"tandem/internal/trace"
+	"github.com/tandem-router/tandem/internal/replay/cluster"
+	"github.com/tandem-router/tandem/internal/trace"
 )
 
 // composedSpan is how long a composed kind lasts where nobody says so.

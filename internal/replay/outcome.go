@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"tandem/internal/replay/cluster"
-	"tandem/internal/replay/policies"
+	"github.com/tandem-router/tandem/internal/replay/cluster"
+	"github.com/tandem-router/tandem/internal/replay/policies"
 )
 
 // Outcome is what became of a play with one policy. Requests of the first fifth of the time in which sessions

@@ -12,9 +12,9 @@ import (
 	"slices"
 	"time"
 
-	"tandem/internal/replay/cluster"
-	"tandem/internal/replay/policies"
-	"tandem/internal/trace"
+	"github.com/tandem-router/tandem/internal/replay/cluster"
+	"github.com/tandem-router/tandem/internal/replay/policies"
+	"github.com/tandem-router/tandem/internal/trace"
 )
 
 // Play says what is played.

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"tandem/internal/replay/cluster"
+	"github.com/tandem-router/tandem/internal/replay/cluster"
 )
 
 // file writes a small trace of n requests of which every second one repeats an earlier prompt.

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"tandem/internal/enginesim/core"
-	"tandem/internal/enginesim/core/kernels"
+	"github.com/tandem-router/tandem/internal/enginesim/core"
+	"github.com/tandem-router/tandem/internal/enginesim/core/kernels"
 )
 
 // rerun plays a recorded run on simulated engines, in virtual time.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"tandem/internal/trace"
+	"github.com/tandem-router/tandem/internal/trace"
 )
 
 // Stress is what is changed of recorded traffic to make it hard. The zero Stress changes nothing.

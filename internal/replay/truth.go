@@ -11,9 +11,9 @@ import (
 	"path"
 	"time"
 
-	"tandem/internal/enginesim/core"
-	"tandem/internal/enginesim/core/kernels"
-	"tandem/internal/trace"
+	"github.com/tandem-router/tandem/internal/enginesim/core"
+	"github.com/tandem-router/tandem/internal/enginesim/core/kernels"
+	"github.com/tandem-router/tandem/internal/trace"
 )
 
 // Recording is one run of a real vLLM: what was sent, how it was started, and, where it was not kept back,

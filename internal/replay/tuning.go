@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"tandem/internal/replay/policies"
+	"github.com/tandem-router/tandem/internal/replay/policies"
 )
 
 // devTime is the part of a trace, from its start, on which policies are tuned where nobody says how much is

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"tandem/internal/enginesim/core/kernels"
+	"github.com/tandem-router/tandem/internal/enginesim/core/kernels"
 )
 
 // Validation is what simulated engines say of one recorded run.

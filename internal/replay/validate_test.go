@@ -12,7 +12,7 @@ import (
 	"testing/fstest"
 	"time"
 
-	"tandem/internal/enginesim/core/kernels"
+	"github.com/tandem-router/tandem/internal/enginesim/core/kernels"
 )
 
 // folder makes recorded runs whose kernels take simple times, and whose results were made by the simulation

@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"testing"
 
-	"tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/kv"
 )
 
 // BenchmarkComputed is what an answer costs a replica without events that is full: half of each prompt is

@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"tandem/internal/kv"
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // Guess is a prompt that a router has sent to a replica, so that its blocks are believed to be there before

@@ -3,8 +3,8 @@ package roster
 import (
 	"time"
 
-	"tandem/internal/kv"
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // This file is what routing history teaches: the index of members without events, and that of text.

@@ -8,8 +8,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"tandem/internal/kv"
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 func approximate(ids ...replica.ID) *Roster[*plain] {

@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"time"
 
-	"tandem/internal/kv"
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // index is the block index with the chain that it was made for.

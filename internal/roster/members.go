@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"tandem/internal/kv"
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // SetMembers makes rs the members of the pool. Who stays keeps its load, ledger and blocks, also under

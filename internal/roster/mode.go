@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"strings"
 
-	"tandem/internal/kv"
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // Mode says how it is known which member has which blocks.

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // PeerReports is the newest bookings that each other router reported of the replicas which it shares with

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // TestEverythingAtOnce lets everybody who calls a roster do so at the same time, for the race detector, and

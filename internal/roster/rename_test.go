@@ -3,8 +3,8 @@ package roster
 import (
 	"testing"
 
-	"tandem/internal/kv"
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // A member is an engine, which its address tells; its name may change, and may go to another.

@@ -7,8 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"tandem/internal/kv"
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // Options says how a Roster is made. The zero value works.

@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"tandem/internal/kv"
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)

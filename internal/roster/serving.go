@@ -4,7 +4,7 @@ import (
 	"hash/fnv"
 	"slices"
 
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // serving remembers which members of a view serve which model. Every plan asks that of all of them, and each

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // Who serves a model is remembered for a list of members, and asked anew of the next one.

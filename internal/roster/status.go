@@ -1,8 +1,8 @@
 package roster
 
 import (
-	"tandem/internal/kv"
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // Status is what is known of one member whatever the pool is for.

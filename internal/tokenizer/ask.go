@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"tandem/internal/rawjson"
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/rawjson"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // ask goes through the sources, best first.

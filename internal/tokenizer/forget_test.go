@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // process is an engine whose process can be replaced by another one, which makes other ids.

@@ -5,8 +5,8 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 
-	"tandem/internal/rawjson"
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/rawjson"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // key names a prompt: a hash of everything that takes part in making its ids.

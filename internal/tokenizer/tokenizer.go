@@ -10,7 +10,7 @@ import (
 	"context"
 	"time"
 
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // Post sends one JSON body to the engine and returns its whole answer. It is called on the goroutine of a

@@ -8,7 +8,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 	"charm.land/lipgloss/v2"
 
-	"tandem/internal/page"
+	"github.com/tandem-router/tandem/internal/page"
 )
 
 var (

@@ -12,8 +12,8 @@ import (
 	"net/http"
 	"time"
 
-	"tandem/internal/page"
-	"tandem/internal/why"
+	"github.com/tandem-router/tandem/internal/page"
+	"github.com/tandem-router/tandem/internal/why"
 )
 
 // Source is the router that is looked at.

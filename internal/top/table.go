@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"strings"
 
-	"tandem/internal/page"
-	"tandem/internal/why"
+	"github.com/tandem-router/tandem/internal/page"
+	"github.com/tandem-router/tandem/internal/why"
 )
 
 // table is a view as rows of cells.

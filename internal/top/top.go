@@ -10,8 +10,8 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 
-	"tandem/internal/page"
-	"tandem/internal/why"
+	"github.com/tandem-router/tandem/internal/page"
+	"github.com/tandem-router/tandem/internal/why"
 )
 
 // Run shows the router until the user leaves or ctx ends.

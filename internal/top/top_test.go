@@ -13,8 +13,8 @@ import (
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/x/ansi"
 
-	"tandem/internal/config"
-	"tandem/internal/page"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/page"
 )
 
 // sample is a router with a replica in trouble and two requests.

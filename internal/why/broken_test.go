@@ -3,7 +3,7 @@ package why_test
 import (
 	"testing"
 
-	"tandem/internal/why"
+	"github.com/tandem-router/tandem/internal/why"
 )
 
 // A stream that lost its engine says who went on, and why nobody did.

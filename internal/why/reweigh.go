@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // Weights are what a decision is to be weighed with instead; nil keeps the one that was in force.

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"tandem/internal/config"
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // A record does not say when plans tied, so that a page takes the defaults: those of the configuration.

@@ -14,12 +14,12 @@ import (
 	"testing"
 	"time"
 
-	"tandem/decode"
-	"tandem/internal/replica"
-	"tandem/internal/why"
-	"tandem/orchestrator/planner"
-	"tandem/prefill"
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/decode"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/why"
+	"github.com/tandem-router/tandem/orchestrator/planner"
+	"github.com/tandem-router/tandem/prefill"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // line is a record as a file has it: the worked example of docs/scoring.md, tried twice.

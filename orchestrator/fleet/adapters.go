@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"tandem/internal/config"
-	"tandem/internal/replica"
-	"tandem/orchestrator/planner"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
 // An adapter that other replicas have from another path under the same name is one with other weights, as far

@@ -8,7 +8,7 @@ import (
 	"net/http"
 	"time"
 
-	"tandem/internal/engine"
+	"github.com/tandem-router/tandem/internal/engine"
 )
 
 // A replica is up while its engine gives signs of life: an answer to /metrics, to /health, or to a request.

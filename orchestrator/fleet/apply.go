@@ -1,8 +1,8 @@
 package fleet
 
 import (
-	"tandem/internal/config"
-	"tandem/internal/roster"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/roster"
 )
 
 // Apply makes the watchers those of cfg. Servers that stay keep their state, blocks, streams and connections

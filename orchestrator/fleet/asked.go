@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"sync"
 
-	"tandem/internal/engine"
+	"github.com/tandem-router/tandem/internal/engine"
 )
 
 // A failure may be a reason to ask the engine itself whether it works. Many fail at once, of one cause: those

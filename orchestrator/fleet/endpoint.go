@@ -5,8 +5,8 @@ import (
 	"net/http"
 	"time"
 
-	"tandem/internal/engine"
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/engine"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // Endpoint is the way to one replica, as long as it has this name and these facts. Safe for concurrent use.

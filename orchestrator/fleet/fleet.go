@@ -17,13 +17,13 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"tandem/internal/kv"
-	"tandem/internal/kvevents"
-	"tandem/internal/liveness"
-	"tandem/internal/panics"
-	"tandem/internal/replica"
-	"tandem/internal/roster"
-	"tandem/orchestrator/outlier"
+	"github.com/tandem-router/tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/kvevents"
+	"github.com/tandem-router/tandem/internal/liveness"
+	"github.com/tandem-router/tandem/internal/panics"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/roster"
+	"github.com/tandem-router/tandem/orchestrator/outlier"
 )
 
 // Pool takes what watchers learn of its members: who they are, and their events, load and health.

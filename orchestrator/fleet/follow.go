@@ -5,8 +5,8 @@ import (
 	"errors"
 	"slices"
 
-	"tandem/internal/kvevents"
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/kvevents"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // follow makes the streams those that the ranks publish now. The blocks of a rank that publishes elsewhere

@@ -7,7 +7,7 @@ import (
 	"mime"
 	"net/http"
 
-	"tandem/internal/engine"
+	"github.com/tandem-router/tandem/internal/engine"
 )
 
 // openEvents opens the server's stream of server-sent events at a path: a [kvevents.Opener].

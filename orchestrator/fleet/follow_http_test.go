@@ -12,10 +12,10 @@ import (
 	"strings"
 	"testing"
 
-	"tandem/internal/engine"
-	"tandem/internal/kv"
-	"tandem/internal/kvevents"
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/engine"
+	"github.com/tandem-router/tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/kvevents"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // reportedBlocks is a sink that passes on what is reported of blocks.

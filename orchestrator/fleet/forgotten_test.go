@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"tandem/internal/engine"
-	"tandem/internal/kvevents"
+	"github.com/tandem-router/tandem/internal/engine"
+	"github.com/tandem-router/tandem/internal/kvevents"
 )
 
 // A restart of an engine shows twice, in its metrics and in its stream of events, one or the other first. One

@@ -5,7 +5,7 @@ import (
 	"context"
 	"math"
 
-	"tandem/internal/engine"
+	"github.com/tandem-router/tandem/internal/engine"
 )
 
 // LeaseCounters is what an engine counts of leases: of those that it ended itself, where it prefills, and of

@@ -3,7 +3,7 @@ package fleet
 import (
 	"context"
 
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // A server leaves in three steps. First nobody watches it any more, so that nothing of it comes into the

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"tandem/internal/engine"
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/engine"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // sortedLocked returns all watchers, prefill first, in the order of the file.

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // Adapters come and go while an engine runs (/v1/load_lora_adapter), and it does not tell: it is asked every

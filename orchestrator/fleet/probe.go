@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"tandem/internal/config"
-	"tandem/internal/engine"
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/engine"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // probe asks for the facts until the server gives them; false when ctx ended first.

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"tandem/internal/rawjson"
+	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
 func TestSalted(t *testing.T) {

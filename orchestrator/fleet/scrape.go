@@ -6,7 +6,7 @@ import (
 	"log/slog"
 	"time"
 
-	"tandem/internal/engine"
+	"github.com/tandem-router/tandem/internal/engine"
 )
 
 // scrapes polls /metrics until ctx ends, or until the server has to be probed anew: it has been restarted,

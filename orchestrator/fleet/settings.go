@@ -5,10 +5,10 @@ import (
 	"net/url"
 	"time"
 
-	"tandem/internal/config"
-	"tandem/internal/engine"
-	"tandem/internal/liveness"
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/engine"
+	"github.com/tandem-router/tandem/internal/liveness"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // settings is what the configuration says of one engine server and of how it is watched. It is immutable; a

@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"tandem/internal/config"
-	"tandem/internal/config/certtest"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/config/certtest"
 )
 
 func write(t *testing.T, path string, data []byte) {

@@ -5,8 +5,8 @@ import (
 	"sync"
 	"time"
 
-	"tandem/internal/replica"
-	"tandem/orchestrator/outlier"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/orchestrator/outlier"
 )
 
 // State is something that people should know of a replica which is up all the same: why it gets fewer

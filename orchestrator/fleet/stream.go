@@ -9,9 +9,9 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"tandem/internal/kv"
-	"tandem/internal/kvevents"
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/kvevents"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // Stream is the event stream of one rank, which is followed.

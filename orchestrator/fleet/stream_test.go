@@ -10,14 +10,14 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"tandem/decode"
-	"tandem/internal/config"
-	"tandem/internal/kv"
-	"tandem/internal/liveness"
-	"tandem/internal/panics"
-	"tandem/internal/replica"
-	"tandem/orchestrator/outlier"
-	"tandem/prefill"
+	"github.com/tandem-router/tandem/decode"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/liveness"
+	"github.com/tandem-router/tandem/internal/panics"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/orchestrator/outlier"
+	"github.com/tandem-router/tandem/prefill"
 )
 
 // learned returns the watcher of a prefill server that said it has blocks of 16 tokens, where the

@@ -6,9 +6,9 @@ import (
 	"sync"
 	"time"
 
-	"tandem/internal/engine"
-	"tandem/internal/replica"
-	"tandem/orchestrator/outlier"
+	"github.com/tandem-router/tandem/internal/engine"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/orchestrator/outlier"
 )
 
 // Transfers is what a decode server was to get from whom since its counters were read last. Safe for

@@ -3,8 +3,8 @@ package fleet
 import (
 	"testing"
 
-	"tandem/internal/engine"
-	"tandem/orchestrator/outlier"
+	"github.com/tandem-router/tandem/internal/engine"
+	"github.com/tandem-router/tandem/orchestrator/outlier"
 )
 
 // An engine counts a failed transfer before or after its answer tells us of it. Only one that no answer tells

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	"tandem/internal/replica"
-	"tandem/orchestrator/outlier"
-	"tandem/orchestrator/planner"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/orchestrator/outlier"
+	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
 // A replica that no replica of the other pool can work with takes part in no split: a prefill replica gets no

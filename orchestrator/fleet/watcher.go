@@ -8,9 +8,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"tandem/internal/engine"
-	"tandem/internal/liveness"
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/engine"
+	"github.com/tandem-router/tandem/internal/liveness"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // Watcher keeps what is known of one engine server true: it probes until the server answers, follows the

@@ -3,7 +3,7 @@ package outlier
 import (
 	"time"
 
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // Attempt is one request on one leg, from its booking to its outcome. The zero value stands for none, and all

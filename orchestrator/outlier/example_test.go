@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"time"
 
-	"tandem/internal/replica"
-	"tandem/orchestrator/outlier"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/orchestrator/outlier"
 )
 
 // A leg that fails three times in a row is ejected. A trial of the router's own lets it back in, for a

@@ -18,7 +18,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // Pair is a prefill and a decode replica together.

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)

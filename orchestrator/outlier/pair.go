@@ -5,7 +5,7 @@ import (
 	"math"
 	"time"
 
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // Began notes that the answer to a split request began well: neither of its ends fails with everybody.

@@ -1,6 +1,6 @@
 package outlier
 
-import "tandem/internal/replica"
+import "github.com/tandem-router/tandem/internal/replica"
 
 // Rename lets what is known of replicas be known of them under the names that they have now. Requests and
 // trials that are under way on one with another name say nothing any more: they go by its old one. A trial is

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // Who is out stays out under another name, with all that is known of it, and nobody else is for it.

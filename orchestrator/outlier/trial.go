@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // Trial is a leg or a pair that may be tried again, with a request of the router's own.

@@ -19,12 +19,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
-	"tandem/decode"
-	"tandem/internal/answercache/valkey/valkeytest"
-	"tandem/internal/config"
-	"tandem/internal/panics"
-	"tandem/internal/replica"
-	"tandem/prefill"
+	"github.com/tandem-router/tandem/decode"
+	"github.com/tandem-router/tandem/internal/answercache/valkey/valkeytest"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/panics"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/prefill"
 )
 
 // BenchmarkSharing is many routers over 64 replicas on sockets, which book forty requests a second together

@@ -10,9 +10,9 @@ import (
 	"strconv"
 	"time"
 
-	"tandem/decode"
-	"tandem/internal/replica"
-	"tandem/prefill"
+	"github.com/tandem-router/tandem/decode"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/prefill"
 )
 
 // Path is where a router tells others what it has booked.

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"tandem/decode"
-	"tandem/prefill"
+	"github.com/tandem-router/tandem/decode"
+	"github.com/tandem-router/tandem/prefill"
 )
 
 // message is what a router tells all others through a server. It has what is booked now, as an answer to a

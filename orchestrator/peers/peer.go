@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"tandem/internal/engine"
+	"github.com/tandem-router/tandem/internal/engine"
 )
 
 const (

@@ -20,11 +20,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"tandem/decode"
-	"tandem/internal/config"
-	"tandem/internal/engine"
-	"tandem/internal/panics"
-	"tandem/prefill"
+	"github.com/tandem-router/tandem/decode"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/engine"
+	"github.com/tandem-router/tandem/internal/panics"
+	"github.com/tandem-router/tandem/prefill"
 )
 
 // Options is what peers are made of besides their configuration. All of it is needed, but for Dial.

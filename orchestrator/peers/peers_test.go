@@ -19,12 +19,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"tandem/decode"
-	"tandem/internal/config"
-	"tandem/internal/memnet"
-	"tandem/internal/panics"
-	"tandem/internal/replica"
-	"tandem/prefill"
+	"github.com/tandem-router/tandem/decode"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/memnet"
+	"github.com/tandem-router/tandem/internal/panics"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/prefill"
 )
 
 // rig is a router with a prefill replica p0 and a decode replica d0 that nobody serves, and other routers

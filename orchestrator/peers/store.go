@@ -11,8 +11,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"tandem/internal/answercache/valkey"
-	"tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/answercache/valkey"
+	"github.com/tandem-router/tandem/internal/config"
 )
 
 // store is a Valkey or Redis server through which routers tell each other what they have booked, without

@@ -15,14 +15,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
-	"tandem/decode"
-	"tandem/internal/answercache/valkey/valkeytest"
-	"tandem/internal/config"
-	"tandem/internal/kv"
-	"tandem/internal/panics"
-	"tandem/internal/replica"
-	"tandem/internal/roster"
-	"tandem/prefill"
+	"github.com/tandem-router/tandem/decode"
+	"github.com/tandem-router/tandem/internal/answercache/valkey/valkeytest"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/panics"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/roster"
+	"github.com/tandem-router/tandem/prefill"
 )
 
 // newMet is a router that meets others at a real server, in real time, with replicas p0 and d0.

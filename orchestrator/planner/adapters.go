@@ -3,7 +3,7 @@ package planner
 import (
 	"fmt"
 
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // An adapter may have other weights under the same name on another replica: while it is exchanged, and where

@@ -5,10 +5,10 @@ import (
 	"slices"
 	"time"
 
-	"tandem/decode"
-	"tandem/internal/replica"
-	"tandem/orchestrator/outlier"
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/decode"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/orchestrator/outlier"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // PrefillDone tells that prefill answered, took after it was sent, with cached tokens by the engine's count

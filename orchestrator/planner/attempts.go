@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"tandem/orchestrator/outlier"
+	"github.com/tandem-router/tandem/orchestrator/outlier"
 )
 
 // FailedAttempt is an attempt of a request that failed, and what was known of whom it is held against.

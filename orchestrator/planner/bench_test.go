@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"tandem/internal/replica"
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // benchmarkPlan measures Plan and Release of a prompt of 131,072 tokens, half of it on one prefill replica

@@ -3,7 +3,7 @@ package planner
 import (
 	"time"
 
-	"tandem/decode"
+	"github.com/tandem-router/tandem/decode"
 )
 
 // book reserves the chosen plan on both pools, and notes what would have been chosen by what was learned. It

@@ -4,10 +4,10 @@ import (
 	"strconv"
 	"time"
 
-	"tandem/decode"
-	"tandem/internal/replica"
-	"tandem/prefill"
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/decode"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/prefill"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // Calibration says whether plans are priced by what is learned of the speeds of replicas and of the links

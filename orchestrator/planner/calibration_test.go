@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"tandem/internal/replica"
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // slowOne is a fleet in which p2 has been seen to prefill eight times slower than the profile says, and p1 as

@@ -3,8 +3,8 @@ package planner
 import (
 	"time"
 
-	"tandem/internal/replica"
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // Units says what the terms of the plans in a Decision are counted in.

@@ -5,9 +5,9 @@ import (
 	"slices"
 	"time"
 
-	"tandem/internal/replica"
-	"tandem/orchestrator/outlier"
-	"tandem/prefill"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/orchestrator/outlier"
+	"github.com/tandem-router/tandem/prefill"
 )
 
 // Failures of replicas and pairs concern a plan twice. What they are expected to cost is one of its terms.

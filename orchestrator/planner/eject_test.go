@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"tandem/internal/replica"
-	"tandem/orchestrator/outlier"
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/orchestrator/outlier"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // ejecting is a fleet that keeps failing replicas out, and whose trials somebody makes.

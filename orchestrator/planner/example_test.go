@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"time"
 
-	"tandem/decode"
-	"tandem/internal/kv"
-	"tandem/internal/replica"
-	"tandem/orchestrator/planner"
-	"tandem/prefill"
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/decode"
+	"github.com/tandem-router/tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/orchestrator/planner"
+	"github.com/tandem-router/tandem/prefill"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // Two prefill and two decode replicas, of which p1 holds most of the prompt. The planner compares every pair

@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"tandem/decode"
-	"tandem/internal/kv"
-	"tandem/internal/replica"
-	"tandem/prefill"
+	"github.com/tandem-router/tandem/decode"
+	"github.com/tandem-router/tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/prefill"
 )
 
 // fleet is two pools and a planner in fake time.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // TooLate says that the first token would come later than the policy allows, by prediction. The request is

@@ -8,9 +8,9 @@ import (
 
 	"pgregory.net/rapid"
 
-	"tandem/internal/replica"
-	"tandem/orchestrator/outlier"
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/orchestrator/outlier"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // choice returns a number from 0 to most. What it is for is told to whoever draws it.

@@ -5,9 +5,9 @@ import (
 	"slices"
 	"time"
 
-	"tandem/decode"
-	"tandem/internal/replica"
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/decode"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // Learned is what was learned, as it outlives a process. It has no prompts, and of those who ask a hash

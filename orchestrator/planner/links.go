@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // LinkSpeed is what was learned of the path between two replicas.

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // Blocks come at once over 40 GB/s, and wait for their turn in an engine that runs a few at a time. That is

@@ -3,7 +3,7 @@ package planner
 import (
 	"testing"
 
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // An engine counts requests whose blocks are on their way among those that wait. Over a slow link there is

@@ -3,7 +3,7 @@ package planner
 import (
 	"time"
 
-	"tandem/orchestrator/outlier"
+	"github.com/tandem-router/tandem/orchestrator/outlier"
 )
 
 // begin notes on which legs the booking puts a request.

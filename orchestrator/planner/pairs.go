@@ -5,10 +5,10 @@ import (
 	"slices"
 	"time"
 
-	"tandem/decode"
-	"tandem/internal/replica"
-	"tandem/prefill"
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/decode"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/prefill"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // pairs is what holds for each prefill replica together with each decode replica: whether they can work

@@ -9,11 +9,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"tandem/decode"
-	"tandem/internal/roster"
-	"tandem/orchestrator/outlier"
-	"tandem/prefill"
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/decode"
+	"github.com/tandem-router/tandem/internal/roster"
+	"github.com/tandem-router/tandem/orchestrator/outlier"
+	"github.com/tandem-router/tandem/prefill"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // Planner chooses and books. Safe for concurrent use.

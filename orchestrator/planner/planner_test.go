@@ -15,8 +15,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"tandem/internal/replica"
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 var update = flag.Bool("update", false, "write the golden files")

@@ -4,9 +4,9 @@ import (
 	"slices"
 	"time"
 
-	"tandem/internal/replica"
-	"tandem/orchestrator/outlier"
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/orchestrator/outlier"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // Policy is everything that may be set about decisions. All of it is said: a zero is a zero. Production's is

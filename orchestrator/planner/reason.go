@@ -4,7 +4,7 @@ import (
 	"math"
 	"strconv"
 
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // why names the term by which the chosen plan is ahead most: of the best plan with another prefill side, or

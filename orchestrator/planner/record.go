@@ -5,9 +5,9 @@ import (
 	"math"
 	"time"
 
-	"tandem/decode"
-	"tandem/prefill"
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/decode"
+	"github.com/tandem-router/tandem/prefill"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // decisionAlloc is the memory of one Decision, taken in one piece.

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"time"
 
-	"tandem/decode"
-	"tandem/internal/replica"
-	"tandem/prefill"
+	"github.com/tandem-router/tandem/decode"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/prefill"
 )
 
 // refuse says why the scratch holds no plan. It asks the pools again, this time for reasons: who is a

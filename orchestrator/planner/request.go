@@ -5,11 +5,11 @@ package planner
 import (
 	"time"
 
-	"tandem/decode"
-	"tandem/internal/kv"
-	"tandem/internal/replica"
-	"tandem/orchestrator/outlier"
-	"tandem/prefill"
+	"github.com/tandem-router/tandem/decode"
+	"github.com/tandem-router/tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/orchestrator/outlier"
+	"github.com/tandem-router/tandem/prefill"
 )
 
 // Request is what the planner has to know of one prompt. It is not changed by the planner; the keys are kept

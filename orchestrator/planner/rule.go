@@ -1,9 +1,9 @@
 package planner
 
 import (
-	"tandem/internal/kv"
-	"tandem/internal/replica"
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // Rule lets a pool's replica be chosen by itself, before anything is priced. The other side, and whether the

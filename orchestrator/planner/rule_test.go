@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"tandem/internal/kv"
-	"tandem/internal/replica"
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // take is a rule that takes the replica of a name, the first where it has no seat, and notes what it saw.

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // saturate books Splits until requests whose blocks have not come hold over half of the room of each decode

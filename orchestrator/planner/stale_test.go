@@ -9,8 +9,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"tandem/internal/replica"
-	"tandem/prefill"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/prefill"
 )
 
 // A replica whose events are not heard is unknown, not empty: it neither loses to one that is known to hold

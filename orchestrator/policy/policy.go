@@ -5,11 +5,11 @@ package policy
 import (
 	"time"
 
-	"tandem/internal/config"
-	"tandem/internal/replica"
-	"tandem/orchestrator/outlier"
-	"tandem/orchestrator/planner"
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/orchestrator/outlier"
+	"github.com/tandem-router/tandem/orchestrator/planner"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // Default returns what production decides by where a file says nothing.

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"tandem/internal/config"
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // Whatever number of the file concerns decisions arrives: another one makes another policy.

@@ -1,9 +1,9 @@
 package policy
 
 import (
-	"tandem/internal/config"
-	"tandem/orchestrator/planner"
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/orchestrator/planner"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // Rule returns what chooses a replica of a pool by itself, nil where costs do.

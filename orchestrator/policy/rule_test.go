@@ -3,8 +3,8 @@ package policy
 import (
 	"testing"
 
-	"tandem/internal/config"
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // The defaults of the rules are the numbers of their authors, and each of the configured ones arrives.

@@ -8,7 +8,7 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
-	"tandem/orchestrator/rpc/tandemv1"
+	"github.com/tandem-router/tandem/orchestrator/rpc/tandemv1"
 )
 
 // health answers with the readiness of the moment. The library's own health server wants to be told of each

@@ -8,8 +8,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"tandem/orchestrator/planner"
-	"tandem/orchestrator/rpc/tandemv1"
+	"github.com/tandem-router/tandem/orchestrator/planner"
+	"github.com/tandem-router/tandem/orchestrator/rpc/tandemv1"
 )
 
 // A call that panics, of either kind, gets an error, and somebody is told; the server goes on.

@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"tandem/orchestrator/planner"
-	"tandem/orchestrator/rpc/tandemv1"
+	"github.com/tandem-router/tandem/orchestrator/planner"
+	"github.com/tandem-router/tandem/orchestrator/rpc/tandemv1"
 )
 
 // router is the Router service.

@@ -12,8 +12,8 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/reflection"
 
-	"tandem/orchestrator/planner"
-	"tandem/orchestrator/rpc/tandemv1"
+	"github.com/tandem-router/tandem/orchestrator/planner"
+	"github.com/tandem-router/tandem/orchestrator/rpc/tandemv1"
 )
 
 // Options is what the services are made of. Whatever is nil is answered with UNIMPLEMENTED; readiness with

@@ -23,9 +23,9 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 
-	"tandem/orchestrator/planner"
-	"tandem/orchestrator/rpc/tandemv1"
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/orchestrator/planner"
+	"github.com/tandem-router/tandem/orchestrator/rpc/tandemv1"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

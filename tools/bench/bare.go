@@ -9,7 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"tandem/internal/engine"
+	"github.com/tandem-router/tandem/internal/engine"
 )
 
 // bare is the least that a front on net/http's server can be: the two legs by tandem's own lean client,

@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
-	"tandem/tools/litellm"
-	"tandem/tools/pinned"
+	"github.com/tandem-router/tandem/tools/litellm"
+	"github.com/tandem-router/tandem/tools/pinned"
 )
 
 // How much is asked of two answer caches beside each other.

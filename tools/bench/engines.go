@@ -7,8 +7,8 @@ import (
 	"net"
 	"sync"
 
-	"tandem/internal/enginesim"
-	"tandem/internal/enginesim/core"
+	"github.com/tandem-router/tandem/internal/enginesim"
+	"github.com/tandem-router/tandem/internal/enginesim/core"
 )
 
 // runEngines is the subcommand that stands for engines, on ports in a row.

@@ -21,7 +21,7 @@ import (
 	"syscall"
 	"time"
 
-	"tandem/tools/bench/index"
+	"github.com/tandem-router/tandem/tools/bench/index"
 )
 
 // options is the command line.

@@ -4,8 +4,8 @@ import (
 	"context"
 	"strings"
 
-	"tandem/tools/peer"
-	"tandem/tools/pinned"
+	"github.com/tandem-router/tandem/tools/peer"
+	"github.com/tandem-router/tandem/tools/pinned"
 )
 
 // peers measures tandem beside vllm-router before the same engines. Only one of the two runs at a time,

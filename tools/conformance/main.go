@@ -12,7 +12,7 @@ import (
 	"os"
 	"os/signal"
 
-	"tandem/internal/enginesim/conformance"
+	"github.com/tandem-router/tandem/internal/enginesim/conformance"
 )
 
 func main() {

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 
-	"tandem/tools/pinned"
+	"github.com/tandem-router/tandem/tools/pinned"
 )
 
 //go:embed adapters.py

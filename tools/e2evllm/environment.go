@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"tandem/tools/pinned"
+	"github.com/tandem-router/tandem/tools/pinned"
 )
 
 //go:embed pins.txt

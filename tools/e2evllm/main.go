@@ -20,7 +20,7 @@ import (
 	"syscall"
 	"time"
 
-	"tandem/tools/pinned"
+	"github.com/tandem-router/tandem/tools/pinned"
 )
 
 // options are the flags.

@@ -17,7 +17,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"tandem/internal/enginesim/core"
+	"github.com/tandem-router/tandem/internal/enginesim/core"
 )
 
 // Steps in which a prompt is computed beside streams are measured with so many streams, and prompts of so

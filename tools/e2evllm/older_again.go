@@ -9,7 +9,7 @@ import (
 	"os/exec"
 	"time"
 
-	"tandem/tools/pinned"
+	"github.com/tandem-router/tandem/tools/pinned"
 )
 
 // seen is what the suite reads of a replica in /debug/replicas.

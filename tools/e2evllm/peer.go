@@ -16,7 +16,7 @@ import (
 	"strings"
 	"time"
 
-	"tandem/tools/peer"
+	"github.com/tandem-router/tandem/tools/peer"
 )
 
 // rival is a front before the same engines as others.

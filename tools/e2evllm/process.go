@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"tandem/tools/pinned"
+	"github.com/tandem-router/tandem/tools/pinned"
 )
 
 // process is a program in a process group of its own, whose number is the program's.

@@ -7,7 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"tandem/tools/pinned"
+	"github.com/tandem-router/tandem/tools/pinned"
 )
 
 //go:embed hybrid.py

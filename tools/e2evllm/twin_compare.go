@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"tandem/internal/enginesim/conformance"
+	"github.com/tandem-router/tandem/internal/enginesim/conformance"
 )
 
 // sameStory compares the events of the two.

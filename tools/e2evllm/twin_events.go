@@ -16,8 +16,8 @@ import (
 
 	"github.com/pebbe/zmq4"
 
-	"tandem/internal/kv"
-	"tandem/internal/kvevents"
+	"github.com/tandem-router/tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/kvevents"
 )
 
 // listener keeps what an engine publishes, as it came.

@@ -12,7 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"tandem/tools/pinned"
+	"github.com/tandem-router/tandem/tools/pinned"
 )
 
 // Version is the one that pins.txt names.

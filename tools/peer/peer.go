@@ -10,7 +10,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"tandem/tools/pinned"
+	"github.com/tandem-router/tandem/tools/pinned"
 )
 
 // Version is the one that pins.txt names.

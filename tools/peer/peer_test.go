@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"tandem/tools/pinned"
+	"github.com/tandem-router/tandem/tools/pinned"
 )
 
 func TestPins(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"tandem/tools/pinned"
+	"github.com/tandem-router/tandem/tools/pinned"
 )
 
 // The release of libzmq that is linked in: the one that the tests run with on Debian 12. Debian's source

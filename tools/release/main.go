@@ -16,7 +16,7 @@ import (
 	"syscall"
 	"time"
 
-	"tandem/tools/pinned"
+	"github.com/tandem-router/tandem/tools/pinned"
 )
 
 func main() {

@@ -10,7 +10,7 @@ import (
 	"regexp"
 	"strings"
 
-	"tandem/tools/pinned"
+	"github.com/tandem-router/tandem/tools/pinned"
 )
 
 // installed are the files of a package that stand in the repository, by where they go.

@@ -10,7 +10,7 @@ import (
 	"runtime"
 	"strings"
 
-	"tandem/tools/pinned"
+	"github.com/tandem-router/tandem/tools/pinned"
 )
 
 //go:embed pins.txt

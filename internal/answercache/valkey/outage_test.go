@@ -15,7 +15,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"tandem/internal/answercache/valkey/valkeytest"
+	"github.com/tandem-router/tandem/internal/answercache/valkey/valkeytest"
 )
 
 // goesDown looks until the server is left alone, and checks that no look took long.

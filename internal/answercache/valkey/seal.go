@@ -7,7 +7,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 
-	"tandem/internal/answercache"
+	"github.com/tandem-router/tandem/internal/answercache"
 )
 
 // LeastSecret is how many bytes a secret has at least.

@@ -19,7 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
-	"tandem/internal/answercache"
+	"github.com/tandem-router/tandem/internal/answercache"
 )
 
 // Server says where a server is.

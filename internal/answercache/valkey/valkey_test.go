@@ -14,8 +14,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"tandem/internal/answercache"
-	"tandem/internal/answercache/valkey/valkeytest"
+	"github.com/tandem-router/tandem/internal/answercache"
+	"github.com/tandem-router/tandem/internal/answercache/valkey/valkeytest"
 )
 
 // until waits for what has to come about by itself.

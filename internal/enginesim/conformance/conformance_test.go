@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"tandem/internal/enginesim"
-	"tandem/internal/enginesim/conformance"
-	"tandem/internal/enginesim/core"
+	"github.com/tandem-router/tandem/internal/enginesim"
+	"github.com/tandem-router/tandem/internal/enginesim/conformance"
+	"github.com/tandem-router/tandem/internal/enginesim/core"
 )
 
 func captures(t *testing.T) []conformance.Exchange {

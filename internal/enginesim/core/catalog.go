@@ -3,7 +3,7 @@ package core
 import (
 	"math/bits"
 
-	"tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/kv"
 )
 
 // catalog finds the first block that is cached under a hash. It is an open table that is never more than half

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"time"
 
-	"tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/kv"
 )
 
 // LoadPolicy is vLLM's kv_load_failure_policy: what becomes of a request whose remote KV could not be read.

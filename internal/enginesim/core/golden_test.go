@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/kv"
 )
 
 // The same script as against a real vLLM 0.32.0 gives the same events in the same order: hits, stores, lazy

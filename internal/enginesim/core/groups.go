@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/kv"
 )
 
 // Group is one KV cache group of a hybrid model.

@@ -6,7 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/kv"
 )
 
 func parsed(t fataler, s string) []Group {

@@ -3,7 +3,7 @@ package core
 import (
 	"slices"
 
-	"tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/kv"
 )
 
 // block is one physical block of KV memory.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/kv"
 )
 
 func newPool(blocks int) *pool {

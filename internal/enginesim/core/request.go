@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/kv"
 )
 
 // A request's life:

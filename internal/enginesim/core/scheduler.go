@@ -3,7 +3,7 @@ package core
 import (
 	"time"
 
-	"tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/kv"
 )
 
 // Step runs one scheduler step: schedule, compute, sample.

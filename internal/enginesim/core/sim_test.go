@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/kv"
 )
 
 // bench carries out the orders of engines to each other in virtual time, and keeps what they put out.

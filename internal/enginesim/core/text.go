@@ -3,7 +3,7 @@ package core
 import (
 	"math/bits"
 
-	"tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/kv"
 )
 
 // The simulator's model. The KV of a block is one number, its content:

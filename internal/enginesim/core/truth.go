@@ -1,6 +1,6 @@
 package core
 
-import "tandem/internal/kv"
+import "github.com/tandem-router/tandem/internal/kv"
 
 // Task is what an engine has left to do for one request. Nobody outside of a real engine can know it: it is
 // there for oracles, which show what perfect knowledge would be worth.

@@ -9,8 +9,8 @@ import (
 	"slices"
 	"time"
 
-	"tandem/internal/replay"
-	"tandem/internal/replay/cluster"
+	"github.com/tandem-router/tandem/internal/replay"
+	"github.com/tandem-router/tandem/internal/replay/cluster"
 )
 
 // Question is what is asked.

@@ -14,7 +14,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"tandem/internal/replay"
+	"github.com/tandem-router/tandem/internal/replay"
 )
 
 // fleet is one whose capacities are given: by how many prefill, and goal.

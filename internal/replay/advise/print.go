@@ -7,7 +7,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"tandem/internal/replay"
+	"github.com/tandem-router/tandem/internal/replay"
 )
 
 // Print writes a row for each shape, and a verdict for each goal.

@@ -10,8 +10,8 @@ import (
 	"slices"
 	"sync"
 
-	"tandem/internal/replay"
-	"tandem/internal/replay/cluster"
+	"github.com/tandem-router/tandem/internal/replay"
+	"github.com/tandem-router/tandem/internal/replay/cluster"
 )
 
 // Loads are tried on a grid, so that what was played for one goal serves another: a step is a fifth more, and

@@ -5,9 +5,9 @@ import (
 	"io"
 	"time"
 
-	"tandem/internal/enginesim/core"
-	"tandem/internal/kv"
-	"tandem/internal/trace"
+	"github.com/tandem-router/tandem/internal/enginesim/core"
+	"github.com/tandem-router/tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/trace"
 )
 
 // Ideal is what a trace would ask of a fleet with one cache that all share, that holds everything for ever

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"tandem/internal/enginesim/core"
-	"tandem/internal/trace"
+	"github.com/tandem-router/tandem/internal/enginesim/core"
+	"github.com/tandem-router/tandem/internal/trace"
 )
 
 // Counted by hand, with 1 ms a token, 0.1 s a step of at most 100 tokens, and 1 ms for each token decoded:

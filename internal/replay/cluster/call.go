@@ -3,9 +3,9 @@ package cluster
 import (
 	"time"
 
-	"tandem/internal/enginesim/core"
-	"tandem/internal/kv"
-	"tandem/internal/trace"
+	"github.com/tandem-router/tandem/internal/enginesim/core"
+	"github.com/tandem-router/tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/trace"
 )
 
 // call is one request of the trace while it lives.

@@ -3,9 +3,9 @@ package cluster
 import (
 	"fmt"
 
-	"tandem/internal/enginesim/core"
-	"tandem/internal/kv"
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/enginesim/core"
+	"github.com/tandem-router/tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // arrived makes a request of a call and places it.

@@ -11,11 +11,11 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"tandem/internal/enginesim/core"
-	"tandem/internal/kv"
-	"tandem/internal/replica"
-	"tandem/internal/trace"
-	"tandem/internal/waitline"
+	"github.com/tandem-router/tandem/internal/enginesim/core"
+	"github.com/tandem-router/tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/trace"
+	"github.com/tandem-router/tandem/internal/waitline"
 )
 
 // Side is one of the two pools.

@@ -11,8 +11,8 @@ import (
 
 	"github.com/goccy/go-yaml"
 
-	"tandem/internal/enginesim/core"
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/enginesim/core"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // Description is a fleet as people write it: in short ("8P8D", see [Shape]) or as YAML ([ReadDescription]).

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"tandem/internal/enginesim/core"
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/enginesim/core"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // base is eight-billion-parameter engines with 40 GB/s between them.

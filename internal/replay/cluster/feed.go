@@ -3,7 +3,7 @@ package cluster
 import (
 	"time"
 
-	"tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/kv"
 )
 
 // feed is block events of one engine on their way to the router. What an engine gives out belongs to it until

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // LinkModel is how transfers at the same time get by.

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // transfers are requests with prompts of these many tokens that come at these times, each a kB a token to

@@ -9,9 +9,9 @@ import (
 	"slices"
 	"time"
 
-	"tandem/internal/enginesim/core"
-	"tandem/internal/replica"
-	"tandem/internal/trace"
+	"github.com/tandem-router/tandem/internal/enginesim/core"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/trace"
 )
 
 // Result is what became of a run.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"tandem/internal/enginesim/core"
+	"github.com/tandem-router/tandem/internal/enginesim/core"
 )
 
 // auditEvery is after how many steps of an engine the laws of conservation are checked on it: that looks at

@@ -4,8 +4,8 @@ import (
 	"strconv"
 	"time"
 
-	"tandem/internal/enginesim/core"
-	"tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/enginesim/core"
+	"github.com/tandem-router/tandem/internal/kv"
 )
 
 // Truth is the fleet as it is. No router of production can know it: it is shown to oracles only, the same to

@@ -3,7 +3,7 @@ package cluster
 import (
 	"time"
 
-	"tandem/internal/waitline"
+	"github.com/tandem-router/tandem/internal/waitline"
 )
 
 // Forecaster is a [Router] that says what is to be expected of a request that it has just found no room for.

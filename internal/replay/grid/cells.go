@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"tandem/internal/replay"
-	"tandem/internal/replay/policies"
+	"github.com/tandem-router/tandem/internal/replay"
+	"github.com/tandem-router/tandem/internal/replay/policies"
 )
 
 // What makes a goal of a fleet.

@@ -11,8 +11,8 @@ import (
 	"slices"
 	"strings"
 
-	"tandem/internal/replay"
-	"tandem/internal/trace"
+	"github.com/tandem-router/tandem/internal/replay"
+	"github.com/tandem-router/tandem/internal/trace"
 )
 
 // Ground is what the loads of some cells have in common: capacities are found once for it.

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"tandem/internal/replay"
-	"tandem/internal/replay/cluster"
+	"github.com/tandem-router/tandem/internal/replay"
+	"github.com/tandem-router/tandem/internal/replay/cluster"
 )
 
 // At least a hundred cells, half of them blind, no two alike, and the same for a seed.

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"tandem/internal/replay"
+	"github.com/tandem-router/tandem/internal/replay"
 )
 
 // Plays are plays that are over, by what was played. Those of rivals may be written down: a rival plays the

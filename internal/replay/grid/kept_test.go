@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"tandem/internal/replay"
+	"github.com/tandem-router/tandem/internal/replay"
 )
 
 // What rivals played is written down and not played again; what ours did is, since it is what changes. Plays

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"time"
 
-	"tandem/internal/replay"
-	"tandem/internal/replay/policies"
-	"tandem/internal/trace"
+	"github.com/tandem-router/tandem/internal/replay"
+	"github.com/tandem-router/tandem/internal/replay/policies"
+	"github.com/tandem-router/tandem/internal/trace"
 )
 
 // Options of a [Player].

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"time"
 
-	"tandem/internal/replay"
-	"tandem/internal/replay/cluster"
-	"tandem/internal/replay/policies"
+	"github.com/tandem-router/tandem/internal/replay"
+	"github.com/tandem-router/tandem/internal/replay/cluster"
+	"github.com/tandem-router/tandem/internal/replay/policies"
 )
 
 // Shaped is what each side holds in the shape that is best for it, of as many replicas: on one ground,

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"tandem/internal/replay"
-	"tandem/internal/replay/cluster"
+	"github.com/tandem-router/tandem/internal/replay"
+	"github.com/tandem-router/tandem/internal/replay/cluster"
 )
 
 // fleetOf lets a policy hold so much in a shape, by how many of its replicas prefill; beyond that good

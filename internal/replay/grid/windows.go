@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"tandem/internal/replay"
-	"tandem/internal/replay/cluster"
+	"github.com/tandem-router/tandem/internal/replay"
+	"github.com/tandem-router/tandem/internal/replay/cluster"
 )
 
 // Windows are the measured requests of a play by when they came, in windows of time of one length: how many

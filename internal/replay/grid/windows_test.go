@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"tandem/internal/replay/cluster"
+	"github.com/tandem-router/tandem/internal/replay/cluster"
 )
 
 // All sessions begin within a moment, and one goes on for a day: its requests are counted, and what is kept

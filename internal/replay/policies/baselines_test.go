@@ -8,12 +8,12 @@ import (
 	"testing"
 	"time"
 
-	"tandem/internal/kv"
-	"tandem/internal/replay/cluster"
-	"tandem/internal/replica"
-	"tandem/internal/trace"
-	"tandem/orchestrator/policy"
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/replay/cluster"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/trace"
+	"github.com/tandem-router/tandem/orchestrator/policy"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // plain is an engine that takes 1 ms for a token of a prompt, and for a step of decoding 10 ms, 1 ms a

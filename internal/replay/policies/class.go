@@ -3,8 +3,8 @@ package policies
 import (
 	"hash/fnv"
 
-	"tandem/decode"
-	"tandem/internal/replay/cluster"
+	"github.com/tandem-router/tandem/decode"
+	"github.com/tandem-router/tandem/internal/replay/cluster"
 )
 
 // classOf is what a request tells of its answer's length, as the router in production reads it.

@@ -5,8 +5,8 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"tandem/internal/kv"
-	"tandem/internal/replay/cluster"
+	"github.com/tandem-router/tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/replay/cluster"
 )
 
 // ejecting is any policy of the field behind what the field has against replicas that fail: those that are

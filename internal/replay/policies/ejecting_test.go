@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"tandem/internal/replay/cluster"
-	"tandem/orchestrator/outlier"
+	"github.com/tandem-router/tandem/internal/replay/cluster"
+	"github.com/tandem-router/tandem/orchestrator/outlier"
 )
 
 // many is a fleet of so many replicas on each side.

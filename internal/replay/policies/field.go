@@ -4,10 +4,10 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"tandem/internal/kv"
-	"tandem/internal/replay/cluster"
-	"tandem/internal/replica"
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/replay/cluster"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // Replica is what a policy of the field sees of one replica: its own book-keeping, exact and at once, the

@@ -5,7 +5,7 @@ import (
 	"math"
 	"strings"
 
-	"tandem/internal/replay/cluster"
+	"github.com/tandem-router/tandem/internal/replay/cluster"
 )
 
 // withLocal behind the name of a policy of the field lets it prefill where it decodes: "lmetric+local:k=2".

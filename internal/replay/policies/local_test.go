@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"tandem/internal/replay/cluster"
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/internal/replay/cluster"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // pairOf is a policy that always chooses the same pair.

@@ -3,9 +3,9 @@ package policies
 import (
 	"time"
 
-	"tandem/orchestrator/planner"
-	"tandem/orchestrator/policy"
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/orchestrator/planner"
+	"github.com/tandem-router/tandem/orchestrator/policy"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // Options of [NewTandem]. The zero value is production's defaults.

@@ -3,8 +3,8 @@ package policies
 import (
 	"math"
 
-	"tandem/internal/enginesim/core"
-	"tandem/internal/replay/cluster"
+	"github.com/tandem-router/tandem/internal/enginesim/core"
+	"github.com/tandem-router/tandem/internal/replay/cluster"
 )
 
 // load is work for one engine.

@@ -5,9 +5,9 @@ import (
 	"sort"
 	"time"
 
-	"tandem/internal/enginesim/core"
-	"tandem/internal/replay/cluster"
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/internal/enginesim/core"
+	"github.com/tandem-router/tandem/internal/replay/cluster"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // OracleInPieces is an [Oracle] that sends long prompts which a decode replica computes itself in pieces, as

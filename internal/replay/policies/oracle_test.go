@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"tandem/internal/enginesim/core"
-	"tandem/internal/replay/cluster"
-	"tandem/internal/trace"
+	"github.com/tandem-router/tandem/internal/enginesim/core"
+	"github.com/tandem-router/tandem/internal/replay/cluster"
+	"github.com/tandem-router/tandem/internal/trace"
 )
 
 // prophet notes what an oracle expects.

@@ -3,7 +3,7 @@ package policies
 import (
 	"math"
 
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // bottleneck is llm-d's P/D default of August 2026: replicas that hold four fifths of the prompt are kept

@@ -3,7 +3,7 @@ package policies
 import (
 	"math"
 
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // The policies. Formulas and defaults are those of docs/replay.md's sources; each takes the same rule on both

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"tandem/internal/replay/cluster"
+	"github.com/tandem-router/tandem/internal/replay/cluster"
 )
 
 // Beside long prompts in pieces streams go on: each stops for a piece, a step, and no whole prompt. All are

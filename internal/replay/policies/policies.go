@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"tandem/internal/replay/cluster"
-	"tandem/orchestrator/policy"
+	"github.com/tandem-router/tandem/internal/replay/cluster"
+	"github.com/tandem-router/tandem/orchestrator/policy"
 )
 
 // entry is a policy that can be named.

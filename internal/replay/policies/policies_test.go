@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"tandem/internal/enginesim/core"
-	"tandem/internal/kv"
-	"tandem/internal/replay/cluster"
-	"tandem/internal/trace"
+	"github.com/tandem-router/tandem/internal/enginesim/core"
+	"github.com/tandem-router/tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/replay/cluster"
+	"github.com/tandem-router/tandem/internal/trace"
 )
 
 func query(tokens int) *Query {

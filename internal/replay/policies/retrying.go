@@ -4,11 +4,11 @@ import (
 	"errors"
 	"time"
 
-	"tandem/internal/config"
-	"tandem/internal/replay/cluster"
-	"tandem/internal/replica"
-	"tandem/orchestrator/outlier"
-	"tandem/orchestrator/planner"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/replay/cluster"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/orchestrator/outlier"
+	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
 // What production's router does about failures, with its defaults: whom they are held against

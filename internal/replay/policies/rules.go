@@ -1,9 +1,9 @@
 package policies
 
 import (
-	"tandem/internal/config"
-	"tandem/orchestrator/policy"
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/orchestrator/policy"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // choiceBy is how production chooses in a pool by a policy of another router, with its numbers.

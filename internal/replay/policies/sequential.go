@@ -5,12 +5,12 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"tandem/decode"
-	"tandem/internal/replay/cluster"
-	"tandem/internal/replica"
-	"tandem/internal/roster"
-	"tandem/prefill"
-	"tandem/scoring"
+	"github.com/tandem-router/tandem/decode"
+	"github.com/tandem-router/tandem/internal/replay/cluster"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/roster"
+	"github.com/tandem-router/tandem/prefill"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // Order says how the two sides of a plan are chosen. The terms are the same in all three.

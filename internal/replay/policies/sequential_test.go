@@ -4,9 +4,9 @@ import (
 	"slices"
 	"testing"
 
-	"tandem/internal/enginesim/core"
-	"tandem/internal/replay/cluster"
-	"tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/enginesim/core"
+	"github.com/tandem-router/tandem/internal/replay/cluster"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // racks is a fleet of the given racks with a fast network in each and a slow one between them. A token is

@@ -8,13 +8,13 @@ import (
 	"strconv"
 	"time"
 
-	"tandem/decode"
-	"tandem/internal/kv"
-	"tandem/internal/replay/cluster"
-	"tandem/internal/replica"
-	"tandem/orchestrator/planner"
-	"tandem/orchestrator/policy"
-	"tandem/prefill"
+	"github.com/tandem-router/tandem/decode"
+	"github.com/tandem-router/tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/replay/cluster"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/orchestrator/planner"
+	"github.com/tandem-router/tandem/orchestrator/policy"
+	"github.com/tandem-router/tandem/prefill"
 )
 
 // Tandem is the decision that production runs: the pools, the planner, the ledgers and the index, called as

@@ -10,8 +10,8 @@ import (
 	"slices"
 	"time"
 
-	"tandem/internal/replay"
-	"tandem/internal/replay/cluster"
+	"github.com/tandem-router/tandem/internal/replay"
+	"github.com/tandem-router/tandem/internal/replay/cluster"
 )
 
 // Run is one play of the trace with one policy.

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"tandem/internal/replay"
-	"tandem/internal/replay/cluster"
+	"github.com/tandem-router/tandem/internal/replay"
+	"github.com/tandem-router/tandem/internal/replay/cluster"
 )
 
 // twoRuns are two policies at one load, and the first at another.

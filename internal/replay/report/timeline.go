@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"tandem/internal/replay/cluster"
+	"github.com/tandem-router/tandem/internal/replay/cluster"
 )
 
 // timeline is how many requests each replica had, over the time, of one run.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"tandem/internal/replay/cluster"
+	"github.com/tandem-router/tandem/internal/replay/cluster"
 )
 
 // affinityClaims are about following caches without following them all to one replica, on the conversation at

@@ -4,7 +4,7 @@ import (
 	"math"
 	"testing"
 
-	"tandem/internal/enginesim/core"
+	"github.com/tandem-router/tandem/internal/enginesim/core"
 )
 
 func TestCross(t *testing.T) {

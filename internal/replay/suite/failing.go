@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"tandem/internal/replay/cluster"
+	"github.com/tandem-router/tandem/internal/replay/cluster"
 )
 
 // failing is something that goes wrong with replicas at half of our capacity.

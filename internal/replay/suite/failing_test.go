@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"tandem/internal/replay"
-	"tandem/internal/replay/cluster"
+	"github.com/tandem-router/tandem/internal/replay"
+	"github.com/tandem-router/tandem/internal/replay/cluster"
 )
 
 // What goes wrong is named rightly, in the middle of the play, and nobody else's trouble.

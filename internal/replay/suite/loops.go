@@ -5,8 +5,8 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"tandem/internal/replay/cluster"
-	"tandem/internal/trace"
+	"github.com/tandem-router/tandem/internal/replay/cluster"
+	"github.com/tandem-router/tandem/internal/trace"
 )
 
 // Loops are clients that each send one request after the other, with nothing in common: the load of a

@@ -7,7 +7,7 @@ import (
 	"io"
 	"strings"
 
-	"tandem/internal/replay"
+	"github.com/tandem-router/tandem/internal/replay"
 )
 
 func (l *Line) text() string {

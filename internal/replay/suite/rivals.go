@@ -6,8 +6,8 @@ import (
 	"slices"
 	"sync"
 
-	"tandem/internal/replay"
-	"tandem/internal/replay/policies"
+	"github.com/tandem-router/tandem/internal/replay"
+	"github.com/tandem-router/tandem/internal/replay/policies"
 )
 
 // rivalsKept is how many baselines are left for the long plays: those that were best on the short ones.

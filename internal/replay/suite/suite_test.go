@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"tandem/internal/replay"
-	"tandem/internal/replay/cluster"
+	"github.com/tandem-router/tandem/internal/replay"
+	"github.com/tandem-router/tandem/internal/replay/cluster"
 )
 
 // folder holds a small trace of conversations under the name of the large one.

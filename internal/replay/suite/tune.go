@@ -8,8 +8,8 @@ import (
 	"strings"
 	"sync"
 
-	"tandem/internal/replay"
-	"tandem/internal/replay/policies"
+	"github.com/tandem-router/tandem/internal/replay"
+	"github.com/tandem-router/tandem/internal/replay/policies"
 )
 
 // Objective is what tuning makes better.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"tandem/internal/replay"
+	"github.com/tandem-router/tandem/internal/replay"
 )
 
 // burst is a trace of prompts that share nothing, in bursts that make queues.

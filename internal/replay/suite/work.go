@@ -1,8 +1,8 @@
 package suite
 
 import (
-	"tandem/internal/enginesim/core"
-	"tandem/internal/replay/cluster"
+	"github.com/tandem-router/tandem/internal/enginesim/core"
+	"github.com/tandem-router/tandem/internal/replay/cluster"
 )
 
 // prefilling is the seconds that a replica of the profile takes to prefill what was not cached of a request.

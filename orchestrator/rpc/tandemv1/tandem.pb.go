@@ -909,7 +909,7 @@ const file_tandem_proto_rawDesc = "" +
 	"MODE_LOCAL\x10\x022\x8c\x01\n" +
 	"\x06Router\x127\n" +
 	"\x04Plan\x12\x16.tandem.v1.PlanRequest\x1a\x17.tandem.v1.PlanResponse\x12I\n" +
-	"\x0eWatchDecisions\x12 .tandem.v1.WatchDecisionsRequest\x1a\x13.tandem.v1.Decision0\x01B\"Z tandem/orchestrator/rpc/tandemv1b\x06proto3"
+	"\x0eWatchDecisions\x12 .tandem.v1.WatchDecisionsRequest\x1a\x13.tandem.v1.Decision0\x01B;Z9github.com/tandem-router/tandem/orchestrator/rpc/tandemv1b\x06proto3"
 
 var (
 	file_tandem_proto_rawDescOnce sync.Once

@@ -6,7 +6,7 @@ import (
 	"runtime"
 	"runtime/debug"
 
-	"tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/kv"
 )
 
 // Lengths of the prompts that measure memory: the mean of the trace's, and one that leaves nothing to be

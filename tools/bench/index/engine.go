@@ -3,7 +3,7 @@ package index
 import (
 	"slices"
 
-	"tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/kv"
 )
 
 // engine is what the bench knows of one engine's block cache. It keeps no block by itself, only how far each

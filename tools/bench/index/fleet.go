@@ -1,6 +1,6 @@
 package index
 
-import "tandem/internal/kv"
+import "github.com/tandem-router/tandem/internal/kv"
 
 // decodes is how many turns an engine works on at once.
 const decodes = 4

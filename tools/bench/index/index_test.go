@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"tandem/internal/kv"
-	"tandem/internal/kvevents"
+	"github.com/tandem-router/tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/kvevents"
 )
 
 func TestCorpus(t *testing.T) {

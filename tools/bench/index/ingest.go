@@ -6,8 +6,8 @@ import (
 	"syscall"
 	"time"
 
-	"tandem/internal/kv"
-	"tandem/internal/kvevents"
+	"github.com/tandem-router/tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/kvevents"
 )
 
 // published is one batch of one engine, as bytes.

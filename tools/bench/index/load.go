@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"tandem/internal/kv"
-	"tandem/internal/kvevents"
+	"github.com/tandem-router/tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/kvevents"
 )
 
 // arriving is a batch on its way to the goroutine that applies.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/kv"
 )
 
 // longPrompts times lookups of prompts of which half is there, at 8 holders to different depths. Caches are

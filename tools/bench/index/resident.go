@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/kv"
 )
 
 // budget is more than any setting takes, so that nothing is dropped.

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/kv"
 )
 
 // Phases of a stall run; a lookup that touches two belongs to the later.

@@ -5,7 +5,7 @@ import (
 	"math/bits"
 	"slices"
 
-	"tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/kv"
 )
 
 // What all engines have in common.

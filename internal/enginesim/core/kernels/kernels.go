@@ -11,7 +11,7 @@ import (
 	"fmt"
 	"time"
 
-	"tandem/internal/enginesim/core"
+	"github.com/tandem-router/tandem/internal/enginesim/core"
 )
 
 // Model is what of a model's shape the tables do not say.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"sort"
 
-	"tandem/internal/enginesim/core"
+	"github.com/tandem-router/tandem/internal/enginesim/core"
 )
 
 // curve is a function of one number, straight between measured points and beyond them.
