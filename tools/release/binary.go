@@ -8,12 +8,16 @@ import (
 	"strings"
 	"time"
 
-	"tandem/tools/pinned"
+	"github.com/tandem-router/tandem/tools/pinned"
 )
 
 // tags choose Go's own look-ups of names and users: those of a C library that is linked in cannot load what
 // nsswitch.conf names.
 const tags = "netgo,osusergo"
+
+// profile is a CPU profile of a router under load. The compiler arranges the code by it, which saves up to 2 %
+// of the processor time. Only releases use it: with a profile the compiler must compile every dependency anew.
+const profile = "tools/release/tandem.pgo"
 
 // link makes the binary: static, without symbols, and the same again for the same commit.
 func (m *maker) link(ctx context.Context, zig toolchain, library libzmq, arch, binary string) error {
@@ -25,8 +29,8 @@ func (m *maker) link(ctx context.Context, zig toolchain, library libzmq, arch, b
 		"PKG_CONFIG_PATH=", "PKG_CONFIG_LIBDIR="+library.pkgConfig(), "PKG_CONFIG_SYSROOT_DIR=",
 	)
 	flags := "-s -w -linkmode external -extldflags -static -X main.version=" + m.version
-	return pinned.Run(ctx, env, "go", "build", "-buildvcs=false", "-trimpath", "-tags", tags, "-ldflags", flags,
-		"-o", binary, "./cmd/tandem")
+	return pinned.Run(ctx, env, "go", "build", "-buildvcs=false", "-trimpath", "-tags", tags, "-pgo", profile,
+		"-ldflags", flags, "-o", binary, "./cmd/tandem")
 }
 
 // commitTime is when the commit was made that is checked out, or now where there is none.
