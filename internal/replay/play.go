@@ -36,14 +36,16 @@ type Play struct {
 	MaxLen   int           // sessions with a longer prompt and answer are left out
 	Stress   Stress
 	Troubles string // what goes wrong with replicas, see [cluster.ParseTroubles]
-	Policies []string
-	Tuned    bool // play each policy with the best value of its main parameter, too, see [Play.Dev]
-	Seed     uint64
-	EventLag time.Duration
-	Poll     time.Duration
-	SLO      SLO
-	Step     int           // tokens that a decode replica computes in a step, 0: as many as vLLM does
-	Skip     time.Duration // of a recorded kind, that is left out at its beginning
+	// Misstated is what routers are told of the fleet that is not true.
+	Misstated cluster.Misstated
+	Policies  []string
+	Tuned     bool // play each policy with the best value of its main parameter, too, see [Play.Dev]
+	Seed      uint64
+	EventLag  time.Duration
+	Poll      time.Duration
+	SLO       SLO
+	Step      int           // tokens that a decode replica computes in a step, 0: as many as vLLM does
+	Skip      time.Duration // of a recorded kind, that is left out at its beginning
 
 	// Sessions makes what is played instead of a file, nil for the file. Their times are scaled and cut off as a
 	// trace's.
@@ -117,6 +119,7 @@ func (p Play) Fleet() (cluster.Config, error) {
 		return c, fmt.Errorf("cluster %s: %w", p.Cluster, err)
 	}
 	c.EventLag, c.Poll = p.EventLag, p.Poll
+	c.Misstated = p.Misstated
 	if c.Host, err = cluster.ParseHostTime(p.Host); err != nil {
 		return c, err
 	}

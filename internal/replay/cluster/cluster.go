@@ -51,6 +51,7 @@ type Config struct {
 	QueueTime  time.Duration          // for so long; 30 s
 	Model      string                 // "m"
 	Troubles   []Trouble              // what goes wrong with replicas; needs routers that are a [Survivor]
+	Misstated  Misstated              // what routers are told of the fleet that is not true
 	Started    func(time.Duration)    // is told of virtual time now and then, nil for nobody
 	_          struct{}               // keyed literals only
 }

@@ -151,7 +151,7 @@ func (f *Field) perToken(p, d int) float64 {
 		return 0
 	}
 	class := f.fleet.Nodes[cluster.Prefill][p].Place.LinkTo(f.fleet.Nodes[cluster.Decode][d].Place)
-	return float64(f.fleet.TokenBytes) / f.fleet.Links[class]
+	return float64(f.fleet.TokenBytes) / f.fleet.ToldLinks()[class]
 }
 
 func (f *Field) match(q *cluster.Query) {

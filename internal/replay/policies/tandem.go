@@ -142,7 +142,7 @@ func policyOf(c *cluster.Config, o *Options) planner.Policy {
 	if o.Tuned != nil {
 		o.Tuned.apply(&p)
 	}
-	p.KVBytesPerToken, p.Links = float64(c.TokenBytes), c.Links
+	p.KVBytesPerToken, p.Links = float64(c.TokenBytes), c.ToldLinks()
 	p.Ejection.Trials = false
 	return p
 }
