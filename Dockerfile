@@ -15,6 +15,6 @@ COPY --from=build /src/LICENSE /src/NOTICE /usr/share/doc/tandem/
 ARG TARGETARCH
 COPY --from=build /src/build/release/tandem_linux_${TARGETARCH} /usr/bin/tandem
 USER 65532:65532
-EXPOSE 8000 9090
+EXPOSE 8000 9091
 ENTRYPOINT ["/usr/bin/tandem"]
 CMD ["serve", "--config", "/etc/tandem/tandem.yaml"]

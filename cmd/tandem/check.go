@@ -107,9 +107,25 @@ func printConfig(stdout io.Writer, c *config.Config) {
 	if set := experiments(c); len(set) > 0 {
 		row("experimental", "%s", strings.Join(set, ", "))
 	}
-	if len(c.Pools.Decode.Replicas) == 0 || len(c.Pools.Prefill.Replicas) == 0 && c.Local == config.LocalNever {
-		row("note", "a pool is empty: it would start, and not be ready")
+	if note := emptyPools(c); note != "" {
+		row("note", "%s", note)
 	}
+}
+
+// emptyPools says what a router without replicas in a pool would do, "" if both pools have replicas.
+func emptyPools(c *config.Config) string {
+	prefill, decode := len(c.Pools.Prefill.Replicas) > 0, len(c.Pools.Decode.Replicas) > 0
+	switch {
+	case !decode && !prefill:
+		return "pools.prefill and pools.decode are empty: the router would start, and not be ready"
+	case !decode:
+		return "pools.decode is empty: the router would start, and not be ready"
+	case !prefill && c.Local == config.LocalNever:
+		return "pools.prefill is empty and local is never: the router would start, and not be ready"
+	case !prefill:
+		return "pools.prefill is empty: no request would be split"
+	}
+	return ""
 }
 
 func pool(p config.Pool) string {

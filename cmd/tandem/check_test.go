@@ -46,6 +46,24 @@ experimental: {scoring: {units: raw}, pools: {decode: {policy: prefix-hash}}}
 	}
 }
 
+// A pool without replicas is named, with what follows from it.
+func TestCheckNamesTheEmptyPool(t *testing.T) {
+	const p0, d0 = `prefill: {replicas: ["http://p0:1"]}`, `decode: {replicas: ["http://d0:1"]}`
+	for text, want := range map[string]string{
+		"pools: {" + p0 + "}":                   "pools.decode is empty: the router would start, and not be ready",
+		"pools: {" + d0 + "}":                   "pools.prefill is empty: no request would be split",
+		"pools: {" + d0 + "}\nlocal: never":     "pools.prefill is empty and local is never",
+		"local: auto":                           "pools.prefill and pools.decode are empty",
+		"pools: {" + p0 + ", " + d0 + "}":       "",
+		"pools: {" + p0 + "}\nlocal: never\n\n": "pools.decode is empty: the router",
+	} {
+		out, err := check(t, map[string]string{"a.yaml": text}, "a.yaml")
+		if err != nil || !strings.Contains(out, want) || strings.Contains(out, "  note") != (want != "") {
+			t.Errorf("%s: %v\n%s\nwant a note with %q", text, err, out, want)
+		}
+	}
+}
+
 func TestCheckOfABadFile(t *testing.T) {
 	out, err := check(t, map[string]string{"a.yaml": "listne: :1\nlocal: sometimes\n"}, "a.yaml")
 	if err == nil || err.Error() != "a.yaml has 2 problems" {

@@ -50,7 +50,7 @@ func TestComposeFile(t *testing.T) {
 	}
 	client := &http.Client{Timeout: 10 * time.Second}
 	eventually(t, patience(20*time.Second), func() error {
-		resp, err := client.Get("http://" + address["tandem"] + ":9090/readyz")
+		resp, err := client.Get("http://" + address["tandem"] + ":9091/readyz")
 		if err != nil {
 			return err
 		}
@@ -73,7 +73,7 @@ func TestComposeFile(t *testing.T) {
 	eventually(t, patience(20*time.Second), func() error { // events come, too
 		for _, name := range []string{"p0", "p1", "d0", "d1"} {
 			url := "http://" + address[name] + ":8000"
-			if n, err := scrape(client, "http://"+address["tandem"]+":9090/metrics", "tandem_replica_up",
+			if n, err := scrape(client, "http://"+address["tandem"]+":9091/metrics", "tandem_replica_up",
 				strings.TrimPrefix(url, "http://")); err != nil || n != 1 {
 				return fmt.Errorf("%s: %v, %w", name, n, err)
 			}

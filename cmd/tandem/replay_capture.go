@@ -21,7 +21,7 @@ import (
 // runCapture makes a trace of what a running router serves, without what was said.
 func runCapture(ctx context.Context, args []string, _, stderr io.Writer) error {
 	fs := newFlags("replay capture", "[flags]", stderr)
-	admin := fs.String("admin", "http://127.0.0.1:9090", "`URL` of the router's admin listener")
+	admin := fs.String("admin", "http://127.0.0.1:9091", "`URL` of the router's admin listener")
 	token := fs.String("token-file", "", "`file` with the router's admin.token, where it has one")
 	length := fs.Duration("for", 10*time.Minute,
 		"how long; an interrupt ends it earlier and keeps what there is")

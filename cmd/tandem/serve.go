@@ -69,7 +69,7 @@ func readServeFlags(args []string, stderr io.Writer) (*serveFlags, error) {
 		"configuration `file` (docs/configuration.md); it is watched and applied when it changes")
 	fs.StringVar(&f.listen, "listen", "", "`address` of the public listener (default :8000, or the file's)")
 	fs.StringVar(&f.admin, "admin", "",
-		"`address` of the admin listener (default 127.0.0.1:9090, or the file's; off for none)")
+		"`address` of the admin listener (default 127.0.0.1:9091, or the file's; off for none)")
 	fs.StringVar(&f.logLevel, "log-level", "", "debug, info, warn or error")
 	fs.Var(&f.prefill, "prefill", "`URL` of a prefill replica; may be repeated")
 	fs.Var(&f.decode, "decode", "`URL` of a decode replica; may be repeated")

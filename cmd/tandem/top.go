@@ -15,7 +15,7 @@ func runTop(ctx context.Context, args []string, stdout, stderr io.Writer) error 
 		"Shows a running router: replicas, pairs, requests and why they went where they went. TANDEM_ADMIN_TOKEN "+
 		"has the admin\n"+
 		"token, where there is one.", stderr)
-	admin := fs.String("admin", "127.0.0.1:9090", "`address` of its admin listener")
+	admin := fs.String("admin", "127.0.0.1:9091", "`address` of its admin listener")
 	if err := parseAlone(fs, args); err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ func runWhy(ctx context.Context, args []string, stdout, stderr io.Writer) error 
 		"its answer. TANDEM_ADMIN_TOKEN has the admin token, where there is one.", stderr)
 	file := fs.String("file", "",
 		"look into this `file` of decisions (decisions.file), and those that were put aside beside it")
-	admin := fs.String("admin", "127.0.0.1:9090", "ask the router whose admin listener has this `address`")
+	admin := fs.String("admin", "127.0.0.1:9091", "ask the router whose admin listener has this `address`")
 	var w why.Weights
 	number := func(name string, to **float64) {
 		fs.Func(name, "weigh with this `number` instead", func(s string) error {

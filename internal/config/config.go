@@ -365,7 +365,7 @@ func Default() *Config {
 	}}
 	return &Config{
 		Listen:    ":8000",
-		Admin:     Admin{Listen: "127.0.0.1:9090"},
+		Admin:     Admin{Listen: "127.0.0.1:9091"},
 		Pools:     Pools{Prefill: pool, Decode: pool},
 		Connector: Connector{Type: NIXL, Lease: 30 * time.Second, Margin: 15 * time.Second},
 		Local:     LocalAuto,

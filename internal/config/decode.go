@@ -117,8 +117,7 @@ func (d *decoder) object(n ast.Node, dst reflect.Value, field string) {
 	}
 	pairs, ok := pairsOf(n)
 	if !ok {
-		d.problem(position(n), field, "is "+kindOf(n)+" where fields belong",
-			"write one of "+strings.Join(keysOf(dst.Type()), ", ")+" under it")
+		d.problem(position(n), field, "is "+kindOf(n)+" where fields belong", fieldsFix(n, dst.Type(), field))
 		return
 	}
 	d.merged(pairs, dst, field)

@@ -34,6 +34,9 @@ func unknown(f formerField, path string) (message, fix string) {
 	if was := former[f]; was != nil {
 		return was(path)
 	}
+	if key := glued(f.key, f.of); key != "" {
+		return "is not a field", gluedFix(key)
+	}
 	return "is not a field", didYouMean(f.key, keysOf(f.of))
 }
 

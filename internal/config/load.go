@@ -150,24 +150,6 @@ func syntaxProblem(name string, err error) Problem {
 	return p
 }
 
-// yamlFix says what to do about the usual slips, by what the parser says of them.
-func yamlFix(message string) string {
-	for says, fix := range yamlFixes {
-		if strings.Contains(message, says) {
-			return "; " + fix
-		}
-	}
-	return ""
-}
-
-var yamlFixes = map[string]string{
-	"non-map value is specified":           "write a colon and a space behind the field's name",
-	"value is not allowed in this context": "indent it as far as the fields beside it, with spaces",
-	"cannot start any token":               "indent with spaces, and quote text that begins with a sign",
-	"end token":                            "close the bracket",
-	"could not find end character":         "close the quotes",
-}
-
 func (doc *document) decode(root ast.Node) Problems {
 	if root == nil {
 		return nil

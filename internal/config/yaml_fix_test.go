@@ -15,10 +15,27 @@ func TestYAMLSlipsHaveAFix(t *testing.T) {
 		"x-a: [\n": "close the bracket",
 		"listen: \"127.0.0.1:8000\nlocal: auto\n": "close the quotes",
 		"pools:\n\tdecode:\n\t\treplicas: []\n":   "spaces",
+		"listen:\":8000\"\nlocal: auto\n":         "put a space behind the colon",
 	} {
 		_, err := config.Parse("tandem.yaml", []byte(text))
 		if err == nil || !strings.Contains(err.Error(), fix) || !strings.Contains(err.Error(), "is not YAML") {
 			t.Errorf("%q: %v, want a fix with %q", text, err, fix)
+		}
+	}
+}
+
+// A slip that is YAML all the same, but means something else, comes with what to write instead.
+func TestSlipsThatAreYAMLHaveAFix(t *testing.T) {
+	for text, want := range map[string]string{
+		`listen:":8000"`:                          `put a space behind the colon of "listen:"`,
+		"log:{level: debug}\n":                    `put a space behind the colon of "log:"`,
+		"admin:\n  listen:\":9\"\n":               `admin: is text where fields belong; put a space behind the colon of "listen:"`,
+		"pools:\n  decode: http://d0:8000\n":      "write decode: {replicas: [http://HOST:PORT]}",
+		"pools:\n  prefill:\n    - http://p0:1\n": "write prefill: {replicas: [http://HOST:PORT]}",
+	} {
+		_, err := config.Parse("tandem.yaml", []byte(text))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
 		}
 	}
 }

@@ -45,7 +45,7 @@ lives() {
 	chroot --userspec=65532:65532 "$root" "$@" >"$work/log" 2>&1 &
 	pid=$!
 	tries=0
-	until curl -fs http://127.0.0.1:9090/healthz >/dev/null; do
+	until curl -fs http://127.0.0.1:9091/healthz >/dev/null; do
 		tries=$((tries + 1))
 		[ $tries -lt 100 ] && kill -0 $pid 2>/dev/null || { cat "$work/log"; fail "$* in $root does not serve"; }
 		sleep 0.1

@@ -165,7 +165,7 @@ func (m *maker) layer(root, name string) error {
 
 func (m *maker) runConfig() runConfig {
 	return runConfig{
-		User: user + ":" + user, ExposedPorts: map[string]struct{}{"8000/tcp": {}, "9090/tcp": {}},
+		User: user + ":" + user, ExposedPorts: map[string]struct{}{"8000/tcp": {}, "9091/tcp": {}},
 		Env:        []string{"PATH=/usr/bin", "SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt"},
 		Entrypoint: []string{"/usr/bin/tandem"}, Cmd: []string{"serve", "--config", "/etc/tandem/tandem.yaml"},
 		WorkingDir: "/",
