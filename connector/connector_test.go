@@ -115,6 +115,9 @@ func TestNIXLRefuses(t *testing.T) {
 		out := without(key)
 		return fmt.Sprintf(`{"%s":%s,%s`, key, value, out[1:])
 	}
+	set33 := func(generation string) string {
+		return fmt.Sprintf(`{"remote_registration_generation":%s,%s`, generation, realParams[1:])
+	}
 	type row struct{ name, params, field string }
 	rows := []row{
 		{"nothing", ``, "kv_transfer_params"},
@@ -139,6 +142,9 @@ func TestNIXLRefuses(t *testing.T) {
 		{"too few blocks: D dies", set("remote_block_ids", "[[1,2,3]]"), "remote_block_ids"},
 		{"too many: wrong text", set("remote_block_ids", "[[1,2,3,4,5]]"), "remote_block_ids"},
 		{"too many in one of two groups", set("remote_block_ids", "[[1,2,3,4],[1,2,3,4,5]]"), "remote_block_ids"},
+		{"registration null: D dies", set33("null"), "remote_registration_generation"},
+		{"registration text: D dies", set33(`"2"`), "remote_registration_generation"},
+		{"registration below 0", set33("-1"), "remote_registration_generation"},
 		{"port text", set("remote_port", `"5600"`), "remote_port"},
 		{"port 0", set("remote_port", "0"), "remote_port"},
 		{"port too large", set("remote_port", "65536"), "remote_port"},

@@ -47,7 +47,7 @@ var judged = []struct {
 		"remote_host",
 		"remote_port", "tp_size", "dcp_size", "pp_size", "remote_num_tokens", "remote_blocks_expiry_time",
 		"transfer_mode",
-		"remote_prefill_cached_tokens",
+		"remote_prefill_cached_tokens", "remote_registration_generation",
 	}},
 	{beside, "LMCache", []string{"num_lmcache_extra_cached_tokens", "cached_token_stats"}},
 	{foreign, "MoRIIO", []string{

@@ -114,6 +114,8 @@ func (p *nixlParams) complete() error {
 }
 
 // read takes in one member and returns why it must not be sent, or "".
+//
+// Long: a case a key.
 func (p *nixlParams) read(name string, value []byte, at int) string {
 	switch name {
 	case "do_remote_prefill":
@@ -142,6 +144,9 @@ func (p *nixlParams) read(name string, value []byte, at int) string {
 		return optional(value, 0, 1<<31-1)
 	case "remote_num_tokens":
 		return p.numTokens(value)
+	case "remote_registration_generation":
+		// A decode engine of vLLM 0.33 compares the value with a number, and ends on null or text.
+		return between(value, 0, 1<<31-1)
 	case "transfer_mode":
 		p.pushed = string(value) == `"push"`
 		if s := string(value); s != "null" && s != `"pull"` {

@@ -27,6 +27,7 @@ func (q *request) forward(ctx context.Context, to *fleet.Endpoint, p *passthroug
 		Method: q.r.Method, Path: enginePath(q.r), Body: p.body, ContentType: p.contentType, Idempotent: p.again,
 		Header: []engine.Field{{Key: "X-Request-Id", Value: q.passedID(p)}},
 	}
+	r.Header = passPriority(r.Header, q.r.Header)
 	resp, err := to.Do(ctx, q.o.propagate(ctx, r, q.r.Header))
 	if err != nil {
 		q.o.fleet.Failed(to.Member.ID, err)

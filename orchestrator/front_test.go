@@ -464,6 +464,34 @@ func TestClientsHeadersStayHere(t *testing.T) {
 	})
 }
 
+// A client's X-Vllm-Priority goes with every leg, since an engine prefers it to the body's priority. What an engine
+// would ignore, or what its API process would fail on, goes to none.
+func TestPriorityGoesWithEveryLeg(t *testing.T) {
+	whole := chat(false)
+	whole.body = strings.Replace(whole.body, "{", `{"n":2,`, 1)
+	for value, want := range map[string]string{
+		"-3": "-3", "0": "0", "+7": "+7", " 5 ": "5", "9223372036854775807": "9223372036854775807",
+		"9223372036854775808": "", "1e3": "", "urgent": "", "1.0": "", "": "",
+	} {
+		in(t, setup{}, func(w *world) {
+			for legs, p := range map[int]prompt{1: whole, 2: chat(false), 3: completion(true)} {
+				p.header = http.Header{"X-Vllm-Priority": {value}}
+				w.wire.forget()
+				w.ask(p)
+				sent := w.posts(false)
+				if len(sent) != min(legs, 2) {
+					t.Fatalf("%d legs of %s, want %d", len(sent), p.path, min(legs, 2))
+				}
+				for _, leg := range sent {
+					if got := leg.header.Get("X-Vllm-Priority"); got != want {
+						t.Errorf("%s %s got priority %q for %q, want %q", leg.engine, leg.path, got, value, want)
+					}
+				}
+			}
+		})
+	}
+}
+
 func TestLimitsOfBodies(t *testing.T) {
 	small := setup{config: func(c *config.Config) {
 		c.Limits.BodyBytes = 4000

@@ -390,7 +390,7 @@ func (w *wire) scripted(addr, raw string) {
 }
 
 var generates = regexp.MustCompile(
-	"^(POST /v1/(completions|chat|responses|messages|embeddings)|GET /v1/responses/)")
+	"^(POST /v1/(completions|chat|responses|messages|embeddings|decisions)|GET /v1/responses/)")
 
 // next takes the script for a request that begins with b, nil if there is none.
 func (w *wire) next(addr string, b []byte) *strings.Reader {

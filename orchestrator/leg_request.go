@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"context"
 	"net/http"
+	"strconv"
 
 	"github.com/tandem-router/tandem/connector"
 	"github.com/tandem-router/tandem/internal/engine"
@@ -22,7 +23,7 @@ type outgoing struct {
 
 	leg     connector.Leg   // as a connector edits it
 	request engine.Request  // as it is sent
-	fields  [4]engine.Field // memory of its header
+	fields  [5]engine.Field // memory of its header
 }
 
 func (h *handoff) outgoing(body *openai.Edit, path string) *outgoing {
@@ -58,5 +59,19 @@ func (h *handoff) leg(ctx context.Context, to *fleet.Endpoint, out *outgoing) *e
 	if s := h.j.q.r.Header.Get("X-Session-Id"); s != "" {
 		r.Header = append(r.Header, engine.Field{Key: "X-Session-Id", Value: s})
 	}
+	r.Header = passPriority(r.Header, h.j.q.r.Header)
 	return h.j.q.o.propagate(ctx, r, h.j.q.r.Header)
+}
+
+// priorityHeader is the client's header that a vLLM engine prefers to the body's priority.
+const priorityHeader = "X-Vllm-Priority"
+
+// passPriority appends the client's X-Vllm-Priority to fields. An engine ignores a value that is no integer, and
+// its API process fails on an integer of more than 64 bits. So only integers of 64 bits are passed on.
+func passPriority(fields []engine.Field, client http.Header) []engine.Field {
+	value := client.Get(priorityHeader)
+	if _, err := strconv.ParseInt(value, 10, 64); err != nil {
+		return fields
+	}
+	return append(fields, engine.Field{Key: priorityHeader, Value: value})
 }

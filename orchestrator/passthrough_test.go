@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -41,6 +42,26 @@ func TestPassedRequestsAreTriedElsewhere(t *testing.T) {
 			time.Sleep(10 * time.Second) // until they are usable again
 		}
 		w.asked = w.count("tandem_requests_total", "ok") // not all of these paths are counted by ask
+	})
+}
+
+// A request for decisions (vLLM 0.33) goes to one decode replica as it came, and its answer comes back as it is.
+func TestDecisionsAreNotSplit(t *testing.T) {
+	const answer = `{"model":"sim","answers":[{"type":"predicate","name":null,"probability":0.75}],"usage":{}}`
+	const body = `{"model":"sim","input":[{"role":"user","content":"a b"}], "joint":false,` +
+		`"questions":[{"type":"predicate","instructions":"kv_transfer_params?"}]%s}`
+	in(t, setup{}, func(w *world) {
+		for _, d := range w.d {
+			w.wire.scripted(d.addr, answerOf(200, "application/json", "", answer))
+		}
+		got := w.ask(post("/v1/decisions", fmt.Sprintf(body, `,"kv_transfer_params":`+hostile)))
+		sent := w.posts(true)
+		if len(sent) != 1 || sent[0].engine[0] != 'd' || sent[0].body != fmt.Sprintf(body, "") {
+			t.Errorf("engines got %+v", sent)
+		}
+		if got.status != 200 || got.raw != answer {
+			t.Errorf("%d %s", got.status, got.raw)
+		}
 	})
 }
 

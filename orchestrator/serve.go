@@ -72,7 +72,7 @@ func usualPaths() (paths []string) {
 // with room booked there.
 var generating = []string{
 	"/v1/chat/completions/batch", "/inference/v1/generate",
-	"/v1/audio/transcriptions", "/v1/audio/translations",
+	"/v1/audio/transcriptions", "/v1/audio/translations", "/v1/decisions",
 }
 
 // pooling are the paths that produce vectors and scores: passed through in the same way.
