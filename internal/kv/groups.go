@@ -189,8 +189,7 @@ func (ix *Index) useOtherSize(t *holding, e *Event, group int16, kind spec) use 
 // learnWhole notes that a group keeps every block, of our size.
 func (ix *Index) learnWhole(t *holding, group int16) bool {
 	if s := t.groupStock(group); s != nil && s.thin {
-		ix.empty(t, group)
-		s.thin = false
+		ix.empty(t, group).thin = false
 		ix.exposeAnew(t)
 	}
 	return ix.makeStock(t, stock{group: group})
@@ -206,7 +205,7 @@ func (ix *Index) learnThin(t *holding, e *Event, group int16, need tail) use {
 			return nothing
 		}
 	case !s.thin:
-		ix.empty(t, group)
+		s = ix.empty(t, group)
 		s.thin = true
 		s.size = e.BlockSize
 		s.need = need
@@ -221,10 +220,12 @@ func (ix *Index) learnThin(t *holding, e *Event, group int16, need tail) use {
 	return byName
 }
 
-// empty drops all copies in a group.
-func (ix *Index) empty(t *holding, group int16) {
+// empty drops all copies in a group and returns the group's stock. Stocks of tiers that lose their last block
+// go at the same time and the others move up, so that pointers to stocks from before are stale.
+func (ix *Index) empty(t *holding, group int16) *stock {
 	ix.settle(t)
 	ix.sift(t, func(c copies) bool { return c.group != group }, new(int))
+	return t.groupStock(group)
 }
 
 func (ix *Index) exposeAnew(t *holding) {

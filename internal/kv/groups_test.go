@@ -256,6 +256,31 @@ func TestTierEndsWhereItsThinGroupsGoOn(t *testing.T) {
 	}
 }
 
+// The last whole block on the GPU goes when its group turns out to be a thin one. The stock of that tier goes
+// with the block, and the group must still be noted as thin.
+func TestGroupTurnsThinAndItsTierGoes(t *testing.T) {
+	prompt := path{blocks: []byte{0, 1}}
+	second := in(1, "", prompt.stored(0, 0))
+	turns := in(1, "sliding_window", prompt.stored(0, 0))
+	below := in(0, "", prompt.stored(0, 0))
+	below.Tier = CPU
+	gone := in(0, "", Event{Kind: Removed, Hashes: []EngineHash{prompt.hash(2, 0), prompt.hash(1, 0)}})
+	for _, events := range [][]Event{
+		{in(0, "", prompt.stored(0, 0)), below, second, gone, turns},
+		{in(0, "", prompt.stored(0, 0)), below, second, gone, turns, second},
+	} {
+		m := newModel(0)
+		for _, e := range events {
+			b := &Batch{Events: []Event{e}}
+			if got, want := m.index.Apply(0, b), m.twin.apply(0, b); got != want {
+				t.Fatalf("Apply(%+v) = %+v, want %+v", e, got, want)
+			}
+			checkIndex(t, m.index)
+			m.compare(t, func(got, want int32) bool { return got == want })
+		}
+	}
+}
+
 func TestHybridMatchDoesNotAllocate(t *testing.T) {
 	ix := NewIndex(Options{Chain: testChain})
 	ix.Apply(0, &Batch{Events: []Event{

@@ -270,7 +270,7 @@ func TestIndexIsItsTwin(t *testing.T) {
 }
 
 // compare asks index and twin for every prompt of the small world.
-func (m *model) compare(t *rapid.T, ok func(got, want int32) bool) {
+func (m *model) compare(t failer, ok func(got, want int32) bool) {
 	depth := make([]int32, worldWidth)
 	for _, keys := range m.all {
 		m.index.Match(keys, depth)
@@ -294,7 +294,7 @@ func (m *model) compare(t *rapid.T, ok func(got, want int32) bool) {
 	}
 }
 
-func (m *model) compareTiers(t *rapid.T, keys []Key, depth []int32, ok func(got, want int32) bool) {
+func (m *model) compareTiers(t failer, keys []Key, depth []int32, ok func(got, want int32) bool) {
 	for tier := range Tier(tiers) {
 		m.index.MatchTier(keys, tier, depth)
 		for _, h := range worldHolders {
