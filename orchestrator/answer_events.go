@@ -326,7 +326,9 @@ func (s *eventReader) handPlain(dst, events []byte) []byte {
 // noteUsage takes down what the engine says that the request took.
 func (s *eventReader) noteUsage(u openai.Usage) {
 	s.usage.promptTokens = u.Prompt
-	s.usage.output = u.Completion
+	if u.Completion > 0 {
+		s.usage.output = u.Completion
+	}
 	s.usage.reportedCached = u.Cached
 	s.usage.cached = s.leg.prefillCached()
 	s.leg.delivered(u)

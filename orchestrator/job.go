@@ -132,7 +132,7 @@ func (j *job) finish(f *failure, a *answer) {
 		kept := a.h.j.rest.kept
 		j.rec.Output = kept + a.usage.output
 		if a.usage.promptTokens > 0 {
-			j.rec.Prompt = a.usage.promptTokens - kept
+			j.rec.Prompt = max(0, a.usage.promptTokens-kept)
 		}
 		j.countTokens(a, f)
 		if f == nil {

@@ -146,9 +146,9 @@ func UsageOnly(data []byte) bool {
 	return usage && !choices
 }
 
-// Usage is what an answer says about tokens.
+// Usage is what an answer says about tokens. Figures that cannot be right are not said.
 type Usage struct {
-	Prompt, Completion int
+	Prompt, Completion int // 0 when not said
 	Cached             int // -1 when not said
 }
 
@@ -164,9 +164,9 @@ func usageOf(raw []byte) (Usage, bool) {
 		case "cache_creation_input_tokens":
 			apart += count(value, 0)
 		case "prompt_tokens", "input_tokens":
-			u.Prompt, _ = whole(value)
+			u.Prompt = count(value, 0)
 		case "completion_tokens", "output_tokens":
-			u.Completion, _ = whole(value)
+			u.Completion = count(value, 0)
 		case "prompt_tokens_details", "input_tokens_details":
 			u.Cached = cachedOf(value, u.Cached)
 		case "cache_read_input_tokens":
@@ -191,9 +191,14 @@ func cachedOf(details []byte, otherwise int) int {
 	return otherwise
 }
 
-// count reads a number of tokens.
+// maxTokens is the largest number of tokens that an engine is believed to report of one request. The longest
+// contexts hold some ten million.
+const maxTokens = 1 << 30
+
+// count reads a number of tokens that an engine reports. It returns otherwise for what cannot be such a
+// number: what is negative, larger than maxTokens, or not a whole number.
 func count(value []byte, otherwise int) int {
-	if n, err := strconv.Atoi(string(value)); err == nil && n >= 0 {
+	if n, ok := whole(value); ok && 0 <= n && n <= maxTokens {
 		return n
 	}
 	return otherwise
