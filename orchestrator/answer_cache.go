@@ -149,7 +149,7 @@ func (c *answers) give(a *cacheRequest) bool {
 // may reports whether an answer may be given out.
 func (a *cacheRequest) may(kept *answercache.Answer, now time.Time) bool {
 	return kept.Age(now) <= min(a.cfg.TTL, a.wish.maxAge) &&
-		(a.cfg.OutliveEngines || a.q.o.stand(kept.Makers)) && a.q.o.hadAdapter(kept, a.model)
+		(a.cfg.OutliveEngines || a.q.o.stand(kept.Makers)) && a.q.o.hadAdapter(kept.Makers, a.model, kept.Made)
 }
 
 // tooOld reports whether the answer that another request has found is older than this one wants it.
@@ -170,7 +170,7 @@ func (c *answers) join(a *cacheRequest) (l *answercache.Listener, leads bool) {
 	if a.wish.anew {
 		return answercache.NewFlight(limit), true
 	}
-	return c.flights.Join(a.key, limit)
+	return c.flights.Join(a.key, limit, c.o.beginning(), a.sameSince)
 }
 
 // start lets the answer be computed. What computes it is a request of its own: that of the client, but with
@@ -182,7 +182,7 @@ func (c *answers) start(ctx context.Context, a *cacheRequest, f *answercache.Fli
 	to := &recorder{ctx: ctx, flight: f, header: http.Header{}}
 	q := a.q.computing(ctx, to)
 	to.of = q.w
-	began := c.o.fleet.Endpoints()
+	began := c.o.beginning()
 	c.o.computing.Go(func() {
 		defer cancel(nil)
 		var broke crash

@@ -100,15 +100,49 @@ func (o *Orchestrator) stand(makers []answercache.Maker) bool {
 }
 
 // hadAdapter reports whether those that made an answer, as far as they are there, have had the adapter that
-// was asked for from the same path ever since. A router hears of an exchange late, so that an answer of the
-// one may be kept under the name of the other.
-func (o *Orchestrator) hadAdapter(kept *answercache.Answer, model string) bool {
-	for _, m := range kept.Makers {
-		e := o.fleet.Endpoint(replica.ID(m.Replica))
-		if e == nil || e.Member.Adapter(model) == "" {
+// was asked for from the same path ever since its computation began. A router hears of an exchange late, so
+// that an answer of the one may be kept under the name of the other.
+func (o *Orchestrator) hadAdapter(makers []answercache.Maker, model string, began time.Time) bool {
+	for _, m := range makers {
+		if e := o.fleet.Endpoint(replica.ID(m.Replica)); e != nil && !hadAdapterAt(e, model, began) {
+			return false
+		}
+	}
+	return true
+}
+
+// hadAdapterAt reports whether a replica that has model for an adapter has had it from the same path since
+// before began.
+func hadAdapterAt(e *fleet.Endpoint, model string, began time.Time) bool {
+	if e.Member.Adapter(model) == "" {
+		return true
+	}
+	since, ok := e.AdapterSince(model)
+	return ok && since.Before(began)
+}
+
+// beginning is what there was when a computation began.
+type beginning struct {
+	at        time.Time
+	endpoints map[replica.ID]*fleet.Endpoint
+}
+
+func (o *Orchestrator) beginning() beginning {
+	return beginning{at: time.Now(), endpoints: o.fleet.Endpoints()}
+}
+
+// sameSince reports whether a computation that began so may be joined: its answer would be as right if it were
+// computed now. Which replicas will have made the answer is not known yet, so all that served the model are
+// asked: the same process has to be there, with the same adapter.
+func (a *cacheRequest) sameSince(began any) bool {
+	b := began.(beginning) //nolint:forcetypeassert // all flights get one
+	for id, was := range b.endpoints {
+		if !was.Member.Serves(a.model) {
 			continue
 		}
-		if since, ok := e.AdapterSince(model); !ok || !since.Before(kept.Made) {
+		is := a.q.o.fleet.Endpoint(id)
+		gone := is == nil || makerOf(is) != makerOf(was)
+		if gone && !a.cfg.OutliveEngines || !gone && !hadAdapterAt(is, a.model, b.at) {
 			return false
 		}
 	}
@@ -122,15 +156,14 @@ func makerOf(e *fleet.Endpoint) answercache.Maker {
 	}
 }
 
-// keep stores the answer of a computation that went well, where it may be given to others. began are the
-// replicas as they were when it began.
-func (c *answers) keep(a *cacheRequest, q *request, began map[replica.ID]*fleet.Endpoint) {
+// keep stores the answer of a computation that went well, where it may be given to others.
+func (c *answers) keep(a *cacheRequest, q *request, began beginning) {
 	if why := c.store(a, q, began); why != "" {
 		c.o.m.answers.unkept.WithLabelValues(why).Inc()
 	}
 }
 
-func (c *answers) store(a *cacheRequest, q *request, began map[replica.ID]*fleet.Endpoint) (why string) {
+func (c *answers) store(a *cacheRequest, q *request, began beginning) (why string) {
 	head, body, ok := a.flight.Whole()
 	switch {
 	case !ok || len(body) > int(a.cfg.AnswerBytes):
@@ -141,13 +174,16 @@ func (c *answers) store(a *cacheRequest, q *request, began map[replica.ID]*fleet
 	if is, _ := c.o.modelIdentity(a.model); is != a.of { // it has become another while this was computed
 		return unknownFrom
 	}
-	makers, why := c.o.makers(q.outcome.rec, began)
+	makers, why := c.o.makers(q.outcome.rec, began.endpoints)
 	if why != "" {
 		return why
 	}
+	if !c.o.hadAdapter(makers, a.model, began.at) {
+		return unknownFrom
+	}
 	now := time.Now()
 	kept := &answercache.Answer{
-		Made: now, Stream: head.Stream, Body: bytes.Clone(body), Makers: makers,
+		Made: began.at, Stream: head.Stream, Body: bytes.Clone(body), Makers: makers,
 	}
 	if types := head.Header["Content-Type"]; len(types) > 0 {
 		kept.ContentType = types[0]

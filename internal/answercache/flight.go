@@ -16,7 +16,8 @@ import (
 // Up to a limit all of the answer is held. From there on nobody can join any more, and the computation waits
 // for the slowest listener.
 type Flight struct {
-	limit int
+	limit     int
+	beginning any // what its leader knew when it began; immutable
 
 	mu        sync.Mutex        // guards the following
 	abandon   func(cause error) // called once, when the last listener has left before the end
@@ -79,16 +80,20 @@ type Flights struct {
 }
 
 // Join returns a listener of the flight for k. leads says that the flight is new: then the caller has to see
-// that it is computed.
-func (t *Flights) Join(k Key, limit int) (l *Listener, leads bool) {
+// that it is computed. A new flight gets beginning. A flight is joined only where fits says so of the
+// beginning that it got; otherwise a new flight takes its place for those who come. fits must not use t.
+func (t *Flights) Join(
+	k Key, limit int, beginning any, fits func(beginning any) bool,
+) (l *Listener, leads bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if f := t.by[k]; f != nil {
+	if f := t.by[k]; f != nil && fits(f.beginning) {
 		if l := f.listen(); l != nil {
 			return l, false
 		}
 	}
 	l = NewFlight(limit)
+	l.f.beginning = beginning
 	l.f.leave = func(f *Flight) { t.remove(k, f) }
 	if t.by == nil {
 		t.by = map[Key]*Flight{}

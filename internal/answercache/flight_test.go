@@ -24,10 +24,13 @@ func (l *Listener) all(ctx context.Context) (string, error) {
 	}
 }
 
+// always joins a flight, however it began.
+func always(any) bool { return true }
+
 func TestListenersGetEverythingWheneverTheyCome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var flights Flights
-		leader, leads := flights.Join(key(1), 1<<10)
+		leader, leads := flights.Join(key(1), 1<<10, nil, always)
 		if !leads {
 			t.Fatal("nobody leads")
 		}
@@ -43,7 +46,7 @@ func TestListenersGetEverythingWheneverTheyCome(t *testing.T) {
 		f := leader.Flight()
 		f.Begin(Head{Status: 200})
 		for _, word := range []string{"one ", "two ", "three "} {
-			l, leads := flights.Join(key(1), 1<<10)
+			l, leads := flights.Join(key(1), 1<<10, nil, always)
 			if leads {
 				t.Fatal("a second one leads")
 			}
@@ -61,7 +64,7 @@ func TestListenersGetEverythingWheneverTheyCome(t *testing.T) {
 		if by, done := f.By(); by != "somebody" || !done {
 			t.Errorf("by %v, %v", by, done)
 		}
-		if _, leads := flights.Join(key(1), 1<<10); !leads || flights.Len() != 1 {
+		if _, leads := flights.Join(key(1), 1<<10, nil, always); !leads || flights.Len() != 1 {
 			t.Error("a flight that has ended is joined")
 		}
 	})
@@ -69,8 +72,8 @@ func TestListenersGetEverythingWheneverTheyCome(t *testing.T) {
 
 func TestFlightIsAbandonedByTheLast(t *testing.T) {
 	var flights Flights
-	a, _ := flights.Join(key(1), 10)
-	b, _ := flights.Join(key(1), 10)
+	a, _ := flights.Join(key(1), 10, nil, always)
+	b, _ := flights.Join(key(1), 10, nil, always)
 	var why []error
 	a.Flight().OnAbandon(func(err error) { why = append(why, err) })
 	gone := errors.New("gone")
@@ -83,7 +86,7 @@ func TestFlightIsAbandonedByTheLast(t *testing.T) {
 	if len(why) != 1 || !errors.Is(why[0], gone) || flights.Len() != 0 {
 		t.Errorf("abandoned for %v, %d flights", why, flights.Len())
 	}
-	if c, leads := flights.Join(key(1), 10); !leads || c.Flight() == a.Flight() {
+	if c, leads := flights.Join(key(1), 10, nil, always); !leads || c.Flight() == a.Flight() {
 		t.Error("an abandoned flight is joined")
 	}
 }
@@ -91,8 +94,8 @@ func TestFlightIsAbandonedByTheLast(t *testing.T) {
 // A failure reaches at once whoever has got nothing; others get what there is first.
 func TestFailureOfAFlight(t *testing.T) {
 	var flights Flights
-	late, _ := flights.Join(key(1), 100)
-	early, _ := flights.Join(key(1), 100)
+	late, _ := flights.Join(key(1), 100, nil, always)
+	early, _ := flights.Join(key(1), 100, nil, always)
 	f, ctx := late.Flight(), t.Context()
 	f.Begin(Head{Status: 200})
 	_ = f.Append(ctx, []byte("a"))
@@ -114,8 +117,8 @@ func TestFailureOfAFlight(t *testing.T) {
 func TestLongFlightsWaitForTheSlowest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var flights Flights
-		slow, _ := flights.Join(key(1), 10)
-		fast, _ := flights.Join(key(1), 10)
+		slow, _ := flights.Join(key(1), 10, nil, always)
+		fast, _ := flights.Join(key(1), 10, nil, always)
 		f, ctx := fast.Flight(), t.Context()
 		f.Begin(Head{Status: 200})
 		var all sync.WaitGroup
@@ -134,7 +137,7 @@ func TestLongFlightsWaitForTheSlowest(t *testing.T) {
 			f.Done(nil, nil)
 		})
 		time.Sleep(time.Second)
-		if _, leads := flights.Join(key(1), 10); !leads {
+		if _, leads := flights.Join(key(1), 10, nil, always); !leads {
 			t.Error("an answer that is too long is joined")
 		}
 		if _, _, ok := f.Whole(); ok {
@@ -165,4 +168,25 @@ func TestWaitingEndsWithTheContext(t *testing.T) {
 			t.Errorf("append: %v", err)
 		}
 	})
+}
+
+// A flight whose beginning does not fit is not joined, goes on for those who listen, and its end takes nothing
+// from the flight that took its place.
+func TestFlightThatDoesNotFitIsReplaced(t *testing.T) {
+	var flights Flights
+	old, _ := flights.Join(key(1), 10, "before", always)
+	fresh, leads := flights.Join(key(1), 10, "after", func(b any) bool { return b == "after" })
+	if !leads || fresh.Flight() == old.Flight() {
+		t.Fatal("a flight that does not fit is joined")
+	}
+	old.Flight().Begin(Head{Status: 200})
+	_ = old.Flight().Append(t.Context(), []byte("old"))
+	old.Flight().Done(nil, nil)
+	if got, err := old.all(t.Context()); got != "old" || !errors.Is(err, io.EOF) {
+		t.Errorf("its listener gets %q, %v", got, err)
+	}
+	again, leads := flights.Join(key(1), 10, "later", func(b any) bool { return b == "after" })
+	if leads || again.Flight() != fresh.Flight() {
+		t.Error("the flight that took its place is not joined")
+	}
 }
