@@ -99,6 +99,8 @@ func (h *head) note(key, value string) bool {
 		return h.last || strings.EqualFold(value, "keep-alive")
 	case "Transfer-Encoding", "Expect", "Upgrade", "Trailer", "Te":
 		return false
+	case "Pragma": // net/http turns no-cache into Cache-Control (RFC 9111, section 5.4)
+		return false
 	}
 	return true
 }
