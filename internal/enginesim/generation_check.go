@@ -20,6 +20,9 @@ func (s *Server) check(p *params) *problem {
 	if p.later != nil {
 		return p.later
 	}
+	if bad := s.checkLimit(p); bad != nil {
+		return bad
+	}
 	if bad := s.prepare(p); bad != nil {
 		return bad
 	}
@@ -39,6 +42,17 @@ func (s *Server) check(p *params) *problem {
 		return bad
 	}
 	return s.engine(p)
+}
+
+// checkLimit refuses a request for more tokens than the model has room for (renderers/params.py).
+func (s *Server) checkLimit(p *params) *problem {
+	limit := s.cores.ranks[0].cfg.MaxModelLen
+	if p.at == atGenerate || p.maxTokens <= limit {
+		return nil
+	}
+	return valued(p.limitField, strconv.Itoa(p.maxTokens),
+		"%s=%d cannot be greater than max_model_len=%d. Please request fewer output tokens.",
+		p.limitField, p.maxTokens, limit)
 }
 
 func (s *Server) checkPrompt(p *params, ids []uint32) *problem {

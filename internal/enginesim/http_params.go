@@ -31,7 +31,8 @@ type params struct {
 	prompts     [][]uint32
 	ids         []uint32 // backs prompts
 	turns       []chatMessage
-	maxTokens   int // -1 none
+	maxTokens   int    // -1 none
+	limitField  string // where maxTokens was said; "" nowhere
 	minTokens   int
 	n           int
 	temperature float64 // NaN unset

@@ -135,7 +135,8 @@ func (s *Server) failsQuestion(k *call) bool {
 
 // authorized checks the key on the paths that --api-key protects.
 func (s *Server) authorized(k *call) bool {
-	if s.o.APIKey == "" || k.head.key == "Bearer "+s.o.APIKey {
+	scheme, key, _ := strings.Cut(k.head.key, " ")
+	if s.o.APIKey == "" || strings.EqualFold(scheme, "bearer") && key == s.o.APIKey {
 		return true
 	}
 	return !strings.HasPrefix(k.path, "/v1") && !strings.HasPrefix(k.path, "/v2") &&

@@ -10,14 +10,14 @@ func (p *params) sampling(s *scanner, key []byte) {
 	switch string(key) {
 	case "max_tokens":
 		if n := s.integer(noNumber); p.maxTokens < 0 || p.at != atChat {
-			p.limit(n)
+			p.limit("max_tokens", n)
 		}
 	case "max_completion_tokens":
 		if n := s.integer(noNumber); n != noNumber {
-			p.limit(n)
+			p.limit("max_completion_tokens", n)
 		}
 	case "max_output_tokens":
-		p.limit(s.integer(noNumber))
+		p.limit("max_output_tokens", s.integer(noNumber))
 	case "min_tokens":
 		p.minTokens = s.integer(0)
 	case "n":
@@ -59,8 +59,9 @@ func (p *params) sampling(s *scanner, key []byte) {
 	}
 }
 
-// limit takes max_tokens; noNumber is none.
-func (p *params) limit(n int) {
+// limit takes the most tokens of an answer from the field of that name; noNumber is none.
+func (p *params) limit(field string, n int) {
+	p.limitField = field
 	p.maxTokens, p.asked = max(n, -1), n
 	p.tooFew = n < 1 && n != noNumber
 }

@@ -523,6 +523,7 @@ func TestKeyAndHook(t *testing.T) {
 		{"/v1/completions", "", 401},
 		{"/v1/completions", "Bearer x", 401},
 		{"/v1/completions", "Bearer k", 200},
+		{"/v1/completions", "bearer k", 200},
 		{"/tokenize", "", 200},
 	} {
 		status, _, raw := postRaw(t, s, row.path, `{"prompt":"x"}`,
@@ -537,8 +538,8 @@ func TestKeyAndHook(t *testing.T) {
 			yield(r)
 		}
 	})
-	if len(seen) != 4 || seen[2].Authorization != "Bearer k" || seen[2].RequestID != "me" ||
-		string(seen[3].Body) != `{"prompt":"x"}` {
+	if len(seen) != 5 || seen[2].Authorization != "Bearer k" || seen[2].RequestID != "me" ||
+		string(seen[4].Body) != `{"prompt":"x"}` {
 		t.Errorf("seen %+v", seen)
 	}
 }

@@ -202,7 +202,7 @@ func (s *Server) toolsAndTemplate(x *rare) *problem {
 }
 
 // truncate keeps the last tokens of each prompt, or with truncation_side the first ones; -1 is as many as the
-// model takes.
+// model takes (max_truncation_tokens in renderers/params.py).
 func (s *Server) truncate(p *params) *problem {
 	n, limit := p.rare.truncate, s.cores.ranks[0].cfg.MaxModelLen
 	switch {
@@ -215,7 +215,10 @@ func (s *Server) truncate(p *params) *problem {
 	case n == 0:
 		return badRequest("", "The decoder prompt cannot be empty")
 	case n < 0:
-		n = limit - max(p.maxTokens, 1)
+		n = limit - 1 // leaves room for one token
+		if p.maxTokens < 0 && p.at != atCompletions {
+			n = limit
+		}
 	}
 	for i, ids := range p.prompts {
 		switch {

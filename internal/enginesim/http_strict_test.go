@@ -120,6 +120,15 @@ func TestObeysWishes(t *testing.T) {
 			}
 		}
 	})
+	t.Run("truncation to what there is room for", func(t *testing.T) {
+		long := strings.Repeat("a ", 4200) // the model takes 4096 tokens
+		for more, want := range map[string]int{`6`: 4095, `4096`: 4095} {
+			a := strictly(t, s, "/v1/completions", `{"prompt":"`+long+`","truncate_prompt_tokens":-1,"max_tokens":`+more+`}`)
+			if a.Usage.Prompt != want {
+				t.Errorf("max_tokens %s: %d prompt tokens, want %d", more, a.Usage.Prompt, want)
+			}
+		}
+	})
 	t.Run("tools", func(t *testing.T) {
 		for _, choice := range []string{
 			"", `,"tool_choice":"required"`, `,"tool_choice":{"type":"function","function":{"name":"f"}}`,
@@ -128,4 +137,33 @@ func TestObeysWishes(t *testing.T) {
 				`"tools":[{"type":"function","function":{"name":"f"}}]`+choice+`}`)
 		}
 	})
+}
+
+// More tokens than the model takes are refused by the field that asks for them, and never end the process.
+func TestMoreTokensThanThereIsRoomFor(t *testing.T) {
+	noLeaks(t)
+	s := strictServer(t, true)
+	for body, field := range map[string]string{
+		`{"prompt":"a b","max_tokens":4097}`:                                                         "max_tokens",
+		`{"prompt":"a b","max_tokens":40000,"truncate_prompt_tokens":-1}`:                            "max_tokens",
+		`{"messages":[{"role":"user","content":"a"}],"max_completion_tokens":4097}`:                  "max_completion_tokens",
+		`{"messages":[{"role":"user","content":"a"}],"max_tokens":1e5,"max_completion_tokens":5000}`: "max_completion_tokens",
+		`{"input":"a b","max_output_tokens":4097}`:                                                   "max_output_tokens",
+	} {
+		path := "/v1/completions"
+		if strings.Contains(body, "messages") {
+			path = "/v1/chat/completions"
+		} else if strings.Contains(body, "input") {
+			path = "/v1/responses"
+		}
+		status, _, raw := postRaw(t, s, path, body, nil)
+		var said struct {
+			Error struct{ Message, Param string }
+		}
+		if err := json.Unmarshal([]byte(raw), &said); err != nil || status != 400 || said.Error.Param != field ||
+			!strings.Contains(said.Error.Message, " cannot be greater than max_model_len=4096. Please request fewer") {
+			t.Errorf("%s: %d %s", body, status, raw)
+		}
+	}
+	strictly(t, s, "/v1/completions", `{"prompt":"a b","max_tokens":4096}`)
 }
