@@ -405,6 +405,20 @@ func TestAdminPathsDoNotExist(t *testing.T) {
 	})
 }
 
+// Token ids may be written as 1.0 or 1e1, as vLLM reads them: split or not, the answer is the same.
+func TestIDsWithAPoint(t *testing.T) {
+	for name, local := range map[string]string{"split": config.LocalNever, "local": config.LocalAlways} {
+		t.Run(name, func(t *testing.T) {
+			in(t, setup{config: func(c *config.Config) { c.Local = local }}, func(w *world) {
+				ids := strings.Repeat("[1.0,20.0,3e1,4],", 40)
+				ids = "[" + strings.NewReplacer("[", "", "]", "").Replace(ids) + "5]"
+				p := prompt{path: "/v1/completions", body: `{"model":"sim","max_tokens":5,"temperature":0,"prompt":` + ids + `}`}
+				w.exact(p, w.ask(p))
+			})
+		})
+	}
+}
+
 func TestAPIKeys(t *testing.T) {
 	keyed := setup{config: func(c *config.Config) {
 		c.APIKeys = []config.Secret{{Value: "first-key"}, {Value: "second-key"}}

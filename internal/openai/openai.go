@@ -81,7 +81,7 @@ type Request struct {
 type Prompt struct {
 	Text   []byte   // raw JSON string with its quotes, nil when the prompt is ids
 	IDs    []uint32 // token ids, nil when the prompt is text
-	IDsRaw []byte   // the JSON array the ids were read from
+	IDsRaw []byte   // a JSON array of the ids, without points and exponents
 }
 
 // BadRequest is a body that no engine should see. Message never quotes the body.

@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"errors"
 	"slices"
 	"strconv"
 
@@ -88,8 +89,14 @@ func (p *parser) batch(first byte, add func()) {
 // batch share one array; when it grows the earlier ones keep the old memory.
 func (p *parser) addIDs(all []uint32) []uint32 {
 	s := &p.scan
-	start, from := s.Pos, len(all)
+	start, from := *s, len(all)
 	all = s.IDs(all)
+	raw := s.Data[start.Pos:s.Pos]
+	if odd, ok := errors.AsType[*rawjson.SyntaxError](s.Err()); ok && odd.Reason == rawjson.NotAnID {
+		*s, all = start, all[:from]
+		all = s.WholeIDs(all)
+		raw = AppendIDs(nil, all[from:]) // connectors read it, too
+	}
 	if s.Err() != nil {
 		return all
 	}
@@ -100,7 +107,7 @@ func (p *parser) addIDs(all []uint32) []uint32 {
 	if p.lim.PromptTokens > 0 && len(all) > p.lim.PromptTokens {
 		p.refuse("prompt", "the prompt has more than "+strconv.Itoa(p.lim.PromptTokens)+" tokens")
 	}
-	p.add(Prompt{IDs: slices.Clip(all[from:]), IDsRaw: s.Data[start:s.Pos]})
+	p.add(Prompt{IDs: slices.Clip(all[from:]), IDsRaw: raw})
 	return all
 }
 

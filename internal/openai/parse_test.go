@@ -189,6 +189,9 @@ func TestParsePrompts(t *testing.T) {
 		{"texts", `["a","b"]`, `"a" "b"`},
 		{"arrays of ids", `[[1,2], [3] ,[4,5,6]]`, `[1,2]=[1 2] [3]=[3] [4,5,6]=[4 5 6]`},
 		{"one array of ids", `[[7]]`, `[7]=[7]`},
+		// As pydantic reads them.
+		{"whole numbers", `[1.0, 1e1,2,-0, 10e-1,-0.0]`, `[1,10,2,0,1,0]=[1 10 2 0 1 0]`},
+		{"arrays of whole numbers", `[[1],[2.0,3] ,[4]]`, `[1]=[1] [2,3]=[2 3] [4]=[4]`},
 	} {
 		r := mustParse(t, Completions, `{"max_tokens":1,"prompt": `+tt.prompt+` ,"n":1}`)
 		var got []string
@@ -251,7 +254,11 @@ func TestParseRefuses(t *testing.T) {
 		{"mixed", `{"prompt":["a",1]}`, "prompt", "prompt must be"},
 		{"mixed, ids first", `{"prompt":[1,"a"]}`, "prompt", "prompt must be"},
 		{"mixed arrays", `{"prompt":[[1],"a"]}`, "prompt", "prompt must be"},
-		{"floats", `{"prompt":[1.0]}`, "prompt", "prompt must be"},
+		{"a fraction", `{"prompt":[1.5]}`, "prompt", "prompt must be"},
+		{"a fraction behind an id", `{"prompt":[[1],[2,1e-1]]}`, "prompt", "prompt must be"},
+		{"an id below 0", `{"prompt":[1.0,-1.0]}`, "prompt", "prompt must be"},
+		{"an id beyond 32 bits", `{"prompt":[1e10]}`, "prompt", "prompt must be"},
+		{"an id beyond all numbers", `{"prompt":[1e400]}`, "prompt", "prompt must be"},
 		{"negative ids", `{"prompt":[-1]}`, "prompt", "prompt must be"},
 		{"nulls", `{"prompt":[null]}`, "prompt", "prompt must be"},
 		{"nested too far", `{"prompt":[[[1]]]}`, "prompt", "prompt must be"},

@@ -3,6 +3,7 @@ package rawjson
 import (
 	"bytes"
 	"math"
+	"strconv"
 )
 
 // NotAnID is the reason of the error for an element that is JSON and not a token id.
@@ -94,6 +95,26 @@ func (s *Scanner) oneID(dst []uint32) (ids []uint32, closed bool) {
 	}
 	s.Pos++
 	return append(dst, uint32(v)), c == ']'
+}
+
+// WholeIDs is [Scanner.IDs], and it also takes whole numbers that are written as 1.0, 1e1 or -0. pydantic, and
+// with it vLLM, reads such numbers as integers. It is slower than IDs.
+func (s *Scanner) WholeIDs(dst []uint32) []uint32 {
+	for range s.Elements() {
+		if c := s.Peek(); c != '-' && (c < '0' || c > '9') {
+			s.notAnID()
+			return dst
+		}
+		f, err := strconv.ParseFloat(string(s.Value()), 64)
+		if s.err == nil && (err != nil || f != math.Trunc(f) || f < 0 || f > math.MaxUint32) {
+			s.notAnID()
+		}
+		if s.err != nil {
+			return dst
+		}
+		dst = append(dst, uint32(f))
+	}
+	return dst
 }
 
 func (s *Scanner) notAnID() {

@@ -134,6 +134,18 @@ func TestIDs(t *testing.T) {
 			t.Errorf("IDs(%s) = %v, %v; want %v", text, got, s.Err(), want)
 		}
 	}
+	for text, want := range map[string][]uint32{
+		`[]`: {}, `[0]`: {0}, "[1.0, 2e1\n,\t-0 ]": {1, 20, 0}, `[4294967295.0]`: {4294967295}, `[1.0000000000000001]`: {1},
+		`[1.5]`: nil, `[-1.0]`: nil, `[4294967296.0]`: nil, `[1e400]`: nil, `["1"]`: nil, `[true]`: nil, `[1,]`: nil,
+		`[1.0`: nil, `[01]`: nil, `1`: nil,
+	} {
+		s := Scanner{Data: []byte(text)}
+		got := s.WholeIDs(nil)
+		s.End()
+		if ok := s.Err() == nil; ok != (want != nil) || ok && !slices.Equal(got, want) {
+			t.Errorf("WholeIDs(%s) = %v, %v; want %v", text, got, s.Err(), want)
+		}
+	}
 	if got := string(
 		AppendIDs(nil, []uint32{0, 9, 10, 99, 100, 4294967295}),
 	); got != "[0,9,10,99,100,4294967295]" {
