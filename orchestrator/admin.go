@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/tandem-router/tandem/internal/page"
+	"github.com/tandem-router/tandem/internal/rawjson"
 	"github.com/tandem-router/tandem/orchestrator/peers"
 )
 
@@ -131,7 +132,7 @@ func (o *Orchestrator) explainBody(w http.ResponseWriter, r *http.Request) {
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	body, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
-		status, body = http.StatusInternalServerError, []byte(`{"error":`+strconv.Quote(err.Error())+`}`)
+		status, body = http.StatusInternalServerError, append(rawjson.AppendString([]byte(`{"error":`), err.Error()), '}')
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)

@@ -50,9 +50,16 @@ func (o *Orchestrator) gate(h http.Handler) http.Handler {
 
 // presents compares the bearer token of r in constant time.
 func presents(r *http.Request, token config.Secret) bool {
-	got, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	got, ok := bearer(r)
 	want := token.Reveal()
 	return ok && want != "" && subtle.ConstantTimeCompare([]byte(got), []byte(want)) == 1
+}
+
+// bearer returns the token of a request's Authorization header; false where its scheme is not Bearer. The name
+// of a scheme has no case (RFC 9110, section 11.1).
+func bearer(r *http.Request) (token string, ok bool) {
+	scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " ")
+	return token, ok && strings.EqualFold(scheme, "bearer")
 }
 
 // knownHost reports whether no web page can have come by the name in Host.

@@ -1,7 +1,9 @@
 package orchestrator
 
 import (
+	"encoding/json"
 	"fmt"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -150,6 +152,22 @@ func TestNoModelOfSeveral(t *testing.T) {
 			}
 		}
 		w.exact(completion(false), w.ask(completion(false)))
+		w.asked = w.count("tandem_requests_total", "")
+	})
+}
+
+// The name in the answer is JSON, whatever is in it.
+func TestAModelsNameIsWrittenAsJSON(t *testing.T) {
+	names := []string{"a\x7fb", "x\U000e0001y", "a\"b", "\u2028"}
+	named := setup{engine: func(_ string, o *enginesim.Options) { o.Aliases = names }}
+	in(t, named, func(w *world) {
+		for _, name := range names {
+			got := w.get("front", "/v1/models/"+url.PathEscape(name))
+			var said struct{ ID string }
+			if err := json.Unmarshal([]byte(got.raw), &said); err != nil || said.ID != name {
+				t.Errorf("%q: %d %s: %v", name, got.status, got.raw, err)
+			}
+		}
 		w.asked = w.count("tandem_requests_total", "")
 	})
 }

@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -101,7 +100,7 @@ func (q *request) admit(inflight int64) *failure {
 
 // authorised compares the bearer token with every configured key, each in constant time.
 func (q *request) authorised() bool {
-	token, found := strings.CutPrefix(q.r.Header.Get("Authorization"), "Bearer ")
+	token, found := bearer(q.r)
 	if !found {
 		token = q.r.Header.Get("X-Api-Key") // Anthropic clients
 	}

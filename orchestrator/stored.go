@@ -5,12 +5,12 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"strconv"
 	"strings"
 
 	"github.com/go-chi/chi/v5"
 
 	"github.com/tandem-router/tandem/internal/engine"
+	"github.com/tandem-router/tandem/internal/rawjson"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/orchestrator/fleet"
 )
@@ -27,7 +27,8 @@ func (o *Orchestrator) model(ctx context.Context, q *request) *failure {
 		return f
 	}
 	q.outcome.mode = "ask"
-	body := []byte(`{"id":` + strconv.Quote(name) + `,"object":"model","owned_by":"vllm"}`)
+	body := rawjson.AppendString([]byte(`{"id":`), name)
+	body = append(body, `,"object":"model","owned_by":"vllm"}`...)
 	return q.w.whole(http.StatusOK, "application/json", body, nil)
 }
 
