@@ -13,7 +13,8 @@ help: ## list the targets
 
 build: deps ## build the binary as build/tandem
 	@mkdir -p build
-	go build -trimpath -ldflags "-X main.version=$(VERSION)" -o $(BIN) ./cmd/tandem
+	@test -x $(BIN) || echo "building $(BIN): the first build fetches and compiles all dependencies, about a minute on two cores" >&2
+	go build -ldflags "-X main.version=$(VERSION)" -o $(BIN) ./cmd/tandem
 
 ARCHS ?= amd64,arm64
 release: deps-release build ## static binaries, packages, images and checksums in build/release (Linux; ARCHS=amd64,arm64, VERSION of git)
@@ -25,9 +26,10 @@ release-check: release ## make a release and try it: install each package, run t
 demo: build ## two prefill and two decode simulated engines, Tandem in front, live traffic; no GPU needed
 	@$(BIN) demo $(DEMO)
 
+# Many tests wait for sockets, processes and timeouts: four packages at once keep two cores busy. The vet checks
+# that matter for tests run with them; make lint runs all the others.
 test: deps-test build ## all tests (also builds the binary, which some of them run)
-	go vet ./...
-	go test -timeout 15m ./...
+	go test -p 4 -timeout 15m ./...
 
 test-page: deps ## the live page in a real browser (installs Chromium if it is missing)
 	@tools/deps.sh browser
