@@ -193,12 +193,15 @@ const (
 	lastPort  = 31999
 )
 
+// portRange has the ports that freePorts chooses from. main narrows them before anything runs.
+var portRange = struct{ first, last int }{firstPort, lastPort}
+
 // freePorts returns n ports, in no order, none of which it has returned before; nobody listens on them and on
 // the following ones up to width in all.
 func freePorts(n, width int) ([]int, error) {
 	var ports []int
 	for range 100 * n {
-		port := firstPort + rand.IntN(lastPort-width-firstPort+1)
+		port := portRange.first + rand.IntN(portRange.last-width-portRange.first+1)
 		if !free(port, width) {
 			continue
 		}

@@ -24,6 +24,8 @@ import (
 )
 
 // options are the flags.
+//
+// Long: each flag is one field.
 type options struct {
 	tandem   string
 	cache    string
@@ -37,6 +39,7 @@ type options struct {
 	stayWith string
 	attach   string
 	simulate bool
+	lane     string
 }
 
 func main() {
@@ -59,8 +62,10 @@ func main() {
 	flag.StringVar(&o.attach, "attach", "",
 		"play with the engines that a run with -stay has noted in this `file`, and leave them standing")
 	flag.BoolVar(&o.simulate, "sim", false, "play with simulated engines in the place of real ones")
+	flag.StringVar(&o.lane, "lane", "", "the `lane` that this process is, one of two that run side by side")
 	flag.Parse()
 	keepToOneself()
+	portRange.first, portRange.last = portsOf(o.lane)
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer cancel()
 	begun := time.Now()
@@ -90,6 +95,9 @@ func run(ctx context.Context, o options) (err error) {
 	program, err := chosen(o.only)
 	if err != nil {
 		return err
+	}
+	if lanes := lanesOf(program); o.sideBySide(lanes) {
+		return o.playLanes(ctx, lanes)
 	}
 	s, err := newStage(ctx, o)
 	if err != nil {
