@@ -1,9 +1,10 @@
 // Package doctor asks live engines whether prefix routing can work, and explains what stops it.
 //
-// The path of an examination: ask.go puts HTTP questions to every server; link.go connects to its event
-// stream, hears and replays (zmtp.go is the wire); trial.go sends a prompt that nobody sent before and
-// watches what becomes of it; canary.go hands prompts over from prefill to decode; check.go judges what
-// was seen by the table of checks, in engine.go, events.go, fleet.go and handoff.go; report.go prints.
+// The path of an examination: ask.go puts HTTP questions to every server; listens.go looks who is at the
+// addresses of its event stream, and link.go follows the stream with the router's own follower; trial.go
+// sends a prompt that nobody sent before and watches what becomes of it; canary.go hands prompts over from
+// prefill to decode; check.go judges what was seen by the table of checks, in engine.go, events.go, fleet.go
+// and handoff.go; report.go prints.
 // Looking and judging are apart: a check is a function of what was seen.
 //
 // Nothing here can harm an engine: it is asked what any router asks it, by GET and /tokenize, its event
@@ -42,12 +43,14 @@ type Options struct {
 
 // The longest waits of single steps, each cut by what is left of Options.Timeout.
 const (
-	askTime    = 5 * time.Second       // one HTTP question
-	linkTime   = 3 * time.Second       // TCP and ZMTP of an event stream
-	pongTime   = 2 * time.Second       // answer to a ZMTP ping
-	settleTime = 20 * time.Millisecond // see ping
-	replayTime = 10 * time.Second      // a whole replay
-	trialTime  = 20 * time.Second      // one completion of one token
+	askTime  = 5 * time.Second // one HTTP question
+	linkTime = 3 * time.Second // TCP and the greeting of an event stream
+	// Without a batch, until the follower is no longer waited for: longer than it waits for replays itself.
+	stuckTime = 20 * time.Second
+	// From our side of a subscription to the publisher's: its way there, and libzmq looks for subscriptions no
+	// more than once in three million ticks of the processor.
+	settleTime = 100 * time.Millisecond
+	trialTime  = 20 * time.Second // one completion of one token
 	// One leg of a handoff: the first transfer between two engines that have just started took 31 s on a busy
 	// machine.
 	handTime = 45 * time.Second
@@ -90,6 +93,9 @@ type fleet struct {
 	servers []*server
 
 	handoffs []*handoff // that were tried; each is written by one goroutine
+
+	zmq     kvevents.Context // of all followers
+	prompts prompts          // that were sent
 
 	mu       sync.Mutex // guards the following
 	progress func(subject, step string)
@@ -208,9 +214,8 @@ type rank struct {
 	source kvevents.Source
 	own    bool // source is the configuration's
 
-	link   *link // nil: not tried
-	replay *replay
-	trial  *trial
+	link  *link // nil: not tried
+	trial *trial
 }
 
 // name is the server's, with the rank where there are several.
@@ -256,15 +261,12 @@ func (s *server) each(do func(*rank)) {
 	wg.Wait()
 }
 
-// look subscribes, and goes on listening, and asks for a replay.
+// look follows the rank's events as a router does: it asks for a replay, and goes on listening.
 func (r *rank) look(ctx context.Context) {
-	if r.source.Endpoint != "" {
-		r.s.fleet.say(r.name(), "connecting to its events at %s", r.source.Endpoint)
-		r.link = openLink(ctx, r.source.Endpoint, r.source.Topic)
-		r.link.ping(ctx)
+	if r.source.Endpoint == "" {
+		return
 	}
-	if r.source.Replay != "" {
-		r.s.fleet.say(r.name(), "asking for a replay at %s", r.source.Replay)
-		r.replay = askReplay(ctx, r.source.Replay)
-	}
+	r.s.fleet.say(r.name(), "following its events at %s", r.source.Endpoint)
+	r.link = r.openLink(ctx)
+	r.link.join(ctx)
 }

@@ -247,7 +247,7 @@ func TestEachCheckFindsItsTrouble(t *testing.T) {
 			set: func(c *config.Config, _ *enginesim.Server) { c.Pools.Prefill.Replicas[0].Events.Endpoint = nowhere },
 		},
 		{
-			check: "events-unreachable", o: sound(), seen: "a ROUTER socket", do: "exchange",
+			check: "events-unreachable", o: sound(), seen: "no publisher", do: "exchange",
 			set: func(c *config.Config, s *enginesim.Server) {
 				_, replay := s.Endpoints(0)
 				c.Pools.Prefill.Replicas[0].Events.Endpoint = replay
@@ -269,7 +269,16 @@ func TestEachCheckFindsItsTrouble(t *testing.T) {
 		},
 		{
 			check: "events-silent", seen: "nothing came", do: "running process",
-			o: with(func(o *enginesim.Options) { o.Faults = []enginesim.Fault{{Kind: "drop_events", Count: 1000}} }),
+			o: with(func(o *enginesim.Options) {
+				o.Faults = []enginesim.Fault{{Kind: "drop_events", Count: 1000}}
+				o.NoReplay = true
+			}),
+			want: []string{"failed events-silent prefill p0", "warning replay-missing prefill p0"},
+		},
+		{
+			check: "events-silent", seen: "came by a replay alone", do: "drops messages",
+			o:    with(func(o *enginesim.Options) { o.Faults = []enginesim.Fault{{Kind: "drop_events", Count: 1000}} }),
+			want: []string{"warning events-silent prefill p0"},
 		},
 		{
 			check: "replay-missing", o: with(func(o *enginesim.Options) { o.NoReplay = true }),
@@ -470,8 +479,8 @@ func TestProgress(t *testing.T) {
 	examine(t,
 		Options{Config: cfg, Progress: func(subject, step string) { steps = append(steps, subject+": "+step) }})
 	for _, w := range []string{
-		"prefill p0: asking http", "decode d0: asking its tokenizer", "prefill p0: connecting to its events",
-		"decode d0: asking for a replay", "prefill p0: sending a test prompt",
+		"prefill p0: asking http", "decode d0: asking its tokenizer", "prefill p0: following its events",
+		"prefill p0: sending a test prompt",
 	} {
 		if !slices.ContainsFunc(steps, func(s string) bool { return strings.HasPrefix(s, w) }) {
 			t.Errorf("no step %q in %q", w, steps)
@@ -569,12 +578,12 @@ func TestPrefixesAnnouncedAgain(t *testing.T) {
 		{"cleared between", []kv.Event{stored, stored, {Kind: kv.Cleared}, stored}, OK},
 		{"announced again", []kv.Event{stored, stored, stored}, Warning},
 	} {
-		p := &replay{}
-		payload := kvevents.Encode(nil, &kvevents.EncodeBatch{At: time.Now(), Events: c.events}, kvevents.Map)
-		p.heard.take("", payload, new(kv.Batch))
+		l := &link{follower: kvevents.NewFollower(kvevents.Source{}, nil, kvevents.Options{})}
+		l.joined.live = true
+		l.heard.take(&kv.Batch{Events: c.events})
 		room := map[int]engine.Rank{0: {Cache: engine.Cache{Blocks: 5}}}
 		s := &server{seen: asked{series: scraped{scrape: engine.Metrics{Ranks: room}}}}
-		r := &rank{s: s, replay: p, trial: &trial{prompt: make([]uint32, 69), size: 16, depth: 4, late: 4}}
+		r := &rank{s: s, link: l, trial: &trial{prompt: make([]uint32, 69), size: 16, depth: 4, late: 4}}
 		r.trial.second.cached = 64
 		if v := predictionHolds(r); v.status != c.want {
 			t.Errorf("%s: %+v", c.name, v)

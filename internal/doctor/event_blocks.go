@@ -2,25 +2,15 @@ package doctor
 
 import (
 	"fmt"
-	"slices"
 	"time"
 )
 
 // sizesSeen are the block sizes of events, the test prompt's own alone where it was announced.
 func (r *rank) sizesSeen() []int {
-	var all []int
 	if r.trial != nil && r.trial.size > 0 {
 		return []int{r.trial.size}
 	}
-	if r.link != nil {
-		all = append(all, r.link.heard.sizes...)
-	}
-	if r.replay != nil {
-		for _, n := range r.replay.heard.sizes {
-			all = note(all, n, maxSizes)
-		}
-	}
-	return all
+	return r.link.sizes()
 }
 
 func sizesAgree(r *rank) verdict {
@@ -102,27 +92,28 @@ func predictionHolds(r *rank) verdict {
 
 // copiesTold returns how many blocks the rank must have by its events, and how many fit, 0 unknown.
 func (r *rank) copiesTold() (told, room int) {
-	if r.replay == nil || r.replay.holes > 0 {
+	if r.link == nil || !r.link.joined.live || r.link.follower.Stats().Partial {
 		return 0, 0
 	}
-	return r.replay.heard.held(), r.s.seen.series.scrape.Ranks[r.n].Cache.Blocks
+	return r.link.heard.held(), r.s.seen.series.scrape.Ranks[r.n].Cache.Blocks
 }
 
 // notOurs explains a stream that does not tell of the prompt.
 func (r *rank) notOurs() verdict {
 	for _, s := range r.s.fleet.servers {
 		for _, o := range s.ranks {
-			if o != r && o.trial != nil && learnSize(r.link.kept, o.trial.prompt) > 0 {
+			if o != r && o.trial != nil && learnSize(r.link.heard.kept, o.trial.prompt) > 0 {
 				return fail("exchange the addresses in the configuration: "+r.s.poolPath()+".replicas[].events.endpoint",
 					"the stream at %s tells of what was sent to %s", r.source.Endpoint, o.name())
 			}
 		}
 	}
-	if named := r.link.heard.ranks; len(named) > 0 && !slices.Contains(named, r.n) {
+	stats := r.link.follower.Stats()
+	if stats.WrongRank > 0 && stats.Batches == 0 {
 		return fail("with several ranks, write the endpoint of the first: the others follow at the ports behind it",
-			"the stream at %s is of rank %s, not of %d", r.source.Endpoint, list(named), r.n)
+			"the stream at %s is another rank's: %s", r.source.Endpoint, r.link.said.reason)
 	}
-	if len(r.link.kept) > 0 {
+	if stats.Batches > 0 {
 		return fail("see that "+r.source.Endpoint+" is this engine's own publisher, and no other engine's",
 			"batches came, and none was of the prompt that this engine computed")
 	}
@@ -160,10 +151,9 @@ const (
 
 func clocksAgree(r *rank) verdict {
 	const do = "run NTP (chrony) on both machines"
-	var off time.Duration // the engine's clock minus ours
+	off, byEvents := r.link.apart() // the engine's clock minus ours
 	switch limit := skewByEvents; {
-	case r.link != nil && r.link.err == nil && r.link.stamped:
-		off = -r.link.lag
+	case byEvents:
 		if off < -limit || off > limit {
 			return warn(do, "its newest batch is stamped %s", aside(off))
 		}

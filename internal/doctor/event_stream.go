@@ -25,10 +25,14 @@ func canSubscribe(r *rank) verdict {
 	if r.link == nil {
 		return skip("there is no address to connect to")
 	}
-	if r.link.err == nil {
-		return fine("subscribed to every topic at %s", r.source.Endpoint)
+	switch {
+	case r.link.err != nil:
+		return r.cannot("events", r.source.Endpoint, r.link.err)
+	case !r.link.connected():
+		return fail("exchange the two addresses if they are: events come from a PUB socket, replays from a ROUTER",
+			"events at %s: a ZeroMQ socket is there, and no publisher (%s)", r.source.Endpoint, r.link.said.reason)
 	}
-	return r.cannot("events", r.source.Endpoint, r.link.err)
+	return fine("subscribed to every topic at %s", r.source.Endpoint)
 }
 
 // cannot explains a connection that failed.
@@ -36,9 +40,6 @@ func (r *rank) cannot(what, endpoint string, err *linkError) verdict {
 	switch {
 	case err.layer == atAddress:
 		return fail("write an address as tcp://HOST:PORT", "%s at %s: %v", what, endpoint, err)
-	case err.layer == atSocket:
-		return fail("exchange the two addresses: events come from a PUB socket, replays from a ROUTER",
-			"%s at %s: %v", what, endpoint, err)
 	case err.layer == atZMTP:
 		return fail(
 			"see that the port is the one of --kv-events-config and that no HTTP proxy or other service stands there",
@@ -55,28 +56,12 @@ func (r *rank) cannot(what, endpoint string, err *linkError) verdict {
 	return fail("correct the address or the way to it", "%s at %s: %v", what, endpoint, err)
 }
 
-func heartbeats(r *rank) verdict {
-	if r.link.pong {
-		return fine("pinged and answered")
-	}
-	return warn("see that nothing between Tandem and the publisher speaks for it; libzmq 4.2 and newer answers",
-		"no answer to a ZMTP ping in %v", pongTime)
-}
-
 // topics are those that batches were seen with, live or replayed, of a quiet engine that which it tells.
 func (r *rank) topics() (seen []string, told bool) {
-	for _, t := range r.link.heard.topics {
-		seen = note(seen, t, maxTopics)
-	}
-	if r.replay != nil {
-		for _, t := range r.replay.heard.topics {
-			seen = note(seen, t, maxTopics)
-		}
-	}
-	if len(seen) == 0 && r.told != nil {
+	if len(r.link.heard.topics) == 0 && r.told != nil {
 		return []string{r.told.Topic}, true
 	}
-	return seen, false
+	return r.link.heard.topics, false
 }
 
 func topicFits(r *rank) verdict {
@@ -111,8 +96,12 @@ func quoted(all []string) string {
 }
 
 func announced(r *rank) verdict {
-	t := r.trial
-	switch {
+	t, stats := r.trial, r.link.follower.Stats()
+	switch gaps := stats.Gaps - r.link.joined.stats.Gaps; {
+	case t.depth > 0 && gaps > 0:
+		return warn("look for what drops messages between the engine's publisher and Tandem; a router asks for a "+
+			"replay of its own accord every half minute only",
+			"the blocks of the test prompt came by a replay alone: %s were missing", plural(int(gaps), "live batch"))
 	case t.depth > 0:
 		return fine("%s of the test prompt", plural(t.depth, "block"))
 	case t.late > 0:
@@ -120,11 +109,11 @@ func announced(r *rank) verdict {
 			"look whether the engine, or the way to it, is overloaded: it announces a block before it answers",
 			"the blocks of the test prompt came, but later than %v after the answer", eventTime,
 		)
-	case r.link.heard.unread > 0:
+	case stats.DecodeErrors > 0:
 		return fail("see that the endpoint is vLLM's and not another publisher's; report it if it is",
-			"%s came, of which %d cannot be read", plural(r.link.heard.batches, "batch"), r.link.heard.unread)
-	case r.link.heard.batches > 0: // whose blocks they are is another question
-		return fine("%s came by", plural(r.link.heard.batches, "batch"))
+			"%s cannot be read: %s", plural(int(stats.DecodeErrors), "batch"), r.link.said.reason)
+	case stats.Batches+stats.WrongRank > 0: // whose blocks they are is another question
+		return fine("%s came by", plural(int(stats.Batches+stats.WrongRank), "batch"))
 	}
 	return fail("see that the endpoint is that of this engine's running process; "+publish,
 		"connected, but nothing came within %v of a new prompt of %d tokens", eventTime, len(t.prompt))
@@ -142,35 +131,39 @@ func replayThere(r *rank) verdict {
 	return warn(publish, "the engine has no replay_endpoint").andStop()
 }
 
+// replayAnswers goes by what the router's own follower made of the replay. An engine's socket drops replies
+// that a slow network does not take in time; the follower asks again from there.
 func replayAnswers(r *rank) verdict {
-	p := r.replay
-	switch {
-	case p.err != nil:
-		return r.cannot("replay", r.source.Replay, p.err)
-	case p.silent != nil:
-		return fail("look whether the engine hangs or is overloaded; replays are sent by its publisher's thread, "+
-			"between two live batches",
-			"the replay at %s stopped after %s without an end marker: %v", r.source.Replay, plural(p.heard.batches,
-				"batch"), p.silent)
-	case p.holes > 0:
-		return warn("let Tandem's machine read faster, or lower buffer_steps: the engine's socket drops replies "+
-			"beyond a thousand that wait", "%s missing in the middle of the replay",
-			plural(p.holes, "batch"))
+	l := r.link
+	stats := l.joined.stats
+	const look = "look whether the engine hangs or is overloaded; replays are sent by its publisher's thread, " +
+		"between two live batches"
+	switch came := plural(int(stats.Batches), "batch"); {
+	case l.replayErr != nil:
+		return r.cannot("replay", r.source.Replay, l.replayErr)
+	case l.joined.live && stats.Partial:
+		return fail(look, "the replay at %s does not come: %s asked for it, %d were left without an end",
+			r.source.Replay, plural(int(stats.Replays), "time"), stats.Timeouts)
+	case l.joined.live:
+		return fine("%s in %s, asked for %s", came, short(l.joined.took), plural(int(stats.Replays), "time"))
+	case stats.Batches > 0:
+		return warn("give it more time with -timeout; a router needs as long after each start",
+			"the replay at %s is not at its end after %s: %s came", r.source.Replay, short(l.joined.took), came)
 	}
-	return fine("%s in %s", plural(p.heard.batches, "batch"), short(p.took))
+	return fail(look, "nothing came of the replay at %s in %s", r.source.Replay, short(l.joined.took))
 }
 
 // replayWhole compares what the replay tells of with what the cache can hold: a buffer that has turned over
 // more blocks than the cache holds has forgotten nothing that matters, or little.
 func replayWhole(r *rank) verdict {
-	p := r.replay
+	p := &r.link.heard
 	capacity := r.s.seen.series.scrape.Ranks[r.n].Cache.Blocks
 	what := fmt.Sprintf("it begins with batch %d and tells of %s stored in %s",
-		p.first, plural(p.heard.stored, "block"), short(p.span))
+		p.first, plural(p.stored, "block"), short(p.span))
 	switch {
-	case p.heard.batches == 0 || p.first == 0:
+	case p.batches == 0 || p.first == 0:
 		return fine("it goes back to the engine's start")
-	case capacity > 0 && p.heard.stored >= capacity:
+	case capacity > 0 && p.stored >= capacity:
 		return fine("%s, more than the %d that fit into the cache", what, capacity)
 	}
 	steps := ""

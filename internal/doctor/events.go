@@ -48,13 +48,6 @@ func eventChecks() []check {
 			why:   lost,
 		},
 		{
-			id: "heartbeat-missing", title: "its publisher answers heartbeats",
-			trouble: "its publisher does not answer heartbeats", rank: heartbeats,
-			needs: []string{"events-unreachable"},
-			why: "Tandem pings the publisher to notice a machine that is gone without a word; where no answer " +
-				"comes, it takes the stream for dead again and again.",
-		},
-		{
 			id: "wrong-topic", title: "its topic is the one that Tandem subscribes to",
 			trouble: "Tandem subscribes to another topic", rank: topicFits, needs: []string{"events-unreachable"},
 			why: "A subscriber of another topic is connected and gets nothing: it looks like an idle engine.",
@@ -168,7 +161,7 @@ func bindsWell(r *rank) verdict {
 	if r.told == nil {
 		return fine("taken from the configuration")
 	}
-	there := r.link != nil && r.link.err == nil
+	there := r.link != nil && r.link.err == nil && r.link.connected()
 	far := !loopback(r.s.host)
 	switch e := r.told.Endpoint; {
 	case far && loopback(hostOf(r.source.Endpoint)) && !r.own:

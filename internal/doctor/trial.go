@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -50,7 +49,8 @@ const (
 // try sends the prompt, waits for its blocks, sends it again, and once more with a cache salt.
 func (r *rank) try(ctx context.Context) *trial {
 	t := &trial{prompt: r.newPrompt(), salt: fmt.Sprintf("tandem-doctor-%x", rand.Uint64())}
-	l := cmp.Or(r.link, noLink())
+	l := r.link
+	r.s.fleet.prompts.add(t.prompt)
 	if t.first, t.err = r.complete(ctx, t.prompt, ""); t.err != nil {
 		return t
 	}
@@ -88,8 +88,8 @@ func (r *rank) newPrompt() []kv.Token {
 }
 
 func (r *rank) likelySize() int {
-	if r.replay != nil && len(r.replay.heard.sizes) > 0 {
-		return slices.Max(r.replay.heard.sizes)
+	if sizes := r.link.sizes(); len(sizes) > 0 {
+		return slices.Max(sizes)
 	}
 	if n := r.s.seen.series.scrape.Ranks[r.n].Cache.BlockSize; n > 0 {
 		return n
@@ -153,6 +153,9 @@ func readAnswer(resp *engine.Response, reply []byte) (answer, error) {
 
 // await returns when all full blocks of the prompt are known, or when that takes too long.
 func (t *trial) await(ctx context.Context, l *link, salt string) {
+	if l == nil || l.err != nil {
+		return
+	}
 	wait := time.NewTimer(eventTime)
 	defer wait.Stop()
 	for {

@@ -22,6 +22,9 @@ type Options struct {
 	Reconnect time.Duration
 	// For sources over HTTP, whose Endpoint is a path on the engine's server.
 	Open Opener
+	// Told the topic of each message of a ZMQ source, live or replayed, from the goroutine in Run; nil: nobody
+	// asks. An engine before 0.26 replays without topics. The topic is used again when the call returns.
+	Topic func(topic []byte)
 
 	late time.Duration // see lateFor
 }
@@ -36,6 +39,13 @@ func (o Options) withDefaults() Options {
 	o.Reconnect = cmp.Or(o.Reconnect, 200*time.Millisecond)
 	o.late = cmp.Or(o.late, lateFor)
 	return o
+}
+
+// heardOf passes a topic on to whoever asks for topics.
+func (o *Options) heardOf(topic []byte) {
+	if o.Topic != nil {
+		o.Topic(topic)
+	}
 }
 
 // Follower follows one engine's stream. Make one with [NewFollower], then call Run once.
@@ -141,6 +151,7 @@ func (f *Follower) publish(s *stream) { f.publishStats(s.track, &s.stats) }
 
 func (f *Follower) publishStats(t *tracker, stats *Stats) {
 	stats.Known, stats.Seq = t.at.known, t.at.seq
+	stats.Partial = t.at.partial
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.stats = *stats
@@ -157,6 +168,7 @@ func (f *Follower) Stats() Stats {
 type Stats struct {
 	State        State
 	Known        bool      // a batch was applied since the last Forget
+	Partial      bool      // history is missing, because the engine did not replay it
 	Seq          uint64    // of the newest batch applied, if Known
 	Batches      uint64    // applied
 	Bytes        uint64    // of payloads applied
@@ -182,4 +194,7 @@ type Stats struct {
 	// Live batches whose time stamp lay in our future: the clocks differ by more than the stream lags.
 	Skewed uint64
 	Lag    time.Duration // the last of Behind
+	// From the engine's time stamp of the newest live batch, if Behind counts any, to its arrival by our clock:
+	// negative where the engine's clock is ahead by more than the way takes.
+	Apart time.Duration
 }

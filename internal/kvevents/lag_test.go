@@ -27,7 +27,7 @@ func TestLags(t *testing.T) {
 		t.Errorf("applying %+v", a)
 	}
 	if b.Count != 3 || b.Sum != 90*time.Second+3*time.Millisecond || b.Last != 0 || s.stats.Lag != 0 ||
-		s.stats.Skewed != 1 {
+		s.stats.Skewed != 1 || s.stats.Apart != -20*time.Second-40*time.Microsecond {
 		t.Errorf("behind %+v, skewed %d", b, s.stats.Skewed)
 	}
 	buckets := a.Buckets()

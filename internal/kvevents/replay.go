@@ -117,6 +117,9 @@ func (s *stream) readReplay(ctx context.Context) error {
 		case end:
 			s.track.replayEnded(time.Now())
 		case ok:
+			if len(frames) == 4 {
+				s.opt.heardOf(frames[1])
+			}
 			s.track.replayed(time.Now(), m)
 		}
 	}

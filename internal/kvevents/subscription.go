@@ -73,6 +73,7 @@ func (l *subscription) take(in *sockets) (last bool, err error) {
 			return true, err
 		}
 		if m, ok := readLive(frames); ok {
+			in.opt.heardOf(frames[0])
 			m.received = now
 			l.taken = append(l.taken, m)
 			size += len(m.payload)

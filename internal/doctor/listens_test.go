@@ -1,0 +1,100 @@
+package doctor
+
+import (
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tandem-router/tandem/internal/kvevents"
+)
+
+func publisher(t *testing.T) string {
+	t.Helper()
+	p, err := kvevents.NewPublisher(kvevents.PublisherOptions{Endpoint: "tcp://127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	at, _ := p.Endpoints()
+	return at
+}
+
+// says is a server that says text to everybody and hangs up.
+func says(t *testing.T, text string) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := make(chan struct{})
+	t.Cleanup(func() {
+		ln.Close()
+		<-gone
+	})
+	go func() {
+		defer close(gone)
+		for {
+			nc, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = nc.Write([]byte(text))
+			nc.Close()
+		}
+	}()
+	return "tcp://" + ln.Addr().String()
+}
+
+// Each way that an address can be wrong is told from the others.
+func TestListens(t *testing.T) {
+	for _, c := range []struct {
+		name, at string
+		want     layer
+		says     string
+	}{
+		{"publisher", publisher(t), 0, ""},
+		{"nobody", "tcp://127.0.0.1:" + closed, atTCP, "refused"},
+		{"not ZeroMQ", says(t, "SSH-2.0-OpenSSH_9.2\r\n"), atZMTP, `no ZeroMQ greeting but "SSH-2.0-Op"`},
+		{"short", says(t, "HI"), atZMTP, `no ZeroMQ greeting but "HI"`},
+		{"silence", says(t, ""), atZMTP, "no ZeroMQ greeting: EOF"},
+		{"no port", "tcp://127.0.0.1", atAddress, "missing port"},
+		{"another way", "udp://x:1", atAddress, "neither a tcp:// nor an ipc:// address"},
+		{"no socket file", "ipc:///nowhere/at/all", atTCP, "no such file"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			err := listens(t.Context(), c.at)
+			if (err == nil) != (c.want == 0) ||
+				err != nil && (err.layer != c.want || !strings.Contains(err.Error(), c.says)) {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}
+
+// The verdict on a replay is the follower's: what it gave up fails, what still goes on is a warning.
+func TestReplayVerdicts(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		a    arrival
+		want Status
+		seen string
+	}{
+		{
+			"whole", arrival{live: true, stats: kvevents.Stats{Batches: 9000, Replays: 5}}, OK,
+			"9000 batches in 2s, asked for 5 times",
+		},
+		{
+			"given up", arrival{live: true, stats: kvevents.Stats{Partial: true, Replays: 3, Timeouts: 3}}, Failed,
+			"3 times asked",
+		},
+		{"goes on", arrival{stats: kvevents.Stats{Batches: 7, Replays: 1}}, Warning, "7 batches came"},
+		{"nothing", arrival{stats: kvevents.Stats{Replays: 2}}, Failed, "nothing came"},
+	} {
+		c.a.took = 2 * time.Second
+		v := replayAnswers(&rank{s: &server{}, link: &link{joined: c.a}})
+		if v.status != c.want || !strings.Contains(v.seen, c.seen) {
+			t.Errorf("%s: %+v", c.name, v)
+		}
+	}
+}
