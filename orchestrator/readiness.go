@@ -111,7 +111,7 @@ func publicReason(reason string) string {
 	switch {
 	case reason == "":
 		return ""
-	case strings.HasPrefix(reason, "connection refused"), reason == "no answer in time",
+	case strings.HasPrefix(reason, "connection refused"), strings.HasPrefix(reason, "no answer in time"),
 		reason == "cannot be reached", reason == fleet.NotProbed:
 		return head
 	}

@@ -206,7 +206,7 @@ func (f *fleet) notReady(ids ...string) {
 		}
 		for _, id := range ids {
 			if ready, known, reason := h.of(id); ready || !known ||
-				!strings.Contains(reason, "connection refused: is the engine running") {
+				!strings.Contains(reason, "connection refused: see that the engine is running") {
 				return fmt.Errorf("%s: ready %v because %q", id, ready, reason)
 			}
 		}

@@ -147,7 +147,7 @@ func (s *server) askModels(ctx context.Context) error {
 	}
 	var list struct{ Data []card }
 	if err := json.Unmarshal(body, &list); err != nil {
-		return fmt.Errorf("/v1/models: %w", err)
+		return engine.NotJSON("/v1/models", body, err)
 	}
 	for _, m := range list.Data {
 		s.seen.names = append(s.seen.names, m.ID)

@@ -160,7 +160,7 @@ func TestEachCheckFindsItsTrouble(t *testing.T) {
 		do    string                                      // in what to do
 	}{
 		{
-			check: "engine-unreachable", o: sound(), seen: "refused", do: "start the engine",
+			check: "engine-unreachable", o: sound(), seen: "refused", do: "is running and listening",
 			set: func(c *config.Config, _ *enginesim.Server) {
 				c.Pools.Prefill.Replicas[0].URL = "http://127.0.0.1:" + closed
 			},

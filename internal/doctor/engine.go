@@ -1,13 +1,10 @@
 package doctor
 
 import (
-	"context"
+	"cmp"
 	"errors"
 	"fmt"
-	"net"
-	"net/http"
 	"strings"
-	"syscall"
 
 	"github.com/tandem-router/tandem/internal/engine"
 	"github.com/tandem-router/tandem/internal/replica"
@@ -74,28 +71,8 @@ func reachable(s *server) verdict {
 	if err == nil {
 		return fine("%s serves %s", s.url, list(s.seen.names))
 	}
-	var dns *net.DNSError
-	status, isStatus := errors.AsType[*engine.StatusError](err)
-	switch {
-	case isStatus && (status.Status == http.StatusUnauthorized || status.Status == http.StatusForbidden):
-		return fail(
-			"write the key that the engine was started with (--api-key): "+s.poolPath()+".api_key: {env: NAME}",
-			"%s answers %d to /v1/models", s.url, status.Status,
-		)
-	case isStatus:
-		return fail("see that the URL is that of a vLLM server, without a path", "%s answers %d to /v1/models",
-			s.url, status.Status)
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return fail("start the engine, or correct its URL; --host 0.0.0.0 lets it be reached from other machines",
-			"%s: connection refused", s.url)
-	case errors.As(err, &dns):
-		return fail("correct the host in the URL, or the name service", "%s: the name %s cannot be resolved",
-			s.url, dns.Name)
-	case errors.Is(err, context.DeadlineExceeded):
-		return fail("look for a firewall on the way and for an engine that is still loading its model or hangs",
-			"%s: no answer in time", s.url)
-	}
-	return fail("see that the URL is that of a vLLM server", "%s: %v", s.url, err)
+	seen, do := engine.Explain(err, s.url, s.poolPath())
+	return fail(cmp.Or(do, "see that the URL is that of a vLLM server"), "%s: %s", s.url, seen)
 }
 
 func versionKnown(s *server) verdict {

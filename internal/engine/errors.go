@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net"
 	"strconv"
-	"syscall"
 )
 
 // Phase says how far a request had got.
@@ -111,18 +110,3 @@ const (
 	errBareLF       = ProtocolError("line does not end with CRLF")
 	errCut          = ProtocolError("head is cut off")
 )
-
-// Explain says of an engine that could not be asked what an operator can act on, without our side's port
-// numbers.
-func Explain(err error) string {
-	var dns *net.DNSError
-	switch {
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return "connection refused: is the engine running and listening there?"
-	case errors.As(err, &dns):
-		return "host name " + dns.Name + " cannot be resolved"
-	case errors.Is(err, context.DeadlineExceeded):
-		return "no answer in time"
-	}
-	return err.Error()
-}

@@ -67,7 +67,7 @@ func (c *Client) Models(ctx context.Context) (replica.Facts, error) {
 	}
 	var list modelList
 	if err := json.Unmarshal(body, &list); err != nil {
-		return replica.Facts{}, fmt.Errorf("/v1/models: %w", err)
+		return replica.Facts{}, NotJSON("/v1/models", body, err)
 	}
 	return list.facts()
 }

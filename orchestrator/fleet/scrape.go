@@ -168,7 +168,11 @@ func (w *Watcher) forget() {
 
 // markDown marks the server and its members unusable.
 func (w *Watcher) markDown(err error) {
-	reason, now := engine.Explain(err), time.Now()
+	now := time.Now()
+	reason, do := engine.Explain(err, w.key.url, "pools."+w.role.String())
+	if do != "" {
+		reason += ": " + do
+	}
 	was := w.up.Swap(false)
 	w.facts.mu.Lock()
 	news := was || w.down.reason == "" || w.down.reasonAt.IsZero()

@@ -134,7 +134,8 @@ func (p *peer) reason() string {
 	if answer, ok := errors.AsType[*engine.StatusError](p.err); ok && answer.Status == http.StatusUnauthorized {
 		return "it wants another token: give all routers the same admin.token"
 	}
-	return engine.Explain(p.err)
+	seen, _ := engine.Explain(p.err, p.key.url, "")
+	return seen
 }
 
 // ask asks once. It takes no longer than p may be silent.

@@ -1,0 +1,118 @@
+package engine_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tandem-router/tandem/internal/engine"
+)
+
+// answering is a server that answers everything with this status and body.
+func answering(status int, body string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(status)
+		_, _ = w.Write([]byte(body))
+	})
+}
+
+// hangsUp is a server that reads and ends each connection without a word, as uvicorn with TLS does to plain
+// HTTP.
+func hangsUp(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := make(chan struct{})
+	t.Cleanup(func() {
+		ln.Close()
+		<-gone
+	})
+	go func() {
+		defer close(gone)
+		for {
+			nc, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = nc.Read(make([]byte, 1))
+			nc.Close()
+		}
+	}()
+	return "http://" + ln.Addr().String()
+}
+
+// What keeps an engine from being asked is said with the next step, of real servers that are configured
+// wrongly.
+//
+// Long: a row a mistake.
+func TestExplain(t *testing.T) {
+	plain := func(status int, body string) string {
+		s := httptest.NewServer(answering(status, body))
+		t.Cleanup(s.Close)
+		return s.URL
+	}
+	secure := httptest.NewUnstartedServer(answering(200, `{}`))
+	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
+	secure.StartTLS()
+	t.Cleanup(secure.Close)
+	trusted := x509.NewCertPool()
+	trusted.AddCert(secure.Certificate())
+	port := secure.URL[strings.LastIndexByte(secure.URL, ':'):]
+	ln, err := net.Listen("tcp", "127.0.0.1:0") // takes connections and is silent
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ln.Close() })
+	for _, c := range []struct {
+		name, url string
+		tls       *tls.Config
+		seen, do  string
+	}{
+		{
+			"https to an http engine", strings.Replace(plain(200, ""), "http", "https", 1), nil, "plain HTTP",
+			"write http://",
+		},
+		{"http to an https engine", "http://127.0.0.1" + port, nil, "answered 400", "write https://"},
+		{"http to an https engine that hangs up", hangsUp(t), nil, "without an answer", "write https://"},
+		{"self-signed", secure.URL, nil, "signed by itself", "set pools.decode.tls.ca to"},
+		{
+			"another name", "https://localhost" + port, &tls.Config{RootCAs: trusted}, "certificate is not for localhost",
+			"example.com",
+		},
+		{"no key", plain(401, ""), nil, "/v1/models answered 401", "set pools.decode.api_key to"},
+		{"a web page", plain(200, " <!doctype html>"), nil, "answered HTML, not JSON", "something else answers there"},
+		{"text", plain(200, "hello"), nil, "answered no JSON", "something else answers there"},
+		{"another path", plain(404, ""), nil, "answered 404", "that of a vLLM server"},
+		{"nobody", "http://127.0.0.1:1", nil, "connection refused", "is running and listening there"},
+		{"no such name", "http://engine.invalid:8000", nil, "host name engine.invalid", "correct the host"},
+		{"silence", "http://" + ln.Addr().String(), nil, "no answer in time", "firewall"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			client, err := engine.New(engine.Options{URL: c.url, TLS: c.tls})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer client.Close()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			_, err = client.Models(ctx)
+			if err == nil {
+				t.Fatal("no error")
+			}
+			seen, do := engine.Explain(err, c.url, "pools.decode")
+			if !strings.Contains(seen, c.seen) || !strings.Contains(do, c.do) {
+				t.Errorf("%v: seen %q, want %q in it; do %q, want %q in it", err, seen, c.seen, do, c.do)
+			}
+		})
+	}
+}
