@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/tandem-router/tandem/internal/replay"
+	"github.com/tandem-router/tandem/internal/replay/cluster"
 	"github.com/tandem-router/tandem/internal/replay/policies"
 )
 
@@ -171,6 +172,18 @@ func playFlags(fs *flag.FlagSet, p *replay.Play) {
 	fs.StringVar(&p.Troubles, "trouble", "",
 		"what goes wrong with replicas: `whom:what@from+for`, with commas between, "+
 			"as d0:fail@2m+1m (answers everything with an error), p1:fail=0.3@2m+1m, d2:slow=20@1m+30s, p3:gone@2m+1m")
+	misstateFlag(fs, &p.Misstated)
+}
+
+// misstateFlag says what routers are told that is not so.
+func misstateFlag(fs *flag.FlagSet, misstated *cluster.Misstated) {
+	fs.Func("misstate", "tell routers `facts` that are wrong, with commas between: "+
+		"links=10 (said to be ten times as fast as they are), speed=2, speed=profile (engines' hosts left out), "+
+		"ids=none (prompts are matched by their text), index=none, routers=4 (that do not know of each other), "+
+		"routers=4@1s (that tell each other every second)", func(text string) (err error) {
+		*misstated, err = cluster.ParseMisstated(text)
+		return err
+	})
 }
 
 // trafficFlags are those of the traffic and of each engine.

@@ -127,6 +127,7 @@ func (p Play) Fleet() (cluster.Config, error) {
 	if c.LinkModel, err = cluster.ParseLinkModel(p.Links); err != nil {
 		return c, err
 	}
+	c.Routers = cmp.Or(p.Misstated.Routers, c.Routers)
 	c.Troubles, err = cluster.ParseTroubles(p.Troubles)
 	return c, err
 }

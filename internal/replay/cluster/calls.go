@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/tandem-router/tandem/internal/enginesim/core"
-	"github.com/tandem-router/tandem/internal/kv"
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
@@ -29,14 +28,11 @@ func (c *Cluster) compose(x *call) {
 	unique := uint64(s.number)<<24 | uint64(x.n)
 	x.prompt = s.AppendTokens(nil, x.n, c.blocks, unique, 0)
 	x.output = in.Output
-	size := c.engines.of[Decode][0].core.Config().BlockSize
 	x.q = Query{Slot: c.slots.slot(x), Tokens: len(x.prompt), At: Time(c.clock.now), Asked: in.Asked}
 	if len(s.Calls) > 1 {
 		x.q.Session = uint64(s.number) + 1
 	}
-	if c.want[Prefill] || c.want[Decode] {
-		x.q.Keys = c.keys(kv.NewChain("", size), x.prompt)
-	}
+	c.ask(x)
 	x.rec.Session = s.number
 	x.rec.Call = x.n
 	x.rec.Prompt = len(x.prompt)
@@ -151,6 +147,7 @@ func (c *Cluster) ended(x *call) error {
 		return fmt.Errorf("call %d of session %d got %d tokens, not %d",
 			x.n, x.session.number, x.leg.answer.output, x.output)
 	}
+	x.q.Counted = len(x.prompt)
 	x.front.Done(&x.q, x.leg.answer.output, x.rec.TTFT, x.rec.Total, Time(c.clock.now))
 	c.close(x)
 	c.admit(x.front)

@@ -72,10 +72,11 @@ var epoch = time.Unix(1_700_000_000, 0)
 
 // Query is one request as a router sees it. How long the answer will be is not in it.
 type Query struct {
-	Slot    int    // small number of its own while it lives
-	Session uint64 // 0: the trace has none
-	Tokens  int
-	Keys    []kv.Key // of the prompt's full blocks; nobody may change them
+	Slot    int      // small number of its own while it lives
+	Session uint64   // 0: the trace has none
+	Tokens  int      // of the prompt; an estimate where nobody knows token ids
+	Keys    []kv.Key // of the prompt's full blocks, or chunks, see [Misstated]; nobody may change them
+	Counted int      // tokens of the prompt by the engine's count; told at the end of the answer, 0 before
 	At      time.Time
 	Asked   trace.Asked
 }
@@ -200,7 +201,7 @@ func NewSeveral(c Config, routers []Router, source Source, seed uint64) (*Cluste
 	for _, r := range routers {
 		cl.fronts = append(cl.fronts, &front{Router: r})
 		for side, want := range r.Events() {
-			cl.want[side] = cl.want[side] || want
+			cl.want[side] = cl.want[side] || want && c.Misstated.follows()
 		}
 	}
 	cl.network = newNetwork(c.Links, len(c.Nodes[Prefill]), len(c.Nodes[Decode]))

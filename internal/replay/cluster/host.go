@@ -60,7 +60,7 @@ func (c *Cluster) onHost(x *call) time.Duration {
 	took := c.cfg.Host.Request
 	if !x.tokenized {
 		x.tokenized = true
-		took += time.Duration(x.q.Tokens) * c.cfg.Host.Token
+		took += time.Duration(len(x.prompt)) * c.cfg.Host.Token
 	}
 	return took
 }

@@ -2,16 +2,32 @@ package cluster
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
 
+	"github.com/tandem-router/tandem/internal/kv"
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// Misstated is what routers are told of a fleet that is not true. The zero value states everything as it is.
-// Oracles, which are shown the [Truth], are told no lies.
+// Misstated is what routers are told of a fleet that is not true, or not told. The zero value states everything
+// as it is. Oracles, which are shown the [Truth], are told no lies.
 type Misstated struct {
 	// Links is how many times as fast as they are routers take all links to be: 10 for ten times too fast, 0.1
 	// for ten times too slow, 0 for the truth.
 	Links float64
+
+	// Speed is how many times as fast as they are engines are said to be. With 0 Tandem is told nothing of them,
+	// as by default, and other policies their profile.
+	Speed float64
+	Bare  bool // what is said of engines leaves out what their hosts take
+
+	Text    bool          // nobody knows token ids: prompts are matched by their text, and their lengths estimated
+	Nothing bool          // nothing says what is in whose cache
+	Routers int           // as many share the requests, and do not know of each other; 0: as the fleet has it
+	Every   time.Duration // between two times that routers tell each other of their bookings, 0 never
 }
 
 // ToldLinks returns the bytes a second of each class of path as routers are told.
@@ -22,3 +38,110 @@ func (c *Config) ToldLinks() [replica.Links]float64 {
 	}
 	return told
 }
+
+// Chunk is how many tokens a chunk of text has by which prompts are matched, as production's defaults have it.
+const Chunk = 64
+
+// estimateError is by which share of itself the estimate of a prompt's length may be off.
+const estimateError = 0.25
+
+// ParseMisstated reads what is mis-stated, with commas between; "" is the truth:
+//
+//	links=10      links are said to be ten times as fast as they are
+//	speed=2       engines are said to be twice as fast as they are
+//	speed=profile what is said of engines leaves out what their hosts take
+//	ids=none      nobody knows the token ids of prompts: they are matched by their text
+//	index=none    nothing says what is in whose cache
+//	routers=4     four routers that do not know of each other
+//	routers=4@1s  four routers that tell each other every second
+func ParseMisstated(text string) (m Misstated, err error) {
+	if text == "" {
+		return m, nil
+	}
+	for one := range strings.SplitSeq(text, ",") {
+		what, value, _ := strings.Cut(one, "=")
+		var bad error
+		switch what {
+		case "links":
+			m.Links, bad = times(value)
+		case "speed":
+			if m.Bare = value == "profile"; m.Bare {
+				value = "1"
+			}
+			m.Speed, bad = times(value)
+		case "ids":
+			m.Text, bad = true, none(value)
+		case "index":
+			m.Nothing, bad = true, none(value)
+		case "routers":
+			m.Routers, m.Every, bad = several(value)
+		default:
+			bad = errors.New("is none of links, speed, ids, index and routers")
+		}
+		if bad != nil {
+			return m, fmt.Errorf("-misstate: %q %w", one, bad)
+		}
+	}
+	return m, nil
+}
+
+// times reads how many times as fast something is said to be.
+func times(text string) (float64, error) {
+	x, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(x > 0) || x > 1e6 {
+		return 0, errors.New("is not like links=10, links=0.1, speed=2 or speed=profile")
+	}
+	return x, nil
+}
+
+func none(text string) error {
+	if text != "none" {
+		return errors.New("is not ids=none or index=none")
+	}
+	return nil
+}
+
+// several reads a number of routers, and how often they tell each other.
+func several(text string) (n int, every time.Duration, err error) {
+	number, pause, tell := strings.Cut(text, "@")
+	if n, err = strconv.Atoi(number); err == nil && tell {
+		every, err = time.ParseDuration(pause)
+	}
+	if err != nil || n < 1 || n > maxRouters || every < 0 || tell && every == 0 {
+		return 0, 0, fmt.Errorf("is not like routers=4 or routers=4@1s, with 1 to %d of them", maxRouters)
+	}
+	return n, every, nil
+}
+
+// ToldNode returns an engine as routers are told what its steps take.
+func (c *Config) ToldNode(side Side, i int) Node {
+	n := c.Nodes[side][i]
+	if c.Misstated.Speed > 0 {
+		n.Engine.Cost.Speed = cmp.Or(n.Engine.Cost.Speed, 1) * c.Misstated.Speed
+	}
+	if c.Misstated.Bare {
+		n.Engine.Cost.Host = 0
+	}
+	return n
+}
+
+// ask makes what the router sees of a prompt.
+func (c *Cluster) ask(x *call) {
+	told := &c.cfg.Misstated
+	if told.Text {
+		// The session's words are as long as they are: the estimates of all its prompts are off alike.
+		h := uint64(x.session.number)*0x9e3779b97f4a7c15 + 0x9e3779b97f4a7c15
+		off := estimateError * (2*float64(h>>11)/(1<<53) - 1)
+		x.q.Tokens = max(1, int(float64(len(x.prompt))*(1+off)))
+	}
+	switch {
+	case told.Nothing: // then no keys help
+	case told.Text:
+		x.q.Keys = c.keys(kv.NewChain("", Chunk), x.prompt)
+	case c.want[Prefill] || c.want[Decode]:
+		x.q.Keys = c.keys(kv.NewChain("", c.engines.of[Decode][0].core.Config().BlockSize), x.prompt)
+	}
+}
+
+// follows reports whether routers hear of the blocks of engines at all.
+func (m *Misstated) follows() bool { return !m.Text && !m.Nothing }

@@ -93,16 +93,29 @@ func newField(e entry, picker Picker, c cluster.Config, seed uint64) *Field {
 	}
 	for side := range f.sides {
 		for i, r := range c.Replicas(cluster.Side(side)) {
-			f.size = r.Facts.BlockSize
+			node := c.ToldNode(cluster.Side(side), i)
+			f.size = f.unit(&r.Facts)
 			f.sides[side] = append(f.sides[side],
-				Replica{Capacity: r.Facts.Blocks * r.Facts.BlockSize, Speed: profile(&c.Nodes[side][i])})
+				Replica{Capacity: r.Facts.Blocks * r.Facts.BlockSize, Speed: profile(&node)})
 		}
 		f.depth[side] = make([]int32, len(f.sides[side]))
-		if f.events[side] {
+		if f.events[side] && !c.Misstated.Nothing {
 			f.index[side] = kv.NewIndex(kv.Options{Chain: kv.NewChain("", f.size)})
 		}
 	}
 	return f
+}
+
+// unit is the tokens of what prompts are matched by: of a block, or of a chunk of text. Chunks are remembered
+// from what was sent, as many as a replica has room for: events tell token ids alone.
+func (f *Field) unit(r *replica.Facts) int {
+	if !f.fleet.Misstated.Text {
+		return r.BlockSize
+	}
+	if f.keeps == 0 {
+		f.keeps = r.Blocks * r.BlockSize / cluster.Chunk
+	}
+	return cluster.Chunk
 }
 
 // profile is the speed of an engine, for policies that are given one.

@@ -4,8 +4,8 @@ package policies
 
 import (
 	"errors"
+	"math"
 	"math/rand/v2"
-	"strconv"
 	"time"
 
 	"github.com/tandem-router/tandem/decode"
@@ -24,7 +24,7 @@ type Tandem struct {
 	decode   *decode.Pool
 	planner  *planner.Planner
 	policy   planner.Policy
-	model    string
+	asks     planner.Request // what is the same in all requests
 	members  members
 	split    bool
 	local    bool
@@ -32,13 +32,6 @@ type Tandem struct {
 	sharing  sharing
 	underWay underWay
 	Stats    Stats
-}
-
-// sharing is what a router tells others.
-type sharing struct {
-	every   time.Duration // between two times
-	guesses bool          // of the prompts that were sent, too
-	guessed [2]uint64     // up to which, by cluster.Side
 }
 
 // members is the replicas of a fleet, by side and number.
@@ -114,14 +107,25 @@ func NewTandem(c cluster.Config, o Options, seed uint64) *Tandem {
 	if o.Tuned != nil {
 		every, guesses = o.Tuned.Share, o.Tuned.Guesses > 0
 	}
+	if every == 0 {
+		every = c.Misstated.Every.Seconds()
+	}
 	t := &Tandem{
 		prefill: prefill.New(prefill.Options{}), decode: decode.New(decode.Options{}),
-		policy: p, model: "m", members: membersOf(&c),
+		policy: p, asks: planner.Request{Model: "m", Exact: true, Sequences: 1, Pieces: true}, members: membersOf(&c),
 		split: !o.NoSplit && len(c.Nodes[cluster.Prefill]) > 0, local: !o.NoLocal,
 		sequence: sequence{order: o.Order, rnd: rand.New(rand.NewPCG(seed, 0x73657175))},
 		sharing:  sharing{every: time.Duration(every * float64(time.Second)), guesses: guesses},
 	}
+	if c.Misstated.Text {
+		t.asks.Exact = false
+		t.asks.Pieces = false
+		t.asks.Chunk = cluster.Chunk
+	}
 	t.planner = planner.New(t.prefill, t.decode, p, rand.New(rand.NewPCG(seed, 0x74616e64)))
+	indexing := indexingOf(&c.Misstated)
+	t.prefill.SetIndexing(indexing)
+	t.decode.SetIndexing(indexing)
 	now := cluster.Time(0)
 	t.prefill.SetMembers(t.members.all[cluster.Prefill], now)
 	t.decode.SetMembers(t.members.all[cluster.Decode], now)
@@ -143,6 +147,10 @@ func policyOf(c *cluster.Config, o *Options) planner.Policy {
 		o.Tuned.apply(&p)
 	}
 	p.KVBytesPerToken, p.Links = float64(c.TokenBytes), c.ToldLinks()
+	if c.Misstated.Speed > 0 {
+		p.Prefill = saidOf(c, cluster.Prefill)
+		p.Decode = saidOf(c, cluster.Decode)
+	}
 	p.Ejection.Trials = false
 	return p
 }
@@ -154,12 +162,12 @@ func (t *Tandem) Events() [2]bool { return [2]bool{true, true} }
 func (t *Tandem) Place(q *cluster.Query, now time.Time) (p, d int, room bool) {
 	b := t.requestOf(q)
 	r := &b.retry
-	b.req = planner.Request{
-		Model: t.model, Tokens: q.Tokens, Exact: true, PrefillKeys: q.Keys, DecodeKeys: q.Keys, Sequences: 1,
-		Class:   classOf(q),
-		SplitOK: t.split && !r.alone, LocalOK: t.local || !t.split, Waited: now.Sub(q.At),
-		AvoidPrefill: r.avoid[cluster.Prefill], AvoidDecode: r.avoid[cluster.Decode], Pieces: true,
-	}
+	b.req = t.asks
+	b.req.Tokens = q.Tokens
+	b.req.PrefillKeys, b.req.DecodeKeys = q.Keys, q.Keys
+	b.req.Class, b.req.Waited = classOf(q), now.Sub(q.At)
+	b.req.SplitOK, b.req.LocalOK = t.split && !r.alone, t.local || !t.split
+	b.req.AvoidPrefill, b.req.AvoidDecode = r.avoid[cluster.Prefill], r.avoid[cluster.Decode]
 	if r.tries == 0 {
 		t.first(b, q, now)
 	}
@@ -238,6 +246,9 @@ func (t *Tandem) RoomTries() int { return planner.RoomTries }
 // Next says what of a prompt its decode replica gets next.
 func (t *Tandem) Next(q *cluster.Query, now time.Time, wake func()) (upto int, ask time.Duration) {
 	next := t.underWay.booked[q.Slot].book.DecodeLease.Next(now, wake)
+	if next.Upto >= q.Tokens { // all of it, however many it has
+		next.Upto = math.MaxInt
+	}
 	return next.Upto, next.Ask
 }
 
@@ -266,7 +277,7 @@ func (t *Tandem) First(q *cluster.Query, now time.Time) {
 // Done ends the booking.
 func (t *Tandem) Done(q *cluster.Query, output int, ttft, total time.Duration, now time.Time) {
 	b := &t.underWay.booked[q.Slot]
-	t.planner.Finish(b.book, q.Tokens, output, ttft, total, now)
+	t.planner.Finish(b.book, q.Counted, output, ttft, total, now)
 	t.underWay.live--
 	t.forget(b)
 }
@@ -287,38 +298,6 @@ func (t *Tandem) Observe(side cluster.Side, i int, l replica.Load, now time.Time
 		return
 	}
 	t.decode.Observe(t.members.ids[side][i], l, now)
-}
-
-var _ cluster.Sharer = (*Tandem)(nil)
-
-// told is what one router tells others.
-type told struct {
-	prefill  []prefill.PeerLoad
-	decode   []decode.PeerLoad
-	computed []prefill.Guess // prompts that were sent since, where they are computed
-	held     []decode.Guess  // and where they will be
-}
-
-// ShareEvery is how often others are told.
-func (t *Tandem) ShareEvery() time.Duration { return t.sharing.every }
-
-// Share tells of all bookings.
-func (t *Tandem) Share(now time.Time) any {
-	said := told{prefill: t.prefill.PeerLoads(now), decode: t.decode.PeerLoads(now)}
-	if t.sharing.guesses {
-		said.computed, t.sharing.guessed[cluster.Prefill] = t.prefill.Guesses(t.sharing.guessed[cluster.Prefill])
-		said.held, t.sharing.guessed[cluster.Decode] = t.decode.Guesses(t.sharing.guessed[cluster.Decode])
-	}
-	return said
-}
-
-// Hear takes in what another router told.
-func (t *Tandem) Hear(from int, said any, now time.Time) {
-	other := said.(told)
-	t.prefill.MergePeer(strconv.Itoa(from), other.prefill, now)
-	t.decode.MergePeer(strconv.Itoa(from), other.decode, now)
-	t.prefill.MergeGuesses(other.computed, now)
-	t.decode.MergeGuesses(other.held, now)
 }
 
 // Tick drops guesses that were not confirmed.
