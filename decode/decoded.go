@@ -45,7 +45,7 @@ type decoded struct {
 func (p *Pool) decodedUntil(m *member, now time.Time) decoded {
 	d := &m.decoded
 	if took := now.Sub(d.at).Seconds(); !d.at.IsZero() && took > 0 {
-		speed := p.learnsBy(m)
+		speed := p.speed(m)
 		steps := took / speed.Step(int(d.last.sequences), int(d.last.tokens))
 		d.steps += steps
 		d.sum.sequences += steps * d.last.sequences
@@ -90,7 +90,7 @@ type meanwhile struct {
 
 // since returns what m has done since before.
 func (p *Pool) since(before *done, m *member, now time.Time) meanwhile {
-	is, speed := p.done(m, now), p.learnsBy(m)
+	is, speed := p.done(m, now), p.speed(m)
 	return meanwhile{is.decoded.since(&before.decoded), is.prompts.Held(before.prompts, &speed)}
 }
 

@@ -79,7 +79,7 @@ func (p *Pool) survey(q *Query, now time.Time) survey {
 		answer: answer{lengths: p.expects(q, false)}, pool: p.settings.Speed.Or(scoring.DefaultSpeed()),
 	}
 	s.slope = s.pool
-	if s.learns = !q.Seeded && !p.settings.Speed.KnowsDecode(); s.learns {
+	if s.learns = !q.Seeded; s.learns {
 		s.pool = p.poolSpeed()
 		s.slope = p.slope(&s.pool, now)
 	}
@@ -152,7 +152,7 @@ func (p *Pool) gatherLocal(c *Candidate, q *survey, speed *scoring.Pricing, othe
 	l := &c.Local
 	l.Wait = m.localWait(q.now).Seconds()
 	l.Busy = m.blocksFor(q.now, p.settings.Piece.Seconds()).Seconds()
-	c.Doubtful = l.Wait == 0 && !q.Seeded && !p.settings.Speed.KnowsPrefill() && m.doubtful(q.now)
+	c.Doubtful = l.Wait == 0 && !q.Seeded && m.doubtful(q.now)
 	l.Cold = speed.Prefill(q.Tokens, 0)
 	c.priceMatch(q.Query, speed, p.Unit())
 	if !p.inPieces(q.Query, m) { // else see priceInPieces

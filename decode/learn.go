@@ -35,7 +35,7 @@ func (p *Pool) endSpan(l *Lease) {
 // engine got that. Where it is not sure, nobody knows what else the time was spent on.
 func (p *Pool) learnComputed(l *Lease, from, upto int, since time.Time, sure bool, now time.Time) {
 	m := l.member
-	speed := p.learnsBy(m)
+	speed := p.speed(m)
 	beside, _ := m.besidePrompt(&speed)
 	before := m.measured.busy.Add(upto-from, from, beside, now.Sub(since), now)
 	before.Teach(&m.measured.prefill, &p.prefills)
@@ -96,7 +96,7 @@ func (p *Pool) learnStep(l *Lease, token float64, tokens int, now time.Time) {
 	if l.stream.unseenArrival == 0 {
 		*was = p.since(&l.stream.begun, m, now)
 	}
-	speed := p.learnsBy(m)
+	speed := p.speed(m)
 	own := speed.Step(int(was.sequences), int(was.tokens))
 	own = scoring.OwnPart(own, was.held/float64(tokens)) * max(0, 1-m.remote.Rho)
 	if token <= 0 {

@@ -531,19 +531,25 @@ func TestLocalPrefillsQueue(t *testing.T) {
 
 func TestDecodeSpeedIsLearned(t *testing.T) {
 	p := pool(0)
+	p.Configure(Settings{LoadTTL: usualTTL, Speed: scoring.Speed{D0: 0.01}, ExpectedOutput: 160})
+	q := &Query{Model: "m", Tokens: 160, MaxTokens: 1}
+	c, _, _ := p.Candidates(q, start, nil, nil)
+	if got := c[0].Step; got != 0.010 {
+		t.Errorf("step of %g s, want the 0.010 that the operator says, until another one is learned", got)
+	}
 	for range 50 {
 		l := book(t, p, 10, start, start)
 		l.MarkSent(start)
 		l.Finish(101, 3*time.Second, start) // 30 ms a token
 	}
-	c, _, _ := p.Candidates(&Query{Model: "m", Tokens: 160, MaxTokens: 1}, start, nil, nil)
+	c, _, _ = p.Candidates(q, start, nil, nil)
 	if got := c[0].Step; math.Abs(got-0.030) > 0.004 {
 		t.Errorf("step of %g s, want about 0.030", got)
 	}
-	p.Configure(Settings{LoadTTL: usualTTL, Speed: scoring.Speed{D0: 0.01}, ExpectedOutput: 160})
-	c, _, _ = p.Candidates(&Query{Model: "m", Tokens: 160, MaxTokens: 1}, start, nil, nil)
+	q.Seeded = true
+	c, _, _ = p.Candidates(q, start, nil, nil)
 	if got := c[0].Step; got != 0.010 {
-		t.Errorf("configured step of %g s, want 0.010", got)
+		t.Errorf("step of %g s, want the 0.010 that the operator says where nothing that was learned decides", got)
 	}
 }
 

@@ -127,8 +127,7 @@ func (p *Pool) take(l *Lease, speed *scoring.Speed, rest, room float64, now time
 		ahead = m.turns.left(speed.T0, now) // it begins behind these
 	}
 	x.until = now.Add(2 * (seconds(ahead+x.lasts+step) + pieceHops))
-	measured := p.learnsBy(m)
-	x.begins, x.roomy = l.begins(m.step(&measured), now), p.hasRoom(m, now)
+	x.begins, x.roomy = l.begins(step, now), p.hasRoom(m, now)
 	if x.upto < l.tokens {
 		m.turns.asked++
 	}

@@ -15,7 +15,7 @@ import (
 func (p *Pool) compare(cs []Candidate, beside replica.ID, now time.Time) {
 	has, found := p.members.Find(beside)
 	found = found && has.measured.steps.Known()
-	if len(cs) == 0 || len(cs) < 2 && !found || p.settings.Speed.KnowsDecode() {
+	if len(cs) == 0 || len(cs) < 2 && !found {
 		return
 	}
 	at := meanLoad(cs, p.poolSpeed())
@@ -48,11 +48,11 @@ func (p *Pool) compare(cs []Candidate, beside replica.ID, now time.Time) {
 
 // poolSpeed returns what is known of the members' decode steps, all together.
 func (p *Pool) poolSpeed() scoring.Speed {
-	s := scoring.DefaultSpeed()
+	profile := scoring.DefaultSpeed()
 	if f, known := p.steps.Of(&p.steps.SpeedFit); known {
-		s = s.WithDecode(f)
+		return profile.WithDecode(f)
 	}
-	return s
+	return p.settings.Speed.Or(profile)
 }
 
 // slope returns what more costs in a step of the pool: what the steps of all together show, or what those of

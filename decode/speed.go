@@ -63,42 +63,19 @@ func (m *measured) recall(now time.Time) {
 	m.steps.Recall(now)
 }
 
-// speed returns the best that is known of m: what the operator says, what was measured on m, or on the pool.
+// speed returns the best that is known of m: of each half what was measured on m, or on the pool, and until
+// enough was what the operator says, or the profile. Both halves follow what is measured: where one did not,
+// and were off, the other one would take up all of its error, and could be learned to be nothing.
 func (p *Pool) speed(m *member) scoring.Speed {
-	s, _, _ := p.fitted(m)
-	if said := &p.settings.Speed; said.KnowsPrefill() || said.KnowsDecode() {
-		return said.Or(s)
+	profile := scoring.DefaultSpeed()
+	s := p.settings.Speed.Or(profile)
+	if f, known := m.measured.prefill.Of(&p.prefills.SpeedFit); known {
+		s = profile.WithPrefill(f).PrefillHalf().Or(s)
+	}
+	if f, known := m.measured.steps.Of(&p.steps.SpeedFit); known {
+		s = profile.WithDecode(f).DecodeHalf().Or(s)
 	}
 	return s
-}
-
-// learnsBy returns the speed of m by which a measured time is told apart into that of prompts and that of
-// decode steps: what was measured before what the operator says. Both have to follow what is measured. Where
-// one does not, and is off, the other one would take up all of its error, and could be learned to be nothing.
-func (p *Pool) learnsBy(m *member) scoring.Speed {
-	s, prefill, decode := p.fitted(m)
-	said := &p.settings.Speed
-	if !prefill {
-		s = said.PrefillHalf().Or(s)
-	}
-	if !decode {
-		s = said.DecodeHalf().Or(s)
-	}
-	return s
-}
-
-// fitted returns the profile as it was corrected by what was measured on m, or on the pool, and of which
-// halves enough was.
-func (p *Pool) fitted(m *member) (s scoring.Speed, prefill, decode bool) {
-	s = scoring.DefaultSpeed()
-	var f scoring.Factors
-	if f, prefill = m.measured.prefill.Of(&p.prefills.SpeedFit); prefill {
-		s = s.WithPrefill(f)
-	}
-	if f, decode = m.measured.steps.Of(&p.steps.SpeedFit); decode {
-		s = s.WithDecode(f)
-	}
-	return s, prefill, decode
 }
 
 // pricing returns the speed of m that a plan for q is priced with.
@@ -107,7 +84,7 @@ func (p *Pool) pricing(m *member, q *Query, now time.Time) scoring.Pricing {
 		return scoring.Pricing{Speed: p.settings.Speed.Or(scoring.DefaultSpeed())}
 	}
 	s := scoring.Pricing{Speed: p.speed(m)}
-	if risk, eased := m.measured.prefill.Eased(now); eased && !p.settings.Speed.KnowsPrefill() {
+	if risk, eased := m.measured.prefill.Eased(now); eased {
 		measured := m.measured.prefill.Measured(&p.prefills.SpeedFit)
 		s.Measured, s.Risk = scoring.DefaultSpeed().WithPrefill(measured), risk
 	}

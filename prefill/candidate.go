@@ -241,7 +241,7 @@ func (p *Pool) gather(
 	if others > 0 {
 		c.Queued += int(others * typical / (speed.Prefill(1000, 0) / 1000))
 	}
-	c.Doubtful = c.Waiting == 0 && !q.Seeded && !p.settings.Speed.KnowsPrefill() && m.doubtful(now)
+	c.Doubtful = c.Waiting == 0 && !q.Seeded && m.doubtful(now)
 	c.Cold = speed.Prefill(q.Tokens, 0)
 	c.priceMatch(&speed, p.Unit())
 	if c.Wait > 0 { // else nobody asks, see [scoring.Queue.Crowding]

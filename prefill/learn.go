@@ -31,7 +31,7 @@ const doubtAfter = 10 * time.Second
 
 // pricing returns the speed of m that a plan for q is priced with.
 func (p *Pool) pricing(m *member, q *Query, now time.Time) scoring.Pricing {
-	if q.Seeded || p.settings.Speed.KnowsPrefill() {
+	if q.Seeded {
 		return scoring.Pricing{Speed: p.settings.Speed.Or(scoring.DefaultSpeed())}
 	}
 	s := scoring.Pricing{Speed: p.speed(m)}
@@ -41,14 +41,12 @@ func (p *Pool) pricing(m *member, q *Query, now time.Time) scoring.Pricing {
 	return s
 }
 
-// speed returns the best that is known of m: what the operator says, what was measured on m, or on the pool.
+// speed returns the best that is known of m: what was measured on m, or on the pool, and until enough was what
+// the operator says, or the profile.
 func (p *Pool) speed(m *member) scoring.Speed {
-	s := scoring.DefaultSpeed()
-	if p.settings.Speed.KnowsPrefill() {
-		return p.settings.Speed.Or(s)
-	}
+	profile := scoring.DefaultSpeed()
 	if f, known := m.fit.Of(&p.fit.SpeedFit); known {
-		return s.WithPrefill(f)
+		return profile.WithPrefill(f)
 	}
-	return s
+	return p.settings.Speed.Or(profile)
 }

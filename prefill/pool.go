@@ -15,7 +15,7 @@ type Options = roster.Options
 
 // Settings is what an operator may set about the pool. All of it is said: see [Pool.Configure].
 type Settings struct {
-	Speed   scoring.Speed // of every member; without its prefill half each member's is learned
+	Speed   scoring.Speed // of every member until enough was measured; without its prefill half the profile's
 	LoadTTL time.Duration // a load report older than this says nothing; above 0
 }
 

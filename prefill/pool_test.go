@@ -187,6 +187,9 @@ func TestSpeedIsLearnedUnderLoad(t *testing.T) {
 	truth.A = 2 * truth.A
 	truth.B = 2 * truth.B
 	p := newPool("p1", "p2")
+	p.Configure(Settings{LoadTTL: usualTTL, Speed: scoring.Rates(1000, 0)})
+	near(t, "speed that the operator says, until another one is learned",
+		p.Status(start)[0].Speed.Prefill(4000, 0), 4, 1e-9)
 	now := start
 	type sent struct {
 		l  *Lease
@@ -208,8 +211,8 @@ func TestSpeedIsLearnedUnderLoad(t *testing.T) {
 	near(t, "learned speed", p.Status(now)[0].Speed.Prefill(4000, 0), truth.Prefill(4000, 0), 0.1)
 	near(t, "speed of a member without a sample", p.Status(now)[1].Speed.Prefill(4000, 0),
 		truth.Prefill(4000, 0), 0.1)
-	p.Configure(Settings{LoadTTL: usualTTL, Speed: scoring.Rates(1000, 0)})
-	near(t, "configured speed", p.Status(now)[0].Speed.Prefill(4000, 0), 4, 1e-9)
+	c, _ := p.Candidates(&Query{Model: "m", Tokens: 4000, Seeded: true}, now, nil, nil)
+	near(t, "speed where nothing that was learned decides", c[0].Cold, 4, 1e-9)
 }
 
 func TestChain(t *testing.T) {

@@ -75,7 +75,7 @@ const (
 	CalibrationShadow = "shadow"
 )
 
-// Speed overrides what is learned from the engines' answers. Zero learns.
+// Speed is where learning from the engines' answers begins. A zero begins with a profile.
 type Speed struct {
 	Prefill float64 `yaml:"prefill"` // prompt tokens a second of one prefill replica
 	Local   float64 `yaml:"local"`   // prompt tokens a second of one decode replica

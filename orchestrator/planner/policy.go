@@ -14,7 +14,7 @@ import (
 type Policy struct {
 	Weights     scoring.Weights
 	Calibration Calibration // what plans are priced by
-	// Of every prefill replica; a half at zero is learned, starting from scoring.DefaultSpeed().
+	// Of every prefill replica until its own is learned; a half at zero begins with scoring.DefaultSpeed().
 	Prefill scoring.Speed
 	Decode  scoring.Speed // of every decode replica, its own prefill included; as above
 
