@@ -27,6 +27,9 @@ func (ix *Index) Apply(h Holder, b *Batch) Applied {
 		}
 		switch e.Kind {
 		case Stored:
+			if e.Ahead > 0 {
+				ix.ahead.add(h)
+			}
 			ix.store(t, e, &a)
 			if ix.overBudget(t) {
 				t.mu.Unlock()

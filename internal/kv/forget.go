@@ -6,6 +6,7 @@ import "slices"
 // takes time for many blocks, in which readers go on.
 func (ix *Index) Forget(h Holder) {
 	ix.guesses.forget(h)
+	ix.ahead.remove(h)
 	t := ix.known(h)
 	if t == nil {
 		return

@@ -39,6 +39,7 @@ type Index struct {
 	holdings []*holding // by Holder; nil for one never heard of
 
 	guesses guesses
+	ahead   aheads
 	tick    atomic.Uint32 // batches applied, the age of memberships
 	cut     atomic.Bool   // blocks of some holding were dropped for the budget
 	named   atomic.Int64  // bytes of all holdings

@@ -7,12 +7,13 @@ import "math/bits"
 // The keys must be those of one prompt from block 0 on, as [Chain.Append] makes them. It does not allocate.
 //
 // Of a hybrid model, the prefix ends where the last of its KV cache groups can still serve it (see
-// groups.go).
+// groups.go). Of an engine whose hashes look ahead, the last block is not counted (see ahead.go).
 func (ix *Index) Match(keys []Key, depth []int32) {
 	clear(depth)
 	if len(keys) == 0 {
 		return
 	}
+	defer ix.ahead.shorten(depth)
 	ix.mu.RLock()
 	ix.content.match(keys, ix.columns.any, &ix.columns, depth)
 	ix.narrowLocked(keys, depth)
@@ -34,6 +35,7 @@ func (ix *Index) MatchTier(keys []Key, tier Tier, depth []int32) {
 	if len(keys) == 0 || tier >= tiers {
 		return
 	}
+	defer ix.ahead.shorten(depth)
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
 	ix.content.match(keys, ix.columns.tiers[tier], &ix.columns, depth)

@@ -106,9 +106,9 @@ func (d *decoder) batchField(name []byte) error {
 	return d.skip()
 }
 
-func (d *decoder) skipN(n uint64) error {
+func (w *walker) skipN(n uint64) error {
 	for range n {
-		if err := d.skip(); err != nil {
+		if err := w.skip(); err != nil {
 			return err
 		}
 	}
@@ -207,6 +207,7 @@ func blank(e *kv.Event) {
 	e.LoRA = ""
 	e.SpecKind = ""
 	e.Salt = ""
+	e.Ahead = 0
 	e.Bare = false
 }
 

@@ -71,6 +71,14 @@ func storedWith(parent, lora any, hashes int, extra any) []any {
 	return []any{"BlockStored", hs, parent, tokens, 1, nil, "GPU", lora, extra}
 }
 
+// ahead is a stored event of two blocks, as vLLM 0.33 writes it, with these lookahead_token_ids.
+func ahead(lookahead any) obj {
+	return obj{
+		"type", "BlockStored", "block_hashes", []any{7, 8}, "parent_block_hash", nil, "token_ids", []any{1, 2},
+		"block_size", 1, "session_id", "s", "lookahead_token_ids", lookahead, "later", []any{1},
+	}
+}
+
 func TestDecodeShapes(t *testing.T) {
 	removed := func(h kv.EngineHash) kv.Event {
 		return kv.Event{Kind: kv.Removed, Hashes: []kv.EngineHash{h}, Group: kv.NoGroup}
@@ -120,6 +128,23 @@ func TestDecodeShapes(t *testing.T) {
 			}},
 			DecodeStats{},
 		},
+		{
+			"hashes that look ahead", batch(ahead([]any{[]any{3, 70000}, []any{}})),
+			[]kv.Event{{
+				Kind: kv.Stored, Hashes: []kv.EngineHash{7, 8}, Tokens: []kv.Token{1, 2}, BlockSize: 1, Group: kv.NoGroup,
+				Bare: true, Ahead: 2,
+			}},
+			DecodeStats{},
+		},
+		{
+			"hashes that do not look ahead", batch(ahead(nil)),
+			[]kv.Event{{
+				Kind: kv.Stored, Hashes: []kv.EngineHash{7, 8}, Tokens: []kv.Token{1, 2}, BlockSize: 1, Group: kv.NoGroup,
+				Bare: true,
+			}},
+			DecodeStats{},
+		},
+		{"lookahead that is no list of lists", batch(ahead([]any{3})), nil, DecodeStats{Malformed: 1}},
 		{
 			"placeholder of an offload tier", batch(obj{
 				"type", "BlockStored", "block_hashes",

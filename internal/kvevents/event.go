@@ -53,6 +53,7 @@ const (
 	fieldGroup
 	fieldSpec
 	fieldWindow
+	fieldLookahead
 )
 
 // layouts are the fields at each position of an array-form event; see vLLM's distributed/kv_events.py.
@@ -92,6 +93,8 @@ func fieldNamed(name []byte) field {
 		return fieldSpec
 	case "kv_cache_spec_sliding_window":
 		return fieldWindow
+	case "lookahead_token_ids":
+		return fieldLookahead
 	}
 	return fieldNone
 }
@@ -239,6 +242,8 @@ func (r *reading) field(f field) (err error) {
 		r.e.SpecKind, err = r.text(r.old.SpecKind)
 	case fieldWindow:
 		r.e.Window, err = r.numberOr(0)
+	case fieldLookahead:
+		r.e.Ahead, err = r.lookahead()
 	default:
 		return r.skip()
 	}

@@ -128,6 +128,23 @@ func (r *reading) adapterID() error {
 	return nil
 }
 
+// lookahead reads the token ids behind each block that the block's hash covers, and returns how many the longest list
+// has. The ids themselves stand in the next block, too.
+func (r *reading) lookahead() (most int, err error) {
+	if r.null() {
+		return 0, nil
+	}
+	blocks, err := r.count()
+	for i := uint64(0); i < blocks && err == nil; i++ {
+		var ids uint64
+		if ids, err = r.count(); err == nil {
+			most = max(most, int(min(ids, math.MaxInt32)))
+			err = r.skipN(ids)
+		}
+	}
+	return most, err
+}
+
 func (r *reading) medium() error {
 	if s, ok := r.short(); ok {
 		r.e.Tier = kv.ParseTier(string(s))
