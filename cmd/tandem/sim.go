@@ -56,7 +56,7 @@ func simOptions(args []string, stderr io.Writer) (enginesim.Options, error) {
 	fs.Var(&aliases, "alias", "another name of the model (repeatable)")
 	fs.Var(&adapters, "adapter", "a LoRA adapter to serve, as `name` or name=path (repeatable)")
 	fs.StringVar(&o.Role, "role", "", "label for the ready line; the engine does not care")
-	fs.StringVar(&o.Version, "version", "0.32.0", "vLLM version to speak as")
+	fs.StringVar(&o.Version, "version", "0.32.0", "vLLM version to speak as, 0.20 to 0.33")
 	fs.IntVar(&o.Core.BlockSize, "block-size", 16, "tokens a KV block")
 	groups := "KV cache groups of a hybrid model in the engine's order, as KIND[:BLOCK_SIZE[:WINDOW]],…"
 	fs.Func("kv-groups", groups, func(s string) (err error) {

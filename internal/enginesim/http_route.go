@@ -58,12 +58,14 @@ func routes() map[string]route {
 		"/kv_event_sources":              {methods: "GET", handle: (*Server).eventSources, since: 30},
 		"/reset_prefix_cache":            {methods: "POST", handle: (*Server).resetPrefixCache, admin: true},
 		"/server_info":                   {methods: "GET", handle: (*Server).serverInfo, admin: true},
-		"/is_sleeping":                   {methods: "GET", handle: (*Server).adminDone, admin: true},
+		"/is_sleeping":                   {methods: "GET", handle: (*Server).isSleeping, admin: true},
+		"/sleep":                         {methods: "POST", handle: (*Server).sleepNow, admin: true},
+		"/wake_up":                       {methods: "POST", handle: (*Server).wakeUp, admin: true},
 		"/openapi.json":                  {methods: "GET", handle: (*Server).adminDone, admin: true},
 		"/docs":                          {methods: "GET", handle: (*Server).adminDone, admin: true},
 		"/weight_transfer/update_weight": {methods: "POST", handle: (*Server).adminDone, admin: true},
 	}
-	for path := range strings.FieldsSeq("/reset_mm_cache /reset_encoder_cache /collective_rpc /sleep /wake_up " +
+	for path := range strings.FieldsSeq("/reset_mm_cache /reset_encoder_cache /collective_rpc " +
 		"/pause /resume /abort_requests /scale_elastic_ep " +
 		"/is_scaling_elastic_ep /update_weights /init_weights_update_group /release_kv_cache_memory " +
 		"/resume_kv_cache_memory /invocations /start_profile /stop_profile") {

@@ -51,6 +51,8 @@ func transferField(t *core.Transfer, key string, s *scanner) {
 		t.TPSize = intField(value)
 	case "remote_num_tokens":
 		t.NumTokens = intField(value)
+	case "remote_registration_generation":
+		t.Registration = intField(value)
 	case "remote_prefill_cached_tokens":
 		t.PrefillCached = intField(value)
 	}

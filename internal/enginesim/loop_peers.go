@@ -1,6 +1,7 @@
 package enginesim
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -71,6 +72,7 @@ func (r *rank) sendWord(ctx context.Context, o core.Order) {
 
 func (r *rank) pull(ctx context.Context, o core.Order) ([]uint64, error) {
 	var contents []uint64
+	r.srv.cores.peers.expect(ctx, peerOf(&o), o.Registration)
 	err := r.srv.cores.peers.ask(ctx, peerOf(&o), opRead, func(b []byte) []byte {
 		for _, id := range o.Blocks {
 			b = binary.BigEndian.AppendUint32(b, uint32(id))
@@ -124,8 +126,11 @@ func (r *rank) answerPeer(dst []byte, op byte, body []byte) []byte {
 	ok := true
 	switch op {
 	case opHello:
-		ok = string(body) == r.core.EngineID()
-		dst = append(dst, r.srv.url...)
+		version, id, _ := bytes.Cut(body, []byte{0})
+		if ok = string(id) == r.core.EngineID(); ok && string(version) != r.srv.o.Version {
+			dst[4] = statusOther
+		}
+		dst = append(binary.BigEndian.AppendUint32(dst, uint32(r.core.Registration())), r.srv.url...)
 	case opRead:
 		dst, ok = r.readBlocks(dst, body)
 	case opNotify:
@@ -137,13 +142,17 @@ func (r *rank) answerPeer(dst []byte, op byte, body []byte) []byte {
 		ok = false
 	}
 	if !ok {
-		dst[4] = 1
+		dst[4] = statusNo
 	}
 	return dst
 }
 
-// readBlocks needs mu.
+// readBlocks needs mu. Memory of an older registration cannot be read.
 func (r *rank) readBlocks(dst, body []byte) ([]byte, bool) {
+	if len(body) < 4 || binary.BigEndian.Uint32(body) != uint32(r.core.Registration()) {
+		return dst, false
+	}
+	body = body[4:]
 	ids := make([]int, len(body)/4)
 	for i := range ids {
 		ids[i] = int(int32(binary.BigEndian.Uint32(body[4*i:])))

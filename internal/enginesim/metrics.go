@@ -129,12 +129,21 @@ var metricTable = []metric{
 	counter("vllm:estimated_flops_per_gpu", "", never).from(30),
 	counter("vllm:estimated_read_bytes_per_gpu", "", never).from(30),
 	counter("vllm:estimated_write_bytes_per_gpu", "", never).from(30),
-	gauge("vllm:engine_sleep_state", `,sleep_state="awake"`, func(*core.Stats) float64 { return 1 }).from(30),
+	gauge("vllm:engine_sleep_state", `,sleep_state="awake"`, asleep(func(s *core.Stats) bool { return !s.Asleep })),
 	gauge("vllm:engine_sleep_state", `,sleep_state="weights_offloaded"`,
-		func(*core.Stats) float64 { return 0 }).from(30),
-	gauge("vllm:engine_sleep_state", `,sleep_state="discard_all"`, func(*core.Stats) float64 { return 0 }).from(
-		30,
-	),
+		asleep(func(s *core.Stats) bool { return s.Asleep && s.SleepLevel == 1 })),
+	gauge("vllm:engine_sleep_state", `,sleep_state="discard_all"`,
+		asleep(func(s *core.Stats) bool { return s.Asleep && s.SleepLevel == 2 })),
+}
+
+// asleep is the value of a state of sleep.
+func asleep(holds func(*core.Stats) bool) func(*core.Stats) float64 {
+	return func(s *core.Stats) float64 {
+		if holds(s) {
+			return 1
+		}
+		return 0
+	}
 }
 
 // never counts what does not happen here.

@@ -53,6 +53,9 @@ func (r *rank) publisherOptions() kvevents.PublisherOptions {
 		ReplayFrames: 4,
 	}
 	p.BufferSteps = o.Wrong.bufferSteps()
+	if r.srv.process.versionAtLeast(33) {
+		p.ReplayHWM = 2 * (p.BufferSteps + 1)
+	}
 	if !o.NoReplay {
 		p.Replay = offsetPort(cmp.Or(o.ReplayEndpoint, freePort(o.EventsEndpoint)), r.n)
 	}

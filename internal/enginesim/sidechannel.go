@@ -17,8 +17,10 @@ import (
 //
 //	question:  length uint32 | op byte | body          answer:  length uint32 | status byte | body
 //
-//	op 'H'  engine id                    are you this engine?         0 yes   1 no
-//	op 'R'  block ids, uint32 each       read blocks as they are now  0 contents, uint64 each
+//	op 'H'  version, zero byte,          are you this engine, and     0 registration uint32, URL of the API
+//	        engine id                    of this version?             1 no   2 it is of another version
+//	op 'R'  registration uint32,         read blocks as they are now  0 contents, uint64 each
+//	        block ids, uint32 each                                    1 memory registered anew since
 //	op 'N'  request id                   done with it: free           0
 //	op 'B'  request ids, each with a     still wanted: renew leases   0
 //	        uint16 length before it
@@ -28,10 +30,18 @@ const (
 	opNotify    = 'N'
 	opHeartbeat = 'B'
 
+	statusNo    = 1
+	statusOther = 2
+
 	maxFrame = 16 << 20
 )
 
-var errWrongEngine = errors.New("no such engine at this address")
+var (
+	errWrongEngine = errors.New("no such engine at this address")
+	// As NIXL's compatibility hash does: it covers the version of vLLM, and that of its NIXL connector, which is 14 in
+	// 0.32 and 15 in 0.33.
+	errOtherVersion = errors.New("NIXL compatibility hash mismatch: the peer is another version of vLLM")
+)
 
 // side serves one rank's blocks to its peers.
 type side struct {
@@ -132,6 +142,7 @@ func readFrame(br *bufio.Reader, buf []byte) ([]byte, error) {
 
 // peers keeps a connection to each engine that this server reads from.
 type peers struct {
+	version   string // of this server
 	dial      func(ctx context.Context, network, addr string) (net.Conn, error)
 	handshake time.Duration
 	paths     paths
@@ -155,11 +166,14 @@ type peer struct {
 	in    []byte
 	out   []byte
 	url   string // of its API, as it said
-	known bool   // shook hands at least once
+	asked int    // the newest registration that a read has named
+	// The registration that it told at the first handshake since then: that memory is what can be read.
+	registration uint32
+	known        bool // shook hands at least once
 }
 
 func newPeers(o Options) *peers {
-	return &peers{dial: o.Dial, handshake: o.HandshakeTimeout, open: make(map[peerKey]*peer)}
+	return &peers{version: o.Version, dial: o.Dial, handshake: o.HandshakeTimeout, open: make(map[peerKey]*peer)}
 }
 
 func (ps *peers) get(key peerKey) *peer {
@@ -197,10 +211,26 @@ func (ps *peers) ask(
 	began := time.Now()
 	p := ps.get(key)
 	known, err := ps.askInTurn(ctx, p, op, body, read)
-	if err != nil && !known {
+	if err != nil && !known && !errors.Is(err, errOtherVersion) {
 		sleep(ctx, ps.handshake-time.Since(began))
 	}
 	return err
+}
+
+// expect makes the next question to a peer begin with a handshake where the registration is newer than all that were
+// named before: the peer has registered its memory again, after a sleep for example.
+func (ps *peers) expect(ctx context.Context, key peerKey, registration int) {
+	p := ps.get(key)
+	select {
+	case p.turn <- struct{}{}:
+		defer func() { <-p.turn }()
+	case <-ctx.Done():
+		return
+	}
+	if registration > p.asked {
+		p.drop()
+		p.asked, p.registration = registration, 0
+	}
 }
 
 // askInTurn says also whether the peer has ever shaken hands. Questions to one peer wait for each other, so
@@ -236,11 +266,16 @@ func (ps *peers) shake(ctx context.Context, p *peer) error {
 		return err
 	}
 	p.nc, p.br = nc, bufio.NewReader(nc)
-	return p.exchange(ctx, opHello, func(b []byte) []byte { return append(b, p.key.engine...) },
-		func(answer []byte) error {
-			p.url = string(answer)
-			return nil
-		})
+	hello := func(b []byte) []byte { return append(append(append(b, ps.version...), 0), p.key.engine...) }
+	return p.exchange(ctx, opHello, hello, func(answer []byte) error {
+		if len(answer) < 4 {
+			return errWrongEngine
+		}
+		if p.url = string(answer[4:]); p.registration == 0 {
+			p.registration = binary.BigEndian.Uint32(answer)
+		}
+		return nil
+	})
 }
 
 func (p *peer) drop() {
@@ -257,6 +292,9 @@ func (p *peer) exchange(
 	stop := context.AfterFunc(ctx, func() { nc.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	p.out = append(p.out[:0], 0, 0, 0, 0, op)
+	if op == opRead {
+		p.out = binary.BigEndian.AppendUint32(p.out, p.registration)
+	}
 	if body != nil {
 		p.out = body(p.out)
 	}
@@ -268,7 +306,12 @@ func (p *peer) exchange(
 	if p.in, err = readFrame(p.br, p.in); err != nil {
 		return err
 	}
-	if len(p.in) == 0 || p.in[0] != 0 {
+	switch {
+	case len(p.in) == 0:
+		return errWrongEngine
+	case p.in[0] == statusOther:
+		return errOtherVersion
+	case p.in[0] != 0:
 		return errWrongEngine
 	}
 	if read == nil {

@@ -29,6 +29,8 @@ type Options struct {
 // Writers of one holder follow each other by its own lock. What readers see changes under mu, which a writer
 // takes for a few hundred blocks at most, and not while it hashes tokens or translates names: a reader never
 // waits for a whole batch.
+//
+// Long: each field has a guard of its own.
 type Index struct {
 	chain  Chain
 	budget int64

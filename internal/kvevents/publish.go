@@ -23,8 +23,10 @@ type PublisherOptions struct {
 	Form         Form
 	ReplayFrames int // 4 (vLLM 0.26 and later) or 3; 0 means 4
 	BufferSteps  int // batches kept for replay, default 10,000 as in vLLM; negative: none
-	// high-water mark of the PUB socket, default 100,000 as in vLLM; the ROUTER has libzmq's 1,000, as in vLLM.
-	HWM int
+	HWM          int // high-water mark of the PUB socket, default 100,000 as in vLLM
+	// High-water mark of the replay ROUTER, default libzmq's 1,000, as in vLLM before 0.33. Since then it is twice
+	// BufferSteps + 1, so that a whole replay always fits.
+	ReplayHWM int
 }
 
 func (o PublisherOptions) withDefaults() (PublisherOptions, error) {
@@ -34,6 +36,7 @@ func (o PublisherOptions) withDefaults() (PublisherOptions, error) {
 	o.ReplayFrames = cmp.Or(o.ReplayFrames, 4)
 	o.BufferSteps = max(cmp.Or(o.BufferSteps, 10_000), 0)
 	o.HWM = cmp.Or(o.HWM, 100_000)
+	o.ReplayHWM = cmp.Or(o.ReplayHWM, 1000)
 	if o.ReplayFrames != 3 && o.ReplayFrames != 4 {
 		return o, fmt.Errorf("replay of %d frames: 3 or 4", o.ReplayFrames)
 	}
@@ -100,7 +103,7 @@ func (p *Publisher) open(z *zmq4.Context) (err error) {
 		return err
 	}
 	if p.o.Replay != "" {
-		if p.router, p.replay, err = bind(z, zmq4.ROUTER, p.o.Replay, 1000); err != nil {
+		if p.router, p.replay, err = bind(z, zmq4.ROUTER, p.o.Replay, p.o.ReplayHWM); err != nil {
 			return err
 		}
 	}

@@ -64,6 +64,9 @@ type Config struct {
 
 	Speculative int // tokens that are drafted for each sequence and step; of them any number is accepted
 
+	// Prefills tell which registration of the KV memory their blocks are in, and reads heed it, as since vLLM 0.33.
+	Registrations bool
+
 	NoPrefixCaching bool // --no-enable-prefix-caching: nothing is kept, and nothing is announced
 
 	EngineID string // default "sim"
@@ -206,10 +209,11 @@ type seeds struct {
 	none uint64 // of block hashes: vLLM's NONE_HASH
 }
 
-// engineLife is how often the process was restarted, and whether it lives.
+// engineLife is how often the process was restarted, and whether it lives or sleeps.
 type engineLife struct {
-	gen  int // restarts
-	dead error
+	gen   int // restarts
+	dead  error
+	sleep sleeping
 }
 
 // knownRequests is every request that the engine knows.
@@ -268,7 +272,7 @@ func New(c Config) *Engine {
 }
 
 func (e *Engine) boot() {
-	*e = Engine{cfg: e.cfg, life: engineLife{gen: e.life.gen}}
+	*e = Engine{cfg: e.cfg, life: engineLife{gen: e.life.gen, sleep: sleeping{registration: 1}}}
 	e.seeds.root = mixString(contentSeed, e.cfg.Weights)
 	e.seeds.none = mixString(hashSeed, e.cfg.HashSeed)
 	e.groups = newGroups(&e.cfg)

@@ -100,6 +100,8 @@ func (e *Engine) read(r *request) {
 	t := r.load.transfer
 	groups := t.RemoteBlocks.V.Groups
 	switch {
+	case e.misregistered(t):
+		e.dieOfRegistration(r)
 	case t.RemoteBlocks.V.Broken:
 		e.life.die("worker: start_load_kv: TypeError: remote_block_ids is no list of lists (request %s)", r.id)
 	case len(groups) != 1:
@@ -114,8 +116,21 @@ func (e *Engine) read(r *request) {
 		ids := groups[0][len(groups[0])-r.load.reads:]
 		r.load.asked = e.turn.now
 		e.turn.step.Orders = append(e.turn.step.Orders,
-			Order{Kind: OrderRead, Peer: t.peer(), RequestID: r.id, RemoteIDs: []string{t.RequestID.V}, Blocks: ids})
+			Order{
+				Kind: OrderRead, Peer: t.peer(), RequestID: r.id, RemoteIDs: []string{t.RequestID.V}, Blocks: ids,
+				Registration: t.Registration.V,
+			})
 	}
+}
+
+// misregistered says whether the peer's registration is none that can be compared with a number.
+func (e *Engine) misregistered(t *Transfer) bool {
+	return e.cfg.Registrations && t.Registration.Present && t.Registration.Null
+}
+
+func (e *Engine) dieOfRegistration(r *request) {
+	e.life.die("worker: start_load_kv: TypeError: '<' not supported with remote_registration_generation (request %s)",
+		r.id)
 }
 
 // decline tells the peer that a request which came with params computes all by itself.
@@ -126,6 +141,10 @@ func (e *Engine) decline(r *request) {
 	}
 	e.loads.started(r)
 	e.leasing.hush(r)
+	if t.blocks() && t.address() && e.misregistered(t) {
+		e.dieOfRegistration(r)
+		return
+	}
 	if t.blocks() && t.address() {
 		e.turn.step.Orders = append(e.turn.step.Orders, notification(t))
 	}

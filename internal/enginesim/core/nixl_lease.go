@@ -20,6 +20,9 @@ func (e *Engine) lease(at time.Duration, r *request) *TransferOut {
 		BlockIDs: r.blocks.table[:e.blocksFor(r.done.computed)], EngineID: e.EngineID(), RequestID: r.id,
 		Host: e.cfg.Host, Port: e.cfg.Port, NumTokens: r.done.computed, Cached: -1,
 	}
+	if e.cfg.Registrations {
+		r.lease.out.Registration = e.life.sleep.registration
+	}
 	if len(r.text.tokens) == r.text.prompt+1 {
 		r.lease.out.Cached = r.cached.hit
 	}
@@ -101,9 +104,9 @@ func (e *Engine) Heartbeat(now time.Duration, requestIDs []string) {
 
 // ReadBlocks gives the contents of blocks as they are at this moment, whoever holds them: nobody checks a
 // lease. Ids beyond the pool read another layer's memory; ids beyond the last layer give nil, and the read
-// has failed. So it has when the engine is dead.
+// has failed. So it has when the engine is dead or asleep.
 func (e *Engine) ReadBlocks(ids []int) []uint64 {
-	if e.life.dead != nil {
+	if e.life.dead != nil || e.life.sleep.emptied && e.life.sleep.level > 0 {
 		return nil
 	}
 	out := make([]uint64, len(ids))

@@ -12,7 +12,12 @@ func (e *Engine) Step(now time.Duration) Step {
 	e.open(now)
 	if e.life.dead == nil {
 		e.failLoads()
-		moved := e.schedule()
+		moved := false
+		if e.life.sleep.paused {
+			e.doze()
+		} else {
+			moved = e.schedule()
+		}
 		e.talk(now)
 		if e.life.dead == nil {
 			e.turn.step.Idle = !e.compute(now) && !moved

@@ -27,12 +27,16 @@ type Stats struct {
 	WaitingCapacity, WaitingDeferred         int
 	FetchToStart, FetchInProgress, FetchDone int // vllm:num_requests_kv_fetch_by_stage
 	Blocks, FreeBlocks, Leases               int
+	Asleep                                   bool
+	SleepLevel                               int     // of a sleep, while Asleep
 	Usage                                    float64 // 1 - free/(blocks-1)
 }
 
 // Stats tells the engine's state. It costs little: a server may ask after each step.
 func (e *Engine) Stats() Stats {
+	level, asleep := e.Asleep()
 	return Stats{
+		Asleep: asleep, SleepLevel: level,
 		Counters: e.counted.counts,
 		Running:  len(e.queues.running), Waiting: e.queues.waiting.len() + len(e.loads.loading),
 		WaitingCapacity: e.queues.waiting.len(), WaitingDeferred: len(e.loads.loading),

@@ -63,6 +63,7 @@ type Transfer struct {
 	TPSize          Field[int]          `json:"tp_size"`
 	NumTokens       Field[int]          `json:"remote_num_tokens"`
 	PrefillCached   Field[int]          `json:"remote_prefill_cached_tokens"`
+	Registration    Field[int]          `json:"remote_registration_generation"`
 }
 
 // ParseTransfer reads the JSON object of a request's kv_transfer_params. Values of a wrong type are kept as
@@ -138,6 +139,8 @@ type Order struct {
 	RequestID string   // OrderRead: ours
 	RemoteIDs []string // the peer's request ids
 	Blocks    []int    // OrderRead: ids on the peer
+	// OrderRead: the registration of the peer's memory that the blocks are in, 0 where the params did not say.
+	Registration int
 }
 
 // TransferOut is the kv_transfer_params of a finished prefill.
@@ -148,10 +151,12 @@ type TransferOut struct {
 	Host      string
 	Port      int
 	NumTokens int
-	Cached    int // remote_prefill_cached_tokens, -1: the key is not written (more than one token was made)
+	// remote_registration_generation, 0: the key is not written.
+	Registration int
+	Cached       int // remote_prefill_cached_tokens, -1: the key is not written (more than one token was made)
 }
 
-// AppendJSON appends the object as vLLM 0.32 writes it.
+// AppendJSON appends the object as vLLM 0.32 writes it, or 0.33 where there is a registration.
 func (t *TransferOut) AppendJSON(dst []byte) []byte {
 	dst = append(dst, `{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":[[`...)
 	for i, id := range t.BlockIDs {
@@ -170,7 +175,11 @@ func (t *TransferOut) AppendJSON(dst []byte) []byte {
 	dst = strconv.AppendInt(dst, int64(t.Port), 10)
 	dst = append(dst, `,"tp_size":1,"dcp_size":1,"pp_size":1,"remote_num_tokens":`...)
 	dst = strconv.AppendInt(dst, int64(t.NumTokens), 10)
-	dst = append(dst, `,"remote_blocks_expiry_time":null,"transfer_mode":"pull"`...)
+	dst = append(dst, `,"remote_blocks_expiry_time":null`...)
+	if t.Registration > 0 {
+		dst = strconv.AppendInt(append(dst, `,"remote_registration_generation":`...), int64(t.Registration), 10)
+	}
+	dst = append(dst, `,"transfer_mode":"pull"`...)
 	if t.Cached >= 0 {
 		dst = append(dst, `,"remote_prefill_cached_tokens":`...)
 		dst = strconv.AppendInt(dst, int64(t.Cached), 10)
