@@ -1,13 +1,13 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
-	"flag"
 	"fmt"
-	"io"
 	"strings"
 	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/tandem-router/tandem/internal/enginesim/core"
 	"github.com/tandem-router/tandem/internal/replay"
@@ -17,51 +17,66 @@ import (
 // advisedFor is how much of the traffic is played if nothing else is said.
 const advisedFor = 10 * time.Minute
 
-// runAdvise says whether recorded traffic is worth splitting over some replicas, and in which shape.
-func runAdvise(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	q := advise.Question{Play: replay.Play{Links: "shared", Host: "measured"}} // what is nearest to real fleets
-	fs := newFlags("advise", "[flags]\n\n"+
-		"Says whether to split a traffic over so many replicas, and in which shape. It is played in one pool\n"+
-		"and in shapes that split, at its own load and at others, and each shape is held to two goals: usual\n"+
-		"(5 s; 100 ms a token; no gap above 1 s) and tight (2 s; 30 ms; 0.2 s), or instead to yours (-slo-ttft,\n"+
-		"-slo-tpot, -slo-gap). A replica has the GPUs that its -profile ends with:\n"+
-		strings.Join(profiles(), ", ")+".", stderr)
-	trafficFlags(fs, &q.Play)
-	q.Play.For = advisedFor
+// adviseCommand says whether recorded traffic is worth splitting over some replicas, and in which shape.
+func adviseCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "advise", Short: "say whether recorded traffic is worth splitting, and over which shape of fleet",
+		Long: "Says whether to split a traffic over so many replicas, and in which shape. It is played in\n" +
+			"one pool and in shapes that split, at its own load and at others, and each shape is held to two\n" +
+			"goals: usual (5 s; 100 ms a token; no gap above 1 s) and tight (2 s; 30 ms; 0.2 s), or instead to\n" +
+			"yours (--slo-ttft, --slo-tpot, --slo-gap). A replica has the GPUs that its --profile ends with:\n" +
+			strings.Join(profiles(), ", ") + ".",
+		Example: "  tandem advise --trace capture.jsonl --replicas 8 --profile h100-llama-70b-4",
+		Args:    noArgs,
+	}
+	var o adviseOptions
+	o.question.Play = replay.Play{Links: "shared", Host: "measured"} // what is nearest to real fleets
+	fs := c.Flags()
+	trafficFlags(c, &o.question.Play)
+	o.question.Play.For = advisedFor
 	fs.Lookup("for").DefValue = advisedFor.String()
-	kind := kindFlags(fs, &q.Play)
-	fs.IntVar(&q.Replicas, "replicas", 8, "that there are, each with the GPUs of the profile")
-	fs.Float64Var(&q.Enough, "good", 0.9,
+	kindFlags(c, &o.question.Play)
+	fs.IntVar(&o.question.Replicas, "replicas", 8, "that there are, each with the GPUs of the profile")
+	fs.Float64Var(&o.question.Enough, "good", 0.9,
 		"`share` of the answers that has to keep a goal, or 95 % of what an idle fleet has where that is less")
-	asJSON := fs.Bool("json", false, "print JSON")
-	quiet := fs.Bool("quiet", false, "no progress")
-	if err := parseAlone(fs, args); err != nil {
+	fs.BoolVar(&o.asJSON, "json", false, "print JSON")
+	fs.BoolVar(&o.quiet, "quiet", false, "no progress")
+	c.RunE = func(c *cobra.Command, _ []string) error { return o.run(c) }
+	return c
+}
+
+// adviseOptions is what the flags of advise say.
+type adviseOptions struct {
+	question      advise.Question
+	asJSON, quiet bool
+}
+
+func (o *adviseOptions) run(c *cobra.Command) error {
+	q := &o.question
+	q.Goals = goals(c.Flags(), &q.Play)
+	if err := trafficThere(c.Flags(), &q.Play); err != nil {
 		return err
 	}
-	q.Goals = goals(fs, &q.Play)
-	if err := trafficThere(fs, &q.Play, *kind); err != nil {
-		return err
+	if !o.quiet {
+		q.Progress = since(c.ErrOrStderr(), time.Now())
 	}
-	if !*quiet {
-		q.Progress = since(stderr, time.Now())
-	}
-	a, err := advise.Ask(ctx, &q)
+	a, err := advise.Ask(c.Context(), q)
 	if err != nil {
 		return err
 	}
-	if *asJSON {
-		return json.NewEncoder(stdout).Encode(a)
+	if o.asJSON {
+		return json.NewEncoder(c.OutOrStdout()).Encode(a)
 	}
-	if _, err := fmt.Fprintln(stdout, advised(&q, a.Shapes[0].Now)); err != nil {
+	if _, err := fmt.Fprintln(c.OutOrStdout(), advised(q, a.Shapes[0].Now)); err != nil {
 		return err
 	}
-	return advise.Print(stdout, a)
+	return advise.Print(c.OutOrStdout(), a)
 }
 
 // goals are the two that everything is held to, or the one that a flag tells.
-func goals(fs *flag.FlagSet, p *replay.Play) []advise.Goal {
+func goals(fs *pflag.FlagSet, p *replay.Play) []advise.Goal {
 	all := advise.Goals()
-	fs.Visit(func(f *flag.Flag) {
+	fs.Visit(func(f *pflag.Flag) {
 		if f.Name == "slo-ttft" || f.Name == "slo-tpot" || f.Name == "slo-gap" {
 			all = []advise.Goal{advise.Own(p.SLO)}
 		}
@@ -86,7 +101,7 @@ func advised(q *advise.Question, now *replay.Outcome) string {
 	if n := gpusOf(preset.Name); n > 1 {
 		each = fmt.Sprint(n, " GPUs")
 	}
-	return fmt.Sprintf("%s, %s of it at -scale %g: %.2g requests a second, of which %d are counted "+
+	return fmt.Sprintf("%s, %s of it at --scale %g: %.2g requests a second, of which %d are counted "+
 		"(the first fifth of the time fills caches)\n%d replicas of %s with %s each, Tandem with its defaults; "+
 		"1x is this load\n",
 		what, part, p.Scale, float64(now.Requests)/span, now.Measured, q.Replicas, preset.Name, each)

@@ -17,34 +17,34 @@ func TestAdviseCommand(t *testing.T) {
 		says []string
 	}{
 		{
-			[]string{"-trace", file, "-replicas", "2", "-profile", "8b"},
+			[]string{"--trace", file, "--replicas", "2", "--profile", "8b"},
 			0,
 			[]string{
-				"10m0s of it at -scale 1: 1 requests a second, of which 48 are counted",
+				"10m0s of it at --scale 1: 1 requests a second, of which 48 are counted",
 				"2 replicas of h100-llama-8b-1 with one GPU each", "2D holds 8x or more at the usual goal",
 				"every load that was tried is held", "Only 48 answers are counted",
 			},
 		},
 		{
-			[]string{"-trace", file, "-replicas", "2", "-profile", "8b", "-slo-ttft", "1s", "-quiet"},
+			[]string{"--trace", file, "--replicas", "2", "--profile", "8b", "--slo-ttft", "1s", "--quiet"},
 			0,
 			[]string{"Your own goal (first token in 1 s, 100 ms a token)"},
 		},
-		{[]string{"-trace", file, "-replicas", "1"}, 1, []string{"replicas is 1: want 2"}},
-		{[]string{"-trace", file, "-replicas", "1000"}, 1, []string{"replicas is 1000: want 2"}},
-		{[]string{"-trace", file, "-good", "90"}, 1, []string{"a share of 90 good answers"}},
-		{[]string{"-trace", file, "-good", "NaN"}, 1, []string{"a share of NaN good answers"}},
-		{[]string{"-trace", file, "-link", "NaN"}, 1, []string{"-link is NaN"}},
-		{[]string{"-trace", file, "-scale", "0"}, 1, []string{"-scale is 0: choose a number above 0"}},
-		{[]string{"-trace", file, "-scale", "NaN"}, 1, []string{"-scale is NaN"}},
-		{[]string{"-trace", file, "-step", "-5"}, 1, []string{"-step is -5"}},
-		{[]string{"-trace", file, "-for", "-1m"}, 1, []string{"-for is -60"}},
-		{[]string{"-trace", file, "-slo-ttft", "-1s"}, 1, []string{"-slo-ttft is -1"}},
-		{[]string{"-trace", file, "-profile", "h100"}, 1, []string{`no profile "h100"`}},
-		{[]string{"-trace", file + ".gone"}, 1, []string{"tandem replay capture"}},
-		{[]string{"-trace", file, "-kind", "agents"}, 1, []string{"-trace and -kind", "leave one of them out"}},
-		{[]string{"-kind", "nosuch"}, 1, []string{"no kind of traffic"}},
-		{[]string{"-cluster", "8D"}, 2, []string{"-replicas"}},
+		{[]string{"--trace", file, "--replicas", "1"}, 1, []string{"replicas is 1: want 2"}},
+		{[]string{"--trace", file, "--replicas", "1000"}, 1, []string{"replicas is 1000: want 2"}},
+		{[]string{"--trace", file, "--good", "90"}, 1, []string{"a share of 90 good answers"}},
+		{[]string{"--trace", file, "--good", "NaN"}, 1, []string{"a share of NaN good answers"}},
+		{[]string{"--trace", file, "--link", "NaN"}, 2, []string{"--link is NaN"}},
+		{[]string{"--trace", file, "--scale", "0"}, 2, []string{"--scale is 0: choose a number above 0"}},
+		{[]string{"--trace", file, "--scale", "NaN"}, 2, []string{"--scale is NaN"}},
+		{[]string{"--trace", file, "--step", "-5"}, 2, []string{"--step is -5"}},
+		{[]string{"--trace", file, "--for", "-1m"}, 2, []string{"--for is -60"}},
+		{[]string{"--trace", file, "--slo-ttft", "-1s"}, 2, []string{"--slo-ttft is -1"}},
+		{[]string{"--trace", file, "--profile", "h100"}, 1, []string{`no profile "h100"`}},
+		{[]string{"--trace", file + ".gone"}, 1, []string{"tandem replay capture"}},
+		{[]string{"--trace", file, "--kind", "agents"}, 2, []string{"--trace and --kind", "leave one of them out"}},
+		{[]string{"--kind", "nosuch"}, 1, []string{"no kind of traffic"}},
+		{[]string{"--cluster", "8D"}, 2, []string{"there is no flag --cluster"}},
 	} {
 		var out, log bytes.Buffer
 		code := run(t.Context(), append([]string{"advise"}, c.args...), &out, &log)
@@ -62,7 +62,7 @@ func TestAdviseCommand(t *testing.T) {
 func TestAdviceAsJSON(t *testing.T) {
 	var out, log bytes.Buffer
 	file := sample(t, 60, 40)
-	args := []string{"advise", "-trace", file, "-replicas", "3", "-profile", "8b", "-json", "-quiet"}
+	args := []string{"advise", "--trace", file, "--replicas", "3", "--profile", "8b", "--json", "--quiet"}
 	if code := run(t.Context(), args, &out, &log); code != 0 {
 		t.Fatalf("code %d: %s", code, log.String())
 	}

@@ -1,41 +1,48 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
 	"text/tabwriter"
 
+	"github.com/spf13/cobra"
+
 	"github.com/tandem-router/tandem/internal/config"
 )
 
-// runCheck tells whether a configuration file is good, what it amounts to and what a reload to it would
+// checkCommand tells whether a configuration file is good, what it amounts to and what a reload to it would
 // change.
-func runCheck(_ context.Context, args []string, stdout, stderr io.Writer) error {
-	fs := newFlags("check", "[flags] FILE", stderr)
-	against := fs.String("against", "", "the file in force now: tell what a reload from it to FILE would change")
-	asJSON := fs.Bool("json", false, "write one JSON object, for machines")
-	offline := fs.Bool("offline", false,
+func checkCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "check FILE", Short: "validate a configuration file; say what it would change",
+		Args: between(1, 1, "the configuration file"),
+	}
+	var o checkOptions
+	c.Flags().StringVar(&o.against, "against", "",
+		"the `file` in force now: say what a reload from it to FILE would change")
+	c.Flags().BoolVar(&o.json, "json", false, "write one JSON object, for programs")
+	c.Flags().BoolVar(&o.offline, "offline", false,
 		"do not look for secrets and certificates, which are on another machine")
-	if err := parse(fs, args); err != nil {
-		return err
-	}
-	file := fs.Arg(0)
-	if err := parse(fs, rest(fs.Args())); err != nil { // flags may stand behind FILE too
-		return err
-	}
-	if file == "" || fs.NArg() > 0 {
-		fs.Usage()
-		return errUsage
-	}
+	files(c, "yaml", "yml")
+	c.RunE = func(c *cobra.Command, args []string) error { return o.run(args[0], c.OutOrStdout()) }
+	return c
+}
+
+// checkOptions is what the flags of check say.
+type checkOptions struct {
+	against       string
+	json, offline bool
+}
+
+func (o *checkOptions) run(file string, stdout io.Writer) error {
 	read := config.Load
-	if *offline {
+	if o.offline {
 		read = config.ParseFile
 	}
-	if *asJSON {
-		return checkJSON(read, file, *against, stdout)
+	if o.json {
+		return checkJSON(read, file, o.against, stdout)
 	}
 	c, err := readConfig(read, file, stdout)
 	if err != nil {
@@ -43,18 +50,16 @@ func runCheck(_ context.Context, args []string, stdout, stderr io.Writer) error 
 	}
 	fmt.Fprintf(stdout, "%s: ok\n", file)
 	printConfig(stdout, c)
-	if *against == "" {
+	if o.against == "" {
 		return nil
 	}
-	old, err := readConfig(read, *against, stdout)
+	old, err := readConfig(read, o.against, stdout)
 	if err != nil {
 		return err
 	}
-	printChanges(stdout, *against, config.Diff(old, c))
+	printChanges(stdout, o.against, config.Diff(old, c))
 	return nil
 }
-
-func rest(args []string) []string { return args[min(1, len(args)):] }
 
 // readConfig prints every problem of file and returns how many there are as the error.
 func readConfig(

@@ -3,7 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,7 +20,9 @@ func check(t *testing.T, files map[string]string, args ...string) (stdout string
 		}
 	}
 	var out, complaints bytes.Buffer
-	err = runCheck(t.Context(), args, &out, &complaints)
+	if code := run(t.Context(), append([]string{"check"}, args...), &out, &complaints); code != 0 {
+		err = fmt.Errorf("exit code %d: %s", code, complaints.String())
+	}
 	return out.String(), err
 }
 
@@ -66,7 +68,7 @@ func TestCheckNamesTheEmptyPool(t *testing.T) {
 
 func TestCheckOfABadFile(t *testing.T) {
 	out, err := check(t, map[string]string{"a.yaml": "listne: :1\nlocal: sometimes\n"}, "a.yaml")
-	if err == nil || err.Error() != "a.yaml has 2 problems" {
+	if err == nil || err.Error() != "exit code 1: tandem check: a.yaml has 2 problems\n" {
 		t.Errorf("error is %v", err)
 	}
 	if want := "a.yaml:1:1: listne: is not a field; did you mean \"listen\"?\na.yaml:2:8: " +
@@ -80,7 +82,7 @@ func TestCheckAgainst(t *testing.T) {
 		"new.yaml": "listen: :9\nlocal: never\napi_keys: [{env: NOT_SET_ANYWHERE}]\n",
 		"old.yaml": "api_keys: [{env: NOT_SET_ANYWHERE}]\n",
 	}
-	out, err := check(t, files, "new.yaml", "-against", "old.yaml", "--offline")
+	out, err := check(t, files, "new.yaml", "--against", "old.yaml", "--offline")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,13 +123,13 @@ func TestCheckJSON(t *testing.T) {
 		{[]string{"none.yaml"}, false, `"problems":[{"file":"none.yaml","message":"`},
 		{[]string{"new.yaml"}, true, `"ok":true,"problems":[],"config":"`},
 		{[]string{
-			"new.yaml", "-against", "old.yaml",
+			"new.yaml", "--against", "old.yaml",
 		}, true, `"changes":[{"field":"listen","old":":8000","new":":9","restart":true},` +
 			`{"field":"local","old":"auto","new":"never","restart":false}],"restart":true}`},
-		{[]string{"old.yaml", "-against", "old.yaml"}, true, `"changes":[],"restart":false}`},
-		{[]string{"new.yaml", "-against", "bad.yaml"}, false, `"problems":[{"file":"bad.yaml"`},
+		{[]string{"old.yaml", "--against", "old.yaml"}, true, `"changes":[],"restart":false}`},
+		{[]string{"new.yaml", "--against", "bad.yaml"}, false, `"problems":[{"file":"bad.yaml"`},
 	} {
-		out, err := check(t, files, append([]string{"-json"}, tt.args...)...)
+		out, err := check(t, files, append([]string{"--json"}, tt.args...)...)
 		if (err == nil) != tt.fits || !strings.Contains(out, tt.want) || !json.Valid([]byte(out)) {
 			t.Errorf("%q: %v\n%s\nwant in it\n%s", tt.args, err, out, tt.want)
 		}
@@ -139,11 +141,11 @@ func TestCheckJSON(t *testing.T) {
 
 func TestCheckWrongUse(t *testing.T) {
 	for _, args := range [][]string{{}, {"a", "b"}, {"--nope"}} {
-		if _, err := check(t, nil, args...); !errors.Is(err, errUsage) {
+		if _, err := check(t, nil, args...); err == nil || !strings.HasPrefix(err.Error(), "exit code 2: ") {
 			t.Errorf("%v gives %v", args, err)
 		}
 	}
-	if _, err := check(t, nil, "none.yaml"); err == nil || errors.Is(err, errUsage) {
+	if _, err := check(t, nil, "none.yaml"); err == nil || !strings.HasPrefix(err.Error(), "exit code 1: ") {
 		t.Errorf("a file that is not there gives %v", err)
 	}
 }

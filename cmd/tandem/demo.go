@@ -1,19 +1,22 @@
 package main
 
 import (
-	"context"
-	"fmt"
 	"io"
 	"log/slog"
 	"os"
 
+	"github.com/spf13/cobra"
+
 	"github.com/tandem-router/tandem/internal/demo"
 )
 
-// runDemo shows the router at work over simulated engines, all in this process.
-func runDemo(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	fs := newFlags("demo", "[--requests N] [--prefill N] [--decode N]", stderr)
-	o := demo.Options{Out: stdout, Color: isTerminal(stdout)}
+// demoCommand shows the router at work over simulated engines, all in this process.
+func demoCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "demo", Short: "simulated engines, a router and traffic, a line per request", Args: noArgs,
+	}
+	var o demo.Options
+	fs := c.Flags()
 	fs.IntVar(&o.Requests, "requests", 40, "requests to send, then end; 0 sends until interrupted")
 	fs.IntVar(&o.Prefill, "prefill", 2, "prefill engines")
 	fs.IntVar(&o.Decode, "decode", 2, "decode engines")
@@ -22,18 +25,31 @@ func runDemo(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	fs.StringVar(&o.Listen, "listen", "", "`address` of the router (default a free loopback port)")
 	fs.StringVar(&o.Admin, "admin", "", "`address` of its admin listener (default a free loopback port)")
 	fs.Uint64Var(&o.Seed, "seed", 1, "of the traffic")
-	verbose := fs.Bool("v", false, "show the router's log on standard error")
-	if err := parse(fs, args); err != nil {
-		return err
+	verbose := fs.BoolP("verbose", "v", false, "show the router's log on standard error")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		for _, n := range []struct {
+			flag       string
+			got, least int
+		}{
+			{"requests", o.Requests, 0},
+			{"prefill", o.Prefill, 1},
+			{"decode", o.Decode, 1},
+			{"concurrency", o.Concurrency, 1},
+		} {
+			if n.got < n.least {
+				return wrongValue("--%s is %d: choose %d or more", n.flag, n.got, n.least)
+			}
+		}
+		if err := aboveZero("speed", o.Speed); err != nil {
+			return err
+		}
+		if *verbose {
+			o.Log = slog.New(slog.NewTextHandler(c.ErrOrStderr(), nil))
+		}
+		o.Out, o.Color = c.OutOrStdout(), isTerminal(c.OutOrStdout())
+		return demo.Run(c.Context(), o)
 	}
-	if fs.NArg() > 0 || o.Requests < 0 || o.Prefill < 1 || o.Decode < 1 || o.Concurrency < 1 || o.Speed <= 0 {
-		fmt.Fprintln(stderr, "tandem demo: numbers must be positive, and there are no arguments behind the flags")
-		return errUsage
-	}
-	if *verbose {
-		o.Log = slog.New(slog.NewTextHandler(stderr, nil))
-	}
-	return demo.Run(ctx, o)
+	return c
 }
 
 // isTerminal reports whether w is a terminal that wants colours.

@@ -7,23 +7,76 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/doctor"
 )
 
-// runDoctor examines live engines: those of a file as Tandem would use them, or those at URLs. Findings go to
-// stdout, progress to stderr; anything that failed is the error.
-func runDoctor(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	o, asJSON, err := doctorOptions(args, stdout, stderr)
-	if err != nil {
-		return err
+// doctorCommand examines live engines: those of a file as Tandem would use them, or those at URLs. Findings
+// go to stdout, progress to stderr; anything that failed is the error.
+func doctorCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "doctor {--config FILE | URL...}",
+		Short: "ask live engines whether prefix routing can work; explain what stops it",
+		Long: "Asks live engines whether prefix routing can work, and explains what stops it. Sends three " +
+			"completions of one token to each\n" +
+			"data-parallel rank, and one handoff for each pair (a sample in a large fleet), unless --passive; uses " +
+			"no admin path.\nExit code 0: nothing failed, 1: something did, 2: the command line is wrong.",
+		Example: "  tandem doctor --config tandem.yaml\n  tandem doctor http://p0:8000 http://d0:8000",
 	}
-	report, err := doctor.Run(ctx, o)
+	var o doctorOptions
+	fs := c.Flags()
+	fs.StringVar(&o.file, "config", "",
+		"examine the replicas of this configuration `file`, as Tandem would use them")
+	fs.BoolVar(&o.json, "json", false, "write one JSON object, for programs")
+	fs.BoolVar(&o.Passive, "passive", false, "send no completion; what only one can show stays unchecked")
+	fs.DurationVar(&o.Timeout, "timeout", time.Minute, "for everything")
+	fs.BoolVar(&o.quiet, "quiet", false, "show no progress")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if err := o.read(args, c.OutOrStdout(), c.ErrOrStderr()); err != nil {
+			return err
+		}
+		return o.run(c.Context(), c.OutOrStdout())
+	}
+	return c
+}
+
+// doctorOptions is what the flags of doctor say.
+type doctorOptions struct {
+	doctor.Options
+	file        string
+	json, quiet bool
+}
+
+// read completes the options by the arguments and the configuration file.
+func (o *doctorOptions) read(urls []string, stdout, stderr io.Writer) (err error) {
+	switch {
+	case o.file == "" && len(urls) == 0:
+		return wrongUse("name the engines: --config FILE, or their URLs")
+	case o.file != "" && len(urls) > 0:
+		return wrongUse("give the engines in the file or as URLs, not both")
+	case o.Timeout <= 0:
+		return wrongValue("--timeout is %v: choose a duration above 0", o.Timeout)
+	case !o.quiet:
+		o.Progress = func(subject, step string) { fmt.Fprintf(stderr, "%s: %s\n", subject, step) }
+	}
+	for _, u := range urls {
+		o.URLs = append(o.URLs, strings.TrimRight(u, "/"))
+	}
+	if o.file != "" {
+		o.Config, err = readConfig(config.Load, o.file, stdout)
+	}
+	return err
+}
+
+func (o *doctorOptions) run(ctx context.Context, stdout io.Writer) error {
+	report, err := doctor.Run(ctx, o.Options)
 	if err != nil {
 		return err
 	}
 	write := report.Text
-	if asJSON {
+	if o.json {
 		write = report.JSON
 	}
 	if err := write(stdout); err != nil {
@@ -33,41 +86,4 @@ func runDoctor(ctx context.Context, args []string, stdout, stderr io.Writer) err
 		return fmt.Errorf("%d of %d checks failed", report.Count.Failed, len(report.Findings))
 	}
 	return nil
-}
-
-func doctorOptions(args []string, stdout, stderr io.Writer) (o doctor.Options, asJSON bool, err error) {
-	fs := newFlags("doctor", "[flags] [-config FILE | URL ...]\n\n"+
-		"Asks live engines whether prefix routing can work, and explains what stops it. Sends three completions "+
-		"of one token to each\n"+
-		"data-parallel rank, and one handoff for each pair (a sample in a large fleet), unless -passive; uses "+
-		"no admin path.\nExit code 0: nothing failed, 1: something did, 2: wrong use.", stderr)
-	file := fs.String("config", "",
-		"examine the replicas of this configuration `file`, as Tandem would use them")
-	fs.BoolVar(&asJSON, "json", false, "write one JSON object, for machines")
-	fs.BoolVar(&o.Passive, "passive", false, "send no completion; what only one can show stays unchecked")
-	fs.DurationVar(&o.Timeout, "timeout", time.Minute, "for everything")
-	quiet := fs.Bool("quiet", false, "show no progress")
-	if err := parse(fs, args); err != nil {
-		return o, false, err
-	}
-	o.URLs = fs.Args()
-	switch {
-	case (*file == "") == (len(o.URLs) == 0), o.Timeout <= 0:
-		fs.Usage()
-		return o, false, errUsage
-	case !*quiet:
-		o.Progress = func(subject, step string) { fmt.Fprintf(stderr, "%s: %s\n", subject, step) }
-	}
-	if *file != "" {
-		o.Config, err = readConfig(config.Load, *file, stdout)
-		return o, asJSON, err
-	}
-	for i, u := range o.URLs {
-		if strings.HasPrefix(u, "-") {
-			fmt.Fprintf(stderr, "tandem doctor: flags go before the URLs: %s\n", u)
-			return o, false, errUsage
-		}
-		o.URLs[i] = strings.TrimRight(u, "/")
-	}
-	return o, asJSON, nil
 }

@@ -60,7 +60,7 @@ func fleetFile(t *testing.T, prefill, decode string) string {
 func TestDoctorOfAHealthyFleet(t *testing.T) {
 	t.Parallel()
 	file := fleetFile(t, simulated(t, "--data-parallel-size", "2"), simulated(t))
-	code, out, errs := runDoctorBinary(t, "-config", file)
+	code, out, errs := runDoctorBinary(t, "--config", file)
 	if code != 0 || !strings.Contains(out, " ok, 0 warnings, 0 failed, 0 not checked") ||
 		!strings.Contains(out, "prefill p0/dp1\n") {
 		t.Errorf("exit %d\n%s", code, out)
@@ -76,7 +76,7 @@ func TestDoctorOfASickFleet(t *testing.T) {
 	t.Parallel()
 	file := fleetFile(t, simulated(t, "--no-enable-prefix-caching"),
 		simulated(t, "--tokenizer", "other", "--null-publisher"))
-	code, out, errs := runDoctorBinary(t, "-json", "-quiet", "-config", file)
+	code, out, errs := runDoctorBinary(t, "--json", "--quiet", "--config", file)
 	var r doctor.Report
 	if err := json.Unmarshal([]byte(out), &r); err != nil || code != 1 || strings.Contains(errs, "asking") {
 		t.Fatalf("exit %d, %v\n%s\n%s", code, err, out, errs)
@@ -96,7 +96,7 @@ func TestDoctorOfASickFleet(t *testing.T) {
 // Engines by URL; nobody there is a failure, not a wrong use.
 func TestDoctorByURL(t *testing.T) {
 	t.Parallel()
-	if code, out, _ := runDoctorBinary(t, "-passive", simulated(t)+"/"); code != 0 ||
+	if code, out, _ := runDoctorBinary(t, "--passive", simulated(t)+"/"); code != 0 ||
 		!strings.Contains(out, "this examination sends none") {
 		t.Errorf("exit %d\n%s", code, out)
 	}
@@ -110,16 +110,16 @@ func TestDoctorWrongUse(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{
 		{},
-		{"-config", "x.yaml", "http://y"},
-		{"-no-such-flag"},
-		{"http://x", "-json"},
-		{"-timeout", "0s", "http://x"},
+		{"--config", "x.yaml", "http://y"},
+		{"--no-such-flag"},
+		{"http://x", "--jsno"},
+		{"--timeout", "0s", "http://x"},
 	} {
 		if code, out, _ := runDoctorBinary(t, args...); code != 2 || out != "" {
 			t.Errorf("%q: exit %d, %q", args, code, out)
 		}
 	}
-	if code, _, errs := runDoctorBinary(t, "-config", filepath.Join(t.TempDir(), "none.yaml")); code != 1 ||
+	if code, _, errs := runDoctorBinary(t, "--config", filepath.Join(t.TempDir(), "none.yaml")); code != 1 ||
 		!strings.Contains(errs, "none.yaml") {
 		t.Errorf("exit %d, %s", code, errs)
 	}

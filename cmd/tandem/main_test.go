@@ -2,43 +2,57 @@ package main
 
 import (
 	"bytes"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
-// Help that was asked for goes to standard output, and its exit code is 0.
+// Help that was asked for goes to standard output with exit code 0. A wrong command line is explained on
+// standard error with exit code 2.
 func TestHelp(t *testing.T) {
 	for _, tt := range []struct {
-		args   []string
+		args   string
 		code   int
 		stdout string
 		stderr string
 	}{
-		{[]string{"help"}, 0, "completion", ""},
-		{[]string{"-h"}, 0, "tandem help COMMAND", ""},
-		{[]string{"help", "serve"}, 0, "Usage: tandem serve", ""},
-		{[]string{"help", "replay", "capture"}, 0, "Usage: tandem replay capture", ""},
-		{[]string{"help", "version"}, 0, "Usage: tandem version", ""},
-		{[]string{"help", "srve"}, 2, "", `no command "srve"`},
-		{[]string{"serve", "-h"}, 0, "", "Usage: tandem serve"},
-		{[]string{"--version"}, 0, "tandem dev", ""},
-		{[]string{"-version"}, 0, "tandem dev", ""},
-		{[]string{"version"}, 0, "tandem dev", ""},
-		{[]string{"version", "2"}, 2, "", "Usage: tandem version"},
-		{[]string{"serve", "a.yaml", "extra"}, 2, "", `unexpected argument "extra"`},
-		{[]string{"serve", "--config", "a.yaml", "extra"}, 2, "", `unexpected argument "extra"`},
-		{[]string{"replay", "suit"}, 2, "", `replay: unexpected argument "suit"`},
-		{[]string{"replay", "grid", "all"}, 2, "", `replay grid: unexpected argument "all"`},
-		{[]string{"tune", "x"}, 2, "", `unexpected argument "x"`},
-		{[]string{"sim", "x"}, 2, "", `unexpected argument "x"`},
-		{[]string{"completion"}, 2, "", "bash|zsh|fish"},
-		{[]string{"completion", "csh"}, 2, "", "bash|zsh|fish"},
+		{"", 2, "", "name a command, as in: tandem serve"},
+		{"help", 0, "completion", ""},
+		{"-h", 0, "Exit codes: 0", ""},
+		{"-help", 0, "Exit codes: 0", ""},
+		{"help serve", 0, "tandem serve [FILE] [flags]", ""},
+		{"help replay capture", 0, "tandem replay capture [flags]", ""},
+		{"replay capture --help", 0, "tandem replay capture [flags]", ""},
+		{"help version", 0, "tandem version", ""},
+		{"help srve", 2, "", `there is no command "srve"; did you mean serve?`},
+		{"help replay suit", 2, "", `there is no command "suit"; did you mean suite?`},
+		{"serve -h", 0, "tandem serve [FILE] [flags]", ""},
+		{"--version", 0, "tandem dev", ""},
+		{"-version", 0, "tandem dev", ""},
+		{"version", 0, "tandem dev", ""},
+		{"version 2", 2, "", "Usage: tandem version"},
+		{"srve", 2, "", `there is no command "srve"; did you mean serve?`},
+		{"serve --lsten :1", 2, "", "there is no flag --lsten; did you mean --listen?"},
+		{"serve -lsten :1", 2, "", "there is no flag --lsten; did you mean --listen?"},
+		{"serve --zzz", 2, "", "there is no flag --zzz\n"},
+		{"serve -listen", 2, "", "--listen needs a value"},
+		{"serve a.yaml extra", 2, "", `unexpected argument "extra"`},
+		{"serve --config a.yaml extra", 2, "", `unexpected argument "extra"`},
+		{"serve --prefill p:1", 2, "", "no decode engine: add at least one --decode URL"},
+		{"replay grid all", 2, "", `unexpected argument "all"`},
+		{"tune x", 2, "", `unexpected argument "x"`},
+		{"sim x", 2, "", `unexpected argument "x"`},
+		{"completion", 2, "", "name one of bash, fish, powershell, zsh"},
+		{"completion basch", 2, "", `there is no command "basch"; did you mean bash?`},
 	} {
 		var out, log bytes.Buffer
-		code := run(t.Context(), tt.args, &out, &log)
+		code := run(t.Context(), strings.Fields(tt.args), &out, &log)
 		switch {
 		case code != tt.code:
 			t.Errorf("%q ends with %d, want %d", tt.args, code, tt.code)
@@ -50,30 +64,97 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// Each script offers every command, subcommand and flag.
-func TestCompletionOffersEverything(t *testing.T) {
-	for _, shell := range []string{"bash", "zsh", "fish"} {
+// A wrong value is told in one line, with the flag and what it takes.
+func TestWrongValueTakesOneLine(t *testing.T) {
+	for args, want := range map[string]string{
+		"replay --for abc":                   `tandem replay: --for "abc": want a duration, as 30s or 5m`,
+		"replay --max-len many":              `tandem replay: --max-len "many": want a whole number`,
+		"replay --seed -1":                   `tandem replay: --seed "-1": want a whole number from 0 up`,
+		"replay --scale much":                `tandem replay: --scale "much": want a number`,
+		"replay --scale 0":                   "tandem replay: --scale is 0: choose a number above 0",
+		"sim --speed warp":                   `tandem sim: --speed "warp": want one of 8b, 70b, `,
+		"sim --no-orca=perhaps":              `tandem sim: --no-orca "perhaps": want true or false`,
+		"sim --fault fail,colour=red":        "tandem sim: --fault: ",
+		"why --alpha NaN id":                 `tandem why: --alpha "NaN": choose a number from 0 up`,
+		"serve --decode d0":                  `tandem serve: "d0" is not the address of an engine`,
+		"serve --log-level loud -decode d:1": "tandem serve: log.level: ",
+		"demo --prefill 0":                   "tandem demo: --prefill is 0: choose 1 or more",
+		"doctor --timeout 0s http://x":       "tandem doctor: --timeout is 0s: ",
+	} {
 		var out, log bytes.Buffer
-		if code := run(t.Context(), []string{"completion", shell}, &out, &log); code != 0 {
-			t.Fatalf("%s: code %d, %s", shell, code, log.String())
-		}
-		dash := map[bool]string{true: "-l ", false: "--"}[shell == "fish"]
-		want := []string{
-			"capture", dash + "against", dash + "token-file", dash + "prefill", dash + "speed-factor",
-			dash + "objective",
-		}
-		for _, c := range commands() {
-			want = append(want, c.name)
-		}
-		for _, word := range want {
-			if !strings.Contains(out.String(), word) {
-				t.Errorf("%s: nothing completes to %q", shell, word)
-			}
+		code := run(t.Context(), strings.Fields(args), &out, &log)
+		one := strings.Count(log.String(), "\n") == 1 && strings.HasPrefix(log.String(), want)
+		if code != 2 || out.Len() > 0 || !one {
+			t.Errorf("%q: code %d, %q%q, want one line that begins %q", args, code, out.String(), log.String(), want)
 		}
 	}
 }
 
-// A shell that has the script completes with it.
+// Scripts that say -listen go on working. Values are left alone, and so is what stands behind "--".
+func TestSingleDashes(t *testing.T) {
+	for args, want := range map[string]string{
+		"serve -listen :1 -admin=off x": "serve --listen :1 --admin=off x",
+		"replay kinds -write x -h":      "replay kinds --write x -h",
+		"sim --replay listen -v -nope":  "sim --replay listen -v -nope",
+		"check -- -json":                "check -- -json",
+		"advise -slo-ttft -1s":          "advise --slo-ttft -1s",
+	} {
+		got := strings.Join(doubleDashes(newRoot(io.Discard, io.Discard), strings.Fields(args)), " ")
+		if got != want {
+			t.Errorf("%q becomes %q, want %q", args, got, want)
+		}
+	}
+}
+
+// Every flag and command says what it is for. Each flag that takes one of a few words completes them.
+func TestEverythingIsExplained(t *testing.T) {
+	visit(newRoot(io.Discard, io.Discard), func(c *cobra.Command) {
+		if c.Short == "" {
+			t.Errorf("%s has no short text", c.CommandPath())
+		}
+		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			if f.Usage == "" {
+				t.Errorf("%s: --%s has no text", c.CommandPath(), f.Name)
+			}
+		})
+	})
+}
+
+// Shells get commands, flags and values, each with what it means.
+func TestCompletes(t *testing.T) {
+	for line, want := range map[string]string{
+		"ser":                                   "serve\troute requests",
+		"serve --pre":                           "--prefill\tURL of a prefill replica",
+		"serve --log-level ":                    "warn",
+		"serve --log-level=d":                   "debug",
+		"replay cap":                            "capture\trecord the shape",
+		"replay capture --tok":                  "--token-file\tfile with",
+		"replay --policy ":                      "round-robin",
+		"replay --policy tandem,round-robin,ll": "tandem,round-robin,llm-d\n",
+		"replay --stress ":                      "flood\tno two share a prefix",
+		"replay --kind ":                        "agents\ta coding agent's sessions",
+		"replay grid --tables cells,":           "cells,oracles",
+		"sim --speed h200":                      "h200-llama-8b-1",
+		"tune --objective p99":                  "p99-tpot",
+		"check ":                                "yaml",
+		"check --ag":                            "--against\tthe file in force",
+		"help rep":                              "replay\tplay recorded",
+		"completion z":                          "zsh\t",
+	} {
+		var out, log bytes.Buffer
+		args := append([]string{"__complete"}, strings.Split(line, " ")...)
+		if code := run(t.Context(), args, &out, &log); code != 0 || !strings.Contains(out.String(), want) {
+			t.Errorf("%q completes to %q, want %q: code %d, %s", line, out.String(), want, code, log.String())
+		}
+	}
+	var out, log bytes.Buffer
+	run(t.Context(), []string{"__complete", "replay", "--policy", "tandem,"}, &out, &log)
+	if strings.Contains(out.String(), "tandem,tandem\n") {
+		t.Errorf("a policy that is chosen already is offered again: %s", out.String())
+	}
+}
+
+// A shell that has the script completes with it, through the binary.
 func TestBashCompletes(t *testing.T) {
 	bash, err := exec.LookPath("bash")
 	if err != nil {
@@ -87,20 +168,21 @@ func TestBashCompletes(t *testing.T) {
 	if err := os.WriteFile(file, script.Bytes(), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	tandem := binary(t)
 	for line, want := range map[string]string{
-		"tandem ser":               "serve",
-		"tandem serve --pre":       "--prefill",
-		"tandem replay cap":        "capture",
-		"tandem replay -cap":       "",
-		"tandem replay capture --": "--admin --for --note --out --token-file",
-		"tandem check --ag":        "--against",
-		"tandem completion z":      "zsh",
+		"ser":                    "serve",
+		"serve --pre":            "--prefill",
+		"replay cap":             "capture",
+		"sim --speed h100-qwen3": "h100-qwen3-32b-2",
+		"replay --policy=dyn":    "dynamo-1.5",
 	} {
-		ask := `source "$0"; read -ra COMP_WORDS <<<"$1"; COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _tandem; echo ` +
-			`"${COMPREPLY[*]}"`
-		got, err := exec.CommandContext(t.Context(), bash, "--norc", "-c", ask, file, line).CombinedOutput()
-		if err != nil || strings.TrimSpace(string(got)) != want {
-			t.Errorf("%q completes to %q, want %q: %v", line, strings.TrimSpace(string(got)), want, err)
+		const ask = `source "$0"; line="$1 $2"
+			__tandem_init_completion() { words=($line); cword=$((${#words[@]} - 1)); cur=${words[cword]}; }
+			__ltrim_colon_completions() { :; }; compopt() { :; }
+			COMP_TYPE=9; __start_tandem; printf '%s\n' "${COMPREPLY[@]}"`
+		got, err := exec.CommandContext(t.Context(), bash, "--norc", "-c", ask, file, tandem, line).CombinedOutput()
+		if err != nil || !strings.Contains("\n"+string(got), "\n"+want) {
+			t.Errorf("%q completes to %q, want %q: %v", line, got, want, err)
 		}
 	}
 }

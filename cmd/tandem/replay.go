@@ -2,10 +2,8 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"math"
@@ -14,109 +12,99 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
 	"github.com/tandem-router/tandem/internal/replay"
 	"github.com/tandem-router/tandem/internal/replay/cluster"
 	"github.com/tandem-router/tandem/internal/replay/policies"
 )
 
-// runReplay plays recorded traffic in virtual time, or checks the engines that this is done with.
-func runReplay(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	if run := replayCommand(args); run != nil {
-		return run(ctx, args[1:], stdout, stderr)
+// replayCommand plays recorded traffic in virtual time, or checks the engines that this is done with.
+func replayCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "replay", Short: "play recorded traffic in virtual time; hold the simulated engines to real runs",
+		Long: "Plays recorded traffic in virtual time over simulated engines, with Tandem's decision and with\n" +
+			"the policies of the field. Without flags it plays the conversation trace that ships, over 8\n" +
+			"prefill and 8 decode replicas.",
+		Example: "  tandem replay --policy tandem,llm-d,kv-aware --cluster 4P4D --for 10m\n" +
+			"  tandem replay --kind agents --html page.html",
+		Args: noArgs,
 	}
-	o, err := replayFlags(args, stderr)
-	if err != nil {
-		return err
-	}
-	play := func() ([]replay.Outcome, error) { return o.play.Run(ctx, progress(stderr, o.quiet)) }
-	if o.page.file != "" {
-		play = func() ([]replay.Outcome, error) { return o.page.play(ctx, o.play, stderr) }
-	}
-	all, err := play() // with an error: the policies before it
-	if o.asJSON {
-		return errors.Join(err, json.NewEncoder(stdout).Encode(all))
-	}
-	return errors.Join(err, replay.PrintOutcomes(stdout, all))
-}
-
-// replayCommands are the subcommands of replay. Each tells of itself in its own help.
-func replayCommands() []command {
-	return []command{
-		{"validate", "", runValidate},
-		{"suite", "", runSuite},
-		{"capture", "", runCapture},
-		{"kinds", "", runKinds},
-		{"grid", "", runGrid},
-		{"repeats", "", runRepeats},
-	}
-}
-
-// replayCommand is the subcommand of replay that the first argument names, nil where it names none.
-func replayCommand(args []string) func(context.Context, []string, io.Writer, io.Writer) error {
-	if len(args) == 0 {
-		return nil
-	}
-	for _, c := range replayCommands() {
-		if c.name == args[0] {
-			return c.run
-		}
-	}
-	return nil
-}
-
-// replayOptions is what the flags of replay say.
-type replayOptions struct {
-	play   replay.Play
-	page   drawing
-	asJSON bool
-	quiet  bool
-}
-
-func replayFlags(args []string, stderr io.Writer) (o replayOptions, err error) {
-	p := &o.play
-	fs := newFlags("replay",
-		"[flags], or: tandem replay "+strings.Join(subcommandsOf("replay"), "|")+" [flags]", stderr)
-	playFlags(fs, p)
-	names := fs.String("policy", "tandem,round-robin",
+	var o replayOptions
+	fs := c.Flags()
+	playFlags(c, &o.play)
+	fs.StringVar(&o.policies, "policy", "tandem,round-robin",
 		"`policies`, of "+strings.Join(policies.Names(), ", ")+"; or all")
-	fs.BoolVar(&p.Tuned, "tuned", false, "play each policy with the best value of its main parameter, too: "+
-		"found on the first half of the time, with another seed")
+	fs.BoolVar(&o.play.Tuned, "tuned", false, "play each policy with the best value of its main parameter, "+
+		"too: found on the first half of the time, with another seed")
 	fs.BoolVar(&o.asJSON, "json", false, "print JSON")
 	fs.StringVar(&o.page.file, "html", "", "draw a page with plots, too: this `file`")
 	fs.StringVar(&o.page.loads, "loads", "", "for the page: play these `shares` of the load too, as 0.5,1,1.5")
 	fs.BoolVar(&o.quiet, "quiet", false, "no progress")
-	kind := kindFlags(fs, p)
-	if err := parseAlone(fs, args); err != nil {
-		return o, err
+	kindFlags(c, &o.play)
+	lists(c, "policy", append(policies.Names(), "all")...)
+	c.RunE = func(c *cobra.Command, _ []string) error { return o.run(c) }
+	c.AddCommand(
+		validateCommand(), suiteCommand(), captureCommand(), kindsCommand(), gridCommand(), repeatsCommand())
+	return c
+}
+
+// replayOptions is what the flags of replay say.
+type replayOptions struct {
+	play     replay.Play
+	policies string
+	page     drawing
+	asJSON   bool
+	quiet    bool
+}
+
+func (o *replayOptions) run(c *cobra.Command) error {
+	if err := trafficThere(c.Flags(), &o.play); err != nil {
+		return err
 	}
-	if err := trafficThere(fs, p, *kind); err != nil {
-		return o, err
+	o.play.Policies = strings.Split(o.policies, ",")
+	if o.policies == "all" {
+		o.play.Policies = policies.Names()
 	}
-	p.Policies = strings.Split(*names, ",")
-	if *names == "all" {
-		p.Policies = policies.Names()
+	var all []replay.Outcome // with an error: the policies before it
+	var err error
+	if o.page.file != "" {
+		all, err = o.page.play(c.Context(), o.play, c.ErrOrStderr())
+	} else {
+		all, err = o.play.Run(c.Context(), progress(c.ErrOrStderr(), o.quiet))
 	}
-	return o, nil
+	if o.asJSON {
+		return errors.Join(err, json.NewEncoder(c.OutOrStdout()).Encode(all))
+	}
+	return errors.Join(err, replay.PrintOutcomes(c.OutOrStdout(), all))
 }
 
 // kindFlags are those for traffic of a kind in the place of a trace.
-func kindFlags(fs *flag.FlagSet, p *replay.Play) (kind *string) {
-	fs.StringVar(&p.Traces, "traces", shippedTraces(), "`folder` of the files of kinds")
-	return fs.String("kind", "", "play this `kind` of traffic instead of a trace, see tandem replay kinds")
+func kindFlags(c *cobra.Command, p *replay.Play) {
+	c.Flags().StringVar(&p.Traces, "traces", shippedTraces(), "`folder` of the files of kinds")
+	c.Flags().String("kind", "", "play this `kind` of traffic instead of a trace, see tandem replay kinds")
+	choices(c, "kind", kindNames()...)
 }
 
-// trafficThere makes p one of the kind, if that is not "", and looks whether there is anything that can be
-// played.
-func trafficThere(fs *flag.FlagSet, p *replay.Play, kind string) (err error) {
+// trafficThere makes p one of the kind that the flag --kind names, and looks whether there is anything that
+// can be played.
+func trafficThere(fs *pflag.FlagSet, p *replay.Play) (err error) {
 	if err := playable(p); err != nil {
 		return err
 	}
+	kind := ""
+	fs.Visit(func(f *pflag.Flag) {
+		if f.Name == "kind" {
+			kind = f.Value.String()
+		}
+	})
 	if kind == "" {
 		return traceThere(p.Trace)
 	}
-	fs.Visit(func(f *flag.Flag) {
+	fs.Visit(func(f *pflag.Flag) {
 		if f.Name == "trace" || f.Name == "arrivals" {
-			err = fmt.Errorf("-%s and -kind: a kind of traffic has its own; leave one of them out", f.Name)
+			err = wrongUse("--%s and --kind: a kind of traffic has its own; leave one of them out", f.Name)
 		}
 	})
 	if err != nil {
@@ -159,14 +147,15 @@ func playable(p *replay.Play) error {
 // aboveZero refuses what is not a finite number above 0. The error names the flag.
 func aboveZero(name string, got float64) error {
 	if !(got > 0) || math.IsInf(got, 0) {
-		return fmt.Errorf("-%s is %g: choose a number above 0", name, got)
+		return wrongValue("--%s is %g: choose a number above 0", name, got)
 	}
 	return nil
 }
 
 // playFlags are the flags that say what is played, and on which fleet.
-func playFlags(fs *flag.FlagSet, p *replay.Play) {
-	trafficFlags(fs, p)
+func playFlags(c *cobra.Command, p *replay.Play) {
+	fs := c.Flags()
+	trafficFlags(c, p)
 	fs.StringVar(&p.Cluster, "cluster", "8P8D",
 		"prefill and decode `replicas`: 8P8D, 4P4~0.6P8D, 6P2D+2P6D@4, 8P8Dx4, or a .yaml file")
 	fs.StringVar(&p.Troubles, "trouble", "",
@@ -176,7 +165,7 @@ func playFlags(fs *flag.FlagSet, p *replay.Play) {
 }
 
 // misstateFlag says what routers are told that is not so.
-func misstateFlag(fs *flag.FlagSet, misstated *cluster.Misstated) {
+func misstateFlag(fs *pflag.FlagSet, misstated *cluster.Misstated) {
 	fs.Func("misstate", "tell routers `facts` that are wrong, with commas between: "+
 		"links=10 (said to be ten times as fast as they are), speed=2, speed=profile (engines' hosts left out), "+
 		"ids=none (prompts are matched by their text), index=none, routers=4 (that do not know of each other), "+
@@ -187,17 +176,18 @@ func misstateFlag(fs *flag.FlagSet, misstated *cluster.Misstated) {
 }
 
 // trafficFlags are those of the traffic and of each engine.
-func trafficFlags(fs *flag.FlagSet, p *replay.Play) {
+func trafficFlags(c *cobra.Command, p *replay.Play) {
+	fs := c.Flags()
 	fs.StringVar(&p.Trace, "trace", conversation(), "`file` of recorded traffic, gzip or not")
 	fs.StringVar(&p.Profile, "profile", "70b", "GPU and model, as in tandem sim")
 	fs.Float64Var(&p.Cache, "cache", 1, "KV capacity, as a multiple of what the GPUs hold")
-	fleetFlags(fs, &p.Links, &p.Host)
-	linkFlag(fs, &p.Link)
+	fleetFlags(c, &p.Links, &p.Host)
+	linkFlag(c, &p.Link)
 	fs.Float64Var(&p.Scale, "scale", 1, "arrivals are so many times as dense")
 	fs.Float64Var(&p.Rate, "rate", 0.05,
-		"sessions a second, where the trace does not say when they start, or -arrivals does")
+		"sessions a second, where the trace does not say when they start, or --arrivals does")
 	fs.StringVar(&p.Arrivals, "arrivals", "",
-		"`file` of ServeGen's clients: sessions start as unevenly as theirs do, -rate of them a second")
+		"`file` of ServeGen's clients: sessions start as unevenly as theirs do, --rate of them a second")
 	fs.DurationVar(&p.For, "for", 0, "virtual time in which sessions start, 0 for all of the trace")
 	fs.IntVar(&p.MaxLen, "max-len", 131072, "sessions with a longer prompt and answer are left out")
 	fs.BoolVar(&p.Raw, "raw", false, "keep the 3 s ticks of Mooncake's times")
@@ -213,20 +203,26 @@ func trafficFlags(fs *flag.FlagSet, p *replay.Play) {
 	fs.DurationVar(&p.SLO.TPOT, "slo-tpot", 100*time.Millisecond, "time a token of a good answer")
 	fs.DurationVar(&p.SLO.Gap, "slo-gap", 0, "longest time between two tokens of a good answer, 0 for any")
 	fs.IntVar(&p.Step, "step", 0, "`tokens` that a decode replica computes in a step, 0 for vLLM's 8,192")
+	choices(c, "profile", presetNames()...)
+	choices(c, "stress", described("hot", "three in ten begin with the same 20,000 tokens"),
+		described("flood", "no two share a prefix"), described("surge", "twice as much for a minute"))
 }
 
 // fleetFlags choose models of parts of the fleet. What links and host are by then is their default.
-func fleetFlags(fs *flag.FlagSet, links, host *string) {
+func fleetFlags(c *cobra.Command, links, host *string) {
+	fs := c.Flags()
 	fs.StringVar(host, "host", cmp.Or(*host, "profile"), "`what` engines' hosts cost: profile (0.5 ms a step, "+
 		"nothing a request) or measured (1.9 ms a step, 8 ms a leg, 1.5 us a token of a prompt)")
 	fs.StringVar(links, "links", cmp.Or(*links, "queue"), "`how` transfers at the same time get by: "+
 		"queue (an engine moves one prompt after the other, and a transfer takes both ends) "+
 		"or shared (all at once, in even shares)")
+	choices(c, "host", "profile", "measured")
+	choices(c, "links", "queue", "shared")
 }
 
 // linkFlag says how fast engines reach each other.
-func linkFlag(fs *flag.FlagSet, link *float64) {
-	fs.Float64Var(link, "link", replay.UsualLink, "GB/s between engines")
+func linkFlag(c *cobra.Command, link *float64) {
+	c.Flags().Float64Var(link, "link", replay.UsualLink, "GB/s between engines")
 }
 
 // progress tells of virtual time every few seconds of it.
@@ -244,8 +240,11 @@ func progress(w io.Writer, quiet bool) func(string, time.Duration) {
 	}
 }
 
-func runValidate(_ context.Context, args []string, stdout, stderr io.Writer) error {
-	fs := newFlags("replay validate", "[flags]", stderr)
+func validateCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "validate", Short: "hold the simulated engines to recorded runs of real ones", Args: noArgs,
+	}
+	fs := c.Flags()
 	traces := fs.String("traces", shippedTraces(),
 		"`folder` of the traces; its vllm_ground_truth is read, which does not ship with Tandem")
 	predictions := fs.String("predictions", filepath.Join("build", "predictions.jsonl"),
@@ -253,29 +252,34 @@ func runValidate(_ context.Context, args []string, stdout, stderr io.Writer) err
 	formula := fs.Bool("formula", false,
 		"steps take what the formula says that everything else is played with, fitted to the tables of kernels")
 	asJSON := fs.Bool("json", false, "print JSON")
-	if err := parseAlone(fs, args); err != nil {
-		return err
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		return validate(c, *traces, *predictions, *formula, *asJSON)
 	}
-	folder := filepath.Join(*traces, "vllm_ground_truth")
+	return c
+}
+
+func validate(c *cobra.Command, traces, predictions string, formula, asJSON bool) error {
+	stdout, stderr := c.OutOrStdout(), c.ErrOrStderr()
+	folder := filepath.Join(traces, "vllm_ground_truth")
 	if _, err := os.Stat(folder); err != nil {
-		return fmt.Errorf("no recorded runs: %w; -traces names the folder that holds vllm_ground_truth "+
+		return fmt.Errorf("no recorded runs: %w; --traces names the folder that holds vllm_ground_truth "+
 			"(examples/traces/README.md says where it is from)", err)
 	}
-	vs, err := replay.Validate(os.DirFS(folder), *formula,
+	vs, err := replay.Validate(os.DirFS(folder), formula,
 		func(run string) { fmt.Fprintln(stderr, "simulating", run) })
 	if err != nil {
 		return err
 	}
-	if *asJSON {
+	if asJSON {
 		err = json.NewEncoder(stdout).Encode(vs)
 	} else {
 		err = replay.Print(stdout, vs)
 	}
-	if !*formula {
+	if !formula {
 		err = errors.Join(err, replay.Check(vs))
 	}
 	return errors.Join(err,
-		writeFile(*predictions, func(w io.Writer) error { return replay.WritePredictions(w, vs) }))
+		writeFile(predictions, func(w io.Writer) error { return replay.WritePredictions(w, vs) }))
 }
 
 // writeFile makes a file and its folder.

@@ -15,39 +15,55 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/tandem-router/tandem/internal/trace"
 )
 
-// runCapture makes a trace of what a running router serves, without what was said.
-func runCapture(ctx context.Context, args []string, _, stderr io.Writer) error {
-	fs := newFlags("replay capture", "[flags]", stderr)
-	admin := fs.String("admin", "http://127.0.0.1:9091", "`URL` of the router's admin listener")
-	token := fs.String("token-file", "", "`file` with the router's admin.token, where it has one")
-	length := fs.Duration("for", 10*time.Minute,
+// captureCommand makes a trace of what a running router serves, without what was said.
+func captureCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "capture", Short: "record the shape of a running router's traffic as a trace, without its text",
+		Args: noArgs,
+	}
+	var o captureOptions
+	fs := c.Flags()
+	fs.StringVar(&o.admin, "admin", "http://127.0.0.1:9091", "`URL` of the router's admin listener")
+	fs.StringVar(&o.tokenFile, "token-file", "", "`file` with the router's admin.token, where it has one")
+	fs.DurationVar(&o.length, "for", 10*time.Minute,
 		"how long; an interrupt ends it earlier and keeps what there is")
-	out := fs.String("out", "capture.jsonl", "`file` to write; there must be none of that name")
-	note := fs.String("note", "", "`text` for the first line of the trace")
-	if err := parseAlone(fs, args); err != nil {
-		return err
+	fs.StringVar(&o.out, "out", "capture.jsonl", "`file` to write; there must be none of that name")
+	fs.StringVar(&o.note, "note", "", "`text` for the first line of the trace")
+	c.RunE = func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.ErrOrStderr()) }
+	return c
+}
+
+// captureOptions is what the flags of capture say.
+type captureOptions struct {
+	admin, tokenFile string
+	length           time.Duration
+	out, note        string
+}
+
+func (o *captureOptions) run(ctx context.Context, log io.Writer) error {
+	if _, err := os.Stat(o.out); err == nil {
+		return fmt.Errorf("--out: %s is there already; name another file", o.out)
 	}
-	if _, err := os.Stat(*out); err == nil {
-		return fmt.Errorf("-out: %s is there already; name another file", *out)
-	}
-	c := capturing{log: stderr}
-	if *token != "" {
-		text, err := os.ReadFile(*token)
+	c := capturing{log: log}
+	if o.tokenFile != "" {
+		text, err := os.ReadFile(o.tokenFile)
 		if err != nil {
-			return fmt.Errorf("-token-file: %w", err)
+			return fmt.Errorf("--token-file: %w", err)
 		}
 		c.token = strings.TrimSpace(string(text))
 	}
-	switch err := c.listen(ctx, *admin, *length); {
+	switch err := c.listen(ctx, o.admin, o.length); {
 	case err != nil && c.header.Version == 0:
-		return fmt.Errorf("-admin: %w; is this the router's admin listener (admin.listen)?", err)
+		return fmt.Errorf("--admin: %w; is this the router's admin listener (admin.listen)?", err)
 	case err != nil && ctx.Err() == nil:
-		return errors.Join(err, c.write(*out, *note)) // what came before is a trace all the same
+		return errors.Join(err, c.write(o.out, o.note)) // what came before is a trace all the same
 	}
-	return c.write(*out, *note)
+	return c.write(o.out, o.note)
 }
 
 // capturing is what has come of a capture.

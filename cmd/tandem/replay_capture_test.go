@@ -48,7 +48,7 @@ func TestCaptureCommand(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "out.jsonl")
 			var log bytes.Buffer
-			args := []string{"replay", "capture", "-admin", router(t, c.lines...), "-for", "1m", "-out", file}
+			args := []string{"replay", "capture", "--admin", router(t, c.lines...), "--for", "1m", "--out", file}
 			code := run(t.Context(), args, io.Discard, &log)
 			if (code == 0) != c.good || !strings.Contains(log.String(), c.says) {
 				t.Errorf("code %d, %q; want %q", code, log.String(), c.says)

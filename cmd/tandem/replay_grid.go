@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/tandem-router/tandem/internal/replay/grid"
 )
 
@@ -35,12 +37,15 @@ type gridRun struct {
 // drawings are the files that are drawn, "" none.
 type drawings struct{ page, chart string }
 
-// runGrid plays the decision beside its fair rivals over a drawn grid.
+// gridCommand plays the decision beside its fair rivals over a drawn grid.
 //
 // Long: most are flags, a row each.
-func runGrid(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+func gridCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "grid", Short: "play the decision beside its fair rivals over a drawn grid", Args: noArgs,
+	}
 	var r gridRun
-	fs := newFlags("replay grid", "[flags]", stderr)
+	fs := c.Flags()
 	fs.IntVar(&r.rounds, "rounds", 2, "how often each kind of traffic is drawn; a round is 56 cells")
 	fs.Uint64Var(&r.options.Seed, "seed", 1, "of the grid and of everything drawn")
 	fs.IntVar(&r.seeds, "seeds", 3, "with which each cell is played; "+
@@ -49,8 +54,8 @@ func runGrid(ctx context.Context, args []string, stdout, stderr io.Writer) error
 		"shapes, each side in its best shape of as many replicas, at both goals; "+
 		"oracles, what those who know everything do in what has been played")
 	r.options.Links, r.options.Host = "shared", "measured" // claims stand on what is nearest to real fleets
-	fleetFlags(fs, &r.options.Links, &r.options.Host)
-	linkFlag(fs, &r.options.Link)
+	fleetFlags(c, &r.options.Links, &r.options.Host)
+	linkFlag(c, &r.options.Link)
 	fs.IntVar(&r.options.Requests, "requests", 1200, "that a play has, about")
 	fs.DurationVar(&r.options.Shortest, "least", time.Minute, "virtual `time` that a play lasts at least")
 	fs.StringVar(&r.options.Traces, "traces", shippedTraces(),
@@ -65,23 +70,29 @@ func runGrid(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	fs.IntVar(&r.workers, "workers", 2, "cells that are played at a time")
 	list := fs.Bool("list", false, "print the names and stop")
 	quiet := fs.Bool("quiet", false, "no progress")
-	if err := parseAlone(fs, args); err != nil {
-		return err
+	lists(c, "tables", "cells", "shapes", "oracles")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		if !*quiet {
+			r.options.Progress = since(c.ErrOrStderr(), time.Now())
+		}
+		return r.run(c.Context(), *list, c.OutOrStdout(), c.ErrOrStderr())
 	}
+	return c
+}
+
+// run plays what is missing and prints what there is; with list only the names of what is wanted.
+func (r *gridRun) run(ctx context.Context, list bool, stdout, stderr io.Writer) error {
 	if err := aboveZero("link", r.options.Link); err != nil {
 		return err
 	}
 	for table := range strings.SplitSeq(r.tables, ",") {
 		if table != "cells" && table != "shapes" && table != "oracles" {
-			return fmt.Errorf("no table %q: cells, shapes, oracles", table)
+			return wrongValue("--tables: there is no table %q; there are cells, shapes, oracles", table)
 		}
 	}
 	grounds := r.wanted()
-	if *list {
+	if list {
 		return listCells(stdout, grounds)
-	}
-	if !*quiet {
-		r.options.Progress = since(stderr, time.Now())
 	}
 	err := r.all(ctx, grounds, stderr)
 	if r.draw.page != "" {
@@ -181,7 +192,7 @@ func (r *gridRun) sameModel() error {
 	if slices.ContainsFunc(r.lines, func(l grid.Line) bool { return other(l.Model) }) ||
 		slices.ContainsFunc(r.shaped, func(s grid.Shaped) bool { return other(s.Model) }) {
 		return fmt.Errorf("%s, or what is beside it, was played with another model of the fleet: "+
-			"-out names a file", r.file)
+			"--out names a file", r.file)
 	}
 	return nil
 }

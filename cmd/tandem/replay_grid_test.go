@@ -15,7 +15,7 @@ import (
 // name, and one that cannot be played is told.
 func TestReplayGrid(t *testing.T) {
 	var names, log bytes.Buffer
-	if code := run(t.Context(), []string{"replay", "grid", "-list"}, &names, &log); code != 0 {
+	if code := run(t.Context(), []string{"replay", "grid", "--list"}, &names, &log); code != 0 {
 		t.Fatalf("code %d: %s", code, log.String())
 	}
 	var cells []string
@@ -28,8 +28,8 @@ func TestReplayGrid(t *testing.T) {
 	file, page := filepath.Join(folder, "grid.jsonl"), filepath.Join(folder, "grid.html")
 	picture := filepath.Join(folder, "grid.svg")
 	args := []string{
-		"replay", "grid", "-only", cells[0], "-traces", folder, "-out", file, "-html", page, "-svg", picture,
-		"-seeds", "1", "-tables", "cells",
+		"replay", "grid", "--only", cells[0], "--traces", folder, "--out", file, "--html", page, "--svg", picture,
+		"--seeds", "1", "--tables", "cells",
 	}
 	var out bytes.Buffer
 	if code := run(t.Context(), args, &out, &log); code == 0 ||
@@ -62,7 +62,7 @@ func TestReplayGrid(t *testing.T) {
 		bytes.Count(svg, []byte("<circle")) != 2*(2+3) {
 		t.Errorf("the picture has not a dot for each cell and each mark, twice: %v\n%s", err, svg)
 	}
-	for _, other := range [][2]string{{"-links", "queue"}, {"-link", "8"}} {
+	for _, other := range [][2]string{{"--links", "queue"}, {"--link", "8"}} {
 		log.Reset()
 		if code := run(t.Context(), append(args, other[:]...), &out, &log); code == 0 ||
 			!strings.Contains(log.String(), "another model of the fleet") {
@@ -70,8 +70,8 @@ func TestReplayGrid(t *testing.T) {
 		}
 	}
 	log.Reset()
-	if code := run(t.Context(), append(args, "-link", "-1"), &out, &log); code == 0 ||
-		!strings.Contains(log.String(), "-link is -1: choose a number above 0") {
+	if code := run(t.Context(), append(args, "--link", "-1"), &out, &log); code == 0 ||
+		!strings.Contains(log.String(), "--link is -1: choose a number above 0") {
 		t.Errorf("a link that cannot be: code %d, %s", code, log.String())
 	}
 }

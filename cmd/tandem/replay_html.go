@@ -68,7 +68,7 @@ func (d *drawing) scales(of float64) ([]float64, error) {
 		}
 		share, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
 		if err != nil || !(share > 0) {
-			return nil, fmt.Errorf("-loads: %q is no share of the load; write for example 0.5,1,1.5", text)
+			return nil, wrongValue("--loads: %q is no share of the load; write for example 0.5,1,1.5", text)
 		}
 		if !slices.Contains(all, share*of) {
 			all = append(all, share*of)

@@ -1,47 +1,62 @@
 package main
 
 import (
-	"context"
+	"cmp"
 	"fmt"
 	"io"
 	"time"
+
+	"github.com/spf13/cobra"
 
 	"github.com/tandem-router/tandem/internal/replay"
 	"github.com/tandem-router/tandem/internal/trace"
 )
 
-// runKinds lists the kinds of traffic that a decision is judged on, or writes one as a trace.
-func runKinds(_ context.Context, args []string, stdout, stderr io.Writer) error {
+// kindsCommand lists the kinds of traffic that a decision is judged on, or writes one as a trace.
+func kindsCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "kinds", Short: "list the kinds of traffic, or write one as a trace", Args: noArgs,
+	}
 	var p replay.Play
-	fs := newFlags("replay kinds", "[flags]", stderr)
-	name := fs.String("write", "", "write this `kind` as a trace, for -trace")
+	fs := c.Flags()
+	name := fs.String("write", "", "write this `kind` as a trace, for --trace")
 	out := fs.String("out", "", "`file` for it; NAME.jsonl if empty")
 	fs.DurationVar(&p.For, "for", 10*time.Minute, "virtual time in which its sessions start")
 	fs.Float64Var(&p.Scale, "scale", 1, "requests are so many times as dense")
 	fs.Uint64Var(&p.Seed, "seed", 1, "of everything drawn")
 	fs.StringVar(&p.Traces, "traces", shippedTraces(), "`folder` of the files that recorded kinds are of")
-	if err := parseAlone(fs, args); err != nil {
-		return err
+	choices(c, "write", kindNames()...)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		if *name == "" {
+			return listKinds(c.OutOrStdout())
+		}
+		return writeKind(c.OutOrStdout(), p, *name, cmp.Or(*out, *name+".jsonl"))
 	}
-	if *name == "" {
-		return listKinds(stdout)
-	}
-	p, err := p.OfKind(*name)
+	return c
+}
+
+func writeKind(stdout io.Writer, p replay.Play, name, file string) error {
+	p, err := p.OfKind(name)
 	if err != nil {
 		return err
 	}
-	if *out == "" {
-		*out = *name + ".jsonl"
-	}
 	n := 0
-	err = writeFile(*out, func(w io.Writer) (err error) {
+	err = writeFile(file, func(w io.Writer) (err error) {
 		n, err = p.Write(w)
 		return err
 	})
 	if err == nil {
-		_, err = fmt.Fprintf(stdout, "%s: %d requests\n", *out, n)
+		_, err = fmt.Fprintf(stdout, "%s: %d requests\n", file, n)
 	}
 	return err
+}
+
+// kindNames are the kinds of traffic with what they are, for shells.
+func kindNames() (names []string) {
+	for _, k := range trace.Kinds() {
+		names = append(names, described(k.Name, k.About))
+	}
+	return names
 }
 
 func listKinds(w io.Writer) error {

@@ -17,13 +17,13 @@ func TestReplayKinds(t *testing.T) {
 		t.Errorf("%d kinds, half of them blind:\n%s", n, out.String())
 	}
 	file := filepath.Join(t.TempDir(), "x.jsonl")
-	write := []string{"replay", "kinds", "-write", "extract-bursts", "-for", "1m", "-out", file}
+	write := []string{"replay", "kinds", "--write", "extract-bursts", "--for", "1m", "--out", file}
 	if code := run(t.Context(), write, &out, &log); code != 0 {
 		t.Fatalf("code %d: %s", code, log.String())
 	}
 	common := strings.Fields("-cluster 1P1D -profile 8b -policy tandem -quiet -json -for 1m")
 	var plays [2]bytes.Buffer
-	for i, what := range [][]string{{"-kind", "extract-bursts"}, {"-trace", file}} {
+	for i, what := range [][]string{{"--kind", "extract-bursts"}, {"--trace", file}} {
 		args := append(append([]string{"replay"}, what...), common...)
 		if code := run(t.Context(), args, &plays[i], &log); code != 0 {
 			t.Fatalf("%q: code %d: %s", args, code, log.String())
@@ -37,9 +37,9 @@ func TestReplayKinds(t *testing.T) {
 		t.Errorf("the kind and its file differ:\n%s\n%s", a, b)
 	}
 	for want, args := range map[string][]string{
-		"one of conversation": {"replay", "-kind", "x"},
-		"(examples/traces":    {"replay", "-kind", "azure-chat", "-traces", t.TempDir()},
-		"not all files ship":  {"replay", "kinds", "-write", "azure-chat", "-traces", t.TempDir()},
+		"one of conversation": {"replay", "--kind", "x"},
+		"(examples/traces":    {"replay", "--kind", "azure-chat", "--traces", t.TempDir()},
+		"not all files ship":  {"replay", "kinds", "--write", "azure-chat", "--traces", t.TempDir()},
 	} {
 		log.Reset()
 		if code := run(t.Context(), args, &out, &log); code == 0 ||

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"os"
@@ -10,28 +9,31 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/trace"
 )
 
-// runRepeats counts which requests of traces repeat an earlier one.
-func runRepeats(_ context.Context, args []string, stdout, stderr io.Writer) error {
-	fs := newFlags("replay repeats", "[-ttl 10m] [TRACE...]\n\n"+
-		"Counts the requests of recorded traffic that repeat an earlier one, and what an answer cache could\n"+
-		"spare at most. Without a trace it takes those that ship.", stderr)
-	ttl := fs.Duration("ttl", config.Default().AnswerCache.TTL, "an answer is kept for so `long`")
-	if err := parse(fs, args); err != nil {
-		return err
+// repeatsCommand counts which requests of traces repeat an earlier one.
+func repeatsCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "repeats [TRACE...]", Short: "count the requests of traces that repeat an earlier one",
+		Long: "Counts the requests of recorded traffic that repeat an earlier one, and what an answer cache\n" +
+			"could spare at most. Without a trace it takes those that ship.",
 	}
-	files := fs.Args()
-	if len(files) == 0 {
-		var err error
-		if files, err = filepath.Glob(filepath.Join(shippedTraces(), "*.gz")); err != nil {
-			return err
+	ttl := c.Flags().Duration("ttl", config.Default().AnswerCache.TTL, "an answer is kept for so `long`")
+	c.RunE = func(c *cobra.Command, files []string) error {
+		if len(files) == 0 {
+			var err error
+			if files, err = filepath.Glob(filepath.Join(shippedTraces(), "*.gz")); err != nil {
+				return err
+			}
+			slices.Sort(files)
 		}
-		slices.Sort(files)
+		return printRepeats(c.OutOrStdout(), files, *ttl)
 	}
-	return printRepeats(stdout, files, *ttl)
+	return c
 }
 
 func printRepeats(stdout io.Writer, files []string, ttl time.Duration) error {

@@ -12,42 +12,58 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/tandem-router/tandem/internal/replay"
 	"github.com/tandem-router/tandem/internal/replay/suite"
 )
 
-// runSuite computes every claim that is made of the decision, and writes them down.
-func runSuite(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	fs := newFlags("replay suite", "[flags]", stderr)
-	o := suite.Options{Workers: runtime.GOMAXPROCS(0)}
+// suiteCommand computes every claim that is made of the decision, and writes them down.
+func suiteCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "suite", Short: "compute what docs/results.md claims of the decision", Args: noArgs,
+	}
+	o := suiteOptions{Options: suite.Options{Workers: runtime.GOMAXPROCS(0)}}
+	fs := c.Flags()
 	fs.IntVar(&o.Seeds, "seeds", 5, "how often each comparison is played, with other chance")
 	fs.StringVar(&o.Traces, "traces", shippedTraces(),
-		"`folder` of the traces; all claims but those of -quick want some that do not ship with Tandem")
-	fleetFlags(fs, &o.Links, &o.Host)
+		"`folder` of the traces; all claims but those of --quick want some that do not ship with Tandem")
+	fleetFlags(c, &o.Links, &o.Host)
 	fs.BoolVar(&o.Quick, "quick", false,
 		"short windows and targets with a wide margin, an error where one is missed: for CI")
-	only := fs.String("only", "", "`names`, or beginnings of names, of what is computed; all if empty")
-	out := fs.String("out", filepath.Join("build", "replay.json"), "`file` for the lines")
-	quiet := fs.Bool("quiet", false, "no progress")
-	list := fs.Bool("list", false, "print the names and stop")
-	if err := parseAlone(fs, args); err != nil {
-		return err
+	fs.StringVar(&o.only, "only", "", "`names`, or beginnings of names, of what is computed; all if empty")
+	fs.StringVar(&o.out, "out", filepath.Join("build", "replay.json"), "`file` for the lines")
+	fs.BoolVar(&o.quiet, "quiet", false, "no progress")
+	fs.BoolVar(&o.list, "list", false, "print the names and stop")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr())
 	}
-	if *list {
+	return c
+}
+
+// suiteOptions is what the flags of suite say.
+type suiteOptions struct {
+	suite.Options
+	only, out   string
+	quiet, list bool
+}
+
+func (o *suiteOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
+	if o.list {
 		return printNames(stdout, o.Names())
 	}
 	if _, err := os.Stat(o.Traces); err != nil {
-		return fmt.Errorf("no traces: %w; -traces names the folder", err)
+		return fmt.Errorf("no traces: %w; --traces names the folder", err)
 	}
-	if *only != "" {
-		o.Only = strings.Split(*only, ",")
+	if o.only != "" {
+		o.Only = strings.Split(o.only, ",")
 	}
-	if !*quiet {
+	if !o.quiet {
 		o.Progress = since(stderr, time.Now())
 	}
-	lines, err := playSuite(ctx, o)
+	lines, err := playSuite(ctx, o.Options)
 	err = errors.Join(err, suite.Print(stdout, lines),
-		writeFile(*out, func(w io.Writer) error { return suite.Write(w, lines) }))
+		writeFile(o.out, func(w io.Writer) error { return suite.Write(w, lines) }))
 	if o.Quick && err == nil {
 		return suite.Missed(lines)
 	}

@@ -14,15 +14,19 @@ func TestSuiteCommand(t *testing.T) {
 		code int
 		want string
 	}{
-		{[]string{"replay", "suite", "-list"}, 0, "capacity_above_best_baseline/conversation/8P8D/cache4\n"},
-		{[]string{"replay", "suite", "-quick", "-list"}, 0, "quick_hit_over_sticky/agents\n"},
-		{[]string{"replay", "suite", "-traces", none}, 1, "-traces names the folder"},
-		{[]string{"replay", "suite", "-traces", t.TempDir(), "-only", "x"}, 1, `no claim begins with any of ["x"]`},
-		{[]string{"replay", "suite", "-sort"}, 2, "not defined: -sort"},
+		{[]string{"replay", "suite", "--list"}, 0, "capacity_above_best_baseline/conversation/8P8D/cache4\n"},
+		{[]string{"replay", "suite", "--quick", "--list"}, 0, "quick_hit_over_sticky/agents\n"},
+		{[]string{"replay", "suite", "--traces", none}, 1, "--traces names the folder"},
+		{
+			[]string{"replay", "suite", "--traces", t.TempDir(), "--only", "x"},
+			1,
+			`no claim begins with any of ["x"]`,
+		},
+		{[]string{"replay", "suite", "--sort"}, 2, "there is no flag --sort"},
 	} {
 		var out, log bytes.Buffer
-		if tt.args[2] == "-traces" && tt.code == 1 {
-			tt.args = append(tt.args, "-out", filepath.Join(t.TempDir(), "replay.json"))
+		if tt.args[2] == "--traces" && tt.code == 1 {
+			tt.args = append(tt.args, "--out", filepath.Join(t.TempDir(), "replay.json"))
 		}
 		if code := run(t.Context(), tt.args, &out, &log); code != tt.code ||
 			!strings.Contains(out.String()+log.String(), tt.want) {

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -15,27 +14,54 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/telemetry"
 	"github.com/tandem-router/tandem/orchestrator"
 	"github.com/tandem-router/tandem/orchestrator/rpc"
 )
 
-// runServe is the router: from a file that it watches, or from flags.
-func runServe(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f, err := readServeFlags(args, stderr)
-	if err != nil {
-		return err
+// serveCommand is the router: from a file that it watches, or from flags.
+func serveCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "serve [FILE]", Short: "route requests over the replicas of a file or of flags",
+		Args: between(0, 1, ""),
+		Example: "  tandem serve --config tandem.yaml\n" +
+			"  tandem serve --prefill http://p0:8000 --decode http://d0:8000 --decode http://d1:8000",
 	}
+	var f serveFlags
+	fs := c.Flags()
+	fs.StringVar(&f.file, "config", "",
+		"configuration `file` (docs/configuration.md); it is watched and applied when it changes")
+	fs.StringVar(&f.listen, "listen", "", "`address` of the public listener (default :8000, or the file's)")
+	fs.StringVar(&f.admin, "admin", "",
+		"`address` of the admin listener (default 127.0.0.1:9091, or the file's; off for none)")
+	fs.StringVar(&f.logLevel, "log-level", "", "debug, info, warn or error")
+	fs.StringArrayVar(&f.prefill, "prefill", nil, "`URL` of a prefill replica; may be repeated")
+	fs.StringArrayVar(&f.decode, "decode", nil, "`URL` of a decode replica; may be repeated")
+	choices(c, "log-level", "debug", "info", "warn", "error")
+	files(c, "yaml", "yml")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if err := f.check(args); err != nil {
+			return err
+		}
+		return serve(c.Context(), &f, c.OutOrStdout(), c.ErrOrStderr())
+	}
+	return c
+}
+
+// serve runs the router until ctx ends.
+func serve(ctx context.Context, f *serveFlags, stdout, stderr io.Writer) error {
 	s := &server{file: f.file, override: f.override, stdout: stdout, stderr: stderr}
 	if f.file == "" {
 		cfg, err := fromFlags(f.listen, f.prefill, f.decode)
-		if err == nil {
-			f.override(cfg)
-			err = cfg.Validate()
+		if err != nil {
+			return err
 		}
-		if err != nil { // there is nothing else than the command line that could be wrong
-			return f.wrong(err.Error())
+		f.override(cfg)
+		if err := cfg.Validate(); err != nil { // nothing but the command line can be wrong
+			return wrongValue("%s", err)
 		}
 		return s.run(ctx, cfg)
 	}
@@ -46,49 +72,30 @@ func runServe(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	}
 	f.override(cfg)
 	if err := cfg.Validate(); err != nil { // the file is good by itself
-		return f.wrong("with the flags: " + err.Error())
+		return wrongValue("with the flags: %s", err)
 	}
 	return s.run(ctx, cfg)
 }
 
 // serveFlags is the command line of serve. Empty is what was not given.
 type serveFlags struct {
-	set    *flag.FlagSet
-	stderr io.Writer
-
 	file, listen    string
 	admin, logLevel string
-	prefill, decode list
+	prefill, decode []string
 }
 
-// readServeFlags refuses what contradicts itself. It says why where it does.
-func readServeFlags(args []string, stderr io.Writer) (*serveFlags, error) {
-	fs := newFlags("serve", "[--config FILE | --listen ADDR --prefill URL ... --decode URL ...]", stderr)
-	f := &serveFlags{set: fs, stderr: stderr}
-	fs.StringVar(&f.file, "config", "",
-		"configuration `file` (docs/configuration.md); it is watched and applied when it changes")
-	fs.StringVar(&f.listen, "listen", "", "`address` of the public listener (default :8000, or the file's)")
-	fs.StringVar(&f.admin, "admin", "",
-		"`address` of the admin listener (default 127.0.0.1:9091, or the file's; off for none)")
-	fs.StringVar(&f.logLevel, "log-level", "", "debug, info, warn or error")
-	fs.Var(&f.prefill, "prefill", "`URL` of a prefill replica; may be repeated")
-	fs.Var(&f.decode, "decode", "`URL` of a decode replica; may be repeated")
-	if err := parse(fs, args); err != nil {
-		return nil, err
-	}
-	extra := fs.Args()
-	if f.file == "" && len(extra) > 0 {
-		f.file, extra = extra[0], extra[1:]
-	}
-	if len(extra) > 0 {
-		fmt.Fprintf(stderr, "tandem serve: unexpected argument %q; flags go before the file\n", extra[0])
-		return nil, errUsage
+// check takes the file from the arguments and refuses what contradicts itself.
+func (f *serveFlags) check(args []string) error {
+	switch {
+	case len(args) > 0 && f.file != "":
+		return wrongUse("unexpected argument %q: --config names the file already", args[0])
+	case len(args) > 0:
+		f.file = args[0]
 	}
 	if f.file != "" && len(f.prefill)+len(f.decode) > 0 {
-		fmt.Fprintln(stderr, "tandem serve: give the replicas in the file or as flags, not both")
-		return nil, errUsage
+		return wrongUse("give the replicas in the file or as flags, not both")
 	}
-	return f, nil
+	return nil
 }
 
 // override puts what was given in the place of what a file or the defaults say.
@@ -98,23 +105,19 @@ func (f *serveFlags) override(c *config.Config) {
 	c.Log.Level = orElse(f.logLevel, c.Log.Level)
 }
 
-// wrong says why the command line cannot be served, and how it should be.
-func (f *serveFlags) wrong(why string) error {
-	fmt.Fprintf(f.stderr, "tandem serve: %s\n\n", why)
-	f.set.Usage()
-	return errUsage
-}
-
 // fromFlags makes a configuration of the command line alone. Nobody can add an engine later, so there must be
 // one that answers.
 func fromFlags(listen string, prefill, decode []string) (*config.Config, error) {
-	if len(decode) == 0 {
-		return nil, errors.New("no engines: name a configuration file, or at least one --decode URL")
+	switch {
+	case len(decode) == 0 && len(prefill) > 0:
+		return nil, wrongUse("no decode engine: add at least one --decode URL")
+	case len(decode) == 0:
+		return nil, wrongUse("no engines: name a configuration file, or at least one --decode URL")
 	}
 	for _, urls := range [][]string{prefill, decode} {
 		for _, u := range urls {
 			if _, port, err := net.SplitHostPort(u); !strings.Contains(u, "://") && (err != nil || port == "") {
-				return nil, fmt.Errorf("%q is not the address of an engine: write http://host:port or host:port", u)
+				return nil, wrongValue("%q is not the address of an engine: write http://host:port or host:port", u)
 			}
 		}
 	}
@@ -167,7 +170,7 @@ func (s *server) run(ctx context.Context, cfg *config.Config) (err error) {
 	}
 	listeners, err := s.o.Listen()
 	if errors.Is(err, syscall.EADDRINUSE) { // an engine's, more often than not: vLLM listens on :8000, too
-		return fmt.Errorf("%w; name another address with -listen or -admin, or in the file", err)
+		return fmt.Errorf("%w; name another address with --listen or --admin, or in the file", err)
 	}
 	if err != nil {
 		return err

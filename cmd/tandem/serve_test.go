@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -64,11 +63,15 @@ func TestAnAddressThatIsTaken(t *testing.T) {
 	}
 	defer ln.Close()
 	for _, flags := range [][]string{
-		{"-listen", ln.Addr().String(), "-admin", "off"}, {"-listen", "127.0.0.1:0", "-admin", ln.Addr().String()},
+		{"--listen", ln.Addr().String(), "--admin", "off"},
+		{"--listen", "127.0.0.1:0", "--admin", ln.Addr().String()},
 	} {
-		err := runServe(t.Context(), append(flags, "-decode", "127.0.0.1:1"), io.Discard, io.Discard)
-		if !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), "with -listen or -admin") {
-			t.Errorf("%v: %v", flags, err)
+		var complaint bytes.Buffer
+		args := append([]string{"serve", "--decode", "127.0.0.1:1"}, flags...)
+		if code := run(t.Context(), args, io.Discard, &complaint); code != 1 ||
+			!strings.Contains(complaint.String(), syscall.EADDRINUSE.Error()) ||
+			!strings.Contains(complaint.String(), "with --listen or --admin") {
+			t.Errorf("%v: code %d, %s", flags, code, complaint.String())
 		}
 	}
 }

@@ -2,29 +2,38 @@ package main
 
 import (
 	"cmp"
-	"context"
-	"flag"
 	"fmt"
-	"io"
 	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/tandem-router/tandem/internal/enginesim"
 	"github.com/tandem-router/tandem/internal/enginesim/core"
 )
 
-// runSim serves a simulated vLLM until ctx ends.
-func runSim(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	o, err := simOptions(args, stderr)
-	if err != nil {
-		return err
+// simCommand serves a simulated vLLM until the context ends.
+func simCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "sim", Short: "serve one simulated vLLM engine", Args: noArgs,
+		Long: "Serves a vLLM without a model: its HTTP wire, its KV events over ZMQ, NIXL-like transfers between " +
+			"simulators.\nPrints one line that begins with its URL when it is ready, and ends on SIGTERM.",
 	}
-	s, err := enginesim.Start(o)
-	if err != nil {
-		return err
+	var o enginesim.Options
+	finish := simFlags(c, &o)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		if err := finish(); err != nil {
+			return err
+		}
+		s, err := enginesim.Start(o)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(c.OutOrStdout(), simReady(s, o))
+		<-c.Context().Done()
+		return s.Close()
 	}
-	fmt.Fprintln(stdout, simReady(s, o))
-	<-ctx.Done()
-	return s.Close()
+	return c
 }
 
 // simReady is the line that says where the server listens: the URL first, then what else there is.
@@ -42,19 +51,20 @@ func simReady(s *enginesim.Server, o enginesim.Options) string {
 	return line
 }
 
+// simFlags adds the flags of sim. After the command line was read, finish completes o by what takes more than
+// one flag.
+//
 // Long: a row a flag.
-func simOptions(args []string, stderr io.Writer) (enginesim.Options, error) {
-	var o enginesim.Options
-	var aliases, adapters, faults list
+func simFlags(c *cobra.Command, o *enginesim.Options) (finish func() error) {
+	var faults []string
 	var speed string
 	var factor, transferRate float64
-	fs := newFlags("sim", "[flags]\n\nServes a vLLM without a model: its HTTP wire, its KV events over ZMQ, "+
-		"NIXL-like transfers between simulators.\n"+
-		"Prints one line beginning with its URL when it is ready, and ends on SIGTERM.", stderr)
+	fs := c.Flags()
 	fs.StringVar(&o.Addr, "listen", "127.0.0.1:0", "address to listen on; port 0 picks one")
 	fs.StringVar(&o.Model, "model", "sim", "served model name")
-	fs.Var(&aliases, "alias", "another name of the model (repeatable)")
-	fs.Var(&adapters, "adapter", "a LoRA adapter to serve, as `name` or name=path (repeatable)")
+	fs.StringArrayVar(&o.Aliases, "alias", nil, "another `name` of the model (repeatable)")
+	fs.StringArrayVar(&o.Adapters, "adapter", nil,
+		"a LoRA adapter to serve, as `name` or name=path (repeatable)")
 	fs.StringVar(&o.Role, "role", "", "label for the ready line; the engine does not care")
 	fs.StringVar(&o.Version, "version", "0.32.0", "vLLM version to speak as, 0.20 to 0.33")
 	fs.IntVar(&o.Core.BlockSize, "block-size", 16, "tokens a KV block")
@@ -75,7 +85,7 @@ func simOptions(args []string, stderr io.Writer) (enginesim.Options, error) {
 		"how long a finished prefill's blocks wait for their reader (default 30s)")
 	fs.StringVar(&o.Core.Host, "side-host", "127.0.0.1", "side channel's host, as told to peers")
 	fs.IntVar(&o.Core.Port, "side-port", 0, "side channel's port (plus rank); 0 picks one")
-	fs.StringVar(&speed, "speed", "8b", "how fast steps are: "+presetNames())
+	fs.StringVar(&speed, "speed", "8b", "how fast steps are: "+strings.Join(presetNames(), ", "))
 	fs.Float64Var(&factor, "speed-factor", 1, "2 is twice as fast as the preset")
 	fs.BoolVar(&o.ZeroLatency, "zero-latency", false, "steps and transfers take no time")
 	fs.DurationVar(&o.TransferLatency, "transfer-latency", 0, "time before each read of a peer's blocks")
@@ -106,24 +116,27 @@ func simOptions(args []string, stderr io.Writer) (enginesim.Options, error) {
 	fs.BoolVar(&o.NoRequestIDs, "no-request-id-headers", false,
 		"answer without x-request-id, as vLLM does by default")
 	fs.StringVar(&o.Control, "control", "", "address of a control listener: POST /fault, GET /stats")
-	fs.Var(&faults, "fault", `a fault from the start, as "cut_stream,leg=decode,after=3" (repeatable)`)
-	wrongFlags(fs, &o)
-	if err := parseAlone(fs, args); err != nil {
-		return o, err
-	}
-	o.Aliases, o.Adapters = aliases, adapters
-	for _, text := range faults {
-		f, err := enginesim.ParseFault(text)
-		if err != nil {
-			return o, err
+	fs.StringArrayVar(&faults, "fault", nil,
+		"a `fault` from the start, as \"cut_stream,leg=decode,after=3\" (repeatable)")
+	wrongFlags(fs, o)
+	choices(c, "role", "prefill", "decode")
+	choices(c, "speed", presetNames()...)
+	choices(c, "kv-load-failure-policy", "fail", "recompute")
+	choices(c, "kv-protocol", "push", "moriio")
+	return func() error {
+		for _, text := range faults {
+			f, err := enginesim.ParseFault(text)
+			if err != nil {
+				return wrongValue("--fault: %s", err)
+			}
+			o.Faults = append(o.Faults, f)
 		}
-		o.Faults = append(o.Faults, f)
+		return applySpeed(o, speed, factor, transferRate)
 	}
-	return o, applySpeed(&o, speed, factor, transferRate)
 }
 
 // wrongFlags are ways to set a server up wrongly, for tandem doctor to find.
-func wrongFlags(fs *flag.FlagSet, o *enginesim.Options) {
+func wrongFlags(fs *pflag.FlagSet, o *enginesim.Options) {
 	w := &o.Wrong
 	fs.BoolVar(&o.Core.NoPrefixCaching, "no-enable-prefix-caching", false, "keep no prefixes")
 	fs.BoolVar(&w.NullPublisher, "null-publisher", false, "tell of events and publish none")
@@ -147,7 +160,7 @@ func wrongFlags(fs *flag.FlagSet, o *enginesim.Options) {
 func applySpeed(o *enginesim.Options, name string, factor, gbps float64) error {
 	p, ok := core.FindPreset(name)
 	if !ok {
-		return fmt.Errorf("--speed %q: want one of %s", name, presetNames())
+		return wrongValue("--speed %q: want one of %s", name, strings.Join(presetNames(), ", "))
 	}
 	o.Core.Cost = p.Cost
 	o.Core.Cost.Speed = factor
@@ -158,10 +171,10 @@ func applySpeed(o *enginesim.Options, name string, factor, gbps float64) error {
 	return nil
 }
 
-func presetNames() string {
+func presetNames() []string {
 	names := []string{"8b", "70b"}
 	for _, p := range core.Presets() {
 		names = append(names, p.Name)
 	}
-	return strings.Join(names, ", ")
+	return names
 }

@@ -17,10 +17,10 @@ func TestSim(t *testing.T) {
 	defer http.DefaultClient.CloseIdleConnections()
 	ctx, cancel := context.WithCancel(t.Context())
 	out, in := io.Pipe()
-	ended := make(chan error, 1)
+	ended := make(chan int, 1)
 	go func() {
-		ended <- runSim(ctx, []string{
-			"--zero-latency", "--role", "prefill", "--events", "tcp://127.0.0.1:0", "--control", "127.0.0.1:0",
+		ended <- run(ctx, []string{
+			"sim", "--zero-latency", "--role", "prefill", "--events", "tcp://127.0.0.1:0", "--control", "127.0.0.1:0",
 			"--fault", "fail,status=503",
 		}, in, io.Discard)
 	}()
@@ -46,8 +46,8 @@ func TestSim(t *testing.T) {
 		}
 	}
 	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
+	if code := <-ended; code != 0 {
+		t.Errorf("it ended with %d", code)
 	}
 }
 
@@ -55,7 +55,7 @@ func TestSimRefusesWhatItDoesNotKnow(t *testing.T) {
 	for _, args := range [][]string{
 		{"--speed", "warp"}, {"--fault", "fail,colour=red"}, {"--version", "new"}, {"--listen", "nowhere:x"},
 	} {
-		if err := runSim(t.Context(), args, io.Discard, io.Discard); err == nil {
+		if code := run(t.Context(), append([]string{"sim"}, args...), io.Discard, io.Discard); code == 0 {
 			t.Errorf("%v passed", args)
 		}
 	}

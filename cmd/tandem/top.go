@@ -1,25 +1,35 @@
 package main
 
 import (
-	"context"
-	"io"
 	"os"
 	"strings"
+
+	"github.com/spf13/cobra"
 
 	"github.com/tandem-router/tandem/internal/top"
 )
 
-// runTop shows a running router in the terminal, as its page does in a browser.
-func runTop(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	fs := newFlags("top", "[-admin ADDRESS]\n\n"+
-		"Shows a running router: replicas, pairs, requests and why they went where they went. TANDEM_ADMIN_TOKEN "+
-		"has the admin\n"+
-		"token, where there is one.", stderr)
-	admin := fs.String("admin", "127.0.0.1:9091", "`address` of its admin listener")
-	if err := parseAlone(fs, args); err != nil {
-		return err
+// topCommand shows a running router in the terminal, as its page does in a browser.
+func topCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "top", Short: "show a running router in the terminal: replicas, pairs, requests", Args: noArgs,
+		Long: "Shows a running router: replicas, pairs, requests and why they went where they went. " + adminNote,
 	}
-	return top.Run(ctx, top.Source{Base: adminURL(*admin), Token: adminToken()}, os.Stdin, stdout)
+	admin := adminFlag(c)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		router := top.Source{Base: adminURL(*admin), Token: adminToken()}
+		return top.Run(c.Context(), router, os.Stdin, c.OutOrStdout())
+	}
+	return c
+}
+
+// adminNote says where commands take the admin token from.
+const adminNote = "" +
+	"\nThe environment variable TANDEM_ADMIN_TOKEN holds the admin token where the router has one."
+
+// adminFlag adds the flag that says where the router's admin listener is.
+func adminFlag(c *cobra.Command) *string {
+	return c.Flags().String("admin", "127.0.0.1:9091", "`address` or URL of the router's admin listener")
 }
 
 // adminURL is the admin listener at an address, which may be a URL already.

@@ -24,7 +24,7 @@ func conversation() string { return filepath.Join(shippedTraces(), "mooncake_con
 // traceThere says where traces come from if there is none.
 func traceThere(file string) error {
 	if _, err := os.Stat(file); err != nil {
-		return fmt.Errorf("no trace: %w; -trace names the file: the repository has some in examples/traces, "+
+		return fmt.Errorf("no trace: %w; --trace names the file: the repository has some in examples/traces, "+
 			"and `tandem replay capture` makes one of your own traffic", err)
 	}
 	return nil

@@ -2,59 +2,78 @@ package main
 
 import (
 	"bufio"
-	"context"
 	"fmt"
 	"io"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/tandem-router/tandem/internal/config"
-	"github.com/tandem-router/tandem/internal/replay"
 	"github.com/tandem-router/tandem/internal/replay/suite"
 )
 
-// runTune searches the weights of the decision on recorded traffic, and says what they would bring and where
-// they would lose.
-func runTune(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	var p replay.Play
-	fs := newFlags("tune", "[flags]", stderr)
-	playFlags(fs, &p)
-	file := fs.String("config", "", "`file` to begin from, whose scoring is tuned (default: the defaults)")
-	objective := fs.String("objective", suite.Objectives()[0].Name,
-		"what to make better: `one` of mean-ttft, p50-ttft, p90-ttft, p99-ttft, p99-tpot, goodput")
-	seeds := fs.Int("seeds", 5, "that judge the result")
-	quiet := fs.Bool("quiet", false, "no progress")
-	if err := parseAlone(fs, args); err != nil {
-		return err
+// tuneCommand searches the weights of the decision on recorded traffic, and says what they would bring and
+// where they would lose.
+func tuneCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "tune",
+		Short: "search the weights of the decision on recorded traffic; say what they bring and where they lose",
+		Args:  noArgs,
 	}
+	var o tuneOptions
+	fs := c.Flags()
+	playFlags(c, &o.search.Play)
+	fs.StringVar(&o.file, "config", "", "`file` to begin from, whose scoring is tuned (default: the defaults)")
+	var names []string
+	for _, one := range suite.Objectives() {
+		names = append(names, one.Name)
+	}
+	fs.StringVar(&o.objective, "objective", names[0], "what to make better: `one` of "+strings.Join(names, ", "))
+	fs.IntVar(&o.search.Seeds, "seeds", 5, "that judge the result")
+	fs.BoolVar(&o.quiet, "quiet", false, "no progress")
+	choices(c, "objective", names...)
+	c.RunE = func(c *cobra.Command, _ []string) error { return o.run(c) }
+	return c
+}
+
+// tuneOptions is what the flags of tune say.
+type tuneOptions struct {
+	search    suite.Search
+	file      string
+	objective string
+	quiet     bool
+}
+
+func (o *tuneOptions) run(c *cobra.Command) error {
 	cfg := config.Default()
-	if *file != "" {
+	if o.file != "" {
 		var err error
-		if cfg, err = config.Load(*file); err != nil {
+		if cfg, err = config.Load(o.file); err != nil {
 			return err
 		}
 	}
 	if cfg.Experimental.Scoring.Units == config.Raw {
 		return fmt.Errorf("experimental.scoring.units: raw weights cannot be tuned; set them to %s", config.Seconds)
 	}
-	s := suite.Search{Play: p, Seeds: *seeds, From: weightsOf(cfg.Scoring)}
+	s := &o.search
+	s.From = weightsOf(cfg.Scoring)
 	var err error
-	if s.Objective, err = suite.ObjectiveNamed(*objective); err != nil {
+	if s.Objective, err = suite.ObjectiveNamed(o.objective); err != nil {
+		return wrongValue("--objective: %s", err)
+	}
+	if err := trafficThere(c.Flags(), &s.Play); err != nil {
 		return err
 	}
-	if err := trafficThere(fs, &p, ""); err != nil {
-		return err
+	if !o.quiet {
+		s.Progress = since(c.ErrOrStderr(), time.Now())
 	}
-	if !*quiet {
-		began := time.Now()
-		s.Progress = func(text string) { fmt.Fprintf(stderr, "%4.0f s  %s\n", time.Since(began).Seconds(), text) }
-	}
-	t, err := suite.Tune(ctx, s)
+	t, err := suite.Tune(c.Context(), *s)
 	if err != nil {
 		return err
 	}
-	return printTuning(stdout, &s, t)
+	return printTuning(c.OutOrStdout(), s, t)
 }
 
 func weightsOf(s config.Scoring) suite.Weights {

@@ -23,13 +23,13 @@ func TestTuneCommand(t *testing.T) {
 		says string
 	}{
 		{
-			[]string{"-trace", file, "-cluster", "1D", "-profile", "8b", "-seeds", "1", "-quiet"},
+			[]string{"--trace", file, "--cluster", "1D", "--profile", "8b", "--seeds", "1", "--quiet"},
 			0,
 			"nothing better was found",
 		},
-		{[]string{"-trace", file, "-objective", "beauty"}, 1, "there are mean-ttft"},
-		{[]string{"-trace", file + ".gone"}, 1, "tandem replay capture"},
-		{[]string{"-trace", file, "-config", raw}, 1, "raw weights cannot be tuned"},
+		{[]string{"--trace", file, "--objective", "beauty"}, 2, "there are mean-ttft"},
+		{[]string{"--trace", file + ".gone"}, 1, "tandem replay capture"},
+		{[]string{"--trace", file, "--config", raw}, 1, "raw weights cannot be tuned"},
 	} {
 		var out, log bytes.Buffer
 		code := run(t.Context(), append([]string{"tune"}, c.args...), &out, &log)

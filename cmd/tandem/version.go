@@ -1,25 +1,28 @@
 package main
 
 import (
-	"context"
 	"fmt"
-	"io"
 	"runtime"
 	"runtime/debug"
+
+	"github.com/spf13/cobra"
 )
 
 // version is set by the Makefile (-ldflags "-X main.version=..."); a plain go build says "dev".
 var version = "dev"
 
-func runVersion(_ context.Context, args []string, stdout, stderr io.Writer) error {
-	fs := newFlags("version", "", stderr)
-	if err := parse(fs, args); err != nil {
-		return err
+func versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "print the version of this binary", Args: noArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			_, err := fmt.Fprint(c.OutOrStdout(), versionLine())
+			return err
+		},
 	}
-	if fs.NArg() > 0 {
-		fs.Usage()
-		return errUsage
-	}
+}
+
+// versionLine names the version, the commit, the compiler and the platform.
+func versionLine() string {
 	revision := ""
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, s := range info.Settings {
@@ -28,7 +31,6 @@ func runVersion(_ context.Context, args []string, stdout, stderr io.Writer) erro
 			}
 		}
 	}
-	_, err := fmt.Fprintf(stdout, "tandem %s%s %s %s/%s\n",
+	return fmt.Sprintf("tandem %s%s %s %s/%s\n",
 		version, revision, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-	return err
 }

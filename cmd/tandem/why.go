@@ -3,28 +3,30 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"math"
 	"strconv"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/tandem-router/tandem/internal/why"
 )
 
-// runWhy shows why a request went where it went: from the memory of a running router, or from its file of
+// whyCommand shows why a request went where it went: from the memory of a running router, or from its file of
 // decisions.
-func runWhy(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	fs := newFlags("why", "[flags] ID\n\n"+
-		"Shows why a request went where it went, and with other weights what those would have chosen. ID is the "+
-		"X-Request-Id of\n"+
-		"its answer. TANDEM_ADMIN_TOKEN has the admin token, where there is one.", stderr)
-	file := fs.String("file", "",
-		"look into this `file` of decisions (decisions.file), and those that were put aside beside it")
-	admin := fs.String("admin", "127.0.0.1:9091", "ask the router whose admin listener has this `address`")
+func whyCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "why ID", Short: "show why a request went where it went, and what other weights would have chosen",
+		Long: "Shows why a request went where it went. With weights (--alpha, ...) it also shows what those " +
+			"would have chosen.\nID is the X-Request-Id of the answer. " + adminNote,
+		Args: between(1, 1, "one request by its id"),
+	}
+	file := c.Flags().String("file", "",
+		"look into this `file` of decisions (decisions.file), and into its older parts beside it")
+	admin := adminFlag(c)
 	var w why.Weights
-	number := func(name string, to **float64) {
-		fs.Func(name, "weigh with this `number` instead", func(s string) error {
+	weight := func(name string, to **float64) {
+		c.Flags().Func(name, "weigh with this `number` instead", func(s string) error {
 			v, err := strconv.ParseFloat(s, 64)
 			if err != nil || !(v >= 0) || math.IsInf(v, 0) {
 				return errors.New("choose a number from 0 up")
@@ -33,23 +35,18 @@ func runWhy(ctx context.Context, args []string, stdout, stderr io.Writer) error 
 			return nil
 		})
 	}
-	number("alpha", &w.Alpha)
-	number("beta", &w.Beta)
-	number("gamma", &w.Gamma)
-	number("decode-penalty", &w.DecodePenalty)
-	if err := parse(fs, args); err != nil {
-		return err
+	weight("alpha", &w.Alpha)
+	weight("beta", &w.Beta)
+	weight("gamma", &w.Gamma)
+	weight("decode-penalty", &w.DecodePenalty)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		r, err := findRecord(c.Context(), *file, *admin, args[0])
+		if err != nil {
+			return err
+		}
+		return r.Page(c.OutOrStdout(), w)
 	}
-	if fs.NArg() != 1 {
-		fmt.Fprintf(stderr, "tandem why: name one request; flags go before its id\n\n")
-		fs.Usage()
-		return errUsage
-	}
-	r, err := findRecord(ctx, *file, *admin, fs.Arg(0))
-	if err != nil {
-		return err
-	}
-	return r.Page(stdout, w)
+	return c
 }
 
 func findRecord(ctx context.Context, file, admin, id string) (*why.Record, error) {

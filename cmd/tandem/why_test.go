@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -25,7 +26,7 @@ func TestWhyCommand(t *testing.T) {
 		}
 		return stdout.String()
 	}
-	live := ask("-admin", f.admin, "-gamma", "3", id)
+	live := ask("--admin", f.admin, "--gamma", "3", id)
 	for _, want := range []string{
 		"request " + id, "ok, status 200", "p", "predicted", "configuration", "with gamma 3: ",
 	} {
@@ -37,11 +38,11 @@ func TestWhyCommand(t *testing.T) {
 	if code := f.router.exit(patience(5 * time.Second)); code != 0 {
 		t.Fatalf("the router ends with %d", code)
 	}
-	if kept := ask("-file", file, "-gamma", "3", id); kept != live {
+	if kept := ask("--file", file, "--gamma", "3", id); kept != live {
 		t.Errorf("from the file:\n%s\nand it was:\n%s", kept, live)
 	}
 	var stderr bytes.Buffer
-	if code := run(t.Context(), []string{"why", "-file", file, "nobody"}, &stderr, &stderr); code != 1 ||
+	if code := run(t.Context(), []string{"why", "--file", file, "nobody"}, &stderr, &stderr); code != 1 ||
 		!strings.Contains(stderr.String(), "no record of that request") {
 		t.Errorf("of a request that never was: %d, %s", code, stderr.String())
 	}
@@ -53,10 +54,11 @@ func TestWhyCommand(t *testing.T) {
 // Weights that no configuration may have are refused: with them all plans would be as good.
 func TestWhyRefusesWeightsThatMeanNothing(t *testing.T) {
 	for _, weight := range []string{"NaN", "Inf", "-1", "many"} {
-		for _, flag := range []string{"-alpha", "-beta", "-gamma", "-decode-penalty"} {
+		for _, flag := range []string{"--alpha", "--beta", "--gamma", "--decode-penalty"} {
 			var out bytes.Buffer
-			code := run(t.Context(), []string{"why", "-file", "none", flag, weight, "id"}, &out, &out)
-			if code != 2 || !strings.Contains(out.String(), "flag "+flag+": choose a number from 0 up") {
+			code := run(t.Context(), []string{"why", "--file", "none", flag, weight, "id"}, &out, &out)
+			want := fmt.Sprintf("%s %q: choose a number from 0 up", flag, weight)
+			if code != 2 || !strings.Contains(out.String(), want) {
 				t.Errorf("%s %s: code %d, %s", flag, weight, code, out.String())
 			}
 		}

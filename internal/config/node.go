@@ -154,16 +154,22 @@ func join(field, name string) string {
 
 // didYouMean suggests the nearest of known, or lists them all.
 func didYouMean(name string, known []string) string {
+	if best := Nearest(name, known); best != "" {
+		return fmt.Sprintf("did you mean %q?", best)
+	}
+	return "known here: " + strings.Join(known, ", ")
+}
+
+// Nearest returns the one of known that differs from name in the fewest letters. It returns "" where each
+// differs in three letters or more.
+func Nearest(name string, known []string) string {
 	best, least := "", 3
 	for _, k := range known {
 		if n := distance(strings.ToLower(name), k); n < least && n < len(k) {
 			best, least = k, n
 		}
 	}
-	if best != "" {
-		return fmt.Sprintf("did you mean %q?", best)
-	}
-	return "known here: " + strings.Join(known, ", ")
+	return best
 }
 
 // distance is the number of letters to insert, delete or replace between a and b.

@@ -87,7 +87,7 @@ func At(ctx context.Context, base, token, id string) (*Record, error) {
 		return nil, err
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w; name the admin listener with -admin, or a file of decisions with -file", err)
+		return nil, fmt.Errorf("%w; name the admin listener with --admin, or a file of decisions with --file", err)
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 16<<20))

@@ -17,7 +17,7 @@ func consult(ctx context.Context, s *stage) error {
 	if err != nil {
 		return err
 	}
-	out, err := exec.CommandContext(ctx, s.tandem, "doctor", "-quiet", "-timeout", "3m", "-config",
+	out, err := exec.CommandContext(ctx, s.tandem, "doctor", "--quiet", "--timeout", "3m", "--config",
 		file).CombinedOutput()
 	fmt.Printf("\n%s\n", out)
 	if err != nil {

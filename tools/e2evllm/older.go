@@ -107,13 +107,13 @@ func (s *stage) consultOlder(ctx context.Context, e *engine) error {
 	if err != nil {
 		return err
 	}
-	return s.diagnosis(ctx, nil, "-config", file)
+	return s.diagnosis(ctx, nil, "--config", file)
 }
 
 // diagnosis holds the doctor to failing these checks and to warning of the version alone.
 func (s *stage) diagnosis(ctx context.Context, failing []string, args ...string) error {
 	out, err := exec.CommandContext(ctx, s.tandem,
-		append([]string{"doctor", "-quiet", "-json"}, args...)...).Output()
+		append([]string{"doctor", "--quiet", "--json"}, args...)...).Output()
 	var report struct{ Findings []finding }
 	if bad := json.Unmarshal(out, &report); bad != nil {
 		return fmt.Errorf("tandem doctor: %w: %s (%w)", err, out, bad)

@@ -181,7 +181,7 @@ func TestQuestionsThatCannotBeAnswered(t *testing.T) {
 		{"no goal", func(q *Question) { q.Goals = nil }, "no goal"},
 		{"no traffic", func(q *Question) {
 			q.simulate = func(context.Context, replay.Play) (*replay.Outcome, error) { return &replay.Outcome{}, nil }
-		}, "-for is too short"},
+		}, "--for is too short"},
 		{"a play that fails", func(q *Question) {
 			q.simulate = func(context.Context, replay.Play) (*replay.Outcome, error) { return nil, broken }
 		}, "2D at an eighth of this load: broken"},

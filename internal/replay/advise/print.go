@@ -36,7 +36,7 @@ func Print(w io.Writer, a *Advice) error {
 	}
 	if n := a.Shapes[0].Now.Measured; n < fewAnswers {
 		fmt.Fprintf(&b, "\nOnly %d answers are counted at this load: all of this may be chance. Play more of the "+
-			"traffic (-for, or a longer trace).\n", n)
+			"traffic (--for, or a longer trace).\n", n)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -58,11 +58,11 @@ func (a *Advice) text(goal int) string {
 	switch v.Answer {
 	case Hopeless:
 		return told + fmt.Sprintf("out of reach. %.0f %% of the answers keep it at %s, when nobody waits. "+
-			"It takes faster engines or another goal (-slo-ttft, -slo-tpot, -slo-gap), not more replicas.",
+			"It takes faster engines or another goal (--slo-ttft, --slo-tpot, --slo-gap), not more replicas.",
 			100*v.Idle, times(loadOf(-most)))
 	case Beyond:
 		return told + fmt.Sprintf("every load that was tried is held, in one pool (%s) and split (%s): nothing "+
-			"here needs splitting. Ask with fewer -replicas, or with a larger -scale.", pool.Name, best.Name)
+			"here needs splitting. Ask with fewer --replicas, or with a larger --scale.", pool.Name, best.Name)
 	case Split:
 		told += fmt.Sprintf("split, as %s: it holds %s, and one pool (%s) %s. ",
 			best.Name, best.Holds[goal].text(), pool.Name, pool.Holds[goal].text())
@@ -97,7 +97,7 @@ func (a *Advice) size(holds float64) string {
 	case holds < 1:
 		return fmt.Sprintf(" This load is more than that: it takes some %d replicas.", wanted)
 	case holds >= muchMore && wanted >= 2:
-		return fmt.Sprintf(" Fewer replicas may do for this load: ask again with -replicas %d.", wanted)
+		return fmt.Sprintf(" Fewer replicas may do for this load: ask again with --replicas %d.", wanted)
 	}
 	return ""
 }

@@ -312,7 +312,7 @@ func (s *search) play(ctx context.Context, key play) (*replay.Outcome, error) {
 		return nil, fmt.Errorf("%s: %w", where, err)
 	}
 	if o.Measured == 0 {
-		return nil, fmt.Errorf("%s: no request to measure; -for is too short, or nothing fits the engines", where)
+		return nil, fmt.Errorf("%s: no request to measure; --for is too short, or nothing fits the engines", where)
 	}
 	s.mu.Lock()
 	s.plays[key] = o

@@ -79,7 +79,7 @@ func ParseMisstated(text string) (m Misstated, err error) {
 			bad = errors.New("is none of links, speed, ids, index and routers")
 		}
 		if bad != nil {
-			return m, fmt.Errorf("-misstate: %q %w", one, bad)
+			return m, fmt.Errorf("--misstate: %q %w", one, bad)
 		}
 	}
 	return m, nil
