@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/orchestrator/planner"
@@ -44,7 +46,7 @@ func (j *job) noPlan(err error) *failure {
 		f = refuse("plan", "too_large", http.StatusBadRequest, j.tooLarge())
 		f.owner = "client"
 	case !j.q.o.served(j.plan.Model):
-		f = refuse("plan", "unknown_model", http.StatusNotFound, "The model `"+j.plan.Model+"` does not exist.")
+		f = refuse("plan", "unknown_model", http.StatusNotFound, "The model `"+j.plan.Model+"` does not exist. Served here: "+j.q.o.servedHere()+".")
 		f.owner = "client"
 	case errors.As(err, &late):
 		f = refuse("plan", "too_late", http.StatusTooManyRequests,
@@ -52,7 +54,7 @@ func (j *job) noPlan(err error) *failure {
 		f.answer.retryAfter = late.Retry()
 	case errors.As(err, &none):
 		f = refuse("plan", "no_replica", http.StatusServiceUnavailable,
-			"The "+none.Pool+" pool has no usable replica for this request.")
+			j.q.o.noneIn(none.Pool, j.plan.Model))
 	default:
 		f = refuse("plan", "no_plan", http.StatusInternalServerError, "The router could not make a plan.")
 	}
@@ -75,6 +77,38 @@ func (j *job) tooLarge() string {
 	return fmt.Sprintf("This model's maximum context length is %d tokens. However, your prompt contains %d "+
 		"input tokens. "+
 		"Please reduce the length of the input prompt.", most, j.plan.Tokens)
+}
+
+// servedHere names the models that a client may ask for, the first few of many.
+func (o *Orchestrator) servedHere() string {
+	var names []string
+	for _, e := range o.fleet.Endpoints() {
+		names = append(names, e.Member.Facts.Models...)
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	const most = 8
+	if more := len(names) - most; more > 0 {
+		names = append(names[:most:most], fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(names, ", ")
+}
+
+// noneIn says why a pool has no replica for a request of model.
+func (o *Orchestrator) noneIn(pool, model string) string {
+	up := false
+	for _, e := range o.fleet.Endpoints() {
+		if e.Member.Role.String() == pool && e.Up() {
+			if e.Member.Serves(model) {
+				return "The " + pool + " pool has no usable replica for this request."
+			}
+			up = true
+		}
+	}
+	if up {
+		return "The model `" + model + "` is served by no " + pool + " replica that can be reached."
+	}
+	return "No " + pool + " replica can be reached."
 }
 
 // served reports whether some known replica, healthy or not, answers for model; true while nothing is known.

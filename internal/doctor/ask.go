@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -30,15 +29,13 @@ type asked struct {
 
 	clock serverClock
 
-	tokens tokenIDs
+	tokens engine.TokenSample
 }
 
 // scraped is what /metrics said.
 type scraped struct {
 	scrape    engine.Metrics
 	scrapeErr error
-	caching   map[int]string // enable_prefix_caching of cache_config_info by rank, "True" or "False"
-	nixl      bool           // /metrics has series of the NIXL connector
 }
 
 // eventSources is what GET /kv_event_sources said.
@@ -51,12 +48,6 @@ type eventSources struct {
 type serverClock struct {
 	date  time.Time // Date header of /v1/models, whole seconds; zero: none
 	heard time.Time // when it came
-}
-
-// tokenIDs is the ids that the server makes of our texts.
-type tokenIDs struct {
-	text, chat, tools ids // by /tokenize
-	rendered          ids // of the chat with tools, by the chat path itself; an engine need not have render
 }
 
 // card is what /v1/models says of the base model.
@@ -78,13 +69,6 @@ type told struct {
 	BufferSteps int    `json:"buffer_steps"`
 }
 
-// ids are the token ids that a server makes of a text or chat that every server gets.
-type ids struct {
-	IDs    []uint32
-	status int // of the answer, 0 when there was none
-	err    error
-}
-
 // ask puts all questions that need no completion. Not engine.Probe: it sends one, and keeps less of the
 // answers than can be explained.
 func (s *server) ask(ctx context.Context) {
@@ -100,26 +84,10 @@ func (s *server) ask(ctx context.Context) {
 	s.askMetrics(ctx)
 	s.askSources(ctx)
 	s.fleet.say(s.name, "asking its tokenizer")
-	model := quote(s.seen.model.ID)
-	s.seen.tokens.text = s.tokenize(ctx, fmt.Appendf(nil, `{"model":%s,"prompt":%s}`, model, quote(sampleText)))
-	chat := fmt.Appendf(nil,
-		`{"model":%s,"messages":[{"role":"system","content":"You answer briefly."},{"role":"user","content":%s}]`,
-		model, quote(sampleText))
-	s.seen.tokens.chat = s.tokenize(ctx, append(slices.Clip(chat), '}'))
-	withTools := append(slices.Clip(chat), sampleTools+"}"...)
-	s.seen.tokens.tools = s.tokenize(ctx, withTools)
-	s.seen.tokens.rendered = s.render(ctx, withTools)
+	limited, cancel := context.WithTimeout(ctx, tokensTime)
+	defer cancel()
+	s.seen.tokens = s.client.SampleTokens(limited, s.seen.model.ID)
 }
-
-// sampleText has what tokenizers differ in: runs of blanks, digits, case, scripts, signs of several code
-// points.
-const sampleText = " The Quick brown fox's  fee was 1234567.89 €,\n\tnaïvely paid in Łódź; 東京で会う, Привет! " +
-	"👩‍🚀 def f(x): return x**2 <user> the blocks of the router"
-
-// sampleTools goes with a chat: what templates differ in most is how they write tools.
-const sampleTools = `,"tools":[{"type":"function","function":{"name":"weather",` +
-	`"description":"tells the weather","parameters":` +
-	`{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}}}]`
 
 func (s *server) get(
 	ctx context.Context, path string,
@@ -173,35 +141,7 @@ func (s *server) askMetrics(ctx context.Context) {
 		s.seen.series.scrapeErr = &engine.StatusError{Path: "/metrics", Status: status}
 	default:
 		s.seen.series.scrape, s.seen.series.scrapeErr = engine.ParseMetrics(body)
-		s.seen.series.caching = cachingLabels(body)
-		s.seen.series.nixl = bytes.Contains(body, []byte("\nvllm:nixl_"))
 	}
-}
-
-// cachingLabels tells "False" from a label that is not there, which engine.ParseMetrics does not.
-func cachingLabels(body []byte) map[int]string {
-	out := map[int]string{}
-	for line := range bytes.Lines(body) {
-		if labels, ok := bytes.CutPrefix(line, []byte("vllm:cache_config_info{")); ok {
-			rank, _ := strconv.Atoi(label(labels, "engine")) // one rank where it is not there
-			out[rank] = label(labels, "enable_prefix_caching")
-		}
-	}
-	return out
-}
-
-// label finds the value of a label; none of those asked for holds a quote.
-func label(labels []byte, name string) string {
-	for _, before := range []string{"", ","} {
-		key := before + name + `="`
-		at := bytes.Index(labels, []byte(key))
-		if at < 0 || before == "" && at > 0 {
-			continue
-		}
-		value, _, _ := bytes.Cut(labels[at+len(key):], []byte{'"'})
-		return string(value)
-	}
-	return ""
 }
 
 func (s *server) askSources(ctx context.Context) {
@@ -220,36 +160,6 @@ func (s *server) askSources(ctx context.Context) {
 			s.seen.sources.told[n] = t
 		}
 	}
-}
-
-func (s *server) tokenize(ctx context.Context, question []byte) ids {
-	var answer struct{ Tokens []uint32 }
-	x := s.askIDs(ctx, "/tokenize", question, &answer)
-	x.IDs = answer.Tokens
-	return x
-}
-
-func (s *server) render(ctx context.Context, question []byte) ids {
-	var answer struct {
-		IDs []uint32 `json:"token_ids"`
-	}
-	x := s.askIDs(ctx, "/v1/chat/completions/render", question, &answer)
-	x.IDs = answer.IDs
-	return x
-}
-
-// askIDs reads the answer to a question for ids.
-func (s *server) askIDs(ctx context.Context, path string, question []byte, answer any) ids {
-	ctx, cancel := context.WithTimeout(ctx, askTime)
-	defer cancel()
-	status, reply, err := s.client.Post(ctx, path, question)
-	if err != nil {
-		return ids{err: err}
-	}
-	if status != http.StatusOK {
-		return ids{status: status, err: &engine.StatusError{Path: path, Status: status}}
-	}
-	return ids{status: status, err: json.Unmarshal(reply, answer)}
 }
 
 // findRanks makes the ranks that events or metrics know of, rank 0 when neither knows any: as the router
@@ -301,9 +211,4 @@ func offsetPort(endpoint string, rank int) string {
 		return endpoint
 	}
 	return endpoint[:at+1] + strconv.Itoa(port+rank)
-}
-
-func quote(s string) []byte {
-	b, _ := json.Marshal(s) // a string never fails
-	return b
 }

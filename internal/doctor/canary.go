@@ -108,7 +108,7 @@ func (h *handoff) try(ctx context.Context) {
 	q := canary.New(canary.Between(h.from.engine(), h.to.engine()),
 		rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())))
 	pair := connector.Pair{
-		Prefill:   replica.Replica{Host: h.from.s.host, Facts: h.from.facts()},
+		Prefill:   h.from.replica(),
 		AttemptID: q.Salt, PromptTokens: len(q.IDs), IDs: true,
 	}
 	leg1, err := edited(q.Prefill(), q.Salt, func(leg *connector.Leg) error {
@@ -145,10 +145,6 @@ func (r *rank) engine() canary.Engine {
 	return canary.Engine{
 		Model: r.s.seen.model.ID, BlockSize: r.blockSize(), MaxModelLen: r.s.seen.model.MaxModelLen,
 	}
-}
-
-func (r *rank) facts() replica.Facts {
-	return replica.Facts{BlockSize: r.blockSize(), Blocks: r.s.seen.series.scrape.Ranks[r.n].Cache.Blocks}
 }
 
 // edited is a body as the connector makes it.

@@ -43,8 +43,9 @@ type Options struct {
 
 // The longest waits of single steps, each cut by what is left of Options.Timeout.
 const (
-	askTime  = 5 * time.Second // one HTTP question
-	linkTime = 3 * time.Second // TCP and the greeting of an event stream
+	tokensTime = 10 * time.Second // the questions for token ids
+	askTime    = 5 * time.Second  // one HTTP question
+	linkTime   = 3 * time.Second  // TCP and the greeting of an event stream
 	// Without a batch, until the follower is no longer waited for: longer than it waits for replays itself.
 	stuckTime = 20 * time.Second
 	// From our side of a subscription to the publisher's: its way there, and libzmq looks for subscriptions no

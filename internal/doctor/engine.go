@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/tandem-router/tandem/internal/engine"
 	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/setup"
 )
 
 // engineChecks are those of a server's HTTP side, and of what it does with a prompt.
@@ -100,19 +102,41 @@ func metricsThere(s *server) verdict {
 // connectorThere looks for the series that the NIXL connector brings. Roles cannot be seen from outside, and
 // NIXL ignores them.
 func connectorThere(s *server) verdict {
-	switch {
-	case s.seen.series.nixl:
+	if s.seen.series.scrape.Connector == "nixl" {
 		return fine("series of NIXL in /metrics")
-	case !s.splits():
-		return skip("there are not two pools to move KV between")
 	}
-	role := "kv_producer"
-	if s.role == replica.Decode {
-		role = "kv_consumer"
+	if t, ok := s.ranks[0].trouble(setup.NoConnector); ok {
+		return warn(t.Do, "%s", t.Seen)
 	}
-	return warn(fmt.Sprintf(`start the engine with --kv-transfer-config '{"kv_connector":"NixlConnector",`+
-		`"kv_role":"%s","kv_load_failure_policy":"fail"}'`, role),
-		"no series of NIXL in /metrics")
+	return skip("there are not two pools to move KV between")
+}
+
+// trouble finds one of those that the router would tell of the rank when it joins.
+func (r *rank) trouble(name string) (setup.Trouble, bool) {
+	self := r.replica()
+	all := setup.Alone(&self, setup.Wanted{Split: r.s.splits(), Events: r.s.follows()})
+	at := slices.IndexFunc(all, func(t setup.Trouble) bool { return t.Name == name })
+	if at < 0 {
+		return setup.Trouble{}, false
+	}
+	return all[at], true
+}
+
+// replica is the rank as the router would know it.
+func (r *rank) replica() replica.Replica {
+	seen := &r.s.seen
+	cache := seen.series.scrape.Ranks[r.n].Cache
+	return replica.Replica{
+		ID: replica.ID(r.s.name), Role: r.s.role, URL: r.s.url, Host: r.s.host, Rank: r.n,
+		Facts: replica.Facts{
+			Model: seen.model.ID, Root: seen.model.Root, Version: seen.version,
+			BlockSize: r.blockSize(), Blocks: cache.Blocks, CacheDType: cache.DType, PrefixCaching: cache.PrefixCaching,
+			Connector: seen.series.scrape.Connector, Tokens: seen.tokens.Hashes(),
+			Events: replica.EventSource{
+				Endpoint: r.source.Endpoint, Replay: r.source.Replay, Topic: r.source.Topic,
+			},
+		},
+	}
 }
 
 // splits reports whether there are a prefill and a decode pool.
@@ -135,20 +159,18 @@ func promptAnswered(r *rank) verdict {
 }
 
 func prefixesKept(r *rank) verdict {
-	const enable = "start the engine without --no-enable-prefix-caching (it is on by default for generating " +
-		"models)"
-	label := r.s.seen.series.caching[r.n]
 	t := r.trial
 	tried := t != nil && t.err == nil && t.second.cached >= 0
-	switch {
-	case label == "False":
-		return fail(enable, `/metrics says enable_prefix_caching="False"`)
+	if off, is := r.trouble(setup.NoPrefixCaching); is {
+		return fail(off.Do, "%s", off.Seen)
+	}
+	switch self := r.replica(); {
 	case tried && t.second.cached == 0 && r.oneBlock():
-		return fail(enable+"; if it is on, the model's layers may not allow it",
+		return fail(setup.KeepPrefixes+"; if it is on, the model's layers may not allow it",
 			"the same prompt of %d tokens, sent twice, found nothing cached", len(t.prompt))
 	case tried:
 		return fine("the same prompt, sent twice, found %d of %d tokens cached", t.second.cached, len(t.prompt))
-	case label == "True":
+	case self.Facts.PrefixCaching:
 		return fine(`/metrics says enable_prefix_caching="True"`)
 	}
 	return skip("/metrics does not say, and nothing else showed it")

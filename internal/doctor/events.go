@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/setup"
 )
 
 // eventChecks are those of a rank's event stream.
@@ -103,9 +104,8 @@ func eventChecks() []check {
 	}
 }
 
-// publish is the flag that makes an engine publish.
-const publish = `start the engine with --kv-events-config '{"enable_kv_cache_events":true,` +
-	`"publisher":"zmq","endpoint":"tcp://*:5557","replay_endpoint":"tcp://*:5657"}'`
+// publish is what to do about an engine that publishes nothing.
+const publish = "start the engine with " + setup.Publish
 
 func eventsOn(r *rank) verdict {
 	s := r.s
@@ -122,12 +122,14 @@ func eventsOn(r *rank) verdict {
 		return fine("by the configuration, at %s", r.source.Endpoint)
 	case r.told != nil && r.told.Enabled:
 		return fine("by /kv_event_sources, at %s", r.told.Endpoint)
+	}
+	t, _ := r.trouble(setup.NoEvents)
+	switch {
 	case s.seen.sources.told != nil:
-		return fail(publish,
+		return fail(t.Do,
 			"/kv_event_sources names no stream of this rank: events are off, or the publisher is null")
 	case s.seen.sources.sourceStatus == http.StatusNotFound:
-		return fail("if it publishes, say where: "+
-			s.where("tcp://"+s.host+":5557", "tcp://"+s.host+":5657", "")+"; if not, "+publish,
+		return fail(t.Do,
 			"vLLM %s has no /kv_event_sources to ask, and the configuration names no endpoint", orUnknown(
 				s.seen.version,
 			))

@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/setup"
 )
 
 // fleetChecks are those that compare engines with each other.
@@ -136,8 +139,27 @@ func sameModel(f *fleet) verdict {
 }
 
 func sameVersion(f *fleet) verdict {
+	if t, differ := f.trouble(setup.OtherVersion); differ {
+		return fail(t.Do+". Bring them there a pool at a time: while both have some of each, pairs remain", "%s", t.Seen)
+	}
 	return f.alike("version", func(s *server) string { return s.seen.version }, fail,
-		"bring all engines to one version, a pool at a time: while both have some of each, pairs remain")
+		"bring the engines of each model to one version")
+}
+
+// trouble finds one of those that the router would tell of engines beside each other.
+func (f *fleet) trouble(name string) (setup.Trouble, bool) {
+	var all []replica.Replica
+	for _, s := range f.there() {
+		if len(s.ranks) > 0 {
+			all = append(all, s.ranks[0].replica())
+		}
+	}
+	for _, of := range setup.Beside(all) {
+		if at := slices.IndexFunc(of, func(t setup.Trouble) bool { return t.Name == name }); at >= 0 {
+			return of[at], true
+		}
+	}
+	return setup.Trouble{}, false
 }
 
 func sameLength(f *fleet) verdict {
@@ -222,24 +244,13 @@ func sameTokens(f *fleet) verdict {
 	if len(all) < 2 {
 		return skip("there are not two engines to compare")
 	}
+	if t, differ := f.trouble(setup.OtherTokenizer); differ {
+		return fail(t.Do, "%s%s", t.Seen, drift(all))
+	}
 	var silent []string
 	for _, s := range all {
-		if s.seen.tokens.text.IDs == nil {
-			silent = append(silent, fmt.Sprintf("%s: %v", s.name, cmp.Or(s.seen.tokens.text.err, errEmpty)))
-		}
-	}
-	for _, q := range []struct {
-		name string
-		of   func(*server) ids
-	}{
-		{"text", func(s *server) ids { return s.seen.tokens.text }},
-		{"chat", func(s *server) ids { return s.seen.tokens.chat }},
-		{"chat with tools", func(s *server) ids { return s.seen.tokens.tools }},
-		{"chat with tools, as it is rendered,", func(s *server) ids { return s.seen.tokens.rendered }},
-	} {
-		if len(groups(all, func(s *server) string { return joined(q.of(s)) })) > 1 {
-			return fail("start all engines with the same --tokenizer, --chat-template and revision of the model",
-				"the same %s becomes different ids: %s", q.name, drift(all, q.of))
+		if x := s.seen.tokens.Text; x.IDs == nil {
+			silent = append(silent, fmt.Sprintf("%s: %v", s.name, cmp.Or(x.Err, errEmpty)))
 		}
 	}
 	if len(silent) > 0 {
@@ -247,37 +258,36 @@ func sameTokens(f *fleet) verdict {
 			strings.Join(silent, "; "))
 	}
 	return fine("the same %d ids of a text and %d of a chat",
-		len(all[0].seen.tokens.text.IDs), len(all[0].seen.tokens.chat.IDs))
+		len(all[0].seen.tokens.Text.IDs), len(all[0].seen.tokens.Chat.IDs))
 }
 
-// joined is "" where a server made no ids: that is not drift.
-func joined(x ids) string {
-	if len(x.IDs) == 0 {
-		return ""
+// drift says in few words how the ids of two servers differ, "" where they do not.
+func drift(all []*server) string {
+	for _, of := range []func(*server) []uint32{
+		func(s *server) []uint32 { return s.seen.tokens.Text.IDs },
+		func(s *server) []uint32 { return s.seen.tokens.Chat.IDs },
+		func(s *server) []uint32 { return s.seen.tokens.Tools.IDs },
+		func(s *server) []uint32 { return s.seen.tokens.Rendered.IDs },
+	} {
+		var a *server
+		for _, b := range all {
+			if len(of(b)) == 0 {
+				continue
+			}
+			if a == nil {
+				a = b
+			}
+			x, y := of(a), of(b)
+			if slices.Equal(x, y) {
+				continue
+			}
+			at := 0
+			for at < min(len(x), len(y)) && x[at] == y[at] {
+				at++
+			}
+			return fmt.Sprintf("; %s makes %d and %s makes %d, which part at position %d",
+				a.name, len(x), b.name, len(y), at)
+		}
 	}
-	return fmt.Sprint(x.IDs)
-}
-
-// drift says in few words how the ids of two servers differ.
-func drift(all []*server, of func(*server) ids) string {
-	var a *server
-	for _, b := range all {
-		if len(of(b).IDs) == 0 {
-			continue
-		}
-		if a == nil {
-			a = b
-		}
-		x, y := of(a).IDs, of(b).IDs
-		if slices.Equal(x, y) {
-			continue
-		}
-		at := 0
-		for at < min(len(x), len(y)) && x[at] == y[at] {
-			at++
-		}
-		return fmt.Sprintf("%s makes %d and %s makes %d, which part at position %d",
-			a.name, len(x), b.name, len(y), at)
-	}
-	return "some servers make none"
+	return ""
 }

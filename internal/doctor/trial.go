@@ -54,7 +54,7 @@ func (r *rank) try(ctx context.Context) *trial {
 	if t.first, t.err = r.complete(ctx, t.prompt, ""); t.err != nil {
 		return t
 	}
-	if r.s.seen.series.caching[r.n] != "False" { // there would be nothing to wait for
+	if self := r.replica(); !self.Facts.KeepsNoPrefixes() { // there would be nothing to wait for
 		t.await(ctx, l, "")
 	}
 	t.depth, t.crossed = t.found(l, ""), t.found(l, t.salt)

@@ -29,7 +29,7 @@ func (c *Client) Probe(ctx context.Context) ([]replica.Facts, error) {
 	}
 	p := probe{client: c, facts: base}
 	for _, step := range []func(context.Context) error{
-		p.version, p.metrics, p.sources, p.render, p.reuse, p.reuseOther,
+		p.version, p.metrics, p.sources, p.render, p.tokens, p.reuse, p.reuseOther,
 	} {
 		if err := step(ctx); err != nil {
 			return nil, fmt.Errorf("probe: %w", err)
@@ -155,6 +155,18 @@ func (p *probe) render(ctx context.Context) error {
 		fmt.Appendf(nil, `{"model":%s,"prompt":"a","max_tokens":1}`, quote(p.facts.Model)))
 	p.facts.Render = status == http.StatusOK
 	return err
+}
+
+// tokens asks for the ids of sample texts.
+func (p *probe) tokens(ctx context.Context) error {
+	sample := p.client.SampleTokens(ctx, p.facts.Model)
+	p.facts.Tokens = sample.Hashes()
+	for _, x := range []IDs{sample.Text, sample.Chat, sample.Tools, sample.Rendered} {
+		if x.Err != nil && x.Status == 0 { // no answer at all
+			return x.Err
+		}
+	}
+	return nil
 }
 
 // reuseIDs is a prompt no chat template makes; its ids are in every vocabulary.

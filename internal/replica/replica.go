@@ -88,12 +88,23 @@ type Facts struct {
 	// Global number of the first of them; the header X-data-parallel-rank counts from there.
 	FirstRank int         `json:"first_rank"`
 	Events    EventSource `json:"events"` // where this rank publishes block events
-	Render    bool        `json:"render"` // /v1/.../render answers (--enable-scale-out since about 0.30)
+	// Hashes of the token ids that it makes of sample texts (see engine.TokenSample): of a text, a chat, a chat
+	// with tools, and that chat as the chat path renders it. 0 is unknown. Another hash is another tokenizer or
+	// template.
+	Tokens [4]uint64 `json:"-"`
+	Render bool      `json:"render"` // /v1/.../render answers (--enable-scale-out since about 0.30)
 	// /v1/chat/completions honours kv_transfer_params.prompt_token_ids, seen in a probe.
 	ReuseIDs   bool    `json:"reuse_ids"`
 	ReuseOther IDReuse `json:"reuse_ids_other"` // the other paths that honour it, each seen in a probe
 	Started    float64 `json:"started"`         // of the process, unix seconds; a later one is a restart
 }
+
+// Measured reports whether the engine's /metrics told of its cache: only then do series that are not there say
+// anything.
+func (f *Facts) Measured() bool { return f.CacheDType != "" }
+
+// KeepsNoPrefixes reports whether the engine says that prefix caching is off.
+func (f *Facts) KeepsNoPrefixes() bool { return f.Measured() && !f.PrefixCaching }
 
 // IDReuse says on which other paths an engine takes token ids, so that requests may be split like chats.
 type IDReuse struct {

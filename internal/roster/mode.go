@@ -101,7 +101,7 @@ func (m *Member) note(indexed int) string {
 
 // keepsNone reports whether the engine said that it keeps no prefixes. The data type of the cache stands in
 // the same line of its metrics.
-func (m *Member) keepsNone() bool { return m.R.Facts.CacheDType != "" && !m.R.Facts.PrefixCaching }
+func (m *Member) keepsNone() bool { return m.R.Facts.KeepsNoPrefixes() }
 
 // text is the index of prompts by their text.
 type text struct {

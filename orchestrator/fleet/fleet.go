@@ -96,6 +96,7 @@ type keeping struct {
 	watchers map[serverKey]*Watcher
 	ending   map[*Watcher]bool // no longer watched, and published until they are replaced
 	splits   bool              // the configuration lets requests be split
+	summed   bool              // the log has the line that every server was asked
 	ctx      context.Context   // of Run; nil before
 	ended    bool              // nobody is started any more
 	wg       sync.WaitGroup    // of the watchers

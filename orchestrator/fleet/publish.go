@@ -51,6 +51,7 @@ func (f *Fleet) publishLocked() {
 	f.opt.Outliers.Keep(member)
 	f.opt.MembersChanged(renames, member, servers)
 	f.judgePairsLocked()
+	f.judgeSetupLocked()
 	f.opt.RoomChanged()
 }
 

@@ -175,6 +175,7 @@ func (w *Watcher) markDown(err error) {
 	}
 	was := w.up.Swap(false)
 	w.facts.mu.Lock()
+	first := w.down.reason == NotProbed
 	news := was || w.down.reason == "" || w.down.reasonAt.IsZero()
 	other := !news && w.down.reasonLogged != reason && now.Sub(w.down.reasonAt) >= reasonEvery
 	if w.down.reason = reason; news || other {
@@ -182,6 +183,9 @@ func (w *Watcher) markDown(err error) {
 	}
 	members := w.facts.known.members
 	w.facts.mu.Unlock()
+	if first {
+		w.fleet.judgeSetup()
+	}
 	for _, m := range members {
 		w.pool.SetHealthy(m.ID, false, reason)
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/setup"
 	"github.com/tandem-router/tandem/orchestrator/outlier"
 )
 
@@ -17,7 +18,8 @@ type State struct {
 	Since time.Time `json:"since"`
 }
 
-// The states of a replica. Several can hold together. Each one has a series in tandem_replica_state.
+// The states of a replica. Several can hold together. Each one has a series in tandem_replica_state. The
+// troubles of package setup are states too: what is wrong with how the engine was started.
 const (
 	StateSlow       = "slow"           // it takes a multiple of what its pool does
 	StateSequences  = "sequences_full" // it runs as many as its engine does at a time, and has room for more
@@ -38,11 +40,11 @@ const (
 
 // StateNames returns all states that a replica can be in.
 func StateNames() []string {
-	return []string{
+	return append([]string{
 		StateSlow, StateSequences, StateUnreported, StateDistrusted, StateUnpaired, StateAdapter,
 		StateEjectedPrefill, StateEjectedDecode, StateEjectedWhole, StateHalfPrefill, StateHalfDecode,
 		StateHalfWhole,
-	}
+	}, setup.Names()...)
 }
 
 // EjectedState is the state of a replica that is ejected at a leg.

@@ -69,6 +69,7 @@ type sink struct {
 	f       *Stream
 	applied *applied
 	sized   bool // the block size that the events tell is known
+	stale   bool // the stream could not be believed, and has not been live since
 }
 
 // applied counts, in blocks, what the batches of one stream did. Written by its follower, read by scrapes.
@@ -135,7 +136,13 @@ func (s *sink) State(state kvevents.State, reason string) {
 	defer s.f.naming.RUnlock()
 	s.w.pool.SetTrust(s.f.id, trusts[state])
 	s.f.setState(state, reason)
-	s.w.log.Info("event stream", "replica", string(s.f.id), "state", state.String(), "reason", reason)
+	level := slog.LevelDebug // it begins, or syncs as usual: the log has one line for an engine that joins
+	if s.stale = s.stale || state == kvevents.Stale; s.stale {
+		level = slog.LevelInfo
+		s.stale = state != kvevents.Live
+	}
+	s.w.log.Log(context.Background(), level, "event stream", "replica", string(s.f.id), "state", state.String(),
+		"reason", reason)
 }
 
 // trusts translates the state of a stream into how far its index may be believed.

@@ -28,6 +28,7 @@ func (f *Fleet) SetSplitting(on bool) {
 	defer f.keep.mu.Unlock()
 	f.keep.splits = on
 	f.judgePairsLocked()
+	f.judgeSetupLocked()
 }
 
 func (f *Fleet) judgePairsLocked() {

@@ -1,0 +1,174 @@
+// Package setup is still: it says what is wrong with how engines were started, by what they say of
+// themselves, and which flag of vLLM or line of the configuration puts that right. The router says so when
+// an engine joins, and the doctor when it is asked; both ask here.
+package setup
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/tandem-router/tandem/internal/replica"
+)
+
+// The troubles, by the names that they have as states of a replica.
+const (
+	NoConnector     = "no_connector"      // it shows no KV connector, and prompts are to be handed over
+	NoEvents        = "no_events"         // it publishes no block events that could be followed
+	NoPrefixCaching = "no_prefix_caching" // it keeps no prefixes
+	OtherTokenizer  = "other_tokenizer"   // it makes other token ids of the same text than the rest
+	OtherVersion    = "other_version"     // it is of another version of vLLM than the rest
+)
+
+// Names returns all troubles.
+func Names() []string {
+	return []string{NoConnector, NoEvents, NoPrefixCaching, OtherTokenizer, OtherVersion}
+}
+
+// Trouble is one thing that is wrong with an engine.
+type Trouble struct {
+	Name string // one of [Names]
+	Seen string // what shows it
+	Do   string // what to change
+}
+
+// String is what was seen and what to do.
+func (t Trouble) String() string { return t.Seen + ": " + t.Do }
+
+// Publish is the flag that makes an engine publish its block events.
+const Publish = `--kv-events-config '{"enable_kv_cache_events":true,` +
+	`"publisher":"zmq","endpoint":"tcp://*:5557","replay_endpoint":"tcp://*:5657"}'`
+
+// KeepPrefixes is what to do about an engine that keeps no prefixes.
+const KeepPrefixes = "start the engine without --no-enable-prefix-caching (it is on by default for generating models)"
+
+// Connector is the flag that gives an engine of a role its KV connector.
+func Connector(role replica.Role) string {
+	side := "kv_producer"
+	if role == replica.Decode {
+		side = "kv_consumer"
+	}
+	return fmt.Sprintf(`--kv-transfer-config '{"kv_connector":"NixlConnector",`+
+		`"kv_role":"%s","kv_load_failure_policy":"fail"}'`, side)
+}
+
+// Wanted is what the configuration wants of an engine.
+type Wanted struct {
+	Split  bool // prompts are handed over between the pools
+	Events bool // its block events are followed
+}
+
+// Alone returns the troubles of an engine that show without any other engine.
+func Alone(r *replica.Replica, want Wanted) (all []Trouble) {
+	f := &r.Facts
+	if want.Split && f.Measured() && f.Connector != "nixl" {
+		all = append(all, Trouble{
+			NoConnector, "it shows no KV connector (no series of NIXL in /metrics)",
+			"start the engine with " + Connector(r.Role),
+		})
+	}
+	if f.KeepsNoPrefixes() {
+		all = append(all, Trouble{
+			NoPrefixCaching, `it keeps no prefixes (/metrics says enable_prefix_caching="False")`,
+			KeepPrefixes,
+		})
+	}
+	if want.Events && f.Events.Endpoint == "" {
+		all = append(all, Trouble{
+			NoEvents, "it names no stream of block events, and the configuration names none", publish(r),
+		})
+	}
+	return all
+}
+
+// publish says how an engine comes to publish. One before 0.30 cannot be asked where it does.
+func publish(r *replica.Replica) string {
+	do := "start the engine with " + Publish
+	if f := &r.Facts; f.Version != "" && !replica.AtLeast(f.Version, 0, 30) {
+		do += fmt.Sprintf("; vLLM before 0.30 does not say where it publishes, so write "+
+			"pools.%v.replicas: [{url: %s, events: {endpoint: tcp://%s:5557, replay: tcp://%[3]s:5657}}]",
+			r.Role, r.URL, r.Host)
+	}
+	return do
+}
+
+// Beside returns, for each of all, the troubles that show beside the others that serve its model. Data-parallel
+// ranks of one server count once.
+func Beside(all []replica.Replica) [][]Trouble {
+	found := make([][]Trouble, len(all))
+	for i := range all {
+		r := &all[i]
+		if t, ok := odd(r, all, OtherVersion, "vLLM", func(f *replica.Facts) string { return f.Version }); ok {
+			t.Do = "bring all engines to one version; no pair of two versions hands prompts over"
+			found[i] = append(found[i], t)
+		}
+		for n, what := range [...]string{"text", "chat", "chat with tools", "chat with tools, as it is rendered"} {
+			t, ok := odd(r, all, OtherTokenizer, "token ids of the same "+what, func(f *replica.Facts) string {
+				if f.Tokens[n] == 0 {
+					return ""
+				}
+				return fmt.Sprintf("#%04x", uint16(f.Tokens[n]))
+			})
+			if ok {
+				t.Do = "start all engines with the same --tokenizer, --chat-template and revision of the model"
+				found[i] = append(found[i], t)
+				break
+			}
+		}
+	}
+	return found
+}
+
+// odd reports whether r has another value than most, or than as many: then nobody can tell who is wrong. An
+// engine of which the value is not known is not odd.
+func odd(r *replica.Replica, all []replica.Replica, name, what string, value func(*replica.Facts) string) (
+	t Trouble, is bool,
+) {
+	groups := groupsOf(r, all, value)
+	mine := value(&r.Facts)
+	if mine == "" || len(groups) < 2 || groups[0].value == mine && len(groups[1].names) < len(groups[0].names) {
+		return Trouble{}, false
+	}
+	said := make([]string, len(groups))
+	for i, g := range groups {
+		said[i] = g.String()
+	}
+	return Trouble{Name: name, Seen: "engines differ, " + what + ": " + strings.Join(said, ", ")}, true
+}
+
+// group is the engines that have one value.
+type group struct {
+	value string
+	names []string
+}
+
+// String names the engines of a small group and counts those of a large one.
+func (g group) String() string {
+	if len(g.names) > 4 {
+		return fmt.Sprintf("%s (%d engines)", g.value, len(g.names))
+	}
+	return fmt.Sprintf("%s (%s)", g.value, strings.Join(g.names, ", "))
+}
+
+// groupsOf sorts the engines that serve the model of r by a value, the largest group first, and leaves out
+// those of which it is not known.
+func groupsOf(r *replica.Replica, all []replica.Replica, value func(*replica.Facts) string) (groups []group) {
+	seen := map[string]bool{} // servers
+	for i := range all {
+		o := &all[i]
+		v := value(&o.Facts)
+		if v == "" || seen[o.URL] || o.Facts.Model != r.Facts.Model {
+			continue
+		}
+		seen[o.URL] = true
+		at := slices.IndexFunc(groups, func(g group) bool { return g.value == v })
+		if at < 0 {
+			at = len(groups)
+			groups = append(groups, group{value: v})
+		}
+		groups[at].names = append(groups[at].names, string(o.ID))
+	}
+	slices.SortStableFunc(groups, func(a, b group) int { return cmp.Compare(len(b.names), len(a.names)) })
+	return groups
+}

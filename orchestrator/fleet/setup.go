@@ -1,0 +1,133 @@
+package fleet
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/setup"
+)
+
+// An engine that was started without a flag serves as any other, and what is missing shows in nothing but
+// latency, or in splits that fail. So what is wrong with it is a state, and one line of the log names the
+// flag.
+
+func (f *Fleet) judgeSetup() {
+	f.keep.mu.Lock()
+	defer f.keep.mu.Unlock()
+	f.judgeSetupLocked()
+}
+
+// judgeSetupLocked notes of each replica what is wrong with how its engine was started. Engines are compared
+// with each other once each of them has answered or failed to: before that, most of them is not known.
+func (f *Fleet) judgeSetupLocked() {
+	var members []replica.Replica
+	for _, e := range f.Endpoints() {
+		members = append(members, e.Member)
+	}
+	slices.SortFunc(members, func(a, b replica.Replica) int { return cmp.Compare(a.ID, b.ID) })
+	beside := make([][]setup.Trouble, len(members))
+	tried := f.keep.triedLocked()
+	f.sumUpLocked(tried)
+	if tried {
+		beside = setup.Beside(members)
+	}
+	splits := f.keep.splits && f.keep.bothLocked()
+	found := map[replica.ID][]setup.Trouble{}
+	for i := range members {
+		m := &members[i]
+		want := setup.Wanted{Split: splits, Events: f.wantsEvents(m.Role)}
+		found[m.ID] = append(setup.Alone(m, want), beside[i]...)
+	}
+	for _, w := range f.keep.sortedLocked() {
+		w.noteSetup(found, tried)
+	}
+}
+
+// sumUpLocked writes one line when every server has been asked, and again after a reload that brought others.
+func (f *Fleet) sumUpLocked(tried bool) {
+	if tried == f.keep.summed {
+		return
+	}
+	if f.keep.summed = tried; !tried || len(f.keep.watchers) == 0 {
+		return
+	}
+	var joined, all [2]int
+	var missing []string
+	events := 0
+	for _, w := range f.keep.sortedLocked() {
+		side := w.role - replica.Prefill
+		if all[side]++; !w.facts.joined() {
+			missing = append(missing, w.Name())
+			continue
+		}
+		joined[side]++
+		if slices.ContainsFunc(w.Members(), func(m replica.Replica) bool { return m.Facts.Events.Endpoint != "" }) {
+			events++
+		}
+	}
+	f.opt.Log.Info("every replica was asked", "prefill", fmt.Sprintf("%d of %d", joined[0], all[0]),
+		"decode", fmt.Sprintf("%d of %d", joined[1], all[1]), "with_events", events,
+		"missing", strings.Join(missing, ","))
+}
+
+// wantsEvents reports whether the events of the engines of a pool are to be followed.
+func (f *Fleet) wantsEvents(role replica.Role) bool {
+	for _, w := range f.keep.watchers {
+		if w.role == role {
+			return !f.opt.NoEvents && w.set.Load().pool.Index == config.IndexEvents
+		}
+	}
+	return false
+}
+
+// triedLocked reports whether each server has answered, or was asked in vain.
+func (f *keeping) triedLocked() bool {
+	for _, w := range f.watchers {
+		if !w.facts.joined() && w.Reason() == NotProbed {
+			return false
+		}
+	}
+	return true
+}
+
+// bothLocked reports whether both pools have servers.
+func (f *keeping) bothLocked() bool {
+	var n [2]int
+	for _, w := range f.watchers {
+		n[w.role-replica.Prefill]++
+	}
+	return n[0] > 0 && n[1] > 0
+}
+
+// noteSetup makes the troubles of the server's replicas their states, and says in one line what is new.
+// Whether it is like the others is known where all have been tried.
+func (w *Watcher) noteSetup(found map[replica.ID][]setup.Trouble, tried bool) {
+	var names, seen, do []string
+	for _, m := range w.Members() {
+		for _, name := range setup.Names() {
+			if !tried && (name == setup.OtherTokenizer || name == setup.OtherVersion) {
+				continue
+			}
+			at := slices.IndexFunc(found[m.ID], func(t setup.Trouble) bool { return t.Name == name })
+			if at < 0 {
+				w.setState(m.ID, name, "")
+				continue
+			}
+			t := found[m.ID][at]
+			if w.scraped.states.put(m.ID, name, t.String(), time.Now()) && !slices.Contains(names, name) {
+				names, seen = append(names, name), append(seen, t.Seen)
+				do = append(do, t.Do)
+			}
+		}
+	}
+	if len(names) > 0 {
+		w.log.Warn("engine is not set up for this router; tandem doctor says more", "replica", w.Name(),
+			"pool", w.role.String(), "states", strings.Join(names, ","), "seen", strings.Join(seen, "; "),
+			"do", strings.Join(do, "; "))
+	}
+}

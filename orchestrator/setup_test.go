@@ -1,0 +1,89 @@
+package orchestrator
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tandem-router/tandem/internal/enginesim"
+)
+
+// An engine that lacks a flag is told at its joining: by one line of the log that names the flag, as states in
+// /readyz, /debug/replicas and the metrics. It ends when the engine is restarted with the flag.
+func TestAnEngineThatLacksAFlagIsSeen(t *testing.T) {
+	var log bytes.Buffer
+	lacking := func(name string, o *enginesim.Options) {
+		switch name {
+		case "d0":
+			o.Wrong.NoConnector, o.Core.NoPrefixCaching = true, true
+		case "d1":
+			o.Wrong.Tokenizer = "another"
+		case "p1":
+			o.Version = "0.31.0"
+		}
+	}
+	in(t, setup{prefill: 2, decode: 3, engine: lacking, options: logsTo(&log)}, func(w *world) {
+		time.Sleep(time.Second)
+		var ready readiness
+		if err := json.Unmarshal([]byte(w.get("admin", "/readyz").raw), &ready); err != nil || !ready.Ready {
+			t.Fatalf("/readyz: %v", err)
+		}
+		want := map[string][]string{
+			w.p[0].addr: nil, w.p[1].addr: {"other_version"}, w.d[2].addr: nil,
+			w.d[0].addr: {"no_connector", "no_prefix_caching"}, w.d[1].addr: {"other_tokenizer"},
+		}
+		for _, r := range ready.Replicas {
+			states := slices.DeleteFunc(r.States, func(s string) bool { return s == "unpaired" })
+			if !slices.Equal(states, want[r.Name]) {
+				t.Errorf("/readyz: %s has %q, want %q", r.Name, states, want[r.Name])
+			}
+		}
+		for _, state := range []string{
+			"no_connector", "no_prefix_caching", "other_tokenizer", "other_version",
+		} {
+			if n := w.count("tandem_replica_state", state); n != 1 {
+				t.Errorf("%d replicas are %s, want one", n, state)
+			}
+		}
+	})
+	var lines []string
+	for line := range strings.Lines(log.String()) {
+		if strings.Contains(line, "is not set up for this router") {
+			lines = append(lines, line)
+		}
+	}
+	if len(lines) != 3 {
+		t.Fatalf("%d lines of the log, want one an engine that lacks something:\n%s", len(lines), log.String())
+	}
+	for _, flag := range []string{
+		`NixlConnector`, "--no-enable-prefix-caching", "--chat-template", "one version",
+	} {
+		if !slices.ContainsFunc(lines, func(l string) bool { return strings.Contains(l, flag) }) {
+			t.Errorf("no line names %s: %q", flag, lines)
+		}
+	}
+}
+
+// A client that asks for a model that nobody serves is told what is served, and one whose model only the other
+// pool serves is told so.
+func TestARefusedModelIsExplained(t *testing.T) {
+	other := func(name string, o *enginesim.Options) {
+		if strings.HasPrefix(name, "d") {
+			o.Model = "decoded"
+		}
+	}
+	in(t, setup{prefill: 1, decode: 1, engine: other}, func(w *world) {
+		p := adapted(completion(false), "nope")
+		if got := w.ask(p); got.status != 404 || !strings.Contains(got.raw, "Served here: decoded, sim.") {
+			t.Errorf("%d %s", got.status, got.raw)
+		}
+		p = adapted(completion(false), "sim")
+		if got := w.ask(p); got.status != 503 ||
+			!strings.Contains(got.raw, "The model `sim` is served by no decode replica that can be reached.") {
+			t.Errorf("%d %s", got.status, got.raw)
+		}
+	})
+}
