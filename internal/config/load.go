@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"reflect"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
@@ -201,12 +203,18 @@ func (doc *document) report(ps Problems) error {
 	return ps
 }
 
+// readFile reads a regular file, and waits for nobody who would have to write into a pipe.
 func readFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // or to open a pipe would wait for its writer
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
+	if info, err := f.Stat(); err != nil {
+		return nil, err
+	} else if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is %s, and not a regular file", path, modeKind(info.Mode()))
+	}
 	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err != nil {
 		return nil, err
@@ -215,4 +223,15 @@ func readFile(path string) ([]byte, error) {
 		return nil, fmt.Errorf("%s is larger than %v", path, Bytes(maxFile))
 	}
 	return data, nil
+}
+
+// modeKind names what is not a regular file.
+func modeKind(m fs.FileMode) string {
+	switch {
+	case m.IsDir():
+		return "a folder"
+	case m&fs.ModeNamedPipe != 0:
+		return "a pipe"
+	}
+	return "a device or socket"
 }

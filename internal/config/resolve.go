@@ -116,11 +116,24 @@ func (c *Config) FrontCertificate() (*tls.Certificate, error) {
 	if !c.TLS.Enabled() {
 		return nil, nil
 	}
-	cert, err := tls.LoadX509KeyPair(c.TLS.Cert, c.TLS.Key)
+	cert, err := keyPair(c.TLS.Cert, c.TLS.Key)
 	if err != nil {
 		return nil, err
 	}
 	return &cert, nil
+}
+
+// keyPair reads a certificate and its key.
+func keyPair(certFile, keyFile string) (tls.Certificate, error) {
+	cert, err := readFile(certFile)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	key, err := readFile(keyFile)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	return tls.X509KeyPair(cert, key)
 }
 
 // EngineTLS builds the TLS configuration for the https replicas of p, one of c's pools. It reads the files.
@@ -150,7 +163,7 @@ func clientTLS(c ClientTLS) (*tls.Config, error) {
 		}
 	}
 	if c.Cert != "" {
-		cert, err := tls.LoadX509KeyPair(c.Cert, c.Key)
+		cert, err := keyPair(c.Cert, c.Key)
 		if err != nil {
 			return nil, err
 		}

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -163,6 +164,26 @@ func TestFileGetsALineASpan(t *testing.T) {
 	}
 	if n != 2 {
 		t.Errorf("got %d lines, want 2", n)
+	}
+}
+
+// A pipe is refused at once: to open one waits for somebody who reads.
+func TestSpansRefuseAPipe(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	reader, err := os.OpenFile(pipe, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _, err = SetupTracing(t.Context(), TraceOptions{Exporter: "file", File: pipe})
+	if err == nil || !strings.Contains(err.Error(), "tracing.file: ") || !strings.Contains(err.Error(), "is a pipe") {
+		t.Errorf("with a reader: %v", err)
+	}
+	reader.Close()
+	if _, _, err := SetupTracing(t.Context(), TraceOptions{Exporter: "file", File: pipe}); err == nil {
+		t.Error("it was accepted without a reader")
 	}
 }
 

@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net/url"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -129,14 +131,27 @@ func (o TraceOptions) sink(ctx context.Context, name string) (sink, error) {
 		e, err := stdouttrace.New(stdouttrace.WithWriter(cmp.Or[io.Writer](o.Stdout, os.Stdout)))
 		return sink{e, nil, soon}, err
 	case "file":
-		f, err := os.OpenFile(o.File, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+		f, err := openSpans(o.File)
 		if err != nil {
-			return sink{}, err
+			return sink{}, fmt.Errorf("tracing.file: %w; name a file that can be written", err)
 		}
 		e, err := stdouttrace.New(stdouttrace.WithWriter(f))
 		return sink{e, f, soon}, err
 	}
 	return sink{}, fmt.Errorf("there is no exporter %q; choose otlp, console or none", name)
+}
+
+// openSpans opens the file that spans are appended to. It refuses a pipe, which takes nothing while nobody
+// reads it, instead of waiting for a reader.
+func openSpans(name string) (*os.File, error) {
+	f, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY|syscall.O_NONBLOCK, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if info, err := f.Stat(); err == nil && info.Mode()&fs.ModeNamedPipe == 0 {
+		return f, nil
+	}
+	return nil, errors.Join(fmt.Errorf("%s is a pipe", name), f.Close())
 }
 
 // exporters are the names of those to open, none where tracing is off.
