@@ -89,6 +89,7 @@ func (o *Orchestrator) Apply(cfg *config.Config) error {
 type prepared struct {
 	snap        *snapshot
 	certificate *tls.Certificate // nil for plain HTTP
+	decisions   *decisionTarget  // nil for none
 	peers       peers.Wanted
 }
 
@@ -101,7 +102,7 @@ func (o *Orchestrator) prepare(cfg *config.Config) (next prepared, err error) {
 	if next.snap.inForce, err = cfg.InForce(); err != nil {
 		return next, err
 	}
-	if err = writable(cfg.Decisions); err != nil {
+	if next.decisions, err = o.file.prepare(cfg.Decisions); err != nil {
 		return next, err
 	}
 	if next.certificate, err = cfg.FrontCertificate(); err != nil {
@@ -125,7 +126,8 @@ func (o *Orchestrator) putInForce(next prepared, old *snapshot) {
 	o.planner.SetPolicy(policy.Of(cfg))
 	o.queue.setLimit(cfg.Limits.Queue)
 	o.ring.resize(cfg.Decisions.Ring)
-	o.file.apply(cfg.Decisions)
+	o.file.apply(next.decisions)
+	o.state.apply(cfg.State)
 	if old == nil || old.cfg.Tokenizer != cfg.Tokenizer || old.cfg.Timeouts.Tokenize != cfg.Timeouts.Tokenize {
 		o.tokens.Store(newResolver(cfg))
 	}

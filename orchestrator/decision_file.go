@@ -4,29 +4,41 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
-	"os"
 	"sync"
+	"sync/atomic"
 
-	"github.com/DeRuina/timberjack"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tandem-router/tandem/internal/config"
 )
 
 // decisionFile appends every record to the file that the configuration names, a JSON line each. It runs
-// behind the requests: a disk that is slow or full costs records, which are counted, and never a request.
+// behind the requests: a disk that is slow, full or stands still costs records, which are counted, and never a
+// request.
 type decisionFile struct {
 	ring *ring
 	log  *slog.Logger
-	lost *prometheus.CounterVec // by reason
+	disk disk
+	lost *prometheus.CounterVec                      // by reason
+	open func(config.Decisions, bool) io.WriteCloser // openDecisions, except in tests
 
+	looking atomic.Bool   // a look at a file has not ended
 	changed chan struct{} // a token says that there may be another target
 
 	mu     sync.Mutex // guards the following
+	target *decisionTarget
+}
+
+// decisionTarget is one place to write to. nil: there is none.
+type decisionTarget struct {
 	config config.Decisions
-	target *timberjack.Logger // nil where no file is named
+	device bool // not a regular file: it is never put aside
+	out    io.WriteCloser
+	left   chan struct{} // closed once another target has taken the place
 }
 
 // unwritten is how many records may wait for the disk.
@@ -35,49 +47,70 @@ const unwritten = 4096
 // writeSize is how many bytes of lines are put together to one write where many wait.
 const writeSize = 64 << 10
 
-func newDecisionFile(r *ring, log *slog.Logger, lost *prometheus.CounterVec) *decisionFile {
-	return &decisionFile{ring: r, log: log, lost: lost, changed: make(chan struct{}, 1)}
+func newDecisionFile(
+	r *ring, on disk, lost *prometheus.CounterVec, open func(config.Decisions, bool) io.WriteCloser,
+) *decisionFile {
+	return &decisionFile{ring: r, log: on.log, disk: on, lost: lost, open: open, changed: make(chan struct{}, 1)}
 }
 
-// writable reports whether the file that cfg names can be written, and makes it where it is missing.
-func writable(cfg config.Decisions) error {
-	if cfg.File == "" {
-		return nil
-	}
-	f, err := os.OpenFile(cfg.File, os.O_APPEND|os.O_CREATE|os.O_WRONLY,
-		0o600) //nolint:gosec // the operator names it
-	if err == nil {
-		err = f.Close()
-	}
-	if err != nil {
-		return fmt.Errorf("decisions.file: %w; name a file that can be written", err)
-	}
-	return nil
-}
-
-// apply takes what cfg says from the next record on.
-func (d *decisionFile) apply(cfg config.Decisions) {
+// prepare returns the target that cfg names. It opens a file that was not named before, makes the file where
+// it is missing, and waits for that for a short time only. It may not be called twice at once.
+func (d *decisionFile) prepare(cfg config.Decisions) (*decisionTarget, error) {
 	cfg.Ring = 0 // which is the ring's
+	before := d.current()
+	switch {
+	case cfg.File == "":
+		return nil, nil
+	case before != nil && before.config == cfg:
+		return before, nil
+	}
+	t := &decisionTarget{config: cfg, left: make(chan struct{})}
+	if before != nil && before.config.File == cfg.File {
+		t.device = before.device
+	} else if err := d.lookAt(t); err != nil {
+		return nil, fmt.Errorf("decisions.file: %w; name a file that can be written, or /dev/stdout", err)
+	}
+	t.out = d.open(cfg, t.device)
+	return t, nil
+}
+
+// lookAt finds out what the file of t is, and that it can be opened.
+func (d *decisionFile) lookAt(t *decisionTarget) error {
+	if d.looking.Swap(true) {
+		return errStalled // as the one before
+	}
+	found := make(chan bool, 1)
+	err := d.disk.look(func() error {
+		defer d.looking.Store(false)
+		device, err := writable(t.config.File)
+		found <- device
+		return err
+	})
+	if err == nil {
+		t.device = <-found
+	}
+	return err
+}
+
+// apply takes t, nil for none, from the next record on.
+func (d *decisionFile) apply(t *decisionTarget) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if cfg == d.config {
+	if t == d.target {
 		return
 	}
-	d.config, d.target = cfg, nil
-	if cfg.File != "" {
-		d.target = &timberjack.Logger{
-			Filename: cfg.File, MaxSize: int(cfg.FileSize >> 20), MaxBackups: cfg.FileKeep, Compression: "none",
-			FileMode: 0o600,
-		}
+	if d.target != nil {
+		close(d.target.left)
 	}
+	d.target = t
 	select {
 	case d.changed <- struct{}{}:
 	default:
 	}
 }
 
-// current is the file of the moment, nil for none.
-func (d *decisionFile) current() *timberjack.Logger {
+// current is the target of the moment, nil for none.
+func (d *decisionFile) current() *decisionTarget {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.target
@@ -98,15 +131,21 @@ func (d *decisionFile) run(ctx context.Context) {
 }
 
 // follow writes records, to target and each that comes in its place, until there is none or ctx ends.
-func (d *decisionFile) follow(ctx context.Context, target *timberjack.Logger) {
+func (d *decisionFile) follow(ctx context.Context, target *decisionTarget) {
 	records, lost, stop := d.ring.watch(unwritten)
 	w := &recordWriter{d: d, target: target, lost: lost}
+	late, cancel := withGrace(ctx, target.left)
 	defer func() {
 		stop()
-		w.drain(records)
-		w.close()
+		w.drain(late, records)
+		w.close(late)
+		cancel()
 	}()
 	for {
+		take := records
+		if w.stuck {
+			take = nil // they are for the target that comes, if one does
+		}
 		select {
 		case <-ctx.Done():
 			return
@@ -115,10 +154,14 @@ func (d *decisionFile) follow(ctx context.Context, target *timberjack.Logger) {
 			if target == nil {
 				return
 			}
-			w.move(target, records)
-		case r := <-records:
+			if target != w.target {
+				w.move(late, target, records)
+				cancel()
+				late, cancel = withGrace(ctx, target.left)
+			}
+		case r := <-take:
 			w.add(r)
-			w.drain(records)
+			w.drain(late, records)
 		}
 	}
 }
@@ -126,34 +169,42 @@ func (d *decisionFile) follow(ctx context.Context, target *timberjack.Logger) {
 // recordWriter turns records into lines of one file.
 type recordWriter struct {
 	d       *decisionFile
-	target  *timberjack.Logger
+	target  *decisionTarget
 	lost    func() uint64 // records that were never in the channel
 	counted uint64        // of those, counted
-	lines   bytes.Buffer
+	lines   *bytes.Buffer
 	held    int  // records in lines
 	failed  bool // the last write
+	stuck   bool // a write to this target stands still, and is not waited for any more
 }
 
-// move goes on in another file: what waits goes into the one before.
-func (w *recordWriter) move(target *timberjack.Logger, records <-chan *Record) {
-	if target == w.target {
-		return
+// move goes on in another file. What waits goes into the one before, unless that takes nothing any more.
+func (w *recordWriter) move(late context.Context, target *decisionTarget, records <-chan *Record) {
+	if !w.stuck {
+		w.drain(late, records)
 	}
-	w.drain(records)
-	w.close()
-	w.target, w.failed = target, false
+	w.close(late)
+	w.target = target
+	w.failed, w.stuck = false, false
 }
 
 // close ends the file.
-func (w *recordWriter) close() {
-	if err := w.target.Close(); err != nil {
-		w.d.log.Warn("decisions.file cannot be closed", "file", w.target.Filename, "error", err)
+func (w *recordWriter) close(late context.Context) {
+	if w.stuck {
+		w.d.disk.call(w.target.out.Close) // which comes after the write, whenever that ends
+		return
+	}
+	if err := w.d.disk.write(late, w.target.config.File, w.target.out.Close); err != nil {
+		w.d.log.Warn("decisions.file cannot be closed", "file", w.target.config.File, "error", err)
 	}
 }
 
 // add makes a line of r.
 func (w *recordWriter) add(r *Record) {
-	if err := json.NewEncoder(&w.lines).Encode(r); err != nil { // a Record holds nothing that JSON cannot say
+	if w.lines == nil {
+		w.lines = new(bytes.Buffer)
+	}
+	if err := json.NewEncoder(w.lines).Encode(r); err != nil { // a Record holds nothing that JSON cannot say
 		w.d.log.Error("a decision cannot be written", "id", r.ID, "error", err)
 		return
 	}
@@ -161,23 +212,23 @@ func (w *recordWriter) add(r *Record) {
 }
 
 // drain writes what waits, together.
-func (w *recordWriter) drain(records <-chan *Record) {
+func (w *recordWriter) drain(late context.Context, records <-chan *Record) {
 	for {
-		if w.lines.Len() >= writeSize {
-			w.write()
+		if w.held > 0 && w.lines.Len() >= writeSize {
+			w.write(late)
 		}
 		select {
 		case r := <-records:
 			w.add(r)
 		default:
-			w.write()
+			w.write(late)
 			return
 		}
 	}
 }
 
 // write brings the lines to the file, and says when that begins to fail and when it works again.
-func (w *recordWriter) write() {
+func (w *recordWriter) write(late context.Context) {
 	if slow := w.lost(); slow > w.counted {
 		w.d.lost.WithLabelValues("slow").Add(float64(slow - w.counted))
 		w.counted = slow
@@ -185,20 +236,38 @@ func (w *recordWriter) write() {
 	if w.held == 0 {
 		return
 	}
-	_, err := w.target.Write(w.lines.Bytes())
+	err := w.bring(late)
 	switch {
 	case err != nil && !w.failed:
-		w.d.log.Warn("decisions cannot be written; they are lost until they can", "file", w.target.Filename,
+		w.d.log.Warn("decisions cannot be written; they are lost until they can", "file", w.target.config.File,
 			"error", err)
 	case err == nil && w.failed:
-		w.d.log.Info("decisions are written again", "file", w.target.Filename)
+		w.d.log.Info("decisions are written again", "file", w.target.config.File)
 	}
 	if w.failed = err != nil; w.failed {
 		w.d.lost.WithLabelValues("failed").Add(float64(w.held))
 	}
-	w.lines.Reset()
 	w.held = 0
+	if w.stuck {
+		w.lines = nil // the write that stands still has it
+		return
+	}
+	w.lines.Reset()
 	if w.failed {
 		w.lines.WriteByte('\n') // it may have taken a part of a line
 	}
+}
+
+// bring writes the lines.
+func (w *recordWriter) bring(late context.Context) error {
+	if w.stuck {
+		return errStalled
+	}
+	out, lines := w.target.out, w.lines.Bytes()
+	err := w.d.disk.write(late, w.target.config.File, func() error {
+		_, err := out.Write(lines)
+		return err
+	})
+	w.stuck = errors.Is(err, errStalled)
+	return err
 }

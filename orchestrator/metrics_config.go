@@ -12,6 +12,7 @@ type configMetrics struct {
 	newest    prometheus.Gauge
 	appliedAt prometheus.Gauge
 	revision  *prometheus.GaugeVec // revision
+	stalled   *prometheus.GaugeVec // file
 }
 
 func newConfigMetrics(f *metricFamilies) configMetrics {
@@ -27,7 +28,11 @@ func newConfigMetrics(f *metricFamilies) configMetrics {
 			Help: "1 for the revision of the configuration in force, as records of decisions have it.",
 		}, []string{"revision"}),
 	}
-	f.reg.MustRegister(m.revision)
+	m.stalled = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "tandem_file_stalled",
+		Help: "1 while a write to the file that this field names does not end: its disk does not answer.",
+	}, []string{"field"})
+	f.reg.MustRegister(m.revision, m.stalled)
 	begin(m.reloads, "applied", "rejected")
 	return m
 }

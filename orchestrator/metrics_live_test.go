@@ -4,6 +4,7 @@ import (
 	"io"
 	"maps"
 	"net"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -56,6 +57,7 @@ var troubled = map[string]string{
 	"tandem_attempt_failures_total":        "a replica fails once",
 	"tandem_retry_budget_used":             "two of three decode engines fail",
 	"tandem_decisions_unwritten_total":     "the disk is full",
+	"tandem_file_stalled":                  "the disk stands still",
 	"tandem_shadow_decisions_total":        "what is learned does not decide",
 	"tandem_shadow_regret_seconds":         "what is learned does not decide",
 	"tandem_refused_total":                 "no room",
@@ -141,6 +143,7 @@ var scenarios = map[string]func(t *testing.T, m *moved){
 	"routers meet at a server":         routersMeet,
 	"a stream in trouble":              streamInTrouble,
 	"the disk is full":                 diskFull,
+	"the disk stands still":            diskStandsStill,
 	"two of three decode engines fail": twoOfThreeFail,
 	"a decode engine loads nothing":    reported(setup{}, "decode", fault(enginesim.Fault{Kind: "no_load"})),
 }
@@ -306,6 +309,16 @@ func diskFull(t *testing.T, m *moved) {
 	in(t, setup{config: onFullDisk}, func(w *world) {
 		w.ask(chat(true))
 		time.Sleep(time.Second)
+		m.look(t, w.o)
+	})
+}
+
+func diskStandsStill(t *testing.T, m *moved) {
+	onFrozen(t, setup{config: func(c *config.Config) {
+		c.Decisions.File = filepath.Join(t.TempDir(), "frozen.jsonl")
+	}}, func(w *world, _ *frozen) {
+		w.ask(chat(true))
+		time.Sleep(time.Minute)
 		m.look(t, w.o)
 	})
 }

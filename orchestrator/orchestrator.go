@@ -12,6 +12,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -56,7 +57,9 @@ type Options struct {
 	// What that would change now; nil refuses it.
 	Preview func() ([]config.Change, error)
 
-	openShared func(*config.AnswerCache) (shared, error) // instead of a server, for tests
+	openShared    func(*config.AnswerCache) (shared, error)   // instead of a server, for tests
+	openDecisions func(config.Decisions, bool) io.WriteCloser // instead of a file, for tests
+	replaceState  func(name string, data []byte) error        // instead of a file, for tests
 }
 
 // Orchestrator serves requests over the two pools of its configuration. Make one with [New], start
@@ -157,6 +160,12 @@ func (o *Options) complete() {
 	if o.Seed == 0 {
 		o.Seed = rand.Uint64()
 	}
+	if o.openDecisions == nil {
+		o.openDecisions = openDecisions
+	}
+	if o.replaceState == nil {
+		o.replaceState = replaceFile
+	}
 }
 
 // New makes an orchestrator for cfg, which must have been validated. Nothing is dialled before Run.
@@ -170,7 +179,7 @@ func New(cfg *config.Config, opt Options) (*Orchestrator, error) {
 	o.clock = liveness.NewClock(time.Now())
 	o.giveBacks.places = make(chan struct{}, mostGiveBacks)
 	o.ring = newRing(cfg.Decisions.Ring)
-	o.file = newDecisionFile(o.ring, o.log, o.m.decisions.unwritten)
+	o.file = newDecisionFile(o.ring, o.diskOf("decisions.file"), o.m.decisions.unwritten, opt.openDecisions)
 	o.page = page.New(o.Live)
 	o.traceWith(opt.Tracer)
 	o.prefill = prefill.New(prefill.Options{IndexBytes: int64(cfg.Pools.Prefill.IndexBytes)})
@@ -188,13 +197,18 @@ func New(cfg *config.Config, opt Options) (*Orchestrator, error) {
 	})
 	opt.Registry.MustRegister(&collector{o: o})
 	o.state = &stateFile{
-		log: o.log, planner: o.planner, config: func() config.State { return o.snap.Load().cfg.State },
+		log: o.log, planner: o.planner, disk: o.diskOf("state.file"), replace: opt.replaceState,
 	}
 	if err := o.Apply(cfg); err != nil {
 		return nil, err
 	}
 	o.state.restore()
 	return o, nil
+}
+
+// diskOf makes calls on the file that field names.
+func (o *Orchestrator) diskOf(field string) disk {
+	return disk{field: field, log: o.log, panics: o.panics, stalled: o.m.config.stalled.WithLabelValues(field)}
 }
 
 func (o *Orchestrator) traceWith(p trace.TracerProvider) {

@@ -18,16 +18,41 @@ import (
 )
 
 // stateFile keeps what was learned for the next process: it is read once, at the start, and written now and
-// then and at the end. A file that cannot be read costs a warning and what would have been known.
+// then and at the end. A file that cannot be read costs a warning and what would have been known. Only the
+// goroutine of run, and the start, touch the disk.
 type stateFile struct {
 	log     *slog.Logger
 	planner *planner.Planner
-	config  func() config.State // in force
+	disk    disk
+	replace func(name string, data []byte) error // replaceFile, except in tests
 
-	mu      sync.Mutex       // guards the following
+	failed bool // the last try to write did; owned by run
+
+	mu      sync.Mutex       // guards the following; nobody does what can block while holding it
+	config  config.State     // in force
+	left    chan struct{}    // closed once another file is named
 	waiting *planner.Learned // of replicas that have not come yet
 	until   time.Time        // when those are given up
-	failed  bool             // the last try to write did
+}
+
+// apply takes what cfg says from the next write on.
+func (s *stateFile) apply(cfg config.State) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.left == nil || cfg.File != s.config.File {
+		if s.left != nil {
+			close(s.left)
+		}
+		s.left = make(chan struct{})
+	}
+	s.config = cfg
+}
+
+// inForce is the configuration of the moment. left is closed once another file is named.
+func (s *stateFile) inForce() (cfg config.State, left <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.config, s.left
 }
 
 // stateVersion is that of the file. Another one's is not read.
@@ -77,11 +102,17 @@ func readState(r io.Reader) (*planner.Learned, error) {
 
 // restore reads the file, if one is named and there.
 func (s *stateFile) restore() {
-	name := s.config().File
+	cfg, _ := s.inForce()
+	name := cfg.File
 	if name == "" {
 		return
 	}
-	learned, err := readStateFile(name)
+	found := make(chan *planner.Learned, 1)
+	err := s.disk.look(func() error {
+		learned, err := readStateFile(name)
+		found <- learned
+		return err
+	})
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return
@@ -89,7 +120,7 @@ func (s *stateFile) restore() {
 		s.log.Warn("state file is ignored: all is learned anew", "file", name, "error", err)
 		return
 	}
-	now := time.Now()
+	learned, now := <-found, time.Now()
 	if age := now.Sub(learned.At); age > stateAge {
 		s.log.Warn("state file is ignored: all is learned anew", "file", name, "error", fmt.Errorf(
 			"it was written at %v, and is believed for %v", learned.At.Format(time.RFC3339), stateAge))
@@ -161,49 +192,63 @@ func (s *stateFile) arrived(now time.Time) {
 // run writes the file each interval and when ctx ends.
 func (s *stateFile) run(ctx context.Context) {
 	for {
-		timer := time.NewTimer(s.config().Interval)
+		cfg, left := s.inForce()
+		timer := time.NewTimer(cfg.Interval)
 		select {
 		case <-ctx.Done():
 			timer.Stop()
-			s.write(time.Now())
+			s.write(ctx)
 			return
+		case <-left: // another file, and maybe another interval
+			timer.Stop()
 		case <-timer.C:
-			s.write(time.Now())
+			if s.write(ctx); ctx.Err() != nil && s.failed {
+				return // it was waited for long enough
+			}
 		}
 	}
 }
 
-// write puts what is known by now in the place of the file. What could not be given to a replica yet stays.
-func (s *stateFile) write(now time.Time) {
-	name := s.config().File
-	if name == "" {
+// write puts what is known by now in the place of the file. It returns when that is done, or when it is not
+// waited for any more: the disk stands still, and ctx has ended or another file is named.
+func (s *stateFile) write(ctx context.Context) {
+	cfg, left := s.inForce()
+	if cfg.File == "" {
 		return
 	}
-	kept := keptState{Version: stateVersion, Learned: s.planner.Learned(now.UTC())}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.waiting != nil {
-		kept.Learned.Speeds = append(kept.Learned.Speeds, s.waiting.Speeds...)
-		kept.Learned.Links = append(kept.Learned.Links, s.waiting.Links...)
+	late, cancel := withGrace(ctx, left)
+	defer cancel()
+	data, err := s.known(time.Now())
+	if err == nil {
+		err = s.disk.write(late, cfg.File, func() error { return s.replace(cfg.File, data) })
 	}
-	err := replaceFile(name, &kept)
 	if err != nil && !s.failed {
-		s.log.Warn("state file was not written", "file", name, "error", err)
+		s.log.Warn("state file was not written", "file", cfg.File, "error", err)
 	}
 	s.failed = err != nil
 }
 
+// known is the file with what is known at now. What could not be given to a replica yet stays in it.
+func (s *stateFile) known(now time.Time) ([]byte, error) {
+	s.mu.Lock()
+	kept := keptState{Version: stateVersion, Learned: s.planner.Learned(now.UTC())}
+	if s.waiting != nil {
+		kept.Learned.Speeds = append(kept.Learned.Speeds, s.waiting.Speeds...)
+		kept.Learned.Links = append(kept.Learned.Links, s.waiting.Links...)
+	}
+	s.mu.Unlock()
+	data, err := json.Marshal(&kept)
+	if err == nil && len(data) > maxState {
+		err = fmt.Errorf("it would be larger than %d bytes", maxState)
+	}
+	return data, err
+}
+
 // replaceFile writes beside the file and renames, so that whoever reads finds the old one or the new one. A
 // link to it stays one.
-func replaceFile(name string, kept *keptState) error {
-	data, err := json.Marshal(kept)
+func replaceFile(name string, data []byte) error {
+	name, err := stateBehind(name)
 	if err != nil {
-		return err
-	}
-	if len(data) > maxState {
-		return fmt.Errorf("it would be larger than %d bytes", maxState)
-	}
-	if name, err = stateBehind(name); err != nil {
 		return err
 	}
 	f, err := os.CreateTemp(filepath.Dir(name), ".tandem-state-*") // for nobody else to read

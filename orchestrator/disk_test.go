@@ -1,0 +1,287 @@
+package orchestrator
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tandem-router/tandem/internal/config"
+)
+
+// frozen is a disk that answers nobody until it is thawed.
+type frozen struct {
+	thaw  chan struct{}
+	mu    sync.Mutex // guards the following
+	calls int
+}
+
+func (f *frozen) call() {
+	f.mu.Lock()
+	f.calls++
+	f.mu.Unlock()
+	<-f.thaw
+}
+
+// frozenFile is a file on a frozen disk.
+type frozenFile struct{ *frozen }
+
+func (f frozenFile) Write(p []byte) (int, error) { f.call(); return len(p), nil }
+func (f frozenFile) Close() error                { f.call(); return nil }
+
+// onFrozen runs story in a world whose disk does not answer, ends the router, and says how long that took.
+func onFrozen(t *testing.T, s setup, story func(w *world, disk *frozen)) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := &frozen{thaw: make(chan struct{})}
+		options := s.options
+		s.options = func(o *Options) {
+			o.replaceState = func(string, []byte) error { disk.call(); return nil }
+			o.openDecisions = func(cfg config.Decisions, device bool) io.WriteCloser {
+				if strings.HasPrefix(filepath.Base(cfg.File), "frozen") {
+					return frozenFile{disk}
+				}
+				return openDecisions(cfg, device)
+			}
+			if options != nil {
+				options(o)
+			}
+		}
+		w := newWorld(t, s)
+		story(w, disk)
+		w.settled()
+		began := time.Now()
+		w.close()
+		if took := time.Since(began); took > lastWrite+time.Second {
+			t.Errorf("the router ended after %v", took)
+		}
+		close(disk.thaw)
+		synctest.Wait()
+	})
+}
+
+const notWritten, answersAgain = "its disk does not answer", "the disk of a file answers again"
+
+// While the disk of state.file stands still, replicas come and go, status is told and reloads are applied. The
+// trouble is reported once, and the router ends in time.
+func TestTheStatesDiskStandsStill(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "state.json")
+	var log bytes.Buffer
+	onFrozen(t, setup{
+		config:  func(c *config.Config) { c.State = config.State{File: name, Interval: time.Second} },
+		options: logsTo(&log),
+	}, func(w *world, disk *frozen) {
+		time.Sleep(5 * time.Second)
+		if disk.calls != 1 {
+			t.Fatalf("%d writes are under way", disk.calls)
+		}
+		cfg := *w.cfg
+		cfg.Pools.Decode.Replicas = cfg.Pools.Decode.Replicas[:1]
+		if err := w.o.Apply(&cfg); err != nil {
+			t.Errorf("a replica leaves: %v", err)
+		}
+		if err := w.o.Apply(w.cfg); err != nil {
+			t.Errorf("a replica comes: %v", err)
+		}
+		time.Sleep(time.Minute)
+		if n := w.count("tandem_file_stalled", "state.file"); n != 1 {
+			t.Errorf("tandem_file_stalled is %d", n)
+		}
+		if got := w.get("admin", "/debug/replicas"); got.status != 200 || strings.Count(got.raw, `"healthy": true`) != 4 {
+			t.Errorf("/debug/replicas: %d %s", got.status, got.raw)
+		}
+		w.exact(chat(true), w.ask(chat(true)))
+		if n := strings.Count(log.String(), notWritten); n != 1 || !strings.Contains(log.String(), "field=state.file") {
+			t.Errorf("it is reported %d times: %s", n, log.String())
+		}
+	})
+}
+
+// A disk that answers again is used again, without a restart.
+func TestTheStatesDiskAnswersAgain(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "state.json")
+	var log bytes.Buffer
+	thaw := make(chan struct{})
+	in(t, setup{
+		config: func(c *config.Config) { c.State = config.State{File: name, Interval: time.Second} },
+		options: func(o *Options) {
+			thaw = make(chan struct{}) // of the story's own time
+			logsTo(&log)(o)
+			o.replaceState = func(name string, data []byte) error { <-thaw; return replaceFile(name, data) }
+		},
+	}, func(w *world) {
+		time.Sleep(time.Minute)
+		close(thaw)
+		time.Sleep(5 * time.Second)
+		if n := w.count("tandem_file_stalled", "state.file"); n != 0 {
+			t.Errorf("tandem_file_stalled is %d", n)
+		}
+		if n := strings.Count(log.String(), answersAgain); n != 1 {
+			t.Errorf("it is said %d times that the disk answers: %s", n, log.String())
+		}
+		if _, err := os.Stat(name); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Another state.file is written at once, though the disk of the one before stands still.
+func TestAnotherStateFileInstead(t *testing.T) {
+	folder := t.TempDir()
+	second := filepath.Join(folder, "second.json")
+	var disk *frozen
+	onFrozen(t, setup{
+		config: func(c *config.Config) {
+			c.State = config.State{File: filepath.Join(folder, "frozen.json"), Interval: time.Second}
+		},
+		options: func(o *Options) {
+			o.replaceState = func(name string, data []byte) error {
+				if name != second {
+					disk.call()
+				}
+				return replaceFile(name, data)
+			}
+		},
+	}, func(w *world, d *frozen) {
+		disk = d
+		time.Sleep(time.Minute)
+		cfg := *w.cfg
+		cfg.State.File = second
+		if err := w.o.Apply(&cfg); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(10 * time.Second)
+		if _, err := os.Stat(second); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// While the disk of decisions.file stands still, requests are answered and reloads are applied. What cannot be
+// written is counted, and the router ends in time. Another file is written at once.
+func TestTheDecisionsDiskStandsStill(t *testing.T) {
+	for name, instead := range map[string]string{"to the end": "", "until another file is named": "second.jsonl"} {
+		t.Run(name, func(t *testing.T) {
+			folder := t.TempDir()
+			var log bytes.Buffer
+			onFrozen(t, setup{
+				config:  func(c *config.Config) { c.Decisions.File = filepath.Join(folder, "frozen.jsonl") },
+				options: logsTo(&log),
+			}, func(w *world, _ *frozen) {
+				for range 3 {
+					w.exact(chat(true), w.ask(chat(true)))
+				}
+				time.Sleep(time.Minute)
+				if n := w.count("tandem_file_stalled", "decisions.file"); n != 1 {
+					t.Errorf("tandem_file_stalled is %d", n)
+				}
+				if n := strings.Count(log.String(), notWritten); n != 1 {
+					t.Errorf("it is reported %d times: %s", n, log.String())
+				}
+				cfg := *w.cfg
+				cfg.Limits.Samples = 7
+				if instead != "" {
+					cfg.Decisions.File = filepath.Join(folder, instead)
+				}
+				if err := w.o.Apply(&cfg); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(10 * time.Second)
+				w.exact(chat(true), w.ask(chat(true)))
+				time.Sleep(time.Second)
+				if instead == "" {
+					return
+				}
+				if got := recordsIn(t, cfg.Decisions.File); len(got) != 3 { // all but the one that stands still
+					t.Errorf("%d records are in the second file", len(got))
+				}
+				if n := w.count("tandem_file_stalled", "decisions.file"); n != 0 {
+					t.Errorf("tandem_file_stalled is %d", n)
+				}
+			})
+			if instead == "" && !strings.Contains(log.String(), "they are lost until they can") {
+				t.Errorf("nothing says that records are lost: %s", log.String())
+			}
+		})
+	}
+}
+
+// A file that does not answer when it is opened is refused, and no later reload waits for it.
+func TestAFileThatCannotBeOpenedInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := disk{field: "decisions.file"}
+		thaw := make(chan struct{})
+		began := time.Now()
+		err := d.look(func() error { <-thaw; return nil })
+		if took := time.Since(began); !errors.Is(err, errStalled) || took != firstLook {
+			t.Errorf("%v after %v", err, took)
+		}
+		close(thaw)
+	})
+}
+
+// A pipe that nobody reads is refused at once, by the name of the field, and the next file is taken.
+func TestDecisionsRefuseAPipe(t *testing.T) {
+	folder := t.TempDir()
+	pipe := filepath.Join(folder, "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	in(t, setup{}, func(w *world) {
+		for name, says := range map[string]string{pipe: "is a pipe", folder: "is no file"} {
+			cfg := *w.cfg
+			cfg.Decisions.File = name
+			err := w.o.Apply(&cfg)
+			if err == nil || !strings.Contains(err.Error(), "decisions.file: ") || !strings.Contains(err.Error(), says) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		cfg := *w.cfg
+		cfg.Decisions.File = filepath.Join(folder, "file.jsonl")
+		if err := w.o.Apply(&cfg); err != nil {
+			t.Error(err)
+		}
+		w.ask(chat(true))
+		time.Sleep(time.Second)
+		if got := recordsIn(t, cfg.Decisions.File); len(got) != 1 {
+			t.Errorf("%d records are in the file", len(got))
+		}
+	})
+}
+
+// A device is written to and never put aside: a file would come in its place.
+func TestDecisionsLeaveADeviceAlone(t *testing.T) {
+	cfg := config.Decisions{File: "/dev/null", FileSize: 1 << 20, FileKeep: 1}
+	device, err := writable(cfg.File)
+	if err != nil || !device {
+		t.Fatalf("device %v, %v", device, err)
+	}
+	out := openDecisions(cfg, device)
+	if _, ours := out.(*deviceWriter); !ours {
+		t.Fatalf("a %T would rename the device", out)
+	}
+	for range 5 {
+		if _, err := out.Write(make([]byte, 1<<19)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := out.Close(); err != nil {
+		t.Error(err)
+	}
+	if info, err := os.Lstat(cfg.File); err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		t.Errorf("%v, %v", info, err)
+	}
+	for name, want := range map[string]*os.File{
+		"/dev/stdout": os.Stdout, "/proc/self/fd/2": os.Stderr, "/dev/null": nil, "stdout": nil,
+	} {
+		if got := standardStream(name); got != want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
