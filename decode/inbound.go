@@ -13,18 +13,6 @@ type inbound struct {
 	place    time.Duration   // in it
 	sendAt   time.Time       // when the request should be sent here
 	landAt   time.Time       // when its blocks should be here
-	behind   time.Duration   // for which others' blocks were still on their way when it was sent, as predicted
-}
-
-// asksForBlocks notes behind whose blocks those of l come, which its engine is asked for now.
-func (l *Lease) asksForBlocks(now time.Time) {
-	if l.prompt.local || l.prompt.state != pending {
-		return
-	}
-	x, busy := &l.prompt.inbound, &l.member.traffic.inboundUntil
-	underWay := l.member.ledger.orders.inbound(-longest) // of those that were asked for and have not come
-	x.behind = max(0, min(busy.Sub(now), underWay))
-	*busy = now.Add(x.behind + x.transfer)
 }
 
 // mostExpecting is the share of a replica's room that may be held by requests whose blocks are on their way,

@@ -40,19 +40,6 @@ func (l *Lease) Ahead(now time.Time) (leaving, coming float64) {
 	return l.prompt.inbound.from.Ahead(l.prompt.inbound.place).Seconds(), coming
 }
 
-// Behind returns the seconds for which, as predicted, blocks of others were still on their way to l's replica
-// when it was sent there. Safe for concurrent use.
-func (l *Lease) Behind() float64 {
-	l.pool.members.Lock()
-	defer l.pool.members.Unlock()
-	return l.prompt.inbound.behind.Seconds()
-}
-
-// Transfer returns the seconds for which l's own blocks were predicted to be on their way when it was booked.
-func (l *Lease) Transfer() float64 {
-	return l.prompt.inbound.transfer.Seconds() // never changes
-}
-
 // Alive reports whether l's replica is still in the pool and healthy.
 func (l *Lease) Alive() bool {
 	l.pool.members.Lock()

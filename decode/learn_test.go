@@ -121,7 +121,7 @@ func TestAnswersThatAreNotStreamedTeachTheirSteps(t *testing.T) {
 				l := p.Book(&c[0], q, Schedule{AdmitAt: now, Local: local, UnseenArrival: 20 * time.Millisecond}, now)
 				l.MarkSent(now)
 				now = now.Add(20*time.Millisecond + 100*30*time.Millisecond)
-				if took := l.FirstToken(now); took != 0 {
+				if took := l.FirstToken(now).Took; took != 0 {
 					t.Errorf("its whole time, %v, passes for that of its first token", took)
 				}
 				l.Finish(100, 50*time.Microsecond, now)

@@ -131,11 +131,11 @@ func (p *Pool) send(l *Lease, now time.Time) {
 	}
 	p.admit(l)
 	m := l.member
-	l.asksForBlocks(now)
 	m.ledger.move(l, sent)
 	l.stream.sentAt = now
 	l.stream.begun = p.done(m, now)
 	l.stream.roomy = p.hasRoom(m, now)
+	l.stream.foreign = m.ledger.others.Count > 0 && m.load.Fetching() != 0
 	if l.stream.roomy && (l.prompt.local || m.localWait(now) == 0) {
 		l.stream.ahead = p.ahead(l, now)
 	}

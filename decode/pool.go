@@ -77,8 +77,6 @@ type traffic struct {
 	inbound  scoring.ArrivalRate // of prompts whose blocks come
 	requests scoring.ArrivalRate // of all requests, those too whose prompts it computes
 	prefills scoring.Utilization // by the prompts that it computes
-
-	inboundUntil time.Time // when all blocks that it was asked for should be there, one prompt after the other
 }
 
 // New returns a pool without members, which believes no report before it has been configured.

@@ -14,24 +14,7 @@ type measured struct {
 	streams pace                // of those under way, of which steps are learned too
 	own     ownSteps            // that the engine takes for a piece of a prompt
 	heldUp  float64             // seconds for prompts, for each second of decode steps of late
-
-	undisturbed time.Time // when blocks last came beside which no others were on their way
 }
-
-// believable is took, or 0 where others' blocks were on their way with those of l and of late some have come
-// alone: these tell what a link is worth. Over a slow link there is always somebody, and then any will do.
-func (m *measured) believable(l *Lease, took time.Duration, now time.Time) time.Duration {
-	switch {
-	case took == 0 || l.prompt.local:
-	case l.stream.ahead == behindNobody:
-		m.undisturbed = now
-	case now.Sub(m.undisturbed) < ofLate:
-		return 0
-	}
-	return took
-}
-
-const ofLate = 10 * time.Second
 
 // state returns what is known, as it outlives a process; false where that is nothing.
 func (m *measured) state() (s Speeds, known bool) {

@@ -6,9 +6,12 @@ import (
 )
 
 // stream is the answer of a lease: when it was asked for, when it began and how far it has come.
+//
+// Long: what was found when it was sent is asked for when its first token comes.
 type stream struct {
 	sentAt    time.Time // when the engine got the request; zero before that
 	ahead     ahead     // what it had to wait for then
+	foreign   bool      // when it was sent, blocks were on their way there that this router did not ask for
 	roomy     bool      // when it was sent there was room for it
 	firstAt   time.Time // when its first token came; zero before that
 	window    window
@@ -28,15 +31,15 @@ type ahead uint8
 
 const (
 	behindOthers    ahead = iota // that wait for room or a turn, or whose prompts are computed first; or unknown
-	besideTransfers              // others' blocks are on their way, and may share the link; nobody waits
+	besideTransfers              // others' blocks are on their way; nobody waits
 	behindNobody
 )
 
 // begin takes in the first token, or the whole answer where nobody tells of the first. It returns how long
-// that took since the request was sent, 0 where it does not say how long the engine takes.
+// that took since the request was sent, 0 where nobody sees the first token.
 func (s *stream) begin(now time.Time) time.Duration {
 	s.firstAt = now
-	if s.ahead == behindOthers || s.unseenArrival > 0 {
+	if s.unseenArrival > 0 {
 		return 0
 	}
 	return now.Sub(s.sentAt)
@@ -80,31 +83,38 @@ func (s *stream) step(each int, decoding time.Duration) float64 {
 // of its steps.
 const mostlySteps = 5
 
+// Arrival says how long a request took to its first token, and what its engine did meanwhile.
+type Arrival struct {
+	Took time.Duration // since it was sent; 0 where nobody sees the first token, or where that came before
+	Held float64       // seconds of these in which its replica computed prompts
+	// It waited for room, for a turn or behind prompts that its replica computes: nobody knows for how long.
+	Waited bool
+}
+
 // FirstToken says that the first token arrived, or the whole answer where nobody tells of the first. It
-// returns how long that took since the request was sent, 0 when that is not known, says nothing because the
-// request had to wait for room or behind local prefills, or was asked before. It teaches the speed of a local
-// prefill, and that the replica has the prompt now where no events do.
-func (l *Lease) FirstToken(now time.Time) time.Duration {
+// teaches the speed of a local prefill, and that the replica has the prompt now where no events do.
+func (l *Lease) FirstToken(now time.Time) Arrival {
 	if l == nil {
-		return 0
+		return Arrival{}
 	}
-	took, first := l.first(now)
+	x, first := l.first(now)
 	if first {
 		l.pool.Await(&l.member.Member, l.named, now)
 		l.pool.RecordComputed(&l.member.Member, l.named, 0, -1)
 	}
-	return took
+	return x
 }
 
-func (l *Lease) first(now time.Time) (took time.Duration, first bool) {
+func (l *Lease) first(now time.Time) (x Arrival, first bool) {
 	p := l.pool
 	p.members.Lock()
 	defer p.members.Unlock()
 	if l.prompt.state == answered || l.stream.sentAt.IsZero() {
-		return 0, false
+		return Arrival{}, false
 	}
 	computed := l.prompt.state == pending
 	l.stream.meanwhile = p.since(&l.stream.begun, l.member, now)
+	x.Held, x.Waited = l.stream.meanwhile.held, l.waits(now)
 	if computed {
 		p.learnPrefill(l, now) // what its step decoded was without its own sequences
 	}
@@ -116,5 +126,24 @@ func (l *Lease) first(now time.Time) (took time.Duration, first bool) {
 	if l.stream.unseenArrival == 0 {
 		l.stream.begun = p.done(l.member, now)
 	}
-	return l.member.measured.believable(l, l.stream.begin(now), now), true
+	x.Took = l.stream.begin(now)
+	return x, true
+}
+
+// waits reports whether l waits, or may have waited, for more than its blocks. An engine that does not tell
+// who fetches blocks may mean l by the one that waits there.
+func (l *Lease) waits(now time.Time) bool {
+	m := l.member
+	if l.stream.ahead == behindOthers || l.stream.foreign || m.localWait(now) > 0 {
+		return true
+	}
+	return m.load.Read(now, l.pool.settings.LoadTTL).Waiting > max(1, m.load.Fetching())
+}
+
+// Fetches reports whether l waits for nothing but its blocks: nothing else is known to keep its engine from
+// beginning with it, and its engine has computed no prompt since it was sent. Safe for concurrent use.
+func (l *Lease) Fetches(now time.Time) bool {
+	l.pool.members.Lock()
+	defer l.pool.members.Unlock()
+	return l.state < ended && !l.waits(now) && l.pool.since(&l.stream.begun, l.member, now).held == 0
 }

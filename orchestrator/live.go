@@ -111,7 +111,7 @@ func (o *Orchestrator) livePairs(kept []*Record, failing []outlier.Status) []pag
 			pair.Tokens += max(r.Moved, 0)
 		}
 	}
-	for _, link := range o.planner.LinkSpeeds() {
+	for _, link := range o.planner.LinkSpeeds(time.Now()) {
 		pair := at(link.Prefill, link.Decode)
 		pair.GBps, pair.Samples = link.BytesPerSecond/1e9, link.Samples
 	}

@@ -33,7 +33,7 @@ func TestHandover(t *testing.T) {
 	for range 8 {
 		h.Learn(0.002, 7, 0.01)
 	}
-	if got := h.Seconds(0.002); got != handoverMost {
+	if got := h.Seconds(0.002); got != HandoverMost {
 		t.Errorf("all take 7 s: %g s, want no more than can be common to all", got)
 	}
 	for range 8 {

@@ -118,15 +118,3 @@ func (m *DecayingFit) Restore(s FitState, now time.Time) bool {
 	m.refresh(now)
 	return true
 }
-
-// Restore lets l, of which nothing was learned yet, begin with so many seconds a byte: the less of it is
-// believed (0..1), the nearer to the seed.
-func (l *Link) Restore(seed, perByte, believed float64) bool {
-	if l.seen > 0 || !(seed > 0) || !(perByte > 0) ||
-		math.IsInf(perByte, 0) || math.IsNaN(believed) {
-		return false
-	}
-	far := math.Log(within(seed, perByte) / seed)
-	l.begin(math.Log(seed)+min(max(believed, 0), 1)*far, fasterOf)
-	return true
-}

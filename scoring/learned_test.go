@@ -121,11 +121,6 @@ func TestWhatWasLearnedFades(t *testing.T) {
 	f, _ := fit.Of(&pool.SpeedFit)
 	near(t, "of four times as slow, six hours ago", f[0], 2, 1e-9)
 
-	const seed = 1 / 40e9
-	l := new(Link)
-	l.Restore(seed, seed*4, Faded(now.Add(-12*time.Hour), now))
-	near(t, "of a link a quarter as fast, twelve hours ago", l.PerByte(seed), seed*math.Sqrt2, 1e-9)
-
 	answers := NewOutputLength(256, 5)
 	for range 400 {
 		answers.Learn(0, 1500)
@@ -144,23 +139,5 @@ func TestWhatWasLearnedFades(t *testing.T) {
 	}
 	if NewOutputLength(256, 5).Restore(answers.Counts(), 0.001) {
 		t.Error("a 20th of an answer was taken")
-	}
-}
-
-func TestBandwidthsOutliveAProcess(t *testing.T) {
-	const seed = 1 / 40e9
-	l := new(Link)
-	if !l.Restore(seed, 1/10e9, 1) || l.Restore(seed, 1/10e9, 1) {
-		t.Fatal("taken not once")
-	}
-	near(t, "restored", l.PerByte(seed), 1/10e9, 1e-6)
-	for range 3 {
-		l.Learn(seed, 1e9, 1./20)
-	}
-	near(t, "learned again", l.PerByte(seed), 1/20e9, 1e-6)
-	for _, bad := range []float64{0, -1, math.NaN(), math.Inf(1)} {
-		if new(Link).Restore(seed, bad, 1) {
-			t.Errorf("%g was taken", bad)
-		}
 	}
 }

@@ -287,36 +287,6 @@ func TestOutputLength(t *testing.T) {
 	}
 }
 
-func TestLink(t *testing.T) {
-	var l *Link
-	if got := l.PerByte(1); got != 1 {
-		t.Errorf("unknown link gives %g, want its seed", got)
-	}
-	l = new(Link)
-	seed := 1 / 40e9
-	for range 60 {
-		l.Learn(seed, 1e9, 0.1) // 10 GB/s
-	}
-	near(t, "learned", l.PerByte(seed), 1/10e9, 0.05)
-	l.Learn(seed, 1e9, 1000)
-	if got := l.PerByte(seed); got > 1.2/10e9 {
-		t.Errorf("one outlier gives %g s a byte", got)
-	}
-	for range 1000 {
-		l.Learn(seed, 1e9, 1e6)
-	}
-	near(t, "bounded", l.PerByte(seed), 1/0.1e9, 1e-9) // what is between may be a wire of 1 Gbit/s
-	slow := new(Link)
-	for range 20 {
-		slow.Learn(1/1e9, 1e9, 1e6)
-	}
-	near(t, "bounded where it is said to be slow", slow.PerByte(1/1e9), 32/1e9, 1e-9)
-	for range 20 {
-		slow.Learn(1/1e9, 1e9, 1e-6)
-	}
-	near(t, "bounded from above", slow.PerByte(1/1e9), 1/32e9, 1e-9)
-}
-
 func TestChooseBreaksTiesEvenly(t *testing.T) {
 	table := Table{
 		Senders: []Sender{{cost: 0.010}, {cost: 0.011}, {cost: 0.5}}, Receivers: []Receiver{{}, {cost: 0.0005}},

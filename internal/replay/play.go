@@ -47,6 +47,9 @@ type Play struct {
 	Step      int           // tokens that a decode replica computes in a step, 0: as many as vLLM does
 	Skip      time.Duration // of a recorded kind, that is left out at its beginning
 
+	// Watch is called once a virtual second with the first router, nil for nobody.
+	Watch func(at time.Duration, router cluster.Router)
+
 	// Sessions makes what is played instead of a file, nil for the file. Their times are scaled and cut off as a
 	// trace's.
 	Sessions func() cluster.Source
@@ -209,8 +212,13 @@ func (p Play) one(
 		return nil, nil, err
 	}
 	defer func() { err = errors.Join(err, source.Close()) }()
-	if progress != nil {
-		fleet.Started = func(at time.Duration) { progress(name, at) }
+	fleet.Started = func(at time.Duration) {
+		if progress != nil {
+			progress(name, at)
+		}
+		if p.Watch != nil {
+			p.Watch(at, routers[0])
+		}
 	}
 	c, err := cluster.NewSeveral(fleet, routers, source, p.Seed)
 	if err != nil {

@@ -28,6 +28,7 @@ func (pl *Planner) Rebind(b *Booking, req *Request, now time.Time) (moved bool, 
 	defer func() {
 		if err == nil {
 			b.transfer.sure = b.transfer.knownMatch && b.DecodeLease.Exact()
+			pl.sent(b, now)
 			b.DecodeLease.Speculate(time.Second, now)
 		}
 	}()
@@ -235,24 +236,17 @@ func (q *question) knowsMatch(c *decode.Candidate) bool {
 // FirstToken tells that the first token of the decode leg arrived: it teaches what handing over takes and the
 // speed of the pair's link, or the speed of a local prefill.
 func (pl *Planner) FirstToken(b *Booking, now time.Time) {
-	took := b.DecodeLease.FirstToken(now).Seconds()
-	if took <= 0 || b.Mode == Local || !b.transfer.sure {
+	x := b.DecodeLease.FirstToken(now)
+	if b.Mode == Local {
 		return
 	}
-	step, behind := b.DecodeLease.Step(), b.DecodeLease.Behind()
+	took := x.Took.Seconds()
+	if took > 0 {
+		took = max(took-b.DecodeLease.Step(), took/2)
+	}
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
-	bytes := pl.policy.model.Receiver(&scoring.Decode{Missing: b.transfer.missing}).Bytes
-	if bytes < learnBytes {
-		return
-	}
-	if planned := b.DecodeLease.Transfer(); planned > 0 { // as its own, by what the link is taken for now
-		behind *= bytes * pl.pairs.rate(&b.Prefill, &b.Decode, &pl.policy.Policy, true) / planned
-	}
-	pl.pairs.learn(&b.Prefill, &b.Decode, &pl.policy.Policy, transferred{
-		bytes: bytes, took: took - step, behind: behind,
-	})
-	pl.policy.handOver(&pl.pairs.handover)
+	pl.landed(b, arrived{took, x.Held, x.Waited}, now)
 }
 
 // Progress tells how far the answer has come while it is under way.

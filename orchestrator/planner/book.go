@@ -26,6 +26,7 @@ func (pl *Planner) book(q *question, shadow *Shadow, now time.Time) *Booking {
 	pl.begin(booking, now)
 	booking.Decision = pl.record(q, now)
 	booking.Decision.Shadow = shadow
+	pl.await(booking, now)
 	return booking
 }
 

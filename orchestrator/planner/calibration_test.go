@@ -87,10 +87,8 @@ func TestCalibrationOfLinks(t *testing.T) {
 	f := newFleet(1, 2, nil)
 	slow := f.ds[0]
 	teach := func() {
-		f.pl.mu.Lock()
-		defer f.pl.mu.Unlock()
 		for range 50 {
-			f.pl.pairs.learn(&f.ps[0], &slow, &f.pl.policy.Policy, transferred{bytes: 1 << 30, took: 10})
+			f.teachLink(&f.ps[0], &slow, 10./(1<<30))
 		}
 	}
 	for _, c := range []struct {

@@ -230,7 +230,7 @@ func TestLinksAreNotLearnedFromSharedTransfers(t *testing.T) {
 			if b.Sure() != tt.learns {
 				t.Errorf("it is known what the transfer moves: %v", b.Sure())
 			}
-			if learned := len(f.pl.pairs.links) > 0; learned != tt.learns {
+			if learned := len(f.pl.pairs.links.of) > 0; learned != tt.learns {
 				t.Errorf("that it took %v taught the link: %v", tt.took, learned)
 			}
 		})

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tandem-router/tandem/decode"
+	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/scoring"
 )
@@ -45,10 +46,9 @@ type ReplicaSpeeds struct {
 
 // PairLink is what was measured between two replicas.
 type PairLink struct {
-	At      time.Time `json:"at"`
-	From    EngineKey `json:"from"`
-	To      EngineKey `json:"to"`
-	PerByte float64   `json:"seconds_per_byte"`
+	estimate.LinkState
+	From EngineKey `json:"from"`
+	To   EngineKey `json:"to"`
 }
 
 // maxLinks is of how many pairs the bandwidth is kept.
@@ -80,15 +80,16 @@ func (pl *Planner) Learned(now time.Time) Learned {
 func (pl *Planner) measuredLinks(engines map[replica.ID]*replica.Replica, now time.Time) (links []PairLink) {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
-	for pair, link := range pl.pairs.links {
+	for pair, link := range pl.pairs.links.of {
 		p, d := engines[pair.Prefill], engines[pair.Decode]
-		if p == nil || d == nil || link.Samples() == 0 {
+		state, measured := link.State()
+		if p == nil || d == nil || !measured {
 			continue
 		}
 		from, known := keyOf(p)
 		to, both := keyOf(d)
 		if known && both {
-			links = append(links, PairLink{now, from, to, link.PerByte(pl.policy.seed(p, d))})
+			links = append(links, PairLink{state, from, to})
 		}
 	}
 	slices.SortFunc(links, func(a, b PairLink) int {
@@ -149,14 +150,6 @@ func (pl *Planner) RestoreReplicas(l *Learned, now time.Time) (taken int) {
 func (t *pairs) restore(
 	p, d *replica.Replica, policy *Policy, perByte, believed float64, now time.Time,
 ) bool {
-	pair := Pairing{p.ID, d.ID}
-	if t.links[pair] != nil {
-		return false
-	}
-	l := &link{at: now}
-	if !l.Restore(policy.seed(p, d), perByte, believed) {
-		return false
-	}
-	t.links[pair] = l
-	return true
+	kind := &t.links.kinds[kindOf(p, d)]
+	return kind.Restore(t.links.get(Pairing{p.ID, d.ID}), policy.seed(p, d), perByte, believed, now)
 }

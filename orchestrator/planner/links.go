@@ -1,78 +1,147 @@
 package planner
 
 import (
+	"cmp"
 	"math"
+	"slices"
 	"time"
 
-	"github.com/tandem-router/tandem/scoring"
+	"github.com/tandem-router/tandem/internal/estimate"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// LinkSpeed is what was learned of the path between two replicas.
-type LinkSpeed struct {
-	Pairing
-	BytesPerSecond float64
-	Samples        int // transfers that it was learned from
+// links is what was learned of the paths between replicas. Guarded by Planner.mu.
+type links struct {
+	of    map[Pairing]*estimate.Link
+	kinds [replica.Links]estimate.Kind
+	// As of which time, and for which seconds a byte of links of which nothing was measured, the table of pairs
+	// was filled.
+	now    time.Time
+	common [replica.Links]float64
+	// Transfers that are booked and have not come: while there are any, links of that kind are in use.
+	awaited [replica.Links]int
+	// Those that are believed to be slower than their kind: the longer nothing comes over them, the less.
+	slow map[Pairing]*estimate.Link
 }
 
-// LinkSpeeds lists the paths of which something was learned, as of the newest plan, in no order. Safe for
-// concurrent use.
-func (pl *Planner) LinkSpeeds() []LinkSpeed {
-	pl.mu.Lock()
-	defer pl.mu.Unlock()
-	if pl.pairs.prefill == nil || pl.pairs.decode == nil {
-		return nil // nothing was planned since the policy changed
-	}
-	var all []LinkSpeed
-	for pair, link := range pl.pairs.links {
-		p, known := pl.pairs.slots[pair.Prefill]
-		d, both := pl.pairs.slots[pair.Decode]
-		if !known || !both || link.Samples() == 0 {
-			continue // a replica of it has left
-		}
-		seed := pl.policy.seed(pl.pairs.prefill.Replicas[p], pl.pairs.decode.Replicas[d])
-		all = append(all, LinkSpeed{pair, 1 / link.perByte(seed, pl.pairs.now), link.Samples()})
-	}
-	return all
+func newLinks() links {
+	return links{of: map[Pairing]*estimate.Link{}, slow: map[Pairing]*estimate.Link{}}
 }
 
-// link is what was learned of a path, and when. Of one that was slow nobody asks for blocks, so that nothing
-// would be learned when it is well again: the longer nothing came over it, the less of that is believed. Nil
-// knows nothing.
-type link struct {
-	scoring.Link
-	at time.Time // of the newest transfer
+// get returns the link of a pair, made where there is none.
+func (x *links) get(pair Pairing) *estimate.Link {
+	if x.of[pair] == nil {
+		x.of[pair] = &estimate.Link{}
+	}
+	return x.of[pair]
+}
+
+// perByte returns the seconds a byte that are believed of a pair, and keeps account of which are slow.
+func (x *links) perByte(pair Pairing, kind replica.Link, told float64) float64 {
+	l, k := x.of[pair], &x.kinds[kind]
+	believed := k.PerByte(l, told, x.now)
+	if l != nil && believed > slower*k.PerByte(nil, told, x.now) {
+		x.slow[pair] = l
+	} else {
+		delete(x.slow, pair)
+	}
+	return believed
 }
 
 const (
-	slowFor  = 10 * time.Second // in which what was learned of a slow link is believed
-	slowHalf = 30 * time.Second // in which half of the factor it is slower by, as a logarithm, is forgotten then
-	slower   = 1.1              // times a seed, from which on a link counts as slow
+	slower   = 1.1  // times what its kind is taken for, from which on a link counts as slow
+	filledBy = 1.05 // times what the table has, from which on a kind's links are entered anew
 )
 
-// perByte is the seconds a byte that are believed.
-func (l *link) perByte(seed float64, now time.Time) float64 {
-	if l == nil {
-		return seed
-	}
-	learned := l.PerByte(seed)
-	since := l.at.Add(slowFor)
-	if learned <= seed || l.at.IsZero() || !now.After(since) {
-		return learned
-	}
-	idle := now.Sub(since)
-	return seed * math.Pow(learned/seed, math.Exp2(-idle.Seconds()/slowHalf.Seconds()))
+// drop forgets the link of a pair.
+func (x *links) drop(pair Pairing) {
+	delete(x.of, pair)
+	delete(x.slow, pair)
 }
 
-// learn takes in a transfer. If less was believed of the link by then, and it bears that out, what is known
-// begins anew from there: all that was seen before was in worse times.
-func (l *link) learn(seed, bytes, seconds float64, now time.Time) {
-	believed := l.perByte(seed, now)
-	if believed < l.PerByte(seed) && seconds <= bytes*believed {
-		fresh := scoring.Link{}
-		if fresh.Restore(seed, believed, 1) {
-			l.Link = fresh
+// rename keeps what was learned of pairs that have another name now; false where one has none.
+func (x *links) rename(to func(Pairing) (Pairing, bool)) {
+	x.of, x.slow = replica.Rekey(x.of, to), replica.Rekey(x.slow, to)
+}
+
+// differ reports whether what kinds are taken for is not what the table was filled with.
+func (x *links) differ(told *[replica.Links]float64) bool {
+	for kind := range x.kinds {
+		now := x.kinds[kind].PerByte(nil, 1/told[kind], x.now)
+		if was := x.common[kind]; now > was*filledBy || now < was/filledBy {
+			return true
 		}
 	}
-	l.Learn(seed, bytes, seconds)
-	l.at = now
+	return false
+}
+
+// filled notes what the table is filled with.
+func (x *links) filled(told *[replica.Links]float64) {
+	for kind := range x.kinds {
+		x.common[kind] = x.kinds[kind].PerByte(nil, 1/told[kind], x.now)
+	}
+}
+
+// LinkSpeed is what is known of the path between two replicas.
+type LinkSpeed struct {
+	Pairing
+	Kind           replica.Link // of the path
+	BytesPerSecond float64      // that are believed
+	Told           float64      // bytes a second that the configuration has for paths of this kind
+	Error          float64      // factor by which the bandwidth may well be more or less, at least 1
+	Samples        int          // transfers that it was learned from, 0 where it is taken for what its kind is
+	Age            time.Duration
+}
+
+// LinkSpeeds lists the paths of which something was learned, as of the newest plan, in order of their pairs.
+// Safe for concurrent use.
+func (pl *Planner) LinkSpeeds(now time.Time) []LinkSpeed {
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	t := &pl.pairs
+	if t.prefill == nil || t.decode == nil {
+		return nil // nothing was planned since the policy changed
+	}
+	var all []LinkSpeed
+	for pair, link := range t.links.of {
+		p, known := t.slots[pair.Prefill]
+		d, both := t.slots[pair.Decode]
+		if !known || !both {
+			continue // a replica of it has left
+		}
+		from, to := t.prefill.Replicas[p], t.decode.Replicas[d]
+		kind, told := kindOf(from, to), pl.policy.seed(from, to)
+		e := t.links.kinds[kind].Estimate(link, told, now)
+		if e.Samples > 0 {
+			all = append(all, LinkSpeed{
+				Pairing: pair, Kind: kind, BytesPerSecond: 1 / e.Value, Told: 1 / told, Error: e.Error,
+				Samples: e.Samples, Age: e.Age,
+			})
+		}
+	}
+	slices.SortFunc(all, func(a, b LinkSpeed) int {
+		return cmp.Or(cmp.Compare(a.Prefill, b.Prefill), cmp.Compare(a.Decode, b.Decode))
+	})
+	return all
+}
+
+// LinkKinds returns the bytes a second that paths of each kind are taken for of which nothing was measured.
+// Safe for concurrent use.
+func (pl *Planner) LinkKinds() (speeds [replica.Links]float64) {
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	for kind := range speeds {
+		speeds[kind] = 1 / pl.pairs.links.kinds[kind].Common(1/pl.policy.Links[kind])
+	}
+	return speeds
+}
+
+// sample returns what a transfer says of its link: between least and most seconds it was under way while so
+// many seconds of blocks moved at its ends, by what the operator says of links.
+func sample(took, least, most float64, moved estimate.Sample, told float64) estimate.Sample {
+	s := estimate.Sample{Low: max(0, took-most) / moved.High * told, High: math.Inf(1)}
+	if took > least {
+		s.High = (took - least) / moved.Low * told
+	}
+	return s
 }

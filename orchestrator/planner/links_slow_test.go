@@ -44,7 +44,7 @@ func TestLinkThatWasSlowIsNotRefusedForEver(t *testing.T) {
 	}
 	if last > 180 {
 		t.Errorf("well since request 60, and %d of 1200 were refused, %d as the last: taken for %.2f GB/s",
-			refused, last, f.pl.LinkSpeeds()[0].BytesPerSecond/1e9)
+			refused, last, f.pl.LinkSpeeds(f.now)[0].BytesPerSecond/1e9)
 	}
 }
 
@@ -113,7 +113,7 @@ func TestLinksThatAreUsedAndWellAreLearnedAgain(t *testing.T) {
 				f.come(b, f.landed(b, f.now, 0.005+f.over(speed, 8000)))
 				f.pass(time.Second)
 			}
-			for _, l := range f.pl.LinkSpeeds() {
+			for _, l := range f.pl.LinkSpeeds(f.now) {
 				if l.BytesPerSecond < 10e9 {
 					t.Errorf("%d decode replicas, trouble at %.2f GB/s: after 570 transfers at 40 %v is taken for %.2f",
 						decodes, trouble/1e9, l.Pairing, l.BytesPerSecond/1e9)

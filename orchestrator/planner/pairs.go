@@ -23,14 +23,12 @@ type pairs struct {
 	// Some prefill replica has adapters: whether a pair works together hangs on the request's model, too.
 	adapters bool
 
-	links    map[Pairing]*link
-	slow     map[Pairing]*link     // those of them that are believed to be slower than the policy has them
-	now      time.Time             // as of which they are believed
+	links    links
 	engines  map[replica.ID]engine // whose links they are, as of the newest table
 	handover scoring.Handover      // of all pairs
 }
 
-func newPairs() pairs { return pairs{links: map[Pairing]*link{}, slow: map[Pairing]*link{}} }
+func newPairs() pairs { return pairs{links: newLinks()} }
 
 // refresh brings the table up to the given views.
 func (t *pairs) refresh(pv *prefill.View, dv *decode.View, policy *Policy) {
@@ -47,7 +45,7 @@ func (t *pairs) refresh(pv *prefill.View, dv *decode.View, policy *Policy) {
 			t.slots[r.ID] = i
 		}
 	}
-	if len(t.links) > 4*len(t.prefill.Replicas)*len(t.decode.Replicas)+64 {
+	if len(t.links.of) > 4*len(t.prefill.Replicas)*len(t.decode.Replicas)+64 {
 		t.dropLeft()
 	}
 	t.fill(&t.rates, policy, policy.Calibration == CalibrateOn)
@@ -58,6 +56,9 @@ func (t *pairs) refresh(pv *prefill.View, dv *decode.View, policy *Policy) {
 
 // fill makes the rates of all pairs, as learned or as the policy has them.
 func (t *pairs) fill(rates *scoring.PairRates, policy *Policy, learned bool) {
+	if learned {
+		t.links.filled(&policy.Links)
+	}
 	rates.Reset(len(t.decode.Replicas))
 	for _, p := range t.prefill.Replicas {
 		for _, d := range t.decode.Replicas {
@@ -82,7 +83,7 @@ func (t *pairs) renameLinks(pv *prefill.View, dv *decode.View) {
 		d, other := renames.Now(was.Decode)
 		return Pairing{p, d}, one && other
 	}
-	t.links, t.slow = replica.Rekey(t.links, rename), replica.Rekey(t.slow, rename)
+	t.links.rename(rename)
 }
 
 // engine tells a replica from the others of both pools, whatever it is called.
@@ -106,10 +107,9 @@ func enginesOf(views ...[]*replica.Replica) map[replica.ID]engine {
 
 // dropLeft forgets the links of replicas that have left. What was learned of those that stay stays.
 func (t *pairs) dropLeft() {
-	for pair := range t.links {
+	for pair := range t.links.of {
 		if t.at(pair) < 0 {
-			delete(t.links, pair)
-			delete(t.slow, pair)
+			t.links.drop(pair)
 		}
 	}
 }
@@ -123,78 +123,78 @@ func (t *pairs) rate(p, d *replica.Replica, policy *Policy, learned bool) float6
 	if !learned {
 		return policy.seed(p, d)
 	}
-	pair := Pairing{p.ID, d.ID}
-	return t.believe(pair, t.links[pair], policy.seed(p, d))
-}
-
-// believe returns the seconds a byte that are believed of l, and keeps account of which links are slow: they
-// may have been away, or come from the process before.
-func (t *pairs) believe(pair Pairing, l *link, seed float64) float64 {
-	perByte := l.perByte(seed, t.now)
-	if perByte > seed*slower {
-		t.slow[pair] = l
-	} else {
-		delete(t.slow, pair)
-	}
-	return perByte
-}
-
-// transferred is a transfer that is done. Times are seconds.
-type transferred struct {
-	bytes  float64
-	took   float64 // from when the request was sent until a step could begin with it
-	behind float64 // of these, as predicted, for blocks of others to the same replica
-}
-
-// learn takes in a transfer from p to d. Others that were on their way take their part of its time, by how
-// long all of them were predicted to take, whether an engine moves them one after the other or all at once.
-// What took less than is predicted for handing over was fast all the same.
-func (t *pairs) learn(p, d *replica.Replica, policy *Policy, x transferred) {
-	pair, seed := Pairing{p.ID, d.ID}, policy.seed(p, d)
-	l := t.links[pair]
-	if l == nil {
-		l = &link{}
-		t.links[pair] = l
-	}
-	own, setup := x.bytes*l.perByte(seed, t.now), policy.Setup.Seconds()
-	t.handover.Learn(setup, x.took, own+x.behind)
-	moved := x.took - t.handover.Seconds(setup)
-	if moved <= 0 {
-		moved = x.took / 2
-	}
-	l.learn(seed, x.bytes, moved*own/(own+x.behind), t.now)
-	t.show(pair, l, seed, policy)
+	return t.links.perByte(Pairing{p.ID, d.ID}, kindOf(p, d), policy.seed(p, d))
 }
 
 // show puts what is believed of a link into the table that has what was learned.
-func (t *pairs) show(pair Pairing, l *link, seed float64, policy *Policy) {
-	perByte := t.believe(pair, l, seed)
-	rates := &t.rates
-	switch policy.Calibration {
-	case CalibrateOff:
+func (t *pairs) show(pair Pairing, kind replica.Link, told float64, policy *Policy) {
+	perByte := t.links.perByte(pair, kind, told)
+	rates := t.ofLearned(policy)
+	if rates == nil {
 		return
-	case CalibrateShadow:
-		rates = &t.learned
 	}
 	if at := t.at(pair); at >= 0 && rates.PerByte[at] >= 0 {
 		rates.Set(at, perByte)
 	}
 }
 
-// ease brings what is believed of slow links up to now, every second.
+// ofLearned returns the table that has what was learned, nil where nobody wants to know.
+func (t *pairs) ofLearned(policy *Policy) *scoring.PairRates {
+	switch policy.Calibration {
+	case CalibrateOff:
+		return nil
+	case CalibrateShadow:
+		return &t.learned
+	}
+	return &t.rates
+}
+
+// refill makes the table anew that has what was learned, where there is one.
+func (t *pairs) refill(policy *Policy) {
+	if rates := t.ofLearned(policy); rates != nil && t.prefill != nil {
+		t.fill(rates, policy, true)
+	}
+}
+
+// ease brings what is believed of links over which nothing comes up to now, every second.
 func (t *pairs) ease(policy *Policy, now time.Time) {
-	if now.Sub(t.now) < time.Second {
+	if now.Sub(t.links.now) < time.Second {
 		return
 	}
-	t.now = now
-	for pair, l := range t.slow {
+	t.links.now = now
+	for kind := range t.links.kinds {
+		if t.links.awaited[kind] > 0 {
+			t.links.kinds[kind].Touch(nil, now)
+		}
+		t.links.kinds[kind].Begin(now)
+	}
+	if t.links.differ(&policy.Links) {
+		t.refill(policy)
+		return
+	}
+	for pair := range t.links.slow {
 		at := t.at(pair)
 		if at < 0 {
-			delete(t.slow, pair)
+			delete(t.links.slow, pair)
 			continue
 		}
 		n := len(t.decode.Replicas)
-		t.show(pair, l, policy.seed(t.prefill.Replicas[at/n], t.decode.Replicas[at%n]), policy)
+		p, d := t.prefill.Replicas[at/n], t.decode.Replicas[at%n]
+		t.show(pair, kindOf(p, d), policy.seed(p, d), policy)
+	}
+}
+
+// touch notes that somebody is sent over a link: if that was taken for faster than it was measured, nobody
+// follows until it has told.
+func (t *pairs) touch(p, d *replica.Replica, policy *Policy, now time.Time) {
+	pair, kind := Pairing{p.ID, d.ID}, kindOf(p, d)
+	t.links.kinds[kind].Touch(t.links.of[pair], now)
+	t.links.now = now
+	if t.links.differ(&policy.Links) {
+		t.refill(policy)
+	}
+	if t.links.slow[pair] != nil {
+		t.show(pair, kind, policy.seed(p, d), policy)
 	}
 }
 
@@ -237,10 +237,12 @@ func incompatible(p, d *replica.Replica) string {
 }
 
 // seed returns the seconds a byte that the policy gives for the path from p to d.
-func (p *Policy) seed(from, to *replica.Replica) float64 {
-	a, b := from.Place, to.Place
-	if a.Host == "" && b.Host == "" && from.Host != "" && from.Host == to.Host {
-		return 1 / p.Links[replica.SameHost]
+func (p *Policy) seed(from, to *replica.Replica) float64 { return 1 / p.Links[kindOf(from, to)] }
+
+// kindOf returns the kind of path from p to d.
+func kindOf(p, d *replica.Replica) replica.Link {
+	if p.Place.Host == "" && d.Place.Host == "" && p.Host != "" && p.Host == d.Host {
+		return replica.SameHost
 	}
-	return 1 / p.Links[a.LinkTo(b)]
+	return p.Place.LinkTo(d.Place)
 }

@@ -6,19 +6,26 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // teachLinks lets the planner learn the link of every pair, and returns how many there are.
 func (f *fleet) teachLinks() int {
-	f.pl.mu.Lock()
-	defer f.pl.mu.Unlock()
 	for i := range f.ps {
 		for j := range f.ds {
-			f.pl.pairs.learn(&f.ps[i], &f.ds[j], &f.pl.policy.Policy, transferred{bytes: 1 << 30, took: 1})
+			f.teachLink(&f.ps[i], &f.ds[j], 1./(1<<30))
 		}
 	}
-	return len(f.pl.pairs.links)
+	return len(f.pl.pairs.links.of)
+}
+
+// teachLink lets the planner learn how many seconds a byte takes from p to d.
+func (f *fleet) teachLink(p, d *replica.Replica, perByte float64) {
+	f.pl.mu.Lock()
+	defer f.pl.mu.Unlock()
+	x := &flight{pair: Pairing{p.ID, d.ID}, kind: kindOf(p, d), told: f.pl.policy.seed(p, d)}
+	f.pl.learnLink(x, f.pl.pairs.links.get(x.pair), estimate.Sample{Low: perByte, High: perByte}, f.now)
 }
 
 // planLocal plans a request that may not be split.
@@ -41,7 +48,7 @@ func TestLinksOutliveRequestsThatAreNotSplit(t *testing.T) {
 		want := f.teachLinks()
 		outdate(f)
 		f.planLocal(t, 2)
-		if got := len(f.pl.pairs.links); got != want || want != 81 {
+		if got := len(f.pl.pairs.links.of); got != want || want != 81 {
 			t.Errorf("%s: %d links of %d are left", name, got, want)
 		}
 	}
@@ -56,11 +63,11 @@ func TestLinksOfReplicasThatLeftAreForgotten(t *testing.T) {
 	f.prefill.SetMembers(f.ps[:1], f.now)
 	f.decode.SetMembers(f.ds[:2], f.now)
 	f.planLocal(t, 2)
-	if _, stays := f.pl.pairs.links[Pairing{"p1", "d2"}]; !stays || len(f.pl.pairs.links) != 2 {
+	if _, stays := f.pl.pairs.links.of[Pairing{"p1", "d2"}]; !stays || len(f.pl.pairs.links.of) != 2 {
 		t.Errorf("%d links, that of p1 and d2 kept: %v; want the 2 of replicas that stay",
-			len(f.pl.pairs.links), stays)
+			len(f.pl.pairs.links.of), stays)
 	}
-	if _, left := f.pl.pairs.links[Pairing{"p9", "d9"}]; left {
+	if _, left := f.pl.pairs.links.of[Pairing{"p9", "d9"}]; left {
 		t.Error("the link of replicas that have left is kept")
 	}
 }
@@ -75,7 +82,7 @@ func TestLinksOutliveNames(t *testing.T) {
 		f := newFleet(2, 3, func(r *replica.Replica) { r.URL = "http://" + string(r.ID) })
 		f.planLocal(t, 1)
 		f.teachLinks()
-		links := f.pl.pairs.links
+		links := f.pl.pairs.links.of
 		ps, ds := slices.Clone(f.ps), slices.Clone(f.ds)
 		ps[0].ID, ps[1].ID = "p2", "p1"
 		ds[0].ID = "first"
@@ -83,7 +90,7 @@ func TestLinksOutliveNames(t *testing.T) {
 		f.decode.SetMembers(ds[:2], f.now)
 		outdate(f)
 		f.planLocal(t, 2)
-		now := f.pl.pairs.links
+		now := f.pl.pairs.links.of
 		for was, is := range map[Pairing]Pairing{
 			{"p1", "d1"}: {"p2", "first"}, {"p2", "d1"}: {"p1", "first"},
 			{"p1", "d2"}: {"p2", "d2"}, {"p2", "d2"}: {"p1", "d2"},
@@ -104,11 +111,11 @@ func TestLinksOfReplicasThatMoveUpAreKept(t *testing.T) {
 	f.decode.SetMembers(f.ds[7:], f.now)
 	f.planLocal(t, 2)
 	for _, pair := range []Pairing{{"p9", "d8"}, {"p9", "d9"}} {
-		if f.pl.pairs.links[pair] == nil {
+		if f.pl.pairs.links.of[pair] == nil {
 			t.Errorf("the link of %v is forgotten", pair)
 		}
 	}
-	if n := len(f.pl.pairs.links); n != 2 {
+	if n := len(f.pl.pairs.links.of); n != 2 {
 		t.Errorf("%d links, want 2", n)
 	}
 }
@@ -152,7 +159,7 @@ func TestHandingOverIsNoMatterOfTheLink(t *testing.T) {
 	for i := range 60 {
 		f.handsOver(t, 500+i%7*700, func(bytes float64) float64 { return 0.03 + bytes/link })
 	}
-	speeds := f.pl.LinkSpeeds()
+	speeds := f.pl.LinkSpeeds(f.now)
 	if len(speeds) != 1 || math.Abs(speeds[0].BytesPerSecond/link-1) > 0.25 {
 		t.Errorf("learned %+v, want about %g bytes a second", speeds, link)
 	}
@@ -208,7 +215,8 @@ func TestTransfersAtOnceMakeNoLinkSlow(t *testing.T) {
 			f.says(f.decode, "d1", 0, 0, 0)
 			f.says(f.prefill, "p1", 0, 0, 0)
 		}
-		if s := f.pl.LinkSpeeds(); len(s) != 1 || s[0].BytesPerSecond < link*0.6 || s[0].BytesPerSecond > link*1.5 {
+		s := f.pl.LinkSpeeds(f.now)
+		if len(s) != 1 || s[0].BytesPerSecond < link*0.6 || s[0].BytesPerSecond > link*1.5 {
 			t.Errorf("shared %v: learned %+v, want about %g bytes a second", shared, s, link)
 		}
 	}

@@ -28,6 +28,7 @@ type Planner struct {
 	policy        policyInForce
 	rnd           *rand.Rand
 	pairs         pairs
+	flights       flights
 	scratch       scratch
 	shadowScratch scratch // see [Planner.shadow]
 	ruleScratch   ruleScratch
@@ -38,7 +39,7 @@ func New(p *prefill.Pool, d *decode.Pool, policy Policy, rnd *rand.Rand) *Planne
 	if rnd == nil {
 		rnd = rand.New(rand.NewPCG(1, 2))
 	}
-	pl := &Planner{prefill: p, decode: d, rnd: rnd, pairs: newPairs()}
+	pl := &Planner{prefill: p, decode: d, rnd: rnd, pairs: newPairs(), flights: newFlights()}
 	pl.SetPolicy(policy)
 	return pl
 }
@@ -225,6 +226,7 @@ func (pl *Planner) evaluate(q *question, now time.Time) bool {
 	b.decodes, dv, b.rejected = pl.decode.Candidates(&q.decode, now, b.decodes[:0], nil)
 	pl.pairs.refresh(pv, dv, &pl.policy.Policy)
 	pl.pairs.ease(&pl.policy.Policy, now)
+	pl.overdue(now)
 	if !failing {
 		pl.priceDecodes(q)
 		pl.pick(q, nil, now)

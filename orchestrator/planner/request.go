@@ -94,6 +94,11 @@ type expectedTransfer struct {
 	missing    int  // tokens of the blocks that it moves
 	knownMatch bool // by its events, what the decode replica holds
 	sure       bool // that it moves just that, as of when it was asked for
+
+	planner *Planner     // that has booked it; its lock guards the following
+	kind    replica.Link // of the path, as booked
+	awaited bool         // it has not come
+	flight  *flight      // while it is under way
 }
 
 // Sure reports whether nothing shows that the transfer moves other blocks than those which were believed to
@@ -108,6 +113,7 @@ func (b *Booking) Release(now time.Time) {
 	if b == nil {
 		return
 	}
+	b.transfer.planner.gone(b, now)
 	b.PrefillLease.Release(now)
 	b.DecodeLease.Release(now)
 	b.onPrefill.End()

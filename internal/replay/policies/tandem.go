@@ -305,3 +305,6 @@ func (t *Tandem) Tick(now time.Time) {
 	t.prefill.Expire(now)
 	t.decode.Expire(now)
 }
+
+// LinkSpeeds returns what has been learned of the paths between replicas.
+func (t *Tandem) LinkSpeeds(now time.Time) []planner.LinkSpeed { return t.planner.LinkSpeeds(now) }

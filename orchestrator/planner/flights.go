@@ -1,0 +1,232 @@
+package planner
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/tandem-router/tandem/decode"
+	"github.com/tandem-router/tandem/internal/estimate"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/scoring"
+)
+
+// flights is the transfers that are under way. Guarded by Planner.mu.
+//
+// A transfer takes its time from others at its two ends, whether engines move one after the other or all at
+// once. So it is not laid beside its own bytes, but beside all that moved at the busier end while it was
+// under way: that is what the link is worth. All that moves is counted in seconds that it takes by what the
+// operator says of its link, so that links of different kinds can be added up.
+type flights struct {
+	ends [2]map[replica.ID][]*flight // by prefill replica and by decode replica
+	seen time.Time                   // when those that are overdue were looked for
+}
+
+// flight is the transfer of one request's blocks.
+type flight struct {
+	pair   Pairing
+	kind   replica.Link
+	told   float64 // seconds a byte of its link, by the operator
+	own    float64 // seconds
+	sentAt time.Time
+	least  float64 // seconds that the engine may take besides, at least
+	most   float64 // ... and at most
+	knows  bool    // it is known how much it moves, and that is enough to tell something
+	lease  *decode.Lease
+	beside [2]estimate.Sample // seconds of blocks of others that have come since it was sent, at each end
+}
+
+func newFlights() flights { return flights{ends: [2]map[replica.ID][]*flight{{}, {}}} }
+
+func (x *flight) at() [2]replica.ID { return [2]replica.ID{x.pair.Prefill, x.pair.Decode} }
+
+// begin adds x.
+func (f *flights) begin(x *flight) {
+	for side, id := range x.at() {
+		f.ends[side][id] = append(f.ends[side][id], x)
+	}
+}
+
+// over takes x out, whose blocks have come by now, or will not.
+func (f *flights) over(x *flight, came bool, now time.Time) {
+	for side, id := range x.at() {
+		at := slices.Index(f.ends[side][id], x)
+		if at < 0 {
+			return
+		}
+		left := slices.Delete(f.ends[side][id], at, at+1)
+		if f.ends[side][id] = left; len(left) == 0 {
+			delete(f.ends[side], id)
+		}
+		for _, other := range left {
+			if came {
+				other.came(side, x, now)
+			}
+		}
+	}
+}
+
+// came counts blocks of another transfer that have come at one end of x. Those that were under way before x
+// may all have come since, where one is moved after the other, or just in proportion to the time.
+func (x *flight) came(side int, other *flight, now time.Time) {
+	part := 1.0
+	if took := now.Sub(other.sentAt); other.sentAt.Before(x.sentAt) && took > 0 {
+		part = float64(now.Sub(x.sentAt)) / float64(took)
+	}
+	x.beside[side].Low += part * other.own
+	x.beside[side].High += other.own
+}
+
+// moved returns how many seconds of blocks have moved at the busier end of x while it was under way, its own
+// included. Of others that are still under way nothing has moved, or as much as of x in the same time.
+func (f *flights) moved(x *flight, now time.Time) (all estimate.Sample) {
+	took := max(1, float64(now.Sub(x.sentAt)))
+	for side, id := range x.at() {
+		high := x.own + x.beside[side].High
+		for _, other := range f.ends[side][id] {
+			if other != x {
+				part := min(1, float64(now.Sub(other.sentAt))/took)
+				high += min(other.own, part*x.own)
+			}
+		}
+		all.Low = max(all.Low, x.own+x.beside[side].Low)
+		all.High = max(all.High, high)
+	}
+	return all
+}
+
+// sent notes that the blocks of b are asked for now.
+func (pl *Planner) sent(b *Booking, now time.Time) {
+	if b.Mode == Local {
+		return
+	}
+	step := b.DecodeLease.Step()
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	told, bytes := pl.policy.seed(&b.Prefill, &b.Decode), pl.bytes(b)
+	hands := pl.pairs.handover.Seconds(pl.policy.Setup.Seconds())
+	x := &flight{
+		pair: Pairing{b.Prefill.ID, b.Decode.ID}, kind: kindOf(&b.Prefill, &b.Decode), lease: b.DecodeLease,
+		told: told, own: bytes * told, sentAt: now, knows: b.transfer.sure && bytes >= learnBytes,
+		least: hands / 2, most: scoring.HandoverMost + engineDoubt*step,
+	}
+	if b.transfer.flight != nil {
+		pl.flights.over(b.transfer.flight, false, now)
+	}
+	b.transfer.flight = x
+	pl.flights.begin(x)
+}
+
+// engineDoubt is how many times as long as predicted an engine's own steps may well take.
+const engineDoubt = 2
+
+// bytes returns how much b's transfer should move.
+func (pl *Planner) bytes(b *Booking) float64 {
+	return float64(b.transfer.missing) * pl.policy.KVBytesPerToken
+}
+
+// arrived is how a transfer went, as in [decode.Arrival], without the step that made the first token.
+type arrived struct {
+	took, held float64 // seconds; took is 0 where it is not known
+	waited     bool
+}
+
+// landed takes in that the blocks of b have come.
+func (pl *Planner) landed(b *Booking, a arrived, now time.Time) {
+	x := b.transfer.flight
+	pl.settled(b)
+	if x == nil {
+		return
+	}
+	b.transfer.flight = nil
+	t := &pl.pairs
+	if a.took > 0 && x.knows {
+		moved := pl.flights.moved(x, now)
+		l := t.links.get(x.pair)
+		if s := sample(a.took, x.least, x.most+engineDoubt*a.held, moved, x.told); a.waited {
+			s.Low = 0
+			pl.learnLink(x, l, s, now)
+		} else {
+			believed := t.links.kinds[x.kind].PerByte(l, x.told, now) / x.told
+			t.handover.Learn(pl.policy.Setup.Seconds(), a.took, math.Sqrt(moved.Low*moved.High)*believed)
+			pl.learnLink(x, l, s, now)
+			pl.policy.handOver(&t.handover)
+		}
+	}
+	pl.flights.over(x, true, now)
+}
+
+// learnLink takes in what was measured of the link of x.
+func (pl *Planner) learnLink(x *flight, l *estimate.Link, s estimate.Sample, now time.Time) {
+	t := &pl.pairs
+	t.links.kinds[x.kind].Learn(l, x.told, s, now)
+	t.show(x.pair, x.kind, x.told, &pl.policy.Policy)
+	if t.links.differ(&pl.policy.Links) {
+		t.refill(&pl.policy.Policy)
+	}
+}
+
+// overdue learns from transfers that are under way for longer than they can be by what is believed: over a
+// link that is a hundred times slower than was said, many more would be sent before the first has come.
+func (pl *Planner) overdue(now time.Time) {
+	f := &pl.flights
+	if now.Sub(f.seen) < overdueEvery {
+		return
+	}
+	f.seen = now
+	for _, flying := range f.ends[1] {
+		for _, x := range flying {
+			pl.isLate(x, now)
+		}
+	}
+}
+
+// isLate learns from x, which is under way, where it is for longer than it can be.
+func (pl *Planner) isLate(x *flight, now time.Time) {
+	took := now.Sub(x.sentAt).Seconds()
+	if !x.knows || took < x.most {
+		return
+	}
+	s := sample(took, 0, x.most, pl.flights.moved(x, now), x.told)
+	s.High = math.Inf(1)
+	l := pl.pairs.links.get(x.pair)
+	if s.Low > pl.pairs.links.kinds[x.kind].PerByte(l, x.told, now) && x.lease.Fetches(now) {
+		pl.learnLink(x, l, s, now)
+	}
+}
+
+const overdueEvery = 250 * time.Millisecond
+
+// gone takes out the transfer of a booking that ends.
+func (pl *Planner) gone(b *Booking, now time.Time) {
+	if pl == nil || b.Mode == Local {
+		return
+	}
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	pl.settled(b)
+	if x := b.transfer.flight; x != nil {
+		pl.flights.over(x, false, now)
+		b.transfer.flight = nil
+	}
+}
+
+// await notes that b, which is booked, waits for a transfer.
+func (pl *Planner) await(b *Booking, now time.Time) {
+	if b.Mode == Local {
+		return
+	}
+	b.transfer.planner = pl
+	b.transfer.kind = kindOf(&b.Prefill, &b.Decode)
+	b.transfer.awaited = true
+	pl.pairs.links.awaited[b.transfer.kind]++
+	pl.pairs.touch(&b.Prefill, &b.Decode, &pl.policy.Policy, now)
+}
+
+// settled notes that b does not wait for a transfer any more.
+func (pl *Planner) settled(b *Booking) {
+	if b.transfer.awaited {
+		b.transfer.awaited = false
+		pl.pairs.links.awaited[b.transfer.kind]--
+	}
+}
