@@ -62,6 +62,9 @@ func (o *Orchestrator) failedOn(
 	b *planner.Booking, f *failure, request uint64, came, began time.Time,
 ) planner.FailedAttempt {
 	fault, now := f.blame(b), time.Now()
+	if o.fleet.Asleep(b.Prefill.ID) || o.fleet.Asleep(b.Decode.ID) {
+		fault = planner.Fault{} // what an engine leaves undone in its sleep is no failure
+	}
 	fault.Request = request
 	fault.Took, fault.At = now.Sub(began), now
 	o.m.failures.count(b, fault)

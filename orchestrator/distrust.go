@@ -13,7 +13,7 @@ func (a *answer) maybeDistrust(f *failure) {
 	var still *unresponsive
 	switch {
 	case !h.sentParams || f.unused:
-	case f.kind == "late", errors.As(f.err, &still) && still.at == a.to.Member.ID:
+	case f.kind == "late", errors.As(f.err, &still) && still.at == a.to.Member.ID && !still.sleep:
 		// That one may go on in the middle of a read.
 		a.to.Distrust(f)
 	case h.leaseAge(time.Now()) >= h.cfg.Connector.Lease:

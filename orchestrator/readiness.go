@@ -17,7 +17,7 @@ import (
 func (o *Orchestrator) ready() (ok bool, why []string) {
 	up := map[replica.Role]int{}
 	for _, w := range o.fleet.Watchers() {
-		if w.Up() {
+		if w.Up() && !w.Asleep() {
 			up[w.Role()]++
 		}
 	}
@@ -112,7 +112,7 @@ func publicReason(reason string) string {
 	case reason == "":
 		return ""
 	case strings.HasPrefix(reason, "connection refused"), strings.HasPrefix(reason, "no answer in time"),
-		reason == "cannot be reached", reason == fleet.NotProbed:
+		reason == "cannot be reached", reason == fleet.NotProbed, reason == fleet.SleepCause:
 		return head
 	}
 	return "unusable"
@@ -124,7 +124,7 @@ func (o *Orchestrator) readiness(say func(*fleet.Watcher) (name, reason string))
 	for _, w := range o.fleet.Watchers() {
 		name, reason := say(w)
 		r.Replicas = append(r.Replicas,
-			replicaReady{Pool: w.Role().String(), Name: name, Ready: w.Up(), Reason: reason})
+			replicaReady{Pool: w.Role().String(), Name: name, Ready: w.Up() && !w.Asleep(), Reason: reason})
 	}
 	return r
 }

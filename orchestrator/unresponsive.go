@@ -27,9 +27,13 @@ type unresponsive struct {
 	at    replica.ID
 	phase string
 	since time.Duration
+	sleep bool // it is in sleep mode
 }
 
 func (s *unresponsive) Error() string {
+	if s.sleep {
+		return string(s.at) + " is in sleep mode"
+	}
 	return fmt.Sprintf("%s has not answered anything for %v", s.at, s.since.Round(time.Millisecond))
 }
 
@@ -67,8 +71,11 @@ func (w *decodeLegLook) Look() (time.Duration, error) {
 	if stuck := w.transfer.look(now); stuck != nil {
 		return 0, stuck
 	}
+	if w.to.Asleep() {
+		return 0, &unresponsive{at: w.h.b.Decode.ID, phase: "decode", sleep: true}
+	}
 	if silence := w.to.Silence(now); silence > w.to.SilenceLimit(w.bound) {
-		return 0, &unresponsive{w.h.b.Decode.ID, "decode", silence}
+		return 0, &unresponsive{at: w.h.b.Decode.ID, phase: "decode", since: silence}
 	}
 	from := w.h.prefillLeg.from
 	if from == nil { // the decode engine computes the prompt itself
@@ -76,7 +83,7 @@ func (w *decodeLegLook) Look() (time.Duration, error) {
 	}
 	silence := from.Silence(now)
 	if early := clock.Running(now)-silence < w.sent+w.bound; early && silence > from.SilenceLimit(w.bound) {
-		return 0, &unresponsive{w.h.b.Prefill.ID, "prefill", silence}
+		return 0, &unresponsive{at: w.h.b.Prefill.ID, phase: "prefill", since: silence}
 	}
 	return w.bound / 4, nil
 }
@@ -103,10 +110,13 @@ type silenceLook legWatch
 // Look implements [liveness.Looker].
 func (w *silenceLook) Look() (time.Duration, error) {
 	silence, left := w.left()
-	if left < 0 {
-		return 0, &unresponsive{w.to.Member.ID, w.leg, silence}
+	switch {
+	case w.to.Asleep():
+		return 0, &unresponsive{at: w.to.Member.ID, phase: w.leg, sleep: true}
+	case left < 0:
+		return 0, &unresponsive{at: w.to.Member.ID, phase: w.leg, since: silence}
 	}
-	return left + time.Millisecond, nil
+	return min(left+time.Millisecond, w.bound/4), nil
 }
 
 // left is how long the engine has been silent, and how long it may go on.

@@ -237,3 +237,20 @@ func spec(drafts, tokens float64) string {
 	return fmt.Sprintf("vllm:spec_decode_num_drafts_total{engine=\"0\"} %g\n"+
 		"vllm:spec_decode_num_draft_tokens_total{engine=\"0\"} %g\n", drafts, tokens)
 }
+
+// An engine sleeps where the gauge of its being awake is 0. Of an older one, which has no such gauge, nothing is known.
+func TestMetricsOfAnEngineThatSleeps(t *testing.T) {
+	const state = `vllm:engine_sleep_state{engine="0",model_name="m",sleep_state="%s"} %s` + "\n"
+	for _, tt := range []struct {
+		awake, offloaded string
+		want             bool
+	}{{"1.0", "0.0", false}, {"0.0", "1.0", true}, {"0.0", "0.0", true}} {
+		page := fmt.Sprintf(state, "awake", tt.awake) + fmt.Sprintf(state, "weights_offloaded", tt.offloaded)
+		if m, err := ParseMetrics([]byte(page)); err != nil || m.Asleep != tt.want {
+			t.Errorf("%s says asleep %v, %v; want %v", page, m.Asleep, err, tt.want)
+		}
+	}
+	if m, err := ParseMetrics(golden(t, "metrics-0.32.0.txt")); err != nil || m.Asleep {
+		t.Errorf("asleep %v, %v, want false", m.Asleep, err)
+	}
+}

@@ -14,6 +14,7 @@ type Metrics struct {
 	Loads     map[int]replica.Load
 	Ranks     map[int]Rank // the rest, by the same ranks
 	Started   float64      // process start, unix seconds, 0 unknown
+	Asleep    bool         // it is in vLLM's sleep mode: it lives, and computes nothing until it is woken
 	Connector string       // "nixl", else "moriio", whose series were seen; "" for neither
 }
 
@@ -68,6 +69,7 @@ type parser struct {
 	started float64
 	nixl    bool // a series of the connector was seen
 	moriio  bool
+	asleep  bool
 }
 
 // rankLines is what was read of one rank.
@@ -136,7 +138,7 @@ func ours(name []byte) bool {
 	case "num_requests_running", "num_requests_waiting", "num_requests_kv_fetch_by_stage",
 		"kv_cache_usage_perc", "gpu_cache_usage_perc", "cache_config_info",
 		"spec_decode_num_drafts_total", "spec_decode_num_draft_tokens_total",
-		"external_prefix_cache_hits_total", "nixl_num_failed_transfers_total",
+		"external_prefix_cache_hits_total", "engine_sleep_state", "nixl_num_failed_transfers_total",
 		"nixl_num_kv_expired_reqs_total", "nixl_num_notifications_after_expiry_total":
 		return true
 	}
@@ -170,6 +172,8 @@ func (p *parser) series(name []byte, s sample) {
 		r.drafted = s.value
 	case "external_prefix_cache_hits_total":
 		c.ExternalHits = s.value
+	case "engine_sleep_state":
+		p.asleep = p.asleep || s.value == 0 && string(s.labels.get("sleep_state")) == "awake"
 	case "nixl_num_failed_transfers_total":
 		c.NIXLFailedTransfers = s.value
 	case "nixl_num_kv_expired_reqs_total":
@@ -225,7 +229,7 @@ func (p *parser) metrics() Metrics {
 	m := Metrics{
 		Loads:   make(map[int]replica.Load, len(p.ranks)),
 		Ranks:   make(map[int]Rank, len(p.ranks)),
-		Started: p.started, Connector: p.connector(),
+		Started: p.started, Asleep: p.asleep, Connector: p.connector(),
 	}
 	for i := range p.ranks {
 		r := &p.ranks[i]

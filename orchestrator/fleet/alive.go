@@ -124,7 +124,7 @@ func (w *Watcher) heardSince(t time.Time) bool {
 // unreported keeps a replica in use that is up and whose load is not known, for this cause.
 func (w *Watcher) unreported(cause error) {
 	for _, m := range w.Members() {
-		w.pool.SetHealthy(m.ID, true, "")
+		w.useUnlessAsleep(m.ID)
 		w.setState(m.ID, StateUnreported, cause.Error())
 	}
 	w.fleet.opt.RoomChanged()

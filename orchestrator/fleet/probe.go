@@ -55,7 +55,7 @@ func (w *Watcher) accept(facts []replica.Facts) error {
 	}
 	w.showDistrust()
 	for _, m := range ms {
-		w.pool.SetHealthy(m.ID, true, "")
+		w.useUnlessAsleep(m.ID)
 	}
 	w.log.Info("replica joined", "replica", w.Name(), "pool", w.role.String(), "model", ms[0].Facts.Model,
 		"version", ms[0].Facts.Version,

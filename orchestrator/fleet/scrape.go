@@ -120,12 +120,13 @@ func (w *Watcher) observe(m *engine.Metrics) {
 	members := w.facts.known.members
 	w.facts.mu.Unlock()
 	back := !w.up.Swap(true)
+	w.noteSleep(members, m.Asleep)
 	for i := range members {
 		if load, ok := m.Loads[members[i].Rank]; ok {
 			load.At = now
 			w.pool.Observe(members[i].ID, load, now)
 		}
-		w.pool.SetHealthy(members[i].ID, true, "")
+		w.useUnlessAsleep(members[i].ID)
 		w.setState(members[i].ID, StateUnreported, "")
 		w.judgeSpeed(members[i].ID)
 		w.judgeSequences(members[i].ID, now)

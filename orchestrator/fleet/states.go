@@ -24,6 +24,7 @@ const (
 	StateSlow       = "slow"           // it takes a multiple of what its pool does
 	StateSequences  = "sequences_full" // it runs as many as its engine does at a time, and has room for more
 	StateUnreported = "unreported"     // it answers, and does not tell its load in time
+	StateAsleep     = "asleep"         // it is in vLLM's sleep mode, and gets no requests until it wakes
 	StateDistrusted = "distrusted"     // its cache may hold wrong blocks, and is not used until it is restarted
 	// No replica of the other pool can work with it, or transfers with each failed.
 	StateUnpaired = "unpaired"
@@ -41,7 +42,7 @@ const (
 // StateNames returns all states that a replica can be in.
 func StateNames() []string {
 	return append([]string{
-		StateSlow, StateSequences, StateUnreported, StateDistrusted, StateUnpaired, StateAdapter,
+		StateSlow, StateSequences, StateUnreported, StateAsleep, StateDistrusted, StateUnpaired, StateAdapter,
 		StateEjectedPrefill, StateEjectedDecode, StateEjectedWhole, StateHalfPrefill, StateHalfDecode,
 		StateHalfWhole,
 	}, setup.Names()...)

@@ -163,10 +163,10 @@ func (w *Watcher) Members() []replica.Replica {
 // markAlive notes a sign of life.
 func (w *Watcher) markAlive() { w.scraped.signs.Note(w.fleet.opt.Clock.Running(time.Now())) }
 
-// Reason says why the server is not up, "" when it is.
+// Reason says why the server is not up, or that it sleeps; "" when it can be used.
 func (w *Watcher) Reason() string {
 	if w.up.Load() {
-		return ""
+		return w.whyAsleep()
 	}
 	w.facts.mu.Lock()
 	defer w.facts.mu.Unlock()

@@ -222,6 +222,9 @@ func (s *Set) Restarted(id replica.ID, now time.Time) {
 	}
 }
 
+// Forgive forgets what was held against a replica, alone and in pairs.
+func (s *Set) Forgive(id replica.ID) { s.Keep(func(other replica.ID) bool { return other != id }) }
+
 // Keep forgets the replicas that are not among the members any more, by what is asked of each.
 func (s *Set) Keep(member func(id replica.ID) bool) {
 	s.mu.Lock()

@@ -1,0 +1,116 @@
+package orchestrator
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tandem-router/tandem/internal/enginesim"
+	"github.com/tandem-router/tandem/orchestrator/fleet"
+)
+
+func version33(_ string, o *enginesim.Options) { o.Version = "0.33.0" }
+
+// A prefill engine that is put to sleep gets no requests while it sleeps, is not ejected for what it left undone, and is
+// used again once it wakes, with the registration that its memory has since.
+func TestASleepingPrefillEngineIsNotADeadOne(t *testing.T) {
+	in(t, setup{engine: version33, config: atOnce}, func(w *world) {
+		for i := range 4 { // the decode engines know both prefill engines
+			w.exact(nthChat(i, true), w.ask(nthChat(i, true)))
+		}
+		p0 := w.p[0]
+		p0.Sleep(1)
+		var all []*pending
+		for i := range 8 { // some reach it before the router has asked for its metrics
+			all = append(all, w.begin(nthChat(10+i, true)))
+		}
+		for i, x := range all {
+			w.exact(nthChat(10+i, true), x.end())
+		}
+		time.Sleep(10 * time.Second)
+		if n := w.count("tandem_replica_state", fleet.StateAsleep); n != 1 {
+			t.Errorf("the state asleep of p0 is %d", n)
+		}
+		before := p0.Calls()["/v1/completions"]
+		for i := range 8 {
+			w.exact(nthChat(20+i, true), w.ask(nthChat(20+i, true)))
+		}
+		if n := p0.Calls()["/v1/completions"] - before; n != 0 {
+			t.Errorf("p0 got %d requests while it slept", n)
+		}
+		if got := w.get("admin", "/readyz"); got.status != http.StatusOK || !strings.Contains(got.raw, fleet.SleepCause) {
+			t.Errorf("/readyz: %d %s", got.status, got.raw)
+		}
+		if got := w.get("front", "/readyz"); !strings.Contains(got.raw, "sleep mode") {
+			t.Errorf("the front's /readyz: %s", got.raw)
+		}
+		if n := w.count("tandem_replica_state", ""); n != 1 {
+			t.Errorf("%d states hold, want asleep alone: p0 must not count as ejected", n)
+		}
+		p0.Wake()
+		time.Sleep(10 * time.Second)
+		before = p0.Calls()["/v1/completions"]
+		for i := range 8 {
+			w.exact(nthChat(30+i, true), w.ask(nthChat(30+i, true)))
+		}
+		if n := p0.Calls()["/v1/completions"] - before; n == 0 {
+			t.Error("p0 gets nothing after it woke")
+		}
+		if n := w.count("tandem_replica_state", fleet.StateAsleep); n != 0 {
+			t.Errorf("the state asleep of p0 is still %d", n)
+		}
+	})
+}
+
+// Where every decode engine sleeps, the router is not ready, and says why.
+func TestAPoolThatSleepsIsNotReady(t *testing.T) {
+	in(t, setup{engine: version33, config: atOnce}, func(w *world) {
+		for _, d := range w.d {
+			d.Sleep(2)
+		}
+		time.Sleep(10 * time.Second)
+		if got := w.get("admin", "/readyz"); got.status != http.StatusServiceUnavailable {
+			t.Errorf("/readyz: %d %s", got.status, got.raw)
+		}
+		for _, d := range w.d {
+			d.Wake()
+		}
+		time.Sleep(10 * time.Second)
+		w.exact(chat(false), w.ask(chat(false)))
+	})
+}
+
+// Engines of 0.32 and 0.33 do not hand blocks over to each other: the version of their NIXL connector differs. Requests
+// are split within a version.
+func TestVersionsOfAMixedFleetAreNotPaired(t *testing.T) {
+	mixed := func(name string, o *enginesim.Options) {
+		if o.Version = "0.32.0"; name == "p1" || name == "d1" {
+			o.Version = "0.33.0"
+		}
+	}
+	in(t, setup{engine: mixed}, func(w *world) {
+		pairs := map[string]int{}
+		for i := range 12 {
+			w.wire.forget()
+			p := nthChat(i, i%2 == 0)
+			w.exact(p, w.ask(p))
+			legs := w.posts(false)
+			pair := ""
+			for _, leg := range legs {
+				pair += leg.engine
+			}
+			pairs[pair]++
+		}
+		if pairs["p0d1"]+pairs["p1d0"] > 0 || pairs["p0d0"]+pairs["p1d1"] == 0 {
+			t.Errorf("pairs: %v, want some within a version and none across", pairs)
+		}
+		for _, d := range w.d {
+			for _, st := range d.Stats() {
+				if st.NixlFailed > 0 {
+					t.Errorf("%s has %d failed transfers", d.name, st.NixlFailed)
+				}
+			}
+		}
+	})
+}
