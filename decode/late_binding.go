@@ -3,11 +3,13 @@ package decode
 import (
 	"math"
 	"time"
+
+	"github.com/tandem-router/tandem/internal/roster"
 )
 
-// Holds reports whether l's replica is still there, healthy, has room for l and is through with the prompts
-// that it prefills itself, behind which l would wait; if not, why, and in how long it should be ready,
-// [Never] where it will not do any more.
+// Holds reports whether l's replica is still there, healthy, not being drained, has room for l and is through
+// with the prompts that it prefills itself, behind which l would wait; if not, why, and in how long it should
+// be ready, [Never] where it will not do any more.
 func (l *Lease) Holds(now time.Time) (ok bool, reason string, room time.Duration) {
 	p := l.pool
 	p.members.Lock()
@@ -20,6 +22,8 @@ func (l *Lease) Holds(now time.Time) (ok bool, reason string, room time.Duration
 		return false, "it is unhealthy", Never
 	case l.state == ended:
 		return false, "its lease has ended", Never
+	case m.R.Draining:
+		return false, roster.Draining, Never
 	}
 	p.admitDue(now)
 	if short, a := p.shortOf(l, now); short > 0 {

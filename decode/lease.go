@@ -74,13 +74,13 @@ const (
 )
 
 // Book reserves c's replica for the request that c was made for. It returns nil when the replica left the
-// pool, fell ill or lost its room meanwhile.
+// pool, fell ill, began to drain or lost its room meanwhile.
 func (p *Pool) Book(c *Candidate, q *Query, t Schedule, now time.Time) *Lease {
 	p.members.Lock()
 	defer p.members.Unlock()
 	p.admitDue(now)
 	m := c.member
-	if m.Gone || !m.Healthy {
+	if !m.Takes() {
 		return nil
 	}
 	ready := q.Ready
@@ -112,6 +112,16 @@ func (p *Pool) Book(c *Candidate, q *Query, t Schedule, now time.Time) *Lease {
 	m.measured.recall(now)
 	p.add(l, now)
 	return l
+}
+
+// Booked returns how many leases of id have not ended; 0 where it is no member. Safe for concurrent use.
+func (p *Pool) Booked(id replica.ID) int {
+	p.members.Lock()
+	defer p.members.Unlock()
+	if m, ok := p.members.Find(id); ok {
+		return len(m.ledger.leases)
+	}
+	return 0
 }
 
 // MarkSent says that the request is sent to the engine now, so that a later report can include it. Safe for

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/roster"
 )
 
 // Excluded says why a member is no candidate.
@@ -27,7 +28,7 @@ type Rejected struct {
 	Matched int           // the most leading tokens that one of those holds, by an index that is not blind
 	Blind   int           // how many of those are blind
 	Small   int           // too small for the prompt for good
-	Ill     int           // would do, were they not unhealthy or avoided
+	Ill     int           // would do, were they not unhealthy, drained or avoided
 	Limit   int           // the largest prompt that one of the small takes
 }
 
@@ -38,6 +39,7 @@ const (
 	ill
 	otherModel
 	avoided
+	draining
 	tooSmall
 	full
 )
@@ -50,6 +52,8 @@ func (m *member) unfit(q *Query, serves bool) verdict {
 		return tooSmall
 	case !m.Healthy:
 		return ill
+	case m.R.Draining:
+		return draining
 	case m.Avoided(q.Avoid):
 		return avoided
 	}
@@ -67,6 +71,8 @@ func (m *member) explain(v verdict, limit int, q *Query) string {
 		return "does not serve the model"
 	case avoided:
 		return "failed this request before"
+	case draining:
+		return roster.Draining
 	case tooSmall:
 		return fmt.Sprintf("takes prompts of at most %d tokens, not %d", limit, q.Tokens)
 	}
@@ -108,7 +114,7 @@ func (o *Rejected) note(e *Excluded, v verdict, m *member) {
 		if o.Retry == 0 || e.Room < o.Retry {
 			o.Retry = e.Room
 		}
-	case v == ill || v == avoided:
+	case v == ill || v == avoided || v == draining:
 		o.Ill++
 	case v == tooSmall:
 		o.Small++

@@ -25,6 +25,9 @@ func (o *Orchestrator) Admin() http.Handler {
 	mux.Get("/readyz", o.adminReady)
 	mux.Method(http.MethodGet, "/metrics", promhttp.HandlerFor(o.reg, promhttp.HandlerOpts{}))
 	mux.Post("/-/reload", o.reload)
+	mux.Get("/-/drain", o.showDrain)
+	mux.Post("/-/drain", o.orderDrain(true))
+	mux.Post("/-/undrain", o.orderDrain(false))
 	mux.Get("/-/config", o.showConfig)
 	mux.Method(http.MethodGet, peers.Path, o.peers)
 	mux.Get("/debug/decisions", o.showDecisions)
@@ -53,15 +56,17 @@ func (o *Orchestrator) Admin() http.Handler {
 }
 
 // reload reads the configuration again, as SIGHUP does.
-func (o *Orchestrator) reload(w http.ResponseWriter, _ *http.Request) {
+func (o *Orchestrator) reload(w http.ResponseWriter, r *http.Request) {
 	err := errNoReload
 	if o.opt.Reload != nil {
 		err = o.opt.Reload()
 	}
 	if err != nil {
+		o.audit(r, "reload", "rejected")
 		writeJSON(w, http.StatusBadRequest, map[string]string{"status": "rejected", "error": err.Error()})
 		return
 	}
+	o.audit(r, "reload", "done")
 	writeJSON(w, http.StatusOK, struct {
 		Status       string   `json:"status"`
 		NeedsRestart []string `json:"needs_restart,omitempty"` // fields whose new values are not in force

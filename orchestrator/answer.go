@@ -166,6 +166,7 @@ func (a *answer) begun() {
 	a.h.clock.stop()
 	a.guard.Stop()
 	a.first = time.Now()
+	a.h.pulled()
 	j := a.h.j
 	took := a.first.Sub(a.resp.Sent)
 	j.q.o.m.legs.seconds.WithLabelValues("decode", string(a.to.Member.ID)).Observe(took.Seconds())

@@ -44,11 +44,16 @@ func (o *Orchestrator) handCanary(
 			Prefill: p.Member, Decode: d.Member, AttemptID: q.Salt, IDs: true, PromptTokens: len(q.IDs),
 		},
 	}
+	p.Begin()
+	defer p.End()
 	first, reply := h.prefill(ctx)
 	if reply == nil {
 		return first, decode
 	}
-	return first, h.decode(ctx, reply, limit)
+	if decode = h.decode(ctx, reply, limit); decode.Err != nil {
+		p.LentUntil(time.Now().Add(h.snap.cfg.Connector.Lease))
+	}
+	return first, decode
 }
 
 // canaryHandoff is one canary on its way over a pair.
@@ -141,6 +146,8 @@ var errGrewOld = errors.New("the connection grew too old")
 func (o *Orchestrator) askCanary(
 	ctx context.Context, to *fleet.Endpoint, q *canary.Question, r *engine.Request, id string,
 ) canary.Answer {
+	to.Begin()
+	defer to.End()
 	room := o.decode.BookCanary(to.Member.ID, len(q.IDs), canary.AnswerTokens, time.Now())
 	defer func() {
 		room.Release(time.Now())

@@ -15,6 +15,8 @@ import (
 // forward sends a passed request to one engine and passes the answer on as it comes, without transfer
 // parameters. rec is of the decision that it came of, nil where none was made.
 func (q *request) forward(ctx context.Context, to *fleet.Endpoint, p *passthrough, rec *Record) (f *failure) {
+	to.Begin()
+	defer to.End()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	timeout, late := q.answerBy(p)

@@ -62,17 +62,19 @@ func (h *handoff) giveBack(con connector.Connector, reply *connector.Reply, avoi
 const noSuchModel = `"tandem-give-back-no-such-model"`
 
 // freeBlocks tries the pair's own decode replica first, since it has shaken hands with the prefill replica,
-// then another.
+// then another, and one that is being drained last.
 func (o *Orchestrator) freeBlocks(
 	ctx context.Context, con connector.Connector, pair connector.Pair, reply *connector.Reply, avoid replica.ID,
 ) string {
 	to := o.fleet.Endpoint(pair.Decode.ID)
-	if to == nil || !to.Up() || to.Member.ID == avoid {
+	if to == nil || !to.Up() || to.Member.Draining || to.Member.ID == avoid {
 		to = o.fleet.AnyDecode(func(r *fleet.Endpoint) bool { return r.Member.ID == avoid })
 	}
 	if to == nil {
 		return "no_decode"
 	}
+	to.Begin()
+	defer to.End()
 	pair.Decode = to.Member
 	body, err := openai.Parse(openai.Completions,
 		[]byte(`{"model":`+noSuchModel+`,"prompt":[0],"max_tokens":1}`), openai.Limits{})

@@ -22,12 +22,12 @@ func TestAnEngineThatIsGoneBehindAProxyIsOut(t *testing.T) {
 			}
 		}))
 		time.Sleep(50 * time.Millisecond)
-		if w.o.fleet.Reachable(replica.ID(at[0])) {
+		if w.o.fleet.MayTry(replica.ID(at[0])) {
 			t.Error("it is up, though every connection to it is ended")
 		}
 		w.net.EndEach(at[0], false)
 		time.Sleep(10 * time.Second)
-		if !w.o.fleet.Reachable(replica.ID(at[0])) {
+		if !w.o.fleet.MayTry(replica.ID(at[0])) {
 			t.Error("it is not up, though it answers again")
 		}
 	})
@@ -45,7 +45,7 @@ func TestAnEngineWhoseConnectionsEndOnceStays(t *testing.T) {
 			}
 		}))
 		time.Sleep(50 * time.Millisecond)
-		if !w.o.fleet.Reachable(replica.ID(at[0])) {
+		if !w.o.fleet.MayTry(replica.ID(at[0])) {
 			t.Error("it is out, though it takes connections and answers")
 		}
 	})

@@ -32,8 +32,14 @@ type handoff struct {
 	sentParams bool // the decode leg bears params: its engine reads blocks that are on loan
 
 	pieces    piecesSent
-	beside    *prefillBeside     // concurrent order only
-	endpoints [2]*fleet.Endpoint // of prefill and of decode, listened to until release
+	beside    *prefillBeside // concurrent order only
+	endpoints [2]heldEngine  // of prefill and of decode
+}
+
+// heldEngine is the way to an engine that an attempt runs on, which is listened to until release.
+type heldEngine struct {
+	*fleet.Endpoint      // nil before the leg
+	needed          bool // the engine has something to do for the attempt
 }
 
 // attemptClock ends an attempt whose request has ended, whose phases take too long, or which waits for an
@@ -94,14 +100,16 @@ func (c *attemptClock) stop() bool {
 // acquire returns the way to an engine that the attempt runs on, which is listened to until release even if
 // it leaves; nil when it has left.
 func (h *handoff) acquire(at *replica.Replica) *fleet.Endpoint {
-	if held := h.endpoints[at.Role-replica.Prefill]; held != nil && held.Member.SameEngine(at) {
-		return held
+	held := &h.endpoints[at.Role-replica.Prefill]
+	if held.Endpoint != nil && held.Member.SameEngine(at) {
+		return held.Endpoint
 	}
 	to := h.j.q.o.fleet.Endpoint(at.ID)
 	if to == nil || !to.Member.SameEngine(at) || !to.Hold() {
 		return nil
 	}
-	h.endpoints[at.Role-replica.Prefill] = to
+	*held = heldEngine{to, true}
+	to.Begin()
 	return to
 }
 
@@ -146,13 +154,36 @@ func (h *handoff) release() {
 		h.beside.end()
 	}
 	h.b.Release(time.Now())
+	h.prefillNeeded()
 	for i, e := range h.endpoints {
-		if e != nil {
-			e.Release()
-			h.endpoints[i] = nil
+		if e.Endpoint == nil {
+			continue
 		}
+		if e.needed {
+			e.End()
+		}
+		e.Release()
+		h.endpoints[i] = heldEngine{}
 	}
 	h.j.q.o.queue.wake()
+}
+
+// prefillNeeded notes, at the end of the attempt, whether a decode engine may read the blocks of the prompt
+// all the same: it was sent for them, and nobody has seen that it has them. It has them within their lease or
+// not at all.
+func (h *handoff) prefillNeeded() {
+	if from := h.endpoints[0]; from.needed && h.sentParams {
+		from.LentUntil(time.Now().Add(h.cfg.Connector.Lease))
+	}
+}
+
+// pulled notes that the decode engine has the blocks of the prompt, which the prefill engine keeps no more:
+// there is nothing left for that one to do.
+func (h *handoff) pulled() {
+	if from := &h.endpoints[0]; from.needed && h.beside == nil {
+		from.needed = false
+		from.End()
+	}
 }
 
 // startDecodeClock begins the phase that ends with the first content of an answer that is streamed, or else

@@ -53,8 +53,11 @@ func (j *job) noPlan(err error) *failure {
 			"The first token would come later than this router lets requests wait.")
 		f.answer.retryAfter = late.Retry()
 	case errors.As(err, &none):
-		f = refuse("plan", "no_replica", http.StatusServiceUnavailable,
-			j.q.o.noneIn(none.Pool, j.plan.Model))
+		message := j.q.o.noneIn(none.Pool, j.plan.Model)
+		if none.Draining {
+			message += " A replica that could serve it is being drained."
+		}
+		f = refuse("plan", "no_replica", http.StatusServiceUnavailable, message)
 	default:
 		f = refuse("plan", "no_plan", http.StatusInternalServerError, "The router could not make a plan.")
 	}

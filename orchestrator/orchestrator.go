@@ -197,7 +197,8 @@ func New(cfg *config.Config, opt Options) (*Orchestrator, error) {
 	})
 	opt.Registry.MustRegister(&collector{o: o})
 	o.state = &stateFile{
-		log: o.log, planner: o.planner, disk: o.diskOf("state.file"), replace: opt.replaceState,
+		log: o.log, planner: o.planner, fleet: o.fleet, disk: o.diskOf("state.file"), replace: opt.replaceState,
+		asked: make(chan chan error),
 	}
 	if err := o.Apply(cfg); err != nil {
 		return nil, err

@@ -116,6 +116,10 @@ func (o *Orchestrator) pass(ctx context.Context, q *request, p *passthrough, why
 	if id := previousResponse(p.body); id != "" {
 		if to := q.holder(ctx, id); to != nil {
 			q.outcome.mode = "unsplit"
+			if to.Member.Draining {
+				return refuse("plan", "no_replica", http.StatusServiceUnavailable,
+					"The replica that keeps the response before this one is being drained.")
+			}
 			return q.goOn(ctx, to, p)
 		}
 	}

@@ -15,20 +15,23 @@ import (
 // ready tells whether requests can be served: both pools have a usable replica, or decode alone where it may
 // prefill for itself.
 func (o *Orchestrator) ready() (ok bool, why []string) {
-	up := map[replica.Role]int{}
+	up, drained := map[replica.Role]int{}, map[replica.Role]string{}
 	for _, w := range o.fleet.Watchers() {
-		if w.Up() && !w.Asleep() {
+		switch {
+		case w.InUse():
 			up[w.Role()]++
+		case w.Up() && w.Draining():
+			drained[w.Role()] = ": those that are up are being drained"
 		}
 	}
 	if o.draining.Load() {
 		why = append(why, "shutting down")
 	}
 	if up[replica.Decode] == 0 {
-		why = append(why, "no decode replica is usable")
+		why = append(why, "no decode replica is usable"+drained[replica.Decode])
 	}
 	if up[replica.Prefill] == 0 && o.Config().Local == config.LocalNever {
-		why = append(why, "no prefill replica is usable and local is never")
+		why = append(why, "no prefill replica is usable and local is never"+drained[replica.Prefill])
 	}
 	return len(why) == 0, why
 }
@@ -60,7 +63,7 @@ type configReadiness struct {
 
 // adminReady names each replica with its reason.
 func (o *Orchestrator) adminReady(w http.ResponseWriter, _ *http.Request) {
-	r := o.readiness(func(w *fleet.Watcher) (string, string) { return w.Name(), w.Reason() })
+	r := o.readiness(func(w *fleet.Watcher) (string, string) { return w.Name(), reason(w) })
 	if e := o.reloads.err.Load(); e != nil {
 		r.Config = &configReadiness{Error: e.err.Error(), Since: e.at}
 	}
@@ -94,7 +97,7 @@ func (o *Orchestrator) frontReady(w http.ResponseWriter, _ *http.Request) {
 		if given := w.GivenName(); given != "" {
 			name = given
 		}
-		return name, publicReason(w.Reason())
+		return name, publicReason(reason(w))
 	})
 	if o.reloads.err.Load() != nil {
 		r.Config = &configReadiness{
@@ -105,6 +108,20 @@ func (o *Orchestrator) frontReady(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, r.status(), r)
 }
 
+// reason says why a server gets no new requests, "" where it does.
+func reason(w *fleet.Watcher) string {
+	why := w.Reason()
+	switch s := w.DrainStatus(); {
+	case s.Empty && why != "":
+		return fleet.StateDrained + ": " + why
+	case s.Empty:
+		return fleet.StateDrained
+	case s.Draining && why == "":
+		return fleet.StateDraining
+	}
+	return why
+}
+
 // publicReason keeps addresses out of what strangers can read.
 func publicReason(reason string) string {
 	head, _, _ := strings.Cut(reason, ":")
@@ -112,7 +129,8 @@ func publicReason(reason string) string {
 	case reason == "":
 		return ""
 	case strings.HasPrefix(reason, "connection refused"), strings.HasPrefix(reason, "no answer in time"),
-		reason == "cannot be reached", reason == fleet.NotProbed, reason == fleet.SleepCause:
+		reason == "cannot be reached", reason == fleet.NotProbed, reason == fleet.SleepCause,
+		head == fleet.StateDrained, head == fleet.StateDraining:
 		return head
 	}
 	return "unusable"
@@ -124,7 +142,7 @@ func (o *Orchestrator) readiness(say func(*fleet.Watcher) (name, reason string))
 	for _, w := range o.fleet.Watchers() {
 		name, reason := say(w)
 		r.Replicas = append(r.Replicas,
-			replicaReady{Pool: w.Role().String(), Name: name, Ready: w.Up() && !w.Asleep(), Reason: reason})
+			replicaReady{Pool: w.Role().String(), Name: name, Ready: w.InUse(), Reason: reason})
 	}
 	return r
 }

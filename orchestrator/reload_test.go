@@ -57,6 +57,10 @@ var changes = map[string]func(*config.Config){
 	"pools.POOL.replicas.name": replicas(
 		func(r *config.Replica, name string) { r.Name = "engine-" + name },
 	),
+	"pools.POOL.replicas.drain": pools(func(p *config.Pool) {
+		p.Replicas = slices.Clone(p.Replicas)
+		p.Replicas[0].Drain = true
+	}),
 	"pools.POOL.replicas.place.host": replicas(func(r *config.Replica, _ string) { r.Place.Host = "h1" }),
 	"pools.POOL.replicas.place.rack": replicas(func(r *config.Replica, _ string) { r.Place.Rack = "r1" }),
 	"pools.POOL.replicas.place.zone": replicas(func(r *config.Replica, _ string) { r.Place.Zone = "z1" }),

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/orchestrator/fleet"
 	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
@@ -23,8 +24,10 @@ import (
 type stateFile struct {
 	log     *slog.Logger
 	planner *planner.Planner
+	fleet   *fleet.Fleet
 	disk    disk
 	replace func(name string, data []byte) error // replaceFile, except in tests
+	asked   chan chan error                      // for run: write now, and say what came of it
 
 	failed bool // the last try to write did; owned by run
 
@@ -73,10 +76,11 @@ const maxState = 32 << 20
 type keptState struct {
 	Version int             `json:"tandem_state"`
 	Learned planner.Learned `json:"learned"`
+	Drained []fleet.Drained `json:"drained,omitempty"` // on command
 }
 
 // readState reads what a process before has learned.
-func readState(r io.Reader) (*planner.Learned, error) {
+func readState(r io.Reader) (*keptState, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxState+1))
 	if err != nil {
 		return nil, err
@@ -97,7 +101,7 @@ func readState(r io.Reader) (*planner.Learned, error) {
 	if err := json.Unmarshal(data, &kept); err != nil {
 		return nil, err
 	}
-	return &kept.Learned, nil
+	return &kept, nil
 }
 
 // restore reads the file, if one is named and there.
@@ -107,10 +111,10 @@ func (s *stateFile) restore() {
 	if name == "" {
 		return
 	}
-	found := make(chan *planner.Learned, 1)
+	found := make(chan *keptState, 1)
 	err := s.disk.look(func() error {
-		learned, err := readStateFile(name)
-		found <- learned
+		kept, err := readStateFile(name)
+		found <- kept
 		return err
 	})
 	switch {
@@ -120,7 +124,9 @@ func (s *stateFile) restore() {
 		s.log.Warn("state file is ignored: all is learned anew", "file", name, "error", err)
 		return
 	}
-	learned, now := <-found, time.Now()
+	kept, now := <-found, time.Now()
+	s.fleet.RestoreDrains(kept.Drained)
+	learned := &kept.Learned
 	if age := now.Sub(learned.At); age > stateAge {
 		s.log.Warn("state file is ignored: all is learned anew", "file", name, "error", fmt.Errorf(
 			"it was written at %v, and is believed for %v", learned.At.Format(time.RFC3339), stateAge))
@@ -134,7 +140,7 @@ func (s *stateFile) restore() {
 		"links", len(learned.Links))
 }
 
-func readStateFile(name string) (*planner.Learned, error) {
+func readStateFile(name string) (*keptState, error) {
 	if info, err := os.Stat(name); err != nil {
 		return nil, err
 	} else if !info.Mode().IsRegular() { // to open a pipe would wait for somebody who writes
@@ -197,24 +203,49 @@ func (s *stateFile) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			timer.Stop()
-			s.write(ctx)
+			_ = s.write(ctx) // which has logged it
 			return
 		case <-left: // another file, and maybe another interval
 			timer.Stop()
 		case <-timer.C:
-			if s.write(ctx); ctx.Err() != nil && s.failed {
+			if s.write(ctx) != nil && ctx.Err() != nil {
 				return // it was waited for long enough
 			}
+		case done := <-s.asked:
+			timer.Stop()
+			done <- s.write(ctx)
 		}
+	}
+}
+
+// writeNow has run write at once, and returns the error of that, errStalled where it takes too long. It does
+// nothing where no file is named.
+func (s *stateFile) writeNow() error {
+	if cfg, _ := s.inForce(); cfg.File == "" {
+		return nil
+	}
+	done := make(chan error, 1)
+	late := time.NewTimer(lastWrite)
+	defer late.Stop()
+	select {
+	case s.asked <- done:
+	case <-late.C:
+		return errStalled
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-late.C:
+		return errStalled
 	}
 }
 
 // write puts what is known by now in the place of the file. It returns when that is done, or when it is not
 // waited for any more: the disk stands still, and ctx has ended or another file is named.
-func (s *stateFile) write(ctx context.Context) {
+func (s *stateFile) write(ctx context.Context) error {
 	cfg, left := s.inForce()
 	if cfg.File == "" {
-		return
+		return nil
 	}
 	late, cancel := withGrace(ctx, left)
 	defer cancel()
@@ -226,12 +257,15 @@ func (s *stateFile) write(ctx context.Context) {
 		s.log.Warn("state file was not written", "file", cfg.File, "error", err)
 	}
 	s.failed = err != nil
+	return err
 }
 
 // known is the file with what is known at now. What could not be given to a replica yet stays in it.
 func (s *stateFile) known(now time.Time) ([]byte, error) {
 	s.mu.Lock()
-	kept := keptState{Version: stateVersion, Learned: s.planner.Learned(now.UTC())}
+	kept := keptState{
+		Version: stateVersion, Learned: s.planner.Learned(now.UTC()), Drained: s.fleet.Drains(),
+	}
 	if s.waiting != nil {
 		kept.Learned.Speeds = append(kept.Learned.Speeds, s.waiting.Speeds...)
 		kept.Learned.Links = append(kept.Learned.Links, s.waiting.Links...)

@@ -55,8 +55,8 @@ func FuzzState(f *testing.F) {
 			t.Fatal(err)
 		}
 		now := time.Unix(1, 0)
-		o.planner.RestoreLengths(l, now)
-		o.planner.RestoreReplicas(l, now)
+		o.planner.RestoreLengths(&l.Learned, now)
+		o.planner.RestoreReplicas(&l.Learned, now)
 		if _, err := json.Marshal(o.planner.Learned(now)); err != nil {
 			t.Error(err)
 		}
@@ -89,16 +89,17 @@ func TestWhatWasLearnedOutlivesTheRouter(t *testing.T) {
 		t.Errorf("the file is %v, %v: for its owner alone", info.Mode(), err)
 	}
 	first, err := readState(bytes.NewReader(data))
-	if err != nil || len(first.Lengths) < 5 || len(first.Speeds) == 0 {
+	if err != nil || len(first.Learned.Lengths) < 5 || len(first.Learned.Speeds) == 0 {
 		t.Fatalf("%+v, %v", first, err)
 	}
 	in(t, keeping, func(w *world) {
 		second := w.o.planner.Learned(time.Now())
-		if len(second.Lengths) != len(first.Lengths) {
-			t.Errorf("%d groups were kept, and the next router has %d", len(first.Lengths), len(second.Lengths))
+		if len(second.Lengths) != len(first.Learned.Lengths) {
+			t.Errorf("%d groups were kept, and the next router has %d", len(first.Learned.Lengths),
+				len(second.Lengths))
 		}
-		if len(second.Speeds) != len(first.Speeds) {
-			t.Errorf("speeds of %d replicas were kept, and the next router has %d", len(first.Speeds),
+		if len(second.Speeds) != len(first.Learned.Speeds) {
+			t.Errorf("speeds of %d replicas were kept, and the next router has %d", len(first.Learned.Speeds),
 				len(second.Speeds))
 		}
 		w.askWithKey()
@@ -152,7 +153,7 @@ func TestAStateThatCannotBeReadCostsALine(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if l, err := readState(bytes.NewReader(data)); err != nil || len(l.Lengths) == 0 {
+			if l, err := readState(bytes.NewReader(data)); err != nil || len(l.Learned.Lengths) == 0 {
 				t.Errorf("behind it the file is %s, %v", data, err)
 			}
 		})
@@ -189,7 +190,7 @@ func TestTheStateReplacesNothingButAFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if l, err := readState(bytes.NewReader(data)); err != nil || len(l.Lengths) == 0 {
+	if l, err := readState(bytes.NewReader(data)); err != nil || len(l.Learned.Lengths) == 0 {
 		t.Errorf("behind the link there is %s, %v", data, err)
 	}
 	if rest, err := filepath.Glob(filepath.Join(folder, ".tandem-state-*")); err != nil || len(rest) > 0 {

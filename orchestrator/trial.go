@@ -48,7 +48,7 @@ func (o *Orchestrator) trials(ctx context.Context) {
 		if !o.planner.Outliers().Active(time.Now()) {
 			continue
 		}
-		for _, tr := range o.planner.Outliers().Due(time.Now(), o.fleet.Reachable) {
+		for _, tr := range o.planner.Outliers().Due(time.Now(), o.fleet.MayTry) {
 			select {
 			case places <- struct{}{}:
 			case <-ctx.Done():
@@ -174,7 +174,8 @@ func (o *Orchestrator) partnersOf(self *fleet.Endpoint) []*fleet.Endpoint {
 			d = self
 			leg = outlier.Prefill
 		}
-		if r.Member.Role == self.Member.Role || !r.Up() || planner.Incompatible(&p.Member, &d.Member) != "" {
+		if r.Member.Role == self.Member.Role || !r.Up() || r.Member.Draining ||
+			planner.Incompatible(&p.Member, &d.Member) != "" {
 			continue
 		}
 		if o.planner.Outliers().Known(r.Member.ID, leg, time.Now()) {

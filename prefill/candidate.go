@@ -57,7 +57,7 @@ type Excluded struct {
 	ID     replica.ID
 	Reason string
 	Limit  int  // the largest prompt in tokens that it takes, where Tokens is more; else 0
-	Ill    bool // it would do, were it not unhealthy or avoided
+	Ill    bool // it would do, were it not unhealthy, drained or avoided
 }
 
 // Candidates appends to dst the replicas that could prefill q, and returns the view that their slots count
@@ -75,8 +75,7 @@ func (p *Pool) Candidates(
 	for i, m := range p.members.All {
 		if reason, limit := m.unfit(q, serves[i]); reason != "" {
 			if excluded != nil {
-				ill := reason == unhealthy || reason == failedBefore
-				*excluded = append(*excluded, Excluded{m.R.ID, m.explain(reason, limit, q), limit, ill})
+				*excluded = append(*excluded, Excluded{m.R.ID, m.explain(reason, limit, q), limit, ill(reason)})
 			}
 			continue
 		}
@@ -161,6 +160,8 @@ func (m *member) unfit(q *Query, serves bool) (reason string, limit int) {
 		return tooLong, f.Blocks * f.BlockSize
 	case !m.Healthy:
 		return unhealthy, 0
+	case m.R.Draining:
+		return roster.Draining, 0
 	case m.Avoided(q.Avoid):
 		return failedBefore, 0
 	}
@@ -173,6 +174,11 @@ const (
 	unhealthy    = "unhealthy"
 	failedBefore = "failed this request before"
 )
+
+// ill reports whether a reason is not for good: a member with it would do at another time.
+func ill(reason string) bool {
+	return reason == unhealthy || reason == failedBefore || reason == roster.Draining
+}
 
 func (m *member) explain(reason string, limit int, q *Query) string {
 	switch {

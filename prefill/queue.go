@@ -113,12 +113,12 @@ func (m *member) wait(now time.Time) time.Duration {
 }
 
 // Book reserves c's replica for the request that c was made for. It returns nil when the replica left the
-// pool or fell ill meanwhile.
+// pool, fell ill or began to drain meanwhile.
 func (p *Pool) Book(c *Candidate, now time.Time) *Lease {
 	p.members.Lock()
 	defer p.members.Unlock()
 	m := c.member
-	if m.Gone || !m.Healthy {
+	if !m.Takes() {
 		return nil
 	}
 	l := &Lease{
@@ -131,6 +131,16 @@ func (p *Pool) Book(c *Candidate, now time.Time) *Lease {
 	m.pace.Add(now)
 	p.typical = blend(p.typical, c.adds)
 	return l
+}
+
+// Booked returns how many leases of id have not ended; 0 where it is no member. Safe for concurrent use.
+func (p *Pool) Booked(id replica.ID) int {
+	p.members.Lock()
+	defer p.members.Unlock()
+	if m, ok := p.members.Find(id); ok {
+		return m.queue.count
+	}
+	return 0
 }
 
 // Speculate lets the index count the blocks of keys, which belong to the prompt that was booked, on l's

@@ -21,6 +21,7 @@ import (
 const (
 	exitFailed = 1
 	exitUsage  = 2
+	exitLate   = 3 // what was waited for did not come in time; it may come yet
 )
 
 func main() {
@@ -43,7 +44,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	fmt.Fprintf(stderr, "%s: %v\n", c.CommandPath(), err)
 	wrong, ok := errors.AsType[*usageError](err)
-	if !ok {
+	switch {
+	case errors.Is(err, errNotInTime):
+		return exitLate
+	case !ok:
 		return exitFailed
 	}
 	if wrong.usage {
@@ -82,7 +86,7 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 	root.SetFlagErrorFunc(explainFlag)
 	root.AddGroup(
 		&cobra.Group{ID: groupServe, Title: "Serve requests:"},
-		&cobra.Group{ID: groupLook, Title: "Look at a fleet:"},
+		&cobra.Group{ID: groupLook, Title: "Look after a fleet:"},
 		&cobra.Group{ID: groupPlay, Title: "Try without engines:"},
 	)
 	add := func(group string, all ...*cobra.Command) {
@@ -92,7 +96,7 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 		}
 	}
 	add(groupServe, serveCommand(), checkCommand(), doctorCommand())
-	add(groupLook, topCommand(), whyCommand())
+	add(groupLook, topCommand(), whyCommand(), drainCommand(), undrainCommand())
 	add(groupPlay, demoCommand(), simCommand(), replayCommand(), adviseCommand(), tuneCommand())
 	root.AddCommand(versionCommand())
 	root.SetHelpCommand(helpCommand())

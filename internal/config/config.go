@@ -112,6 +112,7 @@ type Replica struct {
 	Place  Place  `yaml:"place"`
 	Shared bool   `yaml:"shared"` // this URL stands in both pools on purpose; say so in both
 	Events Events `yaml:"events"`
+	Drain  bool   `yaml:"drain"` // no new requests; of a shared URL it holds for both pools
 }
 
 // ID is the name by which the replica is known: Name, else host:port of URL.

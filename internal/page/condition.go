@@ -2,6 +2,7 @@ package page
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 )
 
@@ -23,14 +24,18 @@ const (
 
 // conditionOf says how r is.
 func conditionOf(r *Replica) Condition {
-	if !r.Up {
+	switch drained := r.drained(); {
+	case drained && !r.Up:
+		return Condition{"drained: " + cmp.Or(r.Reason, "not usable"), Out}
+	case !r.Up:
 		return Condition{cmp.Or(r.Reason, "not usable"), Out}
 	}
 	bad := Notable
 	var states []string
 	for _, s := range r.States {
 		states = append(states, strings.ReplaceAll(s.State, "_", " ")+": "+s.Cause)
-		if strings.HasPrefix(s.State, "ejected") || s.State == "distrusted" || s.State == "unpaired" {
+		if strings.HasPrefix(s.State, "ejected") || s.State == "distrusted" || s.State == "unpaired" ||
+			s.State == "draining" || s.State == "drained" {
 			bad = Out
 		}
 	}
@@ -43,6 +48,11 @@ func conditionOf(r *Replica) Condition {
 		return Condition{"in use, gets prompts whole: it cuts them itself", Well}
 	}
 	return Condition{"in use", Well}
+}
+
+// drained reports whether r has been drained.
+func (r *Replica) drained() bool {
+	return slices.ContainsFunc(r.States, func(s State) bool { return s.State == "drained" })
 }
 
 // conditionOfPair says how p is.

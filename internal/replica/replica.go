@@ -43,6 +43,8 @@ type Replica struct {
 	Rank  int    // data-parallel rank as events, metrics labels and /kv_event_sources count it
 	Place Place
 	Facts Facts
+	// An operator drains it: no new request goes there, and those that run there end.
+	Draining bool
 }
 
 // SameEngine reports whether both are one engine by their addresses, whatever they are called.

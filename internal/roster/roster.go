@@ -135,6 +135,12 @@ func (r *Roster[M]) SetHealthy(id replica.ID, ok bool, reason string) {
 	}
 }
 
+// Draining is why a member takes no requests that an operator drains.
+const Draining = "it is being drained"
+
+// Takes reports whether new requests may go to m: it is there, healthy and not being drained.
+func (m *Member) Takes() bool { return !m.Gone && m.Healthy && !m.R.Draining }
+
 // Avoided reports whether m is among ids.
 func (m *Member) Avoided(ids []replica.ID) bool {
 	return len(ids) > 0 && slices.Contains(ids, m.R.ID)

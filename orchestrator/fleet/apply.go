@@ -14,6 +14,7 @@ func (f *Fleet) Apply(cfg *config.Config) error {
 	if err != nil {
 		return err
 	}
+	drained := f.carryDrains(wanted)
 	var fresh []*Watcher
 	for key, s := range wanted {
 		if f.keep.watched(key) == nil {
@@ -24,6 +25,7 @@ func (f *Fleet) Apply(cfg *config.Config) error {
 			fresh = append(fresh, w)
 		}
 	}
+	f.pub.drained.Store(&drained)
 	f.opt.Prefill.SetIndexing(indexing(cfg.Pools.Prefill, cfg.Tokenizer))
 	f.opt.Decode.SetIndexing(indexing(cfg.Pools.Decode, cfg.Tokenizer))
 	leaving := f.keep.leaving(wanted, fresh)

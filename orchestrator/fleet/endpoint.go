@@ -40,6 +40,8 @@ func (e *Endpoint) DoAnyRank(ctx context.Context, q *engine.Request) (*engine.Re
 
 // Post asks an engine a question, for the tokenizer.
 func (e *Endpoint) Post(ctx context.Context, path string, body []byte) (int, []byte, error) {
+	e.Begin()
+	defer e.End()
 	now := time.Now()
 	e.w.scraped.owed.asked(e.w.fleet.opt.Clock.Running(now), e.Silence(now))
 	answer, err := e.w.client.Do(ctx, &engine.Request{

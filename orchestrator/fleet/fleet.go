@@ -38,6 +38,7 @@ type Pool interface {
 	Observe(id replica.ID, l replica.Load, now time.Time)
 	SetHealthy(id replica.ID, ok bool, reason string)
 	Slow(id replica.ID, held bool) (cause string, known bool)
+	Booked(id replica.ID) int
 }
 
 // DecodePool is a [Pool] that also tells who runs all the sequences that its engine does at a time.
@@ -87,6 +88,7 @@ type Fleet struct {
 type published struct {
 	endpoints atomic.Pointer[map[replica.ID]*Endpoint]  // replaced whole, read by every request
 	former    atomic.Pointer[map[replica.ID]replica.ID] // names that replicas had before; replaced whole
+	drained   atomic.Pointer[[]Drained]                 // on command; replaced whole
 	turn      atomic.Uint64                             // round robin for questions that any engine can answer
 }
 
@@ -122,6 +124,7 @@ func New(opt Options) *Fleet {
 	}
 	f.pub.endpoints.Store(&map[replica.ID]*Endpoint{})
 	f.pub.former.Store(&map[replica.ID]replica.ID{})
+	f.pub.drained.Store(new([]Drained))
 	return f
 }
 

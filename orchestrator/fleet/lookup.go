@@ -56,10 +56,10 @@ func (f *Fleet) Endpoint(id replica.ID) *Endpoint {
 // Endpoints returns the ways to all replicas. Nobody may change them.
 func (f *Fleet) Endpoints() map[replica.ID]*Endpoint { return *f.pub.endpoints.Load() }
 
-// Reachable reports whether the replica is there and gave signs of life lately.
-func (f *Fleet) Reachable(id replica.ID) bool {
+// MayTry reports whether trials may be made with the replica: it is reachable, and nobody drains it.
+func (f *Fleet) MayTry(id replica.ID) bool {
 	e := f.Endpoint(id)
-	return e != nil && e.Up()
+	return e != nil && e.Up() && !e.Member.Draining
 }
 
 // Failed notes that a request to the replica failed with err. If nobody could be reached, the replica takes
@@ -78,8 +78,9 @@ func (f *Fleet) BrokeOff(id replica.ID) {
 	}
 }
 
-// Any returns some usable engine that serves model ("" for any): one that owes no answer if there is one, and
-// then a prefill replica; nil when there is none. skip, if not nil, leaves some out.
+// Any returns some usable engine that serves model ("" for any): one that is not being drained if there is
+// one, then one that owes no answer, and then a prefill replica; nil when there is none. skip, if not nil,
+// leaves some out.
 func (f *Fleet) Any(model string, skip func(*Endpoint) bool) *Endpoint {
 	turn := f.pub.turn.Add(1)
 	e := f.anyAt(model, turn, skip)
@@ -98,25 +99,30 @@ func (f *Fleet) Another(e *Endpoint, model string, skip func(*Endpoint) bool) *E
 }
 
 func (f *Fleet) anyAt(model string, turn uint64, skip func(*Endpoint) bool) *Endpoint {
-	for _, role := range []replica.Role{replica.Prefill, replica.Decode} {
-		if e := f.anyOf(role, model, turn, skip); e != nil {
-			return e
+	for _, draining := range []bool{false, true} {
+		for _, role := range []replica.Role{replica.Prefill, replica.Decode} {
+			if e := f.anyOf(role, model, turn, draining, skip); e != nil {
+				return e
+			}
 		}
 	}
 	return nil
 }
 
-// AnyDecode returns a usable decode replica that is not left out by skip, always the same one of the same;
-// nil when there is none.
+// AnyDecode returns a usable decode replica that is not left out by skip, always the same one of the same,
+// and one that is being drained last; nil when there is none.
 func (f *Fleet) AnyDecode(skip func(*Endpoint) bool) *Endpoint {
-	return f.anyOf(replica.Decode, "", 0, skip)
+	return cmp.Or(f.anyOf(replica.Decode, "", 0, false, skip), f.anyOf(replica.Decode, "", 0, true, skip))
 }
 
-func (f *Fleet) anyOf(role replica.Role, model string, turn uint64, skip func(*Endpoint) bool) *Endpoint {
+func (f *Fleet) anyOf(
+	role replica.Role, model string, turn uint64, draining bool, skip func(*Endpoint) bool,
+) *Endpoint {
 	var found *Endpoint
 	best := uint64(0)
 	for _, e := range f.Endpoints() {
-		if e.Member.Role != role || !e.Up() || model != "" && !e.Member.Serves(model) || skip != nil && skip(e) {
+		if e.Member.Role != role || e.Member.Draining != draining || !e.Up() ||
+			model != "" && !e.Member.Serves(model) || skip != nil && skip(e) {
 			continue
 		}
 		if score := mix(turn, string(e.Member.ID)); found == nil || score > best {

@@ -29,6 +29,7 @@ func (w *Watcher) probe(ctx context.Context) bool {
 			return false
 		}
 		w.markDown(err)
+		w.judgeDrain(nil)
 		if !w.life.sleep(ctx, jitter(wait)) {
 			return false
 		}
@@ -120,7 +121,7 @@ func (w *Watcher) replicasLocked(facts []replica.Facts) []replica.Replica {
 		fact.AdapterRoots = withoutFolders(fact.AdapterRoots, &set.pool)
 		ms[i] = replica.Replica{
 			ID: w.id(i, len(facts)), Role: w.role, URL: w.key.url, Host: w.host, Rank: fact.FirstRank + i,
-			Place: w.place(), Facts: fact,
+			Place: w.place(), Facts: fact, Draining: set.drain,
 		}
 		ms[i].Facts.Events = w.eventsLocked(fact, i, len(facts))
 	}

@@ -24,6 +24,7 @@ func (w *Watcher) scrapes(ctx context.Context) {
 			return
 		case err != nil:
 			failed = w.scrapeFailed(err, failed)
+			w.judgeDrain(nil)
 			continue
 		case w.facts.restarted(m):
 			w.restart(&m)
@@ -35,6 +36,7 @@ func (w *Watcher) scrapes(ctx context.Context) {
 			w.probeAgain(ctx)
 		}
 		w.observe(&m)
+		w.judgeDrain(&m)
 		if !w.askModels(ctx) {
 			w.logForgotten(slog.LevelWarn, w.Name(), "it serves another model")
 			w.forget()
@@ -191,6 +193,9 @@ func (w *Watcher) markDown(err error) {
 		w.pool.SetHealthy(m.ID, false, reason)
 	}
 	switch {
+	case news && w.DrainStatus().Empty: // as it was to be
+		w.log.Info("replica that is drained has stopped", "replica", w.Name(), "pool", w.role.String(),
+			"reason", reason)
 	case news:
 		w.log.Warn("replica is not usable", "replica", w.Name(), "pool", w.role.String(), "reason", reason)
 	case other:

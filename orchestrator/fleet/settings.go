@@ -22,6 +22,7 @@ type settings struct {
 	probe    time.Duration
 	connect  time.Duration
 	failures int
+	drain    bool // by the file, or on command
 }
 
 // serverKey is what makes a server the same across a reload. Another one has other blocks and another
@@ -35,6 +36,7 @@ type serverKey struct {
 // that cfg names.
 func (f *Fleet) wanted(cfg *config.Config) (map[serverKey]*settings, error) {
 	out := map[serverKey]*settings{}
+	drain := drainedByFile(cfg)
 	trust := map[replica.Role]*tls.Config{}
 	for _, side := range []struct {
 		role replica.Role
@@ -51,7 +53,7 @@ func (f *Fleet) wanted(cfg *config.Config) (map[serverKey]*settings, error) {
 		for i, r := range side.pool.Replicas {
 			s := &settings{
 				order: i, cfg: r, pool: side.pool, tls: read, probe: cfg.Timeouts.Probe, connect: cfg.Timeouts.Connect,
-				failures: cfg.Health.Failures,
+				failures: cfg.Health.Failures, drain: drain[r.URL],
 			}
 			if _, err := engine.New(f.options(s)); err != nil {
 				return nil, err
@@ -105,6 +107,7 @@ func (f *Fleet) newWatcher(key serverKey, s *settings) (*Watcher, error) {
 		scraped: scraped{signs: liveness.NewSigns(s.usualPause())},
 	}
 	w.set.Store(s)
+	w.life.drain.begin(s.drain, time.Now())
 	return w, nil
 }
 
@@ -119,6 +122,7 @@ func (w *Watcher) configure(s *settings) {
 	w.facts.mu.Lock()
 	w.remakeLocked()
 	w.facts.mu.Unlock()
+	w.drainChanged(was.drain)
 	if was.pool.Index != s.pool.Index {
 		w.due.todo.reindex.Store(true)
 	}

@@ -37,6 +37,10 @@ const (
 	StateHalfPrefill    = "half_open_prefill"
 	StateHalfDecode     = "half_open_decode"
 	StateHalfWhole      = "half_open_whole" // it comes back: as many requests at once as have gone well
+
+	// An operator drains it: it gets no new requests.
+	StateDraining = "draining" // and some still run there
+	StateDrained  = "drained"  // and none runs there: it can be stopped
 )
 
 // StateNames returns all states that a replica can be in.
@@ -44,7 +48,7 @@ func StateNames() []string {
 	return append([]string{
 		StateSlow, StateSequences, StateUnreported, StateAsleep, StateDistrusted, StateUnpaired, StateAdapter,
 		StateEjectedPrefill, StateEjectedDecode, StateEjectedWhole, StateHalfPrefill, StateHalfDecode,
-		StateHalfWhole,
+		StateHalfWhole, StateDraining, StateDrained,
 	}, setup.Names()...)
 }
 

@@ -61,6 +61,7 @@ type watcherLife struct {
 	health health
 	gone   chan struct{} // closed when nothing comes into the pools from here any more
 	stop   context.CancelFunc
+	drain  drain
 }
 
 // relief is how one server stands in for another until that one has joined. What is not atomic is guarded by

@@ -29,6 +29,7 @@ type NoReplica struct {
 	Pool     string // "prefill", "decode" or "pair"
 	Reason   string
 	TooLarge bool
+	Draining bool // a replica that would do is being drained
 }
 
 func (e *NoReplica) Error() string { return fmt.Sprintf("no %s replica: %s", e.Pool, e.Reason) }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tandem-router/tandem/decode"
 	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/roster"
 	"github.com/tandem-router/tandem/prefill"
 )
 
@@ -32,9 +33,13 @@ func (pl *Planner) refuse(q *question, now time.Time) error {
 		return &NoReplica{
 			Pool: "decode", Reason: listDecodes(outD),
 			TooLarge: pl.scratch.rejected.Small > 0 && pl.scratch.rejected.Ill == 0,
+			Draining: slices.ContainsFunc(outD, func(e decode.Excluded) bool { return e.Reason == roster.Draining }),
 		}
 	case len(pl.scratch.prefills) == 0:
-		return &NoReplica{Pool: "prefill", Reason: listPrefills(outP), TooLarge: tooLarge(outP)}
+		return &NoReplica{
+			Pool: "prefill", Reason: listPrefills(outP), TooLarge: tooLarge(outP),
+			Draining: slices.ContainsFunc(outP, func(e prefill.Excluded) bool { return e.Reason == roster.Draining }),
+		}
 	}
 	return &NoReplica{Pool: "pair", Reason: pl.listPairs(q)}
 }

@@ -198,7 +198,7 @@ function drawFleet(live) {
     heads.push(...pool === 'prefill'
       ? [{name: 'Tokens to compute', title: 'queued prompt tokens that are not cached'}, 'Done in', {name: 'A token', title: 'of prefill, learned; beside the profile of an 8B model on an H100'}]
       : [{name: 'Free blocks', title: 'that may be promised'}, {name: 'Local prefills done in'}, {name: 'A step', title: 'of decoding alone, learned; beside the profile of an 8B model on an H100'}]);
-    heads.push({name: 'Cached', title: 'blocks that the index knows, of its capacity'});
+    heads.push({name: 'Cached', title: 'blocks that the index knows, of its capacity'}, {name: 'Drain', title: 'no new requests; those that run there end'});
     table($(pool), pool + ': ' + usable + ' of ' + all.length + ' usable', heads, rows.map(({r, is}) => el('tr', null,
       el('th', {scope: 'row', title: r.url}, r.name),
       el('td', {class: 'say ' + ['good', 'warn', 'bad'][is.bad]}, ['', '▲ ', '✕ '][is.bad] + is.text),
@@ -207,10 +207,29 @@ function drawFleet(live) {
       ...pool === 'prefill'
         ? [el('td', null, count(r.queued_tokens)), el('td', null, span(r.wait_ms)), el('td', null, beside(r.speed.token_us, live.profile.token_us, 'µs', r.speed.samples))]
         : [el('td', null, count(r.free_blocks)), el('td', null, span(r.wait_ms)), el('td', null, beside(r.speed.step_ms, live.profile.step_ms, 'ms', r.speed.samples))],
-      el('td', null, r.capacity_blocks > 0 ? share(Math.min(1, r.indexed_blocks / r.capacity_blocks)) : count(r.indexed_blocks)))));
+      el('td', null, r.capacity_blocks > 0 ? share(Math.min(1, r.indexed_blocks / r.capacity_blocks)) : count(r.indexed_blocks)),
+      el('td', null, drainButton(r)))));
     fillMeters($(pool));
   }
   $('shown').textContent = shown === live.replicas.length ? '' : shown + ' of ' + live.replicas.length + ' shown';
+}
+
+const drained = r => (r.states || []).some(s => s.state === 'drained' || s.state === 'draining');
+
+function drainButton(r) {
+  const act = drained(r) ? 'undrain' : 'drain';
+  return el('button', {type: 'button', 'data-act': act, 'data-id': act + ' ' + r.name, 'data-replica': r.name.replace(/\/dp\d+$/, ''),
+    'aria-label': act + ' ' + r.name}, act === 'drain' ? 'Drain' : 'Use again');
+}
+
+// drain sends no new requests to a replica, or ends that, once the operator has confirmed it.
+async function drain({act, replica}, force) {
+  if (act === 'drain' && !force && !confirm('Send no new requests to ' + replica + '?\nThose that run there end. Then it can be stopped.')) return;
+  const answer = await fetch('-/' + act + '?replica=' + encodeURIComponent(replica) + (force ? '&force=true' : ''), {method: 'POST', headers: headers()});
+  const said = await answer.json().catch(() => ({error: 'the router answered with status ' + answer.status}));
+  if (answer.status === 409 && act === 'drain' && confirm(said.error.replace('; --force drains it all the same', '') + '.\nDrain it all the same?')) return drain({act, replica}, true);
+  $('done').textContent = said.error || [...said.replicas.map(s => s.replica + ' (' + s.pool + ') is ' + s.state + '.'), ...(said.notes || []).map(n => 'Note: ' + n + '.')].join(' ');
+  $('done').hidden = false;
 }
 
 const largestMatrix = 24; // replicas a side; beyond it pairs are a list
@@ -306,6 +325,9 @@ async function showText(path, none) {
 document.addEventListener('DOMContentLoaded', () => {
   $('filter').addEventListener('input', () => latest && drawFleet(latest));
   $('trouble').addEventListener('change', () => latest && drawFleet(latest));
+  for (const pool of ['prefill', 'decode']) {
+    $(pool).addEventListener('click', e => e.target.dataset.act && drain(e.target.dataset).catch(problem => banner(problem.message)));
+  }
   $('newest').addEventListener('click', e => e.target.dataset.id && show(e.target.dataset.id));
   $('lookup').addEventListener('submit', e => { e.preventDefault(); show($('id').value.trim()); });
   $('show-config').addEventListener('click', () => showText('-/config', ''));

@@ -1,0 +1,191 @@
+package orchestrator
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/orchestrator/fleet"
+)
+
+// DrainAnswer is what the admin listener answers about the draining of one replica: to POST /-/drain and
+// /-/undrain, and to GET /-/drain.
+type DrainAnswer struct {
+	Error string `json:"error,omitempty"` // nothing was done
+	// What the operator should know besides: a sentence each.
+	Notes    []string     `json:"notes,omitempty"`
+	Replicas []DrainState `json:"replicas,omitempty"` // one, or two where the engine stands in both pools
+}
+
+// DrainState is how far the draining of one replica has come.
+type DrainState struct {
+	Pool  string    `json:"pool"`
+	Name  string    `json:"replica"`
+	Up    bool      `json:"up"`
+	State string    `json:"state"`          // draining, drained or "in use"
+	Left  string    `json:"left,omitempty"` // what has to end before it is drained
+	Since time.Time `json:"since,omitzero"` // when the draining began
+}
+
+// InUse is the [DrainState.State] of a replica that nobody drains.
+const InUse = "in use"
+
+// Drained reports whether all of the replicas are drained.
+func (a *DrainAnswer) Drained() bool {
+	for _, r := range a.Replicas {
+		if r.State != fleet.StateDrained {
+			return false
+		}
+	}
+	return len(a.Replicas) > 0
+}
+
+func drainStates(ws []*fleet.Watcher) (all []DrainState) {
+	for _, w := range ws {
+		s := DrainState{Pool: w.Role().String(), Name: w.Name(), Up: w.Up(), State: InUse}
+		switch d := w.DrainStatus(); {
+		case d.Empty:
+			s.State, s.Since = fleet.StateDrained, d.Since
+		case d.Draining:
+			s.State, s.Since = fleet.StateDraining, d.Since
+			s.Left = d.Left
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+// showDrain tells how far the draining of ?replica=NAME has come.
+func (o *Orchestrator) showDrain(w http.ResponseWriter, r *http.Request) {
+	ws, err := o.fleet.Find(r.URL.Query().Get("replica"))
+	if err != nil {
+		writeJSON(w, http.StatusNotFound, DrainAnswer{Error: err.Error()})
+		return
+	}
+	writeJSON(w, http.StatusOK, DrainAnswer{Replicas: drainStates(ws)})
+}
+
+// orderDrain answers a command that drains ?replica=NAME (on), or lets it be used again.
+func (o *Orchestrator) orderDrain(on bool) http.HandlerFunc {
+	act := map[bool]string{true: "drain", false: "undrain"}[on]
+	return func(w http.ResponseWriter, r *http.Request) {
+		name, force := r.URL.Query().Get("replica"), r.URL.Query().Get("force") == "true"
+		status, answer := o.setDrained(name, on, force)
+		if status == http.StatusOK {
+			o.keepDrains(&answer)
+		}
+		o.audit(r, act, cmp.Or(answer.Error, "done"), "replica", name, "force", force)
+		writeJSON(w, status, answer)
+	}
+}
+
+// setDrained begins to drain a replica, or ends that.
+func (o *Orchestrator) setDrained(name string, on, force bool) (status int, answer DrainAnswer) {
+	o.reloads.mu.Lock()
+	defer o.reloads.mu.Unlock()
+	ws, err := o.fleet.Find(name)
+	switch {
+	case err != nil:
+		return http.StatusNotFound, DrainAnswer{Error: err.Error()}
+	case !on && ws[0].DrainStatus().Draining && byFile(ws):
+		return http.StatusConflict, DrainAnswer{Error: fmt.Sprintf(
+			"the configuration file drains %s: take drain: true out of it and reload", name)}
+	case on && !force:
+		if why := o.lost(ws); why != "" {
+			return http.StatusConflict, DrainAnswer{Error: why + "; --force drains it all the same"}
+		}
+	}
+	if on {
+		if why := o.lost(ws); why != "" {
+			o.log.Warn("the last usable replica is drained", "replica", name, "consequence", why)
+		}
+	}
+	o.fleet.SetDrained(ws, on)
+	return http.StatusOK, DrainAnswer{Replicas: drainStates(ws), Notes: o.drainNotes(on)}
+}
+
+// keepDrains writes what is drained into the state file, so that a router that dies now does not forget it.
+func (o *Orchestrator) keepDrains(answer *DrainAnswer) {
+	if err := o.state.writeNow(); err != nil {
+		answer.Notes = append(answer.Notes,
+			"the state file was not written, so a restart of the router may forget this: "+err.Error())
+	}
+}
+
+func byFile(ws []*fleet.Watcher) bool {
+	for _, w := range ws {
+		if w.DrainStatus().ByFile {
+			return true
+		}
+	}
+	return false
+}
+
+// drainNotes are what an operator may not think of.
+func (o *Orchestrator) drainNotes(on bool) (notes []string) {
+	cfg := o.Config()
+	if on && cfg.State.File == "" {
+		notes = append(notes,
+			"a restart of the router forgets this, since state.file is not set; drain: true in the file stays")
+	}
+	if len(cfg.Routers.Peers) > 0 || len(cfg.Routers.Valkey.Addresses) > 0 {
+		notes = append(notes, "this router alone does so: say the same to each of the others")
+	}
+	return notes
+}
+
+// lost says which requests nobody could serve if ws were drained, "" where all of them could be.
+func (o *Orchestrator) lost(ws []*fleet.Watcher) string {
+	var models []string
+	for _, w := range ws {
+		if w.Role() == replica.Prefill && o.Config().Local != config.LocalNever || !w.InUse() {
+			continue // decode replicas compute prompts themselves, or nothing changes
+		}
+		for _, m := range w.Members() {
+			for _, model := range m.Facts.Models {
+				if !o.servedBeside(w, model) {
+					models = append(models, model)
+				}
+			}
+		}
+		if len(models) > 0 {
+			return fmt.Sprintf("%s is the last usable %s replica that serves %s, whose requests would get 503",
+				w.Name(), w.Role(), firstOf(models))
+		}
+	}
+	return ""
+}
+
+// servedBeside reports whether another server of w's pool takes requests for model.
+func (o *Orchestrator) servedBeside(w *fleet.Watcher, model string) bool {
+	for _, other := range o.fleet.Watchers() {
+		if other == w || other.Role() != w.Role() || !other.InUse() {
+			continue
+		}
+		for _, m := range other.Members() {
+			if m.Serves(model) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// firstOf names the first few models.
+func firstOf(models []string) string {
+	const most = 3
+	if more := len(models) - most; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(models[:most], ", "), more)
+	}
+	return strings.Join(models, ", ")
+}
+
+// audit logs what somebody did over the admin listener, and who.
+func (o *Orchestrator) audit(r *http.Request, act, result string, of ...any) {
+	of = append([]any{"act", act, "client", r.RemoteAddr, "result", result}, of...)
+	o.log.Info("administrative act", of...)
+}

@@ -1,0 +1,534 @@
+package orchestrator
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/enginesim"
+	"github.com/tandem-router/tandem/orchestrator/fleet"
+)
+
+// lines are those of a message that have a word.
+func (l *logged) lines(message, word string) []string {
+	return slices.DeleteFunc(l.of(message), func(line string) bool { return !strings.Contains(line, word) })
+}
+
+func (l *logged) into(o *Options) { o.Log = slog.New(slog.NewTextHandler(l, nil)) }
+
+// order sends a command to the admin listener, as `tandem drain` does.
+func (w *world) order(command, replica string, more ...string) (int, *DrainAnswer) {
+	w.t.Helper()
+	method := http.MethodPost
+	if command == "state" {
+		command, method = "drain", http.MethodGet
+	}
+	got := w.send(w.t.Context(), "admin:80", prompt{
+		method: method, path: "/-/" + command + "?replica=" + replica + strings.Join(more, ""),
+	})
+	a := &DrainAnswer{}
+	if err := json.Unmarshal([]byte(got.raw), a); err != nil {
+		w.t.Errorf("%s %s: status %d, %s", command, replica, got.status, got.raw)
+	}
+	return got.status, a
+}
+
+// drain drains a replica, which has to be possible.
+func (w *world) drain(e *simulated) {
+	w.t.Helper()
+	if status, a := w.order("drain", e.addr); status != http.StatusOK || a.Error != "" {
+		w.t.Errorf("drain %s: status %d, %+v", e.name, status, a)
+	}
+}
+
+func (w *world) undrain(e *simulated) {
+	w.t.Helper()
+	if status, a := w.order("undrain", e.addr); status != http.StatusOK || a.Replicas[0].State != InUse {
+		w.t.Errorf("undrain %s: status %d, %+v", e.name, status, a)
+	}
+}
+
+// drained reports whether the replica is drained and empty by now.
+func (w *world) drained(e *simulated) bool {
+	w.t.Helper()
+	_, a := w.order("state", e.addr)
+	return a.Drained()
+}
+
+// sentTo counts what was sent to an engine, questions for tokens included.
+func (w *world) sentTo(e *simulated) (n int) {
+	for _, s := range w.posts(true) {
+		if s.engine == e.name {
+			n++
+		}
+	}
+	return n
+}
+
+// numbered is another prompt for each number.
+func numbered(i int, stream bool) prompt {
+	p := completion(stream)
+	p.body = strings.Replace(p.body, `"prompt":"`, fmt.Sprintf(`"prompt":"number %d `, i), 1)
+	return p
+}
+
+// A replica that is drained ends the streams that it has and gets nothing new, not even questions about
+// tokens. When the last stream has ended it is said once that it is empty; used again it is used at once.
+func TestADrainedReplicaEndsItsStreams(t *testing.T) {
+	for _, side := range []string{"prefill", "decode"} {
+		t.Run(side, func(t *testing.T) {
+			log := &logged{}
+			in(t, setup{options: log.into}, func(w *world) {
+				e := map[string]*simulated{"prefill": w.p[0], "decode": w.d[0]}[side]
+				var streams []*pending
+				for i := range 8 {
+					p := numbered(i, true)
+					p.body = strings.Replace(p.body, `"max_tokens":12`, `"max_tokens":600`, 1)
+					streams = append(streams, w.begin(p))
+				}
+				time.Sleep(2 * time.Second) // all of them answer
+				running := e.OpenRequests()
+				if side == "decode" && running == 0 {
+					t.Fatal("no stream runs where it is to be drained")
+				}
+				w.drain(e)
+				w.wire.forget()
+				for i := range 20 {
+					p := numbered(100+i, i%2 == 0)
+					w.exact(p, w.ask(p))
+				}
+				if n := w.sentTo(e); n != 0 {
+					t.Errorf("%d requests went to the drained replica", n)
+				}
+				if early := w.drained(e); early == (side == "decode") {
+					t.Errorf("it is drained: %v, with %d streams on it", early, e.OpenRequests())
+				}
+				for _, s := range streams {
+					if got := s.end(); got.status != 200 || got.fail.Message != "" || got.dones != 1 {
+						t.Errorf("a stream: status %d, %v", got.status, got.fail)
+					}
+				}
+				time.Sleep(15 * time.Second)
+				if said := log.of("replica is empty: stop it now"); len(said) != 1 || !strings.Contains(said[0], e.addr) {
+					t.Errorf("said: %q", said)
+				}
+				if !w.drained(e) {
+					t.Error("it is not drained")
+				}
+				w.undrain(e)
+				for i := range 20 {
+					p := numbered(200+i, true)
+					w.exact(p, w.ask(p))
+				}
+				if w.sentTo(e) == 0 {
+					t.Error("it is not used again")
+				}
+				if n := len(log.lines("administrative act", "client=")); n != 2 {
+					t.Errorf("%d lines tell who drained it and who used it again", n)
+				}
+			})
+		})
+	}
+}
+
+// A drain that comes at any moment of a request costs nobody an answer. A decode replica that has not been
+// asked yet never is; a prefill replica is empty only when nobody can read its blocks any more.
+func TestADrainAtAnyMomentOfARequest(t *testing.T) {
+	for _, seam := range []string{"plan", "prefill", "handoff", "decode"} {
+		for _, side := range []string{"prefill", "decode"} {
+			t.Run(seam+"/"+side, func(t *testing.T) {
+				log := &logged{}
+				in(t, setup{options: log.into, config: func(c *config.Config) {
+					c.Pools.Prefill.PollInterval, c.Pools.Decode.PollInterval = 50*time.Millisecond, 50*time.Millisecond
+				}, engine: func(_ string, o *enginesim.Options) { o.TransferLatency = 2 * time.Second }}, func(w *world) {
+					e := w.drainAt(seam, side)
+					w.t.Logf("%s is drained", e.name)
+					if said := log.of("replica is empty: stop it now"); len(said) != 1 {
+						t.Errorf("said: %q", said)
+					}
+				})
+			})
+		}
+	}
+}
+
+// drainAt drains a replica of a request when that comes to a seam, and returns which.
+func (w *world) drainAt(seam, side string) *simulated {
+	var once atomic.Bool
+	var e *simulated
+	w.at("plan", func(string) {
+		if seam == "plan" && once.CompareAndSwap(false, true) {
+			e = map[string]*simulated{"prefill": w.p[0], "decode": w.d[0]}[side]
+			w.drain(e)
+		}
+	})
+	for _, at := range []string{"prefill", "handoff", "decode"} {
+		w.at(at, func(string) {
+			rec := w.o.ring.newest(1)
+			if at != seam || !once.CompareAndSwap(false, true) {
+				return
+			}
+			e = w.booked(side)
+			if e == nil {
+				w.t.Errorf("nothing is booked: %v", rec)
+				return
+			}
+			w.drain(e)
+		})
+	}
+	p := completion(true)
+	done := make(chan struct{})
+	go func() { // whenever it is said to be empty, it is
+		defer close(done)
+		for {
+			if e != nil && w.o.Config() != nil {
+				ws, err := w.o.fleet.Find(e.addr)
+				if err != nil {
+					w.t.Error(err)
+					return
+				}
+				if ws[0].DrainStatus().Empty {
+					if e.HeldBlocks() > 0 || e.OpenRequests() > 0 {
+						w.t.Errorf("%s is said to be empty with %d blocks held and %d requests", e.name,
+							e.HeldBlocks(), e.OpenRequests())
+					}
+					return
+				}
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	w.exact(p, w.ask(p))
+	<-done
+	asked := 0
+	for _, s := range w.posts(false) {
+		if s.engine == e.name {
+			asked++
+		}
+	}
+	want := 0
+	if seam == "handoff" || seam == "decode" || side == "prefill" && seam == "prefill" { // it was its turn
+		want = 1
+	}
+	if asked != want {
+		w.t.Errorf("%s was asked %d times, want %d", e.name, asked, want)
+	}
+	return e
+}
+
+// booked is the replica of a side on which something is booked.
+func (w *world) booked(side string) *simulated {
+	for _, m := range w.o.prefill.Status(time.Now()) {
+		if side == "prefill" && m.Requests > 0 {
+			return w.by(string(m.ID))
+		}
+	}
+	for _, m := range w.o.decode.Status(time.Now()) {
+		if side == "decode" && m.Leases > 0 {
+			return w.by(string(m.ID))
+		}
+	}
+	if side == "prefill" { // its lease has ended with its leg
+		for _, s := range w.posts(false) {
+			for _, e := range w.p {
+				if s.engine == e.name {
+					return e
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// A client that leaves while blocks move leaves a decode engine that may read them until their lease ends.
+// The prefill engine is not empty before that.
+func TestBlocksThatMayBeReadKeepAReplicaFromBeingEmpty(t *testing.T) {
+	in(t, setup{
+		config: func(c *config.Config) { c.Pools.Prefill.PollInterval = time.Second },
+		engine: func(_ string, o *enginesim.Options) { o.TransferLatency = 5 * time.Second },
+	}, func(w *world) {
+		go func() {
+			time.Sleep(2 * time.Second) // in the middle of the transfer
+			leave(w, nil)
+		}()
+		_ = w.ask(completion(true))
+		left := time.Now()
+		e := w.booked("prefill")
+		w.drain(e)
+		for !w.drained(e) {
+			if time.Since(left) > time.Minute {
+				t.Fatal("it is never empty")
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		if after := time.Since(left); after < w.cfg.Connector.Lease || after > w.cfg.Connector.Lease+5*time.Second {
+			t.Errorf("it is empty after %v, want after the lease of %v", after, w.cfg.Connector.Lease)
+		}
+	})
+}
+
+// The last replica that serves a model is drained only by force: then requests are refused at once, in words
+// that name the drain, those that wait for room there too, and the router is not ready.
+func TestTheLastReplicaIsDrainedByForceAlone(t *testing.T) {
+	log := &logged{}
+	s := narrow(nil)
+	s.options = log.into
+	in(t, s, func(w *world) {
+		for _, e := range []*simulated{w.p[0], w.d[0]} { // local: never
+			if status, a := w.order("drain", e.addr); status != http.StatusConflict ||
+				!strings.Contains(a.Error, "last usable") || !strings.Contains(a.Error, "--force") {
+				t.Errorf("status %d, %+v", status, a)
+			}
+		}
+		p := completion(true)
+		first := w.begin(p)
+		time.Sleep(100 * time.Millisecond)
+		waiting := w.begin(p)
+		time.Sleep(20 * time.Millisecond)
+		if w.o.queue.length() != 1 {
+			t.Fatal("nobody waits for room")
+		}
+		if status, a := w.order("drain", w.d[0].addr, "&force=true"); status != http.StatusOK {
+			t.Fatalf("by force: status %d, %+v", status, a)
+		}
+		drained := time.Now()
+		got := waiting.end()
+		if took := time.Since(drained); !strings.Contains(got.fail.Message, "is being drained") || took > 0 {
+			t.Errorf("after %v: %q", took, got.fail.Message)
+		}
+		w.failed(p, got, http.StatusServiceUnavailable)
+		w.exact(p, first.end())
+		if got := w.get("front", "/readyz"); got.status != http.StatusServiceUnavailable ||
+			!strings.Contains(got.raw, "being drained") {
+			t.Errorf("readyz: %d %s", got.status, got.raw)
+		}
+		if n := len(log.lines("the last usable replica is drained", w.d[0].addr)); n != 1 {
+			t.Errorf("%d warnings", n)
+		}
+		w.undrain(w.d[0])
+		w.exact(p, w.ask(p))
+	})
+}
+
+// Requests that wait for room on a replica wait for the others when it is drained.
+func TestThoseThatWaitMoveOn(t *testing.T) {
+	s := narrow(nil)
+	s.decode = 2
+	s.engine = func(name string, o *enginesim.Options) {
+		if name[0] == 'd' {
+			o.Core.Blocks = 30
+		}
+	}
+	in(t, s, func(w *world) {
+		var all []*pending
+		for i := range 6 { // two run, the others wait
+			all = append(all, w.begin(numbered(i, true)))
+		}
+		time.Sleep(50 * time.Millisecond)
+		if n := w.o.queue.length(); n < 3 {
+			t.Fatalf("%d wait for room", n)
+		}
+		w.wire.forget()
+		w.drain(w.d[0])
+		for i, p := range all {
+			if got := p.end(); got.status != 200 || got.fail.Message != "" {
+				t.Errorf("request %d: status %d, %v", i, got.status, got.fail)
+			}
+		}
+		if n := w.sentTo(w.d[0]); n != 0 {
+			t.Errorf("%d went to the drained replica", n)
+		}
+	})
+}
+
+// What is drained stays so whatever a reload says of the engine: under another name, at another address under
+// its name, and not when it has left the file. The file's own word holds as long as it stands there.
+func TestADrainSurvivesAReload(t *testing.T) {
+	in(t, setup{decode: 3}, func(w *world) {
+		state := func(name string) string {
+			_, a := w.order("state", name)
+			if len(a.Replicas) == 0 {
+				return a.Error
+			}
+			return a.Replicas[0].State
+		}
+		wants := func(name, want string) {
+			t.Helper()
+			if got := state(name); got != want {
+				t.Errorf("%s is %s, want %s", name, got, want)
+			}
+		}
+		named := *w.cfg
+		named.Pools.Decode.Replicas = slices.Clone(w.cfg.Pools.Decode.Replicas)
+		for i := range named.Pools.Decode.Replicas {
+			named.Pools.Decode.Replicas[i].Name = fmt.Sprintf("d%d", i)
+		}
+		w.drain(w.d[0])
+		time.Sleep(10 * time.Second)
+		wants(w.d[0].addr, fleet.StateDrained)
+		w.apply(&named) // another name
+		wants("d0", fleet.StateDrained)
+
+		moved := named // d0 is at the address of d1 now, and d1 has left
+		moved.Pools.Decode.Replicas = slices.Clone(named.Pools.Decode.Replicas)
+		moved.Pools.Decode.Replicas = moved.Pools.Decode.Replicas[1:]
+		moved.Pools.Decode.Replicas[0].Name = "d0"
+		w.apply(&moved)
+		time.Sleep(10 * time.Second)
+		wants("d0", fleet.StateDrained)
+		w.apply(&named) // back: the mark has gone to the address that the name had
+		time.Sleep(10 * time.Second)
+		wants("d1", fleet.StateDrained)
+		wants("d0", InUse)
+		if status, _ := w.order("undrain", "d1"); status != http.StatusOK {
+			t.Errorf("undrain: %d", status)
+		}
+		w.order("drain", "d0")
+		gone := named
+		gone.Pools.Decode.Replicas = named.Pools.Decode.Replicas[1:]
+		w.apply(&gone)
+		w.apply(&named)
+		time.Sleep(10 * time.Second)
+		wants("d0", InUse)
+
+		byFile := named
+		byFile.Pools.Decode.Replicas = slices.Clone(named.Pools.Decode.Replicas)
+		byFile.Pools.Decode.Replicas[2].Drain = true
+		w.apply(&byFile)
+		time.Sleep(10 * time.Second)
+		wants("d2", fleet.StateDrained)
+		status, a := w.order("undrain", "d2")
+		if status != http.StatusConflict || !strings.Contains(a.Error, "file drains d2") {
+			t.Errorf("undrain: %d, %+v", status, a)
+		}
+		w.apply(&named)
+		wants("d2", InUse)
+		w.apply(w.cfg)
+		p := completion(true)
+		w.exact(p, w.ask(p))
+		status, a = w.order("drain", "d9")
+		if status != http.StatusNotFound || !strings.Contains(a.Error, w.d[1].addr) {
+			t.Errorf("an unknown name: %d, %+v", status, a)
+		}
+	})
+}
+
+// With a state file a drain outlives the router too, as soon as the command is answered. It is drained before
+// the first request.
+func TestADrainOutlivesTheRouter(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "state.json")
+	keeping := setup{config: func(c *config.Config) { c.State.File = name }}
+	in(t, keeping, func(w *world) {
+		w.drain(w.d[0])
+		kept, err := readStateFile(name)
+		if err != nil || len(kept.Drained) != 1 || kept.Drained[0].Name != w.d[0].addr {
+			t.Errorf("the file has %+v, %v", kept, err)
+		}
+	})
+	in(t, keeping, func(w *world) {
+		w.wire.forget()
+		for i := range 10 {
+			p := numbered(i, true)
+			w.exact(p, w.ask(p))
+		}
+		if n := w.sentTo(w.d[0]); n != 0 {
+			t.Errorf("%d requests went to the drained replica", n)
+		}
+		w.undrain(w.d[0])
+	})
+	in(t, keeping, func(w *world) {
+		if got := w.o.fleet.Drains(); len(got) != 0 {
+			t.Errorf("drained: %v", got)
+		}
+	})
+}
+
+// A replica that dies while it is drained is empty when its requests have gone elsewhere; it comes back
+// drained.
+func TestADrainedReplicaDiesAndComesBack(t *testing.T) {
+	in(t, setup{decode: 3}, func(w *world) {
+		var at string
+		w.at("decode", func(engine string) { at = engine })
+		p := completion(true)
+		w.exact(p, w.ask(p, func(event int) {
+			if event == 3 {
+				w.drain(w.by(at))
+				w.net.EndEach(at, true)
+				w.net.Cut(at)
+			}
+		}))
+		died := w.by(slices.DeleteFunc([]string{w.d[0].addr, w.d[1].addr, w.d[2].addr}, func(a string) bool {
+			ws, err := w.o.fleet.Find(a)
+			return err != nil || !ws[0].Draining()
+		})[0])
+		time.Sleep(10 * time.Second)
+		if !w.drained(died) {
+			t.Error("a dead engine is not empty")
+		}
+		w.net.EndEach(died.addr, false)
+		time.Sleep(20 * time.Second)
+		w.wire.forget()
+		for i := range 10 {
+			p := numbered(i, true)
+			w.exact(p, w.ask(p))
+		}
+		if n := w.sentTo(died); n != 0 || !w.drained(died) {
+			t.Errorf("it is back: %d requests, drained %v", n, w.drained(died))
+		}
+		got := w.get("admin", "/readyz")
+		if got.status != 200 || !strings.Contains(got.raw, `"reason": "drained"`) {
+			t.Errorf("readyz: %d %s", got.status, got.raw)
+		}
+	})
+}
+
+// Replicas are drained and used again, one after the other and again and again, while clients ask: none of
+// them gets an error.
+func TestDrainsInALoopUnderLoad(t *testing.T) {
+	in(t, setup{prefill: 3, decode: 3}, func(w *world) {
+		stop := w.load(8)
+		for round := range 12 {
+			for _, e := range []*simulated{w.p[round%3], w.d[(round+1)%3]} {
+				w.drain(e)
+				time.Sleep(time.Duration(round) * 13 * time.Millisecond)
+				w.wire.forget()
+				time.Sleep(200 * time.Millisecond)
+				for _, s := range w.posts(true) {
+					if s.engine == e.name {
+						t.Errorf("round %d: %s went to %s", round, s.path, e.name)
+					}
+				}
+				w.undrain(e)
+			}
+		}
+		stop()
+	})
+}
+
+// An engine that others use is not empty before those have ended, and it is said who that may be.
+func TestOthersKeepAReplicaFromBeingEmpty(t *testing.T) {
+	in(t, setup{}, func(w *world) {
+		p := completion(true)
+		p.body = strings.Replace(p.body, `"max_tokens":12`, `"max_tokens":2000`, 1)
+		go func() { _ = w.send(w.t.Context(), w.d[0].addr, p) }()
+		time.Sleep(time.Second)
+		w.drain(w.d[0])
+		time.Sleep(10 * time.Second)
+		_, a := w.order("state", w.d[0].addr)
+		if a.Drained() || !strings.Contains(a.Replicas[0].Left, "reports 1 requests") {
+			t.Errorf("%+v", a)
+		}
+		time.Sleep(20 * time.Second)
+		if !w.drained(w.d[0]) {
+			t.Error("it is not drained when the other has ended")
+		}
+	})
+}

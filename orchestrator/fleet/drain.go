@@ -1,0 +1,321 @@
+package fleet
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/engine"
+	"github.com/tandem-router/tandem/internal/replica"
+)
+
+// An operator drains a server before stopping it: no new request goes there, and those that run there end.
+// The file orders that (drain: true), or a command does. A command holds for the server's address, under
+// whatever name; where the address leaves the file, it holds for the address that the name has then. Where
+// both have left, it is over.
+
+// Drained is a server that is drained on command.
+type Drained struct {
+	URL  string `json:"url"`
+	Name string `json:"replica"` // as the configuration has it
+}
+
+// DrainStatus says how far the draining of a server has come.
+type DrainStatus struct {
+	Draining bool      // it gets no new requests
+	Empty    bool      // and nothing runs there any more: it can be stopped
+	Left     string    // what still has to end, for people; "" where Empty
+	Since    time.Time // when it began
+	ByFile   bool      // the file says drain: true, so that no command ends it
+}
+
+// drain is how far the draining of one server has come.
+type drain struct {
+	running atomic.Int64 // requests of this router, its own included, that need the engine now
+	lent    atomic.Int64 // unix nanoseconds; until then a decode engine may read its blocks
+
+	mu    sync.Mutex // guards the following
+	since time.Time  // when it began, zero while it is in use
+	idle  bool       // the look before found nothing of this router there
+	empty bool       // it stays so until it is in use again
+	left  string
+}
+
+// begin notes at now that the server is drained, or that it is in use.
+func (d *drain) begin(on bool, now time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.since, d.left = time.Time{}, ""
+	if on {
+		d.since, d.left = now, "not looked at yet"
+	}
+	d.idle, d.empty = false, false
+}
+
+// Begin notes that a request needs the engine from now on, until [Endpoint.End]: a server that is drained is
+// not empty before that.
+func (e *Endpoint) Begin() { e.w.life.drain.running.Add(1) }
+
+// End ends a Begin.
+func (e *Endpoint) End() { e.w.life.drain.running.Add(-1) }
+
+// LentUntil notes that a decode engine may read blocks of the engine until t, for a request that nobody
+// waits for.
+func (e *Endpoint) LentUntil(t time.Time) {
+	for n, was := t.UnixNano(), e.w.life.drain.lent.Load(); n > was; was = e.w.life.drain.lent.Load() {
+		if e.w.life.drain.lent.CompareAndSwap(was, n) {
+			return
+		}
+	}
+}
+
+// Draining reports whether the server gets no new requests.
+func (w *Watcher) Draining() bool { return w.set.Load().drain }
+
+// InUse reports whether requests go to the server: it gives signs of life, does not sleep, and nobody drains
+// it.
+func (w *Watcher) InUse() bool { return w.Up() && !w.Asleep() && !w.Draining() }
+
+// DrainStatus says how far the draining of the server has come.
+func (w *Watcher) DrainStatus() DrainStatus {
+	w.life.drain.mu.Lock()
+	defer w.life.drain.mu.Unlock()
+	return w.drainStatusLocked()
+}
+
+func (w *Watcher) drainStatusLocked() DrainStatus {
+	set, d := w.set.Load(), &w.life.drain
+	return DrainStatus{
+		Draining: set.drain, Empty: set.drain && d.empty, Left: d.left, Since: d.since, ByFile: set.cfg.Drain,
+	}
+}
+
+// judgeDrain looks whether a server that is drained is empty by now. m is what the engine has just told of
+// itself, nil where it did not.
+//
+// What this router knows of has to be over at two looks in a row, so that the engine's report is of a time
+// behind its end. The report counts what others have sent there, another router say, and what the engine
+// still works on although its client has left.
+func (w *Watcher) judgeDrain(m *engine.Metrics) {
+	if !w.Draining() {
+		return
+	}
+	now := time.Now()
+	ours := w.leftOfOurs(now)
+	left := ours
+	if left == "" && m != nil {
+		left = leftByReport(m)
+	}
+	d := &w.life.drain
+	d.mu.Lock()
+	if left == "" && !d.idle {
+		left = "waiting for the engine's next report"
+	}
+	d.idle = ours == ""
+	news := left == "" && !d.empty && !d.since.IsZero()
+	d.empty, d.left = d.empty || news, left
+	if d.empty {
+		d.left = ""
+	}
+	took := now.Sub(d.since)
+	d.mu.Unlock()
+	w.showDrain()
+	if news {
+		w.log.Info("replica is empty: stop it now", "replica", w.Name(), "pool", w.role.String(),
+			"drained_for", took)
+	}
+}
+
+// leftOfOurs says what this router has under way on the server, "" for nothing.
+func (w *Watcher) leftOfOurs(now time.Time) string {
+	booked := 0
+	for _, m := range w.Members() {
+		booked += w.pool.Booked(m.ID)
+	}
+	switch n, lent := max(int64(booked), w.life.drain.running.Load()), time.Unix(0, w.life.drain.lent.Load()); {
+	case n > 0:
+		return fmt.Sprintf("%d requests of this router", n)
+	case now.Before(lent):
+		return "a decode engine may read its KV blocks until " + lent.Format(time.TimeOnly)
+	}
+	return ""
+}
+
+// leftByReport says what the engine works on, "" for nothing.
+func leftByReport(m *engine.Metrics) string {
+	n := 0
+	for _, load := range m.Loads {
+		n += max(load.Running, 0) + max(load.Waiting, 0)
+	}
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("the engine reports %d requests, of others or of clients that have left", n)
+}
+
+// showDrain makes the states of the server's replicas say what holds.
+func (w *Watcher) showDrain() {
+	w.life.drain.mu.Lock() // who shows last shows what holds
+	defer w.life.drain.mu.Unlock()
+	s := w.drainStatusLocked()
+	draining, drained := "", ""
+	switch {
+	case s.Empty:
+		drained = "nothing runs there: it can be stopped"
+	case s.Draining:
+		draining = s.Left
+	}
+	for _, m := range w.Members() {
+		w.scraped.states.put(m.ID, StateDraining, draining, time.Now())
+		w.scraped.states.put(m.ID, StateDrained, drained, time.Now())
+	}
+}
+
+// drainChanged begins or ends the draining of a server whose settings say something else than before.
+func (w *Watcher) drainChanged(was bool) {
+	on := w.Draining()
+	if on == was {
+		return
+	}
+	w.life.drain.begin(on, time.Now())
+	w.showDrain()
+	if on {
+		w.log.Info("replica is being drained", "replica", w.Name(), "pool", w.role.String())
+	} else {
+		w.log.Info("replica is in use again", "replica", w.Name(), "pool", w.role.String())
+	}
+}
+
+// drainedByFile are the URLs of the servers that cfg drains. Where one stands in both pools one mark is
+// enough: its process is stopped as a whole.
+func drainedByFile(cfg *config.Config) map[string]bool {
+	urls := map[string]bool{}
+	for _, r := range slices.Concat(cfg.Pools.Prefill.Replicas, cfg.Pools.Decode.Replicas) {
+		if r.Drain {
+			urls[r.URL] = true
+		}
+	}
+	return urls
+}
+
+// Drains are the servers that are drained on command. Safe for concurrent use.
+func (f *Fleet) Drains() []Drained { return *f.pub.drained.Load() }
+
+// Find returns the watchers of the server that the configuration calls name: two where it stands in both
+// pools. The error says what else to write.
+func (f *Fleet) Find(name string) ([]*Watcher, error) {
+	var found []*Watcher
+	var names []string
+	for _, w := range f.keep.all() {
+		set := w.set.Load()
+		if name == set.cfg.ID() || name == set.name(w.role) {
+			found = append(found, w)
+		}
+		if !slices.Contains(names, set.cfg.ID()) {
+			names = append(names, set.cfg.ID())
+		}
+		if rank, is := strings.CutPrefix(name, w.Name()+"/dp"); is && rank != "" {
+			return nil, fmt.Errorf("%s is one rank of %s, whose ranks stop together: name %s", name, w.Name(),
+				set.cfg.ID())
+		}
+	}
+	if len(found) > 0 {
+		return f.sameServer(found), nil
+	}
+	const most = 20
+	if len(names) > most {
+		names = append(names[:most], "...")
+	}
+	return nil, fmt.Errorf("no replica is called %q; there are %s", name, strings.Join(names, ", "))
+}
+
+// sameServer adds the watcher of the other pool, where the server of some stands in both.
+func (f *Fleet) sameServer(some []*Watcher) []*Watcher {
+	for _, w := range f.keep.all() {
+		same := func(o *Watcher) bool { return o.key.url == w.key.url }
+		if slices.ContainsFunc(some, same) && !slices.Contains(some, w) {
+			some = append(some, w)
+		}
+	}
+	return some
+}
+
+// SetDrained begins to drain the server of ws, which [Fleet.Find] found, or ends that. When it returns no
+// plan is made with the server any more. The file's own drain: true stays whatever is said here. One call at
+// a time, and none beside [Fleet.Apply].
+func (f *Fleet) SetDrained(ws []*Watcher, on bool) {
+	drains := slices.Clone(f.Drains())
+	for _, w := range ws {
+		drains = slices.DeleteFunc(drains, func(d Drained) bool { return d.URL == w.key.url })
+		if on {
+			drains = append(drains, Drained{URL: w.key.url, Name: w.set.Load().cfg.ID()})
+		}
+	}
+	f.pub.drained.Store(&drains)
+	f.keep.mu.Lock()
+	defer f.keep.mu.Unlock()
+	for _, w := range ws {
+		was := w.set.Load()
+		now := *was
+		now.drain = on || was.cfg.Drain
+		w.set.Store(&now)
+		w.facts.mu.Lock()
+		w.remakeLocked()
+		w.facts.mu.Unlock()
+		w.drainChanged(was.drain)
+		w.life.wake()
+	}
+	f.publishLocked()
+}
+
+// RestoreDrains drains again what a process before has drained, as far as it is there. To be called before
+// Run.
+func (f *Fleet) RestoreDrains(drains []Drained) {
+	for _, d := range drains {
+		for _, w := range f.keep.all() {
+			if w.key.url == d.URL || w.set.Load().cfg.ID() == d.Name && !f.has(d.URL) {
+				f.SetDrained(f.sameServer([]*Watcher{w}), true)
+				break
+			}
+		}
+	}
+}
+
+func (f *Fleet) has(url string) bool {
+	return slices.ContainsFunc(f.keep.all(), func(w *Watcher) bool { return w.key.url == url })
+}
+
+// carryDrains lets what is drained on command stay so in the settings of another configuration, and returns
+// what is drained then. Who has left the configuration is not among that.
+func (f *Fleet) carryDrains(wanted map[serverKey]*settings) (carried []Drained) {
+	for _, d := range f.Drains() {
+		to, stays := follow(d, wanted)
+		if !stays || slices.Contains(carried, to) {
+			continue
+		}
+		carried = append(carried, to)
+		for key, s := range wanted {
+			s.drain = s.drain || key.url == to.URL
+		}
+	}
+	return carried
+}
+
+// follow finds the server of d among those that are wanted: by its address, else by its name.
+func follow(d Drained, wanted map[serverKey]*settings) (to Drained, found bool) {
+	for _, key := range []serverKey{{replica.Prefill, d.URL}, {replica.Decode, d.URL}} {
+		if s := wanted[key]; s != nil {
+			return Drained{URL: d.URL, Name: s.cfg.ID()}, true
+		}
+	}
+	for key, s := range wanted {
+		if s.cfg.ID() == d.Name {
+			return Drained{URL: key.url, Name: d.Name}, true
+		}
+	}
+	return d, false
+}
