@@ -26,6 +26,7 @@ type handoff struct {
 	verdict  canary.Verdict
 	foreign  *connector.Foreign // the prefill engine speaks another protocol
 	strange  []string           // keys of the transfer params that nobody knows
+	tp       int                // tensor-parallel size of the prefill engine, 0 unknown
 }
 
 func (h *handoff) String() string { return h.from.name() + " to " + h.to.name() }
@@ -123,7 +124,7 @@ func (h *handoff) try(ctx context.Context) {
 		return
 	}
 	params := canary.Params(prefill.Body)
-	h.strange = connector.Strange(params)
+	h.strange, h.tp = connector.Strange(params), tensorParallel(params)
 	reply := connector.NewReply(params, time.Now(), len(q.IDs), h.from.blockSize())
 	leg2, err := edited(q.Decode(), q.Salt, func(leg *connector.Leg) error {
 		return connector.NIXL{}.EditDecode(leg, pair, reply, connector.Use{Now: time.Now()})

@@ -89,7 +89,7 @@ func remedy(h *handoff) string {
 			"the prefill " +
 			"engine, by default 5600, and the devices that UCX or libfabric choose on both sides, and that both " +
 			"were started " +
-			"with the same model path, version and types"
+			"with the same model path, version and types" + h.refusedShapes()
 	}
 	return "look into the decode engine's log: it does not answer the prompt alone"
 }

@@ -23,6 +23,7 @@ func TestHandoffFindsWhatDoesNotMove(t *testing.T) {
 	quick := func(o *enginesim.Options) { o.HandshakeTimeout = 1 }
 	recompute := func(o *enginesim.Options) { o.Core.LoadPolicy = core.Recompute }
 	none := func(*enginesim.Options) {}
+	version33 := func(o *enginesim.Options) { o.Version = "0.33.0" }
 	for _, c := range []struct {
 		name            string
 		prefill, decode func(*enginesim.Options)
@@ -38,6 +39,11 @@ func TestHandoffFindsWhatDoesNotMove(t *testing.T) {
 			name: "the path is cut", prefill: none, decode: both(quick, fault("cut_path")),
 			want: []string{"failed handoff-failed fleet"}, check: "handoff-failed",
 			seen: "answered 500", do: "VLLM_NIXL_SIDE_CHANNEL_HOST",
+		},
+		{
+			name: "the path is cut, engines of 0.33", prefill: version33, decode: both(version33, both(quick, fault("cut_path"))),
+			want: []string{"failed handoff-failed fleet"}, check: "handoff-failed",
+			seen: "answered 500", do: "VLLM_KV_CACHE_LAYOUT",
 		},
 		{
 			name: "the path is cut and nobody is told", prefill: none,

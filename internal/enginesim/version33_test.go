@@ -49,7 +49,8 @@ func TestRegistrationThatIsNoNumberKillsDecode(t *testing.T) {
 // sleeps it answers health and metrics, and what is asked of it waits.
 func TestReadsAfterASleep(t *testing.T) {
 	noLeaks(t)
-	p, d, whole := server33(t), server33(t), server33(t)
+	p, d := server33(t), server33(t)
+	whole := server33(t)
 	split := func(seed uint64, value string) (int, string, string) {
 		ids := prompt(seed, 100)
 		params := prefillLeg(t, p, ids)

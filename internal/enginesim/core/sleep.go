@@ -22,7 +22,8 @@ func (e *Engine) Sleep(now time.Duration, level int) {
 	if e.life.dead != nil || e.life.sleep.paused {
 		return
 	}
-	e.life.sleep.paused, e.life.sleep.level, e.life.sleep.emptied = true, level, false
+	e.life.sleep.paused, e.life.sleep.emptied = true, false
+	e.life.sleep.level = level
 	var all []*request
 	for _, r := range e.known.reqs {
 		all = append(all, r)
