@@ -75,23 +75,25 @@ func (d *decoded) since(before *decoded) stepLoad {
 type done struct {
 	prompts scoring.Computed
 	decoded decoded
+	posted  float64 // seconds in which it posted reads
 }
 
 // done returns what m has done until now.
 func (p *Pool) done(m *member, now time.Time) done {
-	return done{m.measured.busy.Computed(), p.decodedUntil(m, now)}
+	return done{m.measured.busy.Computed(), p.decodedUntil(m, now), m.measured.posted}
 }
 
 // meanwhile is what a replica did while an answer came.
 type meanwhile struct {
 	stepLoad         // on average
-	held     float64 // seconds by which its steps were longer for prompts, all together
+	held     float64 // seconds by which its steps were longer for prompts and for reads, all together
 }
 
 // since returns what m has done since before.
 func (p *Pool) since(before *done, m *member, now time.Time) meanwhile {
 	is, speed := p.done(m, now), p.speed(m)
-	return meanwhile{is.decoded.since(&before.decoded), is.prompts.Held(before.prompts, &speed)}
+	held := is.prompts.Held(before.prompts, &speed) + is.posted - before.posted
+	return meanwhile{is.decoded.since(&before.decoded), held}
 }
 
 // besidePrompt returns by how many seconds a step of m is longer for what it decodes where it has a prompt in

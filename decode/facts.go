@@ -141,6 +141,7 @@ func (p *Pool) gatherDecode(c *Candidate, q *survey, s *standing, others float64
 	c.Output = c.answer * float64(max(q.Sequences, 1))
 	c.Step = c.speed.Step(g.sequences+e.Sequences+int(others)+1, int(c.reads))
 	c.Arriving = m.traffic.inbound.Rate(q.now) + e.InboundRate
+	c.Posting = m.measured.posting
 	c.Inbound = p.backlog(m, q.Ready, q.now)
 }
 

@@ -50,6 +50,8 @@ type window struct {
 	from Progress
 	late bool // the one before was held up, so that what has queued up meanwhile comes in this one
 	done decoded
+	// Seconds in which the replica had posted reads by then.
+	posted float64
 }
 
 // pace is what the streams of one replica say together. Windows that overlap in time are of one moment.
@@ -81,17 +83,18 @@ func (l *Lease) Progress(to Progress, now time.Time) {
 	tokens := l.member.measured.streams.tokens // of another engine they may be others: its flags differ
 	steps := float64(to.Events-w.from.Events) * tokens
 	took, held := now.Sub(w.at), to.Held-w.from.Held
-	done := p.decodedUntil(l.member, now)
+	done, posted := p.decodedUntil(l.member, now), l.member.measured.posted
 	switch {
 	case w.at.IsZero() || tokens == 0 || p.interferes(l.member, w.at, now):
-		l.stream.window = window{at: now, from: to, done: done}
+		l.stream.window = window{at: now, from: to, done: done, posted: posted}
 	case took < ProgressEvery || steps < windowSteps:
 	case held.Seconds() > heldUp*took.Seconds():
-		l.stream.window = window{at: now, from: to, late: true, done: done}
+		l.stream.window = window{at: now, from: to, late: true, done: done, posted: posted}
 	default:
-		l.stream.window = window{at: now, from: to, done: done}
+		l.stream.window = window{at: now, from: to, done: done, posted: posted}
 		if !w.late {
-			p.learnWindow(l.member, w.at, done.since(&w.done), took.Seconds()/steps, now)
+			own := max(0, took.Seconds()-(posted-w.posted))
+			p.learnWindow(l.member, w.at, done.since(&w.done), own/steps, now)
 		}
 	}
 }

@@ -14,6 +14,8 @@ type measured struct {
 	streams pace                // of those under way, of which steps are learned too
 	own     ownSteps            // that the engine takes for a piece of a prompt
 	heldUp  float64             // seconds for prompts, for each second of decode steps of late
+	// Seconds for which it makes no step, for each token whose blocks it reads from elsewhere; and all of them.
+	posting, posted float64
 }
 
 // state returns what is known, as it outlives a process; false where that is nothing.

@@ -3,6 +3,8 @@ package decode
 import (
 	"sync/atomic"
 	"time"
+
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // stream is the answer of a lease: when it was asked for, when it began and how far it has come.
@@ -145,5 +147,6 @@ func (l *Lease) waits(now time.Time) bool {
 func (l *Lease) Fetches(now time.Time) bool {
 	l.pool.members.Lock()
 	defer l.pool.members.Unlock()
-	return l.state < ended && !l.waits(now) && l.pool.since(&l.stream.begun, l.member, now).held == 0
+	held := l.pool.since(&l.stream.begun, l.member, now).held
+	return l.state < ended && !l.waits(now) && held <= scoring.HandoverMost
 }

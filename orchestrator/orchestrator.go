@@ -187,8 +187,8 @@ func New(cfg *config.Config, opt Options) (*Orchestrator, error) {
 	o.planner = planner.New(o.prefill, o.decode, policy.Of(cfg), rand.New(rand.NewPCG(opt.Seed, 0x7a6e)))
 	o.fleet = fleet.New(fleet.Options{
 		Log: o.log, Dial: opt.Dial, NoEvents: opt.NoEvents, Prefill: o.prefill, Decode: o.decode,
-		Outliers: o.planner.Outliers(),
-		Clock:    o.clock, Panics: o.panics, Registry: opt.Registry,
+		Outliers: o.planner.Outliers(), Counted: o.planner.Counted,
+		Clock: o.clock, Panics: o.panics, Registry: opt.Registry,
 		MembersChanged: o.membersChanged, RoomChanged: o.queue.wake, ForgetTokens: o.forgetTokens,
 	})
 	o.peers = peers.New(peers.Options{

@@ -33,6 +33,7 @@ type Decode struct {
 	Usage  float64 // share of KV in use or promised, 0..1, NaN unknown
 
 	Missing  int     // tokens of the blocks that would have to be transferred
+	Posting  float64 // seconds for which its streams stand still, for each of these tokens
 	Inbound  float64 // seconds for which, when the prompt is computed, others' blocks are still to come to it
 	Arriving float64 // prompts a second whose blocks come to it
 	Failures float64 // seconds that its failures with transferred blocks are expected to cost

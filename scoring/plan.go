@@ -54,8 +54,10 @@ func (m *Seconds) Decode(d *Decode) Terms {
 		Transfer: d.First,
 		Decode:   m.streams(d) * d.Running * d.Marginal * d.Output,
 		Answer:   d.Later,
-		Pressure: m.Gamma * Pressure(d.Usage),
-		Failures: d.Failures,
+		// Its streams stand still while the blocks are asked for.
+		Interference: m.streams(d) * d.Local.Active * pausePenalty(float64(d.Missing)*d.Posting),
+		Pressure:     m.Gamma * Pressure(d.Usage),
+		Failures:     d.Failures,
 	}
 }
 

@@ -212,11 +212,12 @@ func trafficFlags(c *cobra.Command, p *replay.Play) {
 func fleetFlags(c *cobra.Command, links, host *string) {
 	fs := c.Flags()
 	fs.StringVar(host, "host", cmp.Or(*host, "profile"), "`what` engines' hosts cost: profile (0.5 ms a step, "+
-		"nothing a request) or measured (1.9 ms a step, 8 ms a leg, 1.5 us a token of a prompt)")
+		"nothing a request), measured (1.9 ms a step, 8 ms a leg, 1.5 us a token of a prompt) "+
+		"or posting (that, and 4 us of the decode engine's steps for each descriptor of a transfer)")
 	fs.StringVar(links, "links", cmp.Or(*links, "queue"), "`how` transfers at the same time get by: "+
 		"queue (an engine moves one prompt after the other, and a transfer takes both ends) "+
 		"or shared (all at once, in even shares)")
-	choices(c, "host", "profile", "measured")
+	choices(c, "host", "profile", "measured", "posting")
 	choices(c, "links", "queue", "shared")
 }
 

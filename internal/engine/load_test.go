@@ -101,6 +101,11 @@ vllm:num_requests_kv_fetch_by_stage{engine="1",model_name="tiny",stage="in_progr
 vllm:kv_cache_usage_perc{engine="0",model_name="tiny"} 0.25
 vllm:kv_cache_usage_perc{engine="1",model_name="tiny"} NaN
 vllm:nixl_num_notifications_after_expiry_total{engine="1",model_name="tiny"} 9.0
+vllm:nixl_xfer_time_seconds_bucket{engine="1",le="0.005",model_name="tiny"} 1.0
+vllm:nixl_xfer_time_seconds_count{engine="1",model_name="tiny"} 3.0
+vllm:nixl_xfer_time_seconds_sum{engine="1",model_name="tiny"} 0.25
+vllm:nixl_post_time_seconds_sum{engine="1",model_name="tiny"} 0.125
+vllm:nixl_bytes_transferred_sum{engine="1",model_name="tiny"} 1.5e+09
 vllm:cache_config_info{block_size="32",enable_prefix_caching="False",engine="0",` + size + `num_gpu_blocks="16384"} 1.0
 vllm:cache_config_info{block_size="32",enable_prefix_caching="False",engine="1",` + size + `num_gpu_blocks="16384"} 1.0
 `))
@@ -112,6 +117,10 @@ vllm:cache_config_info{block_size="32",enable_prefix_caching="False",engine="1",
 			l1.Waiting != 5 || !math.IsNaN(l1.Usage) || l0.Loading != -1 || l1.Loading != 6 ||
 			l0.Fetching != -1 || l1.Fetching != 6 {
 			t.Errorf("%s: loads = %+v", name, m.Loads)
+		}
+		if want := (replica.Reads{Count: 3, Bytes: 1.5e9, Seconds: 0.25, Posting: 0.125}); l1.Reads != want ||
+			l0.Reads != (replica.Reads{}) {
+			t.Errorf("%s: reads %+v and %+v", name, l0.Reads, l1.Reads)
 		}
 		r1 := m.Ranks[1]
 		if r1.Counters.NIXLAfterExpiry != 9 || !math.IsNaN(m.Ranks[0].Counters.NIXLAfterExpiry) {

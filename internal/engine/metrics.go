@@ -139,13 +139,17 @@ func ours(name []byte) bool {
 		"kv_cache_usage_perc", "gpu_cache_usage_perc", "cache_config_info",
 		"spec_decode_num_drafts_total", "spec_decode_num_draft_tokens_total",
 		"external_prefix_cache_hits_total", "engine_sleep_state", "nixl_num_failed_transfers_total",
-		"nixl_num_kv_expired_reqs_total", "nixl_num_notifications_after_expiry_total":
+		"nixl_num_kv_expired_reqs_total", "nixl_num_notifications_after_expiry_total",
+		"nixl_xfer_time_seconds_count", "nixl_xfer_time_seconds_sum", "nixl_post_time_seconds_sum",
+		"nixl_bytes_transferred_sum":
 		return true
 	}
 	return false
 }
 
 // series stores one sample of ours.
+//
+// Long: a case a series.
 func (p *parser) series(name []byte, s sample) {
 	number, ok := s.labels.rank()
 	if !ok {
@@ -180,6 +184,14 @@ func (p *parser) series(name []byte, s sample) {
 		c.NIXLExpired = s.value
 	case "nixl_num_notifications_after_expiry_total":
 		c.NIXLAfterExpiry = s.value
+	case "nixl_xfer_time_seconds_count":
+		r.load.Reads.Count = s.value
+	case "nixl_xfer_time_seconds_sum":
+		r.load.Reads.Seconds = s.value
+	case "nixl_post_time_seconds_sum":
+		r.load.Reads.Posting = s.value
+	case "nixl_bytes_transferred_sum":
+		r.load.Reads.Bytes = s.value
 	}
 }
 

@@ -27,6 +27,24 @@ type Load struct {
 	// Tokens that it drafts for each sequence and step; 0: it has none, or none yet, or does not say.
 	Drafts int
 	Usage  float64 // share of KV blocks held by requests and leases, 0..1, NaN unknown
+	Reads  Reads
+}
+
+// Reads is what an engine counts of its reads of other engines' KV blocks. The numbers only grow while its
+// process lives. The zero Reads says that it does not count them.
+type Reads struct {
+	Count   float64
+	Bytes   float64
+	Seconds float64 // from the first descriptor until all blocks are there, added up
+	Posting float64 // of these, seconds of posting descriptors, for which the engine makes no step
+}
+
+// Since returns what has been counted since before; false where that is nothing, or another process counts.
+func (r Reads) Since(before Reads) (Reads, bool) {
+	d := Reads{
+		r.Count - before.Count, r.Bytes - before.Bytes, r.Seconds - before.Seconds, r.Posting - before.Posting,
+	}
+	return d, d.Count >= 1 && d.Bytes > 0 && d.Seconds > 0 && d.Posting >= 0
 }
 
 // NoLoad is the report that says nothing.

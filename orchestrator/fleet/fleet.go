@@ -64,6 +64,8 @@ type Options struct {
 	// What others have to know. None of them may call the fleet.
 	// Who has another name now, who is there, and the names of all servers, also of those not heard from yet.
 	MembersChanged func(renames replica.Renames, member func(replica.ID) bool, servers []string)
+	// What a decode replica has counted of its reads of other replicas' KV blocks.
+	Counted func(replica.ID, replica.Reads, time.Time)
 	// A request that waits may have room now.
 	RoomChanged func()
 	// The process that made a server's token ids is another one.

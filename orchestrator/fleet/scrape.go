@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tandem-router/tandem/internal/engine"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // scrapes polls /metrics until ctx ends, or until the server has to be probed anew: it has been restarted,
@@ -127,6 +128,9 @@ func (w *Watcher) observe(m *engine.Metrics) {
 		if load, ok := m.Loads[members[i].Rank]; ok {
 			load.At = now
 			w.pool.Observe(members[i].ID, load, now)
+			if w.role == replica.Decode {
+				w.fleet.opt.Counted(members[i].ID, load.Reads, now)
+			}
 		}
 		w.useUnlessAsleep(members[i].ID)
 		w.setState(members[i].ID, StateUnreported, "")

@@ -20,6 +20,10 @@ import (
 type flights struct {
 	ends [2]map[replica.ID][]*flight // by prefill replica and by decode replica
 	seen time.Time                   // when those that are overdue were looked for
+	// What decode replicas have counted, and what has come to them since.
+	counted map[replica.ID]replica.Reads
+	come    map[replica.ID][]come
+	besides map[replica.ID]float64 // seconds that they took besides reads of late, on average
 }
 
 // flight is the transfer of one request's blocks.
@@ -36,7 +40,13 @@ type flight struct {
 	beside [2]estimate.Sample // seconds of blocks of others that have come since it was sent, at each end
 }
 
-func newFlights() flights { return flights{ends: [2]map[replica.ID][]*flight{{}, {}}} }
+func newFlights() flights {
+	return flights{
+		ends:    [2]map[replica.ID][]*flight{{}, {}},
+		counted: map[replica.ID]replica.Reads{}, come: map[replica.ID][]come{},
+		besides: map[replica.ID]float64{},
+	}
+}
 
 func (x *flight) at() [2]replica.ID { return [2]replica.ID{x.pair.Prefill, x.pair.Decode} }
 
@@ -108,13 +118,15 @@ func (pl *Planner) sent(b *Booking, now time.Time) {
 	x := &flight{
 		pair: Pairing{b.Prefill.ID, b.Decode.ID}, kind: kindOf(&b.Prefill, &b.Decode), lease: b.DecodeLease,
 		told: told, own: bytes * told, sentAt: now, knows: b.transfer.sure && bytes >= learnBytes,
-		least: hands / 2, most: scoring.HandoverMost + engineDoubt*step,
+		least: hands / 2,
+		most:  scoring.HandoverMost + engineDoubt*(step+pl.flights.besides[b.Decode.ID]),
 	}
 	if b.transfer.flight != nil {
 		pl.flights.over(b.transfer.flight, false, now)
 	}
 	b.transfer.flight = x
 	pl.flights.begin(x)
+	b.DecodeLease.Posts(b.transfer.missing)
 }
 
 // engineDoubt is how many times as long as predicted an engine's own steps may well take.
@@ -140,6 +152,10 @@ func (pl *Planner) landed(b *Booking, a arrived, now time.Time) {
 	}
 	b.transfer.flight = nil
 	t := &pl.pairs
+	if a.took > 0 {
+		pl.flights.come[x.pair.Decode] = append(pl.flights.come[x.pair.Decode],
+			come{x, a.took, pl.flights.moved(x, now)})
+	}
 	if a.took > 0 && x.knows {
 		moved := pl.flights.moved(x, now)
 		l := t.links.get(x.pair)

@@ -17,6 +17,8 @@ type Cost struct {
 	D0, D1, D2 float64
 	Host       float64
 	Speed      float64 // 2 is twice as fast; 0 is 1
+	// Post is the time of posting one descriptor of a read from a peer, on the thread that makes the steps.
+	Post float64
 }
 
 // work is what a step computes.

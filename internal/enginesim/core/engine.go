@@ -249,6 +249,7 @@ type engineTurn struct {
 	beside    []int32    // the same, of the thin groups
 	step      Step
 	now       time.Duration // of this step
+	posting   time.Duration // of descriptors, in this step
 }
 
 // counted is what /metrics tells.

@@ -8,14 +8,16 @@ import (
 // compute runs the model over the scheduled chunks, in their order: a later one may read blocks that an
 // earlier one fills.
 func (e *Engine) compute(now time.Duration) bool {
+	e.turn.step.Took = e.turn.posting
+	e.turn.posting = 0
 	if len(e.turn.scheduled) == 0 {
-		return false
+		return e.turn.step.Took > 0
 	}
 	var w work
 	for _, r := range e.turn.scheduled {
 		w.add(r.done.computed, r.done.chunk)
 	}
-	e.turn.step.Took = e.took(w)
+	e.turn.step.Took += e.took(w)
 	e.turn.step.Prefill, e.turn.step.Decode = w.prefill, w.decode
 	e.counted.seen[batchTokens].observe(float64(w.prefill + w.decode))
 	ended := false

@@ -171,11 +171,13 @@ func (e *counted) observeEnd(at time.Duration, r *request, out int) {
 	see(promptComputed, float64(max(0, r.text.prompt-r.usageCached())))
 }
 
-// observeRead notes a read of a peer's blocks that took that long. Each layer of a block has a descriptor of
-// its own; NIXL may merge those that follow each other, which nothing here does.
-func (e *Engine) observeRead(took time.Duration, blocks int) {
+// observeRead notes a read of a peer's blocks that took that long, posting its descriptors included.
+func (e *Engine) observeRead(took time.Duration, r *request) {
 	e.counted.seen[readTime].observe(took.Seconds())
-	e.counted.seen[postTime].observe(0)
-	e.counted.seen[readBytes].observe(float64(blocks * e.cfg.BlockSize * tokenBytes))
-	e.counted.seen[readDescriptors].observe(float64(e.cfg.Layers * blocks))
+	e.counted.seen[postTime].observe(r.load.posting.Seconds())
+	e.counted.seen[readBytes].observe(float64(r.load.reads * e.cfg.BlockSize * tokenBytes))
+	e.counted.seen[readDescriptors].observe(float64(r.load.descriptors))
+	c := &e.counted.counts
+	c.NixlReading += took
+	c.NixlPosting += r.load.posting
 }

@@ -105,13 +105,15 @@ type progress struct {
 
 // peerLoad is the load of its KV from a peer.
 type peerLoad struct {
-	transfer *Transfer
-	remote   bool          // came with do_remote_prefill
-	received int           // tokens whose KV came from a peer: not computed again
-	failed   error         // of the load
-	reads    int           // blocks that the load writes, the last of the table
-	asked    time.Duration // when it was ordered
-	beats    bool          // its lease on the peer is renewed
+	transfer    *Transfer
+	remote      bool          // came with do_remote_prefill
+	received    int           // tokens whose KV came from a peer: not computed again
+	failed      error         // of the load
+	reads       int           // blocks that the load writes, the last of the table
+	asked       time.Duration // when it was ordered
+	descriptors int           // of the read
+	posting     time.Duration // of these
+	beats       bool          // its lease on the peer is renewed
 }
 
 // peerLease is what is kept of it for a peer.

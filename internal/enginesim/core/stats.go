@@ -1,5 +1,7 @@
 package core
 
+import "time"
+
 // Counters only grow; a restart sets them to zero.
 type Counters struct {
 	PrefixQueries, PrefixHits     uint64 // tokens looked up, found (vllm:prefix_cache_*)
@@ -16,6 +18,7 @@ type Counters struct {
 	NixlFailed                    uint64          // vllm:nixl_num_failed_transfers
 	NixlUnsaid                    uint64          // vllm:nixl_num_failed_notifications
 	NixlTransfers, NixlBlocks     uint64          // reads that ended well, blocks in them
+	NixlReading, NixlPosting      time.Duration   // their time, and of that the time of posting their descriptors
 	SpecDrafts, SpecDrafted       uint64          // vllm:spec_decode_num_drafts, draft_tokens
 	SpecAccepted                  uint64          // vllm:spec_decode_num_accepted_tokens
 }

@@ -3,6 +3,7 @@ package core
 import (
 	"encoding/json"
 	"strconv"
+	"time"
 )
 
 // Field is one key of kv_transfer_params as it came: missing, null, or a value.
@@ -139,6 +140,9 @@ type Order struct {
 	RequestID string   // OrderRead: ours
 	RemoteIDs []string // the peer's request ids
 	Blocks    []int    // OrderRead: ids on the peer
+	// OrderRead: posting its descriptors takes so long, which is part of the step. The read takes so much
+	// longer.
+	Posting time.Duration
 	// OrderRead: the registration of the peer's memory that the blocks are in, 0 where the params did not say.
 	Registration int
 }

@@ -49,6 +49,8 @@ type callLeg struct {
 type transfer struct {
 	params *core.Transfer
 	blocks []int // on the prefill replica, that are read
+	// For which its descriptors are posted: blocks are there so much later.
+	posting time.Duration
 }
 
 // answer is what an engine said, on its way to the router.

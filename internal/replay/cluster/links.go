@@ -201,8 +201,8 @@ func (n *network) busy(side Side, i int, now time.Duration) time.Duration {
 // flow begins a transfer where bandwidth is shared.
 func (c *Cluster) flow(x *call, p, d *engine, class replica.Link) {
 	if x.rec.Moved == 0 {
-		x.rec.Transfer = c.cfg.Setup
-		c.clock.events.add(event{at: c.clock.now + c.cfg.Setup, kind: read, call: x})
+		x.rec.Transfer = c.cfg.Setup + x.transfer.posting
+		c.clock.events.add(event{at: c.clock.now + x.rec.Transfer, kind: read, call: x})
 		return
 	}
 	c.network.begin(c.clock.now, &flow{
@@ -224,8 +224,9 @@ func (c *Cluster) flowed() {
 		return // the end was planned anew since
 	}
 	for _, f := range c.network.done(c.clock.now) {
-		f.call.rec.Transfer = c.clock.now + c.cfg.Setup - f.began
-		c.clock.events.add(event{at: c.clock.now + c.cfg.Setup, kind: read, call: f.call})
+		done := c.clock.now + c.cfg.Setup + f.call.transfer.posting
+		f.call.rec.Transfer = done - f.began
+		c.clock.events.add(event{at: done, kind: read, call: f.call})
 	}
 	c.awaitFlows()
 }

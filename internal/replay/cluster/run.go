@@ -153,7 +153,7 @@ func (c *Cluster) transfer(d, p *engine, o *core.Order) {
 	x := c.slots.live[slot]
 	x.rec.Moved = int64(len(o.Blocks)) * int64(d.core.Config().BlockSize) * int64(c.cfg.TokenBytes)
 	class := c.cfg.Nodes[Prefill][p.index].Place.LinkTo(c.cfg.Nodes[Decode][d.index].Place)
-	x.transfer.params = nil
+	x.transfer.params, x.transfer.posting = nil, o.Posting
 	x.transfer.blocks = append(x.transfer.blocks[:0], o.Blocks...)
 	if c.cfg.LinkModel == Shared {
 		c.flow(x, p, d, class)
@@ -162,8 +162,9 @@ func (c *Cluster) transfer(d, p *engine, o *core.Order) {
 	took := time.Duration(float64(x.rec.Moved) / c.cfg.Links[class] * 1e9)
 	start := max(c.clock.now, p.link, d.link)
 	p.link, d.link = start+took, start+took
-	x.rec.Transfer = start + took + c.cfg.Setup - c.clock.now
-	c.clock.events.add(event{at: start + took + c.cfg.Setup, kind: read, call: x})
+	done := start + took + c.cfg.Setup + o.Posting
+	x.rec.Transfer = done - c.clock.now
+	c.clock.events.add(event{at: done, kind: read, call: x})
 }
 
 // arrivedKV ends a transfer.
@@ -193,6 +194,7 @@ func (c *Cluster) poll(e *engine, f *front) {
 	f.Observe(e.side, e.index, replica.Load{
 		At: now, Source: replica.Metrics, Running: st.Running, Waiting: st.Waiting,
 		Loading: st.FetchInProgress + st.FetchDone, Fetching: st.FetchInProgress, Usage: st.Usage,
+		Reads: c.reads(e, &st),
 	}, now)
 	c.admit(f)
 	if !c.over() {
@@ -201,6 +203,14 @@ func (c *Cluster) poll(e *engine, f *front) {
 			at: c.clock.now + time.Duration(jitter*float64(c.cfg.Poll)), kind: polled, e: e,
 			to: f,
 		})
+	}
+}
+
+// reads returns what an engine counts of its reads, in bytes of the fleet's model.
+func (c *Cluster) reads(e *engine, st *core.Stats) replica.Reads {
+	return replica.Reads{
+		Count: float64(st.NixlTransfers), Seconds: st.NixlReading.Seconds(), Posting: st.NixlPosting.Seconds(),
+		Bytes: float64(st.NixlBlocks) * float64(e.core.Config().BlockSize) * float64(c.cfg.TokenBytes),
 	}
 }
 

@@ -298,6 +298,7 @@ func (t *Tandem) Observe(side cluster.Side, i int, l replica.Load, now time.Time
 		return
 	}
 	t.decode.Observe(t.members.ids[side][i], l, now)
+	t.planner.Counted(t.members.ids[side][i], l.Reads, now)
 }
 
 // Tick drops guesses that were not confirmed.

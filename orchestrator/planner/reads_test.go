@@ -1,0 +1,106 @@
+package planner
+
+import (
+	"testing"
+	"time"
+
+	"github.com/tandem-router/tandem/internal/replica"
+)
+
+// counts is what d1 has counted of its reads.
+type counts struct{ replica.Reads }
+
+func (c *counts) add(bytes, seconds, posting float64) {
+	c.Count++
+	c.Bytes += bytes
+	c.Seconds += seconds
+	c.Posting += posting
+}
+
+// What a transfer waits for in a busy engine, of which no report tells, is taken for the link until the
+// engine's counters say what the transfer itself took.
+func TestCountersTellTheLinkFromTheEngine(t *testing.T) {
+	const tokens = 8000
+	for _, counted := range []bool{true, false} {
+		f := newFleet(1, 1, nil)
+		var c counts
+		f.pl.Counted("d1", replica.Reads{Count: 1, Bytes: 1, Seconds: 1}, f.now)
+		c.Reads = replica.Reads{Count: 1, Bytes: 1, Seconds: 1}
+		for range 10 {
+			b := f.asks(t, tokens)
+			f.come(b, f.landed(b, f.now, 0.5+f.over(20e9, tokens)))
+			c.add(tokens*f.pl.policy.KVBytesPerToken, f.over(20e9, tokens), 0)
+			if counted {
+				f.pl.Counted("d1", c.Reads, f.now)
+			}
+			f.pass(time.Second)
+		}
+		got := f.over(20e9, tokens) / f.predicted("p1", "d1", tokens)
+		if right := got > 0.5 && got < 2; right != counted {
+			t.Errorf("counters: %v; blocks take %.2f times as long as predicted", counted, got)
+		}
+	}
+}
+
+// Counters of a process that was restarted, of others' transfers, or of none teach nothing, and no sum of
+// them is taken for a speed.
+func TestCountersThatDoNotFitTeachNothing(t *testing.T) {
+	const tokens = 8000
+	for name, now := range map[string]replica.Reads{
+		"none":          {},
+		"restarted":     {Count: 1, Bytes: 100, Seconds: 1000},
+		"others'":       {Count: 900, Bytes: 1e15, Seconds: 1e5},
+		"nothing moved": {Count: 100, Bytes: 1e12, Seconds: 100},
+	} {
+		f := newFleet(1, 1, nil)
+		f.pl.Counted("d1", replica.Reads{Count: 100, Bytes: 1e12, Seconds: 100}, f.now)
+		b := f.asks(t, tokens)
+		f.come(b, f.landed(b, f.now, 0.005+f.over(40e9, tokens)))
+		before := f.predicted("p1", "d1", tokens)
+		f.pl.Counted("d1", now, f.now)
+		if after := f.predicted("p1", "d1", tokens); after != before {
+			t.Errorf("%s: %g s, and %g before", name, after, before)
+		}
+	}
+}
+
+// Posting a read stops the streams of the replica that reads. What that takes is learned from its counters,
+// for each block, and is part of the price.
+func TestPostingIsPriced(t *testing.T) {
+	f := newFleet(1, 1, nil)
+	const tokens = 8000
+	price := func() float64 {
+		var streams []*Booking
+		for range 40 {
+			r := f.request(7, 500)
+			r.SplitOK = false
+			b := f.plan(t, r)
+			b.DecodeLease.MarkSent(f.now)
+			f.pl.FirstToken(b, f.now)
+			streams = append(streams, b)
+		}
+		d, err := f.pl.Explain(f.fresh(tokens), f.now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range streams {
+			s.Release(f.now)
+		}
+		f.idle()
+		return d.Plans[0].Terms.Interference
+	}
+	before := price()
+	var c counts
+	c.add(1e9, 0.05, 0.02)
+	f.pl.Counted("d1", c.Reads, f.now)
+	for range 3 { // 20 ms a gigabyte
+		c.add(1e9, 0.05, 0.02)
+		f.pl.Counted("d1", c.Reads, f.now)
+	}
+	after := price()
+	bytes := tokens * f.pl.policy.KVBytesPerToken
+	if pause := 1e3 * 40 * 0.02 * bytes / 1e9; after-before < pause*0.1 {
+		t.Errorf("interference is %.0f ms, and %.0f before; 40 streams stand still for %.0f ms all together",
+			after, before, pause)
+	}
+}
