@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -58,19 +60,20 @@ func (o *adviseOptions) run(c *cobra.Command) error {
 		return err
 	}
 	if !o.quiet {
-		q.Progress = since(c.ErrOrStderr(), time.Now())
+		r := newReporter(c.ErrOrStderr())
+		r.say(fmt.Sprintf("playing %s over %d replicas of %s, in several shapes and at several loads; an interrupt "+
+			"ends it with what is known by then", cmp.Or(q.Play.Kind, q.Play.Trace), q.Replicas, q.Play.Profile), 0)
+		q.Progress = r.say
 	}
 	a, err := advise.Ask(c.Context(), q)
-	if err != nil {
+	switch {
+	case a == nil:
 		return err
+	case o.asJSON:
+		return errors.Join(err, json.NewEncoder(c.OutOrStdout()).Encode(a))
 	}
-	if o.asJSON {
-		return json.NewEncoder(c.OutOrStdout()).Encode(a)
-	}
-	if _, err := fmt.Fprintln(c.OutOrStdout(), advised(q, a.Shapes[0].Now)); err != nil {
-		return err
-	}
-	return advise.Print(c.OutOrStdout(), a)
+	fmt.Fprintln(c.OutOrStdout(), advised(q, a.Shapes[0].Now))
+	return errors.Join(err, advise.Print(c.OutOrStdout(), a))
 }
 
 // goals are the two that everything is held to, or the one that a flag tells.

@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -72,7 +73,11 @@ func (o *replayOptions) run(c *cobra.Command) error {
 	if o.page.file != "" {
 		all, err = o.page.play(c.Context(), o.play, c.ErrOrStderr())
 	} else {
-		all, err = o.play.Run(c.Context(), progress(c.ErrOrStderr(), o.quiet))
+		var told func(string, time.Duration)
+		if told, err = progress(c.ErrOrStderr(), &o.play, o.quiet); err != nil {
+			return err
+		}
+		all, err = o.play.Run(c.Context(), told)
 	}
 	if o.asJSON {
 		return errors.Join(err, json.NewEncoder(c.OutOrStdout()).Encode(all))
@@ -226,19 +231,26 @@ func linkFlag(c *cobra.Command, link *float64) {
 	c.Flags().Float64Var(link, "link", replay.UsualLink, "GB/s between engines")
 }
 
-// progress tells of virtual time every few seconds of it.
-func progress(w io.Writer, quiet bool) func(string, time.Duration) {
+// progress says what is going to be played, and every few seconds how far it is. It returns nil for quiet.
+func progress(w io.Writer, p *replay.Play, quiet bool) (func(string, time.Duration), error) {
 	if quiet {
-		return nil
+		return nil, nil
 	}
+	span, err := p.Span()
+	if err != nil {
+		return nil, err
+	}
+	r := newReporter(w)
+	r.say(fmt.Sprintf("playing %s over %s: %v of traffic, with each of %d policies; --help has other choices",
+		cmp.Or(p.Kind, p.Trace), p.Cluster, span.Round(time.Second), len(p.Policies)), 0)
 	return func(policy string, at time.Duration) {
-		switch {
-		case at == 0: // something else than a play is told
-			fmt.Fprintln(w, policy)
-		case at%(10*time.Minute) == 0:
-			fmt.Fprintf(w, "%s: %v of virtual time\n", policy, at)
+		done := float64(max(0, slices.Index(p.Policies, policy)))
+		share := (done + min(1, at.Seconds()/max(1, span.Seconds()))) / float64(len(p.Policies))
+		if p.Tuned { // how much is tried is not known
+			share = 0
 		}
-	}
+		r.at(fmt.Sprintf("%s, %v of %v", policy, at, span.Round(time.Second)), share)
+	}, nil
 }
 
 func validateCommand() *cobra.Command {

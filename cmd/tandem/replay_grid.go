@@ -73,7 +73,7 @@ func gridCommand() *cobra.Command {
 	lists(c, "tables", "cells", "shapes", "oracles")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if !*quiet {
-			r.options.Progress = since(c.ErrOrStderr(), time.Now())
+			r.options.Progress = since(c.ErrOrStderr())
 		}
 		return r.run(c.Context(), *list, c.OutOrStdout(), c.ErrOrStderr())
 	}

@@ -9,8 +9,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -59,7 +57,7 @@ func (o *suiteOptions) run(ctx context.Context, stdout, stderr io.Writer) error 
 		o.Only = strings.Split(o.only, ",")
 	}
 	if !o.quiet {
-		o.Progress = since(stderr, time.Now())
+		o.Progress = since(stderr)
 	}
 	lines, err := playSuite(ctx, o.Options)
 	err = errors.Join(err, suite.Print(stdout, lines),
@@ -96,11 +94,7 @@ func printNames(w io.Writer, names []string) error {
 }
 
 // since prints a line after the time that has gone by, for several goroutines.
-func since(w io.Writer, began time.Time) func(string) {
-	var mu sync.Mutex
-	return func(text string) {
-		mu.Lock()
-		defer mu.Unlock()
-		fmt.Fprintf(w, "%6.1f s  %s\n", time.Since(began).Seconds(), text)
-	}
+func since(w io.Writer) func(string) {
+	r := newReporter(w)
+	return func(text string) { r.say(text, 0) }
 }

@@ -2,11 +2,11 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -67,7 +67,10 @@ func (o *tuneOptions) run(c *cobra.Command) error {
 		return err
 	}
 	if !o.quiet {
-		s.Progress = since(c.ErrOrStderr(), time.Now())
+		r := newReporter(c.ErrOrStderr())
+		r.say(fmt.Sprintf("tuning %s on %s over %s: up to %d weights are tried; --help has other choices",
+			o.objective, cmp.Or(s.Play.Kind, s.Play.Trace), s.Play.Cluster, s.Most()), 0)
+		s.Progress = r.say
 	}
 	t, err := suite.Tune(c.Context(), *s)
 	if err != nil {

@@ -236,6 +236,33 @@ func (p Play) one(
 	return o, r, nil
 }
 
+// Span is the virtual time in which sessions start.
+func (p Play) Span() (last time.Duration, err error) {
+	p = p.withDefaults()
+	if p.For > 0 {
+		return p.For, nil
+	}
+	fleet, err := p.Fleet()
+	if err != nil {
+		return 0, err
+	}
+	s, err := p.open(fleet)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	for {
+		x, err := s.Next()
+		if errors.Is(err, io.EOF) {
+			return last, nil
+		}
+		if err != nil {
+			return 0, err
+		}
+		last = max(last, x.At)
+	}
+}
+
 // source is the sessions of a file that fit, at the times that the play wants.
 type source struct {
 	cluster.Source

@@ -22,8 +22,9 @@ type Question struct {
 	Goals    []Goal // for each of which a shape is looked for
 	// Share of the answers that keep a goal for a fleet to hold a load, above 0 and below 1; see
 	// [replay.Enough].
-	Enough   float64
-	Progress func(string)
+	Enough float64
+	// Progress is told what came of each shape, and about which share of the shapes is done.
+	Progress func(text string, share float64)
 
 	// Plays one shape at a load; [played], but for tests.
 	simulate func(ctx context.Context, p replay.Play) (*replay.Outcome, error)
@@ -58,6 +59,9 @@ type Advice struct {
 	Replicas int       `json:"replicas"`
 	Shapes   []Shape   `json:"shapes"` // that were played, from one pool to as few that decode as can be
 	Verdicts []Verdict `json:"verdicts"`
+	// Stopped before all shapes were tried: others may hold more. Without one pool and one shape that splits
+	// there is no verdict.
+	Partial bool `json:"partial,omitempty"`
 }
 
 // Shape is a fleet of the replicas that the question is about.
@@ -66,6 +70,7 @@ type Shape struct {
 	Prefill int             `json:"prefill"` // replicas that only prefill
 	Now     *replay.Outcome `json:"now"`     // at the load of the traffic itself
 	Holds   []Held          `json:"holds"`   // for each goal
+	done    bool            // everything was played
 }
 
 // Held is the largest load that a shape holds, a multiple of the traffic's own: 0 where none does that was
@@ -104,7 +109,11 @@ const WorthIt = 1.05
 // mostReplicas is more than anybody can wait for.
 const mostReplicas = 64
 
-// Ask plays what it takes.
+// ErrStopped says that the context ended before all shapes were tried.
+var ErrStopped = errors.New("stopped before all shapes were tried")
+
+// Ask plays what it takes. Where ctx ends before, it returns [ErrStopped], with what is known by then, or with
+// nil where no shape was tried to the end.
 func Ask(ctx context.Context, q *Question) (*Advice, error) {
 	if err := q.check(); err != nil {
 		return nil, err
@@ -116,17 +125,24 @@ func Ask(ctx context.Context, q *Question) (*Advice, error) {
 	}
 	s := newSearch(q)
 	err := s.all(ctx)
-	switch {
-	case ctx.Err() != nil:
-		return nil, errors.New("stopped before there was an answer")
-	case err != nil:
+	stopped := err != nil && ctx.Err() != nil
+	if err != nil && !stopped {
 		return nil, err
 	}
-	a := &Advice{Replicas: q.Replicas, Shapes: s.found(), Verdicts: s.verdicts}
+	a := &Advice{Replicas: q.Replicas, Shapes: s.found(), Verdicts: s.verdicts, Partial: stopped}
+	if stopped {
+		err = ErrStopped
+		if len(a.Shapes) == 0 {
+			return nil, err
+		}
+		if len(a.Shapes) == 1 || a.Shapes[0].Prefill > 0 { // there is nothing to compare
+			a.Verdicts = nil
+		}
+	}
 	for i := range a.Verdicts {
 		a.Verdicts[i].judge(a.Shapes, i)
 	}
-	return a, nil
+	return a, err
 }
 
 func (q *Question) check() error {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -190,6 +191,59 @@ func TestQuestionsThatCannotBeAnswered(t *testing.T) {
 		c.bend(&q)
 		if _, err := Ask(t.Context(), &q); err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.says)
+		}
+	}
+}
+
+// Whoever stops it gets what was tried to the end, and a verdict where that can be given.
+func TestStoppedEarly(t *testing.T) {
+	for _, plays := range []int{0, 1, 5, 12, 20, 40, 60, 100_000} {
+		f := &fleet{replicas: 6, idle: [2]float64{1, 1}, capacity: func(prefill, goal int) float64 {
+			return 1 + 0.1*float64(prefill) - 0.3*float64(goal)
+		}}
+		q := f.question()
+		ctx, cancel := context.WithCancel(t.Context())
+		var played atomic.Int64
+		q.simulate = func(ctx context.Context, p replay.Play) (*replay.Outcome, error) {
+			if played.Add(1) > int64(plays) {
+				cancel()
+				return nil, ctx.Err()
+			}
+			return f.simulate(ctx, p)
+		}
+		var share float64
+		q.Progress = func(_ string, now float64) {
+			if now < 0 || now > 1 {
+				t.Errorf("the share of the work is %g", now)
+			}
+			share = now
+		}
+		a, err := Ask(ctx, q)
+		stopped := ctx.Err() != nil
+		cancel()
+		if stopped != errors.Is(err, ErrStopped) || !stopped && (err != nil || a.Partial) {
+			t.Fatalf("after %d plays: stopped %t, and %v", plays, stopped, err)
+		}
+		if a == nil {
+			if share > 0 {
+				t.Errorf("after %d plays %g was done, and nothing is told", plays, share)
+			}
+			continue
+		}
+		var out strings.Builder
+		if err := Print(&out, a); err != nil {
+			t.Fatal(err)
+		}
+		told := strings.Contains(out.String(), "The usual goal")
+		if want := len(a.Shapes) > 1 && a.Shapes[0].Prefill == 0; told != want ||
+			strings.Contains(out.String(), "No verdict") == want ||
+			strings.Contains(out.String(), "Stopped early") != stopped {
+			t.Errorf("after %d plays, with %d shapes:\n%s", plays, len(a.Shapes), out.String())
+		}
+		for _, shape := range a.Shapes {
+			if shape.Now == nil || len(shape.Holds) != 2 {
+				t.Errorf("after %d plays %s is told, which was not tried to the end", plays, shape.Name)
+			}
 		}
 	}
 }

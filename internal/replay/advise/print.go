@@ -13,6 +13,9 @@ import (
 // Print writes a row for each shape, and a verdict for each goal.
 func Print(w io.Writer, a *Advice) error {
 	var b strings.Builder
+	if a.Partial {
+		fmt.Fprintf(&b, "Stopped early: these are %d shapes, and others may hold more.\n\n", len(a.Shapes))
+	}
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(t, "\tfirst token, mean\tp99\ttime a token, p99\tlongest gap, p99\t")
 	for _, v := range a.Verdicts {
@@ -33,6 +36,9 @@ func Print(w io.Writer, a *Advice) error {
 	}
 	for i := range a.Verdicts {
 		fmt.Fprintf(&b, "\n%s\n", a.text(i))
+	}
+	if len(a.Verdicts) == 0 {
+		fmt.Fprint(&b, "\nNo verdict: it takes one pool and a shape that splits.\n")
 	}
 	if n := a.Shapes[0].Now.Measured; n < fewAnswers {
 		fmt.Fprintf(&b, "\nOnly %d answers are counted at this load: all of this may be chance. Play more of the "+

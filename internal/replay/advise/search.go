@@ -135,10 +135,12 @@ func (s *search) best(goal int) int {
 	return best
 }
 
-// found are the shapes in order.
+// found are the shapes that were tried to the end, in order.
 func (s *search) found() (shapes []Shape) {
 	for _, p := range slices.Sorted(maps.Keys(s.shapes)) {
-		shapes = append(shapes, *s.shapes[p])
+		if s.shapes[p].done {
+			shapes = append(shapes, *s.shapes[p])
+		}
 	}
 	return shapes
 }
@@ -182,11 +184,19 @@ func (s *search) fill(ctx context.Context, shape *Shape) (err error) {
 		told += fmt.Sprintf(" %s at the %s goal,", times(shape.Holds[i].Load), v.Goal.Name)
 	}
 	s.mu.Lock()
+	shape.done = true
 	s.filled++
-	told = fmt.Sprintf("%s shape %d of %d, %d plays so far", told, s.filled, len(s.shapes), len(s.plays))
+	told = fmt.Sprintf("%s %d plays so far", told, len(s.plays))
 	s.mu.Unlock()
 	s.say(told)
 	return nil
+}
+
+// expected is about how many shapes are tried: one pool, those that are evenly apart, and two neighbours of the
+// best for each goal. The caller holds mu.
+func (s *search) expected() int {
+	evenly := min(s.q.Replicas-1, shapesAtOnce+1)
+	return max(len(s.shapes), min(s.q.Replicas, 1+evenly+2*len(s.q.Goals)))
 }
 
 // holds finds the largest load at which enough answers are good, and between what it may be.
@@ -326,5 +336,5 @@ func (s *search) say(text string) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.q.Progress(text)
+	s.q.Progress(text, float64(s.filled)/float64(s.expected()))
 }

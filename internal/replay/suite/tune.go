@@ -65,7 +65,10 @@ type Search struct {
 	From      Weights
 	Objective Objective
 	Seeds     int // that judge the result, 5
-	Progress  func(text string)
+	// Progress is told what came of each try, and the share of the work that is done at most: a search that
+	// finds nothing in its first round has no second.
+	Progress func(text string, share float64)
+	work     float64 // done, in plays of half the time
 }
 
 // Tuning is what came of a search.
@@ -159,6 +162,7 @@ func (s *Search) value(ctx context.Context, p replay.Play, w Weights) (float64, 
 	if err != nil {
 		return 0, err
 	}
+	s.work += devSeeds
 	return value(s.Objective.f, runs), nil
 }
 
@@ -194,7 +198,8 @@ func (s *Search) trials(ctx context.Context, p replay.Play, policy string, seeds
 // judge compares what was found with where it began from, on the whole of the time.
 func (s *Search) judge(ctx context.Context, t *Tuning) error {
 	seeds := max(1, s.Seeds)
-	s.say("judging %s", t.Weights.Policy())
+	s.work = float64(s.Most() * devSeeds) // a round may have been left out
+	s.say("judging %s at its own load", t.Weights.Policy())
 	was, err := s.trials(ctx, s.Play, s.From.Policy(), seeds)
 	if err != nil {
 		return err
@@ -212,6 +217,8 @@ func (s *Search) judge(ctx context.Context, t *Tuning) error {
 		t.Others = append(t.Others, Effect{o.Name, gain})
 	}
 	for _, share := range otherLoads {
+		s.work += float64(4 * seeds)
+		s.say("judging it at %g of the load", share)
 		p := s.Play
 		p.Scale *= share
 		if was, err = s.trials(ctx, p, s.From.Policy(), seeds); err != nil {
@@ -230,6 +237,17 @@ func (s *Search) judge(ctx context.Context, t *Tuning) error {
 
 func (s *Search) say(format string, args ...any) {
 	if s.Progress != nil {
-		s.Progress(fmt.Sprintf(format, args...))
+		s.Progress(fmt.Sprintf(format, args...), s.work/float64(s.Most()*devSeeds+s.judging()))
 	}
 }
+
+// Most is how many weights are tried at most.
+func (s *Search) Most() (tries int) {
+	for _, step := range steps {
+		tries += 2 * len(step.values)
+	}
+	return tries
+}
+
+// judging is what it takes to judge the result, in plays of half the time.
+func (s *Search) judging() int { return 2 * 2 * max(1, s.Seeds) * (1 + len(otherLoads)) }

@@ -35,7 +35,7 @@ func TestTuneFindsWhatIsWrong(t *testing.T) {
 	got, err := Tune(t.Context(), Search{
 		Play: replay.Play{Trace: burst(t), Cluster: "4P2D", Profile: "8b", Scale: 1, Seed: 1},
 		From: Weights{Alpha: 1, Beta: 0, Gamma: 1, Penalty: 1}, Objective: mean, Seeds: 2,
-		Progress: func(string) { said++ },
+		Progress: func(string, float64) { said++ },
 	})
 	if err != nil {
 		t.Fatal(err)
