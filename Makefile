@@ -1,12 +1,12 @@
 # make help lists the targets. Each installs what it lacks (libzmq through the system's package manager), then does its work.
 SHELL   := /bin/sh
-VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+VERSION := $(shell sh tools/version.sh)
 TOOL    := go tool -modfile=tools/tools.mod
 BIN     := build/tandem
 export GOFLAGS += -buildvcs=false
 
 .DEFAULT_GOAL := help
-.PHONY: test-page test-monitoring help build release release-check demo test race bench bench-peers e2e-vllm replay-quick lint vuln fmt fuzz examples deps deps-test deps-vllm deps-release clean
+.PHONY: sign test-page test-monitoring help build release release-check demo test race bench bench-peers e2e-vllm replay-quick lint vuln fmt fuzz examples deps deps-test deps-vllm deps-release clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -17,8 +17,13 @@ build: deps ## build the binary as build/tandem
 	go build -ldflags "-X main.version=$(VERSION)" -o $(BIN) ./cmd/tandem
 
 ARCHS ?= amd64,arm64
-release: deps-release build ## static binaries, packages, images and checksums in build/release (Linux; ARCHS=amd64,arm64, VERSION of git)
-	go run ./tools/release -version $(VERSION) -arch $(ARCHS)
+MAINTAINER ?= Tandem authors <tandem-router@users.noreply.github.com>
+release: deps-release build ## static binaries, packages, images and checksums in build/release (Linux; VERSION=v0.1.0, ARCHS=amd64,arm64)
+	go run ./tools/release -version '$(VERSION)' -arch $(ARCHS) -maintainer '$(MAINTAINER)'
+
+sign: ## sign build/release/SHA256SUMS with the minisign key KEY=FILE (docs/release.md)
+	@test -n "$(KEY)" || { echo "name the secret key: make sign KEY=FILE"; exit 2; }
+	go tool -modfile=tools/nfpm.mod minisign -S $(SIGN) -s '$(KEY)' -t 'tandem $(VERSION)' -m build/release/SHA256SUMS
 
 release-check: release ## make a release and try it: install each package, run the unit's command line and the image's file system (as root)
 	sh tools/release/check.sh

@@ -61,8 +61,9 @@ func (o *adviseOptions) run(c *cobra.Command) error {
 	}
 	if !o.quiet {
 		r := newReporter(c.ErrOrStderr())
-		r.say(fmt.Sprintf("playing %s over %d replicas of %s, in several shapes and at several loads; an interrupt "+
-			"ends it with what is known by then", cmp.Or(q.Play.Kind, q.Play.Trace), q.Replicas, q.Play.Profile), 0)
+		r.say(fmt.Sprintf("playing %s over %d replicas of %s, in several shapes and at several loads; an "+
+			"interrupt ends it with what is known by then",
+			cmp.Or(q.Play.Kind, q.Play.Trace), q.Replicas, q.Play.Profile), 0)
 		q.Progress = r.say
 	}
 	a, err := advise.Ask(c.Context(), q)

@@ -99,6 +99,7 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 	add(groupLook, topCommand(), whyCommand(), drainCommand(), undrainCommand())
 	add(groupPlay, demoCommand(), simCommand(), replayCommand(), adviseCommand(), tuneCommand())
 	root.AddCommand(versionCommand())
+	root.AddCommand(extraCommands()...)
 	root.SetHelpCommand(helpCommand())
 	root.InitDefaultHelpCmd()
 	addCompletion(root)

@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
 
-// version is set by the Makefile (-ldflags "-X main.version=..."); a plain go build says "dev".
+// version is set by the Makefile (-ldflags "-X main.version=..."). A plain go build says "dev", and go
+// install of a tag says the tag.
 var version = "dev"
 
 func versionCommand() *cobra.Command {
@@ -23,8 +25,11 @@ func versionCommand() *cobra.Command {
 
 // versionLine names the version, the commit, the compiler and the platform.
 func versionLine() string {
-	revision := ""
+	version, revision := version, ""
 	if info, ok := debug.ReadBuildInfo(); ok {
+		if module := info.Main.Version; version == "dev" && strings.HasPrefix(module, "v") {
+			version = module
+		}
 		for _, s := range info.Settings {
 			if s.Key == "vcs.revision" {
 				revision = " " + s.Value

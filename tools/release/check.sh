@@ -67,6 +67,14 @@ unpack() {
 step "checksums"
 (cd "$out" && sha256sum --quiet -c SHA256SUMS)
 
+step "the signature of the checksums, by a key that is thrown away"
+minisign() { go tool -modfile=tools/nfpm.mod minisign "$@"; }
+minisign -G -W -s "$work/key" -p "$work/key.pub" >/dev/null
+make -s sign KEY="$work/key" SIGN=-W </dev/null >/dev/null
+minisign -V -p "$work/key.pub" -m "$out/SHA256SUMS"
+cp "$out/SHA256SUMS" "$work/SHA256SUMS" && mv "$out/SHA256SUMS.minisig" "$work/" && echo >>"$work/SHA256SUMS"
+minisign -V -q -p "$work/key.pub" -m "$work/SHA256SUMS" >/dev/null 2>&1 && fail "a changed file passes for signed"
+
 case $(uname -m) in x86_64) here=amd64 ;; aarch64) here=arm64 ;; *) fail "no binary is for $(uname -m)" ;; esac
 for binary in "$out"/tandem_linux_amd64 "$out"/tandem_linux_arm64; do
 	[ -e "$binary" ] || continue
@@ -104,6 +112,13 @@ command=$(sed -n 's/^ExecStart=//p' "$unit")
 sed -i 's/^listen: .*/listen: "127.0.0.1:8000"/' "$work/deb/etc/tandem/tandem.yaml" # as somebody who edits one file
 # shellcheck disable=SC2086
 lives "$work/deb" $command
+for page in man1/tandem.1 man1/tandem-serve.1 man1/tandem-replay-capture.1 man5/tandem.yaml.5; do
+	gzip -dc "$work/deb/usr/share/man/$page.gz" >"$work/page" || fail "no man page $page"
+	grep -q '^\.SH NAME' "$work/page" || fail "$page has no NAME"
+	! command -v groff >/dev/null || [ -z "$(groff -man -t -Tutf8 -ww "$work/page" 2>&1 >/dev/null | grep -i error)" ] || fail "$page does not format"
+done
+[ -s "$work/deb/usr/share/doc/tandem/runbook.md" ] || fail "the runbook is not in the package"
+case $(dpkg-deb -f "$deb" Maintainer) in *@localhost* | "") fail "nobody maintains the .deb" ;; esac
 chroot "$work/deb" /usr/bin/tandem check /etc/tandem/tandem.yaml >/dev/null || fail "the shipped configuration"
 dpkg --root="$work/deb" --force-script-chrootless -i "$deb" >"$work/log" 2>&1
 grep -q 127.0.0.1:8000 "$work/deb/etc/tandem/tandem.yaml" || fail "an upgrade has written over the configuration"
@@ -125,6 +140,7 @@ if [ -d "$work/debian" ]; then
 	cp "$deb" "$work/debian/tandem.deb"
 	SINCE=$(date +%s%3N)
 	chroot "$work/debian" dpkg -i /tandem.deb >"$work/log" 2>&1 || { cat "$work/log"; fail "dpkg"; }
+	grep -q 'tandem doctor --config' "$work/log" || fail "the installation does not say what comes next"
 	# shellcheck disable=SC2086
 	TANDEM=$out/tandem_linux_$here SINCE=$SINCE sh tools/release/first-token.sh "$work/debian" $command
 	chroot "$work/debian" dpkg --purge tandem >"$work/log" 2>&1 || { cat "$work/log"; fail "dpkg --purge"; }

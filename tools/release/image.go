@@ -181,8 +181,8 @@ func (m *maker) runConfig() runConfig {
 // named is a descriptor with the name under which the image is kept where the archive is loaded.
 func (m *maker) named(d descriptor) descriptor {
 	d.Annotations = map[string]string{
-		"org.opencontainers.image.ref.name": m.version,
-		"io.containerd.image.name":          "docker.io/library/tandem:" + m.version,
+		"org.opencontainers.image.ref.name": imageTag(m.version),
+		"io.containerd.image.name":          "docker.io/library/tandem:" + imageTag(m.version),
 	}
 	return d
 }
@@ -190,7 +190,7 @@ func (m *maker) named(d descriptor) descriptor {
 // dockerList is Docker's older list of what is in an archive, which knows one processor.
 func (m *maker) dockerList(i platformImage) []byte {
 	return marshal([]map[string]any{{
-		"Config": blobName(i.config.Digest), "RepoTags": []string{"tandem:" + m.version},
+		"Config": blobName(i.config.Digest), "RepoTags": []string{"tandem:" + imageTag(m.version)},
 		"Layers": []string{blobName(i.layer.Digest)},
 	}})
 }

@@ -23,7 +23,8 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	var m maker
-	flag.StringVar(&m.version, "version", "dev", "what the binary calls itself, as git describe says it")
+	flag.StringVar(&m.version, "version", "dev", "`version` of the release by SemVer, as v0.1.0")
+	flag.StringVar(&m.maintainer, "maintainer", "", "`name <address>` that packages give")
 	flag.StringVar(&m.out, "out", "build/release", "`folder` to make")
 	flag.StringVar(&m.cache, "cache", "",
 		"`folder` of the compiler and libzmq (default: tandem in the user's cache)")
@@ -44,6 +45,7 @@ func main() {
 // maker makes one release.
 type maker struct {
 	version      string
+	maintainer   string
 	out, cache   string
 	archs        []string
 	certificates string
@@ -53,6 +55,9 @@ type maker struct {
 }
 
 func (m *maker) run(ctx context.Context, onlyBinary bool) (err error) {
+	if !semVer.MatchString(m.version) && !onlyBinary {
+		return fmt.Errorf("-version %q: want a version by SemVer, as v0.1.0 or v0.1.0-rc.1", m.version)
+	}
 	if m.at, err = commitTime(ctx); err != nil {
 		return err
 	}

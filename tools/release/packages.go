@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"time"
 
 	"github.com/tandem-router/tandem/tools/pinned"
 )
@@ -20,6 +23,9 @@ var installed = map[string]string{
 	"usr/share/doc/tandem/copyright":        "NOTICE",
 	"usr/share/doc/tandem/LICENSE":          "LICENSE",
 	"usr/share/doc/tandem/CHANGELOG.md":     "CHANGELOG.md",
+	"usr/share/doc/tandem/README.md":        "README.md",
+	"usr/share/doc/tandem/runbook.md":       "docs/runbook.md",
+	"usr/share/doc/tandem/operations.md":    "docs/operations.md",
 }
 
 // completions are the files of shells.
@@ -68,7 +74,8 @@ func (m *maker) stage(ctx context.Context, b built, arch string) (root string, e
 		return root, err
 	}
 	return root,
-		errors.Join(put(root, "usr/share/doc/tandem/THIRD-PARTY.txt", texts), m.stageCompletions(ctx, root))
+		errors.Join(put(root, "usr/share/doc/tandem/THIRD-PARTY.txt", texts), m.stageCompletions(ctx, root),
+			m.stageManuals(ctx, root))
 }
 
 func put(root, name string, data []byte) error {
@@ -95,6 +102,44 @@ func (m *maker) stageCompletions(ctx context.Context, root string) error {
 	return nil
 }
 
+// stageManuals writes the man pages by a build of the command line that can (cmd/tandem/man.go), and packs
+// them as Debian wants them.
+func (m *maker) stageManuals(ctx context.Context, root string) error {
+	pages, err := os.MkdirTemp("", "tandem-man-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(pages)
+	err = pinned.Run(ctx, nil, "go", "run", "-buildvcs=false", "-tags", "man", "./cmd/tandem", "man", pages,
+		m.at.Format(time.RFC3339), "docs/configuration.md")
+	if err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(pages)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		text, err := os.ReadFile(filepath.Join(pages, e.Name()))
+		if err != nil {
+			return err
+		}
+		var packed bytes.Buffer
+		w := gzip.NewWriter(&packed) // without a time: the same text has the same bytes
+		if _, err := w.Write(text); err != nil {
+			return err
+		}
+		if err := w.Close(); err != nil {
+			return err
+		}
+		section := strings.TrimPrefix(filepath.Ext(e.Name()), ".")
+		if err := put(root, "usr/share/man/man"+section+"/"+e.Name()+".gz", packed.Bytes()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // archive packs the same files for those who use no package manager.
 func (m *maker) archive(root, arch string) error {
 	t, err := createTar(m.path(fmt.Sprintf("tandem_%s_linux_%s.tar.gz", packageVersion(m.version), arch)), m.at)
@@ -112,7 +157,7 @@ func (m *maker) packages(ctx context.Context, root, arch string) error {
 	}
 	version := packageVersion(m.version)
 	said := os.Expand(string(text), func(name string) string {
-		return map[string]string{"ARCH": arch, "VERSION": version, "FILES": root}[name]
+		return map[string]string{"ARCH": arch, "VERSION": version, "FILES": root, "MAINTAINER": m.maintainer}[name]
 	})
 	file := root + ".yaml"
 	defer os.Remove(file)
@@ -132,26 +177,25 @@ func (m *maker) packages(ctx context.Context, root, arch string) error {
 	return nil
 }
 
-// describedVersion is what git describe says behind a tag.
-var describedVersion = regexp.MustCompile(
-	`^v?(\d+(?:\.\d+)*)(?:-((?:alpha|beta|rc)[.\d]*))?(?:-(\d+)-g([0-9a-f]+))?(-dirty)?$`)
+// semVer is a version by SemVer 2.0.0, with the v of a tag: release, what comes before it, build.
+var semVer = regexp.MustCompile(`^v(\d+\.\d+\.\d+)(?:-([0-9A-Za-z.-]+))?(?:\+([0-9A-Za-z.-]+))?$`)
 
-// packageVersion is a version that sorts where it belongs for dpkg and rpm: v1.2.0-3-gabc is behind 1.2.0,
-// and a commit without a tag before everything.
+// packageVersion is the version as dpkg and rpm sort it where SemVer does: v0.1.0-rc.1 is 0.1.0~rc.1, before
+// 0.1.0. A dash would begin the revision of a package.
 func packageVersion(version string) string {
-	m := describedVersion.FindStringSubmatch(version)
+	m := semVer.FindStringSubmatch(version)
 	if m == nil {
 		return "0~" + strings.NewReplacer("-", ".", "/", ".").Replace(version)
 	}
 	v := m[1]
 	if m[2] != "" {
-		v += "~" + m[2]
+		v += "~" + strings.ReplaceAll(m[2], "-", ".")
 	}
 	if m[3] != "" {
-		v += "+" + m[3] + ".g" + m[4]
-	}
-	if m[5] != "" {
-		v += "+dirty"
+		v += "+" + strings.ReplaceAll(m[3], "-", ".")
 	}
 	return v
 }
+
+// imageTag is the version as a tag of an image, which has no plus.
+func imageTag(version string) string { return strings.ReplaceAll(version, "+", "-") }

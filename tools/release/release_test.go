@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -14,25 +15,83 @@ import (
 	"time"
 )
 
-// Versions of packages sort as their releases came: a commit behind a tag behind it, one before any tag
-// before all.
+// A version by SemVer becomes one without a dash, which rpm does not take.
 func TestPackageVersion(t *testing.T) {
 	for said, want := range map[string]string{
-		"v1.2.0":                 "1.2.0",
-		"v1.2.0-3-gabc1234":      "1.2.0+3.gabc1234",
-		"1.2-dirty":              "1.2+dirty",
-		"v1.2.0-3-gabc123-dirty": "1.2.0+3.gabc123+dirty",
-		"v1.2.0-rc1":             "1.2.0~rc1",
-		"v1.2.0-rc1-3-gabc1234":  "1.2.0~rc1+3.gabc1234",
-		"f201817":                "0~f201817",
-		"f201817-dirty":          "0~f201817.dirty",
-		"dev":                    "0~dev",
+		"v1.2.0":                       "1.2.0",
+		"v1.2.0-rc.1":                  "1.2.0~rc.1",
+		"v0.1.0-dev.57+gabc1234":       "0.1.0~dev.57+gabc1234",
+		"v0.1.0-dev.57+gabc1234.dirty": "0.1.0~dev.57+gabc1234.dirty",
+		"v0.2.0-rc.1.dev.3+gabc1234":   "0.2.0~rc.1.dev.3+gabc1234",
+		"v1.0.0-alpha-2":               "1.0.0~alpha.2",
+		"dev":                          "0~dev",
 	} {
 		if got := packageVersion(said); got != want {
 			t.Errorf("%s becomes %s, want %s", said, got, want)
 		}
-		if got := packageVersion(said); strings.Contains(got, "-") {
-			t.Errorf("%s has a dash, which rpm does not take", got)
+	}
+	if got := imageTag("v0.1.0-dev.57+gabc"); got != "v0.1.0-dev.57-gabc" {
+		t.Errorf("the tag of an image is %s", got)
+	}
+}
+
+// Packages sort as their versions do, in the eyes of dpkg: a commit before the release that it leads to, and
+// behind the one that it comes from.
+func TestPackageVersionsSort(t *testing.T) {
+	dpkg, err := exec.LookPath("dpkg")
+	if err != nil {
+		t.Skip("sorting is dpkg's, which is not here")
+	}
+	order := []string{
+		"dev", "v0.1.0-dev.9+gfff", "v0.1.0-dev.57+gabc", "v0.1.0-rc.1", "v0.1.0-rc.1.dev.3+g123", "v0.1.0-rc.2",
+		"v0.1.0", "v0.1.1-dev.1+gaaa", "v0.1.1-dev.12+g000", "v0.1.1", "v0.2.0", "v0.10.0",
+	}
+	for i := range order[1:] {
+		before, after := packageVersion(order[i]), packageVersion(order[i+1])
+		err := exec.CommandContext(t.Context(), dpkg, "--compare-versions", before, "lt", after).Run()
+		if err != nil {
+			t.Errorf("%s does not sort before %s: %v", before, after, err)
+		}
+	}
+}
+
+// The script says the tag at a tag, and else a version between the last release and the next.
+func TestVersionScript(t *testing.T) {
+	repository := t.TempDir()
+	script, err := os.ReadFile("../version.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := put(repository, "tools/version.sh", script); err != nil {
+		t.Fatal(err)
+	}
+	sh := func(command string) string {
+		t.Helper()
+		c := exec.CommandContext(t.Context(), "sh", "-c", command)
+		c.Dir = repository
+		c.Env = append(os.Environ(),
+			"GIT_CONFIG_GLOBAL=/dev/null", "GIT_CEILING_DIRECTORIES="+filepath.Dir(repository))
+		out, err := c.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", command, err, out)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	const commit = "git -c user.name=x -c user.email=x@x commit -q --allow-empty -m x"
+	for _, step := range []struct{ do, want string }{
+		{"true", `^v0\.0\.0-dev$`},
+		{"git init -q && git add . && " + commit, `^v0\.1\.0-dev\.1\+g[0-9a-f]{7,}$`},
+		{commit, `^v0\.1\.0-dev\.2\+g[0-9a-f]{7,}$`},
+		{"git tag v0.1.0-rc.1", `^v0\.1\.0-rc\.1$`},
+		{commit, `^v0\.1\.0-rc\.1\.dev\.1\+g[0-9a-f]{7,}$`},
+		{"git tag v0.1.0", `^v0\.1\.0$`},
+		{commit, `^v0\.1\.1-dev\.1\+g[0-9a-f]{7,}$`},
+		{"echo '#' >>tools/version.sh", `^v0\.1\.1-dev\.1\+g[0-9a-f]{7,}\.dirty$`},
+	} {
+		sh(step.do)
+		got := sh("sh tools/version.sh")
+		if !regexp.MustCompile(step.want).MatchString(got) || !semVer.MatchString(got) {
+			t.Errorf("after %q the version is %s, want %s", step.do, got, step.want)
 		}
 	}
 }

@@ -1,0 +1,8 @@
+//go:build !man
+
+package main
+
+import "github.com/spf13/cobra"
+
+// extraCommands are those of special builds: none here.
+func extraCommands() []*cobra.Command { return nil }
