@@ -59,7 +59,7 @@ type Next struct {
 const (
 	wholeOff        = "pieces are turned off"
 	wholeNoPrefixes = "its replica keeps no prefixes, as far as is known"
-	wholeShort      = "it is no longer than a piece"
+	wholeShort      = "shorter than prefill_piece"
 	wholeFine       = "its engine cuts prompts as finely itself"
 	wholeFailed     = "a piece has failed"
 )

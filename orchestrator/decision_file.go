@@ -239,7 +239,9 @@ func (w *recordWriter) write(late context.Context) {
 	err := w.bring(late)
 	switch {
 	case err != nil && !w.failed:
-		w.d.log.Warn("decisions cannot be written; they are lost until they can", "file", w.target.config.File,
+		w.d.log.Warn(
+			"decisions cannot be written: records are dropped until writing works, requests are not affected",
+			"file", w.target.config.File,
 			"error", err)
 	case err == nil && w.failed:
 		w.d.log.Info("decisions are written again", "file", w.target.config.File)

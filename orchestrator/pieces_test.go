@@ -169,7 +169,7 @@ func TestWhatIsNotSentInPieces(t *testing.T) {
 			inPieces(func(c *config.Config) { c.Tokenizer.Source = config.TokensNone }), long(chat(true)),
 			"its token ids are not known",
 		},
-		"a short one":             {inPieces(nil), chat(true), "it is no longer than a piece"},
+		"a short one":             {inPieces(nil), chat(true), "shorter than prefill_piece"},
 		"not read from the cache": {inPieces(nil), logprobs, "prompt_logprobs"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -102,7 +102,7 @@ func (r *Record) counted() string {
 
 // tokens says what was cached, and what was moved.
 func (r *Record) tokens(w io.Writer) {
-	fmt.Fprintf(w, "\ncached tokens  somewhere %s, where it was computed %s by the index and %s by the engine\n",
+	fmt.Fprintf(w, "\ncached tokens  best replica %s; chosen replica %s predicted, %s reported by the engine\n",
 		known(r.Available), known(r.Captured), known(r.Delivered))
 	if r.Prefill != "" {
 		fmt.Fprintf(w, "moved tokens   %s of %s planned", known(r.Moved), known(r.Planned))
@@ -133,15 +133,15 @@ func (r *Record) first() string {
 	case r.Phases.First == 0 && predicted == "":
 		return ""
 	case r.Phases.First == 0:
-		return ", first content not seen (" + predicted + ")"
+		return ", TTFT not seen (" + predicted + ")"
 	case r.Streamed != nil && !*r.Streamed && predicted == "":
 		return ", whole answer after " + after + " (not streamed)"
 	case r.Streamed != nil && !*r.Streamed:
 		return ", whole answer after " + after + " (not streamed; first token " + predicted + ")"
 	case predicted == "":
-		return ", first content after " + after
+		return ", TTFT " + after
 	}
-	return ", first content after " + after + " (" + predicted + ")"
+	return ", TTFT " + after + " (" + predicted + ")"
 }
 
 // turns says of a prompt that its decode replica computes itself how it went there.
@@ -149,14 +149,14 @@ func (r *Record) turns() string {
 	var all []string
 	switch {
 	case r.Whole != "" && r.Pieces > 0:
-		all = append(all, "in "+Count(r.Pieces, "piece"), "and the rest at once: "+r.Whole)
+		all = append(all, "in "+Count(r.Pieces, "piece"), "and the rest whole: "+r.Whole)
 	case r.Pieces > 0:
 		all = append(all, fmt.Sprintf("%d of %d pieces, the last is the request itself", r.Pieces, r.Pieces+1))
 	case r.Whole != "":
-		all = append(all, "at once: "+r.Whole)
+		all = append(all, "sent whole: "+r.Whole)
 	}
 	if r.Phases.Turn >= 1 {
-		all = append(all, span(r.Phases.Turn)+" of it waiting for prompts of others there")
+		all = append(all, span(r.Phases.Turn)+" of it waiting for other prompts there")
 	}
 	if len(all) == 0 {
 		return ""

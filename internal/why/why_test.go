@@ -53,9 +53,9 @@ p1 > d2 (split)
 10,240 of 12,000 tokens cached on p1
 had to be guessed: load of d1
 
-cached tokens  somewhere 10240, where it was computed 10240 by the index and unknown by the engine
+cached tokens  best replica 10240; chosen replica 10240 predicted, unknown reported by the engine
 moved tokens   4000 of 4000 planned
-time           tokenize 1.25 ms, queue 0, plan 0.03 ms, prefill 84.1 ms, handoff 0.4 ms, first content after 131 ms (predicted 109 ms)
+time           tokenize 1.25 ms, queue 0, plan 0.03 ms, prefill 84.1 ms, handoff 0.4 ms, TTFT 131 ms (predicted 109 ms)
 attempt 1      p2 > d3: prefill broken, status 502, at p2, from 2 ms on for 35 ms
 configuration  0f12ab: alpha auto, beta 1, gamma 1, decode_penalty 0.1
 
@@ -83,13 +83,13 @@ func TestPiecesOfAPrompt(t *testing.T) {
 	for more, want := range map[string]string{
 		`"pieces":6,"phases_ms":{"prefill":840,"turn":230}`: "prefill 840 ms (6 of 7 pieces, the last is the " +
 			"request itself, 230 ms of it waiting " +
-			"for prompts of others there), ",
+			"for other prompts there), ",
 		`"pieces":1,"phases_ms":{"prefill":84,"turn":0.01}`: "prefill 84 ms (1 of 2 pieces, the " +
 			"last is the request itself), ",
 		`"pieces":1,"whole":"a piece has failed","phases_ms":{"prefill":84}`: "prefill 84 ms (in 1 piece, and " +
-			"the rest at once: a piece has failed), ",
-		`"whole":"it is short","phases_ms":{"prefill":0}`: "prefill 0 (at once: it is short), ",
-		`"phases_ms":{"prefill":230,"turn":230}`: "prefill 230 ms (230 ms of it waiting for prompts of others " +
+			"the rest whole: a piece has failed), ",
+		`"whole":"it is short","phases_ms":{"prefill":0}`: "prefill 0 (sent whole: it is short), ",
+		`"phases_ms":{"prefill":230,"turn":230}`: "prefill 230 ms (230 ms of it waiting for other prompts " +
 			"there), ",
 		`"phases_ms":{"prefill":0.01,"turn":0.01}`: "prefill 0.01 ms, ",
 	} {
@@ -101,9 +101,9 @@ func TestPiecesOfAPrompt(t *testing.T) {
 func TestWhenSomethingCame(t *testing.T) {
 	const planned = `,"decision":{"predicted_ttft_ms":4.8}`
 	for more, want := range map[string]string{
-		`"streamed":true` + planned: ", first content after 83.5 ms (predicted 4.8 ms)\n",
-		`"streamed":true`:           ", first content after 83.5 ms\n",
-		`"model":"m"` + planned:     ", first content after 83.5 ms (predicted 4.8 ms)\n",
+		`"streamed":true` + planned: ", TTFT 83.5 ms (predicted 4.8 ms)\n",
+		`"streamed":true`:           ", TTFT 83.5 ms\n",
+		`"model":"m"` + planned:     ", TTFT 83.5 ms (predicted 4.8 ms)\n",
 		`"streamed":false` + planned: ", whole answer after 83.5 ms (not streamed; first token predicted " +
 			"4.8 ms)\n",
 		`"streamed":false`: ", whole answer after 83.5 ms (not streamed)\n",
@@ -130,10 +130,10 @@ func TestWhatIsNotKnownIsNoZero(t *testing.T) {
 	for record, want := range map[string][2]string{
 		`"outcome":"no_room","status":429`: {"\nno_room, status 429, 1 attempt in 30 ms\n", "handoff 0\n"},
 		`"outcome":"ok","status":200,"prompt_tokens":7,` + planned: {
-			", 7 prompt and unknown output tokens in 30 ms\n", ", first content not seen (predicted 4.8 ms)\n",
+			", 7 prompt and unknown output tokens in 30 ms\n", ", TTFT not seen (predicted 4.8 ms)\n",
 		},
 		`"outcome":"broken","status":502,"streamed":false,"prompt_tokens":7,` + planned: {
-			", 7 prompt and 0 output tokens in 30 ms\n", ", first content not seen (predicted 4.8 ms)\n",
+			", 7 prompt and 0 output tokens in 30 ms\n", ", TTFT not seen (predicted 4.8 ms)\n",
 		},
 		`"outcome":"ok","status":200,"output_tokens":3`: {
 			", unknown prompt and 3 output tokens in 30 ms\n", "handoff 0\n",
