@@ -29,7 +29,7 @@ func write(w io.Writer) error {
 // object is a JSON object.
 type object map[string]any
 
-// dashboard has every row, its panels two beside each other.
+// dashboard has every row: four stats beside each other in the first, two plots in the others.
 func dashboard() object {
 	var panels []object
 	id, y := 1, 0
@@ -40,11 +40,18 @@ func dashboard() object {
 		})
 		id++
 		y++
+		columns, height := 2, 8
+		if _, stat := steps[r.panels[0].title]; stat {
+			columns, height = 4, 4
+		}
 		for i, p := range r.panels {
-			panels = append(panels, p.json(id, 12*(i%2), y+8*(i/2)))
+			width := 24 / columns
+			panels = append(panels, p.json(id, object{
+				"x": width * (i % columns), "y": y + height*(i/columns), "w": width, "h": height,
+			}))
 			id++
 		}
-		y += 8 * ((len(r.panels) + 1) / 2)
+		y += height * ((len(r.panels) + columns - 1) / columns)
 	}
 	return object{
 		"title": "Tandem", "uid": "tandem", "schemaVersion": 39, "version": 1, "editable": true, "refresh": "10s",
@@ -52,19 +59,32 @@ func dashboard() object {
 		"time": object{"from": "now-30m", "to": "now"}, "panels": panels,
 		"templating": object{"list": []object{
 			{"name": "datasource", "type": "datasource", "query": "prometheus", "label": "Prometheus"},
-			{
-				"name": "job", "type": "query", "label": "Job", "datasource": source, "refresh": 2,
-				"query": "label_values(tandem_requests_in_flight, job)", "includeAll": true, "multi": true,
-				"allValue": ".*", "current": object{"text": "All", "value": "$__all"},
-			},
+			variables[0].json(), variables[1].json(), variables[2].json(),
 		}},
+	}
+}
+
+// variable chooses what the dashboard shows by a label. $name stands for it in the queries.
+type variable struct{ name, label, metric string }
+
+var variables = []variable{
+	{"job", "Job", "tandem_requests_in_flight"},
+	{"model", "Model", "tandem_requests_total"},
+	{"replica", "Replica", "tandem_replica_up"},
+}
+
+func (v variable) json() object {
+	return object{
+		"name": v.name, "type": "query", "label": v.label, "datasource": source, "refresh": 2,
+		"query": fmt.Sprintf("label_values(%s, %s)", v.metric, v.name), "includeAll": true, "multi": true,
+		"allValue": ".*", "current": object{"text": "All", "value": "$__all"},
 	}
 }
 
 var source = object{"type": "prometheus", "uid": "${datasource}"}
 
-// json is the panel as Grafana has it, at a place of the grid.
-func (p panel) json(id, x, y int) object {
+// json is the panel as Grafana has it, at a place of the grid: a stat where it has thresholds, else a plot.
+func (p panel) json(id int, place object) object {
 	var targets []object
 	for i, q := range p.queries {
 		targets = append(targets, object{
@@ -75,13 +95,33 @@ func (p panel) json(id, x, y int) object {
 	if p.unit == "percentunit" {
 		defaults["max"] = 1
 	}
+	kind, options := "timeseries", object{
+		"legend":  object{"displayMode": "list", "placement": "bottom"},
+		"tooltip": object{"mode": "multi", "sort": "desc"},
+	}
+	if at, stat := steps[p.title]; stat {
+		defaults["thresholds"] = object{"mode": "absolute", "steps": at.json()}
+		kind, options = "stat", object{
+			"colorMode": "background", "graphMode": "area", "textMode": "value",
+			"reduceOptions": object{"calcs": []string{"lastNotNull"}},
+		}
+	}
 	return object{
-		"id": id, "type": "timeseries", "title": p.title, "description": p.what, "datasource": source,
-		"gridPos": object{"x": x, "y": y, "w": 12, "h": 8},
+		"id": id, "type": kind, "title": p.title, "description": p.what, "datasource": source,
+		"gridPos": place,
 		"targets": targets, "fieldConfig": object{"defaults": defaults, "overrides": []any{}},
-		"options": object{
-			"legend":  object{"displayMode": "list", "placement": "bottom"},
-			"tooltip": object{"mode": "multi", "sort": "desc"},
-		},
+		"options": options,
+	}
+}
+
+// json is the colours of a stat by its value.
+func (t thresholds) json() []object {
+	colours := [3]string{"green", "orange", "red"}
+	if t.moreIsBetter {
+		colours = [3]string{"red", "orange", "green"}
+	}
+	return []object{
+		{"color": colours[0], "value": nil}, {"color": colours[1], "value": t.first},
+		{"color": colours[2], "value": t.second},
 	}
 }

@@ -131,10 +131,17 @@ func TestEveryPanelHasData(t *testing.T) {
 	r := newFleet(t)
 	r.traffic(8)
 	prom := prometheus(t, r.admin)
+	for _, v := range variables {
+		within(t, time.Minute, "values of the variable "+v.name, func() bool {
+			var got struct{ Data []string }
+			err := ask(t, prom+"/api/v1/label/"+v.name+"/values?match[]="+v.metric, &got)
+			return err == nil && len(got.Data) > 0
+		})
+	}
 	for _, row := range rows {
 		for _, p := range row.panels {
 			for _, q := range p.queries {
-				expr := strings.NewReplacer("$__rate_interval", "15s", "$job", ".*").Replace(q.expr)
+				expr := strings.NewReplacer("$__rate_interval", "15s", "$job", ".*", "$model", ".*", "$replica", ".*").Replace(q.expr)
 				within(t, time.Minute, p.title+": "+expr, func() bool {
 					var got struct {
 						Data struct {
