@@ -49,17 +49,9 @@ func (m *maker) stage(ctx context.Context, b built, arch string) (root string, e
 	if err != nil {
 		return root, err
 	}
-	files := map[string]string{
-		"usr/bin/tandem":                       b.file,
-		"usr/share/doc/tandem/tandem.cdx.json": m.path("tandem_linux_" + arch + ".cdx.json"),
-	}
-	maps.Copy(files, installed)
-	traces, err := filepath.Glob("examples/traces/*")
+	files, err := m.sources(b, arch)
 	if err != nil {
 		return root, err
-	}
-	for _, name := range traces {
-		files["usr/share/tandem/traces/"+filepath.Base(name)] = name
 	}
 	for to, from := range files {
 		data, err := os.ReadFile(from)
@@ -76,6 +68,20 @@ func (m *maker) stage(ctx context.Context, b built, arch string) (root string, e
 	return root,
 		errors.Join(put(root, "usr/share/doc/tandem/THIRD-PARTY.txt", texts), m.stageCompletions(ctx, root),
 			m.stageManuals(ctx, root))
+}
+
+// sources are the files of a package that are copied, by where they go.
+func (m *maker) sources(b built, arch string) (map[string]string, error) {
+	files := map[string]string{
+		"usr/bin/tandem":                       b.file,
+		"usr/share/doc/tandem/tandem.cdx.json": m.path("tandem_linux_" + arch + ".cdx.json"),
+	}
+	maps.Copy(files, installed)
+	traces, err := filepath.Glob("examples/traces/*")
+	for _, name := range traces {
+		files["usr/share/tandem/traces/"+filepath.Base(name)] = name
+	}
+	return files, err
 }
 
 func put(root, name string, data []byte) error {
