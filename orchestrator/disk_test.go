@@ -205,7 +205,7 @@ func TestTheDecisionsDiskStandsStill(t *testing.T) {
 					t.Errorf("tandem_file_stalled is %d", n)
 				}
 			})
-			if instead == "" && !strings.Contains(log.String(), "they are lost until they can") {
+			if instead == "" && !strings.Contains(log.String(), "records are dropped until writing works") {
 				t.Errorf("nothing says that records are lost: %s", log.String())
 			}
 		})

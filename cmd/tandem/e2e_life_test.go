@@ -266,7 +266,7 @@ func TestExitCodes(t *testing.T) {
 		{[]string{"srve"}, 2, `there is no command "srve"`},
 		{[]string{"serve", "--nonsense"}, 2, "nonsense"},
 		{[]string{"serve"}, 2, "no engines"},
-		{[]string{"serve", "--prefill", "x"}, 2, "no engines"},
+		{[]string{"serve", "--prefill", "x"}, 2, "no decode engine"},
 		{[]string{"serve", "--prefill", "p:8000", "--decode", "x"}, 2, `"x" is not the address of an engine`},
 		{[]string{"serve", "--decode", "http://d:8000/v1"}, 2, "goes on behind the port"},
 		{[]string{"serve", "--decode", "d:8000", "--listen", "8000"}, 2, "is not host:port"},
