@@ -41,8 +41,9 @@ func TestHandoffFindsWhatDoesNotMove(t *testing.T) {
 			seen: "answered 500", do: "VLLM_NIXL_SIDE_CHANNEL_HOST",
 		},
 		{
-			name: "the path is cut, engines of 0.33", prefill: version33, decode: both(version33, both(quick, fault("cut_path"))),
-			want: []string{"failed handoff-failed fleet"}, check: "handoff-failed",
+			name: "the path is cut, engines of 0.33", prefill: version33,
+			decode: both(version33, both(quick, fault("cut_path"))),
+			want:   []string{"failed handoff-failed fleet"}, check: "handoff-failed",
 			seen: "answered 500", do: "VLLM_KV_CACHE_LAYOUT",
 		},
 		{

@@ -7,7 +7,8 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// tensorParallel is the tensor-parallel size that a prefill engine says in its transfer params, 0 where it says none.
+// tensorParallel is the tensor-parallel size that a prefill engine says in its transfer params, 0 where it
+// says none.
 func tensorParallel(params []byte) int {
 	var said struct {
 		Size int `json:"tp_size"`
@@ -18,19 +19,20 @@ func tensorParallel(params []byte) int {
 	return said.Size
 }
 
-// refusedShapes says which shapes of engines vLLM refuses to pair only when they shake hands, as far as they may be
-// those of a handoff that failed on the decode leg; "" where none of them can be. Neither side says whether its model
-// has MLA, nor how it lays out its blocks.
+// refusedShapes says which shapes of engines vLLM refuses to pair only when they shake hands, as far as
+// they may be those of a handoff that failed on the decode leg; "" where none of them can be. Neither side
+// says whether its model has MLA, nor how it lays out its blocks.
 func refusedShapes(prefill, decode *replica.Facts, tp int) string {
 	if !replica.AtLeast(decode.Version, 0, 33) {
 		return ""
 	}
 	text := ""
 	if tp > 1 && (prefill.Drafts > 0 || decode.Drafts > 0) {
-		text = fmt.Sprintf("; with a drafter that splits its heads under a model with MLA, vLLM refuses a decode engine of "+
-			"a smaller tensor-parallel size than the prefill engine's %d, and any context parallelism", tp)
+		text = fmt.Sprintf("; with a drafter that splits its heads under a model with MLA, "+
+			"vLLM refuses a decode engine of a smaller tensor-parallel size than the prefill engine's %d, and any context parallelism", tp)
 	}
-	return text + "; blocks that are packed into rows need the same VLLM_KV_CACHE_LAYOUT and --block-size on both sides"
+	return text + "; blocks that are packed into rows need the same VLLM_KV_CACHE_LAYOUT " +
+		"and --block-size on both sides"
 }
 
 // refusedShapes is refusedShapes of the engines of the handoff.

@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// sleepNow puts the engine to sleep, as POST /sleep?level=1 does in vLLM's development mode, and answers when it
-// sleeps: leases of finished prefills are waited for. The query's mode is taken for "abort", the default.
+// sleepNow puts the engine to sleep, as POST /sleep?level=1 does in vLLM's development mode, and answers
+// when it sleeps: leases of finished prefills are waited for. The query's mode is taken for "abort", the
+// default.
 func (s *Server) sleepNow(k *call) {
 	level := 1
 	if q, err := url.ParseQuery(k.query); err == nil && q.Has("level") {

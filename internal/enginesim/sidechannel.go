@@ -38,8 +38,8 @@ const (
 
 var (
 	errWrongEngine = errors.New("no such engine at this address")
-	// As NIXL's compatibility hash does: it covers the version of vLLM, and that of its NIXL connector, which is 14 in
-	// 0.32 and 15 in 0.33.
+	// As NIXL's compatibility hash does: it covers the version of vLLM, and that of its NIXL connector, which
+	// is 14 in 0.32 and 15 in 0.33.
 	errOtherVersion = errors.New("NIXL compatibility hash mismatch: the peer is another version of vLLM")
 )
 
@@ -217,8 +217,8 @@ func (ps *peers) ask(
 	return err
 }
 
-// expect makes the next question to a peer begin with a handshake where the registration is newer than all that were
-// named before: the peer has registered its memory again, after a sleep for example.
+// expect makes the next question to a peer begin with a handshake where the registration is newer than all
+// that were named before: the peer has registered its memory again, after a sleep for example.
 func (ps *peers) expect(ctx context.Context, key peerKey, registration int) {
 	p := ps.get(key)
 	select {

@@ -12,7 +12,8 @@ import (
 // server33 is a simulated vLLM 0.33.
 func server33(t *testing.T) *Server {
 	return startServer(t, Options{
-		Version: "0.33.0", ZeroLatency: true, HandshakeTimeout: 50 * time.Millisecond, Core: core.Config{Blocks: 200},
+		Version: "0.33.0", ZeroLatency: true, HandshakeTimeout: 50 * time.Millisecond,
+		Core: core.Config{Blocks: 200},
 	})
 }
 
@@ -29,10 +30,12 @@ func asSaid(t *testing.T, params, value string) string {
 	return strings.Replace(params, said, strings.TrimSuffix(said, "1")+value, 1)
 }
 
-// A decode engine compares the registration with a number: what is no number ends the engine. An engine before 0.33
-// does not look at it.
+// A decode engine compares the registration with a number: what is no number ends the engine. An engine
+// before 0.33 does not look at it.
 func TestRegistrationThatIsNoNumberKillsDecode(t *testing.T) {
-	for value, dies := range map[string]bool{"": false, "1": false, "0": false, "7": false, "null": true, `"1"`: true} {
+	for value, dies := range map[string]bool{
+		"": false, "1": false, "0": false, "7": false, "null": true, `"1"`: true,
+	} {
 		t.Run(value, func(t *testing.T) {
 			noLeaks(t)
 			p, d := server33(t), server33(t)
@@ -45,8 +48,8 @@ func TestRegistrationThatIsNoNumberKillsDecode(t *testing.T) {
 	}
 }
 
-// After a sleep an engine's blocks can be read by whoever heard of its new registration, and by nobody else. While it
-// sleeps it answers health and metrics, and what is asked of it waits.
+// After a sleep an engine's blocks can be read by whoever heard of its new registration, and by nobody
+// else. While it sleeps it answers health and metrics, and what is asked of it waits.
 func TestReadsAfterASleep(t *testing.T) {
 	noLeaks(t)
 	p, d := server33(t), server33(t)
@@ -91,8 +94,8 @@ func TestReadsAfterASleep(t *testing.T) {
 	if status := <-late; status != 200 {
 		t.Errorf("what came in the sleep is answered with %d", status)
 	}
-	// The decode engine has the old registration still: params that do not name the new one lead to memory that is not
-	// registered any more.
+	// The decode engine has the old registration still: params that do not name the new one lead to memory
+	// that is not registered any more.
 	if status, got, want := split(2, "1"); status == 200 {
 		t.Errorf("an old registration: %d %q (right: %q)", status, got, want)
 	}
@@ -123,7 +126,8 @@ func TestSleepEndsWhatRuns(t *testing.T) {
 	if a := <-ended; len(a.Choices) != 1 || a.Choices[0].FinishReason != "abort" {
 		t.Errorf("what ran was answered with %+v", a)
 	}
-	if st := s.Stats()[0]; !st.Asleep || st.SleepLevel != 2 || st.Leases != 0 || time.Since(began) < 100*time.Millisecond {
+	took := time.Since(began)
+	if st := s.Stats()[0]; !st.Asleep || st.SleepLevel != 2 || st.Leases != 0 || took < 100*time.Millisecond {
 		t.Errorf("asleep after %v with %d leases: %+v", time.Since(began), st.Leases, st)
 	}
 }

@@ -2,8 +2,8 @@ package kv
 
 import "testing"
 
-// An engine whose hashes look ahead may not find the last block that a prompt shares with it, so that block does not
-// count. Once the engine is forgotten, its hashes are those of any other.
+// An engine whose hashes look ahead may not find the last block that a prompt shares with it, so that block
+// does not count. Once the engine is forgotten, its hashes are those of any other.
 func TestLastBlockOfHashesThatLookAhead(t *testing.T) {
 	looking := func(e *Event) { e.Ahead = 1 }
 	ix := NewIndex(Options{Chain: testChain})

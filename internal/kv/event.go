@@ -102,8 +102,8 @@ type Event struct {
 	// Stored: per block what else its content depends on (multimodal ids, embeddings), canonical bytes; nil when
 	// no block has any.
 	Extra [][]byte
-	// Stored: tokens behind each block that the engine's hash of the block covers, too (vLLM's lookahead_token_ids); 0
-	// when the hashes cover the blocks alone.
+	// Stored: tokens behind each block that the engine's hash of the block covers, too (vLLM's
+	// lookahead_token_ids); 0 when the hashes cover the blocks alone.
 	Ahead int
 	Bare  bool // Stored: it does not say what else its blocks depend on beside their tokens
 }

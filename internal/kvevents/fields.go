@@ -128,8 +128,8 @@ func (r *reading) adapterID() error {
 	return nil
 }
 
-// lookahead reads the token ids behind each block that the block's hash covers, and returns how many the longest list
-// has. The ids themselves stand in the next block, too.
+// lookahead reads the token ids behind each block that the block's hash covers, and returns how many the
+// longest list has. The ids themselves stand in the next block, too.
 func (r *reading) lookahead() (most int, err error) {
 	if r.null() {
 		return 0, nil

@@ -24,8 +24,8 @@ type PublisherOptions struct {
 	ReplayFrames int // 4 (vLLM 0.26 and later) or 3; 0 means 4
 	BufferSteps  int // batches kept for replay, default 10,000 as in vLLM; negative: none
 	HWM          int // high-water mark of the PUB socket, default 100,000 as in vLLM
-	// High-water mark of the replay ROUTER, default libzmq's 1,000, as in vLLM before 0.33. Since then it is twice
-	// BufferSteps + 1, so that a whole replay always fits.
+	// High-water mark of the replay ROUTER, default libzmq's 1,000, as in vLLM before 0.33. Since then it is
+	// twice BufferSteps + 1, so that a whole replay always fits.
 	ReplayHWM int
 }
 

@@ -5,15 +5,15 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/outlier"
 )
 
-// An engine in vLLM's sleep mode (POST /sleep) lives: it answers /health, /metrics and questions about tokens. It queues
-// every request until it is woken, and its metric vllm:engine_sleep_state says so. Such a replica gets no requests, and
-// what fails there is held against nobody.
+// An engine in vLLM's sleep mode (POST /sleep) lives: it answers /health, /metrics and questions about
+// tokens. It queues every request until it is woken, and its metric vllm:engine_sleep_state says so. Such a
+// replica gets no requests, and what fails there is held against nobody.
 
 // SleepCause is what people read of a replica that sleeps.
 const SleepCause = "the engine is in sleep mode: POST /wake_up to the engine ends that"
 
-// noteSleep takes in whether the server sleeps. What its replicas failed at since it fell asleep was noted before it was
-// known to sleep, so their failures are forgotten once.
+// noteSleep takes in whether the server sleeps. What its replicas failed at since it fell asleep was noted
+// before it was known to sleep, so their failures are forgotten once.
 func (w *Watcher) noteSleep(members []replica.Replica, asleep bool) {
 	cause := ""
 	if asleep {

@@ -60,7 +60,8 @@ func main() {
 		"play nothing: start engines, note them in this `file`, and keep them until interrupted")
 	flag.StringVar(&o.stayWith, "fleet", pools.name, "the `fleet` that -stay starts")
 	flag.StringVar(&o.attach, "attach", "",
-		"play with the engines that this `file` notes, as a run with -stay writes it, leave them standing and install nothing")
+		"play with the engines that this `file` notes, as a run with -stay writes it; install nothing, and leave "+
+			"them standing")
 	flag.BoolVar(&o.simulate, "sim", false, "play with simulated engines in the place of real ones")
 	flag.StringVar(&o.lane, "lane", "", "the `lane` that this process is, one of two that run side by side")
 	flag.Parse()
@@ -119,9 +120,9 @@ func run(ctx context.Context, o options) (err error) {
 	return s.play(ctx, program)
 }
 
-// newStage finds the binary under test and brings vLLM here, unless all is simulated or the engines stand already: a run
-// that attaches installs nothing, so that it can be played against engines from anywhere. Whoever gets a stage must
-// leave it.
+// newStage finds the binary under test and brings vLLM here, unless all is simulated or the engines stand
+// already: a run that attaches installs nothing, so that it can be played against engines from anywhere.
+// Whoever gets a stage must leave it.
 func newStage(ctx context.Context, o options) (*stage, error) {
 	tandem, err := filepath.Abs(o.tandem)
 	if err == nil {

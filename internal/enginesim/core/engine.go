@@ -64,7 +64,8 @@ type Config struct {
 
 	Speculative int // tokens that are drafted for each sequence and step; of them any number is accepted
 
-	// Prefills tell which registration of the KV memory their blocks are in, and reads heed it, as since vLLM 0.33.
+	// Prefills tell which registration of the KV memory their blocks are in, and reads heed it, as since vLLM
+	// 0.33.
 	Registrations bool
 
 	NoPrefixCaching bool // --no-enable-prefix-caching: nothing is kept, and nothing is announced

@@ -143,8 +143,8 @@ func (e *Engine) misregistered(t *Transfer) bool {
 }
 
 func (e *Engine) dieOfRegistration(r *request) {
-	e.life.die("worker: start_load_kv: TypeError: '<' not supported with remote_registration_generation (request %s)",
-		r.id)
+	e.life.die("worker: start_load_kv: TypeError: '<' not supported with remote_registration_generation "+
+		"(request %s)", r.id)
 }
 
 // decline tells the peer that a request which came with params computes all by itself.

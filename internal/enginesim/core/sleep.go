@@ -11,13 +11,13 @@ type sleeping struct {
 	level   int      // of the sleep; from 1 on the KV cache goes
 	emptied bool     // the cache is gone: the engine sleeps
 	aborted []Output // of requests that the sleep ended, for the next step
-	// How often this process has told peers where its KV memory is: 1 from the start, one more after each sleep of level
-	// 1 or 2. Peers that know an older registration cannot read.
+	// How often this process has told peers where its KV memory is: 1 from the start, one more after each
+	// sleep of level 1 or 2. Peers that know an older registration cannot read.
 	registration int
 }
 
-// Sleep ends all requests, as POST /sleep with mode "abort" does, and schedules nothing until Wake. From level 1 on the
-// cache goes too, as soon as no lease holds a block.
+// Sleep ends all requests, as POST /sleep with mode "abort" does, and schedules nothing until Wake. From
+// level 1 on the cache goes too, as soon as no lease holds a block.
 func (e *Engine) Sleep(now time.Duration, level int) {
 	if e.life.dead != nil || e.life.sleep.paused {
 		return
@@ -44,12 +44,14 @@ func (e *Engine) Wake() {
 	e.life.sleep.paused, e.life.sleep.emptied = false, false
 }
 
-// Asleep says whether the engine sleeps, and at which level. An engine that still waits for leases does not sleep yet.
+// Asleep says whether the engine sleeps, and at which level. An engine that still waits for leases does not
+// sleep yet.
 func (e *Engine) Asleep() (level int, asleep bool) {
 	return e.life.sleep.level, e.life.sleep.paused && e.life.sleep.emptied
 }
 
-// Registration says which registration of its KV memory the engine has: peers ask for it when they shake hands.
+// Registration says which registration of its KV memory the engine has: peers ask for it when they shake
+// hands.
 func (e *Engine) Registration() int { return e.life.sleep.registration }
 
 // doze says what a step does in the place of scheduling while the engine is to sleep.
