@@ -128,7 +128,7 @@ var (
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descUp, descLeases, descQueued, descPromise, descFree, descUsage, descRunning, descWaiting, descAge,
-		descState, descPairOut, descTrust,
+		descState, descPairOut, descTrust, descLink, descKind,
 		descCut, descMemberships, descBytes, descOrphans, descTruncated,
 		descBatches, descEvents, descApplied, descGaps, descLost, descReplays, descTimeouts, descRestarts,
 		descReconns, descAgain, descUnknown, descRank,
@@ -154,6 +154,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	c.streams(e)
 	c.peers(e)
 	c.answers(e)
+	c.links(e, now)
 	for _, p := range c.o.failingPairs(now) {
 		e.gauge(descPairOut, oneIf(p.State == outlier.Ejected), string(p.Pair.Prefill), string(p.Pair.Decode))
 	}

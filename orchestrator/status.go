@@ -20,6 +20,31 @@ type Status struct {
 
 	// Pairs are those whose KV blocks did not come over lately, ejected ones among them.
 	Pairs []outlier.Status `json:"pairs,omitempty"`
+	// Links are the paths between replicas of which something was measured.
+	Links []LinkStatus `json:"links,omitempty"`
+}
+
+// LinkStatus is what was learned of the path between two replicas.
+type LinkStatus struct {
+	Prefill    replica.ID `json:"prefill"`
+	Decode     replica.ID `json:"decode"`
+	Kind       string     `json:"kind"`            // of path: host, rack, zone, other
+	GBps       float64    `json:"gb_s"`            // that it is taken for
+	Configured float64    `json:"configured_gb_s"` // by scoring.links, for paths of this kind
+	Error      float64    `json:"error"`           // factor by which it may well be more or less, at least 1
+	Samples    int        `json:"samples"`         // transfers that it was learned from
+	AgeMS      float64    `json:"age_ms"`          // since the newest of them
+}
+
+// links are those of which something was measured, in order.
+func (o *Orchestrator) links(now time.Time) (all []LinkStatus) {
+	for _, l := range o.planner.LinkSpeeds(now) {
+		all = append(all, LinkStatus{
+			Prefill: l.Prefill, Decode: l.Decode, Kind: l.Kind.String(), GBps: l.BytesPerSecond / 1e9,
+			Configured: l.Told / 1e9, Error: l.Error, Samples: l.Samples, AgeMS: ms(l.Age),
+		})
+	}
+	return all
 }
 
 // ReplicaStatus is one replica: who it is, how its streams stand, and its books.
@@ -80,6 +105,7 @@ func (o *Orchestrator) Status() Status {
 		s.Replicas = append(s.Replicas, statusOf(w, books)...)
 	}
 	s.Pairs = o.failingPairs(now)
+	s.Links = o.links(now)
 	return s
 }
 

@@ -219,7 +219,11 @@ func (r *Record) table(w io.Writer, then []float64) {
 	d := r.Decision
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	terms := d.terms()
+	links := slices.ContainsFunc(d.Plans, func(p plan) bool { return p.GBps > 0 })
 	fmt.Fprintf(t, "plan\t%s\ttotal\t", strings.Join(terms, "\t"))
+	if links {
+		fmt.Fprint(t, "link GB/s\t")
+	}
 	if then != nil {
 		fmt.Fprint(t, "then\t")
 	}
@@ -231,6 +235,12 @@ func (r *Record) table(w io.Writer, then []float64) {
 			fmt.Fprintf(t, "%s\t", cell(p.Terms[term]))
 		}
 		fmt.Fprintf(t, "%.1f\t", p.Total)
+		switch {
+		case links && p.GBps > 0:
+			fmt.Fprintf(t, "%.3g\t", p.GBps)
+		case links:
+			fmt.Fprint(t, "\t")
+		}
 		if then != nil {
 			fmt.Fprintf(t, "%.1f\t", then[i])
 		}

@@ -87,6 +87,7 @@ type plan struct {
 	Decode    string             `json:"decode"`
 	Terms     map[string]float64 `json:"terms"`
 	Total     float64            `json:"total"`
+	GBps      float64            `json:"gb_s"` // of its link
 	OnPrefill *struct {
 		Alpha float64 `json:"alpha"`
 	} `json:"on_prefill"`

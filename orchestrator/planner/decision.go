@@ -73,6 +73,7 @@ type Plan struct {
 	Decode    replica.ID    `json:"decode"`
 	Terms     scoring.Terms `json:"terms"`
 	Total     float64       `json:"total"`
+	GBps      float64       `json:"gb_s,omitzero"`       // that the link of a Split is taken for
 	OnPrefill *PrefillSide  `json:"on_prefill,omitzero"` // nil for Local
 	OnDecode  *DecodeSide   `json:"on_decode,omitzero"`
 }

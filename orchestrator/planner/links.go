@@ -85,12 +85,12 @@ func (x *links) filled(told *[replica.Links]float64) {
 // LinkSpeed is what is known of the path between two replicas.
 type LinkSpeed struct {
 	Pairing
-	Kind           replica.Link // of the path
-	BytesPerSecond float64      // that are believed
-	Told           float64      // bytes a second that the configuration has for paths of this kind
-	Error          float64      // factor by which the bandwidth may well be more or less, at least 1
-	Samples        int          // transfers that it was learned from, 0 where it is taken for what its kind is
-	Age            time.Duration
+	Kind           replica.Link  // of the path
+	BytesPerSecond float64       // that are believed
+	Told           float64       // bytes a second that the configuration has for paths of this kind
+	Error          float64       // factor by which the bandwidth may well be more or less, at least 1
+	Samples        int           // transfers that it was learned from
+	Age            time.Duration // since the newest of them
 }
 
 // LinkSpeeds lists the paths of which something was learned, as of the newest plan, in order of their pairs.

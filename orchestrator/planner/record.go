@@ -75,6 +75,9 @@ func (pl *Planner) note(alloc *decisionAlloc, c scoring.Choice) {
 	case c.Prefill >= 0:
 		p := &b.prefills[c.Prefill]
 		plan.Mode, plan.Prefill = Split, pl.pairs.prefill.Replicas[p.Slot].ID
+		if perByte := b.table.Rate(int(c.Prefill), int(c.Decode)); perByte > 0 {
+			plan.GBps = 1e-9 / perByte
+		}
 		plan.OnPrefill = &alloc.prefills[n]
 		*plan.OnPrefill = prefillSide(p, pl.policy.Weights.Alpha)
 	}

@@ -1,0 +1,37 @@
+package orchestrator
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/orchestrator/planner"
+)
+
+var (
+	descLink = prometheus.NewDesc("tandem_link_bytes_per_second",
+		"Bandwidth that the path between two replicas is taken for, of the 256 pairs that differ most from "+
+			"scoring.links.", []string{"prefill", "decode"}, nil)
+	descKind = prometheus.NewDesc("tandem_link_kind_bytes_per_second",
+		"Bandwidth that a pair of which nothing was measured is taken for, by kind of path.", []string{"kind"}, nil)
+)
+
+// linksShown is of how many pairs there are series. A fleet of 64 and 64 has 4,096.
+const linksShown = 256
+
+// links tells what was learned of paths.
+func (c *collector) links(e emit, now time.Time) {
+	for kind, speed := range c.o.planner.LinkKinds() {
+		e.gauge(descKind, speed, replica.Link(kind).String())
+	}
+	all := c.o.planner.LinkSpeeds(now)
+	off := func(l planner.LinkSpeed) float64 { return math.Abs(math.Log(l.BytesPerSecond / l.Told)) }
+	slices.SortStableFunc(all, func(a, b planner.LinkSpeed) int { return cmp.Compare(off(b), off(a)) })
+	for _, l := range all[:min(len(all), linksShown)] {
+		e.gauge(descLink, l.BytesPerSecond, string(l.Prefill), string(l.Decode))
+	}
+}
