@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os/exec"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -21,9 +22,27 @@ import (
 // browser takes a page for loaded when its last picture is there, and one is slow.
 func drawn(t *testing.T, live http.HandlerFunc) string {
 	t.Helper()
+	return played(t, live, "", nil)
+}
+
+// played is drawn, with a script of the test behind that of the page, and handlers of further paths.
+func played(t *testing.T, live http.HandlerFunc, script string, more map[string]http.HandlerFunc) string {
+	t.Helper()
 	mux := http.NewServeMux()
 	for _, file := range Files[1:] {
+		if file == "/page.js" {
+			mux.HandleFunc("GET "+file, func(w http.ResponseWriter, r *http.Request) {
+				to := httptest.NewRecorder()
+				New(nil).ServeHTTP(to, r)
+				w.Header().Set("Content-Type", "text/javascript")
+				_, _ = w.Write(append(to.Body.Bytes(), script...))
+			})
+			continue
+		}
 		mux.Handle("GET "+file, New(nil))
+	}
+	for path, h := range more {
+		mux.HandleFunc(path, h)
 	}
 	mux.HandleFunc("GET /debug/live", live)
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
@@ -121,7 +140,8 @@ func TestThePageInABrowser(t *testing.T) {
 	var seconds atomic.Int32
 	page := drawn(t, New(func() *Live { return fleet(t, 2, 40+seconds.Add(1)) }).Live)
 	for _, want := range []string{
-		`class="good">ready<`, "order-17", "p1 → d1", "✕ ejected decode: 3 failures in a row", "2 attempts",
+		`class="warn"`, `3 of 4 usable: <a href="#replica-d0">d0</a>`, `id="replica-d0"`,
+		"TTFT, median", "order-17", "p1 → d1", "✕ ejected decode: 3 failures in a row", "2 attempts",
 		"5.13 GB/s", "✕ ejected", "13.2 ms (2.0×)",
 		"33.6 µs (2.0×)", "1,234", "80 %", "75 %", "100 %", "&lt;img src=x onerror=alert(1)&gt;", "Revision 0f12ab",
 		"unknown", "131 ms", "d1 alone, 6 pieces", ">2 of 64<", "in use, gets prompts whole: it cuts them itself",
@@ -148,6 +168,9 @@ func TestThePageOfAFleet(t *testing.T) {
 	if !strings.Contains(page, "of 10000") && !strings.Contains(page, "of 10,000") {
 		t.Error("pairs are no list")
 	}
+	if !strings.Contains(page, "199 of 200 usable") {
+		t.Error("the head does not say how many are usable")
+	}
 	table := page[strings.Index(page, "decode: 99 of 100 usable"):]
 	if first := strings.Index(table, ">d0<"); first < 0 || first > strings.Index(table, ">d1<") {
 		t.Error("the ejected replica does not come first")
@@ -163,5 +186,67 @@ func TestThePageAsksForTheToken(t *testing.T) {
 	})
 	if asked.Load() != 1 || !strings.Contains(page, `<form id="login" class="banner">`) {
 		t.Errorf("asked %d times; the form is hidden", asked.Load())
+	}
+}
+
+// idle is a fleet of which nobody has anything to do but d0, which is ejected.
+func idle(t *testing.T, n int) *Live {
+	l := fleet(t, n, 0)
+	for i := range l.Replicas {
+		l.Replicas[i].Running, l.Replicas[i].Requests = 0, 0
+	}
+	return l
+}
+
+// Idle replicas of a large fleet share one row, and have their own again when that is clicked.
+func TestIdleReplicasAreFolded(t *testing.T) {
+	live := New(func() *Live { return idle(t, 32) }).Live
+	page := drawn(t, live)
+	if n := strings.Count(page, `title="http://engine:8000"`); n != 1 {
+		t.Errorf("%d replicas have a row, want d0 alone", n)
+	}
+	if !strings.Contains(page, "31 replicas are in use and idle: d1, d2, d3") ||
+		!strings.Contains(page, "63 of 64 usable: ") {
+		t.Error("the others are not said")
+	}
+	page = played(t, live, `
+setTimeout(() => document.querySelector('[data-fold=decode]').click(), 1500);`, nil)
+	n := strings.Count(page, `title="http://engine:8000"`)
+	if n != 32 || !strings.Contains(page, "Fold the idle replicas") {
+		t.Errorf("%d replicas have a row after a click, want all of the decode pool", n)
+	}
+}
+
+// The button of a row drains its replica once the operator has confirmed it, by force only when asked again.
+func TestTheButtonDrains(t *testing.T) {
+	var mu sync.Mutex
+	var asked []string
+	answer := func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		asked = append(asked, r.URL.String())
+		if r.URL.Query().Get("force") == "" {
+			w.WriteHeader(http.StatusConflict)
+			_, _ = w.Write([]byte(`{"error":"d1 is the last usable one; --force drains it all the same"}`))
+			return
+		}
+		_, _ = w.Write([]byte(`{"replicas":[{"pool":"decode","replica":"d1","state":"draining"}],"notes":["a note"]}`))
+	}
+	page := played(t, New(func() *Live { return fleet(t, 2, 1) }).Live, `
+const questions = [];
+window.confirm = text => { questions.push(text); return true; };
+setTimeout(() => document.querySelector('[data-act=drain][data-replica=d1]').click(), 1500);
+setTimeout(() => { document.title = questions.join(' / '); }, 3500);`,
+		map[string]http.HandlerFunc{"POST /-/drain": answer})
+	mu.Lock()
+	defer mu.Unlock()
+	if got := strings.Join(asked, " "); got != "/-/drain?replica=d1 /-/drain?replica=d1&force=true" {
+		t.Errorf("asked %q", got)
+	}
+	for _, want := range []string{"Send no new requests to d1?", "d1 is the last usable one.\nDrain it all the same?",
+		"d1 (decode) is draining. Note: a note."} {
+		if !strings.Contains(page, want) {
+			t.Errorf("%q is not on the page", want)
+		}
 	}
 }

@@ -2,6 +2,7 @@ package page
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -63,10 +64,29 @@ func conditionOfPair(p *Pair) Condition {
 	return Condition{"in use", Well}
 }
 
-// Judge fills in the conditions of all replicas and pairs by what else is known of them.
+// Headline says how many replicas get requests, and the names of the first few that do not.
+func (l *Live) Headline() string {
+	const most = 3
+	text := fmt.Sprintf("%d of %d usable", l.Usable, len(l.Replicas))
+	if len(l.Out) > 0 {
+		text += ": " + strings.Join(l.Out[:min(most, len(l.Out))], ", ")
+	}
+	if more := len(l.Out) - most; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// Judge fills in the conditions of all replicas and pairs by what else is known of them, and who is usable.
 func (l *Live) Judge() {
+	l.Usable, l.Out = 0, nil
 	for i := range l.Replicas {
-		l.Replicas[i].Condition = conditionOf(&l.Replicas[i])
+		r := &l.Replicas[i]
+		if r.Condition = conditionOf(r); r.Condition.Bad == Out {
+			l.Out = append(l.Out, r.Name)
+		} else {
+			l.Usable++
+		}
 	}
 	for i := range l.Pairs {
 		l.Pairs[i].Condition = conditionOfPair(&l.Pairs[i])

@@ -18,6 +18,12 @@ func TestCondition(t *testing.T) {
 			Replica{Up: true, Index: "live", CutsPrompts: true},
 			Condition{"in use, gets prompts whole: it cuts them itself", Well},
 		},
+		{
+			"drained and stopped",
+			Replica{Reason: "refused", States: []State{{State: "drained", Cause: "d"}}},
+			Condition{"drained: refused", Out},
+		},
+		{"draining", up("live", State{State: "draining", Cause: "2 requests"}), Condition{"draining: 2 requests", Out}},
 		{"syncing", up("syncing"), Condition{"index syncing", Notable}},
 		{
 			"ejected",
@@ -34,6 +40,13 @@ func TestCondition(t *testing.T) {
 		if l.Judge(); l.Replicas[0].Condition != c.want {
 			t.Errorf("%s: got %+v, want %+v", c.name, l.Replicas[0].Condition, c.want)
 		}
+	}
+	many := Live{Replicas: []Replica{
+		{Name: "a", Up: true}, {Name: "b"}, {Name: "c"},
+		{Name: "d", Up: true, States: []State{{State: "drained"}}}, {Name: "e"},
+	}}
+	if many.Judge(); many.Headline() != "1 of 5 usable: b, c, d and 1 more" {
+		t.Errorf("the headline is %q", many.Headline())
 	}
 	l := Live{Pairs: []Pair{
 		{State: "in use", Cause: "was ejected"}, {State: "ejected", Cause: "no blocks came"},

@@ -21,6 +21,9 @@ type Live struct {
 	Pairs    []Pair         `json:"pairs"`
 	Recent   Recent         `json:"recent"`
 	Newest   []Request      `json:"newest"`
+	Usable   int            `json:"usable"`        // replicas that get requests
+	Out      []string       `json:"out,omitempty"` // names of the others, in the order of the file
+	Hints    []string       `json:"hints,omitempty"`
 }
 
 // Replica is one replica at a glance.

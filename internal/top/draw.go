@@ -7,6 +7,7 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 	"charm.land/lipgloss/v2"
+	"github.com/charmbracelet/x/ansi"
 
 	"github.com/tandem-router/tandem/internal/page"
 )
@@ -67,8 +68,10 @@ func (m *screen) head() []string {
 		first += styleBad[2].Render("not connected: " + m.newest.err.Error())
 	case l == nil:
 		return []string{first}
+	case l.Ready && len(l.Out) > 0:
+		first += styleBad[1].Render(l.Headline())
 	case l.Ready:
-		first += styleGood.Render("ready")
+		first += styleGood.Render("ready, " + l.Headline())
 	default:
 		first += styleBad[2].Render("not ready: " + strings.Join(l.Why, "; "))
 	}
@@ -87,6 +90,9 @@ func (m *screen) head() []string {
 	if l.Rejected != "" {
 		lines = append(lines, styleBad[2].Render("the newest configuration was rejected: "+l.Rejected))
 	}
+	for _, hint := range l.Hints {
+		lines = append(lines, styleBad[1].Render(hint))
+	}
 	return append(lines, "")
 }
 
@@ -103,11 +109,11 @@ func recent(r *page.Recent) []string {
 		errors = styleBad[2].Render(errors)
 	}
 	return []string{
-		fmt.Sprintf("%s requests/s, %s, %d tried again | cached somewhere %s, captured %s, delivered %s",
+		fmt.Sprintf("%s requests/s, %s, %d tried again | prefix hits: possible %s, planned %s, delivered %s",
 			digits(float64(r.Requests)/max(r.Seconds, 1)), errors, r.Retried, of(r.Available, r.Prompt),
 			of(r.Captured, r.Available),
 			of(r.Delivered, r.Captured)),
-		fmt.Sprintf("first token %s, p90 %s, predicted %s | a token behind it %s ms, p99 %s ms",
+		fmt.Sprintf("TTFT %s, p90 %s, predicted %s | ITL %s ms, p99 %s ms",
 			span(
 				r.First.P50,
 			), span(r.First.P90), span(r.Predicted.P50), digits(max(r.Token.P50, 0)), digits(max(r.Token.P99, 0))),
@@ -118,17 +124,20 @@ func recent(r *page.Recent) []string {
 func (m *screen) body(room int) []string {
 	t, rows := m.table(), m.rows()
 	m.row = max(0, min(m.row, len(rows)-1))
-	widths := make([]int, len(t.heads))
-	for i, h := range t.heads {
+	heads := t.heads
+	if column := m.sorted[m.view]; column >= 0 {
+		heads = append([]string(nil), heads...)
+		heads[column] = styleBold.Underline(true).Render(heads[column]) + "▾"
+	}
+	widths := make([]int, len(heads))
+	for i, h := range heads {
 		widths[i] = lipgloss.Width(h)
 		for _, r := range rows {
 			widths[i] = max(widths[i], lipgloss.Width(r.cells[i]))
 		}
-	}
-	heads := t.heads
-	if column := m.sorted[m.view]; column >= 0 {
-		heads = append([]string(nil), heads...)
-		heads[column] = styleBold.Underline(true).Render(heads[column])
+		if i > 0 && i == t.long {
+			widths[i] = min(widths[i], max(lipgloss.Width(h), m.width*2/5))
+		}
 	}
 	out := []string{styleQuiet.Render(line(heads, widths, t.left))}
 	from := max(0, min(m.row-(room-2)/2, len(rows)-(room-1)))
@@ -146,7 +155,7 @@ func (m *screen) body(room int) []string {
 func line(cells []string, widths []int, left int) string {
 	var b strings.Builder
 	for i, c := range cells {
-		c = strings.ReplaceAll(c, "\n", " ")
+		c = ansi.Truncate(strings.ReplaceAll(c, "\n", " "), widths[i], "…")
 		space := strings.Repeat(" ", max(0, widths[i]-lipgloss.Width(c)))
 		switch {
 		case i == len(cells)-1:
@@ -168,10 +177,7 @@ func (m *screen) foot() string {
 	if m.view == viewRequest {
 		return styleQuiet.Render("esc back  up/down scroll  q quit")
 	}
-	text := "1 fleet  2 pairs  3 requests  up/down select  s sort  / filter  q quit"
-	if m.view == viewRequests {
-		text = "1 fleet  2 pairs  3 requests  up/down select  enter why did it go there?  s sort  / filter  q quit"
-	}
+	text := "1 fleet  2 pairs  3 requests  enter details  s sort  / filter  ? help  q quit"
 	if m.filtering.filter != "" {
 		text = "only " + m.filtering.filter + " (esc: all)  " + text
 	}

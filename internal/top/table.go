@@ -14,12 +14,13 @@ import (
 type table struct {
 	heads []string
 	left  int // so many columns are aligned to the left, and the last one
+	long  int // this column is cut where the screen is narrow; 0 for none
 	rows  []row
 }
 
 // row is a line. Its cells are text; by has a number for each that is to be sorted by it, the largest first.
 type row struct {
-	id    string // of a request
+	id    string // of a request, or the name of a replica
 	bad   page.Severity
 	cells []string
 	by    map[int]float64
@@ -64,9 +65,8 @@ func (m *screen) rows() []row {
 // fleet lists the replicas, those in trouble first.
 func fleet(l *page.Live) table {
 	t := table{heads: []string{
-		"POOL", "REPLICA", "KV", "RUNNING", "QUEUED", "OURS", "TO COMPUTE", "FREE BLOCKS", "SPEED", "CACHED",
-		"STATE",
-	}, left: 2}
+		"POOL", "REPLICA", "STATE", "KV", "RUNNING", "QUEUED", "OURS", "TO COMPUTE", "FREE BLOCKS", "SPEED", "CACHED",
+	}, left: 3, long: 2}
 	for i := range l.Replicas {
 		r := &l.Replicas[i]
 		speed := r.Speed.TokenUS
@@ -86,16 +86,14 @@ func fleet(l *page.Live) table {
 			cached = min(1, float64(r.Indexed)/float64(r.Capacity))
 		}
 		t.rows = append(t.rows, row{
-			bad: r.Condition.Bad,
+			id: r.Name, bad: r.Condition.Bad,
 			cells: []string{
-				r.Pool, r.Name, share(r.Usage), running(r), count(r.Waiting), count(r.Requests), count(r.Queued),
-				count(r.Free), learned,
-				share(cached), r.Condition.Text,
+				r.Pool, r.Name, r.Condition.Text, share(r.Usage), running(r), count(r.Waiting), count(r.Requests),
+				count(r.Queued), count(r.Free), learned, share(cached),
 			},
 			by: map[int]float64{
-				2: r.Usage, 3: float64(r.Running), 4: float64(r.Waiting), 5: float64(r.Requests), 6: float64(r.Queued),
-				7: float64(r.Free), 8: speed, 9: cached,
-				10: float64(r.Condition.Bad),
+				2: float64(r.Condition.Bad), 3: r.Usage, 4: float64(r.Running), 5: float64(r.Waiting),
+				6: float64(r.Requests), 7: float64(r.Queued), 8: float64(r.Free), 9: speed, 10: cached,
 			},
 		})
 	}
@@ -137,7 +135,7 @@ func pairs(l *page.Live) table {
 // requests lists the newest.
 func requests(l *page.Live) table {
 	t := table{heads: []string{
-		"TIME", "REQUEST", "WENT TO", "OUTCOME", "PROMPT", "CACHED", "FIRST", "PREDICTED", "OUTPUT", "TOOK", "WHY",
+		"TIME", "REQUEST", "WENT TO", "OUTCOME", "PROMPT", "CACHED", "TTFT", "PREDICTED", "OUTPUT", "TOOK", "WHY",
 	}, left: 4}
 	for i := range l.Newest {
 		r := &l.Newest[i]

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/x/term"
 
 	"github.com/tandem-router/tandem/internal/page"
 	"github.com/tandem-router/tandem/internal/why"
@@ -18,6 +20,9 @@ import (
 func Run(ctx context.Context, s Source, in io.Reader, out io.Writer) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
+	if err := wantsTerminal(in, s); err != nil {
+		return err
+	}
 	p := tea.NewProgram(newScreen(ctx, s), tea.WithContext(ctx), tea.WithInput(in), tea.WithOutput(out))
 	go s.follow(ctx, func(l *page.Live, err error) { p.Send(seen{l, err}) })
 	_, err := p.Run()
@@ -26,6 +31,15 @@ func Run(ctx context.Context, s Source, in io.Reader, out io.Writer) error {
 	}
 	if err != nil {
 		return fmt.Errorf("this needs a terminal (over ssh, -t): %w", err)
+	}
+	return nil
+}
+
+// wantsTerminal refuses an input that is a file and no terminal.
+func wantsTerminal(in io.Reader, s Source) error {
+	if f, is := in.(*os.File); is && !term.IsTerminal(f.Fd()) {
+		return fmt.Errorf("standard input is no terminal (over ssh: ssh -t); without one: curl %s/debug/replicas",
+			s.Base)
 	}
 	return nil
 }
@@ -49,7 +63,7 @@ const (
 	viewFleet view = iota
 	viewPairs
 	viewRequests
-	viewRequest // one of them
+	viewRequest // one of them, or another text
 )
 
 // screen is the state of the program; tea owns it.
@@ -80,10 +94,11 @@ type filtering struct {
 	typing bool // the keys go into the filter
 }
 
-// reading is the page of one request.
+// reading is a page of text.
 type reading struct {
-	text string // of one request
-	from int    // its first line on the screen
+	text string
+	from int  // its first line on the screen
+	back view // where it was opened
 }
 
 func newScreen(ctx context.Context, s Source) *screen {
@@ -104,9 +119,7 @@ func (m *screen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 			m.newest.live, m.newest.at = msg.live, time.Now()
 		}
 	case found:
-		m.reading.text = msg.text
-		m.reading.from = 0
-		m.view = viewRequest
+		m.read(msg.text)
 		if msg.err != nil {
 			m.reading.text = msg.err.Error()
 		}
@@ -127,7 +140,7 @@ func (m *screen) key(k tea.KeyPressMsg) tea.Cmd {
 		return tea.Quit
 	case "esc":
 		if m.view == viewRequest {
-			m.view = viewRequests
+			m.view = m.reading.back
 		} else {
 			m.filtering.filter = ""
 		}
@@ -141,6 +154,8 @@ func (m *screen) key(k tea.KeyPressMsg) tea.Cmd {
 		m.sort()
 	case "up", "k", "down", "j", "pgup", "pgdown", "home", "end":
 		m.move(k.String())
+	case "?":
+		m.read(help)
 	case "enter":
 		return m.open()
 	}
@@ -193,13 +208,30 @@ func (m *screen) move(key string) {
 	*at = max(0, min(*at+step, last))
 }
 
-// open asks for the record of the selected request.
+// read shows a text until esc is pressed.
+func (m *screen) read(text string) {
+	if m.view != viewRequest {
+		m.reading.back = m.view
+	}
+	m.reading.text, m.reading.from = text, 0
+	m.view = viewRequest
+}
+
+// open shows the selected replica, or asks for the record of the selected request.
 func (m *screen) open() tea.Cmd {
 	rows := m.rows()
-	if m.view != viewRequests || m.row >= len(rows) {
+	if m.row >= len(rows) || m.view == viewPairs || m.view == viewRequest {
 		return nil
 	}
 	id := rows[m.row].id
+	if m.view == viewFleet {
+		for i := range m.newest.live.Replicas {
+			if r := &m.newest.live.Replicas[i]; r.Name == id {
+				m.read(detail(m.newest.live, r))
+			}
+		}
+		return nil
+	}
 	return func() tea.Msg {
 		ctx, cancel := context.WithTimeout(m.ctx, 10*time.Second)
 		defer cancel()

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -92,8 +94,8 @@ func TestViews(t *testing.T) {
 	_, _ = m.Update(seen{live: sample()})
 	fleet := shown(m)
 	for _, want := range []string{
-		"ready", "4 in flight", "config 0f12ab", "2 requests/s", "1 failed", "cached somewhere 80%", "captured 75%",
-		"delivered 100%", "first token 131 ms", "predicted 109 ms",
+		"2 of 3 usable: d1", "4 in flight", "config 0f12ab", "2 requests/s", "1 failed", "possible 80%", "planned 75%",
+		"delivered 100%", "TTFT 131 ms", "predicted 109 ms", "ITL 8.3 ms",
 		"33.6 us x2", "ejected decode: 3 failures in a row", "25%", "3000", "1234",
 		" 7/64 ", "gets prompts whole",
 	} {
@@ -101,10 +103,11 @@ func TestViews(t *testing.T) {
 			t.Errorf("%q is not in\n%s", want, fleet)
 		}
 	}
-	if strings.Index(fleet, "d1") > strings.Index(fleet, "p0") {
+	if strings.Index(fleet, "decode   d1") > strings.Index(fleet, "prefill  p0") {
 		t.Errorf("the ejected replica does not come first:\n%s", fleet)
 	}
-	if got := shown(m, "s", "s", "s", "s"); strings.Index(got, "d0") > strings.Index(got, "d1") {
+	if got := shown(m, "s", "s", "s", "s", "s"); !strings.Contains(got, "RUNNING▾") ||
+		strings.Index(got, "decode   d0") > strings.Index(got, "decode   d1") {
 		t.Errorf("not sorted by running:\n%s", got)
 	}
 	if got := shown(m, "/", "p", "r", "e", "f", "x", "backspace", "enter"); strings.Contains(got, "d0") ||
@@ -213,5 +216,50 @@ func TestFollowing(t *testing.T) {
 	if refused == nil || !strings.Contains(refused.Error(), "put it into TANDEM_ADMIN_TOKEN") ||
 		errors.Is(refused, context.Canceled) {
 		t.Errorf("without the token: %v", refused)
+	}
+}
+
+// At 80 columns the state of each replica is on the screen. Enter shows all of a replica, ? the keys, and esc
+// leads back to where they were opened.
+func TestANarrowScreenAndDetails(t *testing.T) {
+	m := started("http://admin")
+	_, _ = m.Update(tea.WindowSizeMsg{Width: 80, Height: 40})
+	l := sample()
+	l.Hints = []string{"the prefill pool is idle"}
+	_, _ = m.Update(seen{live: l})
+	if got := shown(m); !strings.Contains(got, "ejected decode: 3 failures in a…") || !strings.Contains(got, "RUNNING") ||
+		!strings.Contains(got, "the prefill pool is idle") {
+		t.Errorf("at 80 columns:\n%s", got)
+	}
+	got := shown(m, "enter")
+	for _, want := range []string{
+		"d1", "ejected decode: 3 failures in a row", "2 running", "p0 > d1: 0 handoffs; ejected: no blocks came",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q is not in the detail\n%s", want, got)
+		}
+	}
+	if got := shown(m, "esc"); !strings.Contains(got, "REPLICA") {
+		t.Errorf("esc behind the detail:\n%s", got)
+	}
+	if got := shown(m, "2", "?"); !strings.Contains(got, "inter-token latency") {
+		t.Errorf("help:\n%s", got)
+	}
+	if got := shown(m, "?", "esc"); !strings.Contains(got, "HANDOFFS") {
+		t.Errorf("esc behind the help:\n%s", got)
+	}
+}
+
+// Without a terminal it is said what to do instead.
+func TestWithoutATerminal(t *testing.T) {
+	f, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	err = Run(t.Context(), Source{Base: "http://admin"}, f, io.Discard)
+	if err == nil || !strings.Contains(err.Error(), "ssh -t") ||
+		!strings.Contains(err.Error(), "http://admin/debug/replicas") {
+		t.Errorf("got %v", err)
 	}
 }

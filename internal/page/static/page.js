@@ -105,15 +105,27 @@ function banner(text) {
 function draw(live) {
   if (live.error) return banner('The router cannot tell its state: ' + live.error);
   latest = live;
-  say(live.ready ? 'ready' : 'not ready: ' + (live.why || []).join('; '), live.ready ? 'good' : 'bad');
+  drawReady(live);
   $('flow').textContent = count(live.in_flight) + ' in flight, ' + count(live.waiting) + ' waiting for room';
-  banner(live.rejected ? 'The newest configuration was rejected: ' + live.rejected : '');
+  banner([live.rejected && 'The newest configuration was rejected: ' + live.rejected, ...(live.hints || [])].filter(Boolean).join('. '));
   const c = live.config;
   $('weights').textContent = 'Revision ' + c.revision + ': alpha ' + c.alpha + ', beta ' + c.beta + ', gamma ' + c.gamma + ', decode_penalty ' + c.decode_penalty;
   drawNow(live.recent);
   drawFleet(live);
   drawPairs(live);
   if (!$('pause').checked) drawNewest(live.newest);
+}
+
+// drawReady says in the head how many replicas get requests, with a link to each of the first few that do not.
+function drawReady(live) {
+  const out = live.out || [], most = 3;
+  if (!live.ready) return say('not ready: ' + (live.why || []).join('; '), 'bad');
+  const text = live.usable + ' of ' + live.replicas.length + ' usable';
+  if (!out.length) return say('ready, ' + text, 'good');
+  if ($('ready').dataset.out === out.join() && $('ready').className === 'warn') return;
+  $('ready').replaceChildren(text + ': ', ...out.slice(0, most).flatMap((name, i) => [i ? ', ' : '', el('a', {href: '#replica-' + name}, name)]), out.length > most ? ' and ' + (out.length - most) + ' more' : '');
+  $('ready').className = 'warn';
+  $('ready').dataset.out = out.join();
 }
 
 function drawNow(r) {
@@ -126,12 +138,12 @@ function drawNow(r) {
   $('now').replaceChildren(
     tile('Requests a second', (r.requests / over).toPrecision(3), count(r.requests) + ' ' + minute, 'rate'),
     tile('Failed', count(r.errors), count(r.retried) + ' were tried again'),
-    tile('First token, median', span(r.first_ms.p50), 'p90 ' + span(r.first_ms.p90) + ', predicted ' + span(r.predicted_ms.p50), 'first', 'predicted'),
-    tile('A token behind it, median', span(r.token_ms.p50), 'p90 ' + span(r.token_ms.p90) + ', p99 ' + span(r.token_ms.p99), 'token'),
-    tile('Cached somewhere', known ? share(ratio(r.available_tokens, r.prompt_tokens)) : 'unknown', 'of the prompts: the workload'),
-    tile('Captured of that', known ? share(ratio(r.captured_tokens, r.available_tokens)) : 'unknown', 'by the plans: the router'),
-    tile('Delivered of that', known ? share(ratio(r.delivered_tokens, r.captured_tokens)) : 'unknown', 'by the engines: index and caches'),
-    tile('Split', share(ratio(r.split, r.requests)), 'prefilled by another than generates'),
+    tile('TTFT, median', span(r.first_ms.p50), 'p90 ' + span(r.first_ms.p90) + ', predicted ' + span(r.predicted_ms.p50), 'first', 'predicted'),
+    tile('ITL, median', span(r.token_ms.p50), 'p90 ' + span(r.token_ms.p90) + ', p99 ' + span(r.token_ms.p99), 'token'),
+    tile('Prefix hits possible', known ? share(ratio(r.available_tokens, r.prompt_tokens)) : 'unknown', 'of prompt tokens, on the best replica'),
+    tile('Prefix hits planned', known ? share(ratio(r.captured_tokens, r.available_tokens)) : 'unknown', 'of what was possible'),
+    tile('Prefix hits delivered', known ? share(ratio(r.delivered_tokens, r.captured_tokens)) : 'unknown', 'of what was planned, by the engines'),
+    tile('Split', share(ratio(r.split, r.requests)), 'prefill and decode on two replicas'),
   );
 }
 
@@ -193,13 +205,15 @@ function drawFleet(live) {
     rows.sort((a, b) => b.is.bad - a.is.bad); // stable: by the file behind that
     shown += rows.length;
     const usable = all.filter(x => x.is.bad < 2).length;
+    const idle = words.length || only || expanded.has(pool) ? [] : rows.filter(({r, is}) => is.bad === 0 && r.running <= 0 && r.waiting <= 0 && r.requests === 0);
+    const folded = idle.length > mostIdle;
     const heads = [{name: 'Replica', left: true}, {name: 'State', left: true}, {name: 'KV in use', left: true}, 'Running', 'Queued there',
       {name: 'Ours', title: 'requests of this router there'}];
     heads.push(...pool === 'prefill'
       ? [{name: 'Tokens to compute', title: 'queued prompt tokens that are not cached'}, 'Done in', {name: 'A token', title: 'of prefill, learned; beside the profile of an 8B model on an H100'}]
       : [{name: 'Free blocks', title: 'that may be promised'}, {name: 'Local prefills done in'}, {name: 'A step', title: 'of decoding alone, learned; beside the profile of an 8B model on an H100'}]);
     heads.push({name: 'Cached', title: 'blocks that the index knows, of its capacity'}, {name: 'Drain', title: 'no new requests; those that run there end'});
-    table($(pool), pool + ': ' + usable + ' of ' + all.length + ' usable', heads, rows.map(({r, is}) => el('tr', null,
+    table($(pool), pool + ': ' + usable + ' of ' + all.length + ' usable', heads, (folded ? rows.filter(x => !idle.includes(x)) : rows).map(({r, is}) => el('tr', {id: 'replica-' + r.name},
       el('th', {scope: 'row', title: r.url}, r.name),
       el('td', {class: 'say ' + ['good', 'warn', 'bad'][is.bad]}, ['', '▲ ', '✕ '][is.bad] + is.text),
       el('td', {class: 'left'}, ...meter(r.usage, share(r.usage))),
@@ -208,10 +222,19 @@ function drawFleet(live) {
         ? [el('td', null, count(r.queued_tokens)), el('td', null, span(r.wait_ms)), el('td', null, beside(r.speed.token_us, live.profile.token_us, 'µs', r.speed.samples))]
         : [el('td', null, count(r.free_blocks)), el('td', null, span(r.wait_ms)), el('td', null, beside(r.speed.step_ms, live.profile.step_ms, 'ms', r.speed.samples))],
       el('td', null, r.capacity_blocks > 0 ? share(Math.min(1, r.indexed_blocks / r.capacity_blocks)) : count(r.indexed_blocks)),
-      el('td', null, drainButton(r)))));
+      el('td', null, drainButton(r)))).concat(folded || expanded.has(pool) && !words.length && !only ? [fold(pool, idle, heads.length)] : []));
     fillMeters($(pool));
   }
   $('shown').textContent = shown === live.replicas.length ? '' : shown + ' of ' + live.replicas.length + ' shown';
+}
+
+const mostIdle = 8; // idle replicas of a pool that have a row each
+const expanded = new Set(); // pools of which all have one
+
+// fold is the row that stands for the idle replicas of a pool, or puts them together again.
+function fold(pool, idle, columns) {
+  const text = expanded.has(pool) ? 'Fold the idle replicas' : idle.length + ' replicas are in use and idle: ' + idle.slice(0, 6).map(({r}) => r.name).join(', ') + (idle.length > 6 ? ', …' : '') + ' (show)';
+  return el('tr', null, el('td', {class: 'left', colspan: columns}, el('button', {type: 'button', class: 'link', 'data-fold': pool, 'data-id': 'fold ' + pool}, text)));
 }
 
 const drained = r => (r.states || []).some(s => s.state === 'drained' || s.state === 'draining');
@@ -241,7 +264,7 @@ function drawPairs(live) {
     return table($('matrix'), 'handoffs from a prefill replica (rows) to a decode replica (columns)', [{name: 'From', left: true}, ...ds], ps.map(p => el('tr', null, el('th', {scope: 'row'}, p), ...ds.map(d => cell(at.get(p + '\n' + d))))));
   }
   const worst = [...live.pairs].sort((a, b) => out(b) - out(a) || b.failures - a.failures || b.sent - a.sent).slice(0, 100);
-  table($('matrix'), 'the ' + worst.length + ' pairs with most to say, of ' + ps.length * ds.length,
+  table($('matrix'), worst.length ? worst.length + ' of ' + count(ps.length * ds.length) + ' pairs: those with problems, then those with most handoffs' : 'no handoff yet over any of ' + count(ps.length * ds.length) + ' pairs',
     [{name: 'Pair', left: true}, {name: 'State', left: true}, 'Handoffs', 'Tokens', 'Learned', 'Failed lately'],
     worst.map(p => el('tr', null, el('th', {scope: 'row'}, pair(p.prefill, p.decode)), el('td', {class: 'say ' + (out(p) ? 'bad' : '')}, p.condition.text),
       el('td', null, count(p.sent)), el('td', null, count(p.tokens)), el('td', null, p.samples ? p.gb_s.toPrecision(3) + ' GB/s' : ''), el('td', null, p.failures.toFixed(1)))));
@@ -257,7 +280,7 @@ function cell(p) {
 }
 
 function drawNewest(list) {
-  table($('newest'), 'The newest ' + list.length, [{name: 'Time', left: true}, {name: 'Request', left: true}, {name: 'Went to', left: true}, {name: 'Outcome', left: true}, 'Prompt', 'Cached', 'First token', 'Predicted', 'Output', 'Took', {name: 'Why', left: true}],
+  table($('newest'), 'The newest ' + list.length, [{name: 'Time', left: true}, {name: 'Request', left: true}, {name: 'Went to', left: true}, {name: 'Outcome', left: true}, 'Prompt', 'Cached', 'TTFT', 'Predicted', 'Output', 'Took', {name: 'Why', left: true}],
     list.map(r => el('tr', null, el('td', {class: 'left'}, clock(r.time)),
       el('th', {scope: 'row'}, el('button', {class: 'link', type: 'button', 'data-id': r.id}, r.client_id || r.id)),
       el('td', {class: 'left', title: r.pieces && 'so many pieces of its prompt went there before the request itself'}, pair(r.prefill, r.decode) + (r.pieces ? ', ' + pieces(r.pieces) : '')),
@@ -293,10 +316,10 @@ function explained(r) {
   const box = el('div', null,
     el('h3', null, (r.client_id ? r.client_id + ' (' + r.id + ')' : r.id) + ': ' + pair(r.prefill, r.decode) + ' '), el('p', null, r.reason),
     el('p', null, r.outcome.replaceAll('_', ' ') + ', status ' + r.status + ', ' + r.path + (r.model ? ', model ' + r.model : '') + ', ' + new Date(r.time).toLocaleString('en-GB')),
-    el('p', null, 'Cached tokens: somewhere ' + count(r.available_tokens) + ', where it was computed ' + count(r.captured_tokens) + ' by the index and ' + count(r.delivered_tokens) + ' by the engine.' +
+    el('p', null, 'Cached prompt tokens: best replica ' + count(r.available_tokens) + '; chosen replica ' + count(r.captured_tokens) + ' predicted, ' + count(r.delivered_tokens) + ' reported.' +
       (r.prefill ? ' Moved: ' + count(r.moved_tokens) + ' of ' + count(r.planned_tokens) + ' planned.' : '')),
     el('p', null, 'Tokenize ' + span(p.tokenize) + ', queue ' + span(p.queue) + ', plan ' + span(p.plan) + ', prefill ' + span(p.prefill) + turns(r) + ', handoff ' + span(p.handoff) +
-      ', first content after ' + span(p.first) + (d ? ' (predicted ' + span(d.predicted_ttft_ms) + ')' : '') + ', all of it ' + span(p.total) + '.'),
+      ', TTFT ' + span(p.first) + (d ? ' (predicted ' + span(d.predicted_ttft_ms) + ')' : '') + ', all of it ' + span(p.total) + '.'),
     ...(r.failed_attempts || []).map((a, i) => el('p', {class: 'warn'}, 'Attempt ' + (i + 1) + ' failed: ' + pair(a.prefill, a.decode) + ', ' + a.phase + ' ' + a.kind + (a.at ? ' at ' + a.at : '') + ', status ' + a.status + ', after ' + span(a.took_ms) + '.')),
     r.config && el('p', {class: 'quiet'}, 'Configuration ' + r.config.revision + ': alpha ' + r.config.alpha + ', beta ' + r.config.beta + ', gamma ' + r.config.gamma + ', decode_penalty ' + r.config.decode_penalty));
   if (d && d.plans && d.plans.length) box.append(plans(d));
@@ -326,7 +349,14 @@ document.addEventListener('DOMContentLoaded', () => {
   $('filter').addEventListener('input', () => latest && drawFleet(latest));
   $('trouble').addEventListener('change', () => latest && drawFleet(latest));
   for (const pool of ['prefill', 'decode']) {
-    $(pool).addEventListener('click', e => e.target.dataset.act && drain(e.target.dataset).catch(problem => banner(problem.message)));
+    $(pool).addEventListener('click', e => {
+      const {act, fold} = e.target.dataset;
+      if (act) drain(e.target.dataset).catch(problem => banner(problem.message));
+      if (fold) {
+        if (!expanded.delete(fold)) expanded.add(fold);
+        drawFleet(latest);
+      }
+    });
   }
   $('newest').addEventListener('click', e => e.target.dataset.id && show(e.target.dataset.id));
   $('lookup').addEventListener('submit', e => { e.preventDefault(); show($('id').value.trim()); });
