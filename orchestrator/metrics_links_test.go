@@ -16,8 +16,8 @@ import (
 	"github.com/tandem-router/tandem/prefill"
 )
 
-// However many pairs have been measured, 256 have a series, and those that are farthest from the configuration
-// are among them. /debug/replicas has all of them.
+// However many pairs have been measured, 256 have a series, and those that are farthest from what is
+// configured are among them. /debug/replicas has all of them.
 func TestLinksAreShown(t *testing.T) {
 	o := &Orchestrator{}
 	o.prefill, o.decode = prefill.New(prefill.Options{}), decode.New(decode.Options{})

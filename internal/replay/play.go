@@ -1,5 +1,7 @@
 package replay
 
+// Long: a play has a field for each thing that can be played, and opens all that it names.
+
 import (
 	"cmp"
 	"context"
