@@ -16,18 +16,18 @@ import (
 	"github.com/tandem-router/tandem/internal/config"
 )
 
-// frozen is a disk that answers nobody until it is thawed.
+// frozen is a disk that answers nobody until it is unfrozen.
 type frozen struct {
-	thaw  chan struct{}
-	mu    sync.Mutex // guards the following
-	calls int
+	unfreeze chan struct{}
+	mu       sync.Mutex // guards the following
+	calls    int
 }
 
 func (f *frozen) call() {
 	f.mu.Lock()
 	f.calls++
 	f.mu.Unlock()
-	<-f.thaw
+	<-f.unfreeze
 }
 
 // frozenFile is a file on a frozen disk.
@@ -39,7 +39,7 @@ func (f frozenFile) Close() error                { f.call(); return nil }
 // onFrozen runs story in a world whose disk does not answer, ends the router, and says how long that took.
 func onFrozen(t *testing.T, s setup, story func(w *world, disk *frozen)) {
 	synctest.Test(t, func(t *testing.T) {
-		disk := &frozen{thaw: make(chan struct{})}
+		disk := &frozen{unfreeze: make(chan struct{})}
 		options := s.options
 		s.options = func(o *Options) {
 			o.replaceState = func(string, []byte) error { disk.call(); return nil }
@@ -61,7 +61,7 @@ func onFrozen(t *testing.T, s setup, story func(w *world, disk *frozen)) {
 		if took := time.Since(began); took > lastWrite+time.Second {
 			t.Errorf("the router ended after %v", took)
 		}
-		close(disk.thaw)
+		close(disk.unfreeze)
 		synctest.Wait()
 	})
 }
@@ -107,17 +107,17 @@ func TestTheStatesDiskStandsStill(t *testing.T) {
 func TestTheStatesDiskAnswersAgain(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "state.json")
 	var log bytes.Buffer
-	thaw := make(chan struct{})
+	unfreeze := make(chan struct{})
 	in(t, setup{
 		config: func(c *config.Config) { c.State = config.State{File: name, Interval: time.Second} },
 		options: func(o *Options) {
-			thaw = make(chan struct{}) // of the story's own time
+			unfreeze = make(chan struct{}) // of the story's own time
 			logsTo(&log)(o)
-			o.replaceState = func(name string, data []byte) error { <-thaw; return replaceFile(name, data) }
+			o.replaceState = func(name string, data []byte) error { <-unfreeze; return replaceFile(name, data) }
 		},
 	}, func(w *world) {
 		time.Sleep(time.Minute)
-		close(thaw)
+		close(unfreeze)
 		time.Sleep(5 * time.Second)
 		if n := w.count("tandem_file_stalled", "state.file"); n != 0 {
 			t.Errorf("tandem_file_stalled is %d", n)
@@ -216,13 +216,13 @@ func TestTheDecisionsDiskStandsStill(t *testing.T) {
 func TestAFileThatCannotBeOpenedInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := disk{field: "decisions.file"}
-		thaw := make(chan struct{})
+		unfreeze := make(chan struct{})
 		began := time.Now()
-		err := d.look(func() error { <-thaw; return nil })
+		err := d.look(func() error { <-unfreeze; return nil })
 		if took := time.Since(began); !errors.Is(err, errStalled) || took != firstLook {
 			t.Errorf("%v after %v", err, took)
 		}
-		close(thaw)
+		close(unfreeze)
 	})
 }
 

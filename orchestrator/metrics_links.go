@@ -29,7 +29,7 @@ func (c *collector) links(e emit, now time.Time) {
 		e.gauge(descKind, speed, replica.Link(kind).String())
 	}
 	all := c.o.planner.LinkSpeeds(now)
-	off := func(l planner.LinkSpeed) float64 { return math.Abs(math.Log(l.BytesPerSecond / l.Told)) }
+	off := func(l planner.LinkSpeed) float64 { return math.Abs(math.Log(l.BytesPerSecond / l.Configured)) }
 	slices.SortStableFunc(all, func(a, b planner.LinkSpeed) int { return cmp.Compare(off(b), off(a)) })
 	for _, l := range all[:min(len(all), linksShown)] {
 		e.gauge(descLink, l.BytesPerSecond, string(l.Prefill), string(l.Decode))

@@ -30,8 +30,10 @@ func TestLinksAreShown(t *testing.T) {
 			ID: replica.ID(fmt.Sprintf("r%d", i)), Role: [2]replica.Role{replica.Prefill, replica.Decode}[side],
 			URL: fmt.Sprintf("http://r%d", i), Place: replica.Place{Rack: "r"},
 		}
-		r.Facts.Model, r.Facts.Models, r.Facts.Root, r.Facts.Version = "m", []string{"m"}, "org/m", "0.32.0"
-		r.Facts.BlockSize, r.Facts.Blocks, r.Facts.MaxModelLen = 16, 1000, 1000
+		r.Facts.Model, r.Facts.Models = "m", []string{"m"}
+		r.Facts.Root, r.Facts.Version = "org/m", "0.32.0"
+		r.Facts.BlockSize, r.Facts.Blocks = 16, 1000
+		r.Facts.MaxModelLen = 1000
 		sides[side] = append(sides[side], r)
 	}
 	key := func(r *replica.Replica) planner.EngineKey {

@@ -41,7 +41,7 @@ func (o *Orchestrator) links(now time.Time) (all []LinkStatus) {
 	for _, l := range o.planner.LinkSpeeds(now) {
 		all = append(all, LinkStatus{
 			Prefill: l.Prefill, Decode: l.Decode, Kind: l.Kind.String(), GBps: l.BytesPerSecond / 1e9,
-			Configured: l.Told / 1e9, Error: l.Error, Samples: l.Samples, AgeMS: ms(l.Age),
+			Configured: l.Configured / 1e9, Error: l.Error, Samples: l.Samples, AgeMS: ms(l.Age),
 		})
 	}
 	return all

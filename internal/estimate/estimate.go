@@ -48,7 +48,8 @@ type value struct {
 func (v *value) learn(prior float64, s Sample, now time.Time) (moved bool) {
 	gain := nextGain
 	if v.samples == 0 {
-		v.log, v.spread, gain = math.Log(prior), math.Log(guessed), firstGain
+		v.log, v.spread = math.Log(prior), math.Log(guessed)
+		gain = firstGain
 	}
 	low, high := math.Log(max(s.Low, 0)), math.Log(s.High)
 	off := 0.0

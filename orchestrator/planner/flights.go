@@ -28,16 +28,16 @@ type flights struct {
 
 // flight is the transfer of one request's blocks.
 type flight struct {
-	pair   Pairing
-	kind   replica.Link
-	told   float64 // seconds a byte of its link, by the operator
-	own    float64 // seconds
-	sentAt time.Time
-	least  float64 // seconds that the engine may take besides, at least
-	most   float64 // ... and at most
-	knows  bool    // it is known how much it moves, and that is enough to tell something
-	lease  *decode.Lease
-	beside [2]estimate.Sample // seconds of blocks of others that have come since it was sent, at each end
+	pair       Pairing
+	kind       replica.Link
+	configured float64 // seconds a byte of its link, by the operator
+	own        float64 // seconds
+	sentAt     time.Time
+	least      float64 // seconds that the engine may take besides, at least
+	most       float64 // ... and at most
+	knows      bool    // it is known how much it moves, and that is enough to tell something
+	lease      *decode.Lease
+	beside     [2]estimate.Sample // seconds of blocks of others that have come since it was sent, at each end
 }
 
 func newFlights() flights {
@@ -113,11 +113,11 @@ func (pl *Planner) sent(b *Booking, now time.Time) {
 	step := b.DecodeLease.Step()
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
-	told, bytes := pl.policy.seed(&b.Prefill, &b.Decode), pl.bytes(b)
+	configured, bytes := pl.policy.seed(&b.Prefill, &b.Decode), pl.bytes(b)
 	hands := pl.pairs.handover.Seconds(pl.policy.Setup.Seconds())
 	x := &flight{
 		pair: Pairing{b.Prefill.ID, b.Decode.ID}, kind: kindOf(&b.Prefill, &b.Decode), lease: b.DecodeLease,
-		told: told, own: bytes * told, sentAt: now, knows: b.transfer.sure && bytes >= learnBytes,
+		configured: configured, own: bytes * configured, sentAt: now, knows: b.transfer.sure && bytes >= learnBytes,
 		least: hands / 2,
 		most:  scoring.HandoverMost + engineDoubt*(step+pl.flights.besides[b.Decode.ID]),
 	}
@@ -159,11 +159,11 @@ func (pl *Planner) landed(b *Booking, a arrived, now time.Time) {
 	if a.took > 0 && x.knows {
 		moved := pl.flights.moved(x, now)
 		l := t.links.get(x.pair)
-		if s := sample(a.took, x.least, x.most+engineDoubt*a.held, moved, x.told); a.waited {
+		if s := sample(a.took, x.least, x.most+engineDoubt*a.held, moved, x.configured); a.waited {
 			s.Low = 0
 			pl.learnLink(x, l, s, now)
 		} else {
-			believed := t.links.kinds[x.kind].PerByte(l, x.told, now) / x.told
+			believed := t.links.kinds[x.kind].PerByte(l, x.configured, now) / x.configured
 			t.handover.Learn(pl.policy.Setup.Seconds(), a.took, math.Sqrt(moved.Low*moved.High)*believed)
 			pl.learnLink(x, l, s, now)
 			pl.policy.handOver(&t.handover)
@@ -175,8 +175,8 @@ func (pl *Planner) landed(b *Booking, a arrived, now time.Time) {
 // learnLink takes in what was measured of the link of x.
 func (pl *Planner) learnLink(x *flight, l *estimate.Link, s estimate.Sample, now time.Time) {
 	t := &pl.pairs
-	t.links.kinds[x.kind].Learn(l, x.told, s, now)
-	t.show(x.pair, x.kind, x.told, &pl.policy.Policy)
+	t.links.kinds[x.kind].Learn(l, x.configured, s, now)
+	t.show(x.pair, x.kind, x.configured, &pl.policy.Policy)
 	if t.links.differ(&pl.policy.Links) {
 		t.refill(&pl.policy.Policy)
 	}
@@ -203,10 +203,10 @@ func (pl *Planner) isLate(x *flight, now time.Time) {
 	if !x.knows || took < x.most {
 		return
 	}
-	s := sample(took, 0, x.most, pl.flights.moved(x, now), x.told)
+	s := sample(took, 0, x.most, pl.flights.moved(x, now), x.configured)
 	s.High = math.Inf(1)
 	l := pl.pairs.links.get(x.pair)
-	if s.Low > pl.pairs.links.kinds[x.kind].PerByte(l, x.told, now) && x.lease.Fetches(now) {
+	if s.Low > pl.pairs.links.kinds[x.kind].PerByte(l, x.configured, now) && x.lease.Fetches(now) {
 		pl.learnLink(x, l, s, now)
 	}
 }

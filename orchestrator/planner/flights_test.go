@@ -40,9 +40,9 @@ func (f *fleet) predicted(p, d replica.ID, tokens int) float64 {
 func TestWrongLinksAreKnownAfterThreeTransfers(t *testing.T) {
 	for _, wrong := range []float64{3, 10, 100, 1. / 10, 1. / 100} {
 		f := newFleet(1, 3, nil)
-		told := 40e9 * min(1, wrong) // what is said; what is true is slower, or as fast as 40 GB/s
-		f.links(told)
-		is := told / wrong
+		configured := 40e9 * min(1, wrong) // what is said; what is true is slower, or as fast as 40 GB/s
+		f.links(configured)
+		is := configured / wrong
 		const tokens = 20_000
 		for range 3 {
 			f.moves(t, is, tokens, "d2", "d3")
@@ -57,7 +57,7 @@ func TestWrongLinksAreKnownAfterThreeTransfers(t *testing.T) {
 	}
 }
 
-// links lets all links be told to have a speed, of which nothing else is known.
+// links lets all links be said to have a speed, of which nothing else is known.
 func (f *fleet) links(speed float64) {
 	var p Policy
 	for kind := range p.Links {
@@ -100,11 +100,11 @@ func TestTransfersAtOnceTellWhatALinkIsWorth(t *testing.T) {
 	const tokens = 8000
 	for _, c := range []struct{ prefills, decodes int }{{1, 1}, {4, 1}, {1, 4}} {
 		for _, shared := range []bool{false, true} {
-			for _, told := range []float64{4e9, 40e9} {
-				name := fmt.Sprintf("%dP%dD shared %v told %.0f", c.prefills, c.decodes, shared, told/1e9)
+			for _, configured := range []float64{4e9, 40e9} {
+				name := fmt.Sprintf("%dP%dD shared %v configured %.0f", c.prefills, c.decodes, shared, configured/1e9)
 				t.Run(name, func(t *testing.T) {
 					f := newFleet(c.prefills, c.decodes, nil)
-					f.links(told)
+					f.links(configured)
 					f.atOnce(t, 10e9, shared, tokens)
 					for _, l := range f.pl.LinkSpeeds(f.now) {
 						if got := l.BytesPerSecond / 10e9; got < 0.45 || got > 2.2 {

@@ -37,10 +37,10 @@ func (x *links) get(pair Pairing) *estimate.Link {
 }
 
 // perByte returns the seconds a byte that are believed of a pair, and keeps account of which are slow.
-func (x *links) perByte(pair Pairing, kind replica.Link, told float64) float64 {
+func (x *links) perByte(pair Pairing, kind replica.Link, configured float64) float64 {
 	l, k := x.of[pair], &x.kinds[kind]
-	believed := k.PerByte(l, told, x.now)
-	if l != nil && believed > slower*k.PerByte(nil, told, x.now) {
+	believed := k.PerByte(l, configured, x.now)
+	if l != nil && believed > slower*k.PerByte(nil, configured, x.now) {
 		x.slow[pair] = l
 	} else {
 		delete(x.slow, pair)
@@ -65,9 +65,9 @@ func (x *links) rename(to func(Pairing) (Pairing, bool)) {
 }
 
 // differ reports whether what kinds are taken for is not what the table was filled with.
-func (x *links) differ(told *[replica.Links]float64) bool {
+func (x *links) differ(configured *[replica.Links]float64) bool {
 	for kind := range x.kinds {
-		now := x.kinds[kind].PerByte(nil, 1/told[kind], x.now)
+		now := x.kinds[kind].PerByte(nil, 1/configured[kind], x.now)
 		if was := x.common[kind]; now > was*filledBy || now < was/filledBy {
 			return true
 		}
@@ -76,9 +76,9 @@ func (x *links) differ(told *[replica.Links]float64) bool {
 }
 
 // filled notes what the table is filled with.
-func (x *links) filled(told *[replica.Links]float64) {
+func (x *links) filled(configured *[replica.Links]float64) {
 	for kind := range x.kinds {
-		x.common[kind] = x.kinds[kind].PerByte(nil, 1/told[kind], x.now)
+		x.common[kind] = x.kinds[kind].PerByte(nil, 1/configured[kind], x.now)
 	}
 }
 
@@ -87,7 +87,7 @@ type LinkSpeed struct {
 	Pairing
 	Kind           replica.Link  // of the path
 	BytesPerSecond float64       // that are believed
-	Told           float64       // bytes a second that the configuration has for paths of this kind
+	Configured     float64       // bytes a second that the configuration has for paths of this kind
 	Error          float64       // factor by which the bandwidth may well be more or less, at least 1
 	Samples        int           // transfers that it was learned from
 	Age            time.Duration // since the newest of them
@@ -110,11 +110,11 @@ func (pl *Planner) LinkSpeeds(now time.Time) []LinkSpeed {
 			continue // a replica of it has left
 		}
 		from, to := t.prefill.Replicas[p], t.decode.Replicas[d]
-		kind, told := kindOf(from, to), pl.policy.seed(from, to)
-		e := t.links.kinds[kind].Estimate(link, told, now)
+		kind, configured := kindOf(from, to), pl.policy.seed(from, to)
+		e := t.links.kinds[kind].Estimate(link, configured, now)
 		if e.Samples > 0 {
 			all = append(all, LinkSpeed{
-				Pairing: pair, Kind: kind, BytesPerSecond: 1 / e.Value, Told: 1 / told, Error: e.Error,
+				Pairing: pair, Kind: kind, BytesPerSecond: 1 / e.Value, Configured: 1 / configured, Error: e.Error,
 				Samples: e.Samples, Age: e.Age,
 			})
 		}
@@ -138,10 +138,10 @@ func (pl *Planner) LinkKinds() (speeds [replica.Links]float64) {
 
 // sample returns what a transfer says of its link: between least and most seconds it was under way while so
 // many seconds of blocks moved at its ends, by what the operator says of links.
-func sample(took, least, most float64, moved estimate.Sample, told float64) estimate.Sample {
-	s := estimate.Sample{Low: max(0, took-most) / moved.High * told, High: math.Inf(1)}
+func sample(took, least, most float64, moved estimate.Sample, configured float64) estimate.Sample {
+	s := estimate.Sample{Low: max(0, took-most) / moved.High * configured, High: math.Inf(1)}
 	if took > least {
-		s.High = (took - least) / moved.Low * told
+		s.High = (took - least) / moved.Low * configured
 	}
 	return s
 }

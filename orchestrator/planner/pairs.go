@@ -127,8 +127,8 @@ func (t *pairs) rate(p, d *replica.Replica, policy *Policy, learned bool) float6
 }
 
 // show puts what is believed of a link into the table that has what was learned.
-func (t *pairs) show(pair Pairing, kind replica.Link, told float64, policy *Policy) {
-	perByte := t.links.perByte(pair, kind, told)
+func (t *pairs) show(pair Pairing, kind replica.Link, configured float64, policy *Policy) {
+	perByte := t.links.perByte(pair, kind, configured)
 	rates := t.ofLearned(policy)
 	if rates == nil {
 		return

@@ -24,7 +24,7 @@ func (f *fleet) teachLinks() int {
 func (f *fleet) teachLink(p, d *replica.Replica, perByte float64) {
 	f.pl.mu.Lock()
 	defer f.pl.mu.Unlock()
-	x := &flight{pair: Pairing{p.ID, d.ID}, kind: kindOf(p, d), told: f.pl.policy.seed(p, d)}
+	x := &flight{pair: Pairing{p.ID, d.ID}, kind: kindOf(p, d), configured: f.pl.policy.seed(p, d)}
 	f.pl.learnLink(x, f.pl.pairs.links.get(x.pair), estimate.Sample{Low: perByte, High: perByte}, f.now)
 }
 

@@ -56,8 +56,8 @@ func (pl *Planner) Counted(id replica.ID, reads replica.Reads, now time.Time) {
 		}
 		seconds := x.took * wire
 		pl.learnLink(x.flight, pl.pairs.links.get(x.pair), estimate.Sample{
-			Low:  seconds / countDoubt / x.moved.High * x.told,
-			High: seconds * countDoubt / x.moved.Low * x.told,
+			Low:  seconds / countDoubt / x.moved.High * x.configured,
+			High: seconds * countDoubt / x.moved.Low * x.configured,
 		}, now)
 	}
 }
