@@ -142,11 +142,19 @@ type server struct {
 	level          *slog.LevelVar
 }
 
+// lastLines is how long the end waits for whoever reads the log, and for a disk that a file is read from.
+const lastLines = 2 * time.Second
+
 // run builds the router for cfg and serves until ctx ends.
 func (s *server) run(ctx context.Context, cfg *config.Config) (err error) {
-	if s.log, s.level, err = telemetry.NewLogger(s.stderr, cfg.Log.Level, cfg.Log.Format); err != nil {
+	lines := telemetry.NewLines(s.stderr)
+	defer lines.Close(lastLines)
+	if s.log, s.level, err = telemetry.NewLogger(lines, cfg.Log.Level, cfg.Log.Format); err != nil {
 		return err
 	}
+	lines.OnResume(s.linesLost)
+	metrics := telemetry.NewRegistry(version)
+	metrics.MustRegister(lines.Lost())
 	telemetry.LogErrors(s.log)
 	t := cfg.Tracing
 	spans := telemetry.TraceOptions{
@@ -163,7 +171,7 @@ func (s *server) run(ctx context.Context, cfg *config.Config) (err error) {
 		err = errors.Join(err, flush(late))
 	}()
 	s.o, err = orchestrator.New(cfg, orchestrator.Options{
-		Log: s.log, Tracer: tracing, Registry: telemetry.NewRegistry(version), Reload: s.reload, Preview: s.preview,
+		Log: s.log, Tracer: tracing, Registry: metrics, Reload: s.reload, Preview: s.preview,
 	})
 	if err != nil {
 		return err
@@ -177,6 +185,11 @@ func (s *server) run(ctx context.Context, cfg *config.Config) (err error) {
 	}
 	s.ready(listeners, spans.OnStdout())
 	return s.serve(ctx, listeners)
+}
+
+// linesLost tells that the log has a gap.
+func (s *server) linesLost(n int) {
+	s.log.Warn("log lines were lost while nobody read standard error", "lines", n)
 }
 
 // ready tells where the listeners are: in a line on standard output, or in the log where spans go there,
@@ -203,7 +216,7 @@ func (s *server) serve(ctx context.Context, listeners orchestrator.Listeners) er
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var wg sync.WaitGroup
-	defer wg.Wait()
+	defer waitShortly(&wg)
 	defer cancel()
 	if s.watch != nil {
 		wg.Go(func() {
@@ -231,6 +244,19 @@ func (s *server) serve(ctx context.Context, listeners orchestrator.Listeners) er
 	remote := newRPC(s.o)
 	defer remote.Stop()
 	return s.o.Serve(ctx, listeners, rpc.Handler(remote, s.o.Admin()))
+}
+
+// waitShortly waits for wg, unless the disk of the configuration does not answer.
+func waitShortly(wg *sync.WaitGroup) {
+	ended := make(chan struct{})
+	go func() {
+		wg.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(lastLines):
+	}
 }
 
 // changed is called by the watcher with what the file says now.

@@ -1,0 +1,142 @@
+package telemetry
+
+import (
+	"bytes"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// mostWaiting is how many bytes of lines may wait for somebody who reads.
+const mostWaiting = 1 << 20
+
+// atomicWrite is how many bytes a pipe takes in one piece (PIPE_BUF), so that lines of several processes do not
+// mix.
+const atomicWrite = 4096
+
+// Lines passes lines on to a writer that may stand still, such as standard error whose reader hangs. Write
+// never waits: up to 1 MiB waits, and what comes then is lost and counted. One goroutine passes the lines on,
+// in their order. Safe for concurrent use.
+type Lines struct {
+	to    io.Writer
+	total atomic.Int64 // lines that were lost
+
+	more  chan struct{} // a token says that there may be something to do
+	ended chan struct{} // closed when the goroutine has ended
+
+	mu      sync.Mutex // guards the following; nobody does what can block while holding it
+	waiting []byte
+	lost    int            // lines, since resumed was called last
+	resumed func(lost int) // nil: nobody wants to know
+	closing bool
+}
+
+// NewLines returns what passes lines on to w. Somebody must call [Lines.Close].
+func NewLines(w io.Writer) *Lines {
+	l := &Lines{to: w, more: make(chan struct{}, 1), ended: make(chan struct{})}
+	go l.run()
+	return l
+}
+
+// Lost is the metric of lines that were lost.
+func (l *Lines) Lost() prometheus.Collector {
+	return prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "tandem_log_lines_lost_total",
+		Help: "Lines that are missing in the log, since nobody read standard error.",
+	}, func() float64 { return float64(l.total.Load()) })
+}
+
+// OnResume has f called when lines are passed on again of which some were lost, with the number of those. f may
+// write lines.
+func (l *Lines) OnResume(f func(lost int)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.resumed = f
+}
+
+// Write takes one or several whole lines. It never waits and never fails.
+func (l *Lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	if len(l.waiting)+len(p) > mostWaiting {
+		n := bytes.Count(p, []byte{'\n'})
+		l.lost += n
+		l.total.Add(int64(n))
+	} else {
+		l.waiting = append(l.waiting, p...)
+	}
+	l.mu.Unlock()
+	l.wake()
+	return len(p), nil
+}
+
+func (l *Lines) wake() {
+	select {
+	case l.more <- struct{}{}:
+	default:
+	}
+}
+
+// Close passes on what waits, for at most d, and reports whether all of it was. Lines that are written later
+// may be lost.
+func (l *Lines) Close(d time.Duration) bool {
+	l.mu.Lock()
+	l.closing = true
+	l.mu.Unlock()
+	l.wake()
+	select {
+	case <-l.ended:
+		return true
+	case <-time.After(d):
+		return false
+	}
+}
+
+// run passes lines on until [Lines.Close] and nothing waits.
+func (l *Lines) run() {
+	defer close(l.ended)
+	var spare []byte
+	for {
+		l.mu.Lock()
+		batch, closing := l.waiting, l.closing
+		l.waiting = spare[:0]
+		l.mu.Unlock()
+		if len(batch) == 0 {
+			if spare = batch; closing {
+				return
+			}
+			<-l.more
+			continue
+		}
+		l.pass(batch)
+		spare = batch
+		l.tell()
+	}
+}
+
+// pass writes whole lines, several together where they are short.
+func (l *Lines) pass(batch []byte) {
+	for len(batch) > 0 {
+		end := bytes.LastIndexByte(batch[:min(len(batch), atomicWrite)], '\n') + 1
+		if end == 0 { // one line that is longer
+			if end = bytes.IndexByte(batch, '\n') + 1; end == 0 {
+				end = len(batch)
+			}
+		}
+		_, _ = l.to.Write(batch[:end]) // where a log cannot be written, there is nowhere to say so
+		batch = batch[end:]
+	}
+}
+
+// tell says how many lines were lost while nobody read, once somebody does again.
+func (l *Lines) tell() {
+	l.mu.Lock()
+	lost, f := l.lost, l.resumed
+	l.lost = 0
+	l.mu.Unlock()
+	if lost > 0 && f != nil {
+		f(lost)
+	}
+}
