@@ -56,8 +56,10 @@ const (
 // New makes a question. Its prompt repeats a few tokens again and again, which any model goes on with: an
 // answer that hangs on a hair would differ between two engines that are both right. The ids are in every
 // vocabulary.
-func New(e Engine, r *rand.Rand) *Question {
-	n := promptTokens(e)
+func New(e Engine, r *rand.Rand) *Question { return NewOf(e, promptTokens(e), r) }
+
+// NewOf makes a question of n tokens, which the engines must have room for.
+func NewOf(e Engine, n int, r *rand.Rand) *Question {
 	q := &Question{Model: e.Model, IDs: make([]uint32, n), Salt: fmt.Sprintf("tandem-canary-%016x", r.Uint64())}
 	for i := range q.IDs {
 		if i < cycle {

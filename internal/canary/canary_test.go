@@ -143,7 +143,7 @@ func TestJudge(t *testing.T) {
 	good := reply(n, 0, "x", handed)
 	refused := Answer{Status: 500, Body: []byte(`{"error":"KV load"}`)}
 	gone := Answer{Err: errors.New("connection refused")}
-	counted := func(hits, failed float64) Counters { return Counters{hits, failed} }
+	counted := func(hits, failed float64) Counters { return Counters{hits, failed, 0} }
 	for _, c := range []struct {
 		name                string
 		prefill, split, own Answer
@@ -239,8 +239,8 @@ func TestJudge(t *testing.T) {
 			asked++
 			return c.asked
 		}
-		v := q.Judge(c.prefill, c.split, c.own, ask, Counters{100, 7},
-			Counters{100 + c.grown.ExternalHits, 7 + c.grown.FailedTransfers})
+		v := q.Judge(c.prefill, c.split, c.own, ask, Counters{100, 7, 0},
+			Counters{100 + c.grown.ExternalHits, 7 + c.grown.FailedTransfers, 0})
 		if want := min(c.asked.Status, 1); asked != want {
 			t.Errorf("%s: asked %d times what else is likely, want %d", c.name, asked, want)
 		}

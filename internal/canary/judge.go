@@ -19,14 +19,17 @@ type Answer struct {
 type Counters struct {
 	ExternalHits    float64 // tokens, vllm:external_prefix_cache_hits_total
 	FailedTransfers float64 // vllm:nixl_num_failed_transfers_total
+	Bytes           float64 // of KV that came, vllm:nixl_bytes_transferred_sum
 }
 
 // Unknown are counters that nobody read.
-func Unknown() Counters { return Counters{math.NaN(), math.NaN()} }
+func Unknown() Counters { return Counters{math.NaN(), math.NaN(), math.NaN()} }
 
 // since is how far the counters have grown, at the least: other requests move them too.
 func (c Counters) since(before Counters) Counters {
-	return Counters{c.ExternalHits - before.ExternalHits, c.FailedTransfers - before.FailedTransfers}
+	return Counters{
+		c.ExternalHits - before.ExternalHits, c.FailedTransfers - before.FailedTransfers, c.Bytes - before.Bytes,
+	}
 }
 
 // Kind is what became of a question.

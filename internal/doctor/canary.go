@@ -25,6 +25,7 @@ type handoff struct {
 	from, to *rank
 	verdict  canary.Verdict
 	foreign  *connector.Foreign // the prefill engine speaks another protocol
+	speed    *speed             // nil: it was not timed
 	strange  []string           // keys of the transfer params that nobody knows
 	tp       int                // tensor-parallel size of the prefill engine, 0 unknown
 }
@@ -104,26 +105,36 @@ func (r *rank) fits(d *rank) bool {
 		alike(a.series.scrape.Ranks[r.n].Cache.DType, b.series.scrape.Ranks[d.n].Cache.DType)
 }
 
-// try hands one prompt over and has it judged.
-func (h *handoff) try(ctx context.Context) {
-	q := canary.New(canary.Between(h.from.engine(), h.to.engine()),
-		rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())))
+// handed is what came of one prompt that was handed over.
+type handed struct {
+	failed         *canary.Verdict // why there was nothing to hand over
+	prefill, split canary.Answer
+	before, after  canary.Counters // of the decode rank
+	took           time.Duration   // the decode leg
+}
+
+// hand sends both legs of a prompt.
+func (h *handoff) hand(ctx context.Context, q *canary.Question) (got handed) {
 	pair := connector.Pair{
 		Prefill:   h.from.replica(),
 		AttemptID: q.Salt, PromptTokens: len(q.IDs), IDs: true,
+	}
+	none := func(err error) handed {
+		got.failed = &canary.Verdict{Kind: canary.Failed, Prompt: len(q.IDs), Leg: "prefill", Why: err.Error()}
+		return got
 	}
 	leg1, err := edited(q.Prefill(), q.Salt, func(leg *connector.Leg) error {
 		return connector.NIXL{}.EditPrefill(leg, pair)
 	})
 	if err != nil {
-		h.verdict = canary.Verdict{Kind: canary.Failed, Leg: "prefill", Why: err.Error()}
-		return
+		return none(err)
 	}
-	prefill := h.from.send(ctx, leg1)
-	if h.verdict = q.JudgePrefill(prefill); h.verdict.Kind == canary.Failed {
-		return
+	got.prefill = h.from.send(ctx, leg1)
+	if v := q.JudgePrefill(got.prefill); v.Kind == canary.Failed {
+		got.failed = &v
+		return got
 	}
-	params := canary.Params(prefill.Body)
+	params := canary.Params(got.prefill.Body)
 	h.strange, h.tp = connector.Strange(params), tensorParallel(params)
 	reply := connector.NewReply(params, time.Now(), len(q.IDs), h.from.blockSize())
 	leg2, err := edited(q.Decode(), q.Salt, func(leg *connector.Leg) error {
@@ -131,14 +142,27 @@ func (h *handoff) try(ctx context.Context) {
 	})
 	if err != nil {
 		h.foreign, _ = errors.AsType[*connector.Foreign](err)
-		h.verdict = canary.Verdict{Kind: canary.Failed, Prompt: len(q.IDs), Leg: "prefill", Why: err.Error()}
+		return none(err)
+	}
+	got.before = h.to.counters(ctx)
+	began := time.Now()
+	got.split = h.to.send(ctx, leg2)
+	got.took = time.Since(began)
+	got.after = h.to.counters(ctx)
+	return got
+}
+
+// try hands one prompt over and has it judged.
+func (h *handoff) try(ctx context.Context) {
+	q := canary.New(canary.Between(h.from.engine(), h.to.engine()),
+		rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())))
+	got := h.hand(ctx, q)
+	if got.failed != nil {
+		h.verdict = *got.failed
 		return
 	}
-	before := h.to.counters(ctx)
-	split := h.to.send(ctx, leg2)
-	after := h.to.counters(ctx)
 	likely := func() canary.Answer { return h.to.send(ctx, q.Likely()) }
-	h.verdict = q.Judge(prefill, split, h.to.send(ctx, q.Own()), likely, before, after)
+	h.verdict = q.Judge(got.prefill, got.split, h.to.send(ctx, q.Own()), likely, got.before, got.after)
 }
 
 // engine is what a prompt of the rank must fit.
@@ -189,5 +213,7 @@ func (r *rank) counters(ctx context.Context) canary.Counters {
 		return canary.Unknown()
 	}
 	c := rank.Counters
-	return canary.Counters{ExternalHits: c.ExternalHits, FailedTransfers: c.NIXLFailedTransfers}
+	return canary.Counters{
+		ExternalHits: c.ExternalHits, FailedTransfers: c.NIXLFailedTransfers, Bytes: m.Loads[r.n].Reads.Bytes,
+	}
 }

@@ -9,7 +9,7 @@
 //
 // Nothing here can harm an engine: it is asked what any router asks it, by GET and /tokenize, its event
 // stream is read, and unless told otherwise it computes three completions of one token a data-parallel
-// rank, and for each pair that is tried one prompt on both sides, under cache salts of its own. No admin
+// rank, and for each pair that is tried one prompt on both sides and four to time it, under cache salts of its own. No admin
 // path; transfer parameters only from the prefill engine's answer to the decode engine, as a connector
 // gives them.
 package doctor
@@ -167,6 +167,7 @@ func (f *fleet) look(ctx context.Context) {
 	if !f.passive {
 		f.handoffs = f.pairs()
 		f.handOver(ctx)
+		f.time(ctx)
 	}
 }
 

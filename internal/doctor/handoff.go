@@ -31,6 +31,12 @@ func handoffChecks() []check {
 				"nothing.",
 		},
 		{
+			id: "handoff-slow", title: "KV blocks move as fast as configured",
+			trouble: "KV blocks move slowly", fleet: waysFast, sends: true, needs: []string{"handoff-not-moved"},
+			why: "Each split request waits for its transfer, and all streams of the decode engine wait with it. " +
+				"Tandem learns the real speed; until then it splits requests that would be answered sooner whole.",
+		},
+		{
 			id: "handoff-params", title: "the transfer parameters have no unknown keys",
 			trouble: "the transfer parameters have unknown keys", fleet: paramsKnown, sends: true,
 			why: "Tandem passes them on as they are. What they ask of the decode engine it cannot know.",

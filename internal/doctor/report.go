@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"time"
 )
 
 // JSON writes the report as one indented object; durations are nanoseconds.
@@ -120,7 +119,7 @@ func wrap(b *strings.Builder, first, text string) {
 
 func (r *Report) summary() string {
 	text := fmt.Sprintf("%d ok, %s, %d failed, %d not checked, in %v\n", r.Count.OK,
-		plural(r.Count.Warnings, "warning"), r.Count.Failed, r.Count.Skipped, r.Took.Round(100*time.Millisecond))
+		plural(r.Count.Warnings, "warning"), r.Count.Failed, r.Count.Skipped, short(r.Took))
 	if r.TimeUp {
 		text += "the time was up before all was seen: give it more with -timeout\n"
 	}
