@@ -153,8 +153,7 @@ func (pl *Planner) landed(b *Booking, a arrived, now time.Time) {
 	b.transfer.flight = nil
 	t := &pl.pairs
 	if a.took > 0 {
-		pl.flights.come[x.pair.Decode] = append(pl.flights.come[x.pair.Decode],
-			come{x, a.took, pl.flights.moved(x, now)})
+		pl.flights.await(come{x, a.took, pl.flights.moved(x, now)})
 	}
 	if a.took > 0 && x.knows {
 		moved := pl.flights.moved(x, now)

@@ -18,6 +18,17 @@ type come struct {
 	moved estimate.Sample
 }
 
+// mostCome is how many transfers may wait for the counters of one engine. With more it is asked too rarely.
+const mostCome = 4096
+
+// await keeps x until its engine's counters are read, if the engine has any.
+func (f *flights) await(x come) {
+	id := x.pair.Decode
+	if _, counts := f.counted[id]; counts && len(f.come[id]) < mostCome {
+		f.come[id] = append(f.come[id], x)
+	}
+}
+
 // countDoubt is by which factor what is counted of some reads may well be more or less for one of them.
 const countDoubt = 1.25
 

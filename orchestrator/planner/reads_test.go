@@ -64,6 +64,21 @@ func TestCountersThatDoNotFitTeachNothing(t *testing.T) {
 	}
 }
 
+// Nothing is kept for the counters of an engine that has none, and no more than is of use for one whose
+// counters are not read any more.
+func TestTransfersDoNotWaitForCountersForEver(t *testing.T) {
+	f := newFleet(1, 2, nil)
+	f.pl.Counted("d2", replica.Reads{Count: 1, Bytes: 1, Seconds: 1}, f.now)
+	for _, d := range []replica.ID{"d1", "d2"} {
+		for range mostCome + 10 {
+			f.pl.flights.await(come{flight: &flight{pair: Pairing{"p1", d}}})
+		}
+	}
+	if one, two := len(f.pl.flights.come["d1"]), len(f.pl.flights.come["d2"]); one != 0 || two != mostCome {
+		t.Errorf("%d and %d transfers are kept, want 0 and %d", one, two, mostCome)
+	}
+}
+
 // Posting a read stops the streams of the replica that reads. What that takes is learned from its counters,
 // for each block, and is part of the price.
 func TestPostingIsPriced(t *testing.T) {
