@@ -27,8 +27,8 @@ type answer struct {
 	ctx     context.Context
 	spanCtx context.Context
 	span    legSpan
-	guard   *liveness.Watchdog   // until the first content of a split request
-	reads   *fleet.LeaseCounters // of its engine, from before the leg
+	guard   *liveness.Watchdog // until the first content of a split request
+	before  engineBefore
 
 	split bool
 	whole []byte    // no stream: the body, valid until the answer is closed
@@ -36,9 +36,15 @@ type answer struct {
 	held  bool      // its end has been held against its engine
 }
 
+// engineBefore is what was known of the engine that answers before the leg was sent.
+type engineBefore struct {
+	reads *fleet.LeaseCounters // of blocks
+	era   uint32               // of its cache, see [fleet.Endpoint.CacheEpoch]
+}
+
 // newAnswer is the answer of the leg that is about to be sent.
 func (h *handoff) newAnswer(ctx context.Context, to *fleet.Endpoint) *answer {
-	a := &answer{h: h, to: to, ctx: ctx, reads: to.LeaseCounters(), split: h.b.Mode == planner.Split}
+	a := &answer{h: h, to: to, ctx: ctx, before: engineBefore{reads: to.LeaseCounters()}, split: h.b.Mode == planner.Split}
 	a.eventReader = eventReader{
 		kind: h.j.req.Kind, at: to.Member.ID, idle: h.cfg.Timeouts.DecodeIdle, leg: h, given: h.j.given(),
 		usage: answerUsage{reportedCached: -1, cached: unknownCache},
@@ -60,6 +66,7 @@ func (a *answer) open(r *engine.Request) *failure {
 	if a.h.beside == nil {
 		a.guard = a.h.watchDecodeLeg(a.to)
 	}
+	a.before.era = a.to.CacheEpoch()
 	resp, err := a.to.Do(a.spanCtx, r)
 	giveBuffer(r.Body)
 	switch {
@@ -124,6 +131,9 @@ func (a *answer) readWhole() *failure {
 	if f := a.verifyLease(); f != nil {
 		return f
 	}
+	if f := formerEra("decode", a.to, a.before.era); f != nil {
+		return f
+	}
 	a.begun()
 	a.said.whole(body)
 	if u, ok := said.Usage(); ok {
@@ -145,6 +155,9 @@ func (a *answer) openStream() *failure {
 		return a.endedEarly(err)
 	}
 	if f := a.verifyLease(); f != nil {
+		return f
+	}
+	if f := formerEra("decode", a.to, a.before.era); f != nil {
 		return f
 	}
 	a.begun()

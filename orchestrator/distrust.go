@@ -3,8 +3,28 @@ package orchestrator
 import (
 	"context"
 	"errors"
+	"net/http"
 	"time"
+
+	"github.com/tandem-router/tandem/orchestrator/fleet"
 )
+
+// formerEraKind is the kind of the failure of an answer that may rest on wrong blocks.
+const formerEraKind = "former_era"
+
+// formerEra judges an answer of which its client has got nothing yet: since the request was sent, in era sent,
+// its engine may have been found to have cached wrong blocks, by this router or another. Nobody knows whether
+// the answer rests on them, so it is thrown away, and made again without them. It returns nil where all is
+// well.
+func formerEra(phase string, at *fleet.Endpoint, sent uint32) *failure {
+	if at.CacheEpoch() <= sent {
+		return nil
+	}
+	f := refuse(phase, formerEraKind, http.StatusBadGateway,
+		"The answer may rest on wrong blocks of the engine's cache, and could not be made again.")
+	f.at, f.retry = at.Member.ID, true
+	return f
+}
 
 // maybeDistrust distrusts the decode engine of a split attempt that failed, if it may have read blocks that
 // the prefill engine had given to others.
@@ -15,7 +35,7 @@ func (a *answer) maybeDistrust(f *failure) {
 	case !h.sentParams || f.unused:
 	case f.kind == "late", errors.As(f.err, &still) && still.at == a.to.Member.ID && !still.sleep:
 		// That one may go on in the middle of a read.
-		a.to.Distrust(f)
+		a.to.Distrust(a.before.era, f)
 	case h.leaseAge(time.Now()) >= h.cfg.Connector.Lease:
 		// A long queue, or a core that stands still and has not read yet: leases tell.
 		o := h.j.q.o
@@ -26,7 +46,7 @@ func (a *answer) maybeDistrust(f *failure) {
 				late = err != nil || now.Expired != h.prefillLeg.leaseCounters.Expired
 			})
 			if late {
-				o.panics.Contain("distrust", func() { a.to.Distrust(f) })
+				o.panics.Contain("distrust", func() { a.to.Distrust(a.before.era, f) })
 			}
 		})
 	}

@@ -31,6 +31,7 @@ type failure struct {
 	source    replica.ID  // whose blocks the engine may have failed to load, "" when that cannot be the cause
 	replaced  bool        // another engine has the name of who left there
 	delivered bool        // the client has the engine's own event about it
+	misplaced bool        // an engine's answer has a status that no request can cause
 	unused    bool        // the transfer params did not reach a decode engine: its lease can be given back
 	err       error       // for the log and the span
 
@@ -49,19 +50,23 @@ type errorAnswer struct {
 
 // answered reports whether an engine itself said that it failed.
 func (f *failure) answered() bool {
-	return f.answer.own && f.answer.status >= http.StatusInternalServerError
+	return f.misplaced || f.answer.own && f.answer.status >= http.StatusInternalServerError
 }
 
 // harmless reports whether the failed attempt cost no engine any work that trying again would multiply:
-// nobody was there to receive it, its prefill engine stands still, or its blocks came too late to be used,
-// since somebody stood still.
+// nobody was there to receive it, whoever received it passed it to no engine, its prefill engine stands still,
+// or its blocks came too late to be used, since somebody stood still.
 func (f *failure) harmless() bool {
 	return f.kind == "silent" && f.phase == "prefill" || f.kind == "unreachable" || f.kind == "left" ||
-		f.kind == "expired" || f.kind == noIDs || f.forgotten()
+		f.kind == "expired" || f.kind == noIDs || f.forgotten() || f.misplaced
 }
 
 // opines reports whether the failure says something of the request: an engine had it.
-func (f *failure) opines() bool { return f.kind != "unreachable" && f.kind != staleKind }
+func (f *failure) opines() bool { return f.kind != "unreachable" && !f.unlucky() }
+
+// unlucky reports whether the attempt failed through no fault of its request nor of anybody who was asked:
+// the same replicas may be asked again.
+func (f *failure) unlucky() bool { return f.kind == staleKind || f.kind == formerEraKind }
 
 // tells reports whether the failure says more to a client than that nobody else is left to try.
 func (f *failure) tells() bool { return f.answer.own || f.kind == "bad_params" }
@@ -269,6 +274,32 @@ func answered(phase string, at replica.ID, status int, body []byte, contentType,
 	return f
 }
 
+// clientMayCause reports whether a client can have caused an answer of this status from an engine, or from a proxy
+// in front of it. A client cannot cause the others: the router writes the credentials, the method and nearly
+// all paths, and asks for no redirection and for no part of an answer. 429 and what is above 499 are told
+// apart by [answered].
+func clientMayCause(status int) bool {
+	switch status {
+	case http.StatusBadRequest, http.StatusNotFound, http.StatusRequestEntityTooLarge,
+		http.StatusRequestURITooLong, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity,
+		http.StatusRequestHeaderFieldsTooLarge:
+		return true
+	}
+	return status >= http.StatusInternalServerError || status == http.StatusTooManyRequests
+}
+
+// misplaced is the failure of a leg whose answer has a status that no client can have caused: the replica
+// refuses everybody, or answers for something else. The client is not told to show another key.
+func misplaced(phase string, at replica.ID, status int) *failure {
+	f := &failure{
+		phase: phase, owner: phase, kind: "status_" + strconv.Itoa(status), at: at, retry: true, misplaced: true,
+		answer: errorAnswer{status: http.StatusBadGateway},
+		err: fmt.Errorf("it answered with status %d, which no request can cause: see what it wants, for instance "+
+			"another api_key in its pool", status),
+	}
+	return f.saying("The " + phase + " replica refuses this router.")
+}
+
 // refusal reads an engine's own error answer.
 func refusal(
 	ctx context.Context, phase string, at *fleet.Endpoint, resp *engine.Response, limit int64,
@@ -276,6 +307,9 @@ func refusal(
 	body, err := resp.ReadAll(limit)
 	if err != nil {
 		return legFailed(ctx, phase, at.Member.ID, err)
+	}
+	if !clientMayCause(resp.Status) {
+		return misplaced(phase, at.Member.ID, resp.Status)
 	}
 	return answered(phase, at.Member.ID, resp.Status, body, resp.Header.Get("Content-Type"),
 		resp.Header.Get("Retry-After"))

@@ -14,6 +14,8 @@ import (
 
 // forward sends a passed request to one engine and passes the answer on as it comes, without transfer
 // parameters. rec is of the decision that it came of, nil where none was made.
+//
+// Long: one exchange, in its order.
 func (q *request) forward(ctx context.Context, to *fleet.Endpoint, p *passthrough, rec *Record) (f *failure) {
 	to.Begin()
 	defer to.End()
@@ -30,6 +32,7 @@ func (q *request) forward(ctx context.Context, to *fleet.Endpoint, p *passthroug
 		Header: []engine.Field{{Key: "X-Request-Id", Value: q.passedID(p)}},
 	}
 	r.Header = passPriority(r.Header, q.r.Header)
+	era := to.CacheEpoch()
 	resp, err := to.Do(ctx, q.o.propagate(ctx, r, q.r.Header))
 	if err != nil {
 		q.o.fleet.Failed(to.Member.ID, err)
@@ -40,14 +43,17 @@ func (q *request) forward(ctx context.Context, to *fleet.Endpoint, p *passthroug
 	contentType := resp.Header.Get("Content-Type")
 	if strings.HasPrefix(contentType, "text/event-stream") && resp.Status == http.StatusOK {
 		s := &eventReader{resp: resp, kind: q.kind, at: to.Member.ID, idle: q.snap.cfg.Timeouts.DecodeIdle}
-		return q.forwardStream(ctx, s, timer, rec)
+		return q.forwardStream(ctx, s, timer, rec, func() *failure { return formerEra("decode", to, era) })
 	}
-	if resp.Status >= 400 {
+	if resp.Status >= 300 {
 		return refusal(ctx, "decode", to, resp, int64(q.snap.cfg.Limits.AnswerBytes))
 	}
 	body, err := entire(resp, nil, int64(q.snap.cfg.Limits.AnswerBytes))
 	if err != nil {
 		return legFailed(ctx, "decode", to.Member.ID, err)
+	}
+	if f := formerEra("decode", to, era); f != nil {
+		return f
 	}
 	if openai.NeedsScrub(body) {
 		body = openai.Scrub(nil, body)
@@ -95,8 +101,11 @@ func visible(query string) string {
 	return b.String()
 }
 
-// forwardStream passes a stream on from its first content. Until then it has the time of a first token.
-func (q *request) forwardStream(ctx context.Context, s *eventReader, t *time.Timer, rec *Record) *failure {
+// forwardStream passes a stream on from its first content, unless former says then that it may be wrong. Until
+// then it has the time of a first token.
+func (q *request) forwardStream(
+	ctx context.Context, s *eventReader, t *time.Timer, rec *Record, former func() *failure,
+) *failure {
 	defer s.buffers.drop()
 	said, err := s.readFirst()
 	t.Stop()
@@ -105,6 +114,9 @@ func (q *request) forwardStream(ctx context.Context, s *eventReader, t *time.Tim
 		return said
 	case err != nil:
 		return legFailed(ctx, "decode", s.at, err)
+	}
+	if f := former(); f != nil {
+		return f
 	}
 	f := s.stream(ctx, func(events []byte, n int) *failure { return q.w.events(events, n, rec) })
 	switch {

@@ -190,15 +190,16 @@ func New(cfg *config.Config, opt Options) (*Orchestrator, error) {
 		Outliers: o.planner.Outliers(), Counted: o.planner.Counted,
 		Clock: o.clock, Panics: o.panics, Registry: opt.Registry,
 		MembersChanged: o.membersChanged, RoomChanged: o.queue.wake, ForgetTokens: o.forgetTokens,
+		DistrustChanged: func() { o.state.writeSoon() },
 	})
 	o.peers = peers.New(peers.Options{
 		Log: o.log, Dial: opt.Dial, Prefill: o.prefill, Decode: o.decode, RoomChanged: o.queue.wake,
-		Panics: o.panics, Registry: opt.Registry,
+		Distrusts: o.fleet, Panics: o.panics, Registry: opt.Registry,
 	})
 	opt.Registry.MustRegister(&collector{o: o})
 	o.state = &stateFile{
 		log: o.log, planner: o.planner, fleet: o.fleet, disk: o.diskOf("state.file"), replace: opt.replaceState,
-		asked: make(chan chan error),
+		asked: make(chan chan error), soon: make(chan struct{}, 1),
 	}
 	if err := o.Apply(cfg); err != nil {
 		return nil, err
@@ -257,6 +258,7 @@ func (o *Orchestrator) Run(ctx context.Context) error {
 		wg.Go(func() { o.panics.KeepRunning(ctx, where, func() { run(ctx) }) })
 	}
 	wg.Go(func() { o.peers.Run(ctx) }) // which keeps each peer running
+	o.peers.WaitForFirst(ctx)          // of what they know no request may go to an engine without
 	err := o.fleet.Run(ctx)
 	wg.Wait()
 	o.giveBacks.running.Wait()

@@ -142,7 +142,7 @@ func (o *Orchestrator) pass(ctx context.Context, q *request, p *passthrough, why
 			return f
 		}
 		first = f
-		p.resent = p.resent || f.kind == staleKind
+		p.resent = p.resent || f.unlucky()
 		j.retried(f)
 	}
 }
@@ -197,9 +197,9 @@ func (q *request) passable(f *failure, p *passthrough) bool {
 	switch {
 	case q.w.begun || !f.retry:
 		return false
-	case f.kind == "unreachable" || f.kind == "left":
+	case f.kind == "unreachable" || f.kind == "left" || f.misplaced:
 		return true
-	case f.kind == staleKind:
+	case f.unlucky():
 		return !p.acts && !p.resent
 	case f.forgotten():
 		// Not the path, nor a response that was to be gone on with.

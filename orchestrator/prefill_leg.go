@@ -123,7 +123,7 @@ func (h *handoff) exchange(
 	ctx context.Context, to *fleet.Endpoint, out *outgoing, held *[]byte,
 ) (openai.PrefillAnswer, *failure) {
 	none := openai.PrefillAnswer{CachedTokens: -1}
-	leg := h.leg(ctx, to, out)
+	leg, era := h.leg(ctx, to, out), to.CacheEpoch()
 	resp, err := to.Do(ctx, leg)
 	giveBuffer(leg.Body)
 	if err != nil {
@@ -136,6 +136,9 @@ func (h *handoff) exchange(
 	if err != nil {
 		return none, legFailed(ctx, "prefill", to.Member.ID, err)
 	}
+	if resp.Status != http.StatusOK && !clientMayCause(resp.Status) {
+		return none, misplaced("prefill", to.Member.ID, resp.Status)
+	}
 	if resp.Status != http.StatusOK {
 		return none, answered("prefill", to.Member.ID, resp.Status, raw, resp.Header.Get("Content-Type"),
 			resp.Header.Get("Retry-After"))
@@ -147,6 +150,10 @@ func (h *handoff) exchange(
 	if err != nil {
 		f := legFailed(ctx, "prefill", to.Member.ID, err)
 		f.kind = "bad_answer"
+		none.Params = answer.Params
+		return none, f
+	}
+	if f := formerEra("prefill", to, era); f != nil { // of one that decodes too
 		none.Params = answer.Params
 		return none, f
 	}

@@ -25,7 +25,7 @@ func (j *job) again(ctx context.Context, f *failure) bool {
 	if !f.retry || ctx.Err() != nil || j.attempts.tries >= j.q.snap.cfg.Retry.Attempts {
 		return false
 	}
-	if f.kind == staleKind { // nobody failed: whoever it was may be asked again
+	if f.unlucky() {
 		return true
 	}
 	alone := j.fallsBack(f, second)

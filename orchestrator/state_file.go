@@ -10,10 +10,12 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/orchestrator/fleet"
 	"github.com/tandem-router/tandem/orchestrator/planner"
 )
@@ -24,10 +26,11 @@ import (
 type stateFile struct {
 	log     *slog.Logger
 	planner *planner.Planner
-	fleet   *fleet.Fleet
+	fleet   *fleet.Fleet // whose drains and distrusted engines are kept too
 	disk    disk
 	replace func(name string, data []byte) error // replaceFile, except in tests
 	asked   chan chan error                      // for run: write now, and say what came of it
+	soon    chan struct{}                        // has one when the file is to be written at once
 
 	failed bool // the last try to write did; owned by run
 
@@ -74,9 +77,10 @@ const maxState = 32 << 20
 
 // keptState is the file.
 type keptState struct {
-	Version int             `json:"tandem_state"`
-	Learned planner.Learned `json:"learned"`
-	Drained []fleet.Drained `json:"drained,omitempty"` // on command
+	Version    int                `json:"tandem_state"`
+	Learned    planner.Learned    `json:"learned"`
+	Drained    []fleet.Drained    `json:"drained,omitempty"` // on command
+	Distrusted []replica.Distrust `json:"distrusted,omitempty"`
 }
 
 // readState reads what a process before has learned.
@@ -101,6 +105,7 @@ func readState(r io.Reader) (*keptState, error) {
 	if err := json.Unmarshal(data, &kept); err != nil {
 		return nil, err
 	}
+	kept.Distrusted = slices.DeleteFunc(kept.Distrusted, func(d replica.Distrust) bool { return !d.Plausible() })
 	return &kept, nil
 }
 
@@ -127,6 +132,7 @@ func (s *stateFile) restore() {
 	kept, now := <-found, time.Now()
 	s.fleet.RestoreDrains(kept.Drained)
 	learned := &kept.Learned
+	s.fleet.HearDistrust(kept.Distrusted)
 	if age := now.Sub(learned.At); age > stateAge {
 		s.log.Warn("state file is ignored: all is learned anew", "file", name, "error", fmt.Errorf(
 			"it was written at %v, and is believed for %v", learned.At.Format(time.RFC3339), stateAge))
@@ -195,7 +201,15 @@ func (s *stateFile) arrived(now time.Time) {
 	}
 }
 
-// run writes the file each interval and when ctx ends.
+// writeSoon lets the file be written at once, as soon as run gets to it. It waits for nothing.
+func (s *stateFile) writeSoon() {
+	select {
+	case s.soon <- struct{}{}:
+	default:
+	}
+}
+
+// run writes the file each interval, when [stateFile.writeSoon] says so, and when ctx ends.
 func (s *stateFile) run(ctx context.Context) {
 	for {
 		cfg, left := s.inForce()
@@ -214,6 +228,11 @@ func (s *stateFile) run(ctx context.Context) {
 		case done := <-s.asked:
 			timer.Stop()
 			done <- s.write(ctx)
+		case <-s.soon:
+			timer.Stop()
+			if s.write(ctx) != nil && ctx.Err() != nil {
+				return
+			}
 		}
 	}
 }
@@ -265,6 +284,7 @@ func (s *stateFile) known(now time.Time) ([]byte, error) {
 	s.mu.Lock()
 	kept := keptState{
 		Version: stateVersion, Learned: s.planner.Learned(now.UTC()), Drained: s.fleet.Drains(),
+		Distrusted: s.fleet.Distrusted(),
 	}
 	if s.waiting != nil {
 		kept.Learned.Speeds = append(kept.Learned.Speeds, s.waiting.Speeds...)

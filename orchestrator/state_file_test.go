@@ -44,6 +44,7 @@ func FuzzState(f *testing.F) {
 		`{"of":"class","model":"m","tenant":7,"ended":[1],"tokens":[1],"beyond":[0],"events":1}]}}`))
 	f.Add([]byte(`{"tandem_state":1,"learned":{"speeds":[` +
 		`{"engine":{"url":"u"},"prefill":{"factors":[1,1,1]}}]}}`))
+	f.Add([]byte(`{"tandem_state":1,"distrusted":[{"started":5,"era":1,"seen":1},{"url":"u","era":4000000000}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		l, err := readState(bytes.NewReader(data))
 		if err != nil {
@@ -55,6 +56,7 @@ func FuzzState(f *testing.F) {
 			t.Fatal(err)
 		}
 		now := time.Unix(1, 0)
+		o.fleet.HearDistrust(l.Distrusted)
 		o.planner.RestoreLengths(&l.Learned, now)
 		o.planner.RestoreReplicas(&l.Learned, now)
 		if _, err := json.Marshal(o.planner.Learned(now)); err != nil {

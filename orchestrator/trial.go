@@ -263,7 +263,8 @@ func foundBy(
 		return finding{found: fails, kind: outlier.Unmoved, why: verdict.Why}
 	case canary.Wrong:
 		if theirs != "decode" {
-			d.Distrust(&failure{phase: "decode", kind: "wrong_canary", at: d.Member.ID, err: errors.New(verdict.Why)})
+			d.Distrust(d.CacheEpoch(),
+				&failure{phase: "decode", kind: "wrong_canary", at: d.Member.ID, err: errors.New(verdict.Why)})
 		}
 		return finding{found: fails, kind: outlier.Wrong, why: verdict.Why}
 	}
@@ -290,7 +291,7 @@ func failedAt(leg, theirs string, a canary.Answer, why string) finding {
 	switch {
 	case errors.Is(a.Err, errGrewOld):
 		return finding{old: true}
-	case leg == theirs || a.Err == nil && a.Status < http.StatusInternalServerError:
+	case leg == theirs || a.Err == nil && a.Status < http.StatusInternalServerError && clientMayCause(a.Status):
 		return finding{}
 	}
 	return finding{found: fails, kind: kindOf(a), why: why}

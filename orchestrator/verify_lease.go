@@ -127,8 +127,8 @@ func (a *answer) wordsHeard(ctx context.Context) error {
 	if step.Err != nil || step.Status != http.StatusOK {
 		return errNoStep
 	}
-	reads, err := askLeaseCounters(ctx, a.h, a.to, a.reads)
-	if err == nil && reads.Failed != a.reads.Failed {
+	reads, err := askLeaseCounters(ctx, a.h, a.to, a.before.reads)
+	if err == nil && reads.Failed != a.before.reads.Failed {
 		err = errReadFailed
 	}
 	return err

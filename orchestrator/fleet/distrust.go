@@ -1,5 +1,11 @@
 package fleet
 
+import (
+	"time"
+
+	"github.com/tandem-router/tandem/internal/replica"
+)
+
 // showDistrust tells people whether the engine's cache is used.
 func (w *Watcher) showDistrust() {
 	cause := ""
@@ -11,26 +17,65 @@ func (w *Watcher) showDistrust() {
 	}
 }
 
-// distrust makes all that the engine has cached so far unreachable, in whichever pool it stands.
-func (w *Watcher) distrust(cause error) {
-	epoch := w.process.epoch.Add(1)
-	for _, x := range w.fleet.keep.all() {
-		if x.process != w.process {
-			continue
-		}
-		for _, m := range x.Members() {
-			x.pool.Forget(m.ID)
-		}
-		x.showDistrust()
-	}
+// distrust makes all that the engine has cached so far unreachable, in whichever pool it stands. sent is the
+// era of the request that may have read wrong blocks.
+func (w *Watcher) distrust(sent uint32, cause error) {
+	was := w.process.epoch.Load()
+	w.fleet.eras(func() { w.fleet.processes.distrust(w.process, sent, time.Now()) })
 	w.fleet.distrusted.WithLabelValues(w.role.String(), w.Name()).Inc()
-	if epoch > 1 { // it has been said, and holds until the restart
+	era := w.process.epoch.Load()
+	if was > 0 { // it has been said, and holds until the restart
 		w.log.Debug("a distrusted decode engine may have cached wrong blocks again", "replica", w.Name(), "era",
-			epoch, "error", cause)
+			era, "error", cause)
 		return
 	}
 	w.log.Error("a decode engine may have cached wrong blocks; its requests are salted until it is restarted, "+
 		"so that it uses none of them: restart it when you can, "+
 		"and see that its lease and its machine are not too short "+
-		"of time", "replica", w.Name(), "era", epoch, "error", cause)
+		"of time", "replica", w.Name(), "era", era, "error", cause)
 }
+
+// eras lets change bring processes into other eras, and then has the pools forget what those have cached.
+func (f *Fleet) eras(change func()) (changed []*Watcher) {
+	before := map[*process]uint32{}
+	all := f.keep.all()
+	for _, w := range all {
+		before[w.process] = w.process.epoch.Load()
+	}
+	changes := f.processes.changes.Load()
+	change()
+	for _, w := range all {
+		if w.process.epoch.Load() == before[w.process] {
+			continue
+		}
+		for _, m := range w.Members() {
+			w.pool.Forget(m.ID)
+		}
+		w.showDistrust()
+		changed = append(changed, w)
+	}
+	if f.processes.changes.Load() != changes && f.opt.DistrustChanged != nil {
+		f.opt.DistrustChanged()
+	}
+	return changed
+}
+
+// Distrusted returns the engine processes that may have cached wrong blocks, as far as this router knows,
+// whether or not it has them among its engines.
+func (f *Fleet) Distrusted() []replica.Distrust { return f.processes.all(time.Now()) }
+
+// HearDistrust takes in what other routers have found, or this one before it was started anew. All of found
+// must be plausible.
+func (f *Fleet) HearDistrust(found []replica.Distrust) {
+	if len(found) == 0 {
+		return
+	}
+	for _, w := range f.eras(func() { f.processes.hear(found, time.Now()) }) {
+		w.log.Warn("an engine may have cached wrong blocks, as another router has found, or this one before its "+
+			"restart; its requests are salted until it is restarted: restart it when you can",
+			"replica", w.Name(), "era", w.process.epoch.Load())
+	}
+}
+
+// DistrustChanges counts how often an engine process became known as distrusted, or as distrusted again.
+func (f *Fleet) DistrustChanges() uint64 { return f.processes.changes.Load() }

@@ -109,8 +109,11 @@ func (e *Endpoint) PutState(id replica.ID, state, cause string) (changed bool) {
 // States returns the states that hold of the replica called id.
 func (e *Endpoint) States(id replica.ID) []State { return e.w.States(id) }
 
-// Distrust makes all that the engine has cached so far unreachable, in whichever pool it stands.
-func (e *Endpoint) Distrust(cause error) { e.w.distrust(cause) }
+// Distrust makes all that the engine has cached so far unreachable, in whichever pool it stands. sent is what
+// [Endpoint.CacheEpoch] was before the request was sent that may have read wrong blocks: where the epoch has
+// grown since, those are unreachable already.
+func (e *Endpoint) Distrust(sent uint32, cause error) { e.w.distrust(sent, cause) }
 
 // CacheEpoch is how often the engine's process may have cached wrong blocks. It is 0 while its cache is used.
+// An answer to a request that was sent before it grew may rest on wrong blocks.
 func (e *Endpoint) CacheEpoch() uint32 { return e.w.process.epoch.Load() }

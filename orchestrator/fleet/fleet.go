@@ -68,6 +68,8 @@ type Options struct {
 	Counted func(replica.ID, replica.Reads, time.Time)
 	// A request that waits may have room now.
 	RoomChanged func()
+	// Other engine processes are distrusted than before, or again. Nil where nobody has to know.
+	DistrustChanged func()
 	// The process that made a server's token ids is another one.
 	ForgetTokens func(server string)
 }

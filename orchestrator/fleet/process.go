@@ -1,8 +1,13 @@
 package fleet
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
+
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // process is what is remembered of the engine process behind a server's address for as long as it lives:
@@ -10,17 +15,40 @@ import (
 // and the server's leaving the configuration and coming back; the watchers of a server that stands in both
 // pools share it. Safe for concurrent use.
 type process struct {
-	epoch atomic.Uint32 // see [salted]; 0 while the cache is trusted
+	url   string        // immutable
+	epoch atomic.Uint32 // see [salted]; 0 while the cache is trusted; written under the lock of its processes
 
-	mu      sync.Mutex // guards the following
-	started float64    // by the newest look, 0 unknown
+	started float64 // by the newest look, 0 unknown; guarded by the lock of its processes
 }
 
-// processes are by the URL of their server.
+// processKey tells processes apart: by their start, which engines tell to the hundredth of a second, and
+// where that is not known by the URL of their server. Two processes that started at the same time are taken
+// for one, which costs a cache at worst.
+type processKey struct {
+	started float64
+	url     string // "" where started is known
+}
+
+func (p *process) key() processKey {
+	if p.started != 0 {
+		return processKey{started: p.started}
+	}
+	return processKey{url: p.url}
+}
+
+// processes are those behind the URLs of servers, and the eras of all that are distrusted, whoever found that.
+// The zero value has none.
 type processes struct {
-	mu sync.Mutex // guards by
-	by map[string]*process
+	changes atomic.Uint64 // how often an era has become another
+
+	mu   sync.Mutex // guards the following, and what processes say that it guards
+	by   map[string]*process
+	eras map[processKey]replica.Distrust
 }
+
+// maxDistrusts is how many processes are remembered as distrusted. What is more is the nonsense of another
+// router.
+const maxDistrusts = 4096
 
 // of returns what is remembered of the process at url.
 func (ps *processes) of(url string) *process {
@@ -31,58 +59,114 @@ func (ps *processes) of(url string) *process {
 	}
 	p := ps.by[url]
 	if p == nil {
-		p = &process{}
+		p = &process{url: url}
 		ps.by[url] = p
+		ps.raiseLocked(p)
 	}
 	return p
 }
 
 // note notes which process p is now by its start, and reports whether that ended a distrust: another process
-// than before has an empty cache. One that is seen for the first time may be known by another address;
-// engines tell nothing better than the hundredth of a second at which they started, so who started with one
-// that is distrusted is distrusted with it, which costs a cache at worst.
+// than before has an empty cache.
 func (ps *processes) note(p *process, started float64) (trustedAgain bool) {
 	if started == 0 {
 		return false
 	}
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	was := p.swap(started)
-	switch {
-	case was == started:
+	was := p.started
+	if was == started {
 		return false
-	case was != 0:
-		return p.epoch.Swap(0) > 0
 	}
+	before := p.epoch.Load()
+	p.started = started
+	switch {
+	case was != 0:
+		p.epoch.Store(0)
+	case before > 0: // its start was not known
+		ps.rememberLocked(p.key(), before, time.Now())
+	}
+	ps.raiseLocked(p)
+	return before > 0 && p.epoch.Load() == 0
+}
+
+// distrust begins another era of p, unless one has begun since era sent, in which the request was sent that
+// may have read wrong blocks: those are not used already. It returns the era that holds.
+func (ps *processes) distrust(p *process, sent uint32, now time.Time) (era uint32) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if era = p.epoch.Load(); era > sent {
+		return era
+	}
+	era++
+	ps.rememberLocked(p.key(), era, now)
+	p.epoch.Store(era) // also where p is not among those by URL any more
 	for _, other := range ps.by {
-		if epoch := other.epoch.Load(); other != p && epoch > 0 && other.since() == started {
-			p.epoch.Store(max(epoch, p.epoch.Load()))
+		ps.raiseLocked(other)
+	}
+	return era
+}
+
+// hear takes in what other routers, or an earlier process of this one, have found.
+func (ps *processes) hear(found []replica.Distrust, now time.Time) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	for _, d := range found {
+		seen := time.Unix(d.Seen, 0)
+		if d.Past(now) {
+			continue
+		}
+		if seen.After(now) {
+			seen = now
+		}
+		ps.rememberLocked(processKey{d.Started, d.URL}, d.Era, seen)
+	}
+	for _, p := range ps.by {
+		ps.raiseLocked(p)
+	}
+}
+
+// rememberLocked notes that a process has reached an era, if that is not known.
+func (ps *processes) rememberLocked(k processKey, era uint32, seen time.Time) {
+	d, known := ps.eras[k]
+	if !known && len(ps.eras) >= maxDistrusts {
+		return
+	}
+	if ps.eras == nil {
+		ps.eras = map[processKey]replica.Distrust{}
+	}
+	if era > d.Era {
+		ps.changes.Add(1)
+	}
+	ps.eras[k] = replica.Distrust{
+		Started: k.started, URL: k.url, Era: max(era, d.Era), Seen: max(seen.Unix(), d.Seen),
+	}
+}
+
+// raiseLocked brings p into the newest era that is known of it.
+func (ps *processes) raiseLocked(p *process) {
+	if d := ps.eras[p.key()]; d.Era > p.epoch.Load() {
+		p.epoch.Store(d.Era)
+	}
+}
+
+// all returns what is known of all processes that are distrusted, in no order that means anything.
+func (ps *processes) all(now time.Time) []replica.Distrust {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	for _, p := range ps.by {
+		if d, ok := ps.eras[p.key()]; ok {
+			d.Seen = now.Unix()
+			ps.eras[p.key()] = d
 		}
 	}
-	return false
+	maps.DeleteFunc(ps.eras, func(_ processKey, d replica.Distrust) bool { return d.Past(now) })
+	return slices.Collect(maps.Values(ps.eras))
 }
 
-// swap sets the start and returns what it was.
-func (p *process) swap(started float64) (was float64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	was, p.started = p.started, started
-	return was
-}
-
-func (p *process) since() float64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.started
-}
-
-// keep forgets all processes but those at urls and those that are distrusted.
+// keep forgets all processes but those at urls. What is known of their eras stays.
 func (ps *processes) keep(urls map[string]bool) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	for url, p := range ps.by {
-		if !urls[url] && p.epoch.Load() == 0 {
-			delete(ps.by, url)
-		}
-	}
+	maps.DeleteFunc(ps.by, func(url string, _ *process) bool { return !urls[url] })
 }

@@ -89,7 +89,7 @@ func (c *crowd) router() *member {
 	dp.Configure(decode.Settings{LoadTTL: 10 * time.Second, ExpectedOutput: 160})
 	log := slog.New(slog.DiscardHandler)
 	x.peers = New(Options{
-		Log: log, Prefill: x.prefill, Decode: dp, Panics: panics.Guard{Log: log},
+		Log: log, Prefill: x.prefill, Decode: dp, Panics: panics.Guard{Log: log}, Distrusts: &distrusts{},
 		Registry: prometheus.NewRegistry(),
 		RoomChanged: func() {
 			if heard := x.waits.Load(); heard != nil {

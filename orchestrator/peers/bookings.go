@@ -28,6 +28,9 @@ type bookings struct {
 	Prefill  []prefill.PeerLoad `json:"prefill"`
 	Decode   []decode.PeerLoad  `json:"decode"`
 	Guesses  guesses            `json:"guesses,omitzero"`
+	// The engine processes that may have cached wrong blocks, as far as the router knows. A router of an older
+	// version tells none.
+	Distrusted []replica.Distrust `json:"distrusted,omitempty"`
 }
 
 // guesses are the prompts that a router has sent to replicas since it told of them before, so that their
@@ -78,7 +81,7 @@ func (ps *Peers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	now := time.Now()
 	body, err := json.Marshal(bookings{
 		Instance: ps.instance, Prefill: ps.opt.Prefill.PeerLoads(now), Decode: ps.opt.Decode.PeerLoads(now),
-		Guesses: ps.guessesFrom(guessedOf(r)),
+		Guesses: ps.guessesFrom(guessedOf(r)), Distrusted: ps.opt.Distrusts.Distrusted(),
 	})
 	w.Header().Set("Content-Type", "application/json")
 	if err != nil {
@@ -91,6 +94,7 @@ func (ps *Peers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 var (
 	errBookings = errors.New("not the bookings of a router")
 	errGuess    = fmt.Errorf("%w: a prompt that cannot be", errBookings)
+	errDistrust = fmt.Errorf("%w: an engine process that cannot be", errBookings)
 	errLoad     = fmt.Errorf("%w: a replica stands there twice, or has a number that cannot be", errBookings)
 )
 
@@ -125,6 +129,9 @@ func (b *bookings) check() error {
 	}
 	if !b.Guesses.plausible() {
 		return errGuess
+	}
+	if slices.ContainsFunc(b.Distrusted, func(d replica.Distrust) bool { return !d.Plausible() }) {
+		return errDistrust
 	}
 	return nil
 }

@@ -26,6 +26,8 @@ const (
 //	                                                          '-----------no answer----------> unheard
 //
 // One goroutine runs it; other goroutines read its state.
+//
+// Long: what it is made of, what others read of it, and what its goroutine alone has.
 type peer struct {
 	// Immutable.
 	ps       *Peers
@@ -33,6 +35,7 @@ type peer struct {
 	patience time.Duration // how long it may be silent, and how long one answer may take
 	client   *engine.Client
 	ended    chan struct{}      // closed when run has ended
+	first    *firstTime         // it has been asked once
 	stop     context.CancelFunc // nil until it runs
 	woken    chan struct{}      // has one when it is to be asked at once
 
@@ -80,6 +83,7 @@ func (p *peer) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		p.expire()
 		p.ask(ctx)
+		p.first.is()
 		pause := time.NewTimer(p.pause())
 		select {
 		case <-ctx.Done():
@@ -158,6 +162,7 @@ func (p *peer) ask(ctx context.Context) {
 		}
 		p.ps.failures.WithLabelValues(p.key.url, failureReason(err)).Inc()
 	default:
+		p.ps.opt.Distrusts.HearDistrust(b.Distrusted) // whether or not its bookings count
 		b.addAge(time.Since(asked))
 		p.accept(b)
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/engine"
 	"github.com/tandem-router/tandem/internal/panics"
+	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/prefill"
 )
 
@@ -33,9 +34,17 @@ type Options struct {
 	Dial        func(ctx context.Context, network, addr string) (net.Conn, error) // nil dials TCP
 	Prefill     *prefill.Pool
 	Decode      *decode.Pool
+	Distrusts   Distrusts
 	RoomChanged func() // what is booked elsewhere has changed, so that a request that waits may have room now
 	Panics      panics.Guard
 	Registry    prometheus.Registerer
+}
+
+// Distrusts are the engine processes that may have cached wrong blocks, as the fleet knows them.
+type Distrusts interface {
+	Distrusted() []replica.Distrust
+	HearDistrust(found []replica.Distrust)
+	DistrustChanges() uint64
 }
 
 // Peers are the other routers of a configuration. Safe for concurrent use.
@@ -152,7 +161,7 @@ func (ps *Peers) Wanted(cfg *config.Config) (Wanted, error) {
 		}
 		k := key{url, interval, token}
 		out.peers[k] = &peer{
-			ps: ps, key: k, patience: patience, client: client, ended: make(chan struct{}),
+			ps: ps, key: k, patience: patience, client: client, ended: make(chan struct{}), first: newFirst(),
 			woken: make(chan struct{}, 1), has: guessed{math.MaxUint64, math.MaxUint64},
 		}
 	}

@@ -6,9 +6,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -37,7 +40,49 @@ type rig struct {
 	decode  *decode.Pool
 	reg     *prometheus.Registry
 	log     lines
-	stop    func() // returns when nobody is asked any more
+	// What it knows of distrusted engines.
+	distrusts distrusts
+	stop      func() // returns when nobody is asked any more
+}
+
+// distrusts are engines that are distrusted, as the fleet would know them. Safe for concurrent use.
+type distrusts struct {
+	mu      sync.Mutex
+	known   map[float64]replica.Distrust
+	changes uint64
+}
+
+func (x *distrusts) Distrusted() []replica.Distrust {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return slices.Collect(maps.Values(x.known))
+}
+
+func (x *distrusts) HearDistrust(found []replica.Distrust) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, d := range found {
+		if d.Era <= x.known[d.Started].Era {
+			continue
+		}
+		if x.known == nil {
+			x.known = map[float64]replica.Distrust{}
+		}
+		x.known[d.Started] = d
+		x.changes++
+	}
+}
+
+func (x *distrusts) DistrustChanges() uint64 {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.changes
+}
+
+func (x *distrusts) era(started float64) uint32 {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.known[started].Era
 }
 
 // lines is a log. Safe for concurrent use.
@@ -88,7 +133,7 @@ func newRig(t *testing.T) *rig {
 	log := slog.New(slog.NewTextHandler(&r.log, nil))
 	r.peers = New(Options{
 		Log: log, Dial: r.net.Dial, Prefill: r.prefill, Decode: r.decode, RoomChanged: func() {},
-		Panics: panics.Guard{Log: log}, Registry: r.reg,
+		Distrusts: &r.distrusts, Panics: panics.Guard{Log: log}, Registry: r.reg,
 	})
 	r.prefill.SetMembers([]replica.Replica{{ID: "p0", Role: replica.Prefill}}, time.Now())
 	r.decode.SetMembers([]replica.Replica{{ID: "d0", Role: replica.Decode}}, time.Now())
@@ -464,7 +509,10 @@ var badBookings = map[string]string{
 		`"running":0,"waiting":0,"loading":0,"usage":0}}]}`,
 	"a full report": `{"instance":"a","prefill":[{"id":"p0","report":{"age_ns":1,"running":0,"waiting":0,` +
 		`"loading":0,"usage":1.5}}]}`,
-	"a text for a list": `{"instance":"a","decode":"none"}`,
+	"an engine that is trusted": `{"instance":"a","distrusted":[{"started":5,"era":0}]}`,
+	"an era that never comes":   `{"instance":"a","distrusted":[{"started":5,"era":4294967295}]}`,
+	"an engine without a name":  `{"instance":"a","distrusted":[{"era":1}]}`,
+	"a text for a list":         `{"instance":"a","decode":"none"}`,
 }
 
 func TestBadBookings(t *testing.T) {
@@ -536,6 +584,40 @@ func TestSlowAnswersAgeTheirReports(t *testing.T) {
 		time.Sleep(701 * time.Millisecond)
 		if s := r.decode.Status(time.Now())[0]; s.Running != 5 || s.LoadAge != 901 {
 			r.t.Errorf("%d running as reported %v ms ago, want 5 and 901 ms", s.Running, s.LoadAge)
+		}
+	})
+}
+
+// What another router has found of an engine is known with its first answer, and this router's own is in what
+// it answers. A router of an older version says nothing of it, and is heard all the same.
+func TestPeersShareDistrust(t *testing.T) {
+	peering(t, []string{first, second}, func(r *rig) {
+		r.serve("t1:9090", booked("old", 1))
+		r.serve("t2:9090", always(http.StatusOK, `{"instance":"new","prefill":null,"decode":null,`+
+			`"distrusted":[{"started":5.25,"era":2,"seen":946684800,"of_a_later_version":1}]}`))
+		began := time.Now()
+		r.peers.WaitForFirst(r.t.Context())
+		if era := r.distrusts.era(5.25); era != 2 || time.Since(began) != 0 {
+			t.Errorf("era %d is known after %v, want 2 at once", era, time.Since(began))
+		}
+		r.knows(1)
+		w := httptest.NewRecorder()
+		r.peers.ServeHTTP(w, httptest.NewRequest(http.MethodGet, Path, nil))
+		b, err := readBookings(w.Body.Bytes())
+		if err != nil || len(b.Distrusted) != 1 || b.Distrusted[0].Started != 5.25 {
+			t.Errorf("it tells %+v, %v", b, err)
+		}
+	})
+}
+
+// A router that does not answer is not waited for longer than routers may be silent.
+func TestFirstAnswersAreNotWaitedForLong(t *testing.T) {
+	peering(t, []string{first}, func(r *rig) {
+		r.serve("t1:9090", func(_ http.ResponseWriter, q *http.Request) { <-q.Context().Done() })
+		began := time.Now()
+		r.peers.WaitForFirst(r.t.Context())
+		if took := time.Since(began); took > leastPatience {
+			t.Errorf("waited %v, want %v at most", took, leastPatience)
 		}
 	})
 }

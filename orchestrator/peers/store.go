@@ -42,6 +42,8 @@ type store struct {
 // storeHealth is how the server does.
 type storeHealth struct {
 	up    atomic.Bool   // the server works as far as is known
+	first *firstTime    // all others have had the time to tell all; immutable
+	heard time.Time     // when a message of our own was heard first, zero before
 	echo  time.Time     // when a message of our own was heard last, or is expected since
 	delay time.Duration // that it took
 	err   error         // why the newest attempt failed
@@ -73,6 +75,7 @@ func (ps *Peers) storeOf(cfg *config.Config) (*store, error) {
 		channel: v.Prefix + "routers", ended: make(chan struct{}), routers: map[string]*stored{},
 	}
 	s.health.up.Store(true)
+	s.health.first = newFirst()
 	return s, nil
 }
 
@@ -135,17 +138,20 @@ func (s *store) tell(ctx context.Context) {
 
 // teller knows what there is to tell.
 type teller struct {
-	before  reported
-	changes uint64    // of the pools, as of before
-	wholeAt time.Time // when the next whole message is due
-	has     guessed   // which guesses were told
+	before    reported
+	changes   uint64    // of the pools, as of before
+	distrusts uint64    // changes of the engines that are distrusted, as of the message before
+	wholeAt   time.Time // when the next whole message is due
+	has       guessed   // which guesses were told
 }
 
 // next returns what is to be told now, nil for nothing.
 func (t *teller) next(ps *Peers, patience time.Duration, now time.Time) *message {
 	o := &ps.opt
 	changes, whole := o.Prefill.Changes()+o.Decode.Changes(), !now.Before(t.wholeAt)
-	if !whole && changes == t.changes {
+	distrusts := o.Distrusts.DistrustChanges()
+	found := distrusts != t.distrusts
+	if !whole && !found && changes == t.changes {
 		return nil
 	}
 	all := reported{o.Prefill.PeerLoads(now), o.Decode.PeerLoads(now)}
@@ -155,14 +161,19 @@ func (t *teller) next(ps *Peers, patience time.Duration, now time.Time) *message
 	}
 	gs := ps.guessesFrom(t.has)
 	t.before, t.changes = all, changes
+	t.distrusts = distrusts
 	t.has = gs.From
 	switch {
 	case whole:
 		t.wholeAt = now.Add(jitter(patience / wholePart))
-	case len(fresh.prefill)+len(fresh.decode)+len(gs.Prefill)+len(gs.Decode) == 0:
+	case !found && len(fresh.prefill)+len(fresh.decode)+len(gs.Prefill)+len(gs.Decode) == 0:
 		return nil
 	}
-	return &message{bookings: bookings{Prefill: fresh.prefill, Decode: fresh.decode, Guesses: gs}, Whole: whole}
+	m := &message{bookings: bookings{Prefill: fresh.prefill, Decode: fresh.decode, Guesses: gs}, Whole: whole}
+	if whole || found {
+		m.Distrusted = o.Distrusts.Distrusted()
+	}
+	return m
 }
 
 // publish reports whether the server has got m.
@@ -246,6 +257,9 @@ func (s *store) watch(ctx context.Context) {
 func (s *store) judge(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if h := s.health.heard; !h.IsZero() && now.Sub(h) > s.patience*2/wholePart {
+		s.health.first.is()
+	}
 	long := now.Sub(s.health.echo).Seconds() > downPart*s.patience.Seconds()
 	if long && s.health.up.Swap(false) {
 		s.ps.opt.Log.Warn("the server through which routers tell their bookings does not work; "+

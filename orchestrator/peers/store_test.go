@@ -36,7 +36,7 @@ func newMet(t *testing.T, v config.ValkeyServer) *rig {
 	log := slog.New(slog.NewTextHandler(&r.log, nil))
 	r.peers = New(Options{
 		Log: log, Prefill: r.prefill, Decode: r.decode, RoomChanged: func() {},
-		Panics: panics.Guard{Log: log}, Registry: r.reg,
+		Distrusts: &r.distrusts, Panics: panics.Guard{Log: log}, Registry: r.reg,
 	})
 	p0 := replica.Replica{ID: "p0", Role: replica.Prefill, Facts: replica.Facts{
 		Models: []string{"m"}, BlockSize: 16, PrefixCaching: true,
@@ -356,5 +356,22 @@ func TestAnotherServerIsMetAt(t *testing.T) {
 		if r.meet(v); r.peers.store == before {
 			t.Errorf("another %s changes nothing", fields.Field(i).Name)
 		}
+	}
+}
+
+// What a router finds of an engine all others hear as soon as it has found it, and one that comes later before
+// it sends its first request.
+func TestDistrustIsSharedThroughAServer(t *testing.T) {
+	server := valkeytest.Start(t)
+	a, b := newMet(t, at(server)), newMet(t, at(server))
+	for _, r := range []*rig{a, b} {
+		within(t, soon, "all are met", func() bool { return r.store().Routers == 1 })
+	}
+	a.distrusts.HearDistrust([]replica.Distrust{{Started: 5, Era: 1}})
+	within(t, soon, "what is found is known", func() bool { return b.distrusts.era(5) == 1 })
+	c := newMet(t, at(server))
+	c.peers.WaitForFirst(t.Context())
+	if !c.store().Up || c.distrusts.era(5) != 1 {
+		t.Errorf("one that came later knows of era %d, want 1", c.distrusts.era(5))
 	}
 }

@@ -28,6 +28,7 @@ func (s *store) take(body []byte, now time.Time) {
 		s.ps.opt.Log.Debug("what was published to routers is not taken", "channel", s.channel, "error", err)
 		return
 	}
+	s.ps.opt.Distrusts.HearDistrust(m.Distrusted) // however late, and from whomever
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if m.Instance == s.ps.instance {
@@ -50,6 +51,9 @@ func (s *store) hearEcho(m *message, now time.Time) {
 		return
 	}
 	s.health.echo, s.health.err = now, nil
+	if s.health.heard.IsZero() {
+		s.health.heard = now
+	}
 	if !s.health.up.Swap(true) {
 		s.ps.opt.Log.Info("the server through which routers tell their bookings works again")
 	}

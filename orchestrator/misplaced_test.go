@@ -1,0 +1,114 @@
+package orchestrator
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/enginesim"
+)
+
+// embedding is a request that is passed whole to a decode replica.
+var embedding = post("/v1/embeddings", `{"model":"sim","input":["a b c","d"]}`)
+
+// refusing lets an engine answer its next ten requests with this status.
+func (w *world) refusing(e *simulated, status int) {
+	for range 10 {
+		w.wire.scripted(e.addr, answerOf(status, "application/json", "", `{"error":"a fault"}`))
+	}
+}
+
+// passing is a world whose engines take embeddings too.
+func passing(local string) setup {
+	return setup{
+		config: func(c *config.Config) { c.Local = local },
+		engine: func(_ string, o *enginesim.Options) { o.Pooling = true },
+	}
+}
+
+// noClients are statuses that no client can have caused.
+var noClients = []int{204, 302, 307, 401, 402, 403, 405, 407, 408, 421, 426}
+
+// A replica that answers everybody with a status that no client can have caused refuses the router, as one with
+// another key does. It costs no client an answer, at either leg, and is ejected.
+func TestAReplicaThatRefusesTheRouter(t *testing.T) {
+	for _, status := range noClients {
+		for _, leg := range []string{"prefill", "decode"} {
+			if leg == "prefill" && status != 401 && status != 302 { // as with the others
+				continue
+			}
+			t.Run(fmt.Sprintf("%d, %s", status, leg), func(t *testing.T) {
+				in(t, setup{config: oftenSplit}, func(w *world) {
+					bad := w.d[0]
+					if leg == "prefill" {
+						bad = w.p[0]
+					}
+					fault(enginesim.Fault{Kind: "fail", Status: status, Count: -1})(w, bad)
+					out := func() bool { return w.count("tandem_ejections_total", bad.addr) > 0 || leg == "prefill" }
+					for i := 0; i < 10 && (i == 0 || !out()); i++ { // how many of them meet it is chance
+						w.crowd(120, 24, 200*i).want(t, "120 chats, 24 at a time", 0)
+					}
+					if w.count("tandem_attempt_failures_total", bad.addr) == 0 {
+						t.Error("nobody met it: this test tests nothing")
+					}
+					if !out() {
+						t.Error("it was not ejected")
+					}
+				})
+			})
+		}
+	}
+}
+
+// Where all replicas do so, a client is told of a fault of the fleet and not of its own: its key is good. And
+// none of the replicas is taken to be worse than the others.
+func TestAllReplicasRefuseTheRouter(t *testing.T) {
+	for _, p := range []prompt{completion(false), completion(true), embedding} {
+		in(t, passing(config.LocalAlways), func(w *world) {
+			for _, d := range w.d {
+				w.refusing(d, http.StatusUnauthorized)
+			}
+			if got := w.ask(p); got.status != http.StatusBadGateway || got.fail.Message == "" {
+				t.Errorf("%s: status %d %s, want 502", p.path, got.status, got.raw)
+			}
+		})
+	}
+}
+
+// What is passed whole to a replica that refuses the router is passed to another one.
+func TestWhatIsPassedIsTriedElsewhere(t *testing.T) {
+	for _, status := range noClients[1:] {
+		in(t, passing(config.LocalNever), func(w *world) {
+			w.refusing(w.d[0], status)
+			for range 10 {
+				if got := w.ask(embedding); got.status != http.StatusOK {
+					t.Errorf("status %d where one of two says %d: %s", got.status, status, got.raw)
+				}
+			}
+			if n := w.count("tandem_retries_total", ""); n == 0 {
+				t.Error("nobody met it: this test tests nothing")
+			}
+			w.blamed(0, 0)
+		})
+	}
+}
+
+// A client that causes its error gets it as the engine told it, however often it asks, and nobody is ejected.
+func TestClientsCauseTheirErrors(t *testing.T) {
+	for _, status := range []int{400, 404, 413, 414, 415, 422, 431} {
+		in(t, setup{config: oftenSplit}, func(w *world) {
+			for _, e := range append(w.p, w.d...) {
+				fault(enginesim.Fault{Kind: "fail", Status: status, Count: -1})(w, e)
+			}
+			for range 30 {
+				if got := w.ask(nthChat(1, false)); got.status != status {
+					t.Fatalf("status %d, want the engine's %d: %s", got.status, status, got.raw)
+				}
+			}
+			if n := w.count("tandem_ejections_total", ""); n != 0 {
+				t.Errorf("%d replicas were ejected for %d", n, status)
+			}
+		})
+	}
+}
