@@ -53,7 +53,8 @@ func run() (err error) {
 		return err
 	}
 	var plot strings.Builder
-	fmt.Println("told      splits  after the third transfer: off by over 2  estimate then     good    first token")
+	fmt.Println("told      splits  after the third transfer: off by over 2  " +
+		"estimate then     good    first token")
 	for i, x := range told {
 		p := play
 		p.Misstated.Links = x.times
@@ -110,7 +111,8 @@ func row(p replay.Play) (line []float64, err error) {
 		}
 	}
 	after := min(int(third.Seconds())+2, len(line)-1)
-	fmt.Printf("x %-6g %7d %25d of %4d %18.2f GB/s %7.1f %% %9.2f s\n", p.Misstated.Links, len(all), wrong, behind,
+	fmt.Printf("x %-6g %7d %25d of %4d %18.2f GB/s %7.1f %% %9.2f s\n",
+		p.Misstated.Links, len(all), wrong, behind,
 		line[after], 100*o.Usual, o.TTFT.Mean)
 	return line, nil
 }
@@ -147,15 +149,18 @@ func frame(lines string, p replay.Play) string {
 	fmt.Fprintf(&b, `<rect width="700" height="380" fill="#fff"/><text x="%g" y="18">`+
 		"What links of %g GB/s are taken for (%s, %s, GB/s)</text>\n", left, p.Link, p.Kind, p.Cluster)
 	for _, gb := range []float64{0.1, 1, 10, 100} {
-		fmt.Fprintf(&b, `<path d="M%g %.1fH%g" stroke="#ddd"/><text x="%g" y="%.1f" text-anchor="end">%g</text>`+"\n",
+		fmt.Fprintf(&b, `<path d="M%g %.1fH%g" stroke="#ddd"/><text x="%g" y="%.1f" `+
+			`text-anchor="end">%g</text>`+"\n",
 			left, y(gb), right, left-6, y(gb)+4, gb)
 	}
 	for s := 0.0; s <= p.For.Seconds(); s += 20 {
 		fmt.Fprintf(&b, `<text x="%.1f" y="%g" text-anchor="middle">%g s</text>`+"\n",
 			left+(right-left)*s/p.For.Seconds(), bottom+18, s)
 	}
-	fmt.Fprintf(&b, `<path d="M%g %.1fH%g" stroke="#27ae60" stroke-dasharray="6 4"/>`+"\n", left, y(p.Link), right)
+	fmt.Fprintf(&b, `<path d="M%g %.1fH%g" stroke="#27ae60" stroke-dasharray="6 4"/>`+"\n",
+		left, y(p.Link), right)
 	b.WriteString(lines)
-	fmt.Fprintf(&b, `<text x="%g" y="%g" fill="#27ae60">real: %g GB/s</text></svg>`+"\n", right+12, top+130, p.Link)
+	fmt.Fprintf(&b, `<text x="%g" y="%g" fill="#27ae60">real: %g GB/s</text></svg>`+"\n",
+		right+12, top+130, p.Link)
 	return b.String()
 }
