@@ -112,8 +112,8 @@ const mostReplicas = 64
 // ErrStopped says that the context ended before all shapes were tried.
 var ErrStopped = errors.New("stopped before all shapes were tried")
 
-// Ask plays what it takes. Where ctx ends before, it returns [ErrStopped], with what is known by then, or with
-// nil where no shape was tried to the end.
+// Ask plays what it takes. Where ctx ends before, it returns [ErrStopped], with what is known by then, or
+// with nil where no shape was tried to the end.
 func Ask(ctx context.Context, q *Question) (*Advice, error) {
 	if err := q.check(); err != nil {
 		return nil, err

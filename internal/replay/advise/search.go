@@ -154,7 +154,9 @@ func (s *search) try(ctx context.Context, prefills []int) error {
 			continue
 		}
 		shape := &Shape{Name: cluster.ShapeOf(p, s.q.Replicas), Prefill: p}
+		s.mu.Lock() // those that were begun before it are counted meanwhile
 		s.shapes[p] = shape
+		s.mu.Unlock()
 		wg.Go(func() {
 			err := s.fill(ctx, shape)
 			s.mu.Lock()
@@ -192,8 +194,8 @@ func (s *search) fill(ctx context.Context, shape *Shape) (err error) {
 	return nil
 }
 
-// expected is about how many shapes are tried: one pool, those that are evenly apart, and two neighbours of the
-// best for each goal. The caller holds mu.
+// expected is about how many shapes are tried: one pool, those that are evenly apart, and two neighbours of
+// the best for each goal. The caller holds mu.
 func (s *search) expected() int {
 	evenly := min(s.q.Replicas-1, shapesAtOnce+1)
 	return max(len(s.shapes), min(s.q.Replicas, 1+evenly+2*len(s.q.Goals)))
