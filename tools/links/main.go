@@ -119,8 +119,9 @@ func row(p replay.Play) (line []float64, err error) {
 
 // The measures of the picture, in pixels. Its values are from low to high GB/s.
 const (
-	left, right, top, bottom = 60.0, 560.0, 30.0, 330.0
-	low, high                = 0.03, 500.0
+	left, right = 60.0, 560.0
+	top, bottom = 30.0, 330.0
+	low, high   = 0.03, 500.0
 )
 
 func y(gb float64) float64 {

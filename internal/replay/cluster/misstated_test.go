@@ -35,6 +35,20 @@ func TestParseMisstated(t *testing.T) {
 	}
 }
 
+// What routers are told of an engine's speed leaves the engine as it is.
+func TestToldSpeedsAreNotThoseOfEngines(t *testing.T) {
+	c := config(1, 1)
+	c.Nodes[0][0].Engine.Cost.Host = 0.01
+	c.Misstated = Misstated{Speed: 2, Bare: true}
+	told, real := c.ToldNode(0, 0).Engine.Cost, c.Nodes[0][0].Engine.Cost
+	if told.Host != 0 || told.Speed != 2*max(real.Speed, 1) {
+		t.Errorf("told of a host time of %v and a speed of %v", told.Host, told.Speed)
+	}
+	if real.Host != 0.01 || real.Speed == told.Speed {
+		t.Errorf("the engine itself has a host time of %v and a speed of %v", real.Host, real.Speed)
+	}
+}
+
 // A router that is told no token ids sees an estimate of a prompt's length and hears of no block, while the
 // engines compute what the prompt has.
 func TestWithoutTokenIDsRoutersSeeEstimates(t *testing.T) {
