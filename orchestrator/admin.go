@@ -34,6 +34,7 @@ func (o *Orchestrator) Admin() http.Handler {
 	mux.Get("/debug/decisions/{id}", o.showDecision)
 	mux.Get("/debug/replicas", o.showReplicas)
 	mux.Get("/debug/live", o.page.Live)
+	mux.Get("/debug/history", o.showHistory)
 	mux.Get("/-/config/changes", o.showChanges)
 	for _, file := range page.Files {
 		mux.Method(http.MethodGet, file, o.page)

@@ -144,4 +144,5 @@ func (j *job) finish(f *failure, a *answer) {
 	}
 	j.q.o.m.took(j.rec)
 	j.q.o.ring.add(j.rec)
+	j.q.o.past.Add(endedOf(j.rec))
 }

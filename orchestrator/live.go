@@ -31,6 +31,9 @@ func (o *Orchestrator) Live() *page.Live {
 	if e := o.reloads.err.Load(); e != nil {
 		l.Rejected = e.err.Error()
 	}
+	if hint := o.unused.hint(); hint != "" {
+		l.Hints = append(l.Hints, hint)
+	}
 	kept := o.ring.newest(mostSeen)
 	l.Pairs = o.livePairs(kept, s.Pairs)
 	l.Recent = recent(kept, now)

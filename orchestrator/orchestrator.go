@@ -110,6 +110,8 @@ type records struct {
 	ring     *ring
 	file     *decisionFile
 	page     *page.Page
+	past     *page.History
+	unused   idlePool
 	captures captures
 }
 
@@ -180,7 +182,7 @@ func New(cfg *config.Config, opt Options) (*Orchestrator, error) {
 	o.giveBacks.places = make(chan struct{}, mostGiveBacks)
 	o.ring = newRing(cfg.Decisions.Ring)
 	o.file = newDecisionFile(o.ring, o.diskOf("decisions.file"), o.m.decisions.unwritten, opt.openDecisions)
-	o.page = page.New(o.Live)
+	o.page, o.past = page.New(o.Live), page.NewHistory()
 	o.traceWith(opt.Tracer)
 	o.prefill = prefill.New(prefill.Options{IndexBytes: int64(cfg.Pools.Prefill.IndexBytes)})
 	o.decode = decode.New(decode.Options{IndexBytes: int64(cfg.Pools.Decode.IndexBytes)})
@@ -253,7 +255,7 @@ func (o *Orchestrator) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for where, run := range map[string]func(context.Context){
 		"stall": o.clock.Run, "expiry": o.expire, "trials": o.trials, "decisions": o.file.run,
-		"state": o.state.run,
+		"state": o.state.run, "history": o.remember,
 	} {
 		wg.Go(func() { o.panics.KeepRunning(ctx, where, func() { run(ctx) }) })
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"os/exec"
@@ -248,5 +249,69 @@ setTimeout(() => { document.title = questions.join(' / '); }, 3500);`,
 		if !strings.Contains(page, want) {
 			t.Errorf("%q is not on the page", want)
 		}
+	}
+}
+
+// hour is a history in which answers have become slower and failed 10 minutes ago, and which knows nothing of
+// a minute.
+func hour(replicas []Replica) *History {
+	h := NewHistory()
+	now := time.Now().Add(-time.Hour)
+	for step := range HistoryPoints {
+		now = now.Add(HistoryStep)
+		if step >= 200 && step < 206 {
+			continue
+		}
+		slow := 1.0
+		if step > 300 {
+			slow = 3
+		}
+		for i := range 30 {
+			wave := 1 + 0.3*math.Sin(float64(step)/20) + 0.05*float64(i)
+			r := &replicas[(step+i)%len(replicas)]
+			h.Add(Ended{
+				Prefill: "p1", Decode: r.Name, Split: i%2 == 0, Failed: step > 300 && i == 0, First: 120 * slow * wave,
+				Token: 9 * slow * (1 + wave/20), Prompt: 1000, Available: 800, Delivered: 600 + 10*i,
+			})
+		}
+		h.Close(now, replicas)
+	}
+	return h
+}
+
+// served serves a history as a router does.
+func served(h *History) map[string]http.HandlerFunc {
+	return map[string]http.HandlerFunc{"GET /debug/history": func(w http.ResponseWriter, r *http.Request) {
+		p := h.Fleet()
+		if name := r.URL.Query().Get("replica"); name != "" {
+			p, _ = h.Of(name)
+		}
+		_ = json.NewEncoder(w).Encode(p)
+	}}
+}
+
+// The last hour is drawn as soon as the page is opened, and that of a replica when its name is clicked.
+func TestTheLastHourIsDrawn(t *testing.T) {
+	l := fleet(t, 2, 1)
+	page := played(t, New(func() *Live { return l }).Live, `
+setTimeout(() => document.querySelector('[data-open=d1]').click(), 1500);`, served(hour(l.Replicas)))
+	for _, want := range []string{
+		"TTFT in the last hour: p50 now ", "ITL in the last hour: p50 now ", "Failed a minute in the last hour",
+		"Prefix hits in the last hour: delivered now ", "KV in use, prefill in the last hour",
+		"In the engine in the last hour: running now ", `aria-expanded="true"`, "–60 min",
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("%q is not on the page", want)
+		}
+	}
+	if n := strings.Count(page, "<figure"); n != 8+6 {
+		t.Errorf("%d charts, want 8 of all and 6 of the replica", n)
+	}
+	if strings.Contains(page, "NaN") || strings.Contains(page, "undefined") {
+		t.Error("something on the page is no number")
+	}
+	ttft := page[strings.Index(page, `aria-label="TTFT`):]
+	if n := strings.Count(ttft[:strings.Index(ttft, "</figure>")], "M"); n < 3 {
+		t.Errorf("the gap of a minute is not seen: %d strokes", n)
 	}
 }

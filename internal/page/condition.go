@@ -31,10 +31,13 @@ func conditionOf(r *Replica) Condition {
 	case !r.Up:
 		return Condition{cmp.Or(r.Reason, "not usable"), Out}
 	}
-	bad := Notable
+	bad := Well
 	var states []string
 	for _, s := range r.States {
 		states = append(states, strings.ReplaceAll(s.State, "_", " ")+": "+s.Cause)
+		if s.State != "pool_idle" { // which its replicas are well in
+			bad = max(bad, Notable)
+		}
 		if strings.HasPrefix(s.State, "ejected") || s.State == "distrusted" || s.State == "unpaired" ||
 			s.State == "draining" || s.State == "drained" {
 			bad = Out

@@ -38,6 +38,9 @@ const (
 	StateHalfDecode     = "half_open_decode"
 	StateHalfWhole      = "half_open_whole" // it comes back: as many requests at once as have gone well
 
+	// It is a prefill replica, and no request of late was split, though many came.
+	StatePoolIdle = "pool_idle"
+
 	// An operator drains it: it gets no new requests.
 	StateDraining = "draining" // and some still run there
 	StateDrained  = "drained"  // and none runs there: it can be stopped
@@ -48,7 +51,7 @@ func StateNames() []string {
 	return append([]string{
 		StateSlow, StateSequences, StateUnreported, StateAsleep, StateDistrusted, StateUnpaired, StateAdapter,
 		StateEjectedPrefill, StateEjectedDecode, StateEjectedWhole, StateHalfPrefill, StateHalfDecode,
-		StateHalfWhole, StateDraining, StateDrained,
+		StateHalfWhole, StateDraining, StateDrained, StatePoolIdle,
 	}, setup.Names()...)
 }
 
@@ -138,4 +141,18 @@ func (w *Watcher) judgeSpeed(id replica.ID) {
 	if cause, known := w.pool.Slow(id, w.scraped.states.has(id, StateSlow)); known {
 		w.setState(id, StateSlow, cause)
 	}
+}
+
+// NotePoolIdle notes whether the server is of a pool that is idle for this cause, "" where it is not, and
+// returns the number of its replicas that could be used.
+func (w *Watcher) NotePoolIdle(cause string) (usable int) {
+	if !w.InUse() {
+		cause = ""
+	}
+	for _, m := range w.Members() {
+		if w.scraped.states.put(m.ID, StatePoolIdle, cause, time.Now()); cause != "" {
+			usable++
+		}
+	}
+	return usable
 }

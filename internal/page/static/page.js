@@ -107,7 +107,9 @@ function draw(live) {
   latest = live;
   drawReady(live);
   $('flow').textContent = count(live.in_flight) + ' in flight, ' + count(live.waiting) + ' waiting for room';
-  banner([live.rejected && 'The newest configuration was rejected: ' + live.rejected, ...(live.hints || [])].filter(Boolean).join('. '));
+  banner(live.rejected ? 'The newest configuration was rejected: ' + live.rejected : '');
+  $('hints').textContent = (live.hints || []).join('. ');
+  $('hints').hidden = !live.hints;
   const c = live.config;
   $('weights').textContent = 'Revision ' + c.revision + ': alpha ' + c.alpha + ', beta ' + c.beta + ', gamma ' + c.gamma + ', decode_penalty ' + c.decode_penalty;
   drawNow(live.recent);
@@ -213,8 +215,8 @@ function drawFleet(live) {
       ? [{name: 'Tokens to compute', title: 'queued prompt tokens that are not cached'}, 'Done in', {name: 'A token', title: 'of prefill, learned; beside the profile of an 8B model on an H100'}]
       : [{name: 'Free blocks', title: 'that may be promised'}, {name: 'Local prefills done in'}, {name: 'A step', title: 'of decoding alone, learned; beside the profile of an 8B model on an H100'}]);
     heads.push({name: 'Cached', title: 'blocks that the index knows, of its capacity'}, {name: 'Drain', title: 'no new requests; those that run there end'});
-    table($(pool), pool + ': ' + usable + ' of ' + all.length + ' usable', heads, (folded ? rows.filter(x => !idle.includes(x)) : rows).map(({r, is}) => el('tr', {id: 'replica-' + r.name},
-      el('th', {scope: 'row', title: r.url}, r.name),
+    table($(pool), pool + ': ' + usable + ' of ' + all.length + ' usable', heads, (folded ? rows.filter(x => !idle.includes(x)) : rows).flatMap(({r, is}) => [el('tr', {id: 'replica-' + r.name},
+      el('th', {scope: 'row', title: r.url}, el('button', {type: 'button', class: 'link', 'data-open': r.name, 'data-id': 'open ' + r.name, 'aria-expanded': String(opened.name === r.name), title: 'the last hour of ' + r.name}, r.name)),
       el('td', {class: 'say ' + ['good', 'warn', 'bad'][is.bad]}, ['', '▲ ', '✕ '][is.bad] + is.text),
       el('td', {class: 'left'}, ...meter(r.usage, share(r.usage))),
       el('td', {title: r.max_num_seqs > 0 && 'it runs no more at a time than the second number, as was learned'}, count(r.running) + (r.max_num_seqs > 0 ? ' of ' + count(r.max_num_seqs) : '')), el('td', null, count(r.waiting)), el('td', null, count(r.requests)),
@@ -222,10 +224,88 @@ function drawFleet(live) {
         ? [el('td', null, count(r.queued_tokens)), el('td', null, span(r.wait_ms)), el('td', null, beside(r.speed.token_us, live.profile.token_us, 'µs', r.speed.samples))]
         : [el('td', null, count(r.free_blocks)), el('td', null, span(r.wait_ms)), el('td', null, beside(r.speed.step_ms, live.profile.step_ms, 'ms', r.speed.samples))],
       el('td', null, r.capacity_blocks > 0 ? share(Math.min(1, r.indexed_blocks / r.capacity_blocks)) : count(r.indexed_blocks)),
-      el('td', null, drainButton(r)))).concat(folded || expanded.has(pool) && !words.length && !only ? [fold(pool, idle, heads.length)] : []));
+      el('td', null, drainButton(r))), ...opened.name === r.name ? [el('tr', {class: 'past'}, el('td', {class: 'left', colspan: heads.length}, opened.box))] : []]).concat(folded || expanded.has(pool) && !words.length && !only ? [fold(pool, idle, heads.length)] : []));
     fillMeters($(pool));
   }
   $('shown').textContent = shown === live.replicas.length ? '' : shown + ' of ' + live.replicas.length + ' shown';
+}
+
+// ---- the last hour
+
+const opened = {name: '', box: el('div', {class: 'charts'})}; // the replica whose last hour is shown
+
+// lastHour draws the past of all requests, and of the opened replica. A step of it takes 10 s.
+async function lastHour() {
+  try {
+    charts($('hour'), JSON.parse(await get('debug/history')), [
+      ['Requests a second', {requests: 'requests'}, (x, step) => x / step, rate],
+      ['Failed a minute', {failed: 'failed'}, (x, step) => 60 * x / step, rate],
+      ['TTFT', {ttft_p50: 'p50', ttft_p90: 'p90', ttft_p99: 'p99'}, null, span],
+      ['ITL', {itl_p50: 'p50', itl_p90: 'p90', itl_p99: 'p99'}, null, span],
+      ['Prefix hits', {hits_delivered: 'delivered', hits_possible: 'possible'}, null, share, 1],
+      ['Split', {split: 'of requests'}, null, share, 1],
+      ['KV in use, prefill', {kv_prefill: 'mean'}, null, share, 1],
+      ['KV in use, decode', {kv_decode: 'mean'}, null, share, 1],
+    ]);
+    if (opened.name) await pastOf(opened.name);
+  } catch (problem) {
+    if ($('login').hidden) $('hour').replaceChildren(el('p', {class: 'bad'}, problem.message));
+  }
+}
+
+async function pastOf(name) {
+  try {
+    charts(opened.box, JSON.parse(await get('debug/history?replica=' + encodeURIComponent(name))), [
+      ['Requests a second', {requests: 'requests'}, (x, step) => x / step, rate],
+      ['Failed a minute', {failed: 'failed'}, (x, step) => 60 * x / step, rate],
+      ['In the engine', {running: 'running', waiting: 'queued'}, null, rate],
+      ['KV in use', {kv: 'share'}, null, share, 1],
+      ['TTFT', {ttft_p50: 'p50', ttft_p90: 'p90'}, null, span],
+      ['ITL', {itl_p50: 'p50'}, null, span],
+    ]);
+  } catch (problem) {
+    opened.box.replaceChildren(el('p', {class: 'quiet'}, problem.message));
+  }
+}
+
+const rate = x => unknown(x) ? 'unknown' : Number(x.toPrecision(3)).toString();
+
+// charts draws one for each [title, {series: name}, scale, unit, top]; top is the least that the axis reaches.
+function charts(box, past, list) {
+  box.replaceChildren(...list.map(([title, lines, scale, unit, top]) => chart(title, Object.entries(lines).map(([series, name]) =>
+    ({name, points: (past.series[series] || []).map(x => x == null ? null : scale ? scale(x, past.step_s) : x)})), unit, top || 0, past)));
+}
+
+const hourPoints = 360;
+
+function chart(title, lines, unit, least, past) {
+  const space = 'http://www.w3.org/2000/svg', svg = document.createElementNS(space, 'svg'), high = 60;
+  const known = lines.flatMap(l => l.points).filter(x => x != null), top = Math.max(least, ...known) || 1;
+  svg.setAttribute('viewBox', '0 0 ' + hourPoints + ' ' + high);
+  svg.setAttribute('preserveAspectRatio', 'none');
+  svg.setAttribute('aria-hidden', 'true');
+  const draw = (d, kind) => {
+    const path = document.createElementNS(space, 'path');
+    path.setAttribute('d', d);
+    path.setAttribute('class', kind);
+    svg.append(path);
+  };
+  draw('M0 .5H360M0 30H360M0 59.5H360M90 0V60M180 0V60M270 0V60', 'grid');
+  lines.forEach((l, i) => {
+    let d = '', pen = 'M';
+    l.points.forEach((y, x) => {
+      if (y == null) { pen = 'M'; return; }
+      const at = (hourPoints - l.points.length + x) + ' ' + (high - 1 - (high - 2) * y / top).toFixed(1);
+      d += pen + at + (pen === 'M' ? 'h.5' : '');
+      pen = 'L';
+    });
+    draw(d || 'M0 0', 'line' + i);
+  });
+  const last = l => l.points.length ? l.points.at(-1) : null;
+  const legend = lines.map((l, i) => el('span', {class: 'line' + i}, (lines.length > 1 ? l.name + ' ' : '') + (last(l) == null ? '–' : unit(last(l)))));
+  return el('figure', {'aria-label': title + ' in the last hour: ' + lines.map(l => l.name + ' now ' + (last(l) == null ? 'unknown' : unit(last(l)))).join(', ') + '; at most ' + (known.length ? unit(Math.max(...known)) : 'unknown')},
+    el('figcaption', null, el('span', null, title), el('span', {class: 'quiet', title: 'the height of the chart'}, known.length ? '0 – ' + unit(top) : ''), el('span', {class: 'legend'}, ...legend)), svg,
+    el('div', {class: 'axis', 'aria-hidden': 'true'}, el('span', null, '–60 min'), el('span', null, '–30'), el('span', null, clock(past.end).slice(0, 5))));
 }
 
 const mostIdle = 8; // idle replicas of a pool that have a row each
@@ -350,7 +430,13 @@ document.addEventListener('DOMContentLoaded', () => {
   $('trouble').addEventListener('change', () => latest && drawFleet(latest));
   for (const pool of ['prefill', 'decode']) {
     $(pool).addEventListener('click', e => {
-      const {act, fold} = e.target.dataset;
+      const {act, fold, open} = e.target.dataset;
+      if (open) {
+        opened.name = opened.name === open ? '' : open;
+        opened.box.replaceChildren();
+        drawFleet(latest);
+        if (opened.name) pastOf(open);
+      }
       if (act) drain(e.target.dataset).catch(problem => banner(problem.message));
       if (fold) {
         if (!expanded.delete(fold)) expanded.add(fold);
@@ -367,6 +453,9 @@ document.addEventListener('DOMContentLoaded', () => {
     sessionStorage.setItem('tandem-token', $('token').value);
     $('token').value = '';
     follow();
+    lastHour();
   });
   follow();
+  lastHour();
+  setInterval(lastHour, 10e3);
 });
