@@ -125,7 +125,7 @@ func (f *fleet) alike(
 
 func sameModel(f *fleet) verdict {
 	v := f.alike("model", func(s *server) string { return s.seen.model.ID }, fail,
-		"start all engines with the same model and --served-model-name; give other models a Tandem of their own")
+		setup.SameName+"; give other models a Tandem of their own")
 	if v.status != OK {
 		return v
 	}
@@ -134,13 +134,13 @@ func sameModel(f *fleet) verdict {
 			return s.seen.model.ID
 		}
 		return fmt.Sprintf("%s, loaded from %s", s.seen.model.ID, s.seen.model.Root)
-	}, fail, "start all engines with the same path or name of the model: vLLM compares them letter by letter "+
-		"before a KV transfer")
+	}, fail, setup.SameModel)
 }
 
 func sameVersion(f *fleet) verdict {
 	if t, differ := f.trouble(setup.OtherVersion); differ {
-		return fail(t.Do+". Bring them there a pool at a time: while both have some of each, pairs remain", "%s", t.Seen)
+		return fail(t.Do+". Bring them there a pool at a time: while both have some of each, pairs remain",
+			"%s", t.Seen)
 	}
 	return f.alike("version", func(s *server) string { return s.seen.version }, fail,
 		"bring the engines of each model to one version")
@@ -215,7 +215,7 @@ func sameBlockSize(f *fleet) verdict {
 			}
 		}
 		return ""
-	}, fail, "start all engines with the same --block-size")
+	}, fail, setup.SameBlockSize)
 }
 
 func sameType(f *fleet) verdict {
@@ -226,7 +226,7 @@ func sameType(f *fleet) verdict {
 			}
 		}
 		return ""
-	}, fail, "start all engines with the same --kv-cache-dtype")
+	}, fail, setup.SameCacheType)
 }
 
 // blockSize is the rank's, by its events if they tell one, else by /metrics; 0 unknown.

@@ -173,10 +173,8 @@ func (l *link) State(state kvevents.State, reason string) {
 func (l *link) topic(topic []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, known := range l.heard.topics {
-		if known == string(topic) { // makes no copy
-			return
-		}
+	if slices.ContainsFunc(l.heard.topics, func(known string) bool { return known == string(topic) }) {
+		return // without a copy of the topic
 	}
 	l.heard.topics = note(l.heard.topics, string(topic), maxTopics)
 }

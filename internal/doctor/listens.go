@@ -29,10 +29,11 @@ func (e *linkError) Unwrap() error { return e.err }
 // listens looks whether a ZeroMQ socket listens at endpoint. libzmq, which follows, dials again and again and
 // does not say what it met: a closed port, a firewall or an HTTP server.
 func listens(ctx context.Context, endpoint string) *linkError {
-	network, addr := "tcp", ""
-	if path, ok := strings.CutPrefix(endpoint, "ipc://"); ok {
+	network := "tcp"
+	addr, tcp := strings.CutPrefix(endpoint, "tcp://")
+	if path, ipc := strings.CutPrefix(endpoint, "ipc://"); ipc {
 		network, addr = "unix", path
-	} else if addr, ok = strings.CutPrefix(endpoint, "tcp://"); !ok {
+	} else if !tcp {
 		return &linkError{atAddress, fmt.Errorf("%q is neither a tcp:// nor an ipc:// address", endpoint)}
 	} else if _, _, err := net.SplitHostPort(addr); err != nil {
 		return &linkError{atAddress, err}

@@ -41,7 +41,18 @@ const Publish = `--kv-events-config '{"enable_kv_cache_events":true,` +
 	`"publisher":"zmq","endpoint":"tcp://*:5557","replay_endpoint":"tcp://*:5657"}'`
 
 // KeepPrefixes is what to do about an engine that keeps no prefixes.
-const KeepPrefixes = "start the engine without --no-enable-prefix-caching (it is on by default for generating models)"
+const KeepPrefixes = "start the engine without --no-enable-prefix-caching (it is on by default for generating " +
+	"models)"
+
+// What to do about engines that differ, so that one of them can take no KV blocks of another.
+const (
+	SameModel = "start all engines with the same --model: vLLM compares paths and names letter by letter before " +
+		"a KV transfer"
+	SameName      = "start all engines with the same --model and --served-model-name"
+	SameVersion   = "bring all engines to one version; no pair of two versions hands prompts over"
+	SameCacheType = "start all engines with the same --kv-cache-dtype"
+	SameBlockSize = "start all engines with the same --block-size"
+)
 
 // Connector is the flag that gives an engine of a role its KV connector.
 func Connector(role replica.Role) string {
@@ -100,7 +111,7 @@ func Beside(all []replica.Replica) [][]Trouble {
 	for i := range all {
 		r := &all[i]
 		if t, ok := odd(r, all, OtherVersion, "vLLM", func(f *replica.Facts) string { return f.Version }); ok {
-			t.Do = "bring all engines to one version; no pair of two versions hands prompts over"
+			t.Do = SameVersion
 			found[i] = append(found[i], t)
 		}
 		for n, what := range [...]string{"text", "chat", "chat with tools", "chat with tools, as it is rendered"} {
@@ -118,6 +129,35 @@ func Beside(all []replica.Replica) [][]Trouble {
 		}
 	}
 	return found
+}
+
+// Apart returns what to change so that d can take the KV blocks of p: one entry for each thing in which they are
+// known to differ, none where nothing is.
+func Apart(p, d *replica.Replica) (do []string) {
+	a, b := &p.Facts, &d.Facts
+	for _, x := range [...]struct{ p, d, do string }{
+		{a.Root, b.Root, SameModel},
+		{a.Version, b.Version, SameVersion},
+		{a.CacheDType, b.CacheDType, SameCacheType},
+	} {
+		if x.p != x.d && x.p != "" && x.d != "" {
+			do = append(do, x.do)
+		}
+	}
+	if a.Connector != b.Connector && a.Connector != "" && b.Connector != "" {
+		for _, r := range [...]*replica.Replica{p, d} {
+			if r.Facts.Connector != "nixl" {
+				do = append(do, fmt.Sprintf("start %s with %s", r.ID, Connector(r.Role)))
+			}
+		}
+	}
+	if a.BlockSize != b.BlockSize && a.BlockSize > 0 && b.BlockSize > 0 {
+		do = append(do, SameBlockSize)
+	}
+	if len(a.Models) > 0 && len(b.Models) > 0 && !slices.ContainsFunc(a.Models, d.Serves) {
+		do = append(do, SameName)
+	}
+	return do
 }
 
 // odd reports whether r has another value than most, or than as many: then nobody can tell who is wrong. An

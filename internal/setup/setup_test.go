@@ -138,3 +138,40 @@ func TestBeside(t *testing.T) {
 		t.Errorf("seen %q, want %q", odd.Seen, want)
 	}
 }
+
+// Engines that differ in something that KV transfers depend on: the flag is named. What is not known, or the
+// same, names none.
+func TestApart(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(*replica.Facts)
+		want   []string
+	}{
+		{"alike", func(*replica.Facts) {}, nil},
+		{"unknown", func(f *replica.Facts) { *f = replica.Facts{} }, nil},
+		{"model", func(f *replica.Facts) { f.Root = "/models/other" }, []string{"same --model:"}},
+		{"version", func(f *replica.Facts) { f.Version = "0.33.0" }, []string{"one version"}},
+		{"KV type", func(f *replica.Facts) { f.CacheDType = "fp8" }, []string{"--kv-cache-dtype"}},
+		{
+			"connector", func(f *replica.Facts) { f.Connector = "moriio" },
+			[]string{`start d0 with --kv-transfer-config '{"kv_connector":"NixlConnector","kv_role":"kv_consumer"`},
+		},
+		{"block size", func(f *replica.Facts) { f.BlockSize = 32 }, []string{"--block-size"}},
+		{"served name", func(f *replica.Facts) { f.Models = []string{"n"} }, []string{"--served-model-name"}},
+		{
+			"two", func(f *replica.Facts) { f.CacheDType, f.BlockSize = "fp8", 32 },
+			[]string{"--kv-cache-dtype", "--block-size"},
+		},
+	} {
+		told := func(f *replica.Facts) {
+			f.Root, f.BlockSize = "/models/m", 16
+			f.Models = []string{"m"}
+		}
+		p, d := sound("p0", told), sound("d0", told, c.change)
+		p.Role = replica.Prefill
+		got := setup.Apart(&p, &d)
+		if !slices.EqualFunc(got, c.want, strings.Contains) {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/setup"
 	"github.com/tandem-router/tandem/orchestrator/outlier"
 	"github.com/tandem-router/tandem/orchestrator/planner"
 )
@@ -60,7 +61,7 @@ func (f *keeping) completeLocked() bool {
 	return n[0] > 0 && n[1] > 0
 }
 
-// unpaired says why a replica makes a pair with none of all, "" where it does.
+// unpaired says why a replica makes a pair with none of all, and which flags to change; "" where it makes one.
 func (f *Fleet) unpaired(e *Endpoint, all map[replica.ID]*Endpoint) string {
 	var others []*Endpoint
 	for _, other := range all {
@@ -70,7 +71,7 @@ func (f *Fleet) unpaired(e *Endpoint, all map[replica.ID]*Endpoint) string {
 	}
 	slices.SortFunc(others, func(a, b *Endpoint) int { return cmp.Compare(a.Member.ID, b.Member.ID) })
 	const most = 4 // of the others are named
-	var why []string
+	var why, do []string
 	for _, other := range others {
 		p, d := e, other
 		if e.Member.Role == replica.Decode {
@@ -80,6 +81,11 @@ func (f *Fleet) unpaired(e *Endpoint, all map[replica.ID]*Endpoint) string {
 		if reason == "" {
 			return ""
 		}
+		for _, change := range setup.Apart(&p.Member, &d.Member) {
+			if len(do) < most && !slices.Contains(do, change) {
+				do = append(do, change)
+			}
+		}
 		if len(why) < most {
 			why = append(why, string(other.Member.ID)+": "+reason)
 		}
@@ -87,7 +93,11 @@ func (f *Fleet) unpaired(e *Endpoint, all map[replica.ID]*Endpoint) string {
 	if more := len(others) - len(why); more > 0 {
 		why = append(why, fmt.Sprintf("and %d more", more))
 	}
-	return "it makes a pair with no replica of the other pool: " + strings.Join(why, "; ")
+	cause := "it makes a pair with no replica of the other pool: " + strings.Join(why, "; ")
+	if len(do) > 0 {
+		cause += "; what to do: " + strings.Join(do, "; ")
+	}
+	return cause
 }
 
 // unpairedWith says why the two make no pair, "" where they do.
