@@ -16,7 +16,8 @@ type Options = roster.Options
 
 // Settings is what an operator may set about the pool. All of it is said: see [Pool.Configure].
 type Settings struct {
-	Speed          scoring.Speed // of every member, its own prefill included; until enough was measured; a half at zero: the profile's
+	// of every member, its own prefill included; until enough was measured; a half at zero: the profile's
+	Speed          scoring.Speed
 	LoadTTL        time.Duration // a load report older than this says nothing; above 0
 	Margin         float64       // share of a member's blocks that is never promised, 0..1
 	Piece          time.Duration // of a local prefill at once, beside streams; 0 all of it

@@ -138,7 +138,8 @@ func (o *Orchestrator) explainBody(w http.ResponseWriter, r *http.Request) {
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	body, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
-		status, body = http.StatusInternalServerError, append(rawjson.AppendString([]byte(`{"error":`), err.Error()), '}')
+		status, body = http.StatusInternalServerError, append(rawjson.AppendString([]byte(`{"error":`),
+			err.Error()), '}')
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)

@@ -32,8 +32,8 @@ func (w *world) underWay(p prompt) (ended chan *heard) {
 	return ended
 }
 
-// restartIdle has the decode engine restarted that does not make the newest answer, and lets the router hear of
-// it.
+// restartIdle has the decode engine restarted that does not make the newest answer, and lets the router hear
+// of it.
 func (w *world) restartIdle() {
 	made := w.posts(false)
 	for _, d := range w.d {
@@ -44,9 +44,9 @@ func (w *world) restartIdle() {
 	time.Sleep(2 * w.cfg.Pools.Decode.PollInterval)
 }
 
-// A computation that began before something that its answer depends on was exchanged is not joined after that,
-// and its answer is not kept. What was exchanged may look as before: former weights, or others, under the same
-// path.
+// A computation that began before something that its answer depends on was exchanged is not joined after
+// that, and its answer is not kept. What was exchanged may look as before: former weights, or others, under
+// the same path.
 func TestComputationBeforeABreakIsNotJoined(t *testing.T) {
 	const path = "/adapters/ad"
 	long := func(c *config.Config) { c.Timeouts.DecodeIdle, c.Timeouts.Answer = time.Minute, 10*time.Minute }

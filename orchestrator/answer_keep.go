@@ -132,9 +132,9 @@ func (o *Orchestrator) beginning() beginning {
 	return beginning{at: time.Now(), distrusts: o.fleet.DistrustChanges(), endpoints: o.fleet.Endpoints()}
 }
 
-// sameSince reports whether a computation that began so may be joined: its answer would be as right if it were
-// computed now. Which replicas will have made the answer is not known yet, so all that served the model are
-// asked: the same process has to be there, with the same adapter.
+// sameSince reports whether a computation that began so may be joined: its answer would be as right if it
+// were computed now. Which replicas will have made the answer is not known yet, so all that served the model
+// are asked: the same process has to be there, with the same adapter.
 func (a *cacheRequest) sameSince(began any) bool {
 	b := began.(beginning)                            //nolint:forcetypeassert // all flights get one
 	if a.q.o.fleet.DistrustChanges() != b.distrusts { // an engine may have read wrong blocks since

@@ -12,8 +12,8 @@ import (
 
 func version33(_ string, o *enginesim.Options) { o.Version = "0.33.0" }
 
-// A prefill engine that is put to sleep gets no requests while it sleeps, is not ejected for what it left undone, and is
-// used again once it wakes, with the registration that its memory has since.
+// A prefill engine that is put to sleep gets no requests while it sleeps, is not ejected for what it left
+// undone, and is used again once it wakes, with the registration that its memory has since.
 func TestASleepingPrefillEngineIsNotADeadOne(t *testing.T) {
 	in(t, setup{engine: version33, config: atOnce}, func(w *world) {
 		for i := range 4 { // the decode engines know both prefill engines
@@ -39,7 +39,8 @@ func TestASleepingPrefillEngineIsNotADeadOne(t *testing.T) {
 		if n := p0.Calls()["/v1/completions"] - before; n != 0 {
 			t.Errorf("p0 got %d requests while it slept", n)
 		}
-		if got := w.get("admin", "/readyz"); got.status != http.StatusOK || !strings.Contains(got.raw, fleet.SleepCause) {
+		if got := w.get("admin", "/readyz"); got.status != http.StatusOK ||
+			!strings.Contains(got.raw, fleet.SleepCause) {
 			t.Errorf("/readyz: %d %s", got.status, got.raw)
 		}
 		if got := w.get("front", "/readyz"); !strings.Contains(got.raw, "sleep mode") {
@@ -81,8 +82,8 @@ func TestAPoolThatSleepsIsNotReady(t *testing.T) {
 	})
 }
 
-// Engines of 0.32 and 0.33 do not hand blocks over to each other: the version of their NIXL connector differs. Requests
-// are split within a version.
+// Engines of 0.32 and 0.33 do not hand blocks over to each other: the version of their NIXL connector
+// differs. Requests are split within a version.
 func TestVersionsOfAMixedFleetAreNotPaired(t *testing.T) {
 	mixed := func(name string, o *enginesim.Options) {
 		if o.Version = "0.32.0"; name == "p1" || name == "d1" {

@@ -81,8 +81,8 @@ func (o *Orchestrator) failedOn(
 
 // passedOn notes what became of a request that went whole to one replica. A client's own mistake says that
 // the engine answers. An engine's 500 says nothing: it is not tried elsewhere, so that nobody knows whether
-// the request is the cause. Nor does a status that no usual request can cause: the paths of what is passed are
-// the clients'. An error in its stream does: it had taken the request.
+// the request is the cause. Nor does a status that no usual request can cause: the paths of what is passed
+// are the clients'. An error in its stream does: it had taken the request.
 func (o *Orchestrator) passedOn(b *planner.Booking, f *failure, began time.Time) {
 	if f == nil || f.answer.own && f.owner == "client" {
 		o.announce(o.planner.Decoding(b, time.Now()))

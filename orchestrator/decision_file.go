@@ -17,8 +17,8 @@ import (
 )
 
 // decisionFile appends every record to the file that the configuration names, a JSON line each. It runs
-// behind the requests: a disk that is slow, full or stands still costs records, which are counted, and never a
-// request.
+// behind the requests: a disk that is slow, full or stands still costs records, which are counted, and never
+// a request.
 type decisionFile struct {
 	ring *ring
 	log  *slog.Logger
@@ -157,7 +157,7 @@ func (d *decisionFile) follow(ctx context.Context, target *decisionTarget) {
 			if target != w.target {
 				w.move(late, target, records)
 				cancel()
-				late, cancel = withGrace(ctx, target.left)
+				late, cancel = withGrace(ctx, target.left) //nolint:fatcontext // it is made of ctx each time
 			}
 		case r := <-take:
 			w.add(r)

@@ -30,7 +30,8 @@ func writable(name string) (device bool, err error) {
 	case !info.Mode().IsRegular():
 		return false, fmt.Errorf("%s is no file", name)
 	}
-	f, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600) //nolint:gosec // the operator names it
+	//nolint:gosec // the operator names it
+	f, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return device, err
 	}

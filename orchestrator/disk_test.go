@@ -68,8 +68,8 @@ func onFrozen(t *testing.T, s setup, story func(w *world, disk *frozen)) {
 
 const notWritten, answersAgain = "its disk does not answer", "the disk of a file answers again"
 
-// While the disk of state.file stands still, replicas come and go, status is told and reloads are applied. The
-// trouble is reported once, and the router ends in time.
+// While the disk of state.file stands still, replicas come and go, status is told and reloads are applied.
+// The trouble is reported once, and the router ends in time.
 func TestTheStatesDiskStandsStill(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "state.json")
 	var log bytes.Buffer
@@ -93,11 +93,13 @@ func TestTheStatesDiskStandsStill(t *testing.T) {
 		if n := w.count("tandem_file_stalled", "state.file"); n != 1 {
 			t.Errorf("tandem_file_stalled is %d", n)
 		}
-		if got := w.get("admin", "/debug/replicas"); got.status != 200 || strings.Count(got.raw, `"healthy": true`) != 4 {
+		if got := w.get("admin", "/debug/replicas"); got.status != 200 ||
+			strings.Count(got.raw, `"healthy": true`) != 4 {
 			t.Errorf("/debug/replicas: %d %s", got.status, got.raw)
 		}
 		w.exact(chat(true), w.ask(chat(true)))
-		if n := strings.Count(log.String(), notWritten); n != 1 || !strings.Contains(log.String(), "field=state.file") {
+		if n := strings.Count(log.String(), notWritten); n != 1 ||
+			!strings.Contains(log.String(), "field=state.file") {
 			t.Errorf("it is reported %d times: %s", n, log.String())
 		}
 	})
@@ -163,10 +165,11 @@ func TestAnotherStateFileInstead(t *testing.T) {
 	})
 }
 
-// While the disk of decisions.file stands still, requests are answered and reloads are applied. What cannot be
-// written is counted, and the router ends in time. Another file is written at once.
+// While the disk of decisions.file stands still, requests are answered and reloads are applied. What cannot
+// be written is counted, and the router ends in time. Another file is written at once.
 func TestTheDecisionsDiskStandsStill(t *testing.T) {
-	for name, instead := range map[string]string{"to the end": "", "until another file is named": "second.jsonl"} {
+	for name, instead := range map[string]string{"to the end": "",
+		"until another file is named": "second.jsonl"} {
 		t.Run(name, func(t *testing.T) {
 			folder := t.TempDir()
 			var log bytes.Buffer
@@ -238,7 +241,8 @@ func TestDecisionsRefuseAPipe(t *testing.T) {
 			cfg := *w.cfg
 			cfg.Decisions.File = name
 			err := w.o.Apply(&cfg)
-			if err == nil || !strings.Contains(err.Error(), "decisions.file: ") || !strings.Contains(err.Error(), says) {
+			if err == nil || !strings.Contains(err.Error(), "decisions.file: ") ||
+				!strings.Contains(err.Error(), says) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}

@@ -12,10 +12,10 @@ import (
 // formerEraKind is the kind of the failure of an answer that may rest on wrong blocks.
 const formerEraKind = "former_era"
 
-// formerEra judges an answer of which its client has got nothing yet: since the request was sent, in era sent,
-// its engine may have been found to have cached wrong blocks, by this router or another. Nobody knows whether
-// the answer rests on them, so it is thrown away, and made again without them. It returns nil where all is
-// well.
+// formerEra judges an answer of which its client has got nothing yet: since the request was sent, in era
+// sent, its engine may have been found to have cached wrong blocks, by this router or another. Nobody knows
+// whether the answer rests on them, so it is thrown away, and made again without them. It returns nil where
+// all is well.
 func formerEra(phase string, at *fleet.Endpoint, sent uint32) *failure {
 	if at.CacheEpoch() <= sent {
 		return nil

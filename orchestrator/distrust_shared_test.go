@@ -91,8 +91,8 @@ func TestDistrustOutlivesTheRouter(t *testing.T) {
 	})
 }
 
-// An answer that is under way when its engine is found to have cached wrong blocks may rest on them: where its
-// client has got nothing yet it is made again, and nobody is blamed.
+// An answer that is under way when its engine is found to have cached wrong blocks may rest on them: where
+// its client has got nothing yet it is made again, and nobody is blamed.
 func TestAnswerOfAFormerEraIsMadeAgain(t *testing.T) {
 	for _, stream := range []bool{true, false} {
 		in(t, setup{prefill: 1, decode: 1, config: func(c *config.Config) { c.Local = config.LocalAlways }},

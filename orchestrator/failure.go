@@ -54,8 +54,8 @@ func (f *failure) answered() bool {
 }
 
 // harmless reports whether the failed attempt cost no engine any work that trying again would multiply:
-// nobody was there to receive it, whoever received it passed it to no engine, its prefill engine stands still,
-// or its blocks came too late to be used, since somebody stood still.
+// nobody was there to receive it, whoever received it passed it to no engine, its prefill engine stands
+// still, or its blocks came too late to be used, since somebody stood still.
 func (f *failure) harmless() bool {
 	return f.kind == "silent" && f.phase == "prefill" || f.kind == "unreachable" || f.kind == "left" ||
 		f.kind == "expired" || f.kind == noIDs || f.forgotten() || f.misplaced
@@ -274,10 +274,10 @@ func answered(phase string, at replica.ID, status int, body []byte, contentType,
 	return f
 }
 
-// clientMayCause reports whether a client can have caused an answer of this status from an engine, or from a proxy
-// in front of it. A client cannot cause the others: the router writes the credentials, the method and nearly
-// all paths, and asks for no redirection and for no part of an answer. 429 and what is above 499 are told
-// apart by [answered].
+// clientMayCause reports whether a client can have caused an answer of this status from an engine, or from a
+// proxy in front of it. A client cannot cause the others: the router writes the credentials, the method and
+// nearly all paths, and asks for no redirection and for no part of an answer. 429 and what is above 499 are
+// told apart by [answered].
 func clientMayCause(status int) bool {
 	switch status {
 	case http.StatusBadRequest, http.StatusNotFound, http.StatusRequestEntityTooLarge,

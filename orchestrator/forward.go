@@ -101,8 +101,8 @@ func visible(query string) string {
 	return b.String()
 }
 
-// forwardStream passes a stream on from its first content, unless former says then that it may be wrong. Until
-// then it has the time of a first token.
+// forwardStream passes a stream on from its first content, unless former says then that it may be wrong.
+// Until then it has the time of a first token.
 func (q *request) forwardStream(
 	ctx context.Context, s *eventReader, t *time.Timer, rec *Record, former func() *failure,
 ) *failure {

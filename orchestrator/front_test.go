@@ -412,7 +412,8 @@ func TestIDsWithAPoint(t *testing.T) {
 			in(t, setup{config: func(c *config.Config) { c.Local = local }}, func(w *world) {
 				ids := strings.Repeat("[1.0,20.0,3e1,4],", 40)
 				ids = "[" + strings.NewReplacer("[", "", "]", "").Replace(ids) + "5]"
-				p := prompt{path: "/v1/completions", body: `{"model":"sim","max_tokens":5,"temperature":0,"prompt":` + ids + `}`}
+				p := prompt{path: "/v1/completions", body: `{"model":"sim","max_tokens":5,"temperature":0,"prompt":` +
+					ids + `}`}
 				w.exact(p, w.ask(p))
 			})
 		})
@@ -481,8 +482,8 @@ func TestClientsHeadersStayHere(t *testing.T) {
 	})
 }
 
-// A client's X-Vllm-Priority goes with every leg, since an engine prefers it to the body's priority. What an engine
-// would ignore, or what its API process would fail on, goes to none.
+// A client's X-Vllm-Priority goes with every leg, since an engine prefers it to the body's priority. What an
+// engine would ignore, or what its API process would fail on, goes to none.
 func TestPriorityGoesWithEveryLeg(t *testing.T) {
 	whole := chat(false)
 	whole.body = strings.Replace(whole.body, "{", `{"n":2,`, 1)

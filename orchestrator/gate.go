@@ -55,8 +55,8 @@ func presents(r *http.Request, token config.Secret) bool {
 	return ok && want != "" && subtle.ConstantTimeCompare([]byte(got), []byte(want)) == 1
 }
 
-// bearer returns the token of a request's Authorization header; false where its scheme is not Bearer. The name
-// of a scheme has no case (RFC 9110, section 11.1).
+// bearer returns the token of a request's Authorization header; false where its scheme is not Bearer. The
+// name of a scheme has no case (RFC 9110, section 11.1).
 func bearer(r *http.Request) (token string, ok bool) {
 	scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " ")
 	return token, ok && strings.EqualFold(scheme, "bearer")

@@ -20,8 +20,8 @@ func indexed(mode string) func(*config.Config) {
 	return func(c *config.Config) { c.Pools.Prefill.Index, c.Pools.Decode.Index = mode, mode }
 }
 
-// undrawn lets the cheapest plan be taken, also where another one is nearly as good: what a decode replica holds
-// of these short prompts is worth less than a millisecond.
+// undrawn lets the cheapest plan be taken, also where another one is nearly as good: what a decode replica
+// holds of these short prompts is worth less than a millisecond.
 func undrawn(more func(*config.Config)) func(*config.Config) {
 	return func(c *config.Config) {
 		more(c)

@@ -8,8 +8,8 @@ import (
 	"github.com/tandem-router/tandem/connector"
 )
 
-// lastChunks are the ends of streams that carry transfer params, as engines since vLLM 0.33 write them: in the chunk
-// with the finish reason, with the usage in the same chunk or behind it.
+// lastChunks are the ends of streams that carry transfer params, as engines since vLLM 0.33 write them: in
+// the chunk with the finish reason, with the usage in the same chunk or behind it.
 func lastChunks(path string) map[string][]string {
 	const params = `"kv_transfer_params":{"do_remote_prefill":true,"remote_block_ids":[[1,2]],"remote_host":"h"}`
 	const usage = `"usage":{"prompt_tokens":283,"completion_tokens":2,"total_tokens":285}`
@@ -21,11 +21,14 @@ func lastChunks(path string) map[string][]string {
 		ended = `{"index":0,"delta":{"content":" b"},"finish_reason":"length"}`
 	}
 	return map[string][]string{
-		"no usage":       {head + said + `]}`, head + ended + `],` + params + `}`, "[DONE]"},
-		"usage behind":   {head + said + `]}`, head + ended + `],` + params + `}`, head + `],` + usage + `}`, "[DONE]"},
-		"usage in it":    {head + said + `]}`, head + ended + `],` + usage + `,` + params + `}`, "[DONE]"},
-		"params first":   {head + said + `]}`, `{` + params + `,` + strings.TrimPrefix(head, "{") + ended + `]}`, "[DONE]"},
-		"on both chunks": {head + said + `],` + params + `}`, head + ended + `],` + params + `,` + usage + `}`, "[DONE]"},
+		"no usage": {head + said + `]}`, head + ended + `],` + params + `}`, "[DONE]"},
+		"usage behind": {head + said + `]}`, head + ended + `],` + params + `}`, head + `],` + usage + `}`,
+			"[DONE]"},
+		"usage in it": {head + said + `]}`, head + ended + `],` + usage + `,` + params + `}`, "[DONE]"},
+		"params first": {head + said + `]}`, `{` + params + `,` + strings.TrimPrefix(head, "{") + ended + `]}`,
+			"[DONE]"},
+		"on both chunks": {head + said + `],` + params + `}`, head + ended + `],` + params + `,` + usage + `}`,
+			"[DONE]"},
 	}
 }
 

@@ -66,8 +66,8 @@ func (h *handoff) leg(ctx context.Context, to *fleet.Endpoint, out *outgoing) *e
 // priorityHeader is the client's header that a vLLM engine prefers to the body's priority.
 const priorityHeader = "X-Vllm-Priority"
 
-// passPriority appends the client's X-Vllm-Priority to fields. An engine ignores a value that is no integer, and
-// its API process fails on an integer of more than 64 bits. So only integers of 64 bits are passed on.
+// passPriority appends the client's X-Vllm-Priority to fields. An engine ignores a value that is no integer,
+// and its API process fails on an integer of more than 64 bits. So only integers of 64 bits are passed on.
 func passPriority(fields []engine.Field, client http.Header) []engine.Field {
 	value := client.Get(priorityHeader)
 	if _, err := strconv.ParseInt(value, 10, 64); err != nil {

@@ -30,8 +30,8 @@ func passing(local string) setup {
 // noClients are statuses that no client can have caused.
 var noClients = []int{204, 302, 307, 401, 402, 403, 405, 407, 408, 421, 426}
 
-// A replica that answers everybody with a status that no client can have caused refuses the router, as one with
-// another key does. It costs no client an answer, at either leg, and is ejected.
+// A replica that answers everybody with a status that no client can have caused refuses the router, as one
+// with another key does. It costs no client an answer, at either leg, and is ejected.
 func TestAReplicaThatRefusesTheRouter(t *testing.T) {
 	for _, status := range noClients {
 		for _, leg := range []string{"prefill", "decode"} {

@@ -46,7 +46,8 @@ func (j *job) noPlan(err error) *failure {
 		f = refuse("plan", "too_large", http.StatusBadRequest, j.tooLarge())
 		f.owner = "client"
 	case !j.q.o.served(j.plan.Model):
-		f = refuse("plan", "unknown_model", http.StatusNotFound, "The model `"+j.plan.Model+"` does not exist. Served here: "+j.q.o.servedHere()+".")
+		f = refuse("plan", "unknown_model", http.StatusNotFound,
+			"The model `"+j.plan.Model+"` does not exist. Served here: "+j.q.o.servedHere()+".")
 		f.owner = "client"
 	case errors.As(err, &late):
 		f = refuse("plan", "too_late", http.StatusTooManyRequests,

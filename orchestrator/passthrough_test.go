@@ -45,7 +45,8 @@ func TestPassedRequestsAreTriedElsewhere(t *testing.T) {
 	})
 }
 
-// A request for decisions (vLLM 0.33) goes to one decode replica as it came, and its answer comes back as it is.
+// A request for decisions (vLLM 0.33) goes to one decode replica as it came, and its answer comes back as it
+// is.
 func TestDecisionsAreNotSplit(t *testing.T) {
 	const answer = `{"model":"sim","answers":[{"type":"predicate","name":null,"probability":0.75}],"usage":{}}`
 	const body = `{"model":"sim","input":[{"role":"user","content":"a b"}], "joint":false,` +

@@ -11,8 +11,8 @@ import (
 	"github.com/tandem-router/tandem/internal/enginesim"
 )
 
-// An engine that lacks a flag is told at its joining: by one line of the log that names the flag, as states in
-// /readyz, /debug/replicas and the metrics. It ends when the engine is restarted with the flag.
+// An engine that lacks a flag is told at its joining: by one line of the log that names the flag, as states
+// in /readyz, /debug/replicas and the metrics. It ends when the engine is restarted with the flag.
 func TestAnEngineThatLacksAFlagIsSeen(t *testing.T) {
 	var log bytes.Buffer
 	lacking := func(name string, o *enginesim.Options) {
@@ -67,8 +67,8 @@ func TestAnEngineThatLacksAFlagIsSeen(t *testing.T) {
 	}
 }
 
-// A client that asks for a model that nobody serves is told what is served, and one whose model only the other
-// pool serves is told so.
+// A client that asks for a model that nobody serves is told what is served, and one whose model only the
+// other pool serves is told so.
 func TestARefusedModelIsExplained(t *testing.T) {
 	other := func(name string, o *enginesim.Options) {
 		if strings.HasPrefix(name, "d") {

@@ -41,8 +41,8 @@ func (p *Pool) pricing(m *member, q *Query, now time.Time) scoring.Pricing {
 	return s
 }
 
-// speed returns the best that is known of m: what was measured on m, or on the pool, and until enough was what
-// the operator says, or the profile.
+// speed returns the best that is known of m: what was measured on m, or on the pool, and until enough was
+// what the operator says, or the profile.
 func (p *Pool) speed(m *member) scoring.Speed {
 	profile := scoring.DefaultSpeed()
 	if f, known := m.fit.Of(&p.fit.SpeedFit); known {

@@ -170,8 +170,8 @@ func TestWaitingEndsWithTheContext(t *testing.T) {
 	})
 }
 
-// A flight whose beginning does not fit is not joined, goes on for those who listen, and its end takes nothing
-// from the flight that took its place.
+// A flight whose beginning does not fit is not joined, goes on for those who listen, and its end takes
+// nothing from the flight that took its place.
 func TestFlightThatDoesNotFitIsReplaced(t *testing.T) {
 	var flights Flights
 	old, _ := flights.Join(key(1), 10, "before", always)

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A pipe in the place of a file is refused at once by the name of its field. Nothing waits for somebody who would
-// write into the pipe or read from it, and what comes after the pipe is loaded.
+// A pipe in the place of a file is refused at once by the name of its field. Nothing waits for somebody who
+// would write into the pipe or read from it, and what comes after the pipe is loaded.
 func TestNothingWaitsForAPipe(t *testing.T) {
 	folder := t.TempDir()
 	path, pipe := filepath.Join(folder, "tandem.yaml"), filepath.Join(folder, "pipe")
@@ -41,7 +41,8 @@ func TestNothingWaitsForAPipe(t *testing.T) {
 		}()
 		select {
 		case l := <-done:
-			if l.err == nil || !strings.Contains(l.err.Error(), field) || !strings.Contains(l.err.Error(), "is a pipe") {
+			if l.err == nil || !strings.Contains(l.err.Error(), field) ||
+				!strings.Contains(l.err.Error(), "is a pipe") {
 				t.Errorf("%s: %v", field, l.err)
 			}
 		case <-time.After(10 * time.Second):

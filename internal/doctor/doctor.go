@@ -8,10 +8,10 @@
 // Looking and judging are apart: a check is a function of what was seen.
 //
 // Nothing here can harm an engine: it is asked what any router asks it, by GET and /tokenize, its event
-// stream is read, and unless told otherwise it computes three completions of one token a data-parallel
-// rank, and for each pair that is tried one prompt on both sides and four to time it, under cache salts of its own. No admin
-// path; transfer parameters only from the prefill engine's answer to the decode engine, as a connector
-// gives them.
+// stream is read, and unless told otherwise it computes three completions of one token a data-parallel rank,
+// and for each pair that is tried one prompt on both sides and four to time it, under cache salts of its
+// own. No admin path; transfer parameters only from the prefill engine's answer to the decode engine, as a
+// connector gives them.
 package doctor
 
 import (

@@ -130,8 +130,9 @@ func (r *rank) replica() replica.Replica {
 		ID: replica.ID(r.s.name), Role: r.s.role, URL: r.s.url, Host: r.s.host, Rank: r.n,
 		Facts: replica.Facts{
 			Model: seen.model.ID, Root: seen.model.Root, Version: seen.version,
-			BlockSize: r.blockSize(), Blocks: cache.Blocks, CacheDType: cache.DType, PrefixCaching: cache.PrefixCaching,
-			Connector: seen.series.scrape.Connector, Tokens: seen.tokens.Hashes(),
+			BlockSize: r.blockSize(), Blocks: cache.Blocks, CacheDType: cache.DType,
+			PrefixCaching: cache.PrefixCaching,
+			Connector:     seen.series.scrape.Connector, Tokens: seen.tokens.Hashes(),
 			Events: replica.EventSource{
 				Endpoint: r.source.Endpoint, Replay: r.source.Replay, Topic: r.source.Topic,
 			},

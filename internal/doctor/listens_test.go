@@ -81,11 +81,15 @@ func TestReplayVerdicts(t *testing.T) {
 		seen string
 	}{
 		{
-			"whole", arrival{live: true, stats: kvevents.Stats{Batches: 9000, Replays: 5}}, OK,
+			"whole",
+			arrival{live: true, stats: kvevents.Stats{Batches: 9000, Replays: 5}},
+			OK,
 			"9000 batches in 2s, asked for 5 times",
 		},
 		{
-			"given up", arrival{live: true, stats: kvevents.Stats{Partial: true, Replays: 3, Timeouts: 3}}, Failed,
+			"given up",
+			arrival{live: true, stats: kvevents.Stats{Partial: true, Replays: 3, Timeouts: 3}},
+			Failed,
 			"3 times asked",
 		},
 		{"goes on", arrival{stats: kvevents.Stats{Batches: 7, Replays: 1}}, Warning, "7 batches came"},

@@ -121,7 +121,8 @@ func (h *handoff) measure(ctx context.Context, questions []*canary.Question) *sp
 	}
 	short, long := len(questions[0].IDs), len(questions[1].IDs)
 	diff := best[long] - best[short]
-	s := &speed{diff: diff, atLeast: diff < leastDiff, tokens: float64(long-short) / max(diff, leastDiff).Seconds()}
+	s := &speed{diff: diff, atLeast: diff < leastDiff,
+		tokens: float64(long-short) / max(diff, leastDiff).Seconds()}
 	if !math.IsInf(bytes, 1) {
 		s.bytes = bytes
 	}
@@ -216,9 +217,11 @@ func (h *handoff) quicker() string {
 	}
 	if class == replica.SameHost {
 		return "start both engines with UCX_CUDA_IPC_ENABLE_GET_ZCOPY=on: where UCX sees no NVLink (PCIe cards, " +
-			"virtual machines) it moves KV within a host over TCP otherwise, and logs nothing (UCX_PROTO_INFO=y says " +
+			"virtual machines) it moves KV within a host over TCP otherwise, and logs nothing " +
+			"(UCX_PROTO_INFO=y says " +
 			"which way it goes)" + instead
 	}
 	return "look whether UCX has fallen back to TCP (UCX_PROTO_INFO=y in the engines' environment says so): " +
-		"UCX_TLS must allow the network's transport (rc for InfiniBand and RoCE) and UCX_NET_DEVICES its device" + instead
+		"UCX_TLS must allow the network's transport (rc for InfiniBand and RoCE) and UCX_NET_DEVICES its device" +
+		instead
 }

@@ -40,17 +40,27 @@ func TestSlowWays(t *testing.T) {
 	}{
 		{"fast", []float64{fast, fast}, modest, nil, "(scoring.links.host: 10GB/s)", ""},
 		{
-			"slow within a host", []float64{slow}, nil, []string{"warning handoff-slow fleet"},
+			"slow within a host",
+			[]float64{slow},
+			nil,
+			[]string{"warning handoff-slow fleet"},
 			"1 of 1 pair several times slower", "UCX_CUDA_IPC_ENABLE_GET_ZCOPY=on",
 		},
 		{
-			"slow between hosts", []float64{slow}, place, []string{"warning handoff-slow fleet"},
+			"slow between hosts",
+			[]float64{slow},
+			place,
+			[]string{"warning handoff-slow fleet"},
 			"(scoring.links.rack: 40GB/s)", "UCX_TLS",
 		},
 		{"slow, and configured so", []float64{slow}, asFast, nil, "GB/s (scoring.links.host: 700MB/s)", ""},
 		{
-			"slow beside its neighbours", []float64{fast, slow, fast}, asFast, []string{"warning handoff-slow fleet"},
-			"1 of 3 pairs several times slower than configured or than the others; slowest first: prefill p0 to decode d1",
+			"slow beside its neighbours",
+			[]float64{fast, slow, fast},
+			asFast,
+			[]string{"warning handoff-slow fleet"},
+			"1 of 3 pairs several times slower than configured or than the others; " +
+				"slowest first: prefill p0 to decode d1",
 			"UCX_CUDA_IPC_ENABLE_GET_ZCOPY=on",
 		},
 	} {
@@ -86,7 +96,8 @@ func TestSpeedIsThatOfTheLink(t *testing.T) {
 	f.look(t.Context())
 	s := f.handoffs[0].speed
 	const want = 300 * 16
-	if s == nil || s.tokens < 0.7*want || s.tokens > 1.3*want || s.bytes < 120<<10 || s.bytes > 140<<10 || s.atLeast {
+	if s == nil || s.tokens < 0.7*want || s.tokens > 1.3*want || s.bytes < 120<<10 || s.bytes > 140<<10 ||
+		s.atLeast {
 		t.Errorf("%+v, want %d tokens a second of 128 KiB", s, want)
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"syscall"
 )
 
-// NotVLLMError is an answer that no vLLM server gives: its body is something else than the JSON that was asked
-// for.
+// NotVLLMError is an answer that no vLLM server gives: its body is something else than the JSON that was
+// asked for.
 type NotVLLMError struct {
 	Path string
 	HTML bool
@@ -36,9 +36,9 @@ func NotJSON(path string, body []byte, err error) error {
 	return &NotVLLMError{Path: path, HTML: bytes.HasPrefix(bytes.TrimSpace(body), []byte("<")), Err: err}
 }
 
-// Explain says why the engine at url could not be asked, without our side's port numbers, and what an operator
-// does about it, "" where that is not known. pool is the configuration path of the engine's pool, such as
-// pools.decode.
+// Explain says why the engine at url could not be asked, without our side's port numbers, and what an
+// operator does about it, "" where that is not known. pool is the configuration path of the engine's pool,
+// such as pools.decode.
 func Explain(err error, url, pool string) (seen, do string) {
 	if seen, do = explainTLS(err, pool); seen != "" {
 		return seen, do
@@ -58,12 +58,14 @@ func Explain(err error, url, pool string) (seen, do string) {
 	case isForeign:
 		return foreign.Error(), "see that the URL is that of a vLLM server: something else answers there"
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return "connection refused", "see that the engine is running and listening there; --host 0.0.0.0 lets other " +
+		return "connection refused", "see that the engine is running and listening there; " +
+			"--host 0.0.0.0 lets other " +
 			"machines reach it"
 	case errors.As(err, &dns):
 		return "host name " + dns.Name + " cannot be resolved", "correct the host in the URL, or the name service"
 	case errors.Is(err, context.DeadlineExceeded):
-		return "no answer in time", "look for a firewall on the way, and for an engine that still loads its model or hangs"
+		return "no answer in time", "look for a firewall on the way, and for an engine that still loads " +
+			"its model or hangs"
 	case HungUp(err) && plain:
 		return endsThem, "see whether the engine runs behind the proxy that stands there; if the engine has TLS " +
 			"(--ssl-certfile), write https:// in its URL"
@@ -91,7 +93,8 @@ func explainTLS(err error, pool string) (seen, do string) {
 		return "its certificate is not for " + host.Host, "write a name that the certificate has in the URL: " +
 			strings.Join(host.Certificate.DNSNames, ", ")
 	case isInvalid:
-		return "its certificate is not valid: " + invalid.Error(), "give the engine a valid certificate (--ssl-certfile)"
+		return "its certificate is not valid: " +
+			invalid.Error(), "give the engine a valid certificate (--ssl-certfile)"
 	}
 	return "", ""
 }

@@ -86,11 +86,13 @@ func TestExplain(t *testing.T) {
 		{"http to an https engine that hangs up", hangsUp(t), nil, "without an answer", "write https://"},
 		{"self-signed", secure.URL, nil, "signed by itself", "set pools.decode.tls.ca to"},
 		{
-			"another name", "https://localhost" + port, &tls.Config{RootCAs: trusted}, "certificate is not for localhost",
+			"another name", "https://localhost" +
+				port, &tls.Config{RootCAs: trusted}, "certificate is not for localhost",
 			"example.com",
 		},
 		{"no key", plain(401, ""), nil, "/v1/models answered 401", "set pools.decode.api_key to"},
-		{"a web page", plain(200, " <!doctype html>"), nil, "answered HTML, not JSON", "something else answers there"},
+		{"a web page", plain(200, " <!doctype html>"), nil, "answered HTML, not JSON",
+			"something else answers there"},
 		{"text", plain(200, "hello"), nil, "answered no JSON", "something else answers there"},
 		{"another path", plain(404, ""), nil, "answered 404", "that of a vLLM server"},
 		{"nobody", "http://127.0.0.1:1", nil, "connection refused", "is running and listening there"},

@@ -247,7 +247,8 @@ func spec(drafts, tokens float64) string {
 		"vllm:spec_decode_num_draft_tokens_total{engine=\"0\"} %g\n", drafts, tokens)
 }
 
-// An engine sleeps where the gauge of its being awake is 0. Of an older one, which has no such gauge, nothing is known.
+// An engine sleeps where the gauge of its being awake is 0. Of an older one, which has no such gauge,
+// nothing is known.
 func TestMetricsOfAnEngineThatSleeps(t *testing.T) {
 	const state = `vllm:engine_sleep_state{engine="0",model_name="m",sleep_state="%s"} %s` + "\n"
 	for _, tt := range []struct {

@@ -123,7 +123,8 @@ func TestObeysWishes(t *testing.T) {
 	t.Run("truncation to what there is room for", func(t *testing.T) {
 		long := strings.Repeat("a ", 4200) // the model takes 4096 tokens
 		for more, want := range map[string]int{`6`: 4095, `4096`: 4095} {
-			a := strictly(t, s, "/v1/completions", `{"prompt":"`+long+`","truncate_prompt_tokens":-1,"max_tokens":`+more+`}`)
+			a := strictly(t, s, "/v1/completions",
+				`{"prompt":"`+long+`","truncate_prompt_tokens":-1,"max_tokens":`+more+`}`)
 			if a.Usage.Prompt != want {
 				t.Errorf("max_tokens %s: %d prompt tokens, want %d", more, a.Usage.Prompt, want)
 			}
@@ -144,11 +145,13 @@ func TestMoreTokensThanThereIsRoomFor(t *testing.T) {
 	noLeaks(t)
 	s := strictServer(t, true)
 	for body, field := range map[string]string{
-		`{"prompt":"a b","max_tokens":4097}`:                                                         "max_tokens",
-		`{"prompt":"a b","max_tokens":40000,"truncate_prompt_tokens":-1}`:                            "max_tokens",
-		`{"messages":[{"role":"user","content":"a"}],"max_completion_tokens":4097}`:                  "max_completion_tokens",
-		`{"messages":[{"role":"user","content":"a"}],"max_tokens":1e5,"max_completion_tokens":5000}`: "max_completion_tokens",
-		`{"input":"a b","max_output_tokens":4097}`:                                                   "max_output_tokens",
+		`{"prompt":"a b","max_tokens":4097}`:                              "max_tokens",
+		`{"prompt":"a b","max_tokens":40000,"truncate_prompt_tokens":-1}`: "max_tokens",
+		`{"messages":[{"role":"user","content":"a"}],` +
+			`"max_completion_tokens":4097}`: "max_completion_tokens",
+		`{"messages":[{"role":"user","content":"a"}],"max_tokens":1e5,` +
+			`"max_completion_tokens":5000}`: "max_completion_tokens",
+		`{"input":"a b","max_output_tokens":4097}`: "max_output_tokens",
 	} {
 		path := "/v1/completions"
 		if strings.Contains(body, "messages") {

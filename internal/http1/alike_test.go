@@ -21,8 +21,10 @@ func TestReadsAsNetHTTPDoes(t *testing.T) {
 	const requests = 3000
 	dice := rand.New(rand.NewPCG(9, 7))
 	all := []string{
-		"POST /usual HTTP/1.1\r\nHost: front\r\nPragma: no-cache\r\nConnection: close\r\nContent-Length: 4\r\n\r\nbody",
-		"POST /usual HTTP/1.1\r\nHost: front\r\nPragma: no-cache\r\nCache-Control: no-store\r\nContent-Length: 4\r\n\r\nbody",
+		"POST /usual HTTP/1.1\r\nHost: front\r\nPragma: no-cache\r\nConnection: close\r\n" +
+			"Content-Length: 4\r\n\r\nbody",
+		"POST /usual HTTP/1.1\r\nHost: front\r\nPragma: no-cache\r\nCache-Control: no-store\r\n" +
+			"Content-Length: 4\r\n\r\nbody",
 	}
 	for range requests {
 		all = append(all, anyRequests(dice))
@@ -60,7 +62,8 @@ func TestReadsAsNetHTTPDoes(t *testing.T) {
 // showRequest answers with all that a handler sees of a request.
 func showRequest(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
-	fmt.Fprintf(w, "%s %q %q %s host=%q len=%d te=%v close=%v err=%v trailer=%v\n", r.Method, r.URL, r.RequestURI,
+	fmt.Fprintf(w, "%s %q %q %s host=%q len=%d te=%v close=%v err=%v trailer=%v\n", r.Method, r.URL,
+		r.RequestURI,
 		r.Proto, r.Host, r.ContentLength, r.TransferEncoding, r.Close, err, r.Trailer)
 	var lines []string
 	for key, values := range r.Header {
@@ -126,13 +129,15 @@ func anyRequests(dice *rand.Rand) string {
 	if dice.IntN(6) == 0 {
 		text[dice.IntN(len(text))] = byte(dice.IntN(256))
 	}
-	return string(text) + "\r\n\r\n" // so that the last head ends: where it does not, net/http may refuse it earlier
+	// so that the last head ends: where it does not, net/http may refuse it earlier
+	return string(text) + "\r\n\r\n"
 }
 
 var (
 	requestLines = []string{
 		"POST /usual HTTP/1.0", "POST /usual HTTP/1.1 ", "POST  /usual HTTP/1.1", "POST /usual  HTTP/1.1",
-		"post /usual HTTP/1.1", "POST /usual http/1.1", "POST /usual HTTP/1.2", "POST /usual HTTP/2.0", "POST /usual",
+		"post /usual HTTP/1.1", "POST /usual http/1.1", "POST /usual HTTP/1.2", "POST /usual HTTP/2.0",
+		"POST /usual",
 		"POST http://front/usual HTTP/1.1", "POST http://evil:1/usual HTTP/1.1", "POST //usual HTTP/1.1",
 		"POST /usual/ HTTP/1.1", "POST /./usual HTTP/1.1", "POST /%75sual HTTP/1.1", "POST /usual# HTTP/1.1",
 		"POST /usual? HTTP/1.1", "GET /usual HTTP/1.1", "CONNECT front:80 HTTP/1.1", "POST * HTTP/1.1",
@@ -140,22 +145,27 @@ var (
 		"PRI * HTTP/2.0\r\n\r\nSM", "HEAD /usual HTTP/1.1", "PUT /usual HTTP/1.1",
 	}
 	fieldLines = []string{
-		"Host: front", "Host: a", "host:front", "Host: [::1]:80", "Host: a b", "Host:", "Host: a/b", "HOST: front:99999",
-		"Content-Length: 4", "Content-Length: 04", "Content-Length: +4", "Content-Length: 4, 4", "Content-Length: 4\t",
+		"Host: front", "Host: a", "host:front", "Host: [::1]:80", "Host: a b", "Host:", "Host: a/b",
+		"HOST: front:99999",
+		"Content-Length: 4", "Content-Length: 04", "Content-Length: +4", "Content-Length: 4, 4",
+		"Content-Length: 4\t",
 		"content-length:4", "Content-Length: 0", "Content-Length: 3", "Content-Length: 5", "Content-Length: 0x4",
 		"Content-Length:", "Content-Length: 4 ", "Content_Length: 9", "Content-Length\t: 4", " Content-Length: 4",
 		"Content-Length: -0", "Connection: close", "Connection: keep-alive", "Connection: Close",
 		"Connection: close, te", "Connection: keep-alive, close", "Connection:", "Connection: upgrade",
 		"Connection: TE, close", "Connection:\tclose\t", "Connection: x", "Transfer-Encoding: chunked",
 		"Transfer-Encoding: identity", "transfer-encoding:\tchunked", "Transfer-Encoding: gzip, chunked",
-		"Expect: 100-continue", "Expect: x", "Upgrade: websocket", "TE: trailers", "Trailer: X-A", "Pragma: no-cache",
-		"Pragma: x", "Cache-Control: no-store", "X-A: b", "X-A:", "X-A: \x01", "X-A: a\x00b", "X-A: \x7f", "X-A: \x80",
+		"Expect: 100-continue", "Expect: x", "Upgrade: websocket", "TE: trailers", "Trailer: X-A",
+		"Pragma: no-cache",
+		"Pragma: x", "Cache-Control: no-store", "X-A: b", "X-A:", "X-A: \x01", "X-A: a\x00b", "X-A: \x7f",
+		"X-A: \x80",
 		": empty", "noColon", "X A: b", "X\x00A: b", "x-a_b: c", "X-A: b\r\n c", "X-A: b\r", "X-A: \t b \t",
 		"X-Very-Long: " + strings.Repeat("v", 300), "Cookie: a=b", "Cookie: c=d", "Authorization: Bearer x",
 		"Accept-Encoding: gzip", "\xffX: a", "Keep-Alive: 5", "Proxy-Connection: keep-alive",
 		"Content-Type: application/json", "Content-Encoding: gzip", "Origin: null", "Max-Forwards: 0", "Via: 1.1 a",
 	}
 	bodies = []string{
-		"body", "body", "body", "4\r\nbody\r\n0\r\n\r\n", "", "bo", "bodyextra", "0\r\n\r\n", "body\r\n", "body\r\n\r\n",
+		"body", "body", "body", "4\r\nbody\r\n0\r\n\r\n", "", "bo", "bodyextra", "0\r\n\r\n", "body\r\n",
+		"body\r\n\r\n",
 	}
 )

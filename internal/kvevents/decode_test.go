@@ -74,8 +74,12 @@ func storedWith(parent, lora any, hashes int, extra any) []any {
 // ahead is a stored event of two blocks, as vLLM 0.33 writes it, with these lookahead_token_ids.
 func ahead(lookahead any) obj {
 	return obj{
-		"type", "BlockStored", "block_hashes", []any{7, 8}, "parent_block_hash", nil, "token_ids", []any{1, 2},
-		"block_size", 1, "session_id", "s", "lookahead_token_ids", lookahead, "later", []any{1},
+		"type", "BlockStored", "block_hashes",
+		[]any{7, 8},
+		"parent_block_hash", nil, "token_ids",
+		[]any{1, 2},
+		"block_size", 1, "session_id", "s", "lookahead_token_ids", lookahead, "later",
+		[]any{1},
 	}
 }
 

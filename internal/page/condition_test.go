@@ -23,7 +23,8 @@ func TestCondition(t *testing.T) {
 			Replica{Reason: "refused", States: []State{{State: "drained", Cause: "d"}}},
 			Condition{"drained: refused", Out},
 		},
-		{"draining", up("live", State{State: "draining", Cause: "2 requests"}), Condition{"draining: 2 requests", Out}},
+		{"draining", up("live", State{State: "draining", Cause: "2 requests"}),
+			Condition{"draining: 2 requests", Out}},
 		{"syncing", up("syncing"), Condition{"index syncing", Notable}},
 		{
 			"ejected",
@@ -42,8 +43,11 @@ func TestCondition(t *testing.T) {
 		}
 	}
 	many := Live{Replicas: []Replica{
-		{Name: "a", Up: true}, {Name: "b"}, {Name: "c"},
-		{Name: "d", Up: true, States: []State{{State: "drained"}}}, {Name: "e"},
+		{Name: "a", Up: true},
+		{Name: "b"},
+		{Name: "c"},
+		{Name: "d", Up: true, States: []State{{State: "drained"}}},
+		{Name: "e"},
 	}}
 	if many.Judge(); many.Headline() != "1 of 5 usable: b, c, d and 1 more" {
 		t.Errorf("the headline is %q", many.Headline())

@@ -37,7 +37,8 @@ func TestHistory(t *testing.T) {
 	requests := p.Series["requests"]
 	if len(requests) != HistoryPoints || requests[0] != 0 || requests[HistoryPoints-1] != HistoryPoints-1 ||
 		!p.End.Equal(now) {
-		t.Errorf("%d points from %v to %v, which end at %v", len(requests), requests[0], requests[len(requests)-1], p.End)
+		t.Errorf("%d points from %v to %v, which end at %v", len(requests), requests[0], requests[len(requests)-1],
+			p.End)
 	}
 	for name, want := range map[string]float32{
 		"hits_possible": 0.8, "hits_delivered": 0.6, "kv_prefill": 0.5, "split": 1, "ttft_p50": 100, "itl_p99": 10,
@@ -59,7 +60,8 @@ func TestHistory(t *testing.T) {
 	}
 	h.Close(now.Add(4*HistoryStep), fleet[:1])
 	p = h.Fleet()
-	if got := p.Series["ttft_p50"][HistoryPoints-5:]; !math.IsNaN(float64(got[1])) || math.IsNaN(float64(got[0])) {
+	if got := p.Series["ttft_p50"][HistoryPoints-5:]; !math.IsNaN(float64(got[1])) ||
+		math.IsNaN(float64(got[0])) {
 		t.Errorf("around three missed steps: %v", got)
 	}
 	if got := p.Series["requests"][HistoryPoints-2]; !math.IsNaN(float64(got)) {

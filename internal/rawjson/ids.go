@@ -97,8 +97,8 @@ func (s *Scanner) oneID(dst []uint32) (ids []uint32, closed bool) {
 	return append(dst, uint32(v)), c == ']'
 }
 
-// WholeIDs is [Scanner.IDs], and it also takes whole numbers that are written as 1.0, 1e1 or -0. pydantic, and
-// with it vLLM, reads such numbers as integers. It is slower than IDs.
+// WholeIDs is [Scanner.IDs], and it also takes whole numbers that are written as 1.0, 1e1 or -0. pydantic,
+// and with it vLLM, reads such numbers as integers. It is slower than IDs.
 func (s *Scanner) WholeIDs(dst []uint32) []uint32 {
 	for range s.Elements() {
 		if c := s.Peek(); c != '-' && (c < '0' || c > '9') {

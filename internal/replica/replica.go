@@ -101,8 +101,8 @@ type Facts struct {
 	Started    float64 `json:"started"`         // of the process, unix seconds; a later one is a restart
 }
 
-// Measured reports whether the engine's /metrics told of its cache: only then do series that are not there say
-// anything.
+// Measured reports whether the engine's /metrics told of its cache: only then do series that are not there
+// say anything.
 func (f *Facts) Measured() bool { return f.CacheDType != "" }
 
 // KeepsNoPrefixes reports whether the engine says that prefix caching is off.

@@ -43,7 +43,8 @@ func TestAlone(t *testing.T) {
 	}{
 		{"sound", func(*replica.Facts) {}, everything, nil, ""},
 		{
-			"no connector", func(f *replica.Facts) { f.Connector = "" }, everything, []string{setup.NoConnector},
+			"no connector", func(f *replica.Facts) { f.Connector = "" }, everything,
+			[]string{setup.NoConnector},
 			`"kv_connector":"NixlConnector","kv_role":"kv_consumer"`,
 		},
 		{"no connector, and none is needed", func(f *replica.Facts) { f.Connector = "" }, setup.Wanted{}, nil, ""},
@@ -54,25 +55,30 @@ func TestAlone(t *testing.T) {
 		},
 		{
 			"no events", func(f *replica.Facts) { f.Events = replica.EventSource{} }, everything,
-			[]string{setup.NoEvents}, `"enable_kv_cache_events":true`,
+			[]string{setup.NoEvents},
+			`"enable_kv_cache_events":true`,
 		},
 		{
 			"no events, of an engine that cannot be asked",
 			func(f *replica.Facts) { f.Events, f.Version = replica.EventSource{}, "0.24.0" },
-			everything, []string{setup.NoEvents},
+			everything,
+			[]string{setup.NoEvents},
 			"pools.decode.replicas: [{url: http://d0:8000, events: {endpoint: tcp://d0:5557, replay: tcp://d0:5657}}]",
 		},
 		{
 			"events are not wanted", func(f *replica.Facts) { f.Events = replica.EventSource{} },
-			setup.Wanted{Split: true}, nil, "",
+			setup.Wanted{Split: true},
+			nil, "",
 		},
 		{
 			"no prefix caching", func(f *replica.Facts) { f.PrefixCaching = false }, everything,
-			[]string{setup.NoPrefixCaching}, "without --no-enable-prefix-caching",
+			[]string{setup.NoPrefixCaching},
+			"without --no-enable-prefix-caching",
 		},
 		{
 			"nothing", func(f *replica.Facts) { *f = replica.Facts{CacheDType: "auto"} }, everything,
-			[]string{setup.NoConnector, setup.NoPrefixCaching, setup.NoEvents}, "",
+			[]string{setup.NoConnector, setup.NoPrefixCaching, setup.NoEvents},
+			"",
 		},
 	} {
 		r := sound("d0", c.change)
@@ -102,11 +108,13 @@ func TestBeside(t *testing.T) {
 	}{
 		{"alike", []replica.Replica{sound("a"), sound("b")}, [][]string{nil, nil}},
 		{
-			"one of three", []replica.Replica{sound("a"), sound("b", version("0.33.0")), sound("c")},
+			"one of three",
+			[]replica.Replica{sound("a"), sound("b", version("0.33.0")), sound("c")},
 			[][]string{nil, {setup.OtherVersion}, nil},
 		},
 		{
-			"one of two", []replica.Replica{sound("a"), sound("b", version("0.33.0"))},
+			"one of two",
+			[]replica.Replica{sound("a"), sound("b", version("0.33.0"))},
 			[][]string{{setup.OtherVersion}, {setup.OtherVersion}},
 		},
 		{"unknown", []replica.Replica{sound("a"), sound("b", version(""))}, [][]string{nil, nil}},

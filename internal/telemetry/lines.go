@@ -13,8 +13,8 @@ import (
 // mostWaiting is how many bytes of lines may wait for somebody who reads.
 const mostWaiting = 1 << 20
 
-// atomicWrite is how many bytes a pipe takes in one piece (PIPE_BUF), so that lines of several processes do not
-// mix.
+// atomicWrite is how many bytes a pipe takes in one piece (PIPE_BUF), so that lines of several processes do
+// not mix.
 const atomicWrite = 4096
 
 // Lines passes lines on to a writer that may stand still, such as standard error whose reader hangs. Write
@@ -49,8 +49,8 @@ func (l *Lines) Lost() prometheus.Collector {
 	}, func() float64 { return float64(l.total.Load()) })
 }
 
-// OnResume has f called when lines are passed on again of which some were lost, with the number of those. f may
-// write lines.
+// OnResume has f called when lines are passed on again of which some were lost, with the number of those. f
+// may write lines.
 func (l *Lines) OnResume(f func(lost int)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -54,8 +54,8 @@ func TestLinesInOrder(t *testing.T) {
 	}
 }
 
-// While nobody reads, no writer waits; what there is no room for is counted, and said in one line when somebody
-// reads again. The end waits for a bounded time.
+// While nobody reads, no writer waits; what there is no room for is counted, and said in one line when
+// somebody reads again. The end waits for a bounded time.
 func TestLinesThatNobodyReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := &slowReader{let: make(chan struct{})}

@@ -178,7 +178,8 @@ func TestSpansRefuseAPipe(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _, err = SetupTracing(t.Context(), TraceOptions{Exporter: "file", File: pipe})
-	if err == nil || !strings.Contains(err.Error(), "tracing.file: ") || !strings.Contains(err.Error(), "is a pipe") {
+	if err == nil || !strings.Contains(err.Error(), "tracing.file: ") ||
+		!strings.Contains(err.Error(), "is a pipe") {
 		t.Errorf("with a reader: %v", err)
 	}
 	reader.Close()

@@ -47,7 +47,8 @@ func detail(l *page.Live, r *page.Replica) string {
 	row(r.Name, "%s, as of %s", r.Pool, l.Time.Local().Format(time.TimeOnly))
 	row("state", "%s", r.Condition.Text)
 	for _, s := range r.States {
-		row("", "%s since %s: %s", strings.ReplaceAll(s.State, "_", " "), s.Since.Local().Format(time.TimeOnly), s.Cause)
+		row("", "%s since %s: %s", strings.ReplaceAll(s.State, "_", " "), s.Since.Local().Format(time.TimeOnly),
+			s.Cause)
 	}
 	row("URL", "%s", r.URL)
 	row("requests", "%s running, %s queued in the engine, %s of this router", running(r), count(r.Waiting),
@@ -55,7 +56,8 @@ func detail(l *page.Live, r *page.Replica) string {
 	row("KV in use", "%s", share(r.Usage))
 	if r.Pool == "decode" {
 		row("KV blocks", "%s free to promise of %s", count(r.Free), count(r.Capacity))
-		row("decode step", "%s, with an empty batch", learned(r.Speed.StepMS, "ms", l.Profile.StepMS, r.Speed.Samples))
+		row("decode step", "%s, with an empty batch",
+			learned(r.Speed.StepMS, "ms", l.Profile.StepMS, r.Speed.Samples))
 	} else {
 		row("to compute", "%s prompt tokens, done in %s", count(r.Queued), span(r.WaitMS))
 		row("prefill", "%s a token", learned(r.Speed.TokenUS, "us", l.Profile.TokenUS, r.Speed.Samples))
@@ -68,7 +70,8 @@ func detail(l *page.Live, r *page.Replica) string {
 	for _, p := range l.Pairs {
 		if p.Prefill == r.Name || p.Decode == r.Name {
 			n++
-			fmt.Fprintf(&b, "  %s > %s: %s; %s\n", why.Plain(p.Prefill), why.Plain(p.Decode), why.Count(p.Sent, "handoff"),
+			fmt.Fprintf(&b, "  %s > %s: %s; %s\n", why.Plain(p.Prefill), why.Plain(p.Decode),
+				why.Count(p.Sent, "handoff"),
 				why.Plain(p.Condition.Text))
 		}
 	}
@@ -83,5 +86,6 @@ func learned(is float64, unit string, profile float64, samples int) string {
 	if samples == 0 || profile <= 0 {
 		return fmt.Sprintf("%s %s (the profile, nothing is learned yet)", digits(is), unit)
 	}
-	return fmt.Sprintf("%s %s (%s times the profile, learned from %d)", digits(is), unit, digits(is/profile), samples)
+	return fmt.Sprintf("%s %s (%s times the profile, learned from %d)", digits(is), unit, digits(is/profile),
+		samples)
 }

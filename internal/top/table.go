@@ -65,7 +65,8 @@ func (m *screen) rows() []row {
 // fleet lists the replicas, those in trouble first.
 func fleet(l *page.Live) table {
 	t := table{heads: []string{
-		"POOL", "REPLICA", "STATE", "KV", "RUNNING", "QUEUED", "OURS", "TO COMPUTE", "FREE BLOCKS", "SPEED", "CACHED",
+		"POOL", "REPLICA", "STATE", "KV", "RUNNING", "QUEUED", "OURS", "TO COMPUTE", "FREE BLOCKS", "SPEED",
+		"CACHED",
 	}, left: 3, long: 2}
 	for i := range l.Replicas {
 		r := &l.Replicas[i]

@@ -94,7 +94,8 @@ func TestViews(t *testing.T) {
 	_, _ = m.Update(seen{live: sample()})
 	fleet := shown(m)
 	for _, want := range []string{
-		"2 of 3 usable: d1", "4 in flight", "config 0f12ab", "2 requests/s", "1 failed", "possible 80%", "planned 75%",
+		"2 of 3 usable: d1", "4 in flight", "config 0f12ab", "2 requests/s", "1 failed", "possible 80%",
+		"planned 75%",
 		"delivered 100%", "TTFT 131 ms", "predicted 109 ms", "ITL 8.3 ms",
 		"33.6 us x2", "ejected decode: 3 failures in a row", "25%", "3000", "1234",
 		" 7/64 ", "gets prompts whole",
@@ -227,7 +228,8 @@ func TestANarrowScreenAndDetails(t *testing.T) {
 	l := sample()
 	l.Hints = []string{"the prefill pool is idle"}
 	_, _ = m.Update(seen{live: l})
-	if got := shown(m); !strings.Contains(got, "ejected decode: 3 failures in a…") || !strings.Contains(got, "RUNNING") ||
+	if got := shown(m); !strings.Contains(got, "ejected decode: 3 failures in a…") ||
+		!strings.Contains(got, "RUNNING") ||
 		!strings.Contains(got, "the prefill pool is idle") {
 		t.Errorf("at 80 columns:\n%s", got)
 	}

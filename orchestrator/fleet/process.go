@@ -36,8 +36,8 @@ func (p *process) key() processKey {
 	return processKey{url: p.url}
 }
 
-// processes are those behind the URLs of servers, and the eras of all that are distrusted, whoever found that.
-// The zero value has none.
+// processes are those behind the URLs of servers, and the eras of all that are distrusted, whoever found
+// that. The zero value has none.
 type processes struct {
 	changes atomic.Uint64 // how often an era has become another
 

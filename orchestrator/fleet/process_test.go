@@ -71,7 +71,8 @@ func TestHeardDistrust(t *testing.T) {
 		}
 	}
 	changes := ps.changes.Load()
-	ps.hear([]replica.Distrust{{Started: 5, Era: 2, Seen: now.Unix()}, {Started: 5, Era: 3, Seen: now.Unix()}}, now)
+	ps.hear([]replica.Distrust{{Started: 5, Era: 2, Seen: now.Unix()}, {Started: 5, Era: 3, Seen: now.Unix()}},
+		now)
 	if there.epoch.Load() != 3 || ps.changes.Load() != changes {
 		t.Error("what is known already changes something")
 	}
@@ -81,7 +82,8 @@ func TestHeardDistrust(t *testing.T) {
 	if !ps.note(later, 8) || later.epoch.Load() != 0 {
 		t.Error("a restart does not end a distrust that was heard")
 	}
-	ps.hear([]replica.Distrust{{Started: 6, Era: 2, Seen: now.Unix()}}, now) // another has not noticed the restart
+	// another has not noticed the restart
+	ps.hear([]replica.Distrust{{Started: 6, Era: 2, Seen: now.Unix()}}, now)
 	if later.epoch.Load() != 0 {
 		t.Error("the process after a restart is taken for the one before it")
 	}

@@ -359,8 +359,8 @@ func TestAnotherServerIsMetAt(t *testing.T) {
 	}
 }
 
-// What a router finds of an engine all others hear as soon as it has found it, and one that comes later before
-// it sends its first request.
+// What a router finds of an engine all others hear as soon as it has found it, and one that comes later
+// before it sends its first request.
 func TestDistrustIsSharedThroughAServer(t *testing.T) {
 	server := valkeytest.Start(t)
 	a, b := newMet(t, at(server)), newMet(t, at(server))

@@ -17,9 +17,10 @@ import (
 	"time"
 )
 
-// The acts wait for leases, for engines that start and for timeouts most of the time. So the acts of the fleet
-// "pools" and the acts of all other fleets run side by side, each half in a process of its own: a lane. A lane has
-// its own engines, ports, files and fair time, so that no act sees anything of the other lane.
+// The acts wait for leases, for engines that start and for timeouts most of the time. So the acts of the
+// fleet "pools" and the acts of all other fleets run side by side, each half in a process of its own: a
+// lane. A lane has its own engines, ports, files and fair time, so that no act sees anything of the other
+// lane.
 
 // lane is one half of the acts.
 type lane struct {
@@ -120,13 +121,22 @@ func (o *options) playLane(ctx context.Context, l lane, said *lines) error {
 func (o *options) laneFlags(l lane) []string {
 	flags := []string{
 		"-tandem", o.tandem, "-cache", o.cache, "-requests", strconv.Itoa(o.requests),
-		"-seed", strconv.FormatUint(o.seed, 10), "-only", namesOf(l.acts, act.called), "-faults", o.faults,
+		"-seed", strconv.FormatUint(o.seed, 10), "-only", l.names(), "-faults", o.faults,
 		"-kills", strconv.Itoa(o.kills), "-sim=" + strconv.FormatBool(o.simulate), "-lane", l.name,
 	}
 	if o.keep != "" {
 		flags = append(flags, "-keep", filepath.Join(o.keep, l.name))
 	}
 	return flags
+}
+
+// names are the lane's acts as -only takes them.
+func (l lane) names() string {
+	var names []string
+	for _, a := range l.acts {
+		names = append(names, a.name)
+	}
+	return strings.Join(names, ",")
 }
 
 // portsOf are the ports that engines of a lane may have. Those of two lanes never meet.

@@ -19,6 +19,9 @@ func TestLanesPlayEveryActOnce(t *testing.T) {
 	var names []string
 	where := map[*fleet]string{}
 	for _, l := range lanes {
+		if again, err := chosen(l.names()); err != nil || len(again) != len(l.acts) {
+			t.Errorf("the lane %s is started with -only %q: %v", l.name, l.names(), err)
+		}
 		for _, a := range l.acts {
 			names = append(names, a.name)
 			if at, known := where[a.fleet]; known && at != l.name {

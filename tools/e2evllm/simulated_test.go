@@ -9,7 +9,8 @@ import (
 // TestActsOnSimulatedEngines plays acts whole, with the built binary between simulated engines.
 func TestActsOnSimulatedEngines(t *testing.T) {
 	tandem := filepath.Join(t.TempDir(), "tandem")
-	out, err := exec.Command("go", "build", "-o", tandem, "github.com/tandem-router/tandem/cmd/tandem").CombinedOutput()
+	out, err := exec.Command("go", "build", "-o", tandem,
+		"github.com/tandem-router/tandem/cmd/tandem").CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

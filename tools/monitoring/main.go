@@ -121,7 +121,8 @@ func (t thresholds) json() []object {
 		colours = [3]string{"red", "orange", "green"}
 	}
 	return []object{
-		{"color": colours[0], "value": nil}, {"color": colours[1], "value": t.first},
+		{"color": colours[0], "value": nil},
+		{"color": colours[1], "value": t.first},
 		{"color": colours[2], "value": t.second},
 	}
 }

@@ -25,9 +25,9 @@ import (
 
 const binary = "../../build/tandem"
 
-// start runs a program until the test ends. It returns it with what the parentheses of ready hold in the first
-// line that matches: addresses that the program itself has found free, since one that is looked for in advance
-// may be somebody else's by then.
+// start runs a program until the test ends. It returns it with what the parentheses of ready hold in the
+// first line that matches: addresses that the program itself has found free, since one that is looked for in
+// advance may be somebody else's by then.
 func start(t *testing.T, ready *regexp.Regexp, name string, args ...string) (cmd *exec.Cmd, found []string) {
 	t.Helper()
 	cmd = exec.Command(name, args...)
@@ -141,7 +141,8 @@ func TestEveryPanelHasData(t *testing.T) {
 	for _, row := range rows {
 		for _, p := range row.panels {
 			for _, q := range p.queries {
-				expr := strings.NewReplacer("$__rate_interval", "15s", "$job", ".*", "$model", ".*", "$replica", ".*").Replace(q.expr)
+				expr := strings.NewReplacer("$__rate_interval", "15s", "$job", ".*", "$model", ".*", "$replica",
+					".*").Replace(q.expr)
 				within(t, time.Minute, p.title+": "+expr, func() bool {
 					var got struct {
 						Data struct {

@@ -15,8 +15,9 @@ import (
 // nsswitch.conf names.
 const tags = "netgo,osusergo"
 
-// profile is a CPU profile of a router under load. The compiler arranges the code by it, which saves up to 2 %
-// of the processor time. Only releases use it: with a profile the compiler must compile every dependency anew.
+// profile is a CPU profile of a router under load. The compiler arranges the code by it, which saves up to 2
+// % of the processor time. Only releases use it: with a profile the compiler must compile every dependency
+// anew.
 const profile = "tools/release/tandem.pgo"
 
 // link makes the binary: static, without symbols, and the same again for the same commit.

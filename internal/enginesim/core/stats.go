@@ -18,9 +18,10 @@ type Counters struct {
 	NixlFailed                    uint64          // vllm:nixl_num_failed_transfers
 	NixlUnsaid                    uint64          // vllm:nixl_num_failed_notifications
 	NixlTransfers, NixlBlocks     uint64          // reads that ended well, blocks in them
-	NixlReading, NixlPosting      time.Duration   // their time, and of that the time of posting their descriptors
-	SpecDrafts, SpecDrafted       uint64          // vllm:spec_decode_num_drafts, draft_tokens
-	SpecAccepted                  uint64          // vllm:spec_decode_num_accepted_tokens
+	// their time, and of that the time of posting their descriptors
+	NixlReading, NixlPosting time.Duration
+	SpecDrafts, SpecDrafted  uint64 // vllm:spec_decode_num_drafts, draft_tokens
+	SpecAccepted             uint64 // vllm:spec_decode_num_accepted_tokens
 }
 
 // Stats is the engine at this moment.

@@ -12,8 +12,8 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// Misstated is what routers are told of a fleet that is not true, or not told. The zero value states everything
-// as it is. Oracles, which are shown the [Truth], are told no lies.
+// Misstated is what routers are told of a fleet that is not true, or not told. The zero value states
+// everything as it is. Oracles, which are shown the [Truth], are told no lies.
 type Misstated struct {
 	// Links is how many times as fast as they are routers take all links to be: 10 for ten times too fast, 0.1
 	// for ten times too slow, 0 for the truth.
@@ -24,7 +24,8 @@ type Misstated struct {
 	Speed float64
 	Bare  bool // what is said of engines leaves out what their hosts take
 
-	Text    bool          // nobody knows token ids: prompts are matched by their text, and their lengths estimated
+	// nobody knows token ids: prompts are matched by their text, and their lengths estimated
+	Text    bool
 	Nothing bool          // nothing says what is in whose cache
 	Routers int           // as many share the requests, and do not know of each other; 0: as the fleet has it
 	Every   time.Duration // between two times that routers tell each other of their bookings, 0 never
@@ -39,7 +40,8 @@ func (c *Config) ToldLinks() [replica.Links]float64 {
 	return told
 }
 
-// Chunk is how many tokens a chunk of text has by which prompts are matched, as production's defaults have it.
+// Chunk is how many tokens a chunk of text has by which prompts are matched, as production's defaults have
+// it.
 const Chunk = 64
 
 // estimateError is by which share of itself the estimate of a prompt's length may be off.

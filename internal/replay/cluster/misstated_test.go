@@ -40,12 +40,12 @@ func TestToldSpeedsAreNotThoseOfEngines(t *testing.T) {
 	c := config(1, 1)
 	c.Nodes[0][0].Engine.Cost.Host = 0.01
 	c.Misstated = Misstated{Speed: 2, Bare: true}
-	told, real := c.ToldNode(0, 0).Engine.Cost, c.Nodes[0][0].Engine.Cost
-	if told.Host != 0 || told.Speed != 2*max(real.Speed, 1) {
+	told, engine := c.ToldNode(0, 0).Engine.Cost, c.Nodes[0][0].Engine.Cost
+	if told.Host != 0 || told.Speed != 2*max(engine.Speed, 1) {
 		t.Errorf("told of a host time of %v and a speed of %v", told.Host, told.Speed)
 	}
-	if real.Host != 0.01 || real.Speed == told.Speed {
-		t.Errorf("the engine itself has a host time of %v and a speed of %v", real.Host, real.Speed)
+	if engine.Host != 0.01 || engine.Speed == told.Speed {
+		t.Errorf("the engine itself has a host time of %v and a speed of %v", engine.Host, engine.Speed)
 	}
 }
 

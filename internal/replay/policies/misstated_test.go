@@ -8,17 +8,17 @@ import (
 func TestRoutersAreToldWrongLinks(t *testing.T) {
 	c := fleet()
 	class := c.Nodes[0][0].Place.LinkTo(c.Nodes[1][0].Place)
-	real := c.Links[class]
+	usual := c.Links[class]
 	c.Misstated.Links = 10
-	if got := policyOf(&c, &Options{}).Links[class]; got != 10*real {
-		t.Errorf("Tandem is told %g bytes a second, want ten times the real %g", got, real)
+	if got := policyOf(&c, &Options{}).Links[class]; got != 10*usual {
+		t.Errorf("Tandem is told %g bytes a second, want ten times the real %g", got, usual)
 	}
 	f := newField(entry{}, greedy{}, c, 1)
-	if got, want := f.perToken(0, 0), float64(c.TokenBytes)/(10*real); got != want {
+	if got, want := f.perToken(0, 0), float64(c.TokenBytes)/(10*usual); got != want {
 		t.Errorf("a rival is told %g s a token, want %g", got, want)
 	}
-	if c.Links[class] != real {
-		t.Errorf("blocks move at %g bytes a second, want %g", c.Links[class], real)
+	if c.Links[class] != usual {
+		t.Errorf("blocks move at %g bytes a second, want %g", c.Links[class], usual)
 	}
 	c.Misstated.Links = 0
 	if told := c.ToldLinks(); told != c.Links {

@@ -20,8 +20,8 @@ func indexingOf(told *cluster.Misstated) roster.Indexing {
 	return roster.Indexing{}
 }
 
-// saidOf returns what an operator writes of the speed of engines: the rates of the first of them, for a prompt
-// of usual length and for an answer that nobody is beside.
+// saidOf returns what an operator writes of the speed of engines: the rates of the first of them, for a
+// prompt of usual length and for an answer that nobody is beside.
 func saidOf(c *cluster.Config, side cluster.Side) scoring.Speed {
 	if len(c.Nodes[side]) == 0 {
 		return scoring.Speed{}
