@@ -23,6 +23,8 @@ import (
 // stateFile keeps what was learned for the next process: it is read once, at the start, and written now and
 // then and at the end. A file that cannot be read costs a warning and what would have been known. Only the
 // goroutine of run, and the start, touch the disk.
+//
+// Long: the channels of its one writer stand beside what the writer and a reload share.
 type stateFile struct {
 	log     *slog.Logger
 	planner *planner.Planner

@@ -65,20 +65,24 @@ func detail(l *page.Live, r *page.Replica) string {
 	row("index", "%s, %s blocks known", r.Index, count(r.Indexed))
 	row("load report", "%s old", span(r.Age))
 	_ = w.Flush() // a Builder takes all
+	pairsOf(&b, l, r.Name)
+	return b.String()
+}
+
+// pairsOf lists the pairs that a replica is part of.
+func pairsOf(b *strings.Builder, l *page.Live, name string) {
 	b.WriteString("\nPairs\n")
 	n := 0
 	for _, p := range l.Pairs {
-		if p.Prefill == r.Name || p.Decode == r.Name {
+		if p.Prefill == name || p.Decode == name {
 			n++
-			fmt.Fprintf(&b, "  %s > %s: %s; %s\n", why.Plain(p.Prefill), why.Plain(p.Decode),
-				why.Count(p.Sent, "handoff"),
-				why.Plain(p.Condition.Text))
+			fmt.Fprintf(b, "  %s > %s: %s; %s\n", why.Plain(p.Prefill), why.Plain(p.Decode),
+				why.Count(p.Sent, "handoff"), why.Plain(p.Condition.Text))
 		}
 	}
 	if n == 0 {
 		b.WriteString("  no handoff yet\n")
 	}
-	return b.String()
 }
 
 // learned is a speed beside the profile, which it is where nothing is learned yet.
