@@ -471,32 +471,35 @@ func TestARetryFromWhoIsKnownToBeBadNeedsNoBudget(t *testing.T) {
 // Half of the decode engines and more begin to fail at once: who failed at two of them before anything was
 // known of them is tried with another one. Where three of four fail, some have met all three before that is
 // known, and no request has a fourth attempt: how many is chance, 2 of 120 in the mean, and once in a hundred
-// times 8. So it is played often, and the sum is bounded. What these did is not taken back: nobody was
+// times 8. So it is played often, and the sum is bounded. An engine that few requests have met by then is not
+// ejected yet, so that a few may fail a little later, too: 1 in some 50 runs of 960 requests. What these did is not taken back: nobody was
 // answered well there meanwhile, so that it is the engines' fault.
 func TestHalfAndMoreFailAtOnce(t *testing.T) {
 	for _, tt := range []struct{ bad, plays, most int }{{bad: 2, plays: 1}, {bad: 3, plays: 8, most: 32}} {
 		for _, local := range []string{config.LocalAuto, config.LocalNever} {
 			t.Run(fmt.Sprintf("%d of 4, local %s", tt.bad, local), func(t *testing.T) {
-				var unknown tally
+				var unknown, later tally
 				for range tt.plays {
 					in(t, setup{decode: 4, config: func(c *config.Config) { c.Local = local }}, func(w *world) {
-						w.failAtOnce(w.d[:tt.bad], &unknown)
+						w.failAtOnce(w.d[:tt.bad], &unknown, &later)
 					})
 				}
 				unknown.want(t, "while nothing is known", tt.most)
+				later.want(t, "later", tt.most/8)
 			})
 		}
 	}
 }
 
-// failAtOnce lets engines fail while others do not. unknown adds up what clients hear before that is known.
-func (w *world) failAtOnce(bad []*simulated, unknown *tally) {
+// failAtOnce lets engines fail while others do not. unknown adds up what clients hear before that is known,
+// and later what they hear once most of it is.
+func (w *world) failAtOnce(bad []*simulated, unknown, later *tally) {
 	w.crowd(24, 12, 0).want(w.t, "well", 0)
 	for _, d := range bad {
 		fault(enginesim.Fault{Kind: "fail", Count: -1})(w, d)
 	}
 	unknown.add(w.crowd(120, 24, 100))
-	w.crowd(120, 24, 300).want(w.t, "later", 0)
+	later.add(w.crowd(120, 24, 300))
 	w.crowd(120, 24, 500).want(w.t, "at last", 0)
 }
 
