@@ -470,10 +470,11 @@ func TestARetryFromWhoIsKnownToBeBadNeedsNoBudget(t *testing.T) {
 
 // Half of the decode engines and more begin to fail at once: who failed at two of them before anything was
 // known of them is tried with another one. Where three of four fail, some have met all three before that is
-// known, and no request has a fourth attempt: how many is chance, 2 of 120 in the mean, and once in a hundred
-// times 8. So it is played often, and the sum is bounded. An engine that few requests have met by then is not
-// ejected yet, so that a few may fail a little later, too: 1 in some 50 runs of 960 requests. What these did is not taken back: nobody was
-// answered well there meanwhile, so that it is the engines' fault.
+// known, and no request has a fourth attempt: how many is chance, 2 of 120 in the mean, and once in a
+// hundred times 8. So it is played often, and the sum is bounded. An engine that few requests have met by
+// then is not ejected yet, so that a few may fail a little later, too: 1 in some 50 runs of 960 requests.
+// What these did is not taken back: nobody was answered well there meanwhile, so that it is the engines'
+// fault.
 func TestHalfAndMoreFailAtOnce(t *testing.T) {
 	for _, tt := range []struct{ bad, plays, most int }{{bad: 2, plays: 1}, {bad: 3, plays: 8, most: 32}} {
 		for _, local := range []string{config.LocalAuto, config.LocalNever} {

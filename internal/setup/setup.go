@@ -104,8 +104,8 @@ func publish(r *replica.Replica) string {
 	return do
 }
 
-// Beside returns, for each of all, the troubles that show beside the others that serve its model. Data-parallel
-// ranks of one server count once.
+// Beside returns, for each of all, the troubles that show beside the others that serve its model.
+// Data-parallel ranks of one server count once.
 func Beside(all []replica.Replica) [][]Trouble {
 	found := make([][]Trouble, len(all))
 	for i := range all {
@@ -131,8 +131,8 @@ func Beside(all []replica.Replica) [][]Trouble {
 	return found
 }
 
-// Apart returns what to change so that d can take the KV blocks of p: one entry for each thing in which they are
-// known to differ, none where nothing is.
+// Apart returns what to change so that d can take the KV blocks of p: one entry for each thing in which they
+// are known to differ, none where nothing is.
 func Apart(p, d *replica.Replica) (do []string) {
 	a, b := &p.Facts, &d.Facts
 	for _, x := range [...]struct{ p, d, do string }{

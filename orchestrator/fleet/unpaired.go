@@ -61,7 +61,8 @@ func (f *keeping) completeLocked() bool {
 	return n[0] > 0 && n[1] > 0
 }
 
-// unpaired says why a replica makes a pair with none of all, and which flags to change; "" where it makes one.
+// unpaired says why a replica makes a pair with none of all, and which flags to change; "" where it makes
+// one.
 func (f *Fleet) unpaired(e *Endpoint, all map[replica.ID]*Endpoint) string {
 	var others []*Endpoint
 	for _, other := range all {
