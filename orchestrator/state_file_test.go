@@ -44,7 +44,8 @@ func FuzzState(f *testing.F) {
 		`{"of":"class","model":"m","tenant":7,"ended":[1],"tokens":[1],"beyond":[0],"events":1}]}}`))
 	f.Add([]byte(`{"tandem_state":1,"learned":{"speeds":[` +
 		`{"engine":{"url":"u"},"prefill":{"factors":[1,1,1]}}]}}`))
-	f.Add([]byte(`{"tandem_state":1,"distrusted":[{"started":5,"era":1,"seen":1},{"url":"u","era":4000000000}]}`))
+	f.Add([]byte(`{"tandem_state":1,"distrusted":[{"started":5,"era":1,"seen":1},` +
+		`{"url":"u","era":4000000000}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		l, err := readState(bytes.NewReader(data))
 		if err != nil {

@@ -29,7 +29,8 @@ func refusedShapes(prefill, decode *replica.Facts, tp int) string {
 	text := ""
 	if tp > 1 && (prefill.Drafts > 0 || decode.Drafts > 0) {
 		text = fmt.Sprintf("; with a drafter that splits its heads under a model with MLA, "+
-			"vLLM refuses a decode engine of a smaller tensor-parallel size than the prefill engine's %d, and any context parallelism", tp)
+			"vLLM refuses a decode engine of a smaller tensor-parallel size than the prefill engine's %d, "+
+			"and any context parallelism", tp)
 	}
 	return text + "; blocks that are packed into rows need the same VLLM_KV_CACHE_LAYOUT " +
 		"and --block-size on both sides"
