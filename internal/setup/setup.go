@@ -41,15 +41,13 @@ const Publish = `--kv-events-config '{"enable_kv_cache_events":true,` +
 	`"publisher":"zmq","endpoint":"tcp://*:5557","replay_endpoint":"tcp://*:5657"}'`
 
 // KeepPrefixes is what to do about an engine that keeps no prefixes.
-const KeepPrefixes = "start the engine without --no-enable-prefix-caching (it is on by default " +
-	"for generating " +
-	"models)"
+const KeepPrefixes = "start the engine without --no-enable-prefix-caching " +
+	"(it is on by default for generating models)"
 
 // What to do about engines that differ, so that one of them can take no KV blocks of another.
 const (
 	SameModel = "start all engines with the same --model: vLLM compares paths and names " +
-		"letter by letter before " +
-		"a KV transfer"
+		"letter by letter before a KV transfer"
 	SameName      = "start all engines with the same --model and --served-model-name"
 	SameVersion   = "bring all engines to one version; no pair of two versions hands prompts over"
 	SameCacheType = "start all engines with the same --kv-cache-dtype"
