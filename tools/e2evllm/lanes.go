@@ -17,10 +17,9 @@ import (
 	"time"
 )
 
-// The acts wait for leases, for engines that start and for timeouts most of the time. So the acts of the
-// fleet "pools" and the acts of all other fleets run side by side, each half in a process of its own: a
-// lane. A lane has its own engines, ports, files and fair time, so that no act sees anything of the other
-// lane.
+// The acts wait for leases, for engines that start and for timeouts most of the time. So with -lanes the acts
+// of the fleet "pools" and the acts of all other fleets run side by side, each half in a process of its own: a
+// lane. A lane has its own engines, ports, files and fair time, so that no act sees anything of the other lane.
 
 // lane is one half of the acts.
 type lane struct {
@@ -53,7 +52,7 @@ const bytesOfLanes = 20 << 30
 // sideBySide reports whether the lanes of the program shall run at the same time.
 func (o *options) sideBySide(lanes []lane) bool {
 	alone := o.attach != "" || o.stay != "" || o.lane != ""
-	return !alone && len(lanes) > 1 && (o.simulate || availableMemory() >= bytesOfLanes)
+	return o.lanes && !alone && len(lanes) > 1 && (o.simulate || availableMemory() >= bytesOfLanes)
 }
 
 // availableMemory is what Linux says that new processes can have, in bytes, 0 where the system does not say.

@@ -45,15 +45,16 @@ func TestLanesNeedSeveralFleets(t *testing.T) {
 	}
 	both := lanesOf(acts)
 	for _, o := range []options{
-		{simulate: true, attach: "file"},
-		{simulate: true, stay: "file"},
-		{simulate: true, lane: "pools"},
+		{simulate: true},
+		{simulate: true, lanes: true, attach: "file"},
+		{simulate: true, lanes: true, stay: "file"},
+		{simulate: true, lanes: true, lane: "pools"},
 	} {
 		if o.sideBySide(both) {
 			t.Errorf("%+v plays side by side", o)
 		}
 	}
-	if o := (options{simulate: true}); !o.sideBySide(both) {
+	if o := (options{simulate: true, lanes: true}); !o.sideBySide(both) {
 		t.Error("simulated engines are not played side by side")
 	}
 }
