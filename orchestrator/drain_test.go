@@ -162,52 +162,27 @@ func TestADrainAtAnyMomentOfARequest(t *testing.T) {
 
 // drainAt drains a replica of a request when that comes to a seam, and returns which.
 func (w *world) drainAt(seam, side string) *simulated {
-	var once atomic.Bool
-	var e *simulated
-	w.at("plan", func(string) {
-		if seam == "plan" && once.CompareAndSwap(false, true) {
-			e = map[string]*simulated{"prefill": w.p[0], "decode": w.d[0]}[side]
+	var chosen atomic.Pointer[simulated]
+	w.at(seam, func(string) {
+		e := map[string]*simulated{"prefill": w.p[0], "decode": w.d[0]}[side]
+		if seam != "plan" {
+			e = w.booked(side)
+		}
+		if chosen.CompareAndSwap(nil, e) {
 			w.drain(e)
 		}
 	})
-	for _, at := range []string{"prefill", "handoff", "decode"} {
-		w.at(at, func(string) {
-			rec := w.o.ring.newest(1)
-			if at != seam || !once.CompareAndSwap(false, true) {
-				return
-			}
-			e = w.booked(side)
-			if e == nil {
-				w.t.Errorf("nothing is booked: %v", rec)
-				return
-			}
-			w.drain(e)
-		})
-	}
-	p := completion(true)
 	done := make(chan struct{})
 	go func() { // whenever it is said to be empty, it is
 		defer close(done)
-		for {
-			if e != nil && w.o.Config() != nil {
-				ws, err := w.o.fleet.Find(e.addr)
-				if err != nil {
-					w.t.Error(err)
-					return
-				}
-				if ws[0].DrainStatus().Empty {
-					if e.HeldBlocks() > 0 || e.OpenRequests() > 0 {
-						w.t.Errorf("%s is said to be empty with %d blocks held and %d requests", e.name,
-							e.HeldBlocks(), e.OpenRequests())
-					}
-					return
-				}
-			}
+		for !w.emptyOnce(chosen.Load()) {
 			time.Sleep(time.Millisecond)
 		}
 	}()
+	p := completion(true)
 	w.exact(p, w.ask(p))
 	<-done
+	e := chosen.Load()
 	asked := 0
 	for _, s := range w.posts(false) {
 		if s.engine == e.name {
@@ -222,6 +197,21 @@ func (w *world) drainAt(seam, side string) *simulated {
 		w.t.Errorf("%s was asked %d times, want %d", e.name, asked, want)
 	}
 	return e
+}
+
+// emptyOnce reports whether e, nil for nobody yet, is said to be empty, and checks that it is then.
+func (w *world) emptyOnce(e *simulated) bool {
+	if e == nil {
+		return false
+	}
+	ws, err := w.o.fleet.Find(e.addr)
+	if err != nil || !ws[0].DrainStatus().Empty {
+		return err != nil
+	}
+	if held, open := e.HeldBlocks(), e.OpenRequests(); held > 0 || open > 0 {
+		w.t.Errorf("%s is said to be empty with %d blocks held and %d requests", e.name, held, open)
+	}
+	return true
 }
 
 // booked is the replica of a side on which something is booked.
@@ -498,7 +488,7 @@ func TestDrainsInALoopUnderLoad(t *testing.T) {
 		for round := range 12 {
 			for _, e := range []*simulated{w.p[round%3], w.d[(round+1)%3]} {
 				w.drain(e)
-				time.Sleep(time.Duration(round) * 13 * time.Millisecond)
+				time.Sleep(time.Duration(round+1) * 13 * time.Millisecond) // what was booked before is sent by then
 				w.wire.forget()
 				time.Sleep(200 * time.Millisecond)
 				for _, s := range w.posts(true) {
@@ -530,5 +520,54 @@ func TestOthersKeepAReplicaFromBeingEmpty(t *testing.T) {
 		if !w.drained(w.d[0]) {
 			t.Error("it is not drained when the other has ended")
 		}
+	})
+}
+
+// A server is drained as a whole: in both pools where it stands in both, and with all of its ranks.
+func TestAServerIsDrainedAsAWhole(t *testing.T) {
+	in(t, setup{decode: 2, engine: twoRanks}, func(w *world) {
+		if status, a := w.order("drain", w.d[0].addr+"/dp1"); status != http.StatusNotFound ||
+			!strings.Contains(a.Error, "one rank of "+w.d[0].addr) {
+			t.Errorf("a rank: %d, %+v", status, a)
+		}
+		w.drain(w.d[0])
+		time.Sleep(10 * time.Second)
+		if n := w.count("tandem_replica_state", fleet.StateDrained); n != 2 || !w.drained(w.d[0]) {
+			t.Errorf("%d ranks are drained, want 2", n)
+		}
+		w.undrain(w.d[0])
+
+		both := *w.cfg
+		shared := config.Replica{Name: "both", URL: w.d[1].URL(), Shared: true}
+		both.Pools.Prefill.Replicas = append(slices.Clone(w.cfg.Pools.Prefill.Replicas), shared)
+		both.Pools.Decode.Replicas = []config.Replica{w.cfg.Pools.Decode.Replicas[0], shared}
+		w.apply(&both)
+		time.Sleep(10 * time.Second)
+		for _, name := range []string{"both", "both/prefill"} {
+			status, a := w.order("drain", name)
+			if status != http.StatusOK || len(a.Replicas) != 2 {
+				t.Errorf("%s: %d, %+v", name, status, a)
+			}
+			if status, a = w.order("undrain", name); status != http.StatusOK || a.Replicas[1].State != InUse {
+				t.Errorf("%s: %d, %+v", name, status, a)
+			}
+		}
+		marked := both // at one of the two places
+		marked.Pools.Decode.Replicas = slices.Clone(both.Pools.Decode.Replicas)
+		marked.Pools.Decode.Replicas[1].Drain = true
+		w.apply(&marked)
+		time.Sleep(10 * time.Second)
+		if n := w.count("tandem_replica_state", fleet.StateDrained); n != 2 {
+			t.Errorf("%d replicas are drained by a mark in one pool, want both", n)
+		}
+		w.wire.forget()
+		for i := range 10 {
+			p := numbered(i, true)
+			w.exact(p, w.ask(p))
+		}
+		if n := w.sentTo(w.d[1]); n != 0 {
+			t.Errorf("%d requests went there", n)
+		}
+		w.apply(w.cfg)
 	})
 }
