@@ -15,8 +15,10 @@ func TestAbsurdUsageCostsNoAnswer(t *testing.T) {
 		`"text":"x","logprobs":null,"finish_reason":"stop"}]%s}`
 	local := setup{prefill: 1, decode: 1, config: func(c *config.Config) { c.Local = config.LocalAlways }}
 	in(t, local, func(w *world) {
-		for _, n := range []string{"-7", "-9223372036854775808", "9223372036854775807", "1e300", "1.5", `"x"`,
-			"null"} {
+		for _, n := range []string{
+			"-7", "-9223372036854775808", "9223372036854775807", "1e300", "1.5", `"x"`,
+			"null",
+		} {
 			usage := fmt.Sprintf(`,"usage":{"prompt_tokens":%s,"completion_tokens":%[1]s,"total_tokens":%[1]s,`+
 				`"prompt_tokens_details":{"cached_tokens":%[1]s}}`, n)
 			w.wire.scripted(w.d[0].addr, answerOf(200, "application/json", "", fmt.Sprintf(text, usage)))

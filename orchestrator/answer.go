@@ -44,8 +44,10 @@ type engineBefore struct {
 
 // newAnswer is the answer of the leg that is about to be sent.
 func (h *handoff) newAnswer(ctx context.Context, to *fleet.Endpoint) *answer {
-	a := &answer{h: h, to: to, ctx: ctx, before: engineBefore{reads: to.LeaseCounters()},
-		split: h.b.Mode == planner.Split}
+	a := &answer{
+		h: h, to: to, ctx: ctx, before: engineBefore{reads: to.LeaseCounters()},
+		split: h.b.Mode == planner.Split,
+	}
 	a.eventReader = eventReader{
 		kind: h.j.req.Kind, at: to.Member.ID, idle: h.cfg.Timeouts.DecodeIdle, leg: h, given: h.j.given(),
 		usage: answerUsage{reportedCached: -1, cached: unknownCache},

@@ -168,8 +168,10 @@ func TestAnotherStateFileInstead(t *testing.T) {
 // While the disk of decisions.file stands still, requests are answered and reloads are applied. What cannot
 // be written is counted, and the router ends in time. Another file is written at once.
 func TestTheDecisionsDiskStandsStill(t *testing.T) {
-	for name, instead := range map[string]string{"to the end": "",
-		"until another file is named": "second.jsonl"} {
+	for name, instead := range map[string]string{
+		"to the end":                  "",
+		"until another file is named": "second.jsonl",
+	} {
 		t.Run(name, func(t *testing.T) {
 			folder := t.TempDir()
 			var log bytes.Buffer

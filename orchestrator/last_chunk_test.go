@@ -22,13 +22,19 @@ func lastChunks(path string) map[string][]string {
 	}
 	return map[string][]string{
 		"no usage": {head + said + `]}`, head + ended + `],` + params + `}`, "[DONE]"},
-		"usage behind": {head + said + `]}`, head + ended + `],` + params + `}`, head + `],` + usage + `}`,
-			"[DONE]"},
+		"usage behind": {
+			head + said + `]}`, head + ended + `],` + params + `}`, head + `],` + usage + `}`,
+			"[DONE]",
+		},
 		"usage in it": {head + said + `]}`, head + ended + `],` + usage + `,` + params + `}`, "[DONE]"},
-		"params first": {head + said + `]}`, `{` + params + `,` + strings.TrimPrefix(head, "{") + ended + `]}`,
-			"[DONE]"},
-		"on both chunks": {head + said + `],` + params + `}`, head + ended + `],` + params + `,` + usage + `}`,
-			"[DONE]"},
+		"params first": {
+			head + said + `]}`, `{` + params + `,` + strings.TrimPrefix(head, "{") + ended + `]}`,
+			"[DONE]",
+		},
+		"on both chunks": {
+			head + said + `],` + params + `}`, head + ended + `],` + params + `,` + usage + `}`,
+			"[DONE]",
+		},
 	}
 }
 

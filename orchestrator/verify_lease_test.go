@@ -181,6 +181,9 @@ func TestBelieved(t *testing.T) {
 func TestTrustedAgain(t *testing.T) {
 	in(t, slowPair(30*time.Second), func(w *world) {
 		p := guardedPrompt(idPrompt(1, 100), "")
+		// The engines of a world start at one instant, and the start is what tells processes apart.
+		fault(enginesim.Fault{Kind: "restart", For: time.Second})(w, w.p[0])
+		time.Sleep(20 * time.Second)
 		coreStands(w)
 		w.exact(p, w.ask(p))
 		fault(enginesim.Fault{Kind: "restart", For: time.Second})(w, w.d[0])

@@ -23,8 +23,10 @@ func advised(role replica.Role) []string {
 	bare := &server{role: role, fleet: &fleet{cfg: &config.Config{Pools: pools}, roles: true}}
 	untold := &rank{s: bare, trial: &trial{}}
 	untold.trial.second.cached = -1
-	text := strings.Join([]string{"start the engine with " + setup.Connector(role), publish,
-		detailsThere(untold).do}, "\n")
+	text := strings.Join([]string{
+		"start the engine with " + setup.Connector(role), publish,
+		detailsThere(untold).do,
+	}, "\n")
 	flags := regexp.MustCompile(`--[a-z-]+(?: '[^']*')?`).FindAllString(text, -1)
 	for i, flag := range flags {
 		flags[i] = strings.ReplaceAll(strings.Replace(flag, " ", "=", 1), "'", "")

@@ -278,8 +278,10 @@ func TestEachCheckFindsItsTrouble(t *testing.T) {
 		{
 			check: "events-silent", seen: "came by a replay alone", do: "drops messages",
 			o: with(func(o *enginesim.Options) {
-				o.Faults = []enginesim.Fault{{Kind: "drop_events",
-					Count: 1000}}
+				o.Faults = []enginesim.Fault{{
+					Kind:  "drop_events",
+					Count: 1000,
+				}}
 			}),
 			want: []string{"warning events-silent prefill p0"},
 		},

@@ -121,8 +121,10 @@ func (h *handoff) measure(ctx context.Context, questions []*canary.Question) *sp
 	}
 	short, long := len(questions[0].IDs), len(questions[1].IDs)
 	diff := best[long] - best[short]
-	s := &speed{diff: diff, atLeast: diff < leastDiff,
-		tokens: float64(long-short) / max(diff, leastDiff).Seconds()}
+	s := &speed{
+		diff: diff, atLeast: diff < leastDiff,
+		tokens: float64(long-short) / max(diff, leastDiff).Seconds(),
+	}
 	if !math.IsInf(bytes, 1) {
 		s.bytes = bytes
 	}

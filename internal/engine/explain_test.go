@@ -91,8 +91,10 @@ func TestExplain(t *testing.T) {
 			"example.com",
 		},
 		{"no key", plain(401, ""), nil, "/v1/models answered 401", "set pools.decode.api_key to"},
-		{"a web page", plain(200, " <!doctype html>"), nil, "answered HTML, not JSON",
-			"something else answers there"},
+		{
+			"a web page", plain(200, " <!doctype html>"), nil, "answered HTML, not JSON",
+			"something else answers there",
+		},
 		{"text", plain(200, "hello"), nil, "answered no JSON", "something else answers there"},
 		{"another path", plain(404, ""), nil, "answered 404", "that of a vLLM server"},
 		{"nobody", "http://127.0.0.1:1", nil, "connection refused", "is running and listening there"},

@@ -23,8 +23,10 @@ func TestCondition(t *testing.T) {
 			Replica{Reason: "refused", States: []State{{State: "drained", Cause: "d"}}},
 			Condition{"drained: refused", Out},
 		},
-		{"draining", up("live", State{State: "draining", Cause: "2 requests"}),
-			Condition{"draining: 2 requests", Out}},
+		{
+			"draining", up("live", State{State: "draining", Cause: "2 requests"}),
+			Condition{"draining: 2 requests", Out},
+		},
 		{"syncing", up("syncing"), Condition{"index syncing", Notable}},
 		{
 			"ejected",

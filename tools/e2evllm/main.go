@@ -64,8 +64,9 @@ func main() {
 		"play with the engines that this `file` notes, as a run with -stay writes it; install nothing, and leave "+
 			"them standing")
 	flag.BoolVar(&o.simulate, "sim", false, "play with simulated engines in the place of real ones")
-	flag.BoolVar(&o.lanes, "lanes", false, "play the acts of the fleet pools and those of all others at the same time: "+
-		"shorter where nine engines have cores and 20 GiB of memory to themselves")
+	flag.BoolVar(&o.lanes, "lanes", false,
+		"play the acts of the fleet pools and those of all others at the same time: "+
+			"shorter where nine engines have cores and 20 GiB of memory to themselves")
 	flag.StringVar(&o.lane, "lane", "", "the `lane` that this process is, one of two that run side by side")
 	flag.Parse()
 	keepToOneself()

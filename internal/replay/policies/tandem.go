@@ -112,8 +112,10 @@ func NewTandem(c cluster.Config, o Options, seed uint64) *Tandem {
 	}
 	t := &Tandem{
 		prefill: prefill.New(prefill.Options{}), decode: decode.New(decode.Options{}),
-		policy: p, asks: planner.Request{Model: "m", Exact: true, Sequences: 1,
-			Pieces: true}, members: membersOf(&c),
+		policy: p, asks: planner.Request{
+			Model: "m", Exact: true, Sequences: 1,
+			Pieces: true,
+		}, members: membersOf(&c),
 		split: !o.NoSplit && len(c.Nodes[cluster.Prefill]) > 0, local: !o.NoLocal,
 		sequence: sequence{order: o.Order, rnd: rand.New(rand.NewPCG(seed, 0x73657175))},
 		sharing:  sharing{every: time.Duration(every * float64(time.Second)), guesses: guesses},
