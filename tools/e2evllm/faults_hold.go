@@ -90,9 +90,13 @@ func (f *faulting) holdAllPhases(ctx context.Context) error {
 	return f.holdFirstLegs(ctx, 4, "p0")
 }
 
+// moreStreams is how many streams beyond those wanted are started until one of them is the victim's. A router
+// that takes the victim's link for slow fills the other decode engine first, which has room for some ten.
+const moreStreams = 14
+
 // holdStreams starts n long streams or more, some of them of the victim, and returns when all have begun.
 func (f *faulting) holdStreams(ctx context.Context, n int, victim string) error {
-	for i := range n + 6 {
+	for i := range n + moreStreams {
 		if i >= n && f.keeps(ctx, victim) > 0 {
 			return nil
 		}
@@ -102,7 +106,8 @@ func (f *faulting) holdStreams(ctx context.Context, n int, victim string) error 
 			return err
 		}
 	}
-	return fmt.Errorf("none of %d streams comes from %s: the fault would find nothing; the last plan: %s", n+6,
+	return fmt.Errorf("none of %d streams comes from %s: the fault would find nothing; the last plan: %s",
+		n+moreStreams,
 		victim, lastPlan(ctx, f.router))
 }
 
