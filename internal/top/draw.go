@@ -96,7 +96,7 @@ func (m *screen) head() []string {
 	return append(lines, "")
 }
 
-// recent says in two lines how the last minute went.
+// recent says how the last minute went, in lines of fewer than 80 columns.
 func recent(r *page.Recent) []string {
 	of := func(a, b int) string {
 		if b <= 0 {
@@ -109,14 +109,13 @@ func recent(r *page.Recent) []string {
 		errors = styleBad[2].Render(errors)
 	}
 	return []string{
-		fmt.Sprintf("%s requests/s, %s, %d tried again | prefix hits: possible %s, planned %s, delivered %s",
-			digits(float64(r.Requests)/max(r.Seconds, 1)), errors, r.Retried, of(r.Available, r.Prompt),
-			of(r.Captured, r.Available),
-			of(r.Delivered, r.Captured)),
+		fmt.Sprintf("%s requests/s, %s, %d tried again",
+			digits(float64(r.Requests)/max(r.Seconds, 1)), errors, r.Retried),
 		fmt.Sprintf("TTFT %s, p90 %s, predicted %s | ITL %s ms, p99 %s ms",
-			span(
-				r.First.P50,
-			), span(r.First.P90), span(r.Predicted.P50), digits(max(r.Token.P50, 0)), digits(max(r.Token.P99, 0))),
+			span(r.First.P50), span(r.First.P90), span(r.Predicted.P50),
+			digits(max(r.Token.P50, 0)), digits(max(r.Token.P99, 0))),
+		fmt.Sprintf("prefix hits: %s of prompt tokens possible, %s of that planned, %s of that delivered",
+			of(r.Available, r.Prompt), of(r.Captured, r.Available), of(r.Delivered, r.Captured)),
 	}
 }
 
