@@ -94,7 +94,8 @@ func TestViews(t *testing.T) {
 	_, _ = m.Update(seen{live: sample()})
 	fleet := shown(m)
 	for _, want := range []string{
-		"2 of 3 usable: d1", "4 in flight", "config 0f12ab", "2 requests/s", "1 failed", "80% of prompt tokens possible",
+		"2 of 3 usable: d1", "4 in flight", "config 0f12ab", "2 requests/s", "1 failed",
+		"80% of prompt tokens possible",
 		"75% of that planned",
 		"100% of that delivered", "TTFT 131 ms", "predicted 109 ms", "ITL 8.3 ms",
 		"33.6 us x2", "ejected decode: 3 failures in a row", "25%", "3000", "1234",
