@@ -97,11 +97,11 @@ func TestVersionsOfAMixedFleetAreNotPaired(t *testing.T) {
 			p := nthChat(i, i%2 == 0)
 			w.exact(p, w.ask(p))
 			legs := w.posts(false)
-			pair := ""
+			var pair strings.Builder
 			for _, leg := range legs {
-				pair += leg.engine
+				pair.WriteString(leg.engine)
 			}
-			pairs[pair]++
+			pairs[pair.String()]++
 		}
 		if pairs["p0d1"]+pairs["p1d0"] > 0 || pairs["p0d0"]+pairs["p1d1"] == 0 {
 			t.Errorf("pairs: %v, want some within a version and none across", pairs)
