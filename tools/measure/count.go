@@ -7,6 +7,7 @@ import (
 	"go/doc"
 	"go/scanner"
 	"go/token"
+	"path"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -30,23 +31,31 @@ type counts struct {
 	functions []named // lines each, from func to the last brace; literals are part of the function around them
 	weights   []int   // tokens of each
 
-	width       widths
-	manyTargets int // assignments to three or more
-	comment     commentSums
+	width   widths
+	comment commentSums
 
-	states []named // structs with an unexported field: fields each
+	states stateCounts
+	rings  []ring // of each folder of the room
 	api    apiCounts
 }
 
-// widths is lines of more columns than that; a tab is one.
+// stateCounts are of the structs with an unexported field.
+type stateCounts struct {
+	fields []named // fields each
+	values []named // fields each, with what nested structs of the same package hold: see values
+}
+
+// widths counts what is too wide to be read at once.
 type widths struct {
 	over100, over110, over160 int // lines of more columns; a tab is one
+	manyTargets               int // assignments to three or more
 }
 
 // commentSums is how much of the text is comments.
 type commentSums struct {
 	bytes, commentBytes int
 	commentLines        int // with a comment, behind code too
+	prose               prose
 }
 
 // apiCounts is what the package says of itself.
@@ -76,7 +85,7 @@ func (c *counts) file(f *source) {
 	}
 	ast.Inspect(f.syntax, func(n ast.Node) bool {
 		if a, ok := n.(*ast.AssignStmt); ok && len(a.Lhs) >= 3 {
-			c.manyTargets++
+			c.width.manyTargets++
 		}
 		return true
 	})
@@ -119,6 +128,7 @@ func (c *widths) widths(lines [][]byte) {
 func (c *counts) comments(f *source, code map[int]bool) {
 	c.comment.bytes += len(f.text)
 	for _, g := range f.syntax.Comments {
+		c.comment.prose.comment(g.Text())
 		for _, one := range g.List {
 			c.comment.commentBytes += f.offset(one.End()) - f.offset(one.Pos())
 			first, last := f.line(one.Pos()), f.line(one.End())
@@ -175,16 +185,43 @@ func (c *apiCounts) export(documented bool) {
 
 // state counts the fields of a struct that keeps something to itself; embedded ones are one each.
 func (c *counts) state(name string, t *ast.StructType, reason string) {
-	n, own := 0, false
+	if !keepsSomething(t) {
+		return
+	}
+	n := 0
 	for _, f := range t.Fields.List {
 		n += max(1, len(f.Names))
-		for _, id := range f.Names {
-			own = own || !id.IsExported()
+	}
+	c.states.fields = append(c.states.fields, named{name, n, reason})
+}
+
+// nested counts the values of each struct that keeps something to itself.
+func (c *counts) nested(files []*source, v *values) {
+	for _, f := range files {
+		if f.test() {
+			continue
+		}
+		for _, d := range f.syntax.Decls {
+			g, ok := d.(*ast.GenDecl)
+			if !ok {
+				continue
+			}
+			for _, s := range g.Specs {
+				if t, ok := s.(*ast.TypeSpec); ok && keepsSomething(t.Type) {
+					n := v.of(path.Dir(f.name), t.Type)
+					c.states.values = append(c.states.values, named{name: f.name + " " + t.Name.Name, n: n})
+				}
+			}
 		}
 	}
-	if own {
-		c.states = append(c.states, named{name, n, reason})
-	}
+}
+
+// keepsSomething reports whether a type is a struct with an unexported field.
+func keepsSomething(t ast.Expr) bool {
+	s, ok := t.(*ast.StructType)
+	return ok && slices.ContainsFunc(s.Fields.List, func(f *ast.Field) bool {
+		return slices.ContainsFunc(f.Names, func(id *ast.Ident) bool { return !id.IsExported() })
+	})
 }
 
 func (c *apiCounts) countExamples(f *source) {

@@ -53,34 +53,57 @@ func docBegins(d ast.Decl) token.Pos {
 	return d.Pos()
 }
 
-// check prints what is too long in dir without a reason, and fails if anything is.
+// check prints what is too long in dir without a reason, and what is beyond the checkout's limits. It fails
+// if there is anything.
 func check(w io.Writer, dir string, except []string) error {
 	t, err := measure(dir)
 	if err != nil {
 		return err
 	}
-	n := 0
+	pages, err := documents(dir)
+	if err != nil {
+		return err
+	}
+	l, err := readLimits(dir)
+	if err != nil {
+		return err
+	}
+	var lines []string
+	if l != nil {
+		lines = l.against(t, pages)
+	}
+	lines = append(lines, t[whole].tooLong(except)...)
+	for _, line := range lines {
+		fmt.Fprintln(w, line)
+	}
+	if n := len(lines); n > 0 {
+		return fmt.Errorf("%d are beyond their limits: make them smaller. "+
+			"For a long function, file or struct that has to be so, write %q and why above it", n, reasonMark)
+	}
+	return nil
+}
+
+// tooLong names what is too long without a reason, except in some folders and files.
+func (c *counts) tooLong(except []string) []string {
+	var out []string
 	for _, of := range []struct {
 		what, unit string
 		all        []named
 		limit      int
 	}{
-		{"file", "lines", t[whole].files, longFile},
-		{"function", "lines", t[whole].functions, longFunction},
-		{"state struct", "fields", t[whole].states, manyFields},
+		{"file", "lines", c.files, longFile},
+		{"function", "lines", c.functions, longFunction},
+		{"state struct", "fields", c.states.fields, manyFields},
 	} {
 		for _, x := range unexplained(of.all, of.limit) {
 			if slices.ContainsFunc(except, x.isIn) {
 				continue
 			}
-			n++
-			fmt.Fprintf(w, "%s: %s of %d %s, over %d without a reason\n", x.name, of.what, x.n, of.unit, of.limit)
+			out = append(out, fmt.Sprintf("%s: %s of %d %s, over %d without a reason",
+				x.name, of.what, x.n, of.unit, of.limit))
 		}
 	}
-	if n > 0 {
-		return fmt.Errorf("%d are too long: split them, or write %q and why above them", n, reasonMark)
-	}
-	return nil
+	return out
 }
 
 // isIn says whether x is in a folder or a file.

@@ -40,7 +40,9 @@ var sections = [][]column{
 		{"lines over 100", func(c *counts) string { return ratio(c.width.over100, c.lines, 100, "%.1f %%") }},
 		{"over 110", func(c *counts) string { return fmt.Sprint(c.width.over110) }},
 		{"over 160", func(c *counts) string { return fmt.Sprint(c.width.over160) }},
-		{"3+ targets per 1,000", func(c *counts) string { return ratio(c.manyTargets, c.codeLines, 1000, "%.1f") }},
+		{"3+ targets per 1,000", func(c *counts) string {
+			return ratio(c.width.manyTargets, c.codeLines, 1000, "%.1f")
+		}},
 		{"comments: bytes", func(c *counts) string {
 			return ratio(c.comment.commentBytes, c.comment.bytes, 100,
 				"%.0f %%")
@@ -48,13 +50,30 @@ var sections = [][]column{
 		{"their lines", func(c *counts) string { return ratio(c.comment.commentLines, c.lines, 100, "%.0f %%") }},
 	},
 	{
-		{"state structs", func(c *counts) string { return fmt.Sprint(len(c.states)) }},
-		{"fields p50/p90/max", func(c *counts) string { return quantiles(sizes(c.states), 50, 90, 100) }},
-		{"over 12 fields", func(c *counts) string { return fmt.Sprint(over(c.states, manyFields)) }},
-		{"without a reason", func(c *counts) string { return fmt.Sprint(len(unexplained(c.states, manyFields))) }},
+		{"state structs", func(c *counts) string { return fmt.Sprint(len(c.states.fields)) }},
+		{"fields p50/p90/max", func(c *counts) string { return quantiles(sizes(c.states.fields), 50, 90, 100) }},
+		{"over 12 fields", func(c *counts) string { return fmt.Sprint(over(c.states.fields, manyFields)) }},
+		{"without a reason", func(c *counts) string {
+			return fmt.Sprint(len(unexplained(c.states.fields, manyFields)))
+		}},
 		{"exported", func(c *counts) string { return fmt.Sprint(c.api.exported) }},
 		{"without doc", func(c *counts) string { return fmt.Sprint(c.api.undocumented) }},
 		{"runnable Examples", func(c *counts) string { return fmt.Sprint(c.api.examples) }},
+	},
+	{
+		{"values of a struct, nested ones counted p50/p90/max", func(c *counts) string {
+			return quantiles(sizes(c.states.values), 50, 90, 100)
+		}},
+		{"over 24", func(c *counts) string { return fmt.Sprint(over(c.states.values, manyValues)) }},
+		{"files in one ring", func(c *counts) string { return largestRing(c.rings) }},
+		{"words of comments", func(c *counts) string { return fmt.Sprint(c.comment.prose.words) }},
+		{"sentences over 40 words", func(c *counts) string { return fmt.Sprint(c.comment.prose.long) }},
+		{"of these/those/it/them/that per 1,000", func(c *counts) string {
+			return ratio(c.comment.prose.vague, c.comment.prose.words, 1000, "%.1f")
+		}},
+		{"who per 1,000", func(c *counts) string {
+			return ratio(c.comment.prose.who, c.comment.prose.words, 1000, "%.1f")
+		}},
 	},
 }
 
@@ -63,6 +82,7 @@ const (
 	longFile     = 350
 	longFunction = 40
 	manyFields   = 12
+	manyValues   = 24
 )
 
 // report prints both trees; where they differ, as "before → after".
@@ -92,8 +112,20 @@ func report(w io.Writer, before, after tree) error {
 	b, a := before[whole], after[whole]
 	list(tw, "files over 350 lines", b.files, a.files, longFile)
 	list(tw, "functions over 40 lines", b.functions, a.functions, longFunction)
-	list(tw, "state structs over 12 fields", b.states, a.states, manyFields)
+	list(tw, "state structs over 12 fields", b.states.fields, a.states.fields, manyFields)
+	list(tw, "state structs over 24 values, nested ones counted", b.states.values, a.states.values, manyValues)
 	return tw.Flush()
+}
+
+// largestRing is "files in the ring/files of its package" of the folder with the most files in one ring.
+func largestRing(all []ring) string {
+	most := ring{}
+	for _, r := range all {
+		if r.files > most.files {
+			most = r
+		}
+	}
+	return fmt.Sprintf("%d/%d", most.files, most.of)
 }
 
 func figure(c *counts, col column) string {

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -60,7 +61,7 @@ func measure(dir string) (tree, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := tree{whole: new(counts)}
+	t, sources := tree{whole: new(counts)}, map[string][]*source{}
 	err = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
@@ -84,13 +85,27 @@ func measure(dir string) (tree, error) {
 		}
 		t[room].file(f)
 		t[whole].file(f)
+		sources[room] = append(sources[room], f)
 		return nil
 	})
+	t.together(sources)
 	maps.DeleteFunc(t, func(_ string, c *counts) bool { return len(c.files) == 0 }) // nothing but tests
 	if err == nil && len(t) == 0 {
 		err = fmt.Errorf("no Go files in %s", dir)
 	}
 	return t, err
+}
+
+// together counts what takes all files of a package at once.
+func (t tree) together(rooms map[string][]*source) {
+	v := newValues(slices.Concat(slices.Collect(maps.Values(rooms))...))
+	for room, files := range rooms {
+		all := rings(files)
+		for _, c := range []*counts{t[room], t[whole]} {
+			c.nested(files, v)
+			c.rings = append(c.rings, all...)
+		}
+	}
 }
 
 func skipped(folder string) bool {

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"go/ast"
+	"path"
+	"slices"
+	"strings"
+)
+
+// ring is the largest set of files of one package in which each file needs each other one, by names.
+type ring struct {
+	folder string
+	files  int // in the ring; 1 where no two files need each other
+	of     int // in the package
+}
+
+// share is the part of the package's files that is in its ring.
+func (r ring) share() float64 { return float64(r.files) / float64(max(1, r.of)) }
+
+// rings finds the ring of each folder. Tests are left out.
+//
+// A file needs another one if it uses a name that only the other one declares at its top level, or a method
+// or a field that only the other one declares. Names alone are compared, types are not: a name that several
+// files declare makes no arrow, so the count is rather too low.
+func rings(files []*source) []ring {
+	folders := map[string][]*source{}
+	for _, f := range files {
+		if !f.test() {
+			folders[path.Dir(f.name)] = append(folders[path.Dir(f.name)], f)
+		}
+	}
+	var all []ring
+	for folder, in := range folders {
+		all = append(all, ring{folder, largest(arrows(in)), len(in)})
+	}
+	slices.SortFunc(all, func(a, b ring) int {
+		if a.files != b.files {
+			return b.files - a.files
+		}
+		return strings.Compare(a.folder, b.folder)
+	})
+	return all
+}
+
+// arrows says of each file which others it needs.
+func arrows(files []*source) [][]int {
+	tops, members := declared(files, topNames), declared(files, memberNames)
+	out := make([][]int, len(files))
+	for i, f := range files {
+		needs := map[int]bool{}
+		selected := map[*ast.Ident]bool{}
+		ast.Inspect(f.syntax, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.SelectorExpr:
+				selected[n.Sel] = true
+				if at, one := members[n.Sel.Name]; one && at >= 0 {
+					needs[at] = true
+				}
+			case *ast.Ident:
+				if at, one := tops[n.Name]; one && at >= 0 && !selected[n] {
+					needs[at] = true
+				}
+			}
+			return true
+		})
+		delete(needs, i)
+		for at := range needs {
+			out[i] = append(out[i], at)
+		}
+	}
+	return out
+}
+
+// declared maps each name to the one file that declares it, and to -1 where several do.
+func declared(files []*source, names func(ast.Decl) []string) map[string]int {
+	out := map[string]int{}
+	for i, f := range files {
+		for _, d := range f.syntax.Decls {
+			for _, name := range names(d) {
+				if at, known := out[name]; known && at != i {
+					out[name] = -1
+				} else {
+					out[name] = i
+				}
+			}
+		}
+	}
+	return out
+}
+
+// topNames are the names that a declaration gives at the top level of its file.
+func topNames(d ast.Decl) []string {
+	var out []string
+	switch d := d.(type) {
+	case *ast.FuncDecl:
+		if d.Recv == nil && d.Name.Name != "init" {
+			out = append(out, d.Name.Name)
+		}
+	case *ast.GenDecl:
+		for _, s := range d.Specs {
+			switch s := s.(type) {
+			case *ast.TypeSpec:
+				out = append(out, s.Name.Name)
+			case *ast.ValueSpec:
+				for _, n := range s.Names {
+					out = append(out, n.Name)
+				}
+			}
+		}
+	}
+	return slices.DeleteFunc(out, func(name string) bool { return name == "_" })
+}
+
+// memberNames are the methods and fields that a declaration gives to its types.
+func memberNames(d ast.Decl) []string {
+	var out []string
+	switch d := d.(type) {
+	case *ast.FuncDecl:
+		if d.Recv != nil {
+			out = append(out, d.Name.Name)
+		}
+	case *ast.GenDecl:
+		ast.Inspect(d, func(n ast.Node) bool {
+			if t, ok := n.(*ast.StructType); ok {
+				for _, f := range t.Fields.List {
+					for _, id := range f.Names {
+						out = append(out, id.Name)
+					}
+				}
+			}
+			return true
+		})
+	}
+	return out
+}
+
+// largest is the size of the largest strongly connected part of a graph (Tarjan's algorithm), 1 at least.
+func largest(arrows [][]int) int {
+	t := tarjan{arrows: arrows, index: make([]int, len(arrows)), low: make([]int, len(arrows)),
+		onStack: make([]bool, len(arrows))}
+	for i := range arrows {
+		if t.index[i] == 0 {
+			t.visit(i)
+		}
+	}
+	return max(1, t.best)
+}
+
+// tarjan is the state of one search.
+type tarjan struct {
+	arrows  [][]int
+	index   []int // when each node was reached, from 1; 0 before
+	low     []int // the earliest node that each one leads back to
+	stack   []int
+	onStack []bool
+	next    int
+	best    int
+}
+
+func (t *tarjan) visit(i int) {
+	t.next++
+	t.index[i] = t.next
+	t.low[i] = t.next
+	t.stack = append(t.stack, i)
+	t.onStack[i] = true
+	for _, to := range t.arrows[i] {
+		if t.index[to] == 0 {
+			t.visit(to)
+			t.low[i] = min(t.low[i], t.low[to])
+		} else if t.onStack[to] {
+			t.low[i] = min(t.low[i], t.index[to])
+		}
+	}
+	if t.low[i] != t.index[i] {
+		return
+	}
+	at := slices.Index(t.stack, i)
+	for _, node := range t.stack[at:] {
+		t.onStack[node] = false
+	}
+	t.best = max(t.best, len(t.stack)-at)
+	t.stack = t.stack[:at]
+}

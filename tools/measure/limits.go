@@ -1,0 +1,87 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// limitsFile has what is still beyond the aims, in a checkout. A number in it may only fall.
+const limitsFile = "tools/measure/limits.txt"
+
+// limits are the numbers of limitsFile, by what they count and where.
+type limits map[string]int
+
+// readLimits reads a checkout's limits: a line is what is counted, where, and how many there may be.
+// A checkout without the file has no limits but the aims.
+func readLimits(dir string) (limits, error) {
+	text, err := os.ReadFile(filepath.Join(dir, limitsFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	l, line := limits{}, 0
+	for rows := bufio.NewScanner(bytes.NewReader(text)); rows.Scan(); {
+		line++
+		row := strings.TrimSpace(rows.Text())
+		if row == "" || strings.HasPrefix(row, "#") {
+			continue
+		}
+		i := strings.LastIndex(row, " ")
+		n, err := strconv.Atoi(row[i+1:])
+		if i < 0 || err != nil {
+			return nil, fmt.Errorf("%s:%d: want what, where and a number, have %q", limitsFile, line, row)
+		}
+		l[strings.TrimSpace(row[:i])] = n
+	}
+	return l, nil
+}
+
+// against names each count that is beyond its limit, and each limit of something that is gone.
+//
+// A struct may hold manyValues values, or as many as the file says. Rings and prose are limited where the
+// file names them.
+func (l limits) against(t tree, pages []document) []string {
+	counted := map[string]int{}
+	for _, x := range t[whole].states.values {
+		counted["values "+x.name] = x.n
+	}
+	for _, r := range t[whole].rings {
+		counted["ring "+r.folder] = r.files
+	}
+	t[whole].comment.prose.into(counted, "comments")
+	pages[len(pages)-1].into(counted, "documents")
+	var out []string
+	for what, n := range counted {
+		most, named := l[what]
+		if !named && strings.HasPrefix(what, "values ") {
+			most, named = manyValues, true
+		}
+		if named && n > most {
+			out = append(out, fmt.Sprintf("%s: %d, over %d", what, n, most))
+		}
+	}
+	for what := range l {
+		if _, is := counted[what]; !is {
+			out = append(out, fmt.Sprintf("%s: nothing has that name now: delete the line in %s", what, limitsFile))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// into gives the counts of prose the names that they have in limitsFile.
+func (p prose) into(counted map[string]int, where string) {
+	counted["long-sentences "+where] = p.long
+	counted["vague "+where] = p.vague
+	counted["who "+where] = p.who
+}

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"go/ast"
+	"path"
+)
+
+// values counts what a struct of each package holds, with what the structs of the same package in it hold:
+// a limit on direct fields can be met by nesting, a limit on values cannot.
+type values struct {
+	types map[string]ast.Expr // by folder and name: see typeKey
+	open  map[string]bool     // those that are being counted, against types that hold themselves
+}
+
+// typeKey names a type of a folder.
+func typeKey(folder, name string) string { return folder + " " + name }
+
+// newValues reads the types that files declare. Tests declare none.
+func newValues(files []*source) *values {
+	v := &values{types: map[string]ast.Expr{}, open: map[string]bool{}}
+	for _, f := range files {
+		if f.test() {
+			continue
+		}
+		for _, d := range f.syntax.Decls {
+			g, ok := d.(*ast.GenDecl)
+			if !ok {
+				continue
+			}
+			for _, s := range g.Specs {
+				if t, ok := s.(*ast.TypeSpec); ok {
+					v.types[typeKey(path.Dir(f.name), t.Name.Name)] = t.Type
+				}
+			}
+		}
+	}
+	return v
+}
+
+// of is the number of values of a type in a folder: one for everything that is no struct of that folder.
+// A pointer, a slice, a map and an array are one value each.
+func (v *values) of(folder string, t ast.Expr) int {
+	switch t := t.(type) {
+	case *ast.StructType:
+		n := 0
+		for _, f := range t.Fields.List {
+			n += max(1, len(f.Names)) * v.of(folder, f.Type)
+		}
+		return n
+	case *ast.IndexExpr: // a generic type
+		return v.of(folder, t.X)
+	case *ast.IndexListExpr:
+		return v.of(folder, t.X)
+	case *ast.Ident:
+		key := typeKey(folder, t.Name)
+		of, known := v.types[key]
+		if !known || v.open[key] {
+			return 1
+		}
+		v.open[key] = true
+		defer delete(v.open, key)
+		return max(1, v.of(folder, of))
+	default:
+		return 1
+	}
+}
