@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -62,7 +63,9 @@ func (o *doctorOptions) read(urls []string, stdout, stderr io.Writer) (err error
 		o.Progress = func(subject, step string) { fmt.Fprintf(stderr, "%s: %s\n", subject, step) }
 	}
 	for _, u := range urls {
-		o.URLs = append(o.URLs, strings.TrimRight(u, "/"))
+		if u = strings.TrimRight(u, "/"); !slices.Contains(o.URLs, u) {
+			o.URLs = append(o.URLs, u)
+		}
 	}
 	if o.file != "" {
 		o.Config, err = readConfig(config.Load, o.file, stdout)

@@ -56,6 +56,17 @@ func fleetFile(t *testing.T, prefill, decode string) string {
 	return file
 }
 
+// An engine that is named twice is one engine: its findings are told once.
+func TestDoctorTakesAnEngineOnce(t *testing.T) {
+	o := doctorOptions{quiet: true, Options: doctor.Options{Timeout: time.Second}}
+	if err := o.read([]string{"http://d0:8000", "http://p0:8000", "http://d0:8000/"}, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(o.URLs, " "); got != "http://d0:8000 http://p0:8000" {
+		t.Errorf("it examines %s", got)
+	}
+}
+
 // A fleet that is well: exit code 0, the report on standard output, progress on standard error.
 func TestDoctorOfAHealthyFleet(t *testing.T) {
 	t.Parallel()

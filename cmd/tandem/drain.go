@@ -97,6 +97,7 @@ func (d *drainOrder) wait(ctx context.Context) error {
 		switch {
 		case refused:
 			return err
+		case err != nil && ctx.Err() != nil: // our own time is up, which says nothing about the router
 		case err != nil:
 			d.unreached = err
 		case a.Drained():

@@ -43,7 +43,7 @@ const header = "request   pair       prompt  cached  fresh  transfer  prefill  h
 func (s *screen) title(h *house) {
 	until := ""
 	if h.o.Requests > 0 {
-		until = "   (until the demo ends; -requests 0 goes on until ^C)"
+		until = "   (until the demo ends; --requests 0 goes on until ^C)"
 	}
 	fmt.Fprintf(s.out, "%s %d prefill (p) and %d decode (d) simulated engines, one router\n",
 		s.paint(bold, "tandem demo:"), len(h.prefill), len(h.decode))

@@ -453,7 +453,7 @@ func TestTimeUp(t *testing.T) {
 	if f := r.Findings[0]; f.Status != Failed || !strings.Contains(f.Seen, "no answer in time") {
 		t.Errorf("%+v", f)
 	}
-	if !strings.Contains(text(t, r), "-timeout") {
+	if !strings.Contains(text(t, r), "with --timeout") {
 		t.Error("the report does not say that the time was up")
 	}
 }

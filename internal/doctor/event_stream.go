@@ -147,7 +147,7 @@ func replayAnswers(r *rank) verdict {
 	case l.joined.live:
 		return fine("%s in %s, asked for %s", came, short(l.joined.took), plural(int(stats.Replays), "time"))
 	case stats.Batches > 0:
-		return warn("give it more time with -timeout; a router needs as long after each start",
+		return warn("give it more time with --timeout; a router needs as long after each start",
 			"the replay at %s is not at its end after %s: %s came", r.source.Replay, short(l.joined.took), came)
 	}
 	return fail(look, "nothing came of the replay at %s in %s", r.source.Replay, short(l.joined.took))

@@ -121,7 +121,7 @@ func (r *Report) summary() string {
 	text := fmt.Sprintf("%d ok, %s, %d failed, %d not checked, in %v\n", r.Count.OK,
 		plural(r.Count.Warnings, "warning"), r.Count.Failed, r.Count.Skipped, short(r.Took))
 	if r.TimeUp {
-		text += "the time was up before all was seen: give it more with -timeout\n"
+		text += "the time was up before all was seen: give it more with --timeout\n"
 	}
 	return text
 }

@@ -1,0 +1,26 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+)
+
+// The time of a wait ends while the router is being asked, as it often does when both are whole seconds. The
+// router is not blamed for that.
+func TestTheEndOfAWaitIsNoFailureOfTheRouter(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	router := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		cancel(errNotInTime)
+		<-r.Context().Done()
+	}))
+	t.Cleanup(router.Close)
+	d := drainOrder{out: io.Discard, admin: router.URL, name: "d0"}
+	err := d.wait(ctx)
+	if want := "d0 is not empty: not in time"; err == nil || err.Error() != want || !errors.Is(err, errNotInTime) {
+		t.Errorf("it says %q, want %q", err, want)
+	}
+}
