@@ -1,15 +1,18 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/doctor"
 )
 
 // checkCommand tells whether a configuration file is good, what it amounts to and what a reload to it would
@@ -24,9 +27,9 @@ func checkCommand() *cobra.Command {
 		"the `file` in force now: say what a reload from it to FILE would change")
 	c.Flags().BoolVar(&o.json, "json", false, "write one JSON object, for programs")
 	c.Flags().BoolVar(&o.offline, "offline", false,
-		"do not look for secrets and certificates, which are on another machine")
+		"do not look for secrets, certificates and the addresses of replicas, which another machine knows")
 	files(c, "yaml", "yml")
-	c.RunE = func(c *cobra.Command, args []string) error { return o.run(args[0], c.OutOrStdout()) }
+	c.RunE = func(c *cobra.Command, args []string) error { return o.run(c.Context(), args[0], c.OutOrStdout()) }
 	return c
 }
 
@@ -34,9 +37,11 @@ func checkCommand() *cobra.Command {
 type checkOptions struct {
 	against       string
 	json, offline bool
+	// Finds the addresses of replicas; nil asks the machine's resolver.
+	lookUp func(ctx context.Context, network, host string) ([]netip.Addr, error)
 }
 
-func (o *checkOptions) run(file string, stdout io.Writer) error {
+func (o *checkOptions) run(ctx context.Context, file string, stdout io.Writer) error {
 	read := config.Load
 	if o.offline {
 		read = config.ParseFile
@@ -50,6 +55,11 @@ func (o *checkOptions) run(file string, stdout io.Writer) error {
 	}
 	fmt.Fprintf(stdout, "%s: ok\n", file)
 	printConfig(stdout, c)
+	if !o.offline {
+		for _, note := range doctor.Addresses(ctx, c, o.lookUp) {
+			fmt.Fprintf(stdout, "  note  %s\n", note)
+		}
+	}
 	if o.against == "" {
 		return nil
 	}
@@ -97,8 +107,8 @@ func printConfig(stdout io.Writer, c *config.Config) {
 	row("local", "%s", c.Local)
 	s := c.Scoring
 	row("scoring", "alpha %v, beta %v, gamma %v, decode penalty %v", s.Alpha, s.Beta, s.Gamma, s.DecodePenalty)
-	row("links", "host %v/s, rack %v/s, zone %v/s, other %v/s",
-		s.Links.Host, s.Links.Rack, s.Links.Zone, s.Links.Other)
+	row("links", "host %s/s, rack %s/s, zone %s/s, other %s/s, until learned", sized(s.Links.Host),
+		sized(s.Links.Rack), sized(s.Links.Zone), sized(s.Links.Other))
 	if r := c.Routers; len(r.Peers) > 0 {
 		row("routers", "%s", strings.Join(r.Peers, ", "))
 	}
@@ -139,7 +149,13 @@ func pool(p config.Pool) string {
 		ids[i] = r.ID()
 	}
 	list := ifElse(len(ids) == 0, "none", strings.Join(ids, ", "))
-	return fmt.Sprintf("%d: %s (index %s, %v)", len(ids), list, p.Index, p.IndexBytes)
+	return fmt.Sprintf("%d: %s (index %s, %s)", len(ids), list, p.Index, sized(p.IndexBytes))
+}
+
+// sized writes a size with its unit, which a file may leave out.
+func sized(b config.Bytes) string {
+	text := b.String()
+	return text + ifElse(strings.HasSuffix(text, "B"), "", "B")
 }
 
 // experiments lists the experimental settings that are not the default, with their values.

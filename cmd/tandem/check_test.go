@@ -2,8 +2,10 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -63,6 +65,44 @@ func TestCheckNamesTheEmptyPool(t *testing.T) {
 		if err != nil || !strings.Contains(out, want) || strings.Contains(out, "  note") != (want != "") {
 			t.Errorf("%s: %v\n%s\nwant a note with %q", text, err, out, want)
 		}
+	}
+}
+
+// Bandwidths and sizes have their unit, also where the file has none.
+func TestCheckPrintsUnits(t *testing.T) {
+	out, err := check(t, map[string]string{"a.yaml": "scoring: {links: {other: 1, zone: 2500000}}\n"}, "a.yaml")
+	if want := "host 100GB/s, rack 40GB/s, zone 2500KB/s, other 1B/s, until learned"; err != nil ||
+		!strings.Contains(out, want) {
+		t.Errorf("%v: no %q in\n%s", err, want, out)
+	}
+}
+
+// A replica whose name is that of two machines is noted, with its pool.
+func TestCheckNotesANameWithSeveralAddresses(t *testing.T) {
+	t.Chdir(t.TempDir())
+	file := []byte("pools: {decode: {replicas: [http://vllm:8000, http://one:8000]}}\n")
+	if err := os.WriteFile("a.yaml", file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := checkOptions{lookUp: func(_ context.Context, _, host string) ([]netip.Addr, error) {
+		all := []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")}
+		if host == "one" {
+			return all[:1], nil
+		}
+		return all, nil
+	}}
+	const note = "note  vllm has 2 addresses (10.0.0.1, 10.0.0.2), and Tandem takes it for one replica: write one " +
+		"replica for each: pools.decode.replicas: [{url: \"http://10.0.0.1:8000\"}, " +
+		"{url: \"http://10.0.0.2:8000\"}]\n"
+	var out strings.Builder
+	if err := o.run(t.Context(), "a.yaml", &out); err != nil || strings.Count(out.String(), "addresses") != 1 ||
+		!strings.Contains(out.String(), note) {
+		t.Errorf("%v: want one note\n%s\nin\n%s", err, note, out.String())
+	}
+	o.offline = true
+	out.Reset()
+	if err := o.run(t.Context(), "a.yaml", &out); err != nil || strings.Contains(out.String(), "addresses") {
+		t.Errorf("%v: --offline looks a name up:\n%s", err, out.String())
 	}
 }
 

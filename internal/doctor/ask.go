@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,7 +19,8 @@ import (
 
 // asked is what a server's HTTP endpoints said.
 type asked struct {
-	reach    error // why /v1/models gave no model; nothing else is known then
+	several  []netip.Addr // the addresses of a name that has more than one
+	reach    error        // why /v1/models gave no model; nothing else is known then
 	model    card
 	adapters []card
 	names    []string // every served name
@@ -73,6 +75,7 @@ type told struct {
 // answers than can be explained.
 func (s *server) ask(ctx context.Context) {
 	s.fleet.say(s.name, "asking %s for its model, version, load and events", s.url)
+	s.seen.several, _ = engine.Several(ctx, s.url, s.fleet.lookUp) // what cannot be found is not reached either
 	if s.seen.reach = s.askModels(ctx); s.seen.reach != nil {
 		return
 	}

@@ -39,6 +39,7 @@ type Options struct {
 	// For everything, default 60 s; what was not seen by then counts as not there.
 	Timeout  time.Duration
 	Progress func(subject, step string) // told what begins, one call at a time; may be nil
+	LookUp   engine.LookUp              // finds the addresses of engines; nil asks the machine's resolver
 }
 
 // The longest waits of single steps, each cut by what is left of Options.Timeout.
@@ -95,6 +96,7 @@ type fleet struct {
 
 	handoffs []*handoff // that were tried; each is written by one goroutine
 
+	lookUp  engine.LookUp    // as Options.LookUp
 	zmq     kvevents.Context // of all followers
 	prompts prompts          // that were sent
 
@@ -103,7 +105,9 @@ type fleet struct {
 }
 
 func newFleet(o Options) (*fleet, error) {
-	f := &fleet{cfg: o.Config, roles: o.Config != nil, passive: o.Passive, progress: o.Progress}
+	f := &fleet{
+		cfg: o.Config, roles: o.Config != nil, passive: o.Passive, progress: o.Progress, lookUp: o.LookUp,
+	}
 	switch {
 	case o.Config == nil && len(o.URLs) == 0:
 		return nil, errors.New("there is no engine to examine")

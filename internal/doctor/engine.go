@@ -23,6 +23,12 @@ func engineChecks() []check {
 			why:    "Tandem uses no replica that it cannot ask.",
 		},
 		{
+			id: "several-addresses", title: "its name has one address", trouble: "its name has several addresses",
+			server: oneAddress, needs: []string{"engine-unreachable"},
+			why: "Each connection may reach another engine. Tandem takes them for one replica, and its picture of " +
+				"their cache and load is of none of them.",
+		},
+		{
 			id: "engine-version", title: "its version is known and new enough",
 			trouble: "its version is unknown or old", server: versionKnown, needs: []string{"engine-unreachable"},
 			why: "Prefill and decode engines must be of one version, and before 0.30 an engine cannot say where it " +
@@ -75,6 +81,18 @@ func reachable(s *server) verdict {
 	}
 	seen, do := engine.Explain(err, s.url, s.poolPath())
 	return fail(cmp.Or(do, "see that the URL is that of a vLLM server"), "%s: %s", s.url, seen)
+}
+
+func oneAddress(s *server) verdict {
+	if len(s.seen.several) == 0 {
+		return fine("%s", s.host)
+	}
+	role := ""
+	if s.fleet.roles {
+		role = s.role.String()
+	}
+	seen, do := setup.Addresses(s.url, role, s.seen.several)
+	return warn(do, "%s", seen)
 }
 
 func versionKnown(s *server) verdict {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/tandem-router/tandem/internal/engine"
 	"github.com/tandem-router/tandem/internal/kv"
 	"github.com/tandem-router/tandem/internal/kvevents"
 	"github.com/tandem-router/tandem/internal/liveness"
@@ -47,11 +48,13 @@ type DecodePool interface {
 	SequencesFull(id replica.ID, now time.Time) (cause string)
 }
 
-// Options is what a fleet is made of besides its configuration. All of it is needed, but for Dial and
-// NoEvents.
+// Options is what a fleet is made of besides its configuration. All of it is needed, but for Dial,
+// LookUp and NoEvents.
 type Options struct {
 	Log  *slog.Logger
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error) // nil dials TCP
+	// LookUp finds the addresses of engines; nil asks the machine's resolver, unless there is a Dial.
+	LookUp engine.LookUp
 	// Follow no streams of events.
 	NoEvents bool
 	Prefill  Pool

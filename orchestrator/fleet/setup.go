@@ -2,12 +2,14 @@ package fleet
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/engine"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/internal/setup"
 )
@@ -130,4 +132,19 @@ func (w *Watcher) noteSetup(found map[replica.ID][]setup.Trouble, tried bool) {
 			"pool", w.role.String(), "states", strings.Join(names, ","), "seen", strings.Join(seen, "; "),
 			"do", strings.Join(do, "; "))
 	}
+}
+
+// warnOfAddresses says when the server's name is one for several machines, of which one alone is used. Where
+// connections are not dialled by TCP, names are not the resolver's.
+func (w *Watcher) warnOfAddresses(ctx context.Context) {
+	if w.fleet.opt.Dial != nil && w.fleet.opt.LookUp == nil {
+		return
+	}
+	all, err := engine.Several(ctx, w.key.url, w.fleet.opt.LookUp)
+	if err != nil || len(all) == 0 {
+		return
+	}
+	seen, do := setup.Addresses(w.key.url, w.role.String(), all)
+	w.log.Warn("the name of a replica has several addresses", "replica", w.Name(), "pool", w.role.String(),
+		"seen", seen, "do", do)
 }

@@ -201,7 +201,13 @@ func (w *facts) joined() bool {
 // run watches until ctx ends.
 func (w *Watcher) run(ctx context.Context) {
 	defer w.facts.unfollow(nil)
+	var once sync.Once
 	for w.probe(ctx) {
+		once.Do(func() { // beside everything else: a name server may be slow
+			w.fleet.keep.wg.Go(func() {
+				w.fleet.opt.Panics.Contain("addresses", func() { w.warnOfAddresses(ctx) })
+			})
+		})
 		w.follow(ctx)
 		w.scrapes(ctx)
 	}
