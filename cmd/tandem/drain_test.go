@@ -20,7 +20,8 @@ func TestTheEndOfAWaitIsNoFailureOfTheRouter(t *testing.T) {
 	t.Cleanup(router.Close)
 	d := drainOrder{out: io.Discard, admin: router.URL, name: "d0"}
 	err := d.wait(ctx)
-	if want := "d0 is not empty: not in time"; err == nil || err.Error() != want || !errors.Is(err, errNotInTime) {
+	want := "d0 is not empty: not in time"
+	if err == nil || err.Error() != want || !errors.Is(err, errNotInTime) {
 		t.Errorf("it says %q, want %q", err, want)
 	}
 }
