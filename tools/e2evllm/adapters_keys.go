@@ -39,7 +39,7 @@ func adapters(ctx context.Context, s *stage) error {
 	if err := s.unloadLate(ctx); err != nil {
 		return err
 	}
-	file, err := s.configure("adapters", "local: never", evenSpeed)
+	file, err := s.configure("adapters", "local: never", evenSpeeds)
 	if err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ func ranks(ctx context.Context, s *stage) error {
 	if err := consult(ctx, s); err != nil {
 		return err
 	}
-	file, err := s.configure("ranks", "local: never", "timeouts: {queue: 2m}", evenSpeed)
+	file, err := s.configure("ranks", "local: never", "timeouts: {queue: 2m}", evenSpeeds)
 	if err != nil {
 		return err
 	}
@@ -52,11 +52,6 @@ func ranks(ctx context.Context, s *stage) error {
 		s.audit(ctx, 9),
 	)
 }
-
-// evenSpeed is a setting by which all prefill replicas are equally fast. Else the router measures each, and
-// where other work shares two cores a rank that stood still for seconds is left alone for a while, which is
-// right and would hide what is asked here.
-const evenSpeed = "experimental: {scoring: {speed: {prefill: 2000}}}"
 
 // serveHearing starts a router and returns when it hears the events of every replica: before that it does not
 // say what it does not know.
