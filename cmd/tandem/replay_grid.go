@@ -29,10 +29,19 @@ type gridRun struct {
 	tables  string
 
 	mu     sync.Mutex // guards the following and the files
-	lines  []grid.Line
-	shaped []grid.Shaped
+	played            // by now
 	failed int
 }
+
+// played is what there is of each table.
+type played struct {
+	lines  []grid.Line
+	shaped []grid.Shaped
+	facts  []grid.Facts
+}
+
+// tables are what can be played.
+var tables = []string{"cells", "shapes", "facts", "oracles"}
 
 // drawings are the files that are drawn, "" none.
 type drawings struct{ page, chart string }
@@ -50,8 +59,10 @@ func gridCommand() *cobra.Command {
 	fs.Uint64Var(&r.options.Seed, "seed", 1, "of the grid and of everything drawn")
 	fs.IntVar(&r.seeds, "seeds", 3, "with which each cell is played; "+
 		"added to cells that have been played with fewer")
-	fs.StringVar(&r.tables, "tables", "cells,shapes", "what is played: cells, each side in the same shape; "+
+	fs.StringVar(&r.tables, "tables", "cells,shapes,facts", "what is played: "+
+		"cells, each side in the same shape; "+
 		"shapes, each side in its best shape of as many replicas, at both goals; "+
+		"facts, routers that are told wrong facts, on fleets with links of their own; "+
 		"oracles, what those who know everything do in what has been played")
 	r.options.Links, r.options.Host = "shared", "measured" // claims stand on what is nearest to real fleets
 	fleetFlags(c, &r.options.Links, &r.options.Host)
@@ -61,16 +72,16 @@ func gridCommand() *cobra.Command {
 	fs.StringVar(&r.options.Traces, "traces", shippedTraces(),
 		"`folder` of the traces; most recorded kinds want some that do not ship with Tandem")
 	fs.StringVar(&r.only, "only", "",
-		"`names`, or beginnings of names, of the cells that are played; all if empty")
+		"`names`, or beginnings of names, of the cells and fleets that are played; all if empty")
 	fs.StringVar(&r.file, "out", filepath.Join("build", "grid.jsonl"),
-		"`file` for a line of each cell, and beside it -shapes for best shapes and -plays for "+
-			"the plays of rivals; what they have already is not played again")
+		"`file` for a line of each cell, and beside it -shapes for best shapes, -facts for wrong "+
+			"facts and -plays for the plays of rivals; what they have already is not played again")
 	fs.StringVar(&r.draw.page, "html", "", "draw a page, too: this `file`")
 	fs.StringVar(&r.draw.chart, "svg", "", "draw the cells of that page alone, as a picture: this `file`")
 	fs.IntVar(&r.workers, "workers", 2, "cells that are played at a time")
 	list := fs.Bool("list", false, "print the names and stop")
 	quiet := fs.Bool("quiet", false, "no progress")
-	lists(c, "tables", "cells", "shapes", "oracles")
+	lists(c, "tables", tables...)
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if !*quiet {
 			r.options.Progress = since(c.ErrOrStderr())
@@ -86,13 +97,13 @@ func (r *gridRun) run(ctx context.Context, list bool, stdout, stderr io.Writer) 
 		return err
 	}
 	for table := range strings.SplitSeq(r.tables, ",") {
-		if table != "cells" && table != "shapes" && table != "oracles" {
-			return wrongValue("--tables: there is no table %q; there are cells, shapes, oracles", table)
+		if !slices.Contains(tables, table) {
+			return wrongValue("--tables: there is no table %q; there are %s", table, strings.Join(tables, ", "))
 		}
 	}
 	grounds := r.wanted()
 	if list {
-		return listCells(stdout, grounds)
+		return r.list(stdout, grounds)
 	}
 	err := r.all(ctx, grounds, stderr)
 	if r.draw.page != "" {
@@ -108,17 +119,49 @@ func (r *gridRun) run(ctx context.Context, list bool, stdout, stderr io.Writer) 
 	if len(r.shaped) > 0 {
 		err = errors.Join(err, grid.PrintShaped(stdout, r.shaped), grid.PrintShapedTables(stdout, r.shaped))
 	}
+	if len(r.facts) > 0 {
+		err = errors.Join(err, grid.PrintFacts(stdout, r.facts))
+	}
 	return err
 }
 
 // wanted draws the grid and takes what was asked for.
 func (r *gridRun) wanted() []grid.Ground {
-	var only []string
-	if r.only != "" {
-		only = strings.Split(r.only, ",")
-	}
+	only := r.asked()
 	return slices.DeleteFunc(grid.Draw(r.options.Seed, r.rounds),
 		func(g grid.Ground) bool { return !g.Wanted(only) })
+}
+
+// asked are the names that were asked for, none for all.
+func (r *gridRun) asked() []string {
+	if r.only == "" {
+		return nil
+	}
+	return strings.Split(r.only, ",")
+}
+
+// wants reports whether a table is to be played.
+func (r *gridRun) wants(table string) bool {
+	return slices.Contains(strings.Split(r.tables, ","), table)
+}
+
+// list writes the names of the cells, and those of the fleets that are told wrong facts.
+func (r *gridRun) list(w io.Writer, grounds []grid.Ground) error {
+	if r.tables != "facts" {
+		if err := listCells(w, grounds); err != nil {
+			return err
+		}
+	}
+	if !r.wants("facts") {
+		return nil
+	}
+	fleets := r.wantedFleets()
+	for i := range fleets {
+		if _, err := fmt.Fprintf(w, "%s facts\n", fleets[i].Name()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func listCells(w io.Writer, grounds []grid.Ground) error {
@@ -146,21 +189,18 @@ func (r *gridRun) beside(what string) string {
 // all plays what is missing: first every cell with one seed, since that tells most for its time, then best
 // shapes, what oracles do, and the other seeds.
 func (r *gridRun) all(ctx context.Context, grounds []grid.Ground, log io.Writer) (err error) {
-	if r.lines, err = readLines[grid.Line](r.file); err != nil {
-		return err
-	}
-	if r.shaped, err = readLines[grid.Shaped](r.beside("shapes")); err != nil {
-		return err
-	}
-	if err := r.sameModel(); err != nil {
+	if err := r.read(); err != nil {
 		return err
 	}
 	var passes [][]job
-	if strings.Contains(r.tables, "cells") {
+	if r.wants("cells") {
 		passes = append(passes, r.missingCells(grounds))
 	}
-	if strings.Contains(r.tables, "shapes") {
+	if r.wants("shapes") {
 		passes = append(passes, r.missingShapes(grounds))
+	}
+	if r.wants("facts") {
+		passes = append(passes, r.missingFacts())
 	}
 	if len(slices.Concat(passes...))+len(r.missingOracles(grounds))+len(r.missingSeeds(grounds)) == 0 {
 		return nil
@@ -186,18 +226,33 @@ func (r *gridRun) all(ctx context.Context, grounds []grid.Ground, log io.Writer)
 	return nil
 }
 
+// read takes over what has been played.
+func (r *gridRun) read() (err error) {
+	if r.lines, err = readLines[grid.Line](r.file); err != nil {
+		return err
+	}
+	if r.shaped, err = readLines[grid.Shaped](r.beside("shapes")); err != nil {
+		return err
+	}
+	if r.facts, err = readLines[grid.Facts](r.beside("facts")); err != nil {
+		return err
+	}
+	return r.sameModel()
+}
+
 // sameModel looks whether what has been played is of the fleet that is asked for.
 func (r *gridRun) sameModel() error {
 	other := func(model string) bool { return model != r.options.Model() }
 	if slices.ContainsFunc(r.lines, func(l grid.Line) bool { return other(l.Model) }) ||
-		slices.ContainsFunc(r.shaped, func(s grid.Shaped) bool { return other(s.Model) }) {
+		slices.ContainsFunc(r.shaped, func(s grid.Shaped) bool { return other(s.Model) }) ||
+		slices.ContainsFunc(r.facts, func(f grid.Facts) bool { return f.Model != r.options.WithoutLink() }) {
 		return fmt.Errorf("%s, or what is beside it, was played with another model of the fleet: "+
 			"--out names a file", r.file)
 	}
 	return nil
 }
 
-func readLines[T grid.Line | grid.Shaped](name string) ([]T, error) {
+func readLines[T grid.Line | grid.Shaped | grid.Facts](name string) ([]T, error) {
 	f, err := os.Open(name)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil

@@ -1,13 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"slices"
-	"strings"
 
 	"golang.org/x/sync/errgroup"
 
@@ -17,6 +17,7 @@ import (
 // job plays something of a ground, and adds it to what there is.
 type job struct {
 	ground *grid.Ground
+	link   float64 // GB/s between engines, 0 for what the flag says
 	do     func(context.Context, *grid.Player) error
 }
 
@@ -28,7 +29,7 @@ func (r *gridRun) missingCells(grounds []grid.Ground) []job {
 		if r.hasCells(g) {
 			continue
 		}
-		jobs = append(jobs, job{g, func(ctx context.Context, p *grid.Player) error {
+		jobs = append(jobs, job{g, 0, func(ctx context.Context, p *grid.Player) error {
 			lines, err := p.Cells(ctx)
 			if err != nil {
 				return err
@@ -61,7 +62,7 @@ func (r *gridRun) missingShapes(grounds []grid.Ground) []job {
 			continue
 		}
 		known[g.ShapedName()] = true
-		jobs = append(jobs, job{g, func(ctx context.Context, p *grid.Player) error {
+		jobs = append(jobs, job{g, 0, func(ctx context.Context, p *grid.Player) error {
 			s, err := p.Shapes(ctx)
 			if err != nil {
 				return err
@@ -72,11 +73,37 @@ func (r *gridRun) missingShapes(grounds []grid.Ground) []job {
 	return jobs
 }
 
+// wantedFleets are those that are told wrong facts and were asked for.
+func (r *gridRun) wantedFleets() []grid.Fleet {
+	only := r.asked()
+	return slices.DeleteFunc(grid.Fleets(), func(f grid.Fleet) bool { return !f.Wanted(only) })
+}
+
+// missingFacts are the fleets that have not been told wrong facts.
+func (r *gridRun) missingFacts() []job {
+	var jobs []job
+	fleets := r.wantedFleets()
+	for i := range fleets {
+		f := &fleets[i]
+		if slices.ContainsFunc(r.facts, func(x grid.Facts) bool { return x.Fleet == f.Name() }) {
+			continue
+		}
+		jobs = append(jobs, job{&f.Ground, f.Link, func(ctx context.Context, p *grid.Player) error {
+			x, err := p.Facts(ctx, f)
+			if err != nil {
+				return err
+			}
+			return r.save(func() { r.facts = append(r.facts, *x) })
+		}})
+	}
+	return jobs
+}
+
 // missingOracles are the grounds of which something has been played that oracles have not, where those are
 // wanted.
 func (r *gridRun) missingOracles(grounds []grid.Ground) []job {
 	var jobs []job
-	if !strings.Contains(r.tables, "oracles") {
+	if !r.wants("oracles") {
 		return nil
 	}
 	for i := range grounds {
@@ -84,7 +111,7 @@ func (r *gridRun) missingOracles(grounds []grid.Ground) []job {
 		for _, share := range g.Shares {
 			at := slices.IndexFunc(r.lines, func(l grid.Line) bool { return l.Cell == g.Cell(share) })
 			if at >= 0 && len(r.lines[at].Known) < len(grid.Oracles) {
-				jobs = append(jobs, job{g, func(ctx context.Context, p *grid.Player) error {
+				jobs = append(jobs, job{g, 0, func(ctx context.Context, p *grid.Player) error {
 					l := r.line(at)
 					err := p.AddOracles(ctx, &l)
 					return errors.Join(err, r.save(func() { r.lines[at] = l }))
@@ -93,7 +120,7 @@ func (r *gridRun) missingOracles(grounds []grid.Ground) []job {
 		}
 		at := slices.IndexFunc(r.shaped, func(s grid.Shaped) bool { return s.Name == g.ShapedName() })
 		if at >= 0 && r.shaped[at].WantsOracles() {
-			jobs = append(jobs, job{g, func(ctx context.Context, p *grid.Player) error {
+			jobs = append(jobs, job{g, 0, func(ctx context.Context, p *grid.Player) error {
 				s := r.shapes(at)
 				err := p.AddOraclesTo(ctx, &s)
 				return errors.Join(err, r.save(func() { r.shaped[at] = s }))
@@ -111,7 +138,7 @@ func (r *gridRun) missingSeeds(grounds []grid.Ground) []job {
 		for _, share := range g.Shares {
 			at := slices.IndexFunc(r.lines, func(l grid.Line) bool { return l.Cell == g.Cell(share) })
 			if at >= 0 && r.lines[at].Plays() < r.seeds {
-				jobs = append(jobs, job{g, func(ctx context.Context, p *grid.Player) error {
+				jobs = append(jobs, job{g, 0, func(ctx context.Context, p *grid.Player) error {
 					l := r.line(at)
 					err := p.AddSeeds(ctx, &l, r.seeds)
 					return errors.Join(err, r.save(func() { r.lines[at] = l }))
@@ -120,7 +147,7 @@ func (r *gridRun) missingSeeds(grounds []grid.Ground) []job {
 		}
 		at := slices.IndexFunc(r.shaped, func(s grid.Shaped) bool { return s.Name == g.ShapedName() })
 		if at >= 0 && len(r.shaped[at].Usual.Ours.Again)+1 < r.seeds {
-			jobs = append(jobs, job{g, func(ctx context.Context, p *grid.Player) error {
+			jobs = append(jobs, job{g, 0, func(ctx context.Context, p *grid.Player) error {
 				s := r.shapes(at)
 				err := p.AddSeedsTo(ctx, &s, r.seeds)
 				return errors.Join(err, r.save(func() { r.shaped[at] = s }))
@@ -151,7 +178,9 @@ func (r *gridRun) play(ctx context.Context, jobs []job, log io.Writer) error {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			p, err := grid.NewPlayer(j.ground, r.options)
+			o := r.options
+			o.Link = cmp.Or(j.link, o.Link)
+			p, err := grid.NewPlayer(j.ground, o)
 			if err == nil {
 				err = j.do(ctx, p)
 			}
@@ -175,7 +204,8 @@ func (r *gridRun) save(change func()) error {
 	change()
 	return errors.Join(
 		replaceFile(r.file, func(w io.Writer) error { return grid.Write(w, r.lines) }),
-		replaceFile(r.beside("shapes"), func(w io.Writer) error { return grid.Write(w, r.shaped) }))
+		replaceFile(r.beside("shapes"), func(w io.Writer) error { return grid.Write(w, r.shaped) }),
+		replaceFile(r.beside("facts"), func(w io.Writer) error { return grid.Write(w, r.facts) }))
 }
 
 // replaceFile writes a file beside the old one, and puts it in its place.

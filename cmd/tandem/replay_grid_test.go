@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/xml"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +11,36 @@ import (
 
 	"github.com/tandem-router/tandem/internal/replay/grid"
 )
+
+// Fleets that have been told wrong facts are not played again, and can be asked for by their names; what was
+// played with other hosts is not shown beside them.
+func TestReplayGridFacts(t *testing.T) {
+	fleets := grid.Fleets()
+	file := filepath.Join(t.TempDir(), "grid.jsonl")
+	told := grid.Told{Ours: grid.Figures{Usual: 0.9, TTFT: 1}, Knowing: grid.Figures{Usual: 0.95, TTFT: 2}}
+	lines := []grid.Facts{{
+		Fleet: fleets[0].Name(), Load: 7, Model: "links=shared host=measured", Told: []grid.Told{told},
+	}}
+	if err := replaceFile(strings.TrimSuffix(file, ".jsonl")+"-facts.jsonl",
+		func(w io.Writer) error { return grid.Write(w, lines) }); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"replay", "grid", "--tables", "facts", "--only", fleets[0].Name(), "--out", file}
+	var out, log bytes.Buffer
+	if code := run(t.Context(), args, &out, &log); code != 0 || log.Len() > 0 ||
+		!strings.Contains(out.String(), fleets[0].Name()+", 7 | **90.0, 1.00** |") {
+		t.Errorf("code %d, %s%s", code, out.String(), log.String())
+	}
+	if code := run(t.Context(), append(args, "--host", "profile"), &out, &log); code == 0 ||
+		!strings.Contains(log.String(), "another model of the fleet") {
+		t.Errorf("another host: code %d, %s", code, log.String())
+	}
+	out.Reset()
+	if code := run(t.Context(), append(args, "--list"), &out, &log); code != 0 ||
+		out.String() != fleets[0].Name()+" facts\n" {
+		t.Errorf("listed: code %d, %s", code, out.String())
+	}
+}
 
 // What has been played is not played again, whatever was cut off behind it; a cell can be asked for by its
 // name, and one that cannot be played is told.

@@ -92,7 +92,8 @@ func (g *Ground) Cell(share float64) string { return fmt.Sprintf("%s/%g", g.Name
 // Wanted reports whether the ground, or one of its cells, begins with one of these; with none, all do.
 func (g *Ground) Wanted(only []string) bool {
 	return len(only) == 0 || slices.ContainsFunc(only, func(prefix string) bool {
-		return strings.HasPrefix(g.Name(), prefix) || strings.HasPrefix(prefix, g.Name()+"/")
+		return strings.HasPrefix(g.Name(), prefix) || slices.ContainsFunc(g.Shares,
+			func(share float64) bool { return strings.HasPrefix(g.Cell(share), prefix) })
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tandem-router/tandem/internal/replay"
+	"github.com/tandem-router/tandem/internal/replay/cluster"
 	"github.com/tandem-router/tandem/internal/replay/policies"
 	"github.com/tandem-router/tandem/internal/trace"
 )
@@ -100,7 +101,7 @@ func (p *Player) play(ctx context.Context, shape, form string, load float64, see
 	if seed != tuning {
 		at.Skip = recordingWindow(int(seed)+1, p.kind.Free(time.Duration(load*float64(at.For))))
 	}
-	key := keyOf(&at, form, p.Model())
+	key := keyOf(&at, form, p.model())
 	if x := p.Plays.find(key); x != nil {
 		return x, nil
 	}
@@ -120,6 +121,14 @@ func (p *Player) play(ctx context.Context, shape, form string, load float64, see
 			x.Local*100, time.Since(began).Seconds()))
 	}
 	return x, nil
+}
+
+// model names what sets plays apart from those of the usual fleet with true facts.
+func (p *Player) model() string {
+	if p.base.Misstated == (cluster.Misstated{}) {
+		return p.Model()
+	}
+	return fmt.Sprintf("%s misstated=%+v", p.Model(), p.base.Misstated)
 }
 
 // simulated plays p.

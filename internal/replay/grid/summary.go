@@ -192,7 +192,7 @@ func (l *Line) marks() string {
 
 // Read reads the lines of a file, of [Line] or of [Shaped]; one that was cut off while it was written ends
 // it.
-func Read[T Line | Shaped](r io.Reader) ([]T, error) {
+func Read[T Line | Shaped | Facts](r io.Reader) ([]T, error) {
 	var all []T
 	in := bufio.NewScanner(r)
 	in.Buffer(nil, 1<<20)
@@ -207,7 +207,7 @@ func Read[T Line | Shaped](r io.Reader) ([]T, error) {
 }
 
 // Write writes lines.
-func Write[T Line | Shaped](w io.Writer, lines []T) error {
+func Write[T Line | Shaped | Facts](w io.Writer, lines []T) error {
 	out := json.NewEncoder(w)
 	for i := range lines {
 		if err := out.Encode(&lines[i]); err != nil {

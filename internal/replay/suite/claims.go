@@ -32,6 +32,7 @@ const (
 	roundRobin = "round-robin"
 	sticky     = "session-sticky"
 	blind      = "kv-aware"
+	bySeconds  = blind + "+local:k=2"
 	shared     = "tandem:share=0.1" // several routers tell each other every 100 ms
 	limited    = "tandem:limit=5"   // refuses whose first token would come later than the SLO allows
 )

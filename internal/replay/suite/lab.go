@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -48,18 +49,16 @@ type Setting struct {
 	Loops    Loops         // of Clients
 	Stress   replay.Stress
 	Troubles string // of replicas, see [cluster.ParseTroubles]
+	Misstate string // what routers are told that is not so, see [cluster.ParseMisstated]
 	Raw      bool   // keep the ticks of the recording
 	// Conversation: requests come as unevenly as ServeGen's clients send them, as many as by Load.
 	Bursts bool
 }
 
 func (s Setting) String() string {
-	text := fmt.Sprintf("%v %s cache %.3g load %.4g %s seed %d",
-		s.Workload, s.Cluster, s.Cache, s.Load, s.Policy, s.Seed)
-	if s.Troubles != "" {
-		text += " " + s.Troubles
-	}
-	return text
+	text := fmt.Sprintf("%v %s cache %.3g load %.4g %s seed %d %s %s",
+		s.Workload, s.Cluster, s.Cache, s.Load, s.Policy, s.Seed, s.Troubles, s.Misstate)
+	return strings.Join(strings.Fields(text), " ")
 }
 
 // with returns s played with another policy.
@@ -222,6 +221,10 @@ func (l *lab) play(ctx context.Context, s Setting) (*Trial, error) {
 	began := time.Now()
 	p := s.play(l.Traces)
 	p.Links, p.Host = l.Links, l.Host
+	var err error
+	if p.Misstated, err = cluster.ParseMisstated(s.Misstate); err != nil {
+		return nil, err
+	}
 	o, rs, err := p.Once(ctx, s.Policy)
 	if err != nil {
 		return nil, fmt.Errorf("%v: %w", s, err)

@@ -5,37 +5,63 @@ import (
 	"time"
 )
 
+// slow are links, in GB/s, over which it matters how fast routers take links to be.
+const slow = 4
+
+// quickly is a short window of c.
+func (c cell) quickly(policy string) Setting {
+	s := c.setting(policy)
+	s.Span = 6 * time.Minute
+	if c.Workload == Agents {
+		s.Span = 2 * time.Minute
+	}
+	return s
+}
+
+// quickly claims something of two short plays.
+func quickly(name string, target float64, bound Bound, f figure, with func(a, b float64) float64,
+	a, b Setting,
+) claim {
+	return claim{
+		name: "quick_" + name, target: target, bound: bound,
+		how:     "as its namesake of the full suite or of the grid's wrong facts, a short window, one seed",
+		measure: func(ctx context.Context, l *lab) (Estimate, error) { return l.compare(ctx, f, with, a, b, 1) },
+	}
+}
+
+// quickTalk is a fleet that a short window tells something of.
+var quickTalk = cell{Conversation, "4P4D", 4, 0.95}
+
 // quickClaims lists those of the quick suite: what must hold with a wide margin on short windows.
 func quickClaims() []claim {
-	quick := func(c cell, policy string) Setting {
-		s := c.setting(policy)
-		s.Span = 6 * time.Minute
-		if c.Workload == Agents {
-			s.Span = 2 * time.Minute
-		}
+	talk, agents := quickTalk.quickly, cell{Agents, "4P4D", 1, agentRate}.quickly
+	return append([]claim{
+		quickly("ttft_mean_below_round-robin/conversation", 0.4, AtLeast, meanTTFT, reduction, talk(ours),
+			talk(roundRobin)),
+		quickly("ttft_mean_below_without_local/conversation", 0, AtLeast, meanTTFT, reduction, talk(ours),
+			talk(split)),
+		quickly("tpot_p99_over_round-robin/conversation", 4, AtMost, p99TPOT, ratio, talk(ours),
+			talk(roundRobin)),
+		quickly("ttft_mean_below_round-robin/agents", 0.3, AtLeast, meanTTFT, reduction, agents(ours),
+			agents(roundRobin)),
+		quickly("hit_over_sticky/agents", 0.8, AtLeast, hit, ratio, agents(ours), agents(sticky)),
+		quickly("transfer_bytes_over_blind/agents", 0.8, AtMost, moved, ratio, agents(split), agents(blind)),
+	}, toldWrongClaims()...)
+}
+
+// toldWrongClaims are of routers that are told wrong facts, as in the grid.
+func toldWrongClaims() []claim {
+	told := func(misstate, policy string) Setting {
+		s := quickTalk.quickly(policy)
+		s.Link, s.Misstate = slow, misstate
 		return s
 	}
-	talk, agents := cell{Conversation, "4P4D", 4, 0.95}, cell{Agents, "4P4D", 1, agentRate}
-	line := func(name string, target float64, bound Bound, f figure, with func(a, b float64) float64,
-		a, b Setting,
-	) claim {
-		return claim{
-			name: "quick_" + name, target: target, bound: bound,
-			how:     "as its namesake of the full suite, a short window, one seed",
-			measure: func(ctx context.Context, l *lab) (Estimate, error) { return l.compare(ctx, f, with, a, b, 1) },
-		}
-	}
+	truth := told("", ours)
 	return []claim{
-		line("ttft_mean_below_round-robin/conversation", 0.4, AtLeast, meanTTFT, reduction, quick(talk, ours),
-			quick(talk, roundRobin)),
-		line("ttft_mean_below_without_local/conversation", 0, AtLeast, meanTTFT, reduction, quick(talk, ours),
-			quick(talk, split)),
-		line("tpot_p99_over_round-robin/conversation", 4, AtMost, p99TPOT, ratio, quick(talk, ours),
-			quick(talk, roundRobin)),
-		line("ttft_mean_below_round-robin/agents", 0.3, AtLeast, meanTTFT, reduction, quick(agents, ours),
-			quick(agents, roundRobin)),
-		line("hit_over_sticky/agents", 0.8, AtLeast, hit, ratio, quick(agents, ours), quick(agents, sticky)),
-		line("transfer_bytes_over_blind/agents", 0.8, AtMost, moved, ratio, quick(agents, split),
-			quick(agents, blind)),
+		quickly("ttft_mean_links_10_over_truth/conversation", 1.2, AtMost, meanTTFT, ratio,
+			told("links=10", ours), truth),
+		quickly("good_speed_2_over_truth/conversation", 0.98, AtLeast, good, ratio, told("speed=2", ours), truth),
+		quickly("good_ids_none_over_kv-aware/conversation", 0.95, AtLeast, good, ratio, told("ids=none", ours),
+			told("ids=none", bySeconds)),
 	}
 }
