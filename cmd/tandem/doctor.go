@@ -18,18 +18,22 @@ import (
 // go to stdout, progress to stderr; anything that failed is the error.
 func doctorCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use:   "doctor {--config FILE | URL...}",
+		Use:   "doctor {--config FILE | --prefill URL... --decode URL... | URL...}",
 		Short: "ask live engines whether prefix routing can work; explain what stops it",
 		Long: "Asks live engines whether prefix routing can work, and explains what stops it. Sends three " +
 			"completions of one token to each\n" +
 			"data-parallel rank, and one handoff for each pair (a sample in a large fleet), unless --passive; uses " +
 			"no admin path.\nExit code 0: nothing failed, 1: something did, 2: the command line is wrong.",
-		Example: "  tandem doctor --config tandem.yaml\n  tandem doctor http://p0:8000 http://d0:8000",
+		Example: "  tandem doctor --config tandem.yaml\n" +
+			"  tandem doctor --prefill http://p0:8000 --decode http://d0:8000\n" +
+			"  tandem doctor http://e0:8000    # an engine by itself: no handoff is tried",
 	}
 	var o doctorOptions
 	fs := c.Flags()
 	fs.StringVar(&o.file, "config", "",
 		"examine the replicas of this configuration `file`, as Tandem would use them")
+	fs.StringArrayVar(&o.prefill, "prefill", nil, "`URL` of a prefill replica; may be repeated")
+	fs.StringArrayVar(&o.decode, "decode", nil, "`URL` of a decode replica; may be repeated")
 	fs.BoolVar(&o.json, "json", false, "write one JSON object, for programs")
 	fs.BoolVar(&o.Passive, "passive", false, "send no completion; what only one can show stays unchecked")
 	fs.DurationVar(&o.Timeout, "timeout", time.Minute, "for everything")
@@ -46,17 +50,21 @@ func doctorCommand() *cobra.Command {
 // doctorOptions is what the flags of doctor say.
 type doctorOptions struct {
 	doctor.Options
-	file        string
-	json, quiet bool
+	file            string
+	prefill, decode []string
+	json, quiet     bool
 }
 
 // read completes the options by the arguments and the configuration file.
 func (o *doctorOptions) read(urls []string, stdout, stderr io.Writer) (err error) {
+	pools := len(o.prefill)+len(o.decode) > 0
 	switch {
-	case o.file == "" && len(urls) == 0:
-		return wrongUse("name the engines: --config FILE, or their URLs")
-	case o.file != "" && len(urls) > 0:
+	case o.file == "" && len(urls) == 0 && !pools:
+		return wrongUse("name the engines: --config FILE, --prefill URL and --decode URL, or URLs alone")
+	case o.file != "" && (len(urls) > 0 || pools):
 		return wrongUse("give the engines in the file or as URLs, not both")
+	case len(urls) > 0 && pools:
+		return wrongUse("of which pool is %s? Write --prefill or --decode before each URL", urls[0])
 	case o.Timeout <= 0:
 		return wrongValue("--timeout is %v: choose a duration above 0", o.Timeout)
 	case !o.quiet:
@@ -67,8 +75,13 @@ func (o *doctorOptions) read(urls []string, stdout, stderr io.Writer) (err error
 			o.URLs = append(o.URLs, u)
 		}
 	}
-	if o.file != "" {
+	switch {
+	case o.file != "":
 		o.Config, err = readConfig(config.Load, o.file, stdout)
+	case pools:
+		if o.Config, err = fromFlags("", o.prefill, o.decode); err == nil {
+			err = o.Config.Validate()
+		}
 	}
 	return err
 }

@@ -135,3 +135,31 @@ func TestDoctorWrongUse(t *testing.T) {
 		t.Errorf("exit %d, %s", code, errs)
 	}
 }
+
+// Engines that are named by their pools are examined as a fleet: a missing connector fails. Of bare URLs the
+// report says that no handoff was tried, and how to name the pools.
+func TestDoctorTakesPoolsByFlags(t *testing.T) {
+	prefill, decode := simulated(t, "--no-connector"), simulated(t)
+	code, out, _ := runDoctorBinary(t, "--quiet", "--prefill", prefill, "--decode", decode)
+	if code != 1 || !strings.Contains(out, "FAILED") {
+		t.Errorf("exit code %d, want 1 and a failure:\n%s", code, out)
+	}
+	code, out, _ = runDoctorBinary(t, "--quiet", prefill, decode)
+	said := strings.Join(strings.Fields(out), " ") // the report wraps its lines
+	if code != 0 || !strings.Contains(said, "name the engines with --prefill URL and --decode URL") {
+		t.Errorf("bare URLs, exit code %d:\n%s", code, out)
+	}
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{prefill, "--decode", decode}, "of which pool is " + prefill},
+		{[]string{"--prefill", prefill}, "add at least one --decode URL"},
+		{[]string{"--prefill", "http://p0:8000/v1", "--decode", decode}, "goes on behind the port"},
+		{[]string{"--config", "x.yaml", "--decode", decode}, "not both"},
+	} {
+		if code, _, errs := runDoctorBinary(t, c.args...); code == 0 || !strings.Contains(errs, c.want) {
+			t.Errorf("doctor %v: exit code %d, want %q in\n%s", c.args, code, c.want, errs)
+		}
+	}
+}

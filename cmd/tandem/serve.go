@@ -93,6 +93,9 @@ func (f *serveFlags) check(args []string) error {
 		f.file = args[0]
 	}
 	if f.file != "" && len(f.prefill)+len(f.decode) > 0 {
+		if len(args) > 0 && strings.Contains(args[0], "://") {
+			return wrongUse("%s looks like an engine: write --prefill or --decode before each URL", args[0])
+		}
 		return wrongUse("give the replicas in the file or as flags, not both")
 	}
 	return nil

@@ -126,6 +126,9 @@ func connectorThere(s *server) verdict {
 	if t, ok := s.ranks[0].trouble(setup.NoConnector); ok {
 		return warn(t.Do, "%s", t.Seen)
 	}
+	if !s.fleet.roles {
+		return skip(noRoles)
+	}
 	return skip("there are not two pools to move KV between")
 }
 

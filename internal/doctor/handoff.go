@@ -68,13 +68,25 @@ func reasons(all []*handoff) string {
 	return text
 }
 
-const noPair = "there is no pair of a prefill and a decode engine that compute prompts and fit each other"
+// whyNoPair says why no handoff was tried.
+func (f *fleet) whyNoPair() string {
+	if f.roles {
+		return noPair
+	}
+	return noRoles
+}
+
+const (
+	noPair  = "there is no pair of a prefill and a decode engine that compute prompts and fit each other"
+	noRoles = "no handoff was tried, since the pools of the engines are not known: name the engines with " +
+		"--prefill URL and --decode URL, or give --config FILE"
+)
 
 func handedOver(f *fleet) verdict {
 	bad := f.ofKind(canary.Failed)
 	switch {
 	case len(f.handoffs) == 0:
-		return skip(noPair)
+		return skip("%s", f.whyNoPair())
 	case len(bad) == 0:
 		return fine("one prompt each over %s", plural(len(f.handoffs), "pair"))
 	}
