@@ -131,6 +131,7 @@ func (b *Busy) Teach(fits ...*DecayingFit) {
 		return
 	}
 	for _, f := range fits {
+		f.overhead = b.Beside == 0
 		own := 1.0
 		if f.Known() {
 			own = OwnPart(f.predict(b.Parts), b.Beside)

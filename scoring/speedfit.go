@@ -11,9 +11,11 @@ import (
 //
 // It is recursive least squares over relative errors, so that short and long durations weigh alike, with
 // forgetting. A sample teaches those factors alone that have a real share in its prediction: of a short
-// prompt, which is nearly all overhead, nobody learns what a token costs. Three things keep outliers out: a
-// sample far off counts less (Huber), a factor stays within 1/factorCap..factorCap, and only a majority of
-// recent votes can move factors at once. Not safe for concurrent use.
+// prompt, which is nearly all overhead, nobody learns what a token costs. Prompts of one length cannot tell
+// overhead from the price of a token: the first few are taken for what is likelier of the two, so that no
+// other length is predicted from overhead taken for a price. Three things keep outliers out: a sample far off
+// counts less (Huber), a factor stays within 1/factorCap..factorCap, and only a majority of recent votes can
+// move factors at once. Not safe for concurrent use.
 type SpeedFit struct {
 	// What every plan asks of every engine stands together.
 	factor [3]float64 // 0: 1
@@ -21,6 +23,9 @@ type SpeedFit struct {
 	seen   int        // samples in all
 	noise  float64    // running mean of the absolute relative error of settled samples
 	calm   int        // how many those are
+	// The first coefficient of the sample is overhead of prefills, beside which the engine did nothing else:
+	// host, kernel launches and HTTP, of which profiles know nothing.
+	overhead bool
 
 	cov    [3][3]float64 // of the factors
 	spread float64       // running mean of the absolute relative error of all samples, beginning with 1
@@ -73,19 +78,20 @@ func (f *SpeedFit) learn(parts [3]float64, took float64, apart bool) {
 	}
 	ratio := took / predicted
 	f.seen++
-	var x [3]float64 // what a unit of each factor is of the prediction
-	whole := parts[0] + parts[1] + parts[2]
-	for i, part := range parts {
-		// By the profile too: a factor that was learned to be nothing must be able to come back.
-		if max(part*f.at(i)/predicted, part/whole) >= tells {
-			x[i], f.told[i] = part/predicted, true
-		}
+	x := f.units(parts)
+	for i := range x {
+		f.told[i] = f.told[i] || x[i] > 0
 	}
 	f.cast(vote{parts, took}, apart)
-	if f.leap() {
+	begins := f.overhead && f.seen == f.n && f.n <= len(f.votes)
+	if !begins && f.leap() {
 		return
 	}
 	f.settle(ratio - 1)
+	if begins {
+		f.begin()
+		return
+	}
 	f.step(x, ratio-1)
 }
 
@@ -187,18 +193,13 @@ func (f *SpeedFit) leap() bool {
 	if k < fitTrusted {
 		return false
 	}
-	var sorted [len(f.votes)]float64
-	for i, v := range f.votes[:k] {
-		sorted[i] = f.ratio(v)
-	}
-	slices.Sort(sorted[:k])
-	median, newest := sorted[k/2], f.ratio(f.votes[(f.n-1)%len(f.votes)])
+	median, newest := f.median(k), f.ratio(f.votes[(f.n-1)%len(f.votes)])
 	if slower, faster := min(median, newest) >= leapAbove, max(median, newest) <= 1/leapAbove; !slower &&
 		!faster {
 		return false // or the older votes only say that the newest has moved the factors
 	}
 	for i := range f.factor {
-		if f.toldBy(i, k) {
+		if f.share(i, k) >= tells {
 			f.factor[i] = clip(f.factor[i]*median, 1/factorCap, factorCap)
 		}
 	}
@@ -210,13 +211,36 @@ func (f *SpeedFit) leap() bool {
 	return true
 }
 
-// toldBy reports whether factor i has a real share in the last k votes.
-func (f *SpeedFit) toldBy(i, k int) bool {
+// median returns that of what the last k votes took by what they would be taken to take now.
+func (f *SpeedFit) median(k int) float64 {
+	var sorted [len(f.votes)]float64
+	for i, v := range f.votes[:k] {
+		sorted[i] = f.ratio(v)
+	}
+	slices.Sort(sorted[:k])
+	return sorted[k/2]
+}
+
+// share returns which share of the last k votes factor i has, on average.
+func (f *SpeedFit) share(i, k int) float64 {
 	sum := 0.0
 	for _, v := range f.votes[:k] {
 		sum += v.parts[i] * f.at(i) / f.predict(v.parts)
 	}
-	return sum >= tells*float64(k)
+	return sum / float64(k)
+}
+
+// units returns what a unit of each factor is of a prediction, 0 of those of which it says nothing.
+func (f *SpeedFit) units(parts [3]float64) (x [3]float64) {
+	predicted := f.predict(parts)
+	whole := parts[0] + parts[1] + parts[2]
+	for i, part := range parts {
+		// By the profile too: a factor that was learned to be nothing must be able to come back.
+		if max(part*f.at(i)/predicted, part/whole) >= tells {
+			x[i] = part / predicted
+		}
+	}
+	return x
 }
 
 // step is one update of recursive least squares for a relative error, with what a unit of each factor is of
