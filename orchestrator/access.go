@@ -6,19 +6,27 @@ import (
 	"time"
 )
 
+// maxPath bounds a path in the access log that a client made up.
+const maxPath = 256
+
 // logAccess writes the line of a request that has ended (log.access). Nothing of what was asked or answered
-// is in it.
+// is in it. status is that of the outcome, as in the log and in records. Where the client had got another
+// before, as the 200 of a stream that broke off, or none since it left, sent is that one.
 func (q *request) logAccess() {
-	status := q.w.status
-	if q.outcome.result == goneKind {
-		status = clientGone
+	path := q.path
+	if path == otherPath {
+		path = q.r.URL.Path[:min(len(q.r.URL.Path), maxPath)]
 	}
+	status := cmp.Or(q.outcome.status, q.w.status)
 	attrs := append(make([]slog.Attr, 0, 20),
 		slog.String("id", q.id), slog.String("client_id", q.clientID), slog.String("client", q.r.RemoteAddr),
-		slog.String("method", q.r.Method), slog.String("path", q.path), slog.Int("status", status),
+		slog.String("method", q.r.Method), slog.String("path", path), slog.Int("status", status),
 		slog.String("outcome", cmp.Or(q.outcome.result, "ok")), slog.String("mode", q.outcome.mode),
 		slog.Float64("total_ms", ms(time.Since(q.start))),
 	)
+	if sent := q.w.status; sent != status && sent != 0 {
+		attrs = append(attrs, slog.Int("sent", sent))
+	}
 	if r := q.outcome.rec; r != nil {
 		attrs = append(attrs,
 			slog.String("model", r.Model), slog.String("prefill", r.Prefill), slog.String("decode", r.Decode),

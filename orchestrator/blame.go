@@ -48,6 +48,9 @@ func (f *failure) outlierKind() (kind outlier.Kind, is bool) {
 	case "bad_params", "bad_answer", "foreign":
 		return outlier.Unusable, true
 	}
+	if f.misplaced {
+		return outlier.Refusing, true
+	}
 	return outlier.ServerError, f.answered()
 }
 

@@ -182,6 +182,8 @@ func (o *Orchestrator) likely(
 // kindOf says in the terms of ejection how an answer failed.
 func kindOf(a canary.Answer) outlier.Kind {
 	switch {
+	case a.Err == nil && a.Status != http.StatusOK && !clientMayCause(a.Status):
+		return outlier.Refusing
 	case a.Err == nil:
 		return outlier.ServerError
 	case errors.Is(a.Err, context.DeadlineExceeded):

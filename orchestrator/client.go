@@ -18,7 +18,7 @@ import (
 type client struct {
 	http.ResponseWriter
 	rc     http.ResponseController
-	q      *request      // whose answer it is; nil for health and for paths that do not exist
+	q      *request      // whose answer it is; nil for health and for what does not exist
 	limit  time.Duration // for one write; immutable
 	timed  bool          // HTTP/2: there a write deadline ends the stream although nothing is being written
 	begun  bool          // something has been written
@@ -206,6 +206,7 @@ func (c *client) log(f *failure) {
 		attrs = append(attrs, "not_continued", f.notContinued)
 	}
 	if c.stream {
+		attrs = append(attrs, "sent", c.status) // which the client had got before
 		c.q.o.log.Warn("stream broke off", attrs...)
 		return
 	}

@@ -43,6 +43,61 @@ func served(t *testing.T, serve func(context.Context, *request) *failure) string
 	return string(heard)
 }
 
+// On a real connection, which the fast server of the usual requests reads first, what does not exist is
+// counted behind a usual request as it is elsewhere.
+func TestUnknownPathsAreCountedOnEitherServer(t *testing.T) {
+	cfg := config.Default()
+	cfg.Pools.Decode.Replicas = []config.Replica{{URL: "http://127.0.0.1:1"}}
+	o, err := New(cfg, Options{NoEvents: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- o.Serve(ctx, Listeners{Front: ln}, http.NotFoundHandler()) }()
+	c, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers := bufio.NewReader(c)
+	for _, r := range []struct {
+		request string
+		want    int
+	}{
+		{"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n[]", 400},
+		{"PUT /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n", 405},
+		{"GET /nope HTTP/1.1\r\nHost: x\r\n\r\n", 404},
+	} {
+		fmt.Fprint(c, r.request)
+		resp, err := http.ReadResponse(answers, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != r.want {
+			t.Errorf("%.20s: status %d %v, want %d", r.request, resp.StatusCode, err, r.want)
+		}
+	}
+	c.Close()
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	metrics := httptest.NewRecorder()
+	o.Admin().ServeHTTP(metrics, httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
+	for outcome, path := range map[string]string{
+		"bad_request": "/v1/completions", "unknown_path": otherPath, "unknown_method": otherPath,
+	} {
+		if line := fmt.Sprintf(`mode="none",model="",outcome=%q,path=%q} 1`, outcome, path); !strings.Contains(
+			metrics.Body.String(), line) {
+			t.Errorf("%s is not in the metrics", line)
+		}
+	}
+}
+
 // A client that closed its own direction alone looks like one that has left. It must not hear an empty answer
 // with status 200.
 func TestHalfClosedClientHearsNoEmptyAnswer(t *testing.T) {

@@ -64,7 +64,7 @@ func (q *request) crashed() {
 		v = &panicked{v, debug.Stack()}
 	}
 	p := v.(*panicked)
-	q.outcome.result = "panic"
+	q.outcome.result, q.outcome.status = "panic", http.StatusInternalServerError
 	q.o.log.Error("a request panicked, which is a bug of this router: please report it", "id", q.id, "path",
 		q.path, "error", p.Error(), "stack", string(p.stack))
 	if q.w.begun {

@@ -7,6 +7,8 @@ import (
 
 	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/enginesim"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/orchestrator/outlier"
 )
 
 // embedding is a request that is passed whole to a decode replica.
@@ -55,9 +57,28 @@ func TestAReplicaThatRefusesTheRouter(t *testing.T) {
 					if !out() {
 						t.Error("it was not ejected")
 					}
+					if n := w.count("tandem_attempt_failures_total", "unexpected status"); n == 0 ||
+						w.count("tandem_attempt_failures_total", "server error") > 0 {
+						t.Errorf("%d attempts failed by an unexpected status, some by a server error", n)
+					}
 				})
 			})
 		}
+	}
+}
+
+// A replica that refuses the router is not tried well: its canary is refused too.
+func TestARefusedTrialIsNoSuccess(t *testing.T) {
+	for status, want := range map[int]bool{401: false, 302: false, 404: true, 200: true} {
+		in(t, setup{config: oftenSplit}, func(w *world) {
+			if status != 200 {
+				fault(enginesim.Fault{Kind: "fail", Status: status, Count: -1})(w, w.d[0])
+			}
+			got := w.o.wholeOnce(w.t.Context(), w.o.fleet.Endpoint(replica.ID(w.d[0].addr)))
+			if (got.found == works) != want || !want && got.kind != outlier.Refusing {
+				t.Errorf("status %d: %+v", status, got)
+			}
+		})
 	}
 }
 

@@ -37,6 +37,7 @@ type request struct {
 type requestOutcome struct {
 	mode   string  // how it was served: "split", "local" and so on; "none" where it was not
 	result string  // the kind of its failure, "" is ok
+	status int     // of its failure; the client may have got another before, see [client.status]
 	rec    *Record // of its first prompt, nil where nothing was planned
 }
 
@@ -117,7 +118,7 @@ func (q *request) authorised() bool {
 
 // fail remembers the outcome, and tells the client of it.
 func (q *request) fail(f *failure) {
-	q.outcome.result = f.kind
+	q.outcome.result, q.outcome.status = f.kind, f.answer.status
 	q.traceFailure(f)
 	q.w.fail(f)
 }
@@ -127,12 +128,17 @@ func (q *request) end() {
 	if q.outcome.result == "" {
 		q.outcome.result = "ok"
 	}
-	q.o.m.requests.ended.WithLabelValues(q.path, q.servedModel(), q.outcome.mode, q.outcome.result).Inc()
 	q.o.m.phases.observe(phaseTotal, time.Since(q.start))
+	q.count()
+	q.endTrace()
+}
+
+// count counts the request by its outcome, and writes its line of the access log.
+func (q *request) count() {
+	q.o.m.requests.ended.WithLabelValues(q.path, q.servedModel(), q.outcome.mode, q.outcome.result).Inc()
 	if q.snap.cfg.Log.Access {
 		q.logAccess()
 	}
-	q.endTrace()
 }
 
 // servedModel is the model that the request was sent to, "" where it went to none: what clients make up is no

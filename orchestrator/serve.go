@@ -1,8 +1,10 @@
 package orchestrator
 
 import (
+	"cmp"
 	"context"
 	"net/http"
+	"time"
 
 	"github.com/go-chi/chi/v5"
 
@@ -16,12 +18,10 @@ import (
 // Long: a row a path.
 func (o *Orchestrator) Front() http.Handler {
 	mux := chi.NewRouter()
-	mux.NotFound(
-		func(w http.ResponseWriter, _ *http.Request) { plain(w, http.StatusNotFound, `{"detail":"Not Found"}`) },
+	mux.NotFound(o.absent(refuse("admit", "unknown_path", http.StatusNotFound, "Not Found")))
+	mux.MethodNotAllowed(
+		o.absent(refuse("admit", "unknown_method", http.StatusMethodNotAllowed, "Method Not Allowed")),
 	)
-	mux.MethodNotAllowed(func(w http.ResponseWriter, _ *http.Request) {
-		plain(w, http.StatusMethodNotAllowed, `{"detail":"Method Not Allowed"}`)
-	})
 	mux.Get("/healthz", o.healthz)
 	mux.Get("/health", o.healthz)
 	mux.Get("/readyz", o.frontReady)
@@ -55,6 +55,24 @@ func (o *Orchestrator) Front() http.Handler {
 		}
 		mux.ServeHTTP(o.toClient(w, r), r)
 	})
+}
+
+// otherPath is the path label of requests for what does not exist: what clients make up is no label.
+const otherPath = "other"
+
+// absent answers requests for a path or method that does not exist, in vLLM's words, and counts and logs them
+// as any other. No key is asked for, since there is nothing to protect.
+func (o *Orchestrator) absent(f *failure) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		q := &request{
+			o: o, snap: o.snap.Load(), w: o.toClient(w, r), r: r, id: newID(), path: otherPath, start: time.Now(),
+			outcome:  requestOutcome{mode: "none", result: f.kind, status: f.answer.status},
+			clientID: clientID(r.Header),
+		}
+		q.w.head("X-Request-Id", idOf, cmp.Or(q.clientID, q.id))
+		plain(q.w, f.answer.status, `{"detail":"`+http.StatusText(f.answer.status)+`"}`)
+		q.count()
+	}
 }
 
 // usualKinds are the APIs of nearly all requests, whose paths need no search.

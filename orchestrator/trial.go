@@ -203,7 +203,9 @@ func (o *Orchestrator) wholeOnce(ctx context.Context, to *fleet.Endpoint) findin
 	defer cancel()
 	q := o.question(to, to)
 	got := o.askCanary(ctx, to, q, &engine.Request{Body: q.Own()}, q.Salt+"-own")
-	if got.Err == nil && got.Status < http.StatusInternalServerError {
+	says := got.Status == http.StatusOK ||
+		got.Status < http.StatusInternalServerError && clientMayCause(got.Status) // what is wrong with this request
+	if got.Err == nil && says {
 		return finding{found: works}
 	}
 	return failedAt("decode", "", got, brief(got))

@@ -215,6 +215,97 @@ func TestAccessLog(t *testing.T) {
 	}
 }
 
+// accessLines are the lines of the access log, as objects.
+func accessLines(t *testing.T, text []byte) (all []map[string]any) {
+	t.Helper()
+	for line := range bytes.Lines(text) {
+		m := map[string]any{}
+		if err := json.Unmarshal(line, &m); err != nil {
+			t.Fatal(err)
+		}
+		if m["msg"] == "request" {
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
+// withAccess is a world that writes an access log as JSON into text.
+func withAccess(text *bytes.Buffer) setup {
+	return setup{
+		config: func(c *config.Config) {
+			c.Log.Access = true
+			c.Retry.Continue = config.ContinueOff
+		},
+		options: func(o *Options) { o.Log = slog.New(slog.NewJSONHandler(text, nil)) },
+	}
+}
+
+// A stream that breaks off has one outcome: the log, the access log, the record and the counters name its
+// status and its kind alike, and say what the client had got before.
+func TestABrokenStreamHasOneStatus(t *testing.T) {
+	var text bytes.Buffer
+	in(t, withAccess(&text), func(w *world) {
+		for _, d := range w.d {
+			cutStream(w, d)
+		}
+		if got := w.ask(chat(true)); got.status != http.StatusOK || got.fail.Code != http.StatusBadGateway {
+			t.Fatalf("status %d, event %d", got.status, got.fail.Code)
+		}
+		if r := w.o.ring.newest(1)[0]; r.Status != http.StatusBadGateway || r.Outcome != "broken" {
+			t.Errorf("its record says %d %s", r.Status, r.Outcome)
+		}
+		for _, name := range []string{"tandem_requests_total", "tandem_attempt_failures_total"} {
+			if n := w.count(name, "broken"); n != 1 {
+				t.Errorf("%s counts %d as broken, want 1", name, n)
+			}
+		}
+	})
+	lines := accessLines(t, text.Bytes())
+	if len(lines) != 1 || lines[0]["status"] != 502. || lines[0]["sent"] != 200. ||
+		lines[0]["outcome"] != "broken" {
+		t.Errorf("the access log says %v", lines)
+	}
+	if !strings.Contains(text.String(), `"kind":"broken","status":502,`) ||
+		!strings.Contains(text.String(), `"sent":200}`) {
+		t.Errorf("the log says\n%s", text.String())
+	}
+}
+
+// What does not exist is logged and counted as any other request, under a label that no client makes up.
+func TestWhatDoesNotExistIsLoggedAndCounted(t *testing.T) {
+	var text bytes.Buffer
+	in(t, withAccess(&text), func(w *world) {
+		long := "/" + strings.Repeat("x", 2*maxPath)
+		for _, p := range []prompt{
+			{method: "GET", path: "/nope?key=s3cret"}, {method: "POST", path: "/reset_prefix_cache", body: "{}"},
+			{method: "GET", path: long}, {method: "GET", path: "/v1/chat/completions"},
+		} {
+			got := w.send(w.t.Context(), "front:80", called(p, "mine"))
+			if want := map[bool]int{true: 405, false: 404}[p.path == "/v1/chat/completions"]; got.status != want ||
+				got.raw != `{"detail":"`+http.StatusText(want)+`"}` || got.header.Get("X-Request-Id") != "mine" {
+				t.Errorf("%s %.30s: %d %s %v", p.method, p.path, got.status, got.raw, got.header)
+			}
+		}
+		if n := w.count("tandem_requests_total", "unknown_path"); n != 3 {
+			t.Errorf("%d unknown paths are counted, want 3", n)
+		}
+		if n := w.count("tandem_requests_total", "unknown_method"); n != 1 {
+			t.Errorf("%d unknown methods are counted, want 1", n)
+		}
+		if n := w.count("tandem_requests_total", otherPath); n != 4 {
+			t.Errorf("%d are counted as another path, want 4", n)
+		}
+		w.asked = 4
+	})
+	lines := accessLines(t, text.Bytes())
+	if len(lines) != 4 || lines[0]["path"] != "/nope" || lines[0]["status"] != 404. ||
+		lines[0]["client_id"] != "mine" || lines[1]["path"] != "/reset_prefix_cache" ||
+		lines[3]["outcome"] != "unknown_method" || len(lines[2]["path"].(string)) != maxPath || strings.Contains(text.String(), "s3cret") {
+		t.Errorf("the access log says %v", lines)
+	}
+}
+
 // Replicas are named to clients where the configuration wants it.
 func TestReplicasInHeaders(t *testing.T) {
 	in(t, setup{config: func(c *config.Config) { c.Response.Replicas = true }}, func(w *world) {

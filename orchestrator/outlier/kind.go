@@ -28,13 +28,15 @@ const (
 	Unmoved                 // answered, and loaded nothing of what it was to load
 	Stuck                   // neither loaded the blocks of the other replica nor said that it cannot
 	Wrong                   // answered a trial with another text than it should
+	Refusing                // answered with a status that no request can cause, such as 401 or a redirect
 	kinds
 )
 
 func (k Kind) String() string {
 	return [...]string{
-		"connection refused", "server error", "broke off", "no answer in time", "nothing that can be handed over",
-		"blocks not loaded", "no blocks moved", "blocks not there in time", "wrong text", "?",
+		"connection refused", "server error", "broken", "no answer in time", "nothing that can be handed over",
+		"blocks not loaded", "no blocks moved", "blocks not there in time", "wrong text",
+		"unexpected status", "?",
 	}[min(k, kinds)]
 }
 
