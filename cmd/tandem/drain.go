@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tandem-router/tandem/internal/why"
 	"github.com/tandem-router/tandem/orchestrator"
 )
 
@@ -152,16 +153,11 @@ func (d *drainOrder) ask(ctx context.Context, method, act string) (*orchestrator
 	if d.force {
 		query.Set("force", "true")
 	}
-	to := adminURL(d.admin) + "/-/" + act + "?" + query.Encode()
-	r, err := http.NewRequestWithContext(ctx, method, to, http.NoBody)
-	if err != nil {
-		return nil, err
-	}
-	if token := adminToken(); token != "" {
-		r.Header.Set("Authorization", "Bearer "+token)
-	}
-	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
+	resp, err := why.Ask(ctx, method, adminURL(d.admin), adminToken(), "-/"+act+"?"+query.Encode())
+	switch {
+	case errors.Is(err, why.ErrToken), errors.Is(err, why.ErrNotAdmin):
+		return nil, refusal(err.Error())
+	case err != nil:
 		return nil, err
 	}
 	defer resp.Body.Close()
@@ -171,8 +167,8 @@ func (d *drainOrder) ask(ctx context.Context, method, act string) (*orchestrator
 	case a.Error != "":
 		return nil, refusal(a.Error)
 	case err != nil || len(a.Replicas) == 0:
-		return nil, refusal(fmt.Sprintf("%s answers with status %d and nothing that an admin listener of Tandem "+
-			"says; --admin names that listener (admin.listen in the file)", d.admin, resp.StatusCode))
+		return nil, refusal(fmt.Sprintf("%s answers %s and says nothing of replicas: it is a Tandem of another "+
+			"version", d.admin, resp.Status))
 	}
 	return a, nil
 }

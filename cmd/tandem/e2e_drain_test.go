@@ -106,7 +106,7 @@ func TestExitCodesOfDrain(t *testing.T) {
 	f.hurry(streams)
 	p := start(t, "tandem", "drain", e.id, "--admin", strings.TrimPrefix(f.front, "http://"))
 	code := p.exit(10 * time.Second)
-	if code != 1 || !strings.Contains(p.out.String(), "nothing that an admin listener") {
+	if code != 1 || !strings.Contains(p.out.String(), "this is not a Tandem admin listener; try port 9091") {
 		t.Errorf("the front: exit code %d, %s", code, p.out.String())
 	}
 }

@@ -84,7 +84,7 @@ func (s Source) once(ctx context.Context, got func(*page.Live)) error {
 
 // open asks for a path of the admin listener.
 func (s Source) open(ctx context.Context, path string) (io.ReadCloser, error) {
-	resp, err := why.Ask(ctx, s.Base, s.Token, path)
+	resp, err := why.Ask(ctx, http.MethodGet, s.Base, s.Token, path)
 	if err != nil {
 		return nil, err
 	}

@@ -184,13 +184,15 @@ func TestFollowing(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer secret" {
 			w.WriteHeader(http.StatusUnauthorized)
-			_, _ = w.Write([]byte("present the token"))
+			_, _ = w.Write([]byte(`{"error":"present the token"}`))
 			return
 		}
 		if up = !up; !up {
 			w.WriteHeader(http.StatusBadGateway)
+			_, _ = w.Write([]byte(`{"error":"a fault"}`))
 			return
 		}
+		w.Header().Set("Content-Type", "text/event-stream")
 		_, _ = w.Write([]byte("data: {\"in_flight\":3}\n\ndata: {\"in_flight\":4}\n\n"))
 	}))
 	defer s.Close()

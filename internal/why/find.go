@@ -82,12 +82,12 @@ func inFile(file, id string) (found *Record, err error) {
 
 // At asks the router whose admin listener is at base for the record. token is its admin token, "" for none.
 func At(ctx context.Context, base, token, id string) (*Record, error) {
-	resp, err := Ask(ctx, base, token, "debug/decisions/"+url.PathEscape(id))
-	if errors.Is(err, ErrToken) {
+	resp, err := Ask(ctx, http.MethodGet, base, token, "debug/decisions/"+url.PathEscape(id))
+	if errors.Is(err, ErrToken) || errors.Is(err, ErrNotAdmin) {
 		return nil, err
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w; name the admin listener with --admin, or a file of decisions with --file", err)
+		return nil, fmt.Errorf("%w; or name a file of decisions with --file", err)
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 16<<20))
@@ -108,31 +108,3 @@ func At(ctx context.Context, base, token, id string) (*Record, error) {
 	}
 	return r, nil
 }
-
-// Ask gets a path from the admin listener at base. token is its token, "" for none. The answer's body is the
-// caller's to close.
-func Ask(ctx context.Context, base, token, path string) (*http.Response, error) {
-	at, err := url.JoinPath(base, path)
-	if err != nil {
-		return nil, err
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at, http.NoBody)
-	if err != nil {
-		return nil, err
-	}
-	if token != "" {
-		req.Header.Set("Authorization", "Bearer "+token)
-	}
-	resp, err := http.DefaultClient.Do(req) //nolint:gosec // the operator names it
-	if err != nil || resp.StatusCode != http.StatusUnauthorized {
-		return resp, err
-	}
-	_ = resp.Body.Close()
-	if token == "" {
-		return nil, fmt.Errorf("%w %s: put it into TANDEM_ADMIN_TOKEN", ErrToken, base)
-	}
-	return nil, fmt.Errorf("%w %s: what TANDEM_ADMIN_TOKEN has is another one", ErrToken, base)
-}
-
-// ErrToken is returned where a router wants another token than it was shown.
-var ErrToken = errors.New("the admin token (admin.token) is needed at")

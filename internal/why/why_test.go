@@ -1,6 +1,7 @@
 package why_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"math"
@@ -207,13 +208,16 @@ func TestRecordsInFiles(t *testing.T) {
 // A running router is asked for it, with its token.
 func TestRecordsOfARouter(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
 		switch {
 		case r.Header.Get("Authorization") != "Bearer secret":
 			w.WriteHeader(http.StatusUnauthorized)
+			_, _ = w.Write([]byte(`{"error":"present the token"}`))
 		case r.URL.Path == "/debug/decisions/8a51":
 			_, _ = w.Write([]byte(line))
 		default:
 			w.WriteHeader(http.StatusNotFound)
+			_, _ = w.Write([]byte(`{"error":"no such decision"}`))
 		}
 	}))
 	defer s.Close()
@@ -229,6 +233,45 @@ func TestRecordsOfARouter(t *testing.T) {
 		if !errors.Is(err, why.ErrToken) || !strings.Contains(err.Error(), say) {
 			t.Errorf("with the token %q: %v", token, err)
 		}
+	}
+}
+
+// Whatever else answers than an admin listener is said to be something else, with the next step, and so is an
+// address where nobody answers.
+func TestAnAddressThatIsNoAdminListener(t *testing.T) {
+	for name, answer := range map[string]http.HandlerFunc{
+		"a front or an engine": func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusNotFound)
+			_, _ = w.Write([]byte(`{"detail":"Not Found"}`))
+		},
+		"an engine with a key": func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusUnauthorized)
+			_, _ = w.Write([]byte(`{"error":{"message":"Unauthorized"}}`))
+		},
+		"Prometheus":   http.NotFound,
+		"a web server": func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>")) },
+	} {
+		s := httptest.NewServer(answer)
+		_, err := why.At(t.Context(), s.URL, "", "8a51")
+		if !errors.Is(err, why.ErrNotAdmin) || !strings.Contains(err.Error(), "try port 9091") {
+			t.Errorf("%s: %v", name, err)
+		}
+		s.Close()
+	}
+	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		<-r.Context().Done()
+	}))
+	defer silent.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err := why.At(ctx, silent.URL, "", "8a51")
+	if err == nil || !strings.Contains(err.Error(), silent.URL+" is silent") ||
+		!strings.Contains(err.Error(), "--admin") {
+		t.Errorf("of a silent one: %v", err)
+	}
+	_, err = why.At(t.Context(), "http://127.0.0.1:1", "", "8a51")
+	if err == nil || !strings.Contains(err.Error(), "see that the router runs there") {
+		t.Errorf("where nobody listens: %v", err)
 	}
 }
 
