@@ -301,7 +301,8 @@ func TestWhatDoesNotExistIsLoggedAndCounted(t *testing.T) {
 	lines := accessLines(t, text.Bytes())
 	if len(lines) != 4 || lines[0]["path"] != "/nope" || lines[0]["status"] != 404. ||
 		lines[0]["client_id"] != "mine" || lines[1]["path"] != "/reset_prefix_cache" ||
-		lines[3]["outcome"] != "unknown_method" || len(lines[2]["path"].(string)) != maxPath || strings.Contains(text.String(), "s3cret") {
+		lines[3]["outcome"] != "unknown_method" || len(lines[2]["path"].(string)) != maxPath ||
+		strings.Contains(text.String(), "s3cret") {
 		t.Errorf("the access log says %v", lines)
 	}
 }
