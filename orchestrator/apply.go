@@ -71,7 +71,9 @@ func (o *Orchestrator) Apply(cfg *config.Config) error {
 	old := o.snap.Load()
 	if err != nil {
 		o.discardAnswers(next.snap.answers, old)
-		o.Rejected(err)
+		if old != nil { // at the start nothing stays in force, and the process ends with the error
+			o.Rejected(err)
+		}
 		return err
 	}
 	if old == nil {

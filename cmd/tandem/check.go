@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"text/tabwriter"
 
@@ -57,6 +60,9 @@ func (o *checkOptions) run(ctx context.Context, file string, stdout io.Writer) e
 	printConfig(stdout, c)
 	if !o.offline {
 		for _, note := range doctor.Addresses(ctx, c, o.lookUp) {
+			fmt.Fprintf(stdout, "  note  %s\n", note)
+		}
+		for _, note := range missingFolders(c) {
 			fmt.Fprintf(stdout, "  note  %s\n", note)
 		}
 	}
@@ -141,6 +147,24 @@ func emptyPools(c *config.Config) string {
 		return "pools.prefill is empty: no request would be split"
 	}
 	return ""
+}
+
+// missingFolders names the files that the router would write into folders that this machine does not have.
+func missingFolders(c *config.Config) []string {
+	var notes []string
+	for _, file := range []struct{ field, name string }{
+		{"state.file", c.State.File}, {"decisions.file", c.Decisions.File}, {"tracing.file", c.Tracing.File},
+	} {
+		if file.name == "" {
+			continue
+		}
+		folder := filepath.Dir(file.name)
+		if _, err := os.Stat(folder); errors.Is(err, fs.ErrNotExist) {
+			notes = append(notes, fmt.Sprintf(
+				"%s: there is no folder %s on this machine; make it before the router starts", file.field, folder))
+		}
+	}
+	return notes
 }
 
 func pool(p config.Pool) string {

@@ -189,3 +189,21 @@ func TestCheckWrongUse(t *testing.T) {
 		t.Errorf("a file that is not there gives %v", err)
 	}
 }
+
+// Files that the router could not write are noted, since the router would refuse to start with them.
+func TestCheckNotesMissingFolders(t *testing.T) {
+	const text = `
+pools: {decode: {replicas: ["http://127.0.0.1:1"]}, prefill: {replicas: ["http://127.0.0.1:2"]}}
+state: {file: missing/state}
+decisions: {file: here.jsonl}
+`
+	const want = "state.file: there is no folder "
+	out, err := check(t, map[string]string{"a.yaml": text}, "a.yaml")
+	if err != nil || !strings.Contains(out, want) || strings.Contains(out, "decisions.file: there") {
+		t.Errorf("%v; want %q alone in\n%s", err, want, out)
+	}
+	out, err = check(t, map[string]string{"a.yaml": text}, "--offline", "a.yaml")
+	if err != nil || strings.Contains(out, want) {
+		t.Errorf("offline: %v\n%s", err, out)
+	}
+}

@@ -233,7 +233,7 @@ func (d *decoder) scalar(n ast.Node, dst reflect.Value, field string) {
 	switch dst.Kind() {
 	case reflect.String:
 		if !isText {
-			wrong(`put quotes around it`)
+			wrong(textFix(n, field))
 			return
 		}
 		dst.SetString(text)
@@ -261,6 +261,17 @@ func (d *decoder) scalar(n ast.Node, dst reflect.Value, field string) {
 	default:
 		panic("config: no reader for " + dst.Type().String())
 	}
+}
+
+// textFix says what to write in the place of a number or a truth value.
+func textFix(n ast.Node, field string) string {
+	if i, ok := intOf(n); ok && strings.HasSuffix(field, "listen") {
+		return fmt.Sprintf(`write ":%d" for a port`, i)
+	}
+	if _, ok := n.(*ast.BoolNode); ok {
+		return "write one of the words of this field, as in docs/configuration.md"
+	}
+	return "put quotes around it"
 }
 
 func (d *decoder) duration(n ast.Node, dst reflect.Value, field string) {

@@ -49,7 +49,8 @@ func (s *screen) title(h *house) {
 		s.paint(bold, "tandem demo:"), len(h.prefill), len(h.decode))
 	fmt.Fprintf(s.out, "router %s   live page %s/%s\n", h.front, h.admin, until)
 	fmt.Fprintln(s.out, s.paint(dim, "pair: where the prompt was prefilled > where the answer was generated "+
-		"(d alone: prefilled there itself); cached and fresh: prompt tokens"))
+		"(d alone: prefilled there itself); cached and fresh: prompt tokens, as "+
+		"the engine found them; why: what the router knew before"))
 	fmt.Fprintln(s.out, s.paint(bold, header))
 }
 
