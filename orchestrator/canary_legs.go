@@ -155,7 +155,7 @@ func (o *Orchestrator) askCanary(
 	}()
 	r.Method = http.MethodPost
 	r.Path = openai.Completions.Path()
-	r.Header = []engine.Field{{Key: "X-Request-Id", Value: id}}
+	r.ID = id
 	resp, err := to.Do(ctx, r)
 	if o.grewOld(ctx, to, err) {
 		return canary.Answer{Err: fmt.Errorf("%w: %w", errGrewOld, err)}

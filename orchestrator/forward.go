@@ -29,9 +29,9 @@ func (q *request) forward(ctx context.Context, to *fleet.Endpoint, p *passthroug
 	defer func() { span.passed(f, status) }()
 	r := &engine.Request{
 		Method: q.r.Method, Path: enginePath(q.r), Body: p.body, ContentType: p.contentType, Idempotent: p.again,
-		Header: []engine.Field{{Key: "X-Request-Id", Value: q.passedID(p)}},
+		ID: q.passedID(p),
 	}
-	r.Header = passPriority(r.Header, q.r.Header)
+	r.Header = passPriority(nil, q.r.Header)
 	era := to.CacheEpoch()
 	resp, err := to.Do(ctx, q.o.propagate(ctx, r, q.r.Header))
 	if err != nil {

@@ -89,9 +89,8 @@ func (o *Orchestrator) freeBlocks(
 	case err != nil:
 		return "bad_params" // an engine must not see them, not even so
 	}
-	header := []engine.Field{{Key: "X-Request-Id", Value: leg.RequestID}}
 	resp, err := to.Do(ctx, &engine.Request{
-		Method: http.MethodPost, Path: openai.Completions.Path(), Body: edit.Append(nil), Header: header,
+		Method: http.MethodPost, Path: openai.Completions.Path(), Body: edit.Append(nil), ID: leg.RequestID,
 	})
 	if err != nil {
 		return "unreachable"

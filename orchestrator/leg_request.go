@@ -51,8 +51,8 @@ func (h *handoff) leg(ctx context.Context, to *fleet.Endpoint, out *outgoing) *e
 	r.Path = out.path
 	r.Last = out.last
 	r.Body = out.body.Append(borrow(out.body.Len()))
-	r.Header = append(out.fields[:0], engine.Field{Key: "X-Request-Id", Value: out.id})
-	r.Header = append(r.Header, out.header...)
+	r.ID = out.id
+	r.Header = append(out.fields[:0], out.header...)
 	if out.load {
 		r.Header = append(r.Header, engine.Field{Key: "Endpoint-Load-Metrics-Format", Value: "TEXT"})
 	}

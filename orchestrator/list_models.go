@@ -61,8 +61,7 @@ func (q *request) modelsOf(ctx context.Context, to *fleet.Endpoint) []byte {
 	ctx, cancel := context.WithTimeout(ctx, q.snap.cfg.Timeouts.Probe)
 	defer cancel()
 	r := &engine.Request{
-		Method: http.MethodGet, Path: "/v1/models", Idempotent: true,
-		Header: []engine.Field{{Key: "X-Request-Id", Value: q.id}},
+		Method: http.MethodGet, Path: "/v1/models", Idempotent: true, ID: q.id,
 	}
 	resp, err := to.DoAnyRank(ctx, q.o.propagate(ctx, r, q.r.Header))
 	if err != nil {

@@ -60,7 +60,9 @@ func TestAKeptConnectionThatEndsUnderATrial(t *testing.T) {
 					return
 				}
 				times--
-				outlast(w, map[string]*simulated{"alone": w.d[0], "prefill": w.p[0], "decode": w.d[0]}[leg])
+				e := map[string]*simulated{"alone": w.d[0], "prefill": w.p[0], "decode": w.d[0]}[leg]
+				w.keep(replica.ID(e.addr))
+				outlast(w, e)
 			}
 			at("alone")
 			p, d := w.o.fleet.Endpoint(replica.ID(w.p[0].addr)), w.o.fleet.Endpoint(replica.ID(w.d[0].addr))

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -55,19 +56,22 @@ func readRequest(r *bufio.Reader) error {
 	}
 }
 
-const smallAnswer = "HTTP/1.1 200 OK\r\ndate: Fri, 21 Nov 2026 09:00:00 GMT\r\nserver: uvicorn\r\n" +
-	"content-type: application/json\r\ncontent-length: 600\r\n\r\n"
+// named begins like an answer of vLLM, and has 600 bytes.
+var named = fmt.Sprintf("%-600s", `{"id":"cmpl-`+name+`","object":"text_completion"`)
+
+var smallAnswer = "HTTP/1.1 200 OK\r\ndate: Fri, 21 Nov 2026 09:00:00 GMT\r\nserver: uvicorn\r\n" +
+	"content-type: application/json\r\ncontent-length: 600\r\n\r\n" + named
 
 func BenchmarkDo(b *testing.B) {
 	body := []byte(strings.Repeat("12345,", 300))
-	url := answerer(b, smallAnswer+strings.Repeat("x", 600))
+	url := answerer(b, smallAnswer)
 	b.Run("engine", func(b *testing.B) {
 		c, _ := New(Options{URL: url})
 		defer c.Close()
 		ctx, cancel := context.WithCancel(b.Context())
 		defer cancel()
 		req := &Request{
-			Method: "POST", Path: "/v1/completions", Header: []Field{{"X-Request-Id", "abc"}}, Body: body,
+			Method: "POST", Path: "/v1/completions", ID: name, Body: body,
 		}
 		b.ReportAllocs()
 		for b.Loop() {
@@ -103,9 +107,9 @@ func BenchmarkDo(b *testing.B) {
 
 // BenchmarkStream reads a chunked stream of 64 events that the server wrote at once.
 func BenchmarkStream(b *testing.B) {
-	event := "data: " + strings.Repeat("x", 180) + "\n\n"
-	url := answerer(b,
-		ok200+"Transfer-Encoding: chunked\r\n\r\n"+strings.Repeat("bc\r\n"+event[:188]+"\r\n", 64)+"0\r\n\r\n")
+	event := "data: " + named[:180] + "\n\n"
+	url := answerer(b, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"+
+		strings.Repeat("bc\r\n"+event[:188]+"\r\n", 64)+"0\r\n\r\n")
 	c, _ := New(Options{URL: url})
 	defer c.Close()
 	ctx, cancel := context.WithCancel(b.Context())

@@ -22,7 +22,7 @@ func TestChangeKeepsConnections(t *testing.T) {
 		if err := c.Change(Options{URL: s.URL, APIKey: key, DialTimeout: time.Minute}, false); err != nil {
 			t.Fatal(err)
 		}
-		if _, got, err := c.Post(t.Context(), "/", nil); string(got) != "Bearer "+key || err != nil {
+		if _, got, err := send(t.Context(), c, "/", nil); string(got) != "Bearer "+key || err != nil {
 			t.Errorf("sent %q, %v, want the key %q", got, err, key)
 		}
 	}
@@ -32,7 +32,7 @@ func TestChangeKeepsConnections(t *testing.T) {
 	if err := c.Change(Options{APIKey: "a\nb"}, false); err == nil {
 		t.Error("a key with a line break is taken")
 	}
-	if _, got, _ := c.Post(t.Context(), "/", nil); string(got) != "Bearer three" {
+	if _, got, _ := send(t.Context(), c, "/", nil); string(got) != "Bearer three" {
 		t.Errorf("sent %q after a change that was refused", got)
 	}
 }
@@ -59,7 +59,7 @@ func TestChangeOfDialTimeout(t *testing.T) {
 // Connections that were made by a trust that does not hold any more carry nothing, also those that were in
 // use when it changed.
 func TestChangeOfTrust(t *testing.T) {
-	s := httptest.NewTLSServer(http.HandlerFunc(echo))
+	s := httptest.NewTLSServer(namesQuestion(echo))
 	defer s.Close()
 	trust := func() Options {
 		return Options{URL: s.URL, TLS: s.Client().Transport.(*http.Transport).TLSClientConfig.Clone()}
@@ -73,7 +73,7 @@ func TestChangeOfTrust(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := c.Post(t.Context(), "/", nil); err != nil || len(c.idle.conns) != 1 {
+	if _, _, err := send(t.Context(), c, "/", nil); err != nil || len(c.idle.conns) != 1 {
 		t.Fatalf("%v, %d idle connections, want 1", err, len(c.idle.conns))
 	}
 	if err := c.Change(Options{URL: s.URL, TLS: &tls.Config{}}, true); err != nil {
@@ -82,13 +82,13 @@ func TestChangeOfTrust(t *testing.T) {
 	if _, err := inUse.ReadAll(1 << 20); err != nil {
 		t.Errorf("the answer under way broke off: %v", err)
 	}
-	if _, _, err := c.Post(t.Context(), "/", nil); !Unreachable(err) {
+	if _, _, err := send(t.Context(), c, "/", nil); !Unreachable(err) {
 		t.Errorf("error = %v, want that the engine is not trusted", err)
 	}
 	if err := c.Change(trust(), true); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := c.Post(t.Context(), "/", nil); err != nil {
+	if _, _, err := send(t.Context(), c, "/", nil); err != nil {
 		t.Errorf("trusted again: %v", err)
 	}
 }
@@ -99,7 +99,7 @@ func TestRetiredClientServesOn(t *testing.T) {
 		if i == 1 {
 			c.Retire()
 		}
-		if _, _, err := c.Post(t.Context(), "/", []byte("x")); err != nil {
+		if _, _, err := send(t.Context(), c, "/", []byte("x")); err != nil {
 			t.Errorf("request %d: %v", i, err)
 		}
 	}

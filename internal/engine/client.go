@@ -175,13 +175,13 @@ func (c *Client) Retire() { c.idle.retire() }
 // response. The end of ctx closes the connection at once, whatever it is doing, until the response is closed
 // or read to its end.
 //
-// Every error is an [*Error]. A request of which a byte may have left is not sent again, unless r is
-// Idempotent.
+// Every error is an [*Error]; it unwraps to [ErrAnother] where the engine sent something else than the answer
+// to r. A request of which a byte may have left is not sent again, unless r is Idempotent.
 func (c *Client) Do(ctx context.Context, r *Request) (*Response, error) {
 	if err := c.refuse(ctx, r); err != nil {
 		return nil, &Error{Phase: Dial, Err: err}
 	}
-	for dead := true; dead; {
+	for dead := r.ID != ""; dead; {
 		cn := c.idle.get(c.way.Load().tls)
 		if cn == nil {
 			break
@@ -233,7 +233,13 @@ func (c *Client) exchange(ctx context.Context, cn *conn, r *Request) (*Response,
 	if err == nil {
 		err = resp.readHead(c.o.MaxHeaderBytes, r.Method, early)
 	}
+	if err == nil {
+		err = resp.checkHead(r.ID)
+	}
 	if err != nil {
+		if err.spoke {
+			c.idle.distrust()
+		}
 		err.old = !cn.since.IsZero() && time.Since(cn.since) >= c.o.IdleTimeout
 		resp.release(false)
 		if cause := ctx.Err(); cause != nil {

@@ -20,10 +20,29 @@ import (
 	"time"
 )
 
-// serve starts a net/http server and a client for it, and counts the connections.
+// name is the id of requests whose connections are to be kept: servers of these tests repeat it.
+const name = "q-1"
+
+// send posts under that id.
+func send(ctx context.Context, c *Client, path string, body []byte) (int, []byte, error) {
+	return c.roundTrip(ctx, &Request{Method: http.MethodPost, Path: path, ID: name, Body: body})
+}
+
+// namesQuestion lets answers name their question in the head, as vLLM does with --enable-request-id-headers.
+func namesQuestion(h http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if id := r.Header.Get(idHeader); id != "" {
+			w.Header().Set(idHeader, id)
+		}
+		h(w, r)
+	}
+}
+
+// serve starts a net/http server and a client for it, and counts the connections. Answers name their
+// question.
 func serve(t *testing.T, o Options, h http.HandlerFunc) (*Client, *httptest.Server, *atomic.Int32) {
 	var conns atomic.Int32
-	s := httptest.NewUnstartedServer(h)
+	s := httptest.NewUnstartedServer(namesQuestion(h))
 	s.Config.ConnState = func(_ net.Conn, st http.ConnState) {
 		if st == http.StateNew {
 			conns.Add(1)
@@ -61,7 +80,7 @@ func TestKeepAlive(t *testing.T) {
 				continue
 			}
 			want := bytes.Repeat([]byte{'a' + byte(i)}, size)
-			status, got, err := c.Post(t.Context(), path, want)
+			status, got, err := send(t.Context(), c, path, want)
 			if status != 200 || !bytes.Equal(got, want) || err != nil {
 				t.Fatalf("%s with %d bytes = %d, %d bytes, %v", path, size, status, len(got), err)
 			}
@@ -79,7 +98,7 @@ func TestConcurrent(t *testing.T) {
 		wg.Go(func() {
 			want := strings.Repeat(fmt.Sprint(i), 3000)
 			for range 50 {
-				if _, got, err := c.Post(t.Context(), "/", []byte(want)); string(got) != want || err != nil {
+				if _, got, err := send(t.Context(), c, "/", []byte(want)); string(got) != want || err != nil {
 					t.Errorf("answer %d: %d bytes %v", i, len(got), err)
 				}
 			}
@@ -97,7 +116,7 @@ func TestConnectionClose(t *testing.T) {
 		echo(w, r)
 	})
 	for range 3 {
-		if _, got, err := c.Post(t.Context(), "/", []byte("x")); string(got) != "x" || err != nil {
+		if _, got, err := send(t.Context(), c, "/", []byte("x")); string(got) != "x" || err != nil {
 			t.Fatal(string(got), err)
 		}
 	}
@@ -111,7 +130,7 @@ func TestConnectionClose(t *testing.T) {
 func TestServerHangsUp(t *testing.T) {
 	c, s, conns := serve(t, Options{}, echo)
 	for range 3 {
-		if _, _, err := c.Post(t.Context(), "/", []byte("x")); err != nil {
+		if _, _, err := send(t.Context(), c, "/", []byte("x")); err != nil {
 			t.Fatal(err)
 		}
 		s.CloseClientConnections()
@@ -128,7 +147,7 @@ func waitDead(t *testing.T, c *Client) {
 	c.idle.mu.Lock()
 	defer c.idle.mu.Unlock()
 	for _, cn := range c.idle.conns {
-		for cn.alive() {
+		for cn.look() == peekNothing {
 			runtime.Gosched()
 		}
 	}
@@ -137,8 +156,8 @@ func waitDead(t *testing.T, c *Client) {
 // TestBytesBehindAnAnswer lets an engine say more than it was asked for: the next request must not take it
 // for its answer, however soon it comes.
 func TestBytesBehindAnAnswer(t *testing.T) {
-	right := "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nright"
-	wrong := "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nwrong"
+	right := ok200 + "Content-Length: 5\r\n\r\nright"
+	wrong := ok200 + "Content-Length: 5\r\n\r\nwrong"
 	c, _, _ := serve(t, Options{}, func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
 		nc, _, _ := http.NewResponseController(w).Hijack()
@@ -147,7 +166,7 @@ func TestBytesBehindAnAnswer(t *testing.T) {
 		io.WriteString(nc, wrong)
 	})
 	for range 20 {
-		if _, body, err := c.Post(t.Context(), "/", []byte("x")); string(body) != "right" || err != nil {
+		if _, body, err := send(t.Context(), c, "/", []byte("x")); string(body) != "right" || err != nil {
 			t.Fatalf("answer %q %v", body, err)
 		}
 		waitDead(t, c)
@@ -184,9 +203,9 @@ func TestRecordsBehindAnAnswer(t *testing.T) {
 			return
 		}
 		raw.cork = true
-		io.WriteString(nc, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nright")
+		io.WriteString(nc, ok200+"Content-Length: 5\r\n\r\nright")
 		raw.cork = false
-		io.WriteString(nc, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nwrong")
+		io.WriteString(nc, ok200+"Content-Length: 5\r\n\r\nwrong")
 		io.Copy(io.Discard, near)
 	}
 	c, err := New(Options{
@@ -202,7 +221,7 @@ func TestRecordsBehindAnAnswer(t *testing.T) {
 	}
 	defer c.Close()
 	for range 3 {
-		if _, body, err := c.Post(t.Context(), "/", nil); string(body) != "right" || err != nil {
+		if _, body, err := send(t.Context(), c, "/", nil); string(body) != "right" || err != nil {
 			t.Fatalf("answer %q %v", body, err)
 		}
 	}
@@ -218,7 +237,7 @@ func TestHeaders(t *testing.T) {
 			w.WriteHeader(201)
 		})
 	resp, err := c.Do(t.Context(),
-		&Request{Method: "POST", Path: "/", Header: []Field{{"X-Request-Id", "7"}}, ContentType: "text/plain"})
+		&Request{Method: "POST", Path: "/", ID: "7", ContentType: "text/plain"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -388,7 +407,7 @@ func TestTryReadGivesItsBufferBack(t *testing.T) {
 }
 
 func TestTLS(t *testing.T) {
-	s := httptest.NewTLSServer(http.HandlerFunc(echo))
+	s := httptest.NewTLSServer(namesQuestion(echo))
 	defer s.Close()
 	c, err := New(Options{URL: s.URL, TLS: s.Client().Transport.(*http.Transport).TLSClientConfig})
 	if err != nil {
@@ -397,7 +416,7 @@ func TestTLS(t *testing.T) {
 	defer c.Close()
 	for _, size := range []int{10, 1 << 20} {
 		want := bytes.Repeat([]byte{'x'}, size)
-		if _, got, err := c.Post(t.Context(), "/?flush"[:1], want); !bytes.Equal(got, want) || err != nil {
+		if _, got, err := send(t.Context(), c, "/", want); !bytes.Equal(got, want) || err != nil {
 			t.Errorf("%d bytes came back as %d, %v", size, len(got), err)
 		}
 	}
@@ -434,7 +453,7 @@ func TestNewRefuses(t *testing.T) {
 
 // TestAllocations keeps the steady state lean: the response, its head, and the watch over the context.
 func TestAllocations(t *testing.T) {
-	url := answerer(t, smallAnswer+strings.Repeat("x", 600))
+	url := answerer(t, smallAnswer)
 	c, _ := New(Options{URL: url})
 	defer c.Close()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -463,20 +482,20 @@ func TestLastMomentForbids(t *testing.T) {
 			echo(w, r)
 		})
 		if idle {
-			if _, _, err := c.Post(t.Context(), "/", nil); err != nil {
+			if _, _, err := send(t.Context(), c, "/", nil); err != nil {
 				t.Fatal(err)
 			}
 			served.Store(0)
 		}
 		tooLate := errors.New("too late")
 		_, err := c.Do(t.Context(),
-			&Request{Method: http.MethodPost, Path: "/", Body: []byte("x"), Last: func() error { return tooLate }})
+			&Request{Method: "POST", Path: "/", ID: name, Body: []byte("x"), Last: func() error { return tooLate }})
 		if !errors.Is(err, tooLate) || !NotSent(err) || served.Load() != 0 {
 			t.Errorf("idle connection %v: error %v, not sent %v, served %d; want too late, unsent, never served",
 				idle, err, NotSent(err), served.Load())
 		}
 		resp, err := c.Do(t.Context(),
-			&Request{Method: http.MethodPost, Path: "/", Body: []byte("x"), Last: func() error { return nil }})
+			&Request{Method: "POST", Path: "/", ID: name, Body: []byte("x"), Last: func() error { return nil }})
 		if err != nil {
 			t.Fatal(err)
 		}

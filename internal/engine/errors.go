@@ -42,6 +42,7 @@ type Error struct {
 	old         bool // the connection ended when it had been kept for longer than it may
 	unreachable bool // connecting failed, or a fresh connection before it took a byte
 	dead        bool // the connection had ended while it was idle, and nothing was written
+	spoke       bool // the engine said something on it that nobody had asked for; dead, too
 }
 
 func (e *Error) Error() string { return e.Phase.String() + ": " + e.Err.Error() }

@@ -17,6 +17,7 @@ type idle struct {
 	retired atomic.Bool // nothing is kept; written under mu
 
 	mu    sync.Mutex // guards the following
+	spoke time.Time  // when the engine last sent something that nobody had asked for
 	conns []*conn    // oldest first
 	timer *time.Timer
 	armed bool
@@ -61,7 +62,7 @@ func (p *idle) put(c *conn) {
 func (p *idle) push(c *conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed.Load() || p.retired.Load() || len(p.conns) >= p.max {
+	if p.closed.Load() || p.retired.Load() || len(p.conns) >= p.max || c.since.Sub(p.spoke) < distrusted {
 		return false
 	}
 	p.conns = append(p.conns, c)
@@ -127,6 +128,18 @@ func (p *idle) retire() {
 	for _, c := range conns {
 		c.close()
 	}
+}
+
+// distrusted is for how long no connection is kept to an engine that spoke out of turn.
+const distrusted = 10 * time.Minute
+
+// distrust closes what is kept, and keeps nothing for a while: the engine has sent something that nobody had
+// asked for.
+func (p *idle) distrust() {
+	p.mu.Lock()
+	p.spoke = time.Now()
+	p.mu.Unlock()
+	p.empty()
 }
 
 // empty closes what is kept now.

@@ -16,10 +16,13 @@ type Field struct{ Key, Value string }
 // Request is what Do sends. It is only read, and may be used again.
 type Request struct {
 	Method, Path string // Path begins with a slash and may carry a query
-	Header       []Field
-	Body         []byte
-	ContentType  string // of Body, application/json when empty
-	Idempotent   bool   // may be sent again when a reused connection dies before the first byte of an answer
+	// Sent as X-Request-Id unless "". Only a request that has one may go out on a connection that carried
+	// another. Each has its own: an answer is told from others by it.
+	ID          string
+	Header      []Field
+	Body        []byte
+	ContentType string // of Body, application/json when empty
+	Idempotent  bool   // may be sent again when a reused connection dies before the first byte of an answer
 
 	// Last, unless nil, is called just before the first byte leaves, when connecting is done; its error ends the
 	// request, unsent.
@@ -37,6 +40,9 @@ func (r *Request) validate() error {
 	if !isFieldValue(r.ContentType) {
 		return errors.New("content type has a control character")
 	}
+	if !isFieldValue(r.ID) {
+		return errors.New("request id has a control character")
+	}
 	for i := range r.Header {
 		if err := r.Header[i].validate(); err != nil {
 			return err
@@ -44,6 +50,9 @@ func (r *Request) validate() error {
 	}
 	return nil
 }
+
+// idHeader is the field that names a request, and the answer to it.
+const idHeader = "X-Request-Id"
 
 func (f *Field) validate() error {
 	if !isToken(f.Key) {
@@ -105,6 +114,9 @@ func (r *Request) appendHead(b []byte, prefix string, fixed []byte) []byte {
 	b = append(b, r.Path...)
 	b = append(b, " HTTP/1.1\r\n"...)
 	b = append(b, fixed...)
+	if r.ID != "" {
+		b = appendField(b, idHeader, r.ID)
+	}
 	for i := range r.Header {
 		b = appendField(b, r.Header[i].Key, r.Header[i].Value)
 	}

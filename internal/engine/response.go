@@ -23,7 +23,8 @@ type Response struct {
 	ctx    context.Context // of the request, nil when it cannot end; kept for telling why a read failed
 	stop   func() bool     // ends the watch over ctx, nil without one
 
-	body bodyReader
+	body   bodyReader
+	naming naming
 }
 
 // bodyReader is how far the body has been read.
@@ -190,7 +191,11 @@ func (r *Response) NextWithin(d time.Duration) ([]byte, error) {
 // the socket has to be read.
 func (r *Response) ready() ([]byte, bool) {
 	if r.body.err == nil {
-		if b := r.take(); len(b) > 0 {
+		b := r.take()
+		if r.naming.id != "" && (len(b) > 0 || r.body.done) && !r.checkBody(b) {
+			return nil, true
+		}
+		if len(b) > 0 {
 			return b, true
 		}
 	}
@@ -319,23 +324,4 @@ func (r *Response) Close() {
 	}
 	r.release(r.body.done)
 	r.body.err = errResponseClosed
-}
-
-// release lets go of the connection. ok says that the answer was read to its end.
-func (r *Response) release(ok bool) {
-	c := r.conn
-	if c == nil {
-		return
-	}
-	r.conn = nil
-	if r.stop != nil && !r.stop() {
-		ok = false // ctx ended: abort runs or has run
-	}
-	if !ok || !r.body.reuse || len(c.rest()) > 0 {
-		c.close()
-		return
-	}
-	c.setPatience(0)
-	c.dropBuffer()
-	r.client.idle.put(c)
 }

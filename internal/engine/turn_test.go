@@ -86,7 +86,7 @@ func TestDeadConnectionsArePassedOver(t *testing.T) {
 	c, s, conns := serve(t, Options{}, echo)
 	var open []*Response
 	for range 3 {
-		r, err := c.Do(t.Context(), &Request{Method: http.MethodPost, Path: "/", Body: []byte("x")})
+		r, err := c.Do(t.Context(), &Request{Method: http.MethodPost, Path: "/", ID: name, Body: []byte("x")})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -99,7 +99,7 @@ func TestDeadConnectionsArePassedOver(t *testing.T) {
 	}
 	s.CloseClientConnections()
 	waitDead(t, c)
-	if _, got, err := c.Post(t.Context(), "/", []byte("y")); string(got) != "y" || err != nil {
+	if _, got, err := send(t.Context(), c, "/", []byte("y")); string(got) != "y" || err != nil {
 		t.Fatalf("answer %q, %v", got, err)
 	}
 	if n := conns.Load(); n != 4 {

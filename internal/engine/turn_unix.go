@@ -14,7 +14,8 @@ type turn struct {
 	n     int     // bytes of the request
 	wrote int
 	at    time.Time // when the write returned, zero before it
-	dead  bool      // the connection had ended while it was idle, or its engine spoke out of turn
+	saw   peeked    // on the connection before the write; what was kept carries a request only if nothing
+	dead  bool      // by what saw says, nothing is written
 	waits bool      // for bytes that were not there before the write
 	err   error     // of the write
 }
@@ -33,7 +34,7 @@ func (c *conn) inTurn(out *buffer, n int) (at time.Time, early bool, _ *Error) {
 	}
 	switch {
 	case t.dead:
-		return at, false, errDead()
+		return at, false, errDead(t.saw)
 	case t.at.IsZero(): // the connection was closed before
 		return at, false, &Error{Phase: Write, Err: err, silent: true, unreachable: true}
 	case t.wrote < n:
@@ -69,7 +70,8 @@ func (c *conn) tryTurn(fd uintptr) bool {
 		return c.tryRead(fd)
 	}
 	c.tryPeek(fd)
-	t.waits = c.peeked() == peekNothing
+	t.saw = c.peeked()
+	t.waits = t.saw == peekNothing
 	if t.dead = c.kept() && !t.waits; t.dead {
 		return true
 	}

@@ -56,7 +56,7 @@ func answers(all ...[]string) script {
 	}
 }
 
-var post = &Request{Method: "POST", Path: "/v1/completions", Body: []byte(`{"prompt":[1,2]}`)}
+var post = &Request{Method: "POST", Path: "/v1/completions", ID: name, Body: []byte(`{"prompt":[1,2]}`)}
 
 // ask sends post and reads the whole answer.
 func ask(ctx context.Context, c *Client) (int, string, error) {
@@ -69,7 +69,7 @@ func ask(ctx context.Context, c *Client) (int, string, error) {
 	return resp.Status, string(body), err
 }
 
-const ok200 = "HTTP/1.1 200 OK\r\n"
+const ok200 = "HTTP/1.1 200 OK\r\nX-Request-Id: " + name + "\r\n"
 
 func TestAnswers(t *testing.T) {
 	for _, tt := range []struct {
@@ -105,8 +105,12 @@ func TestAnswers(t *testing.T) {
 		},
 		{"interim answers", []string{"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n" +
 			ok200 + "Content-Length: 1\r\n\r\nx"}, 200, "x", true},
-		{"204", []string{"HTTP/1.1 204 No Content\r\n\r\n"}, 204, "", true},
-		{"304 with a length", []string{"HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n"}, 304, "", true},
+		{"204", []string{"HTTP/1.1 204 No Content\r\nX-Request-Id: " + name + "\r\n\r\n"}, 204, "", true},
+		{
+			"304 with a length",
+			[]string{"HTTP/1.1 304 Not Modified\r\nX-Request-Id: " + name + "\r\nContent-Length: 5\r\n\r\n"},
+			304, "", true,
+		},
 		{
 			"204 with chunks",
 			[]string{"HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n"},
@@ -120,7 +124,10 @@ func TestAnswers(t *testing.T) {
 			200, "x",
 			false,
 		},
-		{"no reason", []string{"HTTP/1.1 503\r\nContent-Length: 0\r\n\r\n"}, 503, "", true},
+		{
+			"no reason", []string{"HTTP/1.1 503\r\nX-Request-Id: " + name + "\r\nContent-Length: 0\r\n\r\n"},
+			503, "", true,
+		},
 		{"an exception in the engine", []string{"HTTP/1.1 500 X\r\nContent-Length: 1\r\n\r\nx"}, 500, "x", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -234,7 +241,7 @@ func TestHeadHasNoBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := piped(t, Options{},
 			answers([]string{ok200 + "Content-Length: 5\r\n\r\n"}, []string{ok200 + "Content-Length: 4\r\n\r\nmore"}))
-		resp, err := c.Do(t.Context(), &Request{Method: "HEAD", Path: "/"})
+		resp, err := c.Do(t.Context(), &Request{Method: "HEAD", Path: "/", ID: name})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -256,7 +263,7 @@ func TestRequestAsSent(t *testing.T) {
 			io.WriteString(nc, ok200+"Content-Length: 0\r\n\r\n")
 		})
 		resp, err := c.Do(t.Context(),
-			&Request{Method: "POST", Path: "/p?q=1", Header: []Field{{"X-Request-Id", "é"}}, Body: []byte("{}")})
+			&Request{Method: "POST", Path: "/p?q=1", ID: "é", Body: []byte("{}")})
 		if err != nil {
 			t.Fatal(err)
 		}

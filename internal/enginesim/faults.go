@@ -19,6 +19,8 @@ import (
 //	stall_stream      the same, but the connection stays open and silent
 //	fail_stream       the next Count streams of Leg end with an error event of code 500 after After events, as
 //	                  when the core dies
+//	stray             the next Count requests of Path that are not the first on their connection get the answer
+//	                  before them once more, and then their own
 //	null_params       the next Count answers of a prefill leg have kv_transfer_params null
 //	miscount          the next Count answers of a Leg count a prompt token more than there are
 //	cut_path          nothing that this engine asks of the peer From arrives: loads, notifications and

@@ -22,7 +22,7 @@ func (s *Server) later(d time.Duration, f func()) {
 // returns.
 func (s *Server) Fault(f Fault) error {
 	switch f.Kind {
-	case "fail", "stall", "cut_stream", "stall_stream", "fail_stream", "null_params", "miscount":
+	case "fail", "stall", "stray", "cut_stream", "stall_stream", "fail_stream", "null_params", "miscount":
 		s.faults.add(f)
 	case "cut_path", "hold_path", "wrong_load":
 		s.cores.peers.paths.add(f)

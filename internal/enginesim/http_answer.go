@@ -118,6 +118,9 @@ func (k *call) flush() {
 		return
 	}
 	k.c.srv.waitFrozen(k.c.gone)
+	if k.c.srv.faults.armed.Load() {
+		k.c.last = append(k.c.last, k.out...)
+	}
 	if _, err := k.c.nc.Write(k.out); err != nil {
 		k.broken = true
 	}

@@ -35,6 +35,7 @@ type conn struct {
 	gone  chan struct{} // closed when the client has left
 	busy  atomic.Bool   // a request is being handled
 
+	last      []byte    // the answer before, kept while there are faults; the handler's
 	idleUntil time.Time // when it grows too old for its next request, zero before its first; the handler's
 }
 
@@ -120,6 +121,7 @@ func (c *conn) handle() {
 	for k := range c.calls {
 		if !ended {
 			c.busy.Store(true)
+			c.stray(k.path)
 			c.srv.serve(k)
 			c.idleUntil = time.Now().Add(c.srv.o.KeepAlive)
 			c.nc.SetReadDeadline(c.idleUntil)
@@ -132,6 +134,16 @@ func (c *conn) handle() {
 		}
 		k.release()
 	}
+}
+
+// stray sends the answer before once more, where a fault wants that for a request of this path.
+func (c *conn) stray(path string) {
+	if len(c.last) > 0 {
+		if _, is := c.srv.faults.take("stray", path, ""); is {
+			_, _ = c.nc.Write(c.last) // a client that has left is noticed behind
+		}
+	}
+	c.last = c.last[:0]
 }
 
 // grewOld reports whether the connection waited too long for its next request, which came all the same while

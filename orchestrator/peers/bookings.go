@@ -84,6 +84,9 @@ func (ps *Peers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		Guesses: ps.guessesFrom(guessedOf(r)), Distrusted: ps.opt.Distrusts.Distrusted(),
 	})
 	w.Header().Set("Content-Type", "application/json")
+	if id := r.Header.Get("X-Request-Id"); id != "" { // the router that asks keeps its connection then
+		w.Header().Set("X-Request-Id", id)
+	}
 	if err != nil {
 		w.WriteHeader(http.StatusInternalServerError)
 		body, _ = json.Marshal(map[string]string{"error": err.Error()}) // two strings can always be written

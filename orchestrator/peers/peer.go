@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
+	"strconv"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -171,6 +172,7 @@ func (p *peer) ask(ctx context.Context) {
 func (p *peer) fetch(ctx context.Context) (*bookings, error) {
 	resp, err := p.client.Do(ctx, &engine.Request{
 		Method: http.MethodGet, Path: Path + p.has.query(), Idempotent: true,
+		ID: strconv.FormatUint(rand.Uint64(), 36), // so that the connection is kept
 	})
 	if err != nil {
 		return nil, err

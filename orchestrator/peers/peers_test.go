@@ -172,6 +172,7 @@ func (r *rig) serve(addr string, h http.HandlerFunc) *other {
 	server := &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 			x.asked.Add(1)
+			w.Header().Set("X-Request-Id", q.Header.Get("X-Request-Id"))
 			(*x.says.Load())(w, q)
 		}),
 		ConnContext: func(ctx context.Context, _ net.Conn) context.Context {

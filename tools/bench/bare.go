@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -58,24 +59,35 @@ func (f *bare) serve(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return err
 	}
-	status, reply, err := f.prefill[n%len(f.prefill)].Post(req.Context(), req.URL.Path, leg1)
+	id := strconv.Itoa(n) // one that answers name: else connections would not be kept
+	reply, err := prefillAnswer(req.Context(), f.prefill[n%len(f.prefill)],
+		&engine.Request{Method: http.MethodPost, Path: req.URL.Path, ID: id, Body: leg1})
 	if err != nil {
 		return err
-	}
-	if status != http.StatusOK {
-		return fmt.Errorf("prefill answered %d", status)
 	}
 	leg2, err := decodeLeg(nil, body, reply)
 	if err != nil {
 		return err
 	}
-	r := &engine.Request{Method: http.MethodPost, Path: req.URL.Path, Body: leg2}
+	r := &engine.Request{Method: http.MethodPost, Path: req.URL.Path, ID: id, Body: leg2}
 	answer, err := f.decode[n%len(f.decode)].Do(req.Context(), r)
 	if err != nil {
 		return err
 	}
 	defer answer.Close()
 	return passOn(w, answer)
+}
+
+func prefillAnswer(ctx context.Context, from *engine.Client, r *engine.Request) ([]byte, error) {
+	answer, err := from.Do(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Close()
+	if answer.Status != http.StatusOK {
+		return nil, fmt.Errorf("prefill answered %d", answer.Status)
+	}
+	return answer.ReadAll(64 << 20)
 }
 
 // passOn copies an answer, flushing a stream after each read.

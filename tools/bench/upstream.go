@@ -48,6 +48,7 @@ type exchange struct {
 	u    *upstream
 	nc   net.Conn
 	r    *bufio.Reader
+	id   string // X-Request-Id; answers end their own ids with it, as vLLM's do
 	body []byte
 	out  []byte
 }
@@ -90,6 +91,7 @@ vllm:cache_config_info{block_size="16",cache_dtype="auto",enable_prefix_caching=
 // readRequest reads one request; its body is in e.body until the next.
 func (e *exchange) readRequest() (path string, err error) {
 	length := 0
+	e.id = ""
 	for first := true; ; first = false {
 		line, err := e.r.ReadSlice('\n')
 		if err != nil {
@@ -106,10 +108,13 @@ func (e *exchange) readRequest() (path string, err error) {
 		if len(line) <= 2 {
 			break
 		}
-		if key, value, _ := bytes.Cut(line, []byte(":")); bytes.EqualFold(key, []byte("content-length")) {
+		switch key, value, _ := bytes.Cut(line, []byte(":")); {
+		case bytes.EqualFold(key, []byte("content-length")):
 			if length, err = strconv.Atoi(string(bytes.TrimSpace(value))); err != nil {
 				return "", err
 			}
+		case bytes.EqualFold(key, []byte("x-request-id")):
+			e.id = string(bytes.TrimSpace(value))
 		}
 	}
 	if e.body, err = e.r.Peek(length); err != nil {
@@ -145,11 +150,11 @@ func (e *exchange) complete() error {
 		e.u.prefills.Add(1)
 		params = transferParams(tokens, e.u.cached(e.body, tokens))
 	}
-	return e.reply(fmt.Sprintf(`{"id":"cmpl-1","object":"text_completion","created":1795242161,"model":%q,`+
+	return e.reply(fmt.Sprintf(`{"id":"cmpl-%s","object":"text_completion","created":1795242161,"model":%q,`+
 		`"choices":[{"index":0,"text":" token","logprobs":null,"finish_reason":"length",`+
 		`"stop_reason":null}],"usage":{"prompt_tokens":%d,"total_tokens":%d,"completion_tokens":%d,`+
 		`"prompt_tokens_details":null},"kv_transfer_params":%s}`,
-		model, tokens, tokens+maxTokens, maxTokens, params))
+		e.id, model, tokens, tokens+maxTokens, maxTokens, params))
 }
 
 // cached is how many of the prompt's tokens the engine has from when it was asked before: whole blocks.
@@ -181,16 +186,16 @@ func transferParams(tokens, cached int) string {
 		`"remote_prefill_cached_tokens":%d}`, blocks, tokens, cached)
 }
 
-const event = `data: {"id":"cmpl-1","object":"text_completion","created":1795242161,"model":"m",` +
+const event = `data: {"id":"cmpl-%s","object":"text_completion","created":1795242161,"model":"m",` +
 	`"choices":[{"index":0,"text":" token","logprobs":null,"finish_reason":null,"stop_reason":null}]}` + "\n\n"
 
 // The first event of an engine that was asked for token ids has the prompt's, and every event its own.
 const (
-	firstWithIDs = `data: {"id":"cmpl-1","object":"text_completion","created":1795242161,"model":"m",` +
+	firstWithIDs = `data: {"id":"cmpl-%s","object":"text_completion","created":1795242161,"model":"m",` +
 		`"choices":[{"index":0,"text":" token",` +
 		`"logprobs":null,"finish_reason":null,"stop_reason":null,"token_ids":[4242],"prompt_logprobs":null,` +
 		`"prompt_token_ids":[17%s]}]}` + "\n\n"
-	eventWithIDs = `data: {"id":"cmpl-1","object":"text_completion","created":1795242161,"model":"m",` +
+	eventWithIDs = `data: {"id":"cmpl-%s","object":"text_completion","created":1795242161,"model":"m",` +
 		`"choices":[{"index":0,"text":" token",` +
 		`"logprobs":null,"finish_reason":null,"stop_reason":null,"token_ids":[4242],"prompt_logprobs":null,` +
 		`"prompt_token_ids":null}]}` + "\n\n"
@@ -199,9 +204,11 @@ const (
 // stream writes n events and the end, each for itself, as an engine does that makes one token a step. ids
 // says that token ids were asked for, which are those of a prompt of so many tokens too.
 func (e *exchange) stream(n, prompt int, ids bool) error {
-	first, event := event, event
+	event := fmt.Sprintf(event, e.id)
+	first := event
 	if ids {
-		first, event = fmt.Sprintf(firstWithIDs, strings.Repeat(",4711", prompt-1)), eventWithIDs
+		first = fmt.Sprintf(firstWithIDs, e.id, strings.Repeat(",4711", prompt-1))
+		event = fmt.Sprintf(eventWithIDs, e.id)
 	}
 	e.out = append(e.out, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\n"+
 		"Transfer-Encoding: chunked\r\n\r\n"...)
