@@ -205,6 +205,31 @@ func TestPromptIsTooLargeForEveryReplica(t *testing.T) {
 	})
 }
 
+// Of a prompt that an engine refuses as too long, the record has the number of tokens that the engine says,
+// which the client reads as well. "At least" so many is no number.
+func TestARefusedPromptHasTheEnginesLength(t *testing.T) {
+	for says, want := range map[string]func(router int) int{
+		"140":          func(int) int { return 140 },
+		"at least 140": func(router int) int { return router },
+	} {
+		in(t, passing(config.LocalAlways), func(w *world) {
+			p := completion(true)
+			w.exact(p, w.ask(p))
+			router := w.o.ring.newest(1)[0].Prompt
+			for _, d := range w.d {
+				w.wire.scripted(d.addr, answerOf(400, "application/json", "", `{"error":{"message":"This model's `+
+					`maximum context length is 100 tokens. However, your prompt contains `+says+` input tokens."}}`))
+			}
+			if got := w.ask(p); got.status != 400 {
+				t.Fatalf("status %d: %s", got.status, got.raw)
+			}
+			if r := w.o.ring.newest(1)[0]; r.Prompt != want(router) || r.Outcome != "status_400" {
+				t.Errorf("%s: %d tokens, %s; by the router %d", says, r.Prompt, r.Outcome, router)
+			}
+		})
+	}
+}
+
 // Two requests fail at once and the budget allows one retry; afterwards there is budget again.
 func TestRetryBudget(t *testing.T) {
 	in(t, setup{config: func(c *config.Config) { c.Retry.Share, c.Retry.Min = 0, 1 }}, func(w *world) {

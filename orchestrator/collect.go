@@ -172,7 +172,7 @@ func (c *collector) peers(e emit) {
 }
 
 func (c *collector) pools(e emit, now time.Time) {
-	for _, m := range c.o.prefill.Status(now) {
+	for _, m := range c.o.prefillStatus(now) {
 		e.member("prefill", m.Status, m.Requests)
 		e.load("prefill", string(m.ID), m.Running, m.Waiting, m.Usage, m.LoadAge)
 		e.gauge(descQueued, float64(m.Tokens), string(m.ID))
@@ -180,7 +180,7 @@ func (c *collector) pools(e emit, now time.Time) {
 			e.gauge(descToken, m.Speed.A, "prefill", string(m.ID))
 		}
 	}
-	for _, m := range c.o.decode.Status(now) {
+	for _, m := range c.o.decodeStatus(now) {
 		e.member("decode", m.Status, m.Leases)
 		e.load("decode", string(m.ID), m.Running, m.Waiting, m.Usage, m.LoadAge)
 		e.gauge(descPromise, float64(m.Promised), string(m.ID))

@@ -41,6 +41,25 @@ func (w *world) order(command, replica string, more ...string) (int, *DrainAnswe
 	return got.status, a
 }
 
+// A replica is drained by its name or its URL, whose scheme may be left out.
+func TestAReplicaIsDrainedByItsURL(t *testing.T) {
+	named := func(c *config.Config) { c.Pools.Decode.Replicas[0].Name = "first" }
+	in(t, setup{config: named}, func(w *world) {
+		for _, by := range []string{"first", "http://" + w.d[0].addr, "http://" + w.d[0].addr + "/", w.d[0].addr} {
+			if status, a := w.order("drain", by); status != http.StatusOK || a.Replicas[0].Name != "first" {
+				t.Errorf("drain %s: %d %+v", by, status, a)
+			}
+			if status, a := w.order("undrain", by); status != http.StatusOK || a.Replicas[0].State != InUse {
+				t.Errorf("undrain %s: %d %+v", by, status, a)
+			}
+		}
+		if status, a := w.order("drain", "http://other:1"); status != http.StatusNotFound ||
+			!strings.Contains(a.Error, "there are ") {
+			t.Errorf("another URL: %d %+v", status, a)
+		}
+	})
+}
+
 // drain drains a replica, which has to be possible.
 func (w *world) drain(e *simulated) {
 	w.t.Helper()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -74,6 +75,23 @@ func (f *failure) tells() bool { return f.answer.own || f.kind == "bad_params" }
 // forgotten reports whether an engine does not know the model, which it served when it was asked last: an
 // adapter may have been unloaded there.
 func (f *failure) forgotten() bool { return f.answer.own && f.answer.status == http.StatusNotFound }
+
+// refusedTokens is how vLLM says how long a prompt is that it refuses. Where it says "at least" it does not
+// know.
+var refusedTokens = regexp.MustCompile(`your prompt contains ([0-9]{1,9}) input tokens`)
+
+// counted is how many tokens the prompt has by the words of an engine that refused it as too long, 0 where it
+// does not say: the router may have estimated another number.
+func (f *failure) counted() int {
+	if !f.answer.own || f.answer.status != http.StatusBadRequest {
+		return 0
+	}
+	n := 0
+	if m := refusedTokens.FindSubmatch(f.answer.body); m != nil {
+		n, _ = strconv.Atoi(string(m[1])) // digits alone, and few of them
+	}
+	return n
+}
 
 func (f *failure) Error() string {
 	s := f.phase + ": " + f.kind

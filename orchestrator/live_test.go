@@ -3,12 +3,14 @@ package orchestrator
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/enginesim"
+	"github.com/tandem-router/tandem/internal/page"
 )
 
 // The page shows the fleet, how the last minute went, whom requests went to, and what is wrong.
@@ -43,6 +45,39 @@ func TestWhatThePageShows(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		if old := w.o.Live().Recent; old.Requests != 0 || old.First.P50 != -1 {
 			t.Errorf("two minutes later: %+v", old)
+		}
+	})
+}
+
+// What a replica said last of its load is unknown at once when it cannot be reached: in the status, on the
+// page and in the metrics.
+func TestTheLoadOfADeadReplicaIsUnknown(t *testing.T) {
+	in(t, setup{}, func(w *world) {
+		shown := func(e *simulated) (r page.Replica, free, running bool) {
+			for _, r = range w.o.Live().Replicas {
+				if r.Name == e.addr {
+					break
+				}
+			}
+			metrics := w.get("admin", "/metrics").raw
+			return r, strings.Contains(metrics, `tandem_decode_free_blocks{replica="`+e.addr+`"}`),
+				strings.Contains(metrics, fmt.Sprintf(`tandem_replica_running{pool=%q,replica=%q}`, r.Pool, e.addr))
+		}
+		w.exact(completion(true), w.ask(completion(true)))
+		time.Sleep(10 * time.Second)
+		if r, free, running := shown(w.d[0]); r.Running < 0 || r.Usage < 0 || r.Free < 0 || !free || !running {
+			t.Fatalf("alive: %+v %v %v", r, free, running)
+		}
+		w.p[0].Close()
+		w.d[0].Close()
+		for w.count("tandem_replica_up", "") > 2 {
+			time.Sleep(time.Millisecond)
+		}
+		for _, e := range []*simulated{w.p[0], w.d[0]} {
+			if r, free, running := shown(e); r.Up || r.Running != -1 || r.Waiting != -1 || r.Usage != -1 ||
+				r.Free != -1 || r.Age != -1 || free || running {
+				t.Errorf("dead: %+v %v %v", r, free, running)
+			}
 		}
 	})
 }

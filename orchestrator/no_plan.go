@@ -98,21 +98,50 @@ func (o *Orchestrator) servedHere() string {
 	return strings.Join(names, ", ")
 }
 
-// noneIn says why a pool has no replica for a request of model.
+// noneIn says why a pool has no replica for a request of model. Names of replicas, which may be addresses,
+// are for the log alone.
 func (o *Orchestrator) noneIn(pool, model string) string {
-	up := false
-	for _, e := range o.fleet.Endpoints() {
-		if e.Member.Role.String() == pool && e.Up() {
-			if e.Member.Serves(model) {
-				return "The " + pool + " pool has no usable replica for this request."
-			}
-			up = true
+	if pool == "pair" {
+		return "No prefill and decode replica for the model `" + model + "` can work together on this request."
+	}
+	var all, up, serve, both int
+	for _, w := range o.fleet.Watchers() {
+		if w.Role().String() != pool {
+			continue
 		}
+		serves := slices.ContainsFunc(w.Members(), func(m replica.Replica) bool { return m.Serves(model) })
+		all++
+		up += int(oneIf(w.Up()))
+		serve += int(oneIf(serves))
+		both += int(oneIf(serves && w.Up()))
 	}
-	if up {
-		return "The model `" + model + "` is served by no " + pool + " replica that can be reached."
+	switch {
+	case all == 0:
+		return "The " + pool + " pool has no replicas."
+	case up == 0:
+		return every(all, pool, "") + " is unreachable."
+	case serve == 0:
+		return "The model `" + model + "` is served by no " + pool + " replica."
+	case both == 0:
+		return every(serve, pool, model) + " is unreachable."
 	}
-	return "No " + pool + " replica can be reached."
+	return every(both, pool, model) + " and can be reached is ejected, asleep, drained, or was tried for this " +
+		"request already."
+}
+
+// every names n replicas, which are all of a pool, or all of those that serve a model, "" for any.
+func every(n int, pool, model string) string {
+	text := "The only " + pool + " replica"
+	if n > 1 {
+		text = fmt.Sprintf("Each of the %d %s replicas", n, pool)
+	}
+	switch {
+	case model == "":
+		return text
+	case n > 1:
+		return text + " that serve the model `" + model + "`"
+	}
+	return text + " that serves the model `" + model + "`"
 }
 
 // served reports whether some known replica, healthy or not, answers for model; true while nothing is known.

@@ -82,8 +82,45 @@ func TestARefusedModelIsExplained(t *testing.T) {
 		}
 		p = adapted(completion(false), "sim")
 		if got := w.ask(p); got.status != 503 ||
-			!strings.Contains(got.raw, "The model `sim` is served by no decode replica that can be reached.") {
+			!strings.Contains(got.raw, "The model `sim` is served by no decode replica.") {
 			t.Errorf("%d %s", got.status, got.raw)
 		}
+		w.p[0].Close()
+		w.d[0].Close()
+		time.Sleep(time.Minute)
+		if got := w.ask(adapted(completion(false), "decoded")); got.status != 503 ||
+			!strings.Contains(got.raw, `"The only decode replica is unreachable."`) ||
+			strings.Contains(got.raw, w.d[0].addr) {
+			t.Errorf("%d %s", got.status, got.raw)
+		}
+	})
+}
+
+// Where no replica can serve a request, its client is told which pool and model, how many there are, and
+// whether they are unreachable. Names of replicas may be addresses, and are for the log.
+func TestWhichReplicasAreMissingIsSaid(t *testing.T) {
+	in(t, setup{prefill: 1, decode: 3}, func(w *world) {
+		p := completion(false)
+		said := func(want string) {
+			t.Helper()
+			got := w.ask(p)
+			if got.status != 503 || !strings.Contains(got.raw, want) || strings.Contains(got.raw, w.d[0].addr) {
+				t.Errorf("%d %s, want %s", got.status, got.raw, want)
+			}
+		}
+		w.d[0].Close()
+		time.Sleep(time.Minute)
+		for _, d := range w.d[1:] {
+			if status, a := w.order("drain", d.addr, "&force=true"); status != 200 {
+				t.Fatal(a.Error)
+			}
+		}
+		said("Each of the 2 decode replicas that serve the model `sim` and can be reached is ejected, asleep, " +
+			"drained, or was tried")
+		for _, d := range w.d[1:] {
+			d.Close()
+		}
+		time.Sleep(time.Minute)
+		said("Each of the 3 decode replicas is unreachable.")
 	})
 }

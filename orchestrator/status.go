@@ -5,9 +5,11 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tandem-router/tandem/decode"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/orchestrator/fleet"
 	"github.com/tandem-router/tandem/orchestrator/outlier"
+	"github.com/tandem-router/tandem/prefill"
 )
 
 // Status is the whole state for people: what /debug/replicas shows.
@@ -118,13 +120,42 @@ func (o *Orchestrator) failingPairs(now time.Time) []outlier.Status {
 // books maps each replica to its pool's account of it.
 func (o *Orchestrator) books(now time.Time) map[replica.ID]any {
 	out := map[replica.ID]any{}
-	for _, m := range o.prefill.Status(now) {
+	for _, m := range o.prefillStatus(now) {
 		out[m.ID] = m
 	}
-	for _, m := range o.decode.Status(now) {
+	for _, m := range o.decodeStatus(now) {
 		out[m.ID] = m
 	}
 	return out
+}
+
+// prefillStatus is the prefill pool's account of each replica. The load of one that cannot be reached is
+// unknown: what it said last would look as if it still ran.
+func (o *Orchestrator) prefillStatus(now time.Time) []prefill.MemberStatus {
+	all := o.prefill.Status(now)
+	for i := range all {
+		if o.down(all[i].ID) {
+			all[i].LoadStatus = replica.UnknownLoad()
+		}
+	}
+	return all
+}
+
+// decodeStatus is the decode pool's, in the same way.
+func (o *Orchestrator) decodeStatus(now time.Time) []decode.MemberStatus {
+	all := o.decode.Status(now)
+	for i := range all {
+		if o.down(all[i].ID) {
+			all[i].LoadStatus, all[i].Free = replica.UnknownLoad(), -1
+		}
+	}
+	return all
+}
+
+// down reports whether a replica that is known cannot be reached.
+func (o *Orchestrator) down(id replica.ID) bool {
+	e := o.fleet.Endpoint(id)
+	return e != nil && !e.Up()
 }
 
 func statusOf(w *fleet.Watcher, books map[replica.ID]any) []ReplicaStatus {

@@ -20,9 +20,9 @@ import (
 // drainCommand lets a running router send no new requests to a replica.
 func drainCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "drain NAME", Short: "send no new requests to a replica, so that it can be stopped",
-		Long: "Sends no new requests to a replica and lets those that run there end. Then it can be stopped. " +
-			"Of several routers\neach has to be told.\n\n" +
+		Use: "drain {NAME | URL}", Short: "send no new requests to a replica, so that it can be stopped",
+		Long: "Sends no new requests to a replica, by its name or URL, and lets those that run there end. Then " +
+			"it can be stopped.\nOf several routers each has to be told.\n\n" +
 			"Exit codes: 0 done (with --wait: the replica is empty), 1 refused or failed, 2 the command line is " +
 			"wrong, 3 not\nempty in time. " + adminNote,
 		Args: between(1, 1, "one replica"),
@@ -49,7 +49,7 @@ func drainCommand() *cobra.Command {
 // undrainCommand lets a running router use a replica again.
 func undrainCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "undrain NAME", Short: "use a replica again that was drained",
+		Use: "undrain {NAME | URL}", Short: "use a replica again that was drained",
 		Long: "Sends requests to a replica again that was drained. " + adminNote,
 		Args: between(1, 1, "one replica"),
 	}

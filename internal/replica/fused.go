@@ -93,6 +93,9 @@ type LoadStatus struct {
 	LoadAge float64 `json:"load_age_ms"`
 }
 
+// UnknownLoad is what is known of a replica that reports nothing.
+func UnknownLoad() LoadStatus { return LoadStatus{Running: -1, Waiting: -1, Usage: -1, LoadAge: -1} }
+
 // Status returns what is known now, by values of at most limit's age.
 func (f *Fused) Status(now time.Time, limit time.Duration) LoadStatus {
 	r := f.Read(now, limit)

@@ -205,14 +205,16 @@ func drainedByFile(cfg *config.Config) map[string]bool {
 // Drains are the servers that are drained on command. Safe for concurrent use.
 func (f *Fleet) Drains() []Drained { return *f.pub.drained.Load() }
 
-// Find returns the watchers of the server that the configuration calls name: two where it stands in both
-// pools. The error says what else to write.
+// Find returns the watchers of the server that the configuration calls name, or that has this URL: two where
+// it stands in both pools. The scheme of a URL may be left out. The error says what else to write.
 func (f *Fleet) Find(name string) ([]*Watcher, error) {
 	var found []*Watcher
 	var names []string
 	for _, w := range f.keep.all() {
 		set := w.set.Load()
-		if name == set.cfg.ID() || name == set.name(w.role) {
+		_, address, _ := strings.Cut(w.key.url, "://")
+		url := strings.TrimRight(name, "/")
+		if name == set.cfg.ID() || name == set.name(w.role) || url == w.key.url || url == address {
 			found = append(found, w)
 		}
 		if !slices.Contains(names, set.cfg.ID()) {
@@ -230,7 +232,8 @@ func (f *Fleet) Find(name string) ([]*Watcher, error) {
 	if len(names) > most {
 		names = append(names[:most], "...")
 	}
-	return nil, fmt.Errorf("no replica is called %q; there are %s", name, strings.Join(names, ", "))
+	return nil, fmt.Errorf("no replica is called %q, or has that URL; there are %s", name,
+		strings.Join(names, ", "))
 }
 
 // sameServer adds the watcher of the other pool, where the server of some stands in both.
