@@ -28,6 +28,9 @@ type Query struct {
 	Pieces bool          // the prompt may be sent in pieces to who computes it itself
 	Seeded bool          // price by what the operator says, or the profile, and by nothing that was learned
 
+	// Prefills is how long prefills take in the other pool, as measured; zero: not known.
+	Prefills scoring.Factors
+
 	// Beside is who has the request now, where it asks for another one: candidates are compared with it, too.
 	Beside replica.ID
 }
@@ -85,6 +88,7 @@ func (p *Pool) Candidates(
 ) ([]Candidate, *View, Rejected) {
 	p.members.Lock()
 	defer p.members.Unlock()
+	p.otherPool = q.Prefills
 	p.admitDue(now)
 	var rejected Rejected
 	s := p.survey(q, now)

@@ -44,9 +44,10 @@ type Pool struct {
 
 // poolLearned is what was learned of all members together.
 type poolLearned struct {
-	prefills scoring.DecayingFit // for those that were not measured yet
-	steps    scoring.DecayingFit
-	slopes   slopes
+	prefills  scoring.DecayingFit // for those that were not measured yet
+	otherPool scoring.Factors     // of prefills in the other pool, by the newest query
+	steps     scoring.DecayingFit
+	slopes    slopes
 }
 
 // Guess is what one router tells others of a prompt that it has sent.

@@ -48,12 +48,21 @@ func (m *measured) recall(now time.Time) {
 	m.steps.Recall(now)
 }
 
+// Prefills returns how long prefills take on the members together, as measured; zero: not known.
+func (p *Pool) Prefills() scoring.Factors {
+	p.members.Lock()
+	defer p.members.Unlock()
+	f, _ := p.prefills.Of(&p.prefills.SpeedFit)
+	return f
+}
+
 // speed returns the best that is known of m: of each half what was measured on m, or on the pool, and until
-// enough was what the operator says, or the profile. Both halves follow what is measured: where one did not,
-// and were off, the other one would take up all of its error, and could be learned to be nothing.
+// enough was what the operator says, or the profile. Of prefills what was measured in the other pool comes
+// before the profile: its engines have the same model. Both halves follow what is measured: where one did
+// not, and were off, the other one would take up all of its error, and could be learned to be nothing.
 func (p *Pool) speed(m *member) scoring.Speed {
 	profile := scoring.DefaultSpeed()
-	s := p.settings.Speed.Or(profile)
+	s := p.settings.Speed.Or(p.otherPool.Prefills()).Or(profile)
 	if f, known := m.measured.prefill.Of(&p.prefills.SpeedFit); known {
 		s = profile.WithPrefill(f).PrefillHalf().Or(s)
 	}

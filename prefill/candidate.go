@@ -21,6 +21,8 @@ type Query struct {
 	Chunk  float64
 	Avoid  []replica.ID
 	Seeded bool // price by what the operator says, or the profile, and by nothing that was learned
+
+	Prefills scoring.Factors // how long prefills take in the other pool, as measured; zero: not known
 }
 
 // Candidate is a replica that could prefill the request, with all that is known of it. It belongs to the
@@ -67,6 +69,7 @@ func (p *Pool) Candidates(
 ) ([]Candidate, *View) {
 	p.members.Lock()
 	defer p.members.Unlock()
+	p.otherPool = q.Prefills
 	mean := p.read(now)
 	size, matches := p.Unit(), p.Matches(q.Depth, q.Chunk, q.Tokens)
 	first := len(dst)

@@ -41,12 +41,20 @@ func (p *Pool) pricing(m *member, q *Query, now time.Time) scoring.Pricing {
 	return s
 }
 
+// Prefills returns how long prefills take on the members together, as measured; zero: not known.
+func (p *Pool) Prefills() scoring.Factors {
+	p.members.Lock()
+	defer p.members.Unlock()
+	f, _ := p.fit.Of(&p.fit.SpeedFit)
+	return f
+}
+
 // speed returns the best that is known of m: what was measured on m, or on the pool, and until enough was
-// what the operator says, or the profile.
+// what the operator says, what was measured in the other pool, or the profile.
 func (p *Pool) speed(m *member) scoring.Speed {
 	profile := scoring.DefaultSpeed()
 	if f, known := m.fit.Of(&p.fit.SpeedFit); known {
 		return profile.WithPrefill(f)
 	}
-	return p.settings.Speed.Or(profile)
+	return p.settings.Speed.Or(p.otherPool.Prefills()).Or(profile)
 }

@@ -27,9 +27,11 @@ type Pool struct {
 
 	settings Settings
 	fit      scoring.DecayingFit // of all members together, for those that were not measured yet
-	typical  float64             // seconds of a usual request, running mean; 0 unknown
-	peers    roster.PeerReports[*member, PeerLoad]
-	readings []replica.Reading // scratch of read
+	// Of prefills in the other pool, by the newest query; zero: not known.
+	otherPool scoring.Factors
+	typical   float64 // seconds of a usual request, running mean; 0 unknown
+	peers     roster.PeerReports[*member, PeerLoad]
+	readings  []replica.Reading // scratch of read
 }
 
 // Guess is what one router tells others of a prompt that it has sent.

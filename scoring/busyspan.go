@@ -125,18 +125,22 @@ type Busy struct {
 	At     time.Time // when it was over
 }
 
-// Teach lets fits learn from b.
-func (b *Busy) Teach(fits ...*DecayingFit) {
+// Teach lets the fit of one engine and that of its pool learn from b.
+func (b *Busy) Teach(own, pool *DecayingFit) {
 	if b.At.IsZero() {
 		return
 	}
-	for _, f := range fits {
+	for _, f := range [...]*DecayingFit{pool, own} {
 		f.overhead = b.Beside == 0
-		own := 1.0
+		part := 1.0
 		if f.Known() {
-			own = OwnPart(f.predict(b.Parts), b.Beside)
+			part = OwnPart(f.predict(b.Parts), b.Beside)
 		}
-		f.LearnAt(b.Parts, b.Took*own, b.At)
+		f.LearnAt(b.Parts, b.Took*part, b.At)
+	}
+	if own.begins() && pool.seen > own.seen {
+		own.begin(&pool.SpeedFit)
+		own.refresh(b.At)
 	}
 }
 

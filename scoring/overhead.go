@@ -10,12 +10,24 @@ const (
 	overheadMost  = 4.5
 )
 
-// begin makes of the first few votes what is likeliest by the profile, whatever the factors are by now.
-func (f *SpeedFit) begin() {
+// begins reports whether all that f has learned from are its first few votes.
+func (f *SpeedFit) begins() bool { return f.overhead && f.seen == f.n && f.n <= len(f.votes) }
+
+// begin makes of the first few votes what is likeliest, whatever the factors are by now: as many times as
+// slow at everything as the pool, where that has seen more, and by the profile where pool is nil.
+func (f *SpeedFit) begin(pool *SpeedFit) {
 	k := min(f.n, len(f.votes))
-	f.factor = [3]float64{}
 	f.spread = 1
-	f.move(f.median(k), k)
+	f.factor = [3]float64{}
+	if pool == nil {
+		f.move(f.median(k), k)
+	} else {
+		f.factor = pool.factor
+		times := f.median(k)
+		for i := range f.factor {
+			f.factor[i] = clip(f.at(i)*times, 1/factorCap, factorCap)
+		}
+	}
 	f.reset()
 	for _, v := range f.votes[:k] { // prompts of several lengths tell which of the factors it was
 		if r := f.ratio(v); r < leapAbove && r > 1/leapAbove {

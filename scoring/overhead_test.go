@@ -14,7 +14,7 @@ func measuredAs(is Speed, tokens ...int) Speed {
 		now = now.Add(2 * time.Second)
 		took := is.Prefill(u, 0)
 		b := Busy{Sample: Sample{Parts: DefaultSpeed().PrefillParts(u, 0), Took: took}, At: now}
-		b.Teach(&fit)
+		b.Teach(&fit, &pool)
 	}
 	f, known := fit.Of(&pool.SpeedFit)
 	if !known {

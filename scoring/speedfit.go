@@ -83,13 +83,13 @@ func (f *SpeedFit) learn(parts [3]float64, took float64, apart bool) {
 		f.told[i] = f.told[i] || x[i] > 0
 	}
 	f.cast(vote{parts, took}, apart)
-	begins := f.overhead && f.seen == f.n && f.n <= len(f.votes)
+	begins := f.begins()
 	if !begins && f.leap() {
 		return
 	}
 	f.settle(ratio - 1)
 	if begins {
-		f.begin()
+		f.begin(nil)
 		return
 	}
 	f.step(x, ratio-1)
@@ -161,6 +161,11 @@ func (f *SpeedFit) Of(pool *SpeedFit) (factors Factors, known bool) {
 
 // Factors say how much slower than the profile an engine is, one for each coefficient.
 type Factors [3]float64
+
+// Prefills returns the prefill half of a Speed that differs so from the profile, unknown where f is zero.
+func (f Factors) Prefills() Speed {
+	return DefaultSpeed().WithPrefill(f).PrefillHalf()
+}
 
 // predict returns the seconds of parts by the present factors.
 func (f *SpeedFit) predict(parts [3]float64) float64 {

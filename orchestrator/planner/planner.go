@@ -155,7 +155,7 @@ func (pl *Planner) ask(req *Request) *question {
 	q.decode = decode.Query{
 		Model: req.Model, Tokens: tokens, Estimate: !req.Exact, MaxTokens: req.MaxTokens, Sequences: req.Sequences,
 		Class: req.Class, Keys: req.DecodeKeys, Chunk: req.Chunk, Depth: depth,
-		Avoid: req.AvoidDecode, Pieces: req.Pieces,
+		Avoid: req.AvoidDecode, Pieces: req.Pieces, Prefills: pl.prefill.Prefills(),
 	}
 	if req.SplitOK {
 		q.prefillDepth = sized(q.prefillDepth, pl.prefill.Holders())
@@ -163,7 +163,7 @@ func (pl *Planner) ask(req *Request) *question {
 		pl.prefill.Match(roster.Prompt{Keys: req.PrefillKeys, Tokens: tokens, Chunk: req.Chunk}, depth)
 		q.prefill = prefill.Query{
 			Model: req.Model, Tokens: tokens, Estimate: !req.Exact, Depth: depth, Chunk: req.Chunk,
-			Avoid: req.AvoidPrefill,
+			Avoid: req.AvoidPrefill, Prefills: pl.decode.Prefills(),
 		}
 	}
 	pl.seed(&q.prefill, &q.decode)

@@ -1,0 +1,39 @@
+package planner
+
+import (
+	"testing"
+	"time"
+
+	"github.com/tandem-router/tandem/scoring"
+)
+
+// An idle fleet computes prompts where they are decoded, however long they are: the transfer is the only
+// difference. So it stays when three short prompts have shown that a prefill takes 19 ms whatever is to be
+// computed, as on the GPU of docs/compatibility.md: that is not taken for a rate. Nor are prefill replicas
+// that nobody has measured taken for the profile's.
+func TestShortPromptsMakeNoLongOneSplit(t *testing.T) {
+	f := newFleet(2, 2, nil)
+	is := scoring.DefaultSpeed()
+	is.T0 = 19.5e-3
+	seed := uint32(1)
+	for _, tokens := range []int{512, 2048, 8192} {
+		for i := range 5 {
+			f.idle()
+			seed++
+			r := f.request(seed, tokens)
+			b := f.plan(t, r)
+			if b.Mode != Local {
+				t.Fatalf("prompt %d of %d tokens is split: %s", i+1, tokens, b.Decision.Reason)
+
+			}
+			if _, err := f.pl.Rebind(b, r, f.now); err != nil {
+				t.Fatal(err)
+			}
+			took := seconds(is.Prefill(tokens, 0))
+			f.pass(took)
+			f.pl.FirstToken(b, f.now)
+			f.pl.Finish(b, tokens, 1, took, took, f.now)
+			f.pass(2 * time.Second)
+		}
+	}
+}
