@@ -17,7 +17,7 @@ func (j *job) prepare() {
 	j.whole = j.whyWhole()
 	j.plan = planner.Request{
 		ID: j.id, Model: j.req.Model, Tokens: j.count, Exact: j.exact(), MaxTokens: j.req.MaxTokens,
-		Sequences: max(j.req.N, 1), Quiet: !j.req.Stream, Class: j.class(),
+		Sequences: j.sequences(), Quiet: !j.req.Stream, Class: j.class(),
 		SplitOK: j.whole == "" && cfg.Local != config.LocalAlways,
 		LocalOK: cfg.Local != config.LocalNever || j.whole != "",
 		Pieces:  j.whole == "" && j.exact(),
@@ -30,6 +30,16 @@ func (j *job) prepare() {
 	j.plan.PrefillKeys = names.prefill.Keys
 	j.plan.DecodeKeys = names.decode.Keys
 	j.plan.Chunk = max(names.prefill.Chunk, names.decode.Chunk)
+}
+
+// sequences is how many answers the engine computes for what the job sends: of a batch that is not split all
+// prompts go in one request.
+func (j *job) sequences() int {
+	n := max(j.req.N, 1)
+	if j.req.Batched && j.req.Unsplittable != "" {
+		n *= j.req.InBatch
+	}
+	return n
 }
 
 // class is what the request tells of the length of its answer besides its limit.

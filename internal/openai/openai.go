@@ -55,6 +55,7 @@ type Request struct {
 	CacheSalt string
 	Prompts   []Prompt // of a completion, in order; nil on chat and for a batch above Limits.Prompts
 	Batched   bool     // more than one prompt
+	InBatch   int      // how many, of a list; also where Prompts is nil
 	// The engine computes all of the prompt, whatever it has cached: what it says of the prompt's tokens needs
 	// each of them.
 	Uncached     bool

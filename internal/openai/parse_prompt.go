@@ -82,7 +82,7 @@ func (p *parser) batch(first byte, add func()) {
 		r.Prompts = nil
 		p.unsplittable("more prompts than may be split")
 	}
-	r.Batched = n > 1
+	r.Batched, r.InBatch = n > 1, n
 }
 
 // addIDs reads one array of ids, the ids behind those in all, and returns the longer slice. Prompts of a
