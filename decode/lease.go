@@ -142,6 +142,7 @@ func (p *Pool) send(l *Lease, now time.Time) {
 	p.admit(l)
 	m := l.member
 	m.ledger.move(l, sent)
+	m.ledger.others.Ours(m.known())
 	l.stream.sentAt = now
 	l.stream.begun = p.done(m, now)
 	l.stream.roomy = p.hasRoom(m, now)

@@ -130,6 +130,7 @@ func (p *Pool) take(l *Lease, speed *scoring.Speed, rest, room float64, now time
 	x.begins, x.roomy = l.begins(step, now), p.hasRoom(m, now)
 	if x.upto < l.tokens {
 		m.turns.asked++
+		m.ledger.others.Ours(m.known())
 	}
 	m.turns.flying = append(m.turns.flying, l)
 	return Next{Upto: x.upto, Whole: whole}

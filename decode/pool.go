@@ -122,6 +122,30 @@ func (p *Pool) Observe(id replica.ID, l replica.Load, now time.Time) {
 		m.drafted = l.Drafts
 	}
 	p.observe(m, l, now)
+	m.ledger.others.Weigh(l, m.known())
+}
+
+// known returns the requests that m's engine has of ours and of the routers that we know.
+func (m *member) known() int { return m.ledger.sent + m.remote.Sent + m.turns.asked }
+
+// Uncounted says that n requests more, or less where n is below 0, of ours run on id that nobody has booked.
+func (p *Pool) Uncounted(id replica.ID, n int) {
+	p.members.Lock()
+	defer p.members.Unlock()
+	if m, ok := p.members.Find(id); ok {
+		m.ledger.others.Uncounted(n)
+	}
+}
+
+// Unseen returns how many requests id has on average that are neither ours nor of a router that we know, and
+// whether that is sure.
+func (p *Pool) Unseen(id replica.ID) (mean float64, sure bool) {
+	p.members.Lock()
+	defer p.members.Unlock()
+	if m, ok := p.members.Find(id); ok {
+		return m.ledger.others.Unseen()
+	}
+	return 0, false
 }
 
 func (p *Pool) observe(m *member, l replica.Load, now time.Time) {
@@ -134,8 +158,7 @@ func (p *Pool) observe(m *member, l replica.Load, now time.Time) {
 		m.measured.steps.Ease(&p.steps.SpeedFit, now)
 	}
 	if l.Running >= 0 {
-		ours := m.ledger.sent + m.remote.Sent + m.turns.asked
-		m.ledger.others.Note(l.Running + max(l.Waiting, 0) - ours)
+		m.ledger.others.Note(l.Running + max(l.Waiting, 0) - m.known())
 	}
 	if !math.IsNaN(l.Usage) && m.load.UsageAt().Equal(l.At) && !m.ledger.tooSoon(l) {
 		p.admitDue(now)

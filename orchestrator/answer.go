@@ -36,10 +36,12 @@ type answer struct {
 	held  bool      // its end has been held against its engine
 }
 
-// engineBefore is what was known of the engine that answers before the leg was sent.
+// engineBefore is what was known, and told, of the engine that answers before the leg was sent.
 type engineBefore struct {
 	reads *fleet.LeaseCounters // of blocks
 	era   uint32               // of its cache, see [fleet.Endpoint.CacheEpoch]
+	// Tells that the engine has the leg no more, where no lease counts it; nil where one does.
+	counted func()
 }
 
 // newAnswer is the answer of the leg that is about to be sent.
@@ -70,6 +72,9 @@ func (a *answer) open(r *engine.Request) *failure {
 		a.guard = a.h.watchDecodeLeg(a.to)
 	}
 	a.before.era = a.to.CacheEpoch()
+	if a.h.j.req.Kind == openai.Responses && a.to.Member.Pinned() { // the engine chooses the rank
+		a.before.counted = a.to.Uncounted()
+	}
 	resp, err := a.to.Do(a.spanCtx, r)
 	giveBuffer(r.Body)
 	switch {
@@ -253,6 +258,9 @@ func (a *answer) close() {
 	a.buffers.drop()
 	if a.resp != nil {
 		a.resp.Close()
+	}
+	if a.before.counted != nil {
+		a.before.counted()
 	}
 	a.span.answered(a)
 }

@@ -41,6 +41,9 @@ var (
 	descState = prometheus.NewDesc("tandem_replica_state",
 		"Whether a state holds of the replica, whose cause /debug/replicas tells: 1 or 0.",
 		[]string{"pool", "replica", "state"}, nil)
+	descOthers = prometheus.NewDesc("tandem_replica_requests_of_others",
+		"Requests on the replica, on average, that neither this router nor those that it knows sent there.",
+		perReplica, nil)
 	descPairOut = prometheus.NewDesc("tandem_pair_ejected",
 		"Whether a pair whose KV blocks did not come over lately is kept out: 1 or 0; absent for all others.",
 		[]string{"prefill", "decode"}, nil)
@@ -128,7 +131,7 @@ var (
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descUp, descLeases, descQueued, descPromise, descFree, descUsage, descRunning, descWaiting, descAge,
-		descState, descPairOut, descTrust, descLink, descKind,
+		descState, descOthers, descPairOut, descTrust, descLink, descKind,
 		descCut, descMemberships, descBytes, descOrphans, descTruncated,
 		descBatches, descEvents, descApplied, descGaps, descLost, descReplays, descTimeouts, descRestarts,
 		descReconns, descAgain, descUnknown, descRank,
@@ -229,6 +232,8 @@ func (c *collector) streams(e emit) {
 // states sends one series for each state that a replica can be in, so that none appears or vanishes.
 func (c *collector) states(e emit, w *fleet.Watcher) {
 	for _, m := range w.Members() {
+		others, _ := w.Unseen(m.ID)
+		e.gauge(descOthers, others, w.Role().String(), string(m.ID))
 		for _, state := range fleet.StateNames() {
 			e.gauge(descState, oneIf(w.HasState(m.ID, state)), w.Role().String(), string(m.ID), state)
 		}

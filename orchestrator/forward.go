@@ -19,6 +19,12 @@ import (
 func (q *request) forward(ctx context.Context, to *fleet.Endpoint, p *passthrough, rec *Record) (f *failure) {
 	to.Begin()
 	defer to.End()
+	if rec == nil || q.uncounted(p, to) {
+		end := to.Uncounted()
+		if !p.acts { // an engine may go on with that when it has answered
+			defer end()
+		}
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	timeout, late := q.answerBy(p)
@@ -59,6 +65,14 @@ func (q *request) forward(ctx context.Context, to *fleet.Endpoint, p *passthroug
 		body = openai.Scrub(nil, body)
 	}
 	return q.w.whole(resp.Status, contentType, body, rec)
+}
+
+// uncounted reports whether its lease does not tell what a passed request is for the engine, which may make a
+// request of each text that it is to encode, of each part of a recording and of each prompt of a list, may
+// choose the rank itself, and may go on when it has answered.
+func (q *request) uncounted(p *passthrough, to *fleet.Endpoint) bool {
+	return p.encodes || p.acts || p.contentType != "application/json" || q.path == "/v1/completions" ||
+		q.path == "/v1/responses" && to.Member.Pinned()
 }
 
 // passedID is the id under which engines get a passed request: another one when it is sent again, since the

@@ -81,6 +81,7 @@ var troubled = map[string]string{
 	"tandem_replica_state":                 "a replica has a state",
 	"tandem_continued_total":               "a stream is cut",
 	"tandem_prefill_pieces_total":          "a long prompt is sent in pieces",
+	"tandem_replica_requests_of_others":    "another router says nothing",
 	"tandem_replica_max_sequences":         "an engine runs few at a time",
 	"tandem_replica_cuts_prompts":          "an engine cuts prompts itself",
 	"tandem_router_peer_up":                "one of two other routers answers",
@@ -140,6 +141,7 @@ var scenarios = map[string]func(t *testing.T, m *moved){
 	"answers are shared":               answersShared,
 	"an engine is restarted":           engineRestarted,
 	"one of two other routers answers": oneOfTwo,
+	"another router says nothing":      anotherIsSilent,
 	"routers meet at a server":         routersMeet,
 	"a stream in trouble":              streamInTrouble,
 	"the disk is full":                 diskFull,
@@ -330,6 +332,16 @@ func oneOfTwo(t *testing.T, m *moved) {
 		defer stop()
 		time.Sleep(time.Second)
 		m.look(t, w.o)
+	})
+}
+
+func anotherIsSilent(t *testing.T, m *moved) {
+	in(t, silent(nil), func(w *world) {
+		_, stop := w.beside()
+		defer stop()
+		ended := w.bothAsk(40 * time.Second)
+		m.look(t, w.o)
+		ended()
 	})
 }
 

@@ -23,6 +23,7 @@ type passthrough struct {
 	model       string
 	stream      bool
 	samples     int  // answers that it asks for
+	encodes     bool // it asks for vectors or scores
 	again       bool // an engine may be asked twice: nothing is made or changed by it
 	acts        bool // an engine may do more for it than compute an answer
 	resent      bool // a kept connection grew too old under it, so that it was sent once more
@@ -99,6 +100,7 @@ func (o *Orchestrator) encode(ctx context.Context, q *request) *failure {
 	if f != nil {
 		return f
 	}
+	p.encodes = true
 	e := &encoded{whole: p}
 	if p.contentType == "application/json" { // a form asks nothing that can be compared
 		e.Encoding = openai.Encoding{Path: q.path, Body: p.body}

@@ -98,6 +98,30 @@ func (p *Pool) Observe(id replica.ID, l replica.Load, now time.Time) {
 		m.asked = l
 	}
 	p.observe(m, l, now)
+	m.others.Weigh(l, m.known())
+}
+
+// known returns the requests that m has of ours and of the routers that we know.
+func (m *member) known() int { return m.queue.count + m.remote.Requests }
+
+// Uncounted says that n requests more, or less where n is below 0, of ours run on id that nobody has booked.
+func (p *Pool) Uncounted(id replica.ID, n int) {
+	p.members.Lock()
+	defer p.members.Unlock()
+	if m, ok := p.members.Find(id); ok {
+		m.others.Uncounted(n)
+	}
+}
+
+// Unseen returns how many requests id has on average that are neither ours nor of a router that we know, and
+// whether that is sure.
+func (p *Pool) Unseen(id replica.ID) (mean float64, sure bool) {
+	p.members.Lock()
+	defer p.members.Unlock()
+	if m, ok := p.members.Find(id); ok {
+		return m.others.Unseen()
+	}
+	return 0, false
 }
 
 func (p *Pool) observe(m *member, l replica.Load, now time.Time) {
@@ -108,7 +132,7 @@ func (p *Pool) observe(m *member, l replica.Load, now time.Time) {
 	if m.load.UsageAt().Equal(l.At) {
 		m.queue.settled()
 	}
-	known := m.queue.count + m.remote.Requests
+	known := m.known()
 	switch {
 	case l.Running >= 0 && l.Waiting >= 0:
 		m.others.Note(l.Running + l.Waiting - known)

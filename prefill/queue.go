@@ -127,6 +127,7 @@ func (p *Pool) Book(c *Candidate, now time.Time) *Lease {
 	}
 	m.fit.Recall(now)
 	m.queue.push(l, now)
+	m.others.Ours(m.known())
 	m.meter.Add(now, c.adds)
 	m.pace.Add(now)
 	p.typical = blend(p.typical, c.adds)

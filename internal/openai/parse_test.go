@@ -223,7 +223,8 @@ func TestManyPromptsShareOneArray(t *testing.T) {
 	}
 	all := len(r.Prompts)
 	r, err := Parse(Completions, body.Bytes(), Limits{Prompts: 99})
-	if err != nil || r.Prompts != nil || !r.Batched || r.InBatch != all || r.Unsplittable != "more prompts than may be split" {
+	if err != nil || r.Prompts != nil || !r.Batched || r.InBatch != all ||
+		r.Unsplittable != "more prompts than may be split" {
 		t.Errorf("batch above the bound: %d prompts, %q, %v", len(r.Prompts), r.Unsplittable, err)
 	}
 }

@@ -1,14 +1,41 @@
 package replica
 
+import (
+	"math/bits"
+	"time"
+)
+
 // OtherRequests counts the requests on a replica that are not ours.
 //
 // A report and our own count never are of quite the same moment: what only one report says may be a request
 // of ours that has just ended. So Count is the smaller of what the last two reports say.
 type OtherRequests struct {
-	Count int
-	last  int
-	heard bool
+	Count  int
+	last   int
+	heard  bool
+	most   int // requests of ours at once, the most since the newest report that was weighed
+	unseen unseen
 }
+
+// unseen is what several reports together say of requests of others.
+type unseen struct {
+	newest    Load    // report that was weighed
+	reports   uint32  // one bit a report, the newest lowest: whether others surely had requests there
+	mean      float64 // requests of others, over some ten reports
+	holds     bool
+	uncounted int  // requests of ours that run there now and that no lease counts
+	doubtful  bool // there was one since the newest report
+}
+
+// When requests of others are said to be there, and when no more.
+const (
+	weighEvery  = 1500 * time.Millisecond // least time between two reports that are weighed
+	weighed     = 20                      // reports: half a minute and more
+	othersFrom  = 10                      // of these, that show requests of others: they are there
+	othersUntil = 4                       // no more than these: they are gone
+	leastOthers = 2                       // requests in a report
+	leastShare  = 8                       // and an eighth of what it counts
+)
 
 // Note takes in how many requests a report has beyond ours. Below zero counts as none.
 func (o *OtherRequests) Note(seen int) {
@@ -18,4 +45,59 @@ func (o *OtherRequests) Note(seen int) {
 		o.Count = min(seen, o.last)
 	}
 	o.last, o.heard = seen, true
+}
+
+// Ours takes in how many requests of ours, and of the routers that we know, the engine has from now on.
+func (o *OtherRequests) Ours(n int) { o.most = max(o.most, n) }
+
+// Uncounted says that n requests more, or less where n is below 0, run there that are ours and that
+// [OtherRequests.Ours] leaves out. Reports beside them show nothing of others.
+func (o *OtherRequests) Uncounted(n int) {
+	o.unseen.uncounted = max(0, o.unseen.uncounted+n)
+	o.unseen.doubtful = true
+}
+
+// Weigh takes in a scraped report, after [OtherRequests.Note], beside which the engine has so many requests
+// of ours and of the routers that we know.
+//
+// A report can be older than our count. So a request of others is only what exceeds the most that we had
+// there at once since the report before. An engine whose core stands still repeats its report and keeps what
+// we gave up: the same report again shows nothing of others.
+func (o *OtherRequests) Weigh(l Load, ours int) {
+	u := &o.unseen
+	if l.Source != Metrics || l.Running < 0 || l.At.Sub(u.newest.At) < weighEvery {
+		return
+	}
+	all := l.Running + max(l.Waiting, 0)
+	others := min(o.Count, all-max(ours, o.most))
+	if others < leastOthers || leastShare*others < all || u.doubtful || l.repeats(&u.newest) {
+		others = 0
+	}
+	u.add(others)
+	u.newest, o.most = l, ours
+	u.doubtful = u.uncounted > 0
+}
+
+func (u *unseen) add(others int) {
+	u.reports = u.reports << 1 & (1<<weighed - 1)
+	if others > 0 {
+		u.reports |= 1
+	}
+	u.mean += (float64(others) - u.mean) / 10
+	switch n := bits.OnesCount32(u.reports); {
+	case n >= othersFrom:
+		u.holds = true
+	case n <= othersUntil:
+		u.holds = false
+	}
+}
+
+// Unseen returns how many requests the replica has on average that are neither ours nor of a router that we
+// know, and whether they have been there for so long that no error of counting explains them.
+func (o *OtherRequests) Unseen() (mean float64, sure bool) { return o.unseen.mean, o.unseen.holds }
+
+// repeats reports whether l says the same as before, which an engine that works does not.
+func (l *Load) repeats(before *Load) bool {
+	return l.Running == before.Running && l.Waiting == before.Waiting && l.Usage == before.Usage &&
+		l.Reads == before.Reads
 }

@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/tandem-router/tandem/internal/engine"
@@ -74,6 +75,19 @@ func (e *Endpoint) MarkAlive() { e.w.markAlive() }
 // Observe takes the load that an answer of the replica told.
 func (e *Endpoint) Observe(load replica.Load, now time.Time) {
 	e.w.pool.Observe(e.Member.ID, load, now)
+}
+
+// Uncounted says that a request goes to the server now of which no lease says how many requests of which of
+// its engines it is. Whoever calls it calls end when the request has ended; more than once is harmless.
+func (e *Endpoint) Uncounted() (end func()) {
+	members := e.w.Members()
+	count := func(n int) {
+		for _, m := range members {
+			e.w.pool.Uncounted(m.ID, n)
+		}
+	}
+	count(1)
+	return sync.OnceFunc(func() { count(-1) })
 }
 
 // Silence is how long the engine has given no sign of life.

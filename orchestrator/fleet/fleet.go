@@ -40,6 +40,8 @@ type Pool interface {
 	SetHealthy(id replica.ID, ok bool, reason string)
 	Slow(id replica.ID, held bool) (cause string, known bool)
 	Booked(id replica.ID) int
+	Uncounted(id replica.ID, n int)
+	Unseen(id replica.ID) (mean float64, sure bool)
 }
 
 // DecodePool is a [Pool] that also tells who runs all the sequences that its engine does at a time.

@@ -136,6 +136,7 @@ func (w *Watcher) observe(m *engine.Metrics) {
 		w.setState(members[i].ID, StateUnreported, "")
 		w.judgeSpeed(members[i].ID)
 		w.judgeSequences(members[i].ID, now)
+		w.judgeOthers(members[i].ID)
 	}
 	if back {
 		w.log.Info("replica is back", "replica", w.Name(), "pool", w.role.String())

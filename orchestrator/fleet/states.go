@@ -41,6 +41,9 @@ const (
 	// It is a prefill replica, and no request of late was split, though many came.
 	StatePoolIdle = "pool_idle"
 
+	// Its engine has had more requests for half a minute than this router and those that it knows sent there.
+	StateOthers = "requests_of_others"
+
 	// An operator drains it: it gets no new requests.
 	StateDraining = "draining" // and some still run there
 	StateDrained  = "drained"  // and none runs there: it can be stopped
@@ -51,7 +54,7 @@ func StateNames() []string {
 	return append([]string{
 		StateSlow, StateSequences, StateUnreported, StateAsleep, StateDistrusted, StateUnpaired, StateAdapter,
 		StateEjectedPrefill, StateEjectedDecode, StateEjectedWhole, StateHalfPrefill, StateHalfDecode,
-		StateHalfWhole, StateDraining, StateDrained, StatePoolIdle,
+		StateHalfWhole, StateDraining, StateDrained, StatePoolIdle, StateOthers,
 	}, setup.Names()...)
 }
 
@@ -141,6 +144,24 @@ func (w *Watcher) judgeSpeed(id replica.ID) {
 	if cause, known := w.pool.Slow(id, w.scraped.states.has(id, StateSlow)); known {
 		w.setState(id, StateSlow, cause)
 	}
+}
+
+// judgeOthers notes whether a replica has requests of others.
+func (w *Watcher) judgeOthers(id replica.ID) {
+	if _, sure := w.Unseen(id); sure {
+		w.setState(id, StateOthers, "another router? set `routers.peers`")
+	} else {
+		w.setState(id, StateOthers, "")
+	}
+}
+
+// Unseen returns how many requests a replica has on average that neither this router nor those that it knows
+// sent there, and whether that is sure. Of a server in both pools nothing is known: each pool counts its own.
+func (w *Watcher) Unseen(id replica.ID) (mean float64, sure bool) {
+	if w.set.Load().cfg.Shared {
+		return 0, false
+	}
+	return w.pool.Unseen(id)
 }
 
 // NotePoolIdle notes whether the server is of a pool that is idle for this cause, "" where it is not, and
