@@ -38,6 +38,7 @@ func doctorCommand() *cobra.Command {
 	fs.BoolVar(&o.Passive, "passive", false, "send no completion; what only one can show stays unchecked")
 	fs.DurationVar(&o.Timeout, "timeout", time.Minute, "for everything")
 	fs.BoolVar(&o.quiet, "quiet", false, "show no progress")
+	fs.BoolVarP(&o.verbose, "verbose", "v", false, "show each check that holds, and the progress of each engine")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if err := o.read(args, c.OutOrStdout(), c.ErrOrStderr()); err != nil {
 			return err
@@ -52,7 +53,8 @@ type doctorOptions struct {
 	doctor.Options
 	file            string
 	prefill, decode []string
-	json, quiet     bool
+	json            bool
+	quiet, verbose  bool
 }
 
 // read completes the options by the arguments and the configuration file.
@@ -68,7 +70,14 @@ func (o *doctorOptions) read(urls []string, stdout, stderr io.Writer) (err error
 	case o.Timeout <= 0:
 		return wrongValue("--timeout is %v: choose a duration above 0", o.Timeout)
 	case !o.quiet:
-		o.Progress = func(subject, step string) { fmt.Fprintf(stderr, "%s: %s\n", subject, step) }
+		o.Progress = func(subject, step string) {
+			switch {
+			case subject == doctor.All:
+				fmt.Fprintln(stderr, step)
+			case o.verbose:
+				fmt.Fprintf(stderr, "%s: %s\n", subject, step)
+			}
+		}
 	}
 	for _, u := range urls {
 		if u = strings.TrimRight(u, "/"); !slices.Contains(o.URLs, u) {
@@ -91,11 +100,12 @@ func (o *doctorOptions) run(ctx context.Context, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	write := report.Text
 	if o.json {
-		write = report.JSON
+		err = report.JSON(stdout)
+	} else {
+		err = report.Text(stdout, o.verbose)
 	}
-	if err := write(stdout); err != nil {
+	if err != nil {
 		return err
 	}
 	if !report.Fit() {

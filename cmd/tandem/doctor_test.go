@@ -73,12 +73,17 @@ func TestDoctorOfAHealthyFleet(t *testing.T) {
 	file := fleetFile(t, simulated(t, "--data-parallel-size", "2"), simulated(t))
 	code, out, errs := runDoctorBinary(t, "--config", file)
 	if code != 0 || !strings.Contains(out, " ok, 0 warnings, 0 failed, 0 not checked") ||
-		!strings.Contains(out, "prefill p0/dp1\n") {
+		!strings.Contains(out, "prefill p0/dp1\n") || strings.Contains(out, "it keeps prefixes") {
 		t.Errorf("exit %d\n%s", code, out)
 	}
-	if !strings.Contains(errs, "decode d0: sending a test prompt") ||
-		strings.Contains(out, "sending a test prompt") {
+	if !strings.Contains(errs, "asking 2 engines, and following their events\nsending test prompts, ") ||
+		strings.Contains(errs, "d0") {
 		t.Errorf("progress: %s", errs)
+	}
+	code, out, errs = runDoctorBinary(t, "-v", "--config", file)
+	if code != 0 || !strings.Contains(out, "  ok        it keeps prefixes: ") ||
+		!strings.Contains(errs, "decode d0: sending a test prompt") {
+		t.Errorf("of -v: exit %d\n%s\n%s", code, out, errs)
 	}
 }
 

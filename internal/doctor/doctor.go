@@ -37,9 +37,10 @@ type Options struct {
 	URLs    []string
 	Passive bool // send no completion: what only one can show stays unchecked
 	// For everything, default 60 s; what was not seen by then counts as not there.
-	Timeout  time.Duration
-	Progress func(subject, step string) // told what begins, one call at a time; may be nil
-	LookUp   engine.LookUp              // finds the addresses of engines; nil asks the machine's resolver
+	Timeout time.Duration
+	// Told what begins, one call at a time; may be nil. A step of the whole examination has the subject [All].
+	Progress func(subject, step string)
+	LookUp   engine.LookUp // finds the addresses of engines; nil asks the machine's resolver
 }
 
 // The longest waits of single steps, each cut by what is left of Options.Timeout.
@@ -163,17 +164,25 @@ func (f *fleet) close() {
 // look examines all servers side by side: first it asks and listens, and when it listens everywhere it sends
 // the test prompts. So a stream that tells of another engine's prompt gives itself away.
 func (f *fleet) look(ctx context.Context) {
+	f.say(All, "asking %s, and following their events", plural(len(f.servers), "engine"))
 	f.each(func(s *server) { s.look(ctx) })
 	if !f.passive {
+		f.say(All, "sending test prompts, three completions of one token to each rank")
 		f.each(func(s *server) { s.try(ctx) })
 	}
 	f.each((*server).leave)
-	if !f.passive {
-		f.handoffs = f.pairs()
-		f.handOver(ctx)
-		f.time(ctx)
+	if f.passive {
+		return
 	}
+	if f.handoffs = f.pairs(); len(f.handoffs) > 0 {
+		f.say(All, "handing prompts over, and timing the ways, between %s", plural(len(f.handoffs), "pair"))
+	}
+	f.handOver(ctx)
+	f.time(ctx)
 }
+
+// All is the subject of what is done to all engines.
+const All = "all"
 
 func (f *fleet) each(do func(*server)) {
 	var g errgroup.Group

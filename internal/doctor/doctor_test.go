@@ -91,7 +91,7 @@ func bad(r *Report) []string {
 func text(t *testing.T, r *Report) string {
 	t.Helper()
 	var b strings.Builder
-	if err := r.Text(&b); err != nil {
+	if err := r.Text(&b, true); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()
@@ -648,7 +648,7 @@ var varying = []struct{ pattern, with string }{
 	{`127\.0\.0\.1:\d+`, "127.0.0.1:PORT"},
 	{`tcp://\*:\d+`, "tcp://*:PORT"},
 	{`(?s)(KV blocks move as fast as configured:).*?\n  ok `, "$1 RATES\n  ok "},
-	{`\b\d+(\.\d+)?(ms|µs|s)\b`, "TIME"},
+	{`\b(under )?\d+(\.\d+)?(ms|µs|s)\b`, "TIME"},
 	{`(behind|ahead of) our clock`, "beside our clock"},
 }
 
@@ -683,6 +683,41 @@ func TestText(t *testing.T) {
 	}
 	if normal(got) != normal(string(want)) {
 		t.Errorf("the report has changed; -update writes it:\n%s", got)
+	}
+}
+
+// Without being asked for more the report has a line for what is well of each subject, all of what is not,
+// and the speeds of the ways.
+func TestTextWithoutWhatIsWell(t *testing.T) {
+	r := &Report{
+		Took: 300 * time.Microsecond, Count: Count{OK: 4, Failed: 1},
+		Findings: []Finding{
+			{Check: "a", Subject: "d0", Status: OK, Title: "a holds", Seen: "so"},
+			{Check: "b", Subject: "d0", Status: Failed, Title: "b does not hold", Seen: "x", Why: "y", Do: "z"},
+			{Check: "c", Subject: "d0", Status: OK, Title: "c holds", Seen: "so"},
+			{Check: "a", Subject: "fleet", Status: OK, Title: "a holds", Seen: "so"},
+			{Check: "handoff-slow", Subject: "fleet", Status: OK, Title: "blocks move fast", Seen: "3 GB/s"},
+		},
+	}
+	var b strings.Builder
+	if err := r.Text(&b, false); err != nil {
+		t.Fatal(err)
+	}
+	if want := `d0
+  FAILED    b does not hold [b]
+            seen  x
+            why   y
+            do    z
+  ok        2 checks
+
+fleet
+  ok        blocks move fast: 3 GB/s
+  ok        1 check
+
+4 ok, 0 warnings, 1 failed, 0 not checked, in under 1ms
+--verbose shows what was seen at each check
+`; b.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", b.String(), want)
 	}
 }
 

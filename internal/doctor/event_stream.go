@@ -175,6 +175,9 @@ func replayWhole(r *rank) verdict {
 }
 
 func short(d time.Duration) string {
+	if d > 0 && d < time.Millisecond {
+		return "under 1ms"
+	}
 	if d < time.Second {
 		return d.Round(time.Millisecond).String()
 	}

@@ -9,6 +9,9 @@ import (
 	"github.com/tandem-router/tandem/internal/canary"
 )
 
+// handoffSlow is the check that tells the speed of each way.
+const handoffSlow = "handoff-slow"
+
 // handoffChecks judge what became of the prompts that were handed over.
 func handoffChecks() []check {
 	return []check{
@@ -31,7 +34,7 @@ func handoffChecks() []check {
 				"nothing.",
 		},
 		{
-			id: "handoff-slow", title: "KV blocks move as fast as configured",
+			id: handoffSlow, title: "KV blocks move as fast as configured",
 			trouble: "KV blocks move slowly", fleet: waysFast, sends: true, needs: []string{"handoff-not-moved"},
 			why: "Each split request waits for its transfer, and all streams of the decode engine wait with it. " +
 				"Tandem learns the real speed; until then it splits requests that would be answered sooner whole.",

@@ -20,17 +20,20 @@ const (
 	indent = 12  // of what stands under a finding
 )
 
-// Text writes the report for people: what failed or warns with what was seen, why it matters and what to do,
-// the rest in a line each.
-func (r *Report) Text(w io.Writer) error {
+// Text writes the report for people: what failed or warns with what was seen, why it matters and what to do.
+// What is well has a line a check where all is wanted, else a line a subject.
+func (r *Report) Text(w io.Writer, all bool) error {
 	var b strings.Builder
 	for i, subject := range r.subjects() {
 		if i > 0 {
 			b.WriteByte('\n')
 		}
-		r.section(&b, subject)
+		r.section(&b, subject, all)
 	}
 	fmt.Fprintf(&b, "\n%s", r.summary())
+	if !all && r.Count.OK > 0 {
+		b.WriteString("--verbose shows what was seen at each check\n")
+	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
@@ -44,19 +47,25 @@ func (r *Report) subjects() []string {
 	return all
 }
 
-func (r *Report) section(b *strings.Builder, subject string) {
+func (r *Report) section(b *strings.Builder, subject string, all bool) {
 	fmt.Fprintln(b, r.heading(subject))
 	skipped := map[string][]string{} // by reason
 	var reasons []string
+	well := 0 // findings that have no line of their own
 	for _, f := range r.Findings {
 		switch {
 		case f.Subject != subject:
+		case f.Status == OK && !all && f.Check != handoffSlow: // whose speeds are worth a look
+			well++
 		case f.Status == Skipped:
 			reasons = note(reasons, f.Seen, len(r.Findings))
 			skipped[f.Seen] = append(skipped[f.Seen], f.Check)
 		default:
 			f.write(b)
 		}
+	}
+	if well > 0 {
+		wrap(b, "  ok        ", plural(well, "check"))
 	}
 	for _, why := range reasons {
 		wrap(b, "  -         ", "not checked: "+strings.Join(skipped[why], ", ")+" ("+why+")")
