@@ -57,14 +57,19 @@ func (j *job) avoidedOf(role replica.Role) *[]replica.ID {
 	return &j.plan.AvoidDecode
 }
 
+// onlyInDoubt reports whether a is a prefill replica behind whose prefill a decode replica failed: it has
+// failed nobody itself. A third decode replica may be asked with its blocks.
+func (a *avoided) onlyInDoubt() bool { return a.role == replica.Prefill && a.doubt }
+
 // relent lets a replica of the pool that has nobody left, or of either where no pair is, take part again. It
-// reports whether there was one.
+// reports whether there was one. A third opinion is asked of nobody who failed.
 func (j *job) relent(none *planner.NoReplica) bool {
 	best := -1
 	for i := range j.attempts.avoided {
 		a := &j.attempts.avoided[i]
 		justNow := a.try == j.attempts.tries-1 && time.Since(a.at) < notAtOnce
-		if none.Pool != "pair" && none.Pool != a.role.String() || !a.doubt && justNow {
+		if none.Pool != "pair" && none.Pool != a.role.String() || !a.doubt && justNow ||
+			j.attempts.third && !a.onlyInDoubt() {
 			continue
 		}
 		if best < 0 || a.doubt && !j.attempts.avoided[best].doubt {

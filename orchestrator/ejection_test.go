@@ -468,11 +468,31 @@ func TestARetryFromWhoIsKnownToBeBadNeedsNoBudget(t *testing.T) {
 	})
 }
 
+// Two decode replicas fail a request, each behind another of the two prefill replicas. Neither of these is
+// known to be at fault: the third attempt uses one of them again.
+func TestAThirdDecodeReplicaIsAskedBehindAPrefillReplicaInDoubt(t *testing.T) {
+	in(t, setup{decode: 4}, func(w *world) {
+		time.Sleep(time.Second) // all have joined
+		failed := 0
+		w.at("decode", func(at string) {
+			if failed++; failed <= 2 {
+				fault(enginesim.Fault{Kind: "fail", Leg: "decode"})(w, w.by(at))
+			}
+		})
+		p := chat(false)
+		w.exact(p, w.ask(p))
+		if failed != 3 {
+			t.Errorf("%d decode legs, want 3", failed)
+		}
+	})
+}
+
 // Half of the decode engines and more begin to fail at once: who failed at two of them before anything was
-// known of them is tried with another one. Where three of four fail, some have met all three before that is
-// known, and no request has a fourth attempt: how many is chance, 2 of 120 in the mean, and once in a
-// hundred times 8. So it is played often, and the sum is bounded. An engine that few requests have met by
-// then is not ejected yet, so that a few may fail a little later, too: 1 in some 50 runs of 960 requests.
+// known of them is tried with another one, so that two of four cost no client an answer. Where three of four
+// fail, some have met all three before that is known, and no request has a fourth attempt: how many is
+// chance, 2 of 120 in the mean, and once in a hundred times 8. So it is played often,
+// and the sum is bounded. An engine that few requests have met by then is not ejected yet, so that a few may
+// fail a little later, too: 1 in some 50 runs of 960 requests.
 // What these did is not taken back: nobody was answered well there meanwhile, so that it is the engines'
 // fault.
 func TestHalfAndMoreFailAtOnce(t *testing.T) {

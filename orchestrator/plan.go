@@ -170,7 +170,7 @@ func (j *job) tooLateFor(queued, room error) error {
 func (j *job) search(now time.Time) (*planner.Booking, error) {
 	for {
 		b, err := j.q.o.planner.Plan(&j.plan, now)
-		if none := noReplica(err); none == nil || j.attempts.third || !j.relent(none) {
+		if none := noReplica(err); none == nil || !j.relent(none) {
 			return b, err
 		}
 	}

@@ -3,9 +3,11 @@ package orchestrator
 import (
 	"context"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/orchestrator/outlier"
 	"github.com/tandem-router/tandem/orchestrator/planner"
 )
@@ -114,7 +116,13 @@ func (j *job) awaitsVerdict(ctx context.Context, f *failure) bool {
 
 // othersLeft reports whether anybody is left to ask who has not failed the job yet.
 func (j *job) othersLeft() bool {
-	_, err := j.q.o.planner.Explain(&j.plan, time.Now())
+	plan := j.plan
+	plan.AvoidPrefill = slices.DeleteFunc(slices.Clone(plan.AvoidPrefill), func(id replica.ID) bool {
+		return slices.ContainsFunc(j.attempts.avoided, func(a avoided) bool {
+			return a.id == id && a.onlyInDoubt()
+		})
+	})
+	_, err := j.q.o.planner.Explain(&plan, time.Now())
 	return noReplica(err) == nil
 }
 
