@@ -251,7 +251,8 @@ func (v *verdict) whole(predicted float64) error {
 	}
 	if v.share() < predicted {
 		errs = append(errs,
-			fmt.Errorf("%d of %d predictions were exact, fewer than %.0f %%", v.exact, v.known, 100*predicted))
+			fmt.Errorf("%d of %d predictions were exact, fewer than %.0f %%", v.exact, v.known-v.unforeseen,
+				100*predicted))
 	}
 	return errors.Join(errs...)
 }

@@ -98,7 +98,7 @@ type record struct {
 
 	Time   time.Time `json:"time"` // when the request came in
 	Phases struct {  // milliseconds
-		Tokenize, Queue, Plan, Prefill, Handoff, Total float64
+		Tokenize, Queue, Plan, Prefill, Handoff, First, Total float64
 	} `json:"phases_ms"`
 }
 

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// at is a record of a prompt that came at one millisecond and had its first token at another, with so many
+// tokens predicted and found.
+func at(id, engine, tokenizer string, from, first float64, predicted, found int) record {
+	r := record{
+		ID: id, Mode: "local", Decode: engine, Tokenizer: tokenizer, Outcome: "ok", Captured: predicted,
+		Delivered: found, Time: time.Unix(1000, 0).Add(time.Duration(from * float64(time.Millisecond))),
+	}
+	r.Phases.First = first - from
+	return r
+}
+
+// A prompt that finds what another one has left there meanwhile, whose tokens nobody knew, is no wrong
+// prediction. Every other difference is one.
+func TestNobodyForeseesWhatUnknownPromptsLeave(t *testing.T) {
+	for name, c := range map[string]struct {
+		beside     record
+		unforeseen int
+	}{
+		"under way":              {at("o", "d1", "estimate", -10, 5, -1, 0), 1},
+		"came later":             {at("o", "d1", "estimate", 1, 46, -1, 0), 1},
+		"was through before":     {at("o", "d1", "estimate", -50, -10, -1, 0), 0},
+		"came after it was done": {at("o", "d1", "estimate", 60, 90, -1, 0), 0},
+		"on another engine":      {at("o", "d2", "estimate", -10, 5, -1, 0), 0},
+		"its tokens are known":   {at("o", "d1", "render", -10, 5, 0, 0), 0},
+	} {
+		few := judge(nil, []record{at("r", "d1", "render", 0, 46, 0, 192), c.beside})
+		if few.unforeseen != c.unforeseen || len(few.missed) != 1-c.unforeseen {
+			t.Errorf("%s: %d not foreseen, %d missed", name, few.unforeseen, len(few.missed))
+		}
+		more := judge(nil, []record{at("r", "d1", "render", 0, 46, 192, 0), c.beside})
+		if more.unforeseen != 0 || len(more.missed) != 1 {
+			t.Errorf("%s: fewer tokens than predicted are excused", name)
+		}
+	}
+}
+
+// A phase in which many prompts found more than predicted fails, whoever was beside them.
+func TestManyUnforeseenAreNoChance(t *testing.T) {
+	records := []record{at("o", "d1", "estimate", 0, 1000, -1, 0)}
+	for i := range 20 {
+		found := 0
+		if i < 3 {
+			found = 192
+		}
+		records = append(records, at(string(rune('a'+i)), "d1", "render", 100, 200, 0, found))
+	}
+	v := judge(nil, records)
+	v.modes["split"] = 1
+	if err := v.verdict(0.95); err == nil || !strings.Contains(err.Error(), "an eighth") {
+		t.Errorf("3 of 20: %v", err)
+	}
+	records[1].Delivered = 0
+	v = judge(nil, records)
+	v.modes["split"] = 1
+	if err := v.verdict(0.95); err != nil {
+		t.Errorf("2 of 20: %v", err)
+	}
+}
