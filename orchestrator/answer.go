@@ -202,7 +202,7 @@ func (a *answer) begun() {
 	if j.rest.delivered == nil && j.req.Stream {
 		j.q.o.m.phases.observe(phaseFirst, a.first.Sub(j.q.start))
 	}
-	j.q.o.planner.FirstToken(a.h.b, a.first)
+	a.traceBegun(j.q.o.planner.FirstToken(a.h.b, a.first))
 	j.q.o.announce(j.q.o.planner.Decoding(a.h.b, a.first))
 	a.expectBlocks()
 	switch {

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -168,6 +169,29 @@ func (s legSpan) passed(f *failure, status int) {
 		s.span.SetAttributes(attrStatus.Int(status))
 	}
 	s.end()
+}
+
+// traceBegun says on the request's span when the first token came, and adds a span for the transfer of KV
+// blocks, which took as long as the planner made out, 0 for unknown. Of an answer that is not streamed nobody
+// sees the first token, and a request of several prompts has several.
+func (a *answer) traceBegun(transfer time.Duration) {
+	j := a.h.j
+	if !j.q.o.traced || !j.req.Stream {
+		return
+	}
+	if j.rest.delivered == nil && !j.req.Batched {
+		j.q.span.AddEvent("first_token", trace.WithTimestamp(a.first))
+		j.q.span.SetAttributes(attrTTFT.Float64(ms(a.first.Sub(j.q.start))))
+	}
+	if transfer <= 0 || a.h.beside != nil { // both legs at once: it has the prefill in it
+		return
+	}
+	step := a.h.b.DecodeLease.Step()
+	ends := a.first.Add(-time.Duration(step * float64(time.Second)))
+	_, s := j.q.o.tracer.Start(a.spanCtx, "kv transfer", trace.WithTimestamp(ends.Add(-transfer)),
+		trace.WithAttributes(attrPrefill.String(string(a.h.b.Prefill.ID)),
+			attrDecode.String(string(a.h.b.Decode.ID)), attrTokens.Int(max(0, j.rec.Prompt-a.h.b.MatchedDecode))))
+	s.End(trace.WithTimestamp(ends))
 }
 
 // answered ends the span of the leg that a makes, once.

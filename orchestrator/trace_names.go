@@ -13,6 +13,7 @@ import (
 const (
 	attrID          = attribute.Key("tandem.id")
 	attrMode        = attribute.Key("tandem.mode")
+	attrTTFT        = attribute.Key("tandem.ttft_ms")
 	attrOutcome     = attribute.Key("tandem.outcome")
 	attrFailedPhase = attribute.Key("tandem.failed_phase")
 

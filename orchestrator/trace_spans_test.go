@@ -119,6 +119,50 @@ func TestSpansOfASplitRequestFollowTheConventions(t *testing.T) {
 	}
 }
 
+// A stream's span says when its first token came, and the transfer of its blocks is a span of its own beneath
+// the decode leg, which ends before that. An answer that is not streamed has neither.
+func TestFirstTokenAndTransferInATrace(t *testing.T) {
+	for _, stream := range []bool{true, false} {
+		var first float64
+		spans := traced(t, setup{}, func(w *world) {
+			w.ask(completion(stream)) // the first answer of a replica teaches nothing
+			w.exact(completion(stream), w.ask(completion(stream)))
+			first = w.o.ring.newest(1)[0].Phases.First
+		})
+		servers, legs := ofKind(spans, trace.SpanKindServer), ofKind(spans, trace.SpanKindClient)
+		server, decode := &servers[1], &legs[3]
+		var moved []tracetest.SpanStub
+		for _, s := range spans {
+			if s.Name == "kv transfer" && s.SpanContext.TraceID() == server.SpanContext.TraceID() {
+				moved = append(moved, s)
+			}
+		}
+		ttft := attributesOf(server)[string(attrTTFT)]
+		if !stream {
+			if len(moved) > 0 || len(server.Events) > 0 || ttft != "" {
+				t.Errorf("not streamed: %d transfers, %v, ttft %q", len(moved), server.Events, ttft)
+			}
+			continue
+		}
+		if len(server.Events) != 1 || server.Events[0].Name != "first_token" || ttft != fmt.Sprint(first) ||
+			server.Events[0].Time.Sub(server.StartTime).Seconds()*1e3 != first {
+			t.Errorf("events %v, ttft %s, want %v", server.Events, ttft, first)
+		}
+		if len(moved) != 1 || moved[0].Parent.SpanID() != decode.SpanContext.SpanID() {
+			t.Fatalf("%d transfers: %+v", len(moved), moved)
+		}
+		m := &moved[0]
+		if took := m.EndTime.Sub(m.StartTime); took < transfer || took > 2*transfer ||
+			m.StartTime.Before(decode.StartTime) || !m.EndTime.Before(server.Events[0].Time) {
+			t.Errorf("the transfer took %v from %v on, the leg began %v", took, m.StartTime, decode.StartTime)
+		}
+		wantAttributes(t, m, map[attribute.Key]string{
+			attrPrefill: attributesOf(&legs[2])[string(attrReplica)],
+			attrDecode:  attributesOf(decode)[string(attrReplica)],
+		})
+	}
+}
+
 // One replica that does both is a single leg. What is passed on as it came has one too.
 func TestSpansOfWhatIsNotSplit(t *testing.T) {
 	for _, tt := range []struct {

@@ -234,11 +234,13 @@ func (q *question) knowsMatch(c *decode.Candidate) bool {
 }
 
 // FirstToken tells that the first token of the decode leg arrived: it teaches what handing over takes and the
-// speed of the pair's link, or the speed of a local prefill.
-func (pl *Planner) FirstToken(b *Booking, now time.Time) {
+// speed of the pair's link, or the speed of a local prefill. It returns how long the blocks took to be there,
+// without the step that made the token; 0 where that is not known, since there were none, nobody saw the
+// first token, or the request waited for something else.
+func (pl *Planner) FirstToken(b *Booking, now time.Time) (transfer time.Duration) {
 	x := b.DecodeLease.FirstToken(now)
 	if b.Mode == Local {
-		return
+		return 0
 	}
 	took := x.Took.Seconds()
 	if took > 0 {
@@ -247,6 +249,10 @@ func (pl *Planner) FirstToken(b *Booking, now time.Time) {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
 	pl.landed(b, arrived{took, x.Held, x.Waited}, now)
+	if x.Waited || b.transfer.missing <= 0 {
+		return 0
+	}
+	return seconds(took)
 }
 
 // Progress tells how far the answer has come while it is under way.
