@@ -1,11 +1,11 @@
 package doctor
 
 import (
-	"net"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/tandem-router/tandem/internal/engine/enginetest"
 	"github.com/tandem-router/tandem/internal/kvevents"
 )
 
@@ -20,32 +20,6 @@ func publisher(t *testing.T) string {
 	return at
 }
 
-// says is a server that says text to everybody and hangs up.
-func says(t *testing.T, text string) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	gone := make(chan struct{})
-	t.Cleanup(func() {
-		ln.Close()
-		<-gone
-	})
-	go func() {
-		defer close(gone)
-		for {
-			nc, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			_, _ = nc.Write([]byte(text))
-			nc.Close()
-		}
-	}()
-	return "tcp://" + ln.Addr().String()
-}
-
 // Each way that an address can be wrong is told from the others.
 func TestListens(t *testing.T) {
 	for _, c := range []struct {
@@ -55,9 +29,12 @@ func TestListens(t *testing.T) {
 	}{
 		{"publisher", publisher(t), 0, ""},
 		{"nobody", "tcp://127.0.0.1:" + closed, atTCP, "refused"},
-		{"not ZeroMQ", says(t, "SSH-2.0-OpenSSH_9.2\r\n"), atZMTP, `no ZeroMQ greeting but "SSH-2.0-Op"`},
-		{"short", says(t, "HI"), atZMTP, `no ZeroMQ greeting but "HI"`},
-		{"silence", says(t, ""), atZMTP, "no ZeroMQ greeting: EOF"},
+		{
+			"not ZeroMQ", "tcp://" + enginetest.HangUp(t, 0, "SSH-2.0-OpenSSH_9.2\r\n"), atZMTP,
+			`no ZeroMQ greeting but "SSH-2.0-Op"`,
+		},
+		{"short", "tcp://" + enginetest.HangUp(t, 0, "HI"), atZMTP, `no ZeroMQ greeting but "HI"`},
+		{"silence", "tcp://" + enginetest.HangUp(t, 0, ""), atZMTP, "no ZeroMQ greeting: EOF"},
 		{"no port", "tcp://127.0.0.1", atAddress, "missing port"},
 		{"another way", "udp://x:1", atAddress, "neither a tcp:// nor an ipc:// address"},
 		{"no socket file", "ipc:///nowhere/at/all", atTCP, "no such file"},

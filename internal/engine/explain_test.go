@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/tandem-router/tandem/internal/engine"
+	"github.com/tandem-router/tandem/internal/engine/enginetest"
 )
 
 // answering is a server that answers everything with this status and body.
@@ -22,33 +23,6 @@ func answering(status int, body string) http.Handler {
 		w.WriteHeader(status)
 		_, _ = w.Write([]byte(body))
 	})
-}
-
-// hangsUp is a server that reads and ends each connection without a word, as uvicorn with TLS does to plain
-// HTTP.
-func hangsUp(t *testing.T) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	gone := make(chan struct{})
-	t.Cleanup(func() {
-		ln.Close()
-		<-gone
-	})
-	go func() {
-		defer close(gone)
-		for {
-			nc, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			_, _ = nc.Read(make([]byte, 1))
-			nc.Close()
-		}
-	}()
-	return "http://" + ln.Addr().String()
 }
 
 // What keeps an engine from being asked is said with the next step, of real servers that are configured
@@ -83,7 +57,10 @@ func TestExplain(t *testing.T) {
 			"write http://",
 		},
 		{"http to an https engine", "http://127.0.0.1" + port, nil, "answered 400", "write https://"},
-		{"http to an https engine that hangs up", hangsUp(t), nil, "without an answer", "write https://"},
+		{ // as uvicorn with TLS does
+			"http to an https engine that hangs up", "http://" + enginetest.HangUp(t, 1, ""), nil,
+			"without an answer", "write https://",
+		},
 		{"self-signed", secure.URL, nil, "signed by itself", "set pools.decode.tls.ca to"},
 		{
 			"another name", "https://localhost" +
