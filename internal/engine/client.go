@@ -182,7 +182,7 @@ func (c *Client) Do(ctx context.Context, r *Request) (*Response, error) {
 		return nil, &Error{Phase: Dial, Err: err}
 	}
 	for dead := r.ID != ""; dead; {
-		cn := c.idle.get(c.way.Load().tls)
+		cn := c.idle.get(c.way.Load().tls, r.Path)
 		if cn == nil {
 			break
 		}
@@ -234,7 +234,7 @@ func (c *Client) exchange(ctx context.Context, cn *conn, r *Request) (*Response,
 		err = resp.readHead(c.o.MaxHeaderBytes, r.Method, early)
 	}
 	if err == nil {
-		err = resp.checkHead(r.ID)
+		err = resp.checkHead(r)
 	}
 	if err != nil {
 		if err.spoke {

@@ -51,7 +51,7 @@ type conn struct {
 
 	sealed bool // TLS: a write that was interrupted cannot go on
 
-	namedByHead bool // an answer's head named its question, so every one's does
+	names names // which answers name their questions on it
 
 	socket // of a *net.TCPConn, with or without TLS above it
 

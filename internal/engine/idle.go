@@ -2,6 +2,7 @@ package engine
 
 import (
 	"crypto/tls"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,11 +24,12 @@ type idle struct {
 	armed bool
 }
 
-// get returns a connection that was made by trust, or nil. However short it was idle, [conn.send] looks at it
-// before it writes: what an engine said beyond its answer would be taken for the answer to the next request.
-func (p *idle) get(trust *tls.Config) *conn {
+// get returns a connection that was made by trust and whose next answer will name its question if it is asked
+// for path, or nil. However short it was idle, [conn.send] looks at it before it writes: what an engine said
+// beyond its answer would be taken for the answer to the next request.
+func (p *idle) get(trust *tls.Config, path string) *conn {
 	for {
-		c, age := p.pop()
+		c, age := p.pop(path)
 		if c == nil {
 			return nil
 		}
@@ -38,17 +40,17 @@ func (p *idle) get(trust *tls.Config) *conn {
 	}
 }
 
-func (p *idle) pop() (*conn, time.Duration) {
+// pop takes the newest connection that names its answers to path.
+func (p *idle) pop(path string) (*conn, time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	last := len(p.conns) - 1
-	if last < 0 {
-		return nil, 0
+	for i, c := range slices.Backward(p.conns) {
+		if c.names.here(path) {
+			p.conns = slices.Delete(p.conns, i, i+1)
+			return c, time.Since(c.since)
+		}
 	}
-	c := p.conns[last]
-	p.conns[last] = nil
-	p.conns = p.conns[:last]
-	return c, time.Since(c.since)
+	return nil, 0
 }
 
 // put keeps c for the next request, or closes it when there is no room.

@@ -12,8 +12,10 @@ import (
 // --enable-request-id-headers repeats it in the head of every answer.
 //
 // Two rules follow. A connection carries another request only if its last answer named its question; so only
-// connections to engines that do so are kept. And on such a connection an answer that names another question,
-// or none, is not an answer. A request without an id gets a connection of its own.
+// connections to engines that do so are kept. Where the body named the question, the next request has the
+// same path: vLLM repeats the id in the bodies of some paths, and not of others (/v1/responses). And on such
+// a connection an answer that names another question, or none, is not an answer. A request without an id gets
+// a connection of its own.
 
 // ErrAnother is an answer that does not name the request it should be to. Nothing of it has been returned,
 // except for a beginning that is shorter than an event.
@@ -26,24 +28,35 @@ type naming struct {
 	seen  []byte // beginning of the body, where the first read was too short to tell
 }
 
+// names is what the answers on a connection have shown.
+type names struct {
+	inHeads bool   // the head of an answer named its question: all answers of that engine do so
+	path    string // of the last request, whose answer may have named it in its body
+}
+
+// here reports whether the answer to a request for path will name its question.
+func (n *names) here(path string) bool { return n.inHeads || n.path == path }
+
 // nameWithin is in how many bytes of a body its id is looked for. vLLM writes it first.
 const nameWithin = 512
 
-// checkHead looks for the request's id in the head of its answer. Where it is not there, the body of a 200
-// has to be looked at. Other answers need not name their question: they are errors, and are the last on their
-// connection.
-func (r *Response) checkHead(id string) *Error {
-	if id == "" {
+// checkHead looks for the id of the request in the head of its answer. Where it is not there, the body of a
+// 200 has to be looked at. Other answers need not name their question: they are errors, and are the last on
+// their connection.
+func (r *Response) checkHead(asked *Request) *Error {
+	if asked.ID == "" {
 		return nil
 	}
 	switch said := r.Header.Get(idHeader); {
-	case said == id:
-		r.naming.named, r.conn.namedByHead = true, true
-	case said != "" && r.conn.namedByHead:
+	case said == asked.ID:
+		r.naming.named = true
+		r.conn.names.inHeads = true
+	case said != "" && r.conn.names.inHeads:
 		r.client.idle.distrust()
 		return &Error{Phase: Head, Sent: true, Err: ErrAnother}
 	case r.Status == 200:
-		r.naming.id = id
+		r.naming.id = asked.ID
+		r.conn.names.path = asked.Path
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -133,6 +134,56 @@ func TestQuestionsWithoutAName(t *testing.T) {
 		if want := fmt.Sprintf("[%d]", i+1); err != nil || !strings.Contains(string(got), want) {
 			t.Errorf("question %d got %q, %v; want %s", i, got, err, want)
 		}
+	}
+}
+
+// An engine may name its answers on some paths and not on others, as vLLM does. An unnamed answer is never
+// waited for on a connection that is kept for a path with names. Where heads have the names, all paths share.
+func TestPathsWithAndWithoutNames(t *testing.T) {
+	for _, row := range []struct {
+		name    string
+		inHeads bool
+		dials   int32
+	}{
+		{"in bodies", false, 1 + 4 + 1}, // one for each path with names, and one for each answer without
+		{"in heads", true, 1},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			var dials atomic.Int32
+			srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				io.Copy(io.Discard, r.Body)
+				id := r.Header.Get(idHeader)
+				if row.inHeads {
+					w.Header().Set(idHeader, id)
+				}
+				if r.URL.Path == "/v1/responses" {
+					id = "random"
+				}
+				fmt.Fprintf(w, `{"id":"x-%s"}`, id)
+			}))
+			srv.Config.ConnState = func(_ net.Conn, s http.ConnState) {
+				if s == http.StateNew {
+					dials.Add(1)
+				}
+			}
+			srv.Start()
+			defer srv.Close()
+			c, err := New(Options{URL: srv.URL})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			for i := range 12 {
+				path := []string{"/v1/completions", "/v1/responses", "/v1/chat/completions"}[i%3]
+				r := &Request{Method: "POST", Path: path, ID: fmt.Sprint("a", i), Body: []byte("{}")}
+				if _, body, err := c.roundTrip(t.Context(), r); err != nil {
+					t.Errorf("%s: %q, %v", path, body, err)
+				}
+			}
+			if n := dials.Load(); n != row.dials {
+				t.Errorf("%d connections, want %d", n, row.dials)
+			}
+		})
 	}
 }
 
