@@ -42,6 +42,29 @@ func TestNobodyForeseesWhatUnknownPromptsLeave(t *testing.T) {
 	}
 }
 
+// The prompts of a batch may drive each other's blocks out. Other prompts may not.
+func TestSiblingsDriveBlocksOut(t *testing.T) {
+	for name, c := range map[string]struct {
+		beside     record
+		unforeseen int
+	}{
+		"a sibling":            {at("r-0", "d1", "render", 1, 40, 0, 0), 1},
+		"a sibling elsewhere":  {at("r-0", "d2", "render", 1, 40, 0, 0), 0},
+		"a sibling before":     {at("r-0", "d1", "render", -50, -10, 0, 0), 0},
+		"a prompt of its own":  {at("o", "d1", "render", 1, 40, 0, 0), 0},
+		"one of another batch": {at("o-0", "d1", "render", 1, 40, 0, 0), 0},
+	} {
+		v := judge(nil, []record{at("r-1", "d1", "render", 0, 46, 192, 0), c.beside})
+		if v.unforeseen != c.unforeseen || len(v.missed) != 1-c.unforeseen {
+			t.Errorf("%s: %d not foreseen, %d missed", name, v.unforeseen, len(v.missed))
+		}
+		more := judge(nil, []record{at("r-1", "d1", "render", 0, 46, 0, 192), c.beside})
+		if more.unforeseen != 0 || len(more.missed) != 1 {
+			t.Errorf("%s: more tokens than predicted are excused", name)
+		}
+	}
+}
+
 // A phase in which many prompts found more than predicted fails, whoever was beside them.
 func TestManyUnforeseenAreNoChance(t *testing.T) {
 	records := []record{at("o", "d1", "estimate", 0, 1000, -1, 0)}
