@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -47,6 +49,7 @@ func (p Pattern) String() string { return [...]string{"poisson", "bursts", "tick
 const (
 	shortPrompt, longPrompt = 600, 8000
 	shortestPrompt          = 32
+	longestComposed         = 1 << 20 // tokens
 	composedBlock           = 16
 	instructions            = 8
 	instructed              = 0.4 // of a prompt of median length
@@ -57,13 +60,39 @@ const (
 	tick                    = 3    // s
 )
 
+// lengths are the names of lengths of prompts; any other is its number of tokens.
+var lengths = map[string]int{"short": shortPrompt, "long": longPrompt}
+
 // String is the name of the kind that r makes.
 func (r Recipe) String() string {
-	prompt := "short"
-	if r.Prompt >= longPrompt {
-		prompt = "long"
+	prompt := strconv.Itoa(r.Prompt)
+	for name, tokens := range lengths {
+		if r.Prompt == tokens {
+			prompt = name
+		}
 	}
 	return fmt.Sprintf("answers%d-%s-%v-%v", r.Answer, prompt, r.Prefix, r.Arrive)
+}
+
+// parseRecipe is the recipe whose name is given; false where none has it.
+func parseRecipe(name string) (r Recipe, ok bool) {
+	part := strings.Split(strings.TrimPrefix(name, "answers"), "-")
+	if len(part) != 4 {
+		return r, false
+	}
+	r.Answer, _ = strconv.Atoi(part[0])
+	if r.Prompt = lengths[part[1]]; r.Prompt == 0 {
+		r.Prompt, _ = strconv.Atoi(part[1])
+	}
+	for r.Prefix = None; r.Prefix < sharings && r.Prefix.String() != part[2]; r.Prefix++ {
+		continue
+	}
+	for r.Arrive = Poisson; r.Arrive < patterns && r.Arrive.String() != part[3]; r.Arrive++ {
+		continue
+	}
+	ok = r.Answer > 0 && r.Prompt >= shortestPrompt && max(r.Answer, r.Prompt) <= longestComposed &&
+		r.Prefix < sharings && r.Arrive < patterns
+	return r, ok && r.String() == name
 }
 
 func (r Recipe) about() string {

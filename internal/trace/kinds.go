@@ -52,13 +52,19 @@ const (
 // Kinds lists them: recorded ones, and composed ones that chance has drawn once and for all. Half are blind.
 func Kinds() []Kind { return append(recordedKinds(), composedKinds()...) }
 
-// FindKind finds one by its name.
+// FindKind finds one by its name, or makes one: answers40-300-none-bursts has answers of some 40 tokens and
+// prompts of some 300 (or short, or long) with nothing in common (or some, or most), in bursts (or poisson or
+// ticks).
 func FindKind(name string) (Kind, error) {
 	all := Kinds()
 	if i := slices.IndexFunc(all, func(k Kind) bool { return k.Name == name }); i >= 0 {
 		return all[i], nil
 	}
-	return Kind{}, fmt.Errorf("no kind of traffic %q: one of %s", name, strings.Join(names(all), ", "))
+	if r, ok := parseRecipe(name); ok {
+		return Kind{Name: name, About: r.about(), Rate: 1, Composed: r}, nil
+	}
+	return Kind{}, fmt.Errorf("no kind of traffic %q: one of %s, or like answers40-300-none-bursts", name,
+		strings.Join(names(all), ", "))
 }
 
 func names(all []Kind) []string {

@@ -150,3 +150,46 @@ func TestChangedRecording(t *testing.T) {
 		t.Errorf("behind the part: %v", err)
 	}
 }
+
+// Kinds that chance has not drawn can be played by their names, and do not change which ones it has drawn.
+func TestKindsAreMadeByName(t *testing.T) {
+	k, err := FindKind("answers40-300-none-bursts")
+	want := Recipe{Prompt: 300, Answer: 40, Prefix: None, Arrive: Bursts}
+	if err != nil || k.Composed != want || k.Rate != 1 {
+		t.Errorf("%+v, %v", k, err)
+	}
+	c, seen := k.Composed.Compose(3), map[uint64]bool{}
+	prompts, answers := 0, 0
+	for range 1000 {
+		s, err := c.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		call := &s.Calls[0]
+		prompts += call.Input
+		answers += call.Output
+		for _, id := range call.ids {
+			if seen[id] {
+				t.Fatal("two prompts share a block")
+			}
+			seen[id] = true
+		}
+	}
+	if prompts < 300_000 || prompts > 500_000 || answers < 35_000 || answers > 70_000 {
+		t.Errorf("1,000 prompts have %d tokens, answers %d", prompts, answers)
+	}
+	for _, k := range composedKinds() {
+		if r, ok := parseRecipe(k.Name); !ok || r != k.Composed {
+			t.Errorf("%s is read as %+v, %v", k.Name, r, ok)
+		}
+	}
+	for _, name := range []string{
+		"answers40-300-none", "answers0-300-none-bursts", "answers40-31-none-bursts", "answers40-600-none-bursts",
+		"answers40-300-all-bursts", "answers40-300-none-weekly", "40-300-none-bursts", "answers040-300-none-bursts",
+		"answers99999999-300-none-bursts", "",
+	} {
+		if k, err := FindKind(name); err == nil {
+			t.Errorf("%q is played as %+v", name, k)
+		}
+	}
+}
