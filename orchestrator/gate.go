@@ -21,7 +21,7 @@ import (
 //
 // /healthz and /metrics are open, for probes and scrapers, and so are the files of the page, which ask for
 // the rest; /readyz says to others what the front says to anybody. Other routers ask for bookings by the
-// names that they have for us.
+// names that they have for us, and are told from web pages by what these cannot send.
 func (o *Orchestrator) gate(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		cfg := o.Config().Admin
@@ -38,7 +38,7 @@ func (o *Orchestrator) gate(h http.Handler) http.Handler {
 				"error": "present the token of this router (admin.token) in the Authorization header: Bearer TOKEN",
 			})
 			return
-		case !known && path != peers.Path:
+		case !known && (path != peers.Path || !fromRouter(r)):
 			writeJSON(w, http.StatusForbidden, map[string]string{"error": fmt.Sprintf(
 				"the admin listener was asked as %q, which it does not know: add that name to admin.hosts, set "+
 					"admin.token, or ask by address", r.Host)})
@@ -46,6 +46,12 @@ func (o *Orchestrator) gate(h http.Handler) http.Handler {
 		}
 		h.ServeHTTP(w, r)
 	})
+}
+
+// fromRouter reports whether a router can have sent r, and no web page: no page can choose Accept-Encoding
+// (Fetch, "forbidden request-header"), and browsers say identity only where a page asks for a range.
+func fromRouter(r *http.Request) bool {
+	return r.Header.Get("Accept-Encoding") == "identity" && r.Header.Get("Range") == ""
 }
 
 // presents compares the bearer token of r in constant time.

@@ -71,9 +71,23 @@ func TestAdminKnowsItsNames(t *testing.T) {
 					t.Errorf("%s as %q: %d %s", ask.path, tt.host, rec.Code, rec.Body)
 				}
 			}
-			for _, path := range []string{"/healthz", "/readyz", "/metrics", peers.Path} {
+			for _, path := range []string{"/healthz", "/readyz", "/metrics"} {
 				if rec := w.gated("GET", path, tt.host); rec.Code != 200 {
 					t.Errorf("%s as %q: %d", path, tt.host, rec.Code)
+				}
+			}
+			for _, ask := range []struct {
+				as     []string
+				router bool
+			}{
+				{[]string{"Accept-Encoding", "identity"}, true},
+				{nil, false},
+				{[]string{"Accept-Encoding", "gzip, deflate, br, zstd"}, false},
+				{[]string{"Accept-Encoding", "identity", "Range", "bytes=0-"}, false}, // what fetch makes of a range
+			} {
+				rec := w.gated("GET", peers.Path, tt.host, ask.as...)
+				if open := rec.Code == 200; open != (tt.known || ask.router) {
+					t.Errorf("%s as %q by %q: %d", peers.Path, tt.host, ask.as, rec.Code)
 				}
 			}
 			if named := strings.Contains(w.gated("GET", "/readyz", tt.host).Body.String(),

@@ -56,7 +56,7 @@ func (o *Orchestrator) Serve(ctx context.Context, l Listeners, admin http.Handle
 
 	requests, cut := context.WithCancelCause(context.Background()) // the requests' own; ended below
 	defer cut(nil)
-	front := &http1.Server{Rest: o.server(requests, o.Front(), cfg), Usual: usualPaths()}
+	front := o.frontServer(requests, cfg)
 	failed := make(chan error, 2)
 	go func() { failed <- front.Serve(l.Front) }()
 	var back *http.Server
@@ -102,6 +102,15 @@ func (o *Orchestrator) shutdown(front *http1.Server, cut context.CancelCauseFunc
 	// Handlers end by themselves once their context has; this only waits for them.
 	for i := 0; o.InFlight() > 0 && i < 200; i++ {
 		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// frontServer serves the front. It leaves file descriptors for engines.
+func (o *Orchestrator) frontServer(requests context.Context, cfg *config.Config) *http1.Server {
+	most := clientConns(openFiles())
+	return &http1.Server{
+		Rest: o.server(requests, o.Front(), cfg), Usual: usualPaths(), MaxConns: most,
+		Refused: o.refusedClients(most),
 	}
 }
 

@@ -25,6 +25,10 @@ type Server struct {
 	Rest *http.Server
 	// Usual are the paths of usual requests.
 	Usual []string
+	// MaxConns is how many connections of clients are open at a time, 0 for no limit.
+	MaxConns int
+	// Refused, unless nil, is told of each connection that found no place. It must not wait.
+	Refused func()
 
 	closing atomic.Bool
 
@@ -32,6 +36,8 @@ type Server struct {
 	conns     map[*conn]struct{}
 	given     map[*begun]time.Time // to net/http, when, until it closes them
 	listeners map[net.Listener]struct{}
+
+	places places
 }
 
 // Serve accepts connections from l until the server is shut down or closed, and then returns
@@ -83,9 +89,12 @@ func (s *Server) accept(base context.Context, l net.Listener, left *leftovers) e
 			return err
 		}
 		wait = 0
+		if !s.admit(nc) {
+			continue
+		}
 		c := &conn{s: s, nc: nc, left: left, usual: usual, opened: time.Now(), life: serving{idle: true}}
 		if !watch.add(c) { // TLS, or a system where hanging up is not told
-			left.give(nc)
+			s.giveWhole(nc, left)
 			continue
 		}
 		s.add(c)
@@ -108,6 +117,8 @@ func (s *Server) track(l net.Listener) bool {
 		s.listeners = map[net.Listener]struct{}{}
 		s.conns = map[*conn]struct{}{}
 		s.given = map[*begun]time.Time{}
+		s.places.direct = map[net.Conn]struct{}{}
+		s.watchRest()
 	}
 	s.listeners[l] = struct{}{}
 	return true
@@ -130,6 +141,7 @@ func (s *Server) remove(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.conns, c)
+	s.places.open--
 }
 
 // stop closes the listeners, so that nobody comes any more.
@@ -239,6 +251,7 @@ type begun struct {
 func (s *Server) give(b *begun, left *leftovers) {
 	s.mu.Lock()
 	s.given[b] = time.Now()
+	s.places.open++ // until net/http closes it; its goroutine here gives its place back
 	s.mu.Unlock()
 	left.give(b)
 }
@@ -246,7 +259,10 @@ func (s *Server) give(b *begun, left *leftovers) {
 // Close implements [net.Conn].
 func (b *begun) Close() error {
 	b.s.mu.Lock()
-	delete(b.s.given, b)
+	if _, open := b.s.given[b]; open {
+		delete(b.s.given, b)
+		b.s.places.open--
+	}
 	b.s.mu.Unlock()
 	return b.Conn.Close()
 }

@@ -1,0 +1,5 @@
+//go:build !unix
+
+package orchestrator
+
+func openFiles() uint64 { return 0 }
