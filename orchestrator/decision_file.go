@@ -255,9 +255,6 @@ func (w *recordWriter) write(late context.Context) {
 		return
 	}
 	w.lines.Reset()
-	if w.failed {
-		w.lines.WriteByte('\n') // it may have taken a part of a line
-	}
 }
 
 // bring writes the lines.

@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -56,19 +57,111 @@ func openDecisions(cfg config.Decisions, device bool) io.WriteCloser {
 	if device {
 		return &deviceWriter{name: cfg.File}
 	}
-	return &timberjack.Logger{
-		Filename: cfg.File, MaxSize: int(cfg.FileSize >> 20), MaxBackups: cfg.FileKeep, Compression: "none",
-		FileMode: 0o600,
-	}
+	return &lineFile{name: cfg.File, open: func() io.WriteCloser {
+		return &timberjack.Logger{
+			Filename: cfg.File, MaxSize: int(cfg.FileSize >> 20), MaxBackups: cfg.FileKeep, Compression: "none",
+			FileMode: 0o600,
+		}
+	}}
 }
 
-// deviceWriter writes to a device or a standard stream.
+// lineFile keeps a file of records whole: each write begins behind the last whole line. A full disk takes a
+// part of a record, and so does a crash.
+type lineFile struct {
+	name string
+	open func() io.WriteCloser // what appends to the file, and puts the file aside when it is large
+	out  io.WriteCloser        // nil before the first write and after a failed one
+}
+
+func (l *lineFile) Write(lines []byte) (int, error) {
+	if l.out == nil {
+		if err := endInWholeLine(l.name); err != nil {
+			return 0, err
+		}
+		l.out = l.open()
+	}
+	n, err := l.out.Write(lines)
+	if err != nil {
+		// A file that was opened before the cut may go on at its old offset: open it anew.
+		err = errors.Join(err, l.Close(), endInWholeLine(l.name))
+	}
+	return n, err
+}
+
+// Close may be called again.
+func (l *lineFile) Close() error {
+	if l.out == nil {
+		return nil
+	}
+	out := l.out
+	l.out = nil
+	return out.Close()
+}
+
+// endInWholeLine cuts off the record behind the last line end of the file of that name. A file whose last
+// line is no record gets a line end: the operator may have named a file of other contents.
+func endInWholeLine(name string) error {
+	f, err := os.OpenFile(name, os.O_RDWR, 0) //nolint:gosec // the operator names it
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(cutRest(f), f.Close())
+}
+
+func cutRest(f *os.File) error {
+	size, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return err
+	}
+	whole := size // of so many bytes nothing is known yet
+	for chunk := make([]byte, 64<<10); whole > 0; {
+		part := chunk[:min(whole, int64(len(chunk)))]
+		if _, err := f.ReadAt(part, whole-int64(len(part))); err != nil {
+			return err
+		}
+		end := bytes.LastIndexByte(part, '\n')
+		if end >= 0 {
+			whole -= int64(len(part) - end - 1)
+			break
+		}
+		whole -= int64(len(part))
+	}
+	if whole == size {
+		return nil
+	}
+	begin := []byte(`{"id":`)
+	rest := make([]byte, min(size-whole, int64(len(begin))))
+	if _, err := f.ReadAt(rest, whole); err != nil {
+		return err
+	}
+	if !bytes.HasPrefix(begin, rest) {
+		_, err = f.WriteAt([]byte{'\n'}, size)
+		return err
+	}
+	return f.Truncate(whole)
+}
+
+// deviceWriter writes to a device or a standard stream. After a write that failed, and may have brought a
+// part of a line, it begins a new line.
 type deviceWriter struct {
 	name string
 	f    *os.File // nil before the first write
+	torn bool
 }
 
-func (w *deviceWriter) Write(p []byte) (int, error) {
+func (w *deviceWriter) Write(lines []byte) (int, error) {
+	if w.torn {
+		lines = append([]byte{'\n'}, lines...)
+	}
+	n, err := w.write(lines)
+	w.torn = err != nil
+	return n, err
+}
+
+func (w *deviceWriter) write(p []byte) (int, error) {
 	if stream := standardStream(w.name); stream != nil {
 		return stream.Write(p)
 	}
