@@ -1,4 +1,4 @@
-//go:build unix
+//go:build linux || darwin
 
 package orchestrator
 
@@ -11,5 +11,5 @@ func openFiles() uint64 {
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil {
 		return 0
 	}
-	return uint64(limit.Cur)
+	return limit.Cur
 }

@@ -278,8 +278,10 @@ func TestWhatDoesNotExistIsLoggedAndCounted(t *testing.T) {
 	in(t, withAccess(&text), func(w *world) {
 		long := "/" + strings.Repeat("x", 2*maxPath)
 		for _, p := range []prompt{
-			{method: "GET", path: "/nope?key=s3cret"}, {method: "POST", path: "/reset_prefix_cache", body: "{}"},
-			{method: "GET", path: long}, {method: "GET", path: "/v1/chat/completions"},
+			{method: "GET", path: "/nope?key=s3cret"},
+			{method: "POST", path: "/reset_prefix_cache", body: "{}"},
+			{method: "GET", path: long},
+			{method: "GET", path: "/v1/chat/completions"},
 		} {
 			got := w.send(w.t.Context(), "front:80", called(p, "mine"))
 			if want := map[bool]int{true: 405, false: 404}[p.path == "/v1/chat/completions"]; got.status != want ||

@@ -41,8 +41,10 @@ func TestAFixedShareIsNoRate(t *testing.T) {
 		{"a truly slow engine, a long prompt", Speed{T0: 4.5e-3, A: 40e-6, B: 1.4e-9}, []int{512, 512, 4096}, 1.15},
 		{"a very slow engine", Speed{T0: 20e-3, A: 200e-6, B: 10e-9}, []int{512, 512, 512}, 1.5},
 		{
-			"a very slow engine, mixed", Speed{T0: 45e-3, A: 168e-6, B: 14.5e-9},
-			[]int{300, 4000, 900, 2000, 500, 3000, 100, 1500}, 1.1,
+			"a very slow engine, mixed",
+			Speed{T0: 45e-3, A: 168e-6, B: 14.5e-9},
+			[]int{300, 4000, 900, 2000, 500, 3000, 100, 1500},
+			1.1,
 		},
 		{"a fast engine", Speed{T0: 2e-3, A: 6e-6, B: .5e-9}, []int{512, 512, 512}, 1.3},
 	} {

@@ -97,7 +97,7 @@ func (c *conn) finish() {
 		nc = tc.NetConn()
 	}
 	if tcp, ok := nc.(*net.TCPConn); ok {
-		tcp.SetLinger(0)
+		_ = tcp.SetLinger(0) // else the port is free a minute later
 	}
 	c.close()
 }

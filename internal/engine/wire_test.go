@@ -125,7 +125,8 @@ func TestAnswers(t *testing.T) {
 			false,
 		},
 		{
-			"no reason", []string{"HTTP/1.1 503\r\nX-Request-Id: " + name + "\r\nContent-Length: 0\r\n\r\n"},
+			"no reason",
+			[]string{"HTTP/1.1 503\r\nX-Request-Id: " + name + "\r\nContent-Length: 0\r\n\r\n"},
 			503, "", true,
 		},
 		{"an exception in the engine", []string{"HTTP/1.1 500 X\r\nContent-Length: 1\r\n\r\nx"}, 500, "x", false},

@@ -24,7 +24,6 @@ func TestShortPromptsMakeNoLongOneSplit(t *testing.T) {
 			b := f.plan(t, r)
 			if b.Mode != Local {
 				t.Fatalf("prompt %d of %d tokens is split: %s", i+1, tokens, b.Decision.Reason)
-
 			}
 			if _, err := f.pl.Rebind(b, r, f.now); err != nil {
 				t.Fatal(err)

@@ -14,9 +14,6 @@ type ring struct {
 	of     int // in the package
 }
 
-// share is the part of the package's files that is in its ring.
-func (r ring) share() float64 { return float64(r.files) / float64(max(1, r.of)) }
-
 // rings finds the ring of each folder. Tests are left out.
 //
 // A file needs another one if it uses a name that only the other one declares at its top level, or a method
@@ -136,8 +133,10 @@ func memberNames(d ast.Decl) []string {
 
 // largest is the size of the largest strongly connected part of a graph (Tarjan's algorithm), 1 at least.
 func largest(arrows [][]int) int {
-	t := tarjan{arrows: arrows, index: make([]int, len(arrows)), low: make([]int, len(arrows)),
-		onStack: make([]bool, len(arrows))}
+	t := tarjan{
+		arrows: arrows, index: make([]int, len(arrows)), low: make([]int, len(arrows)),
+		onStack: make([]bool, len(arrows)),
+	}
 	for i := range arrows {
 		if t.index[i] == 0 {
 			t.visit(i)

@@ -110,7 +110,9 @@ func TestWhoGoesBySpeeds(t *testing.T) {
 func TestFactsTable(t *testing.T) {
 	told := func(misstate string, ours, ttft, knowing, careless float64) Told {
 		return Told{
-			misstate, Figures{Usual: ours, TTFT: ttft}, Figures{Usual: knowing, TTFT: 2},
+			misstate,
+			Figures{Usual: ours, TTFT: ttft},
+			Figures{Usual: knowing, TTFT: 2},
 			Figures{Usual: careless, TTFT: 3},
 		}
 	}
