@@ -21,12 +21,12 @@ func eventsPath(served string) setup {
 				o.EventsPath, o.APIKey = served, "of-the-pool"
 			}
 		},
-		config: func(c *config.Config) {
+		config: undrawn(func(c *config.Config) {
 			c.Pools.Prefill.APIKey = config.Secret{Value: "of-the-pool"}
 			for i := range c.Pools.Prefill.Replicas {
 				c.Pools.Prefill.Replicas[i].Events = config.Events{Endpoint: "/v1/kv_events"}
 			}
-		},
+		}),
 		options: func(o *Options) { o.NoEvents = false },
 	}
 }

@@ -20,8 +20,9 @@ func indexed(mode string) func(*config.Config) {
 	return func(c *config.Config) { c.Pools.Prefill.Index, c.Pools.Decode.Index = mode, mode }
 }
 
-// undrawn lets the cheapest plan be taken, also where another one is nearly as good: what a decode replica
-// holds of these short prompts is worth less than a millisecond.
+// undrawn lets the cheapest plan be taken, also where another one is nearly as good: what a replica holds of
+// these short prompts is worth less than a millisecond, and a prefill of the simulated engines takes as long
+// whatever is cached.
 func undrawn(more func(*config.Config)) func(*config.Config) {
 	return func(c *config.Config) {
 		more(c)
@@ -221,10 +222,10 @@ func TestLocalPrefillsAreRememberedAndCorrected(t *testing.T) {
 }
 
 func TestTextIsMatchedWithoutTokens(t *testing.T) {
-	without := setup{prefill: 3, config: func(c *config.Config) {
+	without := setup{prefill: 3, config: undrawn(func(c *config.Config) {
 		indexed(config.IndexApproximate)(c)
 		c.Tokenizer.Source, c.Tokenizer.ChunkBytes = config.TokensNone, 64
-	}}
+	})}
 	in(t, without, func(w *world) {
 		home(w, func(r *Record) bool {
 			return r.Captured > 0 && !r.Decision.Exact && r.Tokenizer == "estimate" &&

@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"math"
 	"testing"
 	"time"
 )
@@ -21,13 +22,13 @@ func TestASlowReaderDoesNotMakeItsEngineSlow(t *testing.T) {
 // Of an answer that is not streamed nobody sees the first token.
 func TestAnswersThatAreNotStreamedDoNotMakeLinksAndPrefillsSlow(t *testing.T) {
 	in(t, setup{decode: 1, prefill: 1}, func(w *world) {
-		before := w.o.decode.Status(time.Now())[0].Speed
 		for range 6 {
 			w.exact(chat(false), w.ask(chat(false)))
 		}
 		got := w.o.decode.Status(time.Now())[0].Speed
-		if got.T0 != before.T0 || got.A != before.A || got.B != before.B {
-			t.Errorf("a local prefill is priced by %+v, by %+v before, and none was seen", got, before)
+		other := w.o.prefill.Status(time.Now())[0].Speed // the other pool may have measured one prompt more
+		if math.Abs(got.T0/other.T0-1) > 0.05 || math.Abs(got.A/other.A-1) > 0.05 || got.B != other.B {
+			t.Errorf("a local prefill is priced by %+v, and none was seen; want the other pool's %+v", got, other)
 		}
 		if got.D0 < decodeStep.Seconds()/4 || got.D0 > 4*decodeStep.Seconds() {
 			t.Errorf("a step is taken for %.3f ms, it takes %v", got.D0*1e3, decodeStep)
