@@ -102,6 +102,19 @@ func (f *fleet) fault(what string, on ...*sim) {
 // clear ends all faults.
 func (f *fleet) clear() { f.fault(`{"kind":"clear"}`, slices.Concat(f.prefill, f.decode)...) }
 
+// order drains a replica, or takes it into use again.
+func (f *fleet) order(act, replica string) {
+	f.t.Helper()
+	resp, err := http.Post("http://"+f.admin+"/-/"+act+"?replica="+replica, "", nil)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	if resp.StatusCode >= 300 {
+		f.t.Errorf("%s %s: %s", act, replica, resp.Status)
+	}
+	_ = resp.Body.Close()
+}
+
 // traffic sends short streams, some at a time, until the test ends or the returned function is called.
 func (f *fleet) traffic(atOnce int) (stop func()) {
 	return f.stream("somebody", atOnce, 20, func(n int) string {
