@@ -158,8 +158,10 @@ func TestTheScreenFits(t *testing.T) {
 // A request is explained, and what cannot be asked is said.
 func TestOneRequest(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
 		if r.URL.Path != "/debug/decisions/def" {
 			w.WriteHeader(http.StatusNotFound)
+			_, _ = w.Write([]byte(`{"error":"no such decision"}`))
 			return
 		}
 		_, _ = w.Write([]byte(
