@@ -21,6 +21,7 @@ func (j *job) try(ctx context.Context) (*answer, *failure) {
 			// Nobody else is left to try: the client gets what an engine said or did.
 			j.lost()
 			j.rec.Attempts--
+			first.notRetried = retryNobody
 			return nil, first
 		}
 		first = f

@@ -202,6 +202,9 @@ func (c *client) log(f *failure) {
 		"id", c.q.id, "client_id", c.q.clientID, "path", c.q.path, "phase", f.phase,
 		"replica", string(cmp.Or(f.at, f.cutAt)), "kind", f.kind, "status", f.answer.status, "error", f.cause(),
 	}
+	if f.notRetried != "" {
+		attrs = append(attrs, "not_retried", f.notRetried)
+	}
 	if f.notContinued != "" {
 		attrs = append(attrs, "not_continued", f.notContinued)
 	}

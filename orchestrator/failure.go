@@ -38,6 +38,7 @@ type failure struct {
 
 	cutAt        replica.ID // where the request was when its client or the router ended it: nobody's fault
 	notContinued string     // why nobody went on with a stream that broke off, "" of others
+	notRetried   string     // why no attempt followed one that might be tried again, "" of others; see retry.go
 }
 
 // errorAnswer is how a client is told of a failure.

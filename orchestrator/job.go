@@ -124,6 +124,7 @@ func (j *job) finish(f *failure, a *answer) {
 	j.rec.Prompt = cmp.Or(j.rec.Prompt, j.count) // there may have been no plan
 	if f != nil {
 		j.rec.Outcome, j.rec.Status = f.kind, f.answer.status
+		j.rec.NotRetried = f.notRetried
 		j.rec.Prompt = cmp.Or(f.counted(), j.rec.Prompt)
 		if j.rec.Reason == "" {
 			j.rec.Reason = f.Error()

@@ -66,11 +66,14 @@ func (o *Orchestrator) Serve(ctx context.Context, l Listeners, admin http.Handle
 	}
 
 	var err error
+	why := "" // the cause of ctx names the signal
 	select {
 	case <-ctx.Done():
+		why = context.Cause(ctx).Error()
 	case err = <-failed:
+		why = fmt.Sprint(err)
 	}
-	o.log.Info("draining", "in_flight", o.InFlight(), "at_most", o.Config().Timeouts.Drain)
+	o.log.Info("draining", "why", why, "in_flight", o.InFlight(), "at_most", o.Config().Timeouts.Drain)
 	o.Drain()
 	o.shutdown(front, cut)
 	stopWork()

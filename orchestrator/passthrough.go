@@ -137,6 +137,10 @@ func (o *Orchestrator) pass(ctx context.Context, q *request, p *passthrough, why
 		f := j.passOnce(ctx, p, why)
 		if f != nil && f.phase == "plan" && first != nil && first.answer.own {
 			f = first // nobody else is left: the client gets what an engine said
+			f.notRetried = retryNobody
+		}
+		if f != nil && f != first && f.retry && !q.w.begun && !q.passable(f, p) {
+			f.notRetried = retryUnsafe
 		}
 		if f == nil || f == first || !j.q.passable(f, p) || !j.again(ctx, f) {
 			f = f.heard(ctx)

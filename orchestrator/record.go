@@ -47,6 +47,8 @@ type Record struct {
 	Samples  int    `json:"samples,omitzero"` // answers that were asked for, where more than one
 	// Those before the last, and the last where the request failed.
 	Failed []FailedAttempt `json:"failed_attempts,omitzero"`
+	// Why no attempt followed the last of these, see retry.go.
+	NotRetried string `json:"not_retried,omitzero"`
 	// Decode replicas that went on when the one before had broken off.
 	Continued []string `json:"continued,omitzero"`
 	// Why none did when a stream broke off, see not_continued.go.

@@ -12,6 +12,15 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
+// Why no attempt followed a failure that another replica might have done better, in the record and in the
+// log. Beside these there is noBudget.
+const (
+	retryAttempts = "attempts"     // retry.attempts
+	retrySame     = "same_failure" // two replicas failed in the same phase: the request is the likely cause
+	retryNobody   = "no_replica"   // none is left that has not failed the request, or the next plan failed
+	retryUnsafe   = "not_safe"     // a request that is passed on as it came, and may have had its effect
+)
+
 // again decides whether a failed attempt is worth another: never after a client error, within the attempts
 // and the retry budget, and not when two different replicas failed in the same phase, since then the request
 // itself is the likely cause. Two kinds of second failure are tried on: at a replica that is ejected since it
@@ -24,7 +33,11 @@ func (j *job) again(ctx context.Context, f *failure) bool {
 	if second && likeBefore && !f.answered() || ctx.Err() != nil {
 		j.excuse(ctx.Err() == nil)
 	}
-	if !f.retry || ctx.Err() != nil || j.attempts.tries >= j.q.snap.cfg.Retry.Attempts {
+	if !f.retry || ctx.Err() != nil {
+		return false
+	}
+	if j.attempts.tries >= j.q.snap.cfg.Retry.Attempts {
+		f.notRetried = retryAttempts
 		return false
 	}
 	if f.unlucky() {
@@ -32,14 +45,17 @@ func (j *job) again(ctx context.Context, f *failure) bool {
 	}
 	alone := j.fallsBack(f, second)
 	if second && !alone && !f.answered() {
+		f.notRetried = retrySame
 		return false
 	}
 	j.avoidFailed(f)
 	if j.attempts.third = second && !alone; j.attempts.third && !j.othersLeft() {
+		f.notRetried = retryNobody
 		return false
 	}
 	if !alone && !f.harmless() && !out && !j.takeBudget() && !j.engineEnded(ctx, f) && !j.awaitsVerdict(ctx, f) {
 		if !j.mayPrefillThere(f) {
+			f.notRetried = noBudget
 			return false
 		}
 		alone = true

@@ -39,7 +39,8 @@ func TestAReplicaThatFitsNobodyIsSeen(t *testing.T) {
 			!strings.Contains(string(shown),
 				`"state":"unpaired",`+
 					`"cause":"it makes a pair with no replica of the other pool: d0.internal:8000: `+
-					`different block sizes: 32 and 16; what to do: start all engines with the same --block-size"`) {
+					`different block sizes: 32 at p1.internal:8000 and 16 at d0.internal:8000; `+
+					`what to do: start all engines with the same --block-size"`) {
 			t.Errorf("/debug/replicas: %v, %s", err, shown)
 		}
 		w.apply(w.cfg)

@@ -69,7 +69,7 @@ func TestAScrapeThatCannotConnectTakesOut(t *testing.T) {
 }
 
 // A replica that is away refuses, resets and does not answer in turn. One line warns that it is not usable,
-// and not one for each reason; the other reasons are told once a minute at most.
+// and not one for each reason; another reason is told when it is first seen, then once a minute at most.
 func TestAReplicaThatIsAwayIsWarnedOfOnce(t *testing.T) {
 	var log bytes.Buffer
 	way := &blocked{addr: "d0.internal:8000"}
@@ -97,12 +97,17 @@ func TestAReplicaThatIsAwayIsWarnedOfOnce(t *testing.T) {
 		for outage := range 2 {
 			way.fails.Store(&fails)
 			w.net.Cut(w.d[0].addr)
-			time.Sleep(5*time.Minute + 30*time.Second)
+			time.Sleep(20 * time.Second)
+			_, before := reported()
+			time.Sleep(5*time.Minute + 10*time.Second)
 			warned, informed := reported()
 			if warned != outage+1 {
 				t.Errorf("outage %d: warned %d times in all", outage, warned)
 			}
-			if informed < 1 || informed > 5*(outage+1) {
+			if outage == 0 && before != 1 {
+				t.Errorf("told %d times of another reason within 20 s, want once", before)
+			}
+			if informed < 1 || informed > 6*(outage+1) {
 				t.Errorf("outage %d: told %d times in all of another reason", outage, informed)
 			}
 			way.fails.Store(nil)

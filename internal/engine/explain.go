@@ -13,28 +13,33 @@ import (
 	"syscall"
 )
 
-// NotVLLMError is an answer that no vLLM server gives: its body is something else than the JSON that was
-// asked for.
+// NotVLLMError is an answer that no vLLM server gives: its body is something else than the JSON or the
+// metrics that were asked for.
 type NotVLLMError struct {
 	Path string
 	HTML bool
-	Err  error // of the JSON decoder
+	Err  error // of the JSON decoder, or ErrNoMetrics
 }
 
 func (e *NotVLLMError) Error() string {
+	if e.HTML && errors.Is(e.Err, ErrNoMetrics) {
+		return e.Path + " answered HTML, not metrics"
+	}
 	if e.HTML {
 		return e.Path + " answered HTML, not JSON"
 	}
 	return fmt.Sprintf("%s answered no JSON: %v", e.Path, e.Err)
 }
 
-// Unwrap returns what the JSON decoder said.
+// Unwrap returns what the reader of the body said.
 func (e *NotVLLMError) Unwrap() error { return e.Err }
 
 // NotJSON makes the error of a body of path that the JSON decoder did not take.
 func NotJSON(path string, body []byte, err error) error {
-	return &NotVLLMError{Path: path, HTML: bytes.HasPrefix(bytes.TrimSpace(body), []byte("<")), Err: err}
+	return &NotVLLMError{Path: path, HTML: isHTML(body), Err: err}
 }
+
+func isHTML(body []byte) bool { return bytes.HasPrefix(bytes.TrimSpace(body), []byte("<")) }
 
 // Explain says why the engine at url could not be asked, without our side's port numbers, and what an
 // operator does about it, "" where that is not known. pool is the configuration path of the engine's pool,
@@ -57,6 +62,9 @@ func Explain(err error, url, pool string) (seen, do string) {
 		return status.Error(), "see that the URL is that of a vLLM server, without a path"
 	case isForeign:
 		return foreign.Error(), "see that the URL is that of a vLLM server: something else answers there"
+	case errors.Is(err, ErrNoMetrics):
+		return "/metrics has none of vLLM's series",
+			"see that the URL is that of a vLLM server, started without --disable-log-stats"
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "connection refused", "see that the engine is running and listening there; " +
 			"--host 0.0.0.0 lets other " +

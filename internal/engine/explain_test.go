@@ -72,6 +72,11 @@ func TestExplain(t *testing.T) {
 			"a web page", plain(200, " <!doctype html>"), nil, "answered HTML, not JSON",
 			"something else answers there",
 		},
+		{
+			"metrics of a web page", plain(200, "<html>"), nil, "/metrics answered HTML, not metrics",
+			"something else answers there",
+		},
+		{"metrics of another program", plain(200, "up 1\n"), nil, "none of vLLM's series", "that of a vLLM server"},
 		{"text", plain(200, "hello"), nil, "answered no JSON", "something else answers there"},
 		{"another path", plain(404, ""), nil, "answered 404", "that of a vLLM server"},
 		{"nobody", "http://127.0.0.1:1", nil, "connection refused", "is running and listening there"},
@@ -86,7 +91,9 @@ func TestExplain(t *testing.T) {
 			defer client.Close()
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
-			_, err = client.Models(ctx)
+			if _, err = client.Models(ctx); strings.HasPrefix(c.name, "metrics") {
+				_, err = client.Scrape(ctx)
+			}
 			if err == nil {
 				t.Fatal("no error")
 			}

@@ -47,6 +47,7 @@ var ErrNoMetrics = errors.New("no vllm series")
 // rank 0. Lines that are not ours cost no allocation; a line of ours that cannot be read counts as absent.
 func ParseMetrics(body []byte) (Metrics, error) {
 	var p parser
+	text := body
 	for len(body) > 0 {
 		line := body
 		if end := bytes.IndexByte(body, '\n'); end >= 0 {
@@ -57,6 +58,9 @@ func ParseMetrics(body []byte) (Metrics, error) {
 		if len(line) > 0 && (line[0] == 'v' || line[0] == 'p') {
 			p.line(line)
 		}
+	}
+	if len(p.ranks) == 0 && isHTML(text) {
+		return Metrics{}, &NotVLLMError{Path: "/metrics", HTML: true, Err: ErrNoMetrics}
 	}
 	if len(p.ranks) == 0 {
 		return Metrics{}, ErrNoMetrics

@@ -19,7 +19,7 @@ type Severity int
 // From well to out.
 const (
 	Well    Severity = iota
-	Notable          // something to know
+	Notable          // something to know, or it serves less than it could
 	Out              // nothing is sent there
 )
 
@@ -38,8 +38,7 @@ func conditionOf(r *Replica) Condition {
 		if s.State != "pool_idle" { // which its replicas are well in
 			bad = max(bad, Notable)
 		}
-		if strings.HasPrefix(s.State, "ejected") || s.State == "distrusted" || s.State == "unpaired" ||
-			s.State == "draining" || s.State == "drained" {
+		if r.isOutBy(s.State) {
 			bad = Out
 		}
 	}
@@ -59,6 +58,24 @@ func (r *Replica) drained() bool {
 	return slices.ContainsFunc(r.States, func(s State) bool { return s.State == "drained" })
 }
 
+// isOutBy reports whether r gets no requests in this state. A decode replica that makes no pair computes
+// prompts itself.
+func (r *Replica) isOutBy(state string) bool {
+	return strings.HasPrefix(state, "ejected") || state == "draining" || state == "drained" ||
+		state == "unpaired" && r.Pool == "prefill"
+}
+
+// limits are the states of a replica that gets requests and serves less than it could.
+var limits = []string{
+	"slow", "distrusted", "unpaired", "adapter_differs",
+	"half_open_prefill", "half_open_decode", "half_open_whole",
+}
+
+// limited reports whether r is in one of the limits.
+func (r *Replica) limited() bool {
+	return slices.ContainsFunc(r.States, func(s State) bool { return slices.Contains(limits, s.State) })
+}
+
 // conditionOfPair says how p is.
 func conditionOfPair(p *Pair) Condition {
 	if p.State != "" && p.State != "in use" {
@@ -67,28 +84,45 @@ func conditionOfPair(p *Pair) Condition {
 	return Condition{"in use", Well}
 }
 
-// Headline says how many replicas get requests, and the names of the first few that do not.
+// Headline says how many replicas get requests, and names the first few that do not and that serve less than
+// they could.
 func (l *Live) Headline() string {
-	const most = 3
 	text := fmt.Sprintf("%d of %d usable", l.Usable, len(l.Replicas))
+	then := ", "
 	if len(l.Out) > 0 {
-		text += ": " + strings.Join(l.Out[:min(most, len(l.Out))], ", ")
+		text += ": " + firstFew(l.Out)
+		then = "; "
 	}
-	if more := len(l.Out) - most; more > 0 {
+	if len(l.Limited) > 0 {
+		text += fmt.Sprintf("%s%d limited: %s", then, len(l.Limited), firstFew(l.Limited))
+	}
+	return text
+}
+
+// firstFew joins the first three names, and counts the others.
+func firstFew(names []string) string {
+	const most = 3
+	text := strings.Join(names[:min(most, len(names))], ", ")
+	if more := len(names) - most; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	return text
 }
 
-// Judge fills in the conditions of all replicas and pairs by what else is known of them, and who is usable.
+// Judge fills in the conditions of all replicas and pairs by what else is known of them, and which are
+// usable.
 func (l *Live) Judge() {
-	l.Usable, l.Out = 0, nil
+	l.Usable = 0
+	l.Out, l.Limited = nil, nil
 	for i := range l.Replicas {
 		r := &l.Replicas[i]
 		if r.Condition = conditionOf(r); r.Condition.Bad == Out {
 			l.Out = append(l.Out, r.Name)
-		} else {
-			l.Usable++
+			continue
+		}
+		l.Usable++
+		if r.limited() {
+			l.Limited = append(l.Limited, r.Name)
 		}
 	}
 	for i := range l.Pairs {

@@ -54,6 +54,21 @@ func TestCondition(t *testing.T) {
 	if many.Judge(); many.Headline() != "1 of 5 usable: b, c, d and 1 more" {
 		t.Errorf("the headline is %q", many.Headline())
 	}
+	limited := Live{Replicas: []Replica{
+		{Name: "a", Pool: "decode", Up: true, States: []State{{State: "distrusted"}}},
+		{Name: "b", Pool: "decode", Up: true, States: []State{{State: "unpaired"}}},
+		{Name: "c", Pool: "decode", Up: true, States: []State{{State: "slow"}}},
+		{Name: "d", Pool: "decode", Up: true, States: []State{{State: "pool_idle"}}},
+	}}
+	if limited.Judge(); limited.Headline() != "4 of 4 usable, 3 limited: a, b, c" {
+		t.Errorf("the headline is %q", limited.Headline())
+	}
+	// A prefill replica that makes no pair gets no requests.
+	limited.Replicas = append(limited.Replicas,
+		Replica{Name: "p", Pool: "prefill", Up: true, States: []State{{State: "unpaired"}}})
+	if limited.Judge(); limited.Headline() != "4 of 5 usable: p; 3 limited: a, b, c" {
+		t.Errorf("the headline is %q", limited.Headline())
+	}
 	l := Live{Pairs: []Pair{
 		{State: "in use", Cause: "was ejected"}, {State: "ejected", Cause: "no blocks came"},
 	}}

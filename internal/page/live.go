@@ -23,7 +23,9 @@ type Live struct {
 	Newest   []Request      `json:"newest"`
 	Usable   int            `json:"usable"`        // replicas that get requests
 	Out      []string       `json:"out,omitempty"` // names of the others, in the order of the file
-	Hints    []string       `json:"hints,omitempty"`
+	// Limited are names of usable replicas that serve less than they could, in the order of the file.
+	Limited []string `json:"limited,omitempty"`
+	Hints   []string `json:"hints,omitempty"`
 }
 
 // Replica is one replica at a glance.

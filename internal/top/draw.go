@@ -68,7 +68,7 @@ func (m *screen) head() []string {
 		first += styleBad[2].Render("not connected: " + m.newest.err.Error())
 	case l == nil:
 		return []string{first}
-	case l.Ready && len(l.Out) > 0:
+	case l.Ready && len(l.Out)+len(l.Limited) > 0:
 		first += styleBad[1].Render(l.Headline())
 	case l.Ready:
 		first += styleGood.Render("ready, " + l.Headline())

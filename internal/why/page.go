@@ -62,6 +62,9 @@ func (r *Record) head(w io.Writer) {
 			fmt.Fprintf(w, "had to be guessed: %s\n", strings.Join(d.Unknown, ", "))
 		}
 	}
+	if r.NotRetried != "" {
+		fmt.Fprintf(w, "not tried again: %s\n", r.NotRetried)
+	}
 	if len(r.Continued) > 0 {
 		fmt.Fprintf(w, "broke off, and went on at %s\n", strings.Join(r.Continued, ", then "))
 	}

@@ -30,7 +30,9 @@ type Record struct {
 	Phases    phases    `json:"phases_ms"`
 	Attempts  int       `json:"attempts"`
 	Failed    []attempt `json:"failed_attempts"`
-	Continued []string  `json:"continued"`
+	// Why no attempt followed the last of these.
+	NotRetried string   `json:"not_retried"`
+	Continued  []string `json:"continued"`
 	// Why nobody went on with a stream that broke off.
 	NotContinued string    `json:"not_continued"`
 	Status       int       `json:"status"`

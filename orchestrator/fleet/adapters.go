@@ -52,5 +52,6 @@ func otherWeights(e *Endpoint, all map[replica.ID]*Endpoint) string {
 	if len(found) == 0 {
 		return ""
 	}
-	return "requests for an adapter are not handed over to or from other weights: " + strings.Join(found, "; ")
+	return "clients that are served here get other weights than at the other replicas; requests for an " +
+		"adapter are not handed over between them: " + strings.Join(found, "; ")
 }

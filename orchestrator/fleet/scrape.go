@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/tandem-router/tandem/internal/engine"
@@ -185,9 +186,15 @@ func (w *Watcher) markDown(err error) {
 	w.facts.mu.Lock()
 	first := w.down.reason == NotProbed
 	news := was || w.down.reason == "" || w.down.reasonAt.IsZero()
-	other := !news && w.down.reasonLogged != reason && now.Sub(w.down.reasonAt) >= reasonEvery
+	if news {
+		w.down.said = nil
+	}
+	unsaid := !slices.Contains(w.down.said, reason) && len(w.down.said) < mostReasons
+	again := w.down.reasonLogged != reason && now.Sub(w.down.reasonAt) >= reasonEvery
+	other := !news && (unsaid || again)
 	if w.down.reason = reason; news || other {
 		w.down.reasonLogged, w.down.reasonAt = reason, now
+		w.down.said = append(w.down.said[:min(len(w.down.said), mostReasons-1)], reason)
 	}
 	members := w.facts.known.members
 	w.facts.mu.Unlock()
@@ -209,6 +216,10 @@ func (w *Watcher) markDown(err error) {
 	}
 }
 
-// reasonEvery is the least time between two log lines that tell why a server is not usable. An engine that
-// starts, or a path that is cut, refuses, resets and times out in turn.
-const reasonEvery = time.Minute
+const (
+	// reasonEvery is the least time between two log lines that tell again why a server is not usable. An engine
+	// that starts, or a path that is cut, refuses, resets and times out in turn.
+	reasonEvery = time.Minute
+	// mostReasons is how many reasons are logged at once in one outage: the first time that each is seen.
+	mostReasons = 8
+)

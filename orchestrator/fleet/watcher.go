@@ -100,6 +100,7 @@ type downReason struct {
 	// Of these the newest that was logged, and when.
 	reasonLogged string
 	reasonAt     time.Time
+	said         []string // all that were logged since the server was up
 }
 
 // todo is what others have found that the watcher has to do when it looks next.

@@ -227,11 +227,11 @@ func incompatible(p, d *replica.Replica) string {
 		{"connectors", a.Connector, b.Connector},
 	} {
 		if x.p != x.d && x.p != "" && x.d != "" {
-			return fmt.Sprintf("different %s: %s and %s", x.what, x.p, x.d)
+			return fmt.Sprintf("different %s: %s at %s and %s at %s", x.what, x.p, p.ID, x.d, d.ID)
 		}
 	}
 	if a.BlockSize != b.BlockSize && a.BlockSize > 0 && b.BlockSize > 0 {
-		return fmt.Sprintf("different block sizes: %d and %d", a.BlockSize, b.BlockSize)
+		return fmt.Sprintf("different block sizes: %d at %s and %d at %s", a.BlockSize, p.ID, b.BlockSize, d.ID)
 	}
 	return ""
 }

@@ -315,7 +315,7 @@ func TestErrors(t *testing.T) {
 				f.ds[i].Facts.Version = "0.20.0"
 			}
 			f.decode.SetMembers(f.ds, f.now)
-		}, "", "pair", "p1 with d1: different versions: 0.32.0 and 0.20.0", false},
+		}, "", "pair", "p1 with d1: different versions: 0.32.0 at p1 and 0.20.0 at d1", false},
 		{"no connector is that of the other side", func(f *fleet, r *Request) {
 			r.LocalOK = false
 			for i := range f.ds {
@@ -323,7 +323,7 @@ func TestErrors(t *testing.T) {
 			}
 			f.prefill.SetMembers(f.ps, f.now)
 			f.decode.SetMembers(f.ds, f.now)
-		}, "", "pair", "p1 with d1: different connectors: nixl and other", false},
+		}, "", "pair", "p1 with d1: different connectors: nixl at p1 and other at d1", false},
 		{"the only fitting decode replica is full", func(f *fleet, r *Request) {
 			f.set(Policy{ExpectedOutput: longAnswers})
 			r.LocalOK = false
@@ -338,7 +338,7 @@ func TestErrors(t *testing.T) {
 			}
 			f.decode.SetMembers(f.ds, f.now)
 			f.says(f.decode, "d2", 9, 0, 0.99)
-		}, "", "pair", "different block sizes: 16 and 32", false},
+		}, "", "pair", "different block sizes: 16 at p1 and 32 at d1", false},
 		{
 			"all is avoided", func(f *fleet, r *Request) { r.AvoidDecode = []replica.ID{"d1", "d2"} }, "", "decode",
 			"failed this request before", false,

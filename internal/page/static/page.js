@@ -118,16 +118,18 @@ function draw(live) {
   if (!$('pause').checked) drawNewest(live.newest);
 }
 
-// drawReady says in the head how many replicas get requests, with a link to each of the first few that do not.
+// drawReady says in the head how many replicas get requests, with a link to each of the first few that do not
+// and that serve less than they could.
 function drawReady(live) {
-  const out = live.out || [], most = 3;
+  const out = live.out || [], limited = live.limited || [], most = 3, head = $('ready');
   if (!live.ready) return say('not ready: ' + (live.why || []).join('; '), 'bad');
-  const text = live.usable + ' of ' + live.replicas.length + ' usable';
-  if (!out.length) return say('ready, ' + text, 'good');
-  if ($('ready').dataset.out === out.join() && $('ready').className === 'warn') return;
-  $('ready').replaceChildren(text + ': ', ...out.slice(0, most).flatMap((name, i) => [i ? ', ' : '', el('a', {href: '#replica-' + name}, name)]), out.length > most ? ' and ' + (out.length - most) + ' more' : '');
-  $('ready').className = 'warn';
-  $('ready').dataset.out = out.join();
+  const text = live.usable + ' of ' + live.replicas.length + ' usable', drawn = [text, out.join(), limited.join()].join(';');
+  if (!out.length && !limited.length) return say('ready, ' + text, 'good');
+  if (head.dataset.drawn === drawn && head.className === 'warn') return;
+  const links = names => [...names.slice(0, most).flatMap((name, i) => [i ? ', ' : '', el('a', {href: '#replica-' + name}, name)]), names.length > most ? ' and ' + (names.length - most) + ' more' : ''];
+  head.replaceChildren(text, ...out.length ? [': ', ...links(out)] : [], ...limited.length ? [(out.length ? '; ' : ', ') + limited.length + ' limited: ', ...links(limited)] : []);
+  head.className = 'warn';
+  head.dataset.drawn = drawn;
 }
 
 function drawNow(r) {
