@@ -66,7 +66,7 @@ func (o *Orchestrator) Serve(ctx context.Context, l Listeners, admin http.Handle
 	}
 
 	var err error
-	why := "" // the cause of ctx names the signal
+	var why string // the cause of ctx names the signal
 	select {
 	case <-ctx.Done():
 		why = context.Cause(ctx).Error()
