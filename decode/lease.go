@@ -195,6 +195,9 @@ func (l *Lease) released(now time.Time) (guessed bool) {
 	l.pool.members.Lock()
 	defer l.pool.members.Unlock()
 	guessed = l.prompt.guessed && l.state != ended && l.prompt.state != answered
+	if l.state == sent || l.state == reported {
+		l.member.ledger.others.GaveUp(l.sequences)
+	}
 	l.pool.end(l, now)
 	return guessed
 }

@@ -189,6 +189,7 @@ func (l *Lease) gaveUp(now time.Time) bool {
 		return false
 	}
 	l.member.gaveUp()
+	l.member.others.GaveUp(1)
 	return true
 }
 

@@ -14,6 +14,7 @@ type OtherRequests struct {
 	last   int
 	heard  bool
 	most   int // requests of ours at once, the most since the newest report that was weighed
+	gaveUp int // requests of ours that ended before their answers since then: the engine may still have them
 	unseen unseen
 }
 
@@ -50,6 +51,10 @@ func (o *OtherRequests) Note(seen int) {
 // Ours takes in how many requests of ours, and of the routers that we know, the engine has from now on.
 func (o *OtherRequests) Ours(n int) { o.most = max(o.most, n) }
 
+// GaveUp takes in n requests of ours that ended before their answers. An engine aborts such requests a step or
+// more later, so its next report may still count them.
+func (o *OtherRequests) GaveUp(n int) { o.gaveUp += n }
+
 // Uncounted says that n requests more, or less where n is below 0, run there that are ours and that
 // [OtherRequests.Ours] leaves out. Reports beside them show nothing of others.
 func (o *OtherRequests) Uncounted(n int) {
@@ -61,7 +66,7 @@ func (o *OtherRequests) Uncounted(n int) {
 // of ours and of the routers that we know.
 //
 // A report can be older than our count. So a request of others is only what exceeds the most that we had
-// there at once since the report before. An engine whose core stands still repeats its report and keeps what
+// there at once since the report before, and all that we gave up since then. An engine whose core stands still repeats its report and keeps what
 // we gave up: the same report again shows nothing of others.
 func (o *OtherRequests) Weigh(l Load, ours int) {
 	u := &o.unseen
@@ -69,12 +74,14 @@ func (o *OtherRequests) Weigh(l Load, ours int) {
 		return
 	}
 	all := l.Running + max(l.Waiting, 0)
-	others := min(o.Count, all-max(ours, o.most))
+	others := min(o.Count, all-max(ours, o.most)-o.gaveUp)
 	if others < leastOthers || leastShare*others < all || u.doubtful || l.repeats(&u.newest) {
 		others = 0
 	}
 	u.add(others)
-	u.newest, o.most = l, ours
+	u.newest = l
+	o.most = ours
+	o.gaveUp = 0
 	u.doubtful = u.uncounted > 0
 }
 

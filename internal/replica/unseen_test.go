@@ -53,23 +53,25 @@ func ended(all []request, now int) (left, over []request) {
 	return left, over
 }
 
-// step ends and begins requests. An engine has those that were given up for two ticks more.
-func (a *asking) step(now int) {
+// step ends and begins requests, and returns how many were given up. An engine has these for two ticks more.
+func (a *asking) step(now int) (gaveUp int) {
 	var over []request
 	a.live, over = ended(a.live, now)
 	a.given, _ = ended(a.given, now)
 	if a.kind == "canceled" {
 		for _, r := range over {
 			a.given = append(a.given, request{now + 2, r.sequences})
+			gaveUp += r.sequences
 		}
 	}
 	if a.kind == "bursts" && now%80 >= 3 { // of all at once, which end one after the other
-		return
+		return gaveUp
 	}
 	for len(a.live) < a.concurrency {
 		long := 20 + (len(a.live)*37+now*11)%(a.longest-19)
 		a.live = append(a.live, request{now + long, a.sequences})
 	}
+	return gaveUp
 }
 
 // heard is the report of an engine with so many requests.
@@ -94,7 +96,7 @@ func TestARouterThatIsAloneNoticesNoOthers(t *testing.T) {
 		var had []int // by the engine, at each tick
 		var frozen Load
 		for now := range 2400 {
-			a.step(now)
+			o.GaveUp(a.step(now))
 			ours := count(a.live)
 			o.Ours(ours)
 			n := ours + count(a.given)
