@@ -113,6 +113,7 @@ func (s *stage) playPhase(ctx context.Context, ph phase) error {
 		return err
 	}
 	v := judge(results, records)
+	v.either = ph.local == "auto"
 	v.scarcity = s.scarcity(before, after, watch, records)
 	if ph.inPieces {
 		v.pieces = before.piecesSent(after)

@@ -33,6 +33,7 @@ type verdict struct {
 	// was computed beside them, and they found more; or another prompt of the same batch was, and its blocks
 	// drove theirs out. They are neither exact nor missed.
 	unforeseen int
+	either     bool        // the router may choose to split nothing
 	scarcity   *scarcity   // nil where nobody looked
 	pieces     *piecesSent // nil where prompts are split
 }
@@ -179,7 +180,7 @@ func (v *verdict) verdict(predicted float64) error {
 	switch {
 	case v.pieces != nil:
 		errs = append(errs, v.pieces.verdict(v.requests))
-	case v.modes["split"] == 0:
+	case v.modes["split"] == 0 && !v.either:
 		errs = append(errs, errors.New("nothing was split"))
 	}
 	if v.share() < predicted {

@@ -33,7 +33,7 @@ func TestRehearsal(t *testing.T) {
 		t.Errorf("%v: %s", err, text)
 	}
 	for _, want := range []string{
-		"## Time to the first token", "| p0 > d0 |", "## The act answers: held",
+		"## Time to the first token", "| pair | transfers |", "## The act answers: held",
 		"| decode, under 8 streams | 8 | 8 |", "| prefill, under 48 prompts | 48 | 48 |", "everything held",
 	} {
 		if !strings.Contains(text, want) {
