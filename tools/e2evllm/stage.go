@@ -106,8 +106,14 @@ func (s *stage) separate() (err error) {
 	return nil
 }
 
+// startGap is the least time between the starts of two engines. Engines tell their start to the hundredth of
+// a second. A router takes two engines with one start for one process (decision 0057): if one is distrusted,
+// the router does not use the cache of the other one either.
+const startGap = 20 * time.Millisecond
+
 // startEngine starts e, for the first time or again, and does not wait for it.
 func (s *stage) startEngine(e *engine) error {
+	time.Sleep(startGap)
 	if s.simulate {
 		e.simulator = s.tandem
 	} else if e.env.dir == "" {
