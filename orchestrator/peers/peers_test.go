@@ -104,10 +104,15 @@ func (l *lines) String() string {
 }
 
 // peering runs story in a rig that asks peers every 100 ms.
-func peering(t *testing.T, urls []string, story func(r *rig)) {
+//
+// What is to be there when the peers are asked for the first time is prepared by before.
+func peering(t *testing.T, urls []string, story func(r *rig), before ...func(r *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
+		for _, prepare := range before {
+			prepare(r)
+		}
 		r.reload(100*time.Millisecond, urls...)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
@@ -592,10 +597,12 @@ func TestSlowAnswersAgeTheirReports(t *testing.T) {
 // What another router has found of an engine is known with its first answer, and this router's own is in what
 // it answers. A router of an older version says nothing of it, and is heard all the same.
 func TestPeersShareDistrust(t *testing.T) {
-	peering(t, []string{first, second}, func(r *rig) {
+	serve := func(r *rig) {
 		r.serve("t1:9090", booked("old", 1))
 		r.serve("t2:9090", always(http.StatusOK, `{"instance":"new","prefill":null,"decode":null,`+
 			`"distrusted":[{"started":5.25,"era":2,"seen":946684800,"of_a_later_version":1}]}`))
+	}
+	peering(t, []string{first, second}, func(r *rig) {
 		began := time.Now()
 		r.peers.WaitForFirst(r.t.Context())
 		if era := r.distrusts.era(5.25); era != 2 || time.Since(began) != 0 {
@@ -608,7 +615,7 @@ func TestPeersShareDistrust(t *testing.T) {
 		if err != nil || len(b.Distrusted) != 1 || b.Distrusted[0].Started != 5.25 {
 			t.Errorf("it tells %+v, %v", b, err)
 		}
-	})
+	}, serve)
 }
 
 // A router that does not answer is not waited for longer than routers may be silent.
