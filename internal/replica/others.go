@@ -51,8 +51,8 @@ func (o *OtherRequests) Note(seen int) {
 // Ours takes in how many requests of ours, and of the routers that we know, the engine has from now on.
 func (o *OtherRequests) Ours(n int) { o.most = max(o.most, n) }
 
-// GaveUp takes in n requests of ours that ended before their answers. An engine aborts such requests a step or
-// more later, so its next report may still count them.
+// GaveUp takes in n requests of ours that ended before their answers. An engine aborts such requests a step
+// or more later, so its next report may still count them.
 func (o *OtherRequests) GaveUp(n int) { o.gaveUp += n }
 
 // Uncounted says that n requests more, or less where n is below 0, run there that are ours and that
@@ -66,8 +66,8 @@ func (o *OtherRequests) Uncounted(n int) {
 // of ours and of the routers that we know.
 //
 // A report can be older than our count. So a request of others is only what exceeds the most that we had
-// there at once since the report before, and all that we gave up since then. An engine whose core stands still repeats its report and keeps what
-// we gave up: the same report again shows nothing of others.
+// there at once since the report before, and all that we gave up since then. An engine whose core stands
+// still repeats its report and keeps what we gave up: the same report again shows nothing of others.
 func (o *OtherRequests) Weigh(l Load, ours int) {
 	u := &o.unseen
 	if l.Source != Metrics || l.Running < 0 || l.At.Sub(u.newest.At) < weighEvery {
