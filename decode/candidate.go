@@ -29,7 +29,7 @@ type Query struct {
 	Seeded bool          // price by what the operator says, or the profile, and by nothing that was learned
 
 	// Prefills is how long prefills take in the other pool, as measured; zero: not known.
-	Prefills scoring.Factors
+	Prefills scoring.Speed
 
 	// Beside is who has the request now, where it asks for another one: candidates are compared with it, too.
 	Beside replica.ID

@@ -45,7 +45,7 @@ type Pool struct {
 // poolLearned is what was learned of all members together.
 type poolLearned struct {
 	prefills  scoring.DecayingFit // for those that were not measured yet
-	otherPool scoring.Factors     // of prefills in the other pool, by the newest query
+	otherPool scoring.Speed       // of prefills in the other pool, by the newest query
 	steps     scoring.DecayingFit
 	slopes    slopes
 }

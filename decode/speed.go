@@ -49,11 +49,11 @@ func (m *measured) recall(now time.Time) {
 }
 
 // Prefills returns how long prefills take on the members together, as measured; zero: not known.
-func (p *Pool) Prefills() scoring.Factors {
+func (p *Pool) Prefills() scoring.Speed {
 	p.members.Lock()
 	defer p.members.Unlock()
 	f, _ := p.prefills.Of(&p.prefills.SpeedFit)
-	return f
+	return f.Prefills()
 }
 
 // speed returns the best that is known of m: of each half what was measured on m, or on the pool, and until
@@ -62,7 +62,7 @@ func (p *Pool) Prefills() scoring.Factors {
 // not, and were off, the other one would take up all of its error, and could be learned to be nothing.
 func (p *Pool) speed(m *member) scoring.Speed {
 	profile := scoring.DefaultSpeed()
-	s := p.settings.Speed.Or(p.otherPool.Prefills()).Or(profile)
+	s := p.settings.Speed.Or(p.otherPool).Or(profile)
 	if f, known := m.measured.prefill.Of(&p.prefills.SpeedFit); known {
 		s = profile.WithPrefill(f).PrefillHalf().Or(s)
 	}

@@ -22,7 +22,7 @@ type Query struct {
 	Avoid  []replica.ID
 	Seeded bool // price by what the operator says, or the profile, and by nothing that was learned
 
-	Prefills scoring.Factors // how long prefills take in the other pool, as measured; zero: not known
+	Prefills scoring.Speed // how long prefills take in the other pool, as measured; zero: not known
 }
 
 // Candidate is a replica that could prefill the request, with all that is known of it. It belongs to the

@@ -42,11 +42,11 @@ func (p *Pool) pricing(m *member, q *Query, now time.Time) scoring.Pricing {
 }
 
 // Prefills returns how long prefills take on the members together, as measured; zero: not known.
-func (p *Pool) Prefills() scoring.Factors {
+func (p *Pool) Prefills() scoring.Speed {
 	p.members.Lock()
 	defer p.members.Unlock()
 	f, _ := p.fit.Of(&p.fit.SpeedFit)
-	return f
+	return f.Prefills()
 }
 
 // speed returns the best that is known of m: what was measured on m, or on the pool, and until enough was
@@ -56,5 +56,5 @@ func (p *Pool) speed(m *member) scoring.Speed {
 	if f, known := m.fit.Of(&p.fit.SpeedFit); known {
 		return profile.WithPrefill(f)
 	}
-	return p.settings.Speed.Or(p.otherPool.Prefills()).Or(profile)
+	return p.settings.Speed.Or(p.otherPool).Or(profile)
 }

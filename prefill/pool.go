@@ -28,7 +28,7 @@ type Pool struct {
 	settings Settings
 	fit      scoring.DecayingFit // of all members together, for those that were not measured yet
 	// Of prefills in the other pool, by the newest query; zero: not known.
-	otherPool scoring.Factors
+	otherPool scoring.Speed
 	typical   float64 // seconds of a usual request, running mean; 0 unknown
 	peers     roster.PeerReports[*member, PeerLoad]
 	readings  []replica.Reading // scratch of read
