@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/tandem-router/tandem/internal/config"
-	"github.com/tandem-router/tandem/internal/enginesim"
+	"github.com/tandem-router/tandem/internal/lab/enginesim"
 )
 
 // longStream is a request whose answer takes some 80 s, on engines that take 0.5 s for a step.

@@ -13,7 +13,7 @@ import (
 	"github.com/tandem-router/tandem/internal/answercache/valkey"
 	"github.com/tandem-router/tandem/internal/answercache/valkey/valkeytest"
 	"github.com/tandem-router/tandem/internal/config"
-	"github.com/tandem-router/tandem/internal/enginesim"
+	"github.com/tandem-router/tandem/internal/lab/enginesim"
 )
 
 // storeInTrouble is a store of answers that something happens to.

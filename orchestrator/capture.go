@@ -10,8 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tandem-router/tandem/internal/capture"
 	"github.com/tandem-router/tandem/internal/kv"
-	"github.com/tandem-router/tandem/internal/trace"
 )
 
 // captures are the traces that are being taken of what is served. Nothing is kept while there is none.
@@ -30,7 +30,7 @@ type captures struct {
 type taking struct {
 	began time.Time
 	seed  maphash.Seed
-	lines chan trace.Captured
+	lines chan capture.Request
 	lost  atomic.Uint64
 }
 
@@ -38,7 +38,7 @@ type taking struct {
 const captureBuffer = 4096
 
 func (c *captures) begin(now time.Time) (t *taking, end func()) {
-	t = &taking{began: now, seed: maphash.MakeSeed(), lines: make(chan trace.Captured, captureBuffer)}
+	t = &taking{began: now, seed: maphash.MakeSeed(), lines: make(chan capture.Request, captureBuffer)}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.all == nil {
@@ -75,8 +75,8 @@ func (c *captures) note(j *job) {
 
 // of is what of a request goes into the trace: when it came, how long it was, which beginnings it shares with
 // others, never what it said.
-func (t *taking) of(j *job) trace.Captured {
-	line := trace.Captured{
+func (t *taking) of(j *job) capture.Request {
+	line := capture.Request{
 		T: j.q.start.Sub(t.began).Seconds(), Model: j.rec.Model, Input: max(j.rec.Prompt, 1), Output: j.rec.Output,
 		Asked: t.asked(j),
 	}
@@ -90,8 +90,8 @@ func (t *taking) of(j *job) trace.Captured {
 }
 
 // asked is what of a request tells of its answer's length.
-func (t *taking) asked(j *job) trace.Asked {
-	a := trace.Asked{API: path.Base(j.q.path)}
+func (t *taking) asked(j *job) capture.Asked {
+	a := capture.Asked{API: path.Base(j.q.path)}
 	if j.q.tenant != 0 {
 		a.Tenant = strconv.FormatUint(maphash.Comparable(t.seed, j.q.tenant), 36)
 	}
@@ -131,7 +131,7 @@ func (o *Orchestrator) capture(w http.ResponseWriter, r *http.Request) {
 	defer end()
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	out, flush := json.NewEncoder(w), http.NewResponseController(w).Flush
-	err := out.Encode(trace.CaptureHeader{Version: trace.CaptureVersion, BlockSize: o.prefill.BlockSize()})
+	err := out.Encode(capture.Header{Version: capture.Version, BlockSize: o.prefill.BlockSize()})
 	over := time.NewTimer(length)
 	defer over.Stop()
 	for err == nil {
@@ -142,7 +142,7 @@ func (o *Orchestrator) capture(w http.ResponseWriter, r *http.Request) {
 		case line := <-t.lines:
 			err = out.Encode(line)
 		case <-over.C:
-			_ = out.Encode(trace.CaptureEnd{Lost: t.lost.Load()})
+			_ = out.Encode(capture.End{Lost: t.lost.Load()})
 			return
 		case <-r.Context().Done():
 			return

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tandem-router/tandem/internal/trace"
+	"github.com/tandem-router/tandem/internal/capture"
 )
 
 // A capture tells when requests came, how long they were and which beginnings they share; nothing of what
@@ -54,7 +54,7 @@ func TestCapture(t *testing.T) {
 			w.t.Errorf("tenants %q and %q", asked.Tenant, got[1].Tenant)
 		}
 		asked.Tenant = ""
-		if want := (trace.Asked{API: "completions", Stops: true, Expects: 7}); asked != want {
+		if want := (capture.Asked{API: "completions", Stops: true, Expects: 7}); asked != want {
 			w.t.Errorf("captured %+v, want %+v", asked, want)
 		}
 		if len(got[0].Blocks) != 6 || len(got[1].Blocks) != 8 || !slices.Equal(got[0].Blocks, got[1].Blocks[:6]) ||
@@ -74,11 +74,11 @@ func TestCapture(t *testing.T) {
 }
 
 // captured reads a stream and checks its frame.
-func captured(w *world, body string) (lines []trace.Captured) {
+func captured(w *world, body string) (lines []capture.Request) {
 	all := strings.Split(strings.TrimSpace(body), "\n")
-	var header trace.CaptureHeader
+	var header capture.Header
 	var end struct{ Lost *uint64 }
-	if json.Unmarshal([]byte(all[0]), &header) != nil || header.Version != trace.CaptureVersion ||
+	if json.Unmarshal([]byte(all[0]), &header) != nil || header.Version != capture.Version ||
 		header.BlockSize != 16 {
 		w.t.Fatalf("first line %s", all[0])
 	}
@@ -86,7 +86,7 @@ func captured(w *world, body string) (lines []trace.Captured) {
 		w.t.Fatalf("last line %s", last)
 	}
 	for _, text := range all[1 : len(all)-1] {
-		var one trace.Captured
+		var one capture.Request
 		if err := json.Unmarshal([]byte(text), &one); err != nil {
 			w.t.Fatalf("%s: %v", text, err)
 		}
@@ -101,7 +101,7 @@ func TestCaptureLosesRatherThanWaits(t *testing.T) {
 		taking, end := w.o.captures.begin(time.Now())
 		defer end()
 		for range captureBuffer {
-			taking.lines <- trace.Captured{}
+			taking.lines <- capture.Request{}
 		}
 		w.ask(guardedPrompt(idPrompt(1, 20), ""))
 		if n := taking.lost.Load(); n != 1 {

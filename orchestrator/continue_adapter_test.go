@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/tandem-router/tandem/internal/config"
-	"github.com/tandem-router/tandem/internal/enginesim"
+	"github.com/tandem-router/tandem/internal/lab/enginesim"
 )
 
 // newAdapters is a fleet whose decode replicas named so have other weights under the adapter's name. No

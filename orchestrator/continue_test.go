@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tandem-router/tandem/internal/enginesim"
+	"github.com/tandem-router/tandem/internal/lab/enginesim"
 )
 
 var cutStream = fault(enginesim.Fault{Kind: "cut_stream", After: 4})

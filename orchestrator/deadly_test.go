@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/tandem-router/tandem/internal/config"
-	"github.com/tandem-router/tandem/internal/enginesim"
+	"github.com/tandem-router/tandem/internal/lab/enginesim"
 )
 
 // A request that ends every engine it is sent to ends two of them and no third, however many are left and

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/tandem-router/tandem/internal/config"
-	"github.com/tandem-router/tandem/internal/enginesim"
+	"github.com/tandem-router/tandem/internal/lab/enginesim"
 )
 
 // seriesNaming are the lines of the metrics that name a replica.

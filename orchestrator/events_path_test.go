@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/tandem-router/tandem/internal/config"
-	"github.com/tandem-router/tandem/internal/enginesim"
+	"github.com/tandem-router/tandem/internal/lab/enginesim"
 )
 
 // eventsPath is a world whose prefill replicas send their events at a path of their own server, to who has

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/tandem-router/tandem/internal/config"
-	"github.com/tandem-router/tandem/internal/enginesim"
+	"github.com/tandem-router/tandem/internal/lab/enginesim"
 )
 
 // A fleet whose prefill engines push is refused by name; nothing of what they say reaches a decode engine,

@@ -6,7 +6,7 @@ import (
 
 	"github.com/tandem-router/tandem/connector"
 	"github.com/tandem-router/tandem/internal/config"
-	"github.com/tandem-router/tandem/internal/enginesim"
+	"github.com/tandem-router/tandem/internal/lab/enginesim"
 )
 
 // longPrefills lets prefills take long, asks engines often, and leaves no place in the retry budget.

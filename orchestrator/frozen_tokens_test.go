@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/tandem-router/tandem/internal/config"
-	"github.com/tandem-router/tandem/internal/enginesim"
+	"github.com/tandem-router/tandem/internal/lab/enginesim"
 )
 
 // An engine that stands still is asked for token ids until it owes an answer. Who waits for that gets them

@@ -28,9 +28,9 @@ import (
 
 	"github.com/tandem-router/tandem/connector"
 	"github.com/tandem-router/tandem/internal/config"
-	"github.com/tandem-router/tandem/internal/enginesim"
-	"github.com/tandem-router/tandem/internal/enginesim/core"
-	"github.com/tandem-router/tandem/internal/memnet"
+	"github.com/tandem-router/tandem/internal/lab/enginesim"
+	"github.com/tandem-router/tandem/internal/lab/enginesim/core"
+	"github.com/tandem-router/tandem/internal/lab/memnet"
 )
 
 // world is a router between clients and two pools of simulated engines, on a network in memory and in fake

@@ -3,8 +3,8 @@ package orchestrator
 import (
 	"testing"
 
-	"github.com/tandem-router/tandem/internal/enginesim"
-	"github.com/tandem-router/tandem/internal/enginesim/core"
+	"github.com/tandem-router/tandem/internal/lab/enginesim"
+	"github.com/tandem-router/tandem/internal/lab/enginesim/core"
 )
 
 // Engines of hybrid models announce several KV cache groups in one stream, and can use of a cached prefix

@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/tandem-router/tandem/internal/config"
-	"github.com/tandem-router/tandem/internal/enginesim"
-	"github.com/tandem-router/tandem/internal/enginesim/core"
+	"github.com/tandem-router/tandem/internal/lab/enginesim"
+	"github.com/tandem-router/tandem/internal/lab/enginesim/core"
 )
 
 // sixEngine is a simulated engine at ::1, its side channel too.

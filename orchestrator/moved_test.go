@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tandem-router/tandem/internal/enginesim"
+	"github.com/tandem-router/tandem/internal/lab/enginesim"
 )
 
 // Behind three requests for an adapter wait others for the model itself. A replica that joins with the model

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/tandem-router/tandem/internal/config"
-	"github.com/tandem-router/tandem/internal/enginesim"
+	"github.com/tandem-router/tandem/internal/lab/enginesim"
 )
 
 // The log and the record say why no other attempt followed a failure.

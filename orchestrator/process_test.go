@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/tandem-router/tandem/internal/config"
-	"github.com/tandem-router/tandem/internal/enginesim"
+	"github.com/tandem-router/tandem/internal/lab/enginesim"
 )
 
 // poisoned makes w's decode engine cache wrong blocks, which the router notices, and returns the prompt that

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/tandem-router/tandem/internal/config"
-	"github.com/tandem-router/tandem/internal/enginesim"
+	"github.com/tandem-router/tandem/internal/lab/enginesim"
 )
 
 // changes says how a field of the configuration is changed where doubling a number or turning a switch does

@@ -10,7 +10,7 @@ import (
 
 	"github.com/tandem-router/tandem/connector"
 	"github.com/tandem-router/tandem/internal/config"
-	"github.com/tandem-router/tandem/internal/enginesim"
+	"github.com/tandem-router/tandem/internal/lab/enginesim"
 	"github.com/tandem-router/tandem/internal/replica"
 )
 

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tandem-router/tandem/internal/enginesim"
+	"github.com/tandem-router/tandem/internal/lab/enginesim"
 )
 
 // Engines that send an answer more than they were asked for, once the next request on the connection has gone

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/tandem-router/tandem/internal/config"
-	"github.com/tandem-router/tandem/internal/enginesim"
+	"github.com/tandem-router/tandem/internal/lab/enginesim"
 )
 
 // One engine of a batch stands still, and the other prompts are cancelled for it: nobody distrusts the

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/tandem-router/tandem/internal/config"
-	"github.com/tandem-router/tandem/internal/enginesim"
+	"github.com/tandem-router/tandem/internal/lab/enginesim"
 )
 
 // Engines that speculate leave the last tokens of a prompt to decode: such prompts are split like others,

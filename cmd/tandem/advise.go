@@ -11,9 +11,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/tandem-router/tandem/internal/enginesim/core"
-	"github.com/tandem-router/tandem/internal/replay"
-	"github.com/tandem-router/tandem/internal/replay/advise"
+	"github.com/tandem-router/tandem/internal/lab/enginesim/core"
+	"github.com/tandem-router/tandem/internal/lab/replay"
+	"github.com/tandem-router/tandem/internal/lab/replay/advise"
 )
 
 // advisedFor is how much of the traffic is played if nothing else is said.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tandem-router/tandem/internal/replay/advise"
+	"github.com/tandem-router/tandem/internal/lab/replay/advise"
 )
 
 func TestAdviseCommand(t *testing.T) {

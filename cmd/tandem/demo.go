@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tandem-router/tandem/internal/demo"
+	"github.com/tandem-router/tandem/internal/lab/demo"
 )
 
 // demoCommand shows the router at work over simulated engines, all in this process.

@@ -16,9 +16,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/tandem-router/tandem/internal/replay"
-	"github.com/tandem-router/tandem/internal/replay/cluster"
-	"github.com/tandem-router/tandem/internal/replay/policies"
+	"github.com/tandem-router/tandem/internal/lab/replay"
+	"github.com/tandem-router/tandem/internal/lab/replay/cluster"
+	"github.com/tandem-router/tandem/internal/lab/replay/policies"
 )
 
 // replayCommand plays recorded traffic in virtual time, or checks the engines that this is done with.

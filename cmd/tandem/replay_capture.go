@@ -17,7 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tandem-router/tandem/internal/trace"
+	"github.com/tandem-router/tandem/internal/capture"
 )
 
 // captureCommand makes a trace of what a running router serves, without what was said.
@@ -70,8 +70,8 @@ func (o *captureOptions) run(ctx context.Context, log io.Writer) error {
 type capturing struct {
 	token  string // "" shows none
 	log    io.Writer
-	header trace.CaptureHeader
-	lines  []trace.Captured
+	header capture.Header
+	lines  []capture.Request
 	ended  bool
 	lost   uint64
 }
@@ -118,10 +118,10 @@ func (c *capturing) listen(ctx context.Context, admin string, length time.Durati
 // take reads one line of the stream.
 func (c *capturing) take(line []byte) error {
 	if c.header.Version == 0 {
-		var h trace.CaptureHeader
-		if err := json.Unmarshal(line, &h); err != nil || h.Version != trace.CaptureVersion {
+		var h capture.Header
+		if err := json.Unmarshal(line, &h); err != nil || h.Version != capture.Version {
 			return fmt.Errorf("the first line is not that of a capture of version %d: %.100q",
-				trace.CaptureVersion, line)
+				capture.Version, line)
 		}
 		c.header = h
 		return nil
@@ -134,7 +134,7 @@ func (c *capturing) take(line []byte) error {
 		c.ended, c.lost = true, *end.Lost
 		return nil
 	}
-	var one trace.Captured
+	var one capture.Request
 	err := json.Unmarshal(line, &one)
 	c.lines = append(c.lines, one)
 	return err
@@ -143,9 +143,9 @@ func (c *capturing) take(line []byte) error {
 // write makes the trace: requests come in the order in which they ended, and stand in that in which they
 // began.
 func (c *capturing) write(name, note string) error {
-	slices.SortStableFunc(c.lines, func(a, b trace.Captured) int { return cmp.Compare(a.T, b.T) })
+	slices.SortStableFunc(c.lines, func(a, b capture.Request) int { return cmp.Compare(a.T, b.T) })
 	err := writeFile(name, func(w io.Writer) error {
-		out, err := trace.NewCaptureWriter(w, c.header.BlockSize, note)
+		out, err := capture.NewWriter(w, c.header.BlockSize, note)
 		for i := 0; err == nil && i < len(c.lines); i++ {
 			err = out.Write(c.lines[i])
 		}

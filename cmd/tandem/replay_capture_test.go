@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tandem-router/tandem/internal/trace"
+	"github.com/tandem-router/tandem/internal/lab/trace"
 )
 
 // router streams a capture: the first line, the lines, and the end where there is one.

@@ -14,7 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tandem-router/tandem/internal/replay/grid"
+	"github.com/tandem-router/tandem/internal/lab/replay/grid"
 )
 
 // gridRun is a grid that is being played.

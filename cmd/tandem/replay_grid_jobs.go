@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/tandem-router/tandem/internal/replay/grid"
+	"github.com/tandem-router/tandem/internal/lab/replay/grid"
 )
 
 // job plays something of a ground, and adds it to what there is.

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tandem-router/tandem/internal/replay/grid"
+	"github.com/tandem-router/tandem/internal/lab/replay/grid"
 )
 
 // Fleets that have been told wrong facts are not played again, and can be asked for by their names; what was

@@ -10,9 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tandem-router/tandem/internal/replay"
-	"github.com/tandem-router/tandem/internal/replay/cluster"
-	"github.com/tandem-router/tandem/internal/replay/report"
+	"github.com/tandem-router/tandem/internal/lab/replay"
+	"github.com/tandem-router/tandem/internal/lab/replay/cluster"
+	"github.com/tandem-router/tandem/internal/lab/replay/report"
 )
 
 // drawing is a report in the making.

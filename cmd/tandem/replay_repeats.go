@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tandem-router/tandem/internal/config"
-	"github.com/tandem-router/tandem/internal/trace"
+	"github.com/tandem-router/tandem/internal/lab/trace"
 )
 
 // repeatsCommand counts which requests of traces repeat an earlier one.

@@ -12,8 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tandem-router/tandem/internal/replay"
-	"github.com/tandem-router/tandem/internal/replay/suite"
+	"github.com/tandem-router/tandem/internal/lab/replay"
+	"github.com/tandem-router/tandem/internal/lab/replay/suite"
 )
 
 // suiteCommand computes every claim that is made of the decision, and writes them down.

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tandem-router/tandem/internal/replay"
+	"github.com/tandem-router/tandem/internal/lab/replay"
 )
 
 // sample is a trace of so many prompts of 500 tokens, one a second, with answers of output tokens.

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tandem-router/tandem/internal/config"
-	"github.com/tandem-router/tandem/internal/replay/suite"
+	"github.com/tandem-router/tandem/internal/lab/replay/suite"
 )
 
 // tuneCommand searches the weights of the decision on recorded traffic, and says what they would bring and

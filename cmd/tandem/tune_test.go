@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tandem-router/tandem/internal/replay/suite"
+	"github.com/tandem-router/tandem/internal/lab/replay/suite"
 )
 
 func TestTuneCommand(t *testing.T) {

@@ -16,9 +16,9 @@ import (
 
 	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/engine"
-	"github.com/tandem-router/tandem/internal/enginesim"
 	"github.com/tandem-router/tandem/internal/kv"
 	"github.com/tandem-router/tandem/internal/kvevents"
+	"github.com/tandem-router/tandem/internal/lab/enginesim"
 )
 
 var update = flag.Bool("update", false, "write the golden files")

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/tandem-router/tandem/internal/config"
-	"github.com/tandem-router/tandem/internal/enginesim"
+	"github.com/tandem-router/tandem/internal/lab/enginesim"
 )
 
 // linked is a sound server that reads so many blocks (of 2 MiB) a second from its peers.

@@ -12,7 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tandem-router/tandem/internal/memnet"
+	"github.com/tandem-router/tandem/internal/lab/memnet"
 )
 
 // A client cannot tell which of the two readers reads its requests: what a handler sees of a request and what

@@ -19,7 +19,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tandem-router/tandem/internal/memnet"
+	"github.com/tandem-router/tandem/internal/lab/memnet"
 )
 
 // served is a server that counts nothing and has no limits but those of the test.

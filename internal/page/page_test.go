@@ -13,7 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tandem-router/tandem/internal/memnet"
+	"github.com/tandem-router/tandem/internal/lab/memnet"
 )
 
 // serve runs a page in fake time, with a client of it.

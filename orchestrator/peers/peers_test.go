@@ -24,7 +24,7 @@ import (
 
 	"github.com/tandem-router/tandem/decode"
 	"github.com/tandem-router/tandem/internal/config"
-	"github.com/tandem-router/tandem/internal/memnet"
+	"github.com/tandem-router/tandem/internal/lab/memnet"
 	"github.com/tandem-router/tandem/internal/panics"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/prefill"

@@ -7,8 +7,8 @@ import (
 	"net"
 	"sync"
 
-	"github.com/tandem-router/tandem/internal/enginesim"
-	"github.com/tandem-router/tandem/internal/enginesim/core"
+	"github.com/tandem-router/tandem/internal/lab/enginesim"
+	"github.com/tandem-router/tandem/internal/lab/enginesim/core"
 )
 
 // runEngines is the subcommand that stands for engines, on ports in a row.

@@ -12,7 +12,7 @@ import (
 	"os"
 	"os/signal"
 
-	"github.com/tandem-router/tandem/internal/enginesim/conformance"
+	"github.com/tandem-router/tandem/internal/lab/enginesim/conformance"
 )
 
 func main() {

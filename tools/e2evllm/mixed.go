@@ -17,7 +17,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/tandem-router/tandem/internal/enginesim/core"
+	"github.com/tandem-router/tandem/internal/lab/enginesim/core"
 )
 
 // Steps in which a prompt is computed beside streams are measured with so many streams, and prompts of so
@@ -47,7 +47,7 @@ var mixing = &fleet{"mixing", func() []*engine {
 }}
 
 // mixed measures what a step takes in which a prompt is computed beside streams, and compares it with what
-// the simulator's formula makes of prompts alone and of streams alone (internal/enginesim/core, Cost).
+// the simulator's formula makes of prompts alone and of streams alone (internal/lab/enginesim/core, Cost).
 func mixed(ctx context.Context, s *stage) error {
 	m := &mixedMeasure{ctx: ctx, s: s, g: newGenerator(s.seed + 16000)}
 	if _, err := m.prompt(mixedPrompts[len(mixedPrompts)-1]); err != nil { // the first is slow

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tandem-router/tandem/internal/enginesim/conformance"
+	"github.com/tandem-router/tandem/internal/lab/enginesim/conformance"
 )
 
 // twinRequests are asked of both kinds at least.

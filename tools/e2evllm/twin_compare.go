@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tandem-router/tandem/internal/enginesim/conformance"
+	"github.com/tandem-router/tandem/internal/lab/enginesim/conformance"
 )
 
 // sameStory compares the events of the two.

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tandem-router/tandem/internal/enginesim"
-	"github.com/tandem-router/tandem/internal/enginesim/core"
+	"github.com/tandem-router/tandem/internal/lab/enginesim"
+	"github.com/tandem-router/tandem/internal/lab/enginesim/core"
 )
 
 // oneOf makes a twin of two simulated engines, of which the second stands for the real one's imitation.

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"text/tabwriter"
 
-	"github.com/tandem-router/tandem/internal/enginesim/core"
+	"github.com/tandem-router/tandem/internal/lab/enginesim/core"
 )
 
 // report prints what one model's steps say of the formula.

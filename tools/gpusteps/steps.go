@@ -12,7 +12,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tandem-router/tandem/internal/enginesim/core"
+	"github.com/tandem-router/tandem/internal/lab/enginesim/core"
 )
 
 // step is a line of steps.py: a batch of streams, each with context tokens of KV, and a chunk of a prompt.

@@ -2,7 +2,7 @@
 
     python3 steps.py --attention _vllm_fa3_C.abi3.so [--out steps.json]
 
-Replay plays engines whose step takes what a formula says (internal/enginesim/core, Cost), and the formula
+Replay plays engines whose step takes what a formula says (internal/lab/enginesim/core, Cost), and the formula
 takes a step with a prompt beside streams for the sum of its parts. This asks a GPU whether it is. Matrix
 products are PyTorch's, attention is the kernel of vLLM's wheel, over pages of 16 tokens and in one launch for
 the whole batch, as vLLM calls it (v1/attention/backends/flash_attn.py). Weights and prompts are random. What

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tandem-router/tandem/internal/enginesim/core"
+	"github.com/tandem-router/tandem/internal/lab/enginesim/core"
 )
 
 // TestFormulaTakesStepsForTheSumOfTheirParts holds the formula to what an H100 and an H200 took: nothing of a

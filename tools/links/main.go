@@ -18,9 +18,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tandem-router/tandem/internal/replay"
-	"github.com/tandem-router/tandem/internal/replay/cluster"
-	"github.com/tandem-router/tandem/internal/replay/policies"
+	"github.com/tandem-router/tandem/internal/lab/replay"
+	"github.com/tandem-router/tandem/internal/lab/replay/cluster"
+	"github.com/tandem-router/tandem/internal/lab/replay/policies"
 )
 
 // told is how many times as fast as they are links are said to be, and the colour of that line.

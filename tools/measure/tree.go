@@ -21,7 +21,7 @@ const whole = "whole tree"
 // tree is what was counted in one checkout: a row a room, and one for all.
 type tree map[string]*counts
 
-// row finds the rooms in the table of ARCHITECTURE.md, as rooms_test.go does.
+// row finds the rooms in the table of ARCHITECTURE.md, as tools/house does.
 var row = regexp.MustCompile("(?m)^\\| `([a-z0-9/]+)` \\|")
 
 // rooms are the folders of the table, none where there is no such file.

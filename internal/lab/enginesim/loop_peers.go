@@ -1,0 +1,179 @@
+package enginesim
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"net"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/tandem-router/tandem/internal/lab/enginesim/core"
+)
+
+// execute starts what the core wants done with its peers. The goroutines end with the server.
+func (r *rank) execute(ctx context.Context, orders []core.Order) {
+	for _, o := range orders {
+		o.RemoteIDs = slices.Clone(o.RemoteIDs)
+		o.Blocks = slices.Clone(o.Blocks)
+		switch o.Kind {
+		case core.OrderRead:
+			r.srv.spawn(func() { r.read(ctx, o) })
+		case core.OrderNotify:
+			r.srv.spawn(func() { r.decline(ctx, o) })
+		case core.OrderHeartbeat:
+			r.srv.spawn(func() { r.heartbeat(ctx, o) })
+		}
+	}
+}
+
+// peerOf is whom o goes to.
+func peerOf(o *core.Order) peerKey {
+	return peerKey{engine: o.Peer.EngineID, addr: net.JoinHostPort(o.Peer.Host, strconv.Itoa(o.Peer.Port))}
+}
+
+// read pulls the blocks of one prompt, which takes the link's time, tells the peer and then the core.
+func (r *rank) read(ctx context.Context, o core.Order) {
+	sleep(ctx, r.srv.o.TransferLatency)
+	contents, err := r.pull(ctx, o)
+	r.srv.cores.peers.garble(ctx, peerOf(&o), contents)
+	if err == nil && r.srv.o.TransferRate > 0 {
+		sleep(ctx, time.Duration(float64(len(o.Blocks))/r.srv.o.TransferRate*float64(time.Second)))
+	}
+	if err == nil {
+		r.sendWord(ctx, o)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.core.Loaded(r.now(), o.RequestID, contents, err)
+	r.poke()
+}
+
+// wordTime is what the word of a read has to arrive before its request goes on.
+const wordTime = time.Millisecond
+
+// sendWord tells the peer of a read that is done. In NIXL the word goes with the read: to its sender it is
+// sent when it has left, whether it arrives or not. So a request goes on without it where it stays under way.
+func (r *rank) sendWord(ctx context.Context, o core.Order) {
+	arrived := make(chan struct{})
+	r.srv.spawn(func() {
+		defer close(arrived)
+		_ = r.notify(ctx, o)
+	})
+	t := time.NewTimer(wordTime)
+	defer t.Stop()
+	select {
+	case <-arrived:
+	case <-t.C:
+	}
+}
+
+func (r *rank) pull(ctx context.Context, o core.Order) ([]uint64, error) {
+	var contents []uint64
+	r.srv.cores.peers.expect(ctx, peerOf(&o), o.Registration)
+	err := r.srv.cores.peers.ask(ctx, peerOf(&o), opRead, func(b []byte) []byte {
+		for _, id := range o.Blocks {
+			b = binary.BigEndian.AppendUint32(b, uint32(id))
+		}
+		return b
+	}, func(answer []byte) error {
+		if len(answer) != 8*len(o.Blocks) {
+			return errors.New("short read")
+		}
+		contents = make([]uint64, len(o.Blocks))
+		for i := range contents {
+			contents[i] = binary.BigEndian.Uint64(answer[8*i:])
+		}
+		return nil
+	})
+	return contents, err
+}
+
+// decline tells the prefill side that its blocks are not wanted.
+func (r *rank) decline(ctx context.Context, o core.Order) {
+	if r.notify(ctx, o) != nil && ctx.Err() == nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.core.NotifyFailed()
+	}
+}
+
+// notify tells the prefill side that its blocks can go. Unheard, their lease frees them.
+func (r *rank) notify(ctx context.Context, o core.Order) error {
+	return r.srv.cores.peers.ask(ctx, peerOf(&o), opNotify,
+		func(b []byte) []byte { return append(b, o.RemoteIDs[0]...) }, nil)
+}
+
+// heartbeat renews leases of the prefill side. Unheard, they run out.
+func (r *rank) heartbeat(ctx context.Context, o core.Order) {
+	_ = r.srv.cores.peers.ask(ctx, peerOf(&o), opHeartbeat, func(b []byte) []byte {
+		for _, id := range o.RemoteIDs {
+			b = binary.BigEndian.AppendUint16(b, uint16(len(id)))
+			b = append(b, id...)
+		}
+		return b
+	}, nil)
+}
+
+// answerPeer answers one question of the side channel: the status byte and the body go behind dst, whose last
+// byte is the status.
+func (r *rank) answerPeer(dst []byte, op byte, body []byte) []byte {
+	r.srv.waitEngineFrozen(r.srv.life.ctx.Done())
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	ok := true
+	switch op {
+	case opHello:
+		version, id, _ := bytes.Cut(body, []byte{0})
+		if ok = string(id) == r.core.EngineID(); ok && string(version) != r.srv.o.Version {
+			dst[4] = statusOther
+		}
+		dst = append(binary.BigEndian.AppendUint32(dst, uint32(r.core.Registration())), r.srv.url...)
+	case opRead:
+		dst, ok = r.readBlocks(dst, body)
+	case opNotify:
+		r.core.Notify(r.now(), string(body))
+		r.poke()
+	case opHeartbeat:
+		r.core.Heartbeat(r.now(), splitIDs(body))
+	default:
+		ok = false
+	}
+	if !ok {
+		dst[4] = statusNo
+	}
+	return dst
+}
+
+// readBlocks needs mu. Memory of an older registration cannot be read.
+func (r *rank) readBlocks(dst, body []byte) ([]byte, bool) {
+	if len(body) < 4 || binary.BigEndian.Uint32(body) != uint32(r.core.Registration()) {
+		return dst, false
+	}
+	body = body[4:]
+	ids := make([]int, len(body)/4)
+	for i := range ids {
+		ids[i] = int(int32(binary.BigEndian.Uint32(body[4*i:])))
+	}
+	contents := r.core.ReadBlocks(ids)
+	for _, c := range contents {
+		dst = binary.BigEndian.AppendUint64(dst, c)
+	}
+	return dst, len(contents) == len(ids)
+}
+
+func splitIDs(body []byte) []string {
+	var ids []string
+	for len(body) >= 2 {
+		n := int(binary.BigEndian.Uint16(body))
+		body = body[2:]
+		if n > len(body) {
+			break
+		}
+		ids = append(ids, string(body[:n]))
+		body = body[n:]
+	}
+	return ids
+}

@@ -1,0 +1,119 @@
+package enginesim
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"time"
+
+	"github.com/tandem-router/tandem/internal/kvevents"
+	"github.com/tandem-router/tandem/internal/lab/enginesim/core"
+)
+
+// Options says what a simulated server is. The zero value serves the model "sim" on a free port of the
+// loopback, without events.
+type Options struct {
+	Addr     string       // listen address, default "127.0.0.1:0"
+	Listener net.Listener // takes the place of Addr; the server closes it
+	// What URL says when the listener's address cannot be dialled by name; default http://<address>.
+	BaseURL string
+
+	Model    string   // served name, default "sim"
+	Aliases  []string // further names of the base model
+	Adapters []string // served LoRA adapters, "name" or "name=path"
+	// Of vLLM, default "0.32.0"; an older one speaks as it did: 0.20 has array events, 3-frame replay, no render
+	// flag and no id reuse.
+	Version string
+	Role    string // a label in process listings: NIXL ignores roles
+	// Of each rank; EngineID, Host and Port are filled in where empty, MaxModelLen is 32768 by default, Vocab
+	// 4096.
+	Core    core.Config
+	DPRanks int // data-parallel ranks behind this one server, default 1
+
+	EventsEndpoint string // ZMQ PUB as "tcp://127.0.0.1:0", port+rank unless 0; "" publishes nothing
+	ReplayEndpoint string // ZMQ ROUTER; default: a free port of EventsEndpoint's host
+	Topic          string
+	NoReplay       bool
+	// Path at which the events of the first rank are server-sent, "" for none: vLLM has no such path.
+	EventsPath string
+	// To share between the servers of one process, nil: one of their own.
+	ZMQ *kvevents.Context
+	// Sees each batch before the answers it came with, also where nothing is published; must not keep it.
+	OnEvents func(*kvevents.EncodeBatch)
+
+	OnRequest func(Seen) // sees each request before it is answered, on its connection's goroutine
+	APIKey    string     // --api-key
+
+	LoadAdapters bool // VLLM_ALLOW_RUNTIME_LORA_UPDATING: adapters can be loaded and unloaded over HTTP
+	// --enable-auto-tool-choice and --tool-call-parser: tools are accepted; none is ever called.
+	ToolParser     bool
+	Pooling        bool // serves the paths of models that make vectors and scores, too
+	ScaleOut       bool // --enable-scale-out: render and /inference/v1/generate answer instead of 403
+	NoORCA         bool // never send endpoint-load-metrics
+	ZeroLatency    bool // steps and transfers take no time
+	ServerLoad     bool // --enable-server-load-tracking
+	NoUsageDetails bool // without --enable-prompt-tokens-details
+	ForceUsage     bool // --enable-force-include-usage: in every chunk of chats and completions, and behind them
+	NoRequestIDs   bool // without --enable-request-id-headers
+
+	// Default net.Listen; also for side channels and control.
+	Listen func(network, addr string) (net.Listener, error)
+	// To peers' side channels, default net.Dialer's.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+	// What an unknown peer costs, default 5 s.
+	HandshakeTimeout time.Duration
+	// Before each read of a peer.
+	TransferLatency time.Duration
+	// Blocks a second, 0 is at once.
+	TransferRate float64
+	// Idle connections are closed after it, default 5 s as uvicorn does.
+	KeepAlive time.Duration
+	// How long the engine stands still at the first request of a process for log-probabilities: it compiles a
+	// function then (vLLM 0.32, v1/sample/ops/logprobs.py).
+	CompilesLogprobs time.Duration
+	// Address of the control listener (POST /fault, GET /stats), "" for none.
+	Control string
+	Faults  []Fault // from the start
+	// What an operator may have got wrong.
+	Wrong Wrong
+}
+
+func (o Options) withDefaults() Options {
+	o.Addr = cmp.Or(o.Addr, "127.0.0.1:0")
+	o.Model = cmp.Or(o.Model, "sim")
+	o.Version = cmp.Or(o.Version, "0.32.0")
+	o.DPRanks = max(o.DPRanks, 1)
+	o.HandshakeTimeout = cmp.Or(o.HandshakeTimeout, 5*time.Second)
+	o.KeepAlive = cmp.Or(o.KeepAlive, 5*time.Second)
+	if o.Listen == nil {
+		o.Listen = net.Listen
+	}
+	if o.Dial == nil {
+		o.Dial = new(net.Dialer).DialContext
+	}
+	if o.Core.EngineID == "" {
+		w, v := randomWord(), randomWord()
+		o.Core.EngineID = fmt.Sprintf("%08x-%04x-4%03x-%04x-%012x",
+			w>>32, w>>16&0xffff, w&0xfff, v>>48&0x3fff|0x8000, v&(1<<48-1))
+	}
+	o.Core.MaxModelLen = cmp.Or(o.Core.MaxModelLen, 32768)
+	o.Core.Vocab = cmp.Or(o.Core.Vocab, 4096)
+	if o.Core.FirstToken == 0 && o.Core.Vocab > 2*firstWord {
+		o.Core.FirstToken = firstWord // words only
+	}
+	if o.ZeroLatency {
+		o.Core.Cost = core.Cost{}
+		o.TransferLatency = 0
+		o.TransferRate = 0
+	}
+	if o.Wrong.NoConnector {
+		o.Core.NoLoad = true
+		o.Faults = append(slices.Clone(o.Faults), Fault{Kind: "null_params", Count: -1})
+	}
+	if o.EventsEndpoint == "" && o.EventsPath == "" && o.OnEvents == nil {
+		o.Core.NoEvents = true
+	}
+	return o
+}

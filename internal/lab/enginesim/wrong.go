@@ -1,0 +1,97 @@
+package enginesim
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tandem-router/tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/lab/enginesim/core"
+	"github.com/tandem-router/tandem/internal/rawjson"
+)
+
+// Wrong is how a server can be set up so that it serves well and a router cannot know its caches: what tandem
+// doctor looks for. The zero value is right. Without prefix caching is Config.NoPrefixCaching, without replay
+// Options.NoReplay.
+type Wrong struct {
+	NullPublisher bool // "publisher":"null": /kv_event_sources says so and nothing is published
+	// vLLM's rule: an EventsEndpoint without * or :: is connected to, so that nobody can subscribe there.
+	StrictBind    bool
+	TellReplay    string        // /kv_event_sources names this replay endpoint instead of the real one
+	TellBlockSize int           // /metrics names this block size instead of the real one
+	BufferSteps   int           // batches kept for replay, 10,000 as in vLLM when 0
+	Tokenizer     string        // another word gives the same words other ids
+	ClockSkew     time.Duration // how far the server's clock is ahead
+	NoConnector   bool          // no --kv-transfer-config: it hands nothing over, and shows no series of one
+	Protocol      string        // "push" or "moriio": answers of prefills and /metrics are that connector's
+	MoreParams    string        // further members, as JSON, of what prefills hand over
+	NoSalt        bool          // events do not carry cache salts, as before vLLM 0.17
+	CacheDType    string        // --kv-cache-dtype as /metrics tells it, "auto" when empty
+	NoStats       bool          // --disable-log-stats: none of vLLM's series in /metrics
+}
+
+// listens reports whether the rank has a publisher that can be subscribed to. vLLM binds an endpoint with a
+// wildcard and connects to every other (distributed/kv_events.py, ZmqEventPublisher._is_bind_endpoint).
+func (s *Server) listens() bool {
+	e := s.o.EventsEndpoint
+	return !s.o.Wrong.NullPublisher &&
+		(!s.o.Wrong.StrictBind || strings.Contains(e, "*") || strings.Contains(e, "::"))
+}
+
+func (w *Wrong) publisher() string {
+	if w.NullPublisher {
+		return "null"
+	}
+	return "zmq"
+}
+
+func (w *Wrong) bufferSteps() int { return cmp.Or(w.BufferSteps, 10_000) }
+
+// told is what an event stream says of events.
+func (w *Wrong) told(events []kv.Event) []kv.Event {
+	if !w.NoSalt {
+		return events
+	}
+	events = slices.Clone(events)
+	for i := range events {
+		events[i].Salt = ""
+	}
+	return events
+}
+
+// now is the server's clock.
+func (s *Server) now() time.Time { return time.Now().Add(s.o.Wrong.ClockSkew) }
+
+// shows reports whether /metrics has the series.
+func (w *Wrong) shows(name string) bool {
+	nixl := strings.HasPrefix(name, "vllm:nixl_")
+	connector := nixl || name == "vllm:num_requests_kv_fetch_by_stage"
+	return !w.NoStats && (!w.NoConnector || !connector) && (w.Protocol != "moriio" || !nixl)
+}
+
+// withMore puts MoreParams into the object that ends dst.
+func (w *Wrong) withMore(dst []byte) []byte {
+	if w.MoreParams == "" {
+		return dst
+	}
+	return append(append(append(dst[:len(dst)-1], ','), w.MoreParams...), '}')
+}
+
+// protocol writes what a prefill engine with another connector than NIXL pull answers
+// (nixl/push_scheduler.py, moriio/moriio_connector.py).
+func (w *Wrong) protocol(dst []byte, t *core.TransferOut) []byte {
+	if w.Protocol == "push" {
+		change := strings.NewReplacer(`"remote_blocks_expiry_time":null,`, "", `"pull"`, `"push"`)
+		return append(dst, change.Replace(string(t.AppendJSON(nil)))...)
+	}
+	blocks, _ := json.Marshal(t.BlockIDs) // numbers always marshal
+	return fmt.Appendf(dst,
+		`{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":%s,"remote_engine_id":%s,`+
+			`"remote_host":%s,"remote_handshake_port":6301,"remote_notify_port":61005,"remote_dp_rank":0,`+
+			`"remote_dp_rank_override":null,"remote_dp_size":1,"remote_dp_size_local":1,"tp_size":1,`+
+			`"transfer_id":"tx"}`,
+		blocks, rawjson.AppendString(nil, t.EngineID), rawjson.AppendString(nil, t.Host))
+}

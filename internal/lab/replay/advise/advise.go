@@ -1,0 +1,198 @@
+// Package advise says whether some replicas should split a traffic between prefill and decode, and in which
+// shape: it plays that traffic in each shape and at several loads.
+package advise
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/tandem-router/tandem/internal/lab/replay"
+	"github.com/tandem-router/tandem/internal/lab/replay/cluster"
+)
+
+// Question is what is asked.
+type Question struct {
+	// Play has the traffic and the engines. Its cluster and policies are not looked at; its load is 1 in what
+	// follows.
+	Play     replay.Play
+	Replicas int    // at least 2, each with the GPUs of the profile
+	Goals    []Goal // for each of which a shape is looked for
+	// Share of the answers that keep a goal for a fleet to hold a load, above 0 and below 1; see
+	// [replay.Enough].
+	Enough float64
+	// Progress is told what came of each shape, and about which share of the shapes is done.
+	Progress func(text string, share float64)
+
+	// Plays one shape at a load; [played], but for tests.
+	simulate func(ctx context.Context, p replay.Play) (*replay.Outcome, error)
+}
+
+// Goal is what answers are held to.
+type Goal struct {
+	Name string // as it is told
+	SLO  replay.SLO
+	kept func(*replay.Outcome) float64
+}
+
+// Goals are the two that every outcome is held to: what most people would put up with, and what reads
+// without a hitch.
+func Goals() []Goal {
+	return []Goal{
+		{"usual", replay.Usual, func(o *replay.Outcome) float64 { return o.Usual }},
+		{"tight", replay.Tight, func(o *replay.Outcome) float64 { return o.Tight }},
+	}
+}
+
+// own is the name of [Own].
+const own = "own"
+
+// Own is a goal that is not one of [Goals]. The play that is asked with it has to have the same one.
+func Own(slo replay.SLO) Goal {
+	return Goal{own, slo, func(o *replay.Outcome) float64 { return o.Good }}
+}
+
+// Advice is the answer.
+type Advice struct {
+	Replicas int       `json:"replicas"`
+	Shapes   []Shape   `json:"shapes"` // that were played, from one pool to as few that decode as can be
+	Verdicts []Verdict `json:"verdicts"`
+	// Stopped before all shapes were tried: others may hold more. Without one pool and one shape that splits
+	// there is no verdict.
+	Partial bool `json:"partial,omitempty"`
+}
+
+// Shape is a fleet of the replicas that the question is about.
+type Shape struct {
+	Name    string          `json:"shape"`   // "8D" splits nothing
+	Prefill int             `json:"prefill"` // replicas that only prefill
+	Now     *replay.Outcome `json:"now"`     // at the load of the traffic itself
+	Holds   []Held          `json:"holds"`   // for each goal
+	done    bool            // everything was played
+}
+
+// Held is the largest load that a shape holds, a multiple of the traffic's own: 0 where none does that was
+// tried. Low and High are what it could be as well, with one standard deviation more or fewer good answers.
+type Held struct {
+	Load float64 `json:"load"`
+	Low  float64 `json:"low"`
+	High float64 `json:"high"`
+}
+
+// Verdict is what holds for one goal. Shapes are indices of [Advice.Shapes].
+type Verdict struct {
+	Goal   Goal    `json:"goal"`
+	Idle   float64 `json:"idle"`   // share of the answers that keep it at an eighth of the load
+	Enough float64 `json:"enough"` // share that makes a load one that is held; 0 where Idle is hopelessly small
+	Pool   int     `json:"pool"`   // that splits nothing
+	Best   int     `json:"best"`   // of those that split, the one that holds most
+	Answer Answer  `json:"answer"`
+}
+
+// Answer says whether to split.
+type Answer string
+
+// The answers.
+const (
+	Split    Answer = "split"
+	Pool     Answer = "do not split"
+	Close    Answer = "too close to tell" // the best shape that splits may hold more, or not
+	Beyond   Answer = "all hold it"       // every load that was tried, in one pool and in the best shape
+	Hopeless Answer = "out of reach"      // even an idle fleet hardly ever keeps the goal
+)
+
+// WorthIt is by how much more a fleet that splits has to hold: it has a connector to keep.
+const WorthIt = 1.05
+
+// mostReplicas is more than anybody can wait for.
+const mostReplicas = 64
+
+// ErrStopped says that the context ended before all shapes were tried.
+var ErrStopped = errors.New("stopped before all shapes were tried")
+
+// Ask plays what it takes. Where ctx ends before, it returns [ErrStopped], with what is known by then, or
+// with nil where no shape was tried to the end.
+func Ask(ctx context.Context, q *Question) (*Advice, error) {
+	if err := q.check(); err != nil {
+		return nil, err
+	}
+	if p := q.at(0, 1); q.simulate == nil {
+		if _, err := p.Fleet(); err != nil {
+			return nil, err
+		}
+	}
+	s := newSearch(q)
+	err := s.all(ctx)
+	stopped := err != nil && ctx.Err() != nil
+	if err != nil && !stopped {
+		return nil, err
+	}
+	a := &Advice{Replicas: q.Replicas, Shapes: s.found(), Verdicts: s.verdicts, Partial: stopped}
+	if stopped {
+		err = ErrStopped
+		if len(a.Shapes) == 0 {
+			return nil, err
+		}
+		if len(a.Shapes) == 1 || a.Shapes[0].Prefill > 0 { // there is nothing to compare
+			a.Verdicts = nil
+		}
+	}
+	for i := range a.Verdicts {
+		a.Verdicts[i].judge(a.Shapes, i)
+	}
+	return a, err
+}
+
+func (q *Question) check() error {
+	switch {
+	case q.Replicas < 2 || q.Replicas > mostReplicas:
+		return fmt.Errorf("replicas is %d: want 2, so that there is something to split, to %d",
+			q.Replicas, mostReplicas)
+	case !(q.Enough > 0 && q.Enough < 1):
+		return fmt.Errorf("a share of %g good answers: want one above 0 and below 1, as 0.9", q.Enough)
+	case len(q.Goals) == 0:
+		return fmt.Errorf("no goal to look for")
+	}
+	return nil
+}
+
+// judge compares the shapes at the goal of that number.
+func (v *Verdict) judge(shapes []Shape, goal int) {
+	v.Best = -1
+	for i, s := range shapes {
+		if s.Prefill > 0 && (v.Best < 0 || s.Holds[goal].Load > shapes[v.Best].Holds[goal].Load) {
+			v.Best = i
+		}
+	}
+	v.Pool = slices.IndexFunc(shapes, func(s Shape) bool { return s.Prefill == 0 })
+	pool, best := shapes[v.Pool].Holds[goal], shapes[v.Best].Holds[goal]
+	switch worth := best.Load > WorthIt*pool.Load; {
+	case v.Enough == 0:
+		v.Answer = Hopeless
+	case pool.Load >= loadOf(most) && best.Load >= loadOf(most):
+		v.Answer = Beyond
+	case worth && best.Low > pool.High:
+		v.Answer = Split
+	case worth:
+		v.Answer = Close
+	default:
+		v.Answer = Pool
+	}
+}
+
+// played plays with the decision's defaults.
+func played(ctx context.Context, p replay.Play) (*replay.Outcome, error) {
+	o, _, err := p.Once(ctx, "tandem")
+	return o, err
+}
+
+// at is the traffic at so many times its load, in the shape: the same requests, closer or further apart.
+func (q *Question) at(prefill int, load float64) replay.Play {
+	p := q.Play
+	p.Cluster = cluster.ShapeOf(prefill, q.Replicas)
+	p.Scale *= load
+	p.For = time.Duration(float64(p.For) / load)
+	return p
+}

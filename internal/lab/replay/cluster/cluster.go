@@ -1,0 +1,262 @@
+// Package cluster is a fleet of simulated engines around one or more routers, in virtual time.
+//
+// A router sees what one in production sees: block events some time after they happened, load reports as of
+// the last poll, what prefill answers carry, and its own requests. Everything else belongs to the cluster
+// alone. Time is an integer of nanoseconds; chance comes from one seed.
+package cluster
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/tandem-router/tandem/internal/capture"
+	"github.com/tandem-router/tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/lab/enginesim/core"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/waitline"
+)
+
+// Side is one of the two pools.
+type Side uint8
+
+// The sides.
+const (
+	Prefill Side = iota
+	Decode
+)
+
+// Node is one engine of the fleet.
+type Node struct {
+	Engine core.Config // ids and side channel are filled in
+	Place  replica.Place
+}
+
+// Config describes a fleet. The zero value of what has a default named takes it.
+//
+// Long: a field for each thing that can be set.
+type Config struct {
+	Nodes      [2][]Node              // by Side
+	TokenBytes int                    // KV of a token
+	Links      [replica.Links]float64 // bytes a second by class of path
+	LinkModel  LinkModel              // of transfers at the same time
+	Host       HostTime               // spent beside the GPU
+	Setup      time.Duration          // of one transfer; 2 ms
+	Hop        time.Duration          // of a message between router and engine, one way; 0.5 ms
+	EventLag   time.Duration          // from a block's change to when the router has heard of it; 0
+	Poll       time.Duration          // between two load reports of an engine; 1 s
+	Routers    int                    // that share the requests, for whoever makes them; 1
+	QueueLimit int                    // requests that may wait for room at a router; 1024
+	QueueTime  time.Duration          // for so long; 30 s
+	Model      string                 // "m"
+	Troubles   []Trouble              // what goes wrong with replicas; needs routers that are a [Survivor]
+	Misstated  Misstated              // what routers are told of the fleet that is not true
+	Started    func(time.Duration)    // is told of virtual time now and then, nil for nobody
+	_          struct{}               // keyed literals only
+}
+
+func (c Config) withDefaults() Config {
+	c.Setup = cmp.Or(c.Setup, 2*time.Millisecond)
+	c.Hop = cmp.Or(c.Hop, 500*time.Microsecond)
+	c.Poll = cmp.Or(c.Poll, time.Second)
+	c.Routers = max(1, c.Routers)
+	c.QueueLimit = cmp.Or(c.QueueLimit, 1024)
+	c.QueueTime = cmp.Or(c.QueueTime, 30*time.Second)
+	c.Model = cmp.Or(c.Model, "m")
+	return c
+}
+
+// Epoch is virtual time zero as routers see it.
+var epoch = time.Unix(1_700_000_000, 0)
+
+// Query is one request as a router sees it. How long the answer will be is not in it.
+type Query struct {
+	Slot    int      // small number of its own while it lives
+	Session uint64   // 0: the trace has none
+	Tokens  int      // of the prompt; an estimate where nobody knows token ids
+	Keys    []kv.Key // of the prompt's full blocks, or chunks, see [Misstated]; nobody may change them
+	Counted int      // tokens of the prompt by the engine's count; told at the end of the answer, 0 before
+	At      time.Time
+	Asked   capture.Asked
+}
+
+// Refuse is what a router says instead of a replica that decodes: the request gets no answer, and does not
+// wait for one.
+const Refuse = -1
+
+// Router decides. Each method is called when a router would learn of what it tells.
+type Router interface {
+	// Place chooses a replica of each side and books them; p below zero lets d prefill by itself. Where none has
+	// room it says so, and is asked again; with d of [Refuse] it is not.
+	Place(q *Query, now time.Time) (p, d int, room bool)
+	Answered(q *Query, cached int, took time.Duration, now time.Time) // prefill has answered
+	// Decode is about to be sent: the last moment for another replica.
+	Bind(q *Query, now time.Time) (d int)
+	First(q *Query, now time.Time)                                       // the first token of the answer
+	Done(q *Query, output int, ttft, total time.Duration, now time.Time) // the last
+	Apply(side Side, i int, b *kv.Batch)                                 // block events of a replica
+	Observe(side Side, i int, l replica.Load, now time.Time)             // a load report
+	Tick(now time.Time)                                                  // once a second
+	Events() [2]bool                                                     // of which sides it wants block events
+}
+
+// Sharer is a [Router] that tells the others of its bookings now and then.
+type Sharer interface {
+	ShareEvery() time.Duration              // 0 never
+	Share(now time.Time) any                // what it tells
+	Hear(from int, said any, now time.Time) // what another one told
+}
+
+// engine is one simulated engine and what happens to it.
+type engine struct {
+	core  *core.Engine
+	side  Side
+	index int
+
+	steps  steps
+	beside beside
+	feed   *feed         // block events on their way to the router
+	link   time.Duration // when its side of the network is free, where links are queued
+
+	failing float64 // share of what is sent to it that it fails
+	gone    bool    // it takes nothing more
+}
+
+// steps is the work of an engine.
+type steps struct {
+	busy    bool          // one is under way
+	until   time.Duration // its end
+	current core.Step     // the one under way
+	wake    time.Duration // when an event will make one although nothing comes, 0 for none
+	spent   time.Duration // in all of them
+	count   int
+}
+
+// front is a router with the requests that wait at it.
+type front struct {
+	Router
+	waiting waitline.Line[*call] // for room
+	expires time.Duration        // when the first of them may have waited for too long
+}
+
+// Cluster runs one trace through its routers.
+type Cluster struct {
+	cfg      Config
+	fronts   []*front
+	rnd      *rand.Rand
+	sessions sessions
+
+	clock   virtualTime
+	engines engines
+	network *network // where bandwidth is shared
+
+	slots    slots
+	result   Result
+	failures legFailures
+	want     [2]bool
+	blocks   []uint64
+}
+
+// virtualTime is what time it is, and what happens next.
+type virtualTime struct {
+	now    time.Duration
+	events queue
+}
+
+// engines is the replicas of the fleet.
+type engines struct {
+	of   [2][]*engine // by Side
+	byID map[string]*engine
+}
+
+// slots numbers the calls that live.
+type slots struct {
+	live []*call // by slot
+	free []int
+}
+
+// legFailures says which legs fail.
+type legFailures struct {
+	chance *rand.Rand
+	count  int
+}
+
+// New makes a cluster around one router, which must not have been used before.
+func New(c Config, router Router, source Source, seed uint64) (*Cluster, error) {
+	return NewSeveral(c, []Router{router}, source, seed)
+}
+
+// NewSeveral makes a cluster around routers of the same kind. A request comes to any of them, and no other
+// one sees it; each hears all events and asks every engine for its load by itself.
+func NewSeveral(c Config, routers []Router, source Source, seed uint64) (*Cluster, error) {
+	c = c.withDefaults()
+	if len(c.Nodes[Decode]) == 0 {
+		return nil, fmt.Errorf("a cluster needs decode replicas")
+	}
+	cl := &Cluster{
+		cfg: c, sessions: sessions{source: source}, rnd: rand.New(rand.NewPCG(seed, 0x636c7573)),
+		engines: engines{byID: map[string]*engine{}},
+	}
+	for _, r := range routers {
+		cl.fronts = append(cl.fronts, &front{Router: r})
+		for side, want := range r.Events() {
+			cl.want[side] = cl.want[side] || want && c.Misstated.follows()
+		}
+	}
+	cl.network = newNetwork(c.Links, len(c.Nodes[Prefill]), len(c.Nodes[Decode]))
+	for side := range c.Nodes {
+		for i, n := range c.Nodes[side] {
+			e := newEngine(Side(side), i, n, cl.want[side])
+			cl.engines.of[side] = append(cl.engines.of[side], e)
+			cl.engines.byID[e.core.EngineID()] = e
+		}
+	}
+	if err := cl.checkTroubles(); err != nil {
+		return nil, err
+	}
+	cl.planTroubles(seed)
+	truth := &Truth{c: cl}
+	for _, r := range routers {
+		if s, ok := r.(Seer); ok {
+			s.See(truth)
+		}
+	}
+	return cl, nil
+}
+
+func newEngine(side Side, i int, n Node, events bool) *engine {
+	c := n.Engine
+	c.EngineID = ID(side, i)
+	c.Port = 5600 + i
+	c.NoEvents = !events
+	return &engine{core: core.New(c), side: side, index: i, feed: &feed{}}
+}
+
+// ID is the name of a replica.
+func ID(side Side, i int) string { return [...]string{"p", "d"}[side] + fmt.Sprint(i) }
+
+// Replicas describes one side as routers know it.
+func (c Config) Replicas(side Side) []replica.Replica {
+	c = c.withDefaults()
+	var all []replica.Replica
+	for i, n := range c.Nodes[side] {
+		e := core.New(
+			core.Config{BlockSize: n.Engine.BlockSize, Blocks: 2, MaxModelLen: n.Engine.MaxModelLen},
+		).Config()
+		r := replica.Replica{ID: replica.ID(ID(side, i)), Role: replica.Prefill, Host: ID(side, i), Place: n.Place}
+		if side == Decode {
+			r.Role = replica.Decode
+		}
+		r.Facts = replica.Facts{
+			Model: c.Model, Models: []string{c.Model}, Version: "0.32.0", MaxModelLen: n.Engine.MaxModelLen,
+			BlockSize: e.BlockSize, Blocks: n.Engine.Blocks,
+			PrefixCaching: true, Ranks: 1, Events: replica.EventSource{Endpoint: "virtual"}, ReuseIDs: true,
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+// Time is a moment as routers see it.
+func Time(at time.Duration) time.Time { return epoch.Add(at) }

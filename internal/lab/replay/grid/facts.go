@@ -1,0 +1,134 @@
+package grid
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/tandem-router/tandem/internal/lab/replay/cluster"
+)
+
+// Fleet is one in which routers are told wrong facts.
+type Fleet struct {
+	Ground
+	Link float64 // GB/s between engines
+	// Load is about 0.8 of what the best tuned rival holds there with true facts.
+	Load float64
+}
+
+// Fleets are those of "what if the facts are wrong": recorded and composed traffic, over fast links and over
+// slow ones, where the speed of links matters most.
+func Fleets() []Fleet {
+	fleet := func(kind, shape string, cache float64, step int, link, load float64) Fleet {
+		return Fleet{Ground{Kind: kind, Shape: shape, Cache: cache, Step: step}, link, load}
+	}
+	return []Fleet{
+		fleet("azure-short", "4P1D", 4, 8192, 40, 10.9),
+		fleet("conversation-late", "3P1D", 1, 8192, 40, 0.488),
+		fleet("answers300-long-some-bursts", "4P2D", 4, 8192, 40, 3.34),
+		fleet("extract-bursts", "6P2D", 4, 8192, 40, 39),
+		fleet("conversation-late", "4P4D", 4, 8192, 40, 1.5),
+		fleet("answers300-long-most-bursts", "4P4D", 1, 8192, 40, 8.1),
+		fleet("conversation", "8P8D", 4, 8192, 40, 3),
+		fleet("answers4-short-most-poisson", "4P2D", 1, 2048, 8, 250),
+		fleet("extract-bursts", "6P2D", 1, 8192, 8, 10),
+		fleet("conversation-late", "4P4D", 1, 8192, 4, 0.7),
+	}
+}
+
+// Name names the fleet.
+func (f *Fleet) Name() string { return fmt.Sprintf("%s/link%g", f.Ground.Name(), f.Link) }
+
+// Wanted reports whether the name begins with one of these; with none, it does.
+func (f *Fleet) Wanted(only []string) bool {
+	return len(only) == 0 ||
+		slices.ContainsFunc(only, func(prefix string) bool { return strings.HasPrefix(f.Name(), prefix) })
+}
+
+// Misstatements are what routers are told in each fleet, as `--misstate` takes it; the first is the truth.
+var Misstatements = []string{
+	"", "links=10", "links=0.1", "speed=2", "speed=0.5", "ids=none", "routers=4", "routers=4@1s",
+}
+
+// Rivals with usual weights. The first weigh a local prefill against a pair by seconds, so that they are told
+// the speeds of links and of engines. The others count tokens alone, so that neither is a fact for them.
+var (
+	knowing  = []string{"kv-aware+local:k=2", "dynamo:credit=1.5+local:k=2", "lmetric+local:k=2"}
+	carefree = []string{"kv-aware+local", "dynamo:credit=1.5+local", "lmetric+local"}
+)
+
+// Facts are a fleet that has been played with each of [Misstatements].
+type Facts struct {
+	Fleet string  `json:"fleet"`
+	Load  float64 `json:"load"`
+	Model string  `json:"model,omitzero"` // see [Options.Model], but for the links, which are the fleet's
+	Told  []Told  `json:"told"`
+}
+
+// Told is what came of one misstatement. Rivals are the best of some forms in the same blindness.
+type Told struct {
+	Misstate string  `json:"misstate"`
+	Ours     Figures `json:"ours"`
+	Knowing  Figures `json:"knowing"`  // the best rival that goes by speeds of links and engines
+	Careless Figures `json:"careless"` // the best one that does not
+}
+
+// WithoutLink is [Options.Model] but for the speed of links.
+func (o *Options) WithoutLink() string {
+	x := *o
+	x.Link = 0
+	return x.Model()
+}
+
+// Facts plays f with each of [Misstatements]. The player is of its ground and its links.
+func (p *Player) Facts(ctx context.Context, f *Fleet) (*Facts, error) {
+	all := &Facts{Fleet: f.Name(), Load: f.Load, Model: p.WithoutLink()}
+	for _, misstate := range Misstatements {
+		t, err := p.told(ctx, misstate, f.Load)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", f.Name(), err)
+		}
+		all.Told = append(all.Told, *t)
+	}
+	return all, nil
+}
+
+// told plays all that are judged with one misstatement.
+func (p *Player) told(ctx context.Context, misstate string, load float64) (*Told, error) {
+	t := &Told{Misstate: misstate}
+	for _, side := range []struct {
+		figures  *Figures
+		forms    []string
+		misstate string
+	}{
+		{&t.Ours, []string{ours}, misstate},
+		{&t.Knowing, knowing, untold(misstate)},
+		{&t.Careless, carefree, careless(untold(misstate))},
+	} {
+		var err error
+		if p.base.Misstated, err = cluster.ParseMisstated(side.misstate); err != nil {
+			return nil, err
+		}
+		best, err := p.best(ctx, &contest{shape: p.ground.Shape, forms: side.forms}, load)
+		if err != nil {
+			return nil, err
+		}
+		*side.figures = best.Figures
+	}
+	return t, nil
+}
+
+// untold is what a misstatement comes to for rivals, whose routers tell each other nothing.
+func untold(misstate string) string {
+	routers, _, _ := strings.Cut(misstate, "@")
+	return routers
+}
+
+// careless is what a misstatement comes to for rivals that go neither by the speed of links nor by that of
+// engines.
+func careless(misstate string) string {
+	return strings.Join(slices.DeleteFunc(strings.Split(misstate, ","), func(fact string) bool {
+		return strings.HasPrefix(fact, "links=") || strings.HasPrefix(fact, "speed=")
+	}), ",")
+}

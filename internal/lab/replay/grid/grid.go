@@ -1,0 +1,183 @@
+// Package grid plays the decision beside its fair rivals over a drawn grid of cells: kinds of traffic, shapes
+// of a fleet, caches, step budgets and loads. A cell is judged at a share of what the best rival holds there,
+// so that neither side has chosen the load.
+package grid
+
+import (
+	"cmp"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"slices"
+	"strings"
+
+	"github.com/tandem-router/tandem/internal/lab/replay"
+	"github.com/tandem-router/tandem/internal/lab/trace"
+)
+
+// Ground is what the loads of some cells have in common: capacities are found once for it.
+type Ground struct {
+	Kind  string
+	Blind bool // of the kind
+	Shape string
+	Cache float64
+	Step  int
+	// Shares of the best rival's capacity at which it is judged.
+	Shares []float64
+}
+
+// gapShare is the share of capacity at which gaps are told; every ground has it.
+const gapShare = 0.7
+
+// The axes.
+var (
+	shapes = []string{
+		"2P2D", "3P1D", "4P1D", "4P2D", "6P2D", "4P4D", "8P8D", "12P4D", "4D", "8D", "16D",
+	}
+	caches = []float64{1, 4}
+	steps  = []int{1024, 2048, 8192}
+	shares = []float64{0.5, 0.85, 0.95}
+)
+
+// Draw draws grounds: every kind in each round, each time in another fleet, and two cells of each. Small
+// fleets come first, since they tell most for their time.
+func Draw(seed uint64, rounds int) []Ground {
+	rnd := rand.New(rand.NewPCG(seed, 0x67726964))
+	var all []Ground
+	var deck []string // shapes, so that each is drawn as often as the others
+	for range rounds {
+		for _, k := range trace.Kinds() {
+			if len(deck) == 0 {
+				deck = slices.Clone(shapes)
+				rnd.Shuffle(len(deck), func(i, j int) { deck[i], deck[j] = deck[j], deck[i] })
+			}
+			g := Ground{Kind: k.Name, Blind: k.Blind, Shape: deck[0]}
+			for g.Cache == 0 || slices.ContainsFunc(all, func(x Ground) bool { return x.Name() == g.Name() }) {
+				g.Cache, g.Step = one(rnd, caches), one(rnd, steps)
+			}
+			g.Shares = []float64{gapShare, one(rnd, shares)}
+			slices.Sort(g.Shares)
+			deck = deck[1:]
+			all = append(all, g)
+		}
+	}
+	slices.SortStableFunc(all,
+		func(a, b Ground) int { return cmp.Compare(replicas(a.Shape), replicas(b.Shape)) })
+	return all
+}
+
+func one[T any](rnd *rand.Rand, of []T) T { return of[rnd.IntN(len(of))] }
+
+// replicas counts those of a shape of the list.
+func replicas(shape string) int {
+	var p, d int
+	if n, _ := fmt.Sscanf(shape, "%dP%dD", &p, &d); n == 2 {
+		return p + d
+	}
+	_, _ = fmt.Sscanf(shape, "%dD", &d)
+	return d
+}
+
+// unsplit is one pool of as many replicas.
+func unsplit(shape string) string { return fmt.Sprintf("%dD", replicas(shape)) }
+
+// Name names the ground.
+func (g *Ground) Name() string {
+	return fmt.Sprintf("%s/%s/cache%g/step%d", g.Kind, g.Shape, g.Cache, g.Step)
+}
+
+// Cell names one of its cells.
+func (g *Ground) Cell(share float64) string { return fmt.Sprintf("%s/%g", g.Name(), share) }
+
+// Wanted reports whether the ground, or one of its cells, begins with one of these; with none, all do.
+func (g *Ground) Wanted(only []string) bool {
+	return len(only) == 0 || slices.ContainsFunc(only, func(prefix string) bool {
+		return strings.HasPrefix(g.Name(), prefix) || slices.ContainsFunc(g.Shares,
+			func(share float64) bool { return strings.HasPrefix(g.Cell(share), prefix) })
+	})
+}
+
+// seed sets the plays of a ground apart from those of others.
+func (g *Ground) seed(of uint64) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(g.Name()))
+	return h.Sum64()>>8 + of
+}
+
+// Line is one cell that has been played.
+type Line struct {
+	Cell  string  `json:"cell"`
+	Kind  string  `json:"kind"`
+	Blind bool    `json:"blind"`
+	Shape string  `json:"shape"`
+	Cache float64 `json:"cache"`
+	Step  int     `json:"step"`
+	Share float64 `json:"share"` // of the best rival's capacity
+	Load  float64 `json:"load"`
+	Seed  uint64  `json:"seed"`
+	// Share of good answers that makes a capacity: 0.9, or less where even an idle fleet has no more.
+	Enough   float64    `json:"enough"`
+	Bound    float64    `json:"bound"` // load at which engines with a perfect cache are busy all the time
+	Capacity Capacities `json:"capacity"`
+	Ours     Figures    `json:"ours"`
+	Rival    Figures    `json:"rival"`   // the best fair one in the same shape
+	Unsplit  Figures    `json:"unsplit"` // the best in one pool of as many replicas
+	Windows  *Trio      `json:"windows,omitempty"`
+	Again    []Again    `json:"again,omitempty"` // the same cell with other seeds
+	Known    []Known    `json:"known,omitempty"` // what each of the first [Oracles] does there
+	Model    string     `json:"model,omitzero"`  // see [Options.Model]
+	Seconds  float64    `json:"seconds"`         // that the ground took
+}
+
+// Capacities are the largest loads with enough good answers.
+type Capacities struct {
+	Ours    float64 `json:"ours"`
+	Rival   float64 `json:"rival"`
+	Unsplit float64 `json:"unsplit"`
+	// Who holds them with the first seed; with others the same are asked.
+	RivalForm   string `json:"rival_form,omitempty"`
+	UnsplitForm string `json:"unsplit_form,omitempty"`
+}
+
+// Again is a cell played with another seed, all of them in the same form and at the same load. What holds the
+// most may be another form than what is best at that load.
+type Again struct {
+	Number   int        `json:"seed"` // 2 is the second
+	Capacity Capacities `json:"capacity"`
+	Ours     Figures    `json:"ours"`
+	Rival    Figures    `json:"rival"`
+	Unsplit  Figures    `json:"unsplit"`
+	Windows  *Trio      `json:"windows,omitempty"`
+}
+
+// Trio has the same of each side.
+type Trio struct {
+	Ours    Windows `json:"ours"`
+	Rival   Windows `json:"rival"`
+	Unsplit Windows `json:"unsplit"`
+}
+
+// Figures are what is kept of a play.
+type Figures struct {
+	Policy   string  `json:"policy"`
+	Measured int     `json:"measured"`
+	Lost     int     `json:"lost"` // refused, or ended with an error
+	Usual    float64 `json:"good"`
+	Tight    float64 `json:"good_tight"`
+	TTFT     float64 `json:"ttft_mean_s"`
+	TTFT99   float64 `json:"ttft_p99_s"`
+	TPOT     float64 `json:"tpot_p50_s"`
+	TPOT99   float64 `json:"tpot_p99_s"`
+	Gap99    float64 `json:"gap_p99_s"`
+	Halting  float64 `json:"gap_above_200ms"`
+	Stuck    float64 `json:"gap_above_1s"`
+	Local    float64 `json:"local"`
+}
+
+func figures(o *replay.Outcome) Figures {
+	return Figures{
+		Policy: o.Policy, Measured: o.Measured, Lost: o.Refused + o.Failed, Usual: o.Usual, Tight: o.Tight,
+		TTFT: replay.Loss(o), TTFT99: o.TTFT.P99, TPOT: o.TPOT.P50, TPOT99: o.TPOT.P99, Gap99: o.Gap.P99,
+		Halting: o.Halting, Stuck: o.Stuck, Local: o.Local,
+	}
+}

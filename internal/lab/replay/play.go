@@ -1,0 +1,263 @@
+package replay
+
+// Long: a play has a field for each thing that can be played, and opens all that it names.
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/tandem-router/tandem/internal/lab/replay/cluster"
+	"github.com/tandem-router/tandem/internal/lab/replay/policies"
+)
+
+// Play says what is played.
+type Play struct {
+	Trace    string        // file
+	Kind     string        // of traffic, that is played instead (see [Play.OfKind]), "" for the file
+	Traces   string        // folder of the files of kinds
+	Raw      bool          // keep Mooncake's ticks
+	Cluster  string        // "8P8D", see [cluster.Shape], or a YAML file
+	Profile  string        // of the presets of internal/lab/enginesim/core
+	Cache    float64       // KV capacity, as a multiple of what the GPUs hold
+	Link     float64       // GB/s between engines; 0 for [UsualLink]
+	Host     string        // what engines' hosts cost, see [cluster.ParseHostTime]
+	Links    string        // how transfers at the same time get by, see [cluster.ParseLinkModel]
+	Scale    float64       // arrivals are so many times as dense
+	Rate     float64       // sessions a second, where the trace does not say when they start, or Arrivals does
+	Arrivals string        // file of ServeGen's rates that say when sessions start, "": as in the trace
+	For      time.Duration // of virtual time, in which sessions start; 0: all
+	MaxLen   int           // sessions with a longer prompt and answer are left out
+	Stress   Stress
+	Troubles string // what goes wrong with replicas, see [cluster.ParseTroubles]
+	// Misstated is what routers are told of the fleet that is not true.
+	Misstated cluster.Misstated
+	Policies  []string
+	Tuned     bool // play each policy with the best value of its main parameter, too, see [Play.Dev]
+	Seed      uint64
+	EventLag  time.Duration
+	Poll      time.Duration
+	SLO       SLO
+	Step      int           // tokens that a decode replica computes in a step, 0: as many as vLLM does
+	Skip      time.Duration // of a recorded kind, that is left out at its beginning
+
+	// Watch is called once a virtual second with the first router, nil for nobody.
+	Watch func(at time.Duration, router cluster.Router)
+
+	// Sessions makes what is played instead of a file, nil for the file. Their times are scaled and cut off as a
+	// trace's.
+	Sessions func() cluster.Source
+}
+
+// SLO is what a request has to keep to count as good.
+type SLO struct {
+	TTFT time.Duration `json:"ttft"`
+	TPOT time.Duration `json:"tpot"`
+	Gap  time.Duration `json:"gap,omitzero"` // the longest between two tokens, 0 for any
+}
+
+// Two goals that every outcome is held to, whatever its own: what most people would put up with, and what
+// reads without a hitch.
+var (
+	Usual = SLO{TTFT: 5 * time.Second, TPOT: 100 * time.Millisecond, Gap: time.Second}
+	Tight = SLO{TTFT: 2 * time.Second, TPOT: 30 * time.Millisecond, Gap: 200 * time.Millisecond}
+)
+
+// Keeps reports whether an answer does.
+func (s SLO) Keeps(x *cluster.Record) bool {
+	return !x.Refused && !x.Failed && x.TTFT <= s.TTFT && x.TPOT() <= s.TPOT.Seconds() &&
+		(s.Gap == 0 || x.Gap <= s.Gap)
+}
+
+// OfIdle is what is enough of the share of answers with which an idle fleet keeps a goal, where that is less
+// than what is wanted.
+const OfIdle = 0.95
+
+// hopeless is the share of good answers of an idle fleet below which a goal is none for such traffic.
+const hopeless = 0.3
+
+// Enough returns the share of answers that have to keep a goal for a fleet to hold a load, where an idle one
+// has the share idle: what is wanted, or [OfIdle] of idle; 0 where that is too little for the goal to be one.
+func Enough(wanted, idle float64) float64 {
+	if idle < hopeless {
+		return 0
+	}
+	return min(wanted, OfIdle*idle)
+}
+
+// UsualLink is how fast engines reach each other where nothing else is said, in GB/s.
+const UsualLink = 40
+
+func (p Play) withDefaults() Play {
+	p.Cluster, p.Profile = cmp.Or(p.Cluster, "8P8D"), cmp.Or(p.Profile, "70b")
+	p.Cache = cmp.Or(p.Cache, 1)
+	p.Link = cmp.Or(p.Link, UsualLink)
+	p.Scale = cmp.Or(p.Scale, 1)
+	p.Rate = cmp.Or(p.Rate, 0.05)
+	p.MaxLen = cmp.Or(p.MaxLen, 131_072)
+	p.SLO.TTFT, p.SLO.TPOT = cmp.Or(p.SLO.TTFT, 5*time.Second), cmp.Or(p.SLO.TPOT, 100*time.Millisecond)
+	if len(p.Policies) == 0 {
+		p.Policies = []string{"tandem", "round-robin"}
+	}
+	return p
+}
+
+// Fleet makes the cluster that p asks for.
+func (p Play) Fleet() (cluster.Config, error) {
+	p = p.withDefaults()
+	d, err := describe(p.Cluster)
+	if err != nil {
+		return cluster.Config{}, err
+	}
+	c, err := d.Config(
+		cluster.Base{Profile: p.Profile, Cache: p.Cache, Link: p.Link, MaxLen: p.MaxLen, Step: p.Step},
+	)
+	if err != nil {
+		return c, fmt.Errorf("cluster %s: %w", p.Cluster, err)
+	}
+	c.EventLag, c.Poll = p.EventLag, p.Poll
+	c.Misstated = p.Misstated
+	if c.Host, err = cluster.ParseHostTime(p.Host); err != nil {
+		return c, err
+	}
+	c.SetStepTime()
+	if c.LinkModel, err = cluster.ParseLinkModel(p.Links); err != nil {
+		return c, err
+	}
+	c.Routers = cmp.Or(p.Misstated.Routers, c.Routers)
+	c.Troubles, err = cluster.ParseTroubles(p.Troubles)
+	return c, err
+}
+
+// describe reads a cluster: a short form, or the name of a YAML file.
+func describe(text string) (d cluster.Description, err error) {
+	if ext := filepath.Ext(text); ext != ".yaml" && ext != ".yml" {
+		return cluster.Shape(text)
+	}
+	f, err := os.Open(text)
+	if err != nil {
+		return d, fmt.Errorf("cluster: %w", err)
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	return cluster.ReadDescription(f, text)
+}
+
+// Run plays the trace with each policy and returns a line for each.
+func (p Play) Run(ctx context.Context, progress func(policy string, at time.Duration)) ([]Outcome, error) {
+	p = p.withDefaults()
+	fleet, err := p.Fleet()
+	if err != nil {
+		return nil, err
+	}
+	if err := p.CheckPolicies(fleet); err != nil {
+		return nil, err
+	}
+	if p.Tuned {
+		if p.Policies, err = p.withTuned(ctx, progress); err != nil {
+			return nil, err
+		}
+	}
+	var out []Outcome
+	for _, name := range p.Policies {
+		o, _, err := p.one(ctx, fleet, name, progress)
+		if err != nil {
+			return out, fmt.Errorf("policy %s: %w", name, err)
+		}
+		out = append(out, *o)
+	}
+	return out, nil
+}
+
+// CheckPolicies names the first of p's policies that there is none of. To be called before any is played.
+func (p Play) CheckPolicies(fleet cluster.Config) error {
+	for _, name := range p.Policies {
+		if _, err := policies.New(name, fleet, p.Seed); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Once plays the trace with one policy, and returns what became of each request too.
+func (p Play) Once(ctx context.Context, policy string) (*Outcome, []cluster.Record, error) {
+	p = p.withDefaults()
+	fleet, err := p.Fleet()
+	if err != nil {
+		return nil, nil, err
+	}
+	o, r, err := p.one(ctx, fleet, policy, nil)
+	if err != nil {
+		return nil, nil, fmt.Errorf("policy %s: %w", policy, err)
+	}
+	return o, r.Records, nil
+}
+
+func (p Play) one(
+	ctx context.Context, fleet cluster.Config, name string, progress func(string, time.Duration),
+) (o *Outcome, r *cluster.Result, err error) {
+	routers := make([]cluster.Router, fleet.Routers)
+	for i := range routers {
+		if routers[i], err = policies.New(name, fleet, p.Seed+uint64(i)<<32); err != nil {
+			return nil, nil, err
+		}
+	}
+	source, err := p.open(fleet)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { err = errors.Join(err, source.Close()) }()
+	fleet.Started = func(at time.Duration) {
+		if progress != nil {
+			progress(name, at)
+		}
+		if p.Watch != nil {
+			p.Watch(at, routers[0])
+		}
+	}
+	c, err := cluster.NewSeveral(fleet, routers, source, p.Seed)
+	if err != nil {
+		return nil, nil, err
+	}
+	began := time.Now()
+	r, err = c.Run(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	o = p.sum(name, r)
+	o.LeftOut = source.left
+	o.Seconds = time.Since(began).Seconds()
+	o.Stats = policies.Sum(routers)
+	return o, r, nil
+}
+
+// Span is the virtual time in which sessions start.
+func (p Play) Span() (last time.Duration, err error) {
+	p = p.withDefaults()
+	if p.For > 0 {
+		return p.For, nil
+	}
+	fleet, err := p.Fleet()
+	if err != nil {
+		return 0, err
+	}
+	s, err := p.open(fleet)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	for {
+		x, err := s.Next()
+		if errors.Is(err, io.EOF) {
+			return last, nil
+		}
+		if err != nil {
+			return 0, err
+		}
+		last = max(last, x.At)
+	}
+}

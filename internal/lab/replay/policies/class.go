@@ -1,0 +1,27 @@
+package policies
+
+import (
+	"hash/fnv"
+
+	"github.com/tandem-router/tandem/decode"
+	"github.com/tandem-router/tandem/internal/lab/replay/cluster"
+)
+
+// classOf is what a request tells of its answer's length, as the router in production reads it.
+func classOf(q *cluster.Query) decode.Class {
+	a := &q.Asked
+	return decode.Class{
+		Tenant: short(a.Tenant), API: uint8(short(a.API)), Tools: a.Tools, Structured: a.Form, Stops: a.Stops,
+		Hint: a.Expects,
+	}
+}
+
+// short is a name as a number, 0 for none.
+func short(name string) uint32 {
+	if name == "" {
+		return 0
+	}
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(name))
+	return max(1, h.Sum32())
+}

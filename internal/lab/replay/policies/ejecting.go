@@ -1,0 +1,265 @@
+package policies
+
+import (
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/tandem-router/tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/lab/replay/cluster"
+)
+
+// ejecting is any policy of the field behind what the field has against replicas that fail: those that are
+// out, and those that have left, are not shown to it. While nobody is out it changes nothing. A policy that
+// remembers replicas by their place, or hashes to places, sees them move up while somebody is out.
+type ejecting struct {
+	Picker
+	detector
+	alone bool // what the policy takes for prefill replicas are those that decode
+	gone  [2][]bool
+	tries map[*cluster.Query]int
+	rnd   *rand.Rand
+
+	near [2][]Replica // of a pick: who is left
+	at   [2][]int     // and their places
+}
+
+// detector says who is out, by side and place, and how often a request is tried again.
+type detector interface {
+	well(side cluster.Side, i int, now time.Time)   // it answered
+	failed(side cluster.Side, i int, now time.Time) // it answered with an error, or took no connection
+	out(side cluster.Side, i int, now time.Time) bool
+	again(n int, rnd *rand.Rand) (after time.Duration, ok bool) // after n failures of a request
+}
+
+func newEjecting(p Picker, d detector, c cluster.Config, alone bool, rnd *rand.Rand) *ejecting {
+	e := &ejecting{Picker: p, detector: d, alone: alone, tries: map[*cluster.Query]int{}, rnd: rnd}
+	for side := range e.gone {
+		e.gone[side] = make([]bool, len(c.Nodes[side]))
+	}
+	return e
+}
+
+// Pick lets the policy pick among those that are left.
+func (e *ejecting) Pick(q *Query, ps, ds []Replica) (p, d int) {
+	side := cluster.Prefill
+	if e.alone {
+		side = cluster.Decode
+	}
+	nearP, atP := e.left(0, side, ps, q.Now)
+	nearD, atD := e.left(1, cluster.Decode, ds, q.Now)
+	if len(nearP) == len(ps) && len(nearD) == len(ds) {
+		return e.Picker.Pick(q, ps, ds)
+	}
+	inner := *q
+	inner.PerToken = func(p, d int) float64 { return q.PerToken(atP[p], atD[d]) }
+	p, d = e.Picker.Pick(&inner, nearP, nearD)
+	if p == hold {
+		return p, d
+	}
+	if p >= 0 {
+		p = atP[p]
+	}
+	return p, atD[d]
+}
+
+// left returns who may be picked, and their places. Where all are out, all who are there are; where nobody
+// is there, all are.
+func (e *ejecting) left(slot int, side cluster.Side, rs []Replica, now time.Time) (near []Replica, at []int) {
+	for _, rule := range []func(i int) bool{
+		func(i int) bool { return !e.gone[side][i] && !e.out(side, i, now) },
+		func(i int) bool { return !e.gone[side][i] },
+		func(int) bool { return true },
+	} {
+		near, at = e.near[slot][:0], e.at[slot][:0]
+		for i := range rs {
+			if rule(i) {
+				near, at = append(near, rs[i]), append(at, i)
+			}
+		}
+		e.near[slot], e.at[slot] = near, at
+		if len(near) > 0 {
+			break
+		}
+	}
+	return near, at
+}
+
+// verdict says whether q is tried again.
+func (e *ejecting) verdict(q *cluster.Query) cluster.Verdict {
+	e.tries[q]++
+	after, ok := e.again(e.tries[q], e.rnd)
+	if !ok {
+		delete(e.tries, q)
+	}
+	return cluster.Verdict{Again: ok, After: after}
+}
+
+// envoy is Envoy's outlier detection with its defaults: five failures in a row, 30 s times the number of
+// ejections up to 300 s, looked at every 10 s, at most a tenth of a pool, but one in any case. A sweep in
+// which a replica is not out takes one off its number. Requests are tried three times, as Tandem's are:
+// Envoy's default is two.
+type envoy struct {
+	hosts [2][]envoyHost
+	swept time.Time
+}
+
+type envoyHost struct {
+	row, times int
+	ejected    bool
+	since      time.Time
+}
+
+const (
+	envoyRow     = 5
+	envoySweep   = 10 * time.Second
+	envoyBase    = 30 * time.Second
+	envoyLongest = 300 * time.Second
+	envoyPercent = 10
+	envoyBackoff = 25 * time.Millisecond
+)
+
+func newEnvoy(c cluster.Config) *envoy {
+	e := &envoy{}
+	for side := range e.hosts {
+		e.hosts[side] = make([]envoyHost, len(c.Nodes[side]))
+	}
+	return e
+}
+
+func (e *envoy) sweep(now time.Time) {
+	if e.swept.IsZero() {
+		e.swept = now
+	}
+	for ; now.Sub(e.swept) >= envoySweep; e.swept = e.swept.Add(envoySweep) {
+		at := e.swept.Add(envoySweep)
+		for side := range e.hosts {
+			for i := range e.hosts[side] {
+				e.hosts[side][i].sweep(at)
+			}
+		}
+	}
+}
+
+func (h *envoyHost) sweep(at time.Time) {
+	switch {
+	case h.ejected && at.Sub(h.since) >= min(time.Duration(h.times)*envoyBase, envoyLongest):
+		h.ejected, h.row = false, 0
+	case !h.ejected && h.times > 0:
+		h.times--
+	}
+}
+
+func (e *envoy) well(side cluster.Side, i int, now time.Time) {
+	e.sweep(now)
+	e.hosts[side][i].row = 0
+}
+
+func (e *envoy) failed(side cluster.Side, i int, now time.Time) {
+	e.sweep(now)
+	h := &e.hosts[side][i]
+	if h.row++; h.row < envoyRow {
+		return
+	}
+	h.row = 0
+	out := 0
+	for k := range e.hosts[side] {
+		if e.hosts[side][k].ejected {
+			out++
+		}
+	}
+	if !h.ejected && (out == 0 || 100*out < envoyPercent*len(e.hosts[side])) {
+		h.ejected, h.since = true, now
+		h.times++
+	}
+}
+
+func (e *envoy) out(side cluster.Side, i int, now time.Time) bool {
+	e.sweep(now)
+	return e.hosts[side][i].ejected
+}
+
+func (e *envoy) again(n int, rnd *rand.Rand) (time.Duration, bool) {
+	most := min(float64(envoyBackoff)*(math.Exp2(float64(n))-1), 10*float64(envoyBackoff))
+	return time.Duration(rnd.Float64() * most), n < retries.Attempts
+}
+
+// breaker is smg's circuit breaker with its defaults: open after ten failures in a row, half-open 60 s
+// later, closed again after three successes, open again after one failure. A request is tried again five
+// times.
+type breaker struct{ hosts [2][]circuit }
+
+type circuit struct {
+	row, good int
+	open      bool // or half-open
+	since     time.Time
+}
+
+const (
+	breakerRow     = 10
+	breakerGood    = 3
+	breakerOpen    = 60 * time.Second
+	breakerTries   = 5
+	breakerBackoff = 50 * time.Millisecond
+	breakerFactor  = 1.5
+	breakerLongest = 30 * time.Second
+	breakerJitter  = 0.2
+)
+
+func newBreaker(c cluster.Config) *breaker {
+	b := &breaker{}
+	for side := range b.hosts {
+		b.hosts[side] = make([]circuit, len(c.Nodes[side]))
+	}
+	return b
+}
+
+func (b *breaker) well(side cluster.Side, i int, now time.Time) {
+	h := &b.hosts[side][i]
+	h.row = 0
+	if h.open && !b.out(side, i, now) {
+		if h.good++; h.good >= breakerGood {
+			*h = circuit{}
+		}
+	}
+}
+
+func (b *breaker) failed(side cluster.Side, i int, now time.Time) {
+	h := &b.hosts[side][i]
+	h.row++
+	if half := h.open && !b.out(side, i, now); half || !h.open && h.row >= breakerRow {
+		*h = circuit{open: true, since: now}
+	}
+}
+
+func (b *breaker) out(side cluster.Side, i int, now time.Time) bool {
+	h := &b.hosts[side][i]
+	return h.open && now.Sub(h.since) < breakerOpen
+}
+
+func (b *breaker) again(n int, rnd *rand.Rand) (time.Duration, bool) {
+	wait := min(float64(breakerBackoff)*math.Pow(breakerFactor, float64(n-1)), float64(breakerLongest))
+	return time.Duration(wait * (1 - breakerJitter + 2*breakerJitter*rnd.Float64())), n <= breakerTries
+}
+
+var _ cluster.Survivor = (*Field)(nil)
+
+// Failed takes the request off the books, and lets the detector say what is done.
+func (f *Field) Failed(q *cluster.Query, x cluster.Failure, now time.Time) cluster.Verdict {
+	b := &f.placed[q.Slot]
+	b.computed()
+	if x.Leg == cluster.Prefill {
+		f.sides[cluster.Prefill][b.p].end(q.Tokens)
+	}
+	f.sides[cluster.Decode][b.d].end(q.Tokens)
+	f.guard.failed(x.Leg, x.Replica, now)
+	return f.guard.verdict(q)
+}
+
+// Member shows a replica to the policy, or no longer. Who comes back holds nothing.
+func (f *Field) Member(side cluster.Side, i int, here bool, _ time.Time) {
+	f.guard.gone[side][i] = !here
+	if ix := f.index[side]; ix != nil {
+		ix.Forget(kv.Holder(i))
+	}
+}

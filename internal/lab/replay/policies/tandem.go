@@ -1,0 +1,314 @@
+// Package policies holds the routers that replay compares: Tandem's own decision, unchanged, and the policies
+// of the field with their authors' formulas.
+package policies
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/tandem-router/tandem/decode"
+	"github.com/tandem-router/tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/lab/replay/cluster"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/orchestrator/planner"
+	"github.com/tandem-router/tandem/orchestrator/policy"
+	"github.com/tandem-router/tandem/prefill"
+)
+
+// Tandem is the decision that production runs: the pools, the planner, the ledgers and the index, called as
+// the orchestrator calls them.
+type Tandem struct {
+	prefill  *prefill.Pool
+	decode   *decode.Pool
+	planner  *planner.Planner
+	policy   planner.Policy
+	asks     planner.Request // what is the same in all requests
+	members  members
+	split    bool
+	local    bool
+	sequence sequence
+	sharing  sharing
+	underWay underWay
+	Stats    Stats
+}
+
+// members is the replicas of a fleet, by side and number.
+type members struct {
+	all  [2][]replica.Replica
+	ids  [2][]replica.ID
+	at   [2]map[replica.ID]int // their numbers
+	gone [2][]bool
+}
+
+func membersOf(c *cluster.Config) (m members) {
+	for side := range m.all {
+		m.all[side] = c.Replicas(cluster.Side(side))
+		m.gone[side] = make([]bool, len(m.all[side]))
+		m.at[side] = map[replica.ID]int{}
+		for i, r := range m.all[side] {
+			m.ids[side] = append(m.ids[side], r.ID)
+			m.at[side][r.ID] = i
+		}
+	}
+	return m
+}
+
+// underWay is the requests that have not ended.
+type underWay struct {
+	booked   []booked // by slot
+	live     int      // requests that are placed
+	retrying int      // of these, how many hold a place in the retry budget
+}
+
+// Stats count what a router did.
+type Stats struct {
+	Split, Local, Moved int
+	NoRoom              int // tries
+	Retried, Ejected    int
+}
+
+// Sum adds up what Tandem's routers did; nil if there is none among them.
+func Sum(routers []cluster.Router) *Stats {
+	var all *Stats
+	for _, r := range routers {
+		if t, ok := r.(*Tandem); ok {
+			if all == nil {
+				all = &Stats{}
+			}
+			all.Split += t.Stats.Split
+			all.Local += t.Stats.Local
+			all.Moved += t.Stats.Moved
+			all.NoRoom += t.Stats.NoRoom
+			all.Retried += t.Stats.Retried
+			all.Ejected += t.Stats.Ejected
+		}
+	}
+	return all
+}
+
+// booked is a request under way.
+type booked struct {
+	query *cluster.Query // whose it is
+	req   planner.Request
+	book  *planner.Booking
+	full  planner.NoRoom // what was said of it when there was no room
+	retry attempts
+}
+
+var _ cluster.Router = (*Tandem)(nil)
+
+// NewTandem makes the router of a fleet.
+func NewTandem(c cluster.Config, o Options, seed uint64) *Tandem {
+	var every float64
+	guesses := true
+	p := policyOf(&c, &o)
+	if o.Tuned != nil {
+		every, guesses = o.Tuned.Share, o.Tuned.Guesses > 0
+	}
+	if every == 0 {
+		every = c.Misstated.Every.Seconds()
+	}
+	t := &Tandem{
+		prefill: prefill.New(prefill.Options{}), decode: decode.New(decode.Options{}),
+		policy: p, asks: planner.Request{
+			Model: "m", Exact: true, Sequences: 1,
+			Pieces: true,
+		}, members: membersOf(&c),
+		split: !o.NoSplit && len(c.Nodes[cluster.Prefill]) > 0, local: !o.NoLocal,
+		sequence: sequence{order: o.Order, rnd: rand.New(rand.NewPCG(seed, 0x73657175))},
+		sharing:  sharing{every: time.Duration(every * float64(time.Second)), guesses: guesses},
+	}
+	if c.Misstated.Text {
+		t.asks.Exact = false
+		t.asks.Pieces = false
+		t.asks.Chunk = cluster.Chunk
+	}
+	t.planner = planner.New(t.prefill, t.decode, p, rand.New(rand.NewPCG(seed, 0x74616e64)))
+	indexing := indexingOf(&c.Misstated)
+	t.prefill.SetIndexing(indexing)
+	t.decode.SetIndexing(indexing)
+	now := cluster.Time(0)
+	t.prefill.SetMembers(t.members.all[cluster.Prefill], now)
+	t.decode.SetMembers(t.members.all[cluster.Decode], now)
+	for _, id := range t.members.ids[cluster.Prefill] {
+		t.prefill.SetTrust(id, replica.Live)
+	}
+	for _, id := range t.members.ids[cluster.Decode] {
+		t.decode.SetTrust(id, replica.Live)
+	}
+	return t
+}
+
+// policyOf returns production's policy for a fleet, with what replay sets of it. Trials of the router's own
+// are left out: the next request is the trial, which costs clients more.
+func policyOf(c *cluster.Config, o *Options) planner.Policy {
+	p := policy.Default()
+	p.PrefillRule = o.Rule
+	if o.Tuned != nil {
+		o.Tuned.apply(&p)
+	}
+	p.KVBytesPerToken, p.Links = float64(c.TokenBytes), c.ToldLinks()
+	if c.Misstated.Speed > 0 {
+		p.Prefill = saidOf(c, cluster.Prefill)
+		p.Decode = saidOf(c, cluster.Decode)
+	}
+	p.Ejection.Trials = false
+	return p
+}
+
+// Events says that both indexes follow events.
+func (t *Tandem) Events() [2]bool { return [2]bool{true, true} }
+
+// Place plans and books.
+func (t *Tandem) Place(q *cluster.Query, now time.Time) (p, d int, room bool) {
+	b := t.requestOf(q)
+	r := &b.retry
+	b.req = t.asks
+	b.req.Tokens = q.Tokens
+	b.req.PrefillKeys, b.req.DecodeKeys = q.Keys, q.Keys
+	b.req.Class, b.req.Waited = classOf(q), now.Sub(q.At)
+	b.req.SplitOK, b.req.LocalOK = t.split && !r.alone, t.local || !t.split
+	b.req.AvoidPrefill, b.req.AvoidDecode = r.avoid[cluster.Prefill], r.avoid[cluster.Decode]
+	if r.tries == 0 {
+		t.first(b, q, now)
+	}
+	book, err := t.search(b, now)
+	// Later on every replica that has not failed the request may stand in, as in production.
+	b.req.AvoidPrefill, b.req.AvoidDecode = r.avoid[cluster.Prefill], r.avoid[cluster.Decode]
+	if err != nil {
+		t.Stats.NoRoom++
+		b.full = planner.NoRoom{}
+		if full, ok := errors.AsType[*planner.NoRoom](err); ok {
+			b.full = *full
+		}
+		if late := (*planner.TooLate)(nil); errors.As(err, &late) || final(b, err) {
+			t.lost(b, now)
+			return 0, cluster.Refuse, false
+		}
+		return 0, 0, false
+	}
+	b.book = book
+	r.tries++
+	t.underWay.live++
+	d = t.members.at[cluster.Decode][book.Decode.ID]
+	if book.Mode == planner.Local {
+		t.Stats.Local++
+		return -1, d, true
+	}
+	t.Stats.Split++
+	return t.members.at[cluster.Prefill][book.Prefill.ID], d, true
+}
+
+// requestOf returns the request in a slot, made anew where that was another one's.
+func (t *Tandem) requestOf(q *cluster.Query) *booked {
+	for len(t.underWay.booked) <= q.Slot {
+		t.underWay.booked = append(t.underWay.booked, booked{})
+	}
+	b := &t.underWay.booked[q.Slot]
+	if b.query != q { // the one before may have given up while it waited
+		t.forget(b)
+		b.query = q
+	}
+	return b
+}
+
+// Answered ends the prefill lease.
+func (t *Tandem) Answered(q *cluster.Query, cached int, took time.Duration, now time.Time) {
+	book := t.underWay.booked[q.Slot].book
+	t.planner.PrefillDone(book, cached, took, now)
+	t.planner.Prefilled(book, now)
+}
+
+// Bind looks at the decode choice again.
+func (t *Tandem) Bind(q *cluster.Query, now time.Time) int {
+	b := &t.underWay.booked[q.Slot]
+	moved, err := t.planner.Rebind(b.book, &b.req, now)
+	if moved && err == nil {
+		t.Stats.Moved++
+	}
+	return t.members.at[cluster.Decode][b.book.Decode.ID]
+}
+
+var (
+	_ cluster.Piecer     = (*Tandem)(nil)
+	_ cluster.Forecaster = (*Tandem)(nil)
+)
+
+// RoomIn says when there should be room for a request that has found none, and how often there is for one
+// like it.
+func (t *Tandem) RoomIn(q *cluster.Query) (room, every time.Duration) {
+	full := &t.underWay.booked[q.Slot].full
+	return full.Retry, full.Every
+}
+
+// RoomTries is how many of those who wait for room try when some may have come.
+func (t *Tandem) RoomTries() int { return planner.RoomTries }
+
+// Next says what of a prompt its decode replica gets next.
+func (t *Tandem) Next(q *cluster.Query, now time.Time, wake func()) (upto int, ask time.Duration) {
+	next := t.underWay.booked[q.Slot].book.DecodeLease.Next(now, wake)
+	if next.Upto >= q.Tokens { // all of it, however many it has
+		next.Upto = math.MaxInt
+	}
+	return next.Upto, next.Ask
+}
+
+// Computed tells that a piece of a prompt is done.
+func (t *Tandem) Computed(q *cluster.Query, pauses []time.Duration, now time.Time) {
+	var beside decode.Pauses
+	for _, pause := range pauses {
+		beside.Add(pause)
+	}
+	t.underWay.booked[q.Slot].book.DecodeLease.Computed(true, -1, beside, now)
+}
+
+// First tells of the first token.
+func (t *Tandem) First(q *cluster.Query, now time.Time) {
+	b := &t.underWay.booked[q.Slot]
+	book := b.book
+	t.planner.OwnAll(b.retry.faults, now)
+	b.retry.faults = nil
+	t.planner.FirstToken(book, now)
+	t.planner.Decoding(book, now)
+	if book.Mode == planner.Split {
+		t.planner.Moved(book, now)
+	}
+}
+
+// Done ends the booking.
+func (t *Tandem) Done(q *cluster.Query, output int, ttft, total time.Duration, now time.Time) {
+	b := &t.underWay.booked[q.Slot]
+	t.planner.Finish(b.book, q.Counted, output, ttft, total, now)
+	t.underWay.live--
+	t.forget(b)
+}
+
+// Apply feeds the index of a side.
+func (t *Tandem) Apply(side cluster.Side, i int, b *kv.Batch) {
+	if side == cluster.Prefill {
+		t.prefill.Apply(t.members.ids[side][i], b)
+		return
+	}
+	t.decode.Apply(t.members.ids[side][i], b)
+}
+
+// Observe feeds a load report.
+func (t *Tandem) Observe(side cluster.Side, i int, l replica.Load, now time.Time) {
+	if side == cluster.Prefill {
+		t.prefill.Observe(t.members.ids[side][i], l, now)
+		return
+	}
+	t.decode.Observe(t.members.ids[side][i], l, now)
+	t.planner.Counted(t.members.ids[side][i], l.Reads, now)
+}
+
+// Tick drops guesses that were not confirmed.
+func (t *Tandem) Tick(now time.Time) {
+	t.prefill.Expire(now)
+	t.decode.Expire(now)
+}
+
+// LinkSpeeds returns what has been learned of the paths between replicas.
+func (t *Tandem) LinkSpeeds(now time.Time) []planner.LinkSpeed { return t.planner.LinkSpeeds(now) }

@@ -1,0 +1,67 @@
+package replay
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/tandem-router/tandem/internal/lab/trace"
+)
+
+// Stress is what is changed of recorded traffic to make it hard. The zero Stress changes nothing.
+type Stress struct {
+	Hot   bool // three requests in ten begin with the same 20,000 tokens
+	Flood bool // no two sessions have a block in common
+	Surge bool // for a minute everything comes twice as fast
+}
+
+// The measures of a stress.
+const (
+	hotShare  = 0.3
+	hotTokens = 20_000
+	hotPrompt = 0x686f74 // its name among blocks
+	surgeFor  = time.Minute
+	surgeAt   = 5 * time.Minute // where the play has no end
+)
+
+// ParseStress reads names with commas between them: hot, flood, surge.
+func ParseStress(text string) (s Stress, err error) {
+	for name := range strings.SplitSeq(text, ",") {
+		switch name {
+		case "":
+		case "hot":
+			s.Hot = true
+		case "flood":
+			s.Flood = true
+		case "surge":
+			s.Surge = true
+		default:
+			return s, fmt.Errorf("no stress %q: one of hot, flood, surge", name)
+		}
+	}
+	return s, nil
+}
+
+// rename changes what the prompts of the number-th session have in common with others.
+func (s Stress) rename(x *trace.Session, number int, rnd *rand.Rand) {
+	if s.Flood {
+		x.Unshare(uint64(number))
+	}
+	if s.Hot && rnd.Float64() < hotShare {
+		x.Lead(hotPrompt, hotTokens)
+	}
+}
+
+// time returns when a session starts that would start at the given time of a play of so long, 0 for all of
+// the trace: those of two minutes come within one, in the middle, and all later ones a minute earlier.
+func (s Stress) time(at, span time.Duration) time.Duration {
+	if !s.Surge {
+		return at
+	}
+	from := surgeAt
+	if span > 0 {
+		from = max(0, span-surgeFor) / 2
+	}
+	return at - min(max(0, at-from), 2*surgeFor)/2
+}

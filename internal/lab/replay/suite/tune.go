@@ -1,0 +1,253 @@
+package suite
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/tandem-router/tandem/internal/lab/replay"
+	"github.com/tandem-router/tandem/internal/lab/replay/policies"
+)
+
+// Objective is what tuning makes better.
+type Objective struct {
+	Name  string
+	f     figure
+	lower bool // better is less
+}
+
+// Objectives are what can be tuned for, the usual one first. What is not tuned for is looked at all the same.
+func Objectives() []Objective {
+	return []Objective{
+		{"mean-ttft", meanTTFT, true},
+		{"p50-ttft", p50TTFT, true},
+		{"p90-ttft", p90TTFT, true},
+		{"p99-ttft", p99TTFT, true},
+		{"p99-tpot", p99TPOT, true},
+		{"goodput", good, false},
+	}
+}
+
+// ObjectiveNamed finds one.
+func ObjectiveNamed(name string) (Objective, error) {
+	var names []string
+	for _, o := range Objectives() {
+		if o.Name == name {
+			return o, nil
+		}
+		names = append(names, o.Name)
+	}
+	return Objective{}, fmt.Errorf("no objective %q: there are %s", name, strings.Join(names, ", "))
+}
+
+// gain is by which share b is better than a.
+func (o Objective) gain(a, b float64) float64 {
+	if o.lower {
+		return reduction(b, a)
+	}
+	return reduction(a, b)
+}
+
+// Weights are production's weights as tuning sets them; Alpha 0 is auto.
+type Weights struct{ Alpha, Beta, Gamma, Penalty float64 }
+
+// Policy is the policy with these weights.
+func (w Weights) Policy() string {
+	return fmt.Sprintf("tandem:alpha=%g:beta=%g:gamma=%g:penalty=%g", w.Alpha, w.Beta, w.Gamma, w.Penalty)
+}
+
+// Search says what is tuned.
+type Search struct {
+	Play      replay.Play // what is played; its policies are not looked at
+	From      Weights
+	Objective Objective
+	Seeds     int // that judge the result, 5
+	// Progress is told what came of each try, and the share of the work that is done at most: a search that
+	// finds nothing in its first round has no second.
+	Progress func(text string, share float64)
+	work     float64 // done, in plays of half the time
+}
+
+// Tuning is what came of a search.
+type Tuning struct {
+	Weights Weights
+	Tried   int
+	// Share by which the objective is better than with the weights it began from, on what it was not tuned on;
+	// below 0 worse.
+	Gain   Estimate
+	Others []Effect // the other objectives, and the one tuned for at other loads
+}
+
+// Effect is a gain in something else.
+type Effect struct {
+	Name string
+	Gain Estimate
+}
+
+// Loses reports whether the effect is surely a loss.
+func (e *Effect) Loses() bool { return e.Gain.High < 0 }
+
+// worth is the gain on the part that is tuned on below which a step is not taken: it would be chance.
+const worth = 0.01
+
+// otherLoads are the shares of the load at which the result is looked at too.
+var otherLoads = []float64{0.7, 1.3}
+
+// Tune searches weights, one after the other and twice around, on the first half of the time with other
+// seeds, and judges what it finds on the whole.
+func Tune(ctx context.Context, s Search) (*Tuning, error) {
+	t := &Tuning{Weights: s.From}
+	dev := s.Play.Dev()
+	best, err := s.value(ctx, dev, t.Weights)
+	if err != nil {
+		return nil, err
+	}
+	for round := range 2 {
+		before := t.Weights
+		for _, step := range steps {
+			for _, w := range step.tries(t.Weights) {
+				v, err := s.value(ctx, dev, w)
+				if err != nil {
+					return nil, err
+				}
+				t.Tried++
+				gain := s.Objective.gain(best, v)
+				s.say("round %d, %s: %s %.4g, %+.1f %%", round+1, w.Policy(), s.Objective.Name, v, 100*gain)
+				if gain > worth {
+					best, t.Weights = v, w
+				}
+			}
+		}
+		if t.Weights == before {
+			break
+		}
+	}
+	return t, s.judge(ctx, t)
+}
+
+// step is one weight and what is tried of it.
+type step struct {
+	of     func(*Weights) *float64
+	values []float64
+}
+
+var steps = []step{
+	{func(w *Weights) *float64 { return &w.Alpha }, []float64{0, 1, 2, 4, 8}},
+	{func(w *Weights) *float64 { return &w.Penalty }, []float64{0, 0.25, 0.5, 1, 2, 4}},
+	{func(w *Weights) *float64 { return &w.Beta }, []float64{0.5, 0.7, 1, 1.4, 2}},
+	{func(w *Weights) *float64 { return &w.Gamma }, []float64{0, 0.5, 1, 2, 4}},
+}
+
+// tries are the weights with other values of the one that the step is of.
+func (s step) tries(from Weights) (all []Weights) {
+	for _, v := range s.values {
+		w := from
+		if *s.of(&w) == v {
+			continue
+		}
+		*s.of(&w) = v
+		all = append(all, w)
+	}
+	return all
+}
+
+// devSeeds judge a step of the search.
+const devSeeds = 2
+
+func (s *Search) value(ctx context.Context, p replay.Play, w Weights) (float64, error) {
+	runs, err := s.trials(ctx, p, w.Policy(), devSeeds)
+	if err != nil {
+		return 0, err
+	}
+	s.work += devSeeds
+	return value(s.Objective.f, runs), nil
+}
+
+// trials plays p with a policy and several seeds, as many at once as there are cores.
+func (s *Search) trials(ctx context.Context, p replay.Play, policy string, seeds int) ([]*Trial, error) {
+	if _, err := policies.Params(policy); err != nil {
+		return nil, err
+	}
+	runs, errs := make([]*Trial, seeds), make([]error, seeds)
+	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
+	var wg sync.WaitGroup
+	for i := range runs {
+		wg.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			one := p
+			one.Seed += uint64(i)
+			o, rs, err := one.Once(ctx, policy)
+			if err != nil {
+				errs[i] = err
+				return
+			}
+			runs[i] = &Trial{Outcome: o, Answers: measured(rs, Conversation)}
+		})
+	}
+	wg.Wait()
+	if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 {
+		return nil, errs[i]
+	}
+	return runs, nil
+}
+
+// judge compares what was found with where it began from, on the whole of the time.
+func (s *Search) judge(ctx context.Context, t *Tuning) error {
+	seeds := max(1, s.Seeds)
+	s.work = float64(s.Most() * devSeeds) // a round may have been left out
+	s.say("judging %s at its own load", t.Weights.Policy())
+	was, err := s.trials(ctx, s.Play, s.From.Policy(), seeds)
+	if err != nil {
+		return err
+	}
+	is, err := s.trials(ctx, s.Play, t.Weights.Policy(), seeds)
+	if err != nil {
+		return err
+	}
+	for _, o := range Objectives() {
+		gain := compare(o.f, was, is, o.gain)
+		if o.Name == s.Objective.Name {
+			t.Gain = gain
+			continue
+		}
+		t.Others = append(t.Others, Effect{o.Name, gain})
+	}
+	for _, share := range otherLoads {
+		s.work += float64(4 * seeds)
+		s.say("judging it at %g of the load", share)
+		p := s.Play
+		p.Scale *= share
+		if was, err = s.trials(ctx, p, s.From.Policy(), seeds); err != nil {
+			return err
+		}
+		if is, err = s.trials(ctx, p, t.Weights.Policy(), seeds); err != nil {
+			return err
+		}
+		t.Others = append(t.Others, Effect{
+			fmt.Sprintf("%s at %g of the load", s.Objective.Name, share),
+			compare(s.Objective.f, was, is, s.Objective.gain),
+		})
+	}
+	return nil
+}
+
+func (s *Search) say(format string, args ...any) {
+	if s.Progress != nil {
+		s.Progress(fmt.Sprintf(format, args...), s.work/float64(s.Most()*devSeeds+s.judging()))
+	}
+}
+
+// Most is how many weights are tried at most.
+func (s *Search) Most() (tries int) {
+	for _, step := range steps {
+		tries += 2 * len(step.values)
+	}
+	return tries
+}
+
+// judging is what it takes to judge the result, in plays of half the time.
+func (s *Search) judging() int { return 2 * 2 * max(1, s.Seeds) * (1 + len(otherLoads)) }

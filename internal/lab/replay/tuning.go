@@ -1,0 +1,81 @@
+package replay
+
+import (
+	"context"
+	"time"
+
+	"github.com/tandem-router/tandem/internal/lab/replay/policies"
+)
+
+// devTime is the part of a trace, from its start, on which policies are tuned where nobody says how much is
+// played.
+const devTime = 30 * time.Minute
+
+// DevSeed sets the plays that policies are tuned on apart from those that are judged.
+const DevSeed = 0x646576
+
+// Dev is p on the part that policies are tuned on: the first half of the time, with another seed. What is
+// tuned on it should be judged on the whole or, to be strict, on the other half.
+func (p Play) Dev() Play {
+	if p.For == 0 {
+		p.For = 2 * devTime
+	}
+	p.For /= 2
+	p.Seed += DevSeed
+	return p
+}
+
+// RefusedTTFT is the time to first token that a refused request counts as, in seconds: what it may wait at
+// the router ([cluster.Config.QueueTime]).
+const RefusedTTFT = 30
+
+// Loss is what tuning makes small: the mean time to first token in seconds, where a request that was refused,
+// or ended with an error, counts as [RefusedTTFT].
+func Loss(o *Outcome) float64 {
+	lost := float64(o.Refused + o.Failed)
+	return (o.TTFT.Mean*(float64(o.Measured)-lost) + RefusedTTFT*lost) / max(1, float64(o.Measured))
+}
+
+// Tune plays every form of a policy that differs in its main parameter (see [policies.Grid]), and returns the
+// name of the one with the least loss, and what became of each. Of equal ones it takes the one that its
+// authors ship.
+func (p Play) Tune(
+	ctx context.Context, policy string, loss func(*Outcome) float64,
+) (best string, tried []Outcome, err error) {
+	grid, err := policies.Grid(policy)
+	if err != nil {
+		return "", nil, err
+	}
+	if len(grid) == 1 {
+		return policy, nil, nil
+	}
+	best, _, err = policies.Best(policy, func(form string) (float64, error) {
+		o, _, err := p.Once(ctx, form)
+		if err != nil {
+			return 0, err
+		}
+		tried = append(tried, *o)
+		return loss(o), nil
+	})
+	return best, tried, err
+}
+
+// withTuned lists the policies of p and behind each that has a parameter its tuned form, if it is another
+// one.
+func (p Play) withTuned(ctx context.Context, progress func(string, time.Duration)) ([]string, error) {
+	var names []string
+	for _, name := range p.Policies {
+		names = append(names, name)
+		if progress != nil {
+			progress("tuning "+name, 0)
+		}
+		best, _, err := p.Dev().Tune(ctx, name, Loss)
+		if err != nil {
+			return nil, err
+		}
+		if best != name {
+			names = append(names, best)
+		}
+	}
+	return names, nil
+}

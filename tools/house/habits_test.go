@@ -1,0 +1,26 @@
+package house_test
+
+import (
+	"go/ast"
+	"testing"
+)
+
+// Three values are not assigned side by side, since the eye has to count commas to see which goes where. What
+// one call returns may be taken so.
+func TestNoParallelAssignments(t *testing.T) {
+	for _, s := range goFiles(t) {
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			targets, values := 0, 0
+			switch n := n.(type) {
+			case *ast.AssignStmt:
+				targets, values = len(n.Lhs), len(n.Rhs)
+			case *ast.ValueSpec:
+				targets, values = len(n.Names), len(n.Values)
+			}
+			if targets > 2 && values > 1 {
+				t.Errorf("%s assigns %d values side by side", s.at(n), targets)
+			}
+			return true
+		})
+	}
+}
