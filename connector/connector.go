@@ -19,12 +19,10 @@ type Order uint8
 const (
 	Sequential Order = iota + 1 // prefill answers, then decode is sent with what it said
 	Concurrent                  // both are sent at once, fates joined
-	// The request id names both ends; prefill answers first, decode needs nothing of the answer.
-	Paired
 )
 
 func (o Order) String() string {
-	return [...]string{"none", "sequential", "concurrent", "paired"}[min(o, Paired)]
+	return [...]string{"none", "sequential", "concurrent"}[min(o, Concurrent)]
 }
 
 // Body is a request body being edited, top-level members only. Values are raw JSON and kept, not copied.

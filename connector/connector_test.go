@@ -360,26 +360,8 @@ func TestReplyIsTakenOnce(t *testing.T) {
 	}
 }
 
-func TestPaired(t *testing.T) {
-	c := P2PNCCL{Addr: func(id replica.ID) (string, bool) { return string(id) + ":21001", id != "gone" }}
-	for _, edit := range []func(leg *Leg, p Pair) error{
-		c.EditPrefill, func(leg *Leg, p Pair) error { return c.EditDecode(leg, p, nil, Use{}) },
-	} {
-		leg, body, header := newLeg(t, openai.Completions, completion)
-		if err := edit(leg, pair); err != nil {
-			t.Fatal(err)
-		}
-		if want := "___prefill_addr_p0:21001___decode_addr_d0:21001_a1"; header["X-Request-Id"] != want ||
-			string(body.Append(nil)) != completion {
-			t.Errorf("headers %v, body %s", header, body.Append(nil))
-		}
-		gone := pair
-		gone.Decode.ID = "gone"
-		if err := edit(leg, gone); err == nil {
-			t.Error("an engine without address is named")
-		}
-	}
-	if got := c.Order().String() + " " + (NIXL{}).Order().String(); got != "paired sequential" {
+func TestOrder(t *testing.T) {
+	if got := (NIXL{}).Order().String() + " " + Concurrent.String(); got != "sequential concurrent" {
 		t.Errorf("orders %s", got)
 	}
 }

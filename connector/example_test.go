@@ -74,17 +74,3 @@ func ExampleReply() {
 	// true transfer params already taken
 	// true transfer params too old
 }
-
-// A connector says in which order the legs are sent. For this one the request id of both names both engines,
-// and nothing of the first answer is needed: it has no reply.
-func ExampleP2PNCCL() {
-	names := connector.P2PNCCL{Addr: func(id replica.ID) (string, bool) { return string(id) + ":21001", true }}
-	leg := connector.Leg{SetHeader: func(key, value string) { fmt.Println(key+":", value) }}
-	fmt.Println(names.Order(), names.EditPrefill(&leg, pair), names.EditDecode(&leg, pair, nil, connector.Use{}))
-	fmt.Println(connector.NIXL{}.Order())
-	// Output:
-	// X-Request-Id: ___prefill_addr_p0:21001___decode_addr_d0:21001_a1
-	// X-Request-Id: ___prefill_addr_p0:21001___decode_addr_d0:21001_a1
-	// paired <nil> <nil>
-	// sequential
-}

@@ -272,7 +272,7 @@ func TestUnreachableReplicaNeedsNoBudget(t *testing.T) {
 }
 
 func TestReplicasVanishAndComeBack(t *testing.T) {
-	for _, order := range []connector.Order{connector.Sequential, connector.Concurrent, connector.Paired} {
+	for _, order := range []connector.Order{connector.Sequential, connector.Concurrent} {
 		t.Run(order.String(), func(t *testing.T) {
 			in(t, setup{order: order}, func(w *world) {
 				vanish(w, w.p[0])

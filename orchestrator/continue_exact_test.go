@@ -154,7 +154,6 @@ var endings = []struct {
 		c.Tokenizer.Source, c.Local = config.TokensNone, config.LocalAuto
 	}}},
 	{name: "both legs at once", path: "/v1/completions", setup: setup{order: connector.Concurrent}},
-	{name: "legs that the id joins", path: "/v1/completions", setup: setup{order: connector.Paired}},
 	{name: "one decode replica, which lives on", path: "/v1/completions", setup: setup{decode: 1}},
 }
 

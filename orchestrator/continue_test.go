@@ -29,7 +29,7 @@ var brokenStreams = []story{
 		at: map[string]trouble{"decode": fault(enginesim.Fault{Kind: "fail_stream", After: 4})},
 	},
 	{
-		name: "the stream of a chat is cut, and no other engine takes ids", orders: withoutReply, stream: streamed,
+		name: "the stream of a chat is cut, and no other engine takes ids", orders: concurrent, stream: streamed,
 		at: map[string]trouble{"decode": cutStream}, code: 502, kind: "broken",
 	},
 	{

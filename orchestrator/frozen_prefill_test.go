@@ -20,7 +20,7 @@ func longPrefills(c *config.Config) {
 // whatever time a prefill may take and however full the retry budget is. What it does with the prompt when it
 // goes on is used by nobody.
 func TestAPrefillIsTakenAwayFromAnEngineThatStandsStill(t *testing.T) {
-	for _, order := range []connector.Order{connector.Sequential, connector.Concurrent, connector.Paired} {
+	for _, order := range []connector.Order{connector.Sequential, connector.Concurrent} {
 		for _, stream := range []bool{true, false} {
 			in(t, setup{order: order, config: func(c *config.Config) {
 				longPrefills(c)

@@ -15,7 +15,6 @@ import (
 // handoff is one attempt: the legs of a booking, sent in the connector's order.
 //
 //	Sequential  prefill leg -> its answer's transfer params -> (decode looked at again) -> decode leg
-//	Paired      prefill leg -> decode leg, the request id names both ends
 //	Concurrent  both legs at once; the decode leg's answer counts, a failed prefill leg ends it
 //
 // One goroutine owns it; a concurrent prefill leg has one of its own, joined by release.
@@ -196,30 +195,23 @@ func (h *handoff) startDecodeClock() {
 	}
 }
 
-// inTurn is the Sequential and the Paired order.
+// inTurn is the Sequential order.
 func (h *handoff) inTurn(ctx context.Context, con connector.Connector) (*answer, *failure) {
 	reply, f := h.prefill(ctx, con)
 	if f != nil {
 		return nil, f
 	}
-	if con.Order() == connector.Paired {
-		reply = nil
-	}
 	if ctx.Err() != nil {
 		h.giveBack(con, reply, "")
 		return nil, h.ended(ctx)
 	}
-	if con.Order() == connector.Paired { // the id that went out names this decode replica: no other will do
-		h.b.DecodeLease.MarkSent(time.Now())
-	} else if f := h.rebind(ctx); f != nil {
+	if f := h.rebind(ctx); f != nil {
 		h.giveBack(con, reply, h.b.Decode.ID)
 		return nil, f
 	}
 	a, f := h.decode(ctx, con, reply)
 	if f != nil && f.unused {
-		if reply != nil {
-			reply.Unsent()
-		}
+		reply.Unsent()
 		h.giveBack(con, reply, f.at)
 	}
 	return a, f

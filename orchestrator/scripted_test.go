@@ -1,7 +1,6 @@
 package orchestrator
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -11,7 +10,6 @@ import (
 	"github.com/tandem-router/tandem/connector"
 	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
-	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // answerOf is an engine's answer as it lies on the wire.
@@ -138,7 +136,7 @@ func TestEnginesRetryAfterReachesTheClient(t *testing.T) {
 // A failure behind the first content ends the stream with the engine's own error, once, however its events
 // are cut into reads.
 func TestErrorEventBehindContent(t *testing.T) {
-	for _, order := range []connector.Order{connector.Sequential, connector.Concurrent, connector.Paired} {
+	for _, order := range []connector.Order{connector.Sequential, connector.Concurrent} {
 		for _, bite := range []int{0, 1, 16, 100} {
 			in(t, setup{order: order}, func(w *world) {
 				first := strings.Fields(w.right(chat(true)).text)[0]
@@ -326,27 +324,6 @@ func TestClientDoesNotRead(t *testing.T) {
 			t.Errorf("%d in flight", n)
 		}
 	})
-}
-
-// The paired connector names both ends in the request id of both legs, and the decode replica that it named
-// is the one that is used.
-func TestPairedNamesBothEnds(t *testing.T) {
-	con := connector.P2PNCCL{Addr: func(id replica.ID) (string, bool) { return string(id) + ":zmq", true }}
-	var out []*outgoing
-	h := &handoff{attemptID: "abc", pair: connector.Pair{
-		Prefill: replica.Replica{ID: "p"}, Decode: replica.Replica{ID: "d"}, AttemptID: "abc",
-	}}
-	for range 2 {
-		out = append(out, h.outgoing(nil, "/"))
-	}
-	if err := errors.Join(con.EditPrefill(out[0].edited(h.attemptID), h.pair),
-		con.EditDecode(out[1].edited(h.attemptID), h.pair, nil, connector.Use{})); err != nil {
-		t.Fatal(err)
-	}
-	want := "___prefill_addr_p:zmq___decode_addr_d:zmq_abc"
-	if out[0].id != want || out[1].id != want {
-		t.Errorf("ids %q and %q, want %q on both legs", out[0].id, out[1].id, want)
-	}
 }
 
 // A 200 that holds no answer, as something in front of an engine may say, is tried elsewhere, and three of

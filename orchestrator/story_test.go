@@ -124,10 +124,8 @@ func reload(w *world, _ *simulated) {
 }
 
 var (
-	sequential   = []connector.Order{connector.Sequential}
-	inTurn       = []connector.Order{connector.Sequential, connector.Paired}
-	concurrent   = []connector.Order{connector.Concurrent}
-	withoutReply = []connector.Order{connector.Concurrent, connector.Paired}
+	sequential = []connector.Order{connector.Sequential}
+	concurrent = []connector.Order{connector.Concurrent}
 
 	streamed   = []bool{true}
 	unstreamed = []bool{false}
@@ -147,13 +145,12 @@ var stories = []story{
 		name: "prefill says 503 everywhere", at: map[string]trouble{"prefill": fail(503)}, always: true, code: 503,
 		kind: "status_503", attempts: 2,
 	},
-	{name: "prefill hangs once", orders: inTurn, at: map[string]trouble{"prefill": hang}, attempts: 2},
 	{
 		name: "prefill hangs once, to the millisecond", orders: sequential, at: map[string]trouble{"prefill": hang},
 		attempts: 2, took: 2*time.Second + normal,
 	},
 	{
-		name: "prefill hangs everywhere", orders: inTurn, at: map[string]trouble{"prefill": hang}, always: true,
+		name: "prefill hangs everywhere", orders: sequential, at: map[string]trouble{"prefill": hang}, always: true,
 		code: 504, kind: "timeout", attempts: 2, took: 4 * time.Second,
 	},
 	{
@@ -223,16 +220,16 @@ var stories = []story{
 		attempts: 2, back: 1,
 	},
 	{
-		name: "decode refuses the connection", orders: withoutReply, at: map[string]trouble{"decode": vanish},
+		name: "decode refuses the connection", orders: concurrent, at: map[string]trouble{"decode": vanish},
 		attempts: 2,
 	},
 	{
-		name: "decode hangs before its first byte", orders: inTurn, stream: streamed,
+		name: "decode hangs before its first byte", orders: sequential, stream: streamed,
 		at: map[string]trouble{"decode": hang}, code: 504, kind: "timeout",
 		took: prefillStep + 7*time.Second, expires: true,
 	},
 	{
-		name: "decode hangs before its answer", orders: inTurn, stream: unstreamed,
+		name: "decode hangs before its answer", orders: sequential, stream: unstreamed,
 		at: map[string]trouble{"decode": hang}, code: 504, kind: "answer_timeout",
 		took: prefillStep + 8*time.Second, expires: true,
 	},
@@ -284,7 +281,7 @@ var stories = []story{
 		back: 1,
 	},
 	{
-		name: "the client leaves during prefill", orders: withoutReply,
+		name: "the client leaves during prefill", orders: concurrent,
 		at: map[string]trouble{"prefill": later(5*time.Millisecond, leave)}, code: clientGone, kind: "client_gone",
 		expires: true,
 	},
@@ -293,7 +290,7 @@ var stories = []story{
 		at: map[string]trouble{"handoff": leaveBetween}, code: clientGone, kind: "client_gone", back: 1,
 	},
 	{
-		name: "the client leaves between the legs", orders: withoutReply,
+		name: "the client leaves between the legs", orders: concurrent,
 		at: map[string]trouble{"handoff": leaveBetween}, code: clientGone, kind: "client_gone",
 	},
 	{
@@ -328,8 +325,7 @@ func nothingGoesOn(c *config.Config) { c.Retry.Continue = config.ContinueOff }
 
 func tellAll(t *testing.T, all []story, configure func(*config.Config)) {
 	for _, s := range all {
-		for _, order := range cmpSlice(s.orders,
-			[]connector.Order{connector.Sequential, connector.Concurrent, connector.Paired}) {
+		for _, order := range cmpSlice(s.orders, []connector.Order{connector.Sequential, connector.Concurrent}) {
 			for _, stream := range cmpSlice(s.stream, []bool{true, false}) {
 				p := completion(false)
 				if stream {
