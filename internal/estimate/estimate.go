@@ -1,6 +1,33 @@
-// Package estimate learns quantities from measurements that say more or less: a sample is two bounds, and
-// what is believed moves only as far as it contradicts them. It reads no clock and is not safe for concurrent
-// use.
+// Package estimate holds everything that the router learns: how fast replicas are, how long answers are,
+// what links carry, and what engines do at most. An observer passes a [Sample] in. A reader gets an
+// [Estimate], or plain numbers to price a plan with. The package knows no leases and no members, and reads
+// no clock. It is not safe for concurrent use: a pool or the planner holds its estimates under its own
+// mutex.
+//
+// A Sample has one form for all observations: what was measured, when, and between what bounds the quantity
+// is. These observations exist today:
+//
+//	Of           unit        what is observed, and by whom
+//	PromptTime   seconds     The time that a replica took for the prompts that it computed one after the
+//	                         other. Both pools see it at first tokens and at the answers of pieces.
+//	StepTime     seconds     The mean decode step of an answer. The decode pool sees it when the answer ends.
+//	WindowTime   seconds     The mean decode step of part of a stream that is under way. The decode pool sees
+//	                         it when the stream is read.
+//	LinkTime     seconds     The time that a byte takes on a link. The planner sees bounds at the first token
+//	             a byte      after a transfer, in the counters of an engine, and when a transfer is late.
+//	SetupTime    seconds     What a transfer takes whatever its size. The planner sees it at first tokens.
+//	AnswerTokens tokens      The length of an answer. The decode pool sees a lower bound at each load report,
+//	                         and both bounds at the end. An answer that a limit cut has no upper bound.
+//	PauseShare   0..1        The second-longest pause of streams beside a piece, as a share of the longest. It
+//	                         tells whether an engine cuts prompts itself. Readers of streams see it.
+//
+// How many sequences an engine runs is learned from load reports. A report is no measurement of one
+// quantity, and decode keeps that rule to itself.
+//
+// To add an observation, add a row above, a [Quantity], and the estimator that takes it. The observer fills
+// in Of, At and Range. It fills in Work where the quantity depends on an amount of work that is known, and
+// Beside where a known part of the time went elsewhere. A new observation should need no other field: where
+// the rest of a measurement is not known, the observer makes the bounds wider.
 package estimate
 
 import (
@@ -8,12 +35,42 @@ import (
 	"time"
 )
 
-// Sample is one measurement of a quantity above zero: the quantity is between Low and High. Low of 0 says
-// that it may be as small as anything, High of +Inf that it may be as large.
+// Quantity says what a sample measures. The table in the package comment has their units.
+type Quantity uint8
+
+// All quantities that are observed.
+const (
+	PromptTime Quantity = iota
+	StepTime
+	WindowTime
+	LinkTime
+	SetupTime
+	AnswerTokens
+	PauseShare
+)
+
+// Range is between what bounds a quantity is. Low of 0 says that it may be as small as anything, High of
+// +Inf that it may be as large.
+type Range struct{ Low, High float64 }
+
+// Exactly returns the bounds of a quantity that was measured without doubt.
+func Exactly(x float64) Range { return Range{x, x} }
+
+// Sample is one observation of a quantity above zero.
 //
-// Most measurements are of a sum, as the time from a request to its first token is of a transfer and of what
-// the engine did besides. Whoever measures says what the rest may well have been, least and most.
-type Sample struct{ Low, High float64 }
+// Most measurements are of a sum. The time from a request to its first token contains a transfer and what
+// the engine did besides. The observer says what the rest may well have been, least and most.
+type Sample struct {
+	Of Quantity
+	At time.Time // when the observation was complete
+	Range
+	Work   Work    // what the time was spent on; zero where the quantity is no time of work
+	Beside float64 // seconds of it that should have gone to other work in the same steps
+}
+
+// Work is an amount of work, as the seconds that the profile of an unknown engine puts it at: a part for
+// each coefficient of a speed.
+type Work [3]float64
 
 // Estimate is what is believed of a quantity.
 type Estimate struct {
@@ -45,7 +102,7 @@ type value struct {
 
 // learn takes in a sample; before the first the quantity is taken to be prior. It reports whether the sample
 // contradicted what was believed.
-func (v *value) learn(prior float64, s Sample, now time.Time) (moved bool) {
+func (v *value) learn(prior float64, s Range, now time.Time) (moved bool) {
 	gain := nextGain
 	if v.samples == 0 {
 		v.log, v.spread = math.Log(prior), math.Log(guessed)

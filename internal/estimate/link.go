@@ -7,8 +7,8 @@ import (
 )
 
 // A link is the path between two engines. What is learned of it is the seconds that a byte takes. Links of
-// one kind (within a host, a rack, a zone, or beyond) are likely to be alike, so that a link of which nothing
-// was measured is taken for what those of its kind were measured to be.
+// one kind (within a host, a rack, a zone, or beyond) are likely to be alike, so that a link of which
+// nothing was measured is taken for what those of its kind were measured to be.
 //
 // Nobody sends blocks over a link that is taken for slow, so that nothing would be learned when it is well,
 // or always was. What is believed holds for linkHolds without a sample, then it goes towards what is faster:
@@ -35,16 +35,16 @@ type vote struct {
 	log float64
 }
 
-// Of how many links the newest word counts, and from how many on what the operator says counts no longer. The
-// middle one of them is believed, so that one link that is unlike the others is not taken for all.
+// Of how many links the newest word counts, and from how many on what the operator says counts no longer.
+// The middle one of them is believed, so that one link that is unlike the others is not taken for all.
 const (
 	votes      = 8
 	votesAlone = 3
 )
 
-// alike is the factor within which a link is taken to be as its kind was measured to be. Measurements are not
-// much better than that, and if they decided between links that are the same, all transfers would go over the
-// one that was lucky.
+// alike is the factor within which a link is taken to be as its kind was measured to be. Measurements are
+// not much better than that, and if they decided between links that are the same, all transfers would go
+// over the one that was lucky.
 const alike = 1.5
 
 // Link learns one link. The zero Link knows nothing.
@@ -121,16 +121,16 @@ func (k *Kind) Touch(l *Link, now time.Time) {
 	}
 }
 
-// Learn takes in a sample of l, of which the operator says told. It reports whether what is believed has
-// changed.
-func (k *Kind) Learn(l *Link, told float64, s Sample, now time.Time) (moved bool) {
+// Learn takes in a sample of l, a [LinkTime]. The operator says told of l. It reports whether what is
+// believed has changed.
+func (k *Kind) Learn(l *Link, told float64, s Sample) (moved bool) {
 	first := l.samples == 0
-	s = Sample{min(max(s.Low, 0), slowest), max(s.High, fastest)}
-	if !(s.Low <= s.High) {
+	bounds := Range{min(max(s.Low, 0), slowest), max(s.High, fastest)}
+	if !(bounds.Low <= bounds.High) {
 		return false // it says nothing
 	}
-	moved = l.learn(k.Common(told), s, now)
-	k.at = now
+	moved = l.learn(k.Common(told), bounds, s.At)
+	k.at = s.At
 	k.vote(l)
 	return moved || first
 }

@@ -11,7 +11,8 @@ import (
 
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-func exactly(x float64) Sample { return Sample{x, x} }
+// at returns a sample of a link.
+func (r Range) at(now time.Time) Sample { return Sample{Of: LinkTime, At: now, Range: r} }
 
 // Whatever the operator says, by a factor of up to a hundred in either direction, after three transfers the
 // prediction is within a factor of two, and the first moves it most of the way. Links of the kind of which
@@ -24,7 +25,7 @@ func TestThreeTransfersTell(t *testing.T) {
 		truth := told * wrong
 		off := func(l *Link) float64 { return math.Abs(math.Log(k.PerByte(l, told, start) / truth)) }
 		before := off(&l)
-		k.Learn(&l, told, exactly(truth), start)
+		k.Learn(&l, told, Exactly(truth).at(start))
 		if off(&l) > before/4 {
 			t.Errorf("wrong by %g: off by a factor of %.2f after one transfer", wrong, math.Exp(off(&l)))
 		}
@@ -33,7 +34,7 @@ func TestThreeTransfersTell(t *testing.T) {
 				wrong, math.Exp(other))
 		}
 		for range 2 {
-			k.Learn(&l, told, exactly(truth), start)
+			k.Learn(&l, told, Exactly(truth).at(start))
 		}
 		if off(&l) > math.Ln2 {
 			t.Errorf("wrong by %g: off by a factor of %.2f after three transfers", wrong, math.Exp(off(&l)))
@@ -47,10 +48,10 @@ func TestALinkThatChangedIsLearned(t *testing.T) {
 		var k Kind
 		var l Link
 		for range 100 {
-			k.Learn(&l, 1/4e9, exactly(1/2e9), start)
+			k.Learn(&l, 1/4e9, Exactly(1/2e9).at(start))
 		}
 		for range 3 {
-			k.Learn(&l, 1/4e9, exactly(times/2e9), start)
+			k.Learn(&l, 1/4e9, Exactly(times/2e9).at(start))
 		}
 		if got := k.PerByte(&l, 1/4e9, start) * 2e9 / times; got > 2 || got < 0.5 {
 			t.Errorf("%g times as slow by now: off by a factor of %.2f after three transfers", times, got)
@@ -68,7 +69,7 @@ func TestOneOfAKindIsNotTheKind(t *testing.T) {
 			if i == 3 {
 				truth = 1 / 0.4e9
 			}
-			k.Learn(&links[i], 1/40e9, exactly(truth), start)
+			k.Learn(&links[i], 1/40e9, Exactly(truth).at(start))
 		}
 	}
 	if got := k.PerByte(nil, 1/40e9, start) * 40e9; got > 1.01 || got < 0.99 {
@@ -86,14 +87,14 @@ func TestOpenSamplesMoveNothing(t *testing.T) {
 		var l Link
 		truth := 1 / rapid.Float64Range(0.01e9, 200e9).Draw(t, "speed")
 		for range 20 {
-			k.Learn(&l, 1/40e9, exactly(truth), start)
+			k.Learn(&l, 1/40e9, Exactly(truth).at(start))
 		}
 		was, _ := l.State()
 		believed := was.PerByte
 		for range rapid.IntRange(1, 50).Draw(t, "samples") {
 			low := believed * rapid.Float64Range(0, 1).Draw(t, "low")
 			high := believed * rapid.Float64Range(1, 1e6).Draw(t, "high")
-			k.Learn(&l, 1/40e9, Sample{low, high}, start)
+			k.Learn(&l, 1/40e9, Range{low, high}.at(start))
 		}
 		if is, _ := l.State(); math.Abs(is.PerByte/believed-1) > 1e-9 {
 			t.Errorf("%g s a byte by now, and %g before", is.PerByte, believed)
@@ -107,10 +108,10 @@ func TestNobodyIsSlowForEver(t *testing.T) {
 	var k Kind
 	var slow, well Link
 	const told = 1 / 40e9
-	use := func(now time.Time) { k.Learn(&well, told, exactly(told), now) }
+	use := func(now time.Time) { k.Learn(&well, told, Exactly(told).at(now)) }
 	for range 10 {
 		use(start)
-		k.Learn(&slow, told, exactly(told*100), start)
+		k.Learn(&slow, told, Exactly(told*100).at(start))
 	}
 	before := k.PerByte(&slow, told, start)
 	last := before
@@ -149,7 +150,7 @@ type twin struct {
 
 type heard struct {
 	link int
-	s    Sample
+	s    Range
 }
 
 // own replays what was measured of a link, as far as the n-th word of any.
@@ -224,8 +225,8 @@ func TestKindIsItsSlowTwin(t *testing.T) {
 			perByte := func(name string) float64 {
 				return math.Pow(10, -rapid.Float64Range(6.1, 11.5).Draw(t, name))
 			}
-			s := Sample{perByte("low"), perByte("high")}
-			k.Learn(&links[i], told, s, start)
+			s := Range{perByte("low"), perByte("high")}
+			k.Learn(&links[i], told, s.at(start))
 			slow.history = append(slow.history, heard{i, s})
 			for j := range links {
 				if got, want := k.PerByte(&links[j], told, start), slow.perByte(j); math.Abs(got/want-1) > 1e-9 {
@@ -247,7 +248,7 @@ func TestWhateverIsMeasuredIsASpeed(t *testing.T) {
 		k.Restore(&l, 1/40e9, number.Draw(t, "restored"), number.Draw(t, "believed"), now)
 		for range rapid.IntRange(0, 20).Draw(t, "samples") {
 			now = now.Add(time.Duration(rapid.IntRange(0, 1e12).Draw(t, "later")))
-			k.Learn(&l, 1/40e9, Sample{number.Draw(t, "low"), number.Draw(t, "high")}, now)
+			k.Learn(&l, 1/40e9, Range{number.Draw(t, "low"), number.Draw(t, "high")}.at(now))
 			e := k.Estimate(&l, 1/40e9, now)
 			if !(e.Value >= fastest/2 && e.Value <= slowest*2) || !(e.Error >= 1 && e.Error <= guessed*1.001) {
 				t.Fatalf("%+v", e)
@@ -264,7 +265,7 @@ func TestLinksOutliveAProcess(t *testing.T) {
 		t.Error("a link of which nothing was measured has a state")
 	}
 	for range 5 {
-		before.Learn(&was, 1/40e9, exactly(1/2e9), start)
+		before.Learn(&was, 1/40e9, Exactly(1/2e9).at(start))
 	}
 	s, _ := was.State()
 	if !after.Restore(&is, 1/40e9, s.PerByte, 1, start) || after.Restore(&is, 1/40e9, s.PerByte, 1, start) {

@@ -37,7 +37,7 @@ type flight struct {
 	most       float64 // ... and at most
 	knows      bool    // it is known how much it moves, and that is enough to tell something
 	lease      *decode.Lease
-	beside     [2]estimate.Sample // seconds of blocks of others that have come since it was sent, at each end
+	beside     [2]estimate.Range // seconds of blocks of others that have come since it was sent, at each end
 }
 
 func newFlights() flights {
@@ -89,7 +89,7 @@ func (x *flight) came(side int, other *flight, now time.Time) {
 
 // moved returns how many seconds of blocks have moved at the busier end of x while it was under way, its own
 // included. Of others that are still under way nothing has moved, or as much as of x in the same time.
-func (f *flights) moved(x *flight, now time.Time) (all estimate.Sample) {
+func (f *flights) moved(x *flight, now time.Time) (all estimate.Range) {
 	took := max(1, float64(now.Sub(x.sentAt)))
 	for side, id := range x.at() {
 		high := x.own + x.beside[side].High
@@ -171,10 +171,11 @@ func (pl *Planner) landed(b *Booking, a arrived, now time.Time) {
 	pl.flights.over(x, true, now)
 }
 
-// learnLink takes in what was measured of the link of x.
-func (pl *Planner) learnLink(x *flight, l *estimate.Link, s estimate.Sample, now time.Time) {
+// learnLink takes in between what bounds the seconds a byte of x's link are.
+func (pl *Planner) learnLink(x *flight, l *estimate.Link, is estimate.Range, now time.Time) {
 	t := &pl.pairs
-	t.links.kinds[x.kind].Learn(l, x.configured, s, now)
+	s := estimate.Sample{Of: estimate.LinkTime, At: now, Range: is}
+	t.links.kinds[x.kind].Learn(l, x.configured, s)
 	t.show(x.pair, x.kind, x.configured, &pl.policy.Policy)
 	if t.links.differ(&pl.policy.Links) {
 		t.refill(&pl.policy.Policy)

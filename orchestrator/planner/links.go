@@ -138,8 +138,8 @@ func (pl *Planner) LinkKinds() (speeds [replica.Links]float64) {
 
 // sample returns what a transfer says of its link: between least and most seconds it was under way while so
 // many seconds of blocks moved at its ends, by what the operator says of links.
-func sample(took, least, most float64, moved estimate.Sample, configured float64) estimate.Sample {
-	s := estimate.Sample{Low: max(0, took-most) / moved.High * configured, High: math.Inf(1)}
+func sample(took, least, most float64, moved estimate.Range, configured float64) estimate.Range {
+	s := estimate.Range{Low: max(0, took-most) / moved.High * configured, High: math.Inf(1)}
 	if took > least {
 		s.High = (took - least) / moved.Low * configured
 	}

@@ -15,7 +15,7 @@ import (
 type come struct {
 	*flight
 	took  float64 // seconds by the router's clock
-	moved estimate.Sample
+	moved estimate.Range
 }
 
 // mostCome is how many transfers may wait for the counters of one engine. With more it is asked too rarely.
@@ -66,7 +66,7 @@ func (pl *Planner) Counted(id replica.ID, reads replica.Reads, now time.Time) {
 			continue
 		}
 		seconds := x.took * wire
-		pl.learnLink(x.flight, pl.pairs.links.get(x.pair), estimate.Sample{
+		pl.learnLink(x.flight, pl.pairs.links.get(x.pair), estimate.Range{
 			Low:  seconds / countDoubt / x.moved.High * x.configured,
 			High: seconds * countDoubt / x.moved.Low * x.configured,
 		}, now)
