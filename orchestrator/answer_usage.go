@@ -10,7 +10,7 @@ import (
 )
 
 // The router wants to know of every stream what it took, and most clients do not ask. So it asks, and takes
-// out of the stream what comes of it, to the byte (docs/decisions/0032-usage-that-nobody-asked-for.md).
+// out of the stream what comes of it, to the byte (docs/decisions/0032-request-usage-on-streams.md).
 //
 //	{"choices":[{… "finish_reason":null}]}                  to the client, as it comes
 //	{"choices":[{… "finish_reason":"stop"}]}                held, until it has the fingerprint
