@@ -36,8 +36,8 @@ func TestChangesAnnouncedInReverseEndInTheTruth(t *testing.T) {
 		used := set.Begin(id, outlier.Decode, time.Now())
 		second := used.Good(time.Now()) // it was used all the same, and comes back
 		used.End()
-		w.o.announce(second)
-		w.o.announce(first)
+		w.o.trials.Announce(second)
+		w.o.trials.Announce(first)
 		if states := w.o.fleet.Endpoint(id).States(id); len(states) != 1 ||
 			states[0].State != fleet.StateHalfDecode {
 			t.Errorf("%s has the states %v, want that it is half-open", id, states)
@@ -50,8 +50,8 @@ func TestChangesAnnouncedInReverseEndInTheTruth(t *testing.T) {
 		set.NotLoaded(pair, outlier.Failure{Kind: outlier.LoadFail}, time.Now())
 		out := set.NotLoaded(pair, outlier.Failure{Kind: outlier.LoadFail}, time.Now())
 		back := set.ExcuseLoad(pair, outlier.LoadFail, true, time.Now(), time.Now())
-		w.o.announce(back)
-		w.o.announce(out)
+		w.o.trials.Announce(back)
+		w.o.trials.Announce(out)
 		if n := w.count("tandem_pair_ejections_total", ""); n != 1 {
 			t.Errorf("%d ejections of pairs are counted, want one", n)
 		}
@@ -72,10 +72,10 @@ func TestChangesOfManyEndInTheTruth(t *testing.T) {
 					a := set.Begin(id, outlier.Decode, time.Now())
 					defer a.End()
 					if i%2 == 0 {
-						w.o.announce(a.Good(time.Now()))
+						w.o.trials.Announce(a.Good(time.Now()))
 						return
 					}
-					w.o.announce(a.Bad(outlier.Failure{Kind: outlier.ServerError}, time.Now()))
+					w.o.trials.Announce(a.Bad(outlier.Failure{Kind: outlier.ServerError}, time.Now()))
 				})
 			}
 			all.Wait()

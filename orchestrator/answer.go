@@ -203,7 +203,7 @@ func (a *answer) begun() {
 		j.q.o.m.phases.observe(phaseFirst, a.first.Sub(j.q.start))
 	}
 	a.traceBegun(j.q.o.planner.FirstToken(a.h.b, a.first))
-	j.q.o.announce(j.q.o.planner.Decoding(a.h.b, a.first))
+	j.q.o.trials.Announce(j.q.o.planner.Decoding(a.h.b, a.first))
 	a.expectBlocks()
 	switch {
 	case a.split && a.h.beside == nil:

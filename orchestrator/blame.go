@@ -75,7 +75,7 @@ func (o *Orchestrator) failedOn(
 		o.fleet.BrokeOff(f.at)
 	}
 	failed, changes := o.planner.Hold(b, fault, f.answered(), came)
-	o.announce(changes)
+	o.trials.Announce(changes)
 	if to := o.fleet.Endpoint(b.Decode.ID); fault.On == planner.OnPair && to != nil {
 		to.Transfers().Failed()
 	}
@@ -88,7 +88,7 @@ func (o *Orchestrator) failedOn(
 // are the clients'. An error in its stream does: it had taken the request.
 func (o *Orchestrator) passedOn(b *planner.Booking, f *failure, began time.Time) {
 	if f == nil || f.answer.own && f.owner == "client" {
-		o.announce(o.planner.Decoding(b, time.Now()))
+		o.trials.Announce(o.planner.Decoding(b, time.Now()))
 		return
 	}
 	if f.misplaced || f.answer.own && f.kind != errorEventKind {
@@ -106,6 +106,6 @@ func (j *job) ownFaults() {
 
 // excuse takes back what the attempts of a job were held against: the request is the cause, or nobody knows.
 func (j *job) excuse(cause bool) {
-	j.q.o.announce(j.q.o.planner.ExcuseAll(j.attempts.faults, cause, time.Now()))
+	j.q.o.trials.Announce(j.q.o.planner.ExcuseAll(j.attempts.faults, cause, time.Now()))
 	j.attempts.faults = nil
 }

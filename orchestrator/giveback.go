@@ -58,6 +58,13 @@ func (h *handoff) giveBack(con connector.Connector, reply *connector.Reply, avoi
 	})
 }
 
+// giveBackNow frees the blocks of a canary that nobody will read, and waits for that.
+func (o *Orchestrator) giveBackNow(
+	ctx context.Context, con connector.Connector, pair connector.Pair, reply *connector.Reply, avoid replica.ID,
+) {
+	o.m.handoffs.giveBack.WithLabelValues(o.freeBlocks(ctx, con, pair, reply, avoid)).Inc()
+}
+
 // noSuchModel is a name that no engine serves.
 const noSuchModel = `"tandem-give-back-no-such-model"`
 

@@ -31,6 +31,7 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
 	"github.com/tandem-router/tandem/internal/lab/enginesim/core"
 	"github.com/tandem-router/tandem/internal/lab/memnet"
+	"github.com/tandem-router/tandem/orchestrator/trials"
 )
 
 // world is a router between clients and two pools of simulated engines, on a network in memory and in fake
@@ -227,7 +228,8 @@ func (w *world) settled() {
 	}
 	time.Sleep(2 * time.Second)
 	leases := w.o.Leases() // a canary has one, too, and another may begin between two looks
-	for until := time.Now().Add(2 * trialLimit); leases != 0 && time.Now().Before(until); leases = w.o.Leases() {
+	until := time.Now().Add(2 * trials.Limit)
+	for ; leases != 0 && time.Now().Before(until); leases = w.o.Leases() {
 		time.Sleep(50 * time.Millisecond)
 	}
 	if leases != 0 {

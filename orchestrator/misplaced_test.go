@@ -9,6 +9,7 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/orchestrator/outlier"
+	"github.com/tandem-router/tandem/orchestrator/trials"
 )
 
 // embedding is a request that is passed whole to a decode replica.
@@ -74,8 +75,8 @@ func TestARefusedTrialIsNoSuccess(t *testing.T) {
 			if status != 200 {
 				fault(enginesim.Fault{Kind: "fail", Status: status, Count: -1})(w, w.d[0])
 			}
-			got := w.o.wholeOnce(w.t.Context(), w.o.fleet.Endpoint(replica.ID(w.d[0].addr)))
-			if (got.found == works) != want || !want && got.kind != outlier.Refusing {
+			got := w.o.trials.Whole(w.t.Context(), w.o.fleet.Endpoint(replica.ID(w.d[0].addr)))
+			if (got.Result == trials.Works) != want || !want && got.Kind != outlier.Refusing {
 				t.Errorf("status %d: %+v", status, got)
 			}
 		})

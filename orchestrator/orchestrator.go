@@ -36,6 +36,7 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/peers"
 	"github.com/tandem-router/tandem/orchestrator/planner"
 	"github.com/tandem-router/tandem/orchestrator/policy"
+	"github.com/tandem-router/tandem/orchestrator/trials"
 	"github.com/tandem-router/tandem/prefill"
 )
 
@@ -100,7 +101,7 @@ type membership struct {
 	fleet *fleet.Fleet
 	peers *peers.Peers
 
-	announced  announcements
+	trials     *trials.Trials
 	departures departures
 	state      *stateFile
 }
@@ -198,6 +199,7 @@ func New(cfg *config.Config, opt Options) (*Orchestrator, error) {
 		Log: o.log, Dial: opt.Dial, Prefill: o.prefill, Decode: o.decode, RoomChanged: o.queue.wake,
 		Distrusts: o.fleet, Panics: o.panics, Registry: opt.Registry,
 	})
+	o.trials = o.newTrials()
 	opt.Registry.MustRegister(&collector{o: o})
 	o.state = &stateFile{
 		log: o.log, planner: o.planner, fleet: o.fleet, disk: o.diskOf("state.file"), replace: opt.replaceState,
@@ -227,8 +229,7 @@ func (o *Orchestrator) traceWith(p trace.TracerProvider) {
 func (o *Orchestrator) membersChanged(
 	renames replica.Renames, member func(replica.ID) bool, servers []string,
 ) {
-	o.announced.rename(renames)
-	o.announced.keep(member)
+	o.trials.MembersChanged(renames, member)
 	all := o.fleet.Endpoints()
 	for id := range all {
 		servers = append(servers, string(id))
@@ -254,7 +255,7 @@ func (o *Orchestrator) forgetTokens(server string) {
 func (o *Orchestrator) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for where, run := range map[string]func(context.Context){
-		"stall": o.clock.Run, "expiry": o.expire, "trials": o.trials, "decisions": o.file.run,
+		"stall": o.clock.Run, "expiry": o.expire, "trials": o.trials.Run, "decisions": o.file.run,
 		"state": o.state.run, "history": o.remember,
 	} {
 		wg.Go(func() { o.panics.KeepRunning(ctx, where, func() { run(ctx) }) })

@@ -89,7 +89,7 @@ func TestATrialThatPanicsShowsNothing(t *testing.T) {
 	in(t, setup{config: atOnce, options: options}, func(w *world) {
 		id := replica.ID(w.d[0].addr)
 		a := w.o.planner.Outliers().Begin(id, outlier.Decode, time.Now())
-		w.o.announce(a.Bad(outlier.Failure{Kind: outlier.ServerError}, time.Now()))
+		w.o.trials.Announce(a.Bad(outlier.Failure{Kind: outlier.ServerError}, time.Now()))
 		a.End()
 		time.Sleep(3 * time.Second)
 		if hasState(w.o.fleet.Endpoint(id), id, fleet.StateEjectedDecode) {
@@ -138,7 +138,7 @@ func TestATrialThatCannotBeMadeIsUnclear(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		id := replica.ID(w.p[0].addr)
 		a := w.o.planner.Outliers().Begin(id, outlier.Prefill, time.Now())
-		w.o.announce(a.Bad(outlier.Failure{Kind: outlier.ServerError}, time.Now()))
+		w.o.trials.Announce(a.Bad(outlier.Failure{Kind: outlier.ServerError}, time.Now()))
 		a.End()
 		time.Sleep(3 * time.Second)
 		passed, unclear := w.count("tandem_trials_total", "passed"), w.count("tandem_trials_total", "unclear")

@@ -161,7 +161,7 @@ func (h *handoff) exchange(
 }
 
 // prefilled notes that the prefill replica gave what can be handed over.
-func (h *handoff) prefilled() { h.j.q.o.announce(h.j.q.o.planner.Prefilled(h.b, time.Now())) }
+func (h *handoff) prefilled() { h.j.q.o.trials.Announce(h.j.q.o.planner.Prefilled(h.b, time.Now())) }
 
 // unknownCache is what is known of an engine's prefix cache before it has told.
 var unknownCache = openai.CachedPrompt{Found: -1, Added: -1}

@@ -31,7 +31,7 @@ func (a *answer) prove() {
 	o.m.handoffs.tokens.WithLabelValues(from, to, "planned").Add(float64(planned))
 	now := time.Now()
 	if rec.Moved < 0 {
-		o.announce(o.planner.Moved(h.b, now))
+		o.trials.Announce(o.planner.Moved(h.b, now))
 		return
 	}
 	kind := "moved"
@@ -42,13 +42,13 @@ func (a *answer) prove() {
 	switch {
 	case planned <= block: // nothing worth a transfer
 	case rec.Unsure:
-		o.announce(o.planner.Moved(h.b, now))
+		o.trials.Announce(o.planner.Moved(h.b, now))
 	case rec.Moved == 0:
 		o.m.handoffs.unmoved.WithLabelValues(from, to).Inc()
-		o.announce(o.planner.Failed(h.b, planner.Fault{On: planner.OnPair, Kind: outlier.Unmoved}, now))
+		o.trials.Announce(o.planner.Failed(h.b, planner.Fault{On: planner.OnPair, Kind: outlier.Unmoved}, now))
 	default:
 		a.to.Transfers().Shown()
-		o.announce(o.planner.Moved(h.b, now))
+		o.trials.Announce(o.planner.Moved(h.b, now))
 	}
 }
 

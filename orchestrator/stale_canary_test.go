@@ -9,6 +9,7 @@ import (
 	"github.com/tandem-router/tandem/connector"
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
 	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/orchestrator/trials"
 )
 
 // between is a connector that does something when a leg of a canary is about to be sent.
@@ -40,13 +41,13 @@ func TestAKeptConnectionThatEndsUnderATrial(t *testing.T) {
 	for _, c := range []struct {
 		leg   string
 		times int
-		want  found
+		want  trials.Result
 	}{
-		{"alone", 1, works},
-		{"prefill", 1, works},
-		{"decode", 1, works},
-		{"prefill", 2, unclear},
-		{"decode", 2, unclear},
+		{"alone", 1, trials.Works},
+		{"prefill", 1, trials.Works},
+		{"decode", 1, trials.Works},
+		{"prefill", 2, trials.Unclear},
+		{"decode", 2, trials.Unclear},
 	} {
 		var at func(leg string)
 		options := func(o *Options) { o.Connector = between{at: &at} }
@@ -66,9 +67,9 @@ func TestAKeptConnectionThatEndsUnderATrial(t *testing.T) {
 			}
 			at("alone")
 			p, d := w.o.fleet.Endpoint(replica.ID(w.p[0].addr)), w.o.fleet.Endpoint(replica.ID(w.d[0].addr))
-			got := w.o.tryPair(w.t.Context(), p, d, "")
-			if got.found != c.want || times != 0 {
-				t.Errorf("%d times at %s: %v (%v, %s), want %v", c.times, c.leg, got.found, got.kind, got.why, c.want)
+			got := w.o.trials.Pair(w.t.Context(), p, d, "")
+			if got.Result != c.want || times != 0 {
+				t.Errorf("%d times at %s: %v (%v, %s), want %v", c.times, c.leg, got.Result, got.Kind, got.Why, c.want)
 			}
 		})
 	}
@@ -79,8 +80,9 @@ func TestAKeptConnectionThatEndsUnderATrialOfOne(t *testing.T) {
 	in(t, setup{prefill: 1, decode: 1, config: longPauses}, func(w *world) {
 		w.keptOpen()
 		outlastKept(w, w.d[0])
-		if got := w.o.tryWhole(w.t.Context(), w.o.fleet.Endpoint(replica.ID(w.d[0].addr))); got.found != works {
-			t.Errorf("%v (%v, %s)", got.found, got.kind, got.why)
+		got := w.o.trials.Whole(w.t.Context(), w.o.fleet.Endpoint(replica.ID(w.d[0].addr)))
+		if got.Result != trials.Works {
+			t.Errorf("%v (%v, %s)", got.Result, got.Kind, got.Why)
 		}
 	})
 }
@@ -94,8 +96,9 @@ func TestAnEngineThatEndsUnderATrial(t *testing.T) {
 			time.Sleep(6 * time.Second)
 			fault(enginesim.Fault{Kind: "restart", For: time.Minute})(w, w.d[0])
 		}()
-		if got := w.o.tryWhole(w.t.Context(), w.o.fleet.Endpoint(replica.ID(w.d[0].addr))); got.found != fails {
-			t.Errorf("%v (%v, %s)", got.found, got.kind, got.why)
+		got := w.o.trials.Whole(w.t.Context(), w.o.fleet.Endpoint(replica.ID(w.d[0].addr)))
+		if got.Result != trials.Fails {
+			t.Errorf("%v (%v, %s)", got.Result, got.Kind, got.Why)
 		}
 		time.Sleep(2 * time.Minute) // it is back
 	})
@@ -107,14 +110,14 @@ func TestCanariesAreBooked(t *testing.T) {
 		d := w.o.fleet.Endpoint(replica.ID(w.d[0].addr))
 		empty := w.o.decode.Status(time.Now())[0]
 		fault(enginesim.Fault{Kind: "freeze", For: 2 * time.Second})(w, w.d[0])
-		done := make(chan finding)
-		go func() { done <- w.o.tryWhole(w.t.Context(), d) }()
+		done := make(chan trials.Finding)
+		go func() { done <- w.o.trials.Whole(w.t.Context(), d) }()
 		time.Sleep(time.Second)
 		if got := w.o.decode.Status(time.Now())[0]; got.Leases != 1 || got.Free >= empty.Free {
 			t.Errorf("during a canary: %d leases, %d blocks free, %d before", got.Leases, got.Free, empty.Free)
 		}
-		if got := <-done; got.found != works {
-			t.Errorf("%v (%v, %s)", got.found, got.kind, got.why)
+		if got := <-done; got.Result != trials.Works {
+			t.Errorf("%v (%v, %s)", got.Result, got.Kind, got.Why)
 		}
 		if got := w.o.decode.Status(time.Now())[0]; got.Leases != 0 || got.Promised != 0 {
 			t.Errorf("after it: %d leases, %d blocks promised", got.Leases, got.Promised)
@@ -128,9 +131,9 @@ func TestCanariesLetNoEngineStandStill(t *testing.T) {
 	in(t, setup{prefill: 1, decode: 1, config: longPauses, engine: compiles}, func(w *world) {
 		p, d := w.o.fleet.Endpoint(replica.ID(w.p[0].addr)), w.o.fleet.Endpoint(replica.ID(w.d[0].addr))
 		begun := time.Now()
-		got := w.o.tryPair(w.t.Context(), p, d, "")
-		if took := time.Since(begun); got.found != works || took > 5*time.Second {
-			t.Errorf("%v (%v, %s) after %v", got.found, got.kind, got.why, took)
+		got := w.o.trials.Pair(w.t.Context(), p, d, "")
+		if took := time.Since(begun); got.Result != trials.Works || took > 5*time.Second {
+			t.Errorf("%v (%v, %s) after %v", got.Result, got.Kind, got.Why, took)
 		}
 	})
 }
@@ -140,8 +143,8 @@ func TestCanariesGiveTheirRoomToWhoWaits(t *testing.T) {
 	in(t, setup{prefill: 1, decode: 1, config: longPauses}, func(w *world) {
 		d := w.o.fleet.Endpoint(replica.ID(w.d[0].addr))
 		fault(enginesim.Fault{Kind: "freeze", For: 2300 * time.Millisecond})(w, w.d[0])
-		done := make(chan finding)
-		go func() { done <- w.o.tryWhole(w.t.Context(), d) }()
+		done := make(chan trials.Finding)
+		go func() { done <- w.o.trials.Whole(w.t.Context(), d) }()
 		time.Sleep(time.Second)
 		synctest.Wait()
 		var admitted time.Time

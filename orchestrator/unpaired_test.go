@@ -59,7 +59,8 @@ func TestAReplicaWhosePairsAreEjectedIsSeen(t *testing.T) {
 	in(t, setup{prefill: 1, decode: 1}, func(w *world) {
 		pair := outlier.Pair{Prefill: replica.ID(w.p[0].addr), Decode: replica.ID(w.d[0].addr)}
 		for range 2 {
-			w.o.announce(w.o.planner.Outliers().NotLoaded(pair, outlier.Failure{Kind: outlier.LoadFail}, time.Now()))
+			failed := outlier.Failure{Kind: outlier.LoadFail}
+			w.o.trials.Announce(w.o.planner.Outliers().NotLoaded(pair, failed, time.Now()))
 		}
 		if n := w.unpairedOf(); n != 2 {
 			t.Errorf("%d replicas make no pair, want both", n)
@@ -82,7 +83,8 @@ func TestAPairThatDoesNotFitIsNotTried(t *testing.T) {
 	in(t, setup{prefill: 1, decode: 1, engine: sizes, config: auto}, func(w *world) {
 		pair := outlier.Pair{Prefill: replica.ID(w.p[0].addr), Decode: replica.ID(w.d[0].addr)}
 		for range 2 {
-			w.o.announce(w.o.planner.Outliers().NotLoaded(pair, outlier.Failure{Kind: outlier.LoadFail}, time.Now()))
+			failed := outlier.Failure{Kind: outlier.LoadFail}
+			w.o.trials.Announce(w.o.planner.Outliers().NotLoaded(pair, failed, time.Now()))
 		}
 		w.wire.forget()
 		time.Sleep(time.Minute)

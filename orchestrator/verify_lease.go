@@ -7,8 +7,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/tandem-router/tandem/internal/canary"
-	"github.com/tandem-router/tandem/internal/engine"
 	"github.com/tandem-router/tandem/orchestrator/fleet"
 )
 
@@ -79,8 +77,6 @@ var (
 	// errOtherProcess says that the engine is not the one any more that was asked before: what it counts says
 	// nothing of the prompt's blocks.
 	errOtherProcess = errors.New("the engine was restarted")
-	errNothingCame  = errors.New("nothing shows that blocks come over")
-	errNoStep       = errors.New("nothing shows that the prefill engine has heard what came")
 	errReadFailed   = errors.New("the decode engine failed to read some blocks, of whomever")
 )
 
@@ -104,28 +100,13 @@ func askLeaseCounters(
 // before. The word of a read goes with it, and to the decode engine it is sent when it has left: where the
 // path is cut just then it is under way for as long as TCP tries, and where the connection ends it is lost.
 //
-// So a canary goes the same way behind it: the messages from one engine to another arrive in their order. An
-// engine takes them in when it begins a step, so one token more is asked of it then: it may be in the middle
-// of a long one. A connection that ended would show too: vLLM opens another one only after a read has failed
-// over the one before.
+// So a canary goes the same way behind it, see [trials.Trials.Follow]. A connection that ended would show:
+// vLLM opens another one only after a read has failed over the one before.
 func (a *answer) wordsHeard(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, a.h.cfg.Timeouts.DecodeFirst)
 	defer cancel()
-	o := a.h.j.q.o
-	q := o.question(a.h.prefillLeg.from, a.to)
-	asked := time.Now()
-	own := o.askCanary(ctx, a.to, q, &engine.Request{Body: q.Own()}, q.Salt+"-own")
-	if own.Err != nil {
-		return own.Err
-	}
-	first, second := o.handCanary(ctx, q, a.h.prefillLeg.from, a.to, transferLimit+10*time.Since(asked))
-	likely := o.likely(ctx, a.to, q)
-	if q.Judge(first, second, own, likely, canary.Unknown(), canary.Unknown()).Kind != canary.Moved {
-		return errNothingCame
-	}
-	step := o.askCanary(ctx, a.h.prefillLeg.from, q, &engine.Request{Body: q.Prefill()}, q.Salt+"-step")
-	if step.Err != nil || step.Status != http.StatusOK {
-		return errNoStep
+	if err := a.h.j.q.o.trials.Follow(ctx, a.h.prefillLeg.from, a.to); err != nil {
+		return err
 	}
 	reads, err := askLeaseCounters(ctx, a.h, a.to, a.before.reads)
 	if err == nil && reads.Failed != a.before.reads.Failed {

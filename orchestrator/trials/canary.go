@@ -1,4 +1,4 @@
-package orchestrator
+package trials
 
 import (
 	"context"
@@ -33,13 +33,13 @@ func countersOf(ctx context.Context, d *fleet.Endpoint) canary.Counters {
 // engine answers ten times by itself.
 var errStuck = errors.New("the blocks did not come over in time")
 
-// handCanary sends the two legs of a canary, with the same guards as a client's request: its transfer
+// hand sends the two legs of a canary, with the same guards as a client's request: its transfer
 // parameters go through a [connector.Reply]. The second has until limit after it was sent.
-func (o *Orchestrator) handCanary(
+func (t *Trials) hand(
 	ctx context.Context, q *canary.Question, p, d *fleet.Endpoint, limit time.Duration,
 ) (first, decode canary.Answer) {
 	h := &canaryHandoff{
-		o: o, q: q, p: p, d: d, snap: o.snap.Load(), stalled: p.StalledFor(time.Now()),
+		t: t, q: q, p: p, d: d, in: t.o.Settings(), stalled: p.StalledFor(time.Now()),
 		pair: connector.Pair{
 			Prefill: p.Member, Decode: d.Member, AttemptID: q.Salt, IDs: true, PromptTokens: len(q.IDs),
 		},
@@ -51,17 +51,17 @@ func (o *Orchestrator) handCanary(
 		return first, decode
 	}
 	if decode = h.decode(ctx, reply, limit); decode.Err != nil {
-		p.LentUntil(time.Now().Add(h.snap.cfg.Connector.Lease))
+		p.LentUntil(time.Now().Add(h.in.Lease))
 	}
 	return first, decode
 }
 
 // canaryHandoff is one canary on its way over a pair.
 type canaryHandoff struct {
-	o       *Orchestrator
+	t       *Trials
 	q       *canary.Question
 	p, d    *fleet.Endpoint
-	snap    *snapshot
+	in      Settings
 	pair    connector.Pair
 	stalled time.Duration // how long the prefill engine had stood still before
 }
@@ -69,11 +69,11 @@ type canaryHandoff struct {
 // prefill sends the first leg. The reply is nil where nothing came of it that could be handed over.
 func (h *canaryHandoff) prefill(ctx context.Context) (canary.Answer, *connector.Reply) {
 	leg, err := canaryLeg(h.q.Prefill(), h.q.Salt,
-		func(l *connector.Leg) error { return h.snap.connect.EditPrefill(l, h.pair) })
+		func(l *connector.Leg) error { return h.in.Connector.EditPrefill(l, h.pair) })
 	if err != nil {
 		return canary.Answer{Err: err}, nil
 	}
-	first := h.o.askCanary(ctx, h.p, h.q, leg, h.q.Salt)
+	first := h.t.ask(ctx, h.p, h.q, leg, h.q.Salt)
 	if h.q.JudgePrefill(first).Kind == canary.Failed {
 		return first, nil
 	}
@@ -86,7 +86,7 @@ func (h *canaryHandoff) decode(
 	ctx context.Context, reply *connector.Reply, limit time.Duration,
 ) canary.Answer {
 	leg, err := canaryLeg(h.q.Decode(), h.q.Salt,
-		func(l *connector.Leg) error { return h.snap.connect.EditDecode(l, h.pair, reply, h.use()) })
+		func(l *connector.Leg) error { return h.in.Connector.EditDecode(l, h.pair, reply, h.use()) })
 	if err != nil {
 		h.giveBack(ctx, reply)
 		return canary.Answer{Err: err}
@@ -99,7 +99,7 @@ func (h *canaryHandoff) decode(
 	}
 	bounded, cancel := context.WithTimeoutCause(ctx, limit, errStuck)
 	defer cancel()
-	answer := h.o.askCanary(bounded, h.d, h.q, leg, h.q.Salt)
+	answer := h.t.ask(bounded, h.d, h.q, leg, h.q.Salt)
 	if answer.Err != nil && context.Cause(bounded) == errStuck && !engine.NotSent(answer.Err) {
 		answer.Err = errStuck
 	}
@@ -114,7 +114,7 @@ func (h *canaryHandoff) decode(
 func (h *canaryHandoff) use() connector.Use {
 	now := time.Now()
 	return connector.Use{
-		Now: now.Add(h.p.StalledFor(now) - h.stalled), Margin: h.snap.cfg.Connector.Margin,
+		Now: now.Add(h.p.StalledFor(now) - h.stalled), Margin: h.in.Margin,
 	}
 }
 
@@ -123,12 +123,10 @@ func (h *canaryHandoff) giveBack(ctx context.Context, reply *connector.Reply) {
 	if reply.None() {
 		return
 	}
-	o := h.o
 	// Ended by the timeout.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.Config().Timeouts.Probe)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.t.o.Settings().Probe)
 	defer cancel()
-	result := o.freeBlocks(ctx, h.snap.connect, h.pair, reply, h.d.Member.ID)
-	o.m.handoffs.giveBack.WithLabelValues(result).Inc()
+	h.t.o.GiveBack(ctx, h.in.Connector, h.pair, reply, h.d.Member.ID)
 }
 
 // canaryLeg lets edit make a leg of a canary's body.
@@ -141,23 +139,23 @@ func canaryLeg(body []byte, id string, edit func(*connector.Leg) error) (*engine
 // errGrewOld is in the error of a canary whose kept connection ended, of an engine that lives.
 var errGrewOld = errors.New("the connection grew too old")
 
-// askCanary sends one body to one replica and reads the whole answer. The room that it takes on a decode
+// ask sends one body to one replica and reads the whole answer. The room that it takes on a decode
 // replica is booked meanwhile.
-func (o *Orchestrator) askCanary(
+func (t *Trials) ask(
 	ctx context.Context, to *fleet.Endpoint, q *canary.Question, r *engine.Request, id string,
 ) canary.Answer {
 	to.Begin()
 	defer to.End()
-	room := o.decode.BookCanary(to.Member.ID, len(q.IDs), canary.AnswerTokens, time.Now())
+	room := t.o.Decode.BookCanary(to.Member.ID, len(q.IDs), canary.AnswerTokens, time.Now())
 	defer func() {
 		room.Release(time.Now())
-		o.queue.wake()
+		t.o.RoomChanged()
 	}()
 	r.Method = http.MethodPost
 	r.Path = openai.Completions.Path()
 	r.ID = id
 	resp, err := to.Do(ctx, r)
-	if o.grewOld(ctx, to, err) {
+	if t.o.GrewOld(ctx, to, err) {
 		return canary.Answer{Err: fmt.Errorf("%w: %w", errGrewOld, err)}
 	}
 	if err != nil {
@@ -169,20 +167,20 @@ func (o *Orchestrator) askCanary(
 }
 
 // likely asks d what else it may say to q, in a time of its own: the engine may have to compile something.
-func (o *Orchestrator) likely(
+func (t *Trials) likely(
 	ctx context.Context, d *fleet.Endpoint, q *canary.Question,
 ) func() canary.Answer {
 	return func() canary.Answer {
-		ctx, cancel := context.WithTimeout(ctx, o.Config().Timeouts.DecodeFirst)
+		ctx, cancel := context.WithTimeout(ctx, t.o.Settings().DecodeFirst)
 		defer cancel()
-		return o.askCanary(ctx, d, q, &engine.Request{Body: q.Likely()}, q.Salt+"-likely")
+		return t.ask(ctx, d, q, &engine.Request{Body: q.Likely()}, q.Salt+"-likely")
 	}
 }
 
 // kindOf says in the terms of ejection how an answer failed.
-func kindOf(a canary.Answer) outlier.Kind {
+func (t *Trials) kindOf(a canary.Answer) outlier.Kind {
 	switch {
-	case a.Err == nil && a.Status != http.StatusOK && !clientMayCause(a.Status):
+	case a.Err == nil && a.Status != http.StatusOK && !t.o.ClientMayCause(a.Status):
 		return outlier.Refusing
 	case a.Err == nil:
 		return outlier.ServerError

@@ -1,4 +1,4 @@
-package orchestrator
+package trials
 
 import (
 	"maps"
@@ -17,36 +17,36 @@ type announcements struct {
 	pairs map[outlier.Pair]bool // that were said to be ejected
 }
 
-// announce counts who was ejected, logs who is and who is back, and keeps their states.
-func (o *Orchestrator) announce(changes []outlier.Change) {
+// Announce counts who was ejected, logs who is and who is back, and keeps their states.
+func (t *Trials) Announce(changes []outlier.Change) {
 	if len(changes) == 0 {
 		return
 	}
 	defer func() {
 		if slices.ContainsFunc(changes, func(c outlier.Change) bool { return c.ID == "" }) {
-			o.fleet.JudgePairs()
+			t.o.Fleet.JudgePairs()
 		}
 	}()
-	o.announced.mu.Lock()
-	defer o.announced.mu.Unlock()
+	t.announced.mu.Lock()
+	defer t.announced.mu.Unlock()
 	for _, c := range changes {
-		now := o.planner.Outliers().Now(c)
+		now := t.o.Outliers.Now(c)
 		if c.ID == "" {
-			o.announcePair(c, now)
+			t.announcePair(c, now)
 			continue
 		}
-		o.announceLeg(c, now)
+		t.announceLeg(c, now)
 	}
 }
 
 // announceLeg needs announced.mu. c is what changed, and now what holds of it.
-func (o *Orchestrator) announceLeg(c, now outlier.Change) {
-	to := o.fleet.Endpoint(c.ID)
+func (t *Trials) announceLeg(c, now outlier.Change) {
+	to := t.o.Fleet.Endpoint(c.ID)
 	if to == nil {
 		return
 	}
 	if c.To == outlier.Ejected {
-		o.m.ejections.replicas.WithLabelValues(to.Member.Role.String(), string(c.ID), c.Leg.String()).Inc()
+		t.o.EjectedReplicas.WithLabelValues(to.Member.Role.String(), string(c.ID), c.Leg.String()).Inc()
 	}
 	cause := ""
 	if now.To != outlier.InUse {
@@ -60,44 +60,44 @@ func (o *Orchestrator) announceLeg(c, now outlier.Change) {
 	}
 	to.SetState(c.ID, ejected, "")
 	if to.PutState(c.ID, halfOpen, cause) && cause != "" {
-		o.log.Info("replica comes back, one request at a time", "replica", string(c.ID), "leg", c.Leg.String())
+		t.o.Log.Info("replica comes back, one request at a time", "replica", string(c.ID), "leg", c.Leg.String())
 	}
 }
 
 // announcePair needs announced.mu. c is what changed, and now what holds of it.
-func (o *Orchestrator) announcePair(c, now outlier.Change) {
+func (t *Trials) announcePair(c, now outlier.Change) {
 	prefill, decode := string(c.Pair.Prefill), string(c.Pair.Decode)
 	if c.To == outlier.Ejected {
-		o.m.ejections.pairs.WithLabelValues(prefill, decode).Inc()
+		t.o.EjectedPairs.WithLabelValues(prefill, decode).Inc()
 	}
 	out := now.To == outlier.Ejected
 	switch {
-	case out == o.announced.pairs[c.Pair]:
+	case out == t.announced.pairs[c.Pair]:
 	case out:
-		if o.announced.pairs == nil {
-			o.announced.pairs = map[outlier.Pair]bool{}
+		if t.announced.pairs == nil {
+			t.announced.pairs = map[outlier.Pair]bool{}
 		}
-		o.announced.pairs[c.Pair] = true
-		o.log.Warn("pair is ejected: KV blocks do not come over between these replicas", "prefill", prefill,
+		t.announced.pairs[c.Pair] = true
+		t.o.Log.Warn("pair is ejected: KV blocks do not come over between these replicas", "prefill", prefill,
 			"decode", decode,
 			"cause", now.Cause, "next_trial", now.Trial)
 	default:
-		delete(o.announced.pairs, c.Pair)
-		o.log.Info("pair is back", "prefill", prefill, "decode", decode)
+		delete(t.announced.pairs, c.Pair)
+		t.o.Log.Info("pair is back", "prefill", prefill, "decode", decode)
 	}
 }
 
 // rename keeps what was said of pairs under the names that their replicas have now.
-func (t *announcements) rename(to replica.Renames) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.pairs = replica.Rekey(t.pairs, func(was outlier.Pair) (outlier.Pair, bool) { return was.Now(to) })
+func (a *announcements) rename(to replica.Renames) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.pairs = replica.Rekey(a.pairs, func(was outlier.Pair) (outlier.Pair, bool) { return was.Now(to) })
 }
 
 // keep forgets what was said of the pairs of replicas that are not among the members any more.
-func (t *announcements) keep(member func(id replica.ID) bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	maps.DeleteFunc(t.pairs,
+func (a *announcements) keep(member func(id replica.ID) bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	maps.DeleteFunc(a.pairs,
 		func(p outlier.Pair, _ bool) bool { return !member(p.Prefill) || !member(p.Decode) })
 }

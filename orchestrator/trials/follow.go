@@ -1,0 +1,40 @@
+package trials
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/tandem-router/tandem/internal/canary"
+	"github.com/tandem-router/tandem/internal/engine"
+	"github.com/tandem-router/tandem/orchestrator/fleet"
+)
+
+var (
+	errNothingCame = errors.New("nothing shows that blocks come over")
+	errNoStep      = errors.New("nothing shows that the prefill engine has heard what came")
+)
+
+// Follow hands a canary over from p to d behind an earlier handoff of that pair. It returns nil when the
+// prefill engine has heard whatever the decode engine had told before: the messages from one engine to
+// another arrive in their order. An engine takes messages in when it begins a step, and may be in the middle
+// of a long one, so p is asked for one token more.
+func (t *Trials) Follow(ctx context.Context, p, d *fleet.Endpoint) error {
+	q := question(p, d)
+	asked := time.Now()
+	own := t.ask(ctx, d, q, &engine.Request{Body: q.Own()}, q.Salt+"-own")
+	if own.Err != nil {
+		return own.Err
+	}
+	first, second := t.hand(ctx, q, p, d, transferLimit+10*time.Since(asked))
+	likely := t.likely(ctx, d, q)
+	if q.Judge(first, second, own, likely, canary.Unknown(), canary.Unknown()).Kind != canary.Moved {
+		return errNothingCame
+	}
+	step := t.ask(ctx, p, q, &engine.Request{Body: q.Prefill()}, q.Salt+"-step")
+	if step.Err != nil || step.Status != http.StatusOK {
+		return errNoStep
+	}
+	return nil
+}
