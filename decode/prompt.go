@@ -61,10 +61,12 @@ func (l *Lease) others() bool {
 	return l.member.ledger.orders.unanswered.shared(l, l.matched) > l.matched
 }
 
-// Delivered tells how many tokens of the prompt the engine found in its own cache, -1 unknown, where it
-// prefilled by itself: it corrects what is assumed of a replica without events.
-func (l *Lease) Delivered(cached int) {
+// Delivered tells how many tokens of the prompt the engine found in its own cache, -1 unknown, when the
+// replica prefilled by itself. The count corrects what is assumed of a replica without events, and says
+// which blocks the events of a replica must announce.
+func (l *Lease) Delivered(cached int, now time.Time) {
 	if l != nil && l.prompt.local {
 		l.pool.RecordComputed(&l.member.Member, l.named, l.matched, cached)
+		l.pool.Expect(&l.member.Member, l.named, cached, now)
 	}
 }

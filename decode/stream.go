@@ -103,6 +103,9 @@ func (l *Lease) FirstToken(now time.Time) Arrival {
 	if first {
 		l.pool.Await(&l.member.Member, l.named, now)
 		l.pool.RecordComputed(&l.member.Member, l.named, 0, -1)
+		if !l.prompt.local { // else Delivered tells more
+			l.pool.Expect(&l.member.Member, l.named, -1, now)
+		}
 	}
 	return x
 }

@@ -178,6 +178,6 @@ func (h *handoff) delivered(u openai.Usage) {
 	}
 	if h.b.Mode != planner.Split && cached >= 0 && h.j.plan.Sequences <= 1 {
 		h.j.rec.Delivered = cached
-		h.b.DecodeLease.Delivered(cached)
+		h.b.DecodeLease.Delivered(cached, time.Now())
 	}
 }

@@ -421,7 +421,13 @@ func streams(s setup) setup {
 // until looks again and again until cond holds, or for ten seconds.
 func until(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !cond(); time.Sleep(5 * time.Millisecond) {
+	within(t, 10*time.Second, what, cond)
+}
+
+// within is until with a limit of its own, for what takes seconds by design.
+func within(t *testing.T, limit time.Duration, what string, cond func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(limit); !cond(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Errorf("in vain: %s", what)
 			return

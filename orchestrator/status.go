@@ -93,7 +93,7 @@ func streamStatus(f *fleet.Stream) *StreamStatus {
 		Replays: s.Replays, Timeouts: s.Timeouts,
 		Restarts: s.Restarts, Reconnects: s.Reconnects, Duplicates: s.Duplicates, Skipped: s.Unknown,
 		DecodeErrors: s.DecodeErrors, WrongRank: s.WrongRank,
-		Skewed: s.Skewed, LagMS: ms(s.Lag), LastAt: s.LastAt,
+		Skewed: s.Skewed, LagMS: ms(s.Behind.Last), LastAt: s.LastAt,
 	}
 }
 

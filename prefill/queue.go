@@ -209,6 +209,7 @@ func (l *Lease) Done(cached int, took time.Duration, now time.Time) {
 	if l != nil && l.answered(cached, took, now) {
 		l.pool.Await(&l.member.Member, l.named, now)
 		l.pool.RecordComputed(&l.member.Member, l.named, l.matched, cached)
+		l.pool.Expect(&l.member.Member, l.named, cached, now)
 	}
 }
 

@@ -57,7 +57,9 @@ func eventChecks() []check {
 			id: "events-silent", title: "a prompt's blocks are announced",
 			trouble: "a prompt's blocks are not announced", rank: announced, sends: true,
 			needs: []string{"test-prompt", "prefix-caching-off", "events-unreachable"},
-			why:   lost,
+			why: "Only events tell what an engine has cached. When they stop, Tandem believes the last ones for " +
+				"about ten seconds. When several prompts have shown that nothing is announced, Tandem believes " +
+				"nothing of this replica.",
 		},
 		{
 			id: "replay-missing", title: "it can replay events", trouble: "it cannot replay events", rank: replayThere,

@@ -13,7 +13,7 @@ const (
 // until. It is for the moment between sending a prompt and hearing of its blocks. Of one holder the 64 that
 // end last are kept. keys are kept as they are: nobody may change them afterwards.
 func (ix *Index) Speculate(h Holder, keys []Key, until time.Time) {
-	if keys = ix.reachable(h, keys); len(keys) == 0 {
+	if keys = ix.Reachable(h, keys); len(keys) == 0 {
 		return
 	}
 	if !ix.has(h, keys) {
@@ -25,21 +25,21 @@ func (ix *Index) Speculate(h Holder, keys []Key, until time.Time) {
 // compute the same keep the guess.
 func (ix *Index) Retract(h Holder, keys []Key) {
 	if ix.guesses.pending.Load() > 0 {
-		ix.guesses.retract(h, ix.reachable(h, keys))
+		ix.guesses.retract(h, ix.Reachable(h, keys))
 	}
 }
 
 // Await says that h has computed all of keys, so that its events must tell of the last by until: from then on
 // they are believed no longer without. keys are kept as they are.
 func (ix *Index) Await(h Holder, keys []Key, until time.Time) {
-	if keys = ix.reachable(h, keys); len(keys) > 0 && !ix.has(h, keys) {
+	if keys = ix.Reachable(h, keys); len(keys) > 0 && !ix.has(h, keys) {
 		ix.guesses.await(h, keys, until)
 	}
 }
 
-// reachable returns as many of keys as h may ever have: of a hybrid model whose groups have blocks of several
+// Reachable returns as many of keys as h may ever have: of a hybrid model whose groups have blocks of several
 // sizes only what ends where all of them end one, and vLLM announces no more.
-func (ix *Index) reachable(h Holder, keys []Key) []Key {
+func (ix *Index) Reachable(h Holder, keys []Key) []Key {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
 	if !ix.columns.hybrid(h) {

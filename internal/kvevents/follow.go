@@ -57,6 +57,7 @@ type Follower struct {
 	mu       sync.Mutex // guards the following
 	stats    Stats
 	replaced string // why the engine is known to have been restarted, "" when the tracker knows
+	missed   string // the evidence that the engine stored blocks without an event, "" for none
 	ring     func() // wakes the stream that runs, nil where none does
 }
 
@@ -110,6 +111,9 @@ func (f *Follower) run(ctx context.Context) error {
 		if why := f.news(); why != "" {
 			s.track.replaced(why)
 		}
+		if why := f.missing(); why != "" {
+			s.track.suspect(why)
+		}
 		if err := s.turn(ctx); err != nil {
 			return err
 		}
@@ -130,6 +134,29 @@ func (f *Follower) Restarted(reason string) {
 	if ring != nil {
 		ring()
 	}
+}
+
+// Missed tells the follower that the engine stored blocks without an event. reason describes the evidence for
+// people. The follower asks the publisher for a replay. If neither a replay nor a batch comes, the sink gets
+// [Stale] with reason and [Mute], until the publisher sends something again. Safe from any goroutine; it does
+// not block.
+func (f *Follower) Missed(reason string) {
+	f.mu.Lock()
+	f.missed = reason
+	ring := f.ring
+	f.mu.Unlock()
+	if ring != nil {
+		ring()
+	}
+}
+
+// missing returns what Missed was told, once.
+func (f *Follower) missing() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	why := f.missed
+	f.missed = ""
+	return why
 }
 
 func (f *Follower) listen(ring func()) {
@@ -193,7 +220,6 @@ type Stats struct {
 	Behind Lags
 	// Live batches whose time stamp lay in our future: the clocks differ by more than the stream lags.
 	Skewed uint64
-	Lag    time.Duration // the last of Behind
 	// From the engine's time stamp of the newest live batch, if Behind counts any, to its arrival by our clock:
 	// negative where the engine's clock is ahead by more than the way takes.
 	Apart time.Duration

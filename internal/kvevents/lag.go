@@ -58,6 +58,5 @@ func (s *stream) lags(m message, applied time.Time) {
 		s.stats.Skewed++
 	}
 	s.stats.Behind.add(max(lag, 0))
-	s.stats.Lag = s.stats.Behind.Last
 	s.stats.Apart = m.received.Sub(s.batch.At)
 }

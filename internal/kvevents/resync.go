@@ -30,6 +30,7 @@ type request struct {
 // sync starts a replay that live batches wait for.
 func (t *tracker) sync(reason string) {
 	t.phase = asking
+	t.heard()
 	t.say(Syncing, reason)
 	t.request(false, false)
 }
@@ -115,11 +116,11 @@ func (t *tracker) replayEnded(now time.Time) {
 	t.closeReplay()
 	switch {
 	case t.ask.req.whole && t.ask.req.quiet: // no history there either
-		t.planAudit(now, t.settings.audit)
+		t.quiet(now)
 	case !t.ask.req.answered && t.at.known: // it has nothing as new as what we have
 		t.restarted(fmt.Sprintf("its newest batch is older than %d", t.at.seq))
 	case t.ask.req.quiet:
-		t.planAudit(now, t.settings.audit)
+		t.quiet(now)
 	default:
 		t.drain(now)
 	}
@@ -246,6 +247,9 @@ func (t *tracker) fellSilent(now time.Time) {
 		t.ask.silences++
 	}
 	if t.ask.req.quiet {
+		if !t.ask.req.answered {
+			t.judge()
+		}
 		t.closeReplay()
 		t.planAudit(now, t.settings.audit<<min(t.ask.silences, rarely))
 		return

@@ -39,12 +39,13 @@ type tracker struct {
 	doubt    string // why nothing that the stream says is to be believed, "" for no reason
 
 	phase phase
-	word  lastWord
+	said  bool // the sink knows the state in stats
 	at    position
 	down  absence
 
 	backlog backlog
 	ask     replays
+	mute    string // the evidence that the publisher is silent, see suspect; "" for none
 }
 
 // trackSettings is how a stream is followed.
@@ -64,12 +65,6 @@ type position struct {
 	remains  bool   // while down: batches of the connection before may still come, and may be believed
 	partial  bool   // history is missing because no replay brought it
 	recent   [256]imprint
-}
-
-// lastWord is what the sink was told of the state.
-type lastWord struct {
-	said bool // the sink knows of a state
-	told State
 }
 
 // backlog is what the connection brought while a replay was under way.
@@ -153,6 +148,7 @@ func (t *tracker) disconnected(now time.Time) {
 	t.down.patience, t.ask.auditAt = time.Time{}, time.Time{}
 	t.backlog.drop()
 	t.closeReplay()
+	t.heard()
 	t.say(Stale, "connection lost")
 }
 
@@ -281,6 +277,7 @@ func (t *tracker) take(m message) {
 	t.at.unbroken = true
 	t.at.recent[m.seq%uint64(len(t.at.recent))] = imprint{seq: m.seq, sum: xxhash.Sum64(m.payload), set: true}
 	t.ask.req.progress = true
+	t.heard()
 	if err := t.fx.apply(m); err != nil {
 		t.unreadable(fmt.Sprintf("batch %d %v", m.seq, err))
 		return
@@ -326,11 +323,10 @@ func (t *tracker) say(s State, reason string) {
 	if s == Live && t.doubt != "" {
 		s, reason = Stale, t.doubt
 	}
-	if t.word.said && t.word.told == s {
+	if t.said && t.stats.State == s {
 		return
 	}
-	t.word.said = true
-	t.word.told = s
+	t.said = true
 	t.stats.State = s
 	t.fx.state(s, reason)
 }

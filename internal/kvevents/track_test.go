@@ -299,6 +299,7 @@ func TestTrackerModel(t *testing.T) {
 					"connect":                         func(t *rapid.T) { w.connect() },
 					"disconnect":                      func(t *rapid.T) { w.disconnect() },
 					"restart":                         func(t *rapid.T) { w.restart() },
+					"missed":                          func(t *rapid.T) { w.track.suspect("missed") },
 					"told of a restart that was none": func(t *rapid.T) { w.track.replaced("told") },
 					"told of a restart behind a proxy": func(t *rapid.T) {
 						if w.track.settings.replay {

@@ -10,7 +10,7 @@ const (
 	TrustUnknown Trust = iota // nothing heard yet
 	Syncing                   // replay of the past is running
 	Live                      // events arrive without a gap
-	Stale                     // a gap that replay could not fill: the index of this replica was forgotten
+	Stale                     // no connection, a silent publisher, or a gap that replay could not fill
 	Off                       // nothing is indexed: no match is known, and none is missed
 	Approximate               // no events are followed; the index knows what we sent there
 )

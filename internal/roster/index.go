@@ -141,7 +141,9 @@ func (r *Roster[M]) Apply(id replica.ID, b *kv.Batch) kv.Applied {
 	if ix == nil {
 		return kv.Applied{}
 	}
-	return ix.Apply(holder, b)
+	did := ix.Apply(holder, b)
+	r.told(m) // afterwards, so that nothing that the batch told of is taken for unannounced
+	return did
 }
 
 // ReportedBlockSize returns the tokens of a block by id's events, 0 before the first, and by its facts, 0
@@ -161,6 +163,7 @@ func (r *Roster[M]) Forget(id replica.ID) {
 	e, ok := r.members.byID[id]
 	if ok {
 		e.member().eventBlockSize = 0
+		e.member().unannounced = unannounced{}
 	}
 	r.members.Unlock()
 	if ok {

@@ -80,7 +80,8 @@ type Member struct {
 	trust          replica.Trust // of its event stream
 	eventBlockSize int           // tokens of a block by its events, 0 unknown
 	Reason         string        // why not healthy
-	former         replica.ID    // another name that it had before, "" for none
+	unannounced    unannounced
+	former         replica.ID // another name that it had before, "" for none
 }
 
 func (m *Member) member() *Member { return m }
@@ -123,6 +124,7 @@ func (r *Roster[M]) SetTrust(id replica.ID, t replica.Trust) {
 	defer r.members.Unlock()
 	if m, ok := r.members.byID[id]; ok {
 		m.member().trust = t
+		m.member().unannounced.prompts = 0
 	}
 }
 

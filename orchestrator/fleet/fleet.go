@@ -35,6 +35,7 @@ type Pool interface {
 	SetMembers(ms []replica.Replica, now time.Time)
 	Apply(id replica.ID, b *kv.Batch) kv.Applied
 	Forget(id replica.ID)
+	Unannounced(id replica.ID, now time.Time) (prompts int, since time.Duration)
 	SetTrust(id replica.ID, t replica.Trust)
 	Observe(id replica.ID, l replica.Load, now time.Time)
 	SetHealthy(id replica.ID, ok bool, reason string)

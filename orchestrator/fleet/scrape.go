@@ -138,6 +138,7 @@ func (w *Watcher) observe(m *engine.Metrics) {
 		w.judgeSpeed(members[i].ID)
 		w.judgeSequences(members[i].ID, now)
 		w.judgeOthers(members[i].ID)
+		w.judgeEvents(members[i].ID, now)
 	}
 	if back {
 		w.log.Info("replica is back", "replica", w.Name(), "pool", w.role.String())
