@@ -1,5 +1,5 @@
 // Package peer installs vllm-router, another front for pools of vLLM servers, and says how it is started, so
-// that Tandem can be measured and tried beside it (docs/benchmarks.md, docs/comparison.md).
+// that Tandem can be measured and tried beside it (docs/benchmarks.md, docs/results.md).
 package peer
 
 import (
