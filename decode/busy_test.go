@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/replica"
-	"github.com/tandem-router/tandem/scoring"
 )
 
 // A replica that is never without a prompt to compute is learned all the same: what stands behind others is
@@ -23,7 +23,7 @@ func TestLocalPrefillsBehindOthersTeach(t *testing.T) {
 		l.MarkSent(now)
 		return l
 	}
-	truth := 4 * scoring.DefaultSpeed().Prefill(q.Tokens, 0)
+	truth := 4 * estimate.DefaultSpeed().Prefill(q.Tokens, 0)
 	predicted := func() float64 { return p.speed(p.members.All[0]).Prefill(q.Tokens, 0) }
 	if before := predicted(); before > truth/3 {
 		t.Fatalf("a prompt is predicted to take %g s, before anything was learned", before)
@@ -82,7 +82,7 @@ func TestGrowthAtOnce(t *testing.T) {
 	const each = 1600
 	at := func(ages func(i int) int) float64 {
 		p := configured()
-		p.Configure(Settings{LoadTTL: usualTTL, ExpectedOutput: each, Speed: scoring.Speed{D0: 0.01}})
+		p.Configure(Settings{LoadTTL: usualTTL, ExpectedOutput: each, Speed: estimate.Speed{D0: 0.01}})
 		r := engine("d1", 100_000)
 		p.SetMembers([]replica.Replica{r}, start)
 		p.Observe("d1", load(start, 0, 0), start)

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/kv"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/scoring"
@@ -29,7 +30,7 @@ type Query struct {
 	Seeded bool          // price by what the operator says, or the profile, and by nothing that was learned
 
 	// Prefills is how long prefills take in the other pool, as measured; zero: not known.
-	Prefills scoring.Speed
+	Prefills estimate.Speed
 
 	// Beside is who has the request now, where it asks for another one: candidates are compared with it, too.
 	Beside replica.ID
@@ -74,7 +75,7 @@ type Candidate struct {
 	inUse   int           // of these, those that others have in use already and that Need leaves out
 	limit   int           // new tokens of a sequence, -1 none
 	runSlot time.Duration // until one sequence more may run there
-	speed   scoring.Speed
+	speed   estimate.Speed
 	longer  float64 // times as long as the pool's its steps take
 	reads   float64 // tokens that a step with all that it has reads
 	answer  float64 // tokens that one sequence is expected to generate

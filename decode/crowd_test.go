@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/kv"
 	"github.com/tandem-router/tandem/internal/replica"
-	"github.com/tandem-router/tandem/scoring"
 )
 
 // crowd is one member with so many requests, each of which stands where its number says.
@@ -31,7 +31,7 @@ func crowded(b *testing.B, n, place int) *crowd {
 	c := &crowd{Pool: New(Options{}), b: b, now: start}
 	c.Configure(Settings{
 		LoadTTL: time.Hour, ExpectedOutput: 160, Piece: 100 * time.Millisecond,
-		Speed: scoring.Speed{A: 1e-4, D0: 10e-3},
+		Speed: estimate.Speed{A: 1e-4, D0: 10e-3},
 	})
 	r := engine("d1", 100_000_000)
 	r.Facts.PrefixCaching = true

@@ -3,7 +3,7 @@ package decode
 import (
 	"time"
 
-	"github.com/tandem-router/tandem/scoring"
+	"github.com/tandem-router/tandem/internal/estimate"
 )
 
 // This file is what a replica decodes, and how that and the prompts that it computes itself make each other
@@ -73,7 +73,7 @@ func (d *decoded) since(before *decoded) stepLoad {
 
 // done is what a replica has computed and decoded until a time.
 type done struct {
-	prompts scoring.Computed
+	prompts estimate.Computed
 	decoded decoded
 	posted  float64 // seconds in which it posted reads
 }
@@ -98,7 +98,7 @@ func (p *Pool) since(before *done, m *member, now time.Time) meanwhile {
 
 // besidePrompt returns by how many seconds a step of m is longer for what it decodes where it has a prompt in
 // it, and for how long whoever comes waits for the step that is under way: half of one on average.
-func (m *member) besidePrompt(speed *scoring.Speed) (longer, wait float64) {
+func (m *member) besidePrompt(speed *estimate.Speed) (longer, wait float64) {
 	load := m.decodes()
 	if load.sequences <= 0 {
 		return 0, 0

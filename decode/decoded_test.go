@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tandem-router/tandem/scoring"
+	"github.com/tandem-router/tandem/internal/estimate"
 )
 
 // knows fails where the engine at is taken to need another time for so many sequences than it does, by more
@@ -26,8 +26,8 @@ func (s *streams) knowsWithin(t *testing.T, at, sequences, tokens int, within fl
 }
 
 // unlikeTheProfile is an engine of which something has to be learned.
-func unlikeTheProfile() scoring.Speed {
-	s := scoring.DefaultSpeed()
+func unlikeTheProfile() estimate.Speed {
+	s := estimate.DefaultSpeed()
 	for _, x := range []*float64{&s.T0, &s.A, &s.B, &s.D0, &s.D1, &s.D2} {
 		*x *= 2
 	}
@@ -182,11 +182,11 @@ func TestAnswersThatAreNotStreamedAreDecoded(t *testing.T) {
 // What an operator says of the one, and is off, makes nobody learn anything else of the other.
 func TestASpeedThatIsSaidMakesNoOtherOneWrong(t *testing.T) {
 	truth := unlikeTheProfile()
-	for name, said := range map[string]scoring.Speed{
-		"steps twice as long":      scoring.Rates(0, 0.5/truth.D0),
-		"steps ten times as long":  scoring.Rates(0, 0.1/truth.D0),
-		"steps a tenth as long":    scoring.Rates(0, 10/truth.D0),
-		"prompts 15 times as long": scoring.Rates(2000, 0),
+	for name, said := range map[string]estimate.Speed{
+		"steps twice as long":      estimate.Rates(0, 0.5/truth.D0),
+		"steps ten times as long":  estimate.Rates(0, 0.1/truth.D0),
+		"steps a tenth as long":    estimate.Rates(0, 10/truth.D0),
+		"prompts 15 times as long": estimate.Rates(2000, 0),
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStreams(2, truth)
@@ -236,7 +236,7 @@ func TestPromptsOfAnswersThatAreNotStreamedMakeNoStepLonger(t *testing.T) {
 
 // A prompt is computed before its own sequences decode, however many they are.
 func TestASequenceDecodesNothingBesideItsOwnPrompt(t *testing.T) {
-	s, truth := newStreams(1, scoring.DefaultSpeed()), scoring.DefaultSpeed()
+	s, truth := newStreams(1, estimate.DefaultSpeed()), estimate.DefaultSpeed()
 	for i := range 60 {
 		q := &Query{Model: "m", Tokens: 500 + 50*(i%20), MaxTokens: 10, Sequences: 128}
 		s.now = s.now.Add(time.Second)
@@ -257,7 +257,7 @@ func TestASequenceDecodesNothingBesideItsOwnPrompt(t *testing.T) {
 // What one request more costs on engines that are alike is alike, whatever each of them has to do: who has
 // more, and always about as much, must not draw more still.
 func TestOneMoreCostsTheSameOnEnginesAlike(t *testing.T) {
-	is := scoring.DefaultSpeed()
+	is := estimate.DefaultSpeed()
 	is.D0 *= 3
 	s, worst := newStreams(2, is), 1.0
 	n, tokens := [2]int{60, 250}, [2]int{6000, 300}

@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/tandem-router/tandem/decode"
+	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/replica"
-	"github.com/tandem-router/tandem/scoring"
 )
 
 // Headroom is counted in KV blocks: what the engine says is in use, and what we have promised since. A lease
@@ -50,7 +50,7 @@ func ExampleLease_Next() {
 	began := now
 	pool := decode.New(decode.Options{})
 	pool.Configure(decode.Settings{
-		Speed: scoring.Rates(10_000, 100), LoadTTL: 10 * time.Second, ExpectedOutput: 100,
+		Speed: estimate.Rates(10_000, 100), LoadTTL: 10 * time.Second, ExpectedOutput: 100,
 		Piece: 150 * time.Millisecond,
 	})
 	pool.SetMembers([]replica.Replica{

@@ -3,7 +3,7 @@ package decode
 import (
 	"math"
 
-	"github.com/tandem-router/tandem/scoring"
+	"github.com/tandem-router/tandem/internal/estimate"
 )
 
 // A client that says how long an answer will be is believed as much as any other guess, until it is known how
@@ -15,9 +15,9 @@ const (
 
 // expectation is what is expected of the length of one request's answer. It stays what it is learned by.
 type expectation struct {
-	lengths *scoring.OutputLength
-	hinted  *scoring.OutputLength // nil: the client said nothing
-	hint    int                   // tokens that it said, above 0
+	lengths *estimate.OutputLength
+	hinted  *estimate.OutputLength // nil: the client said nothing
+	hint    int                    // tokens that it said, above 0
 }
 
 // rest returns how many tokens an answer that has generated some already is expected to add.

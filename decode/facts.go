@@ -4,9 +4,9 @@ import (
 	"math"
 	"time"
 
+	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/internal/roster"
-	"github.com/tandem-router/tandem/scoring"
 )
 
 // standing is what a member reports and what it has promised, at one moment and whatever is asked.
@@ -64,10 +64,10 @@ type survey struct {
 	mean    means
 	matches roster.Matches
 	answer  answer
-	pool    scoring.Speed // by which all members decode, taken together
-	slope   scoring.Speed // what more costs there
-	learns  bool          // that was learned, and each member's own speed counts, too
-	prompt  *Lease        // stands for the prompt where it is compared with those of leases, nil until then
+	pool    estimate.Speed // by which all members decode, taken together
+	slope   estimate.Speed // what more costs there
+	learns  bool           // that was learned, and each member's own speed counts, too
+	prompt  *Lease         // stands for the prompt where it is compared with those of leases, nil until then
 }
 
 // survey looks at what holds for all members. How much of a step is for what decodes in it is told by the
@@ -76,7 +76,7 @@ type survey struct {
 func (p *Pool) survey(q *Query, now time.Time) survey {
 	s := survey{
 		Query: q, now: now, mean: p.read(now), matches: p.Matches(q.Depth, q.Chunk, q.Tokens),
-		answer: answer{lengths: p.expects(q, false)}, pool: p.settings.Speed.Or(scoring.DefaultSpeed()),
+		answer: answer{lengths: p.expects(q, false)}, pool: p.settings.Speed.Or(estimate.DefaultSpeed()),
 	}
 	s.slope = s.pool
 	if s.learns = !q.Seeded; s.learns {
@@ -146,7 +146,7 @@ func (p *Pool) gatherDecode(c *Candidate, q *survey, s *standing, others float64
 }
 
 // gatherLocal fills in what it is to prefill there, too. Those whose prompt is not there are not decoding.
-func (p *Pool) gatherLocal(c *Candidate, q *survey, speed *scoring.Pricing, others float64) {
+func (p *Pool) gatherLocal(c *Candidate, q *survey, speed *estimate.Pricing, others float64) {
 	m := c.member
 	g := &c.member.ledger
 	e := &c.member.remote
@@ -168,11 +168,11 @@ func (p *Pool) gatherLocal(c *Candidate, q *survey, speed *scoring.Pricing, othe
 
 // priceMatch fills in what the prompt costs behind the tokens that are expected to be there. Local.Cold is
 // known already.
-func (c *Candidate) priceMatch(q *Query, speed *scoring.Pricing, blockSize int) {
+func (c *Candidate) priceMatch(q *Query, speed *estimate.Pricing, blockSize int) {
 	c.Missing = max(0, c.blocks*c.member.blockSize()-c.Expected)
 	longer, wait := c.member.besidePrompt(&speed.Speed)
 	c.Local.Between = longer + wait
-	c.shared = scoring.SharedPart(q.Tokens-c.Expected) * (speed.Speed.T0 + longer + wait)
+	c.shared = estimate.SharedPart(q.Tokens-c.Expected) * (speed.Speed.T0 + longer + wait)
 	if c.Expected == 0 {
 		c.Local.Warm = c.Local.Cold
 		return

@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/tandem-router/tandem/scoring"
+	"github.com/tandem-router/tandem/internal/estimate"
 )
 
 // This file is how many blocks a sequence takes as it generates.
@@ -21,7 +21,7 @@ func (p *Pool) stepOf(m *member) float64 {
 }
 
 // step returns the seconds of a decode step with all that m has, sent or on their way.
-func (m *member) step(speed *scoring.Speed) float64 {
+func (m *member) step(speed *estimate.Speed) float64 {
 	return speed.Step(m.batch(), int(m.reads(float64(m.batch()))))
 }
 

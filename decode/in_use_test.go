@@ -4,9 +4,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/kv"
 	"github.com/tandem-router/tandem/internal/replica"
-	"github.com/tandem-router/tandem/scoring"
 )
 
 // shares books a prompt of so many blocks, all but the last of which it has in common with all others, where
@@ -49,7 +49,7 @@ func TestAPrefixInUseIsBookedOnce(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := New(Options{})
-			slow := scoring.Speed{A: 1e-4, D0: 100} // nobody ends meanwhile
+			slow := estimate.Speed{A: 1e-4, D0: 100} // nobody ends meanwhile
 			p.Configure(Settings{LoadTTL: usualTTL, ExpectedOutput: 16, Speed: slow})
 			p.SetMembers([]replica.Replica{engine("d1", 1050)}, start)
 			now := time.Duration(0)

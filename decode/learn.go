@@ -3,7 +3,7 @@ package decode
 import (
 	"time"
 
-	"github.com/tandem-router/tandem/scoring"
+	"github.com/tandem-router/tandem/internal/estimate"
 )
 
 // learnPrefill takes in that the first token of l is there.
@@ -26,8 +26,7 @@ func (p *Pool) learnPrefill(l *Lease, now time.Time) {
 // compute, where it has none now.
 func (p *Pool) endSpan(l *Lease) {
 	if m := l.member; l.prompt.local && m.ledger.local.none() {
-		busy := m.measured.busy.End()
-		busy.Teach(&m.measured.prefill, &p.prefills)
+		m.measured.prefill.LearnPrompts(&p.prefills, m.measured.busy.End())
 	}
 }
 
@@ -38,7 +37,7 @@ func (p *Pool) learnComputed(l *Lease, from, upto int, since time.Time, sure boo
 	speed := p.speed(m)
 	beside, _ := m.besidePrompt(&speed)
 	before := m.measured.busy.Add(upto-from, from, beside, now.Sub(since), now)
-	before.Teach(&m.measured.prefill, &p.prefills)
+	m.measured.prefill.LearnPrompts(&p.prefills, before)
 	if !sure || m.ledger.others.Count > 0 || m.prefillsForOthers() {
 		m.measured.busy.Spoil()
 	}
@@ -98,17 +97,18 @@ func (p *Pool) learnStep(l *Lease, token float64, tokens int, now time.Time) {
 	}
 	speed := p.speed(m)
 	own := speed.Step(int(was.sequences), int(was.tokens))
-	own = scoring.OwnPart(own, was.held/float64(tokens)) * max(0, 1-m.remote.Rho)
+	own = estimate.OwnPart(own, was.held/float64(tokens)) * max(0, 1-m.remote.Rho)
 	if token <= 0 {
 		return
 	}
 	if m.measured.learnPerToken(own); own < leastSteps {
 		return
 	}
-	step, parts := token*own, scoring.DefaultSpeed().StepParts(max(was.sequences, 1), was.tokens)
-	m.measured.streams.recovered(&m.measured.steps, parts, step, now)
-	m.measured.steps.LearnAt(parts, step, now)
-	p.steps.LearnAt(parts, step, now)
+	work := estimate.DefaultSpeed().StepParts(max(was.sequences, 1), was.tokens)
+	s := estimate.Took(estimate.StepTime, work, token*own, now)
+	m.measured.streams.recovered(&m.measured.steps, s)
+	m.measured.steps.LearnAt(s)
+	p.steps.LearnAt(s)
 }
 
 // leastSteps is the part of an answer's time from which on it says something of its steps.

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tandem-router/tandem/scoring"
+	"github.com/tandem-router/tandem/internal/estimate"
 )
 
 // finish answers a prompt of 100 tokens with so many, each of them after step, by a client's limit (0 none).
@@ -62,7 +62,7 @@ func TestStepsThatWereHeldUpDoNotBendTheSlopes(t *testing.T) {
 	for range 3 {
 		now = p.finish(t, 0, 8, time.Second, now)
 	}
-	s, truth := p.speed(p.members.All[0]), scoring.DefaultSpeed()
+	s, truth := p.speed(p.members.All[0]), estimate.DefaultSpeed()
 	if s.D1 > 2*truth.D1 || s.D2 > 2*truth.D2 {
 		t.Errorf("D1 is taken for %g and D2 for %g, %.0f and %.0f times the profile's",
 			s.D1, s.D2, s.D1/truth.D1, s.D2/truth.D2)

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/replica"
-	"github.com/tandem-router/tandem/scoring"
 )
 
 // This file is what the pool has learned as it outlives a process.
@@ -23,7 +23,7 @@ type GroupLengths struct {
 	Stops      bool   `json:"stops,omitzero"`
 	Long       uint8  `json:"long,omitzero"` // how long the prompt is
 
-	scoring.LengthCounts
+	estimate.LengthCounts
 }
 
 const (
@@ -80,7 +80,7 @@ func (p *Pool) RestoreLengths(all []GroupLengths, believed float64) (taken int) 
 }
 
 // restored returns the lengths that g is about, nil where there are too many already or no such ones.
-func (l *lengths) restored(g *GroupLengths) *scoring.OutputLength {
+func (l *lengths) restored(g *GroupLengths) *estimate.OutputLength {
 	l.met += 2
 	is := group{
 		of: ofClass, model: g.Model, tenant: g.Tenant, api: g.API, tools: g.Tools, structured: g.Structured,
@@ -107,8 +107,8 @@ func (l *lengths) restored(g *GroupLengths) *scoring.OutputLength {
 
 // Speeds is what was measured of one member.
 type Speeds struct {
-	Prefill *scoring.FitState `json:"prefill,omitzero"` // of its own prefills
-	Steps   *scoring.FitState `json:"steps,omitzero"`
+	Prefill *estimate.FitState `json:"prefill,omitzero"` // of its own prefills
+	Steps   *estimate.FitState `json:"steps,omitzero"`
 }
 
 // SpeedsOf returns what was measured of id; false where that is nothing.

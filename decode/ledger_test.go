@@ -7,9 +7,9 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/kv"
 	"github.com/tandem-router/tandem/internal/replica"
-	"github.com/tandem-router/tandem/scoring"
 )
 
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -60,7 +60,7 @@ func book(t interface{ Fatalf(string, ...any) }, p *Pool, blocks int, admitAt, n
 // generating sets the speed at which a sequence that was sent so long ago has so many tokens by now.
 func generating(p *Pool, tokens int, since time.Duration) {
 	p.Configure(Settings{
-		LoadTTL: usualTTL, Speed: scoring.Rates(0, (float64(tokens)+0.5)/since.Seconds()), ExpectedOutput: 160,
+		LoadTTL: usualTTL, Speed: estimate.Rates(0, (float64(tokens)+0.5)/since.Seconds()), ExpectedOutput: 160,
 	})
 }
 
@@ -531,7 +531,7 @@ func TestLocalPrefillsQueue(t *testing.T) {
 
 func TestDecodeSpeedIsLearned(t *testing.T) {
 	p := pool(0)
-	p.Configure(Settings{LoadTTL: usualTTL, Speed: scoring.Speed{D0: 0.01}, ExpectedOutput: 160})
+	p.Configure(Settings{LoadTTL: usualTTL, Speed: estimate.Speed{D0: 0.01}, ExpectedOutput: 160})
 	q := &Query{Model: "m", Tokens: 160, MaxTokens: 1}
 	c, _, _ := p.Candidates(q, start, nil, nil)
 	if got := c[0].Step; got != 0.010 {

@@ -3,7 +3,7 @@ package decode
 import (
 	"math"
 
-	"github.com/tandem-router/tandem/scoring"
+	"github.com/tandem-router/tandem/internal/estimate"
 )
 
 // Class is what may tell of the length of an answer besides its model and its prompt's length. The zero Class
@@ -52,32 +52,32 @@ const maxGroups = 512
 // lengths is what is learned of the length of answers: of all, under that of each model, under that of each
 // tenant's, and under that of each class. Guarded by the lock of the pool.
 type lengths struct {
-	all    *scoring.OutputLength
-	models map[string]*scoring.OutputLength // as clients name them
+	all    *estimate.OutputLength
+	models map[string]*estimate.OutputLength // as clients name them
 	groups map[group]*grouped
 
 	// Of answers whose length the client has said: what they have, hintUnit of them being what was said.
-	hinted *scoring.OutputLength
+	hinted *estimate.OutputLength
 	met    uint64 // counts up by two with each request that is met
 
 	// How long all answers really were, cut ones included: by when they free their room.
-	ends  *scoring.OutputLength
+	ends  *estimate.OutputLength
 	usual int     // tokens after which an answer may well be over
 	each  float64 // tokens of an answer on average
 }
 
 type grouped struct {
-	*scoring.OutputLength
+	*estimate.OutputLength
 	met uint64 // the last time
 }
 
 func newLengths(s Settings) lengths {
 	l := lengths{
-		all:    scoring.NewOutputLength(s.ExpectedOutput, s.OutputDoubt),
-		models: map[string]*scoring.OutputLength{},
+		all:    estimate.NewOutputLength(s.ExpectedOutput, s.OutputDoubt),
+		models: map[string]*estimate.OutputLength{},
 		groups: map[group]*grouped{},
-		hinted: scoring.NewOutputLength(hintUnit, hintDoubt),
-		ends:   scoring.NewOutputLength(s.ExpectedOutput, s.OutputDoubt),
+		hinted: estimate.NewOutputLength(hintUnit, hintDoubt),
+		ends:   estimate.NewOutputLength(s.ExpectedOutput, s.OutputDoubt),
 	}
 	l.workOut()
 	return l
@@ -112,7 +112,7 @@ func classOf(q *Query) group {
 }
 
 // of returns the lengths of a class, or those of the closest above it.
-func (l *lengths) of(class group, meet bool) *scoring.OutputLength {
+func (l *lengths) of(class group, meet bool) *estimate.OutputLength {
 	model := l.ofModel(class.model, meet)
 	if model == l.all {
 		return model
@@ -121,7 +121,7 @@ func (l *lengths) of(class group, meet bool) *scoring.OutputLength {
 }
 
 // ofTenant returns the lengths of the tenant of g, those of its model where it is not known.
-func (l *lengths) ofTenant(g group, model *scoring.OutputLength, meet bool) *scoring.OutputLength {
+func (l *lengths) ofTenant(g group, model *estimate.OutputLength, meet bool) *estimate.OutputLength {
 	if g.tenant == 0 {
 		return model
 	}
@@ -129,7 +129,7 @@ func (l *lengths) ofTenant(g group, model *scoring.OutputLength, meet bool) *sco
 }
 
 // ofModel returns the lengths of a model's answers.
-func (l *lengths) ofModel(model string, meet bool) *scoring.OutputLength {
+func (l *lengths) ofModel(model string, meet bool) *estimate.OutputLength {
 	switch found := l.models[model]; {
 	case found != nil:
 		return found
@@ -140,7 +140,7 @@ func (l *lengths) ofModel(model string, meet bool) *scoring.OutputLength {
 	return l.models[model]
 }
 
-func (l *lengths) hintsOf(tenant uint32, meet bool) *scoring.OutputLength {
+func (l *lengths) hintsOf(tenant uint32, meet bool) *estimate.OutputLength {
 	if tenant == 0 {
 		return l.hinted
 	}
@@ -148,7 +148,7 @@ func (l *lengths) hintsOf(tenant uint32, meet bool) *scoring.OutputLength {
 }
 
 // group returns the lengths of g, those above where there are none and none are to be made.
-func (l *lengths) group(g group, above *scoring.OutputLength, meet bool) *scoring.OutputLength {
+func (l *lengths) group(g group, above *estimate.OutputLength, meet bool) *estimate.OutputLength {
 	found := l.groups[g]
 	switch {
 	case !meet && found == nil:

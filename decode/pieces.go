@@ -3,6 +3,7 @@ package decode
 import (
 	"time"
 
+	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/scoring"
 )
 
@@ -104,7 +105,7 @@ func (l *Lease) Next(now time.Time, wake func()) Next {
 // next one when no more than a piece is left of those before: it would have nothing to compute while an
 // answer is on its way here and the prompt there, and fills the last step of one with the next.
 func (p *Pool) fullOf(
-	m *member, by *scoring.Speed, rest float64, now time.Time,
+	m *member, by *estimate.Speed, rest float64, now time.Time,
 ) (room float64, full bool, after time.Time) {
 	t, most := &m.turns, p.pieceOf(m, by)
 	if m.measured.own.fine(now) {
@@ -116,7 +117,7 @@ func (p *Pool) fullOf(
 }
 
 // take gives the engine the next piece of l.
-func (p *Pool) take(l *Lease, speed *scoring.Speed, rest, room float64, now time.Time) Next {
+func (p *Pool) take(l *Lease, speed *estimate.Speed, rest, room float64, now time.Time) Next {
 	x, m := &l.prompt.pieces, l.member
 	upto, lasts, whole := l.piece(speed, rest, room, now)
 	l.asked(upto)
@@ -245,7 +246,7 @@ func (p *Pool) turnOf(came time.Time, left time.Duration) int64 {
 // piece returns up to which token the next piece of l goes, that takes most seconds, how long it takes, and
 // where it is the rest, why it is all that. All pieces that are left take about as long.
 func (l *Lease) piece(
-	speed *scoring.Speed, rest, most float64, now time.Time,
+	speed *estimate.Speed, rest, most float64, now time.Time,
 ) (upto int, lasts float64, whole string) {
 	n := scoring.Pieces(rest, most)
 	from, size := l.computed(), l.member.blockSize()
@@ -266,7 +267,7 @@ func (l *Lease) piece(
 }
 
 // pieceOf returns how many seconds a piece on m may take now.
-func (p *Pool) pieceOf(m *member, speed *scoring.Speed) float64 {
+func (p *Pool) pieceOf(m *member, speed *estimate.Speed) float64 {
 	most := p.settings.Piece.Seconds()
 	if m.decoding() == 0 {
 		return loneMore * most
@@ -298,12 +299,12 @@ type cut struct {
 
 // cut returns how m computes a prompt of so many tokens that are not there, and so many seconds of work. An
 // engine that cuts prompts itself is asked once.
-func (p *Pool) cut(m *member, speed *scoring.Speed, work float64, tokens int, now time.Time) cut {
+func (p *Pool) cut(m *member, speed *estimate.Speed, work float64, tokens int, now time.Time) cut {
 	c := cut{pieces: scoring.Pieces(work, p.pieceOf(m, speed)), shared: speed.Shared(tokens)}
 	longer, wait := m.besidePrompt(speed)
 	c.between = float64(c.pieces)*longer + wait
 	if c.pieces == 1 {
-		c.shared += c.between * scoring.SharedPart(tokens)
+		c.shared += c.between * estimate.SharedPart(tokens)
 		return c
 	}
 	if !m.measured.own.fine(now) {

@@ -5,13 +5,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tandem-router/tandem/scoring"
+	"github.com/tandem-router/tandem/internal/estimate"
 )
 
 // learningInPieces is [inPieces] whose replica's prefill is learned.
 func learningInPieces(piece time.Duration) *Pool {
 	p := inPieces()
-	p.Configure(Settings{LoadTTL: usualTTL, ExpectedOutput: 160, Piece: piece, Speed: scoring.Speed{D0: stepOf}})
+	p.Configure(Settings{
+		LoadTTL: usualTTL, ExpectedOutput: 160, Piece: piece, Speed: estimate.Speed{D0: stepOf},
+	})
 	return p
 }
 
@@ -20,7 +22,7 @@ const stepOf = 10e-3 // seconds
 // An engine that gets prompts in pieces is learned as one that gets them whole: each piece stands behind
 // those before it, and the decode steps between them are no part of it.
 func TestPiecesTeachAsWholePrompts(t *testing.T) {
-	truth := scoring.DefaultSpeed()
+	truth := estimate.DefaultSpeed()
 	truth.A, truth.B = 4*truth.A, 4*truth.B
 	for _, c := range []struct {
 		name  string
@@ -67,7 +69,7 @@ func TestPiecesTeachAsWholePrompts(t *testing.T) {
 func TestPiecesThatWereThereTeachNoSpeed(t *testing.T) {
 	p, now := learningInPieces(100*time.Millisecond), start
 	defer stream1(t, p).Release(start)
-	truth := scoring.DefaultSpeed()
+	truth := estimate.DefaultSpeed()
 	truth.A, truth.B = 4*truth.A, 4*truth.B
 	for i := range 60 {
 		tokens, had := 16_000+4000*(i%4), 6000

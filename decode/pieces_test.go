@@ -8,8 +8,8 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/replica"
-	"github.com/tandem-router/tandem/scoring"
 )
 
 // inPieces has one member that keeps prefixes and computes 10,000 tokens a second, and pieces of 100 ms.
@@ -20,7 +20,7 @@ func inPiecesOf(blockSize int) *Pool {
 	p := New(Options{})
 	p.Configure(Settings{
 		LoadTTL: usualTTL, ExpectedOutput: 160, Piece: 100 * time.Millisecond,
-		Speed: scoring.Speed{A: 1e-4, D0: 10e-3},
+		Speed: estimate.Speed{A: 1e-4, D0: 10e-3},
 	})
 	r := engine("d1", 10_000)
 	r.Facts.PrefixCaching, r.Facts.BlockSize = true, blockSize
@@ -256,7 +256,7 @@ func TestPricesOfPieces(t *testing.T) {
 		t.Errorf("a short prompt waits %.3f s, others %.3f s for it, and a transfer %.3f s",
 			got.Wait, got.Delayed, got.Busy)
 	}
-	p.Configure(Settings{LoadTTL: usualTTL, ExpectedOutput: 160, Speed: scoring.Speed{A: 1e-4, D0: 10e-3}})
+	p.Configure(Settings{LoadTTL: usualTTL, ExpectedOutput: 160, Speed: estimate.Speed{A: 1e-4, D0: 10e-3}})
 	q := &Query{Model: "m", Tokens: 10_000, MaxTokens: 16, Pieces: true}
 	cs, _, _ := p.Candidates(q, start, nil, nil)
 	if got := cs[0].Local; got.Piece != 0 || got.Between < 0.004 || got.Between > 0.006 {

@@ -6,9 +6,9 @@ import (
 	"math"
 	"time"
 
+	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/internal/roster"
-	"github.com/tandem-router/tandem/scoring"
 )
 
 // Options says how a Pool is made. The zero value works.
@@ -17,7 +17,7 @@ type Options = roster.Options
 // Settings is what an operator may set about the pool. All of it is said: see [Pool.Configure].
 type Settings struct {
 	// of every member, its own prefill included; until enough was measured; a half at zero: the profile's
-	Speed          scoring.Speed
+	Speed          estimate.Speed
 	LoadTTL        time.Duration // a load report older than this says nothing; above 0
 	Margin         float64       // share of a member's blocks that is never promised, 0..1
 	Piece          time.Duration // of a local prefill at once, beside streams; 0 all of it
@@ -44,9 +44,9 @@ type Pool struct {
 
 // poolLearned is what was learned of all members together.
 type poolLearned struct {
-	prefills  scoring.DecayingFit // for those that were not measured yet
-	otherPool scoring.Speed       // of prefills in the other pool, by the newest query
-	steps     scoring.DecayingFit
+	prefills  estimate.DecayingFit // for those that were not measured yet
+	otherPool estimate.Speed       // of prefills in the other pool, by the newest query
+	steps     estimate.DecayingFit
 	slopes    slopes
 }
 
@@ -76,9 +76,9 @@ type member struct {
 
 // traffic is how much of late was booked on a member.
 type traffic struct {
-	inbound  scoring.ArrivalRate // of prompts whose blocks come
-	requests scoring.ArrivalRate // of all requests, those too whose prompts it computes
-	prefills scoring.Utilization // by the prompts that it computes
+	inbound  estimate.ArrivalRate // of prompts whose blocks come
+	requests estimate.ArrivalRate // of all requests, those too whose prompts it computes
+	prefills estimate.Utilization // by the prompts that it computes
 }
 
 // New returns a pool without members, which believes no report before it has been configured.

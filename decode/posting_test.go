@@ -4,14 +4,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tandem-router/tandem/scoring"
+	"github.com/tandem-router/tandem/internal/estimate"
 )
 
 // A replica stands still for most of the time since it posts one read after the other. What is known of that
 // is not taken for slow steps; what nobody knows of is.
 func TestWhoPostsReadsIsNotSlow(t *testing.T) {
 	for _, known := range []bool{true, false} {
-		s := newStreams(2, scoring.DefaultSpeed())
+		s := newStreams(2, estimate.DefaultSpeed())
 		s.run(20*time.Second, s.usual(4))
 		posting := 0.0
 		if known {

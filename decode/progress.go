@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tandem-router/tandem/scoring"
+	"github.com/tandem-router/tandem/internal/estimate"
 )
 
 // This file is what streams under way say of the speed of their replica. Else an answer tells at its end
@@ -56,13 +56,13 @@ type window struct {
 
 // pace is what the streams of one replica say together. Windows that overlap in time are of one moment.
 type pace struct {
-	run    [slowRun]scoring.Sample // windows of moments one after the other that were too long, or too short
-	n      int                     // how many those are
-	until  time.Time               // the end of the newest
-	surest float64                 // by which factor the newest was off
-	faster bool                    // they are of a replica that is faster than it is taken to be
-	slowed bool                    // what was learned last is that it has become slower
-	tokens float64                 // of an event, by answers that ended; 0 unknown
+	run    [slowRun]estimate.Sample // windows of moments one after the other that were too long, or too short
+	n      int                      // how many those are
+	until  time.Time                // the end of the newest
+	surest float64                  // by which factor the newest was off
+	faster bool                     // they are of a replica that is faster than it is taken to be
+	slowed bool                     // what was learned last is that it has become slower
+	tokens float64                  // of an event, by answers that ended; 0 unknown
 }
 
 // Progress tells how far l's answer has come. The time is that of the read. It is to be called when
@@ -117,13 +117,13 @@ func (g *pace) learnTokens(to Progress) {
 	g.tokens = tokensKeep*cmp.Or(g.tokens, tokens) + (1-tokensKeep)*tokens
 }
 
-// recovered takes in that an answer ended whose steps took so many seconds each. A replica that stands
+// recovered takes in that an answer ended, whose steps s is. A replica that stands
 // still for a moment is slow for it, but nothing makes a slow one quick: one answer tells that it is not
 // any more.
-func (g *pace) recovered(steps *scoring.DecayingFit, parts [3]float64, step float64, now time.Time) {
-	if g.slowed && step*slowWindow < steps.Expects(parts) {
+func (g *pace) recovered(steps *estimate.DecayingFit, s estimate.Sample) {
+	if g.slowed && s.Low*slowWindow < steps.Expects(s.Work) {
 		g.slowed, g.n = false, 0
-		steps.LearnRun(slices.Repeat([]scoring.Sample{{Parts: parts, Took: step}}, slowRun), now)
+		steps.LearnRun(slices.Repeat([]estimate.Sample{s}, slowRun), s.At)
 	}
 }
 
@@ -139,7 +139,8 @@ func (p *Pool) learnWindow(m *member, from time.Time, was stepLoad, step float64
 	if !faster {
 		surprise = step / (expected + (slopesOff-1)*(expected-is.D0))
 	}
-	window := scoring.Sample{Parts: scoring.DefaultSpeed().StepParts(float64(batch), float64(kv)), Took: step}
+	work := estimate.DefaultSpeed().StepParts(float64(batch), float64(kv))
+	window := estimate.Took(estimate.WindowTime, work, step, now)
 	switch {
 	case surprise < slowWindow || faster && !g.slowed:
 		g.n = 0

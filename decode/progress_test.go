@@ -9,17 +9,17 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/replica"
-	"github.com/tandem-router/tandem/scoring"
 )
 
 // stepper is an engine that makes one step after the other. Each gives every stream an event, and
 // computes a part of the oldest prompt that is to be computed there.
 type stepper struct {
 	id      replica.ID
-	speed   scoring.Speed // of the hardware
-	factor  float64       // times which a step takes
-	tokens  int           // of an event
+	speed   estimate.Speed // of the hardware
+	factor  float64        // times which a step takes
+	tokens  int            // of an event
 	streams []*reading
 	next    time.Time  // when its step ends
 	in      []*reading // what the step has in it: who comes meanwhile is in the next one
@@ -54,7 +54,7 @@ type streams struct {
 
 const chunk = 2048 // tokens of prompts that a step computes
 
-func newStreams(n int, speed scoring.Speed) *streams {
+func newStreams(n int, speed estimate.Speed) *streams {
 	s := &streams{p: configured(), now: start}
 	var members []replica.Replica
 	for i := range n {
@@ -269,7 +269,7 @@ func TestStreamsUnderWayTellThatTheirReplicaIsSlow(t *testing.T) {
 		1: 1500 * time.Millisecond, 3: 2 * time.Second, 10: 6 * time.Second,
 	} {
 		t.Run(fmt.Sprintf("%d tokens an event", tokens), func(t *testing.T) {
-			s := newStreams(2, scoring.DefaultSpeed())
+			s := newStreams(2, estimate.DefaultSpeed())
 			for _, e := range s.e {
 				e.tokens = tokens
 			}
@@ -301,7 +301,7 @@ func TestStreamsUnderWayTellThatTheirReplicaIsSlow(t *testing.T) {
 
 // Whatever a well replica has to do, its streams call it slow as little as the others.
 func TestStreamsOfABusyReplicaDoNotCallItSlow(t *testing.T) {
-	profile := scoring.DefaultSpeed()
+	profile := estimate.DefaultSpeed()
 	costly := profile
 	costly.D1 *= 10
 	type scene struct {
@@ -310,7 +310,7 @@ func TestStreamsOfABusyReplicaDoNotCallItSlow(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name  string
-		speed scoring.Speed
+		speed estimate.Speed
 		more  func(s *scene) // a hundred times a second, beside two streams on each engine
 	}{
 		{"a large batch", profile, func(s *scene) {
@@ -380,7 +380,7 @@ func TestStreamsOfABusyReplicaDoNotCallItSlow(t *testing.T) {
 // What streams teach of a replica is no slower than it is, for traffic and hardware of any kind.
 func TestStreamsTeachNothingSlowerThanTheTruth(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		speed := scoring.DefaultSpeed()
+		speed := estimate.DefaultSpeed()
 		for _, c := range []*float64{&speed.A, &speed.B, &speed.D0, &speed.D1, &speed.D2} {
 			*c *= rapid.SampledFrom([]float64{0.5, 1, 3}).Draw(t, "coefficient")
 		}
@@ -428,7 +428,7 @@ func TestStreamsTeachNothingSlowerThanTheTruth(t *testing.T) {
 // After one answer that was quick a replica that was slow is not any more: nothing makes a slow one
 // quick. It has been tried by one request.
 func TestOneQuickAnswerTellsThatAReplicaHasRecovered(t *testing.T) {
-	s := newStreams(2, scoring.DefaultSpeed())
+	s := newStreams(2, estimate.DefaultSpeed())
 	s.run(10*time.Second, s.usual(2))
 	s.e[0].factor = 20
 	s.send(0, 500, 100, false)
@@ -464,7 +464,7 @@ func TestStreamsThatCannotTellTeachNothing(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newStreams(2, scoring.DefaultSpeed())
+			s := newStreams(2, estimate.DefaultSpeed())
 			s.run(20*time.Second, s.usual(4))
 			s.e[0].factor = 20
 			blind(s)

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tandem-router/tandem/scoring"
+	"github.com/tandem-router/tandem/internal/estimate"
 )
 
 // splits books n requests of 100 blocks each, whose transfers take two seconds and have been asked for.
@@ -74,7 +74,7 @@ func TestBlocksThatHaveComeSaturateNoLonger(t *testing.T) {
 // A prompt that takes longer to compute than its blocks take to come is not kept from a saturated replica.
 func TestALongPromptIsHandedOver(t *testing.T) {
 	p := pool(0)
-	p.Configure(Settings{LoadTTL: usualTTL, ExpectedOutput: 160, Speed: scoring.Speed{A: 1e-2, D0: 10e-3}})
+	p.Configure(Settings{LoadTTL: usualTTL, ExpectedOutput: 160, Speed: estimate.Speed{A: 1e-2, D0: 10e-3}})
 	splits(t, p, 6, 0)
 	isSaturated(t, p, small(), start, true, "0.2 s to compute")
 	q := small()

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/replica"
-	"github.com/tandem-router/tandem/scoring"
 )
 
 // compare fills in by how much later the answer ends on each candidate than on the fastest of them: for what
@@ -40,15 +40,15 @@ func (p *Pool) compare(cs []Candidate, beside replica.ID, now time.Time) {
 		}
 		c.Later = at.behind(c.member, c.longer) * c.answer
 		if risk, eased := steps.Eased(now); eased {
-			measured := scoring.DefaultSpeed().WithDecode(steps.Measured(&p.steps.SpeedFit))
+			measured := estimate.DefaultSpeed().WithDecode(steps.Measured(&p.steps.SpeedFit))
 			c.Later = max(c.Later, at.behind(c.member, c.member.longer(&measured, &at.pool))*c.answer-risk)
 		}
 	}
 }
 
 // poolSpeed returns what is known of the members' decode steps, all together.
-func (p *Pool) poolSpeed() scoring.Speed {
-	profile := scoring.DefaultSpeed()
+func (p *Pool) poolSpeed() estimate.Speed {
+	profile := estimate.DefaultSpeed()
 	if f, known := p.steps.Of(&p.steps.SpeedFit); known {
 		return profile.WithDecode(f)
 	}
@@ -58,7 +58,7 @@ func (p *Pool) poolSpeed() scoring.Speed {
 // slope returns what more costs in a step of the pool: what the steps of all together show, or what those of
 // each show on average, as if it were as fast as the pool, where that is more. A slower one has fewer
 // sequences, as if fewer took longer, so that all together seem to say that more cost next to nothing.
-func (p *Pool) slope(pool *scoring.Speed, now time.Time) scoring.Speed {
+func (p *Pool) slope(pool *estimate.Speed, now time.Time) estimate.Speed {
 	if age := now.Sub(p.slopes.at); age < 0 || age > slopeEvery {
 		p.slopes.at, p.slopes.is = now, p.slopeOf(pool)
 	}
@@ -68,14 +68,14 @@ func (p *Pool) slope(pool *scoring.Speed, now time.Time) scoring.Speed {
 // slopes is what [Pool.slope] has found. Guarded by the lock of the pool.
 type slopes struct {
 	at time.Time
-	is scoring.Speed
+	is estimate.Speed
 }
 
 // slopeEvery is how old that may be: each plan asks for it, and it is a look at all members.
 const slopeEvery = 100 * time.Millisecond
 
-func (p *Pool) slopeOf(pool *scoring.Speed) scoring.Speed {
-	var own scoring.Speed
+func (p *Pool) slopeOf(pool *estimate.Speed) estimate.Speed {
+	var own estimate.Speed
 	n := 0.0
 	for _, m := range p.members.All {
 		if m.measured.steps.Known() {
@@ -89,18 +89,18 @@ func (p *Pool) slopeOf(pool *scoring.Speed) scoring.Speed {
 	if own.Marginal(usualTokens) <= n*pool.Marginal(usualTokens) {
 		return *pool
 	}
-	return scoring.Speed{D1: own.D1 / n, D2: own.D2 / n}
+	return estimate.Speed{D1: own.D1 / n, D2: own.D2 / n}
 }
 
 // sameLoad is the load at which replicas are compared, and the step of the fastest under it.
 type sameLoad struct {
-	pool  scoring.Speed
+	pool  estimate.Speed
 	step  float64 // seconds of a step of the pool's
 	least float64 // seconds of the fastest's, as it may well be, 0 not known
 }
 
 // meanLoad returns that of the candidates with one request more.
-func meanLoad(cs []Candidate, pool scoring.Speed) sameLoad {
+func meanLoad(cs []Candidate, pool estimate.Speed) sameLoad {
 	var batch, reads float64
 	for i := range cs {
 		batch += cs[i].Running + 1
@@ -111,7 +111,7 @@ func meanLoad(cs []Candidate, pool scoring.Speed) sameLoad {
 
 // longer returns how many times as long as the pool's m's steps take by s, at the load that m has: what a fit
 // of one replica says of another load may be anything, where all that it has seen is alike.
-func (m *member) longer(s, pool *scoring.Speed) float64 {
+func (m *member) longer(s, pool *estimate.Speed) float64 {
 	if !m.measured.steps.Known() { // s is the pool's
 		return 1
 	}
@@ -141,19 +141,20 @@ func (p *Pool) Slow(id replica.ID, held bool) (cause string, known bool) {
 	if !ok {
 		return "", false
 	}
-	steps := make([]*scoring.DecayingFit, len(p.members.All))
-	prefills := make([]*scoring.DecayingFit, len(p.members.All))
+	steps := make([]*estimate.DecayingFit, len(p.members.All))
+	prefills := make([]*estimate.DecayingFit, len(p.members.All))
 	for i, o := range p.members.All {
 		steps[i], prefills[i] = &o.measured.steps, &o.measured.prefill
 	}
-	profile := scoring.DefaultSpeed()
-	s := scoring.Compare(steps, m.Slot, &p.steps.SpeedFit, profile.StepParts(usualBatch, usualBatch*usualTokens))
+	profile := estimate.DefaultSpeed()
+	usual := profile.StepParts(usualBatch, usualBatch*usualTokens)
+	s := estimate.Compare(steps, m.Slot, &p.steps.SpeedFit, usual)
 	if s.Slow(held) {
 		return fmt.Sprintf("its decode steps take %.1f times as long as those of %s",
 			s.Ratio, p.members.All[s.Than].R.ID), true
 	}
 	known = s.Known
-	s = scoring.Compare(prefills, m.Slot, &p.prefills.SpeedFit, profile.PrefillParts(usualTokens, 0))
+	s = estimate.Compare(prefills, m.Slot, &p.prefills.SpeedFit, profile.PrefillParts(usualTokens, 0))
 	if s.Slow(held) {
 		return fmt.Sprintf("the prompts that it prefills itself take %.1f times as long as on %s",
 			s.Ratio, p.members.All[s.Than].R.ID), true

@@ -3,17 +3,17 @@ package decode
 import (
 	"time"
 
-	"github.com/tandem-router/tandem/scoring"
+	"github.com/tandem-router/tandem/internal/estimate"
 )
 
 // measured is what a member's own answers say of its speed.
 type measured struct {
-	busy    scoring.BusySpan    // with local prefills, of which prefill is learned
-	prefill scoring.DecayingFit // local prefills
-	steps   scoring.DecayingFit // decode steps
-	streams pace                // of those under way, of which steps are learned too
-	own     ownSteps            // that the engine takes for a piece of a prompt
-	heldUp  float64             // seconds for prompts, for each second of decode steps of late
+	busy    estimate.BusySpan    // with local prefills, of which prefill is learned
+	prefill estimate.DecayingFit // local prefills
+	steps   estimate.DecayingFit // decode steps
+	streams pace                 // of those under way, of which steps are learned too
+	own     ownSteps             // that the engine takes for a piece of a prompt
+	heldUp  float64              // seconds for prompts, for each second of decode steps of late
 	// Seconds for which it makes no step, for each token whose blocks it reads from elsewhere; and all of them.
 	posting, posted float64
 }
@@ -49,7 +49,7 @@ func (m *measured) recall(now time.Time) {
 }
 
 // Prefills returns how long prefills take on the members together, as measured; zero: not known.
-func (p *Pool) Prefills() scoring.Speed {
+func (p *Pool) Prefills() estimate.Speed {
 	p.members.Lock()
 	defer p.members.Unlock()
 	f, _ := p.prefills.Of(&p.prefills.SpeedFit)
@@ -60,8 +60,8 @@ func (p *Pool) Prefills() scoring.Speed {
 // enough was what the operator says, or the profile. Of prefills what was measured in the other pool comes
 // before the profile: its engines have the same model. Both halves follow what is measured: where one did
 // not, and were off, the other one would take up all of its error, and could be learned to be nothing.
-func (p *Pool) speed(m *member) scoring.Speed {
-	profile := scoring.DefaultSpeed()
+func (p *Pool) speed(m *member) estimate.Speed {
+	profile := estimate.DefaultSpeed()
 	s := p.settings.Speed.Or(p.otherPool).Or(profile)
 	if f, known := m.measured.prefill.Of(&p.prefills.SpeedFit); known {
 		s = profile.WithPrefill(f).PrefillHalf().Or(s)
@@ -73,14 +73,14 @@ func (p *Pool) speed(m *member) scoring.Speed {
 }
 
 // pricing returns the speed of m that a plan for q is priced with.
-func (p *Pool) pricing(m *member, q *Query, now time.Time) scoring.Pricing {
+func (p *Pool) pricing(m *member, q *Query, now time.Time) estimate.Pricing {
 	if q.Seeded {
-		return scoring.Pricing{Speed: p.settings.Speed.Or(scoring.DefaultSpeed())}
+		return estimate.Pricing{Speed: p.settings.Speed.Or(estimate.DefaultSpeed())}
 	}
-	s := scoring.Pricing{Speed: p.speed(m)}
+	s := estimate.Pricing{Speed: p.speed(m)}
 	if risk, eased := m.measured.prefill.Eased(now); eased {
 		measured := m.measured.prefill.Measured(&p.prefills.SpeedFit)
-		s.Measured, s.Risk = scoring.DefaultSpeed().WithPrefill(measured), risk
+		s.Measured, s.Risk = estimate.DefaultSpeed().WithPrefill(measured), risk
 	}
 	return s
 }

@@ -3,9 +3,9 @@ package decode
 import (
 	"time"
 
+	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/internal/roster"
-	"github.com/tandem-router/tandem/scoring"
 )
 
 // MemberStatus is what is known of one member, in KV blocks where nothing else is said. Unknown values are
@@ -22,12 +22,12 @@ type MemberStatus struct {
 	Sequences int `json:"sequences"` // ours, admitted or further
 	Others    int `json:"other_requests"`
 	replica.LoadStatus
-	Guessed bool          `json:"guessed"`  // no fresh report: what is in use is assumed
-	LocalMS float64       `json:"local_ms"` // until local prefills are done, predicted
-	Output  int           `json:"expected_output_tokens"`
-	Speed   scoring.Speed `json:"speed"`
-	Samples int           `json:"speed_samples"`
-	Remote  PeerLoad      `json:"elsewhere,omitzero"` // the sum of what other routers report
+	Guessed bool           `json:"guessed"`  // no fresh report: what is in use is assumed
+	LocalMS float64        `json:"local_ms"` // until local prefills are done, predicted
+	Output  int            `json:"expected_output_tokens"`
+	Speed   estimate.Speed `json:"speed"`
+	Samples int            `json:"speed_samples"`
+	Remote  PeerLoad       `json:"elsewhere,omitzero"` // the sum of what other routers report
 
 	// What was learned of how the engine was started: how many sequences it runs at a time, and whether it cuts
 	// prompts as finely as pieces itself, so that they go there whole.

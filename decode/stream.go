@@ -4,7 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tandem-router/tandem/scoring"
+	"github.com/tandem-router/tandem/internal/estimate"
 )
 
 // stream is the answer of a lease: when it was asked for, when it began and how far it has come.
@@ -151,5 +151,5 @@ func (l *Lease) Fetches(now time.Time) bool {
 	l.pool.members.Lock()
 	defer l.pool.members.Unlock()
 	held := l.pool.since(&l.stream.begun, l.member, now).held
-	return l.state < ended && !l.waits(now) && held <= scoring.HandoverMost
+	return l.state < ended && !l.waits(now) && held <= estimate.HandoverMost
 }

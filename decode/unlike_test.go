@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tandem-router/tandem/scoring"
+	"github.com/tandem-router/tandem/internal/estimate"
 )
 
 // One of some engines is slower, and has fewer streams for it. What one more costs on the others is what it
@@ -25,7 +25,7 @@ func TestOneSlowEngineMakesNobodyElseCheap(t *testing.T) {
 // marginalOfFirst returns what one request more is taken to cost on the first of some engines, of which the
 // last is slower, as a share of what it does cost.
 func marginalOfFirst(streams []int, slower float64) float64 {
-	s := newStreams(len(streams), scoring.DefaultSpeed())
+	s := newStreams(len(streams), estimate.DefaultSpeed())
 	s.e[len(s.e)-1].factor = slower
 	sum, n := 0.0, 0.0
 	s.run(2*time.Minute, func() {
@@ -38,7 +38,7 @@ func marginalOfFirst(streams []int, slower float64) float64 {
 			return
 		}
 		c, _, _ := s.p.Candidates(&Query{Model: "m", Tokens: 3000}, s.now, nil, nil)
-		sum += c[0].Marginal / scoring.DefaultSpeed().Marginal(3000+int(c[0].answer)/2)
+		sum += c[0].Marginal / estimate.DefaultSpeed().Marginal(3000+int(c[0].answer)/2)
 		n++
 	})
 	return sum / n

@@ -6,12 +6,12 @@ import (
 	"time"
 
 	"github.com/tandem-router/tandem/decode"
+	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/page"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/orchestrator/outlier"
 	"github.com/tandem-router/tandem/orchestrator/planner"
 	"github.com/tandem-router/tandem/prefill"
-	"github.com/tandem-router/tandem/scoring"
 )
 
 // mostSeen is how many records the page sums up: to copy more would hold up who adds one.
@@ -25,7 +25,7 @@ func (o *Orchestrator) Live() *page.Live {
 	now, s := time.Now(), o.Status()
 	l := &page.Live{
 		Time: now, Ready: s.Ready, Why: s.Why, InFlight: s.InFlight, Waiting: s.Waiting,
-		Config: *o.snap.Load().inForce, Profile: liveSpeed(scoring.DefaultSpeed(), 0),
+		Config: *o.snap.Load().inForce, Profile: liveSpeed(estimate.DefaultSpeed(), 0),
 		Replicas: liveReplicas(s.Replicas), Newest: []page.Request{},
 	}
 	if e := o.reloads.err.Load(); e != nil {
@@ -44,7 +44,7 @@ func (o *Orchestrator) Live() *page.Live {
 	return l
 }
 
-func liveSpeed(s scoring.Speed, samples int) page.Speed {
+func liveSpeed(s estimate.Speed, samples int) page.Speed {
 	return page.Speed{TokenUS: s.A * 1e6, StepMS: s.D0 * 1e3, Samples: samples}
 }
 

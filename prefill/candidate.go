@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/internal/roster"
 	"github.com/tandem-router/tandem/scoring"
@@ -22,7 +23,7 @@ type Query struct {
 	Avoid  []replica.ID
 	Seeded bool // price by what the operator says, or the profile, and by nothing that was learned
 
-	Prefills scoring.Speed // how long prefills take in the other pool, as measured; zero: not known
+	Prefills estimate.Speed // how long prefills take in the other pool, as measured; zero: not known
 }
 
 // Candidate is a replica that could prefill the request, with all that is known of it. It belongs to the
@@ -140,7 +141,7 @@ func (p *Pool) expect(cs []Candidate, q *Query, blockSize int, now time.Time) {
 
 // priceMatch fills in what the prompt costs behind the tokens that are expected to be there. Cold is known
 // already.
-func (c *Candidate) priceMatch(speed *scoring.Pricing, blockSize int) {
+func (c *Candidate) priceMatch(speed *estimate.Pricing, blockSize int) {
 	c.Warm = c.Cold
 	if c.Expected > 0 {
 		c.Blocks = float64(c.Expected / blockSize)

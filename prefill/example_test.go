@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/kv"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/internal/roster"
 	"github.com/tandem-router/tandem/prefill"
-	"github.com/tandem-router/tandem/scoring"
 )
 
 // A pool offers candidates with what they hold and how long they are busy, and takes bookings. The clock is
@@ -17,7 +17,7 @@ func ExamplePool() {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	pool := prefill.New(prefill.Options{})
 	// Tokens a second.
-	pool.Configure(prefill.Settings{Speed: scoring.Rates(10_000, 0), LoadTTL: 10 * time.Second})
+	pool.Configure(prefill.Settings{Speed: estimate.Rates(10_000, 0), LoadTTL: 10 * time.Second})
 	facts := replica.Facts{
 		Models: []string{"m"}, BlockSize: 16, Blocks: 10_000,
 		Events: replica.EventSource{Endpoint: "tcp://engine:5557"},

@@ -3,20 +3,19 @@ package prefill
 import (
 	"time"
 
-	"github.com/tandem-router/tandem/scoring"
+	"github.com/tandem-router/tandem/internal/estimate"
 )
 
 // learn takes in that uncached tokens behind cached ones were answered took after they were sent. The queue
 // is without them already.
 func (p *Pool) learn(m *member, uncached, cached int, took time.Duration, now time.Time) {
 	before := m.span.Add(uncached, cached, 0, took, now)
-	before.Teach(&m.fit, &p.fit)
+	m.fit.LearnPrompts(&p.fit, before)
 	if took <= 0 || m.others.Count+m.remote.Requests > 0 { // others' work in between says nothing of ours
 		m.span.Spoil()
 	}
 	if m.queue.count == 0 {
-		busy := m.span.End()
-		busy.Teach(&m.fit, &p.fit)
+		m.fit.LearnPrompts(&p.fit, m.span.End())
 	}
 }
 
@@ -30,19 +29,19 @@ func (m *member) doubtful(now time.Time) bool { return now.Sub(m.span.Last()) > 
 const doubtAfter = 10 * time.Second
 
 // pricing returns the speed of m that a plan for q is priced with.
-func (p *Pool) pricing(m *member, q *Query, now time.Time) scoring.Pricing {
+func (p *Pool) pricing(m *member, q *Query, now time.Time) estimate.Pricing {
 	if q.Seeded {
-		return scoring.Pricing{Speed: p.settings.Speed.Or(scoring.DefaultSpeed())}
+		return estimate.Pricing{Speed: p.settings.Speed.Or(estimate.DefaultSpeed())}
 	}
-	s := scoring.Pricing{Speed: p.speed(m)}
+	s := estimate.Pricing{Speed: p.speed(m)}
 	if risk, eased := m.fit.Eased(now); eased {
-		s.Measured, s.Risk = scoring.DefaultSpeed().WithPrefill(m.fit.Measured(&p.fit.SpeedFit)), risk
+		s.Measured, s.Risk = estimate.DefaultSpeed().WithPrefill(m.fit.Measured(&p.fit.SpeedFit)), risk
 	}
 	return s
 }
 
 // Prefills returns how long prefills take on the members together, as measured; zero: not known.
-func (p *Pool) Prefills() scoring.Speed {
+func (p *Pool) Prefills() estimate.Speed {
 	p.members.Lock()
 	defer p.members.Unlock()
 	f, _ := p.fit.Of(&p.fit.SpeedFit)
@@ -51,8 +50,8 @@ func (p *Pool) Prefills() scoring.Speed {
 
 // speed returns the best that is known of m: what was measured on m, or on the pool, and until enough was
 // what the operator says, what was measured in the other pool, or the profile.
-func (p *Pool) speed(m *member) scoring.Speed {
-	profile := scoring.DefaultSpeed()
+func (p *Pool) speed(m *member) estimate.Speed {
+	profile := estimate.DefaultSpeed()
 	if f, known := m.fit.Of(&p.fit.SpeedFit); known {
 		return profile.WithPrefill(f)
 	}

@@ -5,15 +5,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tandem-router/tandem/scoring"
+	"github.com/tandem-router/tandem/internal/estimate"
 )
 
 // truth is an engine that is exactly as the profile says.
-var truth = scoring.DefaultSpeed()
+var truth = estimate.DefaultSpeed()
 
 // step has the first replica answer all prompts out of one step, some microseconds apart, and returns when it
 // was over.
-func (p *Pool) step(now time.Time, speed scoring.Speed, prompts ...int) time.Time {
+func (p *Pool) step(now time.Time, speed estimate.Speed, prompts ...int) time.Time {
 	var leases []*Lease
 	sum := 0
 	for _, tokens := range prompts {

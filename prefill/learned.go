@@ -3,12 +3,12 @@ package prefill
 import (
 	"time"
 
+	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/replica"
-	"github.com/tandem-router/tandem/scoring"
 )
 
 // SpeedOf returns what was measured of id; false where that is too little.
-func (p *Pool) SpeedOf(id replica.ID) (s scoring.FitState, known bool) {
+func (p *Pool) SpeedOf(id replica.ID) (s estimate.FitState, known bool) {
 	p.members.Lock()
 	defer p.members.Unlock()
 	m, ok := p.members.Find(id)
@@ -19,7 +19,7 @@ func (p *Pool) SpeedOf(id replica.ID) (s scoring.FitState, known bool) {
 }
 
 // RestoreSpeed lets id, of which nothing was measured yet, begin with what was measured before.
-func (p *Pool) RestoreSpeed(id replica.ID, s scoring.FitState, now time.Time) bool {
+func (p *Pool) RestoreSpeed(id replica.ID, s estimate.FitState, now time.Time) bool {
 	p.members.Lock()
 	defer p.members.Unlock()
 	m, ok := p.members.Find(id)

@@ -5,9 +5,9 @@ package prefill
 import (
 	"time"
 
+	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/internal/roster"
-	"github.com/tandem-router/tandem/scoring"
 )
 
 // Options says how a Pool is made. The zero value works.
@@ -15,8 +15,8 @@ type Options = roster.Options
 
 // Settings is what an operator may set about the pool. All of it is said: see [Pool.Configure].
 type Settings struct {
-	Speed   scoring.Speed // of every member until enough was measured; without its prefill half the profile's
-	LoadTTL time.Duration // a load report older than this says nothing; above 0
+	Speed   estimate.Speed // of every member until enough was measured; without its prefill half the profile's
+	LoadTTL time.Duration  // a load report older than this says nothing; above 0
 }
 
 // Pool is the prefill pool. Safe for concurrent use.
@@ -26,9 +26,9 @@ type Pool struct {
 	members *roster.Members[*member] // its lock guards all that follows
 
 	settings Settings
-	fit      scoring.DecayingFit // of all members together, for those that were not measured yet
+	fit      estimate.DecayingFit // of all members together, for those that were not measured yet
 	// Of prefills in the other pool, by the newest query; zero: not known.
-	otherPool scoring.Speed
+	otherPool estimate.Speed
 	typical   float64 // seconds of a usual request, running mean; 0 unknown
 	peers     roster.PeerReports[*member, PeerLoad]
 	readings  []replica.Reading // scratch of read
@@ -49,11 +49,11 @@ type member struct {
 	queue  queue
 	outbox replica.Outbox
 	remote PeerLoad // the sum of what other routers report
-	meter  scoring.Utilization
-	pace   scoring.ArrivalRate // of prompts
-	fit    scoring.DecayingFit
+	meter  estimate.Utilization
+	pace   estimate.ArrivalRate // of prompts
+	fit    estimate.DecayingFit
 
-	span   scoring.BusySpan
+	span   estimate.BusySpan
 	counts Counts
 	asked  replica.Load // newest report that we asked for ourselves
 }

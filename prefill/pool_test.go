@@ -7,10 +7,10 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/kv"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/internal/roster"
-	"github.com/tandem-router/tandem/scoring"
 )
 
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -82,7 +82,7 @@ func TestWorkOfOthers(t *testing.T) {
 	p.Observe("p1", load(start, 1, 4, 0.2), start)
 	p.Observe("p2", load(start, 0, 0, 0.4), start)
 	c := p.ask(1000, start)
-	typical := scoring.DefaultSpeed().Prefill(1000, 0)
+	typical := estimate.DefaultSpeed().Prefill(1000, 0)
 	near(t, "five requests of others", c[0].Wait, 5*typical, 1e-6)
 	near(t, "none", c[1].Wait, 0, 0)
 	near(t, "unknown is the mean", c[2].Wait, 2.5*typical, 1e-6)
@@ -182,12 +182,12 @@ func TestWhoIsNoCandidate(t *testing.T) {
 // TestSpeedIsLearnedUnderLoad answers a queue that is never empty, as a replica twice as slow as the profile
 // would.
 func TestSpeedIsLearnedUnderLoad(t *testing.T) {
-	truth := scoring.DefaultSpeed()
+	truth := estimate.DefaultSpeed()
 	truth.T0 = 2 * truth.T0
 	truth.A = 2 * truth.A
 	truth.B = 2 * truth.B
 	p := newPool("p1", "p2")
-	p.Configure(Settings{LoadTTL: usualTTL, Speed: scoring.Rates(1000, 0)})
+	p.Configure(Settings{LoadTTL: usualTTL, Speed: estimate.Rates(1000, 0)})
 	near(t, "speed that the operator says, until another one is learned",
 		p.Status(start)[0].Speed.Prefill(4000, 0), 4, 1e-9)
 	now := start

@@ -3,8 +3,8 @@ package prefill
 import (
 	"fmt"
 
+	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/replica"
-	"github.com/tandem-router/tandem/scoring"
 )
 
 // Slow says why the replica id is slow beside the others of its pool, "" where it is not; known is false
@@ -16,11 +16,11 @@ func (p *Pool) Slow(id replica.ID, held bool) (cause string, known bool) {
 	if !ok {
 		return "", false
 	}
-	all := make([]*scoring.DecayingFit, len(p.members.All))
+	all := make([]*estimate.DecayingFit, len(p.members.All))
 	for i, o := range p.members.All {
 		all[i] = &o.fit
 	}
-	s := scoring.Compare(all, m.Slot, &p.fit.SpeedFit, scoring.DefaultSpeed().PrefillParts(usualTokens, 0))
+	s := estimate.Compare(all, m.Slot, &p.fit.SpeedFit, estimate.DefaultSpeed().PrefillParts(usualTokens, 0))
 	if s.Slow(held) {
 		return fmt.Sprintf("its prefills take %.1f times as long as those of %s",
 			s.Ratio, p.members.All[s.Than].R.ID), true

@@ -3,9 +3,9 @@ package prefill
 import (
 	"time"
 
+	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/internal/roster"
-	"github.com/tandem-router/tandem/scoring"
 )
 
 // MemberStatus is what is known of one member. Unknown values are -1.
@@ -16,11 +16,11 @@ type MemberStatus struct {
 	WaitMS   float64 `json:"wait_ms"`       // until they are done, predicted
 	Others   int     `json:"other_requests"`
 	replica.LoadStatus
-	Rho     float64       `json:"rho"`
-	Speed   scoring.Speed `json:"speed"`
-	Samples int           `json:"speed_samples"`
-	Counts  Counts        `json:"match"`
-	Remote  PeerLoad      `json:"elsewhere,omitzero"` // the sum of what other routers report
+	Rho     float64        `json:"rho"`
+	Speed   estimate.Speed `json:"speed"`
+	Samples int            `json:"speed_samples"`
+	Counts  Counts         `json:"match"`
+	Remote  PeerLoad       `json:"elsewhere,omitzero"` // the sum of what other routers report
 }
 
 // Status describes every member, in order.

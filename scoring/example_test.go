@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/scoring"
 )
 
@@ -29,7 +30,7 @@ func show(plan string, t scoring.Terms) {
 // The worked example of docs/scoring.md: a prompt of 12,000 tokens, of which p1 holds 10,240 and d2 8,000.
 // Pools return such facts; what they cost is worked out here. 40 GB/s lie between the two replicas.
 func ExampleSplit() {
-	speed := scoring.DefaultSpeed()
+	speed := estimate.DefaultSpeed()
 	p1 := scoring.Prefill{
 		Queue: scoring.Queue{Wait: speed.Prefill(1_000, 0)}, // of one request of ordinary size
 		Cold:  speed.Prefill(12_000, 0),
@@ -55,7 +56,7 @@ func ExampleSplit() {
 
 // The same replica alone. It would compute 4,000 tokens, for which the 12 requests on it stand still.
 func ExampleModel_local() {
-	speed := scoring.DefaultSpeed()
+	speed := estimate.DefaultSpeed()
 	d2 := scoring.Decode{
 		Running: 12, Marginal: speed.Marginal(12_041), Output: 80, Usual: 256, Usage: 0.2048,
 		Local: scoring.Local{
@@ -76,7 +77,7 @@ func ExampleModel_local() {
 // A table has the two sides of every plan, and compares them all. Here p1 holds most of the prompt and d2 is
 // idle, but a slow link lies between the two: the best of each side would be the worst pair.
 func ExampleTable() {
-	speed := scoring.DefaultSpeed()
+	speed := estimate.DefaultSpeed()
 	prefills := []scoring.Prefill{
 		{Cold: speed.Prefill(8_000, 0), Warm: speed.Prefill(1_600, 6_400), Share: 0.8},
 		{Cold: speed.Prefill(8_000, 0), Warm: speed.Prefill(8_000, 0)},

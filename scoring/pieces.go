@@ -45,19 +45,3 @@ func Pieces(work, most float64) int {
 
 // pieceMore is by how much of itself a piece may be longer, rather than that there is one more.
 const pieceMore = 0.25
-
-// Within returns how many tokens behind cached ones are computed in so many seconds, by s.
-func (s Speed) Within(seconds float64, cached int) int {
-	left := seconds - s.T0
-	if left <= 0 {
-		return 0
-	}
-	each := s.A + s.B*float64(max(cached, 0))
-	if s.B <= 0 {
-		if each <= 0 {
-			return math.MaxInt32
-		}
-		return int(min(left/each, math.MaxInt32))
-	}
-	return int(min((math.Sqrt(each*each+2*s.B*left)-each)/s.B, math.MaxInt32))
-}

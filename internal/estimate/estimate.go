@@ -72,6 +72,11 @@ type Sample struct {
 // each coefficient of a speed.
 type Work [3]float64
 
+// Took returns the sample of work that took so many seconds, without doubt.
+func Took(of Quantity, work Work, seconds float64, at time.Time) Sample {
+	return Sample{Of: of, At: at, Range: Exactly(seconds), Work: work}
+}
+
 // Estimate is what is believed of a quantity.
 type Estimate struct {
 	Value float64

@@ -11,13 +11,13 @@ import (
 // nothing was measured is taken for what those of its kind were measured to be.
 //
 // Nobody sends blocks over a link that is taken for slow, so that nothing would be learned when it is well,
-// or always was. What is believed holds for linkHolds without a sample, then it goes towards what is faster:
-// of one link to what its kind is, and of a whole kind to the fastest that there may be. Half of the way, as
-// a logarithm, takes easeHalf. Whoever is sent over the link takes that back, see [Link.Touch], so that one
-// request tries it and not all of those that come before it has told.
+// or always was. What is believed holds for linkHolds without a sample, then it goes towards what is
+// faster: of one link to what its kind is, and of a whole kind to the fastest that there may be. Half of
+// the way, as a logarithm, takes linkEaseHalf. Whoever is sent over the link takes that back, see
+// [Link.Touch], so that one request tries it and not all of those that come before it has told.
 const (
-	linkHolds = 10 * time.Second
-	easeHalf  = 30 * time.Second
+	linkHolds    = 10 * time.Second
+	linkEaseHalf = 30 * time.Second
 
 	fastest = 1 / 400e9 // seconds a byte: no engine is connected by more
 	slowest = 1 / 1e6
@@ -25,12 +25,12 @@ const (
 
 // Kind learns what the links of one kind have in common. The zero Kind knows nothing.
 type Kind struct {
-	votes []vote // the newest word of each of the links that were measured last, oldest first
+	votes []linkVote // the newest word of each of the links that were measured last, oldest first
 	at    time.Time
 }
 
-// vote is what a link was last measured to be, as a logarithm.
-type vote struct {
+// linkVote is what a link was last measured to be, as a logarithm.
+type linkVote struct {
 	by  *Link
 	log float64
 }
@@ -83,7 +83,7 @@ func keep(at, now time.Time) float64 {
 	if idle <= 0 {
 		return 1
 	}
-	return math.Exp2(-idle.Seconds() / easeHalf.Seconds())
+	return math.Exp2(-idle.Seconds() / linkEaseHalf.Seconds())
 }
 
 // Common returns the seconds a byte that the links of k are taken for of which nothing was measured.
@@ -137,11 +137,11 @@ func (k *Kind) Learn(l *Link, told float64, s Sample) (moved bool) {
 
 // vote makes the newest word of l count.
 func (k *Kind) vote(l *Link) {
-	k.votes = slices.DeleteFunc(k.votes, func(v vote) bool { return v.by == l })
+	k.votes = slices.DeleteFunc(k.votes, func(v linkVote) bool { return v.by == l })
 	if len(k.votes) == votes {
 		k.votes = slices.Delete(k.votes, 0, 1)
 	}
-	k.votes = append(k.votes, vote{l, l.log})
+	k.votes = append(k.votes, linkVote{l, l.log})
 }
 
 // Estimate returns what is believed of l.

@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/replica"
-	"github.com/tandem-router/tandem/scoring"
 )
 
 // slowOne is a fleet in which p2 has been seen to prefill eight times slower than the profile says, and p1 as
@@ -13,7 +13,7 @@ import (
 func slowOne(t *testing.T) *fleet {
 	t.Helper()
 	f := newFleet(2, 1, nil)
-	profile := scoring.DefaultSpeed()
+	profile := estimate.DefaultSpeed()
 	for i := range uint32(12) {
 		r := f.request(100+i, 4000)
 		r.LocalOK, r.AvoidPrefill = false, []replica.ID{"p1"}

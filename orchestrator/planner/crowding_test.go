@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/replica"
-	"github.com/tandem-router/tandem/scoring"
 )
 
 // crowd sends p1 so many short prompts a second for two minutes, and where long is not zero p2 one of that
@@ -48,7 +48,7 @@ func TestAQueueThatKeepsOthersAwayIsNoReasonToBecomeLonger(t *testing.T) {
 	const long = 32_000
 	f := newFleet(2, 1, func(r *replica.Replica) { r.Facts.Blocks = 4_000_000 })
 	f.crowd(t, 40, 1100, long, 15)
-	each := scoring.DefaultSpeed().Prefill(long, 0)
+	each := estimate.DefaultSpeed().Prefill(long, 0)
 	for n := uint32(0); ; n++ {
 		r := f.request(1+n, long)
 		r.LocalOK = false

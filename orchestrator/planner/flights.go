@@ -8,7 +8,6 @@ import (
 	"github.com/tandem-router/tandem/decode"
 	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/replica"
-	"github.com/tandem-router/tandem/scoring"
 )
 
 // flights is the transfers that are under way. Guarded by Planner.mu.
@@ -119,7 +118,7 @@ func (pl *Planner) sent(b *Booking, now time.Time) {
 		pair: Pairing{b.Prefill.ID, b.Decode.ID}, kind: kindOf(&b.Prefill, &b.Decode), lease: b.DecodeLease,
 		configured: configured, own: bytes * configured, sentAt: now, knows: b.transfer.sure && bytes >= learnBytes,
 		least: hands / 2,
-		most:  scoring.HandoverMost + engineDoubt*(step+pl.flights.besides[b.Decode.ID]),
+		most:  estimate.HandoverMost + engineDoubt*(step+pl.flights.besides[b.Decode.ID]),
 	}
 	if b.transfer.flight != nil {
 		pl.flights.over(b.transfer.flight, false, now)

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/replica"
-	"github.com/tandem-router/tandem/scoring"
 )
 
 // moves lets the blocks of a fresh prompt go from p1 to a decode replica, and returns how many times as long
@@ -169,7 +169,7 @@ func TestABusyEngineIsNotASlowLink(t *testing.T) {
 		r.SplitOK, r.LocalOK = false, true
 		local := f.plan(t, r)
 		local.DecodeLease.MarkSent(f.now)
-		f.pass(seconds(1.5 * scoring.DefaultSpeed().Prefill(20_000, 0)))
+		f.pass(seconds(1.5 * estimate.DefaultSpeed().Prefill(20_000, 0)))
 		f.pl.FirstToken(local, f.now)
 		f.pl.FirstToken(b, f.now)
 		local.Release(f.now)

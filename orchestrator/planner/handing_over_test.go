@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/replica"
-	"github.com/tandem-router/tandem/scoring"
 )
 
 // asks lets d1 ask for the blocks of a fresh prompt, which p1 has computed.
@@ -66,7 +66,7 @@ func TestSlowLinksAreNotTakenForHandingOver(t *testing.T) {
 			f.come(b, f.landed(b, f.now, handing+f.over(link, tokens)))
 			f.pass(time.Second)
 		}
-		step := scoring.DefaultSpeed().Step(1, 0)
+		step := estimate.DefaultSpeed().Step(1, 0)
 		for _, x := range []struct {
 			tokens int
 			avoid  replica.ID

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/scoring"
 )
 
@@ -44,7 +45,7 @@ func (pl *Planner) late(q *question) error {
 // are refused teach nothing, so that an engine which was slow for a moment would be taken to be slow for
 // good. While one request is under way, and as long as what it told is new, there is no doubt.
 func (pl *Planner) doubt(q *question) float64 {
-	b, profile := &pl.scratch, scoring.DefaultSpeed()
+	b, profile := &pl.scratch, estimate.DefaultSpeed()
 	if b.chosen.Prefill < 0 {
 		on := &b.decodes[b.chosen.Decode]
 		if !on.Doubtful {

@@ -8,7 +8,6 @@ import (
 	"github.com/tandem-router/tandem/decode"
 	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/replica"
-	"github.com/tandem-router/tandem/scoring"
 )
 
 // Learned is what was learned, as it outlives a process. It has no prompts, and of those who ask a hash
@@ -39,9 +38,9 @@ func keyOf(r *replica.Replica) (EngineKey, bool) {
 
 // ReplicaSpeeds is what was measured of a replica.
 type ReplicaSpeeds struct {
-	Engine EngineKey         `json:"engine"`
-	Pool   *scoring.FitState `json:"prefill,omitzero"` // of the prefill pool
-	Decode decode.Speeds     `json:"decode,omitzero"`  // of the decode pool
+	Engine EngineKey          `json:"engine"`
+	Pool   *estimate.FitState `json:"prefill,omitzero"` // of the prefill pool
+	Decode decode.Speeds      `json:"decode,omitzero"`  // of the decode pool
 }
 
 // PairLink is what was measured between two replicas.
@@ -101,7 +100,7 @@ func (pl *Planner) measuredLinks(engines map[replica.ID]*replica.Replica, now ti
 
 // RestoreLengths lets lengths of which nothing was seen yet begin with those of l.
 func (pl *Planner) RestoreLengths(l *Learned, now time.Time) (taken int) {
-	return pl.decode.RestoreLengths(l.Lengths, scoring.Faded(l.At, now))
+	return pl.decode.RestoreLengths(l.Lengths, estimate.Faded(l.At, now))
 }
 
 // RestoreReplicas lets the replicas that are there, of which nothing was measured yet, begin with what l has
@@ -137,7 +136,7 @@ func (pl *Planner) RestoreReplicas(l *Learned, now time.Time) (taken int) {
 		if p == nil || d == nil {
 			return false
 		}
-		if pl.pairs.restore(p, d, &pl.policy.Policy, s.PerByte, scoring.Faded(s.At, now), now) {
+		if pl.pairs.restore(p, d, &pl.policy.Policy, s.PerByte, estimate.Faded(s.At, now), now) {
 			taken++
 		}
 		return true

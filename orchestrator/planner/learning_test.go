@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/replica"
-	"github.com/tandem-router/tandem/scoring"
 )
 
 // idle reports that nobody has anything to do.
@@ -54,7 +54,7 @@ func (f *fleet) burst(t *testing.T, seed, size int) {
 		of[b.Prefill.ID] = append(of[b.Prefill.ID], b)
 	}
 	for _, bookings := range of {
-		at := f.now.Add(seconds(scoring.DefaultSpeed().Prefill(32*len(bookings), 0)))
+		at := f.now.Add(seconds(estimate.DefaultSpeed().Prefill(32*len(bookings), 0)))
 		for _, b := range bookings {
 			at = at.Add(20 * time.Microsecond)
 			f.pl.PrefillDone(b, 0, at.Sub(f.now), at)
@@ -100,8 +100,8 @@ func TestLateIsNotForEver(t *testing.T) {
 					refused++
 					last = time.Duration(i) * time.Second
 				} else {
-					f.pl.PrefillDone(b, 0, seconds(scoring.DefaultSpeed().Prefill(8000, 0)),
-						f.now.Add(seconds(scoring.DefaultSpeed().Prefill(8000, 0))))
+					f.pl.PrefillDone(b, 0, seconds(estimate.DefaultSpeed().Prefill(8000, 0)),
+						f.now.Add(seconds(estimate.DefaultSpeed().Prefill(8000, 0))))
 					b.Release(f.now)
 				}
 				f.pass(time.Second)

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tandem-router/tandem/scoring"
+	"github.com/tandem-router/tandem/internal/estimate"
 )
 
 // An idle fleet computes prompts where they are decoded, however long they are: the transfer is the only
@@ -13,7 +13,7 @@ import (
 // that nobody has measured taken for the profile's.
 func TestShortPromptsMakeNoLongOneSplit(t *testing.T) {
 	f := newFleet(2, 2, nil)
-	is := scoring.DefaultSpeed()
+	is := estimate.DefaultSpeed()
 	is.T0 = 19.5e-3
 	seed := uint32(1)
 	for _, tokens := range []int{512, 2048, 8192} {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tandem-router/tandem/decode"
+	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/prefill"
 	"github.com/tandem-router/tandem/scoring"
@@ -25,7 +26,7 @@ type pairs struct {
 
 	links    links
 	engines  map[replica.ID]engine // whose links they are, as of the newest table
-	handover scoring.Handover      // of all pairs
+	handover estimate.Handover     // of all pairs
 }
 
 func newPairs() pairs { return pairs{links: newLinks()} }

@@ -15,6 +15,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/scoring"
 )
@@ -81,7 +82,7 @@ func TestASplitTakesAStepMore(t *testing.T) {
 			}
 		}
 		// Who comes waits for half of a step, and the step with the prompt in it decodes the two streams, too.
-		s := scoring.DefaultSpeed()
+		s := estimate.DefaultSpeed()
 		half, decoded := s.D0/2, 2*s.D1+s.D2*float64(int(0.01*20_000*16))
 		half += decoded / 2
 		if took := 1e3 * (s.Prefill(200, 0) + half + decoded); math.Abs(d.TTFT-took) > 0.01 {

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/orchestrator/outlier"
 	"github.com/tandem-router/tandem/scoring"
@@ -14,9 +15,9 @@ import (
 type Policy struct {
 	Weights     scoring.Weights
 	Calibration Calibration // what plans are priced by
-	// Of every prefill replica until its own is learned; a half at zero begins with scoring.DefaultSpeed().
-	Prefill scoring.Speed
-	Decode  scoring.Speed // of every decode replica, its own prefill included; as above
+	// Of every prefill replica until its own is learned; a half at zero begins with estimate.DefaultSpeed().
+	Prefill estimate.Speed
+	Decode  estimate.Speed // of every decode replica, its own prefill included; as above
 
 	PrefillRule, DecodeRule *Rule // how a replica of the pool is chosen, in the place of costs; nil for costs
 
@@ -72,7 +73,7 @@ func newPolicyInForce(p Policy) policyInForce {
 
 // handOver makes transfers take what was learned that they take whatever their size, where what was learned
 // counts.
-func (p *policyInForce) handOver(by *scoring.Handover) {
+func (p *policyInForce) handOver(by *estimate.Handover) {
 	if p.Calibration != CalibrateOn {
 		return
 	}

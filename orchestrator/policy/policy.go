@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/orchestrator/outlier"
 	"github.com/tandem-router/tandem/orchestrator/planner"
@@ -23,8 +24,8 @@ func Of(cfg *config.Config) planner.Policy {
 	return planner.Policy{
 		Weights:         weights(cfg),
 		Calibration:     calibrations[x.Calibration],
-		Prefill:         scoring.Rates(x.Speed.Prefill, 0),
-		Decode:          scoring.Rates(x.Speed.Local, x.Speed.Decode),
+		Prefill:         estimate.Rates(x.Speed.Prefill, 0),
+		Decode:          estimate.Rates(x.Speed.Local, x.Speed.Decode),
 		PrefillRule:     Rule(choice.Prefill),
 		DecodeRule:      Rule(choice.Decode),
 		Links:           links(s.Links),

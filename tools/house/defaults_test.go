@@ -17,7 +17,7 @@ var ownNumbers = map[string]string{
 	"internal/engine setDefaults":    "how connections are kept, which follows from vLLM's server",
 	"internal/kvevents withDefaults": "times of the event protocol, which tests shorten",
 	"orchestrator/policy Default":    "it is config.Default, in the planner's terms",
-	"scoring DefaultSpeed":           "the profile of an engine from which learning begins",
+	"internal/estimate DefaultSpeed": "the profile of an engine from which learning begins",
 }
 
 // laboratory are the rooms whose numbers describe experiments.

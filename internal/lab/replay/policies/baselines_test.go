@@ -8,17 +8,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/kv"
 	"github.com/tandem-router/tandem/internal/lab/replay/cluster"
 	"github.com/tandem-router/tandem/internal/lab/trace"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/orchestrator/policy"
-	"github.com/tandem-router/tandem/scoring"
 )
 
 // plain is an engine that takes 1 ms for a token of a prompt, and for a step of decoding 10 ms, 1 ms a
 // sequence and 1 us a token.
-var plain = scoring.Speed{A: 1e-3, D0: 10e-3, D1: 1e-3, D2: 1e-6}
+var plain = estimate.Speed{A: 1e-3, D0: 10e-3, D1: 1e-3, D2: 1e-6}
 
 // seats gives replicas the plain engine's speed and a large memory.
 func seats(rs ...Replica) []Replica {

@@ -4,10 +4,10 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/kv"
 	"github.com/tandem-router/tandem/internal/lab/replay/cluster"
 	"github.com/tandem-router/tandem/internal/replica"
-	"github.com/tandem-router/tandem/scoring"
 )
 
 // Replica is what a policy of the field sees of one replica: its own book-keeping, exact and at once, the
@@ -24,7 +24,7 @@ type Replica struct {
 	Waiting  int           // by the last report
 	Usage    float64
 	Capacity int // tokens of KV
-	Speed    scoring.Speed
+	Speed    estimate.Speed
 }
 
 // Query is the request to place.
@@ -119,13 +119,13 @@ func (f *Field) unit(r *replica.Facts) int {
 }
 
 // profile is the speed of an engine, for policies that are given one.
-func profile(n *cluster.Node) scoring.Speed {
+func profile(n *cluster.Node) estimate.Speed {
 	cost := n.Engine.Cost
 	k := 1.0
 	if cost.Speed > 0 {
 		k = 1 / cost.Speed
 	}
-	return scoring.Speed{
+	return estimate.Speed{
 		T0: k * cost.T0, A: k * cost.A, B: k * cost.B, D0: k * cost.D0, D1: k * cost.D1, D2: k * cost.D2,
 	}
 }

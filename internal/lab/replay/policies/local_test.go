@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/lab/replay/cluster"
-	"github.com/tandem-router/tandem/scoring"
 )
 
 // pairOf is a policy that always chooses the same pair.
@@ -16,7 +16,7 @@ type pairOf struct{ p, d int }
 func (x pairOf) Pick(*Query, []Replica, []Replica) (p, d int) { return x.p, x.d }
 
 func TestLocalRule(t *testing.T) {
-	speed := scoring.Speed{A: 1e-3} // 1 s for 1,000 tokens
+	speed := estimate.Speed{A: 1e-3} // 1 s for 1,000 tokens
 	idle := Replica{Capacity: 100_000, Speed: speed}
 	busy := Replica{Capacity: 100_000, Speed: speed, Requests: 4, Tokens: 4000, Work: 4 * time.Second}
 	holds := idle

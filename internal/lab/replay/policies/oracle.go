@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/kv"
 	"github.com/tandem-router/tandem/internal/lab/enginesim/core"
 	"github.com/tandem-router/tandem/internal/lab/replay/cluster"
@@ -31,8 +32,8 @@ type Oracle struct {
 
 // history is what was asked of the fleet so far.
 type history struct {
-	meters [2][]scoring.Utilization // of prefills
-	rates  [2][]scoring.ArrivalRate
+	meters [2][]estimate.Utilization // of prefills
+	rates  [2][]estimate.ArrivalRate
 	// Tokens of all answers so far, and how many those are.
 	outputs, seen float64
 }
@@ -88,8 +89,8 @@ func NewOracle(c cluster.Config, w scoring.Weights, seed uint64) *Oracle {
 	}
 	for side := range o.asked.sides {
 		n := len(c.Nodes[side])
-		o.asked.sides[side], o.history.meters[side] = make([]outlook, n), make([]scoring.Utilization, n)
-		o.history.rates[side] = make([]scoring.ArrivalRate, n)
+		o.asked.sides[side], o.history.meters[side] = make([]outlook, n), make([]estimate.Utilization, n)
+		o.history.rates[side] = make([]estimate.ArrivalRate, n)
 	}
 	return o
 }

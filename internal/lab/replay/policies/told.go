@@ -3,9 +3,9 @@ package policies
 import (
 	"cmp"
 
+	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/lab/replay/cluster"
 	"github.com/tandem-router/tandem/internal/roster"
-	"github.com/tandem-router/tandem/scoring"
 )
 
 // indexingOf returns how production's indexes are fed by what routers are told.
@@ -22,13 +22,13 @@ func indexingOf(told *cluster.Misstated) roster.Indexing {
 
 // saidOf returns what an operator writes of the speed of engines: the rates of the first of them, for a
 // prompt of usual length and for an answer that nobody is beside.
-func saidOf(c *cluster.Config, side cluster.Side) scoring.Speed {
+func saidOf(c *cluster.Config, side cluster.Side) estimate.Speed {
 	if len(c.Nodes[side]) == 0 {
-		return scoring.Speed{}
+		return estimate.Speed{}
 	}
 	const prompt = 2000
 	node := c.ToldNode(side, 0)
 	cost, engine := node.Engine.Cost, profile(&node)
 	host := cost.Host / cmp.Or(cost.Speed, 1)
-	return scoring.Rates(prompt/(host+engine.Prefill(prompt, 0)), 1/(host+engine.Step(1, prompt)))
+	return estimate.Rates(prompt/(host+engine.Prefill(prompt, 0)), 1/(host+engine.Step(1, prompt)))
 }

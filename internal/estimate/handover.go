@@ -1,13 +1,13 @@
-package scoring
+package estimate
 
 import "slices"
 
 // Handover learns what a transfer takes whatever its size: what engines do with a request before and after
 // its blocks move. The zero Handover knows nothing. Not safe for concurrent use.
 //
-// All that disturbs a measurement makes it longer: the step that is under way where the blocks arrive, other
-// transfers, a slow event loop. So the faster ones of the last few are believed, by what is left of them once
-// their bytes are accounted for.
+// All that disturbs a measurement makes it longer: the step that is under way where the blocks arrive,
+// other transfers, a slow event loop. So the faster ones of the last few are believed, by what is left of
+// them once their bytes are accounted for.
 type Handover struct {
 	faster // of seconds
 }

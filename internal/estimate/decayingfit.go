@@ -1,13 +1,13 @@
-package scoring
+package estimate
 
 import (
 	"math"
 	"time"
 )
 
-// DecayingFit is the SpeedFit of one engine and how fresh it is. What is not tested any more is believed less
-// and less: an engine that was measured slow while its machine was busy gets no requests, so nothing would
-// ever correct it. The zero value is ready. Not safe for concurrent use.
+// DecayingFit is the SpeedFit of one engine and how fresh it is. What is not tested any more is believed
+// less and less: an engine that was measured slow while its machine was busy gets no requests, so nothing
+// would ever correct it. The zero value is ready. Not safe for concurrent use.
 type DecayingFit struct {
 	learned  time.Time  // newest sample
 	measured [3]float64 // factors as of the newest sample
@@ -26,14 +26,14 @@ const (
 	trialShare = 0.1 // of the time since it was tested, is what one request may lose by testing an engine
 )
 
-// LearnAt is [SpeedFit.Learn] at the time now.
-func (m *DecayingFit) LearnAt(parts [3]float64, took float64, now time.Time) {
-	apart := now.Sub(m.voted) >= voteApart
+// LearnAt is [SpeedFit.Learn] with the time of the sample.
+func (m *DecayingFit) LearnAt(s Sample) {
+	apart := s.At.Sub(m.voted) >= voteApart
 	if apart {
-		m.voted = now
+		m.voted = s.At
 	}
-	m.learn(parts, took, apart)
-	m.refresh(now)
+	m.learn(s.Work, s.Low, apart)
+	m.refresh(s.At)
 }
 
 // refresh notes that the factors are as they were measured now.
@@ -43,28 +43,21 @@ func (m *DecayingFit) refresh(now time.Time) {
 	m.measured = m.factor
 }
 
-// Sample says that something took so many seconds, whose parts the profile puts at the given seconds.
-type Sample struct {
-	Parts [3]float64
-	Took  float64
-}
-
 // LearnRun takes in samples of as many separate moments, each of which has a vote however little time lies
 // between them. They are taken for what single samples are like from now on.
 func (m *DecayingFit) LearnRun(run []Sample, now time.Time) {
 	for _, s := range run {
-		m.learn(s.Parts, s.Took, true)
+		m.learn(s.Work, s.Low, true)
 	}
 	for _, s := range run {
-		m.settle(m.ratio(vote{s.Parts, s.Took}) - 1)
+		m.settle(m.ratio(vote{s.Work, s.Low}) - 1)
 	}
 	m.voted = now
 	m.refresh(now)
 }
 
-// Expects returns the seconds that what the profile puts at the given seconds is measured to take, however
-// long ago.
-func (m *DecayingFit) Expects(parts [3]float64) float64 { return Factors(m.measured).sum(parts) }
+// Expects returns the seconds that the work is measured to take, however long ago.
+func (m *DecayingFit) Expects(parts Work) float64 { return Factors(m.measured).sum(parts) }
 
 // Learned returns when the newest sample came, the zero time before the first.
 func (m *DecayingFit) Learned() time.Time { return m.learned }
@@ -91,8 +84,8 @@ func (m *DecayingFit) Eased(now time.Time) (risk float64, eased bool) {
 	return trialShare * now.Sub(m.learned).Seconds(), true
 }
 
-// Recall takes back what [DecayingFit.Ease] has done: somebody was sent to try, and whoever comes before that
-// one has told is not to follow.
+// Recall takes back what [DecayingFit.Ease] has done: somebody was sent to try, and whoever comes before
+// that one has told is not to follow.
 func (m *DecayingFit) Recall(now time.Time) {
 	if !m.learned.IsZero() && now.After(m.learned.Add(easeAfter)) {
 		m.factor, m.eased = m.measured, now.Add(easeAfter)

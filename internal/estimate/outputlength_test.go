@@ -1,4 +1,4 @@
-package scoring
+package estimate
 
 import (
 	"math"
@@ -105,9 +105,9 @@ func (w *lengthTwin) points(cautious bool) (all []point) {
 	case w.above != nil:
 		prior = w.above.points(cautious)
 	case cautious:
-		prior, answers = guessed(w.guess*max(1, w.doubt)), lengthDoubt
+		prior, answers = guessedLength(w.guess*max(1, w.doubt)), lengthDoubt
 	default:
-		prior = guessed(w.guess)
+		prior = guessedLength(w.guess)
 	}
 	for range w.ended {
 		answers *= lengthKeep
@@ -127,7 +127,7 @@ func (w *lengthTwin) points(cautious bool) (all []point) {
 	return all
 }
 
-func guessed(mean float64) (all []point) {
+func guessedLength(mean float64) (all []point) {
 	l := lomax(mean)
 	for i := range l.share {
 		all = append(all, point{l.share[i], l.mean[i]})

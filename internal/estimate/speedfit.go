@@ -1,4 +1,4 @@
-package scoring
+package estimate
 
 import (
 	"math"
@@ -13,9 +13,9 @@ import (
 // forgetting. A sample teaches those factors alone that have a real share in its prediction: of a short
 // prompt, which is nearly all overhead, nobody learns what a token costs. Prompts of one length cannot tell
 // overhead from the price of a token: the first few are taken for what is likelier of the two, so that no
-// other length is predicted from overhead taken for a price. Three things keep outliers out: a sample far off
-// counts less (Huber), a factor stays within 1/factorCap..factorCap, and only a majority of recent votes can
-// move factors at once. Not safe for concurrent use.
+// other length is predicted from overhead taken for a price. Three things keep outliers out: a sample far
+// off counts less (Huber), a factor stays within 1/factorCap..factorCap, and only a majority of recent
+// votes can move factors at once. Not safe for concurrent use.
 type SpeedFit struct {
 	// What every plan asks of every engine stands together.
 	factor [3]float64 // 0: 1
@@ -36,7 +36,7 @@ type SpeedFit struct {
 // vote is what one moment said: what the profile puts at the given seconds took so long. What it says of the
 // factors is asked of those that hold by now: they may have followed it already.
 type vote struct {
-	parts [3]float64
+	parts Work
 	took  float64
 }
 
@@ -62,12 +62,12 @@ func (f *SpeedFit) Samples() int { return f.seen }
 
 // Learn takes in that something took so many seconds, whose parts the profile puts at the given seconds.
 // Durations that are not positive, or absurd, are ignored.
-func (f *SpeedFit) Learn(parts [3]float64, took float64) { f.learn(parts, took, true) }
+func (f *SpeedFit) Learn(parts Work, took float64) { f.learn(parts, took, true) }
 
 // learn is Learn; apart says that the sample is of another moment than the one before. Samples of one moment
 // have one vote together, which is the one that surprises least: whatever stood still for a while made all
 // that ran then slow.
-func (f *SpeedFit) learn(parts [3]float64, took float64, apart bool) {
+func (f *SpeedFit) learn(parts Work, took float64, apart bool) {
 	predicted := f.predict(parts)
 	if !(took > 0) || took > maxDuration.Seconds() || !(predicted > 0) {
 		return
@@ -147,8 +147,8 @@ func (f *SpeedFit) Within(pool *SpeedFit) Factors {
 	return out
 }
 
-// Of returns the factors that hold for a member of a pool, by its own samples or, while those are too few, by
-// the pool's; false where neither has seen enough.
+// Of returns the factors that hold for a member of a pool, by its own samples or, while those are too few,
+// by the pool's; false where neither has seen enough.
 func (f *SpeedFit) Of(pool *SpeedFit) (factors Factors, known bool) {
 	switch {
 	case f.Known():
@@ -168,7 +168,7 @@ func (f Factors) Prefills() Speed {
 }
 
 // predict returns the seconds of parts by the present factors.
-func (f *SpeedFit) predict(parts [3]float64) float64 {
+func (f *SpeedFit) predict(parts Work) float64 {
 	sum := 0.0
 	for i, x := range parts {
 		sum += x * f.at(i)
@@ -236,7 +236,7 @@ func (f *SpeedFit) share(i, k int) float64 {
 }
 
 // units returns what a unit of each factor is of a prediction, 0 of those of which it says nothing.
-func (f *SpeedFit) units(parts [3]float64) (x [3]float64) {
+func (f *SpeedFit) units(parts Work) (x [3]float64) {
 	predicted := f.predict(parts)
 	whole := parts[0] + parts[1] + parts[2]
 	for i, part := range parts {
@@ -287,14 +287,14 @@ func (f *SpeedFit) forget(x [3]float64) {
 }
 
 // PrefillParts returns the profile's seconds of a prefill, a part for each coefficient.
-func (s Speed) PrefillParts(uncached, cached int) [3]float64 {
+func (s Speed) PrefillParts(uncached, cached int) Work {
 	u, c := float64(max(uncached, 0)), float64(max(cached, 0))
-	return [3]float64{s.T0, s.A * u, s.B * (u*c + u*u/2)}
+	return Work{s.T0, s.A * u, s.B * (u*c + u*u/2)}
 }
 
 // StepParts returns the profile's seconds of a decode step, a part for each coefficient.
-func (s Speed) StepParts(batch, kv float64) [3]float64 {
-	return [3]float64{s.D0, s.D1 * batch, s.D2 * kv}
+func (s Speed) StepParts(batch, kv float64) Work {
+	return Work{s.D0, s.D1 * batch, s.D2 * kv}
 }
 
 // WithPrefill returns s with the prefill half corrected by f.

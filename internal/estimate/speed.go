@@ -1,4 +1,6 @@
-package scoring
+package estimate
+
+import "math"
 
 // Speed is how fast one engine is, as coefficients of two sums. The zero Speed is unknown.
 //
@@ -13,15 +15,16 @@ type Speed struct {
 	D2 float64 `json:"step_kv_token_s"`     // of each token of theirs
 }
 
-// DefaultSpeed is the profile of an engine that nobody has measured: an 8B model on one 80 GB card, bfloat16.
+// DefaultSpeed is the profile of an engine that nobody has measured: an 8B model on one 80 GB card,
+// bfloat16.
 func DefaultSpeed() Speed {
 	return Speed{T0: 4.5e-3, A: 16.8e-6, B: 1.45e-9, D0: 6.6e-3, D1: 10.7e-6, D2: 40.8e-9}
 }
 
-// Rates returns the Speed that prefills so many tokens a second, whatever their number, and makes so many for
-// a request that decodes alone: others beside it make steps longer as much as they do in the profile, since
-// a replica that has nothing to do would else be as good as one that is full of streams. A rate that is not
-// positive leaves its half unknown.
+// Rates returns the Speed that prefills so many tokens a second, whatever their number, and makes so many
+// for a request that decodes alone: others beside it make steps longer as much as they do in the profile,
+// since a replica that has nothing to do would else be as good as one that is full of streams. A rate that
+// is not positive leaves its half unknown.
 func Rates(prefill, decode float64) Speed {
 	var s Speed
 	if prefill > 0 {
@@ -88,4 +91,20 @@ func (s Speed) Or(other Speed) Speed {
 		s.D2 = other.D2
 	}
 	return s
+}
+
+// Within returns how many tokens behind cached ones are computed in so many seconds, by s.
+func (s Speed) Within(seconds float64, cached int) int {
+	left := seconds - s.T0
+	if left <= 0 {
+		return 0
+	}
+	each := s.A + s.B*float64(max(cached, 0))
+	if s.B <= 0 {
+		if each <= 0 {
+			return math.MaxInt32
+		}
+		return int(min(left/each, math.MaxInt32))
+	}
+	return int(min((math.Sqrt(each*each+2*s.B*left)-each)/s.B, math.MaxInt32))
 }

@@ -1,4 +1,4 @@
-package scoring
+package estimate
 
 import (
 	"math"
@@ -72,7 +72,7 @@ func TestSpeedsOutliveAProcess(t *testing.T) {
 	}
 	for range 50 {
 		now = now.Add(2 * time.Second)
-		before.LearnAt(parts, 3*whole, now)
+		before.LearnAt(Took(PromptTime, parts, 3*whole, now))
 	}
 	s, known := before.State()
 	if !known || !after.Restore(s, now) || after.Restore(s, now) {
@@ -84,7 +84,7 @@ func TestSpeedsOutliveAProcess(t *testing.T) {
 	}
 	for range 8 {
 		now = now.Add(2 * time.Second)
-		after.LearnAt(parts, whole, now)
+		after.LearnAt(Took(PromptTime, parts, whole, now))
 	}
 	if got := after.Expects(parts) / whole; got > 1.3 {
 		t.Errorf("after eight samples of an engine as quick as its profile it is taken for %.2f times as slow", got)

@@ -1,4 +1,4 @@
-package scoring
+package estimate
 
 import (
 	"math"
@@ -13,7 +13,7 @@ func TestMemoryEasesTowardThePool(t *testing.T) {
 	t0 := time.Unix(1000, 0)
 	for i := range 20 {
 		pool.Learn(parts, 1)
-		slow.LearnAt(parts, 50, t0.Add(time.Duration(i-19)*time.Second))
+		slow.LearnAt(Took(PromptTime, parts, 50, t0.Add(time.Duration(i-19)*time.Second)))
 	}
 	at := func(d time.Duration) float64 {
 		slow.Ease(&pool, t0.Add(d))
@@ -32,7 +32,7 @@ func TestMemoryEasesTowardThePool(t *testing.T) {
 	if got := at(5 * time.Minute); got > 1.1*pool.at(0) {
 		t.Errorf("after five minutes: %v, want the pool's %v", got, pool.at(0))
 	}
-	slow.LearnAt(parts, 1, t0.Add(5*time.Minute))
+	slow.LearnAt(Took(PromptTime, parts, 1, t0.Add(5*time.Minute)))
 	before := slow.at(0)
 	if got := at(5*time.Minute + time.Second); got != before {
 		t.Errorf("a fresh sample is not kept: %v, then %v", before, got)

@@ -1,4 +1,4 @@
-package scoring
+package estimate
 
 // Slowness compares what a member of a pool was measured to take with the fastest of the others.
 type Slowness struct {
@@ -15,10 +15,10 @@ const (
 	slowUntil = 1.5
 )
 
-// Compare compares the member at the given place with all others of its pool, by the seconds that the profile
-// puts a piece of work at. It goes by what was measured, however long ago: nobody becomes faster for not
-// being asked.
-func Compare(all []*DecayingFit, at int, pool *SpeedFit, parts [3]float64) Slowness {
+// Compare compares the member at the given place with all others of its pool, by the seconds that the
+// profile puts a piece of work at. It goes by what was measured, however long ago: nobody becomes faster
+// for not being asked.
+func Compare(all []*DecayingFit, at int, pool *SpeedFit, parts Work) Slowness {
 	m := all[at]
 	s := Slowness{Known: m.Known() && m.Error() < 1, Than: -1}
 	if !s.Known {
@@ -49,4 +49,4 @@ func (s Slowness) Slow(held bool) bool {
 }
 
 // sum returns the seconds of parts by f.
-func (f Factors) sum(parts [3]float64) float64 { return parts[0]*f[0] + parts[1]*f[1] + parts[2]*f[2] }
+func (f Factors) sum(parts Work) float64 { return parts[0]*f[0] + parts[1]*f[1] + parts[2]*f[2] }

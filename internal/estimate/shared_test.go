@@ -1,16 +1,16 @@
-package scoring_test
+package estimate_test
 
 import (
 	"math"
 	"testing"
 
-	"github.com/tandem-router/tandem/scoring"
+	"github.com/tandem-router/tandem/internal/estimate"
 )
 
 // Prompts of one step pay its own time once: together they take what one prompt with all their tokens does.
 // Prompts that fill a step by themselves share nothing.
 func TestPromptsOfAStepShareItsOwnTime(t *testing.T) {
-	s := scoring.Speed{T0: 0.01, A: 50e-6}
+	s := estimate.Speed{T0: 0.01, A: 50e-6}
 	added := func(tokens int) float64 { return s.Prefill(tokens, 0) - s.Shared(tokens) }
 	if got, want := 32*added(64), s.Prefill(2048, 0); math.Abs(got-want) > 1e-9 {
 		t.Errorf("32 prompts of 64 tokens take %v s, one of 2,048 takes %v", got, want)

@@ -1,4 +1,4 @@
-package scoring
+package estimate
 
 import (
 	"testing"
@@ -9,7 +9,7 @@ import (
 func memory(samples int, times float64) *DecayingFit {
 	var m DecayingFit
 	for i := range samples {
-		m.LearnAt([3]float64{1, 0, 0}, times, time.Unix(1000+int64(i), 0))
+		m.LearnAt(Took(StepTime, Work{1, 0, 0}, times, time.Unix(1000+int64(i), 0)))
 	}
 	return &m
 }

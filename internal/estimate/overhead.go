@@ -1,11 +1,11 @@
-package scoring
+package estimate
 
 // This file is what the first samples of a [SpeedFit] are taken for. Prompts of one length cannot tell
 // overhead from the price of a token.
 
 const (
-	// How many times the variance of the others' that of the factor of overhead is before anything was seen, and
-	// the largest one that samples of one length are believed (20 ms by [DefaultSpeed]).
+	// How many times the variance of the others' that of the factor of overhead is before anything was seen,
+	// and the largest one that samples of one length are believed (20 ms by [DefaultSpeed]).
 	overheadPrior = 10
 	overheadMost  = 4.5
 )
@@ -36,8 +36,8 @@ func (f *SpeedFit) begin(pool *SpeedFit) {
 	}
 }
 
-// move makes the last k votes take so many times as long as the profile has it, by the factors that they tell
-// of. All move alike, but that overhead takes as much of what is too long as is likely its own.
+// move makes the last k votes take so many times as long as the profile has it, by the factors that they
+// tell of. All move alike, but that overhead takes as much of what is too long as is likely its own.
 func (f *SpeedFit) move(times float64, k int) {
 	var share [3]float64
 	others, squares := 0.0, 0.0

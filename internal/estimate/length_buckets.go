@@ -1,12 +1,12 @@
-package scoring
+package estimate
 
 import (
 	"math"
 	"math/bits"
 )
 
-// bucketOf returns the bucket of answers of so many tokens. Bucket i has those from 2^((i+1)/2) on, the first
-// those of one token, or of none as yet.
+// bucketOf returns the bucket of answers of so many tokens. Bucket i has those from 2^((i+1)/2) on, the
+// first those of one token, or of none as yet.
 func bucketOf(tokens int) int {
 	switch {
 	case tokens < 2:

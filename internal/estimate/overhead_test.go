@@ -1,20 +1,19 @@
-package scoring
+package estimate
 
 import (
 	"testing"
 	"time"
 )
 
-// measuredAs learns from prompts of so many tokens on an engine of that speed, two seconds apart, and returns
-// what is known of it then.
+// measuredAs learns from prompts of so many tokens on an engine of that speed, two seconds apart, and
+// returns what is known of it then.
 func measuredAs(is Speed, tokens ...int) Speed {
 	var fit, pool DecayingFit
 	now := time.Unix(1000, 0)
 	for _, u := range tokens {
 		now = now.Add(2 * time.Second)
 		took := is.Prefill(u, 0)
-		b := Busy{Sample: Sample{Parts: DefaultSpeed().PrefillParts(u, 0), Took: took}, At: now}
-		b.Teach(&fit, &pool)
+		fit.LearnPrompts(&pool, Took(PromptTime, DefaultSpeed().PrefillParts(u, 0), took, now))
 	}
 	f, known := fit.Of(&pool.SpeedFit)
 	if !known {
@@ -23,8 +22,8 @@ func measuredAs(is Speed, tokens ...int) Speed {
 	return DefaultSpeed().WithPrefill(f)
 }
 
-// Three prompts of one length cannot tell the fixed share of a prefill from the price of a token. A prompt of
-// another length is not predicted by what may as well be the fixed share.
+// Three prompts of one length cannot tell the fixed share of a prefill from the price of a token. A prompt
+// of another length is not predicted by what may as well be the fixed share.
 func TestAFixedShareIsNoRate(t *testing.T) {
 	for _, c := range []struct {
 		name  string

@@ -1,16 +1,16 @@
-package scoring
+package estimate
 
 import "time"
 
 // BusySpan is the prompts that one engine has computed since it got something to compute, until it had
-// nothing: only then is it sure which prompts the time was spent on. Several come out of one step, and a step
-// computes the beginning of one prompt beside the end of another. The zero BusySpan has none. Not safe for
-// concurrent use.
+// nothing: only then is it sure which prompts the time was spent on. Several come out of one step, and a
+// step computes the beginning of one prompt beside the end of another. The zero BusySpan has none. Not safe
+// for concurrent use.
 type BusySpan struct {
 	last    time.Time // newest answer, in the span or before
 	start   time.Time // of the work on the first prompt in it
 	step    time.Time // first answer of those that came out of the same step as the newest
-	parts   [3]float64
+	parts   Work
 	beside  float64 // seconds of it in which the steps that had prompts in them decoded, too
 	n       int
 	spoiled bool // nobody knows which prompts its time was spent on
@@ -19,8 +19,8 @@ type BusySpan struct {
 
 // Computed is what an engine has computed of prompts since it is watched, in spans of whatever kind.
 type Computed struct {
-	parts [3]float64 // seconds by the profile
-	steps float64    // from which prompts came out
+	parts Work    // seconds by the profile
+	steps float64 // from which prompts came out
 }
 
 // Computed returns all that the engine has computed so far.
@@ -50,20 +50,20 @@ const (
 )
 
 // Add takes in that uncached tokens behind cached ones were there now, took after they were sent, by a step
-// that was so many seconds longer for what it decoded. It returns the span that ends with the prompt before,
-// zero where none does.
-func (s *BusySpan) Add(uncached, cached int, beside float64, took time.Duration, now time.Time) Busy {
+// that was so many seconds longer for what it decoded. It returns a sample of the span that ends with the
+// prompt before, zero where none does.
+func (s *BusySpan) Add(uncached, cached int, beside float64, took time.Duration, now time.Time) Sample {
 	begun := now.Add(-took)
 	nextStep := s.n == 0 || now.Sub(s.last) >= stepApart || now.Sub(s.step) >= stepLong
-	var before Busy
+	var before Sample
 	if s.n > 0 && nextStep && s.last.Sub(s.start) >= spanLong {
 		before = s.End()
 	}
 	switch idle := begun.Sub(s.last); {
 	case s.n == 0 && idle > 0:
-		s.start, s.parts = begun, [3]float64{}
+		s.start, s.parts = begun, Work{}
 	case s.n == 0:
-		s.start, s.parts = s.last, [3]float64{}
+		s.start, s.parts = s.last, Work{}
 	case idle > 0:
 		s.start = s.start.Add(idle)
 	}
@@ -104,10 +104,12 @@ func (s *BusySpan) Unseen(uncached, cached int) Computed {
 	return its
 }
 
-// End ends the span. Of one that says nothing it returns zero.
-func (s *BusySpan) End() (b Busy) {
+// End ends the span, and returns a sample of it: a [PromptTime]. Of a span that says nothing it returns
+// zero.
+func (s *BusySpan) End() (b Sample) {
 	if !s.spoiled && s.n > 0 {
-		b = Busy{Sample{Parts: s.parts, Took: s.last.Sub(s.start).Seconds()}, s.beside, s.last}
+		b = Took(PromptTime, s.parts, s.last.Sub(s.start).Seconds(), s.last)
+		b.Beside = s.beside
 	}
 	s.n = 0
 	s.beside = 0
@@ -118,34 +120,28 @@ func (s *BusySpan) End() (b Busy) {
 // Last returns when the newest prompt was there, the zero time before the first.
 func (s *BusySpan) Last() time.Time { return s.last }
 
-// Busy is what a span says. A zero Busy says nothing.
-type Busy struct {
-	Sample
-	Beside float64   // seconds of it that should have been spent on what was decoded in the same steps
-	At     time.Time // when it was over
-}
-
-// Teach lets the fit of one engine and that of its pool learn from b.
-func (b *Busy) Teach(own, pool *DecayingFit) {
-	if b.At.IsZero() {
+// LearnPrompts lets m, the fit of one engine, and that of its pool learn from a [PromptTime]. A zero sample
+// says nothing.
+func (m *DecayingFit) LearnPrompts(pool *DecayingFit, s Sample) {
+	if s.At.IsZero() {
 		return
 	}
-	for _, f := range [...]*DecayingFit{pool, own} {
-		f.overhead = b.Beside == 0
-		part := 1.0
+	for _, f := range [...]*DecayingFit{pool, m} {
+		f.overhead = s.Beside == 0
+		own := s
 		if f.Known() {
-			part = OwnPart(f.predict(b.Parts), b.Beside)
+			own.Range = Exactly(s.Low * OwnPart(f.predict(s.Work), s.Beside))
 		}
-		f.LearnAt(b.Parts, b.Took*part, b.At)
+		f.LearnAt(own)
 	}
-	if own.begins() && pool.seen > own.seen {
-		own.begin(&pool.SpeedFit)
-		own.refresh(b.At)
+	if m.begins() && pool.seen > m.seen {
+		m.begin(&pool.SpeedFit)
+		m.refresh(s.At)
 	}
 }
 
-// OwnPart returns the part of a measured time that is learned of one thing, where something else was done in
-// it: by what either should take. So both are held to have taken as many times as long as they should. Taking
-// off what the other should take would let each be learned from the errors of the other: where an engine has
-// prompts in every step, the two would drift apart without end.
+// OwnPart returns the part of a measured time that is learned of one thing, where something else was done
+// in it: by what either should take. So both are held to have taken as many times as long as they should.
+// Taking off what the other should take would let each be learned from the errors of the other: where an
+// engine has prompts in every step, the two would drift apart without end.
 func OwnPart(own, other float64) float64 { return own / (own + other) }

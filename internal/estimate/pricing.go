@@ -1,4 +1,4 @@
-package scoring
+package estimate
 
 // Pricing is a Speed to price plans with. What was measured long ago is no longer believed (see
 // [DecayingFit]), but who is sent to see must not lose too much by that: a prompt that would take minutes on

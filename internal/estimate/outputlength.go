@@ -1,10 +1,11 @@
-package scoring
+package estimate
 
 import "math"
 
 // OutputLength learns how long answers are and says how much is still to come of one that has some tokens
 // already. [NewOutputLength] makes the first, [OutputLength.Under] one of a class of its answers, which
-// believes the other until it has seen enough itself. Not safe for concurrent use, nor are those of one tree.
+// believes the other until it has seen enough itself. Not safe for concurrent use, nor are those of one
+// tree.
 //
 // It counts, for lengths in buckets of half an octave, how many answers ended in a bucket and how many went
 // beyond it (Kaplan and Meier's estimate). So answers that are under way, or that a limit has cut, say what
@@ -84,9 +85,9 @@ func (l *OutputLength) said() *OutputLength {
 	return l
 }
 
-// Passed takes in that an answer under way, which was known to have so many tokens, has so many now. Where it
-// has fewer, what was said of it is taken back. Of each answer that Passed tells of, Learn or Cut has to tell
-// the end.
+// Passed takes in that an answer under way, which was known to have so many tokens, has so many now. Where
+// it has fewer, what was said of it is taken back. Of each answer that Passed tells of, Learn or Cut has to
+// tell the end.
 func (l *OutputLength) Passed(from, to int) {
 	if from == to {
 		return
@@ -166,8 +167,8 @@ func passed(tokens, bucket int) float64 {
 	return min(max(0, (float64(tokens)-from)/(to-from)), 1)
 }
 
-// forget makes what was seen of bucket i weigh a little less than what comes. Of other buckets nothing new is
-// seen: answers that are cut at one token say nothing of those that are longer.
+// forget makes what was seen of bucket i weigh a little less than what comes. Of other buckets nothing new
+// is seen: answers that are cut at one token say nothing of those that are longer.
 func (s *seenAnswers) forget(i int) {
 	s.ended[i] *= lengthKeep
 	s.tokens[i] *= lengthKeep
