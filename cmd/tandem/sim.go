@@ -100,8 +100,6 @@ func simFlags(c *cobra.Command, o *enginesim.Options) (finish func() error) {
 		"ZMQ ROUTER endpoint for replays (default: a free port beside --events)")
 	fs.StringVar(&o.Topic, "topic", "", "topic of the events")
 	fs.BoolVar(&o.NoReplay, "no-replay", false, "publish without a replay endpoint")
-	fs.StringVar(&o.EventsPath, "events-path", "",
-		"path at which KV events are server-sent, as /v1/kv_events; vLLM has none")
 	fs.IntVar(&o.DPRanks, "data-parallel-size", 1, "engine cores behind this one address")
 	fs.BoolVar(&o.ScaleOut, "enable-scale-out", false, "serve render and /inference/v1/generate")
 	fs.BoolVar(&o.LoadAdapters, "allow-runtime-lora-updating", false,

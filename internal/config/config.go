@@ -136,10 +136,8 @@ type Place struct {
 
 // Events overrides what an engine says about its block events, where it cannot be asked or says it wrongly.
 type Events struct {
-	// PUB, tcp://host:port; rank r of a data-parallel server is at port+r. Or a path of the replica's own
-	// server, where it sends server-sent events.
-	Endpoint string `yaml:"endpoint"`
-	Replay   string `yaml:"replay"` // ROUTER, tcp://host:port; empty: no replay
+	Endpoint string `yaml:"endpoint"` // PUB, tcp://host:port; rank r of a data-parallel server is at port+r
+	Replay   string `yaml:"replay"`   // ROUTER, tcp://host:port; empty: no replay
 	Topic    string `yaml:"topic"`
 }
 

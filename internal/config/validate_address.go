@@ -90,16 +90,6 @@ func (ck *checker) zmq(field, endpoint string) {
 	}
 }
 
-// eventsOverHTTP checks events that an engine sends at a path of its own server.
-func (ck *checker) eventsOverHTTP(field string, e *Events) {
-	if strings.ContainsFunc(e.Endpoint, func(c rune) bool { return c <= ' ' || c > '~' || c == '#' }) {
-		ck.add(field+".endpoint", fmt.Sprintf("%q is not a path", e.Endpoint), "write it as /v1/kv_events")
-	}
-	if e.Replay != "" || e.Topic != "" {
-		ck.add(field, "has a replay or a topic, which are of ZMQ", "leave them out where endpoint is a path")
-	}
-}
-
 // canonical writes a URL so that two spellings of one server are equal.
 func canonical(raw string) string {
 	u, err := url.Parse(raw)

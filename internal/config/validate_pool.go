@@ -50,7 +50,9 @@ func (ck *checker) replica(field string, r Replica) {
 			`use letters, digits, ".", "-", "_" and ":", at most 128`)
 	}
 	if strings.HasPrefix(r.Events.Endpoint, "/") {
-		ck.eventsOverHTTP(field+".events", &r.Events)
+		ck.add(field+".events.endpoint",
+			fmt.Sprintf("%q is a path: KV events over HTTP were removed", r.Events.Endpoint),
+			"write the ZMQ address tcp://host:port, or set index: approximate for this pool")
 	} else {
 		ck.zmq(field+".events.endpoint", r.Events.Endpoint)
 	}

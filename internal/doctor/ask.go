@@ -185,7 +185,7 @@ func (s *server) findRanks() {
 func (s *server) listenAt(t *told, rank, index int) (source kvevents.Source, own bool) {
 	e := s.cfg.Events
 	switch {
-	case !s.follows() || overHTTP(s.cfg.Events.Endpoint):
+	case !s.follows():
 		return kvevents.Source{Rank: rank}, true
 	case e.Endpoint != "":
 		found := engine.EventSource(s.host, offsetPort(e.Endpoint, index), offsetPort(e.Replay, index), e.Topic)
@@ -196,9 +196,6 @@ func (s *server) listenAt(t *told, rank, index int) (source kvevents.Source, own
 	found := engine.EventSource(s.host, t.Endpoint, t.Replay, t.Topic)
 	return kvevents.Source{Endpoint: found.Endpoint, Replay: found.Replay, Topic: found.Topic, Rank: rank}, false
 }
-
-// overHTTP reports whether events are a path of the server's own, which is not looked at here.
-func overHTTP(endpoint string) bool { return kvevents.Source{Endpoint: endpoint}.OverHTTP() }
 
 // follows reports whether the configuration lets Tandem follow events.
 func (s *server) follows() bool {

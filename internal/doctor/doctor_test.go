@@ -629,21 +629,6 @@ func TestSharedAddresses(t *testing.T) {
 	want(t, examine(t, Options{Config: pools([]*enginesim.Server{a}, []*enginesim.Server{a})}))
 }
 
-// Events at a path of the server's own are said not to be looked at, and cost nobody a verdict.
-func TestEventsOfAPathAreNotLookedAt(t *testing.T) {
-	t.Parallel()
-	cfg, _ := pair(t, with(func(o *enginesim.Options) {
-		o.EventsEndpoint = ""
-		o.EventsPath = "/v1/kv_events"
-	}))
-	cfg.Pools.Prefill.Replicas[0].Events = config.Events{Endpoint: "/v1/kv_events"}
-	r := examine(t, Options{Config: cfg})
-	want(t, r)
-	if f := find(t, r, "events-disabled", "prefill p0"); !strings.Contains(f.Seen, "not looked at") {
-		t.Errorf("%+v", f)
-	}
-}
-
 var varying = []struct{ pattern, with string }{
 	{`127\.0\.0\.1:\d+`, "127.0.0.1:PORT"},
 	{`tcp://\*:\d+`, "tcp://*:PORT"},

@@ -117,9 +117,6 @@ func eventsOn(r *rank) verdict {
 	case !s.follows():
 		return warn("remove the line, or write "+s.poolPath()+".index: events",
 			"the configuration has %s.index: %s", s.poolPath(), s.pool.Index).andStop()
-	case overHTTP(s.cfg.Events.Endpoint):
-		return fine("by the configuration, as server-sent events at its path %s: not looked at, "+
-			"/debug/replicas of a router says how they stand", s.cfg.Events.Endpoint).andStop()
 	case r.own:
 		return fine("by the configuration, at %s", r.source.Endpoint)
 	case r.told != nil && r.told.Enabled:

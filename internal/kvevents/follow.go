@@ -20,9 +20,7 @@ type Options struct {
 	Heartbeat time.Duration
 	// First wait before dialling again, doubled up to 5 s, with jitter; default 200 ms.
 	Reconnect time.Duration
-	// For sources over HTTP, whose Endpoint is a path on the engine's server.
-	Open Opener
-	// Told the topic of each message of a ZMQ source, live or replayed, from the goroutine in Run; nil: nobody
+	// Told the topic of each message, live or replayed, from the goroutine in Run; nil: nobody
 	// asks. An engine before 0.26 replays without topics. The topic is used again when the call returns.
 	Topic func(topic []byte)
 
@@ -72,12 +70,7 @@ func NewFollower(src Source, sink Sink, o Options) *Follower {
 // It holds the calling goroutine, and with it a thread that sleeps in libzmq between batches. Sockets are
 // used by no other goroutine.
 func (f *Follower) Run(ctx context.Context) error {
-	run := f.run
-	if f.src.OverHTTP() {
-		run = f.runHTTP
-	}
-	err := run(ctx)
-	if err != nil {
+	if err := f.run(ctx); err != nil {
 		return fmt.Errorf("follow KV events of %s: %w", f.src.Endpoint, err)
 	}
 	return nil
@@ -174,14 +167,13 @@ func (f *Follower) news() string {
 	return why
 }
 
-func (f *Follower) publish(s *stream) { f.publishStats(s.track, &s.stats) }
-
-func (f *Follower) publishStats(t *tracker, stats *Stats) {
-	stats.Known, stats.Seq = t.at.known, t.at.seq
-	stats.Partial = t.at.partial
+func (f *Follower) publish(s *stream) {
+	at := &s.track.at
+	s.stats.Known, s.stats.Seq = at.known, at.seq
+	s.stats.Partial = at.partial
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.stats = *stats
+	f.stats = s.stats
 }
 
 // Stats returns counters of the stream. Safe from any goroutine.

@@ -4,8 +4,8 @@
 // The path of a batch: follow.go receives it, track.go decides from its sequence number whether it is next,
 // old, or beyond a gap, decode.go reads it, event.go each event in it and fields.go their fields, and the
 // [Sink] gets it. resync.go has the replays and audits, redial.go the waits between connections, lag.go how
-// late the sink is. encode.go and publish.go are the engine's side, for the simulator and for tests. sse.go
-// and sse_follow.go are the same for engines that send their events over HTTP.
+// late the sink is. encode.go and publish.go are the engine's side, for the simulator and for tests. http.go
+// reads the events of engines that would send them over HTTP.
 package kvevents
 
 import (
@@ -16,9 +16,7 @@ import (
 
 // Source names one engine's event stream: one data-parallel rank, which has sequence numbers of its own.
 type Source struct {
-	// ZMQ address of the PUB socket, dialable: "tcp://10.0.0.7:5557", no wildcard; or a path on the engine's own
-	// server, where it sends them as server-sent events: see sse.go.
-	Endpoint string
+	Endpoint string // ZMQ address of the PUB socket, dialable: "tcp://10.0.0.7:5557", no wildcard
 	Replay   string // ZMQ address of the replay ROUTER, "" if the engine has none
 	Topic    string // prefix of the topics to receive, "" for all
 	Rank     int    // data-parallel rank, of batches that do not say theirs; others are refused

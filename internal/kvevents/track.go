@@ -36,7 +36,6 @@ type tracker struct {
 	settings trackSettings
 	rnd      *rand.Rand
 	stats    *Stats
-	doubt    string // why nothing that the stream says is to be believed, "" for no reason
 
 	phase phase
 	said  bool // the sink knows the state in stats
@@ -320,9 +319,6 @@ func (t *backlog) drop() { t.held, t.heldBytes = nil, 0 }
 
 // say tells the sink of a state that it does not know of.
 func (t *tracker) say(s State, reason string) {
-	if s == Live && t.doubt != "" {
-		s, reason = Stale, t.doubt
-	}
 	if t.said && t.stats.State == s {
 		return
 	}

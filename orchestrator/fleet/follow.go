@@ -48,9 +48,7 @@ func (w *Watcher) source(m *replica.Replica) kvevents.Source {
 func (w *Watcher) startFollower(ctx context.Context, id replica.ID, src kvevents.Source) {
 	ctx, cancel := context.WithCancel(ctx)
 	f := &Stream{id: id, source: src, stop: cancel, done: make(chan struct{})}
-	f.follower = kvevents.NewFollower(src, newSink(w, f), kvevents.Options{
-		Context: &w.fleet.zmq, Open: w.openEvents,
-	})
+	f.follower = kvevents.NewFollower(src, newSink(w, f), kvevents.Options{Context: &w.fleet.zmq})
 	w.facts.mu.Lock()
 	w.facts.streams = append(w.facts.streams, f)
 	w.facts.mu.Unlock()

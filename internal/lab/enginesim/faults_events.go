@@ -43,9 +43,6 @@ func (r *rank) send(b *kvevents.EncodeBatch) {
 	if p := r.events.pub.Load(); p != nil {
 		p.Publish(b)
 	}
-	if r.events.feed != nil {
-		r.events.feed.add(b)
-	}
 }
 
 func cloneBatch(b *kvevents.EncodeBatch) *kvevents.EncodeBatch {
@@ -74,13 +71,12 @@ func (s *serverLife) publishLate(queue <-chan lateBatch) {
 }
 
 func (s *Server) eventFault(f Fault) error {
-	if s.o.EventsEndpoint == "" && s.o.EventsPath == "" {
+	if s.o.EventsEndpoint == "" {
 		return fmt.Errorf("fault %q: no such kind, or there are no events", f.Kind)
 	}
 	switch f.Kind {
 	case "drop_events":
 		s.eachPublisher(func(p *kvevents.Publisher) { p.Drop(max(f.Count, 1)) })
-		s.eachFeed(func(e *eventFeed) { e.lose(max(f.Count, 1)) })
 	case "duplicate_events":
 		s.faults.mu.Lock()
 		s.faults.duplicate += max(f.Count, 1)
@@ -96,7 +92,6 @@ func (s *Server) eventFault(f Fault) error {
 		s.eachPublisher((*kvevents.Publisher).Resume)
 	case "restart_events":
 		s.eachPublisher((*kvevents.Publisher).Restart)
-		s.eachFeed((*eventFeed).restart)
 	default:
 		return fmt.Errorf("fault %q: no such kind", f.Kind)
 	}
@@ -107,14 +102,6 @@ func (s *Server) eachPublisher(do func(*kvevents.Publisher)) {
 	s.eachRank(func(r *rank) {
 		if p := r.events.pub.Load(); p != nil {
 			do(p)
-		}
-	})
-}
-
-func (s *Server) eachFeed(do func(*eventFeed)) {
-	s.eachRank(func(r *rank) {
-		if r.events.feed != nil {
-			do(r.events.feed)
 		}
 	})
 }

@@ -7,9 +7,9 @@ import (
 
 // header holds the fields that mean something to the server.
 type header struct {
-	requestID, orca, rank, session, priority, key, lastEvent string
-	length                                                   int // -1 none
-	chunked, close, expect, old                              bool
+	requestID, orca, rank, session, priority, key string
+	length                                        int // -1 none
+	chunked, close, expect, old                   bool
 }
 
 func (c *conn) readHead(k *call) error {
@@ -78,8 +78,6 @@ func (h *header) field(line []byte) error {
 		h.session = string(value)
 	case is(name, "authorization"):
 		h.key = string(value)
-	case is(name, "last-event-id"):
-		h.lastEvent = string(value)
 	case is(name, "x-vllm-priority"):
 		h.priority = string(value)
 	}

@@ -74,14 +74,6 @@ func routes() map[string]route {
 	return table
 }
 
-// addEvents puts the path of server-sent events into the table, where there is one.
-func addEvents(table map[string]route, path string) map[string]route {
-	if path != "" {
-		table[path] = route{methods: "GET", handle: (*Server).sendEvents}
-	}
-	return table
-}
-
 // pathName returns path as a string, without an allocation for the known ones.
 func (s *servedPaths) pathName(path []byte) string {
 	if name, ok := s.names[string(path)]; ok {

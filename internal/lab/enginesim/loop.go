@@ -32,7 +32,6 @@ type rank struct {
 type rankEvents struct {
 	pub  atomic.Pointer[kvevents.Publisher] // nil without events, and while the process is down
 	bind kvevents.PublisherOptions          // where pub is bound, with real ports; written by start only
-	feed *eventFeed                         // nil without events over HTTP
 }
 
 func (r *rank) now() time.Duration { return time.Since(r.began) }
@@ -196,9 +195,6 @@ func (r *rank) restart() {
 	r.side.cut()
 	if p := r.events.pub.Load(); p != nil {
 		p.Restart()
-	}
-	if r.events.feed != nil {
-		r.events.feed.restart()
 	}
 	r.poke()
 }

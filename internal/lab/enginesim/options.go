@@ -36,8 +36,6 @@ type Options struct {
 	ReplayEndpoint string // ZMQ ROUTER; default: a free port of EventsEndpoint's host
 	Topic          string
 	NoReplay       bool
-	// Path at which the events of the first rank are server-sent, "" for none: vLLM has no such path.
-	EventsPath string
 	// To share between the servers of one process, nil: one of their own.
 	ZMQ *kvevents.Context
 	// Sees each batch before the answers it came with, also where nothing is published; must not keep it.
@@ -112,7 +110,7 @@ func (o Options) withDefaults() Options {
 		o.Core.NoLoad = true
 		o.Faults = append(slices.Clone(o.Faults), Fault{Kind: "null_params", Count: -1})
 	}
-	if o.EventsEndpoint == "" && o.EventsPath == "" && o.OnEvents == nil {
+	if o.EventsEndpoint == "" && o.OnEvents == nil {
 		o.Core.NoEvents = true
 	}
 	return o

@@ -114,7 +114,7 @@ func Start(o Options) (*Server, error) {
 	s := &Server{
 		o: o,
 		table: servedPaths{
-			routes: addEvents(addPooling(routes(), o.Pooling), o.EventsPath), names: make(map[string]string),
+			routes: addPooling(routes(), o.Pooling), names: make(map[string]string),
 		},
 		listening: listening{conns: make(map[*conn]bool)},
 		calls:     callCounts{callsByPath: make(map[string]int), adminByPath: make(map[string]int)},
@@ -202,9 +202,6 @@ func (s *Server) startRanks() error {
 		r.cfg = r.core.Config()
 		r.side = newSide(r, ln)
 		s.cores.ranks = append(s.cores.ranks, r)
-		if s.o.EventsPath != "" {
-			r.events.feed = newEventFeed()
-		}
 		if err := r.startEvents(); err != nil {
 			return fmt.Errorf("events: %w", err)
 		}
