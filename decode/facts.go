@@ -154,7 +154,6 @@ func (p *Pool) gatherLocal(c *Candidate, q *survey, speed *estimate.Pricing, oth
 	l.Wait = m.localWait(q.now).Seconds()
 	l.Busy = m.blocksFor(q.now, p.settings.Piece.Seconds()).Seconds()
 	c.Doubtful = l.Wait == 0 && !q.Seeded && m.doubtful(q.now)
-	l.Cold = speed.Prefill(q.Tokens, 0)
 	c.priceMatch(q.Query, speed, p.Unit())
 	if !p.inPieces(q.Query, m) { // else see priceInPieces
 		l.Delayed = g.orders.delayed(l.Wait, l.Warm, p.sinceEpoch(q.now)) + float64(e.Arriving)*l.Warm
@@ -166,20 +165,17 @@ func (p *Pool) gatherLocal(c *Candidate, q *survey, speed *estimate.Pricing, oth
 	}
 }
 
-// priceMatch fills in what the prompt costs behind the tokens that are expected to be there. Local.Cold is
-// known already.
+// priceMatch fills in what the prompt costs behind the tokens that are expected to be there.
 func (c *Candidate) priceMatch(q *Query, speed *estimate.Pricing, blockSize int) {
 	c.Missing = max(0, c.blocks*c.member.blockSize()-c.Expected)
 	longer, wait := c.member.besidePrompt(&speed.Speed)
 	c.Local.Between = longer + wait
 	c.shared = estimate.SharedPart(q.Tokens-c.Expected) * (speed.Speed.T0 + longer + wait)
-	if c.Expected == 0 {
-		c.Local.Warm = c.Local.Cold
-		return
+	c.Local.Warm = speed.Prefill(q.Tokens, 0)
+	if c.Expected > 0 {
+		c.Local.Blocks = float64(c.Expected / blockSize)
+		c.Local.Warm = min(c.Local.Warm, speed.Prefill(q.Tokens-c.Expected, c.Expected))
 	}
-	c.Local.Blocks = float64(c.Expected / blockSize)
-	c.Local.Warm = min(c.Local.Cold, speed.Prefill(q.Tokens-c.Expected, c.Expected))
-	c.Local.Share = float64(c.Expected) / float64(q.Tokens)
 }
 
 // expect prices the blind candidates: unknown is not empty, so that each is expected to hold as much as the

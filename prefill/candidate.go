@@ -139,14 +139,12 @@ func (p *Pool) expect(cs []Candidate, q *Query, blockSize int, now time.Time) {
 	}
 }
 
-// priceMatch fills in what the prompt costs behind the tokens that are expected to be there. Cold is known
-// already.
+// priceMatch fills in what the prompt costs behind the tokens that are expected to be there.
 func (c *Candidate) priceMatch(speed *estimate.Pricing, blockSize int) {
-	c.Warm = c.Cold
+	c.Warm = speed.Prefill(c.Tokens, 0)
 	if c.Expected > 0 {
 		c.Blocks = float64(c.Expected / blockSize)
-		c.Warm = min(c.Cold, speed.Prefill(c.Tokens-c.Expected, c.Expected))
-		c.Share = float64(c.Expected) / float64(c.Tokens)
+		c.Warm = min(c.Warm, speed.Prefill(c.Tokens-c.Expected, c.Expected))
 	}
 	c.adds = c.Warm - speed.Speed.Shared(c.Tokens-c.Expected)
 }
@@ -252,7 +250,6 @@ func (p *Pool) gather(
 		c.Queued += int(others * typical / (speed.Prefill(1000, 0) / 1000))
 	}
 	c.Doubtful = c.Waiting == 0 && !q.Seeded && m.doubtful(now)
-	c.Cold = speed.Prefill(q.Tokens, 0)
 	c.priceMatch(&speed, p.Unit())
 	if c.Wait > 0 { // else nobody asks, see [scoring.Queue.Crowding]
 		c.Rho = m.rho(now)

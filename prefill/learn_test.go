@@ -45,9 +45,9 @@ func TestBurstsOfShortPromptsDoNotBendTheSlope(t *testing.T) {
 			for range 200 {
 				p.step(now, truth, burst(size, 32)...)
 				now = now.Add(500 * time.Millisecond)
-				near(t, "8,000 tokens", p.ask(8000, now)[0].Cold, truth.Prefill(8000, 0), 0.2)
+				near(t, "8,000 tokens", p.ask(8000, now)[0].Warm, truth.Prefill(8000, 0), 0.2)
 			}
-			near(t, "a burst's own prompt", p.ask(32, now)[0].Cold, truth.Prefill(32, 0), 0.5)
+			near(t, "a burst's own prompt", p.ask(32, now)[0].Warm, truth.Prefill(32, 0), 0.5)
 		})
 	}
 }
@@ -68,7 +68,7 @@ func TestLongPromptsAreLearnedBesideBursts(t *testing.T) {
 						now = p.step(now, speed, 8000).Add(time.Second)
 					}
 					if i > 50 {
-						near(t, "8,000 tokens", p.ask(8000, now)[0].Cold, speed.Prefill(8000, 0), 0.25)
+						near(t, "8,000 tokens", p.ask(8000, now)[0].Warm, speed.Prefill(8000, 0), 0.25)
 					}
 				}
 			})
@@ -88,9 +88,9 @@ func TestSlowShortPromptsMakeNoTokenDear(t *testing.T) {
 		now = now.Add(time.Second)
 	}
 	for i, c := range p.ask(8000, now) {
-		if most := truth.Prefill(8000, 0) + 0.5; c.Cold > most {
+		if most := truth.Prefill(8000, 0) + 0.5; c.Warm > most {
 			t.Errorf("8,000 tokens are priced at %.2f s on p%d, more than their price and the half second that a "+
-				"short prompt took", c.Cold, i+1)
+				"short prompt took", c.Warm, i+1)
 		}
 	}
 }
@@ -108,8 +108,8 @@ func TestPromptsOfOneBusyTimeAreLearnedTogether(t *testing.T) {
 		b.Done(0, whole, now.Add(whole))
 		now = now.Add(5 * time.Second)
 	}
-	near(t, "a short prompt", p.ask(32, now)[0].Cold, truth.Prefill(32, 0), 0.3)
-	near(t, "a long prompt", p.ask(16_000, now)[0].Cold, truth.Prefill(16_000, 0), 0.1)
+	near(t, "a short prompt", p.ask(32, now)[0].Warm, truth.Prefill(32, 0), 0.3)
+	near(t, "a long prompt", p.ask(16_000, now)[0].Warm, truth.Prefill(16_000, 0), 0.1)
 }
 
 // Of a busy time in which a prompt was given up nobody knows how much was spent on it.
@@ -144,7 +144,7 @@ func TestAQueueThatNeverEndsIsLearnedFrom(t *testing.T) {
 		last.Done(0, now.Sub(sent), now)
 		last, sent = next, nextSent
 	}
-	near(t, "a prompt", p.ask(4000, now)[0].Cold, speed.Prefill(4000, 0), 0.15)
+	near(t, "a prompt", p.ask(4000, now)[0].Warm, speed.Prefill(4000, 0), 0.15)
 }
 
 // Who was slow and was not asked for long is tried again, by one request: those that come before it has told
@@ -165,7 +165,7 @@ func TestOneIsSentToTrySomeoneWhoWasSlow(t *testing.T) {
 		now = now.Add(took)
 		l.Done(0, took, now)
 	}
-	price := func() float64 { return p.ask(8000, now)[0].Cold / truth.Prefill(8000, 0) }
+	price := func() float64 { return p.ask(8000, now)[0].Warm / truth.Prefill(8000, 0) }
 	near(t, "as measured", price(), 20, 0.2)
 	for range 300 {
 		l := p.Book(&p.ask(8000, now)[1], now)

@@ -136,8 +136,8 @@ func TestMatchIsWholeBlocksAndLessThanThePrompt(t *testing.T) {
 		if got >= tokens || got%16 != 0 || got > int(depth)*16 || got+16 <= min(int(depth)*16, tokens-1) {
 			t.Fatalf("%d blocks of a prompt of %d tokens: matched %d", depth, tokens, got)
 		}
-		if c[0].Warm > c[0].Cold || c[0].Share >= 1 {
-			t.Fatalf("warm %g, cold %g, share %g", c[0].Warm, c[0].Cold, c[0].Share)
+		if cold := estimate.DefaultSpeed().Prefill(c[0].Tokens, 0); c[0].Warm > cold {
+			t.Fatalf("warm %g, cold %g", c[0].Warm, cold)
 		}
 	})
 }
@@ -212,7 +212,7 @@ func TestSpeedIsLearnedUnderLoad(t *testing.T) {
 	near(t, "speed of a member without a sample", p.Status(now)[1].Speed.Prefill(4000, 0),
 		truth.Prefill(4000, 0), 0.1)
 	c, _ := p.Candidates(&Query{Model: "m", Tokens: 4000, Seeded: true}, now, nil, nil)
-	near(t, "speed where nothing that was learned decides", c[0].Cold, 4, 1e-9)
+	near(t, "speed where nothing that was learned decides", c[0].Warm, 4, 1e-9)
 }
 
 func TestChain(t *testing.T) {

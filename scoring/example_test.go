@@ -13,7 +13,6 @@ import (
 // model: 128 KiB a token.
 var model = scoring.Weights{
 	Alpha: scoring.Alpha{Auto: true}, Beta: 1, Gamma: 1, DecodePenalty: 1,
-	AffinityShare: 0.3, AffinitySaved: 50 * time.Millisecond,
 }.Model(2*time.Millisecond, 128<<10)
 
 // show prints the terms of a plan that are not zero, in milliseconds.
@@ -33,9 +32,7 @@ func ExampleSplit() {
 	speed := estimate.DefaultSpeed()
 	p1 := scoring.Prefill{
 		Queue: scoring.Queue{Wait: speed.Prefill(1_000, 0)}, // of one request of ordinary size
-		Cold:  speed.Prefill(12_000, 0),
 		Warm:  speed.Prefill(1_760, 10_240),
-		Share: 10_240.0 / 12_000,
 		Usage: 0.10,
 	}
 	d2 := scoring.Decode{
@@ -60,8 +57,7 @@ func ExampleModel_local() {
 	d2 := scoring.Decode{
 		Running: 12, Marginal: speed.Marginal(12_041), Output: 80, Usual: 256, Usage: 0.2048,
 		Local: scoring.Local{
-			Cold: speed.Prefill(12_000, 0), Warm: speed.Prefill(4_000, 8_000), Share: 8_000.0 / 12_000,
-			Active: 12,
+			Warm: speed.Prefill(4_000, 8_000), Active: 12,
 		},
 	}
 	show("d2 alone", model.Local(&d2))
@@ -79,8 +75,8 @@ func ExampleModel_local() {
 func ExampleTable() {
 	speed := estimate.DefaultSpeed()
 	prefills := []scoring.Prefill{
-		{Cold: speed.Prefill(8_000, 0), Warm: speed.Prefill(1_600, 6_400), Share: 0.8},
-		{Cold: speed.Prefill(8_000, 0), Warm: speed.Prefill(8_000, 0)},
+		{Warm: speed.Prefill(1_600, 6_400)},
+		{Warm: speed.Prefill(8_000, 0)},
 	}
 	decodes := []scoring.Decode{
 		{Running: 16, Marginal: speed.Marginal(8_050), Output: 100, Usual: 256, Missing: 8_000},

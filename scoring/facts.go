@@ -3,9 +3,7 @@ package scoring
 // Prefill is the facts of a replica that could prefill a request.
 type Prefill struct {
 	Queue         // its Arrivals are no fewer than the mean of the candidates
-	Cold  float64 // seconds of its prefill with nothing cached
 	Warm  float64 // seconds of its prefill behind the matched prefix
-	Share float64 // matched share of the prompt, 0..1
 	Usage float64 // share of KV in use, 0..1, NaN unknown
 
 	Outbox   float64 // seconds of transfers that it has promised to others
@@ -46,9 +44,7 @@ type Decode struct {
 // Local is the facts of a decode replica as one that prefills the request, too.
 type Local struct {
 	Queue            // of local prefills; its Arrivals are all requests that come to the replica
-	Cold     float64 // as in [Prefill]
-	Warm     float64
-	Share    float64
+	Warm     float64 // as in [Prefill]
 	Active   float64 // sequences that stand still meanwhile
 	Busy     float64 // seconds for which the prompts ahead let no other request in
 	Piece    float64 // seconds of a piece, where its prompt is sent in pieces; 0 where it is sent at once

@@ -67,11 +67,3 @@ func (w *Weights) streams(d *Decode) float64 {
 
 // shortAnswer is the shortest answer that has a time between its tokens.
 const shortAnswer = 2
-
-// work returns the seconds that count: warm where the match is worth following, else cold.
-func (w *Weights) work(cold, warm, share float64) float64 {
-	if share >= w.AffinityShare || cold-warm >= w.AffinitySaved.Seconds() {
-		return warm
-	}
-	return cold
-}

@@ -40,7 +40,7 @@ type Seconds struct {
 func (m *Seconds) Prefill(p *Prefill) Terms {
 	return Terms{
 		Wait:     m.Beta * p.Wait,
-		Prefill:  m.Alpha.At(p.Queue) * m.work(p.Cold, p.Warm, p.Share),
+		Prefill:  m.Alpha.At(p.Queue) * p.Warm,
 		Pressure: m.Gamma * Pressure(p.Usage),
 		Failures: p.Failures,
 	}
@@ -83,7 +83,7 @@ func (m *Seconds) Local(d *Decode) Terms {
 	delayed := l.Delayed + l.contention()
 	return Terms{
 		Wait:         m.Beta * l.Wait,
-		Prefill:      m.Alpha.At(l.Queue)*m.work(l.Cold, l.Warm, l.Share) + l.Between,
+		Prefill:      m.Alpha.At(l.Queue)*l.Warm + l.Between,
 		Room:         d.Room,
 		Decode:       m.streams(d) * d.Running * d.Marginal * d.Output,
 		Answer:       d.Later,

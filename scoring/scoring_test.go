@@ -4,7 +4,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
-	"time"
 )
 
 func near(t *testing.T, what string, got, want, share float64) {
@@ -44,7 +43,6 @@ func TestAlpha(t *testing.T) {
 func usual() Weights {
 	return Weights{
 		Alpha: Alpha{Auto: true}, Beta: 1, Gamma: 1, DecodePenalty: 1,
-		AffinityShare: 0.3, AffinitySaved: 50 * time.Millisecond,
 	}
 }
 
@@ -61,30 +59,12 @@ func TestRawIsTheLiteralFormula(t *testing.T) {
 	}
 }
 
-func TestFloor(t *testing.T) {
-	w := usual()
-	w.Alpha = Alpha{Value: 1}
-	for _, tt := range []struct {
-		name string
-		p    Prefill
-		want float64
-	}{
-		{"a short head shared by all", Prefill{Cold: 1, Warm: 0.99, Share: 0.01}, 1},
-		{"a large share", Prefill{Cold: 0.02, Warm: 0.01, Share: 0.5}, 0.01},
-		{"many seconds", Prefill{Cold: 10, Warm: 9.9, Share: 0.01}, 9.9},
-	} {
-		if got := w.Model(0, 0).Prefill(&tt.p).Prefill; got != tt.want {
-			t.Errorf("%s: counts %g s, want %g", tt.name, got, tt.want)
-		}
-	}
-}
-
 // A second of a local prefill counts for all who wait for it, as on a prefill replica.
 func TestLocalCostsMoreWhereOthersWait(t *testing.T) {
 	m := usual().Model(0, 0)
 	last := 0.0
 	for _, wait := range []float64{0, 0.5, 2} {
-		got := m.Local(&Decode{Local: Local{Cold: 1, Warm: 1, Active: 4, Queue: Queue{Wait: wait, Arrivals: 2}}})
+		got := m.Local(&Decode{Local: Local{Warm: 1, Active: 4, Queue: Queue{Wait: wait, Arrivals: 2}}})
 		near(t, "prefill", got.Prefill, 1+2*wait, 1e-9)
 		near(t, "interference", got.Interference, 4*2+1, 1e-9)
 		if got.Total() <= last {
@@ -118,7 +98,7 @@ func TestLocalKeepsOthersWaiting(t *testing.T) {
 	m := usual().Model(0, 0)
 	cost := func(warm, active, arrivals float64) float64 {
 		return m.Local(
-			&Decode{Local: Local{Cold: warm, Warm: warm, Active: active, Queue: Queue{Arrivals: arrivals}}},
+			&Decode{Local: Local{Warm: warm, Active: active, Queue: Queue{Arrivals: arrivals}}},
 		).Interference
 	}
 	near(t, "a tenth of a second", cost(0.1, 10, 0), 10*0.1*1.1, 1e-9)

@@ -58,12 +58,6 @@ type Weights struct {
 	Beta          float64 // of the wait behind queued work
 	Gamma         float64 // of KV pressure
 	DecodePenalty float64 // of the slow-down of requests that decode there already, by [Decode.Usual]
-
-	// How good a prefix match must be to draw a request to a replica: one of the two must be reached. Traffic
-	// shares short heads by nature, and following those sends all of it to one replica. Both zero: every
-	// match is followed.
-	AffinityShare float64       // of the prompt, 0..1
-	AffinitySaved time.Duration // of prefill
 }
 
 // Model returns the model that w is the weights of. A transfer takes setup whatever its size, and moves so

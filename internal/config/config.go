@@ -178,9 +178,6 @@ type Scoring struct {
 	DecodePenalty float64 `yaml:"decode_penalty"`
 	// For which a decode replica computes of a prompt at once, beside streams; 0 all of it.
 	PrefillPiece time.Duration `yaml:"prefill_piece"`
-	// A match below this share of the prompt gives no affinity, 0..1, unless AffinitySaved holds.
-	AffinityShare float64       `yaml:"affinity_share"`
-	AffinitySaved time.Duration `yaml:"affinity_saved"` // ... or that saves less than this
 	// Share of a decode replica's KV blocks that is never promised, 0..1.
 	HeadroomMargin  float64 `yaml:"headroom_margin"`
 	ExpectedOutput  int     `yaml:"expected_output"`    // tokens an answer is taken to have, until learned
@@ -370,7 +367,7 @@ func Default() *Config {
 		Local:     LocalAuto,
 		Scoring: Scoring{
 			Alpha: Alpha{Auto: true}, Beta: 1, Gamma: 1, DecodePenalty: 1,
-			AffinityShare: 0.3, AffinitySaved: 50 * time.Millisecond, PrefillPiece: 150 * time.Millisecond,
+			PrefillPiece:   150 * time.Millisecond,
 			HeadroomMargin: 0.02, ExpectedOutput: 256, KVBytesPerToken: 128 << 10,
 			Links: Links{Host: 100e9, Rack: 40e9, Zone: 40e9, Other: 3e9},
 		},

@@ -17,17 +17,22 @@ var former = map[formerField]func(path string) (message, fix string){
 	{reflect.TypeFor[Pool](), "events"}: became("is now index",
 		"write index: events in place of events: auto, and index: approximate in place of events: off; "+
 			"index: off matches no prefixes at all"),
-	{reflect.TypeFor[Pool](), "policy"}:          nowExperimental,
-	{reflect.TypeFor[Pool](), "rule"}:            nowExperimental,
-	{reflect.TypeFor[Scoring](), "units"}:        nowExperimental,
-	{reflect.TypeFor[Scoring](), "calibration"}:  nowExperimental,
-	{reflect.TypeFor[Scoring](), "tie_absolute"}: nowExperimental,
-	{reflect.TypeFor[Scoring](), "tie_relative"}: nowExperimental,
-	{reflect.TypeFor[Scoring](), "speed"}:        nowExperimental,
-	{reflect.TypeFor[Routers](), "interval"}:     nowExperimental,
+	{reflect.TypeFor[Pool](), "policy"}:            nowExperimental,
+	{reflect.TypeFor[Pool](), "rule"}:              nowExperimental,
+	{reflect.TypeFor[Scoring](), "units"}:          nowExperimental,
+	{reflect.TypeFor[Scoring](), "calibration"}:    nowExperimental,
+	{reflect.TypeFor[Scoring](), "tie_absolute"}:   nowExperimental,
+	{reflect.TypeFor[Scoring](), "tie_relative"}:   nowExperimental,
+	{reflect.TypeFor[Scoring](), "speed"}:          nowExperimental,
+	{reflect.TypeFor[Routers](), "interval"}:       nowExperimental,
+	{reflect.TypeFor[Scoring](), "affinity_share"}: everyMatch,
+	{reflect.TypeFor[Scoring](), "affinity_saved"}: everyMatch,
 	{reflect.TypeFor[Rule](), "health"}: became("is gone",
 		"leave it out: it was the same for every replica that may be chosen"),
 }
+
+var everyMatch = became("is gone",
+	"leave it out: every prefix match now counts for the time that the match saves")
 
 // unknown says what is wrong with a field that is none, and what to write instead.
 func unknown(f formerField, path string) (message, fix string) {

@@ -21,8 +21,6 @@ func (ck *checker) scoring(s Scoring) {
 	ck.weight("scoring.gamma", s.Gamma)
 	ck.weight("scoring.decode_penalty", s.DecodePenalty)
 	ck.longer("scoring.prefill_piece", s.PrefillPiece, 0)
-	ck.share("scoring.affinity_share", s.AffinityShare)
-	ck.longer("scoring.affinity_saved", s.AffinitySaved, 0)
 	if !(s.HeadroomMargin >= 0 && s.HeadroomMargin < 1) {
 		ck.add("scoring.headroom_margin", fmt.Sprintf("is %v", s.HeadroomMargin),
 			"choose a share from 0 to below 1: at 1 no request has room")

@@ -283,7 +283,6 @@ func TestOtherWeightsAsThePlannerHasThem(t *testing.T) {
 		was := scoring.Weights{
 			Alpha: scoring.Alpha{Value: 0.5 + r.Float64()}, Beta: 0.5 + r.Float64(), Gamma: 0.5 + r.Float64(),
 			DecodePenalty: 0.1,
-			AffinityShare: 0.3, AffinitySaved: 50 * time.Millisecond,
 		}
 		now := was
 		now.Alpha.Value = 3 * r.Float64()

@@ -155,7 +155,6 @@ func policy() planner.Policy {
 	return planner.Policy{
 		Weights: scoring.Weights{
 			Alpha: scoring.Alpha{Auto: true}, Beta: 1, Gamma: 1, DecodePenalty: 1,
-			AffinityShare: 0.3, AffinitySaved: 50 * time.Millisecond,
 		},
 		Links: [replica.Links]float64{100e9, 40e9, 4e9, 3e9}, // bytes a second in a host, rack, zone, beyond
 		Setup: 2 * time.Millisecond, KVBytesPerToken: 128 << 10, ExpectedOutput: 256,

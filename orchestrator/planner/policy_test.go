@@ -32,7 +32,6 @@ func complete(p Policy) Policy {
 func usualWeights() scoring.Weights {
 	return scoring.Weights{
 		Alpha: scoring.Alpha{Auto: true}, Beta: 1, Gamma: 1, DecodePenalty: 1,
-		AffinityShare: 0.3, AffinitySaved: 50 * time.Millisecond,
 	}
 }
 

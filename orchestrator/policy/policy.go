@@ -67,7 +67,6 @@ func weights(cfg *config.Config) scoring.Weights {
 	return scoring.Weights{
 		Units: units, Alpha: scoring.Alpha{Auto: s.Alpha.Auto, Value: s.Alpha.Value},
 		Beta: s.Beta, Gamma: s.Gamma, DecodePenalty: s.DecodePenalty,
-		AffinityShare: s.AffinityShare, AffinitySaved: s.AffinitySaved,
 	}
 }
 

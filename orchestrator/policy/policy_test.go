@@ -63,8 +63,6 @@ func TestZeroIsZero(t *testing.T) {
 	c.Scoring.Beta = 0
 	c.Scoring.Gamma = 0
 	c.Scoring.DecodePenalty = 0
-	c.Scoring.AffinityShare = 0
-	c.Scoring.AffinitySaved = 0
 	c.Scoring.HeadroomMargin = 0
 	c.Experimental.Scoring.TieAbsolute, c.Experimental.Scoring.TieRelative = 0, 0
 	if err := c.Validate(); err != nil {

@@ -19,18 +19,16 @@ type Options struct {
 
 // Tuned is what replay may set of production's weights.
 type Tuned struct {
-	Alpha         float64 // of prefill work; 0 for auto
-	Beta          float64 // of the wait
-	Gamma         float64 // of KV pressure
-	Penalty       float64 // of slower tokens for others
-	AffinityShare float64 // of the prompt from which on a match is followed
-	AffinitySaved float64 // s of prefill saved, from which on it is, too
-	Ties          float64 // times as wide as production's
-	Margin        float64 // share of KV that is never promised
-	Piece         float64 // s of a local prefill at once, beside streams, 0 all of it
-	Share         float64 // s between what routers tell each other of their bookings, 0 never
-	Guesses       float64 // above 0: of the prompts that they have sent, too
-	Limit         float64 // s; a request whose first token would come later is refused, 0 never
+	Alpha   float64 // of prefill work; 0 for auto
+	Beta    float64 // of the wait
+	Gamma   float64 // of KV pressure
+	Penalty float64 // of slower tokens for others
+	Ties    float64 // times as wide as production's
+	Margin  float64 // share of KV that is never promised
+	Piece   float64 // s of a local prefill at once, beside streams, 0 all of it
+	Share   float64 // s between what routers tell each other of their bookings, 0 never
+	Guesses float64 // above 0: of the prompts that they have sent, too
+	Limit   float64 // s; a request whose first token would come later is refused, 0 never
 }
 
 func (o *Options) params() []Param {
@@ -38,8 +36,7 @@ func (o *Options) params() []Param {
 		p := policy.Default()
 		w := p.Weights
 		o.Tuned = &Tuned{
-			Beta: w.Beta, Gamma: w.Gamma, Penalty: w.DecodePenalty, AffinityShare: w.AffinityShare,
-			AffinitySaved: w.AffinitySaved.Seconds(), Ties: 1,
+			Beta: w.Beta, Gamma: w.Gamma, Penalty: w.DecodePenalty, Ties: 1,
 			Margin: p.HeadroomMargin, Piece: p.Piece.Seconds(), Guesses: 1,
 		}
 	}
@@ -49,8 +46,6 @@ func (o *Options) params() []Param {
 		{"beta", &t.Beta, "weight of the wait", nil},
 		{"gamma", &t.Gamma, "weight of KV pressure", nil},
 		{"penalty", &t.Penalty, "weight of slower tokens for others", nil},
-		{"affinity", &t.AffinityShare, "share of the prompt from which on a match is followed", nil},
-		{"saved", &t.AffinitySaved, "seconds of prefill that it saves, from which on it is followed, too", nil},
 		{"ties", &t.Ties, "times as wide as production's", nil},
 		{"margin", &t.Margin, "share of a decode replica's KV that is never promised", nil},
 		{
@@ -75,8 +70,6 @@ func (t *Tuned) apply(p *planner.Policy) {
 	w.Beta = t.Beta
 	w.Gamma = t.Gamma
 	w.DecodePenalty = t.Penalty
-	w.AffinityShare = t.AffinityShare
-	w.AffinitySaved = time.Duration(t.AffinitySaved * float64(time.Second))
 	p.TieAbsolute = time.Duration(t.Ties * float64(p.TieAbsolute))
 	p.TieRelative *= t.Ties
 	p.HeadroomMargin = t.Margin

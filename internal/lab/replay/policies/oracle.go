@@ -58,7 +58,6 @@ type outlook struct {
 	cached  int     // tokens
 	wait    float64 // until the engine would begin with it
 	own     float64 // its prefill, from then on
-	cold    float64 // its prefill with nothing cached
 	room    float64 // until a decode engine has room for its prompt
 	link    float64 // until its side of the network is free
 	taken   float64 // until prompts ahead leave room in a step: running ones come first, with whole steps
@@ -164,12 +163,10 @@ func (o *Oracle) split(i, j int, now time.Time) float64 {
 	p := &o.asked.sides[cluster.Prefill][i]
 	on := scoring.Prefill{
 		Queue: o.queue(cluster.Prefill, i, p.wait, now),
-		Cold:  p.cold, Warm: p.own, Share: o.share(p), Usage: p.usage,
+		Warm:  p.own, Usage: p.usage,
 	}
 	return o.model.Prefill(&on).Total() + o.hand(i, j, p.wait+p.own) + o.decoding(j)
 }
-
-func (o *Oracle) share(x *outlook) float64 { return float64(x.cached) / float64(o.asked.tokens) }
 
 // hand is the time from the end of a prefill, in so many seconds, to the first token: room, links, the
 // transfer, a step.
@@ -204,7 +201,7 @@ func (o *Oracle) alone(j int, now time.Time) float64 {
 	on := o.decode(j)
 	on.Local = scoring.Local{
 		Queue: o.queue(cluster.Decode, j, max(d.wait, d.room), now),
-		Cold:  d.cold, Warm: d.own, Share: o.share(d), Active: float64(d.active),
+		Warm:  d.own, Active: float64(d.active),
 	}
 	if o.pieces != nil {
 		on.Local = o.pieces.local(j, on.Local)
@@ -237,7 +234,6 @@ func (o *Oracle) outlook(side cluster.Side, i int, q *cluster.Query) outlook {
 	ahead := o.ahead()
 	x.wait = rest + ahead.seconds(&c)
 	x.own = ahead.plus(q.Tokens-x.cached, x.cached).seconds(&c) + rest - x.wait
-	x.cold = ahead.plus(q.Tokens, 0).seconds(&c) + rest - x.wait
 	if side == cluster.Decode {
 		coming, promised := o.truth.Coming(i, q)
 		x.active, x.batch = ahead.decode, len(o.tasks)+coming
