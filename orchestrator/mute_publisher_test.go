@@ -1,6 +1,8 @@
 package orchestrator
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -50,4 +52,21 @@ func TestAMutePublisherIsNoticed(t *testing.T) {
 	}
 	fault("resume_events")
 	until(t, "its index is live again", func() bool { return w.live() == 2 })
+}
+
+// believes reports whether the index of a replica is believed so far, and its stream stands so.
+func (w *world) believes(p *simulated, trust, stream string) {
+	w.t.Helper()
+	for _, s := range w.o.Status().Replicas {
+		if s.Name != p.addr {
+			continue
+		}
+		book, err := json.Marshal(s.Book)
+		index := `"index":"` + trust + `"`
+		if err != nil || !bytes.Contains(book, []byte(index)) || !strings.Contains(s.Events, stream) {
+			w.t.Errorf("%s: %s, %s, %v, want %s and %s", p.name, s.Events, book, err, trust, stream)
+		}
+		return
+	}
+	w.t.Errorf("%s is not in the status", p.addr)
 }
