@@ -18,11 +18,6 @@ import (
 // those that have waited for passOver times as long as what is left of them takes, so that nobody waits
 // for ever.
 
-// loneMore is how many times as long a piece is where nobody decodes: then it keeps waiting only who comes
-// meanwhile. One that took several of the engine's steps would let those who come in only at its end, and not
-// those on who have come in (vLLM 0.32, v1/core/sched/scheduler.py: who was admitted first is served first).
-const loneMore = 2
-
 // passOver is for how many times what is left of a prompt shorter ones that came later go before it. With 1
 // one of 0.3 s waited for 10 s behind some of 5 s that had come as much sooner, and all of them were late.
 const passOver = 2
@@ -270,7 +265,7 @@ func (l *Lease) piece(
 func (p *Pool) pieceOf(m *member, speed *estimate.Speed) float64 {
 	most := p.settings.Piece.Seconds()
 	if m.decoding() == 0 {
-		return loneMore * most
+		return most
 	}
 	longer, _ := m.besidePrompt(speed) // streams stand still for that, too
 	return max(most-longer, most/2)
