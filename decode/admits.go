@@ -7,12 +7,6 @@ import "time"
 // meanwhile. A longer wait is better spent here, where any replica that has room can end it.
 const shortWait = 4 * time.Second
 
-// patience is shortWait for a request of so many blocks. Inside the engine it keeps out all who come later,
-// however little they need, so that the more it takes of the replica the less it may wait there.
-func (a *account) patience(blocks int) time.Duration {
-	return time.Duration(float64(shortWait) * (1 - float64(blocks)/float64(max(a.most, 1))))
-}
-
 // admits reports whether a request of so many blocks, whose prompt can be there when ready has passed, may be
 // booked on m. There has to be room for it soon after, and for each reserved lease that begins later.
 //
@@ -24,8 +18,7 @@ func (p *Pool) admits(m *member, a *account, blocks int, ready time.Duration, no
 	}
 	blocks = a.asked(blocks)
 	// What comes free is worked out only where it matters.
-	soon := a.patience(blocks)
-	if a.free < blocks && a.free+p.released(m, a, ready+soon) < blocks {
+	if a.free < blocks && a.free+p.released(m, a, ready+shortWait) < blocks {
 		return false
 	}
 	if a.reserved == 0 {
@@ -41,7 +34,6 @@ func (p *Pool) keepsRoom(m *member, a *account, blocks int, ready time.Duration,
 	d := demand{
 		account: a, reserved: &m.ledger.orders.reserved, now: p.sinceEpoch(now),
 		blocks: blocks, ready: ready, theirs: m.remote.Reserved, theirsIn: m.remote.ReservedIn,
-		soon: a.patience(blocks),
 	}
 	if int(d.reserved.weight)+blocks+d.theirs <= a.free {
 		return true
@@ -60,7 +52,6 @@ type demand struct {
 	ready    time.Duration // until it begins
 	theirs   int           // blocks of other routers' reserved leases
 	theirsIn time.Duration // until those begin
-	soon     time.Duration // for which anybody may wait for room
 	life     float64       // seconds of an answer
 }
 
@@ -74,7 +65,7 @@ func (d *demand) fits(ours int, in time.Duration) bool {
 	if d.theirsIn <= in {
 		asked += d.theirs
 	}
-	return asked <= d.free+d.released(in+d.soon, d.life)
+	return asked <= d.free+d.released(in+shortWait, d.life)
 }
 
 // fitUntil reports whether all fit who begin until then.

@@ -227,7 +227,7 @@ func slowlyKeepsRoom(p *Pool, m *member, a *account, blocks int, ready time.Dura
 	sum := 0
 	for _, d := range all {
 		sum += d.blocks
-		if d.in >= ready && d.blocks > 0 && sum > a.free+p.released(m, a, d.in+a.patience(blocks)) {
+		if d.in >= ready && d.blocks > 0 && sum > a.free+p.released(m, a, d.in+shortWait) {
 			return false
 		}
 	}
