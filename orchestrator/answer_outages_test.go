@@ -196,7 +196,7 @@ func total(d []time.Duration) (sum time.Duration) {
 }
 
 // Whatever happens to the server behind the memory, every request gets its exact answer, not much later; and
-// when it is over, answers are shared again. With -v it prints the table of docs/answer-cache.md.
+// when it is over, answers are shared again. With -v it prints a table.
 func TestTroublesOfTheSharedStoreCostNoAnswers(t *testing.T) {
 	for _, trouble := range storeTroubles {
 		t.Run(trouble.name, func(t *testing.T) {
