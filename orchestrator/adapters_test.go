@@ -36,7 +36,7 @@ func (w *world) askSome(from int) (split int) {
 		p := adapted(completion(i%2 == 0), "ad")
 		p.body = strings.Replace(p.body, "word0", fmt.Sprint("word", from+i), 1)
 		w.exact(p, w.ask(p))
-		if w.o.ring.newest(1)[0].Mode == "split" {
+		if w.o.ring.Newest(1)[0].Mode == "split" {
 			split++
 		}
 	}
@@ -61,7 +61,7 @@ func TestAdapterIsExchanged(t *testing.T) {
 				t.Errorf("%s is not shown to have other weights", e.name)
 			}
 		}
-		if p := completion(false); w.ask(p).status != 200 || w.o.ring.newest(1)[0].Mode != "split" {
+		if p := completion(false); w.ask(p).status != 200 || w.o.ring.Newest(1)[0].Mode != "split" {
 			t.Error("a request for the base model was not split")
 		}
 		w.swap("/adapters/ad-2", append(w.d, w.whole)...)
@@ -81,7 +81,7 @@ func TestAdapterPairsByWeights(t *testing.T) {
 			if got := w.ask(p); got.status != 200 {
 				t.Fatalf("status %d: %s", got.status, got.raw)
 			}
-			r := w.o.ring.newest(1)[0]
+			r := w.o.ring.Newest(1)[0]
 			if r.Mode != "split" || (r.Prefill == w.p[0].addr) != (r.Decode == w.d[0].addr) {
 				t.Errorf("%s from %s to %s", r.Mode, r.Prefill, r.Decode)
 			}
@@ -126,7 +126,7 @@ func (w *world) askAny(n int) (split int) {
 		if got := w.ask(p); got.status != 200 {
 			w.t.Errorf("status %d: %s", got.status, got.raw)
 		}
-		if w.o.ring.newest(1)[0].Mode == "split" {
+		if w.o.ring.Newest(1)[0].Mode == "split" {
 			split++
 		}
 	}

@@ -102,11 +102,11 @@ func (o *Orchestrator) showDecisions(w http.ResponseWriter, r *http.Request) {
 		}
 		n = asked
 	}
-	writeJSON(w, http.StatusOK, o.ring.newest(n))
+	writeJSON(w, http.StatusOK, o.ring.Newest(n))
 }
 
 func (o *Orchestrator) showDecision(w http.ResponseWriter, r *http.Request) {
-	if rec := o.ring.find(chi.URLParam(r, "id")); rec != nil {
+	if rec := o.ring.Find(chi.URLParam(r, "id")); rec != nil {
 		writeJSON(w, http.StatusOK, rec)
 		return
 	}

@@ -311,35 +311,6 @@ func TestAdmissionLosesNoWakeUp(t *testing.T) {
 	})
 }
 
-func TestRingKeepsTheNewest(t *testing.T) {
-	g := newRing(3)
-	records, lost, stop := g.watch(2)
-	defer stop()
-	for _, id := range []string{"a", "b", "c", "d"} {
-		g.add(&Record{ID: id})
-	}
-	ids := func(rs []*Record) (s string) {
-		for _, r := range rs {
-			s += r.ID
-		}
-		return s
-	}
-	if got := ids(g.newest(10)); got != "dcb" {
-		t.Errorf("newest = %q, want dcb", got)
-	}
-	g.resize(2)
-	g.add(&Record{ID: "e"})
-	if got := ids(g.newest(10)); got != "ed" {
-		t.Errorf("after resize newest = %q, want ed", got)
-	}
-	if g.find("d") == nil || g.find("a") != nil {
-		t.Errorf("find: d %v, a %v; want d only", g.find("d"), g.find("a"))
-	}
-	if got := (<-records).ID + (<-records).ID; got != "ab" || lost() != 3 {
-		t.Errorf("watched %q and lost %d, want ab and 3", got, lost())
-	}
-}
-
 // Room that comes while the head of the line tries is for whoever is first when that has ended, where the try
 // puts the head behind others.
 func TestRoomThatComesDuringATryIsForTheFirst(t *testing.T) {

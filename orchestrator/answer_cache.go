@@ -80,7 +80,7 @@ type cacheRequest struct {
 func (c *answers) serve(ctx context.Context, a *cacheRequest) *failure {
 	question, why := a.question()
 	if why != "" {
-		c.o.m.answers.bypassed.WithLabelValues(why).Inc()
+		c.o.m.Answers.Bypassed.WithLabelValues(why).Inc()
 		a.note(cacheBypass)
 		return a.do(a.q, ctx)
 	}
@@ -118,7 +118,7 @@ func (c *answers) lead(ctx context.Context, a *cacheRequest, f *answercache.Flig
 
 // note tells the client and the counters how the request comes to its answer.
 func (a *cacheRequest) note(how string) {
-	a.q.o.m.answers.requests.WithLabelValues(how).Inc()
+	a.q.o.m.Answers.Requests.WithLabelValues(how).Inc()
 	say := map[string]string{cacheHit: "HIT", cacheJoined: "HIT", cacheMiss: "MISS", cacheBypass: "BYPASS"}[how]
 	a.q.w.Header().Set("X-Cache", say)
 	if how == cacheHit || how == cacheJoined {
@@ -248,7 +248,7 @@ func (a *cacheRequest) pass(head answercache.Head, chunk []byte, leads bool) *fa
 	n := bytes.Count(chunk, blankLine)
 	a.q.w.sent += n
 	if !leads { // the computation has counted them for the first
-		a.q.o.m.requests.events.Add(float64(n))
+		a.q.o.m.Requests.Events.Add(float64(n))
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/tandem-router/tandem/internal/openai"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/orchestrator/fleet"
+	"github.com/tandem-router/tandem/orchestrator/observe"
 	"github.com/tandem-router/tandem/orchestrator/outlier"
 )
 
@@ -163,7 +164,7 @@ func makerOf(e *fleet.Endpoint) answercache.Maker {
 // keep stores the answer of a computation that went well, where it may be given to others.
 func (c *answers) keep(a *cacheRequest, q *request, began beginning) {
 	if why := c.store(a, q, began); why != "" {
-		c.o.m.answers.unkept.WithLabelValues(why).Inc()
+		c.o.m.Answers.Unkept.WithLabelValues(why).Inc()
 	}
 }
 
@@ -205,7 +206,7 @@ func (c *answers) store(a *cacheRequest, q *request, began beginning) (why strin
 // makers are the processes that made the answer that rec tells of: those that were there when it began, and
 // are there now.
 func (o *Orchestrator) makers(
-	rec *Record, began map[replica.ID]*fleet.Endpoint,
+	rec *observe.Record, began map[replica.ID]*fleet.Endpoint,
 ) (list []answercache.Maker, why string) {
 	if rec == nil || rec.Decode == "" {
 		return nil, unknownFrom

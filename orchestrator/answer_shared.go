@@ -95,15 +95,15 @@ func (o *Orchestrator) openStore(cfg *config.AnswerCache, trust *tls.Config) (sh
 	if err != nil {
 		return nil, err
 	}
-	m := &o.m.answers
+	m := &o.m.Answers
 	return valkey.New(valkey.Options{
 		Server: valkey.Server{
 			Addresses: v.Addresses, Cluster: v.Mode == config.ValkeyCluster, Master: v.Master, Username: v.Username,
 			Password: v.Password.Reveal(), TLS: trust,
 		},
 		Prefix: v.Prefix, Budget: v.Budget, Codec: codec, Log: o.log,
-		Looked: func(result string) { m.looks.WithLabelValues(result).Inc() },
-		Wrote:  func(result string) { m.writes.WithLabelValues(result).Inc() },
+		Looked: func(result string) { m.Looks.WithLabelValues(result).Inc() },
+		Wrote:  func(result string) { m.Writes.WithLabelValues(result).Inc() },
 	}), nil
 }
 
@@ -122,7 +122,7 @@ func (c *answers) giveShared(ctx context.Context, a *cacheRequest, f *answercach
 	f.Begin(keptHead(kept, now))
 	err := f.Append(ctx, kept.Body)
 	if kept.Stream {
-		c.o.m.requests.events.Add(float64(kept.Events))
+		c.o.m.Requests.Events.Add(float64(kept.Events))
 	}
 	f.Done(nil, err)
 	return true

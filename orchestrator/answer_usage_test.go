@@ -190,7 +190,7 @@ func (w *world) knowsWhatItTook(p prompt, name string) {
 		w.t.Fatal(err)
 	}
 	p.body = string(raw)
-	want, rec := w.right(p).usage, w.o.ring.newest(1)[0]
+	want, rec := w.right(p).usage, w.o.ring.Newest(1)[0]
 	if !asked || rec.Prompt != want.Prompt || rec.Output != want.Completion {
 		w.t.Errorf("asked: %v; the record has %d and %d tokens, want %+v", asked, rec.Prompt, rec.Output, want)
 	}
@@ -238,7 +238,7 @@ func TestBatchesWithUsageThatNobodyAskedFor(t *testing.T) {
 			strings.Contains(got.raw, `"usage"`) || fingerprints(got) != 2 || fingerprints(want) != 2 {
 			t.Errorf("got %s\nwant %s", got.raw, want.raw)
 		}
-		for _, rec := range w.o.ring.newest(2) {
+		for _, rec := range w.o.ring.Newest(2) {
 			if rec.Output != 4 || rec.Delivered < 0 {
 				t.Errorf("%d tokens, %d delivered", rec.Output, rec.Delivered)
 			}

@@ -12,6 +12,7 @@ import (
 	"github.com/tandem-router/tandem/connector"
 	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/tokenizer"
+	"github.com/tandem-router/tandem/orchestrator/observe"
 	"github.com/tandem-router/tandem/orchestrator/peers"
 	"github.com/tandem-router/tandem/orchestrator/policy"
 )
@@ -81,7 +82,7 @@ func (o *Orchestrator) Apply(cfg *config.Config) error {
 	}
 	o.putInForce(next, old)
 	o.reloads.err.Store(nil)
-	o.m.config.applied(next.snap.revision(), old.revision(), time.Now())
+	o.m.Config.Applied(next.snap.revision(), old.revision(), time.Now())
 	o.queue.wake()
 	o.tellChanges(old, cfg)
 	return nil
@@ -90,8 +91,8 @@ func (o *Orchestrator) Apply(cfg *config.Config) error {
 // prepared is what a configuration is turned into before anything of it is in force.
 type prepared struct {
 	snap        *snapshot
-	certificate *tls.Certificate // nil for plain HTTP
-	decisions   *decisionTarget  // nil for none
+	certificate *tls.Certificate        // nil for plain HTTP
+	decisions   *observe.DecisionTarget // nil for none
 	peers       peers.Wanted
 }
 
@@ -104,7 +105,7 @@ func (o *Orchestrator) prepare(cfg *config.Config) (next prepared, err error) {
 	if next.snap.inForce, err = cfg.InForce(); err != nil {
 		return next, err
 	}
-	if next.decisions, err = o.file.prepare(cfg.Decisions); err != nil {
+	if next.decisions, err = o.file.Prepare(cfg.Decisions); err != nil {
 		return next, err
 	}
 	if next.certificate, err = cfg.FrontCertificate(); err != nil {
@@ -127,8 +128,8 @@ func (o *Orchestrator) putInForce(next prepared, old *snapshot) {
 	}
 	o.planner.SetPolicy(policy.Of(cfg))
 	o.queue.setLimit(cfg.Limits.Queue)
-	o.ring.resize(cfg.Decisions.Ring)
-	o.file.apply(next.decisions)
+	o.ring.Resize(cfg.Decisions.Ring)
+	o.file.Apply(next.decisions)
 	o.state.apply(cfg.State)
 	if old == nil || old.cfg.Tokenizer != cfg.Tokenizer || old.cfg.Timeouts.Tokenize != cfg.Timeouts.Tokenize {
 		o.tokens.Store(newResolver(cfg))
@@ -154,7 +155,7 @@ func (o *Orchestrator) tellChanges(old *snapshot, cfg *config.Config) {
 // in the log, the metrics and /readyz.
 func (o *Orchestrator) Rejected(err error) {
 	o.reloads.err.Store(&reloadError{at: time.Now(), err: err})
-	o.m.config.rejected()
+	o.m.Config.Rejected()
 	o.log.Error("configuration rejected, the old one stays in force", "error", err)
 }
 

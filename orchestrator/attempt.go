@@ -61,10 +61,10 @@ func (j *job) attempt(ctx context.Context) (a *answer, f *failure) {
 	began := time.Now()
 	a, f = h.run(ctx)
 	if j.q.stale(ctx, f) {
-		j.first().rec.failed(b, f, j.q.start, began)
+		noteFailed(j.first().rec, b, f, j.q.start, began)
 	} else if f != nil {
 		j.attempts.faults = append(j.attempts.faults, j.q.o.failedOn(b, f, j.fingerprint(), j.q.start, began))
-		j.first().rec.failed(b, f, j.q.start, began)
+		noteFailed(j.first().rec, b, f, j.q.start, began)
 	}
 	return a, f
 }

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tandem-router/tandem/internal/openai"
+	"github.com/tandem-router/tandem/orchestrator/observe"
 )
 
 // batchWidth is how many prompts of one batch are on their way at once.
@@ -23,7 +24,7 @@ func (q *request) batch(ctx context.Context, req *openai.Request) *failure {
 		return q.batchStream(ctx, req)
 	}
 	wholes := make([][]byte, len(req.Prompts))
-	var first *Record
+	var first *observe.Record
 	f := q.eachPrompt(ctx, req, func(_ context.Context, i int, a *answer) *failure {
 		if wholes[i] = bytes.Clone(a.whole); i == 0 {
 			first = a.h.j.rec
@@ -129,7 +130,7 @@ func (m *merger) copy(ctx context.Context, i int, a *answer) *failure {
 
 // addLocked sends events of one prompt under the batch's id and the prompt's index; its usage is kept for the
 // end.
-func (m *merger) addLocked(cut *openai.Events, events []byte, index int, rec *Record) *failure {
+func (m *merger) addLocked(cut *openai.Events, events []byte, index int, rec *observe.Record) *failure {
 	m.buf = m.buf[:0]
 	n := 0
 	for e := range cut.Feed(events) {

@@ -70,7 +70,7 @@ func (o *Orchestrator) failedOn(
 	}
 	fault.Request = request
 	fault.Took, fault.At = now.Sub(began), now
-	o.m.failures.count(b, fault)
+	o.m.Failures.Count(b, fault)
 	if fault.Kind == outlier.Broken && fault.On != planner.Nobody {
 		o.fleet.BrokeOff(f.at)
 	}

@@ -1,10 +1,10 @@
 package orchestrator
 
 import (
-	"go.opentelemetry.io/otel/attribute"
-
 	"github.com/tandem-router/tandem/internal/openai"
 	"github.com/tandem-router/tandem/orchestrator/planner"
+
+	"go.opentelemetry.io/otel/attribute"
 )
 
 // recordPlan writes the plan into the record.
@@ -36,7 +36,7 @@ func (j *job) recordPlan(b *planner.Booking) {
 	case !d.Guessed:
 		j.rec.Captured = d.Matched
 	}
-	j.q.o.m.decisions.count(j.rec, d)
+	j.q.o.m.Decisions.Count(j.rec, d)
 }
 
 // anyRank reports whether the engine itself chooses the rank that prefills: vLLM 0.32 does not look at
@@ -85,10 +85,10 @@ func (j *job) countTokens(a *answer, f *failure) {
 		return
 	}
 	m, r := j.q.o.m, j.rec
-	m.requests.tokens.WithLabelValues("prompt").Add(float64(r.Prompt))
-	m.requests.tokens.WithLabelValues("output").Add(float64(r.Output))
-	m.cache.observe(r, a.split)
-	m.requests.length(r, j.plan.Class.Hint > 0)
+	m.Requests.Tokens.WithLabelValues("prompt").Add(float64(r.Prompt))
+	m.Requests.Tokens.WithLabelValues("output").Add(float64(r.Output))
+	m.Cache.Observe(r, a.split)
+	m.Requests.Length(r, j.plan.Class.Hint > 0)
 	if j.q.o.traced {
 		j.q.span.SetAttributes(truthAttributes(r)...)
 	}

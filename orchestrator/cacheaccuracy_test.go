@@ -13,6 +13,7 @@ import (
 	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/openai"
 	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/orchestrator/observe"
 	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
@@ -38,53 +39,53 @@ func TestJudge(t *testing.T) {
 	const lost, short = "tandem_match_loss_tokens", "tandem_prediction_error_tokens"
 	for _, tt := range []struct {
 		name  string
-		rec   Record
+		rec   observe.Record
 		split bool
 		want  string // samples other than zero
 	}{
 		{
 			"all is known",
-			Record{Mode: "split", Prompt: 1000, Available: 900, Captured: 640, Delivered: 600},
+			observe.Record{Mode: "split", Prompt: 1000, Available: 900, Captured: 640, Delivered: 600},
 			true,
 			`available,split,true 900; captured,split,true 640; delivered,split,true 600; prompt,split,true 1000; ` +
 				`loss split 260; error over,prefill 40`,
 		},
 		{
 			"the index knew too little",
-			Record{Mode: "local", Prompt: 1000, Available: 640, Captured: 640, Delivered: 656},
+			observe.Record{Mode: "local", Prompt: 1000, Available: 640, Captured: 640, Delivered: 656},
 			false,
 			`available,local,true 640; captured,local,true 640; delivered,local,true 656; prompt,local,true 1000; ` +
 				`loss local 0; error under,decode 16`,
 		},
 		{
 			"exactly nothing",
-			Record{Mode: "split", Prompt: 10},
+			observe.Record{Mode: "split", Prompt: 10},
 			true,
 			`prompt,split,true 10; loss split 0; error exact,prefill 0`,
 		},
 		{
 			"the engine does not say",
-			Record{Mode: "local", Prompt: 1000, Available: 900, Captured: 640, Delivered: -1},
+			observe.Record{Mode: "local", Prompt: 1000, Available: 900, Captured: 640, Delivered: -1},
 			false,
 			`available,local,false 900; captured,local,false 640; prompt,local,false 1000; unmeasured not_told 1; ` +
 				`loss local 260`,
 		},
 		{
 			"the index of the chosen one is unknown",
-			Record{Mode: "split", Prompt: 1000, Available: 900, Captured: -1, Delivered: 600},
+			observe.Record{Mode: "split", Prompt: 1000, Available: 900, Captured: -1, Delivered: 600},
 			true,
 			`unmeasured blind 1`,
 		},
 		{
 			"there are no token ids",
-			Record{Mode: "unsplit", Prompt: 1000, Available: -1, Captured: -1, Delivered: 600},
+			observe.Record{Mode: "unsplit", Prompt: 1000, Available: -1, Captured: -1, Delivered: 600},
 			false,
 			`unmeasured no_ids 1`,
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			reg := prometheus.NewRegistry()
-			newMetrics(reg).cache.observe(&tt.rec, tt.split)
+			newMetrics(reg).Cache.Observe(&tt.rec, tt.split)
 			families, err := reg.Gather()
 			if err != nil {
 				t.Fatal(err)
@@ -169,7 +170,7 @@ func TestTruthOfARequest(t *testing.T) {
 				t.Errorf("%d requests are left out as blind, want 1", n)
 			}
 			words := map[string]int{}
-			for _, r := range []Record{first, again, blind} {
+			for _, r := range []observe.Record{first, again, blind} {
 				words[r.Decision.Why]++
 			}
 			for word, want := range words { // the metric takes the decisions' own word
@@ -191,15 +192,15 @@ func (w *world) explained(p prompt) string {
 // What is unknown has no attribute: zero would mean that nothing was cached.
 func TestTruthAttributes(t *testing.T) {
 	for _, tt := range []struct {
-		rec  Record
+		rec  observe.Record
 		want string
 	}{
 		{
-			Record{Available: 900, Captured: 640, Delivered: 0},
+			observe.Record{Available: 900, Captured: 640, Delivered: 0},
 			"[{tandem.available_tokens 900} {tandem.captured_tokens 640} {tandem.delivered_tokens 0}]",
 		},
-		{Record{Available: 900, Captured: -1, Delivered: -1}, "[{tandem.available_tokens 900}]"},
-		{Record{Available: -1, Captured: -1, Delivered: -1}, "[]"},
+		{observe.Record{Available: 900, Captured: -1, Delivered: -1}, "[{tandem.available_tokens 900}]"},
+		{observe.Record{Available: -1, Captured: -1, Delivered: -1}, "[]"},
 	} {
 		type pair struct {
 			Key   string
@@ -216,7 +217,7 @@ func TestTruthAttributes(t *testing.T) {
 }
 
 // told asks and returns the record as the admin listener shows it, after a look at the header.
-func (w *world) reported(p prompt) Record {
+func (w *world) reported(p prompt) observe.Record {
 	w.t.Helper()
 	got := w.ask(p)
 	w.exact(p, got)
@@ -235,7 +236,7 @@ func (w *world) reported(p prompt) Record {
 	if err := json.Unmarshal(answer.Body.Bytes(), &shown); err != nil || len(shown) != 1 {
 		w.t.Fatal(err, answer.Body)
 	}
-	r := Record{
+	r := observe.Record{
 		Available: shown[0].Available, Captured: shown[0].Captured, Delivered: shown[0].Delivered,
 		Prompt: shown[0].Prompt, Blind: shown[0].Blind,
 	}

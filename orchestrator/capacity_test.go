@@ -215,7 +215,7 @@ func TestARefusedPromptHasTheEnginesLength(t *testing.T) {
 		in(t, passing(config.LocalAlways), func(w *world) {
 			p := completion(true)
 			w.exact(p, w.ask(p))
-			router := w.o.ring.newest(1)[0].Prompt
+			router := w.o.ring.Newest(1)[0].Prompt
 			for _, d := range w.d {
 				w.wire.scripted(d.addr, answerOf(400, "application/json", "", `{"error":{"message":"This model's `+
 					`maximum context length is 100 tokens. However, your prompt contains `+says+` input tokens."}}`))
@@ -223,7 +223,7 @@ func TestARefusedPromptHasTheEnginesLength(t *testing.T) {
 			if got := w.ask(p); got.status != 400 {
 				t.Fatalf("status %d: %s", got.status, got.raw)
 			}
-			if r := w.o.ring.newest(1)[0]; r.Prompt != want(router) || r.Outcome != "status_400" {
+			if r := w.o.ring.Newest(1)[0]; r.Prompt != want(router) || r.Outcome != "status_400" {
 				t.Errorf("%s: %d tokens, %s; by the router %d", says, r.Prompt, r.Outcome, router)
 			}
 		})
@@ -399,7 +399,7 @@ func TestTransferFailsWhereThereIsOneOfEach(t *testing.T) {
 				for _, stream := range []bool{false, true} {
 					w.exact(chat(stream), w.ask(chat(stream)))
 				}
-				if rec := w.o.ring.newest(2); rec[1].Attempts != 2 || rec[1].Mode != "local" {
+				if rec := w.o.ring.Newest(2); rec[1].Attempts != 2 || rec[1].Mode != "local" {
 					t.Errorf("%d attempts, the last one %s; want 2, local", rec[1].Attempts, rec[1].Mode)
 				}
 			})
@@ -418,7 +418,7 @@ func TestDecodeFailsWhereThereIsOnePrefill(t *testing.T) {
 			ill = false
 		})
 		w.exact(chat(true), w.ask(chat(true)))
-		if rec := w.o.ring.newest(1); rec[0].Attempts != 2 || rec[0].Mode != "split" {
+		if rec := w.o.ring.Newest(1); rec[0].Attempts != 2 || rec[0].Mode != "split" {
 			t.Errorf("%d attempts, the last one %s; want 2, split", rec[0].Attempts, rec[0].Mode)
 		}
 	})

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tandem-router/tandem/internal/openai"
+	"github.com/tandem-router/tandem/orchestrator/observe"
 )
 
 // client is the way back to a client, and all that is written to one goes through it. [client.whole] gives an
@@ -109,7 +110,7 @@ func (c *client) head(key string, place int, value string) {
 
 // whole gives an answer that is not streamed. rec is of the decision that it came of, nil where none was
 // made.
-func (c *client) whole(status int, contentType string, body []byte, rec *Record) *failure {
+func (c *client) whole(status int, contentType string, body []byte, rec *observe.Record) *failure {
 	c.tellDecision(rec)
 	if contentType != "" {
 		c.head("Content-Type", typeOf, contentType)
@@ -131,7 +132,7 @@ var (
 
 // begin commits to a stream, once. An engine's error has a status of its own until then, so it is called with
 // the first events that were generated.
-func (c *client) begin(rec *Record) {
+func (c *client) begin(rec *observe.Record) {
 	if c.begun {
 		return
 	}
@@ -145,19 +146,19 @@ func (c *client) begin(rec *Record) {
 }
 
 // events sends n whole events of a stream, at once.
-func (c *client) events(b []byte, n int, rec *Record) *failure {
+func (c *client) events(b []byte, n int, rec *observe.Record) *failure {
 	c.begin(rec)
 	if err := c.send(b); err != nil {
 		return lost(err)
 	}
 	c.sent += n
-	c.q.o.m.requests.events.Add(float64(n))
+	c.q.o.m.Requests.Events.Add(float64(n))
 	return nil
 }
 
 // tellDecision sets the headers that say what was decided, where the configuration wants them, and those that
 // name the replicas, where it wants these.
-func (c *client) tellDecision(rec *Record) {
+func (c *client) tellDecision(rec *observe.Record) {
 	if rec == nil {
 		return
 	}
@@ -185,7 +186,7 @@ func (c *client) fail(f *failure) {
 		c.log(f)
 	}
 	if f.owner == "us" && !c.begun {
-		c.q.o.m.requests.refused.WithLabelValues(f.kind).Inc()
+		c.q.o.m.Requests.Refused.WithLabelValues(f.kind).Inc()
 	}
 	switch {
 	case f.answer.status == clientGone:

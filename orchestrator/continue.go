@@ -11,6 +11,7 @@ import (
 	"github.com/tandem-router/tandem/internal/openai"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/orchestrator/fleet"
+	"github.com/tandem-router/tandem/orchestrator/observe"
 	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
@@ -99,7 +100,7 @@ func (a *answer) goOn(err error) bool {
 		outcome = clientLeft
 	}
 	o := root.q.o
-	o.m.failures.continued.WithLabelValues(outcome).Inc()
+	o.m.Failures.Continued.WithLabelValues(outcome).Inc()
 	attrs := []any{
 		"id", root.id, "outcome", outcome, "replica", root.rec.Decode, "tokens", a.given.Tokens(), "took",
 		time.Since(began), "error", err.Error(),
@@ -237,7 +238,7 @@ func (a *answer) restJob(root *job, blamed planner.FailedAttempt) (*job, *failur
 		count: len(ids), rest: restOfAnswer{delivered: left, of: root, began: &a.to.Member, kept: done},
 		attempts: attempts{faults: planner.FailedAttempts{blamed}},
 	}
-	j.rec = newRecord(j.id, root.rec.Path, time.Now(), root.rec.Config)
+	j.rec = observe.NewRecord(j.id, root.rec.Path, time.Now(), root.rec.Config)
 	j.rec.Model = root.rec.Model
 	j.prepare()
 	j.avoidForRest(a.to.Member.ID)

@@ -396,7 +396,7 @@ func TestRecordOfAContinuedStream(t *testing.T) {
 		w.dies(enginesim.Fault{Kind: "cut_stream", After: 5}, enginesim.Fault{Kind: "fail_stream", After: 3})
 		got := w.ask(p)
 		w.same(p, got)
-		rec := w.o.ring.newest(3)
+		rec := w.o.ring.Newest(3)
 		if len(rec) != 1 || len(rec[0].Continued) != 2 || rec[0].Output != 12 || rec[0].Outcome != "ok" ||
 			rec[0].Attempts != 1 {
 			t.Errorf("records %+v", rec[0])

@@ -60,7 +60,7 @@ func (h *handoff) rebind(ctx context.Context) *failure {
 	if !moved {
 		return nil
 	}
-	h.j.q.o.m.handoffs.rebinds.Inc()
+	h.j.q.o.m.Handoffs.Rebinds.Inc()
 	h.j.rec.Decode, h.j.rec.Decision = string(h.b.Decode.ID), h.b.Decision
 	if d := h.b.Decision; d != nil && d.Moved != nil {
 		h.j.rec.Reason += "; then moved to " + string(d.Moved.To) + ": " + d.Moved.Reason
@@ -132,7 +132,7 @@ func (h *handoff) notHandedOver(err error) *failure {
 	case errors.Is(err, connector.ErrForeign):
 		kind = "foreign"
 	}
-	h.j.q.o.m.handoffs.params.WithLabelValues(kind).Inc()
+	h.j.q.o.m.Handoffs.Params.WithLabelValues(kind).Inc()
 	message := "The prefill replica's answer could not be handed over: " + kind + "."
 	if h.cfg.Local == config.LocalNever {
 		message += " No decode replica may compute the prompt itself (local: never)."

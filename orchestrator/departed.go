@@ -65,7 +65,7 @@ func (d *departures) forget(ago time.Duration, now time.Time, f func(name string
 // still.
 func (o *Orchestrator) forgetDeparted(now time.Time) {
 	o.departures.forget(o.Config().Timeouts.Answer+time.Minute, now, func(name string) {
-		o.m.families.forget(name)
+		o.m.Families.Forget(name)
 		o.fleet.ForgetSeries(name)
 	})
 }

@@ -273,7 +273,7 @@ func TestSharedEngines(t *testing.T) {
 		for i := range 20 {
 			p := guardedPrompt(idPrompt(i, 200), "")
 			w.exact(p, w.ask(p))
-			rec := w.o.ring.newest(1)[0]
+			rec := w.o.ring.Newest(1)[0]
 			prefill, _ := strings.CutSuffix(rec.Prefill, "/prefill")
 			decode, _ := strings.CutSuffix(rec.Decode, "/decode")
 			if prefill == "" || prefill == decode || prefill == rec.Prefill || decode == rec.Decode {

@@ -2,7 +2,6 @@ package orchestrator
 
 import (
 	"bytes"
-	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -14,6 +13,8 @@ import (
 	"time"
 
 	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/liveness"
+	"github.com/tandem-router/tandem/orchestrator/observe"
 )
 
 // frozen is a disk that answers nobody until it is unfrozen.
@@ -47,7 +48,7 @@ func onFrozen(t *testing.T, s setup, story func(w *world, disk *frozen)) {
 				if strings.HasPrefix(filepath.Base(cfg.File), "frozen") {
 					return frozenFile{disk}
 				}
-				return openDecisions(cfg, device)
+				return observe.OpenDecisions(cfg, device)
 			}
 			if options != nil {
 				options(o)
@@ -58,7 +59,7 @@ func onFrozen(t *testing.T, s setup, story func(w *world, disk *frozen)) {
 		w.settled()
 		began := time.Now()
 		w.close()
-		if took := time.Since(began); took > lastWrite+time.Second {
+		if took := time.Since(began); took > liveness.LastWrite+time.Second {
 			t.Errorf("the router ended after %v", took)
 		}
 		close(disk.unfreeze)
@@ -217,20 +218,6 @@ func TestTheDecisionsDiskStandsStill(t *testing.T) {
 	}
 }
 
-// A file that does not answer when it is opened is refused, and no later reload waits for it.
-func TestAFileThatCannotBeOpenedInTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := disk{field: "decisions.file"}
-		unfreeze := make(chan struct{})
-		began := time.Now()
-		err := d.look(func() error { <-unfreeze; return nil })
-		if took := time.Since(began); !errors.Is(err, errStalled) || took != firstLook {
-			t.Errorf("%v after %v", err, took)
-		}
-		close(unfreeze)
-	})
-}
-
 // A pipe that nobody reads is refused at once, by the name of the field, and the next file is taken.
 func TestDecisionsRefuseAPipe(t *testing.T) {
 	folder := t.TempDir()
@@ -259,35 +246,4 @@ func TestDecisionsRefuseAPipe(t *testing.T) {
 			t.Errorf("%d records are in the file", len(got))
 		}
 	})
-}
-
-// A device is written to and never put aside: a file would come in its place.
-func TestDecisionsLeaveADeviceAlone(t *testing.T) {
-	cfg := config.Decisions{File: "/dev/null", FileSize: 1 << 20, FileKeep: 1}
-	device, err := writable(cfg.File)
-	if err != nil || !device {
-		t.Fatalf("device %v, %v", device, err)
-	}
-	out := openDecisions(cfg, device)
-	if _, ours := out.(*deviceWriter); !ours {
-		t.Fatalf("a %T would rename the device", out)
-	}
-	for range 5 {
-		if _, err := out.Write(make([]byte, 1<<19)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := out.Close(); err != nil {
-		t.Error(err)
-	}
-	if info, err := os.Lstat(cfg.File); err != nil || info.Mode()&os.ModeCharDevice == 0 {
-		t.Errorf("%v, %v", info, err)
-	}
-	for name, want := range map[string]*os.File{
-		"/dev/stdout": os.Stdout, "/proc/self/fd/2": os.Stderr, "/dev/null": nil, "stdout": nil,
-	} {
-		if got := standardStream(name); got != want {
-			t.Errorf("%s: %v", name, got)
-		}
-	}
 }

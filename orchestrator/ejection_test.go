@@ -310,7 +310,7 @@ func TestADecodeReplicaThatLoadsNothing(t *testing.T) {
 		if planned := w.count("tandem_handoff_tokens_total", "planned"); moved == 0 || moved >= planned {
 			t.Errorf("%d of %d planned tokens were moved", moved, planned)
 		}
-		for _, r := range w.o.ring.newest(1000) {
+		for _, r := range w.o.ring.Newest(1000) {
 			if strings.HasPrefix(r.Decode, "d0") != (r.Moved == 0) {
 				t.Errorf("%s: planned %d, moved %d", r.Decode, r.Planned, r.Moved)
 			}
@@ -330,7 +330,7 @@ func TestTokensThatWereThereProveNoTransfer(t *testing.T) {
 				t.Fatalf("the engine itself: %d", got.status)
 			}
 			w.exact(p, w.ask(p))
-			rec := w.o.ring.newest(1)[0]
+			rec := w.o.ring.Newest(1)[0]
 			if rec.Mode == "split" && (rec.Moved <= 0 || !rec.Unsure) {
 				t.Errorf("planned %d, moved %d, unsure %v", rec.Planned, rec.Moved, rec.Unsure)
 			}

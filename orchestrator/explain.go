@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tandem-router/tandem/internal/openai"
+	"github.com/tandem-router/tandem/orchestrator/observe"
 	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
@@ -43,8 +44,8 @@ func (o *Orchestrator) Explain(ctx context.Context, body []byte) (*planner.Decis
 
 // Watch calls send for each record as it comes, with how many the caller has missed since the one before
 // because it was slow, until ctx ends or send fails.
-func (o *Orchestrator) Watch(ctx context.Context, send func(r *Record, lost uint64) error) error {
-	records, lost, stop := o.ring.watch(256)
+func (o *Orchestrator) Watch(ctx context.Context, send func(r *observe.Record, lost uint64) error) error {
+	records, lost, stop := o.ring.Watch(256)
 	defer stop()
 	reported := uint64(0)
 	for {

@@ -10,13 +10,16 @@ import (
 	"github.com/tandem-router/tandem/internal/engine"
 	"github.com/tandem-router/tandem/internal/openai"
 	"github.com/tandem-router/tandem/orchestrator/fleet"
+	"github.com/tandem-router/tandem/orchestrator/observe"
 )
 
 // forward sends a passed request to one engine and passes the answer on as it comes, without transfer
 // parameters. rec is of the decision that it came of, nil where none was made.
 //
 // Long: one exchange, in its order.
-func (q *request) forward(ctx context.Context, to *fleet.Endpoint, p *passthrough, rec *Record) (f *failure) {
+func (q *request) forward(
+	ctx context.Context, to *fleet.Endpoint, p *passthrough, rec *observe.Record,
+) (f *failure) {
 	to.Begin()
 	defer to.End()
 	if rec == nil || q.uncounted(p, to) {
@@ -118,7 +121,7 @@ func visible(query string) string {
 // forwardStream passes a stream on from its first content, unless former says then that it may be wrong.
 // Until then it has the time of a first token.
 func (q *request) forwardStream(
-	ctx context.Context, s *eventReader, t *time.Timer, rec *Record, former func() *failure,
+	ctx context.Context, s *eventReader, t *time.Timer, rec *observe.Record, former func() *failure,
 ) *failure {
 	defer s.buffers.drop()
 	said, err := s.readFirst()

@@ -40,7 +40,7 @@ func (h *handoff) giveBack(con connector.Connector, reply *connector.Reply, avoi
 	select {
 	case o.giveBacks.places <- struct{}{}:
 	default:
-		o.m.handoffs.giveBack.WithLabelValues("too_many").Inc()
+		o.m.Handoffs.GiveBack.WithLabelValues("too_many").Inc()
 		return
 	}
 	o.giveBacks.running.Go(func() { // joined by Run
@@ -50,7 +50,7 @@ func (h *handoff) giveBack(con connector.Connector, reply *connector.Reply, avoi
 		defer cancel()
 		result := "broken"
 		o.panics.Contain("give-back", func() { result = o.freeBlocks(ctx, con, pair, reply, avoid) })
-		o.m.handoffs.giveBack.WithLabelValues(result).Inc()
+		o.m.Handoffs.GiveBack.WithLabelValues(result).Inc()
 		if result != "freed" {
 			o.log.Warn("lease was not given back; it will run out by itself", "prefill", string(pair.Prefill.ID),
 				"result", result)
@@ -62,7 +62,7 @@ func (h *handoff) giveBack(con connector.Connector, reply *connector.Reply, avoi
 func (o *Orchestrator) giveBackNow(
 	ctx context.Context, con connector.Connector, pair connector.Pair, reply *connector.Reply, avoid replica.ID,
 ) {
-	o.m.handoffs.giveBack.WithLabelValues(o.freeBlocks(ctx, con, pair, reply, avoid)).Inc()
+	o.m.Handoffs.GiveBack.WithLabelValues(o.freeBlocks(ctx, con, pair, reply, avoid)).Inc()
 }
 
 // noSuchModel is a name that no engine serves.

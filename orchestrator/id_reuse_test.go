@@ -181,7 +181,7 @@ func TestOtherAPIsAreSplit(t *testing.T) {
 					!strings.Contains(legs[1].body, `"prompt_token_ids":[`) {
 					t.Errorf("%s: the decode leg is %s", p.path, legs[1].body)
 				}
-				if rec := w.o.ring.newest(1)[0]; rec.Mode != "split" || rec.Prompt < 120 {
+				if rec := w.o.ring.Newest(1)[0]; rec.Mode != "split" || rec.Prompt < 120 {
 					t.Errorf("%s: record %+v", p.path, rec)
 				}
 			}
@@ -236,7 +236,7 @@ func TestOtherAPIsUnsplit(t *testing.T) {
 				} else if got.status != want.status || got.raw != want.raw {
 					t.Errorf("the answer is %d %s\nun-split it is %d %s", got.status, got.raw, want.status, want.raw)
 				}
-				rec := w.o.ring.newest(1)[0]
+				rec := w.o.ring.Newest(1)[0]
 				if legs := w.posts(false); len(legs) != 1 || legs[0].path != c.p.path ||
 					strings.Contains(legs[0].body, "_transfer_params") {
 					t.Errorf("legs %+v", legs)

@@ -13,6 +13,7 @@ import (
 	"github.com/tandem-router/tandem/internal/kv"
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
 	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/orchestrator/observe"
 )
 
 // indexed sets how the indexes of both pools are fed.
@@ -53,11 +54,11 @@ func turn(conversation string, n int) prompt {
 }
 
 // tell asks the n-th turn and returns what was decided. The answer must be exact.
-func (w *world) tell(conversation string, n int) *Record {
+func (w *world) tell(conversation string, n int) *observe.Record {
 	w.t.Helper()
 	p := turn(conversation, n)
 	w.exact(p, w.ask(p))
-	return w.o.ring.newest(1)[0]
+	return w.o.ring.Newest(1)[0]
 }
 
 // forgetful lets so much time pass that nothing is left which was only speculated.
@@ -67,7 +68,7 @@ var conversations = []string{"Ada", "Bertram", "Cleopatra", "D", "Evangeline", "
 
 // home asks three turns of each conversation and wants the later ones where the first was, with as much
 // cached as was predicted.
-func home(w *world, matched func(r *Record) bool) {
+func home(w *world, matched func(r *observe.Record) bool) {
 	first := map[string]string{}
 	for n := 1; n <= 3; n++ {
 		for _, c := range conversations {
@@ -104,7 +105,9 @@ func TestSecondTurnGoesWhereTheFirstWas(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			in(t, setup{prefill: 3, config: undrawn(indexed(mode))}, func(w *world) {
 				home(w,
-					func(r *Record) bool { return r.Captured > 0 && r.Captured == r.Delivered && r.Decision.Held > 0 })
+					func(r *observe.Record) bool {
+						return r.Captured > 0 && r.Captured == r.Delivered && r.Decision.Held > 0
+					})
 				for _, s := range w.o.Status().Replicas {
 					book, err := json.Marshal(s.Book)
 					if want := `"index":"approximate"`; err != nil || !bytes.Contains(book, []byte(want)) {
@@ -175,10 +178,10 @@ func TestDeliveredCorrectsWhatWasAssumed(t *testing.T) {
 			return prompt{path: "/v1/completions", body: `{"model":"sim","max_tokens":4,"temperature":0,"prompt":"` +
 				words(100) + " " + strings.Repeat(end+" ", 100) + `"}`}
 		}
-		ask := func(end string) *Record {
+		ask := func(end string) *observe.Record {
 			w.exact(stem(end), w.ask(stem(end)))
 			forgetful()
-			return w.o.ring.newest(1)[0]
+			return w.o.ring.Newest(1)[0]
 		}
 		ask("one")
 		ask("two")
@@ -227,7 +230,7 @@ func TestTextIsMatchedWithoutTokens(t *testing.T) {
 		c.Tokenizer.Source, c.Tokenizer.ChunkBytes = config.TokensNone, 64
 	})}
 	in(t, without, func(w *world) {
-		home(w, func(r *Record) bool {
+		home(w, func(r *observe.Record) bool {
 			return r.Captured > 0 && !r.Decision.Exact && r.Tokenizer == "estimate" &&
 				slices.Contains(r.Decision.Unknown, "tokens: the prefix is matched by its text")
 		})
@@ -293,7 +296,7 @@ func TestTextStaysOut(t *testing.T) {
 				p.body = strings.Replace(p.body, `"sim"`, `"ad"`, 1)
 			}
 			w.exact(p, w.ask(p))
-			if r := w.o.ring.newest(1)[0]; r.Captured > 0 {
+			if r := w.o.ring.Newest(1)[0]; r.Captured > 0 {
 				w.t.Errorf("%s: %d tokens believed", name, r.Captured)
 			}
 		})

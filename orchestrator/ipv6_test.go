@@ -71,7 +71,7 @@ func TestEverythingByIPv6(t *testing.T) {
 	if status := answerAt(t, "http://"+l.Front.Addr().String()+"/v1/completions", body); status != 200 {
 		t.Fatalf("status %d", status)
 	}
-	if rec := o.ring.newest(1)[0]; rec.Mode != "split" || rec.Attempts != 1 {
+	if rec := o.ring.Newest(1)[0]; rec.Mode != "split" || rec.Attempts != 1 {
 		t.Errorf("mode %s in %d attempts, want split in 1", rec.Mode, rec.Attempts)
 	}
 }

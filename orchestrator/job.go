@@ -10,6 +10,7 @@ import (
 
 	"github.com/tandem-router/tandem/internal/openai"
 	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/orchestrator/observe"
 	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
@@ -20,7 +21,7 @@ type job struct {
 	req *openai.Request
 	id  string // of the job; the request's id, with the prompt's index behind it in a batch
 	of  ofBatch
-	rec *Record
+	rec *observe.Record
 
 	ids   *promptIDs // the prompt's tokens, nil when unknown
 	count int        // tokens of the prompt, estimated when ids is nil
@@ -73,7 +74,7 @@ func (q *request) newJob(req *openai.Request, index int) *job {
 	if req != nil && req.Batched {
 		j.id += "-" + strconv.Itoa(index)
 	}
-	j.rec = newRecord(j.id, q.path, q.start, q.snap.inForce)
+	j.rec = observe.NewRecord(j.id, q.path, q.start, q.snap.inForce)
 	j.rec.ClientID = q.clientID
 	if q.outcome.rec == nil {
 		q.outcome.rec = j.rec
@@ -144,7 +145,7 @@ func (j *job) finish(f *failure, a *answer) {
 	if j.q.o.traced {
 		j.q.span.SetAttributes(attrModel.String(j.rec.Model))
 	}
-	j.q.o.m.took(j.rec)
-	j.q.o.ring.add(j.rec)
+	j.q.o.m.Took(j.rec)
+	j.q.o.ring.Add(j.rec)
 	j.q.o.past.Add(endedOf(j.rec))
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tandem-router/tandem/decode"
 	"github.com/tandem-router/tandem/internal/page"
+	"github.com/tandem-router/tandem/orchestrator/observe"
 	"github.com/tandem-router/tandem/orchestrator/planner"
 	"github.com/tandem-router/tandem/prefill"
 )
@@ -23,7 +24,7 @@ var snakeCase = regexp.MustCompile(`^[a-z][a-z0-9]*(_[a-z0-9]+)*$`)
 func TestNamesInJSONAreSnakeCase(t *testing.T) {
 	seen := map[reflect.Type]bool{}
 	for _, v := range []any{
-		Record{},
+		observe.Record{},
 		planner.Decision{},
 		Status{},
 		prefill.MemberStatus{},

@@ -9,6 +9,7 @@ import (
 	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/page"
 	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/orchestrator/observe"
 	"github.com/tandem-router/tandem/orchestrator/outlier"
 	"github.com/tandem-router/tandem/orchestrator/planner"
 	"github.com/tandem-router/tandem/prefill"
@@ -34,7 +35,7 @@ func (o *Orchestrator) Live() *page.Live {
 	if hint := o.unused.hint(); hint != "" {
 		l.Hints = append(l.Hints, hint)
 	}
-	kept := o.ring.newest(mostSeen)
+	kept := o.ring.Newest(mostSeen)
 	l.Pairs = o.livePairs(kept, s.Pairs)
 	l.Recent = recent(kept, now)
 	for _, r := range kept[:min(len(kept), newestShown)] {
@@ -98,7 +99,7 @@ func showDecode(r *page.Replica, m *decode.MemberStatus) {
 }
 
 // livePairs puts together what the records, the links and the ejections say of pairs.
-func (o *Orchestrator) livePairs(kept []*Record, failing []outlier.Status) []page.Pair {
+func (o *Orchestrator) livePairs(kept []*observe.Record, failing []outlier.Status) []page.Pair {
 	all := map[planner.Pairing]*page.Pair{}
 	at := func(p, d replica.ID) *page.Pair {
 		key := planner.Pairing{Prefill: p, Decode: d}
@@ -134,7 +135,7 @@ func (o *Orchestrator) livePairs(kept []*Record, failing []outlier.Status) []pag
 	return out
 }
 
-func liveRequest(r *Record) page.Request {
+func liveRequest(r *observe.Record) page.Request {
 	l := page.Request{
 		ID: r.ID, ClientID: r.ClientID, Time: r.Time, Mode: r.Mode, Prefill: r.Prefill, Decode: r.Decode,
 		Reason: r.Reason,

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tandem-router/tandem/internal/page"
+	"github.com/tandem-router/tandem/orchestrator/observe"
 )
 
 func quantiles(of []float64) page.Quantiles {
@@ -17,7 +18,7 @@ func quantiles(of []float64) page.Quantiles {
 }
 
 // recent sums up records, the newest of which is the first. A record is of when its request came.
-func recent(kept []*Record, now time.Time) page.Recent {
+func recent(kept []*observe.Record, now time.Time) page.Recent {
 	var s page.Recent
 	var first, predicted, token []float64
 	for _, r := range kept {
@@ -46,7 +47,7 @@ func recent(kept []*Record, now time.Time) page.Recent {
 }
 
 // countRecent takes one request into the sums.
-func countRecent(s *page.Recent, r *Record) {
+func countRecent(s *page.Recent, r *observe.Record) {
 	s.Requests++
 	if r.Outcome != "ok" && r.Outcome != goneKind {
 		s.Errors++

@@ -39,7 +39,7 @@ func TestWhatThePageShows(t *testing.T) {
 		for _, p := range l.Pairs {
 			sent += p.Sent
 		}
-		if sent != 6 || len(l.Newest) != 6 || l.Newest[0].ID != w.o.ring.newest(1)[0].ID {
+		if sent != 6 || len(l.Newest) != 6 || l.Newest[0].ID != w.o.ring.Newest(1)[0].ID {
 			t.Errorf("%d handoffs, %d requests: %+v", sent, len(l.Newest), l.Pairs)
 		}
 		time.Sleep(2 * time.Minute)

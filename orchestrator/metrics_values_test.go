@@ -16,6 +16,7 @@ import (
 
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/orchestrator/fleet"
+	"github.com/tandem-router/tandem/orchestrator/observe"
 	"github.com/tandem-router/tandem/orchestrator/outlier"
 )
 
@@ -65,7 +66,7 @@ func sameValues(t *testing.T, what string, page, code []string) {
 func TestLabelValuesOnThePageAreThoseOfTheCode(t *testing.T) {
 	page := valuesOnPage(t)
 	sameValues(t, "a kind of failure", page["kind of failure"], failureKinds(t))
-	sameValues(t, "phase of tandem_phase_seconds", page["tandem_phase_seconds{phase}"], phaseNames[:])
+	sameValues(t, "phase of tandem_phase_seconds", page["tandem_phase_seconds{phase}"], observe.PhaseNames[:])
 	sameValues(t, "a state of a replica", page["tandem_replica_state{state}"], fleet.StateNames())
 
 	var legs, kinds []string
@@ -81,15 +82,15 @@ func TestLabelValuesOnThePageAreThoseOfTheCode(t *testing.T) {
 	sameValues(t, "leg of a prediction", page["tandem_leg_prediction_ratio{leg}"],
 		[]string{legPrefill, legDecode, legLocal})
 	sameValues(t, "by what lengths are expected", page["tandem_output_prediction_ratio{by}"],
-		[]string{byHint, byLearned})
+		[]string{observe.ByHint, observe.ByLearned})
 }
 
 // Series that are there from the beginning have values that the page knows.
 func TestSeriesBeginWithValuesOfThePage(t *testing.T) {
 	page, registry := valuesOnPage(t), prometheus.NewRegistry()
 	m := newMetrics(registry)
-	m.ejections.begin(&replica.Replica{ID: "p", Role: replica.Prefill})
-	m.ejections.begin(&replica.Replica{ID: "d", Role: replica.Decode})
+	m.Ejections.Begin(&replica.Replica{ID: "p", Role: replica.Prefill})
+	m.Ejections.Begin(&replica.Replica{ID: "d", Role: replica.Decode})
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)

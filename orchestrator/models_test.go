@@ -46,7 +46,7 @@ func TestAnAdapterIsLoaded(t *testing.T) {
 			q := p
 			q.body = strings.Replace(p.body, "word0", fmt.Sprint("word", i), 1)
 			w.exact(q, w.ask(q))
-			if r := w.o.ring.newest(1)[0]; r.Prefill != w.p[1].addr || r.Decode != w.d[0].addr {
+			if r := w.o.ring.Newest(1)[0]; r.Prefill != w.p[1].addr || r.Decode != w.d[0].addr {
 				t.Errorf("%s and %s were asked, where only %s and %s have the adapter",
 					r.Prefill, r.Decode, w.p[1].name, w.d[0].name)
 			}
@@ -69,10 +69,10 @@ func TestAnAdapterIsGone(t *testing.T) {
 		time.Sleep(2 * poll)
 		p := adapted(completion(false), "late")
 		w.exact(p, w.ask(p))
-		gone := w.by(w.o.ring.newest(1)[0].Prefill)
+		gone := w.by(w.o.ring.Newest(1)[0].Prefill)
 		w.adapter("unload", gone)
 		w.exact(p, w.ask(p))
-		if r := w.o.ring.newest(1)[0]; r.Attempts != 2 || r.Prefill == gone.addr {
+		if r := w.o.ring.Newest(1)[0]; r.Attempts != 2 || r.Prefill == gone.addr {
 			t.Errorf("%d attempts, the last with %s", r.Attempts, r.Prefill)
 		}
 		time.Sleep(2 * fleet.LeastModelsInterval)
@@ -80,7 +80,7 @@ func TestAnAdapterIsGone(t *testing.T) {
 			q := p
 			q.body = strings.Replace(p.body, "word0", fmt.Sprint("word", i), 1)
 			w.exact(q, w.ask(q))
-			if r := w.o.ring.newest(1)[0]; r.Attempts != 1 {
+			if r := w.o.ring.Newest(1)[0]; r.Attempts != 1 {
 				t.Errorf("%d attempts: %s was asked once more for what it does not have", r.Attempts, gone.name)
 			}
 		}
@@ -102,7 +102,7 @@ func TestAnAdapterWithoutPrefill(t *testing.T) {
 		time.Sleep(3 * fleet.ModelsInterval)
 		p := adapted(chat(true), "late")
 		w.exact(p, w.ask(p))
-		if r := w.o.ring.newest(1)[0]; r.Mode != "local" || r.Decode != w.d[1].addr {
+		if r := w.o.ring.Newest(1)[0]; r.Mode != "local" || r.Decode != w.d[1].addr {
 			t.Errorf("%s at %s, want local at %s", r.Mode, r.Decode, w.d[1].addr)
 		}
 	})

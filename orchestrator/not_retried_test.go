@@ -34,7 +34,7 @@ func TestWhyNothingWasTriedAgainIsSaid(t *testing.T) {
 				if got := w.ask(chat(true)); got.status == http.StatusOK {
 					t.Fatalf("the request went well: %s", got.raw)
 				}
-				if r := w.o.ring.newest(1)[0]; r.NotRetried != tt.want {
+				if r := w.o.ring.Newest(1)[0]; r.NotRetried != tt.want {
 					t.Errorf("the record says %q, want %q", r.NotRetried, tt.want)
 				}
 			})

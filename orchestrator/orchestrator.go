@@ -33,6 +33,7 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/internal/tokenizer"
 	"github.com/tandem-router/tandem/orchestrator/fleet"
+	"github.com/tandem-router/tandem/orchestrator/observe"
 	"github.com/tandem-router/tandem/orchestrator/peers"
 	"github.com/tandem-router/tandem/orchestrator/planner"
 	"github.com/tandem-router/tandem/orchestrator/policy"
@@ -86,7 +87,7 @@ type telemetry struct {
 	tracer trace.Tracer
 	traced bool // whether tracer records anything at all
 	reg    *prometheus.Registry
-	m      *metrics
+	m      *observe.Metrics
 }
 
 // decisions are made over the two pools. Immutable after New; each has a guard of its own.
@@ -108,8 +109,8 @@ type membership struct {
 
 // records are what is kept of requests for people to see.
 type records struct {
-	ring     *ring
-	file     *decisionFile
+	ring     *observe.Ring
+	file     *observe.DecisionFile
 	page     *page.Page
 	past     *page.History
 	unused   idlePool
@@ -164,7 +165,7 @@ func (o *Options) complete() {
 		o.Seed = rand.Uint64()
 	}
 	if o.openDecisions == nil {
-		o.openDecisions = openDecisions
+		o.openDecisions = observe.OpenDecisions
 	}
 	if o.replaceState == nil {
 		o.replaceState = replaceFile
@@ -181,8 +182,9 @@ func New(cfg *config.Config, opt Options) (*Orchestrator, error) {
 	o.queue = &admission{}
 	o.clock = liveness.NewClock(time.Now())
 	o.giveBacks.places = make(chan struct{}, mostGiveBacks)
-	o.ring = newRing(cfg.Decisions.Ring)
-	o.file = newDecisionFile(o.ring, o.diskOf("decisions.file"), o.m.decisions.unwritten, opt.openDecisions)
+	o.ring = observe.NewRing(cfg.Decisions.Ring)
+	lost := o.m.Decisions.Unwritten
+	o.file = observe.NewDecisionFile(o.ring, o.diskOf("decisions.file"), lost, opt.openDecisions)
 	o.page, o.past = page.New(o.Live), page.NewHistory()
 	o.traceWith(opt.Tracer)
 	o.prefill = prefill.New(prefill.Options{IndexBytes: int64(cfg.Pools.Prefill.IndexBytes)})
@@ -213,8 +215,9 @@ func New(cfg *config.Config, opt Options) (*Orchestrator, error) {
 }
 
 // diskOf makes calls on the file that field names.
-func (o *Orchestrator) diskOf(field string) disk {
-	return disk{field: field, log: o.log, panics: o.panics, stalled: o.m.config.stalled.WithLabelValues(field)}
+func (o *Orchestrator) diskOf(field string) liveness.Disk {
+	stalled := o.m.Config.Stalled.WithLabelValues(field)
+	return liveness.Disk{Field: field, Log: o.log, Panics: o.panics, Stalled: stalled}
 }
 
 func (o *Orchestrator) traceWith(p trace.TracerProvider) {
@@ -236,7 +239,7 @@ func (o *Orchestrator) membersChanged(
 	}
 	o.departures.arrive(servers, time.Now())
 	for _, e := range all {
-		o.m.ejections.begin(&e.Member)
+		o.m.Ejections.Begin(&e.Member)
 	}
 	o.state.arrived(time.Now())
 	o.queue.moved()
@@ -255,7 +258,7 @@ func (o *Orchestrator) forgetTokens(server string) {
 func (o *Orchestrator) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for where, run := range map[string]func(context.Context){
-		"stall": o.clock.Run, "expiry": o.expire, "trials": o.trials.Run, "decisions": o.file.run,
+		"stall": o.clock.Run, "expiry": o.expire, "trials": o.trials.Run, "decisions": o.file.Run,
 		"state": o.state.run, "history": o.remember,
 	} {
 		wg.Go(func() { o.panics.KeepRunning(ctx, where, func() { run(ctx) }) })

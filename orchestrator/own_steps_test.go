@@ -49,7 +49,7 @@ func TestStreamsTellHowFinelyAnEngineCuts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			in(t, stepsOf(tokens), func(w *world) {
 				streams := w.besideLong()
-				newest := w.o.ring.newest(1)[0]
+				newest := w.o.ring.Newest(1)[0]
 				if whole := newest.Pieces == 0; whole != (tokens == 128) {
 					t.Errorf("the last prompt came in %d pieces", newest.Pieces)
 				}

@@ -159,7 +159,7 @@ func (q *request) goOn(ctx context.Context, to *fleet.Endpoint, p *passthrough) 
 	if !q.stale(ctx, f) || !q.passable(f, p) || q.snap.cfg.Retry.Attempts < 2 {
 		return f
 	}
-	q.o.m.failures.retries.WithLabelValues(f.phase).Inc()
+	q.o.m.Failures.Retries.WithLabelValues(f.phase).Inc()
 	p.resent = true
 	return q.forward(ctx, to, p, nil)
 }
@@ -189,7 +189,7 @@ func (j *job) passOnce(ctx context.Context, p *passthrough, why string) *failure
 		o.passedOn(b, f, began)
 	}
 	if f != nil {
-		j.rec.failed(b, f, j.q.start, began)
+		noteFailed(j.rec, b, f, j.q.start, began)
 	}
 	return f
 }
@@ -269,7 +269,7 @@ func (o *Orchestrator) anyEngine(ctx context.Context, q *request) *failure {
 			len(tried) >= q.snap.cfg.Retry.Attempts {
 			return f
 		}
-		o.m.failures.retries.WithLabelValues(f.phase).Inc()
+		o.m.Failures.Retries.WithLabelValues(f.phase).Inc()
 	}
 }
 

@@ -89,7 +89,7 @@ func TestLongLocalPromptsComeInPieces(t *testing.T) {
 				if row := w.o.Live().Newest[0]; row.Pieces != len(all) {
 					t.Errorf("the page tells of %d pieces of %d", row.Pieces, len(all))
 				}
-				rec := w.o.ring.newest(1)[0]
+				rec := w.o.ring.Newest(1)[0]
 				if rec.Pieces != len(all) || rec.Delivered > 0 || rec.Whole != "" {
 					t.Errorf("the record tells of %d pieces of %d, of %d tokens that were there, and %q",
 						rec.Pieces, len(all), rec.Delivered, rec.Whole)
@@ -141,7 +141,7 @@ func TestPiecesHideNothingOfTheCache(t *testing.T) {
 					t.Errorf("the client is told of %d tokens in %d pieces, and %d were there",
 						got.usage.Details.Cached, len(all), want)
 				}
-				if rec := w.o.ring.newest(1)[0]; rec.Delivered != want {
+				if rec := w.o.ring.Newest(1)[0]; rec.Delivered != want {
 					t.Errorf("the record tells of %d tokens, and %d were there", rec.Delivered, want)
 				}
 			})
@@ -181,7 +181,7 @@ func TestWhatIsNotSentInPieces(t *testing.T) {
 					t.Errorf("%d pieces", len(all))
 				}
 				synctest.Wait() // for the record
-				if why := w.o.ring.newest(1)[0].Whole; !strings.Contains(why, c.why) {
+				if why := w.o.ring.Newest(1)[0].Whole; !strings.Contains(why, c.why) {
 					t.Errorf("the record says %q, want %q", why, c.why)
 				}
 			})
@@ -243,7 +243,7 @@ func TestPiecesTakeTurns(t *testing.T) {
 			w.exact(p, asked[i].end())
 		}
 		waited := 0
-		for _, r := range w.o.ring.newest(len(prompts)) {
+		for _, r := range w.o.ring.Newest(len(prompts)) {
 			if r.Phases.Turn > r.Phases.Prefill {
 				t.Errorf("of %v ms it waited %v for others", r.Phases.Prefill, r.Phases.Turn)
 			}

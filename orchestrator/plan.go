@@ -8,6 +8,7 @@ import (
 	"github.com/tandem-router/tandem/decode"
 	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/kv"
+	"github.com/tandem-router/tandem/orchestrator/observe"
 	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
@@ -105,8 +106,8 @@ func (j *job) book(ctx context.Context) (*planner.Booking, *failure) {
 	wait := time.Since(start) - found.took
 	j.rec.Phases.Queue += ms(wait)
 	j.rec.Phases.Plan += ms(found.took)
-	j.q.o.m.phases.observe(phaseQueue, wait)
-	j.q.o.m.phases.observe(phasePlan, found.took)
+	j.q.o.m.Phases.Observe(observe.PhaseQueue, wait)
+	j.q.o.m.Phases.Observe(observe.PhasePlan, found.took)
 	if late := j.tooLateFor(queued, found.err); late != nil {
 		return nil, j.noPlan(late)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/tandem-router/tandem/connector"
 	"github.com/tandem-router/tandem/internal/openai"
 	"github.com/tandem-router/tandem/orchestrator/fleet"
+	"github.com/tandem-router/tandem/orchestrator/observe"
 	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
@@ -73,9 +74,9 @@ func (h *handoff) prefillBegins(to *fleet.Endpoint) {
 func (h *handoff) prefillDone(answer *openai.PrefillAnswer) {
 	o, took := h.j.q.o, h.prefillLeg.doneAt.Sub(h.prefillLeg.sentAt)
 	at := h.b.Prefill.ID
-	o.m.phases.observe(phasePrefill, took)
-	o.m.legs.seconds.WithLabelValues("prefill", string(at)).Observe(took.Seconds())
-	o.m.legs.compare("prefill", at, took, h.b.Prefilled())
+	o.m.Phases.Observe(observe.PhasePrefill, took)
+	o.m.Legs.Seconds.WithLabelValues("prefill", string(at)).Observe(took.Seconds())
+	o.m.Legs.Compare("prefill", at, took, h.b.Prefilled())
 	h.prefillLeg.cached.Found, h.prefillLeg.promptTokens = answer.CachedTokens, answer.PromptTokens
 	h.j.rec.Delivered = answer.CachedTokens
 	o.planner.PrefillDone(h.b, answer.CachedTokens, took, h.prefillLeg.doneAt)

@@ -28,7 +28,7 @@ func (a *answer) prove() {
 		rec.Unsure = rec.Moved > 0 && !h.b.Sure()
 	}
 	from, to := string(h.b.Prefill.ID), string(h.b.Decode.ID)
-	o.m.handoffs.tokens.WithLabelValues(from, to, "planned").Add(float64(planned))
+	o.m.Handoffs.Tokens.WithLabelValues(from, to, "planned").Add(float64(planned))
 	now := time.Now()
 	if rec.Moved < 0 {
 		o.trials.Announce(o.planner.Moved(h.b, now))
@@ -38,13 +38,13 @@ func (a *answer) prove() {
 	if rec.Unsure {
 		kind = "unsure"
 	}
-	o.m.handoffs.tokens.WithLabelValues(from, to, kind).Add(float64(rec.Moved))
+	o.m.Handoffs.Tokens.WithLabelValues(from, to, kind).Add(float64(rec.Moved))
 	switch {
 	case planned <= block: // nothing worth a transfer
 	case rec.Unsure:
 		o.trials.Announce(o.planner.Moved(h.b, now))
 	case rec.Moved == 0:
-		o.m.handoffs.unmoved.WithLabelValues(from, to).Inc()
+		o.m.Handoffs.Unmoved.WithLabelValues(from, to).Inc()
 		o.trials.Announce(o.planner.Failed(h.b, planner.Fault{On: planner.OnPair, Kind: outlier.Unmoved}, now))
 	default:
 		a.to.Transfers().Shown()

@@ -26,7 +26,7 @@ func TestAResponseIsNotPinned(t *testing.T) {
 				for range 2 {
 					w.exact(p, w.ask(p))
 				}
-				r := w.o.ring.newest(1)[0]
+				r := w.o.ring.Newest(1)[0]
 				if pinned := p.path != "/v1/responses"; r.Mode != "local" || (r.Captured >= 0) != pinned ||
 					pinned && (r.Captured == 0 || r.Captured != r.Delivered) {
 					t.Errorf("%s (%s): %d tokens predicted, %d found", p.path, r.Mode, r.Captured, r.Delivered)

@@ -1,225 +1,25 @@
 package orchestrator
 
 import (
-	"slices"
-	"sync"
 	"time"
 
-	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/orchestrator/observe"
 	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
-// Record is what became of one request: its decision and what the engines delivered. It holds no prompt text
-// and no token ids.
-type Record struct {
-	ID        string    `json:"id"`
-	ClientID  string    `json:"client_id,omitzero"` // that the client gave it, see [clientID]
-	Time      time.Time `json:"time"`
-	Path      string    `json:"path"`
-	Model     string    `json:"model"`
-	Mode      string    `json:"mode"`     // split, local, unsplit or none
-	Streamed  bool      `json:"streamed"` // only then is there a first content before the end
-	Prefill   string    `json:"prefill,omitzero"`
-	Decode    string    `json:"decode,omitzero"`
-	Reason    string    `json:"reason"`
-	Prompt    int       `json:"prompt_tokens,omitzero"` // no prompt is empty: 0 is unknown
-	Output    int       `json:"output_tokens"`
-	Tokenizer string    `json:"tokenizer,omitzero"` // where the ids came from
-	// Deepest match that any replica was known to have, -1 where the prompt's tokens are unknown.
-	Available int `json:"available_tokens"`
-	// Replicas left out of Available: their events are not heard.
-	Blind int `json:"blind,omitzero"`
-	// Match on the replica that prefilled, by its index; -1 unknown.
-	Captured  int `json:"captured_tokens"`
-	Delivered int `json:"delivered_tokens"` // the engine's cached_tokens, -1 unknown
-	// Of a split: prompt tokens that the decode replica was to get from the other; -1 not split.
-	Planned int `json:"planned_tokens"`
-	// Of those, what the decode engine says it had cached beyond what it held; -1 unknown.
-	Moved int `json:"moved_tokens"`
-	// It is not known what it held: it may have had some of Moved before.
-	Unsure bool `json:"moved_unsure,omitzero"`
-	// Requests for beginnings of the prompt that went to the decode replica before the request itself.
-	Pieces int `json:"pieces,omitzero"`
-	// Why the decode replica, which computed the prompt itself, got it whole, or what pieces had left at once.
-	Whole    string `json:"whole,omitzero"`
-	Phases   Phases `json:"phases_ms"`
-	Attempts int    `json:"attempts"`
-	Samples  int    `json:"samples,omitzero"` // answers that were asked for, where more than one
-	// Those before the last, and the last where the request failed.
-	Failed []FailedAttempt `json:"failed_attempts,omitzero"`
-	// Why no attempt followed the last of these, see retry.go.
-	NotRetried string `json:"not_retried,omitzero"`
-	// Decode replicas that went on when the one before had broken off.
-	Continued []string `json:"continued,omitzero"`
-	// Why none did when a stream broke off, see not_continued.go.
-	NotContinued string            `json:"not_continued,omitzero"`
-	Status       int               `json:"status"`
-	Outcome      string            `json:"outcome"` // ok, client_gone, or the kind of failure
-	Config       *config.InForce   `json:"config"`
-	Decision     *planner.Decision `json:"decision,omitzero"`
-}
-
-// FailedAttempt is an attempt that came to no answer: where it was sent, and what went wrong there.
-type FailedAttempt struct {
-	Mode    string  `json:"mode"`
-	Prefill string  `json:"prefill,omitzero"`
-	Decode  string  `json:"decode"`
-	Reason  string  `json:"reason"`      // of the choice
-	At      string  `json:"at,omitzero"` // the replica that failed, empty where none did
-	Phase   string  `json:"phase"`       // in which it failed
-	Kind    string  `json:"kind"`        // of failure
-	Status  int     `json:"status"`      // that the client would have got
-	Began   float64 `json:"began_ms"`    // since the request came
-	Took    float64 `json:"took_ms"`     // until it failed
-}
-
-// newRecord is one of which nothing is known yet.
-func newRecord(id, path string, began time.Time, inForce *config.InForce) *Record {
-	return &Record{
-		ID: id, Time: began, Config: inForce, Path: path, Mode: "none", Available: -1, Captured: -1, Delivered: -1,
-		Planned: -1, Moved: -1,
-	}
-}
-
-// failed notes an attempt that came to no answer.
-func (r *Record) failed(b *planner.Booking, f *failure, came, began time.Time) {
+// noteFailed writes into r that an attempt came to no answer.
+func noteFailed(r *observe.Record, b *planner.Booking, f *failure, came, began time.Time) {
 	reason := ""
 	if b.Decision != nil {
 		reason = b.Decision.Reason
 	}
-	r.Failed = append(r.Failed, FailedAttempt{
+	r.Failed = append(r.Failed, observe.FailedAttempt{
 		Mode: b.Mode.String(), Prefill: string(b.Prefill.ID), Decode: string(b.Decode.ID), Reason: reason,
 		At: string(f.at), Phase: f.phase, Kind: f.kind, Status: f.answer.status, Began: ms(began.Sub(came)),
 		Took: ms(time.Since(began)),
 	})
 }
 
-// Phases are the parts of a request's life in milliseconds; a phase that did not happen is zero.
-type Phases struct {
-	Tokenize float64 `json:"tokenize"`
-	Queue    float64 `json:"queue"`
-	Plan     float64 `json:"plan"`
-	Prefill  float64 `json:"prefill"` // of a leg of its own, or in pieces
-	Turn     float64 `json:"turn"`    // of that, waited for the prompts of others at the decode replica
-	Handoff  float64 `json:"handoff"` // last byte of the prefill answer to the decode request sent
-	First    float64 `json:"first"`   // request in to first content byte out
-	Total    float64 `json:"total"`
-}
-
-// ring keeps the newest records and hands each to whoever watches.
-//
-// Safe for concurrent use. A watcher that reads too slowly loses records and is told how many.
-type ring struct {
-	mu       sync.Mutex
-	records  []*Record
-	next     int
-	full     bool
-	watchers map[*watcherFeed]struct{}
-}
-
-// watcherFeed is one subscriber of the ring.
-type watcherFeed struct {
-	records chan *Record
-	lost    uint64 // guarded by ring.mu
-}
-
-func newRing(size int) *ring {
-	return &ring{records: make([]*Record, max(size, 1)), watchers: map[*watcherFeed]struct{}{}}
-}
-
-// add keeps r. The caller must not change r afterwards.
-func (g *ring) add(r *Record) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.records[g.next] = r
-	g.next++
-	if g.next == len(g.records) {
-		g.next, g.full = 0, true
-	}
-	for w := range g.watchers {
-		select {
-		case w.records <- r:
-		default:
-			w.lost++
-		}
-	}
-}
-
-// resize changes how many records are kept, the newest first.
-func (g *ring) resize(size int) {
-	size = max(size, 1)
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if size == len(g.records) {
-		return
-	}
-	kept := g.newestLocked(size)
-	g.records = make([]*Record, size)
-	g.next, g.full = 0, false
-	for _, r := range slices.Backward(kept) {
-		g.records[g.next] = r
-		g.next++
-	}
-	if g.next == size {
-		g.next, g.full = 0, true
-	}
-}
-
-// newest returns up to n records, newest first.
-func (g *ring) newest(n int) []*Record {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.newestLocked(n)
-}
-
-func (g *ring) newestLocked(n int) []*Record {
-	count := g.next
-	if g.full {
-		count = len(g.records)
-	}
-	out := make([]*Record, 0, min(n, count))
-	for i := 1; len(out) < cap(out); i++ {
-		out = append(out, g.records[(g.next-i+len(g.records))%len(g.records)])
-	}
-	return out
-}
-
-// find returns the newest record of a request, by its own id or the client's, or nil.
-func (g *ring) find(id string) *Record {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for i := 1; i <= len(g.records); i++ {
-		r := g.records[(g.next-i+len(g.records))%len(g.records)]
-		if r == nil {
-			return nil
-		}
-		if r.ID == id || r.ClientID == id {
-			return r
-		}
-	}
-	return nil
-}
-
-// watch subscribes to records as they come; stop ends it. lost tells how many were dropped because the
-// subscriber was slow.
-func (g *ring) watch(buffer int) (records <-chan *Record, lost func() uint64, stop func()) {
-	w := &watcherFeed{records: make(chan *Record, buffer)}
-	g.mu.Lock()
-	g.watchers[w] = struct{}{}
-	g.mu.Unlock()
-	lost = func() uint64 {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		return w.lost
-	}
-	stop = func() {
-		g.mu.Lock()
-		delete(g.watchers, w)
-		g.mu.Unlock()
-	}
-	return w.records, lost, stop
-}
-
 // Record returns what is kept of a request, nil when it has not ended or is forgotten. Safe for concurrent
 // use.
-func (o *Orchestrator) Record(id string) *Record { return o.ring.find(id) }
+func (o *Orchestrator) Record(id string) *observe.Record { return o.ring.Find(id) }

@@ -33,7 +33,7 @@ func TestIDsStayWithTheirRelease(t *testing.T) {
 				p = p.asked(word)
 				for range 2 { // the second time from memory
 					w.wire.forget()
-					got, rec := w.ask(p), w.o.ring.newest(1)[0]
+					got, rec := w.ask(p), w.o.ring.Newest(1)[0]
 					legs := w.posts(false)
 					if len(legs) != 2 || legs[0].path != "/v1/completions" || strings.Contains(legs[0].body, "word1") {
 						t.Fatalf("%s: %d legs, want two with ids", p.path, len(legs))

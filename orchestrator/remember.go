@@ -10,6 +10,7 @@ import (
 	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/page"
 	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/orchestrator/observe"
 )
 
 // remember closes a step of the history each [page.HistoryStep] until ctx ends.
@@ -28,7 +29,7 @@ func (o *Orchestrator) remember(ctx context.Context) {
 }
 
 // endedOf is what the history keeps of a record.
-func endedOf(r *Record) page.Ended {
+func endedOf(r *observe.Record) page.Ended {
 	e := page.Ended{
 		Decode: r.Decode, Split: r.Mode == "split", Failed: r.Outcome != "ok" && r.Outcome != goneKind,
 		First: -1, Token: -1, Prompt: r.Prompt, Available: -1, Delivered: -1,

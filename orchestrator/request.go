@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/tandem-router/tandem/internal/openai"
+	"github.com/tandem-router/tandem/orchestrator/observe"
 )
 
 // request is one client's request from its first byte to its last. Its own goroutine owns it.
@@ -35,10 +36,10 @@ type request struct {
 
 // requestOutcome is what became of a request, for counters, the log and its span.
 type requestOutcome struct {
-	mode   string  // how it was served: "split", "local" and so on; "none" where it was not
-	result string  // the kind of its failure, "" is ok
-	status int     // of its failure; the client may have got another before, see [client.status]
-	rec    *Record // of its first prompt, nil where nothing was planned
+	mode   string          // how it was served: "split", "local" and so on; "none" where it was not
+	result string          // the kind of its failure, "" is ok
+	status int             // of its failure; the client may have got another before, see [client.status]
+	rec    *observe.Record // of its first prompt, nil where nothing was planned
 }
 
 // handle wraps a handler of the front with what every request has: identity, limits, the drain check, a span,
@@ -54,12 +55,12 @@ func (o *Orchestrator) handle(
 		}
 		q.w.q = q
 		n := o.inflight.Add(1)
-		o.m.requests.inflight.Inc()
+		o.m.Requests.InFlight.Inc()
 		q.w.head("X-Request-Id", idOf, cmp.Or(q.clientID, q.id))
 		ctx := q.trace(r.Context()) // ends when the client leaves, the handler returns or the router stops
 		defer func() {
 			o.inflight.Add(-1)
-			o.m.requests.inflight.Dec()
+			o.m.Requests.InFlight.Dec()
 			q.end()
 		}()
 		defer q.crashed()
@@ -128,14 +129,14 @@ func (q *request) end() {
 	if q.outcome.result == "" {
 		q.outcome.result = "ok"
 	}
-	q.o.m.phases.observe(phaseTotal, time.Since(q.start))
+	q.o.m.Phases.Observe(observe.PhaseTotal, time.Since(q.start))
 	q.count()
 	q.endTrace()
 }
 
 // count counts the request by its outcome, and writes its line of the access log.
 func (q *request) count() {
-	q.o.m.requests.ended.WithLabelValues(q.path, q.servedModel(), q.outcome.mode, q.outcome.result).Inc()
+	q.o.m.Requests.Ended.WithLabelValues(q.path, q.servedModel(), q.outcome.mode, q.outcome.result).Inc()
 	if q.snap.cfg.Log.Access {
 		q.logAccess()
 	}

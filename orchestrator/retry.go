@@ -69,7 +69,7 @@ func (j *job) again(ctx context.Context, f *failure) bool {
 
 // retried counts a failure that the job is tried again for, and says so.
 func (j *job) retried(f *failure) {
-	j.q.o.m.failures.retries.WithLabelValues(f.phase).Inc()
+	j.q.o.m.Failures.Retries.WithLabelValues(f.phase).Inc()
 	j.q.o.log.Info("trying again elsewhere", "id", j.id, "phase", f.phase, "replica", string(f.at), "kind",
 		f.kind, "status", f.answer.status, "error", f.cause())
 }

@@ -30,7 +30,7 @@ func (w *world) throng(
 		})
 	}
 	wg.Wait()
-	for _, r := range w.o.ring.newest(10_000) {
+	for _, r := range w.o.ring.Newest(10_000) {
 		if r.Time.Before(began.Add(settled)) {
 			continue
 		}

@@ -75,7 +75,7 @@ func TestAKeptConnectionThatEndsIsNoFailure(t *testing.T) {
 				if n := w.count("tandem_attempt_failures_total", ""); n != 0 {
 					t.Errorf("%s: %d failed attempts are held against engines", leg, n)
 				}
-				if failed := w.o.ring.newest(1)[0].Failed; len(failed) != 1 || failed[0].Kind != "stale" {
+				if failed := w.o.ring.Newest(1)[0].Failed; len(failed) != 1 || failed[0].Kind != "stale" {
 					t.Errorf("%s: the record tells of %+v", leg, failed)
 				}
 			})
@@ -124,7 +124,7 @@ func TestAnEngineThatEndsUnderAKeptConnection(t *testing.T) {
 		})
 		p := longPrompt(1500)
 		w.failed(p, w.ask(p), 503) // nobody else is left
-		if failed := w.o.ring.newest(1)[0].Failed; failed[0].Kind != "broken" {
+		if failed := w.o.ring.Newest(1)[0].Failed; failed[0].Kind != "broken" {
 			t.Errorf("the record tells of %+v", failed)
 		}
 		time.Sleep(2 * time.Minute) // it is back

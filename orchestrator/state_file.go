@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/liveness"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/orchestrator/fleet"
 	"github.com/tandem-router/tandem/orchestrator/planner"
@@ -29,7 +30,7 @@ type stateFile struct {
 	log     *slog.Logger
 	planner *planner.Planner
 	fleet   *fleet.Fleet // whose drains and distrusted engines are kept too
-	disk    disk
+	disk    liveness.Disk
 	replace func(name string, data []byte) error // replaceFile, except in tests
 	asked   chan chan error                      // for run: write now, and say what came of it
 	soon    chan struct{}                        // has one when the file is to be written at once
@@ -119,7 +120,7 @@ func (s *stateFile) restore() {
 		return
 	}
 	found := make(chan *keptState, 1)
-	err := s.disk.look(func() error {
+	err := s.disk.Look(func() error {
 		kept, err := readStateFile(name)
 		found <- kept
 		return err
@@ -239,25 +240,25 @@ func (s *stateFile) run(ctx context.Context) {
 	}
 }
 
-// writeNow has run write at once, and returns the error of that, errStalled where it takes too long. It does
-// nothing where no file is named.
+// writeNow has run write at once, and returns the error of that, [liveness.ErrStalled] where it takes too
+// long. It does nothing where no file is named.
 func (s *stateFile) writeNow() error {
 	if cfg, _ := s.inForce(); cfg.File == "" {
 		return nil
 	}
 	done := make(chan error, 1)
-	late := time.NewTimer(lastWrite)
+	late := time.NewTimer(liveness.LastWrite)
 	defer late.Stop()
 	select {
 	case s.asked <- done:
 	case <-late.C:
-		return errStalled
+		return liveness.ErrStalled
 	}
 	select {
 	case err := <-done:
 		return err
 	case <-late.C:
-		return errStalled
+		return liveness.ErrStalled
 	}
 }
 
@@ -268,11 +269,11 @@ func (s *stateFile) write(ctx context.Context) error {
 	if cfg.File == "" {
 		return nil
 	}
-	late, cancel := withGrace(ctx, left)
+	late, cancel := liveness.WithGrace(ctx, left)
 	defer cancel()
 	data, err := s.known(time.Now())
 	if err == nil {
-		err = s.disk.write(late, cfg.File, func() error { return s.replace(cfg.File, data) })
+		err = s.disk.Write(late, cfg.File, func() error { return s.replace(cfg.File, data) })
 	}
 	if err != nil && !s.failed {
 		s.log.Warn("state file was not written", "file", cfg.File, "error", err)

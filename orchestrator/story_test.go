@@ -382,7 +382,7 @@ func (s *story) tell(w *world, p prompt) {
 // books checks the record, and the blocks two seconds later.
 func (s *story) books(w *world) {
 	time.Sleep(2 * time.Second)
-	rec := w.o.ring.newest(2)
+	rec := w.o.ring.Newest(2)
 	if len(rec) != 1 {
 		w.t.Fatalf("%d records of one request", len(rec))
 	}

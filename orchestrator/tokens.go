@@ -9,6 +9,7 @@ import (
 	"github.com/tandem-router/tandem/internal/openai"
 	"github.com/tandem-router/tandem/internal/tokenizer"
 	"github.com/tandem-router/tandem/orchestrator/fleet"
+	"github.com/tandem-router/tandem/orchestrator/observe"
 )
 
 // tokenize finds the token ids of the job's prompt, once: the client's own, else an engine's, else an
@@ -28,7 +29,7 @@ func (j *job) resolved(
 	defer func() {
 		took := time.Since(start)
 		j.rec.Phases.Tokenize += ms(took)
-		j.q.o.m.phases.observe(phaseTokenize, took)
+		j.q.o.m.Phases.Observe(observe.PhaseTokenize, took)
 	}()
 	ctx, span := j.q.o.step(ctx, "tokenize")
 	result := resolve(ctx)
@@ -37,7 +38,7 @@ func (j *job) resolved(
 	}
 	span.end()
 	j.rec.Tokenizer = result.Source.String()
-	j.q.o.m.requests.tokenIDs.WithLabelValues(j.rec.Tokenizer).Inc()
+	j.q.o.m.Requests.TokenIDs.WithLabelValues(j.rec.Tokenizer).Inc()
 	rejected, isRejected := errors.AsType[*tokenizer.Rejected](result.Err)
 	switch {
 	case isRejected && (j.req.Kind == openai.Messages || j.req.Kind == openai.Responses):

@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/tandem-router/tandem/internal/engine"
+	"github.com/tandem-router/tandem/orchestrator/observe"
 	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
@@ -89,7 +90,7 @@ func termAttributes(d *planner.Decision) []attribute.KeyValue {
 
 // truthAttributes are what was cached somewhere, what the plan made of it, what the engine got, and why that
 // was not in pieces. What is unknown has no attribute.
-func truthAttributes(r *Record) []attribute.KeyValue {
+func truthAttributes(r *observe.Record) []attribute.KeyValue {
 	var attrs []attribute.KeyValue
 	for _, x := range [...]struct {
 		key    attribute.Key

@@ -17,6 +17,7 @@ import (
 	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
 	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/orchestrator/observe"
 )
 
 // traced runs story in a world that traces, and returns the spans of its requests.
@@ -127,7 +128,7 @@ func TestFirstTokenAndTransferInATrace(t *testing.T) {
 		spans := traced(t, setup{}, func(w *world) {
 			w.ask(completion(stream)) // the first answer of a replica teaches nothing
 			w.exact(completion(stream), w.ask(completion(stream)))
-			first = w.o.ring.newest(1)[0].Phases.First
+			first = w.o.ring.Newest(1)[0].Phases.First
 		})
 		servers, legs := ofKind(spans, trace.SpanKindServer), ofKind(spans, trace.SpanKindClient)
 		server, decode := &servers[1], &legs[3]
@@ -230,7 +231,7 @@ func TestErrorsOnSpans(t *testing.T) {
 func TestSpansCostNothingWithoutTracing(t *testing.T) {
 	o := &Orchestrator{}
 	o.traceWith(nil)
-	j := &job{q: &request{o: o}, rec: &Record{Path: "/v1/completions"}}
+	j := &job{q: &request{o: o}, rec: &observe.Record{Path: "/v1/completions"}}
 	a := &answer{}
 	to := &replica.Replica{ID: "d0", URL: "http://d0:8000"}
 	ctx, events := t.Context(), []byte(`data: {"id":"x"}`+"\n\n")

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/orchestrator/observe"
 )
 
 // A request that found no plan has its prompt's tokens in its record and in its line of the log.
@@ -72,7 +73,7 @@ func TestPromptThatNobodyCounted(t *testing.T) {
 		q := &request{
 			o: w.o, snap: w.o.snap.Load(), w: &client{}, r: httptest.NewRequest(http.MethodPost, "/", http.NoBody),
 		}
-		q.outcome.rec = newRecord("x", "/", time.Now(), nil)
+		q.outcome.rec = observe.NewRecord("x", "/", time.Now(), nil)
 		q.logAccess()
 		text, err := json.Marshal(q.outcome.rec)
 		if err != nil {

@@ -36,7 +36,7 @@ func (a *answer) verifyLease() *failure {
 	h.clock.stop() // each question that follows has its own time
 	a.guard.Stop()
 	verdict := a.readInTime(a.ctx)
-	h.j.q.o.m.handoffs.late.WithLabelValues(verdict).Inc()
+	h.j.q.o.m.Handoffs.Late.WithLabelValues(verdict).Inc()
 	if verdict == "believed" {
 		return nil
 	}

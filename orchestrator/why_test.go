@@ -14,6 +14,7 @@ import (
 
 	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
+	"github.com/tandem-router/tandem/orchestrator/observe"
 )
 
 // called is p under an id of the client's.
@@ -32,7 +33,7 @@ func TestAClientsOwnID(t *testing.T) {
 				t.Errorf("status %d under %q", got.status, got.header.Get("X-Request-Id"))
 			}
 		}
-		kept := w.o.ring.newest(2)
+		kept := w.o.ring.Newest(2)
 		if rec := w.o.Record("order-17:a"); rec != kept[0] || rec.ClientID != "order-17:a" || rec.ID == kept[1].ID {
 			t.Errorf("found %+v, want the newest of %s and %s", rec, kept[0].ID, kept[1].ID)
 		}
@@ -74,7 +75,7 @@ func TestAllAttemptsStandInTheRecord(t *testing.T) {
 			fault(enginesim.Fault{Kind: "fail", Count: 1})(w, d)
 		}
 		w.ask(chat(true))
-		rec := w.o.ring.newest(1)[0]
+		rec := w.o.ring.Newest(1)[0]
 		if rec.Attempts < 2 || len(rec.Failed) < 1 {
 			t.Fatalf("%d attempts, of which these failed: %+v", rec.Attempts, rec.Failed)
 		}
@@ -93,11 +94,11 @@ func TestAllAttemptsStandInTheRecord(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.ask(chat(false))
-		if now := w.o.ring.newest(1)[0].Config; now.Gamma != 3 || now.Revision == was.Revision || was.Gamma != 1 ||
+		if now := w.o.ring.Newest(1)[0].Config; now.Gamma != 3 || now.Revision == was.Revision || was.Gamma != 1 ||
 			was.Alpha != "auto" {
 			t.Errorf("decided by %+v, then %+v", was, now)
 		}
-		if n := w.count("tandem_config_info", w.o.ring.newest(1)[0].Config.Revision); n != 1 {
+		if n := w.count("tandem_config_info", w.o.ring.Newest(1)[0].Config.Revision); n != 1 {
 			t.Errorf("the revision in force has the value %d", n)
 		}
 	})
@@ -111,7 +112,7 @@ func recordsIn(t *testing.T, file string) (ids []string) {
 		t.Fatal(err)
 	}
 	for s := bufio.NewScanner(bytes.NewReader(text)); s.Scan(); {
-		var r Record
+		var r observe.Record
 		if err := json.Unmarshal(s.Bytes(), &struct {
 			ID *string `json:"id"`
 		}{&r.ID}); err != nil {
@@ -131,7 +132,7 @@ func TestDecisionsInAFile(t *testing.T) {
 	in(t, setup{config: func(c *config.Config) { c.Decisions.File = first }}, func(w *world) {
 		for range 3 {
 			w.ask(chat(true))
-			want = append(want, w.o.ring.newest(1)[0].ID)
+			want = append(want, w.o.ring.Newest(1)[0].ID)
 		}
 		time.Sleep(time.Second)
 		cfg := *w.cfg
@@ -140,7 +141,7 @@ func TestDecisionsInAFile(t *testing.T) {
 			t.Errorf("a file that cannot be made is taken: %v", err)
 		}
 		w.ask(chat(true))
-		want = append(want, w.o.ring.newest(1)[0].ID)
+		want = append(want, w.o.ring.Newest(1)[0].ID)
 		time.Sleep(time.Second)
 		cfg.Decisions.File = second
 		if err := w.o.Apply(&cfg); err != nil {
@@ -148,7 +149,7 @@ func TestDecisionsInAFile(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		w.ask(chat(false))
-		then = append(then, w.o.ring.newest(1)[0].ID)
+		then = append(then, w.o.ring.Newest(1)[0].ID)
 		if n := w.count("tandem_decisions_unwritten_total", ""); n != 0 {
 			t.Errorf("%d records were not written", n)
 		}
@@ -252,7 +253,7 @@ func TestABrokenStreamHasOneStatus(t *testing.T) {
 		if got := w.ask(chat(true)); got.status != http.StatusOK || got.fail.Code != http.StatusBadGateway {
 			t.Fatalf("status %d, event %d", got.status, got.fail.Code)
 		}
-		if r := w.o.ring.newest(1)[0]; r.Status != http.StatusBadGateway || r.Outcome != "broken" {
+		if r := w.o.ring.Newest(1)[0]; r.Status != http.StatusBadGateway || r.Outcome != "broken" {
 			t.Errorf("its record says %d %s", r.Status, r.Outcome)
 		}
 		for _, name := range []string{"tandem_requests_total", "tandem_attempt_failures_total"} {
@@ -313,7 +314,7 @@ func TestWhatDoesNotExistIsLoggedAndCounted(t *testing.T) {
 func TestReplicasInHeaders(t *testing.T) {
 	in(t, setup{config: func(c *config.Config) { c.Response.Replicas = true }}, func(w *world) {
 		got := w.ask(chat(true))
-		rec := w.o.ring.newest(1)[0]
+		rec := w.o.ring.Newest(1)[0]
 		if h := got.header; h.Get("X-Tandem-Prefill") != rec.Prefill || h.Get("X-Tandem-Decode") != rec.Decode ||
 			h.Get("X-Tandem-Mode") != "" {
 			t.Errorf("headers %v of %s > %s", h, rec.Prefill, rec.Decode)

@@ -7,13 +7,14 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/tandem-router/tandem/orchestrator"
+	"github.com/tandem-router/tandem/orchestrator/observe"
 	"github.com/tandem-router/tandem/orchestrator/rpc"
 )
 
 // newRPC is the gRPC side of the admin listener, over o.
 func newRPC(o *orchestrator.Orchestrator) *grpc.Server {
 	watch := func(ctx context.Context, send func(rpc.Record, uint64) error) error {
-		return o.Watch(ctx, func(r *orchestrator.Record, lost uint64) error {
+		return o.Watch(ctx, func(r *observe.Record, lost uint64) error {
 			text, err := json.Marshal(r)
 			if err != nil {
 				return err

@@ -13,7 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tandem-router/tandem/orchestrator"
+	"github.com/tandem-router/tandem/orchestrator/observe"
 )
 
 // outcome is one request as its client and the router saw it.
@@ -26,7 +26,7 @@ type outcome struct {
 	ttft   time.Duration
 	total  time.Duration
 	wrong  string // why the answer is wrong, "" when it is right
-	record *orchestrator.Record
+	record *observe.Record
 }
 
 // talk holds conversations until no request is left or ctx ends.
@@ -79,7 +79,7 @@ func (h *house) check(ctx context.Context, c *conversation, maxTokens int) *outc
 
 // record waits for the router to close its books on a request, which it does just after the client has the
 // last byte.
-func (h *house) record(ctx context.Context, id string) *orchestrator.Record {
+func (h *house) record(ctx context.Context, id string) *observe.Record {
 	for range 500 {
 		if r := h.router.Record(id); r != nil {
 			return r

@@ -1,4 +1,4 @@
-package orchestrator
+package observe
 
 import (
 	"bytes"
@@ -51,13 +51,13 @@ func standardStream(name string) *os.File {
 	return nil
 }
 
-// openDecisions returns what writes to the file that cfg names. The file is opened by the first write. One
+// OpenDecisions returns what writes to the file that cfg names. The file is opened by the first write. One
 // that is a device is never renamed: a file would be put in the place of the device.
-func openDecisions(cfg config.Decisions, device bool) io.WriteCloser {
+func OpenDecisions(cfg config.Decisions, device bool) io.WriteCloser {
 	if device {
 		return &deviceWriter{name: cfg.File}
 	}
-	return &lineFile{name: cfg.File, open: func() io.WriteCloser {
+	return &LineFile{name: cfg.File, Open: func() io.WriteCloser {
 		return &timberjack.Logger{
 			Filename: cfg.File, MaxSize: int(cfg.FileSize >> 20), MaxBackups: cfg.FileKeep, Compression: "none",
 			FileMode: 0o600,
@@ -65,20 +65,20 @@ func openDecisions(cfg config.Decisions, device bool) io.WriteCloser {
 	}}
 }
 
-// lineFile keeps a file of records whole: each write begins behind the last whole line. A full disk takes a
+// LineFile keeps a file of records whole: each write begins behind the last whole line. A full disk takes a
 // part of a record, and so does a crash.
-type lineFile struct {
+type LineFile struct {
 	name string
-	open func() io.WriteCloser // what appends to the file, and puts the file aside when it is large
+	Open func() io.WriteCloser // what appends to the file, and puts the file aside when it is large
 	out  io.WriteCloser        // nil before the first write and after a failed one
 }
 
-func (l *lineFile) Write(lines []byte) (int, error) {
+func (l *LineFile) Write(lines []byte) (int, error) {
 	if l.out == nil {
 		if err := endInWholeLine(l.name); err != nil {
 			return 0, err
 		}
-		l.out = l.open()
+		l.out = l.Open()
 	}
 	n, err := l.out.Write(lines)
 	if err != nil {
@@ -89,7 +89,7 @@ func (l *lineFile) Write(lines []byte) (int, error) {
 }
 
 // Close may be called again.
-func (l *lineFile) Close() error {
+func (l *LineFile) Close() error {
 	if l.out == nil {
 		return nil
 	}

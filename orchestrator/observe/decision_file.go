@@ -1,4 +1,4 @@
-package orchestrator
+package observe
 
 import (
 	"bytes"
@@ -14,27 +14,28 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/liveness"
 )
 
-// decisionFile appends every record to the file that the configuration names, a JSON line each. It runs
+// DecisionFile appends every record to the file that the configuration names, a JSON line each. It runs
 // behind the requests: a disk that is slow, full or stands still costs records, which are counted, and never
 // a request.
-type decisionFile struct {
-	ring *ring
+type DecisionFile struct {
+	ring *Ring
 	log  *slog.Logger
-	disk disk
+	disk liveness.Disk
 	lost *prometheus.CounterVec                      // by reason
-	open func(config.Decisions, bool) io.WriteCloser // openDecisions, except in tests
+	open func(config.Decisions, bool) io.WriteCloser // OpenDecisions, except in tests
 
 	looking atomic.Bool   // a look at a file has not ended
 	changed chan struct{} // a token says that there may be another target
 
 	mu     sync.Mutex // guards the following
-	target *decisionTarget
+	target *DecisionTarget
 }
 
-// decisionTarget is one place to write to. nil: there is none.
-type decisionTarget struct {
+// DecisionTarget is one place to write to. nil: there is none.
+type DecisionTarget struct {
 	config config.Decisions
 	device bool // not a regular file: it is never put aside
 	out    io.WriteCloser
@@ -47,15 +48,17 @@ const unwritten = 4096
 // writeSize is how many bytes of lines are put together to one write where many wait.
 const writeSize = 64 << 10
 
-func newDecisionFile(
-	r *ring, on disk, lost *prometheus.CounterVec, open func(config.Decisions, bool) io.WriteCloser,
-) *decisionFile {
-	return &decisionFile{ring: r, log: on.log, disk: on, lost: lost, open: open, changed: make(chan struct{}, 1)}
+// NewDecisionFile makes a file of the records of r. lost counts missing records by reason. open is
+// [OpenDecisions], except in tests.
+func NewDecisionFile(
+	r *Ring, on liveness.Disk, lost *prometheus.CounterVec, open func(config.Decisions, bool) io.WriteCloser,
+) *DecisionFile {
+	return &DecisionFile{ring: r, log: on.Log, disk: on, lost: lost, open: open, changed: make(chan struct{}, 1)}
 }
 
-// prepare returns the target that cfg names. It opens a file that was not named before, makes the file where
+// Prepare returns the target that cfg names. It opens a file that was not named before, makes the file where
 // it is missing, and waits for that for a short time only. It may not be called twice at once.
-func (d *decisionFile) prepare(cfg config.Decisions) (*decisionTarget, error) {
+func (d *DecisionFile) Prepare(cfg config.Decisions) (*DecisionTarget, error) {
 	cfg.Ring = 0 // which is the ring's
 	before := d.current()
 	switch {
@@ -64,7 +67,7 @@ func (d *decisionFile) prepare(cfg config.Decisions) (*decisionTarget, error) {
 	case before != nil && before.config == cfg:
 		return before, nil
 	}
-	t := &decisionTarget{config: cfg, left: make(chan struct{})}
+	t := &DecisionTarget{config: cfg, left: make(chan struct{})}
 	if before != nil && before.config.File == cfg.File {
 		t.device = before.device
 	} else if err := d.lookAt(t); err != nil {
@@ -75,12 +78,12 @@ func (d *decisionFile) prepare(cfg config.Decisions) (*decisionTarget, error) {
 }
 
 // lookAt finds out what the file of t is, and that it can be opened.
-func (d *decisionFile) lookAt(t *decisionTarget) error {
+func (d *DecisionFile) lookAt(t *DecisionTarget) error {
 	if d.looking.Swap(true) {
-		return errStalled // as the one before
+		return liveness.ErrStalled // as the one before
 	}
 	found := make(chan bool, 1)
-	err := d.disk.look(func() error {
+	err := d.disk.Look(func() error {
 		defer d.looking.Store(false)
 		device, err := writable(t.config.File)
 		found <- device
@@ -92,8 +95,8 @@ func (d *decisionFile) lookAt(t *decisionTarget) error {
 	return err
 }
 
-// apply takes t, nil for none, from the next record on.
-func (d *decisionFile) apply(t *decisionTarget) {
+// Apply takes t, nil for none, from the next record on.
+func (d *DecisionFile) Apply(t *DecisionTarget) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if t == d.target {
@@ -110,14 +113,14 @@ func (d *decisionFile) apply(t *decisionTarget) {
 }
 
 // current is the target of the moment, nil for none.
-func (d *decisionFile) current() *decisionTarget {
+func (d *DecisionFile) current() *DecisionTarget {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.target
 }
 
-// run writes until ctx ends, and what has been decided by then.
-func (d *decisionFile) run(ctx context.Context) {
+// Run writes until ctx ends, and what has been decided by then.
+func (d *DecisionFile) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		if target := d.current(); target != nil {
 			d.follow(ctx, target)
@@ -131,10 +134,10 @@ func (d *decisionFile) run(ctx context.Context) {
 }
 
 // follow writes records, to target and each that comes in its place, until there is none or ctx ends.
-func (d *decisionFile) follow(ctx context.Context, target *decisionTarget) {
-	records, lost, stop := d.ring.watch(unwritten)
+func (d *DecisionFile) follow(ctx context.Context, target *DecisionTarget) {
+	records, lost, stop := d.ring.Watch(unwritten)
 	w := &recordWriter{d: d, target: target, lost: lost}
-	late, cancel := withGrace(ctx, target.left)
+	late, cancel := liveness.WithGrace(ctx, target.left)
 	defer func() {
 		stop()
 		w.drain(late, records)
@@ -157,7 +160,7 @@ func (d *decisionFile) follow(ctx context.Context, target *decisionTarget) {
 			if target != w.target {
 				w.move(late, target, records)
 				cancel()
-				late, cancel = withGrace(ctx, target.left) //nolint:fatcontext // it is made of ctx each time
+				late, cancel = liveness.WithGrace(ctx, target.left) //nolint:fatcontext // it is made of ctx each time
 			}
 		case r := <-take:
 			w.add(r)
@@ -168,8 +171,8 @@ func (d *decisionFile) follow(ctx context.Context, target *decisionTarget) {
 
 // recordWriter turns records into lines of one file.
 type recordWriter struct {
-	d       *decisionFile
-	target  *decisionTarget
+	d       *DecisionFile
+	target  *DecisionTarget
 	lost    func() uint64 // records that were never in the channel
 	counted uint64        // of those, counted
 	lines   *bytes.Buffer
@@ -179,7 +182,7 @@ type recordWriter struct {
 }
 
 // move goes on in another file. What waits goes into the one before, unless that takes nothing any more.
-func (w *recordWriter) move(late context.Context, target *decisionTarget, records <-chan *Record) {
+func (w *recordWriter) move(late context.Context, target *DecisionTarget, records <-chan *Record) {
 	if !w.stuck {
 		w.drain(late, records)
 	}
@@ -191,10 +194,10 @@ func (w *recordWriter) move(late context.Context, target *decisionTarget, record
 // close ends the file.
 func (w *recordWriter) close(late context.Context) {
 	if w.stuck {
-		w.d.disk.call(w.target.out.Close) // which comes after the write, whenever that ends
+		w.d.disk.Call(w.target.out.Close) // which comes after the write, whenever that ends
 		return
 	}
-	if err := w.d.disk.write(late, w.target.config.File, w.target.out.Close); err != nil {
+	if err := w.d.disk.Write(late, w.target.config.File, w.target.out.Close); err != nil {
 		w.d.log.Warn("decisions.file cannot be closed", "file", w.target.config.File, "error", err)
 	}
 }
@@ -260,13 +263,13 @@ func (w *recordWriter) write(late context.Context) {
 // bring writes the lines.
 func (w *recordWriter) bring(late context.Context) error {
 	if w.stuck {
-		return errStalled
+		return liveness.ErrStalled
 	}
 	out, lines := w.target.out, w.lines.Bytes()
-	err := w.d.disk.write(late, w.target.config.File, func() error {
+	err := w.d.disk.Write(late, w.target.config.File, func() error {
 		_, err := out.Write(lines)
 		return err
 	})
-	w.stuck = errors.Is(err, errStalled)
+	w.stuck = errors.Is(err, liveness.ErrStalled)
 	return err
 }

@@ -1,4 +1,4 @@
-package orchestrator
+package observe
 
 import (
 	"strconv"
@@ -10,7 +10,7 @@ import (
 // A child that was found before is the family's own, whatever else was found in between.
 func TestSeriesFindsTheFamilysChildren(t *testing.T) {
 	family := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "x"}, []string{"a", "b"})
-	s := newSeries(family.WithLabelValues)
+	s := NewSeries(family.WithLabelValues)
 	for range 2 {
 		for _, label := range []string{"0", "7", "", "0"} {
 			if s.WithLabelValues("a", label) != family.WithLabelValues("a", label) {
@@ -28,7 +28,7 @@ func TestSeriesFindsTheFamilysChildren(t *testing.T) {
 
 func TestSeriesAllocatesNothing(t *testing.T) {
 	family := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "x"}, []string{"a", "b", "c"})
-	s := newSeries(family.WithLabelValues)
+	s := NewSeries(family.WithLabelValues)
 	if n := testing.AllocsPerRun(100, func() { s.WithLabelValues("a", "b", "c").Inc() }); n > 0 {
 		t.Errorf("%v allocations to find a child, want none", n)
 	}

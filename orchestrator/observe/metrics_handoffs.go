@@ -1,44 +1,44 @@
-package orchestrator
+package observe
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// handoffMetrics tell what became of KV blocks between the two legs.
-type handoffMetrics struct {
-	gap     prometheus.Observer
-	rebinds prometheus.Counter
-	params  *prometheus.CounterVec // reason
-	late    *prometheus.CounterVec // verdict
+// HandoffMetrics tell what became of KV blocks between the two legs.
+type HandoffMetrics struct {
+	Gap     prometheus.Observer
+	Rebinds prometheus.Counter
+	Params  *prometheus.CounterVec // reason
+	Late    *prometheus.CounterVec // verdict
 
-	tokens   *counters              // prefill, decode, kind
-	unmoved  *counters              // prefill, decode
-	giveBack *prometheus.CounterVec // result
+	Tokens   *Counters              // prefill, decode, kind
+	Unmoved  *Counters              // prefill, decode
+	GiveBack *prometheus.CounterVec // result
 }
 
-func newHandoffMetrics(f *metricFamilies) handoffMetrics {
-	m := handoffMetrics{
-		gap: f.histogram("tandem_handoff_gap_seconds",
+func newHandoffMetrics(f *Families) HandoffMetrics {
+	m := HandoffMetrics{
+		Gap: f.Histogram("tandem_handoff_gap_seconds",
 			"Seconds from the last byte of the prefill answer to the decode request being written.",
 			handoffBuckets()),
-		rebinds: f.single("tandem_decode_rebinds_total",
+		Rebinds: f.Single("tandem_decode_rebinds_total",
 			"Requests whose decode replica changed when the prefill answer came."),
-		params: f.counter("tandem_transfer_params_refused_total",
+		Params: f.Counter("tandem_transfer_params_refused_total",
 			"Prefill answers whose transfer parameters were not used, by reason.", "reason"),
-		late: f.counter("tandem_late_answers_total", "Split answers that began after the lease could have "+
+		Late: f.Counter("tandem_late_answers_total", "Split answers that began after the lease could have "+
 			"ended, by verdict on whether the blocks were read in time.", "verdict"),
-		tokens: f.counters("tandem_handoff_tokens_total",
+		Tokens: f.Counters("tandem_handoff_tokens_total",
 			"Prompt tokens of split requests that ended well, by pair: planned to be transferred; moved, by what "+
 				"the decode engine says it had cached beyond what it held; and unsure, the same where it is not known "+
 				"what it held.",
 			"prefill", "decode", "kind"),
-		unmoved: f.counters("tandem_handoff_unmoved_total",
+		Unmoved: f.Counters("tandem_handoff_unmoved_total",
 			"Split requests that ended well, and of whose prompt nothing was transferred.", "prefill", "decode"),
-		giveBack: f.counter("tandem_give_back_total",
+		GiveBack: f.Counter("tandem_give_back_total",
 			"Leases of prefill blocks that were given back unused, by result.", "result"),
 	}
-	begin(m.params, "bad_params", "expired", "foreign", "taken")
-	begin(m.giveBack, "freed", "too_many")
+	Begin(m.Params, "bad_params", "expired", "foreign", "taken")
+	Begin(m.GiveBack, "freed", "too_many")
 	return m
 }
 

@@ -1,4 +1,4 @@
-package orchestrator
+package observe
 
 import (
 	"maps"
@@ -9,10 +9,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// series is a family of metrics whose children are found without asking the family each time: it checks,
-// hashes and locks, a dozen times a request. Whoever deletes children of the family must [series.reset] what
+// Series is a family of metrics whose children are found without asking the family each time: it checks,
+// hashes and locks, a dozen times a request. Whoever deletes children of the family must [Series.reset] what
 // was found. Safe for concurrent use.
-type series[C any] struct {
+type Series[C any] struct {
 	child func(labels ...string) C
 
 	mu    sync.Mutex // one writer at a time
@@ -23,18 +23,21 @@ type series[C any] struct {
 type labels [4]string
 
 type (
-	counters   = series[prometheus.Counter]
-	histograms = series[prometheus.Observer]
+	// Counters is a family of counters.
+	Counters = Series[prometheus.Counter]
+	// Histograms is a family of histograms.
+	Histograms = Series[prometheus.Observer]
 )
 
-func newSeries[C any](child func(...string) C) *series[C] {
-	s := &series[C]{child: child}
+// NewSeries finds the children of the family whose child is asked for by child.
+func NewSeries[C any](child func(...string) C) *Series[C] {
+	s := &Series[C]{child: child}
 	s.known.Store(&map[labels]C{})
 	return s
 }
 
 // WithLabelValues returns the child with these values of its labels.
-func (s *series[C]) WithLabelValues(values ...string) C {
+func (s *Series[C]) WithLabelValues(values ...string) C {
 	var key labels
 	if len(values) > len(key) {
 		return s.child(slices.Clone(values)...)
@@ -49,7 +52,7 @@ func (s *series[C]) WithLabelValues(values ...string) C {
 // mostKnown bounds what is kept: labels name replicas, which come and go.
 const mostKnown = 1024
 
-func (s *series[C]) learn(key labels, values []string) C {
+func (s *Series[C]) learn(key labels, values []string) C {
 	s.mu.Lock() // or a child that is deleted meanwhile would be kept
 	defer s.mu.Unlock()
 	c := s.child(values...)
@@ -63,7 +66,7 @@ func (s *series[C]) learn(key labels, values []string) C {
 }
 
 // reset forgets what was found: the family is asked anew.
-func (s *series[C]) reset() {
+func (s *Series[C]) reset() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.known.Store(&map[labels]C{})

@@ -1,4 +1,4 @@
-package orchestrator
+package observe
 
 import (
 	"slices"
@@ -6,10 +6,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metricFamilies makes and registers families of metrics. It keeps those with a series for each replica or
-// pair, so that [metricFamilies.forget] finds every one of them. It is not used from two goroutines while
+// Families makes and registers families of metrics. It keeps those with a series for each replica or
+// pair, so that [Families.Forget] finds every one of them. It is not used from two goroutines while
 // families are made.
-type metricFamilies struct {
+type Families struct {
 	reg        prometheus.Registerer
 	ofReplicas []replicaFamily
 }
@@ -23,8 +23,8 @@ type replicaFamily struct {
 	reset func()   // forgets children that were found before; nil where none are kept
 }
 
-// forget deletes the series of a replica, and those of its pairs.
-func (f *metricFamilies) forget(name string) {
+// Forget deletes the series of a replica, and those of its pairs.
+func (f *Families) Forget(name string) {
 	for _, of := range f.ofReplicas {
 		for _, l := range of.named {
 			of.vec.DeletePartialMatch(prometheus.Labels{l: name})
@@ -36,60 +36,60 @@ func (f *metricFamilies) forget(name string) {
 }
 
 // keep remembers a family, if it has labels that name replicas.
-func (f *metricFamilies) keep(of replicaFamily, labels []string) {
+func (f *Families) keep(of replicaFamily, labels []string) {
 	others := func(l string) bool { return l != "replica" && l != "prefill" && l != "decode" }
 	if of.named = slices.DeleteFunc(slices.Clone(labels), others); len(of.named) > 0 {
 		f.ofReplicas = append(f.ofReplicas, of)
 	}
 }
 
-// counter makes a family whose children are asked for rarely.
-func (f *metricFamilies) counter(name, help string, labels ...string) *prometheus.CounterVec {
+// Counter makes a family whose children are asked for rarely.
+func (f *Families) Counter(name, help string, labels ...string) *prometheus.CounterVec {
 	c := f.newCounter(name, help, labels)
 	f.keep(replicaFamily{vec: c}, labels)
 	return c
 }
 
-// counters makes a family of the hot path.
-func (f *metricFamilies) counters(name, help string, labels ...string) *counters {
+// Counters makes a family of the hot path.
+func (f *Families) Counters(name, help string, labels ...string) *Counters {
 	c := f.newCounter(name, help, labels)
-	s := newSeries(c.WithLabelValues)
+	s := NewSeries(c.WithLabelValues)
 	f.keep(replicaFamily{vec: c, reset: s.reset}, labels)
 	return s
 }
 
-// histograms makes a family of the hot path.
-func (f *metricFamilies) histograms(name, help string, buckets []float64, labels ...string) *histograms {
+// Histograms makes a family of the hot path.
+func (f *Families) Histograms(name, help string, buckets []float64, labels ...string) *Histograms {
 	h := f.newHistogram(name, help, buckets, labels)
-	s := newSeries(h.WithLabelValues)
+	s := NewSeries(h.WithLabelValues)
 	f.keep(replicaFamily{vec: h, reset: s.reset}, labels)
 	return s
 }
 
-// single makes a counter without labels.
-func (f *metricFamilies) single(name, help string) prometheus.Counter {
+// Single makes a counter without labels.
+func (f *Families) Single(name, help string) prometheus.Counter {
 	return f.newCounter(name, help, nil).WithLabelValues()
 }
 
-// histogram makes one without labels.
-func (f *metricFamilies) histogram(name, help string, buckets []float64) prometheus.Observer {
+// Histogram makes one without labels.
+func (f *Families) Histogram(name, help string, buckets []float64) prometheus.Observer {
 	return f.newHistogram(name, help, buckets, nil).WithLabelValues()
 }
 
-// gauge makes one without labels.
-func (f *metricFamilies) gauge(name, help string) prometheus.Gauge {
+// Gauge makes one without labels.
+func (f *Families) Gauge(name, help string) prometheus.Gauge {
 	g := prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
 	f.reg.MustRegister(g)
 	return g
 }
 
-func (f *metricFamilies) newCounter(name, help string, labels []string) *prometheus.CounterVec {
+func (f *Families) newCounter(name, help string, labels []string) *prometheus.CounterVec {
 	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	f.reg.MustRegister(c)
 	return c
 }
 
-func (f *metricFamilies) newHistogram(
+func (f *Families) newHistogram(
 	name, help string, buckets []float64, labels []string,
 ) *prometheus.HistogramVec {
 	h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
@@ -102,9 +102,9 @@ type children interface {
 	WithLabelValues(values ...string) prometheus.Counter
 }
 
-// begin makes the series of values that are known before anything happens, at 0: an alert on an increase
+// Begin makes the series of values that are known before anything happens, at 0: an alert on an increase
 // cannot fire on a series that is born at 1.
-func begin(of children, values ...string) {
+func Begin(of children, values ...string) {
 	for _, v := range values {
 		of.WithLabelValues(v)
 	}

@@ -1,0 +1,29 @@
+package orchestrator
+
+import "github.com/prometheus/client_golang/prometheus"
+
+var (
+	descAnswers = prometheus.NewDesc("tandem_answer_cache_entries", "Answers that are kept in memory.", nil, nil)
+	descHeld    = prometheus.NewDesc("tandem_answer_cache_bytes", "Memory of the answers that are kept.",
+		nil, nil)
+	descEvicted = prometheus.NewDesc("tandem_answer_cache_evictions_total",
+		"Answers that had to go from memory for others.", nil, nil)
+	descShared = prometheus.NewDesc("tandem_answer_cache_shared_up",
+		"Whether the store that routers share works as far as is known: 1 or 0; absent where there is none.", nil,
+		nil)
+)
+
+// answers tells what the answer cache holds: nothing where there is none.
+func (c *collector) answers(e emit) {
+	snap := c.o.snap.Load()
+	if snap == nil || snap.answers == nil {
+		return
+	}
+	s := snap.answers.memory.Stats()
+	e.gauge(descAnswers, float64(s.Answers))
+	e.gauge(descHeld, float64(s.Bytes))
+	e.counter(descEvicted, float64(s.Evictions))
+	if store := snap.answers.shared; store != nil {
+		e.gauge(descShared, oneIf(store.Up()))
+	}
+}

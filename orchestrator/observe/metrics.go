@@ -1,0 +1,48 @@
+package observe
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Metrics are the counters and histograms that requests move, by what they tell of; each group stands in a
+// file of its own, metrics_*.go. What can be read from the pools at scrape time is in collect.go.
+// docs/metrics.md explains every family; a test holds the two together.
+//
+// Safe for concurrent use. Children of the hot path are resolved once: see [Series].
+type Metrics struct {
+	Requests  RequestMetrics
+	Phases    PhaseMetrics
+	Decisions DecisionMetrics
+	Legs      LegMetrics
+	Handoffs  HandoffMetrics
+	Cache     CacheMetrics
+	Failures  FailureMetrics
+	Ejections EjectionMetrics
+	Config    ConfigMetrics
+	Answers   AnswerMetrics
+
+	Families *Families
+}
+
+// NewMetrics makes the families and registers them in reg.
+func NewMetrics(reg prometheus.Registerer) *Metrics {
+	f := &Families{reg: reg}
+	return &Metrics{
+		Requests:  newRequestMetrics(f),
+		Phases:    newPhaseMetrics(f),
+		Decisions: newDecisionMetrics(f),
+		Legs:      newLegMetrics(f),
+		Handoffs:  newHandoffMetrics(f),
+		Cache:     newCacheMetrics(f),
+		Failures:  newFailureMetrics(f),
+		Ejections: newEjectionMetrics(f),
+		Config:    newConfigMetrics(f),
+		Answers:   newAnswerMetrics(f),
+		Families:  f,
+	}
+}
+
+// secondsBuckets are of times that requests take and wait.
+var secondsBuckets = []float64{
+	.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300,
+}

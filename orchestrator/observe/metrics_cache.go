@@ -1,0 +1,74 @@
+package observe
+
+import "strconv"
+
+// CacheMetrics compare what was cached on any replica, what plans made of it, and what engines say they used.
+type CacheMetrics struct {
+	Tokens     *Counters   // kind, mode, told
+	Unmeasured *Counters   // reason
+	MatchLoss  *Histograms // mode
+	PredictErr *Histograms // pool, direction
+}
+
+// tokenBuckets begin with none at all and with a block.
+var tokenBuckets = []float64{0, 16, 32, 64, 128, 256, 512, 1024, 4096, 16384, 65536}
+
+func newCacheMetrics(f *Families) CacheMetrics {
+	m := CacheMetrics{
+		Tokens: f.Counters("tandem_cached_tokens_total",
+			"Tokens of measured requests by kind: prompt, available on any replica, captured by the plan, "+
+				"delivered by the engine; told: whether the engine gave a number.",
+			"kind", "mode", "told"),
+		Unmeasured: f.Counters("tandem_cached_unmeasured_total",
+			"Requests that ended well and are not in tandem_cached_tokens_total, by reason; those not_told are "+
+				"missing in its delivered alone.",
+			"reason"),
+		MatchLoss: f.Histograms("tandem_match_loss_tokens",
+			"Cached tokens that were available somewhere and not captured by the plan.", tokenBuckets, "mode"),
+		PredictErr: f.Histograms("tandem_prediction_error_tokens",
+			"Difference of captured and delivered tokens: over, where the index promised too much, under, exact.",
+			tokenBuckets, "pool", "direction"),
+	}
+	Begin(m.Unmeasured, "no_ids", "blind", "not_told")
+	return m
+}
+
+// Observe moves the counters of the three numbers. Each ratio of them must be over the same requests, so a
+// request for which one of the first two is unknown counts in neither, and told keeps those apart for which
+// the engine gave no number.
+func (m *CacheMetrics) Observe(r *Record, split bool) {
+	switch {
+	case r.Available < 0:
+		m.Unmeasured.WithLabelValues("no_ids").Inc()
+		return
+	case r.Captured < 0:
+		m.Unmeasured.WithLabelValues("blind").Inc()
+		return
+	case r.Delivered < 0:
+		m.Unmeasured.WithLabelValues("not_told").Inc()
+	}
+	reported := strconv.FormatBool(r.Delivered >= 0)
+	m.Tokens.WithLabelValues("prompt", r.Mode, reported).Add(float64(r.Prompt))
+	m.Tokens.WithLabelValues("available", r.Mode, reported).Add(float64(r.Available))
+	m.Tokens.WithLabelValues("captured", r.Mode, reported).Add(float64(r.Captured))
+	m.MatchLoss.WithLabelValues(r.Mode).Observe(float64(max(0, r.Available-r.Captured)))
+	if r.Delivered >= 0 {
+		m.Tokens.WithLabelValues("delivered", r.Mode, reported).Add(float64(r.Delivered))
+		m.predicted(r.Captured-r.Delivered, split)
+	}
+}
+
+// predicted observes by how many tokens the index promised too much, or too little where over is below zero.
+func (m *CacheMetrics) predicted(over int, split bool) {
+	pool, direction := "decode", "exact"
+	if split {
+		pool = "prefill"
+	}
+	switch {
+	case over > 0:
+		direction = "over"
+	case over < 0:
+		direction, over = "under", -over
+	}
+	m.PredictErr.WithLabelValues(pool, direction).Observe(float64(over))
+}

@@ -1,0 +1,69 @@
+package observe
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tandem-router/tandem/orchestrator/planner"
+)
+
+// DecisionMetrics tell how plans came about, and which records of them are missing in the file.
+type DecisionMetrics struct {
+	Booked    *Counters // mode, reason
+	Partial   *Counters // reason
+	Forced    prometheus.Counter
+	Shadow    *Counters // verdict
+	Regret    prometheus.Observer
+	Unwritten *prometheus.CounterVec // reason
+	Pieces    *prometheus.CounterVec // result
+}
+
+func newDecisionMetrics(f *Families) DecisionMetrics {
+	m := DecisionMetrics{
+		Booked: f.Counters("tandem_decisions_total",
+			"Plans that were booked, by mode and the term that decided.", "mode", "reason"),
+		Partial: f.Counters("tandem_decisions_partial_total", "Plans booked while the index of a "+
+			"possible replica was unknown (blind) or cut for its byte budget (truncated).", "reason"),
+		Forced: f.Single("tandem_ejection_overridden_total",
+			"Plans for which ejected replicas or pairs were used as they are, since too few others were left."),
+		Shadow: f.Counters("tandem_shadow_decisions_total",
+			"Plans by whether what was learned, which does not decide, would have chosen the same or one as good.",
+			"verdict"),
+		Regret: f.Histogram("tandem_shadow_regret_seconds",
+			"By how much the plan that what was learned would have chosen is better, by what was learned.",
+			secondsBuckets),
+		Unwritten: f.Counter("tandem_decisions_unwritten_total",
+			"Records that are missing in decisions.file: the disk was slow, or a write failed.", "reason"),
+		Pieces: f.Counter("tandem_prefill_pieces_total",
+			"Pieces of prompts that decode replicas compute themselves, by what became of them.", "result"),
+	}
+	Begin(m.Partial, "blind", "truncated")
+	Begin(m.Unwritten, "slow", "failed")
+	return m
+}
+
+// Count counts a plan that was booked.
+func (m *DecisionMetrics) Count(r *Record, d *planner.Decision) {
+	m.Booked.WithLabelValues(r.Mode, reasonLabel(r, d)).Inc()
+	if s := d.Shadow; s != nil {
+		m.Shadow.WithLabelValues(map[bool]string{true: "same", false: "other"}[s.Same]).Inc()
+		m.Regret.Observe(s.Regret / 1e3)
+	}
+	if d.Forced != "" {
+		m.Forced.Inc()
+	}
+	if d.Blind > 0 {
+		m.Partial.WithLabelValues("blind").Inc()
+	}
+	if d.Truncated > 0 {
+		m.Partial.WithLabelValues("truncated").Inc()
+	}
+}
+
+// reasonLabel names in one word what made the plan good, for the metric: the decision's own word, or that it
+// had no choice but to leave the request whole.
+func reasonLabel(r *Record, d *planner.Decision) string {
+	if r.Mode == "unsplit" {
+		return "cannot_split"
+	}
+	return d.Why
+}

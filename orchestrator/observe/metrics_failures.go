@@ -1,0 +1,45 @@
+package observe
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tandem-router/tandem/orchestrator/planner"
+)
+
+// FailureMetrics tell which attempts failed, and what was tried instead.
+type FailureMetrics struct {
+	Attempts  *prometheus.CounterVec // pool, replica, leg, kind
+	Retries   *prometheus.CounterVec // phase
+	Continued *prometheus.CounterVec // outcome
+}
+
+func newFailureMetrics(f *Families) FailureMetrics {
+	m := FailureMetrics{
+		Attempts: f.Counter("tandem_attempt_failures_total",
+			"Failed attempts that are held against a replica, by its leg and the kind of failure.", "pool",
+			"replica", "leg", "kind"),
+		Retries: f.Counter("tandem_retries_total",
+			"Second attempts before the first byte, by the phase that failed.", "phase"),
+		Continued: f.Counter("tandem_continued_total",
+			"Streams that broke off behind their first content and may go on elsewhere, by what came of it.",
+			"outcome"),
+	}
+	Begin(m.Retries, "tokenize", "prefill", "handoff", "decode", "stream")
+	return m
+}
+
+// Count counts an attempt against whom it is held. That of a pair counts as its decode replica's.
+func (m *FailureMetrics) Count(b *planner.Booking, f planner.Fault) {
+	at, leg := &b.Decode, "whole"
+	switch {
+	case f.On == planner.Nobody:
+		return
+	case f.On == planner.OnPrefill:
+		at, leg = &b.Prefill, "prefill"
+	case f.On == planner.OnPair:
+		leg = "pair"
+	case b.Mode == planner.Split:
+		leg = "decode"
+	}
+	m.Attempts.WithLabelValues(at.Role.String(), string(at.ID), leg, f.Kind.String()).Inc()
+}

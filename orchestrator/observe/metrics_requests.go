@@ -1,0 +1,81 @@
+package observe
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// RequestMetrics tell what came of whole requests, and what clients saw of them.
+type RequestMetrics struct {
+	Ended    *Counters              // path, model, mode, outcome
+	Refused  *prometheus.CounterVec // reason
+	InFlight prometheus.Gauge
+	TokenIDs *Counters   // source
+	First    *Histograms // model, mode
+	PerToken *Histograms // model, mode
+	Tokens   *Counters   // kind
+	Lengths  *Histograms // by
+	Events   prometheus.Counter
+}
+
+// tokenTimeBuckets are of a decode step: some milliseconds to what nobody likes to wait for.
+var tokenTimeBuckets = []float64{
+	.002, .004, .006, .008, .01, .015, .02, .03, .04, .05, .075, .1, .15, .25, .5, 1, 2.5,
+}
+
+func newRequestMetrics(f *Families) RequestMetrics {
+	m := RequestMetrics{
+		Ended: f.Counters("tandem_requests_total",
+			"Requests that ended, by front-door path, model, mode and outcome.", "path", "model", "mode",
+			"outcome"),
+		Refused: f.Counter("tandem_refused_total", "Requests refused by the router itself, by reason.",
+			"reason"),
+		InFlight: f.Gauge("tandem_requests_in_flight", "Requests being served, waiting ones included."),
+		TokenIDs: f.Counters("tandem_token_ids_total", "Prompts by where their token ids came from.",
+			"source"),
+		First: f.Histograms("tandem_time_to_first_token_seconds",
+			"TTFT: seconds from a request in to its first content out, of streams that ended well.", secondsBuckets,
+			"model", "mode"),
+		PerToken: f.Histograms("tandem_time_per_output_token_seconds",
+			"TPOT (mean ITL of a stream): seconds for each token after the first, of streams that ended well.",
+			tokenTimeBuckets,
+			"model", "mode"),
+		Tokens: f.Counters("tandem_tokens_total",
+			"Tokens of requests that ended well, by kind: prompt or output.", "kind"),
+		Lengths: f.Histograms("tandem_output_prediction_ratio",
+			"How many times as long as expected an answer was, by what was gone by: hint (the client said it) or "+
+				"learned.",
+			ratioBuckets, "by"),
+		Events: f.Single("tandem_stream_events_total", "Server-sent events forwarded to clients."),
+	}
+	Begin(m.Refused, "draining", "no_replica", "queue_full", "queue_timeout", "too_late", "too_many",
+		"unauthorised")
+	return m
+}
+
+// Length observes how long an answer was beside what was expected of it.
+func (m *RequestMetrics) Length(r *Record, hinted bool) {
+	if r.Decision == nil || r.Decision.Output < 1 || r.Output < 1 {
+		return
+	}
+	by := ByLearned
+	if hinted {
+		by = ByHint
+	}
+	m.Lengths.WithLabelValues(by).Observe(float64(r.Output) / float64(r.Decision.Output))
+}
+
+// By what lengths of answers are expected.
+const ByHint, ByLearned = "hint", "learned"
+
+// Took observes what a client saw of a stream that ended well.
+func (m *Metrics) Took(r *Record) {
+	if !r.Streamed || r.Outcome != "ok" || r.Phases.First <= 0 {
+		return
+	}
+	m.Requests.First.WithLabelValues(r.Model, r.Mode).Observe(r.Phases.First / 1e3)
+	if r.Output > 1 && r.Samples == 0 { // of several answers side by side nobody knows each one's
+		m.Requests.PerToken.WithLabelValues(r.Model, r.Mode).Observe(
+			(r.Phases.Total - r.Phases.First) / 1e3 / float64(r.Output-1),
+		)
+	}
+}

@@ -1,0 +1,93 @@
+// Package observe keeps what people may see of requests: records, the file of decisions, metrics and spans.
+package observe
+
+import (
+	"time"
+
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/orchestrator/planner"
+)
+
+// Record is what became of one request: its decision and what the engines delivered. It holds no prompt text
+// and no token ids.
+type Record struct {
+	ID        string    `json:"id"`
+	ClientID  string    `json:"client_id,omitzero"` // that the client gave it
+	Time      time.Time `json:"time"`
+	Path      string    `json:"path"`
+	Model     string    `json:"model"`
+	Mode      string    `json:"mode"`     // split, local, unsplit or none
+	Streamed  bool      `json:"streamed"` // only then is there a first content before the end
+	Prefill   string    `json:"prefill,omitzero"`
+	Decode    string    `json:"decode,omitzero"`
+	Reason    string    `json:"reason"`
+	Prompt    int       `json:"prompt_tokens,omitzero"` // no prompt is empty: 0 is unknown
+	Output    int       `json:"output_tokens"`
+	Tokenizer string    `json:"tokenizer,omitzero"` // where the ids came from
+	// Deepest match that any replica was known to have, -1 where the prompt's tokens are unknown.
+	Available int `json:"available_tokens"`
+	// Replicas left out of Available: their events are not heard.
+	Blind int `json:"blind,omitzero"`
+	// Match on the replica that prefilled, by its index; -1 unknown.
+	Captured  int `json:"captured_tokens"`
+	Delivered int `json:"delivered_tokens"` // the engine's cached_tokens, -1 unknown
+	// Of a split: prompt tokens that the decode replica was to get from the other; -1 not split.
+	Planned int `json:"planned_tokens"`
+	// Of those, what the decode engine says it had cached beyond what it held; -1 unknown.
+	Moved int `json:"moved_tokens"`
+	// It is not known what it held: it may have had some of Moved before.
+	Unsure bool `json:"moved_unsure,omitzero"`
+	// Requests for beginnings of the prompt that went to the decode replica before the request itself.
+	Pieces int `json:"pieces,omitzero"`
+	// Why the decode replica, which computed the prompt itself, got it whole, or what pieces had left at once.
+	Whole    string `json:"whole,omitzero"`
+	Phases   Phases `json:"phases_ms"`
+	Attempts int    `json:"attempts"`
+	Samples  int    `json:"samples,omitzero"` // answers that were asked for, where more than one
+	// Those before the last, and the last where the request failed.
+	Failed []FailedAttempt `json:"failed_attempts,omitzero"`
+	// Why no attempt followed the last of these, see retry.go.
+	NotRetried string `json:"not_retried,omitzero"`
+	// Decode replicas that went on when the one before had broken off.
+	Continued []string `json:"continued,omitzero"`
+	// Why none did when a stream broke off, see not_continued.go.
+	NotContinued string            `json:"not_continued,omitzero"`
+	Status       int               `json:"status"`
+	Outcome      string            `json:"outcome"` // ok, client_gone, or the kind of failure
+	Config       *config.InForce   `json:"config"`
+	Decision     *planner.Decision `json:"decision,omitzero"`
+}
+
+// FailedAttempt is an attempt that came to no answer: where it was sent, and what went wrong there.
+type FailedAttempt struct {
+	Mode    string  `json:"mode"`
+	Prefill string  `json:"prefill,omitzero"`
+	Decode  string  `json:"decode"`
+	Reason  string  `json:"reason"`      // of the choice
+	At      string  `json:"at,omitzero"` // the replica that failed, empty where none did
+	Phase   string  `json:"phase"`       // in which it failed
+	Kind    string  `json:"kind"`        // of failure
+	Status  int     `json:"status"`      // that the client would have got
+	Began   float64 `json:"began_ms"`    // since the request came
+	Took    float64 `json:"took_ms"`     // until it failed
+}
+
+// NewRecord is one of which nothing is known yet.
+func NewRecord(id, path string, began time.Time, inForce *config.InForce) *Record {
+	return &Record{
+		ID: id, Time: began, Config: inForce, Path: path, Mode: "none", Available: -1, Captured: -1, Delivered: -1,
+		Planned: -1, Moved: -1,
+	}
+}
+
+// Phases are the parts of a request's life in milliseconds; a phase that did not happen is zero.
+type Phases struct {
+	Tokenize float64 `json:"tokenize"`
+	Queue    float64 `json:"queue"`
+	Plan     float64 `json:"plan"`
+	Prefill  float64 `json:"prefill"` // of a leg of its own, or in pieces
+	Turn     float64 `json:"turn"`    // of that, waited for the prompts of others at the decode replica
+	Handoff  float64 `json:"handoff"` // last byte of the prefill answer to the decode request sent
+	First    float64 `json:"first"`   // request in to first content byte out
+	Total    float64 `json:"total"`
+}
