@@ -58,7 +58,7 @@ func (p *Pool) othersGrow(m *member) int {
 	if m.ledger.others.Count == 0 {
 		return 0
 	}
-	return m.ledger.others.Count * blocksOf(p.lengths.usual/2, m.blockSize())
+	return m.ledger.others.Count * blocksOf(p.lengths.Usual()/2, m.blockSize())
 }
 
 // left returns the blocks that could be promised if all reserved leases had theirs.

@@ -37,7 +37,7 @@ const (
 // it is wrong of all of them together.
 func (p *Pool) growsAtOnce(m *member, now time.Time) atOnce {
 	var u use
-	growth, step := 0, p.stepOf(m)*m.perToken()
+	growth, step := 0, p.stepOf(m)*m.learned.PerToken()
 	for _, l := range m.ledger.leases {
 		if l.state == reserved {
 			continue
@@ -49,7 +49,7 @@ func (p *Pool) growsAtOnce(m *member, now time.Time) atOnce {
 		u.add(l, has, own, m.blockSize())
 	}
 	share := min(1, (u.peak()+unsure)/float64(growth+unsure))
-	return atOnce(1 - p.lengths.all.Known()*(1-share))
+	return atOnce(1 - p.lengths.All().Known()*(1-share))
 }
 
 // use is how many blocks more than now are in use at each look, with the variance of that.
@@ -64,7 +64,7 @@ func (u *use) add(l *Lease, has int, own float64, blockSize int) {
 	if l.limit >= 0 {
 		limit = float64(l.limit - has)
 	}
-	l.lengths.survive(has, lookSteps[:], u.lives[:])
+	l.lengths.Survive(has, lookSteps[:], u.lives[:])
 	n, size := float64(l.sequences), float64(blockSize)
 	for k, lives := range u.lives {
 		steps := lookSteps[k]

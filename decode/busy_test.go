@@ -70,7 +70,7 @@ func TestWhatWasGivenUpTeachesNothing(t *testing.T) {
 		}
 		p.Observe("d1", load(now, 0, 0.1), now)
 	}
-	if n := p.members.All[0].measured.prefill.Samples(); n != 0 {
+	if n := p.members.All[0].learned.Fit.Samples(); n != 0 {
 		t.Errorf("%d samples were learned from", n)
 	}
 }
@@ -87,8 +87,8 @@ func TestGrowthAtOnce(t *testing.T) {
 		p.SetMembers([]replica.Replica{r}, start)
 		p.Observe("d1", load(start, 0, 0), start)
 		for range 4000 {
-			p.lengths.all.Learn(0, each)
-			p.lengths.ofModel("m", true).Learn(0, each)
+			p.lengths.All().Learn(0, each)
+			p.lengths.OfModel("m", true).Learn(0, each)
 		}
 		end := start.Add(16 * time.Second)
 		n := 0

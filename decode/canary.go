@@ -20,9 +20,10 @@ func (p *Pool) BookCanary(id replica.ID, prompt, answer int, now time.Time) *Lea
 	blocks := blocksOf(prompt, size)
 	l := &Lease{
 		pool: p, member: m, growth: blocksOf(prompt+answer, size) - blocks,
-		prompt: promptKV{state: arrived}, // no other prompt waits for it
+		prompt:  promptKV{state: arrived}, // no other prompt waits for it
+		lengths: p.expects(&Query{Tokens: prompt}, false),
 		request: request{
-			lengths: p.expects(&Query{Tokens: prompt}, false), tokens: prompt, blocks: blocks, sequences: 1,
+			tokens: prompt, blocks: blocks, sequences: 1,
 			limit: answer,
 		},
 	}

@@ -16,7 +16,7 @@ type Query struct {
 	Tokens    int  // of the prompt, at least 1
 	Estimate  bool // Tokens is one: nobody is too small for it
 	MaxTokens int  // new tokens of each sequence, 0 no limit
-	Class     Class
+	Class     estimate.Class
 	Sequences int // below 1 counts as 1
 	Keys      []kv.Key
 	// Tokens of a chunk of text by estimate, where Keys are of chunks; 0 where they are of blocks.
@@ -89,7 +89,7 @@ func (p *Pool) Candidates(
 ) ([]Candidate, *View, Rejected) {
 	p.members.Lock()
 	defer p.members.Unlock()
-	p.otherPool = q.Prefills
+	p.learned.Other = q.Prefills
 	p.admitDue(now)
 	var rejected Rejected
 	s := p.survey(q, now)

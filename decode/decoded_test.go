@@ -96,10 +96,10 @@ func TestPromptsBesideAnswersMakeNoStepLonger(t *testing.T) {
 			if later := s.later(); later[0] > 0.1 || later[1] > 0.1 {
 				t.Errorf("answers are taken to end %.2f s later", later)
 			}
-			if held := s.p.members.All[0].perToken(); held < 1.3 || held > 2.5 {
+			if held := s.p.members.All[0].learned.PerToken(); held < 1.3 || held > 2.5 {
 				t.Errorf("its tokens are taken to be %.1f steps apart, and are nearly two", held)
 			}
-			if held := s.p.members.All[1].perToken(); held > 1.05 {
+			if held := s.p.members.All[1].learned.PerToken(); held > 1.05 {
 				t.Errorf("tokens are taken to be %.2f steps apart where nothing is prefilled", held)
 			}
 		})
@@ -172,9 +172,9 @@ func TestAnswersThatAreNotStreamedAreDecoded(t *testing.T) {
 		s.whole = false
 	})
 	m := s.p.members.All[0]
-	if got := m.decodes(); got.sequences < 54 || got.tokens < 54*2000 {
+	if got := m.decodes(); got.Sequences < 54 || got.Tokens < 54*2000 {
 		t.Errorf("it is taken to decode %.0f sequences of %.0f tokens, and has 60 of 2,000 and more",
-			got.sequences, got.tokens)
+			got.Sequences, got.Tokens)
 	}
 	s.knows(t, 0, 60, 2300)
 }
@@ -229,7 +229,7 @@ func TestPromptsOfAnswersThatAreNotStreamedMakeNoStepLonger(t *testing.T) {
 		s.whole = false
 	})
 	s.knows(t, 0, 40, 1700)
-	if held := s.p.members.All[0].perToken(); held < 1.15 || held > 1.4 {
+	if held := s.p.members.All[0].learned.PerToken(); held < 1.15 || held > 1.4 {
 		t.Errorf("its tokens are taken to be %.2f steps apart, and are 1.25", held)
 	}
 }

@@ -76,11 +76,11 @@ type survey struct {
 func (p *Pool) survey(q *Query, now time.Time) survey {
 	s := survey{
 		Query: q, now: now, mean: p.read(now), matches: p.Matches(q.Depth, q.Chunk, q.Tokens),
-		answer: answer{lengths: p.expects(q, false)}, pool: p.settings.Speed.Or(estimate.DefaultSpeed()),
+		answer: answer{lengths: p.expects(q, false)}, pool: p.learned.Seeded(),
 	}
 	s.slope = s.pool
 	if s.learns = !q.Seeded; s.learns {
-		s.pool = p.poolSpeed()
+		s.pool = p.learned.StepSpeed()
 		s.slope = p.slope(&s.pool, now)
 	}
 	return s
@@ -137,11 +137,11 @@ func (p *Pool) gatherDecode(c *Candidate, q *survey, s *standing, others float64
 		c.longer = m.longer(&c.speed, &q.pool)
 	}
 	c.Marginal = q.slope.Marginal(q.Tokens+output/2) * c.longer
-	c.Usual = p.lengths.each
+	c.Usual = p.lengths.Mean()
 	c.Output = c.answer * float64(max(q.Sequences, 1))
 	c.Step = c.speed.Step(g.sequences+e.Sequences+int(others)+1, int(c.reads))
-	c.Arriving = m.traffic.inbound.Rate(q.now) + e.InboundRate
-	c.Posting = m.measured.posting
+	c.Arriving = m.learned.Traffic.Inbound.Rate(q.now) + e.InboundRate
+	c.Posting = m.learned.Posting()
 	c.Inbound = p.backlog(m, q.Ready, q.now)
 }
 
@@ -159,9 +159,9 @@ func (p *Pool) gatherLocal(c *Candidate, q *survey, speed *estimate.Pricing, oth
 		l.Delayed = g.orders.delayed(l.Wait, l.Warm, p.sinceEpoch(q.now)) + float64(e.Arriving)*l.Warm
 	}
 	l.Active = float64(g.sequences-g.arriving+e.Sequences-e.Arriving) + others
-	l.Arrivals = m.traffic.requests.Rate(q.now) + e.Arrivals
+	l.Arrivals = m.learned.Traffic.Requests.Rate(q.now) + e.Arrivals
 	if l.Wait > 0 { // else nobody asks, see [scoring.Queue.Crowding]
-		l.Rho = m.traffic.prefills.Rho(q.now) + e.Rho
+		l.Rho = m.learned.Traffic.Prefills.Rho(q.now) + e.Rho
 	}
 }
 

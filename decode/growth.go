@@ -11,13 +11,13 @@ import (
 
 // generated returns the tokens that each sequence of l should have by now, at the pace of its replica.
 func (p *Pool) generated(l *Lease, now time.Time) int {
-	return l.generated(p.stepOf(l.member)*l.member.perToken(), now)
+	return l.generated(p.stepOf(l.member)*l.member.learned.PerToken(), now)
 }
 
 // stepOf returns the seconds that a step takes with all that m decodes.
 func (p *Pool) stepOf(m *member) float64 {
 	load := m.decodes()
-	return p.speed(m).Step(int(load.sequences), int(load.tokens))
+	return p.speed(m).Step(int(load.Sequences), int(load.Tokens))
 }
 
 // step returns the seconds of a decode step with all that m has, sent or on their way.
@@ -47,7 +47,7 @@ func (l *Lease) expectedGrowth(generated int) int {
 	if l.limit >= 0 {
 		left = max(0, l.limit-generated)
 	}
-	rest := l.lengths.room(generated, left)
+	rest := l.lengths.Room(generated, left)
 	size := l.member.blockSize()
 	end := blocksOf(l.member.slots(l.tokens+generated+rest), size)
 	return l.sequences * (end - blocksOf(l.has(generated), size))

@@ -1,6 +1,7 @@
 package decode
 
 import (
+	"math"
 	"time"
 
 	"github.com/tandem-router/tandem/internal/estimate"
@@ -18,7 +19,7 @@ func (p *Pool) learnPrefill(l *Lease, now time.Time) {
 	}
 	p.learnComputed(l, l.computed(), l.tokens, sentAt, roomy && !l.prompt.pieces.failed, now)
 	if l.stream.unseenArrival > 0 {
-		m.measured.busy.Spoil()
+		m.learned.Spoil()
 	}
 }
 
@@ -26,7 +27,7 @@ func (p *Pool) learnPrefill(l *Lease, now time.Time) {
 // compute, where it has none now.
 func (p *Pool) endSpan(l *Lease) {
 	if m := l.member; l.prompt.local && m.ledger.local.none() {
-		m.measured.prefill.LearnPrompts(&p.prefills, m.measured.busy.End())
+		p.learned.Idle(&m.learned.Prompts)
 	}
 }
 
@@ -36,10 +37,9 @@ func (p *Pool) learnComputed(l *Lease, from, upto int, since time.Time, sure boo
 	m := l.member
 	speed := p.speed(m)
 	beside, _ := m.besidePrompt(&speed)
-	before := m.measured.busy.Add(upto-from, from, beside, now.Sub(since), now)
-	m.measured.prefill.LearnPrompts(&p.prefills, before)
+	p.learned.Computed(&m.learned.Prompts, upto-from, from, beside, now.Sub(since), now)
 	if !sure || m.ledger.others.Count > 0 || m.prefillsForOthers() {
-		m.measured.busy.Spoil()
+		m.learned.Spoil()
 	}
 }
 
@@ -56,63 +56,44 @@ func (p *Pool) learnOwnSteps(l *Lease, beside Pauses, now time.Time) {
 	if took < x.lasts/2 || took > heldBack*expected {
 		return // most of it was not computed then
 	}
-	m.measured.own.learn(alike, now)
+	s := estimate.Sample{Of: estimate.PauseShare, At: now, Range: estimate.Exactly(alike)}
+	p.learned.Learn(&m.learned, s)
 }
+
+const (
+	// stepBeside is the most that a decode step may be of a piece that tells: the one with a shorter piece in
+	// it and the one beside it look like two of several.
+	stepBeside = 0.35
+	// heldBack is how many times as long as predicted takes what has waited for something else.
+	heldBack = 1.5
+)
 
 // learnLength takes in that each sequence of l had so many tokens at its end. One that its limit has cut
 // would have been longer.
-func (p *Pool) learnLength(l *Lease, each int) {
+func (p *Pool) learnLength(l *Lease, each int, now time.Time) {
 	if l.limit >= 0 && each >= l.limit {
-		l.lengths.cut(l.stream.told, each)
-	} else {
-		l.lengths.learn(l.stream.told, each)
+		p.lengths.Cut(&l.lengths, each)
+		return
 	}
-	p.lengths.ends.Learn(l.stream.told, each)
-	l.stream.told = 0
-	p.lengths.workOut()
-}
-
-// leaveLength takes in that nobody will tell how long the answer of l would have become, unless it is known.
-func (p *Pool) leaveLength(l *Lease) {
-	l.lengths.cut(l.stream.told, l.stream.told)
-	p.lengths.ends.Cut(l.stream.told, l.stream.told)
-	l.stream.told = 0
+	s := estimate.Sample{Of: estimate.AnswerTokens, At: now, Range: estimate.Exactly(float64(each))}
+	p.lengths.Learn(&l.lengths, s)
 }
 
 // learnUnderway takes in that each sequence of l, whose answer is under way, has so many tokens by now.
-func (p *Pool) learnUnderway(l *Lease, generated int) {
-	l.lengths.passed(l.stream.told, generated)
-	p.lengths.ends.Passed(l.stream.told, generated)
-	l.stream.told = generated
+func (p *Pool) learnUnderway(l *Lease, generated int, now time.Time) {
+	p.lengths.Learn(&l.lengths, estimate.Sample{
+		Of: estimate.AnswerTokens, At: now, Range: estimate.Range{Low: float64(generated), High: math.Inf(1)},
+	})
 }
 
-// learnStep takes in that l's answer took so many seconds for each of so many tokens, 0 unknown. Its steps
-// were shorter: the replica has computed prompts meanwhile, or other routers' for a share of the time. Where
-// that was nearly all of it, it says nothing of them.
+// learnStep takes in that l's answer took so many seconds for each of so many tokens, 0 unknown.
 func (p *Pool) learnStep(l *Lease, token float64, tokens int, now time.Time) {
-	m := l.member
-	was := &l.stream.meanwhile
+	m, was := l.member, &l.stream.meanwhile
 	if l.stream.unseenArrival == 0 {
 		*was = p.since(&l.stream.begun, m, now)
 	}
-	speed := p.speed(m)
-	own := speed.Step(int(was.sequences), int(was.tokens))
-	own = estimate.OwnPart(own, was.held/float64(tokens)) * max(0, 1-m.remote.Rho)
-	if token <= 0 {
-		return
-	}
-	if m.measured.learnPerToken(own); own < leastSteps {
-		return
-	}
-	work := estimate.DefaultSpeed().StepParts(max(was.sequences, 1), was.tokens)
-	s := estimate.Took(estimate.StepTime, work, token*own, now)
-	m.measured.streams.recovered(&m.measured.steps, s)
-	m.measured.steps.LearnAt(s)
-	p.steps.LearnAt(s)
+	s := estimate.Took(estimate.StepTime, estimate.Work{}, token, now)
+	s.Load, s.Elsewhere = was.Load, m.remote.Rho
+	s.Beside = was.Held / float64(tokens)
+	p.learned.Learn(&m.learned, s)
 }
-
-// leastSteps is the part of an answer's time from which on it says something of its steps.
-const leastSteps = 0.1
-
-// minSteps is the shortest answer whose pace says something about the speed.
-const minSteps = 8

@@ -33,11 +33,11 @@ func TestCutAnswersDoNotTeachTheLength(t *testing.T) {
 	for range 300 {
 		now = p.finish(t, 0, 500, 10*time.Millisecond, now)
 	}
-	before := p.lengths.ofModel("m", false).Rest(0, -1)
+	before := p.lengths.OfModel("m", false).Rest(0, -1)
 	for range 2000 {
 		now = p.finish(t, 1, 1, 0, now)
 	}
-	if got := p.lengths.ofModel("m", false).Rest(0, -1); got < before*95/100 || got > before*105/100 {
+	if got := p.lengths.OfModel("m", false).Rest(0, -1); got < before*95/100 || got > before*105/100 {
 		t.Errorf(
 			"a chat without a limit is expected to have %d tokens, and %d after 2,000 answers that were cut at one",
 			before, got,
@@ -47,8 +47,8 @@ func TestCutAnswersDoNotTeachTheLength(t *testing.T) {
 	if got, want := c[0].Need, 100+before/16; got < want {
 		t.Errorf("a chat of 1,600 tokens is booked with %d blocks, want at least %d", got, want)
 	}
-	if p.lengths.usual > 10 {
-		t.Errorf("an answer is taken to last for %d tokens, where nearly all have one", p.lengths.usual)
+	if p.lengths.Usual() > 10 {
+		t.Errorf("an answer is taken to last for %d tokens, where nearly all have one", p.lengths.Usual())
 	}
 }
 
@@ -203,7 +203,7 @@ func TestStreamsUnderWayTellHowLongAnswersAre(t *testing.T) {
 	for _, l := range leases[2:] {
 		l.Release(now)
 	}
-	if got := p.lengths.usual; got < 400 {
+	if got := p.lengths.Usual(); got < 400 {
 		t.Errorf("an answer is taken to last for %d tokens, where the shortest of five had 400", got)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/internal/roster"
 )
@@ -31,10 +32,11 @@ type Lease struct {
 	pool *Pool
 	request
 
-	member *member
-	slot   int    // in the ledger's leases
-	id     uint64 // counts up with each booking
-	growth int    // blocks that the answer may well add
+	member  *member
+	lengths estimate.Expectation // of its answer's length
+	slot    int                  // in the ledger's leases
+	id      uint64               // counts up with each booking
+	growth  int                  // blocks that the answer may well add
 
 	state       state
 	reservation reservation // until its prefill begins
@@ -44,7 +46,6 @@ type Lease struct {
 
 // request is what was booked. It is immutable.
 type request struct {
-	lengths   expectation // of its answer's length
 	named     roster.Prompt
 	tokens    int // of the prompt
 	blocks    int // of the prompt
@@ -54,7 +55,8 @@ type request struct {
 	limit     int // new tokens of each sequence, -1 none
 }
 
-// state is how far a lease has come. It only ever moves down this list, and may leave out what is in between.
+// state is how far a lease has come. It only ever moves down this list, and may leave out what is in
+// between.
 //
 //	reserved   its prefill should not have begun. Its blocks are asked for, and not taken from what is free.
 //	           Invariant: it is in Pool.reserved.
@@ -91,10 +93,11 @@ func (p *Pool) Book(c *Candidate, q *Query, t Schedule, now time.Time) *Lease {
 		return nil
 	}
 	l := &Lease{
-		pool: p, member: m, growth: c.Need + c.inUse - c.blocks, reservation: reservation{admitAt: t.AdmitAt},
-		prompt: promptKV{local: t.Local}, stream: stream{unseenArrival: t.UnseenArrival},
+		pool: p, member: m, lengths: p.expects(q, true), growth: c.Need + c.inUse - c.blocks,
+		reservation: reservation{admitAt: t.AdmitAt},
+		prompt:      promptKV{local: t.Local}, stream: stream{unseenArrival: t.UnseenArrival},
 		request: request{
-			lengths: p.expects(q, true), named: roster.Prompt{Keys: q.Keys, Chunk: q.Chunk},
+			named:  roster.Prompt{Keys: q.Keys, Chunk: q.Chunk},
 			tokens: q.Tokens, blocks: c.blocks, inUse: c.inUse, matched: c.Matched,
 			sequences: max(q.Sequences, 1), limit: c.limit,
 		},
@@ -103,13 +106,13 @@ func (p *Pool) Book(c *Candidate, q *Query, t Schedule, now time.Time) *Lease {
 	if t.Local {
 		l.prompt.predicted = seconds(c.Local.Took() - c.shared)
 		l.prompt.pieces.on = p.inPieces(q, m)
-		m.traffic.prefills.Add(now, c.Local.Warm-c.speed.Shared(q.Tokens-c.Expected))
+		m.learned.Traffic.Prefills.Add(now, c.Local.Warm-c.speed.Shared(q.Tokens-c.Expected))
 	} else {
 		l.prompt.inbound = inbound{transfer: t.Transfer, from: t.Outbox, sendAt: t.SendAt, landAt: t.LandAt}
-		m.traffic.inbound.Add(now)
+		m.learned.Traffic.Inbound.Add(now)
 	}
-	m.traffic.requests.Add(now)
-	m.measured.recall(now)
+	m.learned.Traffic.Requests.Add(now)
+	m.learned.Recall(now)
 	p.add(l, now)
 	return l
 }
@@ -152,10 +155,11 @@ func (p *Pool) send(l *Lease, now time.Time) {
 	}
 }
 
-// ahead is who waits in the engine before l, as far as that is known. Whose blocks are on their way waits for
-// nothing that the engine has to do, though it is counted among those that wait (vLLM,
+// ahead is who waits in the engine before l, as far as that is known. Whose blocks are on their way waits
+// for nothing that the engine has to do, though it is counted among those that wait (vLLM,
 // v1/core/sched/scheduler.py, make_stats): by the engine's word that it is so, and where as many have run
-// somewhere in the pool as would now, since until the next report blocks that have come may wait for a turn.
+// somewhere in the pool as would now, since until the next report blocks that have come may wait for a
+// turn.
 func (p *Pool) ahead(l *Lease, now time.Time) ahead {
 	m := l.member
 	r := m.load.Read(now, p.settings.LoadTTL)
@@ -215,7 +219,7 @@ func (l *Lease) Finish(outTokens int, decoding time.Duration, now time.Time) {
 		return
 	}
 	if each := outTokens / l.sequences; each > 0 {
-		p.learnLength(l, each)
+		p.learnLength(l, each, now)
 		p.learnStep(l, l.stream.step(each, decoding), each, now)
 	}
 	p.end(l, now)

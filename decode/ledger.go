@@ -167,7 +167,7 @@ func (g *ledger) arriveUnseen(l *Lease, now time.Time) {
 	}
 	g.arrive(l, now)
 	if l.prompt.local {
-		l.member.measured.busy.GaveUp(g.local.none())
+		l.member.learned.GaveUp(g.local.none())
 	}
 }
 
@@ -206,14 +206,14 @@ func (p *Pool) end(l *Lease, now time.Time) {
 	case reported:
 		p.comeFree(l, now)
 	}
-	p.decodedUntil(l.member, now)
+	p.count(l.member, now)
 	g.arriveUnseen(l, now)
-	p.leaveLength(l)
+	p.lengths.Leave(&l.lengths)
 	if l.state >= sent {
 		l.member.most.ended++
 	}
 	g.move(l, ended)
-	l.member.decoded.last = l.member.decodes()
+	l.member.learned.Decodes(l.member.decodes())
 	l.endPieces(now)
 	l.endStream()
 	last := g.leases[len(g.leases)-1]

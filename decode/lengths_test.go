@@ -4,8 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
-
+	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
@@ -36,7 +35,7 @@ func (p *Pool) expected(t *testing.T, q Query) int {
 // Whoever asks for calls of tools, for a form, with a long prompt or as another tenant gets answers of other
 // lengths than others of the same model. What nobody has seen yet is taken for the closest that is known.
 func TestLengthsAreLearnedByClass(t *testing.T) {
-	chat := Query{Model: "m", Tokens: 200, Class: Class{Tenant: 7}}
+	chat := Query{Model: "m", Tokens: 200, Class: estimate.Class{Tenant: 7}}
 	others := map[string]func(*Query){
 		"tools":           func(q *Query) { q.Class.Tools = true },
 		"a form":          func(q *Query) { q.Class.Structured = true },
@@ -76,7 +75,7 @@ func TestLengthsAreLearnedByClass(t *testing.T) {
 func TestAHintIsBelievedAsFarAsItHolds(t *testing.T) {
 	p := pool(0)
 	hinted := func(tenant uint32, hint int) Query {
-		return Query{Model: "m", Tokens: 200, Class: Class{Tenant: tenant, Hint: hint}}
+		return Query{Model: "m", Tokens: 200, Class: estimate.Class{Tenant: tenant, Hint: hint}}
 	}
 	for _, hint := range []int{10, 1000, 3000} {
 		if got := p.expected(t, hinted(7, hint)); got < hint*9/10 || got > hint*11/10 {
@@ -112,7 +111,7 @@ func TestAnAbsurdHintBooksRoomAllTheSame(t *testing.T) {
 	p := pool(0)
 	for _, hint := range []int{100_000, 1 << 20} {
 		for _, limit := range []int{17, 500} {
-			q := Query{Model: "m", Tokens: 160, MaxTokens: limit, Class: Class{Tenant: 7, Hint: hint}}
+			q := Query{Model: "m", Tokens: 160, MaxTokens: limit, Class: estimate.Class{Tenant: 7, Hint: hint}}
 			c, _, _ := p.Candidates(&q, start, nil, nil)
 			if len(c) != 1 {
 				t.Fatal("no room")
@@ -122,86 +121,5 @@ func TestAnAbsurdHintBooksRoomAllTheSame(t *testing.T) {
 					hint, limit, c[0].Output, got, want)
 			}
 		}
-	}
-}
-
-// Where all requests are of one class they are expected to be what those of their model are, to the token:
-// nothing is kept apart that is the same, however often it was seen.
-func TestOneClassIsItsModel(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		p := configured()
-		q := &Query{Model: "m", Tokens: 3000, Class: Class{Tenant: 7, API: 1, Tools: true}}
-		short := rapid.IntRange(1, 6000)
-		for range rapid.IntRange(0, 40).Draw(t, "answers") {
-			e, told := p.expects(q, true), 0
-			for range rapid.IntRange(0, 2).Draw(t, "reports") {
-				to := short.Draw(t, "so far")
-				e.passed(told, to)
-				told = to
-			}
-			switch tokens := short.Draw(t, "tokens"); rapid.IntRange(0, 2).Draw(t, "goes on, ends, is cut") {
-			case 1:
-				e.learn(told, tokens)
-			case 2:
-				e.cut(told, tokens)
-			}
-			has, limit := rapid.IntRange(0, 9000).Draw(t, "has"), rapid.IntRange(-1, 9000).Draw(t, "limit")
-			model, got := p.lengths.models["m"], p.expects(q, false)
-			if got, want := got.rest(has, limit), model.Rest(has, limit); got != want {
-				t.Fatalf("%d tokens more are expected, and %d of the model's", got, want)
-			}
-			if got, want := got.room(has, limit), model.Room(has, limit); got != want {
-				t.Fatalf("room for %d tokens more, and for %d of the model's", got, want)
-			}
-			var lives, ofModel [looks]float64
-			got.survive(has, lookSteps[:], lives[:])
-			model.Survive(has, 1, lookSteps[:], ofModel[:])
-			if lives != ofModel {
-				t.Fatalf("they go on by %v, and those of the model by %v", lives, ofModel)
-			}
-		}
-	})
-}
-
-// However many groups there are, lengths are kept for no more than some of them: those that came last. The
-// others count as their model's, and whoever is above another stays as long as that one.
-func TestGroupsAreBounded(t *testing.T) {
-	p := pool(0)
-	keeps := Query{Model: "m", Tokens: 100, Class: Class{Tenant: 5}}
-	p.answered(t, keeps, 60, 400)
-	for i := range 2 * maxGroups {
-		q := Query{Model: "m", Tokens: 100, Class: Class{Tenant: uint32(10 + i), Hint: 1 + i%2*50}}
-		p.answered(t, q, 1, 50)
-		if i%100 == 0 {
-			p.answered(t, keeps, 1, 400)
-		}
-		for g := range p.lengths.groups {
-			if g.of == ofClass && p.lengths.groups[group{of: ofTenant, model: g.model, tenant: g.tenant}] == nil {
-				t.Fatalf("a class of tenant %d is kept, and the tenant is not", g.tenant)
-			}
-		}
-	}
-	if n := len(p.lengths.groups); n > maxGroups {
-		t.Errorf("lengths are kept for %d groups", n)
-	}
-	if got := p.expected(t, Query{Model: "m", Tokens: 100, Class: Class{Tenant: 11}}); got > 70 {
-		t.Errorf("of one that was forgotten %d tokens are expected, want the 50 of most others", got)
-	}
-	if got := p.expected(t, keeps); got < 300 {
-		t.Errorf("of one that came now and then %d tokens are expected, want its 400", got)
-	}
-	if len(p.lengths.models) != 1 {
-		t.Errorf("of %d models", len(p.lengths.models))
-	}
-}
-
-// Whoever asks what is to be expected leaves nothing behind: only what is booked makes a group.
-func TestAskingMakesNoGroup(t *testing.T) {
-	p := pool(0)
-	for i := range 10 {
-		p.expected(t, Query{Model: "m", Tokens: 100, Class: Class{Tenant: uint32(1 + i), Hint: 7}})
-	}
-	if n := len(p.lengths.groups) + len(p.lengths.models); n != 0 {
-		t.Errorf("%d groups and models", n)
 	}
 }

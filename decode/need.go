@@ -1,5 +1,7 @@
 package decode
 
+import "github.com/tandem-router/tandem/internal/estimate"
+
 // need returns the blocks of the prompt, those with what the answer may well add to what is in use at one
 // time, and the limit of new tokens.
 func (m *member) need(q *Query, expected *answer) (prompt, whole, limit int) {
@@ -20,7 +22,7 @@ func (m *member) need(q *Query, expected *answer) (prompt, whole, limit int) {
 // answer is how long one sequence will be, remembered for the limit that it was asked for last: members
 // hardly ever differ.
 type answer struct {
-	lengths expectation
+	lengths estimate.Expectation
 	limit   int
 	rest    int // tokens that are expected, by which it is priced
 	room    int // tokens that it may well have, for which room is kept
@@ -31,6 +33,11 @@ type answer struct {
 func (a *answer) within(limit int) {
 	if !a.known || a.limit != limit {
 		a.limit, a.known = limit, true
-		a.rest, a.room = a.lengths.rest(0, limit), a.lengths.room(0, limit)
+		a.rest, a.room = a.lengths.Rest(0, limit), a.lengths.Room(0, limit)
 	}
+}
+
+// expects returns what is expected of the answer to q. meet makes a group of its own for its class.
+func (p *Pool) expects(q *Query, meet bool) estimate.Expectation {
+	return p.lengths.Expect(q.Model, q.Tokens, &q.Class, meet)
 }

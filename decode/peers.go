@@ -57,8 +57,8 @@ func (p *Pool) PeerLoads(now time.Time) []PeerLoad {
 			Promised: g.promised + g.absent.due, Growth: g.growth, Returned: g.returned, Held: g.held,
 			Reserved: g.reserved, ReservedIn: p.reservedIn(m, now), Moving: g.moving, Work: g.local.wait(now),
 			First:    roster.RunningOf(g.local.front(), now),
-			Rho:      m.traffic.prefills.Rho(now),
-			Arrivals: m.traffic.requests.Rate(now), InboundRate: m.traffic.inbound.Rate(now),
+			Rho:      m.learned.Traffic.Prefills.Rho(now),
+			Arrivals: m.learned.Traffic.Requests.Rate(now), InboundRate: m.learned.Traffic.Inbound.Rate(now),
 			Pieces: g.orders.pieces.n, PiecesWork: time.Duration(g.orders.pieces.weight),
 			Report: replica.ReportOf(m.asked, now),
 		}

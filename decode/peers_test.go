@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
@@ -233,15 +234,15 @@ func TestPeersOfAnOlderVersionDecodeToo(t *testing.T) {
 	}
 	p := s.routers[0]
 	p.MergePeer("b", told, s.now)
-	var got stepLoad
+	var got estimate.Load
 	for _, m := range p.members.All {
 		is := m.decodes()
-		got.sequences += is.sequences
-		got.tokens += is.tokens
+		got.Sequences += is.Sequences
+		got.Tokens += is.Tokens
 	}
-	if want := (stepLoad{4, 4 * 1600}); got != want {
+	if want := (estimate.Load{Sequences: 4, Tokens: 4 * 1600}); got != want {
 		t.Errorf("%.0f sequences of %.0f tokens are decoded, want %.0f of %.0f",
-			got.sequences, got.tokens, want.sequences, want.tokens)
+			got.Sequences, got.Tokens, want.Sequences, want.Tokens)
 	}
 }
 

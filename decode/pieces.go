@@ -103,7 +103,7 @@ func (p *Pool) fullOf(
 	m *member, by *estimate.Speed, rest float64, now time.Time,
 ) (room float64, full bool, after time.Time) {
 	t, most := &m.turns, p.pieceOf(m, by)
-	if m.measured.own.fine(now) {
+	if m.learned.CutsPrompts(now) {
 		left := t.left(by.T0, now)
 		return most, left > most, now.Add(seconds(left-most) + time.Microsecond) // not by a rounding before it
 	}
@@ -119,7 +119,7 @@ func (p *Pool) take(l *Lease, speed *estimate.Speed, rest, room float64, now tim
 	x.lasts = lasts
 	step := m.step(speed)
 	ahead := 0.0
-	if m.measured.own.fine(now) {
+	if m.learned.CutsPrompts(now) {
 		ahead = m.turns.left(speed.T0, now) // it begins behind these
 	}
 	x.until = now.Add(2 * (seconds(ahead+x.lasts+step) + pieceHops))
@@ -167,7 +167,7 @@ func (l *Lease) Computed(ok bool, had int, beside Pauses, now time.Time) {
 		x.begun, x.prefix = true, prefix{base: x.upto}
 	} else {
 		x.failed = true // the rest at once finds what it finds
-		l.member.measured.busy.Spoil()
+		l.member.learned.Spoil()
 	}
 	l.member.turns.leave(l, now)
 	if l.prompt.state == pending {
@@ -190,7 +190,7 @@ func (l *Lease) computed() int { return l.prompt.pieces.prefix.base - l.prompt.p
 // once with a decode step, and what comes meanwhile is in the next one.
 func (l *Lease) begins(step float64, now time.Time) time.Time {
 	m := l.member
-	next := m.measured.busy.Last().Add(seconds(step))
+	next := m.learned.Last().Add(seconds(step))
 	switch {
 	case m.decoding() == 0 || l.behindOthers():
 		return now
@@ -253,7 +253,7 @@ func (l *Lease) piece(
 	case short && l.prompt.pieces.begun: // the last of them
 	case short:
 		whole = wholeShort
-	case l.member.measured.own.fine(now):
+	case l.member.learned.CutsPrompts(now):
 		whole = wholeFine
 	default:
 		return upto, speed.Prefill(upto-from, from), ""
@@ -302,7 +302,7 @@ func (p *Pool) cut(m *member, speed *estimate.Speed, work float64, tokens int, n
 		c.shared += c.between * estimate.SharedPart(tokens)
 		return c
 	}
-	if !m.measured.own.fine(now) {
+	if !m.learned.CutsPrompts(now) {
 		c.between += float64(c.pieces-1) * (2*wait + pieceHops.Seconds())
 	}
 	return c

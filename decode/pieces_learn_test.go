@@ -119,7 +119,7 @@ func TestFailedPiecesTeachNothing(t *testing.T) {
 		l.Release(now)
 		p.Observe("d1", load(now, 1, 0.1), now)
 	}
-	if n := p.members.All[0].measured.prefill.Samples(); n != 0 {
+	if n := p.members.All[0].learned.Fit.Samples(); n != 0 {
 		t.Errorf("%d samples were learned from", n)
 	}
 }

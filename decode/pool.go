@@ -31,23 +31,16 @@ type Pool struct {
 
 	members *roster.Members[*member] // its lock guards all that follows
 
-	settings Settings
-	reserved leaseQueue // reserved leases of all members
-	booked   uint64     // leases so far
-	epoch    time.Time  // when the first was, from which the times of orders count
-	poolLearned
-	lengths   lengths
+	settings  Settings
+	reserved  leaseQueue // reserved leases of all members
+	booked    uint64     // leases so far
+	epoch     time.Time  // when the first was, from which the times of orders count
+	learned   estimate.Pool
+	lengths   estimate.Lengths
+	slopes    slopes
 	mostRun   int // sequences that a member runs at a time, the most learned of one; 0 unknown
 	peers     roster.PeerReports[*member, PeerLoad]
 	standings []standing // of all members, scratch of read
-}
-
-// poolLearned is what was learned of all members together.
-type poolLearned struct {
-	prefills  estimate.DecayingFit // for those that were not measured yet
-	otherPool estimate.Speed       // of prefills in the other pool, by the newest query
-	steps     estimate.DecayingFit
-	slopes    slopes
 }
 
 // Guess is what one router tells others of a prompt that it has sent.
@@ -60,32 +53,23 @@ type View = roster.View
 type member struct {
 	roster.Member
 	// What every plan asks of every member stands together.
-	load     replica.Fused
-	drafted  int // tokens a sequence and step, by the newest report that counts them; 0 unknown
-	ledger   ledger
-	remote   PeerLoad // the sum of what other routers report
-	traffic  traffic
-	measured measured
-	most     mostSequences
+	load    replica.Fused
+	drafted int // tokens a sequence and step, by the newest report that counts them; 0 unknown
+	ledger  ledger
+	remote  PeerLoad // the sum of what other routers report
+	learned estimate.Replica
+	most    mostSequences
 
-	decoded decoded
-	turns   turns        // of prompts that it computes in pieces
-	beside  beside       // these
-	asked   replica.Load // newest report that we asked for ourselves
-}
-
-// traffic is how much of late was booked on a member.
-type traffic struct {
-	inbound  estimate.ArrivalRate // of prompts whose blocks come
-	requests estimate.ArrivalRate // of all requests, those too whose prompts it computes
-	prefills estimate.Utilization // by the prompts that it computes
+	turns  turns        // of prompts that it computes in pieces
+	beside beside       // these
+	asked  replica.Load // newest report that we asked for ourselves
 }
 
 // New returns a pool without members, which believes no report before it has been configured.
 func New(o Options) *Pool {
 	p := &Pool{reserved: newReserved()}
 	p.Roster, p.members = roster.New(o, func() *member { return &member{turns: newTurns()} })
-	p.lengths = newLengths(Settings{ExpectedOutput: 1})
+	p.lengths = estimate.NewLengths(1, 0)
 	return p
 }
 
@@ -98,9 +82,10 @@ func (p *Pool) Configure(s Settings) {
 	p.members.Lock()
 	defer p.members.Unlock()
 	if s.ExpectedOutput != p.settings.ExpectedOutput || s.OutputDoubt != p.settings.OutputDoubt {
-		p.lengths = newLengths(s)
+		p.lengths = estimate.NewLengths(s.ExpectedOutput, s.OutputDoubt)
 	}
 	p.settings = s
+	p.learned.Told = s.Speed
 }
 
 // Observe takes in a load report of id. Its usage is the account from which headroom is counted until the
@@ -150,12 +135,11 @@ func (p *Pool) Unseen(id replica.ID) (mean float64, sure bool) {
 
 func (p *Pool) observe(m *member, l replica.Load, now time.Time) {
 	m.load.Add(l)
-	p.decodedUntil(m, now)
+	p.count(m, now)
 	m.most.learn(l, m.localWait(now), now)
 	p.noteMostRun()
 	if len(m.ledger.leases) == 0 { // else somebody tries already, see Book
-		m.measured.prefill.Ease(&p.prefills.SpeedFit, now)
-		m.measured.steps.Ease(&p.steps.SpeedFit, now)
+		p.learned.Ease(&m.learned, now)
 	}
 	if l.Running >= 0 {
 		m.ledger.others.Note(l.Running + max(l.Waiting, 0) - m.known())
@@ -164,7 +148,7 @@ func (p *Pool) observe(m *member, l replica.Load, now time.Time) {
 		p.admitDue(now)
 		if running, ok := m.ledger.running(l); ok {
 			p.reconcile(m, l, max(0, running-m.turns.asked))
-			m.decoded.last = m.decodes()
+			m.learned.Decodes(m.decodes())
 		}
 	}
 }

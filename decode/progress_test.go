@@ -368,7 +368,7 @@ func TestStreamsOfABusyReplicaDoNotCallItSlow(t *testing.T) {
 				tt.more(s)
 				s.n++
 				for i := range s.e {
-					if s.p.members.All[i].measured.streams.slowed {
+					if _, slowed := s.p.members.All[i].learned.Slowed(); slowed {
 						t.Fatalf("d%d is taken to have become slow after %v", i+1, s.now.Sub(start))
 					}
 				}
@@ -402,13 +402,13 @@ func TestStreamsTeachNothingSlowerThanTheTruth(t *testing.T) {
 				s.send(at, 1+rnd.IntN(30_000), 1+rnd.IntN(600), true)
 			}
 			for _, m := range s.p.members.All {
-				if !m.measured.streams.slowed || !m.measured.streams.until.Equal(m.measured.steps.Learned()) ||
-					s.now.Sub(m.measured.streams.until) > 10*time.Millisecond {
+				at, slowed := m.learned.Slowed()
+				if !slowed || !at.Equal(m.learned.Steps.Learned()) || s.now.Sub(at) > 10*time.Millisecond {
 					continue
 				}
 				for _, batch := range []int{1, usualBatch, max(m.batch(), 1)} {
 					is, truth := s.p.speed(m).Step(batch, batch*usualTokens), speed.Step(batch, batch*usualTokens)
-					most := slopesOff * truth
+					most := estimate.SlopesOff * truth
 					if batch == 1 {
 						// Nothing was seen of it where all steps were of some. What a sequence costs has too small
 						// a part in them to be told apart, so that of engines where that is three times the

@@ -56,19 +56,20 @@ func (p *Pool) reconcile(m *member, l replica.Load, running int) {
 	g.assumeArrivals(at)
 	uncovered := g.cover(running, at)
 	p.countPreempted(m, l, uncovered)
-	step := p.stepOf(m) * m.perToken()
+	step := p.stepOf(m) * m.learned.PerToken()
 	for _, l := range g.leases {
 		if l.state == reported {
-			p.learnUnderway(l, l.generated(step, at))
+			p.learnUnderway(l, l.generated(step, at), at)
 		}
 	}
-	p.lengths.workOut()
+	p.lengths.WorkOut()
 	if !at.Before(g.atOnceAt.Add(atOnceEvery)) {
 		g.atOnce, g.atOnceAt = p.growsAtOnce(m, at), at
 	}
 	for _, l := range g.leases {
 		if l.state == reported {
-			g.grow(l, l.stream.told, g.atOnce.of(l.expectedGrowth(l.stream.told)))
+			told := l.lengths.Told()
+			g.grow(l, told, g.atOnce.of(l.expectedGrowth(told)))
 		}
 	}
 }
@@ -109,7 +110,7 @@ func (g *ledger) assumeArrivals(at time.Time) {
 func (l *Lease) countUnseen() {
 	if l.prompt.state == pending && l.prompt.local {
 		from := l.computed()
-		l.stream.begun.prompts.Add(l.member.measured.busy.Unseen(l.tokens-from, from))
+		l.member.learned.Unseen(&l.stream.begun, l.tokens-from, from)
 	}
 }
 

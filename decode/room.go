@@ -46,7 +46,7 @@ func (p *Pool) life(m *member, a *account) float64 {
 		batch = min(batch, most)
 	}
 	tokens := max(a.used*m.blockSize(), int(m.reads(float64(batch)))) // what is promised, too
-	return float64(p.lengths.usual) * p.speed(m).Step(batch, tokens) * m.perToken()
+	return float64(p.lengths.Usual()) * p.speed(m).Step(batch, tokens) * m.learned.PerToken()
 }
 
 const (

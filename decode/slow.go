@@ -14,13 +14,13 @@ import (
 // measured is nobody's better or worse.
 func (p *Pool) compare(cs []Candidate, beside replica.ID, now time.Time) {
 	has, found := p.members.Find(beside)
-	found = found && has.measured.steps.Known()
+	found = found && has.learned.Steps.Known()
 	if len(cs) == 0 || len(cs) < 2 && !found {
 		return
 	}
-	at := meanLoad(cs, p.poolSpeed())
+	at := meanLoad(cs, p.learned.StepSpeed())
 	for i := range cs {
-		if m := cs[i].member; m.measured.steps.Known() {
+		if m := cs[i].member; m.learned.Steps.Known() {
 			at.offer(m, cs[i].longer)
 		}
 	}
@@ -34,25 +34,16 @@ func (p *Pool) compare(cs []Candidate, beside replica.ID, now time.Time) {
 	for i := range cs {
 		c := &cs[i]
 		c.BesideLater = own * c.answer
-		steps := &c.member.measured.steps
+		steps := &c.member.learned.Steps
 		if !steps.Known() {
 			continue
 		}
 		c.Later = at.behind(c.member, c.longer) * c.answer
 		if risk, eased := steps.Eased(now); eased {
-			measured := estimate.DefaultSpeed().WithDecode(steps.Measured(&p.steps.SpeedFit))
+			measured := estimate.DefaultSpeed().WithDecode(steps.Measured(&p.learned.Steps.SpeedFit))
 			c.Later = max(c.Later, at.behind(c.member, c.member.longer(&measured, &at.pool))*c.answer-risk)
 		}
 	}
-}
-
-// poolSpeed returns what is known of the members' decode steps, all together.
-func (p *Pool) poolSpeed() estimate.Speed {
-	profile := estimate.DefaultSpeed()
-	if f, known := p.steps.Of(&p.steps.SpeedFit); known {
-		return profile.WithDecode(f)
-	}
-	return p.settings.Speed.Or(profile)
 }
 
 // slope returns what more costs in a step of the pool: what the steps of all together show, or what those of
@@ -78,7 +69,7 @@ func (p *Pool) slopeOf(pool *estimate.Speed) estimate.Speed {
 	var own estimate.Speed
 	n := 0.0
 	for _, m := range p.members.All {
-		if m.measured.steps.Known() {
+		if m.learned.Steps.Known() {
 			speed := p.speed(m)
 			longer := m.longer(&speed, pool)
 			own.D1 += speed.D1 / longer
@@ -112,24 +103,24 @@ func meanLoad(cs []Candidate, pool estimate.Speed) sameLoad {
 // longer returns how many times as long as the pool's m's steps take by s, at the load that m has: what a fit
 // of one replica says of another load may be anything, where all that it has seen is alike.
 func (m *member) longer(s, pool *estimate.Speed) float64 {
-	if !m.measured.steps.Known() { // s is the pool's
+	if !m.learned.Steps.Known() { // s is the pool's
 		return 1
 	}
 	has := m.decodes()
-	batch, kv := int(has.sequences), int(has.tokens)
+	batch, kv := int(has.Sequences), int(has.Tokens)
 	return s.Step(batch, kv) / pool.Step(batch, kv)
 }
 
 // offer takes in a replica that may be the fastest, whose steps take so many times as long as the pool's.
 func (l *sameLoad) offer(m *member, longer float64) {
-	if most := l.step * longer * (1 + m.measured.steps.Error()); l.least == 0 || most < l.least {
+	if most := l.step * longer * (1 + m.learned.Steps.Error()); l.least == 0 || most < l.least {
 		l.least = most
 	}
 }
 
 // behind returns by how many seconds a replica's step surely is longer than that of the fastest.
 func (l *sameLoad) behind(m *member, longer float64) float64 {
-	return max(0, l.step*longer*(1-m.measured.steps.Error())-l.least)
+	return max(0, l.step*longer*(1-m.learned.Steps.Error())-l.least)
 }
 
 // Slow says why the replica id is slow beside the others of its pool, "" where it is not; known is false
@@ -144,17 +135,17 @@ func (p *Pool) Slow(id replica.ID, held bool) (cause string, known bool) {
 	steps := make([]*estimate.DecayingFit, len(p.members.All))
 	prefills := make([]*estimate.DecayingFit, len(p.members.All))
 	for i, o := range p.members.All {
-		steps[i], prefills[i] = &o.measured.steps, &o.measured.prefill
+		steps[i], prefills[i] = &o.learned.Steps, &o.learned.Prompts.Fit
 	}
 	profile := estimate.DefaultSpeed()
 	usual := profile.StepParts(usualBatch, usualBatch*usualTokens)
-	s := estimate.Compare(steps, m.Slot, &p.steps.SpeedFit, usual)
+	s := estimate.Compare(steps, m.Slot, &p.learned.Steps.SpeedFit, usual)
 	if s.Slow(held) {
 		return fmt.Sprintf("its decode steps take %.1f times as long as those of %s",
 			s.Ratio, p.members.All[s.Than].R.ID), true
 	}
 	known = s.Known
-	s = estimate.Compare(prefills, m.Slot, &p.prefills.SpeedFit, profile.PrefillParts(usualTokens, 0))
+	s = estimate.Compare(prefills, m.Slot, &p.learned.Prefills.SpeedFit, profile.PrefillParts(usualTokens, 0))
 	if s.Slow(held) {
 		return fmt.Sprintf("the prompts that it prefills itself take %.1f times as long as on %s",
 			s.Ratio, p.members.All[s.Than].R.ID), true

@@ -51,8 +51,8 @@ func (p *Pool) Status(now time.Time) []MemberStatus {
 			Promised: g.promised, Growth: g.growth, Reserved: g.reserved, Returned: g.returned,
 			Leases: len(g.leases), Sequences: g.sequences, Others: g.others.Count,
 			LoadStatus: m.load.Status(now, ttl), Guessed: a.guessed, LocalMS: g.local.wait(now).Seconds() * 1e3,
-			Output: p.lengths.all.Rest(0, -1), Speed: p.speed(m), Samples: m.measured.steps.Samples(),
-			Remote: m.remote, MaxSequences: m.most.learned(), CutsPrompts: m.measured.own.fine(now),
+			Output: p.lengths.All().Rest(0, -1), Speed: p.speed(m), Samples: m.learned.Steps.Samples(),
+			Remote: m.remote, MaxSequences: m.most.learned(), CutsPrompts: m.learned.CutsPrompts(now),
 		}
 		if a.capacity > 0 {
 			s.Capacity, s.Free = a.capacity, max(a.free, 0)

@@ -16,16 +16,16 @@ type stream struct {
 	foreign   bool      // when it was sent, blocks were on their way there that this router did not ask for
 	roomy     bool      // when it was sent there was room for it
 	firstAt   time.Time // when its first token came; zero before that
-	window    window
-	told      int          // tokens of each sequence by which lengths have learned already
+	window    estimate.Window
 	generated int          // tokens of each sequence by the newest report
 	stage     atomic.Int32 // in what the replica's streams get, see [Lease.Streamed]
 
 	unseenArrival time.Duration // as in Schedule
 	due           bool          // the newest report came after its prompt should have arrived
 
-	begun     done      // by its replica, when the first token came, or where nobody sees that, when it was sent
-	meanwhile meanwhile // until the answer came, where nobody sees the first token
+	// By its replica, when the first token came, or where nobody sees that, when it was sent.
+	begun     estimate.Done
+	meanwhile estimate.Meanwhile // until the answer came, where nobody sees the first token
 }
 
 // ahead is what a request finds at its engine.
@@ -71,7 +71,7 @@ func (s *stream) overdue(at time.Time) bool {
 // nearly all of its time must have been decoding.
 func (s *stream) step(each int, decoding time.Duration) float64 {
 	switch whole := s.firstAt.Sub(s.sentAt); {
-	case each < minSteps:
+	case each < estimate.MinSteps:
 		return 0
 	case s.unseenArrival == 0:
 		return decoding.Seconds() / float64(each-1)
@@ -119,7 +119,7 @@ func (l *Lease) first(now time.Time) (x Arrival, first bool) {
 	}
 	computed := l.prompt.state == pending
 	l.stream.meanwhile = p.since(&l.stream.begun, l.member, now)
-	x.Held, x.Waited = l.stream.meanwhile.held, l.waits(now)
+	x.Held, x.Waited = l.stream.meanwhile.Held, l.waits(now)
 	if computed {
 		p.learnPrefill(l, now) // what its step decoded was without its own sequences
 	}
@@ -150,6 +150,6 @@ func (l *Lease) waits(now time.Time) bool {
 func (l *Lease) Fetches(now time.Time) bool {
 	l.pool.members.Lock()
 	defer l.pool.members.Unlock()
-	held := l.pool.since(&l.stream.begun, l.member, now).held
+	held := l.pool.since(&l.stream.begun, l.member, now).Held
 	return l.state < ended && !l.waits(now) && held <= estimate.HandoverMost
 }

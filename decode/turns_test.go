@@ -3,12 +3,17 @@ package decode
 import (
 	"testing"
 	"time"
+
+	"github.com/tandem-router/tandem/internal/estimate"
 )
 
 // cutsItself is inPieces whose replica is known to cut prompts as finely as pieces.
 func cutsItself() *Pool {
 	p := inPieces()
-	p.members.All[0].measured.own.until = start.Add(time.Hour)
+	for range finelyAfter {
+		s := estimate.Sample{Of: estimate.PauseShare, At: start, Range: estimate.Exactly(1)}
+		p.learned.Learn(&p.members.All[0].learned, s)
+	}
 	return p
 }
 

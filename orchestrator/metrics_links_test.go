@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tandem-router/tandem/decode"
+	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/orchestrator/planner"
 	"github.com/tandem-router/tandem/orchestrator/policy"
@@ -36,12 +37,12 @@ func TestLinksAreShown(t *testing.T) {
 		r.Facts.MaxModelLen = 1000
 		sides[side] = append(sides[side], r)
 	}
-	key := func(r *replica.Replica) planner.EngineKey {
-		return planner.EngineKey{Prefill: r.Role == replica.Prefill, URL: r.URL, Root: "org/m", Version: "0.32.0"}
+	key := func(r *replica.Replica) estimate.EngineKey {
+		return estimate.EngineKey{Prefill: r.Role == replica.Prefill, URL: r.URL, Root: "org/m", Version: "0.32.0"}
 	}
 	for i := range sides[0] {
 		for j := range sides[1] {
-			x := planner.PairLink{From: key(&sides[0][i]), To: key(&sides[1][j])}
+			x := estimate.PairLink{From: key(&sides[0][i]), To: key(&sides[1][j])}
 			x.At, x.PerByte = l.At, 1/40e9
 			if i == 19 && j == 19 {
 				x.PerByte = 1 / 0.5e9

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tandem-router/tandem/decode"
+	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/openai"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/internal/tokenizer"
@@ -130,7 +130,7 @@ func (o *Orchestrator) pass(ctx context.Context, q *request, p *passthrough, why
 	j.count = p.tokens(q.snap.cfg.Tokenizer.CharsPerToken)
 	j.plan = planner.Request{
 		ID: j.id, Model: j.anyModel(o), Tokens: j.count, Sequences: max(p.samples, 1), LocalOK: true,
-		Class: decode.Class{Tenant: q.tenant},
+		Class: estimate.Class{Tenant: q.tenant},
 	}
 	var first *failure
 	for {

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"time"
 
-	"github.com/tandem-router/tandem/decode"
 	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/kv"
 	"github.com/tandem-router/tandem/orchestrator/observe"
 	"github.com/tandem-router/tandem/orchestrator/planner"
@@ -44,9 +44,9 @@ func (j *job) sequences() int {
 }
 
 // class is what the request tells of the length of its answer besides its limit.
-func (j *job) class() decode.Class {
+func (j *job) class() estimate.Class {
 	h := &j.req.Hints
-	return decode.Class{
+	return estimate.Class{
 		Tenant: j.q.tenant, API: uint8(j.req.Kind), Tools: j.req.Tools, Structured: h.Structured, Stops: h.Stops,
 		Hint: h.Output,
 	}

@@ -70,7 +70,7 @@ func (p *Pool) Candidates(
 ) ([]Candidate, *View) {
 	p.members.Lock()
 	defer p.members.Unlock()
-	p.otherPool = q.Prefills
+	p.learned.Other = q.Prefills
 	mean := p.read(now)
 	size, matches := p.Unit(), p.Matches(q.Depth, q.Chunk, q.Tokens)
 	first := len(dst)

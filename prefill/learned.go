@@ -15,7 +15,7 @@ func (p *Pool) SpeedOf(id replica.ID) (s estimate.FitState, known bool) {
 	if !ok {
 		return s, false
 	}
-	return m.fit.State()
+	return m.learned.Fit.State()
 }
 
 // RestoreSpeed lets id, of which nothing was measured yet, begin with what was measured before.
@@ -23,5 +23,5 @@ func (p *Pool) RestoreSpeed(id replica.ID, s estimate.FitState, now time.Time) b
 	p.members.Lock()
 	defer p.members.Unlock()
 	m, ok := p.members.Find(id)
-	return ok && m.fit.Restore(s, now)
+	return ok && m.learned.Fit.Restore(s, now)
 }

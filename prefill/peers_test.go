@@ -90,13 +90,13 @@ func TestNothingIsLearnedAmongOthersWork(t *testing.T) {
 		now := start.Add(time.Duration(i) * time.Minute)
 		p.Book(&p.ask(4000, now)[0], now).Done(0, 30*time.Second, now.Add(30*time.Second))
 	}
-	if n := p.members.All[0].fit.Samples(); n != 0 {
+	if n := p.members.All[0].learned.Fit.Samples(); n != 0 {
 		t.Errorf("%d samples, want none", n)
 	}
 	p.MergePeer("b", nil, start)
 	now := start.Add(time.Hour)
 	p.Book(&p.ask(4000, now)[0], now).Done(0, 30*time.Second, now.Add(30*time.Second))
-	if n := p.members.All[0].fit.Samples(); n != 1 {
+	if n := p.members.All[0].learned.Fit.Samples(); n != 1 {
 		t.Errorf("%d samples once alone, want one", n)
 	}
 }

@@ -26,12 +26,10 @@ type Pool struct {
 	members *roster.Members[*member] // its lock guards all that follows
 
 	settings Settings
-	fit      estimate.DecayingFit // of all members together, for those that were not measured yet
-	// Of prefills in the other pool, by the newest query; zero: not known.
-	otherPool estimate.Speed
-	typical   float64 // seconds of a usual request, running mean; 0 unknown
-	peers     roster.PeerReports[*member, PeerLoad]
-	readings  []replica.Reading // scratch of read
+	learned  estimate.Pool
+	typical  float64 // seconds of a usual request, running mean; 0 unknown
+	peers    roster.PeerReports[*member, PeerLoad]
+	readings []replica.Reading // scratch of read
 }
 
 // Guess is what one router tells others of a prompt that it has sent.
@@ -44,16 +42,15 @@ type View = roster.View
 type member struct {
 	roster.Member
 	// What every plan asks of every member stands together.
-	load   replica.Fused
-	others replica.OtherRequests
-	queue  queue
-	outbox replica.Outbox
-	remote PeerLoad // the sum of what other routers report
-	meter  estimate.Utilization
-	pace   estimate.ArrivalRate // of prompts
-	fit    estimate.DecayingFit
+	load    replica.Fused
+	others  replica.OtherRequests
+	queue   queue
+	outbox  replica.Outbox
+	remote  PeerLoad // the sum of what other routers report
+	meter   estimate.Utilization
+	pace    estimate.ArrivalRate // of prompts
+	learned estimate.Prompts
 
-	span   estimate.BusySpan
 	counts Counts
 	asked  replica.Load // newest report that we asked for ourselves
 }
@@ -80,6 +77,7 @@ func (p *Pool) Configure(s Settings) {
 	p.members.Lock()
 	defer p.members.Unlock()
 	p.settings = s
+	p.learned.Told = s.Speed
 }
 
 // Observe takes in a load report of id. Requests that the report counts beyond our own leases are others'
@@ -127,7 +125,7 @@ func (p *Pool) Unseen(id replica.ID) (mean float64, sure bool) {
 func (p *Pool) observe(m *member, l replica.Load, now time.Time) {
 	m.load.Add(l)
 	if m.queue.count == 0 { // else somebody tries already, see Book
-		m.fit.Ease(&p.fit.SpeedFit, now)
+		m.learned.Fit.Ease(&p.learned.Prefills.SpeedFit, now)
 	}
 	if m.load.UsageAt().Equal(l.At) {
 		m.queue.settled()

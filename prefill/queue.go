@@ -125,7 +125,7 @@ func (p *Pool) Book(c *Candidate, now time.Time) *Lease {
 		pool: p, member: m, prompt: c.Tokens, matched: c.Matched, named: roster.Prompt{Chunk: c.chunk},
 		work: seconds(c.adds), at: now,
 	}
-	m.fit.Recall(now)
+	m.learned.Fit.Recall(now)
 	m.queue.push(l, now)
 	m.others.Ours(m.known())
 	m.meter.Add(now, c.adds)

@@ -18,9 +18,10 @@ func (p *Pool) Slow(id replica.ID, held bool) (cause string, known bool) {
 	}
 	all := make([]*estimate.DecayingFit, len(p.members.All))
 	for i, o := range p.members.All {
-		all[i] = &o.fit
+		all[i] = &o.learned.Fit
 	}
-	s := estimate.Compare(all, m.Slot, &p.fit.SpeedFit, estimate.DefaultSpeed().PrefillParts(usualTokens, 0))
+	s := estimate.Compare(all, m.Slot, &p.learned.Prefills.SpeedFit,
+		estimate.DefaultSpeed().PrefillParts(usualTokens, 0))
 	if s.Slow(held) {
 		return fmt.Sprintf("its prefills take %.1f times as long as those of %s",
 			s.Ratio, p.members.All[s.Than].R.ID), true

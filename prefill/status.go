@@ -35,8 +35,9 @@ func (p *Pool) Status(now time.Time) []MemberStatus {
 			Status:   p.Roster.Status(&m.Member, counts),
 			Requests: m.queue.count, Tokens: m.queue.tokens, WaitMS: m.queue.wait(now).Seconds() * 1e3,
 			Others:     m.others.Count,
-			LoadStatus: m.load.Status(now, ttl), Rho: m.meter.Rho(now), Speed: p.speed(m), Samples: m.fit.Samples(),
-			Counts: m.counts, Remote: m.remote,
+			LoadStatus: m.load.Status(now, ttl), Rho: m.meter.Rho(now), Speed: p.speed(m),
+			Samples: m.learned.Fit.Samples(),
+			Counts:  m.counts, Remote: m.remote,
 		}
 		if s.Usage >= 0 {
 			s.Usage = m.usage(s.Usage) // with what was sent since the report

@@ -43,14 +43,14 @@ func (m *DecayingFit) refresh(now time.Time) {
 	m.measured = m.factor
 }
 
-// LearnRun takes in samples of as many separate moments, each of which has a vote however little time lies
+// learnRun takes in votes of as many separate moments, each of which has a vote however little time lies
 // between them. They are taken for what single samples are like from now on.
-func (m *DecayingFit) LearnRun(run []Sample, now time.Time) {
-	for _, s := range run {
-		m.learn(s.Work, s.Low, true)
+func (m *DecayingFit) learnRun(run []vote, now time.Time) {
+	for _, v := range run {
+		m.learn(v.parts, v.took, true)
 	}
-	for _, s := range run {
-		m.settle(m.ratio(vote{s.Work, s.Low}) - 1)
+	for _, v := range run {
+		m.settle(m.ratio(v) - 1)
 	}
 	m.voted = now
 	m.refresh(now)

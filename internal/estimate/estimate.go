@@ -24,10 +24,10 @@
 // How many sequences an engine runs is learned from load reports. A report is no measurement of one
 // quantity, and decode keeps that rule to itself.
 //
-// To add an observation, add a row above, a [Quantity], and the estimator that takes it. The observer fills
-// in Of, At and Range. It fills in Work where the quantity depends on an amount of work that is known, and
-// Beside where a known part of the time went elsewhere. A new observation should need no other field: where
-// the rest of a measurement is not known, the observer makes the bounds wider.
+// To add an observation, add a row above, a [Quantity], and a case in the estimator that takes it:
+// [Pool.Learn] for speeds, [Kind.Learn] for links, [Lengths.Learn] for answers. The observer fills in Of,
+// At and Range, and of the other fields those that it knows. A new observation should need no other field:
+// where the rest of a measurement is not known, the observer makes the bounds wider.
 package estimate
 
 import (
@@ -61,11 +61,14 @@ func Exactly(x float64) Range { return Range{x, x} }
 // Most measurements are of a sum. The time from a request to its first token contains a transfer and what
 // the engine did besides. The observer says what the rest may well have been, least and most.
 type Sample struct {
-	Of Quantity
-	At time.Time // when the observation was complete
+	Of    Quantity
+	Since time.Time // when the observed time began; zero where that does not matter
+	At    time.Time // when the observation was complete
 	Range
-	Work   Work    // what the time was spent on; zero where the quantity is no time of work
-	Beside float64 // seconds of it that should have gone to other work in the same steps
+	Work      Work    // what the time was spent on; zero where the quantity is no time of work
+	Load      Load    // what the replica decoded in each step meanwhile; zero where the quantity is no step
+	Beside    float64 // seconds of it that should have gone to other work in the same steps
+	Elsewhere float64 // share of the time that the replica spent on work of other routers, 0..1
 }
 
 // Work is an amount of work, as the seconds that the profile of an unknown engine puts it at: a part for

@@ -5,49 +5,20 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tandem-router/tandem/decode"
 	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// Learned is what was learned, as it outlives a process. It has no prompts, and of those who ask a hash
-// alone.
-type Learned struct {
-	At      time.Time             `json:"at"` // when it was asked for
-	Lengths []decode.GroupLengths `json:"lengths"`
-	Speeds  []ReplicaSpeeds       `json:"speeds"`
-	Links   []PairLink            `json:"links"`
-}
-
-// EngineKey tells whether a replica is the one that something was learned of: the same rank of the same
-// address, with the same model, the same release and the same configuration as far as it tells.
-type EngineKey struct {
-	Prefill bool   `json:"prefill"` // of the prefill pool
-	URL     string `json:"url"`
-	Rank    int    `json:"rank,omitzero"`
-	Root    string `json:"root"`
-	Version string `json:"version"`
-	Print   string `json:"fingerprint,omitzero"` // of version and configuration
-}
+// Learned is what was learned, as it outlives a process.
+type Learned = estimate.State
 
 // keyOf returns the key of r; false while it is not known what runs there.
-func keyOf(r *replica.Replica) (EngineKey, bool) {
-	k := EngineKey{r.Role == replica.Prefill, r.URL, r.Rank, r.Facts.Root, r.Facts.Version, r.Facts.Fingerprint}
+func keyOf(r *replica.Replica) (estimate.EngineKey, bool) {
+	k := estimate.EngineKey{
+		Prefill: r.Role == replica.Prefill, URL: r.URL, Rank: r.Rank, Root: r.Facts.Root,
+		Version: r.Facts.Version, Print: r.Facts.Fingerprint,
+	}
 	return k, k.URL != "" && k.Root != "" && k.Version != ""
-}
-
-// ReplicaSpeeds is what was measured of a replica.
-type ReplicaSpeeds struct {
-	Engine EngineKey          `json:"engine"`
-	Pool   *estimate.FitState `json:"prefill,omitzero"` // of the prefill pool
-	Decode decode.Speeds      `json:"decode,omitzero"`  // of the decode pool
-}
-
-// PairLink is what was measured between two replicas.
-type PairLink struct {
-	estimate.LinkState
-	From EngineKey `json:"from"`
-	To   EngineKey `json:"to"`
 }
 
 // maxLinks is of how many pairs the bandwidth is kept.
@@ -60,14 +31,14 @@ func (pl *Planner) Learned(now time.Time) Learned {
 	for _, r := range pl.prefill.CurrentView().Replicas {
 		key, known := keyOf(r)
 		if fit, measured := pl.prefill.SpeedOf(r.ID); known && measured {
-			out.Speeds = append(out.Speeds, ReplicaSpeeds{Engine: key, Pool: &fit})
+			out.Speeds = append(out.Speeds, estimate.EngineSpeeds{Engine: key, Pool: &fit})
 		}
 		engines[r.ID] = r
 	}
 	for _, r := range pl.decode.CurrentView().Replicas {
 		key, known := keyOf(r)
 		if speeds, measured := pl.decode.SpeedsOf(r.ID); known && measured {
-			out.Speeds = append(out.Speeds, ReplicaSpeeds{Engine: key, Decode: speeds})
+			out.Speeds = append(out.Speeds, estimate.EngineSpeeds{Engine: key, Decode: speeds})
 		}
 		engines[r.ID] = r
 	}
@@ -76,7 +47,9 @@ func (pl *Planner) Learned(now time.Time) Learned {
 }
 
 // measuredLinks returns the links between the given replicas, in order.
-func (pl *Planner) measuredLinks(engines map[replica.ID]*replica.Replica, now time.Time) (links []PairLink) {
+func (pl *Planner) measuredLinks(
+	engines map[replica.ID]*replica.Replica, now time.Time,
+) (links []estimate.PairLink) {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
 	for pair, link := range pl.pairs.links.of {
@@ -88,10 +61,10 @@ func (pl *Planner) measuredLinks(engines map[replica.ID]*replica.Replica, now ti
 		from, known := keyOf(p)
 		to, both := keyOf(d)
 		if known && both {
-			links = append(links, PairLink{state, from, to})
+			links = append(links, estimate.PairLink{LinkState: state, From: from, To: to})
 		}
 	}
-	slices.SortFunc(links, func(a, b PairLink) int {
+	slices.SortFunc(links, func(a, b estimate.PairLink) int {
 		return cmp.Or(cmp.Compare(a.From.URL, b.From.URL), cmp.Compare(a.From.Rank, b.From.Rank),
 			cmp.Compare(a.To.URL, b.To.URL), cmp.Compare(a.To.Rank, b.To.Rank))
 	})
@@ -107,7 +80,7 @@ func (pl *Planner) RestoreLengths(l *Learned, now time.Time) (taken int) {
 // of them, and takes that out of l: what is left is of those that are still to come. It returns how much it
 // took.
 func (pl *Planner) RestoreReplicas(l *Learned, now time.Time) (taken int) {
-	engines := map[EngineKey]*replica.Replica{}
+	engines := map[estimate.EngineKey]*replica.Replica{}
 	for _, replicas := range [][]*replica.Replica{
 		pl.prefill.CurrentView().Replicas, pl.decode.CurrentView().Replicas,
 	} {
@@ -117,7 +90,7 @@ func (pl *Planner) RestoreReplicas(l *Learned, now time.Time) (taken int) {
 			}
 		}
 	}
-	l.Speeds = slices.DeleteFunc(l.Speeds, func(s ReplicaSpeeds) bool {
+	l.Speeds = slices.DeleteFunc(l.Speeds, func(s estimate.EngineSpeeds) bool {
 		r := engines[s.Engine]
 		if r == nil {
 			return false
@@ -131,7 +104,7 @@ func (pl *Planner) RestoreReplicas(l *Learned, now time.Time) (taken int) {
 	})
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
-	l.Links = slices.DeleteFunc(l.Links, func(s PairLink) bool {
+	l.Links = slices.DeleteFunc(l.Links, func(s estimate.PairLink) bool {
 		p, d := engines[s.From], engines[s.To]
 		if p == nil || d == nil {
 			return false

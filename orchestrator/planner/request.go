@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tandem-router/tandem/decode"
+	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/kv"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/orchestrator/outlier"
@@ -25,15 +26,15 @@ type Request struct {
 	DecodeKeys []kv.Key
 	// Tokens of a chunk of text by estimate, where the keys are of text; 0 where they are of blocks.
 	Chunk        float64
-	MaxTokens    int           // client's limit of new tokens, 0 none
-	Class        decode.Class  // what else may tell of the answer's length
-	Sequences    int           // answers to one prompt; below 1 counts as 1
-	Waited       time.Duration // since it came
-	Begun        bool          // it is a part of what has begun: it cannot come too late
-	Quiet        bool          // the answer is not streamed: nobody sees its first token before its last
-	SplitOK      bool          // false: only Local plans
-	LocalOK      bool          // false: only Split plans
-	Pieces       bool          // its prompt may be sent in pieces to a decode replica that computes it
+	MaxTokens    int            // client's limit of new tokens, 0 none
+	Class        estimate.Class // what else may tell of the answer's length
+	Sequences    int            // answers to one prompt; below 1 counts as 1
+	Waited       time.Duration  // since it came
+	Begun        bool           // it is a part of what has begun: it cannot come too late
+	Quiet        bool           // the answer is not streamed: nobody sees its first token before its last
+	SplitOK      bool           // false: only Local plans
+	LocalOK      bool           // false: only Split plans
+	Pieces       bool           // its prompt may be sent in pieces to a decode replica that computes it
 	AvoidPrefill []replica.ID
 	AvoidDecode  []replica.ID // replicas that failed this request already
 	AvoidPairs   []Pairing    // pairs that failed it, where neither side is to blame alone

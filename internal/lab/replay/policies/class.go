@@ -3,14 +3,14 @@ package policies
 import (
 	"hash/fnv"
 
-	"github.com/tandem-router/tandem/decode"
+	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/lab/replay/cluster"
 )
 
 // classOf is what a request tells of its answer's length, as the router in production reads it.
-func classOf(q *cluster.Query) decode.Class {
+func classOf(q *cluster.Query) estimate.Class {
 	a := &q.Asked
-	return decode.Class{
+	return estimate.Class{
 		Tenant: short(a.Tenant), API: uint8(short(a.API)), Tools: a.Tools, Structured: a.Form, Stops: a.Stops,
 		Hint: a.Expects,
 	}

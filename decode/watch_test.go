@@ -6,6 +6,12 @@ import (
 	"time"
 )
 
+// How long an engine is watched before it is believed to cut prompts itself, and how long that is believed.
+const (
+	finelyAfter = 4
+	finelyFor   = 10 * time.Minute
+)
+
 // computeInPieces lets a prompt of 4,000 tokens be computed, with those pauses of the streams beside each
 // piece, and returns how many there were before the request itself.
 func computeInPieces(t *testing.T, p *Pool, beside Pauses, now time.Time) (pieces int) {

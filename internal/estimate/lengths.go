@@ -1,13 +1,9 @@
-package decode
+package estimate
 
-import (
-	"math"
+import "math"
 
-	"github.com/tandem-router/tandem/internal/estimate"
-)
-
-// Class is what may tell of the length of an answer besides its model and its prompt's length. The zero Class
-// says nothing.
+// Class is what may tell of the length of an answer besides its model and its prompt's length. The zero
+// Class says nothing.
 type Class struct {
 	Tenant     uint32 // who asks, as a hash; 0 unknown
 	API        uint8  // through which API, each a number of its own; 0 unknown
@@ -49,71 +45,110 @@ const (
 // maxGroups is for how many groups lengths are kept. The one that was met longest ago makes room.
 const maxGroups = 512
 
-// lengths is what is learned of the length of answers: of all, under that of each model, under that of each
+// Lengths is what is learned of the length of answers: of all, under that of each model, under that of each
 // tenant's, and under that of each class. Guarded by the lock of the pool.
-type lengths struct {
-	all    *estimate.OutputLength
-	models map[string]*estimate.OutputLength // as clients name them
+type Lengths struct {
+	all    *OutputLength
+	models map[string]*OutputLength // as clients name them
 	groups map[group]*grouped
 
 	// Of answers whose length the client has said: what they have, hintUnit of them being what was said.
-	hinted *estimate.OutputLength
+	hinted *OutputLength
 	met    uint64 // counts up by two with each request that is met
 
 	// How long all answers really were, cut ones included: by when they free their room.
-	ends  *estimate.OutputLength
+	ends  *OutputLength
 	usual int     // tokens after which an answer may well be over
 	each  float64 // tokens of an answer on average
 }
 
 type grouped struct {
-	*estimate.OutputLength
+	*OutputLength
 	met uint64 // the last time
 }
 
-func newLengths(s Settings) lengths {
-	l := lengths{
-		all:    estimate.NewOutputLength(s.ExpectedOutput, s.OutputDoubt),
-		models: map[string]*estimate.OutputLength{},
+// NewLengths begins with a guess of the mean, which may be too small by the factor doubt (up to 1: it is
+// not).
+func NewLengths(mean int, doubt float64) Lengths {
+	l := Lengths{
+		all:    NewOutputLength(mean, doubt),
+		models: map[string]*OutputLength{},
 		groups: map[group]*grouped{},
-		hinted: estimate.NewOutputLength(hintUnit, hintDoubt),
-		ends:   estimate.NewOutputLength(s.ExpectedOutput, s.OutputDoubt),
+		hinted: NewOutputLength(hintUnit, hintDoubt),
+		ends:   NewOutputLength(mean, doubt),
 	}
-	l.workOut()
+	l.WorkOut()
 	return l
 }
 
-// workOut works out what follows from how long answers were.
-func (l *lengths) workOut() {
+// WorkOut works out what follows from how long answers were. To be called after samples of answers that are
+// under way.
+func (l *Lengths) WorkOut() {
 	l.usual, l.each = l.ends.Room(0, -1), float64(l.ends.Rest(0, -1))
 }
 
-// expects returns what is expected of the answer to q, by the closest group that there is. meet makes its own
-// where that is missing.
-func (p *Pool) expects(q *Query, meet bool) expectation {
-	l := &p.lengths
+// Usual returns after how many tokens an answer may well be over, as of [Lengths.WorkOut].
+func (l *Lengths) Usual() int { return l.usual }
+
+// Mean returns how many tokens an answer has on average, as of [Lengths.WorkOut].
+func (l *Lengths) Mean() float64 { return l.each }
+
+// All returns the lengths of all answers together.
+func (l *Lengths) All() *OutputLength { return l.all }
+
+// Expect returns what is expected of an answer to a prompt of so many tokens, by the closest group that
+// there is. meet makes a group of its own where there is none.
+func (l *Lengths) Expect(model string, prompt int, c *Class, meet bool) Expectation {
 	if meet {
 		l.met += 2
 	}
-	e := expectation{lengths: l.of(classOf(q), meet)}
-	if q.Class.Hint > 0 {
-		e.hint, e.hinted = q.Class.Hint, l.hintsOf(q.Class.Tenant, meet)
+	is := group{
+		of: ofClass, model: model, tenant: c.Tenant, api: c.API, tools: c.Tools, structured: c.Structured,
+		stops: c.Stops, long: long(prompt),
+	}
+	e := Expectation{lengths: l.of(is, meet)}
+	if c.Hint > 0 {
+		e.hint, e.hinted = c.Hint, l.hintsOf(c.Tenant, meet)
 	}
 	return e
 }
 
-// classOf returns the class of q.
-func classOf(q *Query) group {
-	c := &q.Class
-	return group{
-		of: ofClass, model: q.Model, tenant: c.Tenant, api: c.API, tools: c.Tools, structured: c.Structured,
-		stops: c.Stops, long: long(q.Tokens),
+// Learn takes in an [AnswerTokens] of the answer that e is for. A sample without an upper bound is of an
+// answer under way. Each answer that was learned of ends with a sample that has both bounds, or with Cut or
+// Leave.
+func (l *Lengths) Learn(e *Expectation, s Sample) {
+	tokens := int(s.Low)
+	if s.High > s.Low {
+		e.passed(tokens)
+		l.ends.Passed(e.told, tokens)
+		e.told = tokens
+		return
 	}
+	e.learn(tokens)
+	l.ends.Learn(e.told, tokens)
+	e.told = 0
+	l.WorkOut()
+}
+
+// Cut takes in that a limit has ended the answer that e is for at so many tokens: it would have been longer.
+func (l *Lengths) Cut(e *Expectation, tokens int) {
+	e.cut(tokens)
+	l.ends.Learn(e.told, tokens)
+	e.told = 0
+	l.WorkOut()
+}
+
+// Leave takes in that nobody will tell how long the answer that e is for would have become. After its end it
+// does nothing.
+func (l *Lengths) Leave(e *Expectation) {
+	e.cut(e.told)
+	l.ends.Cut(e.told, e.told)
+	e.told = 0
 }
 
 // of returns the lengths of a class, or those of the closest above it.
-func (l *lengths) of(class group, meet bool) *estimate.OutputLength {
-	model := l.ofModel(class.model, meet)
+func (l *Lengths) of(class group, meet bool) *OutputLength {
+	model := l.OfModel(class.model, meet)
 	if model == l.all {
 		return model
 	}
@@ -121,7 +156,7 @@ func (l *lengths) of(class group, meet bool) *estimate.OutputLength {
 }
 
 // ofTenant returns the lengths of the tenant of g, those of its model where it is not known.
-func (l *lengths) ofTenant(g group, model *estimate.OutputLength, meet bool) *estimate.OutputLength {
+func (l *Lengths) ofTenant(g group, model *OutputLength, meet bool) *OutputLength {
 	if g.tenant == 0 {
 		return model
 	}
@@ -129,7 +164,7 @@ func (l *lengths) ofTenant(g group, model *estimate.OutputLength, meet bool) *es
 }
 
 // ofModel returns the lengths of a model's answers.
-func (l *lengths) ofModel(model string, meet bool) *estimate.OutputLength {
+func (l *Lengths) OfModel(model string, meet bool) *OutputLength {
 	switch found := l.models[model]; {
 	case found != nil:
 		return found
@@ -140,7 +175,7 @@ func (l *lengths) ofModel(model string, meet bool) *estimate.OutputLength {
 	return l.models[model]
 }
 
-func (l *lengths) hintsOf(tenant uint32, meet bool) *estimate.OutputLength {
+func (l *Lengths) hintsOf(tenant uint32, meet bool) *OutputLength {
 	if tenant == 0 {
 		return l.hinted
 	}
@@ -148,7 +183,7 @@ func (l *lengths) hintsOf(tenant uint32, meet bool) *estimate.OutputLength {
 }
 
 // group returns the lengths of g, those above where there are none and none are to be made.
-func (l *lengths) group(g group, above *estimate.OutputLength, meet bool) *estimate.OutputLength {
+func (l *Lengths) group(g group, above *OutputLength, meet bool) *OutputLength {
 	found := l.groups[g]
 	switch {
 	case !meet && found == nil:
@@ -170,7 +205,7 @@ func (l *lengths) group(g group, above *estimate.OutputLength, meet bool) *estim
 }
 
 // makeRoom forgets the group that was met longest ago.
-func (l *lengths) makeRoom() {
+func (l *Lengths) makeRoom() {
 	var oldest group
 	least := uint64(math.MaxUint64)
 	for g, of := range l.groups {

@@ -1,0 +1,47 @@
+package decode
+
+import (
+	"time"
+
+	"github.com/tandem-router/tandem/internal/estimate"
+)
+
+// decodes returns what m decodes now.
+func (m *member) decodes() estimate.Load {
+	sequences := float64(m.ledger.answering + m.remote.answering() + m.ledger.others.Count)
+	return estimate.Load{Sequences: sequences, Tokens: m.reads(sequences)}
+}
+
+// reads returns how many tokens a step of so many sequences reads. Those of which no router knows, and those
+// whose prompts are not there yet, are taken to be as long as those that decode already.
+func (m *member) reads(sequences float64) float64 {
+	g, e := &m.ledger, &m.remote
+	if known := g.answering + e.Known; known > 0 {
+		return float64(g.context+e.Context) / float64(known) * sequences
+	}
+	return float64(m.reported() * m.blockSize())
+}
+
+// count counts what m has decoded until now. It is to be called before what m decodes changes.
+func (p *Pool) count(m *member, now time.Time) { p.learned.Count(&m.learned, m.decodes(), now) }
+
+// done returns what m has done until now.
+func (p *Pool) done(m *member, now time.Time) estimate.Done {
+	return p.learned.Done(&m.learned, m.decodes(), now)
+}
+
+// since returns what m has done since before.
+func (p *Pool) since(before *estimate.Done, m *member, now time.Time) estimate.Meanwhile {
+	return p.learned.Since(&m.learned, before, m.decodes(), now)
+}
+
+// besidePrompt returns by how many seconds a step of m is longer for what it decodes where it has a prompt
+// in it, and for how long whoever comes waits for the step that is under way: half of one on average.
+func (m *member) besidePrompt(speed *estimate.Speed) (longer, wait float64) {
+	load := m.decodes()
+	if load.Sequences <= 0 {
+		return 0, 0
+	}
+	step := speed.Step(int(load.Sequences), int(load.Tokens))
+	return max(0, step-speed.D0), step / 2
+}

@@ -1,0 +1,135 @@
+package estimate
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+)
+
+// State is what was learned, as it outlives a process. It has no prompts, and of those who ask a hash alone.
+type State struct {
+	At      time.Time      `json:"at"` // when it was asked for
+	Lengths []GroupLengths `json:"lengths"`
+	Speeds  []EngineSpeeds `json:"speeds"`
+	Links   []PairLink     `json:"links"`
+}
+
+// EngineKey tells whether a replica is the one that something was learned of: the same rank of the same
+// address, with the same model, the same release and the same configuration as far as it tells.
+type EngineKey struct {
+	Prefill bool   `json:"prefill"` // of the prefill pool
+	URL     string `json:"url"`
+	Rank    int    `json:"rank,omitzero"`
+	Root    string `json:"root"`
+	Version string `json:"version"`
+	Print   string `json:"fingerprint,omitzero"` // of version and configuration
+}
+
+// EngineSpeeds is what was measured of one replica.
+type EngineSpeeds struct {
+	Engine EngineKey `json:"engine"`
+	Pool   *FitState `json:"prefill,omitzero"` // of the prefill pool
+	Decode Speeds    `json:"decode,omitzero"`  // of the decode pool
+}
+
+// Speeds is what was measured of one replica of the decode pool.
+type Speeds struct {
+	Prefill *FitState `json:"prefill,omitzero"` // of its own prefills
+	Steps   *FitState `json:"steps,omitzero"`
+}
+
+// PairLink is what was measured between two replicas.
+type PairLink struct {
+	LinkState
+	From EngineKey `json:"from"`
+	To   EngineKey `json:"to"`
+}
+
+// GroupLengths is what was seen of the lengths of one group of answers.
+type GroupLengths struct {
+	Of         string `json:"of"` // one of those below, or a kind of group
+	Model      string `json:"model,omitzero"`
+	Tenant     uint32 `json:"tenant,omitzero"`
+	API        uint8  `json:"api,omitzero"`
+	Tools      bool   `json:"tools,omitzero"`
+	Structured bool   `json:"form,omitzero"`
+	Stops      bool   `json:"stops,omitzero"`
+	Long       uint8  `json:"long,omitzero"` // how long the prompt is
+
+	LengthCounts
+}
+
+const (
+	lengthsOfAll   = "all"
+	lengthsOfEnds  = "ends" // of all, cut ones as short as they were
+	lengthsOfModel = "model"
+)
+
+// maxModels is of how many models lengths are restored.
+const maxModels = 1024
+
+// State returns what was seen of all groups, those last that were met last.
+func (l *Lengths) State() []GroupLengths {
+	out := []GroupLengths{
+		{Of: lengthsOfAll, LengthCounts: l.all.Counts()},
+		{Of: lengthsOfEnds, LengthCounts: l.ends.Counts()},
+		{Of: ofHints.String(), LengthCounts: l.hinted.Counts()},
+	}
+	for _, model := range slices.Sorted(maps.Keys(l.models)) {
+		out = append(out, GroupLengths{Of: lengthsOfModel, Model: model, LengthCounts: l.models[model].Counts()})
+	}
+	for _, g := range l.byAge() {
+		out = append(out, GroupLengths{
+			Of: g.of.String(), Model: g.model, Tenant: g.tenant, API: g.api, Tools: g.tools,
+			Structured: g.structured, Stops: g.stops, Long: g.long, LengthCounts: l.groups[g].Counts(),
+		})
+	}
+	return out
+}
+
+// byAge lists the groups, those last that were met last.
+func (l *Lengths) byAge() []group {
+	return slices.SortedFunc(maps.Keys(l.groups), func(a, b group) int {
+		return cmp.Or(cmp.Compare(l.groups[a].met, l.groups[b].met), cmp.Compare(a.of, b.of))
+	})
+}
+
+// Restore lets groups of which nothing was seen yet begin with what was seen before, as far as that is
+// believed (0..1). It returns how many it took.
+func (l *Lengths) Restore(all []GroupLengths, believed float64) (taken int) {
+	for i := range all {
+		g := &all[i]
+		if of := l.restored(g); of != nil && of.Restore(g.LengthCounts, believed) {
+			taken++
+		}
+	}
+	l.WorkOut()
+	return taken
+}
+
+// restored returns the lengths that g is about, nil where there are too many already or no such ones.
+func (l *Lengths) restored(g *GroupLengths) *OutputLength {
+	l.met += 2
+	is := group{
+		of: ofClass, model: g.Model, tenant: g.Tenant, api: g.API, tools: g.Tools, structured: g.Structured,
+		stops: g.Stops, long: min(g.Long, 2),
+	}
+	switch {
+	case g.Of == lengthsOfAll:
+		return l.all
+	case g.Of == lengthsOfEnds:
+		return l.ends
+	case g.Of == ofHints.String():
+		return l.hintsOf(g.Tenant, true)
+	case l.models[g.Model] == nil && len(l.models) >= maxModels:
+		return nil
+	case g.Of == lengthsOfModel:
+		return l.OfModel(g.Model, true)
+	case g.Of == ofTenant.String() && g.Tenant != 0:
+		return l.ofTenant(is, l.OfModel(g.Model, true), true)
+	case g.Of == ofClass.String():
+		return l.of(is, true)
+	}
+	return nil
+}
