@@ -95,7 +95,7 @@ func TestADistrustedEngineIsAnnouncedOnce(t *testing.T) {
 	in(t, setup{options: logsTo(&log)}, func(w *world) {
 		to := w.o.fleet.Endpoint(replica.ID(w.d[0].addr))
 		for range 5 {
-			to.Distrust(to.CacheEpoch(), &failure{phase: "decode", kind: "late", err: errors.New("late")})
+			to.Distrust(to.CacheEpoch(), refuse(kindLate, site{phase: "decode", err: errors.New("late")}))
 		}
 		if n := w.count("tandem_decode_distrusted_total", w.d[0].addr); n != 5 {
 			t.Errorf("counted %d times, want each", n)

@@ -82,9 +82,7 @@ func (a *answer) open(r *engine.Request) *failure {
 	case errors.Is(err, connector.ErrExpired):
 		return a.h.notHandedOver(err)
 	case err != nil:
-		f := a.failed(err)
-		f.unused = engine.NotSent(err)
-		return f
+		return a.failed(err)
 	}
 	a.resp = resp
 	a.noteHandoff(resp)
@@ -113,8 +111,7 @@ func (a *answer) failed(err error) *failure { return legFailed(a.ctx, "decode", 
 // refused passes on an engine's error answer.
 func (a *answer) refused() *failure {
 	f := refusal(a.ctx, "decode", a.to, a.resp, int64(a.h.cfg.Limits.AnswerBytes))
-	f.source = a.source(f.answer.status)
-	return f
+	return f.withSource(a.source(f.answer.status))
 }
 
 // source is the prefill replica, where an answer of this status can mean that its blocks could not be loaded.
@@ -158,8 +155,7 @@ func (a *answer) openStream() *failure {
 	said, err := a.readFirst()
 	switch {
 	case said != nil:
-		said.source = a.source(said.answer.status)
-		return said
+		return said.withSource(a.source(said.answer.status))
 	case err != nil:
 		return a.endedEarly(err)
 	}
@@ -177,8 +173,8 @@ func (a *answer) openStream() *failure {
 // load and cuts the connection.
 func (a *answer) endedEarly(err error) *failure {
 	f := a.failed(err)
-	if a.kind == openai.Responses && f.kind == "broken" && a.flow.events > 0 && !errors.Is(err, errNoAnswer) {
-		f.source = a.source(http.StatusInternalServerError)
+	if a.kind == openai.Responses && f.kind == kindBroken && a.flow.events > 0 && !errors.Is(err, errNoAnswer) {
+		return f.withSource(a.source(http.StatusInternalServerError))
 	}
 	return f
 }
@@ -218,7 +214,7 @@ func (a *answer) begun() {
 func (a *answer) stream(ctx context.Context, to eventSender) *failure {
 	f := a.deliver(ctx, a.next, to)
 	if f != nil && f != a.end.bad { // which others may know already
-		f.notContinued = a.h.j.first().rec.NotContinued
+		f = f.withNotContinued(a.h.j.first().rec.NotContinued)
 	}
 	return f
 }
@@ -244,7 +240,7 @@ func (a *answer) next() ([]byte, error) {
 		}
 		if f, ok := errors.AsType[*failure](err); ok && last != nil { // the engine's own words go through
 			a.flow.events++
-			a.end.bad, f.notContinued = f, a.h.j.first().rec.NotContinued
+			a.end.bad = f.withNotContinued(a.h.j.first().rec.NotContinued)
 			return last, nil
 		}
 		return nil, err

@@ -266,7 +266,7 @@ func (c *answers) ended(
 	case errors.Is(err, io.EOF):
 		return nil
 	case ctx.Err() != nil:
-		return goneFailure(ctx, "stream")
+		return goneFailure(ctx, site{phase: "stream"})
 	case !leads && !a.q.w.begun: // a failure is nobody else's
 		return c.alone(ctx, a)
 	}
@@ -275,10 +275,9 @@ func (c *answers) ended(
 		panic(broke)
 	}
 	if f, ok := errors.AsType[*failure](err); ok {
-		own := *f
-		return &own
+		return f
 	}
-	return refuse("stream", "panic", http.StatusInternalServerError, "The router failed on this request.")
+	return refuse(kindPanic, site{phase: "stream"})
 }
 
 // alone answers a request whose flight brought nothing.

@@ -152,7 +152,7 @@ func (s *eventReader) deliver(ctx context.Context, next func() ([]byte, error), 
 			return legFailed(ctx, "stream", s.at, err)
 		}
 		if s.end.bad != nil {
-			s.end.bad.delivered = true // by what is given now
+			s.end.bad = s.end.bad.withDelivered() // by what is given now
 		}
 		n := s.flow.events - s.flow.gave
 		s.flow.gave = s.flow.events
@@ -275,9 +275,7 @@ func (s *eventReader) errorEvent(code int, data []byte) *failure {
 	if code < 400 || code > 599 {
 		code = http.StatusInternalServerError
 	}
-	f := answered("decode", s.at, code, bytes.Clone(data), "", "")
-	f.kind = errorEventKind
-	return f
+	return answered(kindErrorEvent, site{phase: "decode", at: s.at, status: code}, bytes.Clone(data), "")
 }
 
 // appendEvent appends an event as the client will see it, and counts what it carries.

@@ -21,8 +21,7 @@ func (j *job) try(ctx context.Context) (*answer, *failure) {
 			// Nobody else is left to try: the client gets what an engine said or did.
 			j.lost()
 			j.rec.Attempts--
-			first.notRetried = retryNobody
-			return nil, first
+			return nil, first.withNotRetried(retryNobody)
 		}
 		first = f
 		if f.at != "" {
@@ -31,9 +30,9 @@ func (j *job) try(ctx context.Context) (*answer, *failure) {
 		if f.forgotten() {
 			j.q.o.fleet.ModelUnknown(f.at)
 		}
-		if !j.again(ctx, f) {
+		if again, why := j.again(ctx, f); !again {
 			j.lost()
-			return nil, f.heard(ctx)
+			return nil, f.withNotRetried(why).heard(ctx)
 		}
 		j.retried(f)
 	}
@@ -60,11 +59,12 @@ func (j *job) attempt(ctx context.Context) (a *answer, f *failure) {
 	}
 	began := time.Now()
 	a, f = h.run(ctx)
-	if j.q.stale(ctx, f) {
-		noteFailed(j.first().rec, b, f, j.q.start, began)
-	} else if f != nil {
-		j.attempts.faults = append(j.attempts.faults, j.q.o.failedOn(b, f, j.fingerprint(), j.q.start, began))
-		noteFailed(j.first().rec, b, f, j.q.start, began)
+	if f = j.q.orStale(ctx, f); f == nil {
+		return a, nil
 	}
-	return a, f
+	if f.kind != kindStale {
+		j.attempts.faults = append(j.attempts.faults, j.q.o.failedOn(b, f, j.fingerprint(), j.q.start, began))
+	}
+	noteFailed(j.first().rec, b, f, j.q.start, began)
+	return nil, f
 }

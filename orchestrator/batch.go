@@ -36,10 +36,7 @@ func (q *request) batch(ctx context.Context, req *openai.Request) *failure {
 	}
 	merged, err := openai.MergeAnswers(wholes, "cmpl-"+q.id)
 	if err != nil {
-		f := refuse("stream", "merge", http.StatusBadGateway,
-			"The answers to the prompts could not be put together.")
-		f.err = err
-		return f
+		return refuse(kindMerge, site{phase: "stream", err: err})
 	}
 	return q.w.whole(http.StatusOK, "application/json", merged, first)
 }
@@ -118,10 +115,7 @@ func (m *merger) copy(ctx context.Context, i int, a *answer) *failure {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		if m.bad != nil {
-			sibling := *m.bad
-			sibling.at, sibling.source = "", "" // nobody failed this prompt
-			sibling.notContinued = ""
-			return &sibling
+			return m.bad.ofSibling()
 		}
 		m.bad = a.end.bad
 		return m.addLocked(&cut, events, i, rec)

@@ -35,23 +35,15 @@ func (f *failure) blame(b *planner.Booking) planner.Fault {
 
 // outlierKind is what the engine did, in the terms of ejection; false where it did nothing wrong.
 func (f *failure) outlierKind() (kind outlier.Kind, is bool) {
-	switch f.kind {
-	case "unreachable":
+	switch as := f.row().blame; {
+	case f.own():
+		return outlier.ServerError, f.answered()
+	case f.kind == kindUnreachable:
 		// Else this machine could make no connection, or ours is closed.
-		return outlier.Refused, engine.Unreachable(f.err)
-	case "timeout", "silent", "late":
-		return outlier.Silent, true
-	case "broken":
-		return outlier.Broken, true
-	case "stuck":
-		return outlier.Stuck, true
-	case "bad_params", "bad_answer", "foreign":
-		return outlier.Unusable, true
+		return as.as, engine.Unreachable(f.err)
+	default:
+		return as.as, as.holds
 	}
-	if f.misplaced {
-		return outlier.Refusing, true
-	}
-	return outlier.ServerError, f.answered()
 }
 
 // fingerprint tells the requests of clients apart: one that is sent again has the same, and so has the rest
@@ -87,11 +79,11 @@ func (o *Orchestrator) failedOn(
 // the request is the cause. Nor does a status that no usual request can cause: the paths of what is passed
 // are the clients'. An error in its stream does: it had taken the request.
 func (o *Orchestrator) passedOn(b *planner.Booking, f *failure, began time.Time) {
-	if f == nil || f.answer.own && f.owner == "client" {
+	if f == nil || f.own() && f.owner() == ownerClient {
 		o.trials.Announce(o.planner.Decoding(b, time.Now()))
 		return
 	}
-	if f.misplaced || f.answer.own && f.kind != errorEventKind {
+	if f.kind == kindMisplaced || f.kind == kindStatus {
 		return
 	}
 	o.failedOn(b, f, 0, began, began)

@@ -185,11 +185,11 @@ func (c *client) fail(f *failure) {
 	if f.answer.status >= http.StatusInternalServerError {
 		c.log(f)
 	}
-	if f.owner == "us" && !c.begun {
-		c.q.o.m.Requests.Refused.WithLabelValues(f.kind).Inc()
+	if f.owner() == ownerRouter && !c.begun {
+		c.q.o.m.Requests.Refused.WithLabelValues(f.name()).Inc()
 	}
 	switch {
-	case f.answer.status == clientGone:
+	case f.gone():
 	case c.stream:
 		c.breakOff(f)
 	case !c.begun:
@@ -201,7 +201,7 @@ func (c *client) fail(f *failure) {
 func (c *client) log(f *failure) {
 	attrs := []any{
 		"id", c.q.id, "client_id", c.q.clientID, "path", c.q.path, "phase", f.phase,
-		"replica", string(cmp.Or(f.at, f.cutAt)), "kind", f.kind, "status", f.answer.status, "error", f.cause(),
+		"replica", string(cmp.Or(f.at, f.cutAt)), "kind", f.name(), "status", f.answer.status, "error", f.cause(),
 	}
 	if f.notRetried != "" {
 		attrs = append(attrs, "not_retried", f.notRetried)
@@ -219,18 +219,14 @@ func (c *client) log(f *failure) {
 
 // refuse answers with the failure's status.
 func (c *client) refuse(f *failure) {
-	f = c.q.shaped(f)
-	h := c.Header()
-	if f.answer.retryAfter > 0 {
-		h.Set("Retry-After", strconv.Itoa(max(1, int((f.answer.retryAfter+time.Second-1)/time.Second))))
-	} else if f.answer.status == http.StatusServiceUnavailable || f.answer.status == http.StatusTooManyRequests {
+	answer, h := c.q.shaped(f), c.Header()
+	if f.retryAfter > 0 {
+		h.Set("Retry-After", strconv.Itoa(max(1, int((f.retryAfter+time.Second-1)/time.Second))))
+	} else if answer.status == http.StatusServiceUnavailable || answer.status == http.StatusTooManyRequests {
 		h.Set("Retry-After", "1")
 	}
-	typ := f.answer.contentType
-	if typ == "" {
-		typ = "application/json"
-	}
-	_ = c.whole(f.answer.status, typ, f.answer.body, nil) // the client's connection is the server's to judge
+	typ := cmp.Or(answer.contentType, "application/json")
+	_ = c.whole(answer.status, typ, answer.body, nil) // the client's connection is the server's to judge
 }
 
 // breakOff ends a stream with an error event, unless the engine's own has gone out, and with what stands at
@@ -254,11 +250,11 @@ func (f *failure) event(kind openai.Kind, sent int) []byte {
 	if status < 400 || status == clientGone {
 		status = http.StatusBadGateway
 	}
-	message := "The answer could not be finished: " + f.phase + " " + f.kind + "."
+	message := "The answer could not be finished: " + f.phase + " " + f.name() + "."
 	return kind.ErrorEvent(nil, message, errorType(status), status, sent)
 }
 
 // lost is a client that stopped reading.
 func lost(err error) *failure {
-	return leftBy("client", err)
+	return leftBy(site{phase: "client", err: err})
 }

@@ -106,7 +106,7 @@ func TestHalfClosedClientHearsNoEmptyAnswer(t *testing.T) {
 			return f
 		}
 		<-ctx.Done()
-		return goneFailure(ctx, "decode")
+		return goneFailure(ctx, site{phase: "decode"})
 	})
 	if heard != "" {
 		t.Errorf("the client heard %q", heard)
@@ -123,7 +123,7 @@ func TestHalfClosedClientHearsNoEndOfStream(t *testing.T) {
 			return f
 		}
 		<-ctx.Done()
-		return goneFailure(ctx, "stream")
+		return goneFailure(ctx, site{phase: "stream"})
 	})
 	if !strings.Contains(heard, "data: {}") || strings.HasSuffix(heard, "0\r\n\r\n") {
 		t.Errorf("the client heard %q", heard)
@@ -134,12 +134,12 @@ func TestHalfClosedClientHearsNoEndOfStream(t *testing.T) {
 func TestLateClockIsNoClientThatLeft(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errPhaseTimeout)
-	if f := goneFailure(ctx, "handoff"); f.answer.status != http.StatusGatewayTimeout || f.owner != "us" {
+	if f := goneFailure(ctx, site{phase: "handoff"}); f.answer.status != http.StatusGatewayTimeout || f.owner() != ownerRouter {
 		t.Errorf("%+v", f)
 	}
 	ctx, cancel = context.WithCancelCause(t.Context())
 	cancel(nil)
-	if f := goneFailure(ctx, "handoff"); f.answer.status != clientGone {
+	if f := goneFailure(ctx, site{phase: "handoff"}); f.answer.status != clientGone {
 		t.Errorf("%+v", f)
 	}
 }

@@ -3,7 +3,6 @@ package orchestrator
 import (
 	"context"
 	"errors"
-	"net/http"
 	"strconv"
 	"time"
 
@@ -70,7 +69,7 @@ const (
 	notPossible = "not_possible" // the answer cannot be split here
 	tooOften    = "too_often"
 	noBudget    = "no_budget"
-	diverged    = divergedKind
+	diverged    = "diverged"
 	nobody      = "failed"
 	clientLeft  = "client_gone"
 )
@@ -152,7 +151,7 @@ func (a *answer) replace(
 	}
 	b, f := rest.begin(ctx)
 	switch {
-	case f != nil && f.kind == divergedKind:
+	case f != nil && f.kind == kindDiverged:
 		return diverged, f
 	case f != nil:
 		return nobody, f
@@ -216,18 +215,14 @@ func (a *answer) restJob(root *job, blamed planner.FailedAttempt) (*job, *failur
 	left := a.given.Clone()
 	ids, done := left.Resume(cached)
 	if most := root.req.MaxTokens; most > 0 && done >= most { // an engine says one more whatever it is asked for
-		return nil,
-			refuse("stream", "continue", http.StatusBadGateway, "Nothing is left of the answer but how it ended.")
+		return nil, refuse(kindNothingLeft, site{phase: "stream"})
 	}
 	raw := openai.AppendIDs(nil, ids)
 	body := root.req.ContinueFrom(raw, done)
 	body.Set("return_token_ids", []byte("true"))
 	req, err := openai.Parse(root.req.Kind, body.Append(nil), openai.Limits{})
 	if err != nil {
-		f := refuse("stream", "continue", http.StatusInternalServerError,
-			"The rest of the answer could not be asked for.")
-		f.err = err
-		return nil, f
+		return nil, refuse(kindRestUnasked, site{phase: "stream", err: err})
 	}
 	j := &job{
 		q: root.q, req: req, id: root.id + "-c" + strconv.Itoa(len(root.rec.Continued)+1),
@@ -286,9 +281,7 @@ func (h *handoff) restOnly() *failure {
 	if h.j.rest.delivered == nil || h.j.goesOnAt(&h.b.Decode) {
 		return nil
 	}
-	f := refuse("decode", "no_id_reuse", http.StatusServiceUnavailable, "The decode replica takes no token ids.")
-	f.at = h.b.Decode.ID
-	f.retry = true
-	f.unused = true
-	return f
+	return refuse(kindNoIDReuse, site{
+		phase: "decode", at: h.b.Decode.ID, words: "The decode replica takes no token ids.",
+	})
 }

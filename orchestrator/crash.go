@@ -70,7 +70,5 @@ func (q *request) crashed() {
 	if q.w.begun {
 		panic(http.ErrAbortHandler)
 	}
-	f := refuse("serve", "panic", http.StatusInternalServerError, "The router failed on this request.")
-	f.err = p
-	q.fail(f)
+	q.fail(refuse(kindPanic, site{phase: "serve", err: p}))
 }

@@ -3,7 +3,6 @@ package orchestrator
 import (
 	"context"
 	"errors"
-	"net/http"
 	"time"
 
 	"github.com/tandem-router/tandem/connector"
@@ -52,10 +51,7 @@ func (h *handoff) rebind(ctx context.Context) *failure {
 		if ctx.Err() != nil {
 			return h.ended(ctx)
 		}
-		f := refuse("handoff", "no_decode", http.StatusServiceUnavailable,
-			"No decode replica can take the request any more.")
-		f.err, f.retry = err, true
-		return f
+		return refuse(kindNoDecode, site{phase: "handoff", err: err})
 	}
 	if !moved {
 		return nil
@@ -66,10 +62,7 @@ func (h *handoff) rebind(ctx context.Context) *failure {
 		h.j.rec.Reason += "; then moved to " + string(d.Moved.To) + ": " + d.Moved.Reason
 	}
 	if h.ids != nil && (!reuses(&h.b.Decode.Facts, h.j.req.Kind) || h.j.ids.legs(&h.b.Decode) == nil) {
-		f := refuse("handoff", "no_id_reuse", http.StatusServiceUnavailable,
-			"The remaining decode replicas cannot take token ids.")
-		f.retry = true
-		return f
+		return refuse(kindNoIDReuse, site{phase: "handoff"})
 	}
 	h.pair.Decode = h.b.Decode
 	return nil
@@ -123,31 +116,25 @@ func (h *handoff) use(reply *connector.Reply) connector.Use {
 
 // notHandedOver judges transfer params that must not go out.
 func (h *handoff) notHandedOver(err error) *failure {
-	kind := "bad_params"
+	kind, s := kindBadParams, site{phase: "handoff", err: err}
 	switch {
 	case errors.Is(err, connector.ErrExpired):
-		kind = "expired"
+		kind = kindExpired
 	case errors.Is(err, connector.ErrTaken):
-		kind = "taken"
+		kind = kindTaken
 	case errors.Is(err, connector.ErrForeign):
-		kind = "foreign"
+		kind = kindForeign
 	}
-	h.j.q.o.m.Handoffs.Params.WithLabelValues(kind).Inc()
-	message := "The prefill replica's answer could not be handed over: " + kind + "."
+	if kind == kindBadParams || kind == kindForeign {
+		s.phase, s.at = "prefill", h.b.Prefill.ID
+	}
+	name := failureTable[kind].name
+	h.j.q.o.m.Handoffs.Params.WithLabelValues(name).Inc()
+	s.words = "The prefill replica's answer could not be handed over: " + name + "."
 	if h.cfg.Local == config.LocalNever {
-		message += " No decode replica may compute the prompt itself (local: never)."
+		s.words += " No decode replica may compute the prompt itself (local: never)."
 	}
-	f := refuse("handoff", kind, http.StatusBadGateway, message)
-	f.err = err
-	f.at = ""
-	f.retry = true
-	f.owner = "prefill"
-	f.unused = true
-	if kind == "bad_params" || kind == "foreign" {
-		f.at = h.b.Prefill.ID
-		f.phase = "prefill"
-	}
-	return f
+	return refuse(kind, s)
 }
 
 // send sends the generating leg and waits until it has begun to answer well.

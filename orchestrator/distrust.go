@@ -3,14 +3,10 @@ package orchestrator
 import (
 	"context"
 	"errors"
-	"net/http"
 	"time"
 
 	"github.com/tandem-router/tandem/orchestrator/fleet"
 )
-
-// formerEraKind is the kind of the failure of an answer that may rest on wrong blocks.
-const formerEraKind = "former_era"
 
 // formerEra judges an answer of which its client has got nothing yet: since the request was sent, in era
 // sent, its engine may have been found to have cached wrong blocks, by this router or another. Nobody knows
@@ -20,10 +16,7 @@ func formerEra(phase string, at *fleet.Endpoint, sent uint32) *failure {
 	if at.CacheEpoch() <= sent {
 		return nil
 	}
-	f := refuse(phase, formerEraKind, http.StatusBadGateway,
-		"The answer may rest on wrong blocks of the engine's cache, and could not be made again.")
-	f.at, f.retry = at.Member.ID, true
-	return f
+	return refuse(kindFormerEra, site{phase: phase, at: at.Member.ID})
 }
 
 // maybeDistrust distrusts the decode engine of a split attempt that failed, if it may have read blocks that
@@ -32,8 +25,8 @@ func (a *answer) maybeDistrust(f *failure) {
 	h := a.h
 	var still *unresponsive
 	switch {
-	case !h.sentParams || f.unused:
-	case f.kind == "late", errors.As(f.err, &still) && still.at == a.to.Member.ID && !still.sleep:
+	case !h.sentParams || f.unused():
+	case f.kind == kindLate, errors.As(f.err, &still) && still.at == a.to.Member.ID && !still.sleep:
 		// That one may go on in the middle of a read.
 		a.to.Distrust(a.before.era, f)
 	case h.leaseAge(time.Now()) >= h.cfg.Connector.Lease:

@@ -101,7 +101,7 @@ func TestAnswerOfAFormerEraIsMadeAgain(t *testing.T) {
 				w.once(func() {
 					to := w.o.fleet.Endpoints()[w.o.fleet.Watchers()[1].Members()[0].ID]
 					later(decodeStep, func(*world, *simulated) {
-						to.Distrust(to.CacheEpoch(), &failure{phase: "decode", kind: "late"})
+						to.Distrust(to.CacheEpoch(), refuse(kindLate, site{phase: "decode"}))
 					})(w, nil)
 				})
 				w.exact(p, w.ask(p))

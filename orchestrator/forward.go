@@ -139,11 +139,12 @@ func (q *request) forwardStream(
 	switch {
 	case f == nil:
 		q.w.begin(rec) // a stream without an event is one
-	case f.owner == "client", ctx.Err() != nil:
+	case f.owner() == ownerClient, ctx.Err() != nil:
 	default:
-		if f.notContinued = continueWhole; rec != nil {
+		if rec != nil {
 			rec.NotContinued = continueWhole
 		}
+		return f.withNotContinued(continueWhole)
 	}
 	return f
 }

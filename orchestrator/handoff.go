@@ -114,10 +114,10 @@ func (h *handoff) acquire(at *replica.Replica) *fleet.Endpoint {
 
 // left is a replica that went while it was being chosen.
 func (h *handoff) left(at *replica.Replica) *failure {
-	f := left(at.Role, at.ID)
 	to := h.j.q.o.fleet.Endpoint(at.ID)
-	f.replaced = to != nil && !to.Member.SameEngine(at)
-	return f
+	return refuse(kindLeft, site{
+		phase: at.Role.String(), at: at.ID, replaced: to != nil && !to.Member.SameEngine(at),
+	})
 }
 
 // run sends the legs and returns the answer when the generating engine has begun to answer well. When it
@@ -210,7 +210,7 @@ func (h *handoff) inTurn(ctx context.Context, con connector.Connector) (*answer,
 		return nil, f
 	}
 	a, f := h.decode(ctx, con, reply)
-	if f != nil && f.unused {
+	if f != nil && f.unused() {
 		reply.Unsent()
 		h.giveBack(con, reply, f.at)
 	}
@@ -223,7 +223,7 @@ func (h *handoff) ended(ctx context.Context) *failure {
 	if errors.Is(context.Cause(ctx), errPhaseTimeout) {
 		return legFailed(ctx, "prefill", h.b.Prefill.ID, errPhaseTimeout)
 	}
-	return goneFailure(ctx, "handoff").cutOff(h.b.Prefill.ID) // which has the blocks still
+	return goneFailure(ctx, site{phase: "handoff", cutAt: h.b.Prefill.ID}) // which has the blocks still
 }
 
 // concurrent sends both legs at once.

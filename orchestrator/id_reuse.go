@@ -79,13 +79,13 @@ func api(path string) openai.Kind {
 	return 0
 }
 
-// shaped is a failure of our own, or of a leg that speaks another API, in the words of the API that the
-// client speaks.
-func (q *request) shaped(f *failure) *failure {
-	a := &f.answer
-	if ours := !a.own || f.phase == "prefill"; q.kind == openai.Messages && ours && a.status != clientGone {
-		a.body = q.kind.Error(nil, openai.Message(a.body), errorType(a.status), a.status)
-		a.contentType = ""
+// shaped is what the client gets of f, in the words of the API that the client speaks.
+func (q *request) shaped(f *failure) errorAnswer {
+	a := f.answer
+	if ours := !f.own() || f.phase == "prefill"; q.kind == openai.Messages && ours && !f.gone() {
+		return errorAnswer{
+			status: a.status, body: q.kind.Error(nil, openai.Message(a.body), errorType(a.status), a.status),
+		}
 	}
-	return f
+	return a
 }

@@ -2,7 +2,6 @@ package orchestrator
 
 import (
 	"context"
-	"net/http"
 
 	"github.com/tandem-router/tandem/internal/openai"
 	"github.com/tandem-router/tandem/internal/replica"
@@ -50,9 +49,6 @@ func (p *promptIDs) legs(d *replica.Replica) *legIDs {
 	return &p.legIDs
 }
 
-// noIDs is the kind of failure of a pair that would have to be sent ids and has none of its release.
-const noIDs = "no_ids"
-
 func (j *job) exact() bool { return j.ids != nil && j.ids.exact }
 
 // legIDs returns the ids that both legs of a pair with the decode replica d carry, nil where both carry the
@@ -71,10 +67,7 @@ func (j *job) legIDs(ctx context.Context, d *replica.Replica) (*legIDs, *failure
 	ids := j.ids.legs(d)
 	if ids == nil && (j.req.Kind == openai.Messages || j.req.Kind == openai.Responses) {
 		// They are split by ids or not at all.
-		f := refuse("tokenize", noIDs, http.StatusServiceUnavailable,
-			"No engine of the decode replica's release makes token ids of the request.")
-		f.retry, f.alone = true, true
-		return nil, f
+		return nil, refuse(kindNoIDs, site{phase: "tokenize"})
 	}
 	return ids, nil
 }

@@ -108,8 +108,7 @@ func (j *job) serve(ctx context.Context, deliver func(a *answer) *failure) (f *f
 		j.finish(f, nil)
 		return f
 	}
-	f = &failure{phase: "stream", owner: "us", kind: "panic"}
-	f.answer.status = http.StatusInternalServerError
+	f = refuse(kindPanic, site{phase: "stream"})
 	defer func() {
 		a.settle(f)
 		j.finish(f, a)
@@ -124,7 +123,7 @@ func (j *job) finish(f *failure, a *answer) {
 	j.rec.Outcome, j.rec.Status = "ok", http.StatusOK
 	j.rec.Prompt = cmp.Or(j.rec.Prompt, j.count) // there may have been no plan
 	if f != nil {
-		j.rec.Outcome, j.rec.Status = f.kind, f.answer.status
+		j.rec.Outcome, j.rec.Status = f.name(), f.answer.status
 		j.rec.NotRetried = f.notRetried
 		j.rec.Prompt = cmp.Or(f.counted(), j.rec.Prompt)
 		if j.rec.Reason == "" {

@@ -159,7 +159,7 @@ func TestAClientLeavesAnEngineThatStandsStill(t *testing.T) {
 			p.leave()
 			p.end()
 			time.Sleep(25 * time.Second)
-			if n := w.count("tandem_requests_total", goneKind); n != 1 {
+			if n := w.count("tandem_requests_total", goneName); n != 1 {
 				t.Errorf("a client that left after %v is not counted as one", after)
 			}
 		})

@@ -25,7 +25,7 @@ func (o *Orchestrator) listModels(ctx context.Context, q *request) *failure {
 		}
 		list := q.modelsOf(ctx, to)
 		if ctx.Err() != nil {
-			return goneFailure(ctx, "decode")
+			return goneFailure(ctx, site{phase: "decode"})
 		}
 		if list == nil { // another one may serve the same
 			if failed++; failed >= q.snap.cfg.Retry.Attempts {

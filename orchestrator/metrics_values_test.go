@@ -1,14 +1,9 @@
 package orchestrator
 
 import (
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -65,7 +60,7 @@ func sameValues(t *testing.T, what string, page, code []string) {
 // What a label can be is a part of the contract too: who writes an alert has to know every word.
 func TestLabelValuesOnThePageAreThoseOfTheCode(t *testing.T) {
 	page := valuesOnPage(t)
-	sameValues(t, "a kind of failure", page["kind of failure"], failureKinds(t))
+	sameValues(t, "a kind of failure", page["kind of failure"], failureNames())
 	sameValues(t, "phase of tandem_phase_seconds", page["tandem_phase_seconds{phase}"], observe.PhaseNames[:])
 	sameValues(t, "a state of a replica", page["tandem_replica_state{state}"], fleet.StateNames())
 
@@ -124,106 +119,12 @@ func begunAs(t *testing.T, page map[string][]string, family, label, value string
 	return 1
 }
 
-// failureKinds reads from the source what a failure can be called.
-func failureKinds(t *testing.T) (kinds []string) {
-	t.Helper()
-	paths, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var files []*ast.File
-	for _, path := range paths {
-		if strings.HasSuffix(path, "_test.go") {
-			continue
-		}
-		f, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		files = append(files, f)
-	}
-	constants := map[string]string{}
-	for _, f := range files {
-		ast.Inspect(f, func(n ast.Node) bool {
-			if spec, ok := n.(*ast.ValueSpec); ok && len(spec.Names) == len(spec.Values) {
-				for i, name := range spec.Names {
-					constants[name.Name] = text(spec.Values[i])
-				}
-			}
-			return true
-		})
-	}
-	add := func(e ast.Expr) {
-		kind := text(e)
-		if name, ok := e.(*ast.Ident); ok {
-			kind = constants[name.Name]
-		}
-		if kind != "" && !slices.Contains(kinds, kind) {
-			kinds = append(kinds, kind)
+// failureNames are all that a failure can be called.
+func failureNames() (names []string) {
+	for kind := range failureKinds {
+		if name := failureTable[kind].name; !slices.Contains(names, name) {
+			names = append(names, name)
 		}
 	}
-	for _, f := range files {
-		for _, d := range f.Decls {
-			if fn, ok := d.(*ast.FuncDecl); ok && fn.Body != nil {
-				kindsIn(fn.Body, add)
-			}
-		}
-	}
-	return kinds
-}
-
-// kindsIn calls add for each expression that gives a failure its kind.
-func kindsIn(body *ast.BlockStmt, add func(ast.Expr)) {
-	given := map[string]bool{} // variables that do
-	for pass := range 2 {
-		ast.Inspect(body, func(n ast.Node) bool {
-			switch n := n.(type) {
-			case *ast.CallExpr:
-				if f, ok := n.Fun.(*ast.Ident); !ok || f.Name != "refuse" || len(n.Args) < 2 {
-					return true
-				}
-				if add(n.Args[1]); pass == 0 {
-					if v, ok := n.Args[1].(*ast.Ident); ok {
-						given[v.Name] = true
-					}
-				}
-			case *ast.CompositeLit:
-				if of, ok := n.Type.(*ast.Ident); ok && of.Name == "failure" {
-					for _, e := range n.Elts {
-						if kv := e.(*ast.KeyValueExpr); kv.Key.(*ast.Ident).Name == "kind" {
-							add(begins(kv.Value))
-						}
-					}
-				}
-			case *ast.AssignStmt:
-				for i, to := range n.Lhs {
-					field, ok := to.(*ast.SelectorExpr)
-					v, isVar := to.(*ast.Ident)
-					if len(n.Rhs) == len(n.Lhs) && (ok && field.Sel.Name == "kind" || isVar && given[v.Name]) {
-						add(begins(n.Rhs[i]))
-					}
-				}
-			}
-			return true
-		})
-	}
-}
-
-// begins is what a sum of texts begins with.
-func begins(e ast.Expr) ast.Expr {
-	for {
-		sum, ok := e.(*ast.BinaryExpr)
-		if !ok {
-			return e
-		}
-		e = sum.X
-	}
-}
-
-func text(e ast.Expr) string {
-	if l, ok := e.(*ast.BasicLit); ok && l.Kind == token.STRING {
-		s, _ := strconv.Unquote(l.Value)
-		return s
-	}
-	return ""
+	return names
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 
@@ -15,55 +14,44 @@ import (
 // notAdmitted explains why a request left the queue without a plan.
 func (j *job) notAdmitted(ctx context.Context, queued, planned error) *failure {
 	if ctx.Err() != nil {
-		return goneFailure(ctx, "queue")
+		return goneFailure(ctx, site{phase: "queue"})
 	}
-	var f *failure
+	s := site{phase: "queue", err: planned} // names replicas, which is for the log
+	if full, ok := errors.AsType[*planner.NoRoom](planned); ok {
+		s.retryAfter = full.Retry
+	}
 	switch {
 	case errors.Is(queued, errQueueFull):
-		f = refuse("queue", "queue_full", http.StatusTooManyRequests,
-			"No decode replica has room, and the queue is full.")
+		return refuse(kindQueueFull, s)
 	case errors.Is(queued, errDraining):
-		f = refuse("queue", "draining", http.StatusServiceUnavailable,
-			"The router is shutting down; send the request again.")
-	default:
-		f = refuse("queue", "queue_timeout", http.StatusTooManyRequests,
-			"No decode replica had room within the time a request may wait.")
+		s.words = failureTable[kindStopped].words
+		return refuse(kindDraining, s)
 	}
-	f.err = planned // names replicas, which is for the log
-	if full, ok := errors.AsType[*planner.NoRoom](planned); ok {
-		f.answer.retryAfter = full.Retry
-	}
-	return f
+	return refuse(kindQueueTimeout, s)
 }
 
 // noPlan explains why no plan is possible at all.
 func (j *job) noPlan(err error) *failure {
-	var f *failure
+	s := site{phase: "plan", err: err}
 	var none *planner.NoReplica
 	var late *planner.TooLate
 	switch {
 	case errors.As(err, &none) && none.TooLarge:
-		f = refuse("plan", "too_large", http.StatusBadRequest, j.tooLarge())
-		f.owner = "client"
+		s.words = j.tooLarge()
+		return refuse(kindTooLarge, s)
 	case !j.q.o.served(j.plan.Model):
-		f = refuse("plan", "unknown_model", http.StatusNotFound,
-			"The model `"+j.plan.Model+"` does not exist. Served here: "+j.q.o.servedHere()+".")
-		f.owner = "client"
+		s.words = "The model `" + j.plan.Model + "` does not exist. Served here: " + j.q.o.servedHere() + "."
+		return refuse(kindUnknownModel, s)
 	case errors.As(err, &late):
-		f = refuse("plan", "too_late", http.StatusTooManyRequests,
-			"The first token would come later than this router lets requests wait.")
-		f.answer.retryAfter = late.Retry()
+		s.retryAfter = late.Retry()
+		return refuse(kindTooLate, s)
 	case errors.As(err, &none):
-		message := j.q.o.noneIn(none.Pool, j.plan.Model)
-		if none.Draining {
-			message += " A replica that could serve it is being drained."
+		if s.words = j.q.o.noneIn(none.Pool, j.plan.Model); none.Draining {
+			s.words += " A replica that could serve it is being drained."
 		}
-		f = refuse("plan", "no_replica", http.StatusServiceUnavailable, message)
-	default:
-		f = refuse("plan", "no_plan", http.StatusInternalServerError, "The router could not make a plan.")
+		return refuse(kindNoReplica, s)
 	}
-	f.err = err
-	return f
+	return refuse(kindNoPlan, s)
 }
 
 // tooLarge says why the prompt fits nowhere: in vLLM's words where the model's context is too short, since

@@ -52,7 +52,7 @@ func (a *answer) whyNot(outcome string, f *failure) string {
 		return ""
 	case outcome == notPossible && f == nil:
 		return a.given.Resumable()
-	case outcome == notPossible && f.err == nil:
+	case outcome == notPossible && f.kind == kindNothingLeft:
 		return nothingLeft
 	}
 	return outcome
@@ -60,8 +60,7 @@ func (a *answer) whyNot(outcome string, f *failure) string {
 
 // ownError notes that the engine's own error event goes through, with which nobody goes on.
 func (a *answer) ownError() {
-	f := a.end.bad
-	if f.owner == "client" {
+	if a.end.bad.owner() == ownerClient {
 		return
 	}
 	why := engineRefused
@@ -69,5 +68,5 @@ func (a *answer) ownError() {
 		_, why = a.h.j.first().continuation()
 	}
 	a.notContinued(why)
-	f.notContinued = a.h.j.first().rec.NotContinued
+	a.end.bad = a.end.bad.withNotContinued(a.h.j.first().rec.NotContinued)
 }

@@ -150,7 +150,7 @@ func TestAStreamThatIsEndedWasNotToBeContinued(t *testing.T) {
 			}
 		})
 		w.settled()
-		if rec := w.o.ring.Newest(1); len(rec) != 1 || rec[0].NotContinued != "" || rec[0].Outcome != goneKind {
+		if rec := w.o.ring.Newest(1); len(rec) != 1 || rec[0].NotContinued != "" || rec[0].Outcome != goneName {
 			t.Errorf("%+v", rec)
 		}
 	})

@@ -119,8 +119,9 @@ func (o *Orchestrator) pass(ctx context.Context, q *request, p *passthrough, why
 		if to := q.holder(ctx, id); to != nil {
 			q.outcome.mode = "unsplit"
 			if to.Member.Draining {
-				return refuse("plan", "no_replica", http.StatusServiceUnavailable,
-					"The replica that keeps the response before this one is being drained.")
+				return refuse(kindNoReplica, site{
+					phase: "plan", words: "The replica that keeps the response before this one is being drained.",
+				})
 			}
 			return q.goOn(ctx, to, p)
 		}
@@ -135,17 +136,12 @@ func (o *Orchestrator) pass(ctx context.Context, q *request, p *passthrough, why
 	var first *failure
 	for {
 		f := j.passOnce(ctx, p, why)
-		if f != nil && f.phase == "plan" && first != nil && first.answer.own {
-			f = first // nobody else is left: the client gets what an engine said
-			f.notRetried = retryNobody
+		if f != nil && f.phase == "plan" && first != nil && first.own() {
+			// No replica is left: the client gets what an engine said.
+			return j.ended(first.withNotRetried(retryNobody).heard(ctx))
 		}
-		if f != nil && f != first && f.retry && !q.w.begun && !q.passable(f, p) {
-			f.notRetried = retryUnsafe
-		}
-		if f == nil || f == first || !j.q.passable(f, p) || !j.again(ctx, f) {
-			f = f.heard(ctx)
-			j.finish(f, nil)
-			return f
+		if again, why := j.passesAgain(ctx, f, p); !again {
+			return j.ended(f.withNotRetried(why).heard(ctx))
 		}
 		first = f
 		p.resent = p.resent || f.unlucky()
@@ -153,10 +149,30 @@ func (o *Orchestrator) pass(ctx context.Context, q *request, p *passthrough, why
 	}
 }
 
+// ended closes the books of a passed request.
+func (j *job) ended(f *failure) *failure {
+	j.finish(f, nil)
+	return f
+}
+
+// passesAgain decides whether a passed request that failed is passed to another replica. whyNot is the reason
+// if another replica might have done better.
+func (j *job) passesAgain(ctx context.Context, f *failure, p *passthrough) (again bool, whyNot string) {
+	switch {
+	case f == nil:
+		return false, ""
+	case j.q.passable(f, p):
+		return j.again(ctx, f)
+	case f.mayRetry() && !j.q.w.begun:
+		return false, retryUnsafe
+	}
+	return false, ""
+}
+
 // goOn passes a request to the only engine that can go on with what it names.
 func (q *request) goOn(ctx context.Context, to *fleet.Endpoint, p *passthrough) *failure {
-	f := q.forward(ctx, to, p, nil)
-	if !q.stale(ctx, f) || !q.passable(f, p) || q.snap.cfg.Retry.Attempts < 2 {
+	f := q.orStale(ctx, q.forward(ctx, to, p, nil))
+	if f == nil || f.kind != kindStale || !q.passable(f, p) || q.snap.cfg.Retry.Attempts < 2 {
 		return f
 	}
 	q.o.m.Failures.Retries.WithLabelValues(f.phase).Inc()
@@ -184,8 +200,8 @@ func (j *job) passOnce(ctx context.Context, p *passthrough, why string) *failure
 		return left(replica.Decode, b.Decode.ID)
 	}
 	began := time.Now()
-	f = j.q.forward(ctx, to, p, j.rec)
-	if !j.q.stale(ctx, f) {
+	f = j.q.orStale(ctx, j.q.forward(ctx, to, p, j.rec))
+	if f == nil || f.kind != kindStale {
 		o.passedOn(b, f, began)
 	}
 	if f != nil {
@@ -201,9 +217,9 @@ func (j *job) passOnce(ctx context.Context, p *passthrough, why string) *failure
 // more than an answer may come of it.
 func (q *request) passable(f *failure, p *passthrough) bool {
 	switch {
-	case q.w.begun || !f.retry:
+	case q.w.begun || !f.mayRetry():
 		return false
-	case f.kind == "unreachable" || f.kind == "left" || f.misplaced:
+	case f.kind == kindUnreachable || f.kind == kindLeft || f.kind == kindMisplaced:
 		return true
 	case f.unlucky():
 		return !p.acts && !p.resent
@@ -216,12 +232,7 @@ func (q *request) passable(f *failure, p *passthrough) bool {
 
 // left is a replica that went while it was being chosen.
 func left(role replica.Role, id replica.ID) *failure {
-	f := refuse(role.String(), "left", http.StatusServiceUnavailable,
-		"The "+role.String()+" replica has left the pool.")
-	f.at = id
-	f.retry = true
-	f.unused = role == replica.Decode
-	return f
+	return refuse(kindLeft, site{phase: role.String(), at: id})
 }
 
 // anyModel is the model of a passed request, or that of any engine for a form, whose fields are not read.
@@ -261,7 +272,7 @@ func (o *Orchestrator) anyEngine(ctx context.Context, q *request) *failure {
 			return f
 		}
 		if to == nil {
-			return refuse("plan", "no_replica", http.StatusServiceUnavailable, "No engine is usable at the moment.")
+			return refuse(kindNoReplica, site{phase: "plan"})
 		}
 		tried[to.Member.ID] = true
 		f = q.forward(ctx, to, p, nil)

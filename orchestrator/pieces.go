@@ -136,10 +136,10 @@ func (h *handoff) cutShort(ctx context.Context, had time.Duration) *failure {
 	if cause != errPhaseTimeout || had > h.cfg.Timeouts.DecodeFirst/2 {
 		return legFailed(ctx, "decode", h.b.Decode.ID, cause)
 	}
-	f := refuse("queue", "queue_timeout", http.StatusTooManyRequests,
-		"The decode replica did not come to the prompt within the time that a first token may take.")
-	f.err = cause
-	return f
+	return refuse(kindQueueTimeout, site{
+		phase: "queue", err: cause,
+		words: "The decode replica did not come to the prompt within the time that a first token may take.",
+	})
 }
 
 // piece sends the first tokens of the prompt and waits for the answer. It fails only as the request does.

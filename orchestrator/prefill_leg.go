@@ -111,9 +111,7 @@ func (h *handoff) prefillBody(con connector.Connector) (*outgoing, *failure) {
 	}
 	out.load = true
 	if err := con.EditPrefill(out.edited(h.attemptID), h.pair); err != nil {
-		f := refuse("prefill", "edit", http.StatusInternalServerError, "The prefill request could not be written.")
-		f.err = err
-		return nil, f
+		return nil, refuse(kindEdit, site{phase: "prefill", err: err})
 	}
 	return out, nil
 }
@@ -137,22 +135,19 @@ func (h *handoff) exchange(
 	if err != nil {
 		return none, legFailed(ctx, "prefill", to.Member.ID, err)
 	}
-	if resp.Status != http.StatusOK && !clientMayCause(resp.Status) {
-		return none, misplaced("prefill", to.Member.ID, resp.Status)
-	}
 	if resp.Status != http.StatusOK {
-		return none, answered("prefill", to.Member.ID, resp.Status, raw, resp.Header.Get("Content-Type"),
-			resp.Header.Get("Retry-After"))
+		return none, engineAnswer("prefill", to.Member.ID, resp, raw)
 	}
 	answer, err := openai.ReadPrefill(raw)
 	if err == nil && h.ids != nil && answer.PromptTokens > 0 && answer.PromptTokens != len(h.ids.list) {
 		err = errors.New("the engine counted another number of prompt tokens than were sent")
 	}
 	if err != nil {
-		f := legFailed(ctx, "prefill", to.Member.ID, err)
-		f.kind = "bad_answer"
 		none.Params = answer.Params
-		return none, f
+		if ctx.Err() != nil {
+			return none, legFailed(ctx, "prefill", to.Member.ID, err)
+		}
+		return none, refuse(kindBadAnswer, site{phase: "prefill", at: to.Member.ID, err: err})
 	}
 	if f := formerEra("prefill", to, era); f != nil { // of one that decodes too
 		none.Params = answer.Params

@@ -31,7 +31,7 @@ func (o *Orchestrator) remember(ctx context.Context) {
 // endedOf is what the history keeps of a record.
 func endedOf(r *observe.Record) page.Ended {
 	e := page.Ended{
-		Decode: r.Decode, Split: r.Mode == "split", Failed: r.Outcome != "ok" && r.Outcome != goneKind,
+		Decode: r.Decode, Split: r.Mode == "split", Failed: r.Outcome != "ok" && r.Outcome != goneName,
 		First: -1, Token: -1, Prompt: r.Prompt, Available: -1, Delivered: -1,
 	}
 	if e.Split {

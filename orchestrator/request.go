@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/subtle"
-	"errors"
 	"io"
 	"math/rand/v2"
 	"net/http"
@@ -78,7 +77,7 @@ func (o *Orchestrator) handle(
 // abandon cuts the connection of a client that has left. It may only have closed its own direction: a handler
 // that returned would give it an empty answer with status 200, or end a stream as if it were whole.
 func (q *request) abandon() {
-	if q.outcome.result == goneKind {
+	if q.outcome.result == goneName {
 		panic(http.ErrAbortHandler)
 	}
 }
@@ -88,14 +87,11 @@ func (q *request) admit(inflight int64) *failure {
 	cfg := q.snap.cfg
 	switch {
 	case q.o.draining.Load():
-		return refuse("admit", "draining", http.StatusServiceUnavailable,
-			"The router is shutting down; send the request to another one.")
+		return refuse(kindDraining, site{phase: "admit"})
 	case cfg.Limits.InFlight > 0 && inflight > int64(cfg.Limits.InFlight):
-		return refuse("admit", "too_many", http.StatusTooManyRequests,
-			"Too many requests are in flight; try again shortly.")
+		return refuse(kindTooMany, site{phase: "admit"})
 	case !q.authorised():
-		return refuse("admit", "unauthorised", http.StatusUnauthorized,
-			"Present a valid API key as a bearer token in the Authorization header.")
+		return refuse(kindUnauthorised, site{phase: "admit"})
 	}
 	return nil
 }
@@ -119,7 +115,7 @@ func (q *request) authorised() bool {
 
 // fail remembers the outcome, and tells the client of it.
 func (q *request) fail(f *failure) {
-	q.outcome.result, q.outcome.status = f.kind, f.answer.status
+	q.outcome.result, q.outcome.status = f.name(), f.answer.status
 	q.traceFailure(f)
 	q.w.fail(f)
 }
@@ -163,9 +159,7 @@ func (q *request) body() ([]byte, *failure) {
 	_ = q.w.rc.SetReadDeadline(time.Time{})
 	switch {
 	case err != nil:
-		f := refuse("admit", "body_unread", http.StatusBadRequest, "The request body did not arrive completely.")
-		f.owner, f.err = "client", err
-		return nil, f
+		return nil, refuse(kindBodyUnread, site{phase: "admit", err: err})
 	case int64(len(body)) > limit:
 		return nil, q.tooLarge(limit)
 	}
@@ -201,9 +195,8 @@ func readBody(r io.Reader, announced, most int64) ([]byte, error) {
 }
 
 func (q *request) tooLarge(limit int64) *failure {
-	return refuse("admit", "body_too_large", http.StatusRequestEntityTooLarge,
-		"The request body is larger than "+strconv.FormatInt(limit, 10)+
-			" bytes, the limit of this router (limits.body_bytes).")
+	return refuse(kindBodyTooLarge, site{phase: "admit", words: "The request body is larger than " +
+		strconv.FormatInt(limit, 10) + " bytes, the limit of this router (limits.body_bytes)."})
 }
 
 // single serves a request that is one prompt.
@@ -216,19 +209,6 @@ func (q *request) single(ctx context.Context, req *openai.Request) *failure {
 		return a.stream(ctx, func(events []byte, n int) *failure { return q.w.events(events, n, j.rec) })
 	})
 	q.outcome.mode = j.rec.Mode
-	return f
-}
-
-// badRequest turns a refusal of the body reader into a failure.
-func badRequest(err error) *failure {
-	f := &failure{phase: "admit", owner: "client", kind: "bad_request", err: err}
-	f.answer.status = http.StatusBadRequest
-	if bad, ok := errors.AsType[*openai.BadRequest](err); ok {
-		f.answer.body = bad.Append(nil)
-	} else {
-		f.answer.body = openai.AppendError(nil, "The request body cannot be read.", "BadRequestError", "",
-			http.StatusBadRequest)
-	}
 	return f
 }
 

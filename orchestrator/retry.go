@@ -26,52 +26,50 @@ const (
 // itself is the likely cause. Two kinds of second failure are tried on: at a replica that is ejected since it
 // fails others too, and where the engine itself said that it failed, so that it lives and a third can tell. A
 // failed prefill costs no client an answer, where a decode replica may compute the prompt.
-func (j *job) again(ctx context.Context, f *failure) bool {
+//
+// whyNot is the reason where another replica might have done better, "" elsewhere.
+func (j *job) again(ctx context.Context, f *failure) (retry bool, whyNot string) {
 	bad, out, likeBefore := j.attempts.faults.Judged()
 	second := j.attempts.failedWhen == f.phase && j.attempts.failedAt != f.at && f.opines() && !bad
 	// Whom a client does not wait to see tried elsewhere has no second opinion.
 	if second && likeBefore && !f.answered() || ctx.Err() != nil {
 		j.excuse(ctx.Err() == nil)
 	}
-	if !f.retry || ctx.Err() != nil {
-		return false
+	if !f.mayRetry() || ctx.Err() != nil {
+		return false, ""
 	}
 	if j.attempts.tries >= j.q.snap.cfg.Retry.Attempts {
-		f.notRetried = retryAttempts
-		return false
+		return false, retryAttempts
 	}
 	if f.unlucky() {
-		return true
+		return true, ""
 	}
 	alone := j.fallsBack(f, second)
 	if second && !alone && !f.answered() {
-		f.notRetried = retrySame
-		return false
+		return false, retrySame
 	}
 	j.avoidFailed(f)
 	if j.attempts.third = second && !alone; j.attempts.third && !j.othersLeft() {
-		f.notRetried = retryNobody
-		return false
+		return false, retryNobody
 	}
 	if !alone && !f.harmless() && !out && !j.takeBudget() && !j.engineEnded(ctx, f) && !j.awaitsVerdict(ctx, f) {
 		if !j.mayPrefillThere(f) {
-			f.notRetried = noBudget
-			return false
+			return false, noBudget
 		}
 		alone = true
 	}
 	j.attempts.failedWhen, j.attempts.failedAt = f.phase, f.at
-	if f.alone || alone {
+	if f.row().alone || alone {
 		j.plan.SplitOK, j.plan.LocalOK = false, true
 	}
-	return true
+	return true, ""
 }
 
 // retried counts a failure that the job is tried again for, and says so.
 func (j *job) retried(f *failure) {
 	j.q.o.m.Failures.Retries.WithLabelValues(f.phase).Inc()
 	j.q.o.log.Info("trying again elsewhere", "id", j.id, "phase", f.phase, "replica", string(f.at), "kind",
-		f.kind, "status", f.answer.status, "error", f.cause())
+		f.name(), "status", f.answer.status, "error", f.cause())
 }
 
 // takeBudget counts the request among those that are tried again, at most once; false when there are too many
@@ -165,7 +163,7 @@ func (j *job) fallsBack(f *failure, second bool) bool {
 // elsewhere adds no work to it.
 func (j *job) engineEnded(ctx context.Context, f *failure) bool {
 	to := j.q.o.fleet.Endpoint(f.at)
-	return f.kind == "broken" && (to == nil || j.q.o.dead(ctx, to))
+	return f.kind == kindBroken && (to == nil || j.q.o.dead(ctx, to))
 }
 
 // mayPrefillThere reports whether f is a failure of the prefill side after which a decode replica may do

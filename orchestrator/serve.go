@@ -18,9 +18,9 @@ import (
 // Long: a row a path.
 func (o *Orchestrator) Front() http.Handler {
 	mux := chi.NewRouter()
-	mux.NotFound(o.absent(refuse("admit", "unknown_path", http.StatusNotFound, "Not Found")))
+	mux.NotFound(o.absent(refuse(kindUnknownPath, site{phase: "admit"})))
 	mux.MethodNotAllowed(
-		o.absent(refuse("admit", "unknown_method", http.StatusMethodNotAllowed, "Method Not Allowed")),
+		o.absent(refuse(kindUnknownMethod, site{phase: "admit"})),
 	)
 	mux.Get("/healthz", o.healthz)
 	mux.Get("/health", o.healthz)
@@ -66,7 +66,7 @@ func (o *Orchestrator) absent(f *failure) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		q := &request{
 			o: o, snap: o.snap.Load(), w: o.toClient(w, r), r: r, id: newID(), path: otherPath, start: time.Now(),
-			outcome:  requestOutcome{mode: "none", result: f.kind, status: f.answer.status},
+			outcome:  requestOutcome{mode: "none", result: f.name(), status: f.answer.status},
 			clientID: clientID(r.Header),
 		}
 		q.w.head("X-Request-Id", idOf, cmp.Or(q.clientID, q.id))

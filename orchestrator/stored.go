@@ -22,9 +22,7 @@ const modelPath = "/v1/models/"
 func (o *Orchestrator) model(ctx context.Context, q *request) *failure {
 	name := strings.TrimPrefix(q.r.URL.Path, modelPath)
 	if !o.served(name) || o.fleet.Any(name, nil) == nil {
-		f := refuse("plan", "unknown_model", http.StatusNotFound, "The model does not exist.")
-		f.owner = "client"
-		return f
+		return refuse(kindUnknownModel, site{phase: "plan"})
 	}
 	q.outcome.mode = "ask"
 	body := rawjson.AppendString([]byte(`{"id":`), name)
@@ -37,16 +35,12 @@ func (o *Orchestrator) model(ctx context.Context, q *request) *failure {
 func (o *Orchestrator) stored(ctx context.Context, q *request) *failure {
 	id := chi.URLParam(q.r, "id")
 	if !plainID(id) {
-		f := refuse("admit", "bad_id", http.StatusBadRequest, "A response id has letters, digits, '_' and '-'.")
-		f.owner = "client"
-		return f
+		return refuse(kindBadID, site{phase: "admit"})
 	}
 	q.outcome.mode = "ask"
 	to := q.holder(ctx, id)
 	if to == nil {
-		f := refuse("plan", "unknown_response", http.StatusNotFound, "No engine keeps this response.")
-		f.owner = "client"
-		return f
+		return refuse(kindUnknownResponse, site{phase: "plan"})
 	}
 	return q.forward(ctx, to, &passthrough{again: true}, nil)
 }

@@ -136,11 +136,11 @@ func asked(r *openai.Request) []attribute.KeyValue {
 
 // failed says that the leg failed. A client that left is no failure of an engine.
 func (s legSpan) failed(f *failure) {
-	if !s.on() || f == nil || f.kind == goneKind {
+	if !s.on() || f == nil || f.gone() {
 		return
 	}
-	s.span.SetStatus(codes.Error, f.kind)
-	s.span.SetAttributes(attrErrorType.String(f.kind))
+	s.span.SetStatus(codes.Error, f.name())
+	s.span.SetAttributes(attrErrorType.String(f.name()))
 }
 
 // prefilled ends the span of a prefill leg.
@@ -151,7 +151,7 @@ func (s legSpan) prefilled(answer *openai.PrefillAnswer, f *failure) {
 	switch s.failed(f); {
 	case f == nil:
 		s.span.SetAttributes(attrStatus.Int(http.StatusOK))
-	case f.answer.own:
+	case f.own():
 		s.span.SetAttributes(attrStatus.Int(f.answer.status))
 	}
 	if answer.CachedTokens >= 0 {

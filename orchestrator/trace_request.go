@@ -51,8 +51,8 @@ func (q *request) traceFailure(f *failure) {
 	}
 	q.span.SetAttributes(attrFailedPhase.String(f.phase))
 	if f.answer.status >= http.StatusInternalServerError {
-		q.span.SetStatus(codes.Error, f.kind)
-		q.span.SetAttributes(attrErrorType.String(f.kind))
+		q.span.SetStatus(codes.Error, f.name())
+		q.span.SetAttributes(attrErrorType.String(f.name()))
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"net/http"
 	"time"
 
 	"github.com/tandem-router/tandem/orchestrator/fleet"
@@ -40,14 +39,7 @@ func (a *answer) verifyLease() *failure {
 	if verdict == "believed" {
 		return nil
 	}
-	f := refuse("decode", "late", http.StatusGatewayTimeout,
-		"The prompt may have been handed over too late; nothing of the answer was used.")
-	f.owner = "decode"
-	f.at = h.b.Decode.ID
-	f.source = h.b.Prefill.ID
-	f.retry = true
-	f.alone = true
-	return f
+	return refuse(kindLate, site{phase: "decode", at: h.b.Decode.ID, source: h.b.Prefill.ID})
 }
 
 // readInTime asks the prefill engine whether a decode engine may have read what was no longer on loan:

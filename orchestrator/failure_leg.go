@@ -1,0 +1,171 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/tandem-router/tandem/internal/engine"
+	"github.com/tandem-router/tandem/internal/openai"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/orchestrator/fleet"
+)
+
+// This file judges how a leg ended: by an error, or by an engine's own error answer.
+
+// legFailed judges an error of a leg that got no answer.
+func legFailed(ctx context.Context, phase string, at replica.ID, err error) *failure {
+	if f := nobodys(ctx, phase, at, err); f != nil {
+		return f
+	}
+	if f := givenUp(ctx, phase, at, err); f != nil {
+		return f
+	}
+	if ctx.Err() != nil {
+		return goneFailure(ctx, site{phase: phase, cutAt: at, unsent: engine.NotSent(err)})
+	}
+	kind := kindBroken
+	if engine.NotSent(err) {
+		kind = kindUnreachable
+	}
+	return refuse(kind, site{phase: phase, at: at, err: err, unsent: engine.NotSent(err)})
+}
+
+// givenUp judges a leg that this router ended because its time was over or because a replica stood still. It
+// returns nil for all other legs.
+func givenUp(ctx context.Context, phase string, at replica.ID, err error) *failure {
+	cause, unsent := context.Cause(ctx), engine.NotSent(err)
+	if errors.Is(cause, errPhaseTimeout) {
+		return refuse(kindTimeout, site{phase: phase, at: at, err: err, unsent: unsent})
+	}
+	if still, is := errors.AsType[*unresponsive](cause); is {
+		return refuse(kindSilent, site{phase: still.phase, at: still.at, err: still, unsent: unsent})
+	}
+	if between, is := errors.AsType[*stuck](cause); is {
+		return refuse(kindStuck, site{
+			phase: phase, at: between.pair.Decode, source: between.pair.Prefill, err: between, unsent: unsent,
+		})
+	}
+	return nil
+}
+
+// nobodys judges an error of a leg that no engine caused, but a limit of the router or the router itself. It
+// returns nil for all other errors. What a client can bring about by its request is never held against an
+// engine.
+func nobodys(ctx context.Context, phase string, at replica.ID, err error) *failure {
+	var kind failureKind
+	switch cause := context.Cause(ctx); {
+	case errors.Is(cause, errRestLate):
+		return goneFailure(ctx, site{phase: phase, unsent: engine.NotSent(err)})
+	case errors.Is(cause, errAnswerLate):
+		kind = kindAnswerTimeout
+	case ctx.Err() != nil:
+		return nil
+	case errors.Is(err, engine.ErrRequest):
+		kind = kindUnsendable
+	case errors.Is(err, openai.ErrDiverged):
+		kind = kindDiverged
+	case errors.Is(err, engine.ErrTooLarge), errors.Is(err, openai.ErrEventTooLong):
+		kind = kindAnswerTooLarge
+	default:
+		return nil
+	}
+	return refuse(kind, site{phase: phase, err: fmt.Errorf("%s: %w", at, err), unsent: engine.NotSent(err)})
+}
+
+// goneFailure is what ends a request whose client left or whose router stops, at a site that says at most
+// where the request was.
+func goneFailure(ctx context.Context, s site) *failure {
+	switch cause := context.Cause(ctx); {
+	case errors.Is(cause, errStopped):
+		return refuse(kindStopped, s)
+	case errors.Is(cause, errPhaseTimeout):
+		return refuse(kindRestLate, s)
+	default:
+		s.err = cause
+		return leftBy(s)
+	}
+}
+
+// engineAnswer makes a failure of an engine's own error answer.
+func engineAnswer(phase string, at replica.ID, resp *engine.Response, body []byte) *failure {
+	if !clientMayCause(resp.Status) {
+		return misplaced(phase, at, resp.Status)
+	}
+	s := site{phase: phase, at: at, status: resp.Status}
+	if n, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && n > 0 {
+		s.retryAfter = time.Duration(n) * time.Second
+	}
+	return answered(kindStatus, s, body, resp.Header.Get("Content-Type"))
+}
+
+// clientMayCause reports whether a client can have caused an answer of this status from an engine, or from a
+// proxy in front of it. A client cannot cause the others: the router writes the credentials, the method and
+// nearly all paths, and asks for no redirection and for no part of an answer.
+func clientMayCause(status int) bool {
+	switch status {
+	case http.StatusBadRequest, http.StatusNotFound, http.StatusRequestEntityTooLarge,
+		http.StatusRequestURITooLong, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity,
+		http.StatusRequestHeaderFieldsTooLarge:
+		return true
+	}
+	return status >= http.StatusInternalServerError || status == http.StatusTooManyRequests
+}
+
+// misplaced is the failure of a leg whose answer has a status that no client can have caused: the replica
+// refuses everybody, or answers for something else. The client is not told to show another key.
+func misplaced(phase string, at replica.ID, status int) *failure {
+	return refuse(kindMisplaced, site{
+		phase: phase, at: at, status: status,
+		err: fmt.Errorf("it answered with status %d, which no request can cause: see what it wants, for instance "+
+			"another api_key in its pool", status),
+	})
+}
+
+// refusal reads an engine's own error answer.
+func refusal(
+	ctx context.Context, phase string, at *fleet.Endpoint, resp *engine.Response, limit int64,
+) *failure {
+	body, err := resp.ReadAll(limit)
+	if err != nil {
+		return legFailed(ctx, phase, at.Member.ID, err)
+	}
+	return engineAnswer(phase, at.Member.ID, resp, body)
+}
+
+// orStale returns f, nil for none, unless it is a kept connection that ended, of an engine that lives: then it
+// returns a failure of the kind kindStale.
+//
+// A kept connection may end under a request that has just come on it: an engine that stood still for longer
+// than it keeps idle connections ends them first when it goes on (uvloop runs timers before it reads). That
+// is no failure of the engine, which is not blamed, and no second opinion of the request.
+//
+// Whether the request was read cannot be known: a proxy may have ended the connection behind it. So it is not
+// sent again as it is, since transfer params are good for one use: another attempt has an id and a prefill of
+// its own. An engine that ended under the request breaks off in the same way, and is told from one that lives
+// by a question on a fresh connection.
+func (q *request) orStale(ctx context.Context, f *failure) *failure {
+	if f == nil || f.kind != kindBroken || !q.o.grewOld(ctx, q.o.fleet.Endpoint(f.at), f.err) {
+		return f
+	}
+	return refuse(kindStale, f.site)
+}
+
+// grewOld reports whether err is of a kept connection that ended, of an engine that lives.
+func (o *Orchestrator) grewOld(ctx context.Context, to *fleet.Endpoint, err error) bool {
+	return engine.Stale(err) && to != nil && !o.dead(ctx, to)
+}
+
+// errPhaseTimeout is the cause of a leg's context that ran out of time, in contrast to a client that left.
+var errPhaseTimeout = errors.New("the phase took too long")
+
+// errAnswerLate is the cause where an answer that is not streamed took longer than answers may. Clients ask
+// for long answers, and nothing is seen of them before their end: probes tell whether the engine works.
+var errAnswerLate = fmt.Errorf("the answer is not complete: %w", errPhaseTimeout)
+
+// errRestLate is the cause where the rest of an answer did not begin in time. The queue, the prefill and all
+// retries of the rest had that time together: it says nothing about the engine that has the leg in the end.
+var errRestLate = fmt.Errorf("the rest of an answer did not begin: %w", errPhaseTimeout)
