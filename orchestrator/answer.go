@@ -3,7 +3,6 @@ package orchestrator
 import (
 	"context"
 	"errors"
-	"io"
 	"net/http"
 	"time"
 
@@ -17,9 +16,8 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
-// answer is the generating engine's answer, begun well and not yet given to the client. One goroutine owns
-// it; it must be closed. What the client gets of a stream comes from its eventReader, and after a failure
-// from the next engine's.
+// answer is one engine's answer, begun well. Its [delivery] gives the answer to the client. One goroutine
+// owns the answer.
 type answer struct {
 	eventReader
 
@@ -210,41 +208,42 @@ func (a *answer) begun() {
 	}
 }
 
-// stream delivers the answer to its end, whichever engines it comes from.
-func (a *answer) stream(ctx context.Context, to eventSender) *failure {
-	f := a.deliver(ctx, a.next, to)
-	if f != nil && f != a.end.bad { // which others may know already
-		f = f.withNotContinued(a.h.j.first().rec.NotContinued)
+// blameFor holds the end of the stream against its engine, once.
+func (a *answer) blameFor(ctx context.Context, err error) (blamed planner.FailedAttempt) {
+	blamed.Booking = a.h.b
+	if a.held || errors.Is(err, openai.ErrDiverged) { // other kernels may round in another way
+		a.held = true
+		return blamed
 	}
-	return f
+	a.held = true
+	f, ok := errors.AsType[*failure](err)
+	if !ok {
+		f = legFailed(ctx, "stream", a.to.Member.ID, err)
+	}
+	a.span.failed(f)
+	j := a.h.j
+	blamed.Fault = j.q.o.failedOn(a.h.b, f, j.fingerprint(), j.q.start, time.Now()).Fault
+	return blamed
 }
 
-// next is read, but that where the engine breaks off and another goes on with the answer, a is that one's
-// from then on.
-func (a *answer) next() ([]byte, error) {
-	for {
-		out, err := a.read()
-		if err == nil && a.end.bad != nil {
-			a.ownError()
-		}
-		if err == nil || errors.Is(err, io.EOF) {
-			return out, err
-		}
-		last := a.end.last
-		if a.goOn(err) {
-			continue
-		}
-		if held := a.releaseNamed(nil, a.usage.unasked.name); len(held) > 0 { // and then that it broke off
-			a.end.died, a.given = err, nil
-			return held, nil
-		}
-		if f, ok := errors.AsType[*failure](err); ok && last != nil { // the engine's own words go through
-			a.flow.events++
-			a.end.bad = f.withNotContinued(a.h.j.first().rec.NotContinued)
-			return last, nil
-		}
-		return nil, err
+// endWith lets the client get these events and the end marker, and nothing more.
+func (a *answer) endWith(events []byte) {
+	a.buffers.head, a.end.over = append(events, a.kind.EndMark()...), true
+	a.flow.events++
+}
+
+// endHeld ends an answer whose engine has said the end of it and then broke off before its usage. It reports
+// false, and changes nothing, where more than that is missing.
+func (a *answer) endHeld() bool {
+	if a.usage.unasked.held == nil {
+		return false
 	}
+	given := a.given.Clone()
+	if _, err := given.Event(nil, a.usage.unasked.held); err != nil || !given.Complete(false) {
+		return false
+	}
+	a.endWith(a.releaseNamed(borrow(len(a.usage.unasked.held)), a.usage.unasked.name))
+	return true
 }
 
 // close ends the leg, its leases and its span. The engine notices a connection that closes before the end and

@@ -15,7 +15,7 @@ import (
 
 // eventReader reads an engine's stream and gives what of it may go to a client: whole events, without
 // transfer parameters. [eventReader.readFirst] holds them back until one was generated, so that an error
-// before it has a status of its own; [eventReader.deliver] gives them. An error event is the last. One
+// before it has a status of its own; [deliver] gives them. An error event is the last. One
 // goroutine owns it.
 type eventReader struct {
 	resp *engine.Response
@@ -141,10 +141,14 @@ func (s *eventReader) generated(data []byte) bool {
 // eventSender takes n whole events on their way to a client, which are valid until it returns.
 type eventSender func(events []byte, n int) *failure
 
+// eventSource returns the next events of a stream and the reader that has them; io.EOF after the end of a
+// good stream.
+type eventSource func() (*eventReader, []byte, error)
+
 // deliver gives a client's side the events that next returns, with how many they are, until the stream ends.
-func (s *eventReader) deliver(ctx context.Context, next func() ([]byte, error), to eventSender) *failure {
+func deliver(ctx context.Context, next eventSource, to eventSender) *failure {
 	for {
-		out, err := next()
+		s, out, err := next()
 		switch {
 		case errors.Is(err, io.EOF):
 			return nil
@@ -169,7 +173,10 @@ func (s *eventReader) deliver(ctx context.Context, next func() ([]byte, error), 
 
 // stream delivers what the engine says to its end.
 func (s *eventReader) stream(ctx context.Context, to eventSender) *failure {
-	return s.deliver(ctx, s.read, to)
+	return deliver(ctx, func() (*eventReader, []byte, error) {
+		out, err := s.read()
+		return s, out, err
+	}, to)
 }
 
 // read returns what may go to the client now; io.EOF after the end of a good stream. The bytes are valid

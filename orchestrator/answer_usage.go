@@ -101,17 +101,3 @@ func (s *eventReader) more() ([]byte, error) {
 	}
 	return s.resp.NextWithin(holdFor)
 }
-
-// endHeld ends an answer whose engine has said the end of it and then broke off before its usage. It reports
-// false, and changes nothing, where more than that is missing.
-func (a *answer) endHeld() bool {
-	if a.usage.unasked.held == nil {
-		return false
-	}
-	given := a.given.Clone()
-	if _, err := given.Event(nil, a.usage.unasked.held); err != nil || !given.Complete(false) {
-		return false
-	}
-	a.endWith(a.releaseNamed(borrow(len(a.usage.unasked.held)), a.usage.unasked.name))
-	return true
-}

@@ -25,9 +25,9 @@ func (q *request) batch(ctx context.Context, req *openai.Request) *failure {
 	}
 	wholes := make([][]byte, len(req.Prompts))
 	var first *observe.Record
-	f := q.eachPrompt(ctx, req, func(_ context.Context, i int, a *answer) *failure {
-		if wholes[i] = bytes.Clone(a.whole); i == 0 {
-			first = a.h.j.rec
+	f := q.eachPrompt(ctx, req, func(_ context.Context, i int, d *delivery) *failure {
+		if wholes[i] = bytes.Clone(d.current.whole); i == 0 {
+			first = d.job.rec
 		}
 		return nil
 	})
@@ -44,7 +44,7 @@ func (q *request) batch(ctx context.Context, req *openai.Request) *failure {
 // eachPrompt runs a job per prompt and gives each good answer to use, on the job's own goroutine. The first
 // failure cancels the others and is returned.
 func (q *request) eachPrompt(
-	ctx context.Context, req *openai.Request, use func(ctx context.Context, i int, a *answer) *failure,
+	ctx context.Context, req *openai.Request, use func(ctx context.Context, i int, d *delivery) *failure,
 ) *failure {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(batchWidth)
@@ -59,7 +59,7 @@ func (q *request) eachPrompt(
 		j.of.batch = state
 		group.Go(func() (err error) {
 			defer broke.keep(&err)
-			if f := j.serve(ctx, func(a *answer) *failure { return use(ctx, i, a) }); f != nil {
+			if f := j.serve(ctx, func(d *delivery) *failure { return use(ctx, i, d) }); f != nil {
 				return &siblingFailed{f}
 			}
 			return nil
@@ -108,16 +108,16 @@ type merger struct {
 }
 
 // copy brings one prompt's stream to its end.
-func (m *merger) copy(ctx context.Context, i int, a *answer) *failure {
+func (m *merger) copy(ctx context.Context, i int, d *delivery) *failure {
 	var cut openai.Events
-	rec := a.h.j.rec
-	return a.stream(ctx, func(events []byte, _ int) *failure {
+	rec := d.job.rec
+	return d.stream(ctx, func(events []byte, _ int) *failure {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		if m.bad != nil {
 			return m.bad.ofSibling()
 		}
-		m.bad = a.end.bad
+		m.bad = d.current.end.bad
 		return m.addLocked(&cut, events, i, rec)
 	})
 }

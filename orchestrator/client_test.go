@@ -134,7 +134,8 @@ func TestHalfClosedClientHearsNoEndOfStream(t *testing.T) {
 func TestLateClockIsNoClientThatLeft(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errPhaseTimeout)
-	if f := goneFailure(ctx, site{phase: "handoff"}); f.answer.status != http.StatusGatewayTimeout || f.owner() != ownerRouter {
+	f := goneFailure(ctx, site{phase: "handoff"})
+	if f.answer.status != http.StatusGatewayTimeout || f.owner() != ownerRouter {
 		t.Errorf("%+v", f)
 	}
 	ctx, cancel = context.WithCancelCause(t.Context())

@@ -2,15 +2,13 @@ package orchestrator
 
 import (
 	"context"
-	"errors"
-	"strconv"
 	"time"
 
 	"github.com/tandem-router/tandem/connector"
+	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/openai"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/orchestrator/fleet"
-	"github.com/tandem-router/tandem/orchestrator/observe"
 	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
@@ -23,6 +21,38 @@ import (
 
 // mostContinued is how often one answer goes on elsewhere: a request that ends engines must not end many.
 const mostContinued = 3
+
+// Why nobody went on with a stream that broke off, in its record and in the log. Beside these there are
+// tooOften, noBudget, diverged and nobody, which are outcomes of trying, and what
+// [openai.Delivered.Resumable] says.
+const (
+	continueOff    = "off"            // retry.continue
+	continueGreedy = "sampled"        // and retry.continue is greedy
+	continueAPI    = "api"            // its events are not known well enough
+	continueMember = "request"        // something that it asks for, or a field that is not known
+	continueWhole  = "whole"          // it was passed on as it came
+	engineRefused  = "refused"        // by an event of its engine, with a status below 500
+	nothingLeft    = "nothing_left"   // of the answer but how it ended
+	eventTooLong   = "event_too_long" // the one that ended it
+)
+
+// continuation returns what another engine has to know to go on with the job's answer, or why none will.
+func (j *job) continuation() (want openai.Continuation, why string) {
+	mode := j.q.snap.cfg.Retry.Continue
+	if mode == config.ContinueOff {
+		return want, continueOff
+	}
+	want, why = j.req.Continuation() // names a field, which may be of the client's own making
+	switch kind := j.req.Kind; {
+	case why != "" && kind != openai.Completions && kind != openai.Chat:
+		return want, continueAPI
+	case why != "":
+		return want, continueMember
+	case !want.Greedy && mode != config.ContinueAlways:
+		return want, continueGreedy
+	}
+	return want, ""
+}
 
 // follow has the tokens of the job's answer kept, where the configuration and the request allow that another
 // engine goes on with it.
@@ -74,123 +104,6 @@ const (
 	clientLeft  = "client_gone"
 )
 
-// goOn lets another engine go on with a stream that broke off for this reason, and reports whether it does:
-// then a is the answer of that engine. If not, a is as it was, and what the client hears is the same as if
-// nobody had tried.
-func (a *answer) goOn(err error) bool {
-	ctx, root := a.h.clock.parent, a.h.j.first()
-	switch {
-	case ctx.Err() != nil:
-		return false
-	case a.given == nil:
-		_, why := root.continuation()
-		a.notContinued(why)
-		return false
-	case errors.Is(err, openai.ErrEventTooLong):
-		a.notContinued(eventTooLong)
-		return false
-	}
-	began := time.Now()
-	blamed := a.blameFor(ctx, err)
-	a.close()
-	a.h.release()
-	outcome, f := a.replace(ctx, root, err, blamed)
-	if ctx.Err() != nil {
-		outcome = clientLeft
-	}
-	o := root.q.o
-	o.m.Failures.Continued.WithLabelValues(outcome).Inc()
-	attrs := []any{
-		"id", root.id, "outcome", outcome, "replica", root.rec.Decode, "tokens", a.given.Tokens(), "took",
-		time.Since(began), "error", err.Error(),
-	}
-	if f != nil {
-		attrs = append(attrs, "next", f.Error())
-	}
-	if why := a.whyNot(outcome, f); why != "" {
-		a.notContinued(why)
-		attrs = append(attrs, "not_continued", why)
-	}
-	o.log.Info("stream broke off", attrs...)
-	return outcome == wentOn || outcome == wasComplete
-}
-
-// blameFor holds the end of the stream against its engine, once.
-func (a *answer) blameFor(ctx context.Context, err error) (blamed planner.FailedAttempt) {
-	blamed.Booking = a.h.b
-	if a.held || errors.Is(err, openai.ErrDiverged) { // other kernels may round in another way
-		a.held = true
-		return blamed
-	}
-	a.held = true
-	f, ok := errors.AsType[*failure](err)
-	if !ok {
-		f = legFailed(ctx, "stream", a.to.Member.ID, err)
-	}
-	a.span.failed(f)
-	j := a.h.j
-	blamed.Fault = j.q.o.failedOn(a.h.b, f, j.fingerprint(), j.q.start, time.Now()).Fault
-	return blamed
-}
-
-// replace finds the engine that goes on and makes a its answer.
-func (a *answer) replace(
-	ctx context.Context, root *job, err error, blamed planner.FailedAttempt,
-) (outcome string, f *failure) {
-	if outcome := a.endsHere(ctx, root, err, blamed); outcome != "" {
-		return outcome, nil
-	}
-	ctx, span := root.q.o.step(ctx, "continue")
-	defer span.end()
-	if span.on() {
-		span.span.SetAttributes(attrReplica.String(string(a.to.Member.ID)), attrTokens.Int(a.given.Tokens()))
-	}
-	rest, f := a.restJob(root, blamed)
-	if f != nil {
-		return notPossible, f
-	}
-	b, f := rest.begin(ctx)
-	switch {
-	case f != nil && f.kind == kindDiverged:
-		return diverged, f
-	case f != nil:
-		return nobody, f
-	}
-	root.rec.Continued = append(root.rec.Continued, string(b.to.Member.ID))
-	b.flow.events += a.flow.gave
-	b.flow.gave = a.flow.gave
-	*a = *b
-	return wentOn, nil
-}
-
-// endsHere is the outcome where no other engine has anything to go on with, or none may; "" where one may.
-func (a *answer) endsHere(
-	ctx context.Context, root *job, err error, blamed planner.FailedAttempt,
-) (outcome string) {
-	switch {
-	case errors.Is(err, openai.ErrDiverged):
-		return diverged
-	case a.endHeld():
-		return wasComplete
-	case a.given.Complete(root.req.IncludeUsage):
-		a.endWith(nil)
-		return wasComplete
-	case a.given.Resumable() != "":
-		return notPossible
-	case len(root.rec.Continued) >= mostContinued:
-		return tooOften
-	case !root.mayGoOn(ctx, blamed):
-		return noBudget
-	}
-	return ""
-}
-
-// endWith lets the client get these events and the end marker, and nothing more.
-func (a *answer) endWith(events []byte) {
-	a.buffers.head, a.end.over = append(events, a.kind.EndMark()...), true
-	a.flow.events++
-}
-
 // mayGoOn counts the request among those that are tried again, unless the replica is known to be bad or does
 // not work any more: then going on elsewhere multiplies no work, however many streams it had.
 func (j *job) mayGoOn(ctx context.Context, blamed planner.FailedAttempt) bool {
@@ -204,40 +117,6 @@ func (o *Orchestrator) dead(ctx context.Context, to *fleet.Endpoint) bool {
 	err := to.Works(ctx)
 	o.fleet.Failed(to.Member.ID, err)
 	return err != nil
-}
-
-// restJob makes the job of the rest of a's answer.
-func (a *answer) restJob(root *job, blamed planner.FailedAttempt) (*job, *failure) {
-	cached := unknownCache
-	if a.split {
-		cached = a.usage.cached
-	}
-	left := a.given.Clone()
-	ids, done := left.Resume(cached)
-	if most := root.req.MaxTokens; most > 0 && done >= most { // an engine says one more whatever it is asked for
-		return nil, refuse(kindNothingLeft, site{phase: "stream"})
-	}
-	raw := openai.AppendIDs(nil, ids)
-	body := root.req.ContinueFrom(raw, done)
-	body.Set("return_token_ids", []byte("true"))
-	req, err := openai.Parse(root.req.Kind, body.Append(nil), openai.Limits{})
-	if err != nil {
-		return nil, refuse(kindRestUnasked, site{phase: "stream", err: err})
-	}
-	j := &job{
-		q: root.q, req: req, id: root.id + "-c" + strconv.Itoa(len(root.rec.Continued)+1),
-		// No template takes part: any version will do.
-		ids: &promptIDs{
-			legIDs: legIDs{ids, raw}, of: replica.Release{Root: a.to.Member.Facts.Root}, exact: true,
-		},
-		count: len(ids), rest: restOfAnswer{delivered: left, of: root, began: &a.to.Member, kept: done},
-		attempts: attempts{faults: planner.FailedAttempts{blamed}},
-	}
-	j.rec = observe.NewRecord(j.id, root.rec.Path, time.Now(), root.rec.Config)
-	j.rec.Model = root.rec.Model
-	j.prepare()
-	j.avoidForRest(a.to.Member.ID)
-	return j, nil
 }
 
 // avoidForRest keeps the job of a rest from replicas that would begin the answer anew, and from the one where

@@ -100,20 +100,21 @@ func (j *job) answer(ctx context.Context) (*answer, *failure) {
 	return j.try(ctx)
 }
 
-// serve gets the answer, lets deliver give it to the client, and closes the books behind it, a panic
+// serve gets the answer, lets give deliver it to the client, and closes the books behind it, a panic
 // included.
-func (j *job) serve(ctx context.Context, deliver func(a *answer) *failure) (f *failure) {
+func (j *job) serve(ctx context.Context, give func(d *delivery) *failure) (f *failure) {
 	a, f := j.answer(ctx)
 	if f != nil {
 		j.finish(f, nil)
 		return f
 	}
 	f = refuse(kindPanic, site{phase: "stream"})
+	d := &delivery{job: j, current: a}
 	defer func() {
-		a.settle(f)
-		j.finish(f, a)
+		d.current.settle(f)
+		j.finish(f, d.current)
 	}()
-	f = deliver(a)
+	f = give(d)
 	return f
 }
 

@@ -202,11 +202,11 @@ func (q *request) tooLarge(limit int64) *failure {
 // single serves a request that is one prompt.
 func (q *request) single(ctx context.Context, req *openai.Request) *failure {
 	j := q.newJob(req, 0)
-	f := j.serve(ctx, func(a *answer) *failure {
+	f := j.serve(ctx, func(d *delivery) *failure {
 		if !req.Stream {
-			return q.w.whole(http.StatusOK, "application/json", a.whole, j.rec)
+			return q.w.whole(http.StatusOK, "application/json", d.current.whole, j.rec)
 		}
-		return a.stream(ctx, func(events []byte, n int) *failure { return q.w.events(events, n, j.rec) })
+		return d.stream(ctx, func(events []byte, n int) *failure { return q.w.events(events, n, j.rec) })
 	})
 	q.outcome.mode = j.rec.Mode
 	return f

@@ -50,7 +50,7 @@ type Record struct {
 	NotRetried string `json:"not_retried,omitzero"`
 	// Decode replicas that went on when the one before had broken off.
 	Continued []string `json:"continued,omitzero"`
-	// Why none did when a stream broke off, see not_continued.go.
+	// Why none did when a stream broke off, see continue.go.
 	NotContinued string            `json:"not_continued,omitzero"`
 	Status       int               `json:"status"`
 	Outcome      string            `json:"outcome"` // ok, client_gone, or the kind of failure
