@@ -71,7 +71,8 @@ func leftBy(s site) *failure {
 	return &failure{kind: kindClientGone, site: s, answer: errorAnswer{status: clientGone}}
 }
 
-// badRequest turns a refusal of the reader of bodies into a failure, in the words of the reader if it has any.
+// badRequest turns a refusal of the reader of bodies into a failure, in the words of the reader if there are
+// any.
 func badRequest(err error) *failure {
 	s := site{phase: "admit", err: err}
 	bad, ok := errors.AsType[*openai.BadRequest](err)

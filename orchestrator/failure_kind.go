@@ -123,8 +123,10 @@ func blame(as outlier.Kind) blamed { return blamed{as, true} }
 //
 // Long: one row a kind.
 var failureTable = [failureKinds]failureRow{
-	kindUnknownPath:   {name: "unknown_path", status: http.StatusNotFound, words: "Not Found"},
-	kindUnknownMethod: {name: "unknown_method", status: http.StatusMethodNotAllowed, words: "Method Not Allowed"},
+	kindUnknownPath: {name: "unknown_path", status: http.StatusNotFound, words: "Not Found"},
+	kindUnknownMethod: {
+		name: "unknown_method", status: http.StatusMethodNotAllowed, words: "Method Not Allowed",
+	},
 	kindUnauthorised: {
 		name: "unauthorised", status: http.StatusUnauthorized,
 		words: "Present a valid API key as a bearer token in the Authorization header.",
@@ -215,7 +217,8 @@ var failureTable = [failureKinds]failureRow{
 		words: "The rest of the answer could not be asked for.",
 	},
 	kindDiverged: {
-		name: "diverged", status: http.StatusBadGateway, words: "Another replica went on otherwise with the answer.",
+		name: "diverged", status: http.StatusBadGateway,
+		words: "Another replica went on otherwise with the answer.",
 	},
 	kindPanic: {
 		name: "panic", status: http.StatusInternalServerError, words: "The router failed on this request.",

@@ -136,8 +136,8 @@ func refusal(
 	return engineAnswer(phase, at.Member.ID, resp, body)
 }
 
-// orStale returns f, nil for none, unless it is a kept connection that ended, of an engine that lives: then it
-// returns a failure of the kind kindStale.
+// orStale returns f, nil for none, unless it is a kept connection that ended, of an engine that lives: then
+// it returns a failure of the kind kindStale.
 //
 // A kept connection may end under a request that has just come on it: an engine that stood still for longer
 // than it keeps idle connections ends them first when it goes on (uvloop runs timers before it reads). That
