@@ -158,7 +158,12 @@ func (p *Pool) gatherLocal(c *Candidate, q *survey, speed *estimate.Pricing, oth
 	if !p.inPieces(q.Query, m) { // else see priceInPieces
 		l.Delayed = g.orders.delayed(l.Wait, l.Warm, p.sinceEpoch(q.now)) + float64(e.Arriving)*l.Warm
 	}
-	l.Active = float64(g.sequences-g.arriving+e.Sequences-e.Arriving) + others
+	l.Active = float64(g.sequences - g.arriving + e.Sequences - e.Arriving)
+	// The price of a prompt on a prefill replica leaves out requests that an unknown router sends there. The
+	// price of a local prefill then leaves out the streams of that router, too.
+	if _, unknown := g.others.Unseen(); !unknown {
+		l.Active += others
+	}
 	l.Arrivals = m.learned.Traffic.Requests.Rate(q.now) + e.Arrivals
 	if l.Wait > 0 { // else nobody asks, see [scoring.Queue.Crowding]
 		l.Rho = m.learned.Traffic.Prefills.Rho(q.now) + e.Rho
