@@ -518,14 +518,14 @@ func TestTable(t *testing.T) {
 
 // Each check is described where operators look for it.
 func TestDocumented(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "operations.md"))
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "doctor.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range table() {
 		if prefix, ok := strings.CutSuffix(c.id, "mismatch"); !bytes.Contains(page, []byte("`"+c.id+"`")) &&
 			!(ok && bytes.Contains(page, []byte("`"+prefix+"`"))) {
-			t.Errorf("docs/operations.md does not tell of %s", c.id)
+			t.Errorf("docs/doctor.md does not tell of %s", c.id)
 		}
 	}
 }
