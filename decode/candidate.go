@@ -152,12 +152,3 @@ func (p *Pool) offer(c *Candidate, m *member, q *survey, s *standing) bool {
 	c.Saturated = q.Split && q.Local && p.saturated(c, &s.account, q.Ready)
 	return !c.Saturated || !c.Crowded
 }
-
-// Below returns how many of the leading tokens that c holds lie below the engine's own memory only, by the
-// depth that [roster.Roster.MatchBelow] gave.
-func (p *Pool) Below(c *Candidate, q *Query, depth []int32) int {
-	p.members.Lock()
-	defer p.members.Unlock()
-	matches := p.Matches(depth, 0, q.Tokens)
-	return matches.Tokens(&c.member.Member)
-}

@@ -75,10 +75,7 @@ var changes = map[string]func(*config.Config){
 	}),
 	"experimental.scoring.units":       func(c *config.Config) { c.Experimental.Scoring.Units = config.Raw },
 	"experimental.scoring.calibration": inShadow,
-	"experimental.pools.POOL.policy": func(c *config.Config) {
-		pools := &c.Experimental.Pools
-		pools.Prefill.Policy, pools.Decode.Policy = config.PolicyTwoState, config.PolicyTwoState
-	},
+	"experimental.policy":              func(c *config.Config) { c.Experimental.Policy = config.PolicyTwoState },
 }
 
 // elsewhere are the fields that cannot change in a world without files, or that make another server, each
@@ -141,11 +138,6 @@ func fields(t *testing.T) map[string]func(*config.Config) {
 			case typ == reflect.TypeFor[config.Pools]():
 				walk("pools.POOL", reflect.TypeFor[config.Pool](), func(c *config.Config) []reflect.Value {
 					return []reflect.Value{reflect.ValueOf(&c.Pools.Prefill).Elem(), reflect.ValueOf(&c.Pools.Decode).Elem()}
-				})
-			case typ == reflect.TypeFor[config.ExperimentalPools]():
-				walk(field+".POOL", reflect.TypeFor[config.ExperimentalPool](), func(c *config.Config) []reflect.Value {
-					pools := &c.Experimental.Pools
-					return []reflect.Value{reflect.ValueOf(&pools.Prefill).Elem(), reflect.ValueOf(&pools.Decode).Elem()}
 				})
 			case typ == reflect.TypeFor[[]config.Replica]():
 				walk(field, typ.Elem(), nil) // by hand, all of it

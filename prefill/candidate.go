@@ -107,15 +107,6 @@ func fillArrivals(cs []Candidate) {
 	}
 }
 
-// Below returns how many of the leading tokens that c holds lie below the engine's own memory only, by the
-// depth that [roster.Roster.MatchBelow] gave.
-func (p *Pool) Below(c *Candidate, depth []int32) int {
-	p.members.Lock()
-	defer p.members.Unlock()
-	matches := p.Matches(depth, 0, c.Tokens)
-	return matches.Tokens(&c.member.Member)
-}
-
 // Rho returns the share of its time that c's replica is booked with work.
 func (p *Pool) Rho(c *Candidate, now time.Time) float64 {
 	p.members.Lock()

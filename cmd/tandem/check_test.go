@@ -31,14 +31,14 @@ func check(t *testing.T, files map[string]string, args ...string) (stdout string
 func TestCheckOfAGoodFile(t *testing.T) {
 	out, err := check(t, map[string]string{"a.yaml": `
 pools: {prefill: {replicas: ["http://p0:8000"]}, decode: {replicas: [{name: d0, url: "http://d0:8000"}]}}
-experimental: {scoring: {units: raw}, pools: {decode: {policy: prefix-hash}}}
+experimental: {scoring: {units: raw}, policy: prefix-hash}
 `}, "a.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
 		"a.yaml: ok\n", "1: p0:8000 (index events, 256MiB)", "1: d0 (index events, 256MiB)",
-		"pools.decode.policy prefix-hash, scoring.units raw\n", "nixl, lease 30s, margin 15s", "alpha auto",
+		"policy prefix-hash, scoring.units raw\n", "nixl, lease 30s, margin 15s", "alpha auto",
 		"open to everybody",
 	} {
 		if !strings.Contains(out, want) {

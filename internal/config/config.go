@@ -356,9 +356,6 @@ type State struct {
 // Long: a row a section of the file.
 func Default() *Config {
 	pool := Pool{Index: IndexEvents, PollInterval: time.Second, IndexBytes: 256 << 20}
-	choice := ExperimentalPool{Policy: PolicyCost, Rule: Rule{
-		Threshold: 0.3, Apart: 64, Times: 1.5, Bound: 1.25, Overlap: 0.6, Load: 0.3, Hot: 1, Warm: 0.6,
-	}}
 	return &Config{
 		Listen:    ":8000",
 		Admin:     Admin{Listen: "127.0.0.1:9091"},
@@ -401,7 +398,7 @@ func Default() *Config {
 		State:     State{Interval: time.Minute},
 
 		Experimental: Experimental{
-			Pools: ExperimentalPools{Prefill: choice, Decode: choice},
+			Policy: PolicyCost,
 			Scoring: ExperimentalScoring{
 				Units: Seconds, Calibration: CalibrationOn, TieAbsolute: 2 * time.Millisecond, TieRelative: 0.02,
 			},

@@ -17,8 +17,9 @@ var former = map[formerField]func(path string) (message, fix string){
 	{reflect.TypeFor[Pool](), "events"}: became("is now index",
 		"write index: events in place of events: auto, and index: approximate in place of events: off; "+
 			"index: off matches no prefixes at all"),
-	{reflect.TypeFor[Pool](), "policy"}:            nowExperimental,
-	{reflect.TypeFor[Pool](), "rule"}:              nowExperimental,
+	{reflect.TypeFor[Pool](), "policy"}:            poolPolicy,
+	{reflect.TypeFor[Pool](), "rule"}:              poolPolicy,
+	{reflect.TypeFor[Experimental](), "pools"}:     poolPolicy,
 	{reflect.TypeFor[Scoring](), "units"}:          nowExperimental,
 	{reflect.TypeFor[Scoring](), "calibration"}:    nowExperimental,
 	{reflect.TypeFor[Scoring](), "tie_absolute"}:   nowExperimental,
@@ -27,8 +28,6 @@ var former = map[formerField]func(path string) (message, fix string){
 	{reflect.TypeFor[Routers](), "interval"}:       nowExperimental,
 	{reflect.TypeFor[Scoring](), "affinity_share"}: everyMatch,
 	{reflect.TypeFor[Scoring](), "affinity_saved"}: everyMatch,
-	{reflect.TypeFor[Rule](), "health"}: became("is gone",
-		"leave it out: it was the same for every replica that may be chosen"),
 }
 
 var everyMatch = became("is gone",
@@ -44,6 +43,11 @@ func unknown(f formerField, path string) (message, fix string) {
 	}
 	return "is not a field", didYouMean(f.key, keysOf(f.of))
 }
+
+// poolPolicy is what became of a policy and its numbers for each pool.
+var poolPolicy = became("was removed",
+	"write experimental: {policy: two-state} to choose the prefill replica so, with its authors' numbers; "+
+		"the decode replica is chosen by costs")
 
 func became(message, fix string) func(string) (string, string) {
 	return func(string) (string, string) { return message, fix }

@@ -16,7 +16,7 @@ func TestFormerFieldsAreGone(t *testing.T) {
 	}
 	sections := map[reflect.Type]string{
 		reflect.TypeFor[Pool](): "pools.POOL", reflect.TypeFor[Scoring](): "scoring",
-		reflect.TypeFor[Routers](): "routers", reflect.TypeFor[Rule](): "experimental.pools.POOL.rule",
+		reflect.TypeFor[Routers](): "routers", reflect.TypeFor[Experimental](): "experimental",
 	}
 	moved := 0
 	for f, became := range former {
@@ -37,8 +37,8 @@ func TestFormerFieldsAreGone(t *testing.T) {
 			t.Errorf("%s: %s; %s, where nothing is", old, message, fix)
 		}
 	}
-	if moved != 8 {
-		t.Errorf("%d fields have moved, want 8", moved)
+	if moved != 6 {
+		t.Errorf("%d fields have moved, want 6", moved)
 	}
 }
 
@@ -49,11 +49,11 @@ func TestMovedFieldIsReadWhereItsErrorSays(t *testing.T) {
 	if got, want := nested("experimental.scoring.speed"), "experimental: {scoring: {speed: ...}}"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	c, err := Parse("a.yaml", []byte("experimental: {pools: {decode: {policy: two-state}}}"))
+	c, err := Parse("a.yaml", []byte("experimental: {scoring: {units: raw}}"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := c.Experimental.Pools; got.Decode.Policy != PolicyTwoState || got.Prefill.Policy != PolicyCost {
-		t.Errorf("policies are %q and %q", got.Prefill.Policy, got.Decode.Policy)
+	if got := c.Experimental.Scoring.Units; got != Raw {
+		t.Errorf("units are %q", got)
 	}
 }

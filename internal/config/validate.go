@@ -53,8 +53,7 @@ func (c *Config) check() Problems {
 	ck.size("decisions.file_size", c.Decisions.FileSize, 1<<20)
 	ck.between("decisions.file_keep", c.Decisions.FileKeep, 1, 1000)
 	ck.longer("state.interval", c.State.Interval, time.Second)
-	ck.choice("experimental.pools.prefill", c.Experimental.Pools.Prefill, c.Pools.Prefill.Index)
-	ck.choice("experimental.pools.decode", c.Experimental.Pools.Decode, c.Pools.Decode.Index)
+	ck.choice(c.Experimental.Policy, c.Pools.Prefill.Index)
 	ck.experimentalScoring(c.Experimental.Scoring)
 	ck.experimentalRouters(c.Experimental.Routers)
 	return ck.problems

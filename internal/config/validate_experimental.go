@@ -5,27 +5,14 @@ import (
 	"time"
 )
 
-// choice checks how a replica of a pool is chosen, whose index is given.
-func (ck *checker) choice(field string, p ExperimentalPool, index string) {
-	ck.oneOf(field+".policy", p.Policy,
-		PolicyCost, PolicyTwoState, PolicyBlockTracker, PolicyPrefixHash, PolicyOverlapTiers)
-	ck.rule(field+".rule", p.Rule)
-	if index == IndexOff && p.Policy != PolicyCost {
-		ck.add(field+".policy",
-			fmt.Sprintf("is %s, which goes by blocks, and index is off, which names none", p.Policy),
-			"choose cost, or index: events or approximate")
+// choice checks how prefill replicas are chosen, by the index of their pool.
+func (ck *checker) choice(policy, index string) {
+	const field = "experimental.policy"
+	ck.oneOf(field, policy, PolicyCost, PolicyTwoState, PolicyBlockTracker, PolicyPrefixHash, PolicyOverlapTiers)
+	if index == IndexOff && policy != PolicyCost {
+		ck.add(field, fmt.Sprintf("is %s, which needs blocks, and pools.prefill.index is off", policy),
+			"choose cost, or pools.prefill.index: events or approximate")
 	}
-}
-
-func (ck *checker) rule(field string, r Rule) {
-	ck.share(field+".threshold", r.Threshold)
-	ck.weight(field+".apart", r.Apart)
-	ck.factor(field+".times", r.Times)
-	ck.factor(field+".bound", r.Bound)
-	ck.weight(field+".overlap", r.Overlap)
-	ck.weight(field+".load", r.Load)
-	ck.weight(field+".hot", r.Hot)
-	ck.weight(field+".warm", r.Warm)
 }
 
 func (ck *checker) experimentalScoring(s ExperimentalScoring) {

@@ -249,24 +249,3 @@ func (r *Roster[M]) Match(p Prompt, depth []int32) {
 	}
 	clear(depth)
 }
-
-// MatchBelow sets depth, for each holder, to the number of leading blocks that only tiers below the engine's
-// own memory have: those behind what its memory holds from the start of the prompt on.
-func (r *Roster[M]) MatchBelow(keys []kv.Key, depth []int32) {
-	clear(depth)
-	ix := r.of(&Prompt{Keys: keys})
-	if ix == nil || len(keys) == 0 {
-		return
-	}
-	one := make([]int32, len(depth))
-	for _, tier := range []kv.Tier{kv.CPU, kv.Disk, kv.Other} {
-		ix.MatchTier(keys, tier, one)
-		for i, n := range one {
-			depth[i] = max(depth[i], n)
-		}
-	}
-	ix.MatchTier(keys, kv.GPU, one)
-	for i, n := range one {
-		depth[i] -= min(depth[i], n)
-	}
-}

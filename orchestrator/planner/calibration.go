@@ -65,7 +65,7 @@ func (pl *Planner) byLearned(q *question) (end func()) {
 // the booked plan was chosen; both are as before when it returns.
 func (pl *Planner) shadow(q *question, now time.Time) *Shadow {
 	if pl.policy.Calibration != CalibrateShadow || pl.policy.Weights.Units == scoring.InRaw ||
-		pl.policy.rules {
+		pl.policy.Rule != nil {
 		return nil
 	}
 	booked := pl.scratch

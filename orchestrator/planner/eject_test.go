@@ -9,7 +9,6 @@ import (
 
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/orchestrator/outlier"
-	"github.com/tandem-router/tandem/scoring"
 )
 
 // ejecting is a fleet that keeps failing replicas out, and whose trials somebody makes.
@@ -364,33 +363,29 @@ func TestFailuresHaveAPrice(t *testing.T) {
 	}
 }
 
-// Rules that choose by themselves do not choose who is ejected.
+// A rule does not choose an ejected replica.
 func TestRulesChooseNobodyEjected(t *testing.T) {
-	for _, local := range []bool{false, true} {
-		f := ejecting(3, 3, func(p *Policy) {
-			p.PrefillRule = &Rule{Rule: scoring.PrefixHash{Bound: 1.25}, Name: "prefix-hash"}
-			p.DecodeRule = &Rule{Rule: scoring.PrefixHash{Bound: 1.25}, Name: "prefix-hash"}
-		})
-		for seed := range uint32(40) {
-			r := f.request(seed, 500)
-			r.LocalOK = local
-			b := f.plan(t, r)
-			b.Release(f.now)
-			if b.Prefill.ID == "p1" {
-				f.pl.Failed(b, Fault{On: OnPrefill, Kind: outlier.ServerError}, f.now)
-			}
-			if b.Decode.ID == "d1" {
-				f.pl.Failed(b, Fault{On: OnDecode, Kind: outlier.ServerError}, f.now)
-			}
+	f := ejecting(3, 3, func(p *Policy) { p.Rule = ruleOf(&take{name: "p1"}) })
+	plan := func(seed uint32) *Booking {
+		r := f.request(seed, 500)
+		r.LocalOK = false
+		b := f.plan(t, r)
+		b.Release(f.now)
+		return b
+	}
+	failed := 0
+	for seed := range uint32(40) {
+		if b := plan(seed); b.Prefill.ID == "p1" {
+			failed++
+			f.pl.Failed(b, Fault{On: OnPrefill, Kind: outlier.ServerError}, f.now)
 		}
-		for seed := range uint32(40) {
-			r := f.request(seed+100, 500)
-			r.LocalOK = local
-			b := f.plan(t, r)
-			b.Release(f.now)
-			if b.Prefill.ID == "p1" || b.Decode.ID == "d1" && b.Mode == Split {
-				t.Fatalf("local %v: booked on %s and %s", local, b.Prefill.ID, b.Decode.ID)
-			}
+	}
+	if failed == 0 {
+		t.Fatal("the rule never chose p1")
+	}
+	for seed := range uint32(40) {
+		if b := plan(seed + 100); b.Prefill.ID == "p1" {
+			t.Fatal("booked on p1, which is ejected")
 		}
 	}
 }

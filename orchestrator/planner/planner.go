@@ -258,7 +258,7 @@ func (pl *Planner) pick(q *question, out *out, now time.Time) {
 	if out != nil {
 		pl.eject(out)
 	}
-	if pl.policy.rules {
+	if pl.policy.Rule != nil && len(b.prefills) > 0 {
 		pl.restrict(q)
 	}
 	b.chosen, b.ties, b.plans = b.table.Choose(pl.rnd, b.best[:], b.locals[:])

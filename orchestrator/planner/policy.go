@@ -19,7 +19,7 @@ type Policy struct {
 	Prefill estimate.Speed
 	Decode  estimate.Speed // of every decode replica, its own prefill included; as above
 
-	PrefillRule, DecodeRule *Rule // how a replica of the pool is chosen, in the place of costs; nil for costs
+	Rule *Rule // chooses the prefill replica in the place of costs; nil for costs
 
 	// Bytes a second by class of path, until learned for the pair; above 0.
 	Links           [replica.Links]float64
@@ -57,7 +57,6 @@ type policyInForce struct {
 	Policy
 	model scoring.Model // by which plans are chosen
 	times scoring.Model // predicts how long things take, whatever plans are chosen by
-	rules bool          // there is one
 }
 
 func newPolicyInForce(p Policy) policyInForce {
@@ -67,7 +66,6 @@ func newPolicyInForce(p Policy) policyInForce {
 		Policy: p,
 		model:  p.Weights.Model(p.Setup, p.KVBytesPerToken),
 		times:  timed.Model(p.Setup, p.KVBytesPerToken),
-		rules:  p.PrefillRule != nil || p.DecodeRule != nil,
 	}
 }
 

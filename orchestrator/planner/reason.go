@@ -12,7 +12,7 @@ import (
 func (pl *Planner) why() string {
 	b := &pl.scratch
 	switch {
-	case pl.policy.rules:
+	case pl.policy.Rule != nil:
 		return WhyRule
 	case b.plans == 1:
 		return WhyOnly

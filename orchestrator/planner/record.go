@@ -42,9 +42,7 @@ func (pl *Planner) record(q *question, now time.Time) *Decision {
 	d.Decode = first.Decode
 	pl.sum(q, d)
 	d.Why = pl.why()
-	if pl.policy.rules {
-		d.Rules = pl.policy.ruled()
-	}
+	d.Rules = pl.policy.ruled()
 	d.Reason = pl.sentence(d)
 	return d
 }

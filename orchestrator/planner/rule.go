@@ -1,64 +1,68 @@
 package planner
 
 import (
+	"math/rand/v2"
+
 	"github.com/tandem-router/tandem/internal/kv"
 	"github.com/tandem-router/tandem/internal/replica"
-	"github.com/tandem-router/tandem/scoring"
 )
 
-// Rule lets a pool's replica be chosen by itself, before anything is priced. The other side, and whether the
-// decode replica prefills by itself, is then chosen given it, by costs. A replica that makes no pair is no
-// candidate of a rule.
+// Rule chooses the prefill replica by itself, before anything is priced. The decode replica, and whether it
+// prefills by itself, are then chosen by costs. A replica that makes no pair is no target of a rule.
 type Rule struct {
-	scoring.Rule
-	Name  string // in decisions
-	Tiers bool   // it asks in which tier blocks lie
+	Chooser
+	Name string // in decisions
 }
 
-// ruleScratch is where a rule is worked out, used again for the next.
+// Chooser chooses one replica by the state of its pool alone, as other routers do. A chooser has
+// thresholds where the sum of predicted seconds has prices.
+type Chooser interface {
+	// Choose returns an index into targets, which has at least one.
+	Choose(p Prompt, targets []Target, rnd *rand.Rand) int
+}
+
+// Prompt is what a rule sees of a request.
+type Prompt struct {
+	Tokens int    // at least 1
+	Head   uint64 // names the first [HeadTokens] tokens, or all of a shorter prompt; 0 unknown
+}
+
+// HeadTokens is how many tokens of a prompt decide where hashing sends it.
+const HeadTokens = 256
+
+// Target is what a rule sees of one replica. Load is what the router knows to be there now, not what was
+// reported some time ago.
+type Target struct {
+	Name uint64 // of the replica, the same for every router
+	Held int    // leading tokens of the prompt that the replica has
+	Load int    // requests in flight there
+}
+
+// ruleScratch is the memory that a rule's targets are listed in.
 type ruleScratch struct {
-	targets []scoring.Target
-	at      []int // candidate of each target
-	depth   []int32
+	targets []Target
+	at      []int // prefill candidate of each target
 }
 
-// restrict lets the rules choose, and takes every plan without their choices out of the table.
+// restrict lets the rule choose, and takes every other prefill replica out of the table.
 func (pl *Planner) restrict(q *question) {
-	if pl.policy.PrefillRule != nil && len(pl.scratch.prefills) > 0 {
-		pl.restrictPrefills(q)
-	}
-	if pl.policy.DecodeRule != nil && len(pl.scratch.decodes) > 0 {
-		pl.restrictDecodes(q)
-	}
-}
-
-func (pl *Planner) restrictPrefills(q *question) {
 	b, c := &pl.scratch, &pl.ruleScratch
 	c.targets, c.at = c.targets[:0], c.at[:0]
-	unsure := pl.policy.PrefillRule.Tiers && q.prefill.Chunk == 0
-	if unsure {
-		c.depth = sized(c.depth, len(q.prefill.Depth))
-		pl.prefill.MatchBelow(q.PrefillKeys, c.depth)
-	}
 	for i := range b.prefills {
 		p := &b.prefills[i]
 		if !pl.pairsWith(i) {
 			continue
 		}
-		target := scoring.Target{
-			Name: nameOf(pl.pairs.prefill.Replicas[p.Slot].ID), Hot: p.Expected, Held: p.Expected,
-			Load: int(p.Waiting),
-		}
-		if unsure {
-			target.Hot -= min(target.Hot, pl.prefill.Below(p, c.depth))
-		}
-		c.targets, c.at = append(c.targets, target), append(c.at, i)
+		c.targets = append(c.targets, Target{
+			Name: nameOf(pl.pairs.prefill.Replicas[p.Slot].ID), Held: p.Expected, Load: int(p.Waiting),
+		})
+		c.at = append(c.at, i)
 	}
 	if len(c.targets) == 0 {
 		return
 	}
-	prompt := scoring.Prompt{Tokens: q.prefill.Tokens, Head: headOf(q.PrefillKeys, q.Chunk, pl.prefill.Unit())}
-	chosen := c.at[pl.policy.PrefillRule.Choose(prompt, c.targets, pl.rnd)]
+	prompt := Prompt{Tokens: q.prefill.Tokens, Head: headOf(q.PrefillKeys, q.Chunk, pl.prefill.Unit())}
+	chosen := c.at[pl.policy.Rule.Choose(prompt, c.targets, pl.rnd)]
 	for i := range b.prefills {
 		if i != chosen {
 			b.table.ExcludeSender(i)
@@ -76,53 +80,6 @@ func (pl *Planner) pairsWith(i int) bool {
 	return false
 }
 
-func (pl *Planner) restrictDecodes(q *question) {
-	b, c := &pl.scratch, &pl.ruleScratch
-	c.targets, c.at = c.targets[:0], c.at[:0]
-	unsure := pl.policy.DecodeRule.Tiers && q.decode.Chunk == 0
-	if unsure {
-		c.depth = sized(c.depth, len(q.decode.Depth))
-		pl.decode.MatchBelow(q.DecodeKeys, c.depth)
-	}
-	for j := range b.decodes {
-		d := &b.decodes[j]
-		if _, alone := b.table.Alone(j); !alone && !pl.pairedWith(j) {
-			continue
-		}
-		target := scoring.Target{
-			Name: nameOf(pl.pairs.decode.Replicas[d.Slot].ID), Hot: d.Expected, Held: d.Expected, Load: int(d.Running),
-		}
-		if unsure {
-			target.Hot -= min(target.Hot, pl.decode.Below(d, &q.decode, c.depth))
-		}
-		c.targets, c.at = append(c.targets, target), append(c.at, j)
-	}
-	if len(c.targets) == 0 {
-		return
-	}
-	prompt := scoring.Prompt{Tokens: q.decode.Tokens, Head: headOf(q.DecodeKeys, q.Chunk, pl.decode.Unit())}
-	chosen := c.at[pl.policy.DecodeRule.Choose(prompt, c.targets, pl.rnd)]
-	for j := range b.decodes {
-		if j == chosen {
-			continue
-		}
-		b.table.ExcludeReceiver(j)
-		if q.LocalOK {
-			b.table.ExcludeLocal(j)
-		}
-	}
-}
-
-// pairedWith reports whether decode candidate j makes a pair with any prefill candidate that is left.
-func (pl *Planner) pairedWith(j int) bool {
-	for i := range pl.scratch.prefills {
-		if pl.scratch.table.Can(i, j) {
-			return true
-		}
-	}
-	return false
-}
-
 // headOf names the first tokens of a prompt by the key of the part that they end in; 0 where no part is
 // known.
 func headOf(keys []kv.Key, chunk float64, unit int) uint64 {
@@ -130,7 +87,7 @@ func headOf(keys []kv.Key, chunk float64, unit int) uint64 {
 	if chunk > 0 {
 		size = chunk
 	}
-	n := min(len(keys), max(1, int(scoring.HeadTokens/size)))
+	n := min(len(keys), max(1, int(HeadTokens/size)))
 	if n == 0 {
 		return 0
 	}
@@ -146,17 +103,10 @@ func nameOf(id replica.ID) uint64 {
 	return h
 }
 
-// ruled says which rules chose, for people.
+// ruled says which rule chose, for people.
 func (p *Policy) ruled() string {
-	text := ""
-	if p.PrefillRule != nil {
-		text = "prefill by " + p.PrefillRule.Name
+	if p.Rule == nil {
+		return ""
 	}
-	if p.DecodeRule != nil {
-		if text != "" {
-			text += ", "
-		}
-		text += "decode by " + p.DecodeRule.Name
-	}
-	return text
+	return "prefill by " + p.Rule.Name
 }

@@ -20,14 +20,12 @@ func Default() planner.Policy { return Of(config.Default()) }
 func Of(cfg *config.Config) planner.Policy {
 	s := cfg.Scoring
 	x := cfg.Experimental.Scoring
-	choice := cfg.Experimental.Pools
 	return planner.Policy{
 		Weights:         weights(cfg),
 		Calibration:     calibrations[x.Calibration],
 		Prefill:         estimate.Rates(x.Speed.Prefill, 0),
 		Decode:          estimate.Rates(x.Speed.Local, x.Speed.Decode),
-		PrefillRule:     Rule(choice.Prefill),
-		DecodeRule:      Rule(choice.Decode),
+		Rule:            Rule(cfg.Experimental.Policy),
 		Links:           links(s.Links),
 		Setup:           setup,
 		KVBytesPerToken: float64(s.KVBytesPerToken),

@@ -3,28 +3,20 @@ package policy
 import (
 	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/orchestrator/planner"
-	"github.com/tandem-router/tandem/scoring"
 )
 
-// Rule returns what chooses a replica of a pool by itself, nil where costs do.
-func Rule(p config.ExperimentalPool) *planner.Rule {
-	r := p.Rule
-	named := &planner.Rule{Name: p.Policy}
-	switch p.Policy {
-	case config.PolicyTwoState:
-		named.Rule = scoring.TwoState{Threshold: r.Threshold, Apart: r.Apart, Times: r.Times}
-	case config.PolicyBlockTracker:
-		named.Rule = scoring.Tracker{Threshold: r.Threshold, Bound: r.Bound}
-	case config.PolicyPrefixHash:
-		named.Rule = scoring.PrefixHash{Bound: r.Bound}
-	case config.PolicyOverlapTiers:
-		named.Tiers = true
-		named.Rule = scoring.Overlap{
-			Overlap: r.Overlap, Load: r.Load, Hot: r.Hot, Warm: r.Warm, Threshold: r.Threshold,
-			Otherwise: scoring.PrefixHash{Bound: r.Bound},
-		}
-	default:
+// Rule returns the rule of another router with its authors' numbers, by its name in experimental.policy;
+// nil for a name without a rule, such as cost.
+func Rule(name string) *planner.Rule {
+	hash := PrefixHash{Bound: 1.25}
+	rules := map[string]planner.Chooser{
+		config.PolicyTwoState:     TwoState{Threshold: 0.3, Apart: 64, Times: 1.5},
+		config.PolicyBlockTracker: Tracker{Threshold: 0.3, Bound: 1.25},
+		config.PolicyPrefixHash:   hash,
+		config.PolicyOverlapTiers: Overlap{Overlap: 0.6, Load: 0.3, Threshold: 0.3, Otherwise: hash},
+	}
+	if rules[name] == nil {
 		return nil
 	}
-	return named
+	return &planner.Rule{Name: name, Chooser: rules[name]}
 }

@@ -3,7 +3,8 @@ package policies
 import (
 	"math"
 
-	"github.com/tandem-router/tandem/scoring"
+	"github.com/tandem-router/tandem/orchestrator/planner"
+	"github.com/tandem-router/tandem/orchestrator/policy"
 )
 
 // bottleneck is llm-d's P/D default of August 2026: replicas that hold four fifths of the prompt are kept
@@ -102,7 +103,7 @@ func (x *smgLeastLoad) Pick(q *Query, ps, ds []Replica) (p, d int) {
 // dualMap takes the one of two hashed replicas that has less to do; decode by count.
 type dualMap struct{ head float64 }
 
-func defaultDualMap() *dualMap { return &dualMap{head: scoring.HeadTokens} }
+func defaultDualMap() *dualMap { return &dualMap{head: planner.HeadTokens} }
 
 func (x *dualMap) params() []Param {
 	return []Param{{"head", &x.head, "tokens that are hashed", []float64{256, 1024, 1536, 2048, 4096}}}
@@ -113,7 +114,7 @@ func (x *dualMap) Pick(q *Query, ps, ds []Replica) (p, d int) {
 	key, second := q.head(int(x.head)), -1
 	p = rendezvous(key, len(ps))
 	for i := range ps {
-		if i != p && (second < 0 || scoring.Drawn(key, uint64(i)) > scoring.Drawn(key, uint64(second))) {
+		if i != p && (second < 0 || policy.Drawn(key, uint64(i)) > policy.Drawn(key, uint64(second))) {
 			second = i
 		}
 	}

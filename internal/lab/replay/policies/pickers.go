@@ -3,7 +3,7 @@ package policies
 import (
 	"math"
 
-	"github.com/tandem-router/tandem/scoring"
+	"github.com/tandem-router/tandem/orchestrator/policy"
 )
 
 // The policies. Formulas and defaults are those of docs/replay.md's sources; each takes the same rule on both
@@ -83,7 +83,7 @@ func (s *sticky) Pick(q *Query, ps, ds []Replica) (p, d int) {
 func rendezvous(key uint64, n int) int {
 	best := 0
 	for i := range n {
-		if scoring.Drawn(key, uint64(i)) > scoring.Drawn(key, uint64(best)) {
+		if policy.Drawn(key, uint64(i)) > policy.Drawn(key, uint64(best)) {
 			best = i
 		}
 	}
@@ -167,5 +167,5 @@ func requests(r *Replica) float64 { return float64(r.Requests) }
 
 // least takes the smallest, by chance among equals.
 func least(q *Query, rs []Replica, cost func(*Replica) float64) int {
-	return scoring.Least(rs, q.Rand, cost)
+	return policy.Least(rs, q.Rand, cost)
 }

@@ -201,7 +201,7 @@ func ours() []variant {
 func oracles() []string { return []string{"oracle", "oracle-terms", "oracle-pieces"} }
 
 // byRule is production with a rule for its prefill pool.
-func byRule(name string) Options { return Options{Rule: policy.Rule(choiceBy(name))} }
+func byRule(name string) Options { return Options{Rule: policy.Rule(name)} }
 
 // Names lists every policy, Tandem's first and the oracles last.
 func Names() []string {

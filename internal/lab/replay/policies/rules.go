@@ -2,26 +2,19 @@ package policies
 
 import (
 	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/orchestrator/planner"
 	"github.com/tandem-router/tandem/orchestrator/policy"
-	"github.com/tandem-router/tandem/scoring"
 )
 
-// choiceBy is how production chooses in a pool by a policy of another router, with its numbers.
-func choiceBy(name string) config.ExperimentalPool {
-	choice := config.Default().Experimental.Pools.Prefill
-	choice.Policy = name
-	return choice
-}
+// production returns the rule with that name, as production has it.
+func production[R planner.Chooser](name string) R { return policy.Rule(name).Chooser.(R) }
 
-// production returns the rule by which it does so.
-func production[R scoring.Rule](name string) R { return policy.Rule(choiceBy(name)).Rule.(R) }
-
-// ruled puts a rule of production (see [scoring.Rule]) on the prefill side; decode by count.
+// ruled puts a rule of production (see [planner.Chooser]) on the prefill side; decode by count.
 type ruled struct {
-	rule  scoring.Rule
+	rule  planner.Chooser
 	head  float64 // tokens that are hashed, for a rule that hashes
 	all   []Param
-	seats []scoring.Target
+	seats []planner.Target
 }
 
 func (x *ruled) params() []Param { return x.all }
@@ -32,9 +25,9 @@ func (x *ruled) Pick(q *Query, ps, ds []Replica) (p, d int) {
 	for i := range ps {
 		r := &ps[i]
 		x.seats = append(x.seats,
-			scoring.Target{Name: uint64(i), Hot: r.Matched, Held: r.Matched, Load: r.Requests})
+			planner.Target{Name: uint64(i), Held: r.Matched, Load: r.Requests})
 	}
-	prompt := scoring.Prompt{Tokens: q.Tokens}
+	prompt := planner.Prompt{Tokens: q.Tokens}
 	if x.head > 0 {
 		prompt.Head = q.head(int(x.head))
 	}
@@ -44,7 +37,7 @@ func (x *ruled) Pick(q *Query, ps, ds []Replica) (p, d int) {
 var heads = []float64{256, 1024, 1536, 2048, 4096}
 
 func newTwoState() Picker {
-	r := production[scoring.TwoState](config.PolicyTwoState)
+	r := production[policy.TwoState](config.PolicyTwoState)
 	return &ruled{rule: &r, all: []Param{
 		{
 			"apart", &r.Apart, "requests by which the most and the least loaded may differ",
@@ -56,7 +49,7 @@ func newTwoState() Picker {
 }
 
 func newTracker() Picker {
-	r := production[scoring.Tracker](config.PolicyBlockTracker)
+	r := production[policy.Tracker](config.PolicyBlockTracker)
 	return &ruled{rule: &r, all: []Param{
 		{
 			"bound", &r.Bound, "requests that a replica may have, as a multiple of the mean",
@@ -67,8 +60,8 @@ func newTracker() Picker {
 }
 
 func newPrefixHash() Picker {
-	r := production[scoring.PrefixHash](config.PolicyPrefixHash)
-	x := &ruled{rule: &r, head: scoring.HeadTokens}
+	r := production[policy.PrefixHash](config.PolicyPrefixHash)
+	x := &ruled{rule: &r, head: planner.HeadTokens}
 	x.all = []Param{
 		{"head", &x.head, "tokens that are hashed", heads},
 		{"bound", &r.Bound, "requests that a replica may have, as a multiple of the mean", nil},
@@ -77,8 +70,8 @@ func newPrefixHash() Picker {
 }
 
 func newOverlap() Picker {
-	r := production[scoring.Overlap](config.PolicyOverlapTiers)
-	x := &ruled{rule: &r, head: scoring.HeadTokens}
+	r := production[policy.Overlap](config.PolicyOverlapTiers)
+	x := &ruled{rule: &r, head: planner.HeadTokens}
 	x.all = []Param{
 		{"head", &x.head, "tokens that are hashed where nobody has enough of the prompt", heads},
 		{"load", &r.Load, "weight of idleness", nil},

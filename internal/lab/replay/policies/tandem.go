@@ -145,7 +145,7 @@ func NewTandem(c cluster.Config, o Options, seed uint64) *Tandem {
 // are left out: the next request is the trial, which costs clients more.
 func policyOf(c *cluster.Config, o *Options) planner.Policy {
 	p := policy.Default()
-	p.PrefillRule = o.Rule
+	p.Rule = o.Rule
 	if o.Tuned != nil {
 		o.Tuned.apply(&p)
 	}
