@@ -27,7 +27,6 @@ type Query struct {
 	Split  bool          // a prefill replica may compute it
 	Local  bool          // the decode replica may compute it
 	Pieces bool          // the prompt may be sent in pieces to who computes it itself
-	Seeded bool          // price by what the operator says, or the profile, and by nothing that was learned
 
 	// Prefills is how long prefills take in the other pool, as measured; zero: not known.
 	Prefills estimate.Speed
@@ -117,9 +116,7 @@ func (p *Pool) Candidates(
 	p.expect(dst[first:], q, now)
 	p.priceInPieces(dst[first:], q, now)
 	fillFirst(dst[first:])
-	if !q.Seeded {
-		p.compare(dst[first:], q.Beside, now)
-	}
+	p.compare(dst[first:], q.Beside, now)
 	return dst, p.members.View, rejected
 }
 

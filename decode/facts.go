@@ -66,7 +66,6 @@ type survey struct {
 	answer  answer
 	pool    estimate.Speed // by which all members decode, taken together
 	slope   estimate.Speed // what more costs there
-	learns  bool           // that was learned, and each member's own speed counts, too
 	prompt  *Lease         // stands for the prompt where it is compared with those of leases, nil until then
 }
 
@@ -76,13 +75,9 @@ type survey struct {
 func (p *Pool) survey(q *Query, now time.Time) survey {
 	s := survey{
 		Query: q, now: now, mean: p.read(now), matches: p.Matches(q.Depth, q.Chunk, q.Tokens),
-		answer: answer{lengths: p.expects(q, false)}, pool: p.learned.Seeded(),
+		answer: answer{lengths: p.expects(q, false)}, pool: p.learned.StepSpeed(),
 	}
-	s.slope = s.pool
-	if s.learns = !q.Seeded; s.learns {
-		s.pool = p.learned.StepSpeed()
-		s.slope = p.slope(&s.pool, now)
-	}
+	s.slope = p.slope(&s.pool, now)
 	return s
 }
 
@@ -133,9 +128,7 @@ func (p *Pool) gatherDecode(c *Candidate, q *survey, s *standing, others float64
 	c.Running = float64(g.sequences+g.queued+e.Sequences+e.Queued) + others
 	c.Waiting = float64(max(0, s.Waiting) + g.queued)
 	c.reads = m.reads(c.Running)
-	if c.longer = 1; q.learns {
-		c.longer = m.longer(&c.speed, &q.pool)
-	}
+	c.longer = m.longer(&c.speed, &q.pool)
 	c.Marginal = q.slope.Marginal(q.Tokens+output/2) * c.longer
 	c.Usual = p.lengths.Mean()
 	c.Output = c.answer * float64(max(q.Sequences, 1))
@@ -153,7 +146,7 @@ func (p *Pool) gatherLocal(c *Candidate, q *survey, speed *estimate.Pricing, oth
 	l := &c.Local
 	l.Wait = m.localWait(q.now).Seconds()
 	l.Busy = m.blocksFor(q.now, p.settings.Piece.Seconds()).Seconds()
-	c.Doubtful = l.Wait == 0 && !q.Seeded && m.doubtful(q.now)
+	c.Doubtful = l.Wait == 0 && m.doubtful(q.now)
 	c.priceMatch(q.Query, speed, p.Unit())
 	if !p.inPieces(q.Query, m) { // else see priceInPieces
 		l.Delayed = g.orders.delayed(l.Wait, l.Warm, p.sinceEpoch(q.now)) + float64(e.Arriving)*l.Warm

@@ -56,8 +56,5 @@ func (p *Pool) speed(m *member) estimate.Speed { return p.learned.Speed(&m.learn
 
 // pricing returns the speed of m that a plan for q is priced with.
 func (p *Pool) pricing(m *member, q *Query, now time.Time) estimate.Pricing {
-	if q.Seeded {
-		return estimate.Pricing{Speed: p.learned.Seeded()}
-	}
 	return p.learned.Pricing(&m.learned.Prompts, p.speed(m), now)
 }

@@ -546,11 +546,6 @@ func TestDecodeSpeedIsLearned(t *testing.T) {
 	if got := c[0].Step; math.Abs(got-0.030) > 0.004 {
 		t.Errorf("step of %g s, want about 0.030", got)
 	}
-	q.Seeded = true
-	c, _, _ = p.Candidates(q, start, nil, nil)
-	if got := c[0].Step; got != 0.010 {
-		t.Errorf("step of %g s, want the 0.010 that the operator says where nothing that was learned decides", got)
-	}
 }
 
 func TestLeavingMembersKeepTheirLeases(t *testing.T) {

@@ -247,9 +247,8 @@ func TestTextIsMatchedWithoutTokens(t *testing.T) {
 func TestTextTakesOverWhenTheTokenizerFails(t *testing.T) {
 	patient := setup{prefill: 3, config: func(c *config.Config) {
 		c.Tokenizer.ChunkBytes, c.Timeouts.Tokenize = 64, 100*time.Millisecond
-		// An engine that was frozen with a prompt is measured slow, and less wanted than the match is worth.
-		c.Experimental.Scoring.Calibration = config.CalibrationOff
-		c.Experimental.Scoring.TieAbsolute = 0 // what a hundred tokens save
+		// By seconds, an engine that was frozen with a prompt is slow, which costs more than the match saves.
+		c.Experimental.Scoring.Units = config.Raw
 	}}
 	in(t, patient, func(w *world) {
 		first := map[string]string{}

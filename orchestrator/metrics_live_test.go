@@ -58,8 +58,6 @@ var troubled = map[string]string{
 	"tandem_retry_budget_used":             "two of three decode engines fail",
 	"tandem_decisions_unwritten_total":     "the disk is full",
 	"tandem_file_stalled":                  "the disk stands still",
-	"tandem_shadow_decisions_total":        "what is learned does not decide",
-	"tandem_shadow_regret_seconds":         "what is learned does not decide",
 	"tandem_refused_total":                 "no room",
 	"tandem_queue_waiting":                 "no room",
 	"tandem_queue_backlog_seconds":         "no room for all",
@@ -125,7 +123,6 @@ var scenarios = map[string]func(t *testing.T, m *moved){
 	"the process stands still":         reported(setup{}, "plan", stoodStill),
 	"decode dies between the legs":     reported(setup{}, "prefill", decodeFails),
 	"an engine tells no cached tokens": reported(setup{engine: noDetails, config: alone}, "plan", nothing),
-	"what is learned does not decide":  reported(setup{config: inShadow}, "plan", nothing),
 	"a stream is stale":                reported(setup{}, "plan", streamStale),
 	"a stream is cut": reported(setup{}, "decode",
 		fault(enginesim.Fault{Kind: "cut_stream", After: 4})),
@@ -199,8 +196,6 @@ func nothing(*world, *simulated) {}
 // NIXL prefill leg tells its cached tokens all the same, in the transfer parameters.
 func noDetails(_ string, o *enginesim.Options) { o.NoUsageDetails = true }
 func alone(c *config.Config)                   { c.Local = config.LocalAlways }
-
-func inShadow(c *config.Config) { c.Experimental.Scoring.Calibration = config.CalibrationShadow }
 
 // decodeFails marks the decode replica that the request is booked on as unhealthy.
 func decodeFails(w *world, _ *simulated) {

@@ -73,9 +73,8 @@ var changes = map[string]func(*config.Config){
 	"pools.POOL.replicas.events.replay": replicas(func(r *config.Replica, name string) {
 		r.Events = config.Events{Endpoint: at(name, 1), Replay: at(name, 2)}
 	}),
-	"experimental.scoring.units":       func(c *config.Config) { c.Experimental.Scoring.Units = config.Raw },
-	"experimental.scoring.calibration": inShadow,
-	"experimental.policy":              func(c *config.Config) { c.Experimental.Policy = config.PolicyTwoState },
+	"experimental.scoring.units": func(c *config.Config) { c.Experimental.Scoring.Units = config.Raw },
+	"experimental.policy":        func(c *config.Config) { c.Experimental.Policy = config.PolicyTwoState },
 }
 
 // elsewhere are the fields that cannot change in a world without files, or that make another server, each

@@ -19,9 +19,8 @@ type Query struct {
 	Estimate bool    // Tokens is one: no prompt is too long by it
 	Depth    []int32 // what [roster.Roster.Match] said
 	// Tokens of a chunk of text by estimate, where Depth counts chunks; 0 where it counts blocks.
-	Chunk  float64
-	Avoid  []replica.ID
-	Seeded bool // price by what the operator says, or the profile, and by nothing that was learned
+	Chunk float64
+	Avoid []replica.ID
 
 	Prefills estimate.Speed // how long prefills take in the other pool, as measured; zero: not known
 }
@@ -240,7 +239,7 @@ func (p *Pool) gather(
 	if others > 0 {
 		c.Queued += int(others * typical / (speed.Prefill(1000, 0) / 1000))
 	}
-	c.Doubtful = c.Waiting == 0 && !q.Seeded && m.doubtful(now)
+	c.Doubtful = c.Waiting == 0 && m.doubtful(now)
 	c.priceMatch(&speed, p.Unit())
 	if c.Wait > 0 { // else nobody asks, see [scoring.Queue.Crowding]
 		c.Rho = m.rho(now)

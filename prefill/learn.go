@@ -29,9 +29,6 @@ const doubtAfter = 10 * time.Second
 
 // pricing returns the speed of m that a plan for q is priced with.
 func (p *Pool) pricing(m *member, q *Query, now time.Time) estimate.Pricing {
-	if q.Seeded {
-		return estimate.Pricing{Speed: p.learned.Seeded()}
-	}
 	return p.learned.Pricing(&m.learned, p.speed(m), now)
 }
 

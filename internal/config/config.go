@@ -400,7 +400,7 @@ func Default() *Config {
 		Experimental: Experimental{
 			Policy: PolicyCost,
 			Scoring: ExperimentalScoring{
-				Units: Seconds, Calibration: CalibrationOn, TieAbsolute: 2 * time.Millisecond, TieRelative: 0.02,
+				Units: Seconds, TieAbsolute: 2 * time.Millisecond, TieRelative: 0.02,
 			},
 			Routers: ExperimentalRouters{Interval: 100 * time.Millisecond},
 		},

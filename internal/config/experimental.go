@@ -24,9 +24,7 @@ const (
 
 // ExperimentalScoring is what plans are compared in, and what their times are predicted by.
 type ExperimentalScoring struct {
-	Units string `yaml:"units"` // seconds | raw: what the terms are counted in
-	// on | off | shadow: whether what is learned of speeds and links decides.
-	Calibration string        `yaml:"calibration"`
+	Units       string        `yaml:"units"`        // seconds | raw: what the terms are counted in
 	TieAbsolute time.Duration `yaml:"tie_absolute"` // plans closer than this are a tie, broken at random
 	TieRelative float64       `yaml:"tie_relative"` // ... or closer than this share, 0..1
 	Speed       Speed         `yaml:"speed"`
@@ -36,14 +34,6 @@ type ExperimentalScoring struct {
 const (
 	Seconds = "seconds"
 	Raw     = "raw"
-)
-
-// What [ExperimentalScoring.Calibration] may be.
-const (
-	CalibrationOn  = "on"  // what is learned decides
-	CalibrationOff = "off" // speed and links decide as they stand in the file, or as the profile has them
-	// So they do, and each decision tells what would have been chosen by what is learned.
-	CalibrationShadow = "shadow"
 )
 
 // Speed is where learning from the engines' answers begins. A zero begins with a profile.

@@ -17,18 +17,23 @@ var former = map[formerField]func(path string) (message, fix string){
 	{reflect.TypeFor[Pool](), "events"}: became("is now index",
 		"write index: events in place of events: auto, and index: approximate in place of events: off; "+
 			"index: off matches no prefixes at all"),
-	{reflect.TypeFor[Pool](), "policy"}:            poolPolicy,
-	{reflect.TypeFor[Pool](), "rule"}:              poolPolicy,
-	{reflect.TypeFor[Experimental](), "pools"}:     poolPolicy,
-	{reflect.TypeFor[Scoring](), "units"}:          nowExperimental,
-	{reflect.TypeFor[Scoring](), "calibration"}:    nowExperimental,
-	{reflect.TypeFor[Scoring](), "tie_absolute"}:   nowExperimental,
-	{reflect.TypeFor[Scoring](), "tie_relative"}:   nowExperimental,
-	{reflect.TypeFor[Scoring](), "speed"}:          nowExperimental,
-	{reflect.TypeFor[Routers](), "interval"}:       nowExperimental,
-	{reflect.TypeFor[Scoring](), "affinity_share"}: everyMatch,
-	{reflect.TypeFor[Scoring](), "affinity_saved"}: everyMatch,
+	{reflect.TypeFor[Pool](), "policy"}:                     poolPolicy,
+	{reflect.TypeFor[Pool](), "rule"}:                       poolPolicy,
+	{reflect.TypeFor[Experimental](), "pools"}:              poolPolicy,
+	{reflect.TypeFor[Scoring](), "units"}:                   nowExperimental,
+	{reflect.TypeFor[Scoring](), "calibration"}:             alwaysLearned,
+	{reflect.TypeFor[ExperimentalScoring](), "calibration"}: alwaysLearned,
+	{reflect.TypeFor[Scoring](), "tie_absolute"}:            nowExperimental,
+	{reflect.TypeFor[Scoring](), "tie_relative"}:            nowExperimental,
+	{reflect.TypeFor[Scoring](), "speed"}:                   nowExperimental,
+	{reflect.TypeFor[Routers](), "interval"}:                nowExperimental,
+	{reflect.TypeFor[Scoring](), "affinity_share"}:          everyMatch,
+	{reflect.TypeFor[Scoring](), "affinity_saved"}:          everyMatch,
 }
+
+var alwaysLearned = became("was removed",
+	"leave it out: learned speeds and links always count, and begin at experimental.scoring.speed "+
+		"and scoring.links")
 
 var everyMatch = became("is gone",
 	"leave it out: every prefix match now counts for the time that the match saves")

@@ -18,7 +18,6 @@ func (ck *checker) choice(policy, index string) {
 func (ck *checker) experimentalScoring(s ExperimentalScoring) {
 	const field = "experimental.scoring."
 	ck.oneOf(field+"units", s.Units, Seconds, Raw)
-	ck.oneOf(field+"calibration", s.Calibration, CalibrationOn, CalibrationOff, CalibrationShadow)
 	ck.longer(field+"tie_absolute", s.TieAbsolute, 0)
 	ck.share(field+"tie_relative", s.TieRelative)
 	ck.weight(field+"speed.prefill", s.Speed.Prefill)

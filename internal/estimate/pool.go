@@ -64,9 +64,6 @@ func (p *Pool) learnStep(r *Replica, s Sample) {
 // leastSteps is the part of an answer's time from which on it says something of its steps.
 const leastSteps = 0.1
 
-// Seeded returns the speed of a replica by nothing that was learned: what the operator says, or the profile.
-func (p *Pool) Seeded() Speed { return p.Told.Or(DefaultSpeed()) }
-
 // Speed returns the best that is known of r: of each half what was measured on r, or on the pool, and until
 // enough was what the operator says, or the profile. Of prefills what was measured in the other pool comes
 // before the profile: its engines have the same model. Both halves follow what is measured: where one did

@@ -11,8 +11,6 @@ type DecisionMetrics struct {
 	Booked    *Counters // mode, reason
 	Partial   *Counters // reason
 	Forced    prometheus.Counter
-	Shadow    *Counters // verdict
-	Regret    prometheus.Observer
 	Unwritten *prometheus.CounterVec // reason
 	Pieces    *prometheus.CounterVec // result
 }
@@ -25,12 +23,6 @@ func newDecisionMetrics(f *Families) DecisionMetrics {
 			"possible replica was unknown (blind) or cut for its byte budget (truncated).", "reason"),
 		Forced: f.Single("tandem_ejection_overridden_total",
 			"Plans for which ejected replicas or pairs were used as they are, since too few others were left."),
-		Shadow: f.Counters("tandem_shadow_decisions_total",
-			"Plans by whether what was learned, which does not decide, would have chosen the same or one as good.",
-			"verdict"),
-		Regret: f.Histogram("tandem_shadow_regret_seconds",
-			"By how much the plan that what was learned would have chosen is better, by what was learned.",
-			secondsBuckets),
 		Unwritten: f.Counter("tandem_decisions_unwritten_total",
 			"Records that are missing in decisions.file: the disk was slow, or a write failed.", "reason"),
 		Pieces: f.Counter("tandem_prefill_pieces_total",
@@ -44,10 +36,6 @@ func newDecisionMetrics(f *Families) DecisionMetrics {
 // Count counts a plan that was booked.
 func (m *DecisionMetrics) Count(r *Record, d *planner.Decision) {
 	m.Booked.WithLabelValues(r.Mode, reasonLabel(r, d)).Inc()
-	if s := d.Shadow; s != nil {
-		m.Shadow.WithLabelValues(map[bool]string{true: "same", false: "other"}[s.Same]).Inc()
-		m.Regret.Observe(s.Regret / 1e3)
-	}
 	if d.Forced != "" {
 		m.Forced.Inc()
 	}

@@ -195,7 +195,7 @@ func (pl *Planner) nextDecode(
 
 // rate returns the seconds a byte from b's prefill replica to d.
 func (pl *Planner) rate(b *Booking, d *replica.Replica) float64 {
-	return pl.pairs.rate(&b.Prefill, d, &pl.policy.Policy, pl.policy.Calibration == CalibrateOn)
+	return pl.pairs.rate(&b.Prefill, d, &pl.policy.Policy)
 }
 
 // takes reports whether d can stand in for b's decode replica: compatible, and able to reuse token ids where

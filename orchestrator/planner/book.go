@@ -6,9 +6,8 @@ import (
 	"github.com/tandem-router/tandem/decode"
 )
 
-// book reserves the chosen plan on both pools, and notes what would have been chosen by what was learned. It
-// returns nil if one of them cannot hold it any more.
-func (pl *Planner) book(q *question, shadow *Shadow, now time.Time) *Booking {
+// book reserves the chosen plan on both pools. It returns nil if one of them cannot hold it any more.
+func (pl *Planner) book(q *question, now time.Time) *Booking {
 	d := &pl.scratch.decodes[pl.scratch.chosen.Decode]
 	booking := &Booking{MatchedDecode: d.Matched}
 	var schedule decode.Schedule
@@ -25,7 +24,6 @@ func (pl *Planner) book(q *question, shadow *Shadow, now time.Time) *Booking {
 	booking.Decode = *pl.pairs.decode.Replicas[d.Slot]
 	pl.begin(booking, now)
 	booking.Decision = pl.record(q, now)
-	booking.Decision.Shadow = shadow
 	pl.await(booking, now)
 	return booking
 }

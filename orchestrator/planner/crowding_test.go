@@ -12,7 +12,7 @@ import (
 // length in two seconds. Each is done when the next one comes. At the end some short ones wait on p1.
 func (f *fleet) crowd(t *testing.T, rate, short, long, waiting int) {
 	t.Helper()
-	f.set(Policy{Calibration: CalibrateOff, Links: [replica.Links]float64{100e9, 40e9, 4e9, 3e9}})
+	f.set(Policy{Links: [replica.Links]float64{100e9, 40e9, 4e9, 3e9}})
 	seed, gap := uint32(1000), time.Second/time.Duration(rate)
 	send := func(tokens int, avoid replica.ID) *Booking {
 		r := f.request(seed, tokens)

@@ -62,8 +62,6 @@ type Decision struct {
 	Forced   string      `json:"forced,omitzero"`
 	Excluded []Exclusion `json:"excluded,omitzero"` // who was no candidate and why; only from Explain
 	Moved    *Move       `json:"moved,omitzero"`    // late binding took another decode replica
-	// What would have been chosen by what was learned, where that is not what counts.
-	Shadow *Shadow `json:"shadow,omitzero"`
 }
 
 // Plan is one row of the comparison.

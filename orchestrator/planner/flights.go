@@ -175,7 +175,7 @@ func (pl *Planner) learnLink(x *flight, l *estimate.Link, is estimate.Range, now
 	t := &pl.pairs
 	s := estimate.Sample{Of: estimate.LinkTime, At: now, Range: is}
 	t.links.kinds[x.kind].Learn(l, x.configured, s)
-	t.show(x.pair, x.kind, x.configured, &pl.policy.Policy)
+	t.show(x.pair, x.kind, x.configured)
 	if t.links.differ(&pl.policy.Links) {
 		t.refill(&pl.policy.Policy)
 	}

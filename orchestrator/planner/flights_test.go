@@ -28,7 +28,7 @@ func (f *fleet) predicted(p, d replica.ID, tokens int) float64 {
 	for i := range f.ps {
 		for j := range f.ds {
 			if f.ps[i].ID == p && f.ds[j].ID == d {
-				perByte := f.pl.pairs.rate(&f.ps[i], &f.ds[j], &f.pl.policy.Policy, true)
+				perByte := f.pl.pairs.rate(&f.ps[i], &f.ds[j], &f.pl.policy.Policy)
 				return float64(tokens) * f.pl.policy.KVBytesPerToken * perByte
 			}
 		}

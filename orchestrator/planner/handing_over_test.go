@@ -86,18 +86,13 @@ func TestSlowLinksAreNotTakenForHandingOver(t *testing.T) {
 	}
 }
 
-// Transfers, alone or two at once, teach how fast a link is, whatever it was taken for before, and whether or
-// not what was learned decides.
+// Transfers, alone or two at once, teach how fast a link is, whatever it was taken for before.
 func TestLinksAreLearnedWhateverTheyWereTakenFor(t *testing.T) {
-	for _, mode := range []Calibration{CalibrateOn, CalibrateShadow, CalibrateOff} {
-		for _, link := range []float64{12.5e9, 40e9} {
-			for _, atOnce := range []int{1, 2} {
-				t.Run(fmt.Sprintf("%v, %.3g GB/s, %d at once", mode, link/1e9, atOnce), func(t *testing.T) {
-					f := newFleet(1, 1, nowhere)
-					f.set(Policy{Calibration: mode})
-					f.learnsLink(t, link, atOnce)
-				})
-			}
+	for _, link := range []float64{12.5e9, 40e9} {
+		for _, atOnce := range []int{1, 2} {
+			t.Run(fmt.Sprintf("%.3g GB/s, %d at once", link/1e9, atOnce), func(t *testing.T) {
+				newFleet(1, 1, nowhere).learnsLink(t, link, atOnce)
+			})
 		}
 	}
 }
@@ -135,34 +130,4 @@ func TestWhoHasLeftBringsNoBlocks(t *testing.T) {
 	if n := len(f.pl.flights.ends[0]) + len(f.pl.flights.ends[1]); n != 0 {
 		t.Errorf("transfers are under way at %d replicas, and nobody waits for one", n)
 	}
-}
-
-// What calibration would decide in the shadow is what it decides when it is on, also by what handing over
-// takes.
-func TestShadowHandsOverAsItWould(t *testing.T) {
-	for tokens := 100; tokens < 6000; tokens += 100 {
-		on, _ := shortOrSlow(t, CalibrateOn, tokens)
-		_, shadow := shortOrSlow(t, CalibrateShadow, tokens)
-		if shadow == nil || shadow.Mode != on {
-			t.Errorf("%d tokens: on chooses %v, the shadow %+v", tokens, on, shadow)
-		}
-	}
-}
-
-// shortOrSlow returns how a prompt is served where handing over takes 45 ms, and how the shadow would.
-func shortOrSlow(t *testing.T, mode Calibration, tokens int) (Mode, *Shadow) {
-	t.Helper()
-	f := newFleet(1, 1, nil)
-	f.set(Policy{Calibration: mode})
-	for i := range 40 {
-		n := 500 + i%7*700
-		b := f.asks(t, n)
-		f.come(b, f.landed(b, f.now, 0.045+f.over(40e9, n)))
-		f.pass(time.Second)
-	}
-	f.says(f.decode, "d1", 12, 0, 0.01)
-	r := f.fresh(tokens)
-	r.LocalOK = true
-	b := f.plan(t, r)
-	return b.Mode, b.Decision.Shadow
 }

@@ -65,7 +65,6 @@ func anyPolicy(pick choice) Policy {
 	if pick("ties", 2) == 0 {
 		p.TieAbsolute, p.TieRelative = -1, -1
 	}
-	p.Calibration = Calibration(pick("calibration", 2))
 	return p
 }
 

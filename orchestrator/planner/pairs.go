@@ -19,7 +19,6 @@ type pairs struct {
 	prefill *prefill.View
 	decode  *decode.View
 	rates   scoring.PairRates  // by prefill slot and decode slot
-	learned scoring.PairRates  // the same by what was learned, where rates is not and somebody wants to know
 	slots   map[replica.ID]int // of the replicas of both views
 	// Some prefill replica has adapters: whether a pair works together hangs on the request's model, too.
 	adapters bool
@@ -49,21 +48,16 @@ func (t *pairs) refresh(pv *prefill.View, dv *decode.View, policy *Policy) {
 	if len(t.links.of) > 4*len(t.prefill.Replicas)*len(t.decode.Replicas)+64 {
 		t.dropLeft()
 	}
-	t.fill(&t.rates, policy, policy.Calibration == CalibrateOn)
-	if policy.Calibration == CalibrateShadow {
-		t.fill(&t.learned, policy, true)
-	}
+	t.fill(policy)
 }
 
-// fill makes the rates of all pairs, as learned or as the policy has them.
-func (t *pairs) fill(rates *scoring.PairRates, policy *Policy, learned bool) {
-	if learned {
-		t.links.filled(&policy.Links)
-	}
-	rates.Reset(len(t.decode.Replicas))
+// fill makes the rates of all pairs.
+func (t *pairs) fill(policy *Policy) {
+	t.links.filled(&policy.Links)
+	t.rates.Reset(len(t.decode.Replicas))
 	for _, p := range t.prefill.Replicas {
 		for _, d := range t.decode.Replicas {
-			rates.Add(t.rate(p, d, policy, learned))
+			t.rates.Add(t.rate(p, d, policy))
 		}
 	}
 }
@@ -115,45 +109,26 @@ func (t *pairs) dropLeft() {
 	}
 }
 
-// rate returns the seconds a byte from p to d, as learned or as the policy has it, below zero if they cannot
-// work together.
-func (t *pairs) rate(p, d *replica.Replica, policy *Policy, learned bool) float64 {
+// rate returns the seconds a byte from p to d as learned, below zero if they cannot work together.
+func (t *pairs) rate(p, d *replica.Replica, policy *Policy) float64 {
 	if incompatible(p, d) != "" {
 		return -1
-	}
-	if !learned {
-		return policy.seed(p, d)
 	}
 	return t.links.perByte(Pairing{p.ID, d.ID}, kindOf(p, d), policy.seed(p, d))
 }
 
-// show puts what is believed of a link into the table that has what was learned.
-func (t *pairs) show(pair Pairing, kind replica.Link, configured float64, policy *Policy) {
+// show puts what is believed of a link into the table.
+func (t *pairs) show(pair Pairing, kind replica.Link, configured float64) {
 	perByte := t.links.perByte(pair, kind, configured)
-	rates := t.ofLearned(policy)
-	if rates == nil {
-		return
-	}
-	if at := t.at(pair); at >= 0 && rates.PerByte[at] >= 0 {
-		rates.Set(at, perByte)
+	if at := t.at(pair); at >= 0 && t.rates.PerByte[at] >= 0 {
+		t.rates.Set(at, perByte)
 	}
 }
 
-// ofLearned returns the table that has what was learned, nil where nobody wants to know.
-func (t *pairs) ofLearned(policy *Policy) *scoring.PairRates {
-	switch policy.Calibration {
-	case CalibrateOff:
-		return nil
-	case CalibrateShadow:
-		return &t.learned
-	}
-	return &t.rates
-}
-
-// refill makes the table anew that has what was learned, where there is one.
+// refill makes the table anew, where there is one.
 func (t *pairs) refill(policy *Policy) {
-	if rates := t.ofLearned(policy); rates != nil && t.prefill != nil {
-		t.fill(rates, policy, true)
+	if t.prefill != nil {
+		t.fill(policy)
 	}
 }
 
@@ -181,7 +156,7 @@ func (t *pairs) ease(policy *Policy, now time.Time) {
 		}
 		n := len(t.decode.Replicas)
 		p, d := t.prefill.Replicas[at/n], t.decode.Replicas[at%n]
-		t.show(pair, kindOf(p, d), policy.seed(p, d), policy)
+		t.show(pair, kindOf(p, d), policy.seed(p, d))
 	}
 }
 
@@ -195,7 +170,7 @@ func (t *pairs) touch(p, d *replica.Replica, policy *Policy, now time.Time) {
 		t.refill(policy)
 	}
 	if t.links.slow[pair] != nil {
-		t.show(pair, kind, policy.seed(p, d), policy)
+		t.show(pair, kind, policy.seed(p, d))
 	}
 }
 

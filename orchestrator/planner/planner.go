@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/tandem-router/tandem/decode"
@@ -22,16 +21,13 @@ type Planner struct {
 	decode   *decode.Pool
 	outliers outlier.Set // which replicas and pairs fail; has its own lock
 
-	calibration atomic.Uint32 // of the policy
-
-	mu            sync.Mutex // held while a plan is chosen and booked; guards the following
-	policy        policyInForce
-	rnd           *rand.Rand
-	pairs         pairs
-	flights       flights
-	scratch       scratch
-	shadowScratch scratch // see [Planner.shadow]
-	ruleScratch   ruleScratch
+	mu          sync.Mutex // held while a plan is chosen and booked; guards the following
+	policy      policyInForce
+	rnd         *rand.Rand
+	pairs       pairs
+	flights     flights
+	scratch     scratch
+	ruleScratch ruleScratch
 }
 
 // New returns a planner over the two pools. rnd breaks ties; the planner alone uses it from now on.
@@ -57,7 +53,6 @@ func (pl *Planner) SetPolicy(p Policy) {
 	pl.outliers.Configure(p.Ejection)
 	pl.policy = newPolicyInForce(p)
 	pl.policy.handOver(&pl.pairs.handover)
-	pl.calibration.Store(uint32(p.Calibration))
 	pl.pairs.stale()
 }
 
@@ -166,7 +161,6 @@ func (pl *Planner) ask(req *Request) *question {
 			Avoid: req.AvoidPrefill, Prefills: pl.decode.Prefills(),
 		}
 	}
-	pl.seed(&q.prefill, &q.decode)
 	return q
 }
 
@@ -201,7 +195,7 @@ func (pl *Planner) choose(q *question, now time.Time) (*Booking, error) {
 	if err := pl.late(q); err != nil {
 		return nil, err
 	}
-	return pl.book(q, pl.shadow(q, now), now), nil
+	return pl.book(q, now), nil
 }
 
 // evaluate fills the scratch and chooses. It reports whether there is any plan.

@@ -13,8 +13,7 @@ import (
 // Policy is everything that may be set about decisions. All of it is said: a zero is a zero. Production's is
 // made of the configuration.
 type Policy struct {
-	Weights     scoring.Weights
-	Calibration Calibration // what plans are priced by
+	Weights scoring.Weights
 	// Of every prefill replica until its own is learned; a half at zero begins with estimate.DefaultSpeed().
 	Prefill estimate.Speed
 	Decode  estimate.Speed // of every decode replica, its own prefill included; as above
@@ -69,17 +68,9 @@ func newPolicyInForce(p Policy) policyInForce {
 	}
 }
 
-// handOver makes transfers take what was learned that they take whatever their size, where what was learned
-// counts.
+// handOver makes transfers take what was learned that they take whatever their size.
 func (p *policyInForce) handOver(by *estimate.Handover) {
-	if p.Calibration != CalibrateOn {
-		return
-	}
-	p.setup(by.Seconds(p.Setup.Seconds()))
-}
-
-// setup makes handing over take so many seconds.
-func (p *policyInForce) setup(seconds float64) {
+	seconds := by.Seconds(p.Setup.Seconds())
 	for _, m := range [...]scoring.Model{p.model, p.times} {
 		if s, ok := m.(*scoring.Seconds); ok {
 			s.Setup = seconds

@@ -100,22 +100,6 @@ func TestRuleTakesOnlyWhoCanServe(t *testing.T) {
 	}
 }
 
-// A rule draws anew each time it is asked, so that nothing can be said of what would have been chosen by what
-// was learned.
-func TestRulesHaveNoShadow(t *testing.T) {
-	f := newFleet(2, 2, nil)
-	f.set(Policy{Calibration: CalibrateShadow})
-	if b := f.plan(t, f.request(1, 4000)); b.Decision.Shadow == nil {
-		t.Fatal("costs have no shadow")
-	}
-	f.set(Policy{Calibration: CalibrateShadow, Rule: ruleOf(&take{name: "p2"})})
-	r := f.request(1, 4000)
-	r.LocalOK = false
-	if b := f.plan(t, r); b.Decision.Shadow != nil || b.Prefill.ID != "p2" {
-		t.Errorf("%s, shadow %+v", b.Prefill.ID, b.Decision.Shadow)
-	}
-}
-
 // By text a head is as many chunks as make 256 tokens; a prompt without keys has none.
 func TestHead(t *testing.T) {
 	keys := []kv.Key{1, 2, 3, 4, 5, 6, 7, 8}

@@ -11,7 +11,7 @@ import (
 // replica that is not avoided. Links have so many bytes a second.
 func saturate(t *testing.T, f *fleet, link float64, avoid ...replica.ID) {
 	t.Helper()
-	f.set(Policy{Links: [replica.Links]float64{link, link, link, link}, Calibration: CalibrateOff})
+	f.set(Policy{Links: [replica.Links]float64{link, link, link, link}})
 	for range 24 {
 		r := f.fresh(8000)
 		r.AvoidDecode = avoid

@@ -22,7 +22,6 @@ func Of(cfg *config.Config) planner.Policy {
 	x := cfg.Experimental.Scoring
 	return planner.Policy{
 		Weights:         weights(cfg),
-		Calibration:     calibrations[x.Calibration],
 		Prefill:         estimate.Rates(x.Speed.Prefill, 0),
 		Decode:          estimate.Rates(x.Speed.Local, x.Speed.Decode),
 		Rule:            Rule(cfg.Experimental.Policy),
@@ -50,12 +49,6 @@ const (
 	// times as many.
 	outputDoubt = 5
 )
-
-var calibrations = map[string]planner.Calibration{
-	config.CalibrationOn:     planner.CalibrateOn,
-	config.CalibrationOff:    planner.CalibrateOff,
-	config.CalibrationShadow: planner.CalibrateShadow,
-}
 
 func weights(cfg *config.Config) scoring.Weights {
 	s, units := cfg.Scoring, scoring.InSeconds

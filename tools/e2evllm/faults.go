@@ -33,12 +33,11 @@ const answerLimit = 4 * time.Minute
 // manyRetries are needed where many requests fail at once, and each shall be tried again.
 const manyRetries = "retry: {min: 64}"
 
-// evenSpeeds makes all replicas of a pool equally fast for the router, whatever it measures. With learned
-// speeds the router would avoid an engine that stood still once. The next fault would find no request there,
-// and a prompt that was asked twice would go to another replica than the first time. On a busy machine
-// engines stand still for seconds.
-const evenSpeeds = "experimental: {scoring: " +
-	"{calibration: off, speed: {prefill: 1000, local: 1000, decode: 50}}}"
+// evenSpeeds lets the router choose by blocks and waiting requests, whatever speeds it measures. By seconds
+// the router would avoid an engine that stood still once. The next fault would find no request there, and a
+// prompt that was asked twice would go to another replica than the first time. On a busy machine engines
+// stand still for seconds.
+const evenSpeeds = "experimental: {scoring: {units: raw}}"
 
 // knownChats lets a router keep the token ids of chats for as long as it lives: it would ask engines that
 // stand still for them again.
