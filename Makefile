@@ -59,8 +59,8 @@ e2e-vllm: deps-vllm build ## real vLLM on this machine's CPU: installs it, and c
 	@build/e2evllm -tandem $(BIN) -keep build/e2e-vllm $(E2E)
 
 TRACES ?= examples/traces
-replay-quick: build ## a few claims of docs/results.md on recorded traffic, in seconds (TRACES=folder)
-	@$(BIN) replay suite --quick -traces $(TRACES)
+replay-quick: build ## a few claims about the decision on recorded traffic, in seconds (TRACES=folder)
+	@$(BIN) replay check -traces $(TRACES)
 
 lint: deps ## formatting, module file, go fix, lengths without a reason, golangci-lint
 	@test -z "$$(gofmt -l .)" || { echo "not formatted:"; gofmt -l .; exit 1; }

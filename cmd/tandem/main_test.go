@@ -31,7 +31,7 @@ func TestHelp(t *testing.T) {
 		{"replay capture --help", 0, "tandem replay capture [flags]", ""},
 		{"help version", 0, "tandem version", ""},
 		{"help srve", 2, "", `there is no command "srve"; did you mean serve?`},
-		{"help replay suit", 2, "", `there is no command "suit"; did you mean suite?`},
+		{"help replay chec", 2, "", `there is no command "chec"; did you mean check?`},
 		{"serve -h", 0, "tandem serve [FILE] [flags]", ""},
 		{"--version", 0, "tandem dev", ""},
 		{"-version", 0, "tandem dev", ""},

@@ -47,7 +47,7 @@ func replayCommand() *cobra.Command {
 	lists(c, "policy", append(policies.Names(), "all")...)
 	c.RunE = func(c *cobra.Command, _ []string) error { return o.run(c) }
 	c.AddCommand(
-		validateCommand(), suiteCommand(), captureCommand(), kindsCommand(), gridCommand(), repeatsCommand())
+		validateCommand(), claimsCommand(), captureCommand(), kindsCommand(), gridCommand(), repeatsCommand())
 	return c
 }
 

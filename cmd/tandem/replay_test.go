@@ -66,10 +66,10 @@ func TestReplayMistakes(t *testing.T) {
 // A mistyped subcommand plays nothing, wherever it stands. The nearest one is proposed, or all are named.
 func TestReplaySubcommandMistyped(t *testing.T) {
 	for _, tt := range []struct{ args, want string }{
-		{"suit", `there is no command "suit"; did you mean suite?`},
-		{"--quiet suit", `there is no command "suit"; did you mean suite?`},
-		{"sideways", `there is no command "sideways"; there are capture, grid, kinds, repeats, suite, validate`},
-		{"--scale 2 suite", "there is no flag --scale"}, // of suite
+		{"chec", `there is no command "chec"; did you mean check?`},
+		{"--quiet chec", `there is no command "chec"; did you mean check?`},
+		{"sideways", `there is no command "sideways"; there are capture, check, grid, kinds, repeats, validate`},
+		{"--scale 2 check", "there is no flag --scale"}, // of check
 	} {
 		var out, log bytes.Buffer
 		args := append([]string{"replay"}, strings.Fields(tt.args)...)

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tandem-router/tandem/internal/config"
-	"github.com/tandem-router/tandem/internal/lab/replay/suite"
+	"github.com/tandem-router/tandem/internal/lab/replay/claims"
 )
 
 // tuneCommand searches the weights of the decision on recorded traffic, and says what they would bring and
@@ -27,7 +27,7 @@ func tuneCommand() *cobra.Command {
 	playFlags(c, &o.search.Play)
 	fs.StringVar(&o.file, "config", "", "`file` to begin from, whose scoring is tuned (default: the defaults)")
 	var names []string
-	for _, one := range suite.Objectives() {
+	for _, one := range claims.Objectives() {
 		names = append(names, one.Name)
 	}
 	fs.StringVar(&o.objective, "objective", names[0], "what to make better: `one` of "+strings.Join(names, ", "))
@@ -40,7 +40,7 @@ func tuneCommand() *cobra.Command {
 
 // tuneOptions is what the flags of tune say.
 type tuneOptions struct {
-	search    suite.Search
+	search    claims.Search
 	file      string
 	objective string
 	quiet     bool
@@ -60,7 +60,7 @@ func (o *tuneOptions) run(c *cobra.Command) error {
 	s := &o.search
 	s.From = weightsOf(cfg.Scoring)
 	var err error
-	if s.Objective, err = suite.ObjectiveNamed(o.objective); err != nil {
+	if s.Objective, err = claims.ObjectiveNamed(o.objective); err != nil {
 		return wrongValue("--objective: %s", err)
 	}
 	if err := trafficThere(c.Flags(), &s.Play); err != nil {
@@ -72,15 +72,15 @@ func (o *tuneOptions) run(c *cobra.Command) error {
 			o.objective, cmp.Or(s.Play.Kind, s.Play.Trace), s.Play.Cluster, s.Most()), 0)
 		s.Progress = r.say
 	}
-	t, err := suite.Tune(c.Context(), *s)
+	t, err := claims.Tune(c.Context(), *s)
 	if err != nil {
 		return err
 	}
 	return printTuning(c.OutOrStdout(), s, t)
 }
 
-func weightsOf(s config.Scoring) suite.Weights {
-	w := suite.Weights{Alpha: s.Alpha.Value, Beta: s.Beta, Gamma: s.Gamma, Penalty: s.DecodePenalty}
+func weightsOf(s config.Scoring) claims.Weights {
+	w := claims.Weights{Alpha: s.Alpha.Value, Beta: s.Beta, Gamma: s.Gamma, Penalty: s.DecodePenalty}
 	if s.Alpha.Auto {
 		w.Alpha = 0
 	}
@@ -88,7 +88,7 @@ func weightsOf(s config.Scoring) suite.Weights {
 }
 
 // printTuning writes the change of the configuration, what it brings, and where it would lose.
-func printTuning(w io.Writer, s *suite.Search, t *suite.Tuning) error {
+func printTuning(w io.Writer, s *claims.Search, t *claims.Tuning) error {
 	out := bufio.NewWriter(w)
 	switch from := s.From; {
 	case t.Weights == from:
@@ -126,7 +126,7 @@ func printTuning(w io.Writer, s *suite.Search, t *suite.Tuning) error {
 	return out.Flush()
 }
 
-func interval(e suite.Estimate) string {
+func interval(e claims.Estimate) string {
 	return fmt.Sprintf("%+.1f %% (95 %%: %+.1f to %+.1f)", 100*e.Value, 100*e.Low, 100*e.High)
 }
 

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tandem-router/tandem/internal/lab/replay/suite"
+	"github.com/tandem-router/tandem/internal/lab/replay/claims"
 )
 
 func TestTuneCommand(t *testing.T) {
@@ -41,17 +41,17 @@ func TestTuneCommand(t *testing.T) {
 
 // The change is one that can be pasted; what may be chance and what loses is said.
 func TestTuningIsTold(t *testing.T) {
-	mean, err := suite.ObjectiveNamed("mean-ttft")
+	mean, err := claims.ObjectiveNamed("mean-ttft")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &suite.Search{From: suite.Weights{Beta: 1, Gamma: 1, Penalty: 0.25}, Objective: mean, Seeds: 5}
-	tuning := &suite.Tuning{
-		Weights: suite.Weights{Alpha: 2, Beta: 1, Gamma: 1, Penalty: 0.5}, Tried: 30,
-		Gain: suite.Estimate{Value: 0.1, Low: -0.01, High: 0.2},
-		Others: []suite.Effect{
-			{Name: "goodput", Gain: suite.Estimate{Value: 0.01, Low: 0, High: 0.02}},
-			{Name: "p99-tpot", Gain: suite.Estimate{Value: -0.2, Low: -0.3, High: -0.1}},
+	s := &claims.Search{From: claims.Weights{Beta: 1, Gamma: 1, Penalty: 0.25}, Objective: mean, Seeds: 5}
+	tuning := &claims.Tuning{
+		Weights: claims.Weights{Alpha: 2, Beta: 1, Gamma: 1, Penalty: 0.5}, Tried: 30,
+		Gain: claims.Estimate{Value: 0.1, Low: -0.01, High: 0.2},
+		Others: []claims.Effect{
+			{Name: "goodput", Gain: claims.Estimate{Value: 0.01, Low: 0, High: 0.02}},
+			{Name: "p99-tpot", Gain: claims.Estimate{Value: -0.2, Low: -0.3, High: -0.1}},
 		},
 	}
 	var out bytes.Buffer
@@ -75,7 +75,7 @@ That may be chance: the interval includes none at all. ` +
 		t.Errorf("got\n%s\nwant\n%s", out.String(), want)
 	}
 	out.Reset()
-	tuning.Gain = suite.Estimate{Value: -0.006, Low: -0.017, High: 0.007}
+	tuning.Gain = claims.Estimate{Value: -0.006, Low: -0.017, High: 0.007}
 	if err := printTuning(&out, s, tuning); err != nil || strings.Contains(out.String(), "scoring:") ||
 		!strings.HasPrefix(out.String(), "nothing better was found in 30 tries") {
 		t.Errorf("a loss is told as a change: %v\n%s", err, out.String())

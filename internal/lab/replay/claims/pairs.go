@@ -1,4 +1,4 @@
-package suite
+package claims
 
 import (
 	"cmp"
@@ -42,7 +42,6 @@ var (
 		}
 		return ttft(a), 1
 	}}
-	meanEnd   = figure{of: one(func(a *Answer) float64 { return float64(a.Total) })}
 	p99TPOT   = figure{of: one(tpot), quantile: 0.99}
 	hit       = figure{of: func(a *Answer) (float64, float64) { return float64(a.Cached), float64(a.Prompt) }}
 	moved     = figure{of: one(func(a *Answer) float64 { return float64(a.Moved) })}

@@ -1,4 +1,4 @@
-package suite
+package claims
 
 import (
 	"context"
@@ -86,7 +86,7 @@ func (l *lab) besideOnce(
 	least := 0.0
 	note := []string{}
 	for _, name := range others {
-		runs, err := l.seeds(ctx, at(name), 1)
+		runs, err := l.once(ctx, at(name))
 		if err != nil {
 			return Estimate{}, err
 		}
@@ -96,7 +96,7 @@ func (l *lab) besideOnce(
 			best, least = name, v
 		}
 	}
-	e, err := l.compare(ctx, f, with, at(ours), at(best), 1)
+	e, err := l.compare(ctx, f, with, at(ours), at(best))
 	e.Note += " of " + best + "; " + strings.Join(note, ", ")
 	return e, err
 }
@@ -104,11 +104,11 @@ func (l *lab) besideOnce(
 // outside compares the mean time to first token of those requests of two settings that come while nothing is
 // wrong in the first.
 func (l *lab) outside(ctx context.Context, troubled, calm Setting) (Estimate, error) {
-	a, err := l.seeds(ctx, troubled, 1)
+	a, err := l.once(ctx, troubled)
 	if err != nil {
 		return Estimate{}, err
 	}
-	b, err := l.seeds(ctx, calm, 1)
+	b, err := l.once(ctx, calm)
 	if err != nil {
 		return Estimate{}, err
 	}

@@ -1,12 +1,11 @@
-// Package suite computes what is claimed of Tandem's decision: each claim is a line with an interval over
-// requests and seeds, a target, and whether it holds.
+// Package claims checks what is claimed of Tandem's decision: each claim is a line with an interval over
+// requests, a target, and whether the claim holds.
 //
-// The steps, as files: claims.go lists what is claimed (field.go beside the policies of others, affinity.go,
-// overload.go with old reports too, joint.go the parts of the decision, collapses.go what was published of
-// others, stress.go hard traffic, failing.go replicas that fail, quick.go for CI), lab.go plays what that
-// needs, capacity.go finds the loads, pairs.go puts the same requests of two policies side by side,
-// bootstrap.go says how sure a difference is, report.go writes it down.
-package suite
+// The steps, as files: claims.go lists the claims (quick.go for CI; failing.go, overload.go and pressure.go),
+// lab.go plays what they need, pairs.go puts the same requests of two policies side by side, bootstrap.go
+// says how sure a difference is, report.go writes the lines. tune.go looks for better weights by the same
+// means.
+package claims
 
 import (
 	"context"
@@ -54,14 +53,13 @@ func (b Bound) met(value, target float64) bool {
 	return value >= target
 }
 
-// Options of a run of the suite.
+// Options of [Run].
 type Options struct {
 	Traces   string   // folder
 	Host     string   // what engines' hosts cost, see [replay.Play]
 	Links    string   // how transfers at the same time get by, see [replay.Play]
 	Only     []string // claims whose name begins with one of these; none: all
-	Quick    bool     // short windows, few seeds, and targets that hold with a wide margin
-	Seeds    int      // of each comparison, at least 1; some take fewer, see claims.go
+	All      bool     // failing replicas, overload and old reports too, which take minutes
 	Workers  int      // plays at a time, at least 1
 	Progress func(text string)
 }
@@ -94,10 +92,10 @@ func Run(ctx context.Context, o Options) ([]Line, error) {
 }
 
 func (o *Options) claims() []claim {
-	if o.Quick {
-		return quickClaims()
+	if o.All {
+		return slices.Concat(quickClaims(), failingClaims(), overloadClaims(), staleClaims(), pressureClaims())
 	}
-	return claims()
+	return quickClaims()
 }
 
 func (o *Options) wants(name string) bool {

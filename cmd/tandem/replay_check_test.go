@@ -7,22 +7,23 @@ import (
 	"testing"
 )
 
-func TestSuiteCommand(t *testing.T) {
+func TestCheckOfClaims(t *testing.T) {
 	none := filepath.Join(t.TempDir(), "none")
 	for _, tt := range []struct {
 		args []string
 		code int
 		want string
 	}{
-		{[]string{"replay", "suite", "--list"}, 0, "capacity_above_best_baseline/conversation/8P8D/cache4\n"},
-		{[]string{"replay", "suite", "--quick", "--list"}, 0, "quick_hit_over_sticky/agents\n"},
-		{[]string{"replay", "suite", "--traces", none}, 1, "--traces names the folder"},
+		{[]string{"replay", "check", "--all", "--list"}, 0, "churn_errors_beyond_best_baseline/conversation/8P8D"},
+		{[]string{"replay", "suite", "x"}, 2, `no command "suite"`},
+		{[]string{"replay", "check", "--list"}, 0, "quick_hit_over_sticky/agents\n"},
+		{[]string{"replay", "check", "--traces", none}, 1, "--traces names the folder"},
 		{
-			[]string{"replay", "suite", "--traces", t.TempDir(), "--only", "x"},
+			[]string{"replay", "check", "--traces", t.TempDir(), "--only", "x"},
 			1,
 			`no claim begins with any of ["x"]`,
 		},
-		{[]string{"replay", "suite", "--sort"}, 2, "there is no flag --sort"},
+		{[]string{"replay", "check", "--sort"}, 2, "there is no flag --sort"},
 	} {
 		var out, log bytes.Buffer
 		if tt.args[2] == "--traces" && tt.code == 1 {

@@ -1,4 +1,4 @@
-package suite
+package claims
 
 import (
 	"testing"
@@ -50,7 +50,8 @@ func TestErrorsAndWhoCameMeanwhile(t *testing.T) {
 }
 
 func TestFailingClaimsOnASmallTrace(t *testing.T) {
-	lines, err := Run(t.Context(), Options{Traces: folder(t), Workers: 2, Only: []string{"decode_fails"}})
+	o := Options{Traces: folder(t), All: true, Workers: 2, Only: []string{"decode_fails"}}
+	lines, err := Run(t.Context(), o)
 	if err != nil || len(lines) != 3 {
 		t.Fatalf("%+v, %v", lines, err)
 	}

@@ -1,4 +1,4 @@
-package suite
+package claims
 
 import (
 	"bytes"
@@ -40,9 +40,8 @@ func TestRunIsTheSame(t *testing.T) {
 	var runs [2][]Line
 	for i := range runs {
 		var err error
-		o := Options{Traces: folder(t), Seeds: 2, Workers: 1 + 2*i, Only: []string{
-			"ttft_mean_below_round-robin/conversation/4P4D/cache1",
-			"ttft_p99_below_round-robin/conversation/4P4D/cache1",
+		o := Options{Traces: folder(t), Workers: 1 + 2*i, Only: []string{
+			"quick_ttft_mean_below_round-robin/conversation", "quick_tpot_p99_over_round-robin/conversation",
 		}}
 		if runs[i], err = Run(t.Context(), o); err != nil {
 			t.Fatal(err)
@@ -52,7 +51,7 @@ func TestRunIsTheSame(t *testing.T) {
 		t.Errorf("%+v\n%+v", runs[0], runs[1])
 	}
 	for _, l := range runs[0] {
-		if l.Name == "" || l.How == "" || l.Note == "" || l.Target < 0.7 || l.Low > l.Value || l.High < l.Value {
+		if l.Name == "" || l.How == "" || l.Note == "" || l.Low > l.Value || l.High < l.Value {
 			t.Errorf("%+v", l)
 		}
 	}
@@ -70,8 +69,8 @@ func TestRunMistakes(t *testing.T) {
 }
 
 func TestNamesAreUnique(t *testing.T) {
-	for _, quick := range []bool{false, true} {
-		o := Options{Quick: quick}
+	for _, all := range []bool{false, true} {
+		o := Options{All: all}
 		seen := map[string]bool{}
 		for _, name := range o.Names() {
 			if seen[name] || strings.ContainsAny(name, " \t") {
@@ -116,24 +115,19 @@ func TestMeasured(t *testing.T) {
 }
 
 func TestWriteAndMissed(t *testing.T) {
-	lines := Validations([]replay.Validation{
-		{Run: "r", Errors: &replay.Figures{TTFT: replay.Spread{Mean: -0.06, P50: 0.01}}}, {Run: "kept back"},
-	})
-	if len(lines) != 9 || lines[0].Value != 0.06 || lines[0].Holds || !lines[1].Holds {
-		t.Fatalf("%+v", lines)
-	}
+	lines := []Line{{Name: "a", Value: 0.06, Target: 0.05, Bound: AtMost}, {Name: "b", Holds: true}}
 	if err := Missed(lines); err == nil || strings.Count(err.Error(), "missed") != 1 {
 		t.Error(err)
 	}
 	var b bytes.Buffer
 	var back []map[string]any
-	if err := Write(&b, lines); err != nil || json.Unmarshal(b.Bytes(), &back) != nil || len(back) != 9 ||
+	if err := Write(&b, lines); err != nil || json.Unmarshal(b.Bytes(), &back) != nil || len(back) != 2 ||
 		len(back[0]) != 6 {
 		t.Errorf("%v: %s", err, b.String())
 	}
 	b.Reset()
 	if err := Print(&b, lines); err != nil || !strings.Contains(b.String(), "MISSED") ||
-		!strings.Contains(b.String(), "8 of 9 hold") {
+		!strings.Contains(b.String(), "1 of 2 hold") {
 		t.Errorf("%v: %s", err, b.String())
 	}
 }

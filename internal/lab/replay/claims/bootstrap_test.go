@@ -1,4 +1,4 @@
-package suite
+package claims
 
 import (
 	"math"
@@ -12,21 +12,6 @@ func answers(ttfts ...float64) []Answer {
 		out[i] = Answer{Session: int32(i), TTFT: float32(x), Prompt: 100, Cached: int32(10 * x)}
 	}
 	return out
-}
-
-// Behind a figure of several seeds are told its median, and the plays that did not keep up.
-func TestBySeed(t *testing.T) {
-	a := []*Trial{{Answers: answers(1, 1)}, {Answers: answers(3, 3)}, {Answers: answers(2, 2)}}
-	b := []*Trial{{Answers: answers(4, 4)}, {Answers: answers(3, 3)}, {Answers: answers(90, 110)}}
-	if got := bySeed(meanTTFT, a, b); got != "; medians of 3 seeds: 2 against 4; 0 and 1 of them collapsed" {
-		t.Errorf("%q", got)
-	}
-	if got := bySeed(meanTTFT, a, a); got != "; medians of 3 seeds: 2 against 2" {
-		t.Errorf("%q", got)
-	}
-	if got := bySeed(meanTTFT, a[:1], b[:1]); got != "" {
-		t.Errorf("of one seed %q", got)
-	}
 }
 
 func TestCompareByHand(t *testing.T) {

@@ -1,4 +1,4 @@
-package suite
+package claims
 
 import (
 	"context"
@@ -6,6 +6,9 @@ import (
 	"strings"
 	"time"
 )
+
+// loaded is the conversation on eight and eight replicas with the larger cache, at a part of our capacity.
+func loaded(part float64) cell { return cell{Conversation, "8P8D", 4, part * 2 * halfCapacity} }
 
 // staleClaims compare what a usual deployment does not have, fresh knowledge, with what a bad one has.
 func staleClaims() []claim {
@@ -21,15 +24,12 @@ func staleClaims() []claim {
 			how: "mean time to first token with reports every 5 s and events 1 s late" + c.what +
 				" over that of one with reports every 0.1 s and no lag, - 1, at 80 % of the capacity",
 			measure: func(ctx context.Context, l *lab) (Estimate, error) {
-				at, err := l.loaded(ctx, 0.8)
-				if err != nil {
-					return Estimate{}, err
-				}
+				at := loaded(0.8)
 				fresh, stale := at.setting(ours), at.setting(c.policy)
 				fresh.EventLag, fresh.Poll = 0, 100*time.Millisecond
 				stale.EventLag, stale.Poll = time.Second, 5*time.Second
 				stale.Cluster += c.routers
-				return l.compare(ctx, meanTTFT, excess, stale, fresh, l.many())
+				return l.compare(ctx, meanTTFT, excess, stale, fresh)
 			},
 		})
 	}
@@ -46,10 +46,7 @@ func overloadClaims() []claim {
 			how: "good requests a second at twice the capacity over the most at 0.85, 1, 1.15, 1.5 and 2 times the " +
 				"capacity",
 			measure: func(ctx context.Context, l *lab) (Estimate, error) {
-				c, err := l.loaded(ctx, 1)
-				if err != nil {
-					return Estimate{}, err
-				}
+				c := loaded(1)
 				return l.goodput(ctx, c.setting(policy), c.Load)
 			},
 		})
@@ -63,7 +60,7 @@ func (l *lab) goodput(ctx context.Context, s Setting, capacity float64) (Estimat
 	var note strings.Builder
 	fmt.Fprintf(&note, "capacity at load %.3g, goodput there", capacity)
 	for i, part := range parts {
-		runs, err := l.seeds(ctx, s.at(part*capacity), 1)
+		runs, err := l.once(ctx, s.at(part*capacity))
 		if err != nil {
 			return Estimate{}, err
 		}

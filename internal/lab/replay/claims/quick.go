@@ -1,4 +1,4 @@
-package suite
+package claims
 
 import (
 	"context"
@@ -24,15 +24,15 @@ func quickly(name string, target float64, bound Bound, f figure, with func(a, b 
 ) claim {
 	return claim{
 		name: "quick_" + name, target: target, bound: bound,
-		how:     "as its namesake of the full suite or of the grid's wrong facts, a short window, one seed",
-		measure: func(ctx context.Context, l *lab) (Estimate, error) { return l.compare(ctx, f, with, a, b, 1) },
+		how:     "a short window, one seed",
+		measure: func(ctx context.Context, l *lab) (Estimate, error) { return l.compare(ctx, f, with, a, b) },
 	}
 }
 
 // quickTalk is a fleet that a short window tells something of.
 var quickTalk = cell{Conversation, "4P4D", 4, 0.95}
 
-// quickClaims lists those of the quick suite: what must hold with a wide margin on short windows.
+// quickClaims lists what must hold with a wide margin on short windows.
 func quickClaims() []claim {
 	talk, agents := quickTalk.quickly, cell{Agents, "4P4D", 1, agentRate}.quickly
 	return append([]claim{

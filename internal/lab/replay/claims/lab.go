@@ -1,4 +1,4 @@
-package suite
+package claims
 
 import (
 	"cmp"
@@ -47,24 +47,14 @@ type Setting struct {
 	Poll     time.Duration // between two load reports
 	Link     float64       // GB/s between engines, 0: 40
 	Loops    Loops         // of Clients
-	Stress   replay.Stress
-	Troubles string // of replicas, see [cluster.ParseTroubles]
-	Misstate string // what routers are told that is not so, see [cluster.ParseMisstated]
-	Raw      bool   // keep the ticks of the recording
-	// Conversation: requests come as unevenly as ServeGen's clients send them, as many as by Load.
-	Bursts bool
+	Troubles string        // of replicas, see [cluster.ParseTroubles]
+	Misstate string        // what routers are told that is not so, see [cluster.ParseMisstated]
 }
 
 func (s Setting) String() string {
 	text := fmt.Sprintf("%v %s cache %.3g load %.4g %s seed %d %s %s",
 		s.Workload, s.Cluster, s.Cache, s.Load, s.Policy, s.Seed, s.Troubles, s.Misstate)
 	return strings.Join(strings.Fields(text), " ")
-}
-
-// with returns s played with another policy.
-func (s Setting) with(policy string) Setting {
-	s.Policy = policy
-	return s
 }
 
 // at returns s at another load.
@@ -76,15 +66,11 @@ func (s Setting) at(load float64) Setting {
 // slo is what an answer has to keep to count as good: the p90 of which capacity asks for.
 var slo = replay.SLO{TTFT: 5 * time.Second, TPOT: 100 * time.Millisecond}
 
-// conversationRate is how many requests a second the conversation has as recorded.
-const conversationRate = 12_031.0 / 3_600
-
 // play makes what the simulator wants.
 func (s Setting) play(traces string) replay.Play {
 	p := replay.Play{
 		Cluster: s.Cluster, Profile: "70b", Cache: s.Cache, Link: s.Link, Seed: s.Seed,
-		EventLag: s.EventLag, Poll: s.Poll, SLO: slo, Stress: s.Stress, Raw: s.Raw,
-		Troubles: s.Troubles,
+		EventLag: s.EventLag, Poll: s.Poll, SLO: slo, Troubles: s.Troubles,
 	}
 	if s.Workload != Clients {
 		p.Trace = filepath.Join(traces, s.Workload.file())
@@ -92,9 +78,6 @@ func (s Setting) play(traces string) replay.Play {
 	switch s.Workload {
 	case Conversation:
 		p.Scale, p.For = s.Load, time.Duration(float64(s.Span)/s.Load)
-		if s.Bursts {
-			p.Arrivals, p.Rate = filepath.Join(traces, "servegen_m_large_arrivals.csv.gz"), conversationRate
-		}
 	case Agents:
 		p.Rate, p.For = s.Load, s.Span
 	case Clients:
@@ -173,9 +156,7 @@ type lab struct {
 	Options
 	slots chan struct{}
 
-	runs     memo[Setting, *Trial]
-	searches memo[search, *found]
-	tunings  memo[Setting, []string] // by dev play
+	runs memo[Setting, *Trial]
 
 	mu   sync.Mutex // guards the following
 	done int
@@ -241,25 +222,11 @@ func (l *lab) play(ctx context.Context, s Setting) (*Trial, error) {
 	return r, nil
 }
 
-// seeds plays s with each of the first n seeds.
-func (l *lab) seeds(ctx context.Context, s Setting, n int) ([]*Trial, error) {
-	runs := make([]*Trial, n)
-	errs := make([]error, n)
-	var wg sync.WaitGroup
-	for i := range n {
-		wg.Go(func() {
-			one := s
-			one.Seed = uint64(i + 1)
-			runs[i], errs[i] = l.run(ctx, one)
-		})
-	}
-	wg.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return nil, err
-		}
-	}
-	return runs, nil
+// once plays s with the first seed.
+func (l *lab) once(ctx context.Context, s Setting) ([]*Trial, error) {
+	s.Seed = 1
+	r, err := l.run(ctx, s)
+	return []*Trial{r}, err
 }
 
 func (l *lab) say(format string, args ...any) {
