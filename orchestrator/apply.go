@@ -2,7 +2,6 @@ package orchestrator
 
 import (
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -58,6 +57,14 @@ func (o *Orchestrator) changes(old, cfg *config.Config) []config.Change {
 type reloadError struct {
 	at  time.Time
 	err error
+}
+
+// rejected is since when and why the newest configuration is not in force; nil where it is.
+func (r *reloads) rejected() (since time.Time, err error) {
+	if e := r.err.Load(); e != nil {
+		return e.at, e.err
+	}
+	return time.Time{}, nil
 }
 
 // Apply puts cfg, which must have been validated, in force: for new requests at once, without touching those
@@ -179,6 +186,3 @@ func newResolver(cfg *config.Config) *tokenizer.Resolver {
 		CacheBytes:    int64(cfg.Tokenizer.CacheBytes), ChatTTL: cfg.Tokenizer.ChatTTL,
 	})
 }
-
-// errNoReload says that this process cannot read a configuration again.
-var errNoReload = errors.New("started without a configuration file: there is nothing to reload")

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tandem-router/tandem/internal/capture"
+	"github.com/tandem-router/tandem/orchestrator/observe"
 )
 
 // A capture tells when requests came, how long they were and which beginnings they share; nothing of what
@@ -67,9 +68,10 @@ func TestCapture(t *testing.T) {
 			other[0].Tenant == got[0].Tenant {
 			w.t.Errorf("another capture tells the same names: %+v", other)
 		}
-		if w.o.captures.any.Load() != 0 {
+		w.o.captures.Note(func() observe.Served {
 			w.t.Error("a capture goes on after its end")
-		}
+			return observe.Served{}
+		})
 	})
 }
 
@@ -93,21 +95,6 @@ func captured(w *world, body string) (lines []capture.Request) {
 		lines = append(lines, one)
 	}
 	return lines
-}
-
-// Nobody waits for a slow reader: what does not fit is counted.
-func TestCaptureLosesRatherThanWaits(t *testing.T) {
-	in(t, setup{}, func(w *world) {
-		taking, end := w.o.captures.begin(time.Now())
-		defer end()
-		for range captureBuffer {
-			taking.lines <- capture.Request{}
-		}
-		w.ask(guardedPrompt(idPrompt(1, 20), ""))
-		if n := taking.lost.Load(); n != 1 {
-			w.t.Errorf("%d lost, want 1", n)
-		}
-	})
 }
 
 func TestCaptureForHowLong(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
+	"github.com/tandem-router/tandem/orchestrator/admin"
 	"github.com/tandem-router/tandem/orchestrator/fleet"
 )
 
@@ -25,7 +26,7 @@ func (l *logged) lines(message, word string) []string {
 func (l *logged) into(o *Options) { o.Log = slog.New(slog.NewTextHandler(l, nil)) }
 
 // order sends a command to the admin listener, as `tandem drain` does.
-func (w *world) order(command, replica string, more ...string) (int, *DrainAnswer) {
+func (w *world) order(command, replica string, more ...string) (int, *admin.DrainAnswer) {
 	w.t.Helper()
 	method := http.MethodPost
 	if command == "state" {
@@ -34,7 +35,7 @@ func (w *world) order(command, replica string, more ...string) (int, *DrainAnswe
 	got := w.send(w.t.Context(), "admin:80", prompt{
 		method: method, path: "/-/" + command + "?replica=" + replica + strings.Join(more, ""),
 	})
-	a := &DrainAnswer{}
+	a := &admin.DrainAnswer{}
 	if err := json.Unmarshal([]byte(got.raw), a); err != nil {
 		w.t.Errorf("%s %s: status %d, %s", command, replica, got.status, got.raw)
 	}
@@ -49,7 +50,7 @@ func TestAReplicaIsDrainedByItsURL(t *testing.T) {
 			if status, a := w.order("drain", by); status != http.StatusOK || a.Replicas[0].Name != "first" {
 				t.Errorf("drain %s: %d %+v", by, status, a)
 			}
-			if status, a := w.order("undrain", by); status != http.StatusOK || a.Replicas[0].State != InUse {
+			if status, a := w.order("undrain", by); status != http.StatusOK || a.Replicas[0].State != admin.InUse {
 				t.Errorf("undrain %s: %d %+v", by, status, a)
 			}
 		}
@@ -70,7 +71,7 @@ func (w *world) drain(e *simulated) {
 
 func (w *world) undrain(e *simulated) {
 	w.t.Helper()
-	if status, a := w.order("undrain", e.addr); status != http.StatusOK || a.Replicas[0].State != InUse {
+	if status, a := w.order("undrain", e.addr); status != http.StatusOK || a.Replicas[0].State != admin.InUse {
 		w.t.Errorf("undrain %s: status %d, %+v", e.name, status, a)
 	}
 }
@@ -396,7 +397,7 @@ func TestADrainSurvivesAReload(t *testing.T) {
 		w.apply(&named) // back: the mark has gone to the address that the name had
 		time.Sleep(10 * time.Second)
 		wants("d1", fleet.StateDrained)
-		wants("d0", InUse)
+		wants("d0", admin.InUse)
 		if status, _ := w.order("undrain", "d1"); status != http.StatusOK {
 			t.Errorf("undrain: %d", status)
 		}
@@ -406,7 +407,7 @@ func TestADrainSurvivesAReload(t *testing.T) {
 		w.apply(&gone)
 		w.apply(&named)
 		time.Sleep(10 * time.Second)
-		wants("d0", InUse)
+		wants("d0", admin.InUse)
 
 		byFile := named
 		byFile.Pools.Decode.Replicas = slices.Clone(named.Pools.Decode.Replicas)
@@ -419,7 +420,7 @@ func TestADrainSurvivesAReload(t *testing.T) {
 			t.Errorf("undrain: %d, %+v", status, a)
 		}
 		w.apply(&named)
-		wants("d2", InUse)
+		wants("d2", admin.InUse)
 		w.apply(w.cfg)
 		p := completion(true)
 		w.exact(p, w.ask(p))
@@ -567,7 +568,7 @@ func TestAServerIsDrainedAsAWhole(t *testing.T) {
 			if status != http.StatusOK || len(a.Replicas) != 2 {
 				t.Errorf("%s: %d, %+v", name, status, a)
 			}
-			if status, a = w.order("undrain", name); status != http.StatusOK || a.Replicas[1].State != InUse {
+			if status, a = w.order("undrain", name); status != http.StatusOK || a.Replicas[1].State != admin.InUse {
 				t.Errorf("%s: %d, %+v", name, status, a)
 			}
 		}

@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"bytes"
 	"context"
+	"errors"
 	"net/http"
 	"time"
 
@@ -64,6 +65,8 @@ func (o *Orchestrator) Watch(ctx context.Context, send func(r *observe.Record, l
 
 // Ready reports whether requests can be served.
 func (o *Orchestrator) Ready() bool {
-	ok, _ := o.ready()
+	ok, _ := o.see.Ready()
 	return ok
 }
+
+var errExplain = errors.New("send the body of a completion or a chat")

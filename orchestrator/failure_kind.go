@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"net/http"
 
+	"github.com/tandem-router/tandem/orchestrator/observe"
 	"github.com/tandem-router/tandem/orchestrator/outlier"
 )
 
@@ -303,5 +304,5 @@ func handoffRow(name string, as blamed) failureRow {
 // clientGone is the status that records show for a client that left. No client receives it.
 const clientGone = 499
 
-// goneName is the name of kindClientGone, for readers of records.
-const goneName = "client_gone"
+// goneName is the name of kindClientGone, as records say it.
+const goneName = observe.Gone

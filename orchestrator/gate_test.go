@@ -22,7 +22,7 @@ func (w *world) gated(method, path, host string, header ...string) *httptest.Res
 		r.Header.Set(header[i], header[i+1])
 	}
 	rec := httptest.NewRecorder()
-	w.o.gate(w.o.Admin()).ServeHTTP(rec, r)
+	w.o.admin.Gate(w.o.Admin()).ServeHTTP(rec, r)
 	return rec
 }
 

@@ -139,7 +139,7 @@ func (j *job) finish(f *failure, a *answer) {
 		}
 		j.countTokens(a, f)
 		if f == nil {
-			j.q.o.captures.note(j)
+			j.q.o.captures.Note(j.served)
 		}
 	}
 	if j.q.o.traced {
@@ -147,5 +147,5 @@ func (j *job) finish(f *failure, a *answer) {
 	}
 	j.q.o.m.Took(j.rec)
 	j.q.o.ring.Add(j.rec)
-	j.q.o.past.Add(endedOf(j.rec))
+	j.q.o.admin.Ended(j.rec)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tandem-router/tandem/decode"
 	"github.com/tandem-router/tandem/internal/page"
+	"github.com/tandem-router/tandem/orchestrator/admin"
 	"github.com/tandem-router/tandem/orchestrator/observe"
 	"github.com/tandem-router/tandem/orchestrator/planner"
 	"github.com/tandem-router/tandem/prefill"
@@ -26,10 +27,10 @@ func TestNamesInJSONAreSnakeCase(t *testing.T) {
 	for _, v := range []any{
 		observe.Record{},
 		planner.Decision{},
-		Status{},
+		observe.Status{},
+		admin.Readiness{},
 		prefill.MemberStatus{},
 		decode.MemberStatus{},
-		readiness{},
 		page.Live{},
 	} {
 		namesOf(t, reflect.TypeOf(v), seen)

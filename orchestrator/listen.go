@@ -61,7 +61,7 @@ func (o *Orchestrator) Serve(ctx context.Context, l Listeners, admin http.Handle
 	go func() { failed <- front.Serve(l.Front) }()
 	var back *http.Server
 	if l.Admin != nil {
-		back = adminServer(o.gate(admin), o.log)
+		back = adminServer(o.admin.Gate(admin), o.log)
 		go func() { failed <- back.Serve(l.Admin) }()
 	}
 

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tandem-router/tandem/orchestrator/fleet"
+	"github.com/tandem-router/tandem/orchestrator/observe"
 	"github.com/tandem-router/tandem/orchestrator/peers"
 )
 
@@ -37,7 +38,7 @@ func TestMetricsPageAgreesWithTheCode(t *testing.T) {
 	documented := promised(t)
 	registry := &naming{}
 	newMetrics(registry)
-	registry.MustRegister(&collector{})
+	registry.MustRegister(observe.NewCollector(nil, observe.Collected{}))
 	peers.New(peers.Options{Registry: registry})
 	fleet.New(fleet.Options{Registry: registry})
 	for _, n := range registry.names {

@@ -99,9 +99,15 @@ func (o *Orchestrator) noneIn(pool, model string) string {
 		}
 		serves := slices.ContainsFunc(w.Members(), func(m replica.Replica) bool { return m.Serves(model) })
 		all++
-		up += int(oneIf(w.Up()))
-		serve += int(oneIf(serves))
-		both += int(oneIf(serves && w.Up()))
+		if w.Up() {
+			up++
+		}
+		if serves {
+			serve++
+		}
+		if serves && w.Up() {
+			both++
+		}
 	}
 	switch {
 	case all == 0:

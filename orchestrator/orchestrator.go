@@ -5,7 +5,8 @@
 // blocks, plan.go plans and waits in admission.go for room, attempt.go tries, handoff.go sends the legs in
 // the connector's order, answer.go reads the answer, client.go writes it. Package fleet tells what the
 // replicas are and have, package peers what other routers have booked there. Configuration comes in through
-// apply.go, and status goes out through admin.go, collect.go and record.go.
+// apply.go. rooms.go makes the packages below: admin and observe show what happens, trials bring back what
+// was ejected.
 package orchestrator
 
 import (
@@ -28,10 +29,10 @@ import (
 	"github.com/tandem-router/tandem/decode"
 	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/liveness"
-	"github.com/tandem-router/tandem/internal/page"
 	"github.com/tandem-router/tandem/internal/panics"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/internal/tokenizer"
+	"github.com/tandem-router/tandem/orchestrator/admin"
 	"github.com/tandem-router/tandem/orchestrator/fleet"
 	"github.com/tandem-router/tandem/orchestrator/observe"
 	"github.com/tandem-router/tandem/orchestrator/peers"
@@ -111,10 +112,9 @@ type membership struct {
 type records struct {
 	ring     *observe.Ring
 	file     *observe.DecisionFile
-	page     *page.Page
-	past     *page.History
-	unused   idlePool
-	captures captures
+	see      *observe.State
+	captures *observe.Captures
+	admin    *admin.Admin
 }
 
 // configured is what [Orchestrator.Apply] has put in force, its only writer.
@@ -185,7 +185,6 @@ func New(cfg *config.Config, opt Options) (*Orchestrator, error) {
 	o.ring = observe.NewRing(cfg.Decisions.Ring)
 	lost := o.m.Decisions.Unwritten
 	o.file = observe.NewDecisionFile(o.ring, o.diskOf("decisions.file"), lost, opt.openDecisions)
-	o.page, o.past = page.New(o.Live), page.NewHistory()
 	o.traceWith(opt.Tracer)
 	o.prefill = prefill.New(prefill.Options{IndexBytes: int64(cfg.Pools.Prefill.IndexBytes)})
 	o.decode = decode.New(decode.Options{IndexBytes: int64(cfg.Pools.Decode.IndexBytes)})
@@ -201,8 +200,7 @@ func New(cfg *config.Config, opt Options) (*Orchestrator, error) {
 		Log: o.log, Dial: opt.Dial, Prefill: o.prefill, Decode: o.decode, RoomChanged: o.queue.wake,
 		Distrusts: o.fleet, Panics: o.panics, Registry: opt.Registry,
 	})
-	o.trials = o.newTrials()
-	opt.Registry.MustRegister(&collector{o: o})
+	o.addRooms()
 	o.state = &stateFile{
 		log: o.log, planner: o.planner, fleet: o.fleet, disk: o.diskOf("state.file"), replace: opt.replaceState,
 		asked: make(chan chan error), soon: make(chan struct{}, 1),
@@ -259,7 +257,7 @@ func (o *Orchestrator) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for where, run := range map[string]func(context.Context){
 		"stall": o.clock.Run, "expiry": o.expire, "trials": o.trials.Run, "decisions": o.file.Run,
-		"state": o.state.run, "history": o.remember,
+		"state": o.state.run, "history": o.admin.Run,
 	} {
 		wg.Go(func() { o.panics.KeepRunning(ctx, where, func() { run(ctx) }) })
 	}

@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/tandem-router/tandem/internal/openai"
+	"github.com/tandem-router/tandem/orchestrator/admin"
 	"github.com/tandem-router/tandem/orchestrator/observe"
 )
 
@@ -98,7 +99,7 @@ func (q *request) admit(inflight int64) *failure {
 
 // authorised compares the bearer token with every configured key, each in constant time.
 func (q *request) authorised() bool {
-	token, found := bearer(q.r)
+	token, found := admin.Bearer(q.r)
 	if !found {
 		token = q.r.Header.Get("X-Api-Key") // Anthropic clients
 	}

@@ -1,8 +1,13 @@
 package orchestrator
 
 import (
+	"net/http"
+
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/page"
+	"github.com/tandem-router/tandem/orchestrator/admin"
 	"github.com/tandem-router/tandem/orchestrator/observe"
 	"github.com/tandem-router/tandem/orchestrator/trials"
 )
@@ -19,6 +24,16 @@ func newMetrics(reg prometheus.Registerer) *observe.Metrics {
 	observe.Begin(m.Answers.Bypassed, bypassReasons()...)
 	observe.Begin(m.Answers.Unkept, tooLong, notFinished, wasResumed, notTrusted, unknownFrom)
 	return m
+}
+
+// addRooms makes the rooms that look at the pools and the fleet.
+func (o *Orchestrator) addRooms() {
+	o.trials = o.newTrials()
+	o.see, o.captures = o.newState(), &observe.Captures{}
+	o.admin = o.newAdmin()
+	o.reg.MustRegister(observe.NewCollector(o.see, observe.Collected{
+		Peers: o.peers, Clock: o.clock, Answers: o.heldAnswers,
+	}))
 }
 
 // newTrials makes the trials of replicas and pairs that are ejected.
@@ -39,3 +54,53 @@ func (o *Orchestrator) trialSettings() trials.Settings {
 		Probe: snap.cfg.Timeouts.Probe, DecodeFirst: snap.cfg.Timeouts.DecodeFirst,
 	}
 }
+
+// newState makes what reads the state of the router.
+func (o *Orchestrator) newState() *observe.State {
+	return &observe.State{
+		Prefill: o.prefill, Decode: o.decode, Planner: o.planner, Fleet: o.fleet, Draining: o.draining.Load,
+		SplitOnly: func() bool { return o.Config().Local == config.LocalNever },
+		Traffic: func() observe.Traffic {
+			return observe.Traffic{
+				InFlight: o.InFlight(), Waiting: o.queue.length(), Backlog: o.queue.backlog(),
+				Retrying: o.retrying.Load(), RetryBudget: o.retryBudget(o.Config()),
+			}
+		},
+	}
+}
+
+// heldAnswers is what the answer cache holds, nil where there is none.
+func (o *Orchestrator) heldAnswers() *observe.AnswerCache {
+	snap := o.snap.Load()
+	if snap == nil || snap.answers == nil {
+		return nil
+	}
+	held := &observe.AnswerCache{MemoryStats: snap.answers.memory.Stats()}
+	if store := snap.answers.shared; store != nil {
+		held.Shared, held.SharedUp = true, store.Up()
+	}
+	return held
+}
+
+// newAdmin makes what the admin listener serves.
+func (o *Orchestrator) newAdmin() *admin.Admin {
+	return admin.New(admin.Options{
+		Log: o.log, Metrics: o.reg, Fleet: o.fleet, State: o.see, Ring: o.ring, Captures: o.captures,
+		Peers: o.peers, Healthz: o.healthz, Config: o.Config, NeedsRestart: o.needsRestart,
+		InForce:  func() *config.InForce { return o.snap.Load().inForce },
+		Rejected: o.reloads.rejected, Reload: o.opt.Reload, Preview: o.opt.Preview,
+		Exclusive: &o.reloads.mu, KeepDrains: func() error { return o.state.writeNow() }, Explain: o.Explain,
+	})
+}
+
+// Admin returns the handler of the admin listener. [Orchestrator.Serve] lets in who may ask.
+func (o *Orchestrator) Admin() http.Handler { return o.admin.Handler() }
+
+// Live returns what the live page shows now. Safe for concurrent use.
+func (o *Orchestrator) Live() *page.Live { return o.admin.Live() }
+
+// Status returns the state of everything. Safe for concurrent use.
+func (o *Orchestrator) Status() observe.Status { return o.see.Status() }
+
+// Leases tells how many reservations have not ended; 0 when no request runs. Safe for concurrent use.
+func (o *Orchestrator) Leases() int { return o.see.Leases() }

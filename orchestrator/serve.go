@@ -24,7 +24,7 @@ func (o *Orchestrator) Front() http.Handler {
 	)
 	mux.Get("/healthz", o.healthz)
 	mux.Get("/health", o.healthz)
-	mux.Get("/readyz", o.frontReady)
+	mux.Get("/readyz", o.admin.FrontReady)
 
 	usual := map[string]http.HandlerFunc{}
 	for _, kind := range usualKinds {

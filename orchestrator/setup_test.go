@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
+	"github.com/tandem-router/tandem/orchestrator/admin"
 )
 
 // An engine that lacks a flag is told at its joining: by one line of the log that names the flag, as states
@@ -27,7 +28,7 @@ func TestAnEngineThatLacksAFlagIsSeen(t *testing.T) {
 	}
 	in(t, setup{prefill: 2, decode: 3, engine: lacking, options: logsTo(&log)}, func(w *world) {
 		time.Sleep(time.Second)
-		var ready readiness
+		var ready admin.Readiness
 		if err := json.Unmarshal([]byte(w.get("admin", "/readyz").raw), &ready); err != nil || !ready.Ready {
 			t.Fatalf("/readyz: %v", err)
 		}

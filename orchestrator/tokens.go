@@ -115,4 +115,4 @@ func (j *job) prompt() *openai.Prompt {
 	return nil
 }
 
-func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }
+func ms(d time.Duration) float64 { return observe.Millis(d) }

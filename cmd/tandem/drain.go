@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tandem-router/tandem/internal/why"
-	"github.com/tandem-router/tandem/orchestrator"
+	"github.com/tandem-router/tandem/orchestrator/admin"
 )
 
 // drainCommand lets a running router send no new requests to a replica.
@@ -104,7 +104,7 @@ func (d *drainOrder) wait(ctx context.Context) error {
 		case a.Drained():
 			d.print(a)
 			return nil
-		case a.Replicas[0].State == orchestrator.InUse:
+		case a.Replicas[0].State == admin.InUse:
 			return fmt.Errorf("%s is in use again: somebody ended its draining, or the router was restarted and "+
 				"has no state.file", d.name)
 		default:
@@ -126,7 +126,7 @@ func (d *drainOrder) wait(ctx context.Context) error {
 }
 
 // print writes a line for each replica, if there is anything new.
-func (d *drainOrder) print(a *orchestrator.DrainAnswer) {
+func (d *drainOrder) print(a *admin.DrainAnswer) {
 	var text strings.Builder
 	for _, r := range a.Replicas {
 		fmt.Fprintf(&text, "%s (%s) is %s", r.Name, r.Pool, r.State)
@@ -146,7 +146,7 @@ type refusal string
 
 func (r refusal) Error() string { return string(r) }
 
-func (d *drainOrder) ask(ctx context.Context, method, act string) (*orchestrator.DrainAnswer, error) {
+func (d *drainOrder) ask(ctx context.Context, method, act string) (*admin.DrainAnswer, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	query := url.Values{"replica": {d.name}}
@@ -161,7 +161,7 @@ func (d *drainOrder) ask(ctx context.Context, method, act string) (*orchestrator
 		return nil, err
 	}
 	defer resp.Body.Close()
-	a := &orchestrator.DrainAnswer{}
+	a := &admin.DrainAnswer{}
 	err = json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(a)
 	switch {
 	case a.Error != "":

@@ -58,6 +58,9 @@ type Record struct {
 	Decision     *planner.Decision `json:"decision,omitzero"`
 }
 
+// Gone is the outcome of a request whose client left: nobody failed.
+const Gone = "client_gone"
+
 // FailedAttempt is an attempt that came to no answer: where it was sent, and what went wrong there.
 type FailedAttempt struct {
 	Mode    string  `json:"mode"`

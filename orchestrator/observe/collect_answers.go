@@ -1,6 +1,10 @@
-package orchestrator
+package observe
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tandem-router/tandem/internal/answercache"
+)
 
 var (
 	descAnswers = prometheus.NewDesc("tandem_answer_cache_entries", "Answers that are kept in memory.", nil, nil)
@@ -13,17 +17,23 @@ var (
 		nil)
 )
 
+// AnswerCache is what the answer cache holds.
+type AnswerCache struct {
+	answercache.MemoryStats
+	Shared   bool // with other routers
+	SharedUp bool // as far as is known
+}
+
 // answers tells what the answer cache holds: nothing where there is none.
 func (c *collector) answers(e emit) {
-	snap := c.o.snap.Load()
-	if snap == nil || snap.answers == nil {
+	s := c.of.Answers()
+	if s == nil {
 		return
 	}
-	s := snap.answers.memory.Stats()
 	e.gauge(descAnswers, float64(s.Answers))
 	e.gauge(descHeld, float64(s.Bytes))
 	e.counter(descEvicted, float64(s.Evictions))
-	if store := snap.answers.shared; store != nil {
-		e.gauge(descShared, oneIf(store.Up()))
+	if s.Shared {
+		e.gauge(descShared, oneIf(s.SharedUp))
 	}
 }

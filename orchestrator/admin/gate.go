@@ -1,4 +1,4 @@
-package orchestrator
+package admin
 
 import (
 	"crypto/subtle"
@@ -14,7 +14,7 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/peers"
 )
 
-// gate lets in who may ask the admin listener: with admin.token who presents it, without one whoever reaches
+// Gate lets in who may ask the admin listener: with admin.token who presents it, without one whoever reaches
 // it, but no web page. A page can have its own name resolve to our address (DNS rebinding), so that a browser
 // takes us for its site; then Host is that name. Addresses and localhost are nobody's name, others are in
 // admin.hosts.
@@ -22,15 +22,15 @@ import (
 // /healthz and /metrics are open, for probes and scrapers, and so are the files of the page, which ask for
 // the rest; /readyz says to others what the front says to anybody. Other routers ask for bookings by the
 // names that they have for us, and are told from web pages by what these cannot send.
-func (o *Orchestrator) gate(h http.Handler) http.Handler {
+func (a *Admin) Gate(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		cfg := o.Config().Admin
+		cfg := a.o.Config().Admin
 		refusal := cfg.Token.IsSet() && !presents(r, cfg.Token)
 		known := cfg.Token.IsSet() || knownHost(r.Host, cfg) // a page does not know the token
 		switch path := r.URL.Path; {
 		case path == "/healthz" || path == "/metrics" || slices.Contains(page.Files, path):
 		case path == "/readyz" && (refusal || !known):
-			o.frontReady(w, r)
+			a.FrontReady(w, r)
 			return
 		case refusal:
 			w.Header().Set("WWW-Authenticate", "Bearer")
@@ -56,14 +56,14 @@ func fromRouter(r *http.Request) bool {
 
 // presents compares the bearer token of r in constant time.
 func presents(r *http.Request, token config.Secret) bool {
-	got, ok := bearer(r)
+	got, ok := Bearer(r)
 	want := token.Reveal()
 	return ok && want != "" && subtle.ConstantTimeCompare([]byte(got), []byte(want)) == 1
 }
 
-// bearer returns the token of a request's Authorization header; false where its scheme is not Bearer. The
+// Bearer returns the token of a request's Authorization header; false where its scheme is not Bearer. The
 // name of a scheme has no case (RFC 9110, section 11.1).
-func bearer(r *http.Request) (token string, ok bool) {
+func Bearer(r *http.Request) (token string, ok bool) {
 	scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " ")
 	return token, ok && strings.EqualFold(scheme, "bearer")
 }

@@ -1,4 +1,4 @@
-package orchestrator
+package admin
 
 import (
 	"net/http"
@@ -9,11 +9,11 @@ import (
 
 // showChanges tells what a reload would change now, a line each; nothing where the file says what is in
 // force.
-func (o *Orchestrator) showChanges(w http.ResponseWriter, _ *http.Request) {
+func (a *Admin) showChanges(w http.ResponseWriter, _ *http.Request) {
 	var changes []config.Change
-	err := errNoReload
-	if o.opt.Preview != nil {
-		changes, err = o.opt.Preview()
+	err := ErrNoReload
+	if a.o.Preview != nil {
+		changes, err = a.o.Preview()
 	}
 	if err != nil {
 		writeJSON(w, http.StatusBadRequest, map[string]string{"error": err.Error()})

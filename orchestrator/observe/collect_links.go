@@ -1,4 +1,4 @@
-package orchestrator
+package observe
 
 import (
 	"cmp"
@@ -25,10 +25,10 @@ const linksShown = 256
 
 // links tells what was learned of paths.
 func (c *collector) links(e emit, now time.Time) {
-	for kind, speed := range c.o.planner.LinkKinds() {
+	for kind, speed := range c.state.Planner.LinkKinds() {
 		e.gauge(descKind, speed, replica.Link(kind).String())
 	}
-	all := c.o.planner.LinkSpeeds(now)
+	all := c.state.Planner.LinkSpeeds(now)
 	off := func(l planner.LinkSpeed) float64 { return math.Abs(math.Log(l.BytesPerSecond / l.Configured)) }
 	slices.SortStableFunc(all, func(a, b planner.LinkSpeed) int { return cmp.Compare(off(b), off(a)) })
 	for _, l := range all[:min(len(all), linksShown)] {

@@ -1,4 +1,4 @@
-package orchestrator
+package admin
 
 import (
 	"slices"
@@ -49,7 +49,7 @@ func recent(kept []*observe.Record, now time.Time) page.Recent {
 // countRecent takes one request into the sums.
 func countRecent(s *page.Recent, r *observe.Record) {
 	s.Requests++
-	if r.Outcome != "ok" && r.Outcome != goneName {
+	if r.Outcome != "ok" && r.Outcome != observe.Gone {
 		s.Errors++
 	}
 	if r.Mode == "split" {

@@ -1,4 +1,4 @@
-package orchestrator
+package admin
 
 import (
 	"cmp"
@@ -60,8 +60,8 @@ func drainStates(ws []*fleet.Watcher) (all []DrainState) {
 }
 
 // showDrain tells how far the draining of ?replica=NAME has come.
-func (o *Orchestrator) showDrain(w http.ResponseWriter, r *http.Request) {
-	ws, err := o.fleet.Find(r.URL.Query().Get("replica"))
+func (a *Admin) showDrain(w http.ResponseWriter, r *http.Request) {
+	ws, err := a.o.Fleet.Find(r.URL.Query().Get("replica"))
 	if err != nil {
 		writeJSON(w, http.StatusNotFound, DrainAnswer{Error: err.Error()})
 		return
@@ -70,24 +70,24 @@ func (o *Orchestrator) showDrain(w http.ResponseWriter, r *http.Request) {
 }
 
 // orderDrain answers a command that drains ?replica=NAME (on), or lets it be used again.
-func (o *Orchestrator) orderDrain(on bool) http.HandlerFunc {
+func (a *Admin) orderDrain(on bool) http.HandlerFunc {
 	act := map[bool]string{true: "drain", false: "undrain"}[on]
 	return func(w http.ResponseWriter, r *http.Request) {
 		name, force := r.URL.Query().Get("replica"), r.URL.Query().Get("force") == "true"
-		status, answer := o.setDrained(name, on, force)
+		status, answer := a.setDrained(name, on, force)
 		if status == http.StatusOK {
-			o.keepDrains(&answer)
+			a.keepDrains(&answer)
 		}
-		o.audit(r, act, cmp.Or(answer.Error, "done"), "replica", name, "force", force)
+		a.audit(r, act, cmp.Or(answer.Error, "done"), "replica", name, "force", force)
 		writeJSON(w, status, answer)
 	}
 }
 
 // setDrained begins to drain a replica, or ends that.
-func (o *Orchestrator) setDrained(name string, on, force bool) (status int, answer DrainAnswer) {
-	o.reloads.mu.Lock()
-	defer o.reloads.mu.Unlock()
-	ws, err := o.fleet.Find(name)
+func (a *Admin) setDrained(name string, on, force bool) (status int, answer DrainAnswer) {
+	a.o.Exclusive.Lock()
+	defer a.o.Exclusive.Unlock()
+	ws, err := a.o.Fleet.Find(name)
 	switch {
 	case err != nil:
 		return http.StatusNotFound, DrainAnswer{Error: err.Error()}
@@ -95,22 +95,22 @@ func (o *Orchestrator) setDrained(name string, on, force bool) (status int, answ
 		return http.StatusConflict, DrainAnswer{Error: fmt.Sprintf(
 			"the configuration file drains %s: take drain: true out of it and reload", name)}
 	case on && !force:
-		if why := o.lost(ws); why != "" {
+		if why := a.lost(ws); why != "" {
 			return http.StatusConflict, DrainAnswer{Error: why + "; --force drains it all the same"}
 		}
 	}
 	if on {
-		if why := o.lost(ws); why != "" {
-			o.log.Warn("the last usable replica is drained", "replica", name, "consequence", why)
+		if why := a.lost(ws); why != "" {
+			a.o.Log.Warn("the last usable replica is drained", "replica", name, "consequence", why)
 		}
 	}
-	o.fleet.SetDrained(ws, on)
-	return http.StatusOK, DrainAnswer{Replicas: drainStates(ws), Notes: o.drainNotes(on)}
+	a.o.Fleet.SetDrained(ws, on)
+	return http.StatusOK, DrainAnswer{Replicas: drainStates(ws), Notes: a.drainNotes(on)}
 }
 
 // keepDrains writes what is drained into the state file, so that a router that dies now does not forget it.
-func (o *Orchestrator) keepDrains(answer *DrainAnswer) {
-	if err := o.state.writeNow(); err != nil {
+func (a *Admin) keepDrains(answer *DrainAnswer) {
+	if err := a.o.KeepDrains(); err != nil {
 		answer.Notes = append(answer.Notes,
 			"the state file was not written, so a restart of the router may forget this: "+err.Error())
 	}
@@ -126,8 +126,8 @@ func byFile(ws []*fleet.Watcher) bool {
 }
 
 // drainNotes are what an operator may not think of.
-func (o *Orchestrator) drainNotes(on bool) (notes []string) {
-	cfg := o.Config()
+func (a *Admin) drainNotes(on bool) (notes []string) {
+	cfg := a.o.Config()
 	if on && cfg.State.File == "" {
 		notes = append(notes,
 			"a restart of the router forgets this, since state.file is not set; drain: true in the file stays")
@@ -139,15 +139,15 @@ func (o *Orchestrator) drainNotes(on bool) (notes []string) {
 }
 
 // lost says which requests nobody could serve if ws were drained, "" where all of them could be.
-func (o *Orchestrator) lost(ws []*fleet.Watcher) string {
+func (a *Admin) lost(ws []*fleet.Watcher) string {
 	var models []string
 	for _, w := range ws {
-		if w.Role() == replica.Prefill && o.Config().Local != config.LocalNever || !w.InUse() {
+		if w.Role() == replica.Prefill && a.o.Config().Local != config.LocalNever || !w.InUse() {
 			continue // decode replicas compute prompts themselves, or nothing changes
 		}
 		for _, m := range w.Members() {
 			for _, model := range m.Facts.Models {
-				if !o.servedBeside(w, model) {
+				if !a.servedBeside(w, model) {
 					models = append(models, model)
 				}
 			}
@@ -161,8 +161,8 @@ func (o *Orchestrator) lost(ws []*fleet.Watcher) string {
 }
 
 // servedBeside reports whether another server of w's pool takes requests for model.
-func (o *Orchestrator) servedBeside(w *fleet.Watcher, model string) bool {
-	for _, other := range o.fleet.Watchers() {
+func (a *Admin) servedBeside(w *fleet.Watcher, model string) bool {
+	for _, other := range a.o.Fleet.Watchers() {
 		if other == w || other.Role() != w.Role() || !other.InUse() {
 			continue
 		}
@@ -185,7 +185,7 @@ func firstOf(models []string) string {
 }
 
 // audit logs what somebody did over the admin listener, and who.
-func (o *Orchestrator) audit(r *http.Request, act, result string, of ...any) {
+func (a *Admin) audit(r *http.Request, act, result string, of ...any) {
 	of = append([]any{"act", act, "client", r.RemoteAddr, "result", result}, of...)
-	o.log.Info("administrative act", of...)
+	a.o.Log.Info("administrative act", of...)
 }

@@ -1,4 +1,4 @@
-package orchestrator
+package admin
 
 import (
 	"context"
@@ -13,8 +13,8 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/observe"
 )
 
-// remember closes a step of the history each [page.HistoryStep] until ctx ends.
-func (o *Orchestrator) remember(ctx context.Context) {
+// Run closes a step of the history each [page.HistoryStep] until ctx ends.
+func (a *Admin) Run(ctx context.Context) {
 	t := time.NewTicker(page.HistoryStep)
 	defer t.Stop()
 	for {
@@ -22,16 +22,19 @@ func (o *Orchestrator) remember(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-t.C:
-			o.past.Close(time.Now(), liveReplicas(o.Status().Replicas))
-			o.judgePrefillPool()
+			a.past.Close(time.Now(), liveReplicas(a.o.State.Status().Replicas))
+			a.judgePrefillPool()
 		}
 	}
 }
 
+// Ended takes a request that has ended into the history.
+func (a *Admin) Ended(r *observe.Record) { a.past.Add(endedOf(r)) }
+
 // endedOf is what the history keeps of a record.
 func endedOf(r *observe.Record) page.Ended {
 	e := page.Ended{
-		Decode: r.Decode, Split: r.Mode == "split", Failed: r.Outcome != "ok" && r.Outcome != goneName,
+		Decode: r.Decode, Split: r.Mode == "split", Failed: r.Outcome != "ok" && r.Outcome != observe.Gone,
 		First: -1, Token: -1, Prompt: r.Prompt, Available: -1, Delivered: -1,
 	}
 	if e.Split {
@@ -53,13 +56,13 @@ func endedOf(r *observe.Record) page.Ended {
 }
 
 // showHistory shows the last hour, of all requests or of ?replica=NAME.
-func (o *Orchestrator) showHistory(w http.ResponseWriter, r *http.Request) {
+func (a *Admin) showHistory(w http.ResponseWriter, r *http.Request) {
 	name := r.URL.Query().Get("replica")
 	if name == "" {
-		writeJSON(w, http.StatusOK, o.past.Fleet())
+		writeJSON(w, http.StatusOK, a.past.Fleet())
 		return
 	}
-	past, ok := o.past.Of(name)
+	past, ok := a.past.Of(name)
 	if !ok {
 		writeJSON(w, http.StatusNotFound, map[string]string{
 			"error": "nothing is remembered of a replica of that name yet; a step takes " + page.HistoryStep.String(),
@@ -88,30 +91,30 @@ func (p *idlePool) hint() string {
 
 // judgePrefillPool notes whether the prefill pool is idle although requests could be split, and logs when
 // that begins and ends.
-func (o *Orchestrator) judgePrefillPool() {
-	requests, split, full := o.past.Sums(idleSteps)
+func (a *Admin) judgePrefillPool() {
+	requests, split, full := a.past.Sums(idleSteps)
 	cause := ""
-	if full && split == 0 && requests >= idleRequests && o.Config().Local == config.LocalAuto {
+	if full && split == 0 && requests >= idleRequests && a.o.Config().Local == config.LocalAuto {
 		cause = fmt.Sprintf("none of the %d requests of the last 10 min was split", requests)
 	}
 	ours := 0
-	for _, w := range o.fleet.Watchers() {
+	for _, w := range a.o.Fleet.Watchers() {
 		if w.Role() == replica.Prefill {
 			ours += w.NotePoolIdle(cause)
 		}
 	}
-	was := o.unused.hint()
+	was := a.unused.hint()
 	switch {
 	case cause == "" || ours == 0:
-		o.unused.text.Store(nil)
+		a.unused.text.Store(nil)
 		if was != "" {
-			o.log.Info("prefill pool is not idle any more")
+			a.o.Log.Info("prefill pool is not idle any more")
 		}
 	default:
 		text := "prefill pool idle: " + cause + "; `tandem advise` says whether splitting pays"
-		o.unused.text.Store(&text)
+		a.unused.text.Store(&text)
 		if was == "" {
-			o.log.Info("prefill pool is idle", "cause", cause, "replicas", ours,
+			a.o.Log.Info("prefill pool is idle", "cause", cause, "replicas", ours,
 				"fix", "tandem advise says whether splitting pays, and over which shape of fleet")
 		}
 	}

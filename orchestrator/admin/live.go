@@ -1,4 +1,4 @@
-package orchestrator
+package admin
 
 import (
 	"cmp"
@@ -22,21 +22,21 @@ const mostSeen = 20_000
 const newestShown = 40
 
 // Live returns what is to be seen now. Safe for concurrent use.
-func (o *Orchestrator) Live() *page.Live {
-	now, s := time.Now(), o.Status()
+func (a *Admin) Live() *page.Live {
+	now, s := time.Now(), a.o.State.Status()
 	l := &page.Live{
 		Time: now, Ready: s.Ready, Why: s.Why, InFlight: s.InFlight, Waiting: s.Waiting,
-		Config: *o.snap.Load().inForce, Profile: liveSpeed(estimate.DefaultSpeed(), 0),
+		Config: *a.o.InForce(), Profile: liveSpeed(estimate.DefaultSpeed(), 0),
 		Replicas: liveReplicas(s.Replicas), Newest: []page.Request{},
 	}
-	if e := o.reloads.err.Load(); e != nil {
-		l.Rejected = e.err.Error()
+	if _, err := a.o.Rejected(); err != nil {
+		l.Rejected = err.Error()
 	}
-	if hint := o.unused.hint(); hint != "" {
+	if hint := a.unused.hint(); hint != "" {
 		l.Hints = append(l.Hints, hint)
 	}
-	kept := o.ring.Newest(mostSeen)
-	l.Pairs = o.livePairs(kept, s.Pairs)
+	kept := a.o.Ring.Newest(mostSeen)
+	l.Pairs = a.livePairs(kept, s.Pairs)
 	l.Recent = recent(kept, now)
 	for _, r := range kept[:min(len(kept), newestShown)] {
 		l.Newest = append(l.Newest, liveRequest(r))
@@ -50,7 +50,7 @@ func liveSpeed(s estimate.Speed, samples int) page.Speed {
 }
 
 // liveReplicas lists all replicas in the order of the file.
-func liveReplicas(replicas []ReplicaStatus) []page.Replica {
+func liveReplicas(replicas []observe.ReplicaStatus) []page.Replica {
 	all := []page.Replica{}
 	for _, s := range replicas {
 		r := page.Replica{
@@ -99,7 +99,7 @@ func showDecode(r *page.Replica, m *decode.MemberStatus) {
 }
 
 // livePairs puts together what the records, the links and the ejections say of pairs.
-func (o *Orchestrator) livePairs(kept []*observe.Record, failing []outlier.Status) []page.Pair {
+func (a *Admin) livePairs(kept []*observe.Record, failing []outlier.Status) []page.Pair {
 	all := map[planner.Pairing]*page.Pair{}
 	at := func(p, d replica.ID) *page.Pair {
 		key := planner.Pairing{Prefill: p, Decode: d}
@@ -115,7 +115,7 @@ func (o *Orchestrator) livePairs(kept []*observe.Record, failing []outlier.Statu
 			pair.Tokens += max(r.Moved, 0)
 		}
 	}
-	for _, link := range o.planner.LinkSpeeds(time.Now()) {
+	for _, link := range a.o.State.Planner.LinkSpeeds(time.Now()) {
 		pair := at(link.Prefill, link.Decode)
 		pair.GBps, pair.Samples = link.BytesPerSecond/1e9, link.Samples
 	}

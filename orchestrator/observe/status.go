@@ -1,4 +1,4 @@
-package orchestrator
+package observe
 
 import (
 	"maps"
@@ -38,12 +38,12 @@ type LinkStatus struct {
 	AgeMS      float64    `json:"age_ms"`          // since the newest of them
 }
 
-// links are those of which something was measured, in order.
-func (o *Orchestrator) links(now time.Time) (all []LinkStatus) {
-	for _, l := range o.planner.LinkSpeeds(now) {
+// Links are those of which something was measured, in order.
+func (s *State) Links(now time.Time) (all []LinkStatus) {
+	for _, l := range s.Planner.LinkSpeeds(now) {
 		all = append(all, LinkStatus{
 			Prefill: l.Prefill, Decode: l.Decode, Kind: l.Kind.String(), GBps: l.BytesPerSecond / 1e9,
-			Configured: l.Configured / 1e9, Error: l.Error, Samples: l.Samples, AgeMS: ms(l.Age),
+			Configured: l.Configured / 1e9, Error: l.Error, Samples: l.Samples, AgeMS: Millis(l.Age),
 		})
 	}
 	return all
@@ -93,37 +93,38 @@ func streamStatus(f *fleet.Stream) *StreamStatus {
 		Replays: s.Replays, Timeouts: s.Timeouts,
 		Restarts: s.Restarts, Reconnects: s.Reconnects, Duplicates: s.Duplicates, Skipped: s.Unknown,
 		DecodeErrors: s.DecodeErrors, WrongRank: s.WrongRank,
-		Skewed: s.Skewed, LagMS: ms(s.Behind.Last), LastAt: s.LastAt,
+		Skewed: s.Skewed, LagMS: Millis(s.Behind.Last), LastAt: s.LastAt,
 	}
 }
 
-// Status returns the state of everything, for the admin listener. Safe for concurrent use.
-func (o *Orchestrator) Status() Status {
-	s := Status{InFlight: o.InFlight(), Waiting: o.queue.length(), Replicas: []ReplicaStatus{}}
-	s.Ready, s.Why = o.ready()
+// Status returns the state of everything. Safe for concurrent use.
+func (s *State) Status() Status {
+	traffic := s.Traffic()
+	all := Status{InFlight: traffic.InFlight, Waiting: traffic.Waiting, Replicas: []ReplicaStatus{}}
+	all.Ready, all.Why = s.Ready()
 	now := time.Now()
-	books := o.books(now)
-	for _, w := range o.fleet.Watchers() {
-		s.Replicas = append(s.Replicas, statusOf(w, books)...)
+	books := s.books(now)
+	for _, w := range s.Fleet.Watchers() {
+		all.Replicas = append(all.Replicas, statusOf(w, books)...)
 	}
-	s.Pairs = o.failingPairs(now)
-	s.Links = o.links(now)
-	return s
+	all.Pairs = s.FailingPairs(now)
+	all.Links = s.Links(now)
+	return all
 }
 
-// failingPairs are those whose blocks did not come over lately.
-func (o *Orchestrator) failingPairs(now time.Time) []outlier.Status {
-	all := o.planner.Outliers().Status(now)
-	return slices.DeleteFunc(all, func(s outlier.Status) bool { return s.Pair == nil })
+// FailingPairs are those whose blocks did not come over lately.
+func (s *State) FailingPairs(now time.Time) []outlier.Status {
+	all := s.Planner.Outliers().Status(now)
+	return slices.DeleteFunc(all, func(of outlier.Status) bool { return of.Pair == nil })
 }
 
 // books maps each replica to its pool's account of it.
-func (o *Orchestrator) books(now time.Time) map[replica.ID]any {
+func (s *State) books(now time.Time) map[replica.ID]any {
 	out := map[replica.ID]any{}
-	for _, m := range o.prefillStatus(now) {
+	for _, m := range s.prefillStatus(now) {
 		out[m.ID] = m
 	}
-	for _, m := range o.decodeStatus(now) {
+	for _, m := range s.decodeStatus(now) {
 		out[m.ID] = m
 	}
 	return out
@@ -131,10 +132,10 @@ func (o *Orchestrator) books(now time.Time) map[replica.ID]any {
 
 // prefillStatus is the prefill pool's account of each replica. The load of one that cannot be reached is
 // unknown: what it said last would look as if it still ran.
-func (o *Orchestrator) prefillStatus(now time.Time) []prefill.MemberStatus {
-	all := o.prefill.Status(now)
+func (s *State) prefillStatus(now time.Time) []prefill.MemberStatus {
+	all := s.Prefill.Status(now)
 	for i := range all {
-		if o.down(all[i].ID) {
+		if s.down(all[i].ID) {
 			all[i].LoadStatus = replica.UnknownLoad()
 		}
 	}
@@ -142,10 +143,10 @@ func (o *Orchestrator) prefillStatus(now time.Time) []prefill.MemberStatus {
 }
 
 // decodeStatus is the decode pool's, in the same way.
-func (o *Orchestrator) decodeStatus(now time.Time) []decode.MemberStatus {
-	all := o.decode.Status(now)
+func (s *State) decodeStatus(now time.Time) []decode.MemberStatus {
+	all := s.Decode.Status(now)
 	for i := range all {
-		if o.down(all[i].ID) {
+		if s.down(all[i].ID) {
 			all[i].LoadStatus, all[i].Free = replica.UnknownLoad(), -1
 		}
 	}
@@ -153,8 +154,8 @@ func (o *Orchestrator) decodeStatus(now time.Time) []decode.MemberStatus {
 }
 
 // down reports whether a replica that is known cannot be reached.
-func (o *Orchestrator) down(id replica.ID) bool {
-	e := o.fleet.Endpoint(id)
+func (s *State) down(id replica.ID) bool {
+	e := s.Fleet.Endpoint(id)
 	return e != nil && !e.Up()
 }
 

@@ -1,4 +1,4 @@
-package orchestrator
+package observe
 
 import (
 	"time"
@@ -7,14 +7,29 @@ import (
 
 	"github.com/tandem-router/tandem/internal/kv"
 	"github.com/tandem-router/tandem/internal/kvevents"
+	"github.com/tandem-router/tandem/internal/liveness"
 	"github.com/tandem-router/tandem/internal/roster"
 	"github.com/tandem-router/tandem/orchestrator/fleet"
 	"github.com/tandem-router/tandem/orchestrator/outlier"
+	"github.com/tandem-router/tandem/orchestrator/peers"
 )
 
 // collector reads the state of pools, indexes and streams when it is scraped, so that none of it has to be
 // kept in step.
-type collector struct{ o *Orchestrator }
+type collector struct {
+	state *State
+	of    Collected
+}
+
+// Collected is what a collector reads beside the [State].
+type Collected struct {
+	Peers   *peers.Peers
+	Clock   *liveness.Clock
+	Answers func() *AnswerCache // nil where there is no answer cache
+}
+
+// NewCollector makes a collector of metrics of state. Its description of metrics needs neither argument.
+func NewCollector(state *State, of Collected) prometheus.Collector { return &collector{state, of} }
 
 var (
 	perReplica = []string{"pool", "replica"}
@@ -148,26 +163,27 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	now := time.Now()
 	e := emit(ch)
-	e.gauge(descQueue, float64(c.o.queue.length()))
-	e.gauge(descBacklog, c.o.queue.backlog().Seconds())
-	e.counter(descStall, c.o.clock.StalledFor(now).Seconds())
-	e.gauge(descRetrying, float64(c.o.retrying.Load()))
-	e.gauge(descBudget, float64(c.o.retryBudget(c.o.Config())))
+	traffic := c.state.Traffic()
+	e.gauge(descQueue, float64(traffic.Waiting))
+	e.gauge(descBacklog, traffic.Backlog.Seconds())
+	e.counter(descStall, c.of.Clock.StalledFor(now).Seconds())
+	e.gauge(descRetrying, float64(traffic.Retrying))
+	e.gauge(descBudget, float64(traffic.RetryBudget))
 	c.pools(e, now)
 	c.streams(e)
 	c.peers(e)
 	c.answers(e)
 	c.links(e, now)
-	for _, p := range c.o.failingPairs(now) {
+	for _, p := range c.state.FailingPairs(now) {
 		e.gauge(descPairOut, oneIf(p.State == outlier.Ejected), string(p.Pair.Prefill), string(p.Pair.Decode))
 	}
 }
 
 func (c *collector) peers(e emit) {
-	for url, up := range c.o.peers.Heard() {
+	for url, up := range c.of.Peers.Heard() {
 		e.gauge(descPeer, oneIf(up), url)
 	}
-	if s, ok := c.o.peers.Store(); ok {
+	if s, ok := c.of.Peers.Store(); ok {
 		e.gauge(descStore, oneIf(s.Up))
 		e.gauge(descMet, float64(s.Routers))
 		e.gauge(descDelay, s.Delay.Seconds())
@@ -175,7 +191,7 @@ func (c *collector) peers(e emit) {
 }
 
 func (c *collector) pools(e emit, now time.Time) {
-	for _, m := range c.o.prefillStatus(now) {
+	for _, m := range c.state.prefillStatus(now) {
 		e.member("prefill", m.Status, m.Requests)
 		e.load("prefill", string(m.ID), m.Running, m.Waiting, m.Usage, m.LoadAge)
 		e.gauge(descQueued, float64(m.Tokens), string(m.ID))
@@ -183,7 +199,7 @@ func (c *collector) pools(e emit, now time.Time) {
 			e.gauge(descToken, m.Speed.A, "prefill", string(m.ID))
 		}
 	}
-	for _, m := range c.o.decodeStatus(now) {
+	for _, m := range c.state.decodeStatus(now) {
 		e.member("decode", m.Status, m.Leases)
 		e.load("decode", string(m.ID), m.Running, m.Waiting, m.Usage, m.LoadAge)
 		e.gauge(descPromise, float64(m.Promised), string(m.ID))
@@ -196,24 +212,12 @@ func (c *collector) pools(e emit, now time.Time) {
 		}
 		e.gauge(descCuts, oneIf(m.CutsPrompts), "decode", string(m.ID))
 	}
-	e.index("prefill", c.o.prefill.IndexStats())
-	e.index("decode", c.o.decode.IndexStats())
-}
-
-// Leases tells how many reservations have not ended; 0 when no request runs. Safe for concurrent use.
-func (o *Orchestrator) Leases() int {
-	now, n := time.Now(), 0
-	for _, m := range o.prefill.Status(now) {
-		n += m.Requests
-	}
-	for _, m := range o.decode.Status(now) {
-		n += m.Leases
-	}
-	return n
+	e.index("prefill", c.state.Prefill.IndexStats())
+	e.index("decode", c.state.Decode.IndexStats())
 }
 
 func (c *collector) streams(e emit) {
-	for _, w := range c.o.fleet.Watchers() {
+	for _, w := range c.state.Fleet.Watchers() {
 		pool := w.Role().String()
 		if len(w.Members()) == 0 {
 			e.gauge(descUp, 0, pool, w.Name())

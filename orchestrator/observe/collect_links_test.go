@@ -1,4 +1,4 @@
-package orchestrator
+package observe
 
 import (
 	"fmt"
@@ -20,9 +20,9 @@ import (
 // However many pairs have been measured, 256 have a series, and those that are farthest from what is
 // configured are among them. /debug/replicas has all of them.
 func TestLinksAreShown(t *testing.T) {
-	o := &Orchestrator{}
-	o.prefill, o.decode = prefill.New(prefill.Options{}), decode.New(decode.Options{})
-	o.planner = planner.New(o.prefill, o.decode, policy.Default(), rand.New(rand.NewPCG(1, 1)))
+	o := &State{}
+	o.Prefill, o.Decode = prefill.New(prefill.Options{}), decode.New(decode.Options{})
+	o.Planner = planner.New(o.Prefill, o.Decode, policy.Default(), rand.New(rand.NewPCG(1, 1)))
 	l := &planner.Learned{At: time.Now()}
 	var sides [2][]replica.Replica
 	for i := range 40 {
@@ -50,21 +50,21 @@ func TestLinksAreShown(t *testing.T) {
 			l.Links = append(l.Links, x)
 		}
 	}
-	o.prefill.SetMembers(sides[0], l.At)
-	o.decode.SetMembers(sides[1], l.At)
+	o.Prefill.SetMembers(sides[0], l.At)
+	o.Decode.SetMembers(sides[1], l.At)
 	for side, all := range sides {
 		for _, r := range all {
 			if side == 0 {
-				o.prefill.SetHealthy(r.ID, true, "")
+				o.Prefill.SetHealthy(r.ID, true, "")
 			} else {
-				o.decode.SetHealthy(r.ID, true, "")
+				o.Decode.SetHealthy(r.ID, true, "")
 			}
 		}
 	}
-	if n := o.planner.RestoreReplicas(l, l.At); n != 400 {
+	if n := o.Planner.RestoreReplicas(l, l.At); n != 400 {
 		t.Fatalf("%d links were restored", n)
 	}
-	_, _ = o.planner.Explain(&planner.Request{Model: "m", Tokens: 100, SplitOK: true, LocalOK: true}, l.At)
+	_, _ = o.Planner.Explain(&planner.Request{Model: "m", Tokens: 100, SplitOK: true, LocalOK: true}, l.At)
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(linksOnly{o})
 	families, err := registry.Gather()
@@ -82,14 +82,14 @@ func TestLinksAreShown(t *testing.T) {
 	if !slow {
 		t.Error("the pair that differs most is not among them")
 	}
-	all := o.links(l.At)
+	all := o.Links(l.At)
 	if last := all[len(all)-1]; len(all) != 400 || all[0].Kind != "rack" || last.Samples == 0 {
 		t.Errorf("%d links, the last %+v", len(all), last)
 	}
 }
 
 // linksOnly collects what is told of links.
-type linksOnly struct{ o *Orchestrator }
+type linksOnly struct{ o *State }
 
 func (l linksOnly) Describe(ch chan<- *prometheus.Desc) {
 	ch <- descLink
@@ -97,5 +97,5 @@ func (l linksOnly) Describe(ch chan<- *prometheus.Desc) {
 }
 
 func (l linksOnly) Collect(ch chan<- prometheus.Metric) {
-	(&collector{o: l.o}).links(emit(ch), time.Now())
+	(&collector{state: l.o}).links(emit(ch), time.Now())
 }

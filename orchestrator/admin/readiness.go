@@ -1,4 +1,4 @@
-package orchestrator
+package admin
 
 import (
 	"fmt"
@@ -7,37 +7,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/orchestrator/fleet"
 )
 
-// ready tells whether requests can be served: both pools have a usable replica, or decode alone where it may
-// prefill for itself.
-func (o *Orchestrator) ready() (ok bool, why []string) {
-	up, drained := map[replica.Role]int{}, map[replica.Role]string{}
-	for _, w := range o.fleet.Watchers() {
-		switch {
-		case w.InUse():
-			up[w.Role()]++
-		case w.Up() && w.Draining():
-			drained[w.Role()] = ": those that are up are being drained"
-		}
-	}
-	if o.draining.Load() {
-		why = append(why, "shutting down")
-	}
-	if up[replica.Decode] == 0 {
-		why = append(why, "no decode replica is usable"+drained[replica.Decode])
-	}
-	if up[replica.Prefill] == 0 && o.Config().Local == config.LocalNever {
-		why = append(why, "no prefill replica is usable and local is never"+drained[replica.Prefill])
-	}
-	return len(why) == 0, why
-}
-
-// readiness is the body of /readyz.
-type readiness struct {
+// Readiness is the body of /readyz.
+type Readiness struct {
 	Ready    bool             `json:"ready"`
 	Why      []string         `json:"why,omitempty"`
 	Replicas []replicaReady   `json:"replicas"`
@@ -62,13 +37,13 @@ type configReadiness struct {
 }
 
 // adminReady names each replica with its reason.
-func (o *Orchestrator) adminReady(w http.ResponseWriter, _ *http.Request) {
-	r := o.readiness(func(w *fleet.Watcher) (string, string) { return w.Name(), reason(w) })
-	if e := o.reloads.err.Load(); e != nil {
-		r.Config = &configReadiness{Error: e.err.Error(), Since: e.at}
+func (a *Admin) adminReady(w http.ResponseWriter, _ *http.Request) {
+	r := a.readiness(func(w *fleet.Watcher) (string, string) { return w.Name(), reason(w) })
+	if since, err := a.o.Rejected(); err != nil {
+		r.Config = &configReadiness{Error: err.Error(), Since: since}
 	}
-	r.NeedsRestart = o.needsRestart()
-	for i, of := range o.fleet.Watchers() {
+	r.NeedsRestart = a.o.NeedsRestart()
+	for i, of := range a.o.Fleet.Watchers() {
 		if i < len(r.Replicas) && r.Replicas[i].Name == of.Name() {
 			r.Replicas[i].States = stateNames(of)
 		}
@@ -88,10 +63,10 @@ func stateNames(w *fleet.Watcher) (names []string) {
 	return names
 }
 
-// frontReady says the same to anybody, without addresses: replicas are counted, and reasons are kinds.
-func (o *Orchestrator) frontReady(w http.ResponseWriter, _ *http.Request) {
+// FrontReady says the same to anybody, without addresses: replicas are counted, and reasons are kinds.
+func (a *Admin) FrontReady(w http.ResponseWriter, _ *http.Request) {
 	seen := map[replica.Role]int{}
-	r := o.readiness(func(w *fleet.Watcher) (string, string) {
+	r := a.readiness(func(w *fleet.Watcher) (string, string) {
 		name := fmt.Sprintf("%s[%d]", w.Role(), seen[w.Role()])
 		seen[w.Role()]++
 		if given := w.GivenName(); given != "" {
@@ -99,10 +74,10 @@ func (o *Orchestrator) frontReady(w http.ResponseWriter, _ *http.Request) {
 		}
 		return name, publicReason(reason(w))
 	})
-	if o.reloads.err.Load() != nil {
+	if since, err := a.o.Rejected(); err != nil {
 		r.Config = &configReadiness{
 			Error: "the newest configuration was rejected; the admin listener's /readyz says why",
-			Since: o.reloads.err.Load().at,
+			Since: since,
 		}
 	}
 	writeJSON(w, r.status(), r)
@@ -136,10 +111,10 @@ func publicReason(reason string) string {
 	return "unusable"
 }
 
-func (o *Orchestrator) readiness(say func(*fleet.Watcher) (name, reason string)) readiness {
-	r := readiness{Replicas: []replicaReady{}}
-	r.Ready, r.Why = o.ready()
-	for _, w := range o.fleet.Watchers() {
+func (a *Admin) readiness(say func(*fleet.Watcher) (name, reason string)) Readiness {
+	r := Readiness{Replicas: []replicaReady{}}
+	r.Ready, r.Why = a.o.State.Ready()
+	for _, w := range a.o.Fleet.Watchers() {
 		name, reason := say(w)
 		r.Replicas = append(r.Replicas,
 			replicaReady{Pool: w.Role().String(), Name: name, Ready: w.InUse(), Reason: reason})
@@ -147,7 +122,7 @@ func (o *Orchestrator) readiness(say func(*fleet.Watcher) (name, reason string))
 	return r
 }
 
-func (r readiness) status() int {
+func (r Readiness) status() int {
 	if r.Ready {
 		return http.StatusOK
 	}
