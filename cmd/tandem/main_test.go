@@ -174,7 +174,7 @@ func TestBashCompletes(t *testing.T) {
 		"serve --pre":            "--prefill",
 		"replay cap":             "capture",
 		"sim --speed h100-qwen3": "h100-qwen3-32b-2",
-		"replay --policy=dyn":    "dynamo-1.5",
+		"replay --policy=dyn":    "dynamo-mixed",
 	} {
 		const ask = `source "$0"; line="$1 $2"
 			__tandem_init_completion() { words=($line); cword=$((${#words[@]} - 1)); cur=${words[cword]}; }

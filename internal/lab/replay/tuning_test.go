@@ -38,7 +38,7 @@ func TestTune(t *testing.T) {
 
 func TestTunedPoliciesArePlayedToo(t *testing.T) {
 	p := Play{
-		Trace: file(t, 60), Cluster: "2P2D", Profile: "8b", Policies: []string{"random", "smg-least-load"},
+		Trace: file(t, 60), Cluster: "2P2D", Profile: "8b", Policies: []string{"random", "llm-d"},
 		Tuned: true,
 	}
 	all, err := p.Run(t.Context(), nil)
@@ -49,7 +49,7 @@ func TestTunedPoliciesArePlayedToo(t *testing.T) {
 	for _, o := range all {
 		names = append(names, o.Policy)
 	}
-	if len(names) < 2 || len(names) > 3 || !slices.Equal(names[:2], []string{"random", "smg-least-load"}) {
+	if len(names) < 2 || len(names) > 3 || !slices.Equal(names[:2], []string{"random", "llm-d"}) {
 		t.Errorf("played %q", names)
 	}
 }

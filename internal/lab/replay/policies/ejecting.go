@@ -54,9 +54,6 @@ func (e *ejecting) Pick(q *Query, ps, ds []Replica) (p, d int) {
 	inner := *q
 	inner.PerToken = func(p, d int) float64 { return q.PerToken(atP[p], atD[d]) }
 	p, d = e.Picker.Pick(&inner, nearP, nearD)
-	if p == hold {
-		return p, d
-	}
 	if p >= 0 {
 		p = atP[p]
 	}

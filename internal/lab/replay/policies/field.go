@@ -19,11 +19,8 @@ type Replica struct {
 	Work     time.Duration // that these take to prefill, by the profile
 	Prompts  int           // of those prompts, all tokens
 	Served   int           // requests ever sent there
-	Since    int           // sent since the last report
-	Running  int           // by the last report
 	Waiting  int           // by the last report
-	Usage    float64
-	Capacity int // tokens of KV
+	Capacity int           // tokens of KV
 	Speed    estimate.Speed
 }
 
@@ -49,8 +46,8 @@ func (q *Query) head(tokens int) uint64 {
 	return q.Rand.Uint64()
 }
 
-// Picker is one policy: it picks a prefill and a decode replica; p of -1 lets d prefill by itself, and [hold]
-// lets the request wait.
+// Picker is one policy: it picks a prefill and a decode replica; p of -1 lets d
+// prefill by itself.
 type Picker interface {
 	Pick(q *Query, ps, ds []Replica) (p, d int)
 }
@@ -148,9 +145,6 @@ func (f *Field) Place(q *cluster.Query, now time.Time) (p, d int, room bool) {
 		ps = ds
 	}
 	p, d = f.guard.Pick(&query, ps, ds)
-	if p == hold {
-		return 0, 0, false
-	}
 	if f.alone && p >= 0 {
 		p, d = -1, p
 	}
@@ -210,7 +204,6 @@ func (f *Field) remember(side cluster.Side, i int, keys []kv.Key) {
 // send counts a request.
 func (r *Replica) send(prompt int) {
 	r.Requests++
-	r.Since++
 	r.Served++
 	r.Prompts += prompt
 }
@@ -264,14 +257,8 @@ func (f *Field) Apply(side cluster.Side, i int, b *kv.Batch) {
 // Observe keeps the last report.
 func (f *Field) Observe(side cluster.Side, i int, l replica.Load, _ time.Time) {
 	r := &f.sides[side][i]
-	if l.Running >= 0 {
-		r.Running, r.Since = l.Running, 0
-	}
 	if l.Waiting >= 0 {
 		r.Waiting = l.Waiting
-	}
-	if l.Usage == l.Usage {
-		r.Usage = l.Usage
 	}
 }
 

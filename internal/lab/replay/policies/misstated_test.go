@@ -13,7 +13,7 @@ func TestRoutersAreToldWrongLinks(t *testing.T) {
 	if got := policyOf(&c, &Options{}).Links[class]; got != 10*usual {
 		t.Errorf("Tandem is told %g bytes a second, want ten times the real %g", got, usual)
 	}
-	f := newField(entry{}, greedy{}, c, 1)
+	f := newField(entry{}, leastTokens{}, c, 1)
 	if got, want := f.perToken(0, 0), float64(c.TokenBytes)/(10*usual); got != want {
 		t.Errorf("a rival is told %g s a token, want %g", got, want)
 	}

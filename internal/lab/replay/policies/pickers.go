@@ -40,22 +40,6 @@ func (leastTokens) Pick(q *Query, ps, ds []Replica) (p, d int) {
 	return least(q, ps, q.work), least(q, ds, func(r *Replica) float64 { return float64(r.Prompts) })
 }
 
-type powerOfTwo struct{}
-
-// Pick takes the one of two random ones that uses less KV by its report, or has fewer requests where neither
-// has reported any.
-func (powerOfTwo) Pick(q *Query, ps, ds []Replica) (p, d int) { return ofTwo(q, ps), ofTwo(q, ds) }
-
-func ofTwo(q *Query, rs []Replica) int {
-	a, b := q.Rand.IntN(len(rs)), q.Rand.IntN(len(rs))
-	x, y := &rs[a], &rs[b]
-	switch {
-	case x.Usage != y.Usage && x.Usage < y.Usage, x.Usage == y.Usage && x.Requests <= y.Requests:
-		return a
-	}
-	return b
-}
-
 // sticky is production-stack's session routing. The trace of conversations has no sessions: there the
 // prompt's head stands for one.
 type sticky struct{ head float64 }

@@ -47,11 +47,6 @@ func field() []entry {
 		{name: "random", brief: "any replica", events: none, make: of(random{})},
 		{name: "round-robin", brief: "one after the other", events: none, make: of(&roundRobin{})},
 		{name: "least-requests", brief: "fewest requests in flight", events: none, make: of(leastRequests{})},
-		{name: "power-of-two", brief: "the less used of two", events: none, make: of(powerOfTwo{})},
-		{
-			name: "vllm-dp", brief: "vLLM's own balancing of ranks: 4 x waiting + running", events: none,
-			make: of(defaultVLLMDP()),
-		},
 		{
 			name: "least-tokens", brief: "fewest uncached tokens in flight, its own included", events: prefillOnly,
 			make: of(leastTokens{}),
@@ -69,24 +64,12 @@ func field() []entry {
 			events: both, make: of(defaultLLMD()),
 		},
 		{
-			name: "llm-d-10", brief: "the same, 10 : 1, as LMetric's authors tuned it", events: both,
-			make: of(&llmd{prefix: 10, queue: 1, local: 16}),
-		},
-		{
-			name: "llm-d-bottleneck", brief: "affinity filter, then fewest tokens; decode by count",
-			events: prefillOnly, make: of(defaultBottleneck()),
-		},
-		{
 			name: "kv-aware", brief: "vllm-router: uncached + queued tokens; decode by count", events: prefillOnly,
 			make: of(&kvAware{}),
 		},
 		{
 			name: "smg-cache-aware", brief: "most overlap unless unbalanced (32, 1.1); decode by count",
 			events: prefillOnly, make: of(defaultSMGCacheAware()),
-		},
-		{
-			name: "smg-least-load", brief: "tokens in flight at 2,000 a second, and KV pressure", events: prefillOnly,
-			make: of(defaultSMGLeastLoad()),
 		},
 		{
 			name: "two-state", brief: "match above 30 % unless unbalanced (64, 1.5), from what was sent",
@@ -105,61 +88,13 @@ func field() []entry {
 			events: prefillOnly, make: newPrefixHash,
 		},
 		{
-			name: "dualmap", brief: "the quicker of two hashed replicas", events: prefillOnly,
-			make: of(defaultDualMap()),
-		},
-		{
 			name:  "dynamo",
 			brief: "queued + own uncached tokens, credit 1; decode by active blocks, local below 2,048", events: both,
 			make: of(defaultDynamo()),
 		},
 		{
-			name: "dynamo-1.5", brief: "the same, credit 1.5", events: both,
-			make: of(&dynamo{credit: 1.5, local: 2048, share: 0.7}),
-		},
-		{
 			name: "dynamo-mixed", brief: "its cost where nothing is split: active tokens on top", events: prefillOnly,
 			make: of(defaultDynamoMixed()), mixed: true,
-		},
-		{
-			name: "aibrix", brief: "P/D score of match and requests; decode by requests and room", events: prefillOnly,
-			make: of(defaultAIBrix()),
-		},
-		{
-			name: "aibrix-conductor", brief: "milliseconds by its constants; decode by the time of a token",
-			events: prefillOnly, make: of(defaultAIBrixConductor()),
-		},
-		{
-			name: "greedy-ttft", brief: "queued + own prefill seconds by the profile; decode by count",
-			events: prefillOnly, make: of(greedy{}),
-		},
-		{
-			name: "mooncake", brief: "the same; decode by the predicted time of a token", events: prefillOnly,
-			make: of(conductor{}),
-		},
-		{
-			name: "preble", brief: "E2: exploit above 50 %, else least load of 3 minutes", events: prefillOnly,
-			make: of(defaultPreble()),
-		},
-		{
-			name: "bailian", brief: "drawn by 0.7 hit, 0.15 requests, 0.15 tokens", events: both,
-			make: of(defaultBailian()),
-		},
-		{
-			name: "polyserve", brief: "the most loaded that keeps 5 s and 100 ms", events: prefillOnly,
-			make: of(defaultPolyServe()),
-		},
-		{
-			name: "reject-and-retry", brief: "P/D-Serve: waits at the router for a free prefill slot", events: none,
-			make: of(defaultRetry()),
-		},
-		{
-			name: "selective-push", brief: "SkyWalker: waits at the router for a replica without pending work",
-			events: prefillOnly, make: of(defaultPush()),
-		},
-		{
-			name: "netkv", brief: "least to compute; decode by transfer and step", events: both,
-			make: of(defaultNetKV()),
 		},
 	}
 }
@@ -213,17 +148,6 @@ func Names() []string {
 		names = append(names, e.name)
 	}
 	return append(names, oracles()...)
-}
-
-// Baselines lists the policies of others by name, without those for pools where nothing is split.
-func Baselines() []string {
-	var names []string
-	for _, e := range field() {
-		if !e.mixed {
-			names = append(names, e.name)
-		}
-	}
-	return names
 }
 
 // find is what a policy without settings is made of: Options, an entry's Picker, or nil for an oracle.

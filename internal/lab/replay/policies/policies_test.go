@@ -74,24 +74,6 @@ func TestFormulas(t *testing.T) {
 			0, 1,
 		},
 		{
-			"llm-d's filter keeps a holder", defaultBottleneck(),
-			[]Replica{{Matched: 800, Tokens: 15_928 * 17}, {}},
-			[]Replica{{Requests: 1}, {}},
-			0, 1,
-		},
-		{
-			"llm-d's filter lets a late one go", defaultBottleneck(),
-			[]Replica{{Matched: 800, Tokens: 15_928 * 19}, {}},
-			[]Replica{{}, {Requests: 1}},
-			1, 0,
-		},
-		{
-			"llm-d's filter wants 80 %", defaultBottleneck(),
-			[]Replica{{Matched: 784, Prompts: 1, Tokens: 1}, {}},
-			[]Replica{{}, {Requests: 1}},
-			1, 0,
-		},
-		{
 			"smg follows the overlap", defaultSMGCacheAware(),
 			[]Replica{{Matched: 16, Requests: 32}, {}},
 			[]Replica{{Requests: 1}, {}},
@@ -111,12 +93,6 @@ func TestFormulas(t *testing.T) {
 		},
 		// 400/2000 = 0.2 s against 0.15*0.5/0.5 = 0.15 s.
 		{
-			"smg's load in seconds", defaultSMGLeastLoad(),
-			[]Replica{{Tokens: 400}, {Usage: 0.5}},
-			[]Replica{{Usage: 0.5}, {}},
-			1, 1,
-		},
-		{
 			"dynamo gives credit", withCredit(1.5),
 			[]Replica{{Matched: 400, Tokens: 590}, {}},
 			[]Replica{{Prompts: 1}, {}},
@@ -131,31 +107,6 @@ func TestFormulas(t *testing.T) {
 		{"dynamo prefills locally", defaultDynamo(), []Replica{{}}, []Replica{{Matched: 320}}, -1, 0},
 		{"dynamo splits what is new", defaultDynamo(), []Replica{{}}, []Replica{{Matched: 288}}, 0, 0},
 		// 0.1*(100-40) + 1 = 7 against 10 + 0.
-		{
-			"aibrix adds shares", defaultAIBrix(),
-			[]Replica{{Matched: 400, Requests: 4}, {}},
-			[]Replica{{Requests: 2}, {Requests: 1, Usage: 0.9}},
-			0, 0,
-		},
-		{
-			"aibrix bears a spread of 16", defaultAIBrix(),
-			[]Replica{{Matched: 400, Requests: 16}, {}},
-			[]Replica{{Requests: 1}, {}},
-			0, 1,
-		},
-		{
-			"aibrix balances beyond", defaultAIBrix(),
-			[]Replica{{Matched: 400, Requests: 17}, {}},
-			[]Replica{{Requests: 1}, {}},
-			1, 1,
-		},
-		{
-			"greedy counts seconds",
-			greedy{},
-			[]Replica{{Work: 3e9, Matched: 900}, {Work: 2e9}},
-			[]Replica{{Requests: 1}, {}},
-			1, 1,
-		},
 	} {
 		if p, d := tt.picker.Pick(query(1000), tt.ps, tt.ds); p != tt.p || d != tt.d {
 			t.Errorf("%s: picks %d and %d, want %d and %d", tt.name, p, d, tt.p, tt.d)
@@ -209,14 +160,6 @@ func TestBoundedLoads(t *testing.T) {
 	}
 	if again, _ := newPrefixHash().Pick(q, rs, make([]Replica, 1)); again != first {
 		t.Error("evenly loaded replicas do not get their keys")
-	}
-	a, _ := defaultDualMap().Pick(q, make([]Replica, 8), make([]Replica, 1))
-	rs = make([]Replica, 8)
-	rs[a].Tokens = 1
-	b, _ := defaultDualMap().Pick(q, rs, make([]Replica, 1))
-	rs[b].Tokens = 2
-	if c, _ := defaultDualMap().Pick(q, rs, make([]Replica, 1)); a == b || c != a {
-		t.Errorf("dualmap takes %d, %d and %d: want two that take turns", a, b, c)
 	}
 }
 
@@ -374,7 +317,7 @@ func TestWithoutPrefillPool(t *testing.T) {
 func TestProfileOfASlowReplica(t *testing.T) {
 	c := fleet()
 	c.Nodes[cluster.Prefill][1].Engine.Cost.Speed = 0.5
-	f := newField(entry{}, greedy{}, c, 1)
+	f := newField(entry{}, leastTokens{}, c, 1)
 	quick := f.sides[cluster.Prefill][0].Speed.Prefill(1000, 0)
 	slow := f.sides[cluster.Prefill][1].Speed.Prefill(1000, 0)
 	if slow < 1.999*quick || slow > 2.001*quick {
