@@ -114,7 +114,7 @@ func (p *Pool) Candidates(
 		dst = dst[:first]
 	}
 	p.expect(dst[first:], q, now)
-	p.priceInPieces(dst[first:], q, now)
+	p.priceInPieces(dst[first:], q, s.mean.peersAge, now)
 	fillFirst(dst[first:])
 	p.compare(dst[first:], q.Beside, now)
 	return dst, p.members.View, rejected

@@ -18,8 +18,9 @@ type standing struct {
 // means is the load of the members that reported lately: what is assumed of the others, since unknown is not
 // idle.
 type means struct {
-	usage  float64 // share in use or promised, NaN: nobody reported
-	others float64 // requests that are not ours
+	usage    float64 // share in use or promised, NaN: nobody reported
+	others   float64 // requests that are not ours
+	peersAge float64 // seconds for which other routers may have booked what they have not told
 }
 
 // read fills p.standings with those of all members, and returns the means.
@@ -40,7 +41,10 @@ func (p *Pool) read(now time.Time) means {
 		}
 		p.standings = append(p.standings, s)
 	}
-	mean := means{usage: usage / float64(users), others: others / float64(max(reporters, 1))}
+	mean := means{
+		usage: usage / float64(users), others: others / float64(max(reporters, 1)),
+		peersAge: p.peers.Age(now).Seconds(),
+	}
 	for i, m := range p.members.All {
 		if s := &p.standings[i]; math.IsNaN(s.Usage) {
 			s.account = p.account(m, s.Usage, mean.usage)
@@ -147,6 +151,7 @@ func (p *Pool) gatherLocal(c *Candidate, q *survey, speed *estimate.Pricing, oth
 	l.Wait = m.localWait(q.now).Seconds()
 	l.Busy = m.blocksFor(q.now, p.settings.Piece.Seconds()).Seconds()
 	c.Doubtful = l.Wait == 0 && m.doubtful(q.now)
+	l.Wait += e.Rho * q.mean.peersAge
 	c.priceMatch(q.Query, speed, p.Unit())
 	if !p.inPieces(q.Query, m) { // else see priceInPieces
 		l.Delayed = g.orders.delayed(l.Wait, l.Warm, p.sinceEpoch(q.now)) + float64(e.Arriving)*l.Warm

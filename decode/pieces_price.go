@@ -14,8 +14,8 @@ func (p *Pool) inPieces(q *Query, m *member) bool {
 	return q.Pieces && p.settings.Piece > 0 && f.PrefixCaching && f.BlockSize > 0
 }
 
-// priceInPieces prices those candidates that would get the prompt in pieces.
-func (p *Pool) priceInPieces(cs []Candidate, q *Query, now time.Time) {
+// priceInPieces prices those candidates that would get the prompt in pieces. peersAge is as in [means].
+func (p *Pool) priceInPieces(cs []Candidate, q *Query, peersAge float64, now time.Time) {
 	for i := range cs {
 		c := &cs[i]
 		l, m := &c.Local, c.member
@@ -28,6 +28,7 @@ func (p *Pool) priceInPieces(cs []Candidate, q *Query, now time.Time) {
 		}
 		var longer int
 		l.Wait, longer = m.before(p.turnOf(now, seconds(l.Took())), l.Took(), now)
+		l.Wait += m.remote.Rho * peersAge // as other routers usually book
 		l.Delayed = m.held(l, p.sinceEpoch(now)) + float64(m.remote.Arriving)*l.Longest()/2 +
 			float64(longer)*l.Took()
 	}

@@ -185,8 +185,9 @@ func (m *member) explain(reason string, limit int, q *Query) string {
 // means is the load of the members that reported lately: what is assumed of the others, since unknown is not
 // idle.
 type means struct {
-	others float64 // requests
-	usage  float64 // NaN: nobody reported
+	others   float64 // requests
+	usage    float64 // NaN: nobody reported
+	peersAge float64 // seconds for which other routers may have booked what they have not told
 }
 
 // read reads the reports of all members into p.readings, and returns their means.
@@ -206,7 +207,10 @@ func (p *Pool) read(now time.Time) means {
 			users++
 		}
 	}
-	return means{others: others / float64(max(reporters, 1)), usage: usage / float64(users)}
+	return means{
+		others: others / float64(max(reporters, 1)), usage: usage / float64(users),
+		peersAge: p.peers.Age(now).Seconds(),
+	}
 }
 
 // gather fills in the facts of c for q.
@@ -233,7 +237,8 @@ func (p *Pool) gather(
 	if typical == 0 {
 		typical = speed.Prefill(1000, 0)
 	}
-	c.Wait = m.wait(now).Seconds() + others*typical
+	// Since they told, other routers have booked work here as usual: so much a second.
+	c.Wait = m.wait(now).Seconds() + others*typical + m.remote.Rho*mean.peersAge
 	c.Waiting = float64(m.queue.count+m.remote.Requests) + others
 	c.Queued = m.queue.tokens + m.remote.Tokens
 	if others > 0 {

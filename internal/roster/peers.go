@@ -17,6 +17,9 @@ type peerReport[M Entry, S any] struct {
 	loads []S
 	at    []int // for each member by its slot the place in loads, -1 for none; as of view
 	view  *View
+	told  time.Time // when the router told of all replicas
+	// The router tells of each change at once: what it has not told has not happened.
+	atOnce bool
 }
 
 // PeerLoad is what a router reports of one replica: a pool's own type, by pointer.
@@ -37,7 +40,7 @@ func MergePeer[M Entry, S any, P PeerLoad[S]](
 	for i := range loads {
 		P(&loads[i]).Heard(now)
 	}
-	peers.set(router, loads)
+	peers.set(router, loads, now)
 	for _, m := range ms.All {
 		sum(ms, peers, m, remote)
 	}
@@ -54,6 +57,7 @@ func UpdatePeer[M Entry, S any, P PeerLoad[S]](
 	if r == nil {
 		return
 	}
+	r.atOnce = true
 	lookUp[M, S, P](r, ms)
 	for i := range loads {
 		P(&loads[i]).Heard(now)
@@ -108,7 +112,19 @@ func lookUp[M Entry, S any, P PeerLoad[S]](r *peerReport[M, S], ms *Members[M]) 
 	}
 }
 
-func (p *PeerReports[M, S]) set(router string, loads []S) {
+// Age returns for how long, on average, other routers may have booked requests of which they have not told; 0
+// without other routers.
+func (p *PeerReports[M, S]) Age(now time.Time) time.Duration {
+	var sum time.Duration
+	for _, r := range p.byRouter {
+		if !r.atOnce {
+			sum += max(0, now.Sub(r.told))
+		}
+	}
+	return sum / time.Duration(max(1, len(p.byRouter)))
+}
+
+func (p *PeerReports[M, S]) set(router string, loads []S, now time.Time) {
 	if len(loads) == 0 {
 		delete(p.byRouter, router)
 		return
@@ -116,7 +132,10 @@ func (p *PeerReports[M, S]) set(router string, loads []S) {
 	if p.byRouter == nil {
 		p.byRouter = map[string]*peerReport[M, S]{}
 	}
-	p.byRouter[router] = &peerReport[M, S]{loads: loads}
+	before := p.byRouter[router]
+	p.byRouter[router] = &peerReport[M, S]{
+		loads: loads, told: now, atOnce: before != nil && before.atOnce,
+	}
 }
 
 // The most that one router can report of one replica. More is taken for this, so that no sum over routers
