@@ -113,7 +113,7 @@ func (s *Server) changeAdapters(
 		}
 	})
 	if err := sc.end(); err != nil {
-		k.failWith(badBody(k.body, err))
+		k.failWith(badBody())
 		return
 	}
 	s.listening.mu.Lock()

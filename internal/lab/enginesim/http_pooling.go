@@ -2,7 +2,6 @@ package enginesim
 
 import (
 	"encoding/json"
-	"fmt"
 	"hash/fnv"
 	"maps"
 	"slices"
@@ -48,7 +47,7 @@ type pooled struct {
 func (s *Server) pool(k *call, sets ...[]string) *pooled {
 	t := newTree(k.body)
 	if t == nil {
-		k.failWith(badBody(k.body, fmt.Errorf("no object")))
+		k.failWith(badBody())
 		return nil
 	}
 	has := func(set []string) bool {

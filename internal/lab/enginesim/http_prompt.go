@@ -67,9 +67,7 @@ func (p *params) messages(s *scanner) {
 			}
 		})
 		if p.at == atChat && t.role == "" && p.strict == nil {
-			p.strict = invalidBody("body.messages",
-				"1 validation error:\n  {'type': 'missing', 'loc': 'body.messages.%d.role', 'msg': 'Field required', "+
-					"'input': '<dict>'}", len(p.turns))
+			p.strict = invalidBody("body.messages")
 		}
 		p.turns = append(p.turns, t)
 	})

@@ -183,8 +183,4 @@ func (p *params) logitBias(s *scanner) {
 }
 
 // withoutFunction is what pydantic says of tool i of a chat that names no function.
-func withoutFunction(i int) *problem {
-	var t tree
-	t.need(map[string]any{}, fmt.Sprint(".tools.", i), "function")
-	return t.problem()
-}
+func withoutFunction(i int) *problem { return invalidBody(fmt.Sprint("body.tools.", i, ".function")) }

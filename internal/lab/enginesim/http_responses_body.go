@@ -87,7 +87,7 @@ func (t *tree) input() {
 		m, _ := item.(map[string]any)
 		if kind, typed := m["type"].(string); typed && m["role"] == nil && kind == "nothing" || len(m) == 0 ||
 			m["role"] == nil && !typed {
-			t.note("missing", fmt.Sprint(".input.", i, ".EasyInputMessageParam.content"), "Field required", item, "")
+			t.refuse(fmt.Sprint(".input.", i, ".EasyInputMessageParam.content"))
 		}
 	}
 }
@@ -97,8 +97,7 @@ func (t *tree) format() {
 	format, ok := text["format"].(map[string]any)
 	if kind, _ := format["type"].(string); ok &&
 		!slices.Contains([]string{"text", "json_schema", "json_object"}, kind) {
-		t.note("literal_error", ".text.format.ResponseFormatText.type", "Input should be 'text'", format["type"],
-			`'expected': "'text'"`)
+		t.refuse(".text.format.ResponseFormatText.type")
 	}
 }
 
@@ -121,12 +120,8 @@ func (t *tree) penalty(key string) {
 	if !ok {
 		return
 	}
-	f, _ := strconv.ParseFloat(fmt.Sprint(v), 64)
-	switch {
-	case f > 2:
-		t.note("less_than_equal", "."+key, "Input should be less than or equal to 2", v, "'le': 2.0")
-	case f < -2:
-		t.note("greater_than_equal", "."+key, "Input should be greater than or equal to -2", v, "'ge': -2.0")
+	if f, _ := strconv.ParseFloat(fmt.Sprint(v), 64); f > 2 || f < -2 {
+		t.refuse("." + key)
 	}
 }
 

@@ -1,8 +1,6 @@
 package enginesim
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -202,10 +200,6 @@ func badRequest(param, format string, args ...any) *problem {
 	return &problem{status: 400, kind: "BadRequestError", param: param, message: fmt.Sprintf(format, args...)}
 }
 
-func invalidBody(loc, format string, args ...any) *problem {
-	return &problem{status: 400, kind: "Bad Request", param: loc, message: fmt.Sprintf(format, args...)}
-}
-
 var (
 	internalError = &problem{
 		status: 500, kind: "InternalServerError", message: "Internal server error", late: true,
@@ -258,21 +252,8 @@ func appendNullable(dst []byte, s string) []byte {
 	return rawjson.AppendString(dst, s)
 }
 
-// badBody turns a scanner's mistake into FastAPI's answer.
-func badBody(body []byte, err error) *problem {
-	if c := bytes.TrimSpace(body); len(c) == 0 || c[0] != '{' || len(c) < 3 ||
-		c[1] != '"' && c[1] != '}' && c[1] > ' ' {
-		var v any
-		if json.Unmarshal(c, &v) == nil {
-			body = []byte(inputText(v))
-		}
-		return invalidBody("body",
-			"1 validation error:\n  {'type': 'model_attributes_type', 'loc': 'body', 'msg': "+
-				"'Input should be a valid dictionary or object to extract fields from', 'input': '%s'}", clip(body))
-	}
-	return invalidBody("body", "1 validation error:\n  {'type': 'json_invalid', 'loc': 'body', 'msg': 'JSON "+
-		"decode error', 'ctx': {'error': '%v'}}", err)
-}
+// badBody is FastAPI's answer to a body that is no JSON object.
+func badBody() *problem { return invalidBody("body") }
 
 func clip(b []byte) string {
 	if len(b) > 200 {

@@ -1,7 +1,5 @@
 package enginesim
 
-import "fmt"
-
 // sampling consumes one sampling parameter: at the top level of the OpenAI bodies, in an object of its own on
 // generate.
 //
@@ -106,7 +104,7 @@ func (p *params) stops(s *scanner) {
 	case '[':
 		s.array(func() { p.stop = append(p.stop, string(s.str())) })
 		if n := len(p.stop); n > maxStops && p.strict == nil {
-			p.strict = tooManyStops(n)
+			p.strict = tooManyStops()
 		}
 	default:
 		p.stop = append(p.stop, string(s.str()))
@@ -133,14 +131,5 @@ func (p *params) streamOptions(s *scanner) {
 // maxStops is VLLM_MAX_STOP_STRINGS.
 const maxStops = 4
 
-// tooManyStops is what pydantic says of a list of n stop strings: it is not the text that it might be, and
-// too long.
-func tooManyStops(n int) *problem {
-	var t tree
-	list := make([]any, n)
-	t.is("string", ".stop", list)
-	t.note("too_long", ".stop",
-		fmt.Sprintf("List should have at most %d items after validation, not %d", maxStops, n), list,
-		fmt.Sprintf("'field_type': 'List', 'max_length': %d, 'actual_length': %d", maxStops, n))
-	return t.problem()
-}
+// tooManyStops refuses a list of stop strings: it is not the text that it might be, and too long.
+func tooManyStops() *problem { return invalidBody("body.stop", "body.stop") }

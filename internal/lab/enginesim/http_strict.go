@@ -39,8 +39,7 @@ func (p *params) validate() *problem {
 		return about("stream_options", "Stream options can only be defined when `stream=True`.")
 	}
 	if p.at == atChat && len(p.turns) == 0 && p.raw == noPrompt && (p.rare == nil || !p.rare.noTurns) {
-		return invalidBody("body.messages", "1 validation error:\n  {'type': 'missing', 'loc': 'body.messages', "+
-			"'msg': 'Field required', 'input': '<dict>'}")
+		return invalidBody("body.messages")
 	}
 	if p.at == atCompletions && p.echo && p.tooFew && p.asked == 0 {
 		p.maxTokens, p.tooFew = 1, false // one token is made all the same
@@ -100,9 +99,7 @@ func (p *params) validateStructured() *problem {
 		return badRequest("",
 			"You can only use one kind of constraints for structured outputs ('json', 'regex' or 'choice').")
 	case x.format.unknown != "":
-		return invalidBody("body.response_format.type",
-			"1 validation error:\n  {'type': 'literal_error', 'loc': 'body.response_format.type', "+
-				"'msg': \"Input should be 'text', 'json_object' or 'json_schema'\", 'input': '%s'}", x.format.unknown)
+		return invalidBody("body.response_format.type")
 	case x.format.noSchema:
 		return about("response_format",
 			"When response_format type is 'json_schema', the 'json_schema' field must be provided.")
@@ -138,14 +135,9 @@ func (p *params) validateRest() *problem {
 	case x.emptySalt:
 		return about("cache_salt", "Parameter 'cache_salt' must be a non-empty string if provided.")
 	case x.truncate != noNumber && x.truncate < -1:
-		return invalidBody("body.truncate_prompt_tokens",
-			"1 validation error:\n  {'type': 'greater_than_equal', 'loc': 'body.truncate_prompt_tokens', "+
-				"'msg': 'Input should be greater than or equal to -1', 'input': '%d', 'ctx': {'ge': -1}}", x.truncate)
+		return invalidBody("body.truncate_prompt_tokens")
 	case x.side != "" && x.side != "left" && x.side != "right":
-		return invalidBody("body.truncation_side",
-			"1 validation error:\n  {'type': 'literal_error', 'loc': 'body.truncation_side', "+
-				"'msg': \"Input should be 'left' or 'right'\", 'input': '%s', 'ctx': {'expected': \"'left' or "+
-				"'right'\"}}", x.side)
+		return invalidBody("body.truncation_side")
 	case len(x.badBias) > 0:
 		list := "['" + strings.Join(x.badBias, "', '") + "']"
 		return valued("logit_bias", list,

@@ -29,8 +29,7 @@ func (s *Server) tokenize(k *call) {
 	}
 	p.template(s.model.voc)
 	if len(p.prompts) == 0 {
-		k.failWith(invalidBody("body",
-			"1 validation error:\n  {'type': 'missing', 'loc': ('body', 'prompt'), 'msg': 'Field required'}"))
+		k.failWith(invalidBody("body"))
 		return
 	}
 	b := appendInt(append(k.part[:0], `{"count":`...), len(p.ids))
@@ -73,7 +72,7 @@ func (s *Server) detokenize(k *call) {
 		}
 	})
 	if err := sc.end(); err != nil {
-		k.failWith(badBody(k.body, err))
+		k.failWith(badBody())
 		return
 	}
 	if !s.serves(model) {
@@ -182,8 +181,7 @@ func invalidDetokenize(body []byte) *problem {
 	}
 	for i, id := range v.([]any) {
 		if n, ok := id.(json.Number); ok && less(n, 0) {
-			t.note("greater_than_equal", fmt.Sprint(".tokens.", i), "Input should be greater than or equal to 0", n,
-				"'ge': 0")
+			t.refuse(fmt.Sprint(".tokens.", i))
 		}
 	}
 	return t.problem()

@@ -11,13 +11,13 @@ import (
 
 // What pydantic refuses in a body of /v1/messages, /v1/messages/count_tokens, /v1/responses and a few others,
 // as far as it can be told without the types of every branch (anthropic/protocol.py,
-// openai/responses/protocol.py of vLLM 0.32.0).
+// openai/responses/protocol.py of vLLM 0.32.0). A refusal names the places as vLLM does, and says no more of
+// them.
 
-// tree is a body taken apart, and what is wrong with it.
+// tree is a body taken apart, and where it is wrong.
 type tree struct {
 	body  map[string]any
-	wrong []string // what pydantic says of each field, in the order of the fields
-	first string   // place of the first
+	wrong []string // places, in the order of the fields
 }
 
 // newTree takes body apart; nil when it is no JSON object, of which others tell.
@@ -36,117 +36,63 @@ func (t *tree) problem() *problem {
 	if len(t.wrong) == 0 {
 		return nil
 	}
-	plural := ""
-	if len(t.wrong) > 1 {
-		plural = "s"
-	}
-	return invalidBody(t.first, "%d validation error%s:\n  %s",
-		len(t.wrong), plural, strings.Join(t.wrong, "\n  "))
+	return invalidBody(t.wrong...)
 }
 
-// note adds a mistake at loc; ctx is pydantic's context as it prints it, "" for none.
-func (t *tree) note(kind, loc, msg string, input any, ctx string) {
-	loc = "body" + loc
-	if t.first == "" {
-		t.first = loc
+// invalidBody is a refusal of the values at places of a body, at least one.
+func invalidBody(places ...string) *problem {
+	text := fmt.Sprintf("%d validation errors:", len(places))
+	if len(places) == 1 {
+		text = "1 validation error:"
 	}
-	if ctx != "" {
-		ctx = ", 'ctx': {" + ctx + "}"
+	for _, place := range places {
+		text += "\n  {'loc': '" + place + "'}"
 	}
-	t.wrong = append(t.wrong, fmt.Sprintf("{'type': '%s', 'loc': '%s', 'msg': %s, 'input': %s%s}",
-		kind, loc, python(msg), python(inputText(input)), ctx))
+	return &problem{status: 400, kind: "Bad Request", param: places[0], message: text}
 }
 
-// python writes text as Python's repr does.
-func python(text string) string {
-	if strings.Contains(text, "'") && !strings.Contains(text, `"`) {
-		return `"` + text + `"`
-	}
-	return "'" + strings.ReplaceAll(text, "'", `\'`) + "'"
-}
-
-// inputText is how vLLM shows a value that was refused.
-func inputText(v any) string {
-	switch v := v.(type) {
-	case nil:
-		return "None"
-	case map[string]any:
-		return fmt.Sprintf("<dict of %d items>", len(v))
-	case []any:
-		return fmt.Sprintf("<list of %d items>", len(v))
-	case bool:
-		if v {
-			return "True"
-		}
-		return "False"
-	}
-	return fmt.Sprint(v)
-}
+// refuse notes that the value at loc is wrong.
+func (t *tree) refuse(loc string) { t.wrong = append(t.wrong, "body"+loc) }
 
 // need is a field that has to be there.
 func (t *tree) need(in map[string]any, at, key string) (any, bool) {
 	v, ok := in[key]
 	if !ok {
-		t.note("missing", at+"."+key, "Field required", in, "")
+		t.refuse(at + "." + key)
 	}
 	return v, ok
 }
 
-// is notes that v, the value at loc, is not of the type; it says whether it is. Numbers may be text, as
-// pydantic takes them.
+// is refuses v, the value at loc, if it is not of the type; it says whether it is.
 func (t *tree) is(kind, loc string, v any) bool {
-	_, text := v.(string)
-	switch kind {
-	case "string":
-		if !text {
-			t.note("string_type", loc, "Input should be a valid string", v, "")
-		}
-		return text
-	case "list":
-		_, ok := v.([]any)
-		if !ok {
-			t.note("list_type", loc, "Input should be a valid list", v, "")
-		}
-		return ok
-	case "dict":
-		_, ok := v.(map[string]any)
-		if !ok {
-			t.note("dict_type", loc, "Input should be a valid dictionary", v, "")
-		}
-		return ok
+	ok := isA(kind, v)
+	if !ok {
+		t.refuse(loc)
 	}
-	return t.isScalar(kind, loc, v)
+	return ok
 }
 
-func (t *tree) isScalar(kind, loc string, v any) bool {
-	names := map[string]string{"int": "integer", "float": "number", "bool": "boolean"}
-	text := fmt.Sprint(v)
-	var err error
+// isA reports whether v is of the type. Numbers may be text, as pydantic takes them.
+func isA(kind string, v any) bool {
+	var ok bool
 	switch kind {
+	case "string":
+		_, ok = v.(string)
+	case "list":
+		_, ok = v.([]any)
+	case "dict":
+		_, ok = v.(map[string]any)
 	case "int":
-		_, err = strconv.Atoi(text)
+		_, err := strconv.Atoi(fmt.Sprint(v))
+		ok = err == nil
 	case "float":
-		_, err = strconv.ParseFloat(text, 64)
+		_, err := strconv.ParseFloat(fmt.Sprint(v), 64)
+		ok = err == nil
 	case "bool":
-		if !slices.Contains([]string{"true", "false", "1", "0", "yes", "no", "on", "off", "t", "f", "y", "n"},
-			strings.ToLower(text)) {
-			err = strconv.ErrSyntax
-		}
+		ok = slices.Contains([]string{"true", "false", "1", "0", "yes", "no", "on", "off", "t", "f", "y", "n"},
+			strings.ToLower(fmt.Sprint(v)))
 	}
-	_, isText := v.(string)
-	how := ", unable to parse string as " + map[string]string{"int": "an integer", "float": "a number"}[kind]
-	if kind == "bool" {
-		how = ", unable to interpret input"
-	}
-	switch {
-	case err == nil:
-		return true
-	case isText:
-		t.note(kind+"_parsing", loc, "Input should be a valid "+names[kind]+how, v, "")
-	default:
-		t.note(kind+"_type", loc, "Input should be a valid "+names[kind], v, "")
-	}
-	return false
+	return ok
 }
 
 // optional looks at a field that may be missing or null.
@@ -160,24 +106,17 @@ func (t *tree) optional(kind, key string) (any, bool) {
 
 // literal wants v to be one of the words.
 func (t *tree) literal(loc string, v any, words ...string) bool {
-	if text, ok := v.(string); ok && slices.Contains(words, text) {
-		return true
+	text, ok := v.(string)
+	if ok = ok && slices.Contains(words, text); !ok {
+		t.refuse(loc)
 	}
-	n := len(words) - 1
-	expected := "'" + strings.Join(words[:n], "', '") + "' or '" + words[n] + "'"
-	t.note("literal_error", loc, "Input should be "+expected, v, `'expected': "`+expected+`"`)
-	return false
+	return ok
 }
 
 func (t *tree) optionalLiteral(in map[string]any, at, key string, words ...string) {
 	if v := in[key]; v != nil {
 		t.literal(at+"."+key, v, words...)
 	}
-}
-
-// value is a mistake that a validator of vLLM's own found.
-func (t *tree) value(loc string, input any, msg string) {
-	t.note("value_error", loc, "Value error, "+msg, input, "'error': ValueError("+python(msg)+")")
 }
 
 // textOrList is what a prompt may be. It returns the list.
@@ -188,8 +127,7 @@ func (t *tree) textOrList(loc string, v any) []any {
 	case []any:
 		return v
 	}
-	t.is("string", loc, v)
-	t.is("list", loc, v)
+	t.wrong = append(t.wrong, "body"+loc, "body"+loc) // neither the one nor the other
 	return nil
 }
 

@@ -89,9 +89,11 @@ func TestEngineConforms(t *testing.T) {
 // Whatever is changed in an answer is seen.
 func TestSeesDifferences(t *testing.T) {
 	all := captures(t)
-	at := slices.IndexFunc(all, func(x conformance.Exchange) bool { return x.Name == "the same un-split" })
-	answer, refused := all[at], all[slices.IndexFunc(all,
-		func(x conformance.Exchange) bool { return x.Name == "temperature below 0" })]
+	named := func(name string) conformance.Exchange {
+		return all[slices.IndexFunc(all, func(x conformance.Exchange) bool { return x.Name == name })]
+	}
+	answer, refused := named("the same un-split"), named("temperature below 0")
+	invalid := named("temperature text")
 	for _, c := range []struct {
 		name, what string
 		x          conformance.Exchange
@@ -115,6 +117,15 @@ func TestSeesDifferences(t *testing.T) {
 		{
 			"words", "text", refused,
 			func(s string) string { return strings.Replace(s, "non-negative", "positive", 1) }, 400, "",
+		},
+		{
+			"place", "text", invalid,
+			func(s string) string { return strings.Replace(s, "'body.temperature'", "'body.top_p'", 1) }, 400, "",
+		},
+		{
+			"number", "text", invalid,
+			func(s string) string { return strings.Replace(s, "1 validation error", "2 validation errors", 1) }, 400,
+			"",
 		},
 		{"accepted", "status", refused, strings.Clone, 200, ""},
 	} {
