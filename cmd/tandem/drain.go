@@ -21,8 +21,8 @@ import (
 func drainCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "drain {NAME | URL}", Short: "send no new requests to a replica, so that it can be stopped",
-		Long: "Sends no new requests to a replica, by its name or URL, and lets those that run there end. Then " +
-			"it can be stopped.\nOf several routers each has to be told.\n\n" +
+		Long: "Sends no new requests to a replica, named by name or URL. Running requests end there. Then " +
+			"you can stop the engine.\nWith several routers, drain the replica on each router.\n\n" +
 			"Exit codes: 0 done (with --wait: the replica is empty), 1 refused or failed, 2 the command line is " +
 			"wrong, 3 not\nempty in time. " + adminNote,
 		Args: between(1, 1, "one replica"),
@@ -49,8 +49,8 @@ func drainCommand() *cobra.Command {
 // undrainCommand lets a running router use a replica again.
 func undrainCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "undrain {NAME | URL}", Short: "use a replica again that was drained",
-		Long: "Sends requests to a replica again that was drained. " + adminNote,
+		Use: "undrain {NAME | URL}", Short: "use a drained replica again",
+		Long: "Sends requests to a drained replica again. " + adminNote,
 		Args: between(1, 1, "one replica"),
 	}
 	admin := adminFlag(c)

@@ -17,16 +17,16 @@ import (
 func whyCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "why ID", Short: "show why a request went where it went, and what other weights would have chosen",
-		Long: "Shows why a request went where it went. With weights (--alpha, ...) it also shows what those " +
-			"would have chosen.\nID is the X-Request-Id of the answer. " + adminNote,
+		Long: "Shows why a request went to its replicas. With other weights (--alpha, ...) it also shows " +
+			"the plan that they would have chosen.\nID is the X-Request-Id of the answer. " + adminNote,
 		Args: between(1, 1, "one request by its id"),
 	}
 	file := c.Flags().String("file", "",
-		"look into this `file` of decisions (decisions.file), and into its older parts beside it")
+		"read this `file` of decisions (decisions.file) and its older parts")
 	admin := adminFlag(c)
 	var w why.Weights
 	weight := func(name string, to **float64) {
-		c.Flags().Func(name, "weigh with this `number` instead", func(s string) error {
+		c.Flags().Func(name, "use this `number` as the weight", func(s string) error {
 			v, err := strconv.ParseFloat(s, 64)
 			if err != nil || !(v >= 0) || math.IsInf(v, 0) {
 				return errors.New("choose a number from 0 up")
