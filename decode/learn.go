@@ -14,10 +14,10 @@ func (p *Pool) learnPrefill(l *Lease, now time.Time) {
 		return
 	}
 	sentAt, roomy := l.stream.sentAt, l.stream.roomy
-	if l.prompt.pieces.upto > 0 {
-		sentAt = l.prompt.pieces.begins
+	if l.prompt.pieces.Upto > 0 {
+		sentAt = l.prompt.pieces.Begins
 	}
-	p.learnComputed(l, l.computed(), l.tokens, sentAt, roomy && !l.prompt.pieces.failed, now)
+	p.learnComputed(l, l.computed(), l.tokens, sentAt, roomy && !l.prompt.pieces.Failed, now)
 	if l.stream.unseenArrival > 0 {
 		m.learned.Spoil()
 	}
@@ -48,12 +48,12 @@ func (p *Pool) learnOwnSteps(l *Lease, beside Pauses, now time.Time) {
 	x, piece := &l.prompt.pieces, p.settings.Piece.Seconds()
 	m, speed := l.member, p.speed(l.member)
 	step := m.step(&speed)
-	took, expected := now.Sub(x.begins).Seconds(), x.lasts+step
-	alike, known := beside.alike()
-	if !known || !x.roomy || x.lasts < piece/2 || step > stepBeside*x.lasts {
+	took, expected := now.Sub(x.Begins).Seconds(), x.Lasts+step
+	alike, known := beside.Alike()
+	if !known || !x.Roomy || x.Lasts < piece/2 || step > stepBeside*x.Lasts {
 		return // nobody could tell
 	}
-	if took < x.lasts/2 || took > heldBack*expected {
+	if took < x.Lasts/2 || took > heldBack*expected {
 		return // most of it was not computed then
 	}
 	s := estimate.Sample{Of: estimate.PauseShare, At: now, Range: estimate.Exactly(alike)}

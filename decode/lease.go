@@ -102,10 +102,10 @@ func (p *Pool) Book(c *Candidate, q *Query, t Schedule, now time.Time) *Lease {
 			sequences: max(q.Sequences, 1), limit: c.limit,
 		},
 	}
-	l.prompt.pieces.prefix.base = c.Matched
+	l.prompt.pieces.Tokens, l.prompt.pieces.Prefix.Base = q.Tokens, c.Matched
 	if t.Local {
 		l.prompt.predicted = seconds(c.Local.Took() - c.shared)
-		l.prompt.pieces.on = p.inPieces(q, m)
+		l.prompt.pieces.On = p.inPieces(q, m)
 		m.learned.Traffic.Prefills.Add(now, c.Local.Warm-c.speed.Shared(q.Tokens-c.Expected))
 	} else {
 		l.prompt.inbound = inbound{transfer: t.Transfer, from: t.Outbox, sendAt: t.SendAt, landAt: t.LandAt}

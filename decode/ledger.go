@@ -184,7 +184,7 @@ func (p *Pool) add(l *Lease, now time.Time) {
 	l.state = admitted
 	if l.reservation.admitAt.After(now) {
 		l.state = reserved
-		p.reserved.add(l)
+		p.reserved.Add(l)
 	}
 	if l.prompt.local {
 		g.local.add(l, now)
@@ -202,7 +202,7 @@ func (p *Pool) end(l *Lease, now time.Time) {
 	case ended:
 		return
 	case reserved:
-		p.reserved.remove(l)
+		p.reserved.Remove(l)
 	case reported:
 		p.comeFree(l, now)
 	}
@@ -215,7 +215,7 @@ func (p *Pool) end(l *Lease, now time.Time) {
 	g.move(l, ended)
 	l.member.learned.Decodes(l.member.decodes())
 	l.endPieces(now)
-	l.endStream()
+	l.member.beside.End(&l.stream.read)
 	last := g.leases[len(g.leases)-1]
 	g.leases[l.slot], last.slot = last, l.slot
 	g.leases[len(g.leases)-1] = nil

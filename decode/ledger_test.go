@@ -689,7 +689,7 @@ func checkSums(t *rapid.T, p *Pool, now time.Time) {
 			if l.state == sent && l.prompt.state != answered {
 				want.unheard++
 			}
-			if l.prompt.local && l.prompt.state == pending && (!l.prompt.pieces.on || l.prompt.pieces.upto > 0) {
+			if l.prompt.local && l.prompt.state == pending && (!l.prompt.pieces.On || l.prompt.pieces.Upto > 0) {
 				want.engaged++
 			}
 			if l.prompt.state == pending && !l.prompt.local {
@@ -712,7 +712,7 @@ func checkSums(t *rapid.T, p *Pool, now time.Time) {
 				want.answering += l.sequences
 				want.context += l.sequences * (l.tokens + l.stream.generated)
 			}
-			if l.state == reserved && p.reserved.leases[l.reservation.place-1] != l {
+			if l.state == reserved && !p.reserved.Has(l) {
 				t.Fatal("a reserved lease is not where it says in the queue")
 			}
 			at := l.stream.sentAt

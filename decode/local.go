@@ -29,6 +29,7 @@ func (w *localPrefills) add(l *Lease, now time.Time) {
 	}
 	w.last = l
 	w.work += l.prompt.predicted
+	l.prompt.pieces.Due = l.due()
 }
 
 func (w *localPrefills) remove(l *Lease, now time.Time) {

@@ -30,8 +30,8 @@ func (o *orders) count(l *Lease, sign int) {
 	x := &l.prompt.inbound
 	switch {
 	case l.prompt.state != pending || l.state == ended:
-	case l.prompt.local && l.prompt.pieces.on:
-		o.pieces.change(entry{l.due(), l.id, int64(l.prompt.predicted)}, sign)
+	case l.prompt.local && l.prompt.pieces.On:
+		o.pieces.change(entry{l.prompt.pieces.Due, l.id, int64(l.prompt.predicted)}, sign)
 	case l.prompt.local:
 	default:
 		at, by := p.sinceEpoch(x.sendAt), &o.unsent

@@ -281,7 +281,7 @@ func checkBefore(t *rapid.T, m *member, due int64, now time.Time) {
 	var behind []*Lease
 	for l := w.first; l != nil; l = l.prompt.next {
 		behind = append(behind, l)
-		if l.prompt.pieces.on && l.due() > due {
+		if l.prompt.pieces.On && l.due() > due {
 			longer++
 			work -= l.prompt.predicted
 			if l == w.first {
@@ -295,7 +295,7 @@ func checkBefore(t *rapid.T, m *member, due int64, now time.Time) {
 	}
 	for _, l := range behind {
 		others := slices.ContainsFunc(behind, func(o *Lease) bool {
-			return o != l && (!o.prompt.pieces.on || o.prompt.pieces.upto > 0)
+			return o != l && (!o.prompt.pieces.On || o.prompt.pieces.Upto > 0)
 		})
 		if l.behindOthers() != others {
 			t.Fatalf("a prompt is behind others: %v, want %v", l.behindOthers(), others)

@@ -53,7 +53,7 @@ func (p *Pool) PeerLoads(now time.Time) []PeerLoad {
 		s := PeerLoad{
 			ID: m.R.ID, Sequences: g.sequences, Queued: g.queued, Arriving: g.arriving,
 			Computing: g.computing, Known: g.answering, Context: g.context,
-			Sent:     g.sent + m.turns.asked,
+			Sent:     g.sent + m.turns.Asked(),
 			Promised: g.promised + g.absent.due, Growth: g.growth, Returned: g.returned, Held: g.held,
 			Reserved: g.reserved, ReservedIn: p.reservedIn(m, now), Moving: g.moving, Work: g.local.wait(now),
 			First:    roster.RunningOf(g.local.front(), now),

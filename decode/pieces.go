@@ -3,14 +3,14 @@ package decode
 import (
 	"time"
 
+	"github.com/tandem-router/tandem/decode/turns"
 	"github.com/tandem-router/tandem/internal/estimate"
-	"github.com/tandem-router/tandem/scoring"
 )
 
-// This file is how a prompt that a replica computes itself is sent in pieces, each a request of its own for a
-// longer beginning of it, and the request itself at last: the engine finds all but the rest in its prefix
-// cache. Sent at once, a long prompt fills every step of the engine's with as many tokens as that takes, and
-// every stream there stands still for half a second at a time. A piece takes about [Settings.Piece],
+// This file is how a prompt that a replica computes itself is sent in pieces, each a request of its own for
+// a longer beginning of it, and the request itself at last: the engine finds all but the rest in its prefix
+// cache. Sent at once, a long prompt fills every step of the engine's with as many tokens as that takes,
+// and every stream there stands still for half a second at a time. A piece takes about [Settings.Piece],
 // and streams there stand still for that.
 //
 // The pieces of several prompts in one step would be as bad as one long prompt, so that they take turns:
@@ -22,27 +22,8 @@ import (
 // one of 0.3 s waited for 10 s behind some of 5 s that had come as much sooner, and all of them were late.
 const passOver = 2
 
-// A piece has leastPiece tokens at least: less of it is computed than it costs to ask for it. Between two of
-// them lies a message from here to the engine and one back, beside a step.
-const (
-	leastPiece = 512
-	pieceHops  = time.Millisecond
-)
-
-// piecewise is how far the prompt of a lease has come that is sent in pieces.
-type piecewise struct {
-	on     bool
-	prefix prefix
-	begun  bool      // a piece has been computed
-	upto   int       // of what the engine has now, 0 nothing
-	lasts  float64   // seconds predicted for it
-	begins time.Time // when the engine can have begun with it
-	roomy  bool      // there was room for it
-	until  time.Time // from when it does not count, whatever is heard of it
-	place  int       // in turns.waiting
-	wake   func()    // while it waits
-	failed bool      // a piece has: the request itself comes next
-}
+// leastPiece is the fewest tokens of a piece: less of it is computed than it costs to ask for it.
+const leastPiece = 512
 
 // Next is what of a prompt is to be sent next.
 type Next struct {
@@ -60,55 +41,51 @@ const (
 	wholeFailed     = "a piece has failed"
 )
 
-// Next returns what of l's prompt is to be sent now. Where it is nothing yet, wake is called when it is worth
-// asking again, once, from any goroutine and with the pool's lock held: it must neither block nor call the
-// pool. Safe for concurrent use, but that of one lease one goroutine calls it and [Lease.Computed].
+// Next returns what of l's prompt is to be sent now. Where it is nothing yet, wake is called when it is
+// worth asking again, once, from any goroutine and with the pool's lock held: it must neither block nor
+// call the pool. Safe for concurrent use, but that of one lease one goroutine calls it and
+// [Lease.Computed].
 func (l *Lease) Next(now time.Time, wake func()) Next {
 	p, seen := l.pool, l.seePrefix()
 	p.members.Lock()
 	defer p.members.Unlock()
 	m := l.member
-	if !l.prompt.pieces.on || l.state == ended || m.Gone {
+	if !l.prompt.pieces.On || l.state == ended || m.Gone {
 		return Next{Upto: l.tokens}
 	}
 	speed, t := p.speed(m), &m.turns
-	t.forget(l)
+	x := &l.prompt.pieces
+	t.Forget(x)
 	l.updatePrefix(seen, now)
-	t.leave(l, now)
-	t.expire(now)
-	first := t.waiting.first()
+	l.leaveTurn(now)
+	t.Expire(now)
+	first := t.First()
 	rest := speed.Prefill(l.tokens-l.computed(), l.computed())
 	room, full, after := p.fullOf(m, &speed, rest, now)
-	if full || first != nil && first.due() < l.due() {
-		l.prompt.pieces.wake = wake
-		t.waiting.add(l)
-		if t.opened && first != nil {
-			first.wakeUp() // once: to wake each other for nothing would never end
-		}
-		t.opened = false
-		return Next{Ask: t.askAgain(l, after, now)}
+	if full || first != nil && first.Due < x.Due {
+		return Next{Ask: t.Wait(x, wake, after, now)}
 	}
 	if first != nil {
-		first.wakeUp() // there may be room for both
+		first.WakeUp() // there may be room for both
 	}
 	return p.take(l, &speed, rest, room, now)
 }
 
-// fullOf reports whether m has as much to compute as it may have at a time, so that a prompt of which so many
-// seconds are left has to wait, and in which time it can have been through with enough, zero where that is
-// for its answers to tell. Else it has room for so many seconds. An engine that cuts prompts itself gets the
-// next one when no more than a piece is left of those before: it would have nothing to compute while an
-// answer is on its way here and the prompt there, and fills the last step of one with the next.
+// fullOf reports whether m has as much to compute as it may have at a time, so that a prompt of which so
+// many seconds are left has to wait, and in which time it can have been through with enough, zero where
+// that is for its answers to tell. Else it has room for so many seconds. An engine that cuts prompts itself
+// gets the next one when no more than a piece is left of those before: it would have nothing to compute
+// while an answer is on its way here and the prompt there, and fills the last step of one with the next.
 func (p *Pool) fullOf(
 	m *member, by *estimate.Speed, rest float64, now time.Time,
 ) (room float64, full bool, after time.Time) {
 	t, most := &m.turns, p.pieceOf(m, by)
 	if m.learned.CutsPrompts(now) {
-		left := t.left(by.T0, now)
+		left := t.Left(by.T0, now)
 		return most, left > most, now.Add(seconds(left-most) + time.Microsecond) // not by a rounding before it
 	}
-	room = most - t.inFlight(by.T0)
-	return room, len(t.flying) > 0 && rest-by.T0 > room && room < most/2, time.Time{}
+	room = most - t.InFlight(by.T0)
+	return room, t.Flying() > 0 && rest-by.T0 > room && room < most/2, time.Time{}
 }
 
 // take gives the engine the next piece of l.
@@ -116,20 +93,18 @@ func (p *Pool) take(l *Lease, speed *estimate.Speed, rest, room float64, now tim
 	x, m := &l.prompt.pieces, l.member
 	upto, lasts, whole := l.piece(speed, rest, room, now)
 	l.asked(upto)
-	x.lasts = lasts
+	x.Lasts = lasts
 	step := m.step(speed)
 	ahead := 0.0
 	if m.learned.CutsPrompts(now) {
-		ahead = m.turns.left(speed.T0, now) // it begins behind these
+		ahead = m.turns.Left(speed.T0, now) // it begins behind these
 	}
-	x.until = now.Add(2 * (seconds(ahead+x.lasts+step) + pieceHops))
-	x.begins, x.roomy = l.begins(step, now), p.hasRoom(m, now)
-	if x.upto < l.tokens {
-		m.turns.asked++
+	x.Until = now.Add(2 * (seconds(ahead+x.Lasts+step) + turns.Hops))
+	x.Begins, x.Roomy = l.begins(step, now), p.hasRoom(m, now)
+	if m.turns.Take(x); x.Upto < l.tokens {
 		m.ledger.others.Ours(m.known())
 	}
-	m.turns.flying = append(m.turns.flying, l)
-	return Next{Upto: x.upto, Whole: whole}
+	return Next{Upto: x.Upto, Whole: whole}
 }
 
 // Whole says why l's prompt may not be sent in pieces, where pieces of it were asked for; "" where it may.
@@ -138,7 +113,7 @@ func (l *Lease) Whole() string {
 	l.pool.members.Lock()
 	defer l.pool.members.Unlock()
 	switch {
-	case l.prompt.pieces.on:
+	case l.prompt.pieces.On:
 		return ""
 	case l.pool.settings.Piece <= 0:
 		return wholeOff
@@ -154,24 +129,49 @@ func (l *Lease) Computed(ok bool, had int, beside Pauses, now time.Time) {
 	p.members.Lock()
 	defer p.members.Unlock()
 	x := &l.prompt.pieces
-	if x.upto == 0 || x.upto == l.tokens || l.state == ended {
+	if x.Upto == 0 || x.Upto == l.tokens || l.state == ended {
 		return
 	}
 	if ok {
 		from := l.computed()
 		if had >= 0 {
-			from = min(had, x.upto)
+			from = min(had, x.Upto)
 		}
-		p.learnComputed(l, from, x.upto, x.begins, x.roomy, now)
+		p.learnComputed(l, from, x.Upto, x.Begins, x.Roomy, now)
 		p.learnOwnSteps(l, beside, now)
-		x.begun, x.prefix = true, prefix{base: x.upto}
+		x.Begun, x.Prefix = true, turns.Prefix{Base: x.Upto}
 	} else {
-		x.failed = true // the rest at once finds what it finds
+		x.Failed = true // the rest at once finds what it finds
 		l.member.learned.Spoil()
 	}
-	l.member.turns.leave(l, now)
+	l.leaveTurn(now)
 	if l.prompt.state == pending {
 		p.progress(l, now)
+	}
+}
+
+// leaveTurn notes that the engine has nothing of l's prompt any more.
+func (l *Lease) leaveTurn(now time.Time) {
+	l.member.turns.Leave(&l.prompt.pieces, now)
+	l.asked(0)
+}
+
+// endPieces takes l's prompt out, and wakes who goes on.
+func (l *Lease) endPieces(now time.Time) {
+	if !l.prompt.pieces.On {
+		return
+	}
+	g := &l.member.ledger
+	g.sums.count(l, -1)
+	g.orders.count(l, -1)
+	l.prompt.pieces.On = false
+	g.orders.count(l, 1)
+	g.sums.count(l, 1)
+	t := &l.member.turns
+	t.Forget(&l.prompt.pieces)
+	l.leaveTurn(now)
+	if first := t.First(); first != nil {
+		first.WakeUp()
 	}
 }
 
@@ -184,7 +184,7 @@ func (p *Pool) progress(l *Lease, now time.Time) {
 }
 
 // computed returns how many leading tokens of the prompt should be on the replica.
-func (l *Lease) computed() int { return l.prompt.pieces.prefix.base - l.prompt.pieces.prefix.evicted }
+func (l *Lease) computed() int { return l.prompt.pieces.Prefix.Tokens() }
 
 // begins returns when the engine begins with what of l is sent now. An engine that has answered goes on at
 // once with a decode step, and what comes meanwhile is in the next one.
@@ -212,18 +212,18 @@ func (l *Lease) behindOthers() bool {
 // engages reports whether the engine has l's prompt, or a piece of it, to compute, or will have it without
 // being asked for pieces.
 func (l *Lease) engages() bool {
-	return l.prompt.local && l.prompt.state == pending && (!l.prompt.pieces.on || l.prompt.pieces.upto > 0)
+	return l.prompt.local && l.prompt.state == pending && (!l.prompt.pieces.On || l.prompt.pieces.Upto > 0)
 }
 
 // asked makes upto the token up to which the engine has l's prompt now.
 func (l *Lease) asked(upto int) {
-	if l.prompt.pieces.upto == upto {
+	if l.prompt.pieces.Upto == upto {
 		return
 	}
 	g := &l.member.ledger
 	g.changes++
 	g.sums.count(l, -1)
-	l.prompt.pieces.upto = upto
+	l.prompt.pieces.Upto = upto
 	g.sums.count(l, 1)
 }
 
@@ -243,14 +243,14 @@ func (p *Pool) turnOf(came time.Time, left time.Duration) int64 {
 func (l *Lease) piece(
 	speed *estimate.Speed, rest, most float64, now time.Time,
 ) (upto int, lasts float64, whole string) {
-	n := scoring.Pieces(rest, most)
+	n := turns.Pieces(rest, most)
 	from, size := l.computed(), l.member.blockSize()
 	tokens := max(leastPiece, speed.Within(rest/float64(n), from))
 	upto = max((from+tokens)/size, from/size+1) * size // a block at least, however large blocks are
 	switch short := n == 1 || upto+leastPiece > l.tokens; {
-	case l.prompt.pieces.failed:
+	case l.prompt.pieces.Failed:
 		whole = wholeFailed
-	case short && l.prompt.pieces.begun: // the last of them
+	case short && l.prompt.pieces.Begun: // the last of them
 	case short:
 		whole = wholeShort
 	case l.member.learned.CutsPrompts(now):
@@ -271,7 +271,8 @@ func (p *Pool) pieceOf(m *member, speed *estimate.Speed) float64 {
 	return max(most-longer, most/2)
 }
 
-// decoding returns how many sequences m has, sent or on their way, whose prompts it is not to compute itself.
+// decoding returns how many sequences m has, sent or on their way, whose prompts it is not to compute
+// itself.
 func (m *member) decoding() int {
 	g, e := &m.ledger, &m.remote
 	return g.answering + g.arriving + e.answering() + e.Arriving + g.others.Count
@@ -295,7 +296,7 @@ type cut struct {
 // cut returns how m computes a prompt of so many tokens that are not there, and so many seconds of work. An
 // engine that cuts prompts itself is asked once.
 func (p *Pool) cut(m *member, speed *estimate.Speed, work float64, tokens int, now time.Time) cut {
-	c := cut{pieces: scoring.Pieces(work, p.pieceOf(m, speed)), shared: speed.Shared(tokens)}
+	c := cut{pieces: turns.Pieces(work, p.pieceOf(m, speed)), shared: speed.Shared(tokens)}
 	longer, wait := m.besidePrompt(speed)
 	c.between = float64(c.pieces)*longer + wait
 	if c.pieces == 1 {
@@ -303,7 +304,7 @@ func (p *Pool) cut(m *member, speed *estimate.Speed, work float64, tokens int, n
 		return c
 	}
 	if !m.learned.CutsPrompts(now) {
-		c.between += float64(c.pieces-1) * (2*wait + pieceHops.Seconds())
+		c.between += float64(c.pieces-1) * (2*wait + turns.Hops.Seconds())
 	}
 	return c
 }

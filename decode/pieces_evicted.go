@@ -2,23 +2,16 @@ package decode
 
 import "time"
 
-// prefix is what of the beginning of a prompt should be on its replica.
-type prefix struct {
-	base    int // leading tokens that were there when it was booked, or are by its newest piece
-	seen    int // of these, the most that events have told of since
-	evicted int // of these, how many are not there any more
-}
-
 // prefixSeen is what events say of a prefix, at one time.
 type prefixSeen struct {
 	base, tokens int
 	known        bool
 }
 
-// seePrefix looks up what is there of l's prefix, by events. It is called without the pool's lock, by the one
-// goroutine that sends the pieces.
+// seePrefix looks up what is there of l's prefix, by events. It is called without the pool's lock, by the
+// one goroutine that sends the pieces.
 func (l *Lease) seePrefix() prefixSeen {
-	h := prefixSeen{base: l.prompt.pieces.prefix.base}
+	h := prefixSeen{base: l.prompt.pieces.Prefix.Base}
 	if h.base > 0 {
 		h.tokens, h.known = l.pool.Heard(&l.member.Member, l.named, h.base)
 	}
@@ -31,19 +24,13 @@ func (l *Lease) seePrefix() prefixSeen {
 // just now, is not gone, nor is anything while they are not heard. A turn that has moved may be behind
 // that of somebody who asked before.
 func (l *Lease) updatePrefix(h prefixSeen, now time.Time) {
-	x := &l.prompt.pieces.prefix
-	if !h.known || h.base != x.base || l.prompt.state != pending || l.member.Blind() {
+	x := &l.prompt.pieces.Prefix
+	if !h.known || h.base != x.Base || l.prompt.state != pending || l.member.Blind() {
 		return
 	}
-	x.seen = max(x.seen, h.tokens)
-	evicted := 0
-	if h.tokens < x.seen {
-		evicted = x.base - h.tokens
-	}
-	if evicted != x.evicted {
-		x.evicted = evicted
+	if x.Heard(h.tokens) {
 		l.pool.progress(l, now)
 		l.member.ledger.changes++
-		l.member.turns.opened = true
+		l.member.turns.Moved()
 	}
 }

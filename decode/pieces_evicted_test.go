@@ -301,7 +301,7 @@ func (w *losing) step(t *rapid.T) {
 // ends ends what the engine has of l.
 func (w *losing) ends(t *rapid.T, l *Lease) {
 	delete(w.flies, l)
-	if l.prompt.pieces.upto == l.tokens {
+	if l.prompt.pieces.Upto == l.tokens {
 		if rapid.Bool().Draw(t, "answers") {
 			l.MarkSent(w.now)
 			l.FirstToken(w.now)
@@ -323,7 +323,7 @@ func (w *losing) turn(t *rapid.T, l *Lease) {
 	if n := l.Next(w.now, func() { w.asks[l] = w.now }); n.Upto == 0 {
 		w.asks[l] = w.now.Add(n.Ask)
 	} else {
-		w.flies[l] = w.now.Add(seconds(l.prompt.pieces.lasts))
+		w.flies[l] = w.now.Add(seconds(l.prompt.pieces.Lasts))
 	}
 }
 
@@ -335,7 +335,7 @@ func (w *losing) check(t *rapid.T) {
 		s.count(l, 1)
 		if l.prompt.state == pending && l.prompt.local {
 			work += l.prompt.predicted
-			if l.prompt.pieces.on {
+			if l.prompt.pieces.On {
 				weight += l.prompt.predicted
 			}
 		}

@@ -45,7 +45,7 @@ func (m *member) before(due int64, lasts float64, now time.Time) (wait float64, 
 	sooner, theirs := in.before(func(turn int64) bool { return turn > due })
 	longer = in.n - sooner
 	work := w.work - time.Duration(in.weight-theirs)
-	if first := w.first; first != nil && first.prompt.pieces.on && first.due() > due {
+	if first := w.first; first != nil && first.prompt.pieces.On && first.prompt.pieces.Due > due {
 		front.Work = 0
 	}
 	first, others := e.First, e.Work
@@ -62,6 +62,7 @@ func (m *member) before(due int64, lasts float64, now time.Time) (wait float64, 
 func (w *localPrefills) progress(l *Lease, left time.Duration, now time.Time) {
 	w.work += left - l.prompt.predicted
 	l.prompt.predicted = left
+	l.prompt.pieces.Due = l.due()
 	if w.first == l {
 		w.ended = now
 	}

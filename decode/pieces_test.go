@@ -106,8 +106,8 @@ func TestPiecesOfLargeBlocks(t *testing.T) {
 		}
 		l.Release(now)
 		s.Release(now)
-		if m, _ := p.members.Find("d1"); len(m.turns.flying)+m.turns.asked > 0 {
-			t.Errorf("blocks of %d tokens: %d flying, %d asked", size, len(m.turns.flying), m.turns.asked)
+		if m, _ := p.members.Find("d1"); m.turns.Flying()+m.turns.Asked() > 0 {
+			t.Errorf("blocks of %d tokens: %d flying, %d asked", size, m.turns.Flying(), m.turns.Asked())
 		}
 	}
 }
@@ -309,7 +309,7 @@ func TestPiecesOfAnyOrder(t *testing.T) {
 			case rapid.IntRange(0, 9).Draw(t, "leaves") == 0, upto[l] == l.tokens:
 				l.Release(now)
 				live = append(live[:i], live[i+1:]...)
-			case upto[l] > 0 && l.prompt.pieces.upto > 0:
+			case upto[l] > 0 && l.prompt.pieces.Upto > 0:
 				l.Computed(rapid.Bool().Draw(t, "ok"), -1, Pauses{}, now)
 			default:
 				n := l.Next(now, func() {}).Upto
@@ -321,27 +321,27 @@ func TestPiecesOfAnyOrder(t *testing.T) {
 					l.MarkSent(now)
 				}
 			}
-			for at, w := range m.turns.waiting.leases {
-				if w.prompt.pieces.place != at+1 || w.due() < m.turns.waiting.first().due() {
-					t.Fatalf("who waits at place %d says %+v", at+1, w.prompt.pieces)
+			for _, l := range live {
+				if x := &l.prompt.pieces; x.Due != l.due() {
+					t.Fatalf("a prompt that is due at %d takes its turn as if it were at %d", l.due(), x.Due)
 				}
 			}
-			if sum := m.turns.inFlight(0); sum > 4 {
+			if sum := m.turns.InFlight(0); sum > 4 {
 				t.Fatalf("the engine has %.2f s at once", sum)
 			}
 		}
 		for _, l := range live {
 			l.Release(now)
 		}
-		if tr := &m.turns; len(tr.flying)+tr.waiting.Len()+tr.asked != 0 || m.ledger.local.work != 0 {
+		if tr := &m.turns; tr.Flying()+tr.Waiting()+tr.Asked() != 0 || m.ledger.local.work != 0 {
 			t.Fatalf("%d flying, %d waiting, %d asked, %v of work left",
-				len(tr.flying), tr.waiting.Len(), tr.asked, m.ledger.local.work)
+				tr.Flying(), tr.Waiting(), tr.Asked(), m.ledger.local.work)
 		}
 	})
 }
 
-// Who waits asks again when woken or told to, and nothing else. Whatever comes, leaves and is learned, nobody
-// waits while the engine has nothing to compute.
+// Who waits asks again when woken or told to, and nothing else. Whatever comes, leaves and is learned,
+// nobody waits while the engine has nothing to compute.
 func TestTurnsComeToAll(t *testing.T) {
 	const slowest = 30 * time.Millisecond // a step at least
 	rapid.Check(t, func(t *rapid.T) {
@@ -384,7 +384,7 @@ func TestTurnsComeToAll(t *testing.T) {
 					continue
 				}
 				delete(flies, l)
-				if leaves := rapid.IntRange(0, 20).Draw(t, "leaves") == 0; leaves || l.prompt.pieces.upto == l.tokens {
+				if leaves := rapid.IntRange(0, 20).Draw(t, "leaves") == 0; leaves || l.prompt.pieces.Upto == l.tokens {
 					l.Release(now)
 					continue
 				}
@@ -401,7 +401,7 @@ func TestTurnsComeToAll(t *testing.T) {
 					asks[l] = now.Add(n.Ask)
 				default:
 					delete(asks, l)
-					flies[l] = now.Add(seconds(l.prompt.pieces.lasts))
+					flies[l] = now.Add(seconds(l.prompt.pieces.Lasts))
 				}
 			}
 		}

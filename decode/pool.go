@@ -6,6 +6,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/tandem-router/tandem/decode/turns"
 	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/internal/roster"
@@ -32,9 +33,9 @@ type Pool struct {
 	members *roster.Members[*member] // its lock guards all that follows
 
 	settings  Settings
-	reserved  leaseQueue // reserved leases of all members
-	booked    uint64     // leases so far
-	epoch     time.Time  // when the first was, from which the times of orders count
+	reserved  turns.Heap[Lease] // reserved leases of all members
+	booked    uint64            // leases so far
+	epoch     time.Time         // when the first was, from which the times of orders count
 	learned   estimate.Pool
 	lengths   estimate.Lengths
 	slopes    slopes
@@ -60,15 +61,15 @@ type member struct {
 	learned estimate.Replica
 	most    mostSequences
 
-	turns  turns        // of prompts that it computes in pieces
-	beside beside       // these
-	asked  replica.Load // newest report that we asked for ourselves
+	turns  turns.Turns   // of prompts that it computes in pieces
+	beside turns.Streams // these
+	asked  replica.Load  // newest report that we asked for ourselves
 }
 
 // New returns a pool without members, which believes no report before it has been configured.
 func New(o Options) *Pool {
 	p := &Pool{reserved: newReserved()}
-	p.Roster, p.members = roster.New(o, func() *member { return &member{turns: newTurns()} })
+	p.Roster, p.members = roster.New(o, func() *member { return &member{turns: turns.New()} })
 	p.lengths = estimate.NewLengths(1, 0)
 	return p
 }
@@ -111,7 +112,7 @@ func (p *Pool) Observe(id replica.ID, l replica.Load, now time.Time) {
 }
 
 // known returns the requests that m's engine has of ours and of the routers that we know.
-func (m *member) known() int { return m.ledger.sent + m.remote.Sent + m.turns.asked }
+func (m *member) known() int { return m.ledger.sent + m.remote.Sent + m.turns.Asked() }
 
 // Uncounted says that n requests more, or less where n is below 0, of ours run on id that nobody has booked.
 func (p *Pool) Uncounted(id replica.ID, n int) {
@@ -147,7 +148,7 @@ func (p *Pool) observe(m *member, l replica.Load, now time.Time) {
 	if !math.IsNaN(l.Usage) && m.load.UsageAt().Equal(l.At) && !m.ledger.tooSoon(l) {
 		p.admitDue(now)
 		if running, ok := m.ledger.running(l); ok {
-			p.reconcile(m, l, max(0, running-m.turns.asked))
+			p.reconcile(m, l, max(0, running-m.turns.Asked()))
 			m.learned.Decodes(m.decodes())
 		}
 	}

@@ -1,6 +1,10 @@
 package decode
 
-import "time"
+import (
+	"time"
+
+	"github.com/tandem-router/tandem/decode/turns"
+)
 
 // promptKV is the KV of a lease's prompt: where it comes from, and how far that is.
 type promptKV struct {
@@ -12,8 +16,8 @@ type promptKV struct {
 	booked    time.Time     // where it is local
 	prev      *Lease        // in the list of local prefills, as is next
 	next      *Lease
-	pieces    piecewise // how that is sent, where it is not sent at once
-	inbound   inbound   // where it is not local
+	pieces    turns.Prompt // how that is sent, where it is not sent at once
+	inbound   inbound      // where it is not local
 }
 
 // promptState is what is known of the KV of a lease's prompt. It only ever moves down this list.

@@ -1,6 +1,10 @@
 package decode
 
-import "time"
+import (
+	"time"
+
+	"github.com/tandem-router/tandem/decode/turns"
+)
 
 // reservation is the part of a lease by which it waits for its prefill to begin. It says nothing once the
 // lease is admitted.
@@ -14,14 +18,14 @@ func (p *Pool) admit(l *Lease) {
 	if l.state != reserved {
 		return
 	}
-	p.reserved.remove(l)
+	p.reserved.Remove(l)
 	l.member.ledger.move(l, admitted)
 }
 
 // admitDue admits every reserved lease whose prefill should have begun.
 func (p *Pool) admitDue(now time.Time) {
 	for {
-		first := p.reserved.first()
+		first := p.reserved.First()
 		if first == nil || first.reservation.admitAt.After(now) {
 			return
 		}
@@ -30,9 +34,9 @@ func (p *Pool) admitDue(now time.Time) {
 }
 
 // newReserved returns an empty queue of reserved leases, by when they are admitted.
-func newReserved() leaseQueue {
-	return leaseQueue{
-		before: func(a, b *Lease) bool { return a.reservation.admitAt.Before(b.reservation.admitAt) },
-		place:  func(l *Lease) *int { return &l.reservation.place },
-	}
+func newReserved() turns.Heap[Lease] {
+	return turns.NewHeap(
+		func(a, b *Lease) bool { return a.reservation.admitAt.Before(b.reservation.admitAt) },
+		func(l *Lease) *int { return &l.reservation.place },
+	)
 }

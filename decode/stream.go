@@ -1,9 +1,9 @@
 package decode
 
 import (
-	"sync/atomic"
 	"time"
 
+	"github.com/tandem-router/tandem/decode/turns"
 	"github.com/tandem-router/tandem/internal/estimate"
 )
 
@@ -18,7 +18,7 @@ type stream struct {
 	firstAt   time.Time // when its first token came; zero before that
 	window    estimate.Window
 	generated int          // tokens of each sequence by the newest report
-	stage     atomic.Int32 // in what the replica's streams get, see [Lease.Streamed]
+	read      turns.Stream // as its replica's streams are watched, see [Lease.Streamed]
 
 	unseenArrival time.Duration // as in Schedule
 	due           bool          // the newest report came after its prompt should have arrived

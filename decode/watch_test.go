@@ -41,9 +41,9 @@ func TestAnEngineThatCutsPromptsItselfGetsThemWhole(t *testing.T) {
 		beside Pauses
 		want   int
 	}{
-		{"one of its own", Pauses{150 * time.Millisecond, 30 * time.Millisecond}, 3},
+		{"one of its own", Pauses{Longest: 150 * time.Millisecond, Second: 30 * time.Millisecond}, 3},
 		{"nobody can tell", Pauses{}, 3},
-		{"two of its own", Pauses{75 * time.Millisecond, 60 * time.Millisecond}, 0},
+		{"two of its own", Pauses{Longest: 75 * time.Millisecond, Second: 60 * time.Millisecond}, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := inPieces()
@@ -78,7 +78,7 @@ func TestAPieceThatWaitedTellsNothingOfSteps(t *testing.T) {
 			t.Fatal("it goes whole")
 		}
 		now = now.Add(time.Second) // ten times as long as predicted
-		l.Computed(true, -1, Pauses{time.Second, time.Second}, now)
+		l.Computed(true, -1, Pauses{Longest: time.Second, Second: time.Second}, now)
 	}
 }
 
@@ -90,7 +90,7 @@ func TestAPieceAsShortAsADecodeStepTellsNothingOfSteps(t *testing.T) {
 	s.Speed.D0 = 60e-3
 	p.Configure(s)
 	defer stream1(t, p).Release(start)
-	now, beside := start, Pauses{100 * time.Millisecond, 60 * time.Millisecond}
+	now, beside := start, Pauses{Longest: 100 * time.Millisecond, Second: 60 * time.Millisecond}
 	for range 2 * finelyAfter {
 		if n := computeInPieces(t, p, beside, now); n != 3 {
 			t.Fatalf("%d pieces, want 3", n)
@@ -105,7 +105,9 @@ func TestPausesBesideAPiece(t *testing.T) {
 	l, _ := alone(t, p, 4000, start)
 	defer l.Release(start)
 	at := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
-	pauses := func(longest, second int) Pauses { return Pauses{at(longest).Sub(start), at(second).Sub(start)} }
+	pauses := func(longest, second int) Pauses {
+		return Pauses{Longest: at(longest).Sub(start), Second: at(second).Sub(start)}
+	}
 	if got := l.Watch(start).End(at(100)); got != (Pauses{}) {
 		t.Errorf("%+v where nobody streams", got)
 	}
@@ -149,7 +151,7 @@ func TestPausesBesideAPiece(t *testing.T) {
 		s.Release(start)
 		s.Streamed(start) // read before, told late
 	}
-	if n := l.member.beside.streams.Load(); n != 0 {
+	if n := l.member.beside.Underway(); n != 0 {
 		t.Errorf("%d streams are left", n)
 	}
 }

@@ -1,7 +1,5 @@
 package scoring
 
-import "math"
-
 // A prompt that a decode replica computes itself may be sent to it in pieces, each a request of its own for a
 // longer beginning of the prompt: the engine finds what is before it in its prefix cache. Streams there stand
 // still for a piece, and not for the whole prompt, and make a token between one piece and the next.
@@ -33,15 +31,3 @@ func (l *Local) contention() float64 {
 	}
 	return l.Arrivals * l.Took() * l.Piece / 2
 }
-
-// Pieces returns into how many pieces of at most so many seconds work is cut. A last one that would be short
-// is added to the others.
-func Pieces(work, most float64) int {
-	if !(most > 0) || !(work > most) {
-		return 1
-	}
-	return max(1, int(math.Ceil(work/most-pieceMore)))
-}
-
-// pieceMore is by how much of itself a piece may be longer, rather than that there is one more.
-const pieceMore = 0.25

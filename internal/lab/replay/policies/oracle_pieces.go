@@ -5,6 +5,7 @@ import (
 	"sort"
 	"time"
 
+	"github.com/tandem-router/tandem/decode/turns"
 	"github.com/tandem-router/tandem/internal/lab/enginesim/core"
 	"github.com/tandem-router/tandem/internal/lab/replay/cluster"
 	"github.com/tandem-router/tandem/scoring"
@@ -55,7 +56,7 @@ func (o *OracleInPieces) local(j int, l scoring.Local) scoring.Local {
 			l.Wait += rest
 		}
 	}
-	if n := scoring.Pieces(l.Warm, o.most); n > 1 {
+	if n := turns.Pieces(l.Warm, o.most); n > 1 {
 		l.Piece = l.Warm / float64(n)
 		l.Between = float64(n-1) * o.asked.sides[cluster.Decode][j].step
 	}
@@ -138,7 +139,7 @@ func (o *OracleInPieces) call(j int) {
 // piece is up to which token the next piece of t goes.
 func (o *OracleInPieces) piece(t *pieceTurn, c *core.Config) int {
 	rest := o.rest(t.q.Tokens, t.done, c)
-	n := scoring.Pieces(rest, o.most)
+	n := turns.Pieces(rest, o.most)
 	if n == 1 {
 		return t.q.Tokens
 	}
