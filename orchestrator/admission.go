@@ -3,7 +3,6 @@ package orchestrator
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"time"
 
@@ -11,42 +10,34 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
-// admission is the queue of requests for which no decode replica has room now.
-//
-// They wait in the order of [waitline.Line]. The first [planner.RoomTries] of the line try again, one after
-// the other, each time room may have come ([admission.wake]). One that finds itself too large for anything
-// but a nearly empty replica stands aside: in a line of such requests, whose head is tried first, and for
-// which nobody waits. Else one request could keep everybody out while all replicas empty. Who could be served
-// by other replicas, as another model is, has lines of his own. The queue is bounded; at the bound a newcomer
-// is refused at once with errQueueFull, but nobody who has been admitted before.
+// admission is the queue of requests for which no decode replica has room now. [waitline.Queue] decides which
+// of the requests try again, and when; here each request has a goroutine, which waits until the queue lets it
+// try, until its patience is over or until its client leaves. A place is the set of replicas that could serve
+// a request. The queue is bounded; at the bound a newcomer is refused at once with errQueueFull, unless it
+// has been admitted before.
 //
 // Safe for concurrent use.
 type admission struct {
-	mu      sync.Mutex // guards the following
-	byPlace map[uint64]*lines
-	began   time.Time // when the first came
-	waiting int       // in all lines
-	came    uint64    // so far
-	limit   int       // of waiting
-	closed  bool
+	mu    sync.Mutex // guards the following
+	queue waitline.Queue[*waiter]
+	began time.Time // when the first request came
 }
 
-// lines are those who wait for room on the same replicas. They are there as long as somebody waits in them.
-type lines struct {
-	large line // those that stand aside, oldest first
-	line  line // all others
+// newAdmission is an empty queue in which limit requests may wait.
+func newAdmission(limit int) *admission {
+	return &admission{queue: waitline.Queue[*waiter]{Tries: planner.RoomTries, Limit: limit}}
 }
 
-// entry is how a request comes to the queue.
+// entry is how a request comes to the queue. Its functions are called by the request's own goroutine, never
+// while the queue is locked.
 type entry struct {
 	patience time.Duration
 	// Reports whether it has been admitted before, or a part of it has: a router that drains lets it go on, and
-	// so does a queue that is full, which bounds who comes and not who is here. nil: it has not.
+	// so does a queue that is full, which bounds the newcomers. nil: it has not.
 	running func() bool
-	// These are called by the request's own goroutine, never while the queue is locked.
-	place func() uint64        // names the replicas that could serve it; nil: as 0
-	more  func() time.Duration // how much longer it waits, asked when patience is over; nil: no longer
-	try   func() outcome
+	place   func() uint64        // names the replicas that could serve it; nil: as 0
+	more    func() time.Duration // how much longer it waits, asked when patience is over; nil: no longer
+	try     func() outcome
 }
 
 // outcome is what became of a try.
@@ -54,6 +45,13 @@ type outcome struct {
 	verdict verdict
 	room    time.Duration // until there should be room, where it waits
 	every   time.Duration // between two like it that find room; 0 unknown
+}
+
+func (o outcome) found() waitline.Found {
+	if o.verdict == waitsAside {
+		return waitline.Found{Aside: true}
+	}
+	return waitline.Found{Room: o.room, Every: o.every}
 }
 
 type verdict uint8
@@ -69,29 +67,54 @@ const (
 type waiter struct {
 	entry
 	turn chan struct{}
-	came time.Time
-
-	// Guarded by the queue.
-	at     uint64                   // its place
-	in     *line                    // of that
-	stands *waitline.Place[*waiter] // where in that line
-	number uint64                   // of those who came
-	tries  int                      // left for it and those behind it, one after the other
-	found  outcome                  // by its newest try
-	look   bool                     // its place may be another one by now
 }
 
 var (
-	errQueueFull = errors.New("the admission queue is full")
+	errQueueFull = waitline.ErrFull
+	errDraining  = waitline.ErrClosed
 	errQueueTime = errors.New("no decode replica had room within the queue deadline")
-	errDraining  = errors.New("the router is shutting down")
 )
 
-// setLimit changes how many requests may wait; those who wait already stay.
-func (a *admission) setLimit(n int) {
+// do lets an event happen to the queue, and signals the requests that may try then.
+func (a *admission) do(event func(q *waitline.Queue[*waiter])) {
 	a.mu.Lock()
-	a.limit = n
-	a.mu.Unlock()
+	defer a.mu.Unlock()
+	event(&a.queue)
+	for w := a.queue.Next(); w != nil; w = a.queue.Next() {
+		select {
+		case w.Who.turn <- struct{}{}:
+		default: // it has a signal that it has yet to see
+		}
+	}
+}
+
+// setLimit changes how many requests may wait; those that wait already stay.
+func (a *admission) setLimit(n int) { a.do(func(q *waitline.Queue[*waiter]) { q.Limit = n }) }
+
+// wake gives the requests at the heads another try. To be called whenever room may have come: a lease ended,
+// a load report came in, a replica joined.
+func (a *admission) wake() { a.do((*waitline.Queue[*waiter]).Wake) }
+
+// moved lets each request go where it belongs now: other replicas may serve it than when it tried last. To be
+// called when replicas have come, left, or serve other models.
+func (a *admission) moved() { a.do((*waitline.Queue[*waiter]).Look) }
+
+// close refuses the requests that wait and all that come, except those that run already.
+func (a *admission) close() { a.do((*waitline.Queue[*waiter]).Close) }
+
+// length tells how many wait.
+func (a *admission) length() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.queue.Len()
+}
+
+// backlog returns how long it should take until all requests have found room, of the line in which that takes
+// longest. Requests that stand aside are not counted.
+func (a *admission) backlog() time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.queue.Backlog()
 }
 
 // enter tries until the request is admitted, ctx ends, the queue refuses, or patience passes. The first try
@@ -101,57 +124,50 @@ func (a *admission) enter(ctx context.Context, e entry) error {
 	if a.length() > 0 { // most find nobody, and need not know their place
 		at = e.where()
 	}
-	others, err := a.others(&e, at)
+	wait, seen, err := a.arrive(&e, at)
 	if err != nil {
 		return err
 	}
-	var first outcome
-	if !others {
-		if first = e.try(); first.verdict == goesOn {
+	n := waitline.Newcomer[*waiter]{Who: &waiter{entry: e, turn: make(chan struct{}, 1)}, Place: at}
+	if !wait {
+		first := e.try()
+		if first.verdict == goesOn {
 			return nil
 		}
-		at = e.where()
+		n.Place, n.Found = e.where(), first.found()
+		n.Seen = seen
 	}
-	w, err := a.join(e, first, at)
+	w, err := a.join(&n)
 	if err != nil {
 		return err
 	}
-	defer a.leave(w)
-	return w.wait(ctx, a)
+	defer a.do(func(q *waitline.Queue[*waiter]) { q.Leave(w) })
+	return a.wait(ctx, w)
 }
 
-// others reports whether others wait in line at a newcomer's place.
-func (a *admission) others(e *entry, at uint64) (bool, error) {
+// arrive reports whether others wait in line at a newcomer's place, and what was seen of the queue.
+func (a *admission) arrive(e *entry, at uint64) (wait bool, seen uint64, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.closed && !e.runs() {
-		return false, errDraining
+	if a.queue.Closed() && !e.runs() {
+		return false, 0, errDraining
 	}
-	l := a.byPlace[at]
-	return l != nil && l.line.Len() > 0, nil
+	wait, seen = a.queue.Enter(at)
+	return wait, seen, nil
 }
 
-// join lets a newcomer wait behind its first try, if it has made one.
-func (a *admission) join(e entry, first outcome, at uint64) (*waiter, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	switch {
-	case a.closed && !e.runs():
-		return nil, errDraining
-	case a.waiting >= a.limit && !e.runs():
-		return nil, errQueueFull
-	}
-	w := &waiter{entry: e, turn: make(chan struct{}, 1), came: time.Now()}
-	if a.came == 0 {
-		a.began = w.came
-	}
-	a.came++
-	w.number = a.came
-	if a.pushLocked(w, first, at) < planner.RoomTries {
-		w.signal(1) // it has not tried yet, or room may have come between its first try and now
-	}
-	w.in.settle()
-	return w, nil
+// join lets a newcomer wait.
+func (a *admission) join(n *waitline.Newcomer[*waiter]) (w *waitline.Waiter[*waiter], err error) {
+	n.Running = n.Who.runs()
+	now := time.Now()
+	a.do(func(q *waitline.Queue[*waiter]) {
+		if a.began.IsZero() {
+			a.began = now
+		}
+		n.Came = now.Sub(a.began)
+		w, err = q.Join(n)
+	})
+	return w, err
 }
 
 func (e *entry) runs() bool { return e.running != nil && e.running() }
@@ -163,61 +179,34 @@ func (e *entry) where() uint64 {
 	return e.place()
 }
 
-// pushLocked gives a waiter its turn after a try, and returns how many of its line come before it.
-func (a *admission) pushLocked(w *waiter, o outcome, at uint64) (before int) {
-	l := a.byPlace[at]
-	if l == nil {
-		l = &lines{}
-		if a.byPlace == nil {
-			a.byPlace = map[uint64]*lines{}
-		}
-		a.byPlace[at] = l
-	}
-	a.waiting++
-	w.at, w.found = at, o
-	w.in = &l.large
-	wait := waitline.Wait{Came: w.came.Sub(a.began), Number: w.number}
-	if o.verdict != waitsAside {
-		w.in = &l.line
-		wait.Room, wait.Every = o.room, o.every
-	}
-	w.stands = w.in.Push(w, wait)
-	return w.in.Before(w.stands)
-}
-
-// forgetLocked ends the lines of a place where nobody waits any more.
-func (a *admission) forgetLocked(at uint64) {
-	if l := a.byPlace[at]; l.large.Len() == 0 && l.line.Len() == 0 {
-		delete(a.byPlace, at)
-	}
-}
-
-// wait is the life of a waiter in the queue.
-func (w *waiter) wait(ctx context.Context, a *admission) error {
-	timer := time.NewTimer(w.patience)
+// wait is the life of a request in the queue.
+func (a *admission) wait(ctx context.Context, w *waitline.Waiter[*waiter]) error {
+	e := &w.Who.entry
+	timer := time.NewTimer(e.patience)
 	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-timer.C:
-			if w.more == nil || !waitsOn(timer, w.more()) {
+			if e.more == nil || !waitsOn(timer, e.more()) {
 				return errQueueTime
 			}
-		case <-w.turn:
+		case <-w.Who.turn:
 			a.move(w)
 			tries, closed := a.begin(w)
 			switch {
-			case closed && !w.runs():
+			case closed && !e.runs():
 				return errDraining
-			case tries == 0: // somebody else has them
+			case tries == 0: // others have them
 				continue
 			}
-			o := w.try()
+			o := e.try()
 			if o.verdict == goesOn {
 				return nil
 			}
-			a.again(w, o, w.where(), tries-1)
+			at := e.where()
+			a.do(func(q *waitline.Queue[*waiter]) { q.Again(w, o.found(), at, tries-1) })
 		}
 	}
 }
@@ -230,117 +219,21 @@ func waitsOn(timer *time.Timer, d time.Duration) bool {
 	return d > 0
 }
 
-// begin takes the tries that a waiter was given, and reports whether the queue is closed.
-func (a *admission) begin(w *waiter) (tries int, closed bool) {
+// begin takes the tries that a request was given, and reports whether the queue is closed.
+func (a *admission) begin(w *waitline.Waiter[*waiter]) (tries int, closed bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	tries = w.tries
-	w.tries = 0
-	return tries, a.closed
+	return a.queue.Begin(w), a.queue.Closed()
 }
 
-// again gives a waiter that found no room its new turn, and lets who was next use the tries that are left.
-// Other replicas may serve it by now.
-func (a *admission) again(w *waiter, o outcome, at uint64, left int) {
+// move takes a request to the place where it belongs by now, if that may be another one.
+func (a *admission) move(w *waitline.Waiter[*waiter]) {
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	was := a.byPlace[w.at]
-	if w.in == &was.large {
+	moves := a.queue.Moves(w)
+	a.mu.Unlock()
+	if !moves {
 		return
 	}
-	from := w.at
-	next := was.line.after(w)
-	a.removeLocked(w)
-	if o.verdict == waitsAside {
-		left = planner.RoomTries // it keeps nobody out
-	}
-	if left > 0 && next != nil {
-		next.signal(left)
-	}
-	a.pushLocked(w, o, at)
-	if w.tries > 0 || at != from {
-		a.retry(w, was, at)
-	}
-	was.line.settle()
-	w.in.settle()
-	a.forgetLocked(from)
-}
-
-// retry lets who is first try anew: room came while w tried, which may not have seen it, and which others may
-// fit that w kept from trying; or w has come to a place where nobody has told it of any. It needs mu.
-func (a *admission) retry(w *waiter, was *lines, at uint64) {
-	if w.tries > 0 {
-		w.tries = 0
-		was.line.wake(planner.RoomTries)
-	}
-	now := a.byPlace[at]
-	now.large.wake(1)
-	now.line.wake(planner.RoomTries)
-}
-
-// removeLocked takes a waiter out of its line.
-func (a *admission) removeLocked(w *waiter) {
-	a.waiting--
-	w.in.Remove(w.stands)
-}
-
-// leave takes a waiter out and gives the next ones their turn.
-func (a *admission) leave(w *waiter) {
-	a.mu.Lock()
-	a.removeLocked(w)
-	w.in.settle()
-	a.forgetLocked(w.at)
-	a.mu.Unlock()
-	a.wake()
-}
-
-// wake gives the requests at the heads another try. To be called whenever room may have come: a lease ended,
-// a load report came in, a replica joined.
-func (a *admission) wake() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, l := range a.byPlace {
-		l.large.wake(1)
-		l.line.wake(planner.RoomTries)
-	}
-}
-
-// close refuses everybody who waits and everybody who comes, but for those that run already.
-func (a *admission) close() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.closed = true
-	for _, l := range a.byPlace {
-		for _, p := range slices.Concat(l.large.All(), l.line.All()) {
-			p.Who.signal(1)
-		}
-	}
-}
-
-// length tells how many wait.
-func (a *admission) length() int {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.waiting
-}
-
-// signal lets w try, and where it finds no room those behind it, so many tries all together. To be called
-// with the queue locked.
-func (w *waiter) signal(tries int) {
-	w.tries = max(w.tries, tries)
-	select {
-	case w.turn <- struct{}{}:
-	default:
-	}
-}
-
-// backlog returns how long it should take until all who wait have found room, of the line in which that
-// takes longest. Who stands aside is not in it.
-func (a *admission) backlog() (longest time.Duration) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, l := range a.byPlace {
-		longest = max(longest, l.line.Backlog())
-	}
-	return longest
+	at := w.Who.where()
+	a.do(func(q *waitline.Queue[*waiter]) { q.Move(w, at) })
 }

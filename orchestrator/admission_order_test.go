@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -17,13 +18,13 @@ import (
 // crowd is requests that come to a queue for room of which there is so much.
 type crowd struct {
 	t    *testing.T
-	a    admission
+	a    *admission
 	mu   sync.Mutex // held by whoever tries: several may at the same time
 	room int
 	came int // how often room came
 	here int // which replicas there are
 	all  []*member
-	by   map[uint64]*member // who waited, by number
+	by   map[*waiter]*member
 }
 
 type member struct {
@@ -56,8 +57,10 @@ func (c *crowd) come(needs int, every time.Duration) {
 		}
 	}()
 	synctest.Wait()
-	if !m.gone {
-		c.by[c.a.came] = m
+	for _, w := range slices.Concat(c.a.queue.Heads(len(c.all))...) {
+		if c.by[w] == nil {
+			c.by[w] = m
+		}
 	}
 }
 
@@ -81,8 +84,7 @@ func TestTheFirstHaveTriedWheneverRoomCame(t *testing.T) {
 
 // playCrowd returns what was wrong.
 func playCrowd(t *testing.T, steps [][3]int) string {
-	c := &crowd{t: t, by: map[uint64]*member{}}
-	c.a.limit = 1000
+	c := &crowd{t: t, a: newAdmission(1000), by: map[*waiter]*member{}}
 	defer func() {
 		for _, m := range c.all {
 			m.leave()
@@ -125,16 +127,15 @@ func (c *crowd) idle() string {
 			waiting++
 		}
 	}
-	if waiting != c.a.waiting || waiting == 0 && len(c.a.byPlace) > 0 {
-		return fmt.Sprintf("%d wait in %d places, want %d", c.a.waiting, len(c.a.byPlace), waiting)
+	heads := c.a.queue.Heads(planner.RoomTries)
+	if now := c.a.queue.Len(); waiting != now || waiting == 0 && len(heads) > 0 {
+		return fmt.Sprintf("%d wait in %d places, want %d", now, len(heads), waiting)
 	}
-	for _, l := range c.a.byPlace {
-		for i := range min(l.line.Len(), planner.RoomTries) {
-			w := l.line.At(i).Who
-			m := c.by[w.number]
-			if m.tried != c.came && m.needs <= c.room {
-				return fmt.Sprintf("%d of %d in line, which takes %d, has not tried since %d became free",
-					i, l.line.Len(), m.needs, c.room)
+	for _, head := range heads {
+		for i, w := range head {
+			if m := c.by[w]; m.tried != c.came && m.needs <= c.room {
+				return fmt.Sprintf("%d in line, which takes %d, has not tried since %d became free",
+					i, m.needs, c.room)
 			}
 		}
 	}
@@ -144,7 +145,7 @@ func (c *crowd) idle() string {
 // Room that comes while one tries that then stands aside is for it: it tries again.
 func TestRoomThatComesWhileOneStandsAside(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := &admission{limit: 10}
+		a := newAdmission(10)
 		room := false
 		trying, tried := make(chan bool), make(chan bool)
 		times := 0
@@ -153,9 +154,9 @@ func TestRoomThatComesWhileOneStandsAside(t *testing.T) {
 			done <- a.enter(t.Context(), entry{patience: time.Hour, try: func() outcome {
 				times++
 				switch {
-				case times <= 2: // it comes, and once more as it joins
+				case times == 1: // it comes
 					return outcome{verdict: waitsInLine}
-				case times == 3: // planned before the room came: it is large by now
+				case times == 2: // planned before the room came: it is large by now
 					trying <- true
 					<-tried
 					return outcome{verdict: waitsAside}
@@ -173,7 +174,7 @@ func TestRoomThatComesWhileOneStandsAside(t *testing.T) {
 		tried <- true
 		synctest.Wait()
 		if a.length() != 0 {
-			t.Errorf("it waits after %d tries, though there is room for it since the third began", times)
+			t.Errorf("it waits after %d tries, though there is room for it since the second began", times)
 		}
 		a.wake()
 		<-done
@@ -184,7 +185,7 @@ func TestRoomThatComesWhileOneStandsAside(t *testing.T) {
 // of the line, who was told, finds too little.
 func TestRoomThatComesWhileOneMoves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := &admission{limit: 10}
+		a := newAdmission(10)
 		where := uint64(1)
 		joined := false
 		hold := map[string]chan bool{}
@@ -231,7 +232,7 @@ func TestRoomThatComesWhileOneMoves(t *testing.T) {
 // Room that comes while the first three try, each of them at room that came before, is tried by all three.
 func TestRoomThatComesWhileThreeTry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := &admission{limit: 10}
+		a := newAdmission(10)
 		var log []string
 		hold := map[string]chan bool{}
 		room := false

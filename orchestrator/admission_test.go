@@ -34,7 +34,7 @@ func comeForRoom(t *testing.T, a *admission, i int, every time.Duration, room *i
 
 func TestAdmissionAdmitsInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := &admission{limit: 10}
+		a := newAdmission(10)
 		room := 0
 		var order []int
 		for i := range 3 {
@@ -61,7 +61,7 @@ func TestAdmissionAdmitsInOrder(t *testing.T) {
 func TestAdmissionRefuses(t *testing.T) {
 	never := func() outcome { return outcome{verdict: waitsInLine} }
 	synctest.Test(t, func(t *testing.T) {
-		a := &admission{limit: 1}
+		a := newAdmission(1)
 		start := time.Now()
 		done := make(chan error)
 		go func() { done <- a.enter(t.Context(), entry{patience: 3 * time.Second, try: never}) }()
@@ -100,7 +100,7 @@ func TestAdmissionRefuses(t *testing.T) {
 // Who needs a nearly empty replica is tried first, and keeps nobody out meanwhile.
 func TestLargeRequestsStandAside(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := &admission{limit: 10}
+		a := newAdmission(10)
 		// Blocks of a replica of 10; touched by one goroutine at a time, since nobody is woken while it changes.
 		free := 3
 		var order []string
@@ -151,7 +151,7 @@ func TestLargeRequestsStandAside(t *testing.T) {
 // only so many try when room may have come, the first first.
 func TestWhoNeedsLittlePassesInLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := &admission{limit: 100}
+		a := newAdmission(100)
 		free := 0 // touched by one goroutine at a time, as the order of tries shows
 		var order, asked []string
 		come := func(name string, blocks int, room time.Duration) {
@@ -211,7 +211,7 @@ func TestWhoNeedsLittlePassesInLine(t *testing.T) {
 func TestQueueUnderChurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const room = 20
-		a := &admission{limit: 1000}
+		a := newAdmission(1000)
 		rnd := rand.New(rand.NewPCG(1, 2))
 		var free, gone, late atomic.Int64
 		free.Store(room)
@@ -260,8 +260,8 @@ func TestQueueUnderChurn(t *testing.T) {
 		}
 		time.Sleep(3 * time.Minute)
 		synctest.Wait()
-		if free.Load() != room || a.length() != 0 || len(a.byPlace) != 0 {
-			t.Errorf("%d of %d free, %d wait at %d places", free.Load(), room, a.length(), len(a.byPlace))
+		if free.Load() != room || a.length() != 0 || len(a.queue.Heads(0)) != 0 {
+			t.Errorf("%d of %d free, %d wait at %d places", free.Load(), room, a.length(), len(a.queue.Heads(0)))
 		}
 		if late.Load() == 0 || gone.Load() == 0 || late.Load()+gone.Load() > 400 {
 			t.Errorf("%d were too late and %d left: that tests little", late.Load(), gone.Load())
@@ -272,7 +272,7 @@ func TestQueueUnderChurn(t *testing.T) {
 // A router that drains refuses whoever waits, and lets those that run be tried again.
 func TestDrainingRefusesNobodyThatRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := &admission{limit: 2}
+		a := newAdmission(2)
 		a.close()
 		room := false
 		done := make(chan error)
@@ -294,19 +294,29 @@ func TestDrainingRefusesNobodyThatRuns(t *testing.T) {
 	})
 }
 
-// A wake-up between a newcomer's first try and its place in the queue must not be lost.
+// Room that comes between a newcomer's first try and its place in the queue must not be lost. Without any it
+// does not try twice.
 func TestAdmissionLosesNoWakeUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := &admission{limit: 1}
-		tries := 0
-		err := a.enter(t.Context(), entry{patience: time.Minute, try: func() outcome {
-			if tries++; tries == 2 {
-				return outcome{verdict: goesOn}
-			}
-			return outcome{verdict: waitsInLine}
-		}})
-		if err != nil || tries != 2 {
+		a := newAdmission(1)
+		tries, comes := 0, true
+		come := func() error {
+			return a.enter(t.Context(), entry{patience: time.Minute, try: func() outcome {
+				if tries++; tries == 2 {
+					return outcome{verdict: goesOn}
+				}
+				if comes {
+					a.wake()
+				}
+				return outcome{verdict: waitsInLine}
+			}})
+		}
+		if err := come(); err != nil || tries != 2 {
 			t.Errorf("tries %d, err %v; want a second try at once", tries, err)
+		}
+		tries, comes = 0, false
+		if err := come(); !errors.Is(err, errQueueTime) || tries != 1 {
+			t.Errorf("tries %d, err %v; want one try, since no room came", tries, err)
 		}
 	})
 }
@@ -315,7 +325,7 @@ func TestAdmissionLosesNoWakeUp(t *testing.T) {
 // puts the head behind others.
 func TestRoomThatComesDuringATryIsForTheFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := &admission{limit: 10}
+		a := newAdmission(10)
 		var free atomic.Int64
 		var admitted []string
 		trying, tried := make(chan bool), make(chan bool)
@@ -380,7 +390,7 @@ func TestRoomThatComesDuringATryIsForTheFirst(t *testing.T) {
 // too long already, and would make all others wait as long.
 func TestTheNewestTryFirstWhileTooMuchWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := &admission{limit: 10}
+		a := newAdmission(10)
 		room := 0
 		var order []int
 		for i := range 6 {

@@ -179,7 +179,7 @@ func New(cfg *config.Config, opt Options) (*Orchestrator, error) {
 	o.telemetry = telemetry{
 		log: opt.Log, panics: panics.Guard{Log: opt.Log}, reg: opt.Registry, m: newMetrics(opt.Registry),
 	}
-	o.queue = &admission{}
+	o.queue = newAdmission(0)
 	o.clock = liveness.NewClock(time.Now())
 	o.giveBacks.places = make(chan struct{}, mostGiveBacks)
 	o.ring = observe.NewRing(cfg.Decisions.Ring)

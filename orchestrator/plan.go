@@ -181,15 +181,12 @@ func (j *job) search(now time.Time) (*planner.Booking, error) {
 // hear.
 func outcomeOf(err error) outcome {
 	full, ok := errors.AsType[*planner.NoRoom](err)
-	switch {
-	case !ok:
+	if !ok {
 		return outcome{verdict: goesOn}
-	case full.Part > largePart:
+	}
+	found := full.Found()
+	if found.Aside {
 		return outcome{verdict: waitsAside}
 	}
-	return outcome{verdict: waitsInLine, room: full.Retry, every: full.Every}
+	return outcome{verdict: waitsInLine, room: found.Room, every: found.Every}
 }
-
-// largePart is the part of a replica's blocks from which a request is large: it would have to wait until a
-// replica has nearly nothing else to do.
-const largePart = 0.5

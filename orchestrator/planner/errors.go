@@ -3,6 +3,8 @@ package planner
 import (
 	"fmt"
 	"time"
+
+	"github.com/tandem-router/tandem/internal/waitline"
 )
 
 // NoRoom says that replicas exist which can serve the request later, but none has room for it now. The
@@ -13,6 +15,18 @@ type NoRoom struct {
 	Part   float64       // of the blocks of a replica, the least that the request would take on one; 0 unknown
 	// Between two requests like it that find room, on all of its replicas together; 0 unknown.
 	Every time.Duration
+}
+
+// largePart is the part of a replica's blocks from which a request is large: it would have to wait until a
+// replica has nearly nothing else to do.
+const largePart = 0.5
+
+// Found is what the admission queue has to know of a try that found no room.
+func (e *NoRoom) Found() waitline.Found {
+	if e.Part > largePart {
+		return waitline.Found{Aside: true}
+	}
+	return waitline.Found{Room: e.Retry, Every: e.Every}
 }
 
 // RoomTries is how many of those who wait for room are planned for again when room may have come. With one,

@@ -15,9 +15,7 @@ func (c *Cluster) arrived(x *call) {
 		x.front = c.fronts[c.rnd.IntN(n)]
 	}
 	c.compose(x)
-	if x.front.waiting.Len() > 0 || !c.place(x) {
-		c.enqueue(x)
-	}
+	c.come(x)
 }
 
 // compose builds the prompt of x.

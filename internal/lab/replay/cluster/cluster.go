@@ -136,8 +136,8 @@ type steps struct {
 // front is a router with the requests that wait at it.
 type front struct {
 	Router
-	waiting waitline.Line[*call] // for room
-	expires time.Duration        // when the first of them may have waited for too long
+	waiting waitline.Queue[*call] // for room
+	expires time.Duration         // when the first of them may have waited for too long
 }
 
 // Cluster runs one trace through its routers.
@@ -199,7 +199,9 @@ func NewSeveral(c Config, routers []Router, source Source, seed uint64) (*Cluste
 		engines: engines{byID: map[string]*engine{}},
 	}
 	for _, r := range routers {
-		cl.fronts = append(cl.fronts, &front{Router: r})
+		f := &front{Router: r}
+		f.waiting.Tries, f.waiting.Limit = f.tries(), c.QueueLimit
+		cl.fronts = append(cl.fronts, f)
 		for side, want := range r.Events() {
 			cl.want[side] = cl.want[side] || want && c.Misstated.follows()
 		}

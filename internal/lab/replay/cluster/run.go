@@ -142,7 +142,7 @@ func (c *Cluster) happen(ev *event) error {
 	case failed:
 		c.legFailed(ev.call)
 	case retried:
-		c.retry(ev.call)
+		c.come(ev.call)
 	}
 	return nil
 }

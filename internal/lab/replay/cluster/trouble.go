@@ -220,13 +220,6 @@ func (c *Cluster) legFailed(x *call) {
 	c.admit(x.front)
 }
 
-// retry places a request again. Where there is no room it waits.
-func (c *Cluster) retry(x *call) {
-	if !c.place(x) {
-		c.wait(x)
-	}
-}
-
 // lose ends a call with an error. Its client goes on.
 func (c *Cluster) lose(x *call) {
 	x.rec = Record{

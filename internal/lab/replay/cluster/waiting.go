@@ -7,16 +7,15 @@ import (
 )
 
 // Forecaster is a [Router] that says what is to be expected of a request that it has just found no room for.
-// Those who wait at it try in the order of [waitline.Line], the first few of them, as in production; at
-// others in the order in which they came, until one finds no room.
+// Its requests wait in the [waitline.Queue] that production uses. Requests of other routers wait in the same
+// queue with one try and without a forecast: in the order in which they came, until one finds no room.
 type Forecaster interface {
-	// RoomIn returns how long it should take until there is room for q, and between two like it that find room,
-	// 0 unknown.
-	RoomIn(q *Query) (room, every time.Duration)
-	RoomTries() int // how many of those who wait try when room may have come
+	// RoomIn returns what the newest try of q found.
+	RoomIn(q *Query) waitline.Found
+	RoomTries() int // how many of those that wait try when room may have come
 }
 
-// tries is how many of those who wait try when room may have come.
+// tries is how many of those that wait try when room may have come.
 func (f *front) tries() int {
 	if r, ok := f.Router.(Forecaster); ok {
 		return r.RoomTries()
@@ -24,92 +23,81 @@ func (f *front) tries() int {
 	return 1
 }
 
-// enqueue lets a request wait. Where others waited it has not tried yet, and does so if it is among the
-// first.
-func (c *Cluster) enqueue(x *call) {
-	f := x.front
-	if f.waiting.Len() >= c.cfg.QueueLimit {
+// come places a request that has come, or has failed and is to be tried again, or lets it wait. Where others
+// wait it has not tried yet, and does so if it is among the first and its router forecasts room.
+func (c *Cluster) come(x *call) {
+	f, again := x.front, x.rec.Failures > 0
+	_, forecasts := f.Router.(Forecaster)
+	wait, seen := f.waiting.Enter(0)
+	n := waitline.Newcomer[*call]{Who: x, Came: c.cameAt(x), Running: again}
+	if !wait || again && !forecasts {
+		if c.place(x) {
+			return
+		}
+		n.Seen, n.Found = seen, c.found(x)
+	}
+	if _, err := f.waiting.Join(&n); err != nil {
 		c.refuse(x)
 		return
 	}
-	if f.waiting.Len() == 0 {
-		c.wait(x)
-		return
-	}
-	place := f.waiting.Push(x, c.waitOf(x))
-	if _, ok := f.Router.(Forecaster); !ok || f.waiting.Before(place) >= f.tries() {
-		return
-	}
-	f.waiting.Remove(place)
-	if !c.place(x) {
-		c.wait(x)
+	if f.expires = min(f.expires, x.rec.At+c.cfg.QueueTime); forecasts {
+		c.tryReady(f)
 	}
 }
 
-// admit places those who wait at a router, in their order, until so many have found no room.
+// cameAt is when a request came to the queue. One that has failed is a newcomer, as in production; at the
+// routers of others it goes first.
+func (c *Cluster) cameAt(x *call) time.Duration {
+	if x.rec.Failures == 0 {
+		return x.rec.At
+	}
+	if _, ok := x.front.Router.(Forecaster); ok {
+		return c.clock.now
+	}
+	return 0
+}
+
+// found is what the newest try of a request found.
+func (c *Cluster) found(x *call) waitline.Found {
+	if r, ok := x.front.Router.(Forecaster); ok {
+		return r.RoomIn(&x.q)
+	}
+	return waitline.Found{}
+}
+
+// admit lets those that wait at a router try, since room may have come.
 func (c *Cluster) admit(f *front) {
 	c.expire(f)
-	for c.admitOne(f) {
+	f.waiting.Wake()
+	c.tryReady(f)
+}
+
+// tryReady lets those try that the queue lets try, until there is none.
+func (c *Cluster) tryReady(f *front) {
+	for w := f.waiting.Next(); w != nil; w = f.waiting.Next() {
+		tries := f.waiting.Begin(w)
+		switch {
+		case tries == 0:
+		case c.place(w.Who):
+			f.waiting.Leave(w)
+		default:
+			f.waiting.Again(w, c.found(w.Who), 0, tries-1)
+		}
 	}
 }
 
-// expire refuses who has waited for too long.
+// expire refuses the requests that have waited for too long.
 func (c *Cluster) expire(f *front) {
 	if f.waiting.Len() == 0 || c.clock.now < f.expires {
 		return
 	}
 	f.expires = c.clock.now + c.cfg.QueueTime
-	for _, p := range f.waiting.All() {
-		if until := p.Who.rec.At + c.cfg.QueueTime; until < c.clock.now {
-			f.waiting.Remove(p)
-			c.refuse(p.Who)
+	for _, w := range f.waiting.All() {
+		if until := w.Who.rec.At + c.cfg.QueueTime; until < c.clock.now {
+			f.waiting.Leave(w)
+			c.refuse(w.Who)
 		} else {
 			f.expires = min(f.expires, until)
 		}
 	}
-}
-
-// admitOne lets the first of those who wait try until one is placed or refused, and reports whether one was.
-func (c *Cluster) admitOne(f *front) bool {
-	var failed []*call
-	defer func() {
-		for _, x := range failed {
-			c.wait(x)
-		}
-	}()
-	for range f.tries() {
-		if f.waiting.Len() == 0 {
-			return false
-		}
-		p := f.waiting.At(0)
-		f.waiting.Remove(p)
-		if c.place(p.Who) {
-			return true
-		}
-		failed = append(failed, p.Who)
-	}
-	return false
-}
-
-// wait puts a request that has found no room among those who wait.
-func (c *Cluster) wait(x *call) {
-	w := c.waitOf(x)
-	if r, ok := x.front.Router.(Forecaster); ok {
-		w.Room, w.Every = r.RoomIn(&x.q)
-	}
-	x.front.waiting.Push(x, w)
-	x.front.expires = min(x.front.expires, x.rec.At+c.cfg.QueueTime)
-}
-
-// waitOf returns the wait of a request that has not tried. One that has failed is a newcomer, as in
-// production; at the routers of others it goes first.
-func (c *Cluster) waitOf(x *call) waitline.Wait {
-	w := waitline.Wait{Came: x.rec.At, Number: uint64(x.q.Slot)}
-	if x.rec.Failures > 0 {
-		w.Came = 0
-		if _, ok := x.front.Router.(Forecaster); ok {
-			w.Came = c.clock.now
-		}
-	}
-	return w
 }

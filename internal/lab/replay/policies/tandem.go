@@ -12,6 +12,7 @@ import (
 	"github.com/tandem-router/tandem/internal/kv"
 	"github.com/tandem-router/tandem/internal/lab/replay/cluster"
 	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/waitline"
 	"github.com/tandem-router/tandem/orchestrator/planner"
 	"github.com/tandem-router/tandem/orchestrator/policy"
 	"github.com/tandem-router/tandem/prefill"
@@ -236,11 +237,9 @@ var (
 	_ cluster.Forecaster = (*Tandem)(nil)
 )
 
-// RoomIn says when there should be room for a request that has found none, and how often there is for one
-// like it.
-func (t *Tandem) RoomIn(q *cluster.Query) (room, every time.Duration) {
-	full := &t.underWay.booked[q.Slot].full
-	return full.Retry, full.Every
+// RoomIn says what a request found that has found no room.
+func (t *Tandem) RoomIn(q *cluster.Query) waitline.Found {
+	return t.underWay.booked[q.Slot].full.Found()
 }
 
 // RoomTries is how many of those who wait for room try when some may have come.

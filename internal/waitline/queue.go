@@ -1,0 +1,334 @@
+package waitline
+
+import (
+	"errors"
+	"slices"
+	"time"
+)
+
+// Queue decides which of the requests that wait for room try to find room, and when. Events go in: a request
+// joins, has tried, moves or leaves; room may have come; the queue closes. The requests that may try now come
+// out of [Queue.Next]. What they try, and on which goroutine, is the caller's business: the queue has no
+// clock, no goroutine and no lock. It is not safe for concurrent use.
+//
+// Requests wait at a place, which stands for the replicas that could serve them. Each place has its own
+// [Line]. When room may have come, the first of a line tries. If it finds no room it hands its tries on to
+// the next one, so that up to Tries requests try one after the other. A request that is too large for
+// anything but a nearly empty replica stands aside: in a second line, whose head is tried first and for which
+// nobody waits. Else one request could keep all others out while all replicas empty.
+type Queue[R any] struct {
+	Tries int // how many requests of a line try when room may have come; at least 1
+	Limit int // how many requests may wait; a newcomer beyond that is refused
+
+	places  map[uint64]*lines[R]
+	waiting int
+	joined  uint64 // so far
+	wakes   uint64 // so far
+	closed  bool
+	ready   []*Waiter[R] // who may try now, in this order
+}
+
+// lines are the requests of one place. They are there as long as a request waits in them.
+type lines[R any] struct {
+	aside settling[R] // requests that stand aside, oldest first
+	line  settling[R] // all others
+}
+
+// settling is a line, and the order that it had when it settled: newest first.
+type settling[R any] struct {
+	Line[*Waiter[R]]
+	settled bool
+}
+
+// Waiter is one request in the queue.
+type Waiter[R any] struct {
+	Who R
+
+	came   time.Duration
+	number uint64 // of the requests that joined
+	place  uint64
+	in     *settling[R]       // the line of that place
+	stands *Place[*Waiter[R]] // where in that line
+	tries  int                // left for it and those behind it, one after the other
+	found  Found              // by its newest try
+	look   bool               // its place may be another one by now
+	ready  bool               // Next has yet to return it
+	left   bool               // the queue
+}
+
+// Found is what a request knows behind a try that found no room. The zero value is that of a request that has
+// not tried.
+type Found struct {
+	Aside bool          // there will be no room while replicas are in use
+	Room  time.Duration // until there should be room
+	Every time.Duration // between two requests like it that find room; 0 unknown
+}
+
+// Newcomer is a request that comes to the queue.
+type Newcomer[R any] struct {
+	Who     R
+	Came    time.Duration // since a moment that is the same for the whole queue
+	Place   uint64
+	Running bool // it, or a part of it, has been admitted before: neither a full nor a closed queue refuses it
+	// What its first try found, and what [Queue.Enter] returned before. Both are zero if it has not tried.
+	Found Found
+	Seen  uint64
+}
+
+// Errors of a newcomer.
+var (
+	ErrFull   = errors.New("the admission queue is full")
+	ErrClosed = errors.New("the router is shutting down")
+)
+
+// Enter reports whether a newcomer has to wait behind others of its place. If not, it tries at once. If it
+// finds no room it joins with what was seen here: room that came in between is not lost.
+func (q *Queue[R]) Enter(place uint64) (wait bool, seen uint64) {
+	l := q.places[place]
+	return l != nil && l.line.Len() > 0, q.wakes + 1
+}
+
+// Join lets a newcomer wait, or refuses it with [ErrFull] or [ErrClosed].
+func (q *Queue[R]) Join(n *Newcomer[R]) (*Waiter[R], error) {
+	switch {
+	case q.closed && !n.Running:
+		return nil, ErrClosed
+	case q.waiting >= q.Limit && !n.Running:
+		return nil, ErrFull
+	}
+	q.joined++
+	w := &Waiter[R]{Who: n.Who, came: n.Came, number: q.joined}
+	before := q.push(w, n.Found, n.Place)
+	if missed := n.Seen != q.wakes+1; missed && before < q.Tries {
+		q.signal(w, 1)
+	}
+	q.settle(w.in)
+	return w, nil
+}
+
+// push gives a waiter its turn behind a try, and returns how many of its line come before it.
+func (q *Queue[R]) push(w *Waiter[R], f Found, place uint64) (before int) {
+	l := q.places[place]
+	if l == nil {
+		l = &lines[R]{}
+		if q.places == nil {
+			q.places = map[uint64]*lines[R]{}
+		}
+		q.places[place] = l
+	}
+	q.waiting++
+	w.place, w.found = place, f
+	wait := Wait{Came: w.came, Number: w.number}
+	if w.in = &l.aside; !f.Aside {
+		w.in = &l.line
+		wait.Room, wait.Every = f.Room, f.Every
+	}
+	w.stands = w.in.Push(w, wait)
+	return w.in.Before(w.stands)
+}
+
+// remove takes a waiter out of its line.
+func (q *Queue[R]) remove(w *Waiter[R]) {
+	q.waiting--
+	w.in.Remove(w.stands)
+}
+
+// forget ends the lines of a place where no request waits any more.
+func (q *Queue[R]) forget(place uint64) {
+	if l := q.places[place]; l.aside.Len() == 0 && l.line.Len() == 0 {
+		delete(q.places, place)
+	}
+}
+
+// Next returns a waiter that may try now, or has to be looked at, and nil when there is none. The caller asks
+// until it gets nil, behind every event.
+func (q *Queue[R]) Next() *Waiter[R] {
+	for len(q.ready) > 0 {
+		w := q.ready[0]
+		q.ready = q.ready[1:]
+		if w.ready = false; !w.left {
+			return w
+		}
+	}
+	q.ready = nil
+	return nil
+}
+
+// Moves reports whether a waiter that Next has returned has to say with [Queue.Move] where it belongs by now.
+func (q *Queue[R]) Moves(w *Waiter[R]) bool {
+	look := w.look
+	w.look = false
+	return look
+}
+
+// Begin takes the tries that a waiter was given. With 0 it does not try: others have them.
+func (q *Queue[R]) Begin(w *Waiter[R]) (tries int) {
+	tries = w.tries
+	w.tries = 0
+	return tries
+}
+
+// Again gives a waiter that found no room its new turn, at the place where it belongs by now, and lets the
+// next one of its line use the tries that are left.
+func (q *Queue[R]) Again(w *Waiter[R], f Found, place uint64, left int) {
+	was := q.places[w.place]
+	if w.in == &was.aside {
+		return
+	}
+	from, next := w.place, w.in.after(w)
+	q.remove(w)
+	if f.Aside {
+		left = q.Tries // it keeps nobody out
+	}
+	if left > 0 && next != nil {
+		q.signal(next, left)
+	}
+	q.push(w, f, place)
+	if w.tries > 0 || place != from {
+		q.retry(w, was)
+	}
+	q.settle(&was.line)
+	q.settle(w.in)
+	q.forget(from)
+}
+
+// retry lets the first try anew: room came while w tried, which may not have seen it, and which others may
+// fit that w kept from trying; or w has come to a place where nobody has told it of any.
+func (q *Queue[R]) retry(w *Waiter[R], was *lines[R]) {
+	if w.tries > 0 {
+		w.tries = 0
+		q.first(&was.line, q.Tries)
+	}
+	q.wake(q.places[w.place])
+}
+
+// Move takes a waiter to the place where it belongs by now, with the turn that it has. Tries that it was
+// given are for the requests that it leaves, which may be among the first now. At its new place it tries if
+// it is among the first there.
+func (q *Queue[R]) Move(w *Waiter[R], place uint64) {
+	if place == w.place {
+		return
+	}
+	from, was := w.place, q.places[w.place]
+	kept := w.tries > 0 || w.in.Before(w.stands) < q.Tries // others from trying
+	q.remove(w)
+	if w.tries = 0; kept {
+		q.wake(was)
+	}
+	if q.push(w, w.found, place) < q.Tries {
+		q.signal(w, 1)
+	}
+	q.settle(&was.line)
+	q.settle(w.in)
+	q.forget(from)
+}
+
+// Leave takes a waiter out: it was admitted, gave up or was refused. The first of each line try, since what
+// it took or left may be room.
+func (q *Queue[R]) Leave(w *Waiter[R]) {
+	w.left = true
+	q.remove(w)
+	q.settle(w.in)
+	q.forget(w.place)
+	q.Wake()
+}
+
+// Wake lets the first requests of all lines try. To be called whenever room may have come.
+func (q *Queue[R]) Wake() {
+	q.wakes++
+	for _, l := range q.places {
+		q.wake(l)
+	}
+}
+
+// Look lets each waiter say where it belongs now: other replicas may serve it than when it tried last.
+func (q *Queue[R]) Look() {
+	q.wakes++
+	for _, w := range q.All() {
+		w.look = true
+		q.signal(w, 0)
+	}
+}
+
+// Close refuses newcomers, and lets each waiter hear that the queue is closed.
+func (q *Queue[R]) Close() {
+	q.closed = true
+	for _, w := range q.All() {
+		q.signal(w, 1)
+	}
+}
+
+// Closed reports whether the queue is closed.
+func (q *Queue[R]) Closed() bool { return q.closed }
+
+// Len is how many requests wait.
+func (q *Queue[R]) Len() int { return q.waiting }
+
+// Backlog returns how long it should take until all requests have found room, of the line in which that takes
+// longest. Requests that stand aside are not counted.
+func (q *Queue[R]) Backlog() (longest time.Duration) {
+	for _, l := range q.places {
+		longest = max(longest, l.line.Backlog())
+	}
+	return longest
+}
+
+// Heads returns, for each place where requests wait, up to n that are first in its line. Requests that stand
+// aside are left out.
+func (q *Queue[R]) Heads(n int) (heads [][]R) {
+	for _, l := range q.places {
+		var head []R
+		for i := range min(n, l.line.Len()) {
+			head = append(head, l.line.At(i).Who.Who)
+		}
+		heads = append(heads, head)
+	}
+	return heads
+}
+
+// All returns each waiter, in the order of its line.
+func (q *Queue[R]) All() (all []*Waiter[R]) {
+	for _, l := range q.places {
+		for _, p := range slices.Concat(l.aside.All(), l.line.All()) {
+			all = append(all, p.Who)
+		}
+	}
+	return all
+}
+
+func (q *Queue[R]) wake(l *lines[R]) {
+	q.first(&l.aside, 1)
+	q.first(&l.line, q.Tries)
+}
+
+// first lets the first of a line try, and those behind it, so many tries all together.
+func (q *Queue[R]) first(in *settling[R], tries int) {
+	if in.Len() > 0 {
+		q.signal(in.At(0).Who, tries)
+	}
+}
+
+// signal lets w try, and where it finds no room those behind it, so many tries all together.
+func (q *Queue[R]) signal(w *Waiter[R], tries int) {
+	if w.tries = max(w.tries, tries); !w.ready {
+		w.ready = true
+		q.ready = append(q.ready, w)
+	}
+}
+
+// settle lets the first try if the order has changed: tries that are being handed on in the other order may
+// end with those that are last now.
+func (q *Queue[R]) settle(in *settling[R]) {
+	if newest := in.NewestFirst(); newest != in.settled {
+		in.settled = newest
+		q.first(in, q.Tries)
+	}
+}
+
+// after returns the next one behind w, nil where w is the last.
+func (in *settling[R]) after(w *Waiter[R]) *Waiter[R] {
+	if next := in.Before(w.stands) + 1; next < in.Len() {
+		return in.At(next).Who
+	}
+	return nil
+}
