@@ -50,7 +50,7 @@ func (h *handoff) newAnswer(ctx context.Context, to *fleet.Endpoint) *answer {
 		split: h.b.Mode == planner.Split,
 	}
 	a.eventReader = eventReader{
-		kind: h.j.req.Kind, at: to.Member.ID, idle: h.cfg.Timeouts.DecodeIdle, leg: h, given: h.j.given(),
+		kind: h.j.req.Kind, at: to.Member.ID, idle: h.cfg().Timeouts.DecodeIdle, leg: h, given: h.j.given(),
 		usage: answerUsage{reportedCached: -1, cached: unknownCache},
 	}
 	leg := legLocal
@@ -108,7 +108,7 @@ func (a *answer) failed(err error) *failure { return legFailed(a.ctx, "decode", 
 
 // refused passes on an engine's error answer.
 func (a *answer) refused() *failure {
-	f := refusal(a.ctx, "decode", a.to, a.resp, int64(a.h.cfg.Limits.AnswerBytes))
+	f := refusal(a.ctx, "decode", a.to, a.resp, int64(a.h.cfg().Limits.AnswerBytes))
 	return f.withSource(a.source(f.answer.status))
 }
 
@@ -123,7 +123,7 @@ func (a *answer) source(status int) replica.ID {
 // readWhole reads an answer that is not streamed.
 func (a *answer) readWhole() *failure {
 	a.h.j.q.o.report(a.to, a.resp)
-	body, err := entire(a.resp, borrow(0), int64(a.h.cfg.Limits.AnswerBytes))
+	body, err := entire(a.resp, borrow(0), int64(a.h.cfg().Limits.AnswerBytes))
 	a.buffers.buf = body
 	if err != nil {
 		return a.failed(err)
@@ -246,7 +246,7 @@ func (a *answer) endHeld() bool {
 	return true
 }
 
-// close ends the leg, its leases and its span. The engine notices a connection that closes before the end and
+// close ends the leg and its span. Harmless when repeated. The engine notices a connection that closes before the end and
 // frees the request.
 func (a *answer) close() {
 	a.h.clock.stop()
@@ -259,34 +259,6 @@ func (a *answer) close() {
 		a.before.counted()
 	}
 	a.span.answered(a)
-}
-
-// settle closes the books of an answer that reached its end, well or not.
-func (a *answer) settle(f *failure) {
-	h, now := a.h, time.Now()
-	a.span.failed(f)
-	a.close()
-	if f == nil && !a.first.IsZero() {
-		began := h.j.q.start
-		// The events of a rest are those of two engines.
-		if h.j.req.Stream && h.j.rest.delivered == nil && h.j.tellsSteps() {
-			end := a.flow.progress()
-			end.Tokens = a.usage.output
-			h.j.q.o.planner.Progress(h.b, end, now)
-		}
-		first, whole := a.first.Sub(began), a.decoded(now).Sub(began)
-		h.j.q.o.planner.Finish(h.b, a.usage.promptTokens, a.usage.output, first, whole, now)
-	}
-	switch {
-	case f == nil:
-		a.prove()
-	case !a.held:
-		h.j.q.o.failedOn(h.b, f, h.j.fingerprint(), h.j.q.start, now) // how long it went well is no loss
-	}
-	h.release()
-	if !a.first.IsZero() {
-		h.j.rememberText(h.b)
-	}
 }
 
 // decoded returns when the engine had generated the last token of an answer that ended now, or when it had

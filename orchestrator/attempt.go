@@ -47,10 +47,10 @@ func (j *job) attempt(ctx context.Context) (a *answer, f *failure) {
 	if batch := j.of.batch; batch != nil {
 		batch.begun.Store(true)
 	}
-	h := &handoff{j: j, b: b, cfg: j.q.snap.cfg, attemptID: j.id}
+	h := &handoff{j: j, b: b, attemptID: j.id}
 	defer func() {
 		if a == nil { // a panic is no reason to keep leases
-			h.release()
+			h.end()
 		}
 	}()
 	j.recordPlan(b)

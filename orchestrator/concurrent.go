@@ -21,7 +21,7 @@ type prefillBeside struct {
 
 // startBeside starts the prefill leg on its own goroutine and returns the context of the decode leg.
 func (h *handoff) startBeside(ctx context.Context, con connector.Connector) context.Context {
-	own, cancel := context.WithTimeoutCause(ctx, h.cfg.Timeouts.Prefill, errPhaseTimeout)
+	own, cancel := context.WithTimeoutCause(ctx, h.cfg().Timeouts.Prefill, errPhaseTimeout)
 	joined, fail := context.WithCancelCause(ctx)
 	p := &prefillBeside{cancel: func() { cancel(); fail(nil) }, done: make(chan struct{})}
 	h.beside = p

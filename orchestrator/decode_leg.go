@@ -107,7 +107,7 @@ func (h *handoff) decode(
 
 // use says what time it is for the params of reply: standing still makes them older than our clock says.
 func (h *handoff) use(reply *connector.Reply) connector.Use {
-	use := connector.Use{Now: time.Now(), Margin: h.cfg.Connector.Margin}
+	use := connector.Use{Now: time.Now(), Margin: h.cfg().Connector.Margin}
 	if reply != nil {
 		use.Now = use.Now.Add(h.prefillLeg.from.StalledFor(use.Now) - h.prefillLeg.engineStalled)
 	}
@@ -131,7 +131,7 @@ func (h *handoff) notHandedOver(err error) *failure {
 	name := failureTable[kind].name
 	h.j.q.o.m.Handoffs.Params.WithLabelValues(name).Inc()
 	s.words = "The prefill replica's answer could not be handed over: " + name + "."
-	if h.cfg.Local == config.LocalNever {
+	if h.cfg().Local == config.LocalNever {
 		s.words += " No decode replica may compute the prompt itself (local: never)."
 	}
 	return refuse(kind, s)
@@ -144,6 +144,7 @@ func (h *handoff) send(ctx context.Context, out *outgoing) (*answer, *failure) {
 		return nil, h.left(&h.b.Decode)
 	}
 	a := h.newAnswer(ctx, to)
+	h.answer = a
 	a.usage.unasked = out.unasked(&to.Member.Facts)
 	f := a.open(h.leg(a.spanCtx, to, out))
 	if f != nil {

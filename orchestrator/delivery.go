@@ -60,6 +60,36 @@ func (d *delivery) next() (*eventReader, []byte, error) {
 	}
 }
 
+// settle ends the delivery, well or not: it closes the books of the current answer and ends the attempt that
+// made it.
+func (d *delivery) settle(f *failure) {
+	a, now := d.current, time.Now()
+	h := a.h
+	j := h.j
+	a.span.failed(f)
+	a.close()
+	if f == nil && !a.first.IsZero() {
+		// The events of a rest are those of two engines.
+		if j.req.Stream && j.rest.delivered == nil && j.tellsSteps() {
+			end := a.flow.progress()
+			end.Tokens = a.usage.output
+			j.q.o.planner.Progress(h.b, end, now)
+		}
+		first, whole := a.first.Sub(j.q.start), a.decoded(now).Sub(j.q.start)
+		j.q.o.planner.Finish(h.b, a.usage.promptTokens, a.usage.output, first, whole, now)
+	}
+	switch {
+	case f == nil:
+		a.prove()
+	case !a.held:
+		j.q.o.failedOn(h.b, f, j.fingerprint(), j.q.start, now) // how long it went well is no loss
+	}
+	h.end()
+	if !a.first.IsZero() {
+		j.rememberText(h.b)
+	}
+}
+
 // goOn lets another engine continue a stream that broke off for this reason, and reports whether the client
 // gets more: from that engine, whose answer is the current one then, or the end that was missing. If not, the
 // current answer stays, and the client hears the same as if no engine had been asked.
@@ -79,8 +109,7 @@ func (d *delivery) goOn(err error) bool {
 	}
 	began := time.Now()
 	blamed := a.blameFor(ctx, err)
-	a.close()
-	a.h.release()
+	a.h.end()
 	outcome, f := d.replace(ctx, err, blamed)
 	if ctx.Err() != nil {
 		outcome = clientLeft

@@ -29,7 +29,7 @@ func (a *answer) maybeDistrust(f *failure) {
 	case f.kind == kindLate, errors.As(f.err, &still) && still.at == a.to.Member.ID && !still.sleep:
 		// That one may go on in the middle of a read.
 		a.to.Distrust(a.before.era, f)
-	case h.leaseAge(time.Now()) >= h.cfg.Connector.Lease:
+	case h.leaseAge(time.Now()) >= h.cfg().Connector.Lease:
 		// A long queue, or a core that stands still and has not read yet: leases tell.
 		o := h.j.q.o
 		o.giveBacks.running.Go(func() { // joined by Run, ended by a timeout

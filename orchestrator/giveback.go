@@ -36,7 +36,7 @@ func (h *handoff) giveBack(con connector.Connector, reply *connector.Reply, avoi
 		return
 	}
 	o, pair := h.j.q.o, h.pair
-	timeout := h.cfg.Timeouts.Probe
+	timeout := h.cfg().Timeouts.Probe
 	select {
 	case o.giveBacks.places <- struct{}{}:
 	default:

@@ -17,11 +17,10 @@ import (
 //	Sequential  prefill leg -> its answer's transfer params -> (decode looked at again) -> decode leg
 //	Concurrent  both legs at once; the decode leg's answer counts, a failed prefill leg ends it
 //
-// One goroutine owns it; a concurrent prefill leg has one of its own, joined by release.
+// One goroutine owns it; a concurrent prefill leg has one of its own, joined by end.
 type handoff struct {
 	j         *job
 	b         *planner.Booking
-	cfg       *config.Config
 	attemptID string // on both legs
 	pair      connector.Pair
 
@@ -30,12 +29,13 @@ type handoff struct {
 	prefillLeg prefillLeg
 	sentParams bool // the decode leg bears params: its engine reads blocks that are on loan
 
+	answer    *answer // of the generating leg, nil before it
 	pieces    piecesSent
 	beside    *prefillBeside // concurrent order only
 	endpoints [2]heldEngine  // of prefill and of decode
 }
 
-// heldEngine is the way to an engine that an attempt runs on, which is listened to until release.
+// heldEngine is the way to an engine that an attempt runs on, which is listened to until the end.
 type heldEngine struct {
 	*fleet.Endpoint      // nil before the leg
 	needed          bool // the engine has something to do for the attempt
@@ -96,7 +96,10 @@ func (c *attemptClock) stop() bool {
 	return !c.rung
 }
 
-// acquire returns the way to an engine that the attempt runs on, which is listened to until release even if
+// cfg is the configuration that the request came under.
+func (h *handoff) cfg() *config.Config { return h.j.q.snap.cfg }
+
+// acquire returns the way to an engine that the attempt runs on, which is listened to until the end even if
 // it leaves; nil when it has left.
 func (h *handoff) acquire(at *replica.Replica) *fleet.Endpoint {
 	held := &h.endpoints[at.Role-replica.Prefill]
@@ -121,7 +124,7 @@ func (h *handoff) left(at *replica.Replica) *failure {
 }
 
 // run sends the legs and returns the answer when the generating engine has begun to answer well. When it
-// fails the caller calls release.
+// fails the caller calls end.
 func (h *handoff) run(ctx context.Context) (*answer, *failure) {
 	h.prefillLeg.cached = unknownCache
 	if f := h.restOnly(); f != nil {
@@ -146,8 +149,12 @@ func (h *handoff) run(ctx context.Context) (*answer, *failure) {
 	return h.inTurn(ctx, con)
 }
 
-// release gives back what the booking holds and joins a prefill leg that runs beside. Harmless when repeated.
-func (h *handoff) release() {
+// end ends the attempt: it ends the answer's leg, joins a prefill leg that runs beside, and gives back what the
+// booking holds. Harmless when repeated.
+func (h *handoff) end() {
+	if h.answer != nil {
+		h.answer.close()
+	}
 	h.clock.end()
 	if h.beside != nil {
 		h.beside.end()
@@ -172,7 +179,7 @@ func (h *handoff) release() {
 // not at all.
 func (h *handoff) prefillNeeded() {
 	if from := h.endpoints[0]; from.needed && h.sentParams {
-		from.LentUntil(time.Now().Add(h.cfg.Connector.Lease))
+		from.LentUntil(time.Now().Add(h.cfg().Connector.Lease))
 	}
 }
 
@@ -188,7 +195,7 @@ func (h *handoff) pulled() {
 // startDecodeClock begins the phase that ends with the first content of an answer that is streamed, or else
 // with the whole answer.
 func (h *handoff) startDecodeClock() {
-	if timeouts := h.cfg.Timeouts; h.j.req.Stream {
+	if timeouts := h.cfg().Timeouts; h.j.req.Stream {
 		h.clock.start(timeouts.DecodeFirst, errPhaseTimeout)
 	} else {
 		h.clock.start(timeouts.Answer, errAnswerLate)

@@ -111,7 +111,7 @@ func (j *job) serve(ctx context.Context, give func(d *delivery) *failure) (f *fa
 	f = refuse(kindPanic, site{phase: "stream"})
 	d := &delivery{job: j, current: a}
 	defer func() {
-		d.current.settle(f)
+		d.settle(f)
 		j.finish(f, d.current)
 	}()
 	f = give(d)

@@ -7,6 +7,31 @@
 // replicas are and have, package peers what other routers have booked there. Configuration comes in through
 // apply.go. rooms.go makes the packages below: admin and observe show what happens, trials bring back what
 // was ejected.
+//
+// These are the states of a request. One function ends each of them, whatever ended it: the last event, a
+// failure, a client that left or a panic. An inner state ends before the outer one.
+//
+//	request ................................................ request.end
+//	│ admit, read, parse
+//	▼
+//	job, one for each prompt ............................... job.finish
+//	│ tokenize
+//	▼
+//	attempt <────────────────┐ ............................. handoff.end
+//	│ plan, queue, send legs │ job.again
+//	├─ failed ───────────────┴───> failed
+//	│ first content
+//	▼
+//	delivery <───────────────┐ ............................. delivery.settle
+//	│ events                 │ delivery.goOn: the rest of the answer is a
+//	│                        │ job with attempts of its own
+//	├─ broke off ────────────┴───> failed
+//	│ last event
+//	▼
+//	delivered
+//
+// The booking, the leases and the connections of an attempt end with it: behind a failure before the next
+// attempt begins, behind a stream that broke off before another engine continues, and else in the settling.
 package orchestrator
 
 import (

@@ -133,7 +133,7 @@ func (h *handoff) turn(ctx context.Context) decode.Next {
 // of its.
 func (h *handoff) cutShort(ctx context.Context, had time.Duration) *failure {
 	cause := context.Cause(ctx)
-	if cause != errPhaseTimeout || had > h.cfg.Timeouts.DecodeFirst/2 {
+	if cause != errPhaseTimeout || had > h.cfg().Timeouts.DecodeFirst/2 {
 		return legFailed(ctx, "decode", h.b.Decode.ID, cause)
 	}
 	return refuse(kindQueueTimeout, site{
@@ -180,7 +180,7 @@ func (h *handoff) pieceAnswer(
 		return none, err
 	}
 	defer resp.Close()
-	raw, err := resp.AppendAll(borrow(0), int64(h.cfg.Limits.AnswerBytes))
+	raw, err := resp.AppendAll(borrow(0), int64(h.cfg().Limits.AnswerBytes))
 	defer giveBuffer(raw)
 	switch {
 	case err != nil:

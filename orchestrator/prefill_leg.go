@@ -88,7 +88,7 @@ func (h *handoff) prefillContext(
 	ctx context.Context,
 ) (own context.Context, giveUp context.CancelCauseFunc, over func()) {
 	if h.beside == nil {
-		h.clock.start(h.cfg.Timeouts.Prefill, errPhaseTimeout)
+		h.clock.start(h.cfg().Timeouts.Prefill, errPhaseTimeout)
 		h.clock.grace.expect(time.Now().Add(h.b.Prefilled()))
 		return ctx, h.clock.cancel, h.clock.answered
 	}
@@ -130,7 +130,7 @@ func (h *handoff) exchange(
 	}
 	defer resp.Close()
 	h.j.q.o.report(to, resp)
-	raw, err := resp.AppendAll(borrow(0), int64(h.cfg.Limits.AnswerBytes))
+	raw, err := resp.AppendAll(borrow(0), int64(h.cfg().Limits.AnswerBytes))
 	*held = raw
 	if err != nil {
 		return none, legFailed(ctx, "prefill", to.Member.ID, err)

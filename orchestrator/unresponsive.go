@@ -127,7 +127,7 @@ func (w *silenceLook) left() (silence, left time.Duration) {
 
 // silenceLimit is the silence that says that an engine of the attempt stands still.
 func (h *handoff) silenceLimit() time.Duration {
-	cfg := h.cfg
+	cfg := h.cfg()
 	poll := max(cfg.Pools.Prefill.PollInterval, cfg.Pools.Decode.PollInterval)
 	return max((cfg.Connector.Lease-cfg.Connector.Margin)*2/3, 3*poll)
 }

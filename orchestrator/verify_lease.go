@@ -29,7 +29,7 @@ func (h *handoff) leaseAge(now time.Time) time.Duration {
 // prefill engine has given to others: 200 with wrong text, seen on vLLM 0.32.
 func (a *answer) verifyLease() *failure {
 	h := a.h
-	if !h.sentParams || h.leaseAge(time.Now()) < h.cfg.Connector.Lease {
+	if !h.sentParams || h.leaseAge(time.Now()) < h.cfg().Connector.Lease {
 		return nil
 	}
 	h.clock.stop() // each question that follows has its own time
@@ -76,7 +76,7 @@ var (
 func askLeaseCounters(
 	ctx context.Context, h *handoff, to *fleet.Endpoint, then *fleet.LeaseCounters,
 ) (*fleet.LeaseCounters, error) {
-	ctx, cancel := context.WithTimeout(ctx, fleet.ProbePatience*h.cfg.Timeouts.Probe)
+	ctx, cancel := context.WithTimeout(ctx, fleet.ProbePatience*h.cfg().Timeouts.Probe)
 	defer cancel()
 	now, err := to.AskLeaseCounters(ctx)
 	if err != nil {
@@ -95,7 +95,7 @@ func askLeaseCounters(
 // So a canary goes the same way behind it, see [trials.Trials.Follow]. A connection that ended would show:
 // vLLM opens another one only after a read has failed over the one before.
 func (a *answer) wordsHeard(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, a.h.cfg.Timeouts.DecodeFirst)
+	ctx, cancel := context.WithTimeout(ctx, a.h.cfg().Timeouts.DecodeFirst)
 	defer cancel()
 	if err := a.h.j.q.o.trials.Follow(ctx, a.h.prefillLeg.from, a.to); err != nil {
 		return err
