@@ -7,11 +7,13 @@ import (
 	"strings"
 )
 
-// ring is the largest set of files of one package in which each file needs each other one, by names.
+// ring is the largest set of files of one package in which each file needs each other one, by names, and how
+// far the package reaches through its owners.
 type ring struct {
 	folder string
 	files  int // in the ring; 1 where no two files need each other
 	of     int // in the package
+	chains int // expressions of the package that go through three or more owners
 }
 
 // rings finds the ring of each folder. Tests are left out.
@@ -28,7 +30,7 @@ func rings(files []*source) []ring {
 	}
 	var all []ring
 	for folder, in := range folders {
-		all = append(all, ring{folder, largest(arrows(in)), len(in)})
+		all = append(all, ring{folder, largest(arrows(in)), len(in), chains(in)})
 	}
 	slices.SortFunc(all, func(a, b ring) int {
 		if a.files != b.files {

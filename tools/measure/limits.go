@@ -48,8 +48,8 @@ func readLimits(dir string) (limits, error) {
 
 // against names each count that is beyond its limit, and each limit of something that is gone.
 //
-// A struct may hold manyValues values, or as many as the file says. Rings and prose are limited where the
-// file names them.
+// A struct may hold manyValues values, or as many as the file says. Rings, chains and prose are limited where
+// the file names them.
 func (l limits) against(t tree, pages []document) []string {
 	counted := map[string]int{}
 	for _, x := range t[whole].states.values {
@@ -57,6 +57,7 @@ func (l limits) against(t tree, pages []document) []string {
 	}
 	for _, r := range t[whole].rings {
 		counted["ring "+r.folder] = r.files
+		counted["chains "+r.folder] = r.chains
 	}
 	t[whole].comment.prose.into(counted, "comments")
 	pages[len(pages)-1].into(counted, "documents")

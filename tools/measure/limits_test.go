@@ -79,8 +79,25 @@ func TestRingOfFiles(t *testing.T) {
 	})
 	got := mustMeasure(t, dir)[whole].rings
 	slices.SortFunc(got, func(a, b ring) int { return strings.Compare(a.folder, b.folder) })
-	if want := []ring{{"a", 3, 4}, {"b", 1, 2}}; !slices.Equal(got, want) {
+	if want := []ring{{"a", 3, 4, 0}, {"b", 1, 2, 0}}; !slices.Equal(got, want) {
 		t.Errorf("rings %v, want %v", got, want)
+	}
+}
+
+// An expression that goes through three owners counts once, wherever it stands and however long it is.
+func TestChainsOfOwners(t *testing.T) {
+	dir := checkout(t, map[string]string{
+		"a/types.go": "package a\n\ntype o struct{ n int; f func() *r }\n\ntype q struct{ o *o }\n\n" +
+			"type j struct{ q *q; s string }\n\ntype r struct{ j *j }\n",
+		"a/use.go": "package a\n\nfunc use(j *j, r *r) int {\n\t_ = j.q.o.f().j.q.o.n\n\t_ = r.j.q.o.n\n" +
+			"\t_ = j.q.o.n + j.q.o.n\n\to := j.q\n\t_ = o.o.n\n\treturn len(r.j.s)\n}\n",
+		"a/use_test.go": "package a\n\nfunc test(j *j) int { return j.q.o.n }\n",
+		"b/b.go":        "package b\n\nfunc b(j struct{ q struct{ o struct{ n int } } }) int { return j.q.o.n }\n",
+	})
+	for _, got := range mustMeasure(t, dir)[whole].rings {
+		if want := map[string]int{"a": 5, "b": 0}[got.folder]; got.chains != want {
+			t.Errorf("%d chains in %s, want %d", got.chains, got.folder, want)
+		}
 	}
 }
 
