@@ -100,8 +100,8 @@ func (a *answer) noteHandoff(resp *engine.Response) {
 	}
 	gap := resp.Sent.Sub(a.h.prefillLeg.doneAt)
 	a.h.j.rec.Phases.Handoff = ms(gap)
-	a.h.j.q.o.m.Handoffs.Gap.Observe(gap.Seconds())
-	a.h.j.q.o.m.Phases.Observe(observe.PhaseHandoff, gap)
+	a.h.j.m.Handoffs.Gap.Observe(gap.Seconds())
+	a.h.j.m.Phases.Observe(observe.PhaseHandoff, gap)
 }
 
 func (a *answer) failed(err error) *failure { return legFailed(a.ctx, "decode", a.to.Member.ID, err) }
@@ -185,20 +185,20 @@ func (a *answer) begun() {
 	a.h.pulled()
 	j := a.h.j
 	took := a.first.Sub(a.resp.Sent)
-	j.q.o.m.Legs.Seconds.WithLabelValues("decode", string(a.to.Member.ID)).Observe(took.Seconds())
+	j.m.Legs.Seconds.WithLabelValues("decode", string(a.to.Member.ID)).Observe(took.Seconds())
 	if j.req.Stream { // of other answers nobody sees the first token
 		leg := map[bool]string{true: legDecode, false: legLocal}[a.split]
 		if began := a.h.pieces.began; !began.IsZero() {
 			took = a.first.Sub(began)
 		}
-		j.q.o.m.Legs.Compare(leg, a.to.Member.ID, took, a.h.b.FirstWithin())
+		j.m.Legs.Compare(leg, a.to.Member.ID, took, a.h.b.FirstWithin())
 	}
 	j.rec.Phases.First = ms(a.first.Sub(j.q.start))
 	if j.rest.delivered == nil && j.req.Stream {
-		j.q.o.m.Phases.Observe(observe.PhaseFirst, a.first.Sub(j.q.start))
+		j.m.Phases.Observe(observe.PhaseFirst, a.first.Sub(j.q.start))
 	}
-	a.traceBegun(j.q.o.planner.FirstToken(a.h.b, a.first))
-	j.q.o.trials.Announce(j.q.o.planner.Decoding(a.h.b, a.first))
+	a.traceBegun(j.planner.FirstToken(a.h.b, a.first))
+	j.trials.Announce(j.planner.Decoding(a.h.b, a.first))
 	a.expectBlocks()
 	switch {
 	case a.split && a.h.beside == nil:

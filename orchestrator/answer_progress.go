@@ -30,7 +30,7 @@ func (s *eventReader) noteProgress(now time.Time) {
 		return
 	}
 	s.flow.noted = now
-	s.leg.j.q.o.planner.Progress(s.leg.b, s.flow.progress(), now)
+	s.leg.j.planner.Progress(s.leg.b, s.flow.progress(), now)
 }
 
 // tellsSteps reports whether the events of the job's stream come as its engine's steps do. A parser of tools

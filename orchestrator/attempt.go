@@ -25,10 +25,10 @@ func (j *job) try(ctx context.Context) (*answer, *failure) {
 		}
 		first = f
 		if f.at != "" {
-			j.q.o.fleet.Failed(f.at, f.err)
+			j.fleet.Failed(f.at, f.err)
 		}
 		if f.forgotten() {
-			j.q.o.fleet.ModelUnknown(f.at)
+			j.fleet.ModelUnknown(f.at)
 		}
 		if again, why := j.again(ctx, f); !again {
 			j.lost()

@@ -92,12 +92,12 @@ func (o *Orchestrator) passedOn(b *planner.Booking, f *failure, began time.Time)
 // ownFaults notes that a request which failed before has begun well elsewhere: whoever failed it is the
 // cause.
 func (j *job) ownFaults() {
-	j.q.o.planner.OwnAll(j.attempts.faults, time.Now())
+	j.planner.OwnAll(j.attempts.faults, time.Now())
 	j.attempts.faults = nil
 }
 
 // excuse takes back what the attempts of a job were held against: the request is the cause, or nobody knows.
 func (j *job) excuse(cause bool) {
-	j.q.o.trials.Announce(j.q.o.planner.ExcuseAll(j.attempts.faults, cause, time.Now()))
+	j.trials.Announce(j.planner.ExcuseAll(j.attempts.faults, cause, time.Now()))
 	j.attempts.faults = nil
 }

@@ -36,7 +36,7 @@ func (j *job) recordPlan(b *planner.Booking) {
 	case !d.Guessed:
 		j.rec.Captured = d.Matched
 	}
-	j.q.o.m.Decisions.Count(j.rec, d)
+	j.m.Decisions.Count(j.rec, d)
 }
 
 // anyRank reports whether the engine itself chooses the rank that prefills: vLLM 0.32 does not look at
@@ -84,7 +84,7 @@ func (j *job) countTokens(a *answer, f *failure) {
 	if f != nil {
 		return
 	}
-	m, r := j.q.o.m, j.rec
+	m, r := j.m, j.rec
 	m.Requests.Tokens.WithLabelValues("prompt").Add(float64(r.Prompt))
 	m.Requests.Tokens.WithLabelValues("output").Add(float64(r.Output))
 	m.Cache.Observe(r, a.split)

@@ -38,7 +38,7 @@ const (
 
 // continuation returns what another engine has to know to go on with the job's answer, or why none will.
 func (j *job) continuation() (want openai.Continuation, why string) {
-	mode := j.q.snap.cfg.Retry.Continue
+	mode := j.cfg.Retry.Continue
 	if mode == config.ContinueOff {
 		return want, continueOff
 	}
@@ -107,8 +107,8 @@ const (
 // mayGoOn counts the request among those that are tried again, unless the replica is known to be bad or does
 // not work any more: then going on elsewhere multiplies no work, however many streams it had.
 func (j *job) mayGoOn(ctx context.Context, blamed planner.FailedAttempt) bool {
-	to := j.q.o.fleet.Endpoint(blamed.Booking.Decode.ID)
-	return to == nil || !to.Up() || j.q.o.planner.KnownBad(blamed.Booking, blamed.Fault, time.Now()) ||
+	to := j.fleet.Endpoint(blamed.Booking.Decode.ID)
+	return to == nil || !to.Up() || j.planner.KnownBad(blamed.Booking, blamed.Fault, time.Now()) ||
 		j.takeBudget() || j.q.o.dead(ctx, to)
 }
 
@@ -123,10 +123,10 @@ func (o *Orchestrator) dead(ctx context.Context, to *fleet.Endpoint) bool {
 // it broke off, if there is another.
 func (j *job) avoidForRest(broken replica.ID) {
 	// No other carries the ids of a chat.
-	if j.req.Kind != openai.Completions && j.q.snap.connect.Order() != connector.Sequential {
+	if j.req.Kind != openai.Completions && j.connect.Order() != connector.Sequential {
 		j.plan.SplitOK = false
 	}
-	for id, r := range j.q.o.fleet.Endpoints() {
+	for id, r := range j.fleet.Endpoints() {
 		if r.Member.Role == replica.Decode && !j.goesOnAt(&r.Member) {
 			j.plan.AvoidDecode = append(j.plan.AvoidDecode, id)
 		}
@@ -139,7 +139,7 @@ func (j *job) avoidForRest(broken replica.ID) {
 // token may.
 func (j *job) begin(ctx context.Context) (*answer, *failure) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	clock := time.AfterFunc(j.q.snap.cfg.Timeouts.DecodeFirst, func() { cancel(errRestLate) })
+	clock := time.AfterFunc(j.cfg.Timeouts.DecodeFirst, func() { cancel(errRestLate) })
 	defer clock.Stop()
 	a, f := j.try(ctx)
 	if f != nil {

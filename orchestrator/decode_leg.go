@@ -46,7 +46,7 @@ func (j *job) body() *openai.Edit {
 // rebind looks at the decode choice again: the prefill took a while, and the replica may have lost its room
 // or died.
 func (h *handoff) rebind(ctx context.Context) *failure {
-	moved, err := h.j.q.o.planner.Rebind(h.b, &h.j.plan, time.Now())
+	moved, err := h.j.planner.Rebind(h.b, &h.j.plan, time.Now())
 	if err != nil {
 		if ctx.Err() != nil {
 			return h.ended(ctx)
@@ -56,7 +56,7 @@ func (h *handoff) rebind(ctx context.Context) *failure {
 	if !moved {
 		return nil
 	}
-	h.j.q.o.m.Handoffs.Rebinds.Inc()
+	h.j.m.Handoffs.Rebinds.Inc()
 	h.j.rec.Decode, h.j.rec.Decision = string(h.b.Decode.ID), h.b.Decision
 	if d := h.b.Decision; d != nil && d.Moved != nil {
 		h.j.rec.Reason += "; then moved to " + string(d.Moved.To) + ": " + d.Moved.Reason
@@ -129,7 +129,7 @@ func (h *handoff) notHandedOver(err error) *failure {
 		s.phase, s.at = "prefill", h.b.Prefill.ID
 	}
 	name := failureTable[kind].name
-	h.j.q.o.m.Handoffs.Params.WithLabelValues(name).Inc()
+	h.j.m.Handoffs.Params.WithLabelValues(name).Inc()
 	s.words = "The prefill replica's answer could not be handed over: " + name + "."
 	if h.cfg().Local == config.LocalNever {
 		s.words += " No decode replica may compute the prompt itself (local: never)."

@@ -73,10 +73,10 @@ func (d *delivery) settle(f *failure) {
 		if j.req.Stream && j.rest.delivered == nil && j.tellsSteps() {
 			end := a.flow.progress()
 			end.Tokens = a.usage.output
-			j.q.o.planner.Progress(h.b, end, now)
+			j.planner.Progress(h.b, end, now)
 		}
 		first, whole := a.first.Sub(j.q.start), a.decoded(now).Sub(j.q.start)
-		j.q.o.planner.Finish(h.b, a.usage.promptTokens, a.usage.output, first, whole, now)
+		j.planner.Finish(h.b, a.usage.promptTokens, a.usage.output, first, whole, now)
 	}
 	switch {
 	case f == nil:
@@ -203,7 +203,7 @@ func (d *delivery) restJob(blamed planner.FailedAttempt) (*job, *failure) {
 		return nil, refuse(kindRestUnasked, site{phase: "stream", err: err})
 	}
 	j := &job{
-		q: root.q, req: req, id: root.id + "-c" + strconv.Itoa(len(root.rec.Continued)+1),
+		env: root.env, q: root.q, req: req, id: root.id + "-c" + strconv.Itoa(len(root.rec.Continued)+1),
 		// No template takes part: any version will do.
 		ids: &promptIDs{
 			legIDs: legIDs{ids, raw}, of: replica.Release{Root: a.to.Member.Facts.Root}, exact: true,

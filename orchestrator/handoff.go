@@ -97,7 +97,7 @@ func (c *attemptClock) stop() bool {
 }
 
 // cfg is the configuration that the request came under.
-func (h *handoff) cfg() *config.Config { return h.j.q.snap.cfg }
+func (h *handoff) cfg() *config.Config { return h.j.cfg }
 
 // acquire returns the way to an engine that the attempt runs on, which is listened to until the end even if
 // it leaves; nil when it has left.
@@ -106,7 +106,7 @@ func (h *handoff) acquire(at *replica.Replica) *fleet.Endpoint {
 	if held.Endpoint != nil && held.Member.SameEngine(at) {
 		return held.Endpoint
 	}
-	to := h.j.q.o.fleet.Endpoint(at.ID)
+	to := h.j.fleet.Endpoint(at.ID)
 	if to == nil || !to.Member.SameEngine(at) || !to.Hold() {
 		return nil
 	}
@@ -117,7 +117,7 @@ func (h *handoff) acquire(at *replica.Replica) *fleet.Endpoint {
 
 // left is a replica that went while it was being chosen.
 func (h *handoff) left(at *replica.Replica) *failure {
-	to := h.j.q.o.fleet.Endpoint(at.ID)
+	to := h.j.fleet.Endpoint(at.ID)
 	return refuse(kindLeft, site{
 		phase: at.Role.String(), at: at.ID, replaced: to != nil && !to.Member.SameEngine(at),
 	})
@@ -134,7 +134,7 @@ func (h *handoff) run(ctx context.Context) (*answer, *failure) {
 	if h.b.Mode == planner.Local {
 		return h.local(ctx)
 	}
-	con := h.j.q.snap.connect
+	con := h.j.connect
 	var f *failure
 	if h.ids, f = h.j.legIDs(ctx, &h.b.Decode); f != nil {
 		return nil, f
@@ -171,7 +171,7 @@ func (h *handoff) end() {
 		e.Release()
 		h.endpoints[i] = heldEngine{}
 	}
-	h.j.q.o.queue.wake()
+	h.j.queue.wake()
 }
 
 // prefillNeeded notes, at the end of the attempt, whether a decode engine may read the blocks of the prompt

@@ -43,11 +43,11 @@ func (j *job) whyWhole() string {
 		return ""
 	case !j.exact():
 		return "no engine renders " + kind.Path() + " to token ids"
-	case j.q.snap.connect.Order() != connector.Sequential:
+	case j.connect.Order() != connector.Sequential:
 		// The id that names both ends is ignored on /v1/responses.
 		return "the connector does not carry " + kind.Path()
 	}
-	for _, r := range j.q.o.fleet.Endpoints() {
+	for _, r := range j.fleet.Endpoints() {
 		if r.Member.Role == replica.Decode && r.Member.Serves(j.req.Model) && !reuses(&r.Member.Facts, kind) {
 			return "not every decode replica takes token ids on " + kind.Path()
 		}

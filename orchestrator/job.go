@@ -3,20 +3,31 @@ package orchestrator
 import (
 	"cmp"
 	"context"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"sync/atomic"
 	"time"
 
+	"github.com/tandem-router/tandem/connector"
+	"github.com/tandem-router/tandem/decode"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/liveness"
 	"github.com/tandem-router/tandem/internal/openai"
 	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/orchestrator/fleet"
 	"github.com/tandem-router/tandem/orchestrator/observe"
 	"github.com/tandem-router/tandem/orchestrator/planner"
+	"github.com/tandem-router/tandem/orchestrator/trials"
+	"github.com/tandem-router/tandem/prefill"
 )
 
 // job is one prompt on its way to an answer: the whole request, or one prompt of a batch. One goroutine owns
 // it.
+//
+// Long: the embedded env saves each file from reaching through the request to the router.
 type job struct {
+	*env
 	q   *request
 	req *openai.Request
 	id  string // of the job; the request's id, with the prompt's index behind it in a batch
@@ -32,6 +43,30 @@ type job struct {
 
 	want *openai.Continuation // of an answer whose tokens are kept, so that another engine can go on with it
 	rest restOfAnswer
+}
+
+// env is what jobs need of the router, and the configuration that their request came under. Immutable.
+type env struct {
+	cfg     *config.Config
+	connect connector.Connector
+	fleet   *fleet.Fleet
+	clock   *liveness.Clock
+	prefill *prefill.Pool
+	decode  *decode.Pool
+	planner *planner.Planner
+	trials  *trials.Trials
+	queue   *admission
+	m       *observe.Metrics
+	log     *slog.Logger
+}
+
+// env is what the request's jobs need.
+func (q *request) env() *env {
+	return &env{
+		cfg: q.snap.cfg, connect: q.snap.connect, fleet: q.o.fleet, clock: q.o.clock, prefill: q.o.prefill,
+		decode: q.o.decode, planner: q.o.planner, trials: q.o.trials,
+		queue: q.o.queue, m: q.o.m, log: q.o.log,
+	}
 }
 
 // ofBatch is what the job of one prompt of a batch knows of that; zero where there is one prompt.
@@ -70,7 +105,7 @@ type restOfAnswer struct {
 
 // newJob begins a job. path is the path it came through.
 func (q *request) newJob(req *openai.Request, index int) *job {
-	j := &job{q: q, req: req, id: q.id, of: ofBatch{index: index}}
+	j := &job{env: q.env(), q: q, req: req, id: q.id, of: ofBatch{index: index}}
 	if req != nil && req.Batched {
 		j.id += "-" + strconv.Itoa(index)
 	}
@@ -145,7 +180,7 @@ func (j *job) finish(f *failure, a *answer) {
 	if j.q.o.traced {
 		j.q.span.SetAttributes(attrModel.String(j.rec.Model))
 	}
-	j.q.o.m.Took(j.rec)
+	j.m.Took(j.rec)
 	j.q.o.ring.Add(j.rec)
 	j.q.o.admin.Ended(j.rec)
 }

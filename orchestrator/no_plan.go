@@ -58,7 +58,7 @@ func (j *job) noPlan(err error) *failure {
 // clients look for them.
 func (j *job) tooLarge() string {
 	most := 0
-	for _, r := range j.q.o.fleet.Endpoints() {
+	for _, r := range j.fleet.Endpoints() {
 		if r.Member.Role == replica.Decode && r.Member.Serves(j.plan.Model) { // no plan is without one
 			most = max(most, r.Member.Facts.MaxModelLen)
 		}

@@ -63,7 +63,7 @@ func (h *handoff) inPieces(ctx context.Context) *failure {
 			return h.cutShort(ctx, 0)
 		}
 		result, beside, f := h.watchedPiece(ctx, to, ids.list[:next.Upto])
-		h.j.q.o.m.Decisions.Pieces.WithLabelValues(result).Inc()
+		h.j.m.Decisions.Pieces.WithLabelValues(result).Inc()
 		if f != nil {
 			return f
 		}

@@ -14,7 +14,7 @@ import (
 
 // prepare makes the planner's question.
 func (j *job) prepare() {
-	cfg := j.q.snap.cfg
+	cfg := j.cfg
 	j.whole = j.whyWhole()
 	j.plan = planner.Request{
 		ID: j.id, Model: j.req.Model, Tokens: j.count, Exact: j.exact(), MaxTokens: j.req.MaxTokens,
@@ -55,11 +55,11 @@ func (j *job) class() estimate.Class {
 // nameBlocks makes the keys of the prompt's full blocks, as each pool counts them; none while no replica has
 // told its block size.
 func (j *job) nameBlocks() {
-	p, adapter, ok := j.q.o.prefill.Chain(j.req.Model)
+	p, adapter, ok := j.prefill.Chain(j.req.Model)
 	if ok {
 		j.plan.PrefillKeys = j.keys(p, adapter)
 	}
-	d, adapter, known := j.q.o.decode.Chain(j.req.Model)
+	d, adapter, known := j.decode.Chain(j.req.Model)
 	switch {
 	case known && ok && d == p:
 		j.plan.DecodeKeys = j.plan.PrefillKeys
@@ -90,11 +90,11 @@ func (j *job) book(ctx context.Context) (*planner.Booking, *failure) {
 		j.of.follows = batch.came.Swap(true)
 	}
 	var found tried
-	queued := j.q.o.queue.enter(ctx, entry{
+	queued := j.queue.enter(ctx, entry{
 		patience: j.patience(start),
 		more:     func() time.Duration { return j.patience(start) - time.Since(start) },
 		running:  j.admitted,
-		place:    func() uint64 { return j.q.o.decode.Servers(j.plan.Model) },
+		place:    func() uint64 { return j.decode.Servers(j.plan.Model) },
 		try: func() outcome {
 			began := time.Now()
 			j.plan.Waited, j.plan.Begun = began.Sub(j.rec.Time), j.begun()
@@ -106,8 +106,8 @@ func (j *job) book(ctx context.Context) (*planner.Booking, *failure) {
 	wait := time.Since(start) - found.took
 	j.rec.Phases.Queue += ms(wait)
 	j.rec.Phases.Plan += ms(found.took)
-	j.q.o.m.Phases.Observe(observe.PhaseQueue, wait)
-	j.q.o.m.Phases.Observe(observe.PhasePlan, found.took)
+	j.m.Phases.Observe(observe.PhaseQueue, wait)
+	j.m.Phases.Observe(observe.PhasePlan, found.took)
 	if late := j.tooLateFor(queued, found.err); late != nil {
 		return nil, j.noPlan(late)
 	}
@@ -137,9 +137,9 @@ func (j *job) begun() bool {
 // rest of an answer has the time of a first token (see [job.begin]), a batch that of a whole answer.
 func (j *job) patience(now time.Time) time.Duration {
 	if j.begun() {
-		return j.q.snap.cfg.Timeouts.Answer
+		return j.cfg.Timeouts.Answer
 	}
-	patience := j.q.snap.cfg.Timeouts.Queue
+	patience := j.cfg.Timeouts.Queue
 	if limit := j.firstTokenBy(); limit > 0 {
 		patience = min(patience, max(limit-now.Sub(j.rec.Time), 0))
 	}
@@ -148,10 +148,10 @@ func (j *job) patience(now time.Time) time.Duration {
 
 // firstTokenBy is limits.first_token; 0 where nothing is refused by it, as what has begun.
 func (j *job) firstTokenBy() time.Duration {
-	if j.begun() || j.q.snap.cfg.Experimental.Scoring.Units == config.Raw {
+	if j.begun() || j.cfg.Experimental.Scoring.Units == config.Raw {
 		return 0
 	}
-	return j.q.snap.cfg.Limits.FirstToken
+	return j.cfg.Limits.FirstToken
 }
 
 // tooLateFor is why a request that has waited in the queue for as long as it may wait for its first token was
@@ -170,7 +170,7 @@ func (j *job) tooLateFor(queued, room error) error {
 // search asks the planner, and again without those whom the job can no longer afford to avoid.
 func (j *job) search(now time.Time) (*planner.Booking, error) {
 	for {
-		b, err := j.q.o.planner.Plan(&j.plan, now)
+		b, err := j.planner.Plan(&j.plan, now)
 		if none := noReplica(err); none == nil || !j.relent(none) {
 			return b, err
 		}

@@ -66,7 +66,7 @@ func (h *handoff) prefillBegins(to *fleet.Endpoint) {
 	l := &h.prefillLeg
 	l.from, l.sentAt = to, time.Now()
 	l.engineStalled = to.StalledFor(l.sentAt)
-	l.routerStalled = h.j.q.o.clock.StalledFor(l.sentAt)
+	l.routerStalled = h.j.clock.StalledFor(l.sentAt)
 	l.leaseCounters = to.LeaseCounters()
 }
 
@@ -157,7 +157,7 @@ func (h *handoff) exchange(
 }
 
 // prefilled notes that the prefill replica gave what can be handed over.
-func (h *handoff) prefilled() { h.j.q.o.trials.Announce(h.j.q.o.planner.Prefilled(h.b, time.Now())) }
+func (h *handoff) prefilled() { h.j.trials.Announce(h.j.planner.Prefilled(h.b, time.Now())) }
 
 // unknownCache is what is known of an engine's prefix cache before it has told.
 var unknownCache = openai.CachedPrompt{Found: -1, Added: -1}

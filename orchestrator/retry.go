@@ -38,7 +38,7 @@ func (j *job) again(ctx context.Context, f *failure) (retry bool, whyNot string)
 	if !f.mayRetry() || ctx.Err() != nil {
 		return false, ""
 	}
-	if j.attempts.tries >= j.q.snap.cfg.Retry.Attempts {
+	if j.attempts.tries >= j.cfg.Retry.Attempts {
 		return false, retryAttempts
 	}
 	if f.unlucky() {
@@ -67,8 +67,8 @@ func (j *job) again(ctx context.Context, f *failure) (retry bool, whyNot string)
 
 // retried counts a failure that the job is tried again for, and says so.
 func (j *job) retried(f *failure) {
-	j.q.o.m.Failures.Retries.WithLabelValues(f.phase).Inc()
-	j.q.o.log.Info("trying again elsewhere", "id", j.id, "phase", f.phase, "replica", string(f.at), "kind",
+	j.m.Failures.Retries.WithLabelValues(f.phase).Inc()
+	j.log.Info("trying again elsewhere", "id", j.id, "phase", f.phase, "replica", string(f.at), "kind",
 		f.name(), "status", f.answer.status, "error", f.cause())
 }
 
@@ -81,7 +81,7 @@ func (j *job) takeBudget() bool {
 		return true
 	}
 	o := j.q.o
-	if o.retrying.Add(1) > o.retryBudget(j.q.snap.cfg) {
+	if o.retrying.Add(1) > o.retryBudget(j.cfg) {
 		o.retrying.Add(-1)
 		return false
 	}
@@ -119,7 +119,7 @@ func (j *job) awaitsVerdict(ctx context.Context, f *failure) bool {
 		case <-ctx.Done():
 			return false
 		case now := <-look.C:
-			newest.OutNow = j.q.o.planner.KnownBad(newest.Booking, newest.Fault, now)
+			newest.OutNow = j.planner.KnownBad(newest.Booking, newest.Fault, now)
 			if newest.OutNow || j.takeBudget() {
 				return true
 			}
@@ -136,7 +136,7 @@ func (j *job) othersLeft() bool {
 			return a.id == id && a.onlyInDoubt()
 		})
 	})
-	_, err := j.q.o.planner.Explain(&plan, time.Now())
+	_, err := j.planner.Explain(&plan, time.Now())
 	return noReplica(err) == nil
 }
 
@@ -162,12 +162,12 @@ func (j *job) fallsBack(f *failure, second bool) bool {
 // engineEnded reports whether the connection broke off because its engine is not there any more: then trying
 // elsewhere adds no work to it.
 func (j *job) engineEnded(ctx context.Context, f *failure) bool {
-	to := j.q.o.fleet.Endpoint(f.at)
+	to := j.fleet.Endpoint(f.at)
 	return f.kind == kindBroken && (to == nil || j.q.o.dead(ctx, to))
 }
 
 // mayPrefillThere reports whether f is a failure of the prefill side after which a decode replica may do
 // without it.
 func (j *job) mayPrefillThere(f *failure) bool {
-	return f.phase == "prefill" && j.plan.SplitOK && j.q.snap.cfg.Local != config.LocalNever
+	return f.phase == "prefill" && j.plan.SplitOK && j.cfg.Local != config.LocalNever
 }

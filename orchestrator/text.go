@@ -15,11 +15,11 @@ func (j *job) nameText() (n textNames) {
 	if len(parts) == 0 {
 		return n
 	}
-	p, adapter, perChunk, ok := j.q.o.prefill.TextChain(j.req.Model)
+	p, adapter, perChunk, ok := j.prefill.TextChain(j.req.Model)
 	if ok {
 		n.prefill = roster.Prompt{Keys: j.chunks(p, adapter, parts), Chunk: perChunk}
 	}
-	d, adapter, perChunk, known := j.q.o.decode.TextChain(j.req.Model)
+	d, adapter, perChunk, known := j.decode.TextChain(j.req.Model)
 	switch {
 	case known && ok && d == p:
 		n.decode = n.prefill
@@ -41,12 +41,12 @@ func (j *job) chunks(chain kv.TextChain, adapter string, parts [][]byte) []kv.Ke
 // rememberText notes where a prompt went that was matched by its tokens, so that the next one of the same
 // beginning finds it when its own tokens cannot be had. It runs when the answer is out.
 func (j *job) rememberText(b *planner.Booking) {
-	if j.ids == nil || j.q.snap.cfg.Tokenizer.ChunkBytes == 0 {
+	if j.ids == nil || j.cfg.Tokenizer.ChunkBytes == 0 {
 		return
 	}
 	names := j.nameText()
 	if b.Mode == planner.Split {
-		j.q.o.prefill.Remember(b.Prefill.ID, names.prefill)
+		j.prefill.Remember(b.Prefill.ID, names.prefill)
 	}
-	j.q.o.decode.Remember(b.Decode.ID, names.decode)
+	j.decode.Remember(b.Decode.ID, names.decode)
 }

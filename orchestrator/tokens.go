@@ -29,7 +29,7 @@ func (j *job) resolved(
 	defer func() {
 		took := time.Since(start)
 		j.rec.Phases.Tokenize += ms(took)
-		j.q.o.m.Phases.Observe(observe.PhaseTokenize, took)
+		j.m.Phases.Observe(observe.PhaseTokenize, took)
 	}()
 	ctx, span := j.q.o.step(ctx, "tokenize")
 	result := resolve(ctx)
@@ -38,7 +38,7 @@ func (j *job) resolved(
 	}
 	span.end()
 	j.rec.Tokenizer = result.Source.String()
-	j.q.o.m.Requests.TokenIDs.WithLabelValues(j.rec.Tokenizer).Inc()
+	j.m.Requests.TokenIDs.WithLabelValues(j.rec.Tokenizer).Inc()
 	rejected, isRejected := errors.AsType[*tokenizer.Rejected](result.Err)
 	switch {
 	case isRejected && (j.req.Kind == openai.Messages || j.req.Kind == openai.Responses):
@@ -59,7 +59,7 @@ func (j *job) resolve(ctx context.Context) tokenizer.Result {
 	if j.req.Unsplittable != "" {
 		return j.estimate() // goes whole to one replica: the number is enough
 	}
-	if j.q.snap.cfg.Tokenizer.Source == config.TokensNone {
+	if j.cfg.Tokenizer.Source == config.TokensNone {
 		return j.estimate()
 	}
 	return j.askAny(ctx, nil)
@@ -68,12 +68,12 @@ func (j *job) resolve(ctx context.Context) tokenizer.Result {
 // askAny asks an engine that skip, which may be nil, does not leave out, and another one where that did not
 // answer in time.
 func (j *job) askAny(ctx context.Context, skip func(*fleet.Endpoint) bool) tokenizer.Result {
-	to := j.q.o.fleet.Any(j.req.Model, skip)
+	to := j.fleet.Any(j.req.Model, skip)
 	result := j.askFor(ctx, to)
 	if to == nil || result.Source != tokenizer.Estimate || result.Err != nil || !to.Owes(time.Now()) {
 		return result
 	}
-	if other := j.q.o.fleet.Another(to, j.req.Model, skip); other != nil {
+	if other := j.fleet.Another(to, j.req.Model, skip); other != nil {
 		return j.askFor(ctx, other)
 	}
 	return result
@@ -103,7 +103,7 @@ func (j *job) estimate() tokenizer.Result {
 		text = p.Text
 	}
 	return tokenizer.Result{
-		Count: tokenizer.EstimateTokens(text, j.q.snap.cfg.Tokenizer.CharsPerToken), Source: tokenizer.Estimate,
+		Count: tokenizer.EstimateTokens(text, j.cfg.Tokenizer.CharsPerToken), Source: tokenizer.Estimate,
 	}
 }
 

@@ -57,7 +57,7 @@ func (h *handoff) watchDecodeLeg(to *fleet.Endpoint) *liveness.Watchdog {
 	w, now := &h.clock.watch, time.Now()
 	w.h, w.to = h, to
 	w.leg, w.bound = "decode", h.silenceLimit()
-	w.sent, w.transfer = h.j.q.o.clock.Running(now), h.watchTransfer(to, w.bound/2, now)
+	w.sent, w.transfer = h.j.clock.Running(now), h.watchTransfer(to, w.bound/2, now)
 	w.Watch(w.bound/2, h.clock.cancel, (*decodeLegLook)(w))
 	return &w.Watchdog
 }
@@ -67,7 +67,7 @@ type decodeLegLook legWatch
 
 // Look implements [liveness.Looker].
 func (w *decodeLegLook) Look() (time.Duration, error) {
-	clock, now := w.h.j.q.o.clock, time.Now()
+	clock, now := w.h.j.clock, time.Now()
 	if stuck := w.transfer.look(now); stuck != nil {
 		return 0, stuck
 	}

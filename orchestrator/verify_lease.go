@@ -14,7 +14,7 @@ import (
 // answers lie in sockets while somebody stands still. The time that an engine stands still passes on our
 // clock too; the time that this process does may not, and is added.
 func (h *handoff) leaseAge(now time.Time) time.Duration {
-	return now.Sub(h.prefillLeg.sentAt) + h.j.q.o.clock.StalledFor(now) - h.prefillLeg.routerStalled
+	return now.Sub(h.prefillLeg.sentAt) + h.j.clock.StalledFor(now) - h.prefillLeg.routerStalled
 }
 
 // verifyLease decides whether what an answer begins with was computed from the prompt's own blocks. It is
@@ -35,7 +35,7 @@ func (a *answer) verifyLease() *failure {
 	h.clock.stop() // each question that follows has its own time
 	a.guard.Stop()
 	verdict := a.readInTime(a.ctx)
-	h.j.q.o.m.Handoffs.Late.WithLabelValues(verdict).Inc()
+	h.j.m.Handoffs.Late.WithLabelValues(verdict).Inc()
 	if verdict == "believed" {
 		return nil
 	}
@@ -97,7 +97,7 @@ func askLeaseCounters(
 func (a *answer) wordsHeard(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, a.h.cfg().Timeouts.DecodeFirst)
 	defer cancel()
-	if err := a.h.j.q.o.trials.Follow(ctx, a.h.prefillLeg.from, a.to); err != nil {
+	if err := a.h.j.trials.Follow(ctx, a.h.prefillLeg.from, a.to); err != nil {
 		return err
 	}
 	reads, err := askLeaseCounters(ctx, a.h, a.to, a.before.reads)
