@@ -246,8 +246,8 @@ func (a *answer) endHeld() bool {
 	return true
 }
 
-// close ends the leg and its span. Harmless when repeated. The engine notices a connection that closes before the end and
-// frees the request.
+// close ends the leg and its span. Harmless when repeated. The engine notices a connection that closes before
+// the end and frees the request.
 func (a *answer) close() {
 	a.h.clock.stop()
 	a.guard.Stop()

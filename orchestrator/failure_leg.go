@@ -136,6 +136,17 @@ func refusal(
 	return engineAnswer(phase, at.Member.ID, resp, body)
 }
 
+// formerEra judges an answer of which its client has got nothing yet: since the request was sent, in era
+// sent, its engine may have been found to have cached wrong blocks, by this router or another. Nobody knows
+// whether the answer rests on them, so it is thrown away, and made again without them. It returns nil where
+// all is well.
+func formerEra(phase string, at *fleet.Endpoint, sent uint32) *failure {
+	if at.CacheEpoch() <= sent {
+		return nil
+	}
+	return refuse(kindFormerEra, site{phase: phase, at: at.Member.ID})
+}
+
 // orStale returns f, nil for none, unless it is a kept connection that ended, of an engine that lives: then
 // it returns a failure of the kind kindStale.
 //

@@ -149,8 +149,8 @@ func (h *handoff) run(ctx context.Context) (*answer, *failure) {
 	return h.inTurn(ctx, con)
 }
 
-// end ends the attempt: it ends the answer's leg, joins a prefill leg that runs beside, and gives back what the
-// booking holds. Harmless when repeated.
+// end ends the attempt: it ends the answer's leg, joins a prefill leg that runs beside, and gives back what
+// the booking holds. Harmless when repeated.
 func (h *handoff) end() {
 	if h.answer != nil {
 		h.answer.close()

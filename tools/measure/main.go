@@ -15,8 +15,8 @@
 //	func (p *params) field(key string) error {
 //
 // A struct holds at most 24 values, with what nested structs of its own package hold. What is still beyond
-// that, how many files of a package need each other, how often a package reaches through three owners, and how
-// much of the prose is hard to read have limits in limits.txt. These limits only fall.
+// that, how many files of a package need each other, how often a package reaches through three owners, and
+// how much of the prose is hard to read have limits in limits.txt. These limits only fall.
 //
 // With -check the command prints only what is beyond a limit without a reason, and fails if there is any.
 // Folders and files named by -except are passed over for lengths.
