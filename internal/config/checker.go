@@ -44,13 +44,6 @@ func (ck *checker) weight(field string, got float64) {
 	}
 }
 
-// factor wants a multiple of something that is met.
-func (ck *checker) factor(field string, got float64) {
-	if !(got >= 1) || math.IsInf(got, 0) {
-		ck.add(field, fmt.Sprintf("is %v", got), "choose a number from 1 up")
-	}
-}
-
 // longer wants a duration of at least low, in any case not a negative one.
 func (ck *checker) longer(field string, got, low time.Duration) {
 	if got < low {
