@@ -25,7 +25,7 @@ type answer struct {
 	to      *fleet.Endpoint
 	ctx     context.Context
 	spanCtx context.Context
-	span    legSpan
+	span    observe.LegSpan
 	guard   *liveness.Watchdog // until the first content of a split request
 	before  engineBefore
 
@@ -53,12 +53,12 @@ func (h *handoff) newAnswer(ctx context.Context, to *fleet.Endpoint) *answer {
 		kind: h.j.req.Kind, at: to.Member.ID, idle: h.cfg().Timeouts.DecodeIdle, leg: h, given: h.j.given(),
 		usage: answerUsage{reportedCached: -1, cached: unknownCache},
 	}
-	leg := legLocal
+	leg := observe.LegLocal
 	if a.split {
-		leg = legDecode
+		leg = observe.LegDecode
 	}
-	if a.spanCtx, a.span = h.j.leg(ctx, leg, &to.Member); a.span.on() {
-		a.said = &saidByAnswer{}
+	if a.spanCtx, a.span = h.j.leg(ctx, leg, &to.Member); a.span.On() {
+		a.said = &observe.Said{}
 	}
 	return a
 }
@@ -139,7 +139,7 @@ func (a *answer) readWhole() *failure {
 		return f
 	}
 	a.begun()
-	a.said.whole(body)
+	a.said.Whole(body)
 	if u, ok := said.Usage(); ok {
 		a.noteUsage(u)
 	}
@@ -187,7 +187,7 @@ func (a *answer) begun() {
 	took := a.first.Sub(a.resp.Sent)
 	j.m.Legs.Seconds.WithLabelValues("decode", string(a.to.Member.ID)).Observe(took.Seconds())
 	if j.req.Stream { // of other answers nobody sees the first token
-		leg := map[bool]string{true: legDecode, false: legLocal}[a.split]
+		leg := map[bool]string{true: observe.LegDecode, false: observe.LegLocal}[a.split]
 		if began := a.h.pieces.began; !began.IsZero() {
 			took = a.first.Sub(began)
 		}
@@ -220,7 +220,7 @@ func (a *answer) blameFor(ctx context.Context, err error) (blamed planner.Failed
 	if !ok {
 		f = legFailed(ctx, "stream", a.to.Member.ID, err)
 	}
-	a.span.failed(f)
+	a.span.Failed(f.onSpan())
 	j := a.h.j
 	blamed.Fault = j.q.o.failedOn(a.h.b, f, j.fingerprint(), j.q.start, time.Now()).Fault
 	return blamed
@@ -258,7 +258,7 @@ func (a *answer) close() {
 	if a.before.counted != nil {
 		a.before.counted()
 	}
-	a.span.answered(a)
+	a.endSpan()
 }
 
 // decoded returns when the engine had generated the last token of an answer that ended now, or when it had

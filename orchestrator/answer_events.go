@@ -11,6 +11,7 @@ import (
 	"github.com/tandem-router/tandem/internal/engine"
 	"github.com/tandem-router/tandem/internal/openai"
 	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/orchestrator/observe"
 )
 
 // eventReader reads an engine's stream and gives what of it may go to a client: whole events, without
@@ -30,7 +31,7 @@ type eventReader struct {
 	end     streamEnd
 	flow    eventFlow
 
-	said  *saidByAnswer     // what a trace tells of it, nil where nobody traces
+	said  *observe.Said     // what a trace tells of it, nil where nobody traces
 	given *openai.Delivered // what the client has got of it, nil where nobody goes on with it
 }
 
@@ -288,7 +289,7 @@ func (s *eventReader) errorEvent(code int, data []byte) *failure {
 // appendEvent appends an event as the client will see it, and counts what it carries.
 func (s *eventReader) appendEvent(dst []byte, e openai.Event) []byte {
 	s.flow.events++
-	s.said.event(e.Data())
+	s.said.Event(e.Data())
 	if s.kind.Ends(e.Data()) {
 		s.end.done = true
 	}

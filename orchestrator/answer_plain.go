@@ -43,7 +43,7 @@ func (s *eventReader) count(events []byte) {
 	n := bytes.Count(events, blankLine)
 	s.usage.output += n
 	s.flow.events += n
-	s.said.event(events)
+	s.said.Event(events)
 }
 
 func doneAt(b []byte) int  { return bytes.Index(b, doneMark) }

@@ -2,9 +2,8 @@ package orchestrator
 
 import (
 	"github.com/tandem-router/tandem/internal/openai"
+	"github.com/tandem-router/tandem/orchestrator/observe"
 	"github.com/tandem-router/tandem/orchestrator/planner"
-
-	"go.opentelemetry.io/otel/attribute"
 )
 
 // recordPlan writes the plan into the record.
@@ -65,19 +64,6 @@ func modeName(b *planner.Booking, whole string) string {
 	return "local"
 }
 
-// decisionAttributes puts the decision's terms on the span.
-func decisionAttributes(b *planner.Booking) []attribute.KeyValue {
-	if b.Decision == nil {
-		return nil
-	}
-	return append([]attribute.KeyValue{
-		attrPrefill.String(string(b.Prefill.ID)),
-		attrDecode.String(string(b.Decode.ID)),
-		attrMatched.Int(b.Decision.Matched),
-		attrReason.String(b.Decision.Reason),
-	}, termAttributes(b.Decision)...)
-}
-
 // countTokens compares what was cached somewhere, what the plan made of it and what the engine says it got,
 // for an answer that ended well.
 func (j *job) countTokens(a *answer, f *failure) {
@@ -89,7 +75,7 @@ func (j *job) countTokens(a *answer, f *failure) {
 	m.Requests.Tokens.WithLabelValues("output").Add(float64(r.Output))
 	m.Cache.Observe(r, a.split)
 	m.Requests.Length(r, j.plan.Class.Hint > 0)
-	if j.q.o.traced {
-		j.q.span.SetAttributes(truthAttributes(r)...)
+	if j.q.o.spans.On() {
+		j.q.span.SetAttributes(observe.TruthAttributes(r)...)
 	}
 }

@@ -207,7 +207,7 @@ func TestTruthAttributes(t *testing.T) {
 			Value int64
 		}
 		got := []pair{}
-		for _, a := range truthAttributes(&tt.rec) {
+		for _, a := range observe.TruthAttributes(&tt.rec) {
 			got = append(got, pair{string(a.Key), a.Value.AsInt64()})
 		}
 		if fmt.Sprint(got) != tt.want {

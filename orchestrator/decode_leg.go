@@ -72,7 +72,7 @@ func (h *handoff) rebind(ctx context.Context) *failure {
 func (h *handoff) decode(
 	ctx context.Context, con connector.Connector, reply *connector.Reply,
 ) (*answer, *failure) {
-	_, span := h.j.q.o.step(ctx, "handoff")
+	_, span := h.j.q.o.spans.Step(ctx, "handoff")
 	out := h.generating()
 	leg := out.edited(h.attemptID)
 	switch {
@@ -94,7 +94,7 @@ func (h *handoff) decode(
 			return nil
 		}
 	}
-	span.end()
+	span.End()
 	if err != nil {
 		return nil, h.notHandedOver(err)
 	}
@@ -148,7 +148,7 @@ func (h *handoff) send(ctx context.Context, out *outgoing) (*answer, *failure) {
 	a.usage.unasked = out.unasked(&to.Member.Facts)
 	f := a.open(h.leg(a.spanCtx, to, out))
 	if f != nil {
-		a.span.failed(f)
+		a.span.Failed(f.onSpan())
 		a.maybeDistrust(f)
 		a.close()
 		return nil, f

@@ -66,7 +66,7 @@ func (d *delivery) settle(f *failure) {
 	a, now := d.current, time.Now()
 	h := a.h
 	j := h.j
-	a.span.failed(f)
+	a.span.Failed(f.onSpan())
 	a.close()
 	if f == nil && !a.first.IsZero() {
 		// The events of a rest are those of two engines.
@@ -139,10 +139,10 @@ func (d *delivery) replace(
 		return outcome, nil
 	}
 	a, root := d.current, d.job
-	ctx, span := root.q.o.step(ctx, "continue")
-	defer span.end()
-	if span.on() {
-		span.span.SetAttributes(attrReplica.String(string(a.to.Member.ID)), attrTokens.Int(a.given.Tokens()))
+	ctx, span := root.q.o.spans.Step(ctx, "continue")
+	defer span.End()
+	if span.On() {
+		span.Set(observe.AttrReplica.String(string(a.to.Member.ID)), observe.AttrTokens.Int(a.given.Tokens()))
 	}
 	rest, f := d.restJob(blamed)
 	if f != nil {

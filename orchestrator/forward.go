@@ -35,14 +35,14 @@ func (q *request) forward(
 	defer timer.Stop()
 	ctx, span := q.passedLeg(ctx, p.model, &to.Member)
 	status := 0
-	defer func() { span.passed(f, status) }()
+	defer func() { span.Passed(f.onSpan(), status) }()
 	r := &engine.Request{
 		Method: q.r.Method, Path: enginePath(q.r), Body: p.body, ContentType: p.contentType, Idempotent: p.again,
 		ID: q.passedID(p),
 	}
 	r.Header = passPriority(nil, q.r.Header)
 	era := to.CacheEpoch()
-	resp, err := to.Do(ctx, q.o.propagate(ctx, r, q.r.Header))
+	resp, err := to.Do(ctx, q.o.spans.Propagate(ctx, r, q.r.Header))
 	if err != nil {
 		q.o.fleet.Failed(to.Member.ID, err)
 		return legFailed(ctx, "decode", to.Member.ID, err)

@@ -31,6 +31,7 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
 	"github.com/tandem-router/tandem/internal/lab/enginesim/core"
 	"github.com/tandem-router/tandem/internal/lab/memnet"
+	"github.com/tandem-router/tandem/orchestrator/observe"
 	"github.com/tandem-router/tandem/orchestrator/trials"
 )
 
@@ -325,10 +326,10 @@ func (t midTracer) Start(
 	replica := ""
 	for _, a := range new(trace.NewSpanStartConfig(opts...)).Attributes() {
 		switch a.Key {
-		case attrReplica:
+		case observe.AttrReplica:
 			replica = a.Value.AsString()
-		case attrLeg:
-			name = strings.Replace(a.Value.AsString(), legLocal, legDecode, 1)
+		case observe.AttrLeg:
+			name = strings.Replace(a.Value.AsString(), observe.LegLocal, observe.LegDecode, 1)
 		}
 	}
 	t.m.mu.Lock()

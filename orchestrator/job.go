@@ -177,8 +177,8 @@ func (j *job) finish(f *failure, a *answer) {
 			j.q.o.captures.Note(j.served)
 		}
 	}
-	if j.q.o.traced {
-		j.q.span.SetAttributes(attrModel.String(j.rec.Model))
+	if j.q.o.spans.On() {
+		j.q.span.SetAttributes(observe.AttrModel.String(j.rec.Model))
 	}
 	j.m.Took(j.rec)
 	j.q.o.ring.Add(j.rec)

@@ -60,7 +60,7 @@ func (h *handoff) leg(ctx context.Context, to *fleet.Endpoint, out *outgoing) *e
 		r.Header = append(r.Header, engine.Field{Key: "X-Session-Id", Value: s})
 	}
 	r.Header = passPriority(r.Header, h.j.q.r.Header)
-	return h.j.q.o.propagate(ctx, r, h.j.q.r.Header)
+	return h.j.q.o.spans.Propagate(ctx, r, h.j.q.r.Header)
 }
 
 // priorityHeader is the client's header that a vLLM engine prefers to the body's priority.

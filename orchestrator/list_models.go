@@ -63,7 +63,7 @@ func (q *request) modelsOf(ctx context.Context, to *fleet.Endpoint) []byte {
 	r := &engine.Request{
 		Method: http.MethodGet, Path: "/v1/models", Idempotent: true, ID: q.id,
 	}
-	resp, err := to.DoAnyRank(ctx, q.o.propagate(ctx, r, q.r.Header))
+	resp, err := to.DoAnyRank(ctx, q.o.spans.Propagate(ctx, r, q.r.Header))
 	if err != nil {
 		q.o.fleet.Failed(to.Member.ID, err)
 		return nil

@@ -75,7 +75,7 @@ func TestLabelValuesOnThePageAreThoseOfTheCode(t *testing.T) {
 	sameValues(t, "leg of an attempt", page["tandem_attempt_failures_total{leg}"], append(legs, "pair"))
 	sameValues(t, "kind of an attempt", page["tandem_attempt_failures_total{kind}"], kinds)
 	sameValues(t, "leg of a prediction", page["tandem_leg_prediction_ratio{leg}"],
-		[]string{legPrefill, legDecode, legLocal})
+		[]string{observe.LegPrefill, observe.LegDecode, observe.LegLocal})
 	sameValues(t, "by what lengths are expected", page["tandem_output_prediction_ratio{by}"],
 		[]string{observe.ByHint, observe.ByLearned})
 }

@@ -48,7 +48,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
-	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/tandem-router/tandem/connector"
 	"github.com/tandem-router/tandem/decode"
@@ -110,8 +109,7 @@ type Orchestrator struct {
 type telemetry struct {
 	log    *slog.Logger
 	panics panics.Guard
-	tracer trace.Tracer
-	traced bool // whether tracer records anything at all
+	spans  *observe.Tracer
 	reg    *prometheus.Registry
 	m      *observe.Metrics
 }
@@ -210,7 +208,7 @@ func New(cfg *config.Config, opt Options) (*Orchestrator, error) {
 	o.ring = observe.NewRing(cfg.Decisions.Ring)
 	lost := o.m.Decisions.Unwritten
 	o.file = observe.NewDecisionFile(o.ring, o.diskOf("decisions.file"), lost, opt.openDecisions)
-	o.traceWith(opt.Tracer)
+	o.spans = observe.NewTracer(opt.Tracer)
 	o.prefill = prefill.New(prefill.Options{IndexBytes: int64(cfg.Pools.Prefill.IndexBytes)})
 	o.decode = decode.New(decode.Options{IndexBytes: int64(cfg.Pools.Decode.IndexBytes)})
 	o.planner = planner.New(o.prefill, o.decode, policy.Of(cfg), rand.New(rand.NewPCG(opt.Seed, 0x7a6e)))
@@ -241,14 +239,6 @@ func New(cfg *config.Config, opt Options) (*Orchestrator, error) {
 func (o *Orchestrator) diskOf(field string) liveness.Disk {
 	stalled := o.m.Config.Stalled.WithLabelValues(field)
 	return liveness.Disk{Field: field, Log: o.log, Panics: o.panics, Stalled: stalled}
-}
-
-func (o *Orchestrator) traceWith(p trace.TracerProvider) {
-	if p == nil {
-		p = noop.NewTracerProvider()
-	}
-	_, silent := p.(noop.TracerProvider)
-	o.traced, o.tracer = !silent, p.Tracer("tandem")
 }
 
 // membersChanged is what the fleet calls when it has told the pools of other members.

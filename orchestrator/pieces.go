@@ -10,6 +10,7 @@ import (
 	"github.com/tandem-router/tandem/internal/engine"
 	"github.com/tandem-router/tandem/internal/openai"
 	"github.com/tandem-router/tandem/orchestrator/fleet"
+	"github.com/tandem-router/tandem/orchestrator/observe"
 )
 
 // This file sends a prompt that its decode replica computes itself in pieces, whose lengths and turns
@@ -149,7 +150,7 @@ func (h *handoff) piece(
 	piece, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
 	defer h.watchSilence(to, "decode", giveUp).Stop()
-	spanned, span := h.j.leg(piece, legPiece, &to.Member)
+	spanned, span := h.j.leg(piece, observe.LegPiece, &to.Member)
 	h.pieces.sent++
 	h.j.rec.Pieces++
 	out := h.outgoing(h.j.req.PrefillIDs(openai.AppendIDs(nil, ids)), openai.Completions.Path())
@@ -159,7 +160,7 @@ func (h *handoff) piece(
 	if piece.Err() != nil {
 		f = h.cutShort(piece, time.Since(asked))
 	}
-	span.prefilled(&answer, f)
+	endPrefill(span, &answer, f)
 	switch {
 	case f != nil:
 		return pieceCut, f

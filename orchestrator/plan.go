@@ -84,8 +84,8 @@ type tried struct {
 // room.
 func (j *job) book(ctx context.Context) (*planner.Booking, *failure) {
 	start := time.Now()
-	ctx, span := j.q.o.step(ctx, "plan")
-	defer span.end()
+	ctx, span := j.q.o.spans.Step(ctx, "plan")
+	defer span.End()
 	if batch := j.of.batch; batch != nil && !j.of.follows && j.attempts.tries <= 1 {
 		j.of.follows = batch.came.Swap(true)
 	}
@@ -117,8 +117,8 @@ func (j *job) book(ctx context.Context) (*planner.Booking, *failure) {
 	if found.err != nil {
 		return nil, j.noPlan(found.err)
 	}
-	if span.on() {
-		span.span.SetAttributes(decisionAttributes(found.b)...)
+	if span.On() {
+		span.Set(observe.DecisionAttributes(found.b)...)
 	}
 	return found.b, nil
 }

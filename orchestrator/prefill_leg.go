@@ -25,7 +25,7 @@ func (h *handoff) prefill(ctx context.Context, con connector.Connector) (*connec
 	if f != nil {
 		return nil, f
 	}
-	ctx, span := h.j.leg(ctx, legPrefill, &to.Member)
+	ctx, span := h.j.leg(ctx, observe.LegPrefill, &to.Member)
 	h.prefillBegins(to)
 	defer h.watchSilence(to, "prefill", giveUp).Stop()
 	var held []byte // the answer's memory, whose parts are used until the reply has its copy
@@ -36,7 +36,7 @@ func (h *handoff) prefill(ctx context.Context, con connector.Connector) (*connec
 		h.clock.stop() // what is between the legs is bounded by the margin
 	}
 	h.j.rec.Phases.Prefill += ms(h.prefillLeg.doneAt.Sub(h.prefillLeg.sentAt))
-	span.prefilled(&answer, f)
+	endPrefill(span, &answer, f)
 	if f != nil {
 		if len(answer.Params) > 0 { // its blocks are kept for us all the same
 			h.giveBack(con, connector.NewReply(answer.Params, h.prefillLeg.doneAt, 0, 0), "")

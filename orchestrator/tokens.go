@@ -31,12 +31,12 @@ func (j *job) resolved(
 		j.rec.Phases.Tokenize += ms(took)
 		j.m.Phases.Observe(observe.PhaseTokenize, took)
 	}()
-	ctx, span := j.q.o.step(ctx, "tokenize")
+	ctx, span := j.q.o.spans.Step(ctx, "tokenize")
 	result := resolve(ctx)
-	if span.on() {
-		span.span.SetAttributes(attrTokensSource.String(result.Source.String()), attrTokensCount.Int(result.Count))
+	if span.On() {
+		span.Set(observe.AttrTokensSource.String(result.Source.String()), observe.AttrTokensCount.Int(result.Count))
 	}
-	span.end()
+	span.End()
 	j.rec.Tokenizer = result.Source.String()
 	j.m.Requests.TokenIDs.WithLabelValues(j.rec.Tokenizer).Inc()
 	rejected, isRejected := errors.AsType[*tokenizer.Rejected](result.Err)

@@ -8,6 +8,8 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/tandem-router/tandem/orchestrator/observe"
 )
 
 // maxUserAgent bounds what a client says of itself on a span.
@@ -15,7 +17,7 @@ const maxUserAgent = 256
 
 // trace opens the request's span, a child of the client's where it sent a context.
 func (q *request) trace(ctx context.Context) context.Context {
-	if !q.o.traced {
+	if !q.o.spans.On() {
 		q.span = trace.SpanFromContext(context.Background())
 		return ctx
 	}
@@ -24,13 +26,15 @@ func (q *request) trace(ctx context.Context) context.Context {
 	if q.r.TLS != nil {
 		scheme = "https"
 	}
-	ctx, q.span = q.o.tracer.Start(ctx, q.r.Method+" "+q.path, trace.WithSpanKind(trace.SpanKindServer),
+	ctx, q.span = q.o.spans.Start(ctx, q.r.Method+" "+q.path, trace.WithSpanKind(trace.SpanKindServer),
 		trace.WithAttributes(
-			attrMethod.String(q.r.Method), attrRoute.String(q.path), attrPath.String(q.r.URL.Path),
-			attrScheme.String(scheme), attrVersion.String(httpVersion(q.r)), attrID.String(q.id),
+			observe.AttrMethod.String(q.r.Method), observe.AttrRoute.String(q.path),
+			observe.AttrPath.String(q.r.URL.Path),
+			observe.AttrScheme.String(scheme), observe.AttrVersion.String(httpVersion(q.r)),
+			observe.AttrID.String(q.id),
 		))
 	if agent := q.r.UserAgent(); agent != "" {
-		q.span.SetAttributes(attrUserAgent.String(agent[:min(len(agent), maxUserAgent)]))
+		q.span.SetAttributes(observe.AttrUserAgent.String(agent[:min(len(agent), maxUserAgent)]))
 	}
 	return ctx
 }
@@ -46,24 +50,24 @@ func httpVersion(r *http.Request) string {
 // traceFailure says on the request's span what went wrong. A status of 4xx is the client's doing, and no
 // error of a server: so the conventions have it, and error rates made of spans count what operators can mend.
 func (q *request) traceFailure(f *failure) {
-	if !q.o.traced {
+	if !q.o.spans.On() {
 		return
 	}
-	q.span.SetAttributes(attrFailedPhase.String(f.phase))
+	q.span.SetAttributes(observe.AttrFailedPhase.String(f.phase))
 	if f.answer.status >= http.StatusInternalServerError {
 		q.span.SetStatus(codes.Error, f.name())
-		q.span.SetAttributes(attrErrorType.String(f.name()))
+		q.span.SetAttributes(observe.AttrErrorType.String(f.name()))
 	}
 }
 
 // endTrace closes the request's span.
 func (q *request) endTrace() {
-	if !q.o.traced {
+	if !q.o.spans.On() {
 		return
 	}
-	q.span.SetAttributes(attrMode.String(q.outcome.mode), attrOutcome.String(q.outcome.result))
+	q.span.SetAttributes(observe.AttrMode.String(q.outcome.mode), observe.AttrOutcome.String(q.outcome.result))
 	if q.w.status != 0 {
-		q.span.SetAttributes(attrStatus.Int(q.w.status))
+		q.span.SetAttributes(observe.AttrStatus.Int(q.w.status))
 	}
 	q.span.End()
 }

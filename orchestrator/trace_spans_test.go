@@ -82,9 +82,11 @@ func TestSpansOfASplitRequestFollowTheConventions(t *testing.T) {
 			t.Errorf("the server's span is called %q, want %q", server[0].Name, want)
 		}
 		wantAttributes(t, &server[0], map[attribute.Key]string{
-			attrMethod: "POST", attrRoute: p.path, attrPath: p.path, attrScheme: "http", attrVersion: "1.1",
-			attrStatus: "200", attrErrorType: "", attrMode: "split", attrOutcome: "ok", attrModel: "sim",
-			attrOutputTokens: "",
+			observe.AttrMethod: "POST", observe.AttrRoute: p.path, observe.AttrPath: p.path,
+			observe.AttrScheme: "http", observe.AttrVersion: "1.1",
+			observe.AttrStatus: "200", observe.AttrErrorType: "", observe.AttrMode: "split",
+			observe.AttrOutcome: "ok", observe.AttrModel: "sim",
+			observe.AttrOutputTokens: "",
 		})
 		does := "chat"
 		if p.path == "/v1/completions" {
@@ -96,25 +98,31 @@ func TestSpansOfASplitRequestFollowTheConventions(t *testing.T) {
 				t.Errorf("a leg's span is called %q beneath %s, want %q", s.Name, s.Parent.SpanID(), name)
 			}
 			at := attributesOf(s)
-			if host, want := at[string(attrAddress)], at[string(attrReplica)]; host == "" ||
+			if host, want := at[string(observe.AttrAddress)], at[string(observe.AttrReplica)]; host == "" ||
 				!strings.HasPrefix(want, strings.Split(host, ".")[0]) && !strings.Contains(want, host) {
-				t.Errorf("%s: %s is %q for the replica %q", s.Name, attrAddress, host, want)
+				t.Errorf("%s: %s is %q for the replica %q", s.Name, observe.AttrAddress, host, want)
 			}
 			wantAttributes(t, s, map[attribute.Key]string{
-				attrPort: "8000", attrProvider: "vllm", attrModel: "sim", attrStatus: "200", attrErrorType: "",
+				observe.AttrPort: "8000", observe.AttrProvider: "vllm", observe.AttrModel: "sim",
+				observe.AttrStatus: "200", observe.AttrErrorType: "",
 			})
 		}
 		wantAttributes(t, prefill, map[attribute.Key]string{
-			attrOperation: "prefill", attrLeg: "prefill", attrCachedTokens: "0", attrOutputTokens: "",
-			attrInputTokens: "", attrTemperature: "",
+			observe.AttrOperation: "prefill", observe.AttrLeg: "prefill", observe.AttrCachedTokens: "0",
+			observe.AttrOutputTokens: "",
+			observe.AttrInputTokens:  "", observe.AttrTemperature: "",
 		})
 		wantAttributes(t, decode, map[attribute.Key]string{
-			attrOperation: does, attrLeg: "decode", attrStream: stream, attrMaxTokens: "12", attrTemperature: "0",
-			attrTopP: "0.5", attrTopK: "7", attrSeed: "3", attrPresence: "0.25", attrFrequency: "",
-			attrStop: `["\nEnd"]`, attrOutputTokens: "12", attrCacheRead: "0", attrAnswerModel: "sim",
-			attrFinish: `["length"]`,
+			observe.AttrOperation: does, observe.AttrLeg: "decode", observe.AttrStream: stream,
+			observe.AttrMaxTokens: "12", observe.AttrTemperature: "0",
+			observe.AttrTopP: "0.5", observe.AttrTopK: "7", observe.AttrSeed: "3", observe.AttrPresence: "0.25",
+			observe.AttrFrequency: "",
+			observe.AttrStop:      `["\nEnd"]`, observe.AttrOutputTokens: "12", observe.AttrCacheRead: "0",
+			observe.AttrAnswerModel: "sim",
+			observe.AttrFinish:      `["length"]`,
 		})
-		if at := attributesOf(decode); at[string(attrAnswerID)] == "" || at[string(attrInputTokens)] == "0" {
+		at := attributesOf(decode)
+		if at[string(observe.AttrAnswerID)] == "" || at[string(observe.AttrInputTokens)] == "0" {
 			t.Errorf("the decode leg does not tell the answer's id or the prompt's length: %v", at)
 		}
 	}
@@ -138,7 +146,7 @@ func TestFirstTokenAndTransferInATrace(t *testing.T) {
 				moved = append(moved, s)
 			}
 		}
-		ttft := attributesOf(server)[string(attrTTFT)]
+		ttft := attributesOf(server)[string(observe.AttrTTFT)]
 		if !stream {
 			if len(moved) > 0 || len(server.Events) > 0 || ttft != "" {
 				t.Errorf("not streamed: %d transfers, %v, ttft %q", len(moved), server.Events, ttft)
@@ -158,8 +166,8 @@ func TestFirstTokenAndTransferInATrace(t *testing.T) {
 			t.Errorf("the transfer took %v from %v on, the leg began %v", took, m.StartTime, decode.StartTime)
 		}
 		wantAttributes(t, m, map[attribute.Key]string{
-			attrPrefill: attributesOf(&legs[2])[string(attrReplica)],
-			attrDecode:  attributesOf(decode)[string(attrReplica)],
+			observe.AttrPrefill: attributesOf(&legs[2])[string(observe.AttrReplica)],
+			observe.AttrDecode:  attributesOf(decode)[string(observe.AttrReplica)],
 		})
 	}
 }
@@ -185,7 +193,8 @@ func TestSpansOfWhatIsNotSplit(t *testing.T) {
 		if len(legs) != 1 || legs[0].Name != tt.name {
 			t.Fatalf("%s: the legs are %v, want one called %q", tt.p.path, legs, tt.name)
 		}
-		wantAttributes(t, &legs[0], map[attribute.Key]string{attrPort: "8000", attrCachedTokens: ""})
+		wantAttributes(t, &legs[0],
+			map[attribute.Key]string{observe.AttrPort: "8000", observe.AttrCachedTokens: ""})
 	}
 }
 
@@ -213,7 +222,7 @@ func TestErrorsOnSpans(t *testing.T) {
 		})
 		server := ofKind(spans, trace.SpanKindServer)[0]
 		wantAttributes(t, &server, map[attribute.Key]string{
-			attrStatus: fmt.Sprint(tt.status), attrErrorType: tt.kind,
+			observe.AttrStatus: fmt.Sprint(tt.status), observe.AttrErrorType: tt.kind,
 		})
 		if got := server.Status.Code == codes.Error; got != tt.failed {
 			t.Errorf("%s: the server's span has status %v", tt.name, server.Status)
@@ -222,7 +231,8 @@ func TestErrorsOnSpans(t *testing.T) {
 			if leg.Status.Code != codes.Error {
 				t.Errorf("%s: a leg's span has status %v", tt.name, leg.Status)
 			}
-			wantAttributes(t, &leg, map[attribute.Key]string{attrErrorType: "status_500", attrStatus: "500"})
+			wantAttributes(t, &leg,
+				map[attribute.Key]string{observe.AttrErrorType: "status_500", observe.AttrStatus: "500"})
 		}
 	}
 }
@@ -230,18 +240,18 @@ func TestErrorsOnSpans(t *testing.T) {
 // Without tracing the spans of a request cost no memory.
 func TestSpansCostNothingWithoutTracing(t *testing.T) {
 	o := &Orchestrator{}
-	o.traceWith(nil)
+	o.spans = observe.NewTracer(nil)
 	j := &job{q: &request{o: o}, rec: &observe.Record{Path: "/v1/completions"}}
 	a := &answer{}
 	to := &replica.Replica{ID: "d0", URL: "http://d0:8000"}
 	ctx, events := t.Context(), []byte(`data: {"id":"x"}`+"\n\n")
 	if n := testing.AllocsPerRun(100, func() {
-		_, s := o.step(ctx, "plan")
-		s.end()
-		_, leg := j.leg(ctx, legDecode, to)
-		leg.failed(nil)
-		leg.answered(a)
-		a.said.event(events)
+		_, s := o.spans.Step(ctx, "plan")
+		s.End()
+		_, leg := j.leg(ctx, observe.LegDecode, to)
+		leg.Failed("")
+		a.endSpan()
+		a.said.Event(events)
 	}); n > 0 {
 		t.Errorf("%v allocations for spans that nobody sees", n)
 	}

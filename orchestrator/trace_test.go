@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/tandem-router/tandem/internal/engine"
+	"github.com/tandem-router/tandem/orchestrator/observe"
 )
 
 // Both legs carry the W3C context of their own span, so that the engines' spans join the request's trace.
@@ -17,14 +18,14 @@ func TestTraceContextGoesToTheEngines(t *testing.T) {
 	provider := sdktrace.NewTracerProvider()
 	defer func() { _ = provider.Shutdown(t.Context()) }()
 	o := &Orchestrator{}
-	o.traceWith(provider)
-	request, span := o.step(t.Context(), "POST /v1/completions")
-	defer span.end()
+	o.spans = observe.NewTracer(provider)
+	request, span := o.spans.Step(t.Context(), "POST /v1/completions")
+	defer span.End()
 	for _, name := range []string{"prefill", "decode"} {
-		ctx, leg := o.step(request, name)
+		ctx, leg := o.spans.Step(request, name)
 		own := trace.SpanContextFromContext(ctx)
-		r := o.propagate(ctx, &engine.Request{}, nil)
-		leg.end()
+		r := o.spans.Propagate(ctx, &engine.Request{}, nil)
+		leg.End()
 		want := engine.Field{
 			Key: "traceparent", Value: "00-" + own.TraceID().String() + "-" + own.SpanID().String() + "-01",
 		}
@@ -35,8 +36,8 @@ func TestTraceContextGoesToTheEngines(t *testing.T) {
 			t.Errorf("the %s span is of another trace", name)
 		}
 	}
-	o.traceWith(nil)
-	if r := o.propagate(request, &engine.Request{}, nil); len(r.Header) != 0 {
+	o.spans = observe.NewTracer(nil)
+	if r := o.spans.Propagate(request, &engine.Request{}, nil); len(r.Header) != 0 {
 		t.Errorf("without tracing the leg has %v", r.Header)
 	}
 }
@@ -59,7 +60,7 @@ func TestTheClientsTraceContextGoesOn(t *testing.T) {
 		{"a state alone", http.Header{"Tracestate": {"a=1"}}, nil},
 		{
 			"too much",
-			http.Header{"Traceparent": {parent}, "Baggage": {strings.Repeat("x", maxContext), "y"}},
+			http.Header{"Traceparent": {parent}, "Baggage": {strings.Repeat("x", observe.MaxContext), "y"}},
 			http.Header{"Traceparent": {parent}},
 		},
 	} {
@@ -90,13 +91,13 @@ func TestBaggageGoesOnWhereWeTrace(t *testing.T) {
 	provider := sdktrace.NewTracerProvider()
 	defer func() { _ = provider.Shutdown(t.Context()) }()
 	o := &Orchestrator{}
-	o.traceWith(provider)
-	ctx, span := o.step(t.Context(), "prefill")
-	defer span.end()
+	o.spans = observe.NewTracer(provider)
+	ctx, span := o.spans.Step(t.Context(), "prefill")
+	defer span.End()
 	sent := http.Header{
 		"Traceparent": {"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}, "Baggage": {"user=x"},
 	}
-	r := o.propagate(ctx, &engine.Request{}, sent)
+	r := o.spans.Propagate(ctx, &engine.Request{}, sent)
 	if len(r.Header) != 2 || r.Header[0].Value == sent.Get("Traceparent") ||
 		r.Header[1] != (engine.Field{Key: "baggage", Value: "user=x"}) {
 		t.Errorf("the leg has %v", r.Header)
