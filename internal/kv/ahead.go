@@ -6,11 +6,11 @@ import (
 	"sync/atomic"
 )
 
-// aheads are the holders whose engines hash a block together with the first tokens behind the block, as
-// vLLM 0.33 does with EAGLE or MTP and without a KV connector. Such an engine finds a block again only if
-// the prompt goes on with the same tokens. The index names blocks by their own tokens. So the last block
-// that a prompt shares may be one that the engine does not find, and is not counted. The zero value has no
-// holder. Safe for concurrent use.
+// aheads are the holders whose engines hash a block together with the first tokens behind the block. vLLM
+// 0.33 does so with EAGLE or MTP and without a KV connector. Such an engine finds a block again only if the
+// prompt continues with the same tokens. The index names blocks by their own tokens only. The engine may
+// therefore not find the last block that a prompt shares, and Match does not count that block. The zero
+// value has no holder. Safe for concurrent use.
 type aheads struct {
 	mu   sync.Mutex // held by writers
 	them atomic.Pointer[[]Holder]

@@ -8,11 +8,12 @@ type Applied struct {
 	Skipped int // not placed: of another block size, or only named and not known
 }
 
-// Apply takes over what the engine behind h published. It keeps nothing of b. Readers see its events one by
-// one, long ones in parts.
+// Apply applies the events that the engine behind h published. Apply keeps nothing of b. Readers see the
+// events one by one, and long events in parts.
 //
-// A block whose parent h does not have is not placed: it never becomes the start of a prompt, nor is it
-// remembered in case the parent comes later. Removals of blocks that were not placed do nothing.
+// A block is not placed if h does not have its parent. Such a block never becomes the start of a prompt. The
+// index does not remember the block for the case that its parent comes later. Removing a block that was not
+// placed does nothing.
 func (ix *Index) Apply(h Holder, b *Batch) Applied {
 	t := ix.holding(h)
 	t.mu.Lock()
@@ -50,8 +51,8 @@ func (ix *Index) Apply(h Holder, b *Batch) Applied {
 	return a
 }
 
-// warm touches the names in the removals that stand together from event i on, many of which are far away in
-// memory, and returns how far it came.
+// warm touches the names in the consecutive removals from event i on. Many of the names are far apart in
+// memory. It returns the index of the first event that it did not touch.
 func (t *holding) warm(events []Event, i int) int {
 	for n := 0; i < len(events) && events[i].Kind == Removed && n < partMost; i++ {
 		t.touch(events[i].Hashes[:min(partMost, len(events[i].Hashes))])

@@ -1,10 +1,11 @@
 package kv
 
-// Assume takes it that h has all of keys, which must start at block 0, from now on: the approximate mode for
-// an engine without events, fed with the prompts sent to it. At most limit blocks of h are kept, and those of
-// the prompts not seen for longest go first, from their ends. Forget h before its events are applied.
+// Assume records that h has all of keys from now on. keys must start at block 0. This is the approximate
+// mode for an engine without events: the router feeds it the prompts sent to the engine. h keeps at most
+// limit blocks. The least recently used prompts lose their blocks first, the last block of a prompt before
+// the others. Forget h before its events are applied.
 //
-// The keys serve as the engine's names: a Removed event with the keys as hashes takes blocks back.
+// The keys serve as the engine's names: a Removed event with the keys as hashes removes the blocks.
 func (ix *Index) Assume(h Holder, keys []Key, limit int) {
 	t := ix.holding(h)
 	t.mu.Lock()
@@ -16,8 +17,8 @@ func (ix *Index) Assume(h Holder, keys []Key, limit int) {
 	ix.trim()
 }
 
-// assume places the blocks that are new, makes the others younger, and returns the last cell of the prompt in
-// each run that it is in.
+// assume places the new blocks and refreshes the age of the others. It returns, for each run that holds a
+// part of the prompt, the last cell of the prompt in the run.
 func (ix *Index) assume(t *holding, keys []Key) (path []cell) {
 	tick := ix.tick.Add(1)
 	p := ix.idle.newPart(t, placeOf(GPU, NoGroup))
@@ -67,8 +68,8 @@ func (c *content) refresh(column uint16, tick uint32, cells []cell) int {
 	return fresh
 }
 
-// outlive drops the blocks that were not used for longest until t has at most limit. path is of the prompt
-// just assumed, whose own blocks go last.
+// outlive drops the least recently used blocks until t has at most limit. path is the path of the prompt
+// just assumed, and the blocks of the prompt go last.
 func (ix *Index) outlive(t *holding, limit int, path []cell) {
 	for t.dict.names.used > limit {
 		next, ok := t.turns.pop()
@@ -155,7 +156,7 @@ func (ts *turns) pop() (turn, bool) {
 // tidyLeast is the number of turns below which tidying is not worth it.
 const tidyLeast = 1024
 
-// tidy drops what stands for nothing, once there may be more of it than of the rest.
+// tidy drops turns that stand for nothing, once they may outnumber the turns that stand for something.
 func (ts *turns) tidy(stands func(turn) bool) {
 	if len(ts.list) < 2*ts.kept+tidyLeast {
 		return

@@ -1,12 +1,13 @@
 package kv
 
-// BlockSizeIn returns the block size that the events of b tell of their engine, or 0 if they tell none, given
-// what was believed before (0: nothing).
+// BlockSizeIn returns the engine's block size according to the events of b, or 0 if the events do not tell.
+// believed is the size believed so far (0: none).
 //
-// Only what an engine stores in its own memory for a group that serves whole prefixes counts, and only where
-// every block came with its tokens: hybrid models have groups of other sizes, masked blocks come without
-// their share of the tokens, and placeholders of offload tiers say 0. An event of one block that is smaller
-// than believed says nothing either: hybrid models announce parts of blocks so (prefix_match_unit in vLLM).
+// Only events that store blocks in the engine's own memory (GPU) count, for a group that serves whole
+// prefixes, and with the tokens of every block. The others mislead: hybrid models have groups of other
+// sizes, masked blocks come without their share of the tokens, and placeholders of offload tiers say 0. An
+// event of one block that is smaller than believed does not count either, because hybrid models announce
+// parts of blocks this way (prefix_match_unit in vLLM).
 func BlockSizeIn(b *Batch, believed int) int {
 	for i := range b.Events {
 		e := &b.Events[i]

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// shedPart is which part of a holding goes when there is too much: enough that one look at all of it pays for
-// many stores.
+// shedPart is the divisor for shedding: a holding over the budget loses 1/shedPart of its blocks. That is
+// enough for one scan of the holding to pay for many stores.
 const shedPart = 8
 
 // bytes returns what all takes.
@@ -23,8 +23,8 @@ func (ix *Index) overBudget(t *holding) bool {
 	return ix.bytes() > ix.budget
 }
 
-// trim makes the largest holdings smaller until all is within the byte budget. What it drops, the engines
-// still have: the index knows less than there is, never more.
+// trim shrinks the largest holdings until the index is within its byte budget. The engines still have the
+// dropped blocks: the index may know fewer blocks than exist, but never more.
 func (ix *Index) trim() {
 	for ix.bytes() > ix.budget {
 		t := ix.largest()
@@ -56,8 +56,8 @@ func (ix *Index) largest() *holding {
 	return largest
 }
 
-// Truncated reports whether blocks of h were dropped for the byte budget since it was last forgotten or
-// cleared, so that its depths may be too small.
+// Truncated reports whether the byte budget made the index drop blocks of h since h was last forgotten or
+// cleared. If so, the depths of h may be too small.
 func (ix *Index) Truncated(h Holder) bool {
 	if !ix.cut.Load() {
 		return false

@@ -10,9 +10,9 @@ import (
 // Token is a token id.
 type Token = uint32
 
-// Key names the content of one block together with everything before it. 0 is never a key. Two keys are equal
-// only for equal model, block size, adapter, salt and tokens, but for 64-bit collisions, which cost a wrong
-// guess and never a wrong answer.
+// Key names the content of one block together with everything before the block. 0 is never a key. Two keys
+// are equal only for equal model, block size, adapter, salt and tokens. The exception is a 64-bit collision,
+// which costs a wrong guess and never a wrong answer.
 type Key uint64
 
 // Common returns how many leading names two chains have in common. Each names all that lies before it, so

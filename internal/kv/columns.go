@@ -2,7 +2,7 @@ package kv
 
 import "slices"
 
-// columns gives out the columns of content and knows which of them answer what. Guarded by Index.mu.
+// columns gives out the columns of content and knows the use of each column. Guarded by Index.mu.
 type columns struct {
 	owner   []Holder // by column
 	free    []uint16

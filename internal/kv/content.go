@@ -2,17 +2,19 @@ package kv
 
 import "math/bits"
 
-// content is what blocks there are, by their keys and not by whose they are: runs of up to 64 blocks, each
-// the next of the one before it, and for every run which column has which of its blocks, as one word. A
-// column is one set of blocks: those that a holder has in a group of its cache, or in a tier.
+// content has all known blocks by their keys, whatever their holders. The blocks are kept in runs. A run is
+// up to 64 blocks, each of which follows the one before. For every run and column, one word says which
+// blocks of the run are in the column. A column is one set of blocks: the blocks that a holder has in one
+// group of its cache, or in one tier.
 //
 //	run 1  [k0 k1 k2 ... k63]            a system prompt
 //	          |          '--> run 2 [k64 k65]             one conversation
 //	          |          '--> run 3 [k64' k65' ... ]      another
 //	          '--> run 4 [k2' ... ]      a prompt that leaves it after two blocks
 //
-// A key stands in one place only. A run ends where its last block is nobody's and nothing hangs on it; blocks
-// further up that are nobody's stay as the way to those that are somebody's.
+// A key stands in one place only. A run loses its last block when no column has the block and no run hangs
+// on it. A block before the last stays without a holder if later blocks have one: it is the way to the later
+// blocks.
 type content struct {
 	runs   pages[run]
 	unused uint32 // first of the free runs, chained by parent
@@ -22,7 +24,7 @@ type content struct {
 	holds  []slab[hold]    // of 1, 2, 4, ... a run
 	starts table           // first key of a run -> its number
 	forks  table           // cell -> runs that hang there, but for those at the last place of a run
-	full   []pages[uint64] // by further bank of columns and by run: a bit for each column that has all of it
+	full   []pages[uint64] // by further bank of columns and by run: a bit for each column that has the whole run
 }
 
 // cell is the place of a block: its run, and its position there; 0 is none
@@ -45,17 +47,17 @@ func (c cell) position() int               { return int(c & (runSize - 1)) }
 type run struct {
 	begin Key    // its first key
 	end   Key    // its last
-	full  uint64 // columns of the first bank that have all of it
+	full  uint64 // columns of the first bank that have the whole run
 
 	parent    cell   // the block before the first, 0 at the start of a prompt; in a free run the next free one
 	depth     uint32 // blocks before the first
 	keys      uint32 // slot in the slab of class
 	holds     uint32 // slot in the slab of holdClass
 	kids      uint32 // runs that hang on any block of this one
-	tail      uint32 // those of them at the last place, runSize-1
+	tail      uint32 // the kids that hang on the last place, runSize-1
 	lastChild uint32 // a run that hung there lately: a hint
 	ahead     uint32 // the run some last children further on: a hint, good for nothing but to read it in time
-	held      uint16 // columns that have some block of it
+	held      uint16 // columns that have some block of the run
 	len       uint8  // blocks; 0: the run is free
 	class     uint8
 	grade     uint8 // class of holds
@@ -87,9 +89,9 @@ func (c *content) key(at cell) Key {
 // depth returns the number of blocks before the one at a cell.
 func (c *content) depth(at cell) uint32 { return c.runs.at(at.run()).depth + uint32(at.position()) }
 
-// place finds or makes the cells of keys, the first of which follows the block at parent, and returns how
-// many it placed: all, unless two contents have one key or there are too many runs. The caller must set some
-// column at each of them, or trim, before anything else changes.
+// place finds or makes the cells of keys and returns how many keys it placed. The first key follows the
+// block at parent. place stops early if two contents have one key, or if there are too many runs. The caller
+// must then set some column at each cell, or trim, before anything else changes.
 func (c *content) place(parent cell, keys []Key, cells []cell) int {
 	placed := 0
 	for placed < len(keys) {
@@ -169,7 +171,7 @@ func (c *content) dropKeys(r *run) {
 	}
 }
 
-// branch places keys in a run of their own behind parent, one that is there or a new one.
+// branch places keys in a run that hangs on parent: an existing run, or else a new one.
 func (c *content) branch(parent cell, keys []Key, cells []cell) (n int) {
 	mixed := mix(uint64(keys[0]))
 	if e := c.starts.find(mixed); e != nil {

@@ -6,15 +6,16 @@ import (
 )
 
 // copies counts the physical copies of one block in one place. vLLM keeps a second copy when two requests
-// compute the same block, announces it like the first, and later removes each by itself. n stops at 255:
-// whoever has more loses the membership early, which is the safe side.
+// compute the same block. It announces the second copy like the first and later removes each copy
+// separately. n stops at 255. With more copies than 255, the block leaves the index before its last copy is
+// gone, which is the safe side.
 type copies struct {
 	group int16
 	tier  Tier // and hasMore
 	n     uint8
 }
 
-// hasMore is set in the tier of an entry whose block has copies in other places too.
+// hasMore is set in the tier of an entry if its block also has copies in other places.
 const hasMore Tier = 1 << 7
 
 // placeOf clamps what an event says into the fields of copies.
@@ -79,7 +80,8 @@ func addOne(list []copies, place copies) []copies {
 	return append(list, place)
 }
 
-// takeOne takes one copy out of list, in that place or else in one that may be meant; nil if there is none.
+// takeOne takes one copy out of list, from place or else from a place that may be meant. nil: there is no
+// copy.
 func takeOne(list []copies, place copies) []copies {
 	i := slices.IndexFunc(list, place.same)
 	if i < 0 {

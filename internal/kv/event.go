@@ -63,7 +63,7 @@ func (t Tier) String() string {
 // EventKind says what happened to the blocks of an event.
 type EventKind uint8
 
-// The kinds of events. The zero kind is none of them and is ignored.
+// The kinds of events. The zero kind is no event and is ignored.
 const (
 	Stored EventKind = iota + 1
 	Removed

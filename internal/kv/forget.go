@@ -2,8 +2,8 @@ package kv
 
 import "slices"
 
-// Forget drops everything of h: its blocks, and what was speculated of it. Its [HolderStats] begin anew. It
-// takes time for many blocks, in which readers go on.
+// Forget drops the blocks and the speculations of h. The [HolderStats] of h start again at zero. With many
+// blocks Forget takes some time, and readers continue meanwhile.
 func (ix *Index) Forget(h Holder) {
 	ix.guesses.forget(h)
 	ix.ahead.remove(h)
@@ -51,12 +51,12 @@ func (ix *Index) burn(t *holding) {
 	ix.retireLocked(t)
 }
 
-// vacate takes a column from every run that one of cells is in.
+// vacate takes a column out of every run in which cells has a block.
 func (c *content) vacate(column uint16, cells []cell) {
 	for _, at := range cells {
 		number := at.run()
 		if int(number) >= c.runs.len() || c.hold(c.runs.at(number), column) == nil {
-			continue // went with another block of it
+			continue // the column has left the run with another block
 		}
 		c.dropHold(number, column)
 		c.markFull(number, column, false)
@@ -64,9 +64,9 @@ func (c *content) vacate(column uint16, cells []cell) {
 	}
 }
 
-// clear takes over that the engine has cleared a tier, and returns how many blocks had copies there. What
-// lies in the tiers below the engine's own goes with that: they are emptied too where the connector was
-// reset, and say nothing of it (vLLM's OffloadingConnector).
+// clear applies that the engine has cleared a tier, and returns how many blocks had copies there. Clearing
+// the engine's own tier clears the tiers below too: a reset of the connector empties them, and they do not
+// announce it (vLLM's OffloadingConnector).
 func (ix *Index) clear(t *holding, tier Tier) (blocks int) {
 	if tier != GPU {
 		return ix.clearTier(t, tier)

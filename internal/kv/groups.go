@@ -5,17 +5,17 @@ import (
 	"slices"
 )
 
-// A hybrid model keeps what it knows of a prompt in several KV cache groups, and a request goes on only where
-// every group can serve it.
+// A hybrid model keeps the KV of a prompt in several cache groups. A request can continue only from a block
+// at which every group can serve the request.
 //
 //	full attention    h1 h2 h3 h4 h5 h6 h7 h8    every block: they say how far a prefix reaches
 //	sliding window    .  .  h3 h4 .  .  h7 h8    the blocks of the last window before a boundary
 //	Mamba             .  .  .  .  .  .  .  h8    one state, at a boundary
 //
-// A group of the second and third kind is a thin one. Its events leave out the hashes of the blocks that it
-// does not keep, so that tokens do not tell which ones it keeps; but vLLM names a block alike in all groups,
-// by the prefix that ends with it. So the content of a block comes from a whole group, and a thin one only
-// says which of the blocks named so it has.
+// Groups of the second and third kind are thin groups. Their events leave out the hashes of the blocks that
+// the group does not keep, so the tokens do not tell which blocks it keeps. But vLLM gives a block the same
+// name in all groups, after the prefix that ends with the block. The content of a block therefore comes from
+// a whole group. A thin group only says which of the named blocks it has.
 
 // use is what is made of an event that stores blocks.
 type use uint8
@@ -51,8 +51,8 @@ func specOf(kind string) spec {
 // servesPrefix reports whether a group of this kind keeps every block of a prefix, as far as it is said.
 func servesPrefix(kind string) bool { return specOf(kind) <= whole }
 
-// tail is what a thin group must have for a request to go on behind a block: so many of its blocks up to
-// there without a hole, or all from the start.
+// tail is what a thin group must have so that a request can continue behind a block. The group must have its
+// last blocks up to there without a hole, as many as least says, or all of its blocks from the start.
 type tail struct {
 	stride int32 // of our blocks, between two of the boundaries at which group and index both end a block
 	least  int32
@@ -125,7 +125,7 @@ func (ix *Index) beginNaming(t *holding) {
 	t.seen.named = true
 }
 
-// useOf says what a stored event is good for, and notes what it tells of its group.
+// useOf says how the index uses a stored event, and notes what the event tells about its group.
 func (ix *Index) useOf(t *holding, e *Event, group int16) use {
 	s, kind := t.groupStock(group), specOf(e.SpecKind)
 	switch {
@@ -195,8 +195,9 @@ func (ix *Index) learnWhole(t *holding, group int16) bool {
 	return ix.makeStock(t, stock{group: group})
 }
 
-// learnThin notes that a group keeps some blocks only, and what it needs of them. What was placed for it
-// before that was seen goes, and so do guesses: they may end where no such block does.
+// learnThin notes that a group keeps only some blocks, and what a request needs from the group. It drops the
+// blocks placed for the group before, and the holder's guesses, which may end at a block that the group does
+// not keep.
 func (ix *Index) learnThin(t *holding, e *Event, group int16, need tail) use {
 	s := t.groupStock(group)
 	switch {
@@ -220,8 +221,8 @@ func (ix *Index) learnThin(t *holding, e *Event, group int16, need tail) use {
 	return byName
 }
 
-// empty drops all copies in a group and returns the group's stock. Stocks of tiers that lose their last block
-// go at the same time and the others move up, so that pointers to stocks from before are stale.
+// empty drops all copies in a group and returns the group's stock. Stocks of tiers that lose their last
+// block go at the same time and the others move up. Pointers to stocks from before the call are stale.
 func (ix *Index) empty(t *holding, group int16) *stock {
 	ix.settle(t)
 	ix.sift(t, func(c copies) bool { return c.group != group }, new(int))
@@ -234,8 +235,8 @@ func (ix *Index) exposeAnew(t *holding) {
 	ix.columns.expose(t)
 }
 
-// inThin reports whether a copy is one of a thin group: it is no whole block, and lies in no tier as far as
-// [Index.MatchTier] is concerned.
+// inThin reports whether a copy belongs to a thin group. Such a copy is not a whole block, and
+// [Index.MatchTier] counts it in no tier.
 func (t *holding) inThin(c copies) bool {
 	return slices.ContainsFunc(t.stocks, func(s stock) bool { return s.thin && s.group == c.group })
 }

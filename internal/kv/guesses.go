@@ -13,7 +13,7 @@ type guess struct {
 	keys   []Key // our own copy
 	holder Holder
 	shared int32 // leading keys in common with the guess before it in the list
-	asked  int32 // who are to compute it, and may fail
+	asked  int32 // requests that are to compute the keys, and may fail
 	until  time.Time
 }
 
@@ -25,13 +25,13 @@ type guessEnd struct {
 	holder Holder
 }
 
-// guesses are the speculations of all holders in the order of their keys, so that those which share most with
-// a prompt stand together around its own place, and what each shares with it is the smallest of what the
-// neighbours in between share. They have a lock of their own, so that sending a prompt never waits for a
-// batch of events.
+// guesses are the speculations of all holders, in the order of their keys. The guesses that share most with
+// a prompt therefore stand next to the prompt's own place. What a guess shares with the prompt is the
+// minimum of what the neighbours in between share. guesses have a lock of their own, so sending a prompt
+// never waits for a batch of events.
 type guesses struct {
 	maxKeys int
-	pending atomic.Int64 // guesses in list, for those who need not look
+	pending atomic.Int64 // guesses in list, for readers without the lock
 	taken   atomic.Int64 // bytes
 
 	mu    spinLock // guards the following
@@ -148,7 +148,7 @@ func (gs *guesses) insert(g guess) {
 	gs.count()
 }
 
-// count tells those who look without the lock.
+// count publishes the number of guesses for readers without the lock.
 func (gs *guesses) count() {
 	gs.pending.Store(int64(len(gs.list)))
 	gs.taken.Store(int64(gs.keys)*8 + int64(len(gs.list))*guessBytes)
@@ -204,7 +204,7 @@ func (gs *guesses) forget(h Holder) {
 	gs.dropLocked(func(g *guess) bool { return g.holder == h })
 }
 
-// confirm drops the guesses about h that events have now made true: those that end with one of keys.
+// confirm drops the guesses about h that end with one of keys: events have now made them true.
 func (gs *guesses) confirm(h Holder, keys []Key) {
 	if gs.pending.Load() == 0 || !gs.some(keys) {
 		return

@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 )
 
-// holding is what one holder has, by its engine's names. mu is taken before Index.mu, and never with that of
-// another holding.
+// holding is what one holder has, by its engine's names. mu is taken before Index.mu. No goroutine holds the
+// mu of two holdings at once.
 type holding struct {
 	holder Holder
 	first  int // column of its first stock by group and 1, 0 without one; guarded by Index.mu
@@ -47,8 +47,8 @@ type glance struct {
 	cut   atomic.Bool  // blocks were dropped for the budget
 }
 
-// stock is one set of blocks of a holder that Match can ask for: those in one group of its cache, or in one
-// tier. That of a group stays, also without blocks, since the engine needs every group it has.
+// stock is one set of blocks of a holder that Match can ask for: the blocks in one group of its cache, or in
+// one tier. The stock of a group stays when it has no blocks, because the engine needs every group it has.
 type stock struct {
 	group  int16 // of a stock by group
 	tier   Tier  // of a stock by tier

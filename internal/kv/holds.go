@@ -11,8 +11,8 @@ type hold struct {
 
 func (c *content) holdsOf(r *run) []hold { return c.holds[r.grade].at(r.holds)[:r.held] }
 
-// set puts the blocks of cells into a column, and calls twice for those that were there. Cells of one run
-// should stand together.
+// set puts the blocks of cells into a column, and calls twice for each block that was there already. Cells
+// of one run should stand together.
 func (c *content) set(column uint16, tick uint32, cells []cell, twice func(cell)) {
 	for len(cells) > 0 {
 		number := cells[0].run()
@@ -47,7 +47,7 @@ func sameRun(cells []cell) (mask uint64, n int) {
 	return mask, n
 }
 
-// clear takes blocks that are in a column out of it, and drops what nobody needs any more.
+// clear takes blocks out of a column that has them, and drops the blocks that nothing needs any more.
 func (c *content) clear(column uint16, cells []cell) {
 	for len(cells) > 0 {
 		number := cells[0].run()

@@ -1,10 +1,10 @@
-// Package kv names the blocks of a prompt and knows which engine holds which of them.
+// Package kv names the blocks of a prompt and knows which engine holds which block.
 //
-// A block's [Key] depends on everything before it, so two prompts share a leading key exactly if they share
-// all tokens up to it. What blocks there are is kept once, in runs of up to 64 that follow each other; who
-// has them is a word a run. [Index.Match] walks a prompt run by run and drops every holder at its first hole,
-// so that it is exact whatever the order in which blocks came and went. Each [Holder] translates its engine's
-// own names of blocks, which mean nothing elsewhere.
+// A block's [Key] depends on everything before the block. Two prompts share a leading key exactly if they
+// share all tokens up to the block. The index keeps each block once, in runs of up to 64 blocks that follow
+// each other. One word per run and set of blocks says which blocks the set has. [Index.Match] walks a prompt
+// run by run and drops every holder at its first hole. Match is therefore exact, whatever the order in which
+// blocks came and went. Each [Holder] translates its engine's own block names, which mean nothing elsewhere.
 package kv
 
 import (
@@ -13,22 +13,22 @@ import (
 	"sync/atomic"
 )
 
-// Holder is a small dense number for one engine's cache; whoever owns the Index gives them out and may use
-// one again after [Index.Forget].
+// Holder is a small dense number for one engine's cache. The owner of the Index gives the numbers out, and
+// may reuse one after [Index.Forget].
 type Holder uint16
 
 // Options says how an Index is built. The zero Chain makes an Index that places nothing.
 type Options struct {
 	Chain      Chain // blocks of other sizes are not indexed
-	ByteBudget int64 // bytes that memberships may take; 0: as many as there are
+	ByteBudget int64 // bytes that memberships may take; 0: no limit
 }
 
 // Index knows for every holder which blocks it has, from the engines' own events. It is safe for concurrent
 // use.
 //
-// Writers of one holder follow each other by its own lock. What readers see changes under mu, which a writer
-// takes for a few hundred blocks at most, and not while it hashes tokens or translates names: a reader never
-// waits for a whole batch.
+// Each holding has its own lock, which orders the writers of one holder. Everything that readers see changes
+// under mu. A writer holds mu for a few hundred blocks at most, and never while it hashes tokens or
+// translates names. A reader therefore never waits for a whole batch.
 //
 // Long: each field has a guard of its own.
 type Index struct {
@@ -70,7 +70,7 @@ func NewIndex(o Options) *Index {
 	}
 }
 
-// holding returns that of h, which it makes if need be.
+// holding returns the holding of h, and makes it if necessary.
 func (ix *Index) holding(h Holder) *holding {
 	if t := ix.known(h); t != nil {
 		return t

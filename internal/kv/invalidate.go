@@ -1,9 +1,9 @@
 package kv
 
-// Invalidate takes back what was assumed of h from block number from of keys on: that block, and whatever was
-// assumed behind it, other prompts' blocks included. An engine drops the end of a prompt before its
-// beginning, so that where it had to compute a block again it has nothing that hangs on it. It is for holders
-// that [Index.Assume] feeds.
+// Invalidate takes back what was assumed of h from block number from of keys on. It drops this block and
+// every block that was assumed behind it, including other prompts' blocks. An engine drops the end of a
+// prompt before its beginning. If the engine had to compute a block again, it has no block behind that
+// block. Invalidate is for holders that [Index.Assume] feeds.
 func (ix *Index) Invalidate(h Holder, keys []Key, from int) {
 	t := ix.known(h)
 	if t == nil || from < 0 || from >= len(keys) {
@@ -46,8 +46,8 @@ func (c *content) isLastChild(number uint32, parent cell) bool {
 	return r.len > 0 && r.parent == parent
 }
 
-// underLocked adds the keys of all blocks of t in runs that hang, over however many others, on the run of top
-// at its block or behind it.
+// underLocked adds the keys of the blocks of t that lie behind top in other runs. These runs hang, directly
+// or through other runs, on the run of top at its block or behind it.
 func (ix *Index) underLocked(t *holding, top cell, keys []Key) []Key {
 	under := map[uint32]bool{}
 	var hangs func(number uint32) bool

@@ -3,11 +3,12 @@ package kv
 import "math/bits"
 
 // Match sets depth[h], for every holder h below len(depth), to the number of leading blocks of keys that h
-// has without a hole between, in any tier, by its events or, if that is more, by what was speculated of it.
-// The keys must be those of one prompt from block 0 on, as [Chain.Append] makes them. It does not allocate.
+// has without a hole, in any tier. Blocks count by the holder's events or, if that gives more, by its
+// speculations. The keys must be the keys of one prompt from block 0 on, as [Chain.Append] makes them. Match
+// does not allocate.
 //
-// Of a hybrid model, the prefix ends where the last of its KV cache groups can still serve it (see
-// groups.go). Of an engine whose hashes look ahead, the last block is not counted (see ahead.go).
+// For a hybrid model, the prefix ends at the last block at which all of its KV cache groups can serve it
+// (see groups.go). For an engine whose hashes look ahead, the last block does not count (see ahead.go).
 func (ix *Index) Match(keys []Key, depth []int32) {
 	clear(depth)
 	if len(keys) == 0 {
@@ -26,10 +27,10 @@ func (ix *Index) Match(keys []Key, depth []int32) {
 	ix.guesses.match(keys, depth, func(Holder) bool { return false })
 }
 
-// MatchTier is Match for the blocks that lie in one tier, speculations left out. Of a hybrid model, the
-// prefix in the tier ends where the last of its groups can still serve it, even where blocks of other tiers
-// would carry it to a later such place. Of groups that keep some blocks only, it does not tell the tiers
-// apart.
+// MatchTier is Match for the blocks in one tier, without speculations. For a hybrid model, the prefix in the
+// tier ends at the last block at which all of its groups can still serve it. Blocks of other tiers do not
+// count, even if they would carry the prefix to a later block. MatchTier does not tell the tiers apart for
+// groups that keep only some blocks.
 func (ix *Index) MatchTier(keys []Key, tier Tier, depth []int32) {
 	clear(depth)
 	if len(keys) == 0 || tier >= tiers {
@@ -109,7 +110,7 @@ func (w *walk) along(keys []Key, wanted []uint64) {
 	}
 }
 
-// enter makes alive those who have the first n blocks of the first run.
+// enter makes alive the columns that have the first n blocks of the first run.
 func (w *walk) enter(r *run, n int, wanted []uint64) {
 	if r.held == 0 {
 		return
@@ -127,7 +128,7 @@ func (w *walk) enter(r *run, n int, wanted []uint64) {
 	}
 }
 
-// pass keeps alive those who have the first n blocks of a run that begins at block at.
+// pass keeps alive the columns that have the first n blocks of a run that begins at block at.
 func (w *walk) pass(number uint32, r *run, n int, at int32) {
 	var rest [walkBanks]uint64 // alive and not known to have all of the run
 	some := uint64(0)

@@ -8,7 +8,7 @@ type part struct {
 	t      *holding
 	place  copies
 	parent cell // the block before it, 0 at the start of a prompt
-	key    Key  // of that block, or the root
+	key    Key  // of the parent block, or the root
 
 	hashes []EngineHash
 	keys   []Key
@@ -90,7 +90,7 @@ func (ix *Index) lookUp(p *part) {
 	}
 }
 
-// add places the part and returns how many of its blocks; the next part follows the last of them.
+// add places the part and returns how many blocks it placed. The next part follows the last placed block.
 func (ix *Index) add(p *part) int {
 	t, n := p.t, len(p.keys)
 	if n == 0 {
@@ -117,7 +117,7 @@ func (ix *Index) add(p *part) int {
 	return ix.sign(p, n)
 }
 
-// raise puts the blocks whose names are not in the stock yet into its column.
+// raise puts into the column of s the blocks whose names are not in s yet.
 func (ix *Index) raise(p *part, s *stock, n int, there func(*entry) bool) {
 	tick := ix.tick.Load()
 	again := p.t.dict.note(s.column)
@@ -172,8 +172,8 @@ func (ix *Index) takeBack(p *part, i, n int) {
 	ix.settle(t)
 }
 
-// stocksFor returns the stocks that a copy in place counts in; tier is nil while all is on the GPU and for
-// thin groups, group is nil when there are too many columns.
+// stocksFor returns the stocks in which a copy in place counts. tier is nil for thin groups and while all
+// blocks are on the GPU. group is nil when there are too many columns.
 func (ix *Index) stocksFor(t *holding, place copies) (group, tier *stock) {
 	if s := t.groupStock(place.group); s != nil && s.thin {
 		return s, nil
@@ -208,8 +208,8 @@ func (ix *Index) makeStock(t *holding, want stock) bool {
 	return true
 }
 
-// splitTiers gives what t has, all of it on the GPU, a column of its own, since from now on other tiers count
-// too.
+// splitTiers gives the GPU blocks of t, which are all of its blocks so far, a column of their own. From now
+// on other tiers count too.
 func (ix *Index) splitTiers(t *holding) {
 	t.seen.tiered = true
 	if t.dict.names.used == 0 || !ix.makeStock(t, stock{tier: GPU, byTier: true}) {

@@ -2,8 +2,8 @@ package kv
 
 import "math/bits"
 
-// slab holds slots of width values each, without gaps: the slot that goes is filled with the last one, whose
-// owner must be told.
+// slab holds slots of width values each, without gaps. The last slot fills the place of a slot that goes,
+// and the owner of the last slot must be told.
 type slab[T any] struct {
 	width  int
 	shift  uint8 // slots of a page, as a power of two

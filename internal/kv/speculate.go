@@ -3,15 +3,16 @@ package kv
 import "time"
 
 const (
-	guessesPerHolder = 64 // more, and the one that ends first goes
+	guessesPerHolder = 64 // beyond it, the guess that ends first goes
 	guessShare       = 8  // guesses take at most this part of the byte budget
 	guessBytes       = 160
 )
 
-// Speculate lets Match believe that h has all of keys, which must start at block 0, until its events bring
-// the last of them, h forgets, [Index.Retract] takes it back, or [Index.Expire] is told of a time not before
-// until. It is for the moment between sending a prompt and hearing of its blocks. Of one holder the 64 that
-// end last are kept. keys are kept as they are: nobody may change them afterwards.
+// Speculate lets Match believe that h has all of keys, which must start at block 0. The belief ends when the
+// events of h bring the last key, or when h forgets. [Index.Retract] ends it too, and so does [Index.Expire]
+// at or after until. Speculate covers the moment between sending a prompt and hearing of its blocks. Each
+// holder keeps the 64 guesses that end last. The index keeps the keys slice: nobody may change it
+// afterwards.
 func (ix *Index) Speculate(h Holder, keys []Key, until time.Time) {
 	if keys = ix.Reachable(h, keys); len(keys) == 0 {
 		return
@@ -21,24 +22,24 @@ func (ix *Index) Speculate(h Holder, keys []Key, until time.Time) {
 	}
 }
 
-// Retract takes one call of [Index.Speculate] back: whoever was to compute keys has failed. Others who are to
-// compute the same keep the guess.
+// Retract takes one call of [Index.Speculate] back: the request that was to compute keys has failed. The
+// guess stays while other requests are to compute the same keys.
 func (ix *Index) Retract(h Holder, keys []Key) {
 	if ix.guesses.pending.Load() > 0 {
 		ix.guesses.retract(h, ix.Reachable(h, keys))
 	}
 }
 
-// Await says that h has computed all of keys, so that its events must tell of the last by until: from then on
-// they are believed no longer without. keys are kept as they are.
+// Await says that h has computed all of keys. The events of h must tell of the last key by until; after
+// that, the keys are no longer believed without events. The index keeps the keys slice.
 func (ix *Index) Await(h Holder, keys []Key, until time.Time) {
 	if keys = ix.Reachable(h, keys); len(keys) > 0 && !ix.has(h, keys) {
 		ix.guesses.await(h, keys, until)
 	}
 }
 
-// Reachable returns as many of keys as h may ever have: of a hybrid model whose groups have blocks of several
-// sizes only what ends where all of them end one, and vLLM announces no more.
+// Reachable returns the longest prefix of keys that h may ever have. In a hybrid model whose groups have
+// several block sizes, a prefix must end where every group ends a block: vLLM announces no other.
 func (ix *Index) Reachable(h Holder, keys []Key) []Key {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
@@ -57,8 +58,8 @@ func (ix *Index) Reachable(h Holder, keys []Key) []Key {
 // has reports whether h has all of keys, one at least, by its events.
 func (ix *Index) has(h Holder, keys []Key) bool { return ix.Heard(h, keys) == len(keys) }
 
-// HasOnly reports whether h has the first n of keys by its events and nothing shows that it has, or will soon
-// have, the next of them too.
+// HasOnly reports whether h has exactly the first n of keys by its events. It is false if events or a guess
+// show that h has, or will soon have, the next key too.
 func (ix *Index) HasOnly(h Holder, keys []Key, n int) bool {
 	switch {
 	case n > 0 && !ix.has(h, keys[:n]):
@@ -69,8 +70,8 @@ func (ix *Index) HasOnly(h Holder, keys []Key, n int) bool {
 	return !ix.has(h, keys[:n+1]) && ix.guesses.depth(h, keys[:n+1]) <= n
 }
 
-// Heard returns how many of keys, which start at block 0, h has by its events. Of a hybrid model that is what
-// the groups have that keep all tokens.
+// Heard returns how many leading blocks of keys h has by its events. keys start at block 0. For a hybrid
+// model only the groups that keep all tokens count.
 func (ix *Index) Heard(h Holder, keys []Key) int {
 	t := ix.known(h)
 	if t == nil || len(keys) == 0 {

@@ -2,9 +2,9 @@ package kv
 
 import "sync"
 
-// spinLock is a lock for many readers whose users spin for a moment before they sleep. What it guards is held
-// for microseconds; to be put to sleep and woken again takes longer, and on a busy machine up to a tick of
-// the kernel's clock, 4 ms.
+// spinLock is a lock for many readers. A goroutine that waits for it spins for a moment before it sleeps.
+// The lock is held for microseconds only. Sleeping and waking takes longer: on a busy machine up to a tick
+// of the kernel's clock, 4 ms.
 type spinLock struct{ sync.RWMutex }
 
 // spinTries is how often a taken lock is tried, some 50 ns apart: longer than anyone holds it, unless its

@@ -22,7 +22,8 @@ type HolderStats struct {
 	Speculated int
 }
 
-// Stats returns the current counts, the holders in ascending order and only those that were heard of.
+// Stats returns the current counts. The holders are in ascending order, and only holders with events or
+// assumed blocks are in it.
 func (ix *Index) Stats() Stats {
 	speculated, all := ix.guesses.counts()
 	s := Stats{

@@ -2,14 +2,14 @@ package kv
 
 import "math/bits"
 
-// table maps 64-bit names to four bytes and four more, in 16 bytes a name and a third to two thirds of slack:
-// with less, names stand in long rows, and each step along a row is a cache line.
+// table maps 64-bit names to four bytes and four more, in 16 bytes a name. A third to two thirds of the room
+// is slack. With less slack, names stand in long rows, and each step along a row reads a cache line.
 //
-// It is made of segments, each an array in the order of the mixed names, turned by the bits that chose the
-// segment, with gaps: a name stands at or after the place that its size among all possible names gives it, so
-// that a search ends at the first larger one. A segment grows and shrinks by itself, by a fifth, and splits
-// in two when it is full (extendible hashing), so that no change ever moves more than a few hundred entries
-// and what is gone gives its room back.
+// The table consists of segments. A segment is an array with gaps, in the order of the mixed names, turned
+// by the bits that chose the segment. A name stands at or after the place that its size among all possible
+// names gives it. A search therefore ends at the first larger name. A segment grows and shrinks by itself,
+// by a fifth, and splits in two when it is full (extendible hashing). So no change moves more than a few
+// hundred entries, and removed names give their room back.
 type table struct {
 	dir  []dirEntry // by the top bits of a mixed name; segments of fewer bits stand there more than once
 	bits uint8
@@ -17,14 +17,14 @@ type table struct {
 	room int // entries in all segments
 }
 
-// entry is one name with what is known of it. cell is never 0 in use.
+// entry is one name and what is known about it. cell is never 0 in use.
 type entry struct {
 	mixed  uint64
 	cell   cell
 	copies copies
 }
 
-// dirEntry is the way to a segment: its entries themselves, to save those who look a step through memory.
+// dirEntry leads to a segment. It has the segment's entries too, to save a lookup one step through memory.
 type dirEntry struct {
 	entries []entry
 	segment *segment
@@ -110,8 +110,8 @@ func (t *table) touch(mixed uint64) uint64 {
 	return d.entries[i].mixed + d.entries[i+4].mixed
 }
 
-// put returns the entry of mixed, which it makes if there is none; then its cell is 0 and the caller must set
-// it at once.
+// put returns the entry of mixed. If there is none, put makes one with cell 0, and the caller must set its
+// cell at once.
 func (t *table) put(mixed uint64) *entry {
 	if t.dir == nil {
 		s := newSegment(0, minSegment)
@@ -288,8 +288,8 @@ func roomFor(n int) int {
 	return max(minSegment, entries+slack(entries)+1)
 }
 
-// fill takes over the entries that have want in the bits of mask, and returns s, or a larger one if s is too
-// small for the crowd in it.
+// fill copies the entries that have want in the bits of mask into s, and returns s. If s is too small for a
+// crowd of names, fill returns a larger segment.
 func (s *segment) fill(from []entry, mask, want uint64) *segment {
 	at := 0
 	for i := range from {

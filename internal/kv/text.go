@@ -3,8 +3,8 @@ package kv
 import "github.com/cespare/xxhash/v2"
 
 // TextChain turns the bytes of a prompt into keys of chunks of one size, for prompts whose token ids are
-// unknown. Its keys never equal those of a [Chain], but for 64-bit collisions; they belong into an Index of
-// their own, whose memberships come from [Index.Assume]: engines' events tell tokens, not text.
+// unknown. Its keys never equal the keys of a [Chain], except for 64-bit collisions. The keys belong into an
+// Index of their own, which [Index.Assume] feeds: engines' events tell tokens, not text.
 //
 // It is a small value; the zero TextChain makes no keys.
 type TextChain struct {
@@ -30,9 +30,9 @@ func (c TextChain) ChunkSize() int { return c.size }
 // Root returns the parent of chunk 0 under a LoRA adapter and a cache salt, either of which may be "".
 func (c TextChain) Root(lora, salt string) Key { return Chain{seed: c.seed}.Root(lora, salt) }
 
-// Append appends to dst the key of every full chunk of the parts laid end to end, the first of which follows
-// parent, and returns dst. Where one part ends and the next begins makes no difference. What is left at the
-// end and fills no chunk has no key.
+// Append appends to dst the key of every full chunk of the parts laid end to end, and returns dst. The first
+// chunk follows parent. The borders between parts make no difference. A rest at the end that does not fill a
+// chunk has no key.
 func (c TextChain) Append(dst []Key, parent Key, parts ...[]byte) []Key {
 	if c.size < 1 {
 		return dst

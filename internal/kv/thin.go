@@ -79,8 +79,8 @@ func (s *steps) fitAll(groups []thinColumn, depth int32) int32 {
 	return depth
 }
 
-// fit is fitAll for one group: it looks from the end for as many blocks without a hole as the group needs, or
-// for all from the start.
+// fit is fitAll for one group. It searches from the end for as many blocks without a hole as the group
+// needs, or for all blocks from the start.
 func (s *steps) fit(g *thinColumn, depth int32) int32 {
 	stride := g.need.stride
 	end, found := depth, int32(0)
@@ -94,7 +94,7 @@ func (s *steps) fit(g *thinColumn, depth int32) int32 {
 		switch {
 		case word>>at&1 == 0:
 			found = 0
-			if word<<(63-at) == 0 { // nor has it anything before in this run
+			if word<<(63-at) == 0 { // the group has no earlier block in this run
 				p = s.list[i].at - s.list[i].at%stride + stride
 			}
 			continue

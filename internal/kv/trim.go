@@ -2,8 +2,8 @@ package kv
 
 import "math/bits"
 
-// trim ends a run after its last block that somebody has or something hangs on. A run without any goes, and
-// then the one that it hung on may end sooner too.
+// trim ends a run after its last block that a column has or a run hangs on. A run without such a block goes.
+// The run that it hung on may then end sooner too.
 func (c *content) trim(number uint32) {
 	for {
 		r := c.runs.at(number)
@@ -56,7 +56,7 @@ func (c *content) needed(number uint32) int {
 	return end
 }
 
-// refill finds anew who has all of a run that became shorter.
+// refill marks anew the columns that have all of a run that became shorter.
 func (c *content) refill(number uint32) {
 	r := c.runs.at(number)
 	if r.held == 0 {
