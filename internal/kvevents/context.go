@@ -23,7 +23,8 @@ type Context struct {
 	names int
 }
 
-// acquire returns the ZMQ context until release, whose caller must have closed its sockets.
+// acquire returns the ZMQ context, which stays until release. The caller must close its sockets before
+// release.
 func (c *Context) acquire() (*zmq4.Context, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

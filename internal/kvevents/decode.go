@@ -16,19 +16,19 @@ type DecodeStats struct {
 	Lost      int // those of Malformed that said blocks are gone: what was applied before may be too much now
 }
 
-// Errors of an event, or a batch, that is sound msgpack but not of the shape we know.
+// Errors of an event or a batch that is valid msgpack but has an unknown shape.
 var (
 	errShape = errors.New("not the shape of a KV event")
 	errBatch = errors.New("not the shape of a KV event batch")
 )
 
-// Decode reads one msgpack batch into into, whose slices it reuses; Seq is left alone, and Rank is -1 if the
-// batch does not name one.
+// Decode reads one msgpack batch into into, whose slices it reuses. Seq is left alone, and Rank is -1 if the
+// batch does not name a rank.
 //
-// It reads arrays and maps at both levels, hashes as unsigned, signed or bytes, and skips trailing elements,
-// keys and tags that it does not know. An error means that the payload is not msgpack or no batch; events
-// before the fault are in into then. Memory is bounded by a small multiple of the payload. Strings are copied
-// out of payload; nothing refers to it afterwards.
+// Decode reads arrays and maps at both levels, and hashes as unsigned, signed or bytes. It skips unknown
+// trailing elements, keys and tags. An error means that the payload is not msgpack or not a batch; the
+// events before the fault are then in into. Memory is bounded by a small multiple of the payload. Strings
+// are copied out of payload; nothing refers to payload afterwards.
 func Decode(payload []byte, into *kv.Batch) (DecodeStats, error) {
 	d := decoder{walker: walker{rest: payload}, into: into}
 	into.At = time.Time{}
@@ -115,7 +115,8 @@ func (w *walker) skipN(n uint64) error {
 	return nil
 }
 
-// at reads the engine's time stamp, float Unix seconds. One that no calendar holds reads as the zero time.
+// at reads the engine's time stamp: Unix seconds as a float. A time stamp that no calendar holds reads as
+// the zero time.
 func (d *decoder) at() error {
 	span, err := d.span()
 	if err != nil {
@@ -170,8 +171,8 @@ func (d *decoder) events() error {
 	return nil
 }
 
-// event reads one event into the next slot of the batch. One that cannot be read is counted and stepped over,
-// if its end can be found.
+// event reads one event into the next slot of the batch. It counts an unreadable event and steps over it, if
+// it can find the event's end.
 func (d *decoder) event() error {
 	start := d.rest
 	n := len(d.into.Events)

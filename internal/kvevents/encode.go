@@ -27,9 +27,9 @@ type EncodeBatch struct {
 	LoRAID     func(name string) int // lora_id of an adapter; nil says 1 for all
 }
 
-// Encode appends b to dst as vLLM 0.20 (Array) or 0.32 (Map) would write it, fields that such an engine
-// always writes included: extra_keys with a nil for each block, lora_id and lora_name, and in map form
-// kv_cache_spec_kind and its window where the event has them. A bare event has no extra_keys.
+// Encode appends b to dst as vLLM 0.20 (Array) or 0.32 (Map) would write it. It includes the fields that
+// such an engine always writes: extra_keys with a nil for each block, lora_id and lora_name. In map form it
+// also writes kv_cache_spec_kind and its window, where the event has them. A bare event has no extra_keys.
 func Encode(dst []byte, b *EncodeBatch, form Form) []byte {
 	e := encoder{out: dst, b: b}
 	e.array(3)
@@ -110,7 +110,7 @@ func (e *encoder) eventMap(ev *kv.Event) {
 	}
 }
 
-// head opens a map of n pairs and those that tail writes.
+// head opens a map of n pairs and the pairs that tail writes.
 func (e *encoder) head(tag string, n int, ev *kv.Event) {
 	if ev.Group >= 0 {
 		n++

@@ -8,10 +8,10 @@ import (
 	"github.com/tandem-router/tandem/internal/kv"
 )
 
-// Extra keys are what a block's hash holds beside its tokens. On the wire they are a list per block, in the
-// order adapter, multimodal items, cache salt, prompt embeddings, and without tags; vLLM's
-// v1/core/kv_cache_utils.py makes them. Here the adapter goes to Event.LoRA, the salt to Event.Salt, and the
-// rest, element by element, into bytes that are equal exactly if the elements are:
+// Extra keys are what a block's hash holds beside its tokens. On the wire they are a list per block, without
+// tags, in the order adapter, multimodal items, cache salt, prompt embeddings. vLLM's
+// v1/core/kv_cache_utils.py makes them. Here the adapter goes to Event.LoRA and the salt to Event.Salt. The
+// other elements go, one by one, into bytes that are equal exactly if the elements are equal:
 //
 //	'm' len identifier offset    multimodal item; offset zigzag, from the block's start; negative: before it
 //	's' len text                 a bare string, neither adapter nor salt (older: a multimodal identifier)
@@ -31,8 +31,8 @@ func appendExtra(dst []byte, tag byte, b []byte) []byte {
 	return append(dst, b...)
 }
 
-// readExtra reads extra_keys into e, whose hashes, parent and adapter are there already. old is a slice to
-// reuse.
+// readExtra reads extra_keys into e. The hashes, the parent and the adapter of e must be set already. old is
+// a slice to reuse.
 func readExtra(sent []byte, e *kv.Event, old [][]byte) error {
 	w := walker{rest: sent}
 	v, err := w.next()

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// libzmq dials by IPv4 or, when it is told to, by IPv6 alone where a name has an address of each. Engines
-// bind "*" by IPv4, so a name is dialled by IPv6 only when it has no other address.
+// libzmq dials by IPv4 or, if told to, by IPv6 only, even where a name has an address of each family.
+// Engines bind "*" by IPv4, so a name is dialled by IPv6 only when it has no IPv4 address.
 
 // lookup finds the addresses of a name; network is ip4 or ip6.
 type lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)

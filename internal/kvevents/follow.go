@@ -16,7 +16,7 @@ type Options struct {
 	ReplayTimeout time.Duration
 	// Mean time between checks of a quiet stream against the replay buffer, default 30 s; negative: none.
 	Audit time.Duration
-	// Time between ZMQ pings, default 2 s; a peer silent for three of them is taken for dead; negative: none.
+	// Time between ZMQ pings, default 2 s; negative: none. A peer that misses three pings counts as dead.
 	Heartbeat time.Duration
 	// First wait before dialling again, doubled up to 5 s, with jitter; default 200 ms.
 	Reconnect time.Duration
@@ -39,7 +39,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// heardOf passes a topic on to whoever asks for topics.
+// heardOf passes a topic on to Options.Topic, if it is set.
 func (o *Options) heardOf(topic []byte) {
 	if o.Topic != nil {
 		o.Topic(topic)
@@ -115,10 +115,10 @@ func (f *Follower) run(ctx context.Context) error {
 	return nil
 }
 
-// Restarted tells the follower that the engine was seen to have restarted, by its process start time perhaps,
-// which the stream itself may not show: a sequence says nothing of who counts. Soon after, the sink is told
-// to forget and all that the engine still has is replayed. Safe from any goroutine, also before and after
-// Run; it waits for nothing.
+// Restarted tells the follower that the engine was seen to have restarted, perhaps by its process start
+// time. The stream itself may not show a restart: a sequence number does not tell which process counts. Soon
+// after, the follower tells the sink to forget, and everything that the engine still has is replayed.
+// Restarted does not wait. It is safe from any goroutine, also before and after Run.
 func (f *Follower) Restarted(reason string) {
 	f.mu.Lock()
 	f.replaced = reason
@@ -207,12 +207,12 @@ type Stats struct {
 	// From taking a live batch off its socket until the sink had applied it, waiting for a replay included; our
 	// clock alone.
 	Applying Lags
-	// From the engine's time stamp of a live batch to applied; a hint, since the two clocks differ: where that
-	// made it negative it counts as 0.
+	// From the engine's time stamp of a live batch to applied. It is a hint, since the two clocks differ: a
+	// negative time counts as 0.
 	Behind Lags
 	// Live batches whose time stamp lay in our future: the clocks differ by more than the stream lags.
 	Skewed uint64
-	// From the engine's time stamp of the newest live batch, if Behind counts any, to its arrival by our clock:
-	// negative where the engine's clock is ahead by more than the way takes.
+	// From the engine's time stamp of the newest live batch to its arrival by our clock, if Behind counts any
+	// batch. It is negative where the engine's clock is ahead of ours by more than the time on the network.
 	Apart time.Duration
 }

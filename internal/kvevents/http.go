@@ -109,7 +109,7 @@ func (c *httpEvent) content(e *kv.Event) (err error) {
 		e.Salt = c.Salt
 	}
 	if extra := bytes.TrimSpace(c.Extra); len(extra) > 0 && string(extra) != "null" {
-		e.Extra = [][]byte{appendExtra(nil, extraRaw, extra)} // known, and never that of a text alone
+		e.Extra = [][]byte{appendExtra(nil, extraRaw, extra)} // known, and never equal to the extra of text alone
 	}
 	return nil
 }

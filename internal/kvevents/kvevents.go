@@ -1,11 +1,11 @@
 // Package kvevents follows the KV cache events of one engine: it decodes what every vLLM version sends,
 // notices lost batches and restarts, and replays.
 //
-// The path of a batch: follow.go receives it, track.go decides from its sequence number whether it is next,
-// old, or beyond a gap, decode.go reads it, event.go each event in it and fields.go their fields, and the
-// [Sink] gets it. resync.go has the replays and audits, redial.go the waits between connections, lag.go how
-// late the sink is. encode.go and publish.go are the engine's side, for the simulator and for tests. http.go
-// reads the events of engines that would send them over HTTP.
+// The path of a batch: follow.go receives the batch. track.go decides from its sequence number whether it is
+// next, old, or beyond a gap. decode.go reads the batch, event.go each event, and fields.go the fields. The
+// [Sink] then gets the batch. resync.go has the replays and audits, redial.go the waits between connections,
+// and lag.go how late the sink is. encode.go and publish.go are the engine's side, for the simulator and for
+// tests. http.go reads the events of engines that would send them over HTTP.
 package kvevents
 
 import (

@@ -2,7 +2,7 @@ package kvevents
 
 import "time"
 
-// lagBounds are the upper ends of the buckets of [Lags]; what is longer than the last is in none of them.
+// lagBounds are the upper ends of the buckets of [Lags]. A longer delay than the last bound is in no bucket.
 var lagBounds = [...]time.Duration{
 	50 * time.Microsecond, 100 * time.Microsecond, 250 * time.Microsecond, 500 * time.Microsecond,
 	time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond, 10 * time.Millisecond,
@@ -19,8 +19,8 @@ type Lags struct {
 	buckets [len(lagBounds)]uint64
 }
 
-// Buckets returns how many delays were at most so many seconds long, for each bound: what a Prometheus
-// histogram wants.
+// Buckets maps each bound, in seconds, to the number of delays of at most that length, as a Prometheus
+// histogram needs.
 func (l *Lags) Buckets() map[float64]uint64 {
 	buckets := make(map[float64]uint64, len(lagBounds))
 	var below uint64

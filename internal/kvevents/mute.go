@@ -2,8 +2,9 @@ package kvevents
 
 import "time"
 
-// Mute is the end of the reason of [Stale] when the engine serves and its publisher is silent: the publisher
-// announces no blocks that the engine must have stored, and answers no request for a replay.
+// Mute is the end of the reason of [Stale] when the engine serves and its publisher is silent. A silent
+// publisher announces no blocks, although the engine must have stored some, and answers no request for a
+// replay.
 const Mute = ": its event publisher is dead or hangs; restart the engine"
 
 // suspect notes for the given reason that the engine stored blocks without an event. The tracker asks the

@@ -10,14 +10,14 @@ const (
 	// hundreds of megabytes to tell.
 	maxReplays = 16
 
-	// maxDoubtful is how many of them may be of engines that left the last one unanswered.
+	// maxDoubtful bounds the replays under way of engines that left their last replay unanswered.
 	maxDoubtful = maxReplays / 2
 
 	// silentShare is the part of the replay time-out for which an engine that says nothing keeps its place.
 	silentShare = 10
 )
 
-// standing is what an engine's last replays say of the next one. Those who answered go first.
+// standing is what an engine's last replays say about its next one. Engines that answered go first.
 type standing uint8
 
 const (
@@ -26,11 +26,12 @@ const (
 	doubtful
 )
 
-// places are the replays that may be under way at the same time, and the streams that wait for one.
+// places are the replays that may be under way at the same time, and the streams that wait for a place.
 //
-// A replay that nobody answers sends nothing, so it needs no place: it gives its place back after a while and
-// waits on without. So engines whose replay port is dead hold up those behind them for moments, not for their
-// time-out, and never those who are known to answer.
+// An engine that does not answer sends nothing, so its replay needs no place. The replay gives its place
+// back after a while and continues to wait without one. So an engine with a dead replay port delays the
+// streams behind it for moments only, not for the replay time-out. It never delays engines that are known to
+// answer.
 type places struct {
 	mu       sync.Mutex // guards the following, and the fields of each place
 	taken    int
@@ -92,7 +93,7 @@ func (ps *places) leave(p *place) {
 	ring(called, p)
 }
 
-// callLocked gives what is free to those who wait, and returns them.
+// callLocked gives free places to waiting streams and returns the places it gave.
 func (ps *places) callLocked() (called []*place) {
 	for ps.taken < maxReplays && len(ps.queue) > 0 {
 		p := ps.queue[0] // the doubtful stand last

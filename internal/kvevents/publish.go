@@ -43,8 +43,8 @@ func (o PublisherOptions) withDefaults() (PublisherOptions, error) {
 	return o, nil
 }
 
-// maxPaused is how many batches Pause holds back, as many as vLLM queues; later ones are in the replay buffer
-// only.
+// maxPaused is how many batches Pause holds back, as many as vLLM queues. Later batches are in the replay
+// buffer only.
 const maxPaused = 100_000
 
 // Publisher publishes batches like vLLM's ZmqEventPublisher: a PUB socket for live batches, a ROUTER that
@@ -66,8 +66,8 @@ type Publisher struct {
 	closed bool
 }
 
-// stepBuffer is what was published and can be replayed, and what is not sent yet. The publisher's mutex
-// guards it.
+// stepBuffer has the published batches that can be replayed, and the batches that are not sent yet. The
+// publisher's mutex guards it.
 type stepBuffer struct {
 	seq    uint64
 	steps  []step // replay buffer, oldest first
@@ -157,8 +157,8 @@ func sameHost(asked, bound string) string {
 	return asked[:strings.LastIndexByte(asked, ':')] + bound[strings.LastIndexByte(bound, ':'):]
 }
 
-// Publish sends b under the next sequence number and keeps it for replay. It never waits for a subscriber;
-// one that is too slow misses batches. b is not kept.
+// Publish sends b under the next sequence number and keeps the encoded batch for replay. It never waits for
+// a subscriber; a subscriber that is too slow misses batches. b itself is not kept.
 func (p *Publisher) Publish(b *EncodeBatch) {
 	payload := Encode(nil, b, p.o.Form)
 	p.mu.Lock()

@@ -8,9 +8,9 @@ import (
 	"github.com/pebbe/zmq4"
 )
 
-// backoff says how long to wait before dialling again. libzmq's own back-off begins anew with every TCP
-// connection, so it does not hold against what takes connections and drops them: a proxy without an engine
-// behind it, or an engine that crashes over and over.
+// backoff says how long to wait before dialling again. libzmq's own back-off starts again at every TCP
+// connection. So it does not slow down dialling an address that accepts connections and drops them: a proxy
+// without an engine behind it, or an engine that crashes over and over.
 type backoff struct {
 	base  time.Duration // first wait
 	rnd   *rand.Rand
@@ -20,9 +20,9 @@ type backoff struct {
 
 func (b *backoff) connected(now time.Time) { b.since = now }
 
-// lost returns how long to wait, now that the connection is gone: nothing if it had lasted, else twice as
-// long each time, up to maxReconnect, and up to half as much again so that the followers of a fleet do not
-// dial all at once.
+// lost returns how long to wait, now that the connection is gone. The wait is 0 if the connection had
+// lasted. Otherwise it doubles each time, up to maxReconnect. A random part of up to half the wait is added,
+// so that the followers of a fleet do not dial all at once.
 func (b *backoff) lost(now time.Time) time.Duration {
 	lasted := !b.since.IsZero() && now.Sub(b.since) >= maxReconnect
 	b.since = time.Time{}

@@ -16,7 +16,7 @@ type replay struct {
 
 	dealer   *zmq4.Socket // of the one under way, or nil
 	yieldAt  time.Time    // when the place goes if nothing has come by then, zero if something has
-	answered bool         // something of it has come
+	answered bool         // some part of the answer has come
 }
 
 // end gives the place back and closes the socket, and reports whether there was one.

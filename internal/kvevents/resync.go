@@ -189,8 +189,8 @@ func (t *tracker) seamless() bool {
 	return t.at.unbroken && (len(t.backlog.held) == 0 || t.backlog.held[0].seq <= t.at.seq+1)
 }
 
-// audited takes a batch of an audit. Live batches are applied beside it, so most of it is known; what is not
-// was lost on the way here.
+// audited takes a batch of an audit. Live batches are applied at the same time, so most batches of an audit
+// are known. A batch that is not known was lost on the way here.
 func (t *tracker) audited(m message) {
 	switch {
 	case t.ask.req.whole || !t.at.known:

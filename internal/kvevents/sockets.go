@@ -39,10 +39,10 @@ func (s *sockets) close() {
 	}
 }
 
-// tune sets what both kinds of connection share. Their queues have no bound: libzmq stops reading a
-// connection whose queue is full, so that its heartbeats go unread too, and where it then dials again it
-// aborts the process (libzmq #3937, in all versions up to 4.3.5). What bounds them is [subscription.keepUp],
-// and that a replay has an end.
+// tune sets the options that both kinds of connection share. The queues of both have no bound. libzmq stops
+// reading a connection whose queue is full, so its heartbeats go unread too. Where libzmq then dials again,
+// it aborts the process (libzmq #3937, in all versions up to 4.3.5). [subscription.keepUp] bounds the queue
+// of live batches, and the end of a replay bounds the other queue.
 func (s *sockets) tune(soc *zmq4.Socket, endpoint string) error {
 	set := []error{
 		soc.SetRcvhwm(0),
@@ -60,8 +60,9 @@ func (s *sockets) tune(soc *zmq4.Socket, endpoint string) error {
 	return first(set)
 }
 
-// farTimeout is the silence of ours after which the engine may drop the connection: a router whose machine is
-// gone must not fill a queue over there. ZMTP counts it in tenths of a second; zero would mean never.
+// farTimeout is the time of our silence after which the engine may drop the connection. Otherwise a router
+// on a machine that is gone would fill a queue in the engine. ZMTP counts the time in tenths of a second;
+// zero would mean never.
 func farTimeout(heartbeat time.Duration) time.Duration {
 	return max(5*heartbeat, 100*time.Millisecond)
 }

@@ -103,7 +103,7 @@ func (s *stream) turn(ctx context.Context) error {
 	return nil
 }
 
-// answerWaker takes what rang; who rang has left word elsewhere.
+// answerWaker empties the wake socket. A goroutine that rings leaves its message elsewhere.
 func (s *stream) answerWaker(ready []zmq4.Polled) error {
 	if !slices.ContainsFunc(ready, func(p zmq4.Polled) bool { return p.Socket == s.wake.near }) {
 		return nil
@@ -146,8 +146,8 @@ func (s *stream) apply(m message) error {
 
 var errUnread = errors.New("could not be read")
 
-// foreign reports whether the batch decoded last is another rank's, whose blocks are not to be credited to
-// this one. Of an engine with one rank the number decides nothing: it may be the engine's own among others.
+// foreign reports whether the last decoded batch is another rank's: its blocks must not count for this rank.
+// The number decides nothing for an engine with one rank: it may be the engine's number among other engines.
 func (s *stream) foreign() bool {
 	if s.batch.Rank < 0 || s.batch.Rank == s.src.Rank {
 		return false

@@ -8,7 +8,8 @@ import (
 )
 
 const (
-	// Of live batches without an end, after which those that wait are thrown away, noticed, and replayed.
+	// After this time of live batches without a pause, the waiting batches are thrown away. The gap is then
+	// noticed and replayed.
 	lateFor     = 10 * time.Second
 	liveBatches = 32 // live batches between two looks at the connection
 )
@@ -61,9 +62,9 @@ func (l *subscription) close() {
 	}
 }
 
-// take takes up to a few of the live batches that are there, in place of those it took last, and reports
-// whether it has seen the last. Looking for news costs as much as taking a batch, so it is worth doing for
-// several at once.
+// take takes up to liveBatches of the waiting live batches, in place of the batches that it took last. It
+// reports whether no more are waiting. Looking for news costs as much as taking a batch, so one look for
+// several batches is worth it.
 func (l *subscription) take(in *sockets) (last bool, err error) {
 	l.taken = l.taken[:0]
 	now := time.Now()
@@ -82,8 +83,8 @@ func (l *subscription) take(in *sockets) (last bool, err error) {
 	return false, nil
 }
 
-// keepUp throws away the live batches that wait for us when there has been no end of them for long: an engine
-// that publishes faster than we can take would fill our memory. What is missing shows with the next one.
+// keepUp throws away the waiting live batches when they have come without a pause for too long. An engine
+// that publishes faster than we can take would fill our memory. The next batch shows the gap.
 func (l *subscription) keepUp(ctx context.Context, now time.Time, in *sockets) error {
 	if l.late.IsZero() {
 		l.late = now
@@ -106,9 +107,9 @@ func (l *subscription) skip(ctx context.Context, in *sockets) error {
 	return nil
 }
 
-// readLive takes live batches, some at a time, and before it believes them the news of the connection that
-// they may have come on: libzmq tells of a connection before it hands over what came on it, so what they came
-// on is known by then.
+// readLive takes live batches, some at a time. Before it applies them, it reads the news of the connection.
+// libzmq reports a connection before it hands over batches of the connection. So when the batches are
+// applied, the connection on which they came is known.
 func (s *stream) readLive(ctx context.Context) error {
 	for range maxPerTurn / liveBatches {
 		last, err := s.live.take(&s.sockets)

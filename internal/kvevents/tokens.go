@@ -6,10 +6,10 @@ import (
 	"github.com/tandem-router/tandem/internal/kv"
 )
 
-// Token ids are most of what an engine sends, and the width of each says where the next one begins. Their
-// widths are as mixed as text is, so reading them by branches costs a misprediction for every third id. fill
-// therefore looks at 64 bytes at once, as if an id began at every one of them, and then walks from id to id
-// by additions alone. Numbers that no id is usually written as end that walk; they, and the last bytes, are
+// Token ids are most of what an engine sends, and the width of each id says where the next one begins. The
+// widths vary as text does, so a branch per width would be mispredicted for every third id. fill therefore
+// looks at 64 bytes at once, as if an id began at every byte. It then walks from id to id by additions
+// alone. A number in a form that is unusual for an id ends that walk. Such numbers, and the last bytes, are
 // read one by one.
 
 const window = 64 // bytes
@@ -17,8 +17,8 @@ const window = 64 // bytes
 // lanes has a one in every byte.
 const lanes = 0x0101010101010101
 
-// strides returns, for eight bytes of msgpack, how long the number is that begins at each: 1 for 00 to 7f,
-// and 2, 3, 5 for cc, cd, ce. Other codes give something between 1 and 9.
+// strides returns, for eight bytes of msgpack, the length of the number that begins at each byte. The length
+// is 1 for 00 to 7f, and 2, 3, 5 for cc, cd, ce. Other codes give a number between 1 and 9.
 func strides(b uint64) uint64 {
 	wide := b >> 7 & lanes
 	bit0, bit1 := b&wide, b>>1&wide
@@ -31,7 +31,7 @@ var idMask = [16]uint32{1: 0xff, 2: 0xff, 3: 0xffff, 5: 0xffffffff}
 // What is to be said of a number by its code.
 const (
 	oddNumber = 1 << iota // strides is not made for it
-	notThree              // it is not of three bytes, as most are
+	notThree              // the number does not have three bytes, as most have
 )
 
 var remarks = func() (t [256]uint8) {
@@ -47,8 +47,8 @@ var remarks = func() (t [256]uint8) {
 	return t
 }()
 
-// fill reads as many token ids as dst has room for. After a window of nothing but numbers of three bytes,
-// which is how small vocabularies look, it trusts in branches for as many ids as a window has bytes.
+// fill reads as many token ids as dst has room for. Small vocabularies have windows in which every number
+// has three bytes. After such a window fill reads with branches, for as many ids as a window has bytes.
 func (r *reading) fill(dst []kv.Token) error {
 	even := false
 	for len(dst) > 0 && len(r.rest) >= window+8 {
@@ -73,9 +73,9 @@ func (r *reading) fill(dst []kv.Token) error {
 	return r.fillOneByOne(dst)
 }
 
-// walkWindow reads the ids that begin in the window, as far as dst has room. It returns how many those are,
-// where the next one begins, which may be up to 8 bytes behind the window, and all remarks on them. What is
-// in dst is not to be used if one is odd.
+// walkWindow reads the ids that begin in the window, as far as dst has room. It returns the number of ids,
+// where the next id begins, and all remarks on the ids. The next id may begin up to 8 bytes behind the
+// window. If one id is odd, the caller must not use the ids in dst.
 func walkWindow(win *[window + 8]byte, dst []kv.Token) (n int, end uint, remark uint8) {
 	var stride [window]uint8
 	for i := 0; i < window; i += 8 {

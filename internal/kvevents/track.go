@@ -17,8 +17,8 @@ type effects interface {
 	closeReplay()    // close the replay under way, if any
 }
 
-// tracker is the sequence logic of one stream: what to apply, what to drop, when to ask for a replay, when to
-// forget. It has no socket, no clock and no goroutine.
+// tracker is the sequence logic of one stream: what to apply, what to drop, when to ask for a replay, when
+// to forget. It has no socket, no clock and no goroutine.
 //
 //	       connected                    end of replay, what came meanwhile drained
 //	down ------------> asking ------------------------------------------------------> following
@@ -26,9 +26,9 @@ type effects interface {
 //	  |                   ^---- gap, or sequence fallen back ----------------------------'
 //	  '---- disconnected, from anywhere
 //
-// A replay begins with the newest batch that was applied, not with the one after it: the same bytes under the
-// same number prove that engine and history are still the same, other bytes or nothing at all prove a
-// restart. The numbers alone cannot: a restarted engine reaches the old number again.
+// A replay begins with the newest batch that was applied, not with the batch after it. The same bytes under
+// the same number prove that engine and history are still the same. Other bytes, or nothing at all, prove a
+// restart. The numbers alone cannot prove either: a restarted engine reaches the old number again.
 //
 // Owned by one goroutine.
 type tracker struct {
@@ -179,8 +179,9 @@ func (t *tracker) live(m message) {
 	}
 }
 
-// early takes a batch while there is no connection: what was left of the one before. A replay brings it
-// again; without one it saves us from a gap, if that connection had proven to be of the engine that we know.
+// early takes a batch that comes while there is no connection: a rest of the connection before. A replay
+// brings the batch again. Without a replay, taking it avoids a gap, if the old connection had proven to be
+// of the known engine.
 func (t *tracker) early(m message) {
 	if t.at.remains && m.seq == t.at.seq+1 {
 		t.take(m)
@@ -242,8 +243,8 @@ func (t *tracker) restarted(reason string, carry ...message) {
 	}
 }
 
-// replaced says that somebody else has seen the engine restart: what was applied may be of either process, so
-// all of it is void, and what was held too.
+// replaced is for a restart of the engine that another part of the router has seen. The applied batches may
+// come from either process, so all blocks are void. The held batches are dropped too.
 func (t *tracker) replaced(reason string) {
 	t.backlog.drop()
 	t.at.remains = false
@@ -287,8 +288,8 @@ func (t *tracker) take(m message) {
 	}
 }
 
-// unreadable voids what was applied: the batch may have said that any of it is gone. The place in the
-// sequence stays known.
+// unreadable voids all applied batches, since the unreadable batch may have removed any block. The place in
+// the sequence stays known.
 func (t *tracker) unreadable(reason string) {
 	if t.at.applied {
 		t.at.applied = false

@@ -52,7 +52,7 @@ func (w *wakeup) drain() error {
 	}
 }
 
-// close parts with the context and with who rings, so that the sockets may be closed.
+// close separates the wakeup from its context and its ringers, so that the sockets may be closed.
 func (w *wakeup) close() {
 	if w.unwatch != nil {
 		w.unwatch()
@@ -62,7 +62,7 @@ func (w *wakeup) close() {
 	}
 }
 
-// waker wakes a stream that sleeps in libzmq. Its socket passes between those who ring, under mu.
+// waker wakes a stream that sleeps in libzmq. The goroutines that ring share its socket, under mu.
 type waker struct {
 	mu  sync.Mutex // guards far
 	far *zmq4.Socket

@@ -5,13 +5,13 @@ import (
 	"errors"
 )
 
-// Errors of a payload that is not msgpack, or not all of it.
+// Errors of a payload that is not msgpack, or ends too early.
 var (
 	errTruncated = errors.New("msgpack: ends too early")
 	errCode      = errors.New("msgpack: byte 0xc1 is no value")
 )
 
-// kind is what a msgpack value is, with all widths of it taken together.
+// kind is the kind of a msgpack value; all widths of a kind are one kind.
 type kind uint8
 
 const (
@@ -253,7 +253,7 @@ func (w *walker) long() (uint64, bool) {
 	return binary.BigEndian.Uint64(b[1:]), true
 }
 
-// name takes the key of a pair. One that is no string reads as nil, which no field is called.
+// name takes the key of a pair. A key that is not a string reads as nil, which is no field's name.
 func (w *walker) name() ([]byte, error) {
 	if s, ok := w.short(); ok {
 		return s, nil
