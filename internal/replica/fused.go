@@ -15,8 +15,8 @@ type Fused struct {
 	usageAt              time.Time
 }
 
-// Add lays one report over what is known. A report older than what is known of a value does not change that
-// value.
+// Add adds one report. A report changes a value only if it is not older than the report that the value came
+// from.
 func (f *Fused) Add(l Load) {
 	if l.Running >= 0 && !l.At.Before(f.runningAt) {
 		f.running, f.runningAt = small(l.Running), l.At
@@ -30,8 +30,8 @@ func (f *Fused) Add(l Load) {
 	}
 }
 
-// Reading is what the reports of a replica say at one moment. What the newest report of is too old is
-// unknown.
+// Reading is what the reports of a replica say at one moment. A value is unknown if its newest report is too
+// old.
 type Reading struct {
 	Running int           // requests in the batch, -1 unknown
 	Waiting int           // requests queued in the engine, -1 unknown
@@ -65,8 +65,8 @@ func (f *Fused) Read(now time.Time, limit time.Duration) Reading {
 	return r
 }
 
-// Fetching is how many of those that wait by the newest report have their KV on its way from another engine,
-// -1 unknown.
+// Fetching is how many of the waiting requests, by the newest report, have their KV on its way from another
+// engine; -1 unknown.
 func (f *Fused) Fetching() int { return int(f.fetching) }
 
 // small fits a count into what plans ask of every replica.

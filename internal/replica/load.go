@@ -21,8 +21,8 @@ type Load struct {
 	Source  LoadSource
 	Running int // requests in the batch, -1 unknown
 	Waiting int // requests queued, -1 unknown
-	Loading int // those of them whose KV is on its way or has come: they hold blocks already; -1 unknown
-	// Of those, whose KV is on its way: they wait for nothing that the engine has to do. -1 unknown.
+	Loading int // waiting requests whose KV is on its way or has come: they hold blocks already; -1 unknown
+	// Loading requests whose KV is on its way. They wait for no work of the engine. -1 unknown.
 	Fetching int
 	// Tokens that it drafts for each sequence and step; 0: it has none, or none yet, or does not say.
 	Drafts int
@@ -36,7 +36,7 @@ type Reads struct {
 	Count   float64
 	Bytes   float64
 	Seconds float64 // from the first descriptor until all blocks are there, added up
-	Posting float64 // of these, seconds of posting descriptors, for which the engine makes no step
+	Posting float64 // the part of Seconds for posting descriptors, during which the engine makes no step
 }
 
 // Since returns what has been counted since before; false where that is nothing, or another process counts.

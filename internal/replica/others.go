@@ -7,8 +7,8 @@ import (
 
 // OtherRequests counts the requests on a replica that are not ours.
 //
-// A report and our own count never are of quite the same moment: what only one report says may be a request
-// of ours that has just ended. So Count is the smaller of what the last two reports say.
+// A report and our own count are never of quite the same moment. A request that only one report shows may be
+// ours and have just ended. So Count is the smaller of what the last two reports say.
 type OtherRequests struct {
 	Count  int
 	last   int
@@ -32,8 +32,8 @@ type unseen struct {
 const (
 	weighEvery  = 1500 * time.Millisecond // least time between two reports that are weighed
 	weighed     = 20                      // reports: half a minute and more
-	othersFrom  = 10                      // of these, that show requests of others: they are there
-	othersUntil = 4                       // no more than these: they are gone
+	othersFrom  = 10                      // weighed reports that show requests of others: they are there
+	othersUntil = 4                       // at most so many weighed reports: they are gone
 	leastOthers = 2                       // requests in a report
 	leastShare  = 8                       // and an eighth of what it counts
 )
@@ -62,12 +62,13 @@ func (o *OtherRequests) Uncounted(n int) {
 	o.unseen.doubtful = true
 }
 
-// Weigh takes in a scraped report, after [OtherRequests.Note], beside which the engine has so many requests
-// of ours and of the routers that we know.
+// Weigh takes in a scraped report, after [OtherRequests.Note]. ours is how many requests of ours, and of the
+// routers that we know, the engine has beside it.
 //
-// A report can be older than our count. So a request of others is only what exceeds the most that we had
-// there at once since the report before, and all that we gave up since then. An engine whose core stands
-// still repeats its report and keeps what we gave up: the same report again shows nothing of others.
+// A report can be older than our count. So two numbers are subtracted from a report. The first is the most
+// requests that we had there at once since the report before. The second is the requests that we gave up
+// since then. The rest are requests of others. An engine whose core stands still repeats its report and
+// keeps the requests that we gave up. The same report again therefore shows nothing about others.
 func (o *OtherRequests) Weigh(l Load, ours int) {
 	u := &o.unseen
 	if l.Source != Metrics || l.Running < 0 || l.At.Sub(u.newest.At) < weighEvery {
@@ -99,8 +100,8 @@ func (u *unseen) add(others int) {
 	}
 }
 
-// Unseen returns how many requests the replica has on average that are neither ours nor of a router that we
-// know, and whether they have been there for so long that no error of counting explains them.
+// Unseen returns how many requests of unknown origin the replica has on average: neither ours nor of a
+// router that we know. sure says that they have been there for so long that no counting error explains them.
 func (o *OtherRequests) Unseen() (mean float64, sure bool) { return o.unseen.mean, o.unseen.holds }
 
 // repeats reports whether l says the same as before, which an engine that works does not.

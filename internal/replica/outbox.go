@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// Outbox is the time that a replica needs to send the KV blocks which it has promised to others that have not
-// got them yet, as it was predicted for each. The zero Outbox is empty, and a nil one nobody's. Safe for
-// concurrent use.
+// Outbox is the time that a replica needs to send the KV blocks that it has promised to others and not sent
+// yet. It adds up the time predicted for each promise. The zero Outbox is empty, and a nil Outbox belongs to
+// no replica. Safe for concurrent use.
 type Outbox struct{ promised, sent atomic.Int64 }
 
-// Add takes in that more is to be sent, or, below zero, that so much has been sent or will not be. It returns
-// the place of what is to be sent: all that was promised before.
+// Add adds a promise that takes d to send. A negative d says that sending time of -d is done or cancelled.
+// Add returns the place of the new promise: the time for all that was promised before.
 func (o *Outbox) Add(d time.Duration) (place time.Duration) {
 	switch {
 	case o == nil:
@@ -32,7 +32,7 @@ func (o *Outbox) Ahead(place time.Duration) time.Duration {
 	return max(0, place-time.Duration(o.sent.Load()))
 }
 
-// Sending returns the time for all of it.
+// Sending returns the time for everything that is promised and not sent.
 func (o *Outbox) Sending() time.Duration {
 	sent := o.sent.Load()
 	return time.Duration(o.promised.Load() - sent)

@@ -1,13 +1,13 @@
 package replica
 
-// Release is what decides which token ids an engine makes of a text or a chat, as far as engines tell: ids
-// of one release mean nothing to another. A part that is not known is empty.
+// Release identifies the tokenizer and the chat template of an engine, as far as engines tell. Token ids of
+// one release mean nothing to another. An unknown part is empty.
 type Release struct {
 	Root    string // where the model was loaded from, and with it its tokenizer and its chat template
 	Version string // of vLLM, which prepares the messages for the template
 }
 
-// Release returns whose token ids the engine's are.
+// Release returns the release whose token ids the engine uses.
 func (f *Facts) Release() Release { return Release{Root: f.Root, Version: f.Version} }
 
 // Agrees reports whether ids of one of the two can be those of the other: no part that both know is

@@ -1,11 +1,11 @@
 package replica
 
-// Renames says what became of names that replicas had: the name that its replica has now, or "" where another
-// has the name and its own has left. A name that is missing stays. Names may be exchanged.
+// Renames maps old names of replicas to new ones. The new name is "" if the replica has left and another
+// replica has its name. A name that is missing stays. Names may be exchanged.
 type Renames map[ID]ID
 
-// RenamesOf compares who had a name with who has it now. E tells one replica from another, whatever it is
-// called.
+// RenamesOf compares the replicas by their old names with the replicas by their present names. E identifies
+// a replica, whatever its name is.
 func RenamesOf[E comparable](was, now map[ID]E) Renames {
 	called := make(map[E]ID, len(now))
 	for id, e := range now {
@@ -23,7 +23,7 @@ func RenamesOf[E comparable](was, now map[ID]E) Renames {
 	return renames
 }
 
-// vacate takes the names that others got from those who had them and got none.
+// vacate maps a name to "" if another replica has taken it and its old replica has no new name.
 func (r Renames) vacate() {
 	var got []ID
 	for _, is := range r {
@@ -44,7 +44,7 @@ func (r Renames) Now(was ID) (is ID, has bool) {
 	return was, true
 }
 
-// Rekey returns m under the names of now. of makes the key of now of one that was, and reports whether there
+// Rekey returns m under present names. of returns the present key of an old key, and reports whether there
 // is one.
 func Rekey[K comparable, V any](m map[K]V, of func(was K) (is K, has bool)) map[K]V {
 	rekeyed := make(map[K]V, len(m))

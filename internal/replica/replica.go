@@ -1,7 +1,7 @@
-// Package replica describes one engine as the router sees it: who it is, where it stands, what it serves and
-// how busy it last said it was.
+// Package replica describes one engine as the router sees it: its name and address, what it serves, and how
+// busy it was by its last report.
 //
-// Everything here is a value. A replica whose facts change is a new value; nobody edits one in place.
+// Everything here is a value. A replica whose facts change is a new value; nobody edits a value in place.
 package replica
 
 import (
@@ -33,8 +33,8 @@ func (r Role) String() string {
 	return "role(" + strconv.Itoa(int(r)) + ")"
 }
 
-// Replica is one scheduler of one engine server: a server with data-parallel ranks is as many replicas, since
-// each rank has its own blocks and queue.
+// Replica is one scheduler of one engine server. A server with data-parallel ranks is one replica per rank,
+// since each rank has its own blocks and queue.
 type Replica struct {
 	ID    ID
 	Role  Role
@@ -43,7 +43,7 @@ type Replica struct {
 	Rank  int    // data-parallel rank as events, metrics labels and /kv_event_sources count it
 	Place Place
 	Facts Facts
-	// An operator drains it: no new request goes there, and those that run there end.
+	// An operator drains the replica: it gets no new request, and its running requests end.
 	Draining bool
 }
 
@@ -54,8 +54,8 @@ func (r *Replica) SameEngine(as *Replica) bool { return r.URL == as.URL && r.Ran
 // its server.
 func (r *Replica) Pinned() bool { return r.Facts.Ranks > 1 }
 
-// Serves reports whether the replica answers for model, a base model or an adapter. A replica whose facts are
-// not known yet serves nothing.
+// Serves reports whether the replica answers for model, a base model or an adapter. A replica without known
+// facts serves nothing.
 func (r *Replica) Serves(model string) bool { return slices.Contains(r.Facts.Models, model) }
 
 // Adapter returns model if it names a LoRA adapter of the replica, and "" for the base model.
@@ -66,14 +66,14 @@ func (r *Replica) Adapter(model string) string {
 	return ""
 }
 
-// Facts is what an engine said of itself when it was probed, or what the config says where it cannot be
-// probed. Zero means unknown.
+// Facts is what an engine answered when it was probed. Where an engine cannot be probed, it is what the
+// config says. Zero means unknown.
 type Facts struct {
 	Model    string   `json:"model"`    // id of the base model
 	Root     string   `json:"root"`     // what the model was loaded from; part of NIXL's hash
 	Models   []string `json:"models"`   // every served name: aliases of the base model and adapters
 	Adapters []string `json:"adapters"` // the served names that are LoRA adapters
-	// What each of them was loaded from, as it can be compared; none is unknown.
+	// What each adapter was loaded from, in a comparable form; a missing adapter is unknown.
 	AdapterRoots map[string]string `json:"adapter_roots,omitempty"`
 	Version      string            `json:"version"` // vLLM version, "0.32.0"
 	// What its answers say in system_fingerprint: version and configuration; "" where a probe saw none.
@@ -87,12 +87,12 @@ type Facts struct {
 	Drafts        int  `json:"speculative_tokens"`
 	PrefixCaching bool `json:"prefix_caching"` // whether the engine keeps prefixes at all
 	Ranks         int  `json:"ranks"`          // data-parallel ranks behind the server's address, 1 for most
-	// Global number of the first of them; the header X-data-parallel-rank counts from there.
+	// Global number of the first rank; the header X-data-parallel-rank counts from there.
 	FirstRank int         `json:"first_rank"`
 	Events    EventSource `json:"events"` // where this rank publishes block events
-	// Hashes of the token ids that it makes of sample texts (see engine.TokenSample): of a text, a chat, a chat
-	// with tools, and that chat as the chat path renders it. 0 is unknown. Another hash is another tokenizer or
-	// template.
+	// Hashes of the token ids that the engine makes of sample texts (see engine.TokenSample). The samples are a
+	// text, a chat, a chat with tools, and the chat with tools as the chat path renders it. 0 is unknown.
+	// Another hash means another tokenizer or template.
 	Tokens [4]uint64 `json:"-"`
 	Render bool      `json:"render"` // /v1/.../render answers (--enable-scale-out since about 0.30)
 	// /v1/chat/completions honours kv_transfer_params.prompt_token_ids, seen in a probe.

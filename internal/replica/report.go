@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Report is a [Load] as one router tells it to another, whose clock may be another one.
+// Report is a [Load] as one router tells it to another router, which may have a different clock.
 type Report struct {
 	Age     time.Duration `json:"age_ns"`
 	Running int           `json:"running"` // -1 unknown, as in the following
@@ -48,7 +48,7 @@ func (r Report) plausible() Report {
 	return p
 }
 
-// Plausible reports whether r can be true. One that is not is believed as far as it can be.
+// Plausible reports whether r can be true. An implausible report is believed only as far as it can be true.
 func (r *Report) Plausible() bool { return *r == r.plausible() }
 
 // Load is what the report says, heard now.
