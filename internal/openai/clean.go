@@ -7,9 +7,9 @@ import (
 )
 
 // cleaner walks JSON and notes which byte ranges must go so that no member is named like transfer params. A
-// client that gets one of those through can end an engine's process or read another prompt's blocks, so they
-// go at every depth: vLLM merges vllm_xargs into the same map. The exception is what a client's own data is
-// (opaque), which no engine takes for parameters.
+// transfer param from a client can end an engine's process or read another prompt's blocks. So cleaner
+// removes such members at every depth: vLLM merges vllm_xargs into the same map. The exception is a client's
+// own data (opaque), which no engine takes for parameters.
 type cleaner struct {
 	scan rawjson.Scanner
 	cuts []span // ascending, disjoint
@@ -32,8 +32,8 @@ func opaque(name []byte) bool {
 	return false
 }
 
-// value walks one value. root says that it is a request, or an array of them, whose opaque members are left
-// alone.
+// value walks one value. root says that the value is a request, or an array of requests. The opaque members
+// of a request are left alone.
 func (c *cleaner) value(root bool) {
 	switch c.scan.Peek() {
 	case '{':

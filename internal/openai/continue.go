@@ -20,9 +20,9 @@ type Continuation struct {
 // MaxHold bounds [Continuation.Hold]: so much of the text has to be kept and compared.
 const MaxHold = 1024
 
-// Continuation tells whether an answer to the request depends on nothing but the prompt's tokens and those of
-// the answer so far, so that the prompt of another request can hold both. why names what stands against it,
-// "" when nothing does. A member that is not known here stands against it.
+// Continuation tells whether the prompt of another request can hold this request's prompt and the answer so
+// far. It can if the rest of the answer depends on nothing but the tokens of both. why names the member that
+// stands against it, "" when nothing does. A member that is not known here stands against it.
 func (r *Request) Continuation() (c Continuation, why string) {
 	switch {
 	case r.Unsplittable != "":
@@ -79,7 +79,7 @@ func (c *Continuation) member(name string, value []byte) bool {
 	return slices.Contains(continues, name) || isEmpty(value)
 }
 
-// continues are the members that mean the same for the rest of an answer as for all of it, or that
+// continues are the members that mean the same for the rest of an answer as for the whole answer, or that
 // [Request.ContinueFrom] changes.
 var continues = []string{
 	"model", "prompt", "messages", "stream", "stream_options", "max_tokens", "max_completion_tokens",
@@ -94,7 +94,7 @@ var continues = []string{
 	"continue_final_message", "reasoning_effort",
 }
 
-// stops reads stop: a string or an array of them.
+// stops reads stop: a string or an array of strings.
 func (c *Continuation) stops(value []byte) bool {
 	c.Hold = 0
 	if value[0] == '"' {

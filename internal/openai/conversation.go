@@ -242,7 +242,8 @@ func textBlock(s *rawjson.Scanner) bool {
 	return false
 }
 
-// eventType returns the type of an event of conversations, "" of the other APIs, whose events have none.
+// eventType returns the type of an event of the conversation APIs. It is "" for the other APIs: their events
+// have no type.
 func (k Kind) eventType(data []byte) string {
 	if k != Messages && k != Responses {
 		return ""
@@ -254,8 +255,8 @@ func (k Kind) eventType(data []byte) string {
 	return rawjson.Text(at.of(data))
 }
 
-// Opens reports whether data (JSON of an event) opens a stream of the kind's API, or keeps one open, before
-// anything is known to be generated.
+// Opens reports whether an event opens a stream of the kind's API, or keeps the stream open, before anything
+// is known to be generated. data is the event's JSON.
 func (k Kind) Opens(data []byte) bool {
 	switch k.eventType(data) {
 	case "message_start", "ping":
@@ -278,8 +279,8 @@ func (k Kind) Ends(data []byte) bool {
 	return false
 }
 
-// MayEndAt returns where in chunk, a part of a stream of the kind's API, its last event may be, so that most
-// need not be read: -1 is nowhere.
+// MayEndAt returns where in chunk the last event of the stream may be, or -1. Most chunks then need not be
+// read. chunk is a part of a stream of the kind's API.
 func (k Kind) MayEndAt(chunk []byte) int {
 	switch k {
 	case Messages:

@@ -9,16 +9,15 @@ import (
 	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
-// Delivered is what a client has been given of a streamed answer with one choice, kept so that another engine
-// can go on with it. Every event of the stream goes through it: [Delivered.Append] or [Delivered.Event] take
-// the token ids out that the client did not ask for.
+// Delivered is what a client has been given of a streamed answer with one choice. It is kept so that another
+// engine can continue the answer. Every event of the stream goes through Delivered: [Delivered.Append] or
+// [Delivered.Event] remove the token ids that the client did not ask for.
 //
-// An engine makes text of tokens as they come. It holds bytes back that are no whole character yet, and
-// characters that may begin a stop string. The text of another engine begins with its first new token, so
-// what was held back is lost unless that engine generates the tokens again that the text belongs to. Going on
-// is therefore possible only from some tokens, where nothing was held back that the client has not got: the
-// newest of them is kept as point, with the text that the client got behind it, which the other engine will
-// say again.
+// An engine turns tokens into text as they come. It holds back bytes that do not make a whole character yet,
+// and characters that may begin a stop string. The text of another engine begins with its first new token. So
+// text that was held back is lost unless that engine generates its tokens again. Another engine can therefore
+// continue only from a token where the client has got all the text so far. The newest such token is kept as
+// point, with the text that the client got after it. The other engine will generate that text again.
 //
 // Not safe for concurrent use.
 type Delivered struct {
@@ -206,7 +205,7 @@ func (d *Delivered) took(n int, raw []byte) {
 	d.advance()
 }
 
-// advance moves the point to the newest mark whose text the client has all got.
+// advance moves the point to the newest mark up to which the client has got all text.
 func (d *Delivered) advance() {
 	n := 0
 	for n < len(d.from.marks) && d.from.marks[n].chars+d.want.Hold <= d.from.chars {

@@ -54,8 +54,8 @@ func (p Prompt) raw() []byte {
 	return p.IDsRaw
 }
 
-// Set gives key the raw JSON value, in place of the first member of that name (the others go), or at the end.
-// A nil value deletes.
+// Set gives key the raw JSON value. The value replaces the first member with this name, and the other such
+// members go; without one, the member is added at the end. A nil value deletes.
 func (e *Edit) Set(key string, value []byte) {
 	for i := range e.ops {
 		if e.ops[i].key == key {

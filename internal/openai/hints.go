@@ -51,7 +51,7 @@ func length(value []byte) int {
 // maxHint is more than any answer has.
 const maxHint = 1 << 20
 
-// inObject calls with each member of that name of what may be an object.
+// inObject calls with for each member called name, if value is an object.
 func inObject(value []byte, name string, with func(value []byte)) {
 	if value[0] != '{' {
 		return

@@ -1,8 +1,8 @@
 package openai
 
-// What leg 1 drops from a client's own body: it makes one token that nobody sees, and none of these takes
-// part in making the prompt or its KV blocks. What might (tools, response_format, template arguments) stays,
-// because both legs must hold the same ids.
+// What leg 1 drops from a client's own body. Leg 1 makes one token that nobody sees, and the members listed
+// here take no part in making the prompt or its KV blocks. Members that might (tools, response_format,
+// template arguments) stay, because both legs must hold the same ids.
 var notOnPrefill = [...]string{
 	"stream_options", "min_tokens", "min_completion_tokens", "logprobs", "top_logprobs", "prompt_logprobs", "n",
 	"best_of",
@@ -29,7 +29,7 @@ func (r *Request) PrefillIDs(ids []byte) *Edit {
 	e.Set("max_tokens", one)
 	e.Set("temperature", zero)
 	for _, key := range onPrefill {
-		if r.Kind == Messages && key != "cache_salt" { // the only one of them that this API has
+		if r.Kind == Messages && key != "cache_salt" { // this API has only cache_salt
 			continue
 		}
 		if value := r.member(key); value != nil && !isNull(value) {

@@ -78,8 +78,8 @@ func (a *answer) renumber(dst []byte, ch choice, index int) []byte {
 	return append(dst, a.data[ch.index.end:ch.all.end]...)
 }
 
-// MergeAnswers makes one answer of those to each prompt of a batch: choices in order, usage summed, the first
-// answer's other fields, id when it is not "".
+// MergeAnswers makes one answer of the answers to the prompts of a batch: choices in order, usage summed, the
+// first answer's other fields, id when it is not "".
 func MergeAnswers(answers [][]byte, id string) ([]byte, error) {
 	if len(answers) == 0 {
 		return nil, fmt.Errorf("merge answers: none given")

@@ -2,8 +2,8 @@ package openai
 
 import "github.com/tandem-router/tandem/internal/rawjson"
 
-// MergeModels makes one list of several engines' lists of models: the first, with the entries of the others
-// whose ids it lacks behind its own. What is no list adds nothing.
+// MergeModels makes one list of several engines' lists of models. It takes the first list and appends the
+// entries of the others with ids that are not there yet. Anything that is not a list adds nothing.
 func MergeModels(lists [][]byte) []byte {
 	first := lists[0]
 	known := map[string]bool{}

@@ -1,10 +1,10 @@
 // Package openai reads and edits OpenAI-shaped requests and answers by byte range: what it does not touch
 // survives byte for byte.
 //
-// A request is scanned once ([Parse]); its two legs are edits of it ([Request.Edit], [Request.PrefillIDs],
-// [Request.PrefillBody]). Answers and streams are cut into events ([Events]) and touched only where needed
-// ([Kind.Find], [Scrub], [RewriteChunk]). Nothing here starts goroutines or keeps state between calls, and no
-// error holds any part of a prompt.
+// A request is scanned once ([Parse]); its two legs are edits of the request ([Request.Edit],
+// [Request.PrefillIDs], [Request.PrefillBody]). Answers and streams are cut into events ([Events]) and
+// touched only where needed ([Kind.Find], [Scrub], [RewriteChunk]). Nothing here starts goroutines or keeps
+// state between calls, and no error holds any part of a prompt.
 package openai
 
 // Kind says which API a request came through.
@@ -45,7 +45,7 @@ type Request struct {
 	Stream          bool
 	IncludeUsage    bool // stream_options.include_usage
 	ContinuousUsage bool // stream_options.continuous_usage_stats
-	// It is a stream of one answer whose client did not ask for usage, of which the engine can be asked for it:
+	// It is a stream of one answer, the client did not ask for usage, and the engine can be asked for usage:
 	// [Edit.AskUsage].
 	MayAskUsage bool
 	// New tokens at most, 0 when unlimited; max_completion_tokens wins on chat; 16 when a completion does not
@@ -56,8 +56,8 @@ type Request struct {
 	Prompts   []Prompt // of a completion, in order; nil on chat and for a batch above Limits.Prompts
 	Batched   bool     // more than one prompt
 	InBatch   int      // how many, of a list; also where Prompts is nil
-	// The engine computes all of the prompt, whatever it has cached: what it says of the prompt's tokens needs
-	// each of them.
+	// The engine computes the whole prompt, whatever it has cached: its answer tells something about each token
+	// of the prompt.
 	Uncached     bool
 	Unsplittable string // why the request must go whole to one replica, "" when it may be split
 	Acts         bool   // its engine may run tools for it, or go on with it when nobody waits any more

@@ -165,7 +165,8 @@ func (p *parser) finish() {
 	if p.options && !r.Stream {
 		p.unsplittable("stream_options without stream")
 	}
-	// vLLM makes prompt_logprobs of them, on chats always: skip_reading_prefix_cache of sampling_params.py.
+	// vLLM makes prompt_logprobs from these members, on chats always: skip_reading_prefix_cache of
+	// sampling_params.py.
 	if p.echo && (p.logprobs || r.Kind == Chat) {
 		r.Uncached = true
 	}

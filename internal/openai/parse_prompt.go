@@ -60,8 +60,8 @@ func (p *parser) firstElement() byte {
 	return ahead.Peek()
 }
 
-// batch reads an array whose elements all begin with the byte first. Beyond the bound of prompts they are
-// walked over and the whole is unsplittable.
+// batch reads an array with elements that all begin with the byte first. If there are more prompts than the
+// bound, the rest is walked over and the request is unsplittable.
 func (p *parser) batch(first byte, add func()) {
 	r := p.req
 	s := &p.scan

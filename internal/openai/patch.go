@@ -36,8 +36,8 @@ func payload(data []byte) span {
 	return span{0, 0}
 }
 
-// CachedPrompt is what of a prompt an engine found in its prefix cache, and what else of it is there since
-// then, in tokens. -1 is unknown.
+// CachedPrompt counts the tokens of a prompt that an engine found in its prefix cache (Found), and those it
+// has put there since (Added). -1 is unknown.
 type CachedPrompt struct{ Found, Added int }
 
 // details are the objects of a usage that tell of a CachedPrompt, and the names of its numbers.
@@ -85,8 +85,8 @@ func setFound(object []byte, name string, n int) patch {
 	return patch{span{1, 1}, value}
 }
 
-// messagePatches returns what changes in the usage of messages, whose input_tokens are neither what the cache
-// had nor what it has got: the sum stays.
+// messagePatches returns what changes in the usage of messages. There input_tokens excludes the tokens that
+// the cache had and those that it got: the sum stays.
 func messagePatches(usage []byte, cached CachedPrompt) []patch {
 	found, ok := countAt(usage, "cache_read_input_tokens")
 	if !ok {

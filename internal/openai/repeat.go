@@ -25,9 +25,10 @@ type Repeat struct {
 	Outlives bool
 }
 
-// Repeatable returns what the answer to the request depends on, as canonical JSON: two requests that mean the
-// same to every engine have the same, if they differ only in the order of members, in white space, in how
-// texts are escaped, and in who asks. why says why another answer may be as right, "" where none is.
+// Repeatable returns what the answer to the request depends on, as canonical JSON. Two requests have the same
+// canonical JSON if they differ only in the order of members, in white space, in how texts are escaped, and
+// in who asks. Such requests mean the same to every engine. why tells why a second answer may differ and be
+// as right; it is "" where none can.
 //
 // What is allowed is listed: a member that is not known here may mean anything.
 func (r *Request) Repeatable(rule Repeat) (canonical []byte, why string) {
@@ -121,8 +122,8 @@ func inOrder(all []asked) []asked {
 	return kept
 }
 
-// whoAsks are the members that say who asks, how urgently and for which session: no engine answers otherwise
-// for them. Who may get whose answers is for the key and the salt to say.
+// whoAsks are the members that name the user, the urgency and the session: no engine answers otherwise
+// because of them. The key and the salt decide which users may share answers.
 func (k Kind) whoAsks() []string {
 	switch k {
 	case Messages:
@@ -137,7 +138,7 @@ var whoAsks = []string{
 	"user", "metadata", "store", "safety_identifier", "prompt_cache_key", "priority", "session_id",
 }
 
-// repeated are the members whose meaning is known, beyond those that a continued stream may have.
+// repeated are the members with a known meaning, beyond the members that a continued stream may have.
 var repeated = []string{
 	"stop", "include_stop_str_in_output", "return_token_ids", "presence_penalty", "frequency_penalty",
 	"spaces_between_special_tokens", "n", "best_of", "response_format", "structured_outputs", "logprobs",
@@ -172,9 +173,9 @@ func appendMembers(dst []byte, list []asked, of string) []byte {
 	return append(dst, '}')
 }
 
-// unordered are the members of a request whose objects mean the same in any order. A schema is not: engines
-// generate in its order. Nor are a template's arguments and documents: a template may write them down as they
-// come.
+// unordered are the members of a request with objects that mean the same in any order. A schema is not among
+// them: engines generate in its order. Nor are a template's arguments and documents: a template may write
+// them down as they come.
 var unordered = []string{"messages", "content", "stream_options", "logit_bias"}
 
 // reals are the members that are read as floating point numbers.
@@ -182,8 +183,8 @@ var reals = []string{
 	"temperature", "top_p", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty",
 }
 
-// appendCanonical appends value, any valid JSON, which is the value of a member of that name in an object
-// that is the value of a member called of.
+// appendCanonical appends value, any valid JSON. value belongs to the member called name of an object. That
+// object is itself the value of a member called of.
 func appendCanonical(dst, value []byte, name, of string) []byte {
 	switch value[0] {
 	case '"':

@@ -11,7 +11,7 @@ import (
 // known not to make them differ from time to time. Each API ignores what the other alone has, so each has
 // its list.
 
-// repeats reports whether a member of such a request is one of them.
+// repeats reports whether a member of such a request is known and leaves repeated answers alike.
 func (k Kind) repeats(name string, value []byte) bool {
 	switch {
 	case isEmpty(value):
@@ -31,7 +31,7 @@ var repeatedMessages = []string{
 	"output_config", "thinking", "cache_salt", "chat_template_kwargs",
 }
 
-// whoAsksMessages are those that say who asks.
+// whoAsksMessages are whoAsks for /v1/messages.
 var whoAsksMessages = []string{"metadata"}
 
 var repeatedResponses = []string{
@@ -43,13 +43,13 @@ var repeatedResponses = []string{
 	"store", "prompt_cache_key", "safety_identifier", "priority", "session_id",
 }
 
-// whoAsksResponses are those that say who asks. The response repeats user, metadata and service_tier, so
-// these are part of the question.
+// whoAsksResponses are whoAsks for /v1/responses. The response repeats user, metadata and service_tier, so
+// they are part of the question.
 var whoAsksResponses = []string{"store", "prompt_cache_key", "safety_identifier", "priority", "session_id"}
 
-// storeAsked reports whether the answer to a request for a response depends on what an engine has kept, or
-// is to be kept there. Of one that does not say, engines that keep responses keep what was computed, under
-// the id that everybody gets who gets that answer: this is well as long as the engine lives.
+// storeAsked reports whether the answer depends on a response that an engine has kept, or is to be kept
+// there. If the request does not say, engines that keep responses also keep this one, under its id. A
+// repeated answer gives the same id to all its clients, which is right as long as the engine lives.
 func (r *Request) storeAsked(rule Repeat) bool {
 	if r.Kind != Responses {
 		return false

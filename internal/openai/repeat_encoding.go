@@ -31,7 +31,7 @@ var (
 	encodedPairs = []string{"data_1", "data_2", "queries", "items", "text_1", "text_2"}
 )
 
-// whoAsksEncoding are those that say who asks.
+// whoAsksEncoding are whoAsks for embeddings and the other encoding APIs.
 var whoAsksEncoding = []string{"user", "priority"}
 
 // encodings are the members of each API beyond those that all have. What a plugin of an engine makes of its

@@ -52,10 +52,11 @@ func (d *Delivered) Clone() *Delivered {
 	return &c
 }
 
-// Resume turns to another engine, whose events come from now on, and returns the ids of its prompt and how
-// many of them are of the answer. cached is what the client is to be told of its prompt's cached tokens; of
-// what is unknown it is told what the engine says. To be called where [Delivered.Resumable] agrees, again for
-// every engine that goes on, and with the first engine's cached alone.
+// Resume turns to another engine. From now on the events come from that engine. It returns the token ids for
+// that engine's prompt, and how many of these ids belong to the answer. cached is what the client is told
+// about its prompt's cached tokens; for an unknown number the client is told what the engine says. Call
+// Resume where [Delivered.Resumable] agrees, and again for every engine that continues. Only the first call's
+// cached counts.
 func (d *Delivered) Resume(cached CachedPrompt) (prompt []uint32, done int) {
 	if d.again != nil {
 		cached = d.again.cached

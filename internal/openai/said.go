@@ -43,7 +43,7 @@ func (k Kind) holds() string {
 	return "choices"
 }
 
-// walk finds the parts among the members of an object. fixed says that a usage of it stays as it is.
+// walk finds the parts among the members of an object. fixed says that a usage in the object stays as it is.
 func (f *Said) walk(s *rawjson.Scanner, holds string, fixed bool) {
 	for key := range s.Members() {
 		name, c := rawjson.Name(key), s.Peek()
@@ -60,7 +60,7 @@ func (f *Said) walk(s *rawjson.Scanner, holds string, fixed bool) {
 	}
 }
 
-// note takes down one member whose value begins with c.
+// note takes down one member. c is the first byte of its value.
 func (f *Said) note(name []byte, c byte, at span, holds string, fixed bool) {
 	switch {
 	case holds != "" && string(name) == holds:

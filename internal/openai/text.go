@@ -6,11 +6,11 @@ import (
 	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
-// PromptText appends to dst, in pieces of Raw, the text that prompt i is made of, in an order in which
-// prompts that begin alike have leading bytes in common: what a template makes of tools stands before the
-// messages, and the messages lack the bracket at their end, so that a conversation that went on shares the
-// bytes of its earlier turn. It appends nothing for a prompt of token ids, and for i without a prompt in a
-// completion. A chat has one prompt.
+// PromptText appends to dst, in pieces of Raw, the text that prompt i is made of. Prompts that begin alike
+// have leading bytes in common. Therefore what a template makes of tools stands before the messages, and the
+// messages lack the bracket at their end. A conversation that went on thus shares the bytes of its earlier
+// turn. It appends nothing for a prompt of token ids, and for i without a prompt in a completion. A chat has
+// one prompt.
 func (r *Request) PromptText(dst [][]byte, i int) [][]byte {
 	if r.Kind == Completions {
 		if i < len(r.Prompts) && r.Prompts[i].Text != nil {

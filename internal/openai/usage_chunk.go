@@ -7,11 +7,11 @@ import (
 	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
-// A router that wants to know what a streamed answer took asks its engine for usage, whether the client asked
-// or not. vLLM says then in a chunk behind the answer what it took, and names itself there instead of in the
-// chunk with the finish reason: the last message of a stream bears system_fingerprint. All else stays as it
-// is, so that a client which did not ask gets what it would have got by leaving the usage chunk out and
-// moving the fingerprint back.
+// The router asks an engine for the usage of a streamed answer, whether the client asked or not. vLLM then
+// sends a usage chunk behind the answer, and names itself there instead of in the chunk with the finish
+// reason: the last message of a stream bears system_fingerprint. All else stays as it is. So the router
+// leaves the usage chunk out and moves the fingerprint back, and a client that did not ask gets its usual
+// stream.
 
 // mayAskUsage settles [Request.MayAskUsage]. Of several answers in one stream each has an end of its own.
 // What it means that stream_options has a member that is not known is not known either.
@@ -43,7 +43,7 @@ var (
 	nullValue  = []byte(":null")
 )
 
-// saysAt returns where b has the member whose name ends so with another value than null, or -1.
+// saysAt returns where b has a member with a name that ends so and a value other than null, or -1.
 func saysAt(b, tail []byte) int {
 	for at := 0; ; {
 		i := bytes.Index(b[at:], tail)
