@@ -130,8 +130,8 @@ func (c *conn) take(end int) (head, step) {
 	return h, isUsual
 }
 
-// waitBy is until when the next bytes may take: of a new connection and of a head that has begun as long
-// as a head may, else as long as a connection may be idle.
+// waitBy is the time until which the connection waits for the next bytes. A new connection and a head that
+// has begun have as long as a head may take. Any other wait may last as long as a connection may be idle.
 func (c *conn) waitBy() time.Time {
 	switch idle := c.s.idleTimeout(); {
 	case !c.life.served:
@@ -228,8 +228,8 @@ func (c *conn) closeIdle() {
 	}
 }
 
-// hungUp ends the request that is served: its client has closed the connection, or its own direction of
-// it.
+// hungUp ends the request that is served: its client has closed the connection, or the client's own
+// direction.
 func (c *serving) hungUp() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -239,7 +239,7 @@ func (c *serving) hungUp() {
 	}
 }
 
-// handOver gives the connection to net/http, with what has been read of it.
+// handOver gives the connection to net/http, with the bytes that were already read.
 func (c *conn) handOver() {
 	if c.nc.SetDeadline(time.Time{}) != nil {
 		c.nc.Close()

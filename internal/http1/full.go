@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// A process has so many file descriptors. Where clients take all of them, none is left for what their
-// requests need. So a server has [Server.MaxConns] connections at most. At that many it first closes those
-// that serve no request, and waits; a client that finds no place within fullWait is told so.
+// A process has a limited number of file descriptors. If clients take them all, none is left for the engines'
+// connections. So a server has [Server.MaxConns] connections at most. At that many it first closes
+// connections that serve no request, and waits. A client that finds no place within fullWait is told so.
 
 // fullWait is for how long a server without a place for another connection lets clients wait for one.
 const fullWait = time.Second
@@ -31,7 +31,7 @@ type places struct {
 // mostTelling bounds [places.telling], since each holds a descriptor. Others are closed unanswered.
 const mostTelling = 16
 
-// full is what a client hears for whom there is no place.
+// full is the answer to a client that found no place.
 const full = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\n" +
 	"Connection: close\r\nContent-Length: 128\r\n\r\n" +
 	`{"error":{"message":"The router has no place for another connection.",` +

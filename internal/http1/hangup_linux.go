@@ -7,9 +7,9 @@ import (
 	"syscall"
 )
 
-// hangups watches the sockets of a listener for clients that hang up, all of them with one goroutine: an
-// epoll set of its own has each socket once, for as long as it lives, and is asked for nothing but the
-// end of the client's direction. So a request costs nothing.
+// hangups watches the sockets of a listener for clients that hang up. One goroutine watches all sockets with
+// one epoll set. Each socket is registered once, for as long as it lives, and only for the end of the
+// client's direction. So a request costs nothing.
 type hangups struct {
 	once sync.Once
 	file *os.File // of the epoll set, nil where there is none

@@ -41,7 +41,7 @@ func endOfHead(b []byte) (n int, not bool) {
 // parse reads a head that ends with its blank line; ok says that it is usual. Everything that is not,
 // right or wrong, is for net/http to judge.
 //
-// Long: one pass over the lines of a head, whose values share one piece of memory.
+// Long: one pass over the lines of a head; their values share one piece of memory.
 func parse(b []byte, usual map[string]string) (h head, ok bool) {
 	first := bytes.Index(b, []byte("\r\n"))
 	target, ok := bytes.CutSuffix(b[len(post):first], []byte(" HTTP/1.1"))

@@ -2,10 +2,10 @@
 // every other to net/http.
 //
 // net/http can do anything, and pays for it with each request: a second goroutine that looks whether the
-// client leaves, deadlines that are set and taken back, two buffers and two dozen objects. A usual
-// request is a POST to one of a few paths, with a body of a known length and a head that is read one way
-// only. What is anything else, or is written in a way that two readers could understand differently, is
-// never judged here: its connection goes to net/http with all that was read of it, and stays there.
+// client leaves, deadlines that are set and taken back, two buffers and two dozen objects. A usual request is
+// a POST to one of a few paths, with a body of a known length and a head that is read one way only. This
+// package never judges anything else, nor a request that two readers could understand differently. Such a
+// connection goes to net/http with all bytes that were read, and stays there.
 package http1
 
 import (
@@ -154,8 +154,8 @@ func (s *Server) stop() {
 	}
 }
 
-// Shutdown lets requests end, closes connections that serve none, and returns when there is no connection
-// left, or the error of ctx when that ends before.
+// Shutdown lets requests end and closes connections that serve none. It returns when no connection is left,
+// or the error of ctx when ctx ends first.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.stop()
 	s.Rest.SetKeepAlivesEnabled(false) // closes what is idle there; what is not usual may still come from here
