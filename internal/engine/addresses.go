@@ -15,10 +15,10 @@ type LookUp func(ctx context.Context, network, host string) ([]netip.Addr, error
 // lookUpTime is how long the name server may take.
 const lookUpTime = 2 * time.Second
 
-// Several returns the addresses, sorted, of a URL whose host is a name for several machines, such as that
-// of a headless Service; nil for any other. One IPv4 and one IPv6 address are those of one machine, and so is
-// a loopback address beside any other. A nil find asks the resolver of the machine. A name that cannot be
-// looked up within two seconds is an error.
+// Several returns the addresses, sorted, of a URL with a host that names several machines, such as a headless
+// Service; nil for any other. One IPv4 and one IPv6 address belong to one machine, and so does a loopback
+// address beside any other. A nil find asks the resolver of the machine. A name that cannot be looked up
+// within two seconds is an error.
 func Several(ctx context.Context, engine string, find LookUp) ([]netip.Addr, error) {
 	u, err := url.Parse(engine)
 	if err != nil {
@@ -46,7 +46,7 @@ func Several(ctx context.Context, engine string, find LookUp) ([]netip.Addr, err
 			six = append(six, a)
 		}
 	}
-	if len(four) == 0 { // else IPv6 is another way to the same machines, and one of them may have several
+	if len(four) == 0 { // else IPv6 is another way to the same machines, and one machine may have several
 		four = six
 	}
 	slices.SortFunc(four, netip.Addr.Compare)

@@ -4,8 +4,7 @@ package engine
 //
 //	size [;extension] CRLF  data CRLF  ...  0 CRLF  [name: value CRLF ...]  CRLF
 //
-// Line ends must be CRLF and sizes plain hex: what is read leniently here may be read otherwise by whoever
-// stands in front.
+// Line ends must be CRLF and sizes plain hex: a proxy in front may read lenient input in another way.
 type chunks struct {
 	state  chunkState
 	digits int   // hex digits of the size so far

@@ -1,7 +1,7 @@
 // Package engine talks HTTP to one vLLM server: requests on the caller's goroutine, its facts and its load.
 //
-// Context switches are what a two-leg front pays for, so nothing here runs beside the caller, but for the
-// write of a long body over TLS: one write sends the request, reads bring what is there, and a cancelled
+// Context switches are what a two-leg front pays for. So nothing here runs beside the caller, except the
+// write of a long body over TLS. One write sends the request, reads bring what is there, and a cancelled
 // context closes the connection. A request that may have reached the engine is never sent twice, because KV
 // transfer params are good for one use.
 package engine
@@ -166,9 +166,9 @@ func tlsConfig(base *tls.Config, host string) *tls.Config {
 // does.
 func (c *Client) Close() { c.idle.close() }
 
-// Retire closes the idle connections and keeps none from now on. Requests go on to be served, each on a
-// connection of its own: for a client that nobody is sent to any more, and that who was sent to it before may
-// still have to ask.
+// Retire closes the idle connections and keeps none from now on. Later requests are still served, each on a
+// connection of its own. Retire is for an engine that gets no new requests while older requests may still
+// have to ask it.
 func (c *Client) Retire() { c.idle.retire() }
 
 // Do sends r and returns when the head of the answer is there; the caller reads the body and closes the
@@ -293,8 +293,7 @@ func handshake(ctx context.Context, nc net.Conn, cfg *tls.Config) (net.Conn, err
 	return tc, nil
 }
 
-// Post sends a JSON body and reads the whole answer, up to 64 MiB of it. A status other than 200 is not an
-// error.
+// Post sends a JSON body and reads the whole answer, at most 64 MiB. A status other than 200 is not an error.
 func (c *Client) Post(ctx context.Context, path string, body []byte) (status int, reply []byte, err error) {
 	return c.roundTrip(ctx, &Request{Method: http.MethodPost, Path: path, Body: body})
 }

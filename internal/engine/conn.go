@@ -74,7 +74,7 @@ func newConn(nc net.Conn) *conn {
 	return c
 }
 
-// abort closes the connection under whoever uses it, without TLS's farewell, which may block.
+// abort closes the connection even while another goroutine uses it, without TLS's farewell, which may block.
 func (c *conn) abort() {
 	if tc, ok := c.nc.(*tls.Conn); ok {
 		tc.NetConn().Close()
@@ -223,8 +223,7 @@ func (c *conn) sent(n int64, err error) (at time.Time, early bool, _ *Error) {
 // kept reports whether the connection carried a request before: it is looked at before its next.
 func (c *conn) kept() bool { return !c.since.IsZero() }
 
-// errDead is a connection that cannot carry a request any more, by what was seen of it before anything was
-// written.
+// errDead is a connection that cannot carry a request any more. This was seen before anything was written.
 func errDead(saw peeked) *Error {
 	return &Error{Phase: Write, Err: net.ErrClosed, dead: true, spoke: saw == peekData}
 }
@@ -263,9 +262,9 @@ func (c *conn) writeLong(head, body []byte) (early bool, n int64, err error) {
 	return false, n, err
 }
 
-// writeSealed does so over TLS, where a write that a deadline interrupts cannot go on. So it runs beside the
-// caller, who looks for the answer meanwhile, and is interrupted only when nothing more needs to be written.
-// It has ended when this returns: body is the caller's again.
+// writeSealed does the same over TLS, where a write that a deadline interrupts cannot go on. So the write
+// runs beside the caller, which looks for the answer meanwhile. The write is interrupted only when nothing
+// more needs to be written. It has ended when writeSealed returns: body is the caller's again.
 func (c *conn) writeSealed(head, body []byte) (early bool, n int64, err error) {
 	written := make(chan struct{})
 	go func() { // joined below in every case

@@ -65,9 +65,9 @@ func NotSent(err error) bool {
 	return ok && !e.Sent
 }
 
-// Unreachable reports whether err is the engine's own doing: nobody answered at its address, or hung up
-// before a byte was taken. What our side did, a context that ended, a request that is not one, a client that
-// is closed, says nothing of the engine, and must not count against it.
+// Unreachable reports whether err is the engine's own doing: nobody answered at its address, or the engine
+// hung up before it took a byte. Failures on our side say nothing about the engine and must not count against
+// it. Examples are a context that ended, an invalid request, and a closed client.
 func Unreachable(err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && e.unreachable
@@ -85,16 +85,15 @@ func HungUp(err error) bool {
 	return !is || !slow.Timeout()
 }
 
-// Stale reports whether err is a kept connection that grew too old under its next request, and ended before
+// Stale reports whether err means that a kept connection was too old for its next request, and ended before
 // the first byte of an answer. An engine that stood still ends such connections before it reads what came on
-// them. One that ends breaks off all of them.
+// them. A process that ends breaks off all its connections.
 func Stale(err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && e.old && HungUp(err)
 }
 
-// ErrRequest is a request that cannot be put on the wire as it is. No engine would have seen anything else of
-// it.
+// ErrRequest is a request that cannot be put on the wire as it is, to any engine.
 var ErrRequest = errors.New("request is not one")
 
 // ErrTooLarge is a body longer than its reader's limit.

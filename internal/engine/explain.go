@@ -41,9 +41,9 @@ func NotJSON(path string, body []byte, err error) error {
 
 func isHTML(body []byte) bool { return bytes.HasPrefix(bytes.TrimSpace(body), []byte("<")) }
 
-// Explain says why the engine at url could not be asked, without our side's port numbers, and what an
-// operator does about it, "" where that is not known. pool is the configuration path of the engine's pool,
-// such as pools.decode.
+// Explain tells why the engine at url could not be asked, without our side's port numbers. It also tells what
+// an operator can do, "" where that is not known. pool is the configuration path of the engine's pool, such
+// as pools.decode.
 func Explain(err error, url, pool string) (seen, do string) {
 	if seen, do = explainTLS(err, pool); seen != "" {
 		return seen, do

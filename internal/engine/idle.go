@@ -24,9 +24,9 @@ type idle struct {
 	armed bool
 }
 
-// get returns a connection that was made by trust and whose next answer will name its question if it is asked
-// for path, or nil. However short it was idle, [conn.send] looks at it before it writes: what an engine said
-// beyond its answer would be taken for the answer to the next request.
+// get returns an idle connection, or nil. The connection was made by trust, and its next answer will name its
+// question if the request is for path. However short it was idle, [conn.send] looks at it before it writes:
+// bytes that an engine sent beyond its answer would be taken for the answer to the next request.
 func (p *idle) get(trust *tls.Config, path string) *conn {
 	for {
 		c, age := p.pop(path)

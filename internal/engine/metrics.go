@@ -87,7 +87,7 @@ type rankLines struct {
 	blocks   int // num_gpu_blocks: the sum over ranks
 	tokens   int // kv_cache_size_tokens: of one rank
 	drafts   float64
-	drafted  float64 // tokens of these
+	drafted  float64 // tokens of the drafts
 }
 
 func (p *parser) rank(number int) *rankLines {
@@ -229,8 +229,8 @@ func (r *rankLines) setCache(l labels) {
 // usable is how many blocks the rank can give out. num_gpu_blocks is the sum over the ranks of a server,
 // kv_cache_size_tokens is one rank's; both count the null block, which is never given out. The tokens are
 // rounded down to whole requests of the longest length and to whole tokens (v1/core/kv_cache_utils.py,
-// get_kv_cache_capacity), so that they are some blocks too few for most lengths; where they are far from the
-// mean of the ranks, several groups of layers share the blocks, and the tokens are what fits.
+// get_kv_cache_capacity). So they are some blocks too few for most lengths. Where they are far from the mean
+// of the ranks, several groups of layers share the blocks. Then the tokens are what fits.
 func (r *rankLines) usable(ranks int) int {
 	blocks := r.blocks / ranks
 	if r.tokens > 0 && r.rank.Cache.BlockSize > 0 {

@@ -11,14 +11,14 @@ import (
 // of a completion, a chat or an embedding with the X-Request-Id of the request, and with
 // --enable-request-id-headers repeats it in the head of every answer.
 //
-// Two rules follow. A connection carries another request only if its last answer named its question; so only
-// connections to engines that do so are kept. Where the body named the question, the next request has the
-// same path: vLLM repeats the id in the bodies of some paths, and not of others (/v1/responses). And on such
-// a connection an answer that names another question, or none, is not an answer. A request without an id gets
-// a connection of its own.
+// Two rules follow. A connection carries another request only if its last answer named its question. So only
+// connections to engines that name questions are kept. Where the body named the question, the next request
+// has the same path: vLLM repeats the id in the bodies of some paths, and not of others (/v1/responses). The
+// second rule: on such a connection an answer that names another question, or none, is not an answer. A
+// request without an id gets a connection of its own.
 
-// ErrAnother is an answer that does not name the request it should be to. Nothing of it has been returned,
-// except for a beginning that is shorter than an event.
+// ErrAnother is an answer that does not name the request that it should answer. Nothing from the answer has
+// been returned, except for a beginning that is shorter than an event.
 var ErrAnother = errors.New("the engine sent what is not the answer to this request")
 
 // naming is whether an answer names its question.
@@ -30,7 +30,7 @@ type naming struct {
 
 // names is what the answers on a connection have shown.
 type names struct {
-	inHeads bool   // the head of an answer named its question: all answers of that engine do so
+	inHeads bool   // the head of an answer named its question: all answers of this engine do so
 	path    string // of the last request, whose answer may have named it in its body
 }
 

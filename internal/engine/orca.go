@@ -17,9 +17,9 @@ const (
 )
 
 // ParseORCA reads the value of an endpoint-load-metrics header: TEXT or JSON, with or without that word in
-// front. Names we do not know are passed over. It says false when the report is empty, when a value cannot
-// be, and when a name comes twice, as it does from a server with several data-parallel ranks without saying
-// which is whose. At is left to the caller.
+// front. Names we do not know are passed over. It says false when the report is empty, when a value is
+// impossible, and when a name comes twice. A server with several data-parallel ranks sends names twice,
+// without telling the rank. At is left to the caller.
 func ParseORCA(value string) (replica.Load, bool) {
 	l := replica.NoLoad()
 	value = trim(value)

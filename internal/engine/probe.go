@@ -172,9 +172,9 @@ func (p *probe) tokens(ctx context.Context) error {
 // reuseIDs is a prompt no chat template makes; its ids are in every vocabulary.
 const reuseIDs = "[3,1,4,1,5,9,2,6]"
 
-// reuse checks that a chat request takes its prompt from kv_transfer_params.prompt_token_ids: vLLM promises
-// it since 0.27, and a router that believes it wrongly has the decode replica compute another prompt than the
-// one whose KV it was given. The answer says besides how the engine names itself.
+// reuse checks that a chat request takes its prompt from kv_transfer_params.prompt_token_ids. vLLM promises
+// it since 0.27. If a router wrongly believes it, the decode replica computes another prompt than the one
+// whose KV it was given. The answer says besides how the engine names itself.
 func (p *probe) reuse(ctx context.Context) error {
 	if !replica.AtLeast(p.facts.Version, 0, 27) {
 		return nil
@@ -196,10 +196,10 @@ func (p *probe) reuse(ctx context.Context) error {
 	return nil
 }
 
-// reuseOther checks the same of /v1/messages and /v1/responses, whose answers do not tell the prompt's ids
+// reuseOther checks the same for /v1/messages and /v1/responses. Their answers do not tell the prompt's ids
 // but count them. No template makes one token of four words.
 func (p *probe) reuseOther(ctx context.Context) (err error) {
-	if !p.facts.ReuseIDs || !p.facts.Render { // without ids of these APIs there is nothing to reuse
+	if !p.facts.ReuseIDs || !p.facts.Render { // without ids from these APIs there is nothing to reuse
 		return nil
 	}
 	const ids = `"temperature":0,"kv_transfer_params":{"prompt_token_ids":[3]}`

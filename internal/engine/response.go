@@ -169,7 +169,7 @@ func (r *Response) NextWithin(d time.Duration) ([]byte, error) {
 	c, patience := r.conn, r.conn.patience
 	c.setPatience(d)
 	defer func() {
-		if r.conn != nil { // who gives it back takes its deadline away
+		if r.conn != nil { // giving the connection back takes its deadline away
 			c.setPatience(patience)
 		}
 	}()

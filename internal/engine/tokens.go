@@ -17,8 +17,8 @@ type IDs struct {
 	Err    error // why there are no ids; an engine need not have each of the endpoints
 }
 
-// TokenSample is the ids that a server makes of the same texts as every other server. Servers whose ids
-// differ have another tokenizer or chat template.
+// TokenSample is the token ids that a server makes from the same texts as every other server. Two servers
+// with different ids have different tokenizers or chat templates.
 type TokenSample struct {
 	Text, Chat, Tools IDs // by /tokenize
 	Rendered          IDs // of the chat with tools, by the chat path itself
