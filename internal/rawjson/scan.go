@@ -206,8 +206,8 @@ func (s *Scanner) Skip() {
 	}
 }
 
-// plainNumbers passes over the elements at the beginning of a list that are whole numbers with one more
-// behind them, as in lists of token ids and block ids. It stands before a number then.
+// plainNumbers passes over whole numbers at the beginning of a list, as in lists of token ids and block ids.
+// It passes over a number only if one more follows. Then the scanner stands before a number.
 func (s *Scanner) plainNumbers() {
 	if s.err != nil {
 		return
