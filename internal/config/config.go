@@ -42,11 +42,13 @@ type Config struct {
 
 // Admin is the listener for metrics, reload, status and the live page.
 type Admin struct {
-	// Address, loopback by default: whoever reaches it can reload and profile; "off" for none; needs a restart.
+	// Address, loopback by default: any client that reaches it can reload and profile; "off" for none; needs a
+	// restart.
 	Listen string `yaml:"listen"`
 	// Names by which it is asked, besides addresses, localhost and that of listen.
 	Hosts []string `yaml:"hosts"`
-	Token Secret   `yaml:"token"` // what must be presented as a bearer token; empty trusts whoever reaches it
+	// what must be presented as a bearer token; empty trusts every client that reaches it
+	Token Secret `yaml:"token"`
 }
 
 // ServerTLS makes the front listener speak TLS. Both files or neither. They are read again when they change.
@@ -64,7 +66,7 @@ type Pools struct {
 	Decode  Pool `yaml:"decode"`
 }
 
-// Pool is one side: its replicas and what holds for all of them.
+// Pool is one side: its replicas and the settings that all its replicas share.
 type Pool struct {
 	Replicas []Replica `yaml:"replicas"`
 	APIKey   Secret    `yaml:"api_key"` // sent to the engines as a bearer token
@@ -85,8 +87,8 @@ type Pool struct {
 	IndexBytes Bytes `yaml:"index_bytes"`
 }
 
-// AdapterRoot returns the path of an adapter as it can be compared: what of it is behind the longest of the
-// folders that it lies in.
+// AdapterRoot returns the path of an adapter in a form that can be compared: the part behind the longest of
+// the folders that contains the path.
 func (p *Pool) AdapterRoot(path string) string {
 	rest := path
 	for _, folder := range p.AdapterFolders {
@@ -126,8 +128,8 @@ func (r Replica) ID() string {
 	return r.URL
 }
 
-// Place is where a replica stands; it chooses the link class between two of them. Empty is unknown, equal to
-// nothing.
+// Place is where a replica stands. The places of two replicas choose the link class between them. Empty is
+// unknown, equal to nothing.
 type Place struct {
 	Host string `yaml:"host"`
 	Rack string `yaml:"rack"`
@@ -176,7 +178,7 @@ type Scoring struct {
 	Gamma float64 `yaml:"gamma"` // weight of KV pressure
 	// Weight of the slow-down of requests already decoding there.
 	DecodePenalty float64 `yaml:"decode_penalty"`
-	// For which a decode replica computes of a prompt at once, beside streams; 0 all of it.
+	// The longest compute time of one piece of a prompt on a decode replica beside streams; 0: the whole prompt.
 	PrefillPiece time.Duration `yaml:"prefill_piece"`
 	// Share of a decode replica's KV blocks that is never promised, 0..1.
 	HeadroomMargin  float64 `yaml:"headroom_margin"`
@@ -257,21 +259,21 @@ type Retry struct {
 
 // What [Retry.Continue] may be.
 const (
-	ContinueGreedy = "greedy" // those with temperature 0, whose rest is the same on every engine
+	ContinueGreedy = "greedy" // only answers with temperature 0: their rest is the same on every engine
 	ContinueAlways = "always" // those that are sampled too: the rest is drawn anew
 	ContinueOff    = "off"
 )
 
-// Health is when a replica stops getting requests. One whose connection is refused stops at once; both come
-// back with their first good scrape.
+// Health is when a replica stops getting requests. A replica that refuses a connection stops at once. Both
+// come back with their first good scrape.
 type Health struct {
 	Failures int      `yaml:"failures"` // failed scrapes in a row after which a replica is not used
 	Ejection Ejection `yaml:"ejection"` // of replicas and pairs that fail requests
 }
 
-// Ejection is when a replica whose requests fail is kept out: at prefilling, at decoding or at both alone,
-// each by itself. A pair of replicas between which no blocks come over is kept out too. Never more than half
-// of those that could serve a request are.
+// Ejection is when a replica whose requests fail is kept out. A replica can be kept out of prefilling, of
+// decoding, or of computing both alone, each by itself. A pair of replicas is kept out too if no blocks come
+// over between them. At most half of the replicas that could serve a request are kept out.
 type Ejection struct {
 	Failures int `yaml:"failures"` // in a row; 0 turns ejection off
 	// Of the last minute's requests that failed, 0..1; 0: failures in a row alone count.
@@ -302,7 +304,7 @@ type ValkeyServer struct {
 	Prefix    string    `yaml:"prefix"` // of all names and keys there
 }
 
-// defaultServer is the server of who names only its address.
+// defaultServer is the server of a configuration that names only its address.
 var defaultServer = ValkeyServer{Mode: ValkeySingle, Prefix: "tandem:"}
 
 // Response is what clients see of us.

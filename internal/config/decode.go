@@ -17,8 +17,8 @@ import (
 const maxValues = 100_000
 
 // decoder lays a syntax tree over the structs. Unlike a plain unmarshal it goes on after a problem, so that
-// all of them are told at once, and it remembers where each field stood, so that a contradiction found later
-// has a line too.
+// it tells all problems at once. It remembers where each field stood, so that a contradiction found later has
+// a line too.
 type decoder struct {
 	problems Problems
 	at       map[string]*token.Position // field path -> where it stands in the file

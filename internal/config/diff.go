@@ -131,7 +131,7 @@ func sources(list []Secret) string {
 	return "none"
 }
 
-// texts compares lists whose order says nothing.
+// texts compares lists in which the order means nothing.
 func (d *differ) texts(field string, a, b []string) {
 	for _, old := range a {
 		if !slices.Contains(b, old) {

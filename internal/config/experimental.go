@@ -45,5 +45,5 @@ type Speed struct {
 
 // ExperimentalRouters is how the other routers are asked.
 type ExperimentalRouters struct {
-	Interval time.Duration `yaml:"interval"` // between two questions to each of them
+	Interval time.Duration `yaml:"interval"` // between two questions to the same router
 }

@@ -8,7 +8,7 @@ import (
 // InForce says which configuration is in force, or decided about a request. It is immutable; requests of one
 // configuration share it.
 type InForce struct {
-	// The first digits of a hash over all fields; the text of secrets is no part of it.
+	// The first digits of a hash over all fields, without the text of secrets.
 	Revision      string  `json:"revision"`
 	Alpha         string  `json:"alpha"` // "auto", or a number
 	Beta          float64 `json:"beta"`

@@ -110,7 +110,7 @@ func (ps Problems) without(later Problems) Problems {
 }
 
 // syntax returns the root of the one document in data, nil when there is nothing in it. The parser of the
-// library is not proof against every input, so a panic of it is an error of the file.
+// library panics on some inputs. Such a panic becomes an error of the file.
 func syntax(data []byte) (root ast.Node, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -203,7 +203,7 @@ func (doc *document) report(ps Problems) error {
 	return ps
 }
 
-// readFile reads a regular file, and waits for nobody who would have to write into a pipe.
+// readFile reads a regular file. It refuses a pipe, which could make it wait for a writer.
 func readFile(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // or to open a pipe would wait for its writer
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 
 // This file says what to write instead of the usual slips of a hand edit.
 
-// yamlFix says what to do about the usual slips, by what the parser says of them.
+// yamlFix says what to do about the usual slips, judging by the parser's message.
 func yamlFix(message string) string {
 	for says, fix := range yamlFixes {
 		if strings.Contains(message, says) {

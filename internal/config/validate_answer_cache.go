@@ -57,7 +57,7 @@ func (ck *checker) valkeyServer(field string, v ValkeyServer) {
 	ck.secret(field+".password", v.Password, false)
 }
 
-// encrypting wants a secret whose text is known to be long enough for a key to be made of it.
+// encrypting wants a secret that is known to be long enough to make a key from it.
 func (ck *checker) encrypting(field string, s Secret) {
 	if n := len(s.Reveal()); n > 0 && n < leastSecret {
 		ck.add(field, fmt.Sprintf("has %d bytes", n), fmt.Sprintf("give at least %d", leastSecret))

@@ -107,7 +107,7 @@ func (s Secret) IsSet() bool { return s.Value != "" || s.File != "" || s.Env != 
 
 const redacted = "(redacted)"
 
-// String tells where the secret comes from and nothing of it.
+// String tells where the secret comes from and no part of the secret.
 func (s Secret) String() string {
 	switch {
 	case s.File != "":

@@ -159,8 +159,8 @@ func (w *Watcher) look() bool {
 	return false
 }
 
-// apply loads what l saw and calls back. The files that the new configuration names are looked at before they
-// are read, so that a change in between is seen at the next look.
+// apply loads what l saw and calls back. It looks at the files that the new configuration names before it
+// reads them. So a change in between is seen at the next look.
 func (w *Watcher) apply(l *look) {
 	c, err := (*Config)(nil), l.err
 	if err == nil {
