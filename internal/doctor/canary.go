@@ -16,8 +16,8 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// mostPairs is how many pairs are tried, all of them where there are no more; of a larger fleet every rank
-// is tried at least once on its side.
+// mostPairs is how many pairs are tried at most. In a fleet with more pairs, every rank is tried at least
+// once on its side.
 const mostPairs = 32
 
 // handoff is what became of one prompt between two ranks.
@@ -51,7 +51,7 @@ func (f *fleet) handOver(ctx context.Context) {
 	wg.Wait()
 }
 
-// pairs chooses whom to try: only ranks that compute prompts, and only pairs that Tandem would form.
+// pairs chooses what to try: only ranks that compute prompts, and only pairs that Tandem would form.
 func (f *fleet) pairs() []*handoff {
 	prefill, decode := f.able(replica.Prefill), f.able(replica.Decode)
 	var all []*handoff
@@ -67,7 +67,7 @@ func (f *fleet) pairs() []*handoff {
 	}
 	var some []*handoff
 	seen := map[*rank]bool{}
-	for _, h := range all { // first those of whom neither side was tried, then the rest of both sides
+	for _, h := range all { // first the pairs with neither side tried, then those with one side untried
 		if !seen[h.from] && !seen[h.to] {
 			seen[h.from], seen[h.to] = true, true
 			some = append(some, h)

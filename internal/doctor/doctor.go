@@ -1,17 +1,17 @@
 // Package doctor asks live engines whether prefix routing can work, and explains what stops it.
 //
-// The path of an examination: ask.go puts HTTP questions to every server; listens.go looks who is at the
-// addresses of its event stream, and link.go follows the stream with the router's own follower; trial.go
-// sends a prompt that nobody sent before and watches what becomes of it; canary.go hands prompts over from
-// prefill to decode; check.go judges what was seen by the table of checks, in engine.go, events.go, fleet.go
-// and handoff.go; report.go prints.
-// Looking and judging are apart: a check is a function of what was seen.
+// The path of an examination: ask.go puts HTTP questions to every server. listens.go looks what listens at
+// the addresses of its event stream. link.go follows the stream with the router's own follower. trial.go
+// sends a prompt that nobody sent before and watches what becomes of the prompt. canary.go hands prompts over
+// from prefill to decode. check.go judges what was seen by the table of checks, in engine.go, events.go,
+// fleet.go and handoff.go. report.go prints. Looking and judging are apart: a check is a function of what was
+// seen.
 //
-// Nothing here can harm an engine: it is asked what any router asks it, by GET and /tokenize, its event
-// stream is read, and unless told otherwise it computes three completions of one token a data-parallel rank,
-// and for each pair that is tried one prompt on both sides and four to time it, under cache salts of its
-// own. No admin path; transfer parameters only from the prefill engine's answer to the decode engine, as a
-// connector gives them.
+// Nothing here can harm an engine. The doctor asks what any router asks, by GET and /tokenize, and reads the
+// event stream. Unless told otherwise, it has each data-parallel rank compute three completions of one token.
+// For each pair that is tried, both sides compute one prompt, and four more to time the handoff. These
+// prompts have cache salts of their own. The doctor uses no admin path. Transfer parameters go only from the
+// prefill engine's answer to the decode engine, as a connector gives them.
 package doctor
 
 import (
@@ -205,7 +205,7 @@ func (f *fleet) say(subject, format string, args ...any) {
 	}
 }
 
-// server is one engine server and what was seen of it.
+// server is one engine server and what was seen there.
 type server struct {
 	fleet  *fleet // its configuration and progress; the other servers are not this one's to read while it looks
 	name   string

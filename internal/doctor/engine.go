@@ -132,7 +132,7 @@ func connectorThere(s *server) verdict {
 	return skip("there are not two pools to move KV between")
 }
 
-// trouble finds one of those that the router would tell of the rank when it joins.
+// trouble finds a trouble by name among those that the router would tell about the rank when it joins.
 func (r *rank) trouble(name string) (setup.Trouble, bool) {
 	self := r.replica()
 	all := setup.Alone(&self, setup.Wanted{Split: r.s.splits(), Events: r.s.follows()})

@@ -51,8 +51,8 @@ func also(told, wanted int) string {
 	return ""
 }
 
-// predictionHolds compares what an index of Tandem's own, fed with the engine's events, promised for the
-// second sending of the prompt with what the engine found in its cache then.
+// predictionHolds compares two numbers for the second sending of the prompt. One is what an index of Tandem's
+// own promised, fed with the engine's events. The other is what the engine then found in its cache.
 func predictionHolds(r *rank) verdict {
 	t := r.trial
 	if t.size == 0 {

@@ -146,7 +146,7 @@ func sameVersion(f *fleet) verdict {
 		"bring the engines of each model to one version")
 }
 
-// trouble finds one of those that the router would tell of engines beside each other.
+// trouble finds a trouble by name among those that the router would tell about engines beside each other.
 func (f *fleet) trouble(name string) (setup.Trouble, bool) {
 	var all []replica.Replica
 	for _, s := range f.there() {
@@ -167,7 +167,7 @@ func sameLength(f *fleet) verdict {
 		"start all engines with the same --max-model-len")
 }
 
-// sameAdapters compares where each adapter was loaded from, which is all that engines tell of it.
+// sameAdapters compares where each adapter was loaded from. Engines tell nothing else about an adapter.
 func sameAdapters(f *fleet) verdict {
 	var names []string
 	for _, s := range f.there() {

@@ -47,7 +47,7 @@ func handoffChecks() []check {
 	}
 }
 
-// ofKind are the handoffs that came to one of these ends.
+// ofKind are the handoffs whose verdict is one of kinds.
 func (f *fleet) ofKind(kinds ...canary.Kind) []*handoff {
 	var all []*handoff
 	for _, h := range f.handoffs {
@@ -58,7 +58,7 @@ func (f *fleet) ofKind(kinds ...canary.Kind) []*handoff {
 	return all
 }
 
-// reasons writes the first few of them, each with why.
+// reasons writes the first few handoffs, each with why.
 func reasons(all []*handoff) string {
 	var lines []string
 	for _, h := range all[:min(len(all), 4)] {

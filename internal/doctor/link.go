@@ -10,7 +10,7 @@ import (
 	"github.com/tandem-router/tandem/internal/kvevents"
 )
 
-// link is the event stream of a rank, followed by the router's own follower, and what came of it.
+// link is the event stream of a rank, followed by the router's own follower, and the outcome.
 type link struct {
 	err       *linkError // nobody to follow at the address of the events; there is no follower then
 	replayErr *linkError // nobody at the address of replays: the router would go on without history

@@ -15,7 +15,7 @@ type layer uint8
 const (
 	atAddress layer = iota + 1 // it is no address that can be dialled
 	atTCP                      // nobody there, or no way there
-	atZMTP                     // somebody there, who does not speak ZeroMQ
+	atZMTP                     // something listens there that does not speak ZeroMQ
 )
 
 type linkError struct {

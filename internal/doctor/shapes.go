@@ -19,9 +19,9 @@ func tensorParallel(params []byte) int {
 	return said.Size
 }
 
-// refusedShapes says which shapes of engines vLLM refuses to pair only when they shake hands, as far as
-// they may be those of a handoff that failed on the decode leg; "" where none of them can be. Neither side
-// says whether its model has MLA, nor how it lays out its blocks.
+// refusedShapes says which shapes of engines vLLM refuses to pair only at their handshake. It names only
+// shapes that the engines of a handoff that failed on the decode leg may have; "" where they can have none.
+// Neither side says whether its model has MLA, nor how it lays out its blocks.
 func refusedShapes(prefill, decode *replica.Facts, tp int) string {
 	if !replica.AtLeast(decode.Version, 0, 33) {
 		return ""

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	longTokens = 4096 // of the longer prompt, at most; the shorter one is a quarter of it
+	longTokens = 4096 // the longer prompt, at most; the shorter one is a quarter as long
 	leastLong  = 512  // below this the two lengths are too alike to tell anything
 	rounds     = 2    // of both lengths: the faster one of each counts, since others use the engines too
 	// For the timing of all pairs; those whose turn does not come are not timed.
@@ -99,7 +99,7 @@ func (h *handoff) questions() (all []*canary.Question) {
 	return all
 }
 
-// measure hands the questions over; nil where one of them failed.
+// measure hands the questions over; nil where a handoff failed.
 func (h *handoff) measure(ctx context.Context, questions []*canary.Question) *speed {
 	if len(questions) == 0 {
 		return nil
