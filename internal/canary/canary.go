@@ -1,12 +1,12 @@
 // Package canary makes a request whose handoff can be judged by its answers alone, and judges it: were the
 // blocks moved, and were they the right ones.
 //
-// The path: New makes the question. Whoever asks it sends Prefill, edited by the connector, to the prefill
-// engine; gives Params of its answer to a connector.Reply and with it Decode to the decode engine; sends
-// Own to that engine too; and hands the three answers to Judge.
+// The path: New makes the question. The caller sends Prefill, edited by the connector, to the prefill engine.
+// It gives Params of the answer to a connector.Reply, and with that Reply sends Decode to the decode engine.
+// It sends Own to the decode engine too. Then it hands the three answers to Judge.
 //
-// Nothing of it poisons anybody: each question has a cache salt of its own, so that what it leaves in a
-// cache answers no other request.
+// A question spoils no other request: it has a cache salt of its own, so that the blocks it leaves in a cache
+// match no other request.
 package canary
 
 import (
@@ -45,7 +45,8 @@ type Question struct {
 const AnswerTokens = 8
 
 const (
-	cycle       = 23   // tokens after which the prompt repeats itself; no block size is a multiple of it
+	// tokens after which the prompt repeats itself; no block size is a multiple of this number
+	cycle       = 23
 	blocks      = 4    // full blocks of the prompt, where they are no larger than mostTokens says
 	mostTokens  = 1024 // about, but for one full block where blocks are larger
 	leastTokens = 150  // vLLM may compute fewer than 64 tokens itself rather than fetch them
@@ -97,8 +98,8 @@ func (q *Question) Decode() []byte { return q.body(AnswerTokens, "", `,"return_t
 // can answer it.
 func (q *Question) Own() []byte { return q.body(AnswerTokens, "-own", `,"return_token_ids":true`) }
 
-// Likely is Own once more, with what else was likely. It is asked only where answers differ: at the first
-// request for log-probabilities vLLM compiles a function, and all of the engine stands still meanwhile, on a
+// Likely is Own once more, with what else was likely. It is asked only where answers differ. At the first
+// request for log-probabilities vLLM compiles a function, and the whole engine stands still meanwhile, on a
 // CPU for up to a minute (vLLM 0.32, v1/sample/ops/logprobs.py, measured).
 func (q *Question) Likely() []byte {
 	return q.body(AnswerTokens, "-own", `,"logprobs":3,"return_tokens_as_token_ids":true`)

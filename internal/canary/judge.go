@@ -53,7 +53,7 @@ type Verdict struct {
 	Kind   Kind
 	Tokens int    // that came by transfer, -1 unknown
 	Prompt int    // tokens of the prompt
-	Leg    string // Failed: prefill, decode or own, whose answer it was
+	Leg    string // the answer that Failed: prefill, decode or own
 	Why    string // what shows it, without a full stop
 }
 
@@ -66,7 +66,7 @@ func (v Verdict) String() string {
 	}
 }
 
-// Judge compares the three answers. likely asks [Question.Likely], and is called only where two of them
+// Judge compares the three answers. likely asks [Question.Likely], and is called only where two answers
 // differ. before and after are the decode engine's counters from before the decode leg and from behind its
 // answer; they count only where the answer does not say how many tokens were cached.
 func (q *Question) Judge(prefill, decode, own Answer, likely func() Answer, before, after Counters) Verdict {
