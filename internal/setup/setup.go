@@ -1,5 +1,5 @@
-// Package setup is still: it says what is wrong with how engines were started, by what they say of
-// themselves, and which flag of vLLM or line of the configuration puts that right. The router says so when
+// Package setup is still: it says what is wrong with how engines were started, judging by what the engines
+// say. It also says which flag of vLLM or line of the configuration puts that right. The router says so when
 // an engine joins, and the doctor when it is asked; both ask here.
 package setup
 
@@ -44,7 +44,7 @@ const Publish = `--kv-events-config '{"enable_kv_cache_events":true,` +
 const KeepPrefixes = "start the engine without --no-enable-prefix-caching " +
 	"(it is on by default for generating models)"
 
-// What to do about engines that differ, so that one of them can take no KV blocks of another.
+// What to do about engines that differ, so that one engine can take no KV blocks of the other.
 const (
 	SameModel = "start all engines with the same --model: vLLM compares paths and names " +
 		"letter by letter before a KV transfer"
@@ -160,8 +160,8 @@ func Apart(p, d *replica.Replica) (do []string) {
 	return do
 }
 
-// odd reports whether r has another value than most, or than as many: then nobody can tell who is wrong. An
-// engine of which the value is not known is not odd.
+// odd reports whether r has another value than most engines. If no value has a majority, nobody can tell
+// which engine is wrong, and each is odd. An engine without a known value is not odd.
 func odd(r *replica.Replica, all []replica.Replica, name, what string, value func(*replica.Facts) string) (
 	t Trouble, is bool,
 ) {
@@ -191,8 +191,8 @@ func (g group) String() string {
 	return fmt.Sprintf("%s (%s)", g.value, strings.Join(g.names, ", "))
 }
 
-// groupsOf sorts the engines that serve the model of r by a value, the largest group first, and leaves out
-// those of which it is not known.
+// groupsOf sorts the engines that serve the model of r by a value, the largest group first. It leaves out
+// engines without a known value.
 func groupsOf(r *replica.Replica, all []replica.Replica, value func(*replica.Facts) string) (groups []group) {
 	seen := map[string]bool{} // servers
 	for i := range all {
