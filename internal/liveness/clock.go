@@ -63,9 +63,9 @@ func (c *Clock) StalledFor(now time.Time) time.Duration {
 	return c.stalled + c.gap(now)
 }
 
-// gap is the time stood still since the last tick, by the clock that saw more of it: the monotonic one stands
-// still with a machine that is suspended, the wall clock does not; when that is merely set forward, the price
-// is one prefill done again. It needs mu.
+// gap is the time stood still since the last tick, by the clock that saw more. When a machine is suspended,
+// the monotonic clock stands still, and the wall clock does not. When the wall clock is merely set forward,
+// the price is one prefill done again. The caller holds mu.
 func (c *Clock) gap(now time.Time) time.Duration {
 	gap := max(now.Sub(c.ticked), now.Round(0).Sub(c.ticked.Round(0)))
 	if gap > tick+slack {

@@ -12,9 +12,9 @@ import (
 	"github.com/tandem-router/tandem/internal/panics"
 )
 
-// A disk can stand still: while an NFS server is away, each call on one of its files waits for that server,
-// for hours if need be, and nothing can end the call. So each such call runs on a goroutine of its own.
-// Nothing holds a lock while it waits for a disk, and nothing waits for one without an end.
+// A disk can stand still. While an NFS server is away, each call on one of its files waits for that server,
+// for hours if need be. Nothing can end the call. So each such call runs on a goroutine of its own. Nothing
+// holds a lock while it waits for a disk, and every wait for a disk has an end.
 
 const (
 	// stallNotice is how long a write may take before it is reported.

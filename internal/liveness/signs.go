@@ -16,7 +16,7 @@ type Signs struct {
 	stalled time.Duration // the sum of unusual pauses
 }
 
-// NewSigns returns those of an engine whose pauses mean nothing up to usual.
+// NewSigns returns the signs of an engine for which pauses up to usual mean nothing.
 func NewSigns(usual time.Duration) *Signs { return &Signs{usual: usual} }
 
 // Note notes a sign of life.

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Watchdog ends something that waits when a condition says that nothing will come of it. The zero value
-// watches nothing, and one that was stopped can watch again. Safe for concurrent use.
+// Watchdog ends a wait when a condition says that nothing will come. The zero value watches nothing, and a
+// watchdog that was stopped can watch again. Safe for concurrent use.
 type Watchdog struct {
 	mu    sync.Mutex // guards the following
 	looks Looker     // nil while nothing is watched
