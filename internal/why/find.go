@@ -19,8 +19,8 @@ import (
 // ErrNotFound says that nobody has a record of the request.
 var ErrNotFound = errors.New("no record of that request")
 
-// InFiles returns the newest record of the request with this id, the router's or the client's, in the file at
-// path and in those that were put aside beside it.
+// InFiles returns the newest record of the request with this id. The id is the router's or the client's. It
+// reads the file at path and the rotated files beside it.
 func InFiles(path, id string) (*Record, error) {
 	files, err := asideOf(path)
 	if err != nil {

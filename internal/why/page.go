@@ -36,7 +36,7 @@ func Plain(text string) string {
 	}, text)
 }
 
-// head says which request it was, what became of it, and why it went where it went.
+// head says which request it was, how it ended, and why it went where it went.
 func (r *Record) head(w io.Writer) {
 	own := ""
 	if r.ClientID != "" {

@@ -30,7 +30,7 @@ type Record struct {
 	Phases    phases    `json:"phases_ms"`
 	Attempts  int       `json:"attempts"`
 	Failed    []attempt `json:"failed_attempts"`
-	// Why no attempt followed the last of these.
+	// Why no attempt followed the last failed attempt.
 	NotRetried string   `json:"not_retried"`
 	Continued  []string `json:"continued"`
 	// Why nobody went on with a stream that broke off.
@@ -102,7 +102,7 @@ type plan struct {
 // name is a plan in a few characters.
 func (p *plan) name() string { return pair(p.Prefill, p.Decode) }
 
-// pair names who computes a prompt and who generates.
+// pair names the replica that computes a prompt and the one that generates.
 func pair(prefill, decode string) string {
 	switch {
 	case decode == "":

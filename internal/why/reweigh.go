@@ -32,8 +32,8 @@ func (w Weights) String() string {
 }
 
 // Totals returns what each recorded plan costs with other weights. Every term but one is proportional to one
-// weight. The interference of a decode replica alone is of two: nearly all of it is of decode_penalty, and
-// all is counted so.
+// weight. Only the interference of a decode replica depends on two. Nearly all of the interference comes from
+// decode_penalty, so all is counted under that weight.
 func (r *Record) Totals(w Weights) ([]float64, error) {
 	var totals []float64
 	for i := range r.Decision.Plans {
@@ -65,8 +65,8 @@ const (
 	tieShare = 0.02
 )
 
-// ties returns which plans are as good as the best, as the planner has it, and how much of a record's costs
-// is one of its own.
+// ties returns which plans the planner holds to be as good as the best, and the unit: how much of a record's
+// costs is one of the planner's.
 func (r *Record) ties() (ties scoring.Ties, unit float64) {
 	var m scoring.Model = &scoring.Seconds{}
 	unit = 1e3 // milliseconds
@@ -98,8 +98,7 @@ func (r *Record) tied(totals []float64) []int {
 	return tied
 }
 
-// weightsOf returns the weight that a term of p was multiplied by, and the one that it is to be multiplied
-// by, nil for the same.
+// weightsOf returns the weight that a term of p was multiplied by, and the new weight, nil for the same.
 func (r *Record) weightsOf(p *plan, term string, w Weights) (was float64, now *float64) {
 	local := p.Prefill == ""
 	switch term {
