@@ -109,7 +109,7 @@ func firstFew(names []string) string {
 	return text
 }
 
-// Judge fills in the conditions of all replicas and pairs by what else is known of them, and which are
+// Judge fills in the conditions of all replicas and pairs from the other facts about them, and which are
 // usable.
 func (l *Live) Judge() {
 	l.Usable = 0

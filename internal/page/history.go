@@ -31,7 +31,7 @@ type Ended struct {
 	Split           bool
 	First           float64 // TTFT in ms, of streams
 	Token           float64 // ITL in ms, of streams
-	Prompt          int     // tokens; of these, cached on the best replica and as the engine reported
+	Prompt          int     // in tokens; the next two: cached on the best replica, and as the engine reported
 	Available       int
 	Delivered       int
 }
@@ -39,7 +39,7 @@ type Ended struct {
 // fleetPoint is one step of all requests. Unknown numbers are NaN.
 type fleetPoint struct {
 	requests, failed, split      uint32
-	prompt, available, delivered uint32 // thousands of tokens would do; 2^32 of them do not come in 10 s
+	prompt, available, delivered uint32 // thousands of tokens would do; 2^32 tokens do not come in 10 s
 	first, token                 [3]float32
 	missed                       bool // nothing is known of the step
 	prefillKV, decodeKV          float32
@@ -264,8 +264,8 @@ func (h *histogram) quantile(q float64) float32 {
 	return float32(shortest * math.Pow(wider, float64(len(h))))
 }
 
-// Sums are the requests of the newest steps, so many of them, and how many of those were split. full is false
-// where there have not been as many steps yet.
+// Sums counts the requests of the newest steps, and how many requests were split. steps is how many steps to
+// sum. full is false where there have not been as many steps yet.
 func (h *History) Sums(steps int) (requests, split int, full bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -1,5 +1,5 @@
 // Package page is the live page of the admin listener: what there is to see of a router, drawn in a browser
-// and kept up to date by server-sent events. Whoever mounts it says what is to be seen.
+// and kept up to date by server-sent events. The code that mounts the page supplies what it shows.
 package page
 
 import (
@@ -43,7 +43,8 @@ func New(look func() *Live) *Page {
 // Files are the paths of the page's files. They say nothing of the router: no token is needed for them.
 var Files = []string{"/", "/page.css", "/page.js", "/icon.svg"}
 
-// policy lets the page use its own files alone: whatever names, models and causes it shows, none of it runs.
+// policy lets the page use its own files alone. It shows names, models and causes, and runs no code from
+// them.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src " +
 	"'self'; base-uri 'none'; " +
 	"form-action 'none'; frame-ancestors 'none'"

@@ -62,7 +62,7 @@ func (h *History) Fleet() Past {
 	})
 }
 
-// Of is the past of a replica; false where there is none of that name.
+// Of is the past of a replica; false where no replica has this name.
 func (h *History) Of(replica string) (Past, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
