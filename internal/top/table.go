@@ -189,7 +189,7 @@ func share(x float64) string {
 	return strconv.FormatFloat(100*x, 'f', 0, 64) + "%"
 }
 
-// digits has three of them.
+// digits writes x with three digits.
 func digits(x float64) string { return strconv.FormatFloat(x, 'g', 3, 64) }
 
 // span is a time of so many milliseconds.

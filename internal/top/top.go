@@ -63,7 +63,7 @@ const (
 	viewFleet view = iota
 	viewPairs
 	viewRequests
-	viewRequest // one of them, or another text
+	viewRequest // one request, or another text
 )
 
 // screen is the state of the program; tea owns it.
