@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// mostWaiting is how many bytes of lines may wait for somebody who reads.
+// mostWaiting is how many bytes of lines may wait for the writer.
 const mostWaiting = 1 << 20
 
 // atomicWrite is how many bytes a pipe takes in one piece (PIPE_BUF), so that lines of several processes do
@@ -49,8 +49,8 @@ func (l *Lines) Lost() prometheus.Collector {
 	}, func() float64 { return float64(l.total.Load()) })
 }
 
-// OnResume has f called when lines are passed on again of which some were lost, with the number of those. f
-// may write lines.
+// OnResume has f called when lines are passed on again after some were lost. f gets the number of lost lines.
+// f may write lines.
 func (l *Lines) OnResume(f func(lost int)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -79,8 +79,8 @@ func (l *Lines) wake() {
 	}
 }
 
-// Close passes on what waits, for at most d, and reports whether all of it was. Lines that are written later
-// may be lost.
+// Close passes on the lines that wait, for at most d, and reports whether all were passed on. Lines that are
+// written later may be lost.
 func (l *Lines) Close(d time.Duration) bool {
 	l.mu.Lock()
 	l.closing = true

@@ -154,7 +154,7 @@ func openSpans(name string) (*os.File, error) {
 	return nil, errors.Join(fmt.Errorf("%s is a pipe", name), f.Close())
 }
 
-// exporters are the names of those to open, none where tracing is off.
+// exporters are the names of the exporters to open, none where tracing is off.
 func (o TraceOptions) exporters() []string {
 	if off, _ := strconv.ParseBool(os.Getenv("OTEL_SDK_DISABLED")); off {
 		return nil
