@@ -37,7 +37,7 @@ type configChange struct {
 	Restart bool   `json:"restart"`
 }
 
-// checkJSON writes one object, whatever came of it. The error says what makes the exit code 1.
+// checkJSON writes one object, whatever the outcome. The error says what makes the exit code 1.
 func checkJSON(read func(string) (*config.Config, error), file, against string, stdout io.Writer) error {
 	report := checked{File: file, Against: against, Problems: []problem{}}
 	write := func(err error) error {

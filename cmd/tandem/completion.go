@@ -57,7 +57,7 @@ func lists(c *cobra.Command, flag string, all ...string) {
 // described is a value and what it means, for choices.
 func described(value, means string) string { return cobra.CompletionWithDesc(value, means) }
 
-// files lets shells complete the arguments of c with files of these endings.
+// files lets shells complete the arguments of c with files that have these endings.
 func files(c *cobra.Command, endings ...string) {
 	c.ValidArgsFunction = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return endings, cobra.ShellCompDirectiveFilterFileExt

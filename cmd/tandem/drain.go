@@ -75,7 +75,7 @@ type drainOrder struct {
 	unreached error  // why the newest look failed
 }
 
-// send gives the command and prints what came of it.
+// send gives the command and prints the outcome.
 func (d *drainOrder) send(ctx context.Context) error {
 	a, err := d.ask(ctx, http.MethodPost, d.act)
 	if err != nil {

@@ -49,7 +49,7 @@ func (r *gridRun) hasCells(g *grid.Ground) bool {
 	return true
 }
 
-// missingShapes are the grounds of which best shapes are not known, one of those that differ in nothing else.
+// missingShapes are the grounds without known best shapes. Grounds that differ in nothing else appear once.
 func (r *gridRun) missingShapes(grounds []grid.Ground) []job {
 	known := map[string]bool{}
 	for i := range r.shaped {
@@ -197,7 +197,8 @@ func (r *gridRun) play(ctx context.Context, jobs []job, log io.Writer) error {
 	return group.Wait()
 }
 
-// save changes what there is, and writes the files anew: they are small, and never half of them.
+// save changes the kept results, and writes the files anew. The files are small, and a reader never sees half
+// a file.
 func (r *gridRun) save(change func()) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -145,7 +145,8 @@ type server struct {
 	level          *slog.LevelVar
 }
 
-// lastLines is how long the end waits for whoever reads the log, and for a disk that a file is read from.
+// lastLines is how long the end of the process waits for the reader of the log, and for a disk that a file is
+// read from.
 const lastLines = 2 * time.Second
 
 // run builds the router for cfg and serves until ctx ends.

@@ -1,10 +1,11 @@
 package main
 
-// While anything runs, a thread of Go's runtime looks every 20 µs whether a processor is held by a system
-// call that takes long, gives it to another thread where it is, and is woken another 50 µs late, since that
-// is how exact Linux is with timers. For a router that did 7 % of all its work: its system calls are short,
-// and those that are not have had their processor taken by whom they woke. So the kernel may be a millisecond
-// late, which no timer of ours notices, and the thread looks every millisecond. It has to be said before that
-// thread begins, which C alone can: see timer_slack_linux.c.
+// While anything runs, a thread of Go's runtime looks every 20 µs whether a long system call holds a
+// processor. If so, it gives the processor to another thread. Linux wakes that runtime thread another 50 µs
+// late, since that is how exact Linux is with timers. For a router these looks were 7 % of all its work. Its
+// system calls are short; by the time a long one is noticed, the threads that it woke have already taken the
+// processor. So the kernel may be a millisecond late, which no timer of ours notices, and the thread looks
+// every millisecond. The setting must be made before that thread begins, which only C can do: see
+// timer_slack_linux.c.
 
 import "C"

@@ -67,7 +67,7 @@ var wanted = map[string]string{
 	"uint64":   "want a whole number from 0 up",
 }
 
-// unknownCommand says that c has no subcommand of that name.
+// unknownCommand says that c has no subcommand with this name.
 func unknownCommand(c *cobra.Command, name string) error {
 	c.SuggestionsMinimumDistance = 2
 	if near := c.SuggestionsFor(name); len(near) > 0 {
@@ -106,7 +106,7 @@ func noArgs(c *cobra.Command, args []string) error {
 	return wrongUse("unexpected argument %q", args[0])
 }
 
-// between refuses fewer than least arguments, and more than most. what names one of them.
+// between refuses fewer than least arguments, and more than most. what names one argument.
 func between(least, most int, what string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		switch {
