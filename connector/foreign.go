@@ -82,7 +82,8 @@ var judgements = func() map[string]judgement {
 	return all
 }()
 
-// judge tells what a key means, and whose it is. raw is a JSON string; a name that is known costs no memory.
+// judge tells what a key means, and which connector owns it. raw is a JSON string; a known name costs no
+// memory.
 func judge(raw []byte) judgement {
 	if known, ok := judgements[string(rawjson.Name(raw))]; ok {
 		return known

@@ -283,10 +283,10 @@ func (p *blockGroups) checkBlocks(tokens int, want expectation) error {
 	return nil
 }
 
-// rewrite returns a copy of the params with the host (unless "") and the ids (unless nil) put in, and without
-// the prefill engine's number of cached tokens: with it a decode engine repeats that number in its usage
-// (vLLM 0.32, v1/engine/output_processor.py), without it it tells how many it has loaded or held, which is
-// the only proof that blocks have moved. Every other byte stays.
+// rewrite returns a copy of the params with the host (unless "") and the ids (unless nil) put in. It leaves
+// out the prefill engine's number of cached tokens. With that number a decode engine repeats it in its usage
+// (vLLM 0.32, v1/engine/output_processor.py). Without that number the engine tells how many tokens it has
+// loaded or held, which is the only proof that blocks have moved. Every other byte stays.
 func (p *nixlParams) rewrite(host string, ids []byte) []byte {
 	out := make([]byte, 0, len(p.raw)+len(host)+len(ids)+32)
 	out = append(out, p.raw[:p.at.inside]...)

@@ -68,7 +68,7 @@ func (r *Reply) Unsent() {
 	}
 }
 
-// take checks the params with check, which makes of them what is sent, and only then moves them out.
+// take first checks the params with check, which turns them into what is sent. Only then it moves them out.
 func (r *Reply) take(use Use, check func(params []byte) ([]byte, error)) ([]byte, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

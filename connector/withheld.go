@@ -6,8 +6,8 @@ import (
 )
 
 // mostWithheld is the most prompt tokens that a prefill engine leaves to decode. vLLM leaves the last one
-// with Mamba layers, and one less than its speculative tokens where several MTP modules draft them, of
-// which models have eight at most (nixl/base_scheduler.py, _prefill_backoff).
+// with Mamba layers. It leaves one less than its speculative tokens where several MTP modules draft them;
+// models have eight modules at most (nixl/base_scheduler.py, _prefill_backoff).
 const mostWithheld = 15
 
 // Withheld remembers how many tokens each prefill engine leaves to decode, by the engine id of its answers,
@@ -21,9 +21,9 @@ type Withheld struct {
 // maxEngines bounds what Withheld remembers: beyond it engines that are gone are forgotten with all others.
 const maxEngines = 4096
 
-// agree refuses a reply whose engine left another number of tokens before, and takes the new number for the
-// right one from then on: an engine that was restarted with a fixed id costs one attempt. Prompts so short
-// that the engine may leave them whole teach nothing.
+// agree refuses a reply if its engine left another number of tokens before. From then on the new number is
+// the right one: an engine that was restarted with a fixed id costs one attempt. Prompts so short that the
+// engine may leave them whole teach nothing.
 func (w *Withheld) agree(engineID string, prompt, withheld int) error {
 	if w == nil || prompt <= mostWithheld {
 		return nil
