@@ -30,7 +30,7 @@ func (s *Session) Unshare(number uint64) {
 	})
 }
 
-// rewrite replaces the identities of each call by what change makes of them.
+// rewrite replaces the identities of each call with the result of change.
 func (s *Session) rewrite(change func(ids []uint64) []uint64) {
 	all := make([][]uint64, len(s.Calls))
 	for i := range s.Calls { // a call may be told by an earlier one

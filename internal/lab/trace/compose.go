@@ -74,7 +74,7 @@ func (r Recipe) String() string {
 	return fmt.Sprintf("answers%d-%s-%v-%v", r.Answer, prompt, r.Prefix, r.Arrive)
 }
 
-// parseRecipe is the recipe whose name is given; false where none has it.
+// parseRecipe is the recipe with this name; false where there is none.
 func parseRecipe(name string) (r Recipe, ok bool) {
 	part := strings.Split(strings.TrimPrefix(name, "answers"), "-")
 	if len(part) != 4 {

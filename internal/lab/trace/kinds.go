@@ -22,11 +22,11 @@ type Kind struct {
 	Composed Recipe // where nothing is recorded
 }
 
-// Recording is a part of recorded traffic, and what is changed of it.
+// Recording is a part of recorded traffic, and the changes to that part.
 type Recording struct {
 	File     string        // "": the kind is composed
 	From, To time.Duration // of the recording; To 0 for its end
-	Arrivals string        // file of ServeGen's clients, whose times are taken; "": as recorded
+	Arrivals string        // file of ServeGen's clients that gives the arrival times; "": as recorded
 	Answers  [2]int        // tokens, drawn evenly, both included; zero: as recorded
 	Unshared bool          // no two sessions have a block in common
 }
@@ -52,9 +52,9 @@ const (
 // Kinds lists them: recorded ones, and composed ones that chance has drawn once and for all. Half are blind.
 func Kinds() []Kind { return append(recordedKinds(), composedKinds()...) }
 
-// FindKind finds one by its name, or makes one: answers40-300-none-bursts has answers of some 40 tokens and
-// prompts of some 300 (or short, or long) with nothing in common (or some, or most), in bursts (or poisson or
-// ticks).
+// FindKind finds a kind by its name, or makes one. For example, answers40-300-none-bursts has answers of some
+// 40 tokens and prompts of some 300 tokens (or short, or long). Its prompts have nothing in common (or some,
+// or most). Its requests come in bursts (or poisson or ticks).
 func FindKind(name string) (Kind, error) {
 	all := Kinds()
 	if i := slices.IndexFunc(all, func(k Kind) bool { return k.Name == name }); i >= 0 {
@@ -160,11 +160,11 @@ func composedKinds() []Kind {
 	return all
 }
 
-// recordedFor is how long the recordings with times are, all of them, or a little less.
+// recordedFor is how long each recording with times lasts, or a little less.
 const recordedFor = 58 * time.Minute
 
-// Free is how much of a kind's recording is left behind so much of it: by so much later may another play of
-// it begin. There is none where nothing is recorded, or no times are.
+// Free is how much of a kind's recording is left behind its first span. Another play of the recording may
+// begin later by at most this time. It is 0 where nothing is recorded, or the recording has no times.
 func (k *Kind) Free(span time.Duration) time.Duration {
 	if k.Recorded.File == "" || k.Loops {
 		return 0

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// lmcache reads agent benchmarks. Sessions lie across the file, so that all of it is read before the first is
-// given out; it is small.
+// lmcache reads agent benchmarks. The calls of a session are spread across the file, so the whole file is
+// read before the first session is given out. The file is small.
 //
-// A call waits for the one before it in its session, and as long as lay between their starts in the
-// recording: how long a call took is not in the data.
+// A call waits for the call before it in its session, and then for the time between their starts in the
+// recording. The data does not tell how long a call took.
 type lmcache struct {
 	lines *lines
 	read  bool

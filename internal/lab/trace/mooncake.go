@@ -45,8 +45,8 @@ func (m *mooncake) session() (*Session, error) {
 	return s, nil
 }
 
-// fill reads the requests of one tick and spreads them evenly over the time until the next: each gets a share
-// of it and a random place in that.
+// fill reads the requests of one tick and spreads them evenly over the time until the next tick. Each request
+// gets an equal share of the time and a random place in its share.
 func (m *mooncake) fill() error {
 	m.tick = m.tick[:0]
 	if m.ahead != nil {
@@ -98,7 +98,7 @@ func (m *mooncake) read() (*Session, error) {
 	return single(at, mooncakeBlock, c), nil
 }
 
-// flatCall checks a call whose identities are a list. names are those of its fields.
+// flatCall checks a call with a list of identities. names are the names of its fields.
 func (l *lines) flatCall(input, output int, ids []uint64, size int, names [3]string) (Call, error) {
 	in, err := l.tokens(names[0], input, 1)
 	if err != nil {

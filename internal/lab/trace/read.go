@@ -38,7 +38,7 @@ type Options struct {
 	// Keep Mooncake's ticks of 3 s as they are, ten requests at once; otherwise each tick is spread over the 3 s
 	// behind it.
 	Raw  bool
-	Seed uint64 // of that spreading
+	Seed uint64 // of the spreading
 }
 
 // Reader gives the sessions of a file, one at a time. Memory is bounded by the longest line, except for
@@ -266,7 +266,7 @@ func (s *shifted) since(l *lines, field string, at time.Duration) (time.Duration
 	return at - s.first, nil
 }
 
-// flat is a call without a parent, whose identities are a list.
+// flat is a call without a parent and with a list of identities.
 func flat(input, output int, ids []uint64) Call {
 	return Call{After: -1, Input: input, Output: output, ids: slices.Clip(ids), parent: -1}
 }

@@ -2,15 +2,15 @@ package trace
 
 import "time"
 
-// Repeats counts which calls of a trace repeat an earlier one, and what a cache of answers without a bound
-// of memory could spare of them. A trace does not have what was said: it is known that two prompts are the
-// same only where all of their tokens lie in named blocks, and nothing is known of temperatures and other
-// fields. So what is counted is the most that there can be.
+// Repeats counts which calls of a trace repeat an earlier one, and what a cache of answers without a bound of
+// memory could spare. A trace does not have the texts. Two prompts are known to be the same only where all
+// their tokens lie in named blocks. Nothing is known of temperatures and other fields. So the counts are
+// upper bounds.
 type Repeats struct {
 	Calls int
-	Named int // of them, those of which some block has a name
-	Equal int // of these, those with the model, the length and all names of an earlier one
-	Sure  int // of those, the ones whose last tokens have a name, too
+	Named int // calls in which some block has a name
+	Equal int // Named calls with the model, the length and all names of an earlier call
+	Sure  int // Equal calls whose last tokens have a name, too
 	// Of Equal: those with an answer as long as that of the earlier one, as the same question has where nothing
 	// is drawn by chance.
 	Alike int
@@ -18,7 +18,7 @@ type Repeats struct {
 	// are not recorded count as if no answer were ever too old.
 	Hits int
 
-	Prompt, HitPrompt int // tokens of all prompts, and of those of Hits
+	Prompt, HitPrompt int // tokens of all prompts, and of the prompts of Hits
 	Answer, HitAnswer int
 }
 
@@ -29,7 +29,7 @@ type repeated struct {
 	model  string
 }
 
-// keptAnswer is what a cache would have of it.
+// keptAnswer is what a cache would have of an answer.
 type keptAnswer struct {
 	at     time.Duration
 	output int

@@ -1,5 +1,5 @@
-// Package trace reads recorded traffic: who asked for how many tokens, when, and which blocks of the prompt
-// were the same as before.
+// Package trace reads recorded traffic: which session asked for how many tokens, when, and which blocks of
+// the prompt were the same as before.
 //
 // A trace holds no text. A prompt is a row of block identities: two prompts share the tokens of their first n
 // blocks if, and only if, their first n identities are the same.
@@ -17,14 +17,14 @@ import (
 type Session struct {
 	ID        string
 	At        time.Duration // since the start of the trace
-	Timed     bool          // At is in the data; otherwise whoever plays the trace has to draw it
+	Timed     bool          // At is in the data; otherwise the player of the trace has to draw it
 	BlockSize int           // tokens of a block in the calls' identities, 0: they have none
 	Calls     []Call        // a call comes behind the one that it waits for
 }
 
 // Call is one request.
 type Call struct {
-	After  int           // index of the call whose end it waits for, -1: the start of the session
+	After  int           // index of the call that must end first, -1: the start of the session
 	Think  time.Duration // from that moment on
 	Input  int           // tokens of the prompt, at least 1
 	Output int           // tokens of the answer, at least 1

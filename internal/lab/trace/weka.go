@@ -67,8 +67,8 @@ type wekaBuilder struct {
 }
 
 // agent adds the calls of one agent, which starts delay after the end of the call before. A sub-agent runs
-// beside the calls behind it: in the data its time overlaps theirs, and the think time of whoever waited for
-// it covers it.
+// beside the calls behind it. In the data its time overlaps theirs. The call that waited for the sub-agent
+// has a think time that covers the sub-agent's run.
 func (b *wekaBuilder) agent(
 	path string, calls []wekaCall, before int, delay time.Duration, tool, sys int,
 ) error {
