@@ -26,7 +26,7 @@ func (s *Server) control() http.Handler {
 	})
 	mux.HandleFunc("GET /stats", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		// Whoever asked may have left.
+		// The client may have left.
 		_ = json.NewEncoder(w).Encode(map[string]any{
 			"ranks": s.Stats(), "calls": s.Calls(), "admin_calls": s.AdminCalls(), "held_blocks": s.HeldBlocks(),
 		})

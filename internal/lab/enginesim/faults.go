@@ -25,12 +25,12 @@ import (
 //	miscount          the next Count answers of a Leg count a prompt token more than there are
 //	cut_path          nothing that this engine asks of the peer From arrives: loads, notifications and
 //	                  heartbeats fail after For (default: the handshake time-out)
-//	hold_path         the same, but nothing fails: all of it stands still until mend_path, and goes on then,
+//	hold_path         the same, but nothing fails: all traffic stands still until mend_path, and goes on then,
 //	                  whatever the peer has done with its blocks meanwhile
 //	wrong_load        loads from the peer From end well and bring garbage: 200, wrong text, a poisoned prefix
 //	                  cache
 //	no_load           the engine loads nothing and tells the peer nothing, as without a connector
-//	mend_path         ends cut_path, hold_path and wrong_load of From; without From all of them, and no_load
+//	mend_path         ends cut_path, hold_path and wrong_load of From; without From every peer, and no_load
 //	freeze            nothing answers for For, engine and side channel included, as under SIGSTOP
 //	freeze_core       the same for the engine and its side channel alone: the API process goes on to answer
 //	                  /metrics
@@ -56,7 +56,7 @@ type Fault struct {
 	Leg  string `json:"leg,omitzero"`  // prefill, decode, plain, or "" for any
 	Path string `json:"path,omitzero"` // "" for any
 	Body string `json:"body,omitzero"` // of fail: what the request's body must have in it; "" for any
-	// The peer: engine id, URL, side channel, or a host with all engines of it; "" for all.
+	// The peer: engine id, URL, side channel, or a host for all engines there; "" for all.
 	From   string        `json:"from,omitzero"`
 	Count  int           `json:"count,omitzero"`  // -1 for ever
 	Status int           `json:"status,omitzero"` // of fail

@@ -38,7 +38,7 @@ func (f *faults) publish(r *rank, b *kvevents.EncodeBatch) {
 	}
 }
 
-// send sends a batch to whoever listens.
+// send sends a batch to all listeners.
 func (r *rank) send(b *kvevents.EncodeBatch) {
 	if p := r.events.pub.Load(); p != nil {
 		p.Publish(b)

@@ -27,7 +27,7 @@ const question = "question"
 // take returns the first rule of a kind that fits the request, and uses it up once.
 func (f *faults) take(kind, path, leg string) (Fault, bool) { return f.takeFor(kind, path, leg, nil) }
 
-// takeFor is take for a request of that body, where the rule may ask for one.
+// takeFor is take for a request with this body: a rule may ask for a text in the body.
 func (f *faults) takeFor(kind, path, leg string, body []byte) (Fault, bool) {
 	if !f.armed.Load() {
 		return Fault{}, false

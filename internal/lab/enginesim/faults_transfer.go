@@ -70,8 +70,8 @@ func (p *paths) byURL() bool {
 	})
 }
 
-// named reports whether from means the peer: "" is every one; else it is an engine id, the address of a
-// side channel, a URL, or a host, with which all engines of it are meant.
+// named reports whether from means the peer. "" means every peer. Otherwise from is an engine id, the address
+// of a side channel, a URL, or a host, which means all engines there.
 func (k peerKey) named(from, at string) bool {
 	if from == "" || from == k.engine || from == k.addr {
 		return true
@@ -153,7 +153,7 @@ func (ps *peers) urlOf(ctx context.Context, key peerKey) string {
 	return p.url
 }
 
-// garble makes other contents of these where the peer's blocks are to arrive wrong.
+// garble changes contents where the peer's blocks are to arrive wrong.
 func (ps *peers) garble(ctx context.Context, peer peerKey, contents []uint64) {
 	at := ""
 	if ps.paths.byURL() {
@@ -174,7 +174,7 @@ func (r *rank) setNoLoad(off bool) {
 	r.core.SetNoLoad(off)
 }
 
-// mendPath ends what is wrong with loads from a peer, or from all of them.
+// mendPath ends what is wrong with loads from a peer, or from all peers.
 func (s *Server) mendPath(from string) {
 	s.cores.peers.paths.mend(from)
 	if from == "" {

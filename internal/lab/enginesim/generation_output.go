@@ -56,8 +56,9 @@ func (g *generation) finish(q *sequence, d *delivery) {
 	}
 }
 
-// stopString ends a sequence whose text holds one of the request's stop strings, of those that the text
-// behind before has completed the first. The text ends before it, or with it where the request wants that.
+// stopString ends a sequence when its text holds one of the request's stop strings. Among the stop strings
+// that the text behind before has completed, it takes the one that was complete first. The text ends before
+// that stop string, or with it where the request wants that.
 func (g *generation) stopString(q *sequence, before int) {
 	if len(g.p.stop) == 0 || len(q.tokens) <= g.p.minTokens || len(q.text) == before {
 		return

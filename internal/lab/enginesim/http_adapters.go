@@ -36,7 +36,7 @@ func (s *Server) base(model string) bool {
 	return model == "" || model == s.o.Model || slices.Contains(s.o.Aliases, model)
 }
 
-// adapter returns the adapter of that name, the zero one where there is none.
+// adapter returns the adapter with this name, the zero one where there is none.
 func (s *Server) adapter(model string) adapter {
 	for _, a := range s.adapters() {
 		if a.name == model {
@@ -46,7 +46,7 @@ func (s *Server) adapter(model string) adapter {
 	return adapter{}
 }
 
-// swapAdapter has the adapter of that name loaded from another path from now on.
+// swapAdapter has the adapter with this name loaded from another path from now on.
 func (s *Server) swapAdapter(name, path string) {
 	s.listening.mu.Lock()
 	defer s.listening.mu.Unlock()
@@ -60,7 +60,7 @@ func (s *Server) with(name, path string) []adapter {
 	return append(now, adapter{name, path})
 }
 
-// loadAdapter answers POST /v1/load_lora_adapter, which a vLLM has whose environment says
+// loadAdapter answers POST /v1/load_lora_adapter. A vLLM has this path if its environment says
 // VLLM_ALLOW_RUNTIME_LORA_UPDATING (entrypoints/openai/models/serving.py).
 func (s *Server) loadAdapter(k *call) {
 	s.changeAdapters(k, func(name, path string, inPlace bool) ([]adapter, *problem, string) {

@@ -135,7 +135,7 @@ func (k *call) hang() {
 	}
 }
 
-// finish ends the answer and writes the rest of it.
+// finish writes the rest of the answer and ends it.
 func (k *call) finish() {
 	if k.begun && !k.head.old && !k.broken {
 		k.out = append(k.out, "0\r\n\r\n"...)

@@ -235,7 +235,7 @@ func (g *generation) appendChunkEnd(dst []byte, q *sequence) []byte {
 	return append(dst, "}\n\n"...)
 }
 
-// appendContinuous writes the usage so far, for who asked for it in every chunk.
+// appendContinuous writes the usage so far, for requests that asked for usage in every chunk.
 func (g *generation) appendContinuous(dst []byte, q *sequence) []byte {
 	if !g.p.continuous || !g.p.usage {
 		return dst

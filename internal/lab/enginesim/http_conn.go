@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// A small HTTP/1.1 server: net/http would take about as much of the benchmark's two cores as the router under
-// test, and hides what the faults must control (half an answer, a cut without a terminator, a refused
+// A small HTTP/1.1 server. net/http would take about as much of the benchmark's two cores as the router under
+// test. It also hides what the faults must control (half an answer, a cut without a terminator, a refused
 // connection).
 //
 // Each connection has two goroutines. The reader parses one request ahead, so that it notices at once when

@@ -143,7 +143,7 @@ func (t *tree) anthropicTools() {
 	}
 }
 
-// toolsOf makes a chat's tools of those of /v1/messages.
+// toolsOf turns the tools of /v1/messages into a chat's tools.
 func (p *params) toolsOf(body []byte) {
 	t := newTree(body)
 	if t == nil || t.body["tools"] == nil && t.body["tool_choice"] == nil {

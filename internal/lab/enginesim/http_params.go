@@ -60,7 +60,7 @@ type params struct {
 	options     bool       // stream_options has a member
 	tooFew      bool       // max_tokens is below 1, as asked
 	asked       int
-	rare        *rare    // nil without any of them
+	rare        *rare    // nil without rare fields
 	counts      bool     // of /v1/messages/count_tokens
 	later       *problem // what the handler says once the model is known
 }

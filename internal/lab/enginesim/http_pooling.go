@@ -12,7 +12,8 @@ import (
 // 0.32.0): the same for the same text, and different for any other, in the shape of each API. Texts are not
 // tokenized.
 
-// poolingRoutes are its paths. A server of a model that generates has none of them.
+// poolingRoutes are the paths of a server with a pooling model. A server of a model that generates has no
+// such path.
 func poolingRoutes() map[string]route {
 	table := map[string]route{
 		"/v1/embeddings": {methods: "POST", handle: (*Server).embeddings},
@@ -36,7 +37,7 @@ func addPooling(table map[string]route, yes bool) map[string]route {
 	return table
 }
 
-// pooled is a body of one of them, and what becomes of it.
+// pooled is the body of a pooling request, with its call.
 type pooled struct {
 	*tree
 	s *Server

@@ -14,7 +14,7 @@ import (
 //	verifyArgs SamplingParams._verify_args: 400 also for a stream
 //	engine     SamplingParams.verify: a stream has begun by then, the error is its first event
 
-// rare holds the fields that few requests have. A request without any of them has none of it.
+// rare holds the fields that few requests have. A request without such fields has no rare.
 //
 // Long: a field a parameter of vLLM's.
 type rare struct {

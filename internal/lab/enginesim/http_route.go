@@ -180,7 +180,7 @@ func (s *Server) AdminCalls() map[string]int {
 	return maps.Clone(s.calls.adminByPath)
 }
 
-// Calls counts requests by path, whatever became of them.
+// Calls counts requests by path, however they ended.
 func (s *Server) Calls() map[string]int {
 	s.calls.countMu.Lock()
 	defer s.calls.countMu.Unlock()

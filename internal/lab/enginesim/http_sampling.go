@@ -57,7 +57,7 @@ func (p *params) sampling(s *scanner, key []byte) {
 	}
 }
 
-// limit takes the most tokens of an answer from the field of that name; noNumber is none.
+// limit takes the most tokens of an answer from the field with this name; noNumber is none.
 func (p *params) limit(field string, n int) {
 	p.limitField = field
 	p.maxTokens, p.asked = max(n, -1), n

@@ -148,7 +148,7 @@ func (s *Server) respondORCA(k *call, body []byte) {
 }
 
 // orca writes the header in the asked format, "" for none. With several ranks TEXT repeats each name without
-// saying whose it is, and JSON keeps the last.
+// telling the rank, and JSON keeps the last.
 func (s *Server) orca(format string) string {
 	if format == "" || s.o.NoORCA || s.faults.orca.Load() || !s.process.versionAtLeast(12) {
 		return ""

@@ -29,7 +29,7 @@ func (r *rank) execute(ctx context.Context, orders []core.Order) {
 	}
 }
 
-// peerOf is whom o goes to.
+// peerOf is the peer that o goes to.
 func peerOf(o *core.Order) peerKey {
 	return peerKey{engine: o.Peer.EngineID, addr: net.JoinHostPort(o.Peer.Host, strconv.Itoa(o.Peer.Port))}
 }
@@ -117,8 +117,8 @@ func (r *rank) heartbeat(ctx context.Context, o core.Order) {
 	}, nil)
 }
 
-// answerPeer answers one question of the side channel: the status byte and the body go behind dst, whose last
-// byte is the status.
+// answerPeer answers one question of the side channel. It appends the status byte and the body to dst. The
+// status replaces the last byte of dst.
 func (r *rank) answerPeer(dst []byte, op byte, body []byte) []byte {
 	r.srv.waitEngineFrozen(r.srv.life.ctx.Done())
 	r.mu.Lock()

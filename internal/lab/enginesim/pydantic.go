@@ -9,10 +9,9 @@ import (
 	"strings"
 )
 
-// What pydantic refuses in a body of /v1/messages, /v1/messages/count_tokens, /v1/responses and a few others,
-// as far as it can be told without the types of every branch (anthropic/protocol.py,
-// openai/responses/protocol.py of vLLM 0.32.0). A refusal names the places as vLLM does, and says no more of
-// them.
+// What pydantic refuses in a body of /v1/messages, /v1/messages/count_tokens, /v1/responses and a few others
+// (anthropic/protocol.py, openai/responses/protocol.py of vLLM 0.32.0). It is known only as far as the types
+// of every branch are not needed. A refusal names the places as vLLM does, and says no more about them.
 
 // tree is a body taken apart, and where it is wrong.
 type tree struct {

@@ -1,5 +1,5 @@
 // Package enginesim is a vLLM without a model: a server that speaks vLLM's wire (HTTP, events over ZMQ, KV
-// transfers, metrics) around simulated engine cores, and can be told to fail as real ones do.
+// transfers, metrics) around simulated engine cores. It can be told to fail as real engines do.
 package enginesim
 
 import (
@@ -18,14 +18,13 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim/core"
 )
 
-// The path of a request through the server: http_conn.go reads it, http_route.go finds who answers,
-// http_params.go parses the body (http_sampling.go, http_rare.go and http_prompt.go its parts); the bodies
-// that pydantic takes apart are judged in pydantic.go and beside it. generation.go gives what
-// generation_check.go lets pass to a core, loop.go steps the core and carries outputs and events out
-// (loop_peers.go its orders), and an http_*.go named after the endpoint writes the answer. server_life.go is
-// how a process begins, dies and comes back, sidechannel.go the way between two engines, faults.go what can
-// be
-// made to go wrong.
+// The path of a request through the server: http_conn.go reads it, http_route.go finds the handler, and
+// http_params.go parses the body. http_sampling.go, http_rare.go and http_prompt.go parse parts of the body.
+// Bodies that pydantic takes apart are judged in pydantic.go and beside it. generation.go gives the requests
+// that generation_check.go lets pass to a core. loop.go steps the core and carries outputs and events out;
+// loop_peers.go carries out the core's orders. An http_*.go named after the endpoint writes the answer.
+// server_life.go is how a process begins, dies and comes back. sidechannel.go is the way between two engines,
+// and faults.go what can be made to go wrong.
 
 // Server is one simulated vLLM API server with its engine cores. All methods are safe for concurrent use.
 type Server struct {
@@ -63,7 +62,7 @@ type processStart struct {
 	born  atomic.Int64 // when the process started, Unix nanoseconds: a restart is a new one
 }
 
-// servedPaths is who answers what. It does not change.
+// servedPaths is which handler answers which path. It does not change.
 type servedPaths struct {
 	routes map[string]route
 	names  map[string]string
@@ -84,7 +83,7 @@ type serverLife struct {
 
 // frozenParts is what stands still.
 type frozenParts struct {
-	server standstill // all of it
+	server standstill // the whole server
 	engine standstill // the engine alone
 
 	compiled atomic.Bool // what log-probabilities take

@@ -127,8 +127,8 @@ func (s *listening) cutAll() {
 	}
 }
 
-// die is the death of EngineCore: the listener goes first, so that whoever has seen the 500 is refused from
-// then on.
+// die is the death of EngineCore. The listener goes first, so that a client that has seen the 500 is refused
+// from then on.
 func (s *Server) die(why error) {
 	s.listening.mu.Lock()
 	first := s.listening.dead == nil && !s.listening.closed

@@ -157,9 +157,9 @@ type peerKey struct{ addr, engine string }
 // did costs the handshake time-out.
 type peer struct {
 	key peerKey
-	// turn is held by the one question under way, and guards the following. It is a channel and no mutex since a
-	// peer that stands still holds it for long, and in tests of fake time only a goroutine that waits for a
-	// channel lets the time go on.
+	// turn is held by the one question under way, and guards the following fields. It is a channel and no mutex,
+	// since a peer that stands still holds it for long. In tests of fake time, time goes on only while
+	// goroutines wait for channels.
 	turn  chan struct{}
 	nc    net.Conn
 	br    *bufio.Reader

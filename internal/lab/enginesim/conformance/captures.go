@@ -19,7 +19,7 @@ type Exchange struct {
 	}
 	Status  *int // nil: the connection was refused
 	Headers [][2]string
-	Body    string // "" of a good answer whose body was not kept
+	Body    string // "" for a good answer: its body was not kept
 	refusal bool   // headers were not kept, and an error's text counts
 }
 

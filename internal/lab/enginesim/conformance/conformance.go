@@ -78,8 +78,8 @@ func (s *session) skips(x Exchange) bool {
 	return x.Role == "decode" && (s.Decode == "" || s.EndPrefill == nil && slices.Contains(deadly, x.Name))
 }
 
-// otherWords are refusals whose text lists the branches of a Python type, or a value in Python's form, or is
-// that of Python's JSON: only their status counts.
+// otherWords are refusals with a text that lists the branches of a Python type, has a value in Python's form,
+// or comes from Python's JSON. Only their status counts.
 var otherWords = []string{
 	"response_format unknown", "unknown part", "message without role", "logit_bias text value",
 	"messages bad json", "responses bad json", "responses input unknown type",

@@ -77,7 +77,7 @@ var notOurs = []string{"python_", "process_", "http_"}
 // varying are the values of labels that tell of a server's name and configuration.
 var varying = regexp.MustCompile(`(model_name)="[^"]*"|\{_block_size_resolved=.*\}`)
 
-// Names are the series of /metrics that a vLLM of 0.32.0 has whatever is asked of it, with their labels.
+// Names are the series of /metrics that a vLLM of 0.32.0 always has, with their labels.
 func Names(metrics string) map[string]bool {
 	names := make(map[string]bool)
 	for line := range strings.Lines(metrics) {
@@ -94,7 +94,7 @@ func Names(metrics string) map[string]bool {
 	return names
 }
 
-// lengths are the buckets whose bounds depend on the model's context.
+// lengths are the buckets with bounds that depend on the model's context.
 var lengths = regexp.MustCompile(
 	`^(vllm:request_(?:prompt|generation|max_num_generation|params_max|prefill_kv_computed)` +
 		`_?\w*_bucket\{.*)le="\d+\.0"`,

@@ -2,9 +2,9 @@ package core
 
 import "fmt"
 
-// Audit checks the laws of conservation and names the first that is broken: blocks are held by those who say
-// so or free, requests are somewhere or have ended, prompt tokens were computed, cached or received. It looks
-// at every block, so that it is for tests and validation.
+// Audit checks the laws of conservation and names the first that is broken. Each block is free or held by the
+// requests that say so. Each request is somewhere or has ended. Prompt tokens were computed, cached or
+// received. Audit looks at every block, so it is for tests and validation.
 func (e *Engine) Audit() error {
 	if e.life.dead != nil {
 		return nil

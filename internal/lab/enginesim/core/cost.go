@@ -11,7 +11,7 @@ import (
 //	decode alone    D0 + D1*n + D2*k                     n sequences with k tokens of KV in all
 //	both            max(D0, T0 + A*(u+n)) + B*(...) + D1*n + D2*k
 //
-// and Host for each.
+// Each step takes Host besides.
 type Cost struct {
 	T0, A, B   float64
 	D0, D1, D2 float64
@@ -88,7 +88,7 @@ func preset(name string, t0, a, b, d0, d1, d2, tokens float64, bytes int) Preset
 	}}
 }
 
-// FindPreset is the preset of that name. "8b" and "70b" are the H100 ones, the latter on four GPUs.
+// FindPreset is the preset with this name. "8b" and "70b" are the H100 ones, the latter on four GPUs.
 func FindPreset(name string) (Preset, bool) {
 	switch name {
 	case "8b":

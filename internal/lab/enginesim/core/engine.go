@@ -62,7 +62,7 @@ type Config struct {
 
 	Groups []Group // KV cache groups of a hybrid model, in the engine's order; nil: full attention alone
 
-	Speculative int // tokens that are drafted for each sequence and step; of them any number is accepted
+	Speculative int // tokens drafted for each sequence and step; any number of drafts is accepted
 
 	// Prefills tell which registration of the KV memory their blocks are in, and reads heed it, as since vLLM
 	// 0.33.
@@ -112,7 +112,7 @@ type Request struct {
 	Bias    map[uint32]float64
 	Allowed []uint32 // allowed_token_ids: nothing else is drawn; nil for all
 	Choices int      // n of the client's request, told once for all its sequences; 0 otherwise
-	// Structured outputs: one of them is said, and ends the text; not empty; nil for none.
+	// Structured outputs: the answer is one of these texts, and ends with it. Not empty; nil for none.
 	Scripts [][]uint32
 
 	Transfer *Transfer
@@ -230,7 +230,7 @@ type remoteLoads struct {
 	leaked   int        // lost requests whose client left: their blocks never come back
 	toStart  int        // waiting requests whose load did not start
 	arrived  int        // loading requests in state loaded
-	failures int        // of these, failed ones that end with an error
+	failures int        // failed loads of requests that end with an error
 }
 
 // leasing is what is kept for peers, and what peers keep for us.
@@ -260,7 +260,7 @@ type counted struct {
 	seen    [families]Histogram
 }
 
-// memory is requests whose memory is used again.
+// memory is the ended requests that lend their memory to new ones.
 type memory struct {
 	ended []*request // memory to be used again from the next step on
 	spare []*request

@@ -1,8 +1,9 @@
 package core
 
-// FitCost returns the formula that comes nearest to the seconds that steps took, each error as a share of
-// them. Steps that compute prompts alone tell its prefill part, steps that decode alone the other; both kinds
-// are needed, of three sizes at least, and steps of both are not looked at.
+// FitCost returns the formula that comes nearest to the seconds that steps took. Each error counts as a share
+// of its step's seconds. Steps that only compute prompts give the prefill part, and steps that only decode
+// give the other part. Both kinds are needed, in at least three sizes each. Steps that do both are not looked
+// at.
 func FitCost(steps []Batch, seconds []float64) Cost {
 	var prefill, decode fit
 	for i := range steps {
@@ -34,8 +35,8 @@ func (b *Batch) work() (w work) {
 // fit is a least-squares fit of three numbers, each equation weighed by what it comes to.
 type fit struct{ a [3][4]float64 }
 
-// LeastSquares returns x for which the rows times x come nearest to y, each error as a share of it. Three
-// rows at least have to tell something new, and no y may be 0.
+// LeastSquares returns x for which the rows times x come nearest to y. Each error counts as a share of its y.
+// At least three rows must be independent, and no y may be 0.
 func LeastSquares(rows [][3]float64, y []float64) [3]float64 {
 	var f fit
 	for i, row := range rows {

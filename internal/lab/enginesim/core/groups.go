@@ -47,7 +47,7 @@ type groups struct {
 	full  int // number of the full attention's
 	count int
 	thin  []thinGroup
-	align int // of our blocks: hits end at multiples of it, vLLM's scheduler_block_size
+	align int // of our blocks: hits end at multiples of align, vLLM's scheduler_block_size
 }
 
 // thinGroup keeps only the blocks that a request needs to go on behind a boundary.
@@ -116,8 +116,9 @@ func (e *Engine) servable(r *request, n int) int {
 	return 0
 }
 
-// narrow makes a hit of n blocks what all groups can go on behind, finds what the thin ones have there, and
-// notes the rest as a prefix that requests share: vLLM keeps what is needed to go on where it ends.
+// narrow shortens a hit of n blocks to what all groups can go on behind, and finds what the thin groups have
+// there. It notes the rest as a prefix that requests share: vLLM keeps what is needed to go on where that
+// prefix ends.
 func (e *Engine) narrow(r *request, n int) int {
 	served := e.servable(r, n)
 	if shared := n - n%e.groups.align; shared > served {
@@ -158,9 +159,9 @@ func (e *Engine) besides(r *request, n int) []int32 {
 	return ids
 }
 
-// commitThin caches and announces what a thin group keeps of r's blocks from one to another. As vLLM does by
-// default (prefix_cache_retention_interval 0), that is what a request needs which sends the same prompt
-// again, or goes on where this one has left a prefix that others share.
+// commitThin caches and announces what a thin group keeps of r's blocks from one block to another. It keeps
+// what two kinds of later requests need, as vLLM does by default (prefix_cache_retention_interval 0). One
+// kind sends the same prompt again. The other goes on where this request has left a shared prefix.
 func (e *Engine) commitThin(r *request, g *thinGroup, from, to int) {
 	from, to = from/g.step*g.step, to/g.step*g.step
 	if from == to {

@@ -112,7 +112,7 @@ func (f family) bounds(maxLen int) []float64 {
 type Histogram struct {
 	Name   string // vLLM's
 	Bounds []float64
-	Counts []uint64 // by bucket, each value in one of them; the last bucket has no bound
+	Counts []uint64 // by bucket, each value in exactly one; the last bucket has no bound
 	Sum    float64
 }
 

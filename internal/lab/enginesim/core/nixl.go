@@ -17,7 +17,7 @@ const readbackMin = 64
 
 var errShortRead = errors.New("read gave another number of blocks")
 
-// arrive notes a request whose KV is elsewhere, and has its lease there renewed from now on.
+// arrive notes a request whose KV is elsewhere. From now on the lease there is renewed.
 func (e *Engine) arrive(_ time.Duration, r *request) {
 	t := r.load.transfer
 	if t == nil || !bool(t.DoRemotePrefill) {

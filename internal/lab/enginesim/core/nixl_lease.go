@@ -102,9 +102,9 @@ func (e *Engine) Heartbeat(now time.Duration, requestIDs []string) {
 	}
 }
 
-// ReadBlocks gives the contents of blocks as they are at this moment, whoever holds them: nobody checks a
-// lease. Ids beyond the pool read another layer's memory; ids beyond the last layer give nil, and the read
-// has failed. So it has when the engine is dead or asleep.
+// ReadBlocks gives the contents of blocks as they are at this moment, whichever request holds them: nobody
+// checks a lease. Ids beyond the pool read another layer's memory. Ids beyond the last layer give nil, and
+// the read has failed. The read also fails when the engine is dead or asleep.
 func (e *Engine) ReadBlocks(ids []int) []uint64 {
 	if e.life.dead != nil || e.life.sleep.emptied && e.life.sleep.level > 0 {
 		return nil

@@ -48,7 +48,7 @@ func (b *Batch) add(computed, chunk int) {
 	b.Chunks = append(b.Chunks, Chunk{chunk, computed})
 }
 
-// took is the time of the scheduled chunks, whose sum is w.
+// took is the time of the scheduled chunks. w is their sum.
 func (e *Engine) took(w work) time.Duration {
 	if e.cfg.Pace == nil {
 		return e.cfg.Cost.of(w)

@@ -97,7 +97,7 @@ func (p *pool) uncache(id int32) {
 	b.hash = 0
 }
 
-// first is the block that was cached first of those under h, 0 for none.
+// first is the block that was cached first under h, 0 for none.
 func (p *pool) first(h kv.EngineHash) int32 {
 	return p.cached.slots[p.cached.find(p.blocks, h)].block()
 }
@@ -136,7 +136,7 @@ func (p *pool) match(dst []int32, hashes []kv.EngineHash) []int32 {
 	return dst
 }
 
-// idle is how many of these blocks are in the free queue: a hit takes them out of it.
+// idle is how many of the blocks with these ids are in the free queue. A hit takes them out of the queue.
 func (p *pool) idle(ids []int32) int {
 	n := 0
 	for _, id := range ids {

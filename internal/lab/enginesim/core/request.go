@@ -68,7 +68,7 @@ type asked struct {
 	seed     uint64
 	wanted   *wanted // what the tokens must be like, nil mostly
 	withheld int     // prompt tokens that the peer did not compute
-	choices  int     // n, told by the first of them
+	choices  int     // n, told by the first choice
 }
 
 // contents is what KV contents and hashes are made of: the model, its adapter, and what was attended to so
@@ -91,9 +91,9 @@ type blockTables struct {
 // cacheHits is what was found in caches when it was first scheduled.
 type cacheHits struct {
 	hit      int // usage's cached tokens: computed when first scheduled, -1 before
-	local    int // of these, from our cache
+	local    int // the part of hit from our cache
 	junction int // blocks that full attention had cached where the thin groups could serve fewer
-	external int // of these, from the peer
+	external int // the part of hit from the peer
 }
 
 // progress is how far it has been computed.
@@ -112,11 +112,11 @@ type peerLoad struct {
 	reads       int           // blocks that the load writes, the last of the table
 	asked       time.Duration // when it was ordered
 	descriptors int           // of the read
-	posting     time.Duration // of these
+	posting     time.Duration // of the descriptors
 	beats       bool          // its lease on the peer is renewed
 }
 
-// peerLease is what is kept of it for a peer.
+// peerLease is what a request keeps for a peer.
 type peerLease struct {
 	ended  time.Duration // end of the step that finished it, while leased
 	expiry time.Duration // of our lease for the peer

@@ -63,8 +63,8 @@ func (e *Engine) schedule() (moved bool) {
 	return e.scheduleWaiting(&budget)
 }
 
-// scheduleRunning gives each running request its next tokens, in order. Whoever finds no block takes those of
-// the last one, or gives up its own.
+// scheduleRunning gives each running request its next tokens, in order. A request that finds no free block
+// takes the blocks of the last running request, or gives up its own.
 func (e *Engine) scheduleRunning(budget *int) (preempted bool) {
 	for i := 0; i < len(e.queues.running) && *budget > 0; i++ {
 		r := e.queues.running[i]
@@ -268,8 +268,9 @@ func (e *Engine) lookup(r *request) []int32 {
 	return hits[:e.narrow(r, len(hits))]
 }
 
-// fits says whether r may take what it needs. A prompt is admitted only if all of it fits, though its first
-// chunk needs less; a load must leave alone what the prompts being computed will still need.
+// fits says whether r may take the blocks it needs. A prompt is admitted only if the whole prompt fits,
+// though its first chunk needs less. A load must leave alone the blocks that prompts in computation will
+// still need.
 func (e *Engine) fits(r *request, tokens int, load bool) bool {
 	idle := e.pool.idle(e.turn.hits) + e.pool.idle(e.turn.beside)
 	if load {
@@ -297,7 +298,7 @@ func (e *Engine) countLookup(r *request, local, external int) {
 		return
 	}
 	if !e.cfg.NoLoad {
-		// Also for who has no transfer: the connector is asked.
+		// This counts requests without a transfer too: the connector is asked for each.
 		e.counted.counts.ExternalQueries += uint64(len(r.text.tokens) - local)
 		e.counted.counts.ExternalHits += uint64(external)
 	}

@@ -18,7 +18,7 @@ type Counters struct {
 	NixlFailed                    uint64          // vllm:nixl_num_failed_transfers
 	NixlUnsaid                    uint64          // vllm:nixl_num_failed_notifications
 	NixlTransfers, NixlBlocks     uint64          // reads that ended well, blocks in them
-	// their time, and of that the time of posting their descriptors
+	// the time of the reads, and the part that posting their descriptors took
 	NixlReading, NixlPosting time.Duration
 	SpecDrafts, SpecDrafted  uint64 // vllm:spec_decode_num_drafts, draft_tokens
 	SpecAccepted             uint64 // vllm:spec_decode_num_accepted_tokens

@@ -12,13 +12,13 @@ import (
 //	content   of block i = state, stepped once for each token in it
 //	next token = a function of the state after everything computed
 //
-// A right table gives numbers that depend on the prompt alone, however it was split into steps, cache hits
-// and transfers. A wrong, stale or foreign block gives another text from there on, and other contents for
-// every block computed after it: exactly the ways in which wrong KV shows in a real model.
+// A right table gives numbers that depend on the prompt alone, however the prompt was split into steps, cache
+// hits and transfers. A wrong, stale or foreign block gives another text from there on, and other contents
+// for every block computed after it: exactly the ways in which wrong KV shows in a real model.
 //
-// One thing is harsher than there: a block is right or wrong as a whole. Where P's and D's prompts differ
-// only in how far they fill the same last block, a real D overwrites the surplus and is right; here its text
-// is wrong.
+// One thing is harsher than in a real model: a block is right or wrong as a whole. Where P's and D's prompts
+// differ only in how far they fill the same last block, a real D overwrites the surplus and is right; here
+// its text is wrong.
 
 const (
 	contentSeed = 0x51_7c_c1_b7_27_22_0a_95
@@ -33,7 +33,7 @@ func mix(h, w uint64) uint64 {
 	return h ^ h>>32
 }
 
-// finish spreads every bit of h over all of it.
+// finish spreads every bit of h over the whole number.
 func finish(h uint64) uint64 {
 	h = (h ^ h>>31) * oddB
 	h = (h ^ h>>29) * oddA

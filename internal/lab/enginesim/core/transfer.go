@@ -37,10 +37,10 @@ func (t *Truth) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// RemoteBlocks is remote_block_ids: one list a KV cache group, or what a client made of it.
+// RemoteBlocks is remote_block_ids: one list a KV cache group, or what a client put there instead.
 type RemoteBlocks struct {
 	Groups [][]int
-	Broken bool // a flat list or something else that is true: the worker dies of it
+	Broken bool // a flat list or another value that Python holds true: the worker dies of the value
 }
 
 // UnmarshalJSON takes any value.
@@ -133,7 +133,8 @@ const (
 	OrderHeartbeat           // Heartbeat the peer with RemoteIDs
 )
 
-// Order is something that the engine's worker does with a peer; whoever drives the engine carries it out.
+// Order is something that the engine's worker does with a peer. The code that drives the engine carries it
+// out.
 type Order struct {
 	Kind      OrderKind
 	Peer      Peer

@@ -7,10 +7,10 @@ import "github.com/tandem-router/tandem/internal/kv"
 type Task struct {
 	ID       string
 	Tokens   int  // of the prompt and the answer so far
-	Computed int  // of these, when the step under way is over
+	Computed int  // the part that is computed when the step under way is over
 	Out      int  // tokens that will still be generated, at most
 	Blocks   int  // of KV memory that it holds
-	Waiting  bool // it holds nothing yet, and what is cached of it is found when it is scheduled
+	Waiting  bool // it holds nothing yet, and its cached blocks are found when it is scheduled
 	Loading  bool // its KV is on the way from a peer, or there but not looked at yet
 }
 
@@ -53,7 +53,7 @@ func (e *Engine) AppendHashes(dst []kv.EngineHash, prompt []uint32) []kv.EngineH
 	return dst
 }
 
-// Cached is how many leading blocks of these are cached now.
+// Cached is how many leading blocks of hashes are cached now.
 func (e *Engine) Cached(hashes []kv.EngineHash) int {
 	for i, h := range hashes {
 		if e.pool.first(h) == 0 {

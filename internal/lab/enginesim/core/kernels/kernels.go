@@ -1,9 +1,9 @@
 // Package kernels predicts how long a step of a vLLM takes from measured times of its kernels, for one GPU
 // type, model and tensor parallelism.
 //
-// The tables are those of LLMServingSim's profiler: microseconds of each dense layer by tokens, of attention
-// by what it reads, of the language model's head and the sampler by sequences, and of a mixture of experts by
-// tokens and experts.
+// The tables come from LLMServingSim's profiler, in microseconds. A dense layer's time depends on tokens, and
+// attention's on what it reads. The time of the language model's head and of the sampler depends on
+// sequences. The time of a mixture of experts depends on tokens and experts.
 package kernels
 
 import (
@@ -32,7 +32,7 @@ func Models() []Model {
 	}
 }
 
-// FindModel is the model of that name.
+// FindModel is the model with this name.
 func FindModel(name string) (Model, error) {
 	for _, m := range Models() {
 		if m.Name == name {

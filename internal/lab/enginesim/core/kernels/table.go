@@ -73,8 +73,9 @@ func (g grid) between(x float64, value func(*row) float64) float64 {
 	return a + part*(b-a)
 }
 
-// attention is the time of one layer's attention: of a chunk of a prompt behind some KV, of sequences that
-// decode over some KV each, and of both in one launch, which takes longer than the two by themselves.
+// attention is the time of one layer's attention. There are three cases: a chunk of a prompt behind some KV,
+// sequences that decode over some KV each, and both in one launch. One launch for both takes longer than the
+// two by themselves.
 type attention struct {
 	chunk  grid // by tokens of the chunk and KV before it
 	decode grid // by sequences and KV of each
