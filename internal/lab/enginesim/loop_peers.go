@@ -117,8 +117,8 @@ func (r *rank) heartbeat(ctx context.Context, o core.Order) {
 	}, nil)
 }
 
-// answerPeer answers one question of the side channel. It appends the status byte and the body to dst. The
-// status replaces the last byte of dst.
+// answerPeer answers one question of the side channel. It appends the body of the answer to dst. The last
+// byte of dst is the status, which it sets.
 func (r *rank) answerPeer(dst []byte, op byte, body []byte) []byte {
 	r.srv.waitEngineFrozen(r.srv.life.ctx.Done())
 	r.mu.Lock()
