@@ -11,8 +11,9 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/trace"
 )
 
-// drawStarts draws when sessions start from the rates of clients that p names a file of, p.Rate a second on
-// average, and p.Scale times as dense. Clients keep their shares of it and how uneven each of them is.
+// drawStarts draws when sessions start. The rates come from the clients in a file that p names, p.Rate a
+// second on average, and p.Scale times as dense. Clients keep their shares of the rate, and each client stays
+// as uneven as it is.
 func (p *Play) drawStarts() (starts []trace.Arrival, err error) {
 	f, err := os.Open(p.Arrivals)
 	if err != nil {

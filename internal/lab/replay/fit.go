@@ -62,7 +62,7 @@ func (s Spread) over(m Spread) Spread {
 	return Spread{s.Mean/m.Mean - 1, s.P50/m.P50 - 1, s.P99/m.P99 - 1}
 }
 
-// worst is the largest of them in amount.
+// worst is the largest amount in the figures.
 func (f Figures) worst() float64 {
 	w := 0.0
 	for _, s := range []Spread{f.TTFT, f.TPOT, f.E2E} {
@@ -113,7 +113,7 @@ type calibration struct {
 	steps [3]float64 // of scale, host and token; 0 leaves one as it is
 }
 
-// descend halves the steps where none of them leads to anything better, until they are small.
+// descend halves the steps where no step leads to anything better, until they are small.
 func (c *calibration) descend() error {
 	var err error
 	if c.least, err = c.miss(c.best); err != nil {

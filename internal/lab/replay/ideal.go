@@ -6,9 +6,9 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/replay/cluster"
 )
 
-// Ideal measures what p asks of engines like the first prefill replica, or the first at all where there is no
-// prefill pool, with one cache for all of them that never forgets. The times are those of p: dense by its
-// scale.
+// Ideal measures what p asks of engines with one cache for all engines that never forgets. The engines are
+// like the first prefill replica, or the first replica at all where there is no prefill pool. The times are
+// the times of p: its scale makes them dense.
 func (p Play) Ideal() (x *cluster.Ideal, err error) {
 	p = p.withDefaults()
 	fleet, err := p.Fleet()

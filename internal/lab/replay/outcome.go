@@ -16,7 +16,7 @@ import (
 type Outcome struct {
 	Policy   string    `json:"policy"`
 	Requests int       `json:"requests"`          // in the whole play
-	Measured int       `json:"measured"`          // of these, those behind the warm-up
+	Measured int       `json:"measured"`          // those behind the warm-up
 	Refused  int       `json:"refused"`           // of the measured ones
 	Failed   int       `json:"failed"`            // of the measured ones: their clients got an error
 	Retried  int       `json:"retried"`           // of the measured ones: some attempt failed
@@ -27,8 +27,8 @@ type Outcome struct {
 	Good     float64   `json:"good"`       // share of the measured ones that kept the SLO
 	Usual    float64   `json:"good_usual"` // that kept [Usual]
 	Tight    float64   `json:"good_tight"` // that kept [Tight]
-	// The longest gap between two tokens of each answer that has two, and the shares of these in which it is
-	// above 0.2 s and above 1 s.
+	// The longest gap between two tokens of each answer that has two, and the shares of answers in which this
+	// gap is above 0.2 s and above 1 s.
 	Gap     Quantiles `json:"longest_gap_s"`
 	Halting float64   `json:"gap_above_200ms"`
 	Stuck   float64   `json:"gap_above_1s"`
@@ -40,7 +40,7 @@ type Outcome struct {
 	// Mean share of the time that replicas of a side were at work.
 	Busy      [2]float64      `json:"busy"`
 	Moved     float64         `json:"moved_gb"`
-	Transfer  float64         `json:"transfer_s"` // mean of those that transferred
+	Transfer  float64         `json:"transfer_s"` // mean of the transfers
 	Preempted uint64          `json:"preempted"`
 	End       float64         `json:"virtual_s"` // until the last token
 	Steps     int             `json:"steps"`
@@ -67,8 +67,8 @@ func quantiles(xs []float64) Quantiles {
 // warmUp is the part of the time before which requests are not counted.
 const warmUp = 5 // a fifth
 
-// WarmUp is the time from which requests are counted: a fifth of that in which sessions start. A few sessions
-// of a day's work last ten times as long as all the others, when nothing is left to be measured.
+// WarmUp is the time from which requests are counted: a fifth of the time in which sessions start. A few
+// sessions of a day's work last ten times as long as all the others, when nothing is left to be measured.
 func WarmUp(rs []cluster.Record) time.Duration {
 	begun := map[int]time.Duration{}
 	for i := range rs {

@@ -74,15 +74,16 @@ func (s SLO) Keeps(x *cluster.Record) bool {
 		(s.Gap == 0 || x.Gap <= s.Gap)
 }
 
-// OfIdle is what is enough of the share of answers with which an idle fleet keeps a goal, where that is less
-// than what is wanted.
+// OfIdle makes a share of good answers enough where an idle fleet keeps a goal with a smaller share than is
+// wanted. Enough is then this part of the idle fleet's share.
 const OfIdle = 0.95
 
 // hopeless is the share of good answers of an idle fleet below which a goal is none for such traffic.
 const hopeless = 0.3
 
-// Enough returns the share of answers that have to keep a goal for a fleet to hold a load, where an idle one
-// has the share idle: what is wanted, or [OfIdle] of idle; 0 where that is too little for the goal to be one.
+// Enough returns the share of answers that have to keep a goal for a fleet to hold a load. idle is the share
+// with which an idle fleet keeps the goal. Enough is what is wanted, or [OfIdle] of idle if that is less. It
+// is 0 where idle is too small for the goal to be one.
 func Enough(wanted, idle float64) float64 {
 	if idle < hopeless {
 		return 0

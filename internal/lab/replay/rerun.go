@@ -62,8 +62,8 @@ func (r *Recording) simulate(tune kernels.Tuning, audit bool) ([]Timing, error) 
 	return s.out, nil
 }
 
-// step makes one step of all ranks. vLLM schedules a step while the one before runs, so that a request is in
-// time for a step only if it came before the one before began.
+// step makes one step of all ranks. vLLM schedules a step while the one before runs. So a request is in time
+// for a step only if it came before the one before began.
 func (s *rerun) step() error {
 	if err := s.send(s.before); err != nil {
 		return err

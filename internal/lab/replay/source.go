@@ -23,7 +23,7 @@ type source struct {
 	rnd    *rand.Rand
 	at     time.Duration   // of the last drawn start
 	count  int             // sessions read
-	starts []trace.Arrival // of those that are still to come, where they are not in the trace
+	starts []trace.Arrival // of the sessions still to come, where the trace has no times
 	left   int             // sessions left out
 }
 

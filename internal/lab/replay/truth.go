@@ -16,8 +16,7 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/trace"
 )
 
-// Recording is one run of a real vLLM: what was sent, how it was started, and, where it was not kept back,
-// what came of it.
+// Recording is one run of a real vLLM: what was sent, how it was started, and, unless kept back, the results.
 type Recording struct {
 	Name     string
 	Profile  string // prefix of the kernel tables' files
@@ -163,9 +162,9 @@ type result struct {
 	Last    *float64 `json:"last_token_ts"`
 }
 
-// readResults reads what came of the run, if it was not kept back. Times count from when the client sent a
-// request; the two clocks are aligned by the request that reached the engine soonest, so that what lies
-// between is counted, but for a millisecond or two.
+// readResults reads the results of the run, if they were not kept back. Times count from when the client sent
+// a request. The two clocks are aligned by the request that reached the engine soonest. So what lies between
+// is counted, but for a millisecond or two.
 func (r *Recording) readResults(folder fs.FS) (err error) {
 	name := "run_" + r.Name + "_requests.jsonl.gz"
 	f, err := folder.Open(name)

@@ -36,8 +36,8 @@ func Loss(o *Outcome) float64 {
 	return (o.TTFT.Mean*(float64(o.Measured)-lost) + RefusedTTFT*lost) / max(1, float64(o.Measured))
 }
 
-// Tune plays every form of a policy that differs in its main parameter (see [policies.Grid]), and returns the
-// name of the one with the least loss, and what became of each. Of equal ones it takes the one that its
+// Tune plays every form of a policy that differs in its main parameter (see [policies.Grid]). It returns the
+// name of the form with the least loss, and the result of each. Among equal forms it takes the one that its
 // authors ship.
 func (p Play) Tune(
 	ctx context.Context, policy string, loss func(*Outcome) float64,

@@ -46,9 +46,9 @@ const (
 // Validate calibrates and simulates every run of a folder like traces/vllm_ground_truth, with the laws of
 // conservation checked after every step.
 //
-// A run without results borrows the tuning of a measured one. One number of it is fitted to the only thing
-// that its settings tell of what came of it, how long the client ran: the bandwidth between GPUs where the
-// model is split over some, else the host's time a step.
+// A run without results borrows the tuning of a measured one. One number of that tuning is fitted to how long
+// the client ran, the only result that the run's settings tell. The number is the bandwidth between GPUs
+// where the model is split over several, else the host's time a step.
 //
 // formula has steps take what the formula of simulated engines says, fitted to the tables.
 func Validate(folder fs.FS, formula bool, progress func(string)) ([]Validation, error) {
@@ -106,7 +106,7 @@ func (r *Recording) validate(all []*Recording, known map[*Recording]kernels.Tuni
 	return v, nil
 }
 
-// borrow makes a tuning out of those of measured runs.
+// borrow makes a tuning from the tunings of measured runs.
 func (r *Recording) borrow(all []*Recording, known map[*Recording]kernels.Tuning) (kernels.Tuning, string) {
 	tune, from := kernels.Tuning{Scale: 1}, "the tables alone"
 	for _, o := range all {
@@ -139,8 +139,8 @@ func (r *Recording) makespan(ts []Timing) float64 {
 	return last
 }
 
-// fitSpan fits one number of tune so that the simulated run lasts as long as the client ran, less what
-// clients of measured runs with as many ranks did besides.
+// fitSpan fits one number of tune so that the simulated run lasts as long as the client ran. From the
+// client's time it takes off what clients of measured runs with as many ranks did besides.
 func (r *Recording) fitSpan(tune kernels.Tuning, all []*Recording) (kernels.Tuning, error) {
 	besides, n := 0.0, 0
 	for _, o := range all {
@@ -235,7 +235,7 @@ type Prediction struct {
 	E2E     float64 `json:"e2e_s"`
 }
 
-// WritePredictions writes a line for each request of the runs whose results were kept back.
+// WritePredictions writes a line for each request of the runs with results that were kept back.
 func WritePredictions(w io.Writer, vs []Validation) error {
 	out := bufio.NewWriter(w)
 	enc := json.NewEncoder(out)

@@ -87,7 +87,7 @@ type Verdict struct {
 	Idle   float64 `json:"idle"`   // share of the answers that keep it at an eighth of the load
 	Enough float64 `json:"enough"` // share that makes a load one that is held; 0 where Idle is hopelessly small
 	Pool   int     `json:"pool"`   // that splits nothing
-	Best   int     `json:"best"`   // of those that split, the one that holds most
+	Best   int     `json:"best"`   // the splitting shape that holds most
 	Answer Answer  `json:"answer"`
 }
 
@@ -158,7 +158,7 @@ func (q *Question) check() error {
 	return nil
 }
 
-// judge compares the shapes at the goal of that number.
+// judge compares the shapes at the goal with this number.
 func (v *Verdict) judge(shapes []Shape, goal int) {
 	v.Best = -1
 	for i, s := range shapes {

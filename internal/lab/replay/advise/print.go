@@ -48,7 +48,7 @@ func Print(w io.Writer, a *Advice) error {
 	return err
 }
 
-// fewAnswers are too few to tell 90 % of them from 87.
+// fewAnswers are too few to tell 90 % from 87 %.
 const fewAnswers = 300
 
 // text is a verdict in words.

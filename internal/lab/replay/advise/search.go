@@ -14,9 +14,9 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/replay/cluster"
 )
 
-// Loads are tried on a grid, so that what was played for one goal serves another: a step is a fifth more, and
-// the traffic's own load is in the middle. An eighth of it and eight times of it are the ends. Plays of more
-// than a fleet holds take the longest, so that those are gone to in small steps.
+// Loads are tried on a grid, so that a play for one goal serves another goal. A step is a fifth more. The
+// traffic's own load is in the middle; the ends are an eighth of that load and eight times that load. Plays
+// of more than a fleet holds take the longest, so the search goes up in small steps.
 const (
 	loadsADoubling = 4
 	most           = 3 * loadsADoubling
@@ -100,7 +100,8 @@ func (s *search) coarse(ctx context.Context) error {
 			s.about[i] = int(loadsADoubling * math.Log2(held.Load))
 		}
 	}
-	wanted := []int{s.q.Replicas / 2} // one of those that say what is enough, so that some shape holds something
+	// the middle shape helps to say what is enough, so that some shape holds something
+	wanted := []int{s.q.Replicas / 2}
 	for p := 1; p < s.q.Replicas; p += s.stride {
 		wanted = append(wanted, p)
 	}
@@ -220,7 +221,7 @@ func (s *search) holds(ctx context.Context, prefill int, v *Verdict, about int) 
 	}, nil
 }
 
-// share is how many of the answers keep the goal, give or take so many standard deviations of it.
+// share is how many of the answers keep the goal, with this many standard deviations added.
 func (v *Verdict) share(o *replay.Outcome, deviations float64) float64 {
 	kept := v.Goal.kept(o)
 	return kept + deviations*math.Sqrt(kept*(1-kept)/float64(o.Measured))

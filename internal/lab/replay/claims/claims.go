@@ -32,7 +32,7 @@ const (
 	blind      = "kv-aware"
 	bySeconds  = blind + "+local:k=2"
 	shared     = "tandem:share=0.1" // several routers tell each other every 100 ms
-	limited    = "tandem:limit=5"   // refuses whose first token would come later than the SLO allows
+	limited    = "tandem:limit=5"   // refuses a request if its first token would come later than the SLO allows
 )
 
 // cell is a fleet, a cache and a workload at a load.

@@ -101,8 +101,8 @@ func (l *lab) besideOnce(
 	return e, err
 }
 
-// outside compares the mean time to first token of those requests of two settings that come while nothing is
-// wrong in the first.
+// outside compares the mean time to first token between two settings. It takes only the requests that come
+// while nothing is wrong in the first setting.
 func (l *lab) outside(ctx context.Context, troubled, calm Setting) (Estimate, error) {
 	a, err := l.once(ctx, troubled)
 	if err != nil {
@@ -125,7 +125,7 @@ func (l *lab) outside(ctx context.Context, troubled, calm Setting) (Estimate, er
 	return e, nil
 }
 
-// drop leaves out of keep who came from one time until another.
+// drop removes from keep the requests that came from one time until another.
 func drop(keep []map[id]bool, runs []*Trial, from, to time.Duration) {
 	for i, r := range runs {
 		for k := range r.Answers {

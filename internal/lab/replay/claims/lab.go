@@ -18,7 +18,7 @@ import (
 type Workload uint8
 
 // The workloads that are played. Conversation is the one of Mooncake with its ticks spread; Agents are the
-// closed loops of Weka whose context fits 131,072 tokens.
+// closed loops of Weka with contexts that fit 131,072 tokens.
 const (
 	Conversation Workload = iota
 	Agents
@@ -162,8 +162,8 @@ type lab struct {
 	done int
 }
 
-// memo makes each thing once, for whoever asks for it first; all others wait for it. The zero memo is empty.
-// Safe for concurrent use.
+// memo makes each thing once, at the first call for it; all other callers wait. The zero memo is empty. Safe
+// for concurrent use.
 type memo[K comparable, V any] struct {
 	mu   sync.Mutex
 	made map[K]func() (V, error)

@@ -35,7 +35,7 @@ var (
 	p50TTFT  = figure{of: one(ttft), quantile: 0.5}
 	p90TTFT  = figure{of: one(ttft), quantile: 0.9}
 	p99TTFT  = figure{of: one(ttft), quantile: 0.99}
-	// Of those that were served.
+	// Over the requests that were served.
 	longestTTFT = figure{quantile: 1, of: func(a *Answer) (float64, float64) {
 		if a.Refused || a.Failed {
 			return 0, 0

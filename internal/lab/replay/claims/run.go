@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Line is one claim and what became of it.
+// Line is one claim and its result.
 type Line struct {
 	Name   string  `json:"name"`
 	Value  float64 `json:"value"`
@@ -58,7 +58,7 @@ type Options struct {
 	Traces   string   // folder
 	Host     string   // what engines' hosts cost, see [replay.Play]
 	Links    string   // how transfers at the same time get by, see [replay.Play]
-	Only     []string // claims whose name begins with one of these; none: all
+	Only     []string // claims whose name begins with one of these names; none: all
 	All      bool     // failing replicas, overload and old reports too, which take minutes
 	Workers  int      // plays at a time, at least 1
 	Progress func(text string)

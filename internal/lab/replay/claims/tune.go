@@ -96,8 +96,8 @@ const worth = 0.01
 // otherLoads are the shares of the load at which the result is looked at too.
 var otherLoads = []float64{0.7, 1.3}
 
-// Tune searches weights, one after the other and twice around, on the first half of the time with other
-// seeds, and judges what it finds on the whole.
+// Tune searches weights, one after the other and twice around. It searches on the first half of the time with
+// other seeds, and judges the found weights on the whole.
 func Tune(ctx context.Context, s Search) (*Tuning, error) {
 	t := &Tuning{Weights: s.From}
 	dev := s.Play.Dev()
@@ -128,7 +128,7 @@ func Tune(ctx context.Context, s Search) (*Tuning, error) {
 	return t, s.judge(ctx, t)
 }
 
-// step is one weight and what is tried of it.
+// step is one weight and the values to try.
 type step struct {
 	of     func(*Weights) *float64
 	values []float64

@@ -10,12 +10,12 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/trace"
 )
 
-// Ideal is what a trace would ask of a fleet with one cache that all share, that holds everything for ever
-// and that knows no queue: nobody can hit more, and no fleet of such engines can do more.
+// Ideal is what a trace would ask of an ideal fleet. Its engines share one cache that holds everything for
+// ever, and they have no queue. No real fleet can hit more, and no fleet of such engines can do more.
 type Ideal struct {
 	Requests int     `json:"requests"`
 	Prompt   int64   `json:"prompt_tokens"`
-	Cached   int64   `json:"cached_tokens"` // of these, seen before
+	Cached   int64   `json:"cached_tokens"` // prompt tokens seen before
 	Prefill  float64 `json:"prefill_s"`     // seconds of one engine for the others, in full steps
 	// Seconds of one engine that the answers' tokens add to steps which run anyway.
 	Decode float64       `json:"decode_s"`
@@ -35,8 +35,7 @@ func (x *Ideal) Load(n int, scale float64) float64 {
 // Capacity is the scale at which n engines that only prefill are busy all the time.
 func (x *Ideal) Capacity(n int) float64 { return 1 / x.Load(n, 1) }
 
-// TotalCapacity is the scale at which n engines are busy all the time, whoever of them prefills and whoever
-// decodes.
+// TotalCapacity is the scale at which n engines are busy all the time, however they share prefill and decode.
 func (x *Ideal) TotalCapacity(n int) float64 {
 	return float64(n) * x.Span.Seconds() / (x.Prefill + x.Decode)
 }

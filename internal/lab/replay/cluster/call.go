@@ -11,13 +11,13 @@ import (
 // call is one request of the trace while it lives.
 type call struct {
 	q       Query
-	front   *front // whose request it is
+	front   *front // that has the request
 	session *visit
 	n       int // in its session
 	prompt  []uint32
 	output  int
 	place   placement
-	// Whoever tokenizes it has done so.
+	// Its prompt has been tokenized.
 	tokenized bool
 	leg       callLeg
 	transfer  transfer

@@ -44,9 +44,9 @@ type Config struct {
 	Host       HostTime               // spent beside the GPU
 	Setup      time.Duration          // of one transfer; 2 ms
 	Hop        time.Duration          // of a message between router and engine, one way; 0.5 ms
-	EventLag   time.Duration          // from a block's change to when the router has heard of it; 0
+	EventLag   time.Duration          // from a block's change to the router's hearing about it; 0
 	Poll       time.Duration          // between two load reports of an engine; 1 s
-	Routers    int                    // that share the requests, for whoever makes them; 1
+	Routers    int                    // how many share the requests, for the code that makes routers; 1
 	QueueLimit int                    // requests that may wait for room at a router; 1024
 	QueueTime  time.Duration          // for so long; 30 s
 	Model      string                 // "m"
@@ -129,7 +129,7 @@ type steps struct {
 	until   time.Duration // its end
 	current core.Step     // the one under way
 	wake    time.Duration // when an event will make one although nothing comes, 0 for none
-	spent   time.Duration // in all of them
+	spent   time.Duration // in all steps
 	count   int
 }
 
@@ -137,7 +137,7 @@ type steps struct {
 type front struct {
 	Router
 	waiting waitline.Queue[*call] // for room
-	expires time.Duration         // when the first of them may have waited for too long
+	expires time.Duration         // when the first call may have waited for too long
 }
 
 // Cluster runs one trace through its routers.
@@ -187,8 +187,8 @@ func New(c Config, router Router, source Source, seed uint64) (*Cluster, error) 
 	return NewSeveral(c, []Router{router}, source, seed)
 }
 
-// NewSeveral makes a cluster around routers of the same kind. A request comes to any of them, and no other
-// one sees it; each hears all events and asks every engine for its load by itself.
+// NewSeveral makes a cluster around routers of the same kind. Each request comes to one router, and no other
+// router sees it. Each router hears all events and asks every engine for its load by itself.
 func NewSeveral(c Config, routers []Router, source Source, seed uint64) (*Cluster, error) {
 	c = c.withDefaults()
 	if len(c.Nodes[Decode]) == 0 {

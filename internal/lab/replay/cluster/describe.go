@@ -78,8 +78,8 @@ func ShapeOf(prefill, replicas int) string {
 	return fmt.Sprintf("%dP%dD", prefill, replicas-prefill)
 }
 
-// Shape reads the short form: replicas of each kind, racks parted by +, and behind them the GB/s between
-// racks and the number of routers.
+// Shape reads the short form: replicas of each kind, with + between racks. The GB/s between racks and the
+// number of routers follow.
 //
 //	8P8D               eight of each
 //	4P4~0.6P8D         half of the prefill replicas at 0.6 of the speed

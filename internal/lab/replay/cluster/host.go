@@ -17,13 +17,12 @@ type HostTime struct {
 
 // measuredHost is what runs of real engines say of the host.
 //
-//   - Step: fitted to the first third of a run of an 8B model on one GPU, whose kernels needed no factor
-//     (0.997) beside it; the other measured run says 0.75 ms.
-//   - Request: by how much the requests of both runs were later with their first token than simulated ones
-//     where hardly anybody waited (median of 49: 8.6 ms, of 34: 7.4 ms; prompts of some 750 tokens). There
-//     was no HTTP server in between.
-//   - Token: reported by users of other routers (200 to 300 ms for 100,000 to 200,000 tokens); those two
-//     runs do not tell it from what their kernels are off.
+//   - Step: fitted to the first third of a run of an 8B model on one GPU. The kernels there needed no factor
+//     beside it (0.997). The other measured run says 0.75 ms. - Request: by how much the requests of both
+//     runs were later with their first token than simulated ones where hardly anybody waited (median of 49:
+//     8.6 ms, of 34: 7.4 ms; prompts of some 750 tokens). There was no HTTP server in between. - Token:
+//     reported by users of other routers (200 to 300 ms for 100,000 to 200,000 tokens); those two runs do
+//     not tell it from what their kernels are off.
 //
 // What a decoded token costs on its way to the client is not in it: nobody waits for it but that token.
 var measuredHost = HostTime{

@@ -16,8 +16,8 @@ const (
 	// Queued engines send or receive one prompt after the other, at the speed of the path. A transfer waits
 	// until both of its ends are free, and takes both.
 	Queued LinkModel = iota
-	// Shared engines send and receive all prompts at the same time. The bandwidth of each end is shared out
-	// among the transfers there, so that none gets less than another one that it could take it from.
+	// Shared engines send and receive all prompts at the same time. The transfers at one end share its
+	// bandwidth. No transfer gets less than another from which it could take bandwidth.
 	Shared
 )
 
@@ -46,8 +46,8 @@ type flow struct {
 	call  *call
 }
 
-// network is the transfers under way, which share the bandwidth of their ends. It has no clock: whoever has
-// one tells it when a transfer begins, and asks it when the next one ends.
+// network is the transfers under way, which share the bandwidth of their ends. It has no clock: its caller
+// tells it when a transfer begins, and asks it when the next one ends.
 //
 // An end of an engine has a bandwidth for each class of path: what goes as far as that or farther has no more
 // than it in all. So what goes between two racks does not keep busy what is left for the own rack.
@@ -63,8 +63,8 @@ type network struct {
 
 // end is one side of an engine's network while bandwidth is shared out.
 type end [replica.Links]struct {
-	open int     // flows of this class and farther, whose rate is not known yet
-	used float64 // by those whose rate is
+	open int     // flows of this class and farther without a known rate
+	used float64 // by the flows with a known rate
 }
 
 func newNetwork(speed [replica.Links]float64, prefill, decode int) *network {
@@ -88,7 +88,7 @@ func (n *network) done(now time.Duration) []*flow {
 	n.advance(now)
 	var over []*flow
 	n.flows = slices.DeleteFunc(n.flows, func(f *flow) bool {
-		// Times are whole nanoseconds: what would move in two of them has moved.
+		// Times are whole nanoseconds: what would move in two nanoseconds has moved.
 		if f.left > f.rate*2e-9 {
 			return false
 		}
@@ -151,7 +151,7 @@ func (n *network) room(f *flow) float64 {
 	return most
 }
 
-// level is the least room of all whose rate is not known yet.
+// level is the least room of all flows without a known rate.
 func (n *network) level() float64 {
 	least := math.Inf(1)
 	for _, f := range n.flows {
@@ -218,7 +218,7 @@ func (c *Cluster) awaitFlows() {
 	}
 }
 
-// flowed ends transfers whose time has come.
+// flowed ends the transfers that are over by now.
 func (c *Cluster) flowed() {
 	if len(c.network.flows) == 0 || c.network.due != c.clock.now {
 		return // the end was planned anew since

@@ -19,14 +19,14 @@ type Misstated struct {
 	// for ten times too slow, 0 for the truth.
 	Links float64
 
-	// Speed is how many times as fast as they are engines are said to be. With 0 Tandem is told nothing of them,
-	// as by default, and other policies their profile.
+	// Speed is the told speed of engines over their true speed. With 0 Tandem is told no speeds, as by default,
+	// and other policies are told the engines' profile.
 	Speed float64
 	Bare  bool // what is said of engines leaves out what their hosts take
 
 	// nobody knows token ids: prompts are matched by their text, and their lengths estimated
 	Text    bool
-	Nothing bool          // nothing says what is in whose cache
+	Nothing bool          // nothing tells which cache holds what
 	Routers int           // as many share the requests, and do not know of each other; 0: as the fleet has it
 	Every   time.Duration // between two times that routers tell each other of their bookings, 0 never
 }

@@ -2,15 +2,16 @@ package cluster
 
 import "time"
 
-// Piecer is a [Router] that sends a long prompt which a decode replica computes itself in pieces: requests
-// for longer and longer beginnings of it, whose answers nobody wants, and then the request itself.
+// Piecer is a [Router] that sends a long prompt in pieces when a decode replica computes it. A piece is a
+// request for a longer beginning of the prompt than the piece before, and nobody wants its answer. The
+// request itself comes last.
 type Piecer interface {
-	// Next returns how many leading tokens of a placed prompt are sent now, all of them for the request itself.
-	// With 0 it is asked again after so long, or when it calls wake, which it may do while it is asked.
+	// Next returns how many leading tokens of a placed prompt are sent now; all tokens mean the request itself.
+	// If upto is 0, Next is called again after ask, or when it calls wake. It may call wake before it returns.
 	Next(q *Query, now time.Time, wake func()) (upto int, ask time.Duration)
 
-	// Computed tells that the answer of that piece has come, and the times in which no stream of the engine got
-	// anything meanwhile; none where nobody can tell. They are not kept.
+	// Computed tells that the answer of the piece has come. pauses are the times in which no stream of the
+	// engine got anything meanwhile; none where nobody can tell. The callee does not keep pauses.
 	Computed(q *Query, pauses []time.Duration, now time.Time)
 }
 

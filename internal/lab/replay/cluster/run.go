@@ -179,7 +179,7 @@ func (c *Cluster) arrivedKV(x *call) error {
 	return c.kick(d)
 }
 
-// tell gives the oldest events of an engine to those who want them.
+// tell gives the oldest events of an engine to the routers that want them.
 func (c *Cluster) tell(e *engine) {
 	batch := e.feed.unpack()
 	for _, f := range c.fronts {

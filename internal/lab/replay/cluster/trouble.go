@@ -26,8 +26,8 @@ const noticedAfter = time.Second
 // rejoinEvery is how often a replica that should come back, and has not finished yet, looks again.
 const rejoinEvery = time.Second
 
-// ParseTroubles reads troubles with commas between them, each of the form d0:fail=0.5@5m+1m: whom, what
-// (fail, fail=share, slow=factor, gone), from when, and for how long.
+// ParseTroubles reads troubles with commas between them. Each has the form d0:fail=0.5@5m+1m: which replica,
+// what (fail, fail=share, slow=factor, gone), from when, and for how long.
 func ParseTroubles(text string) ([]Trouble, error) {
 	var all []Trouble
 	for one := range strings.SplitSeq(text, ",") {
@@ -119,7 +119,7 @@ type Survivor interface {
 	Member(side Side, i int, here bool, now time.Time)
 }
 
-// checkTroubles looks whether everybody who is named exists, and whether the routers can go on.
+// checkTroubles looks whether every replica that is named exists, and whether the routers can go on.
 func (c *Cluster) checkTroubles() error {
 	for _, t := range c.cfg.Troubles {
 		if t.Index >= len(c.engines.of[t.Side]) {
@@ -185,7 +185,8 @@ func (c *Cluster) notice(e *engine) {
 	}
 }
 
-// turnsAway reports whether an engine does not do what it is asked for, and has the router of x hear of it.
+// turnsAway reports whether an engine refuses or fails what it is asked for, and has the router of x hear
+// about that.
 func (c *Cluster) turnsAway(x *call, e *engine) bool {
 	fails := e.failing == 1 || e.failing > 0 && c.failures.chance.Float64() < e.failing
 	if !e.gone && !fails {

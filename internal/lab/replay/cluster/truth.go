@@ -8,8 +8,8 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim/core"
 )
 
-// Truth is the fleet as it is. No router of production can know it: it is shown to oracles only, the same to
-// all of them.
+// Truth is the fleet as it is. No router of production can know it: it is shown to oracles only. All oracles
+// see the same.
 type Truth struct {
 	c        *Cluster
 	hashes   []kv.EngineHash
@@ -36,7 +36,7 @@ func (t *Truth) Hashes(q *Query) []kv.EngineHash {
 	return t.hashes
 }
 
-// Cached is how many leading blocks of these an engine has now.
+// Cached is how many leading blocks of hashes an engine has now.
 func (t *Truth) Cached(side Side, i int, hashes []kv.EngineHash) int {
 	return t.c.engines.of[side][i].core.Cached(hashes)
 }
@@ -72,8 +72,8 @@ func (t *Truth) Tasks(side Side, i int, dst []core.Task) []core.Task {
 	return dst
 }
 
-// Expect notes how many tokens of q should be found in the cache where it was sent, for whoever looks at the
-// queue there.
+// Expect notes how many tokens of q should be found in the cache of the engine it was sent to. A later look
+// at that engine's queue needs this number.
 func (t *Truth) Expect(q *Query, cached int) {
 	for len(t.expected) <= q.Slot {
 		t.expected = append(t.expected, 0)
@@ -81,8 +81,8 @@ func (t *Truth) Expect(q *Query, cached int) {
 	t.expected[q.Slot] = cached
 }
 
-// Expected is what was noted of a task, by its id; and whether it computes its prompt where it waits: one
-// whose blocks are elsewhere does not.
+// Expected returns what was noted for a task, by its id, and whether the task computes its prompt where it
+// waits. A task with blocks elsewhere does not.
 func (t *Truth) Expected(id string) (cached int, computes bool) {
 	slot, err := slotOf(id)
 	if err != nil || slot >= len(t.c.slots.live) || t.c.slots.live[slot] == nil || slot >= len(t.expected) {

@@ -12,10 +12,10 @@ import (
 type Forecaster interface {
 	// RoomIn returns what the newest try of q found.
 	RoomIn(q *Query) waitline.Found
-	RoomTries() int // how many of those that wait try when room may have come
+	RoomTries() int // how many waiting calls try when room may have come
 }
 
-// tries is how many of those that wait try when room may have come.
+// tries is how many waiting calls try when room may have come.
 func (f *front) tries() int {
 	if r, ok := f.Router.(Forecaster); ok {
 		return r.RoomTries()

@@ -19,10 +19,10 @@ func Chart(w io.Writer, lines []Line) error {
 // The measures of a chart, in pixels.
 const (
 	panel  = 300.0                     // a side of a plot
-	beside = 60.0                      // left of it, for the axis
+	beside = 60.0                      // left of the plot, for the axis
 	above  = 34.0                      // over it, for the title
 	below  = 78.0                      // under it, for the axis and the key
-	across = 2 * (beside + panel + 36) // all of it: two plots, with room between
+	across = 2 * (beside + panel + 36) // the whole chart: two plots, with room between
 )
 
 // chart is what Chart writes, as a part of a page.
@@ -36,7 +36,7 @@ func chart(lines []Line) template.HTML {
 	fmt.Fprintf(&b, `<g transform="translate(%g 0)">`, across/2)
 	scatter(&b, "Within the tight goal: 2 s, 30 ms, 0.2 s", lines, (*Line).Tight)
 	b.WriteString("</g></svg>\n")
-	return template.HTML(b.String()) //nolint:gosec // all of it is ours, and numbers
+	return template.HTML(b.String()) //nolint:gosec // the whole text is ours, and numbers
 }
 
 // scatter draws one plot of a share of answers.

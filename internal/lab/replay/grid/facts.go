@@ -40,7 +40,7 @@ func Fleets() []Fleet {
 // Name names the fleet.
 func (f *Fleet) Name() string { return fmt.Sprintf("%s/link%g", f.Ground.Name(), f.Link) }
 
-// Wanted reports whether the name begins with one of these; with none, it does.
+// Wanted reports whether the name begins with one of the given texts. With none given, it does.
 func (f *Fleet) Wanted(only []string) bool {
 	return len(only) == 0 ||
 		slices.ContainsFunc(only, func(prefix string) bool { return strings.HasPrefix(f.Name(), prefix) })
@@ -119,7 +119,7 @@ func (p *Player) told(ctx context.Context, misstate string, load float64) (*Told
 	return t, nil
 }
 
-// untold is what a misstatement comes to for rivals, whose routers tell each other nothing.
+// untold is what a misstatement comes to for rivals: their routers tell each other nothing.
 func untold(misstate string) string {
 	routers, _, _ := strings.Cut(misstate, "@")
 	return routers

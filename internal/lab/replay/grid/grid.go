@@ -89,7 +89,8 @@ func (g *Ground) Name() string {
 // Cell names one of its cells.
 func (g *Ground) Cell(share float64) string { return fmt.Sprintf("%s/%g", g.Name(), share) }
 
-// Wanted reports whether the ground, or one of its cells, begins with one of these; with none, all do.
+// Wanted reports whether the ground, or one of its cells, begins with one of the given texts. With none
+// given, all do.
 func (g *Ground) Wanted(only []string) bool {
 	return len(only) == 0 || slices.ContainsFunc(only, func(prefix string) bool {
 		return strings.HasPrefix(g.Name(), prefix) || slices.ContainsFunc(g.Shares,
@@ -134,13 +135,13 @@ type Capacities struct {
 	Ours    float64 `json:"ours"`
 	Rival   float64 `json:"rival"`
 	Unsplit float64 `json:"unsplit"`
-	// Who holds them with the first seed; with others the same are asked.
+	// The forms that hold these loads with the first seed; the same forms are asked with other seeds.
 	RivalForm   string `json:"rival_form,omitempty"`
 	UnsplitForm string `json:"unsplit_form,omitempty"`
 }
 
-// Again is a cell played with another seed, all of them in the same form and at the same load. What holds the
-// most may be another form than what is best at that load.
+// Again is a cell played with another seed, each side in the same form and at the same load. The form that
+// holds the most may differ from the form that is best at that load.
 type Again struct {
 	Number   int        `json:"seed"` // 2 is the second
 	Capacity Capacities `json:"capacity"`

@@ -7,8 +7,9 @@ import (
 	"slices"
 )
 
-// Oracles are policies that know the lengths of all answers and the true state of all engines. What none of
-// them has nobody can have by knowing more; what one has and we do not may be worth a look.
+// Oracles are policies that know the lengths of all answers and the true state of all engines. If no oracle
+// reaches a result, no policy can reach it by knowing more. If an oracle reaches a result that we do not,
+// that may be worth a look.
 var Oracles = []string{"oracle-pieces", "oracle-terms", "oracle"}
 
 // Known is what an oracle does in a cell: the same fleet, load and seed.
@@ -84,8 +85,9 @@ func (l *Line) KnownRatio() float64 {
 	return over(l.known(func(k *Known) float64 { return k.Capacity }), l.Capacity.Rival)
 }
 
-// lateToo reports whether no oracle that has about as many answers within the tight goal as we or the rival,
-// whoever has more, has the first token in time, which is within 5 % of the rival's, as we have not.
+// lateToo reports whether no oracle has the first token in time either. In time is within 5 % of the rival's.
+// It looks only at oracles with about as many answers within the tight goal as the better of us and the
+// rival.
 func (l *Line) lateToo() bool {
 	least := max(l.Ours.Tight, l.Rival.Tight) - LossOf
 	for i := range l.Known {
@@ -100,19 +102,19 @@ func (l *Line) lateToo() bool {
 type KnownSummary struct {
 	Name    string  `json:"name"`
 	Cells   int     `json:"cells"`    // that oracles have played
-	Lost    int     `json:"lost"`     // by us to a fair rival in the same shape, of these
-	LostToo int     `json:"lost_too"` // of these, in which no oracle is as good as the rival
+	Lost    int     `json:"lost"`     // those that we lost to a fair rival in the same shape
+	LostToo int     `json:"lost_too"` // lost cells in which no oracle is as good as the rival
 	Least   float64 `json:"least_capacity_ratio"`
 	Mean    float64 `json:"mean_capacity_ratio"` // of the oracle that holds most over the best rival
 	Share   float64 `json:"mean_share"`          // of our capacity of the oracle's that holds most
 	Tight   float64 `json:"tight"`               // of answers, with the oracle that has most
 	Ours    float64 `json:"ours_tight"`
 	Late    int     `json:"late"`
-	LateToo int     `json:"late_too"` // of these, in which no oracle is in time and as even
+	LateToo int     `json:"late_too"` // late cells in which no oracle is in time and as even
 }
 
-// SumKnown sums up all cells that oracles have played, and those of the open and of the blind kinds, with the
-// first draw alone, since oracles play no other.
+// SumKnown sums up all cells that oracles have played, and those of the open and of the blind kinds. It takes
+// the first draw alone, since oracles play no other.
 func SumKnown(lines []Line) (all []KnownSummary) {
 	for _, kinds := range []string{"all", "open", "blind"} {
 		s := KnownSummary{Name: kinds}

@@ -11,8 +11,8 @@ const (
 )
 
 // outdo puts a form in the place of the best one where it holds more. At the load of the tuning several forms
-// have only good answers, so that the sooner first token ranks them, which says little of what each holds.
-// Nothing is tried where no load is too much.
+// have only good answers. Then the sooner first token ranks them, which says little about what each form
+// holds. Nothing is tried where no load is too much.
 func (p *Player) outdo(ctx context.Context, c *contest, forms []string) error {
 	forms = slices.DeleteFunc(slices.Clone(forms), func(form string) bool { return form == c.form })
 	for range outdone {

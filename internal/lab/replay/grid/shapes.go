@@ -140,7 +140,8 @@ func (p *Player) settleTight(ctx context.Context, shape string) error {
 	return nil
 }
 
-// tightGuess is where the search of a capacity at the tight goal begins, of that at the usual one.
+// tightGuess is where the search for a capacity at the tight goal begins, as a share of the capacity at the
+// usual goal.
 const tightGuess = 0.5
 
 // tightShapes begins with the shapes that are best at the usual goal. Rivals are tuned anew.
@@ -200,8 +201,8 @@ func (p *Player) holder(
 // better is by how much more a form has to hold to be looked at.
 const better = 1.02
 
-// challenge puts forms in a shape into the place of the best so far where they hold more. Whoever does not
-// hold a little more than that is played once.
+// challenge puts forms in a shape into the place of the best so far where they hold more. A form that does
+// not hold a little more than the best is played once.
 func (p *Player) challenge(
 	ctx context.Context, g *goal, best *Holder, shape string, forms []string, guess float64,
 ) error {

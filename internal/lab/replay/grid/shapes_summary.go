@@ -10,7 +10,7 @@ import (
 // goals are those to which shapes are held.
 var goals = []string{"usual", "tight"}
 
-// At is the match at one of them.
+// At is the match at one goal.
 func (s *Shaped) At(goal string) *Match {
 	if goal == "tight" {
 		return &s.Tight
@@ -78,7 +78,7 @@ type ShapedSummary struct {
 	Split   int     `json:"ours_splits"`  // in which our best shape has two pools
 	Others  int     `json:"rival_splits"` // in which a rival that splits holds more than one that does not
 	Known   int     `json:"known"`        // that oracles have played
-	KnownBy float64 `json:"known_mean"`   // capacity of the best oracle over the better rival's, of these
+	KnownBy float64 `json:"known_mean"`   // capacity of the best oracle over the better rival's, in Known
 }
 
 // SumShaped sums up all grounds, and those of the open and of the blind kinds, at the usual and at the tight

@@ -3,7 +3,7 @@ package grid
 // Plays is with how many seeds it was played.
 func (l *Line) Plays() int { return 1 + len(l.Again) }
 
-// Side is one of those who are compared.
+// Side is one of the compared policies.
 type Side uint8
 
 // Ours, the best fair rival in the same shape, and the best in one pool of as many replicas.

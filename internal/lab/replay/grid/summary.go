@@ -19,7 +19,7 @@ func (l *Line) Good(s Side) float64 {
 	return l.median(s, func(f *Figures) float64 { return f.Usual })
 }
 
-// Tight is the share of those that keep the tight one.
+// Tight is the share of answers that keep the tight goal.
 func (l *Line) Tight(s Side) float64 {
 	return l.median(s, func(f *Figures) float64 { return f.Tight })
 }
@@ -64,8 +64,8 @@ func (l *Line) RatioUnsplit() float64 {
 	return l.ratio(func(c *Capacities) float64 { return c.Unsplit })
 }
 
-// Late reports whether our mean time to first token is more than 5 % behind a rival's, where both have as
-// many good answers as make a capacity.
+// Late reports whether our mean time to first token is more than 5 % behind a rival's. It is false unless
+// both have enough good answers for a capacity.
 func (l *Line) Late() bool {
 	return l.bothMet() && l.TTFT(Ours) > lateBy*l.TTFT(Rival)
 }
@@ -75,7 +75,7 @@ type Summary struct {
 	Name          string  `json:"name"`
 	Cells         int     `json:"cells"`
 	Lost          int     `json:"lost"`         // to a fair rival in the same shape
-	LostSurely    int     `json:"lost_surely"`  // of these, where the interval of the difference has no 0
+	LostSurely    int     `json:"lost_surely"`  // lost cells in which the interval of the difference has no 0
 	LostUnsplit   int     `json:"lost_unsplit"` // to not splitting
 	Late          int     `json:"late"`
 	Least         float64 `json:"least_capacity_ratio"`
@@ -88,7 +88,7 @@ type Summary struct {
 	StuckOthers   float64 `json:"rival_gap_above_1s_at_0.7"`
 	OfBound       float64 `json:"mean_share_of_bound"` // our capacity over the load that no policy passes
 	Plays         int     `json:"plays"`               // of each side: a cell has one for each seed
-	Collapsed     [3]int  `json:"collapsed"`           // of these, in which one side did not keep up, by [Side]
+	Collapsed     [3]int  `json:"collapsed"`           // plays in which one side did not keep up, by [Side]
 }
 
 // Sum sums up all cells, and those of the open and of the blind kinds.

@@ -79,8 +79,8 @@ var rows = []row[Line]{
 	}},
 }
 
-// PrintTable writes what cells come to, as a table in Markdown: all of them, those of open and of blind
-// kinds, and those of fleets that split. In the others the best that does not split is the rival itself.
+// PrintTable writes what cells come to, as a table in Markdown: all cells, the cells of open and of blind
+// kinds, and the cells of fleets that split. In the others the best that does not split is the rival itself.
 func PrintTable(w io.Writer, lines []Line) error {
 	all := pointers(lines)
 	columns := [][]*Line{
@@ -136,8 +136,8 @@ func aheadThere(all []*Line) string {
 	return fmt.Sprintf("%d, %d; %d, %d", more, less, moreBoth, lessBoth)
 }
 
-// aheadBy counts the cells in which ours has over a point more within the tight goal than another, and those
-// in which it has over a point less.
+// aheadBy counts two kinds of cells: those in which ours has over a point more within the tight goal than
+// another, and those in which it has over a point less.
 func aheadBy(all []*Line, other func(*Line) float64) (more, less int) {
 	for _, l := range all {
 		d := tight(Ours)(l) - other(l)

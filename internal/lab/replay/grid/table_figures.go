@@ -51,7 +51,7 @@ func spread(xs []float64) string {
 	return fmt.Sprintf("%.2f; %.2f; %.2f", slices.Min(xs), median(xs), mean(told))
 }
 
-// spreadBehind tells in how many of them ours holds less, however little, too.
+// spreadBehind also tells in how many cells ours holds less, however little.
 func spreadBehind(xs []float64) string {
 	text := spread(xs)
 	if text == "" {

@@ -9,9 +9,9 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/replay/cluster"
 )
 
-// Windows are the measured requests of a play by when they came, in windows of time of one length: how many
-// there were, and how many answers kept each goal. With two policies the same requests come in each of them,
-// but where a session's next request waits for the answer before.
+// Windows are the measured requests of a play by when they came, in windows of one length: how many there
+// were, and how many answers kept each goal. With two policies the same requests come in each window, except
+// where a session's next request waits for the answer before.
 type Windows struct {
 	Asked []int `json:"asked"`
 	Usual []int `json:"good"`
@@ -61,10 +61,10 @@ const (
 // Interval is where 95 % of the resamples are.
 type Interval struct{ Low, High float64 }
 
-// difference is how sure the difference of the shares of good answers is: plays are drawn anew, since one
-// with another seed may end otherwise, and of each that is drawn blocks of successive windows, the same ones
-// of both policies, until there are as many as there were. Requests that came one after the other share a
-// queue; drawing them one by one would take them for independent.
+// difference is how sure the difference of the shares of good answers is. Plays are drawn anew, since a play
+// with another seed may end otherwise. From each drawn play, blocks of successive windows are drawn, the same
+// blocks for both policies, until there are as many windows as there were. Requests that came one after the
+// other share a queue; drawing them one by one would take them for independent.
 func difference(plays []pairing) (in Interval, known bool) {
 	if len(plays) == 0 {
 		return in, false

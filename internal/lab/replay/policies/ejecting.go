@@ -20,11 +20,11 @@ type ejecting struct {
 	tries map[*cluster.Query]int
 	rnd   *rand.Rand
 
-	near [2][]Replica // of a pick: who is left
+	near [2][]Replica // for one pick: the replicas that are left
 	at   [2][]int     // and their places
 }
 
-// detector says who is out, by side and place, and how often a request is tried again.
+// detector says which replicas are out, by side and place, and how often a request is tried again.
 type detector interface {
 	well(side cluster.Side, i int, now time.Time)   // it answered
 	failed(side cluster.Side, i int, now time.Time) // it answered with an error, or took no connection
@@ -60,8 +60,8 @@ func (e *ejecting) Pick(q *Query, ps, ds []Replica) (p, d int) {
 	return p, atD[d]
 }
 
-// left returns who may be picked, and their places. Where all are out, all who are there are; where nobody
-// is there, all are.
+// left returns the replicas that may be picked, and their places. Where all are out, it returns all that are
+// there. Where none is there, it returns all.
 func (e *ejecting) left(slot int, side cluster.Side, rs []Replica, now time.Time) (near []Replica, at []int) {
 	for _, rule := range []func(i int) bool{
 		func(i int) bool { return !e.gone[side][i] && !e.out(side, i, now) },
@@ -93,9 +93,9 @@ func (e *ejecting) verdict(q *cluster.Query) cluster.Verdict {
 }
 
 // envoy is Envoy's outlier detection with its defaults: five failures in a row, 30 s times the number of
-// ejections up to 300 s, looked at every 10 s, at most a tenth of a pool, but one in any case. A sweep in
-// which a replica is not out takes one off its number. Requests are tried three times, as Tandem's are:
-// Envoy's default is two.
+// ejections up to 300 s, looked at every 10 s. At most a tenth of a pool is out, but one replica in any case.
+// A sweep in which a replica is not out takes one off its number. Requests are tried three times, as Tandem's
+// are: Envoy's default is two.
 type envoy struct {
 	hosts [2][]envoyHost
 	swept time.Time
@@ -253,7 +253,7 @@ func (f *Field) Failed(q *cluster.Query, x cluster.Failure, now time.Time) clust
 	return f.guard.verdict(q)
 }
 
-// Member shows a replica to the policy, or no longer. Who comes back holds nothing.
+// Member shows a replica to the policy, or no longer. A replica that comes back holds nothing.
 func (f *Field) Member(side cluster.Side, i int, here bool, _ time.Time) {
 	f.guard.gone[side][i] = !here
 	if ix := f.index[side]; ix != nil {

@@ -15,9 +15,9 @@ import (
 type Replica struct {
 	Matched  int           // leading tokens that the index says it holds, at most all but one
 	Requests int           // sent there and not ended (on the prefill side: not answered)
-	Tokens   int           // of those prompts, uncached by the index when they were sent
+	Tokens   int           // of their prompts, uncached by the index when they were sent
 	Work     time.Duration // that these take to prefill, by the profile
-	Prompts  int           // of those prompts, all tokens
+	Prompts  int           // of their prompts, all tokens
 	Served   int           // requests ever sent there
 	Waiting  int           // by the last report
 	Capacity int           // tokens of KV
@@ -130,7 +130,7 @@ func profile(n *cluster.Node) estimate.Speed {
 // Events says which indexes the policy keeps.
 func (f *Field) Events() [2]bool { return f.events }
 
-// Place lets the policy pick. Hardly one of them waits for room.
+// Place lets the policy pick. Few policies wait for room.
 func (f *Field) Place(q *cluster.Query, now time.Time) (p, d int, room bool) {
 	for len(f.placed) <= q.Slot {
 		f.placed = append(f.placed, placed{})
@@ -214,7 +214,7 @@ func (r *Replica) end(prompt int) {
 	r.Prompts -= prompt
 }
 
-// computed takes a prompt's work off the books of whoever prefilled it.
+// computed takes a prompt's work off the books of the replica that prefilled it.
 func (x *placed) computed() {
 	if x.computes != nil {
 		x.computes.Tokens -= x.uncached

@@ -17,8 +17,9 @@ const withLocal = "+local"
 // a choice that it is not allowed.
 //
 // The rule is one of two. By tokens, as Dynamo and llm-d have it: where fewer than so many are left to be
-// computed, or too many requests wait for a prefill replica. Or by seconds: where k times the time to the
-// first token there, with what others there are kept waiting, is less than the time to it by the pair.
+// computed, or too many requests wait for a prefill replica. Or by seconds: the request is prefilled where it
+// decodes if k times the time to its first token there is less than that time by the pair. The time there
+// includes how long others there are kept waiting.
 type localRule struct {
 	Picker
 	tokens, share, near, queue float64
@@ -74,7 +75,7 @@ func (x *localRule) Pick(q *Query, ps, ds []Replica) (p, d int) {
 	return p, d
 }
 
-// waiting is the requests that wait for a prefill replica: each of them computes one at a time.
+// waiting is the requests that wait for a prefill replica. Each replica computes one at a time.
 func waiting(ps []Replica) float64 {
 	n := 0
 	for i := range ps {

@@ -25,10 +25,10 @@ type Tuned struct {
 	Penalty float64 // of slower tokens for others
 	Ties    float64 // times as wide as production's
 	Margin  float64 // share of KV that is never promised
-	Piece   float64 // s of a local prefill at once, beside streams, 0 all of it
+	Piece   float64 // s of one piece of a local prefill beside streams, 0 for the whole prompt
 	Share   float64 // s between what routers tell each other of their bookings, 0 never
 	Guesses float64 // above 0: of the prompts that they have sent, too
-	Limit   float64 // s; a request whose first token would come later is refused, 0 never
+	Limit   float64 // s; a request with a later predicted first token is refused, 0 never
 }
 
 func (o *Options) params() []Param {

@@ -63,7 +63,7 @@ type outlook struct {
 	taken   float64 // until prompts ahead leave room in a step: running ones come first, with whole steps
 	step    float64 // a step of decoding with it
 	batch   int     // sequences that decode there or will
-	active  int     // of these, those that decode now
+	active  int     // those that decode now
 	usage   float64
 	missing float64 // bytes
 }

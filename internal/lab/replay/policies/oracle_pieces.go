@@ -11,8 +11,8 @@ import (
 	"github.com/tandem-router/tandem/scoring"
 )
 
-// OracleInPieces is an [Oracle] that sends long prompts which a decode replica computes itself in pieces, as
-// production does: one at a time on each replica, of whoever has least left.
+// OracleInPieces is an [Oracle] that sends a long prompt in pieces when a decode replica computes it, as
+// production does. Each replica gets one piece at a time, from the prompt with the least left.
 type OracleInPieces struct {
 	*Oracle
 	most  float64     // seconds of a piece
@@ -25,10 +25,10 @@ type pieceLine struct {
 	waiting []*pieceTurn
 }
 
-// pieceTurn is how far one of them has come.
+// pieceTurn is how far one prompt has come.
 type pieceTurn struct {
 	q    *cluster.Query
-	done int // tokens of it that are there
+	done int // tokens of the prompt that are there
 	upto int // of what the engine has
 	wake func()
 }
@@ -103,7 +103,7 @@ func (o *OracleInPieces) found(q *cluster.Query, j int) int {
 	return min(o.truth.Cached(cluster.Decode, j, o.truth.Hashes(q)), (q.Tokens-1)/size) * size
 }
 
-// take takes the turn of q out of those that wait, nil if it is not there.
+// take removes the turn of q from the waiting turns; nil if it is not there.
 func (l *pieceLine) take(q *cluster.Query) *pieceTurn {
 	at := slices.IndexFunc(l.waiting, func(t *pieceTurn) bool { return t.q == q })
 	if at < 0 {
@@ -114,7 +114,7 @@ func (l *pieceLine) take(q *cluster.Query) *pieceTurn {
 	return t
 }
 
-// behind reports whether somebody who waits has less left than t.
+// behind reports whether some waiting prompt has less left than t.
 func (o *OracleInPieces) behind(line *pieceLine, t *pieceTurn, c *core.Config) bool {
 	own := o.rest(t.q.Tokens, t.done, c)
 	return slices.ContainsFunc(line.waiting, func(x *pieceTurn) bool {
@@ -122,7 +122,7 @@ func (o *OracleInPieces) behind(line *pieceLine, t *pieceTurn, c *core.Config) b
 	})
 }
 
-// call wakes whoever waits on j with least left, where the engine has nothing of anybody.
+// call wakes the prompt with the least left on j, if the engine has no piece now.
 func (o *OracleInPieces) call(j int) {
 	line, c := &o.lines[j], o.truth.Engine(cluster.Decode, j)
 	if line.flying != nil || len(line.waiting) == 0 {

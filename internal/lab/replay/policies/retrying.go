@@ -11,10 +11,10 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
-// What production's router does about failures, with its defaults: whom they are held against
-// (orchestrator/blame.go), and what is tried again (orchestrator/attempt.go). What several failures of one
-// request say of each other is the same code (orchestrator/planner/attempts.go). A simulated request does not
-// wait for the verdict on a replica where the retry budget has no place.
+// What production's router does about failures, with its defaults: which replica or pair they are held
+// against (orchestrator/blame.go), and what is tried again (orchestrator/attempt.go). What several failures
+// of one request say of each other is the same code (orchestrator/planner/attempts.go). A simulated request
+// does not wait for the verdict on a replica where the retry budget has no place.
 var retries = config.Default().Retry
 
 // attempts is what is known of a request's attempts that failed.
@@ -32,7 +32,7 @@ type attempts struct {
 
 var _ cluster.Survivor = (*Tandem)(nil)
 
-// Failed holds the failure against whom it concerns, and decides about another attempt.
+// Failed holds the failure against the replica or pair that it concerns, and decides about another attempt.
 func (t *Tandem) Failed(q *cluster.Query, f cluster.Failure, now time.Time) cluster.Verdict {
 	b := &t.underWay.booked[q.Slot]
 	fault := blame(b.book, f)
@@ -53,8 +53,8 @@ func (t *Tandem) Failed(q *cluster.Query, f cluster.Failure, now time.Time) clus
 	return cluster.Verdict{Again: again, GivesBack: true}
 }
 
-// blame says against whom a failure is held. A decode replica that answers a split request with an error
-// may not have got the blocks.
+// blame says which replica or pair a failure is held against. A decode replica that answers a split request
+// with an error may not have got the blocks.
 func blame(b *planner.Booking, f cluster.Failure) planner.Fault {
 	fault := planner.Fault{On: planner.OnDecode, Kind: outlier.ServerError, Took: f.Took}
 	switch {
@@ -98,8 +98,8 @@ func (t *Tandem) again(b *booked, f cluster.Failure, now time.Time) bool {
 	return true
 }
 
-// othersLeft reports whether anybody is left who has not failed the request yet: only such a one can tell
-// whose fault it is.
+// othersLeft reports whether a replica is left that has not failed the request yet. Only such a replica can
+// show where the fault lies.
 func (t *Tandem) othersLeft(b *booked, now time.Time) bool {
 	q := b.req
 	q.AvoidPrefill, q.AvoidDecode = b.retry.avoid[cluster.Prefill], b.retry.avoid[cluster.Decode]
@@ -164,7 +164,7 @@ func final(b *booked, err error) bool {
 	return b.retry.tries > 0 && errors.As(err, &none)
 }
 
-// Member keeps the pools' members: who comes back is somebody else.
+// Member keeps the pools' members: a replica that comes back is a new one.
 func (t *Tandem) Member(side cluster.Side, i int, here bool, now time.Time) {
 	t.members.gone[side][i] = !here
 	var left []replica.Replica

@@ -36,7 +36,7 @@ type sequence struct {
 	others   []replica.ID
 }
 
-// first fills in who is left to the planner: on one side all but the best are avoided.
+// first leaves the planner the best replica on one side: all others there are avoided.
 func (t *Tandem) first(b *booked, q *cluster.Query, now time.Time) {
 	switch s := &t.sequence; {
 	case t.sequence.order == PrefillFirst && b.req.SplitOK:

@@ -60,7 +60,7 @@ func membersOf(c *cluster.Config) (m members) {
 type underWay struct {
 	booked   []booked // by slot
 	live     int      // requests that are placed
-	retrying int      // of these, how many hold a place in the retry budget
+	retrying int      // those that hold a place in the retry budget
 }
 
 // Stats count what a router did.
@@ -91,10 +91,10 @@ func Sum(routers []cluster.Router) *Stats {
 
 // booked is a request under way.
 type booked struct {
-	query *cluster.Query // whose it is
+	query *cluster.Query // the request as the cluster has it
 	req   planner.Request
 	book  *planner.Booking
-	full  planner.NoRoom // what was said of it when there was no room
+	full  planner.NoRoom // what the planner said when there was no room
 	retry attempts
 }
 
@@ -142,8 +142,8 @@ func NewTandem(c cluster.Config, o Options, seed uint64) *Tandem {
 	return t
 }
 
-// policyOf returns production's policy for a fleet, with what replay sets of it. Trials of the router's own
-// are left out: the next request is the trial, which costs clients more.
+// policyOf returns production's policy for a fleet, with replay's settings. Trials of the router's own are
+// left out: the next request is the trial, which costs clients more.
 func policyOf(c *cluster.Config, o *Options) planner.Policy {
 	p := policy.Default()
 	p.Rule = o.Rule
@@ -242,13 +242,13 @@ func (t *Tandem) RoomIn(q *cluster.Query) waitline.Found {
 	return t.underWay.booked[q.Slot].full.Found()
 }
 
-// RoomTries is how many of those who wait for room try when some may have come.
+// RoomTries is how many waiting requests try when some room may have come.
 func (t *Tandem) RoomTries() int { return planner.RoomTries }
 
 // Next says what of a prompt its decode replica gets next.
 func (t *Tandem) Next(q *cluster.Query, now time.Time, wake func()) (upto int, ask time.Duration) {
 	next := t.underWay.booked[q.Slot].book.DecodeLease.Next(now, wake)
-	if next.Upto >= q.Tokens { // all of it, however many it has
+	if next.Upto >= q.Tokens { // the whole prompt, however many tokens it has
 		next.Upto = math.MaxInt
 	}
 	return next.Upto, next.Ask

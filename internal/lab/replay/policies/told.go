@@ -20,8 +20,8 @@ func indexingOf(told *cluster.Misstated) roster.Indexing {
 	return roster.Indexing{}
 }
 
-// saidOf returns what an operator writes of the speed of engines: the rates of the first of them, for a
-// prompt of usual length and for an answer that nobody is beside.
+// saidOf returns what an operator writes about the speed of engines. It takes the rates of the first engine,
+// for a prompt of usual length and for an answer with no other beside it.
 func saidOf(c *cluster.Config, side cluster.Side) estimate.Speed {
 	if len(c.Nodes[side]) == 0 {
 		return estimate.Speed{}

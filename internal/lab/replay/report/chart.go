@@ -29,7 +29,7 @@ type chart struct {
 	lines        []line
 }
 
-// colours tell policies apart, also to most of those who see few of them.
+// colours tell policies apart, also to most people with weak colour vision.
 var colours = []string{
 	"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#8c564b", "#bcbd22", "#17becf",
 	"#9467bd", "#2ca02c",
@@ -153,7 +153,7 @@ func (l *line) draw(b *strings.Builder, x, y scale, named bool) {
 	b.WriteString("</g>")
 }
 
-// ticks are round values within the scale, some five of them.
+// ticks are some five round values within the scale.
 func (s scale) ticks() (all []float64) {
 	if s.log {
 		for e := math.Floor(math.Log10(s.low)); e <= math.Ceil(math.Log10(s.high)); e++ {
