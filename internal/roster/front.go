@@ -2,19 +2,20 @@ package roster
 
 import "time"
 
-// Front is the prompt that a replica computes first of those that one router, or several, have booked there:
-// the one that was booked first. The zero Front is of nobody.
+// Front is the prompt that a replica computes first: the earliest booked of the prompts that one router, or
+// several, have booked on it. The zero Front has no prompt.
 //
-// Each of several routers has a first one of its own, and a replica computes one after the other: were all of
-// them taken to run, what is ahead would seem to pass as many times as fast as there are routers.
+// Each of several routers has a first prompt of its own, but a replica computes one prompt after the other.
+// If all first prompts counted as running, the work ahead would seem to pass faster, by a factor of the
+// number of routers.
 type Front struct {
-	Work     time.Duration // predicted of it, 0 where there is none
+	Work     time.Duration // predicted for the prompt, 0 without a prompt
 	At       time.Time     // when it was booked
 	Ended    time.Time     // when one before it was done or given up, zero for never
 	Answered time.Time     // when any prompt was answered, zero for never: the replica goes on
 }
 
-// With returns the Front of two who book on the same replica.
+// With returns the Front of two routers that book on the same replica.
 func (f Front) With(o Front) Front {
 	if o.Work > 0 && (f.Work == 0 || o.At.Before(f.At)) {
 		f.Work, f.At = o.Work, o.At
@@ -28,11 +29,11 @@ func (f Front) With(o Front) Front {
 	return f
 }
 
-// Ran returns how much of its work should be done: the replica can have begun with it when it was booked and
-// all before it were done.
+// Ran returns how much of the prompt's work should be done. The replica can have begun the prompt when it
+// was booked and all earlier prompts were done.
 func (f Front) Ran(now time.Time) time.Duration { return min(f.Work, f.since(now)) }
 
-// since is the time for which the replica can have been at work on it.
+// since is the time for which the replica can have worked on the prompt.
 func (f Front) since(now time.Time) time.Duration {
 	begun := f.At
 	if f.Ended.After(begun) {
@@ -41,11 +42,12 @@ func (f Front) since(now time.Time) time.Duration {
 	return max(0, now.Sub(begun))
 }
 
-// Overdue returns for how long it should have been done, or the next answer should have come if others have
-// since; 0 where that may be an error of the prediction: up to as long again as was predicted, and a second.
-// Who is late by more stands still or does something else, and the best guess of how long that goes on is how
-// long it has. A prompt that an engine passes over (its grammar is not ready, its blocks come from elsewhere)
-// says nothing of others.
+// Overdue returns for how long the prompt should have been done. If other prompts were answered since, it
+// returns for how long the next answer should have come. It returns 0 where the delay may be an error of the
+// prediction: up to the predicted time again, and at least a second. A replica that is later than this
+// stands still or does other work. The best guess of how long this will last is how long it has lasted. A
+// prompt that an engine passes over (its grammar is not ready, its blocks come from elsewhere) says nothing
+// about others.
 func (f Front) Overdue(now time.Time) time.Duration {
 	since := f.since(now)
 	if !f.Answered.IsZero() {
@@ -117,7 +119,7 @@ func (r *Running) Join(o *Running) {
 // Any reports whether a router has told of a prompt that it waits for.
 func (r *Running) Any() bool { return r.front.Work > 0 }
 
-// Reported tells whether a router has told of a prompt, or of one that is done.
+// Reported tells whether a router has told of a prompt, or of a prompt that is done.
 func (r *Running) Reported() bool {
 	return r.Any() || !r.front.Ended.IsZero() || !r.front.Answered.IsZero()
 }
@@ -127,8 +129,9 @@ func (r *Running) Overdue(own Front, now time.Time) time.Duration {
 	return own.With(r.front).Overdue(now)
 }
 
-// Left returns the time until all is done: the work of the own prompts, of which own is the first, and that
-// of the other routers, of which r is the sum. others is what is left of theirs, each by its own account.
+// Left returns the time until all prompts are done. work is the work of this router's prompts, and own is
+// the first prompt. others is the work left of the other routers' prompts, each by its router's account. r
+// is the sum over the other routers.
 func (r *Running) Left(work, others time.Duration, own Front, now time.Time) time.Duration {
 	return max(0, work+others+r.Ran-own.With(r.front).Ran(now))
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// Guess is a prompt that a router has sent to a replica, so that its blocks are believed to be there before
-// the replica's events say so: one router tells others of it.
+// Guess is a prompt that a router has sent to a replica. The router tells other routers about the prompt, so
+// that they count its blocks before the replica's events announce them.
 type Guess struct {
 	ID     replica.ID    `json:"id"`
 	Keys   Keys          `json:"keys"`      // of the prompt's blocks from the first on; nobody may change them
@@ -21,7 +21,7 @@ type Guess struct {
 }
 
 const (
-	mostGuessed = 1 << 14         // blocks of a guess that another router tells of: a prompt of 256k tokens
+	mostGuessed = 1 << 14         // blocks of a guess from another router: a prompt of 256k tokens
 	mostWithin  = 5 * time.Minute // that it may take
 )
 
@@ -83,8 +83,8 @@ func (l *guessLog) add(g Guess) {
 	l.next++
 }
 
-// Guesses returns the guesses of this router from a number on, as far as they are kept, and the number of the
-// next one. One that is not reached yet, such as that of another process, is taken for the next.
+// Guesses returns the kept guesses of this router from a number on, and the number of the next guess. A
+// number that is not reached yet, perhaps because another process gave it out, counts as the next number.
 func (r *Roster[M]) Guesses(from uint64) (gs []Guess, next uint64) {
 	l := &r.guesses
 	l.asked.Store(true)
@@ -99,9 +99,9 @@ func (r *Roster[M]) Guesses(from uint64) (gs []Guess, next uint64) {
 	return gs, l.next
 }
 
-// MergeGuesses lets the index count what another router has sent. Nobody tells what came of it: it is
-// believed for the time that it should take, twice, unless events tell before. Of who is no member nothing is
-// believed.
+// MergeGuesses lets the index count what another router has sent. Nobody reports how the prompt ended. The
+// guess is believed for twice the time that the prompt should take, unless events tell earlier. A guess
+// about a replica that is not a member is ignored.
 func (r *Roster[M]) MergeGuesses(gs []Guess, now time.Time) {
 	for i := range gs {
 		g := &gs[i]

@@ -7,7 +7,7 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// This file is what routing history teaches: the index of members without events, and that of text.
+// This file has what routing history teaches: the index of members without events, and the index of text.
 
 // Prompt names the parts of one prompt from its start on. Nobody may change Keys afterwards.
 type Prompt struct {
@@ -25,9 +25,9 @@ const unknownBlocks = 31250
 // guessTime is how long after a prompt was computed its blocks must have been heard of.
 const guessTime = 2 * time.Second
 
-// Speculate lets the index count p as m's before it is computed and its events say so. Whoever calls it tells
-// what came of it, with [Roster.Await] or [Roster.Retract]; twice the given time is the longest that it is
-// believed without.
+// Speculate lets the index count p as m's before p is computed and m's events announce it. The caller then
+// reports the outcome with [Roster.Await] or [Roster.Retract]. Without a report, p is believed for at most
+// twice the given time.
 func (r *Roster[M]) Speculate(m *Member, p Prompt, within time.Duration, now time.Time) {
 	if r.speculate(m, &p, within, now) && !p.text() && r.guesses.asked.Load() {
 		r.members.Lock()
@@ -83,7 +83,7 @@ func (r *Roster[M]) RecordComputed(m *Member, p Prompt, believed, cached int) {
 	if len(p.Keys) == 0 {
 		return
 	}
-	r.feed.RLock() // until the end: whoever makes events count from now on forgets afterwards
+	r.feed.RLock() // until the end: a caller that makes events count from now on forgets afterwards
 	defer r.feed.RUnlock()
 	r.members.Lock()
 	holder := m.Holder
@@ -193,8 +193,8 @@ func (r *Roster[M]) HasOnly(m *Member, p Prompt, tokens int) bool {
 	return ix != nil && ix.HasOnly(m.Holder, p.Keys, min(r.parts(&p, tokens), len(p.Keys)))
 }
 
-// Heard returns how many of the given leading tokens of p m has by its events; false where these do not tell,
-// since there is no index, or it has dropped some of m's for the room that they took.
+// Heard returns how many of the given leading tokens of p m has by its events. known is false where events
+// do not tell: there is no index, or the index has dropped some of m's blocks to save memory.
 func (r *Roster[M]) Heard(m *Member, p Prompt, tokens int) (of int, known bool) {
 	ix := r.of(&p)
 	if ix == nil || ix.Truncated(m.Holder) {
@@ -213,8 +213,8 @@ type Matches struct {
 	most  int // blocks that can be found
 }
 
-// Matches returns what the depth that [Roster.Match] set says of a prompt of so many tokens. chunk is that of
-// its [Prompt].
+// Matches returns what depth, which [Roster.Match] set, says about a prompt of the given number of tokens.
+// chunk is the Chunk of its [Prompt].
 func (r *Roster[M]) Matches(depth []int32, chunk float64, tokens int) Matches {
 	unit := r.Unit()
 	return Matches{r.of(&Prompt{Chunk: chunk}), depth, chunk, unit, (tokens - 1) / unit}

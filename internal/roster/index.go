@@ -28,9 +28,10 @@ func (r *Roster[M]) chooseChain() {
 	}
 }
 
-// bestSize returns the block size that the index should have, 0 unknown. An index whose size some engine's
-// events confirm stays. Then events count that tell another size than was expected of their engine, since
-// others will be as wrong about theirs. Where engines do differ the first one known decides.
+// bestSize returns the block size that the index should have, 0 unknown. An index stays if some engine's
+// events confirm its size. Next come events that tell another size than was expected of their engine, since
+// the facts of other engines are probably wrong in the same way. If the engines do differ, the first known
+// size decides.
 func (r *Roster[M]) bestSize() int {
 	now := r.BlockSize()
 	if now > 0 && r.anyMember(func(m *Member) bool { return m.eventBlockSize == now }) > 0 {
@@ -106,7 +107,7 @@ func (r *Roster[M]) BlockSize() int {
 }
 
 // MeanMatched returns how many tokens of a prompt n members have on average, in whole blocks of size. Only
-// those count of whom held says that it is known; 0 where that is nobody.
+// members for which held returns known count. It returns 0 if there are none.
 func MeanMatched(n int, held func(i int) (tokens int, known bool), size int) int {
 	sum, all := 0, 0
 	for i := range n {
@@ -157,7 +158,7 @@ func (r *Roster[M]) ReportedBlockSize(id replica.ID) (reported, expected int) {
 	return 0, 0
 }
 
-// Forget drops what is known of id's blocks and text. What its events tell of the block size is asked again.
+// Forget drops the index of id's blocks and text. The block size is taken from id's events again.
 func (r *Roster[M]) Forget(id replica.ID) {
 	r.members.Lock()
 	e, ok := r.members.byID[id]

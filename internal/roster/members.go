@@ -9,10 +9,10 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// SetMembers makes rs the members of the pool. Who stays keeps its load, ledger and blocks, also under
-// another name; who leaves is forgotten, and leases on it only wait for their release. A member starts
-// healthy, and with nothing known. What was assumed of one whose events can be followed from now on is
-// forgotten. One that has another name now is found by both.
+// SetMembers makes rs the members of the pool. A replica that stays keeps its load, ledger and blocks, also
+// under another name. It can be found by its old name too. A replica that leaves is forgotten, and leases on
+// it only wait for their release. A new member starts healthy, and with nothing known. If the events of a
+// member can be followed from now on, everything assumed about its blocks is forgotten.
 func (r *Roster[M]) SetMembers(rs []replica.Replica, _ time.Time) {
 	r.feed.Lock()
 	defer r.feed.Unlock()
@@ -28,9 +28,9 @@ func (r *Roster[M]) SetMembers(rs []replica.Replica, _ time.Time) {
 	r.free = append(r.free, left...)
 }
 
-// replace returns the holders of those who left, and of those who were approximated and are to be followed.
-// Their blocks are forgotten without the lock, since there may be a million of them: nobody gives the holders
-// out or feeds them meanwhile.
+// replace returns two lists of holders: of members that left, and of members that were approximated and will
+// be followed. The caller forgets their blocks without the lock, since there may be a million blocks. Nobody
+// gives the holders out or feeds them meanwhile.
 func (r *Roster[M]) replace(rs []replica.Replica) (left, turned []kv.Holder) {
 	r.members.Lock()
 	defer r.members.Unlock()
@@ -55,14 +55,14 @@ func (r *Roster[M]) replace(rs []replica.Replica) (left, turned []kv.Holder) {
 // change is how the members of a pool become others. It needs their lock.
 type change[M Entry] struct {
 	r       *Roster[M]
-	old     []M              // who was a member
-	kept    map[replica.ID]M // who is one now
-	stayed  map[M]bool       // who is and was
+	old     []M              // the members before
+	kept    map[replica.ID]M // the members now
+	stayed  map[M]bool       // members before and now
 	differs bool             // readers need another view
-	turned  []kv.Holder      // of those who were approximated and are to be followed
+	turned  []kv.Holder      // holders of members that were approximated and will be followed
 }
 
-// enter makes now a member: the one that it was, or a new one. A name counts once.
+// enter makes now a member: its former member, or a new one. A name counts once.
 func (c *change[M]) enter(now *replica.Replica) {
 	if _, doubled := c.kept[now.ID]; doubled {
 		c.differs = true
@@ -94,7 +94,7 @@ func (c *change[M]) enter(now *replica.Replica) {
 	r.members.All = append(r.members.All, entry)
 }
 
-// leave parts with those who did not enter again.
+// leave marks the members that did not enter again as gone, and returns their holders.
 func (c *change[M]) leave() (left []kv.Holder) {
 	for _, m := range c.old {
 		if !c.stayed[m] {
@@ -106,8 +106,8 @@ func (c *change[M]) leave() (left []kv.Holder) {
 	return left
 }
 
-// before returns which of old is the engine now: the one of its name, unless that is another by its address,
-// else the one of its address.
+// before returns the member of old that is the engine now. It is the member with the same name, unless its
+// address says that it is another engine. Otherwise it is the member with the same address.
 func (r *Roster[M]) before(old []M, now *replica.Replica) (m M, ok bool) {
 	if m, ok = r.members.byID[now.ID]; ok && m.member().R.SameEngine(now) {
 		return m, true
@@ -120,7 +120,7 @@ func (r *Roster[M]) before(old []M, now *replica.Replica) (m M, ok bool) {
 	return old[at], true
 }
 
-// addFormer lets members that have had another name be found by it too, where nobody else has it.
+// addFormer lets a renamed member be found by its former name too, unless another member has that name.
 func addFormer[M Entry](byID map[replica.ID]M, members []M) {
 	for _, e := range members {
 		former := e.member().former

@@ -58,8 +58,8 @@ func (r *Roster[M]) SetIndexing(x Indexing) {
 	r.chooseChain()
 }
 
-// Believed says how far what the index has of m can be believed: the state of its events, or that it knows
-// only what we sent there, or nothing.
+// Believed says how far the index is to be believed about m: by the state of its events, or approximately,
+// from the prompts that we sent there, or not at all.
 func (m *Member) Believed() replica.Trust {
 	switch {
 	case m.mode == Off:
@@ -70,9 +70,8 @@ func (m *Member) Believed() replica.Trust {
 	return m.trust
 }
 
-// Blind reports whether what the index says of m cannot be relied upon: its events are not heard, or a replay
-// is still missing. A replica that is approximated is not blind: what we know of it is all that there is to
-// know.
+// Blind reports whether the index is unreliable about m: its events are not heard, or a replay is still
+// missing. An approximated replica is not blind: nothing better than our own record will come.
 func (m *Member) Blind() bool {
 	t := m.Believed()
 	return t == replica.TrustUnknown || t == replica.Syncing || t == replica.Stale
@@ -118,9 +117,9 @@ func (r *Roster[M]) newText() *text {
 // textShare is the part of the pool's memory that is for text.
 const textShare = 8
 
-// TextChain returns the chain by which chunks of text are named for model, the adapter that its root takes,
-// and the tokens of a chunk by estimate. ok is false while no member serves the model, or where no text is
-// matched.
+// TextChain returns the chain that names chunks of text for model. adapter is the adapter that the chain's
+// root takes, and perChunk the tokens of a chunk by estimate. ok is false while no member serves the model,
+// and where no text is matched.
 func (r *Roster[M]) TextChain(model string) (chain kv.TextChain, adapter string, perChunk float64, ok bool) {
 	tx := r.text.Load()
 	if tx == nil {

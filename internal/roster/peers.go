@@ -11,14 +11,14 @@ import (
 // this one. The zero PeerReports has heard from nobody. Not safe for concurrent use.
 type PeerReports[M Entry, S any] struct{ byRouter map[string]*peerReport[M, S] }
 
-// peerReport is what one router reports. Of many routers one reports every few milliseconds, and all of them
-// are added up each time: where it tells of which member is looked up once for each view.
+// peerReport is what one router reports. With many routers, a report comes every few milliseconds, and all
+// reports are added up each time. So the place of each member in loads is looked up once per view.
 type peerReport[M Entry, S any] struct {
 	loads []S
 	at    []int // for each member by its slot the place in loads, -1 for none; as of view
 	view  *View
 	told  time.Time // when the router told of all replicas
-	// The router tells of each change at once: what it has not told has not happened.
+	// The router tells every change at once: a change that it has not told has not happened.
 	atOnce bool
 }
 
@@ -26,13 +26,14 @@ type peerReport[M Entry, S any] struct {
 type PeerLoad[S any] interface {
 	*S
 	About() (replica.ID, *replica.Report)
-	Heard(now time.Time) // makes of it what can be true, as it was told now
+	Heard(now time.Time) // notes when the load was told, and clamps it to what can be true
 	Add(*S)              // adds another that was heard
 }
 
-// MergePeer replaces what router reported before by loads, as far as they can be true; without any the router
-// is forgotten. loads is kept. It sums up anew, for each member, what all routers report of it, at the place
-// that remote returns. Then it calls observe for each engine's report among loads. The caller holds the lock.
+// MergePeer replaces what router reported before by loads, as far as the loads can be true. With no loads,
+// the router is forgotten. loads is kept. For each member, MergePeer adds up the reports of all routers, at
+// the place that remote returns. Then it calls observe for each engine's report among loads. The caller
+// holds the lock.
 func MergePeer[M Entry, S any, P PeerLoad[S]](
 	ms *Members[M], peers *PeerReports[M, S], router string, loads []S, remote func(M) P,
 	now time.Time, observe func(M, *replica.Report),
@@ -47,8 +48,8 @@ func MergePeer[M Entry, S any, P PeerLoad[S]](
 	observeReports[M, S, P](ms, loads, observe)
 }
 
-// UpdatePeer is [MergePeer] of a router that tells of some replicas anew: what it reported of the others
-// stays. One that has not reported all of them before is not known, and stays so.
+// UpdatePeer is [MergePeer] for new reports of some replicas only: the router's older reports of other
+// replicas stay. A router that has not reported all replicas before is unknown, and stays unknown.
 func UpdatePeer[M Entry, S any, P PeerLoad[S]](
 	ms *Members[M], peers *PeerReports[M, S], router string, loads []S, remote func(M) P,
 	now time.Time, observe func(M, *replica.Report),
@@ -98,7 +99,7 @@ func observeReports[M Entry, S any, P PeerLoad[S]](
 	}
 }
 
-// lookUp finds where r tells of which member, unless it has done so.
+// lookUp finds the place of each member in the loads of r, unless it has done so.
 func lookUp[M Entry, S any, P PeerLoad[S]](r *peerReport[M, S], ms *Members[M]) {
 	if r.at != nil && r.view == ms.View {
 		return
@@ -106,7 +107,7 @@ func lookUp[M Entry, S any, P PeerLoad[S]](r *peerReport[M, S], ms *Members[M]) 
 	r.view, r.at = ms.View, slices.Repeat([]int{-1}, len(ms.All))
 	for i := range r.loads {
 		id, _ := P(&r.loads[i]).About()
-		if m, ok := ms.Find(id); ok && r.at[m.member().Slot] < 0 { // what is told first counts
+		if m, ok := ms.Find(id); ok && r.at[m.member().Slot] < 0 { // the first of two reports counts
 			r.at[m.member().Slot] = i
 		}
 	}
@@ -138,8 +139,8 @@ func (p *PeerReports[M, S]) set(router string, loads []S, now time.Time) {
 	}
 }
 
-// The most that one router can report of one replica. More is taken for this, so that no sum over routers
-// overflows.
+// The most that one router can report of one replica. A higher number is lowered to this limit, so that no
+// sum over routers overflows.
 const (
 	mostCount = 1 << 30
 	mostWork  = time.Hour

@@ -1,5 +1,5 @@
-// Package roster keeps the members of one pool: whose blocks lie under which holder of the block index, and
-// how far what the index says is believed.
+// Package roster keeps the members of one pool. It knows which holder of the block index stands for which
+// member, and how far the index is believed about each member.
 package roster
 
 import (
@@ -14,15 +14,15 @@ import (
 // Options says how a Roster is made. The zero value works.
 type Options struct {
 	Chain      kv.Chain // how blocks are named; zero: by the block size of the first member that knows its own
-	IndexBytes int64    // memory for the block index; 0: as much as it takes
+	IndexBytes int64    // memory for the block index; 0: no limit
 }
 
-// Roster is what anybody may ask or tell a pool whatever it is for. A pool embeds it, and its members of type
-// M each embed a [Member]. Its methods are safe for concurrent use; those that take a [Member] can only be
-// called by the pool, which alone has them.
+// Roster answers the questions, and takes the news, that all kinds of pool have in common. A pool embeds it,
+// and each of its members, of type M, embeds a [Member]. Its methods are safe for concurrent use. Only the
+// pool can call the methods that take a [Member], since only the pool has members.
 //
-// The members have one lock for the roster and the pool around it. The index has its own, so that looking up
-// a prompt and applying a batch hold that of the members for no longer than it takes to find one.
+// The members have one lock for the roster and the pool around it. The index has a lock of its own. Looking
+// up a prompt and applying a batch hold the members' lock only while they find a member.
 type Roster[M Entry] struct {
 	indexBytes int64
 	fixed      bool // the chain was given, and block sizes do not change it
@@ -30,8 +30,8 @@ type Roster[M Entry] struct {
 	index      atomic.Pointer[index] // nil while no block size is known, and where nothing is indexed
 	text       atomic.Pointer[text]  // nil where no text is matched
 
-	// feed is held, for reading, while routing history goes into the indexes, so that whoever turns to events
-	// can wait until it is over. It comes before the lock of the members.
+	// feed is held, for reading, while routing history goes into the indexes. A goroutine that turns to events
+	// can therefore wait until this is over. feed is locked before the lock of the members.
 	feed sync.RWMutex
 
 	guesses guessLog // for other routers
@@ -49,9 +49,9 @@ type Entry interface {
 	member() *Member
 }
 
-// Members is the members of a pool under the pool's one lock, which guards what follows and what else the
-// pool says. It is given to whoever makes the roster, and the pool keeps it to itself: nobody outside can
-// take the lock or see a member.
+// Members is the members of a pool under the pool's one lock. The lock guards the fields below and the other
+// state of the pool. The maker of the roster, a pool, gets Members and keeps it to itself: nobody outside
+// can take the lock or see a member.
 type Members[M Entry] struct {
 	sync.Mutex
 

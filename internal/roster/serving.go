@@ -7,26 +7,26 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// serving remembers which members of a view serve which model. Every plan asks that of all of them, and each
-// may have a thousand names of adapters, in memory of its own.
+// serving remembers which members of a view serve which model. Every plan asks this for all members, and
+// each member may have a thousand names of adapters, in memory of its own.
 type serving struct {
 	of      *View
 	byModel map[string]servers // of models that somebody serves: clients make up other names
 	nobody  servers            // false for everybody
 }
 
-// servers is who serves a model.
+// servers is the set of members that serve a model.
 type servers struct {
 	bySlot []bool
-	name   uint64 // of the set of them, 0 for nobody
+	name   uint64 // name of the set, 0 for the empty set
 }
 
 // Serving reports of each member, by slot, whether it answers for model. The caller holds the lock, and does
 // not change what it gets.
 func (ms *Members[M]) Serving(model string) []bool { return ms.servers(model).bySlot }
 
-// Servers names the set of members that answer for model: those that all the same members answer for have the
-// same, and 0 is nobody.
+// Servers names the set of members that answer for model. Two models have the same name if the same members
+// answer for both. 0 names the empty set.
 func (r *Roster[M]) Servers(model string) uint64 {
 	r.members.Lock()
 	defer r.members.Unlock()

@@ -16,7 +16,7 @@ type Status struct {
 	BlockSize int `json:"block_size,omitzero"`
 	Blocks    int `json:"indexed_blocks"`          // that the index believes it has
 	Chunks    int `json:"indexed_chunks,omitzero"` // of text that it was sent
-	// Blocks of it were dropped for the byte budget: it may have more than is known.
+	// The byte budget made the index drop blocks of the replica: it may have more than is known.
 	Truncated bool `json:"index_truncated,omitzero"`
 }
 
