@@ -9,19 +9,19 @@ import (
 	"time"
 )
 
-// Flight is a computation whose answer goes to everybody who listens. One goroutine computes, and calls
-// [Flight.Begin], [Flight.Append] and [Flight.Done]; each listener reads all of it at its own pace from the
-// beginning, whenever it came. The computation goes on as long as anybody listens.
+// Flight is a computation whose answer goes to all of its listeners. One goroutine computes, and calls
+// [Flight.Begin], [Flight.Append] and [Flight.Done]. Each listener reads the whole answer from the
+// beginning, at its own pace, whenever it joined. The computation continues as long as there is a listener.
 //
-// Up to a limit all of the answer is held. From there on nobody can join any more, and the computation waits
-// for the slowest listener.
+// A flight holds its whole answer up to a limit. Beyond the limit nobody can join any more, and the
+// computation waits for the slowest listener.
 type Flight struct {
 	limit     int
 	beginning any // what its leader knew when it began; immutable
 
 	mu        sync.Mutex        // guards the following
 	abandon   func(cause error) // called once, when the last listener has left before the end
-	leave     func(*Flight)     // takes it out of the table; nil: it is in none
+	leave     func(*Flight)     // takes the flight out of its table; nil: it is in no table
 	answer    flightAnswer
 	end       flightEnd
 	listeners map[*Listener]bool
@@ -56,7 +56,7 @@ func (a *flightAnswer) drop(slowest, limit int) {
 type flightEnd struct {
 	ended bool
 	err   error // nil is well
-	by    any   // who computed the answer
+	by    any   // the engine that computed the answer
 }
 
 // Head is how an answer over HTTP begins.
@@ -64,10 +64,10 @@ type Head struct {
 	Status int
 	Header map[string][]string
 	Stream bool      // what follows goes to clients as it comes
-	Made   time.Time // of an answer that was kept; zero for one that is being made
+	Made   time.Time // when a kept answer was made; zero for an answer that is being made
 }
 
-// Listener is one who gets the answer of a flight. One goroutine owns it; it must [Listener.Leave].
+// Listener gets the answer of a flight. One goroutine owns it; it must call [Listener.Leave].
 type Listener struct {
 	f  *Flight
 	at int // bytes that it has got; guarded by f.mu
@@ -79,9 +79,9 @@ type Flights struct {
 	by map[Key]*Flight
 }
 
-// Join returns a listener of the flight for k. leads says that the flight is new: then the caller has to see
-// that it is computed. A new flight gets beginning. A flight is joined only where fits says so of the
-// beginning that it got; otherwise a new flight takes its place for those who come. fits must not use t.
+// Join returns a listener of the flight for k. If leads is true, the flight is new, has beginning, and the
+// caller must make sure that it is computed. An existing flight is joined only if fits accepts its
+// beginning. Otherwise the new flight replaces it for later callers. fits must not use t.
 func (t *Flights) Join(
 	k Key, limit int, beginning any, fits func(beginning any) bool,
 ) (l *Listener, leads bool) {
@@ -110,7 +110,7 @@ func (t *Flights) remove(k Key, f *Flight) {
 	}
 }
 
-// Len tells how many there are.
+// Len returns the number of flights.
 func (t *Flights) Len() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -125,7 +125,7 @@ func NewFlight(limit int) *Listener {
 	return l
 }
 
-// Flight is what it listens to.
+// Flight returns the flight that l listens to.
 func (l *Listener) Flight() *Flight { return l.f }
 
 // OnAbandon sets what is called when the last listener leaves before the end. It is to be called before
@@ -136,7 +136,7 @@ func (f *Flight) OnAbandon(do func(cause error)) {
 	f.abandon = do
 }
 
-// listen returns a listener who hears everything, nil where that is not possible any more.
+// listen returns a listener that gets the whole answer, or nil if that is no longer possible.
 func (f *Flight) listen() *Listener {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -180,8 +180,8 @@ func (f *Flight) Append(ctx context.Context, b []byte) error {
 	}
 }
 
-// offTheTable lets nobody find f any more. It is called, and returns, with f locked, and unlocks it in
-// between: who joins locks the table first.
+// offTheTable takes f out of the table, so that nobody finds it any more. f is locked before and after the
+// call, and unlocked in between, because Join locks the table before the flight.
 func (f *Flight) offTheTable() {
 	leave := f.leave
 	if f.leave = nil; leave != nil {
@@ -207,8 +207,8 @@ func (f *Flight) Whole() (h Head, body []byte, ok bool) {
 	return f.answer.head, f.answer.held, f.answer.begun && !f.answer.over
 }
 
-// Done says that nothing follows: err is what went wrong, nil where all went well, and by is what listeners
-// may know of who computed the answer.
+// Done ends the answer. err is the error, nil for success. by is what listeners may know about the engine
+// that computed the answer.
 func (f *Flight) Done(by any, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -217,16 +217,16 @@ func (f *Flight) Done(by any, err error) {
 	wake(&f.changed)
 }
 
-// By is what Done said of who computed the answer; false before that.
+// By returns the by of Done; false before Done.
 func (f *Flight) By() (any, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.end.by, f.end.ended
 }
 
-// Next returns the next bytes of the answer, which nobody may change. It waits for them until ctx ends. At
-// the end it returns [io.EOF], or what went wrong: at once to one who has got nothing yet, since it can begin
-// elsewhere.
+// Next returns the next bytes of the answer, which nobody may change. It waits for the bytes until ctx ends.
+// At the end it returns [io.EOF], or the error of the flight. A listener without any bytes gets the error at
+// once, since it can begin elsewhere.
 func (l *Listener) Next(ctx context.Context) (Head, []byte, error) {
 	f := l.f
 	f.mu.Lock()
@@ -287,7 +287,7 @@ func (f *Flight) wait(ctx context.Context, news *chan struct{}) error {
 	}
 }
 
-// wake lets everybody go on who waits.
+// wake wakes all goroutines that wait.
 func wake(waiting *chan struct{}) {
 	if *waiting != nil {
 		close(*waiting)

@@ -1,8 +1,8 @@
-// Package answercache keeps answers for requests that ask the same again: the key of a question, the answer
-// as it is kept, the memory that holds answers, and computations that several requests listen to.
+// Package answercache keeps answers for requests that ask the same again. It has the key of a question, the
+// kept form of an answer, the memory that holds answers, and computations that several requests listen to.
 //
-// Whoever uses it decides which requests and which answers are fit for it. Everything here is safe for
-// concurrent use.
+// Its users decide which requests and which answers are fit for it. Everything here is safe for concurrent
+// use.
 package answercache
 
 import (
@@ -24,12 +24,12 @@ const keyVersion = "tandem answer 1"
 // Question is everything that an answer depends on. Fields that do not apply are empty.
 type Question struct {
 	Surface string // the API: its path
-	Tenant  string // who may read the answer; questions of two tenants are two questions
+	Tenant  string // the reader of the answer; questions of two tenants are two questions
 	Model   Model
 	Request []byte // what is asked, in a canonical form
 }
 
-// Model is whose answer is wanted.
+// Model is the model that answers.
 type Model struct {
 	Name    string // as it is asked for
 	Root    string // where its files were loaded from

@@ -15,13 +15,14 @@ type Memory struct {
 	packs *packer
 }
 
-// NewMemory returns one that holds at most so many bytes.
+// NewMemory returns a memory that holds at most the given number of bytes.
 func NewMemory(bytes int64) *Memory {
 	m := &Memory{count: stats.NewCounter(), packs: newPacker()}
 	m.cache = otter.Must(&otter.Options[Key, *packed]{
 		MaximumWeight: uint64(bytes), StatsRecorder: m.count,
 		Weigher: func(_ Key, p *packed) uint32 { return p.weight() },
-		// What has to be put in order is, by whoever brings or takes an answer: nothing runs beside them.
+		// The cache does its housekeeping in the caller that brings or takes an answer: nothing runs beside the
+		// callers.
 		Executor: func(do func()) { do() },
 	})
 	return m

@@ -42,7 +42,7 @@ type packed struct {
 	expires time.Time
 }
 
-// overhead is what an answer takes beside its body: the entry, its key, what the store keeps of it.
+// overhead is what an answer takes beside its body, in bytes: the entry, its key, and the store's own data.
 const overhead = 512
 
 func (p *packed) weight() uint32 {

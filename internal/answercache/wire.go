@@ -40,8 +40,9 @@ type Codec struct {
 	most  int           // bytes of a body
 }
 
-// NewCodec returns one for bodies of at most so many bytes. seal brings its own nonces; a nil one writes
-// answers that anybody can read and forge who can reach the store. What former ones sealed is read too.
+// NewCodec returns a codec for bodies of at most the given number of bytes. seal brings its own nonces. With
+// a nil seal, everybody with access to the store can read and forge answers. Answers that a former seal
+// sealed are read too.
 func NewCodec(most int, seal cipher.AEAD, former ...cipher.AEAD) *Codec {
 	c := &Codec{packs: newPacker(zstd.WithDecoderMaxMemory(max(uint64(most), 1<<10))), seal: seal, most: most}
 	if seal != nil {

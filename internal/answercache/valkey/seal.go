@@ -13,9 +13,9 @@ import (
 // LeastSecret is how many bytes a secret has at least.
 const LeastSecret = 32
 
-// NewCodec returns a codec that encrypts with AES-256-GCM under a key made of a secret, which routers that
-// share answers have in common: nobody without the secret can read or forge what it writes. It reads what
-// was written under the former ones too. With an empty secret nothing is encrypted.
+// NewCodec returns a codec that encrypts with AES-256-GCM under a key made of secret. Routers that share
+// answers have the secret in common. Nobody without the secret can read or forge an answer. The codec also
+// reads answers written under the former secrets. With an empty secret nothing is encrypted.
 func NewCodec(most int, secret string, former ...string) (*answercache.Codec, error) {
 	if secret == "" {
 		return answercache.NewCodec(most, nil), nil

@@ -1,8 +1,8 @@
 // Package valkey keeps answers in a Valkey or Redis server, which several routers share.
 //
-// Nobody waits for the server longer than the budget: an answer that does not come in time is a miss, and a
-// server that fails is left alone, but for one look a second that finds out when it works again. What it
-// holds may be anything; what is not an answer to the question is a miss.
+// Nobody waits for the server longer than the budget: an answer that does not come in time is a miss. A
+// failing server is left alone, except for one look a second, which finds out when it works again. A value
+// in the server may be anything; a value that is not an answer to the question is a miss.
 package valkey
 
 import (
@@ -80,16 +80,16 @@ type Store struct {
 // serverState is how the server did lately.
 type serverState struct {
 	bad      int       // looks in a row that failed
-	tryAt    time.Time // of one that is down: when it is looked at again
+	tryAt    time.Time // when a server that is down is looked at again
 	down     atomic.Bool
 	refusing atomic.Bool // the newest write failed
 }
 
-// How a server is used, and how one that fails is left alone.
+// How a server is used, and how a failing server is left alone.
 const (
-	mostBad    = 3           // looks in a row, after which it is
+	mostBad    = 3           // failed looks in a row, after which the server is left alone
 	rest       = time.Second // until one looks again
-	mostLooks  = 256         // at once, those included whose budget has run out; more are late
+	mostLooks  = 256         // at once, including looks whose budget has run out; further looks are late
 	mostWrites = 64          // at once; more are dropped
 	callTime   = time.Second // for a look or a write, whether anybody waits or not
 	mostConns  = 64
@@ -106,7 +106,7 @@ func New(opt Options) *Store {
 	return s
 }
 
-// NewClient returns a client of at most so many connections, which waits for the server no longer than
+// NewClient returns a client of at most conns connections. The client waits for the server no longer than
 // patience each time. It tries everything once, and must be closed.
 func NewClient(s Server, conns int, patience time.Duration) redis.UniversalClient {
 	quiet()
@@ -122,7 +122,7 @@ func NewClient(s Server, conns int, patience time.Duration) redis.UniversalClien
 	})
 }
 
-// quiet keeps the client library from writing to standard error: what matters of it is logged here.
+// quiet keeps the client library from writing to standard error: this package logs what matters.
 var quiet = sync.OnceFunc(func() { redis.SetLogger(silence{}) })
 
 type silence struct{}
@@ -188,12 +188,12 @@ type look struct {
 	err   error
 }
 
-// ask asks the server, and waits within the budget. The look goes on beside the caller after that: a
-// connection that is being made, or that owes an answer, is of use to the next.
+// ask asks the server, and waits within the budget. After the budget the look continues beside the caller. A
+// connection that is being made, or that owes an answer, is of use to the next look.
 func (s *Store) ask(ctx context.Context, k answercache.Key) ([]byte, error) {
 	came := make(chan look, 1)
 	if !s.call(s.looks, func(ctx context.Context) {
-		// No more of a value than an answer can have, and one byte, so that a longer one is told from it.
+		// Read one byte more than an answer can have, so that a longer value shows.
 		value, err := s.client.GetRange(ctx, s.name(k), 0, int64(s.opt.Codec.Most())).Bytes()
 		came <- look{value, err}
 	}) {
