@@ -48,7 +48,7 @@ type source struct {
 	body    []byte
 	timeout time.Duration
 	of      replica.Release
-	exact   bool // what it answers, or refuses, is what the engine would make of the request
+	exact   bool // its answer, or its refusal, is what the engine would make of the request
 }
 
 // try asks one source; ok is false when the next one is to be asked.
@@ -58,7 +58,7 @@ func (r *Resolver) try(ctx context.Context, via Via, s source) (result Result, o
 	status, reply, err := via.Post(asking, s.path, s.body)
 	switch {
 	case err != nil && asking.Err() != nil && ctx.Err() == nil:
-		return Result{Source: Estimate}, true // who stands still does not answer the next question either
+		return Result{Source: Estimate}, true // an engine that stands still answers no other question either
 	case err != nil:
 		return Result{}, false
 	case status == http.StatusOK:
@@ -71,8 +71,8 @@ func (r *Resolver) try(ctx context.Context, via Via, s source) (result Result, o
 	return Result{}, false
 }
 
-// notThere tells an endpoint that the engine lacks (404, 405) or has switched off (403) from a model that it
-// does not serve, which is a 404 too.
+// notThere reports whether the engine lacks the endpoint (404, 405) or has switched it off (403). A model
+// that the engine does not serve is a 404 too, but with an error in the body.
 func notThere(status int, reply []byte) bool {
 	switch status {
 	case http.StatusForbidden, http.StatusMethodNotAllowed:

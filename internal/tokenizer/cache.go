@@ -21,7 +21,7 @@ type cache struct {
 type entry struct {
 	key    key
 	result Result
-	engine string    // who said it
+	engine string    // the engine that made the ids
 	until  time.Time // when it is too old; zero: never
 }
 
@@ -105,7 +105,7 @@ func (c *cache) drop(at *list.Element) {
 type call struct {
 	done   chan struct{}
 	result Result // once done is closed
-	left   bool   // likewise: whoever asked left before the answer; the result is no answer
+	left   bool   // likewise: the asking caller left before the answer; the result is no answer
 }
 
 // calls are the questions under way.

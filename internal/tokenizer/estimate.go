@@ -1,14 +1,14 @@
 package tokenizer
 
-// MediaTokens is what an image or a recording in a request is taken to be: encoders make some hundreds to a
-// few thousand tokens of one, whatever its bytes.
+// MediaTokens is the assumed size, in tokens, of an image or a recording in a request. Encoders make some
+// hundreds to a few thousand tokens, whatever the number of bytes.
 const MediaTokens = 1024
 
 // mediaRun is how many bytes of base64 without a break are no text. A word that long is none.
 const mediaRun = 512
 
-// EstimateTokens guesses how many tokens are in a JSON request or a part of it, at so many bytes of text a
-// token. Base64 counts as media. At least 1.
+// EstimateTokens guesses how many tokens are in a JSON request or a part of a request. perToken is the bytes
+// of text for each token. Base64 counts as media. The result is at least 1.
 func EstimateTokens(raw []byte, perToken float64) int {
 	text, media := 0, 0
 	for i := 0; i < len(raw); {

@@ -15,7 +15,7 @@ type key [sha256.Size]byte
 // question is a prompt to resolve, and how to ask for it.
 type question struct {
 	key key
-	// The ids depend on nothing but key: they may be remembered, and shared with who asks meanwhile.
+	// The ids depend on nothing but key: they may be remembered, and shared with callers that ask meanwhile.
 	keep       bool
 	size       int // bytes of the raw prompt
 	renderPath string
@@ -25,8 +25,8 @@ type question struct {
 	exact      bool          // /tokenize takes every field that matters
 }
 
-// aside lists the fields of a request that take no part in making its prompt. What is not known to be aside
-// counts as part of it.
+// aside lists the fields of a request that take no part in making its prompt. A field that is not listed
+// counts as part of the prompt.
 func aside(name string) bool {
 	switch name {
 	case "temperature", "top_p", "top_k", "min_p", "seed", "n", "best_of", "use_beam_search", "length_penalty",
@@ -100,11 +100,12 @@ func chatTokenize(body []byte) []byte {
 
 func isNull(value []byte) bool { return string(value) == "null" }
 
-// harmony reports whether the model is one whose chat path has no template that /tokenize could render.
+// harmony reports whether the chat path of model uses no template, so that /tokenize cannot render its
+// chats.
 func harmony(model []byte) bool { return bytes.Contains(bytes.ToLower(model), []byte("gpt-oss")) }
 
-// conversationQuestion reads what matters of a request to /v1/messages or /v1/responses: all that is not
-// known to be aside. Only render knows how the engine makes a conversation of it.
+// conversationQuestion reads a request to /v1/messages or /v1/responses: all fields except those listed in
+// aside. Only render knows how the engine makes a conversation from the request.
 func conversationQuestion(of replica.Release, path string, body []byte) question {
 	q := question{keep: true, exact: true, templated: true, renderPath: path + "/render", size: len(body)}
 	q.render = func() []byte { return body }
@@ -118,8 +119,8 @@ func conversationQuestion(of replica.Release, path string, body []byte) question
 	return q
 }
 
-// completionQuestion reads what matters of a completion. A completion has no template: /tokenize tells what
-// the engine would make of it.
+// completionQuestion reads the fields of a completion that matter. A completion has no template: /tokenize
+// gives the ids that the engine would make.
 func completionQuestion(of replica.Release, model string, promptRaw, body []byte) question {
 	q := question{keep: true, exact: true, renderPath: "/v1/completions/render", size: len(promptRaw)}
 	q.render = func() []byte { return completionAsk(model, promptRaw, body, func(string) bool { return true }) }

@@ -24,7 +24,7 @@ type Options struct {
 	TokenizeTimeout time.Duration // of one to /tokenize; above 0
 	CacheBytes      int64         // 0: no cache
 	CharsPerToken   float64       // of the estimate, bytes of the raw prompt; above 0
-	// How long the ids of a chat are remembered, whose template may name the day; 0: not at all.
+	// How long the ids of a chat are remembered. The chat's template may name the day. 0: not at all.
 	ChatTTL time.Duration
 
 	maxTokens int           // ids of longer prompts are not kept, only counted
@@ -63,7 +63,7 @@ func New(o Options) *Resolver {
 
 // Via is the engine to ask.
 type Via struct {
-	// Names the engine, so that what it does not have is remembered, and what it said can be forgotten.
+	// Names the engine, so that endpoints that it lacks are remembered, and its answers can be forgotten.
 	Key     string
 	Release replica.Release // of the engine; ids are remembered and shared among engines of one release
 	Post    Post
@@ -91,9 +91,9 @@ type Result struct {
 	IDs    []uint32 // nil when unknown
 	Count  int      // len(IDs), or the estimate
 	Source Source
-	Of     replica.Release // whose ids they are
-	// The ids are what an engine of that release itself would make of the request, so legs to one may carry
-	// them.
+	Of     replica.Release // the release that the ids belong to
+	// An engine of release Of would make exactly these ids of the request, so legs to such an engine may carry
+	// the ids.
 	Exact bool
 	// *Rejected when the engine would refuse the request anyway, or the caller's context error; the rest is then
 	// an estimate.
@@ -126,10 +126,10 @@ func (r *Resolver) Conversation(ctx context.Context, via Via, path string, body 
 	return r.resolve(ctx, via, conversationQuestion(via.Release, path, body))
 }
 
-// resolve looks into the cache, joins a call that is under way, or asks. What is shared is the ids and
-// nothing else: ids that depend on more than the key are asked for alone, and a refusal may be for a field
-// that is not in the key, so that a caller who waited for one asks alone. A caller that waited for another's
-// call and got nothing because that caller left asks itself.
+// resolve looks into the cache, joins a call that is under way, or asks. Only ids are shared. If the ids
+// depend on more than the key, the caller asks alone. A refusal may be for a field that is not in the key,
+// so a caller that waited and got a refusal asks alone. A caller also asks itself if the call that it waited
+// for brought nothing because its leader left.
 func (r *Resolver) resolve(ctx context.Context, via Via, q question) Result {
 	if !q.keep {
 		return r.ask(ctx, via, q)
@@ -157,7 +157,7 @@ func (r *Resolver) resolve(ctx context.Context, via Via, q question) Result {
 	}
 }
 
-// lead asks for all who wait.
+// lead asks for all callers that wait.
 func (r *Resolver) lead(ctx context.Context, via Via, q question, c *call) Result {
 	c.left = true // also when ask panics
 	defer r.calls.end(q.key, c)
@@ -182,9 +182,9 @@ func (r *Resolver) askAndKeep(ctx context.Context, via Via, q question) Result {
 	return result
 }
 
-// Forget drops all that the engine named key has said: the process behind that name is another one, or gone.
-// Questions that it is answering now are answered to who asked them, and neither remembered nor shared with
-// who comes later.
+// Forget drops everything that the engine named key has answered: another process runs behind the name now,
+// or none. Callers that wait for the engine now still get its answers. These answers are neither remembered
+// nor shared with later callers.
 func (r *Resolver) Forget(key string) {
 	r.cache.forget(key)
 	r.calls.forget()
