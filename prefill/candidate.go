@@ -25,10 +25,10 @@ type Query struct {
 	Prefills estimate.Speed // how long prefills take in the other pool, as measured; zero: not known
 }
 
-// Candidate is a replica that could prefill the request, with all that is known of it. It belongs to the
+// Candidate is a replica that could prefill the request, with all facts that a plan reads. It belongs to the
 // query that made it.
 //
-// Long: a row of facts, all of them read for one plan, of which an operator sees most.
+// Long: a row of facts for one plan. An operator sees most facts.
 type Candidate struct {
 	scoring.Prefill
 
@@ -39,19 +39,19 @@ type Candidate struct {
 	Expected int
 	Queued   int           // uncached tokens ahead, ours and an estimate of others'
 	LoadAge  time.Duration // of the newest report, -1 without any
-	Doubtful bool          // its speed was learned, but of nothing new, and nobody is under way who could tell
+	Doubtful bool          // its learned speed is old, and no prompt under way would measure it again
 	Unknown  bool          // no fresh report: others' load is the pool's mean
 	// Its events do not reach us now: Matched is a guess, and may as well be too small as too large.
 	Blind bool
 	Trust replica.Trust
 
-	// Truncated says that blocks of it were dropped from the index for the byte budget: Matched may be too
+	// Truncated says that the byte budget made the index drop blocks of the replica. Matched may then be too
 	// small, never too large.
 	Truncated bool
 
 	member *member
 	chunk  float64 // of the query
-	adds   float64 // seconds of it by which the queue of others becomes longer
+	adds   float64 // seconds of the prompt's work that lengthen the queue for others
 }
 
 // Excluded says why a member is no candidate.
@@ -92,10 +92,10 @@ func (p *Pool) Candidates(
 	return dst, p.members.View
 }
 
-// fillArrivals fills in at which rate requests are taken to come to each candidate: its own, and at least
-// the mean of all candidates. A replica may have few of them because of its queue. By its own rate alone a
-// second there would delay few, and all long prompts would go to the replica whose queue keeps short ones
-// away.
+// fillArrivals sets the rate at which requests are assumed to come to each candidate: its own rate, and at
+// least the mean of all candidates. A replica may get few requests because of its queue. By its own rate
+// alone, a second of work there would delay few requests. All long prompts would then go to the replica
+// whose queue keeps short prompts away.
 func fillArrivals(cs []Candidate) {
 	sum := 0.0
 	for i := range cs {
@@ -115,8 +115,8 @@ func (p *Pool) Rho(c *Candidate, now time.Time) float64 {
 
 func (m *member) rho(now time.Time) float64 { return m.meter.Rho(now) + m.remote.Rho }
 
-// expect prices the blind candidates: unknown is not empty, so that each is expected to hold as much as the
-// others do on average, or what the index still says of it where that is more.
+// expect prices the blind candidates. Unknown is not empty: a blind candidate is expected to hold as much as
+// the others on average, or what the index still says about it if that is more.
 func (p *Pool) expect(cs []Candidate, q *Query, blockSize int, now time.Time) {
 	mean := roster.MeanMatched(len(cs), func(i int) (int, bool) { return cs[i].Matched, !cs[i].Blind },
 		blockSize)
@@ -237,7 +237,8 @@ func (p *Pool) gather(
 	if typical == 0 {
 		typical = speed.Prefill(1000, 0)
 	}
-	// Since they told, other routers have booked work here as usual: so much a second.
+	// Since their reports, other routers have booked work here at their usual rate, in seconds of work a
+	// second.
 	c.Wait = m.wait(now).Seconds() + others*typical + m.remote.Rho*mean.peersAge
 	c.Waiting = float64(m.queue.count+m.remote.Requests) + others
 	c.Queued = m.queue.tokens + m.remote.Tokens

@@ -12,9 +12,9 @@ import (
 type PeerLoad struct {
 	ID       replica.ID    `json:"id,omitzero"`
 	Requests int           `json:"requests,omitzero"` // sent and not answered
-	Tokens   int           `json:"tokens,omitzero"`   // uncached ones of these
+	Tokens   int           `json:"tokens,omitzero"`   // uncached tokens of these requests
 	Work     time.Duration `json:"work_ns,omitzero"`  // until they are done, predicted, were nobody else there
-	// Of these the one that was booked first.
+	// The earliest booked prompt of these requests.
 	First roster.Running `json:"first,omitzero"`
 	Fresh int            `json:"fresh,omitzero"` // prompt tokens that the report does not include
 	// For the KV blocks that decode replicas still have to get.
@@ -63,8 +63,8 @@ func (p *Pool) MergePeer(router string, loads []PeerLoad, now time.Time) {
 	roster.MergePeer(p.members, &p.peers, router, loads, remoteOf, now, p.hearing(now))
 }
 
-// UpdatePeer takes in what another router reports now of some replicas, in place of what it reported of those
-// before. It does nothing for a router of which [Pool.MergePeer] has not taken in anything. loads is kept.
+// UpdatePeer replaces what another router reported of some replicas by loads. It does nothing for a router
+// without a report in [Pool.MergePeer]. loads is kept.
 func (p *Pool) UpdatePeer(router string, loads []PeerLoad, now time.Time) {
 	p.members.Lock()
 	defer p.members.Unlock()
@@ -95,13 +95,13 @@ func (s *PeerLoad) plausible() PeerLoad {
 	}
 }
 
-// Plausible reports whether s can be true. One that is not counts as far as it can be.
+// Plausible reports whether s can be true. An implausible report counts as far as it can be true.
 func (s *PeerLoad) Plausible() bool {
 	return *s == s.plausible() && (s.Report == nil || s.Report.Plausible())
 }
 
-// Changed reports whether s tells of other bookings than o, which was told before of the same replica: not of
-// what changes by itself as time passes.
+// Changed reports whether s tells other bookings than o, an earlier report of the same replica. Numbers that
+// change by themselves as time passes do not count.
 func (s *PeerLoad) Changed(o *PeerLoad) bool {
 	return s.Requests != o.Requests || s.Tokens != o.Tokens || s.Fresh != o.Fresh || s.Sending != o.Sending ||
 		s.First.Work != o.First.Work

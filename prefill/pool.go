@@ -13,7 +13,7 @@ import (
 // Options says how a Pool is made. The zero value works.
 type Options = roster.Options
 
-// Settings is what an operator may set about the pool. All of it is said: see [Pool.Configure].
+// Settings is what an operator may set about the pool. Every field must be set: see [Pool.Configure].
 type Settings struct {
 	Speed   estimate.Speed // of every member until enough was measured; without its prefill half the profile's
 	LoadTTL time.Duration  // a load report older than this says nothing; above 0

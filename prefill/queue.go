@@ -21,10 +21,10 @@ type queue struct {
 	answered    time.Time     // when any was done last
 	fresh       int           // prompt tokens that the newest usage report cannot include
 	epoch       uint64        // usage reports so far
-	changes     uint64        // of what is told to other routers, so far
+	changes     uint64        // changes so far to the numbers that other routers get
 }
 
-// Lease is work booked on a prefill replica. Whoever holds it ends it with Release or [Lease.Done].
+// Lease is work booked on a prefill replica. Its holder ends it with Release or [Lease.Done].
 type Lease struct {
 	pool *Pool
 
@@ -99,8 +99,9 @@ func (q *queue) wait(now time.Time) time.Duration {
 	return q.work - q.front().Ran(now)
 }
 
-// wait is that for what all routers have booked on m, and for how long m should have been through with the
-// first: an engine whose core stands still answers nobody, and would seem to have no queue.
+// wait returns the waiting time behind all prompts that routers have booked on m, plus the time by which the
+// first prompt is overdue. An engine whose core stands still answers no request, and would otherwise seem to
+// have no queue.
 func (m *member) wait(now time.Time) time.Duration {
 	if m.remote.Work == 0 && !m.remote.First.Reported() { // most are asked by most plans
 		if m.queue.first == nil {
@@ -144,9 +145,8 @@ func (p *Pool) Booked(id replica.ID) int {
 	return 0
 }
 
-// Speculate lets the index count the blocks of keys, which belong to the prompt that was booked, on l's
-// replica before they are computed and its events say so, within the given time. keys are kept: nobody may
-// change them.
+// Speculate lets the index count the blocks of keys on l's replica before they are computed and announced,
+// for the given time. keys belong to the prompt that was booked. keys are kept: nobody may change them.
 func (l *Lease) Speculate(keys []kv.Key, within time.Duration, now time.Time) {
 	if l == nil {
 		return
@@ -158,7 +158,7 @@ func (l *Lease) Speculate(keys []kv.Key, within time.Duration, now time.Time) {
 	l.pool.Speculate(&l.member.Member, named, within, now)
 }
 
-// Leaving returns the prompts a second whose blocks leave l's replica.
+// Leaving returns the rate at which blocks leave l's replica, in prompts a second.
 func (l *Lease) Leaving(now time.Time) float64 {
 	l.pool.members.Lock()
 	defer l.pool.members.Unlock()

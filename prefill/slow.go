@@ -7,8 +7,8 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// Slow says why the replica id is slow beside the others of its pool, "" where it is not; known is false
-// where too little was measured to tell. held says that it was so when asked last.
+// Slow says why the replica id is slow compared with its pool, "" where it is not. known is false if too
+// little was measured. held says that the replica was slow at the last call.
 func (p *Pool) Slow(id replica.ID, held bool) (cause string, known bool) {
 	p.members.Lock()
 	defer p.members.Unlock()
