@@ -26,12 +26,13 @@ var errUnreported = errors.New("it answers, but does not tell its load in time")
 // fault.
 var errNotAsked = errors.New("this router could not ask for its load")
 
-// errEndsEach says that whoever listens at the engine's address ends connections without an answer, as a
-// proxy does whose server is gone.
+// errEndsEach says that the listener at the engine's address ends connections without an answer. A proxy
+// does so when its server is gone.
 var errEndsEach = errors.New("it takes connections and ends them without an answer")
 
-// scrape asks for the load. An engine that is slow to tell it is asked meanwhile whether it lives, and has
-// more time as long as it says so; so has one that is not up, for which nobody waits.
+// scrape asks for the load. If the engine is slow to tell its load, scrape asks meanwhile whether it lives,
+// and gives it more time as long as it says so. An engine that is not up gets the same time without these
+// questions, since nobody waits for it.
 func (w *Watcher) scrape(ctx context.Context) (engine.Metrics, error) {
 	probe, began := w.set.Load().probe, time.Now()
 	asked, cancel := context.WithTimeout(ctx, ProbePatience*probe)
@@ -74,8 +75,8 @@ func (w *Watcher) scrape(ctx context.Context) (engine.Metrics, error) {
 // gone reports whether nobody serves at the engine's address: no request can be answered there.
 func gone(err error) bool { return engine.Unreachable(err) || errors.Is(err, errEndsEach) }
 
-// asGone returns err, and says in it where connections are ended without an answer: also one that carries a
-// question so small that no engine fails on it.
+// asGone adds errEndsEach to err if the engine's address also ends a connection with a question so small
+// that no engine fails on it. Otherwise it returns err.
 func (w *Watcher) asGone(ctx context.Context, err error) error {
 	if !engine.HungUp(err) {
 		return err
@@ -121,7 +122,7 @@ func (w *Watcher) heardSince(t time.Time) bool {
 	return w.scraped.signs.Silence(w.fleet.opt.Clock.Running(now)) <= now.Sub(t)
 }
 
-// unreported keeps a replica in use that is up and whose load is not known, for this cause.
+// unreported keeps a replica in use that is up without a known load, for this cause.
 func (w *Watcher) unreported(cause error) {
 	for _, m := range w.Members() {
 		w.useUnlessAsleep(m.ID)

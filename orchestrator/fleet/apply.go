@@ -5,10 +5,10 @@ import (
 	"github.com/tandem-router/tandem/internal/roster"
 )
 
-// Apply makes the watchers those of cfg. Servers that stay keep their state, blocks, streams and connections
-// whatever is said of them now; requests on servers that go run to their end. A replica that has moved to
-// another address is served by the old one until the new one has joined, and a pool that is replaced whole by
-// those before until the first of the new ones has.
+// Apply makes the watchers match cfg. Servers that stay keep their state, blocks, streams and connections,
+// whatever cfg changes about them. Requests on servers that go run to their end. If a replica has moved to
+// another address, the old address serves until the new one has joined. If a whole pool is replaced, the old
+// replicas serve until the first new one has joined.
 func (f *Fleet) Apply(cfg *config.Config) error {
 	wanted, err := f.wanted(cfg)
 	if err != nil {

@@ -9,9 +9,9 @@ import (
 	"github.com/tandem-router/tandem/internal/engine"
 )
 
-// A failure may be a reason to ask the engine itself whether it works. Many fail at once, of one cause: those
-// share their questions. Nobody takes part in one that had begun before, since its answer may tell of the
-// time before the failure. So one is under way at most, and one waits for its end.
+// After a failure, a request may ask the engine whether it works. Many requests fail at once for one cause,
+// so they share a question. A request never shares a question that began before its failure, since the
+// answer may be about the time before. So at most one question is under way, and one more waits for its end.
 
 // health is the questions of a server that requests wait for.
 type health struct {
@@ -19,14 +19,14 @@ type health struct {
 	now, next *question
 }
 
-// question is one of them.
+// question is one question to the engine.
 type question struct {
 	answered chan struct{} // closed when err is there
 	err      error         // written before that
 }
 
-// Works asks the engine's server whether it works, together with others who ask at this time. The error is
-// nil where it does, and also where ctx ended before anybody knew.
+// Works asks the engine's server whether it works, and shares the question with other requests that ask now.
+// The error is nil if it works, and also if ctx ended before an answer.
 func (e *Endpoint) Works(ctx context.Context) error {
 	q := e.w.ask()
 	select {
@@ -41,7 +41,7 @@ func (e *Endpoint) Works(ctx context.Context) error {
 	return q.err
 }
 
-// ask returns a question that begins now, or when the one that is under way has been answered.
+// ask returns a question that begins now, or after the answer to the question that is under way.
 func (w *Watcher) ask() *question {
 	h := &w.life.health
 	h.mu.Lock()
@@ -59,8 +59,8 @@ func (w *Watcher) ask() *question {
 	return q
 }
 
-// answer asks, for q and then for those who came meanwhile. It ends with the last of them: each has the time
-// of a probe.
+// answer answers q and then the questions that came meanwhile, until none is left. Each question has the
+// time of a probe.
 func (w *Watcher) answer(q *question) {
 	for ; q != nil; q = w.life.health.done() {
 		q.err = errNotAsked // by a panic

@@ -60,8 +60,8 @@ func (f *Fleet) eras(change func()) (changed []*Watcher) {
 	return changed
 }
 
-// Distrusted returns the engine processes that may have cached wrong blocks, as far as this router knows,
-// whether or not it has them among its engines.
+// Distrusted returns the engine processes that may have cached wrong blocks, as far as this router knows. A
+// process can be in the list without being an engine of this router.
 func (f *Fleet) Distrusted() []replica.Distrust { return f.processes.all(time.Now()) }
 
 // HearDistrust takes in what other routers have found, or this one before it was started anew. All of found

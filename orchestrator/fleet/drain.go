@@ -13,10 +13,10 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// An operator drains a server before stopping it: no new request goes there, and those that run there end.
-// The file orders that (drain: true), or a command does. A command holds for the server's address, under
-// whatever name; where the address leaves the file, it holds for the address that the name has then. Where
-// both have left, it is over.
+// An operator drains a server before stopping it: the server gets no new request, and its running requests
+// end. The file (drain: true) or a command starts draining. A command holds for the server's address, under
+// any name. If the address leaves the file, the command holds for the new address of the name. If both have
+// left, the command is over.
 
 // Drained is a server that is drained on command.
 type Drained struct {
@@ -94,12 +94,12 @@ func (w *Watcher) drainStatusLocked() DrainStatus {
 	}
 }
 
-// judgeDrain looks whether a server that is drained is empty by now. m is what the engine has just told of
-// itself, nil where it did not.
+// judgeDrain checks whether a drained server is empty. m is the engine's newest report about itself, nil if
+// there is none.
 //
-// What this router knows of has to be over at two looks in a row, so that the engine's report is of a time
-// behind its end. The report counts what others have sent there, another router say, and what the engine
-// still works on although its client has left.
+// The requests of this router must be over at two checks in a row, so that the engine's report is from after
+// their end. The report also counts requests of others, such as another router, and requests that the engine
+// still works on after their client has left.
 func (w *Watcher) judgeDrain(m *engine.Metrics) {
 	if !w.Draining() {
 		return
@@ -159,7 +159,7 @@ func leftByReport(m *engine.Metrics) string {
 
 // showDrain makes the states of the server's replicas say what holds.
 func (w *Watcher) showDrain() {
-	w.life.drain.mu.Lock() // who shows last shows what holds
+	w.life.drain.mu.Lock() // the last call to get the lock shows the present status
 	defer w.life.drain.mu.Unlock()
 	s := w.drainStatusLocked()
 	draining, drained := "", ""
@@ -175,7 +175,8 @@ func (w *Watcher) showDrain() {
 	}
 }
 
-// drainChanged begins or ends the draining of a server whose settings say something else than before.
+// drainChanged begins or ends the draining of a server after a change of its settings. was says whether the
+// settings drained it before.
 func (w *Watcher) drainChanged(was bool) {
 	on := w.Draining()
 	if on == was {
@@ -292,8 +293,8 @@ func (f *Fleet) has(url string) bool {
 	return slices.ContainsFunc(f.keep.all(), func(w *Watcher) bool { return w.key.url == url })
 }
 
-// carryDrains lets what is drained on command stay so in the settings of another configuration, and returns
-// what is drained then. Who has left the configuration is not among that.
+// carryDrains marks the servers that are drained on command in the settings of a new configuration, and
+// returns the drains that stay. A server that has left the configuration is not drained any more.
 func (f *Fleet) carryDrains(wanted map[serverKey]*settings) (carried []Drained) {
 	for _, d := range f.Drains() {
 		to, stays := follow(d, wanted)
@@ -308,7 +309,7 @@ func (f *Fleet) carryDrains(wanted map[serverKey]*settings) (carried []Drained) 
 	return carried
 }
 
-// follow finds the server of d among those that are wanted: by its address, else by its name.
+// follow finds the server of d in wanted: by its address, or else by its name.
 func follow(d Drained, wanted map[serverKey]*settings) (to Drained, found bool) {
 	for _, key := range []serverKey{{replica.Prefill, d.URL}, {replica.Decode, d.URL}} {
 		if s := wanted[key]; s != nil {

@@ -18,8 +18,8 @@ type Endpoint struct {
 	w    *Watcher
 }
 
-// Do sends a request that concerns tokens or their blocks to the replica: to its rank, where the server has
-// several. All of them go this way. If the engine's cache may hold wrong blocks, the request is salted.
+// Do sends a request that concerns tokens or their blocks to the replica: to its rank, if the server has
+// several. All such requests must use Do. If the engine's cache may hold wrong blocks, Do salts the request.
 func (e *Endpoint) Do(ctx context.Context, q *engine.Request) (*engine.Response, error) {
 	if e.rank != "" {
 		q.Header = append(q.Header, engine.Field{Key: "X-Data-Parallel-Rank", Value: e.rank})
@@ -77,8 +77,8 @@ func (e *Endpoint) Observe(load replica.Load, now time.Time) {
 	e.w.pool.Observe(e.Member.ID, load, now)
 }
 
-// Uncounted says that a request goes to the server now of which no lease says how many requests of which of
-// its engines it is. Whoever calls it calls end when the request has ended; more than once is harmless.
+// Uncounted says that a request goes to the server that no lease counts for one of its engines. The caller
+// must call end when the request has ended; calling end more than once is harmless.
 func (e *Endpoint) Uncounted() (end func()) {
 	members := e.w.Members()
 	count := func(n int) {
@@ -95,8 +95,8 @@ func (e *Endpoint) Silence(now time.Time) time.Duration {
 	return e.w.scraped.signs.Silence(e.w.fleet.opt.Clock.Running(now))
 }
 
-// SilenceLimit is the silence that says that the engine stands still: limit, or what is usual for one that is
-// asked rarely.
+// SilenceLimit is the silence after which the engine counts as standing still: limit, or the usual silence
+// of an engine that is rarely asked, if that is longer.
 func (e *Endpoint) SilenceLimit(limit time.Duration) time.Duration {
 	return max(limit, e.w.scraped.signs.Usual())
 }
@@ -111,8 +111,8 @@ func (e *Endpoint) StalledFor(now time.Time) time.Duration {
 // Transfers is what the server was to get from others, if it decodes.
 func (e *Endpoint) Transfers() *Transfers { return &e.w.scraped.transfers }
 
-// SetState notes that a state holds of the replica called id for this cause, or, where there is none, that it
-// does not; and logs the change.
+// SetState sets or clears a state of the replica called id, and logs the change. An empty cause clears the
+// state.
 func (e *Endpoint) SetState(id replica.ID, state, cause string) { e.w.setState(id, state, cause) }
 
 // PutState is SetState without the log. It reports whether that is new.
@@ -123,9 +123,9 @@ func (e *Endpoint) PutState(id replica.ID, state, cause string) (changed bool) {
 // States returns the states that hold of the replica called id.
 func (e *Endpoint) States(id replica.ID) []State { return e.w.States(id) }
 
-// Distrust makes all that the engine has cached so far unreachable, in whichever pool it stands. sent is what
-// [Endpoint.CacheEpoch] was before the request was sent that may have read wrong blocks: where the epoch has
-// grown since, those are unreachable already.
+// Distrust makes everything that the engine has cached so far unreachable, in both pools. sent is the
+// [Endpoint.CacheEpoch] from before the request was sent that may have read wrong blocks. If the epoch has
+// grown since, these blocks are unreachable already.
 func (e *Endpoint) Distrust(sent uint32, cause error) { e.w.distrust(sent, cause) }
 
 // CacheEpoch is how often the engine's process may have cached wrong blocks. It is 0 while its cache is used.

@@ -27,7 +27,7 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/outlier"
 )
 
-// Pool takes what watchers learn of its members: who they are, and their events, load and health.
+// Pool takes what watchers learn about its members: their names, events, load and health.
 type Pool interface {
 	SetIndexing(x roster.Indexing)
 	ReportedBlockSize(id replica.ID) (reported, expected int)
@@ -45,14 +45,14 @@ type Pool interface {
 	Unseen(id replica.ID) (mean float64, sure bool)
 }
 
-// DecodePool is a [Pool] that also tells who runs all the sequences that its engine does at a time.
+// DecodePool is a [Pool] that also tells which replicas run as many sequences as their engine can at a time.
 type DecodePool interface {
 	Pool
 	SequencesFull(id replica.ID, now time.Time) (cause string)
 }
 
-// Options is what a fleet is made of besides its configuration. All of it is needed, but for Dial,
-// LookUp and NoEvents.
+// Options is what a fleet is made of besides its configuration. Every field is needed, except Dial, LookUp
+// and NoEvents.
 type Options struct {
 	Log  *slog.Logger
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error) // nil dials TCP
@@ -67,8 +67,8 @@ type Options struct {
 	Panics   panics.Guard
 	Registry prometheus.Registerer
 
-	// What others have to know. None of them may call the fleet.
-	// Who has another name now, who is there, and the names of all servers, also of those not heard from yet.
+	// News for the rest of the router. These functions must not call the fleet. MembersChanged gets the
+	// renames, the present members, and the names of all servers, including servers not heard from yet.
 	MembersChanged func(renames replica.Renames, member func(replica.ID) bool, servers []string)
 	// What a decode replica has counted of its reads of other replicas' KV blocks.
 	Counted func(replica.ID, replica.Reads, time.Time)
@@ -102,7 +102,7 @@ type published struct {
 	turn      atomic.Uint64                             // round robin for questions that any engine can answer
 }
 
-// keeping is who is watched, and whether anybody may still begin to be.
+// keeping is the watched servers, and whether a new watcher may still start.
 type keeping struct {
 	mu       sync.Mutex // guards the following
 	watchers map[serverKey]*Watcher
@@ -145,7 +145,8 @@ func (f *Fleet) pool(role replica.Role) Pool {
 	return f.opt.Decode
 }
 
-// Run starts the watchers, those of later reloads too, and waits for all of them when ctx ends.
+// Run starts the watchers, including the watchers of later reloads. When ctx ends, it waits for all watchers
+// to end.
 func (f *Fleet) Run(ctx context.Context) error {
 	f.keep.mu.Lock()
 	if f.keep.ctx != nil {

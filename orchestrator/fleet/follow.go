@@ -9,9 +9,9 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// follow makes the streams those that the ranks publish now. The blocks of a rank that publishes elsewhere
-// than before are forgotten in between: a stream begins with all blocks that there are, and those of the
-// old one would count twice.
+// follow makes the streams match what the ranks publish now. If a rank publishes at another place than
+// before, its blocks are forgotten first. The new stream begins with all present blocks, and the blocks of
+// the old stream would count twice.
 func (w *Watcher) follow(ctx context.Context) {
 	wanted := map[kvevents.Source]replica.ID{}
 	for _, m := range w.Members() {
@@ -27,7 +27,7 @@ func (w *Watcher) follow(ctx context.Context) {
 	for _, m := range w.Members() {
 		src := w.source(&m)
 		if src.Endpoint == "" {
-			// By what is known of it the pool sees that there is nothing to hear.
+			// TrustUnknown and the member's facts tell the pool that there is nothing to hear.
 			w.pool.SetTrust(m.ID, replica.TrustUnknown)
 			continue
 		}

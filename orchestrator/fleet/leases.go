@@ -8,9 +8,9 @@ import (
 	"github.com/tandem-router/tandem/internal/engine"
 )
 
-// LeaseCounters is what an engine counts of leases: of those that it ended itself, where it prefills, and of
-// reads that failed, where it decodes. Another process counts from zero again, so the counters of different
-// processes say nothing together.
+// LeaseCounters is what an engine counts about leases. A prefill engine counts leases that ran out, and a
+// decode engine counts reads that failed. A new process counts from zero again, so counters of two processes
+// cannot be compared.
 type LeaseCounters struct {
 	Expired float64 // leases that ran out (vllm:nixl_num_kv_expired_reqs_total), NaN unknown
 	Late    float64 // reads that came after that (vllm:nixl_num_notifications_after_expiry_total), NaN unknown

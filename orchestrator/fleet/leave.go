@@ -6,13 +6,13 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// A server leaves in three steps. First nobody watches it any more, so that nothing of it comes into the
-// pools. Then the pools and new requests are told that it is gone. Last, it is listened to as long as
-// requests that began before run on it: they have to know whether it stands still, and may have to ask it.
+// A server leaves in three steps. First its watcher stops, so that nothing from the server enters the pools.
+// Then the pools and new requests learn that it is gone. Last, it is listened to as long as earlier requests
+// run on it. Those requests must know whether the server stands still, and may have to ask it.
 
-// leaving takes out the watchers that end now. The caller has to [end] and to remove them. A server that
-// the configuration names no more stays where another one takes its place in the file and has not joined yet,
-// and stands in for that one until then.
+// leaving takes out the watchers that end now. The caller has to [end] and to remove them. A server that has
+// left the configuration stays if another server takes its place in the file and has not joined yet. It
+// stands in for the new server until then.
 func (f *keeping) leaving(wanted map[serverKey]*settings, fresh []*Watcher) []*Watcher {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -43,7 +43,7 @@ func (f *keeping) leaving(wanted map[serverKey]*settings, fresh []*Watcher) []*W
 // successors are the servers that a configuration names and that have not joined.
 type successors struct {
 	named map[serverName]*Watcher
-	first map[replica.Role]bool // one of them will be the first in its pool that serves
+	first map[replica.Role]bool // whether the first server of the pool to serve is still to join
 }
 
 type serverName struct {
@@ -72,7 +72,7 @@ func (f *keeping) successorsLocked(wanted map[serverKey]*settings, fresh []*Watc
 // serves reports whether the server has joined and gives signs of life.
 func (w *Watcher) serves() bool { return w.facts.joined() && w.Up() }
 
-// join takes in what a server said of itself, in place of who stood in for it.
+// join takes in what a server said about itself, and removes the servers that stood in for it.
 func (f *Fleet) join(w *Watcher, facts []replica.Facts) {
 	f.keep.mu.Lock()
 	w.relief.joining = true

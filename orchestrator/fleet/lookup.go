@@ -27,8 +27,8 @@ func (f *keeping) all() []*Watcher {
 	return f.sortedLocked()
 }
 
-// Watchers returns a watcher for each replica of the configuration, prefill first, in the order of the file:
-// that of the old server where the new one has not joined yet.
+// Watchers returns a watcher for each replica of the configuration, prefill first, in the order of the file.
+// If a new server has not joined yet, it returns the watcher of the old server that stands in.
 func (f *Fleet) Watchers() []*Watcher {
 	f.keep.mu.Lock()
 	defer f.keep.mu.Unlock()
@@ -78,9 +78,9 @@ func (f *Fleet) BrokeOff(id replica.ID) {
 	}
 }
 
-// Any returns some usable engine that serves model ("" for any): one that is not being drained if there is
-// one, then one that owes no answer, and then a prefill replica; nil when there is none. skip, if not nil,
-// leaves some out.
+// Any returns some usable engine that serves model ("" for any), or nil if there is none. It prefers an
+// engine that is not being drained, then one that owes no answer, and then a prefill replica. skip, if not
+// nil, leaves engines out.
 func (f *Fleet) Any(model string, skip func(*Endpoint) bool) *Endpoint {
 	turn := f.pub.turn.Add(1)
 	e := f.anyAt(model, turn, skip)
@@ -90,8 +90,8 @@ func (f *Fleet) Any(model string, skip func(*Endpoint) bool) *Endpoint {
 	return e
 }
 
-// Another returns an engine that serves model and owes no answer, on another server than e and not left out
-// by skip, which may be nil; nil when there is none.
+// Another returns an engine on another server than e that serves model and owes no answer, or nil if there
+// is none. skip, if not nil, leaves engines out.
 func (f *Fleet) Another(e *Endpoint, model string, skip func(*Endpoint) bool) *Endpoint {
 	return f.anyAt(model, f.pub.turn.Add(1), promptly(func(o *Endpoint) bool {
 		return o.w.key.url == e.w.key.url || skip != nil && skip(o)
@@ -109,8 +109,9 @@ func (f *Fleet) anyAt(model string, turn uint64, skip func(*Endpoint) bool) *End
 	return nil
 }
 
-// AnyDecode returns a usable decode replica that is not left out by skip, always the same one of the same,
-// and one that is being drained last; nil when there is none.
+// AnyDecode returns a usable decode replica, or nil if there is none. It takes a replica that is being
+// drained only if there is no other. The choice from the same replicas is always the same. skip, if not nil,
+// leaves replicas out.
 func (f *Fleet) AnyDecode(skip func(*Endpoint) bool) *Endpoint {
 	return cmp.Or(f.anyOf(replica.Decode, "", 0, false, skip), f.anyOf(replica.Decode, "", 0, true, skip))
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// Adapters come and go while an engine runs (/v1/load_lora_adapter), and it does not tell: it is asked every
-// so often, and when it answered that it does not know a model, but not more often than a client could make
-// it a burden.
+// An engine can load and unload adapters while it runs (/v1/load_lora_adapter), and it does not announce
+// this. It is asked regularly, and also after it answered that it does not know a model. The second interval
+// is the least time between two questions, so that no client can make them a burden.
 const (
 	ModelsInterval      = 5 * time.Second
 	LeastModelsInterval = time.Second
@@ -26,8 +26,8 @@ func (f *Fleet) ModelUnknown(id replica.ID) {
 	}
 }
 
-// askModels asks the server what it serves, if it is time to. It reports false if another base model is
-// served, so that nothing that was known of it holds.
+// askModels asks the server what it serves, if it is time. It returns false if the server has another base
+// model: everything known about the server is then void.
 func (w *Watcher) askModels(ctx context.Context) bool {
 	since := time.Since(w.due.listed)
 	if since < LeastModelsInterval || since < ModelsInterval && !w.due.todo.askModels.Load() {
@@ -82,8 +82,9 @@ func (k *known) noteAdapters(was, is map[string]string, now time.Time) {
 	k.adapters = since
 }
 
-// AdapterSince is since when the replica's server is known to serve an adapter from where it does: whether
-// the weights that answered before that were the same nobody knows. False where it serves no such adapter.
+// AdapterSince returns since when the replica's server is known to serve the adapter from its present path.
+// Nobody knows whether the weights before were the same. ok is false if the server does not serve the
+// adapter.
 func (e *Endpoint) AdapterSince(name string) (since time.Time, ok bool) {
 	e.w.facts.mu.Lock()
 	defer e.w.facts.mu.Unlock()

@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// Many engines can say which token ids a prompt has. One that stands still is not asked while another can be:
-// who asks it waits for timeouts.tokenize, and it may be long before the engine is known to be down.
+// Many engines can say which token ids a prompt has. An engine that stands still is not asked while another
+// can be. A request that asks it would wait for timeouts.tokenize, and the engine may be known as down only
+// much later.
 
 // owedLong is for how long an engine may owe the answer to a question about tokens. Usual ones take some
 // milliseconds, those of the longest prompts a tenth of a second.
@@ -37,7 +38,7 @@ func (e *Endpoint) Owes(at time.Time) bool {
 	return e.w.scraped.owed.long(e.w.fleet.opt.Clock.Running(at), e.Silence(at))
 }
 
-// promptly returns skip, which may be nil, and leaves out those who owe an answer now, too.
+// promptly extends skip, which may be nil: it also leaves out the engines that owe an answer now.
 func promptly(skip func(*Endpoint) bool) func(*Endpoint) bool {
 	now := time.Now()
 	return func(e *Endpoint) bool { return skip != nil && skip(e) || e.Owes(now) }

@@ -66,9 +66,9 @@ func (w *Watcher) accept(facts []replica.Facts) error {
 	return nil
 }
 
-// unusableConnector refuses an engine of another KV-transfer protocol than Tandem's. A decode engine with
-// MoRIIO takes every request for one whose blocks are elsewhere, also one that was not split, and answers
-// it from blocks that nobody filled: no request at all may go there.
+// unusableConnector refuses an engine with another KV-transfer protocol than Tandem's. A decode engine with
+// MoRIIO assumes for every request, even an unsplit one, that its blocks are elsewhere. It then answers from
+// blocks that nobody filled, so no request at all may go to such an engine.
 func unusableConnector(protocol string) error {
 	if protocol == "moriio" {
 		return errors.New("it has the MoRIIO connector, which answers from unfilled blocks what no MoRIIO router " +
@@ -78,7 +78,7 @@ func unusableConnector(protocol string) error {
 	return nil
 }
 
-// errLeft ends a watcher whose server has left meanwhile. Nobody sees it.
+// errLeft ends a watcher whose server has left the configuration. It appears in no log.
 var errLeft = errors.New("it has left the configuration")
 
 // setFacts takes in what the server said of itself.
@@ -92,7 +92,7 @@ func (w *Watcher) setFacts(facts []replica.Facts) {
 	w.remakeLocked()
 }
 
-// remakeLocked makes the replicas anew, of what the server told and of what the configuration says.
+// remakeLocked makes the replicas again, from the server's facts and the configuration.
 func (w *Watcher) remakeLocked() {
 	was := w.facts.known.members
 	w.facts.known.members = w.replicasLocked(w.facts.known.facts)
@@ -144,15 +144,15 @@ func (w *Watcher) place() replica.Place {
 	return p
 }
 
-// eventsLocked says where a rank of so many publishes what is to be followed: the file's word first, else the
-// engine's own.
+// eventsLocked returns the event source of a rank to follow. The configuration's endpoint comes first, then
+// the engine's own. ranks is the number of ranks of the server.
 func (w *Watcher) eventsLocked(fact replica.Facts, rank, ranks int) replica.EventSource {
 	set := w.set.Load()
 	switch e := set.cfg.Events; {
 	case set.pool.Index != config.IndexEvents || w.fleet.opt.NoEvents:
 		return replica.EventSource{}
 	case strings.HasPrefix(e.Endpoint, "/") && ranks > 1:
-		return replica.EventSource{} // one stream, in which nobody knows whose blocks are whose
+		return replica.EventSource{} // one stream for all ranks, which does not tell the ranks apart
 	case e.Endpoint != "":
 		return engine.EventSource(w.host, offsetPort(e.Endpoint, rank), offsetPort(e.Replay, rank), e.Topic)
 	}

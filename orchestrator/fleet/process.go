@@ -10,10 +10,10 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// process is what is remembered of the engine process behind a server's address for as long as it lives:
-// whether its cache may hold wrong blocks. That is no setting and no state of a watcher. It outlives reloads,
-// and the server's leaving the configuration and coming back; the watchers of a server that stands in both
-// pools share it. Safe for concurrent use.
+// process is what is remembered about the engine process behind a server's address, for as long as the
+// process lives: whether its cache may hold wrong blocks. This is neither a setting nor a watcher's state.
+// It stays over reloads, and while the server is out of the configuration. If a server is in both pools, its
+// two watchers share the process. Safe for concurrent use.
 type process struct {
 	url   string        // immutable
 	epoch atomic.Uint32 // see [salted]; 0 while the cache is trusted; written under the lock of its processes
@@ -21,9 +21,9 @@ type process struct {
 	started float64 // by the newest look, 0 unknown; guarded by the lock of its processes
 }
 
-// processKey tells processes apart: by their start, which engines tell to the hundredth of a second, and
-// where that is not known by the URL of their server. Two processes that started at the same time are taken
-// for one, which costs a cache at worst.
+// processKey identifies a process by its start time, which engines tell to the hundredth of a second. If the
+// start is unknown, the URL of the server identifies it. Two processes with the same start time count as
+// one, which costs a cache at worst.
 type processKey struct {
 	started float64
 	url     string // "" where started is known
@@ -36,8 +36,8 @@ func (p *process) key() processKey {
 	return processKey{url: p.url}
 }
 
-// processes are those behind the URLs of servers, and the eras of all that are distrusted, whoever found
-// that. The zero value has none.
+// processes are the processes behind the URLs of servers, and the eras of all distrusted processes,
+// including findings of other routers. The zero value has none.
 type processes struct {
 	changes atomic.Uint64 // how often an era has become another
 
@@ -90,8 +90,9 @@ func (ps *processes) note(p *process, started float64) (trustedAgain bool) {
 	return before > 0 && p.epoch.Load() == 0
 }
 
-// distrust begins another era of p, unless one has begun since era sent, in which the request was sent that
-// may have read wrong blocks: those are not used already. It returns the era that holds.
+// distrust begins a new era of p, and returns the era in force. sent is the era in which the request was
+// sent that may have read wrong blocks. If p has a later era already, these blocks are out of use, and no
+// new era begins.
 func (ps *processes) distrust(p *process, sent uint32, now time.Time) (era uint32) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -143,7 +144,7 @@ func (ps *processes) rememberLocked(k processKey, era uint32, seen time.Time) {
 	}
 }
 
-// raiseLocked brings p into the newest era that is known of it.
+// raiseLocked brings p into the newest known era of its process.
 func (ps *processes) raiseLocked(p *process) {
 	if d := ps.eras[p.key()]; d.Era > p.epoch.Load() {
 		p.epoch.Store(d.Era)

@@ -9,7 +9,7 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// publish tells the pools and the requests who is there now.
+// publish tells the pools and the requests the present members.
 func (f *Fleet) publish() {
 	f.keep.mu.Lock()
 	defer f.keep.mu.Unlock()
@@ -55,8 +55,8 @@ func (f *Fleet) publishLocked() {
 	f.opt.RoomChanged()
 }
 
-// renameLocked keeps what is known of a replica beside the pools under the name that it has now, and returns
-// who has another name.
+// renameLocked moves what is known about renamed replicas outside the pools to their new names, and returns
+// the renames.
 func (f *Fleet) renameLocked(was, now map[replica.ID]*Endpoint) replica.Renames {
 	renames := replica.RenamesOf(enginesOf(was), enginesOf(now))
 	if len(renames) == 0 {

@@ -9,15 +9,15 @@ import (
 	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
-// A decode engine that may have read somebody else's blocks has them in its prefix cache, under the hashes of
-// a prompt that they do not belong to: every later request that begins with that prompt would be answered
-// wrongly (seen on vLLM 0.32), and the API to empty the cache exists in vLLM's development mode only. But
-// vLLM hashes a request's cache_salt into its first block. So whatever goes to such an engine from then on is
-// salted with a number of its own, the epoch: nothing that it has cached before is found again. Only its
-// restart ends that.
+// A decode engine that may have read another request's blocks has them in its prefix cache. They stand there
+// under the hashes of a prompt that they do not belong to. Every later request with this prompt at its start
+// would get a wrong answer (seen on vLLM 0.32). The API to empty the cache exists in vLLM's development mode
+// only. But vLLM hashes a request's cache_salt into its first block. So every later request to such an
+// engine is salted with a number, the epoch. The engine then finds no block that it cached before. Only a
+// restart of the engine ends the salting.
 
-// salted puts the epoch into a JSON body, beside the client's own salt; other bodies stay as they are, and so
-// do those with a salt that no engine takes. Of two members of a name engines take the last.
+// salted puts the epoch into a JSON body, beside the client's own salt. It returns other bodies unchanged,
+// and also bodies with a salt that no engine accepts. If a name appears twice, engines take the last value.
 func salted(body []byte, epoch uint32) []byte {
 	end := bytes.LastIndexByte(body, '}')
 	trimmed := bytes.TrimLeft(body, " \t\r\n")

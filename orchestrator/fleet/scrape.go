@@ -57,8 +57,8 @@ func (w *Watcher) doFollow(ctx context.Context) {
 	}
 }
 
-// scrapeFailed draws the consequence of a scrape that failed, after so many failures in a row, and returns
-// how many there are now.
+// scrapeFailed handles a failed scrape. failed is the number of failures in a row before. It returns the
+// number now.
 func (w *Watcher) scrapeFailed(err error, failed int) int {
 	switch {
 	case errors.Is(err, errUnreported):
@@ -146,8 +146,8 @@ func (w *Watcher) observe(m *engine.Metrics) {
 	w.fleet.opt.RoomChanged()
 }
 
-// forgetRestarted voids the blocks of all ranks of an engine that was restarted. Its streams may have shown
-// that before, or will: one of them warns.
+// forgetRestarted voids the blocks of all ranks of an engine that was restarted. Its streams may have seen
+// the restart before, or will see it: only the first finding logs a warning.
 func (w *Watcher) forgetRestarted() {
 	level := slog.LevelWarn
 	if w.scraped.restartLogged.Swap(true) {

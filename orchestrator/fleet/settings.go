@@ -18,7 +18,7 @@ type settings struct {
 	order    int // place in the file
 	cfg      config.Replica
 	pool     config.Pool
-	tls      *tls.Config // the same pointer as before where nothing of it has changed
+	tls      *tls.Config // the same pointer as before if no TLS setting has changed
 	probe    time.Duration
 	connect  time.Duration
 	failures int
@@ -65,8 +65,8 @@ func (f *Fleet) wanted(cfg *config.Config) (map[serverKey]*settings, error) {
 	return out, nil
 }
 
-// name is what the replica is called in metrics, logs and headers. One that stands in both pools is two
-// replicas of one engine.
+// name is the replica's name in metrics, logs and headers. A server in both pools is two replicas of one
+// engine.
 func (s *settings) name(role replica.Role) string {
 	if s.cfg.Shared {
 		return s.cfg.ID() + "/" + role.String()
@@ -81,7 +81,8 @@ func (f *Fleet) options(s *settings) engine.Options {
 	}
 }
 
-// usualPause is the longest time between two signs of life of a server that says nothing of it.
+// usualPause is the longest time between two signs of life of a server that gives signs only when it is
+// scraped.
 func (s *settings) usualPause() time.Duration {
 	return 2*s.pool.PollInterval + time.Second
 }
@@ -111,8 +112,8 @@ func (f *Fleet) newWatcher(key serverKey, s *settings) (*Watcher, error) {
 	return w, nil
 }
 
-// configure makes s what holds of the server from now on, without losing what is known of it: its facts, its
-// blocks, its books and its connections. The caller holds the fleet's mutex and publishes.
+// configure puts the settings s of the server in force. It keeps everything that is known about the server:
+// its facts, blocks, books and connections. The caller holds the fleet's mutex and publishes.
 func (w *Watcher) configure(s *settings) {
 	was := w.set.Swap(s)
 	if err := w.client.Change(w.fleet.options(s), s.tls != was.tls); err != nil { // New has taken the same

@@ -14,9 +14,8 @@ import (
 	"github.com/tandem-router/tandem/internal/setup"
 )
 
-// An engine that was started without a flag serves as any other, and what is missing shows in nothing but
-// latency, or in splits that fail. So what is wrong with it is a state, and one line of the log names the
-// flag.
+// An engine that lacks a flag serves like any other engine. The missing flag shows only in latency, or in
+// splits that fail. So a setup problem is a state, and one log line names the flag.
 
 func (f *Fleet) judgeSetup() {
 	f.keep.mu.Lock()
@@ -24,8 +23,8 @@ func (f *Fleet) judgeSetup() {
 	f.judgeSetupLocked()
 }
 
-// judgeSetupLocked notes of each replica what is wrong with how its engine was started. Engines are compared
-// with each other once each of them has answered or failed to: before that, most of them is not known.
+// judgeSetupLocked notes for each replica what is wrong with its engine's start. Engines are compared with
+// each other only after each has answered or failed to. Before, most engines are unknown.
 func (f *Fleet) judgeSetupLocked() {
 	var members []replica.Replica
 	for _, e := range f.Endpoints() {

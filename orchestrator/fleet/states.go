@@ -38,10 +38,11 @@ const (
 	StateHalfDecode     = "half_open_decode"
 	StateHalfWhole      = "half_open_whole" // it comes back: as many requests at once as have gone well
 
-	// It is a prefill replica, and no request of late was split, though many came.
+	// It is a prefill replica, and no recent request was split, though many came.
 	StatePoolIdle = "pool_idle"
 
-	// Its engine has had more requests for half a minute than this router and those that it knows sent there.
+	// For half a minute, its engine has had more requests than this router and the routers that it knows have
+	// sent.
 	StateOthers = "requests_of_others"
 
 	// An operator drains it: it gets no new requests.
@@ -68,7 +69,8 @@ func HalfOpenState(leg outlier.Leg) string {
 	return [...]string{StateHalfPrefill, StateHalfDecode, StateHalfWhole}[leg]
 }
 
-// states are those that hold of the replicas of one server. The zero value has none. Safe for concurrent use.
+// states are the present states of the replicas of one server. The zero value has none. Safe for concurrent
+// use.
 type states struct {
 	mu    sync.Mutex
 	holds map[replica.ID][]State
@@ -155,8 +157,9 @@ func (w *Watcher) judgeOthers(id replica.ID) {
 	}
 }
 
-// Unseen returns how many requests a replica has on average that neither this router nor those that it knows
-// sent there, and whether that is sure. Of a server in both pools nothing is known: each pool counts its own.
+// Unseen returns how many requests of unknown origin a replica has on average: neither this router nor a
+// router that it knows has sent them. sure says that they are there for certain. A server in both pools is
+// never judged, since each pool counts only its own requests.
 func (w *Watcher) Unseen(id replica.ID) (mean float64, sure bool) {
 	if w.set.Load().cfg.Shared {
 		return 0, false
@@ -164,8 +167,8 @@ func (w *Watcher) Unseen(id replica.ID) (mean float64, sure bool) {
 	return w.pool.Unseen(id)
 }
 
-// NotePoolIdle notes whether the server is of a pool that is idle for this cause, "" where it is not, and
-// returns the number of its replicas that could be used.
+// NotePoolIdle sets or clears the state that the server's pool is idle. An empty cause clears it. It returns
+// how many of the server's replicas could be used.
 func (w *Watcher) NotePoolIdle(cause string) (usable int) {
 	if !w.InUse() {
 		cause = ""

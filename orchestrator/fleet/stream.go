@@ -38,7 +38,7 @@ func (f *Stream) ID() replica.ID {
 	return f.id
 }
 
-// renaming is a stream whose replica gets another name. What it brings waits meanwhile.
+// renaming is a stream whose replica is being renamed. Batches of the stream wait meanwhile.
 type renaming struct {
 	f  *Stream
 	id replica.ID
@@ -49,7 +49,7 @@ func (r renaming) end() {
 	r.f.naming.Unlock()
 }
 
-// holdRenamed appends the streams whose replicas have another name now, held until their renaming ends.
+// holdRenamed appends the streams of renamed replicas, each held until its renaming ends.
 func (w *Watcher) holdRenamed(held []renaming) []renaming {
 	for _, f := range w.Streams() {
 		for _, m := range w.Members() {
@@ -101,8 +101,8 @@ func (s *sink) Apply(b *kv.Batch) {
 	s.applied.skipped.Add(uint64(did.Skipped))
 }
 
-// size, with the name held, tells once when the engine's blocks turn out to have another size than it or the
-// file said: the events are right.
+// size logs once if the events tell another block size than the engine or the configuration: the events are
+// right. The caller holds the name.
 func (s *sink) size() {
 	if s.sized {
 		return

@@ -11,12 +11,12 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/outlier"
 )
 
-// Transfers is what a decode server was to get from whom since its counters were read last. Safe for
-// concurrent use.
+// Transfers is what a decode server should have fetched, by pair, since its counters were read last. Safe
+// for concurrent use.
 type Transfers struct {
 	mu          sync.Mutex // guards the following
 	from        map[outlier.Pair]int
-	newest      map[outlier.Pair]time.Time // that began, of each pair of late
+	newest      map[outlier.Pair]time.Time // when the newest split answer of each recent pair began
 	tokens      int
 	shown       bool           // an answer told of blocks that came
 	failed      int            // attempts that failed at loading, which a counter is expected to show
@@ -27,7 +27,7 @@ type Transfers struct {
 	hits, failures float64 // the engine's counters as of then
 }
 
-// Began counts a split answer that has begun, and whose decode engine has just loaded so many tokens.
+// Began counts a split answer that has begun. Its decode engine has just loaded the given number of tokens.
 func (t *Transfers) Began(prefill, decode replica.ID, tokens int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -67,9 +67,10 @@ func (t *Transfers) Failed() {
 // enough is how many answers a counter must have had the time to show.
 const enough = 3
 
-// read compares the engine's counters with what they were, and returns the pairs whose transfers they do not
-// show, or show to have failed without a word to us. NaN is unknown. An engine counts a failed transfer
-// before or after its answer tells us of it, so that the words of the readings before and after count.
+// read compares the engine's counters with their earlier values. It returns the pairs whose transfers the
+// counters do not show, or show to have failed without an error in an answer. NaN is unknown. An engine may
+// count a failed transfer before or after its answer reports it. So the reports around the readings before
+// and after count too.
 func (t *Transfers) read(m engine.Metrics) (doubtful []outlier.Pair, why string) {
 	hits, failures := 0.0, 0.0
 	for i := range m.Ranks {
@@ -108,7 +109,7 @@ func (t *Transfers) read(m engine.Metrics) (doubtful []outlier.Pair, why string)
 	return doubtful, why
 }
 
-// checkTransfers asks for a trial of the pairs whose transfers the engine's counters do not show.
+// checkTransfers asks for a trial of the pairs that read returns as doubtful.
 func (w *Watcher) checkTransfers(m engine.Metrics) {
 	if w.role != replica.Decode {
 		return

@@ -23,7 +23,8 @@ func (f *Fleet) JudgePairs() {
 	f.judgePairsLocked()
 }
 
-// SetSplitting says whether requests may be split now: where none is, it does not matter who makes a pair.
+// SetSplitting says whether requests may be split now. If not, it does not matter whether a replica makes a
+// pair.
 func (f *Fleet) SetSplitting(on bool) {
 	f.keep.mu.Lock()
 	defer f.keep.mu.Unlock()
@@ -48,8 +49,8 @@ func (f *Fleet) judgePairsLocked() {
 	}
 }
 
-// completeLocked reports whether both pools have replicas, and each has said what it is: one that has not may
-// fit anybody.
+// completeLocked reports whether both pools have replicas, and all servers have joined. A server that has
+// not joined may fit any replica.
 func (f *keeping) completeLocked() bool {
 	var n [2]int
 	for _, w := range f.watchers {

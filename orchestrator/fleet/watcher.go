@@ -13,9 +13,9 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// Watcher keeps what is known of one engine server true: it probes until the server answers, follows the
-// block events of each rank, scrapes /metrics, and notices when the server dies, comes back or has been
-// restarted.
+// Watcher keeps the knowledge about one engine server up to date. It probes until the server answers,
+// follows the block events of each rank, and scrapes /metrics. It notices when the server dies, comes back
+// or has been restarted.
 //
 //	probing --facts--> up --failures in a row, or a refused connection--> down --answers--> up
 //	   ^                                                                               |
@@ -64,12 +64,12 @@ type watcherLife struct {
 	drain  drain
 }
 
-// relief is how one server stands in for another until that one has joined. What is not atomic is guarded by
-// the fleet's mutex.
+// relief is how one server stands in for another until the other has joined. The fleet's mutex guards the
+// fields that are not atomic.
 type relief struct {
 	awaited   atomic.Bool // another server stands in for it until it has joined
 	successor *Watcher    // for which it stands in
-	ofPool    bool        // it stands in for whoever joins its pool first
+	ofPool    bool        // it stands in for the first server that joins its pool
 	joining   bool        // it joins, or has joined: nobody begins to stand in for it
 }
 
@@ -93,11 +93,11 @@ type facts struct {
 	requests requests
 }
 
-// downReason is why the server is not up, and what of it the log has already. The mutex of the facts guards
-// it.
+// downReason is why the server is not up, and which of its reasons are in the log. The mutex of the facts
+// guards it.
 type downReason struct {
 	reason string // why it is not up
-	// Of these the newest that was logged, and when.
+	// The newest reason in the log, and when it was logged.
 	reasonLogged string
 	reasonAt     time.Time
 	said         []string // all that were logged since the server was up
@@ -119,8 +119,8 @@ type known struct {
 	adapters map[string]time.Time
 }
 
-// requests is for whom a server that has left the configuration is listened to: for the requests that still
-// run on it.
+// requests counts the requests that still run on a server after it has left the configuration. The server is
+// listened to as long as there are any.
 type requests struct {
 	left    bool // it is in the pools no more
 	running int
@@ -143,7 +143,7 @@ func (w *Watcher) GivenName() string { return w.set.Load().cfg.Name }
 // Up reports whether the server gives signs of life.
 func (w *Watcher) Up() bool { return w.up.Load() }
 
-// CacheEpoch is that of its endpoints.
+// CacheEpoch is the cache epoch of the server's process, for all of its endpoints.
 func (w *Watcher) CacheEpoch() uint32 { return w.process.epoch.Load() }
 
 // States returns the states that hold of a replica of the server, in the order in which they began.

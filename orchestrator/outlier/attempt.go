@@ -17,7 +17,7 @@ type Attempt struct {
 	trial bool      // it counts among the requests that a half-open leg has at once
 }
 
-// Begin notes that a request was booked. Whoever holds the attempt must call [Attempt.End].
+// Begin notes that a request was booked. The holder of the attempt must call [Attempt.End].
 func (s *Set) Begin(id replica.ID, leg Leg, now time.Time) Attempt {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -6,30 +6,32 @@ import "time"
 type Failure struct {
 	Kind Kind
 	Took time.Duration // until it was known
-	// Request tells requests apart: one that a client sends again has the same. Those of which nobody knows
-	// have zero, and are taken for the same.
+	// Request identifies the client's request: a retry by the client has the same number. Requests without a
+	// known number have zero, and count as one request.
 	Request uint64
 }
 
-// A request that fails on several replicas in the same way is either the cause, or has met several that fail
-// everybody. Which one shows in what else those replicas do, never in that request:
+// If a request fails on several replicas in the same way, either the request is the cause, or every request
+// fails on these replicas. Other requests on the replicas tell which, never the request itself:
 //
-//   - One that has answered another request well since is not the cause. What this request did there is taken
-//     back.
-//   - Where only this request has failed since the last that went well, however often, nothing speaks against
-//     the replica but it. That is taken back as well.
-//   - Where several different ones failed and none went well, the replica is as likely the cause. What they
-//     did stands, and whoever comes next is kept from it, until a request or a trial goes well there.
+//   - A replica that has answered another request well since is not the cause. The failure of this request
+//     is taken back.
+//   - If only this request has failed since the last success, however often, nothing else speaks against the
+//     replica. The failure is taken back too.
+//   - If several different requests failed and none succeeded, the replica is as likely the cause. The
+//     failures stand, and new requests avoid the replica until a request or a trial succeeds there.
 //
-// Else those that had met all of three failing replicas of four took back what would have ejected these.
+// Without the last rule, requests that had met all three failing replicas of four took back the failures
+// that should have ejected the three.
 
 // doubt is what is known of the failures of a leg or a pair since the last request that went well there.
 type doubt struct {
 	any     bool
 	request uint64 // the first that failed
 	several bool   // others have failed too
-	// Of the last minute, weighed by age: failures that stand although their requests failed elsewhere too, what
-	// they count, and those that were taken back since nobody else had failed.
+	// Sums over the last minute, weighed by age. stands counts failures that stand although their requests
+	// failed elsewhere too, and weight is their weight. alone counts failures that were taken back because no
+	// other request had failed.
 	stands, weight, alone float64
 }
 
@@ -39,8 +41,9 @@ func (d *doubt) decay(k float64) {
 	d.alone *= k
 }
 
-// asked notes whose failure comes now. Once a second request fails here, the first is no longer the cause for
-// certain: asked returns how many failures were excused for that.
+// asked notes the request of a new failure. Once a second request fails here, it is not certain any more
+// that the first request was the cause. asked then returns how many failures were excused because of the
+// first request.
 func (d *doubt) asked(request uint64) (alone float64) {
 	if !d.any {
 		d.any, d.request = true, request
@@ -54,8 +57,8 @@ func (d *doubt) asked(request uint64) (alone float64) {
 	return alone
 }
 
-// mayExcuse reports whether a failure of that weight is taken back although nothing has gone well since. If
-// not it stands until then. cause is as for [Attempt.Excuse].
+// mayExcuse reports whether a failure of this weight is taken back although no request has succeeded since.
+// Otherwise the failure stands until one succeeds. cause is as for [Attempt.Excuse].
 func (d *doubt) mayExcuse(weight float64, cause bool) bool {
 	n := 0.0
 	if cause {

@@ -40,9 +40,9 @@ func (k Kind) String() string {
 	}[min(k, kinds)]
 }
 
-// weight is what a failure counts, in failures of the usual kind. One that a client waits long for counts
-// more, and so does one that is no accident, as an engine without a connector; one that may have another
-// cause counts less.
+// weight is what a failure counts, in failures of the usual kind. A failure for which a client waits long
+// counts more. So does a failure that is no accident, such as an engine without a connector. A failure that
+// may have another cause counts less.
 func (k Kind) weight() float64 {
 	switch k {
 	case Silent, Unusable, Stuck:

@@ -1,15 +1,15 @@
-// Package outlier tells which replicas and pairs fail: what their failures cost, who is kept out and for how
-// long, and who may come back.
+// Package outlier tells which replicas and pairs fail: what their failures cost, which are kept out, for how
+// long, and when they may come back.
 //
-// What is judged is a leg of a replica, or a pair of replicas. Each is in one of three states:
+// A leg of a replica, or a pair of replicas, is in one of three states:
 //
 //	in use ---failures in a row, or too large a share---> ejected ---a trial goes well---> half-open
 //	   ^                                                  ^  ^  '-a trial fails: waits longer-'   |  |
 //	   |                                                  |  '------------- a failure ------------'  |
 //	   '----------------------------- requests go well ----------------------------------------------'
 //
-// The set says who is ejected. Whether that is heeded is the planner's to decide: never for more than half of
-// those who could serve a request.
+// The set says which are ejected. The planner decides whether to leave them out: never more than half of the
+// replicas that could serve a request.
 package outlier
 
 import (
@@ -54,8 +54,8 @@ const (
 	mostLost = 5
 )
 
-// costBeside is what a failure costs beside its own time, in seconds: a place in the retry budget, or, where
-// that is full, a client's answer.
+// costBeside is what a failure costs beside its own time, in seconds. It is the cost of a place in the retry
+// budget or, if the budget is full, of a client's answer.
 const costBeside = 1
 
 // Set is the state of all legs and pairs. The zero value works. Safe for concurrent use.
@@ -74,15 +74,15 @@ type legKey struct {
 	leg Leg
 }
 
-// Configure makes to hold from now on. Who is out stays out until a trial.
+// Configure puts the settings to in force. Ejected legs and pairs stay ejected until a trial.
 func (s *Set) Configure(to Settings) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.settings = to
 }
 
-// Active reports whether anybody is out or has failed lately. If not, [Set.Look] has nothing to say of
-// anybody.
+// Active reports whether a leg or pair is ejected or has failed lately. If not, [Set.Look] has nothing to
+// say.
 func (s *Set) Active(now time.Time) bool { return now.UnixNano() < s.until.Load() }
 
 func (s *Set) activeUntil(t time.Time) {
@@ -118,10 +118,11 @@ type Change struct {
 	Pair  Pair // zero for a leg
 	To    State
 	Cause string        // of an ejection
-	Trial time.Duration // until the next trial, for one that is ejected
+	Trial time.Duration // until the next trial, if To is Ejected
 }
 
-// Now returns what holds of whom c tells of. Changes may be told in another order than they happened in.
+// Now returns the present state of the leg or pair of c. Changes may be told in another order than they
+// happened in.
 func (s *Set) Now(c Change) Change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -187,8 +188,8 @@ func (s *Set) PairKnown(p Pair, before time.Time) bool {
 	return t != nil && t.state == Ejected && !t.ejected.turned.After(before)
 }
 
-// Known reports whether something was known to be wrong with the leg by the given time, and still is, so that
-// a request which failed there need not be taken for the cause.
+// Known reports whether something was known to be wrong with the leg at the time before, and still is. A
+// request that failed there is then not necessarily the cause.
 func (s *Set) Known(id replica.ID, leg Leg, before time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -204,8 +205,8 @@ func (s *Set) PairExcused(p Pair) bool {
 	return t != nil && t.recent.excused > t.recent.own
 }
 
-// Restarted notes that the engine of a replica is another process now: what it was ejected for may be over,
-// so that a trial is due, and the times between trials begin anew.
+// Restarted notes that the engine of a replica is another process now. The reason of an ejection may be
+// gone. So a trial is due, and the times between trials start again from the shortest.
 func (s *Set) Restarted(id replica.ID, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -18,8 +18,8 @@ func (s *Set) Began(p Pair, now time.Time) []Change {
 	return append(s.endBegan(p.Decode, Decode, now), s.endBegan(p.Prefill, Prefill, now)...)
 }
 
-// endBegan forgets the failed loads of an end. Those whose requests failed elsewhere too were theirs, and an
-// ejection for them is over. It needs mu.
+// endBegan forgets the failed loads of an end. Requests that also failed elsewhere were the cause of their
+// failures, and an ejection for such failures is over. It needs mu.
 func (s *Set) endBegan(id replica.ID, leg Leg, now time.Time) []Change {
 	e := s.unloaded[id]
 	if e == nil {
@@ -70,8 +70,8 @@ func (s *Set) Suspect(p Pair, now time.Time) bool {
 }
 
 // NotLoaded notes that a split request failed in a way that the prefill replica, the decode replica or the
-// path between them may have caused. Whose fault it is shows in who else fails: a replica that fails with two
-// others and with nobody well in between is at fault itself, else the pair is.
+// path between them may have caused. Other failures tell which. A replica is at fault if it fails with two
+// others, with no success in between. Otherwise the pair is at fault.
 func (s *Set) NotLoaded(p Pair, f Failure, now time.Time) []Change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,8 +93,8 @@ func (s *Set) pairFailed(p Pair, f Failure, now time.Time) []Change {
 	return []Change{{Pair: p, To: Ejected, Cause: t.ejected.cause, Trial: t.ejected.wait}}
 }
 
-// pairMost is the longest time between two trials of a pair. One that gets stuck leaves blocks behind in both
-// engines until the network gives up, so that such trials are made ever more rarely.
+// pairMost is the longest time between two trials of a pair. A trial that gets stuck leaves blocks behind in
+// both engines until the network gives up. Such trials are therefore made more and more rarely.
 func (s *Set) pairMost(k Kind) time.Duration {
 	if k == Stuck {
 		return max(pairMax, s.settings.Max)
@@ -142,7 +142,7 @@ func (f failedLoads) add(weight float64, now time.Time) failedLoads {
 	return failedLoads{f.weight + weight, f.n + 1, f.since, now}
 }
 
-// less returns f without one of them.
+// less returns f without one failed load.
 func (f failedLoads) less() failedLoads {
 	return failedLoads{f.weight * float64(f.n-1) / float64(f.n), f.n - 1, f.since, f.at}
 }
@@ -212,7 +212,7 @@ func (s *Set) ExcuseLoad(p Pair, k Kind, cause bool, at, now time.Time) []Change
 	return changes
 }
 
-// OwnLoad notes that the request whose blocks did not come over went well elsewhere, so that it was not the
+// OwnLoad notes that the request whose blocks did not arrive succeeded elsewhere, so the request was not the
 // cause.
 func (s *Set) OwnLoad(p Pair, now time.Time) {
 	s.mu.Lock()
@@ -225,8 +225,9 @@ func (s *Set) OwnLoad(p Pair, now time.Time) {
 	}
 }
 
-// excuseEnd takes a load that failed at the given time back from one end. Where one went well since, it is
-// not among those that are known, and none of these goes in its place. It needs mu.
+// excuseEnd takes a failed load back from one end. at is the time of the failure. If a load has succeeded
+// since, the end does not count this failure any more, and no other failure is taken back instead. It needs
+// mu.
 func (s *Set) excuseEnd(id replica.ID, leg Leg, other replica.ID, cause bool, at, now time.Time) []Change {
 	e, t := s.unloadedAt(id, now), s.of(legKey{id, leg}, now)
 	f, there := e.with[other]
@@ -263,8 +264,8 @@ func (s *Set) PairsOut(now time.Time) []Pair {
 	return out
 }
 
-// PairsWrong returns those that are ejected and have given a wrong text: they are not to be used whoever else
-// is left.
+// PairsWrong returns the ejected pairs that have given a wrong text. They must not be used, even if no other
+// pair is left.
 func (s *Set) PairsWrong() []Pair {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -2,9 +2,8 @@ package outlier
 
 import "github.com/tandem-router/tandem/internal/replica"
 
-// Rename lets what is known of replicas be known of them under the names that they have now. Requests and
-// trials that are under way on one with another name say nothing any more: they go by its old one. A trial is
-// due again.
+// Rename moves what is known about replicas to their present names. Requests and trials under way on a
+// renamed replica do not count any more: they report by its old name. A trial is due again.
 func (s *Set) Rename(to replica.Renames) {
 	if len(to) == 0 {
 		return
@@ -25,7 +24,7 @@ func (s *Set) Rename(to replica.Renames) {
 	}
 }
 
-// Now returns the pair by the names that its replicas have now; false where one of them has none.
+// Now returns the pair by the present names of its replicas; false if a replica has none.
 func (p Pair) Now(to replica.Renames) (is Pair, has bool) {
 	prefill, one := to.Now(p.Prefill)
 	decode, other := to.Now(p.Decode)

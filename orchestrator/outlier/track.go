@@ -34,7 +34,7 @@ type track struct {
 	half    halfOpen
 }
 
-// outcomes is how requests ended of late. What is of the last minute is weighed by its age, as of at.
+// outcomes is how recent requests ended. Requests of the last minute are weighed by their age, as of at.
 type outcomes struct {
 	good, bad float64   // requests and failures of the last minute, each weighed by its age
 	at        time.Time // as of when
@@ -48,7 +48,7 @@ type outcomes struct {
 	lost     float64   // seconds that a failed request took, running mean
 }
 
-// ejection is the newest ejection, and what became of it.
+// ejection is the newest ejection and its course.
 type ejection struct {
 	era     uint32        // counts ejections: what began before the newest one says nothing of what is now
 	turned  time.Time     // when the state became what it is
@@ -85,8 +85,8 @@ func (t *outcomes) decay(now time.Time) {
 	}
 }
 
-// well notes a request that went well, and reports whether the state has changed. One that began before the
-// newest ejection says nothing of what is now.
+// well notes a request that went well, and reports whether the state has changed. A request that began
+// before the newest ejection says nothing about the present.
 func (t *track) well(era uint32, now time.Time) bool {
 	t.recent.decay(now)
 	t.recent.good++
@@ -110,9 +110,9 @@ func (t *track) well(era uint32, now time.Time) bool {
 	return false
 }
 
-// weigh returns what a failure counts here: a kind that requests may cause, the less the more of those whose
-// cause was found were the requests'. The first ones count whole. Nobody needs to say which requests are bad,
-// and none must be tried twice to be doubted.
+// weigh returns what a failure counts here. A kind that requests may cause counts less, the more failures of
+// known cause the requests had caused. The first failures count whole. Nobody needs to say which requests
+// are bad, and a request can be doubted without being tried twice.
 func (t *outcomes) weigh(k Kind, now time.Time) float64 {
 	if k != ServerError && k != LoadFail {
 		return k.weight()
@@ -157,9 +157,9 @@ func (t *outcomes) exceeds(row, share float64, now time.Time) bool {
 	return row > 0 && t.row >= row || share > 0 && t.bad >= fewest && t.bad >= share*(t.good+t.bad)
 }
 
-// eject takes it out. The time to the trial doubles from one ejection to the next, and halves with every
-// minute that it was in use between them. One that was only used because too few others were left was never
-// let back, so that its time stays.
+// eject takes the leg or pair out of use. The time to the trial doubles from one ejection to the next, and
+// halves with every minute in use between them. If the leg was used only because too few others were left,
+// it was never let back in, and its time stays.
 func (t *track) eject(s Settings, row float64, longest time.Duration, k Kind, now time.Time) {
 	wait := float64(2 * t.ejected.wait)
 	switch {
@@ -201,7 +201,7 @@ func (t *track) again(base, longest time.Duration, k Kind, now time.Time) {
 	t.ejected.cause = "a trial failed: " + k.String()
 }
 
-// admit lets so many requests at once come back, and reports that the state has changed.
+// admit lets limit requests at once come back, and reports that the state has changed.
 func (t *track) admit(limit int, now time.Time) bool {
 	t.half.limit = limit
 	t.half.flying = 0
@@ -225,8 +225,8 @@ func (t *track) openItself(s Settings, now time.Time) {
 	}
 }
 
-// startAnew makes the trial due, and lets the times between trials begin anew: what failed was another
-// process. Who failed there says nothing of this one.
+// startAnew makes the trial due, and starts the times between trials from the shortest. The failures were
+// failures of another process and say nothing about this one.
 func (t *track) startAnew(now time.Time) {
 	t.ejected.wait = 0
 	t.recent.doubt.confirm()
@@ -243,8 +243,8 @@ func (t *outcomes) found(cause bool, now time.Time) {
 	}
 }
 
-// excuse takes a failure of the given time back, and with it the ejection that it led to, if the others do
-// not suffice for that. It reports whether the state has changed.
+// excuse takes back a failure at the given time. If the other failures are not enough for the ejection that
+// it led to, the ejection is over too. excuse reports whether the state has changed.
 func (t *track) excuse(weight float64, at time.Time, row, share float64, now time.Time) bool {
 	t.recent.decay(now)
 	t.recent.bad = max(0, t.recent.bad-weight)

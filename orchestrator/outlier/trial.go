@@ -20,9 +20,9 @@ type Trial struct {
 // IsPair reports whether a pair is to be tried.
 func (t Trial) IsPair() bool { return t.ID == "" }
 
-// Due returns what is to be tried now, each once until [Set.Passed] or [Set.Failed] tells of it, and forgets
-// what there is nothing to say of any more. A replica that is not reachable is not due: its trial would fail,
-// and put off the next one for longer and longer while it is away. reachable must not call s.
+// Due returns the trials to make now, each once until [Set.Passed] or [Set.Failed] reports its end. It
+// forgets tracks that have nothing to tell any more. A replica that is not reachable is not due: its trial
+// would fail, and delay the next trial more and more while the replica is away. reachable must not call s.
 func (s *Set) Due(now time.Time, reachable func(replica.ID) bool) []Trial {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -33,15 +33,15 @@ type bookings struct {
 	Distrusted []replica.Distrust `json:"distrusted,omitempty"`
 }
 
-// guesses are the prompts that a router has sent to replicas since it told of them before, so that their
-// blocks are believed to be there before the replicas' events say so.
+// guesses are the prompts that a router has sent to replicas since its last report. Other routers count the
+// blocks of these prompts before the replicas' events announce them.
 type guesses struct {
 	Prefill []prefill.Guess `json:"prefill,omitempty"`
 	Decode  []decode.Guess  `json:"decode,omitempty"`
 	From    guessed         `json:"from,omitzero"` // what the next ones are
 }
 
-// guessed is up to which guess a router has told another of those of each pool.
+// guessed is the number of the next guess, for each pool, that a router has not yet told another router.
 type guessed struct {
 	Prefill uint64 `json:"prefill,omitzero"`
 	Decode  uint64 `json:"decode,omitzero"`
@@ -63,8 +63,8 @@ func (gs *guesses) plausible() bool {
 // query is how an asker says which guesses it has.
 func (g guessed) query() string { return fmt.Sprintf("?prefill=%d&decode=%d", g.Prefill, g.Decode) }
 
-// guessedOf is what an asker has, nothing that is still to come where it does not say: a router of an older
-// version takes no guesses.
+// guessedOf reads which guesses an asker has. Without numbers in the query, the asker is a router of an
+// older version that takes no guesses. guessedOf then returns numbers that no guess reaches.
 func guessedOf(r *http.Request) (g guessed) {
 	number := func(name string) uint64 {
 		n, err := strconv.ParseUint(r.URL.Query().Get(name), 10, 64)
@@ -101,7 +101,7 @@ var (
 	errLoad     = fmt.Errorf("%w: a replica stands there twice, or has a number that cannot be", errBookings)
 )
 
-// readBookings takes an answer, all of it or nothing.
+// readBookings reads an answer completely, or returns an error.
 func readBookings(body []byte) (*bookings, error) {
 	b := &bookings{}
 	if err := json.Unmarshal(body, b); err != nil {
@@ -139,8 +139,8 @@ func (b *bookings) check() error {
 	return nil
 }
 
-// addAge makes each report older by the longest time that the answer can have been on its way, so that no
-// report is taken for younger than it is.
+// addAge makes each report older by the longest time that the answer can have been on its way. No report is
+// then taken for younger than it is.
 func (b *bookings) addAge(by time.Duration) {
 	for i := range b.Prefill {
 		if r := b.Prefill[i].Report; r != nil {

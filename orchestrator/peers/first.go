@@ -16,9 +16,10 @@ func newFirst() *firstTime { return &firstTime{done: make(chan struct{})} }
 
 func (f *firstTime) is() { f.once.Do(func() { close(f.done) }) }
 
-// WaitForFirst waits until every router has been asked once, and those that meet at a server have had the
-// time to tell all, so that nothing that they know of engines is missing when these are asked first. It
-// gives up when ctx ends, or when a router may be taken to be silent. [Peers.Run] must have been called.
+// WaitForFirst waits until every router has been asked once, and routers at a server have had the time to
+// tell everything. After that, everything that other routers know about engines is known here before an
+// engine is asked. WaitForFirst gives up when ctx ends, or when a router may be taken to be silent.
+// [Peers.Run] must have been called.
 func (ps *Peers) WaitForFirst(ctx context.Context) {
 	ps.mu.Lock()
 	var waiting []*firstTime

@@ -9,8 +9,8 @@ import (
 	"github.com/tandem-router/tandem/prefill"
 )
 
-// message is what a router tells all others through a server. It has what is booked now, as an answer to a
-// question has, and no difference to what was told before: one that is lost is mended by the next.
+// message is what a router tells all others through a server. It has present bookings, like an answer to a
+// question, and no differences to an earlier message. The next message therefore makes up for a lost one.
 type message struct {
 	bookings
 	Whole bool          `json:"whole,omitzero"`   // of all replicas; else of those where something has changed
@@ -18,7 +18,7 @@ type message struct {
 	Sent  time.Duration `json:"sent_ns,omitzero"` // on the teller's own clock, for when it hears itself
 }
 
-// readMessage takes a message, all of it or nothing.
+// readMessage reads a message completely, or returns an error.
 func readMessage(body []byte) (*message, error) {
 	if len(body) > answerLimit {
 		return nil, fmt.Errorf("%w: %d bytes", errBookings, len(body))
@@ -30,8 +30,8 @@ func readMessage(body []byte) (*message, error) {
 	return m, m.check()
 }
 
-// reported is what a router has told of its replicas, so that it tells again of those alone where something
-// has changed.
+// reported is what a router has told about its replicas. The router's next report then needs only the
+// replicas that have changed.
 type reported struct {
 	prefill []prefill.PeerLoad
 	decode  []decode.PeerLoad
@@ -51,8 +51,8 @@ func samePrefill(a, b *prefill.PeerLoad) (same, unchanged bool) { return a.ID ==
 
 func sameDecode(a, b *decode.PeerLoad) (same, unchanged bool) { return a.ID == b.ID, !a.Changed(b) }
 
-// changed returns those of now that tell of something else than before, false where they are not of the same
-// replicas in the same order.
+// changed returns the loads of now that differ from before; false if before has other replicas or another
+// order.
 func changed[S any](before, now []S, same func(a, b *S) (same, unchanged bool)) (out []S, ok bool) {
 	if len(before) != len(now) {
 		return nil, false

@@ -23,12 +23,12 @@ const (
 //
 //	unheard --answers--> heard --no good answer for its patience--> silent --answers--> heard
 //	 '-----------------------no good answer for its patience--------^
-//	any of them --answers as one that is known already--> redundant --answers as another--> heard
+//	any state ----answers as one that is known already--> redundant --answers as another--> heard
 //	                                                          '-----------no answer----------> unheard
 //
 // One goroutine runs it; other goroutines read its state.
 //
-// Long: what it is made of, what others read of it, and what its goroutine alone has.
+// Long: its settings, the state that others read, and the state of its goroutine alone.
 type peer struct {
 	// Immutable.
 	ps       *Peers
@@ -49,7 +49,7 @@ type peer struct {
 	has   guessed   // the guesses that it has told of
 }
 
-// name is that of a source of bookings, for the pools and for the log.
+// name is the peer's name as a source of bookings, for the pools and for the log.
 func (p *peer) name() string { return p.key.url }
 
 // state is how far a peer is heard.

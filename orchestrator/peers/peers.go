@@ -1,8 +1,8 @@
-// Package peers lets routers over the same replicas tell each other what they have booked there: each asks
-// those that it knows the addresses of, or all meet at a server.
+// Package peers lets routers over the same replicas tell each other what they have booked there. Routers ask
+// the others at configured addresses, or they all meet at a server.
 //
-// docs/decisions/0013 and 0043 say why. What a router has told stands in the pools until it tells something
-// else, falls silent, or leaves the configuration.
+// docs/decisions/0013 and 0043 say why. What a router has told stands in the pools until the router tells
+// something else, falls silent, or leaves the configuration.
 package peers
 
 import (
@@ -28,7 +28,7 @@ import (
 	"github.com/tandem-router/tandem/prefill"
 )
 
-// Options is what peers are made of besides their configuration. All of it is needed, but for Dial.
+// Options is what peers are made of besides their configuration. Every field but Dial is needed.
 type Options struct {
 	Log         *slog.Logger
 	Dial        func(ctx context.Context, network, addr string) (net.Conn, error) // nil dials TCP
@@ -143,7 +143,7 @@ type Wanted struct {
 // patienceOf is how long a router may be silent that tells something each interval.
 func patienceOf(interval time.Duration) time.Duration { return max(5*interval, leastPatience) }
 
-// Wanted makes a peer for every router of cfg. Those that are asked already are left alone by [Peers.Apply].
+// Wanted makes a peer for every router of cfg. [Peers.Apply] leaves peers alone that run already.
 func (ps *Peers) Wanted(cfg *config.Config) (Wanted, error) {
 	s, err := ps.storeOf(cfg)
 	out := Wanted{map[key]*peer{}, s}
@@ -178,8 +178,8 @@ func (w Wanted) has(url string) bool {
 	return false
 }
 
-// Apply makes the peers those that are wanted. One that stays goes on; one that leaves is forgotten before
-// Apply returns.
+// Apply replaces the peers by the wanted ones. A peer that stays continues; a peer that leaves is forgotten
+// before Apply returns.
 func (ps *Peers) Apply(wanted Wanted) {
 	ps.applyStore(wanted.store)
 	ps.mu.Lock()
@@ -212,8 +212,8 @@ func (ps *Peers) Apply(wanted Wanted) {
 	}
 }
 
-// applyStore makes the store the one that is wanted. One that stays goes on; one that leaves is forgotten
-// before it returns.
+// applyStore replaces the store by the wanted one. A store that stays continues; a store that leaves is
+// forgotten before applyStore returns.
 func (ps *Peers) applyStore(wanted *store) {
 	ps.mu.Lock()
 	old := ps.store
@@ -251,7 +251,7 @@ func (ps *Peers) Store() (Store, bool) {
 }
 
 // Heard walks the peers by their addresses, with whether they have told their bookings lately. It leaves out
-// those that tell nothing new.
+// redundant peers, which tell nothing new.
 func (ps *Peers) Heard() iter.Seq2[string, bool] {
 	ps.mu.Lock()
 	all := slices.SortedFunc(maps.Values(ps.all),

@@ -15,13 +15,13 @@ import (
 	"github.com/tandem-router/tandem/internal/config"
 )
 
-// store is a Valkey or Redis server through which routers tell each other what they have booked, without
-// knowing of each other before. Each publishes at one channel what has changed, as soon as it has, and now
-// and then all of it; and each hears all, itself included: so it knows whether the server works, and how long
-// messages take. Nothing is kept there.
+// store is a Valkey or Redis server through which routers tell each other what they have booked. They need
+// not know each other's addresses. Each router publishes changes at one channel as soon as they happen, and
+// now and then all of its bookings. Each router hears all messages, its own included. From its own messages
+// a router knows whether the server works, and how long messages take. The server keeps nothing.
 //
-// What others told counts until they tell something else, say that they end, or are silent for their
-// patience. Nobody waits for the server: what is decided is decided by what was heard.
+// The bookings of another router count until it tells something else, says that it ends, or is silent for
+// the patience. Nobody waits for the server: decisions rest on what was heard so far.
 type store struct {
 	// Immutable.
 	ps       *Peers
@@ -53,8 +53,9 @@ const (
 	tellEvery   = 5 * time.Millisecond // is how often it is looked whether there is something to tell
 	mostRouters = 256                  // that are heard; nobody has more, so that others are somebody's nonsense
 	storeConns  = 4
-	// Parts of the patience: between two whole messages, and until a server that says nothing is taken to be
-	// down, which is before all who are heard through it are taken to be silent.
+	// Parts of the patience. wholePart: a whole message is sent that many times in one patience. downPart: a
+	// server that is silent for this share counts as down. That is before the routers heard through it count as
+	// silent.
 	wholePart = 4
 	downPart  = 0.75
 )
@@ -202,7 +203,7 @@ func (s *store) publishEnd() {
 	s.publish(ctx, &message{Left: true})
 }
 
-// listen hears what is told until ctx ends.
+// listen hears messages until ctx ends.
 func (s *store) listen(ctx context.Context) {
 	for ctx.Err() == nil {
 		s.receive(ctx)
@@ -210,7 +211,8 @@ func (s *store) listen(ctx context.Context) {
 	}
 }
 
-// receive hears what is told until it fails, or nothing comes: of our own something should.
+// receive hears messages until reading fails, or until no message comes for the patience: our own messages
+// should come.
 func (s *store) receive(ctx context.Context) {
 	sub := s.client.Subscribe(ctx, s.channel)
 	closing := context.AfterFunc(ctx, func() { _ = sub.Close() }) // which ends waiting for a message
@@ -240,7 +242,7 @@ func (s *store) failed(err error) {
 	s.health.err = err
 }
 
-// watch forgets who is silent, and says when the server works no more, until ctx ends.
+// watch forgets silent routers, and logs when the server does not work any more, until ctx ends.
 func (s *store) watch(ctx context.Context) {
 	tick := time.NewTicker(s.patience / 20)
 	defer tick.Stop()

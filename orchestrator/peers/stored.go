@@ -8,7 +8,7 @@ type stored struct {
 	since    time.Time // when it was heard last
 }
 
-// name is that of a source of bookings, for the pools and for the log.
+// name is the router's name as a source of bookings, for the pools and for the log.
 func (r *stored) name() string { return "valkey:" + r.instance }
 
 // What becomes of messages.
@@ -35,7 +35,7 @@ func (s *store) take(body []byte, now time.Time) {
 		s.hearEcho(m, now)
 		return
 	}
-	// What a server sends after it stood still is told as late as our own that came just before.
+	// After the server stood still, a message is as late as our own message just before it.
 	if s.health.delay > s.patience {
 		s.ps.messages.WithLabelValues(late).Inc()
 		return
@@ -59,7 +59,7 @@ func (s *store) hearEcho(m *message, now time.Time) {
 	}
 }
 
-// hearRouter takes in what another router told, and returns what became of it.
+// hearRouter takes in a message of another router, and returns the result for the metric.
 func (s *store) hearRouter(m *message, now time.Time) (result string) {
 	r := s.routers[m.Instance]
 	switch {
@@ -86,7 +86,8 @@ func (s *store) hearRouter(m *message, now time.Time) (result string) {
 	return received
 }
 
-// forgetLocked lets nothing count any more that r told. Who can be asked for it is asked at once.
+// forgetLocked makes the bookings of r count no more. If the router can be asked directly, it is asked at
+// once.
 func (s *store) forgetLocked(r *stored) {
 	delete(s.routers, r.instance)
 	s.ps.disclaim(r, r.instance)
