@@ -116,7 +116,7 @@ func (p *Pool) Rho(c *Candidate, now time.Time) float64 {
 func (m *member) rho(now time.Time) float64 { return m.meter.Rho(now) + m.remote.Rho }
 
 // expect prices the blind candidates. Unknown is not empty: a blind candidate is expected to hold as much as
-// the others on average, or what the index still says about it if that is more.
+// the others on average. If the index still says more about it, the index counts.
 func (p *Pool) expect(cs []Candidate, q *Query, blockSize int, now time.Time) {
 	mean := roster.MeanMatched(len(cs), func(i int) (int, bool) { return cs[i].Matched, !cs[i].Blind },
 		blockSize)
@@ -237,8 +237,7 @@ func (p *Pool) gather(
 	if typical == 0 {
 		typical = speed.Prefill(1000, 0)
 	}
-	// Since their reports, other routers have booked work here at their usual rate, in seconds of work a
-	// second.
+	// Other routers have booked work since their reports, at their usual rate (seconds a second).
 	c.Wait = m.wait(now).Seconds() + others*typical + m.remote.Rho*mean.peersAge
 	c.Waiting = float64(m.queue.count+m.remote.Requests) + others
 	c.Queued = m.queue.tokens + m.remote.Tokens
