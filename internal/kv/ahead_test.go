@@ -3,7 +3,7 @@ package kv
 import "testing"
 
 // An engine whose hashes look ahead may not find the last block that a prompt shares with it, so that block
-// does not count. Once the engine is forgotten, its hashes are those of any other.
+// does not count. After the engine is forgotten, its hashes are ordinary hashes.
 func TestLastBlockOfHashesThatLookAhead(t *testing.T) {
 	looking := func(e *Event) { e.Ahead = 1 }
 	ix := NewIndex(Options{Chain: testChain})

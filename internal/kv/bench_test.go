@@ -17,8 +17,8 @@ func BenchmarkKeys131072(b *testing.B) {
 	}
 }
 
-// halfMatched is an index in which holders have on average half of keys, each another length of it if spread,
-// and a prompt for every holder of its own besides, so that the directory is large.
+// halfMatched is an index in which holders have on average half of keys. If spread is true, each holder has
+// another length. Each holder also has a prompt of its own, so that the directory is large.
 func halfMatched(holders, blocks int, spread bool) (*Index, []Key) {
 	ix := NewIndex(Options{Chain: testChain, ByteBudget: 4 << 30})
 	r := rand.New(rand.NewPCG(1, 2))

@@ -172,7 +172,7 @@ func TestDeeperOctavesGoBeforeOlderBlocks(t *testing.T) {
 	}
 }
 
-// What leads to nobody's blocks goes with the last of them, also when that is truncated.
+// Blocks that only lead to other blocks go with the last block behind them, also when truncation drops it.
 func TestNothingStaysForNobody(t *testing.T) {
 	ix := NewIndex(Options{Chain: testChain})
 	ix.Apply(0, &Batch{Events: []Event{stored(0, 200, 1), removed(hashes(2, 199, 1)...)}})
@@ -220,8 +220,8 @@ func TestChurnLeavesNoWaste(t *testing.T) {
 	runtime.KeepAlive(ix)
 }
 
-// A group of which the index has nothing left, or never took anything in because of the budget, still counts:
-// what its blocks would have said is unknown, not agreement.
+// A group still counts if the index has no block of the group left, or never took one because of the budget.
+// The missing blocks are unknown; they are not agreement.
 func TestTruncationHidesNoGroup(t *testing.T) {
 	ix := NewIndex(Options{Chain: testChain})
 	ix.Apply(0, &Batch{Events: []Event{stored(0, 2, 1)}})

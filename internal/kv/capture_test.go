@@ -37,8 +37,8 @@ func (c *captured) event() Event {
 	return e
 }
 
-// What a real engine says leaves no orphan, never adds up to more than the engine has room for, and lets
-// every prompt that starts at block 0 be found at once.
+// The events of a real engine leave no orphan, and never add up to more blocks than the engine has room for.
+// Every prompt that starts at block 0 is found at once.
 func TestCapturedEvents(t *testing.T) {
 	chain := NewChain("m", 32)
 	ix := NewIndex(Options{Chain: chain})

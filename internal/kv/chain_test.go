@@ -65,7 +65,8 @@ func TestBlockByBlockIsTheSameAsAppend(t *testing.T) {
 	}
 }
 
-// The keys travel nowhere, but a change of them is a change of what shares a prefix: let it be seen.
+// Keys never leave the process. But a change of the keys changes which prompts share a prefix, so it must
+// show.
 func TestKeysOfToday(t *testing.T) {
 	c := NewChain("m", 16)
 	got := c.Append(nil, c.Root("", ""), tokensOf(32))

@@ -222,8 +222,8 @@ func TestTiersOfAHybridModel(t *testing.T) {
 	}
 }
 
-// A tier is of use by itself only up to where the thin groups can go on behind its own blocks: a state that
-// follows a later block of another tier serves that tier's prefix and not this one's.
+// A tier is of use by itself only up to a block of its own behind which the thin groups can continue. A
+// state behind a later block of another tier serves that tier's prefix and not this one's.
 func TestTierEndsWhereItsThinGroupsGoOn(t *testing.T) {
 	prompt := path{blocks: []byte{0, 0}}
 	full, state := in(0, "full_attention", prompt.stored(0, 0)), in(2, "mamba", prompt.stored(0, 0))
@@ -256,8 +256,8 @@ func TestTierEndsWhereItsThinGroupsGoOn(t *testing.T) {
 	}
 }
 
-// The last whole block on the GPU goes when its group turns out to be a thin one. The stock of that tier goes
-// with the block, and the group must still be noted as thin.
+// The last whole block on the GPU goes when its group turns out to be a thin group. The stock of the GPU
+// tier goes with the block, and the group must still be noted as thin.
 func TestGroupTurnsThinAndItsTierGoes(t *testing.T) {
 	prompt := path{blocks: []byte{0, 1}}
 	second := in(1, "", prompt.stored(0, 0))

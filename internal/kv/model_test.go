@@ -71,9 +71,9 @@ func drawPath(t *rapid.T) path {
 	}
 }
 
-// worldGroups are the KV cache groups of the small world: two that keep every block, one of states, one of
-// windows of two blocks, one whose blocks are twice as large, and one that is not named. Which of them an
-// engine has the draw decides.
+// worldGroups are the KV cache groups of the small world. Two keep every block, one keeps states, one keeps
+// windows of two blocks, one has blocks of twice the size, and one has no name. The draw decides which
+// groups an engine has.
 var worldGroups = []Event{
 	{Group: 0},
 	{Group: 0},

@@ -120,7 +120,7 @@ func TestSpeculationsKeepToTheirBytes(t *testing.T) {
 	ix.Speculate(0, promptKeys(40, 1), epoch.Add(1*time.Second))
 	ix.Speculate(1, promptKeys(20, 1), epoch.Add(2*time.Second))
 	ix.Speculate(2, promptKeys(20, 1), epoch.Add(3*time.Second)) // no room: the first goes
-	ix.Speculate(3, promptKeys(99, 1), epoch.Add(4*time.Second)) // all must go, and 64 keys of it stay
+	ix.Speculate(3, promptKeys(99, 1), epoch.Add(4*time.Second)) // all must go, and 64 keys of this guess stay
 	depth := make([]int32, 4)
 	ix.Match(promptKeys(99, 1), depth)
 	if got, want := fmt.Sprint(depth), "[0 0 0 64]"; got != want {

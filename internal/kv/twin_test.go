@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// twin is an Index that anyone can see to be right: it remembers what each holder was told, as lists and
-// sets, and looks every block up by itself.
+// twin is an Index that is obviously right. It remembers what each holder was told, as lists and sets, and
+// looks every block up separately.
 type twin struct {
 	chain   Chain
 	holders map[Holder]*twinHolder
@@ -284,7 +284,7 @@ func (w *twin) remove(h Holder, hash EngineHash, tier Tier, group int) int {
 func (w *twin) clear(h Holder, tiers ...Tier) int {
 	if slices.Contains(tiers, GPU) {
 		w.guesses = slices.DeleteFunc(w.guesses, func(g twinGuess) bool { return g.holder == h })
-		w.holder(h).awaited = nil // all of it lies in the GPU
+		w.holder(h).awaited = nil // every block lies in the GPU
 	}
 	return w.drop(w.holder(h), func(c twinCopies) bool { return slices.Contains(tiers, c.tier) })
 }
