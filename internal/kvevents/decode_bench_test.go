@@ -16,8 +16,8 @@ const benchBlock = 16 // tokens
 // the wire are mixed.
 func wireText(r *rand.Rand) kv.Token { return kv.Token(128_000 * math.Pow(r.Float64(), 3)) }
 
-// wireUniform gives ids of a vocabulary of 128,000 without any preference, as load generators do: the worst
-// mixture for whoever guesses widths.
+// wireUniform gives ids of a vocabulary of 128,000 without any preference, as load generators do. This is
+// the worst mixture for a decoder that guesses widths.
 func wireUniform(r *rand.Rand) kv.Token { return kv.Token(r.IntN(128_000)) }
 
 // wireShort gives ids of the commonest width only.

@@ -218,8 +218,8 @@ func (s *slowly) Apply(b *kv.Batch) {
 	s.recorder.Apply(b)
 }
 
-// An engine that publishes faster than we can take does not fill our memory: what waits is thrown away, and
-// had from the replay buffer when there is time.
+// An engine that publishes faster than we can take does not fill our memory. Waiting batches are thrown
+// away, and come from the replay buffer when there is time.
 func TestTooFastForUs(t *testing.T) {
 	e := newEngine(t, PublisherOptions{})
 	sink := &slowly{recorder: newRecorder()}
@@ -511,7 +511,7 @@ func TestBatchesOfAnotherRankAreRefused(t *testing.T) {
 	alone.through(t, 0, 2)
 }
 
-// Engines whose replay port is dead hold up a sound one for moments, not until their time-outs are over.
+// Engines with a dead replay port hold up a sound engine for moments, not until their time-outs are over.
 func TestDeadReplaysDoNotHoldUpOthers(t *testing.T) {
 	dead, err := net.Listen("tcp", "127.0.0.1:0") // takes connections, and says nothing
 	if err != nil {
@@ -717,8 +717,8 @@ func (w *wire) pipe(dst, src net.Conn) {
 	}
 }
 
-// TestFollowRestarted has somebody else tell of a restart that the stream does not show: the numbers go on,
-// as behind a proxy, and no audit is due.
+// TestFollowRestarted reports a restart from outside that the stream does not show. The numbers continue, as
+// behind a proxy, and no audit is due.
 func TestFollowRestarted(t *testing.T) {
 	e := newEngine(t, PublisherOptions{})
 	e.publish(3)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestIdleFollowersCostNothing has 64 followers of quiet engines, with default heartbeats and audits, and
-// looks at the CPU time of the whole process, the engines included, over two seconds.
+// TestIdleFollowersCostNothing has 64 followers of quiet engines, with default heartbeats and audits. It
+// measures the CPU time of the whole process over two seconds, including the engines.
 func TestIdleFollowersCostNothing(t *testing.T) {
 	if testing.Short() {
 		t.Skip("two seconds of measuring")

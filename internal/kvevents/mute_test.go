@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// The stream of a publisher that announces no blocks and answers no replay becomes stale: not before the time
-// for the replay has passed, and only until the publisher sends something.
+// The stream becomes stale if its publisher announces no blocks and answers no replay. It does not become
+// stale before the time for the replay has passed. It stays stale only until the publisher sends something.
 func TestAMutePublisherIsStale(t *testing.T) {
 	const silent = 5 * time.Second
 	answer := func(w *world) {
@@ -90,7 +90,7 @@ func TestAMutePublisherWithoutReplayIsStaleAtOnce(t *testing.T) {
 	}
 }
 
-// The stream is live again with the first event, or with the first audit whose answer has nothing new.
+// The stream is live again with the first event, or with the first audit that brings nothing new.
 func TestAMutePublisherComesBack(t *testing.T) {
 	for name, back := range map[string]func(w *world){
 		"an event": func(w *world) { w.publish(true, false) },

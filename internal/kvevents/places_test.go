@@ -82,8 +82,9 @@ func TestLateAnswersAreCounted(t *testing.T) {
 	}
 }
 
-// With 200 engines that answer nothing before it, all asked for the first time, a sound one begins within two
-// time-outs, and with any number within one once the silent are known.
+// 200 engines that do not answer come before a sound engine. When all are asked for the first time, the
+// sound engine begins within two time-outs. Once the silent engines are known, it begins within one
+// time-out, whatever their number.
 func TestSoundEnginesBeginSoon(t *testing.T) {
 	var c crowd
 	c.join(200, unheard)

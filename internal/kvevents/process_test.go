@@ -14,9 +14,9 @@ import (
 	"github.com/tandem-router/tandem/internal/kv"
 )
 
-// These tests follow an engine that is a process of its own and shares no code with us, and do to it what
-// happens to engines: it is killed, stopped, slowed and started again. In the end what was applied must be
-// what the engine holds, block for block.
+// These tests follow an engine that is a process of its own and shares no code with us. They do to the
+// engine what happens to engines: it is killed, stopped, slowed and started again. In the end, the applied
+// blocks must be the engine's blocks, block for block.
 
 // pool is testdata/pool.py running.
 type pool struct {
@@ -27,7 +27,7 @@ type pool struct {
 // blocks is its answer to a command.
 type blocks struct {
 	Held []kv.EngineHash // what it holds
-	Told []kv.EngineHash // what somebody can know who has only the batches that it still keeps
+	Told []kv.EngineHash // what a reader of only the batches that it still keeps can know
 	Seq  uint64          // batches published
 }
 
@@ -130,8 +130,8 @@ func followPool(t *testing.T, p *pool, o Options) (*Follower, *twin) {
 	return f, sink
 }
 
-// TestEngineKilled kills the engine and starts another in its place, whose sequence is behind ours, at ours,
-// beyond ours, and so far beyond ours that its replay buffer begins after it.
+// TestEngineKilled kills the engine and starts another in its place. The sequence of the new engine is
+// behind ours, at ours, beyond ours, or so far beyond ours that its replay buffer begins after ours.
 func TestEngineKilled(t *testing.T) {
 	for _, tt := range []struct {
 		name         string
@@ -239,9 +239,9 @@ func TestEngineSlowed(t *testing.T) {
 	}
 }
 
-// TestSlowSinkHoldsUpNobody blocks our side for many heartbeats, while more is sent than libzmq's usual
-// queues and a machine's TCP buffers hold: the engine goes on at once, the connection stays, and nothing is
-// lost. With a bound on our queue libzmq aborted this process (#3937).
+// TestSlowSinkHoldsUpNobody blocks our side for many heartbeats. Meanwhile the engine sends more than
+// libzmq's usual queues and a machine's TCP buffers hold. The engine continues at once, the connection
+// stays, and nothing is lost. With a bound on our queue libzmq aborted this process (#3937).
 func TestSlowSinkHoldsUpNobody(t *testing.T) {
 	const flood = 20000 // batches of 4 KiB
 	p := startPool(t, 2*flood, nil)

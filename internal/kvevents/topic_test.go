@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Who asks for topics is told them: those of a replay, and those of live batches.
+// A caller that sets Topic gets the topics of replays and of live batches.
 func TestTopicsAreTold(t *testing.T) {
 	e := newEngine(t, PublisherOptions{Topic: "kv@a"})
 	e.publish(1)

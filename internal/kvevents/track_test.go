@@ -89,7 +89,7 @@ func (w *world) state(s State, reason string) {
 // publish makes a batch; arrives says whether the network carries it live.
 func (w *world) publish(arrives, bad bool) {
 	if !w.track.settings.replay && w.fresh && !(w.up && arrives) {
-		return // without replay nobody could tell a restart whose beginning was lost
+		return // without replay nothing could tell a restart whose beginning was lost
 	}
 	payload := fmt.Sprintf("life %d batch %d", w.life, w.next)
 	if bad {
@@ -248,7 +248,7 @@ func (w *world) settle(t *rapid.T) {
 // inStep reports whether the sink has the newest batch and all that the engine could still tell of its past.
 func (w *world) inStep() bool {
 	if !w.track.settings.replay {
-		return true // nothing can be asked of it
+		return true // the engine cannot be asked anything
 	}
 	if len(w.buffer) == 0 {
 		return len(w.applied) == 0
@@ -257,9 +257,9 @@ func (w *world) inStep() bool {
 	return n > 0 && w.applied[n-1].seq == w.next-1 && (w.bad || w.applied[0].seq <= w.buffer[0].seq)
 }
 
-// TestTrackerModel lets a random engine publish, restart and lose batches on a random network: what is
-// applied must always be an unbroken run of one life of the engine, Live must mean that this is the life it
-// is in, and when the faults end the follower must come into step by itself.
+// TestTrackerModel lets a random engine publish, restart and lose batches on a random network. The applied
+// batches must always be an unbroken run of one life of the engine. Live must mean that this is the engine's
+// present life. When the faults end, the follower must catch up by itself.
 func TestTrackerModel(t *testing.T) {
 	for _, replay := range []bool{true, false} {
 		t.Run(fmt.Sprintf("replay %v", replay), func(t *testing.T) {

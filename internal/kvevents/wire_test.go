@@ -328,8 +328,8 @@ func TestDecodeExtraKeysOfManyBlocks(t *testing.T) {
 	}
 }
 
-// TestDecodeTokensModel reads ids of random widths, in their shortest form but for an odd one here and there,
-// with what follows at every distance from the end.
+// TestDecodeTokensModel reads ids of random widths. The ids have their shortest form, except for an odd id
+// here and there. The bytes behind the ids end at every distance.
 func TestDecodeTokensModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		oddOnes := rapid.SampledFrom([]int{0, 0, 1, 3, 50}).Draw(t, "odd ones in a hundred")
@@ -421,8 +421,8 @@ func TestReadFrames(t *testing.T) {
 	}
 }
 
-// FuzzFrames cuts bytes into frames and reads them both ways: no panic, and the sequence and payload are
-// those of the last two frames or nothing is.
+// FuzzFrames cuts bytes into frames and reads them both ways. Nothing may panic. The sequence and the
+// payload must come from the last two frames, or there must be neither.
 func FuzzFrames(f *testing.F) {
 	for _, c := range captures(f) {
 		var flat []byte
