@@ -7,8 +7,8 @@ import (
 	"github.com/tandem-router/tandem/internal/kv"
 )
 
-// BenchmarkComputed is what an answer costs a replica without events that is full: half of each prompt is
-// known, the other half pushes out older ones.
+// BenchmarkComputed is the cost of an answer for a full replica without events. Half of each prompt is
+// known, and the other half pushes out older prompts.
 func BenchmarkComputed(b *testing.B) {
 	for _, blocks := range []int{64, 6250} {
 		b.Run(map[int]string{64: "1k tokens", 6250: "100k tokens"}[blocks], func(b *testing.B) {
@@ -32,8 +32,8 @@ func BenchmarkComputed(b *testing.B) {
 	}
 }
 
-// BenchmarkRemember is what every request costs that was matched by its tokens: naming 4 KB of text, some
-// 1,000 tokens, and noting it in both pools. Half of the text is known, and the replicas are full.
+// BenchmarkRemember is the cost of every request that was matched by its tokens. It names 4 KB of text, some
+// 1,000 tokens, and notes the text in both pools. Half of the text is known, and the replicas are full.
 func BenchmarkRemember(b *testing.B) {
 	rs := engines("a")
 	rs[0].Facts.Blocks = 100_000

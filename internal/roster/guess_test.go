@@ -43,7 +43,7 @@ func TestGuessesOfAnotherRouter(t *testing.T) {
 	}
 }
 
-// Who asks rarely misses guesses, and who asks another process than before gets none that it cannot number.
+// A router that asks rarely misses guesses. A router that asks a new process gets no guess by an old number.
 func TestGuessesAreKeptForAWhile(t *testing.T) {
 	r := newRoster("a")
 	if gs, next := r.Guesses(0); len(gs) != 0 || next != 0 { // from now on they are kept

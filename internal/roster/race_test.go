@@ -8,8 +8,8 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// TestEverythingAtOnce lets everybody who calls a roster do so at the same time, for the race detector, and
-// looks afterwards whether it still works.
+// TestEverythingAtOnce makes all calls of a roster at the same time, for the race detector, and checks
+// afterwards whether the roster still works.
 func TestEverythingAtOnce(t *testing.T) {
 	r := newRoster("a", "b")
 	followed := engines("a", "b", "c")

@@ -8,7 +8,8 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// Who serves a model is remembered for a list of members, and asked anew of the next one.
+// The set of members that serve a model is remembered for a list of members, and computed again for the next
+// list.
 func TestServingFollowsTheMembers(t *testing.T) {
 	r := newRoster("a", "b")
 	serving := func(model string) []bool {
@@ -38,7 +39,7 @@ func TestServingFollowsTheMembers(t *testing.T) {
 	expect("without members", "m")
 }
 
-// Models that the same members serve have the same name for who serves them, whatever else there is.
+// Models that the same members serve have the same name of the set, whatever else there is.
 func TestServersAreNamedByWhoTheyAre(t *testing.T) {
 	rs := engines("a", "b", "c")
 	rs[0].Facts.Models = []string{"m", "sql"}

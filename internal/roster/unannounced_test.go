@@ -7,7 +7,7 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// announcing is a roster of one member whose events are live and have told of something.
+// announcing is a roster of one member with live events that have announced something.
 func announcing(replay string) *Roster[*plain] {
 	r := newRoster("a")
 	rs := engines("a")
@@ -93,8 +93,8 @@ func TestBlocksThatNobodyAnnounces(t *testing.T) {
 	}
 }
 
-// What a batch tells of is known before the batch counts as told, so an answer that overtakes nothing is
-// never counted; and a state that begins anew counts anew.
+// The index has the blocks of a batch before the batch counts as told, so an answer before its batch is
+// never counted. A state that begins anew counts from zero.
 func TestUnannouncedBeginsAnew(t *testing.T) {
 	r := announcing("")
 	for n := range 5 {
