@@ -82,9 +82,9 @@ func heard(now int, n int) Load {
 	}
 }
 
-// A router that is alone never takes its own requests for those of others, however they come and end:
-// reports lag by up to a second, canceled requests are aborted late, canaries are not booked, and an engine
-// whose core stands still repeats what it had.
+// A router that is alone never takes its own requests for requests of others, however they come and end.
+// Reports lag by up to a second, canceled requests are aborted late, and canaries are not booked. An engine
+// whose core stands still repeats its last report.
 func TestARouterThatIsAloneNoticesNoOthers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := anyAsking(t)
@@ -123,8 +123,8 @@ func TestARouterThatIsAloneNoticesNoOthers(t *testing.T) {
 	})
 }
 
-// Of two routers that ask alike and do not know of each other, each notices the other within a minute, all
-// the time that both go on, and no more within a minute after the other has left.
+// Two routers ask alike and do not know of each other. Each notices the other within a minute and as long as
+// both run, and no longer than a minute after the other has left.
 func TestTwoSilentRoutersNotice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := anyAsking(t)
