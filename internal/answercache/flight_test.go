@@ -91,7 +91,7 @@ func TestFlightIsAbandonedByTheLast(t *testing.T) {
 	}
 }
 
-// A failure reaches at once whoever has got nothing; others get what there is first.
+// A listener without any bytes gets a failure at once; other listeners get the waiting bytes first.
 func TestFailureOfAFlight(t *testing.T) {
 	var flights Flights
 	late, _ := flights.Join(key(1), 100, nil, always)
@@ -170,8 +170,8 @@ func TestWaitingEndsWithTheContext(t *testing.T) {
 	})
 }
 
-// A flight whose beginning does not fit is not joined, goes on for those who listen, and its end takes
-// nothing from the flight that took its place.
+// A flight whose beginning does not fit is not joined, and continues for its listeners. Its end takes
+// nothing from the flight that replaced it.
 func TestFlightThatDoesNotFitIsReplaced(t *testing.T) {
 	var flights Flights
 	old, _ := flights.Join(key(1), 10, "before", always)

@@ -19,7 +19,7 @@ func key(n int) (k Key) {
 	return k
 }
 
-// A changed part is another key, and so is a part whose end went over to the next.
+// A changed part gives another key, and so does a part whose end moves into the next part.
 func TestKeysDiffer(t *testing.T) {
 	base := Question{
 		Surface: "/v1/x", Tenant: "t", Model: Model{Name: "m", Root: "r", Version: "1", Adapter: "a"},

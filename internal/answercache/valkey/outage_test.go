@@ -51,8 +51,8 @@ func (c *counted) comesBack(t *testing.T) {
 	c.keeps(t, 3)
 }
 
-// A server that does not work costs no look more than the budget, and soon nothing at all; when it works
-// again it is used again, by itself.
+// A server that does not work costs a look no more than the budget, and soon nothing at all. When the server
+// works again, it is used again without help.
 func TestOutages(t *testing.T) {
 	for name, outage := range map[string]struct{ begin, end func(s *valkeytest.Server) }{
 		"killed": {(*valkeytest.Server).Kill, (*valkeytest.Server).Restart},
@@ -70,7 +70,7 @@ func TestOutages(t *testing.T) {
 	}
 }
 
-// A server whose answers come too late is one that does not work, until they come in time again.
+// A server whose answers come too late counts as not working, until its answers come in time again.
 func TestSlowServer(t *testing.T) {
 	s := valkeytest.Start(t)
 	link := valkeytest.NewSlowLink(t, s.Addr)
@@ -131,7 +131,7 @@ func TestFullServer(t *testing.T) {
 	}
 }
 
-// Whoever empties the server takes the answers, and nothing else.
+// Emptying the server takes the answers, and nothing else.
 func TestFlushedServer(t *testing.T) {
 	s := valkeytest.Start(t)
 	raw := redis.NewClient(&redis.Options{Addr: s.Addr})
@@ -222,7 +222,7 @@ func TestServerOverTLS(t *testing.T) {
 		return path
 	}
 	certFile := file("cert", "CERTIFICATE", cert.Certificate[0])
-	plain := valkeytest.Start(t) // whose address is free once it is gone
+	plain := valkeytest.Start(t) // its address is free once it is gone
 	plain.Kill()
 	_, port, _ := net.SplitHostPort(plain.Addr)
 	s := valkeytest.Start(t, "--tls-port", port, "--tls-auth-clients", "no", "--tls-cert-file", certFile,

@@ -30,8 +30,8 @@ func until(t *testing.T, what string, holds func() bool) {
 	t.Fatalf("not in 30 s: %s", what)
 }
 
-// A look takes no longer than the budget, and what a loaded machine takes to let it go on: less together than
-// a call to the server may take.
+// A look takes no longer than the budget, plus the time that a loaded machine takes to continue the
+// goroutine. The sum is less than a call to the server may take.
 const (
 	budget = 100 * time.Millisecond
 	slack  = 500 * time.Millisecond
