@@ -11,7 +11,7 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// process is an engine whose process can be replaced by another one, which makes other ids.
+// process is an engine whose process can be replaced by another process, which makes other ids.
 type process struct {
 	mu    sync.Mutex
 	first int // id of every prompt
@@ -94,8 +94,8 @@ func TestForgetDropsWhatOneEngineSaid(t *testing.T) {
 	})
 }
 
-// A question that the old process is answering when it is forgotten is answered to who asked, and to nobody
-// else.
+// If the old process is forgotten while it answers a question, the caller that asked gets the answer, and no
+// other caller does.
 func TestForgetDropsWhatIsBeingAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p0, r := &process{first: 100}, New(usual())

@@ -27,8 +27,8 @@ func pickyEngine(_ context.Context, _ string, body []byte) (int, []byte, error) 
 	return 200, []byte(`{"token_ids":[1,2,3]}`), nil
 }
 
-// together resolves chats that have the same prompt and other fields behind it, all at the same moment, the
-// first of them first.
+// together resolves chats at the same moment that have the same prompt and differ in other fields. The first
+// chat begins first.
 func together(t *testing.T, r *Resolver, fields ...string) []Result {
 	t.Helper()
 	via := Via{Key: "p0", Post: pickyEngine, Render: true}
@@ -45,8 +45,8 @@ func together(t *testing.T, r *Resolver, fields ...string) []Result {
 	return results
 }
 
-// A refusal belongs to the request that was refused: whoever sends the same prompt at that moment is refused
-// for what is wrong with its own fields or not at all, and does not wait for one after another.
+// A refusal belongs to the request that was refused. A caller with the same prompt at that moment is refused
+// only for what is wrong with its own fields. Such callers do not wait for one after another.
 func TestARefusalIsNotShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New(usual())

@@ -471,7 +471,7 @@ func TestWhoLeavesDoesNotTakeTheOthersAlong(t *testing.T) {
 	})
 }
 
-// A resolver has no numbers of its own: who forgets one that it cannot do without is told at once.
+// A resolver has no default numbers: a caller that leaves out a required number is told at once.
 func TestOptionsAreSaidInFull(t *testing.T) {
 	for name, forget := range map[string]func(o *Options){
 		"render": func(o *Options) { o.RenderTimeout = 0 }, "tokenize": func(o *Options) { o.TokenizeTimeout = 0 },
