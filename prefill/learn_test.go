@@ -36,8 +36,8 @@ func burst(n, tokens int) []int {
 	return prompts
 }
 
-// One step takes all of a burst of short prompts, so that overhead is paid once, and all are answered at its
-// end: none of that says what a token costs.
+// One step takes a whole burst of short prompts, so the overhead is paid once and all prompts are answered
+// at its end. Such a burst does not tell what a token costs.
 func TestBurstsOfShortPromptsDoNotBendTheSlope(t *testing.T) {
 	for _, size := range []int{1, 4, 8, 16, 64} {
 		t.Run(fmt.Sprintf("bursts of %d", size), func(t *testing.T) {
@@ -76,8 +76,8 @@ func TestLongPromptsAreLearnedBesideBursts(t *testing.T) {
 	}
 }
 
-// Short prompts behind something that stood still say nothing of what a token costs, neither on that replica
-// nor on another that was not measured yet.
+// Short prompts behind work that stood still do not tell what a token costs, neither for their own replica
+// nor for an unmeasured one.
 func TestSlowShortPromptsMakeNoTokenDear(t *testing.T) {
 	p, now := newPool("p1", "p2"), start
 	for range 3 {
@@ -95,8 +95,8 @@ func TestSlowShortPromptsMakeNoTokenDear(t *testing.T) {
 	}
 }
 
-// A short prompt that is sent just before a long one is answered when the step is over which computes much of
-// the long one beside it.
+// A short prompt that is sent just before a long one shares a step with it. The step computes much of the
+// long prompt, and the short prompt is answered when the step is over.
 func TestPromptsOfOneBusyTimeAreLearnedTogether(t *testing.T) {
 	p, now := newPool("p1"), start
 	for range 50 {
@@ -147,8 +147,8 @@ func TestAQueueThatNeverEndsIsLearnedFrom(t *testing.T) {
 	near(t, "a prompt", p.ask(4000, now)[0].Warm, speed.Prefill(4000, 0), 0.15)
 }
 
-// Who was slow and was not asked for long is tried again, by one request: those that come before it has told
-// are priced by what was measured.
+// A replica that was slow and was not asked for long is tried again, by one request. Requests before its
+// answer are priced with the old measurement.
 func TestOneIsSentToTrySomeoneWhoWasSlow(t *testing.T) {
 	p, now := newPool("p1", "p2"), start
 	slow := truth

@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A replica whose first prompt should have been done long ago stands still (its core hangs, or its KV is full
-// of blocks that nobody reads). It must not count as one without a queue.
+// A replica whose first prompt should have been done long ago stands still: its core hangs, or its KV is
+// full of blocks that nobody reads. It must not count as a replica without a queue.
 func TestReplicaWhoseFirstPromptIsLongOverdueIsNotIdle(t *testing.T) {
 	p := newPool("p1", "p2")
 	now := start
@@ -28,7 +28,7 @@ func TestReplicaWhoseFirstPromptIsLongOverdueIsNotIdle(t *testing.T) {
 	}
 }
 
-// Predictions are wrong by some, and whoever goes on is forgiven at once.
+// Predictions are wrong by some, and a replica that continues counts as well at once.
 func TestOverdueIsMoreThanAnErrorOfThePrediction(t *testing.T) {
 	p := newPool("p1")
 	now := start
@@ -54,8 +54,9 @@ func TestOverdueIsMoreThanAnErrorOfThePrediction(t *testing.T) {
 	second.Release(now)
 }
 
-// The engine goes on: beside a first prompt that it passes over (one that waits for its grammar or for blocks
-// from elsewhere, priorities, a leg whose answer was lost) it answers one prompt after the other in time.
+// The engine continues although it passes over the first prompt, and answers the other prompts one by one in
+// time. A prompt may be passed over because of its grammar, blocks from elsewhere, priorities, or a lost
+// answer.
 func TestReplicaThatAnswersOthersDoesNotStandStill(t *testing.T) {
 	p := newPool("p1")
 	now := start

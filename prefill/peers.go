@@ -14,7 +14,7 @@ type PeerLoad struct {
 	Requests int           `json:"requests,omitzero"` // sent and not answered
 	Tokens   int           `json:"tokens,omitzero"`   // uncached tokens of these requests
 	Work     time.Duration `json:"work_ns,omitzero"`  // until they are done, predicted, were nobody else there
-	// The earliest booked prompt of these requests.
+	// The earliest booked prompt among the requests.
 	First roster.Running `json:"first,omitzero"`
 	Fresh int            `json:"fresh,omitzero"` // prompt tokens that the report does not include
 	// For the KV blocks that decode replicas still have to get.

@@ -22,8 +22,8 @@ func tell(t interface{ Fatal(...any) }, from *Pool, name string, to *Pool, now t
 	to.MergePeer(name, said, now)
 }
 
-// TestRoutersSeeTogetherWhatOneWouldSee: whoever books, each of them offers what one that booked everything
-// offers.
+// TestRoutersSeeTogetherWhatOneWouldSee: whichever router books, each router offers what a single router
+// with all bookings would offer.
 func TestRoutersSeeTogetherWhatOneWouldSee(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := newPool("p1", "p2")
@@ -46,7 +46,7 @@ func TestRoutersSeeTogetherWhatOneWouldSee(t *testing.T) {
 		both()
 		running := one.members.All[0].queue.count
 		now = now.Add(time.Duration(rapid.IntRange(1, 10_000).Draw(t, "ms")) * time.Millisecond)
-		for _, p := range []*Pool{a, one} { // a asks for the report, b hears of it
+		for _, p := range []*Pool{a, one} { // a asks for the report, and b hears the report from a
 			p.Observe("p1", load(now, running, 0, 0.4), now)
 		}
 		both()
@@ -101,7 +101,7 @@ func TestNothingIsLearnedAmongOthersWork(t *testing.T) {
 	}
 }
 
-// Whoever tells nonsense is believed as far as it can be true.
+// A router that reports nonsense is believed as far as the report can be true.
 func TestNonsenseOverflowsNothing(t *testing.T) {
 	p := newPool("p1")
 	mad := PeerLoad{
