@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// A replica whose name is that of two machines is told in one line, with the lines to write.
+// A replica whose name belongs to two machines is reported in one line, with the lines to write.
 func TestANameWithSeveralAddressesIsSaid(t *testing.T) {
 	var log bytes.Buffer
 	w, _ := learned(t, &log)

@@ -9,8 +9,8 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
-// Whatever keeps two replicas from making a pair has advice, and advice is given for nothing else: what the
-// planner compares and what setup compares are the same facts.
+// Everything that keeps two replicas from making a pair has advice, and nothing else has. The planner and
+// setup compare the same facts.
 func TestWhatIsNoPairHasAdvice(t *testing.T) {
 	kind := reflect.TypeFor[replica.Facts]()
 	apart := 0

@@ -95,8 +95,8 @@ func (e *Endpoint) Silence(now time.Time) time.Duration {
 	return e.w.scraped.signs.Silence(e.w.fleet.opt.Clock.Running(now))
 }
 
-// SilenceLimit is the silence after which the engine counts as standing still: limit, or the usual silence
-// of an engine that is rarely asked, if that is longer.
+// SilenceLimit is the silence after which the engine counts as standing still. It is limit, or the usual
+// silence if that is longer, as for an engine that is rarely asked.
 func (e *Endpoint) SilenceLimit(limit time.Duration) time.Duration {
 	return max(limit, e.w.scraped.signs.Usual())
 }

@@ -10,14 +10,14 @@ import (
 	"github.com/tandem-router/tandem/internal/kvevents"
 )
 
-// A restart of an engine shows twice, in its metrics and in its stream of events, one or the other first. One
-// line warns of it, with the cause; what is lost later has a line of its own.
+// A restart of an engine shows twice, in its metrics and in its stream of events, in either order. One line
+// warns about the restart, with the cause. A later loss has a line of its own.
 func TestARestartIsLoggedOnce(t *testing.T) {
 	const byMetrics, byEvents = "the engine was restarted", "engine restarted: sequence fell back"
 	for _, tt := range []struct {
 		name string
 		seen []string // causes, in turn; "" is a scrape that finds the process of before
-		want []string // of them, those that are warned of
+		want []string // the lines of want that are warnings
 	}{
 		{"metrics first", []string{byMetrics, "engine restarted: its process is another one"}, []string{byMetrics}},
 		{

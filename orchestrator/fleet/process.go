@@ -10,10 +10,10 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// process is what is remembered about the engine process behind a server's address, for as long as the
-// process lives: whether its cache may hold wrong blocks. This is neither a setting nor a watcher's state.
-// It stays over reloads, and while the server is out of the configuration. If a server is in both pools, its
-// two watchers share the process. Safe for concurrent use.
+// process is what is remembered about the engine process behind a server's address while the process lives:
+// whether its cache may hold wrong blocks. This is neither a setting nor a watcher's state. It stays over
+// reloads, and while the server is out of the configuration. If a server is in both pools, its two watchers
+// share the process. Safe for concurrent use.
 type process struct {
 	url   string        // immutable
 	epoch atomic.Uint32 // see [salted]; 0 while the cache is trusted; written under the lock of its processes

@@ -47,7 +47,7 @@ func TestOneEraEndsOnce(t *testing.T) {
 	}
 }
 
-// What another router tells holds of whoever is or will be that process, and of nobody else.
+// The report of another router holds for the process that it names, now or later, and for no other process.
 func TestHeardDistrust(t *testing.T) {
 	var ps processes
 	now := time.Now()

@@ -7,8 +7,8 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/outlier"
 )
 
-// An engine counts a failed transfer before or after its answer tells us of it. Only one that no answer tells
-// of, by the reading after the one that shows it, casts doubt on the pairs of that time.
+// An engine counts a failed transfer before or after its answer reports the failure. Doubt falls on the
+// pairs of that time only if no answer reports the failure, up to the reading after the one that shows it.
 func TestFailedTransfersThatAreReportedCastNoDoubt(t *testing.T) {
 	for _, tt := range []struct {
 		name     string

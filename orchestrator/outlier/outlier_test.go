@@ -119,7 +119,8 @@ func TestTimesBetweenTrialsGrowAndShrink(t *testing.T) {
 	}
 }
 
-// That a pair gave a wrong text stands until one of its trials goes well, whatever else becomes of it.
+// The finding that a pair gave a wrong text stands until a trial of the pair goes well, whatever else
+// happens.
 func TestAWrongTextStands(t *testing.T) {
 	p := Pair{"p", "d"}
 	for name, found := range map[string]func(s *Set){
@@ -329,8 +330,8 @@ func TestLoadsOfSeveralRequestsStand(t *testing.T) {
 	}
 }
 
-// What is taken back late takes back nothing that failed between the same two since: the loads that a good
-// one has made forgotten are not those that are known now.
+// A late excuse takes back no later failure between the same two replicas. A good load has made the earlier
+// failed loads forgotten, and the failed loads known now are different ones.
 func TestALateExcuseTakesBackNoLaterLoad(t *testing.T) {
 	s := newSet()
 	first := Pair{"p1", "d"}
@@ -476,8 +477,9 @@ func TestNobodyTriesWhoIsAway(t *testing.T) {
 	}
 }
 
-// Whatever happens in whatever order: no request is counted twice in a half-open leg, a leg with nothing
-// against it comes to cost nothing, trials are given out once, and Active holds as long as anybody is out.
+// Whatever happens in whatever order: no request is counted twice in a half-open leg. A leg with nothing
+// against it comes to cost nothing. Trials are given out once. Active holds as long as a leg or pair is
+// ejected.
 func TestAnyHistory(t *testing.T) {
 	for seed := range uint64(200) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
@@ -557,8 +559,8 @@ func TestAnyHistory(t *testing.T) {
 	}
 }
 
-// A trial that gets stuck says so to whoever waits for blocks of that pair, and the next ones are made ever
-// more rarely: each leaves blocks behind. One that fails at once costs nothing.
+// A trial that gets stuck tells the requests that wait for blocks of the pair. Such trials are made more and
+// more rarely, since each leaves blocks behind. A trial that fails at once costs nothing.
 func TestTrialsThatGetStuck(t *testing.T) {
 	for _, c := range []struct {
 		kind    Kind
@@ -592,8 +594,8 @@ func TestTrialsThatGetStuck(t *testing.T) {
 	}
 }
 
-// Failed loads that stand are the end's own once a trial has failed, or where it is another process now: what
-// goes well there later does not put them on the requests.
+// Failed loads that stand are the end's own once a trial has failed, or once the end is another process. A
+// later success there does not put them on the requests.
 func TestLoadsThatStandMayBeTheEndsOwn(t *testing.T) {
 	for name, happens := range map[string]func(s *Set, now time.Time){
 		"a trial fails": func(s *Set, now time.Time) { s.Failed(s.Due(now, everybody)[0], LoadFail, now) },

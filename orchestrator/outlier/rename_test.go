@@ -8,7 +8,8 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// Who is out stays out under another name, with all that is known of it, and nobody else is for it.
+// An ejected replica stays ejected under another name, with everything known about it. No other replica is
+// ejected instead.
 func TestRenamedReplicasStayOut(t *testing.T) {
 	s := newSet()
 	for range 3 {

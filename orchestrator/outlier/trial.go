@@ -21,7 +21,7 @@ type Trial struct {
 func (t Trial) IsPair() bool { return t.ID == "" }
 
 // Due returns the trials to make now, each once until [Set.Passed] or [Set.Failed] reports its end. It
-// forgets tracks that have nothing to tell any more. A replica that is not reachable is not due: its trial
+// forgets tracks that have nothing to tell any more. A replica that is not reachable is not due. Its trial
 // would fail, and delay the next trial more and more while the replica is away. reachable must not call s.
 func (s *Set) Due(now time.Time, reachable func(replica.ID) bool) []Trial {
 	s.mu.Lock()

@@ -27,9 +27,9 @@ import (
 	"github.com/tandem-router/tandem/prefill"
 )
 
-// BenchmarkSharing is many routers over 64 replicas on sockets, which book forty requests a second together
-// for half a second each, beside a probe whose way to another router is timed: how old news is, what telling
-// costs a router and the server of its CPU, and how much is sent.
+// BenchmarkSharing is many routers over 64 replicas on sockets. Together they book forty requests a second,
+// for half a second each. A probe's way to another router is timed. The benchmark tells how old news is, how
+// much CPU telling costs a router and the server, and how much is sent.
 //
 //	go test -run - -bench Sharing -benchtime 100x ./orchestrator/peers
 func BenchmarkSharing(b *testing.B) {
@@ -47,7 +47,7 @@ type crowd struct {
 	running sync.WaitGroup
 }
 
-// member is one of them.
+// member is one of the routers.
 type member struct {
 	peers   *Peers
 	prefill *prefill.Pool

@@ -34,7 +34,7 @@ type bookings struct {
 }
 
 // guesses are the prompts that a router has sent to replicas since its last report. Other routers count the
-// blocks of these prompts before the replicas' events announce them.
+// prompts' blocks before the replicas' events announce them.
 type guesses struct {
 	Prefill []prefill.Guess `json:"prefill,omitempty"`
 	Decode  []decode.Guess  `json:"decode,omitempty"`

@@ -30,8 +30,8 @@ import (
 	"github.com/tandem-router/tandem/prefill"
 )
 
-// rig is a router with a prefill replica p0 and a decode replica d0 that nobody serves, and other routers
-// that say what a test wants, in fake time.
+// rig is a router with a prefill replica p0 and a decode replica d0 that nobody serves. The other routers
+// say what a test wants, in fake time.
 type rig struct {
 	t       *testing.T
 	net     *memnet.Net
@@ -233,7 +233,7 @@ func (r *rig) knows(want int) {
 	}
 }
 
-// up checks how a peer is heard: 1 if it is, 0 if it is not, -1 if nothing is said of it.
+// up checks how a peer is heard: 1 if it is, 0 if it is not, -1 if Heard leaves the peer out.
 func (r *rig) up(peer string, want int) {
 	r.t.Helper()
 	if got := r.heard(peer); got != want {
@@ -586,7 +586,7 @@ func TestSlowAnswersAgeTheirReports(t *testing.T) {
 			_, _ = w.Write([]byte(`{"instance":"one","decode":[{"id":"d0","report":{"age_ns":200000000,"running":5,` +
 				`"waiting":0,"loading":0,"usage":0.5}}]}`))
 		})
-		<-asked // who is asked before it listens is asked again later
+		<-asked // a router that is asked before it listens is asked again later
 		time.Sleep(701 * time.Millisecond)
 		if s := r.decode.Status(time.Now())[0]; s.Running != 5 || s.LoadAge != 901 {
 			r.t.Errorf("%d running as reported %v ms ago, want 5 and 901 ms", s.Running, s.LoadAge)
@@ -594,8 +594,8 @@ func TestSlowAnswersAgeTheirReports(t *testing.T) {
 	})
 }
 
-// What another router has found of an engine is known with its first answer, and this router's own is in what
-// it answers. A router of an older version says nothing of it, and is heard all the same.
+// A router's first answer brings its findings about engines, and this router's answers bring its own. A
+// router of an older version tells no findings, and is heard all the same.
 func TestPeersShareDistrust(t *testing.T) {
 	serve := func(r *rig) {
 		r.serve("t1:9090", booked("old", 1))

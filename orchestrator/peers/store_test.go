@@ -118,8 +118,8 @@ func within(t *testing.T, most time.Duration, what string, holds func() bool) ti
 
 const soon = 20 * time.Second // for a machine that does other things
 
-// Routers that know nothing of each other but a server hear what each has booked, as soon as it has, and
-// nothing of one that has ended.
+// Routers that know only a common server hear the bookings of each other as soon as they are made. A router
+// that has ended has no bookings.
 func TestRoutersMeetAtAServer(t *testing.T) {
 	server := valkeytest.Start(t)
 	a, b := newMet(t, at(server)), newMet(t, at(server))
@@ -153,8 +153,8 @@ func TestRoutersMeetAtAServer(t *testing.T) {
 	})
 }
 
-// What one router has sent to a replica counts as what is there at another, through a server and over HTTP,
-// before the replica's events say so.
+// A prompt that one router has sent to a replica counts as present at another router before the replica's
+// events announce it. This holds through a server and over HTTP.
 func TestPromptsThatWereSentAreKnown(t *testing.T) {
 	server := valkeytest.Start(t)
 	for name, meet := range map[string]func(a, b *rig){
@@ -303,7 +303,8 @@ func TestServerRefusesThePassword(t *testing.T) {
 	}
 }
 
-// Who is heard through the server is not asked for the same, and is at once when the server fails.
+// A router that is heard through the server is not asked directly, but is asked at once when the server
+// fails.
 func TestPeersStandInForTheServer(t *testing.T) {
 	server := valkeytest.Start(t)
 	a, b := newMet(t, at(server)), newMet(t, at(server))
@@ -359,8 +360,8 @@ func TestAnotherServerIsMetAt(t *testing.T) {
 	}
 }
 
-// What a router finds of an engine all others hear as soon as it has found it, and one that comes later
-// before it sends its first request.
+// All other routers hear a finding about an engine at once. A router that comes later hears it before it
+// sends its first request.
 func TestDistrustIsSharedThroughAServer(t *testing.T) {
 	server := valkeytest.Start(t)
 	a, b := newMet(t, at(server)), newMet(t, at(server))
