@@ -20,7 +20,7 @@ type act struct {
 	asked bool // only played when it is named
 }
 
-// acts are all of them, in order; those of one fleet stand together.
+// acts are all acts, in order; the acts of one fleet stand together.
 var acts = []act{
 	{
 		name: "doctor", fleet: pools, play: consult,
@@ -124,8 +124,8 @@ func (a act) called() string { return a.name }
 
 func actNames() string { return namesOf(acts, act.called) }
 
-// pickNamed returns those of all that are called so, whose names are separated by commas. An error begins
-// with what, and lists which there are.
+// pickNamed returns the members of all with these names. names has commas between them. An error begins with
+// what, and lists the names that there are.
 func pickNamed[T any](all []T, names string, called func(T) string, what string) ([]T, error) {
 	var some []T
 	for name := range strings.SplitSeq(names, ",") {
@@ -183,7 +183,7 @@ func (s *stage) play(ctx context.Context, program []act) error {
 	return sum(done)
 }
 
-// unharmed says which engines have ended or hold blocks although nothing is asked of them.
+// unharmed says which engines have ended or hold blocks although nothing is asked of the engines.
 func (s *stage) unharmed(ctx context.Context) error {
 	var errs []error
 	for _, e := range s.engines {

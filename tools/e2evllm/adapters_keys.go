@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// variant is whose blocks those of a prompt are: a model's, base or adapter, and a tenant's.
+// variant is what the blocks of a prompt belong to: a model, base or adapter, and a tenant.
 type variant struct{ model, salt string }
 
 func (v variant) String() string { return fmt.Sprintf("%s/%q", v.model, v.salt) }
@@ -33,8 +33,8 @@ type keyed struct {
 	found    map[variant]int    // tokens that the second asking found
 }
 
-// adapters plays with the base model and adapters, with and without salts: who asks the same finds only what
-// was computed for the same model and tenant.
+// adapters plays with the base model and adapters, with and without salts. A prompt that is asked again finds
+// only what was computed for the same model and tenant.
 func adapters(ctx context.Context, s *stage) error {
 	if err := s.unloadLate(ctx); err != nil {
 		return err
@@ -174,8 +174,8 @@ func tellOne(ctx context.Context, r *router, path string, body map[string]any) (
 	return a, records[0], nil
 }
 
-// tellApart holds the answers of different models to be different, without which equal ones would show
-// nothing, and those of one model to be the same whatever the tenant.
+// tellApart holds the answers of different models to be different: otherwise equal answers would show
+// nothing. It holds the answers of one model to be the same whatever the tenant.
 func tellApart(prompts []*keyed) error {
 	k, texts := prompts[0], map[string]string{}
 	var errs []error

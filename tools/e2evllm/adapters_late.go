@@ -88,7 +88,7 @@ func (s *stage) loaded(ctx context.Context, r *router) error {
 	}
 	plain := maps.Clone(body)
 	plain["model"] = modelName
-	if _, _, err := tellOne(ctx, r, completions, plain); err != nil { // whose blocks the adapter must not find
+	if _, _, err := tellOne(ctx, r, completions, plain); err != nil { // the adapter must not find these blocks
 		return err
 	}
 	base, err := ask(ctx, s.reference().url(), completions, plain)
@@ -154,8 +154,8 @@ func (s *stage) lateReplicas(ctx context.Context) error {
 		}), r.end())
 }
 
-// decodedBy sends requests for the model, eight at once: all are answered, by these replicas, and by each of
-// them some.
+// decodedBy sends requests for the model, eight at once. All must be answered by these replicas, and each
+// replica must answer some.
 func (s *stage) decodedBy(ctx context.Context, r *router, model string, replicas ...string) error {
 	g := newPrompts()
 	answers, errs := make(chan string), make(chan error)

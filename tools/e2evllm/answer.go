@@ -63,7 +63,7 @@ type wireUsage struct {
 	} `json:"prompt_tokens_details"`
 }
 
-// wire is an answer, or one event of it, of completions and of chats.
+// wire is an answer of completions or chats, or one event of a stream.
 type wire struct {
 	ID      string          `json:"id"`
 	Error   json.RawMessage `json:"error"`

@@ -80,7 +80,7 @@ type phase struct {
 	inPieces  bool                       // prompts are to be sent in pieces, and none is split
 }
 
-// playPhase starts a router, runs the requests, and prints and judges what came of them.
+// playPhase starts a router, runs the requests, and prints and judges the results.
 func (s *stage) playPhase(ctx context.Context, ph phase) error {
 	settings := append([]string{"local: " + ph.local, "timeouts: {queue: 2m, probe: 5s}"}, ph.settings...)
 	file, err := s.configure(ph.local, settings...)

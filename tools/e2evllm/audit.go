@@ -28,7 +28,7 @@ type memory struct {
 // remembered is how many prompts are kept. Caches of some hundred blocks hold fewer.
 const remembered = 400
 
-// note keeps the prompts of q whose ids are known: the client sent them, or had them sent.
+// note keeps the prompts of q with known ids: the client sent the ids, or had them sent.
 func (m *memory) note(q request, a answer) {
 	salt, _ := q.body["cache_salt"].(string)
 	given := givenIDs(q.body["prompt"])
@@ -56,9 +56,9 @@ func givenIDs(prompts any) [][]int {
 	return nil
 }
 
-// sample is n different prompts that fill a block at least: those that were split first, and of them the
-// newest, which are still cached. Each has one of three forms: as it was; its beginning with another end;
-// itself with its answer and another end. There is room for answer tokens more.
+// sample is n different prompts that fill at least a block. Split prompts come first, and the newest of them
+// before older ones, since the newest are still cached. Each has one of three forms: as it was; its beginning
+// with another end; itself with its answer and another end. There is room for answer tokens more.
 func (m *memory) sample(n, answer int) ([]prompt, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -101,8 +101,8 @@ func (g *generator) vary(p prompt, form int) []int {
 const auditTokens = 3
 
 // audit asks every prefill and decode engine plainly for at least n prompts that went through the routers of
-// this run, and the reference, which computes them from nothing. A prefix cache that was poisoned shows only
-// so: the split answer that poisoned it may have been right.
+// this run. It asks the reference too, which computes the prompts from nothing. Only this shows a poisoned
+// prefix cache: the split answer that poisoned it may have been right.
 func (s *stage) audit(ctx context.Context, n int) error {
 	begun := time.Now()
 	sample, err := s.memory.sample(n, auditTokens)

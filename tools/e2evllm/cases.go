@@ -67,7 +67,7 @@ var everyKind = []func(*generator) request{
 	(*generator).responsesTools, (*generator).chatSampled, (*generator).toTheLimit, (*generator).tooLong,
 }
 
-// plainKinds are those of them that older versions answer too.
+// plainKinds are the kinds that older versions answer too.
 var plainKinds = []func(*generator) request{
 	(*generator).exactLength, (*generator).texts, (*generator).chatTurns, (*generator).sharedIDs,
 	(*generator).batchOfTexts, (*generator).exactLength,
@@ -105,7 +105,7 @@ func (g *generator) next() request {
 func (g *generator) pick(of ...int) int { return of[g.rnd.IntN(len(of))] }
 func (g *generator) output() int        { return g.pick(1, 2, 5, 8, 12, 16) }
 
-// ids are n random token ids, none of them special.
+// ids are n random token ids without special tokens.
 func (g *generator) ids(n int) []int {
 	ids := make([]int, n)
 	for i := range ids {

@@ -2,7 +2,7 @@ package main
 
 import "slices"
 
-// Conversations: chats, responses and messages. All of them share a system prompt, and so the first blocks of
+// Conversations: chats, responses and messages. They all share a system prompt, and so the first blocks of
 // their prompts.
 
 // talk is a conversation after one more turn of the user; it begins anew, with or without the shared system
@@ -47,8 +47,8 @@ var schema = map[string]any{
 	"required": []string{"at"},
 }
 
-// chatTools has a tool in the prompt, and sometimes a call of it before. An engine that shall call one itself
-// has to be started with a parser of calls.
+// chatTools has a tool in the prompt, and sometimes an earlier call of the tool. An engine that is to call a
+// tool itself has to be started with a parser of calls.
 func (g *generator) chatTools() request {
 	tools := []map[string]any{{
 		"type":     "function",

@@ -17,9 +17,8 @@ const (
 	usualKills = 2
 )
 
-// death kills decode engines under greedy answers. Each stream goes on elsewhere, other answers are made
-// again, and their clients have what one engine would have said, to the last byte, with usage and finish
-// reason.
+// death kills decode engines under greedy answers. Each stream goes on elsewhere, and other answers are made
+// again. The clients have what one engine would have said, to the last byte, with usage and finish reason.
 func death(ctx context.Context, s *stage) (err error) {
 	d := &dying{decoders: []string{"d0", "d1"}, relays: map[string]*relay{}}
 	if s.kills > usualKills { // then engines are killed two at a time, and come back two at a time
@@ -115,7 +114,7 @@ func (d *dying) playResets(ctx context.Context) error {
 	return fmt.Errorf("fewer than %d streams lost their engine and went on elsewhere", deaths)
 }
 
-// victims are the next n decode engines, whose turn comes again after all others'.
+// victims are the next n decode engines. Their turn comes again after that of all others.
 func (d *dying) victims(n int) []string {
 	next := d.decoders[:n:n]
 	d.decoders = append(d.decoders[n:len(d.decoders):len(d.decoders)], next...)

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// playKills kills decode engines in turn, as many under the same streams as leaves one of them, and lets them
-// come back together.
+// playKills kills decode engines in turn and lets them come back together. Each round kills all engines but
+// one under the same streams, or as many as are still to be killed.
 func (d *dying) playKills(ctx context.Context) error {
 	missed := 0
 	for done := 0; done < d.s.kills; {

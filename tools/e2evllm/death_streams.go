@@ -12,8 +12,8 @@ import (
 // the last one has begun.
 const dyingAnswer = 120
 
-// dyingKinds are greedy answers at the two APIs where streams go on: of prompts that are new and that begin
-// like others, in turns of a chat, to a limit of tokens and to a stop string, and two that are not streamed.
+// dyingKinds are greedy answers at the two APIs where streams go on. The prompts are new, begin like others,
+// or are turns of a chat. The answers go to a limit of tokens or to a stop string. Two are not streamed.
 var dyingKinds = []func(context.Context, *dying) (request, error){
 	plainly(func(d *dying) request { return d.ids(slices.Concat(beginning, d.g.ids(40))) }),
 	plainly(func(d *dying) request { return d.chat(message("user", d.g.text(12))) }),
@@ -36,7 +36,7 @@ func plainly(q func(*dying) request) func(context.Context, *dying) (request, err
 	return func(_ context.Context, d *dying) (request, error) { return q(d), nil }
 }
 
-// begin sends an answer of each kind, the streams first, and returns when all of these have begun.
+// begin sends an answer of each kind, the streams first, and returns when all streams have begun.
 func (d *dying) begin(ctx context.Context) (begun []*flight, err error) {
 	var streams, others []request
 	for _, kind := range dyingKinds {

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// The sizes of the engines: a context of contextTokens is contextTokens/blockTokens blocks, and the pools
-// hold only few of those, so that blocks are evicted and requests wait for room.
+// The sizes of the engines. A context of contextTokens is contextTokens/blockTokens blocks. The pools hold
+// only few contexts, so that blocks are evicted and requests wait for room.
 const (
 	modelName     = "tiny"
 	contextTokens = 1024
@@ -85,8 +85,8 @@ func (e *engine) launch(vars []string, program string, args ...string) (*process
 	return startProcess(e.Name, e.work, vars, program, args...)
 }
 
-// start starts the server, at the same ports each time. Its files go to its folder, so that nothing of it is
-// left when that is removed.
+// start starts the server, at the same ports each time. Its files go to its folder, so that nothing is left
+// when that folder is removed.
 func (e *engine) start() (err error) {
 	if e.Port == 0 {
 		if err := e.takePorts(); err != nil {
@@ -173,7 +173,7 @@ func (e *engine) args() []string {
 func (e *engine) freeze()   { e.process.signal(syscall.SIGSTOP) }
 func (e *engine) unfreeze() { e.process.signal(syscall.SIGCONT) }
 
-// kill ends the engine without a word, and returns when no process of it is left.
+// kill ends the engine without a word, and returns when no process of the engine is left.
 func (e *engine) kill() error { return stop([]*process{e.process}, 0) }
 
 // dead says how the engine ended, or "".
@@ -186,8 +186,8 @@ func (e *engine) dead() string {
 	}
 }
 
-// Ports are taken from below those that systems give to whoever asks for any, so that nobody is given one of
-// ours between the look and the minute later in which an engine listens there.
+// Ports are taken from below the range that systems give to programs that ask for any port. An engine listens
+// on its port only a minute after the look, and no other program is given the port in between.
 const (
 	firstPort = 20000
 	lastPort  = 31999
@@ -295,7 +295,7 @@ func (e *engine) usage(ctx context.Context) (float64, error) {
 	return most, nil
 }
 
-// metric reads the samples of /metrics whose lines begin with prefix.
+// metric reads the samples of /metrics with lines that begin with prefix.
 func (e *engine) metric(ctx context.Context, prefix string) ([]float64, error) {
 	body, err := get(ctx, e.url()+"/metrics")
 	if err != nil {

@@ -34,8 +34,8 @@ const installer = "uv==0.13.8"
 const writeBytecode = "PYTHONDONTWRITEBYTECODE="
 
 // environment is what an engine runs on, kept in the user's cache between runs. Each part has a folder of its
-// own, named after what it is made of, so that another pin does not make the model again, nor another model
-// install the packages.
+// own, named after its inputs. So another pin does not make the model again, nor does another model install
+// the packages.
 type environment struct {
 	root string // of everything that is kept
 	dir  string // of the packages
@@ -103,8 +103,8 @@ func prepare(ctx context.Context, root string) (environment, error) {
 		func(ctx context.Context) error { return makeModel(ctx, e) })
 }
 
-// install makes an environment of these packages in root, or reuses the one that is there; prepare makes the
-// rest of it.
+// install makes an environment of these packages in root, or reuses an environment that is there. prepare
+// makes the rest of the environment.
 func install(ctx context.Context, root string, p packages) (environment, error) {
 	e := p.in(root)
 	return e, pinned.Once(ctx, say, e.dir, "packages",

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Faults are made where requests are held: an engine that is stopped holds whatever waits for it, so that the
-// fault finds requests in the phase that is meant and not in one that luck has chosen.
+// Faults are made where requests are held. A stopped engine holds whatever waits for it. So the fault finds
+// requests in the intended phase and not in one that luck has chosen.
 //
 //	prefill engines stopped         leg 1 is in flight
 //	decode engines stopped          leg 1 has been answered, leg 2 sent, there is no first byte
@@ -86,8 +86,8 @@ func chosenScenes(names string) ([]scene, error) {
 	return pickNamed(scenes, names, scene.called, "-faults: no fault")
 }
 
-// faults makes every fault, and holds the answers of what was in flight, and of what comes after, to those of
-// the engine that splits nothing.
+// faults makes every fault. It holds the answers of what was in flight, and of what comes after, to the
+// answers of the engine that splits nothing.
 func faults(ctx context.Context, s *stage) error {
 	chosen, err := chosenScenes(s.options.faults)
 	if err != nil {
@@ -155,7 +155,7 @@ func (f *faulting) warm(ctx context.Context) error {
 	return f.after(ctx, 2*time.Second)
 }
 
-// serve starts a router of its own for a fault, whose patience with a prefill does not end before that.
+// serve starts a router of its own for a fault. Its timeouts outlast the fault.
 func (f *faulting) serve(ctx context.Context, name string, more ...string) (*router, error) {
 	file, err := f.s.configure(name,
 		append([]string{"local: never", manyRetries, evenSpeeds, knownChats}, more...)...)

@@ -9,8 +9,8 @@ import (
 	"sync"
 )
 
-// coreSize is how many requests of the suite are compared after a fault, and how many whose beginnings were
-// asked around the fault.
+// coreSize is how many requests of the suite are compared after a fault. Half as many more are compared whose
+// beginnings were asked around the fault.
 const coreSize = 8
 
 // checkCore compares answers as the suite does.

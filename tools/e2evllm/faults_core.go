@@ -46,7 +46,7 @@ func coreBeyondLease(ctx context.Context, f *faulting) error {
 	err = errors.Join(f.overwrite(ctx, "p0"), f.overwrite(ctx, "p1"))
 	f.unfreeze("d0", "d1")
 	err = errors.Join(err, f.landAll(ctx), f.row.wantExact(), f.wantDisbelieved(ctx))
-	for _, one := range held { // whose last blocks are wrong in the decode engines' caches
+	for _, one := range held { // their last blocks are wrong in the decode engines' caches
 		q := plainIDs(append(one.body["prompt"].([]int), f.g.ids(9)...), 8)
 		if res := f.s.compare(ctx, patient, q); res.diff != "" {
 			err = errors.Join(err, fmt.Errorf("asked again, longer: %s: %s", res.id, res.diff))

@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// holdBetweenLegs sends n requests, stops r when it has planned them, and returns how many of them have been
-// prefilled then, which r has not read: all but those whose leg 1 had not left r yet.
+// holdBetweenLegs sends n requests and stops r when r has planned them. It returns how many requests have
+// been prefilled then; r has not read the answers of their first legs. A request is missing only if its leg 1
+// had not left r yet.
 func (f *faulting) holdBetweenLegs(ctx context.Context, r *router, phase string, n int) (float64, error) {
 	before, err := f.prefills(ctx)
 	aged, errAged := r.aged(ctx)
@@ -90,11 +91,11 @@ func (f *faulting) holdAllPhases(ctx context.Context) error {
 	return f.holdFirstLegs(ctx, 4, "p0")
 }
 
-// moreStreams is how many streams beyond those wanted are started until one of them is the victim's. A router
-// that takes the victim's link for slow fills the other decode engine first, which has room for some ten.
+// moreStreams is how many streams beyond n are started at most until the victim has one. A router that takes
+// the victim's link for slow fills the other decode engine first, which has room for some ten.
 const moreStreams = 14
 
-// holdStreams starts n long streams or more, some of them of the victim, and returns when all have begun.
+// holdStreams starts n long streams or more, some on the victim, and returns when all have begun.
 func (f *faulting) holdStreams(ctx context.Context, n int, victim string) error {
 	for i := range n + moreStreams {
 		if i >= n && f.keeps(ctx, victim) > 0 {
@@ -120,8 +121,8 @@ func lastPlan(ctx context.Context, r *router) string {
 	return string(body)
 }
 
-// holdSecondLegs returns when n or more requests wait for decode engines that stand still, the victims among
-// them: they have prefilled some of them, or have been sent some.
+// holdSecondLegs returns when n or more requests wait for stopped decode engines. The victims are among these
+// engines: they have prefilled some requests, or have been sent some.
 func (f *faulting) holdSecondLegs(ctx context.Context, n int, victims ...string) error {
 	before := map[string]float64{}
 	for _, name := range victims {

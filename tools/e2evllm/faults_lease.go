@@ -47,8 +47,9 @@ func (r *router) aged(ctx context.Context) (float64, error) {
 }
 
 // allBeyondLease stops a router between the legs, a prefill engine and a decode engine for longer than the
-// lease, while the other engines serve. Before them is a router that would wait for longer than that: only
-// that it notices who is silent keeps it from reading blocks which are another's by then.
+// lease, while the other engines serve. The engines have a router that would wait for longer than the lease.
+// That router must notice which engine is silent. Otherwise it would read blocks that belong to another
+// request by then.
 func allBeyondLease(ctx context.Context, f *faulting) error {
 	// Else the prefill, and not its answer, would be too old.
 	stopped, err := f.serve(ctx, "lease", "timeouts: {prefill: 1m}")

@@ -13,8 +13,8 @@ const (
 	leaving = 4
 )
 
-// clientsLeave lets clients leave at every moment of a request: of the prefill, of what is between the legs,
-// of the transfer, of the answer. Nothing may be left of them, and no lease may have to run out.
+// clientsLeave lets clients leave at every moment of a request: during the prefill, between the legs, during
+// the transfer, during the answer. Nothing may be left of their requests, and no lease may have to run out.
 func clientsLeave(ctx context.Context, f *faulting) error {
 	whole := f.launch(ctx, f.router, "before, to its end", f.leaver(0))
 	if err := f.landAll(ctx); err != nil {

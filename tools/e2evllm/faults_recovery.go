@@ -24,8 +24,8 @@ func (r *router) continued(ctx context.Context) (float64, error) {
 	return r.series(ctx, "tandem_continued_total", label("outcome", "continued"))
 }
 
-// comeBack waits, under load of that many at a time, until the engines, which have been started, are used,
-// and their old blocks are forgotten.
+// comeBack waits until the engines, which have been started, are used, and their old blocks are forgotten.
+// Meanwhile it keeps this many workers sending requests.
 func (f *faulting) comeBack(ctx context.Context, workers int, names ...string) error {
 	stopFlow := f.flow(ctx, workers, time.Second) // more would take the cores from those that start
 	var back []*engine
@@ -101,8 +101,8 @@ func (f *faulting) overwrite(ctx context.Context, name string) error {
 	return nil
 }
 
-// flow sends requests one after another, workers at a time and each with a rest after it, until stop is
-// called, which returns when all have landed.
+// flow sends requests one after another until stop is called. It has this many workers, each with a rest
+// after each request. stop returns when all requests have landed.
 func (f *faulting) flow(ctx context.Context, workers int, rest time.Duration) (stop func()) {
 	end := make(chan struct{})
 	var all sync.WaitGroup

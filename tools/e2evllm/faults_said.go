@@ -42,7 +42,7 @@ type saidUsage struct {
 	Written    int `json:"cache_creation_input_tokens"`
 }
 
-// take adds a body, or the event of that name.
+// take adds a body, or the event called name.
 func (t *landed) take(path, name string, data []byte) {
 	var s said
 	if err := json.Unmarshal(data, &s); err != nil {

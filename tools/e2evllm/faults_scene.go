@@ -265,10 +265,10 @@ func (f *faulting) after(ctx context.Context, limit time.Duration) error {
 	return errors.Join(err, f.checkCaches(ctx), f.checkCore(ctx))
 }
 
-// brokenLegs is how many decode legs the router has sent again elsewhere. The first of two may have arrived
-// all the same and be read later, so that its blocks are left until their lease is over
-// (docs/decisions/0002): an engine that stood still for as long as it keeps idle connections resets one that
-// has a request on it.
+// brokenLegs is how many decode legs the router has sent again elsewhere. The first of two legs may have
+// arrived all the same and be read later. Then its blocks are left until their lease is over
+// (docs/decisions/0002). For example, an engine that stood still for as long as it keeps idle connections
+// resets a connection with a request on it.
 func (f *faulting) brokenLegs(ctx context.Context) float64 {
 	n, _ := f.router.series(ctx, "tandem_retries_total", `phase="decode"`)
 	return n

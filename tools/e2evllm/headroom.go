@@ -34,7 +34,7 @@ func scrape(ctx context.Context, url string) (series, error) {
 	return found, nil
 }
 
-// sum adds up the samples of a name whose labels contain all of those, each written as name="value".
+// sum adds up the samples of a name that have all these labels. Each label is written as name="value".
 func (s series) sum(name string, labels ...string) (total float64, found bool) {
 next:
 	for key, v := range s {
@@ -54,8 +54,8 @@ next:
 
 func label(name, value string) string { return fmt.Sprintf("%s=%q", name, value) }
 
-// watch looks at room while a phase runs: what each decode engine says is free, and what the router's ledger
-// says of it.
+// watch looks at room while a phase runs: the free blocks that each decode engine tells, and those in the
+// router's ledger.
 type watch struct {
 	engines []*engine
 	router  *router
@@ -66,7 +66,7 @@ type watch struct {
 
 // look is one look at all: the engines first, then the router.
 type look struct {
-	begun, asked time.Time // before the engines were asked, and when all of them had answered
+	begun, asked time.Time // before the engines were asked, and when every engine had answered
 	free         []int     // blocks, of each engine by its own gauge
 	ledger       []int     // blocks, of each engine by the router's ledger; -1 unknown
 	waiting      int       // requests that wait in the router for room
@@ -152,8 +152,8 @@ const pollInterval = 1500 * time.Millisecond
 // excess is by how many blocks a ledger was above its engine.
 type excess struct {
 	most int // above what the engine said
-	// Of those, more than what came to the engine within the poll interval before, which the ledger need not
-	// know yet.
+	// The largest excess over the blocks that came to the engine within the poll interval before. The ledger
+	// need not know those blocks yet.
 	beyond int
 	where  string // the worst case
 	looks  int    // in which both were known
@@ -213,8 +213,9 @@ func came(records []record, name string, from, to time.Time) int {
 	return blocks
 }
 
-// brokenOff is an attempt at a request that the router gave up: of its own, with which it tried a pair or a
-// replica, or of a client, who got the answer of another attempt.
+// brokenOff is an attempt at a request that the router gave up. It is a request of the router's own, for a
+// trial of a pair or a replica. Or it is a client's request, and the client got the answer of another
+// attempt.
 type brokenOff struct {
 	id     string // of the client's request, "" for one of the router's own
 	engine string
@@ -269,8 +270,8 @@ func (r *record) generated(from, to time.Time) int {
 	return int(math.Ceil(float64(r.Output) * float64(to.Sub(from)) / float64(all)))
 }
 
-// tightest is the fewest free blocks that an engine had by its own word and by its ledger, and the most
-// requests that waited for room at once.
+// tightest tells the fewest free blocks that an engine had by its own word, and by its ledger. It also tells
+// the most requests that waited for room at once.
 func (w *watch) tightest() (engine, ledger, waiting int) {
 	engine, ledger = math.MaxInt, math.MaxInt
 	for _, l := range w.looks {

@@ -67,12 +67,12 @@ func hostileActs(ctx context.Context, s *stage) error {
 	return errors.Join(append(errs, r.end())...)
 }
 
-// hostileCases are all of them. stolen may be nil.
+// hostileCases are all hostile cases. stolen may be nil.
 func hostileCases(stolen map[string]any) []hostileCase {
 	return slices.Concat(paramsCases(stolen), jsonCases(), httpCases(), adminCases(adminPaths))
 }
 
-// hostileGroup plays cases against Tandem, prints what came of them and then asks something validBodies.
+// hostileGroup plays cases against Tandem, prints the results and then asks something valid.
 func (s *stage) hostileGroup(ctx context.Context, r *router, name string, cases []hostileCase) error {
 	begun := time.Now()
 	results, err := s.hostileRun(ctx, r.front, cases, 6)
@@ -274,8 +274,8 @@ func (s *stage) untouched(f func() error) error {
 	return errors.Join(errs...)
 }
 
-// disturbed looks in what an engine has logged for paths that it should not have been asked for, and for
-// attempts to empty its cache, which succeed or do not (vllm/v1/core/block_pool.py).
+// disturbed looks in an engine's log for two things: paths that it should not have been asked for, and
+// attempts to empty its cache, successful or not (vllm/v1/core/block_pool.py).
 func (e *engine) disturbed(log []byte, reference bool) error {
 	var errs []error
 	for _, path := range strangers(log) {

@@ -15,7 +15,7 @@ type hostileCase struct {
 	path  string
 	raw   []byte // everything that goes over the connection
 	half  bool   // our side is closed when it has been written
-	clean string // body whose answer by one engine is the right one; "" where only a refusal is
+	clean string // a body; one engine's answer to it is the right one; "" where only a refusal is
 	loose bool   // a refusal is right as well
 	names string // field that a refusal names, "" for none
 }

@@ -105,7 +105,7 @@ func heart(body []byte) (string, error) {
 	return t.String(), nil
 }
 
-// parts are the JSON texts of an answer: the data of its events, or all of it.
+// parts are the JSON texts of an answer: the data of its events, or the whole answer.
 func parts(body []byte) [][]byte {
 	if !bytes.HasPrefix(body, []byte("data:")) && !bytes.HasPrefix(body, []byte("event:")) {
 		return [][]byte{body}

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// hybrids are a prefill and a decode engine of a model whose layers do not all see the whole prompt, and
-// which guess tokens ahead. Their KV cache has several groups: a block has a hash in each, and of the groups
-// with a window only the last blocks are handed over. There is no third: the prefill engine is asked for what
-// an answer should be.
+// hybrids are a prefill and a decode engine that guess tokens ahead. Not all layers of their model see the
+// whole prompt. Their KV cache has several groups. A block has a hash in each group, and a group with a
+// window hands over only its last blocks. There is no third engine: the prefill engine is asked for what an
+// answer should be.
 var hybrids = &fleet{"hybrids", func() []*engine {
 	return []*engine{
 		{Name: "p0", Role: producer, Blocks: 4 * prefillBlocks, Flags: atOnce, Shape: sliding},
@@ -40,7 +40,7 @@ func hybrid(ctx context.Context, s *stage) error {
 			})
 		}},
 	}
-	if !s.simulate { // whose engines have one group, and guess nothing
+	if !s.simulate { // simulated engines have one group, and guess nothing
 		steps = append(steps,
 			step{"several groups", func() error { return s.groups(ctx, s.engine("p0"), s.engine("d0")) }},
 			step{"guesses", func() error { return guesses(ctx, s.engine("d0")) }})
@@ -48,8 +48,8 @@ func hybrid(ctx context.Context, s *stage) error {
 	return inOrder(ctx, steps...)
 }
 
-// groups prefills as a router does, wants several groups in the parameters, fewer blocks of some of them, and
-// gives the blocks back.
+// groups prefills as a router does. It wants several groups in the parameters, with fewer blocks in some
+// groups, and gives the blocks back.
 func (s *stage) groups(ctx context.Context, p, d *engine) error {
 	prompt := newGenerator(uint64(time.Now().UnixNano())).ids(20 * blockTokens)
 	params, err := prefillOnly(ctx, p, prompt)

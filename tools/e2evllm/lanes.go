@@ -17,10 +17,10 @@ import (
 	"time"
 )
 
-// The acts wait for leases, for engines that start and for timeouts most of the time. So with -lanes the
-// acts of the fleet "pools" and the acts of all other fleets run side by side, each half in a process of its
-// own: a lane. A lane has its own engines, ports, files and fair time, so that no act sees anything of the
-// other lane.
+// The acts wait for leases, for engines that start and for timeouts most of the time. So with -lanes two
+// halves run side by side: the acts of the fleet "pools", and the acts of all other fleets. Each half has a
+// process of its own: a lane. A lane has its own engines, ports, files and fair time, so that no act sees
+// anything of the other lane.
 
 // lane is one half of the acts.
 type lane struct {

@@ -1,6 +1,6 @@
-// Command e2evllm holds Tandem to real vLLM: it installs vLLM for CPUs, makes a tiny model, starts two
-// prefill and two decode engines and one that takes no part in splitting, sends requests through the built
-// binary and the same ones to that engine, and compares the answers.
+// Command e2evllm holds Tandem to real vLLM. It installs vLLM for CPUs and makes a tiny model. It starts two
+// prefill and two decode engines, and one engine that takes no part in splitting. It sends requests through
+// the built binary, and the same requests to the latter engine. Then it compares the answers.
 //
 //	make e2e-vllm
 //
@@ -125,8 +125,8 @@ func run(ctx context.Context, o options) (err error) {
 }
 
 // newStage finds the binary under test and brings vLLM here, unless all is simulated or the engines stand
-// already: a run that attaches installs nothing, so that it can be played against engines from anywhere.
-// Whoever gets a stage must leave it.
+// already: a run that attaches installs nothing, so that it can be played against engines from anywhere. The
+// caller must leave the stage.
 func newStage(ctx context.Context, o options) (*stage, error) {
 	tandem, err := filepath.Abs(o.tandem)
 	if err == nil {

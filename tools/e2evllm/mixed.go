@@ -46,7 +46,7 @@ var mixing = &fleet{"mixing", func() []*engine {
 	}}
 }}
 
-// mixed measures what a step takes in which a prompt is computed beside streams, and compares it with what
+// mixed measures the time of a step that computes a prompt beside streams. It compares this time with what
 // the simulator's formula makes of prompts alone and of streams alone (internal/lab/enginesim/core, Cost).
 func mixed(ctx context.Context, s *stage) error {
 	m := &mixedMeasure{ctx: ctx, s: s, g: newGenerator(s.seed + 16000)}
@@ -156,8 +156,8 @@ func (m *mixedMeasure) formula() (f stepFormula, err error) {
 	return f, nil
 }
 
-// stepFormula is the simulator's, in seconds. What a request costs beside its tokens is a step that computes
-// nothing else and what the server does with it, which does not hold up streams.
+// stepFormula is the simulator's, in seconds. Beside its tokens, a request costs a step that computes nothing
+// else, and the server's work for the request. That work does not hold up streams.
 type stepFormula struct {
 	request, token, attention float64 // of prompts: each, for each token, for each pair of tokens
 	step, stream              float64 // of streams: each step, and for each stream in it

@@ -15,15 +15,15 @@ import (
 	"time"
 )
 
-// network gives each engine of a fleet a network namespace of its own, so that the path between two of them
-// can be cut below everything that the engines and the router see:
+// network gives each engine of a fleet a network namespace of its own. So the path between two engines can be
+// cut below everything that the engines and the router see:
 //
 //	namespace p0   eth0 198.18.N.10 --+
 //	namespace p1   eth0 198.18.N.11 --+-- namespace hub, which forwards --- ours, 198.18.N.1
 //	namespace d0   eth0 198.18.N.12 --+
 //
-// A rule of the hub drops or refuses what one sends to another. All names begin with those of the run, so
-// that whoever comes after a run that was killed knows what it left.
+// A rule of the hub drops or refuses what one engine sends to another. All names begin with the name of the
+// run, so that the run after a killed run knows what was left.
 type network struct {
 	Prefix string            // of the names of this run's namespaces
 	Octet  int               // N
@@ -49,7 +49,8 @@ func (u *untried) Error() string { return "not tried: " + u.reason }
 
 const netPrefix = "tandem-e2e-"
 
-// newNetwork makes namespaces for engines of these names, after it has removed what runs left that are gone.
+// newNetwork makes namespaces for engines with these names. First it removes the namespaces of runs that are
+// gone.
 func newNetwork(names []string) (*network, error) {
 	if err := canSeparate(); err != nil {
 		return nil, err
@@ -121,7 +122,7 @@ func (n *network) makeHub() error {
 	)
 }
 
-// join makes the namespace of an engine. Its address has the whole net behind it, all of it over the hub:
+// join makes the namespace of an engine. Its address has the whole net behind it, all over the hub:
 // transports look whether there is a route to their peer.
 func (n *network) join(name, host string) error {
 	hub, space := n.space("hub"), n.space(name)
@@ -150,7 +151,7 @@ func (n *network) cutPath(how cut, a, b string) error {
 	return err
 }
 
-// mendPath ends the newest cut, which was made of these two.
+// mendPath ends the newest cut between these two engines.
 func (n *network) mendPath(a, b string) error {
 	last := len(n.cuts) - 1
 	how := n.cuts[last]
@@ -165,7 +166,7 @@ func (n *network) rules(do string, how cut, a, b string) error {
 	return commands(rule(a, b), rule(b, a))
 }
 
-// reset breaks off the connections of a to b, as a kernel does that hears of it.
+// reset breaks off the connections of a to b, as a kernel does when it hears of the break.
 func (n *network) reset(a, b string) error {
 	err := commands(inside(n.space(a), "ss", "-K", "dst", n.Hosts[b]))
 	look := inside(n.space(a), "ss", "-tnH", "state", "established", "dst", n.Hosts[b])
@@ -219,7 +220,7 @@ func removeLeftNetworks() error {
 	return err
 }
 
-// removeSpaces removes the namespaces whose names begin so; links end with them.
+// removeSpaces removes the namespaces whose names begin with this prefix; links end with them.
 func removeSpaces(prefix string) error {
 	spaces, err := filepath.Glob(filepath.Join(netSpaces, prefix+"*"))
 	for _, space := range spaces {

@@ -184,8 +184,8 @@ func (s *stage) playWhole(ctx context.Context, e *engine, source, url string) er
 	return errors.Join(v.whole(ph.predicted), has(sources, source))
 }
 
-// refusesToo strikes out the differences that are refusals of what the version does not have, if the engine
-// when asked directly refuses it in the same words; a few may be so.
+// refusesToo strikes out differences that are refusals of features that the version does not have. The engine
+// must refuse the request in the same words when asked directly. Only a few differences may be refusals.
 func (e *engine) refusesToo(ctx context.Context, results []result) (kinds []string, err error) {
 	for i := range results {
 		r := &results[i]
@@ -220,8 +220,8 @@ func tellZeros(results []result, records []record) {
 	}
 }
 
-// forgetEstimates counts where the ids were from, and takes from records the predictions for prompts whose
-// ids nobody knew: the index knows those by chunks of their text, and promises less than the engine has.
+// forgetEstimates counts the sources of the ids. It takes from records the predictions for prompts with
+// unknown ids. The index knows such prompts by chunks of their text, and promises less than the engine has.
 func forgetEstimates(records []record) map[string]int {
 	sources := map[string]int{}
 	for i := range records {

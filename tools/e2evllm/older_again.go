@@ -66,8 +66,8 @@ func (r *router) follows(ctx context.Context, e *engine, n int) (seen, error) {
 	})
 }
 
-// beginAgain lets begin put a new router or a new engine in the place of one that had been asked before, and
-// holds the router to what the engine has then.
+// beginAgain lets begin put a new router or a new engine in the place of an old one that had been asked
+// before. It holds the router to what the engine has then.
 func (s *stage) beginAgain(
 	ctx context.Context, e *engine, begin func(context.Context, *router, *engine, string) (*router, int, error),
 ) error {
@@ -118,8 +118,8 @@ func (s *stage) beginRouter(ctx context.Context, r *router, e *engine, file stri
 	return r, 10 * blockTokens, err
 }
 
-// beginEngine restarts the engine, whose events begin anew at 0. Nothing is cached then, and the router has
-// to know.
+// beginEngine restarts the engine: its events begin anew at 0. Nothing is cached then, and the router has to
+// know.
 func (s *stage) beginEngine(ctx context.Context, r *router, e *engine, _ string) (*router, int, error) {
 	if err := s.restart(ctx, e); err != nil {
 		return nil, 0, err
@@ -165,8 +165,8 @@ func (s *stage) foretells(ctx context.Context, r *router, prompt []int, cached i
 //go:embed older_events.py
 var eventReader []byte
 
-// speaks holds an engine to the form of its events, "array" or "map", and to the number of frames of a reply
-// to a replay, which it is asked for here.
+// speaks holds an engine to the form of its events, "array" or "map". It asks for a replay, and holds the
+// engine to the number of frames of the reply.
 func (e *engine) speaks(ctx context.Context, form string, frames int) error {
 	cmd := exec.CommandContext(ctx, e.env.python(), "-c", string(eventReader),
 		fmt.Sprintf("tcp://127.0.0.1:%d", e.Replay))

@@ -58,7 +58,7 @@ var pairParams = []string{
 	"remote_request_id", "tp_size", "transfer_mode",
 }
 
-// handOver prefills as a router does, holds the parameters to the keys of the version, and gives the blocks
+// handOver prefills as a router does and holds the parameters to the keys of the version. It gives the blocks
 // back by a request that the decode engine refuses.
 func (s *stage) handOver(ctx context.Context, p, d *engine) error {
 	prompt := newGenerator(uint64(time.Now().UnixNano())).ids(200)

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// separate are the engines of pools, each of those that split in a network namespace of its own.
+// separate are the engines of pools. Each engine that splits has a network namespace of its own.
 var separate = &fleet{"separate", func() []*engine {
 	all := pools.engines()
 	for _, e := range all {
@@ -86,8 +86,8 @@ var (
 	others  = []pairOf{{"p0", "d1"}, {"p1", "d0"}}
 )
 
-// play cuts the path under requests, waits for the pair to be out and for the others to go on, mends the
-// path, and waits for the pair to be back and to split.
+// play cuts the path under requests, and waits for the pair to be out and for the others to go on. Then it
+// mends the path, and waits for the pair to be back and to split.
 func (c *cutting) play(ctx context.Context, how cut) error {
 	c.row = &faultRow{fault: fmt.Sprintf("%v: %s, %s", cutPair, how, c.local)}
 	c.rows = append(c.rows, c.row)
@@ -194,7 +194,7 @@ func (c *cutting) awaitOut(ctx context.Context, began time.Time) error {
 	return err
 }
 
-// awaitBack waits until the pair, whose path was cut for so long, is in use and splits again.
+// awaitBack waits until the pair is in use and splits again. The pair's path was cut for this long.
 func (c *cutting) awaitBack(ctx context.Context, lasted time.Duration) error {
 	mended := time.Now()
 	if err := eventually(ctx, backLimit+lasted, func() error { return c.wantPair(ctx, "") }); err != nil {

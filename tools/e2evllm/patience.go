@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// Waits are bounded by what those who are waited for could have done meanwhile, not by the clock: an engine
+// Waits are bounded by the CPU time that the engines could have used meanwhile, not by the clock. An engine
 // that stands in line for a CPU on which other work runs is slow, and not at fault. So a bound holds on a
-// busy machine as on a quiet one, and what never comes is still seen.
+// busy machine as on a quiet one, and a wait for something that never comes still ends.
 
 // fairShare is the smallest share of time that a wait counts, however long processes stood in line. It
 // bounds every wait.
@@ -47,7 +47,8 @@ func (clock *fairTime) elapsed() time.Duration {
 	return max(clock.passed-clock.lost, time.Duration(fairShare*float64(clock.passed)))
 }
 
-// lookAgain is the rest between two tries, and lookInLine how often it is asked who stands in line.
+// lookAgain is the rest between two tries. lookInLine is the time between two looks at which processes stand
+// in line.
 const (
 	lookAgain  = 50 * time.Millisecond
 	lookInLine = 250 * time.Millisecond
@@ -111,7 +112,7 @@ func (g *groups) all() map[int]bool {
 	return maps.Clone(g.by)
 }
 
-// inLine is how long the processes of the groups have stood in line, as Linux counts it for their first
+// inLine is how long the processes of the groups have stood in line. Linux counts this for their first
 // threads, which do an engine's work. It is empty where the system does not tell; then time is the clock's.
 func inLine(groups map[int]bool) map[int]time.Duration {
 	lines := map[int]time.Duration{}

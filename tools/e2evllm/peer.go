@@ -76,8 +76,8 @@ func startPeer(ctx context.Context, s *stage) (*router, error) {
 	return r, nil
 }
 
-// peerAnswers sends the requests of the answers act through each rival, one at a time, and says what came of
-// them. Only what keeps it from being said is an error.
+// peerAnswers sends the requests of the answers act through each rival, one at a time, and tells the results.
+// Only what keeps it from telling them is an error.
 func peerAnswers(ctx context.Context, s *stage) error {
 	return s.besides(ctx, "answers", func(front func() string, leak leakOf) ([]trial, error) {
 		g := newGenerator(s.seed)
@@ -92,8 +92,8 @@ func peerAnswers(ctx context.Context, s *stage) error {
 	})
 }
 
-// peerHostile is the same with the requests of the hostile act: ten at most for each that -requests asks for,
-// which are all of them by default.
+// peerHostile is the same with the requests of the hostile act. It sends ten at most for each that -requests
+// asks for. By default these are all requests of the act.
 func peerHostile(ctx context.Context, s *stage) error {
 	return s.besides(ctx, "hostile", func(front func() string, leak leakOf) ([]trial, error) {
 		stolen, err := s.steal(ctx)
@@ -115,8 +115,8 @@ func peerHostile(ctx context.Context, s *stage) error {
 	})
 }
 
-// some are all of the cases where they are not more than limit, else as many as that, the same ones each
-// time, in their order.
+// some returns all cases if there are no more than limit. Otherwise it returns limit cases, the same ones
+// each time, in their order.
 func some(cases []hostileCase, limit int) []hostileCase {
 	chosen := rand.New(rand.NewPCG(1, uint64(len(cases)))).Perm(len(cases))[:min(limit, len(cases))]
 	slices.Sort(chosen)

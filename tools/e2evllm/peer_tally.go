@@ -18,15 +18,15 @@ type trial struct {
 	play func(context.Context) verdictOf
 }
 
-// verdictOf is what came of it. leaked says that the answer shows something of the inside, whatever else it
-// is.
+// verdictOf is the result of one case. leaked says that the answer shows something of the inside, whatever
+// else it is.
 type verdictOf struct {
 	outcome string
 	why     string
 	leaked  bool
 
 	open     bool // it is an answer of a path that is the engines' own
-	patience bool // an engine may be dying of it: the answer is no refusal
+	patience bool // an engine may be dying: the answer is no refusal
 }
 
 // bad says that the answer is neither right nor a refusal.

@@ -13,7 +13,7 @@ import (
 const longContext = 4096
 
 // pacing are a decode engine that computes every prompt itself, and one that takes no part. Neither computes
-// a prompt of them in chunks, and nothing is evicted between two pieces.
+// one of their prompts in chunks, and nothing is evicted between two pieces.
 var pacing = &fleet{"pacing", func() []*engine {
 	long := slices.Concat(atOnce, []string{"--max-model-len", strconv.Itoa(longContext)})
 	return []*engine{
@@ -22,7 +22,7 @@ var pacing = &fleet{"pacing", func() []*engine {
 	}
 }}
 
-// pacedKinds are long prompts of every API, and short ones whose streams are under way beside them.
+// pacedKinds are long prompts of every API, and short prompts that stream beside them.
 var pacedKinds = []func(*generator) request{
 	(*generator).longIDs, (*generator).stops, (*generator).longChat, (*generator).streamed,
 	(*generator).longText, (*generator).longSalted, (*generator).chatTurns, (*generator).longMessages,

@@ -17,7 +17,7 @@ import (
 	"github.com/tandem-router/tandem/tools/pinned"
 )
 
-// process is a program in a process group of its own, whose number is the program's.
+// process is a program in a process group of its own. The group's number is the program's.
 type process struct {
 	name  string
 	log   string // file of its output
@@ -57,7 +57,7 @@ func adoptProcess(name, log string, pid int) *process {
 	p := &process{name: name, log: log, pid: pid, ended: make(chan struct{})}
 	gone := func() bool { return syscall.Kill(pid, 0) != nil }
 	p.state = "gone"
-	if gone() { // now, so that whoever takes it over can start it again
+	if gone() { // close now, so that the new owner can start it again
 		close(p.ended)
 		return p
 	}
@@ -82,7 +82,8 @@ func (p *process) logTail(lines int) string {
 	return string(pinned.LastLines(b, lines))
 }
 
-// cause is the first error that the log names: what vLLM's processes say last is that another of them failed.
+// cause is the first error that the log names: the last words of vLLM's processes are that another process
+// failed.
 func (p *process) cause() string {
 	b, err := os.ReadFile(p.log)
 	if err != nil {
@@ -93,9 +94,9 @@ func (p *process) cause() string {
 
 var errorLine = regexp.MustCompile(`(?m)^.*\b[A-Z]\w*Error: .*$`)
 
-// stop ends all of the groups: asked first, and killed after grace; without grace they are killed at once. It
-// returns when no process of them is left, and removes the shared memory that those had mapped which had to
-// be killed.
+// stop ends all the groups. It asks them first, and kills them after grace; without grace it kills them at
+// once. It returns when no process is left. It removes the shared memory that the killed processes had
+// mapped.
 func stop(processes []*process, grace time.Duration) error {
 	processes = slices.DeleteFunc(slices.Clone(processes), func(p *process) bool { return p.left })
 	var memory []string
@@ -139,7 +140,8 @@ func gone(p *process, limit time.Duration) bool {
 }
 
 // slay kills the group and reports whether it is gone. Python's resource tracker outlives the others for a
-// moment: only it knows the names of semaphores in /dev/shm, which it removes when nobody is left who could.
+// moment. Only the tracker knows the names of semaphores in /dev/shm. It removes them when no other process
+// is left.
 func slay(p *process) bool {
 	for _, m := range members(p.pid) {
 		if line, _ := os.ReadFile(filepath.Join(m.dir, "cmdline")); !bytes.Contains(line,
@@ -163,7 +165,7 @@ type member struct {
 
 func members(group int) []member { return membersOf(map[int]bool{group: true}) }
 
-// membersOf are the members of those groups, in one look.
+// membersOf are the members of the groups, in one look.
 func membersOf(groups map[int]bool) (all []member) {
 	dirs, _ := filepath.Glob("/proc/[0-9]*")
 	for _, dir := range dirs {

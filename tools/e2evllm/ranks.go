@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// ranked are a prefill server of two data-parallel ranks, a decode engine, and one that splits nothing; all
-// of them have adapters.
+// ranked are a prefill server with two data-parallel ranks, a decode engine, and an engine that splits
+// nothing. All have adapters.
 var ranked = &fleet{"ranked", func() []*engine {
 	both := []string{adapterA, adapterB}
 	return []*engine{
@@ -21,7 +21,7 @@ var ranked = &fleet{"ranked", func() []*engine {
 	}
 }}
 
-// ranks plays with the prefill server of two ranks, each of which is a replica of its own to Tandem, with its
+// ranks plays with the prefill server of two ranks. To Tandem each rank is a replica of its own, with its
 // blocks, its events, its load and its capacity.
 func ranks(ctx context.Context, s *stage) error {
 	if err := consult(ctx, s); err != nil {

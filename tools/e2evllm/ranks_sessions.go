@@ -13,7 +13,7 @@ import (
 // newPrompts invents what no engine has heard before, also when it stood in another run.
 func newPrompts() *generator { return newGenerator(uint64(time.Now().UnixNano())) }
 
-// session is a conversation whose every prompt begins with the one before.
+// session is a conversation. Each of its prompts begins with the prompt before.
 type session struct {
 	kind, path string
 	body       func(turns []string) map[string]any
@@ -107,8 +107,8 @@ func (s *stage) sessions(ctx context.Context, r *router) error {
 // has not.
 const closingTokens = 16
 
-// returned says how a request did not find what the one before it left, all whole blocks of its prompt, at
-// the replica where that is.
+// returned says how a request missed what the request before it left: all whole blocks of that request's
+// prompt, at the replica that prefilled it.
 func returned(got, before record, what string) error {
 	held := (before.Prompt - closingTokens) / blockTokens * blockTokens
 	switch {
@@ -125,8 +125,8 @@ func returned(got, before record, what string) error {
 	return nil
 }
 
-// tellAll sends the requests at once, compares the answers, and returns the router's records of them in the
-// same order.
+// tellAll sends the requests at once, compares the answers, and returns the router's records in the same
+// order.
 func (s *stage) tellAll(ctx context.Context, r *router, requests []request) ([]record, error) {
 	results := make([]result, len(requests))
 	var all sync.WaitGroup
@@ -148,7 +148,7 @@ func (s *stage) tellAll(ctx context.Context, r *router, requests []request) ([]r
 	return recordsOf(ctx, r, ids)
 }
 
-// recordsOf reads the records of these requests, in their order.
+// recordsOf reads the records with these ids, in their order.
 func recordsOf(ctx context.Context, r *router, ids []string) ([]record, error) {
 	known, err := readRecords(ctx, r)
 	if err != nil {

@@ -44,7 +44,7 @@ func (r *relay) accept() {
 // pass copies both ways until either side has ended, and ends both as they were: by a reset where one was.
 func (r *relay) pass(near *net.TCPConn) {
 	c, err := net.Dial("tcp", r.to)
-	if err != nil { // nobody listens there: whoever came hears it as if there were no relay
+	if err != nil { // nobody listens there: the client sees it as if there were no relay
 		_ = near.SetLinger(0)
 		_ = near.Close()
 		return
@@ -82,7 +82,7 @@ func (r *relay) drop(conns ...*net.TCPConn) {
 	}
 }
 
-// reset breaks every connection off, as a kernel does whose process was killed. New ones are passed on.
+// reset breaks every connection off, as a kernel does for a killed process. New ones are passed on.
 func (r *relay) reset() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

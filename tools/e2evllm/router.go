@@ -18,8 +18,8 @@ type router struct {
 	front, admin string
 }
 
-// configure writes a file of that name for a router of the engines that stand: the producers prefill, the
-// consumers decode. more is added to it, one setting a line.
+// configure writes a file with this name for a router of the engines that stand: the producers prefill, the
+// consumers decode. more is added to the file, one setting a line.
 func (s *stage) configure(name string, more ...string) (string, error) {
 	return s.configureAt(name, nil, more...)
 }

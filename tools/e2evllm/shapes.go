@@ -16,7 +16,7 @@ var hybridMaker []byte
 //go:embed drafting.py
 var draftingMaker []byte
 
-// shape is a model that is not like the usual one, and how engines of it guess what comes next.
+// shape is a model that is not like the usual one, and how its engines guess what comes next.
 type shape struct {
 	maker   []byte
 	guesses string
@@ -29,14 +29,14 @@ const (
 
 const lookup = `"num_speculative_tokens":3,"prompt_lookup_max":4,"prompt_lookup_min":2`
 
-// shapes are all of them: one whose layers do not all see the whole prompt, which guesses by what came
-// before, and one with layers of its own that draft tokens ahead.
+// shapes are all shapes. One has layers that do not all see the whole prompt, and it guesses by what came
+// before. The other has layers of its own that draft tokens ahead.
 var shapes = map[string]shape{
 	sliding:  {hybridMaker, `{"method":"ngram",` + lookup + `}`},
 	drafting: {draftingMaker, `{"method":"mtp","num_speculative_tokens":3}`},
 }
 
-// shaped is where the model of that shape is.
+// shaped is where the model with this shape is.
 func (e environment) shaped(name string) string {
 	return filepath.Join(pinned.Folder(e.root, "e2e-"+name, shapes[name].maker, modelMaker), "model")
 }

@@ -22,9 +22,9 @@ var drafters = &fleet{"drafters", func() []*engine {
 // drafts.
 const withheld = 2
 
-// spec plays split requests with such a pair: answers, that tokens are withheld and that drafts come true. Of
-// predictions it wants no more than that they are wrong by less than a block on average: an engine that
-// drafts computes the last block of a cached prefix again, and no event tells of it.
+// spec plays split requests with such a pair. It checks the answers, that tokens are withheld, and that
+// drafts come true. Predictions may be wrong by less than a block on average: an engine that drafts computes
+// the last block of a cached prefix again, and no event tells so.
 func spec(ctx context.Context, s *stage) error {
 	steps := []step{
 		{"the doctor", func() error { return consult(ctx, s) }},
@@ -35,7 +35,7 @@ func spec(ctx context.Context, s *stage) error {
 			})
 		}},
 	}
-	if !s.simulate { // whose engines withhold and guess nothing
+	if !s.simulate { // simulated engines withhold and guess nothing
 		steps = append(steps,
 			step{"tokens left over", func() error { return s.leftOver(ctx, s.engine("p0"), s.engine("d0")) }},
 			step{"drafts", func() error { return guesses(ctx, s.engine("d0")) }})

@@ -51,8 +51,8 @@ type stage struct {
 	net       *network   // of engines that are apart
 }
 
-// want makes the engines of f stand, all of them healthy: starts those of a fleet that is new, and restarts
-// those that have ended since.
+// want makes the engines of f stand, all healthy. It starts the engines of a new fleet, and restarts those
+// that have ended since.
 func (s *stage) want(ctx context.Context, f *fleet) error {
 	if s.fleet == f {
 		return s.mend(ctx)
@@ -168,7 +168,7 @@ func (s *stage) dismiss() error {
 	return err
 }
 
-// engine is the one of that name; there has to be one.
+// engine is the engine with this name; there has to be one.
 func (s *stage) engine(name string) *engine {
 	for _, e := range s.engines {
 		if e.Name == name {

@@ -149,8 +149,8 @@ func dialogue(
 }
 
 // story writes batches with their blocks named in the order of their first store: engines of another hash
-// seed tell the same story. Each batch has to be of the right frames, follow the one before, and be, byte for
-// byte, what our encoder makes of it, which has been held to captures.
+// seed tell the same story. Each batch must have the right frames and follow the batch before. It must equal,
+// byte for byte, what our encoder makes from it. That encoder has been held to captures.
 type story struct {
 	names map[kv.EngineHash]int
 	lines []string
@@ -238,8 +238,9 @@ func frameLengths(frames [][]byte) string {
 	return strings.Join(all, ", ")
 }
 
-// framing describes replies to a replay by their frames: which are empty, which number of 8 bytes stands
-// where counted from the first batch, and whether the payload is the one that was published live.
+// framing describes replies to a replay by their frames: which frames are empty, and which number of 8 bytes
+// stands where, counted from the first batch. It also tells whether the payload is the one that was published
+// live.
 func framing(replies [][][]byte, live map[uint64][]byte, first uint64) string {
 	var w strings.Builder
 	for _, frames := range replies {

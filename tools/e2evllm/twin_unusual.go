@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 )
 
-// several prompts are prefilled before the first of them is read, in another order.
+// several prefills several prompts before it reads the first, and reads them in another order.
 func (w *workload) several(ctx context.Context) error {
 	var seconds []wish
 	var params [][2]map[string]json.RawMessage

@@ -72,7 +72,7 @@ type workload struct {
 	p, d    *twin
 	rnd     *rand.Rand
 	roots   [][]int  // beginnings that prompts share
-	notes   []string // a line a request, for whoever looks for the one that made the difference
+	notes   []string // a line a request, to find the request that made the difference
 	asked   int
 	split   int
 	streams int

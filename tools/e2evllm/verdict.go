@@ -27,11 +27,11 @@ type verdict struct {
 	missed    []record
 	slowest   time.Duration
 	median    time.Duration
-	// Prompts whose tokens nobody told Tandem: they are not split, and what is cached of them is not predicted.
+	// Prompts whose tokens nobody told Tandem: they are not split, and their cached tokens are not predicted.
 	guessed int
-	// Of the known ones, prompts whose prediction something changed meanwhile. A prompt that nobody tokenized
-	// was computed beside them, and they found more; or another prompt of the same batch was, and its blocks
-	// drove theirs out. They are neither exact nor missed.
+	// Known prompts for which something changed the prediction meanwhile. A prompt that nobody tokenized was
+	// computed beside them, and they found more. Or another prompt of the same batch was computed beside them,
+	// and its blocks drove theirs out. They are neither exact nor missed.
 	unforeseen int
 	either     bool        // the router may choose to split nothing
 	scarcity   *scarcity   // nil where nobody looked
@@ -108,8 +108,9 @@ func (v *verdict) addRecord(r record, all []record) {
 	v.missed = append(v.missed, r)
 }
 
-// besideUnknown reports whether o, whose tokens nobody told Tandem, was computed beside r. Its blocks are
-// cached there as soon as its step is scheduled, and nobody hears of them before that step is over.
+// besideUnknown reports whether o was computed beside r while nobody had told Tandem the tokens of o. The
+// blocks of o are cached as soon as its step is scheduled, and nobody hears about them before that step is
+// over.
 func (r *record) besideUnknown(o record) bool { return o.Tokenizer == "estimate" && r.beside(&o) }
 
 // besideSibling reports whether o is another prompt of r's batch and was computed beside r. The prompts of a
