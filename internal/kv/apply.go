@@ -109,8 +109,8 @@ func (ix *Index) storeBlocks(t *holding, e *Event, place copies, a *Applied) {
 	}
 }
 
-// join counts a copy of blocks that are known by their names. Those of a thin group in the engine's block
-// pool may be told before the whole group's, which come in the same batch.
+// join counts a copy of blocks that are known by their names. In the engine's block pool, events may
+// announce a thin group's blocks before the whole group's, within one batch.
 func (ix *Index) join(t *holding, e *Event, place copies, a *Applied) {
 	ix.settle(t)
 	for _, hash := range e.Hashes {
@@ -136,7 +136,7 @@ func (ix *Index) addTo(t *holding, at cell, hash EngineHash, place copies) int {
 	return ix.add(p)
 }
 
-// await keeps what a thin group has of a block that is not known, until the end of the batch.
+// await keeps a thin group's copies of an unknown block until the end of the batch.
 func (t *holding) await(hash EngineHash, place copies) {
 	if t.awaited == nil {
 		t.awaited = map[EngineHash][]copies{}
@@ -144,7 +144,7 @@ func (t *holding) await(hash EngineHash, place copies) {
 	t.awaited[hash] = addOne(t.awaited[hash], place)
 }
 
-// arrived gives blocks that are known now the copies that waited for them.
+// arrived adds the waiting copies of blocks that have just become known.
 func (ix *Index) arrived(t *holding, hashes []EngineHash, a *Applied) {
 	if len(t.awaited) == 0 {
 		return

@@ -61,7 +61,7 @@ func (ix *Index) assumePart(p *part, keys []Key, tick uint32) int {
 	return n
 }
 
-// refresh sees to it that a column has the blocks of cells, and returns how many it did not have.
+// refresh makes sure that a column has the blocks of cells, and returns how many it did not have.
 func (c *content) refresh(column uint16, tick uint32, cells []cell) int {
 	fresh := len(cells)
 	c.set(column, tick, cells, func(cell) { fresh-- })
@@ -128,10 +128,10 @@ func (ix *Index) lastUsed(t *holding, u turn) []Key {
 // turn says that a run was used at a tick. It stands for nothing once the run is used again.
 type turn struct{ run, tick uint32 }
 
-// turns are what was assumed, in the order in which it should go.
+// turns are the assumed runs, in the order in which they should go.
 type turns struct {
 	list  []turn
-	first int // of list that is still to come
+	first int // index in list of the next turn
 	kept  int // turns that the last tidying left
 
 	latest uint32 // tick of the last push

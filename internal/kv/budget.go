@@ -10,7 +10,7 @@ import (
 // enough for one scan of the holding to pay for many stores.
 const shedPart = 8
 
-// bytes returns what all takes.
+// bytes returns the memory of the whole index, in bytes.
 func (ix *Index) bytes() int64 {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
@@ -66,12 +66,12 @@ func (ix *Index) Truncated(h Holder) bool {
 	return t != nil && t.glance.cut.Load()
 }
 
-// extent is what a holding has of one run, as shed sees it.
+// extent is the part of one run that a holding has, as shed sees it.
 type extent struct {
 	number uint32
 	parent uint32 // run
 	depth  uint32 // of its first block
-	born   uint32 // tick of the last store here or in what hangs here
+	born   uint32 // tick of the last store in this run or in a run that hangs on it
 	names  int    // in it
 	word   uint64 // the blocks that they name
 }
@@ -79,8 +79,8 @@ type extent struct {
 // order says which of two extents goes first.
 type order func(a, b *extent) int
 
-// deepestFirst counts depths as equal within a factor of two; among equals the oldest goes first, and what
-// hangs on a run before the run.
+// deepestFirst counts depths as equal within a factor of two. Among equals the oldest goes first, and a run
+// goes after the runs that hang on it.
 func deepestFirst(a, b *extent) int {
 	return cmp.Or(-cmp.Compare(bits.Len32(a.depth), bits.Len32(b.depth)), oldestFirst(a, b))
 }

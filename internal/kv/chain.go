@@ -15,8 +15,8 @@ type Token = uint32
 // which costs a wrong guess and never a wrong answer.
 type Key uint64
 
-// Common returns how many leading names two chains have in common. Each names all that lies before it, so
-// that nothing is equal behind the first difference.
+// Common returns how many leading names two chains have in common. Each name stands for everything before it
+// too, so no names are equal behind the first difference.
 func Common[K comparable](a, b []K) int {
 	return sort.Search(min(len(a), len(b)), func(i int) bool { return a[i] != b[i] })
 }
@@ -59,8 +59,8 @@ const (
 	streamPart  = 64
 )
 
-// Append appends to dst the key of every full block of tokens, the first of which follows parent, and returns
-// dst. A partial last block has no key.
+// Append appends to dst the key of every full block of tokens, and returns dst. The first block follows
+// parent. A partial last block has no key.
 func (c Chain) Append(dst []Key, parent Key, tokens []Token) []Key {
 	if c.size < 1 {
 		return dst
@@ -87,8 +87,8 @@ func (c Chain) appendLarge(dst []Key, parent Key, tokens []Token) []Key {
 	return dst
 }
 
-// Block returns the key of one block that follows parent and holds tokens, the caller sees to their number.
-// What extra holds changes the key; without extra it is the key that Append gives.
+// Block returns the key of one block that follows parent and holds tokens. The caller makes sure that the
+// number of tokens is right. extra changes the key; without extra it is the key that Append gives.
 func (c Chain) Block(parent Key, tokens []Token, extra []byte) Key {
 	if len(tokens) <= streamPart && len(extra) == 0 {
 		return smallBlock(parent, tokens)

@@ -49,7 +49,7 @@ func (cs *columns) hide(column uint16) {
 	}
 }
 
-// expose says anew what the columns of t answer.
+// expose computes anew which questions the columns of t answer.
 func (cs *columns) expose(t *holding) {
 	cs.further = slices.DeleteFunc(cs.further, func(f furtherColumn) bool { return f.holder == t.holder })
 	cs.thin = slices.DeleteFunc(cs.thin, func(g thinColumn) bool { return g.holder == t.holder })

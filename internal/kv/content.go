@@ -40,8 +40,8 @@ func cellOf(run uint32, position int) cell { return cell(run<<runBits | uint32(p
 func (c cell) run() uint32                 { return uint32(c) >> runBits }
 func (c cell) position() int               { return int(c & (runSize - 1)) }
 
-// run is up to 64 blocks that follow each other. It is one cache line, with all that a walk needs that goes
-// on to the next run.
+// run is up to 64 blocks that follow each other. It is one cache line, and has everything that a walk needs
+// to go on to the next run.
 //
 // Long: it is one cache line, which structs within it would pad.
 type run struct {
@@ -112,7 +112,7 @@ func (c *content) place(parent cell, keys []Key, cells []cell) int {
 	return placed
 }
 
-// follow places what comes next in the run of parent, there already or at its open end.
+// follow places the next keys in the run of parent, where they are already or at its open end.
 func (c *content) follow(parent cell, keys []Key, cells []cell) (n int) {
 	number := parent.run()
 	r := c.runs.at(number)
@@ -138,7 +138,7 @@ func (c *content) follow(parent cell, keys []Key, cells []cell) (n int) {
 	return n
 }
 
-// extend adds blocks to the end of a run. Nobody has them yet, so that nobody has all of the run.
+// extend adds blocks to the end of a run. No column has the new blocks yet, so no column has all of the run.
 func (c *content) extend(number uint32, keys []Key) {
 	r := c.runs.at(number)
 	was, will := int(r.len), int(r.len)+len(keys)
@@ -231,8 +231,8 @@ func (c *content) hang(parent cell, number uint32) {
 	c.forks.put(mix(uint64(parent))).cell++
 }
 
-// aheadBy is how many runs before it is walked on a run is read. Each read waits for the memory, and this
-// many wait at once.
+// aheadBy is how many runs before its turn a run is read. Each read waits for memory, and this many reads
+// wait at once.
 const aheadBy = 8
 
 // announce tells the run that a walk is on aheadBy steps before it comes to number, which hangs on last.
@@ -263,7 +263,7 @@ func (c *content) unhang(parent cell) {
 	c.forks.remove(mixed)
 }
 
-// bytes returns the memory that all takes.
+// bytes returns the memory of content, in bytes.
 func (c *content) bytes() int64 {
 	n := c.runs.bytes(runBytes) + int64(c.starts.room+c.forks.room)*entryBytes
 	for i := range c.keys {

@@ -42,7 +42,8 @@ func (t *dictionary) copiesOf(e *entry) []copies {
 	return []copies{e.copies}
 }
 
-// setCopies puts a list of copies into an entry; an empty one leaves it as it is, for the caller to remove.
+// setCopies puts a list of copies into an entry. It does not change the entry for an empty list; the caller
+// removes the entry.
 func (t *dictionary) setCopies(e *entry, list []copies) {
 	if !e.copies.alone() {
 		t.extra -= len(t.more[e.mixed])

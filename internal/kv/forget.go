@@ -24,7 +24,7 @@ func (ix *Index) Forget(h Holder) {
 	ix.account(t)
 }
 
-// burn takes all names of t and all its columns away.
+// burn removes all names of t and all its columns.
 func (ix *Index) burn(t *holding) {
 	for cells := range t.dict.names.cells {
 		ix.mu.RLock()

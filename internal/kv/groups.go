@@ -17,7 +17,7 @@ import (
 // name in all groups, after the prefix that ends with the block. The content of a block therefore comes from
 // a whole group. A thin group only says which of the named blocks it has.
 
-// use is what is made of an event that stores blocks.
+// use says how the index uses an event that stores blocks.
 type use uint8
 
 const (
@@ -61,8 +61,8 @@ type tail struct {
 // everything is the least of a group that keeps every block, but blocks of another size than the index.
 const everything = math.MaxInt32
 
-// tailOf returns what a group of an index with blocks of size needs, given the tokens of its blocks and of
-// its window, 0 unsaid.
+// tailOf returns what a group needs in an index with blocks of size. blockSize is the tokens of the group's
+// blocks, and window the tokens of its window, 0 unsaid.
 func tailOf(size, blockSize, window int) tail {
 	stride := int64(blockSize / gcd(blockSize, size))
 	t := tail{stride: int32(min(stride, math.MaxInt32)), least: 1}
@@ -89,9 +89,9 @@ func (e *Event) telling() bool {
 		(e.Extra == nil || len(e.Extra) == len(e.Hashes))
 }
 
-// group returns the group that an event is about, false if that cannot be told. Groups count from the first
-// store on that names one; what was heard before is dropped then. In such a stream a store that names none
-// comes from elsewhere, from a connector that never says what it drops (LMCache).
+// group returns the group of an event, false if it cannot be told. Groups count from the first store that
+// names one; everything stored before is dropped then. After that, a store without a group comes from a
+// connector that never says what it drops (LMCache).
 func (ix *Index) group(t *holding, e *Event) (number int, ok bool) {
 	switch {
 	case e.Group != NoGroup && !t.seen.named && e.Kind == Stored && !e.placeholder():
@@ -105,7 +105,7 @@ func (ix *Index) group(t *holding, e *Event) (number int, ok bool) {
 	return e.Group, true
 }
 
-// onlyGroup returns the group of a placeholder that names none, where there is one only.
+// onlyGroup returns the group of a placeholder without a group, if the holder has only one group.
 func (t *holding) onlyGroup(e *Event) (number int, ok bool) {
 	for i := range t.stocks {
 		if s := &t.stocks[i]; !s.byTier {
@@ -159,9 +159,9 @@ func (t *holding) useUnnamed(ix *Index, e *Event) use {
 	return nothing
 }
 
-// useBelow is useOf for tiers below the engine's block pool. They hold copies of blocks that the pool had. An
-// event that leaves out what a block's content depends on beside its tokens (see [Event.Bare]) does not tell
-// its content.
+// useBelow is useOf for tiers below the engine's block pool. They hold copies of blocks that the pool had.
+// An event may leave out what a block's content depends on beside its tokens (see [Event.Bare]). Such an
+// event does not tell the content.
 func (ix *Index) useBelow(s *stock, e *Event, kind spec, named bool) use {
 	tells := !e.Bare && e.BlockSize == ix.chain.size && e.telling() && kind != thin
 	switch {
@@ -173,8 +173,8 @@ func (ix *Index) useBelow(s *stock, e *Event, kind spec, named bool) use {
 	return nothing
 }
 
-// useOtherSize is for blocks of another size than the index has. A single hash of a group that is known to
-// have ours is part of a block.
+// useOtherSize is for blocks of another size than the index's. A single hash of a group with the index's
+// size is part of a block.
 func (ix *Index) useOtherSize(t *holding, e *Event, group int16, kind spec) use {
 	if s := t.groupStock(group); e.BlockSize < 1 || s != nil && !s.thin {
 		return nothing

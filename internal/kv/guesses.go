@@ -91,7 +91,7 @@ func (gs *guesses) await(h Holder, keys []Key, until time.Time) {
 	gs.insert(guess{keys: keys, holder: h, until: until})
 }
 
-// at returns the place of the guess that h has all of keys, -1 where there is none.
+// at returns the place of the guess that h has all of keys, -1 if there is no such guess.
 func (gs *guesses) at(h Holder, keys []Key) int {
 	if len(keys) == 0 {
 		return -1
@@ -108,7 +108,8 @@ func (gs *guesses) at(h Holder, keys []Key) int {
 	return -1
 }
 
-// makeRoom drops what ends first, of h while h has too many, of anyone while all have.
+// makeRoom drops the guesses that end first: of h while h has too many, of all holders while there are too
+// many.
 func (gs *guesses) makeRoom(h Holder, keys int) {
 	if gs.of[h] >= guessesPerHolder {
 		gs.remove(gs.first(func(g *guess) bool { return g.holder == h }))
@@ -164,7 +165,7 @@ func (gs *guesses) sifted(key Key) bool {
 	return gs.sieve[bit/64]&(1<<(bit%64)) != 0
 }
 
-// sieveLocked makes the sieve fine again.
+// sieveLocked rebuilds the sieve without the bits of dropped guesses.
 func (gs *guesses) sieveLocked() {
 	clear(gs.sieve[:])
 	for i := range gs.list {
@@ -242,8 +243,8 @@ func (gs *guesses) find(end guessEnd) int {
 	return -1
 }
 
-// match raises depth to what is guessed of keys. A holder of a hybrid model can go on behind all of a guess
-// only: its thin groups keep nothing of the way there.
+// match raises depth to the guessed part of keys. A holder of a hybrid model can continue only behind the
+// whole guess: its thin groups keep nothing of the way there.
 func (gs *guesses) match(keys []Key, depth []int32, hybrid func(Holder) bool) {
 	if gs.pending.Load() == 0 {
 		return

@@ -17,8 +17,8 @@ type holding struct {
 	stocks  []stock
 	seen    seenOf
 	turns   turns                   // in which assumed blocks should go
-	touched uint64                  // what touch read, so that it is not left out
-	awaited map[EngineHash][]copies // of thin groups, of blocks not told of yet in this batch
+	touched uint64                  // sum of what touch read, so that the compiler keeps the reads
+	awaited map[EngineHash][]copies // copies of thin groups, of blocks not announced yet in this batch
 
 	glance glance
 	counts
@@ -40,7 +40,7 @@ type seenOf struct {
 	noted  int64 // bytes in Index.named
 }
 
-// glance is what others read without the lock.
+// glance is what other goroutines read without the lock.
 type glance struct {
 	heard atomic.Bool
 	size  atomic.Int64 // names
@@ -85,7 +85,7 @@ func (t *holding) tierStock(tier Tier) *stock {
 	return nil
 }
 
-// drop takes one copy of a block away and reports whether the holder had it there. The columns follow when
+// drop removes one copy of a block, and reports whether the holder had it there. The columns follow when
 // settled.
 func (t *holding) drop(hash EngineHash, place copies) bool {
 	way, at := t.dict.names.look(mix(uint64(hash)))
@@ -115,7 +115,7 @@ func (t *holding) drop(hash EngineHash, place copies) bool {
 	return true
 }
 
-// change makes now the copies of a block, of which the entry goes if there are none; the caller sees to that.
+// change makes now the copies of a block. If now is empty, the caller must remove the entry.
 func (t *holding) change(e *entry, was, now []copies) {
 	for i, c := range was {
 		if !inGroup(now, c.group) && !inGroup(was[:i], c.group) {
@@ -177,7 +177,7 @@ func (ix *Index) settleMany(t *holding) {
 	}
 }
 
-// settle makes the columns true.
+// settle takes the fallen blocks out of their columns.
 func (ix *Index) settle(t *holding) {
 	if !slices.ContainsFunc(t.stocks, func(s stock) bool { return len(s.fallen) > 0 }) {
 		return
@@ -201,7 +201,7 @@ func (ix *Index) settle(t *holding) {
 	}
 }
 
-// retireLocked gives the columns of empty tiers back.
+// retireLocked gives back the columns of empty tiers.
 func (ix *Index) retireLocked(t *holding) {
 	t.stocks = slices.DeleteFunc(t.stocks, func(s stock) bool {
 		if s.count == 0 && s.byTier {
@@ -223,7 +223,7 @@ func (ix *Index) dropStocks(t *holding) {
 	ix.columns.expose(t)
 }
 
-// account brings what others see of t up to date.
+// account publishes the size and the memory of t.
 func (ix *Index) account(t *holding) {
 	t.glance.size.Store(int64(t.dict.names.used))
 	if bytes := t.bytes(); bytes != t.seen.noted {

@@ -32,8 +32,8 @@ func (c *content) set(column uint16, tick uint32, cells []cell, twice func(cell)
 	}
 }
 
-// sameRun returns the positions of the leading cells that lie in one run, and their number. A position that
-// comes again ends it.
+// sameRun returns the positions of the leading cells that lie in one run, and their number. A repeated
+// position ends the row.
 func sameRun(cells []cell) (mask uint64, n int) {
 	number := cells[0].run()
 	for _, at := range cells {
@@ -64,7 +64,8 @@ func (c *content) clear(column uint16, cells []cell) {
 	}
 }
 
-// touch reads what clear will need, so that it need not wait for memory while readers wait for it.
+// touch reads the memory that clear will need, so that clear does not wait for memory while readers wait for
+// clear.
 func (c *content) touch(cells []cell) (seen uint64) {
 	for _, at := range cells {
 		if int(at.run()) < c.runs.len() {
@@ -157,7 +158,8 @@ func (c *content) markFull(number uint32, column uint16, all bool) {
 	}
 }
 
-// fullWord returns where the bits of a bank are for a run, nil where there are none and none are wanted.
+// fullWord returns the address of the word of full for a bank and a run, nil if there is none and none is
+// wanted.
 func (c *content) fullWord(bank int, number uint32, wanted bool) *uint64 {
 	if bank == 0 {
 		return &c.runs.at(number).full
