@@ -28,7 +28,8 @@ func withoutFolders(roots map[string]string, pool *config.Pool) map[string]strin
 	return out
 }
 
-// otherWeights says which adapters of a replica have other weights on one of the other pool, "" for none.
+// otherWeights says which adapters of a replica have other weights on a replica of the other pool, "" for
+// none.
 func otherWeights(e *Endpoint, all map[replica.ID]*Endpoint) string {
 	others := slices.SortedFunc(maps.Values(all),
 		func(a, b *Endpoint) int { return cmp.Compare(a.Member.ID, b.Member.ID) })

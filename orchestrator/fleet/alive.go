@@ -12,18 +12,18 @@ import (
 )
 
 // A replica is up while its engine gives signs of life: an answer to /metrics, to /health, or to a request.
-// That /metrics alone does not answer is no reason to do without a replica: on a starved machine it can
-// take longer than anything else. Then the load is old, and unknown in the end, and the replica serves on.
+// Missing answers to /metrics alone do not take a replica out of use: on a starved machine, /metrics can
+// take longer than anything else. The load is then old, and later unknown, and the replica continues to
+// serve.
 
-// ProbePatience is how many times timeouts.probe an engine has for what it may take long to tell, as long as
-// it lives.
+// ProbePatience is how many times timeouts.probe an engine that lives has for an answer that may take long.
 const ProbePatience = 5
 
 // errUnreported says that the engine lives and did not tell its load in time.
 var errUnreported = errors.New("it answers, but does not tell its load in time")
 
-// errNotAsked says that this router could not ask: it has no file descriptor left, say. That is no engine's
-// fault.
+// errNotAsked says that this router could not ask, perhaps because it has no file descriptor left. This is
+// not the engine's fault.
 var errNotAsked = errors.New("this router could not ask for its load")
 
 // errEndsEach says that the listener at the engine's address ends connections without an answer. A proxy
@@ -89,8 +89,8 @@ func (w *Watcher) asGone(ctx context.Context, err error) error {
 	return err
 }
 
-// lives asks the engine again and again until ctx ends whether it lives; false as soon as it gives no sign
-// for so long.
+// lives asks the engine whether it lives, again and again until ctx ends. It returns false as soon as the
+// engine gives no sign of life for one step.
 func (w *Watcher) lives(ctx context.Context, step time.Duration) bool {
 	for {
 		began := time.Now()
@@ -131,7 +131,7 @@ func (w *Watcher) unreported(cause error) {
 	w.fleet.opt.RoomChanged()
 }
 
-// ourFault reports whether err is of our own doing: no byte has left, and that is not the engine's fault.
+// ourFault reports whether this router caused err: no byte was sent, and the engine was not the reason.
 func ourFault(err error) bool { return engine.NotSent(err) && !engine.Unreachable(err) }
 
 func timedOut(err error) bool {

@@ -49,7 +49,7 @@ func (f *Fleet) Apply(cfg *config.Config) error {
 	return nil
 }
 
-// forgetProcesses drops what is remembered of processes that nobody watches, where it is not worth it.
+// forgetProcesses forgets the processes that no watcher watches. Their eras stay.
 func (f *Fleet) forgetProcesses() {
 	urls := map[string]bool{}
 	for _, w := range f.keep.all() {
@@ -58,7 +58,7 @@ func (f *Fleet) forgetProcesses() {
 	f.processes.keep(urls)
 }
 
-// indexing is what of the configuration concerns a pool's index.
+// indexing is the part of the configuration that concerns a pool's index.
 func indexing(p config.Pool, t config.Tokenizer) roster.Indexing {
 	mode := map[string]roster.Mode{
 		config.IndexEvents: roster.Events, config.IndexApproximate: roster.Approximate, config.IndexOff: roster.Off,

@@ -63,7 +63,7 @@ func (w *Watcher) ask() *question {
 // time of a probe.
 func (w *Watcher) answer(q *question) {
 	for ; q != nil; q = w.life.health.done() {
-		q.err = errNotAsked // by a panic
+		q.err = errNotAsked // if Health panics
 		w.fleet.opt.Panics.Contain("health", func() {
 			ctx, cancel := context.WithTimeout(context.Background(), w.set.Load().probe)
 			defer cancel()

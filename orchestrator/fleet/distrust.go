@@ -6,7 +6,7 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// showDistrust tells people whether the engine's cache is used.
+// showDistrust shows in the replicas' states whether the engine's cache is used.
 func (w *Watcher) showDistrust() {
 	cause := ""
 	if w.process.epoch.Load() > 0 {
@@ -17,8 +17,8 @@ func (w *Watcher) showDistrust() {
 	}
 }
 
-// distrust makes all that the engine has cached so far unreachable, in whichever pool it stands. sent is the
-// era of the request that may have read wrong blocks.
+// distrust makes everything that the engine has cached so far unreachable, in both pools. sent is the era of
+// the request that may have read wrong blocks.
 func (w *Watcher) distrust(sent uint32, cause error) {
 	was := w.process.epoch.Load()
 	w.fleet.eras(func() { w.fleet.processes.distrust(w.process, sent, time.Now()) })
@@ -35,7 +35,8 @@ func (w *Watcher) distrust(sent uint32, cause error) {
 		"of time", "replica", w.Name(), "era", era, "error", cause)
 }
 
-// eras lets change bring processes into other eras, and then has the pools forget what those have cached.
+// eras calls change, which moves processes into new eras. Then the pools forget the blocks that these
+// processes have cached.
 func (f *Fleet) eras(change func()) (changed []*Watcher) {
 	before := map[*process]uint32{}
 	all := f.keep.all()
@@ -64,8 +65,8 @@ func (f *Fleet) eras(change func()) (changed []*Watcher) {
 // process can be in the list without being an engine of this router.
 func (f *Fleet) Distrusted() []replica.Distrust { return f.processes.all(time.Now()) }
 
-// HearDistrust takes in what other routers have found, or this one before it was started anew. All of found
-// must be plausible.
+// HearDistrust takes in findings of other routers, or of this router before its restart. All of found must
+// be plausible.
 func (f *Fleet) HearDistrust(found []replica.Distrust) {
 	if len(found) == 0 {
 		return

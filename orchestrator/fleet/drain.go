@@ -40,7 +40,7 @@ type drain struct {
 
 	mu    sync.Mutex // guards the following
 	since time.Time  // when it began, zero while it is in use
-	idle  bool       // the look before found nothing of this router there
+	idle  bool       // the look before found no request of this router there
 	empty bool       // it stays so until it is in use again
 	left  string
 }
@@ -56,15 +56,15 @@ func (d *drain) begin(on bool, now time.Time) {
 	d.idle, d.empty = false, false
 }
 
-// Begin notes that a request needs the engine from now on, until [Endpoint.End]: a server that is drained is
-// not empty before that.
+// Begin notes that a request needs the engine from now on, until [Endpoint.End]. A drained server is not
+// empty before the End.
 func (e *Endpoint) Begin() { e.w.life.drain.running.Add(1) }
 
 // End ends a Begin.
 func (e *Endpoint) End() { e.w.life.drain.running.Add(-1) }
 
-// LentUntil notes that a decode engine may read blocks of the engine until t, for a request that nobody
-// waits for.
+// LentUntil notes that a decode engine may read blocks of the engine until t, although no request waits for
+// them.
 func (e *Endpoint) LentUntil(t time.Time) {
 	for n, was := t.UnixNano(), e.w.life.drain.lent.Load(); n > was; was = e.w.life.drain.lent.Load() {
 		if e.w.life.drain.lent.CompareAndSwap(was, n) {
@@ -157,7 +157,7 @@ func leftByReport(m *engine.Metrics) string {
 	return fmt.Sprintf("the engine reports %d requests, of others or of clients that have left", n)
 }
 
-// showDrain makes the states of the server's replicas say what holds.
+// showDrain puts the present status of the drain into the states of the server's replicas.
 func (w *Watcher) showDrain() {
 	w.life.drain.mu.Lock() // the last call to get the lock shows the present status
 	defer w.life.drain.mu.Unlock()
@@ -191,7 +191,7 @@ func (w *Watcher) drainChanged(was bool) {
 	}
 }
 
-// drainedByFile are the URLs of the servers that cfg drains. Where one stands in both pools one mark is
+// drainedByFile returns the URLs of the servers that cfg drains. For a server in both pools one mark is
 // enough: its process is stopped as a whole.
 func drainedByFile(cfg *config.Config) map[string]bool {
 	urls := map[string]bool{}
@@ -206,8 +206,8 @@ func drainedByFile(cfg *config.Config) map[string]bool {
 // Drains are the servers that are drained on command. Safe for concurrent use.
 func (f *Fleet) Drains() []Drained { return *f.pub.drained.Load() }
 
-// Find returns the watchers of the server that the configuration calls name, or that has this URL: two where
-// it stands in both pools. The scheme of a URL may be left out. The error says what else to write.
+// Find returns the watchers of the server with this name or URL: two for a server in both pools. The scheme
+// of a URL may be left out. The error says what else to write.
 func (f *Fleet) Find(name string) ([]*Watcher, error) {
 	var found []*Watcher
 	var names []string
@@ -237,7 +237,7 @@ func (f *Fleet) Find(name string) ([]*Watcher, error) {
 		strings.Join(names, ", "))
 }
 
-// sameServer adds the watcher of the other pool, where the server of some stands in both.
+// sameServer adds the watcher of the other pool for servers that are in both pools.
 func (f *Fleet) sameServer(some []*Watcher) []*Watcher {
 	for _, w := range f.keep.all() {
 		same := func(o *Watcher) bool { return o.key.url == w.key.url }
@@ -248,9 +248,9 @@ func (f *Fleet) sameServer(some []*Watcher) []*Watcher {
 	return some
 }
 
-// SetDrained begins to drain the server of ws, which [Fleet.Find] found, or ends that. When it returns no
-// plan is made with the server any more. The file's own drain: true stays whatever is said here. One call at
-// a time, and none beside [Fleet.Apply].
+// SetDrained begins or ends draining the server of ws, which [Fleet.Find] found. When it returns, no plan
+// uses a drained server any more. A drain: true in the file stays in force in any case. Only one call may
+// run at a time, and none beside [Fleet.Apply].
 func (f *Fleet) SetDrained(ws []*Watcher, on bool) {
 	drains := slices.Clone(f.Drains())
 	for _, w := range ws {
@@ -276,8 +276,8 @@ func (f *Fleet) SetDrained(ws []*Watcher, on bool) {
 	f.publishLocked()
 }
 
-// RestoreDrains drains again what a process before has drained, as far as it is there. To be called before
-// Run.
+// RestoreDrains drains the servers again that an earlier process has drained, as far as they are in the
+// configuration. Call it before Run.
 func (f *Fleet) RestoreDrains(drains []Drained) {
 	for _, d := range drains {
 		for _, w := range f.keep.all() {

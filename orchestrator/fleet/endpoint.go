@@ -101,26 +101,26 @@ func (e *Endpoint) SilenceLimit(limit time.Duration) time.Duration {
 	return max(limit, e.w.scraped.signs.Usual())
 }
 
-// StalledFor is how long this process and the engine have stood still in all. The difference of two calls
-// bounds both together between them.
+// StalledFor is how long this process and the engine have stood still in total. The difference of two calls
+// bounds the time that both stood still between the calls.
 func (e *Endpoint) StalledFor(now time.Time) time.Duration {
 	clock := e.w.fleet.opt.Clock
 	return clock.StalledFor(now) + e.w.scraped.signs.StalledFor(clock.Running(now))
 }
 
-// Transfers is what the server was to get from others, if it decodes.
+// Transfers counts what a decode server should have fetched from prefill servers.
 func (e *Endpoint) Transfers() *Transfers { return &e.w.scraped.transfers }
 
 // SetState sets or clears a state of the replica called id, and logs the change. An empty cause clears the
 // state.
 func (e *Endpoint) SetState(id replica.ID, state, cause string) { e.w.setState(id, state, cause) }
 
-// PutState is SetState without the log. It reports whether that is new.
+// PutState is SetState without the log. It reports whether the state has begun or ended.
 func (e *Endpoint) PutState(id replica.ID, state, cause string) (changed bool) {
 	return e.w.scraped.states.put(id, state, cause, time.Now())
 }
 
-// States returns the states that hold of the replica called id.
+// States returns the present states of the replica called id.
 func (e *Endpoint) States(id replica.ID) []State { return e.w.States(id) }
 
 // Distrust makes everything that the engine has cached so far unreachable, in both pools. sent is the
@@ -128,6 +128,6 @@ func (e *Endpoint) States(id replica.ID) []State { return e.w.States(id) }
 // grown since, these blocks are unreachable already.
 func (e *Endpoint) Distrust(sent uint32, cause error) { e.w.distrust(sent, cause) }
 
-// CacheEpoch is how often the engine's process may have cached wrong blocks. It is 0 while its cache is used.
-// An answer to a request that was sent before it grew may rest on wrong blocks.
+// CacheEpoch is how often the engine's process may have cached wrong blocks. It is 0 while its cache is
+// used. An answer may rest on wrong blocks if the epoch grew after its request was sent.
 func (e *Endpoint) CacheEpoch() uint32 { return e.w.process.epoch.Load() }

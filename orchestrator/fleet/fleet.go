@@ -1,8 +1,8 @@
-// Package fleet watches the engine servers that the configuration names: it learns what they are, follows
-// their events and their load, and tells both pools.
+// Package fleet watches the engine servers of the configuration: it learns their facts, follows their events
+// and their load, and tells both pools.
 //
-// A [Watcher] runs for each server. What it learned of each data-parallel rank becomes a member of a pool,
-// and an [Endpoint] through which requests reach it.
+// A [Watcher] runs for each server. Each data-parallel rank that it finds becomes a member of a pool, and
+// gets an [Endpoint] through which requests reach it.
 package fleet
 
 import (
@@ -74,14 +74,15 @@ type Options struct {
 	Counted func(replica.ID, replica.Reads, time.Time)
 	// A request that waits may have room now.
 	RoomChanged func()
-	// Other engine processes are distrusted than before, or again. Nil where nobody has to know.
+	// The distrusted engine processes have changed, or a process is distrusted again. Nil if nobody needs this.
 	DistrustChanged func()
 	// The process that made a server's token ids is another one.
 	ForgetTokens func(server string)
 }
 
-// Fleet is every engine server that the configuration names, each with a watcher, and the members of the
-// pools that they turned out to be. Safe for concurrent use, but for one [Fleet.Apply] at a time.
+// Fleet is every engine server of the configuration, each with a watcher, and the members of the pools that
+// the servers turned out to be. Safe for concurrent use, except that only one [Fleet.Apply] may run at a
+// time.
 type Fleet struct {
 	opt                  Options
 	restarts, distrusted *prometheus.CounterVec // pool, replica
@@ -110,7 +111,7 @@ type keeping struct {
 	splits   bool              // the configuration lets requests be split
 	summed   bool              // the log has the line that every server was asked
 	ctx      context.Context   // of Run; nil before
-	ended    bool              // nobody is started any more
+	ended    bool              // no watcher is started any more
 	wg       sync.WaitGroup    // of the watchers
 }
 
@@ -160,7 +161,7 @@ func (f *Fleet) Run(ctx context.Context) error {
 	f.keep.mu.Unlock()
 	<-ctx.Done()
 	f.keep.mu.Lock()
-	f.keep.ended = true // a reload that comes now starts nobody
+	f.keep.ended = true // a reload that comes now starts no watcher
 	f.keep.mu.Unlock()
 	f.keep.wg.Wait()
 	for _, w := range f.keep.all() {

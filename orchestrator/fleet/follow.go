@@ -56,7 +56,7 @@ func (w *Watcher) startFollower(ctx context.Context, id replica.ID, src kvevents
 		defer close(f.done)
 		err := errors.New("a bug of this router")
 		if w.fleet.opt.Panics.Contain("events", func() { err = f.follower.Run(ctx) }) {
-			w.due.todo.reindex.Store(true) // a stream anew, and an index: nobody knows what this one has left undone
+			w.due.todo.reindex.Store(true) // begin stream and index anew: its work may be half done
 		}
 		if err != nil && ctx.Err() == nil {
 			w.pool.SetTrust(f.ID(), replica.Stale)
@@ -67,7 +67,8 @@ func (w *Watcher) startFollower(ctx context.Context, id replica.ID, src kvevents
 	}()
 }
 
-// unfollow stops the followers of all other sources than those to keep, waits for them and returns them.
+// unfollow stops the followers of all sources that are not in keep. It waits for them and returns their
+// streams.
 func (w *facts) unfollow(keep map[kvevents.Source]replica.ID) []*Stream {
 	w.mu.Lock()
 	var kept, ended []*Stream
@@ -96,8 +97,8 @@ func (w *Watcher) Streams() []*Stream {
 	return slices.Clone(w.facts.streams)
 }
 
-// reindex follows the engine's events from now on, or does so no longer. The streams begin anew, since what
-// they brought is no longer known.
+// reindex applies a changed index mode: it begins or stops following the engine's events. The streams begin
+// anew, since the blocks that they brought are not known any more.
 func (w *Watcher) reindex(ctx context.Context) {
 	w.facts.unfollow(nil)
 	for _, m := range w.Members() {

@@ -17,8 +17,8 @@ type LeaseCounters struct {
 	Failed  float64 // reads of its own that failed (vllm:nixl_num_failed_transfers_total), NaN unknown
 
 	started float64 // process start, 0 unknown
-	// How often nobody could be reached there before: an engine that does not tell its start was then another
-	// perhaps.
+	// How many scrapes had reached no server before. If an engine does not tell its start, it may be another
+	// process after an outage.
 	outages uint32
 }
 
@@ -27,8 +27,8 @@ func (c *LeaseCounters) SameProcess(as *LeaseCounters) bool {
 	return c.started == as.started && (c.started != 0 || c.outages == as.outages)
 }
 
-// unknownCounters are those of an engine that has not been asked yet. They equal nothing, themselves
-// included.
+// unknownCounters are the counters of an engine that has not been asked yet. They are not equal to any
+// counters, not even to themselves.
 var unknownCounters = &LeaseCounters{
 	started: math.NaN(), Expired: math.NaN(), Late: math.NaN(), Failed: math.NaN(),
 }

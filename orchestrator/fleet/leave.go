@@ -94,7 +94,7 @@ func (f *Fleet) join(w *Watcher, facts []replica.Facts) {
 	f.publishLocked()
 }
 
-// endingLocked keeps ws where they are published, out of reach of the next reload.
+// endingLocked keeps ws published, and out of reach of the next reload.
 func (f *keeping) endingLocked(ws []*Watcher) {
 	for _, w := range ws {
 		delete(f.watchers, w.key)
@@ -102,7 +102,7 @@ func (f *keeping) endingLocked(ws []*Watcher) {
 	}
 }
 
-// end stops watching, and waits until nothing of ws can come into the pools any more. The caller does not
+// end stops watching ws, and waits until nothing of ws can enter the pools any more. The caller must not
 // hold the fleet's mutex.
 func end(ws []*Watcher) {
 	for _, w := range ws {
@@ -113,7 +113,7 @@ func end(ws []*Watcher) {
 	}
 }
 
-// removeLocked makes ws leave: the next to publish leaves them out.
+// removeLocked takes out ws: the next publish leaves them out.
 func (f *keeping) removeLocked(ws []*Watcher) {
 	for _, w := range ws {
 		delete(f.ending, w)

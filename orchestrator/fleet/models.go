@@ -17,8 +17,8 @@ const (
 	LeastModelsInterval = time.Second
 )
 
-// ModelUnknown notes that a replica answered that it does not know a model that it should serve: its watcher
-// asks it now what it serves.
+// ModelUnknown notes that a replica does not know a model that it should serve. Its watcher asks now what it
+// serves.
 func (f *Fleet) ModelUnknown(id replica.ID) {
 	if e := f.Endpoint(id); e != nil {
 		e.w.due.todo.askModels.Store(true)
@@ -54,7 +54,7 @@ func (w *Watcher) askModels(ctx context.Context) bool {
 	return true
 }
 
-// setModels makes the names that now lists those of every rank.
+// setModels gives every rank the names that now lists.
 func (w *Watcher) setModels(now replica.Facts) {
 	w.facts.mu.Lock()
 	facts := slices.Clone(w.facts.known.facts)
@@ -70,7 +70,8 @@ func (w *Watcher) setModels(now replica.Facts) {
 	w.log.Info("replica serves other models", "replica", w.Name(), "pool", w.role.String(), "models", now.Models)
 }
 
-// noteAdapters notes since when adapters are served from where they are, by where they were served from.
+// noteAdapters notes since when each adapter is served from its present path. was and is are the earlier and
+// the present paths by adapter.
 func (k *known) noteAdapters(was, is map[string]string, now time.Time) {
 	since := make(map[string]time.Time, len(is))
 	for name, root := range is {

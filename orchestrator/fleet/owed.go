@@ -9,15 +9,15 @@ import (
 // can be. A request that asks it would wait for timeouts.tokenize, and the engine may be known as down only
 // much later.
 
-// owedLong is for how long an engine may owe the answer to a question about tokens. Usual ones take some
-// milliseconds, those of the longest prompts a tenth of a second.
+// owedLong is how long an engine may owe the answer to a question about tokens. Usual answers take some
+// milliseconds, and answers for the longest prompts a tenth of a second.
 const owedLong = 250 * time.Millisecond
 
-// owed is since when an engine has owed an answer, if it has given no sign of life since then. Times are
-// those of [liveness.Clock.Running], at least 1; 0 is never. Safe for concurrent use.
+// owed is since when an engine has owed an answer, if it has given no sign of life since then. The times are
+// times of [liveness.Clock.Running], at least 1; 0 is never. Safe for concurrent use.
 type owed struct{ since atomic.Int64 }
 
-// asked notes that the engine is asked something now, silence after its last sign of life.
+// asked notes that the engine is asked something now. silence is the time since its last sign of life.
 func (o *owed) asked(now, silence time.Duration) {
 	since := o.since.Load()
 	if since == 0 || silence <= now-time.Duration(since) {

@@ -81,12 +81,12 @@ func unusableConnector(protocol string) error {
 // errLeft ends a watcher whose server has left the configuration. It appears in no log.
 var errLeft = errors.New("it has left the configuration")
 
-// setFacts takes in what the server said of itself.
+// setFacts takes in what the server said about itself.
 func (w *Watcher) setFacts(facts []replica.Facts) {
 	w.facts.mu.Lock()
 	defer w.facts.mu.Unlock()
 	w.facts.known.facts, w.down.reason = facts, ""
-	if len(facts) > 0 { // what was served while nobody asked is not known
+	if len(facts) > 0 { // adapters count as served since now: nobody asked before
 		w.facts.known.noteAdapters(nil, facts[0].AdapterRoots, time.Now())
 	}
 	w.remakeLocked()
@@ -109,8 +109,8 @@ func (w *Watcher) remakeLocked() {
 	w.facts.known.former = former
 }
 
-// replicasLocked makes a replica of the facts of each rank. What the engine says of its blocks comes before
-// the file; what its events say comes before both, in the pool.
+// replicasLocked makes a replica from the facts of each rank. The engine's block size and number of blocks
+// count before the file's. In the pool, its events count before both.
 func (w *Watcher) replicasLocked(facts []replica.Facts) []replica.Replica {
 	ms := make([]replica.Replica, len(facts))
 	set := w.set.Load()
@@ -135,7 +135,7 @@ func (w *Watcher) id(i, n int) replica.ID {
 	return replica.ID(w.Name() + "/dp" + strconv.Itoa(i))
 }
 
-// place fills the host from the URL, since two replicas on one address share one.
+// place fills the host from the URL, since two replicas at one address share a host.
 func (w *Watcher) place() replica.Place {
 	p := replica.Place(w.set.Load().cfg.Place)
 	if p.Host == "" {
@@ -176,15 +176,16 @@ func offsetPort(endpoint string, rank int) string {
 	return endpoint[:i] + strconv.Itoa(port+rank)
 }
 
-// unmeasured reports whether the engine could not tell its metrics when it was probed: then its start and
-// its cache are unknown.
+// unmeasured reports whether the engine could not tell its metrics when it was probed. Its start and its
+// cache are then unknown.
 func (w *facts) unmeasured() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.known.facts) > 0 && w.known.facts[0].Started == 0
 }
 
-// probeAgain probes once more, now that the engine tells its metrics. When that fails, what is known holds.
+// probeAgain probes once more, now that the engine tells its metrics. If the probe fails, the known facts
+// stay.
 func (w *Watcher) probeAgain(ctx context.Context) {
 	asked, cancel := context.WithTimeout(ctx, ProbePatience*w.set.Load().probe)
 	defer cancel()
@@ -200,6 +201,6 @@ func (w *Watcher) probeAgain(ctx context.Context) {
 // NotProbed is the reason of a replica that nobody has asked yet.
 const NotProbed = "not probed yet"
 
-// forgetTokens drops the token ids that the server's process made: another one may have another tokenizer or
-// template.
+// forgetTokens drops the token ids that the server's process made: a new process may have another tokenizer
+// or template.
 func (w *Watcher) forgetTokens() { w.fleet.opt.ForgetTokens(w.key.url) }

@@ -46,7 +46,7 @@ type processes struct {
 	eras map[processKey]replica.Distrust
 }
 
-// maxDistrusts is how many processes are remembered as distrusted. What is more is the nonsense of another
+// maxDistrusts is how many processes are remembered as distrusted. Any more must be nonsense from another
 // router.
 const maxDistrusts = 4096
 
@@ -66,8 +66,8 @@ func (ps *processes) of(url string) *process {
 	return p
 }
 
-// note notes which process p is now by its start, and reports whether that ended a distrust: another process
-// than before has an empty cache.
+// note notes which process p is now, by its start. It reports whether this ended a distrust: a new process
+// has an empty cache.
 func (ps *processes) note(p *process, started float64) (trustedAgain bool) {
 	if started == 0 {
 		return false
@@ -101,14 +101,14 @@ func (ps *processes) distrust(p *process, sent uint32, now time.Time) (era uint3
 	}
 	era++
 	ps.rememberLocked(p.key(), era, now)
-	p.epoch.Store(era) // also where p is not among those by URL any more
+	p.epoch.Store(era) // even if p has no URL in by any more
 	for _, other := range ps.by {
 		ps.raiseLocked(other)
 	}
 	return era
 }
 
-// hear takes in what other routers, or an earlier process of this one, have found.
+// hear takes in findings of other routers, or of an earlier process of this router.
 func (ps *processes) hear(found []replica.Distrust, now time.Time) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -127,7 +127,7 @@ func (ps *processes) hear(found []replica.Distrust, now time.Time) {
 	}
 }
 
-// rememberLocked notes that a process has reached an era, if that is not known.
+// rememberLocked notes that a process has reached an era, if this is not known yet.
 func (ps *processes) rememberLocked(k processKey, era uint32, seen time.Time) {
 	d, known := ps.eras[k]
 	if !known && len(ps.eras) >= maxDistrusts {
@@ -151,7 +151,7 @@ func (ps *processes) raiseLocked(p *process) {
 	}
 }
 
-// all returns what is known of all processes that are distrusted, in no order that means anything.
+// all returns the findings about all distrusted processes, in no particular order.
 func (ps *processes) all(now time.Time) []replica.Distrust {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -165,7 +165,7 @@ func (ps *processes) all(now time.Time) []replica.Distrust {
 	return slices.Collect(maps.Values(ps.eras))
 }
 
-// keep forgets all processes but those at urls. What is known of their eras stays.
+// keep forgets all processes except the ones at urls. The eras of all processes stay.
 func (ps *processes) keep(urls map[string]bool) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()

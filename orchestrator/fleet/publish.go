@@ -69,7 +69,7 @@ func (f *Fleet) renameLocked(was, now map[replica.ID]*Endpoint) replica.Renames 
 	return renames
 }
 
-// engineOf tells a replica from the others of the fleet, whatever it is called.
+// engineOf identifies a replica within the fleet, whatever its name is.
 type engineOf struct {
 	w    *Watcher
 	rank int
@@ -83,8 +83,8 @@ func enginesOf(all map[replica.ID]*Endpoint) map[replica.ID]engineOf {
 	return engines
 }
 
-// beginSeries makes the counters of a server at 0: an alert on an increase cannot fire on a series that is
-// born at 1.
+// beginSeries sets the counters of a server to 0: an alert on an increase cannot fire on a series that
+// begins at 1.
 func (f *Fleet) beginSeries(w *Watcher) {
 	f.restarts.WithLabelValues(w.role.String(), w.Name())
 	if w.role == replica.Decode {
@@ -92,7 +92,7 @@ func (f *Fleet) beginSeries(w *Watcher) {
 	}
 }
 
-// ForgetSeries deletes the counters of a server by its name, which nothing counts at any more.
+// ForgetSeries deletes the counters of a server that is gone, by its name.
 func (f *Fleet) ForgetSeries(server string) {
 	name := prometheus.Labels{"replica": server}
 	f.restarts.DeletePartialMatch(name)

@@ -33,7 +33,7 @@ func salted(body []byte, epoch uint32) []byte {
 			continue
 		}
 		if own = rawjson.Text(value); value[0] != '"' || own == "" || strings.ContainsRune(own, utf8.RuneError) {
-			return body // which every engine refuses, as the client shall hear
+			return body // every engine refuses this body, and the client must get the refusal
 		}
 	}
 	if s.Err() != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// scrapes polls /metrics until ctx ends, or until the server has to be probed anew: it has been restarted,
-// or serves another model.
+// scrapes polls /metrics until ctx ends, or until the server must be probed again: it has been restarted, or
+// serves another model.
 func (w *Watcher) scrapes(ctx context.Context) {
 	failed := 0
 	for first := true; ; first = false {
@@ -77,7 +77,7 @@ func (w *Watcher) scrapeFailed(err error, failed int) int {
 	return failed
 }
 
-// restart voids what was known of the process before.
+// restart voids what was known about the earlier process.
 func (w *Watcher) restart(m *engine.Metrics) {
 	w.scraped.leases.Store(nil)
 	w.noteProcess(m.Started)
@@ -104,8 +104,8 @@ func (w *Watcher) interval(failed int) time.Duration {
 	return min(base*time.Duration(1+failed/8), max(base, 10*time.Second))
 }
 
-// restarted tells by the process start time. Engines that do not say it are told by their event sequence
-// alone.
+// restarted compares the process start times. For engines that do not tell their start, only the sequence of
+// their events shows a restart.
 func (w *facts) restarted(m engine.Metrics) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -171,7 +171,7 @@ func (w *Watcher) forget() {
 	}
 	for _, f := range w.Streams() {
 		f.announced.Store(true)
-		// Or what it applied meanwhile would be forgotten, and never heard of again.
+		// Otherwise the blocks that it applies meanwhile would be forgotten, and never announced again.
 		f.follower.Restarted("its process is another one")
 	}
 }
@@ -206,7 +206,7 @@ func (w *Watcher) markDown(err error) {
 		w.pool.SetHealthy(m.ID, false, reason)
 	}
 	switch {
-	case news && w.DrainStatus().Empty: // as it was to be
+	case news && w.DrainStatus().Empty: // as it was meant to happen
 		w.log.Info("replica that is drained has stopped", "replica", w.Name(), "pool", w.role.String(),
 			"reason", reason)
 	case news:
@@ -218,9 +218,9 @@ func (w *Watcher) markDown(err error) {
 }
 
 const (
-	// reasonEvery is the least time between two log lines that tell again why a server is not usable. An engine
+	// reasonEvery is the least time between two log lines that repeat why a server is not usable. An engine
 	// that starts, or a path that is cut, refuses, resets and times out in turn.
 	reasonEvery = time.Minute
-	// mostReasons is how many reasons are logged at once in one outage: the first time that each is seen.
+	// mostReasons is how many reasons of one outage are logged at once, when first seen.
 	mostReasons = 8
 )

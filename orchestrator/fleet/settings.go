@@ -11,8 +11,8 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// settings is what the configuration says of one engine server and of how it is watched. It is immutable; a
-// reload makes another one, and everything in it can change while the server is watched and serves: see
+// settings is what the configuration says about one engine server and how to watch it. It is immutable: a
+// reload makes new settings. Every setting can change while the server is watched and serves: see
 // [Watcher.configure].
 type settings struct {
 	order    int // place in the file
@@ -25,15 +25,14 @@ type settings struct {
 	drain    bool // by the file, or on command
 }
 
-// serverKey is what makes a server the same across a reload. Another one has other blocks and another
-// process; whatever else changes is a setting.
+// serverKey identifies a server across reloads. Another key means other blocks and another process;
+// everything else is a setting.
 type serverKey struct {
 	role replica.Role
 	url  string
 }
 
-// wanted makes the settings of every server that cfg names, by what makes it the same. It reads the files
-// that cfg names.
+// wanted makes the settings of every server in cfg, by its key. It reads the files that cfg names.
 func (f *Fleet) wanted(cfg *config.Config) (map[serverKey]*settings, error) {
 	out := map[serverKey]*settings{}
 	drain := drainedByFile(cfg)

@@ -49,7 +49,7 @@ func (f *Fleet) judgeSetupLocked() {
 	}
 }
 
-// sumUpLocked writes one line when every server has been asked, and again after a reload that brought others.
+// sumUpLocked logs one line when every server has been asked, and again after a reload with new servers.
 func (f *Fleet) sumUpLocked(tried bool) {
 	if tried == f.keep.summed {
 		return
@@ -105,8 +105,8 @@ func (f *keeping) bothLocked() bool {
 	return n[0] > 0 && n[1] > 0
 }
 
-// noteSetup makes the troubles of the server's replicas their states, and says in one line what is new.
-// Whether it is like the others is known where all have been tried.
+// noteSetup makes the troubles of the server's replicas their states, and logs new troubles in one line.
+// tried says that every server has been tried, so that the comparison with the others is complete.
 func (w *Watcher) noteSetup(found map[replica.ID][]setup.Trouble, tried bool) {
 	var names, seen, do []string
 	for _, m := range w.Members() {
@@ -133,8 +133,8 @@ func (w *Watcher) noteSetup(found map[replica.ID][]setup.Trouble, tried bool) {
 	}
 }
 
-// warnOfAddresses says when the server's name is one for several machines, of which one alone is used. Where
-// connections are not dialled by TCP, names are not the resolver's.
+// warnOfAddresses warns if the server's name belongs to several machines, since only one machine is used.
+// With a Dial and no LookUp it does nothing: the resolver then does not know the names.
 func (w *Watcher) warnOfAddresses(ctx context.Context) {
 	if w.fleet.opt.Dial != nil && w.fleet.opt.LookUp == nil {
 		return

@@ -7,13 +7,13 @@ import (
 
 // An engine in vLLM's sleep mode (POST /sleep) lives: it answers /health, /metrics and questions about
 // tokens. It queues every request until it is woken, and its metric vllm:engine_sleep_state says so. Such a
-// replica gets no requests, and what fails there is held against nobody.
+// replica gets no requests, and its failures count against no replica.
 
-// SleepCause is what people read of a replica that sleeps.
+// SleepCause is the cause that people read for a sleeping replica.
 const SleepCause = "the engine is in sleep mode: POST /wake_up to the engine ends that"
 
-// noteSleep takes in whether the server sleeps. What its replicas failed at since it fell asleep was noted
-// before it was known to sleep, so their failures are forgotten once.
+// noteSleep takes in whether the server sleeps. Failures since it fell asleep were noted before it was known
+// to sleep, so they are forgotten once.
 func (w *Watcher) noteSleep(members []replica.Replica, asleep bool) {
 	cause := ""
 	if asleep {

@@ -10,8 +10,8 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/outlier"
 )
 
-// State is something that people should know of a replica which is up all the same: why it gets fewer
-// requests than others, or none.
+// State is something that people should know about a replica that is up: why it gets fewer requests than
+// others, or none.
 type State struct {
 	State string    `json:"state"`
 	Cause string    `json:"cause"`
@@ -76,8 +76,8 @@ type states struct {
 	holds map[replica.ID][]State
 }
 
-// put says that state holds of id for this cause, or, where there is none, that it does not. It reports
-// whether that is new; another cause is not.
+// put sets or clears a state of id; an empty cause clears it. It reports whether the state has begun or
+// ended. A new cause alone is no change.
 func (s *states) put(id replica.ID, state, cause string, now time.Time) (changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,15 +114,14 @@ func (s *states) has(id replica.ID, state string) bool {
 	return slices.ContainsFunc(s.holds[id], func(h State) bool { return h.State == state })
 }
 
-// rename keeps the states of replicas under the names that they have now.
+// rename keeps the states of replicas under their present names.
 func (s *states) rename(to replica.Renames) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.holds = replica.Rekey(s.holds, to.Now)
 }
 
-// setState notes that a state holds of a replica for this cause, or, where there is none, that it does not,
-// and logs the change.
+// setState sets or clears a state of a replica, and logs the change. An empty cause clears the state.
 func (w *Watcher) setState(id replica.ID, state, cause string) {
 	if !w.scraped.states.put(id, state, cause, time.Now()) {
 		return

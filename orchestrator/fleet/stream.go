@@ -15,7 +15,7 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// Stream is the event stream of one rank, which is followed.
+// Stream is the event stream of one rank that the fleet follows.
 type Stream struct {
 	source   kvevents.Source
 	follower *kvevents.Follower
@@ -31,7 +31,7 @@ type Stream struct {
 	id     replica.ID
 }
 
-// ID is what the replica is called now.
+// ID is the present name of the replica.
 func (f *Stream) ID() replica.ID {
 	f.naming.RLock()
 	defer f.naming.RUnlock()
@@ -188,5 +188,5 @@ func (f *Stream) Status() string {
 // Stats counts what the stream brought.
 func (f *Stream) Stats() kvevents.Stats { return f.follower.Stats() }
 
-// Blocks walks how many blocks of its events became what, by the names that this has in metrics.
+// Blocks walks the stream's block counts by their names in the metrics.
 func (f *Stream) Blocks() iter.Seq2[string, uint64] { return f.applied.all() }
