@@ -159,7 +159,7 @@ func TestParseReadsAsVLLMDoes(t *testing.T) {
 	}
 }
 
-// What the engine says of the prompt's tokens makes it compute each of them.
+// A field about the prompt's tokens makes the engine compute each token.
 func TestParseSeesWhatReadsNoCache(t *testing.T) {
 	const user = `"messages":[{"role":"user","content":"hi"}]`
 	for _, tt := range []struct {

@@ -61,8 +61,8 @@ func TestQuestionsOfConversations(t *testing.T) {
 	}
 }
 
-// A conversation in which an engine's store, a tool or a picture takes part is not repeated, nor one with
-// what the API does not have.
+// A conversation is not repeated if an engine's store, a tool or a picture takes part, or if it has a member
+// that the API does not have.
 func TestConversationsThatAreNotRepeatable(t *testing.T) {
 	for _, tt := range []struct {
 		kind       Kind
@@ -231,7 +231,7 @@ func FuzzRepeatableOthers(f *testing.F) {
 			t.Fatalf("%s (%s)\n%s", one, why, two)
 		}
 		said, asked := decoded(t, one), decoded(t, body)
-		for name := range asked { // who asks is left out
+		for name := range asked { // the members that name the user are left out
 			if said[name] == nil {
 				delete(asked, name)
 				delete(said, name)

@@ -237,7 +237,7 @@ func FuzzRepeatable(f *testing.F) {
 	})
 }
 
-// decoded is what a request says, without who asks.
+// decoded is what a request says, without the members that name the user.
 func decoded(t *testing.T, body []byte) map[string]any {
 	t.Helper()
 	d := json.NewDecoder(bytes.NewReader(body))

@@ -275,8 +275,8 @@ func essence(t *testing.T, stream string) string {
 	return fmt.Sprint(text.String(), ids, strings.Count(said, `"b`), said[strings.Index(said, " "):])
 }
 
-// Where the next token is drawn, what was delivered cannot be said again: going on needs that nothing of it
-// would have to be.
+// If the next token is drawn, the engine cannot say again what was delivered. So the answer can go on only if
+// no delivered text would have to be said again.
 func TestDeliveredSampled(t *testing.T) {
 	const role = `data: {"id":"a","choices":[{"index":0,"delta":{"role":"assistant","content":""},` +
 		`"finish_reason":null}],"prompt_token_ids":[1,2]}` + "\n\n"
