@@ -82,7 +82,7 @@ func exchange(t *testing.T, mem *memnet.Net, addr, text string) string {
 		t.Fatal(err)
 	}
 	_ = nc.SetDeadline(time.Now().Add(time.Second))
-	go func() { _, _ = io.WriteString(nc, text) }() // a server need not read all of it
+	go func() { _, _ = io.WriteString(nc, text) }() // a server need not read the whole request
 	got, _ := io.ReadAll(nc)                        // to the deadline, where the connection is kept
 	nc.Close()
 	synctest.Wait() // the server has let the connection go, so that times are the same for both
@@ -92,7 +92,7 @@ func exchange(t *testing.T, mem *memnet.Net, addr, text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// anyRequests writes one to three requests, most of them right, some with a byte that is wrong.
+// anyRequests writes one to three requests. Most are right, some have a byte that is wrong.
 func anyRequests(dice *rand.Rand) string {
 	one := func(of []string) string { return of[dice.IntN(len(of))] }
 	var b strings.Builder

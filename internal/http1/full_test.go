@@ -44,7 +44,8 @@ func (s *Server) openNow() int {
 	return s.places.open
 }
 
-// Clients that are served keep their places; who finds none hears so; who serves no request makes room.
+// Clients that are served keep their places. A client that finds no place is told so. A connection that
+// serves no request makes room.
 func TestPlacesAreGivenOnceAndBack(t *testing.T) {
 	for _, head := range []string{"POST /usual", "GET /rest"} {
 		t.Run(head, func(t *testing.T) {

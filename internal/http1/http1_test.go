@@ -316,7 +316,7 @@ func TestAnswersAsNetHTTP(t *testing.T) {
 	}
 }
 
-// talk sends two requests over a connection and tells what came of them.
+// talk sends two requests over a connection and tells the results.
 func talk(t *testing.T, addr string) (said []string) {
 	nc, err := net.Dial("tcp", addr)
 	if err != nil {
@@ -345,8 +345,8 @@ func talk(t *testing.T, addr string) (said []string) {
 	return said
 }
 
-// A client that hangs up ends its request, whether it closes the connection or its own direction of it,
-// and whether it does so before the handler runs or while it does.
+// A client that hangs up ends its request. It may close the connection or only its own direction, before the
+// handler runs or while it does.
 func TestHangingUpEndsTheRequest(t *testing.T) {
 	for name, leave := range map[string]func(*net.TCPConn) error{
 		"closed": (*net.TCPConn).Close, "half closed": (*net.TCPConn).CloseWrite,
