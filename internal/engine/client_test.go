@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// name is the id of requests whose connections are to be kept: servers of these tests repeat it.
+// name is the id of requests that keep their connections: the servers of the tests repeat it.
 const name = "q-1"
 
 // send posts under that id.

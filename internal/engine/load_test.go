@@ -187,8 +187,8 @@ func BenchmarkParseMetrics(b *testing.B) {
 	}
 }
 
-// TestCapacityOfARank: the tokens of a cache are rounded down to whole requests of the longest length, by
-// which the blocks of most engines would be too few.
+// TestCapacityOfARank: the tokens of a cache are rounded down to whole requests of the longest length. By
+// that number the blocks of most engines would be too few.
 func TestCapacityOfARank(t *testing.T) {
 	for name, c := range map[string]struct {
 		ranks, blocks, tokens int // as num_gpu_blocks and kv_cache_size_tokens say
