@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A pipe in the place of a file is refused at once by the name of its field. Nothing waits for somebody who
-// would write into the pipe or read from it, and what comes after the pipe is loaded.
+// A pipe in the place of a file is refused at once by the name of its field. Nothing waits for a writer or a
+// reader of the pipe, and what comes after the pipe is loaded.
 func TestNothingWaitsForAPipe(t *testing.T) {
 	folder := t.TempDir()
 	path, pipe := filepath.Join(folder, "tandem.yaml"), filepath.Join(folder, "pipe")

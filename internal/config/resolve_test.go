@@ -43,8 +43,8 @@ pools:
 	}
 }
 
-// What the shared answer cache needs from outside is read with the file, and a secret that no key can be made
-// of is refused wherever it comes from.
+// What the shared answer cache needs from outside is read with the file. A secret that makes no key is
+// refused wherever it comes from.
 func TestLoadOfTheSharedAnswerCache(t *testing.T) {
 	dir := t.TempDir()
 	writeCert(t, dir)

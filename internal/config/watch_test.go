@@ -266,8 +266,8 @@ func symlink(t *testing.T, target, path string) {
 	}
 }
 
-// Whoever writes a file in place may be stopped in between: a watcher that finds it empty keeps what was in
-// force, and says so only where it stays empty.
+// A program that writes a file in place may be stopped in between. A watcher that finds the file empty keeps
+// what was in force, and says so only where the file stays empty.
 func TestAFileThatIsEmptyForAMomentIsNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tandem.yaml")
 	write(t, path, listening(":1"))
