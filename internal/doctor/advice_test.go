@@ -15,7 +15,7 @@ import (
 	"github.com/tandem-router/tandem/internal/setup"
 )
 
-// advised are the flags that the doctor asks for of an engine of this role that has none of them.
+// advised are the flags that the doctor asks for when an engine of this role has none of its flags.
 func advised(role replica.Role) []string {
 	pools := config.Pools{
 		Prefill: config.Pool{Replicas: []config.Replica{{}}}, Decode: config.Pool{Replicas: []config.Replica{{}}},
@@ -34,8 +34,8 @@ func advised(role replica.Role) []string {
 	return flags
 }
 
-// The engines of the compose file for GPUs are started as the doctor advises, keep prefixes, say their own
-// side channel, and are those that its router is told.
+// The engines of the compose file for GPUs are started as the doctor advises. They keep prefixes and say
+// their own side channel, and the router is told exactly these engines.
 func TestComposeFileTakesTheAdvice(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "..", "examples", "vllm-nixl", "compose.yaml"))
 	if err != nil {

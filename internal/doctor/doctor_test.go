@@ -551,7 +551,7 @@ func TestPredictionHolds(t *testing.T) {
 		want                Status
 	}{
 		{"as promised", 4, 4, 64, OK},
-		{"came late", 0, 4, 64, OK}, // events-silent warns of it
+		{"came late", 0, 4, 64, OK}, // events-silent warns about the silence
 		{"hybrid model", 4, 4, 32, Warning},
 		{"more than promised", 2, 2, 64, Warning},
 		{"nothing promised", 0, 0, 64, Failed},

@@ -9,7 +9,7 @@ import (
 )
 
 // Engines of one root and version may have other templates, which show in how they write tools, or only on
-// the chat path itself. Who cannot be asked does not drift.
+// the chat path itself. An engine that cannot be asked does not drift.
 func TestDriftOfTemplates(t *testing.T) {
 	of := func(name string, tools, rendered []uint32) *server {
 		s := &server{name: name, url: name}

@@ -56,7 +56,8 @@ func (r *rank) cannot(what, endpoint string, err *linkError) verdict {
 	return fail("correct the address or the way to it", "%s at %s: %v", what, endpoint, err)
 }
 
-// topics are those that batches were seen with, live or replayed, of a quiet engine that which it tells.
+// topics are the topics of the batches that were seen, live or replayed. For a quiet engine it is the topic
+// that the engine tells.
 func (r *rank) topics() (seen []string, told bool) {
 	if len(r.link.heard.topics) == 0 && r.told != nil {
 		return []string{r.told.Topic}, true

@@ -11,7 +11,7 @@ import (
 	"github.com/tandem-router/tandem/internal/setup"
 )
 
-// fleetChecks are those that compare engines with each other.
+// fleetChecks are the checks that compare engines with each other.
 //
 // Long: a row a check.
 func fleetChecks() []check {

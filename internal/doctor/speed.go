@@ -26,8 +26,8 @@ const (
 	leastDiff = time.Millisecond // between the two lengths; a smaller difference is no measurement
 )
 
-// speed is how fast KV goes over a pair: what the longer prompt has more, by the time that it takes more, so
-// that what each handoff takes whatever its length cancels.
+// speed is how fast KV goes over a pair: the additional tokens of the longer prompt over the additional time.
+// So a cost that each handoff has whatever its length cancels out.
 type speed struct {
 	tokens  float64 // a second
 	bytes   float64 // of KV a token, by the decode engine's NIXL counters; 0 unknown
@@ -146,8 +146,8 @@ func (h *handoff) link() (class replica.Link, configured config.Bytes) {
 	return class, [...]config.Bytes{l.Host, l.Rack, l.Zone, l.Other}[class]
 }
 
-// A way is slow that is so many times slower than what is configured for its kind, or than the middle one of
-// its kind. 100 GB/s, the default within a host, are NVLink's; PCIe's 20 are no trouble.
+// A way is slow if it is this many times slower than what is configured for its kind, or than the middle way
+// of its kind. 100 GB/s, the default within a host, are NVLink's; PCIe's 20 are no trouble.
 const (
 	slowConfigured = 8
 	slowNeighbours = 3

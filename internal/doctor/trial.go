@@ -13,7 +13,7 @@ import (
 	"github.com/tandem-router/tandem/internal/kv"
 )
 
-// trial is what became of a prompt that nobody had sent before.
+// trial is the result of a prompt that nobody had sent before.
 type trial struct {
 	prompt []kv.Token
 	salt   string
