@@ -113,9 +113,9 @@ func (q *Question) body(tokens int, salt, more string) []byte {
 	return append(append(b, more...), '}')
 }
 
-// Params is the kv_transfer_params of a prefill answer as the decode leg should get them, nil where there
-// are none: without the prefill engine's own number of cached tokens, in place of which the decode engine
-// then tells how many it has loaded.
+// Params is the kv_transfer_params of a prefill answer as the decode leg should get them, nil where there are
+// none. The prefill engine's own number of cached tokens is left out. The decode engine then tells instead
+// how many tokens it has loaded.
 func Params(answer []byte) []byte {
 	var body struct {
 		Params json.RawMessage `json:"kv_transfer_params"`

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Answer is what came of one body: Err where no answer came.
+// Answer is the answer to one body. Err is set where no answer came.
 type Answer struct {
 	Status int
 	Body   []byte
