@@ -92,8 +92,8 @@ func TestAlone(t *testing.T) {
 	}
 }
 
-// The odd one out is told, of two that differ both, and nobody of whom it is not known. Engines of other
-// models are not compared.
+// The odd engine is told. If only two engines differ, both are told. An engine without a known value is not
+// told. Engines of other models are not compared.
 func TestBeside(t *testing.T) {
 	version := func(v string) func(*replica.Facts) { return func(f *replica.Facts) { f.Version = v } }
 	tokens := func(n int, hash uint64) func(*replica.Facts) {
