@@ -55,8 +55,8 @@ func (c *Clock) Tick(now time.Time) {
 	c.ticked = now
 }
 
-// StalledFor returns how long the process has stood still in all until now, the gap that nobody has ticked
-// off yet included. The difference of two calls bounds the time lost between them.
+// StalledFor returns how long the process has stood still in all until now. It includes the gap that no tick
+// has counted yet. The difference of two calls bounds the time lost between them.
 func (c *Clock) StalledFor(now time.Time) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
