@@ -86,8 +86,8 @@ func (r *Record) tried() string {
 	}
 }
 
-// counted says how many tokens there were, nothing where neither number is known: no prompt is empty, and of
-// an answer that ended well without a first content nobody counted the tokens.
+// counted says how many tokens there were, nothing where neither number is known. No prompt is empty, so 0
+// means unknown. For an answer that ended well without a first content, nobody counted the tokens.
 func (r *Record) counted() string {
 	prompt := strconv.Itoa(r.Prompt)
 	if r.Prompt == 0 {
@@ -123,9 +123,9 @@ func (r *Record) times(w io.Writer) {
 		span(p.Tokenize), span(p.Queue), span(p.Plan), span(p.Prefill), r.turns(), span(p.Handoff), r.first())
 }
 
-// first says when the client had something, and what was predicted. The prediction is of the first token,
-// which nobody sees of an answer that is not streamed: it comes as a whole. Of what never came, or was passed
-// on unread, there is no time.
+// first says when the client had something, and what was predicted. The prediction is the time of the first
+// token. Nobody sees that token of an answer that is not streamed: such an answer comes as a whole. There is
+// no time if nothing came, or if the answer was passed on unread.
 func (r *Record) first() string {
 	predicted := ""
 	if r.Decision != nil {
@@ -167,7 +167,7 @@ func (r *Record) turns() string {
 	return " (" + strings.Join(all, ", ") + ")"
 }
 
-// attempts lists those that failed.
+// attempts lists the failed attempts.
 func (r *Record) attempts(w io.Writer) {
 	for i, a := range r.Failed {
 		at := "nobody's fault"
@@ -179,7 +179,7 @@ func (r *Record) attempts(w io.Writer) {
 	}
 }
 
-// terms are the columns of the table, those that are 0 in all plans left out.
+// terms are the columns of the table, without the terms that are 0 in all plans.
 func (d *decision) terms() []string {
 	all := []string{
 		"wait", "prefill", "room", "transfer", "decode", "answer", "interference", "pressure", "failures",
@@ -298,7 +298,7 @@ func known(tokens int) string {
 	return strconv.Itoa(tokens)
 }
 
-// Count is so many of something, in words.
+// Count writes a number of things in words.
 func Count(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
@@ -306,7 +306,7 @@ func Count(n int, what string) string {
 	return strconv.Itoa(n) + " " + what + "s"
 }
 
-// span is a time of so many milliseconds in three digits.
+// span writes a time in milliseconds with three digits.
 func span(ms float64) string {
 	switch {
 	case ms == 0:

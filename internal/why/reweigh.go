@@ -76,8 +76,8 @@ func (r *Record) ties() (ties scoring.Ties, unit float64) {
 	return m.Ties(tieMS*time.Millisecond, tieShare), unit
 }
 
-// tied returns which of the plans that cost so much are as good as the best, that one included. Where a Split
-// goes before a Local plan and is the best, no Local plan is.
+// tied returns which plans are as good as the best, including the best. totals are the costs of the plans. If
+// Split plans go before Local plans and a Split plan is the best, no Local plan is tied.
 func (r *Record) tied(totals []float64) []int {
 	least, bestIsSplit := math.Inf(1), false
 	for i, total := range totals {
@@ -116,7 +116,7 @@ func (r *Record) weightsOf(p *plan, term string, w Weights) (was float64, now *f
 	return r.Config.DecodePenalty, w.DecodePenalty
 }
 
-// weighed returns what of a term of p was multiplied by its weight.
+// weighed returns the part of a term of p that was multiplied by its weight.
 func (p *plan) weighed(term string) float64 {
 	if term == "prefill" && p.Prefill == "" && p.OnDecode != nil {
 		return p.Terms[term] - p.OnDecode.Beside

@@ -45,7 +45,8 @@ const line = `{"id":"8a51","client_id":"order-17","time":"2026-11-22T17:30:00Z",
 	`{"mode":"local","decode":"d3","terms":{"prefill":327.1,"decode":8.3,"interference":81.4,"pressure":8},` +
 	`"total":424.8}]}}`
 
-// A page says all that a person asks: who, what became of it, why, what was tried, and the table.
+// A page answers all that a person asks: which replicas served the request, how it ended, why, what was
+// tried, and the table.
 func TestPage(t *testing.T) {
 	const want = `request order-17 (8a51 of the router), 2026-11-22 17:30:00.000 UTC, /v1/chat/completions, model m
 ok, status 200, 2 attempts, 12000 prompt and 83 output tokens in 1m5s
@@ -430,7 +431,7 @@ func TestWeightsThatWereZero(t *testing.T) {
 	}
 }
 
-// What a client calls its model cannot give orders to the terminal of who asks.
+// What a client calls its model cannot give orders to the reader's terminal.
 func TestAPageHoldsNothingThatATerminalObeys(t *testing.T) {
 	r := found(t, strings.Replace(line, `"model":"m"`, `"model":"m\u001b]0;owned\u0007"`, 1))
 	var page strings.Builder
