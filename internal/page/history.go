@@ -129,7 +129,7 @@ func (c *current) add(e *Ended) {
 }
 
 // Close ends a step at now, at which these are the replicas. Steps that were missed, since the process stood
-// still, are points of which nothing is known. A replica that is not among them is forgotten.
+// still, are points without known values. A replica that is not among them is forgotten.
 func (h *History) Close(now time.Time, replicas []Replica) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -203,7 +203,7 @@ func (c *current) of(r *Replica) replicaPoint {
 	return p
 }
 
-// missedPoint is one of which nothing is known.
+// missedPoint is a point without known values.
 func missedPoint() replicaPoint {
 	p := (&current{}).of(&Replica{Usage: -1, Running: -1, Waiting: -1})
 	p.requests, p.failed = unknownCount, unknownCount
@@ -226,7 +226,7 @@ func number(n uint16) float32 {
 	return float32(n)
 }
 
-// histogram counts times in ms, in classes of which each ends 8 % above the one before it.
+// histogram counts times in ms, in classes. Each class ends 8 % above the class before it.
 type histogram [160]uint32
 
 const (

@@ -107,7 +107,7 @@ type Recent struct {
 	Predicted Quantiles `json:"predicted_ms"` // of the same
 	Token     Quantiles `json:"token_ms"`     // between tokens behind the first
 	Prompt    int       `json:"prompt_tokens"`
-	Available int       `json:"available_tokens"` // of requests of which all three are known
+	Available int       `json:"available_tokens"` // of requests for which all three are known
 	Captured  int       `json:"captured_tokens"`
 	Delivered int       `json:"delivered_tokens"`
 }
