@@ -37,7 +37,7 @@ func (m *screen) table() table {
 	return fleet(m.newest.live)
 }
 
-// rows are those that the filter lets through, sorted.
+// rows are the rows that the filter lets through, sorted.
 func (m *screen) rows() []row {
 	if m.newest.live == nil {
 		return nil
@@ -192,7 +192,7 @@ func share(x float64) string {
 // digits writes x with three digits.
 func digits(x float64) string { return strconv.FormatFloat(x, 'g', 3, 64) }
 
-// span is a time of so many milliseconds.
+// span writes a time in milliseconds.
 func span(ms float64) string {
 	switch {
 	case ms < 0:
