@@ -167,7 +167,7 @@ func TestFileGetsALineASpan(t *testing.T) {
 	}
 }
 
-// A pipe is refused at once: to open one waits for somebody who reads.
+// A pipe is refused at once: opening it would wait for a reader.
 func TestSpansRefuseAPipe(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
