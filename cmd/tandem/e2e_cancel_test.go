@@ -201,7 +201,7 @@ func (f *fleet) holds(engines []*engine) error {
 	return fmt.Errorf("%s holds nothing", engines[0].role)
 }
 
-// leaveBetween stops the router while a prefill runs, so that it finds the answer of the prefill and the
+// leaveBetween stops the router while a prefill runs. So the router finds the answer of the prefill and the
 // leaving of the client at one time.
 func (f *fleet) leaveBetween(w *writer) {
 	f.t.Helper()

@@ -14,7 +14,8 @@ import (
 
 // The recipe of docs/operations.md, for an engine of each pool and under load: drain, wait, stop the engine,
 // start another one, use it again. No client sees an error, and nothing new reaches the engine from the drain
-// on. A reload in the middle changes nothing of it, nor does a restart of the router that has a state file.
+// on. A reload in the middle changes nothing about the drain, nor does a restart of a router that has a state
+// file.
 func TestAnEngineIsReplacedUnderLoad(t *testing.T) {
 	t.Parallel()
 	state := filepath.Join(t.TempDir(), "state.json")

@@ -15,7 +15,7 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/replay/claims"
 )
 
-// claimsCommand checks claims about the decision, and writes down what came of each.
+// claimsCommand checks claims about the decision, and writes down the result of each.
 func claimsCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "check", Short: "check claims about the decision: nine in seconds, with --all more in minutes",

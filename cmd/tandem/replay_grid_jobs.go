@@ -21,7 +21,7 @@ type job struct {
 	do     func(context.Context, *grid.Player) error
 }
 
-// missingCells are the grounds of which a cell has not been played.
+// missingCells are the grounds with a cell that has not been played.
 func (r *gridRun) missingCells(grounds []grid.Ground) []job {
 	var jobs []job
 	for i := range grounds {
@@ -73,7 +73,7 @@ func (r *gridRun) missingShapes(grounds []grid.Ground) []job {
 	return jobs
 }
 
-// wantedFleets are those that are told wrong facts and were asked for.
+// wantedFleets are the fleets that are told wrong facts and were asked for.
 func (r *gridRun) wantedFleets() []grid.Fleet {
 	only := r.asked()
 	return slices.DeleteFunc(grid.Fleets(), func(f grid.Fleet) bool { return !f.Wanted(only) })
@@ -99,8 +99,8 @@ func (r *gridRun) missingFacts() []job {
 	return jobs
 }
 
-// missingOracles are the grounds of which something has been played that oracles have not, where those are
-// wanted.
+// missingOracles are the grounds on which something has been played that oracles have not played. There are
+// none unless oracles are wanted.
 func (r *gridRun) missingOracles(grounds []grid.Ground) []job {
 	var jobs []job
 	if !r.wants("oracles") {
@@ -130,7 +130,7 @@ func (r *gridRun) missingOracles(grounds []grid.Ground) []job {
 	return jobs
 }
 
-// missingSeeds are the grounds of which something has been played with fewer seeds than are wanted.
+// missingSeeds are the grounds on which something has been played with fewer seeds than are wanted.
 func (r *gridRun) missingSeeds(grounds []grid.Ground) []job {
 	var jobs []job
 	for i := range grounds {

@@ -55,7 +55,7 @@ func TestStandardOutputSaysWhereItServes(t *testing.T) {
 	}
 }
 
-// Who finds the address taken, as beside an engine on the same machine, is told how to name another.
+// A user who finds the address taken, as beside an engine on the same machine, is told how to name another.
 func TestAnAddressThatIsTaken(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
