@@ -64,7 +64,7 @@ var judged = []struct {
 	},
 }
 
-// judgement is what is known of one key.
+// judgement is the known meaning of one key.
 type judgement struct {
 	key      string
 	meaning  meaning
@@ -91,8 +91,8 @@ func judge(raw []byte) judgement {
 	return judgement{key: rawjson.Text(raw)}
 }
 
-// foreignKey returns the first of the keys, in their order, that only another protocol has. MoRIIO's own
-// keys tell more than those that it shares.
+// foreignKey returns the first of the keys, in their order, that only another protocol has. MoRIIO's own keys
+// tell more than its shared keys.
 func foreignKey(keys []judgement) error {
 	var found *Foreign
 	for _, k := range keys {

@@ -39,7 +39,7 @@ type blockGroups struct {
 	highest uint32 // block id
 }
 
-// required are the keys without any of which a decode engine hangs for ever or dies.
+// required are the keys that a decode engine needs. Without any one key it hangs for ever or dies.
 var required = [...]string{
 	"do_remote_prefill", "remote_block_ids", "remote_engine_id", "remote_request_id", "remote_host",
 	"remote_port",
@@ -81,7 +81,7 @@ func (p *nixlParams) readAll(raw []byte) error {
 	return cmp.Or(p.foreign(), bad, p.complete())
 }
 
-// mostParams bounds the members, of which every one is compared with all before it.
+// mostParams bounds the members: every member is compared with all before it.
 const mostParams = 1000
 
 // has reports whether a member of this name has been read.
