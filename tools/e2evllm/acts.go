@@ -155,14 +155,14 @@ func fleetNamed(name string) (*fleet, error) {
 	return nil, fmt.Errorf("no fleet is called %q", name)
 }
 
-// outcome is what came of an act.
+// outcome is the result of an act.
 type outcome struct {
 	act
 	took time.Duration
 	err  error
 }
 
-// play plays the acts one after another, each whatever came of the others, and prints what came of all.
+// play plays the acts one after another, each whatever the results of the others, and prints all results.
 func (s *stage) play(ctx context.Context, program []act) error {
 	var done []outcome
 	for _, a := range program {

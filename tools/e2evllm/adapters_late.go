@@ -121,10 +121,10 @@ func (s *stage) loaded(ctx context.Context, r *router) error {
 	return errors.Join(errs...)
 }
 
-// lateReplicas plays with a decode pool of which one replica has the adapter: requests for it go only there,
-// also when another replica gets it and the first one loses it. Nothing is split, since the other replica is
-// the reference, which has no part in that. Both count as equally fast: the first requests of an adapter are
-// slow, from which the router would learn to ask the other one.
+// lateReplicas plays with a decode pool in which one replica has the adapter. Requests for the adapter go
+// only there, also when another replica gets it and the first one loses it. Nothing is split, since the other
+// replica is the reference, which takes no part in splitting. Both count as equally fast: the first requests
+// of an adapter are slow, and the router would learn from them to ask the other one.
 func (s *stage) lateReplicas(ctx context.Context) error {
 	d0, ref := s.engine("d0"), s.reference()
 	file := filepath.Join(s.work, "tandem-late.yaml")

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// serveEngine is an engine whose answer is the sum of the prompt's ids, but for prompts that begin with
-// poisoned, which are answered by another.
+// serveEngine is an engine whose answer is the sum of the prompt's ids. Prompts that begin with poisoned get
+// another answer.
 func serveEngine(t *testing.T, name string, cached int, poisoned []int) *engine {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -34,8 +34,8 @@ func clientsLeave(ctx context.Context, f *faulting) error {
 	return errors.Join(err, f.checkCaches(ctx), f.checkCore(ctx))
 }
 
-// leave sends the requests, each of which is left a little later than the one before, and returns how many
-// were.
+// leave sends the requests and returns how many clients left. Each client leaves a little later than the one
+// before.
 func (f *faulting) leave(ctx context.Context, until time.Duration) (left int) {
 	var mu sync.Mutex
 	var all sync.WaitGroup

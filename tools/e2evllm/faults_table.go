@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// faultRow is what came of one fault.
+// faultRow is the result of one fault.
 type faultRow struct {
 	fault   string
 	phases  []phaseRow
@@ -21,7 +21,7 @@ type faultRow struct {
 	remarks []string
 }
 
-// phaseRow is what came of the requests that the fault found in one phase.
+// phaseRow is the result of the requests that the fault found in one phase.
 type phaseRow struct {
 	phase                    string
 	exact, clearError, wrong int
@@ -70,8 +70,8 @@ func (r *faultRow) noteCore(n int, err error) {
 // wantExact wants every answer to be exact: there were others to turn to, and time enough.
 func (r *faultRow) wantExact() error { return r.wantErrorsOnly("") }
 
-// wantErrorsOnly wants every answer to be exact but those of one phase, of which some have to be errors,
-// since otherwise the fault missed them.
+// wantErrorsOnly wants every answer to be exact, except for one phase. Some answers of that phase have to be
+// errors: otherwise the fault missed them.
 func (r *faultRow) wantErrorsOnly(phase string) error {
 	var errs []error
 	for _, p := range r.phases {

@@ -226,8 +226,8 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// A reset is seen in the engine's own words, whoever asked for it, and a stranger's path at any engine but
-// the reference, which is asked by the suite itself.
+// A reset is seen in the engine's own words, whichever program asked for it. A stranger's path is seen at any
+// engine but the reference: the suite itself asks the reference.
 func TestDisturbed(t *testing.T) {
 	const path, reset = "INFO: - \"POST /v1/../sleep HTTP/1.1\" 404 Not Found\n",
 		"INFO 11-21 [block_pool.py:861] Successfully reset prefix cache\n"
