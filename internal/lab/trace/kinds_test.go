@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Half of the kinds are blind; names, and which they are, are fixed: whoever has tuned on one cannot take it
-// back.
+// Half of the kinds are blind. Names are fixed, and so is which kinds are blind: a kind that has been tuned
+// on cannot become blind again.
 func TestKinds(t *testing.T) {
 	var open, blind []string
 	for _, k := range Kinds() {

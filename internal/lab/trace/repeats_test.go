@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// What repeats, how surely, and what of it a cache could have answered.
+// What repeats, how surely, and which repeats a cache could have answered.
 func TestRepeatsAreCounted(t *testing.T) {
 	const head = `{"tandem_trace":1,"block_size":16}` + "\n"
 	const first = `{"t":0,"m":"a","in":32,"out":5,"blocks":[1,2]}` + "\n"
