@@ -185,8 +185,8 @@ func post2[T any](t *testing.T, s *Server, path, body string) (int, T) {
 	return status, v
 }
 
-// Params used twice, after P has given the blocks to others, are a 200 with a wrong text, and poison D's
-// cache for the plain prompt.
+// Params are used twice, after P has given the blocks to others. The answer is a 200 with a wrong text, and
+// it poisons D's cache for the plain prompt.
 func TestParamsUsedTwicePoisonDecode(t *testing.T) {
 	noLeaks(t)
 	p := fastServer(t, core.Config{Blocks: 40})

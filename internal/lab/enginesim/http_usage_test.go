@@ -50,7 +50,7 @@ func TestStreamsNameTheEngineAtTheirEnd(t *testing.T) {
 	}
 }
 
-// An engine that is told to says what it took in every chunk, whoever asks.
+// An engine that is told to says what it took in every chunk, to every client.
 func TestForcedUsageIsInEveryChunk(t *testing.T) {
 	noLeaks(t)
 	s := startServer(t, Options{ForceUsage: true, ZeroLatency: true})

@@ -37,7 +37,7 @@ func TestHistogramsLookLikeVLLM(t *testing.T) {
 	}
 }
 
-// A server tells its drafts, and one that has none has no series of them.
+// A server tells its drafts. A server without drafts has no such series.
 func TestSpeculationInMetrics(t *testing.T) {
 	noLeaks(t)
 	for _, k := range []int{0, 4} {

@@ -48,8 +48,8 @@ func TestRegistrationThatIsNoNumberKillsDecode(t *testing.T) {
 	}
 }
 
-// After a sleep an engine's blocks can be read by whoever heard of its new registration, and by nobody
-// else. While it sleeps it answers health and metrics, and what is asked of it waits.
+// After a sleep an engine's blocks can be read only by engines that heard about its new registration. While
+// it sleeps it answers health and metrics, and what is asked of it waits.
 func TestReadsAfterASleep(t *testing.T) {
 	noLeaks(t)
 	p, d := server33(t), server33(t)

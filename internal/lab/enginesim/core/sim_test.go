@@ -220,8 +220,8 @@ func same(t testing.TB, what string, got, want []uint32) {
 	}
 }
 
-// checkPool holds the pool against the laws: the free queue is whole, whoever is in it is held by nobody,
-// holders add up, the cache finds what is hashed.
+// checkPool holds the pool against the laws: the free queue is whole, no request holds a free block, holders
+// add up, the cache finds what is hashed.
 func checkPool(t fataler, e *Engine) {
 	t.Helper()
 	if err := poolLaws(e); err != nil {

@@ -86,8 +86,8 @@ func TestLongerPromptOnDecodeKills(t *testing.T) {
 	wantDead(t, d, "num_decode_blocks")
 }
 
-// A prompt that is shorter on D takes the tail of P's list: 200 and a wrong text, and a wrong one for whoever
-// shares the prefix later.
+// A prompt that is shorter on D takes the tail of P's list: 200 and a wrong text, and a wrong text for every
+// later request that shares the prefix.
 func TestShorterPromptOnDecodeIsWrongAndPoisons(t *testing.T) {
 	b, p, d, solo := pair(t, Config{BlockSize: 4})
 	ids := prompt(1, 30)
@@ -305,8 +305,8 @@ func TestPrefillLegWithRemoteParamsHangs(t *testing.T) {
 	}
 }
 
-// A request that is refused by the API layer, or aborted in the queue, tells P; with a key missing the core
-// dies of it.
+// A request that the API layer refuses, or that is aborted in the queue, tells P. With a key missing the core
+// dies.
 func TestRejectionCleanup(t *testing.T) {
 	b, p, d, _ := pair(t, Config{BlockSize: 4})
 	b.prefill(p, "p", prompt(1, 22))
