@@ -18,7 +18,7 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/replay"
 )
 
-// fleet is one whose capacities are given: by how many prefill, and goal.
+// fleet is a fleet with given capacities, by the number of prefill replicas and by goal.
 type fleet struct {
 	replicas int
 	capacity func(prefill, goal int) float64
@@ -29,8 +29,8 @@ type fleet struct {
 	plays map[string]int
 }
 
-// simulate has all answers of an idle fleet good up to the capacity, where the share crosses 90 % of what is
-// asked for, and fewer above.
+// simulate has all answers of an idle fleet good up to the capacity, and fewer above. At the capacity the
+// share crosses 90 % of what is asked for.
 func (f *fleet) simulate(_ context.Context, p replay.Play) (*replay.Outcome, error) {
 	prefill, decode := 0, 0
 	if n, _ := fmt.Sscanf(p.Cluster, "%dP%dD", &prefill, &decode); n != 2 {
@@ -195,7 +195,7 @@ func TestQuestionsThatCannotBeAnswered(t *testing.T) {
 	}
 }
 
-// Whoever stops it gets what was tried to the end, and a verdict where that can be given.
+// A caller that stops the search gets what was tried to the end, and a verdict where that can be given.
 func TestStoppedEarly(t *testing.T) {
 	for _, plays := range []int{0, 1, 5, 12, 20, 40, 60, 100_000} {
 		f := &fleet{replicas: 6, idle: [2]float64{1, 1}, capacity: func(prefill, goal int) float64 {

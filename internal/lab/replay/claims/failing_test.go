@@ -25,7 +25,7 @@ func TestFailingsAreInTheMiddle(t *testing.T) {
 	}
 }
 
-// A client's error counts as the longest wait and is not good; who came meanwhile is left out.
+// A client's error counts as the longest wait and is not good. Requests that came meanwhile are left out.
 func TestErrorsAndWhoCameMeanwhile(t *testing.T) {
 	runs := []*Trial{{Answers: measured([]cluster.Record{
 		{Session: 0, At: 10 * time.Second, TTFT: time.Second},

@@ -2,8 +2,8 @@ package claims
 
 import "testing"
 
-// A router that has seen no answer yet must not give the room away that those under way will need: who is let
-// in would wait inside an engine, for a minute, until one of them ends.
+// A router that has seen no answer yet must not give away the room that requests under way will need. A
+// request let in too early would wait inside an engine, for a minute, until another one ends.
 func TestAColdRouterKeepsRoomForAnswers(t *testing.T) {
 	s := pressure(limited)
 	s.Cluster, s.Seed = "2P2D", 1
