@@ -8,7 +8,7 @@ import (
 )
 
 // An engine counts a failed transfer before or after its answer reports the failure. Doubt falls on the
-// pairs of that time only if no answer reports the failure, up to the reading after the one that shows it.
+// pairs then in use only if no answer reports the failure, up to the reading after the one that shows it.
 func TestFailedTransfersThatAreReportedCastNoDoubt(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
