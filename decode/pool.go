@@ -10,6 +10,7 @@ import (
 	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/internal/roster"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // Options says how a Pool is made. The zero value works.
@@ -24,6 +25,7 @@ type Settings struct {
 	Piece          time.Duration // of a local prefill at once, beside streams; 0 all of it
 	ExpectedOutput int           // tokens that an answer is taken to have until learned; at least 1
 	OutputDoubt    float64       // times as long may answers well be, until learned; up to 1: they are not
+	Without        scoring.Without
 }
 
 // Pool is the decode pool. Safe for concurrent use.

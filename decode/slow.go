@@ -6,6 +6,7 @@ import (
 
 	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // compare fills in by how much later the answer ends on each candidate than on the fastest of them: for what
@@ -13,6 +14,9 @@ import (
 // that equal engines are equal; what may be an error of measurement counts for nothing, and who was never
 // measured is nobody's better or worse.
 func (p *Pool) compare(cs []Candidate, beside replica.ID, now time.Time) {
+	if p.settings.Without.Has(scoring.SlowerEngines) {
+		return
+	}
 	has, found := p.members.Find(beside)
 	found = found && has.learned.Steps.Known()
 	if len(cs) == 0 || len(cs) < 2 && !found {

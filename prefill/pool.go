@@ -8,6 +8,7 @@ import (
 	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/internal/roster"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // Options says how a Pool is made. The zero value works.
@@ -17,6 +18,7 @@ type Options = roster.Options
 type Settings struct {
 	Speed   estimate.Speed // of every member until enough was measured; without its prefill half the profile's
 	LoadTTL time.Duration  // a load report older than this says nothing; above 0
+	Without scoring.Without
 }
 
 // Pool is the prefill pool. Safe for concurrent use.

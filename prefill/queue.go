@@ -6,6 +6,7 @@ import (
 	"github.com/tandem-router/tandem/internal/kv"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/internal/roster"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // queue is what we sent to one replica and it has not answered: leases in the order of booking. Guarded by
@@ -102,7 +103,10 @@ func (q *queue) wait(now time.Time) time.Duration {
 // wait returns the waiting time behind all prompts that routers have booked on m, plus the time by which the
 // first prompt is overdue. An engine whose core stands still answers no request, and would otherwise seem to
 // have no queue.
-func (m *member) wait(now time.Time) time.Duration {
+func (p *Pool) wait(m *member, now time.Time) time.Duration {
+	if p.settings.Without.Has(scoring.Overdue) {
+		return m.remote.First.Left(m.queue.work, m.remote.Work, m.queue.front(), now)
+	}
 	if m.remote.Work == 0 && !m.remote.First.Reported() { // most are asked by most plans
 		if m.queue.first == nil {
 			return 0

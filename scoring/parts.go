@@ -56,6 +56,14 @@ func pausePenalty(seconds float64) float64 { return seconds * (1 + pauseGrows*mi
 // that comes so many seconds later: 5 s until the first token and 100 ms for each are as hard to bear.
 const patience = 50
 
+// standing weighs the seconds for which streams of d stand still, all together.
+func (w *Weights) standing(d *Decode, seconds float64) float64 {
+	if w.Without.Has(Interference) {
+		return 0
+	}
+	return w.streams(d) * d.Local.Active * seconds
+}
+
 // streams weighs the seconds that the streams of d lose. A second is a small part of the time of a long
 // answer, and makes each token of a short one come much later.
 func (w *Weights) streams(d *Decode) float64 {

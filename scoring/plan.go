@@ -55,7 +55,7 @@ func (m *Seconds) Decode(d *Decode) Terms {
 		Decode:   m.streams(d) * d.Running * d.Marginal * d.Output,
 		Answer:   d.Later,
 		// Its streams stand still while the blocks are asked for.
-		Interference: m.streams(d) * d.Local.Active * pausePenalty(float64(d.Missing)*d.Posting),
+		Interference: m.standing(d, pausePenalty(float64(d.Missing)*d.Posting)),
 		Pressure:     m.Gamma * Pressure(d.Usage),
 		Failures:     d.Failures,
 	}
@@ -87,7 +87,7 @@ func (m *Seconds) Local(d *Decode) Terms {
 		Room:         d.Room,
 		Decode:       m.streams(d) * d.Running * d.Marginal * d.Output,
 		Answer:       d.Later,
-		Interference: m.streams(d)*l.Active*l.pause() + m.Beta*delayed,
+		Interference: m.standing(d, l.pause()) + m.Beta*delayed,
 		Pressure:     m.Gamma * Pressure(d.Usage),
 		Failures:     l.Failures,
 	}

@@ -47,7 +47,8 @@ func replayCommand() *cobra.Command {
 	lists(c, "policy", append(policies.Names(), "all")...)
 	c.RunE = func(c *cobra.Command, _ []string) error { return o.run(c) }
 	c.AddCommand(
-		validateCommand(), claimsCommand(), captureCommand(), kindsCommand(), gridCommand(), repeatsCommand())
+		validateCommand(), claimsCommand(), captureCommand(), kindsCommand(), gridCommand(), repeatsCommand(),
+		ablateCommand())
 	return c
 }
 

@@ -33,7 +33,7 @@ func (pl *Planner) Rebind(b *Booking, req *Request, now time.Time) (moved bool, 
 		}
 	}()
 	ok, reason, room := pl.holds(b, now)
-	if ok || b.Mode == Local {
+	if ok || b.Mode == Local || room != decode.Never && pl.bindsEarly() {
 		b.DecodeLease.MarkSent(now)
 		return false, nil
 	}
@@ -43,6 +43,13 @@ func (pl *Planner) Rebind(b *Booking, req *Request, now time.Time) (moved bool, 
 		return false, nil
 	}
 	return err == nil, err
+}
+
+// bindsEarly reports whether a request stays with a decode replica that can still serve it.
+func (pl *Planner) bindsEarly() bool {
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	return pl.policy.Weights.Without.Has(scoring.LateBinding)
 }
 
 // holds reports whether b's decode side is as good as when it was booked. If not, reason says why, and room

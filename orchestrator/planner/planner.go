@@ -45,10 +45,13 @@ func (pl *Planner) SetPolicy(p Policy) {
 	p.check()
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
-	pl.prefill.Configure(prefill.Settings{Speed: p.Prefill, LoadTTL: p.PrefillLoadTTL})
+	pl.prefill.Configure(prefill.Settings{
+		Speed: p.Prefill, LoadTTL: p.PrefillLoadTTL, Without: p.Weights.Without,
+	})
 	pl.decode.Configure(decode.Settings{
 		Speed: p.Decode, LoadTTL: p.DecodeLoadTTL, Margin: p.HeadroomMargin,
 		ExpectedOutput: p.ExpectedOutput, OutputDoubt: p.OutputDoubt, Piece: p.Piece,
+		Without: p.Weights.Without,
 	})
 	pl.outliers.Configure(p.Ejection)
 	pl.policy = newPolicyInForce(p)

@@ -40,9 +40,11 @@ type Play struct {
 	Policies  []string
 	Tuned     bool // play each policy with the best value of its main parameter, too, see [Play.Dev]
 	Seed      uint64
+	Chance    uint64 // sets the draws of routers apart, and when they ask for loads; the traffic stays the same
 	EventLag  time.Duration
 	Poll      time.Duration
 	SLO       SLO
+	Sequences int           // that an engine runs at a time, 0: as many as vLLM does
 	Step      int           // tokens that a decode replica computes in a step, 0: as many as vLLM does
 	Skip      time.Duration // of a recorded kind, that is left out at its beginning
 
@@ -116,7 +118,9 @@ func (p Play) Fleet() (cluster.Config, error) {
 		return cluster.Config{}, err
 	}
 	c, err := d.Config(
-		cluster.Base{Profile: p.Profile, Cache: p.Cache, Link: p.Link, MaxLen: p.MaxLen, Step: p.Step},
+		cluster.Base{
+			Profile: p.Profile, Cache: p.Cache, Link: p.Link, MaxLen: p.MaxLen, Step: p.Step, Sequences: p.Sequences,
+		},
 	)
 	if err != nil {
 		return c, fmt.Errorf("cluster %s: %w", p.Cluster, err)
@@ -203,7 +207,7 @@ func (p Play) one(
 ) (o *Outcome, r *cluster.Result, err error) {
 	routers := make([]cluster.Router, fleet.Routers)
 	for i := range routers {
-		if routers[i], err = policies.New(name, fleet, p.Seed+uint64(i)<<32); err != nil {
+		if routers[i], err = policies.New(name, fleet, p.Seed+p.Chance+uint64(i)<<32); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -220,7 +224,7 @@ func (p Play) one(
 			p.Watch(at, routers[0])
 		}
 	}
-	c, err := cluster.NewSeveral(fleet, routers, source, p.Seed)
+	c, err := cluster.NewSeveral(fleet, routers, source, p.Seed+p.Chance)
 	if err != nil {
 		return nil, nil, err
 	}

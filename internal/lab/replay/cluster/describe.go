@@ -46,11 +46,12 @@ type Group struct {
 
 // Base is what holds for the engines and links of which a description says nothing.
 type Base struct {
-	Profile string
-	Cache   float64 // multiple of what the GPUs hold
-	Link    float64 // GB/s
-	Step    int     // tokens of a decode replica's step, 0: vLLM's default
-	MaxLen  int     // tokens of a prompt and its answer
+	Profile   string
+	Cache     float64 // multiple of what the GPUs hold
+	Link      float64 // GB/s
+	Step      int     // tokens of a decode replica's step, 0: vLLM's default
+	MaxLen    int     // tokens of a prompt and its answer
+	Sequences int     // that an engine runs at a time, 0: vLLM's default
 }
 
 // ReadDescription reads YAML. name is what errors call it.
@@ -209,7 +210,7 @@ func (c *Config) add(side Side, g *Group, b Base) error {
 	n := Node{Place: replica.Place{Host: g.Host, Rack: g.Rack, Zone: g.Zone}}
 	n.Engine = core.Config{
 		Blocks: int(cmp.Or(g.Cache, b.Cache)*float64(preset.KVTokens))/16 + 1, Cost: preset.Cost, Vocab: 1 << 17,
-		BlockSize: 16, MaxBatchedTokens: g.Step,
+		BlockSize: 16, MaxBatchedTokens: g.Step, MaxSeqs: b.Sequences,
 	}
 	if side == Decode {
 		n.Engine.MaxBatchedTokens = cmp.Or(g.Step, b.Step)
