@@ -10,7 +10,7 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/replay/policies"
 )
 
-// The panel has thirty cells and more, half of them with blind kinds. Every cell and policy can be made.
+// The panel has thirty cells and more, half with blind kinds. Every cell and policy can be made.
 func TestPanel(t *testing.T) {
 	var blind, slow, misstated int
 	names := map[string]bool{}

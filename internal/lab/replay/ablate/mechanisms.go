@@ -48,7 +48,7 @@ func Names() []string {
 	return names
 }
 
-// Named returns the mechanisms of these names, all for none, and the first name that is of none.
+// Named returns the mechanisms with the given names, all mechanisms for no name, and the first unknown name.
 func Named(names []string) (found []Mechanism, unknown string) {
 	all := Mechanisms()
 	if len(names) == 0 {

@@ -49,14 +49,14 @@ func (c *Cell) Blind() bool {
 	return err == nil && k.Blind
 }
 
-// Wanted reports whether the name begins with one of these; with none, every cell is wanted.
+// Wanted reports whether the name begins with a wanted prefix; without prefixes, every cell is wanted.
 func (c *Cell) Wanted(only []string) bool {
 	return len(only) == 0 ||
 		slices.ContainsFunc(only, func(prefix string) bool { return strings.HasPrefix(c.Name(), prefix) })
 }
 
-// Panel returns the cells of the ablation. Half of them have blind kinds of traffic. The loads are about 0.85
-// of what the best rival holds in that fleet, by the plays of the grid (docs/data).
+// Panel returns the cells of the ablation. Half of the cells have blind kinds of traffic. The loads are
+// about 0.85 of what the best rival holds in that fleet, by the plays of the grid (docs/data).
 //
 // Long: a row a cell.
 func Panel() []Cell {
