@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -189,8 +190,9 @@ func (pl *Planner) overdue(now time.Time) {
 		return
 	}
 	f.seen = now
-	for _, flying := range f.ends[1] {
-		for _, x := range flying {
+	// One late transfer changes what the next one teaches. A fixed order makes decisions repeatable.
+	for _, to := range slices.Sorted(maps.Keys(f.ends[1])) {
+		for _, x := range f.ends[1][to] {
 			pl.isLate(x, now)
 		}
 	}

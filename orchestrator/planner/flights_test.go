@@ -3,6 +3,7 @@ package planner
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -89,6 +90,39 @@ func TestALateTransferTellsBeforeItHasCome(t *testing.T) {
 	}
 	if splits > 10 {
 		t.Errorf("%d of 29 prompts are split meanwhile", splits)
+	}
+}
+
+// Several transfers are late at the same time. What is learned of the links does not depend on chance: the
+// same requests lead to the same decisions in every run.
+func TestLateTransfersTeachInTheSameOrder(t *testing.T) {
+	decode := []replica.ID{"d1", "d2", "d3", "d4", "d5"}
+	learned := func() (all []float64) {
+		f := newFleet(1, len(decode), nil)
+		f.links(40e9)
+		for i, to := range decode {
+			others := slices.DeleteFunc(slices.Clone(decode), func(id replica.ID) bool { return id == to })
+			b := f.asks(t, 4000*(i+1), others...)
+			defer func() { b.Release(f.now) }()
+			f.pass(30 * time.Millisecond)
+		}
+		for range 8 {
+			f.pass(250 * time.Millisecond)
+			f.pl.overdue(f.now)
+			for _, d := range decode {
+				all = append(all, f.predicted("p1", d, 20_000))
+			}
+		}
+		return all
+	}
+	first := learned()
+	if first[0] == first[len(first)-len(decode)] {
+		t.Fatalf("nothing was learned: %v", first)
+	}
+	for range 20 {
+		if again := learned(); !slices.Equal(first, again) {
+			t.Fatalf("the same transfers taught\n%v, then\n%v", first, again)
+		}
 	}
 }
 
