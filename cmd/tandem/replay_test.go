@@ -68,7 +68,10 @@ func TestReplaySubcommandMistyped(t *testing.T) {
 	for _, tt := range []struct{ args, want string }{
 		{"chec", `there is no command "chec"; did you mean check?`},
 		{"--quiet chec", `there is no command "chec"; did you mean check?`},
-		{"sideways", `there is no command "sideways"; there are capture, check, grid, kinds, repeats, validate`},
+		{
+			"sideways",
+			`there is no command "sideways"; there are ablate, capture, check, grid, kinds, repeats, validate`,
+		},
 		{"--scale 2 check", "there is no flag --scale"}, // of check
 	} {
 		var out, log bytes.Buffer

@@ -163,7 +163,7 @@ func (l *Lengths) ofTenant(g group, model *OutputLength, meet bool) *OutputLengt
 	return l.group(group{of: ofTenant, model: g.model, tenant: g.tenant}, model, meet)
 }
 
-// ofModel returns the lengths of a model's answers.
+// OfModel returns the lengths of a model's answers.
 func (l *Lengths) OfModel(model string, meet bool) *OutputLength {
 	switch found := l.models[model]; {
 	case found != nil:

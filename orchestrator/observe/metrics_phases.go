@@ -9,6 +9,7 @@ import (
 // Phase is a part of a request's life that is timed.
 type Phase uint8
 
+// The phases, in the order in which a request passes them.
 const (
 	PhaseTokenize Phase = iota
 	PhaseQueue
@@ -20,6 +21,7 @@ const (
 	phaseCount
 )
 
+// PhaseNames are the values of the label phase.
 var PhaseNames = [phaseCount]string{"tokenize", "queue", "plan", "prefill", "handoff", "first", "total"}
 
 // PhaseMetrics tell how long requests spent in each phase.
@@ -33,4 +35,5 @@ func newPhaseMetrics(f *Families) (m PhaseMetrics) {
 	return m
 }
 
+// Observe counts a request that spent d in phase p. Safe from any goroutine.
 func (m *PhaseMetrics) Observe(p Phase, d time.Duration) { m[p].Observe(d.Seconds()) }

@@ -64,8 +64,11 @@ func (m *RequestMetrics) Length(r *Record, hinted bool) {
 	m.Lengths.WithLabelValues(by).Observe(float64(r.Output) / float64(r.Decision.Output))
 }
 
-// By what lengths of answers are expected.
-const ByHint, ByLearned = "hint", "learned"
+// ByHint and ByLearned are the values of the label that says where an expected length of an answer came from.
+const (
+	ByHint    = "hint"
+	ByLearned = "learned"
+)
 
 // Took observes what a client saw of a stream that ended well.
 func (m *Metrics) Took(r *Record) {

@@ -6,9 +6,9 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/tandem-router/tandem/internal/lab/replay"
-	"time"
 )
 
 // Options say what is played.
