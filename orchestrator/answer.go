@@ -130,7 +130,7 @@ func (a *answer) readWhole() *failure {
 	}
 	said := a.kind.Find(body)
 	if !said.IsAnswer() {
-		return a.failed(errNoAnswer)
+		return a.endedEarly(errNoAnswer)
 	}
 	if f := a.verifyLease(); f != nil {
 		return f
@@ -167,11 +167,12 @@ func (a *answer) openStream() *failure {
 	return nil
 }
 
-// endedEarly is a stream that ended before its first content. On /v1/responses vLLM has no event for a failed
-// load and cuts the connection.
+// endedEarly is an answer that ended before its first content. After a failed load of blocks vLLM has no
+// event on /v1/responses and cuts the connection. On other paths vLLM 0.26 can answer 200 without content.
 func (a *answer) endedEarly(err error) *failure {
 	f := a.failed(err)
-	if a.kind == openai.Responses && f.kind == kindBroken && a.flow.events > 0 && !errors.Is(err, errNoAnswer) {
+	cut := a.kind == openai.Responses && f.kind == kindBroken && a.flow.events > 0
+	if cut || errors.Is(err, errNoAnswer) {
 		return f.withSource(a.source(http.StatusInternalServerError))
 	}
 	return f

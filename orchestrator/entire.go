@@ -11,8 +11,8 @@ var errUnended = errors.New(
 	"the answer ends with its connection, and is no complete JSON: it may have been cut",
 )
 
-// errNoAnswer is a 200 that holds nothing generated: an error page, or nothing. Engines do not do that; what
-// stands in front of them may.
+// errNoAnswer is a 200 that holds nothing generated: an error page, or nothing. A proxy in front of an engine
+// can answer so, and vLLM 0.26 after a failed load of blocks.
 var errNoAnswer = errors.New("status 200, and no answer in it")
 
 // entire reads the body of a good answer to its end, behind what dst holds. Where nothing but the end of the

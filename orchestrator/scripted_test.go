@@ -326,6 +326,28 @@ func TestClientDoesNotRead(t *testing.T) {
 	})
 }
 
+// vLLM 0.26 can answer 200 without content when it cannot load the blocks of a prefill engine that was
+// killed. Nothing tells then which end is at fault. So the last decode replica is asked again.
+func TestNoAnswerAfterAPrefillAsksTheLastDecodeReplicaAgain(t *testing.T) {
+	for name, nothing := range map[string]string{
+		"a stream": streamOf("[DONE]"), "a body": answerOf(200, "application/json", "", ""),
+	} {
+		t.Run(name, func(t *testing.T) {
+			in(t, setup{prefill: 2, decode: 1}, func(w *world) {
+				var once sync.Once
+				w.at("decode", func(at string) {
+					once.Do(func() { w.wire.scripted(at, nothing) })
+				})
+				p := completion(name == "a stream")
+				w.exact(p, w.ask(p))
+				if n := w.count("tandem_retries_total", ""); n != 1 {
+					t.Errorf("%d retries, want one", n)
+				}
+			})
+		})
+	}
+}
+
 // A 200 that holds no answer, as something in front of an engine may say, is tried elsewhere, and three of
 // them in a row eject.
 func TestNoAnswerInA200(t *testing.T) {
