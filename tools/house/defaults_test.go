@@ -27,6 +27,7 @@ var laboratory = []string{"internal/lab", "tools", "examples"}
 // never what it is by default: where a zero stood for another number, and a negative one for zero, two homes
 // differed.
 func TestDefaultsHaveOneHome(t *testing.T) {
+	atRoot(t)
 	found := map[string]string{}
 	for _, s := range sources(t) {
 		in := func(room string) bool { return s.folder == room || strings.HasPrefix(s.folder, room+"/") }

@@ -8,6 +8,7 @@ import (
 // Three values are not assigned side by side, since the eye has to count commas to see which goes where. What
 // one call returns may be taken so.
 func TestNoParallelAssignments(t *testing.T) {
+	atRoot(t)
 	for _, s := range goFiles(t) {
 		ast.Inspect(s.file, func(n ast.Node) bool {
 			targets, values := 0, 0

@@ -5,17 +5,12 @@
 // process, such as go list, reads.
 package house_test
 
-import (
-	"fmt"
-	"os"
-	"testing"
-)
+import "testing"
 
-// TestMain makes the module's root the working directory, so that each test names files as the documents do.
-func TestMain(m *testing.M) {
-	if err := os.Chdir("../.."); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	os.Exit(m.Run())
+// atRoot makes the module's root the working directory of a test, so that the test names files as the
+// documents do. The test cache sees a change of the working directory inside a test alone, and not one in
+// TestMain. With one in TestMain it would take old results for new sources.
+func atRoot(t *testing.T) {
+	t.Helper()
+	t.Chdir("../..")
 }

@@ -147,6 +147,7 @@ func imported(spec *ast.ImportSpec) string {
 
 // Arrows point only where the table in ARCHITECTURE.md lets them.
 func TestArrows(t *testing.T) {
+	atRoot(t)
 	all := rooms(t)
 	for _, s := range sources(t) {
 		if outside(s.folder) {
@@ -174,6 +175,7 @@ func TestArrows(t *testing.T) {
 
 // No room of the product imports the laboratory. Only the binary's main package does, for its subcommands.
 func TestTheProductDoesNotNeedTheLaboratory(t *testing.T) {
+	atRoot(t)
 	products := 0
 	for _, s := range sources(t) {
 		if outside(s.folder) || strings.HasPrefix(s.folder, "internal/lab/") || s.folder == "cmd/tandem" {
@@ -209,6 +211,7 @@ var (
 
 // Still rooms start no goroutine, read no clock, throw no dice of their own and touch nothing outside.
 func TestStillRoomsAreStill(t *testing.T) {
+	atRoot(t)
 	all := rooms(t)
 	var still []string
 	for _, s := range sources(t) {
@@ -270,6 +273,7 @@ func (s source) checkUse(t *testing.T, n *ast.SelectorExpr, names map[string]str
 
 // Wiring is explicit: nothing happens because a package was imported.
 func TestNoInit(t *testing.T) {
+	atRoot(t)
 	for _, s := range sources(t) {
 		if s.generated() {
 			continue
@@ -284,6 +288,7 @@ func TestNoInit(t *testing.T) {
 
 // Each package says what it is, in one sentence that begins with its name, in one file.
 func TestPackageDocs(t *testing.T) {
+	atRoot(t)
 	docs := map[string][]string{} // folder -> doc comments
 	for _, s := range sources(t) {
 		docs[s.folder] = append(docs[s.folder], nil...)
@@ -310,6 +315,7 @@ func TestPackageDocs(t *testing.T) {
 
 // A room that has gone leaves no row behind.
 func TestEveryRoomExists(t *testing.T) {
+	atRoot(t)
 	for _, r := range rooms(t) {
 		if files, err := filepath.Glob(filepath.Join(filepath.FromSlash(r.name), "*.go")); err != nil ||
 			len(files) == 0 {

@@ -25,6 +25,7 @@ var workedRow = regexp.MustCompile(`(?m)^\| \*{0,2}(\w+ > \w+|\w+ alone)\*{0,2} 
 
 // The worked example of docs/scoring.md says of each plan what the planner decided by.
 func TestTheWorkedExampleIsWhatIsDecided(t *testing.T) {
+	atRoot(t)
 	var of worked
 	if err := json.Unmarshal([]byte(document(t, "orchestrator/planner/testdata/worked.json")), &of); err != nil {
 		t.Fatal(err)

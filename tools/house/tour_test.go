@@ -21,6 +21,7 @@ var (
 
 // Every file that the tour passes is there.
 func TestTheTourNamesFilesThatExist(t *testing.T) {
+	atRoot(t)
 	names := goFile.FindAllStringSubmatch(document(t, "docs/tour.md"), -1)
 	if len(names) < 20 {
 		t.Fatalf("docs/tour.md names %d files", len(names))
@@ -34,6 +35,7 @@ func TestTheTourNamesFilesThatExist(t *testing.T) {
 
 // What the tour names behind a file is declared in it.
 func TestTheTourNamesWhatFilesHave(t *testing.T) {
+	atRoot(t)
 	names := 0
 	for _, m := range fileAndNames.FindAllStringSubmatch(document(t, "docs/tour.md"), -1) {
 		declared := declaredIn(t, m[1])
@@ -96,6 +98,7 @@ var (
 
 // Every file that ARCHITECTURE.md names is there.
 func TestTheArchitectureNamesFilesThatExist(t *testing.T) {
+	atRoot(t)
 	names := anyGoFile.FindAllStringSubmatch(document(t, "ARCHITECTURE.md"), -1)
 	if len(names) < 3 {
 		t.Fatalf("ARCHITECTURE.md names %d files", len(names))
@@ -122,6 +125,7 @@ func document(t *testing.T, name string) string {
 
 // The picture has every room of the table.
 func TestThePictureHasEveryRoom(t *testing.T) {
+	atRoot(t)
 	picture := document(t, "docs/img/rooms.svg")
 	for _, r := range rooms(t) {
 		if !strings.Contains(picture, path.Base(r.name)) {

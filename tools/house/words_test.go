@@ -65,6 +65,7 @@ func (w goneWord) in(folder string) bool {
 // Words that were given up for the field's own do not come back, in names or, where they are no words of
 // everyday English, in comments.
 func TestWordsThatHaveGone(t *testing.T) {
+	atRoot(t)
 	gone := goneWords(t)
 	for _, s := range goFiles(t) {
 		if s.generated() {
