@@ -2,6 +2,7 @@ package waitline
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"time"
 )
@@ -236,9 +237,18 @@ func (q *Queue[R]) Leave(w *Waiter[R]) {
 // Wake lets the first requests of all lines try. To be called whenever room may have come.
 func (q *Queue[R]) Wake() {
 	q.wakes++
-	for _, l := range q.places {
+	for _, l := range q.inOrder() {
 		q.wake(l)
 	}
+}
+
+// inOrder returns the lines of all places in a fixed order: equal events lead to equal decisions.
+func (q *Queue[R]) inOrder() []*lines[R] {
+	all := make([]*lines[R], 0, len(q.places))
+	for _, place := range slices.Sorted(maps.Keys(q.places)) {
+		all = append(all, q.places[place])
+	}
+	return all
 }
 
 // Look lets each waiter say where it belongs now: other replicas may serve it than when it tried last.
@@ -276,7 +286,7 @@ func (q *Queue[R]) Backlog() (longest time.Duration) {
 // Heads returns, for each place where requests wait, up to n that are first in its line. Requests that stand
 // aside are left out.
 func (q *Queue[R]) Heads(n int) (heads [][]R) {
-	for _, l := range q.places {
+	for _, l := range q.inOrder() {
 		var head []R
 		for i := range min(n, l.line.Len()) {
 			head = append(head, l.line.At(i).Who.Who)
@@ -288,7 +298,7 @@ func (q *Queue[R]) Heads(n int) (heads [][]R) {
 
 // All returns each waiter, in the order of its line.
 func (q *Queue[R]) All() (all []*Waiter[R]) {
-	for _, l := range q.places {
+	for _, l := range q.inOrder() {
 		for _, p := range slices.Concat(l.aside.All(), l.line.All()) {
 			all = append(all, p.Who)
 		}

@@ -75,6 +75,33 @@ func (h *hall) play(t *rapid.T, every time.Duration) {
 	t.Fatal("the queue does not come to rest")
 }
 
+// Requests wait at several places. When room may have come, the places try in the same order in every run.
+func TestPlacesTryInTheSameOrder(t *testing.T) {
+	tries := func() (who []int) {
+		q := Queue[int]{Tries: 1, Limit: 100}
+		for place := range 20 {
+			n := Newcomer[int]{Who: place, Place: uint64(place), Seen: 1}
+			if _, err := q.Join(&n); err != nil {
+				t.Fatal(err)
+			}
+		}
+		q.Wake()
+		for w := q.Next(); w != nil; w = q.Next() {
+			who = append(who, w.Who)
+		}
+		return who
+	}
+	first := tries()
+	if len(first) != 20 {
+		t.Fatalf("%v try", first)
+	}
+	for range 20 {
+		if again := tries(); !slices.Equal(first, again) {
+			t.Fatalf("%v try, then %v", first, again)
+		}
+	}
+}
+
 // Whatever comes, leaves and moves, and however often the order changes: behind each event, none of the first
 // of a line, and not the first that stands aside, would find room. With room for all nobody is left.
 func TestTheFirstWouldFindNoRoom(t *testing.T) {
