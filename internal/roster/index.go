@@ -143,7 +143,7 @@ func (r *Roster[M]) Apply(id replica.ID, b *kv.Batch) kv.Applied {
 		return kv.Applied{}
 	}
 	did := ix.Apply(holder, b)
-	r.told(m) // afterwards, so that nothing that the batch told of is taken for unannounced
+	m.unannounced.heard() // behind Apply, so that no block of the batch counts as unannounced
 	return did
 }
 
@@ -164,7 +164,7 @@ func (r *Roster[M]) Forget(id replica.ID) {
 	e, ok := r.members.byID[id]
 	if ok {
 		e.member().eventBlockSize = 0
-		e.member().unannounced = unannounced{}
+		e.member().unannounced.forget()
 	}
 	r.members.Unlock()
 	if ok {

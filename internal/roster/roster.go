@@ -124,7 +124,7 @@ func (r *Roster[M]) SetTrust(id replica.ID, t replica.Trust) {
 	defer r.members.Unlock()
 	if m, ok := r.members.byID[id]; ok {
 		m.member().trust = t
-		m.member().unannounced.prompts = 0
+		m.member().unannounced.again()
 	}
 }
 

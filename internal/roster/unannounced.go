@@ -1,6 +1,7 @@
 package roster
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/tandem-router/tandem/internal/replica"
@@ -25,10 +26,37 @@ const (
 
 // unannounced counts what a member has computed since its last event.
 type unannounced struct {
-	announces bool      // an event has come before, or the member has found a prefix in its cache
-	prompts   int       // prompts that stored blocks without an event
-	since     time.Time // when the first such prompt was answered
+	// 0 until the first sign that the member announces blocks, then one more than the prompts that stored blocks
+	// without an event. Written under the lock of the pool, except by heard.
+	state atomic.Int32
+	since time.Time // when the first such prompt was answered; guarded by the lock of the pool
 }
+
+// heard notes that an event has arrived. It takes no lock, since plans wait for the lock of the pool.
+func (u *unannounced) heard() { u.state.Store(1) }
+
+// again begins to count anew. What is known of the member stays.
+func (u *unannounced) again() {
+	if u.state.Load() > 1 {
+		u.state.Store(1)
+	}
+}
+
+// forget notes that nothing is known of the member.
+func (u *unannounced) forget() { u.state.Store(0) }
+
+// count counts a prompt that was answered at now. If its event arrives at the same moment, the prompt may
+// count all the same: the next event ends the count.
+func (u *unannounced) count(now time.Time) {
+	state := u.state.Load()
+	if state == 1 {
+		u.since = now
+	}
+	u.state.CompareAndSwap(state, state+1)
+}
+
+// prompts is how many prompts stored blocks without an event.
+func (u *unannounced) prompts() int { return int(max(u.state.Load()-1, 0)) }
 
 // Expect notes that m has stored all blocks of p at now. cached is the number of tokens that m had in its
 // cache before, by its own count; -1 is unknown. The events of m must announce the other blocks. With an
@@ -48,16 +76,15 @@ func (r *Roster[M]) Expect(m *Member, p Prompt, cached int, now time.Time) {
 	r.members.Lock()
 	defer r.members.Unlock()
 	u := &m.unannounced
-	u.announces = u.announces || cached > 0
+	if cached > 0 {
+		u.state.CompareAndSwap(0, 1)
+	}
 	countable := cached >= 0 || m.R.Facts.Events.Replay != ""
-	if heard || stored < surelyStored || !countable || !u.announces || m.Believed() != replica.Live ||
+	if heard || stored < surelyStored || !countable || u.state.Load() == 0 || m.Believed() != replica.Live ||
 		m.keepsNone() || !m.sizeFits(ix.chain.BlockSize()) {
 		return
 	}
-	if u.prompts == 0 {
-		u.since = now
-	}
-	u.prompts++
+	u.count(now)
 }
 
 // Unannounced returns how many prompts of id stored blocks without an event, and for how long no event has
@@ -70,16 +97,9 @@ func (r *Roster[M]) Unannounced(id replica.ID, now time.Time) (prompts int, sinc
 		return 0, 0
 	}
 	u := &m.member().unannounced
-	since = now.Sub(u.since)
-	if m.member().Believed() != replica.Live || u.prompts < silentPrompts || since < silentFor {
+	prompts, since = u.prompts(), now.Sub(u.since)
+	if m.member().Believed() != replica.Live || prompts < silentPrompts || since < silentFor {
 		return 0, 0
 	}
-	return u.prompts, since
-}
-
-// told notes that an event of m has arrived.
-func (r *Roster[M]) told(m *Member) {
-	r.members.Lock()
-	defer r.members.Unlock()
-	m.unannounced = unannounced{announces: true}
+	return prompts, since
 }
