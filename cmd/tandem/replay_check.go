@@ -50,9 +50,7 @@ func (o *checkClaimsOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 	if _, err := os.Stat(o.Traces); err != nil {
 		return fmt.Errorf("no traces: %w; --traces names the folder", err)
 	}
-	if o.only != "" {
-		o.Only = strings.Split(o.only, ",")
-	}
+	o.Only = named(o.only)
 	if !o.quiet {
 		o.Progress = since(stderr)
 	}

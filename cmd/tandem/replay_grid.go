@@ -127,17 +127,9 @@ func (r *gridRun) run(ctx context.Context, list bool, stdout, stderr io.Writer) 
 
 // wanted draws the grid and takes what was asked for.
 func (r *gridRun) wanted() []grid.Ground {
-	only := r.asked()
+	only := named(r.only)
 	return slices.DeleteFunc(grid.Draw(r.options.Seed, r.rounds),
 		func(g grid.Ground) bool { return !g.Wanted(only) })
-}
-
-// asked are the names that were asked for, none for all.
-func (r *gridRun) asked() []string {
-	if r.only == "" {
-		return nil
-	}
-	return strings.Split(r.only, ",")
 }
 
 // wants reports whether a table is to be played.

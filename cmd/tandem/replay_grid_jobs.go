@@ -75,7 +75,7 @@ func (r *gridRun) missingShapes(grounds []grid.Ground) []job {
 
 // wantedFleets are the fleets that are told wrong facts and were asked for.
 func (r *gridRun) wantedFleets() []grid.Fleet {
-	only := r.asked()
+	only := named(r.only)
 	return slices.DeleteFunc(grid.Fleets(), func(f grid.Fleet) bool { return !f.Wanted(only) })
 }
 
