@@ -2,32 +2,32 @@ package estimate
 
 import "time"
 
-// BusySpan is the prompts that one engine has computed since it got something to compute, until it had
-// nothing: only then is it sure which prompts the time was spent on. Several come out of one step, and a
-// step computes the beginning of one prompt beside the end of another. The zero BusySpan has none. Not safe
-// for concurrent use.
+// BusySpan collects the prompts that one engine computed without a pause: from the moment it got work until
+// it had none. Only over such a span is it certain which prompts the time was spent on, because one step may
+// finish several prompts, and may compute the beginning of one prompt beside the end of another. The zero
+// BusySpan is empty. Not safe for concurrent use.
 type BusySpan struct {
 	last    time.Time // newest answer, in the span or before
-	start   time.Time // of the work on the first prompt in it
-	step    time.Time // first answer of those that came out of the same step as the newest
+	start   time.Time // of the work on the span's first prompt
+	step    time.Time // first answer from the step that the newest answer came from
 	parts   Work
-	beside  float64 // seconds of it in which the steps that had prompts in them decoded, too
+	beside  float64 // seconds of the span that decoding took in the steps with prompts
 	n       int
-	spoiled bool // nobody knows which prompts its time was spent on
+	spoiled bool // the time cannot be attributed to the span's prompts
 	all     Computed
 }
 
-// Computed is what an engine has computed of prompts since it is watched, in spans of whatever kind.
+// Computed is the prompt work that an engine has done since it is watched, in spans of any kind.
 type Computed struct {
 	parts Work    // seconds by the profile
-	steps float64 // from which prompts came out
+	steps float64 // that finished a prompt
 }
 
-// Computed returns all that the engine has computed so far.
+// Computed returns the prompt work of the engine so far.
 func (s *BusySpan) Computed() Computed { return s.all }
 
-// Held returns by how many seconds decode steps were longer, all together, for what an engine of that speed
-// has computed beside them since before: a step that has a prompt in it decodes, too.
+// Held returns the total seconds by which decode steps became longer through the prompts computed since
+// before, on an engine of the given speed. A step with a prompt in it also decodes.
 func (c Computed) Held(before Computed, by *Speed) float64 {
 	profile := DefaultSpeed()
 	took := (c.parts[0]-before.parts[0])*by.T0/profile.T0 + (c.parts[1]-before.parts[1])*by.A/profile.A +
@@ -44,14 +44,14 @@ func (c *Computed) Add(o Computed) {
 }
 
 const (
-	spanLong  = time.Second           // is a span after which it ends with a step although there is more to do
-	stepApart = 2 * time.Millisecond  // is less than two steps' answers are apart
-	stepLong  = 20 * time.Millisecond // answers further apart are of different steps, whatever came in between
+	spanLong  = time.Second           // a longer span ends with a step, even with more work waiting
+	stepApart = 2 * time.Millisecond  // answers this close come from one step
+	stepLong  = 20 * time.Millisecond // answers this far apart come from different steps
 )
 
-// Add takes in that uncached tokens behind cached ones were there now, took after they were sent, by a step
-// that was so many seconds longer for what it decoded. It returns a sample of the span that ends with the
-// prompt before, zero where none does.
+// Add records that a prompt of uncached tokens behind cached ones was answered now, took after it was sent.
+// The step that finished the prompt was beside seconds longer because it also decoded. Add returns a sample
+// of the span that ended with the prompt before, or zero if no span ended.
 func (s *BusySpan) Add(uncached, cached int, beside float64, took time.Duration, now time.Time) Sample {
 	begun := now.Add(-took)
 	nextStep := s.n == 0 || now.Sub(s.last) >= stepApart || now.Sub(s.step) >= stepLong
@@ -73,7 +73,7 @@ func (s *BusySpan) Add(uncached, cached int, beside float64, took time.Duration,
 		s.beside += beside
 		s.all.steps++
 	} else {
-		parts[0] = 0 // is paid once a step
+		parts[0] = 0 // is paid once per step
 	}
 	for i, part := range parts {
 		s.parts[i] += part
@@ -84,11 +84,11 @@ func (s *BusySpan) Add(uncached, cached int, beside float64, took time.Duration,
 	return before
 }
 
-// Spoil says that the engine spends its time on something else, too, which nobody can tell apart.
+// Spoil records that the engine also spends time on other work, which cannot be told apart.
 func (s *BusySpan) Spoil() { s.spoiled = true }
 
-// GaveUp says that a prompt was given up, or that nobody saw when it was there: nobody knows how much of the
-// time was spent on it. idle says that the engine has none left to compute: the next span begins anew.
+// GaveUp records that a prompt was cancelled, or that its end was not observed, so that its share of the
+// time is unknown. idle says that the engine has no other prompt to compute: then the next span begins.
 func (s *BusySpan) GaveUp(idle bool) {
 	s.Spoil()
 	if idle {
@@ -96,16 +96,16 @@ func (s *BusySpan) GaveUp(idle bool) {
 	}
 }
 
-// Unseen says that uncached tokens behind cached ones should be there, of which nobody saw when that was:
-// they are no part of a span. It returns what that adds to all that the engine has computed.
+// Unseen records that a prompt of uncached tokens behind cached ones should be computed by now, although its
+// end was not observed. The prompt is no part of a span. Unseen returns the work that it adds to the
+// engine's total.
 func (s *BusySpan) Unseen(uncached, cached int) Computed {
 	its := Computed{parts: DefaultSpeed().PrefillParts(uncached, cached), steps: 1}
 	s.all.Add(its)
 	return its
 }
 
-// End ends the span, and returns a sample of it: a [PromptTime]. Of a span that says nothing it returns
-// zero.
+// End ends the span and returns a [PromptTime] sample of the span, or zero if the span is empty or spoiled.
 func (s *BusySpan) End() (b Sample) {
 	if !s.spoiled && s.n > 0 {
 		b = Took(PromptTime, s.parts, s.last.Sub(s.start).Seconds(), s.last)
@@ -117,11 +117,11 @@ func (s *BusySpan) End() (b Sample) {
 	return b
 }
 
-// Last returns when the newest prompt was there, the zero time before the first.
+// Last returns when the newest prompt was answered, the zero time before the first.
 func (s *BusySpan) Last() time.Time { return s.last }
 
-// LearnPrompts lets m, the fit of one engine, and that of its pool learn from a [PromptTime]. A zero sample
-// says nothing.
+// LearnPrompts teaches a [PromptTime] to m, the fit of one engine, and to the fit of its pool. A zero sample
+// changes nothing.
 func (m *DecayingFit) LearnPrompts(pool *DecayingFit, s Sample) {
 	if s.At.IsZero() {
 		return
@@ -140,8 +140,8 @@ func (m *DecayingFit) LearnPrompts(pool *DecayingFit, s Sample) {
 	}
 }
 
-// OwnPart returns the part of a measured time that is learned of one thing, where something else was done
-// in it: by what either should take. So both are held to have taken as many times as long as they should.
-// Taking off what the other should take would let each be learned from the errors of the other: where an
-// engine has prompts in every step, the two would drift apart without end.
+// OwnPart returns the part of a measured time that counts for one kind of work, where the time also contains
+// other work. own and other are the predicted seconds of each. Both kinds are taken to be slower by the same
+// factor. Subtracting the predicted other work would let each kind be learned from the errors of the other:
+// on an engine with prompts in every step, the two would drift apart without end.
 func OwnPart(own, other float64) float64 { return own / (own + other) }

@@ -2,26 +2,26 @@ package estimate
 
 import "time"
 
-// This file is what a replica decodes, and how that and the prompts that it computes itself make each other
-// longer: a step that has a prompt in it decodes, too. Who learns how long one of them takes has to take off
-// the other, and who predicts has to add it.
+// This file counts what a replica decodes. Decoding and local prompts make each other longer, because a step
+// with a prompt in it also decodes. Code that learns the duration of one subtracts the other. Code that
+// predicts a duration adds the other.
 
-// Load is what one decode step has in it.
+// Load is the decode work in one step.
 type Load struct {
 	Sequences float64
-	Tokens    float64 // that they read: each all of its own, however many of them share blocks
+	Tokens    float64 // KV tokens read: each sequence counts all its tokens, even in shared blocks
 }
 
-// decoded is all that a replica has decoded until a time, as far as its load and its speed tell.
+// decoded is the decode work of a replica up to a time, computed from its load and its speed.
 type decoded struct {
-	at    time.Time // zero: nobody has counted yet
+	at    time.Time // zero: not counted yet
 	steps float64
-	sum   Load // of all these steps
-	last  Load // since then
+	sum   Load // over these steps
+	last  Load // since at
 }
 
-// Count takes in that r decodes so much now, and counts what it has decoded until now. It is to be called
-// before what r decodes changes.
+// Count adds what r has decoded until now, and records has as the load of r from now on. Call it before the
+// load of r changes.
 func (p *Pool) Count(r *Replica, has Load, now time.Time) {
 	d := &r.decoded
 	if took := now.Sub(d.at).Seconds(); !d.at.IsZero() && took > 0 {
@@ -37,11 +37,11 @@ func (p *Pool) Count(r *Replica, has Load, now time.Time) {
 	d.last = has
 }
 
-// Decodes takes in that r decodes so much from when it was counted last.
+// Decodes corrects the load of r since the last count.
 func (r *Replica) Decodes(has Load) { r.decoded.last = has }
 
-// since returns what a step had to decode on average since before, or has now where no time has passed. An
-// answer has a token of each step, so that it is steps which count, and not seconds.
+// since returns the average load of a step since before, or the present load if no step was made. The
+// average is over steps, not over seconds, because an answer gets one token per step.
 func (d *decoded) since(before *decoded) Load {
 	steps := d.steps - before.steps
 	if steps <= 0 {
@@ -53,32 +53,32 @@ func (d *decoded) since(before *decoded) Load {
 	}
 }
 
-// Done is all that a replica has computed and decoded until a time. The zero Done is nothing.
+// Done is the prompt and decode work of a replica up to a time. The zero Done is no work.
 type Done struct {
 	prompts Computed
 	decoded decoded
 	posted  float64 // seconds in which it posted reads
 }
 
-// Done counts as [Pool.Count] does, and returns what r has done until now.
+// Done counts as [Pool.Count] does and returns the work of r until now.
 func (p *Pool) Done(r *Replica, has Load, now time.Time) Done {
 	p.Count(r, has, now)
 	return Done{r.span.Computed(), r.decoded, r.posted}
 }
 
-// Unseen says that uncached tokens behind cached ones should be there, of which nobody saw when that was.
-// They count as computed on r, and as computed before begun.
+// Unseen records that a prompt of uncached tokens behind cached ones should be computed by now, although its
+// end was not observed. The prompt counts as computed on r, and as computed before begun.
 func (r *Replica) Unseen(begun *Done, uncached, cached int) {
 	begun.prompts.Add(r.span.Unseen(uncached, cached))
 }
 
-// Meanwhile is what a replica did during a time.
+// Meanwhile is the work of a replica during an interval.
 type Meanwhile struct {
-	Load         // on average
-	Held float64 // seconds by which its steps were longer for prompts and for reads, all together
+	Load         // average per step
+	Held float64 // total seconds by which prompts and reads made its steps longer
 }
 
-// Since counts as [Pool.Count] does, and returns what r has done since before.
+// Since counts as [Pool.Count] does and returns the work of r since before.
 func (p *Pool) Since(r *Replica, before *Done, has Load, now time.Time) Meanwhile {
 	is, speed := p.Done(r, has, now), p.Speed(r)
 	held := is.prompts.Held(before.prompts, &speed) + is.posted - before.posted

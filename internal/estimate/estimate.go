@@ -21,8 +21,8 @@
 //	PauseShare   0..1        The second-longest pause of streams beside a piece, as a share of the longest. It
 //	                         tells whether an engine cuts prompts itself. Readers of streams see it.
 //
-// How many sequences an engine runs is learned from load reports. A report is no measurement of one
-// quantity, and decode keeps that rule to itself.
+// How many sequences an engine runs is learned from load reports. A report does not measure one quantity, so
+// that rule stays in decode.
 //
 // To add an observation, add a row above, a [Quantity], and a case in the estimator that takes it:
 // [Pool.Learn] for speeds, [Kind.Learn] for links, [Lengths.Learn] for answers. The observer fills in Of,
@@ -49,8 +49,7 @@ const (
 	PauseShare
 )
 
-// Range is between what bounds a quantity is. Low of 0 says that it may be as small as anything, High of
-// +Inf that it may be as large.
+// Range bounds a quantity. A Low of 0 and a High of +Inf are no bounds.
 type Range struct{ Low, High float64 }
 
 // Exactly returns the bounds of a quantity that was measured without doubt.
@@ -58,24 +57,23 @@ func Exactly(x float64) Range { return Range{x, x} }
 
 // Sample is one observation of a quantity above zero.
 //
-// Most measurements are of a sum. The time from a request to its first token contains a transfer and what
-// the engine did besides. The observer says what the rest may well have been, least and most.
+// Most measurements are of a sum. The time from a request to its first token contains a transfer and other
+// work of the engine. The observer states the least and the most that the quantity can be.
 type Sample struct {
 	Of    Quantity
 	Since time.Time // when the observed time began; zero where that does not matter
 	At    time.Time // when the observation was complete
 	Range
-	Work      Work    // what the time was spent on; zero where the quantity is no time of work
-	Load      Load    // what the replica decoded in each step meanwhile; zero where the quantity is no step
-	Beside    float64 // seconds of it that should have gone to other work in the same steps
+	Work      Work    // what the time was spent on; zero if the quantity is not a duration of work
+	Load      Load    // what the replica decoded in each step meanwhile; zero if the quantity is no step
+	Beside    float64 // predicted seconds of other work in the same steps
 	Elsewhere float64 // share of the time that the replica spent on work of other routers, 0..1
 }
 
-// Work is an amount of work, as the seconds that the profile of an unknown engine puts it at: a part for
-// each coefficient of a speed.
+// Work is an amount of work, in seconds of the default profile: one part for each coefficient of a speed.
 type Work [3]float64
 
-// Took returns the sample of work that took so many seconds, without doubt.
+// Took returns the sample of work that took exactly so many seconds.
 func Took(of Quantity, work Work, seconds float64, at time.Time) Sample {
 	return Sample{Of: of, At: at, Range: Exactly(seconds), Work: work}
 }
@@ -89,27 +87,27 @@ type Estimate struct {
 	Samples int
 }
 
-// How far a sample that contradicts an estimate moves it, in the logarithm. Before the first sample there is
-// a guess, which counts for little. Three samples that say the same leave an eighth of a surprise, so that a
-// hundredfold error is within a factor of two, and one stray sample is taken back by the next two.
+// Gains by which a contradicting sample moves an estimate, in the logarithm. The first sample replaces most
+// of the guess. Three equal samples leave an eighth of a surprise: a hundredfold error shrinks to a factor
+// of two. The next two samples undo one stray sample.
 const (
 	firstGain = 0.9
 	nextGain  = 0.5
 )
 
-// guessed is the error of what nobody has measured.
+// guessed is the error of a quantity that was never measured.
 const guessed = 10
 
-// value is a quantity, learned. The zero value knows nothing.
+// value is a learned quantity. The zero value knows nothing.
 type value struct {
 	log     float64 // of the quantity
-	spread  float64 // of log: how far samples of late were from saying it exactly
+	spread  float64 // of log: the mean distance of recent samples from an exact match
 	samples int
 	at      time.Time // of the newest sample
 }
 
-// learn takes in a sample; before the first the quantity is taken to be prior. It reports whether the sample
-// contradicted what was believed.
+// learn takes in a sample. Before the first sample, the quantity is taken to be prior. learn reports whether
+// the sample contradicted the estimate.
 func (v *value) learn(prior float64, s Range, now time.Time) (moved bool) {
 	gain := nextGain
 	if v.samples == 0 {
@@ -132,7 +130,7 @@ func (v *value) learn(prior float64, s Range, now time.Time) (moved bool) {
 	return off != 0
 }
 
-// estimate returns what is believed.
+// estimate returns the present estimate.
 func (v *value) estimate(now time.Time) Estimate {
 	return Estimate{math.Exp(v.log), math.Exp(v.spread), now.Sub(v.at), v.samples}
 }

@@ -2,23 +2,23 @@ package estimate
 
 import "math"
 
-// A client that says how long an answer will be is believed as much as any other guess, until it is known
-// how far off it is; it may well be off by hintDoubt.
+// A client's hint of an answer's length counts as much as any other guess, until its error is known. The
+// hint may be wrong by hintDoubt.
 const (
 	hintUnit  = 1024
 	hintDoubt = 2
 )
 
-// Expectation is what is expected of the length of one request's answer. The answer is learned by the groups
-// that it was expected by.
+// Expectation is the expected length of one request's answer. The groups that gave the expectation learn
+// from the answer.
 type Expectation struct {
 	lengths *OutputLength
-	hinted  *OutputLength // nil: the client said nothing
-	hint    int           // tokens that it said, above 0
-	told    int           // tokens of each sequence that groups have learned of already
+	hinted  *OutputLength // nil: the client gave no hint
+	hint    int           // in tokens, above 0
+	told    int           // tokens of each sequence that the groups have learned already
 }
 
-// Rest returns how many tokens an answer that has generated some already is expected to add.
+// Rest returns how many more tokens are expected of an answer that has generated some already.
 func (e *Expectation) Rest(generated, limit int) int {
 	if e.hinted == nil {
 		return e.lengths.Rest(generated, limit)
@@ -26,7 +26,7 @@ func (e *Expectation) Rest(generated, limit int) int {
 	return e.tokens(e.hinted.Rest(e.units(generated), e.limit(limit)), limit)
 }
 
-// Room returns how many it may well add.
+// Room returns a cautious upper estimate of the tokens that are still to come.
 func (e *Expectation) Room(generated, limit int) int {
 	if e.hinted == nil {
 		return e.lengths.Room(generated, limit)
@@ -34,7 +34,8 @@ func (e *Expectation) Room(generated, limit int) int {
 	return e.tokens(e.hinted.Room(e.units(generated), e.limit(limit)), limit)
 }
 
-// Survive fills in the chance that an answer with so many tokens goes on for each number of steps more.
+// Survive fills in, for each number of further steps, the chance that an answer with has tokens continues so
+// long.
 func (e *Expectation) Survive(has int, steps, chance []float64) {
 	if e.hinted == nil {
 		e.lengths.Survive(has, 1, steps, chance)
@@ -43,10 +44,10 @@ func (e *Expectation) Survive(has int, steps, chance []float64) {
 	e.hinted.Survive(e.units(has), hintUnit/float64(e.hint), steps, chance)
 }
 
-// Told returns of how many tokens of the answer the groups have learned already.
+// Told returns how many tokens of the answer the groups have learned already.
 func (e *Expectation) Told() int { return e.told }
 
-// passed takes in that the answer has so many tokens now.
+// passed records that the answer has so many tokens now.
 func (e *Expectation) passed(to int) {
 	e.lengths.Passed(e.told, to)
 	if e.hinted != nil {
@@ -54,7 +55,7 @@ func (e *Expectation) passed(to int) {
 	}
 }
 
-// learn takes in how long the answer was.
+// learn records the final length of the answer.
 func (e *Expectation) learn(tokens int) {
 	e.lengths.Learn(e.told, tokens)
 	if e.hinted != nil {
@@ -62,7 +63,7 @@ func (e *Expectation) learn(tokens int) {
 	}
 }
 
-// cut takes in that the answer had so many tokens when something else ended it.
+// cut records that the answer had so many tokens when something else ended it.
 func (e *Expectation) cut(tokens int) {
 	e.lengths.Cut(e.told, tokens)
 	if e.hinted != nil {
@@ -78,8 +79,8 @@ func (e *Expectation) units(tokens int) int {
 	return int(min(math.Round(float64(tokens)*hintUnit/float64(e.hint)), math.MaxInt32))
 }
 
-// limit returns a limit of new tokens as a part of the hint: one that allows a token allows a part of it,
-// however large the hint is.
+// limit converts a limit of new tokens into units of the hint. A limit of at least one token stays at least
+// one unit, however large the hint is.
 func (e *Expectation) limit(tokens int) int {
 	if tokens < 0 {
 		return tokens
@@ -87,7 +88,7 @@ func (e *Expectation) limit(tokens int) int {
 	return int(min(math.Ceil(float64(tokens)*hintUnit/float64(e.hint)), math.MaxInt32))
 }
 
-// tokens is the reverse, at most limit.
+// tokens is the reverse of units, and at most limit.
 func (e *Expectation) tokens(units, limit int) int {
 	n := int(math.Ceil(float64(units) * float64(e.hint) / hintUnit))
 	if limit >= 0 {

@@ -6,31 +6,31 @@ import (
 	"time"
 )
 
-// This file is what was learned as it outlives a process: enough to begin with, and to be overruled soon.
+// This file is the saved form of what was learned. A restored state is a start that new samples soon
+// replace.
 
-// LengthCounts is what an [OutputLength] has seen itself. Buckets at the end of which nothing is known are
-// left out.
+// LengthCounts is what an [OutputLength] has observed itself. Empty buckets at the end are left out.
 type LengthCounts struct {
 	Ended  []float64 `json:"ended,omitempty"`
 	Tokens []float64 `json:"tokens,omitempty"`
 	Beyond []float64 `json:"beyond,omitempty"`
-	Events uint64    `json:"events,omitzero"` // as many as those above it: it is all that they have seen
+	Events uint64    `json:"events,omitzero"` // that changed a count, see [OutputLength.Part]
 }
 
 const (
-	restoredAnswers = 50  // are what those of before count for at most
-	leastRestored   = 0.5 // of an answer: what counts for less is left out
-	// In restoredHalf what was learned before is believed half as much: traffic of last night says little of
-	// this morning's.
+	restoredAnswers = 50  // restored answers count as at most so many
+	leastRestored   = 0.5 // of an answer: a restored state that weighs less is ignored
+	// The weight of a saved state halves every restoredHalf: last night's traffic predicts little of this
+	// morning's.
 	restoredHalf = 6 * time.Hour
 )
 
-// Faded returns how much of what was learned at some time is still believed now, from 1 down.
+// Faded returns the present weight of a state saved at some time, from 1 down.
 func Faded(learned, now time.Time) float64 {
 	return math.Exp2(-float64(max(0, now.Sub(learned))) / float64(restoredHalf))
 }
 
-// Counts returns what l has seen.
+// Counts returns what l has observed.
 func (l *OutputLength) Counts() LengthCounts {
 	n := lengthBuckets
 	s := &l.seen
@@ -47,9 +47,9 @@ func (l *OutputLength) Counts() LengthCounts {
 	return LengthCounts{round(s.ended[:]), round(s.tokens[:]), round(s.beyond[:]), l.events}
 }
 
-// Restore lets l, which has seen nothing yet, begin with what another has seen, as some answers at most, and
-// fewer where little of it is believed any more (0..1). What cannot be is left out; it reports whether
-// anything was taken.
+// Restore lets l, which has observed nothing yet, begin with saved counts. They count as at most
+// restoredAnswers answers, and as fewer at a low weight believed (0..1). Impossible values are ignored.
+// Restore reports whether it took anything.
 func (l *OutputLength) Restore(c LengthCounts, believed float64) bool {
 	n := len(c.Ended)
 	if l.events > 0 || !(believed > 0) || n == 0 || n > lengthBuckets ||
@@ -70,7 +70,7 @@ func (l *OutputLength) Restore(c LengthCounts, believed float64) bool {
 	s := &l.seen
 	for i := range n {
 		s.ended[i], s.beyond[i] = c.Ended[i]*weight, c.Beyond[i]*weight
-		// A bucket's answers are as long as answers of it can be.
+		// The mean length must lie within the bucket.
 		least, longest := max(1, bucketStart(i)), min(bucketStart(i+1), lengthMax)
 		s.tokens[i] = min(max(c.Tokens[i]*weight, s.ended[i]*least), s.ended[i]*max(least, longest))
 	}
@@ -86,10 +86,10 @@ func sound(x float64) bool { return x >= 0 && x <= 1e12 }
 type FitState struct {
 	At      time.Time  `json:"at"`      // of the newest sample
 	Factors [3]float64 `json:"factors"` // of the profile
-	Told    [3]bool    `json:"told"`    // something was measured that could tell
+	Told    [3]bool    `json:"told"`    // some sample had a real share of the factor
 }
 
-// State returns what m has measured; false where that is too little.
+// State returns what m has measured, and false if the samples are too few.
 func (m *DecayingFit) State() (s FitState, known bool) {
 	if !m.Known() || m.learned.IsZero() {
 		return s, false
@@ -97,8 +97,8 @@ func (m *DecayingFit) State() (s FitState, known bool) {
 	return FitState{m.learned, m.measured, m.told}, true
 }
 
-// Restore lets m, which has measured nothing yet, begin with what another has: the older that is, the nearer
-// to the profile. The first few samples may move it as far as those of an engine of which nothing is known.
+// Restore lets m, which has measured nothing yet, begin with a saved state. The older the state, the nearer
+// m is to the profile. The first few samples may move m as far as on an unknown engine.
 func (m *DecayingFit) Restore(s FitState, now time.Time) bool {
 	if m.seen > 0 || !slices.Contains(s.Told[:], true) {
 		return false

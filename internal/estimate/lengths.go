@@ -2,22 +2,22 @@ package estimate
 
 import "math"
 
-// Class is what may tell of the length of an answer besides its model and its prompt's length. The zero
-// Class says nothing.
+// Class holds what may predict the length of an answer besides the model and the prompt's length. The zero
+// Class predicts nothing.
 type Class struct {
-	Tenant     uint32 // who asks, as a hash; 0 unknown
-	API        uint8  // through which API, each a number of its own; 0 unknown
-	Tools      bool   // the answer may be a call of a tool
-	Structured bool   // it has to keep to a form
-	Stops      bool   // words of the client's end it
-	Hint       int    // tokens that the client expects of each sequence, 0 it does not say
+	Tenant     uint32 // hash of the tenant; 0 unknown
+	API        uint8  // number of the API of the request; 0 unknown
+	Tools      bool   // the answer may be a tool call
+	Structured bool   // the answer must keep to a form
+	Stops      bool   // the client sent stop words
+	Hint       int    // tokens that the client expects in each sequence; 0: no hint
 }
 
-// group is whose lengths are learned apart: all of a tenant's of one model, those of one class of these, or
-// how far off a tenant's hints are.
+// group names answers whose lengths are learned separately: a tenant's answers by one model, one class of a
+// tenant's answers, or the errors of a tenant's hints.
 type group struct {
 	of                       kindOfGroup
-	model                    string // "" of hints
+	model                    string // "" for hints
 	tenant                   uint32
 	api                      uint8
 	tools, structured, stops bool
@@ -32,43 +32,43 @@ const (
 	ofHints
 )
 
-// String names it, in files too.
+// String is the name in logs and in state files.
 func (k kindOfGroup) String() string { return [...]string{"tenant", "class", "hints"}[k] }
 
-// Prompts are short below the first of these, and long from the second on: a question, a conversation and a
-// pile of documents are not answered alike.
+// Prompts are short below shortPrompt, and long from longPrompt on. A question, a conversation and a pile of
+// documents get answers of different lengths.
 const (
 	shortPrompt = 1024
 	longPrompt  = 8192
 )
 
-// maxGroups is for how many groups lengths are kept. The one that was met longest ago makes room.
+// maxGroups bounds the number of groups. The group that was used longest ago is dropped.
 const maxGroups = 512
 
-// Lengths is what is learned of the length of answers: of all, under that of each model, under that of each
-// tenant's, and under that of each class. Guarded by the lock of the pool.
+// Lengths is what is learned of the lengths of answers: of all answers, below them of each model, of each
+// tenant and of each class. Guarded by the lock of the pool.
 type Lengths struct {
 	all    *OutputLength
 	models map[string]*OutputLength // as clients name them
 	groups map[group]*grouped
 
-	// Of answers whose length the client has said: what they have, hintUnit of them being what was said.
+	// Answers with a hint: their real length, in units in which the hint is hintUnit.
 	hinted *OutputLength
-	met    uint64 // counts up by two with each request that is met
+	met    uint64 // counts up by two with each request
 
-	// How long all answers really were, cut ones included: by when they free their room.
+	// Real lengths of all answers, cut ones included: they say when KV blocks become free.
 	ends  *OutputLength
-	usual int     // tokens after which an answer may well be over
-	each  float64 // tokens of an answer on average
+	usual int     // tokens after which an answer may well have ended
+	each  float64 // mean tokens of an answer
 }
 
 type grouped struct {
 	*OutputLength
-	met uint64 // the last time
+	met uint64 // the last use
 }
 
-// NewLengths begins with a guess of the mean, which may be too small by the factor doubt (up to 1: it is
-// not).
+// NewLengths begins with a guess of the mean length. The mean may be larger by the factor doubt; 1 means no
+// doubt.
 func NewLengths(mean int, doubt float64) Lengths {
 	l := Lengths{
 		all:    NewOutputLength(mean, doubt),
@@ -81,23 +81,22 @@ func NewLengths(mean int, doubt float64) Lengths {
 	return l
 }
 
-// WorkOut works out what follows from how long answers were. To be called after samples of answers that are
-// under way.
+// WorkOut recomputes the results that Usual and Mean return. Call it after samples of running answers.
 func (l *Lengths) WorkOut() {
 	l.usual, l.each = l.ends.Room(0, -1), float64(l.ends.Rest(0, -1))
 }
 
-// Usual returns after how many tokens an answer may well be over, as of [Lengths.WorkOut].
+// Usual returns the tokens after which an answer may well have ended, as of [Lengths.WorkOut].
 func (l *Lengths) Usual() int { return l.usual }
 
-// Mean returns how many tokens an answer has on average, as of [Lengths.WorkOut].
+// Mean returns the mean tokens of an answer, as of [Lengths.WorkOut].
 func (l *Lengths) Mean() float64 { return l.each }
 
 // All returns the lengths of all answers together.
 func (l *Lengths) All() *OutputLength { return l.all }
 
-// Expect returns what is expected of an answer to a prompt of so many tokens, by the closest group that
-// there is. meet makes a group of its own where there is none.
+// Expect returns the expected length of an answer to a prompt of so many tokens, by the closest known group.
+// With meet, Expect makes the closest group if it is missing.
 func (l *Lengths) Expect(model string, prompt int, c *Class, meet bool) Expectation {
 	if meet {
 		l.met += 2
@@ -113,8 +112,8 @@ func (l *Lengths) Expect(model string, prompt int, c *Class, meet bool) Expectat
 	return e
 }
 
-// Learn takes in an [AnswerTokens] of the answer that e is for. A sample without an upper bound is of an
-// answer under way. Each answer that was learned of ends with a sample that has both bounds, or with Cut or
+// Learn takes in an [AnswerTokens] of the answer that e is for. A sample without an upper bound is of a
+// running answer. Each answer that Learn was called for ends with a sample of both bounds, with Cut or with
 // Leave.
 func (l *Lengths) Learn(e *Expectation, s Sample) {
 	tokens := int(s.Low)
@@ -130,7 +129,7 @@ func (l *Lengths) Learn(e *Expectation, s Sample) {
 	l.WorkOut()
 }
 
-// Cut takes in that a limit has ended the answer that e is for at so many tokens: it would have been longer.
+// Cut records that a limit ended the answer of e at so many tokens: the answer would have been longer.
 func (l *Lengths) Cut(e *Expectation, tokens int) {
 	e.cut(tokens)
 	l.ends.Learn(e.told, tokens)
@@ -138,15 +137,15 @@ func (l *Lengths) Cut(e *Expectation, tokens int) {
 	l.WorkOut()
 }
 
-// Leave takes in that nobody will tell how long the answer that e is for would have become. After its end it
-// does nothing.
+// Leave records that the final length of e's answer will never be known. After the end of the answer it does
+// nothing.
 func (l *Lengths) Leave(e *Expectation) {
 	e.cut(e.told)
 	l.ends.Cut(e.told, e.told)
 	e.told = 0
 }
 
-// of returns the lengths of a class, or those of the closest above it.
+// of returns the lengths of a class, or of the closest group above the class.
 func (l *Lengths) of(class group, meet bool) *OutputLength {
 	model := l.OfModel(class.model, meet)
 	if model == l.all {
@@ -155,7 +154,7 @@ func (l *Lengths) of(class group, meet bool) *OutputLength {
 	return l.group(class, l.ofTenant(class, model, meet), meet)
 }
 
-// ofTenant returns the lengths of the tenant of g, those of its model where it is not known.
+// ofTenant returns the lengths of the tenant of g, or of its model if the tenant is unknown.
 func (l *Lengths) ofTenant(g group, model *OutputLength, meet bool) *OutputLength {
 	if g.tenant == 0 {
 		return model
@@ -182,7 +181,7 @@ func (l *Lengths) hintsOf(tenant uint32, meet bool) *OutputLength {
 	return l.group(group{of: ofHints, tenant: tenant}, l.hinted, meet)
 }
 
-// group returns the lengths of g, those above where there are none and none are to be made.
+// group returns the lengths of g. If g is missing and must not be made, group returns the lengths above.
 func (l *Lengths) group(g group, above *OutputLength, meet bool) *OutputLength {
 	found := l.groups[g]
 	switch {
@@ -199,12 +198,12 @@ func (l *Lengths) group(g group, above *OutputLength, meet bool) *OutputLength {
 	}
 	found.met = l.met
 	if g.of == ofTenant {
-		found.met++ // it makes room after its classes
+		found.met++ // a tenant is dropped after its classes
 	}
 	return found.OutputLength
 }
 
-// makeRoom forgets the group that was met longest ago.
+// makeRoom drops the group that was used longest ago.
 func (l *Lengths) makeRoom() {
 	var oldest group
 	least := uint64(math.MaxUint64)
@@ -216,7 +215,7 @@ func (l *Lengths) makeRoom() {
 	delete(l.groups, oldest)
 }
 
-// long says how long a prompt is.
+// long returns the class of a prompt's length.
 func long(tokens int) uint8 {
 	switch {
 	case tokens >= longPrompt:

@@ -6,55 +6,55 @@ import (
 	"time"
 )
 
-// A link is the path between two engines. What is learned of it is the seconds that a byte takes. Links of
-// one kind (within a host, a rack, a zone, or beyond) are likely to be alike, so that a link of which
-// nothing was measured is taken for what those of its kind were measured to be.
+// A link is the network path between two engines. A Link learns the seconds per byte. Links of one kind
+// (within a host, a rack, a zone, or beyond) are probably alike, so a link without samples gets the estimate
+// of its kind.
 //
-// Nobody sends blocks over a link that is taken for slow, so that nothing would be learned when it is well,
-// or always was. What is believed holds for linkHolds without a sample, then it goes towards what is
-// faster: of one link to what its kind is, and of a whole kind to the fastest that there may be. Half of
-// the way, as a logarithm, takes linkEaseHalf. Whoever is sent over the link takes that back, see
-// [Link.Touch], so that one request tries it and not all of those that come before it has told.
+// No request sends blocks over a link that is believed slow, so no sample would ever correct the estimate.
+// An estimate therefore holds for linkHolds without a sample. Then it moves toward faster values: a link
+// toward its kind, and a kind toward the fastest possible link. In each linkEaseHalf it moves half of the
+// way, in the logarithm. A request that is sent over the link resets this movement (see [Link.Touch]), so
+// that one request tests the link and others wait for the result.
 const (
 	linkHolds    = 10 * time.Second
 	linkEaseHalf = 30 * time.Second
 
-	fastest = 1 / 400e9 // seconds a byte: no engine is connected by more
+	fastest = 1 / 400e9 // seconds per byte: no engine has a faster link
 	slowest = 1 / 1e6
 )
 
 // Kind learns what the links of one kind have in common. The zero Kind knows nothing.
 type Kind struct {
-	votes []linkVote // the newest word of each of the links that were measured last, oldest first
+	votes []linkVote // the newest samples of the links that were measured last, oldest first
 	at    time.Time
 }
 
-// linkVote is what a link was last measured to be, as a logarithm.
+// linkVote is the newest estimate of one link, as a logarithm.
 type linkVote struct {
 	by  *Link
 	log float64
 }
 
-// Of how many links the newest word counts, and from how many on what the operator says counts no longer.
-// The middle one of them is believed, so that one link that is unlike the others is not taken for all.
+// A kind takes the median of the newest estimates of at most votes links, so that one unusual link does not
+// decide for all. From votesAlone links on, the operator's value no longer counts.
 const (
 	votes      = 8
 	votesAlone = 3
 )
 
-// alike is the factor within which a link is taken to be as its kind was measured to be. Measurements are
-// not much better than that, and if they decided between links that are the same, all transfers would go
-// over the one that was lucky.
+// alike is the factor within which a link counts as equal to its kind. Measurements are not much more exact
+// than this factor. If small differences decided between equal links, all transfers would use the luckiest
+// one.
 const alike = 1.5
 
 // Link learns one link. The zero Link knows nothing.
 type Link struct {
 	value
-	touched time.Time // when somebody was sent over it last
+	touched time.Time // when a request was last sent over the link
 }
 
-// PerByte returns the seconds a byte that are believed of l, a link of this kind of which the operator says
-// told; l is nil where nothing was measured.
+// PerByte returns the estimated seconds per byte of l, a link of kind k. told is the operator's value. l is
+// nil for a link without samples.
 func (k *Kind) PerByte(l *Link, told float64, now time.Time) float64 {
 	kept := 1.0
 	if !k.at.IsZero() {
@@ -70,14 +70,14 @@ func (k *Kind) PerByte(l *Link, told float64, now time.Time) float64 {
 			log = common + max(keep(l.at, now), keep(l.touched, now))*(log-common)
 		}
 	}
-	// A kind over which nothing comes is eased by as much for all of its links.
+	// Without samples of the kind, all its links become faster by the same factor.
 	if away := common - math.Log(fastest); away > 0 {
 		log = max(math.Log(fastest), log-(1-kept)*away)
 	}
 	return math.Exp(log)
 }
 
-// keep returns how much is kept of by how much slower something was measured to be at some time.
+// keep returns the share that remains of an excess measured at some time.
 func keep(at, now time.Time) float64 {
 	idle := now.Sub(at) - linkHolds
 	if idle <= 0 {
@@ -86,7 +86,7 @@ func keep(at, now time.Time) float64 {
 	return math.Exp2(-idle.Seconds() / linkEaseHalf.Seconds())
 }
 
-// Common returns the seconds a byte that the links of k are taken for of which nothing was measured.
+// Common returns the estimated seconds per byte of the links of k without samples.
 func (k *Kind) Common(told float64) float64 { return math.Exp(k.log(told)) }
 
 func (k *Kind) log(told float64) float64 {
@@ -104,16 +104,15 @@ func (k *Kind) log(told float64) float64 {
 	return (logs[(n-1)/2] + logs[n/2]) / 2
 }
 
-// Begin notes that links of the kind are there, from when on it counts for how long nothing has come over
-// them.
+// Begin records that links of the kind exist. The time without samples counts from now.
 func (k *Kind) Begin(now time.Time) {
 	if k.at.IsZero() {
 		k.at = now
 	}
 }
 
-// Touch notes that somebody is sent over l, or over another link of the kind where l is nil: nobody follows
-// until that has told whether it has become faster, or linkHolds is over.
+// Touch records that a request was sent over l, or over another link of the kind if l is nil. No other
+// request tests the link until a sample arrives or linkHolds is over.
 func (k *Kind) Touch(l *Link, now time.Time) {
 	k.at = now
 	if l != nil && l.samples > 0 {
@@ -121,13 +120,13 @@ func (k *Kind) Touch(l *Link, now time.Time) {
 	}
 }
 
-// Learn takes in a sample of l, a [LinkTime]. The operator says told of l. It reports whether what is
-// believed has changed.
+// Learn takes in a [LinkTime] of l. told is the operator's value. Learn reports whether the estimate has
+// changed.
 func (k *Kind) Learn(l *Link, told float64, s Sample) (moved bool) {
 	first := l.samples == 0
 	bounds := Range{min(max(s.Low, 0), slowest), max(s.High, fastest)}
 	if !(bounds.Low <= bounds.High) {
-		return false // it says nothing
+		return false // the sample is impossible
 	}
 	moved = l.learn(k.Common(told), bounds, s.At)
 	k.at = s.At
@@ -135,7 +134,7 @@ func (k *Kind) Learn(l *Link, told float64, s Sample) (moved bool) {
 	return moved || first
 }
 
-// vote makes the newest word of l count.
+// vote enters the newest estimate of l.
 func (k *Kind) vote(l *Link) {
 	k.votes = slices.DeleteFunc(k.votes, func(v linkVote) bool { return v.by == l })
 	if len(k.votes) == votes {
@@ -144,7 +143,7 @@ func (k *Kind) vote(l *Link) {
 	k.votes = append(k.votes, linkVote{l, l.log})
 }
 
-// Estimate returns what is believed of l.
+// Estimate returns the estimate of l.
 func (k *Kind) Estimate(l *Link, told float64, now time.Time) Estimate {
 	e := Estimate{Error: guessed}
 	if l != nil && l.samples > 0 {
@@ -154,19 +153,19 @@ func (k *Kind) Estimate(l *Link, told float64, now time.Time) Estimate {
 	return e
 }
 
-// LinkState is what was measured of a link, as it outlives a process.
+// LinkState is the saved estimate of a link.
 type LinkState struct {
 	At      time.Time `json:"at"`
 	PerByte float64   `json:"seconds_per_byte"`
 }
 
-// State returns what was measured of l; false where that is nothing.
+// State returns the estimate of l, and false if l has no samples.
 func (l *Link) State() (LinkState, bool) {
 	return LinkState{l.at, math.Exp(l.log)}, l.samples > 0
 }
 
-// Restore lets l, of which nothing was measured yet, begin with so many seconds a byte. The less of that is
-// believed (0..1), the nearer it is to what the operator says. It reports whether that was taken.
+// Restore lets l, which has no samples yet, begin with a saved estimate. The lower its weight believed
+// (0..1), the nearer l is to the operator's value. Restore reports whether it took the estimate.
 func (k *Kind) Restore(l *Link, told, perByte, believed float64, now time.Time) bool {
 	if l.samples > 0 || !(perByte > 0) || math.IsInf(perByte, 0) || math.IsNaN(believed) {
 		return false

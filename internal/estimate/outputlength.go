@@ -2,60 +2,61 @@ package estimate
 
 import "math"
 
-// OutputLength learns how long answers are and says how much is still to come of one that has some tokens
-// already. [NewOutputLength] makes the first, [OutputLength.Under] one of a class of its answers, which
-// believes the other until it has seen enough itself. Not safe for concurrent use, nor are those of one
-// tree.
+// OutputLength learns the lengths of answers and predicts the tokens still to come of a running answer.
+// [NewOutputLength] makes the root of a tree. [OutputLength.Under] makes a class below it, which follows the
+// level above until it has seen enough answers itself. Neither an OutputLength nor a whole tree is safe
+// for concurrent use.
 //
-// It counts, for lengths in buckets of half an octave, how many answers ended in a bucket and how many went
-// beyond it (Kaplan and Meier's estimate). So answers that are under way, or that a limit has cut, say what
-// they can: that they are longer. Else the first to end would be taken for all, and they are the short ones.
+// It counts, in length buckets of half an octave, how many answers ended in each bucket and how many went
+// beyond it (the Kaplan-Meier estimate). So running answers and answers cut by a limit also count: they are
+// longer than their present length. Otherwise the first answers to end, which are the short ones, would
+// stand for all.
 //
-// Two things can be asked: Rest is how much is expected, for what an answer costs. Room is how much to keep
-// free: the same as long as much was seen, and what it may well come to while little was. Answers side by
-// side share that error, while what one is longer than expected another is shorter.
+// There are two predictions. Rest is the expected length, for the cost of an answer. Room is the length to
+// reserve: equal to Rest after many answers, and larger after few. An error of the estimate is shared by all
+// running answers, while the differences of single answers cancel out.
 type OutputLength struct {
 	above *OutputLength // nil: guess
-	part  bool          // says what above says as long as above has seen nothing else
+	part  bool          // follows above as long as above has learned from no other group
 
 	seen   seenAnswers
-	events uint64        // calls of Passed and Learn that told something
-	belief float64       // how much the guess, or the class above, counts for, from 1 down
-	guess  *distribution // what is taken to be so before anything was seen; nil under another
-	wide   *distribution // the same, as long as it may well be
+	events uint64        // calls of Passed and Learn that changed something
+	belief float64       // weight of the guess, or of the level above, from 1 down
+	guess  *distribution // the distribution before any answer; nil below the root
+	wide   *distribution // the same for cautious predictions
 
-	spreads spreads // what follows from all that
+	spreads spreads // computed from all of the above
 }
 
 // seenAnswers counts answers by the bucket of their length.
 type seenAnswers struct {
 	ended  [lengthBuckets]float64 // answers whose length is in the bucket
-	tokens [lengthBuckets]float64 // of those, together
+	tokens [lengthBuckets]float64 // their tokens, in total
 	beyond [lengthBuckets]float64 // answers that reached the bucket and are longer
-	inside [lengthBuckets]float64 // which parts of it those under way have behind them, together
-	news   bool                   // something that the spreads do not have
+	inside [lengthBuckets]float64 // running answers: the parts of the bucket that they have passed, in total
+	news   bool                   // the spreads are out of date
 }
 
-// spreads is how answers are spread, as far as is known: as is likely, and as long as they may well be.
+// spreads are the estimated distributions of lengths: the likely one and the cautious one.
 type spreads struct {
 	likely, cautious spread
-	version          int // counts up each time that they are worked out; 0: never
-	versionAbove     int // of those above, that they were worked out from
+	version          int // counts the computations; 0: never computed
+	versionAbove     int // the version above that was used
 }
 
 const (
 	lengthBuckets = 40    // up to 2^20 tokens and more
-	lengthKeep    = 0.998 // about 500 answers
-	lengthBelief  = 10    // answers that the guess, or the class above, counts for at first
-	lengthDoubt   = 1     // answers that the guess of how long they may be counts for
-	lengthTail    = 0.25  // of its age, is what an answer longer than any before is expected to go on for
+	lengthKeep    = 0.998 // per answer: a memory of about 500 answers
+	lengthBelief  = 10    // weight, in answers, of the guess or of the level above at first
+	lengthDoubt   = 1     // weight, in answers, of the cautious guess
+	lengthTail    = 0.25  // an answer longer than any before is expected to add this share of its length
 	lengthMax     = 1 << 20
-	lengthLeast   = 1e-3 // of its belief in the guess stays: of lengths never seen nothing else is known
+	lengthLeast   = 1e-3 // least weight of the guess: unseen lengths have no other estimate
 )
 
-// NewOutputLength starts from a guess of the mean, which may well be too small by the given factor (1: is
-// not). Lengths are spread as lifetimes without memory are whose rate is not quite known, so that the older
-// an answer is the more is expected of it.
+// NewOutputLength starts from a guess of the mean. The real mean may be larger by the factor doubt; 1 means
+// no doubt. The guess is a Lomax distribution (exponential lifetimes with an uncertain rate), so that the
+// expected rest grows with the length.
 func NewOutputLength(mean int, doubt float64) *OutputLength {
 	guess := float64(max(mean, 1))
 	l := &OutputLength{belief: 1, guess: lomax(guess)}
@@ -66,18 +67,18 @@ func NewOutputLength(mean int, doubt float64) *OutputLength {
 	return l
 }
 
-// Under returns an OutputLength for a class of l's answers. What it learns, l learns too.
+// Under returns an OutputLength for a class of l's answers. What the class learns, l learns too.
 func (l *OutputLength) Under() *OutputLength { return &OutputLength{above: l, belief: 1} }
 
-// Part returns one for some of l's answers, as [OutputLength.Under] does. Where all that l has seen was
-// theirs they say the same: what is one class alone need not be kept apart.
+// Part returns an OutputLength for some of l's answers, as [OutputLength.Under] does. As long as l has
+// learned only from this part, both predict the same.
 func (l *OutputLength) Part() *OutputLength {
 	p := l.Under()
 	p.part = true
 	return p
 }
 
-// said returns who says what is known of l's answers.
+// said returns the level of the tree whose prediction holds for l.
 func (l *OutputLength) said() *OutputLength {
 	for l.part && l.events == l.above.events {
 		l = l.above
@@ -85,9 +86,8 @@ func (l *OutputLength) said() *OutputLength {
 	return l
 }
 
-// Passed takes in that an answer under way, which was known to have so many tokens, has so many now. Where
-// it has fewer, what was said of it is taken back. Of each answer that Passed tells of, Learn or Cut has to
-// tell the end.
+// Passed records that a running answer grew from so many known tokens to so many. If to is smaller, the
+// earlier records are undone. After Passed, each answer needs a call of Learn or Cut at its end.
 func (l *OutputLength) Passed(from, to int) {
 	if from == to {
 		return
@@ -98,8 +98,8 @@ func (l *OutputLength) Passed(from, to int) {
 	}
 }
 
-// Learn takes in the length of an answer that was known to have so many tokens by [OutputLength.Passed], 0
-// where that was not called. Answers without a token are ignored.
+// Learn records the length of a finished answer. from is the length of the last call of
+// [OutputLength.Passed], 0 without such a call. Answers without a token are ignored.
 func (l *OutputLength) Learn(from, tokens int) {
 	tokens = min(max(tokens, 0), lengthMax)
 	l.Passed(from, tokens)
@@ -113,8 +113,7 @@ func (l *OutputLength) Learn(from, tokens int) {
 	}
 }
 
-// Cut takes in that an answer that was known to have so many tokens has so many, and that nobody will see it
-// end by itself.
+// Cut records that a running answer with so many tokens will not be observed any longer.
 func (l *OutputLength) Cut(from, tokens int) {
 	l.Passed(from, tokens)
 	if tokens < 1 {
@@ -126,9 +125,9 @@ func (l *OutputLength) Cut(from, tokens int) {
 	}
 }
 
-// pass notes that an answer that had so many tokens has so many now. Of the bucket that it is in it has
-// passed a part: else those that are under way would count for nothing there beside the few that have ended,
-// and those end first that are short.
+// pass records that a running answer grew from so many tokens to so many. The answer counts for the part of
+// its bucket that it has passed. Otherwise running answers would not count beside the few finished ones, and
+// short answers finish first.
 func (s *seenAnswers) pass(from, to int) {
 	a, b := bucketOf(from), bucketOf(to)
 	s.inside[a] -= passed(from, a)
@@ -143,7 +142,7 @@ func (s *seenAnswers) pass(from, to int) {
 	}
 }
 
-// end notes that an answer that has so many tokens has ended.
+// end records that an answer ended with so many tokens.
 func (s *seenAnswers) end(tokens int) {
 	i := bucketOf(tokens)
 	s.inside[i] -= passed(tokens, i)
@@ -152,7 +151,7 @@ func (s *seenAnswers) end(tokens int) {
 	s.tokens[i] += float64(tokens)
 }
 
-// cut notes that an answer that has so many tokens is not told of any more.
+// cut records that an answer with so many tokens is not observed any longer.
 func (s *seenAnswers) cut(tokens int) {
 	i := bucketOf(tokens)
 	part := passed(tokens, i)
@@ -161,14 +160,14 @@ func (s *seenAnswers) cut(tokens int) {
 	s.news = true
 }
 
-// passed returns which part of a bucket an answer of so many tokens has behind it.
+// passed returns the part of a bucket that an answer of so many tokens has passed.
 func passed(tokens, bucket int) float64 {
 	from, to := bucketStart(bucket), bucketStart(bucket+1)
 	return min(max(0, (float64(tokens)-from)/(to-from)), 1)
 }
 
-// forget makes what was seen of bucket i weigh a little less than what comes. Of other buckets nothing new
-// is seen: answers that are cut at one token say nothing of those that are longer.
+// forget reduces the weight of the old answers in bucket i. Other buckets keep their weight: an answer that
+// was cut at one token says nothing about longer answers.
 func (s *seenAnswers) forget(i int) {
 	s.ended[i] *= lengthKeep
 	s.tokens[i] *= lengthKeep
@@ -176,22 +175,22 @@ func (s *seenAnswers) forget(i int) {
 	s.news = true
 }
 
-// Rest returns how many tokens an answer that has generated some already is expected to add, and never more
-// than limit (below zero: no limit).
+// Rest returns how many more tokens are expected of an answer that has generated some already, at most limit
+// (below zero: no limit).
 func (l *OutputLength) Rest(generated, limit int) int {
 	l = l.said()
 	l.work()
 	return l.spreads.likely.rest(generated, limit)
 }
 
-// Room is Rest as it may well be, for all that is known of such answers.
+// Room is the cautious form of Rest, for reservations.
 func (l *OutputLength) Room(generated, limit int) int {
 	l = l.said()
 	l.work()
 	return max(l.spreads.likely.rest(generated, limit), l.spreads.cautious.rest(generated, limit))
 }
 
-// work works out what follows from what was seen, where that has changed.
+// work recomputes the spreads if their input has changed.
 func (l *OutputLength) work() {
 	likely, cautious := l.guess, l.wide
 	doubt, above := float64(lengthDoubt), 0
@@ -210,19 +209,19 @@ func (l *OutputLength) work() {
 	s.cautious.work(&l.seen, cautious, doubt*l.belief)
 }
 
-// distribution is how answers are spread over the buckets.
+// distribution says how answers are spread over the buckets.
 type distribution struct {
-	share  [lengthBuckets]float64     // of all answers, those in the bucket
-	mean   [lengthBuckets]float64     // tokens of those
+	share  [lengthBuckets]float64     // share of all answers in the bucket
+	mean   [lengthBuckets]float64     // mean tokens of answers in the bucket
 	longer [lengthBuckets + 1]float64 // share of answers in the bucket and above
 }
 
-// lomax returns the distribution of a mean whose tail grows by lengthTail of an answer's age.
+// lomax returns the Lomax distribution of a mean, whose expected rest grows by lengthTail of the length.
 func lomax(mean float64) *distribution {
 	const shape = 1 + 1/lengthTail
 	scale := mean / lengthTail
 	longer := func(than float64) float64 { return math.Pow(1+than/scale, -shape) }
-	// tokens is what all answers longer than that have, times their share.
+	// tokens is the mean of all answers longer than that, times their share.
 	tokens := func(than float64) float64 { return (than + mean + than*lengthTail) * longer(than) }
 	l := new(distribution)
 	const last = lengthBuckets - 1
@@ -238,14 +237,13 @@ func lomax(mean float64) *distribution {
 	return l
 }
 
-// spread is a distribution with what is asked of them, all answers of a bucket taken to be as long as their
-// mean.
+// spread is a distribution with sums for fast queries. All answers of a bucket count as long as their mean.
 type spread struct {
 	distribution
 	tokens [lengthBuckets + 1]float64 // of answers in the bucket and above, times their share
 }
 
-// work makes s what was seen, with prior beside it as if it were so many answers.
+// work computes s from the observed answers, and from prior with the weight of so many answers.
 func (s *spread) work(seen *seenAnswers, prior *distribution, answers float64) {
 	s.longer[0] = 1
 	for i := range s.share {
@@ -263,13 +261,13 @@ func (s *spread) work(seen *seenAnswers, prior *distribution, answers float64) {
 	}
 }
 
-// rest returns the mean of what answers longer than generated add, each at most limit.
+// rest returns the mean rest of answers longer than generated, each rest at most limit.
 func (s *spread) rest(generated, limit int) int {
 	have := float64(max(generated, 0))
 	i := s.after(have)
 	expected := have*lengthTail + 1
 	if longer := s.longer[i]; longer > 0 {
-		stop := lengthBuckets // and longer, where the limit cuts
+		stop := lengthBuckets // answers from this bucket on are cut by the limit
 		if limit >= 0 {
 			stop = s.after(have + float64(limit))
 		}
@@ -295,7 +293,7 @@ func (s *spread) after(tokens float64) int {
 	return i + 1
 }
 
-// Known returns which share of what is said of lengths was seen, 0..1: the rest is guessed.
+// Known returns the observed share of the estimate, 0..1; the rest is a guess.
 func (l *OutputLength) Known() float64 {
 	seen := 0.0
 	for _, ended := range l.seen.ended {
@@ -304,9 +302,8 @@ func (l *OutputLength) Known() float64 {
 	return seen / (seen + lengthDoubt)
 }
 
-// Survive fills in the chance that an answer with so many tokens goes on for each number of steps more, each
-// of so many tokens, or nearly so many, as long as answers may well be: lengths are known to a quarter of an
-// octave.
+// Survive fills in, for each number of further steps, the cautious chance that an answer with has tokens
+// continues so long. A step adds step tokens. Lengths are exact to a quarter of an octave.
 func (l *OutputLength) Survive(has int, step float64, steps, chance []float64) {
 	l = l.said()
 	l.work()
@@ -320,7 +317,7 @@ func (l *OutputLength) Survive(has int, step float64, steps, chance []float64) {
 
 const quarterOctave = 1.189
 
-// beyond returns which share of answers is longer than so many tokens.
+// beyond returns the share of answers that are longer than so many tokens.
 func (s *spread) beyond(tokens float64) float64 {
 	i := bucketOf(int(tokens))
 	from, to := bucketStart(i), bucketStart(i+1)

@@ -1,20 +1,20 @@
 package estimate
 
-// This file is what the first samples of a [SpeedFit] are taken for. Prompts of one length cannot tell
-// overhead from the price of a token.
+// This file interprets the first samples of a [SpeedFit]. Prompts of one length cannot separate overhead
+// from the price of a token.
 
 const (
-	// How many times the variance of the others' that of the factor of overhead is before anything was seen,
-	// and the largest one that samples of one length are believed (20 ms by [DefaultSpeed]).
+	// overheadPrior is the prior variance of the overhead factor, in units of the other factors' variance.
+	// overheadMost is the largest overhead factor that samples of one length can set (20 ms by [DefaultSpeed]).
 	overheadPrior = 10
 	overheadMost  = 4.5
 )
 
-// begins reports whether all that f has learned from are its first few votes.
+// begins reports whether f has learned only from its first few votes.
 func (f *SpeedFit) begins() bool { return f.overhead && f.seen == f.n && f.n <= len(f.votes) }
 
-// begin makes of the first few votes what is likeliest, whatever the factors are by now: as many times as
-// slow at everything as the pool, where that has seen more, and by the profile where pool is nil.
+// begin sets the factors to what the first few votes make most likely, whatever the factors are now. With a
+// pool, all factors differ from the pool's by one ratio. Without one (nil), they start from the profile.
 func (f *SpeedFit) begin(pool *SpeedFit) {
 	k := min(f.n, len(f.votes))
 	f.spread = 1
@@ -29,15 +29,15 @@ func (f *SpeedFit) begin(pool *SpeedFit) {
 		}
 	}
 	f.reset()
-	for _, v := range f.votes[:k] { // prompts of several lengths tell which of the factors it was
+	for _, v := range f.votes[:k] { // prompts of several lengths separate the factors
 		if r := f.ratio(v); r < leapAbove && r > 1/leapAbove {
 			f.step(f.units(v.parts), r-1)
 		}
 	}
 }
 
-// move makes the last k votes take so many times as long as the profile has it, by the factors that they
-// tell of. All move alike, but that overhead takes as much of what is too long as is likely its own.
+// move changes the factors that the last k votes inform, so that these votes take times as long as by the
+// profile. All factors change alike, but overhead takes its probable share of the excess.
 func (f *SpeedFit) move(times float64, k int) {
 	var share [3]float64
 	others, squares := 0.0, 0.0
@@ -51,7 +51,7 @@ func (f *SpeedFit) move(times float64, k int) {
 	}
 	base, rest := times, times
 	if times > 1 && share[0] > 0 && others > 0 {
-		// Of an error in a sum each part has as much as its variance is of all of it.
+		// A term's share of an error in a sum is its share of the variance.
 		its := overheadPrior * share[0] * share[0]
 		base = min(1+(times-1)*its/(its+squares)/share[0], overheadMost)
 		rest = 1 + ((times-1)*(share[0]+others)-(base-1)*share[0])/others

@@ -2,13 +2,13 @@ package estimate
 
 import "time"
 
-// Pool is what is learned of all replicas of one pool together: it stands for replicas that were not
-// measured yet. The zero Pool knows nothing.
+// Pool is what is learned of all replicas of one pool together. It stands in for replicas without samples.
+// The zero Pool knows nothing.
 type Pool struct {
-	Told     Speed       // by the operator; a half at zero: nothing
-	Other    Speed       // of prefills in the other pool, as measured there; zero: not known
-	Prefills DecayingFit // of prompts that the replicas computed
-	Steps    DecayingFit // of decode steps
+	Told     Speed       // the operator's values; a zero half is unknown
+	Other    Speed       // prefills as measured in the other pool; zero: unknown
+	Prefills DecayingFit // prompts that the replicas computed
+	Steps    DecayingFit // decode steps
 }
 
 // Learn takes in a sample of r, a replica of the pool: a [PromptTime], [StepTime], [WindowTime] or
@@ -26,24 +26,24 @@ func (p *Pool) Learn(r *Replica, s Sample) {
 	}
 }
 
-// Computed takes in that uncached tokens behind cached ones were there now, took after r got them, by a step
-// that was so many seconds longer for what it decoded.
+// Computed records that r answered a prompt of uncached tokens behind cached ones now, took after r got the
+// prompt. The step was beside seconds longer because it also decoded.
 func (p *Pool) Computed(r *Prompts, uncached, cached int, beside float64, took time.Duration, now time.Time) {
 	r.Fit.LearnPrompts(&p.Prefills, r.span.Add(uncached, cached, beside, took, now))
 }
 
-// Idle takes in that r has no prompt left to compute.
+// Idle records that r has no prompt left to compute.
 func (p *Pool) Idle(r *Prompts) { r.Fit.LearnPrompts(&p.Prefills, r.span.End()) }
 
-// Ease moves what was measured of r toward the pool as far as the time without a sample asks.
+// Ease moves the estimates of r toward the pool's, by the time without a sample.
 func (p *Pool) Ease(r *Replica, now time.Time) {
 	r.Prompts.Fit.Ease(&p.Prefills.SpeedFit, now)
 	r.Steps.Ease(&p.Steps.SpeedFit, now)
 }
 
-// learnStep takes in the mean step of an answer. Its steps were shorter than from one token to the next:
-// the replica has computed prompts meanwhile, or other routers' for a share of the time. Where that was
-// nearly all of it, it says nothing of them.
+// learnStep takes in the mean time per token of an answer. The decode steps were shorter: the replica also
+// computed prompts, or worked for other routers during a share of the time. If other work took nearly all of
+// the time, the sample says nothing about decode steps.
 func (p *Pool) learnStep(r *Replica, s Sample) {
 	speed := p.Speed(r)
 	own := speed.Step(int(s.Load.Sequences), int(s.Load.Tokens))
@@ -61,13 +61,13 @@ func (p *Pool) learnStep(r *Replica, s Sample) {
 	p.Steps.LearnAt(s)
 }
 
-// leastSteps is the part of an answer's time from which on it says something of its steps.
+// leastSteps is the smallest share of decode steps in an answer's time that makes a useful sample.
 const leastSteps = 0.1
 
-// Speed returns the best that is known of r: of each half what was measured on r, or on the pool, and until
-// enough was what the operator says, or the profile. Of prefills what was measured in the other pool comes
-// before the profile: its engines have the same model. Both halves follow what is measured: where one did
-// not, and were off, the other one would take up all of its error, and could be learned to be nothing.
+// Speed returns the best estimate of r's speed. For each half it prefers samples of r, then of the pool,
+// then the operator's value, then the profile. For prefills, samples of the other pool come before the
+// profile, because its engines have the same model. Both halves follow samples: if one half were fixed and
+// wrong, the other half would absorb the error, and could shrink to nothing.
 func (p *Pool) Speed(r *Replica) Speed {
 	profile := DefaultSpeed()
 	s := p.Told.Or(p.Other).Or(profile)
@@ -80,7 +80,7 @@ func (p *Pool) Speed(r *Replica) Speed {
 	return s
 }
 
-// PrefillSpeed returns the best that is known of a replica that only computes prompts.
+// PrefillSpeed returns the best estimate for a replica that only computes prompts.
 func (p *Pool) PrefillSpeed(r *Prompts) Speed {
 	profile := DefaultSpeed()
 	if f, known := r.Fit.Of(&p.Prefills.SpeedFit); known {
@@ -89,7 +89,7 @@ func (p *Pool) PrefillSpeed(r *Prompts) Speed {
 	return p.Told.Or(p.Other).Or(profile)
 }
 
-// StepSpeed returns what is known of the decode steps of all replicas together.
+// StepSpeed returns the estimate of decode steps over all replicas together.
 func (p *Pool) StepSpeed() Speed {
 	profile := DefaultSpeed()
 	if f, known := p.Steps.Of(&p.Steps.SpeedFit); known {
@@ -98,13 +98,13 @@ func (p *Pool) StepSpeed() Speed {
 	return p.Told.Or(profile)
 }
 
-// MeasuredPrefills returns how long prefills take on the replicas together, as measured; zero: not known.
+// MeasuredPrefills returns the measured prefill speed of all replicas together; zero: unknown.
 func (p *Pool) MeasuredPrefills() Speed {
 	f, _ := p.Prefills.Of(&p.Prefills.SpeedFit)
 	return f.Prefills()
 }
 
-// Pricing returns what a plan that r prefills for is priced with, where r is taken to have that speed.
+// Pricing returns the prices of prefills on r, whose estimated speed is given.
 func (p *Pool) Pricing(r *Prompts, speed Speed, now time.Time) Pricing {
 	s := Pricing{Speed: speed}
 	if risk, eased := r.Fit.Eased(now); eased {

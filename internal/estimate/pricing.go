@@ -1,12 +1,12 @@
 package estimate
 
-// Pricing is a Speed to price plans with. What was measured long ago is no longer believed (see
-// [DecayingFit]), but who is sent to see must not lose too much by that: a prompt that would take minutes on
-// an engine that was slow is not the one to try whether it still is.
+// Pricing prices the prefills of plans. An old measurement is no longer believed (see [DecayingFit]), so
+// that a request tests the engine again. That request must not lose too much: a prompt that would take
+// minutes on a slow engine is the wrong test.
 type Pricing struct {
-	Speed    Speed   // as believed now
-	Measured Speed   // as measured long ago; zero where that is the same
-	Risk     float64 // seconds that somebody may lose by trying
+	Speed    Speed   // present estimate
+	Measured Speed   // last measured; zero if Speed is the same
+	Risk     float64 // seconds that a request may lose by testing
 }
 
 // Prefill is [Speed.Prefill].

@@ -1,23 +1,22 @@
 package estimate
 
-// Slowness compares what a member of a pool was measured to take with the fastest of the others.
+// Slowness compares the measured speed of a member of a pool with the fastest other member.
 type Slowness struct {
-	Known bool    // it was measured well enough to tell
-	Than  int     // the fastest other, -1 where nobody else was measured
-	Ratio float64 // how many times as long it takes
-	least float64 // how many times as long it surely takes
+	Known bool    // the samples are good enough for the comparison
+	Than  int     // the fastest other member, -1 if no other was measured
+	Ratio float64 // how many times as long this member takes
+	least float64 // how many times as long it takes at the least
 }
 
-// A member is slow when it surely takes slowFrom times as long as another, and is so until that falls below
-// slowUntil.
+// A member becomes slow when it certainly takes slowFrom times as long as another, and stays slow until the
+// ratio falls below slowUntil.
 const (
 	slowFrom  = 2
 	slowUntil = 1.5
 )
 
-// Compare compares the member at the given place with all others of its pool, by the seconds that the
-// profile puts a piece of work at. It goes by what was measured, however long ago: nobody becomes faster
-// for not being asked.
+// Compare compares one member with all others of its pool, for a piece of work by the profile. It uses the
+// last measurements, however old: a replica does not become faster by getting no requests.
 func Compare(all []*DecayingFit, at int, pool *SpeedFit, parts Work) Slowness {
 	m := all[at]
 	s := Slowness{Known: m.Known() && m.Error() < 1, Than: -1}
@@ -40,7 +39,7 @@ func Compare(all []*DecayingFit, at int, pool *SpeedFit, parts Work) Slowness {
 	return s
 }
 
-// Slow reports whether that is slow, for a member that was so when asked last, or was not.
+// Slow reports whether the member is slow. held says that it was slow before.
 func (s Slowness) Slow(held bool) bool {
 	if held {
 		return s.least >= slowUntil

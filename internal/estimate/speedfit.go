@@ -6,25 +6,25 @@ import (
 	"time"
 )
 
-// SpeedFit learns how much slower or faster than a profile an engine is, one factor a coefficient, from
-// measured durations. The zero SpeedFit agrees with the profile.
+// SpeedFit learns from measured durations how much slower or faster than a profile an engine is, with one
+// factor for each coefficient. The zero SpeedFit equals the profile.
 //
-// It is recursive least squares over relative errors, so that short and long durations weigh alike, with
-// forgetting. A sample teaches those factors alone that have a real share in its prediction: of a short
-// prompt, which is nearly all overhead, nobody learns what a token costs. Prompts of one length cannot tell
-// overhead from the price of a token: the first few are taken for what is likelier of the two, so that no
-// other length is predicted from overhead taken for a price. Three things keep outliers out: a sample far
-// off counts less (Huber), a factor stays within 1/factorCap..factorCap, and only a majority of recent
-// votes can move factors at once. Not safe for concurrent use.
+// It is recursive least squares over relative errors, with forgetting, so that short and long durations
+// weigh alike. A sample changes only the factors that have a real share in its prediction: a short prompt is
+// nearly all overhead and says nothing about the price of a token. Prompts of one length cannot separate
+// overhead from the price of a token. The first few samples therefore count as the likelier of the two (see
+// overhead.go). Three rules keep outliers out: a sample far off counts less (Huber), a factor stays within
+// 1/factorCap..factorCap, and only a majority of recent votes can move factors at once. Not safe for
+// concurrent use.
 type SpeedFit struct {
-	// What every plan asks of every engine stands together.
+	// The fields that every plan reads stand together.
 	factor [3]float64 // 0: 1
-	told   [3]bool    // some sample could tell of the factor
-	seen   int        // samples in all
+	told   [3]bool    // some sample informed the factor
+	seen   int        // number of samples
 	noise  float64    // running mean of the absolute relative error of settled samples
-	calm   int        // how many those are
-	// The first coefficient of the sample is overhead of prefills, beside which the engine did nothing else:
-	// host, kernel launches and HTTP, of which profiles know nothing.
+	calm   int        // number of settled samples
+	// The first coefficient of the newest sample is pure prefill overhead, without decoding beside it: host,
+	// kernel launches and HTTP, which profiles do not contain.
 	overhead bool
 
 	cov    [3][3]float64 // of the factors
@@ -33,8 +33,8 @@ type SpeedFit struct {
 	n      int           // votes since factors were last moved at once
 }
 
-// vote is what one moment said: what the profile puts at the given seconds took so long. What it says of the
-// factors is asked of those that hold by now: they may have followed it already.
+// vote is a sample that represents one moment: work, by the profile, and its duration. Its ratio is computed
+// with the present factors, because they may have followed the vote already.
 type vote struct {
 	parts Work
 	took  float64
@@ -43,30 +43,28 @@ type vote struct {
 const (
 	factorCap   = 100.0
 	forgetting  = 0.98
-	fitPrior    = 0.25 // variance of a factor before anything was seen
-	fitTrusted  = 3    // samples before a SpeedFit is worth using
-	leapAbove   = 1.5  // the median of recent ratios beyond this, or its inverse, moves factors at once
-	tells       = 0.2  // of its prediction, is the share from which on a sample says something of a factor
+	fitPrior    = 0.25 // variance of a factor before any sample
+	fitTrusted  = 3    // samples before a SpeedFit is used
+	leapAbove   = 1.5  // a median of recent ratios beyond this, or its inverse, moves factors at once
+	tells       = 0.2  // least share of a prediction with which a sample informs a factor
 	huberFloor  = 0.1
-	sampleNoise = 0.1 // of its prediction, is what one sample is taken to be off
-	calmMost    = 16  // settled samples beyond these make an estimate no surer: they share their moments
-	poolCap     = 32. // a member's factor is believed within this of its pool's
+	sampleNoise = 0.1 // relative error that one sample is assumed to have
+	calmMost    = 16  // more settled samples make no estimate more certain: they share their moments
+	poolCap     = 32. // a member's factor stays within this factor of its pool's
 	maxDuration = 15 * time.Minute
 )
 
-// Known reports whether enough was seen to use f.
+// Known reports whether f has enough samples to be used.
 func (f *SpeedFit) Known() bool { return f.seen >= fitTrusted }
 
-// Samples returns how many durations were learned from.
+// Samples returns the number of samples.
 func (f *SpeedFit) Samples() int { return f.seen }
 
-// Learn takes in that something took so many seconds, whose parts the profile puts at the given seconds.
-// Durations that are not positive, or absurd, are ignored.
+// Learn records that work took so many seconds. Durations that are not positive, or absurd, are ignored.
 func (f *SpeedFit) Learn(parts Work, took float64) { f.learn(parts, took, true) }
 
-// learn is Learn; apart says that the sample is of another moment than the one before. Samples of one moment
-// have one vote together, which is the one that surprises least: whatever stood still for a while made all
-// that ran then slow.
+// learn is Learn. apart says that the sample is of another moment than the one before. Samples of one moment
+// share one vote, the least surprising: a pause slows everything that ran at the time.
 func (f *SpeedFit) learn(parts Work, took float64, apart bool) {
 	predicted := f.predict(parts)
 	if !(took > 0) || took > maxDuration.Seconds() || !(predicted > 0) {
@@ -95,7 +93,7 @@ func (f *SpeedFit) learn(parts Work, took float64, apart bool) {
 	f.step(x, ratio-1)
 }
 
-// cast enters v among the votes.
+// cast adds v to the votes.
 func (f *SpeedFit) cast(v vote, apart bool) {
 	if apart || f.n == 0 {
 		f.votes[f.n%len(f.votes)] = v
@@ -109,10 +107,10 @@ func (f *SpeedFit) cast(v vote, apart bool) {
 	}
 }
 
-// ratio is what v took by what it would be taken to take now.
+// ratio returns the duration of v divided by its present prediction.
 func (f *SpeedFit) ratio(v vote) float64 { return v.took / f.predict(v.parts) }
 
-// settle takes the miss of a sample into the noise, once the factors have found their places.
+// settle adds the error of a sample to the noise, once the factors have settled.
 func (f *SpeedFit) settle(miss float64) {
 	if f.seen < fitTrusted {
 		return
@@ -121,8 +119,8 @@ func (f *SpeedFit) settle(miss float64) {
 	f.noise += (min(math.Abs(miss), 1) - f.noise) / float64(min(f.calm, 20))
 }
 
-// Error returns by which share of themselves predictions may be off for what single samples are off: 1 and
-// more where too little was seen.
+// Error returns the relative error of predictions that the noise of single samples explains, 1 or more with
+// too few samples.
 func (f *SpeedFit) Error() float64 {
 	if f.calm == 0 {
 		return 1
@@ -130,8 +128,8 @@ func (f *SpeedFit) Error() float64 {
 	return max(sampleNoise, 2*f.noise/math.Sqrt(float64(min(f.calm, calmMost))))
 }
 
-// Within returns the factors that hold for a member of a pool: its own where some sample could tell, though
-// not out of all proportion to the pool's, and the pool's where none could.
+// Within returns the factors of a member of a pool: its own where its samples inform them, kept within
+// poolCap of the pool's, and the pool's elsewhere.
 func (f *SpeedFit) Within(pool *SpeedFit) Factors {
 	var out Factors
 	for i := range out {
@@ -147,8 +145,8 @@ func (f *SpeedFit) Within(pool *SpeedFit) Factors {
 	return out
 }
 
-// Of returns the factors that hold for a member of a pool, by its own samples or, while those are too few,
-// by the pool's; false where neither has seen enough.
+// Of returns the factors of a member of a pool, by its own samples or, while these are too few, by the
+// pool's. It returns false if both have too few.
 func (f *SpeedFit) Of(pool *SpeedFit) (factors Factors, known bool) {
 	switch {
 	case f.Known():
@@ -162,7 +160,7 @@ func (f *SpeedFit) Of(pool *SpeedFit) (factors Factors, known bool) {
 // Factors say how much slower than the profile an engine is, one for each coefficient.
 type Factors [3]float64
 
-// Prefills returns the prefill half of a Speed that differs so from the profile, unknown where f is zero.
+// Prefills returns the prefill half of the Speed with these factors, unknown if f is zero.
 func (f Factors) Prefills() Speed {
 	return DefaultSpeed().WithPrefill(f).PrefillHalf()
 }
@@ -191,8 +189,8 @@ func (f *SpeedFit) reset() {
 	}
 }
 
-// leap moves the factors that recent votes can tell of by the median of their ratios where that is far from
-// one: an engine unlike its profile, or replaced by another.
+// leap moves the factors that recent votes inform by the median of their ratios, if the median is far from
+// one: the engine is unlike its profile, or was replaced.
 func (f *SpeedFit) leap() bool {
 	k := min(f.n, len(f.votes))
 	if k < fitTrusted {
@@ -201,7 +199,7 @@ func (f *SpeedFit) leap() bool {
 	median, newest := f.median(k), f.ratio(f.votes[(f.n-1)%len(f.votes)])
 	if slower, faster := min(median, newest) >= leapAbove, max(median, newest) <= 1/leapAbove; !slower &&
 		!faster {
-		return false // or the older votes only say that the newest has moved the factors
+		return false // or the older votes only show that the newest has moved the factors
 	}
 	for i := range f.factor {
 		if f.share(i, k) >= tells {
@@ -216,7 +214,7 @@ func (f *SpeedFit) leap() bool {
 	return true
 }
 
-// median returns that of what the last k votes took by what they would be taken to take now.
+// median returns the median ratio of the last k votes.
 func (f *SpeedFit) median(k int) float64 {
 	var sorted [len(f.votes)]float64
 	for i, v := range f.votes[:k] {
@@ -226,7 +224,7 @@ func (f *SpeedFit) median(k int) float64 {
 	return sorted[k/2]
 }
 
-// share returns which share of the last k votes factor i has, on average.
+// share returns the mean share of factor i in the last k votes.
 func (f *SpeedFit) share(i, k int) float64 {
 	sum := 0.0
 	for _, v := range f.votes[:k] {
@@ -235,12 +233,13 @@ func (f *SpeedFit) share(i, k int) float64 {
 	return sum / float64(k)
 }
 
-// units returns what a unit of each factor is of a prediction, 0 of those of which it says nothing.
+// units returns, for each factor, the share of the prediction per unit of the factor, or 0 for a factor that
+// the sample does not inform.
 func (f *SpeedFit) units(parts Work) (x [3]float64) {
 	predicted := f.predict(parts)
 	whole := parts[0] + parts[1] + parts[2]
 	for i, part := range parts {
-		// By the profile too: a factor that was learned to be nothing must be able to come back.
+		// The profile's share counts too: a factor that shrank to nothing must be able to grow again.
 		if max(part*f.at(i)/predicted, part/whole) >= tells {
 			x[i] = part / predicted
 		}
@@ -248,8 +247,8 @@ func (f *SpeedFit) units(parts Work) (x [3]float64) {
 	return x
 }
 
-// step is one update of recursive least squares for a relative error, with what a unit of each factor is of
-// the prediction: 0 for one that is taken as given.
+// step is one update of recursive least squares for a relative error. x is what [SpeedFit.units] returned: a
+// factor with 0 stays as it is.
 func (f *SpeedFit) step(x [3]float64, miss float64) {
 	huber := max(huberFloor, 2*f.spread)
 	weight := min(1, huber/math.Abs(miss))
@@ -271,8 +270,8 @@ func (f *SpeedFit) step(x [3]float64, miss float64) {
 	f.forget(x)
 }
 
-// forget lets the variance of the factors that a sample told of grow again, of which x says how much each
-// counted. Of others nothing new was learned: their variance would grow without end.
+// forget lets the variance of the factors that the sample informed grow again. x says how much each factor
+// counted. The variance of the other factors would grow without end.
 func (f *SpeedFit) forget(x [3]float64) {
 	for i := range x {
 		if x[i] == 0 || f.cov[i][i] > forgetting*fitPrior*f.factor[i]*f.factor[i] {

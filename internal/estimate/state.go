@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// State is what was learned, as it outlives a process. It has no prompts, and of those who ask a hash alone.
+// State is the saved form of what was learned. It holds no prompts, and only hashes of tenants.
 type State struct {
-	At      time.Time      `json:"at"` // when it was asked for
+	At      time.Time      `json:"at"` // when it was made
 	Lengths []GroupLengths `json:"lengths"`
 	Speeds  []EngineSpeeds `json:"speeds"`
 	Links   []PairLink     `json:"links"`
 }
 
-// EngineKey tells whether a replica is the one that something was learned of: the same rank of the same
-// address, with the same model, the same release and the same configuration as far as it tells.
+// EngineKey identifies the replica that something was learned of: rank and address, model, release, and the
+// fingerprint of the configuration.
 type EngineKey struct {
 	Prefill bool   `json:"prefill"` // of the prefill pool
 	URL     string `json:"url"`
@@ -26,29 +26,29 @@ type EngineKey struct {
 	Print   string `json:"fingerprint,omitzero"` // of version and configuration
 }
 
-// EngineSpeeds is what was measured of one replica.
+// EngineSpeeds is the measured speed of one replica.
 type EngineSpeeds struct {
 	Engine EngineKey `json:"engine"`
 	Pool   *FitState `json:"prefill,omitzero"` // of the prefill pool
 	Decode Speeds    `json:"decode,omitzero"`  // of the decode pool
 }
 
-// Speeds is what was measured of one replica of the decode pool.
+// Speeds is the measured speed of one replica of the decode pool.
 type Speeds struct {
-	Prefill *FitState `json:"prefill,omitzero"` // of its own prefills
+	Prefill *FitState `json:"prefill,omitzero"` // local prefills
 	Steps   *FitState `json:"steps,omitzero"`
 }
 
-// PairLink is what was measured between two replicas.
+// PairLink is the measured link between two replicas.
 type PairLink struct {
 	LinkState
 	From EngineKey `json:"from"`
 	To   EngineKey `json:"to"`
 }
 
-// GroupLengths is what was seen of the lengths of one group of answers.
+// GroupLengths is the observed lengths of one group of answers.
 type GroupLengths struct {
-	Of         string `json:"of"` // one of those below, or a kind of group
+	Of         string `json:"of"` // a constant lengthsOf... below, or the name of a kind of group
 	Model      string `json:"model,omitzero"`
 	Tenant     uint32 `json:"tenant,omitzero"`
 	API        uint8  `json:"api,omitzero"`
@@ -62,14 +62,14 @@ type GroupLengths struct {
 
 const (
 	lengthsOfAll   = "all"
-	lengthsOfEnds  = "ends" // of all, cut ones as short as they were
+	lengthsOfEnds  = "ends" // all answers; cut ones with the length that they had
 	lengthsOfModel = "model"
 )
 
-// maxModels is of how many models lengths are restored.
+// maxModels bounds the number of models whose lengths are restored.
 const maxModels = 1024
 
-// State returns what was seen of all groups, those last that were met last.
+// State returns the observed lengths of all groups, the most recently used last.
 func (l *Lengths) State() []GroupLengths {
 	out := []GroupLengths{
 		{Of: lengthsOfAll, LengthCounts: l.all.Counts()},
@@ -88,15 +88,15 @@ func (l *Lengths) State() []GroupLengths {
 	return out
 }
 
-// byAge lists the groups, those last that were met last.
+// byAge lists the groups, the most recently used last.
 func (l *Lengths) byAge() []group {
 	return slices.SortedFunc(maps.Keys(l.groups), func(a, b group) int {
 		return cmp.Or(cmp.Compare(l.groups[a].met, l.groups[b].met), cmp.Compare(a.of, b.of))
 	})
 }
 
-// Restore lets groups of which nothing was seen yet begin with what was seen before, as far as that is
-// believed (0..1). It returns how many it took.
+// Restore lets groups without samples begin with saved lengths of the weight believed (0..1). It returns how
+// many groups it restored.
 func (l *Lengths) Restore(all []GroupLengths, believed float64) (taken int) {
 	for i := range all {
 		g := &all[i]
@@ -108,7 +108,7 @@ func (l *Lengths) Restore(all []GroupLengths, believed float64) (taken int) {
 	return taken
 }
 
-// restored returns the lengths that g is about, nil where there are too many already or no such ones.
+// restored returns the lengths that g is about, nil if the group is unknown or there are too many groups.
 func (l *Lengths) restored(g *GroupLengths) *OutputLength {
 	l.met += 2
 	is := group{

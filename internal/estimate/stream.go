@@ -6,68 +6,65 @@ import (
 	"time"
 )
 
-// This file is what streams under way say of the speed of their replica. Else an answer tells at its end
-// alone: on a replica that has become twenty times slower it comes twenty times later, and takes others
-// to be believed.
+// This file learns from running streams how fast their replica is. An answer teaches only at its end. On a
+// replica that became twenty times slower, the end comes twenty times later, and one answer is not enough.
 //
-// A stream is cut into windows, each from a read of some of its events to a read of others. What is
-// learned of them is that a replica has become much slower than it is taken to be, and that this is over.
-// Nothing finer is: how many tokens an event has is an estimate, and windows leave out the time in which
-// a replica computes prompts, which answers do not.
+// A stream is cut into windows, each from one read of events to another. Windows teach only that a replica
+// has become much slower than its estimate, or that it is fast again. They teach nothing finer: the tokens
+// per event are an estimate, and a window ignores local prompts, which a finished answer takes into account.
 
 // Progress is how far a stream has come.
 type Progress struct {
-	Events int           // that were read, of all sequences together
-	Tokens int           // that they have, 0 not known yet
-	Held   time.Duration // for which whoever reads them has kept the engine waiting
+	Events int           // read events, over all sequences
+	Tokens int           // their tokens, 0 if unknown
+	Held   time.Duration // time in which the reader kept the engine waiting
 }
 
-// ProgressEvery is how often it is worth telling of the progress of a stream.
+// ProgressEvery is the least interval between two useful reports of a stream's progress.
 const ProgressEvery = 250 * time.Millisecond
 
-// A window is as long as ProgressEvery and windowSteps steps at least. A replica has become slower when
-// slowRun windows one after the other were each slowWindow times as long as its steps should make them,
-// at the most that its load can explain.
+// A window lasts at least ProgressEvery and windowSteps steps. A replica has become slower when slowRun
+// windows in a row each took slowWindow times as long as predicted, with the largest prediction that its
+// load allows.
 const (
 	windowSteps = 2
 	slowWindow  = 2
 	slowRun     = 3
 
-	SlopesOff  = 3   // times more may a sequence or a token in the cache cost than was learned under less load
-	heldUp     = 0.1 // of a window that its reader has kept the engine waiting tells nothing of the engine
-	tokensKeep = 0.8 // of what is taken for the tokens of an event stays when an answer tells of them
+	SlopesOff  = 3   // a sequence or a KV token may cost this many times more than was learned under less load
+	heldUp     = 0.1 // a window whose reader held up the engine for a larger share says nothing about the engine
+	tokensKeep = 0.8 // weight of the old tokens per event when an answer ends
 )
 
 // Window is the part of a stream that was read since a time. The zero Window has not begun.
 type Window struct {
 	at   time.Time
 	from Progress
-	late bool // the one before was held up, so that what has queued up meanwhile comes in this one
+	late bool // the window before was held up, so its backlog arrives in this one
 	done Done
 }
 
 // Since returns when w began, the zero time where it has not.
 func (w *Window) Since() time.Time { return w.at }
 
-// pace is what the streams of one replica say together. Windows that overlap in time are of one moment.
+// pace collects the windows of one replica's streams. Windows that overlap in time are of one moment.
 type pace struct {
-	run    [slowRun]vote // windows of moments one after the other that were too long, or too short
-	n      int           // how many those are
-	until  time.Time     // the end of the newest
-	surest float64       // by which factor the newest was off
-	faster bool          // they are of a replica that is faster than it is taken to be
-	slowed bool          // what was learned last is that it has become slower
-	tokens float64       // of an event, by answers that ended; 0 unknown
+	run    [slowRun]vote // windows of consecutive moments, all too long or all too short
+	n      int           // length of the run
+	until  time.Time     // the end of the newest window
+	surest float64       // the factor by which the newest window was off
+	faster bool          // the run is of windows that were too short
+	slowed bool          // the latest finding is that the replica has become slower
+	tokens float64       // per event, by finished answers; 0 unknown
 }
 
-// Read takes in how far a stream has come by now, as it was read, when r had done so much. disturbed says
-// that something else than decode steps may have taken r's time since w began. Where a window has ended and
-// says something, Read returns a [WindowTime]: its Load is what r decoded on average, and it has no Work
-// yet.
+// Read takes in the progress of a stream that was read now, and the work of r until now. disturbed says that
+// work other than decode steps may have taken r's time since w began. If a useful window has ended, Read
+// returns a [WindowTime]: its Load is the mean load of r, and it has no Work yet.
 func (r *Replica) Read(w *Window, to Progress, is Done, disturbed bool, now time.Time) (s Sample, told bool) {
 	r.pace.learnTokens(to)
 	was, next := *w, Window{at: now, from: to, done: is}
-	tokens := r.pace.tokens // of another engine they may be others: its flags differ
+	tokens := r.pace.tokens // another engine may have another ratio: its flags differ
 	steps := float64(to.Events-was.from.Events) * tokens
 	took, held := now.Sub(was.at), to.Held-was.from.Held
 	switch {
@@ -87,8 +84,8 @@ func (r *Replica) Read(w *Window, to Progress, is Done, disturbed bool, now time
 	return s, false
 }
 
-// learnTokens takes in what an answer says of how many tokens an event has: of drafts that were accepted,
-// or of an engine that sends an event for several tokens, one has more than one.
+// learnTokens takes in how many tokens an answer had per event. The ratio is above one with accepted draft
+// tokens, or on an engine that sends several tokens in an event.
 func (g *pace) learnTokens(to Progress) {
 	if to.Tokens == 0 || to.Events < MinSteps {
 		return
@@ -97,9 +94,8 @@ func (g *pace) learnTokens(to Progress) {
 	g.tokens = tokensKeep*cmp.Or(g.tokens, tokens) + (1-tokensKeep)*tokens
 }
 
-// recovered takes in that an answer ended, whose steps s is. A replica that stands
-// still for a moment is slow for it, but nothing makes a slow one quick: one answer tells that it is not
-// any more.
+// recovered takes in the steps of a finished answer. A pause makes a replica slow for a moment, but nothing
+// makes a slow replica fast. So one fast answer proves that the replica is not slow any longer.
 func (g *pace) recovered(steps *DecayingFit, s Sample) {
 	if g.slowed && s.Low*slowWindow < steps.Expects(s.Work) {
 		g.slowed, g.n = false, 0
@@ -107,8 +103,8 @@ func (g *pace) recovered(steps *DecayingFit, s Sample) {
 	}
 }
 
-// learnWindow takes in a window of a stream of r, which is taken to have that speed. The sample's Load is
-// the most that its steps can have had in them.
+// learnWindow takes in a window of a stream of r, whose estimated speed is given. The sample's Load is the
+// largest that the steps can have had.
 func (r *Replica) learnWindow(s Sample, is Speed) {
 	expected, step := is.Step(int(s.Load.Sequences), int(s.Load.Tokens)), s.Low
 	g, faster := &r.pace, step < expected
