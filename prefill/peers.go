@@ -12,8 +12,8 @@ import (
 type PeerLoad struct {
 	ID       replica.ID    `json:"id,omitzero"`
 	Requests int           `json:"requests,omitzero"` // sent and not answered
-	Tokens   int           `json:"tokens,omitzero"`   // uncached tokens of these requests
-	Work     time.Duration `json:"work_ns,omitzero"`  // until they are done, predicted, were nobody else there
+	Tokens   int           `json:"tokens,omitzero"`   // uncached prompt tokens in Requests
+	Work     time.Duration `json:"work_ns,omitzero"`  // predicted until Requests are done, without other routers' work
 	// The earliest booked prompt among the requests.
 	First roster.Running `json:"first,omitzero"`
 	Fresh int            `json:"fresh,omitzero"` // prompt tokens that the report does not include

@@ -12,8 +12,8 @@ import (
 type MemberStatus struct {
 	roster.Status
 	Requests int     `json:"requests"`      // ours, sent and not answered
-	Tokens   int     `json:"queued_tokens"` // uncached tokens of them
-	WaitMS   float64 `json:"wait_ms"`       // until they are done, predicted
+	Tokens   int     `json:"queued_tokens"` // uncached prompt tokens in Requests
+	WaitMS   float64 `json:"wait_ms"`       // predicted time until Requests are done
 	Others   int     `json:"other_requests"`
 	replica.LoadStatus
 	Rho     float64        `json:"rho"`

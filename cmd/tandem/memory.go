@@ -10,7 +10,8 @@ import (
 // GOGC=100 it would be collected a hundred times a second under load.
 const ballast = 48 << 20
 
-// holdBallast reserves the ballast until release is called. An operator who sets GOGC decides alone.
+// holdBallast reserves the ballast until release is called. With GOGC set, the operator's choice holds and
+// nothing is reserved.
 func holdBallast() (release func()) {
 	if os.Getenv("GOGC") != "" {
 		return func() {}

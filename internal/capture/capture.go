@@ -43,14 +43,14 @@ type Request struct {
 	Blocks []uint64 `json:"blocks,omitempty"`
 }
 
-// Asked is what a call tells of the length of its answer besides its prompt, as far as it is recorded.
+// Asked is what a request shows about the length of its answer besides its prompt, as far as it is recorded.
 type Asked struct {
-	Tenant  string `json:"u,omitempty"`     // who asks, by any name
-	API     string `json:"api,omitempty"`   // through which API: the last word of its path
-	Tools   bool   `json:"tools,omitempty"` // the answer may be a call of a tool
-	Form    bool   `json:"form,omitempty"`  // it has to keep to one
-	Stops   bool   `json:"stops,omitempty"` // words of the client's end it
-	Expects int    `json:"osl,omitempty"`   // tokens that the client expects of it, 0 it does not say
+	Tenant  string `json:"u,omitempty"`     // the tenant, under any name
+	API     string `json:"api,omitempty"`   // last word of the API's path
+	Tools   bool   `json:"tools,omitempty"` // the answer may be a tool call
+	Form    bool   `json:"form,omitempty"`  // the answer must keep to a form
+	Stops   bool   `json:"stops,omitempty"` // the client sent stop words
+	Expects int    `json:"osl,omitempty"`   // tokens that the client expects in the answer, 0 for no hint
 }
 
 // Writer writes our own format.

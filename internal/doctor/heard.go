@@ -99,8 +99,9 @@ func (p *prompts) add(prompt []kv.Token) {
 	p.all = append(p.all, prompt)
 }
 
-// eventsOf returns copies of the events of b that are about blocks of a test prompt: those that store the
-// beginning of one, that store what follows on a block in kept, that remove a block in kept, or that clear.
+// eventsOf returns copies of the events of b that are about blocks of a test prompt. These events store the
+// beginning of a test prompt, store a block behind a block in kept, remove a block in kept, or clear all
+// blocks.
 func (p *prompts) eventsOf(b *kv.Batch, kept []kv.Batch) (events []kv.Event) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()

@@ -5,7 +5,7 @@ import (
 	"errors"
 )
 
-// An engine, or a proxy in front of it, may send bytes beyond an answer. Bytes that arrive after the
+// An engine, or a proxy before the engine, may send bytes beyond an answer. Bytes that arrive after the
 // connection was looked at, and before the next request on it is answered, read like the answer to that
 // request. No look at the socket can rule this out. So an answer has to name its question: vLLM ends the id
 // of a completion, a chat or an embedding with the X-Request-Id of the request, and with
@@ -13,7 +13,7 @@ import (
 //
 // Two rules follow. A connection carries another request only if its last answer named its question. So only
 // connections to engines that name questions are kept. Where the body named the question, the next request
-// has the same path: vLLM repeats the id in the bodies of some paths, and not of others (/v1/responses). The
+// has the same path: vLLM repeats the id in the bodies of some paths, but not in others (/v1/responses). The
 // second rule: on such a connection an answer that names another question, or none, is not an answer. A
 // request without an id gets a connection of its own.
 

@@ -20,10 +20,10 @@ type turn struct {
 	err   error     // of the write
 }
 
-// inTurn writes the request in out[:n] and waits for the first bytes of its answer, which it reads, in one
-// turn of Go's poller: that watches from before the write on, so nothing is asked of the socket before the
-// answer can be there. The connection is looked at first: what had come before would not be told of again.
-// out is given back before the wait. early is that of [conn.send].
+// inTurn writes the request in out[:n] and reads the first bytes of its answer, in one turn of Go's poller.
+// The poller watches the socket from before the write, so no read is tried before the answer can be there.
+// inTurn first looks for earlier bytes on the connection, because the poller would not report them again.
+// out is given back before the wait. early is the result of [conn.send].
 func (c *conn) inTurn(out *buffer, n int) (at time.Time, early bool, _ *Error) {
 	c.turn = turn{out: out, n: n}
 	err := c.raw.Read(c.turnFn)

@@ -25,7 +25,7 @@ func apply(dst, data []byte, patches []patch) []byte {
 	return append(dst, data[pos:]...)
 }
 
-// payload returns where the JSON is in data: all of it, or the data of a whole event.
+// payload returns where the JSON is in data: all bytes, or the data of a whole event.
 func payload(data []byte) span {
 	if trimmed := bytes.TrimLeft(data, " \t\r\n"); len(trimmed) > 0 && trimmed[0] == '{' {
 		return span{len(data) - len(trimmed), len(data)}

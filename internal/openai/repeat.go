@@ -25,12 +25,12 @@ type Repeat struct {
 	Outlives bool
 }
 
-// Repeatable returns what the answer to the request depends on, as canonical JSON. Two requests have the same
-// canonical JSON if they differ only in the order of members, in white space, in how texts are escaped, and
-// in who asks. Such requests mean the same to every engine. why tells why a second answer may differ and be
-// as right; it is "" where none can.
+// Repeatable returns what the answer to the request depends on, as canonical JSON. Two requests have the
+// same canonical JSON if they differ only in the order of members, in white space, in how texts are escaped,
+// and in the user's identity. Such requests mean the same to every engine. why says why a second answer may
+// differ and still be correct; it is "" if no second answer can differ.
 //
-// What is allowed is listed: a member that is not known here may mean anything.
+// The list names what is allowed: an unknown member may mean anything.
 func (r *Request) Repeatable(rule Repeat) (canonical []byte, why string) {
 	switch {
 	case r.Batched || r.N != 1:
@@ -122,8 +122,8 @@ func inOrder(all []asked) []asked {
 	return kept
 }
 
-// whoAsks are the members that name the user, the urgency and the session: no engine answers otherwise
-// because of them. The key and the salt decide which users may share answers.
+// whoAsks lists the members that name the user, the urgency and the session. They change no engine's answer.
+// The key and the salt decide which users may share answers.
 func (k Kind) whoAsks() []string {
 	switch k {
 	case Messages:

@@ -53,10 +53,10 @@ func (d *Delivered) Clone() *Delivered {
 }
 
 // Resume turns to another engine. From now on the events come from that engine. It returns the token ids for
-// that engine's prompt, and how many of these ids belong to the answer. cached is what the client is told
-// about its prompt's cached tokens; for an unknown number the client is told what the engine says. Call
-// Resume where [Delivered.Resumable] agrees, and again for every engine that continues. Only the first call's
-// cached counts.
+// the engine's prompt, and how many ids belong to the answer. cached is the number of cached prompt tokens
+// that the client is told; if it is unknown, the client is told the engine's number. Call Resume where
+// [Delivered.Resumable] agrees, and again for every engine that continues. Only the first call's cached
+// counts.
 func (d *Delivered) Resume(cached CachedPrompt) (prompt []uint32, done int) {
 	if d.again != nil {
 		cached = d.again.cached

@@ -6,8 +6,8 @@ import (
 	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
-// The functions below read a request for people who look at it. Nothing is decided by them, and they run only
-// when asked: engines judge these members themselves.
+// The functions below read a request for a person's eyes. They decide nothing, and run only on demand:
+// engines judge these members themselves.
 
 // Number returns a member that is a number.
 func (r *Request) Number(name string) (v float64, ok bool) {

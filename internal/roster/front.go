@@ -62,12 +62,12 @@ func (f Front) Overdue(now time.Time) time.Duration {
 
 const leastOverdue = time.Second
 
-// Running is a Front as a router tells it to others, beside the work that is left by its own account.
+// Running is a Front as a router reports it to others, beside the remaining work by its own account.
 type Running struct {
-	Work     time.Duration `json:"work_ns,omitzero"`     // predicted of it
-	Ran      time.Duration `json:"ran_ns,omitzero"`      // of that, what is not in the work that is left
+	Work     time.Duration `json:"work_ns,omitzero"`     // predicted, for the whole prompt
+	Ran      time.Duration `json:"ran_ns,omitzero"`      // part of Work that is not in the remaining work
 	Age      time.Duration `json:"age_ns,omitzero"`      // since it was booked
-	Ended    time.Duration `json:"ended_ns,omitzero"`    // since one before it was done, 0 for never
+	Ended    time.Duration `json:"ended_ns,omitzero"`    // since a prompt before it was done, 0 for never
 	Answered time.Duration `json:"answered_ns,omitzero"` // since any was answered, 0 for never
 
 	front Front

@@ -26,7 +26,7 @@ type Queue[R any] struct {
 	joined  uint64 // so far
 	wakes   uint64 // so far
 	closed  bool
-	ready   []*Waiter[R] // who may try now, in this order
+	ready   []*Waiter[R] // may try now, in this order
 }
 
 // lines are the requests of one place. They are there as long as a request waits in them.
@@ -48,29 +48,29 @@ type Waiter[R any] struct {
 	came   time.Duration
 	number uint64 // of the requests that joined
 	place  uint64
-	in     *settling[R]       // the line of that place
+	in     *settling[R]       // the line of its place
 	stands *Place[*Waiter[R]] // where in that line
-	tries  int                // left for it and those behind it, one after the other
+	tries  int                // tries left for this request and the next ones in line, one after the other
 	found  Found              // by its newest try
-	look   bool               // its place may be another one by now
+	look   bool               // its place may have changed
 	ready  bool               // Next has yet to return it
 	left   bool               // the queue
 }
 
-// Found is what a request knows behind a try that found no room. The zero value is that of a request that has
-// not tried.
+// Found is what a request learned from a try that found no room. The zero value is that of a request that
+// has not tried.
 type Found struct {
 	Aside bool          // there will be no room while replicas are in use
 	Room  time.Duration // until there should be room
-	Every time.Duration // between two requests like it that find room; 0 unknown
+	Every time.Duration // between two similar requests that find room; 0 unknown
 }
 
-// Newcomer is a request that comes to the queue.
+// Newcomer is a request that enters the queue.
 type Newcomer[R any] struct {
 	Who     R
 	Came    time.Duration // since a moment that is the same for the whole queue
 	Place   uint64
-	Running bool // it, or a part of it, has been admitted before: neither a full nor a closed queue refuses it
+	Running bool // a part was admitted before: neither a full nor a closed queue refuses the request
 	// What its first try found, and what [Queue.Enter] returned before. Both are zero if it has not tried.
 	Found Found
 	Seen  uint64
@@ -193,8 +193,8 @@ func (q *Queue[R]) Again(w *Waiter[R], f Found, place uint64, left int) {
 	q.forget(from)
 }
 
-// retry lets the first try anew: room came while w tried, which may not have seen it, and which others may
-// fit that w kept from trying; or w has come to a place where nobody has told it of any.
+// retry gives the first requests a new try in two cases. Room came while w tried, so that w may not have
+// seen it, and w kept other requests from trying. Or w moved to a place where it has not heard of any room.
 func (q *Queue[R]) retry(w *Waiter[R], was *lines[R]) {
 	if w.tries > 0 {
 		w.tries = 0

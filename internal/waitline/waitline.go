@@ -1,12 +1,12 @@
-// Package waitline keeps requests that wait for room on the same replicas in the order in which they try.
+// Package waitline orders the requests that wait for room on the same replicas.
 //
-// A request's turn is when it came, and later by as long as it should have to wait for its room: who takes
-// little, as one whose prefix is in use somewhere, passes who takes much, and nobody is passed for ever.
+// The turn of a request is its arrival plus its predicted wait for room. So a small request, such as one
+// with a cached prefix, overtakes a large one, and no request is overtaken for ever.
 //
-// Where more waits than finds room within [late], that order would let everybody wait for too long, for as
-// long as it lasts. The newest are first then, again later by as long as they should wait for room: nearly
-// all find it at once, and few wait in vain. Those who have waited for long are first again as soon as less
-// waits (docs/decisions/0048).
+// If the backlog takes longer than [late] to find room, that order would make every request wait too long
+// for the whole time of the overload. Then the newest requests are first, each again later by its predicted
+// wait: nearly all find room at once, and few wait in vain. As soon as the backlog shrinks, the old requests
+// are first again (docs/decisions/0048).
 package waitline
 
 import (
@@ -15,46 +15,46 @@ import (
 	"time"
 )
 
-// late is a wait that is too long: as long as a request may be expected to wait inside an engine for room,
-// too (decode.shortWait).
+// late is a wait that is too long. It equals the time that a request may be expected to wait for room inside
+// an engine (decode.shortWait).
 const late = 4 * time.Second
 
-// Wait is what is known of one that waits.
+// Wait is what is known of a waiting request.
 type Wait struct {
 	Came   time.Duration // since a moment that is the same for the whole line
-	Number uint64        // of two that came at the same time the smaller one came first
-	Room   time.Duration // from its newest try on until there should be room for it; 0 before the first
-	// Between two requests like it that find room, on all replicas together; 0 is unknown.
+	Number uint64        // orders requests of the same time: the smaller came first
+	Room   time.Duration // from its newest try until there should be room; 0 before the first try
+	// Between two similar requests that find room, on all replicas together; 0 is unknown.
 	Every time.Duration
 }
 
-// Line is those who wait, R each. Its zero value is empty. It is not safe for concurrent use.
+// Line is a line of waiting requests of type R. Its zero value is empty. It is not safe for concurrent use.
 type Line[R any] struct {
-	byTurn, newest []*Place[R] // all places, in either order: each newcomer may be the one that changes it
+	byTurn, newest []*Place[R] // all places in both orders: a newcomer may switch the order
 	newestFirst    bool
 	known          int           // places whose Every is known
-	every          time.Duration // the sum of those
+	every          time.Duration // sum of the known values of Every
 }
 
-// Place is that of one in a line.
+// Place is the place of one request in a line.
 type Place[R any] struct {
 	Who  R
 	wait Wait
 }
 
-// Len tells how many wait.
+// Len returns the number of waiting requests.
 func (l *Line[R]) Len() int { return len(l.byTurn) }
 
 // NewestFirst reports whether the newest are first now.
 func (l *Line[R]) NewestFirst() bool { return l.newestFirst }
 
-// At returns the place before which so many others come.
+// At returns the place behind so many others.
 func (l *Line[R]) At(before int) *Place[R] { return l.places()[before] }
 
 // All returns all places, in order.
 func (l *Line[R]) All() []*Place[R] { return slices.Clone(l.places()) }
 
-// places are those in the order in which they try.
+// places returns all places in the present order of tries.
 func (l *Line[R]) places() []*Place[R] {
 	if l.newestFirst {
 		return l.newest
@@ -62,8 +62,8 @@ func (l *Line[R]) places() []*Place[R] {
 	return l.byTurn
 }
 
-// Backlog returns how long it should take until all who wait have found room. Who has not tried yet is taken
-// to need as much as the others.
+// Backlog returns the predicted time until all waiting requests have found room. A request that has not
+// tried yet counts as an average one.
 func (l *Line[R]) Backlog() time.Duration {
 	if l.known == 0 {
 		return 0
@@ -71,7 +71,7 @@ func (l *Line[R]) Backlog() time.Duration {
 	return l.every / time.Duration(l.known) * time.Duration(l.Len())
 }
 
-// Push puts who where its turn is.
+// Push inserts a request by its turn.
 func (l *Line[R]) Push(who R, w Wait) *Place[R] {
 	p := &Place[R]{Who: who, wait: w}
 	l.byTurn = slices.Insert(l.byTurn, before(l.byTurn, p, byTurn), p)
@@ -80,7 +80,7 @@ func (l *Line[R]) Push(who R, w Wait) *Place[R] {
 	return p
 }
 
-// Before returns how many come before p, which waits or would wait.
+// Before returns how many places come before p, which may be in the line or not.
 func (l *Line[R]) Before(p *Place[R]) int {
 	if l.newestFirst {
 		return before(l.newest, p, newestFirst)
@@ -88,7 +88,7 @@ func (l *Line[R]) Before(p *Place[R]) int {
 	return before(l.byTurn, p, byTurn)
 }
 
-// Remove takes p out, which waits.
+// Remove takes p out of the line. p must be in the line.
 func (l *Line[R]) Remove(p *Place[R]) {
 	at := before(l.byTurn, p, byTurn)
 	l.byTurn = slices.Delete(l.byTurn, at, at+1)
@@ -97,7 +97,7 @@ func (l *Line[R]) Remove(p *Place[R]) {
 	l.count(p.wait, -1)
 }
 
-// count takes in that so many more wait.
+// count adds more requests like w, or removes them.
 func (l *Line[R]) count(w Wait, more int) {
 	if w.Every > 0 {
 		l.known += more

@@ -157,8 +157,8 @@ func (a *Admin) showConfig(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write(text)
 }
 
-// showDecisions shows the newest records, as many as n says. What it does not know it refuses: who asks for
-// some of them only must not take all of them for those.
+// showDecisions shows the newest n records. It refuses unknown parameters: a caller that asks for a
+// selection must not take all records for the selection.
 func (a *Admin) showDecisions(w http.ResponseWriter, r *http.Request) {
 	n := 50
 	for name, values := range r.URL.Query() {

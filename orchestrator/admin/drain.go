@@ -138,7 +138,7 @@ func (a *Admin) drainNotes(on bool) (notes []string) {
 	return notes
 }
 
-// lost says which requests nobody could serve if ws were drained, "" where all of them could be.
+// lost names the requests that no replica could serve if ws were drained, "" if none would be lost.
 func (a *Admin) lost(ws []*fleet.Watcher) string {
 	var models []string
 	for _, w := range ws {
@@ -184,7 +184,7 @@ func firstOf(models []string) string {
 	return strings.Join(models, ", ")
 }
 
-// audit logs what somebody did over the admin listener, and who.
+// audit logs an act on the admin listener, with the client's address.
 func (a *Admin) audit(r *http.Request, act, result string, of ...any) {
 	of = append([]any{"act", act, "client", r.RemoteAddr, "result", result}, of...)
 	a.o.Log.Info("administrative act", of...)

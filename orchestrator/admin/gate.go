@@ -14,14 +14,15 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/peers"
 )
 
-// Gate lets in who may ask the admin listener: with admin.token who presents it, without one whoever reaches
-// it, but no web page. A page can have its own name resolve to our address (DNS rebinding), so that a browser
-// takes us for its site; then Host is that name. Addresses and localhost are nobody's name, others are in
-// admin.hosts.
+// Gate decides which requests the admin listener accepts. With admin.token, a request must present the
+// token. Without a token, any request that reaches the listener is accepted, except from a web page. A page
+// can have its own name resolve to our address (DNS rebinding), so that a browser takes us for the page's
+// site. Then the Host header is that name. So Host must be an address, localhost, or a name in admin.hosts.
 //
-// /healthz and /metrics are open, for probes and scrapers, and so are the files of the page, which ask for
-// the rest; /readyz says to others what the front says to anybody. Other routers ask for bookings by the
-// names that they have for us, and are told from web pages by what these cannot send.
+// /healthz and /metrics are open, for probes and scrapers. The page's own files are open too: the page asks
+// for the rest. A request without the token gets the front's answer from /readyz. Other routers ask for
+// bookings under the names that they have for us. A header that web pages cannot send distinguishes routers
+// from pages.
 func (a *Admin) Gate(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		cfg := a.o.Config().Admin

@@ -15,7 +15,7 @@ import (
 	"github.com/tandem-router/tandem/prefill"
 )
 
-// mostSeen is how many records the page sums up: to copy more would hold up who adds one.
+// mostSeen bounds the records that the page sums up: copying more would delay the requests that add records.
 const mostSeen = 20_000
 
 // newestShown is how many requests the page lists.

@@ -27,7 +27,7 @@ type replicaReady struct {
 	Ready  bool   `json:"ready"`
 	Reason string `json:"reason,omitempty"`
 
-	States []string `json:"states,omitempty"` // what else is to be known of it, see [fleet.State]
+	States []string `json:"states,omitempty"` // further states of the replica, see [fleet.State]
 }
 
 // configReadiness says that a newer file was not accepted; the router serves all the same.

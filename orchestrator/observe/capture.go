@@ -114,9 +114,9 @@ func (t *taking) blocks(keys []kv.Key) []uint64 {
 	return names
 }
 
-// Stream writes what is served as a capture until the client leaves or length has passed: a first line, then
-// a line for each request when it has ended, in that order, then how many lines were lost to a reader that
-// was too slow. `tandem replay capture` makes a trace of it that can be played.
+// Stream writes the traffic as a capture until the client leaves or length has passed. A first line comes at
+// once, and a line for each request when it ends. The last line says how many lines were lost because the
+// reader was too slow. `tandem replay capture` turns the capture into a trace for replay.
 func (c *Captures) Stream(w http.ResponseWriter, r *http.Request, length time.Duration, blockSize int) {
 	t, end := c.begin(time.Now())
 	defer end()

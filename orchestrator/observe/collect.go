@@ -14,8 +14,8 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/peers"
 )
 
-// collector reads the state of pools, indexes and streams when it is scraped, so that none of it has to be
-// kept in step.
+// collector reads the state of pools, indexes and streams at each scrape, so that no second copy has to
+// follow that state.
 type collector struct {
 	state *State
 	of    Collected

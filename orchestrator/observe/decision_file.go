@@ -174,7 +174,7 @@ type recordWriter struct {
 	d       *DecisionFile
 	target  *DecisionTarget
 	lost    func() uint64 // records that were never in the channel
-	counted uint64        // of those, counted
+	counted uint64        // part of lost that the metric has already
 	lines   *bytes.Buffer
 	held    int  // records in lines
 	failed  bool // the last write

@@ -13,8 +13,8 @@ import (
 	"github.com/tandem-router/tandem/internal/config"
 )
 
-// writable reports whether the file of that name can be written, and makes the file where it is missing.
-// device: it is no regular file. Nothing that has to be read by somebody is opened.
+// writable reports whether the named file can be written, and creates a missing file. device says that it is
+// no regular file. writable opens nothing that needs a reader.
 func writable(name string) (device bool, err error) {
 	if standardStream(name) != nil {
 		return true, nil
@@ -98,8 +98,8 @@ func (l *LineFile) Close() error {
 	return out.Close()
 }
 
-// endInWholeLine cuts off the record behind the last line end of the file of that name. A file whose last
-// line is no record gets a line end: the operator may have named a file of other contents.
+// endInWholeLine cuts off an incomplete record at the end of the named file. A file whose last line is no
+// record gets a line end instead: the operator may have named a file with other contents.
 func endInWholeLine(name string) error {
 	f, err := os.OpenFile(name, os.O_RDWR, 0) //nolint:gosec // the operator names it
 	if errors.Is(err, fs.ErrNotExist) {

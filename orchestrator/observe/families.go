@@ -6,9 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Families makes and registers families of metrics. It keeps those with a series for each replica or
-// pair, so that [Families.Forget] finds every one of them. It is not used from two goroutines while
-// families are made.
+// Families makes and registers families of metrics. It remembers the families with a series per replica or
+// pair, so that [Families.Forget] finds every one. While families are made, only one goroutine may use it.
 type Families struct {
 	reg        prometheus.Registerer
 	ofReplicas []replicaFamily

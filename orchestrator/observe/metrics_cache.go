@@ -2,7 +2,8 @@ package observe
 
 import "strconv"
 
-// CacheMetrics compare what was cached on any replica, what plans made of it, and what engines say they used.
+// CacheMetrics compare the tokens cached on any replica, the tokens that plans used, and the engines' own
+// numbers.
 type CacheMetrics struct {
 	Tokens     *Counters   // kind, mode, told
 	Unmeasured *Counters   // reason
@@ -33,9 +34,9 @@ func newCacheMetrics(f *Families) CacheMetrics {
 	return m
 }
 
-// Observe moves the counters of the three numbers. Each ratio of them must be over the same requests, so a
-// request for which one of the first two is unknown counts in neither, and told keeps those apart for which
-// the engine gave no number.
+// Observe moves the counters of the three numbers. Ratios need equal sets of requests. So a request counts
+// in none if one of the first two numbers is unknown, and the label told separates requests without a number
+// from the engine.
 func (m *CacheMetrics) Observe(r *Record, split bool) {
 	switch {
 	case r.Available < 0:

@@ -6,7 +6,7 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
-// DecisionMetrics tell how plans came about, and which records of them are missing in the file.
+// DecisionMetrics describe how plans came about, and count records that are missing in the decision file.
 type DecisionMetrics struct {
 	Booked    *Counters // mode, reason
 	Partial   *Counters // reason

@@ -7,7 +7,7 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/outlier"
 )
 
-// EjectionMetrics tell who was kept out for its failures, and what trials of those found.
+// EjectionMetrics describe which replicas and pairs were ejected, and the results of trials.
 type EjectionMetrics struct {
 	Replicas *prometheus.CounterVec // pool, replica, leg
 	Pairs    *prometheus.CounterVec // prefill, decode

@@ -28,7 +28,8 @@ func newFailureMetrics(f *Families) FailureMetrics {
 	return m
 }
 
-// Count counts an attempt against whom it is held. That of a pair counts as its decode replica's.
+// Count counts an attempt for the replica that it is held against. A pair's failure counts for its decode
+// replica.
 func (m *FailureMetrics) Count(b *planner.Booking, f planner.Fault) {
 	at, leg := &b.Decode, "whole"
 	switch {

@@ -4,7 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// RequestMetrics tell what came of whole requests, and what clients saw of them.
+// RequestMetrics describe the outcome of whole requests, as clients saw them.
 type RequestMetrics struct {
 	Ended    *Counters              // path, model, mode, outcome
 	Refused  *prometheus.CounterVec // reason
@@ -52,7 +52,7 @@ func newRequestMetrics(f *Families) RequestMetrics {
 	return m
 }
 
-// Length observes how long an answer was beside what was expected of it.
+// Length observes the length of an answer beside the expected length.
 func (m *RequestMetrics) Length(r *Record, hinted bool) {
 	if r.Decision == nil || r.Decision.Output < 1 || r.Output < 1 {
 		return

@@ -24,33 +24,33 @@ type Record struct {
 	Prompt    int       `json:"prompt_tokens,omitzero"` // no prompt is empty: 0 is unknown
 	Output    int       `json:"output_tokens"`
 	Tokenizer string    `json:"tokenizer,omitzero"` // where the ids came from
-	// Deepest match that any replica was known to have, -1 where the prompt's tokens are unknown.
+	// Longest match on any replica, by the index; -1 if the prompt's tokens are unknown.
 	Available int `json:"available_tokens"`
-	// Replicas left out of Available: their events are not heard.
+	// Replicas left out of Available: their events do not arrive.
 	Blind int `json:"blind,omitzero"`
 	// Match on the replica that prefilled, by its index; -1 unknown.
 	Captured  int `json:"captured_tokens"`
 	Delivered int `json:"delivered_tokens"` // the engine's cached_tokens, -1 unknown
-	// Of a split: prompt tokens that the decode replica was to get from the other; -1 not split.
+	// In a split: prompt tokens that the decode replica was to receive from the prefill replica; -1 not split.
 	Planned int `json:"planned_tokens"`
-	// Of those, what the decode engine says it had cached beyond what it held; -1 unknown.
+	// Cached tokens that the decode engine reported beyond its own prefix match; -1 unknown.
 	Moved int `json:"moved_tokens"`
-	// It is not known what it held: it may have had some of Moved before.
+	// The decode replica's own match is unknown: a part of Moved may have been there before.
 	Unsure bool `json:"moved_unsure,omitzero"`
-	// Requests for beginnings of the prompt that went to the decode replica before the request itself.
+	// Requests for beginnings of the prompt that the decode replica got before the request itself.
 	Pieces int `json:"pieces,omitzero"`
-	// Why the decode replica, which computed the prompt itself, got it whole, or what pieces had left at once.
+	// For a local prefill: why the prompt, or its rest, was sent whole.
 	Whole    string `json:"whole,omitzero"`
 	Phases   Phases `json:"phases_ms"`
 	Attempts int    `json:"attempts"`
 	Samples  int    `json:"samples,omitzero"` // answers that were asked for, where more than one
-	// Those before the last, and the last where the request failed.
+	// Attempts before the last, and the last if the request failed.
 	Failed []FailedAttempt `json:"failed_attempts,omitzero"`
-	// Why no attempt followed the last of these, see retry.go.
+	// Why no attempt followed the last failed one, see retry.go.
 	NotRetried string `json:"not_retried,omitzero"`
-	// Decode replicas that went on when the one before had broken off.
+	// Decode replicas that continued a stream that broke off.
 	Continued []string `json:"continued,omitzero"`
-	// Why none did when a stream broke off, see continue.go.
+	// Why no replica continued a stream that broke off, see continue.go.
 	NotContinued string            `json:"not_continued,omitzero"`
 	Status       int               `json:"status"`
 	Outcome      string            `json:"outcome"` // ok, client_gone, or the kind of failure
@@ -58,7 +58,7 @@ type Record struct {
 	Decision     *planner.Decision `json:"decision,omitzero"`
 }
 
-// Gone is the outcome of a request whose client left: nobody failed.
+// Gone is the outcome of a request whose client left: not a failure.
 const Gone = "client_gone"
 
 // FailedAttempt is an attempt that came to no answer: where it was sent, and what went wrong there.
@@ -75,7 +75,7 @@ type FailedAttempt struct {
 	Took    float64 `json:"took_ms"`     // until it failed
 }
 
-// NewRecord is one of which nothing is known yet.
+// NewRecord returns an empty record, with unknown numbers as -1.
 func NewRecord(id, path string, began time.Time, inForce *config.InForce) *Record {
 	return &Record{
 		ID: id, Time: began, Config: inForce, Path: path, Mode: "none", Available: -1, Captured: -1, Delivered: -1,
@@ -89,7 +89,7 @@ type Phases struct {
 	Queue    float64 `json:"queue"`
 	Plan     float64 `json:"plan"`
 	Prefill  float64 `json:"prefill"` // of a leg of its own, or in pieces
-	Turn     float64 `json:"turn"`    // of that, waited for the prompts of others at the decode replica
+	Turn     float64 `json:"turn"`    // part of Prefill: wait for other requests' prompts at the decode replica
 	Handoff  float64 `json:"handoff"` // last byte of the prefill answer to the decode request sent
 	First    float64 `json:"first"`   // request in to first content byte out
 	Total    float64 `json:"total"`

@@ -98,8 +98,8 @@ func (t *Tracer) Propagate(
 // limited length.
 const MaxContext = 8 << 10
 
-// passContext sets a field to what the client's lines of it say together. What is too long is left out as a
-// whole, since half of it would say something else.
+// passContext sets a field to the values of the client's lines, joined. A value that is too long is left out
+// as a whole, because half a value would mean something else.
 func passContext(r *engine.Request, key string, lines []string) {
 	if value := strings.Join(lines, ","); value != "" && len(value) <= MaxContext {
 		r.Header = append(r.Header, engine.Field{Key: key, Value: value})

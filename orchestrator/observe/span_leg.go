@@ -24,8 +24,8 @@ const (
 	LegPiece   = "piece" // of a prompt that is sent to one replica in pieces
 )
 
-// LegSpan is the span of one request to an engine, which is the parent of that engine's own. The zero value
-// is that of a router that does not trace, and costs nothing.
+// LegSpan is the span of one request to an engine, and the parent of the engine's own span. The zero LegSpan
+// is for a router without tracing, and costs nothing.
 type LegSpan struct {
 	Step
 	over bool

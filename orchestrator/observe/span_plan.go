@@ -36,8 +36,8 @@ func termAttributes(d *planner.Decision) []attribute.KeyValue {
 	return attrs
 }
 
-// TruthAttributes are what was cached somewhere, what the plan made of it, what the engine got, and why that
-// was not in pieces. What is unknown has no attribute.
+// TruthAttributes say what was cached on any replica, how much of the cache the plan used, how much the
+// engine reported, and why the prompt was not sent in pieces. An unknown value has no attribute.
 func TruthAttributes(r *Record) []attribute.KeyValue {
 	var attrs []attribute.KeyValue
 	for _, x := range [...]struct {

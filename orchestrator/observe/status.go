@@ -22,23 +22,23 @@ type Status struct {
 
 	// Pairs are those whose KV blocks did not come over lately, ejected ones among them.
 	Pairs []outlier.Status `json:"pairs,omitempty"`
-	// Links are the paths between replicas of which something was measured.
+	// Links are the measured paths between replicas.
 	Links []LinkStatus `json:"links,omitempty"`
 }
 
-// LinkStatus is what was learned of the path between two replicas.
+// LinkStatus is the estimate of the path between two replicas.
 type LinkStatus struct {
 	Prefill    replica.ID `json:"prefill"`
 	Decode     replica.ID `json:"decode"`
 	Kind       string     `json:"kind"`            // of path: host, rack, zone, other
-	GBps       float64    `json:"gb_s"`            // that it is taken for
+	GBps       float64    `json:"gb_s"`            // estimate, in GB per second
 	Configured float64    `json:"configured_gb_s"` // by scoring.links, for paths of this kind
 	Error      float64    `json:"error"`           // factor by which it may well be more or less, at least 1
-	Samples    int        `json:"samples"`         // transfers that it was learned from
-	AgeMS      float64    `json:"age_ms"`          // since the newest of them
+	Samples    int        `json:"samples"`         // measured transfers
+	AgeMS      float64    `json:"age_ms"`          // since the newest measured transfer
 }
 
-// Links are those of which something was measured, in order.
+// Links lists the measured paths, in order.
 func (s *State) Links(now time.Time) (all []LinkStatus) {
 	for _, l := range s.Planner.LinkSpeeds(now) {
 		all = append(all, LinkStatus{
@@ -49,18 +49,18 @@ func (s *State) Links(now time.Time) (all []LinkStatus) {
 	return all
 }
 
-// ReplicaStatus is one replica: who it is, how its streams stand, and its books.
+// ReplicaStatus is one replica: its identity, its streams, and its books.
 type ReplicaStatus struct {
 	Pool    string        `json:"pool"`
 	Name    string        `json:"replica"`
 	URL     string        `json:"url"`
 	Up      bool          `json:"up"`
 	Reason  string        `json:"reason,omitempty"`
-	States  []fleet.State `json:"states,omitempty"` // what else is to be known of it: several can hold together
+	States  []fleet.State `json:"states,omitempty"` // further states of the replica, several may hold together
 	Facts   replica.Facts `json:"facts,omitzero"`
 	Events  string        `json:"events"` // state of the event stream
 	Batches uint64        `json:"event_batches"`
-	Stream  *StreamStatus `json:"event_stream,omitempty"` // nil where none is followed
+	Stream  *StreamStatus `json:"event_stream,omitempty"` // nil: no stream is followed
 	Book    any           `json:"book,omitempty"`         // the pool's own account: leases, load, index
 }
 
@@ -69,7 +69,7 @@ type ReplicaStatus struct {
 type StreamStatus struct {
 	Seq          uint64            `json:"seq"` // of the newest batch applied
 	Events       uint64            `json:"events"`
-	Blocks       map[string]uint64 `json:"blocks"` // by what became of them: stored, removed, orphaned, skipped
+	Blocks       map[string]uint64 `json:"blocks"` // by outcome: stored, removed, orphaned, skipped
 	Gaps         uint64            `json:"gaps"`
 	Lost         uint64            `json:"lost"` // gaps that could not be filled
 	Replays      uint64            `json:"replays"`
@@ -112,13 +112,13 @@ func (s *State) Status() Status {
 	return all
 }
 
-// FailingPairs are those whose blocks did not come over lately.
+// FailingPairs are the pairs whose blocks did not arrive lately.
 func (s *State) FailingPairs(now time.Time) []outlier.Status {
 	all := s.Planner.Outliers().Status(now)
 	return slices.DeleteFunc(all, func(of outlier.Status) bool { return of.Pair == nil })
 }
 
-// books maps each replica to its pool's account of it.
+// books maps each replica to its pool's account.
 func (s *State) books(now time.Time) map[replica.ID]any {
 	out := map[replica.ID]any{}
 	for _, m := range s.prefillStatus(now) {

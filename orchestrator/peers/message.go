@@ -13,9 +13,9 @@ import (
 // question, and no differences to an earlier message. The next message therefore makes up for a lost one.
 type message struct {
 	bookings
-	Whole bool          `json:"whole,omitzero"`   // of all replicas; else of those where something has changed
-	Left  bool          `json:"left,omitzero"`    // the router ends, and has booked nothing any more
-	Sent  time.Duration `json:"sent_ns,omitzero"` // on the teller's own clock, for when it hears itself
+	Whole bool          `json:"whole,omitzero"`   // about all replicas; else about the replicas with a change
+	Left  bool          `json:"left,omitzero"`    // the router ends and holds no bookings any more
+	Sent  time.Duration `json:"sent_ns,omitzero"` // on the sender's clock, for its own messages
 }
 
 // readMessage reads a message completely, or returns an error.

@@ -102,8 +102,8 @@ func (pl *Planner) move(b *Booking, req *Request, reason string, room time.Durat
 	return nil
 }
 
-// elsewhere is req for any decode replica but b's, and the name of that: none where it left, since whoever
-// has its name now is another engine.
+// elsewhere returns req without b's decode replica as a candidate, and the replica's name. The name is
+// "" if the replica has left, because that name may now mean another engine.
 func (b *Booking) elsewhere(req *Request) (alone Request, has replica.ID) {
 	alone = *req
 	alone.SplitOK, alone.LocalOK = false, false

@@ -7,19 +7,19 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/outlier"
 )
 
-// FailedAttempt is an attempt of a request that failed, and what was known of whom it is held against.
+// FailedAttempt is a failed attempt of a request, and what was known of the replica or pair at fault.
 type FailedAttempt struct {
 	Booking  *Booking
 	Fault    Fault
-	Answered bool // the engine itself said that it failed
+	Answered bool // the engine itself reported the failure
 
-	OutBeforeRequest bool // ejected when the request came: what failed there says nothing of the request
-	OutBeforeFailure bool // ejected when the attempt failed, for failures that were mostly its own: no surprise
-	OutNow           bool // ejected by then or by this failure: it gets no more that this one could add to
+	OutBeforeRequest bool // ejected when the request came: the failure says nothing about the request
+	OutBeforeFailure bool // ejected, by its own fault, when the attempt failed: no surprise
+	OutNow           bool // ejected by now: it gets no further requests
 }
 
-// Hold holds a failure of the time f.At against whom it concerns. came is when the request did: what many
-// requests that came together did to each other says nothing of any of them.
+// Hold holds a failure of the time f.At against the replica or pair at fault. came is the arrival of the
+// request: requests that came together and disturbed each other prove nothing about any replica.
 func (pl *Planner) Hold(
 	b *Booking, f Fault, answered bool, came time.Time,
 ) (failed FailedAttempt, changes []outlier.Change) {
@@ -34,8 +34,8 @@ func (pl *Planner) Hold(
 	return failed, changes
 }
 
-// alike reports whether two attempts failed in the same way with different replicas, none of which is known
-// to fail others: the request is the likely cause.
+// alike reports whether two attempts failed in the same way with different replicas that are not known to
+// fail other requests. Then the request is the likely cause.
 func (x *FailedAttempt) alike(y *FailedAttempt) bool {
 	if x.OutBeforeRequest || y.OutBeforeRequest {
 		return false
@@ -43,7 +43,7 @@ func (x *FailedAttempt) alike(y *FailedAttempt) bool {
 	return x.Fault.On != Nobody && y.Fault.On != Nobody && x.kind() == y.kind()
 }
 
-// kind is that of the failure, whether or not blocks were to be loaded before it: vLLM answers 500 for both.
+// kind is the kind of the failure, whether or not blocks had to be loaded first: vLLM answers 500 for both.
 func (x *FailedAttempt) kind() outlier.Kind {
 	if x.Fault.Kind == outlier.LoadFail {
 		return outlier.ServerError
@@ -51,11 +51,11 @@ func (x *FailedAttempt) kind() outlier.Kind {
 	return x.Fault.Kind
 }
 
-// FailedAttempts are those of one request, in turn.
+// FailedAttempts are the failed attempts of one request, in order.
 type FailedAttempts []FailedAttempt
 
-// Judged tells of the newest failed attempt whether it was no surprise, since whom it is held against was
-// ejected before; whether that is out now; and whether it failed as the one before it did.
+// Judged describes the newest failed attempt. bad: its replica or pair was ejected before, so the failure is
+// no surprise. out: the replica or pair is ejected now. likeBefore: it failed as the attempt before it did.
 func (all FailedAttempts) Judged() (bad, out, likeBefore bool) {
 	n := len(all)
 	if n == 0 {
@@ -65,9 +65,9 @@ func (all FailedAttempts) Judged() (bad, out, likeBefore bool) {
 	return newest.OutBeforeFailure, newest.OutNow, n > 1 && newest.alike(&all[n-2])
 }
 
-// Lost tells of a request that ends without an answer whether what its attempts were held against is to be
-// excused: if all of them failed in the same way the request is the likely cause, and certain enough to count
-// as evidence (cause) if it was three attempts, or connections that broke off.
+// Lost judges a request that ends without an answer. If all its attempts failed in the same way, the request
+// is the likely cause, and the replicas are excused. The evidence is certain (cause) after three such
+// attempts, or if connections broke off.
 func (all FailedAttempts) Lost() (excuse, cause bool) {
 	for i := 1; i < len(all); i++ {
 		if !all[i].alike(&all[i-1]) {

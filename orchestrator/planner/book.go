@@ -6,7 +6,7 @@ import (
 	"github.com/tandem-router/tandem/decode"
 )
 
-// book reserves the chosen plan on both pools. It returns nil if one of them cannot hold it any more.
+// book reserves the chosen plan on both pools. It returns nil if a pool no longer has the room.
 func (pl *Planner) book(q *question, now time.Time) *Booking {
 	d := &pl.scratch.decodes[pl.scratch.chosen.Decode]
 	booking := &Booking{MatchedDecode: d.Matched}

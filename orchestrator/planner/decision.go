@@ -44,24 +44,24 @@ type Decision struct {
 	// Replicas left out of Available, since what they hold is unknown: their events are not heard.
 	Blind     int `json:"blind,omitzero"`
 	Truncated int `json:"truncated,omitzero"`
-	// Prefix match where the request is prefilled, by the index; a guess where Guessed.
+	// Prefix match where the request is prefilled, by the index; a guess if Guessed.
 	Matched int  `json:"matched_tokens"`
 	Guessed bool `json:"guessed,omitzero"` // what is cached where the request is prefilled is unknown
-	// Prefix match on the decode replica: nothing to transfer for these.
+	// Prefix match on the decode replica: these tokens need no transfer.
 	Held   int     `json:"held_tokens"`
 	TTFT   float64 `json:"predicted_ttft_ms"`
 	Output int     `json:"expected_output_tokens"`
-	// Policies that chose by themselves, in the place of costs.
+	// Policies that chose instead of the costs.
 	Rules    string `json:"rules,omitzero"`
 	Compared int    `json:"compared"` // plans in the comparison
-	Ties     int    `json:"ties"`     // plans as good as the chosen one, itself included
+	Ties     int    `json:"ties"`     // plans as good as the chosen one, the chosen one included
 	// The chosen plan, then the best others: splits and locals.
 	Plans   []Plan   `json:"plans"`
-	Unknown []string `json:"unknown,omitzero"` // what had to be guessed
-	// Who was not kept out although it is ejected: too few others are left.
+	Unknown []string `json:"unknown,omitzero"` // inputs that were guessed
+	// Replicas that were used although they are ejected: too few others are left.
 	Forced   string      `json:"forced,omitzero"`
-	Excluded []Exclusion `json:"excluded,omitzero"` // who was no candidate and why; only from Explain
-	Moved    *Move       `json:"moved,omitzero"`    // late binding took another decode replica
+	Excluded []Exclusion `json:"excluded,omitzero"` // replicas that were no candidates; only from Explain
+	Moved    *Move       `json:"moved,omitzero"`    // late binding chose another decode replica
 }
 
 // Plan is one row of the comparison.
@@ -71,7 +71,7 @@ type Plan struct {
 	Decode    replica.ID    `json:"decode"`
 	Terms     scoring.Terms `json:"terms"`
 	Total     float64       `json:"total"`
-	GBps      float64       `json:"gb_s,omitzero"`       // that the link of a Split is taken for
+	GBps      float64       `json:"gb_s,omitzero"`       // estimated bandwidth of a Split's link
 	OnPrefill *PrefillSide  `json:"on_prefill,omitzero"` // nil for Local
 	OnDecode  *DecodeSide   `json:"on_decode,omitzero"`
 }
@@ -79,7 +79,7 @@ type Plan struct {
 // PrefillSide is what was known of the prefill replica of a plan. Unknown values are -1.
 type PrefillSide struct {
 	Matched int `json:"matched_tokens"` // by the index
-	// That the plan is priced with, where Matched is a guess.
+	// The match that the price assumes, where Matched is a guess.
 	Expected int           `json:"expected_tokens,omitzero"`
 	Queued   int           `json:"queued_tokens"` // ahead of the request, ours and others'
 	Usage    float64       `json:"usage"`
@@ -92,20 +92,20 @@ type PrefillSide struct {
 
 // DecodeSide is what was known of the decode replica of a plan. Unknown values are -1.
 //
-// Long: a row of facts, of which an operator sees all.
+// Long: a row of facts, which an operator sees all together.
 type DecodeSide struct {
 	Matched int `json:"matched_tokens"` // by the index
-	// That the plan is priced with, where Matched is a guess.
+	// The match that the price assumes, where Matched is a guess.
 	Expected int     `json:"expected_tokens,omitzero"`
 	Need     int     `json:"need_blocks"` // prompt and expected answer
-	Free     int     `json:"free_blocks"` // by the engine's account less what is promised
-	Soft     int     `json:"soft_blocks"` // asked for by requests still in a prefill queue
-	Running  int     `json:"running"`     // requests there, ours and others'
-	Step     float64 `json:"step_ms"`     // of decoding, with this request
-	// Of the prompt at once, where it would be sent in pieces.
+	Free     int     `json:"free_blocks"` // by the engine's report, less the reserved blocks
+	Soft     int     `json:"soft_blocks"` // reserved by requests in a prefill queue
+	Running  int     `json:"running"`     // requests of all routers
+	Step     float64 `json:"step_ms"`     // decode step with this request
+	// Length of a piece, if the prompt would be sent in pieces.
 	Piece float64 `json:"piece_ms,omitzero"`
-	// Where it computes the prompt alone: the weight of prefill seconds, and which part of the prefill term is
-	// of its decode steps and has none.
+	// For a local prefill: the weight of prefill seconds, and the part of the prefill term that is decode steps
+	// and is not weighted.
 	Alpha   float64       `json:"alpha,omitzero"`
 	Beside  float64       `json:"beside_ms,omitzero"`
 	Usage   float64       `json:"usage"`
@@ -117,8 +117,8 @@ type DecodeSide struct {
 // Note says why the match of a replica may be wrong. Its text is a sentence for people.
 type Note uint8
 
-// NoteBlind: its events are not heard, so that what it holds is unknown. NoteTruncated: the index dropped
-// blocks of it for its byte budget.
+// NoteBlind: the replica's events do not arrive, so its cache is unknown. NoteTruncated: the index dropped
+// blocks of the replica to stay within its byte budget.
 const (
 	NoteBlind Note = iota + 1
 	NoteTruncated

@@ -10,34 +10,34 @@ import (
 	"github.com/tandem-router/tandem/prefill"
 )
 
-// Failures of replicas and pairs concern a plan twice. What they are expected to cost is one of its terms.
-// And who is ejected takes no part, unless more than half of those who could serve the request would be out:
-// then those with the fewest failed trials are used as they are, and the decision says so. A pair of which a
-// trial has shown that it gives wrong text is used by nobody: an error is better than a wrong answer.
+// Failures of replicas and pairs affect a plan in two ways. Their expected cost is one of the plan's terms.
+// And an ejected replica takes no part, unless more than half of the candidates for the request would be
+// out. Then the candidates with the fewest failed trials are used, and the decision says so. A pair that
+// gave wrong text in a trial is never used: an error is better than a wrong answer.
 
-// out is who is to be left out of a choice.
+// out lists the candidates and pairs that a choice leaves out.
 type out struct {
 	prefills, splits, wholes []int // candidates: prefill; decode of transferred blocks; decode alone
 	pairs                    []outlier.Pair
-	forced                   []string // who is used all the same
+	forced                   []string // used although ejected
 }
 
-// any reports whether anybody is to be left out.
+// any reports whether a candidate or a pair is left out.
 func (o *out) any() bool { return len(o.prefills)+len(o.splits)+len(o.wholes)+len(o.pairs) > 0 }
 
-// pairsAlone leaves out its pairs and nobody else, of whom it notes that they are used.
+// pairsAlone leaves out the same pairs and no candidate. It notes that all ejected candidates are used.
 func (o *out) pairsAlone() *out {
 	return &out{pairs: o.pairs, forced: append(o.forced, "all that are ejected")}
 }
 
-// suspect is a candidate that is ejected.
+// suspect is an ejected candidate.
 type suspect struct {
 	at int
 	id replica.ID
 	outlier.Verdict
 }
 
-// worse reports whether s has failed more trials than o, or, where they are equal, more requests.
+// worse reports whether s failed more trials than o, or, with equal trials, more requests.
 func (s *suspect) worse(o *suspect) bool {
 	if s.Wait != o.Wait {
 		return s.Wait > o.Wait
@@ -45,10 +45,10 @@ func (s *suspect) worse(o *suspect) bool {
 	return s.Price > o.Price
 }
 
-// Outliers tells which replicas and pairs fail. Safe for concurrent use.
+// Outliers returns the failure counts of replicas and pairs. Safe for concurrent use.
 func (pl *Planner) Outliers() *outlier.Set { return &pl.outliers }
 
-// failedPrefills notes what failures of the prefill candidates cost, and who of them is ejected.
+// failedPrefills prices the failures of the prefill candidates and lists the ejected ones.
 func (pl *Planner) failedPrefills(view *prefill.View, now time.Time) {
 	b := &pl.scratch
 	b.outPrefills = b.outPrefills[:0]
@@ -62,7 +62,7 @@ func (pl *Planner) failedPrefills(view *prefill.View, now time.Time) {
 	}
 }
 
-// failedNow notes what failures of the decode candidates cost, and tells who is to be left out.
+// failedNow prices the failures of the decode candidates, and returns what the choice leaves out.
 func (pl *Planner) failedNow(q *question, now time.Time) *out {
 	b := &pl.scratch
 	var splits, wholes []suspect
@@ -89,8 +89,8 @@ func (pl *Planner) failedNow(q *question, now time.Time) *out {
 	return o
 }
 
-// fullAndWell counts the decode replicas that have no room now and are not ejected: those are worth waiting
-// for. Without suspects nobody wants to know.
+// fullAndWell counts the decode replicas that have no room now and are not ejected: it is worth waiting for
+// them. Without suspects the count is not needed, and is 0.
 func (pl *Planner) fullAndWell(q *question, leg outlier.Leg, suspects int, now time.Time) int {
 	if suspects == 0 || pl.scratch.rejected.Full == 0 {
 		return 0
@@ -105,8 +105,8 @@ func (pl *Planner) fullAndWell(q *question, leg outlier.Leg, suspects int, now t
 	return n
 }
 
-// keepHalf returns the candidates to be left out, at most half of so many: those first whose trials failed
-// most often. Of the others it notes that they are used.
+// keepHalf returns the candidates to leave out, at most half of the number of. Candidates with the most
+// failed trials are left out first. keepHalf notes that the other suspects are used.
 func (o *out) keepHalf(suspects []suspect, of int) []int {
 	var left []int
 	for len(suspects) > 0 {
@@ -131,7 +131,7 @@ func (o *out) keepHalf(suspects []suspect, of int) []int {
 	return left
 }
 
-// eject takes the plans of who is out from the table.
+// eject takes the plans with left-out candidates and pairs from the table.
 func (pl *Planner) eject(o *out) {
 	t := &pl.scratch.table
 	for _, i := range o.prefills {
@@ -157,11 +157,10 @@ func (pl *Planner) waits(q *question, now time.Time) bool {
 	return pl.later(q, all) != nil
 }
 
-// Incompatible returns the reason for which KV blocks of p mean nothing to d, "" if they do. Safe for
-// concurrent use.
+// Incompatible returns the reason why d cannot use KV blocks of p, "" if it can. Safe for concurrent use.
 func Incompatible(p, d *replica.Replica) string { return incompatible(p, d) }
 
-// unpaired returns the reason for which p and d make no pair for a model, "" if they make one.
+// unpaired returns the reason why p and d make no pair for a model, "" if they make one.
 func (pl *Planner) unpaired(p, d *replica.Replica, model string) string {
 	if reason := cmp.Or(incompatible(p, d), OtherWeights(p, d, model)); reason != "" {
 		return reason
@@ -169,7 +168,7 @@ func (pl *Planner) unpaired(p, d *replica.Replica, model string) string {
 	return pl.outliers.WhyPairOut(outlier.Pair{Prefill: p.ID, Decode: d.ID})
 }
 
-// ejectedNow names the legs of candidates that are kept out, for people.
+// ejectedNow names the ejected legs of replicas, for people.
 func (pl *Planner) ejectedNow(now time.Time) []Exclusion {
 	if !pl.outliers.Active(now) {
 		return nil

@@ -17,11 +17,11 @@ type NoRoom struct {
 	Every time.Duration
 }
 
-// largePart is the part of a replica's blocks from which a request is large: it would have to wait until a
-// replica has nearly nothing else to do.
+// largePart is the share of a replica's blocks that makes a request large. A large request has to wait until
+// a replica is nearly idle.
 const largePart = 0.5
 
-// Found is what the admission queue has to know of a try that found no room.
+// Found is what the admission queue has to know about a try that found no room.
 func (e *NoRoom) Found() waitline.Found {
 	if e.Part > largePart {
 		return waitline.Found{Aside: true}
@@ -29,21 +29,21 @@ func (e *NoRoom) Found() waitline.Found {
 	return waitline.Found{Room: e.Retry, Every: e.Every}
 }
 
-// RoomTries is how many of those who wait for room are planned for again when room may have come. With one,
-// who fits next to nowhere keeps everybody out; all would make as many plans, and find no more
+// RoomTries is how many waiting requests are planned again when room may have come. With one, a request that
+// fits almost nowhere blocks all others. Planning all again costs many plans and finds no more room
 // (docs/decisions/0047).
 const RoomTries = 3
 
 func (e *NoRoom) Error() string { return "no room: " + e.Reason }
 
-// NoReplica says that a pool has no usable replica for the request at all: none serves the model, is healthy,
-// compatible and not avoided, or large enough however long the request waited (TooLarge: the client has to
-// send less).
+// NoReplica says that no replica of a pool can serve the request now. No replica serves the model, is
+// healthy, compatible and not avoided, or is large enough at any time (TooLarge: the client has to send
+// less).
 type NoReplica struct {
 	Pool     string // "prefill", "decode" or "pair"
 	Reason   string
 	TooLarge bool
-	Draining bool // a replica that would do is being drained
+	Draining bool // a suitable replica is being drained
 }
 
 func (e *NoReplica) Error() string { return fmt.Sprintf("no %s replica: %s", e.Pool, e.Reason) }

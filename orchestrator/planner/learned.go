@@ -71,14 +71,14 @@ func (pl *Planner) measuredLinks(
 	return links[:min(len(links), maxLinks)]
 }
 
-// RestoreLengths lets lengths of which nothing was seen yet begin with those of l.
+// RestoreLengths lets lengths without samples begin with the saved lengths in l.
 func (pl *Planner) RestoreLengths(l *Learned, now time.Time) (taken int) {
 	return pl.decode.RestoreLengths(l.Lengths, estimate.Faded(l.At, now))
 }
 
-// RestoreReplicas lets the replicas that are there, of which nothing was measured yet, begin with what l has
-// of them, and takes that out of l: what is left is of those that are still to come. It returns how much it
-// took.
+// RestoreReplicas lets replicas without samples begin with their saved speeds and links in l. It removes
+// what it used from l; the rest waits for replicas that have yet to join. It returns how many entries it
+// restored.
 func (pl *Planner) RestoreReplicas(l *Learned, now time.Time) (taken int) {
 	engines := map[estimate.EngineKey]*replica.Replica{}
 	for _, replicas := range [][]*replica.Replica{

@@ -14,13 +14,12 @@ import (
 type links struct {
 	of    map[Pairing]*estimate.Link
 	kinds [replica.Links]estimate.Kind
-	// As of which time, and for which seconds a byte of links of which nothing was measured, the table of pairs
-	// was filled.
+	// The time, and the seconds per byte of links without samples, with which the table of pairs was filled.
 	now    time.Time
 	common [replica.Links]float64
-	// Transfers that are booked and have not come: while there are any, links of that kind are in use.
+	// Booked transfers that have not arrived. Their kinds of links are in use.
 	awaited [replica.Links]int
-	// Those that are believed to be slower than their kind: the longer nothing comes over them, the less.
+	// Links believed slower than their kind. The belief fades while no transfer uses the link.
 	slow map[Pairing]*estimate.Link
 }
 
@@ -28,7 +27,7 @@ func newLinks() links {
 	return links{of: map[Pairing]*estimate.Link{}, slow: map[Pairing]*estimate.Link{}}
 }
 
-// get returns the link of a pair, made where there is none.
+// get returns the link of a pair, and makes a missing one.
 func (x *links) get(pair Pairing) *estimate.Link {
 	if x.of[pair] == nil {
 		x.of[pair] = &estimate.Link{}
@@ -36,7 +35,7 @@ func (x *links) get(pair Pairing) *estimate.Link {
 	return x.of[pair]
 }
 
-// perByte returns the seconds a byte that are believed of a pair, and keeps account of which are slow.
+// perByte returns the estimated seconds per byte of a pair, and records which links are slow.
 func (x *links) perByte(pair Pairing, kind replica.Link, configured float64) float64 {
 	l, k := x.of[pair], &x.kinds[kind]
 	believed := k.PerByte(l, configured, x.now)
@@ -86,28 +85,28 @@ func (x *links) filled(configured *[replica.Links]float64) {
 type LinkSpeed struct {
 	Pairing
 	Kind           replica.Link  // of the path
-	BytesPerSecond float64       // that are believed
-	Configured     float64       // bytes a second that the configuration has for paths of this kind
+	BytesPerSecond float64       // estimate
+	Configured     float64       // bytes per second in the configuration for paths of this kind
 	Error          float64       // factor by which the bandwidth may well be more or less, at least 1
-	Samples        int           // transfers that it was learned from
-	Age            time.Duration // since the newest of them
+	Samples        int           // measured transfers
+	Age            time.Duration // since the newest measured transfer
 }
 
-// LinkSpeeds lists the paths of which something was learned, as of the newest plan, in order of their pairs.
-// Safe for concurrent use.
+// LinkSpeeds lists the measured paths as of the newest plan, in order of their pairs. Safe for concurrent
+// use.
 func (pl *Planner) LinkSpeeds(now time.Time) []LinkSpeed {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
 	t := &pl.pairs
 	if t.prefill == nil || t.decode == nil {
-		return nil // nothing was planned since the policy changed
+		return nil // no plan was made since the policy changed
 	}
 	var all []LinkSpeed
 	for pair, link := range t.links.of {
 		p, known := t.slots[pair.Prefill]
 		d, both := t.slots[pair.Decode]
 		if !known || !both {
-			continue // a replica of it has left
+			continue // a replica of the pair has left
 		}
 		from, to := t.prefill.Replicas[p], t.decode.Replicas[d]
 		kind, configured := kindOf(from, to), pl.policy.seed(from, to)

@@ -21,13 +21,13 @@ func (b *Booking) pair() outlier.Pair {
 	return outlier.Pair{Prefill: b.Prefill.ID, Decode: b.Decode.ID}
 }
 
-// Fault is a failure of a booking, held against whom it concerns.
+// Fault is a failure of a booking, with the replica or pair at fault.
 type Fault struct {
 	On   Blame
 	Kind outlier.Kind
-	Took time.Duration // until it was known
-	At   time.Time     // when it was
-	// Request tells requests apart, see [outlier.Failure].
+	Took time.Duration // until the failure was known
+	At   time.Time     // when the failure was known
+	// Request distinguishes requests, see [outlier.Failure].
 	Request uint64
 }
 
@@ -35,12 +35,12 @@ func (f *Fault) failure() outlier.Failure {
 	return outlier.Failure{Kind: f.Kind, Took: f.Took, Request: f.Request}
 }
 
-// Blame says whom a failure concerns.
+// Blame names the side at fault.
 type Blame uint8
 
 // Nobody: the client, the network to it, or the router itself. OnPrefill: the prefill replica. OnDecode: the
-// replica that generates. OnPair: one of the two or the path between them, which cannot be told from one
-// failure.
+// replica that generates. OnPair: a replica of the pair or the path between the two; one failure cannot say
+// which.
 const (
 	Nobody Blame = iota
 	OnPrefill
@@ -48,12 +48,12 @@ const (
 	OnPair
 )
 
-// Prefilled notes that the prefill replica gave what can be handed over.
+// Prefilled records that the prefill replica answered with transfer parameters.
 func (pl *Planner) Prefilled(b *Booking, now time.Time) []outlier.Change {
 	return b.onPrefill.Good(now)
 }
 
-// Decoding notes that the answer has begun well.
+// Decoding records that the answer has begun well.
 func (pl *Planner) Decoding(b *Booking, now time.Time) []outlier.Change {
 	changes := b.onDecode.Good(now)
 	if b.Mode == Split {
@@ -62,12 +62,12 @@ func (pl *Planner) Decoding(b *Booking, now time.Time) []outlier.Change {
 	return changes
 }
 
-// Moved notes that the blocks of a split answer came over, or that nothing speaks against it.
+// Moved records that the blocks of a split answer arrived, or that nothing contradicts it.
 func (pl *Planner) Moved(b *Booking, now time.Time) []outlier.Change {
 	return pl.outliers.Loaded(b.pair(), now)
 }
 
-// Failed holds a failure against whom it concerns.
+// Failed holds a failure against the replica or pair at fault.
 func (pl *Planner) Failed(b *Booking, f Fault, now time.Time) []outlier.Change {
 	switch f.On {
 	case OnPrefill:
@@ -80,8 +80,8 @@ func (pl *Planner) Failed(b *Booking, f Fault, now time.Time) []outlier.Change {
 	return nil
 }
 
-// Excuse takes back what [Planner.Failed] held against somebody: the request is the cause, having failed
-// elsewhere too, or nobody knows.
+// Excuse undoes [Planner.Failed]: the request is the cause, because it failed elsewhere too, or the cause is
+// unknown.
 func (pl *Planner) Excuse(b *Booking, f Fault, cause bool, now time.Time) []outlier.Change {
 	switch f.On {
 	case OnPrefill:
@@ -94,8 +94,7 @@ func (pl *Planner) Excuse(b *Booking, f Fault, cause bool, now time.Time) []outl
 	return nil
 }
 
-// Own notes of what [Planner.Failed] held against somebody that it was rightly: the request has gone well
-// elsewhere.
+// Own confirms [Planner.Failed]: the request succeeded elsewhere.
 func (pl *Planner) Own(b *Booking, f Fault, now time.Time) {
 	switch f.On {
 	case OnPrefill:
@@ -107,8 +106,8 @@ func (pl *Planner) Own(b *Booking, f Fault, now time.Time) {
 	}
 }
 
-// KnownBad reports whether whom the failure concerns is ejected since before the given time, or was and is
-// being tried again.
+// KnownBad reports whether the replica or pair at fault was ejected before the given time and has not fully
+// returned since.
 func (pl *Planner) KnownBad(b *Booking, f Fault, before time.Time) bool {
 	switch f.On {
 	case OnPrefill:
@@ -121,7 +120,7 @@ func (pl *Planner) KnownBad(b *Booking, f Fault, before time.Time) bool {
 	return false
 }
 
-// Excused reports whether what failed of late where f was held against was rather the requests' fault.
+// Excused reports whether the recent failures of the replica at fault were rather caused by the requests.
 func (pl *Planner) Excused(b *Booking, f Fault) bool {
 	switch f.On {
 	case OnPrefill:

@@ -100,7 +100,7 @@ func enginesOf(views ...[]*replica.Replica) map[replica.ID]engine {
 	return engines
 }
 
-// dropLeft forgets the links of replicas that have left. What was learned of those that stay stays.
+// dropLeft drops the links of replicas that have left. Links of the other replicas keep their estimates.
 func (t *pairs) dropLeft() {
 	for pair := range t.links.of {
 		if t.at(pair) < 0 {
@@ -109,7 +109,7 @@ func (t *pairs) dropLeft() {
 	}
 }
 
-// rate returns the seconds a byte from p to d as learned, below zero if they cannot work together.
+// rate returns the estimated seconds per byte from p to d, below zero if they cannot work together.
 func (t *pairs) rate(p, d *replica.Replica, policy *Policy) float64 {
 	if incompatible(p, d) != "" {
 		return -1
@@ -117,7 +117,7 @@ func (t *pairs) rate(p, d *replica.Replica, policy *Policy) float64 {
 	return t.links.perByte(Pairing{p.ID, d.ID}, kindOf(p, d), policy.seed(p, d))
 }
 
-// show puts what is believed of a link into the table.
+// show enters the estimate of a link into the table.
 func (t *pairs) show(pair Pairing, kind replica.Link, configured float64) {
 	perByte := t.links.perByte(pair, kind, configured)
 	if at := t.at(pair); at >= 0 && t.rates.PerByte[at] >= 0 {

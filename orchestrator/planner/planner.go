@@ -59,14 +59,14 @@ func (pl *Planner) SetPolicy(p Policy) {
 	pl.pairs.stale()
 }
 
-// scratch is where one decision at a time is worked out: every candidate, its terms and the table of costs.
-// It is used again for the next.
+// scratch holds the workings of one decision: every candidate, its terms and the table of costs. The next
+// decision uses it again.
 type scratch struct {
 	prefills []prefill.Candidate
 	decodes  []decode.Candidate
 	rejected decode.Rejected
 
-	forced string // who is used although it is ejected, "" for nobody
+	forced string // used although ejected, "" for none
 
 	outPrefills []suspect // prefill candidates that are ejected
 
@@ -209,7 +209,7 @@ func (pl *Planner) evaluate(q *question, now time.Time) bool {
 	if q.SplitOK {
 		b.prefills, pv = pl.prefill.Candidates(&q.prefill, now, b.prefills, nil)
 	} else {
-		// The table of pairs is every request's, also of those that ask no prefill replica.
+		// All requests share the table of pairs, also requests that ask no prefill replica.
 		pv = pl.prefill.CurrentView()
 	}
 	var dv *decode.View
@@ -233,7 +233,7 @@ func (pl *Planner) evaluate(q *question, now time.Time) bool {
 	pl.priceDecodes(q)
 	if pl.pick(q, out, now); b.plans == 0 && out.any() && !pl.waits(q, now) {
 		out.pairs, out.forced = pl.outliers.PairsWrong(), append(out.forced, "ejected pairs")
-		if pl.pick(q, out, now); b.plans == 0 { // of those that are left none can work together
+		if pl.pick(q, out, now); b.plans == 0 { // no two of the remaining replicas can work together
 			out = out.pairsAlone()
 			pl.pick(q, out, now)
 		}
@@ -242,8 +242,7 @@ func (pl *Planner) evaluate(q *question, now time.Time) bool {
 	return b.plans > 0
 }
 
-// pick chooses among the plans that are left without the pairs which failed the request before, and without
-// who is out.
+// pick chooses among the plans, without the pairs that failed the request before, and without out.
 func (pl *Planner) pick(q *question, out *out, now time.Time) {
 	b := &pl.scratch
 	b.table.Admit()

@@ -10,26 +10,26 @@ import (
 	"github.com/tandem-router/tandem/scoring"
 )
 
-// Policy is everything that may be set about decisions. All of it is said: a zero is a zero. Production's is
-// made of the configuration.
+// Policy is every setting of decisions. It has no defaults: a zero is a zero. Production makes it from the
+// configuration.
 type Policy struct {
 	Weights scoring.Weights
-	// Of every prefill replica until its own is learned; a half at zero begins with estimate.DefaultSpeed().
+	// Of every prefill replica until its own speed is learned; a zero half begins with estimate.DefaultSpeed().
 	Prefill estimate.Speed
-	Decode  estimate.Speed // of every decode replica, its own prefill included; as above
+	Decode  estimate.Speed // of every decode replica, with local prefills; as above
 
-	Rule *Rule // chooses the prefill replica in the place of costs; nil for costs
+	Rule *Rule // chooses the prefill replica instead of the costs; nil for costs
 
-	// Bytes a second by class of path, until learned for the pair; above 0.
+	// Bytes per second by class of path, until learned for the pair; above 0.
 	Links           [replica.Links]float64
-	Setup           time.Duration // of one transfer, whatever its size
+	Setup           time.Duration // fixed time of one transfer
 	KVBytesPerToken float64       // above 0
 
 	HeadroomMargin float64 // share of a decode replica's blocks that is never promised, 0 to below 1
-	ExpectedOutput int     // tokens an answer is taken to have, until learned per model; at least 1
-	OutputDoubt    float64 // times as long may answers well be, until learned; up to 1: they are not
+	ExpectedOutput int     // assumed tokens of an answer, until learned per model; at least 1
+	OutputDoubt    float64 // factor by which answers may be longer, until learned; up to 1: no doubt
 
-	// For which a decode replica computes of a prompt at once, beside streams; 0 all of it.
+	// Length of a piece of a local prompt beside streams; 0 sends the prompt whole.
 	Piece time.Duration
 
 	TieAbsolute time.Duration // plans closer than this are a tie
@@ -41,17 +41,17 @@ type Policy struct {
 	// When failing replicas and pairs are kept out; zero never, but their failures have a price.
 	Ejection outlier.Settings
 
-	FirstToken time.Duration // a request whose first token would come later by prediction is refused; 0 never
+	FirstToken time.Duration // a request with a later predicted first token is refused; 0 never
 }
 
-// check panics where p is not said in full, as far as the pools do not.
+// check panics on an incomplete p, as far as the pools do not check it themselves.
 func (p *Policy) check() {
 	if slices.Min(p.Links[:]) <= 0 || p.KVBytesPerToken <= 0 {
 		panic("planner: a policy without Links or KVBytesPerToken")
 	}
 }
 
-// policyInForce is a policy with what follows from it.
+// policyInForce is a policy with the values computed from it.
 type policyInForce struct {
 	Policy
 	model scoring.Model // by which plans are chosen

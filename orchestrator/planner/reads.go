@@ -8,17 +8,18 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// This file is what decode engines count of their reads of KV blocks (vLLM's NIXL series). They know what a
-// transfer took without the engine around it; the router knows between whom it was.
+// This file uses the decode engines' counters of their KV reads (vLLM's NIXL series). The counters measure
+// transfers without the engine's other work. The router knows which replicas each transfer connected.
 
-// come is a transfer that has come since the engine's counters were read last.
+// come is a transfer that arrived since the engine's counters were read last.
 type come struct {
 	*flight
 	took  float64 // seconds by the router's clock
 	moved estimate.Range
 }
 
-// mostCome is how many transfers may wait for the counters of one engine. With more it is asked too rarely.
+// mostCome bounds the transfers that wait for the counters of one engine. Beyond it, the counters are read
+// too rarely.
 const mostCome = 4096
 
 // await keeps x until its engine's counters are read, if the engine has any.
@@ -29,12 +30,11 @@ func (f *flights) await(x come) {
 	}
 }
 
-// countDoubt is by which factor what is counted of some reads may well be more or less for one of them.
+// countDoubt is the factor by which one read may differ from the mean of the counted reads.
 const countDoubt = 1.25
 
-// Counted takes in what the decode replica id has counted of its reads by now. What the router's clock has
-// for the transfers that have come since the counters were read before is scaled to what the engine counted
-// for them. Safe for concurrent use.
+// Counted takes in the counters of the reads of decode replica id. For the transfers that arrived since the
+// last call, the times by the router's clock are scaled to the engine's total. Safe for concurrent use.
 func (pl *Planner) Counted(id replica.ID, reads replica.Reads, now time.Time) {
 	if reads == (replica.Reads{}) {
 		return

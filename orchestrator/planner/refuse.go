@@ -12,8 +12,8 @@ import (
 	"github.com/tandem-router/tandem/prefill"
 )
 
-// refuse says why the scratch holds no plan. It asks the pools again, this time for reasons: who is a
-// candidate by now has none, and is a reason to plan again.
+// refuse says why the scratch holds no plan. It asks the pools again, this time for reasons. A replica that
+// became a candidate meanwhile has no reason, and makes the caller plan again.
 func (pl *Planner) refuse(q *question, now time.Time) error {
 	var outP []prefill.Excluded
 	var nowP []prefill.Candidate
@@ -50,11 +50,11 @@ func (pl *Planner) excludedDecodes(q *question, now time.Time) (out []decode.Exc
 	return out, len(others)
 }
 
-// later returns an error that asks for patience if a replica without room now could serve the request when it
-// has some.
+// later returns an error that asks for patience, if a replica without room now could serve the request
+// later.
 func (pl *Planner) later(q *question, out []decode.Excluded) error {
 	var first *decode.Excluded
-	perSecond := 0.0 // requests like this one that find room, on all of them
+	perSecond := 0.0 // similar requests that find room, on all replicas together
 	for i := range out {
 		e := &out[i]
 		if e.Room <= 0 || !q.LocalOK && !pl.pairable(q, e.ID) {
@@ -150,7 +150,7 @@ func some(reasons []string) string {
 	return strings.Join(reasons, "; ")
 }
 
-// excluded names everyone who was no candidate.
+// excluded names every replica that was no candidate.
 func (pl *Planner) excluded(q *question, now time.Time) []Exclusion {
 	var all []Exclusion
 	if q.SplitOK {

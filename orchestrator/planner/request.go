@@ -37,7 +37,7 @@ type Request struct {
 	Pieces       bool           // its prompt may be sent in pieces to a decode replica that computes it
 	AvoidPrefill []replica.ID
 	AvoidDecode  []replica.ID // replicas that failed this request already
-	AvoidPairs   []Pairing    // pairs that failed it, where neither side is to blame alone
+	AvoidPairs   []Pairing    // pairs that failed it, not by one side's fault alone
 }
 
 // Pairing names a prefill and a decode replica together.
@@ -46,7 +46,7 @@ type Pairing struct {
 	Decode  replica.ID `json:"decode"`
 }
 
-// Mode says who prefills.
+// Mode says where the prompt is prefilled.
 type Mode uint8
 
 // Split prefills on a prefill replica and moves the KV blocks; Local prefills on the decode replica itself.

@@ -49,7 +49,7 @@ func (h *health) List(context.Context, *healthv1.HealthListRequest) (*healthv1.H
 	return &healthv1.HealthListResponse{Statuses: all}, nil
 }
 
-// Watch sends the status and then each change of it.
+// Watch sends the status at once and at each change.
 func (h *health) Watch(r *healthv1.HealthCheckRequest, stream healthv1.Health_WatchServer) error {
 	look := h.status
 	if !known(r.GetService()) {

@@ -10,14 +10,14 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/outlier"
 )
 
-// announcements are what was said last of ejections: one change at a time, and always what holds by then.
-// Changes come from many requests, in any order.
+// announcements record what was last announced of ejections. Changes come from many requests, in any order.
+// Each announcement states what holds at its own time.
 type announcements struct {
 	mu    sync.Mutex            // guards the following
-	pairs map[outlier.Pair]bool // that were said to be ejected
+	pairs map[outlier.Pair]bool // announced as ejected
 }
 
-// Announce counts who was ejected, logs who is and who is back, and keeps their states.
+// Announce counts ejections, logs which replicas and pairs are ejected or back, and keeps their states.
 func (t *Trials) Announce(changes []outlier.Change) {
 	if len(changes) == 0 {
 		return
@@ -39,7 +39,7 @@ func (t *Trials) Announce(changes []outlier.Change) {
 	}
 }
 
-// announceLeg needs announced.mu. c is what changed, and now what holds of it.
+// announceLeg needs announced.mu. c is the change, and now the present state of the leg.
 func (t *Trials) announceLeg(c, now outlier.Change) {
 	to := t.o.Fleet.Endpoint(c.ID)
 	if to == nil {
@@ -64,7 +64,7 @@ func (t *Trials) announceLeg(c, now outlier.Change) {
 	}
 }
 
-// announcePair needs announced.mu. c is what changed, and now what holds of it.
+// announcePair needs announced.mu. c is the change, and now the present state of the pair.
 func (t *Trials) announcePair(c, now outlier.Change) {
 	prefill, decode := string(c.Pair.Prefill), string(c.Pair.Decode)
 	if c.To == outlier.Ejected {

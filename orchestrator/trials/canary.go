@@ -66,7 +66,7 @@ type canaryHandoff struct {
 	stalled time.Duration // how long the prefill engine had stood still before
 }
 
-// prefill sends the first leg. The reply is nil where nothing came of it that could be handed over.
+// prefill sends the first leg. The reply is nil if the leg gave nothing to hand over.
 func (h *canaryHandoff) prefill(ctx context.Context) (canary.Answer, *connector.Reply) {
 	leg, err := canaryLeg(h.q.Prefill(), h.q.Salt,
 		func(l *connector.Leg) error { return h.in.Connector.EditPrefill(l, h.pair) })

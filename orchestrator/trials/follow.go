@@ -16,10 +16,10 @@ var (
 	errNoStep      = errors.New("nothing shows that the prefill engine has heard what came")
 )
 
-// Follow hands a canary over from p to d behind an earlier handoff of that pair. It returns nil when the
-// prefill engine has heard whatever the decode engine had told before: the messages from one engine to
-// another arrive in their order. An engine takes messages in when it begins a step, and may be in the middle
-// of a long one, so p is asked for one token more.
+// Follow hands a canary over from p to d behind an earlier handoff of the same pair. It returns nil when the
+// prefill engine has received all earlier messages of the decode engine, because these messages arrive in
+// order. An engine reads messages when it begins a step, and a step may be long, so p is asked for one more
+// token.
 func (t *Trials) Follow(ctx context.Context, p, d *fleet.Endpoint) error {
 	q := question(p, d)
 	asked := time.Now()

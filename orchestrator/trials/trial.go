@@ -20,14 +20,14 @@ const (
 	// Limit is how long one canary may take, from its first byte to its verdict. The first handoff of a pair
 	// may take as long.
 	Limit = 15 * time.Second
-	// transferLimit bounds how late a decode engine's answer may be for the blocks to come over.
+	// transferLimit bounds how late a decode engine's answer may be for the blocks to arrive.
 	transferLimit = 5 * time.Second
-	// partners is with how many replicas a leg is tried, until one of them shows something.
+	// partners bounds how many partners a leg is tried with, until one trial shows something.
 	partners = 3
 )
 
-// tryLeg tries a leg with one replica of the other pool after the other, until one of them shows something. A
-// failed load is shown by two: it may be the path.
+// tryLeg tries a leg with one replica of the other pool after the other, until one trial shows something. A
+// failed load needs two such trials, because one may have failed on the path.
 func (t *Trials) tryLeg(ctx context.Context, tr outlier.Trial) (last Finding) {
 	self := t.o.Fleet.Endpoint(tr.ID)
 	for _, other := range t.partnersOf(self) {

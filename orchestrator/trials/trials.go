@@ -108,7 +108,7 @@ func (t *Trials) Run(ctx context.Context) {
 	}
 }
 
-// try makes one trial and tells what came of it. Where it shows nothing, the next request is the trial.
+// try makes one trial and reports its result. If the trial shows nothing, the next request is the trial.
 func (t *Trials) try(ctx context.Context, due outlier.Trial) {
 	if due.IsPair() && t.misfits(due.Pair) {
 		t.o.Outliers.PutOff(due, time.Now())

@@ -34,7 +34,7 @@ var bareFront = contender{"bare", func(ctx context.Context, f *fleet,
 	return f.refAddr, f.reference, err
 }}
 
-// compare measures tandem beside another build of it, where one is named, and beside a bare front.
+// compare measures tandem beside another build of tandem, if one is named, and beside a bare front.
 func (b *bench) compare(ctx context.Context) error {
 	var f fleet
 	defer f.stop()
@@ -74,7 +74,7 @@ func (b *bench) ratios(other string) {
 			other+"_request_cpu_us_ratio", other+"_event_cpu_us_ratio"))
 }
 
-// inTurn is all in another order for each run: who goes first changes.
+// inTurn returns all contenders, beginning with another one in each run.
 func inTurn(all []contender, n int) []contender {
 	if n %= len(all); n > 0 {
 		return slices.Concat(all[n:], all[:n])
@@ -191,8 +191,8 @@ func (b *bench) loadContender(
 	return answers, err
 }
 
-// splitShare adds how many prefills the engines did for each answer: who prefills less than once for each
-// would be compared by something else.
+// splitShare adds the engines' prefills per answer. A router with fewer than one prefill per answer would do
+// different work, and the comparison would be unfair.
 func (b *bench) splitShare(name string, prefill []string, before float64, answers int) error {
 	after, err := countPrefills(prefill)
 	if err != nil || after < 0 {

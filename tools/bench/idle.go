@@ -7,7 +7,7 @@ import (
 
 const (
 	idleReplicas = 64
-	idleSettle   = 8 * time.Second // for probing all of them
+	idleSettle   = 8 * time.Second // for the first probe of all replicas
 	idleWatch    = 10 * time.Second
 )
 

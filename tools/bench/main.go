@@ -2,9 +2,9 @@
 // build/bench.json.
 //
 // It starts four engines without latency, the built tandem and, for comparison, a plain net/http front that
-// runs the same two legs without a decision; loads each in turn from its own raw sockets; runs the planner's
-// and the hasher's micro benchmarks; and fills the block index as a large fleet would. Absolute figures
-// wander with the machine: compare within one run of this program.
+// runs the same two legs without a decision. It loads each in turn from its own raw sockets. It also runs
+// the micro benchmarks of the planner and the hasher, and fills the block index as a large fleet would.
+// Absolute figures vary with the machine: compare within one run of this program.
 package main
 
 import (
@@ -167,7 +167,7 @@ var parts = []struct {
 	{"cache", (*bench).cache, true}, // it takes a Valkey or Redis server
 }
 
-// chosen are the parts of that name, or all that need not be asked for.
+// chosen returns the parts with the name only, or without a name all parts that run by default.
 func chosen(only string) (names []string) {
 	for _, p := range parts {
 		if p.name == only || only == "" && !p.asked {

@@ -45,14 +45,14 @@ func (b *bench) installPeer(ctx context.Context) (peer.Router, error) {
 	return peer.Install(ctx, root, b.say)
 }
 
-// The names of those that are compared, in figures.
+// The names of the compared routers in figures.
 const (
 	ours   = "tandem"
 	theirs = "peer"
 )
 
-// peersRun takes each figure of all once; who goes first changes from run to run. What net/http costs without
-// any decision is taken beside the two.
+// peersRun takes each figure of each router once. The order changes from run to run. The cost of net/http
+// without a decision is measured beside the two.
 func (b *bench) peersRun(ctx context.Context, router peer.Router, engines []string, n int) error {
 	theirs := contender{theirs, func(ctx context.Context, f *fleet, engines []string) (string, *process, error) {
 		err := f.servePeer(ctx, router, b.o.peerFlags, engines)

@@ -56,9 +56,10 @@ func givenIDs(prompts any) [][]int {
 	return nil
 }
 
-// sample is n different prompts that fill at least a block. Split prompts come first, and the newest of them
-// before older ones, since the newest are still cached. Each has one of three forms: as it was; its beginning
-// with another end; itself with its answer and another end. There is room for answer tokens more.
+// sample returns n different prompts that fill at least a block. Split prompts come first, and newer prompts
+// before older ones, because new prompts are still cached. Each prompt has one of three forms: unchanged;
+// its beginning with another end; the prompt with its answer and another end. There is room for answer more
+// tokens.
 func (m *memory) sample(n, answer int) ([]prompt, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -103,8 +103,8 @@ func prepare(ctx context.Context, root string) (environment, error) {
 		func(ctx context.Context) error { return makeModel(ctx, e) })
 }
 
-// install makes an environment of these packages in root, or reuses an environment that is there. prepare
-// makes the rest of the environment.
+// install makes an environment with these packages in root, or reuses an existing one. prepare makes the
+// rest of the environment.
 func install(ctx context.Context, root string, p packages) (environment, error) {
 	e := p.in(root)
 	return e, pinned.Once(ctx, say, e.dir, "packages",

@@ -70,7 +70,7 @@ func (r *faultRow) noteCore(n int, err error) {
 // wantExact wants every answer to be exact: there were others to turn to, and time enough.
 func (r *faultRow) wantExact() error { return r.wantErrorsOnly("") }
 
-// wantErrorsOnly wants every answer to be exact, except for one phase. Some answers of that phase have to be
+// wantErrorsOnly wants every answer to be exact, except in one phase. In that phase some answers have to be
 // errors: otherwise the fault missed them.
 func (r *faultRow) wantErrorsOnly(phase string) error {
 	var errs []error

@@ -288,9 +288,9 @@ func complaint(h heard) (string, error) {
 	return v.Error.Message, nil
 }
 
-// ofHTTP reports whether HTTP itself, rather than an API, was refused: by a reason in plain words, or by one
-// of the statuses that say all (RFC 9110: an expectation that nobody meets, a coding or a version that nobody
-// knows).
+// ofHTTP reports whether HTTP itself, rather than an API, was refused. It recognises a plain-text reason,
+// and the statuses that need no reason (RFC 9110: an unmet expectation, an unknown transfer coding, an
+// unknown version).
 func ofHTTP(h heard) bool {
 	switch h.status {
 	case http.StatusExpectationFailed, http.StatusNotImplemented, http.StatusHTTPVersionNotSupported:

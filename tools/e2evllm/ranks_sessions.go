@@ -64,8 +64,8 @@ func (c *session) next(g *generator) request {
 	return q
 }
 
-// sessions begins conversations all at once, so that both ranks get some, and goes on with them one at a
-// time: each has to come back to the rank that holds its beginning, and as many tokens as were predicted have
+// sessions begins all conversations at once, so that both ranks get some, and then continues one at a time.
+// Each conversation has to come back to the rank that holds its beginning. As many tokens as predicted have
 // to be cached there.
 func (s *stage) sessions(ctx context.Context, r *router) error {
 	g := newPrompts()
@@ -107,7 +107,7 @@ func (s *stage) sessions(ctx context.Context, r *router) error {
 // has not.
 const closingTokens = 16
 
-// returned says how a request missed what the request before it left: all whole blocks of that request's
+// returned says how a request missed the cache that the request before left: all whole blocks of the earlier
 // prompt, at the replica that prefilled it.
 func returned(got, before record, what string) error {
 	held := (before.Prompt - closingTokens) / blockTokens * blockTokens

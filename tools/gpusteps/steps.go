@@ -22,7 +22,7 @@ type step struct {
 	Streams       int
 	Context       int
 	Seconds       float64
-	Attention     float64 // seconds of it that are attention's
+	Attention     float64 // part of Seconds
 }
 
 func (s *step) batch() core.Batch {

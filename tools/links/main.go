@@ -23,7 +23,8 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/replay/policies"
 )
 
-// told is how many times as fast as they are links are said to be, and the colour of that line.
+// told lists by which factor the configured links are faster than the real ones, with the colour of each
+// line.
 var told = []struct {
 	times  float64
 	colour string

@@ -4,8 +4,8 @@ import "go/ast"
 
 // chains counts the expressions of a package that go through three or more owners, as h.j.q does and
 // a.h.j.q.o.m. An owner is a field that points to a struct of its own package, and the variable before the
-// first one. Each expression counts once, however long it is. Names alone are compared: a field counts if a
-// struct of the package has one of that name that points to a struct of the package.
+// first field. Each expression counts once, however long it is. Only names are compared: a field counts if
+// some struct of the package has such a field that points to a struct of the package.
 func chains(files []*source) (n int) {
 	owners := ownersIn(files)
 	for _, f := range files {

@@ -5,18 +5,18 @@
 // what has changed stands as "before → after". What each count means is said in count.go. Generated files,
 // testdata and build are left out.
 //
-// A function over 40 lines, a struct with something unexported and over 12 fields, and a file over 350 lines
-// have a reason written: a line of the declaration's doc comment, or of a comment above the file's imports,
-// that begins with "Long:".
+// Three kinds of declarations need a written reason: a function over 40 lines, a struct with an unexported
+// field and over 12 fields, and a file over 350 lines. The reason is a line that begins with "Long:", in the
+// declaration's doc comment or in a comment above the file's imports.
 //
 //	// field sets the parameter that a key names.
 //	//
 //	// Long: a case a parameter, in vLLM's order.
 //	func (p *params) field(key string) error {
 //
-// A struct holds at most 24 values, with what nested structs of its own package hold. What is still beyond
-// that, how many files of a package need each other, how often a package reaches through three owners, and
-// how much of the prose is hard to read have limits in limits.txt. These limits only fall.
+// A struct holds at most 24 values, with the values of nested structs of its own package. limits.txt has
+// limits for four counts that are beyond their aims: values of structs, files of a package that need each
+// other, expressions through three owners, and prose that is hard to read. These limits only fall.
 //
 // With -check the command prints only what is beyond a limit without a reason, and fails if there is any.
 // Folders and files named by -except are passed over for lengths.

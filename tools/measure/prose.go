@@ -13,8 +13,8 @@ const longSentence = 40
 type prose struct {
 	words int
 	long  int // sentences of more than longSentence words
-	vague int // "of those", "of it" and the like: a pronoun where a noun belongs
-	who   int // "who" and "whom": in this project nearly always a machine
+	vague int // a pronoun behind "of" where a noun belongs: see vaguePhrase
+	who   int // personal pronouns: in this project nearly always a machine, see whoWord
 }
 
 var (

@@ -37,7 +37,7 @@ func newValues(files []*source) *values {
 	return v
 }
 
-// of is the number of values of a type in a folder: one for everything that is no struct of that folder.
+// of returns the number of values in a type of a folder: one for everything that is no struct of the folder.
 // A pointer, a slice, a map and an array are one value each.
 func (v *values) of(folder string, t ast.Expr) int {
 	switch t := t.(type) {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Check returns an error that names each line of pins which gives no exact version, and one where the package
-// of that name is not pinned to that version.
+// Check returns an error that names each line of pins without an exact version. It also returns an error if
+// the named package is not pinned to the given version.
 func Check(pins []byte, name, version string) error {
 	var errs []error
 	named := false

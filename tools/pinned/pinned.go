@@ -24,7 +24,7 @@ func Cache() (string, error) {
 	return filepath.Join(user, "tandem"), err
 }
 
-// Folder is the one below root for what is made of these parts: another pin is another folder.
+// Folder returns a folder below root that is specific to these parts: another pin gives another folder.
 func Folder(root, what string, parts ...[]byte) string {
 	h := sha256.New()
 	for _, part := range parts {

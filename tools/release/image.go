@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// user is who runs in the image: nobody in particular, and not root. Distroless images have the same number.
+// user is the user id in the image: an unprivileged user, not root. Distroless images have the same number.
 const user = "65532"
 
 // Names of media in an image, as https://github.com/opencontainers/image-spec has them.
@@ -124,8 +124,8 @@ func packImage(config imageConfig, layer []byte) platformImage {
 	return i
 }
 
-// imageOfAll writes the images of all processors under one name, for registries: who pulls it gets that of
-// the own processor.
+// imageOfAll writes the images of all processors under one name, for registries: a pull gets the image for
+// its own processor.
 func (m *maker) imageOfAll() error {
 	all := index{Schema: 2, MediaType: indexType}
 	for _, one := range m.images {

@@ -50,7 +50,7 @@ type maker struct {
 	archs        []string
 	certificates string
 	runs         string    // the binary of this machine
-	at           time.Time // of the commit: what is made of it again has the same times
+	at           time.Time // of the commit: a rebuild of the commit has the same times
 	images       []platformImage
 }
 

@@ -146,7 +146,7 @@ func (m *maker) stageManuals(ctx context.Context, root string) error {
 	return nil
 }
 
-// archive packs the same files for those who use no package manager.
+// archive packs the same files for systems without a package manager.
 func (m *maker) archive(root, arch string) error {
 	t, err := createTar(m.path(fmt.Sprintf("tandem_%s_linux_%s.tar.gz", packageVersion(m.version), arch)), m.at)
 	if err != nil {

@@ -130,7 +130,7 @@ func escaped(path string) string {
 		func(c string) string { return "!" + strings.ToLower(c) })
 }
 
-// licenses puts all texts one behind the other, which is what most of them ask for.
+// licenses joins all license texts, which is what most licenses ask for.
 func (b built) licenses() ([]byte, error) {
 	var text strings.Builder
 	text.WriteString("What others made of this binary, and under which terms.\n")

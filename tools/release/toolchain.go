@@ -35,8 +35,7 @@ func (z toolchain) packages() string {
 	return found[0]
 }
 
-// env are the variables under which zig keeps what it compiles, and under which several of them share the
-// processors with others.
+// env are the variables for zig's caches. All targets share one cache.
 func (z toolchain) env() []string {
 	return []string{
 		"ZIG_GLOBAL_CACHE_DIR=" + filepath.Join(z.dir, "made"),
@@ -75,7 +74,7 @@ func (z toolchain) install(ctx context.Context) error {
 	return pinned.Run(ctx, z.env(), z.program(), "version")
 }
 
-// anyPython finds one that can make virtual environments; the pins fit all versions of it.
+// anyPython finds a Python that can make virtual environments; the pins fit all versions of Python 3.
 func anyPython(ctx context.Context) (string, error) {
 	names := []string{"python3", "python3.11"}
 	if own := os.Getenv("PYTHON"); own != "" {

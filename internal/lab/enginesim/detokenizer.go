@@ -5,13 +5,13 @@ import (
 	"unicode/utf8"
 )
 
-// detokenizer makes text of the tokens of one answer as they come, as vLLM 0.32 does with the decode stream
-// of Hugging Face's tokenizers: bytes at the end that are no whole character wait for the next token, and are
-// never said where the answer ends with them.
+// detokenizer turns the tokens of one answer into text as they come. It imitates vLLM 0.32, which uses the
+// decode stream of Hugging Face's tokenizers. Bytes at the end that are no whole character wait for the next
+// token. If the answer ends there, these bytes are never sent.
 //
-// It begins with the prompt, so that a token is read in its place. A prompt that ends in the middle of a
-// character has no text that could be told from that of the first tokens: with the first whole character all
-// of the prompt is said again, as there.
+// The detokenizer begins with the prompt, so that each token is read in its context. If a prompt ends in the
+// middle of a character, its text cannot be separated from the text of the first tokens. As in vLLM, the
+// first whole character then repeats the whole prompt.
 type detokenizer struct {
 	voc    *vocabulary
 	prompt []uint32 // nil once it does not matter any more

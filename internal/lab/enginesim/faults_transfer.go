@@ -30,7 +30,7 @@ func (p *paths) add(f Fault) {
 	p.on.Store(true)
 }
 
-// mend takes away the rules given with this From, or all of them for "".
+// mend removes the rules with this From, or all rules for "".
 func (p *paths) mend(from string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -53,8 +53,9 @@ func (s Stress) rename(x *trace.Session, number int, rnd *rand.Rand) {
 	}
 }
 
-// time returns when a session starts that would start at the given time of a play of so long, 0 for all of
-// the trace: those of two minutes come within one, in the middle, and all later ones a minute earlier.
+// time returns the start of a session under a surge, from its start in a play of length span (0: the whole
+// trace). The sessions of two minutes in the middle start within one minute. All later sessions start one
+// minute earlier.
 func (s Stress) time(at, span time.Duration) time.Duration {
 	if !s.Surge {
 		return at

@@ -46,9 +46,9 @@ const (
 // Validate calibrates and simulates every run of a folder like traces/vllm_ground_truth, with the laws of
 // conservation checked after every step.
 //
-// A run without results borrows the tuning of a measured one. One number of that tuning is fitted to how long
-// the client ran, the only result that the run's settings tell. The number is the bandwidth between GPUs
-// where the model is split over several, else the host's time a step.
+// A run without results borrows the tuning of a measured run. One number of this tuning is fitted to how
+// long the client ran, the only result that the run's settings contain. The number is the bandwidth between
+// GPUs where the model is split over several, else the host's time per step.
 //
 // formula has steps take what the formula of simulated engines says, fitted to the tables.
 func Validate(folder fs.FS, formula bool, progress func(string)) ([]Validation, error) {

@@ -54,8 +54,8 @@ func corpus(path string) ([]turn, error) {
 	return readTrace(z)
 }
 
-// readTrace reads a trace as Mooncake publishes it, a JSON object a line. Equal ids mean equal content and
-// equal blocks before, so that the last id that was seen before tells all of them.
+// readTrace reads a trace in Mooncake's published form, one JSON object per line. Equal ids mean equal
+// content and equal blocks before, so the last known id of a turn identifies all earlier blocks.
 func readTrace(r io.Reader) ([]turn, error) {
 	var all []turn
 	first := map[int]int{} // id to the turn that brought it

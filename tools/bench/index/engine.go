@@ -46,7 +46,7 @@ type work struct {
 
 func (w *work) over() bool { return w.done == w.blocks && w.answered == w.answer }
 
-// begin takes a turn on and finds what is there of it.
+// begin starts a turn and finds which of its blocks are cached.
 func (e *engine) begin(turn, longest int) *work {
 	w := &work{turn: turn, path: e.story.path(nil, turn, longest), blocks: min(e.story.length(turn), longest)}
 	if w.blocks > 0 {

@@ -5,14 +5,13 @@ import "github.com/tandem-router/tandem/internal/kv"
 // decodes is how many turns an engine works on at once.
 const decodes = 4
 
-// fleet are engines that work through a story, one turn arriving after the other, and publish as vLLM does: a
-// batch a step, with blocks stored as the step computed them and removals, a hash an event, of what had to go
-// for them.
+// fleet is a set of engines that work through a story, one turn after the other. They publish as vLLM does.
+// Each step sends one batch: stored blocks together as computed, and one removal per hash for the blocks
+// that had to go.
 type fleet struct {
 	story   *story
 	engines []engine
-	// Blocks of a prompt that are placed, a quarter of it of an answer: all that an engine works on must find
-	// room.
+	// Most blocks of a prompt; an answer has at most a quarter. All work of an engine must fit in its cache.
 	longest int
 	turn    int // the last that arrived
 	where   []kv.Holder

@@ -1,10 +1,10 @@
 // Package index measures internal/kv and the way of an event into it, at sizes of a large fleet: see
 // docs/benchmarks.md for what each figure is.
 //
-// What is resident comes from the conversation trace (corpus.go), told again and again (story.go) to engines
-// that keep as much as they have room for (engine.go, fleet.go) and say so in vLLM's words. resident.go fills
-// an index with it; lookup.go, ingest.go, load.go, stall.go and bytes.go measure; machine.go measures the
-// machine, and limits.go what could be had of it.
+// The resident blocks come from the conversation trace (corpus.go). The trace is repeated (story.go) for
+// engines that keep as many blocks as they have room for (engine.go, fleet.go) and publish their events as
+// vLLM does. resident.go fills an index from these events. lookup.go, ingest.go, load.go, stall.go and
+// bytes.go measure. machine.go measures the machine, and limits.go what the machine allows.
 package index
 
 import (
@@ -17,13 +17,13 @@ import (
 
 // Plan says what is measured and how long. The zero value is no plan; see [Full] and [Quick].
 type Plan struct {
-	Resident []int  // blocks in the index, each counted once for every holder of it
+	Resident []int  // blocks in the index, counted once per holder
 	Holders  []int  // 64 at most share a word of the index; each at least 8
 	Runs     int    // how often each figure is taken
 	Trace    string // a conversation trace to use instead of the built-in one
 
 	Prompt      int           // blocks of the long prompts
-	Prompts     int           // how many of them are resident for every million blocks, 2 at least
+	Prompts     int           // long prompts per million resident blocks, at least 2
 	Lookups     int           // of long prompts in a run
 	Scrub       int           // bytes read between two lookups of long prompts, to have them find cold caches
 	Turns       int           // of the trace, looked up in a run

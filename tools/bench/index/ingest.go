@@ -17,7 +17,7 @@ type published struct {
 	stored, removed int
 }
 
-// wave is what engines published for a while, and what a lookup sees when all of it has been applied.
+// wave is a set of published batches, and the result of a lookup after all batches are applied.
 type wave struct {
 	all             []published
 	arena           []byte // of all payloads
@@ -25,7 +25,7 @@ type wave struct {
 
 	keys   []kv.Key // of the prompt that came last
 	holder kv.Holder
-	depth  int // how much of it is at holder
+	depth  int // its blocks at holder
 }
 
 // add encodes a batch as vLLM 0.32 does.
@@ -213,7 +213,7 @@ func (r *resident) timeApply(w *wave) (pace, error) {
 	})
 }
 
-// clock times work, which must apply all of w. It stops when a lookup has seen the last of it.
+// clock times work, which must apply the whole wave. It stops when a lookup has seen the last block.
 func (r *resident) clock(w *wave, work func(*kv.Applied) error) (pace, error) {
 	var got kv.Applied
 	want := kv.Applied{Stored: w.stored, Removed: w.removed}

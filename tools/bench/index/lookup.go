@@ -98,7 +98,7 @@ func differentEnds(depth []int32) int {
 	return len(d)
 }
 
-// rank sorts took and returns the element below which the share q of them lies.
+// rank sorts took and returns its quantile q.
 func rank(took []time.Duration, q float64) time.Duration {
 	slices.Sort(took)
 	return took[min(int(q*float64(len(took))), len(took)-1)]

@@ -68,9 +68,9 @@ func (m *measurement) fill(ctx context.Context, size, holders int) (*resident, e
 	return r, nil
 }
 
-// placePrompts stores n long prompts, each at some holders to different depths, the deepest half of it, and
-// returns how many blocks that made. Depths are drawn for each prompt anew: were they the same, the processor
-// would soon know where to look.
+// placePrompts stores n long prompts and returns the number of stored blocks. Some holders get a prompt,
+// each to another depth, but at least half of its blocks. Each prompt draws its depths anew: with equal
+// depths, the processor would soon predict where to look.
 func (r *resident) placePrompts(n, blocks int) (placed int, err error) {
 	dice := seedOf("prompts")
 	for i := range n {

@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// Target is what is asked: an engine as a prefill server with block events and --enable-scale-out, without a
-// tool parser, of a text model with 2,048 tokens; and, for the exchanges of a decode server, a second one of
-// the same kind that pulls from it.
+// Target is the engine under test: a prefill server of a text model with 2,048 tokens, with block events and
+// --enable-scale-out, and without a tool parser. The exchanges of a decode server need a second engine of
+// the same kind, which pulls from the first.
 type Target struct {
 	URL    string
 	Decode string // URL of the decode server; "": its exchanges are left out

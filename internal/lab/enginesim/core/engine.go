@@ -112,7 +112,8 @@ type Request struct {
 	Bias    map[uint32]float64
 	Allowed []uint32 // allowed_token_ids: nothing else is drawn; nil for all
 	Choices int      // n of the client's request, told once for all its sequences; 0 otherwise
-	// Structured outputs: the answer is one of these texts, and ends with it. Not empty; nil for none.
+	// Structured outputs: the answer is one of the scripts, and ends with it. Not empty; nil without structured
+	// outputs.
 	Scripts [][]uint32
 
 	Transfer *Transfer

@@ -15,8 +15,8 @@ import (
 )
 
 // Loads are tried on a grid, so that a play for one goal serves another goal. A step is a fifth more. The
-// traffic's own load is in the middle; the ends are an eighth of that load and eight times that load. Plays
-// of more than a fleet holds take the longest, so the search goes up in small steps.
+// grid goes from an eighth of the traffic's own load to eight times as much. Plays at an overload take the
+// longest, so the search goes up in small steps.
 const (
 	loadsADoubling = 4
 	most           = 3 * loadsADoubling

@@ -1,10 +1,10 @@
-// Package claims checks what is claimed of Tandem's decision: each claim is a line with an interval over
+// Package claims checks the claims about Tandem's decision. Each claim is a line with an interval over
 // requests, a target, and whether the claim holds.
 //
-// The steps, as files: claims.go lists the claims (quick.go for CI; failing.go, overload.go and pressure.go),
-// lab.go plays what they need, pairs.go puts the same requests of two policies side by side, bootstrap.go
-// says how sure a difference is, report.go writes the lines. tune.go looks for better weights by the same
-// means.
+// The steps, as files: claims.go lists the claims (quick.go for CI; failing.go, overload.go and
+// pressure.go). lab.go plays the runs that the claims need. pairs.go puts the same requests of two policies
+// side by side. bootstrap.go computes how certain a difference is. report.go writes the lines. tune.go
+// searches for better weights by the same means.
 package claims
 
 import (
@@ -58,7 +58,7 @@ type Options struct {
 	Traces   string   // folder
 	Host     string   // what engines' hosts cost, see [replay.Play]
 	Links    string   // how transfers at the same time get by, see [replay.Play]
-	Only     []string // claims whose name begins with one of these names; none: all
+	Only     []string // claims whose name begins with a listed prefix; empty: all
 	All      bool     // failing replicas, overload and old reports too, which take minutes
 	Workers  int      // plays at a time, at least 1
 	Progress func(text string)

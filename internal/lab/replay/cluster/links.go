@@ -109,8 +109,8 @@ func (n *network) advance(now time.Duration) {
 	n.at = now
 }
 
-// share shares bandwidth out, so that the least rate is as large as can be, then the next, and so on: all
-// rates grow alike until an end, or a path, has no more; those there are done, and the others go on.
+// share divides the bandwidth by max-min fairness. All rates grow alike until an end or a path is full. The
+// flows through a full end or path are done, and the others continue to grow.
 func (n *network) share() {
 	for side := range n.ends {
 		clear(n.ends[side])
