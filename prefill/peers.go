@@ -13,7 +13,7 @@ type PeerLoad struct {
 	ID       replica.ID    `json:"id,omitzero"`
 	Requests int           `json:"requests,omitzero"` // sent and not answered
 	Tokens   int           `json:"tokens,omitzero"`   // uncached prompt tokens in Requests
-	Work     time.Duration `json:"work_ns,omitzero"`  // predicted until Requests are done, without other routers' work
+	Work     time.Duration `json:"work_ns,omitzero"`  // until Requests are done, if no other router sends work
 	// The earliest booked prompt among the requests.
 	First roster.Running `json:"first,omitzero"`
 	Fresh int            `json:"fresh,omitzero"` // prompt tokens that the report does not include
