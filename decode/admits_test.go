@@ -3,6 +3,8 @@ package decode
 import (
 	"testing"
 	"time"
+
+	"github.com/tandem-router/tandem/decode/ledger"
 )
 
 // prompt asks for so many blocks.
@@ -107,11 +109,11 @@ func TestAShortWaitIsNoEndlessOne(t *testing.T) {
 	m := p.members.All[0]
 	wait := func(blocks int) time.Duration {
 		a := p.accountNow(m, start)
-		return p.roomIn(m, &a, blocks-a.left())
+		return p.roomIn(m, &a, blocks-a.Left())
 	}
-	if last, next := wait(0), wait(300); last > shortWait || next <= shortWait {
+	if last, next := wait(0), wait(300); last > ledger.ShortWait || next <= ledger.ShortWait {
 		t.Errorf("%d blocks are promised: the last waits %v, the next would %v, want %v between",
-			booked, last, next, shortWait)
+			booked, last, next, ledger.ShortWait)
 	}
 }
 

@@ -3,18 +3,23 @@ package decode
 import (
 	"math"
 	"time"
+
+	"github.com/tandem-router/tandem/decode/ledger"
 )
 
 // atOnce is the share of the expected growth of all answers on one replica that is in use at one time: some
 // have ended before others are long. 0 is not known, and means all.
-type atOnce float64
+type atOnce struct {
+	share float64
+	at    time.Time // when it was worked out
+}
 
 // of returns the part of so many blocks.
-func (s atOnce) of(blocks int) int {
-	if s == 0 {
+func (s *atOnce) of(blocks int) int {
+	if s.share == 0 {
 		return blocks
 	}
-	return int(math.Ceil(float64(s) * float64(blocks)))
+	return int(math.Ceil(s.share * float64(blocks)))
 }
 
 const (
@@ -35,21 +40,23 @@ const (
 // growsAtOnce works out how much of the growth of m's leases is in use at one time, by how long answers are
 // and how many tokens each has now. As long as lengths are guessed it is nearly all: where the guess is wrong
 // it is wrong of all of them together.
-func (p *Pool) growsAtOnce(m *member, now time.Time) atOnce {
+func (p *Pool) growsAtOnce(m *member, now time.Time) (share float64) {
 	var u use
-	growth, step := 0, p.stepOf(m)*m.learned.PerToken()
-	for _, l := range m.ledger.leases {
-		if l.state == reserved {
+	growth, size := 0, m.blockSize()
+	step := p.stepOf(m) * m.learned.PerToken()
+	for _, e := range m.book.Leases() {
+		l := owner(e)
+		if e.State() == ledger.Reserved {
 			continue
 		}
 		has := l.generated(step, now)
 		growth += l.expectedGrowth(has)
 		// What comes back when it ends: others may use what was there before.
-		own := float64(max(0, l.blocks*m.blockSize()-l.matched))/float64(l.sequences) + float64(has)
-		u.add(l, has, own, m.blockSize())
+		own := float64(max(0, blocksOf(e.Tokens, size)*size-e.Matched))/float64(l.entry.Sequences) + float64(has)
+		u.add(l, has, own, size)
 	}
-	share := min(1, (u.peak()+unsure)/float64(growth+unsure))
-	return atOnce(1 - p.lengths.All().Known()*(1-share))
+	share = min(1, (u.peak()+unsure)/float64(growth+unsure))
+	return 1 - p.lengths.All().Known()*(1-share)
 }
 
 // use is how many blocks more than now are in use at each look, with the variance of that.
@@ -65,7 +72,7 @@ func (u *use) add(l *Lease, has int, own float64, blockSize int) {
 		limit = float64(l.limit - has)
 	}
 	l.lengths.Survive(has, lookSteps[:], u.lives[:])
-	n, size := float64(l.sequences), float64(blockSize)
+	n, size := float64(l.entry.Sequences), float64(blockSize)
 	for k, lives := range u.lives {
 		steps := lookSteps[k]
 		if steps/lookAhead >= limit {

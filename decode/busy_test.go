@@ -102,7 +102,7 @@ func TestGrowthAtOnce(t *testing.T) {
 			n++
 		}
 		p.Observe("d1", load(end.Add(time.Second), n, 0.05), end.Add(time.Second))
-		return float64(p.members.All[0].ledger.atOnce)
+		return p.members.All[0].atOnce.share
 	}
 	together, spread := at(func(int) int { return 0 }), at(func(i int) int { return 15 * i })
 	if together < 0.6 || spread > 0.4 {

@@ -3,6 +3,7 @@ package decode
 import (
 	"time"
 
+	"github.com/tandem-router/tandem/decode/ledger"
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
@@ -18,16 +19,11 @@ func (p *Pool) BookCanary(id replica.ID, prompt, answer int, now time.Time) *Lea
 	}
 	size := m.blockSize()
 	blocks := blocksOf(prompt, size)
-	l := &Lease{
-		pool: p, member: m, growth: blocksOf(prompt+answer, size) - blocks,
-		prompt:  promptKV{state: arrived}, // no other prompt waits for it
-		lengths: p.expects(&Query{Tokens: prompt}, false),
-		request: request{
-			tokens: prompt, blocks: blocks, sequences: 1,
-			limit: answer,
-		},
-	}
-	p.add(l, now)
+	l := &Lease{pool: p, member: m, limit: answer, lengths: p.expects(&Query{Tokens: prompt}, false)}
+	l.entry.Of = l
+	l.entry.Promise = ledger.Promise{Tokens: prompt, Blocks: blocks, Sequences: 1}
+	growth := blocksOf(prompt+answer, size) - blocks
+	p.enter(l, ledger.Terms{Growth: growth, Prompt: ledger.Arrived}, now) // no other prompt waits for its prompt
 	p.send(l, now)
 	return l
 }

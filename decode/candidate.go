@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tandem-router/tandem/decode/ledger"
 	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/kv"
 	"github.com/tandem-router/tandem/internal/replica"
@@ -89,7 +90,7 @@ func (p *Pool) Candidates(
 	p.members.Lock()
 	defer p.members.Unlock()
 	p.learned.Other = q.Prefills
-	p.admitDue(now)
+	p.ledger.AdmitDue(now)
 	var rejected Rejected
 	s := p.survey(q, now)
 	first := len(dst)
@@ -104,12 +105,12 @@ func (p *Pool) Candidates(
 			}
 			dst, verdict = dst[:len(dst)-1], full
 		}
-		p.reject(m, verdict, &s, &p.standings[i].account, &rejected, excluded)
+		p.reject(m, verdict, &s, &p.standings[i].Account, &rejected, excluded)
 	}
 	if noneRunsSoon(dst[first:], q) {
 		for i := range dst[first:] {
 			c := &dst[first+i]
-			p.reject(c.member, full, &s, &p.standings[c.Slot].account, &rejected, excluded)
+			p.reject(c.member, full, &s, &p.standings[c.Slot].Account, &rejected, excluded)
 		}
 		dst = dst[:first]
 	}
@@ -125,7 +126,7 @@ func (p *Pool) Candidates(
 // and no more: whose prefix it has would be computed anew elsewhere, beside everybody's streams.
 func noneRunsSoon(cs []Candidate, q *Query) bool {
 	for i := range cs {
-		if cs[i].runSlot <= q.Ready+shortWait {
+		if cs[i].runSlot <= q.Ready+ledger.ShortWait {
 			return false
 		}
 	}
@@ -136,16 +137,16 @@ func noneRunsSoon(cs []Candidate, q *Query) bool {
 func (p *Pool) offer(c *Candidate, m *member, q *survey, s *standing) bool {
 	*c = Candidate{member: m}
 	c.blocks, c.Need, c.limit = m.need(q.Query, &q.answer)
-	if s.capacity > 0 && s.left() < c.Need {
+	if s.Capacity > 0 && s.Left() < c.Need {
 		c.inUse = p.inUse(m, q)
 		c.Need -= c.inUse
 	}
-	c.runSlot = p.runSlotIn(m, &s.account, q.Sequences)
-	if !p.admits(m, &s.account, c.Need, q.Ready, q.now) {
+	c.runSlot = p.runSlotIn(m, &s.Account, q.Sequences)
+	if !p.admits(m, &s.Account, c.Need, q.Ready, q.at) {
 		return false
 	}
-	c.Crowded = !s.fits(c.Need)
+	c.Crowded = !s.Fits(c.Need)
 	p.gather(c, q, s, q.answer.rest)
-	c.Saturated = q.Split && q.Local && p.saturated(c, &s.account, q.Ready)
+	c.Saturated = q.Split && q.Local && p.saturated(c, &s.Account, q.Ready)
 	return !c.Saturated || !c.Crowded
 }

@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/tandem-router/tandem/decode/ledger"
 	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/internal/roster"
@@ -12,7 +13,7 @@ import (
 // standing is what a member reports and what it has promised, at one moment and whatever is asked.
 type standing struct {
 	replica.Reading
-	account
+	ledger.Account
 }
 
 // means is the load of the members that reported lately: what is assumed of the others, since unknown is not
@@ -31,12 +32,12 @@ func (p *Pool) read(now time.Time) means {
 	for _, m := range p.members.All {
 		s := standing{Reading: m.load.Read(now, p.settings.LoadTTL)}
 		if !math.IsNaN(s.Usage) {
-			s.account = p.account(m, s.Usage, 0)
-			usage += s.share(s.used)
+			s.Account = p.account(m, s.Usage, 0)
+			usage += s.share(s.Used)
 			users++
 		}
 		if s.Running >= 0 {
-			others += float64(m.ledger.others.Count)
+			others += float64(m.others.Count)
 			reporters++
 		}
 		p.standings = append(p.standings, s)
@@ -47,7 +48,7 @@ func (p *Pool) read(now time.Time) means {
 	}
 	for i, m := range p.members.All {
 		if s := &p.standings[i]; math.IsNaN(s.Usage) {
-			s.account = p.account(m, s.Usage, mean.usage)
+			s.Account = p.account(m, s.Usage, mean.usage)
 		}
 	}
 	return mean
@@ -55,22 +56,24 @@ func (p *Pool) read(now time.Time) means {
 
 // share returns which part of the capacity so many blocks are, as reported where the capacity is unknown.
 func (s *standing) share(blocks int) float64 {
-	if s.capacity == 0 {
+	if s.Capacity == 0 {
 		return s.Usage
 	}
-	return min(1, float64(blocks)/float64(s.capacity))
+	return min(1, float64(blocks)/float64(s.Capacity))
 }
 
 // survey is a query with what holds for all members.
 type survey struct {
 	*Query
 	now     time.Time
+	at      int64 // now, as the ledger has it
+	readyAt int64 // when the prompt can be there, as the ledger has it
 	mean    means
 	matches roster.Matches
 	answer  answer
 	pool    estimate.Speed // by which all members decode, taken together
 	slope   estimate.Speed // what more costs there
-	prompt  *Lease         // stands for the prompt where it is compared with those of leases, nil until then
+	prompt  *ledger.Lease  // stands for the prompt where it is compared with those of leases, nil until then
 }
 
 // survey looks at what holds for all members. How much of a step is for what decodes in it is told by the
@@ -78,7 +81,8 @@ type survey struct {
 // about the same, can say that more costs next to nothing, and would draw more.
 func (p *Pool) survey(q *Query, now time.Time) survey {
 	s := survey{
-		Query: q, now: now, mean: p.read(now), matches: p.Matches(q.Depth, q.Chunk, q.Tokens),
+		Query: q, now: now, at: p.ledger.At(now), readyAt: p.ledger.At(now.Add(q.Ready)),
+		mean: p.read(now), matches: p.Matches(q.Depth, q.Chunk, q.Tokens),
 		answer: answer{lengths: p.expects(q, false)}, pool: p.learned.StepSpeed(),
 	}
 	s.slope = p.slope(&s.pool, now)
@@ -95,7 +99,7 @@ func (p *Pool) gather(c *Candidate, q *survey, s *standing, output int) {
 	c.Matched = q.matches.Tokens(&m.Member)
 	c.Expected = c.Matched
 	c.Truncated = q.matches.Truncated(&m.Member)
-	others := float64(m.ledger.others.Count)
+	others := float64(m.others.Count)
 	if s.Running < 0 {
 		others, c.Unknown = q.mean.others, true
 	}
@@ -108,45 +112,43 @@ func (p *Pool) gather(c *Candidate, q *survey, s *standing, output int) {
 
 // gatherRoom fills in how full c's replica is.
 func (p *Pool) gatherRoom(c *Candidate, q *survey, s *standing) {
-	m, a := c.member, &s.account
-	c.Reserved, c.Free = a.reserved, -1
+	m, a := c.member, &s.Account
+	c.Reserved, c.Free = a.Reserved, -1
 	c.Usage = s.Usage
 	if math.IsNaN(c.Usage) {
 		c.Usage, c.Unknown = q.mean.usage, true
 	}
 	c.Room = max(0, c.runSlot-q.Ready).Seconds()
-	if a.capacity == 0 {
+	if a.Capacity == 0 {
 		return
 	}
-	c.Free = max(a.free, 0)
-	c.Usage = s.share(a.used)
-	c.Room = max(0, max(c.runSlot, p.roomIn(m, a, a.asked(c.Need)-a.left()))-q.Ready).Seconds()
+	c.Free = max(a.Free, 0)
+	c.Usage = s.share(a.Used)
+	c.Room = max(0, max(c.runSlot, p.roomIn(m, a, a.Asked(c.Need)-a.Left()))-q.Ready).Seconds()
 }
 
 // gatherDecode fills in who decodes there and what comes, with so many requests of others.
 func (p *Pool) gatherDecode(c *Candidate, q *survey, s *standing, others float64) {
 	m := c.member
-	g := &c.member.ledger
-	e := &c.member.remote
+	g, e := &m.book, &m.remote
 	output := int(c.answer)
-	c.Running = float64(g.sequences+g.queued+e.Sequences+e.Queued) + others
-	c.Waiting = float64(max(0, s.Waiting) + g.queued)
+	c.Running = float64(g.Sequences+g.Queued+e.Sequences+e.Queued) + others
+	c.Waiting = float64(max(0, s.Waiting) + g.Queued)
 	c.reads = m.reads(c.Running)
 	c.longer = m.longer(&c.speed, &q.pool)
 	c.Marginal = q.slope.Marginal(q.Tokens+output/2) * c.longer
 	c.Usual = p.lengths.Mean()
 	c.Output = c.answer * float64(max(q.Sequences, 1))
-	c.Step = c.speed.Step(g.sequences+e.Sequences+int(others)+1, int(c.reads))
+	c.Step = c.speed.Step(g.Sequences+e.Sequences+int(others)+1, int(c.reads))
 	c.Arriving = m.learned.Traffic.Inbound.Rate(q.now) + e.InboundRate
 	c.Posting = m.learned.Posting()
-	c.Inbound = p.backlog(m, q.Ready, q.now)
+	c.Inbound = g.Backlog(e, q.Ready, q.readyAt)
 }
 
 // gatherLocal fills in what it is to prefill there, too. Those whose prompt is not there are not decoding.
 func (p *Pool) gatherLocal(c *Candidate, q *survey, speed *estimate.Pricing, others float64) {
 	m := c.member
-	g := &c.member.ledger
-	e := &c.member.remote
+	g, e := &m.book, &m.remote
 	l := &c.Local
 	l.Wait = m.localWait(q.now).Seconds()
 	l.Busy = m.blocksFor(q.now, p.settings.Piece.Seconds()).Seconds()
@@ -154,12 +156,12 @@ func (p *Pool) gatherLocal(c *Candidate, q *survey, speed *estimate.Pricing, oth
 	l.Wait += e.Rho * q.mean.peersAge
 	c.priceMatch(q.Query, speed, p.Unit())
 	if !p.inPieces(q.Query, m) { // else see priceInPieces
-		l.Delayed = g.orders.delayed(l.Wait, l.Warm, p.sinceEpoch(q.now)) + float64(e.Arriving)*l.Warm
+		l.Delayed = g.Delayed(l.Wait, l.Warm, q.at) + float64(e.Arriving)*l.Warm
 	}
-	l.Active = float64(g.sequences - g.arriving + e.Sequences - e.Arriving)
+	l.Active = float64(g.Sequences - g.Arriving + e.Sequences - e.Arriving)
 	// The price of a prompt on a prefill replica leaves out requests that an unknown router sends there. The
 	// price of a local prefill then leaves out the streams of that router, too.
-	if _, unknown := g.others.Unseen(); !unknown {
+	if _, unknown := m.others.Unseen(); !unknown {
 		l.Active += others
 	}
 	l.Arrivals = m.learned.Traffic.Requests.Rate(q.now) + e.Arrivals

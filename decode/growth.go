@@ -1,7 +1,6 @@
 package decode
 
 import (
-	"math"
 	"time"
 
 	"github.com/tandem-router/tandem/internal/estimate"
@@ -27,7 +26,7 @@ func (m *member) step(speed *estimate.Speed) float64 {
 
 // generated is [Pool.generated] where it is known how many seconds pass from one token to the next.
 func (l *Lease) generated(step float64, now time.Time) int {
-	began := l.stream.began()
+	began := l.began()
 	if began.IsZero() || !now.After(began) {
 		return 0
 	}
@@ -38,9 +37,6 @@ func (l *Lease) generated(step float64, now time.Time) int {
 	return tokens
 }
 
-// reported returns the blocks in use by the newest report.
-func (m *member) reported() int { return int(math.Round(m.ledger.usage * float64(m.R.Facts.Blocks))) }
-
 // expectedGrowth returns the blocks that l may well add when each sequence has generated so many tokens.
 func (l *Lease) expectedGrowth(generated int) int {
 	left := -1
@@ -49,17 +45,17 @@ func (l *Lease) expectedGrowth(generated int) int {
 	}
 	rest := l.lengths.Room(generated, left)
 	size := l.member.blockSize()
-	end := blocksOf(l.member.slots(l.tokens+generated+rest), size)
-	return l.sequences * (end - blocksOf(l.has(generated), size))
+	end := blocksOf(l.member.slots(l.entry.Tokens+generated+rest), size)
+	return l.entry.Sequences * (end - blocksOf(l.has(generated), size))
 }
 
 // has is how many tokens' room each sequence holds when it has generated so many. Before the first nothing is
 // drafted.
 func (l *Lease) has(generated int) int {
 	if generated == 0 {
-		return l.tokens
+		return l.entry.Tokens
 	}
-	return l.member.slots(l.tokens + generated)
+	return l.member.slots(l.entry.Tokens + generated)
 }
 
 func blocksOf(tokens, size int) int { return (tokens + size - 1) / size }

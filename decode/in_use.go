@@ -1,6 +1,7 @@
 package decode
 
 import (
+	"github.com/tandem-router/tandem/decode/ledger"
 	"github.com/tandem-router/tandem/internal/roster"
 
 	"github.com/tandem-router/tandem/scoring"
@@ -27,7 +28,7 @@ func (p *Pool) inUse(m *member, q *survey) int {
 		return 0
 	}
 	if q.prompt == nil {
-		q.prompt = &Lease{pool: p, request: request{named: roster.Prompt{Keys: q.Keys}}}
+		q.prompt = &ledger.Lease{Promise: ledger.Promise{Named: roster.Prompt{Keys: q.Keys}}}
 	}
-	return min(there, m.ledger.orders.held.shared(q.prompt, 0)) / m.blockSize()
+	return min(there, m.book.InReport(q.prompt, 0, p)) / m.blockSize()
 }

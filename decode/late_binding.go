@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/tandem-router/tandem/decode/ledger"
 	"github.com/tandem-router/tandem/internal/roster"
 )
 
@@ -20,16 +21,16 @@ func (l *Lease) Holds(now time.Time) (ok bool, reason string, room time.Duration
 		return false, "it left the pool", Never
 	case !m.Healthy:
 		return false, "it is unhealthy", Never
-	case l.state == ended:
+	case l.entry.State() == ledger.Ended:
 		return false, "its lease has ended", Never
 	case m.R.Draining:
 		return false, roster.Draining, Never
 	}
-	p.admitDue(now)
+	p.ledger.AdmitDue(now)
 	if short, a := p.shortOf(l, now); short > 0 {
 		return false, "it lost its room", p.roomIn(m, &a, short)
 	}
-	if busy := m.blocksFor(now, p.settings.Piece.Seconds()); busy > soon && !l.prompt.local {
+	if busy := m.blocksFor(now, p.settings.Piece.Seconds()); busy > soon && !l.entry.Local {
 		return false, "it prefills other prompts", busy
 	}
 	return true, "", 0
@@ -40,8 +41,8 @@ func (l *Lease) Holds(now time.Time) (ok bool, reason string, room time.Duration
 func (l *Lease) Ahead(now time.Time) (leaving, coming float64) {
 	l.pool.members.Lock()
 	defer l.pool.members.Unlock()
-	coming = l.ahead(now).Seconds()
-	return l.prompt.inbound.from.Ahead(l.prompt.inbound.place).Seconds(), coming
+	coming = l.member.book.InboundBeside(&l.entry, l.pool.ledger.At(now)).Seconds()
+	return l.from.Ahead(l.place).Seconds(), coming
 }
 
 // Alive reports whether l's replica is still in the pool and healthy.
@@ -74,17 +75,17 @@ const Never = time.Duration(math.MaxInt64)
 
 // shortOf returns how many blocks its replica lacks for l, and the account without l that says so. What the
 // engine counts already needs no room.
-func (p *Pool) shortOf(l *Lease, now time.Time) (int, account) {
+func (p *Pool) shortOf(l *Lease, now time.Time) (int, ledger.Account) {
 	m := l.member
 	a := p.accountNow(m, now)
-	switch l.state {
-	case reported:
+	switch l.entry.State() {
+	case ledger.Reported:
 		return 0, a
-	case admitted, sent:
-		a.free += l.whole()
+	case ledger.Admitted, ledger.Sent:
+		a.Free += l.entry.Whole()
 	}
-	if a.fits(l.whole()) {
+	if a.Fits(l.entry.Whole()) {
 		return 0, a
 	}
-	return a.asked(l.whole()) - a.free, a
+	return a.Asked(l.entry.Whole()) - a.Free, a
 }

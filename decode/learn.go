@@ -11,15 +11,15 @@ import (
 // learnPrefill takes in that the first token of l is there.
 func (p *Pool) learnPrefill(l *Lease, now time.Time) {
 	m := l.member
-	if !l.prompt.local {
+	if !l.entry.Local {
 		return
 	}
-	sentAt, roomy := l.stream.sentAt, l.stream.roomy
-	if l.prompt.pieces.Upto > 0 {
-		sentAt = l.prompt.pieces.Begins
+	sentAt, roomy := l.entry.SentAt(), l.stream.roomy
+	if l.pieces.Upto > 0 {
+		sentAt = l.pieces.Begins
 	}
-	p.learnComputed(l, l.computed(), l.tokens, sentAt, roomy && !l.prompt.pieces.Failed, now)
-	if l.stream.unseenArrival > 0 {
+	p.learnComputed(l, l.computed(), l.entry.Tokens, sentAt, roomy && !l.pieces.Failed, now)
+	if l.entry.UnseenArrival > 0 {
 		m.learned.Spoil()
 	}
 }
@@ -27,7 +27,7 @@ func (p *Pool) learnPrefill(l *Lease, now time.Time) {
 // endSpan teaches what the prompts took that the replica of l has computed itself since it had none to
 // compute, where it has none now.
 func (p *Pool) endSpan(l *Lease) {
-	if m := l.member; l.prompt.local && m.ledger.local.none() {
+	if m := l.member; l.entry.Local && m.turns.Empty() {
 		p.learned.Idle(&m.learned.Prompts)
 	}
 }
@@ -39,14 +39,14 @@ func (p *Pool) learnComputed(l *Lease, from, upto int, since time.Time, sure boo
 	speed := p.speed(m)
 	beside, _ := m.besidePrompt(&speed)
 	p.learned.Computed(&m.learned.Prompts, upto-from, from, beside, now.Sub(since), now)
-	if !sure || m.ledger.others.Count > 0 || m.prefillsForOthers() {
+	if !sure || m.others.Count > 0 || m.prefillsForOthers() {
 		m.learned.Spoil()
 	}
 }
 
 // learnOwnSteps takes in the pauses of the streams beside a piece of l's prompt.
 func (p *Pool) learnOwnSteps(l *Lease, beside Pauses, now time.Time) {
-	x, piece := &l.prompt.pieces, p.settings.Piece.Seconds()
+	x, piece := &l.pieces, p.settings.Piece.Seconds()
 	m, speed := l.member, p.speed(l.member)
 	step := m.step(&speed)
 	took, expected := now.Sub(x.Begins).Seconds(), x.Lasts+step
@@ -96,7 +96,7 @@ func (p *Pool) learnUnderway(l *Lease, generated int, now time.Time) {
 // learnStep takes in that l's answer took so many seconds for each of so many tokens, 0 unknown.
 func (p *Pool) learnStep(l *Lease, token float64, tokens int, now time.Time) {
 	m, was := l.member, &l.stream.meanwhile
-	if l.stream.unseenArrival == 0 {
+	if l.entry.UnseenArrival == 0 {
 		*was = p.since(&l.stream.begun, m, now)
 	}
 	s := estimate.Took(estimate.StepTime, estimate.Work{}, token, now)

@@ -1,9 +1,10 @@
 package decode
 
 import (
-	"math"
 	"time"
 
+	"github.com/tandem-router/tandem/decode/ledger"
+	"github.com/tandem-router/tandem/decode/turns"
 	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/internal/roster"
@@ -27,60 +28,31 @@ type Schedule struct {
 
 // Lease is room booked on a decode replica. Whoever holds it ends it with Release or [Lease.Finish].
 //
-// All but pool and request is guarded by the lock of the pool.
+// All but pool is guarded by the lock of the pool.
 type Lease struct {
-	pool *Pool
-	request
+	pool   *Pool
+	member *member
+	entry  ledger.Lease // in the member's book
 
-	member  *member
+	pieces  turns.Prompt    // how its prompt is sent, if the replica computes it
+	from    *replica.Outbox // of the replica that sends its KV, nil if none does
+	place   time.Duration   // in that
+	guessed bool            // the index counts its prompt as the replica's before its events say so
+
 	lengths estimate.Expectation // of its answer's length
-	slot    int                  // in the ledger's leases
-	id      uint64               // counts up with each booking
-	growth  int                  // blocks that the answer may well add
-
-	state       state
-	reservation reservation // until its prefill begins
-	prompt      promptKV    // until its first token, and whose KV that is
-	stream      stream      // from when the engine has got it
+	limit   int                  // new tokens of each sequence, -1 none
+	stream  stream               // from when the engine has got it
 }
 
-// request is what was booked. It is immutable.
-type request struct {
-	named     roster.Prompt
-	tokens    int // of the prompt
-	blocks    int // of the prompt
-	inUse     int // of these, those that others had in use when it was booked
-	matched   int // tokens of it that were believed to be there already
-	sequences int // at least 1
-	limit     int // new tokens of each sequence, -1 none
-}
-
-// state is how far a lease has come. It only ever moves down this list, and may leave out what is in
-// between.
-//
-//	reserved   its prefill should not have begun. Its blocks are asked for, and not taken from what is free.
-//	           Invariant: it is in Pool.reserved.
-//	admitted   its blocks are promised, since no report of the engine can include them.
-//	sent       the engine has got it, and still the newest report does not include it.
-//	           Invariant: stream.sentAt is set, from now on.
-//	reported   the newest report includes its blocks. Only its growth is ours to count.
-//	ended      it is in no list and in no sum.
-type state uint8
-
-const (
-	reserved state = iota
-	admitted
-	sent
-	reported
-	ended
-)
+// owner returns the lease that e is the entry of.
+func owner(e *ledger.Lease) *Lease { return e.Of.(*Lease) }
 
 // Book reserves c's replica for the request that c was made for. It returns nil when the replica left the
 // pool, fell ill, began to drain or lost its room meanwhile.
 func (p *Pool) Book(c *Candidate, q *Query, t Schedule, now time.Time) *Lease {
 	p.members.Lock()
 	defer p.members.Unlock()
-	p.admitDue(now)
+	p.ledger.AdmitDue(now)
 	m := c.member
 	if !m.Takes() {
 		return nil
@@ -89,32 +61,63 @@ func (p *Pool) Book(c *Candidate, q *Query, t Schedule, now time.Time) *Lease {
 	if t.Local {
 		ready = 0
 	}
-	if a := p.accountNow(m, now); !p.admits(m, &a, c.Need, ready, now) {
+	if a := p.accountNow(m, now); !p.admits(m, &a, c.Need, ready, p.ledger.At(now)) {
 		return nil
 	}
-	l := &Lease{
-		pool: p, member: m, lengths: p.expects(q, true), growth: c.Need + c.inUse - c.blocks,
-		reservation: reservation{admitAt: t.AdmitAt},
-		prompt:      promptKV{local: t.Local}, stream: stream{unseenArrival: t.UnseenArrival},
-		request: request{
-			named:  roster.Prompt{Keys: q.Keys, Chunk: q.Chunk},
-			tokens: q.Tokens, blocks: c.blocks, inUse: c.inUse, matched: c.Matched,
-			sequences: max(q.Sequences, 1), limit: c.limit,
-		},
+	l := &Lease{pool: p, member: m, lengths: p.expects(q, true), limit: c.limit}
+	l.entry.Of = l
+	l.entry.Promise = ledger.Promise{
+		Named: roster.Prompt{Keys: q.Keys, Chunk: q.Chunk}, Tokens: q.Tokens, Blocks: c.blocks - c.inUse,
+		Matched: c.Matched, Sequences: max(q.Sequences, 1), Local: t.Local, UnseenArrival: t.UnseenArrival,
 	}
-	l.prompt.pieces.Tokens, l.prompt.pieces.Prefix.Base = q.Tokens, c.Matched
+	l.pieces.Tokens, l.pieces.Prefix.Base = q.Tokens, c.Matched
 	if t.Local {
-		l.prompt.predicted = seconds(c.Local.Took() - c.shared)
-		l.prompt.pieces.On = p.inPieces(q, m)
+		l.pieces.Predicted = seconds(c.Local.Took() - c.shared)
+		l.pieces.On = p.inPieces(q, m)
 		m.learned.Traffic.Prefills.Add(now, c.Local.Warm-c.speed.Shared(q.Tokens-c.Expected))
 	} else {
-		l.prompt.inbound = inbound{transfer: t.Transfer, from: t.Outbox, sendAt: t.SendAt, landAt: t.LandAt}
+		l.entry.Transfer, l.from = t.Transfer, t.Outbox
 		m.learned.Traffic.Inbound.Add(now)
 	}
 	m.learned.Traffic.Requests.Add(now)
 	m.learned.Recall(now)
-	p.add(l, now)
+	growth := c.Need + c.inUse - c.blocks
+	p.enter(l, ledger.Terms{Growth: growth, Admit: t.AdmitAt, Send: t.SendAt, Land: t.LandAt}, now)
 	return l
+}
+
+// enter enters l into the book of its member, and into the queue of what its prompt waits for.
+func (p *Pool) enter(l *Lease, t ledger.Terms, now time.Time) {
+	m := l.member
+	p.ledger.Enter(&m.book, &l.entry, t, now)
+	switch {
+	case !l.entry.Missing():
+	case l.entry.Local:
+		l.pieces.ID, l.pieces.Due = l.entry.ID(), p.turnOf(now, l.pieces.Predicted)
+		m.turns.Enter(&l.pieces, now)
+	default:
+		l.place = l.from.Add(l.entry.Transfer)
+	}
+}
+
+// arrive notes that the prompt of l is there, or never will be. It reports whether that was not known.
+func (p *Pool) arrive(l *Lease, now time.Time) bool {
+	if !l.member.book.Arrive(&l.entry) {
+		return false
+	}
+	if l.entry.Local {
+		l.member.turns.Exit(&l.pieces, now)
+	} else {
+		l.from.Add(-l.entry.Transfer)
+	}
+	return true
+}
+
+// arriveUnseen is arrive if nobody has seen whether and when the prompt of l was there.
+func (p *Pool) arriveUnseen(l *Lease, now time.Time) {
+	if p.arrive(l, now) && l.entry.Local {
+		l.member.learned.GaveUp(l.member.turns.Empty())
+	}
 }
 
 // Booked returns how many leases of id have not ended; 0 where it is no member. Safe for concurrent use.
@@ -122,7 +125,7 @@ func (p *Pool) Booked(id replica.ID) int {
 	p.members.Lock()
 	defer p.members.Unlock()
 	if m, ok := p.members.Find(id); ok {
-		return len(m.ledger.leases)
+		return len(m.book.Leases())
 	}
 	return 0
 }
@@ -139,18 +142,16 @@ func (l *Lease) MarkSent(now time.Time) {
 }
 
 func (p *Pool) send(l *Lease, now time.Time) {
-	if l.state >= sent {
+	if l.entry.State() >= ledger.Sent {
 		return
 	}
-	p.admit(l)
 	m := l.member
-	m.ledger.move(l, sent)
-	m.ledger.others.Ours(m.known())
-	l.stream.sentAt = now
+	p.ledger.Send(&l.entry, now)
+	m.others.Ours(m.known())
 	l.stream.begun = p.done(m, now)
 	l.stream.roomy = p.hasRoom(m, now)
-	l.stream.foreign = m.ledger.others.Count > 0 && m.load.Fetching() != 0
-	if l.stream.roomy && (l.prompt.local || m.localWait(now) == 0) {
+	l.stream.foreign = m.others.Count > 0 && m.load.Fetching() != 0
+	if l.stream.roomy && (l.entry.Local || m.localWait(now) == 0) {
 		l.stream.ahead = p.ahead(l, now)
 	}
 }
@@ -166,7 +167,7 @@ func (p *Pool) ahead(l *Lease, now time.Time) ahead {
 	switch {
 	case r.Waiting <= 0:
 		return behindNobody
-	case r.Waiting <= m.load.Fetching() && r.Running >= 0 && r.Running+m.ledger.unheard <= p.mostRan():
+	case r.Waiting <= m.load.Fetching() && r.Running >= 0 && r.Running+m.book.Unheard <= p.mostRan():
 		return besideTransfers
 	}
 	return behindOthers
@@ -180,16 +181,10 @@ func (p *Pool) mostRan() (most int) {
 	return most
 }
 
-// hasRoom reports whether the engine has room for all that it has been sent, as far as that is known.
-func (p *Pool) hasRoom(m *member, now time.Time) bool {
-	a := p.account(m, m.load.Read(now, p.settings.LoadTTL).Usage, math.NaN())
-	return a.capacity == 0 || a.free >= 0
-}
-
 // Release ends the lease. A second call, and one on nil, does nothing. Safe for concurrent use.
 func (l *Lease) Release(now time.Time) {
 	if l != nil && l.released(now) {
-		l.pool.Retract(&l.member.Member, l.named)
+		l.pool.Retract(&l.member.Member, l.entry.Named)
 	}
 }
 
@@ -198,9 +193,10 @@ func (l *Lease) Release(now time.Time) {
 func (l *Lease) released(now time.Time) (guessed bool) {
 	l.pool.members.Lock()
 	defer l.pool.members.Unlock()
-	guessed = l.prompt.guessed && l.state != ended && l.prompt.state != answered
-	if l.state == sent || l.state == reported {
-		l.member.ledger.others.GaveUp(l.sequences)
+	e := &l.entry
+	guessed = l.guessed && e.State() != ledger.Ended && e.PromptState() != ledger.Answered
+	if e.AtEngine() {
+		l.member.others.GaveUp(e.Sequences)
 	}
 	l.pool.end(l, now)
 	return guessed
@@ -215,14 +211,44 @@ func (l *Lease) Finish(outTokens int, decoding time.Duration, now time.Time) {
 	p := l.pool
 	p.members.Lock()
 	defer p.members.Unlock()
-	if l.state == ended {
+	if l.entry.State() == ledger.Ended {
 		return
 	}
-	if each := outTokens / l.sequences; each > 0 {
+	if each := outTokens / l.entry.Sequences; each > 0 {
 		p.learnLength(l, each, now)
-		p.learnStep(l, l.stream.step(each, decoding), each, now)
+		p.learnStep(l, l.step(each, decoding), each, now)
 	}
 	p.end(l, now)
+}
+
+// end takes l out of all lists and sums, once.
+func (p *Pool) end(l *Lease, now time.Time) {
+	m, e := l.member, &l.entry
+	if e.State() == ledger.Ended {
+		return
+	}
+	if e.State() == ledger.Reported {
+		m.book.ComeFree(e, p.own(l, now), now)
+	}
+	p.count(m, now)
+	p.arriveUnseen(l, now)
+	p.lengths.Leave(&l.lengths)
+	if e.State() >= ledger.Sent {
+		m.most.ended++
+	}
+	p.ledger.End(e)
+	m.learned.Decodes(m.decodes())
+	l.endPieces(now)
+	m.beside.End(&l.stream.read)
+}
+
+// own returns the blocks that the engine surely has back when l ends: those that no other request shares. It
+// may have found the first of them there, and others may have found those that it brought.
+func (p *Pool) own(l *Lease, now time.Time) int {
+	m, e := l.member, &l.entry
+	size := m.blockSize()
+	blocks, shared := blocksOf(e.Tokens, size), m.book.InReport(e, e.Matched, p)
+	return max(0, blocks-shared/size) + e.Sequences*(blocksOf(l.has(p.generated(l, now)), size)-blocks)
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

@@ -8,18 +8,18 @@ import (
 
 // decodes returns what m decodes now.
 func (m *member) decodes() estimate.Load {
-	sequences := float64(m.ledger.answering + m.remote.answering() + m.ledger.others.Count)
+	sequences := float64(m.book.Answering + m.remote.Decoding() + m.others.Count)
 	return estimate.Load{Sequences: sequences, Tokens: m.reads(sequences)}
 }
 
 // reads returns how many tokens a step of so many sequences reads. Those of which no router knows, and those
 // whose prompts are not there yet, are taken to be as long as those that decode already.
 func (m *member) reads(sequences float64) float64 {
-	g, e := &m.ledger, &m.remote
-	if known := g.answering + e.Known; known > 0 {
-		return float64(g.context+e.Context) / float64(known) * sequences
+	g, e := &m.book, &m.remote
+	if known := g.Answering + e.Known; known > 0 {
+		return float64(g.Context+e.Context) / float64(known) * sequences
 	}
-	return float64(m.reported() * m.blockSize())
+	return float64(m.book.InUse(m.R.Facts.Blocks) * m.blockSize())
 }
 
 // count counts what m has decoded until now. It is to be called before what m decodes changes.

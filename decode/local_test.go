@@ -27,7 +27,7 @@ func waitThere(p *Pool, now time.Time) time.Duration {
 func TestLocalPrefillsWaitInTurn(t *testing.T) {
 	p := pool(0)
 	first, second := local(t, p, 400, Schedule{}, start), local(t, p, 100, Schedule{}, start)
-	whole := first.prompt.predicted + second.prompt.predicted
+	whole := first.pieces.Predicted + second.pieces.Predicted
 	now := start
 	for _, step := range []struct {
 		name string
@@ -36,17 +36,17 @@ func TestLocalPrefillsWaitInTurn(t *testing.T) {
 	}{
 		{"both booked", func() {}, whole},
 		{
-			"half of the first", func() { now = now.Add(first.prompt.predicted / 2) },
-			whole - first.prompt.predicted/2,
+			"half of the first", func() { now = now.Add(first.pieces.Predicted / 2) },
+			whole - first.pieces.Predicted/2,
 		},
 		{
-			"the first takes longer than predicted", func() { now = now.Add(3 * first.prompt.predicted) },
-			second.prompt.predicted,
+			"the first takes longer than predicted", func() { now = now.Add(3 * first.pieces.Predicted) },
+			second.pieces.Predicted,
 		},
-		{"the first is done", func() { first.FirstToken(now) }, second.prompt.predicted},
+		{"the first is done", func() { first.FirstToken(now) }, second.pieces.Predicted},
 		{
-			"half of the second", func() { now = now.Add(second.prompt.predicted / 2) },
-			second.prompt.predicted - second.prompt.predicted/2,
+			"half of the second", func() { now = now.Add(second.pieces.Predicted / 2) },
+			second.pieces.Predicted - second.pieces.Predicted/2,
 		},
 		{"its client goes away", func() { second.Release(now) }, 0},
 	} {
@@ -64,7 +64,7 @@ func TestWrongPredictionsAreNotCarriedOn(t *testing.T) {
 	now := start
 	for range 100 {
 		l := local(t, p, 400, Schedule{}, now)
-		now = now.Add(l.prompt.predicted / 2)
+		now = now.Add(l.pieces.Predicted / 2)
 		l.FirstToken(now)
 		if got := waitThere(p, now); got != 0 {
 			t.Fatalf("%v to wait where nobody is", got)
@@ -83,7 +83,7 @@ func TestPrefillsWhoseFirstTokenNobodyTellsEnd(t *testing.T) {
 	}{{1900 * time.Millisecond, true}, {2100 * time.Millisecond, false}} {
 		now := start.Add(step.after)
 		p.Observe("d1", load(now, 1, 0.4), now)
-		if got := p.members.All[0].ledger.local.work > 0; got != step.waits {
+		if got := p.members.All[0].turns.Work() > 0; got != step.waits {
 			t.Errorf("after %v: waits %v, want %v", step.after, got, step.waits)
 		}
 	}
@@ -97,13 +97,13 @@ func TestAPromptThatIsBeingComputedStaysPromised(t *testing.T) {
 	l := local(t, p, 400, Schedule{}, start)
 	now := start.Add(time.Second)
 	p.Observe("d1", load(now, 1, 0.1), now)
-	if got, most := free(p, now), 1000-l.whole(); got > most {
+	if got, most := free(p, now), 1000-l.entry.Whole(); got > most {
 		t.Errorf("a quarter of it is there: %d free, want at most %d", got, most)
 	}
 	l.FirstToken(now)
 	now = now.Add(time.Second)
 	p.Observe("d1", load(now, 1, 0.4), now)
-	if got := free(p, now); got < 600-l.growth-1 || got > 600 {
+	if got := free(p, now); got < 600-l.entry.Growth()-1 || got > 600 {
 		t.Errorf("all of it is there: %d free, want 600 less its growth", got)
 	}
 }

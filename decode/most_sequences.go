@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/tandem-router/tandem/decode/ledger"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/scoring"
 )
@@ -143,20 +144,20 @@ func (p *Pool) noteMostRun() {
 
 // runSlotIn returns how long it should take until so many sequences more may run on m, those that are booked
 // before them included: 0 where that is now, or where nobody knows how many may.
-func (p *Pool) runSlotIn(m *member, a *account, sequences int) time.Duration {
+func (p *Pool) runSlotIn(m *member, a *ledger.Account, sequences int) time.Duration {
 	most := p.mostOf(m)
 	if most == 0 {
 		return 0
 	}
-	over := m.batch() + m.ledger.queued + m.remote.Queued + atMost(sequences, most) - most
+	over := m.batch() + m.book.Queued + m.remote.Queued + atMost(sequences, most) - most
 	if over <= 0 {
 		return 0
 	}
-	return seconds(min(p.slotsIn(m, a, over, most), maxRoomWait.Seconds()))
+	return seconds(min(p.slotsIn(m, a, over, most), ledger.MaxRoomWait.Seconds()))
 }
 
 // slotsIn returns the seconds until so many of the most sequences that m runs at a time should have ended.
-func (p *Pool) slotsIn(m *member, a *account, sequences, most int) float64 {
+func (p *Pool) slotsIn(m *member, a *ledger.Account, sequences, most int) float64 {
 	return p.life(m, a) * float64(sequences) / float64(most)
 }
 

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tandem-router/tandem/decode/ledger"
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
@@ -220,7 +221,7 @@ func TestAReplicaThatRunsAllItMayIsDearBesideAnother(t *testing.T) {
 	if len(c) != 2 || why.Full != 0 {
 		t.Fatalf("%d are offered, %d are full", len(c), why.Full)
 	}
-	if c[0].Room < shortWait.Seconds() || c[1].Room > 0 {
+	if c[0].Room < ledger.ShortWait.Seconds() || c[1].Room > 0 {
 		t.Errorf("%v s until there is a place on the full one, %v s on the other", c[0].Room, c[1].Room)
 	}
 	now = busy(t, p, "d2", 146, equalReports+3, now)

@@ -16,7 +16,7 @@ func (m *member) need(q *Query, expected *answer) (prompt, whole, limit int) {
 	prompt = blocksOf(q.Tokens, size)
 	expected.within(limit)
 	growth := blocksOf(m.slots(q.Tokens+expected.room), size) - prompt
-	return prompt, prompt + m.ledger.atOnce.of(max(q.Sequences, 1)*growth), limit
+	return prompt, prompt + m.atOnce.of(max(q.Sequences, 1)*growth), limit
 }
 
 // answer is how long one sequence will be, remembered for the limit that it was asked for last: members

@@ -254,8 +254,8 @@ func TestASilentRouterIsForgotten(t *testing.T) {
 	l := s.routers[0].Book(&c[0], q, Schedule{AdmitAt: s.now}, s.now)
 	defer l.Release(s.now)
 	s.share(t)
-	if got := s.routers[1].members.All[0].remote.Promised; got != l.whole() {
-		t.Fatalf("%d blocks promised elsewhere, want %d", got, l.whole())
+	if got := s.routers[1].members.All[0].remote.Promised; got != l.entry.Whole() {
+		t.Fatalf("%d blocks promised elsewhere, want %d", got, l.entry.Whole())
 	}
 	s.routers[1].MergePeer("a", nil, s.now)
 	if got := s.routers[1].members.All[0].remote; got != (PeerLoad{}) {

@@ -3,6 +3,7 @@ package decode
 import (
 	"time"
 
+	"github.com/tandem-router/tandem/decode/ledger"
 	"github.com/tandem-router/tandem/decode/turns"
 	"github.com/tandem-router/tandem/internal/estimate"
 )
@@ -50,17 +51,17 @@ func (l *Lease) Next(now time.Time, wake func()) Next {
 	p.members.Lock()
 	defer p.members.Unlock()
 	m := l.member
-	if !l.prompt.pieces.On || l.state == ended || m.Gone {
-		return Next{Upto: l.tokens}
+	if !l.pieces.On || l.entry.State() == ledger.Ended || m.Gone {
+		return Next{Upto: l.entry.Tokens}
 	}
 	speed, t := p.speed(m), &m.turns
-	x := &l.prompt.pieces
+	x := &l.pieces
 	t.Forget(x)
 	l.updatePrefix(seen, now)
 	l.leaveTurn(now)
 	t.Expire(now)
 	first := t.First()
-	rest := speed.Prefill(l.tokens-l.computed(), l.computed())
+	rest := speed.Prefill(l.entry.Tokens-l.computed(), l.computed())
 	room, full, after := p.fullOf(m, &speed, rest, now)
 	if full || first != nil && first.Due < x.Due {
 		return Next{Ask: t.Wait(x, wake, after, now)}
@@ -90,7 +91,7 @@ func (p *Pool) fullOf(
 
 // take gives the engine the next piece of l.
 func (p *Pool) take(l *Lease, speed *estimate.Speed, rest, room float64, now time.Time) Next {
-	x, m := &l.prompt.pieces, l.member
+	x, m := &l.pieces, l.member
 	upto, lasts, whole := l.piece(speed, rest, room, now)
 	l.asked(upto)
 	x.Lasts = lasts
@@ -101,8 +102,8 @@ func (p *Pool) take(l *Lease, speed *estimate.Speed, rest, room float64, now tim
 	}
 	x.Until = now.Add(2 * (seconds(ahead+x.Lasts+step) + turns.Hops))
 	x.Begins, x.Roomy = l.begins(step, now), p.hasRoom(m, now)
-	if m.turns.Take(x); x.Upto < l.tokens {
-		m.ledger.others.Ours(m.known())
+	if m.turns.Take(x); x.Upto < l.entry.Tokens {
+		m.others.Ours(m.known())
 	}
 	return Next{Upto: x.Upto, Whole: whole}
 }
@@ -113,7 +114,7 @@ func (l *Lease) Whole() string {
 	l.pool.members.Lock()
 	defer l.pool.members.Unlock()
 	switch {
-	case l.prompt.pieces.On:
+	case l.pieces.On:
 		return ""
 	case l.pool.settings.Piece <= 0:
 		return wholeOff
@@ -128,8 +129,8 @@ func (l *Lease) Computed(ok bool, had int, beside Pauses, now time.Time) {
 	p := l.pool
 	p.members.Lock()
 	defer p.members.Unlock()
-	x := &l.prompt.pieces
-	if x.Upto == 0 || x.Upto == l.tokens || l.state == ended {
+	x := &l.pieces
+	if x.Upto == 0 || x.Upto == l.entry.Tokens || l.entry.State() == ledger.Ended {
 		return
 	}
 	if ok {
@@ -145,30 +146,25 @@ func (l *Lease) Computed(ok bool, had int, beside Pauses, now time.Time) {
 		l.member.learned.Spoil()
 	}
 	l.leaveTurn(now)
-	if l.prompt.state == pending {
+	if l.entry.Missing() {
 		p.progress(l, now)
 	}
 }
 
 // leaveTurn notes that the engine has nothing of l's prompt any more.
 func (l *Lease) leaveTurn(now time.Time) {
-	l.member.turns.Leave(&l.prompt.pieces, now)
+	l.member.turns.Leave(&l.pieces, now)
 	l.asked(0)
 }
 
 // endPieces takes l's prompt out, and wakes who goes on.
 func (l *Lease) endPieces(now time.Time) {
-	if !l.prompt.pieces.On {
+	if !l.pieces.On {
 		return
 	}
-	g := &l.member.ledger
-	g.sums.count(l, -1)
-	g.orders.count(l, -1)
-	l.prompt.pieces.On = false
-	g.orders.count(l, 1)
-	g.sums.count(l, 1)
+	l.pieces.On = false // it has left the queue
 	t := &l.member.turns
-	t.Forget(&l.prompt.pieces)
+	t.Forget(&l.pieces)
 	l.leaveTurn(now)
 	if first := t.First(); first != nil {
 		first.WakeUp()
@@ -177,14 +173,12 @@ func (l *Lease) endPieces(now time.Time) {
 
 // progress takes in what is left of l's prompt now.
 func (p *Pool) progress(l *Lease, now time.Time) {
-	g := &l.member.ledger
-	g.orders.count(l, -1)
-	g.local.progress(l, p.leftOf(l, now), now)
-	g.orders.count(l, 1)
+	x, left := &l.pieces, p.leftOf(l, now)
+	l.member.turns.Progress(x, left, p.turnOf(x.Booked, left), now)
 }
 
 // computed returns how many leading tokens of the prompt should be on the replica.
-func (l *Lease) computed() int { return l.prompt.pieces.Prefix.Tokens() }
+func (l *Lease) computed() int { return l.pieces.Prefix.Tokens() }
 
 // begins returns when the engine begins with what of l is sent now. An engine that has answered goes on at
 // once with a decode step, and what comes meanwhile is in the next one.
@@ -192,7 +186,7 @@ func (l *Lease) begins(step float64, now time.Time) time.Time {
 	m := l.member
 	next := m.learned.Last().Add(seconds(step))
 	switch {
-	case m.decoding() == 0 || l.behindOthers():
+	case m.decoding() == 0 || m.turns.Beside(&l.pieces):
 		return now
 	case next.After(now):
 		return next
@@ -200,42 +194,24 @@ func (l *Lease) begins(step float64, now time.Time) time.Time {
 	return now.Add(seconds(step / 2)) // on average, of the one that is under way
 }
 
-// behindOthers reports whether the engine has something else to compute than l's prompt.
-func (l *Lease) behindOthers() bool {
-	others := l.member.ledger.engaged
-	if l.engages() {
-		others--
-	}
-	return others > 0
-}
-
-// engages reports whether the engine has l's prompt, or a piece of it, to compute, or will have it without
-// being asked for pieces.
-func (l *Lease) engages() bool {
-	return l.prompt.local && l.prompt.state == pending && (!l.prompt.pieces.On || l.prompt.pieces.Upto > 0)
-}
-
 // asked makes upto the token up to which the engine has l's prompt now.
 func (l *Lease) asked(upto int) {
-	if l.prompt.pieces.Upto == upto {
+	if l.pieces.Upto == upto {
 		return
 	}
-	g := &l.member.ledger
-	g.changes++
-	g.sums.count(l, -1)
-	l.prompt.pieces.Upto = upto
-	g.sums.count(l, 1)
+	l.member.book.Changed()
+	l.pieces.Upto = upto
 }
 
 // due is l's turn among those whose prompts its replica computes in pieces: passOver times as many seconds
 // behind its booking as are left of it. It does not move from one piece to the next: who is woken would come
 // behind those that have not asked since, and nobody would wake them. Where it moves all the same, since a
 // prefix was evicted, [Lease.updatePrefix] has the next one woken.
-func (l *Lease) due() int64 { return l.pool.turnOf(l.prompt.booked, l.prompt.predicted) }
+func (l *Lease) due() int64 { return l.pool.turnOf(l.pieces.Booked, l.pieces.Predicted) }
 
 // turnOf returns the turn of a prompt that came then and of which so much is left.
 func (p *Pool) turnOf(came time.Time, left time.Duration) int64 {
-	return p.sinceEpoch(came.Add(passOver * left))
+	return p.ledger.At(came.Add(passOver * left))
 }
 
 // piece returns up to which token the next piece of l goes, that takes most seconds, how long it takes, and
@@ -247,10 +223,10 @@ func (l *Lease) piece(
 	from, size := l.computed(), l.member.blockSize()
 	tokens := max(leastPiece, speed.Within(rest/float64(n), from))
 	upto = max((from+tokens)/size, from/size+1) * size // a block at least, however large blocks are
-	switch short := n == 1 || upto+leastPiece > l.tokens; {
-	case l.prompt.pieces.Failed:
+	switch short := n == 1 || upto+leastPiece > l.entry.Tokens; {
+	case l.pieces.Failed:
 		whole = wholeFailed
-	case short && l.prompt.pieces.Begun: // the last of them
+	case short && l.pieces.Begun: // the last of them
 	case short:
 		whole = wholeShort
 	case l.member.learned.CutsPrompts(now):
@@ -258,7 +234,7 @@ func (l *Lease) piece(
 	default:
 		return upto, speed.Prefill(upto-from, from), ""
 	}
-	return l.tokens, rest, whole
+	return l.entry.Tokens, rest, whole
 }
 
 // pieceOf returns how many seconds a piece on m may take now.
@@ -274,15 +250,15 @@ func (p *Pool) pieceOf(m *member, speed *estimate.Speed) float64 {
 // decoding returns how many sequences m has, sent or on their way, whose prompts it is not to compute
 // itself.
 func (m *member) decoding() int {
-	g, e := &m.ledger, &m.remote
-	return g.answering + g.arriving + e.answering() + e.Arriving + g.others.Count
+	g, e := &m.book, &m.remote
+	return g.Answering + g.Arriving + e.Decoding() + e.Arriving + m.others.Count
 }
 
 // leftOf returns how long it takes until l, whose prompt is sent in pieces, has all of it.
 func (p *Pool) leftOf(l *Lease, now time.Time) time.Duration {
 	speed, from := p.speed(l.member), l.computed()
-	rest := speed.Prefill(l.tokens-from, from)
-	cut := p.cut(l.member, &speed, rest, l.tokens-from, now)
+	rest := speed.Prefill(l.entry.Tokens-from, from)
+	cut := p.cut(l.member, &speed, rest, l.entry.Tokens-from, now)
 	return seconds(rest + cut.between - cut.shared)
 }
 

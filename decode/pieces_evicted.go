@@ -11,9 +11,9 @@ type prefixSeen struct {
 // seePrefix looks up what is there of l's prefix, by events. It is called without the pool's lock, by the
 // one goroutine that sends the pieces.
 func (l *Lease) seePrefix() prefixSeen {
-	h := prefixSeen{base: l.prompt.pieces.Prefix.Base}
+	h := prefixSeen{base: l.pieces.Prefix.Base}
 	if h.base > 0 {
-		h.tokens, h.known = l.pool.Heard(&l.member.Member, l.named, h.base)
+		h.tokens, h.known = l.pool.Heard(&l.member.Member, l.entry.Named, h.base)
 	}
 	return h
 }
@@ -24,13 +24,13 @@ func (l *Lease) seePrefix() prefixSeen {
 // just now, is not gone, nor is anything while they are not heard. A turn that has moved may be behind
 // that of somebody who asked before.
 func (l *Lease) updatePrefix(h prefixSeen, now time.Time) {
-	x := &l.prompt.pieces.Prefix
-	if !h.known || h.base != x.Base || l.prompt.state != pending || l.member.Blind() {
+	x := &l.pieces.Prefix
+	if !h.known || h.base != x.Base || !l.entry.Missing() || l.member.Blind() {
 		return
 	}
 	if x.Heard(h.tokens) {
 		l.pool.progress(l, now)
-		l.member.ledger.changes++
+		l.member.book.Changed()
 		l.member.turns.Moved()
 	}
 }

@@ -107,8 +107,9 @@ func firstPiece(t *testing.T, k *keeping, meanwhile func(l *Lease)) (upto int, l
 	upto = l.Next(start.Add(time.Second), func() {}).Upto
 	later = time.Duration(l.due() - before)
 	l.Release(start.Add(time.Second))
-	if m, _ := k.members.Find("d1"); m.ledger.local.work != 0 || m.ledger.orders.pieces.weight != 0 {
-		t.Errorf("%v of work is left", m.ledger.local.work)
+	m, _ := k.members.Find("d1")
+	if n, work := m.turns.Pieces(); m.turns.Work() != 0 || n != 0 || work != 0 {
+		t.Errorf("%v of work is left", m.turns.Work())
 	}
 	return upto, later
 }
@@ -301,7 +302,7 @@ func (w *losing) step(t *rapid.T) {
 // ends ends what the engine has of l.
 func (w *losing) ends(t *rapid.T, l *Lease) {
 	delete(w.flies, l)
-	if l.prompt.pieces.Upto == l.tokens {
+	if l.pieces.Upto == l.entry.Tokens {
 		if rapid.Bool().Draw(t, "answers") {
 			l.MarkSent(w.now)
 			l.FirstToken(w.now)
@@ -323,26 +324,20 @@ func (w *losing) turn(t *rapid.T, l *Lease) {
 	if n := l.Next(w.now, func() { w.asks[l] = w.now }); n.Upto == 0 {
 		w.asks[l] = w.now.Add(n.Ask)
 	} else {
-		w.flies[l] = w.now.Add(seconds(l.prompt.pieces.Lasts))
+		w.flies[l] = w.now.Add(seconds(l.pieces.Lasts))
 	}
 }
 
 func (w *losing) check(t *rapid.T) {
 	m, _ := w.k.members.Find("d1")
-	var work, weight time.Duration
-	var s sums
-	for _, l := range m.ledger.leases {
-		s.count(l, 1)
-		if l.prompt.state == pending && l.prompt.local {
-			work += l.prompt.predicted
-			if l.prompt.pieces.On {
-				weight += l.prompt.predicted
-			}
+	var weight time.Duration
+	for _, e := range m.book.Leases() {
+		if l := owner(e); e.Missing() && e.Local && l.pieces.On {
+			weight += l.pieces.Predicted
 		}
 	}
-	booked := time.Duration(m.ledger.orders.pieces.weight)
-	if has := &m.ledger; s != has.sums || work != has.local.work || weight != booked {
-		t.Fatalf("the books have %+v, %v and %v, and it is %+v, %v and %v",
-			has.sums, has.local.work, booked, s, work, weight)
+	if _, booked := m.turns.Pieces(); booked != weight {
+		t.Fatalf("the queue has %v in pieces, and it is %v", booked, weight)
 	}
+	checkSums(t, w.k.Pool)
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tandem-router/tandem/decode/ledger"
 	"github.com/tandem-router/tandem/internal/estimate"
 )
 
@@ -139,10 +140,10 @@ func TestPiecesInReportsAreOurs(t *testing.T) {
 		now = now.Add(300 * time.Millisecond)
 		p.Observe("d1", load(now, 2, 0.1), now) // the stream and the piece: the other one waits
 	}
-	if n := m.ledger.others.Count; n != 0 {
+	if n := m.others.Count; n != 0 {
 		t.Errorf("%d requests are others'", n)
 	}
-	if sent.state == reported {
+	if sent.entry.State() == ledger.Reported {
 		t.Error("the piece counts as the request that was sent beside it")
 	}
 	if told := p.PeerLoads(now)[0].Sent; told != 3 {

@@ -1,6 +1,7 @@
 package decode
 
 import (
+	"math"
 	"time"
 
 	"github.com/tandem-router/tandem/internal/roster"
@@ -29,7 +30,7 @@ func (p *Pool) priceInPieces(cs []Candidate, q *Query, peersAge float64, now tim
 		var longer int
 		l.Wait, longer = m.before(p.turnOf(now, seconds(l.Took())), l.Took(), now)
 		l.Wait += m.remote.Rho * peersAge // as other routers usually book
-		l.Delayed = m.held(l, p.sinceEpoch(now)) + float64(m.remote.Arriving)*l.Longest()/2 +
+		l.Delayed = m.held(l, p.ledger.At(now)) + float64(m.remote.Arriving)*l.Longest()/2 +
 			float64(longer)*l.Took()
 	}
 }
@@ -40,12 +41,10 @@ func (m *member) before(due int64, lasts float64, now time.Time) (wait float64, 
 	if m.prefillsNothing() {
 		return 0, 0
 	}
-	w, e := &m.ledger.local, &m.remote
-	in, front := &m.ledger.orders.pieces, w.front()
-	sooner, theirs := in.before(func(turn int64) bool { return turn > due })
-	longer = in.n - sooner
-	work := w.work - time.Duration(in.weight-theirs)
-	if first := w.first; first != nil && first.prompt.pieces.On && first.prompt.pieces.Due > due {
+	e, front := &m.remote, m.front()
+	longer, later := m.turns.After(due)
+	work := m.turns.Work() - later
+	if first := m.turns.Head(); first != nil && first.On && first.Due > due {
 		front.Work = 0
 	}
 	first, others := e.First, e.Work
@@ -58,20 +57,10 @@ func (m *member) before(due int64, lasts float64, now time.Time) (wait float64, 
 	return first.Left(work, others, front, now).Seconds(), longer
 }
 
-// progress notes that the first pieces of l are done, so that so much is left of it.
-func (w *localPrefills) progress(l *Lease, left time.Duration, now time.Time) {
-	w.work += left - l.prompt.predicted
-	l.prompt.predicted = left
-	l.prompt.pieces.Due = l.due()
-	if w.first == l {
-		w.ended = now
-	}
-}
-
 // held returns the seconds that all whose KV blocks come to m wait together for a piece of a prompt: those
 // who need a place in a step while it is computed, half of one each.
 func (m *member) held(local *scoring.Local, now int64) float64 {
-	return float64(m.ledger.orders.needs(local.Wait, local.Wait+local.Took(), now)) * local.Longest() / 2
+	return float64(m.book.Needs(local.Wait, local.Wait+local.Took(), now)) * local.Longest() / 2
 }
 
 // blocksFor returns for how long m lets no other request in, since it computes prompts itself: those in
@@ -80,7 +69,7 @@ func (m *member) blocksFor(now time.Time, piece float64) time.Duration {
 	if piece == 0 {
 		return m.localWait(now)
 	}
-	wait, longer := m.before(-longest, 0, now)
+	wait, longer := m.before(math.MinInt64, 0, now)
 	if longer > 0 {
 		wait += piece
 	}

@@ -306,10 +306,10 @@ func TestPiecesOfAnyOrder(t *testing.T) {
 			i := rapid.IntRange(0, len(live)-1).Draw(t, "which")
 			l := live[i]
 			switch {
-			case rapid.IntRange(0, 9).Draw(t, "leaves") == 0, upto[l] == l.tokens:
+			case rapid.IntRange(0, 9).Draw(t, "leaves") == 0, upto[l] == l.entry.Tokens:
 				l.Release(now)
 				live = append(live[:i], live[i+1:]...)
-			case upto[l] > 0 && l.prompt.pieces.Upto > 0:
+			case upto[l] > 0 && l.pieces.Upto > 0:
 				l.Computed(rapid.Bool().Draw(t, "ok"), -1, Pauses{}, now)
 			default:
 				n := l.Next(now, func() {}).Upto
@@ -317,12 +317,12 @@ func TestPiecesOfAnyOrder(t *testing.T) {
 					t.Fatalf("up to %d behind %d", n, upto[l])
 				}
 				upto[l] = max(upto[l], n)
-				if n == l.tokens {
+				if n == l.entry.Tokens {
 					l.MarkSent(now)
 				}
 			}
 			for _, l := range live {
-				if x := &l.prompt.pieces; x.Due != l.due() {
+				if x := &l.pieces; x.Due != l.due() {
 					t.Fatalf("a prompt that is due at %d takes its turn as if it were at %d", l.due(), x.Due)
 				}
 			}
@@ -333,9 +333,9 @@ func TestPiecesOfAnyOrder(t *testing.T) {
 		for _, l := range live {
 			l.Release(now)
 		}
-		if tr := &m.turns; tr.Flying()+tr.Waiting()+tr.Asked() != 0 || m.ledger.local.work != 0 {
+		if tr := &m.turns; tr.Flying()+tr.Waiting()+tr.Asked() != 0 || m.turns.Work() != 0 {
 			t.Fatalf("%d flying, %d waiting, %d asked, %v of work left",
-				tr.Flying(), tr.Waiting(), tr.Asked(), m.ledger.local.work)
+				tr.Flying(), tr.Waiting(), tr.Asked(), m.turns.Work())
 		}
 	})
 }
@@ -384,7 +384,7 @@ func TestTurnsComeToAll(t *testing.T) {
 					continue
 				}
 				delete(flies, l)
-				if leaves := rapid.IntRange(0, 20).Draw(t, "leaves") == 0; leaves || l.prompt.pieces.Upto == l.tokens {
+				if leaves := rapid.IntRange(0, 20).Draw(t, "leaves") == 0; leaves || l.pieces.Upto == l.entry.Tokens {
 					l.Release(now)
 					continue
 				}
@@ -401,7 +401,7 @@ func TestTurnsComeToAll(t *testing.T) {
 					asks[l] = now.Add(n.Ask)
 				default:
 					delete(asks, l)
-					flies[l] = now.Add(seconds(l.prompt.pieces.Lasts))
+					flies[l] = now.Add(seconds(l.pieces.Lasts))
 				}
 			}
 		}

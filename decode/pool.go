@@ -6,6 +6,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/tandem-router/tandem/decode/ledger"
 	"github.com/tandem-router/tandem/decode/turns"
 	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/replica"
@@ -35,9 +36,7 @@ type Pool struct {
 	members *roster.Members[*member] // its lock guards all that follows
 
 	settings  Settings
-	reserved  turns.Heap[Lease] // reserved leases of all members
-	booked    uint64            // leases so far
-	epoch     time.Time         // when the first was, from which the times of orders count
+	ledger    ledger.Ledger
 	learned   estimate.Pool
 	lengths   estimate.Lengths
 	slopes    slopes
@@ -57,20 +56,22 @@ type member struct {
 	roster.Member
 	// What every plan asks of every member stands together.
 	load    replica.Fused
-	drafted int // tokens a sequence and step, by the newest report that counts them; 0 unknown
-	ledger  ledger
-	remote  PeerLoad // the sum of what other routers report
+	drafted int                   // tokens a sequence and step, by the newest report that counts them; 0 unknown
+	book    ledger.Book           // of our leases
+	others  replica.OtherRequests // requests that are in no lease
+	atOnce  atOnce                // of the growth of leases
+	remote  PeerLoad              // the sum of what other routers report
 	learned estimate.Replica
 	most    mostSequences
 
-	turns  turns.Turns   // of prompts that it computes in pieces
-	beside turns.Streams // these
+	turns  turns.Turns   // of prompts that it computes itself
+	beside turns.Streams // its streams
 	asked  replica.Load  // newest report that we asked for ourselves
 }
 
 // New returns a pool without members, which believes no report before it has been configured.
 func New(o Options) *Pool {
-	p := &Pool{reserved: newReserved()}
+	p := &Pool{ledger: ledger.New()}
 	p.Roster, p.members = roster.New(o, func() *member { return &member{turns: turns.New()} })
 	p.lengths = estimate.NewLengths(1, 0)
 	return p
@@ -110,18 +111,18 @@ func (p *Pool) Observe(id replica.ID, l replica.Load, now time.Time) {
 		m.drafted = l.Drafts
 	}
 	p.observe(m, l, now)
-	m.ledger.others.Weigh(l, m.known())
+	m.others.Weigh(l, m.known())
 }
 
 // known returns the requests that m's engine has of ours and of the routers that we know.
-func (m *member) known() int { return m.ledger.sent + m.remote.Sent + m.turns.Asked() }
+func (m *member) known() int { return m.book.Sent + m.remote.Sent + m.turns.Asked() }
 
 // Uncounted says that n requests more, or less where n is below 0, of ours run on id that nobody has booked.
 func (p *Pool) Uncounted(id replica.ID, n int) {
 	p.members.Lock()
 	defer p.members.Unlock()
 	if m, ok := p.members.Find(id); ok {
-		m.ledger.others.Uncounted(n)
+		m.others.Uncounted(n)
 	}
 }
 
@@ -131,7 +132,7 @@ func (p *Pool) Unseen(id replica.ID) (mean float64, sure bool) {
 	p.members.Lock()
 	defer p.members.Unlock()
 	if m, ok := p.members.Find(id); ok {
-		return m.ledger.others.Unseen()
+		return m.others.Unseen()
 	}
 	return 0, false
 }
@@ -141,15 +142,15 @@ func (p *Pool) observe(m *member, l replica.Load, now time.Time) {
 	p.count(m, now)
 	m.most.learn(l, m.localWait(now), now)
 	p.noteMostRun()
-	if len(m.ledger.leases) == 0 { // else somebody tries already, see Book
+	if len(m.book.Leases()) == 0 { // else somebody tries already, see Book
 		p.learned.Ease(&m.learned, now)
 	}
 	if l.Running >= 0 {
-		m.ledger.others.Note(l.Running + max(l.Waiting, 0) - m.known())
+		m.others.Note(l.Running + max(l.Waiting, 0) - m.known())
 	}
-	if !math.IsNaN(l.Usage) && m.load.UsageAt().Equal(l.At) && !m.ledger.tooSoon(l) {
-		p.admitDue(now)
-		if running, ok := m.ledger.running(l); ok {
+	if !math.IsNaN(l.Usage) && m.load.UsageAt().Equal(l.At) && !m.book.TooSoon(&l) {
+		p.ledger.AdmitDue(now)
+		if running, ok := m.book.Running(&l); ok {
 			p.reconcile(m, l, max(0, running-m.turns.Asked()))
 			m.learned.Decodes(m.decodes())
 		}

@@ -3,6 +3,7 @@ package decode
 import (
 	"time"
 
+	"github.com/tandem-router/tandem/decode/ledger"
 	"github.com/tandem-router/tandem/internal/estimate"
 )
 
@@ -27,13 +28,13 @@ const (
 // events were read, and need not be more often than each [ProgressEvery]. Safe for concurrent use. On nil
 // it does nothing.
 func (l *Lease) Progress(to Progress, now time.Time) {
-	if l == nil || l.sequences > 1 { // of several answers in one stream some end before the others
+	if l == nil || l.entry.Sequences > 1 { // of several answers in one stream some end before the others
 		return
 	}
 	p := l.pool
 	p.members.Lock()
 	defer p.members.Unlock()
-	if l.state == ended || l.prompt.state != answered || l.stream.unseenArrival > 0 {
+	if l.entry.State() == ledger.Ended || l.entry.PromptState() != ledger.Answered || l.entry.UnseenArrival > 0 {
 		return
 	}
 	m, w := l.member, &l.stream.window
@@ -55,6 +56,6 @@ func (m *member) mostDecoded(was estimate.Load) estimate.Load {
 // prompts that it computes for whomever, or again since it had run out of blocks.
 func (p *Pool) interferes(m *member, since, now time.Time) bool {
 	usage := m.load.Read(now, p.settings.LoadTTL).Usage // NaN where nobody knows
-	return !m.prefillsNothing() || !m.ledger.local.done.Before(since) || m.ledger.others.Count > 0 ||
+	return !m.prefillsNothing() || !m.turns.LeftAt().Before(since) || m.others.Count > 0 ||
 		m.remote.Rho > peersPrefill || !(usage <= usedUp)
 }

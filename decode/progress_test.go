@@ -456,7 +456,7 @@ func TestStreamsThatCannotTellTeachNothing(t *testing.T) {
 	for name, blind := range map[string]func(s *streams){
 		"several answers": func(s *streams) {
 			for _, f := range s.e[0].streams {
-				f.l.sequences = 4
+				f.l.entry.Sequences = 4
 			}
 		},
 		"no report": func(s *streams) {

@@ -6,6 +6,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/tandem-router/tandem/decode/ledger"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/internal/roster"
 )
@@ -81,14 +82,14 @@ func (m *member) explain(v verdict, limit int, q *Query) string {
 
 // reject sums up m, which is no candidate, and describes it where that is asked for.
 func (p *Pool) reject(
-	m *member, v verdict, q *survey, a *account, all *Rejected, excluded *[]Excluded,
+	m *member, v verdict, q *survey, a *ledger.Account, all *Rejected, excluded *[]Excluded,
 ) {
 	var e Excluded
 	need := 0
 	if v == full {
 		_, need, _ = m.need(q.Query, &q.answer)
 		need -= p.inUse(m, q)
-		e.Room = clampRetry(max(p.runSlotIn(m, a, q.Sequences), p.roomIn(m, a, a.asked(need)-a.left())) - q.Ready)
+		e.Room = clampRetry(max(p.runSlotIn(m, a, q.Sequences), p.roomIn(m, a, a.Asked(need)-a.Left())) - q.Ready)
 		e.Part = float64(need) / float64(max(m.R.Facts.Blocks, 1))
 		all.hold(m, q.Query, q.matches.Tokens(&m.Member))
 	}
@@ -99,9 +100,9 @@ func (p *Pool) reject(
 	e.ID, e.Reason = m.R.ID, m.explain(v, e.Limit, q.Query)
 	if v == full {
 		e.Every = p.roomEvery(m, a, need, q.Sequences)
-		e.Reason = fmt.Sprintf("has room for %d blocks, not %d", max(a.left(), 0), need)
+		e.Reason = fmt.Sprintf("has room for %d blocks, not %d", max(a.Left(), 0), need)
 	}
-	if v == full && a.left() >= need && p.mostOf(m) > 0 {
+	if v == full && a.Left() >= need && p.mostOf(m) > 0 {
 		e.Reason = fmt.Sprintf("runs %d sequences at a time, and has as many", p.mostOf(m))
 	}
 	*excluded = append(*excluded, e)

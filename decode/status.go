@@ -40,22 +40,22 @@ func (p *Pool) Status(now time.Time) []MemberStatus {
 	counts := p.Counts()
 	p.members.Lock()
 	defer p.members.Unlock()
-	p.admitDue(now)
+	p.ledger.AdmitDue(now)
 	p.read(now)
 	ttl := p.settings.LoadTTL
 	out := make([]MemberStatus, 0, len(p.members.All))
 	for i, m := range p.members.All {
-		g, a := &m.ledger, &p.standings[i].account
+		g, a := &m.book, &p.standings[i].Account
 		s := MemberStatus{
 			Status: p.Roster.Status(&m.Member, counts), Capacity: -1, Free: -1,
-			Promised: g.promised, Growth: g.growth, Reserved: g.reserved, Returned: g.returned,
-			Leases: len(g.leases), Sequences: g.sequences, Others: g.others.Count,
-			LoadStatus: m.load.Status(now, ttl), Guessed: a.guessed, LocalMS: g.local.wait(now).Seconds() * 1e3,
+			Promised: g.Promised, Growth: g.Growth, Reserved: g.Reserved(), Returned: g.Returned(),
+			Leases: len(g.Leases()), Sequences: g.Sequences, Others: m.others.Count,
+			LoadStatus: m.load.Status(now, ttl), Guessed: a.Guessed, LocalMS: m.queued(now).Seconds() * 1e3,
 			Output: p.lengths.All().Rest(0, -1), Speed: p.speed(m), Samples: m.learned.Steps.Samples(),
 			Remote: m.remote, MaxSequences: m.most.learned(), CutsPrompts: m.learned.CutsPrompts(now),
 		}
-		if a.capacity > 0 {
-			s.Capacity, s.Free = a.capacity, max(a.free, 0)
+		if a.Capacity > 0 {
+			s.Capacity, s.Free = a.Capacity, max(a.Free, 0)
 		}
 		out = append(out, s)
 	}

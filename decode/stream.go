@@ -3,29 +3,23 @@ package decode
 import (
 	"time"
 
+	"github.com/tandem-router/tandem/decode/ledger"
 	"github.com/tandem-router/tandem/decode/turns"
 	"github.com/tandem-router/tandem/internal/estimate"
 )
 
-// stream is the answer of a lease: when it was asked for, when it began and how far it has come.
-//
-// Long: what was found when it was sent is asked for when its first token comes.
+// stream is the answer of a lease: when it began, how far it has come, and what was found when the request
+// was sent.
 type stream struct {
-	sentAt    time.Time // when the engine got the request; zero before that
-	ahead     ahead     // what it had to wait for then
-	foreign   bool      // when it was sent, blocks were on their way there that this router did not ask for
-	roomy     bool      // when it was sent there was room for it
-	firstAt   time.Time // when its first token came; zero before that
+	ahead   ahead        // what it had to wait for when it was sent
+	foreign bool         // when it was sent, blocks were on their way there that this router did not ask for
+	roomy   bool         // when it was sent there was room for it
+	firstAt time.Time    // when its first token came; zero before that
+	read    turns.Stream // as its replica's streams are watched, see [Lease.Streamed]
+
 	window    estimate.Window
-	generated int          // tokens of each sequence by the newest report
-	read      turns.Stream // as its replica's streams are watched, see [Lease.Streamed]
-
-	unseenArrival time.Duration // as in Schedule
-	due           bool          // the newest report came after its prompt should have arrived
-
-	// By its replica, when the first token came, or where nobody sees that, when it was sent.
-	begun     estimate.Done
-	meanwhile estimate.Meanwhile // until the answer came, where nobody sees the first token
+	begun     estimate.Done      // of its replica at the first token, or if nobody sees that, when sent
+	meanwhile estimate.Meanwhile // until the answer came, if nobody sees the first token
 }
 
 // ahead is what a request finds at its engine.
@@ -39,44 +33,34 @@ const (
 
 // begin takes in the first token, or the whole answer where nobody tells of the first. It returns how long
 // that took since the request was sent, 0 where nobody sees the first token.
-func (s *stream) begin(now time.Time) time.Duration {
-	s.firstAt = now
-	if s.unseenArrival > 0 {
+func (l *Lease) begin(now time.Time) time.Duration {
+	l.stream.firstAt = now
+	if l.entry.UnseenArrival > 0 {
 		return 0
 	}
-	return now.Sub(s.sentAt)
+	return now.Sub(l.entry.SentAt())
 }
 
 // began returns when the first token came, or should have come where nobody sees it; zero before that.
-func (s *stream) began() time.Time {
-	if s.firstAt.IsZero() && s.unseenArrival > 0 && !s.sentAt.IsZero() {
-		return s.sentAt.Add(s.unseenArrival)
+func (l *Lease) began() time.Time {
+	if sent := l.entry.SentAt(); l.stream.firstAt.IsZero() && l.entry.UnseenArrival > 0 && !sent.IsZero() {
+		return sent.Add(l.entry.UnseenArrival)
 	}
-	return s.firstAt
-}
-
-// isDue reports whether the prompt of an answer whose first token nobody sees should have arrived by then.
-func (s *stream) isDue(at time.Time) bool {
-	return s.unseenArrival > 0 && !s.sentAt.Add(s.unseenArrival).After(at)
-}
-
-// overdue reports whether the prompt of an answer whose first token nobody sees should have arrived long ago:
-// twice the time that was predicted has passed.
-func (s *stream) overdue(at time.Time) bool {
-	return s.unseenArrival > 0 && s.sentAt.Add(2*s.unseenArrival).Before(at)
+	return l.stream.firstAt
 }
 
 // step returns the seconds that a step took on average, of an answer of so many tokens a sequence; 0 where
 // that is not known. Of an answer that is not streamed nobody sees the first token: it tells something where
 // nearly all of its time must have been decoding.
-func (s *stream) step(each int, decoding time.Duration) float64 {
-	switch whole := s.firstAt.Sub(s.sentAt); {
+func (l *Lease) step(each int, decoding time.Duration) float64 {
+	s, unseen := &l.stream, l.entry.UnseenArrival
+	switch whole := s.firstAt.Sub(l.entry.SentAt()); {
 	case each < estimate.MinSteps:
 		return 0
-	case s.unseenArrival == 0:
+	case unseen == 0:
 		return decoding.Seconds() / float64(each-1)
-	case !s.firstAt.IsZero() && s.ahead != behindOthers && whole > mostlySteps*s.unseenArrival:
-		return (whole - s.unseenArrival).Seconds() / float64(each)
+	case !s.firstAt.IsZero() && s.ahead != behindOthers && whole > mostlySteps*unseen:
+		return (whole - unseen).Seconds() / float64(each)
 	}
 	return 0
 }
@@ -101,10 +85,10 @@ func (l *Lease) FirstToken(now time.Time) Arrival {
 	}
 	x, first := l.first(now)
 	if first {
-		l.pool.Await(&l.member.Member, l.named, now)
-		l.pool.RecordComputed(&l.member.Member, l.named, 0, -1)
-		if !l.prompt.local { // else Delivered tells more
-			l.pool.Expect(&l.member.Member, l.named, -1, now)
+		l.pool.Await(&l.member.Member, l.entry.Named, now)
+		l.pool.RecordComputed(&l.member.Member, l.entry.Named, 0, -1)
+		if !l.entry.Local { // else Delivered tells more
+			l.pool.Expect(&l.member.Member, l.entry.Named, -1, now)
 		}
 	}
 	return x
@@ -114,24 +98,25 @@ func (l *Lease) first(now time.Time) (x Arrival, first bool) {
 	p := l.pool
 	p.members.Lock()
 	defer p.members.Unlock()
-	if l.prompt.state == answered || l.stream.sentAt.IsZero() {
+	if l.entry.PromptState() == ledger.Answered || l.entry.SentAt().IsZero() {
 		return Arrival{}, false
 	}
-	computed := l.prompt.state == pending
+	computed := l.entry.Missing()
 	l.stream.meanwhile = p.since(&l.stream.begun, l.member, now)
 	x.Held, x.Waited = l.stream.meanwhile.Held, l.waits(now)
 	if computed {
 		p.learnPrefill(l, now) // what its step decoded was without its own sequences
 	}
-	l.member.ledger.answer(l, now)
+	p.arrive(l, now)
+	l.member.book.Answer(&l.entry)
 	if computed {
 		p.endSpan(l)
 	}
 	l.endPieces(now)
-	if l.stream.unseenArrival == 0 {
+	if l.entry.UnseenArrival == 0 {
 		l.stream.begun = p.done(l.member, now)
 	}
-	x.Took = l.stream.begin(now)
+	x.Took = l.begin(now)
 	return x, true
 }
 
@@ -151,5 +136,5 @@ func (l *Lease) Fetches(now time.Time) bool {
 	l.pool.members.Lock()
 	defer l.pool.members.Unlock()
 	held := l.pool.since(&l.stream.begun, l.member, now).Held
-	return l.state < ended && !l.waits(now) && held <= estimate.HandoverMost
+	return l.entry.State() < ledger.Ended && !l.waits(now) && held <= estimate.HandoverMost
 }

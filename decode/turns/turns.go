@@ -1,21 +1,28 @@
-// Package turns decides which prompts one replica computes in pieces now, and which of them has to wait. It
-// takes times and durations as numbers, and knows no leases and no speeds. [Turns] is not safe for
-// concurrent use: the pool holds it under its own lock. [Streams] is.
+// Package turns has the prompts that one replica computes itself. It decides which prompts the engine gets in
+// pieces now, and which of them have to wait. It takes times and durations as numbers, and knows no leases
+// and no speeds. [Turns] is not safe for concurrent use: the pool holds it under its own lock. [Streams] is.
 package turns
 
 import (
 	"slices"
 	"time"
+
+	"github.com/tandem-router/tandem/decode/order"
 )
 
 // Hops is how long a message takes from here to the engine and back, which lies between two pieces.
 const Hops = time.Millisecond
 
-// Prompt is how far one prompt has come that is sent in pieces. The zero Prompt is sent whole.
+// Prompt is how far one prompt has come that a replica computes itself. The zero Prompt is sent whole.
 //
 // Long: one room holds all that is known of the pieces of one prompt.
 type Prompt struct {
-	On     bool
+	ID         uint64        // tells prompts with equal turns apart
+	Predicted  time.Duration // for what is left to compute
+	Booked     time.Time
+	prev, next *Prompt // in the queue of its replica
+
+	On     bool   // it is sent in pieces
 	Tokens int    // of all of it
 	Due    int64  // its turn: it goes before those whose turn is later
 	Prefix Prefix // what of it should be on the replica
@@ -57,17 +64,19 @@ func (x *Prefix) Heard(tokens int) (moved bool) {
 	return true
 }
 
-// Turns is which prompts one replica computes in pieces now, and which wait to go on. [New] makes one.
+// Turns is the prompts that one replica computes itself, those that it computes in pieces now, and those that
+// wait to go on. [New] makes one.
 type Turns struct {
-	flying  []*Prompt    // the engine has a piece, or the rest, of each
-	waiting Heap[Prompt] // the next turn first
-	opened  bool         // something has ended since those who wait have looked
-	asked   int          // pieces that the engine has: requests that are in no other count
+	Queue
+	flying  []*Prompt          // the engine has a piece, or the rest, of each
+	waiting order.Heap[Prompt] // the next turn first
+	opened  bool               // something has ended since those who wait have looked
+	asked   int                // pieces that the engine has: requests that are in no other count
 }
 
 // New returns turns that nobody takes.
 func New() Turns {
-	return Turns{waiting: NewHeap(
+	return Turns{waiting: order.NewHeap(
 		func(a, b *Prompt) bool { return a.Due < b.Due },
 		func(x *Prompt) *int { return &x.place },
 	)}

@@ -1,4 +1,4 @@
-package turns
+package order
 
 import (
 	"testing"
@@ -6,16 +6,25 @@ import (
 	"pgregory.net/rapid"
 )
 
+// item is something in a heap.
+type item struct {
+	due   int64
+	place int
+}
+
 // The first item of a heap is before all others, and each item knows its place, whatever is added and
 // removed.
 func TestHeapKeepsTheFirstAndThePlaces(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		q := New().waiting
-		in := map[*Prompt]bool{}
-		var all []*Prompt
+		q := NewHeap(
+			func(a, b *item) bool { return a.due < b.due },
+			func(x *item) *int { return &x.place },
+		)
+		in := map[*item]bool{}
+		var all []*item
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			if len(all) == 0 || rapid.Bool().Draw(t, "add") {
-				x := &Prompt{Due: rapid.Int64Range(0, 9).Draw(t, "due")}
+				x := &item{due: rapid.Int64Range(0, 9).Draw(t, "due")}
 				all = append(all, x)
 				q.Add(x)
 				in[x] = true
@@ -31,8 +40,8 @@ func TestHeapKeepsTheFirstAndThePlaces(t *testing.T) {
 				t.Fatalf("%d items, want %d", q.Len(), len(in))
 			}
 			for at, x := range q.h.all {
-				if x.place != at+1 || !in[x] || x.Due < q.First().Due {
-					t.Fatalf("at place %d is %+v, the first is due at %d", at+1, *x, q.First().Due)
+				if x.place != at+1 || !in[x] || x.due < q.First().due {
+					t.Fatalf("at place %d is %+v, the first is due at %d", at+1, *x, q.First().due)
 				}
 			}
 		}

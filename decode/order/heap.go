@@ -1,4 +1,4 @@
-package turns
+package order
 
 import "container/heap"
 

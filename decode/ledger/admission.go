@@ -1,0 +1,158 @@
+package ledger
+
+import (
+	"time"
+
+	"github.com/tandem-router/tandem/decode/order"
+)
+
+// ShortWait is how long a request may be expected to wait inside the engine for its room. The cost of a plan
+// has this wait, see [scoring.Decode.Room]. A request that waits here instead waits for other requests as
+// well, and nobody computes its prompt meanwhile. A longer wait is better spent here, where any replica that
+// has room can end it.
+//
+// [scoring.Decode.Room]: https://pkg.go.dev/github.com/tandem-router/tandem/scoring#Decode
+const ShortWait = 4 * time.Second
+
+// Ask is the room that a request asks for.
+type Ask struct {
+	Blocks int
+	Ready  time.Duration // until its prompt can be there
+	Now    int64         // as [Ledger.At] has it
+}
+
+// Admits reports whether a request may be booked. There has to be room for it soon after its prompt can be
+// there, and for each reserved lease that begins later. life returns the seconds that an answer lives. It is
+// called only if what comes free matters.
+//
+// Without the second rule all requests that wait for their prefill would count on the same blocks. If their
+// room were kept free for them from now on, it would lie idle as long as they wait.
+func (b *Book) Admits(a *Account, ask Ask, theirs *PeerLoad, life func() float64) bool {
+	if a.Capacity == 0 {
+		return true
+	}
+	ask.Blocks = a.Asked(ask.Blocks)
+	if a.Free < ask.Blocks && a.Free+a.releasedSoon(ask.Ready, life) < ask.Blocks {
+		return false
+	}
+	return a.Reserved == 0 || b.keepsRoom(a, ask, theirs, life)
+}
+
+// releasedSoon returns the blocks that should have come free soon after a prompt is there.
+func (a *Account) releasedSoon(ready time.Duration, life func() float64) int {
+	if ready+ShortWait <= 0 || a.Used <= 0 {
+		return 0
+	}
+	return a.Released(ready+ShortWait, life())
+}
+
+// keepsRoom reports whether a request, each reserved lease that begins later, and those of other routers find
+// their room soon after they begin, whatever begins before.
+func (b *Book) keepsRoom(a *Account, ask Ask, theirs *PeerLoad, life func() float64) bool {
+	d := demand{
+		Account: a, Ask: ask, reserved: &b.orders.reserved,
+		theirs: theirs.Reserved, theirsIn: theirs.ReservedIn,
+	}
+	if int(d.reserved.Weight())+d.Blocks+d.theirs <= a.Free {
+		return true
+	}
+	d.life = life()
+	return d.leasesFit() && d.fitUntil(d.Ready) &&
+		(d.theirs == 0 || d.theirsIn < d.Ready || d.fitUntil(d.theirsIn))
+}
+
+// demand is the room that reserved leases on one replica need, and a request that is asked for.
+type demand struct {
+	*Account
+	Ask
+	reserved *order.List
+	theirs   int           // blocks of other routers' reserved leases
+	theirsIn time.Duration // until those begin
+	life     float64       // seconds of an answer
+}
+
+// in returns how long it takes until e begins.
+func (d *demand) in(e order.Entry) time.Duration { return time.Duration(e.Key - d.Now) }
+
+// fits reports whether there should be room after so long for so many blocks of our reserved leases, and all
+// else that has begun by then.
+func (d *demand) fits(ours int, in time.Duration) bool {
+	asked := ours + d.Blocks
+	if d.theirsIn <= in {
+		asked += d.theirs
+	}
+	return asked <= d.Free+d.Released(in+ShortWait, d.life)
+}
+
+// fitUntil reports whether everything fits that begins until then.
+func (d *demand) fitUntil(in time.Duration) bool {
+	_, ours := d.reserved.Before(func(key int64) bool { return key > d.Now+int64(in) })
+	return d.fits(int(ours), in)
+}
+
+// leasesFit reports whether all of our reserved leases fit that begin later than the request. One lease is
+// looked at by itself only if its neighbours would not fit if all of them began with the first.
+func (d *demand) leasesFit() bool {
+	ours := 0
+	for _, r := range d.reserved.Runs() {
+		all, last := ours+int(r.Weight), d.in(r.Last())
+		if last < d.Ready || d.fitTogether(all, max(d.in(r.Entries[0]), d.Ready), last) {
+			ours = all
+			continue
+		}
+		for _, e := range r.Entries {
+			ours += int(e.Weight)
+			if in := d.in(e); in >= d.Ready && !d.fits(ours, in) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// fitTogether reports whether everything that has begun by the last of them would fit when the first begins.
+func (d *demand) fitTogether(ours int, first, last time.Duration) bool {
+	if d.theirsIn > first && d.theirsIn <= last {
+		ours += d.theirs
+	}
+	return d.fits(ours, first)
+}
+
+// ReservedIn returns when the reserved leases are admitted, on average over their blocks.
+func (b *Book) ReservedIn(now int64) time.Duration {
+	sum := 0.0
+	for _, r := range b.orders.reserved.Runs() {
+		for _, e := range r.Entries {
+			sum += float64(e.Weight) * time.Duration(e.Key-now).Seconds()
+		}
+	}
+	return seconds(sum / float64(max(b.Reserved(), 1)))
+}
+
+// mostExpecting is the share of a replica's room that requests may hold while their KV is on its way, if that
+// takes longer than an answer. If they held all of it, no prompt could be computed there, so that all others
+// would be handed over as well, and the links would stay full (decision 0056). A request that waits at the
+// router holds no room. Half of the room is seconds of transfers, which keep a link busy.
+const mostExpecting = 0.5
+
+// Saturated reports whether requests that still wait for their KV when inbound seconds of transfers are left
+// will hold more of the room than they may. Leases and transfers of other routers count, too. A waiting
+// request is taken to be done in proportion to the seconds of transfers that are.
+func (b *Book) Saturated(a *Account, theirs *PeerLoad, inbound float64) bool {
+	blocks := float64(b.Reserved() + b.Expecting + theirs.Reserved)
+	if theirs.Sequences > 0 {
+		blocks += float64(theirs.Held) * min(1, float64(theirs.Arriving)/float64(theirs.Sequences))
+	}
+	moving := max((b.Moving() + theirs.Moving).Seconds(), inbound)
+	return blocks*inbound/moving > mostExpecting*float64(a.Most)
+}
+
+// Backlog returns the seconds for which KV that leaves other replicas before a prompt is ready is still on
+// its way when the prompt is ready. Transfers come one after the other, from now on at the earliest. Nobody
+// says when the KV of other routers leaves, and it is taken to leave now. at is when the prompt is ready.
+func (b *Book) Backlog(theirs *PeerLoad, ready time.Duration, at int64) float64 {
+	if b.Moving()+theirs.Moving <= ready { // even if all of it left now
+		return 0
+	}
+	return max(0, (b.Inbound(at) + theirs.Moving - ready).Seconds())
+}

@@ -1,0 +1,161 @@
+package ledger
+
+import "time"
+
+// Book is what we promised of the KV blocks of one replica. The zero Book has no leases.
+//
+// The blocks in use are the engine's own account, by its newest report. Blocks that were promised since then,
+// the growth of reported leases and the blocks of preempted requests are added. Blocks that came free since
+// then are subtracted.
+type Book struct {
+	Sums
+	orders orders // leases by when something happens to them
+
+	usage    float64   // share of blocks in use by the report that is counted from
+	at       time.Time // of that report
+	returned int       // blocks of leases that the report surely includes and that ended since
+	absent   absent
+
+	leases  []*Lease // that have not ended
+	changes uint64   // of what is told to other routers, so far
+}
+
+// absent is what was reported once, and is not in the newest report.
+type absent struct {
+	sequences int // of which it is not known whether they have ended
+	due       int // blocks of preempted sequences: the engine gives them back before it takes in others
+}
+
+// Sums is what the leases of a book add up to, for reading. All are integers, so that each sum is exactly
+// what a walk over the leases would find, and zero when no lease is left.
+type Sums struct {
+	Promised  int // blocks and growth of admitted and sent leases: no report includes them
+	Growth    int // blocks that reported leases will still take
+	Held      int // blocks and growth of both: our own account, if the engine gives none
+	Queued    int // sequences of reserved leases
+	Sequences int // sequences of admitted, sent and reported leases
+	Sent      int // sequences of sent and reported leases: the engine has them
+	Unheard   int // sent leases without a first token
+	Expecting int // blocks and growth of arriving sequences
+
+	// Of Sequences, Arriving wait for KV of another replica. Answering have their prompts, or should have them
+	// if nobody sees the first token. The prompts of the rest are still to be computed on the replica.
+	Arriving  int
+	Answering int
+	Context   int // tokens of answering sequences, by the newest report
+}
+
+// Computing returns the sequences whose prompts are still to be computed on the replica.
+func (s *Sums) Computing() int { return s.Sequences - s.Arriving - s.Answering }
+
+// count adds what l is worth in its states, times sign: 1 or -1.
+func (s *Sums) count(l *Lease, sign int) {
+	sequences := sign * l.Sequences
+	switch l.state {
+	case Reserved:
+		s.Queued += sequences
+		return
+	case Admitted, Sent:
+		s.Promised += sign * l.Whole()
+	case Reported:
+		s.Growth += sign * l.growth
+	case Ended:
+		return
+	}
+	s.Held += sign * l.Whole()
+	s.Sequences += sequences
+	if l.state >= Sent {
+		s.Sent += sequences
+	}
+	if l.state == Sent && l.prompt != Answered {
+		s.Unheard += sign
+	}
+	switch {
+	case l.prompt != Pending:
+		s.Answering += sequences
+		s.Context += sequences * (l.Tokens + l.generated)
+	case !l.Local:
+		s.Arriving += sequences
+		s.Expecting += sign * l.Whole()
+	}
+}
+
+// count adds l to the sums and lists of b, or takes it out, by sign: 1 or -1.
+func (b *Book) count(l *Lease, sign int) {
+	b.changes++
+	b.Sums.count(l, sign)
+	b.orders.count(l, sign)
+}
+
+// move makes to the state of l.
+func (b *Book) move(l *Lease, to State) {
+	b.count(l, -1)
+	l.state = to
+	b.count(l, 1)
+}
+
+// Leases returns the leases that have not ended, for reading. A report may sort them.
+func (b *Book) Leases() []*Lease { return b.leases }
+
+// Changes grows with what is told to other routers.
+func (b *Book) Changes() uint64 { return b.changes }
+
+// Changed notes that something else has changed that is told to other routers.
+func (b *Book) Changed() { b.changes++ }
+
+// Reserved returns the blocks and growth of reserved leases.
+func (b *Book) Reserved() int { return int(b.orders.reserved.Weight()) }
+
+// Moving returns the time for all KV that is still to come from other replicas, in any state.
+func (b *Book) Moving() time.Duration { return time.Duration(b.orders.coming.Weight()) }
+
+// Returned returns the blocks that came free since the newest report.
+func (b *Book) Returned() int { return b.returned }
+
+// Preempted returns the blocks of preempted sequences: the engine gives them back before it takes in others.
+func (b *Book) Preempted() int { return b.absent.due }
+
+// ReportedAt returns the time of the report that is counted from.
+func (b *Book) ReportedAt() time.Time { return b.at }
+
+// Grow makes growth the blocks that l is still expected to add, now that each sequence has so many tokens.
+func (b *Book) Grow(l *Lease, generated, growth int) {
+	b.changes++
+	b.Sums.count(l, -1)
+	l.growth = growth // a reserved lease, whose growth a list weighs, never grows
+	l.generated = generated
+	b.Sums.count(l, 1)
+}
+
+// Arrive notes that the prompt of l is there, or will never be. It reports whether that was not known.
+func (b *Book) Arrive(l *Lease) bool {
+	if !l.Missing() {
+		return false
+	}
+	b.count(l, -1)
+	l.prompt = Arrived
+	b.count(l, 1)
+	return true
+}
+
+// Answer notes that the first token of l came. Its prompt has arrived.
+func (b *Book) Answer(l *Lease) {
+	b.Sums.count(l, -1)
+	b.orders.count(l, -1)
+	l.prompt = Answered
+	b.orders.count(l, 1)
+	b.Sums.count(l, 1)
+}
+
+// ComeFree notes that l, which the newest report includes, ends, and that the engine has own blocks back for
+// it. Blocks that this report has back already are not counted again. A report less than reportDelay old may
+// have them back already.
+func (b *Book) ComeFree(l *Lease, own int, now time.Time) {
+	switch {
+	case b.absent.sequences > 0:
+		b.absent.sequences = max(0, b.absent.sequences-l.Sequences)
+		b.absent.due = max(0, b.absent.due-own)
+	case !now.Before(b.at.Add(reportDelay)):
+		b.returned += own
+	}
+}
