@@ -176,7 +176,7 @@ func TestAnswersOfAnAdapterThatIsExchangedMeanwhileAreNotKept(t *testing.T) {
 				}
 			}
 		})
-		if n := w.count("tandem_answer_cache_unkept_total", unknownFrom); n != 1 {
+		if n := w.count("tandem_answer_cache_unkept_total", "unknown_engine"); n != 1 {
 			t.Errorf("%d answers of no known engine, want this one", n)
 		}
 	})

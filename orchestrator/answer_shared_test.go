@@ -16,6 +16,7 @@ import (
 	"github.com/tandem-router/tandem/internal/answercache/valkey/valkeytest"
 	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/config/certtest"
+	"github.com/tandem-router/tandem/orchestrator/answers"
 )
 
 // shelf is a shared store in this process.
@@ -66,7 +67,7 @@ func sharing(s *shelf, change ...func(*config.Config)) setup {
 		c.AnswerCache.Valkey.Addresses = []string{"valkey.internal:6379"}
 	})...)
 	out.options = func(o *Options) {
-		o.openShared = func(*config.AnswerCache) (shared, error) {
+		o.openShared = func(*config.AnswerCache) (answers.Shared, error) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.opened++
@@ -77,7 +78,16 @@ func sharing(s *shelf, change ...func(*config.Config)) setup {
 }
 
 // forget empties the memory in front of the store, as that of a router that has just begun.
-func (w *world) forget() { w.o.snap.Load().answers.memory.Clear() }
+func (w *world) forget() {
+	cfg := w.o.Config()
+	none := *cfg
+	none.AnswerCache.MemoryBytes = 1
+	for _, c := range []*config.Config{&none, cfg} {
+		if err := w.o.Apply(c); err != nil {
+			w.t.Error(err)
+		}
+	}
+}
 
 // What one router has kept, another one gives out, to the byte; its own memory has it from then on.
 func TestRoutersGiveOutWhatOthersKept(t *testing.T) {
@@ -287,7 +297,7 @@ func TestStoreThatDoesNotOpenIsNoReload(t *testing.T) {
 	sets.options = func(o *Options) {
 		opens(o)
 		open := o.openShared
-		o.openShared = func(c *config.AnswerCache) (shared, error) {
+		o.openShared = func(c *config.AnswerCache) (answers.Shared, error) {
 			if fails {
 				return nil, errors.New("no store")
 			}

@@ -78,7 +78,7 @@ func (o *Orchestrator) Apply(cfg *config.Config) error {
 	}
 	old := o.snap.Load()
 	if err != nil {
-		o.discardAnswers(next.snap.answers, old)
+		o.answers.Discard(next.snap.answers, old.answerCache())
 		if old != nil { // at the start nothing stays in force, and the process ends with the error
 			o.Rejected(err)
 		}
@@ -118,7 +118,8 @@ func (o *Orchestrator) prepare(cfg *config.Config) (next prepared, err error) {
 	if next.certificate, err = cfg.FrontCertificate(); err != nil {
 		return next, err
 	}
-	if next.snap.answers, err = o.prepareAnswers(cfg); err != nil {
+	next.snap.answers, err = o.answers.Prepare(&cfg.AnswerCache, o.snap.Load().answerCache())
+	if err != nil {
 		return next, err
 	}
 	next.peers, err = o.peers.Wanted(cfg)
@@ -141,7 +142,7 @@ func (o *Orchestrator) putInForce(next prepared, old *snapshot) {
 	if old == nil || old.cfg.Tokenizer != cfg.Tokenizer || old.cfg.Timeouts.Tokenize != cfg.Timeouts.Tokenize {
 		o.tokens.Store(newResolver(cfg))
 	}
-	o.enforceAnswers(next.snap.answers, old, cfg)
+	o.answers.Apply(next.snap.answers, old.answerCache(), &cfg.AnswerCache)
 	o.snap.Store(next.snap)
 	o.fleet.SetSplitting(cfg.Local != config.LocalAlways)
 }

@@ -2,10 +2,12 @@ package orchestrator
 
 import (
 	"cmp"
+	"maps"
 	"net/http"
 	"strconv"
 	"time"
 
+	"github.com/tandem-router/tandem/internal/answercache"
 	"github.com/tandem-router/tandem/internal/openai"
 	"github.com/tandem-router/tandem/orchestrator/observe"
 )
@@ -137,12 +139,42 @@ func (c *client) begin(rec *observe.Record) {
 		return
 	}
 	c.tellDecision(rec)
+	c.streams()
+	c.WriteHeader(http.StatusOK)
+}
+
+// streams notes that the answer is a stream.
+func (c *client) streams() {
 	h := c.Header()
 	h["Content-Type"] = eventStream
 	h["Cache-Control"] = noCache
 	h["X-Accel-Buffering"] = noBuffering
 	c.stream = true
-	c.WriteHeader(http.StatusOK)
+}
+
+// Begun reports whether the answer has begun.
+func (c *client) Begun() bool { return c.begun }
+
+// Begin begins an answer as a stored one, or that of another request, began.
+func (c *client) Begin(head answercache.Head) {
+	maps.Copy(c.Header(), head.Header)
+	if head.Stream {
+		c.streams()
+	}
+	c.WriteHeader(head.Status)
+}
+
+// Send writes a part of an answer that [client.Begin] began. A part of a stream has this many events.
+func (c *client) Send(part []byte, stream bool, events int) error {
+	if !stream {
+		_, err := c.Write(part)
+		return err
+	}
+	if err := c.send(part); err != nil {
+		return err
+	}
+	c.sent += events
+	return nil
 }
 
 // events sends n whole events of a stream, at once.

@@ -3,8 +3,8 @@
 //
 // The path, a file a step: serve.go routes, request.go reads and owns the request, tokens.go names its
 // blocks, plan.go plans and waits in admission.go for room, attempt.go tries, handoff.go sends the legs in
-// the connector's order, answer.go reads the answer, client.go writes it. Package fleet tells what the
-// replicas are and have, package peers what other routers have booked there. Configuration comes in through
+// the connector's order, answer.go reads the answer, client.go writes it. Package answers gives stored answers. Package fleet tells what
+// the replicas are and have, package peers what other routers have booked there. Configuration comes in through
 // apply.go. rooms.go makes the packages below: admin and observe show what happens, trials bring back what
 // was ejected.
 //
@@ -57,6 +57,7 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/internal/tokenizer"
 	"github.com/tandem-router/tandem/orchestrator/admin"
+	"github.com/tandem-router/tandem/orchestrator/answers"
 	"github.com/tandem-router/tandem/orchestrator/fleet"
 	"github.com/tandem-router/tandem/orchestrator/observe"
 	"github.com/tandem-router/tandem/orchestrator/peers"
@@ -84,9 +85,9 @@ type Options struct {
 	// What that would change now; nil refuses it.
 	Preview func() ([]config.Change, error)
 
-	openShared    func(*config.AnswerCache) (shared, error)   // instead of a server, for tests
-	openDecisions func(config.Decisions, bool) io.WriteCloser // instead of a file, for tests
-	replaceState  func(name string, data []byte) error        // instead of a file, for tests
+	openShared    func(*config.AnswerCache) (answers.Shared, error) // instead of a server, for tests
+	openDecisions func(config.Decisions, bool) io.WriteCloser       // instead of a file, for tests
+	replaceState  func(name string, data []byte) error              // instead of a file, for tests
 }
 
 // Orchestrator serves requests over the two pools of its configuration. Make one with [New], start
@@ -156,7 +157,7 @@ type serving struct {
 	retrying  atomic.Int64
 	draining  atomic.Bool
 	giveBacks giveBacks
-	computing sync.WaitGroup // what the answer cache lets be computed, and its closing
+	answers   *answers.Answers
 }
 
 // snapshot is the configuration as requests see it. A request loads it once and keeps it to its end.
@@ -165,7 +166,7 @@ type snapshot struct {
 	inForce *config.InForce // what records say of cfg
 	connect connector.Connector
 	keys    []config.Secret
-	answers *answers // nil: there is no answer cache
+	answers *answers.Cache // nil: there is no answer cache
 }
 
 // revision is the configuration's; "" before there is any.
@@ -174,6 +175,14 @@ func (s *snapshot) revision() string {
 		return ""
 	}
 	return s.inForce.Revision
+}
+
+// answerCache is the answer cache of the configuration, nil where there is none.
+func (s *snapshot) answerCache() *answers.Cache {
+	if s == nil {
+		return nil
+	}
+	return s.answers
 }
 
 // complete gives what was left out its default.
@@ -281,9 +290,9 @@ func (o *Orchestrator) Run(ctx context.Context) error {
 	err := o.fleet.Run(ctx)
 	wg.Wait()
 	o.giveBacks.running.Wait()
-	o.computing.Wait()
+	o.answers.Wait()
 	if c := o.snap.Load().answers; c != nil {
-		c.close()
+		c.Close()
 	}
 	return err
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/page"
 	"github.com/tandem-router/tandem/orchestrator/admin"
+	"github.com/tandem-router/tandem/orchestrator/answers"
 	"github.com/tandem-router/tandem/orchestrator/observe"
 	"github.com/tandem-router/tandem/orchestrator/trials"
 )
@@ -20,9 +21,7 @@ func newMetrics(reg prometheus.Registerer) *observe.Metrics {
 	observe.Begin(m.Failures.Continued, wentOn, wasComplete, notPossible, tooOften, noBudget, diverged, nobody,
 		clientLeft)
 	observe.Begin(m.Decisions.Pieces, pieceComputed, pieceFailed, pieceLost, pieceCut)
-	observe.Begin(m.Answers.Requests, cacheHit, cacheJoined, cacheMiss, cacheBypass)
-	observe.Begin(m.Answers.Bypassed, bypassReasons()...)
-	observe.Begin(m.Answers.Unkept, tooLong, notFinished, wasResumed, notTrusted, unknownFrom)
+	answers.BeginMetrics(m.Answers)
 	return m
 }
 
@@ -31,6 +30,9 @@ func (o *Orchestrator) addRooms() {
 	o.trials = o.newTrials()
 	o.see, o.captures = o.newState(), &observe.Captures{}
 	o.admin = o.newAdmin()
+	o.answers = answers.New(answers.Options{
+		Log: o.log, Fleet: o.fleet, Counts: o.m.Answers, Events: o.m.Requests.Events, OpenShared: o.opt.openShared,
+	})
 	o.reg.MustRegister(observe.NewCollector(o.see, observe.Collected{
 		Peers: o.peers, Clock: o.clock, Answers: o.heldAnswers,
 	}))
@@ -72,14 +74,10 @@ func (o *Orchestrator) newState() *observe.State {
 // heldAnswers is what the answer cache holds, nil where there is none.
 func (o *Orchestrator) heldAnswers() *observe.AnswerCache {
 	snap := o.snap.Load()
-	if snap == nil || snap.answers == nil {
+	if snap == nil {
 		return nil
 	}
-	held := &observe.AnswerCache{MemoryStats: snap.answers.memory.Stats()}
-	if store := snap.answers.shared; store != nil {
-		held.Shared, held.SharedUp = true, store.Up()
-	}
-	return held
+	return snap.answers.Held()
 }
 
 // newAdmin makes what the admin listener serves.

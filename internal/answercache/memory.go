@@ -55,9 +55,6 @@ func (m *Memory) Get(k Key, now time.Time) *Answer {
 // Drop forgets an answer.
 func (m *Memory) Drop(k Key) { m.cache.Invalidate(k) }
 
-// Clear forgets all answers.
-func (m *Memory) Clear() { m.cache.InvalidateAll() }
-
 // MemoryStats is what a [Memory] holds.
 type MemoryStats struct {
 	Answers   int

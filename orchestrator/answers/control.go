@@ -1,4 +1,4 @@
-package orchestrator
+package answers
 
 import (
 	"errors"
@@ -11,16 +11,16 @@ import (
 // forever is longer than any answer is kept.
 const forever = time.Duration(1<<63 - 1)
 
-// cacheControl is what a client wants of the cache.
-type cacheControl struct {
+// control is what a client wants of the cache, in Cache-Control.
+type control struct {
 	off    bool // no-store: neither what is kept, nor to be kept
 	anew   bool // no-cache: a new answer, which may be kept
 	maxAge time.Duration
 }
 
-// cacheControlOf reads Cache-Control. What it does not know means nothing, as everywhere in HTTP.
-func cacheControlOf(h http.Header) cacheControl {
-	wish := cacheControl{maxAge: forever}
+// controlOf reads Cache-Control. What it does not know means nothing, as everywhere in HTTP.
+func controlOf(h http.Header) control {
+	wish := control{maxAge: forever}
 	for _, line := range h["Cache-Control"] {
 		for directive := range strings.SplitSeq(line, ",") {
 			name, value, _ := strings.Cut(strings.TrimSpace(directive), "=")
@@ -39,7 +39,7 @@ func cacheControlOf(h http.Header) cacheControl {
 
 // limit reads the seconds of max-age. What is no number is taken for none at all, which costs a computation
 // and no stale answer.
-func (w *cacheControl) limit(seconds string) {
+func (w *control) limit(seconds string) {
 	n, err := strconv.ParseUint(seconds, 10, 31)
 	if err != nil && !errors.Is(err, strconv.ErrRange) {
 		n = 0

@@ -1,0 +1,79 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/tandem-router/tandem/orchestrator/answers"
+)
+
+// cached serves a request for a model from the answer cache if there is a cache, or else by do.
+func cached[A answers.Repeatable](
+	ctx context.Context, q *request, model string, what A, do func(*request, context.Context, A) *failure,
+) *failure {
+	cache := q.snap.answers
+	if cache == nil {
+		return do(q, ctx, what)
+	}
+	out, err := cache.Serve(ctx, &answers.Asked{
+		Config: &q.snap.cfg.AnswerCache, Path: q.path, Query: q.r.URL.RawQuery, Header: q.r.Header, Model: model,
+		What: what, To: q.w,
+		Answer: func(ctx context.Context) error { return asError(do(q, ctx, what)) },
+		Apart: func(ctx context.Context, to *answers.Recorder) answers.Computation {
+			own := q.apart(ctx, to)
+			return func() (out answers.Outcome, err error) {
+				defer func() { out = answers.Outcome{Mode: own.outcome.mode, Record: own.outcome.rec} }()
+				var broke crash
+				defer broke.keep(&err)
+				return out, asError(do(own, ctx, what))
+			}
+		},
+	})
+	if out.Mode != "" {
+		q.outcome.mode = out.Mode
+	}
+	if out.Record != nil {
+		q.outcome.rec = out.Record
+	}
+	return cacheFailure(ctx, out.Led, err)
+}
+
+// asError is f as an error, nil for none.
+func asError(f *failure) error {
+	if f == nil {
+		return nil
+	}
+	return f
+}
+
+// cacheFailure is the failure of a request that came to the answer cache. led says that the request had the
+// answer computed: then a panic of the computation goes on here.
+func cacheFailure(ctx context.Context, led bool, err error) *failure {
+	var broke *panicked
+	var unwritten *answers.WriteError
+	f, failed := errors.AsType[*failure](err)
+	switch {
+	case err == nil:
+		return nil
+	case led && errors.As(err, &broke):
+		panic(broke)
+	case failed:
+		return f
+	case errors.Is(err, answers.ErrLeft):
+		return goneFailure(ctx, site{phase: "stream"})
+	case errors.As(err, &unwritten):
+		return lost(unwritten.Err)
+	}
+	return refuse(kindPanic, site{phase: "stream"})
+}
+
+// apart is a request of its own that asks what q asks. It runs until ctx ends, and its client is to. Its
+// outcome is its own.
+func (q *request) apart(ctx context.Context, to *answers.Recorder) *request {
+	own := *q
+	own.r, own.outcome = q.r.Clone(ctx), requestOutcome{mode: q.outcome.mode}
+	own.w = &client{ResponseWriter: to, rc: *http.NewResponseController(to), q: &own, limit: q.w.limit}
+	to.Streams = func() bool { return own.w.stream }
+	return &own
+}
