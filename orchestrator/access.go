@@ -40,5 +40,25 @@ func (q *request) logAccess() {
 			slog.Int("attempts", r.Attempts),
 		)
 	}
-	q.o.log.LogAttrs(q.r.Context(), slog.LevelInfo, "request", attrs...)
+	q.log.LogAttrs(q.r.Context(), slog.LevelInfo, "request", attrs...)
+}
+
+// logFailure writes the line that says of a failure which request it was, where, and why.
+func (q *request) logFailure(f *failure) {
+	attrs := []any{
+		"id", q.id, "client_id", q.clientID, "path", q.path, "phase", f.phase,
+		"replica", string(cmp.Or(f.at, f.cutAt)), "kind", f.name(), "status", f.answer.status, "error", f.cause(),
+	}
+	if f.notRetried != "" {
+		attrs = append(attrs, "not_retried", f.notRetried)
+	}
+	if f.notContinued != "" {
+		attrs = append(attrs, "not_continued", f.notContinued)
+	}
+	if q.w.stream {
+		attrs = append(attrs, "sent", q.w.status) // which the client had got before
+		q.log.Warn("stream broke off", attrs...)
+		return
+	}
+	q.log.Warn("request failed", attrs...)
 }

@@ -122,7 +122,7 @@ func (a *answer) source(status int) replica.ID {
 
 // readWhole reads an answer that is not streamed.
 func (a *answer) readWhole() *failure {
-	a.h.j.q.o.report(a.to, a.resp)
+	reportLoad(a.to, a.resp)
 	body, err := entire(a.resp, borrow(0), int64(a.h.cfg().Limits.AnswerBytes))
 	a.buffers.buf = body
 	if err != nil {
@@ -194,9 +194,9 @@ func (a *answer) begun() {
 		}
 		j.m.Legs.Compare(leg, a.to.Member.ID, took, a.h.b.FirstWithin())
 	}
-	j.rec.Phases.First = ms(a.first.Sub(j.q.start))
+	j.rec.Phases.First = ms(a.first.Sub(j.start))
 	if j.rest.delivered == nil && j.req.Stream {
-		j.m.Phases.Observe(observe.PhaseFirst, a.first.Sub(j.q.start))
+		j.m.Phases.Observe(observe.PhaseFirst, a.first.Sub(j.start))
 	}
 	a.traceBegun(j.planner.FirstToken(a.h.b, a.first))
 	j.trials.Announce(j.planner.Decoding(a.h.b, a.first))
@@ -223,7 +223,7 @@ func (a *answer) blameFor(ctx context.Context, err error) (blamed planner.Failed
 	}
 	a.span.Failed(f.onSpan())
 	j := a.h.j
-	blamed.Fault = j.q.o.failedOn(a.h.b, f, j.fingerprint(), j.q.start, time.Now()).Fault
+	blamed.Fault = j.failedOn(a.h.b, f, j.fingerprint(), j.start, time.Now()).Fault
 	return blamed
 }
 

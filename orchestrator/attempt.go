@@ -47,7 +47,7 @@ func (j *job) attempt(ctx context.Context) (a *answer, f *failure) {
 	if batch := j.of.batch; batch != nil {
 		batch.begun.Store(true)
 	}
-	h := &handoff{j: j, b: b, attemptID: j.id}
+	h := &handoff{j: j, b: b, attemptID: j.rec.ID}
 	defer func() {
 		if a == nil { // a panic is no reason to keep leases
 			h.end()
@@ -59,12 +59,12 @@ func (j *job) attempt(ctx context.Context) (a *answer, f *failure) {
 	}
 	began := time.Now()
 	a, f = h.run(ctx)
-	if f = j.q.orStale(ctx, f); f == nil {
+	if f = j.orStale(ctx, f); f == nil {
 		return a, nil
 	}
 	if f.kind != kindStale {
-		j.attempts.faults = append(j.attempts.faults, j.q.o.failedOn(b, f, j.fingerprint(), j.q.start, began))
+		j.attempts.faults = append(j.attempts.faults, j.failedOn(b, f, j.fingerprint(), j.start, began))
 	}
-	noteFailed(j.first().rec, b, f, j.q.start, began)
+	noteFailed(j.first().rec, b, f, j.start, began)
 	return nil, f
 }

@@ -53,22 +53,22 @@ func (j *job) fingerprint() uint64 { return xxhash.Sum64(j.first().req.Raw) }
 // failedOn holds a failed attempt of a request against whom it concerns. came is when the request did, and
 // began when the attempt: what many requests that came together did to each other says nothing of any of
 // them.
-func (o *Orchestrator) failedOn(
+func (e *env) failedOn(
 	b *planner.Booking, f *failure, request uint64, came, began time.Time,
 ) planner.FailedAttempt {
 	fault, now := f.blame(b), time.Now()
-	if o.fleet.Asleep(b.Prefill.ID) || o.fleet.Asleep(b.Decode.ID) {
+	if e.fleet.Asleep(b.Prefill.ID) || e.fleet.Asleep(b.Decode.ID) {
 		fault = planner.Fault{} // what an engine leaves undone in its sleep is no failure
 	}
 	fault.Request = request
 	fault.Took, fault.At = now.Sub(began), now
-	o.m.Failures.Count(b, fault)
+	e.m.Failures.Count(b, fault)
 	if fault.Kind == outlier.Broken && fault.On != planner.Nobody {
-		o.fleet.BrokeOff(f.at)
+		e.fleet.BrokeOff(f.at)
 	}
-	failed, changes := o.planner.Hold(b, fault, f.answered(), came)
-	o.trials.Announce(changes)
-	if to := o.fleet.Endpoint(b.Decode.ID); fault.On == planner.OnPair && to != nil {
+	failed, changes := e.planner.Hold(b, fault, f.answered(), came)
+	e.trials.Announce(changes)
+	if to := e.fleet.Endpoint(b.Decode.ID); fault.On == planner.OnPair && to != nil {
 		to.Transfers().Failed()
 	}
 	return failed
@@ -78,15 +78,15 @@ func (o *Orchestrator) failedOn(
 // the engine answers. An engine's 500 says nothing: it is not tried elsewhere, so that nobody knows whether
 // the request is the cause. Nor does a status that no usual request can cause: the paths of what is passed
 // are the clients'. An error in its stream does: it had taken the request.
-func (o *Orchestrator) passedOn(b *planner.Booking, f *failure, began time.Time) {
+func (e *env) passedOn(b *planner.Booking, f *failure, began time.Time) {
 	if f == nil || f.own() && f.owner() == ownerClient {
-		o.trials.Announce(o.planner.Decoding(b, time.Now()))
+		e.trials.Announce(e.planner.Decoding(b, time.Now()))
 		return
 	}
 	if f.kind == kindMisplaced || f.kind == kindStatus {
 		return
 	}
-	o.failedOn(b, f, 0, began, began)
+	e.failedOn(b, f, 0, began, began)
 }
 
 // ownFaults notes that a request which failed before has begun well elsewhere: whoever failed it is the

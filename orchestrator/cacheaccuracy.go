@@ -75,7 +75,7 @@ func (j *job) countTokens(a *answer, f *failure) {
 	m.Requests.Tokens.WithLabelValues("output").Add(float64(r.Output))
 	m.Cache.Observe(r, a.split)
 	m.Requests.Length(r, j.plan.Class.Hint > 0)
-	if j.q.o.spans.On() {
-		j.q.span.SetAttributes(observe.TruthAttributes(r)...)
+	if j.spans.On() {
+		j.span.SetAttributes(observe.TruthAttributes(r)...)
 	}
 }

@@ -25,8 +25,8 @@ func TestNothingIsPredictedWhereNoCacheIsRead(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o := &Orchestrator{telemetry: telemetry{m: newMetrics(prometheus.NewRegistry())}}
-		j := (&request{o: o, snap: &snapshot{}}).newJob(req, 0)
+		e := &env{telemetry: telemetry{m: newMetrics(prometheus.NewRegistry())}}
+		j := (&request{env: e, snapshot: &snapshot{}}).newJob(req, 0)
 		j.recordPlan(&planner.Booking{Decision: &planner.Decision{Matched: 64}})
 		if j.rec.Captured != want {
 			t.Errorf("%s: %d tokens are predicted, want %d", body, j.rec.Captured, want)

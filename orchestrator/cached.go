@@ -12,12 +12,12 @@ import (
 func cached[A answers.Repeatable](
 	ctx context.Context, q *request, model string, what A, do func(*request, context.Context, A) *failure,
 ) *failure {
-	cache := q.snap.answers
+	cache := q.answers
 	if cache == nil {
 		return do(q, ctx, what)
 	}
 	out, err := cache.Serve(ctx, &answers.Asked{
-		Config: &q.snap.cfg.AnswerCache, Path: q.path, Query: q.r.URL.RawQuery, Header: q.r.Header, Model: model,
+		Config: &q.cfg.AnswerCache, Path: q.path, Query: q.r.URL.RawQuery, Header: q.r.Header, Model: model,
 		What: what, To: q.w,
 		Answer: func(ctx context.Context) error { return asError(do(q, ctx, what)) },
 		Apart: func(ctx context.Context, to *answers.Recorder) answers.Computation {
@@ -73,7 +73,9 @@ func cacheFailure(ctx context.Context, led bool, err error) *failure {
 func (q *request) apart(ctx context.Context, to *answers.Recorder) *request {
 	own := *q
 	own.r, own.outcome = q.r.Clone(ctx), requestOutcome{mode: q.outcome.mode}
-	own.w = &client{ResponseWriter: to, rc: *http.NewResponseController(to), q: &own, limit: q.w.limit}
+	own.w = &client{
+		ResponseWriter: to, rc: *http.NewResponseController(to), limit: q.w.limit, shows: q.w.shows, count: q.w.count,
+	}
 	to.Streams = func() bool { return own.w.stream }
 	return &own
 }

@@ -8,8 +8,8 @@ import (
 // served is what a capture of traffic may know of a job that has ended well.
 func (j *job) served() observe.Served {
 	s := observe.Served{
-		Came: j.q.start, Model: j.rec.Model, Path: j.q.path, Session: j.q.r.Header.Get("X-Session-Id"),
-		Tenant: j.q.tenant, Input: j.rec.Prompt, Output: j.rec.Output,
+		Came: j.start, Model: j.rec.Model, Path: j.path, Session: j.r.Header.Get("X-Session-Id"),
+		Tenant: j.tenant, Input: j.rec.Prompt, Output: j.rec.Output,
 	}
 	if j.ids != nil { // else the keys are of chunks of text
 		s.Keys = j.plan.PrefillKeys

@@ -7,7 +7,10 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/tandem-router/tandem/internal/answercache"
+	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/openai"
 	"github.com/tandem-router/tandem/orchestrator/observe"
 )
@@ -21,26 +24,16 @@ import (
 type client struct {
 	http.ResponseWriter
 	rc     http.ResponseController
-	q      *request      // whose answer it is; nil for health and for what does not exist
-	limit  time.Duration // for one write; immutable
-	timed  bool          // HTTP/2: there a write deadline ends the stream although nothing is being written
-	begun  bool          // something has been written
-	stream bool          // and it is a stream of events
-	sent   int           // events of it
-	status int           // that the answer began with, 0 before
-	until  time.Time     // the write deadline that is set
-	values [3]string     // memory of the header's values
-}
-
-// toClient bounds the writes to w.
-func (o *Orchestrator) toClient(w http.ResponseWriter, r *http.Request) *client {
-	if c, ok := w.(*client); ok {
-		return c
-	}
-	return &client{
-		ResponseWriter: w, rc: *http.NewResponseController(w), limit: o.snap.Load().cfg.Timeouts.ClientWrite,
-		timed: r.ProtoMajor >= 2,
-	}
+	shows  *config.Response   // what of the decision goes into the header; immutable
+	count  prometheus.Counter // of events
+	limit  time.Duration      // for one write; immutable
+	timed  bool               // HTTP/2: there a write deadline ends the stream although nothing is being written
+	begun  bool               // something has been written
+	stream bool               // and it is a stream of events
+	sent   int                // events of it
+	status int                // that the answer began with, 0 before
+	until  time.Time          // the write deadline that is set
+	values [3]string          // memory of the header's values
 }
 
 // Unwrap is for [http.ResponseController].
@@ -184,7 +177,7 @@ func (c *client) events(b []byte, n int, rec *observe.Record) *failure {
 		return lost(err)
 	}
 	c.sent += n
-	c.q.o.m.Requests.Events.Add(float64(n))
+	c.count.Add(float64(n))
 	return nil
 }
 
@@ -194,7 +187,7 @@ func (c *client) tellDecision(rec *observe.Record) {
 	if rec == nil {
 		return
 	}
-	h, want := c.Header(), &c.q.snap.cfg.Response
+	h, want := c.Header(), c.shows
 	if want.Replicas && rec.Decode != "" {
 		h.Set("X-Tandem-Decode", rec.Decode)
 		if rec.Prefill != "" {
@@ -211,47 +204,21 @@ func (c *client) tellDecision(rec *observe.Record) {
 	}
 }
 
-// fail ends the answer with a failure: logs it, counts it where it is the router's own refusal, and tells the
-// client. One that has left gets nothing: see [request.abandon].
-func (c *client) fail(f *failure) {
-	if f.answer.status >= http.StatusInternalServerError {
-		c.log(f)
-	}
-	if f.owner() == ownerRouter && !c.begun {
-		c.q.o.m.Requests.Refused.WithLabelValues(f.name()).Inc()
-	}
+// fail tells the client of a failure, in the words of the client's API. A client that has left gets nothing:
+// see [request.abandon].
+func (c *client) fail(f *failure, kind openai.Kind) {
 	switch {
 	case f.gone():
 	case c.stream:
-		c.breakOff(f)
+		c.breakOff(f, kind)
 	case !c.begun:
-		c.refuse(f)
+		c.refuse(f, kind)
 	}
-}
-
-// log has the line that says of a failure which request it was, where, and why.
-func (c *client) log(f *failure) {
-	attrs := []any{
-		"id", c.q.id, "client_id", c.q.clientID, "path", c.q.path, "phase", f.phase,
-		"replica", string(cmp.Or(f.at, f.cutAt)), "kind", f.name(), "status", f.answer.status, "error", f.cause(),
-	}
-	if f.notRetried != "" {
-		attrs = append(attrs, "not_retried", f.notRetried)
-	}
-	if f.notContinued != "" {
-		attrs = append(attrs, "not_continued", f.notContinued)
-	}
-	if c.stream {
-		attrs = append(attrs, "sent", c.status) // which the client had got before
-		c.q.o.log.Warn("stream broke off", attrs...)
-		return
-	}
-	c.q.o.log.Warn("request failed", attrs...)
 }
 
 // refuse answers with the failure's status.
-func (c *client) refuse(f *failure) {
-	answer, h := c.q.shaped(f), c.Header()
+func (c *client) refuse(f *failure, kind openai.Kind) {
+	answer, h := f.shaped(kind), c.Header()
 	if f.retryAfter > 0 {
 		h.Set("Retry-After", strconv.Itoa(max(1, int((f.retryAfter+time.Second-1)/time.Second))))
 	} else if answer.status == http.StatusServiceUnavailable || answer.status == http.StatusTooManyRequests {
@@ -263,12 +230,12 @@ func (c *client) refuse(f *failure) {
 
 // breakOff ends a stream with an error event, unless the engine's own has gone out, and with what stands at
 // the end of the API's streams.
-func (c *client) breakOff(f *failure) {
-	b, n := []byte(c.q.kind.EndMark()), 1
+func (c *client) breakOff(f *failure, kind openai.Kind) {
+	b, n := []byte(kind.EndMark()), 1
 	if !f.delivered {
-		b, n = f.event(c.q.kind, c.sent), 2
+		b, n = f.event(kind, c.sent), 2
 	}
-	if c.q.kind.EndMark() == "" {
+	if kind.EndMark() == "" {
 		n--
 	}
 	if n > 0 {

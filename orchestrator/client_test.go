@@ -28,7 +28,7 @@ func served(t *testing.T, serve func(context.Context, *request) *failure) string
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := httptest.NewServer(o.handle("/v1/completions", serve))
+	s := httptest.NewServer(o.front().handle("/v1/completions", serve))
 	defer s.Close()
 	c, err := net.Dial("tcp", s.Listener.Addr().String())
 	if err != nil {

@@ -109,13 +109,13 @@ const (
 func (j *job) mayGoOn(ctx context.Context, blamed planner.FailedAttempt) bool {
 	to := j.fleet.Endpoint(blamed.Booking.Decode.ID)
 	return to == nil || !to.Up() || j.planner.KnownBad(blamed.Booking, blamed.Fault, time.Now()) ||
-		j.takeBudget() || j.q.o.dead(ctx, to)
+		j.takeBudget() || j.dead(ctx, to)
 }
 
 // dead asks an engine whether it still works.
-func (o *Orchestrator) dead(ctx context.Context, to *fleet.Endpoint) bool {
+func (e *env) dead(ctx context.Context, to *fleet.Endpoint) bool {
 	err := to.Works(ctx)
-	o.fleet.Failed(to.Member.ID, err)
+	e.fleet.Failed(to.Member.ID, err)
 	return err != nil
 }
 

@@ -421,7 +421,7 @@ func TestRecordOfAContinuedStream(t *testing.T) {
 func TestOtherTokensDoNotGoOn(t *testing.T) {
 	in(t, setup{decode: 1}, func(w *world) {
 		j := &job{
-			q:   &request{o: w.o, snap: w.o.snap.Load()},
+			env: &w.o.env, snapshot: w.o.snap.Load(),
 			ids: &promptIDs{legIDs: legIDs{[]uint32{1}, []byte("[1]")}, exact: true},
 		}
 		j.req = parsed(t, `{"model":"sim","prompt":[1],"stream":true}`)

@@ -65,7 +65,7 @@ func (q *request) crashed() {
 	}
 	p := v.(*panicked)
 	q.outcome.result, q.outcome.status = "panic", http.StatusInternalServerError
-	q.o.log.Error("a request panicked, which is a bug of this router: please report it", "id", q.id, "path",
+	q.log.Error("a request panicked, which is a bug of this router: please report it", "id", q.id, "path",
 		q.path, "error", p.Error(), "stack", string(p.stack))
 	if q.w.begun {
 		panic(http.ErrAbortHandler)

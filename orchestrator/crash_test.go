@@ -58,7 +58,7 @@ func TestPanicBehindTheAnswer(t *testing.T) {
 			}
 			func() {
 				defer func() { cut = recover() != nil }()
-				w.o.handle(p.path, serve)(rec,
+				w.o.front().handle(p.path, serve)(rec,
 					httptest.NewRequestWithContext(w.t.Context(), "POST", p.path, strings.NewReader(p.body)))
 			}()
 			if cut != begun || !begun && rec.Code != 500 {

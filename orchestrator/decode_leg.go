@@ -72,7 +72,7 @@ func (h *handoff) rebind(ctx context.Context) *failure {
 func (h *handoff) decode(
 	ctx context.Context, con connector.Connector, reply *connector.Reply,
 ) (*answer, *failure) {
-	_, span := h.j.q.o.spans.Step(ctx, "handoff")
+	_, span := h.j.spans.Step(ctx, "handoff")
 	out := h.generating()
 	leg := out.edited(h.attemptID)
 	switch {

@@ -75,14 +75,14 @@ func (d *delivery) settle(f *failure) {
 			end.Tokens = a.usage.output
 			j.planner.Progress(h.b, end, now)
 		}
-		first, whole := a.first.Sub(j.q.start), a.decoded(now).Sub(j.q.start)
+		first, whole := a.first.Sub(j.start), a.decoded(now).Sub(j.start)
 		j.planner.Finish(h.b, a.usage.promptTokens, a.usage.output, first, whole, now)
 	}
 	switch {
 	case f == nil:
 		a.prove()
 	case !a.held:
-		j.q.o.failedOn(h.b, f, j.fingerprint(), j.q.start, now) // how long it went well is no loss
+		j.failedOn(h.b, f, j.fingerprint(), j.start, now) // how long it went well is no loss
 	}
 	h.end()
 	if !a.first.IsZero() {
@@ -114,10 +114,9 @@ func (d *delivery) goOn(err error) bool {
 	if ctx.Err() != nil {
 		outcome = clientLeft
 	}
-	o := root.q.o
-	o.m.Failures.Continued.WithLabelValues(outcome).Inc()
+	root.m.Failures.Continued.WithLabelValues(outcome).Inc()
 	attrs := []any{
-		"id", root.id, "outcome", outcome, "replica", root.rec.Decode, "tokens", d.current.given.Tokens(), "took",
+		"id", root.rec.ID, "outcome", outcome, "replica", root.rec.Decode, "tokens", d.current.given.Tokens(), "took",
 		time.Since(began), "error", err.Error(),
 	}
 	if f != nil {
@@ -127,7 +126,7 @@ func (d *delivery) goOn(err error) bool {
 		d.notContinued(why)
 		attrs = append(attrs, "not_continued", why)
 	}
-	o.log.Info("stream broke off", attrs...)
+	root.log.Info("stream broke off", attrs...)
 	return outcome == wentOn || outcome == wasComplete
 }
 
@@ -139,7 +138,7 @@ func (d *delivery) replace(
 		return outcome, nil
 	}
 	a, root := d.current, d.job
-	ctx, span := root.q.o.spans.Step(ctx, "continue")
+	ctx, span := root.spans.Step(ctx, "continue")
 	defer span.End()
 	if span.On() {
 		span.Set(observe.AttrReplica.String(string(a.to.Member.ID)), observe.AttrTokens.Int(a.given.Tokens()))
@@ -203,7 +202,7 @@ func (d *delivery) restJob(blamed planner.FailedAttempt) (*job, *failure) {
 		return nil, refuse(kindRestUnasked, site{phase: "stream", err: err})
 	}
 	j := &job{
-		env: root.env, q: root.q, req: req, id: root.id + "-c" + strconv.Itoa(len(root.rec.Continued)+1),
+		env: root.env, snapshot: root.snapshot, origin: root.origin, req: req,
 		// No template takes part: any version will do.
 		ids: &promptIDs{
 			legIDs: legIDs{ids, raw}, of: replica.Release{Root: a.to.Member.Facts.Root}, exact: true,
@@ -211,7 +210,8 @@ func (d *delivery) restJob(blamed planner.FailedAttempt) (*job, *failure) {
 		count: len(ids), rest: restOfAnswer{delivered: left, of: root, began: &a.to.Member, kept: done},
 		attempts: attempts{faults: planner.FailedAttempts{blamed}},
 	}
-	j.rec = observe.NewRecord(j.id, root.rec.Path, time.Now(), root.rec.Config)
+	id := root.rec.ID + "-c" + strconv.Itoa(len(root.rec.Continued)+1)
+	j.rec = observe.NewRecord(id, root.rec.Path, time.Now(), root.rec.Config)
 	j.rec.Model = root.rec.Model
 	j.prepare()
 	j.avoidForRest(a.to.Member.ID)

@@ -28,8 +28,8 @@ func (o *Orchestrator) Explain(ctx context.Context, body []byte) (*planner.Decis
 		return nil, errExplain
 	}
 	q := &request{
-		o: o, snap: o.snap.Load(), r: &http.Request{Header: http.Header{}}, id: newID(), path: kind.Path(),
-		start: time.Now(),
+		env: &o.env, snapshot: o.snap.Load(), id: newID(),
+		origin: origin{r: &http.Request{Header: http.Header{}}, path: kind.Path(), start: time.Now()},
 	}
 	var f *failure
 	if req.Model, f = q.modelOr(req.Model); f != nil {

@@ -236,6 +236,17 @@ func (f *failure) heard(ctx context.Context) *failure {
 	return goneFailure(ctx, site{phase: f.phase, cutAt: cmp.Or(f.at, f.cutAt)})
 }
 
+// shaped is what a client of this API gets of f, in the words of the API.
+func (f *failure) shaped(kind openai.Kind) errorAnswer {
+	a := f.answer
+	if ours := !f.own() || f.phase == "prefill"; kind == openai.Messages && ours && !f.gone() {
+		return errorAnswer{
+			status: a.status, body: kind.Error(nil, openai.Message(a.body), errorType(a.status), a.status),
+		}
+	}
+	return a
+}
+
 // errorType is vLLM's name for errors with a status.
 func errorType(status int) string {
 	switch status {

@@ -158,16 +158,16 @@ func formerEra(phase string, at *fleet.Endpoint, sent uint32) *failure {
 // sent again as it is, since transfer params are good for one use: another attempt has an id and a prefill of
 // its own. An engine that ended under the request breaks off in the same way, and is told from one that lives
 // by a question on a fresh connection.
-func (q *request) orStale(ctx context.Context, f *failure) *failure {
-	if f == nil || f.kind != kindBroken || !q.o.grewOld(ctx, q.o.fleet.Endpoint(f.at), f.err) {
+func (e *env) orStale(ctx context.Context, f *failure) *failure {
+	if f == nil || f.kind != kindBroken || !e.grewOld(ctx, e.fleet.Endpoint(f.at), f.err) {
 		return f
 	}
 	return refuse(kindStale, f.site)
 }
 
 // grewOld reports whether err is of a kept connection that ended, of an engine that lives.
-func (o *Orchestrator) grewOld(ctx context.Context, to *fleet.Endpoint, err error) bool {
-	return engine.Stale(err) && to != nil && !o.dead(ctx, to)
+func (e *env) grewOld(ctx context.Context, to *fleet.Endpoint, err error) bool {
+	return engine.Stale(err) && to != nil && !e.dead(ctx, to)
 }
 
 // errPhaseTimeout is the cause of a leg's context that ran out of time, in contrast to a client that left.

@@ -42,22 +42,22 @@ func (q *request) forward(
 	}
 	r.Header = passPriority(nil, q.r.Header)
 	era := to.CacheEpoch()
-	resp, err := to.Do(ctx, q.o.spans.Propagate(ctx, r, q.r.Header))
+	resp, err := to.Do(ctx, q.spans.Propagate(ctx, r, q.r.Header))
 	if err != nil {
-		q.o.fleet.Failed(to.Member.ID, err)
+		q.fleet.Failed(to.Member.ID, err)
 		return legFailed(ctx, "decode", to.Member.ID, err)
 	}
 	defer resp.Close()
 	status = resp.Status
 	contentType := resp.Header.Get("Content-Type")
 	if strings.HasPrefix(contentType, "text/event-stream") && resp.Status == http.StatusOK {
-		s := &eventReader{resp: resp, kind: q.kind, at: to.Member.ID, idle: q.snap.cfg.Timeouts.DecodeIdle}
+		s := &eventReader{resp: resp, kind: q.kind, at: to.Member.ID, idle: q.cfg.Timeouts.DecodeIdle}
 		return q.forwardStream(ctx, s, timer, rec, func() *failure { return formerEra("decode", to, era) })
 	}
 	if resp.Status >= 300 {
-		return refusal(ctx, "decode", to, resp, int64(q.snap.cfg.Limits.AnswerBytes))
+		return refusal(ctx, "decode", to, resp, int64(q.cfg.Limits.AnswerBytes))
 	}
-	body, err := entire(resp, nil, int64(q.snap.cfg.Limits.AnswerBytes))
+	body, err := entire(resp, nil, int64(q.cfg.Limits.AnswerBytes))
 	if err != nil {
 		return legFailed(ctx, "decode", to.Member.ID, err)
 	}
@@ -91,9 +91,9 @@ func (q *request) passedID(p *passthrough) string {
 // a question, or else to the end of a whole answer.
 func (q *request) answerBy(p *passthrough) (timeout time.Duration, late error) {
 	if p.stream || p.again {
-		return q.snap.cfg.Timeouts.DecodeFirst, errPhaseTimeout
+		return q.cfg.Timeouts.DecodeFirst, errPhaseTimeout
 	}
-	return q.snap.cfg.Timeouts.Answer, errAnswerLate
+	return q.cfg.Timeouts.Answer, errAnswerLate
 }
 
 // enginePath is the path that the router matched, which is on the list of serve.go, with the client's query.

@@ -35,34 +35,34 @@ func (h *handoff) giveBack(con connector.Connector, reply *connector.Reply, avoi
 	if reply == nil || reply.None() {
 		return
 	}
-	o, pair := h.j.q.o, h.pair
+	e, pair := h.j.env, h.pair
 	timeout := h.cfg().Timeouts.Probe
 	select {
-	case o.giveBacks.places <- struct{}{}:
+	case e.giveBacks.places <- struct{}{}:
 	default:
-		o.m.Handoffs.GiveBack.WithLabelValues("too_many").Inc()
+		e.m.Handoffs.GiveBack.WithLabelValues("too_many").Inc()
 		return
 	}
-	o.giveBacks.running.Go(func() { // joined by Run
-		defer func() { <-o.giveBacks.places }()
+	e.giveBacks.running.Go(func() { // joined by Run
+		defer func() { <-e.giveBacks.places }()
 		// Outlives the request on purpose; ended by the timeout.
 		ctx, cancel := context.WithTimeout(context.Background(), timeout)
 		defer cancel()
 		result := "broken"
-		o.panics.Contain("give-back", func() { result = o.freeBlocks(ctx, con, pair, reply, avoid) })
-		o.m.Handoffs.GiveBack.WithLabelValues(result).Inc()
+		e.panics.Contain("give-back", func() { result = e.freeBlocks(ctx, con, pair, reply, avoid) })
+		e.m.Handoffs.GiveBack.WithLabelValues(result).Inc()
 		if result != "freed" {
-			o.log.Warn("lease was not given back; it will run out by itself", "prefill", string(pair.Prefill.ID),
+			e.log.Warn("lease was not given back; it will run out by itself", "prefill", string(pair.Prefill.ID),
 				"result", result)
 		}
 	})
 }
 
 // giveBackNow frees the blocks of a canary that nobody will read, and waits for that.
-func (o *Orchestrator) giveBackNow(
+func (e *env) giveBackNow(
 	ctx context.Context, con connector.Connector, pair connector.Pair, reply *connector.Reply, avoid replica.ID,
 ) {
-	o.m.Handoffs.GiveBack.WithLabelValues(o.freeBlocks(ctx, con, pair, reply, avoid)).Inc()
+	e.m.Handoffs.GiveBack.WithLabelValues(e.freeBlocks(ctx, con, pair, reply, avoid)).Inc()
 }
 
 // noSuchModel is a name that no engine serves.
@@ -70,12 +70,12 @@ const noSuchModel = `"tandem-give-back-no-such-model"`
 
 // freeBlocks tries the pair's own decode replica first, since it has shaken hands with the prefill replica,
 // then another, and one that is being drained last.
-func (o *Orchestrator) freeBlocks(
+func (e *env) freeBlocks(
 	ctx context.Context, con connector.Connector, pair connector.Pair, reply *connector.Reply, avoid replica.ID,
 ) string {
-	to := o.fleet.Endpoint(pair.Decode.ID)
+	to := e.fleet.Endpoint(pair.Decode.ID)
 	if to == nil || !to.Up() || to.Member.Draining || to.Member.ID == avoid {
-		to = o.fleet.AnyDecode(func(r *fleet.Endpoint) bool { return r.Member.ID == avoid })
+		to = e.fleet.AnyDecode(func(r *fleet.Endpoint) bool { return r.Member.ID == avoid })
 	}
 	if to == nil {
 		return "no_decode"

@@ -10,7 +10,7 @@ import (
 
 // converse serves /v1/messages and /v1/responses. They are split like chats where both legs can carry the
 // same ids; everything else goes whole to one replica, as it came.
-func (o *Orchestrator) converse(kind openai.Kind) func(context.Context, *request) *failure {
+func converse(kind openai.Kind) func(context.Context, *request) *failure {
 	return func(ctx context.Context, q *request) *failure {
 		req, f := q.parse(kind)
 		if f != nil {
@@ -23,7 +23,7 @@ func (o *Orchestrator) converse(kind openai.Kind) func(context.Context, *request
 // reply answers a request of a conversation.
 func (q *request) reply(ctx context.Context, req *openai.Request) *failure {
 	if req.Unsplittable != "" {
-		return q.o.pass(ctx, q,
+		return pass(ctx, q,
 			&passthrough{
 				body: req.Raw, contentType: "application/json", model: req.Model, stream: req.Stream, acts: req.Acts,
 			},
@@ -77,15 +77,4 @@ func api(path string) openai.Kind {
 		return openai.Responses
 	}
 	return 0
-}
-
-// shaped is what the client gets of f, in the words of the API that the client speaks.
-func (q *request) shaped(f *failure) errorAnswer {
-	a := f.answer
-	if ours := !f.own() || f.phase == "prefill"; q.kind == openai.Messages && ours && !f.gone() {
-		return errorAnswer{
-			status: a.status, body: q.kind.Error(nil, openai.Message(a.body), errorType(a.status), a.status),
-		}
-	}
-	return a
 }

@@ -3,36 +3,27 @@ package orchestrator
 import (
 	"cmp"
 	"context"
-	"log/slog"
 	"net/http"
-	"strconv"
 	"sync/atomic"
 	"time"
 
-	"github.com/tandem-router/tandem/connector"
-	"github.com/tandem-router/tandem/decode"
-	"github.com/tandem-router/tandem/internal/config"
-	"github.com/tandem-router/tandem/internal/liveness"
 	"github.com/tandem-router/tandem/internal/openai"
 	"github.com/tandem-router/tandem/internal/replica"
-	"github.com/tandem-router/tandem/orchestrator/fleet"
 	"github.com/tandem-router/tandem/orchestrator/observe"
 	"github.com/tandem-router/tandem/orchestrator/planner"
-	"github.com/tandem-router/tandem/orchestrator/trials"
-	"github.com/tandem-router/tandem/prefill"
 )
 
 // job is one prompt on its way to an answer: the whole request, or one prompt of a batch. One goroutine owns
 // it.
 //
-// Long: the embedded env saves each file from reaching through the request to the router.
+// Long: what it embeds is what each step needs of the router, of the configuration and of the request.
 type job struct {
 	*env
-	q   *request
+	*snapshot
+	*origin
 	req *openai.Request
-	id  string // of the job; the request's id, with the prompt's index behind it in a batch
 	of  ofBatch
-	rec *observe.Record
+	rec *observe.Record // its id is that of the job
 
 	ids   *promptIDs // the prompt's tokens, nil when unknown
 	count int        // tokens of the prompt, estimated when ids is nil
@@ -43,30 +34,6 @@ type job struct {
 
 	want *openai.Continuation // of an answer whose tokens are kept, so that another engine can go on with it
 	rest restOfAnswer
-}
-
-// env is what jobs need of the router, and the configuration that their request came under. Immutable.
-type env struct {
-	cfg     *config.Config
-	connect connector.Connector
-	fleet   *fleet.Fleet
-	clock   *liveness.Clock
-	prefill *prefill.Pool
-	decode  *decode.Pool
-	planner *planner.Planner
-	trials  *trials.Trials
-	queue   *admission
-	m       *observe.Metrics
-	log     *slog.Logger
-}
-
-// env is what the request's jobs need.
-func (q *request) env() *env {
-	return &env{
-		cfg: q.snap.cfg, connect: q.snap.connect, fleet: q.o.fleet, clock: q.o.clock, prefill: q.o.prefill,
-		decode: q.o.decode, planner: q.o.planner, trials: q.o.trials,
-		queue: q.o.queue, m: q.o.m, log: q.o.log,
-	}
 }
 
 // ofBatch is what the job of one prompt of a batch knows of that; zero where there is one prompt.
@@ -103,26 +70,6 @@ type restOfAnswer struct {
 	kept      int               // tokens of the answer that the prompt of the rest holds
 }
 
-// newJob begins a job. path is the path it came through.
-func (q *request) newJob(req *openai.Request, index int) *job {
-	j := &job{env: q.env(), q: q, req: req, id: q.id, of: ofBatch{index: index}}
-	if req != nil && req.Batched {
-		j.id += "-" + strconv.Itoa(index)
-	}
-	j.rec = observe.NewRecord(j.id, q.path, q.start, q.snap.inForce)
-	j.rec.ClientID = q.clientID
-	if q.outcome.rec == nil {
-		q.outcome.rec = j.rec
-	}
-	if req != nil {
-		if req.N > 1 {
-			j.rec.Samples = req.N
-		}
-		j.rec.Model, j.rec.Streamed = req.Model, req.Stream
-	}
-	return j
-}
-
 // answer runs the job until the engine that will generate has begun to answer well: its status is 200 and, in
 // a stream, the first content is there. Whoever gets the answer must close it. Failed attempts are repeated
 // elsewhere as long as the retry rules allow.
@@ -155,7 +102,7 @@ func (j *job) serve(ctx context.Context, give func(d *delivery) *failure) (f *fa
 
 // finish closes the books of a job: what was delivered, and the record for people.
 func (j *job) finish(f *failure, a *answer) {
-	j.rec.Phases.Total = ms(time.Since(j.q.start))
+	j.rec.Phases.Total = ms(time.Since(j.start))
 	j.rec.Outcome, j.rec.Status = "ok", http.StatusOK
 	j.rec.Prompt = cmp.Or(j.rec.Prompt, j.count) // there may have been no plan
 	if f != nil {
@@ -174,13 +121,13 @@ func (j *job) finish(f *failure, a *answer) {
 		}
 		j.countTokens(a, f)
 		if f == nil {
-			j.q.o.captures.Note(j.served)
+			j.captures.Note(j.served)
 		}
 	}
-	if j.q.o.spans.On() {
-		j.q.span.SetAttributes(observe.AttrModel.String(j.rec.Model))
+	if j.spans.On() {
+		j.span.SetAttributes(observe.AttrModel.String(j.rec.Model))
 	}
 	j.m.Took(j.rec)
-	j.q.o.ring.Add(j.rec)
-	j.q.o.admin.Ended(j.rec)
+	j.ring.Add(j.rec)
+	j.admin.Ended(j.rec)
 }

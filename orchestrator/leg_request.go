@@ -56,11 +56,11 @@ func (h *handoff) leg(ctx context.Context, to *fleet.Endpoint, out *outgoing) *e
 	if out.load {
 		r.Header = append(r.Header, engine.Field{Key: "Endpoint-Load-Metrics-Format", Value: "TEXT"})
 	}
-	if s := h.j.q.r.Header.Get("X-Session-Id"); s != "" {
+	if s := h.j.r.Header.Get("X-Session-Id"); s != "" {
 		r.Header = append(r.Header, engine.Field{Key: "X-Session-Id", Value: s})
 	}
-	r.Header = passPriority(r.Header, h.j.q.r.Header)
-	return h.j.q.o.spans.Propagate(ctx, r, h.j.q.r.Header)
+	r.Header = passPriority(r.Header, h.j.r.Header)
+	return h.j.spans.Propagate(ctx, r, h.j.r.Header)
 }
 
 // priorityHeader is the client's header that a vLLM engine prefers to the body's priority.

@@ -15,11 +15,11 @@ import (
 
 // listModels answers what can be asked for here: what the decode replicas serve, all of them together. Where
 // each serves the same, as usual, the answer is one engine's own.
-func (o *Orchestrator) listModels(ctx context.Context, q *request) *failure {
+func listModels(ctx context.Context, q *request) *failure {
 	q.outcome.mode = "ask"
 	var lists [][]byte
 	reported, failed := map[string]bool{}, 0
-	for _, to := range o.decodes() {
+	for _, to := range decodes(q.fleet) {
 		if !slices.ContainsFunc(to.Member.Facts.Models, func(name string) bool { return !reported[name] }) {
 			continue
 		}
@@ -28,7 +28,7 @@ func (o *Orchestrator) listModels(ctx context.Context, q *request) *failure {
 			return goneFailure(ctx, site{phase: "decode"})
 		}
 		if list == nil { // another one may serve the same
-			if failed++; failed >= q.snap.cfg.Retry.Attempts {
+			if failed++; failed >= q.cfg.Retry.Attempts {
 				break
 			}
 			continue
@@ -39,15 +39,15 @@ func (o *Orchestrator) listModels(ctx context.Context, q *request) *failure {
 		}
 	}
 	if len(lists) == 0 {
-		return o.anyEngine(ctx, q)
+		return anyEngine(ctx, q)
 	}
 	return q.w.whole(http.StatusOK, "application/json", openai.MergeModels(lists), nil)
 }
 
 // decodes are the decode replicas that give signs of life, in the order of their names.
-func (o *Orchestrator) decodes() []*fleet.Endpoint {
+func decodes(of *fleet.Fleet) []*fleet.Endpoint {
 	var all []*fleet.Endpoint
-	for _, to := range o.fleet.Endpoints() {
+	for _, to := range of.Endpoints() {
 		if to.Member.Role == replica.Decode && to.Up() {
 			all = append(all, to)
 		}
@@ -58,18 +58,18 @@ func (o *Orchestrator) decodes() []*fleet.Endpoint {
 
 // modelsOf is an engine's own list, nil where it gives none.
 func (q *request) modelsOf(ctx context.Context, to *fleet.Endpoint) []byte {
-	ctx, cancel := context.WithTimeout(ctx, q.snap.cfg.Timeouts.Probe)
+	ctx, cancel := context.WithTimeout(ctx, q.cfg.Timeouts.Probe)
 	defer cancel()
 	r := &engine.Request{
 		Method: http.MethodGet, Path: "/v1/models", Idempotent: true, ID: q.id,
 	}
-	resp, err := to.DoAnyRank(ctx, q.o.spans.Propagate(ctx, r, q.r.Header))
+	resp, err := to.DoAnyRank(ctx, q.spans.Propagate(ctx, r, q.r.Header))
 	if err != nil {
-		q.o.fleet.Failed(to.Member.ID, err)
+		q.fleet.Failed(to.Member.ID, err)
 		return nil
 	}
 	defer resp.Close()
-	body, err := resp.ReadAll(int64(q.snap.cfg.Limits.AnswerBytes))
+	body, err := resp.ReadAll(int64(q.cfg.Limits.AnswerBytes))
 	if err != nil || resp.Status != http.StatusOK {
 		return nil
 	}

@@ -7,9 +7,9 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/fleet"
 )
 
-// report passes on the load that an answer carried. With several ranks behind one address the header does not
+// reportLoad passes on the load that an answer carried. With several ranks behind one address the header does not
 // say whose it is.
-func (o *Orchestrator) report(to *fleet.Endpoint, resp *engine.Response) {
+func reportLoad(to *fleet.Endpoint, resp *engine.Response) {
 	if to.Member.Pinned() {
 		return
 	}

@@ -13,7 +13,7 @@ func (q *request) modelOr(named string) (string, *failure) {
 		return named, nil
 	}
 	only := ""
-	for _, r := range q.o.fleet.Endpoints() {
+	for _, r := range q.fleet.Endpoints() {
 		switch own := r.Member.Facts.Model; {
 		case r.Member.Role != replica.Decode || own == only:
 		case only != "":

@@ -39,14 +39,14 @@ func (j *job) noPlan(err error) *failure {
 	case errors.As(err, &none) && none.TooLarge:
 		s.words = j.tooLarge()
 		return refuse(kindTooLarge, s)
-	case !j.q.o.served(j.plan.Model):
-		s.words = "The model `" + j.plan.Model + "` does not exist. Served here: " + j.q.o.servedHere() + "."
+	case !j.serves(j.plan.Model):
+		s.words = "The model `" + j.plan.Model + "` does not exist. Served here: " + j.servedHere() + "."
 		return refuse(kindUnknownModel, s)
 	case errors.As(err, &late):
 		s.retryAfter = late.Retry()
 		return refuse(kindTooLate, s)
 	case errors.As(err, &none):
-		if s.words = j.q.o.noneIn(none.Pool, j.plan.Model); none.Draining {
+		if s.words = j.noneIn(none.Pool, j.plan.Model); none.Draining {
 			s.words += " A replica that could serve it is being drained."
 		}
 		return refuse(kindNoReplica, s)
@@ -72,9 +72,9 @@ func (j *job) tooLarge() string {
 }
 
 // servedHere names the models that a client may ask for, the first few of many.
-func (o *Orchestrator) servedHere() string {
+func (e *env) servedHere() string {
 	var names []string
-	for _, e := range o.fleet.Endpoints() {
+	for _, e := range e.fleet.Endpoints() {
 		names = append(names, e.Member.Facts.Models...)
 	}
 	slices.Sort(names)
@@ -88,12 +88,12 @@ func (o *Orchestrator) servedHere() string {
 
 // noneIn says why a pool has no replica for a request of model. Names of replicas, which may be addresses,
 // are for the log alone.
-func (o *Orchestrator) noneIn(pool, model string) string {
+func (e *env) noneIn(pool, model string) string {
 	if pool == "pair" {
 		return "No prefill and decode replica for the model `" + model + "` can work together on this request."
 	}
 	var all, up, serve, both int
-	for _, w := range o.fleet.Watchers() {
+	for _, w := range e.fleet.Watchers() {
 		if w.Role().String() != pool {
 			continue
 		}
@@ -138,9 +138,9 @@ func every(n int, pool, model string) string {
 	return text + " that serves the model `" + model + "`"
 }
 
-// served reports whether some known replica, healthy or not, answers for model; true while nothing is known.
-func (o *Orchestrator) served(model string) bool {
-	known := o.fleet.Endpoints()
+// serves reports whether some known replica, healthy or not, answers for model; true while nothing is known.
+func (e *env) serves(model string) bool {
+	known := e.fleet.Endpoints()
 	for _, r := range known {
 		if r.Member.Serves(model) {
 			return true

@@ -1,7 +1,7 @@
 // Package orchestrator is the life of a request: admit, tokenize, plan, prefill, hand over, decode, stream.
 // It watches the replicas and applies the configuration.
 //
-// The path, a file a step: serve.go routes, request.go reads and owns the request, tokens.go names its
+// The path, a file a step: serve.go routes, request.go owns the request, tokens.go names its
 // blocks, plan.go plans and waits in admission.go for room, attempt.go tries, handoff.go sends the legs in
 // the connector's order, answer.go reads the answer, client.go writes it. Package answers gives stored answers. Package fleet tells what
 // the replicas are and have, package peers what other routers have booked there. Configuration comes in through
@@ -55,15 +55,12 @@ import (
 	"github.com/tandem-router/tandem/internal/liveness"
 	"github.com/tandem-router/tandem/internal/panics"
 	"github.com/tandem-router/tandem/internal/replica"
-	"github.com/tandem-router/tandem/internal/tokenizer"
-	"github.com/tandem-router/tandem/orchestrator/admin"
 	"github.com/tandem-router/tandem/orchestrator/answers"
 	"github.com/tandem-router/tandem/orchestrator/fleet"
 	"github.com/tandem-router/tandem/orchestrator/observe"
 	"github.com/tandem-router/tandem/orchestrator/peers"
 	"github.com/tandem-router/tandem/orchestrator/planner"
 	"github.com/tandem-router/tandem/orchestrator/policy"
-	"github.com/tandem-router/tandem/orchestrator/trials"
 	"github.com/tandem-router/tandem/prefill"
 )
 
@@ -98,12 +95,11 @@ type Options struct {
 type Orchestrator struct {
 	opt Options // immutable
 
-	telemetry
-	decisions
+	env
 	membership
 	records
 	configured
-	serving
+	answers *answers.Answers
 }
 
 // telemetry is where what happens is told. Immutable after New.
@@ -122,67 +118,24 @@ type decisions struct {
 	planner *planner.Planner
 }
 
-// membership is who is there: the engines and other routers, as they are watched, and what was told of them.
+// membership is what watches who is there, beside the fleet.
 type membership struct {
-	fleet *fleet.Fleet
-	peers *peers.Peers
-
-	trials     *trials.Trials
+	peers      *peers.Peers
 	departures departures
 	state      *stateFile
 }
 
-// records are what is kept of requests for people to see.
+// records are what is kept of requests for people to see, beside the ring.
 type records struct {
-	ring     *observe.Ring
-	file     *observe.DecisionFile
-	see      *observe.State
-	captures *observe.Captures
-	admin    *admin.Admin
+	file *observe.DecisionFile
+	see  *observe.State
 }
 
 // configured is what [Orchestrator.Apply] has put in force, its only writer.
 type configured struct {
 	snap        atomic.Pointer[snapshot]
 	certificate atomic.Pointer[tls.Certificate] // of the front listener, nil where it speaks plain HTTP
-	tokens      atomic.Pointer[tokenizer.Resolver]
 	reloads     reloads
-}
-
-// serving is what runs now. Each request counts itself in and out.
-type serving struct {
-	queue     *admission
-	clock     *liveness.Clock // of this process
-	inflight  atomic.Int64
-	retrying  atomic.Int64
-	draining  atomic.Bool
-	giveBacks giveBacks
-	answers   *answers.Answers
-}
-
-// snapshot is the configuration as requests see it. A request loads it once and keeps it to its end.
-type snapshot struct {
-	cfg     *config.Config
-	inForce *config.InForce // what records say of cfg
-	connect connector.Connector
-	keys    []config.Secret
-	answers *answers.Cache // nil: there is no answer cache
-}
-
-// revision is the configuration's; "" before there is any.
-func (s *snapshot) revision() string {
-	if s == nil {
-		return ""
-	}
-	return s.inForce.Revision
-}
-
-// answerCache is the answer cache of the configuration, nil where there is none.
-func (s *snapshot) answerCache() *answers.Cache {
-	if s == nil {
-		return nil
-	}
-	return s.answers
 }
 
 // complete gives what was left out its default.

@@ -70,7 +70,7 @@ func (q *request) readPassthrough() (*passthrough, *failure) {
 	p.model = seen.Model
 	p.stream = seen.Stream
 	p.samples = seen.Samples
-	if most := q.snap.cfg.Limits.Samples; seen.Samples > most {
+	if most := q.cfg.Limits.Samples; seen.Samples > most {
 		return nil, badRequest(&openai.BadRequest{Message: openai.TooManySamples("n", most), Param: "n"})
 	}
 	if p.model, f = q.modelOr(p.model); f != nil {
@@ -80,12 +80,12 @@ func (q *request) readPassthrough() (*passthrough, *failure) {
 }
 
 // proxyWhole passes a generating request to one decode replica, with room booked there.
-func (o *Orchestrator) proxyWhole(ctx context.Context, q *request) *failure {
+func proxyWhole(ctx context.Context, q *request) *failure {
 	p, f := q.readPassthrough()
 	if f != nil {
 		return f
 	}
-	return o.pass(ctx, q, p, "")
+	return pass(ctx, q, p, "")
 }
 
 // encoded is a request for vectors or scores.
@@ -95,7 +95,7 @@ type encoded struct {
 }
 
 // encode passes a request for vectors or scores to one decode replica, with room booked there.
-func (o *Orchestrator) encode(ctx context.Context, q *request) *failure {
+func encode(ctx context.Context, q *request) *failure {
 	p, f := q.readPassthrough()
 	if f != nil {
 		return f
@@ -109,12 +109,12 @@ func (o *Orchestrator) encode(ctx context.Context, q *request) *failure {
 }
 
 func (q *request) encode(ctx context.Context, e *encoded) *failure {
-	return q.o.pass(ctx, q, e.whole, "")
+	return pass(ctx, q, e.whole, "")
 }
 
 // pass does so with a body that has been read and cleaned; why is what keeps it from being split, "" where
 // the path is never split.
-func (o *Orchestrator) pass(ctx context.Context, q *request, p *passthrough, why string) *failure {
+func pass(ctx context.Context, q *request, p *passthrough, why string) *failure {
 	if id := previousResponse(p.body); id != "" {
 		if to := q.holder(ctx, id); to != nil {
 			q.outcome.mode = "unsplit"
@@ -128,19 +128,19 @@ func (o *Orchestrator) pass(ctx context.Context, q *request, p *passthrough, why
 	}
 	j := q.newJob(nil, 0)
 	j.rec.Model = p.model
-	j.count = p.tokens(q.snap.cfg.Tokenizer.CharsPerToken)
+	j.count = p.tokens(q.cfg.Tokenizer.CharsPerToken)
 	j.plan = planner.Request{
-		ID: j.id, Model: j.anyModel(o), Tokens: j.count, Sequences: max(p.samples, 1), LocalOK: true,
+		ID: j.rec.ID, Model: j.anyModel(), Tokens: j.count, Sequences: max(p.samples, 1), LocalOK: true,
 		Class: estimate.Class{Tenant: q.tenant},
 	}
 	var first *failure
 	for {
-		f := j.passOnce(ctx, p, why)
+		f := passOnce(ctx, q, j, p, why)
 		if f != nil && f.phase == "plan" && first != nil && first.own() {
 			// No replica is left: the client gets what an engine said.
 			return j.ended(first.withNotRetried(retryNobody).heard(ctx))
 		}
-		if again, why := j.passesAgain(ctx, f, p); !again {
+		if again, why := passesAgain(ctx, q, j, f, p); !again {
 			return j.ended(f.withNotRetried(why).heard(ctx))
 		}
 		first = f
@@ -157,13 +157,15 @@ func (j *job) ended(f *failure) *failure {
 
 // passesAgain decides whether a passed request that failed is passed to another replica. whyNot is the reason
 // if another replica might have done better.
-func (j *job) passesAgain(ctx context.Context, f *failure, p *passthrough) (again bool, whyNot string) {
+func passesAgain(
+	ctx context.Context, q *request, j *job, f *failure, p *passthrough,
+) (again bool, whyNot string) {
 	switch {
 	case f == nil:
 		return false, ""
-	case j.q.passable(f, p):
+	case q.passable(f, p):
 		return j.again(ctx, f)
-	case f.mayRetry() && !j.q.w.begun:
+	case f.mayRetry() && !q.w.begun:
 		return false, retryUnsafe
 	}
 	return false, ""
@@ -172,40 +174,40 @@ func (j *job) passesAgain(ctx context.Context, f *failure, p *passthrough) (agai
 // goOn passes a request to the only engine that can go on with what it names.
 func (q *request) goOn(ctx context.Context, to *fleet.Endpoint, p *passthrough) *failure {
 	f := q.orStale(ctx, q.forward(ctx, to, p, nil))
-	if f == nil || f.kind != kindStale || !q.passable(f, p) || q.snap.cfg.Retry.Attempts < 2 {
+	if f == nil || f.kind != kindStale || !q.passable(f, p) || q.cfg.Retry.Attempts < 2 {
 		return f
 	}
-	q.o.m.Failures.Retries.WithLabelValues(f.phase).Inc()
+	q.m.Failures.Retries.WithLabelValues(f.phase).Inc()
 	p.resent = true
 	return q.forward(ctx, to, p, nil)
 }
 
 // passOnce books room for the request and passes it.
-func (j *job) passOnce(ctx context.Context, p *passthrough, why string) *failure {
+func passOnce(ctx context.Context, q *request, j *job, p *passthrough, why string) *failure {
 	j.attempts.tries++
 	j.rec.Attempts = j.attempts.tries
 	b, f := j.book(ctx)
 	if f != nil {
 		return f
 	}
-	o := j.q.o
 	defer func() {
 		b.Release(time.Now())
-		o.queue.wake()
+		q.queue.wake()
 	}()
 	j.noteWhole(b, why)
+	q.outcome.mode = j.rec.Mode
 	b.DecodeLease.MarkSent(time.Now())
-	to := o.fleet.Endpoint(b.Decode.ID)
+	to := q.fleet.Endpoint(b.Decode.ID)
 	if to == nil {
 		return left(replica.Decode, b.Decode.ID)
 	}
 	began := time.Now()
-	f = j.q.orStale(ctx, j.q.forward(ctx, to, p, j.rec))
+	f = q.orStale(ctx, q.forward(ctx, to, p, j.rec))
 	if f == nil || f.kind != kindStale {
-		o.passedOn(b, f, began)
+		q.passedOn(b, f, began)
 	}
 	if f != nil {
-		noteFailed(j.rec, b, f, j.q.start, began)
+		noteFailed(j.rec, b, f, j.start, began)
 	}
 	return f
 }
@@ -236,11 +238,11 @@ func left(role replica.Role, id replica.ID) *failure {
 }
 
 // anyModel is the model of a passed request, or that of any engine for a form, whose fields are not read.
-func (j *job) anyModel(o *Orchestrator) string {
+func (j *job) anyModel() string {
 	if j.rec.Model != "" {
 		return j.rec.Model
 	}
-	if to := o.fleet.Any("", nil); to != nil {
+	if to := j.fleet.Any("", nil); to != nil {
 		return to.Member.Facts.Model
 	}
 	return ""
@@ -251,7 +253,6 @@ func (j *job) noteWhole(b *planner.Booking, why string) {
 	j.rec.Decode = string(b.Decode.ID)
 	j.rec.Prompt = j.count
 	j.rec.Attempts = j.attempts.tries
-	j.q.outcome.mode = "unsplit"
 	if b.Decision != nil {
 		j.rec.Reason, j.rec.Decision = b.Decision.Reason, b.Decision
 	}
@@ -259,7 +260,7 @@ func (j *job) noteWhole(b *planner.Booking, why string) {
 }
 
 // anyEngine passes a question that needs no blocks to any engine.
-func (o *Orchestrator) anyEngine(ctx context.Context, q *request) *failure {
+func anyEngine(ctx context.Context, q *request) *failure {
 	p, f := q.readPassthrough()
 	if f != nil {
 		return f
@@ -267,7 +268,7 @@ func (o *Orchestrator) anyEngine(ctx context.Context, q *request) *failure {
 	q.outcome.mode, p.again = "ask", true
 	tried := map[replica.ID]bool{}
 	for {
-		to := o.anyFor(p.model, func(r *fleet.Endpoint) bool { return tried[r.Member.ID] })
+		to := anyFor(q.fleet, p.model, func(r *fleet.Endpoint) bool { return tried[r.Member.ID] })
 		if to == nil && f != nil {
 			return f
 		}
@@ -277,17 +278,17 @@ func (o *Orchestrator) anyEngine(ctx context.Context, q *request) *failure {
 		tried[to.Member.ID] = true
 		f = q.forward(ctx, to, p, nil)
 		if f == nil || !q.passable(f, p) || f.forgotten() || ctx.Err() != nil ||
-			len(tried) >= q.snap.cfg.Retry.Attempts {
+			len(tried) >= q.cfg.Retry.Attempts {
 			return f
 		}
-		o.m.Failures.Retries.WithLabelValues(f.phase).Inc()
+		q.m.Failures.Retries.WithLabelValues(f.phase).Inc()
 	}
 }
 
 // anyFor finds an engine that serves model, or else any: it will say itself that it does not know the model.
-func (o *Orchestrator) anyFor(model string, skip func(*fleet.Endpoint) bool) *fleet.Endpoint {
-	if to := o.fleet.Any(model, skip); to != nil {
+func anyFor(of *fleet.Fleet, model string, skip func(*fleet.Endpoint) bool) *fleet.Endpoint {
+	if to := of.Any(model, skip); to != nil {
 		return to
 	}
-	return o.fleet.Any("", skip)
+	return of.Any("", skip)
 }

@@ -17,7 +17,7 @@ func (j *job) prepare() {
 	cfg := j.cfg
 	j.whole = j.whyWhole()
 	j.plan = planner.Request{
-		ID: j.id, Model: j.req.Model, Tokens: j.count, Exact: j.exact(), MaxTokens: j.req.MaxTokens,
+		ID: j.rec.ID, Model: j.req.Model, Tokens: j.count, Exact: j.exact(), MaxTokens: j.req.MaxTokens,
 		Sequences: j.sequences(), Quiet: !j.req.Stream, Class: j.class(),
 		SplitOK: j.whole == "" && cfg.Local != config.LocalAlways,
 		LocalOK: cfg.Local != config.LocalNever || j.whole != "",
@@ -47,7 +47,7 @@ func (j *job) sequences() int {
 func (j *job) class() estimate.Class {
 	h := &j.req.Hints
 	return estimate.Class{
-		Tenant: j.q.tenant, API: uint8(j.req.Kind), Tools: j.req.Tools, Structured: h.Structured, Stops: h.Stops,
+		Tenant: j.tenant, API: uint8(j.req.Kind), Tools: j.req.Tools, Structured: h.Structured, Stops: h.Stops,
 		Hint: h.Output,
 	}
 }
@@ -84,7 +84,7 @@ type tried struct {
 // room.
 func (j *job) book(ctx context.Context) (*planner.Booking, *failure) {
 	start := time.Now()
-	ctx, span := j.q.o.spans.Step(ctx, "plan")
+	ctx, span := j.spans.Step(ctx, "plan")
 	defer span.End()
 	if batch := j.of.batch; batch != nil && !j.of.follows && j.attempts.tries <= 1 {
 		j.of.follows = batch.came.Swap(true)

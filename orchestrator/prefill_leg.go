@@ -72,14 +72,14 @@ func (h *handoff) prefillBegins(to *fleet.Endpoint) {
 
 // prefillDone ends the prefill lease and notes what the answer tells.
 func (h *handoff) prefillDone(answer *openai.PrefillAnswer) {
-	o, took := h.j.q.o, h.prefillLeg.doneAt.Sub(h.prefillLeg.sentAt)
+	j, took := h.j, h.prefillLeg.doneAt.Sub(h.prefillLeg.sentAt)
 	at := h.b.Prefill.ID
-	o.m.Phases.Observe(observe.PhasePrefill, took)
-	o.m.Legs.Seconds.WithLabelValues("prefill", string(at)).Observe(took.Seconds())
-	o.m.Legs.Compare("prefill", at, took, h.b.Prefilled())
+	j.m.Phases.Observe(observe.PhasePrefill, took)
+	j.m.Legs.Seconds.WithLabelValues("prefill", string(at)).Observe(took.Seconds())
+	j.m.Legs.Compare("prefill", at, took, h.b.Prefilled())
 	h.prefillLeg.cached.Found, h.prefillLeg.promptTokens = answer.CachedTokens, answer.PromptTokens
-	h.j.rec.Delivered = answer.CachedTokens
-	o.planner.PrefillDone(h.b, answer.CachedTokens, took, h.prefillLeg.doneAt)
+	j.rec.Delivered = answer.CachedTokens
+	j.planner.PrefillDone(h.b, answer.CachedTokens, took, h.prefillLeg.doneAt)
 }
 
 // prefillContext is what the prefill leg runs in, until it is given up or over is called. Where the leg runs
@@ -129,7 +129,7 @@ func (h *handoff) exchange(
 		return none, legFailed(ctx, "prefill", to.Member.ID, err)
 	}
 	defer resp.Close()
-	h.j.q.o.report(to, resp)
+	reportLoad(to, resp)
 	raw, err := resp.AppendAll(borrow(0), int64(h.cfg().Limits.AnswerBytes))
 	*held = raw
 	if err != nil {

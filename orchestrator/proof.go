@@ -20,35 +20,35 @@ func (a *answer) prove() {
 	if !a.split || a.first.IsZero() {
 		return
 	}
-	o, rec := h.j.q.o, h.j.rec
+	j, rec := h.j, h.j.rec
 	planned, block := max(0, rec.Prompt-h.b.MatchedDecode), max(h.b.Decode.Facts.BlockSize, 1)
 	rec.Planned = planned
-	if a.usage.reportedCached >= 0 && h.j.plan.Sequences <= 1 {
+	if a.usage.reportedCached >= 0 && j.plan.Sequences <= 1 {
 		rec.Moved = max(0, a.usage.reportedCached-h.b.MatchedDecode)
 		rec.Unsure = rec.Moved > 0 && !h.b.Sure()
 	}
 	from, to := string(h.b.Prefill.ID), string(h.b.Decode.ID)
-	o.m.Handoffs.Tokens.WithLabelValues(from, to, "planned").Add(float64(planned))
+	j.m.Handoffs.Tokens.WithLabelValues(from, to, "planned").Add(float64(planned))
 	now := time.Now()
 	if rec.Moved < 0 {
-		o.trials.Announce(o.planner.Moved(h.b, now))
+		j.trials.Announce(j.planner.Moved(h.b, now))
 		return
 	}
 	kind := "moved"
 	if rec.Unsure {
 		kind = "unsure"
 	}
-	o.m.Handoffs.Tokens.WithLabelValues(from, to, kind).Add(float64(rec.Moved))
+	j.m.Handoffs.Tokens.WithLabelValues(from, to, kind).Add(float64(rec.Moved))
 	switch {
 	case planned <= block: // nothing worth a transfer
 	case rec.Unsure:
-		o.trials.Announce(o.planner.Moved(h.b, now))
+		j.trials.Announce(j.planner.Moved(h.b, now))
 	case rec.Moved == 0:
-		o.m.Handoffs.Unmoved.WithLabelValues(from, to).Inc()
-		o.trials.Announce(o.planner.Failed(h.b, planner.Fault{On: planner.OnPair, Kind: outlier.Unmoved}, now))
+		j.m.Handoffs.Unmoved.WithLabelValues(from, to).Inc()
+		j.trials.Announce(j.planner.Failed(h.b, planner.Fault{On: planner.OnPair, Kind: outlier.Unmoved}, now))
 	default:
 		a.to.Transfers().Shown()
-		o.trials.Announce(o.planner.Moved(h.b, now))
+		j.trials.Announce(j.planner.Moved(h.b, now))
 	}
 }
 

@@ -1,7 +1,6 @@
 package orchestrator
 
 import (
-	"cmp"
 	"context"
 	"crypto/subtle"
 	"io"
@@ -10,8 +9,6 @@ import (
 	"strconv"
 	"time"
 
-	"go.opentelemetry.io/otel/trace"
-
 	"github.com/tandem-router/tandem/internal/openai"
 	"github.com/tandem-router/tandem/orchestrator/admin"
 	"github.com/tandem-router/tandem/orchestrator/observe"
@@ -19,19 +16,13 @@ import (
 
 // request is one client's request from its first byte to its last. Its own goroutine owns it.
 type request struct {
-	o    *Orchestrator
-	snap *snapshot // loaded once; a reload does not reach a running request
-	w    *client
-	r    *http.Request
-	id   string // of the router's own making: engines want it to be unique
-
-	tenant   uint32 // whose API key it came with, 0 where it has none
-	clientID string // that the client gave it, "" where it gave none
-	path     string
-	kind     openai.Kind // of the API, in whose words errors are; 0 where it does not matter
-	start    time.Time
-	span     trace.Span
-	outcome  requestOutcome
+	*env
+	*snapshot // loaded once; a reload does not reach a running request
+	origin
+	w       *client
+	id      string      // of the router's own making: engines want it to be unique
+	kind    openai.Kind // of the API, in whose words errors are; 0 where it does not matter
+	outcome requestOutcome
 }
 
 // requestOutcome is what became of a request, for counters, the log and its span.
@@ -40,39 +31,6 @@ type requestOutcome struct {
 	result string          // the kind of its failure, "" is ok
 	status int             // of its failure; the client may have got another before, see [client.status]
 	rec    *observe.Record // of its first prompt, nil where nothing was planned
-}
-
-// handle wraps a handler of the front with what every request has: identity, limits, the drain check, a span,
-// metrics.
-func (o *Orchestrator) handle(
-	path string, serve func(ctx context.Context, q *request) *failure,
-) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		q := &request{
-			o: o, snap: o.snap.Load(), w: o.toClient(w, r), r: r, id: newID(),
-			path: path, kind: api(path), start: time.Now(), outcome: requestOutcome{mode: "none"},
-			clientID: clientID(r.Header),
-		}
-		q.w.q = q
-		n := o.inflight.Add(1)
-		o.m.Requests.InFlight.Inc()
-		q.w.head("X-Request-Id", idOf, cmp.Or(q.clientID, q.id))
-		ctx := q.trace(r.Context()) // ends when the client leaves, the handler returns or the router stops
-		defer func() {
-			o.inflight.Add(-1)
-			o.m.Requests.InFlight.Dec()
-			q.end()
-		}()
-		defer q.crashed()
-		f := q.admit(n)
-		if f == nil {
-			f = serve(ctx, q)
-		}
-		if f != nil {
-			q.fail(f)
-		}
-		q.abandon()
-	}
 }
 
 // abandon cuts the connection of a client that has left. It may only have closed its own direction: a handler
@@ -85,9 +43,9 @@ func (q *request) abandon() {
 
 // admit refuses before anything has been read: shutting down, too many, or no key.
 func (q *request) admit(inflight int64) *failure {
-	cfg := q.snap.cfg
+	cfg := q.cfg
 	switch {
-	case q.o.draining.Load():
+	case q.draining.Load():
 		return refuse(kindDraining, site{phase: "admit"})
 	case cfg.Limits.InFlight > 0 && inflight > int64(cfg.Limits.InFlight):
 		return refuse(kindTooMany, site{phase: "admit"})
@@ -104,21 +62,27 @@ func (q *request) authorised() bool {
 		token = q.r.Header.Get("X-Api-Key") // Anthropic clients
 	}
 	q.tenant = tenantOf(token)
-	if len(q.snap.keys) == 0 {
+	if len(q.keys) == 0 {
 		return true
 	}
 	ok := 0
-	for i := range q.snap.keys {
-		ok |= subtle.ConstantTimeCompare([]byte(token), []byte(q.snap.keys[i].Reveal()))
+	for i := range q.keys {
+		ok |= subtle.ConstantTimeCompare([]byte(token), []byte(q.keys[i].Reveal()))
 	}
 	return ok == 1 && token != ""
 }
 
-// fail remembers the outcome, and tells the client of it.
+// fail remembers the outcome, logs it, counts it where it is the router's own refusal, and tells the client.
 func (q *request) fail(f *failure) {
 	q.outcome.result, q.outcome.status = f.name(), f.answer.status
 	q.traceFailure(f)
-	q.w.fail(f)
+	if f.answer.status >= http.StatusInternalServerError {
+		q.logFailure(f)
+	}
+	if f.owner() == ownerRouter && !q.w.begun {
+		q.m.Requests.Refused.WithLabelValues(f.name()).Inc()
+	}
+	q.w.fail(f, q.kind)
 }
 
 // end counts the request.
@@ -126,15 +90,15 @@ func (q *request) end() {
 	if q.outcome.result == "" {
 		q.outcome.result = "ok"
 	}
-	q.o.m.Phases.Observe(observe.PhaseTotal, time.Since(q.start))
+	q.m.Phases.Observe(observe.PhaseTotal, time.Since(q.start))
 	q.count()
 	q.endTrace()
 }
 
 // count counts the request by its outcome, and writes its line of the access log.
 func (q *request) count() {
-	q.o.m.Requests.Ended.WithLabelValues(q.path, q.servedModel(), q.outcome.mode, q.outcome.result).Inc()
-	if q.snap.cfg.Log.Access {
+	q.m.Requests.Ended.WithLabelValues(q.path, q.servedModel(), q.outcome.mode, q.outcome.result).Inc()
+	if q.cfg.Log.Access {
 		q.logAccess()
 	}
 }
@@ -150,12 +114,12 @@ func (q *request) servedModel() string {
 
 // body reads the request's body within the limits of size and time.
 func (q *request) body() ([]byte, *failure) {
-	limit := int64(q.snap.cfg.Limits.BodyBytes)
+	limit := int64(q.cfg.Limits.BodyBytes)
 	if q.r.ContentLength > limit {
 		return nil, q.tooLarge(limit)
 	}
 	// Not every test transport has deadlines.
-	_ = q.w.rc.SetReadDeadline(time.Now().Add(q.snap.cfg.Timeouts.ReadBody))
+	_ = q.w.rc.SetReadDeadline(time.Now().Add(q.cfg.Timeouts.ReadBody))
 	body, err := readBody(q.r.Body, q.r.ContentLength, limit+1)
 	_ = q.w.rc.SetReadDeadline(time.Time{})
 	switch {
@@ -211,6 +175,29 @@ func (q *request) single(ctx context.Context, req *openai.Request) *failure {
 	})
 	q.outcome.mode = j.rec.Mode
 	return f
+}
+
+// newJob begins a job of the request, for the prompt with this index.
+func (q *request) newJob(req *openai.Request, index int) *job {
+	j := &job{
+		env: q.env, snapshot: q.snapshot, origin: &q.origin, req: req, of: ofBatch{index: index},
+	}
+	id := q.id
+	if req != nil && req.Batched {
+		id += "-" + strconv.Itoa(index)
+	}
+	j.rec = observe.NewRecord(id, q.path, q.start, q.inForce)
+	j.rec.ClientID = q.clientID
+	if q.outcome.rec == nil {
+		q.outcome.rec = j.rec
+	}
+	if req != nil {
+		if req.N > 1 {
+			j.rec.Samples = req.N
+		}
+		j.rec.Model, j.rec.Streamed = req.Model, req.Stream
+	}
+	return j
 }
 
 // newID makes the id of a request: 16 hex digits, which name nothing inside.

@@ -68,7 +68,7 @@ func (j *job) again(ctx context.Context, f *failure) (retry bool, whyNot string)
 // retried counts a failure that the job is tried again for, and says so.
 func (j *job) retried(f *failure) {
 	j.m.Failures.Retries.WithLabelValues(f.phase).Inc()
-	j.log.Info("trying again elsewhere", "id", j.id, "phase", f.phase, "replica", string(f.at), "kind",
+	j.log.Info("trying again elsewhere", "id", j.rec.ID, "phase", f.phase, "replica", string(f.at), "kind",
 		f.name(), "status", f.answer.status, "error", f.cause())
 }
 
@@ -80,20 +80,14 @@ func (j *job) takeBudget() bool {
 	if j.attempts.budgeted {
 		return true
 	}
-	o := j.q.o
-	if o.retrying.Add(1) > o.retryBudget(j.cfg) {
-		o.retrying.Add(-1)
+	if j.retrying.Add(1) > j.retryBudget(j.cfg) {
+		j.retrying.Add(-1)
 		return false
 	}
 	j.attempts.budgeted = true
 	// net/http ends that context when the handler returns.
-	context.AfterFunc(j.q.r.Context(), func() { o.retrying.Add(-1) })
+	context.AfterFunc(j.r.Context(), func() { j.retrying.Add(-1) })
 	return true
-}
-
-// retryBudget is how many requests may be tried again at a time.
-func (o *Orchestrator) retryBudget(cfg *config.Config) int64 {
-	return max(int64(cfg.Retry.Min), int64(cfg.Retry.Share*float64(o.inflight.Load())))
 }
 
 // verdictWait is how long a request that no place is left for in the retry budget waits for the replica where
@@ -163,7 +157,7 @@ func (j *job) fallsBack(f *failure, second bool) bool {
 // elsewhere adds no work to it.
 func (j *job) engineEnded(ctx context.Context, f *failure) bool {
 	to := j.fleet.Endpoint(f.at)
-	return f.kind == kindBroken && (to == nil || j.q.o.dead(ctx, to))
+	return f.kind == kindBroken && (to == nil || j.dead(ctx, to))
 }
 
 // mayPrefillThere reports whether f is a failure of the prefill side after which a decode replica may do

@@ -84,12 +84,18 @@ func (o *Orchestrator) heldAnswers() *observe.AnswerCache {
 func (o *Orchestrator) newAdmin() *admin.Admin {
 	return admin.New(admin.Options{
 		Log: o.log, Metrics: o.reg, Fleet: o.fleet, State: o.see, Ring: o.ring, Captures: o.captures,
-		Peers: o.peers, Healthz: o.healthz, Config: o.Config, NeedsRestart: o.needsRestart,
+		Peers: o.peers, Healthz: o.front().healthz, Config: o.Config, NeedsRestart: o.needsRestart,
 		InForce:  func() *config.InForce { return o.snap.Load().inForce },
 		Rejected: o.reloads.rejected, Reload: o.opt.Reload, Preview: o.opt.Preview,
 		Exclusive: &o.reloads.mu, KeepDrains: func() error { return o.state.writeNow() }, Explain: o.Explain,
 	})
 }
+
+// front is what serves the public listener.
+func (o *Orchestrator) front() *front { return &front{&o.env, &o.snap} }
+
+// Front returns the handler of the public listener.
+func (o *Orchestrator) Front() http.Handler { return o.front().routes(o.admin.FrontReady) }
 
 // Admin returns the handler of the admin listener. [Orchestrator.Serve] lets in who may ask.
 func (o *Orchestrator) Admin() http.Handler { return o.admin.Handler() }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -11,50 +12,88 @@ import (
 	"github.com/tandem-router/tandem/internal/openai"
 )
 
-// Front returns the handler of the public listener: the OpenAI-style paths, models and liveness, and nothing
-// else. What is not listed here does not exist, however it is spelled: engines' dev and admin paths are out
-// of reach by default.
+// front serves the public listener.
+type front struct {
+	*env
+	snap *atomic.Pointer[snapshot]
+}
+
+// routes are the OpenAI-style paths, models and liveness, and nothing else. ready serves /readyz. What is not
+// listed here does not exist, however it is spelled: engines' dev and admin paths are out of reach by
+// default.
 //
 // Long: a row a path.
-func (o *Orchestrator) Front() http.Handler {
+func (t *front) routes(ready http.HandlerFunc) http.Handler {
 	mux := chi.NewRouter()
-	mux.NotFound(o.absent(refuse(kindUnknownPath, site{phase: "admit"})))
+	mux.NotFound(t.absent(refuse(kindUnknownPath, site{phase: "admit"})))
 	mux.MethodNotAllowed(
-		o.absent(refuse(kindUnknownMethod, site{phase: "admit"})),
+		t.absent(refuse(kindUnknownMethod, site{phase: "admit"})),
 	)
-	mux.Get("/healthz", o.healthz)
-	mux.Get("/health", o.healthz)
-	mux.Get("/readyz", o.admin.FrontReady)
+	mux.Get("/healthz", t.healthz)
+	mux.Get("/health", t.healthz)
+	mux.Get("/readyz", ready)
 
 	usual := map[string]http.HandlerFunc{}
 	for _, kind := range usualKinds {
-		usual[kind.Path()] = o.handle(kind.Path(), o.generate(kind))
+		usual[kind.Path()] = t.handle(kind.Path(), generate(kind))
 		mux.Post(kind.Path(), usual[kind.Path()])
 	}
 
-	mux.Post("/v1/messages", o.handle("/v1/messages", o.converse(openai.Messages)))
-	mux.Post("/v1/responses", o.handle("/v1/responses", o.converse(openai.Responses)))
+	mux.Post("/v1/messages", t.handle("/v1/messages", converse(openai.Messages)))
+	mux.Post("/v1/responses", t.handle("/v1/responses", converse(openai.Responses)))
 
 	for _, path := range generating {
-		mux.Post(path, o.handle(path, o.proxyWhole))
+		mux.Post(path, t.handle(path, proxyWhole))
 	}
 	for _, path := range pooling {
-		mux.Post(path, o.handle(path, o.encode))
+		mux.Post(path, t.handle(path, encode))
 	}
 	for _, path := range asking {
-		mux.Post(path, o.handle(path, o.anyEngine))
+		mux.Post(path, t.handle(path, anyEngine))
 	}
-	mux.Get("/v1/models", o.handle("/v1/models", o.listModels))
-	mux.Get(modelPath+"*", o.handle(modelPath+"{model}", o.model))
-	mux.Get("/v1/responses/{id}", o.handle("/v1/responses/{id}", o.stored))
-	mux.Post("/v1/responses/{id}/cancel", o.handle("/v1/responses/{id}/cancel", o.stored))
+	mux.Get("/v1/models", t.handle("/v1/models", listModels))
+	mux.Get(modelPath+"*", t.handle(modelPath+"{model}", model))
+	mux.Get("/v1/responses/{id}", t.handle("/v1/responses/{id}", stored))
+	mux.Post("/v1/responses/{id}/cancel", t.handle("/v1/responses/{id}/cancel", stored))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if serve := usual[r.URL.Path]; serve != nil && r.Method == http.MethodPost && r.URL.RawPath == "" {
-			serve(o.toClient(w, r), r)
+			serve(t.toClient(w, r), r)
 			return
 		}
-		mux.ServeHTTP(o.toClient(w, r), r)
+		mux.ServeHTTP(t.toClient(w, r), r)
 	})
+}
+
+// handle wraps a handler of the front with what every request has: identity, limits, the drain check, a span,
+// metrics.
+func (t *front) handle(
+	path string, serve func(ctx context.Context, q *request) *failure,
+) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		q := &request{
+			env: t.env, snapshot: t.snap.Load(), w: t.toClient(w, r), id: newID(), kind: api(path),
+			origin:  origin{r: r, path: path, start: time.Now(), clientID: clientID(r.Header)},
+			outcome: requestOutcome{mode: "none"},
+		}
+		n := t.inflight.Add(1)
+		t.m.Requests.InFlight.Inc()
+		q.w.head("X-Request-Id", idOf, cmp.Or(q.clientID, q.id))
+		ctx := q.trace(r.Context()) // ends when the client leaves, the handler returns or the router stops
+		defer func() {
+			t.inflight.Add(-1)
+			t.m.Requests.InFlight.Dec()
+			q.end()
+		}()
+		defer q.crashed()
+		f := q.admit(n)
+		if f == nil {
+			f = serve(ctx, q)
+		}
+		if f != nil {
+			q.fail(f)
+		}
+		q.abandon()
+	}
 }
 
 // otherPath is the path label of requests for what does not exist: what clients make up is no label.
@@ -62,16 +101,28 @@ const otherPath = "other"
 
 // absent answers requests for a path or method that does not exist, in vLLM's words, and counts and logs them
 // as any other. No key is asked for, since there is nothing to protect.
-func (o *Orchestrator) absent(f *failure) http.HandlerFunc {
+func (t *front) absent(f *failure) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		q := &request{
-			o: o, snap: o.snap.Load(), w: o.toClient(w, r), r: r, id: newID(), path: otherPath, start: time.Now(),
-			outcome:  requestOutcome{mode: "none", result: f.name(), status: f.answer.status},
-			clientID: clientID(r.Header),
+			env: t.env, snapshot: t.snap.Load(), w: t.toClient(w, r), id: newID(),
+			origin:  origin{r: r, path: otherPath, start: time.Now(), clientID: clientID(r.Header)},
+			outcome: requestOutcome{mode: "none", result: f.name(), status: f.answer.status},
 		}
 		q.w.head("X-Request-Id", idOf, cmp.Or(q.clientID, q.id))
 		plain(q.w, f.answer.status, `{"detail":"`+http.StatusText(f.answer.status)+`"}`)
 		q.count()
+	}
+}
+
+// toClient bounds the writes to w.
+func (t *front) toClient(w http.ResponseWriter, r *http.Request) *client {
+	if c, ok := w.(*client); ok {
+		return c
+	}
+	cfg := t.snap.Load().cfg
+	return &client{
+		ResponseWriter: w, rc: *http.NewResponseController(w), limit: cfg.Timeouts.ClientWrite,
+		timed: r.ProtoMajor >= 2, shows: &cfg.Response, count: t.m.Requests.Events,
 	}
 }
 
@@ -106,7 +157,7 @@ var asking = []string{
 }
 
 // generate serves the paths that can be split.
-func (o *Orchestrator) generate(kind openai.Kind) func(context.Context, *request) *failure {
+func generate(kind openai.Kind) func(context.Context, *request) *failure {
 	return func(ctx context.Context, q *request) *failure {
 		req, f := q.parse(kind)
 		if f != nil {
@@ -141,12 +192,12 @@ func (q *request) parse(kind openai.Kind) (*openai.Request, *failure) {
 }
 
 func (q *request) limits() openai.Limits {
-	l := q.snap.cfg.Limits
+	l := q.cfg.Limits
 	return openai.Limits{PromptTokens: l.MaxPromptTokens, Prompts: l.BatchPrompts, Samples: l.Samples}
 }
 
-func (o *Orchestrator) healthz(w http.ResponseWriter, _ *http.Request) {
-	if o.draining.Load() {
+func (t *front) healthz(w http.ResponseWriter, _ *http.Request) {
+	if t.draining.Load() {
 		plain(w, http.StatusServiceUnavailable, `{"status":"draining"}`)
 		return
 	}

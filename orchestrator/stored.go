@@ -19,9 +19,9 @@ import (
 const modelPath = "/v1/models/"
 
 // model answers for one model from the list, since engines do not serve that path.
-func (o *Orchestrator) model(ctx context.Context, q *request) *failure {
+func model(ctx context.Context, q *request) *failure {
 	name := strings.TrimPrefix(q.r.URL.Path, modelPath)
-	if !o.served(name) || o.fleet.Any(name, nil) == nil {
+	if !q.serves(name) || q.fleet.Any(name, nil) == nil {
 		return refuse(kindUnknownModel, site{phase: "plan"})
 	}
 	q.outcome.mode = "ask"
@@ -32,7 +32,7 @@ func (o *Orchestrator) model(ctx context.Context, q *request) *failure {
 
 // stored serves what hangs on a response that one engine keeps: the engines are asked in turn until one knows
 // it.
-func (o *Orchestrator) stored(ctx context.Context, q *request) *failure {
+func stored(ctx context.Context, q *request) *failure {
 	id := chi.URLParam(q.r, "id")
 	if !plainID(id) {
 		return refuse(kindBadID, site{phase: "admit"})
@@ -62,16 +62,16 @@ func (q *request) holder(ctx context.Context, id string) *fleet.Endpoint {
 	}
 	tried := map[replica.ID]bool{}
 	for {
-		to := q.o.fleet.AnyDecode(func(r *fleet.Endpoint) bool { return tried[r.Member.ID] })
+		to := q.fleet.AnyDecode(func(r *fleet.Endpoint) bool { return tried[r.Member.ID] })
 		if to == nil || ctx.Err() != nil {
 			return nil
 		}
 		tried[to.Member.ID] = true
-		asked, cancel := context.WithTimeout(ctx, q.snap.cfg.Timeouts.Probe)
+		asked, cancel := context.WithTimeout(ctx, q.cfg.Timeouts.Probe)
 		path := "/v1/responses/" + id
 		resp, err := to.DoAnyRank(asked, &engine.Request{Method: http.MethodGet, Path: path, Idempotent: true})
 		if err == nil {
-			_, _ = resp.ReadAll(int64(q.snap.cfg.Limits.AnswerBytes))
+			_, _ = resp.ReadAll(int64(q.cfg.Limits.AnswerBytes))
 			resp.Close()
 		}
 		cancel()

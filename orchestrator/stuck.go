@@ -51,15 +51,15 @@ func (t *transferWatch) look(now time.Time) *stuck {
 	if t.h == nil {
 		return nil
 	}
-	o, waits := t.h.j.q.o, now.Sub(t.sent)
-	if o.planner.Outliers().StuckSince(t.pair, t.sent) {
+	j, waits := t.h.j, now.Sub(t.sent)
+	if j.planner.Outliers().StuckSince(t.pair, t.sent) {
 		return &stuck{t.pair, waits}
 	}
 	if now.Before(t.next) {
 		return nil
 	}
-	if !t.to.Transfers().BeganSince(t.pair, now.Add(-t.wait)) && o.planner.Outliers().Suspect(t.pair, now) {
-		o.log.Info("a pair is tried, since a request waits for its blocks",
+	if !t.to.Transfers().BeganSince(t.pair, now.Add(-t.wait)) && j.planner.Outliers().Suspect(t.pair, now) {
+		j.log.Info("a pair is tried, since a request waits for its blocks",
 			"prefill", string(t.pair.Prefill), "decode", string(t.pair.Decode), "waits", waits.String())
 	}
 	t.wait *= 2

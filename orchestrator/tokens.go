@@ -31,7 +31,7 @@ func (j *job) resolved(
 		j.rec.Phases.Tokenize += ms(took)
 		j.m.Phases.Observe(observe.PhaseTokenize, took)
 	}()
-	ctx, span := j.q.o.spans.Step(ctx, "tokenize")
+	ctx, span := j.spans.Step(ctx, "tokenize")
 	result := resolve(ctx)
 	if span.On() {
 		span.Set(observe.AttrTokensSource.String(result.Source.String()), observe.AttrTokensCount.Int(result.Count))
@@ -86,7 +86,7 @@ func (j *job) askFor(ctx context.Context, to *fleet.Endpoint) tokenizer.Result {
 	}
 	facts := &to.Member.Facts
 	via := tokenizer.Via{Key: to.Server(), Release: facts.Release(), Post: to.Post, Render: facts.Render}
-	r := j.q.o.tokens.Load()
+	r := j.tokens.Load()
 	if p := j.prompt(); p != nil {
 		return r.Completion(ctx, via, j.req.Model, p.Text, j.req.Raw)
 	}

@@ -14,14 +14,14 @@ import (
 
 // leg opens the span of a leg of the job.
 func (j *job) leg(ctx context.Context, leg string, to *replica.Replica) (context.Context, observe.LegSpan) {
-	return j.q.o.spans.Leg(ctx, leg, j.rec.Path, j.rec.Model, to, j.req)
+	return j.spans.Leg(ctx, leg, j.rec.Path, j.rec.Model, to, j.req)
 }
 
 // passedLeg opens the span of a request that is passed on as it came.
 func (q *request) passedLeg(
 	ctx context.Context, model string, to *replica.Replica,
 ) (context.Context, observe.LegSpan) {
-	return q.o.spans.PassedLeg(ctx, q.r.Method, q.path, model, to)
+	return q.spans.PassedLeg(ctx, q.r.Method, q.path, model, to)
 }
 
 // onSpan is the name of f on the span of a leg, "" where the leg did not fail. A client that left is no
@@ -50,19 +50,19 @@ func endPrefill(span observe.LegSpan, answer *openai.PrefillAnswer, f *failure) 
 // sees the first token, and a request of several prompts has several.
 func (a *answer) traceBegun(transfer time.Duration) {
 	j := a.h.j
-	if !j.q.o.spans.On() || !j.req.Stream {
+	if !j.spans.On() || !j.req.Stream {
 		return
 	}
 	if j.rest.delivered == nil && !j.req.Batched {
-		j.q.span.AddEvent("first_token", trace.WithTimestamp(a.first))
-		j.q.span.SetAttributes(observe.AttrTTFT.Float64(ms(a.first.Sub(j.q.start))))
+		j.span.AddEvent("first_token", trace.WithTimestamp(a.first))
+		j.span.SetAttributes(observe.AttrTTFT.Float64(ms(a.first.Sub(j.start))))
 	}
 	if transfer <= 0 || a.h.beside != nil { // both legs at once: it has the prefill in it
 		return
 	}
 	step := a.h.b.DecodeLease.Step()
 	ends := a.first.Add(-time.Duration(step * float64(time.Second)))
-	j.q.o.spans.Between(a.spanCtx, "kv transfer", ends.Add(-transfer), ends,
+	j.spans.Between(a.spanCtx, "kv transfer", ends.Add(-transfer), ends,
 		observe.AttrPrefill.String(string(a.h.b.Prefill.ID)), observe.AttrDecode.String(string(a.h.b.Decode.ID)),
 		observe.AttrTokens.Int(max(0, j.rec.Prompt-a.h.b.MatchedDecode)))
 }

@@ -17,7 +17,7 @@ const maxUserAgent = 256
 
 // trace opens the request's span, a child of the client's where it sent a context.
 func (q *request) trace(ctx context.Context) context.Context {
-	if !q.o.spans.On() {
+	if !q.spans.On() {
 		q.span = trace.SpanFromContext(context.Background())
 		return ctx
 	}
@@ -26,7 +26,7 @@ func (q *request) trace(ctx context.Context) context.Context {
 	if q.r.TLS != nil {
 		scheme = "https"
 	}
-	ctx, q.span = q.o.spans.Start(ctx, q.r.Method+" "+q.path, trace.WithSpanKind(trace.SpanKindServer),
+	ctx, q.span = q.spans.Start(ctx, q.r.Method+" "+q.path, trace.WithSpanKind(trace.SpanKindServer),
 		trace.WithAttributes(
 			observe.AttrMethod.String(q.r.Method), observe.AttrRoute.String(q.path),
 			observe.AttrPath.String(q.r.URL.Path),
@@ -50,7 +50,7 @@ func httpVersion(r *http.Request) string {
 // traceFailure says on the request's span what went wrong. A status of 4xx is the client's doing, and no
 // error of a server: so the conventions have it, and error rates made of spans count what operators can mend.
 func (q *request) traceFailure(f *failure) {
-	if !q.o.spans.On() {
+	if !q.spans.On() {
 		return
 	}
 	q.span.SetAttributes(observe.AttrFailedPhase.String(f.phase))
@@ -62,7 +62,7 @@ func (q *request) traceFailure(f *failure) {
 
 // endTrace closes the request's span.
 func (q *request) endTrace() {
-	if !q.o.spans.On() {
+	if !q.spans.On() {
 		return
 	}
 	q.span.SetAttributes(observe.AttrMode.String(q.outcome.mode), observe.AttrOutcome.String(q.outcome.result))

@@ -10,9 +10,9 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
@@ -239,9 +239,8 @@ func TestErrorsOnSpans(t *testing.T) {
 
 // Without tracing the spans of a request cost no memory.
 func TestSpansCostNothingWithoutTracing(t *testing.T) {
-	o := &Orchestrator{}
-	o.spans = observe.NewTracer(nil)
-	j := &job{q: &request{o: o}, rec: &observe.Record{Path: "/v1/completions"}}
+	o := &env{telemetry: telemetry{spans: observe.NewTracer(nil)}}
+	j := &job{env: o, rec: &observe.Record{Path: "/v1/completions"}}
 	a := &answer{}
 	to := &replica.Replica{ID: "d0", URL: "http://d0:8000"}
 	ctx, events := t.Context(), []byte(`data: {"id":"x"}`+"\n\n")

@@ -71,7 +71,8 @@ func TestPromptThatNobodyCounted(t *testing.T) {
 	var log bytes.Buffer
 	in(t, setup{options: logsTo(&log)}, func(w *world) {
 		q := &request{
-			o: w.o, snap: w.o.snap.Load(), w: &client{}, r: httptest.NewRequest(http.MethodPost, "/", http.NoBody),
+			env: &w.o.env, snapshot: w.o.snap.Load(), w: &client{},
+			origin: origin{r: httptest.NewRequest(http.MethodPost, "/", http.NoBody)},
 		}
 		q.outcome.rec = observe.NewRecord("x", "/", time.Now(), nil)
 		q.logAccess()

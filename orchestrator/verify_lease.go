@@ -119,15 +119,15 @@ func (a *answer) maybeDistrust(f *failure) {
 		a.to.Distrust(a.before.era, f)
 	case h.leaseAge(time.Now()) >= h.cfg().Connector.Lease:
 		// A long queue, or a core that stands still and has not read yet: leases tell.
-		o := h.j.q.o
-		o.giveBacks.running.Go(func() { // joined by Run, ended by a timeout
+		e := h.j.env
+		e.giveBacks.running.Go(func() { // joined by Run, ended by a timeout
 			late := true // also where nobody can tell
-			o.panics.Contain("distrust", func() {
+			e.panics.Contain("distrust", func() {
 				now, err := askLeaseCounters(context.Background(), h, h.prefillLeg.from, h.prefillLeg.leaseCounters)
 				late = err != nil || now.Expired != h.prefillLeg.leaseCounters.Expired
 			})
 			if late {
-				o.panics.Contain("distrust", func() { a.to.Distrust(a.before.era, f) })
+				e.panics.Contain("distrust", func() { a.to.Distrust(a.before.era, f) })
 			}
 		})
 	}
