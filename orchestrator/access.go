@@ -46,7 +46,7 @@ func (q *request) logAccess() {
 // logFailure writes the line that says of a failure which request it was, where, and why.
 func (q *request) logFailure(f *failure) {
 	attrs := []any{
-		"id", q.id, "client_id", q.clientID, "path", q.path, "phase", f.phase,
+		"id", q.id, "client_id", q.clientID, "path", q.path, "phase", string(f.phase),
 		"replica", string(cmp.Or(f.at, f.cutAt)), "kind", f.name(), "status", f.answer.status, "error", f.cause(),
 	}
 	if f.notRetried != "" {

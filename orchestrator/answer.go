@@ -104,11 +104,13 @@ func (a *answer) noteHandoff(resp *engine.Response) {
 	a.h.j.m.Phases.Observe(observe.PhaseHandoff, gap)
 }
 
-func (a *answer) failed(err error) *failure { return legFailed(a.ctx, "decode", a.to.Member.ID, err) }
+func (a *answer) failed(err error) *failure {
+	return legFailed(a.ctx, phaseDecode, a.to.Member.ID, err)
+}
 
 // refused passes on an engine's error answer.
 func (a *answer) refused() *failure {
-	f := refusal(a.ctx, "decode", a.to, a.resp, int64(a.h.cfg().Limits.AnswerBytes))
+	f := refusal(a.ctx, phaseDecode, a.to, a.resp, int64(a.h.cfg().Limits.AnswerBytes))
 	return f.withSource(a.source(f.answer.status))
 }
 
@@ -135,7 +137,7 @@ func (a *answer) readWhole() *failure {
 	if f := a.verifyLease(); f != nil {
 		return f
 	}
-	if f := formerEra("decode", a.to, a.before.era); f != nil {
+	if f := formerEra(phaseDecode, a.to, a.before.era); f != nil {
 		return f
 	}
 	a.begun()
@@ -160,7 +162,7 @@ func (a *answer) openStream() *failure {
 	if f := a.verifyLease(); f != nil {
 		return f
 	}
-	if f := formerEra("decode", a.to, a.before.era); f != nil {
+	if f := formerEra(phaseDecode, a.to, a.before.era); f != nil {
 		return f
 	}
 	a.begun()
@@ -219,7 +221,7 @@ func (a *answer) blameFor(ctx context.Context, err error) (blamed planner.Failed
 	a.held = true
 	f, ok := errors.AsType[*failure](err)
 	if !ok {
-		f = legFailed(ctx, "stream", a.to.Member.ID, err)
+		f = legFailed(ctx, phaseStream, a.to.Member.ID, err)
 	}
 	a.span.Failed(f.onSpan())
 	j := a.h.j

@@ -154,7 +154,7 @@ func deliver(ctx context.Context, next eventSource, to eventSender) *failure {
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
-			return legFailed(ctx, "stream", s.at, err)
+			return legFailed(ctx, phaseStream, s.at, err)
 		}
 		if s.end.bad != nil {
 			s.end.bad = s.end.bad.withDelivered() // by what is given now
@@ -283,7 +283,7 @@ func (s *eventReader) errorEvent(code int, data []byte) *failure {
 	if code < 400 || code > 599 {
 		code = http.StatusInternalServerError
 	}
-	return answered(kindErrorEvent, site{phase: "decode", at: s.at, status: code}, bytes.Clone(data), "")
+	return answered(kindErrorEvent, site{phase: phaseDecode, at: s.at, status: code}, bytes.Clone(data), "")
 }
 
 // appendEvent appends an event as the client will see it, and counts what it carries.

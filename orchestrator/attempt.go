@@ -17,7 +17,7 @@ func (j *job) try(ctx context.Context) (*answer, *failure) {
 		case f == nil:
 			j.ownFaults()
 			return a, nil
-		case first != nil && first.tells() && f.phase == "plan":
+		case first != nil && first.tells() && f.phase == phasePlan:
 			// Nobody else is left to try: the client gets what an engine said or did.
 			j.lost()
 			j.rec.Attempts--

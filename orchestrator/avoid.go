@@ -31,7 +31,7 @@ type avoided struct {
 func (j *job) avoidFailed(f *failure) {
 	switch {
 	case f.at == "", f.replaced:
-	case f.phase == "prefill":
+	case f.phase == phasePrefill:
 		j.avoid(f.at, replica.Prefill, false)
 	case f.source != "":
 		j.avoid(f.at, replica.Decode, true)

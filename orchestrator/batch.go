@@ -36,7 +36,7 @@ func (q *request) batch(ctx context.Context, req *openai.Request) *failure {
 	}
 	merged, err := openai.MergeAnswers(wholes, "cmpl-"+q.id)
 	if err != nil {
-		return refuse(kindMerge, site{phase: "stream", err: err})
+		return refuse(kindMerge, site{phase: phaseStream, err: err})
 	}
 	return q.w.whole(http.StatusOK, "application/json", merged, first)
 }

@@ -61,11 +61,11 @@ func cacheFailure(ctx context.Context, led bool, err error) *failure {
 	case failed:
 		return f
 	case errors.Is(err, answers.ErrLeft):
-		return goneFailure(ctx, site{phase: "stream"})
+		return goneFailure(ctx, site{phase: phaseStream})
 	case errors.As(err, &unwritten):
 		return lost(unwritten.Err)
 	}
-	return refuse(kindPanic, site{phase: "stream"})
+	return refuse(kindPanic, site{phase: phaseStream})
 }
 
 // apart is a request of its own that asks what q asks. It runs until ctx ends, and its client is to. Its
@@ -74,7 +74,8 @@ func (q *request) apart(ctx context.Context, to *answers.Recorder) *request {
 	own := *q
 	own.r, own.outcome = q.r.Clone(ctx), requestOutcome{mode: q.outcome.mode}
 	own.w = &client{
-		ResponseWriter: to, rc: *http.NewResponseController(to), limit: q.w.limit, shows: q.w.shows, count: q.w.count,
+		ResponseWriter: to, rc: *http.NewResponseController(to), limit: q.w.limit, shows: q.w.shows,
+		count: q.w.count,
 	}
 	to.Streams = func() bool { return own.w.stream }
 	return &own

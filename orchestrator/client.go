@@ -249,11 +249,11 @@ func (f *failure) event(kind openai.Kind, sent int) []byte {
 	if status < 400 || status == clientGone {
 		status = http.StatusBadGateway
 	}
-	message := "The answer could not be finished: " + f.phase + " " + f.name() + "."
+	message := "The answer could not be finished: " + string(f.phase) + " " + f.name() + "."
 	return kind.ErrorEvent(nil, message, errorType(status), status, sent)
 }
 
 // lost is a client that stopped reading.
 func lost(err error) *failure {
-	return leftBy(site{phase: "client", err: err})
+	return leftBy(site{phase: phaseClient, err: err})
 }

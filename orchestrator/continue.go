@@ -132,7 +132,7 @@ func (j *job) avoidForRest(broken replica.ID) {
 		}
 	}
 	j.avoid(broken, replica.Decode, true) // it may be asked again where it is the last
-	j.attempts.failedWhen, j.attempts.failedAt = "decode", broken
+	j.attempts.failedWhen, j.attempts.failedAt = phaseDecode, broken
 }
 
 // begin runs the job of a rest until its answer has begun well, or until that has taken as long as a first
@@ -161,6 +161,6 @@ func (h *handoff) restOnly() *failure {
 		return nil
 	}
 	return refuse(kindNoIDReuse, site{
-		phase: "decode", at: h.b.Decode.ID, words: "The decode replica takes no token ids.",
+		phase: phaseDecode, at: h.b.Decode.ID, words: "The decode replica takes no token ids.",
 	})
 }

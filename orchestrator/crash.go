@@ -70,5 +70,5 @@ func (q *request) crashed() {
 	if q.w.begun {
 		panic(http.ErrAbortHandler)
 	}
-	q.fail(refuse(kindPanic, site{phase: "serve", err: p}))
+	q.fail(refuse(kindPanic, site{phase: phaseServe, err: p}))
 }

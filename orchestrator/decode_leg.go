@@ -51,7 +51,7 @@ func (h *handoff) rebind(ctx context.Context) *failure {
 		if ctx.Err() != nil {
 			return h.ended(ctx)
 		}
-		return refuse(kindNoDecode, site{phase: "handoff", err: err})
+		return refuse(kindNoDecode, site{phase: phaseHandoff, err: err})
 	}
 	if !moved {
 		return nil
@@ -62,7 +62,7 @@ func (h *handoff) rebind(ctx context.Context) *failure {
 		h.j.rec.Reason += "; then moved to " + string(d.Moved.To) + ": " + d.Moved.Reason
 	}
 	if h.ids != nil && (!reuses(&h.b.Decode.Facts, h.j.req.Kind) || h.j.ids.legs(&h.b.Decode) == nil) {
-		return refuse(kindNoIDReuse, site{phase: "handoff"})
+		return refuse(kindNoIDReuse, site{phase: phaseHandoff})
 	}
 	h.pair.Decode = h.b.Decode
 	return nil
@@ -116,7 +116,7 @@ func (h *handoff) use(reply *connector.Reply) connector.Use {
 
 // notHandedOver judges transfer params that must not go out.
 func (h *handoff) notHandedOver(err error) *failure {
-	kind, s := kindBadParams, site{phase: "handoff", err: err}
+	kind, s := kindBadParams, site{phase: phaseHandoff, err: err}
 	switch {
 	case errors.Is(err, connector.ErrExpired):
 		kind = kindExpired
@@ -126,7 +126,7 @@ func (h *handoff) notHandedOver(err error) *failure {
 		kind = kindForeign
 	}
 	if kind == kindBadParams || kind == kindForeign {
-		s.phase, s.at = "prefill", h.b.Prefill.ID
+		s.phase, s.at = phasePrefill, h.b.Prefill.ID
 	}
 	name := failureTable[kind].name
 	h.j.m.Handoffs.Params.WithLabelValues(name).Inc()

@@ -116,8 +116,8 @@ func (d *delivery) goOn(err error) bool {
 	}
 	root.m.Failures.Continued.WithLabelValues(outcome).Inc()
 	attrs := []any{
-		"id", root.rec.ID, "outcome", outcome, "replica", root.rec.Decode, "tokens", d.current.given.Tokens(), "took",
-		time.Since(began), "error", err.Error(),
+		"id", root.rec.ID, "outcome", outcome, "replica", root.rec.Decode, "tokens", d.current.given.Tokens(),
+		"took", time.Since(began), "error", err.Error(),
 	}
 	if f != nil {
 		attrs = append(attrs, "next", f.Error())
@@ -192,14 +192,14 @@ func (d *delivery) restJob(blamed planner.FailedAttempt) (*job, *failure) {
 	left := a.given.Clone()
 	ids, done := left.Resume(cached)
 	if most := root.req.MaxTokens; most > 0 && done >= most { // an engine says one more whatever it is asked for
-		return nil, refuse(kindNothingLeft, site{phase: "stream"})
+		return nil, refuse(kindNothingLeft, site{phase: phaseStream})
 	}
 	raw := openai.AppendIDs(nil, ids)
 	body := root.req.ContinueFrom(raw, done)
 	body.Set("return_token_ids", []byte("true"))
 	req, err := openai.Parse(root.req.Kind, body.Append(nil), openai.Limits{})
 	if err != nil {
-		return nil, refuse(kindRestUnasked, site{phase: "stream", err: err})
+		return nil, refuse(kindRestUnasked, site{phase: phaseStream, err: err})
 	}
 	j := &job{
 		env: root.env, snapshot: root.snapshot, origin: root.origin, req: req,

@@ -30,7 +30,7 @@ type failure struct {
 
 // site is where and why a failure happened.
 type site struct {
-	phase  string     // tokenize, queue, plan, prefill, handoff, decode, stream, client
+	phase  phase      // in which it happened
 	at     replica.ID // the engine that failed, "" if none did
 	cutAt  replica.ID // where the request was when its client or the router ended it: for the log alone
 	source replica.ID // the prefill engine, if the blocks that it gave may be the cause
@@ -53,7 +53,7 @@ type errorAnswer struct {
 // refuse makes a failure whose body has vLLM's shape.
 func refuse(kind failureKind, s site) *failure {
 	row := &failureTable[kind]
-	message := cmp.Or(s.words, strings.ReplaceAll(row.words, "{phase}", s.phase))
+	message := cmp.Or(s.words, strings.ReplaceAll(row.words, "{phase}", string(s.phase)))
 	body := openai.AppendError(nil, message, errorType(row.status), "", row.status)
 	return &failure{kind: kind, site: s, answer: errorAnswer{status: row.status, body: body}}
 }
@@ -74,7 +74,7 @@ func leftBy(s site) *failure {
 // badRequest turns a refusal of the reader of bodies into a failure, in the words of the reader if there are
 // any.
 func badRequest(err error) *failure {
-	s := site{phase: "admit", err: err}
+	s := site{phase: phaseAdmit, err: err}
 	bad, ok := errors.AsType[*openai.BadRequest](err)
 	if !ok {
 		return refuse(kindBadRequest, s)
@@ -165,9 +165,9 @@ func (f *failure) counted() int {
 }
 
 func (f *failure) Error() string {
-	s := f.phase + ": " + f.name()
+	s := string(f.phase) + ": " + f.name()
 	if f.at != "" {
-		s = f.phase + " " + string(f.at) + ": " + f.name()
+		s = string(f.phase) + " " + string(f.at) + ": " + f.name()
 	}
 	return s + ": " + f.cause()
 }
@@ -239,7 +239,7 @@ func (f *failure) heard(ctx context.Context) *failure {
 // shaped is what a client of this API gets of f, in the words of the API.
 func (f *failure) shaped(kind openai.Kind) errorAnswer {
 	a := f.answer
-	if ours := !f.own() || f.phase == "prefill"; kind == openai.Messages && ours && !f.gone() {
+	if ours := !f.own() || f.phase == phasePrefill; kind == openai.Messages && ours && !f.gone() {
 		return errorAnswer{
 			status: a.status, body: kind.Error(nil, openai.Message(a.body), errorType(a.status), a.status),
 		}

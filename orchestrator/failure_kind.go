@@ -74,6 +74,22 @@ const (
 	failureKinds // the number of kinds
 )
 
+// phase is the step in which a failure happened. Records, metrics, spans and the log show its name.
+type phase string
+
+const (
+	phaseAdmit    phase = "admit" // the request was read and checked
+	phaseTokenize phase = "tokenize"
+	phaseQueue    phase = "queue"
+	phasePlan     phase = "plan"
+	phasePrefill  phase = "prefill" // named as the role of the replica
+	phaseHandoff  phase = "handoff"
+	phaseDecode   phase = "decode" // up to the first content; named as the role of the replica
+	phaseStream   phase = "stream"
+	phaseClient   phase = "client" // the answer was written
+	phaseServe    phase = "serve"  // the router itself
+)
+
 // owner is the side that caused a failure.
 type owner uint8
 
@@ -94,8 +110,8 @@ const (
 	inDecode
 )
 
-func (p inPhases) holds(in string) bool {
-	return p == always || p == inPrefill && in == "prefill" || p == inDecode && in == "decode"
+func (p inPhases) holds(in phase) bool {
+	return p == always || p == inPrefill && in == phasePrefill || p == inDecode && in == phaseDecode
 }
 
 // failureRow is what all failures of one kind have in common.

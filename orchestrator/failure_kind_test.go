@@ -38,7 +38,7 @@ func TestWhatFollowsFromAFailure(t *testing.T) {
 	event := func(status int) *failure {
 		return answered(kindErrorEvent, site{phase: "decode", at: "d", status: status}, nil, "")
 	}
-	at := func(phase string, kind failureKind) *failure { return refuse(kind, site{phase: phase}) }
+	at := func(in phase, kind failureKind) *failure { return refuse(kind, site{phase: in}) }
 	for name, c := range map[string]struct {
 		f               *failure
 		as              string

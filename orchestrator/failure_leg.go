@@ -17,36 +17,36 @@ import (
 // This file judges how a leg ended: by an error, or by an engine's own error answer.
 
 // legFailed judges an error of a leg that got no answer.
-func legFailed(ctx context.Context, phase string, at replica.ID, err error) *failure {
-	if f := nobodys(ctx, phase, at, err); f != nil {
+func legFailed(ctx context.Context, in phase, at replica.ID, err error) *failure {
+	if f := nobodys(ctx, in, at, err); f != nil {
 		return f
 	}
-	if f := givenUp(ctx, phase, at, err); f != nil {
+	if f := givenUp(ctx, in, at, err); f != nil {
 		return f
 	}
 	if ctx.Err() != nil {
-		return goneFailure(ctx, site{phase: phase, cutAt: at, unsent: engine.NotSent(err)})
+		return goneFailure(ctx, site{phase: in, cutAt: at, unsent: engine.NotSent(err)})
 	}
 	kind := kindBroken
 	if engine.NotSent(err) {
 		kind = kindUnreachable
 	}
-	return refuse(kind, site{phase: phase, at: at, err: err, unsent: engine.NotSent(err)})
+	return refuse(kind, site{phase: in, at: at, err: err, unsent: engine.NotSent(err)})
 }
 
 // givenUp judges a leg that this router ended because its time was over or because a replica stood still. It
 // returns nil for all other legs.
-func givenUp(ctx context.Context, phase string, at replica.ID, err error) *failure {
+func givenUp(ctx context.Context, in phase, at replica.ID, err error) *failure {
 	cause, unsent := context.Cause(ctx), engine.NotSent(err)
 	if errors.Is(cause, errPhaseTimeout) {
-		return refuse(kindTimeout, site{phase: phase, at: at, err: err, unsent: unsent})
+		return refuse(kindTimeout, site{phase: in, at: at, err: err, unsent: unsent})
 	}
 	if still, is := errors.AsType[*unresponsive](cause); is {
 		return refuse(kindSilent, site{phase: still.phase, at: still.at, err: still, unsent: unsent})
 	}
 	if between, is := errors.AsType[*stuck](cause); is {
 		return refuse(kindStuck, site{
-			phase: phase, at: between.pair.Decode, source: between.pair.Prefill, err: between, unsent: unsent,
+			phase: in, at: between.pair.Decode, source: between.pair.Prefill, err: between, unsent: unsent,
 		})
 	}
 	return nil
@@ -55,11 +55,11 @@ func givenUp(ctx context.Context, phase string, at replica.ID, err error) *failu
 // nobodys judges an error of a leg that no engine caused, but a limit of the router or the router itself. It
 // returns nil for all other errors. What a client can bring about by its request is never held against an
 // engine.
-func nobodys(ctx context.Context, phase string, at replica.ID, err error) *failure {
+func nobodys(ctx context.Context, in phase, at replica.ID, err error) *failure {
 	var kind failureKind
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, errRestLate):
-		return goneFailure(ctx, site{phase: phase, unsent: engine.NotSent(err)})
+		return goneFailure(ctx, site{phase: in, unsent: engine.NotSent(err)})
 	case errors.Is(cause, errAnswerLate):
 		kind = kindAnswerTimeout
 	case ctx.Err() != nil:
@@ -73,7 +73,7 @@ func nobodys(ctx context.Context, phase string, at replica.ID, err error) *failu
 	default:
 		return nil
 	}
-	return refuse(kind, site{phase: phase, err: fmt.Errorf("%s: %w", at, err), unsent: engine.NotSent(err)})
+	return refuse(kind, site{phase: in, err: fmt.Errorf("%s: %w", at, err), unsent: engine.NotSent(err)})
 }
 
 // goneFailure is what ends a request whose client left or whose router stops, at a site that says at most
@@ -91,11 +91,11 @@ func goneFailure(ctx context.Context, s site) *failure {
 }
 
 // engineAnswer makes a failure of an engine's own error answer.
-func engineAnswer(phase string, at replica.ID, resp *engine.Response, body []byte) *failure {
+func engineAnswer(in phase, at replica.ID, resp *engine.Response, body []byte) *failure {
 	if !clientMayCause(resp.Status) {
-		return misplaced(phase, at, resp.Status)
+		return misplaced(in, at, resp.Status)
 	}
-	s := site{phase: phase, at: at, status: resp.Status}
+	s := site{phase: in, at: at, status: resp.Status}
 	if n, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && n > 0 {
 		s.retryAfter = time.Duration(n) * time.Second
 	}
@@ -117,9 +117,9 @@ func clientMayCause(status int) bool {
 
 // misplaced is the failure of a leg whose answer has a status that no client can have caused: the replica
 // refuses everybody, or answers for something else. The client is not told to show another key.
-func misplaced(phase string, at replica.ID, status int) *failure {
+func misplaced(in phase, at replica.ID, status int) *failure {
 	return refuse(kindMisplaced, site{
-		phase: phase, at: at, status: status,
+		phase: in, at: at, status: status,
 		err: fmt.Errorf("it answered with status %d, which no request can cause: see what it wants, for instance "+
 			"another api_key in its pool", status),
 	})
@@ -127,24 +127,24 @@ func misplaced(phase string, at replica.ID, status int) *failure {
 
 // refusal reads an engine's own error answer.
 func refusal(
-	ctx context.Context, phase string, at *fleet.Endpoint, resp *engine.Response, limit int64,
+	ctx context.Context, in phase, at *fleet.Endpoint, resp *engine.Response, limit int64,
 ) *failure {
 	body, err := resp.ReadAll(limit)
 	if err != nil {
-		return legFailed(ctx, phase, at.Member.ID, err)
+		return legFailed(ctx, in, at.Member.ID, err)
 	}
-	return engineAnswer(phase, at.Member.ID, resp, body)
+	return engineAnswer(in, at.Member.ID, resp, body)
 }
 
 // formerEra judges an answer of which its client has got nothing yet: since the request was sent, in era
 // sent, its engine may have been found to have cached wrong blocks, by this router or another. Nobody knows
 // whether the answer rests on them, so it is thrown away, and made again without them. It returns nil where
 // all is well.
-func formerEra(phase string, at *fleet.Endpoint, sent uint32) *failure {
+func formerEra(in phase, at *fleet.Endpoint, sent uint32) *failure {
 	if at.CacheEpoch() <= sent {
 		return nil
 	}
-	return refuse(kindFormerEra, site{phase: phase, at: at.Member.ID})
+	return refuse(kindFormerEra, site{phase: in, at: at.Member.ID})
 }
 
 // orStale returns f, nil for none, unless it is a kept connection that ended, of an engine that lives: then

@@ -45,23 +45,23 @@ func (q *request) forward(
 	resp, err := to.Do(ctx, q.spans.Propagate(ctx, r, q.r.Header))
 	if err != nil {
 		q.fleet.Failed(to.Member.ID, err)
-		return legFailed(ctx, "decode", to.Member.ID, err)
+		return legFailed(ctx, phaseDecode, to.Member.ID, err)
 	}
 	defer resp.Close()
 	status = resp.Status
 	contentType := resp.Header.Get("Content-Type")
 	if strings.HasPrefix(contentType, "text/event-stream") && resp.Status == http.StatusOK {
 		s := &eventReader{resp: resp, kind: q.kind, at: to.Member.ID, idle: q.cfg.Timeouts.DecodeIdle}
-		return q.forwardStream(ctx, s, timer, rec, func() *failure { return formerEra("decode", to, era) })
+		return q.forwardStream(ctx, s, timer, rec, func() *failure { return formerEra(phaseDecode, to, era) })
 	}
 	if resp.Status >= 300 {
-		return refusal(ctx, "decode", to, resp, int64(q.cfg.Limits.AnswerBytes))
+		return refusal(ctx, phaseDecode, to, resp, int64(q.cfg.Limits.AnswerBytes))
 	}
 	body, err := entire(resp, nil, int64(q.cfg.Limits.AnswerBytes))
 	if err != nil {
-		return legFailed(ctx, "decode", to.Member.ID, err)
+		return legFailed(ctx, phaseDecode, to.Member.ID, err)
 	}
-	if f := formerEra("decode", to, era); f != nil {
+	if f := formerEra(phaseDecode, to, era); f != nil {
 		return f
 	}
 	if openai.NeedsScrub(body) {
@@ -130,7 +130,7 @@ func (q *request) forwardStream(
 	case said != nil:
 		return said
 	case err != nil:
-		return legFailed(ctx, "decode", s.at, err)
+		return legFailed(ctx, phaseDecode, s.at, err)
 	}
 	if f := former(); f != nil {
 		return f

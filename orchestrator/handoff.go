@@ -119,7 +119,7 @@ func (h *handoff) acquire(at *replica.Replica) *fleet.Endpoint {
 func (h *handoff) left(at *replica.Replica) *failure {
 	to := h.j.fleet.Endpoint(at.ID)
 	return refuse(kindLeft, site{
-		phase: at.Role.String(), at: at.ID, replaced: to != nil && !to.Member.SameEngine(at),
+		phase: phase(at.Role.String()), at: at.ID, replaced: to != nil && !to.Member.SameEngine(at),
 	})
 }
 
@@ -228,9 +228,9 @@ func (h *handoff) inTurn(ctx context.Context, con connector.Connector) (*answer,
 // behind the last byte, the client is still there.
 func (h *handoff) ended(ctx context.Context) *failure {
 	if errors.Is(context.Cause(ctx), errPhaseTimeout) {
-		return legFailed(ctx, "prefill", h.b.Prefill.ID, errPhaseTimeout)
+		return legFailed(ctx, phasePrefill, h.b.Prefill.ID, errPhaseTimeout)
 	}
-	return goneFailure(ctx, site{phase: "handoff", cutAt: h.b.Prefill.ID}) // which has the blocks still
+	return goneFailure(ctx, site{phase: phaseHandoff, cutAt: h.b.Prefill.ID}) // which has the blocks still
 }
 
 // concurrent sends both legs at once.

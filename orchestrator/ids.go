@@ -67,7 +67,7 @@ func (j *job) legIDs(ctx context.Context, d *replica.Replica) (*legIDs, *failure
 	ids := j.ids.legs(d)
 	if ids == nil && (j.req.Kind == openai.Messages || j.req.Kind == openai.Responses) {
 		// They are split by ids or not at all.
-		return nil, refuse(kindNoIDs, site{phase: "tokenize"})
+		return nil, refuse(kindNoIDs, site{phase: phaseTokenize})
 	}
 	return ids, nil
 }

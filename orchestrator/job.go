@@ -56,7 +56,7 @@ type attempts struct {
 	faults     planner.FailedAttempts // what those that failed were held against
 	budgeted   bool                   // the job holds a place in the retry budget
 	failedAt   replica.ID             // where the newest that failed did
-	failedWhen string                 // in which phase
+	failedWhen phase                  // in which phase
 	avoided    []avoided              // on whom the job is not planned for its failures, oldest first
 	// Two replicas have failed alike, and said so: only one that was not asked yet can tell whose fault it is.
 	third bool
@@ -90,7 +90,7 @@ func (j *job) serve(ctx context.Context, give func(d *delivery) *failure) (f *fa
 		j.finish(f, nil)
 		return f
 	}
-	f = refuse(kindPanic, site{phase: "stream"})
+	f = refuse(kindPanic, site{phase: phaseStream})
 	d := &delivery{job: j, current: a}
 	defer func() {
 		d.settle(f)

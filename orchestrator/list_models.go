@@ -25,7 +25,7 @@ func listModels(ctx context.Context, q *request) *failure {
 		}
 		list := q.modelsOf(ctx, to)
 		if ctx.Err() != nil {
-			return goneFailure(ctx, site{phase: "decode"})
+			return goneFailure(ctx, site{phase: phaseDecode})
 		}
 		if list == nil { // another one may serve the same
 			if failed++; failed >= q.cfg.Retry.Attempts {

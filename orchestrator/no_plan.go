@@ -14,9 +14,9 @@ import (
 // notAdmitted explains why a request left the queue without a plan.
 func (j *job) notAdmitted(ctx context.Context, queued, planned error) *failure {
 	if ctx.Err() != nil {
-		return goneFailure(ctx, site{phase: "queue"})
+		return goneFailure(ctx, site{phase: phaseQueue})
 	}
-	s := site{phase: "queue", err: planned} // names replicas, which is for the log
+	s := site{phase: phaseQueue, err: planned} // names replicas, which is for the log
 	if full, ok := errors.AsType[*planner.NoRoom](planned); ok {
 		s.retryAfter = full.Retry
 	}
@@ -32,7 +32,7 @@ func (j *job) notAdmitted(ctx context.Context, queued, planned error) *failure {
 
 // noPlan explains why no plan is possible at all.
 func (j *job) noPlan(err error) *failure {
-	s := site{phase: "plan", err: err}
+	s := site{phase: phasePlan, err: err}
 	var none *planner.NoReplica
 	var late *planner.TooLate
 	switch {

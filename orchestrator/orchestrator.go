@@ -1,12 +1,12 @@
 // Package orchestrator is the life of a request: admit, tokenize, plan, prefill, hand over, decode, stream.
 // It watches the replicas and applies the configuration.
 //
-// The path, a file a step: serve.go routes, request.go owns the request, tokens.go names its
-// blocks, plan.go plans and waits in admission.go for room, attempt.go tries, handoff.go sends the legs in
-// the connector's order, answer.go reads the answer, client.go writes it. Package answers gives stored answers. Package fleet tells what
-// the replicas are and have, package peers what other routers have booked there. Configuration comes in through
-// apply.go. rooms.go makes the packages below: admin and observe show what happens, trials bring back what
-// was ejected.
+// The path, a file a step: serve.go routes, request.go owns the request, tokens.go names its blocks, plan.go
+// plans and waits in admission.go for room, attempt.go tries, handoff.go sends the legs in the connector's
+// order, answer.go reads the answer, client.go writes it. Package answers gives stored answers. Package
+// fleet tells what the replicas are and have, package peers what other routers have booked there.
+// Configuration comes in through apply.go. rooms.go makes the packages below: admin and observe show what
+// happens, trials bring back what was ejected.
 //
 // These are the states of a request. One function ends each of them, whatever ended it: the last event, a
 // failure, a client that left or a panic. An inner state ends before the outer one.

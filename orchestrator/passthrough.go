@@ -120,7 +120,7 @@ func pass(ctx context.Context, q *request, p *passthrough, why string) *failure 
 			q.outcome.mode = "unsplit"
 			if to.Member.Draining {
 				return refuse(kindNoReplica, site{
-					phase: "plan", words: "The replica that keeps the response before this one is being drained.",
+					phase: phasePlan, words: "The replica that keeps the response before this one is being drained.",
 				})
 			}
 			return q.goOn(ctx, to, p)
@@ -136,7 +136,7 @@ func pass(ctx context.Context, q *request, p *passthrough, why string) *failure 
 	var first *failure
 	for {
 		f := passOnce(ctx, q, j, p, why)
-		if f != nil && f.phase == "plan" && first != nil && first.own() {
+		if f != nil && f.phase == phasePlan && first != nil && first.own() {
 			// No replica is left: the client gets what an engine said.
 			return j.ended(first.withNotRetried(retryNobody).heard(ctx))
 		}
@@ -177,7 +177,7 @@ func (q *request) goOn(ctx context.Context, to *fleet.Endpoint, p *passthrough) 
 	if f == nil || f.kind != kindStale || !q.passable(f, p) || q.cfg.Retry.Attempts < 2 {
 		return f
 	}
-	q.m.Failures.Retries.WithLabelValues(f.phase).Inc()
+	q.m.Failures.Retries.WithLabelValues(string(f.phase)).Inc()
 	p.resent = true
 	return q.forward(ctx, to, p, nil)
 }
@@ -234,7 +234,7 @@ func (q *request) passable(f *failure, p *passthrough) bool {
 
 // left is a replica that went while it was being chosen.
 func left(role replica.Role, id replica.ID) *failure {
-	return refuse(kindLeft, site{phase: role.String(), at: id})
+	return refuse(kindLeft, site{phase: phase(role.String()), at: id})
 }
 
 // anyModel is the model of a passed request, or that of any engine for a form, whose fields are not read.
@@ -273,7 +273,7 @@ func anyEngine(ctx context.Context, q *request) *failure {
 			return f
 		}
 		if to == nil {
-			return refuse(kindNoReplica, site{phase: "plan"})
+			return refuse(kindNoReplica, site{phase: phasePlan})
 		}
 		tried[to.Member.ID] = true
 		f = q.forward(ctx, to, p, nil)
@@ -281,7 +281,7 @@ func anyEngine(ctx context.Context, q *request) *failure {
 			len(tried) >= q.cfg.Retry.Attempts {
 			return f
 		}
-		q.m.Failures.Retries.WithLabelValues(f.phase).Inc()
+		q.m.Failures.Retries.WithLabelValues(string(f.phase)).Inc()
 	}
 }
 

@@ -135,10 +135,10 @@ func (h *handoff) turn(ctx context.Context) decode.Next {
 func (h *handoff) cutShort(ctx context.Context, had time.Duration) *failure {
 	cause := context.Cause(ctx)
 	if cause != errPhaseTimeout || had > h.cfg().Timeouts.DecodeFirst/2 {
-		return legFailed(ctx, "decode", h.b.Decode.ID, cause)
+		return legFailed(ctx, phaseDecode, h.b.Decode.ID, cause)
 	}
 	return refuse(kindQueueTimeout, site{
-		phase: "queue", err: cause,
+		phase: phaseQueue, err: cause,
 		words: "The decode replica did not come to the prompt within the time that a first token may take.",
 	})
 }
@@ -149,7 +149,7 @@ func (h *handoff) piece(
 ) (result string, f *failure) {
 	piece, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
-	defer h.watchSilence(to, "decode", giveUp).Stop()
+	defer h.watchSilence(to, phaseDecode, giveUp).Stop()
 	spanned, span := h.j.leg(piece, observe.LegPiece, &to.Member)
 	h.pieces.sent++
 	h.j.rec.Pieces++

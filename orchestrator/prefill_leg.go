@@ -27,7 +27,7 @@ func (h *handoff) prefill(ctx context.Context, con connector.Connector) (*connec
 	}
 	ctx, span := h.j.leg(ctx, observe.LegPrefill, &to.Member)
 	h.prefillBegins(to)
-	defer h.watchSilence(to, "prefill", giveUp).Stop()
+	defer h.watchSilence(to, phasePrefill, giveUp).Stop()
 	var held []byte // the answer's memory, whose parts are used until the reply has its copy
 	defer func() { giveBuffer(held) }()
 	answer, f := h.exchange(ctx, to, out, &held)
@@ -111,7 +111,7 @@ func (h *handoff) prefillBody(con connector.Connector) (*outgoing, *failure) {
 	}
 	out.load = true
 	if err := con.EditPrefill(out.edited(h.attemptID), h.pair); err != nil {
-		return nil, refuse(kindEdit, site{phase: "prefill", err: err})
+		return nil, refuse(kindEdit, site{phase: phasePrefill, err: err})
 	}
 	return out, nil
 }
@@ -126,17 +126,17 @@ func (h *handoff) exchange(
 	resp, err := to.Do(ctx, leg)
 	giveBuffer(leg.Body)
 	if err != nil {
-		return none, legFailed(ctx, "prefill", to.Member.ID, err)
+		return none, legFailed(ctx, phasePrefill, to.Member.ID, err)
 	}
 	defer resp.Close()
 	reportLoad(to, resp)
 	raw, err := resp.AppendAll(borrow(0), int64(h.cfg().Limits.AnswerBytes))
 	*held = raw
 	if err != nil {
-		return none, legFailed(ctx, "prefill", to.Member.ID, err)
+		return none, legFailed(ctx, phasePrefill, to.Member.ID, err)
 	}
 	if resp.Status != http.StatusOK {
-		return none, engineAnswer("prefill", to.Member.ID, resp, raw)
+		return none, engineAnswer(phasePrefill, to.Member.ID, resp, raw)
 	}
 	answer, err := openai.ReadPrefill(raw)
 	if err == nil && h.ids != nil && answer.PromptTokens > 0 && answer.PromptTokens != len(h.ids.list) {
@@ -145,11 +145,11 @@ func (h *handoff) exchange(
 	if err != nil {
 		none.Params = answer.Params
 		if ctx.Err() != nil {
-			return none, legFailed(ctx, "prefill", to.Member.ID, err)
+			return none, legFailed(ctx, phasePrefill, to.Member.ID, err)
 		}
-		return none, refuse(kindBadAnswer, site{phase: "prefill", at: to.Member.ID, err: err})
+		return none, refuse(kindBadAnswer, site{phase: phasePrefill, at: to.Member.ID, err: err})
 	}
-	if f := formerEra("prefill", to, era); f != nil { // of one that decodes too
+	if f := formerEra(phasePrefill, to, era); f != nil { // of one that decodes too
 		none.Params = answer.Params
 		return none, f
 	}

@@ -15,8 +15,8 @@ func noteFailed(r *observe.Record, b *planner.Booking, f *failure, came, began t
 	}
 	r.Failed = append(r.Failed, observe.FailedAttempt{
 		Mode: b.Mode.String(), Prefill: string(b.Prefill.ID), Decode: string(b.Decode.ID), Reason: reason,
-		At: string(f.at), Phase: f.phase, Kind: f.name(), Status: f.answer.status, Began: ms(began.Sub(came)),
-		Took: ms(time.Since(began)),
+		At: string(f.at), Phase: string(f.phase), Kind: f.name(), Status: f.answer.status,
+		Began: ms(began.Sub(came)), Took: ms(time.Since(began)),
 	})
 }
 

@@ -46,11 +46,11 @@ func (q *request) admit(inflight int64) *failure {
 	cfg := q.cfg
 	switch {
 	case q.draining.Load():
-		return refuse(kindDraining, site{phase: "admit"})
+		return refuse(kindDraining, site{phase: phaseAdmit})
 	case cfg.Limits.InFlight > 0 && inflight > int64(cfg.Limits.InFlight):
-		return refuse(kindTooMany, site{phase: "admit"})
+		return refuse(kindTooMany, site{phase: phaseAdmit})
 	case !q.authorised():
-		return refuse(kindUnauthorised, site{phase: "admit"})
+		return refuse(kindUnauthorised, site{phase: phaseAdmit})
 	}
 	return nil
 }
@@ -124,7 +124,7 @@ func (q *request) body() ([]byte, *failure) {
 	_ = q.w.rc.SetReadDeadline(time.Time{})
 	switch {
 	case err != nil:
-		return nil, refuse(kindBodyUnread, site{phase: "admit", err: err})
+		return nil, refuse(kindBodyUnread, site{phase: phaseAdmit, err: err})
 	case int64(len(body)) > limit:
 		return nil, q.tooLarge(limit)
 	}
@@ -160,7 +160,7 @@ func readBody(r io.Reader, announced, most int64) ([]byte, error) {
 }
 
 func (q *request) tooLarge(limit int64) *failure {
-	return refuse(kindBodyTooLarge, site{phase: "admit", words: "The request body is larger than " +
+	return refuse(kindBodyTooLarge, site{phase: phaseAdmit, words: "The request body is larger than " +
 		strconv.FormatInt(limit, 10) + " bytes, the limit of this router (limits.body_bytes)."})
 }
 

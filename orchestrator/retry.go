@@ -67,9 +67,9 @@ func (j *job) again(ctx context.Context, f *failure) (retry bool, whyNot string)
 
 // retried counts a failure that the job is tried again for, and says so.
 func (j *job) retried(f *failure) {
-	j.m.Failures.Retries.WithLabelValues(f.phase).Inc()
-	j.log.Info("trying again elsewhere", "id", j.rec.ID, "phase", f.phase, "replica", string(f.at), "kind",
-		f.name(), "status", f.answer.status, "error", f.cause())
+	j.m.Failures.Retries.WithLabelValues(string(f.phase)).Inc()
+	j.log.Info("trying again elsewhere", "id", j.rec.ID, "phase", string(f.phase), "replica", string(f.at),
+		"kind", f.name(), "status", f.answer.status, "error", f.cause())
 }
 
 // takeBudget counts the request among those that are tried again, at most once; false when there are too many
@@ -163,5 +163,5 @@ func (j *job) engineEnded(ctx context.Context, f *failure) bool {
 // mayPrefillThere reports whether f is a failure of the prefill side after which a decode replica may do
 // without it.
 func (j *job) mayPrefillThere(f *failure) bool {
-	return f.phase == "prefill" && j.plan.SplitOK && j.cfg.Local != config.LocalNever
+	return f.phase == phasePrefill && j.plan.SplitOK && j.cfg.Local != config.LocalNever
 }

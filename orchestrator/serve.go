@@ -25,9 +25,9 @@ type front struct {
 // Long: a row a path.
 func (t *front) routes(ready http.HandlerFunc) http.Handler {
 	mux := chi.NewRouter()
-	mux.NotFound(t.absent(refuse(kindUnknownPath, site{phase: "admit"})))
+	mux.NotFound(t.absent(refuse(kindUnknownPath, site{phase: phaseAdmit})))
 	mux.MethodNotAllowed(
-		t.absent(refuse(kindUnknownMethod, site{phase: "admit"})),
+		t.absent(refuse(kindUnknownMethod, site{phase: phaseAdmit})),
 	)
 	mux.Get("/healthz", t.healthz)
 	mux.Get("/health", t.healthz)

@@ -22,7 +22,7 @@ const modelPath = "/v1/models/"
 func model(ctx context.Context, q *request) *failure {
 	name := strings.TrimPrefix(q.r.URL.Path, modelPath)
 	if !q.serves(name) || q.fleet.Any(name, nil) == nil {
-		return refuse(kindUnknownModel, site{phase: "plan"})
+		return refuse(kindUnknownModel, site{phase: phasePlan})
 	}
 	q.outcome.mode = "ask"
 	body := rawjson.AppendString([]byte(`{"id":`), name)
@@ -35,12 +35,12 @@ func model(ctx context.Context, q *request) *failure {
 func stored(ctx context.Context, q *request) *failure {
 	id := chi.URLParam(q.r, "id")
 	if !plainID(id) {
-		return refuse(kindBadID, site{phase: "admit"})
+		return refuse(kindBadID, site{phase: phaseAdmit})
 	}
 	q.outcome.mode = "ask"
 	to := q.holder(ctx, id)
 	if to == nil {
-		return refuse(kindUnknownResponse, site{phase: "plan"})
+		return refuse(kindUnknownResponse, site{phase: phasePlan})
 	}
 	return q.forward(ctx, to, &passthrough{again: true}, nil)
 }

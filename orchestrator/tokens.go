@@ -44,9 +44,9 @@ func (j *job) resolved(
 	case isRejected && (j.req.Kind == openai.Messages || j.req.Kind == openai.Responses):
 		return result, nil // the API itself may say it in other words: it gets the request whole
 	case isRejected:
-		return result, answered(kindStatus, site{phase: "tokenize", status: rejected.Status}, rejected.Body, "")
+		return result, answered(kindStatus, site{phase: phaseTokenize, status: rejected.Status}, rejected.Body, "")
 	case ctx.Err() != nil:
-		return result, goneFailure(ctx, site{phase: "tokenize"})
+		return result, goneFailure(ctx, site{phase: phaseTokenize})
 	}
 	return result, nil
 }

@@ -53,7 +53,7 @@ func (q *request) traceFailure(f *failure) {
 	if !q.spans.On() {
 		return
 	}
-	q.span.SetAttributes(observe.AttrFailedPhase.String(f.phase))
+	q.span.SetAttributes(observe.AttrFailedPhase.String(string(f.phase)))
 	if f.answer.status >= http.StatusInternalServerError {
 		q.span.SetStatus(codes.Error, f.name())
 		q.span.SetAttributes(observe.AttrErrorType.String(f.name()))

@@ -25,7 +25,7 @@ import (
 // long the decode engine's queue is.
 type unresponsive struct {
 	at    replica.ID
-	phase string
+	phase phase
 	since time.Duration
 	sleep bool // it is in sleep mode
 }
@@ -44,7 +44,7 @@ type legWatch struct {
 	// What it looks at, which is set before it watches.
 	h        *handoff
 	to       *fleet.Endpoint
-	leg      string        // "prefill" or "decode"
+	leg      phase
 	bound    time.Duration // silenceLimit
 	sent     time.Duration // a decode leg, by the clock that runs
 	transfer transferWatch
@@ -56,7 +56,7 @@ type legWatch struct {
 func (h *handoff) watchDecodeLeg(to *fleet.Endpoint) *liveness.Watchdog {
 	w, now := &h.clock.watch, time.Now()
 	w.h, w.to = h, to
-	w.leg, w.bound = "decode", h.silenceLimit()
+	w.leg, w.bound = phaseDecode, h.silenceLimit()
 	w.sent, w.transfer = h.j.clock.Running(now), h.watchTransfer(to, w.bound/2, now)
 	w.Watch(w.bound/2, h.clock.cancel, (*decodeLegLook)(w))
 	return &w.Watchdog
@@ -72,10 +72,10 @@ func (w *decodeLegLook) Look() (time.Duration, error) {
 		return 0, stuck
 	}
 	if w.to.Asleep() {
-		return 0, &unresponsive{at: w.h.b.Decode.ID, phase: "decode", sleep: true}
+		return 0, &unresponsive{at: w.h.b.Decode.ID, phase: phaseDecode, sleep: true}
 	}
 	if silence := w.to.Silence(now); silence > w.to.SilenceLimit(w.bound) {
-		return 0, &unresponsive{at: w.h.b.Decode.ID, phase: "decode", since: silence}
+		return 0, &unresponsive{at: w.h.b.Decode.ID, phase: phaseDecode, since: silence}
 	}
 	from := w.h.prefillLeg.from
 	if from == nil { // the decode engine computes the prompt itself
@@ -83,7 +83,7 @@ func (w *decodeLegLook) Look() (time.Duration, error) {
 	}
 	silence := from.Silence(now)
 	if early := clock.Running(now)-silence < w.sent+w.bound; early && silence > from.SilenceLimit(w.bound) {
-		return 0, &unresponsive{at: w.h.b.Prefill.ID, phase: "prefill", since: silence}
+		return 0, &unresponsive{at: w.h.b.Prefill.ID, phase: phasePrefill, since: silence}
 	}
 	return w.bound / 4, nil
 }
@@ -93,7 +93,7 @@ func (w *decodeLegLook) Look() (time.Duration, error) {
 // connection closed and drops the prompt; blocks that it keeps all the same come free with their lease, since
 // nobody has their parameters.
 func (h *handoff) watchSilence(
-	to *fleet.Endpoint, leg string, end context.CancelCauseFunc,
+	to *fleet.Endpoint, leg phase, end context.CancelCauseFunc,
 ) *liveness.Watchdog {
 	w := &h.clock.watch
 	w.h, w.to = h, to

@@ -39,7 +39,7 @@ func (a *answer) verifyLease() *failure {
 	if verdict == "believed" {
 		return nil
 	}
-	return refuse(kindLate, site{phase: "decode", at: h.b.Decode.ID, source: h.b.Prefill.ID})
+	return refuse(kindLate, site{phase: phaseDecode, at: h.b.Decode.ID, source: h.b.Prefill.ID})
 }
 
 // readInTime asks the prefill engine whether a decode engine may have read what was no longer on loan:
