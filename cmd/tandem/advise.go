@@ -32,7 +32,7 @@ func adviseCommand() *cobra.Command {
 		Args:    noArgs,
 	}
 	var o adviseOptions
-	o.question.Play = replay.Play{Links: "shared", Host: "measured"} // what is nearest to real fleets
+	o.question.Play = replay.Play{Links: "shared", Host: "measured"} // the setting nearest to real fleets
 	fs := c.Flags()
 	trafficFlags(c, &o.question.Play)
 	o.question.Play.For = advisedFor
@@ -88,7 +88,7 @@ func goals(fs *pflag.FlagSet, p *replay.Play) []advise.Goal {
 	return all
 }
 
-// advised says what was played, and on what.
+// advised writes what was played, and on which fleet.
 func advised(q *advise.Question, now *replay.Outcome) string {
 	p := &q.Play
 	what, part := p.Trace, "all"
@@ -111,7 +111,7 @@ func advised(q *advise.Question, now *replay.Outcome) string {
 		what, part, p.Scale, float64(now.Requests)/span, now.Measured, q.Replicas, preset.Name, each)
 }
 
-// profiles are the names of what replicas can be.
+// profiles lists the names of the profiles of replicas.
 func profiles() (names []string) {
 	for _, p := range core.Presets() {
 		names = append(names, p.Name)

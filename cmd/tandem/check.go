@@ -18,8 +18,8 @@ import (
 	"github.com/tandem-router/tandem/internal/doctor"
 )
 
-// checkCommand tells whether a configuration file is good, what it amounts to and what a reload to it would
-// change.
+// checkCommand checks a configuration file. It prints the resulting settings and the changes that a reload
+// would make.
 func checkCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "check FILE", Short: "validate a configuration file; say what it would change",

@@ -37,7 +37,7 @@ type configChange struct {
 	Restart bool   `json:"restart"`
 }
 
-// checkJSON writes one object, whatever the outcome. The error says what makes the exit code 1.
+// checkJSON writes one object for every outcome. The error is the reason for exit code 1.
 func checkJSON(read func(string) (*config.Config, error), file, against string, stdout io.Writer) error {
 	report := checked{File: file, Against: against, Problems: []problem{}}
 	write := func(err error) error {
@@ -69,7 +69,7 @@ func checkJSON(read func(string) (*config.Config, error), file, against string, 
 	return write(nil)
 }
 
-// read notes what is wrong with file, which may be that it cannot be read at all.
+// read records the problems of file; it may not be readable at all.
 func (r *checked) read(read func(string) (*config.Config, error), file string) (*config.Config, error) {
 	c, err := read(file)
 	problems, ok := errors.AsType[config.Problems](err)

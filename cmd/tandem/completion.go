@@ -54,7 +54,7 @@ func lists(c *cobra.Command, flag string, all ...string) {
 	}
 }
 
-// described is a value and what it means, for choices.
+// described is a value and its meaning, for choices.
 func described(value, means string) string { return cobra.CompletionWithDesc(value, means) }
 
 // files lets shells complete the arguments of c with files that have these endings.

@@ -14,8 +14,8 @@ import (
 	"github.com/tandem-router/tandem/internal/doctor"
 )
 
-// doctorCommand examines live engines: those of a file as Tandem would use them, or those at URLs. Findings
-// go to stdout, progress to stderr; anything that failed is the error.
+// doctorCommand examines live engines: the engines of a file as Tandem would use them, or engines at URLs.
+// Findings go to stdout, progress to stderr; the error is what failed.
 func doctorCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "doctor {--config FILE | --prefill URL... --decode URL... | URL...}",

@@ -61,7 +61,7 @@ func undrainCommand() *cobra.Command {
 	return c
 }
 
-// errNotInTime is the failure of a wait: what was waited for may come yet. Its exit code is [exitLate].
+// errNotInTime is the failure of a wait that may still succeed later. Its exit code is [exitLate].
 var errNotInTime = errors.New("not in time")
 
 // drainOrder is one command about a replica.

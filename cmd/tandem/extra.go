@@ -4,5 +4,5 @@ package main
 
 import "github.com/spf13/cobra"
 
-// extraCommands are those of special builds: none here.
+// extraCommands are the commands of special builds: none here.
 func extraCommands() []*cobra.Command { return nil }

@@ -1,7 +1,7 @@
 // Command tandem places each request on a prefill and a decode replica of a vLLM fleet, hands the KV cache
 // over and streams the answer.
 //
-// Every subcommand is a thin file of this folder; what it does lives in the rooms below.
+// Every subcommand is a thin file of this folder; the work is in the rooms below.
 package main
 
 import (
@@ -21,7 +21,7 @@ import (
 const (
 	exitFailed = 1
 	exitUsage  = 2
-	exitLate   = 3 // what was waited for did not come in time; it may come yet
+	exitLate   = 3 // the wait ended too early; it may still succeed
 )
 
 func main() {

@@ -29,7 +29,7 @@ func (r *reporter) say(text string, share float64) {
 	r.print(text, share)
 }
 
-// at is say for what is called often: it prints a line every five seconds.
+// at is say for frequent calls: it prints a line every five seconds.
 func (r *reporter) at(text string, share float64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -86,15 +86,14 @@ func (o *replayOptions) run(c *cobra.Command) error {
 	return errors.Join(err, replay.PrintOutcomes(c.OutOrStdout(), all))
 }
 
-// kindFlags are those for traffic of a kind in the place of a trace.
+// kindFlags are the flags for composed traffic instead of a trace.
 func kindFlags(c *cobra.Command, p *replay.Play) {
 	c.Flags().StringVar(&p.Traces, "traces", shippedTraces(), "`folder` of the files of kinds")
 	c.Flags().String("kind", "", "play this `kind` of traffic instead of a trace, see tandem replay kinds")
 	choices(c, "kind", kindNames()...)
 }
 
-// trafficThere makes p one of the kind that the flag --kind names, and looks whether there is anything that
-// can be played.
+// trafficThere applies the flag --kind to p, and checks that there is traffic to play.
 func trafficThere(fs *pflag.FlagSet, p *replay.Play) (err error) {
 	if err := playable(p); err != nil {
 		return err
@@ -150,7 +149,7 @@ func playable(p *replay.Play) error {
 	return nil
 }
 
-// aboveZero refuses what is not a finite number above 0. The error names the flag.
+// aboveZero refuses values that are not finite numbers above 0. The error names the flag.
 func aboveZero(name string, got float64) error {
 	if !(got > 0) || math.IsInf(got, 0) {
 		return wrongValue("--%s is %g: choose a number above 0", name, got)
@@ -158,7 +157,7 @@ func aboveZero(name string, got float64) error {
 	return nil
 }
 
-// playFlags are the flags that say what is played, and on which fleet.
+// playFlags are the flags for the traffic and the fleet of a play.
 func playFlags(c *cobra.Command, p *replay.Play) {
 	fs := c.Flags()
 	trafficFlags(c, p)
@@ -170,7 +169,7 @@ func playFlags(c *cobra.Command, p *replay.Play) {
 	misstateFlag(fs, &p.Misstated)
 }
 
-// misstateFlag says what routers are told that is not so.
+// misstateFlag sets the wrong facts that routers get.
 func misstateFlag(fs *pflag.FlagSet, misstated *cluster.Misstated) {
 	fs.Func("misstate", "tell routers `facts` that are wrong, with commas between: "+
 		"links=10 (said to be ten times as fast as they are), speed=2, speed=profile (engines' hosts left out), "+
@@ -181,7 +180,7 @@ func misstateFlag(fs *pflag.FlagSet, misstated *cluster.Misstated) {
 	})
 }
 
-// trafficFlags are those of the traffic and of each engine.
+// trafficFlags are the flags of the traffic and of each engine.
 func trafficFlags(c *cobra.Command, p *replay.Play) {
 	fs := c.Flags()
 	fs.StringVar(&p.Trace, "trace", conversation(), "`file` of recorded traffic, gzip or not")
@@ -232,7 +231,7 @@ func linkFlag(c *cobra.Command, link *float64) {
 	c.Flags().Float64Var(link, "link", replay.UsualLink, "GB/s between engines")
 }
 
-// progress says what is going to be played, and every few seconds how far it is. It returns nil for quiet.
+// progress prints what will be played, and every few seconds how far the play is. It returns nil for quiet.
 func progress(w io.Writer, p *replay.Play, quiet bool) (func(string, time.Duration), error) {
 	if quiet {
 		return nil, nil

@@ -20,7 +20,7 @@ import (
 	"github.com/tandem-router/tandem/internal/capture"
 )
 
-// captureCommand makes a trace of what a running router serves, without what was said.
+// captureCommand makes a trace of the traffic of a running router, without its text.
 func captureCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "capture", Short: "record the shape of a running router's traffic as a trace, without its text",
@@ -61,12 +61,12 @@ func (o *captureOptions) run(ctx context.Context, log io.Writer) error {
 	case err != nil && c.header.Version == 0:
 		return fmt.Errorf("--admin: %w; is this the router's admin listener (admin.listen)?", err)
 	case err != nil && ctx.Err() == nil:
-		return errors.Join(err, c.write(o.out, o.note)) // what came before is a trace all the same
+		return errors.Join(err, c.write(o.out, o.note)) // the earlier part is a valid trace
 	}
 	return c.write(o.out, o.note)
 }
 
-// capturing is what has come of a capture.
+// capturing is the progress of a capture.
 type capturing struct {
 	token  string // "" shows none
 	log    io.Writer

@@ -40,7 +40,7 @@ type played struct {
 	facts  []grid.Facts
 }
 
-// tables are what can be played.
+// tables are the names of the tables that can be made.
 var tables = []string{"cells", "shapes", "facts", "oracles"}
 
 // drawings are the files that are drawn, "" none.
@@ -64,7 +64,7 @@ func gridCommand() *cobra.Command {
 		"shapes, each side in its best shape of as many replicas, at both goals; "+
 		"facts, routers that are told wrong facts, on fleets with links of their own; "+
 		"oracles, what those who know everything do in what has been played")
-	r.options.Links, r.options.Host = "shared", "measured" // claims stand on what is nearest to real fleets
+	r.options.Links, r.options.Host = "shared", "measured" // claims rest on the setting nearest to real fleets
 	fleetFlags(c, &r.options.Links, &r.options.Host)
 	linkFlag(c, &r.options.Link)
 	fs.IntVar(&r.options.Requests, "requests", 1200, "that a play has, about")
@@ -91,7 +91,8 @@ func gridCommand() *cobra.Command {
 	return c
 }
 
-// run plays what is missing and prints what there is; with list only the names of what is wanted.
+// run plays the missing cells and prints all results; with list it prints only the names of the wanted
+// cells.
 func (r *gridRun) run(ctx context.Context, list bool, stdout, stderr io.Writer) error {
 	if err := aboveZero("link", r.options.Link); err != nil {
 		return err
@@ -125,7 +126,7 @@ func (r *gridRun) run(ctx context.Context, list bool, stdout, stderr io.Writer) 
 	return err
 }
 
-// wanted draws the grid and takes what was asked for.
+// wanted draws the grid and takes the wanted cells.
 func (r *gridRun) wanted() []grid.Ground {
 	only := named(r.only)
 	return slices.DeleteFunc(grid.Draw(r.options.Seed, r.rounds),
@@ -137,7 +138,7 @@ func (r *gridRun) wants(table string) bool {
 	return slices.Contains(strings.Split(r.tables, ","), table)
 }
 
-// list writes the names of the cells, and those of the fleets that are told wrong facts.
+// list writes the names of the cells, and the names of the fleets with wrong facts.
 func (r *gridRun) list(w io.Writer, grounds []grid.Ground) error {
 	if r.tables != "facts" {
 		if err := listCells(w, grounds); err != nil {
@@ -178,8 +179,8 @@ func (r *gridRun) beside(what string) string {
 	return strings.TrimSuffix(r.file, ext) + "-" + what + ext
 }
 
-// all plays what is missing: first every cell with one seed, since that tells most for its time, then best
-// shapes, what oracles do, and the other seeds.
+// all plays what is missing. It begins with every cell and one seed, which shows most in the least time.
+// Then come the best shapes, the oracles, and the other seeds.
 func (r *gridRun) all(ctx context.Context, grounds []grid.Ground, log io.Writer) (err error) {
 	if err := r.read(); err != nil {
 		return err
@@ -218,7 +219,7 @@ func (r *gridRun) all(ctx context.Context, grounds []grid.Ground, log io.Writer)
 	return nil
 }
 
-// read takes over what has been played.
+// read loads the results of earlier plays.
 func (r *gridRun) read() (err error) {
 	if r.lines, err = readLines[grid.Line](r.file); err != nil {
 		return err
@@ -232,7 +233,7 @@ func (r *gridRun) read() (err error) {
 	return r.sameModel()
 }
 
-// sameModel looks whether what has been played is of the fleet that is asked for.
+// sameModel checks that the earlier plays are of the requested fleet.
 func (r *gridRun) sameModel() error {
 	other := func(model string) bool { return model != r.options.Model() }
 	if slices.ContainsFunc(r.lines, func(l grid.Line) bool { return other(l.Model) }) ||

@@ -17,7 +17,7 @@ import (
 // job plays something of a ground, and adds it to what there is.
 type job struct {
 	ground *grid.Ground
-	link   float64 // GB/s between engines, 0 for what the flag says
+	link   float64 // GB/s between engines, 0 for the value of the flag
 	do     func(context.Context, *grid.Player) error
 }
 
@@ -73,13 +73,13 @@ func (r *gridRun) missingShapes(grounds []grid.Ground) []job {
 	return jobs
 }
 
-// wantedFleets are the fleets that are told wrong facts and were asked for.
+// wantedFleets are the wanted fleets with wrong facts.
 func (r *gridRun) wantedFleets() []grid.Fleet {
 	only := named(r.only)
 	return slices.DeleteFunc(grid.Fleets(), func(f grid.Fleet) bool { return !f.Wanted(only) })
 }
 
-// missingFacts are the fleets that have not been told wrong facts.
+// missingFacts are the fleets with wrong facts that were not played yet.
 func (r *gridRun) missingFacts() []job {
 	var jobs []job
 	fleets := r.wantedFleets()
@@ -169,7 +169,7 @@ func (r *gridRun) shapes(at int) grid.Shaped {
 	return r.shaped[at]
 }
 
-// play does jobs, several at a time. What cannot be played is told, and the others go on.
+// play does jobs, several at a time. A failed job is reported, and the others go on.
 func (r *gridRun) play(ctx context.Context, jobs []job, log io.Writer) error {
 	group := errgroup.Group{}
 	group.SetLimit(max(1, r.workers))
@@ -218,7 +218,7 @@ func replaceFile(name string, write func(io.Writer) error) error {
 	return os.Rename(partial, name)
 }
 
-// openPlays takes over the plays of rivals that were written down, and has those written down that come.
+// openPlays loads the saved plays of rivals, and saves new ones.
 func (r *gridRun) openPlays(ctx context.Context, log io.Writer) (closePlays func() error, err error) {
 	name := r.beside("plays")
 	r.options.Plays = grid.NewPlays()

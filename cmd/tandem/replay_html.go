@@ -59,7 +59,7 @@ func (d *drawing) play(ctx context.Context, p replay.Play, log io.Writer) ([]rep
 	return main, writeFile(d.file, page.Write)
 }
 
-// scales are the loads as absolute scales, that of the play among them.
+// scales are the loads as absolute scales, with the scale of the play.
 func (d *drawing) scales(of float64) ([]float64, error) {
 	all := []float64{of}
 	for text := range strings.SplitSeq(d.loads, ",") {
@@ -78,7 +78,7 @@ func (d *drawing) scales(of float64) ([]float64, error) {
 	return all, nil
 }
 
-// about says what was played.
+// about describes the play.
 func about(p *replay.Play) []report.Fact {
 	facts := []report.Fact{
 		{Name: "trace", Value: p.Trace},

@@ -51,7 +51,7 @@ func writeKind(stdout io.Writer, p replay.Play, name, file string) error {
 	return err
 }
 
-// kindNames are the kinds of traffic with what they are, for shells.
+// kindNames are the kinds of traffic with their descriptions, for shells.
 func kindNames() (names []string) {
 	for _, k := range trace.Kinds() {
 		names = append(names, described(k.Name, k.About))

@@ -77,7 +77,7 @@ func serve(ctx context.Context, f *serveFlags, stdout, stderr io.Writer) error {
 	return s.run(ctx, cfg)
 }
 
-// serveFlags is the command line of serve. Empty is what was not given.
+// serveFlags is the command line of serve. A flag that was not given is empty.
 type serveFlags struct {
 	file, listen    string
 	admin, logLevel string
@@ -101,15 +101,15 @@ func (f *serveFlags) check(args []string) error {
 	return nil
 }
 
-// override puts what was given in the place of what a file or the defaults say.
+// override replaces values of the file or the defaults by given flags.
 func (f *serveFlags) override(c *config.Config) {
 	c.Listen = orElse(f.listen, c.Listen)
 	c.Admin.Listen = orElse(f.admin, c.Admin.Listen)
 	c.Log.Level = orElse(f.logLevel, c.Log.Level)
 }
 
-// fromFlags makes a configuration of the command line alone. Nobody can add an engine later, so there must be
-// one that answers.
+// fromFlags makes a configuration from the command line alone. Engines cannot be added later, so at least
+// one engine must answer.
 func fromFlags(listen string, prefill, decode []string) (*config.Config, error) {
 	switch {
 	case len(decode) == 0 && len(prefill) > 0:
@@ -241,7 +241,7 @@ func (s *server) serve(ctx context.Context, listeners orchestrator.Listeners) er
 			case <-ctx.Done():
 				return
 			case <-hangup:
-				_ = s.reload() // told by the orchestrator
+				_ = s.reload() // the orchestrator has logged it
 			}
 		}
 	})
@@ -274,7 +274,7 @@ func (s *server) changed(cfg *config.Config, err error) {
 		s.o.Rejected(fmt.Errorf("with the flags: %w", err))
 		return
 	}
-	if s.o.Apply(cfg) == nil { // an error has been told by the orchestrator
+	if s.o.Apply(cfg) == nil { // the orchestrator has logged the error
 		_ = telemetry.SetLevel(s.level, cfg.Log.Level) // validated
 	}
 }

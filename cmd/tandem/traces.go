@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 )
 
-// shippedTraces is the folder of the recorded traffic that ships with Tandem: that of a checkout, else that
-// of an installed package.
+// shippedTraces is the folder of the recorded traffic that ships with Tandem, in a checkout or in an
+// installed package.
 func shippedTraces() string {
 	const checkout, installed = "examples/traces", "/usr/share/tandem/traces"
 	if _, err := os.Stat(checkout); err != nil {

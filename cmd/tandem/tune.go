@@ -14,8 +14,8 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/replay/claims"
 )
 
-// tuneCommand searches the weights of the decision on recorded traffic, and says what they would bring and
-// where they would lose.
+// tuneCommand searches the weights of the decision on recorded traffic. It prints what these weights would
+// gain and where they would lose.
 func tuneCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "tune",
@@ -87,7 +87,7 @@ func weightsOf(s config.Scoring) claims.Weights {
 	return w
 }
 
-// printTuning writes the change of the configuration, what it brings, and where it would lose.
+// printTuning writes the change of the configuration, its gain, and where it would lose.
 func printTuning(w io.Writer, s *claims.Search, t *claims.Tuning) error {
 	out := bufio.NewWriter(w)
 	switch from := s.From; {

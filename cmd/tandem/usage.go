@@ -19,12 +19,12 @@ type usageError struct {
 
 func (e *usageError) Error() string { return e.text }
 
-// wrongUse is an error in the shape of the command line: what is missing, unknown or too much.
+// wrongUse is an error in the command line: something is missing, unknown or too much.
 func wrongUse(format string, args ...any) error {
 	return &usageError{text: fmt.Sprintf(format, args...), usage: true}
 }
 
-// wrongValue is an error in the value of a flag or argument. It is told in one line.
+// wrongValue is an error in the value of a flag or argument. It is printed in one line.
 func wrongValue(format string, args ...any) error {
 	return &usageError{text: fmt.Sprintf(format, args...)}
 }
@@ -119,8 +119,8 @@ func between(least, most int, what string) cobra.PositionalArgs {
 	}
 }
 
-// doubleDashes lets -listen do for --listen, as it did before version 0.1. Only names of flags that exist are
-// taken for such; whatever stands behind "--" is left alone.
+// doubleDashes accepts -listen for --listen, as before version 0.1. It changes only names of existing flags,
+// and nothing behind "--".
 func doubleDashes(root *cobra.Command, args []string) []string {
 	known := map[string]bool{"help": true, "version": true}
 	visit(root, func(c *cobra.Command) {

@@ -13,10 +13,11 @@ type body struct {
 	torn bool      // a read has failed
 }
 
-// isLast reports whether so much of the body is missing that no other request can follow it.
+// isLast reports whether the missing rest of the body is so long that no other request can follow on the
+// connection.
 func (b *body) isLast() bool { return b.left > longestUnread || b.torn && b.left > 0 }
 
-// Read implements [io.Reader]. What came with the head is taken from the buffer.
+// Read implements [io.Reader]. Bytes that came with the head are taken from the buffer.
 func (b *body) Read(p []byte) (int, error) {
 	if b.left == 0 {
 		return 0, io.EOF

@@ -26,7 +26,7 @@ type conn struct {
 	forget func() // ends the watch for a hang-up; set before serve
 
 	in  input
-	out []byte // memory of what is written
+	out []byte // memory of the bytes that are written
 
 	by deadlines
 
@@ -72,7 +72,7 @@ func (c *conn) serve(base context.Context) {
 	}
 }
 
-// step is what follows on a connection.
+// step is the next action on a connection.
 type step uint8
 
 const (
@@ -326,7 +326,7 @@ const (
 	// How much of a body that the handler left is read, so that another request can follow.
 	longestUnread = 256 << 10
 	restWithin    = 5 * time.Second        // for a client to send it
-	linger        = 500 * time.Millisecond // for a client to read an answer to what it has not sent yet
+	linger        = 500 * time.Millisecond // time for a client to read an answer to an unfinished request
 )
 
 // finishBody reads what the handler has left of a body, so that another request can follow; false: none

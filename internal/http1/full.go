@@ -9,23 +9,24 @@ import (
 	"time"
 )
 
-// A process has a limited number of file descriptors. If clients take them all, none is left for the engines'
-// connections. So a server has [Server.MaxConns] connections at most. At that many it first closes
-// connections that serve no request, and waits. A client that finds no place within fullWait is told so.
+// A process has a limited number of file descriptors. If clients take them all, none is left for the
+// engines' connections. So a server has [Server.MaxConns] connections at most. At that many it first closes
+// connections that serve no request, and waits. A client without a place after fullWait gets an error
+// answer.
 
-// fullWait is for how long a server without a place for another connection lets clients wait for one.
+// fullWait bounds how long a full server lets a new client wait for a place.
 const fullWait = time.Second
 
 // idleWait is what connections that serve no request have to end, also where fullWait is over.
 const idleWait = 20 * time.Millisecond
 
-// places counts the connections of a server, those that net/http serves included.
+// places counts the connections of a server, with the connections that net/http serves.
 type places struct {
 	open   int                   // guarded by Server.mu
-	direct map[net.Conn]struct{} // those that went to net/http at once; guarded by Server.mu
+	direct map[net.Conn]struct{} // connections that went to net/http at once; guarded by Server.mu
 
-	since   time.Time    // from when on there was no place; of the goroutine that accepts
-	telling atomic.Int32 // clients that are being told
+	since   time.Time    // since when the server is full; of the goroutine that accepts
+	telling atomic.Int32 // clients that are getting the error answer
 }
 
 // mostTelling bounds [places.telling], since each holds a descriptor. Others are closed unanswered.
@@ -52,7 +53,7 @@ func (s *Server) admit(nc net.Conn) bool {
 	}
 	for time.Now().Before(by) && !s.closing.Load() {
 		s.closeIdle()
-		s.Rest.SetKeepAlivesEnabled(false) // closes what is idle there
+		s.Rest.SetKeepAlivesEnabled(false) // closes idle connections there
 		s.Rest.SetKeepAlivesEnabled(!s.closing.Load())
 		time.Sleep(5 * time.Millisecond)
 		if s.place() {
@@ -93,12 +94,12 @@ func (s *Server) refuse(nc net.Conn) {
 		defer nc.Close()
 		nc.SetDeadline(time.Now().Add(fullWait))
 		if _, err := io.WriteString(nc, full); err == nil && closeWrite(nc) == nil {
-			_, _ = io.Copy(io.Discard, nc) // else the answer may be lost with what was not read
+			_, _ = io.Copy(io.Discard, nc) // else the unread request may destroy the answer
 		}
 	}()
 }
 
-// giveWhole lets net/http have a connection of which nothing has been read.
+// giveWhole gives net/http a connection from which nothing was read.
 func (s *Server) giveWhole(nc net.Conn, left *leftovers) {
 	s.mu.Lock()
 	s.places.direct[nc] = struct{}{}

@@ -19,7 +19,7 @@ type hangups struct {
 
 	mu     sync.Mutex // guards the following
 	conns  map[uint64]*conn
-	last   uint64 // number of the newest connection: a file descriptor may be another's by the time it is told
+	last   uint64 // number of the newest connection: a file descriptor may be reused before its event arrives
 	noMore bool   // nothing will be added
 	over   bool
 }
@@ -56,7 +56,7 @@ const (
 	someEvents   = 64
 )
 
-// take tells the connections of which an event has come.
+// take notifies the connections that have an event.
 func (h *hangups) take(fd int) {
 	var events [someEvents]syscall.EpollEvent
 	for {

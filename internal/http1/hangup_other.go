@@ -2,8 +2,8 @@
 
 package http1
 
-// hangups watches connections for clients that hang up. Here only those can be watched that tell
-// themselves.
+// hangups watches connections for clients that hang up. On this system it can only watch connections that
+// report this themselves.
 type hangups struct{}
 
 func newHangups() *hangups { return &hangups{} }

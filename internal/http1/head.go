@@ -21,8 +21,8 @@ const longestBody = 1 << 20
 
 var post = []byte("POST ")
 
-// endOfHead returns how long the head at the front of b is, 0 when more has to come. not says that
-// whatever comes, this is no usual request.
+// endOfHead returns the length of the head at the front of b, 0 if it is not complete. not says that this
+// can be no usual request, however it continues.
 func endOfHead(b []byte) (n int, not bool) {
 	if k := min(len(b), len(post)); !bytes.Equal(b[:k], post[:k]) {
 		return 0, true
@@ -153,7 +153,7 @@ func isHost(s string) bool {
 
 const (
 	inToken = 1 << iota // RFC 9110 token
-	inValue             // of a field: visible ASCII, space and tab; what is beyond ASCII is not usual
+	inValue             // characters of a field: visible ASCII, space and tab; other characters are not usual
 	inHost
 )
 

@@ -1,6 +1,6 @@
 package http1
 
-// input is what has been read of the connection.
+// input is the bytes that were read from the connection.
 type input struct {
 	buf  [bufferSize]byte
 	r, w int // buf[r:w] has been read and not used
@@ -14,7 +14,7 @@ func (c *input) skipBreaks() {
 	}
 }
 
-// slide moves what is not used to the front of the buffer.
+// slide moves the unused bytes to the front of the buffer.
 func (c *input) slide() {
 	c.w = copy(c.buf[:], c.buf[c.r:c.w])
 	c.r = 0

@@ -21,13 +21,13 @@ type response struct {
 	typed    bool      // the handler named a type
 	last     bool      // no other request follows
 	headDone bool      // the blank line is in out
-	pending  []byte    // a short body whose length is not known yet
+	pending  []byte    // a short body of unknown length
 	out      []byte    // not sent yet
 	by       time.Time // write deadline
 	err      error     // of a write
 }
 
-// bodySize is how long the body is, and how that is said.
+// bodySize is the length of the body, and the way to declare it.
 type bodySize struct {
 	declared int64 // Content-Length, -1 where the handler said none
 	written  int64 // of the body
@@ -38,7 +38,7 @@ var _ http.ResponseWriter = (*response)(nil)
 
 const (
 	shortBody = 2 << 10  // up to which an answer without Content-Length gets one
-	muchOut   = 16 << 10 // from which what is written leaves at once
+	muchOut   = 16 << 10 // pending bytes above this limit are written at once
 )
 
 // Header implements [http.ResponseWriter].
@@ -75,7 +75,7 @@ func (w *response) WriteHeader(status int) {
 	w.fields()
 }
 
-// fields appends the header in the order of its keys, but for what the connection itself says.
+// fields appends the header in the order of its keys, without the fields that the connection itself writes.
 func (w *response) fields() {
 	var some [16]string
 	keys := some[:0]
@@ -130,13 +130,13 @@ func appendField(b []byte, key, value string) []byte {
 	return append(b, "\r\n"...)
 }
 
-// bodyless reports whether the answer has no body, whatever its fields say.
+// bodyless reports whether the answer can have no body, even if its fields declare one.
 func (w *response) bodyless() bool {
 	return w.status == http.StatusNoContent || w.status == http.StatusNotModified
 }
 
-// endHead writes the fields that say where the body ends, and the blank line. length is the body's, -1
-// where it is not known; first is what it begins with.
+// endHead writes the fields that declare the end of the body, and the blank line. length is the length of
+// the body, -1 if unknown; first is its beginning.
 func (w *response) endHead(length int64, first []byte) {
 	w.headDone = true
 	if !w.typed && len(first) > 0 {
@@ -189,7 +189,7 @@ func (w *response) Write(b []byte) (int, error) {
 	return len(b), w.err
 }
 
-// beginChunks commits to a body whose length is not known. next is what follows behind what is pending.
+// beginChunks commits to a body of unknown length. next follows behind the pending bytes.
 func (w *response) beginChunks(next []byte) {
 	first := w.pending
 	if len(first) == 0 {
@@ -202,7 +202,7 @@ func (w *response) beginChunks(next []byte) {
 	}
 }
 
-// put writes a part of the body behind the head. What is long is not copied.
+// put writes a part of the body behind the head. It does not copy long parts.
 func (w *response) put(b []byte) {
 	if w.size.chunked {
 		w.out = strconv.AppendInt(w.out, int64(len(b)), 16)
@@ -221,7 +221,7 @@ func (w *response) put(b []byte) {
 	}
 }
 
-// send writes what is in out, and b behind it.
+// send writes out, and then b.
 func (w *response) send(b []byte) {
 	if w.err != nil || len(w.out)+len(b) == 0 {
 		return

@@ -1,11 +1,11 @@
 // Package http1 serves the usual requests of HTTP/1.1 on the goroutine of their connection, and leaves
 // every other to net/http.
 //
-// net/http can do anything, and pays for it with each request: a second goroutine that looks whether the
-// client leaves, deadlines that are set and taken back, two buffers and two dozen objects. A usual request is
-// a POST to one of a few paths, with a body of a known length and a head that is read one way only. This
-// package never judges anything else, nor a request that two readers could understand differently. Such a
-// connection goes to net/http with all bytes that were read, and stays there.
+// net/http handles every request, at a price for each: a second goroutine that watches for the client's end,
+// deadlines that are set and cleared, two buffers and two dozen objects. A usual request is a POST to one of
+// a few paths, with a body of known length and a head that has one reading only. This package never
+// interprets anything else, nor a request that two readers could understand differently. Such a connection
+// goes to net/http with all bytes that were read, and stays there.
 package http1
 
 import (
@@ -18,16 +18,16 @@ import (
 	"time"
 )
 
-// Server serves listeners until it is shut down. Its methods are those of [http.Server].
+// Server serves listeners until it is shut down. Its methods correspond to the methods of [http.Server].
 type Server struct {
-	// Rest serves what is not usual. Its handler, limits, timeouts and base context hold for usual
-	// requests too.
+	// Rest serves all unusual requests. Its handler, limits, timeouts and base context hold for usual requests
+	// too.
 	Rest *http.Server
 	// Usual are the paths of usual requests.
 	Usual []string
 	// MaxConns is how many connections of clients are open at a time, 0 for no limit.
 	MaxConns int
-	// Refused, unless nil, is told of each connection that found no place. It must not wait.
+	// Refused, unless nil, is called for each connection that found no place. It must not wait.
 	Refused func()
 
 	closing atomic.Bool
@@ -93,7 +93,7 @@ func (s *Server) accept(base context.Context, l net.Listener, left *leftovers) e
 			continue
 		}
 		c := &conn{s: s, nc: nc, left: left, usual: usual, opened: time.Now(), life: serving{idle: true}}
-		if !watch.add(c) { // TLS, or a system where hanging up is not told
+		if !watch.add(c) { // TLS, or a system that does not report hang-ups
 			s.giveWhole(nc, left)
 			continue
 		}
@@ -144,7 +144,7 @@ func (s *Server) remove(c *conn) {
 	s.places.open--
 }
 
-// stop closes the listeners, so that nobody comes any more.
+// stop closes the listeners, so that no client can connect any more.
 func (s *Server) stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,7 +158,7 @@ func (s *Server) stop() {
 // or the error of ctx when ctx ends first.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.stop()
-	s.Rest.SetKeepAlivesEnabled(false) // closes what is idle there; what is not usual may still come from here
+	s.Rest.SetKeepAlivesEnabled(false) // closes idle connections; unusual requests may still come
 	look := time.NewTicker(5 * time.Millisecond)
 	defer look.Stop()
 	for s.closeIdle() > 0 {
@@ -171,9 +171,9 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return s.Rest.Shutdown(ctx)
 }
 
-// closeIdle closes the connections that serve no request, and returns for how many net/http may not shut
-// down yet: all that are served here, and those that it got just now. Once it shuts down, it reads requests
-// and answers none.
+// closeIdle closes the connections that serve no request. It returns how many connections still keep
+// net/http from shutting down: the connections served here, and those handed over just now. After its
+// shutdown, net/http reads requests and answers none.
 func (s *Server) closeIdle() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -212,7 +212,7 @@ func newLeftovers(addr net.Addr) *leftovers {
 	return &leftovers{addr: addr, conns: make(chan net.Conn), closed: make(chan struct{})}
 }
 
-// give hands nc over, or closes it where nobody accepts any more.
+// give hands nc over, or closes it if net/http accepts no connections any more.
 func (l *leftovers) give(nc net.Conn) {
 	select {
 	case l.conns <- nc:
@@ -240,14 +240,14 @@ func (l *leftovers) Close() error {
 // Addr implements [net.Listener].
 func (l *leftovers) Addr() net.Addr { return l.addr }
 
-// begun is a connection of which some bytes have been read already.
+// begun is a connection from which some bytes were read already.
 type begun struct {
 	net.Conn
 	s    *Server
 	read []byte
 }
 
-// give hands over to net/http what has begun here.
+// give hands a connection over to net/http that began here.
 func (s *Server) give(b *begun, left *leftovers) {
 	s.mu.Lock()
 	s.given[b] = time.Now()

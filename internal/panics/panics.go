@@ -1,5 +1,5 @@
-// Package panics keeps a panic of what works for no request from ending the process: it is logged, and ends
-// nothing else.
+// Package panics recovers panics of goroutines that serve no request. A panic is logged and ends nothing
+// else, so the process goes on.
 package panics
 
 import (
@@ -13,8 +13,8 @@ import (
 // Pause is how long what lasts waits after a panic before it begins anew.
 const Pause = time.Second
 
-// Guard contains panics. Whatever this router starts on a goroutine of its own, and that works for no
-// request, runs in one. Safe for concurrent use.
+// Guard contains panics. Every goroutine of this router that serves no request runs in a guard. Safe for
+// concurrent use.
 type Guard struct {
 	Log *slog.Logger
 }
@@ -42,7 +42,7 @@ func (g Guard) KeepRunning(ctx context.Context, where string, f func()) {
 	}
 }
 
-// Report logs a panic that somebody else has recovered from.
+// Report logs a panic that the caller has recovered.
 func (g Guard) Report(where string, value any, stack []byte) {
 	g.Log.Error("the router panicked, which is a bug of it: please report it",
 		"where", where, "error", fmt.Sprintf("panic: %v", value), "stack", string(stack))

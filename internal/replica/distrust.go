@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// Distrust says of an engine process that it may have cached wrong blocks. Routers tell it each other, and
-// keep it for their next process.
+// Distrust says that an engine process may have cached wrong blocks. Routers tell it to each other, and save
+// it for their next process.
 type Distrust struct {
-	// When the process began, in unix seconds: this tells processes apart, whatever their servers are called. 0
-	// is unknown: then the URL tells.
+	// When the process began, in unix seconds: this identifies the process under any address. 0 is unknown:
+	// then the URL identifies it.
 	Started float64 `json:"started,omitzero"`
-	URL     string  `json:"url,omitempty"` // of its server, where Started is 0
-	// Era is how often the process may have cached wrong blocks. What it cached in an era before this one is not
-	// used. See [Distrust.Plausible] for its range.
+	URL     string  `json:"url,omitempty"` // of its server, if Started is 0
+	// Era counts how often the process may have cached wrong blocks. Blocks that it cached in an earlier era
+	// are not used. See [Distrust.Plausible] for its range.
 	Era uint32 `json:"era"`
 	// Seen is when a router last had the process among its engines, in unix seconds.
 	Seen int64 `json:"seen"`

@@ -39,7 +39,7 @@ type Reading struct {
 	Age     time.Duration // of the newest value of any kind, -1 when nothing was ever reported
 }
 
-// Read returns all that is known at now by values of at most limit's age.
+// Read returns the load at now, from values that are not older than limit.
 func (f *Fused) Read(now time.Time, limit time.Duration) Reading {
 	r := Reading{Running: -1, Waiting: -1, Usage: math.NaN(), Age: -1}
 	usage := age(f.usageAt, now)
@@ -72,7 +72,7 @@ func (f *Fused) Fetching() int { return int(f.fetching) }
 // small fits a count into what plans ask of every replica.
 func small(n int) int32 { return int32(min(n, math.MaxInt32)) }
 
-// never is the age of what was never reported.
+// never is the age of a value that was never reported.
 const never = time.Duration(math.MaxInt64)
 
 func age(at, now time.Time) time.Duration {
@@ -93,10 +93,10 @@ type LoadStatus struct {
 	LoadAge float64 `json:"load_age_ms"`
 }
 
-// UnknownLoad is what is known of a replica that reports nothing.
+// UnknownLoad is the load of a replica that reports nothing.
 func UnknownLoad() LoadStatus { return LoadStatus{Running: -1, Waiting: -1, Usage: -1, LoadAge: -1} }
 
-// Status returns what is known now, by values of at most limit's age.
+// Status returns the present values that are not older than limit.
 func (f *Fused) Status(now time.Time, limit time.Duration) LoadStatus {
 	r := f.Read(now, limit)
 	s := LoadStatus{Running: r.Running, Waiting: r.Waiting, Usage: -1, LoadAge: -1}

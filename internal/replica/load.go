@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// LoadSource says where a [Load] came from, which says what it can hold.
+// LoadSource says where a [Load] came from, and so which fields it can have.
 type LoadSource uint8
 
 // ORCA brings Waiting and Usage of the moment an answer left; Metrics brings every field, as of the scrape.
@@ -14,8 +14,8 @@ const (
 	Metrics
 )
 
-// Load is one report of an engine about itself. What was not in the report is Unknown (counts: -1, shares:
-// NaN), never zero: an engine that says nothing must not look idle.
+// Load is one report of an engine about itself. A value that was not in the report is Unknown (counts: -1,
+// shares: NaN), never zero: an engine that reports nothing must not look idle.
 type Load struct {
 	At      time.Time // when the report reached us
 	Source  LoadSource
@@ -39,7 +39,7 @@ type Reads struct {
 	Posting float64 // the part of Seconds for posting descriptors, during which the engine makes no step
 }
 
-// Since returns what has been counted since before; false where that is nothing, or another process counts.
+// Since returns the counts since before; false if there are none, or if another process counts.
 func (r Reads) Since(before Reads) (Reads, bool) {
 	d := Reads{
 		r.Count - before.Count, r.Bytes - before.Bytes, r.Seconds - before.Seconds, r.Posting - before.Posting,

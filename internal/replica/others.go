@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// OtherRequests counts the requests on a replica that are not ours.
+// OtherRequests counts the requests of unknown clients on a replica.
 //
-// A report and our own count are never of quite the same moment. A request that only one report shows may be
-// ours and have just ended. So Count is the smaller of what the last two reports say.
+// A report and our own count never have exactly the same time. A request that only one report shows may be
+// our own and have just ended. So Count is the smaller of the last two reports.
 type OtherRequests struct {
 	Count  int
 	last   int
@@ -18,13 +18,13 @@ type OtherRequests struct {
 	unseen unseen
 }
 
-// unseen is what several reports together say of requests of others.
+// unseen is the combined result of several reports about requests of others.
 type unseen struct {
 	newest    Load    // report that was weighed
 	reports   uint32  // one bit a report, the newest lowest: whether others surely had requests there
 	mean      float64 // requests of others, over some ten reports
 	holds     bool
-	uncounted int  // requests of ours that run there now and that no lease counts
+	uncounted int  // requests of ours that run there without a lease
 	doubtful  bool // there was one since the newest report
 }
 
@@ -33,12 +33,12 @@ const (
 	weighEvery  = 1500 * time.Millisecond // least time between two reports that are weighed
 	weighed     = 20                      // reports: half a minute and more
 	othersFrom  = 10                      // weighed reports that show requests of others: they are there
-	othersUntil = 4                       // at most so many weighed reports: they are gone
+	othersUntil = 4                       // at most so many weighed reports: they have ended
 	leastOthers = 2                       // requests in a report
-	leastShare  = 8                       // and an eighth of what it counts
+	leastShare  = 8                       // and an eighth of the reported count
 )
 
-// Note takes in how many requests a report has beyond ours. Below zero counts as none.
+// Note takes in how many requests a report has beyond our own. A number below zero counts as none.
 func (o *OtherRequests) Note(seen int) {
 	seen = max(0, seen)
 	o.Count = seen
@@ -48,27 +48,27 @@ func (o *OtherRequests) Note(seen int) {
 	o.last, o.heard = seen, true
 }
 
-// Ours takes in how many requests of ours, and of the routers that we know, the engine has from now on.
+// Ours sets how many requests the engine now has from us and from known routers.
 func (o *OtherRequests) Ours(n int) { o.most = max(o.most, n) }
 
-// GaveUp takes in n requests of ours that ended before their answers. An engine aborts such requests a step
+// GaveUp records n requests of ours that ended before their answers. An engine aborts such requests a step
 // or more later, so its next report may still count them.
 func (o *OtherRequests) GaveUp(n int) { o.gaveUp += n }
 
-// Uncounted says that n requests more, or less where n is below 0, run there that are ours and that
-// [OtherRequests.Ours] leaves out. Reports beside them show nothing of others.
+// Uncounted records n more requests of ours (fewer if n is below 0) that [OtherRequests.Ours] leaves out.
+// Reports beside such requests say nothing about others.
 func (o *OtherRequests) Uncounted(n int) {
 	o.unseen.uncounted = max(0, o.unseen.uncounted+n)
 	o.unseen.doubtful = true
 }
 
-// Weigh takes in a scraped report, after [OtherRequests.Note]. ours is how many requests of ours, and of the
-// routers that we know, the engine has beside it.
+// Weigh takes in a scraped report, after [OtherRequests.Note]. ours is how many requests the engine now has
+// from us and from known routers.
 //
-// A report can be older than our count. So two numbers are subtracted from a report. The first is the most
-// requests that we had there at once since the report before. The second is the requests that we gave up
-// since then. The rest are requests of others. An engine whose core stands still repeats its report and
-// keeps the requests that we gave up. The same report again therefore shows nothing about others.
+// A report can be older than our count. So two numbers are subtracted from a report: the most requests that
+// we had there at once since the report before, and the requests that we gave up since then. The rest are
+// requests of others. An engine whose core stands still repeats its report and keeps the requests that we
+// gave up. So a repeated report says nothing about others.
 func (o *OtherRequests) Weigh(l Load, ours int) {
 	u := &o.unseen
 	if l.Source != Metrics || l.Running < 0 || l.At.Sub(u.newest.At) < weighEvery {

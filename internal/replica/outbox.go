@@ -10,8 +10,8 @@ import (
 // no replica. Safe for concurrent use.
 type Outbox struct{ promised, sent atomic.Int64 }
 
-// Add adds a promise that takes d to send. A negative d says that sending time of -d is done or cancelled.
-// Add returns the place of the new promise: the time for all that was promised before.
+// Add adds a promise that takes d to send. A negative d removes sending time that is done or cancelled. Add
+// returns the place of the new promise: the time for all earlier promises.
 func (o *Outbox) Add(d time.Duration) (place time.Duration) {
 	switch {
 	case o == nil:
@@ -23,8 +23,7 @@ func (o *Outbox) Add(d time.Duration) (place time.Duration) {
 	return time.Duration(o.promised.Add(int64(d))) - d
 }
 
-// Ahead returns the time for what was promised before a place and has not been sent, in the order of
-// promises.
+// Ahead returns the time for the promises before a place that are not sent yet. Promises are sent in order.
 func (o *Outbox) Ahead(place time.Duration) time.Duration {
 	if o == nil {
 		return 0

@@ -10,7 +10,7 @@ type Release struct {
 // Release returns the release whose token ids the engine uses.
 func (f *Facts) Release() Release { return Release{Root: f.Root, Version: f.Version} }
 
-// Agrees reports whether ids of one of the two can be those of the other: no part that both know is
+// Agrees reports whether token ids of one release may be used with the other: no part that both know is
 // different.
 func (r Release) Agrees(other Release) bool {
 	agree := func(a, b string) bool { return a == "" || b == "" || a == b }

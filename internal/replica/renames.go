@@ -4,8 +4,8 @@ package replica
 // replica has its name. A name that is missing stays. Names may be exchanged.
 type Renames map[ID]ID
 
-// RenamesOf compares the replicas by their old names with the replicas by their present names. E identifies
-// a replica, whatever its name is.
+// RenamesOf compares the old names of replicas with their present names. E identifies a replica under any
+// name.
 func RenamesOf[E comparable](was, now map[ID]E) Renames {
 	called := make(map[E]ID, len(now))
 	for id, e := range now {

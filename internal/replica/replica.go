@@ -1,7 +1,7 @@
-// Package replica describes one engine as the router sees it: its name and address, what it serves, and how
-// busy it was by its last report.
+// Package replica describes one engine as the router sees it: its name and address, the models that it
+// serves, and its load by its last report.
 //
-// Everything here is a value. A replica whose facts change is a new value; nobody edits a value in place.
+// Everything here is a value. A replica whose facts change is a new value; no code edits a value in place.
 package replica
 
 import (
@@ -47,7 +47,7 @@ type Replica struct {
 	Draining bool
 }
 
-// SameEngine reports whether both are one engine by their addresses, whatever they are called.
+// SameEngine reports whether both addresses belong to one engine, under any names.
 func (r *Replica) SameEngine(as *Replica) bool { return r.URL == as.URL && r.Rank == as.Rank }
 
 // Pinned reports whether a request must carry X-data-parallel-rank to reach this replica and no other rank of
@@ -101,8 +101,8 @@ type Facts struct {
 	Started    float64 `json:"started"`         // of the process, unix seconds; a later one is a restart
 }
 
-// Measured reports whether the engine's /metrics told of its cache: only then do series that are not there
-// say anything.
+// Measured reports whether the engine's /metrics describe its cache. Only then does a missing series mean
+// anything.
 func (f *Facts) Measured() bool { return f.CacheDType != "" }
 
 // KeepsNoPrefixes reports whether the engine says that prefix caching is off.

@@ -11,7 +11,7 @@ type Report struct {
 	Running int           `json:"running"` // -1 unknown, as in the following
 	Waiting int           `json:"waiting"`
 	Loading int           `json:"loading"`
-	// 0 by a router of a version before this was told: as many wait as it says.
+	// 0 from a router of an older version: then Waiting counts as it is.
 	Fetching int     `json:"fetching"`
 	Usage    float64 `json:"usage"`
 }
@@ -28,14 +28,13 @@ func ReportOf(l Load, now time.Time) *Report {
 	return &r
 }
 
-// More requests than any engine has, and an age at which nobody asks any more: sums with them do not
-// overflow.
+// More requests than any engine has, and an age beyond any use. Sums with these bounds do not overflow.
 const (
 	mostCount = 1 << 30
 	mostAge   = 1000 * time.Hour
 )
 
-// plausible returns r with each number within its bounds; what is no number is unknown.
+// plausible returns r with each number within its bounds; NaN becomes unknown.
 func (r Report) plausible() Report {
 	count := func(n int) int { return min(max(n, -1), mostCount) }
 	p := Report{

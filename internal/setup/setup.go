@@ -1,6 +1,6 @@
-// Package setup is still: it says what is wrong with how engines were started, judging by what the engines
-// say. It also says which flag of vLLM or line of the configuration puts that right. The router says so when
-// an engine joins, and the doctor when it is asked; both ask here.
+// Package setup is still: it finds wrong settings of engines in what the engines report, and names the flag
+// of vLLM or the line of the configuration to change. The router uses it when an engine joins, and the
+// doctor on demand.
 package setup
 
 import (
@@ -33,7 +33,7 @@ type Trouble struct {
 	Do   string // what to change
 }
 
-// String is what was seen and what to do.
+// String describes the problem and the fix.
 func (t Trouble) String() string { return t.Seen + ": " + t.Do }
 
 // Publish is the flag that makes an engine publish its block events.
@@ -93,7 +93,7 @@ func Alone(r *replica.Replica, want Wanted) (all []Trouble) {
 	return all
 }
 
-// publish says how an engine comes to publish. One before 0.30 cannot be asked where it does.
+// publish says how to make an engine publish events. An engine before 0.30 does not report its endpoint.
 func publish(r *replica.Replica) string {
 	do := "start the engine with " + Publish
 	if f := &r.Facts; f.Version != "" && !replica.AtLeast(f.Version, 0, 30) {
@@ -160,8 +160,8 @@ func Apart(p, d *replica.Replica) (do []string) {
 	return do
 }
 
-// odd reports whether r has another value than most engines. If no value has a majority, nobody can tell
-// which engine is wrong, and each is odd. An engine without a known value is not odd.
+// odd reports whether r has another value than most engines. If no value has a majority, the wrong engine is
+// unknown, and each is odd. An engine without a known value is not odd.
 func odd(r *replica.Replica, all []replica.Replica, name, what string, value func(*replica.Facts) string) (
 	t Trouble, is bool,
 ) {

@@ -17,9 +17,9 @@ const mostWaiting = 1 << 20
 // not mix.
 const atomicWrite = 4096
 
-// Lines passes lines on to a writer that may stand still, such as standard error whose reader hangs. Write
-// never waits: up to 1 MiB waits, and what comes then is lost and counted. One goroutine passes the lines on,
-// in their order. Safe for concurrent use.
+// Lines passes lines on to a writer that may block, such as standard error with a stuck reader. Write never
+// waits: at most 1 MiB waits, and further lines are dropped and counted. One goroutine passes the lines on,
+// in order. Safe for concurrent use.
 type Lines struct {
 	to    io.Writer
 	total atomic.Int64 // lines that were lost
@@ -27,14 +27,14 @@ type Lines struct {
 	more  chan struct{} // a token says that there may be something to do
 	ended chan struct{} // closed when the goroutine has ended
 
-	mu      sync.Mutex // guards the following; nobody does what can block while holding it
+	mu      sync.Mutex // guards the following; not held during anything that can block
 	waiting []byte
 	lost    int            // lines, since resumed was called last
-	resumed func(lost int) // nil: nobody wants to know
+	resumed func(lost int) // nil: no callback
 	closing bool
 }
 
-// NewLines returns what passes lines on to w. Somebody must call [Lines.Close].
+// NewLines returns lines that are passed on to w. The caller must call [Lines.Close].
 func NewLines(w io.Writer) *Lines {
 	l := &Lines{to: w, more: make(chan struct{}, 1), ended: make(chan struct{})}
 	go l.run()
@@ -130,7 +130,7 @@ func (l *Lines) pass(batch []byte) {
 	}
 }
 
-// tell says how many lines were lost while nobody read, once somebody does again.
+// tell reports how many lines were lost, once a reader reads again.
 func (l *Lines) tell() {
 	l.mu.Lock()
 	lost, f := l.lost, l.resumed

@@ -52,9 +52,9 @@ func (o TraceOptions) OnStdout() bool {
 // flushFor bounds how long a shutdown may wait for a collector.
 const flushFor = 5 * time.Second
 
-// SetupTracing builds a tracer provider; shutdown sends what is left, within ctx and 5 seconds at most, and
-// must be called once. With nothing configured the provider is a [noop.TracerProvider], which costs nothing.
-// A collector that cannot be reached is no error: spans are dropped until it can.
+// SetupTracing builds a tracer provider; shutdown sends the remaining spans, within ctx and 5 seconds at
+// most, and must be called once. Without a configured destination the provider is a [noop.TracerProvider],
+// which costs nothing. An unreachable collector is no error: spans are dropped until it answers.
 func SetupTracing(
 	ctx context.Context, o TraceOptions,
 ) (provider trace.TracerProvider, shutdown func(context.Context) error, err error) {
@@ -78,7 +78,7 @@ func SetupTracing(
 	}, nil
 }
 
-// sink is an exporter with what it writes to and how it is batched.
+// sink is an exporter with its destination and its batching.
 type sink struct {
 	sdktrace.SpanExporter
 	file  *os.File // nil where there is none
@@ -141,8 +141,8 @@ func (o TraceOptions) sink(ctx context.Context, name string) (sink, error) {
 	return sink{}, fmt.Errorf("there is no exporter %q; choose otlp, console or none", name)
 }
 
-// openSpans opens the file that spans are appended to. It refuses a pipe, which takes nothing while nobody
-// reads it, instead of waiting for a reader.
+// openSpans opens the file that spans are appended to. It refuses a pipe, which would block without a
+// reader.
 func openSpans(name string) (*os.File, error) {
 	f, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY|syscall.O_NONBLOCK, 0o600)
 	if err != nil {

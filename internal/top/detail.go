@@ -37,7 +37,7 @@ Head
   prefix hits  possible: share of prompt tokens that the best replica had cached; planned: what the chosen
                replicas had of that; delivered: what their engines reported of that`
 
-// detail is all that is known of a replica.
+// detail is everything that is known of a replica.
 func detail(l *page.Live, r *page.Replica) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)

@@ -31,7 +31,7 @@ func (m *screen) View() tea.View {
 	return v
 }
 
-// lines are those of the screen, each as wide as it is at most.
+// lines are the lines of the screen, none wider than the screen.
 func (m *screen) lines() []string {
 	out := m.head()
 	foot := m.foot()

@@ -40,7 +40,7 @@ func (s Source) follow(ctx context.Context, got func(*page.Live, error)) {
 	}
 }
 
-// largestSnapshot is what one of thousands of replicas has.
+// largestSnapshot is enough for a fleet of thousands of replicas.
 const largestSnapshot = 64 << 20
 
 // patience is how long a router may be silent that sends a snapshot each [page.Every].

@@ -13,7 +13,7 @@ import (
 // table is a view as rows of cells.
 type table struct {
 	heads []string
-	left  int // so many columns are aligned to the left, and the last one
+	left  int // number of columns that are aligned to the left, beside the last one
 	long  int // this column is cut where the screen is narrow; 0 for none
 	rows  []row
 }
@@ -62,7 +62,7 @@ func (m *screen) rows() []row {
 	return all
 }
 
-// fleet lists the replicas, those in trouble first.
+// fleet lists the replicas, replicas in trouble first.
 func fleet(l *page.Live) table {
 	t := table{heads: []string{
 		"POOL", "REPLICA", "STATE", "KV", "RUNNING", "QUEUED", "OURS", "TO COMPUTE", "FREE BLOCKS", "SPEED",
@@ -110,7 +110,7 @@ func running(r *page.Replica) string {
 	return count(r.Running)
 }
 
-// pairs lists those over which something went, or that are out.
+// pairs lists the pairs with transfers, and the ejected pairs.
 func pairs(l *page.Live) table {
 	t := table{heads: []string{"FROM", "TO", "HANDOFFS", "TOKENS", "GB/S", "FAILURES", "STATE"}, left: 2}
 	for _, p := range l.Pairs {

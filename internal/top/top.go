@@ -88,7 +88,7 @@ type newest struct {
 	at   time.Time  // when it came
 }
 
-// filtering is by what rows are left out.
+// filtering says which rows are left out.
 type filtering struct {
 	filter string
 	typing bool // the keys go into the filter
@@ -108,7 +108,7 @@ func newScreen(ctx context.Context, s Source) *screen {
 // Init starts nothing: snapshots come by themselves.
 func (m *screen) Init() tea.Cmd { return nil }
 
-// Update takes in what happened.
+// Update handles one message.
 func (m *screen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:
@@ -185,7 +185,7 @@ func (m *screen) show(v view) {
 	m.reading.from = 0
 }
 
-// sort goes on to the next column, and behind the last to the order of the router.
+// sort changes to the next column, and after the last column to the order of the router.
 func (m *screen) sort() {
 	if m.view == viewRequest || m.newest.live == nil {
 		return
@@ -195,7 +195,7 @@ func (m *screen) sort() {
 	}
 }
 
-// move changes the selected row, or what is seen of a request.
+// move changes the selected row, or scrolls the record of a request.
 func (m *screen) move(key string) {
 	at, last := &m.row, len(m.rows())-1
 	if m.view == viewRequest {

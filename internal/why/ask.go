@@ -21,7 +21,7 @@ var (
 	ErrNotAdmin = errors.New("this is not a Tandem admin listener")
 )
 
-// nameIt says how a command is told where the admin listener is.
+// nameIt explains how to name the admin listener on the command line.
 const nameIt = "try port 9091, or name the listener with --admin (admin.listen in the router's file)"
 
 // Ask sends a request without a body to a path, which may have a query, of the admin listener at base. token

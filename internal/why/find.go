@@ -16,7 +16,7 @@ import (
 	"strings"
 )
 
-// ErrNotFound says that nobody has a record of the request.
+// ErrNotFound says that no record of the request was found.
 var ErrNotFound = errors.New("no record of that request")
 
 // InFiles returns the newest record of the request with this id. The id is the router's or the client's. It
@@ -38,8 +38,8 @@ func InFiles(path, id string) (*Record, error) {
 	return nil, fmt.Errorf("%w in %s and %d older files", ErrNotFound, path, len(files)-1)
 }
 
-// asideOf lists the file at path and those that were put aside beside it, the newest first. Such a name has
-// the time in front of the extension.
+// asideOf lists the file at path and its rotated files, the newest first. A rotated file has the time before
+// its extension.
 func asideOf(path string) ([]string, error) {
 	if _, err := os.Stat(path); err != nil {
 		return nil, err

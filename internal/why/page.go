@@ -13,8 +13,8 @@ import (
 	"unicode"
 )
 
-// Page writes what r says, and with weights other than none what those would have chosen among the plans that
-// it has.
+// Page writes r as text. With weights, it also says which of the recorded plans these weights would have
+// chosen.
 func (r *Record) Page(w io.Writer, other Weights) error {
 	var page strings.Builder
 	r.head(&page)
@@ -86,8 +86,8 @@ func (r *Record) tried() string {
 	}
 }
 
-// counted says how many tokens there were, nothing where neither number is known. No prompt is empty, so 0
-// means unknown. For an answer that ended well without a first content, nobody counted the tokens.
+// counted returns the number of tokens as text, "" if neither number is known. No prompt is empty, so 0
+// means unknown. An answer without a first content that ended well has no count.
 func (r *Record) counted() string {
 	prompt := strconv.Itoa(r.Prompt)
 	if r.Prompt == 0 {
@@ -103,7 +103,7 @@ func (r *Record) counted() string {
 	return ", " + prompt + " prompt and " + output + " output tokens"
 }
 
-// tokens says what was cached, and what was moved.
+// tokens writes how many tokens were cached and moved.
 func (r *Record) tokens(w io.Writer) {
 	fmt.Fprintf(w, "\ncached tokens  best replica %s; chosen replica %s predicted, %s reported by the engine\n",
 		known(r.Available), known(r.Captured), known(r.Delivered))
@@ -116,16 +116,16 @@ func (r *Record) tokens(w io.Writer) {
 	}
 }
 
-// times says how long it took, and what was predicted.
+// times writes the real and the predicted durations.
 func (r *Record) times(w io.Writer) {
 	p := r.Phases
 	fmt.Fprintf(w, "time           tokenize %s, queue %s, plan %s, prefill %s%s, handoff %s%s\n",
 		span(p.Tokenize), span(p.Queue), span(p.Plan), span(p.Prefill), r.turns(), span(p.Handoff), r.first())
 }
 
-// first says when the client had something, and what was predicted. The prediction is the time of the first
-// token. Nobody sees that token of an answer that is not streamed: such an answer comes as a whole. There is
-// no time if nothing came, or if the answer was passed on unread.
+// first writes the real and the predicted time to the first token. An answer that is not streamed comes as a
+// whole, so its first token cannot be observed. There is no time if nothing came, or if the answer was
+// passed on unread.
 func (r *Record) first() string {
 	predicted := ""
 	if r.Decision != nil {
@@ -147,7 +147,7 @@ func (r *Record) first() string {
 	return ", TTFT " + after + " (" + predicted + ")"
 }
 
-// turns says of a prompt that its decode replica computes itself how it went there.
+// turns writes how a decode replica got a prompt that it computed itself.
 func (r *Record) turns() string {
 	var all []string
 	switch {
@@ -189,7 +189,7 @@ func (d *decision) terms() []string {
 	})
 }
 
-// plans is the table of what was compared.
+// plans writes the table of compared plans.
 func (r *Record) plans(w io.Writer, other Weights) error {
 	c, d := r.Config, r.Decision
 	fmt.Fprintf(w, "configuration  %s: alpha %s, beta %g, gamma %g, decode_penalty %g\n",

@@ -1,5 +1,5 @@
-// Package why shows a recorded decision as a page of text: where its record is found, what it says, and what
-// other weights would have chosen.
+// Package why shows a recorded decision as a page of text. It finds the record, writes its content, and says
+// what other weights would have chosen.
 package why
 
 import "time"
@@ -33,7 +33,7 @@ type Record struct {
 	// Why no attempt followed the last failed attempt.
 	NotRetried string   `json:"not_retried"`
 	Continued  []string `json:"continued"`
-	// Why nobody went on with a stream that broke off.
+	// Why no replica continued a stream that broke off.
 	NotContinued string    `json:"not_continued"`
 	Status       int       `json:"status"`
 	Outcome      string    `json:"outcome"`
@@ -57,7 +57,7 @@ type attempt struct {
 	Took    float64 `json:"took_ms"`
 }
 
-// weights are those in force; Alpha is a number or "auto".
+// weights are the weights in force; Alpha is a number or "auto".
 type weights struct {
 	Revision      string  `json:"revision"`
 	Alpha         string  `json:"alpha"`

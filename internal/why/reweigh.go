@@ -58,15 +58,14 @@ func (r *Record) Totals(w Weights) ([]float64, error) {
 	return totals, nil
 }
 
-// A record does not say what experimental.scoring.tie_absolute and tie_relative were: these are what they are
-// unless they are set.
+// A record does not contain experimental.scoring.tie_absolute and tie_relative. These are their defaults.
 const (
 	tieMS    = 2.
 	tieShare = 0.02
 )
 
-// ties returns which plans the planner holds to be as good as the best, and the unit: how much of a record's
-// costs is one of the planner's.
+// ties returns the planner's rule for equal plans, and the unit: the number of a record's cost units in one
+// of the planner's.
 func (r *Record) ties() (ties scoring.Ties, unit float64) {
 	var m scoring.Model = &scoring.Seconds{}
 	unit = 1e3 // milliseconds

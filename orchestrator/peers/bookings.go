@@ -15,14 +15,14 @@ import (
 	"github.com/tandem-router/tandem/prefill"
 )
 
-// Path is where a router tells others what it has booked.
+// Path is where a router serves its bookings to other routers.
 const Path = "/routers/bookings"
 
 // answerLimit bounds the bytes of an answer. It is far more than thousands of replicas take.
 const answerLimit = 4 << 20
 
-// bookings is the answer of one router to all others. Fields that we do not know are those of a newer
-// version, and left alone.
+// bookings is the answer of one router to all others. Unknown fields are from a newer version and are
+// ignored.
 type bookings struct {
 	Instance string             `json:"instance"` // of the process that answers, drawn when it starts
 	Prefill  []prefill.PeerLoad `json:"prefill"`
@@ -41,7 +41,7 @@ type guesses struct {
 	From    guessed         `json:"from,omitzero"` // what the next ones are
 }
 
-// guessed is the number of the next guess, for each pool, that a router has not yet told another router.
+// guessed is, for each pool, the number of the next guess that another router has not received yet.
 type guessed struct {
 	Prefill uint64 `json:"prefill,omitzero"`
 	Decode  uint64 `json:"decode,omitzero"`

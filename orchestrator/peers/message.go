@@ -30,14 +30,14 @@ func readMessage(body []byte) (*message, error) {
 	return m, m.check()
 }
 
-// reported is what a router has told about its replicas. The router's next report then needs only the
-// replicas that have changed.
+// reported is what a router has reported about its replicas. The next report then needs only the replicas
+// that have changed.
 type reported struct {
 	prefill []prefill.PeerLoad
 	decode  []decode.PeerLoad
 }
 
-// news returns what of now is to be told after r. It is whole where other replicas are there than before.
+// news returns the part of now that is new after r. It is whole if the set of replicas has changed.
 func (r *reported) news(now *reported) (fresh reported, whole bool) {
 	p, ok := changed(r.prefill, now.prefill, samePrefill)
 	d, also := changed(r.decode, now.decode, sameDecode)

@@ -67,7 +67,7 @@ func (p *peer) current() state { return state(p.state.Load()) }
 // become sets the state and returns the one before.
 func (p *peer) become(s state) (was state) { return state(p.state.Swap(uint32(s))) }
 
-// leave stops asking, and returns when nothing that p told counts any more.
+// leave stops asking, and returns when no booking of p counts any more.
 func (p *peer) leave() {
 	if p.stop != nil {
 		p.stop()
@@ -117,7 +117,7 @@ func jitter(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * (0.8 + 0.4*rand.Float64()))
 }
 
-// expire forgets what p told when it has been silent for its patience.
+// expire forgets the bookings of p when p was silent for its patience.
 func (p *peer) expire() {
 	if !p.timed() || time.Since(p.since) < p.patience {
 		return
@@ -230,7 +230,7 @@ func (p *peer) ignore(why string) {
 	p.ps.opt.Log.Info("router is not asked for its bookings", "peer", p.key.url, "reason", why)
 }
 
-// forget lets nothing count any more that p told.
+// forget removes all bookings of p.
 func (p *peer) forget() {
 	p.ps.mu.Lock()
 	instance := p.instance

@@ -1,8 +1,8 @@
-// Package peers lets routers over the same replicas tell each other what they have booked there. Routers ask
-// the others at configured addresses, or they all meet at a server.
+// Package peers lets routers over the same replicas share their bookings. Routers ask the others at
+// configured addresses, or they all meet at a server.
 //
-// docs/decisions/0013 and 0043 say why. What a router has told stands in the pools until the router tells
-// something else, falls silent, or leaves the configuration.
+// docs/decisions/0013 and 0043 have the reasons. The bookings of a router stay in the pools until the router
+// reports others, falls silent, or leaves the configuration.
 package peers
 
 import (
@@ -35,7 +35,7 @@ type Options struct {
 	Prefill     *prefill.Pool
 	Decode      *decode.Pool
 	Distrusts   Distrusts
-	RoomChanged func() // what is booked elsewhere has changed, so that a request that waits may have room now
+	RoomChanged func() // bookings elsewhere have changed: a waiting request may find room now
 	Panics      panics.Guard
 	Registry    prometheus.Registerer
 }
@@ -58,7 +58,7 @@ type Peers struct {
 	mu      sync.Mutex // guards the following
 	all     map[key]*peer
 	store   *store            // nil for none
-	sources map[string]source // by instance: what counts for it
+	sources map[string]source // by instance: the source that counts for it
 	ctx     context.Context   // of Run; nil before and after
 	wg      sync.WaitGroup    // of the peers and the store
 }
@@ -73,7 +73,7 @@ type key struct {
 	token    string // what it wants to be shown
 }
 
-// New returns peers of which there are none yet.
+// New returns Peers without any peer.
 func New(opt Options) *Peers {
 	failures := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "tandem_router_peer_failures_total",
@@ -96,7 +96,8 @@ func New(opt Options) *Peers {
 // clock is the time on this process's own clock.
 func (ps *Peers) clock() time.Duration { return time.Since(ps.began) }
 
-// Run asks the peers, those of later reloads too, and waits until nobody is asked any more when ctx ends.
+// Run asks the peers, also those of later reloads. After the end of ctx it returns when all questions have
+// ended.
 func (ps *Peers) Run(ctx context.Context) {
 	ps.mu.Lock()
 	ps.ctx = ctx
@@ -250,8 +251,8 @@ func (ps *Peers) Store() (Store, bool) {
 	return Store{Up: s.health.up.Load(), Routers: len(s.routers), Delay: s.health.delay}, true
 }
 
-// Heard walks the peers by their addresses, with whether they have told their bookings lately. It leaves out
-// redundant peers, which tell nothing new.
+// Heard walks the peers by their addresses, with whether they have reported their bookings lately. It leaves
+// out redundant peers, which report nothing new.
 func (ps *Peers) Heard() iter.Seq2[string, bool] {
 	ps.mu.Lock()
 	all := slices.SortedFunc(maps.Values(ps.all),
@@ -266,9 +267,9 @@ func (ps *Peers) Heard() iter.Seq2[string, bool] {
 	}
 }
 
-// claim makes from the source of what an instance has booked, and returns "". If nobody may count it again it
-// returns the reason: it is this process itself, or another source tells for it already. What is heard
-// through a server is newer than what is asked for, and takes its place.
+// claim makes from the only source of an instance's bookings, and returns "". If from must not count, claim
+// returns the reason: the instance is this process, or another source counts already. Reports through a
+// server are newer than answers to questions, and replace them.
 func (ps *Peers) claim(from source, instance string) (why string) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -297,7 +298,7 @@ func (ps *Peers) disclaim(from source, instance string) {
 	}
 }
 
-// askAgain lets those be asked at once that were not, since a server told for them.
+// askAgain resumes questions to the peers whose bookings came through the server.
 func (ps *Peers) askAgain() {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -309,7 +310,7 @@ func (ps *Peers) askAgain() {
 	}
 }
 
-// merge puts all that a router has told into the pools. Requests that wait may have room now.
+// merge puts all bookings of a router into the pools. Waiting requests may have room now.
 func (ps *Peers) merge(from source, b *bookings, now time.Time) {
 	ps.opt.Prefill.MergePeer(from.name(), b.Prefill, now)
 	ps.opt.Decode.MergePeer(from.name(), b.Decode, now)
@@ -317,7 +318,7 @@ func (ps *Peers) merge(from source, b *bookings, now time.Time) {
 	ps.opt.RoomChanged()
 }
 
-// update puts what a router has told of some replicas into the pools.
+// update puts a router's bookings on some replicas into the pools.
 func (ps *Peers) update(from source, b *bookings, now time.Time) {
 	ps.opt.Prefill.UpdatePeer(from.name(), b.Prefill, now)
 	ps.opt.Decode.UpdatePeer(from.name(), b.Decode, now)
@@ -325,7 +326,7 @@ func (ps *Peers) update(from source, b *bookings, now time.Time) {
 	ps.opt.RoomChanged()
 }
 
-// believe counts what another router has sent as what is there.
+// believe counts the bookings of another router.
 func (ps *Peers) believe(gs *guesses, now time.Time) {
 	ps.opt.Prefill.MergeGuesses(gs.Prefill, now)
 	ps.opt.Decode.MergeGuesses(gs.Decode, now)

@@ -15,13 +15,13 @@ import (
 	"github.com/tandem-router/tandem/internal/config"
 )
 
-// store is a Valkey or Redis server through which routers tell each other what they have booked. They need
-// not know each other's addresses. Each router publishes changes at one channel as soon as they happen, and
-// now and then all of its bookings. Each router hears all messages, its own included. From its own messages
-// a router knows whether the server works, and how long messages take. The server keeps nothing.
+// store is a Valkey or Redis server through which routers share their bookings. They need not know each
+// other's addresses. Each router publishes changes on one channel at once, and from time to time all of its
+// bookings. Each router receives all messages, its own included. Its own messages show whether the server
+// works, and how long messages take. The server stores nothing.
 //
-// The bookings of another router count until it tells something else, says that it ends, or is silent for
-// the patience. Nobody waits for the server: decisions rest on what was heard so far.
+// The bookings of another router count until it reports others, says that it ends, or is silent for the
+// patience. No request waits for the server: decisions use the newest received bookings.
 type store struct {
 	// Immutable.
 	ps       *Peers
@@ -51,7 +51,7 @@ type storeHealth struct {
 
 const (
 	tellEvery   = 5 * time.Millisecond // is how often it is looked whether there is something to tell
-	mostRouters = 256                  // that are heard; nobody has more, so that others are somebody's nonsense
+	mostRouters = 256                  // most routers that are received; more can only be wrong messages
 	storeConns  = 4
 	// Parts of the patience. wholePart: a whole message is sent that many times in one patience. downPart: a
 	// server that is silent for this share counts as down. That is before the routers heard through it count as
@@ -117,7 +117,7 @@ func (s *store) run(ctx context.Context) {
 	_ = s.client.Close() // nothing is under way any more
 }
 
-// tell publishes what is booked until ctx ends, and then that nothing is any more.
+// tell publishes the bookings until ctx ends, and then the end of this router.
 func (s *store) tell(ctx context.Context) {
 	tick := time.NewTicker(tellEvery)
 	defer tick.Stop()
@@ -131,7 +131,7 @@ func (s *store) tell(ctx context.Context) {
 		}
 		m := t.next(s.ps, s.patience, time.Now())
 		if m != nil && !s.publish(ctx, m) {
-			t.wholeAt = time.Time{} // of what was lost the next one tells
+			t.wholeAt = time.Time{} // the next message makes up for the lost one
 			sleep(ctx, jitter(s.patience/wholePart))
 		}
 	}
@@ -146,7 +146,7 @@ type teller struct {
 	has       guessed   // which guesses were told
 }
 
-// next returns what is to be told now, nil for nothing.
+// next returns the next message, nil for none.
 func (t *teller) next(ps *Peers, patience time.Duration, now time.Time) *message {
 	o := &ps.opt
 	changes, whole := o.Prefill.Changes()+o.Decode.Changes(), !now.Before(t.wholeAt)
@@ -196,7 +196,7 @@ func (s *store) publish(ctx context.Context, m *message) bool {
 	return err == nil
 }
 
-// publishEnd tells that this router ends, so that nobody has to wait for its silence.
+// publishEnd announces that this router ends, so that others need not wait for its silence.
 func (s *store) publishEnd() {
 	ctx, cancel := context.WithTimeout(context.Background(), s.patience/2) // bounded, at the end
 	defer cancel()

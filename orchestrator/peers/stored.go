@@ -20,7 +20,7 @@ const (
 	foreign  = "foreign" // it is no message of a router
 )
 
-// take takes in what was published at the channel.
+// take takes in one message of the channel.
 func (s *store) take(body []byte, now time.Time) {
 	m, err := readMessage(body)
 	if err != nil {

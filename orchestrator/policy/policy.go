@@ -1,5 +1,5 @@
-// Package policy says what the configuration means for decisions. What production does by default is [Of] of
-// [config.Default], in the router as in replay: no room below has numbers of its own for what a file sets.
+// Package policy turns the configuration into the settings of decisions. Production and replay share one
+// default: [Of] of [config.Default]. No room below has own numbers for a setting of the file.
 package policy
 
 import (
@@ -42,10 +42,10 @@ func Of(cfg *config.Config) planner.Policy {
 }
 
 const (
-	setup     = 2 * time.Millisecond // of one transfer, whatever its size
-	intervals = 10                   // between two looks at an engine, after which what it reported says nothing
+	setup     = 2 * time.Millisecond // fixed time of one transfer
+	intervals = 10                   // time between two reads of an engine; older reports are ignored
 
-	// The default is about what recorded chats have, 211 to 343 tokens; those of a reasoning model have five
+	// The default is the length of answers in recorded chats, 211 to 343 tokens; a reasoning model has five
 	// times as many.
 	outputDoubt = 5
 )

@@ -10,8 +10,8 @@ import (
 // TwoState follows the longest match while the pool is balanced, and sends to the least loaded replica while
 // it is not.
 type TwoState struct {
-	Threshold float64 // share of the prompt from which on a match is followed
-	// The pool is out of balance where the most loaded has so many requests more than the least loaded.
+	Threshold float64 // share of the prompt from which a match decides
+	// The pool is out of balance if the most loaded replica has so many requests more than the least loaded.
 	Apart float64
 	Times float64 // ... and so many times as many
 }
@@ -115,7 +115,7 @@ func longest(targets []planner.Target, rnd *rand.Rand) int {
 	return Least(targets, rnd, func(s *planner.Target) float64 { return float64(s.Load) - float64(s.Held)*1e6 })
 }
 
-// Least returns the place of what costs least, by chance among equals; 0 of none.
+// Least returns the index of the least cost, at random among equals; 0 for none.
 func Least[T any](all []T, rnd *rand.Rand, cost func(*T) float64) int {
 	best := 0
 	ties := 0

@@ -1,5 +1,4 @@
-// Command gpusteps holds the formula that simulated engines take their steps by to steps that steps.py timed
-// on a GPU.
+// Command gpusteps compares the step formula of simulated engines with steps that steps.py timed on a GPU.
 //
 //	python3 tools/gpusteps/steps.py --attention _vllm_fa3_C.abi3.so --out steps.jsonl    # on the GPU
 //	go run ./tools/gpusteps steps.jsonl

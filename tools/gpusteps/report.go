@@ -9,7 +9,7 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim/core"
 )
 
-// report prints what one model's steps say of the formula.
+// report prints how one model's steps compare with the formula.
 func report(w io.Writer, steps []step) error {
 	cost, err := fit(steps)
 	if err != nil {
@@ -48,8 +48,8 @@ func report(w io.Writer, steps []step) error {
 	return table(w, steps, cost)
 }
 
-// attention is how many times as long attention takes in steps of both as in the same prompt and the same
-// streams alone, in order.
+// attention returns, in order, how many times as long attention takes in mixed steps as in the same prompt
+// and the same streams alone.
 func attention(steps []step) (r []float64) {
 	find := func(is func(*step) bool) *step {
 		if at := slices.IndexFunc(steps, func(s step) bool { return is(&s) }); at >= 0 {
@@ -74,7 +74,7 @@ func attention(steps []step) (r []float64) {
 
 // table prints each prompt beside each of the streams.
 func table(w io.Writer, steps []step, cost core.Cost) error {
-	var columns, rows []step // of which streams, and which prompt, are looked at
+	var columns, rows []step // the streams and prompts of the table
 	for _, s := range steps {
 		if !s.mixed() {
 			continue

@@ -1,7 +1,7 @@
-// Command links shows how wrong bandwidths are learned: simulated fleets whose links are as fast as -link,
-// with routers that are told other bandwidths, and engines that post descriptors as measured on a GPU. It
-// prints a table, with the prompts that were split while the mean estimate was off by over a factor of two,
-// and draws what links are taken for over time, as an SVG file.
+// Command links shows how wrong bandwidths are learned. Simulated fleets have links of the speed -link,
+// routers are configured with other bandwidths, and engines post descriptors as measured on a GPU. The
+// command prints a table, with the prompts that were split while the mean estimate was off by over a factor
+// of two. It draws the estimates over time as an SVG file.
 //
 //	go run ./tools/links -svg docs/img/links.svg
 package main

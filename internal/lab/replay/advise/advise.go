@@ -13,17 +13,17 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/replay/cluster"
 )
 
-// Question is what is asked.
+// Question is the input of [Ask].
 type Question struct {
 	// Play has the traffic and the engines. Its cluster and policies are not looked at; its load is 1 in what
 	// follows.
 	Play     replay.Play
 	Replicas int    // at least 2, each with the GPUs of the profile
-	Goals    []Goal // for each of which a shape is looked for
+	Goals    []Goal // each goal gets its best shape
 	// Share of the answers that keep a goal for a fleet to hold a load, above 0 and below 1; see
 	// [replay.Enough].
 	Enough float64
-	// Progress is told what came of each shape, and about which share of the shapes is done.
+	// Progress is called after each shape, with the approximate share of shapes that are done.
 	Progress func(text string, share float64)
 
 	// Plays one shape at a load; [played], but for tests.
@@ -49,7 +49,7 @@ func Goals() []Goal {
 // own is the name of [Own].
 const own = "own"
 
-// Own is a goal that is not one of [Goals]. The play that is asked with it has to have the same one.
+// Own is a goal that is not one of [Goals]. The play of the question must have the same goal.
 func Own(slo replay.SLO) Goal {
 	return Goal{own, slo, func(o *replay.Outcome) float64 { return o.Good }}
 }
@@ -73,15 +73,15 @@ type Shape struct {
 	done    bool            // everything was played
 }
 
-// Held is the largest load that a shape holds, a multiple of the traffic's own: 0 where none does that was
-// tried. Low and High are what it could be as well, with one standard deviation more or fewer good answers.
+// Held is the largest load that a shape holds, as a multiple of the traffic's own load; 0 if it held no
+// tried load. Low and High are the loads with one standard deviation more or fewer good answers.
 type Held struct {
 	Load float64 `json:"load"`
 	Low  float64 `json:"low"`
 	High float64 `json:"high"`
 }
 
-// Verdict is what holds for one goal. Shapes are indices of [Advice.Shapes].
+// Verdict is the result for one goal. Shapes are indices of [Advice.Shapes].
 type Verdict struct {
 	Goal   Goal    `json:"goal"`
 	Idle   float64 `json:"idle"`   // share of the answers that keep it at an eighth of the load
@@ -103,17 +103,17 @@ const (
 	Hopeless Answer = "out of reach"      // even an idle fleet hardly ever keeps the goal
 )
 
-// WorthIt is by how much more a fleet that splits has to hold: it has a connector to keep.
+// WorthIt is how much more load a split fleet has to hold, because it has a connector to maintain.
 const WorthIt = 1.05
 
-// mostReplicas is more than anybody can wait for.
+// mostReplicas bounds the time of a search.
 const mostReplicas = 64
 
 // ErrStopped says that the context ended before all shapes were tried.
 var ErrStopped = errors.New("stopped before all shapes were tried")
 
-// Ask plays what it takes. Where ctx ends before, it returns [ErrStopped], with what is known by then, or
-// with nil where no shape was tried to the end.
+// Ask plays the shapes. If ctx ends before, it returns [ErrStopped] with the results so far, or with nil if
+// no shape was finished.
 func Ask(ctx context.Context, q *Question) (*Advice, error) {
 	if err := q.check(); err != nil {
 		return nil, err
@@ -188,7 +188,8 @@ func played(ctx context.Context, p replay.Play) (*replay.Outcome, error) {
 	return o, err
 }
 
-// at is the traffic at so many times its load, in the shape: the same requests, closer or further apart.
+// at returns the traffic for a shape at a multiple of its load: the same requests, closer together or
+// further apart.
 func (q *Question) at(prefill int, load float64) replay.Play {
 	p := q.Play
 	p.Cluster = cluster.ShapeOf(prefill, q.Replicas)

@@ -84,7 +84,7 @@ func (a *Advice) text(goal int) string {
 	return told + fmt.Sprintf("%s, and %s. ", one, two) + v.held() + a.size(pool.Holds[goal].Load)
 }
 
-// held says what counts as held.
+// held writes when a load counts as held.
 func (v *Verdict) held() string {
 	if v.Enough < replay.OfIdle*v.Idle {
 		return fmt.Sprintf("A load is held where %.0f %% of the answers keep the goal.", 100*v.Enough)
@@ -119,7 +119,7 @@ func sloText(s replay.SLO) string {
 	return text
 }
 
-// text is a load with what it may be as well.
+// text is a load with its range.
 func (h Held) text() string {
 	switch {
 	case h.Load == 0 || h.Load >= loadOf(most):

@@ -27,18 +27,18 @@ func loadOf(step int) float64 { return math.Exp2(float64(step) / loadsADoubling)
 // shapesAtOnce is how many shapes are tried before the best one's neighbours are.
 const shapesAtOnce = 8
 
-// search is what has been played so far.
+// search is the state of a search.
 type search struct {
 	q        *Question
 	stride   int
 	slots    chan struct{} // one for each play at a time
-	verdicts []Verdict     // of each goal: what is enough
+	verdicts []Verdict     // of each goal: share of good answers that is enough
 	about    []int         // of each goal: the step of loads that is tried first
 
 	mu     sync.Mutex // guards the following
 	shapes map[int]*Shape
 	plays  map[play]*replay.Outcome
-	filled int // shapes of which is known what they hold
+	filled int // shapes with a known result
 }
 
 // play is a shape, and the step of a load.
@@ -55,7 +55,7 @@ func newSearch(q *Question) *search {
 	return s
 }
 
-// all tries what it takes.
+// all tries the shapes.
 func (s *search) all(ctx context.Context) error {
 	if err := s.settle(ctx); err != nil {
 		return err
@@ -71,8 +71,8 @@ func (s *search) all(ctx context.Context) error {
 	return nil
 }
 
-// settle finds what is enough for each goal, by the better of one pool and half and half when hardly anything
-// comes.
+// settle sets the share that is enough for each goal, by the better of one pool and the even split, almost
+// without load.
 func (s *search) settle(ctx context.Context) error {
 	for _, g := range s.q.Goals {
 		v := Verdict{Goal: g}
@@ -100,7 +100,7 @@ func (s *search) coarse(ctx context.Context) error {
 			s.about[i] = int(loadsADoubling * math.Log2(held.Load))
 		}
 	}
-	// the middle shape helps to say what is enough, so that some shape holds something
+	// the even split also sets what is enough, so that some shape holds a load
 	wanted := []int{s.q.Replicas / 2}
 	for p := 1; p < s.q.Replicas; p += s.stride {
 		wanted = append(wanted, p)
@@ -108,7 +108,7 @@ func (s *search) coarse(ctx context.Context) error {
 	return s.try(ctx, wanted)
 }
 
-// refine tries what is beside the best shape that splits, for as long as that is better, closer and closer.
+// refine tries the neighbours of the best split shape, closer and closer, as long as a neighbour is better.
 func (s *search) refine(ctx context.Context, goal int) error {
 	for stride := max(1, s.stride/2); stride >= 1; stride /= 2 {
 		for best := 0; best != s.best(goal); {
@@ -146,7 +146,7 @@ func (s *search) found() (shapes []Shape) {
 	return shapes
 }
 
-// try finds what the shapes hold that there are and that have not been tried, side by side.
+// try plays the shapes that exist and were not tried yet, side by side.
 func (s *search) try(ctx context.Context, prefills []int) error {
 	var wg sync.WaitGroup
 	var failed error
@@ -155,7 +155,7 @@ func (s *search) try(ctx context.Context, prefills []int) error {
 			continue
 		}
 		shape := &Shape{Name: cluster.ShapeOf(p, s.q.Replicas), Prefill: p}
-		s.mu.Lock() // those that were begun before it are counted meanwhile
+		s.mu.Lock() // earlier shapes are counted meanwhile
 		s.shapes[p] = shape
 		s.mu.Unlock()
 		wg.Go(func() {
@@ -169,7 +169,7 @@ func (s *search) try(ctx context.Context, prefills []int) error {
 	return failed
 }
 
-// fill plays a shape at the traffic's own load, and at what it takes to know what it holds.
+// fill plays a shape at the traffic's own load, and at the loads that its limit needs.
 func (s *search) fill(ctx context.Context, shape *Shape) (err error) {
 	if shape.Now, err = s.play(ctx, play{shape.Prefill, 0}); err != nil {
 		return err
@@ -195,14 +195,14 @@ func (s *search) fill(ctx context.Context, shape *Shape) (err error) {
 	return nil
 }
 
-// expected is about how many shapes are tried: one pool, those that are evenly apart, and two neighbours of
-// the best for each goal. The caller holds mu.
+// expected estimates how many shapes are tried: one pool, the evenly spaced shapes, and two neighbours of
+// the best shape for each goal. The caller holds mu.
 func (s *search) expected() int {
 	evenly := min(s.q.Replicas-1, shapesAtOnce+1)
 	return max(len(s.shapes), min(s.q.Replicas, 1+evenly+2*len(s.q.Goals)))
 }
 
-// holds finds the largest load at which enough answers are good, and between what it may be.
+// holds finds the largest load with enough good answers, and its range.
 func (s *search) holds(ctx context.Context, prefill int, v *Verdict, about int) (Held, error) {
 	for _, deviations := range []float64{0, -1, 1} {
 		_, _, err := bracket(about, func(step int) (float64, error) {
@@ -227,9 +227,8 @@ func (v *Verdict) share(o *replay.Outcome, deviations float64) float64 {
 	return kept + deviations*math.Sqrt(kept*(1-kept)/float64(o.Measured))
 }
 
-// crossing is the load at which what was played of a shape has just enough good answers. One answer more or
-// less makes a share rise with the load now and then: the curve that never rises and is nearest to what was
-// played is crossed.
+// crossing returns the load at which a shape has just enough good answers. A single answer can make the
+// share rise with the load. So crossing uses the nearest curve that never rises.
 func (s *search) crossing(prefill int, v *Verdict, deviations float64) float64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -251,8 +250,8 @@ func (s *search) crossing(prefill int, v *Verdict, deviations float64) float64 {
 	return loads[above-1] + part*(loads[above]-loads[above-1])
 }
 
-// falling replaces values by those nearest to them, by their squares, that never rise: neighbours that do are
-// pooled.
+// falling replaces values by the nearest values, by least squares, that never rise: it pools neighbours that
+// do.
 func falling(values []float64) {
 	type pool struct {
 		sum float64
@@ -278,9 +277,9 @@ func falling(values []float64) {
 	}
 }
 
-// bracket finds the largest step of loads at which something is to spare, and the next, at which nothing is:
-// away from where it begins by more and more, then by halving what is between. One of the two is a step
-// outside of the loads where these all have something to spare, or none has.
+// bracket finds the largest step of loads with something to spare, and the next step, which has nothing to
+// spare. It moves away from its start in growing steps, then halves the interval. If all loads have
+// something to spare, or none has, one of the two steps is outside of the loads.
 func bracket(step int, spare func(step int) (float64, error)) (below, above int, err error) {
 	below, above = -most-1, most+1
 	for stride := 1; above-below > 1; stride *= 2 {
