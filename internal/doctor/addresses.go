@@ -10,8 +10,8 @@ import (
 )
 
 // Addresses returns a line for each replica whose name has several addresses, with the replicas to write
-// instead. It asks no engine. A nil find asks the resolver of the machine. A name that is not known here has
-// no line: it may be known where the router runs.
+// instead. It asks no engine. A nil find asks the resolver of the machine. A name that is unknown here has
+// no line: the router's machine may know it.
 func Addresses(ctx context.Context, c *config.Config, find engine.LookUp) (lines []string) {
 	var wg sync.WaitGroup
 	var found []*string // in the order of the replicas

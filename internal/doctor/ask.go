@@ -43,7 +43,7 @@ type scraped struct {
 // eventSources is what GET /kv_event_sources said.
 type eventSources struct {
 	sourceStatus int           // of GET /kv_event_sources
-	told         map[int]*told // what it said, by rank; nil where it did not answer 200
+	told         map[int]*told // its report, by rank; nil without a 200
 }
 
 // serverClock is the server's time beside ours.
@@ -52,7 +52,7 @@ type serverClock struct {
 	heard time.Time // when it came
 }
 
-// card is what /v1/models says of the base model.
+// card is the entry of the base model in /v1/models.
 type card struct {
 	ID          string `json:"id"`
 	Root        string `json:"root"`
@@ -60,7 +60,7 @@ type card struct {
 	MaxModelLen int    `json:"max_model_len"`
 }
 
-// told is what an engine says of the event stream of one rank (vLLM's
+// told is an engine's description of the event stream of one rank (vLLM's
 // entrypoints/serve/instrumentator/basic.py).
 type told struct {
 	Enabled     bool   `json:"enable_kv_cache_events"`

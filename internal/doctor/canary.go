@@ -26,14 +26,14 @@ type handoff struct {
 	verdict  canary.Verdict
 	foreign  *connector.Foreign // the prefill engine speaks another protocol
 	speed    *speed             // nil: it was not timed
-	strange  []string           // keys of the transfer params that nobody knows
+	strange  []string           // unknown keys of the transfer params
 	tp       int                // tensor-parallel size of the prefill engine, 0 unknown
 }
 
 func (h *handoff) String() string { return h.from.name() + " to " + h.to.name() }
 
-// handOver tries the pairs, those of one decode rank one after the other, so that its counters tell of one
-// at a time.
+// handOver tries the pairs. The pairs of one decode rank come one after the other, so that the rank's
+// counters measure one handoff at a time.
 func (f *fleet) handOver(ctx context.Context) {
 	by := map[*rank][]*handoff{}
 	for _, h := range f.handoffs {
@@ -105,7 +105,7 @@ func (r *rank) fits(d *rank) bool {
 		alike(a.series.scrape.Ranks[r.n].Cache.DType, b.series.scrape.Ranks[d.n].Cache.DType)
 }
 
-// handed is what came of one prompt that was handed over.
+// handed is the result of one handoff.
 type handed struct {
 	failed         *canary.Verdict // why there was nothing to hand over
 	prefill, split canary.Answer
@@ -152,7 +152,7 @@ func (h *handoff) hand(ctx context.Context, q *canary.Question) (got handed) {
 	return got
 }
 
-// try hands one prompt over and has it judged.
+// try hands one prompt over and judges the result.
 func (h *handoff) try(ctx context.Context) {
 	q := canary.New(canary.Between(h.from.engine(), h.to.engine()),
 		rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())))
@@ -172,7 +172,7 @@ func (r *rank) engine() canary.Engine {
 	}
 }
 
-// edited is a body as the connector makes it.
+// edited is a body after the connector's edit.
 func edited(body []byte, id string, edit func(*connector.Leg) error) ([]byte, error) {
 	return openai.EditOwn(body,
 		func(e *openai.Edit) error { return edit(&connector.Leg{Body: e, RequestID: id}) })
@@ -201,7 +201,7 @@ func (r *rank) completion(body []byte) *engine.Request {
 	return req
 }
 
-// counters reads those of the rank that a transfer moves.
+// counters reads the counters of a rank that a transfer changes.
 func (r *rank) counters(ctx context.Context) canary.Counters {
 	status, body, _, err := r.s.get(ctx, "/metrics")
 	if err != nil || status != http.StatusOK {

@@ -25,9 +25,9 @@ type Finding struct {
 	Check   string `json:"check"`   // stable id
 	Subject string `json:"subject"` // a server, a data-parallel rank of one, or "fleet"
 	Status  Status `json:"status"`
-	// What holds: that all is well, or that it is not; for Skipped, what was to be seen.
+	// The finding, good or bad; for Skipped, what would have been checked.
 	Title   string `json:"title"`
-	Seen    string `json:"seen"`         // what was seen; for Skipped, why nothing was
+	Seen    string `json:"seen"`         // the evidence; for Skipped, why there is none
 	Why     string `json:"why,omitzero"` // why it matters, unless OK or Skipped
 	Do      string `json:"do,omitzero"`  // what to do about it, unless OK or Skipped
 	after   string // Skipped: the check that stands in the way
@@ -38,7 +38,7 @@ type Finding struct {
 type Report struct {
 	Started time.Time     `json:"started"`
 	Took    time.Duration `json:"took_ns"`
-	// The deadline came first: what had not been seen by then counts as not there.
+	// The deadline came first: evidence that was missing by then counts as absent.
 	TimeUp   bool      `json:"time_up"`
 	Passive  bool      `json:"passive"` // no completion was sent
 	Engines  []Engine  `json:"engines"`
@@ -69,8 +69,8 @@ func (r *Report) Fit() bool { return r.Count.Failed == 0 }
 // check is one row of the table. One of server, rank and fleet judges; the others are nil.
 type check struct {
 	id      string // stable: the name of the trouble
-	title   string // what holds when all is well
-	trouble string // what holds when not
+	title   string // the finding if all is well
+	trouble string // the finding if not
 	why     string // what the trouble costs
 	sends   bool   // judged by completions, so not when passive
 	needs   []string
@@ -109,7 +109,7 @@ func (v verdict) andStop() verdict {
 	return v
 }
 
-// table returns all checks; one comes after all that it needs.
+// table returns all checks; each comes after the checks that it needs.
 func table() []check {
 	return slices.Concat(engineChecks(), eventChecks(), fleetChecks(), handoffChecks())
 }
@@ -139,7 +139,7 @@ func (f *fleet) judge() []Finding {
 	return all
 }
 
-// judge goes through the table for one rank; of its server is known what is known.
+// judge goes through the table for one rank, with the facts of its server.
 func (r *rank) judge(ofServer map[string]Finding) []Finding {
 	known := maps.Clone(ofServer)
 	var all []Finding
@@ -181,7 +181,7 @@ func (c *check) find(subject string, known map[string]Finding, passive bool, jud
 	return f
 }
 
-// root follows what stands in the way to what does so by itself.
+// root follows failed checks to the first cause.
 func root(known map[string]Finding, id string) string {
 	for known[id].after != "" {
 		id = known[id].after

@@ -30,7 +30,7 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// Options say what is examined, and how. Config or URLs must be given, not both.
+// Options say what is examined, and how. Set Config or URLs, not both.
 type Options struct {
 	Config *config.Config // the fleet as Tandem would run it
 	// Or engines alone, roles unknown, as with default settings; http:// may be left out.
@@ -38,7 +38,8 @@ type Options struct {
 	Passive bool // send no completion: what only one can show stays unchecked
 	// For everything, default 60 s; what was not seen by then counts as not there.
 	Timeout time.Duration
-	// Told what begins, one call at a time; may be nil. A step of the whole examination has the subject [All].
+	// Called at each begin of a step, one call at a time; may be nil. A step of the whole examination has the
+	// subject [All].
 	Progress func(subject, step string)
 	LookUp   engine.LookUp // finds the addresses of engines; nil asks the machine's resolver
 }
@@ -161,8 +162,8 @@ func (f *fleet) close() {
 	}
 }
 
-// look examines all servers side by side: first it asks and listens, and when it listens everywhere it sends
-// the test prompts. So a stream that tells of another engine's prompt gives itself away.
+// look examines all servers side by side. It sends the test prompts only after it listens everywhere, so
+// that a stream with another engine's prompt is recognised.
 func (f *fleet) look(ctx context.Context) {
 	f.say(All, "asking %s, and following their events", plural(len(f.servers), "engine"))
 	f.each(func(s *server) { s.look(ctx) })
@@ -181,7 +182,7 @@ func (f *fleet) look(ctx context.Context) {
 	f.time(ctx)
 }
 
-// All is the subject of what is done to all engines.
+// All is the subject of steps that concern all engines.
 const All = "all"
 
 func (f *fleet) each(do func(*server)) {
@@ -193,7 +194,7 @@ func (f *fleet) each(do func(*server)) {
 			return nil
 		})
 	}
-	_ = g.Wait() // what goes wrong is part of what is seen
+	_ = g.Wait() // failures are part of the evidence
 }
 
 // say reports progress.
@@ -205,7 +206,7 @@ func (f *fleet) say(subject, format string, args ...any) {
 	}
 }
 
-// server is one engine server and what was seen there.
+// server is one engine server with the evidence from it.
 type server struct {
 	fleet  *fleet // its configuration and progress; the other servers are not this one's to read while it looks
 	name   string
@@ -276,7 +277,7 @@ func (s *server) each(do func(*rank)) {
 	wg.Wait()
 }
 
-// look follows the rank's events as a router does: it asks for a replay, and goes on listening.
+// look follows the rank's events as a router does: it asks for a replay, and continues to listen.
 func (r *rank) look(ctx context.Context) {
 	if r.source.Endpoint == "" {
 		return

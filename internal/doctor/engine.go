@@ -12,7 +12,7 @@ import (
 	"github.com/tandem-router/tandem/internal/setup"
 )
 
-// engineChecks are those of a server's HTTP side, and of what it does with a prompt.
+// engineChecks are the checks of a server's HTTP side, and of a prompt.
 //
 // Long: a row a check.
 func engineChecks() []check {
@@ -132,7 +132,7 @@ func connectorThere(s *server) verdict {
 	return skip("there are not two pools to move KV between")
 }
 
-// trouble finds a trouble by name among those that the router would tell about the rank when it joins.
+// trouble finds a trouble by name among the troubles that the router would report when the rank joins.
 func (r *rank) trouble(name string) (setup.Trouble, bool) {
 	self := r.replica()
 	all := setup.Alone(&self, setup.Wanted{Split: r.s.splits(), Events: r.s.follows()})

@@ -60,7 +60,7 @@ func predictionHolds(r *rank) verdict {
 	}
 	promised, got := max(t.depth, t.late)*t.size, t.second.cached
 	const lost = "look for lost events: tandem_events_gaps_total, tandem_events_lost_total"
-	if n, room := r.copiesTold(); n > 2*room && room > 0 { // a block may be told by two names
+	if n, room := r.copiesTold(); n > 2*room && room > 0 { // a block may have two names
 		return warn("leave kv_cache_report_mode out of requests (vllm_xargs): the index takes each announcement "+
 			"for a block",
 			"its events tell of %s stored and not removed, and its cache holds %d: cached prefixes are "+
@@ -98,7 +98,7 @@ func (r *rank) copiesTold() (told, room int) {
 	return r.link.heard.held(), r.s.seen.series.scrape.Ranks[r.n].Cache.Blocks
 }
 
-// notOurs explains a stream that does not tell of the prompt.
+// notOurs explains a stream without events of the test prompt.
 func (r *rank) notOurs() verdict {
 	for _, s := range r.s.fleet.servers {
 		for _, o := range s.ranks {

@@ -113,7 +113,7 @@ func announced(r *rank) verdict {
 	case stats.DecodeErrors > 0:
 		return fail("see that the endpoint is vLLM's and not another publisher's; report it if it is",
 			"%s cannot be read: %s", plural(int(stats.DecodeErrors), "batch"), r.link.said.reason)
-	case stats.Batches+stats.WrongRank > 0: // whose blocks they are is another question
+	case stats.Batches+stats.WrongRank > 0: // another check asks whose blocks they are
 		return fine("%s came by", plural(int(stats.Batches+stats.WrongRank), "batch"))
 	}
 	return fail("see that the endpoint is that of this engine's running process; "+publish,
@@ -132,8 +132,8 @@ func replayThere(r *rank) verdict {
 	return warn(publish, "the engine has no replay_endpoint").andStop()
 }
 
-// replayAnswers goes by what the router's own follower made of the replay. An engine's socket drops replies
-// that a slow network does not take in time; the follower asks again from there.
+// replayAnswers judges by the router's own follower. An engine's socket drops replies that a slow network
+// does not take in time; the follower asks again from there.
 func replayAnswers(r *rank) verdict {
 	l := r.link
 	stats := l.joined.stats
@@ -154,8 +154,8 @@ func replayAnswers(r *rank) verdict {
 	return fail(look, "nothing came of the replay at %s in %s", r.source.Replay, short(l.joined.took))
 }
 
-// replayWhole compares what the replay tells of with what the cache can hold: a buffer that has turned over
-// more blocks than the cache holds has forgotten nothing that matters, or little.
+// replayWhole compares the replayed blocks with the cache's capacity: a buffer with more blocks than the
+// cache holds has forgotten little that matters.
 func replayWhole(r *rank) verdict {
 	p := &r.link.heard
 	capacity := r.s.seen.series.scrape.Ranks[r.n].Cache.Blocks

@@ -11,7 +11,7 @@ import (
 	"github.com/tandem-router/tandem/internal/setup"
 )
 
-// eventChecks are those of a rank's event stream.
+// eventChecks are the checks of a rank's event stream.
 //
 // Long: a row a check.
 func eventChecks() []check {
@@ -156,8 +156,8 @@ func publisherZMQ(r *rank) verdict {
 	return fine("the engine says zmq")
 }
 
-// bindsWell goes by what was seen before it goes by vLLM's rule (ZmqEventPublisher._is_bind_endpoint): an
-// address with a publisher behind it is good.
+// bindsWell trusts evidence before vLLM's rule (ZmqEventPublisher._is_bind_endpoint): an address with a
+// publisher behind it is good.
 func bindsWell(r *rank) verdict {
 	if r.told == nil {
 		return fine("taken from the configuration")
@@ -193,7 +193,7 @@ func loopback(host string) bool {
 	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
-// portsApart compares the rank's addresses with each other and with everybody else's.
+// portsApart compares the rank's addresses with each other and with all others.
 func portsApart(r *rank) verdict {
 	mine := []string{r.source.Endpoint, r.source.Replay}
 	if mine[0] != "" && mine[0] == mine[1] {

@@ -146,7 +146,8 @@ func sameVersion(f *fleet) verdict {
 		"bring the engines of each model to one version")
 }
 
-// trouble finds a trouble by name among those that the router would tell about engines beside each other.
+// trouble finds a trouble by name among the troubles that the router would report about engines beside each
+// other.
 func (f *fleet) trouble(name string) (setup.Trouble, bool) {
 	var all []replica.Replica
 	for _, s := range f.there() {

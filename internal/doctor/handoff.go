@@ -47,7 +47,7 @@ func handoffChecks() []check {
 	}
 }
 
-// ofKind are the handoffs whose verdict is one of kinds.
+// ofKind returns the handoffs whose verdict is one of kinds.
 func (f *fleet) ofKind(kinds ...canary.Kind) []*handoff {
 	var all []*handoff
 	for _, h := range f.handoffs {

@@ -32,7 +32,7 @@ type copyOf struct {
 	hash  kv.EngineHash
 }
 
-// take takes in one batch.
+// take records one batch.
 func (h *heard) take(b *kv.Batch) {
 	if h.batches == 0 {
 		h.first, h.firstAt = b.Seq, b.At

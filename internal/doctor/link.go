@@ -12,8 +12,8 @@ import (
 
 // link is the event stream of a rank, followed by the router's own follower, and the outcome.
 type link struct {
-	err       *linkError // nobody to follow at the address of the events; there is no follower then
-	replayErr *linkError // nobody at the address of replays: the router would go on without history
+	err       *linkError // nothing listens at the address of the events; then there is no follower
+	replayErr *linkError // nothing listens at the address of replays: the router would continue without history
 	follower  *kvevents.Follower
 	prompts   *prompts
 	stop      context.CancelFunc
@@ -132,7 +132,7 @@ func (l *link) stands() (state kvevents.State, once bool) {
 	return l.said.state, l.said.once
 }
 
-// sizes are the block sizes of events, and none where nobody listened.
+// sizes returns the block sizes in the events, none without events.
 func (l *link) sizes() []int {
 	if l == nil {
 		return nil

@@ -14,7 +14,7 @@ type layer uint8
 
 const (
 	atAddress layer = iota + 1 // it is no address that can be dialled
-	atTCP                      // nobody there, or no way there
+	atTCP                      // refused or unreachable
 	atZMTP                     // something listens there that does not speak ZeroMQ
 )
 
@@ -26,8 +26,8 @@ type linkError struct {
 func (e *linkError) Error() string { return e.err.Error() }
 func (e *linkError) Unwrap() error { return e.err }
 
-// listens looks whether a ZeroMQ socket listens at endpoint. libzmq, which follows, dials again and again and
-// does not say what it met: a closed port, a firewall or an HTTP server.
+// listens checks whether a ZeroMQ socket listens at endpoint. libzmq itself would dial again and again, and
+// not say what it met: a closed port, a firewall or an HTTP server.
 func listens(ctx context.Context, endpoint string) *linkError {
 	network := "tcp"
 	addr, tcp := strings.CutPrefix(endpoint, "tcp://")

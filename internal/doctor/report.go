@@ -17,11 +17,11 @@ func (r *Report) JSON(w io.Writer) error {
 
 const (
 	wide   = 120 // columns of text
-	indent = 12  // of what stands under a finding
+	indent = 12  // indent below a finding
 )
 
-// Text writes the report for people: what failed or warns with what was seen, why it matters and what to do.
-// What is well has a line a check where all is wanted, else a line a subject.
+// Text writes the report for people. A failure or a warning has the evidence, why it matters and what to do.
+// Healthy checks have a line each if all are wanted, else a line per subject.
 func (r *Report) Text(w io.Writer, all bool) error {
 	var b strings.Builder
 	for i, subject := range r.subjects() {
@@ -55,7 +55,7 @@ func (r *Report) section(b *strings.Builder, subject string, all bool) {
 	for _, f := range r.Findings {
 		switch {
 		case f.Subject != subject:
-		case f.Status == OK && !all && f.Check != handoffSlow: // whose speeds are worth a look
+		case f.Status == OK && !all && f.Check != handoffSlow: // speeds that deserve a look
 			well++
 		case f.Status == Skipped:
 			reasons = note(reasons, f.Seen, len(r.Findings))

@@ -26,8 +26,8 @@ const (
 	leastDiff = time.Millisecond // between the two lengths; a smaller difference is no measurement
 )
 
-// speed is how fast KV goes over a pair: the additional tokens of the longer prompt over the additional time.
-// So a cost that each handoff has whatever its length cancels out.
+// speed is the bandwidth of a pair: the additional tokens of the longer prompt over the additional time. So
+// the fixed cost of a handoff cancels out.
 type speed struct {
 	tokens  float64 // a second
 	bytes   float64 // of KV a token, by the decode engine's NIXL counters; 0 unknown
@@ -138,16 +138,15 @@ func (r *rank) place() replica.Place {
 	return p
 }
 
-// link is the class of the way, with its name in scoring.links and what is configured there, in bytes a
-// second.
+// link is the class of the path, with its name in scoring.links and the configured bytes a second.
 func (h *handoff) link() (class replica.Link, configured config.Bytes) {
 	class = h.from.place().LinkTo(h.to.place())
 	l := h.to.s.fleet.cfg.Scoring.Links
 	return class, [...]config.Bytes{l.Host, l.Rack, l.Zone, l.Other}[class]
 }
 
-// A way is slow if it is this many times slower than what is configured for its kind, or than the middle way
-// of its kind. 100 GB/s, the default within a host, are NVLink's; PCIe's 20 are no trouble.
+// A path is slow if it is so many times slower than its configured bandwidth, or than the median path of its
+// kind. 100 GB/s, the default within a host, are NVLink's; PCIe's 20 are no trouble.
 const (
 	slowConfigured = 8
 	slowNeighbours = 3

@@ -13,7 +13,7 @@ import (
 	"github.com/tandem-router/tandem/internal/kv"
 )
 
-// trial is the result of a prompt that nobody had sent before.
+// trial is the result of a prompt that is new to the engine.
 type trial struct {
 	prompt []kv.Token
 	salt   string
@@ -40,7 +40,7 @@ type answer struct {
 }
 
 const (
-	guessedBlock = 128  // tokens a block where nobody says: the largest default
+	guessedBlock = 128  // tokens a block if unknown: the largest default
 	trialTokens  = 1024 // about, at most; one block where blocks are larger
 	// Behind the last full block, so that a hit of all blocks is possible: the last token is always computed.
 	tailTokens = 5

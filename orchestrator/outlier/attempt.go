@@ -44,7 +44,7 @@ func (a *Attempt) End() {
 	a.trial = false
 }
 
-// Good notes that the leg did what it should.
+// Good records that the leg succeeded.
 func (a *Attempt) Good(now time.Time) []Change {
 	if a.set == nil {
 		return nil
@@ -74,9 +74,9 @@ func (a *Attempt) Bad(f Failure, now time.Time) []Change {
 	return a.set.change(a.key, t, true)
 }
 
-// Excuse takes back that the leg failed. cause says that the request is the cause, since it has failed
-// elsewhere in the same way; else nobody knows. Where several different requests have failed and none has
-// gone well since, that waits until one does.
+// Excuse undoes a failure of the leg. cause says that the request is the cause, because it failed elsewhere
+// in the same way; else the cause is unknown. If several different requests have failed and none has
+// succeeded since, the failures stand until one succeeds.
 func (a *Attempt) Excuse(cause bool, now time.Time) []Change {
 	if a.set == nil {
 		return nil

@@ -17,7 +17,7 @@ func (l Leg) String() string { return [...]string{"prefill", "decode", "whole", 
 // Kind is a kind of failure.
 type Kind uint8
 
-// The kinds, by what the engine did.
+// The kinds of failures, by the engine's behaviour.
 const (
 	Refused     Kind = iota // took no connection
 	ServerError             // answered with a status of 500 or more, or an error event before any content
@@ -25,7 +25,7 @@ const (
 	Silent                  // did not answer in time
 	Unusable                // prefilled, and gave no transfer parameters that can be handed over
 	LoadFail                // the blocks of the other replica could not be loaded
-	Unmoved                 // answered, and loaded nothing of what it was to load
+	Unmoved                 // answered without loading any of the planned blocks
 	Stuck                   // neither loaded the blocks of the other replica nor said that it cannot
 	Wrong                   // answered a trial with another text than it should
 	Refusing                // answered with a status that no request can cause, such as 401 or a redirect

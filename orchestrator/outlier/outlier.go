@@ -1,5 +1,5 @@
-// Package outlier tells which replicas and pairs fail: what their failures cost, which are kept out, for how
-// long, and when they may come back.
+// Package outlier counts the failures of replicas and pairs. It decides what the failures cost in a plan,
+// what is ejected, for how long, and when it may come back.
 //
 // A leg of a replica, or a pair of replicas, is in one of three states:
 //
@@ -27,8 +27,8 @@ type Pair struct {
 	Decode  replica.ID `json:"decode"`
 }
 
-// Settings is what an operator may set about ejection. The zero value ejects nobody; failures have their
-// price all the same.
+// Settings are the operator's settings of ejection. The zero value ejects nothing, but failures still have a
+// price.
 type Settings struct {
 	Failures int // in a row after which a leg is ejected; 0: nobody is ever ejected
 	// Share of the requests of the last minute that failed, from which it is ejected, 0..1; 0: failures in a row
@@ -37,12 +37,12 @@ type Settings struct {
 	Base  time.Duration // from an ejection to the first trial; the time doubles from one trial to the next
 	Max   time.Duration // the longest time to a trial
 
-	// Trials says that somebody asks for [Set.Due] and makes the trials. Without, the next request is the trial.
+	// Trials says that a caller makes the trials of [Set.Due]. Otherwise the next request is the trial.
 	Trials bool
 }
 
 const (
-	window     = time.Minute     // in which what is remembered shrinks by a factor of e
+	window     = time.Minute     // time in which old failures fade by a factor of e
 	fewest     = 5               // failures within the window below which their share means nothing
 	pairRow    = 2               // failed transfers in a row after which a pair is ejected
 	pairMax    = 5 * time.Second // between two trials of a pair, which cost no client anything
@@ -60,7 +60,7 @@ const costBeside = 1
 
 // Set is the state of all legs and pairs. The zero value works. Safe for concurrent use.
 type Set struct {
-	until atomic.Int64 // unix nanoseconds after which nobody is out and no failure is remembered
+	until atomic.Int64 // unix nanoseconds; later nothing is out and no failure counts
 
 	mu       sync.Mutex // guards the following
 	settings Settings
@@ -121,8 +121,7 @@ type Change struct {
 	Trial time.Duration // until the next trial, if To is Ejected
 }
 
-// Now returns the present state of the leg or pair of c. Changes may be told in another order than they
-// happened in.
+// Now returns the present state of the leg or pair of c. Changes may be reported out of order.
 func (s *Set) Now(c Change) Change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,9 +148,9 @@ func (s *Set) change(key legKey, t *track, changed bool) []Change {
 	return []Change{{ID: key.id, Leg: key.leg, To: t.state, Cause: t.ejected.cause, Trial: t.ejected.wait}}
 }
 
-// Verdict is what there is to say of a leg or a pair in a plan.
+// Verdict is the state of a leg or a pair for a plan.
 type Verdict struct {
-	Out   bool          // ejected, or half-open with as many requests as it may have
+	Out   bool          // ejected, or half-open and full
 	Wait  time.Duration // from its ejection to its trial: it grows with every trial that fails
 	Price float64       // seconds that its failures are expected to cost the request
 }
@@ -223,10 +222,10 @@ func (s *Set) Restarted(id replica.ID, now time.Time) {
 	}
 }
 
-// Forgive forgets what was held against a replica, alone and in pairs.
+// Forgive forgets the failures of a replica, alone and in pairs.
 func (s *Set) Forgive(id replica.ID) { s.Keep(func(other replica.ID) bool { return other != id }) }
 
-// Keep forgets the replicas that are not among the members any more, by what is asked of each.
+// Keep forgets the replicas that are not members any more.
 func (s *Set) Keep(member func(id replica.ID) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

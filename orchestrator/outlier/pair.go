@@ -8,7 +8,7 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// Began notes that the answer to a split request began well: neither of its ends fails with everybody.
+// Began records that the answer to a split request began well: neither end fails with every partner.
 func (s *Set) Began(p Pair, now time.Time) []Change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,7 +111,7 @@ func (s *Set) StuckSince(p Pair, then time.Time) bool {
 	return t != nil && t.state == Ejected && t.trials.stuck.After(then)
 }
 
-// unloaded is what is known of the failed loads of one end since the last that went well.
+// unloaded is what is known of the failed loads of one end since its last good load.
 type unloaded struct {
 	with  map[replica.ID]failedLoads
 	at    time.Time // of the newest
@@ -126,11 +126,11 @@ func (e *unloaded) decay(now time.Time) {
 	}
 }
 
-// failedLoads are those of one replica with another.
+// failedLoads are the failed loads of one replica with another.
 type failedLoads struct {
 	weight float64
 	n      int
-	since  time.Time // the oldest: what is taken back of before that is forgotten already
+	since  time.Time // time of the oldest: earlier failures are forgotten already
 	at     time.Time // of the newest
 }
 
@@ -147,7 +147,7 @@ func (f failedLoads) less() failedLoads {
 	return failedLoads{f.weight * float64(f.n-1) / float64(f.n), f.n - 1, f.since, f.at}
 }
 
-// unloadedAt returns what is known of an end, nothing where its newest failure is of long ago. It needs mu.
+// unloadedAt returns what is known of an end, and nothing if its newest failure is long ago. It needs mu.
 func (s *Set) unloadedAt(id replica.ID, now time.Time) *unloaded {
 	if s.unloaded == nil {
 		s.unloaded = map[replica.ID]*unloaded{}
@@ -194,8 +194,8 @@ func (e *unloaded) sum(now time.Time) (sum float64, several bool) {
 	return sum, len(e.with) > 1
 }
 
-// ExcuseLoad takes back that blocks did not come over at the given time. It is to [Set.NotLoaded] what
-// [Attempt.Excuse] is to [Attempt.Bad].
+// ExcuseLoad undoes a failed load of the given time. It is to [Set.NotLoaded] what [Attempt.Excuse] is to
+// [Attempt.Bad].
 func (s *Set) ExcuseLoad(p Pair, k Kind, cause bool, at, now time.Time) []Change {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 // State is whether a leg or pair is used.
 type State uint8
 
-// InUse takes requests like any other. Ejected takes none. HalfOpen takes as many at once as have gone well,
+// InUse takes requests like any other. Ejected takes none. HalfOpen takes as many at once as have succeeded,
 // beginning with one.
 const (
 	InUse State = iota
@@ -50,12 +50,12 @@ type outcomes struct {
 
 // ejection is the newest ejection and its course.
 type ejection struct {
-	era     uint32        // counts ejections: what began before the newest one says nothing of what is now
-	turned  time.Time     // when the state became what it is
+	era     uint32        // counts ejections: a request that began before the newest one does not count
+	turned  time.Time     // begin of the present state
 	cause   string        // of the newest ejection
 	wait    time.Duration // from the newest ejection to the trial
 	before  State         // what the newest ejection ended
-	byLoads bool          // the newest ejection was for loads that failed with everybody
+	byLoads bool          // the newest ejection was for loads that failed with every partner
 	forced  bool          // half-open since it was used although it was ejected, not by a trial
 }
 
@@ -110,9 +110,9 @@ func (t *track) well(era uint32, now time.Time) bool {
 	return false
 }
 
-// weigh returns what a failure counts here. A kind that requests may cause counts less, the more failures of
-// known cause the requests had caused. The first failures count whole. Nobody needs to say which requests
-// are bad, and a request can be doubted without being tried twice.
+// weigh returns the weight of a failure here. A kind of failure that requests may cause weighs less, the
+// more earlier failures were the requests' fault. The first failures have full weight. So bad requests need
+// not be identified, and a request can be doubted without a second try.
 func (t *outcomes) weigh(k Kind, now time.Time) float64 {
 	if k != ServerError && k != LoadFail {
 		return k.weight()
@@ -122,7 +122,7 @@ func (t *outcomes) weigh(k Kind, now time.Time) float64 {
 }
 
 func (t *outcomes) failed(f Failure, now time.Time) (weight float64) {
-	if now.Sub(t.failedAt) > remembered { // what was before is of another day
+	if now.Sub(t.failedAt) > remembered { // failures before were too long ago
 		t.row, t.doubt = 0, doubt{}
 	}
 	t.failedAt = now
@@ -179,7 +179,7 @@ func (t *track) eject(s Settings, row float64, longest time.Duration, k Kind, no
 	t.turn(Ejected, now)
 }
 
-// why says for people what it is ejected for.
+// why is the reason of the ejection, for people.
 func (t *track) why(k Kind, row float64) string {
 	switch {
 	case t.state == HalfOpen:
@@ -218,7 +218,7 @@ func (t *track) turn(to State, now time.Time) {
 	t.trials.wrong = t.trials.wrong && to == Ejected
 }
 
-// openItself makes the next request the trial, where nobody else makes one.
+// openItself makes the next request the trial, if no caller makes trials.
 func (t *track) openItself(s Settings, now time.Time) {
 	if t.state == Ejected && !s.Trials && !now.Before(t.trials.trial) {
 		t.admit(1, now)
@@ -243,8 +243,8 @@ func (t *outcomes) found(cause bool, now time.Time) {
 	}
 }
 
-// excuse takes back a failure at the given time. If the other failures are not enough for the ejection that
-// it led to, the ejection is over too. excuse reports whether the state has changed.
+// excuse undoes a failure of the given time. If the other failures are too few for the ejection that it led
+// to, the ejection ends too. excuse reports whether the state has changed.
 func (t *track) excuse(weight float64, at time.Time, row, share float64, now time.Time) bool {
 	t.recent.decay(now)
 	t.recent.bad = max(0, t.recent.bad-weight)
@@ -280,7 +280,7 @@ func (t *outcomes) price(now time.Time) float64 {
 	if t.bad < 0.01 {
 		return 0
 	}
-	const most = 0.95 // of requests that are taken to fail
+	const most = 0.95 // of requests that are assumed to fail
 	share := min(t.bad/(t.good+t.bad+1), most)
 	return share / (1 - share) * (t.lost + costBeside)
 }

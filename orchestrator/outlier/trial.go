@@ -70,8 +70,8 @@ func (t *track) dueAt(now time.Time) bool {
 // give notes that the trial is made.
 func (t *trials) give() { t.trying, t.suspect = true, false }
 
-// Passed notes that a trial went well. A leg is half-open from now on. A pair is in use again, since what it
-// was ejected for is what was tried.
+// Passed records that a trial succeeded. A leg becomes half-open. A pair is in use again, because the trial
+// tested the very thing that it was ejected for.
 func (s *Set) Passed(tr Trial, now time.Time) []Change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,7 +120,7 @@ func (s *Set) Failed(tr Trial, k Kind, now time.Time) []Change {
 	return nil
 }
 
-// PutOff notes that a trial was not made: what is ejected is due again before long.
+// PutOff records that a trial was not made: the next one is due soon.
 func (s *Set) PutOff(tr Trial, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,7 +140,7 @@ func (t *track) note(k Kind, now time.Time) {
 	}
 }
 
-// WrongText notes that a trial of one of its ends has shown that what a pair brings gives a wrong text.
+// WrongText records that a trial of one end has shown wrong text behind a pair's transfer.
 func (s *Set) WrongText(p Pair, now time.Time) []Change {
 	s.mu.Lock()
 	defer s.mu.Unlock()

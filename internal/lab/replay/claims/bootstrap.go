@@ -14,9 +14,9 @@ type Estimate struct {
 // resamples is how often requests are drawn anew.
 const resamples = 1000
 
-// bootstrap computes value with every session once, and again with as many drawn with replacement. All
-// requests of a session, in all seeds and with all policies, are drawn together, so that a difference is one
-// of the same requests.
+// bootstrap computes value once with every session, and again with as many sessions drawn with replacement.
+// All requests of a session, in all seeds and with all policies, are drawn together, so that a difference
+// compares the same requests.
 func bootstrap(sessions int, value func(times []float64) float64) Estimate {
 	times := ones(sessions)
 	e := Estimate{Value: value(times)}
@@ -37,7 +37,7 @@ func bootstrap(sessions int, value func(times []float64) float64) Estimate {
 	return e
 }
 
-// reduction is by which share a is below b.
+// reduction is the share by which a is below b.
 func reduction(a, b float64) float64 {
 	if b == 0 {
 		return 0
@@ -54,8 +54,7 @@ func ratio(a, b float64) float64 {
 
 func difference(a, b float64) float64 { return a - b }
 
-// compare says how figure f of the runs of a policy compares with that of another's, request by request, seed
-// by seed.
+// compare compares figure f of a policy's runs with another policy's, request by request and seed by seed.
 func compare(f figure, a, b []*Trial, with func(a, b float64) float64) Estimate {
 	both := common(a, b)
 	sa, sb := sampleOf(f, a, both), sampleOf(f, b, both)

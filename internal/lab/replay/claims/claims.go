@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// claim is something that is said of Tandem's decision, and how to find out.
+// claim is a statement about Tandem's decision, with the way to check it.
 type claim struct {
 	name    string
 	how     string // one sentence
@@ -79,5 +79,5 @@ func (l *lab) compare(
 	return e, nil
 }
 
-// excess is by which share a is above b.
+// excess is the share by which a is above b.
 func excess(a, b float64) float64 { return -reduction(a, b) }

@@ -77,7 +77,7 @@ func failingClaims() []claim {
 	return all
 }
 
-// besideOnce compares a figure of ours with that of the best of other policies, in one play of each.
+// besideOnce compares a figure of ours with the best of other policies, in one play of each.
 func (l *lab) besideOnce(
 	ctx context.Context, f figure, with func(a, b float64) float64, at func(policy string) Setting,
 	others []string,

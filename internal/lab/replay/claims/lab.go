@@ -17,8 +17,8 @@ import (
 // Workload is a trace and how it is played.
 type Workload uint8
 
-// The workloads that are played. Conversation is the one of Mooncake with its ticks spread; Agents are the
-// closed loops of Weka with contexts that fit 131,072 tokens.
+// The workloads. Conversation is Mooncake's trace with its ticks spread; Agents are Weka's closed loops with
+// contexts that fit 131,072 tokens.
 const (
 	Conversation Workload = iota
 	Agents
@@ -36,10 +36,10 @@ func (w Workload) file() string {
 type Setting struct {
 	Workload Workload
 	Cluster  string
-	Cache    float64 // KV capacity, as a multiple of what the GPUs hold
-	// Conversation: arrivals are so many times as dense as recorded; Agents: sessions a second.
+	Cache    float64 // KV capacity, as a multiple of the GPUs' own
+	// Conversation: density of arrivals, as a multiple of the recorded one; Agents: sessions a second.
 	Load float64
-	// Conversation: recorded time that is played, whatever the load; Agents: time in which sessions start.
+	// Conversation: recorded time that is played, at any load; Agents: time in which sessions start.
 	Span     time.Duration
 	Policy   string
 	Seed     uint64
@@ -48,7 +48,7 @@ type Setting struct {
 	Link     float64       // GB/s between engines, 0: 40
 	Loops    Loops         // of Clients
 	Troubles string        // of replicas, see [cluster.ParseTroubles]
-	Misstate string        // what routers are told that is not so, see [cluster.ParseMisstated]
+	Misstate string        // wrong facts that routers get, see [cluster.ParseMisstated]
 }
 
 func (s Setting) String() string {
@@ -63,7 +63,7 @@ func (s Setting) at(load float64) Setting {
 	return s
 }
 
-// slo is what an answer has to keep to count as good: the p90 of which capacity asks for.
+// slo is the limit of a good answer; a capacity requires it at the p90.
 var slo = replay.SLO{TTFT: 5 * time.Second, TPOT: 100 * time.Millisecond}
 
 // play makes what the simulator wants.
@@ -89,7 +89,7 @@ func (s Setting) play(traces string) replay.Play {
 // Answer is what became of one measured request.
 type Answer struct {
 	Session, Call  int32
-	TTFT, TPOT     float32  // s; a refused request counts as one of [replay.RefusedTTFT]
+	TTFT, TPOT     float32  // s; a refused request counts as [replay.RefusedTTFT]
 	Total          float32  // s until the last token
 	Prompt, Cached int32    // tokens
 	Output         int32    // tokens
@@ -187,7 +187,7 @@ func newLab(o Options) *lab {
 	return &lab{Options: o, slots: make(chan struct{}, max(1, o.Workers))}
 }
 
-// run plays s, or returns what it was when it was played before.
+// run plays s, or returns the result of an earlier play of s.
 func (l *lab) run(ctx context.Context, s Setting) (*Trial, error) {
 	return l.runs.get(s, func() (*Trial, error) { return l.play(ctx, s) })
 }

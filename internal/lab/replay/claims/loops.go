@@ -9,8 +9,8 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/trace"
 )
 
-// Loops are clients that each send one request after the other, with nothing in common: the load of a
-// benchmark of so many concurrent requests.
+// Loops are clients that each send one request after the other, with nothing in common: a benchmark with so
+// many concurrent requests.
 type Loops struct {
 	Clients   int
 	Calls     int // of each client

@@ -36,7 +36,7 @@ func staleClaims() []claim {
 	return all
 }
 
-// overloadClaims are about what is left of the goodput when far more comes than can be served.
+// overloadClaims are about the goodput under far more load than can be served.
 func overloadClaims() []claim {
 	var all []claim
 	for _, policy := range []string{ours, limited} {

@@ -8,7 +8,7 @@ import (
 // figure is something of a request that is summed up over many: the quotient of two sums, or a quantile.
 type figure struct {
 	of       func(*Answer) (number, weight float64)
-	quantile float64 // of number, 0: the sum of number over that of weight
+	quantile float64 // of number; 0: sum of number over sum of weight
 }
 
 // one counts a request as one.
@@ -19,7 +19,7 @@ func one(value func(*Answer) float64) func(*Answer) (float64, float64) {
 func ttft(a *Answer) float64 { return float64(a.TTFT) }
 func tpot(a *Answer) float64 { return float64(a.TPOT) }
 
-// steady is f without the first call of each session: those of clients all come at once.
+// steady is f without the first call of each session, because the first calls of clients come all at once.
 func steady(f figure) figure {
 	return figure{quantile: f.quantile, of: func(a *Answer) (float64, float64) {
 		if a.Call == 0 {
@@ -62,7 +62,7 @@ var (
 // sample is a figure's numbers of the runs of one policy, ready to be summed up with weights again and again.
 type sample struct {
 	figure
-	unit           []int32 // session of each number: what is drawn together
+	unit           []int32 // session of each number: sessions are drawn as a whole
 	number, weight []float64
 }
 

@@ -6,7 +6,7 @@ import (
 )
 
 // pressure is clients with prompts of 16,000 tokens and long answers, on four and four engines with 822,000
-// tokens of KV. There are so many clients that they ask for 1.2 times what decode holds.
+// tokens of KV. The clients ask for 1.2 times the decode engines' capacity.
 func pressure(policy string) Setting {
 	const kv = 822_000
 	const prompt, answer = 16_000, 3_000

@@ -49,7 +49,7 @@ func quickClaims() []claim {
 	}, toldWrongClaims()...)
 }
 
-// toldWrongClaims are of routers that are told wrong facts, as in the grid.
+// toldWrongClaims are about routers with wrong facts, as in the grid.
 func toldWrongClaims() []claim {
 	told := func(misstate, policy string) Setting {
 		s := quickTalk.quickly(policy)

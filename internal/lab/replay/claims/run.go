@@ -64,8 +64,8 @@ type Options struct {
 	Progress func(text string)
 }
 
-// Run computes every claim that is asked for, several plays at a time. Lines come in the order of the claims,
-// whatever ended first; with an error come those that were done before it.
+// Run computes every selected claim, several plays at a time. The lines come in the order of the claims.
+// With an error come the lines that were finished before it.
 func Run(ctx context.Context, o Options) ([]Line, error) {
 	all := o.claims()
 	asked := slices.DeleteFunc(all, func(c claim) bool { return !o.wants(c.name) })
@@ -75,7 +75,7 @@ func Run(ctx context.Context, o Options) ([]Line, error) {
 	l := newLab(o)
 	lines := make([]Line, len(asked))
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(max(1, o.Workers)) // so that what is told comes in about the order of the claims
+	group.SetLimit(max(1, o.Workers)) // so that progress comes in about the order of the claims
 	for i, c := range asked {
 		group.Go(func() error {
 			e, err := c.measure(ctx, l)

@@ -19,7 +19,7 @@ type Objective struct {
 	lower bool // better is less
 }
 
-// Objectives are what can be tuned for, the usual one first. What is not tuned for is looked at all the same.
+// Objectives are the objectives of tuning, the usual one first. The other objectives are reported too.
 func Objectives() []Objective {
 	return []Objective{
 		{"mean-ttft", meanTTFT, true},
@@ -43,7 +43,7 @@ func ObjectiveNamed(name string) (Objective, error) {
 	return Objective{}, fmt.Errorf("no objective %q: there are %s", name, strings.Join(names, ", "))
 }
 
-// gain is by which share b is better than a.
+// gain is the share by which b is better than a.
 func (o Objective) gain(a, b float64) float64 {
 	if o.lower {
 		return reduction(b, a)
@@ -59,23 +59,23 @@ func (w Weights) Policy() string {
 	return fmt.Sprintf("tandem:alpha=%g:beta=%g:gamma=%g:penalty=%g", w.Alpha, w.Beta, w.Gamma, w.Penalty)
 }
 
-// Search says what is tuned.
+// Search says what to tune.
 type Search struct {
-	Play      replay.Play // what is played; its policies are not looked at
+	Play      replay.Play // the play; its policies are ignored
 	From      Weights
 	Objective Objective
-	Seeds     int // that judge the result, 5
-	// Progress is told what came of each try, and the share of the work that is done at most: a search that
-	// finds nothing in its first round has no second.
+	Seeds     int // seeds that judge the result, 5
+	// Progress is called after each try, with the least share of the work that is done: a search that finds
+	// nothing in its first round has no second.
 	Progress func(text string, share float64)
 	work     float64 // done, in plays of half the time
 }
 
-// Tuning is what came of a search.
+// Tuning is the result of a search.
 type Tuning struct {
 	Weights Weights
 	Tried   int
-	// Share by which the objective is better than with the weights it began from, on what it was not tuned on;
+	// Share by which the objective is better than with the first weights, on traffic that was not tuned on;
 	// below 0 worse.
 	Gain   Estimate
 	Others []Effect // the other objectives, and the one tuned for at other loads
@@ -195,7 +195,7 @@ func (s *Search) trials(ctx context.Context, p replay.Play, policy string, seeds
 	return runs, nil
 }
 
-// judge compares what was found with where it began from, on the whole of the time.
+// judge compares the found weights with the first weights, on the whole time.
 func (s *Search) judge(ctx context.Context, t *Tuning) error {
 	seeds := max(1, s.Seeds)
 	s.work = float64(s.Most() * devSeeds) // a round may have been left out
@@ -249,5 +249,5 @@ func (s *Search) Most() (tries int) {
 	return tries
 }
 
-// judging is what it takes to judge the result, in plays of half the time.
+// judging is the work of judging the result, in plays of half the time.
 func (s *Search) judging() int { return 2 * 2 * max(1, s.Seeds) * (1 + len(otherLoads)) }

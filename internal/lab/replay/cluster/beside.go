@@ -10,7 +10,7 @@ type beside struct {
 	pauses       []time.Duration
 }
 
-// got takes in that the streams got tokens.
+// got records that the streams got tokens.
 func (b *beside) got(at time.Duration) {
 	b.tokens[b.n%len(b.tokens)] = at
 	b.n++
@@ -30,8 +30,8 @@ func (b *beside) watch(now time.Duration) watch {
 	return watch{now, b.begun, b.ended, alone}
 }
 
-// end returns the pauses of the streams up to now, as the answer of the piece comes or fails; none where
-// nobody can tell. They are there until the next piece ends.
+// end returns the pauses of the streams up to now, when the answer of the piece comes or fails; none if they
+// are unknown. They stay valid until the next piece ends.
 func (b *beside) end(w watch, now time.Duration) []time.Duration {
 	alone := w.alone && b.begun == w.begun && b.ended == w.ended
 	b.ended++

@@ -25,9 +25,8 @@ type Ideal struct {
 // Hit is the ideal share of cached tokens.
 func (x *Ideal) Hit() float64 { return float64(x.Cached) / float64(max(x.Prompt, 1)) }
 
-// Load is the share of their time that so many engines must prefill at least when the trace comes scale times
-// as dense: above 1 no policy keeps up. The fluid bound on the capacity of n engines is the scale at which it
-// is 1.
+// Load is the least share of the engines' time that prefills need when the trace comes scale times as dense:
+// above 1 no policy keeps up. The fluid bound on the capacity of n engines is the scale with a Load of 1.
 func (x *Ideal) Load(n int, scale float64) float64 {
 	return x.Prefill * scale / (x.Span.Seconds() * float64(max(n, 1)))
 }
@@ -94,7 +93,7 @@ func (m *meter) add(s *trace.Session, i int) {
 	m.Decode += (cost.D1*out + cost.D2*out*(float64(call.Input)+out/2)) / speed
 }
 
-// found is the tokens of the longest head that was there before. All full blocks are there from now on.
+// found returns the tokens of the longest known head, and makes all full blocks known.
 func (m *meter) found(s *trace.Session, i int) int {
 	if s.BlockSize == 0 {
 		return 0

@@ -73,7 +73,7 @@ func (c *Cluster) place(x *call) bool {
 	return true
 }
 
-// refuse ends a call without an answer. Its client goes on: a refused call does not end its session.
+// refuse ends a call without an answer. A refused call does not end its client's session.
 func (c *Cluster) refuse(x *call) {
 	if x.rec.Failures > 0 {
 		c.lose(x)

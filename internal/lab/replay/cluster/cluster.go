@@ -33,9 +33,9 @@ type Node struct {
 	Place  replica.Place
 }
 
-// Config describes a fleet. The zero value of what has a default named takes it.
+// Config describes a fleet. A zero field has the default that its comment names.
 //
-// Long: a field for each thing that can be set.
+// Long: a field for each setting.
 type Config struct {
 	Nodes      [2][]Node              // by Side
 	TokenBytes int                    // KV of a token
@@ -50,9 +50,9 @@ type Config struct {
 	QueueLimit int                    // requests that may wait for room at a router; 1024
 	QueueTime  time.Duration          // for so long; 30 s
 	Model      string                 // "m"
-	Troubles   []Trouble              // what goes wrong with replicas; needs routers that are a [Survivor]
-	Misstated  Misstated              // what routers are told of the fleet that is not true
-	Started    func(time.Duration)    // is told of virtual time now and then, nil for nobody
+	Troubles   []Trouble              // failures of replicas; needs routers that are a [Survivor]
+	Misstated  Misstated              // wrong facts that routers get
+	Started    func(time.Duration)    // called with the virtual time now and then; may be nil
 	_          struct{}               // keyed literals only
 }
 
@@ -74,9 +74,9 @@ var epoch = time.Unix(1_700_000_000, 0)
 type Query struct {
 	Slot    int      // small number of its own while it lives
 	Session uint64   // 0: the trace has none
-	Tokens  int      // of the prompt; an estimate where nobody knows token ids
-	Keys    []kv.Key // of the prompt's full blocks, or chunks, see [Misstated]; nobody may change them
-	Counted int      // tokens of the prompt by the engine's count; told at the end of the answer, 0 before
+	Tokens  int      // of the prompt; an estimate without token ids
+	Keys    []kv.Key // of the prompt's full blocks, or chunks, see [Misstated]; read only
+	Counted int      // tokens of the prompt by the engine's count; known at the end of the answer, 0 before
 	At      time.Time
 	Asked   capture.Asked
 }
@@ -85,7 +85,7 @@ type Query struct {
 // wait for one.
 const Refuse = -1
 
-// Router decides. Each method is called when a router would learn of what it tells.
+// Router decides. Each method is called when a real router would get the information.
 type Router interface {
 	// Place chooses a replica of each side and books them; p below zero lets d prefill by itself. Where none has
 	// room it says so, and is asked again; with d of [Refuse] it is not.
@@ -98,14 +98,14 @@ type Router interface {
 	Apply(side Side, i int, b *kv.Batch)                                 // block events of a replica
 	Observe(side Side, i int, l replica.Load, now time.Time)             // a load report
 	Tick(now time.Time)                                                  // once a second
-	Events() [2]bool                                                     // of which sides it wants block events
+	Events() [2]bool                                                     // the sides whose block events it wants
 }
 
 // Sharer is a [Router] that tells the others of its bookings now and then.
 type Sharer interface {
 	ShareEvery() time.Duration              // 0 never
-	Share(now time.Time) any                // what it tells
-	Hear(from int, said any, now time.Time) // what another one told
+	Share(now time.Time) any                // its report to the others
+	Hear(from int, said any, now time.Time) // another router's report
 }
 
 // engine is one simulated engine and what happens to it.
@@ -119,7 +119,7 @@ type engine struct {
 	feed   *feed         // block events on their way to the router
 	link   time.Duration // when its side of the network is free, where links are queued
 
-	failing float64 // share of what is sent to it that it fails
+	failing float64 // share of its requests that it fails
 	gone    bool    // it takes nothing more
 }
 

@@ -23,8 +23,8 @@ type Description struct {
 	Decode  []Group    `yaml:"decode"`
 }
 
-// Bandwidths are of the paths between two engines, in GB/s, by how far they stand apart. One that is not
-// given is as fast as the next nearer one, and the nearest as the fleet's default.
+// Bandwidths are the bandwidths of paths between two engines, in GB/s, by distance. A missing one equals the
+// next nearer one, and the nearest equals the fleet's default.
 type Bandwidths struct {
 	Host  float64 `yaml:"host"`
 	Rack  float64 `yaml:"rack"`
@@ -37,17 +37,17 @@ type Group struct {
 	Replicas int     `yaml:"replicas"` // 1
 	Profile  string  `yaml:"profile"`  // GPU and model; the fleet's default
 	Speed    float64 `yaml:"speed"`    // 0.6 takes 1/0.6 of the profile's time for everything; 1
-	Cache    float64 `yaml:"cache"`    // KV capacity as a multiple of what the GPUs hold; the fleet's default
+	Cache    float64 `yaml:"cache"`    // KV capacity as a multiple of the GPUs' own; the fleet's default
 	Step     int     `yaml:"step"`     // tokens of a step; of a decode group the fleet's default, else vLLM's
 	Host     string  `yaml:"host"`
 	Rack     string  `yaml:"rack"`
 	Zone     string  `yaml:"zone"`
 }
 
-// Base is what holds for the engines and links of which a description says nothing.
+// Base holds the defaults of engines and links.
 type Base struct {
 	Profile   string
-	Cache     float64 // multiple of what the GPUs hold
+	Cache     float64 // multiple of the GPUs' own
 	Link      float64 // GB/s
 	Step      int     // tokens of a decode replica's step, 0: vLLM's default
 	MaxLen    int     // tokens of a prompt and its answer
@@ -130,7 +130,7 @@ func number(text string) (float64, error) {
 	return strconv.ParseFloat(text, 64)
 }
 
-// add appends a group, of which no replicas may be left out.
+// add appends a group; its number of replicas is required.
 func (d *Description) add(kind string, g Group) {
 	if g.Replicas == 0 {
 		return

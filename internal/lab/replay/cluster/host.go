@@ -65,7 +65,7 @@ func (c *Config) SetStepTime() {
 	}
 }
 
-// onHost is the time from when a leg reaches its engine's server until the scheduler sees it.
+// onHost is the time from the arrival of a leg at its engine's server until the scheduler sees it.
 func (c *Cluster) onHost(x *call) time.Duration {
 	took := c.cfg.Host.Request
 	if !x.tokenized {

@@ -46,11 +46,11 @@ type flow struct {
 	call  *call
 }
 
-// network is the transfers under way, which share the bandwidth of their ends. It has no clock: its caller
-// tells it when a transfer begins, and asks it when the next one ends.
+// network is the set of transfers under way, which share the bandwidth of their ends. It has no clock: its
+// caller reports the begin of a transfer, and asks for the end of the next one.
 //
-// An end of an engine has a bandwidth for each class of path: what goes as far as that or farther has no more
-// than it in all. So what goes between two racks does not keep busy what is left for the own rack.
+// An end of an engine has a bandwidth for each class of path. It bounds all transfers that go as far or
+// farther. So transfers between two racks leave the rest of the bandwidth to the own rack.
 type network struct {
 	speed  [replica.Links]float64 // bytes a second of a path
 	limit  [replica.Links]float64 // of an end, for paths of this class and farther ones
@@ -83,12 +83,12 @@ func (n *network) begin(now time.Duration, f *flow) {
 	n.share()
 }
 
-// done takes those out that have ended.
+// done removes the transfers that have ended.
 func (n *network) done(now time.Duration) []*flow {
 	n.advance(now)
 	var over []*flow
 	n.flows = slices.DeleteFunc(n.flows, func(f *flow) bool {
-		// Times are whole nanoseconds: what would move in two nanoseconds has moved.
+		// Times are whole nanoseconds: a rest that takes two nanoseconds counts as moved.
 		if f.left > f.rate*2e-9 {
 			return false
 		}
@@ -99,7 +99,7 @@ func (n *network) done(now time.Duration) []*flow {
 	return over
 }
 
-// advance moves what has moved by now.
+// advance moves bytes up to now.
 func (n *network) advance(now time.Duration) {
 	for _, f := range n.flows {
 		moved := min(f.left, f.rate*(now-n.at).Seconds())
@@ -142,7 +142,7 @@ func (n *network) limits(f *flow, visit func(*end, replica.Link)) {
 	}
 }
 
-// room is the rate up to which a flow could grow if all that are not known yet grow alike.
+// room is the rate that a flow could reach if all undecided flows grow alike.
 func (n *network) room(f *flow) float64 {
 	most := n.speed[f.class]
 	n.limits(f, func(x *end, class replica.Link) {
@@ -162,7 +162,7 @@ func (n *network) level() float64 {
 	return least
 }
 
-// recount adds up what is used at each end, and by how many more it will be.
+// recount sums up the used bandwidth at each end, and counts its undecided flows.
 func (n *network) recount() {
 	for side := range n.ends {
 		clear(n.ends[side])
@@ -187,7 +187,7 @@ func (n *network) next() time.Duration {
 	return first
 }
 
-// busy is how long an engine's side of the network needs for what is under way there.
+// busy is the time that an engine's side of the network needs for its transfers under way.
 func (n *network) busy(side Side, i int, now time.Duration) time.Duration {
 	seconds := 0.0
 	for _, f := range n.flows {
@@ -211,7 +211,7 @@ func (c *Cluster) flow(x *call, p, d *engine, class replica.Link) {
 	c.awaitFlows()
 }
 
-// awaitFlows plans the end of the next transfer. What was planned before is found out of date.
+// awaitFlows plans the end of the next transfer. Earlier plans become out of date.
 func (c *Cluster) awaitFlows() {
 	if len(c.network.flows) > 0 {
 		c.clock.events.add(event{at: c.network.due, kind: flowed})

@@ -12,26 +12,26 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// Misstated is what routers are told of a fleet that is not true, or not told. The zero value states
-// everything as it is. Oracles, which are shown the [Truth], are told no lies.
+// Misstated is the set of wrong or missing facts that routers get about a fleet. The zero value states
+// everything as it is. Oracles get the [Truth] all the same.
 type Misstated struct {
 	// Links is how many times as fast as they are routers take all links to be: 10 for ten times too fast, 0.1
 	// for ten times too slow, 0 for the truth.
 	Links float64
 
-	// Speed is the told speed of engines over their true speed. With 0 Tandem is told no speeds, as by default,
-	// and other policies are told the engines' profile.
+	// Speed is the stated speed of engines over their true speed. With 0 Tandem gets no speeds, as by default,
+	// and other policies get the engines' profile.
 	Speed float64
-	Bare  bool // what is said of engines leaves out what their hosts take
+	Bare  bool // the stated speeds leave out the time of the hosts
 
-	// nobody knows token ids: prompts are matched by their text, and their lengths estimated
+	// token ids are unknown: prompts are matched by text, and their lengths estimated
 	Text    bool
 	Nothing bool          // nothing tells which cache holds what
-	Routers int           // as many share the requests, and do not know of each other; 0: as the fleet has it
+	Routers int           // routers that do not know of each other; 0: as the fleet has it
 	Every   time.Duration // between two times that routers tell each other of their bookings, 0 never
 }
 
-// ToldLinks returns the bytes a second of each class of path as routers are told.
+// ToldLinks returns the stated bytes a second of each class of path.
 func (c *Config) ToldLinks() [replica.Links]float64 {
 	told := c.Links
 	for class := range told {
@@ -40,11 +40,11 @@ func (c *Config) ToldLinks() [replica.Links]float64 {
 	return told
 }
 
-// Chunk is how many tokens a chunk of text has by which prompts are matched, as production's defaults have
-// it.
+// Chunk is the number of tokens in a chunk of text, by production's defaults. Prompts without ids are
+// matched by chunks.
 const Chunk = 64
 
-// estimateError is by which share of itself the estimate of a prompt's length may be off.
+// estimateError is the largest relative error of an estimated prompt length.
 const estimateError = 0.25
 
 // ParseMisstated reads what is mis-stated, with commas between; "" is the truth:
@@ -115,7 +115,7 @@ func several(text string) (n int, every time.Duration, err error) {
 	return n, every, nil
 }
 
-// ToldNode returns an engine as routers are told what its steps take.
+// ToldNode returns an engine with the stated times of its steps.
 func (c *Config) ToldNode(side Side, i int) Node {
 	n := c.Nodes[side][i]
 	if c.Misstated.Speed > 0 {

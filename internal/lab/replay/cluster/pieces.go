@@ -3,15 +3,15 @@ package cluster
 import "time"
 
 // Piecer is a [Router] that sends a long prompt in pieces when a decode replica computes it. A piece is a
-// request for a longer beginning of the prompt than the piece before, and nobody wants its answer. The
-// request itself comes last.
+// request for a longer beginning of the prompt than the piece before; its answer is not used. The request
+// itself comes last.
 type Piecer interface {
 	// Next returns how many leading tokens of a placed prompt are sent now; all tokens mean the request itself.
 	// If upto is 0, Next is called again after ask, or when it calls wake. It may call wake before it returns.
 	Next(q *Query, now time.Time, wake func()) (upto int, ask time.Duration)
 
-	// Computed tells that the answer of the piece has come. pauses are the times in which no stream of the
-	// engine got anything meanwhile; none where nobody can tell. The callee does not keep pauses.
+	// Computed reports that the answer of the piece has come. pauses are the times in which no stream of the
+	// engine got anything meanwhile; none if they are unknown. The callee does not keep pauses.
 	Computed(q *Query, pauses []time.Duration, now time.Time)
 }
 
@@ -52,7 +52,7 @@ func (c *Cluster) askAt(x *call, at time.Duration) {
 	c.clock.events.add(event{at: at, kind: asked, call: x})
 }
 
-// asks lets a call ask for its next piece, unless it has been told otherwise since.
+// asks lets a call ask for its next piece, unless a newer instruction came since.
 func (c *Cluster) asks(x *call) {
 	if x.leg.turn.waits && x.leg.turn.at == c.clock.now {
 		x.leg.turn.waits = false

@@ -214,7 +214,7 @@ func (c *Cluster) reads(e *engine, st *core.Stats) replica.Reads {
 	}
 }
 
-// share lets a router tell the others what they ask it for at this moment.
+// share sends a router's present report to the others.
 func (c *Cluster) share(f *front) {
 	teller := f.Router.(Sharer)
 	said, from := teller.Share(Time(c.clock.now)), slices.Index(c.fronts, f)

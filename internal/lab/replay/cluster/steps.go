@@ -115,7 +115,7 @@ func (c *Cluster) output(e *engine, x *call, o *core.Output) {
 	}
 }
 
-// transferOf is what the decode leg is told of the prefill.
+// transferOf returns what the decode leg knows of the prefill.
 func transferOf(o *core.TransferOut) *core.Transfer {
 	ids := make([]int, len(o.BlockIDs))
 	for i, id := range o.BlockIDs {

@@ -9,15 +9,14 @@ import (
 	"time"
 )
 
-// Trouble is what goes wrong with one replica for a while of virtual time. One of Fail, Slow and Gone says
-// what.
+// Trouble is a failure of one replica for a while of virtual time: one of Fail, Slow and Gone.
 type Trouble struct {
 	Side     Side
 	Index    int
 	From, To time.Duration
-	Fail     float64 // share of what is sent to it that it answers with an error at once; the rest goes well
-	Slow     float64 // everything takes so many times as long
-	Gone     bool    // it takes nothing more, finishes what it has, and comes back with an empty cache
+	Fail     float64 // share of its requests that it answers with an error at once; the others go well
+	Slow     float64 // factor by which everything takes longer
+	Gone     bool    // it takes no requests, finishes the running ones, and comes back with an empty cache
 }
 
 // noticedAfter is how long routers take to hear that a replica has left or joined.
@@ -26,8 +25,8 @@ const noticedAfter = time.Second
 // rejoinEvery is how often a replica that should come back, and has not finished yet, looks again.
 const rejoinEvery = time.Second
 
-// ParseTroubles reads troubles with commas between them. Each has the form d0:fail=0.5@5m+1m: which replica,
-// what (fail, fail=share, slow=factor, gone), from when, and for how long.
+// ParseTroubles reads troubles with commas between them. Each has the form d0:fail=0.5@5m+1m: the replica,
+// the failure (fail, fail=share, slow=factor, gone), its begin, and its length.
 func ParseTroubles(text string) ([]Trouble, error) {
 	var all []Trouble
 	for one := range strings.SplitSeq(text, ",") {
@@ -99,21 +98,21 @@ func (t *Trouble) setWhat(what string) (err error) {
 type Failure struct {
 	Leg     Side // Decode also where the replica was to do everything
 	Replica int
-	Refused bool          // nobody took the connection; otherwise the replica answered with an error
+	Refused bool          // the connection was refused; otherwise the replica answered with an error
 	Took    time.Duration // since the leg was sent
 }
 
 // Verdict is what a router does about a failure.
 type Verdict struct {
 	Again     bool          // the request is placed anew; otherwise its client gets the error
-	After     time.Duration // so much later
-	GivesBack bool          // prefill is told that nobody reads the blocks; else it keeps them for their lease
+	After     time.Duration // delay before the retry
+	GivesBack bool          // prefill gets its blocks back; else it keeps them for their lease
 }
 
-// Survivor is a [Router] that goes on when replicas fail and leave. Only such routers can be played with
+// Survivor is a [Router] that handles failing and leaving replicas. Only such routers can be played with
 // troubles.
 type Survivor interface {
-	// Failed ends what was booked for q, and says what is done.
+	// Failed releases the bookings of q, and returns what to do next.
 	Failed(q *Query, f Failure, now time.Time) Verdict
 	// Member tells that a replica has left, or is back with an empty cache.
 	Member(side Side, i int, here bool, now time.Time)
@@ -185,8 +184,7 @@ func (c *Cluster) notice(e *engine) {
 	}
 }
 
-// turnsAway reports whether an engine refuses or fails what it is asked for, and has the router of x hear
-// about that.
+// turnsAway reports whether an engine refuses or fails a request, and tells the router of x.
 func (c *Cluster) turnsAway(x *call, e *engine) bool {
 	fails := e.failing == 1 || e.failing > 0 && c.failures.chance.Float64() < e.failing
 	if !e.gone && !fails {

@@ -81,8 +81,8 @@ func (t *Truth) Expect(q *Query, cached int) {
 	t.expected[q.Slot] = cached
 }
 
-// Expected returns what was noted for a task, by its id, and whether the task computes its prompt where it
-// waits. A task with blocks elsewhere does not.
+// Expected returns the note for a task, by its id, and whether the task computes its prompt where it waits.
+// A task with blocks elsewhere does not.
 func (t *Truth) Expected(id string) (cached int, computes bool) {
 	slot, err := slotOf(id)
 	if err != nil || slot >= len(t.c.slots.live) || t.c.slots.live[slot] == nil || slot >= len(t.expected) {
@@ -92,8 +92,8 @@ func (t *Truth) Expected(id string) (cached int, computes bool) {
 	return t.expected[slot], x.leg.side == Prefill || x.place.p < 0
 }
 
-// Coming tells of the requests but q that will decode on replica i when they have been prefilled elsewhere:
-// how many, and the tokens of their prompts.
+// Coming counts the requests other than q that will decode on replica i after a prefill elsewhere, and the
+// tokens of their prompts.
 func (t *Truth) Coming(i int, q *Query) (requests, tokens int) {
 	for slot, x := range t.c.slots.live {
 		if x != nil && slot != q.Slot && x.place.placed && x.leg.side == Prefill && x.place.d == i {

@@ -6,9 +6,9 @@ import (
 	"github.com/tandem-router/tandem/internal/waitline"
 )
 
-// Forecaster is a [Router] that says what is to be expected of a request that it has just found no room for.
-// Its requests wait in the [waitline.Queue] that production uses. Requests of other routers wait in the same
-// queue with one try and without a forecast: in the order in which they came, until one finds no room.
+// Forecaster is a [Router] that gives a forecast for a request that found no room. Its requests wait in the
+// [waitline.Queue] that production uses. Requests of other routers wait in the same queue with one try and
+// without a forecast: in order of arrival, until one finds no room.
 type Forecaster interface {
 	// RoomIn returns what the newest try of q found.
 	RoomIn(q *Query) waitline.Found
@@ -65,14 +65,14 @@ func (c *Cluster) found(x *call) waitline.Found {
 	return waitline.Found{}
 }
 
-// admit lets those that wait at a router try, since room may have come.
+// admit lets the waiting requests of a router try, because room may have come.
 func (c *Cluster) admit(f *front) {
 	c.expire(f)
 	f.waiting.Wake()
 	c.tryReady(f)
 }
 
-// tryReady lets those try that the queue lets try, until there is none.
+// tryReady tries the requests that the queue releases, until there is none.
 func (c *Cluster) tryReady(f *front) {
 	for w := f.waiting.Next(); w != nil; w = f.waiting.Next() {
 		tries := f.waiting.Begin(w)

@@ -227,8 +227,8 @@ func (p *Player) field(ctx context.Context, g *goal, shape string, load float64)
 	return withRules(contenders(first, kept), p.Rules), nil
 }
 
-// contenders are the n best policies of some forms, best first, whatever their rules. One that comes twice
-// among them, with another weight, counts once: both are returned.
+// contenders are the n best policies of some forms, best first, under any rule. A policy that appears twice,
+// with another weight, counts once, but both are returned.
 func contenders(forms []string, n int) []string {
 	var names []string
 	different := map[string]bool{}

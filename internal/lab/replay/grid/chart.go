@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Chart draws every cell as a dot, as an SVG file: good answers of ours over those of the best fair rival, by
-// the usual goal and within the tight one.
+// Chart draws every cell as a dot, as an SVG file: our good answers over the best fair rival's, by the usual
+// goal and by the tight one.
 func Chart(w io.Writer, lines []Line) error {
 	picture := strings.Replace(string(chart(lines)), "<svg", `<svg xmlns="http://www.w3.org/2000/svg"`, 1)
 	_, err := io.WriteString(w, picture)

@@ -9,16 +9,16 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/replay/cluster"
 )
 
-// Fleet is one in which routers are told wrong facts.
+// Fleet is a fleet whose routers get wrong facts.
 type Fleet struct {
 	Ground
 	Link float64 // GB/s between engines
-	// Load is about 0.8 of what the best tuned rival holds there with true facts.
+	// Load is about 0.8 of the best tuned rival's capacity with true facts.
 	Load float64
 }
 
-// Fleets are those of "what if the facts are wrong": recorded and composed traffic, over fast links and over
-// slow ones, where the speed of links matters most.
+// Fleets are the fleets with wrong facts: recorded and composed traffic, over fast links and over slow ones,
+// where the speed of links matters most.
 func Fleets() []Fleet {
 	fleet := func(kind, shape string, cache float64, step int, link, load float64) Fleet {
 		return Fleet{Ground{Kind: kind, Shape: shape, Cache: cache, Step: step}, link, load}
@@ -46,13 +46,13 @@ func (f *Fleet) Wanted(only []string) bool {
 		slices.ContainsFunc(only, func(prefix string) bool { return strings.HasPrefix(f.Name(), prefix) })
 }
 
-// Misstatements are what routers are told in each fleet, as `--misstate` takes it; the first is the truth.
+// Misstatements are the wrong facts for each fleet, in the form of `--misstate`; the first is the truth.
 var Misstatements = []string{
 	"", "links=10", "links=0.1", "speed=2", "speed=0.5", "ids=none", "routers=4", "routers=4@1s",
 }
 
-// Rivals with usual weights. The first weigh a local prefill against a pair by seconds, so that they are told
-// the speeds of links and of engines. The others count tokens alone, so that neither is a fact for them.
+// Rivals with usual weights. The first group compares a local prefill with a pair in seconds, so it gets the
+// speeds of links and engines. The second group counts only tokens, so these speeds do not matter.
 var (
 	knowing  = []string{"kv-aware+local:k=2", "dynamo:credit=1.5+local:k=2", "lmetric+local:k=2"}
 	carefree = []string{"kv-aware+local", "dynamo:credit=1.5+local", "lmetric+local"}
@@ -66,7 +66,7 @@ type Facts struct {
 	Told  []Told  `json:"told"`
 }
 
-// Told is what came of one misstatement. Rivals are the best of some forms in the same blindness.
+// Told is the result of one misstatement. Rivals are the best of some forms with the same wrong facts.
 type Told struct {
 	Misstate string  `json:"misstate"`
 	Ours     Figures `json:"ours"`
@@ -94,7 +94,7 @@ func (p *Player) Facts(ctx context.Context, f *Fleet) (*Facts, error) {
 	return all, nil
 }
 
-// told plays all that are judged with one misstatement.
+// told plays everything that one misstatement is judged by.
 func (p *Player) told(ctx context.Context, misstate string, load float64) (*Told, error) {
 	t := &Told{Misstate: misstate}
 	for _, side := range []struct {
@@ -119,14 +119,13 @@ func (p *Player) told(ctx context.Context, misstate string, load float64) (*Told
 	return t, nil
 }
 
-// untold is what a misstatement comes to for rivals: their routers tell each other nothing.
+// untold is the misstatement for rivals: their routers share nothing.
 func untold(misstate string) string {
 	routers, _, _ := strings.Cut(misstate, "@")
 	return routers
 }
 
-// careless is what a misstatement comes to for rivals that go neither by the speed of links nor by that of
-// engines.
+// careless is the misstatement for rivals that ignore the speeds of links and engines.
 func careless(misstate string) string {
 	return strings.Join(slices.DeleteFunc(strings.Split(misstate, ","), func(fact string) bool {
 		return strings.HasPrefix(fact, "links=") || strings.HasPrefix(fact, "speed=")

@@ -1,6 +1,6 @@
-// Package grid plays the decision beside its fair rivals over a drawn grid of cells: kinds of traffic, shapes
-// of a fleet, caches, step budgets and loads. A cell is judged at a share of what the best rival holds there,
-// so that neither side has chosen the load.
+// Package grid plays the decision beside its fair rivals over a drawn grid of cells: kinds of traffic,
+// shapes of a fleet, caches, step budgets and loads. The load of a cell is a share of the best rival's
+// capacity, so that neither side has chosen the load.
 package grid
 
 import (
@@ -26,7 +26,7 @@ type Ground struct {
 	Shares []float64
 }
 
-// gapShare is the share of capacity at which gaps are told; every ground has it.
+// gapShare is the share of capacity at which gaps are reported; every ground has it.
 const gapShare = 0.7
 
 // The axes.
@@ -68,7 +68,7 @@ func Draw(seed uint64, rounds int) []Ground {
 
 func one[T any](rnd *rand.Rand, of []T) T { return of[rnd.IntN(len(of))] }
 
-// replicas counts those of a shape of the list.
+// replicas counts the replicas of a listed shape.
 func replicas(shape string) int {
 	var p, d int
 	if n, _ := fmt.Sscanf(shape, "%dP%dD", &p, &d); n == 2 {
@@ -86,7 +86,7 @@ func (g *Ground) Name() string {
 	return fmt.Sprintf("%s/%s/cache%g/step%d", g.Kind, g.Shape, g.Cache, g.Step)
 }
 
-// Cell names one of its cells.
+// Cell names a cell of the ground.
 func (g *Ground) Cell(share float64) string { return fmt.Sprintf("%s/%g", g.Name(), share) }
 
 // Wanted reports whether the ground, or one of its cells, begins with one of the given texts. With none
@@ -98,7 +98,7 @@ func (g *Ground) Wanted(only []string) bool {
 	})
 }
 
-// seed sets the plays of a ground apart from those of others.
+// seed makes the plays of a ground different from those of other grounds.
 func (g *Ground) seed(of uint64) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(g.Name()))
@@ -158,7 +158,7 @@ type Trio struct {
 	Unsplit Windows `json:"unsplit"`
 }
 
-// Figures are what is kept of a play.
+// Figures are the saved figures of a play.
 type Figures struct {
 	Policy   string  `json:"policy"`
 	Measured int     `json:"measured"`

@@ -14,15 +14,15 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/replay"
 )
 
-// Plays are plays that are over, by what was played. Those of rivals may be written down: a rival plays the
-// same whatever becomes of our decision, and nine plays of ten are rivals'. Safe for concurrent use.
+// Plays are finished plays, by their input. Plays of rivals may be saved: our decision does not change them,
+// and they are nine of ten plays. Safe for concurrent use.
 type Plays struct {
 	mu   sync.Mutex // guards the following
 	made map[playKey]*Played
-	out  io.Writer // nil for nobody
+	out  io.Writer // nil: plays are not saved
 }
 
-// playKey is all that makes a difference to a play.
+// playKey is the complete input of a play.
 type playKey struct {
 	Kind    string        `json:"kind"`
 	Cluster string        `json:"cluster"`
@@ -54,8 +54,8 @@ type header struct {
 	Engines string `json:"engines"` // what two small plays came to, see [fingerprint]
 }
 
-// ReadPlays takes over what was written down before, unless simulated engines, or what is around them, play
-// otherwise by now: then it says so, and takes nothing. A line that was cut off ends it.
+// ReadPlays loads saved plays. If the simulated engines or their surroundings have changed since, it says so
+// and loads nothing. An incomplete line ends the reading.
 func (p *Plays) ReadPlays(ctx context.Context, r io.Reader) (same bool, err error) {
 	in := bufio.NewScanner(r)
 	in.Buffer(nil, 1<<20)
@@ -129,8 +129,7 @@ func write(w io.Writer, key playKey, x *Played) error {
 	return json.NewEncoder(w).Encode(keptPlay{key, x})
 }
 
-// fingerprint tells fleets that play otherwise apart: what two small plays of rivals come to, to the last
-// digit.
+// fingerprint identifies the simulated fleet: the figures of two small plays of rivals, to the last digit.
 func fingerprint(ctx context.Context) (string, error) {
 	var text strings.Builder
 	for _, at := range [][2]string{{"2P1D", "dynamo:credit=1.5+local:k=2"}, {"3D", "lmetric"}} {

@@ -18,7 +18,7 @@ type Known struct {
 	Capacity float64 `json:"capacity"` // 0: none that was tried
 }
 
-// AddOracles plays a cell with those oracles that have not played it.
+// AddOracles plays a cell with the oracles that have not played it.
 func (p *Player) AddOracles(ctx context.Context, l *Line) error {
 	p.usual.enough = l.Enough
 	for _, form := range Oracles[len(l.Known):] {
@@ -40,7 +40,7 @@ func (s *Shaped) WantsOracles() bool {
 	return slices.ContainsFunc(s.Goals(), func(m *Match) bool { return m.Enough > 0 && m.Known == nil })
 }
 
-// AddOraclesTo finds the shape in which one of the oracles holds most, at both goals.
+// AddOraclesTo finds the shape in which an oracle holds most, at both goals.
 func (p *Player) AddOraclesTo(ctx context.Context, s *Shaped) (err error) {
 	p.usual.enough, p.tight.enough = s.Usual.Enough, s.Tight.Enough
 	for _, m := range s.Goals() {
@@ -77,7 +77,7 @@ func (l *Line) known(of func(*Known) float64) float64 {
 // KnownGood is the share of answers that keep the usual goal, with the oracle that has most.
 func (l *Line) KnownGood() float64 { return l.known(func(k *Known) float64 { return k.Usual }) }
 
-// KnownTight is that of the tight one.
+// KnownTight is the same for the tight goal.
 func (l *Line) KnownTight() float64 { return l.known(func(k *Known) float64 { return k.Tight }) }
 
 // KnownRatio is the capacity of the oracle that has most over the best fair rival's.
@@ -98,11 +98,11 @@ func (l *Line) lateToo() bool {
 	return true
 }
 
-// KnownSummary counts what oracles have of what is wanted of a grid.
+// KnownSummary compares oracles with the targets of a grid.
 type KnownSummary struct {
 	Name    string  `json:"name"`
 	Cells   int     `json:"cells"`    // that oracles have played
-	Lost    int     `json:"lost"`     // those that we lost to a fair rival in the same shape
+	Lost    int     `json:"lost"`     // cells that we lost to a fair rival in the same shape
 	LostToo int     `json:"lost_too"` // lost cells in which no oracle is as good as the rival
 	Least   float64 `json:"least_capacity_ratio"`
 	Mean    float64 `json:"mean_capacity_ratio"` // of the oracle that holds most over the best rival
@@ -113,8 +113,8 @@ type KnownSummary struct {
 	LateToo int     `json:"late_too"` // late cells in which no oracle is in time and as even
 }
 
-// SumKnown sums up all cells that oracles have played, and those of the open and of the blind kinds. It takes
-// the first draw alone, since oracles play no other.
+// SumKnown sums up all cells that oracles have played, and separately the open and the blind kinds. It takes
+// the first draw alone, because oracles play no other.
 func SumKnown(lines []Line) (all []KnownSummary) {
 	for _, kinds := range []string{"all", "open", "blind"} {
 		s := KnownSummary{Name: kinds}

@@ -21,13 +21,12 @@ type Options struct {
 	Host     string   // what engines' hosts cost, see [replay.Play]
 	Links    string   // how transfers at the same time get by, see [replay.Play]
 	Link     float64  // GB/s between engines, 0 for [replay.UsualLink]
-	Rules    []string // by which rivals may prefill where they decode; [policies.Locals]
+	Rules    []string // rules by which rivals may prefill where they decode; [policies.Locals]
 	Plays    *Plays   // that were played before, nil for none
 	Progress func(string)
 }
 
-// Model names what the fleet is made of where it is not the usual: what was played of another one is not
-// comparable.
+// Model names an unusual fleet model, "" for the usual: plays of different models cannot be compared.
 func (o *Options) Model() string {
 	var parts []string
 	if o.Links != "" && o.Links != "queue" {
@@ -63,7 +62,7 @@ type Player struct {
 	limit float64 // load that no policy passes
 }
 
-// Played is what is kept of a play.
+// Played is the saved result of a play.
 type Played struct {
 	Figures
 	Windows Windows `json:"windows"`
@@ -92,7 +91,7 @@ func NewPlayer(g *Ground, o Options) (*Player, error) {
 	return p, err
 }
 
-// play plays a policy at a load, once. Seeds count from 1; [tuning] is one of its own.
+// play plays a policy at a load, once. Seeds count from 1; [tuning] has its own seed.
 func (p *Player) play(ctx context.Context, shape, form string, load float64, seed uint64) (*Played, error) {
 	at := p.base
 	at.Cluster, at.Scale = shape, load
@@ -123,7 +122,7 @@ func (p *Player) play(ctx context.Context, shape, form string, load float64, see
 	return x, nil
 }
 
-// model names what sets plays apart from those of the usual fleet with true facts.
+// model names how plays differ from the usual fleet with true facts.
 func (p *Player) model() string {
 	if p.base.Misstated == (cluster.Misstated{}) {
 		return p.Model()
@@ -160,7 +159,7 @@ const (
 	loopCalls = 30 // that a closed loop has, about
 )
 
-// span is the time in which sessions start: as many as wanted, and long enough for answers to pile up.
+// span is the time in which sessions start: enough for the wanted sessions, and for answers to pile up.
 func (p *Player) span(load float64) time.Duration {
 	rate := p.kind.Rate * load
 	if p.kind.Loops {

@@ -13,8 +13,8 @@ type goal struct {
 	enough float64                // share that makes a capacity; 0 where even an idle fleet keeps it hardly ever
 }
 
-// pace is how a capacity is searched: by so large steps until it is bracketed, of which there are so many at
-// most, and then by so many halvings.
+// pace sets how a capacity is searched: the size and the largest number of steps until it is bracketed, and
+// then the number of halvings.
 type pace struct {
 	step   float64
 	steps  int
@@ -63,7 +63,7 @@ func (p *Player) search(
 	return cross(b.below, b.above, g.enough), nil
 }
 
-// bracket has the last play on each side of what is looked for; nil where there was none.
+// bracket has the last play on each side of the capacity; nil without a play.
 type bracket struct {
 	good         func(load float64) (float64, error) // plays one load
 	enough       float64

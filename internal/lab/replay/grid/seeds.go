@@ -7,8 +7,8 @@ import (
 	"fmt"
 )
 
-// AddSeeds plays a cell with further seeds, until there are so many. What is judged there, and at which load,
-// is what it was with the first one.
+// AddSeeds plays a cell with further seeds, up to the given number. Policies and load stay those of the
+// first seed.
 func (p *Player) AddSeeds(ctx context.Context, l *Line, seeds int) error {
 	p.usual.enough = l.Enough
 	for len(l.Again)+1 < seeds {
@@ -55,8 +55,8 @@ func (p *Player) again(ctx context.Context, l *Line, number int) (*Again, error)
 	return a, nil
 }
 
-// hold is what a form holds with another seed than the one with which it holds about so much; 0 for nothing
-// that was tried.
+// hold is the capacity of a form with another seed, searched near its capacity with the first; 0 if no tried
+// load was held.
 func (p *Player) hold(
 	ctx context.Context, g *goal, shape, form string, about float64, number int,
 ) (float64, error) {

@@ -11,8 +11,8 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/replay/policies"
 )
 
-// Shaped is what each side holds in the shape that is best for it, of as many replicas: on one ground,
-// whatever that ground's own shape.
+// Shaped is the capacity of each side in its best shape with as many replicas, on one ground. The ground's
+// own shape does not matter.
 type Shaped struct {
 	Name     string  `json:"name"`
 	Kind     string  `json:"kind"`
@@ -45,7 +45,7 @@ type Holder struct {
 	Again    []float64 `json:"again,omitempty"` // capacities of the same with other seeds
 }
 
-// ShapedName names what is compared: the ground without its shape.
+// ShapedName names the comparison: the ground without its shape.
 func (g *Ground) ShapedName() string {
 	return fmt.Sprintf("%s/%d replicas/cache%g/step%d", g.Kind, replicas(g.Shape), g.Cache, g.Step)
 }
@@ -189,7 +189,7 @@ func (p *Player) anywhere(
 	return best, err
 }
 
-// holder is the best of some forms in a shape of which nothing is known yet.
+// holder is the best of some forms in a shape without results.
 func (p *Player) holder(
 	ctx context.Context, g *goal, shape string, forms []string, guess float64,
 ) (Holder, error) {
@@ -198,7 +198,7 @@ func (p *Player) holder(
 	return h, err
 }
 
-// better is by how much more a form has to hold to be looked at.
+// better is how much more a form has to hold to be looked at.
 const better = 1.02
 
 // challenge puts forms in a shape into the place of the best so far where they hold more. A form that does

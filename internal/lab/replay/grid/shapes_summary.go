@@ -7,7 +7,7 @@ import (
 	"math"
 )
 
-// goals are those to which shapes are held.
+// goals are the goals of shapes.
 var goals = []string{"usual", "tight"}
 
 // At is the match at one goal.
@@ -21,8 +21,8 @@ func (s *Shaped) At(goal string) *Match {
 // Goals are the matches by goal.
 func (s *Shaped) Goals() []*Match { return []*Match{&s.Usual, &s.Tight} }
 
-// Ratio is our capacity over the better one of the rivals', split or not, each side in its best shape: the
-// median over the seeds.
+// Ratio is our capacity over the better rival's, split or not, each side in its best shape: the median over
+// the seeds.
 func (m *Match) Ratio() float64 {
 	xs := []float64{m.first()}
 	for i := range min(len(m.Ours.Again), len(m.Rival.Again), len(m.Unsplit.Again)) {
@@ -31,8 +31,8 @@ func (m *Match) Ratio() float64 {
 	return median(xs)
 }
 
-// KnownRatio is the capacity of the oracle that holds most over that of the better rival; known is false
-// before any oracle has played.
+// KnownRatio is the capacity of the best oracle over the better rival's; known is false before any oracle
+// has played.
 func (m *Match) KnownRatio() (ratio float64, known bool) {
 	if m.Known == nil {
 		return 0, false
@@ -67,11 +67,11 @@ func (m *Match) text() string {
 	return text
 }
 
-// ShapedSummary counts what is wanted of best shapes, at one goal.
+// ShapedSummary compares best shapes with the targets, at one goal.
 type ShapedSummary struct {
 	Name    string  `json:"name"`
 	Grounds int     `json:"grounds"`
-	Never   int     `json:"never"`  // of which even an idle fleet hardly keeps the goal: left out of the rest
+	Never   int     `json:"never"`  // fleets that hardly keep the goal when idle: left out of the rest
 	Behind  int     `json:"behind"` // in which we hold less than the better rival
 	Least   float64 `json:"least_capacity_ratio"`
 	Mean    float64 `json:"mean_capacity_ratio"`
@@ -81,7 +81,7 @@ type ShapedSummary struct {
 	KnownBy float64 `json:"known_mean"`   // capacity of the best oracle over the better rival's, in Known
 }
 
-// SumShaped sums up all grounds, and those of the open and of the blind kinds, at the usual and at the tight
+// SumShaped sums up all grounds, and separately the open and the blind kinds, at the usual and at the tight
 // goal.
 func SumShaped(all []Shaped) []ShapedSummary {
 	var out []ShapedSummary
@@ -130,7 +130,7 @@ func sumShaped(goal, kinds string, all []Shaped, wanted func(*Shaped) bool) Shap
 	return sum
 }
 
-// PrintShaped writes a line for each ground and goal and what they come to.
+// PrintShaped writes a line for each ground and goal, and the sums.
 func PrintShaped(w io.Writer, all []Shaped) error {
 	out := bufio.NewWriter(w)
 	for i := range all {

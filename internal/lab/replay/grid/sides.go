@@ -55,8 +55,8 @@ func (l *Line) ratio(of func(*Capacities) float64) float64 {
 	return median(xs)
 }
 
-// over is a ratio that is a number: where neither holds anything they are even, and where the other one does
-// not, it is as if it held a tenth.
+// over is a ratio that is always a number: 1 if neither side holds anything. A side that holds nothing
+// counts as holding a tenth.
 func over(a, b float64) float64 {
 	switch {
 	case b > 0:
@@ -69,8 +69,8 @@ func over(a, b float64) float64 {
 
 const mostOver = 10
 
-// Ahead is by how many good answers we are ahead of the rival, with its interval over windows of all seeds;
-// known where windows were kept.
+// Ahead is our lead in good answers over the rival, with its interval over windows of all seeds; known where
+// windows were kept.
 func (l *Line) Ahead() (in Interval, known bool) {
 	var plays []pairing
 	add := func(t *Trio) {

@@ -11,7 +11,7 @@ import (
 // lateBy is how many times a rival's mean time to first token is late.
 const lateBy = 1.05
 
-// LossOf is by how many good answers a rival has to be ahead for a cell to be lost.
+// LossOf is the lead in good answers with which a rival wins a cell.
 const LossOf = 0.01
 
 // Good is the share of answers that keep the usual goal: the median over the seeds, as all figures of a line.
@@ -59,7 +59,7 @@ func (l *Line) Ratio() float64 {
 	return l.ratio(func(c *Capacities) float64 { return c.Rival })
 }
 
-// RatioUnsplit is our capacity over that of not splitting.
+// RatioUnsplit is our capacity over the capacity of one pool.
 func (l *Line) RatioUnsplit() float64 {
 	return l.ratio(func(c *Capacities) float64 { return c.Unsplit })
 }
@@ -70,7 +70,7 @@ func (l *Line) Late() bool {
 	return l.bothMet() && l.TTFT(Ours) > lateBy*l.TTFT(Rival)
 }
 
-// Summary counts what is wanted of a grid.
+// Summary compares a grid with its targets.
 type Summary struct {
 	Name          string  `json:"name"`
 	Cells         int     `json:"cells"`
@@ -91,7 +91,7 @@ type Summary struct {
 	Collapsed     [3]int  `json:"collapsed"`           // plays in which one side did not keep up, by [Side]
 }
 
-// Sum sums up all cells, and those of the open and of the blind kinds.
+// Sum sums up all cells, and separately the open and the blind kinds.
 func Sum(lines []Line) []Summary {
 	all := func(*Line) bool { return true }
 	return []Summary{
@@ -137,7 +137,7 @@ func one01(so bool) int {
 	return 0
 }
 
-// Print writes a line for each cell and what they come to.
+// Print writes a line for each cell, and the sums.
 func Print(w io.Writer, lines []Line) error {
 	out := bufio.NewWriter(w)
 	for i := range lines {
@@ -165,7 +165,7 @@ func Print(w io.Writer, lines []Line) error {
 	return out.Flush()
 }
 
-// marks are what is said of a cell behind its figures.
+// marks are the remarks behind the figures of a cell.
 func (l *Line) marks() string {
 	text := ""
 	if in, known := l.Ahead(); known {

@@ -9,13 +9,13 @@ import (
 // evenEnough is the share of answers within the tight goal with which a rival keeps it.
 const evenEnough = 0.9
 
-// row is one of a table: what it says of some cells, or of some fleets' best shapes.
+// row is a row of a table: a figure of some cells, or of some fleets' best shapes.
 type row[T any] struct {
 	name string
 	text func(some []*T) string
 }
 
-// The rows of which oracles are asked, too.
+// The rows that oracles have, too.
 var (
 	rowCells = row[Line]{"cells", func(all []*Line) string { return fmt.Sprint(len(all)) }}
 	rowRatio = row[Line]{"capacity over the best fair rival: least; median; mean", func(all []*Line) string {
@@ -79,8 +79,9 @@ var rows = []row[Line]{
 	}},
 }
 
-// PrintTable writes what cells come to, as a table in Markdown: all cells, the cells of open and of blind
-// kinds, and the cells of fleets that split. In the others the best that does not split is the rival itself.
+// PrintTable writes the sums of cells as a table in Markdown: all cells, the cells of open and of blind
+// kinds, and the cells of fleets that split. In the other cells the best policy of one pool is the rival
+// itself.
 func PrintTable(w io.Writer, lines []Line) error {
 	all := pointers(lines)
 	columns := [][]*Line{
@@ -90,8 +91,8 @@ func PrintTable(w io.Writer, lines []Line) error {
 	return printColumns(w, []string{"", "all", "open", "blind", "all that split"}, columns, rows)
 }
 
-// printColumns writes a table. Its first column has the names of the rows, and each other one has what they
-// say of one group.
+// printColumns writes a table. Its first column has the names of the rows. Each other column has the figures
+// of one group.
 func printColumns[T any](w io.Writer, heads []string, columns [][]*T, rows []row[T]) error {
 	var text strings.Builder
 	fmt.Fprintf(&text, "| %s |\n%s|\n", strings.Join(heads, " | "), strings.Repeat("|---", len(heads)))
@@ -136,8 +137,8 @@ func aheadThere(all []*Line) string {
 	return fmt.Sprintf("%d, %d; %d, %d", more, less, moreBoth, lessBoth)
 }
 
-// aheadBy counts two kinds of cells: those in which ours has over a point more within the tight goal than
-// another, and those in which it has over a point less.
+// aheadBy counts two kinds of cells: cells in which ours is over a point better by the tight goal, and cells
+// in which it is over a point worse.
 func aheadBy(all []*Line, other func(*Line) float64) (more, less int) {
 	for _, l := range all {
 		d := tight(Ours)(l) - other(l)
@@ -154,7 +155,7 @@ func lateness(all []*Line) string {
 		count(met, (*Line).sooner), len(met))
 }
 
-// bothMet reports whether ours and the rival have as many good answers as make a capacity.
+// bothMet reports whether ours and the rival both have enough good answers for a capacity.
 func (l *Line) bothMet() bool { return l.Good(Ours) >= l.Enough && l.Good(Rival) >= l.Enough }
 
 // sooner reports whether our mean time to first token is more than 5 % ahead of the rival's.

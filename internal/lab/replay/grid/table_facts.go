@@ -14,9 +14,9 @@ const (
 	tellLater  = 1.15 // the same, where routers tell each other seldom
 )
 
-// Missed reports whether ours misses what is wanted. Ours is to be nearly as good as with true facts with a
-// wrong speed of links or engines, and where routers tell each other seldom. In any case ours is to be as
-// good as the best rival in the same blindness.
+// Missed reports whether ours misses the target. With a wrong speed of links or engines, and with routers
+// that rarely share, ours must be nearly as good as with true facts. With any misstatement ours must be as
+// good as the best rival with the same wrong facts.
 func (f *Facts) Missed(t *Told) bool {
 	truth := &f.Told[0].Ours
 	best := max(t.Knowing.Usual, t.Careless.Usual)

@@ -8,8 +8,8 @@ import (
 const (
 	// noticeable is the ratio of two capacities from which on they count as different.
 	noticeable = 1.03
-	// beyond is how many times the bound of a fleet's engines nobody can hold. Where a capacity is above it,
-	// plays end before any queue has grown, and the search has ended because it had no more steps.
+	// beyond is a multiple of the bound of a fleet's engines that no policy can hold. With a larger capacity,
+	// plays ended before any queue had grown, and the search ended because it had no more steps.
 	beyond = 100
 )
 
@@ -20,14 +20,13 @@ func (l *Line) limited(s Side) bool {
 	}[s] < beyond*l.Bound
 }
 
-// ratioBoth is our capacity over that of whichever holds more, the rival or not splitting, by the medians
-// over the seeds.
+// ratioBoth is our capacity over the larger of the rival's and one pool's, by the medians over the seeds.
 func (l *Line) ratioBoth() float64 { return min(l.Ratio(), l.RatioUnsplit()) }
 
 // ofBound is our capacity over the load that no policy passes, by the first draw.
 func (l *Line) ofBound() float64 { return l.Capacity.Ours / l.Bound }
 
-// ratios are those of fleets, each of its one cell with gapShare, in which ours and the others are limited.
+// ratios are the ratios of fleets in which ours and the others are limited, each by its cell with gapShare.
 func ratios(all []*Line, of func(*Line) float64, others ...Side) (xs []float64) {
 	for _, l := range all {
 		endless := slices.ContainsFunc(append(others, Ours), func(s Side) bool { return !l.limited(s) })
@@ -61,13 +60,13 @@ func spreadBehind(xs []float64) string {
 	return fmt.Sprintf("%s; %d of %d", text, less, len(xs))
 }
 
-// threeWays counts those in which ours holds noticeably more, about as much, and noticeably less.
+// threeWays counts the fleets in which ours holds noticeably more, about as much, and noticeably less.
 func threeWays(xs []float64) string {
 	more, less := moreAndLess(xs, noticeable)
 	return fmt.Sprintf("%d, %d, %d", more, len(xs)-more-less, less)
 }
 
-// moreAndLess counts the ratios that are above by, and those that are below one over it.
+// moreAndLess counts the ratios above by, and the ratios below one over by.
 func moreAndLess(xs []float64, by float64) (more, less int) {
 	for _, x := range xs {
 		more += one01(x > by)

@@ -37,12 +37,12 @@ var knownRows = []row[Line]{
 // bestOracle is the name of whichever oracle has most, for each figure another one.
 const bestOracle = "the best of them"
 
-// mixed reports whether these cells have bestOracle in our place. For bestOracle only those figures are known
-// that are better where they are larger.
+// mixed reports whether these cells have bestOracle in our place. bestOracle has only figures that are
+// better when larger.
 func mixed(all []*Line) bool { return len(all) > 0 && all[0].Ours.Policy == bestOracle }
 
-// PrintKnownTable writes what oracles come to beside ours, in the cells that they have played, all with the
-// first draw. The last column takes the best oracle in each cell, for each figure that is better where it is
+// PrintKnownTable writes the figures of oracles beside ours, in the cells that they have played, all with
+// the first draw. The last column takes the best oracle in each cell, for each figure that is better when
 // larger.
 func PrintKnownTable(w io.Writer, lines []Line) error {
 	heads := []string{"", "ours"}
@@ -67,7 +67,7 @@ func PrintKnownTable(w io.Writer, lines []Line) error {
 	return printColumns(w, append(append(heads, Oracles...), bestOracle), columns, knownRows)
 }
 
-// with gives the first draw of a cell, with somebody else in our place.
+// with gives the first draw of a cell, with another policy in our place.
 func (l *Line) with(k *Known) *Line {
 	other := l.first()
 	other.Ours, other.Capacity.Ours = k.Figures, k.Capacity

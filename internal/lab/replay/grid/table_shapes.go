@@ -5,8 +5,8 @@ import (
 	"io"
 )
 
-// PrintShapedTables writes what best shapes come to, a table for each goal, of the fleets that keep it when
-// they are idle.
+// PrintShapedTables writes the figures of best shapes, a table for each goal, for the fleets that keep the
+// goal when they are idle.
 func PrintShapedTables(w io.Writer, shaped []Shaped) error {
 	for _, goal := range goals {
 		all := only(pointers(shaped), func(s *Shaped) bool { return s.At(goal).Enough > 0 })
@@ -23,7 +23,7 @@ func PrintShapedTables(w io.Writer, shaped []Shaped) error {
 	return nil
 }
 
-// shapedRows are what is told of best shapes at one goal.
+// shapedRows are the rows about best shapes at one goal.
 func shapedRows(goal string) []row[Shaped] {
 	at := func(s *Shaped) *Match { return s.At(goal) }
 	return []row[Shaped]{

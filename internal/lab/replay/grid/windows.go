@@ -21,8 +21,8 @@ type Windows struct {
 // windowsOfPlay is into how many windows the time is cut in which sessions start.
 const windowsOfPlay = 48
 
-// mostWindows is how many there are at most: sessions may last far longer than it takes until all have begun.
-// All that comes later is in the last.
+// mostWindows bounds the number of windows: sessions may last far longer than their starts. The last window
+// has all that comes later.
 const mostWindows = 4 * windowsOfPlay
 
 // windows cuts a play.
@@ -61,10 +61,10 @@ const (
 // Interval is where 95 % of the resamples are.
 type Interval struct{ Low, High float64 }
 
-// difference is how sure the difference of the shares of good answers is. Plays are drawn anew, since a play
-// with another seed may end otherwise. From each drawn play, blocks of successive windows are drawn, the same
-// blocks for both policies, until there are as many windows as there were. Requests that came one after the
-// other share a queue; drawing them one by one would take them for independent.
+// difference estimates how certain the difference of the shares of good answers is. It draws plays anew,
+// because a play with another seed may end otherwise. From each drawn play it draws blocks of successive
+// windows, the same blocks for both policies, until the number of windows is reached. Successive requests
+// share a queue; drawing them one by one would treat them as independent.
 func difference(plays []pairing) (in Interval, known bool) {
 	if len(plays) == 0 {
 		return in, false

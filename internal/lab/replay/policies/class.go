@@ -7,7 +7,7 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/replay/cluster"
 )
 
-// classOf is what a request tells of its answer's length, as the router in production reads it.
+// classOf returns the class of a request by which the production router predicts the answer's length.
 func classOf(q *cluster.Query) estimate.Class {
 	a := &q.Asked
 	return estimate.Class{

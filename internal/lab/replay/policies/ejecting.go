@@ -9,18 +9,18 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/replay/cluster"
 )
 
-// ejecting is any policy of the field behind what the field has against replicas that fail: those that are
-// out, and those that have left, are not shown to it. While nobody is out it changes nothing. A policy that
-// remembers replicas by their place, or hashes to places, sees them move up while somebody is out.
+// ejecting is a policy of the field behind the field's protection against failing replicas: the policy does
+// not see replicas that are out or have left. While none is out, nothing changes. A policy that remembers
+// replicas by index, or hashes to indices, sees them move up while one is out.
 type ejecting struct {
 	Picker
 	detector
-	alone bool // what the policy takes for prefill replicas are those that decode
+	alone bool // decode replicas stand in the policy's prefill list
 	gone  [2][]bool
 	tries map[*cluster.Query]int
 	rnd   *rand.Rand
 
-	near [2][]Replica // for one pick: the replicas that are left
+	near [2][]Replica // for one pick: the replicas that remain
 	at   [2][]int     // and their places
 }
 
@@ -40,7 +40,7 @@ func newEjecting(p Picker, d detector, c cluster.Config, alone bool, rnd *rand.R
 	return e
 }
 
-// Pick lets the policy pick among those that are left.
+// Pick lets the policy pick among the remaining replicas.
 func (e *ejecting) Pick(q *Query, ps, ds []Replica) (p, d int) {
 	side := cluster.Prefill
 	if e.alone {
@@ -60,8 +60,8 @@ func (e *ejecting) Pick(q *Query, ps, ds []Replica) (p, d int) {
 	return p, atD[d]
 }
 
-// left returns the replicas that may be picked, and their places. Where all are out, it returns all that are
-// there. Where none is there, it returns all.
+// left returns the replicas that may be picked, and their indices. If all are out, it returns all that are
+// there. If none is there, it returns all.
 func (e *ejecting) left(slot int, side cluster.Side, rs []Replica, now time.Time) (near []Replica, at []int) {
 	for _, rule := range []func(i int) bool{
 		func(i int) bool { return !e.gone[side][i] && !e.out(side, i, now) },
@@ -241,7 +241,7 @@ func (b *breaker) again(n int, rnd *rand.Rand) (time.Duration, bool) {
 
 var _ cluster.Survivor = (*Field)(nil)
 
-// Failed takes the request off the books, and lets the detector say what is done.
+// Failed releases the request's bookings, and lets the detector say what to do.
 func (f *Field) Failed(q *cluster.Query, x cluster.Failure, now time.Time) cluster.Verdict {
 	b := &f.placed[q.Slot]
 	b.computed()

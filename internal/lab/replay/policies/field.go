@@ -56,14 +56,14 @@ type Picker interface {
 type Field struct {
 	guard  *ejecting // around the policy
 	events [2]bool
-	// Blocks of each replica that are remembered from what was sent there, in the place of events; 0: events are
+	// Number of blocks of each replica that are remembered from sent prompts, instead of events; 0: events are
 	// followed.
 	keeps  int
 	fleet  cluster.Config
 	rnd    *rand.Rand
 	index  [2]*kv.Index
 	size   int
-	alone  bool // there is no prefill pool: the policy's prefill choice is made among those that decode
+	alone  bool // there is no prefill pool: the policy's prefill choice is among decode replicas
 	sides  [2][]Replica
 	depth  [2][]int32
 	placed []placed // by slot
@@ -103,8 +103,8 @@ func newField(e entry, picker Picker, c cluster.Config, seed uint64) *Field {
 	return f
 }
 
-// unit is the tokens of what prompts are matched by: of a block, or of a chunk of text. Chunks are remembered
-// from what was sent, as many as a replica has room for: events tell token ids alone.
+// unit is the number of tokens in the unit of matching: a block, or a chunk of text. Chunks are remembered
+// from sent prompts, as many as a replica has room for, because events have token ids only.
 func (f *Field) unit(r *replica.Facts) int {
 	if !f.fleet.Misstated.Text {
 		return r.BlockSize
@@ -194,7 +194,7 @@ func (f *Field) book(q *cluster.Query, p, d int) {
 	}
 }
 
-// remember takes it that a replica has what was sent there, where no events are followed.
+// remember assumes that a replica has the prompts sent to it, if no events are followed.
 func (f *Field) remember(side cluster.Side, i int, keys []kv.Key) {
 	if ix := f.index[side]; ix != nil && i >= 0 {
 		ix.Assume(kv.Holder(i), keys, f.keeps)

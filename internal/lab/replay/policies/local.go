@@ -13,13 +13,12 @@ import (
 const withLocal = "+local"
 
 // localRule decides, after a policy has chosen a pair, whether the request is prefilled where it decodes. A
-// policy of the field that has no such rule of its own can be given one: without it, it would be compared at
-// a choice that it is not allowed.
+// policy of the field without such a rule can be given one: otherwise Tandem would have a choice that the
+// policy is denied.
 //
-// The rule is one of two. By tokens, as Dynamo and llm-d have it: where fewer than so many are left to be
-// computed, or too many requests wait for a prefill replica. Or by seconds: the request is prefilled where it
-// decodes if k times the time to its first token there is less than that time by the pair. The time there
-// includes how long others there are kept waiting.
+// There are two kinds of rules. By tokens, as in Dynamo and llm-d: few tokens are left to be computed, or
+// too many requests wait for a prefill replica. Or by seconds: k times the local time to the first token is
+// less than the pair's time. The local time includes the delay of other requests there.
 type localRule struct {
 	Picker
 	tokens, share, near, queue float64
@@ -130,8 +129,8 @@ func localize(picker Picker, rule string) (Picker, error) {
 	return x, nil
 }
 
-// Locals are the rules that tuning tries behind a policy's name: none, those of authors, and thresholds and
-// seconds around what was best elsewhere.
+// Locals are the rules that tuning tries behind a policy's name: none, the authors' rules, and thresholds
+// and seconds around the values that were best elsewhere.
 func Locals() []string {
 	return []string{
 		"",
@@ -150,8 +149,8 @@ func Locals() []string {
 // mixed reports whether a fleet has one pool, of replicas that do everything.
 func mixed(c *cluster.Config) bool { return len(c.Nodes[cluster.Prefill]) == 0 }
 
-// dynamoMixed is Dynamo's cost where nothing is split: prefill tokens under way and own less credit for the
-// overlap, and the tokens of all that is active there.
+// dynamoMixed is Dynamo's cost in one pool: prefill tokens under way and own, less credit for the overlap,
+// and the tokens of all active requests there.
 type dynamoMixed struct{ credit, blocks float64 }
 
 func defaultDynamoMixed() *dynamoMixed { return &dynamoMixed{credit: 1, blocks: 1} }

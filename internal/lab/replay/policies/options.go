@@ -14,7 +14,7 @@ type Options struct {
 	NoLocal bool
 	NoSplit bool
 	Order   Order
-	Tuned   *Tuned // in the place of production's weights; nil for those
+	Tuned   *Tuned // instead of production's weights; nil for those
 }
 
 // Tuned is what replay may set of production's weights.

@@ -14,9 +14,9 @@ import (
 	"github.com/tandem-router/tandem/scoring"
 )
 
-// Oracle decides with the true state of everything, at once: what engines have cached, what they have left to
-// compute, how long answers will be, when links are free. It does not know requests that have not come, and
-// holds none back. It is no policy that could be run: it says what knowing more would be worth.
+// Oracle decides with the true state of everything, at once: the engines' caches, their remaining work, the
+// lengths of answers, the times when links are free. It does not know requests that have not come, and holds
+// none back. It cannot run in production: it shows what more knowledge would be worth.
 type Oracle struct {
 	model   scoring.Model
 	greedy  bool            // nothing counts but its own time to first token
@@ -30,17 +30,17 @@ type Oracle struct {
 	asked   asked
 }
 
-// history is what was asked of the fleet so far.
+// history is the traffic so far.
 type history struct {
 	meters [2][]estimate.Utilization // of prefills
 	rates  [2][]estimate.ArrivalRate
-	// Tokens of all answers so far, and how many those are.
+	// Tokens of all answers so far, and the number of answers.
 	outputs, seen float64
 }
 
 // asked is the request in question.
 type asked struct {
-	sides  [2][]outlook // what it would meet everywhere
+	sides  [2][]outlook // the state that it would meet everywhere
 	tokens int
 	output int
 	hashes []kv.EngineHash // of its blocks
@@ -63,7 +63,7 @@ type outlook struct {
 	taken   float64 // until prompts ahead leave room in a step: running ones come first, with whole steps
 	step    float64 // a step of decoding with it
 	batch   int     // sequences that decode there or will
-	active  int     // those that decode now
+	active  int     // requests that decode now
 	usage   float64
 	missing float64 // bytes
 }
@@ -94,7 +94,7 @@ func NewOracle(c cluster.Config, w scoring.Weights, seed uint64) *Oracle {
 	return o
 }
 
-// See is how the oracle comes to know.
+// See shows the oracle the truth.
 func (o *Oracle) See(t *cluster.Truth) { o.truth, o.fleet = t, t.Config() }
 
 // Events says that it needs none.
@@ -142,7 +142,7 @@ func (o *Oracle) book(q *cluster.Query, p, d int, now time.Time) {
 	o.history.meters[side][i].Add(now, o.asked.sides[side][i].own)
 }
 
-// queue is what a request meets that waits so many seconds on an engine.
+// queue is the state that a request meets after waiting so many seconds on an engine.
 func (o *Oracle) queue(side cluster.Side, i int, wait float64, now time.Time) scoring.Queue {
 	if o.greedy {
 		return scoring.Queue{Wait: wait}
@@ -246,8 +246,7 @@ func (o *Oracle) outlook(side cluster.Side, i int, q *cluster.Query) outlook {
 	return x
 }
 
-// queued is how many leading blocks of the request in question those will have computed that wait on an
-// engine before it.
+// queued returns how many leading blocks of the request the tasks before it on an engine will have computed.
 func (o *Oracle) queued(side cluster.Side, i, slot int) int {
 	most := 0
 	for k := range o.tasks {

@@ -72,8 +72,8 @@ func speedOf(c *core.Cost) float64 {
 	return 1
 }
 
-// room is the time until decode engine i can give out so many blocks: those that run there end one after the
-// other, a token a step.
+// room is the time until decode engine i can give out so many blocks: running requests end one after the
+// other, one token per step.
 func (o *Oracle) room(i int, c *core.Config, blocks int, step float64) float64 {
 	free := o.truth.Free(cluster.Decode, i)
 	for k := range o.tasks {
@@ -89,7 +89,7 @@ func (o *Oracle) room(i int, c *core.Config, blocks int, step float64) float64 {
 			}
 		}
 		if next == math.MaxInt {
-			return float64(after) * step // the rest comes free when those on the way have ended: nobody knows better
+			return float64(after) * step // the rest comes free after the requests on the way
 		}
 		for k := range o.tasks {
 			if t := &o.tasks[k]; !t.Waiting && t.Out == next {

@@ -28,7 +28,7 @@ type pieceLine struct {
 // pieceTurn is how far one prompt has come.
 type pieceTurn struct {
 	q    *cluster.Query
-	done int // tokens of the prompt that are there
+	done int // tokens of the prompt that are cached
 	upto int // of what the engine has
 	wake func()
 }
@@ -47,7 +47,7 @@ func NewOracleInPieces(
 	return o
 }
 
-// local is what q would meet on j that computes it itself: in pieces, behind those that have less left.
+// local is the state that q would meet on j as a local prefill: in pieces, behind prompts with less left.
 func (o *OracleInPieces) local(j int, l scoring.Local) scoring.Local {
 	c := o.truth.Engine(cluster.Decode, j)
 	line := &o.lines[j]
@@ -70,7 +70,7 @@ func (l *pieceLine) all() []*pieceTurn {
 	return append([]*pieceTurn{l.flying}, l.waiting...)
 }
 
-// rest is how long an engine takes for what is left of a prompt.
+// rest is the time that an engine needs for the rest of a prompt.
 func (o *OracleInPieces) rest(tokens, done int, c *core.Config) float64 {
 	return load{}.plus(tokens-done, done).seconds(c)
 }

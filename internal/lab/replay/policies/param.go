@@ -13,7 +13,7 @@ type Param struct {
 	Name  string
 	Value *float64
 	Brief string    // meaning and unit
-	Try   []float64 // what tuning tries, its authors' value among them; nil for what is left alone
+	Try   []float64 // values that tuning tries, the authors' value included; nil: not tuned
 }
 
 // tunable is something with parameters, the main one first.
@@ -96,8 +96,8 @@ func Grid(name string) ([]string, error) {
 	return grid, nil
 }
 
-// Best returns the form of a policy with the least loss, and that. Of equal ones it takes the one that its
-// authors ship.
+// Best returns the form of a policy with the least loss, and the loss. Among equal forms it takes the
+// authors' own.
 func Best(name string, loss func(form string) (float64, error)) (best string, least float64, err error) {
 	grid, err := Grid(name)
 	if err != nil {

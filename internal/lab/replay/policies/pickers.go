@@ -63,7 +63,7 @@ func (s *sticky) Pick(q *Query, ps, ds []Replica) (p, d int) {
 	return rendezvous(key, len(ps)), rendezvous(key, len(ds))
 }
 
-// rendezvous gives each key its replica, whatever their number.
+// rendezvous gives each key its replica, for any number of replicas.
 func rendezvous(key uint64, n int) int {
 	best := 0
 	for i := range n {

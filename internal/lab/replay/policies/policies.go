@@ -132,7 +132,7 @@ func ours() []variant {
 	}
 }
 
-// oracles lists those that know everything.
+// oracles lists the policies that know everything.
 func oracles() []string { return []string{"oracle", "oracle-terms", "oracle-pieces"} }
 
 // byRule is production with a rule for its prefill pool.

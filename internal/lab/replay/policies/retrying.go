@@ -11,13 +11,13 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
-// What production's router does about failures, with its defaults: which replica or pair they are held
-// against (orchestrator/blame.go), and what is tried again (orchestrator/attempt.go). What several failures
-// of one request say of each other is the same code (orchestrator/planner/attempts.go). A simulated request
-// does not wait for the verdict on a replica where the retry budget has no place.
+// What production's router does about failures, with its defaults: which replica or pair a failure is held
+// against (orchestrator/blame.go), and which failures are tried again (orchestrator/attempt.go). Judging
+// several failures of one request is the same code (orchestrator/planner/attempts.go). A simulated request
+// does not wait for the verdict on a replica when the retry budget is spent.
 var retries = config.Default().Retry
 
-// attempts is what is known of a request's attempts that failed.
+// attempts are the failed attempts of a request.
 type attempts struct {
 	tries    int
 	faults   planner.FailedAttempts
@@ -108,8 +108,7 @@ func (t *Tandem) othersLeft(b *booked, now time.Time) bool {
 	return !errors.As(err, &none)
 }
 
-// lost takes back what the attempts of a request that ends without an answer were held against, if it is the
-// likely cause.
+// lost excuses the failures of a request that ends without an answer, if the request is the likely cause.
 func (t *Tandem) lost(b *booked, now time.Time) {
 	if excuse, cause := b.retry.faults.Lost(); excuse {
 		t.Stats.count(t.planner.ExcuseAll(b.retry.faults, cause, now))
@@ -157,7 +156,7 @@ func (t *Tandem) search(b *booked, now time.Time) (*planner.Booking, error) {
 	return t.planner.Plan(&b.req, now)
 }
 
-// final reports whether a request that has failed before finds nobody left to try, which waiting does not
+// final reports whether a request that has failed before has no replica left to try, which waiting does not
 // change.
 func final(b *booked, err error) bool {
 	none := (*planner.NoReplica)(nil)

@@ -6,7 +6,7 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/policy"
 )
 
-// production returns the rule with that name, as production has it.
+// production returns production's rule with that name.
 func production[R planner.Chooser](name string) R { return policy.Rule(name).Chooser.(R) }
 
 // ruled puts a rule of production (see [planner.Chooser]) on the prefill side; decode by count.

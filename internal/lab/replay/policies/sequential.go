@@ -16,9 +16,9 @@ import (
 // Order says how the two sides of a plan are chosen. The terms are the same in all three.
 type Order uint8
 
-// The orders. In sequence, one side is chosen by its own terms alone, as if the other did not exist, and the
-// other one given it: by the planner, with every term, transfer included. Local(d) is compared as always, in
-// the second step.
+// The orders. In sequence, one side is chosen by its own terms alone, as if the other did not exist. Then
+// the planner chooses the other side, with every term, transfer included. The second step also compares
+// Local(d), as always.
 const (
 	Joint Order = iota
 	PrefillFirst
@@ -87,7 +87,8 @@ func (t *Tandem) bestDecode(q *cluster.Query, now time.Time) int {
 	return t.members.at[cluster.Decode][view.Replicas[all[i].Slot].ID]
 }
 
-// draw takes one of the costs that are as good as the least, by production's rule for ties; -1 of none.
+// draw takes one of the costs that are as good as the least, by production's rule for ties; -1 without
+// costs.
 func (t *Tandem) draw(costs []float64) int {
 	least := math.Inf(1)
 	for _, c := range costs {
@@ -108,7 +109,8 @@ func (t *Tandem) draw(costs []float64) int {
 	return chosen
 }
 
-// but lists all except the one at a place; nobody where there is no such place, so that the planner says why.
+// but lists all replicas except the one at an index; an index out of range gives none, so that the planner
+// says why.
 func (s *sequence) but(ids []replica.ID, at int) []replica.ID {
 	if at < 0 {
 		return nil

@@ -18,7 +18,7 @@ type sharing struct {
 
 var _ cluster.Sharer = (*Tandem)(nil)
 
-// told is what one router tells others.
+// told is one router's report to the others.
 type told struct {
 	prefill  []prefill.PeerLoad
 	decode   []decode.PeerLoad
@@ -26,10 +26,10 @@ type told struct {
 	held     []decode.Guess  // and where they will be
 }
 
-// ShareEvery is how often others are told.
+// ShareEvery is the interval of the reports.
 func (t *Tandem) ShareEvery() time.Duration { return t.sharing.every }
 
-// Share tells of all bookings.
+// Share reports all bookings.
 func (t *Tandem) Share(now time.Time) any {
 	said := told{prefill: t.prefill.PeerLoads(now), decode: t.decode.PeerLoads(now)}
 	if t.sharing.guesses {
@@ -39,7 +39,7 @@ func (t *Tandem) Share(now time.Time) any {
 	return said
 }
 
-// Hear takes in what another router told.
+// Hear takes in another router's report.
 func (t *Tandem) Hear(from int, said any, now time.Time) {
 	other := said.(told)
 	t.prefill.MergePeer(strconv.Itoa(from), other.prefill, now)

@@ -25,7 +25,7 @@ type Tandem struct {
 	decode   *decode.Pool
 	planner  *planner.Planner
 	policy   planner.Policy
-	asks     planner.Request // what is the same in all requests
+	asks     planner.Request // the part that is the same in all requests
 	members  members
 	split    bool
 	local    bool
@@ -60,7 +60,7 @@ func membersOf(c *cluster.Config) (m members) {
 type underWay struct {
 	booked   []booked // by slot
 	live     int      // requests that are placed
-	retrying int      // those that hold a place in the retry budget
+	retrying int      // requests that hold a place in the retry budget
 }
 
 // Stats count what a router did.
@@ -263,7 +263,7 @@ func (t *Tandem) Computed(q *cluster.Query, pauses []time.Duration, now time.Tim
 	t.underWay.booked[q.Slot].book.DecodeLease.Computed(true, -1, beside, now)
 }
 
-// First tells of the first token.
+// First records the first token.
 func (t *Tandem) First(q *cluster.Query, now time.Time) {
 	b := &t.underWay.booked[q.Slot]
 	book := b.book
@@ -309,5 +309,5 @@ func (t *Tandem) Tick(now time.Time) {
 	t.decode.Expire(now)
 }
 
-// LinkSpeeds returns what has been learned of the paths between replicas.
+// LinkSpeeds returns the learned speeds of the paths between replicas.
 func (t *Tandem) LinkSpeeds(now time.Time) []planner.LinkSpeed { return t.planner.LinkSpeeds(now) }

@@ -8,7 +8,7 @@ import (
 	"github.com/tandem-router/tandem/internal/roster"
 )
 
-// indexingOf returns how production's indexes are fed by what routers are told.
+// indexingOf returns how production's indexes are fed from the routers' facts.
 func indexingOf(told *cluster.Misstated) roster.Indexing {
 	switch {
 	case told.Nothing:
