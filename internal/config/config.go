@@ -115,6 +115,8 @@ type Replica struct {
 	Shared bool   `yaml:"shared"` // this URL stands in both pools on purpose; say so in both
 	Events Events `yaml:"events"`
 	Drain  bool   `yaml:"drain"` // no new requests; of a shared URL it holds for both pools
+	// Replicas pair only if their revisions are equal; an empty revision pairs with any.
+	Revision string `yaml:"revision"`
 }
 
 // ID is the name by which the replica is known: Name, else host:port of URL.

@@ -45,6 +45,8 @@ type Replica struct {
 	Facts Facts
 	// An operator drains the replica: it gets no new request, and its running requests end.
 	Draining bool
+	// Replicas pair only if their revisions are equal; an empty revision pairs with any.
+	Revision string
 }
 
 // SameEngine reports whether both addresses belong to one engine, under any names.

@@ -121,7 +121,7 @@ func (w *Watcher) replicasLocked(facts []replica.Facts) []replica.Replica {
 		fact.AdapterRoots = withoutFolders(fact.AdapterRoots, &set.pool)
 		ms[i] = replica.Replica{
 			ID: w.id(i, len(facts)), Role: w.role, URL: w.key.url, Host: w.host, Rank: fact.FirstRank + i,
-			Place: w.place(), Facts: fact, Draining: set.drain,
+			Place: w.place(), Facts: fact, Draining: set.drain, Revision: set.cfg.Revision,
 		}
 		ms[i].Facts.Events = w.eventsLocked(fact, i, len(facts))
 	}

@@ -197,6 +197,7 @@ func incompatible(p, d *replica.Replica) string {
 	}
 	a, b := &p.Facts, &d.Facts
 	for _, x := range [...]struct{ what, p, d string }{
+		{"revisions", p.Revision, d.Revision},
 		{"model roots", a.Root, b.Root},
 		{"versions", a.Version, b.Version},
 		{"KV cache types", a.CacheDType, b.CacheDType},

@@ -221,3 +221,16 @@ func TestTransfersAtOnceMakeNoLinkSlow(t *testing.T) {
 		}
 	}
 }
+
+// Replicas of two revisions make no pair. A replica of an unknown revision pairs with any.
+func TestOnlyEqualRevisionsPair(t *testing.T) {
+	for _, tt := range []struct {
+		p, d  string
+		pairs bool
+	}{{"", "", true}, {"a", "a", true}, {"a", "", true}, {"", "a", true}, {"a", "b", false}} {
+		why := Incompatible(&replica.Replica{ID: "p", Revision: tt.p}, &replica.Replica{ID: "d", Revision: tt.d})
+		if (why == "") != tt.pairs {
+			t.Errorf("revisions %q and %q: %q", tt.p, tt.d, why)
+		}
+	}
+}

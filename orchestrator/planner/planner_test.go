@@ -317,6 +317,17 @@ func TestErrors(t *testing.T) {
 			}
 			f.decode.SetMembers(f.ds, f.now)
 		}, "", "pair", "p1 with d1: different versions: 0.32.0 at p1 and 0.20.0 at d1", false},
+		{"no two are of one revision", func(f *fleet, r *Request) {
+			r.LocalOK = false
+			for i := range f.ps {
+				f.ps[i].Revision = "old"
+			}
+			for i := range f.ds {
+				f.ds[i].Revision = "new"
+			}
+			f.prefill.SetMembers(f.ps, f.now)
+			f.decode.SetMembers(f.ds, f.now)
+		}, "", "pair", "p1 with d1: different revisions: old at p1 and new at d1", false},
 		{"no connector is that of the other side", func(f *fleet, r *Request) {
 			r.LocalOK = false
 			for i := range f.ds {
