@@ -10,6 +10,7 @@ import (
 
 	"github.com/tandem-router/tandem/connector"
 	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/discovery"
 	"github.com/tandem-router/tandem/internal/tokenizer"
 	"github.com/tandem-router/tandem/orchestrator/observe"
 	"github.com/tandem-router/tandem/orchestrator/peers"
@@ -74,7 +75,7 @@ func (o *Orchestrator) Apply(cfg *config.Config) error {
 	defer o.reloads.mu.Unlock()
 	next, err := o.prepare(cfg)
 	if err == nil {
-		err = o.fleet.Apply(cfg)
+		err = o.fleet.Apply(next.joined.Config)
 	}
 	old := o.snap.Load()
 	if err != nil {
@@ -100,6 +101,7 @@ type prepared struct {
 	snap        *snapshot
 	certificate *tls.Certificate        // nil for plain HTTP
 	decisions   *observe.DecisionTarget // nil for none
+	joined      discovery.Joined        // with the members that are found elsewhere
 	peers       peers.Wanted
 }
 
@@ -122,7 +124,8 @@ func (o *Orchestrator) prepare(cfg *config.Config) (next prepared, err error) {
 	if err != nil {
 		return next, err
 	}
-	next.peers, err = o.peers.Wanted(cfg)
+	next.joined = o.sources.Join(cfg)
+	next.peers, err = o.peers.Wanted(next.joined.Config)
 	return next, err
 }
 
@@ -131,6 +134,7 @@ func (o *Orchestrator) prepare(cfg *config.Config) (next prepared, err error) {
 func (o *Orchestrator) putInForce(next prepared, old *snapshot) {
 	cfg := next.snap.cfg
 	o.peers.Apply(next.peers)
+	o.sources.Apply(next.joined)
 	if next.certificate != nil {
 		o.certificate.Store(next.certificate)
 	}
@@ -145,6 +149,26 @@ func (o *Orchestrator) putInForce(next prepared, old *snapshot) {
 	o.answers.Apply(next.snap.answers, old.answerCache(), &cfg.AnswerCache)
 	o.snap.Store(next.snap)
 	o.fleet.SetSplitting(cfg.Local != config.LocalAlways)
+}
+
+// rejoin puts the members in force that the sources have found since the last time, as a reload would.
+func (o *Orchestrator) rejoin() {
+	o.reloads.mu.Lock()
+	defer o.reloads.mu.Unlock()
+	joined := o.sources.Join(o.Config())
+	if o.sources.Moves(joined) {
+		peers, err := o.peers.Wanted(joined.Config)
+		if err == nil {
+			err = o.fleet.Apply(joined.Config)
+		}
+		if err != nil {
+			o.log.Error("found members cannot be used, the former ones stay", "error", err)
+			return
+		}
+		o.peers.Apply(peers)
+		o.queue.wake()
+	}
+	o.sources.Apply(joined)
 }
 
 // tellChanges logs what is different from before.

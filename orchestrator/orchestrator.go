@@ -52,6 +52,8 @@ import (
 	"github.com/tandem-router/tandem/connector"
 	"github.com/tandem-router/tandem/decode"
 	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/discovery"
+	"github.com/tandem-router/tandem/internal/discovery/dns"
 	"github.com/tandem-router/tandem/internal/liveness"
 	"github.com/tandem-router/tandem/internal/panics"
 	"github.com/tandem-router/tandem/internal/replica"
@@ -121,7 +123,8 @@ type decisions struct {
 // membership is what watches who is there, beside the fleet.
 type membership struct {
 	peers      *peers.Peers
-	departures departures
+	sources    *discovery.Set // of members beside the file
+	departures *departures
 	state      *stateFile
 }
 
@@ -185,6 +188,8 @@ func New(cfg *config.Config, opt Options) (*Orchestrator, error) {
 		Log: o.log, Dial: opt.Dial, Prefill: o.prefill, Decode: o.decode, RoomChanged: o.queue.wake,
 		Distrusts: o.fleet, Panics: o.panics, Registry: opt.Registry,
 	})
+	o.departures = new(departures)
+	o.sources = discovery.New(o.log, o.panics, dns.New(o.panics))
 	o.addRooms()
 	o.state = &stateFile{
 		log: o.log, planner: o.planner, fleet: o.fleet, disk: o.diskOf("state.file"), replace: opt.replaceState,
@@ -238,8 +243,10 @@ func (o *Orchestrator) Run(ctx context.Context) error {
 	} {
 		wg.Go(func() { o.panics.KeepRunning(ctx, where, func() { run(ctx) }) })
 	}
+	wg.Go(func() { o.sources.Run(ctx, o.rejoin) })
 	wg.Go(func() { o.peers.Run(ctx) }) // which keeps each peer running
-	o.peers.WaitForFirst(ctx)          // of what they know no request may go to an engine without
+	o.sources.WaitForRouters(ctx)
+	o.peers.WaitForFirst(ctx) // of what they know no request may go to an engine without
 	err := o.fleet.Run(ctx)
 	wg.Wait()
 	o.giveBacks.running.Wait()

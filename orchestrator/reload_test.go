@@ -91,6 +91,7 @@ var elsewhere = map[string]string{
 	"pools.POOL.replicas.shared":          "TestSharedEngines",
 	"answer_cache.valkey":                 "TestSharedStoreIsReloaded",
 	"routers.valkey":                      "TestAnotherServerIsMetAt",
+	"discovery.dns":                       "TestMembersFoundByDNS",
 	"connector.type":                      "there is one",
 	"decisions.file":                      "TestDecisionsInAFile",
 	"state.file":                          "TestWhatWasLearnedOutlivesTheRouter",

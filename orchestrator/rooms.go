@@ -34,7 +34,7 @@ func (o *Orchestrator) addRooms() {
 		Log: o.log, Fleet: o.fleet, Counts: o.m.Answers, Events: o.m.Requests.Events, OpenShared: o.opt.openShared,
 	})
 	o.reg.MustRegister(observe.NewCollector(o.see, observe.Collected{
-		Peers: o.peers, Clock: o.clock, Answers: o.heldAnswers,
+		Peers: o.peers, Clock: o.clock, Answers: o.heldAnswers, Found: o.sources.Found,
 	}))
 }
 
@@ -84,9 +84,10 @@ func (o *Orchestrator) heldAnswers() *observe.AnswerCache {
 func (o *Orchestrator) newAdmin() *admin.Admin {
 	return admin.New(admin.Options{
 		Log: o.log, Metrics: o.reg, Fleet: o.fleet, State: o.see, Ring: o.ring, Captures: o.captures,
-		Peers: o.peers, Healthz: o.front().healthz, Config: o.Config, NeedsRestart: o.needsRestart,
-		InForce:  func() *config.InForce { return o.snap.Load().inForce },
-		Rejected: o.reloads.rejected, Reload: o.opt.Reload, Preview: o.opt.Preview,
+		Peers: o.peers, Healthz: o.front().healthz, Found: o.sources.Found, Config: o.Config,
+		NeedsRestart: o.needsRestart,
+		InForce:      func() *config.InForce { return o.snap.Load().inForce },
+		Rejected:     o.reloads.rejected, Reload: o.opt.Reload, Preview: o.opt.Preview,
 		Exclusive: &o.reloads.mu, KeepDrains: func() error { return o.state.writeNow() }, Explain: o.Explain,
 	})
 }

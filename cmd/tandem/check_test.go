@@ -92,8 +92,7 @@ func TestCheckNotesANameWithSeveralAddresses(t *testing.T) {
 		return all, nil
 	}}
 	const note = "note  vllm has 2 addresses (10.0.0.1, 10.0.0.2), and Tandem takes it for one replica: " +
-		"write one replica for each: pools.decode.replicas: [{url: \"http://10.0.0.1:8000\"}, " +
-		"{url: \"http://10.0.0.2:8000\"}]\n"
+		"take it out of pools.decode.replicas, and write discovery: {dns: {decode: [\"http://vllm:8000\"]}}\n"
 	var out strings.Builder
 	if err := o.run(t.Context(), "a.yaml", &out); err != nil || strings.Count(out.String(), "addresses") != 1 ||
 		!strings.Contains(out.String(), note) {

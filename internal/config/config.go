@@ -19,6 +19,7 @@ type Config struct {
 	TLS       ServerTLS `yaml:"tls"`       // of the front listener; to begin or to end with it needs a restart
 	APIKeys   []Secret  `yaml:"api_keys"`  // what clients may present as a bearer token; empty lets everybody in
 	Pools     Pools     `yaml:"pools"`     // the two pools
+	Discovery Discovery `yaml:"discovery"` // where more replicas, and other routers, are found
 	Connector Connector `yaml:"connector"` // how KV moves between them
 	Local     string    `yaml:"local"`     // auto | never | always: may decode replicas prefill by themselves
 	Scoring   Scoring   `yaml:"scoring"`   // the arithmetic of a decision
@@ -143,6 +144,13 @@ type Events struct {
 	Endpoint string `yaml:"endpoint"` // PUB, tcp://host:port; rank r of a data-parallel server is at port+r
 	Replay   string `yaml:"replay"`   // ROUTER, tcp://host:port; empty: no replay
 	Topic    string `yaml:"topic"`
+}
+
+// At returns e with host in the place of the * in its addresses.
+func (e Events) At(host string) Events {
+	e.Endpoint = strings.Replace(e.Endpoint, "//*:", "//"+host+":", 1)
+	e.Replay = strings.Replace(e.Replay, "//*:", "//"+host+":", 1)
+	return e
 }
 
 // ClientTLS is how we speak TLS to engines.

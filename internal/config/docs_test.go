@@ -64,6 +64,8 @@ func docType(f fieldInfo) string {
 			return "list of secret"
 		}
 		return "secret"
+	case reflect.TypeFor[[]Replica]():
+		return "list of replica"
 	case reflect.TypeFor[Alpha]():
 		return "number or auto"
 	}
@@ -75,8 +77,9 @@ func docType(f fieldInfo) string {
 
 // isList tells of fields whose elements the table of fields lists.
 func isList(f fieldInfo) bool {
-	return f.path == "routers.peers" || f.path == "admin.hosts" || f.path == "answer_cache.valkey.addresses" ||
-		f.path == "routers.valkey.addresses"
+	return f.typ == reflect.TypeFor[[]Replica]() || strings.HasPrefix(f.path, "discovery.dns.") ||
+		f.path == "routers.peers" || f.path == "admin.hosts" ||
+		f.path == "answer_cache.valkey.addresses" || f.path == "routers.valkey.addresses"
 }
 
 func docDefault(f fieldInfo) string {

@@ -270,6 +270,7 @@ func fields() []fieldInfo {
 	walk = func(path string, t reflect.Type, def reflect.Value) {
 		switch {
 		case t == reflect.TypeFor[Alpha](), t == reflect.TypeFor[Secret](),
+			t == reflect.TypeFor[[]Replica]() && strings.HasPrefix(path, "discovery."), // as those of a pool
 			t.Kind() != reflect.Struct && t.Kind() != reflect.Slice:
 			all = append(all, fieldInfo{general(path), t, def})
 		case t.Kind() == reflect.Slice:
@@ -307,7 +308,8 @@ func general(path string) string {
 			b.WriteRune(r)
 		}
 	}
-	return strings.NewReplacer("pools.prefill", "pools.POOL", "pools.decode", "pools.POOL").Replace(b.String())
+	return strings.NewReplacer("pools.prefill", "pools.POOL", "pools.decode", "pools.POOL",
+		"dns.prefill", "dns.POOL", "dns.decode", "dns.POOL").Replace(b.String())
 }
 
 // The structs and the goccy tags agree: the encoder writes exactly the keys that the decoder reads.

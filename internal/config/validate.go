@@ -17,13 +17,16 @@ func (c *Config) Validate() error {
 
 // fill puts values into the one form that the rest of the program relies on.
 func (c *Config) fill() {
-	for _, p := range []*Pool{&c.Pools.Prefill, &c.Pools.Decode} {
-		for i := range p.Replicas {
-			p.Replicas[i].URL = strings.TrimSuffix(p.Replicas[i].URL, "/")
+	dns := &c.Discovery.DNS
+	for _, rs := range [][]Replica{c.Pools.Prefill.Replicas, c.Pools.Decode.Replicas, dns.Prefill, dns.Decode} {
+		for i := range rs {
+			rs[i].URL = strings.TrimSuffix(rs[i].URL, "/")
 		}
 	}
-	for i, peer := range c.Routers.Peers {
-		c.Routers.Peers[i] = strings.TrimSuffix(peer, "/")
+	for _, peers := range [][]string{c.Routers.Peers, dns.Routers} {
+		for i, peer := range peers {
+			peers[i] = strings.TrimSuffix(peer, "/")
+		}
 	}
 }
 
@@ -33,9 +36,10 @@ func (c *Config) check() Problems {
 	for i, s := range c.APIKeys {
 		ck.secret(fmt.Sprintf("api_keys[%d]", i), s, true)
 	}
-	ck.pool("pools.prefill", c.Pools.Prefill)
-	ck.pool("pools.decode", c.Pools.Decode)
+	ck.pool("pools.prefill", c.Pools.Prefill, c.Discovery.DNS.Prefill)
+	ck.pool("pools.decode", c.Pools.Decode, c.Discovery.DNS.Decode)
 	ck.fleet(c.Pools)
+	ck.dns(c.Discovery.DNS)
 	ck.connector(c.Connector)
 	ck.oneOf("local", c.Local, LocalAuto, LocalNever, LocalAlways)
 	ck.scoring(c.Scoring)

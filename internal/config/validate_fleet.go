@@ -9,14 +9,7 @@ import (
 // fleet wants names, URLs and event endpoints that stand for one engine each.
 func (ck *checker) fleet(p Pools) {
 	fleet := newFleet()
-	for _, side := range []struct {
-		field string
-		pool  Pool
-	}{{"pools.prefill", p.Prefill}, {"pools.decode", p.Decode}} {
-		for i, r := range side.pool.Replicas {
-			fleet.add(ck, member{side.field, fmt.Sprintf("%s.replicas[%d]", side.field, i), r})
-		}
-	}
+	fleet.addPools(ck, p)
 	fleet.shared(ck)
 }
 
@@ -37,13 +30,25 @@ func newFleet() *fleet {
 	return &fleet{urls: map[string]member{}, names: map[string]member{}, events: map[string]member{}}
 }
 
-func (f *fleet) add(ck *checker, m member) {
-	if m.URL == "" {
-		return
+// addPools takes in all replicas of both pools.
+func (f *fleet) addPools(ck *checker, p Pools) {
+	for _, side := range []struct {
+		field string
+		pool  Pool
+	}{{"pools.prefill", p.Prefill}, {"pools.decode", p.Decode}} {
+		for i, r := range side.pool.Replicas {
+			if r.URL != "" {
+				m := member{side.field, fmt.Sprintf("%s.replicas[%d]", side.field, i), r}
+				f.contradictions(ck, m)
+				f.note(m)
+			}
+		}
 	}
-	f.members = append(f.members, m)
-	u := canonical(m.URL)
-	twin, known := f.urls[u]
+}
+
+// contradictions says what keeps m from standing beside the members that are noted.
+func (f *fleet) contradictions(ck *checker, m member) {
+	twin, known := f.urls[canonical(m.URL)]
 	switch {
 	case known && twin.pool == m.pool:
 		ck.add(m.field+".url", fmt.Sprintf("%s stands in the pool already (%s)", m.URL, twin.field),
@@ -51,21 +56,28 @@ func (f *fleet) add(ck *checker, m member) {
 	case known && !(m.Shared && twin.Shared):
 		ck.add(m.field+".url", fmt.Sprintf("%s stands in the other pool already (%s)", m.URL, twin.field),
 			"take it out of one pool, or write shared: true at both if it is meant to do both")
-	case !known:
-		f.urls[u] = m
 	}
 	if other, taken := f.names[m.ID()]; taken && !known {
 		ck.add(m.field+".name", fmt.Sprintf("%q is the name of %s too", m.ID(), other.field),
 			"give each replica its own name")
-	} else if !taken {
-		f.names[m.ID()] = m
 	}
 	own := m.Events.Endpoint == "" || strings.HasPrefix(m.Events.Endpoint, "/") // a path of its own server
 	if other, taken := f.events[m.Events.Endpoint]; taken && !own && !known {
 		ck.add(m.field+".events.endpoint", fmt.Sprintf("is the endpoint of %s too", other.field),
 			"each engine has its own; blocks of one would be put down to the other")
-	} else if !taken {
-		f.events[m.Events.Endpoint] = m
+	}
+}
+
+// note adds m to the members. The first member with a URL, name or endpoint keeps it.
+func (f *fleet) note(m member) {
+	f.members = append(f.members, m)
+	for _, of := range []struct {
+		taken map[string]member
+		by    string
+	}{{f.urls, canonical(m.URL)}, {f.names, m.ID()}, {f.events, m.Events.Endpoint}} {
+		if _, taken := of.taken[of.by]; !taken {
+			of.taken[of.by] = m
+		}
 	}
 }
 

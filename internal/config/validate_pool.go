@@ -8,12 +8,13 @@ import (
 	"time"
 )
 
-func (ck *checker) pool(field string, p Pool) {
+// pool checks a pool. asked is what discovery asks for it.
+func (ck *checker) pool(field string, p Pool, asked []Replica) {
 	for i, r := range p.Replicas {
 		ck.replica(fmt.Sprintf("%s.replicas[%d]", field, i), r)
 	}
 	ck.secret(field+".api_key", p.APIKey, false)
-	ck.clientTLS(field, p)
+	ck.clientTLS(field, p, slices.Concat(p.Replicas, asked))
 	ck.oneOf(field+".index", p.Index, IndexEvents, IndexApproximate, IndexOff)
 	ck.between(field+".block_size", p.BlockSize, 0, 65536)
 	ck.between(field+".blocks", p.Blocks, 0, math.MaxInt32)
@@ -28,14 +29,14 @@ func (ck *checker) pool(field string, p Pool) {
 	ck.size(field+".index_bytes", p.IndexBytes, 1<<20)
 }
 
-func (ck *checker) clientTLS(field string, p Pool) {
+func (ck *checker) clientTLS(field string, p Pool, replicas []Replica) {
 	ck.pair(field+".tls", p.TLS.Cert, p.TLS.Key)
 	if p.TLS.InsecureSkipVerify && p.TLS.CA != "" {
 		ck.add(field+".tls.insecure_skip_verify", "believes any certificate, so ca decides nothing",
 			"keep one of the two")
 	}
 	https := func(r Replica) bool { return strings.HasPrefix(r.URL, "https://") }
-	if p.TLS != (ClientTLS{}) && len(p.Replicas) > 0 && !slices.ContainsFunc(p.Replicas, https) {
+	if p.TLS != (ClientTLS{}) && len(replicas) > 0 && !slices.ContainsFunc(replicas, https) {
 		ck.add(field+".tls", "is set and no replica has an https URL",
 			"write https:// in the URLs or leave tls out")
 	}

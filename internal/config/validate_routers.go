@@ -4,14 +4,19 @@ import "fmt"
 
 func (ck *checker) routers(r Routers) {
 	ck.valkeyServer("routers.valkey", r.Valkey)
+	ck.peers("routers.peers", r.Peers)
+}
+
+// peers wants the addresses of routers, each once.
+func (ck *checker) peers(list string, peers []string) {
 	first := map[string]int{}
-	for i, peer := range r.Peers {
-		field := fmt.Sprintf("routers.peers[%d]", i)
+	for i, peer := range peers {
+		field := fmt.Sprintf("%s[%d]", list, i)
 		before := len(ck.problems)
 		ck.url(field, peer, "leave it out: the admin listener asks for none",
 			"write the router's own address or name")
 		if j, twice := first[canonical(peer)]; twice && len(ck.problems) == before {
-			ck.add(field, fmt.Sprintf("%s is routers.peers[%d] too", peer, j), "keep one of them")
+			ck.add(field, fmt.Sprintf("%s is %s[%d] too", peer, list, j), "keep one of them")
 			continue
 		}
 		first[canonical(peer)] = i

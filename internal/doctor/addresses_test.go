@@ -22,8 +22,8 @@ func TestSeveralAddresses(t *testing.T) {
 	c.Pools.Decode.Replicas[0].URL = "http://localhost" + port
 	r := examine(t, Options{Config: c, Passive: true, Timeout: 20 * time.Second, LookUp: find})
 	want(t, r, "warning several-addresses decode d0")
-	if do := `pools.decode.replicas: [{url: "http://10.0.0.1` + port + `"}, {url: "http://10.0.0.2` + port +
-		`"}]`; !strings.Contains(strings.Join(strings.Fields(text(t, r)), " "), do) {
+	if do := `discovery: {dns: {decode: ["http://localhost` + port + `"]}}`; !strings.Contains(
+		strings.Join(strings.Fields(text(t, r)), " "), do) {
 		t.Errorf("no %s in\n%s", do, text(t, r))
 	}
 }

@@ -20,22 +20,15 @@ func Addresses(engine, pool string, all []netip.Addr) (seen, do string) {
 	if len(all) > most {
 		shown, more = all[:most], fmt.Sprintf(", and %d more", len(all)-most)
 	}
-	var names, urls []string
+	var names []string
 	for _, a := range shown {
-		one := *u
-		one.Host = a.String()
-		if a.Is6() {
-			one.Host = "[" + a.String() + "]"
-		}
-		if u.Port() != "" {
-			one.Host += ":" + u.Port()
-		}
-		names, urls = append(names, a.String()), append(urls, "{url: \""+one.String()+"\"}")
+		names = append(names, a.String())
 	}
 	if pool == "" {
 		pool = "POOL"
 	}
 	return fmt.Sprintf("%s has %d addresses (%s%s), and Tandem takes it for one replica", u.Hostname(), len(all),
 			strings.Join(names, ", "), more),
-		fmt.Sprintf("write one replica for each: pools.%s.replicas: [%s]%s", pool, strings.Join(urls, ", "), more)
+		fmt.Sprintf(`take it out of pools.%s.replicas, and write discovery: {dns: {%s: ["%s"]}}`, pool, pool,
+			engine)
 }

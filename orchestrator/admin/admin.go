@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/discovery"
 	"github.com/tandem-router/tandem/internal/page"
 	"github.com/tandem-router/tandem/internal/rawjson"
 	"github.com/tandem-router/tandem/orchestrator/fleet"
@@ -39,6 +40,7 @@ type Options struct {
 	Captures *observe.Captures
 	Peers    http.Handler     // what other routers ask at [peers.Path]
 	Healthz  http.HandlerFunc // says the same as the front's
+	Found    func() []discovery.Found
 
 	Config       func() *config.Config  // in force
 	InForce      func() *config.InForce // what records say of the configuration

@@ -19,6 +19,19 @@ type Readiness struct {
 	Config   *configReadiness `json:"config,omitempty"`
 
 	NeedsRestart []string `json:"needs_restart,omitempty"` // fields whose new values are not in force
+
+	Discovery []discovered `json:"discovery,omitempty"`
+}
+
+// discovered is how one question of discovery was answered, see [discovery.Found].
+type discovered struct {
+	Source  string    `json:"source"`
+	Name    string    `json:"name"`
+	For     string    `json:"for"`
+	State   string    `json:"state"`
+	Members int       `json:"members"`
+	Error   string    `json:"error,omitempty"`
+	Since   time.Time `json:"since,omitzero"`
 }
 
 type replicaReady struct {
@@ -43,6 +56,12 @@ func (a *Admin) adminReady(w http.ResponseWriter, _ *http.Request) {
 		r.Config = &configReadiness{Error: err.Error(), Since: since}
 	}
 	r.NeedsRestart = a.o.NeedsRestart()
+	for _, f := range a.o.Found() {
+		r.Discovery = append(r.Discovery, discovered{
+			Source: f.Source, Name: f.Name, For: f.Pool, State: f.State.String(), Members: len(f.Replicas),
+			Error: f.Err, Since: f.Since,
+		})
+	}
 	for i, of := range a.o.Fleet.Watchers() {
 		if i < len(r.Replicas) && r.Replicas[i].Name == of.Name() {
 			r.Replicas[i].States = stateNames(of)

@@ -3,6 +3,7 @@ package fleet
 import (
 	"crypto/tls"
 	"net/url"
+	"reflect"
 	"time"
 
 	"github.com/tandem-router/tandem/internal/config"
@@ -49,7 +50,9 @@ func (f *Fleet) wanted(cfg *config.Config) (map[serverKey]*settings, error) {
 			read = old
 		}
 		trust[side.role] = read
-		for i, r := range side.pool.Replicas {
+		replicas := side.pool.Replicas
+		side.pool.Replicas = nil // a setting of one server does not change with the others
+		for i, r := range replicas {
 			s := &settings{
 				order: i, cfg: r, pool: side.pool, tls: read, probe: cfg.Timeouts.Probe, connect: cfg.Timeouts.Connect,
 				failures: cfg.Health.Failures, drain: drain[r.URL],
@@ -71,6 +74,13 @@ func (s *settings) name(role replica.Role) string {
 		return s.cfg.ID() + "/" + role.String()
 	}
 	return s.cfg.ID()
+}
+
+// same reports whether s and o differ in nothing but the place in the file.
+func (s *settings) same(o *settings) bool {
+	placed := *o
+	placed.order = s.order
+	return reflect.DeepEqual(s, &placed)
 }
 
 // options is what the settings mean for the server's client.
@@ -115,6 +125,9 @@ func (f *Fleet) newWatcher(key serverKey, s *settings) (*Watcher, error) {
 // its facts, blocks, books and connections. The caller holds the fleet's mutex and publishes.
 func (w *Watcher) configure(s *settings) {
 	was := w.set.Swap(s)
+	if s.same(was) {
+		return // or every member that comes or goes would have all others looked at
+	}
 	if err := w.client.Change(w.fleet.options(s), s.tls != was.tls); err != nil { // New has taken the same
 		w.log.Error("engine client cannot be changed", "replica", w.Name(), "error", err)
 	}

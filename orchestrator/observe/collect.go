@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/tandem-router/tandem/internal/discovery"
 	"github.com/tandem-router/tandem/internal/kv"
 	"github.com/tandem-router/tandem/internal/kvevents"
 	"github.com/tandem-router/tandem/internal/liveness"
@@ -26,6 +27,7 @@ type Collected struct {
 	Peers   *peers.Peers
 	Clock   *liveness.Clock
 	Answers func() *AnswerCache // nil where there is no answer cache
+	Found   func() []discovery.Found
 }
 
 // NewCollector makes a collector of metrics of state. Its description of metrics needs neither argument.
@@ -135,6 +137,11 @@ var (
 		"Other routers that are heard through the server that routers share.", nil, nil)
 	descDelay = prometheus.NewDesc("tandem_router_store_delay_seconds",
 		"Time that the newest message took through the server that routers share, back to this router.", nil, nil)
+	perQuestion = []string{"source", "name", "for"}
+	descFound   = prometheus.NewDesc("tandem_discovery_members",
+		"Members in the newest good answer to a question of discovery.", perQuestion, nil)
+	descFailing = prometheus.NewDesc("tandem_discovery_failing", "Whether the newest answer to a question of "+
+		"discovery was not good, so that the members found last stay: 1 or 0.", perQuestion, nil)
 	descQueue   = prometheus.NewDesc("tandem_queue_waiting", "Requests that wait for decode room.", nil, nil)
 	descBacklog = prometheus.NewDesc("tandem_queue_backlog_seconds", "Time until all that wait for decode room "+
 		"should have found it. Beyond 4 s the newest of them are first.", nil, nil)
@@ -151,7 +158,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 		descBatches, descEvents, descApplied, descGaps, descLost, descReplays, descTimeouts, descRestarts,
 		descReconns, descAgain, descUnknown, descRank,
 		descBad, descSkewed, descIndexLag, descPeer, descStore, descMet, descDelay, descQueue, descBacklog,
-		descStall,
+		descStall, descFound, descFailing,
 		descToken, descStep, descMost, descCuts, descRetrying, descBudget,
 		descAnswers, descHeld, descEvicted, descShared,
 	} {
@@ -172,6 +179,10 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	c.pools(e, now)
 	c.streams(e)
 	c.peers(e)
+	for _, f := range c.of.Found() {
+		e.gauge(descFound, float64(len(f.Replicas)), f.Source, f.Name, f.Pool)
+		e.gauge(descFailing, oneIf(f.Err != ""), f.Source, f.Name, f.Pool)
+	}
 	c.answers(e)
 	c.links(e, now)
 	for _, p := range c.state.FailingPairs(now) {

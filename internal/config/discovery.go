@@ -1,0 +1,124 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Discovery is where replicas and other routers are found besides those of the file. All serve together.
+type Discovery struct {
+	DNS DNS `yaml:"dns"`
+}
+
+// DNS finds members by the addresses of names. A name that begins with "_" is asked for SRV records, which
+// bring the ports; any other name is asked for A records, or AAAA records where it has no A record.
+type DNS struct {
+	Prefill []Replica `yaml:"prefill"` // each stands for one replica at each address of its URL's host
+	Decode  []Replica `yaml:"decode"`
+	Routers []string  `yaml:"routers"` // as routers.peers, for one router at each address
+	Servers []string  `yaml:"servers"` // host:port of DNS servers; empty: those of /etc/resolv.conf
+}
+
+// What [Members.Pool] may be.
+const (
+	PoolPrefill = "prefill"
+	PoolDecode  = "decode"
+	Peers       = "routers" // no pool: other routers
+)
+
+// Members are what a source beside the file has found for one question, such as a DNS name.
+type Members struct {
+	Source   string    // "dns"
+	Name     string    // what was asked: a DNS name, a selector; unique together with Source and Pool
+	Pool     string    // PoolPrefill, PoolDecode or Peers
+	Replicas []Replica // of other routers only the URLs count
+}
+
+// With returns c with the found members behind its own; c stays as it is. Earlier members win. A replica
+// that is in its pool already is left out in silence. A replica that contradicts an earlier member is left
+// out, and left says why. A replica whose name is taken or is no name goes by host:port. The result is as
+// valid as c.
+func (c *Config) With(found ...Members) (joined *Config, left Problems) {
+	n := *c
+	n.Pools.Prefill.Replicas = slices.Clone(c.Pools.Prefill.Replicas)
+	n.Pools.Decode.Replicas = slices.Clone(c.Pools.Decode.Replicas)
+	n.Routers.Peers = slices.Clone(c.Routers.Peers)
+	known := newFleet()
+	known.addPools(&checker{}, c.Pools)
+	for _, m := range found {
+		for _, r := range m.Replicas {
+			field := fmt.Sprintf("discovery.%s: %s: %s", m.Source, m.Name, r.ID())
+			switch m.Pool {
+			case PoolPrefill:
+				left = append(left, known.join(member{"pools.prefill", field, r}, &n.Pools.Prefill)...)
+			case PoolDecode:
+				left = append(left, known.join(member{"pools.decode", field, r}, &n.Pools.Decode)...)
+			case Peers:
+				n.Routers.join(r.URL)
+			}
+		}
+	}
+	n.Pools.unshare()
+	return &n, left
+}
+
+// join adds m to p, or says why it cannot.
+func (f *fleet) join(m member, p *Pool) Problems {
+	if twin, known := f.urls[canonical(m.URL)]; known && (twin.pool == m.pool || f.twice(m)) {
+		return nil
+	}
+	problems := f.fits(m)
+	if len(problems) > 0 && m.Name != "" {
+		m.Name = ""
+		problems = f.fits(m)
+	}
+	if len(problems) == 0 {
+		f.note(m)
+		p.Replicas = append(p.Replicas, m.Replica)
+	}
+	return problems
+}
+
+// fits says what keeps m from standing in its pool, and which entry of the file to change.
+func (f *fleet) fits(m member) Problems {
+	var ck checker
+	if ck.replica(m.field, m.Replica); len(ck.problems) == 0 {
+		f.contradictions(&ck, m)
+	}
+	return ck.problems
+}
+
+// twice reports whether a member of m's pool has m's URL.
+func (f *fleet) twice(m member) bool {
+	return slices.ContainsFunc(f.members, func(o member) bool {
+		return o.pool == m.pool && canonical(o.URL) == canonical(m.URL)
+	})
+}
+
+// join adds a router, unless it is there already.
+func (r *Routers) join(url string) {
+	same := func(o string) bool { return canonical(o) == canonical(url) }
+	if !slices.ContainsFunc(r.Peers, same) {
+		r.Peers = append(r.Peers, url)
+	}
+}
+
+// unshare takes the mark from replicas whose twin in the other pool was left out.
+func (p *Pools) unshare() {
+	urls := func(rs []Replica) map[string]bool {
+		all := map[string]bool{}
+		for _, r := range rs {
+			all[canonical(r.URL)] = true
+		}
+		return all
+	}
+	prefill, decode := urls(p.Prefill.Replicas), urls(p.Decode.Replicas)
+	for i := range p.Prefill.Replicas {
+		r := &p.Prefill.Replicas[i]
+		r.Shared = r.Shared && decode[canonical(r.URL)]
+	}
+	for i := range p.Decode.Replicas {
+		r := &p.Decode.Replicas[i]
+		r.Shared = r.Shared && prefill[canonical(r.URL)]
+	}
+}

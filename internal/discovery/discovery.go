@@ -1,0 +1,62 @@
+// Package discovery keeps the members of the pools, and the other routers, that are found outside the
+// configuration file.
+//
+// A [Source] finds them. A [Set] runs the sources, joins what they found with the file, and tells what
+// failed. The rules hold for every source:
+//
+//   - The file wins. A found replica that the file has in the same pool is the file's. Of two found replicas
+//     with one URL the one that was found newly wins over one that is only remembered.
+//   - A source gives a name to a replica if it knows one that stays when the engine moves. Every router finds
+//     the same names. A name that is taken or cannot be one is dropped: the replica goes by host:port.
+//   - A replica that contradicts another one, such as the same engine in both pools, is left out and logged.
+//   - A source that fails keeps what it found last: a bad answer never empties a pool. A source that cannot
+//     tell an empty answer from a bad one, as DNS, takes it for bad.
+//   - A question that has no answer yet takes nothing away: what a reload would remove from its pool stays
+//     until then.
+//   - A replica that is not found any more leaves as one that was taken out of the file: its running requests
+//     end.
+//
+// A second source implements [Source] and stands beside the first one in orchestrator.New. Its settings are a
+// struct in config.Discovery. Nothing else has to change.
+package discovery
+
+import (
+	"context"
+	"time"
+
+	"github.com/tandem-router/tandem/internal/config"
+)
+
+// Source finds members. Its methods may be called from any goroutine, and none but Run blocks.
+type Source interface {
+	// Found returns an answer to each question of cfg, in the order of cfg. cfg need not be in force: a question
+	// that was never asked is Waiting.
+	Found(cfg *config.Config) []Found
+	// Configure says that cfg is in force. Answers to questions that stay asked are kept.
+	Configure(cfg *config.Config)
+	// Run asks the questions of the configuration in force until ctx ends. It calls changed, which does not
+	// block, after Found has begun to return something else.
+	Run(ctx context.Context, changed func())
+}
+
+// Found is the newest answer to one question.
+type Found struct {
+	config.Members // none while Waiting
+	State          State
+	Err            string    // why it is not Fresh; "" while nobody was asked
+	Since          time.Time // when the state began; zero while nobody was asked
+	Left           []string  // what was found and cannot be used: which, and why; for the log
+}
+
+// State is how far an answer can be believed.
+type State uint8
+
+// Waiting is the zero State.
+const (
+	Waiting State = iota // nobody has answered yet
+	Fresh                // the newest question was answered
+	Held                 // the newest question failed, and the last answer is kept
+)
+
+// String returns the word for people and metrics.
+func (s State) String() string { return [...]string{"waiting", "fresh", "held"}[s] }

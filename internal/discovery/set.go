@@ -1,0 +1,247 @@
+package discovery
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/panics"
+)
+
+// Set is the sources of a router. Safe for concurrent use, except that one goroutine at a time may [Set.Join]
+// and then [Set.Apply].
+type Set struct {
+	log     *slog.Logger
+	panics  panics.Guard
+	sources []Source
+	changed chan struct{} // has one when a source has found something
+
+	mu      sync.Mutex // guards the following
+	inForce Joined
+	told    map[question]Found // as the log has it
+	applied chan struct{}      // closed and replaced by each Apply
+}
+
+// question identifies what was asked.
+type question struct{ source, name, pool string }
+
+func (f *Found) question() question { return question{f.Source, f.Name, f.Pool} }
+
+// Joined is a configuration with the members that were found.
+type Joined struct {
+	Config *config.Config // of the file, with the members
+	file   *config.Config
+	found  []Found
+	former []config.Members // of before file, while questions of their pool wait
+	left   config.Problems  // why found members were left out
+}
+
+// New makes the set of some sources.
+func New(log *slog.Logger, guard panics.Guard, sources ...Source) *Set {
+	return &Set{
+		log: log, panics: guard, sources: sources, changed: make(chan struct{}, 1), applied: make(chan struct{}),
+	}
+}
+
+// joinsApart is the least time between two changes of members. What changes in between changes at once.
+const joinsApart = 100 * time.Millisecond
+
+// Run runs the sources until ctx ends, and waits for them. It calls rejoin when members have changed: rejoin
+// joins and applies.
+func (s *Set) Run(ctx context.Context, rejoin func()) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for _, source := range s.sources {
+		wg.Go(func() {
+			s.panics.KeepRunning(ctx, "discovery", func() { source.Run(ctx, s.wake) })
+		})
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.changed:
+		}
+		s.panics.Contain("discovery", rejoin)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(joinsApart):
+		}
+	}
+}
+
+// routersTime is how long the start waits for other routers to be found.
+const routersTime = 2 * time.Second
+
+// WaitForRouters waits until every question for other routers has been asked once, its answer is in force, or
+// two seconds have passed. [Set.Run] must have been called.
+func (s *Set) WaitForRouters(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, routersTime)
+	defer cancel()
+	unasked := func(f Found) bool { return f.Pool == config.Peers && f.Since.IsZero() }
+	for ctx.Err() == nil {
+		s.mu.Lock()
+		wait, applied := slices.ContainsFunc(s.inForce.found, unasked), s.applied
+		s.mu.Unlock()
+		if !wait {
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-applied:
+		}
+	}
+}
+
+func (s *Set) wake() {
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Found returns the newest answers to the questions in force.
+func (s *Set) Found() []Found {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.inForce.found
+}
+
+// Join joins file with what the sources have found. Nothing is in force before [Set.Apply].
+func (s *Set) Join(file *config.Config) Joined {
+	j := Joined{file: file}
+	for _, source := range s.sources {
+		j.found = append(j.found, source.Found(file)...)
+	}
+	j.join(nil)
+	s.mu.Lock()
+	before := s.inForce
+	s.mu.Unlock()
+	former := before.former
+	if before.file != nil && before.file != file {
+		former = missing(before.Config, j.Config)
+	}
+	former = slices.DeleteFunc(slices.Clone(former), func(m config.Members) bool { return !j.waits(m.Pool) })
+	if len(former) > 0 {
+		j.join(former)
+	}
+	return j
+}
+
+// Moves reports whether j has other members than the configuration in force.
+func (s *Set) Moves(j Joined) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old, now := s.inForce.Config, j.Config
+	return !reflect.DeepEqual(old.Pools, now.Pools) || !slices.Equal(old.Routers.Peers, now.Routers.Peers)
+}
+
+// join puts the members into the configuration: new ones, then those of answers that are held, then former
+// ones.
+func (j *Joined) join(former []config.Members) {
+	byState := slices.Clone(j.found)
+	slices.SortStableFunc(byState, func(a, b Found) int { return cmp.Compare(a.State, b.State) })
+	var all []config.Members
+	for _, f := range byState {
+		all = append(all, f.Members)
+	}
+	j.former = former
+	j.Config, j.left = j.file.With(append(all, former...)...)
+}
+
+// waits reports whether a question for the pool has no answer yet.
+func (j *Joined) waits(pool string) bool {
+	return slices.ContainsFunc(j.found, func(f Found) bool { return f.Pool == pool && f.State == Waiting })
+}
+
+// missing returns the members of before that now does not have.
+func missing(before, now *config.Config) []config.Members {
+	lost := func(pool string, before, now []config.Replica) config.Members {
+		return config.Members{Source: "former", Name: pool, Pool: pool, Replicas: without(before, now)}
+	}
+	return []config.Members{
+		lost(config.PoolPrefill, before.Pools.Prefill.Replicas, now.Pools.Prefill.Replicas),
+		lost(config.PoolDecode, before.Pools.Decode.Replicas, now.Pools.Decode.Replicas),
+		lost(config.Peers, routers(before.Routers.Peers), routers(now.Routers.Peers)),
+	}
+}
+
+// routers writes addresses of routers as members.
+func routers(urls []string) []config.Replica {
+	all := make([]config.Replica, len(urls))
+	for i, u := range urls {
+		all[i].URL = u
+	}
+	return all
+}
+
+// Apply says that j is in force. It logs what is new.
+func (s *Set) Apply(j Joined) {
+	for _, source := range s.sources {
+		source.Configure(j.file)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	told := map[question]Found{}
+	for _, f := range j.found {
+		s.tell(s.told[f.question()], f)
+		told[f.question()] = f
+	}
+	for _, p := range j.left {
+		if !slices.Contains(s.inForce.left, p) {
+			s.log.Warn("a found replica is left out", "reason", p.Error())
+		}
+	}
+	s.told, s.inForce = told, j
+	close(s.applied)
+	s.applied = make(chan struct{})
+}
+
+// tell logs what is new in an answer.
+func (s *Set) tell(was, is Found) {
+	log := s.log.With("source", is.Source, "name", is.Name, "for", is.Pool)
+	switch {
+	case is.Err != "" && was.Err == "" && is.State == Held:
+		log.Warn("discovery fails, the members found last stay", "members", len(is.Replicas), "error", is.Err)
+	case is.Err != "" && was.Err == "":
+		log.Warn("discovery fails, and has found nothing yet", "error", is.Err)
+	case is.Err == "" && was.Err != "":
+		log.Info("discovery works again", "members", len(is.Replicas))
+	}
+	for _, why := range is.Left {
+		if !slices.Contains(was.Left, why) {
+			log.Warn("what was found is left out", "reason", why)
+		}
+	}
+	joined, left := without(is.Replicas, was.Replicas), without(was.Replicas, is.Replicas)
+	if len(joined)+len(left) > 0 {
+		log.Info("members found", "members", len(is.Replicas), "joined", ids(joined), "left", ids(left))
+	}
+}
+
+// without returns the replicas with URLs that others do not have.
+func without(all, others []config.Replica) []config.Replica {
+	known := map[string]bool{}
+	for _, r := range others {
+		known[r.URL] = true
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(r config.Replica) bool { return known[r.URL] })
+}
+
+// ids lists the names of replicas, some of many.
+func ids(rs []config.Replica) (names []string) {
+	const most = 8
+	for i, r := range rs {
+		if i == most {
+			return append(names, "...")
+		}
+		names = append(names, r.ID())
+	}
+	return names
+}

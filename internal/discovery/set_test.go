@@ -1,0 +1,163 @@
+package discovery
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/panics"
+)
+
+// fixed is a source that has found what it is told to have found.
+type fixed struct {
+	found   []Found
+	changed func()
+}
+
+func (f *fixed) Found(*config.Config) []Found { return f.found }
+func (f *fixed) Configure(*config.Config)     {}
+func (f *fixed) Run(ctx context.Context, changed func()) {
+	f.changed = changed
+	<-ctx.Done()
+}
+
+func answer(state State, pool string, urls ...string) Found {
+	f := Found{State: state, Members: config.Members{Source: "test", Name: "q" + state.String(), Pool: pool}}
+	if state == Held {
+		f.Err = "SERVFAIL"
+	}
+	for _, u := range urls {
+		f.Replicas = append(f.Replicas, config.Replica{URL: u})
+	}
+	return f
+}
+
+// tested is a set on one source, and what it has logged.
+func tested(found ...Found) (*Set, *fixed, *bytes.Buffer) {
+	var log bytes.Buffer
+	src := &fixed{found: found}
+	logger := slog.New(slog.NewTextHandler(&log, nil))
+	return New(logger, panics.Guard{Log: logger}, src), src, &log
+}
+
+func with(prefill, decode string) *config.Config {
+	return config.FromFlags("", strings.Fields(prefill), strings.Fields(decode))
+}
+
+// joined applies file, and returns the members of both pools as "p0 p1 | d0".
+func joined(s *Set, file *config.Config) string {
+	j := s.Join(file)
+	s.Apply(j)
+	var sides []string
+	for _, p := range []config.Pool{j.Config.Pools.Prefill, j.Config.Pools.Decode} {
+		var urls []string
+		for _, r := range p.Replicas {
+			urls = append(urls, strings.TrimPrefix(r.URL, "http://"))
+		}
+		sides = append(sides, strings.Join(urls, " "))
+	}
+	return strings.Join(sides, " | ")
+}
+
+// The file wins, then what was found newly, then what is only remembered. What contradicts is told once.
+func TestWhoWins(t *testing.T) {
+	s, _, log := tested(
+		answer(Held, "prefill", "http://p1", "http://x"),
+		answer(Fresh, "decode", "http://x", "http://d0", "http://p0"),
+	)
+	file := with("p0", "d0")
+	for range 2 {
+		if got, want := joined(s, file), "p0 p1 | d0 x"; got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	if n := strings.Count(log.String(), "left out"); n != 2 { // p0 in decode, x in prefill
+		t.Errorf("%d are told to be left out, want 2:\n%s", n, log)
+	}
+	if n := strings.Count(log.String(), "the members found last stay"); n != 1 {
+		t.Errorf("the failure is told %d times, want once:\n%s", n, log)
+	}
+}
+
+// A question that has no answer yet takes nothing away: who is in its pool stays until there is one, and no
+// longer. Other pools are not concerned.
+func TestAQuestionWithoutAnAnswerTakesNothingAway(t *testing.T) {
+	s, src, _ := tested(answer(Fresh, "decode", "http://d1"))
+	file := with("p0 p1", "d0")
+	step := func(file *config.Config, want string, found ...Found) {
+		t.Helper()
+		if found != nil {
+			src.found = found
+		}
+		if got := joined(s, file); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	step(file, "p0 p1 | d0 d1")
+	file = with("p0", "") // p1, d0, and the question that found d1, leave the file
+	step(file, "p0 | d0 d1", answer(Waiting, "decode"))
+	step(file, "p0 | d0 d1")
+	file = with("p0", "d2")
+	step(file, "p0 | d2 d0 d1")
+	step(file, "p0 | d2 d1", answer(Fresh, "decode", "http://d1"))
+	step(file, "p0 | d2", answer(Fresh, "decode", "http://d2"))
+}
+
+// Many changes become few, and none is missed.
+func TestChangesAreGathered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, src, _ := tested()
+		ctx, cancel := context.WithCancel(t.Context())
+		var at []time.Duration
+		began, ended := time.Now(), make(chan struct{})
+		go func() {
+			s.Run(ctx, func() { at = append(at, time.Since(began)) })
+			close(ended)
+		}()
+		synctest.Wait()
+		for range 25 {
+			src.changed()
+			time.Sleep(10 * time.Millisecond)
+		}
+		time.Sleep(time.Minute)
+		cancel()
+		<-ended
+		if want := []time.Duration{0, joinsApart, 2 * joinsApart, 3 * joinsApart}; !slices.Equal(at, want) {
+			t.Errorf("members changed at %v, want %v", at, want)
+		}
+	})
+}
+
+// The start waits for other routers to be found, and not for long.
+func TestTheStartWaitsForRouters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		s, src, _ := tested(answer(Waiting, "decode"))
+		joined(s, with("", ""))
+		s.WaitForRouters(t.Context())
+		if took := time.Since(began); took != 0 {
+			t.Errorf("waited %v without a question for routers", took)
+		}
+		src.found = []Found{answer(Waiting, config.Peers)}
+		joined(s, with("", ""))
+		s.WaitForRouters(t.Context())
+		if took := time.Since(began); took != routersTime {
+			t.Errorf("waited %v for nothing, want %v", took, routersTime)
+		}
+		go func() {
+			time.Sleep(time.Second)
+			src.found[0].Since = time.Now()
+			joined(s, with("", ""))
+		}()
+		s.WaitForRouters(t.Context())
+		if took := time.Since(began); took != routersTime+time.Second {
+			t.Errorf("waited %v, want %v", took, routersTime+time.Second)
+		}
+	})
+}
