@@ -22,8 +22,8 @@ const advisedFor = 10 * time.Minute
 // adviseCommand says whether recorded traffic is worth splitting over some replicas, and in which shape.
 func adviseCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "advise", Short: "say whether recorded traffic is worth splitting, and over which shape of fleet",
-		Long: "Says whether to split a traffic over so many replicas, and in which shape. It is played in\n" +
+		Use: "advise", Short: "find out whether splitting pays for recorded traffic, and in which shape of fleet",
+		Long: "Finds out whether to split a traffic over so many replicas, and in which shape. The traffic is\n" +
 			"one pool and in shapes that split, at its own load and at others, and each shape is held to two\n" +
 			"goals: usual (5 s; 100 ms a token; no gap above 1 s) and tight (2 s; 30 ms; 0.2 s), or instead to\n" +
 			"yours (--slo-ttft, --slo-tpot, --slo-gap). A replica has the GPUs that its --profile ends with:\n" +
@@ -40,7 +40,7 @@ func adviseCommand() *cobra.Command {
 	kindFlags(c, &o.question.Play)
 	fs.IntVar(&o.question.Replicas, "replicas", 8, "that there are, each with the GPUs of the profile")
 	fs.Float64Var(&o.question.Enough, "good", 0.9,
-		"`share` of the answers that has to keep a goal, or 95 % of what an idle fleet has where that is less")
+		"`share` of the answers that must keep a goal; at most 95 % of the share of an idle fleet")
 	fs.BoolVar(&o.asJSON, "json", false, "print JSON")
 	fs.BoolVar(&o.quiet, "quiet", false, "no progress")
 	c.RunE = func(c *cobra.Command, _ []string) error { return o.run(c) }
@@ -62,7 +62,7 @@ func (o *adviseOptions) run(c *cobra.Command) error {
 	if !o.quiet {
 		r := newReporter(c.ErrOrStderr())
 		r.say(fmt.Sprintf("playing %s over %d replicas of %s, in several shapes and at several loads; an "+
-			"interrupt ends it with what is known by then",
+			"interrupt ends the search with the results so far",
 			cmp.Or(q.Play.Kind, q.Play.Trace), q.Replicas, q.Play.Profile), 0)
 		q.Progress = r.say
 	}
@@ -116,7 +116,7 @@ func profiles() (names []string) {
 	for _, p := range core.Presets() {
 		names = append(names, p.Name)
 	}
-	return append(names, "8b and 70b for those of an H100 with one and four GPUs")
+	return append(names, "8b and 70b for an H100 with one GPU and four GPUs")
 }
 
 // gpusOf reads the number at the end of a preset's name.

@@ -35,7 +35,7 @@ func doctorCommand() *cobra.Command {
 	fs.StringArrayVar(&o.prefill, "prefill", nil, "`URL` of a prefill replica; may be repeated")
 	fs.StringArrayVar(&o.decode, "decode", nil, "`URL` of a decode replica; may be repeated")
 	fs.BoolVar(&o.json, "json", false, "write one JSON object, for programs")
-	fs.BoolVar(&o.Passive, "passive", false, "send no completion; what only one can show stays unchecked")
+	fs.BoolVar(&o.Passive, "passive", false, "send no completion; skip the checks that need one")
 	fs.DurationVar(&o.Timeout, "timeout", time.Minute, "for everything")
 	fs.BoolVar(&o.quiet, "quiet", false, "show no progress")
 	fs.BoolVarP(&o.verbose, "verbose", "v", false, "show each check that holds, and the progress of each engine")

@@ -160,7 +160,7 @@ func TestDoctorTakesPoolsByFlags(t *testing.T) {
 	}{
 		{[]string{prefill, "--decode", decode}, "of which pool is " + prefill},
 		{[]string{"--prefill", prefill}, "add at least one --decode URL"},
-		{[]string{"--prefill", "http://p0:8000/v1", "--decode", decode}, "goes on behind the port"},
+		{[]string{"--prefill", "http://p0:8000/v1", "--decode", decode}, "continues behind the port"},
 		{[]string{"--config", "x.yaml", "--decode", decode}, "not both"},
 	} {
 		if code, _, errs := runDoctorBinary(t, c.args...); code == 0 || !strings.Contains(errs, c.want) {

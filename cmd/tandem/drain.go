@@ -167,7 +167,7 @@ func (d *drainOrder) ask(ctx context.Context, method, act string) (*admin.DrainA
 	case a.Error != "":
 		return nil, refusal(a.Error)
 	case err != nil || len(a.Replicas) == 0:
-		return nil, refusal(fmt.Sprintf("%s answers %s and says nothing of replicas: it is a Tandem of another "+
+		return nil, refusal(fmt.Sprintf("%s answers %s without replicas: it is a Tandem of another "+
 			"version", d.admin, resp.Status))
 	}
 	return a, nil

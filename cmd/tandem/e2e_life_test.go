@@ -268,7 +268,7 @@ func TestExitCodes(t *testing.T) {
 		{[]string{"serve"}, 2, "no engines"},
 		{[]string{"serve", "--prefill", "x"}, 2, "no decode engine"},
 		{[]string{"serve", "--prefill", "p:8000", "--decode", "x"}, 2, `"x" is not the address of an engine`},
-		{[]string{"serve", "--decode", "http://d:8000/v1"}, 2, "goes on behind the port"},
+		{[]string{"serve", "--decode", "http://d:8000/v1"}, 2, "continues behind the port"},
 		{[]string{"serve", "--decode", "d:8000", "--listen", "8000"}, 2, "is not host:port"},
 		{[]string{"serve", "--decode", "d:8000", "--log-level", "loud"}, 2, `"loud" is not known`},
 		{[]string{"serve", "--config", "/does/not/exist.yaml"}, 1, "exist.yaml"},

@@ -24,7 +24,7 @@ import (
 // replayCommand plays recorded traffic in virtual time, or checks the engines that this is done with.
 func replayCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "replay", Short: "play recorded traffic in virtual time; hold the simulated engines to real runs",
+		Use: "replay", Short: "play recorded traffic in virtual time; compare the simulated engines with real runs",
 		Long: "Plays recorded traffic in virtual time over simulated engines, with Tandem's decision and with\n" +
 			"the policies of the field. Without flags it plays the conversation trace that ships, over 8\n" +
 			"prefill and 8 decode replicas.",
@@ -171,10 +171,10 @@ func playFlags(c *cobra.Command, p *replay.Play) {
 
 // misstateFlag sets the wrong facts that routers get.
 func misstateFlag(fs *pflag.FlagSet, misstated *cluster.Misstated) {
-	fs.Func("misstate", "tell routers `facts` that are wrong, with commas between: "+
-		"links=10 (said to be ten times as fast as they are), speed=2, speed=profile (engines' hosts left out), "+
+	fs.Func("misstate", "give routers wrong `facts`, with commas between: "+
+		"links=10 (configured ten times as fast as they are), speed=2, speed=profile (without the hosts' time), "+
 		"ids=none (prompts are matched by their text), index=none, routers=4 (that do not know of each other), "+
-		"routers=4@1s (that tell each other every second)", func(text string) (err error) {
+		"routers=4@1s (four routers that share bookings every second)", func(text string) (err error) {
 		*misstated, err = cluster.ParseMisstated(text)
 		return err
 	})
@@ -185,19 +185,19 @@ func trafficFlags(c *cobra.Command, p *replay.Play) {
 	fs := c.Flags()
 	fs.StringVar(&p.Trace, "trace", conversation(), "`file` of recorded traffic, gzip or not")
 	fs.StringVar(&p.Profile, "profile", "70b", "GPU and model, as in tandem sim")
-	fs.Float64Var(&p.Cache, "cache", 1, "KV capacity, as a multiple of what the GPUs hold")
+	fs.Float64Var(&p.Cache, "cache", 1, "KV capacity, as a multiple of the GPUs' own")
 	fleetFlags(c, &p.Links, &p.Host)
 	linkFlag(c, &p.Link)
-	fs.Float64Var(&p.Scale, "scale", 1, "arrivals are so many times as dense")
+	fs.Float64Var(&p.Scale, "scale", 1, "multiple of the density of arrivals")
 	fs.Float64Var(&p.Rate, "rate", 0.05,
-		"sessions a second, where the trace does not say when they start, or --arrivals does")
+		"sessions a second, if the trace has no start times, or with --arrivals")
 	fs.StringVar(&p.Arrivals, "arrivals", "",
 		"`file` of ServeGen's clients: sessions start as unevenly as theirs do, --rate of them a second")
 	fs.DurationVar(&p.For, "for", 0, "virtual time in which sessions start, 0 for all of the trace")
 	fs.IntVar(&p.MaxLen, "max-len", 131072, "sessions with a longer prompt and answer are left out")
 	fs.BoolVar(&p.Raw, "raw", false, "keep the 3 s ticks of Mooncake's times")
 	fs.Func("stress", "make the traffic hard, `what` of hot (three in ten begin with the same 20,000 tokens), "+
-		"flood (nobody shares a prefix), surge (twice as much for a minute)", func(text string) (err error) {
+		"flood (no shared prefixes), surge (twice as much for a minute)", func(text string) (err error) {
 		p.Stress, err = replay.ParseStress(text)
 		return err
 	})
@@ -255,15 +255,15 @@ func progress(w io.Writer, p *replay.Play, quiet bool) (func(string, time.Durati
 
 func validateCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "validate", Short: "hold the simulated engines to recorded runs of real ones", Args: noArgs,
+		Use: "validate", Short: "compare the simulated engines with recorded runs of real ones", Args: noArgs,
 	}
 	fs := c.Flags()
 	traces := fs.String("traces", shippedTraces(),
 		"`folder` of the traces; its vllm_ground_truth is read, which does not ship with Tandem")
 	predictions := fs.String("predictions", filepath.Join("build", "predictions.jsonl"),
-		"`file` for the runs whose results were kept back")
+		"`file` for the predictions of runs without results")
 	formula := fs.Bool("formula", false,
-		"steps take what the formula says that everything else is played with, fitted to the tables of kernels")
+		"take step times from the formula of all other plays, fitted to the tables of kernels")
 	asJSON := fs.Bool("json", false, "print JSON")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		return validate(c, *traces, *predictions, *formula, *asJSON)
@@ -276,7 +276,7 @@ func validate(c *cobra.Command, traces, predictions string, formula, asJSON bool
 	folder := filepath.Join(traces, "vllm_ground_truth")
 	if _, err := os.Stat(folder); err != nil {
 		return fmt.Errorf("no recorded runs: %w; --traces names the folder that holds vllm_ground_truth "+
-			"(examples/traces/README.md says where it is from)", err)
+			"(source: examples/traces/README.md)", err)
 	}
 	vs, err := replay.Validate(os.DirFS(folder), formula,
 		func(run string) { fmt.Fprintln(stderr, "simulating", run) })

@@ -31,8 +31,8 @@ func captureCommand() *cobra.Command {
 	fs.StringVar(&o.admin, "admin", "http://127.0.0.1:9091", "`URL` of the router's admin listener")
 	fs.StringVar(&o.tokenFile, "token-file", "", "`file` with the router's admin.token, where it has one")
 	fs.DurationVar(&o.length, "for", 10*time.Minute,
-		"how long; an interrupt ends it earlier and keeps what there is")
-	fs.StringVar(&o.out, "out", "capture.jsonl", "`file` to write; there must be none of that name")
+		"length of the capture; an interrupt ends it earlier and keeps the trace so far")
+	fs.StringVar(&o.out, "out", "capture.jsonl", "`file` to write; it must not exist")
 	fs.StringVar(&o.note, "note", "", "`text` for the first line of the trace")
 	c.RunE = func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.ErrOrStderr()) }
 	return c
@@ -47,7 +47,7 @@ type captureOptions struct {
 
 func (o *captureOptions) run(ctx context.Context, log io.Writer) error {
 	if _, err := os.Stat(o.out); err == nil {
-		return fmt.Errorf("--out: %s is there already; name another file", o.out)
+		return fmt.Errorf("--out: %s exists already; name another file", o.out)
 	}
 	c := capturing{log: log}
 	if o.tokenFile != "" {
@@ -112,7 +112,7 @@ func (c *capturing) listen(ctx context.Context, admin string, length time.Durati
 	if err := lines.Err(); err != nil || c.ended {
 		return err
 	}
-	return errors.New("the router ended the capture before its time; what it had sent is kept")
+	return errors.New("the router ended the capture too early; the trace so far is kept")
 }
 
 // take reads one line of the stream.
@@ -120,7 +120,7 @@ func (c *capturing) take(line []byte) error {
 	if c.header.Version == 0 {
 		var h capture.Header
 		if err := json.Unmarshal(line, &h); err != nil || h.Version != capture.Version {
-			return fmt.Errorf("the first line is not that of a capture of version %d: %.100q",
+			return fmt.Errorf("the first line is not the head of a capture of version %d: %.100q",
 				capture.Version, line)
 		}
 		c.header = h

@@ -41,7 +41,7 @@ func TestCaptureCommand(t *testing.T) {
 	}{
 		{"in order of arrival", []string{first, late, early, `{"lost":0}`}, "2 requests in", true, 2},
 		{"some lost", []string{first, early, `{"lost":5}`}, "5 more are missing", true, 1},
-		{"the router ended", []string{first, late}, "before its time", false, 1},
+		{"the router ended", []string{first, late}, "too early", false, 1},
 		{"another version", []string{`{"tandem_trace":9}`}, "version 1", false, 0},
 		{"no router", []string{"hello"}, "admin listener", false, 0},
 	} {
@@ -72,7 +72,7 @@ func TestCaptureCommand(t *testing.T) {
 				t.Errorf("%d requests can be read again, want %d: %v", len(all), c.calls, err)
 			}
 			if code = run(t.Context(), args, io.Discard, &log); code == 0 ||
-				!strings.Contains(log.String(), "there already") {
+				!strings.Contains(log.String(), "exists already") {
 				t.Errorf("a second run: code %d, %q", code, log.String())
 			}
 		})

@@ -26,7 +26,7 @@ func claimsCommand() *cobra.Command {
 	fs.StringVar(&o.Traces, "traces", shippedTraces(), "`folder` of the traces")
 	fleetFlags(c, &o.Links, &o.Host)
 	fs.BoolVar(&o.All, "all", false, "failing replicas, overload and old reports too")
-	fs.StringVar(&o.only, "only", "", "`names`, or beginnings of names, of what is computed; all if empty")
+	fs.StringVar(&o.only, "only", "", "`names`, or beginnings of names, of the claims to check; all if empty")
 	fs.StringVar(&o.out, "out", filepath.Join("build", "replay.json"), "`file` for the lines")
 	fs.BoolVar(&o.quiet, "quiet", false, "no progress")
 	fs.BoolVar(&o.list, "list", false, "print the names and stop")

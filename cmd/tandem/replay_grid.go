@@ -59,11 +59,11 @@ func gridCommand() *cobra.Command {
 	fs.Uint64Var(&r.options.Seed, "seed", 1, "of the grid and of everything drawn")
 	fs.IntVar(&r.seeds, "seeds", 3, "with which each cell is played; "+
 		"added to cells that have been played with fewer")
-	fs.StringVar(&r.tables, "tables", "cells,shapes,facts", "what is played: "+
+	fs.StringVar(&r.tables, "tables", "cells,shapes,facts", "tables to make: "+
 		"cells, each side in the same shape; "+
 		"shapes, each side in its best shape of as many replicas, at both goals; "+
-		"facts, routers that are told wrong facts, on fleets with links of their own; "+
-		"oracles, what those who know everything do in what has been played")
+		"facts, routers with wrong facts, on fleets with links of their own; "+
+		"oracles, routers that know everything, in the cells that were played")
 	r.options.Links, r.options.Host = "shared", "measured" // claims rest on the setting nearest to real fleets
 	fleetFlags(c, &r.options.Links, &r.options.Host)
 	linkFlag(c, &r.options.Link)
@@ -75,7 +75,7 @@ func gridCommand() *cobra.Command {
 		"`names`, or beginnings of names, of the cells and fleets that are played; all if empty")
 	fs.StringVar(&r.file, "out", filepath.Join("build", "grid.jsonl"),
 		"`file` for a line of each cell, and beside it -shapes for best shapes, -facts for wrong "+
-			"facts and -plays for the plays of rivals; what they have already is not played again")
+			"facts and -plays for the plays of rivals; finished plays are not repeated")
 	fs.StringVar(&r.draw.page, "html", "", "draw a page, too: this `file`")
 	fs.StringVar(&r.draw.chart, "svg", "", "draw the cells of that page alone, as a picture: this `file`")
 	fs.IntVar(&r.workers, "workers", 2, "cells that are played at a time")

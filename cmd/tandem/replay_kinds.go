@@ -22,7 +22,7 @@ func kindsCommand() *cobra.Command {
 	name := fs.String("write", "", "write this `kind` as a trace, for --trace")
 	out := fs.String("out", "", "`file` for it; NAME.jsonl if empty")
 	fs.DurationVar(&p.For, "for", 10*time.Minute, "virtual time in which its sessions start")
-	fs.Float64Var(&p.Scale, "scale", 1, "requests are so many times as dense")
+	fs.Float64Var(&p.Scale, "scale", 1, "multiple of the density of requests")
 	fs.Uint64Var(&p.Seed, "seed", 1, "of everything drawn")
 	fs.StringVar(&p.Traces, "traces", shippedTraces(), "`folder` of the files that recorded kinds are of")
 	choices(c, "write", kindNames()...)

@@ -20,7 +20,7 @@ func repeatsCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "repeats [TRACE...]", Short: "count the requests of traces that repeat an earlier one",
 		Long: "Counts the requests of recorded traffic that repeat an earlier one, and what an answer cache\n" +
-			"could spare at most. Without a trace it takes those that ship.",
+			"could spare at most. Without a trace it takes the traces that ship.",
 	}
 	ttl := c.Flags().Duration("ttl", config.Default().AnswerCache.TTL, "an answer is kept for so `long`")
 	c.RunE = func(c *cobra.Command, files []string) error {

@@ -193,7 +193,7 @@ func (s *server) run(ctx context.Context, cfg *config.Config) (err error) {
 
 // linesLost tells that the log has a gap.
 func (s *server) linesLost(n int) {
-	s.log.Warn("log lines were lost while nobody read standard error", "lines", n)
+	s.log.Warn("log lines were lost because standard error was not read", "lines", n)
 }
 
 // ready tells where the listeners are: in a line on standard output, or in the log where spans go there,

@@ -73,7 +73,7 @@ func simFlags(c *cobra.Command, o *enginesim.Options) (finish func() error) {
 		o.Core.Groups, err = core.ParseGroups(s)
 		return err
 	})
-	fs.IntVar(&o.Core.Blocks, "blocks", 0, "KV blocks; 0: what the speed preset's GPU holds, or 8192")
+	fs.IntVar(&o.Core.Blocks, "blocks", 0, "KV blocks; 0: the capacity of the speed preset's GPU, or 8192")
 	fs.IntVar(&o.Core.MaxModelLen, "max-model-len", 32768, "tokens of prompt and answer together")
 	fs.IntVar(&o.Core.MaxBatchedTokens, "max-num-batched-tokens", 8192, "tokens a scheduler step")
 	fs.IntVar(&o.Core.MaxSeqs, "max-num-seqs", 256, "requests in the batch")
@@ -83,7 +83,7 @@ func simFlags(c *cobra.Command, o *enginesim.Options) (finish func() error) {
 		"prompt tokens that a prefill leaves to decode, and decode expects to be left")
 	fs.DurationVar(&o.Core.Lease, "lease", 0,
 		"how long a finished prefill's blocks wait for their reader (default 30s)")
-	fs.StringVar(&o.Core.Host, "side-host", "127.0.0.1", "side channel's host, as told to peers")
+	fs.StringVar(&o.Core.Host, "side-host", "127.0.0.1", "side channel's host, as peers see it")
 	fs.IntVar(&o.Core.Port, "side-port", 0, "side channel's port (plus rank); 0 picks one")
 	fs.StringVar(&speed, "speed", "8b", "how fast steps are: "+strings.Join(presetNames(), ", "))
 	fs.Float64Var(&factor, "speed-factor", 1, "2 is twice as fast as the preset")
@@ -91,7 +91,7 @@ func simFlags(c *cobra.Command, o *enginesim.Options) (finish func() error) {
 	fs.DurationVar(&o.TransferLatency, "transfer-latency", 0, "time before each read of a peer's blocks")
 	fs.Float64Var(&transferRate, "transfer-gbps", 0, "bandwidth of reads in gigabits a second; 0 is infinite")
 	fs.DurationVar(&o.HandshakeTimeout, "handshake-timeout", 0,
-		"what a peer that is not there costs (default 5s)")
+		"time lost with an absent peer (default 5s)")
 	fs.Func("kv-load-failure-policy", "fail or recompute, where blocks cannot be loaded (default fail)",
 		o.Core.LoadPolicy.Set)
 	fs.StringVar(&o.EventsEndpoint, "events", "",
@@ -110,7 +110,7 @@ func simFlags(c *cobra.Command, o *enginesim.Options) (finish func() error) {
 	fs.BoolVar(&o.ServerLoad, "enable-server-load-tracking", false, "let /load count")
 	fs.BoolVar(&o.NoUsageDetails, "no-prompt-tokens-details", false, "leave cached_tokens out of usage")
 	fs.BoolVar(&o.ForceUsage, "enable-force-include-usage", false,
-		"tell usage in every chunk of a stream, asked for or not")
+		"report usage in every chunk of a stream, asked for or not")
 	fs.BoolVar(&o.NoRequestIDs, "no-request-id-headers", false,
 		"answer without x-request-id, as vLLM does by default")
 	fs.StringVar(&o.Control, "control", "", "address of a control listener: POST /fault, GET /stats")
@@ -137,10 +137,10 @@ func simFlags(c *cobra.Command, o *enginesim.Options) (finish func() error) {
 func wrongFlags(fs *pflag.FlagSet, o *enginesim.Options) {
 	w := &o.Wrong
 	fs.BoolVar(&o.Core.NoPrefixCaching, "no-enable-prefix-caching", false, "keep no prefixes")
-	fs.BoolVar(&w.NullPublisher, "null-publisher", false, "tell of events and publish none")
+	fs.BoolVar(&w.NullPublisher, "null-publisher", false, "report an event stream and publish none")
 	fs.BoolVar(&w.StrictBind, "strict-bind", false, "bind --events only with * or :: in it, as vLLM does")
-	fs.StringVar(&w.TellReplay, "tell-replay", "", "tell this replay endpoint instead of the real one")
-	fs.IntVar(&w.TellBlockSize, "tell-block-size", 0, "tell this block size instead of the real one")
+	fs.StringVar(&w.TellReplay, "tell-replay", "", "report this replay endpoint instead of the real one")
+	fs.IntVar(&w.TellBlockSize, "tell-block-size", 0, "report this block size instead of the real one")
 	fs.IntVar(&w.BufferSteps, "buffer-steps", 0, "batches kept for replay (default 10000)")
 	fs.StringVar(&w.Tokenizer, "tokenizer", "", "give words other ids than servers with another value do")
 	fs.DurationVar(&w.ClockSkew, "clock-skew", 0, "how far the server's clock is ahead")
@@ -149,7 +149,7 @@ func wrongFlags(fs *pflag.FlagSet, o *enginesim.Options) {
 		"push or moriio: answer as a prefill engine with that connector (default NIXL pull)")
 	fs.BoolVar(&w.NoSalt, "no-salt", false, "leave cache salts out of events")
 	fs.StringVar(&w.CacheDType, "kv-cache-dtype", "",
-		"what /metrics tells of the KV cache's type (default auto)")
+		"the KV cache's type in /metrics (default auto)")
 	fs.BoolVar(&w.NoStats, "disable-log-stats", false, "leave vLLM's series out of /metrics")
 }
 

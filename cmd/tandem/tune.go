@@ -19,7 +19,7 @@ import (
 func tuneCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "tune",
-		Short: "search the weights of the decision on recorded traffic; say what they bring and where they lose",
+		Short: "search the weights of the decision on recorded traffic; print what they gain and lose",
 		Args:  noArgs,
 	}
 	var o tuneOptions
@@ -30,7 +30,7 @@ func tuneCommand() *cobra.Command {
 	for _, one := range claims.Objectives() {
 		names = append(names, one.Name)
 	}
-	fs.StringVar(&o.objective, "objective", names[0], "what to make better: `one` of "+strings.Join(names, ", "))
+	fs.StringVar(&o.objective, "objective", names[0], "objective: `one` of "+strings.Join(names, ", "))
 	fs.IntVar(&o.search.Seeds, "seeds", 5, "that judge the result")
 	fs.BoolVar(&o.quiet, "quiet", false, "no progress")
 	choices(c, "objective", names...)
@@ -94,8 +94,8 @@ func printTuning(w io.Writer, s *claims.Search, t *claims.Tuning) error {
 	case t.Weights == from:
 		fmt.Fprintf(out, "nothing better was found in %d tries: the weights stay as they are\n", t.Tried)
 	case t.Gain.Value <= 0:
-		fmt.Fprintf(out, "nothing better was found in %d tries: what was best on the first half of the time has "+
-			"%s %s on all of it, + is better; the weights stay as they are\n",
+		fmt.Fprintf(out, "nothing better was found in %d tries: the best weights on the first half change "+
+			"%s by %s on the whole time, + is better; the weights stay as they are\n",
 			t.Tried, s.Objective.Name, interval(t.Gain))
 	default:
 		fmt.Fprintln(out, " scoring:")

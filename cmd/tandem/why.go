@@ -16,7 +16,7 @@ import (
 // decisions.
 func whyCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "why ID", Short: "show why a request went where it went, and what other weights would have chosen",
+		Use: "why ID", Short: "explain where a request went and why, and what other weights would have chosen",
 		Long: "Shows why a request went to its replicas. With other weights (--alpha, ...) it also shows " +
 			"the plan that they would have chosen.\nID is the X-Request-Id of the answer. " + adminNote,
 		Args: between(1, 1, "one request by its id"),

@@ -60,7 +60,7 @@ func (ck *checker) url(field, raw, instead, own string) {
 	case u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
 		ck.add(field, fmt.Sprintf("%q is not the address of an HTTP server", raw), fix)
 	case strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" || u.ForceQuery:
-		ck.add(field, fmt.Sprintf("%q goes on behind the port", raw),
+		ck.add(field, fmt.Sprintf("%q continues behind the port", raw),
 			fmt.Sprintf("write %s://%s", u.Scheme, u.Host))
 	case wildcard(u.Hostname()):
 		ck.add(field, fmt.Sprintf("%s is an address to listen on", u.Hostname()), own)

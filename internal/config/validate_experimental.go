@@ -30,6 +30,6 @@ func (ck *checker) experimentalRouters(r ExperimentalRouters) {
 	ck.longer(field, r.Interval, 20*time.Millisecond)
 	if r.Interval > 10*time.Second {
 		ck.add(field, fmt.Sprintf("is %v", r.Interval),
-			"give at most 10s: most of what was booked has ended by then")
+			"give at most 10s: most bookings have ended by then")
 	}
 }

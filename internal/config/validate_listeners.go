@@ -17,7 +17,7 @@ func (ck *checker) listeners(c *Config) {
 	if front && admin && clash(c.Listen, c.Admin.Listen) {
 		ck.add("admin.listen",
 			fmt.Sprintf("%s is the front listener's address too (listen: %s)", c.Admin.Listen, c.Listen),
-			"choose another port: what is on the admin listener is not for clients")
+			"choose another port: the admin listener is not for clients")
 	}
 }
 

@@ -11,7 +11,7 @@ func (ck *checker) connector(c Connector) {
 	ck.longer("connector.margin", c.Margin, time.Millisecond)
 	if c.Margin >= c.Lease {
 		ck.add("connector.margin", fmt.Sprintf("%v is not below connector.lease %v", c.Margin, c.Lease),
-			"a decode that starts after the lease reads blocks of somebody else; half the lease is a good margin")
+			"a decode that starts after the lease reads blocks of another request; half the lease is a good margin")
 	}
 }
 

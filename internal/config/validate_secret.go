@@ -21,7 +21,7 @@ func (ck *checker) secret(field string, s Secret, required bool) {
 	}
 	switch {
 	case n > 1:
-		ck.add(field, "says in more than one way what the secret is", "keep one of value, file and env")
+		ck.add(field, "names the secret in more than one way", "keep one of value, file and env")
 	case n == 0 && required:
 		ck.add(field, "is empty", fix)
 	case s.Value == redacted:

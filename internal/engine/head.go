@@ -101,7 +101,7 @@ func (h *head) readFields(b []byte) error {
 		}
 		if len(line) == 0 {
 			if len(rest) > 0 {
-				return ProtocolError("head goes on behind its blank line")
+				return ProtocolError("head continues behind its blank line")
 			}
 			return nil
 		}

@@ -19,7 +19,7 @@ import (
 
 // ErrAnother is an answer that does not name the request that it should answer. Nothing from the answer has
 // been returned, except for a beginning that is shorter than an event.
-var ErrAnother = errors.New("the engine sent what is not the answer to this request")
+var ErrAnother = errors.New("the engine sent bytes that do not answer this request")
 
 // naming is whether an answer names its question.
 type naming struct {

@@ -66,7 +66,7 @@ func (r *Response) readHead(limit int, method string, early bool) *Error {
 		}
 	}
 	return &Error{
-		Phase: Head, Sent: true, Err: ProtocolError("interim answers where there is no place for them"),
+		Phase: Head, Sent: true, Err: ProtocolError("interim answers in a wrong place"),
 	}
 }
 

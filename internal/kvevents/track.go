@@ -122,7 +122,7 @@ func (t *tracker) connected(now time.Time) {
 	t.down.away = time.Time{}
 	switch {
 	case !t.settings.replay && t.at.known && long:
-		t.forget("gone for long enough to have been restarted, and there is no replay to tell")
+		t.forget("absent for long enough to have been restarted, and without a replay endpoint")
 		t.at.partial = false
 		t.follow(now, "connected; without a replay endpoint history stays unknown")
 	case t.settings.replay:

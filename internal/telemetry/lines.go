@@ -45,7 +45,7 @@ func NewLines(w io.Writer) *Lines {
 func (l *Lines) Lost() prometheus.Collector {
 	return prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "tandem_log_lines_lost_total",
-		Help: "Lines that are missing in the log, since nobody read standard error.",
+		Help: "Lines that are missing in the log because standard error was not read.",
 	}, func() float64 { return float64(l.total.Load()) })
 }
 

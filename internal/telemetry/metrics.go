@@ -12,7 +12,7 @@ import (
 func NewRegistry(version string) *prometheus.Registry {
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name:        "tandem_build_info",
-		Help:        "Always 1; the labels tell what is running.",
+		Help:        "Always 1; the labels describe the running build.",
 		ConstLabels: prometheus.Labels{"version": version, "goversion": runtime.Version()},
 	})
 	build.Set(1)

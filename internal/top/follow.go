@@ -68,7 +68,7 @@ func (s Source) once(ctx context.Context, got func(*page.Live)) error {
 		}
 		l := &page.Live{}
 		if err := json.Unmarshal(data, l); err != nil {
-			return fmt.Errorf("what %s streams is not understood: %w", s.Base, err)
+			return fmt.Errorf("%s streams an unknown format: %w", s.Base, err)
 		}
 		silent.Reset(patience)
 		got(l)

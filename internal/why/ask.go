@@ -62,7 +62,7 @@ func Ask(ctx context.Context, method, base, token, path string) (*http.Response,
 	case token == "":
 		return nil, fmt.Errorf("%w %s: put it into TANDEM_ADMIN_TOKEN", ErrToken, base)
 	}
-	return nil, fmt.Errorf("%w %s: what TANDEM_ADMIN_TOKEN has is another one", ErrToken, base)
+	return nil, fmt.Errorf("%w %s: TANDEM_ADMIN_TOKEN has another one", ErrToken, base)
 }
 
 func notAdmin(base string, resp *http.Response) error {

@@ -104,7 +104,7 @@ func At(ctx context.Context, base, token, id string) (*Record, error) {
 	}
 	r := &Record{}
 	if err := json.Unmarshal(body, r); err != nil {
-		return nil, fmt.Errorf("what %s answers is no record: %w", base, err)
+		return nil, fmt.Errorf("%s answers something that is no record: %w", base, err)
 	}
 	return r, nil
 }

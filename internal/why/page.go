@@ -69,7 +69,7 @@ func (r *Record) head(w io.Writer) {
 		fmt.Fprintf(w, "broke off, and went on at %s\n", strings.Join(r.Continued, ", then "))
 	}
 	if r.NotContinued != "" {
-		fmt.Fprintf(w, "broke off, and nobody went on: %s\n", r.NotContinued)
+		fmt.Fprintf(w, "broke off, and no replica continued: %s\n", r.NotContinued)
 	}
 }
 
@@ -110,7 +110,7 @@ func (r *Record) tokens(w io.Writer) {
 	if r.Prefill != "" {
 		fmt.Fprintf(w, "moved tokens   %s of %s planned", known(r.Moved), known(r.Planned))
 		if r.Unsure {
-			fmt.Fprint(w, ", or there before: it is not known what the decode replica held")
+			fmt.Fprint(w, ", or cached before: the match of the decode replica is unknown")
 		}
 		fmt.Fprintln(w)
 	}
@@ -159,7 +159,7 @@ func (r *Record) turns() string {
 		all = append(all, "sent whole: "+r.Whole)
 	}
 	if r.Phases.Turn >= 1 {
-		all = append(all, span(r.Phases.Turn)+" of it waiting for other prompts there")
+		all = append(all, span(r.Phases.Turn)+" of it waiting for other prompts at the replica")
 	}
 	if len(all) == 0 {
 		return ""
@@ -170,7 +170,7 @@ func (r *Record) turns() string {
 // attempts lists the failed attempts.
 func (r *Record) attempts(w io.Writer) {
 	for i, a := range r.Failed {
-		at := "nobody's fault"
+		at := "no replica's fault"
 		if a.At != "" {
 			at = "at " + a.At
 		}

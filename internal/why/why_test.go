@@ -85,14 +85,14 @@ func TestPiecesOfAPrompt(t *testing.T) {
 	for more, want := range map[string]string{
 		`"pieces":6,"phases_ms":{"prefill":840,"turn":230}`: "prefill 840 ms (6 of 7 pieces, the last is the " +
 			"request itself, 230 ms of it waiting " +
-			"for other prompts there), ",
+			"for other prompts at the replica), ",
 		`"pieces":1,"phases_ms":{"prefill":84,"turn":0.01}`: "prefill 84 ms (1 of 2 pieces, the " +
 			"last is the request itself), ",
 		`"pieces":1,"whole":"a piece has failed","phases_ms":{"prefill":84}`: "prefill 84 ms (in 1 piece, and " +
 			"the rest whole: a piece has failed), ",
 		`"whole":"it is short","phases_ms":{"prefill":0}`: "prefill 0 (sent whole: it is short), ",
 		`"phases_ms":{"prefill":230,"turn":230}`: "prefill 230 ms (230 ms of it waiting for other prompts " +
-			"there), ",
+			"at the replica), ",
 		`"phases_ms":{"prefill":0.01,"turn":0.01}`: "prefill 0.01 ms, ",
 	} {
 		says(t, `{"id":"8a51","config":{},`+more+`}`, why.Weights{}, want)
@@ -229,7 +229,7 @@ func TestRecordsOfARouter(t *testing.T) {
 		!strings.Contains(err.Error(), "decisions.file") || !strings.Contains(err.Error(), "X-Cache: HIT") {
 		t.Errorf("of an id that it has not: %v", err)
 	}
-	for token, say := range map[string]string{"": "put it into TANDEM_ADMIN_TOKEN", "stale": "is another one"} {
+	for token, say := range map[string]string{"": "put it into TANDEM_ADMIN_TOKEN", "stale": "has another one"} {
 		_, err := why.At(t.Context(), s.URL, token, "8a51")
 		if !errors.Is(err, why.ErrToken) || !strings.Contains(err.Error(), say) {
 			t.Errorf("with the token %q: %v", token, err)

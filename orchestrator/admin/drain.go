@@ -133,7 +133,7 @@ func (a *Admin) drainNotes(on bool) (notes []string) {
 			"a restart of the router forgets this, since state.file is not set; drain: true in the file stays")
 	}
 	if len(cfg.Routers.Peers) > 0 || len(cfg.Routers.Valkey.Addresses) > 0 {
-		notes = append(notes, "this router alone does so: say the same to each of the others")
+		notes = append(notes, "this is this router alone: drain at each of the others, too")
 	}
 	return notes
 }

@@ -20,7 +20,7 @@ import (
 const ProbePatience = 5
 
 // errUnreported says that the engine lives and did not tell its load in time.
-var errUnreported = errors.New("it answers, but does not tell its load in time")
+var errUnreported = errors.New("it answers, but does not report its load in time")
 
 // errNotAsked says that this router could not ask, perhaps because it has no file descriptor left. This is
 // not the engine's fault.

@@ -233,7 +233,7 @@ func (f *Fleet) Find(name string) ([]*Watcher, error) {
 	if len(names) > most {
 		names = append(names[:most], "...")
 	}
-	return nil, fmt.Errorf("no replica is called %q, or has that URL; there are %s", name,
+	return nil, fmt.Errorf("no replica has the name or URL %q; there are %s", name,
 		strings.Join(names, ", "))
 }
 

@@ -111,7 +111,7 @@ func (s *sink) size() {
 	reported, expected := pool.ReportedBlockSize(s.f.id)
 	s.sized = reported > 0
 	if s.sized && reported != expected {
-		s.w.log.Warn("block size told by events is used", "replica", string(s.f.id), "pool", s.w.role.String(),
+		s.w.log.Warn("the block size of the events is used", "replica", string(s.f.id), "pool", s.w.role.String(),
 			"told", reported, "expected", expected,
 			"indexed", pool.BlockSize())
 	}

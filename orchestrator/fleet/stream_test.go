@@ -70,7 +70,7 @@ func TestBlockSizeIsThatOfEvents(t *testing.T) {
 		t.Errorf("blocks of %d are indexed, want 32", got)
 	}
 	text := log.String()
-	if n := strings.Count(text, "block size told by events is used"); n != 1 ||
+	if n := strings.Count(text, "the block size of the events is used"); n != 1 ||
 		!strings.Contains(text, "told=32 expected=16 indexed=32") {
 		t.Errorf("warned %d times:\n%s", n, text)
 	}

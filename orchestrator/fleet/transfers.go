@@ -85,7 +85,7 @@ func (t *Transfers) read(m engine.Metrics) (doubtful []outlier.Pair, why string)
 	}
 	failed, idle := failures > t.failures && t.failed == 0 && !t.before, hits == t.hits
 	if t.failed == 0 && len(t.unexplained) > 0 {
-		doubtful, why = t.unexplained, "the engine counts failed transfers that no answer told of"
+		doubtful, why = t.unexplained, "the engine counts failed transfers that no answer reported"
 	}
 	t.before, t.unexplained = t.failed > 0, nil
 	if t.known && !failed && idle && answers > 0 && answers < enough {
@@ -96,7 +96,7 @@ func (t *Transfers) read(m engine.Metrics) (doubtful []outlier.Pair, why string)
 		t.unexplained = slices.Collect(maps.Keys(t.from))
 	}
 	if t.known && answers >= enough && t.tokens > 0 && idle && !t.shown {
-		doubtful, why = slices.Collect(maps.Keys(t.from)), "the engine counts no token that came from another one"
+		doubtful, why = slices.Collect(maps.Keys(t.from)), "the engine counts no token from another engine"
 	}
 	t.known = true
 	t.hits = hits

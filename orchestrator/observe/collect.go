@@ -56,13 +56,13 @@ var (
 	descAge = prometheus.NewDesc("tandem_replica_report_age_seconds",
 		"Age of the replica's newest load report; absent before the first.", perReplica, nil)
 	descState = prometheus.NewDesc("tandem_replica_state",
-		"Whether a state holds of the replica, whose cause /debug/replicas tells: 1 or 0.",
+		"1 while the replica is in the state, else 0; /debug/replicas has the cause.",
 		[]string{"pool", "replica", "state"}, nil)
 	descOthers = prometheus.NewDesc("tandem_replica_requests_of_others",
-		"Requests on the replica, on average, that neither this router nor those that it knows sent there.",
+		"Requests on the replica, on average, that neither this router nor a known router sent.",
 		perReplica, nil)
 	descPairOut = prometheus.NewDesc("tandem_pair_ejected",
-		"Whether a pair whose KV blocks did not come over lately is kept out: 1 or 0; absent for all others.",
+		"1 while a pair is ejected because KV blocks did not arrive; 0 after recent failures; else absent.",
 		[]string{"prefill", "decode"}, nil)
 	descTrust = prometheus.NewDesc("tandem_index_trust",
 		"How far the index of a replica can be believed: 1 for the state that holds.",
@@ -101,11 +101,11 @@ var (
 		"Event batches that name another data-parallel rank than the stream was configured for.", perReplica, nil)
 	descEvents  = prometheus.NewDesc("tandem_events_total", "Events in the batches applied.", perReplica, nil)
 	descApplied = prometheus.NewDesc("tandem_events_blocks_total",
-		"Blocks of events by what became of them: stored, removed, orphaned (parent unknown: not indexed), "+
+		"Blocks of events by result: stored, removed, orphaned (parent unknown: not indexed), "+
 			"skipped (masked, other block size or group).",
 		[]string{"pool", "replica", "result"}, nil)
 	descSkewed = prometheus.NewDesc("tandem_events_skewed_total",
-		"Live event batches whose time stamp lay in our future: the clocks differ by more than the stream lags.",
+		"Live event batches with a time stamp in the future: the clocks differ by more than the stream lags.",
 		perReplica, nil)
 	descIndexLag = prometheus.NewDesc("tandem_index_lag_seconds",
 		"Age of a live event batch when the index has it: since the engine's time stamp (event; clock skew "+
@@ -121,18 +121,18 @@ var (
 	descMost = prometheus.NewDesc("tandem_replica_max_sequences",
 		"Sequences that a decode engine runs at a time, as learned of it; absent before that is.", perReplica, nil)
 	descCuts = prometheus.NewDesc("tandem_replica_cuts_prompts",
-		"1 while a decode engine is known to cut prompts as finely as pieces itself, so that they go there whole.",
+		"1 while a decode engine is known to cut prompts as finely as pieces; then prompts go whole.",
 		perReplica, nil)
 
 	descRetrying = prometheus.NewDesc("tandem_retry_budget_used",
 		"Requests that hold a place in the retry budget.", nil, nil)
 	descBudget = prometheus.NewDesc("tandem_retry_budget",
-		"Requests that may hold one now: retry.share of those in flight, at least retry.min.", nil, nil)
+		"Places in the retry budget now: retry.share of the requests in flight, at least retry.min.", nil, nil)
 
 	descPeer = prometheus.NewDesc("tandem_router_peer_up", "Whether another router has told its bookings "+
 		"lately: 1 or 0; absent for one that is known already, such as this one.", []string{"peer"}, nil)
 	descStore = prometheus.NewDesc("tandem_router_store_up",
-		"Whether the server works through which routers tell their bookings; absent without one.", nil, nil)
+		"1 while the server works through which routers share bookings, else 0; absent without a server.", nil, nil)
 	descMet = prometheus.NewDesc("tandem_router_store_routers",
 		"Other routers that are heard through the server that routers share.", nil, nil)
 	descDelay = prometheus.NewDesc("tandem_router_store_delay_seconds",

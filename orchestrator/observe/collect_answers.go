@@ -13,7 +13,7 @@ var (
 	descEvicted = prometheus.NewDesc("tandem_answer_cache_evictions_total",
 		"Answers that had to go from memory for others.", nil, nil)
 	descShared = prometheus.NewDesc("tandem_answer_cache_shared_up",
-		"Whether the store that routers share works as far as is known: 1 or 0; absent where there is none.", nil,
+		"1 if the shared store works, as far as known, else 0; absent without a store.", nil,
 		nil)
 )
 

@@ -25,7 +25,7 @@ func writable(name string) (device bool, err error) {
 	case err != nil:
 		return false, err
 	case info.Mode()&fs.ModeNamedPipe != 0:
-		return false, fmt.Errorf("%s is a pipe, which takes nothing while nobody reads it", name)
+		return false, fmt.Errorf("%s is a pipe, which blocks without a reader", name)
 	case info.Mode()&fs.ModeCharDevice != 0:
 		device = true
 	case !info.Mode().IsRegular():

@@ -18,16 +18,16 @@ type AnswerMetrics struct {
 func newAnswerMetrics(f *Families) AnswerMetrics {
 	m := AnswerMetrics{
 		Requests: f.Counter("tandem_answer_cache_requests_total",
-			"Requests to the answer cache by what came of them: hit, joined (another request was getting the "+
+			"Requests to the answer cache by result: hit, joined (another request was computing the "+
 				"answer), miss, bypass.", "result"),
 		Bypassed: f.Counter("tandem_answer_cache_bypassed_total",
 			"Requests that were not for the answer cache, by reason.", "reason"),
 		Unkept: f.Counter("tandem_answer_cache_unkept_total",
 			"Good answers that the answer cache did not keep, by reason.", "reason"),
 		Looks: f.Counter("tandem_answer_cache_shared_looks_total",
-			"Looks for an answer in the store that routers share, by result.", "result"),
+			"Lookups in the shared store, by result.", "result"),
 		Writes: f.Counter("tandem_answer_cache_shared_writes_total",
-			"Answers for the store that routers share, by result.", "result"),
+			"Writes to the shared store, by result.", "result"),
 	}
 	Begin(m.Looks, valkey.Hit, valkey.Miss, valkey.Late, valkey.Failed, valkey.Down, valkey.Foreign)
 	Begin(m.Writes, valkey.Written, valkey.Unwritten, valkey.Dropped)

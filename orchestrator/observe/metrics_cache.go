@@ -18,16 +18,16 @@ func newCacheMetrics(f *Families) CacheMetrics {
 	m := CacheMetrics{
 		Tokens: f.Counters("tandem_cached_tokens_total",
 			"Tokens of measured requests by kind: prompt, available on any replica, captured by the plan, "+
-				"delivered by the engine; told: whether the engine gave a number.",
+				"delivered by the engine. told: whether the engine reported a number.",
 			"kind", "mode", "told"),
 		Unmeasured: f.Counters("tandem_cached_unmeasured_total",
-			"Requests that ended well and are not in tandem_cached_tokens_total, by reason; those not_told are "+
-				"missing in its delivered alone.",
+			"Requests that ended well and are not in tandem_cached_tokens_total, by reason. With not_told only "+
+				"delivered is missing.",
 			"reason"),
 		MatchLoss: f.Histograms("tandem_match_loss_tokens",
-			"Cached tokens that were available somewhere and not captured by the plan.", tokenBuckets, "mode"),
+			"Cached tokens that were available on a replica and not used by the plan.", tokenBuckets, "mode"),
 		PredictErr: f.Histograms("tandem_prediction_error_tokens",
-			"Difference of captured and delivered tokens: over, where the index promised too much, under, exact.",
+			"Captured less delivered tokens, by direction: over (the index promised too much), under, exact.",
 			tokenBuckets, "pool", "direction"),
 	}
 	Begin(m.Unmeasured, "no_ids", "blind", "not_told")

@@ -22,11 +22,11 @@ func newDecisionMetrics(f *Families) DecisionMetrics {
 		Partial: f.Counters("tandem_decisions_partial_total", "Plans booked while the index of a "+
 			"possible replica was unknown (blind) or cut for its byte budget (truncated).", "reason"),
 		Forced: f.Single("tandem_ejection_overridden_total",
-			"Plans for which ejected replicas or pairs were used as they are, since too few others were left."),
+			"Plans that used ejected replicas or pairs because too few others were left."),
 		Unwritten: f.Counter("tandem_decisions_unwritten_total",
 			"Records that are missing in decisions.file: the disk was slow, or a write failed.", "reason"),
 		Pieces: f.Counter("tandem_prefill_pieces_total",
-			"Pieces of prompts that decode replicas compute themselves, by what became of them.", "result"),
+			"Pieces of prompts that decode replicas compute themselves, by result.", "result"),
 	}
 	Begin(m.Partial, "blind", "truncated")
 	Begin(m.Unwritten, "slow", "failed")

@@ -17,13 +17,13 @@ type EjectionMetrics struct {
 func newEjectionMetrics(f *Families) EjectionMetrics {
 	return EjectionMetrics{
 		Replicas: f.Counter("tandem_ejections_total",
-			"Times that a replica was kept out since it failed too often, by the leg that failed.", "pool",
+			"Ejections of a replica for failing too often, by the leg that failed.", "pool",
 			"replica", "leg"),
 		Pairs: f.Counter("tandem_pair_ejections_total",
-			"Times that a pair was kept out since KV blocks did not come over between its replicas.", "prefill",
+			"Ejections of a pair because KV blocks did not arrive.", "prefill",
 			"decode"),
 		Trials: f.Counter("tandem_trials_total",
-			"Requests of the router's own to replicas and pairs that are ejected or suspected, by result.",
+			"The router's own requests to ejected or suspected replicas and pairs, by result.",
 			"result"),
 	}
 }

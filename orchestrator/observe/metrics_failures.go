@@ -16,12 +16,12 @@ type FailureMetrics struct {
 func newFailureMetrics(f *Families) FailureMetrics {
 	m := FailureMetrics{
 		Attempts: f.Counter("tandem_attempt_failures_total",
-			"Failed attempts that are held against a replica, by its leg and the kind of failure.", "pool",
+			"Failed attempts that count against a replica, by leg and kind of failure.", "pool",
 			"replica", "leg", "kind"),
 		Retries: f.Counter("tandem_retries_total",
 			"Second attempts before the first byte, by the phase that failed.", "phase"),
 		Continued: f.Counter("tandem_continued_total",
-			"Streams that broke off behind their first content and may go on elsewhere, by what came of it.",
+			"Streams that broke off after the first content, with kept tokens, by outcome.",
 			"outcome"),
 	}
 	Begin(m.Retries, "tokenize", "prefill", "handoff", "decode", "stream")

@@ -28,12 +28,12 @@ func newHandoffMetrics(f *Families) HandoffMetrics {
 		Late: f.Counter("tandem_late_answers_total", "Split answers that began after the lease could have "+
 			"ended, by verdict on whether the blocks were read in time.", "verdict"),
 		Tokens: f.Counters("tandem_handoff_tokens_total",
-			"Prompt tokens of split requests that ended well, by pair: planned to be transferred; moved, by what "+
-				"the decode engine says it had cached beyond what it held; and unsure, the same where it is not known "+
-				"what it held.",
+			"Prompt tokens of split requests that ended well, by pair. planned: to be transferred. moved: cached "+
+				"on the decode engine beyond its own match, by its report. unsure: the same if its own match is "+
+				"unknown.",
 			"prefill", "decode", "kind"),
 		Unmoved: f.Counters("tandem_handoff_unmoved_total",
-			"Split requests that ended well, and of whose prompt nothing was transferred.", "prefill", "decode"),
+			"Split requests that ended well without a transfer.", "prefill", "decode"),
 		GiveBack: f.Counter("tandem_give_back_total",
 			"Leases of prefill blocks that were given back unused, by result.", "result"),
 	}

@@ -18,11 +18,11 @@ var ratioBuckets = []float64{.05, .1, .2, .33, .5, .67, .8, .9, 1, 1.1, 1.25, 1.
 func newLegMetrics(f *Families) LegMetrics {
 	return LegMetrics{
 		Seconds: f.Histograms("tandem_leg_seconds",
-			"Seconds of a leg at a replica: prefill to the whole answer, decode to its first content, or to the "+
-				"whole answer where it is not streamed.",
+			"Seconds of a leg at a replica: prefill to the whole answer; decode to the first content, or to the "+
+				"whole answer if it is not streamed.",
 			secondsBuckets, "pool", "replica"),
 		Ratio: f.Histograms("tandem_leg_prediction_ratio",
-			"How many times as long as predicted a leg took: prefill to its answer, decode and local to the first "+
+			"Real over predicted duration of a leg: prefill to its answer, decode and local to the first "+
 				"content of a stream.",
 			ratioBuckets, "leg", "replica"),
 	}

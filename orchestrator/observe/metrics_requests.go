@@ -30,10 +30,10 @@ func newRequestMetrics(f *Families) RequestMetrics {
 		Refused: f.Counter("tandem_refused_total", "Requests refused by the router itself, by reason.",
 			"reason"),
 		InFlight: f.Gauge("tandem_requests_in_flight", "Requests being served, waiting ones included."),
-		TokenIDs: f.Counters("tandem_token_ids_total", "Prompts by where their token ids came from.",
+		TokenIDs: f.Counters("tandem_token_ids_total", "Prompts by the source of their token ids.",
 			"source"),
 		First: f.Histograms("tandem_time_to_first_token_seconds",
-			"TTFT: seconds from a request in to its first content out, of streams that ended well.", secondsBuckets,
+			"TTFT: seconds from request in to first content out, of streams that ended well.", secondsBuckets,
 			"model", "mode"),
 		PerToken: f.Histograms("tandem_time_per_output_token_seconds",
 			"TPOT (mean ITL of a stream): seconds for each token after the first, of streams that ended well.",
@@ -42,7 +42,7 @@ func newRequestMetrics(f *Families) RequestMetrics {
 		Tokens: f.Counters("tandem_tokens_total",
 			"Tokens of requests that ended well, by kind: prompt or output.", "kind"),
 		Lengths: f.Histograms("tandem_output_prediction_ratio",
-			"How many times as long as expected an answer was, by what was gone by: hint (the client said it) or "+
+			"Real over expected length of an answer, by the source of the expectation: the client's hint, or "+
 				"learned.",
 			ratioBuckets, "by"),
 		Events: f.Single("tandem_stream_events_total", "Server-sent events forwarded to clients."),

@@ -98,7 +98,7 @@ var (
 	errBookings = errors.New("not the bookings of a router")
 	errGuess    = fmt.Errorf("%w: a prompt that cannot be", errBookings)
 	errDistrust = fmt.Errorf("%w: an engine process that cannot be", errBookings)
-	errLoad     = fmt.Errorf("%w: a replica stands there twice, or has a number that cannot be", errBookings)
+	errLoad     = fmt.Errorf("%w: a replica appears twice, or has an impossible number", errBookings)
 )
 
 // readBookings reads an answer completely, or returns an error.

@@ -81,7 +81,7 @@ func New(opt Options) *Peers {
 	}, []string{"peer", "reason"})
 	messages := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "tandem_router_store_messages_total",
-		Help: "Messages of bookings through the server that routers share, by what became of them.",
+		Help: "Messages of bookings through the shared server, by result.",
 	}, []string{"result"})
 	opt.Registry.MustRegister(failures, messages)
 	for _, result := range []string{sent, unsent, received, late, foreign} {

@@ -127,7 +127,7 @@ const (
 func (n Note) String() string {
 	switch n {
 	case NoteBlind:
-		return "blind: its events are not heard; expected is what the index last knew, or the mean of the others"
+		return "blind: its events do not arrive; expected is its last known match, or the mean of the others"
 	case NoteTruncated:
 		return "truncated: depth may be too small"
 	}

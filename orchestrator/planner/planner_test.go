@@ -291,7 +291,7 @@ func TestErrors(t *testing.T) {
 		}, "", "prefill", "p1: connection refused; p2: connection refused", false},
 		{
 			"no decode replica at all", func(f *fleet, r *Request) { f.decode.SetMembers(nil, f.now) }, "", "decode",
-			"none has joined, /readyz tells why", false,
+			"none has joined, see /readyz", false,
 		},
 		{
 			"the prompt is too long", func(f *fleet, r *Request) { r.Tokens = 200_000 }, "", "decode",

@@ -143,7 +143,7 @@ func some(reasons []string) string {
 	const shown = 4
 	switch {
 	case len(reasons) == 0:
-		return "none has joined, /readyz tells why"
+		return "none has joined, see /readyz"
 	case len(reasons) > shown:
 		return fmt.Sprintf("%s and %d more", strings.Join(reasons[:shown], "; "), len(reasons)-shown)
 	}
@@ -183,7 +183,7 @@ func (pl *Planner) excludedPairs(q *question) []Exclusion {
 			case avoids(q.AvoidPairs, p.ID, d.ID):
 				reason = "failed this request before"
 			case pl.scratch.decodes[j].Saturated:
-				reason = "others wait for their blocks there, and take half of its room"
+				reason = "requests that wait for their blocks take half of its room"
 			}
 			if reason != "" && len(all) < maxPairs {
 				all = append(all, Exclusion{Pool: "pair", Replica: p.ID, With: d.ID, Reason: reason})

@@ -40,7 +40,7 @@ func TestSaturatedReplicaComputesPrompts(t *testing.T) {
 	}
 	pairs := 0
 	for _, x := range d.Excluded {
-		if x.With == "d1" && strings.Contains(x.Reason, "others wait for their blocks there") {
+		if x.With == "d1" && strings.Contains(x.Reason, "requests that wait for their blocks") {
 			pairs++
 		}
 	}

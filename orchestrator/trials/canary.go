@@ -31,7 +31,7 @@ func countersOf(ctx context.Context, d *fleet.Endpoint) canary.Counters {
 
 // errStuck is the end of a decode leg that was to load blocks and did not answer in a time in which its
 // engine answers ten times by itself.
-var errStuck = errors.New("the blocks did not come over in time")
+var errStuck = errors.New("the blocks did not arrive in time")
 
 // hand sends the two legs of a canary, with the same guards as a client's request: its transfer
 // parameters go through a [connector.Reply]. The second has until limit after it was sent.

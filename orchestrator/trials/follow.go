@@ -12,8 +12,8 @@ import (
 )
 
 var (
-	errNothingCame = errors.New("nothing shows that blocks come over")
-	errNoStep      = errors.New("nothing shows that the prefill engine has heard what came")
+	errNothingCame = errors.New("nothing shows that blocks arrive")
+	errNoStep      = errors.New("nothing shows that the prefill engine has received the messages")
 )
 
 // Follow hands a canary over from p to d behind an earlier handoff of the same pair. It returns nil when the

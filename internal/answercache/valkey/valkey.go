@@ -179,7 +179,7 @@ var (
 	errFuture = errors.New("the answer is of the future")
 	errLate   = errors.New("no answer within the budget")
 	errBusy   = errors.New("too many looks are under way")
-	errLeft   = errors.New("nobody waits for the look")
+	errLeft   = errors.New("no request waits for the lookup")
 )
 
 // look is what came of asking the server.

@@ -24,12 +24,12 @@ type Play struct {
 	Raw      bool          // keep Mooncake's ticks
 	Cluster  string        // "8P8D", see [cluster.Shape], or a YAML file
 	Profile  string        // of the presets of internal/lab/enginesim/core
-	Cache    float64       // KV capacity, as a multiple of what the GPUs hold
+	Cache    float64       // KV capacity, as a multiple of the GPUs' own
 	Link     float64       // GB/s between engines; 0 for [UsualLink]
 	Host     string        // what engines' hosts cost, see [cluster.ParseHostTime]
 	Links    string        // how transfers at the same time get by, see [cluster.ParseLinkModel]
-	Scale    float64       // arrivals are so many times as dense
-	Rate     float64       // sessions a second, where the trace does not say when they start, or Arrivals does
+	Scale    float64       // multiple of the density of arrivals
+	Rate     float64       // sessions a second, if the trace has no start times, or with Arrivals
 	Arrivals string        // file of ServeGen's rates that say when sessions start, "": as in the trace
 	For      time.Duration // of virtual time, in which sessions start; 0: all
 	MaxLen   int           // sessions with a longer prompt and answer are left out
