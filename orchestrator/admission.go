@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/tandem-router/tandem/internal/waitline"
-	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
 // admission is the queue of requests for which no decode replica has room now. [waitline.Queue] decides which
@@ -25,7 +24,7 @@ type admission struct {
 
 // newAdmission is an empty queue in which limit requests may wait.
 func newAdmission(limit int) *admission {
-	return &admission{queue: waitline.Queue[*waiter]{Tries: planner.RoomTries, Limit: limit}}
+	return &admission{queue: waitline.Queue[*waiter]{Limit: limit}}
 }
 
 // entry is how a request comes to the queue. Its functions are called by the request's own goroutine, never
@@ -198,7 +197,7 @@ func (a *admission) wait(ctx context.Context, w *waitline.Waiter[*waiter]) error
 			switch {
 			case closed && !e.runs():
 				return errDraining
-			case tries == 0: // others have them
+			case !tries: // another one does
 				continue
 			}
 			o := e.try()
@@ -206,7 +205,7 @@ func (a *admission) wait(ctx context.Context, w *waitline.Waiter[*waiter]) error
 				return nil
 			}
 			at := e.where()
-			a.do(func(q *waitline.Queue[*waiter]) { q.Again(w, o.found(), at, tries-1) })
+			a.do(func(q *waitline.Queue[*waiter]) { q.Again(w, o.found(), at) })
 		}
 	}
 }
@@ -219,8 +218,8 @@ func waitsOn(timer *time.Timer, d time.Duration) bool {
 	return d > 0
 }
 
-// begin takes the tries that a request was given, and reports whether the queue is closed.
-func (a *admission) begin(w *waitline.Waiter[*waiter]) (tries int, closed bool) {
+// begin reports whether a request may try now, and whether the queue is closed.
+func (a *admission) begin(w *waitline.Waiter[*waiter]) (tries, closed bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.queue.Begin(w), a.queue.Closed()

@@ -4,15 +4,12 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
-
-	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
 // crowd is requests that come to a queue for room of which there is so much.
@@ -65,7 +62,7 @@ func (c *crowd) come(needs int, every time.Duration) {
 }
 
 // Whoever comes, leaves, is served and moves, and however often the order changes meanwhile: when all tries
-// have ended, the first three have tried since room came, and found none.
+// have ended, the first has tried since room came, and found none.
 func TestTheFirstHaveTriedWheneverRoomCame(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		steps := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) [3]int {
@@ -127,7 +124,7 @@ func (c *crowd) idle() string {
 			waiting++
 		}
 	}
-	heads := c.a.queue.Heads(planner.RoomTries)
+	heads := c.a.queue.Heads(1)
 	if now := c.a.queue.Len(); waiting != now || waiting == 0 && len(heads) > 0 {
 		return fmt.Sprintf("%d wait in %d places, want %d", now, len(heads), waiting)
 	}
@@ -181,8 +178,8 @@ func TestRoomThatComesWhileOneStandsAside(t *testing.T) {
 	})
 }
 
-// A replica joins while one tries, so that it moves to another place: it tries there, too, although the first
-// of the line, who was told, finds too little.
+// A replica joins while the first tries, so that it moves to another place: the one behind it tries, too,
+// although the first, which was told, finds too little.
 func TestRoomThatComesWhileOneMoves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAdmission(10)
@@ -207,71 +204,17 @@ func TestRoomThatComesWhileOneMoves(t *testing.T) {
 		}
 		come("much", false)
 		come("little", true)
-		much, little := make(chan bool), make(chan bool)
-		hold["little"] = little
-		a.wake() // much, little: that one is held
-		synctest.Wait()
+		much := make(chan bool)
 		hold["much"] = much
+		a.wake() // much tries, and is held
+		synctest.Wait()
 		where, joined = 2, true
-		a.wake() // a replica has joined: much tries, and is held
-		synctest.Wait()
+		a.wake() // a replica has joined
 		delete(hold, "much")
-		delete(hold, "little")
-		little <- true
-		synctest.Wait()
 		much <- true
 		synctest.Wait()
 		if a.length() != 1 {
 			t.Errorf("%d wait, want the one that takes much alone; tried %v", a.length(), tried)
-		}
-		a.close()
-		synctest.Wait()
-	})
-}
-
-// Room that comes while the first three try, each of them at room that came before, is tried by all three.
-func TestRoomThatComesWhileThreeTry(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := newAdmission(10)
-		var log []string
-		hold := map[string]chan bool{}
-		room := false
-		come := func(name string, fits bool) {
-			go a.enter(t.Context(), entry{patience: time.Hour, try: func() outcome {
-				found := room && fits // the plan sees what there is as it begins
-				log = append(log, name)
-				if h := hold[name]; h != nil {
-					<-h
-				}
-				if found {
-					return outcome{verdict: goesOn}
-				}
-				return outcome{verdict: waitsInLine}
-			}})
-			synctest.Wait()
-		}
-		come("h", false)
-		come("s", false)
-		come("t", true)
-		log = nil
-		ht, hs := make(chan bool), make(chan bool)
-		hold["t"] = ht
-		a.wake() // h, s, t: t is held
-		synctest.Wait()
-		hold["s"] = hs
-		a.wake() // h, s: s is held
-		synctest.Wait()
-		room = true // for t
-		a.wake()    // h; s is told that there are tries for it
-		synctest.Wait()
-		delete(hold, "s")
-		delete(hold, "t")
-		hs <- true
-		synctest.Wait()
-		ht <- true
-		synctest.Wait()
-		if a.length() != 2 {
-			t.Errorf("%d wait, want h and s alone, after %s", a.length(), strings.Join(log, " "))
 		}
 		a.close()
 		synctest.Wait()

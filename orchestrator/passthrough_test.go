@@ -8,7 +8,6 @@ import (
 
 	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
-	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
 // passes are requests that go whole to one replica, of every path that the simulated engines serve.
@@ -150,7 +149,7 @@ func TestLargeRequestKeepsNobodyOut(t *testing.T) {
 			`{"model":"sim","max_tokens":700,"temperature":0,"ignore_eos":true,"prompt":"a b c d"}`)
 		a, b := w.begin(long), w.begin(long)
 		time.Sleep(500 * time.Millisecond)
-		greedy := make([]*pending, 2*planner.RoomTries) // more than try when room may have come
+		greedy := make([]*pending, 3)
 		for i := range greedy {
 			greedy[i] = w.begin(post("/v1/completions",
 				`{"model":"sim","max_tokens":100,"n":60000,"temperature":1,"prompt":"a b c d"}`))

@@ -13,12 +13,11 @@ import (
 // clock, no goroutine and no lock. It is not safe for concurrent use.
 //
 // Requests wait at a place, which stands for the replicas that could serve them. Each place has its own
-// [Line]. When room may have come, the first of a line tries. If it finds no room it hands its tries on to
-// the next one, so that up to Tries requests try one after the other. A request that is too large for
-// anything but a nearly empty replica stands aside: in a second line, whose head is tried first and for which
-// nobody waits. Else one request could keep all others out while all replicas empty.
+// [Line]. When room may have come, the first of a line tries. If it finds no room and its new turn is behind
+// another one's, that one tries, each request once for the same room. A request that is too large for anything but a
+// nearly empty replica stands aside: in a second line, whose head is tried first and for which nobody waits.
+// Else one request could keep all others out while all replicas empty.
 type Queue[R any] struct {
-	Tries int // how many requests of a line try when room may have come; at least 1
 	Limit int // how many requests may wait; a newcomer beyond that is refused
 
 	places  map[uint64]*lines[R]
@@ -50,7 +49,8 @@ type Waiter[R any] struct {
 	place  uint64
 	in     *settling[R]       // the line of its place
 	stands *Place[*Waiter[R]] // where in that line
-	tries  int                // tries left for this request and the next ones in line, one after the other
+	tries  bool               // it may try
+	seen   uint64             // number of the newest wake that its newest try knew of, plus 1; 0: it has not tried
 	found  Found              // by its newest try
 	look   bool               // its place may have changed
 	ready  bool               // Next has yet to return it
@@ -98,17 +98,16 @@ func (q *Queue[R]) Join(n *Newcomer[R]) (*Waiter[R], error) {
 		return nil, ErrFull
 	}
 	q.joined++
-	w := &Waiter[R]{Who: n.Who, came: n.Came, number: q.joined}
-	before := q.push(w, n.Found, n.Place)
-	if missed := n.Seen != q.wakes+1; missed && before < q.Tries {
-		q.signal(w, 1)
+	w := &Waiter[R]{Who: n.Who, came: n.Came, number: q.joined, seen: n.Seen}
+	if first := q.push(w, n.Found, n.Place); first {
+		q.pass(w.in)
 	}
 	q.settle(w.in)
 	return w, nil
 }
 
-// push gives a waiter its turn behind a try, and returns how many of its line come before it.
-func (q *Queue[R]) push(w *Waiter[R], f Found, place uint64) (before int) {
+// push gives a waiter its turn behind a try, and reports whether it is the first of its line.
+func (q *Queue[R]) push(w *Waiter[R], f Found, place uint64) (first bool) {
 	l := q.places[place]
 	if l == nil {
 		l = &lines[R]{}
@@ -125,7 +124,7 @@ func (q *Queue[R]) push(w *Waiter[R], f Found, place uint64) (before int) {
 		wait.Room, wait.Every = f.Room, f.Every
 	}
 	w.stands = w.in.Push(w, wait)
-	return w.in.Before(w.stands)
+	return w.in.Before(w.stands) == 0
 }
 
 // remove takes a waiter out of its line.
@@ -162,32 +161,27 @@ func (q *Queue[R]) Moves(w *Waiter[R]) bool {
 	return look
 }
 
-// Begin takes the tries that a waiter was given. With 0 it does not try: others have them.
-func (q *Queue[R]) Begin(w *Waiter[R]) (tries int) {
-	tries = w.tries
-	w.tries = 0
+// Begin reports whether a waiter may try now. The caller then makes one try.
+func (q *Queue[R]) Begin(w *Waiter[R]) (tries bool) {
+	if tries = w.tries; tries {
+		w.tries, w.seen = false, q.wakes+1
+	}
 	return tries
 }
 
-// Again gives a waiter that found no room its new turn, at the place where it belongs by now, and lets the
-// next one of its line use the tries that are left.
-func (q *Queue[R]) Again(w *Waiter[R], f Found, place uint64, left int) {
+// Again gives a waiter that found no room its new turn, at the place where it belongs by now.
+func (q *Queue[R]) Again(w *Waiter[R], f Found, place uint64) {
 	was := q.places[w.place]
 	if w.in == &was.aside {
 		return
 	}
-	from, next := w.place, w.in.after(w)
+	from := w.place
 	q.remove(w)
-	if f.Aside {
-		left = q.Tries // it keeps nobody out
-	}
-	if left > 0 && next != nil {
-		q.signal(next, left)
-	}
 	q.push(w, f, place)
-	if w.tries > 0 || place != from {
+	if w.tries || place != from {
 		q.retry(w, was)
 	}
+	q.pass(&was.line)
 	q.settle(&was.line)
 	q.settle(w.in)
 	q.forget(from)
@@ -196,28 +190,27 @@ func (q *Queue[R]) Again(w *Waiter[R], f Found, place uint64, left int) {
 // retry gives the first requests a new try in two cases. Room came while w tried, so that w may not have
 // seen it, and w kept other requests from trying. Or w moved to a place where it has not heard of any room.
 func (q *Queue[R]) retry(w *Waiter[R], was *lines[R]) {
-	if w.tries > 0 {
-		w.tries = 0
-		q.first(&was.line, q.Tries)
+	if w.tries {
+		w.tries = false
+		q.first(&was.line)
 	}
 	q.wake(q.places[w.place])
 }
 
-// Move takes a waiter to the place where it belongs by now, with the turn that it has. Tries that it was
-// given are for the requests that it leaves, which may be among the first now. At its new place it tries if
-// it is among the first there.
+// Move takes a waiter to the place where it belongs by now, with the turn that it has. A try that it was given
+// is for the requests that it leaves. At its new place it tries if it is the first there.
 func (q *Queue[R]) Move(w *Waiter[R], place uint64) {
 	if place == w.place {
 		return
 	}
 	from, was := w.place, q.places[w.place]
-	kept := w.tries > 0 || w.in.Before(w.stands) < q.Tries // others from trying
+	kept := w.tries || w.in.Before(w.stands) == 0 // others from trying
 	q.remove(w)
-	if w.tries = 0; kept {
+	if w.tries = false; kept {
 		q.wake(was)
 	}
-	if q.push(w, w.found, place) < q.Tries {
-		q.signal(w, 1)
+	if q.push(w, w.found, place) {
+		q.signal(w, true)
 	}
 	q.settle(&was.line)
 	q.settle(w.in)
@@ -256,7 +249,7 @@ func (q *Queue[R]) Look() {
 	q.wakes++
 	for _, w := range q.All() {
 		w.look = true
-		q.signal(w, 0)
+		q.signal(w, false)
 	}
 }
 
@@ -264,7 +257,7 @@ func (q *Queue[R]) Look() {
 func (q *Queue[R]) Close() {
 	q.closed = true
 	for _, w := range q.All() {
-		q.signal(w, 1)
+		q.signal(w, true)
 	}
 }
 
@@ -307,38 +300,36 @@ func (q *Queue[R]) All() (all []*Waiter[R]) {
 }
 
 func (q *Queue[R]) wake(l *lines[R]) {
-	q.first(&l.aside, 1)
-	q.first(&l.line, q.Tries)
+	q.first(&l.aside)
+	q.first(&l.line)
 }
 
-// first lets the first of a line try, and those behind it, so many tries all together.
-func (q *Queue[R]) first(in *settling[R], tries int) {
+// first lets the first of a line try.
+func (q *Queue[R]) first(in *settling[R]) {
 	if in.Len() > 0 {
-		q.signal(in.At(0).Who, tries)
+		q.signal(in.At(0).Who, true)
 	}
 }
 
-// signal lets w try, and where it finds no room those behind it, so many tries all together.
-func (q *Queue[R]) signal(w *Waiter[R], tries int) {
-	if w.tries = max(w.tries, tries); !w.ready {
+// pass lets the first of a line try if it has not tried since room came.
+func (q *Queue[R]) pass(in *settling[R]) {
+	if in.Len() > 0 && in.At(0).Who.seen != q.wakes+1 {
+		q.first(in)
+	}
+}
+
+// signal lets the caller look at w, and lets w try if tries is true.
+func (q *Queue[R]) signal(w *Waiter[R], tries bool) {
+	if w.tries = w.tries || tries; !w.ready {
 		w.ready = true
 		q.ready = append(q.ready, w)
 	}
 }
 
-// settle lets the first try if the order has changed: tries that are being handed on in the other order may
-// end with those that are last now.
+// settle lets the first try if the order has changed: another one may be the first now.
 func (q *Queue[R]) settle(in *settling[R]) {
 	if newest := in.NewestFirst(); newest != in.settled {
 		in.settled = newest
-		q.first(in, q.Tries)
+		q.first(in)
 	}
-}
-
-// after returns the next one behind w, nil where w is the last.
-func (in *settling[R]) after(w *Waiter[R]) *Waiter[R] {
-	if next := in.Before(w.stands) + 1; next < in.Len() {
-		return in.At(next).Who
-	}
-	return nil
 }

@@ -29,11 +29,6 @@ func (e *NoRoom) Found() waitline.Found {
 	return waitline.Found{Room: e.Retry, Every: e.Every}
 }
 
-// RoomTries is how many waiting requests are planned again when room may have come. With one, a request that
-// fits almost nowhere blocks all others. Planning all again costs many plans and finds no more room
-// (docs/decisions/0047).
-const RoomTries = 3
-
 func (e *NoRoom) Error() string { return "no room: " + e.Reason }
 
 // NoReplica says that no replica of a pool can serve the request now. No replica serves the model, is

@@ -200,7 +200,7 @@ func NewSeveral(c Config, routers []Router, source Source, seed uint64) (*Cluste
 	}
 	for _, r := range routers {
 		f := &front{Router: r}
-		f.waiting.Tries, f.waiting.Limit = f.tries(), c.QueueLimit
+		f.waiting.Limit = c.QueueLimit
 		cl.fronts = append(cl.fronts, f)
 		for side, want := range r.Events() {
 			cl.want[side] = cl.want[side] || want && c.Misstated.follows()

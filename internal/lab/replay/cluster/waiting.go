@@ -7,20 +7,11 @@ import (
 )
 
 // Forecaster is a [Router] that gives a forecast for a request that found no room. Its requests wait in the
-// [waitline.Queue] that production uses. Requests of other routers wait in the same queue with one try and
+// [waitline.Queue] that production uses. Requests of other routers wait in the same queue
 // without a forecast: in order of arrival, until one finds no room.
 type Forecaster interface {
 	// RoomIn returns what the newest try of q found.
 	RoomIn(q *Query) waitline.Found
-	RoomTries() int // how many waiting calls try when room may have come
-}
-
-// tries is how many waiting calls try when room may have come.
-func (f *front) tries() int {
-	if r, ok := f.Router.(Forecaster); ok {
-		return r.RoomTries()
-	}
-	return 1
 }
 
 // come places a request that has come, or has failed and is to be tried again, or lets it wait. Where others
@@ -75,13 +66,12 @@ func (c *Cluster) admit(f *front) {
 // tryReady tries the requests that the queue releases, until there is none.
 func (c *Cluster) tryReady(f *front) {
 	for w := f.waiting.Next(); w != nil; w = f.waiting.Next() {
-		tries := f.waiting.Begin(w)
 		switch {
-		case tries == 0:
+		case !f.waiting.Begin(w):
 		case c.place(w.Who):
 			f.waiting.Leave(w)
 		default:
-			f.waiting.Again(w, c.found(w.Who), 0, tries-1)
+			f.waiting.Again(w, c.found(w.Who), 0)
 		}
 	}
 }

@@ -242,9 +242,6 @@ func (t *Tandem) RoomIn(q *cluster.Query) waitline.Found {
 	return t.underWay.booked[q.Slot].full.Found()
 }
 
-// RoomTries is how many waiting requests try when some room may have come.
-func (t *Tandem) RoomTries() int { return planner.RoomTries }
-
 // Next says what of a prompt its decode replica gets next.
 func (t *Tandem) Next(q *cluster.Query, now time.Time, wake func()) (upto int, ask time.Duration) {
 	next := t.underWay.booked[q.Slot].book.DecodeLease.Next(now, wake)
