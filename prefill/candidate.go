@@ -238,7 +238,7 @@ func (p *Pool) gather(
 		typical = speed.Prefill(1000, 0)
 	}
 	// Other routers have booked work since their reports, at their usual rate (seconds a second).
-	c.Wait = p.wait(m, now).Seconds() + others*typical + m.remote.Rho*mean.peersAge
+	c.Wait = m.wait(now).Seconds() + others*typical + m.remote.Rho*mean.peersAge
 	c.Waiting = float64(m.queue.count+m.remote.Requests) + others
 	c.Queued = m.queue.tokens + m.remote.Tokens
 	if others > 0 {

@@ -6,7 +6,6 @@ import (
 	"github.com/tandem-router/tandem/internal/kv"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/internal/roster"
-	"github.com/tandem-router/tandem/scoring"
 )
 
 // queue is what we sent to one replica and it has not answered: leases in the order of booking. Guarded by
@@ -19,7 +18,6 @@ type queue struct {
 	tokens      int           // uncached tokens of all
 	work        time.Duration // predicted seconds of all
 	ended       time.Time     // when the first one was done or given up last
-	answered    time.Time     // when any was done last
 	fresh       int           // prompt tokens that the newest usage report cannot include
 	epoch       uint64        // usage reports so far
 	changes     uint64        // changes so far to the numbers that other routers get
@@ -85,7 +83,7 @@ func (q *queue) settled() {
 
 // front returns the first prompt of q.
 func (q *queue) front() roster.Front {
-	f := roster.Front{Ended: q.ended, Answered: q.answered}
+	f := roster.Front{Ended: q.ended}
 	if q.first != nil {
 		f.Work, f.At = q.first.work, q.first.at
 	}
@@ -100,21 +98,12 @@ func (q *queue) wait(now time.Time) time.Duration {
 	return q.work - q.front().Ran(now)
 }
 
-// wait returns the waiting time behind all prompts that routers have booked on m, plus the time by which the
-// first prompt is overdue. An engine whose core stands still answers no request, and would otherwise seem to
-// have no queue.
-func (p *Pool) wait(m *member, now time.Time) time.Duration {
-	if p.settings.Without.Has(scoring.Overdue) {
-		return m.remote.First.Left(m.queue.work, m.remote.Work, m.queue.front(), now)
-	}
+// wait returns the waiting time behind all prompts that routers have booked on m.
+func (m *member) wait(now time.Time) time.Duration {
 	if m.remote.Work == 0 && !m.remote.First.Reported() { // most are asked by most plans
-		if m.queue.first == nil {
-			return 0
-		}
-		return m.queue.wait(now) + m.queue.front().Overdue(now)
+		return m.queue.wait(now)
 	}
-	first, front := &m.remote.First, m.queue.front()
-	return first.Left(m.queue.work, m.remote.Work, front, now) + first.Overdue(front, now)
+	return m.remote.First.Left(m.queue.work, m.remote.Work, m.queue.front(), now)
 }
 
 // Book reserves c's replica for the request that c was made for. It returns nil when the replica left the
@@ -225,7 +214,6 @@ func (l *Lease) answered(cached int, took time.Duration, now time.Time) bool {
 		return false
 	}
 	m := l.member
-	m.queue.answered = now
 	if cached >= 0 {
 		cached = min(cached, l.prompt)
 		m.counts.Predicted += uint64(l.matched)
