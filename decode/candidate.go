@@ -31,9 +31,6 @@ type Query struct {
 
 	// Prefills is how long prefills take in the other pool, as measured; zero: not known.
 	Prefills estimate.Speed
-
-	// Beside is who has the request now, where it asks for another one: candidates are compared with it, too.
-	Beside replica.ID
 }
 
 // Candidate is a replica that could decode the request now, with all that is known of it. It belongs to the
@@ -62,9 +59,6 @@ type Candidate struct {
 	// Its events do not reach us now: Matched is a guess, and may as well be too small as too large.
 	Blind bool
 	Trust replica.Trust
-
-	// BesideLater is what Later would be of who has the request now ([Query.Beside]), 0 where nobody has.
-	BesideLater float64
 
 	// Truncated says that blocks of it were dropped from the index for the byte budget: Matched may be too
 	// small, never too large.
@@ -117,7 +111,7 @@ func (p *Pool) Candidates(
 	p.expect(dst[first:], q, now)
 	p.priceInPieces(dst[first:], q, s.mean.peersAge, now)
 	fillFirst(dst[first:])
-	p.compare(dst[first:], q.Beside, now)
+	p.compare(dst[first:], now)
 	return dst, p.members.View, rejected
 }
 

@@ -6,20 +6,14 @@ import (
 
 	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/replica"
-	"github.com/tandem-router/tandem/scoring"
 )
 
 // compare fills in by how much later the answer ends on each candidate than on the fastest of them: for what
 // the engines are, not for what they have to do, which other terms price. All are taken at the same load, so
 // that equal engines are equal; what may be an error of measurement counts for nothing, and who was never
 // measured is nobody's better or worse.
-func (p *Pool) compare(cs []Candidate, beside replica.ID, now time.Time) {
-	if p.settings.Without.Has(scoring.SlowerEngines) {
-		return
-	}
-	has, found := p.members.Find(beside)
-	found = found && has.learned.Steps.Known()
-	if len(cs) == 0 || len(cs) < 2 && !found {
+func (p *Pool) compare(cs []Candidate, now time.Time) {
+	if len(cs) < 2 {
 		return
 	}
 	at := meanLoad(cs, p.learned.StepSpeed())
@@ -28,16 +22,8 @@ func (p *Pool) compare(cs []Candidate, beside replica.ID, now time.Time) {
 			at.offer(m, cs[i].longer)
 		}
 	}
-	own := 0.0
-	if found {
-		speed := p.speed(has)
-		longer := has.longer(&speed, &at.pool)
-		at.offer(has, longer)
-		own = at.behind(has, longer)
-	}
 	for i := range cs {
 		c := &cs[i]
-		c.BesideLater = own * c.answer
 		steps := &c.member.learned.Steps
 		if !steps.Known() {
 			continue

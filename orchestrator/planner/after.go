@@ -18,10 +18,9 @@ func (pl *Planner) PrefillDone(b *Booking, cached int, took time.Duration, now t
 }
 
 // Rebind looks at the decode choice again, just before the decode leg is sent, and marks its lease as sent.
-// The replica stays the same unless it died, its pair was ejected, or it lost its room or prefills other
-// prompts now and the blocks are sooner on another compatible one; then b's decode side changes and moved is
-// true. Where there is none a living replica keeps the request, which then waits in the engine, unless its
-// pair gave a wrong text. The error is *[NoRoom] or *[NoReplica].
+// The replica stays the same unless it died, is drained, or its pair was ejected: then b's decode side changes
+// to another compatible replica and moved is true. If there is none, a living replica keeps the request,
+// unless its pair gave a wrong text. The error is *[NoRoom] or *[NoReplica].
 //
 // The keys of req are counted as held by the decode replica from now on, until its events say so.
 func (pl *Planner) Rebind(b *Booking, req *Request, now time.Time) (moved bool, err error) {
@@ -32,12 +31,12 @@ func (pl *Planner) Rebind(b *Booking, req *Request, now time.Time) (moved bool, 
 			b.DecodeLease.Speculate(time.Second, now)
 		}
 	}()
-	ok, reason, room := pl.holds(b, now)
-	if ok || b.Mode == Local || room != decode.Never && pl.bindsEarly() {
+	ok, reason := pl.holds(b)
+	if ok || b.Mode == Local {
 		b.DecodeLease.MarkSent(now)
 		return false, nil
 	}
-	err = pl.move(b, req, reason, room, now)
+	err = pl.move(b, req, reason, now)
 	if err != nil && b.DecodeLease.Alive() && !slices.Contains(pl.outliers.PairsWrong(), b.pair()) {
 		b.DecodeLease.MarkSent(now)
 		return false, nil
@@ -45,49 +44,32 @@ func (pl *Planner) Rebind(b *Booking, req *Request, now time.Time) (moved bool, 
 	return err == nil, err
 }
 
-// bindsEarly reports whether a request stays with a decode replica that can still serve it.
-func (pl *Planner) bindsEarly() bool {
-	pl.mu.Lock()
-	defer pl.mu.Unlock()
-	return pl.policy.Weights.Without.Has(scoring.LateBinding)
-}
-
-// holds reports whether b's decode side is as good as when it was booked. If not, reason says why, and room
-// is how long it should take until it is, [decode.Never] where waiting does not help.
-func (pl *Planner) holds(b *Booking, now time.Time) (ok bool, reason string, room time.Duration) {
-	ok, reason, room = b.DecodeLease.Holds(now)
-	if room != decode.Never && b.Mode != Local && pl.outliers.PairOut(b.pair()) {
-		return false, "its pair was ejected meanwhile", decode.Never
+// holds reports whether b's decode side can still serve it. If not, reason says why.
+func (pl *Planner) holds(b *Booking) (ok bool, reason string) {
+	ok, reason = b.DecodeLease.Holds()
+	if ok && b.Mode != Local && pl.outliers.PairOut(b.pair()) {
+		return false, "its pair was ejected meanwhile"
 	}
-	return ok, reason, room
+	return ok, reason
 }
 
-// move books b's decode side on the best other replica, unless its own should be ready, in room, before the
-// blocks could be there, by more than the answer then ends later, or is likelier to fail.
-func (pl *Planner) move(b *Booking, req *Request, reason string, room time.Duration, now time.Time) error {
-	alone, has := b.elsewhere(req)
+// move books b's decode side on the best other replica.
+func (pl *Planner) move(b *Booking, req *Request, reason string, now time.Time) error {
+	alone := b.elsewhere(req)
 	q := pl.ask(&alone)
 	defer q.over()
-	q.decode.Beside = has
 
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
-	from, own := b.sides(room, now)
+	// Only transfers that were booked before are ahead: what is behind them is not computed yet.
+	from := scoring.Prefill{Outbox: b.DecodeLease.Outbox(), Leaving: b.PrefillLease.Leaving(now)}
 	view, best := pl.nextDecode(b, q, &from, now)
 	if best == nil {
 		return pl.nowhere(b, q, now)
 	}
 	to := view.Replicas[best.Slot]
-	stays := pl.pair(pl.policy.times, b, &from, &own, &b.Decode)
-	moves := pl.pair(pl.policy.times, b, &from, &best.Decode, to)
-	stay := stays.Landing() + best.BesideLater + pl.outliers.Look(b.Decode.ID, outlier.Decode, now).Price
-	if b.DecodeLease.Alive() && stay <= moves.Landing()+best.Later+best.Failures {
-		return &NoRoom{
-			Reason: "it will be ready before another one has the blocks, or answers sooner",
-			Retry:  max(room, minRetry),
-		}
-	}
-	next := pl.pair(pl.policy.model, b, &from, &best.Decode, to)
+	s, r := pl.policy.model.Sender(&from), pl.policy.model.Receiver(&best.Decode)
+	next := s.Meet(&r, pl.rate(b, to))
 	lease := pl.decode.Book(best, &q.decode, b.handedOver(&next, req.Quiet, now), now)
 	if lease == nil {
 		return &NoRoom{Reason: "replicas changed while the request was moved", Retry: minRetry}
@@ -102,16 +84,15 @@ func (pl *Planner) move(b *Booking, req *Request, reason string, room time.Durat
 	return nil
 }
 
-// elsewhere returns req without b's decode replica as a candidate, and the replica's name. The name is
-// "" if the replica has left, because that name may now mean another engine.
-func (b *Booking) elsewhere(req *Request) (alone Request, has replica.ID) {
-	alone = *req
+// elsewhere returns req without b's decode replica as a candidate. If the replica has left, its name may now
+// mean another engine.
+func (b *Booking) elsewhere(req *Request) Request {
+	alone := *req
 	alone.SplitOK, alone.LocalOK = false, false
-	if b.DecodeLease.Left() {
-		return alone, ""
+	if !b.DecodeLease.Left() {
+		alone.AvoidDecode = append([]replica.ID{b.Decode.ID}, req.AvoidDecode...)
 	}
-	alone.AvoidDecode = append([]replica.ID{b.Decode.ID}, req.AvoidDecode...)
-	return alone, b.Decode.ID
+	return alone
 }
 
 // handedOver is the schedule of a request that is sent to its decode replica now, since it is prefilled.
@@ -141,26 +122,6 @@ func (b *Booking) decodeOn(to *replica.Replica, lease *decode.Lease, c *decode.C
 		d.Moved = &Move{From: from, To: to.ID, Reason: reason}
 		b.Decision = &d
 	}
-}
-
-// sides returns what is to be known of b's prefill replica once it has the prompt, and of b's decode replica
-// where it is ready in room. On both, only transfers that were booked before are ahead: what is behind them
-// is not computed yet.
-func (b *Booking) sides(room time.Duration, now time.Time) (from scoring.Prefill, stays scoring.Decode) {
-	leaving, coming := b.DecodeLease.Ahead(now)
-	from = scoring.Prefill{Outbox: leaving, Leaving: b.PrefillLease.Leaving(now)}
-	stays = scoring.Decode{
-		Missing: b.transfer.missing, Inbound: coming, Local: scoring.Local{Busy: room.Seconds()},
-	}
-	return from, stays
-}
-
-// pair returns what would be, by a model, between b's prefill replica and the decode replica d.
-func (pl *Planner) pair(
-	m scoring.Model, b *Booking, from *scoring.Prefill, to *scoring.Decode, d *replica.Replica,
-) scoring.Pair {
-	s, r := m.Sender(from), m.Receiver(to)
-	return s.Meet(&r, pl.rate(b, d))
 }
 
 // nextDecode returns the decode candidate that makes the cheapest plan with what b's prefill replica has, nil

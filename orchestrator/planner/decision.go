@@ -61,7 +61,7 @@ type Decision struct {
 	// Replicas that were used although they are ejected: too few others are left.
 	Forced   string      `json:"forced,omitzero"`
 	Excluded []Exclusion `json:"excluded,omitzero"` // replicas that were no candidates; only from Explain
-	Moved    *Move       `json:"moved,omitzero"`    // late binding chose another decode replica
+	Moved    *Move       `json:"moved,omitzero"`    // the decode replica was replaced after the prefill
 }
 
 // Plan is one row of the comparison.
@@ -145,7 +145,7 @@ type Exclusion struct {
 	Reason  string     `json:"reason"`
 }
 
-// Move is a late binding that changed the decode replica.
+// Move says which decode replica took over after the prefill, and why.
 type Move struct {
 	From   replica.ID `json:"from"`
 	To     replica.ID `json:"to"`

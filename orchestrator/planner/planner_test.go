@@ -503,6 +503,7 @@ func TestBurstOfOnePrefixFollowsTheFirst(t *testing.T) {
 const longAnswers = 20_000
 
 func TestRebind(t *testing.T) {
+	isD1 := func(id replica.ID) bool { return id == "d1" }
 	for _, tt := range []struct {
 		name  string
 		edit  func(f *fleet, b *Booking)
@@ -519,34 +520,21 @@ func TestRebind(t *testing.T) {
 			f.decode.SetMembers([]replica.Replica{moved}, f.now)
 			f.says(f.decode, "d1", 0, 0, 0)
 		}, true, "d1", ""},
-		{"it lost its room", func(f *fleet, b *Booking) {
-			f.pass(time.Second)
-			f.says(f.decode, "d1", 5, 0, 0.995)
-		}, true, "d3", ""},
-		{
-			"it prefills a long prompt now", func(f *fleet, b *Booking) { f.prefills(t, "d1", 60_000) }, true, "d3",
-			"",
-		},
-		{"it prefills a short one", func(f *fleet, b *Booking) { f.prefills(t, "d1", 100) }, false, "d1", ""},
-		{"it prefills a long prompt, and the other one a longer", func(f *fleet, b *Booking) {
-			f.prefills(t, "d1", 30_000)
-			f.prefills(t, "d3", 60_000)
-		}, false, "d1", ""},
-		{"it lost its room, and the way to the other one takes longer than that it has some", func(f *fleet,
-			b *Booking,
-		) {
-			f.set(Policy{Links: [replica.Links]float64{4e9, 4e9, 4e9, 1e6}})
-			f.ds[2].Place = replica.Place{Host: "far"}
-			f.decode.SetMembers(f.ds, f.now)
-			f.pass(time.Second)
-			f.says(f.decode, "d1", 5, 0, 0.995)
-		}, false, "d1", ""},
-		{"nobody has room: the living stays", func(f *fleet, b *Booking) {
+		{"it is drained", func(f *fleet, b *Booking) { f.drained(isD1) }, true, "d3", ""},
+		{"it is drained and nobody has room", func(f *fleet, b *Booking) {
 			f.set(Policy{ExpectedOutput: longAnswers})
-			for _, d := range f.ds {
-				f.says(f.decode, d.ID, 5, 0, 1)
-			}
+			f.says(f.decode, "d3", 5, 0, 1)
+			f.drained(isD1)
 		}, false, "d1", ""},
+		{"it lost its room: the request waits in the engine", func(f *fleet, b *Booking) {
+			f.pass(time.Second)
+			f.says(f.decode, "d1", 5, 0, 0.995)
+		}, false, "d1", ""},
+		{
+			"it prefills a long prompt: the request waits for that", func(f *fleet, b *Booking) {
+				f.prefills(t, "d1", 60_000)
+			}, false, "d1", "",
+		},
 		{"it died and nobody has room", func(f *fleet, b *Booking) {
 			f.set(Policy{ExpectedOutput: longAnswers})
 			f.says(f.decode, "d3", 5, 0, 1)
