@@ -3,8 +3,6 @@ package decode
 import (
 	"github.com/tandem-router/tandem/decode/ledger"
 	"github.com/tandem-router/tandem/internal/roster"
-
-	"github.com/tandem-router/tandem/scoring"
 )
 
 // Requests that begin alike share the blocks of that in one engine: whoever comes takes no more of its room
@@ -17,9 +15,6 @@ import (
 // inUse returns how many blocks of q's prompt requests on m have in use by its newest report, as far as its
 // index says that they are there. They are looked for only where room is short: that compares long prompts.
 func (p *Pool) inUse(m *member, q *survey) int {
-	if p.settings.Without.Has(scoring.InUse) {
-		return 0
-	}
 	if q.Ready > 0 || q.Chunk > 0 || len(q.Keys) == 0 { // of text nobody knows where its blocks begin
 		return 0
 	}

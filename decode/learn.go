@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/tandem-router/tandem/internal/estimate"
-	"github.com/tandem-router/tandem/scoring"
 )
 
 // learnPrefill takes in that the first token of l is there.
@@ -72,9 +71,6 @@ const (
 // learnLength takes in that each sequence of l had so many tokens at its end. One that its limit has cut
 // would have been longer.
 func (p *Pool) learnLength(l *Lease, each int, now time.Time) {
-	if p.settings.Without.Has(scoring.LearnedOutput) {
-		return
-	}
 	if l.limit >= 0 && each >= l.limit {
 		p.lengths.Cut(&l.lengths, each)
 		return
@@ -85,9 +81,6 @@ func (p *Pool) learnLength(l *Lease, each int, now time.Time) {
 
 // learnUnderway takes in that each sequence of l, whose answer is under way, has so many tokens by now.
 func (p *Pool) learnUnderway(l *Lease, generated int, now time.Time) {
-	if p.settings.Without.Has(scoring.LearnedOutput) {
-		return
-	}
 	p.lengths.Learn(&l.lengths, estimate.Sample{
 		Of: estimate.AnswerTokens, At: now, Range: estimate.Range{Low: float64(generated), High: math.Inf(1)},
 	})

@@ -5,7 +5,6 @@ import (
 
 	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/replica"
-	"github.com/tandem-router/tandem/scoring"
 )
 
 // This file is what the pool tells of what it has learned.
@@ -53,17 +52,9 @@ func (p *Pool) Prefills() estimate.Speed {
 }
 
 // speed returns the best that is known of m.
-func (p *Pool) speed(m *member) estimate.Speed {
-	if p.settings.Without.Has(scoring.Speeds) {
-		return p.settings.Speed.Or(estimate.DefaultSpeed())
-	}
-	return p.learned.Speed(&m.learned)
-}
+func (p *Pool) speed(m *member) estimate.Speed { return p.learned.Speed(&m.learned) }
 
 // pricing returns the speed of m that a plan for q is priced with.
 func (p *Pool) pricing(m *member, q *Query, now time.Time) estimate.Pricing {
-	if p.settings.Without.Has(scoring.Speeds) {
-		return estimate.Pricing{Speed: p.speed(m)}
-	}
 	return p.learned.Pricing(&m.learned.Prompts, p.speed(m), now)
 }

@@ -6,7 +6,6 @@ import (
 
 	"github.com/tandem-router/tandem/decode/ledger"
 	"github.com/tandem-router/tandem/internal/replica"
-	"github.com/tandem-router/tandem/scoring"
 )
 
 // An engine runs so many sequences at a time, however much room its KV cache has (--max-num-seqs, 256 or
@@ -122,9 +121,6 @@ func oneMoreFits(l replica.Load) bool {
 // it would get everybody until it shows that it does not; and it shows that only with some who wait there.
 // 0 is unknown.
 func (p *Pool) mostOf(m *member) int {
-	if p.settings.Without.Has(scoring.MostSequences) {
-		return 0
-	}
 	if most := m.most.now(); most > 0 || m.most.ran > p.mostRun {
 		return most
 	}

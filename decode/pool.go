@@ -11,7 +11,6 @@ import (
 	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/internal/roster"
-	"github.com/tandem-router/tandem/scoring"
 )
 
 // Options says how a Pool is made. The zero value works.
@@ -26,7 +25,14 @@ type Settings struct {
 	Piece          time.Duration // of a local prefill at once, beside streams; 0 all of it
 	ExpectedOutput int           // tokens that an answer is taken to have until learned; at least 1
 	OutputDoubt    float64       // times as long may answers well be, until learned; up to 1: they are not
-	Without        scoring.Without
+	Learning       Learning
+}
+
+// Learning is how much more than usual has to be seen before it counts. Production says nothing; the
+// laboratory says more than it ever plays, and so measures what learning is worth.
+type Learning struct {
+	Samples int     // of a speed
+	Answers float64 // of a length
 }
 
 // Pool is the decode pool. Safe for concurrent use.
@@ -73,7 +79,7 @@ type member struct {
 func New(o Options) *Pool {
 	p := &Pool{ledger: ledger.New()}
 	p.Roster, p.members = roster.New(o, func() *member { return &member{turns: turns.New()} })
-	p.lengths = estimate.NewLengths(1, 0)
+	p.lengths = estimate.NewLengths(1, 0, 0)
 	return p
 }
 
@@ -85,11 +91,12 @@ func (p *Pool) Configure(s Settings) {
 	}
 	p.members.Lock()
 	defer p.members.Unlock()
-	if s.ExpectedOutput != p.settings.ExpectedOutput || s.OutputDoubt != p.settings.OutputDoubt {
-		p.lengths = estimate.NewLengths(s.ExpectedOutput, s.OutputDoubt)
+	if was := &p.settings; s.ExpectedOutput != was.ExpectedOutput || s.OutputDoubt != was.OutputDoubt ||
+		s.Learning != was.Learning {
+		p.lengths = estimate.NewLengths(s.ExpectedOutput, s.OutputDoubt, s.Learning.Answers)
 	}
 	p.settings = s
-	p.learned.Told = s.Speed
+	p.learned.Told, p.learned.Samples = s.Speed, s.Learning.Samples
 }
 
 // Observe takes in a load report of id. Its usage is the account from which headroom is counted until the

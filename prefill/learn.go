@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/tandem-router/tandem/internal/estimate"
-	"github.com/tandem-router/tandem/scoring"
 )
 
 // learn takes in that uncached tokens behind cached ones were answered took after they were sent. The queue
@@ -30,9 +29,6 @@ const doubtAfter = 10 * time.Second
 
 // pricing returns the speed of m that a plan for q is priced with.
 func (p *Pool) pricing(m *member, q *Query, now time.Time) estimate.Pricing {
-	if p.settings.Without.Has(scoring.Speeds) {
-		return estimate.Pricing{Speed: p.settings.Speed.Or(estimate.DefaultSpeed())}
-	}
 	return p.learned.Pricing(&m.learned, p.speed(m), now)
 }
 

@@ -8,7 +8,6 @@ import (
 	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/internal/roster"
-	"github.com/tandem-router/tandem/scoring"
 )
 
 // Options says how a Pool is made. The zero value works.
@@ -18,7 +17,7 @@ type Options = roster.Options
 type Settings struct {
 	Speed   estimate.Speed // of every member until enough was measured; without its prefill half the profile's
 	LoadTTL time.Duration  // a load report older than this says nothing; above 0
-	Without scoring.Without
+	Samples int            // more than usual that a measured speed needs to be believed
 }
 
 // Pool is the prefill pool. Safe for concurrent use.
@@ -79,7 +78,7 @@ func (p *Pool) Configure(s Settings) {
 	p.members.Lock()
 	defer p.members.Unlock()
 	p.settings = s
-	p.learned.Told = s.Speed
+	p.learned.Told, p.learned.Samples = s.Speed, s.Samples
 }
 
 // Observe takes in a load report of id. Requests that the report counts beyond our own leases are others'

@@ -58,9 +58,6 @@ const patience = 50
 
 // standing weighs the seconds for which streams of d stand still, all together.
 func (w *Weights) standing(d *Decode, seconds float64) float64 {
-	if w.Without.Has(Interference) {
-		return 0
-	}
 	return w.streams(d) * d.Local.Active * seconds
 }
 

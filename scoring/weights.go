@@ -58,27 +58,7 @@ type Weights struct {
 	Beta          float64 // of the wait behind queued work
 	Gamma         float64 // of KV pressure
 	DecodePenalty float64 // of the slow-down of requests that decode there already, by [Decode.Usual]
-	Without       Without // zero in production
 }
-
-// Without is the mechanisms of the decision that are switched off. Only the laboratory sets it, to measure
-// what each mechanism is worth.
-type Without uint16
-
-// The mechanisms. The pools and the planner ask for theirs.
-const (
-	Interference  Without = 1 << iota // the cost of streams that stand still for a plan
-	LearnedOutput                     // what is learned of the lengths of answers
-	Speeds                            // what is learned of the speeds of engines
-	LateBinding                       // the second look at the decode replica, while the first one lives
-	MostSequences                     // how many sequences an engine runs at a time
-	InUse                             // a prefix that is in use takes room once
-	SlowerEngines                     // the price of a decode replica that is slower than others
-	Overdue                           // the wait for a prefill replica that is late
-)
-
-// Has reports whether the mechanism x is switched off.
-func (w Without) Has(x Without) bool { return w&x != 0 }
 
 // Model returns the model that w is the weights of. A transfer takes setup whatever its size, and moves so
 // many bytes a token.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -23,13 +22,13 @@ func ablateCommand() *cobra.Command {
 			"noise is known.",
 		Example: "  tandem replay ablate --traces FOLDER --mechanisms pieces,lengths --seeds 2",
 	}
-	o := ablate.Options{Cells: ablate.Panel()}
+	o := ablate.Options{}
 	fs := c.Flags()
 	fs.StringVar(&o.Traces, "traces", shippedTraces(),
 		"`folder` of the traces; most recorded kinds want some that do not ship with Tandem")
 	cells := fs.String("cells", "",
 		"`names`, or beginnings of names, of the cells that are played; all if empty")
-	names := fs.String("mechanisms", "", "`names` of what is switched off, one after the other, of "+
+	names := fs.String("mechanisms", "", "`names`, or beginnings of names, of what is switched off, of "+
 		strings.Join(ablate.Names(), ", ")+"; all if empty")
 	fs.IntVar(&o.Seeds, "seeds", 3, "with which each cell is played; the traffic is the same with each")
 	fs.DurationVar(&o.For, "for", 45*time.Second, "virtual `time` of a play, about")
@@ -58,9 +57,8 @@ func runAblation(c *cobra.Command, o *ablate.Options, f ablationFlags) error {
 	if err := errors.Join(aboveZero("seeds", float64(o.Seeds)), aboveZero("for", o.For.Seconds())); err != nil {
 		return err
 	}
-	o.Cells = slices.DeleteFunc(o.Cells, func(x ablate.Cell) bool { return !x.Wanted(f.cells) })
-	if len(o.Cells) == 0 {
-		return wrongValue("--cells: no cell begins with one of %s; --list prints the names", f.cells)
+	if o.Cells, unknown = ablate.NamedCells(f.cells); unknown != "" {
+		return wrongValue("--cells: no cell begins with %q; --list prints the names", unknown)
 	}
 	if f.list {
 		return listAblated(c.OutOrStdout(), o.Cells)

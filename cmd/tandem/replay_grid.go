@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tandem-router/tandem/internal/lab/replay"
 	"github.com/tandem-router/tandem/internal/lab/replay/grid"
 )
 
@@ -128,9 +129,8 @@ func (r *gridRun) run(ctx context.Context, list bool, stdout, stderr io.Writer) 
 
 // wanted draws the grid and takes the wanted cells.
 func (r *gridRun) wanted() []grid.Ground {
-	only := named(r.only)
-	return slices.DeleteFunc(grid.Draw(r.options.Seed, r.rounds),
-		func(g grid.Ground) bool { return !g.Wanted(only) })
+	wanted, _ := replay.Named(grid.Draw(r.options.Seed, r.rounds), named(r.only), (*grid.Ground).Names)
+	return wanted
 }
 
 // wants reports whether a table is to be played.

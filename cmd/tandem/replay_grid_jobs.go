@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/tandem-router/tandem/internal/lab/replay"
 	"github.com/tandem-router/tandem/internal/lab/replay/grid"
 )
 
@@ -75,8 +76,9 @@ func (r *gridRun) missingShapes(grounds []grid.Ground) []job {
 
 // wantedFleets are the wanted fleets with wrong facts.
 func (r *gridRun) wantedFleets() []grid.Fleet {
-	only := named(r.only)
-	return slices.DeleteFunc(grid.Fleets(), func(f grid.Fleet) bool { return !f.Wanted(only) })
+	name := func(f *grid.Fleet) []string { return []string{f.Name()} }
+	wanted, _ := replay.Named(grid.Fleets(), named(r.only), name)
+	return wanted
 }
 
 // missingFacts are the fleets with wrong facts that were not played yet.

@@ -152,7 +152,7 @@ func TestThePartOfTheWindowIsExact(t *testing.T) {
 }
 
 func TestOutputLength(t *testing.T) {
-	l := NewOutputLength(256, 1)
+	l := NewOutputLength(256, 1, 0)
 	near(t, "first guess", float64(l.Rest(0, -1)), 256, 0.15)
 	near(t, "no memory", float64(l.Rest(200, -1)), 256, 0.4)
 	for range 2000 {

@@ -10,11 +10,11 @@ import (
 
 // What was seen before a restart is what is expected behind it, and gives way to what is seen then.
 func TestCountsOutliveAProcess(t *testing.T) {
-	before := NewOutputLength(256, 5)
+	before := NewOutputLength(256, 5, 0)
 	for range 400 {
 		before.Learn(0, 1500)
 	}
-	after := NewOutputLength(256, 5)
+	after := NewOutputLength(256, 5, 0)
 	if !after.Restore(before.Counts(), 1) {
 		t.Fatal("nothing was taken")
 	}
@@ -38,7 +38,7 @@ func TestWhateverIsRestoredIsWithinBounds(t *testing.T) {
 		number := rapid.OneOf(rapid.Float64(), rapid.Float64Range(0, 1000),
 			rapid.SampledFrom([]float64{0, 1, -1, 1e300, math.Inf(1), math.NaN()}))
 		some := rapid.SliceOfN(number, 0, lengthBuckets+2)
-		l := NewOutputLength(256, 5)
+		l := NewOutputLength(256, 5, 0)
 		under := l.Part()
 		events := rapid.Uint64().Draw(t, "events")
 		l.Restore(LengthCounts{
@@ -78,7 +78,7 @@ func TestSpeedsOutliveAProcess(t *testing.T) {
 	if !known || !after.Restore(s, now) || after.Restore(s, now) {
 		t.Fatalf("state %+v, %v", s, known)
 	}
-	f, known := after.Of(&pool.SpeedFit)
+	f, known := after.Of(&pool.SpeedFit, 0)
 	if got := f.sum(parts) / whole; !known || math.Abs(got-3) > 0.2 {
 		t.Errorf("a step takes %.2f times the profile's, want 3", got)
 	}
@@ -118,16 +118,16 @@ func TestWhatWasLearnedFades(t *testing.T) {
 	if !fit.Restore(FitState{now.Add(-6 * time.Hour), [3]float64{4, 4, 4}, all}, now) {
 		t.Fatal("nothing was taken")
 	}
-	f, _ := fit.Of(&pool.SpeedFit)
+	f, _ := fit.Of(&pool.SpeedFit, 0)
 	near(t, "of four times as slow, six hours ago", f[0], 2, 1e-9)
 
-	answers := NewOutputLength(256, 5)
+	answers := NewOutputLength(256, 5, 0)
 	for range 400 {
 		answers.Learn(0, 1500)
 	}
 	last := 1500
 	for _, believed := range []float64{1, 0.5, 0.1, 0.02} {
-		old := NewOutputLength(256, 5)
+		old := NewOutputLength(256, 5, 0)
 		if !old.Restore(answers.Counts(), believed) {
 			t.Fatalf("nothing was taken by %g", believed)
 		}
@@ -137,7 +137,7 @@ func TestWhatWasLearnedFades(t *testing.T) {
 		}
 		last = got
 	}
-	if NewOutputLength(256, 5).Restore(answers.Counts(), 0.001) {
+	if NewOutputLength(256, 5, 0).Restore(answers.Counts(), 0.001) {
 		t.Error("a 20th of an answer was taken")
 	}
 }

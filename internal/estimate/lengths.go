@@ -68,14 +68,14 @@ type grouped struct {
 }
 
 // NewLengths begins with a guess of the mean length. The mean may be larger by the factor doubt; 1 means no
-// doubt.
-func NewLengths(mean int, doubt float64) Lengths {
+// doubt. The guess weighs as much as more answers beyond the usual weight.
+func NewLengths(mean int, doubt, more float64) Lengths {
 	l := Lengths{
-		all:    NewOutputLength(mean, doubt),
+		all:    NewOutputLength(mean, doubt, more),
 		models: map[string]*OutputLength{},
 		groups: map[group]*grouped{},
-		hinted: NewOutputLength(hintUnit, hintDoubt),
-		ends:   NewOutputLength(mean, doubt),
+		hinted: NewOutputLength(hintUnit, hintDoubt, more),
+		ends:   NewOutputLength(mean, doubt, more),
 	}
 	l.WorkOut()
 	return l

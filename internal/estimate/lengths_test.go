@@ -12,7 +12,7 @@ import (
 func TestOneClassIsItsModel(t *testing.T) {
 	steps := []float64{8, 11, 16, 90, 1000, 16384}
 	rapid.Check(t, func(t *rapid.T) {
-		l := NewLengths(256, 1)
+		l := NewLengths(256, 1, 0)
 		c := Class{Tenant: 7, API: 1, Tools: true}
 		short := rapid.IntRange(1, 6000)
 		for range rapid.IntRange(0, 40).Draw(t, "answers") {
@@ -59,7 +59,7 @@ func (l *Lengths) ended(c Class, n, tokens int) {
 // However many groups there are, lengths are kept for no more than some of them: those that came last. The
 // others count as their model's, and whoever is above another stays as long as that one.
 func TestGroupsAreBounded(t *testing.T) {
-	l := NewLengths(256, 1)
+	l := NewLengths(256, 1, 0)
 	expected := func(c Class) int {
 		e := l.Expect("m", 100, &c, false)
 		return e.Rest(0, -1)
@@ -93,7 +93,7 @@ func TestGroupsAreBounded(t *testing.T) {
 
 // Whoever asks what is to be expected leaves nothing behind: only what is booked makes a group.
 func TestAskingMakesNoGroup(t *testing.T) {
-	l := NewLengths(256, 1)
+	l := NewLengths(256, 1, 0)
 	for i := range 10 {
 		l.Expect("m", 100, &Class{Tenant: uint32(1 + i), Hint: 7}, false)
 	}

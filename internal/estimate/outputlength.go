@@ -21,7 +21,8 @@ type OutputLength struct {
 
 	seen   seenAnswers
 	events uint64        // calls of Passed and Learn that changed something
-	belief float64       // weight of the guess, or of the level above, from 1 down
+	first  float64       // weight of the guess, or of the level above, at first; usually 1
+	belief float64       // the same weight now, from first down
 	guess  *distribution // the distribution before any answer; nil below the root
 	wide   *distribution // the same for cautious predictions
 
@@ -56,10 +57,10 @@ const (
 
 // NewOutputLength starts from a guess of the mean. The real mean may be larger by the factor doubt; 1 means
 // no doubt. The guess is a Lomax distribution (exponential lifetimes with an uncertain rate), so that the
-// expected rest grows with the length.
-func NewOutputLength(mean int, doubt float64) *OutputLength {
-	guess := float64(max(mean, 1))
-	l := &OutputLength{belief: 1, guess: lomax(guess)}
+// expected rest grows with the length. It weighs as much as more answers beyond the usual weight.
+func NewOutputLength(mean int, doubt, more float64) *OutputLength {
+	guess, first := float64(max(mean, 1)), 1+more/lengthBelief
+	l := &OutputLength{first: first, belief: first, guess: lomax(guess)}
 	l.wide = l.guess
 	if doubt > 1 {
 		l.wide = lomax(guess * doubt)
@@ -68,7 +69,9 @@ func NewOutputLength(mean int, doubt float64) *OutputLength {
 }
 
 // Under returns an OutputLength for a class of l's answers. What the class learns, l learns too.
-func (l *OutputLength) Under() *OutputLength { return &OutputLength{above: l, belief: 1} }
+func (l *OutputLength) Under() *OutputLength {
+	return &OutputLength{above: l, first: l.first, belief: l.first}
+}
 
 // Part returns an OutputLength for some of l's answers, as [OutputLength.Under] does. As long as l has
 // learned only from this part, both predict the same.

@@ -156,7 +156,7 @@ func TestOutputLengthIsWhatItsTwinSays(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		guess := rapid.IntRange(1, 3000).Draw(t, "guess")
 		doubt := rapid.SampledFrom([]float64{0, 1, 10}).Draw(t, "doubt")
-		pool := NewOutputLength(guess, doubt)
+		pool := NewOutputLength(guess, doubt, 0)
 		class := pool.Under()
 		twinPool := &lengthTwin{guess: float64(guess), doubt: doubt}
 		twinClass := &lengthTwin{above: twinPool}
@@ -234,7 +234,7 @@ func TestTheGuessIsSpreadAsItIsSaid(t *testing.T) {
 
 // What nothing is known of may well be ten times as long as it is taken to be. Each answer says more.
 func TestRoomIsKeptForAnswersThatNobodyKnows(t *testing.T) {
-	l := NewOutputLength(256, 10)
+	l := NewOutputLength(256, 10, 0)
 	near(t, "of nothing", float64(l.Room(0, -1)), 2560, 0.01)
 	near(t, "by its mean", float64(l.Rest(0, -1)), 256, 0.01)
 	if got := l.Room(0, 300); got > 300 {
@@ -258,7 +258,7 @@ func TestRoomIsKeptForAnswersThatNobodyKnows(t *testing.T) {
 // Of many answers that are as long as each other so far a few have ended: so few go on ending, though none
 // has got to the next bucket.
 func TestAnswersThatAreAllAsLongSoFar(t *testing.T) {
-	l := NewOutputLength(256, 5)
+	l := NewOutputLength(256, 5, 0)
 	for range 90 {
 		l.Passed(0, 1800) // more than half of the way from 1,448 to 2,048
 	}
@@ -286,7 +286,7 @@ func TestAnswersThatAreAllAsLongSoFar(t *testing.T) {
 
 // The first answers to end are the short ones. Those under way say that there are others.
 func TestAnswersUnderWayCount(t *testing.T) {
-	l := NewOutputLength(256, 1)
+	l := NewOutputLength(256, 1, 0)
 	for range 90 {
 		l.Passed(0, 2000)
 	}
@@ -304,7 +304,7 @@ func TestAnswersUnderWayCount(t *testing.T) {
 
 // A class is taken for what its model's answers are until it has some of its own, and soon for these.
 func TestAClassFollowsItsModelUntilItKnows(t *testing.T) {
-	model := NewOutputLength(256, 10)
+	model := NewOutputLength(256, 10, 0)
 	chats, summaries := model.Under(), model.Under()
 	for range 500 {
 		chats.Learn(0, 600)
@@ -324,7 +324,7 @@ func TestAClassFollowsItsModelUntilItKnows(t *testing.T) {
 
 // A part says what the whole says until something else is in the whole, and then what it has seen itself.
 func TestAPartIsTheWholeUntilThereIsAnother(t *testing.T) {
-	whole := NewOutputLength(256, 5)
+	whole := NewOutputLength(256, 5, 0)
 	one := whole.Part()
 	for range 100 {
 		one.Learn(0, 600)
@@ -345,7 +345,7 @@ func TestAPartIsTheWholeUntilThereIsAnother(t *testing.T) {
 }
 
 func BenchmarkOutputLength(b *testing.B) {
-	model := NewOutputLength(256, 10)
+	model := NewOutputLength(256, 10, 0)
 	class := model.Under().Under()
 	b.ReportAllocs()
 	n := 0

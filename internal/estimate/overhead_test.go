@@ -15,7 +15,7 @@ func measuredAs(is Speed, tokens ...int) Speed {
 		took := is.Prefill(u, 0)
 		fit.LearnPrompts(&pool, Took(PromptTime, DefaultSpeed().PrefillParts(u, 0), took, now))
 	}
-	f, known := fit.Of(&pool.SpeedFit)
+	f, known := fit.Of(&pool.SpeedFit, 0)
 	if !known {
 		return DefaultSpeed()
 	}

@@ -6,6 +6,7 @@ import "time"
 // The zero Pool knows nothing.
 type Pool struct {
 	Told     Speed       // the operator's values; a zero half is unknown
+	Samples  int         // samples beyond the usual number before a measured speed counts
 	Other    Speed       // prefills as measured in the other pool; zero: unknown
 	Prefills DecayingFit // prompts that the replicas computed
 	Steps    DecayingFit // decode steps
@@ -71,10 +72,10 @@ const leastSteps = 0.1
 func (p *Pool) Speed(r *Replica) Speed {
 	profile := DefaultSpeed()
 	s := p.Told.Or(p.Other).Or(profile)
-	if f, known := r.Fit.Of(&p.Prefills.SpeedFit); known {
+	if f, known := r.Fit.Of(&p.Prefills.SpeedFit, p.Samples); known {
 		s = profile.WithPrefill(f).PrefillHalf().Or(s)
 	}
-	if f, known := r.Steps.Of(&p.Steps.SpeedFit); known {
+	if f, known := r.Steps.Of(&p.Steps.SpeedFit, p.Samples); known {
 		s = profile.WithDecode(f).DecodeHalf().Or(s)
 	}
 	return s
@@ -83,7 +84,7 @@ func (p *Pool) Speed(r *Replica) Speed {
 // PrefillSpeed returns the best estimate for a replica that only computes prompts.
 func (p *Pool) PrefillSpeed(r *Prompts) Speed {
 	profile := DefaultSpeed()
-	if f, known := r.Fit.Of(&p.Prefills.SpeedFit); known {
+	if f, known := r.Fit.Of(&p.Prefills.SpeedFit, p.Samples); known {
 		return profile.WithPrefill(f)
 	}
 	return p.Told.Or(p.Other).Or(profile)
@@ -92,7 +93,7 @@ func (p *Pool) PrefillSpeed(r *Prompts) Speed {
 // StepSpeed returns the estimate of decode steps over all replicas together.
 func (p *Pool) StepSpeed() Speed {
 	profile := DefaultSpeed()
-	if f, known := p.Steps.Of(&p.Steps.SpeedFit); known {
+	if f, known := p.Steps.Of(&p.Steps.SpeedFit, p.Samples); known {
 		return profile.WithDecode(f)
 	}
 	return p.Told.Or(profile)
@@ -100,14 +101,15 @@ func (p *Pool) StepSpeed() Speed {
 
 // MeasuredPrefills returns the measured prefill speed of all replicas together; zero: unknown.
 func (p *Pool) MeasuredPrefills() Speed {
-	f, _ := p.Prefills.Of(&p.Prefills.SpeedFit)
+	f, _ := p.Prefills.Of(&p.Prefills.SpeedFit, p.Samples)
 	return f.Prefills()
 }
 
 // Pricing returns the prices of prefills on r, whose estimated speed is given.
 func (p *Pool) Pricing(r *Prompts, speed Speed, now time.Time) Pricing {
 	s := Pricing{Speed: speed}
-	if risk, eased := r.Fit.Eased(now); eased {
+	risk, eased := r.Fit.Eased(now)
+	if _, known := r.Fit.Of(&p.Prefills.SpeedFit, p.Samples); eased && known {
 		s.Measured, s.Risk = DefaultSpeed().WithPrefill(r.Fit.Measured(&p.Prefills.SpeedFit)), risk
 	}
 	return s

@@ -146,12 +146,12 @@ func (f *SpeedFit) Within(pool *SpeedFit) Factors {
 }
 
 // Of returns the factors of a member of a pool, by its own samples or, while these are too few, by the
-// pool's. It returns false if both have too few.
-func (f *SpeedFit) Of(pool *SpeedFit) (factors Factors, known bool) {
+// pool's. It returns false if both have too few: more samples than usual are needed.
+func (f *SpeedFit) Of(pool *SpeedFit, more int) (factors Factors, known bool) {
 	switch {
-	case f.Known():
+	case f.seen >= fitTrusted+more:
 		return f.Within(pool), true
-	case pool.Known():
+	case pool.seen >= fitTrusted+more:
 		return pool.Within(pool), true
 	}
 	return factors, false

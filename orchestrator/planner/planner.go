@@ -46,12 +46,12 @@ func (pl *Planner) SetPolicy(p Policy) {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
 	pl.prefill.Configure(prefill.Settings{
-		Speed: p.Prefill, LoadTTL: p.PrefillLoadTTL, Without: p.Weights.Without,
+		Speed: p.Prefill, LoadTTL: p.PrefillLoadTTL, Samples: p.Learning.Samples,
 	})
 	pl.decode.Configure(decode.Settings{
 		Speed: p.Decode, LoadTTL: p.DecodeLoadTTL, Margin: p.HeadroomMargin,
 		ExpectedOutput: p.ExpectedOutput, OutputDoubt: p.OutputDoubt, Piece: p.Piece,
-		Without: p.Weights.Without,
+		Learning: p.Learning,
 	})
 	pl.outliers.Configure(p.Ejection)
 	pl.policy = newPolicyInForce(p)

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tandem-router/tandem/decode"
 	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/orchestrator/outlier"
@@ -28,6 +29,7 @@ type Policy struct {
 	HeadroomMargin float64 // share of a decode replica's blocks that is never promised, 0 to below 1
 	ExpectedOutput int     // assumed tokens of an answer, until learned per model; at least 1
 	OutputDoubt    float64 // factor by which answers may be longer, until learned; up to 1: no doubt
+	Learning       decode.Learning
 
 	// Length of a piece of a local prompt beside streams; 0 sends the prompt whole.
 	Piece time.Duration
@@ -55,25 +57,15 @@ func (p *Policy) check() {
 type policyInForce struct {
 	Policy
 	model scoring.Model // by which plans are chosen
-	times scoring.Model // predicts how long things take, whatever plans are chosen by
 }
 
 func newPolicyInForce(p Policy) policyInForce {
-	timed := p.Weights
-	timed.Units = scoring.InSeconds
-	return policyInForce{
-		Policy: p,
-		model:  p.Weights.Model(p.Setup, p.KVBytesPerToken),
-		times:  timed.Model(p.Setup, p.KVBytesPerToken),
-	}
+	return policyInForce{Policy: p, model: p.Weights.Model(p.Setup, p.KVBytesPerToken)}
 }
 
 // handOver makes transfers take what was learned that they take whatever their size.
 func (p *policyInForce) handOver(by *estimate.Handover) {
-	seconds := by.Seconds(p.Setup.Seconds())
-	for _, m := range [...]scoring.Model{p.model, p.times} {
-		if s, ok := m.(*scoring.Seconds); ok {
-			s.Setup = seconds
-		}
+	if s, ok := p.model.(*scoring.Seconds); ok {
+		s.Setup = by.Seconds(p.Setup.Seconds())
 	}
 }

@@ -32,8 +32,6 @@ type Figures struct {
 // Effect is what switching a mechanism off does to the panel.
 type Effect struct {
 	Mechanism string  `json:"mechanism"`
-	Lines     int     `json:"lines"`
-	Constants int     `json:"constants"`
 	Good      float64 `json:"good"`       // points, in the mean over the cells
 	Blind     float64 `json:"blind_good"` // the same over cells with a blind kind of traffic
 	Tight     float64 `json:"tight"`      // points
@@ -104,7 +102,6 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		}
 		e := effect(cells, whole, means(without))
 		e.Mechanism = m.Name
-		e.Lines, e.Constants = m.Lines, m.Constants
 		x.Effects = append(x.Effects, e)
 	}
 	return x, nil

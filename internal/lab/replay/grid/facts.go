@@ -9,42 +9,38 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/replay/cluster"
 )
 
-// Fleet is a fleet whose routers get wrong facts.
+// Fleet is a ground with links of one speed, at one load.
 type Fleet struct {
 	Ground
 	Link float64 // GB/s between engines
-	// Load is about 0.8 of the best tuned rival's capacity with true facts.
-	Load float64
+	Load float64 // see [trace.Kind]
+}
+
+// FleetOf makes a fleet.
+func FleetOf(kind, shape string, cache float64, step int, link, load float64) Fleet {
+	return Fleet{Ground{Kind: kind, Shape: shape, Cache: cache, Step: step}, link, load}
 }
 
 // Fleets are the fleets with wrong facts: recorded and composed traffic, over fast links and over slow ones,
-// where the speed of links matters most.
+// where the speed of links matters most. The loads are about 0.8 of the best tuned rival's capacity with true
+// facts.
 func Fleets() []Fleet {
-	fleet := func(kind, shape string, cache float64, step int, link, load float64) Fleet {
-		return Fleet{Ground{Kind: kind, Shape: shape, Cache: cache, Step: step}, link, load}
-	}
 	return []Fleet{
-		fleet("azure-short", "4P1D", 4, 8192, 40, 10.9),
-		fleet("conversation-late", "3P1D", 1, 8192, 40, 0.488),
-		fleet("answers300-long-some-bursts", "4P2D", 4, 8192, 40, 3.34),
-		fleet("extract-bursts", "6P2D", 4, 8192, 40, 39),
-		fleet("conversation-late", "4P4D", 4, 8192, 40, 1.5),
-		fleet("answers300-long-most-bursts", "4P4D", 1, 8192, 40, 8.1),
-		fleet("conversation", "8P8D", 4, 8192, 40, 3),
-		fleet("answers4-short-most-poisson", "4P2D", 1, 2048, 8, 250),
-		fleet("extract-bursts", "6P2D", 1, 8192, 8, 10),
-		fleet("conversation-late", "4P4D", 1, 8192, 4, 0.7),
+		FleetOf("azure-short", "4P1D", 4, 8192, 40, 10.9),
+		FleetOf("conversation-late", "3P1D", 1, 8192, 40, 0.488),
+		FleetOf("answers300-long-some-bursts", "4P2D", 4, 8192, 40, 3.34),
+		FleetOf("extract-bursts", "6P2D", 4, 8192, 40, 39),
+		FleetOf("conversation-late", "4P4D", 4, 8192, 40, 1.5),
+		FleetOf("answers300-long-most-bursts", "4P4D", 1, 8192, 40, 8.1),
+		FleetOf("conversation", "8P8D", 4, 8192, 40, 3),
+		FleetOf("answers4-short-most-poisson", "4P2D", 1, 2048, 8, 250),
+		FleetOf("extract-bursts", "6P2D", 1, 8192, 8, 10),
+		FleetOf("conversation-late", "4P4D", 1, 8192, 4, 0.7),
 	}
 }
 
 // Name names the fleet.
 func (f *Fleet) Name() string { return fmt.Sprintf("%s/link%g", f.Ground.Name(), f.Link) }
-
-// Wanted reports whether the name begins with one of the given texts. With none given, it does.
-func (f *Fleet) Wanted(only []string) bool {
-	return len(only) == 0 ||
-		slices.ContainsFunc(only, func(prefix string) bool { return strings.HasPrefix(f.Name(), prefix) })
-}
 
 // Misstatements are the wrong facts for each fleet, in the form of `--misstate`; the first is the truth.
 var Misstatements = []string{

@@ -9,7 +9,6 @@ import (
 	"hash/fnv"
 	"math/rand/v2"
 	"slices"
-	"strings"
 
 	"github.com/tandem-router/tandem/internal/lab/replay"
 	"github.com/tandem-router/tandem/internal/lab/trace"
@@ -89,13 +88,13 @@ func (g *Ground) Name() string {
 // Cell names a cell of the ground.
 func (g *Ground) Cell(share float64) string { return fmt.Sprintf("%s/%g", g.Name(), share) }
 
-// Wanted reports whether the ground, or one of its cells, begins with one of the given texts. With none
-// given, all do.
-func (g *Ground) Wanted(only []string) bool {
-	return len(only) == 0 || slices.ContainsFunc(only, func(prefix string) bool {
-		return strings.HasPrefix(g.Name(), prefix) || slices.ContainsFunc(g.Shares,
-			func(share float64) bool { return strings.HasPrefix(g.Cell(share), prefix) })
-	})
+// Names returns the names of the ground and of its cells.
+func (g *Ground) Names() []string {
+	names := []string{g.Name()}
+	for _, share := range g.Shares {
+		names = append(names, g.Cell(share))
+	}
+	return names
 }
 
 // seed makes the plays of a ground different from those of other grounds.

@@ -54,13 +54,11 @@ func TestGroundNames(t *testing.T) {
 	if g.Cell(0.5) != "agents/12P4D/cache4/step1024/0.5" || unsplit(g.Shape) != "16D" || unsplit("8D") != "8D" {
 		t.Errorf("%s, in one pool %s", g.Cell(0.5), unsplit(g.Shape))
 	}
-	for only, want := range map[string]bool{
-		"": true, "agents/12P": true, "agents/12P4D/cache4/step1024/0.5": true, "agents/4P": false, "x": false,
-	} {
-		names := strings.Fields(only)
-		if g.Wanted(names) != want {
-			t.Errorf("asked for %q: wanted %v", only, !want)
-		}
+	want := []string{
+		"agents/12P4D/cache4/step1024", "agents/12P4D/cache4/step1024/0.5", "agents/12P4D/cache4/step1024/0.7",
+	}
+	if got := g.Names(); !slices.Equal(got, want) {
+		t.Errorf("its names are %v", got)
 	}
 }
 

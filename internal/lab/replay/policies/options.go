@@ -29,23 +29,12 @@ type Tuned struct {
 	Share   float64 // s between what routers tell each other of their bookings, 0 never
 	Guesses float64 // above 0: of the prompts that they have sent, too
 	Limit   float64 // s; a request with a later predicted first token is refused, 0 never
-	On      [len(switches)]float64
+	Lengths float64 // 0: nothing is learned of the lengths of answers
+	Speeds  float64 // 0: nothing is learned of the speeds of engines
 }
 
-// switches are mechanisms that can be switched off, to measure what each is worth.
-var switches = [...]struct {
-	name, brief string
-	off         scoring.Without
-}{
-	{"interference", "0: no plan pays for the streams that stand still for it", scoring.Interference},
-	{"lengths", "0: nothing is learned of the lengths of answers", scoring.LearnedOutput},
-	{"speeds", "0: nothing is learned of the speeds of engines", scoring.Speeds},
-	{"late", "0: a decode replica that lives keeps its request", scoring.LateBinding},
-	{"sequences", "0: nothing is learned of how many sequences an engine runs", scoring.MostSequences},
-	{"in-use", "0: a prefix in use takes room for each of its requests", scoring.InUse},
-	{"slower", "0: slower decode replicas cost nothing for being slower", scoring.SlowerEngines},
-	{"overdue", "0: a prefill replica that is late is taken to go on", scoring.Overdue},
-}
+// unlearned is more than any play has of samples or answers.
+const unlearned = 1 << 40
 
 func (o *Options) params() []Param {
 	if o.Tuned == nil {
@@ -53,14 +42,11 @@ func (o *Options) params() []Param {
 		w := p.Weights
 		o.Tuned = &Tuned{
 			Beta: w.Beta, Gamma: w.Gamma, Penalty: w.DecodePenalty, Ties: 1,
-			Margin: p.HeadroomMargin, Piece: p.Piece.Seconds(), Guesses: 1,
-		}
-		for i := range o.Tuned.On {
-			o.Tuned.On[i] = 1
+			Margin: p.HeadroomMargin, Piece: p.Piece.Seconds(), Guesses: 1, Lengths: 1, Speeds: 1,
 		}
 	}
 	t := o.Tuned
-	all := []Param{
+	return []Param{
 		{"alpha", &t.Alpha, "weight of prefill work, 0 for what the queue asks", []float64{0, 1, 2, 4, 8, 16}},
 		{"beta", &t.Beta, "weight of the wait", nil},
 		{"gamma", &t.Gamma, "weight of KV pressure", nil},
@@ -77,11 +63,9 @@ func (o *Options) params() []Param {
 			"limit", &t.Limit,
 			"seconds; a request whose first token would come later by prediction is refused, 0 for none", nil,
 		},
+		{"lengths", &t.Lengths, "0: nothing is learned of the lengths of answers", nil},
+		{"speeds", &t.Speeds, "0: nothing is learned of the speeds of engines", nil},
 	}
-	for i, s := range switches {
-		all = append(all, Param{s.name, &t.On[i], s.brief, nil})
-	}
-	return all
 }
 
 // apply sets the weights.
@@ -95,10 +79,11 @@ func (t *Tuned) apply(p *planner.Policy) {
 	w.DecodePenalty = t.Penalty
 	p.TieAbsolute = time.Duration(t.Ties * float64(p.TieAbsolute))
 	p.TieRelative *= t.Ties
-	for i, s := range switches {
-		if t.On[i] == 0 {
-			w.Without |= s.off
-		}
+	if t.Lengths == 0 {
+		p.Learning.Answers = unlearned
+	}
+	if t.Speeds == 0 {
+		p.Learning.Samples = unlearned
 	}
 	p.HeadroomMargin = t.Margin
 	p.Piece = time.Duration(t.Piece * float64(time.Second))
