@@ -70,21 +70,33 @@ func (r *Roster[M]) Expect(m *Member, p Prompt, cached int, now time.Time) {
 	if ix == nil {
 		return
 	}
+	r.members.Lock()
+	announces := m.announces(cached, ix.chain.BlockSize())
+	r.members.Unlock()
+	if !announces { // most prompts of a pool without events: they need no look at the index
+		return
+	}
 	keys := ix.Reachable(m.Holder, p.Keys)
 	heard := len(keys) == 0 || ix.Truncated(m.Holder) || ix.Heard(m.Holder, keys) == len(keys)
-	stored := len(keys) - r.parts(&p, max(cached, 0))
+	if heard || len(keys)-r.parts(&p, max(cached, 0)) < surelyStored {
+		return
+	}
 	r.members.Lock()
 	defer r.members.Unlock()
+	if m.announces(cached, ix.chain.BlockSize()) {
+		m.unannounced.count(now)
+	}
+}
+
+// announces reports whether the events of m must announce what m stores for a prompt. indexed is the block
+// size of the index. A member that had blocks in its cache does store blocks.
+func (m *Member) announces(cached, indexed int) bool {
 	u := &m.unannounced
 	if cached > 0 {
 		u.state.CompareAndSwap(0, 1)
 	}
 	countable := cached >= 0 || m.R.Facts.Events.Replay != ""
-	if heard || stored < surelyStored || !countable || u.state.Load() == 0 || m.Believed() != replica.Live ||
-		m.keepsNone() || !m.sizeFits(ix.chain.BlockSize()) {
-		return
-	}
-	u.count(now)
+	return countable && u.state.Load() > 0 && m.Believed() == replica.Live && !m.keepsNone() && m.sizeFits(indexed)
 }
 
 // Unannounced returns how many prompts of id stored blocks without an event, and for how long no event has
