@@ -47,8 +47,8 @@ type stateCounts struct {
 
 // widths counts what is too wide to be read at once.
 type widths struct {
-	over100, over110, over160 int // lines of more columns; a tab is one
-	manyTargets               int // assignments to three or more
+	over100, over110 int // lines of more columns; a tab is one
+	manyTargets      int // assignments to three or more
 }
 
 // commentSums is how much of the text is comments.
@@ -63,6 +63,7 @@ type apiCounts struct {
 	exported     int // types, functions, methods of exported types, constants and variables
 	undocumented int // those without a comment, of their own or their group's
 	examples     int // runnable ones: with an output to compare
+	constants    int // named numbers, exported or not, see constants
 }
 
 // file adds one file.
@@ -78,6 +79,7 @@ func (c *counts) file(f *source) {
 	c.lines += len(code)
 	c.codeLines += len(code)
 	c.tokens += len(tokens)
+	c.api.constants += constants(f)
 	c.width.widths(lines)
 	c.comments(f, code)
 	for _, d := range f.syntax.Decls {
@@ -117,7 +119,7 @@ func codeOf(f *source) (lines map[int]bool, at []int) {
 func (c *widths) widths(lines [][]byte) {
 	for _, line := range lines {
 		n := utf8.RuneCount(line)
-		for limit, over := range map[int]*int{100: &c.over100, 110: &c.over110, 160: &c.over160} {
+		for limit, over := range map[int]*int{100: &c.over100, 110: &c.over110} {
 			if n > limit {
 				*over++
 			}

@@ -48,8 +48,8 @@ func readLimits(dir string) (limits, error) {
 
 // against names each count that is beyond its limit, and each limit of something that is gone.
 //
-// A struct may hold manyValues values, or as many as the file says. Rings, chains and prose are limited where
-// the file names them.
+// A struct may hold manyValues values, or as many as the file says. Everything else is limited where the file
+// names it.
 func (l limits) against(t tree, pages []document) []string {
 	counted := map[string]int{}
 	for _, x := range t[whole].states.values {
@@ -59,6 +59,9 @@ func (l limits) against(t tree, pages []document) []string {
 		counted["ring "+r.folder] = r.files
 		counted["chains "+r.folder] = r.chains
 	}
+	decision, product := t.sizeOf(decides), t.sizeOf(ships)
+	counted["constants decision"] = decision.constants
+	counted["lines decision"], counted["lines product"] = decision.lines, product.lines
 	t[whole].comment.prose.into(counted, "comments")
 	pages[len(pages)-1].into(counted, "documents")
 	var out []string

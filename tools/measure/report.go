@@ -21,6 +21,7 @@ var sections = [][]column{
 	{
 		{"files", func(c *counts) string { return fmt.Sprint(len(c.files)) }},
 		{"code lines", func(c *counts) string { return fmt.Sprint(c.codeLines) }},
+		{"named numbers", func(c *counts) string { return fmt.Sprint(c.api.constants) }},
 		{"test:code", func(c *counts) string { return ratio(c.testLines, c.codeLines, 1, "%.2f") }},
 		{"file lines p50/p90/max", func(c *counts) string { return quantiles(sizes(c.files), 50, 90, 100) }},
 		{"files over 350", func(c *counts) string { return fmt.Sprint(over(c.files, longFile)) }},
@@ -39,7 +40,6 @@ var sections = [][]column{
 		{"tokens a code line", func(c *counts) string { return ratio(c.tokens, c.codeLines, 1, "%.1f") }},
 		{"lines over 100", func(c *counts) string { return ratio(c.width.over100, c.lines, 100, "%.1f %%") }},
 		{"over 110", func(c *counts) string { return fmt.Sprint(c.width.over110) }},
-		{"over 160", func(c *counts) string { return fmt.Sprint(c.width.over160) }},
 		{"3+ targets per 1,000", func(c *counts) string {
 			return ratio(c.width.manyTargets, c.codeLines, 1000, "%.1f")
 		}},
@@ -109,6 +109,13 @@ func report(w io.Writer, before, after tree) error {
 		}
 		fmt.Fprintln(tw)
 	}
+	for _, x := range sized {
+		was, is := before.sizeOf(x.room), after.sizeOf(x.room)
+		fmt.Fprintf(tw, "%s: code lines %s, named numbers %s\n", x.name,
+			arrow(fmt.Sprint(was.lines), fmt.Sprint(is.lines)),
+			arrow(fmt.Sprint(was.constants), fmt.Sprint(is.constants)))
+	}
+	fmt.Fprintln(tw)
 	b, a := before[whole], after[whole]
 	list(tw, "files over 350 lines", b.files, a.files, longFile)
 	list(tw, "functions over 40 lines", b.functions, a.functions, longFunction)
