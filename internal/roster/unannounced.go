@@ -96,7 +96,8 @@ func (m *Member) announces(cached, indexed int) bool {
 		u.state.CompareAndSwap(0, 1)
 	}
 	countable := cached >= 0 || m.R.Facts.Events.Replay != ""
-	return countable && u.state.Load() > 0 && m.Believed() == replica.Live && !m.keepsNone() && m.sizeFits(indexed)
+	return countable && u.state.Load() > 0 && m.Believed() == replica.Live && !m.keepsNone() &&
+		m.sizeFits(indexed)
 }
 
 // Unannounced returns how many prompts of id stored blocks without an event, and for how long no event has

@@ -14,9 +14,9 @@ import (
 //
 // Requests wait at a place, which stands for the replicas that could serve them. Each place has its own
 // [Line]. When room may have come, the first of a line tries. If it finds no room and its new turn is behind
-// another one's, that one tries, each request once for the same room. A request that is too large for anything but a
-// nearly empty replica stands aside: in a second line, whose head is tried first and for which nobody waits.
-// Else one request could keep all others out while all replicas empty.
+// another one's, that one tries, each request once for the same room. A request that is too large for
+// anything but a nearly empty replica stands aside: in a second line, whose head is tried first and for
+// which nobody waits. Else one request could keep all others out while all replicas empty.
 type Queue[R any] struct {
 	Limit int // how many requests may wait; a newcomer beyond that is refused
 
@@ -50,7 +50,7 @@ type Waiter[R any] struct {
 	in     *settling[R]       // the line of its place
 	stands *Place[*Waiter[R]] // where in that line
 	tries  bool               // it may try
-	seen   uint64             // number of the newest wake that its newest try knew of, plus 1; 0: it has not tried
+	seen   uint64             // newest wake that its newest try knew of, plus 1; 0: it has not tried
 	found  Found              // by its newest try
 	look   bool               // its place may have changed
 	ready  bool               // Next has yet to return it
@@ -197,8 +197,8 @@ func (q *Queue[R]) retry(w *Waiter[R], was *lines[R]) {
 	q.wake(q.places[w.place])
 }
 
-// Move takes a waiter to the place where it belongs by now, with the turn that it has. A try that it was given
-// is for the requests that it leaves. At its new place it tries if it is the first there.
+// Move takes a waiter to the place where it belongs by now, with the turn that it has. A try that it was
+// given is for the requests that it leaves. At its new place it tries if it is the first there.
 func (q *Queue[R]) Move(w *Waiter[R], place uint64) {
 	if place == w.place {
 		return

@@ -18,9 +18,9 @@ func (pl *Planner) PrefillDone(b *Booking, cached int, took time.Duration, now t
 }
 
 // Rebind looks at the decode choice again, just before the decode leg is sent, and marks its lease as sent.
-// The replica stays the same unless it died, is drained, or its pair was ejected: then b's decode side changes
-// to another compatible replica and moved is true. If there is none, a living replica keeps the request,
-// unless its pair gave a wrong text. The error is *[NoRoom] or *[NoReplica].
+// The replica stays the same unless it died, is drained, or its pair was ejected: then b's decode side
+// changes to another compatible replica and moved is true. If there is none, a living replica keeps the
+// request, unless its pair gave a wrong text. The error is *[NoRoom] or *[NoReplica].
 //
 // The keys of req are counted as held by the decode replica from now on, until its events say so.
 func (pl *Planner) Rebind(b *Booking, req *Request, now time.Time) (moved bool, err error) {

@@ -7,8 +7,8 @@ import (
 )
 
 // Forecaster is a [Router] that gives a forecast for a request that found no room. Its requests wait in the
-// [waitline.Queue] that production uses. Requests of other routers wait in the same queue
-// without a forecast: in order of arrival, until one finds no room.
+// [waitline.Queue] that production uses. Requests of other routers wait in the same queue without
+// a forecast: in order of arrival, until one finds no room.
 type Forecaster interface {
 	// RoomIn returns what the newest try of q found.
 	RoomIn(q *Query) waitline.Found
