@@ -21,6 +21,7 @@ import (
 type answer struct {
 	eventReader
 
+	j       *job
 	h       *handoff
 	to      *fleet.Endpoint
 	ctx     context.Context
@@ -29,7 +30,6 @@ type answer struct {
 	guard   *liveness.Watchdog // until the first content of a split request
 	before  engineBefore
 
-	split bool
 	whole []byte    // no stream: the body, valid until the answer is closed
 	first time.Time // when the first content was there
 	held  bool      // its end has been held against its engine
@@ -44,34 +44,35 @@ type engineBefore struct {
 }
 
 // newAnswer is the answer of the leg that is about to be sent.
-func (h *handoff) newAnswer(ctx context.Context, to *fleet.Endpoint) *answer {
-	a := &answer{
-		h: h, to: to, ctx: ctx, before: engineBefore{reads: to.LeaseCounters()},
-		split: h.b.Mode == planner.Split,
-	}
+func newAnswer(ctx context.Context, h *handoff, to *fleet.Endpoint) *answer {
+	j := h.j
+	a := &answer{j: j, h: h, to: to, ctx: ctx, before: engineBefore{reads: to.LeaseCounters()}}
 	a.eventReader = eventReader{
-		kind: h.j.req.Kind, at: to.Member.ID, idle: h.cfg().Timeouts.DecodeIdle, leg: h, given: h.j.given(),
+		kind: j.req.Kind, at: to.Member.ID, idle: j.cfg.Timeouts.DecodeIdle, leg: h, given: j.given(),
 		usage: answerUsage{reportedCached: -1, cached: unknownCache},
 	}
 	leg := observe.LegLocal
-	if a.split {
+	if a.split() {
 		leg = observe.LegDecode
 	}
-	if a.spanCtx, a.span = h.j.leg(ctx, leg, &to.Member); a.span.On() {
+	if a.spanCtx, a.span = j.leg(ctx, leg, &to.Member); a.span.On() {
 		a.said = &observe.Said{}
 	}
 	return a
 }
 
+// split reports whether the answer is that of a split request.
+func (a *answer) split() bool { return a.h.b.Mode == planner.Split }
+
 // open sends the generating leg and reads until the answer is known to be good: a whole body with status 200,
 // or the first content of a stream. A stream is inspected because vLLM reports a failed KV load inside a 200.
 func (a *answer) open(r *engine.Request) *failure {
 	a.h.startDecodeClock()
-	if a.h.beside == nil {
+	if !a.h.atOnce() {
 		a.guard = a.h.watchDecodeLeg(a.to)
 	}
 	a.before.era = a.to.CacheEpoch()
-	if a.h.j.req.Kind == openai.Responses && a.to.Member.Pinned() { // the engine chooses the rank
+	if a.j.req.Kind == openai.Responses && a.to.Member.Pinned() { // the engine chooses the rank
 		a.before.counted = a.to.Uncounted()
 	}
 	resp, err := a.to.Do(a.spanCtx, r)
@@ -87,7 +88,7 @@ func (a *answer) open(r *engine.Request) *failure {
 	if resp.Status != http.StatusOK {
 		return a.refused()
 	}
-	if !a.h.j.req.Stream {
+	if !a.j.req.Stream {
 		return a.readWhole()
 	}
 	return a.openStream()
@@ -95,13 +96,13 @@ func (a *answer) open(r *engine.Request) *failure {
 
 // noteHandoff observes the gap between the legs.
 func (a *answer) noteHandoff(resp *engine.Response) {
-	if !a.split || a.h.beside != nil {
+	if !a.split() || a.h.atOnce() {
 		return
 	}
 	gap := resp.Sent.Sub(a.h.prefillLeg.doneAt)
-	a.h.j.rec.Phases.Handoff = ms(gap)
-	a.h.j.m.Handoffs.Gap.Observe(gap.Seconds())
-	a.h.j.m.Phases.Observe(observe.PhaseHandoff, gap)
+	a.j.rec.Phases.Handoff = ms(gap)
+	a.j.m.Handoffs.Gap.Observe(gap.Seconds())
+	a.j.m.Phases.Observe(observe.PhaseHandoff, gap)
 }
 
 func (a *answer) failed(err error) *failure {
@@ -110,13 +111,13 @@ func (a *answer) failed(err error) *failure {
 
 // refused passes on an engine's error answer.
 func (a *answer) refused() *failure {
-	f := refusal(a.ctx, phaseDecode, a.to, a.resp, int64(a.h.cfg().Limits.AnswerBytes))
+	f := refusal(a.ctx, phaseDecode, a.to, a.resp, int64(a.j.cfg.Limits.AnswerBytes))
 	return f.withSource(a.source(f.answer.status))
 }
 
 // source is the prefill replica, where an answer of this status can mean that its blocks could not be loaded.
 func (a *answer) source(status int) replica.ID {
-	if a.split && status == http.StatusInternalServerError {
+	if a.split() && status == http.StatusInternalServerError {
 		return a.h.b.Prefill.ID
 	}
 	return ""
@@ -125,7 +126,7 @@ func (a *answer) source(status int) replica.ID {
 // readWhole reads an answer that is not streamed.
 func (a *answer) readWhole() *failure {
 	reportLoad(a.to, a.resp)
-	body, err := entire(a.resp, borrow(0), int64(a.h.cfg().Limits.AnswerBytes))
+	body, err := entire(a.resp, borrow(0), int64(a.j.cfg.Limits.AnswerBytes))
 	a.buffers.buf = body
 	if err != nil {
 		return a.failed(err)
@@ -186,11 +187,11 @@ func (a *answer) begun() {
 	a.guard.Stop()
 	a.first = time.Now()
 	a.h.pulled()
-	j := a.h.j
+	j := a.j
 	took := a.first.Sub(a.resp.Sent)
 	j.m.Legs.Seconds.WithLabelValues("decode", string(a.to.Member.ID)).Observe(took.Seconds())
 	if j.req.Stream { // of other answers nobody sees the first token
-		leg := map[bool]string{true: observe.LegDecode, false: observe.LegLocal}[a.split]
+		leg := map[bool]string{true: observe.LegDecode, false: observe.LegLocal}[a.split()]
 		if began := a.h.pieces.began; !began.IsZero() {
 			took = a.first.Sub(began)
 		}
@@ -204,9 +205,9 @@ func (a *answer) begun() {
 	j.trials.Announce(j.planner.Decoding(a.h.b, a.first))
 	a.expectBlocks()
 	switch {
-	case a.split && a.h.beside == nil:
+	case a.split() && !a.h.atOnce():
 		a.usage.cached = a.h.prefillLeg.cached
-	case !a.split:
+	case !a.split():
 		a.usage.cached = a.h.cachedBefore()
 	}
 }
@@ -224,7 +225,7 @@ func (a *answer) blameFor(ctx context.Context, err error) (blamed planner.Failed
 		f = legFailed(ctx, phaseStream, a.to.Member.ID, err)
 	}
 	a.span.Failed(f.onSpan())
-	j := a.h.j
+	j := a.j
 	blamed.Fault = j.failedOn(a.h.b, f, j.fingerprint(), j.start, time.Now()).Fault
 	return blamed
 }

@@ -23,7 +23,7 @@ type eventReader struct {
 	kind openai.Kind // of the API, 0 where it has no events of its own
 	at   replica.ID
 	idle time.Duration // for one read behind the first content
-	leg  *handoff      // whose usage it tells; nil: what is passed on as it came
+	leg  legListener   // nil: what is passed on as it came
 
 	cut     openai.Events
 	buffers lentBuffers

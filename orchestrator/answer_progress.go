@@ -4,7 +4,20 @@ import (
 	"time"
 
 	"github.com/tandem-router/tandem/decode"
+	"github.com/tandem-router/tandem/internal/openai"
 )
+
+// legListener is the leg whose answer a reader reads.
+type legListener interface {
+	// streamed is told that something was read. It reports whether progressed is to be told how far the stream
+	// has come.
+	streamed(now time.Time) bool
+	progressed(p decode.Progress, now time.Time)
+	// prefillCached is what is known of the prefix cache where the prompt was computed.
+	prefillCached() openai.CachedPrompt
+	// delivered is told what the engine says that the request took.
+	delivered(u openai.Usage)
+}
 
 // eventFlow is how far a stream has come.
 type eventFlow struct {
@@ -22,17 +35,12 @@ func (f *eventFlow) progress() decode.Progress {
 // noteProgress tells that something was read, and now and then how far the stream has come: its engine may
 // have become slow.
 func (s *eventReader) noteProgress(now time.Time) {
-	if s.leg == nil || !s.leg.j.tellsSteps() {
+	if s.leg == nil || !s.leg.streamed(now) {
 		return
 	}
-	s.leg.b.DecodeLease.Streamed(now)
 	if now.Sub(s.flow.noted) < decode.ProgressEvery {
 		return
 	}
 	s.flow.noted = now
-	s.leg.j.planner.Progress(s.leg.b, s.flow.progress(), now)
+	s.leg.progressed(s.flow.progress(), now)
 }
-
-// tellsSteps reports whether the events of the job's stream come as its engine's steps do. A parser of tools
-// holds tokens back, unless their ids are asked for.
-func (j *job) tellsSteps() bool { return !j.req.Tools || j.want != nil }

@@ -5,8 +5,6 @@ import (
 	"time"
 
 	"github.com/tandem-router/tandem/internal/openai"
-	"github.com/tandem-router/tandem/internal/rawjson"
-	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // The router wants to know of every stream what it took, and most clients do not ask. So it asks, and takes
@@ -24,24 +22,9 @@ type unaskedUsage struct {
 	held []byte // the event with the finish reason, as it came; nil when none is held
 }
 
-// unasked is the usage that the answering leg asks for.
-func (o *outgoing) unasked(at *replica.Facts) unaskedUsage {
-	u := unaskedUsage{on: o.usage}
-	if o.usage && at.Fingerprint != "" {
-		u.name = rawjson.AppendString(nil, at.Fingerprint)
-	}
-	return u
-}
-
 // holdFor is how long the last event of an answer waits for the usage behind it. Both are of the same step of
 // the engine and come at once, unless the network has lost a packet, which is sent again after 200 ms.
 const holdFor = 250 * time.Millisecond
-
-// asksUsage reports whether the engine is asked for usage although the client does not ask. Streams of vLLM
-// 0.20, 0.28 and 0.32 are known to be the same with it and without but for what [eventReader.take] undoes.
-func (h *handoff) asksUsage() bool {
-	return h.j.req.MayAskUsage && replica.AtLeast(h.b.Decode.Facts.Version, 0, 19)
-}
 
 // take appends what the client gets of an event, without the usage that it did not ask for.
 func (s *eventReader) take(dst []byte, e openai.Event) []byte {

@@ -69,23 +69,23 @@ func (q *request) eachPrompt(
 	broke.again()
 	q.outcome.mode = first.rec.Mode // the jobs' goroutines have ended
 	if s, ok := errors.AsType[*siblingFailed](err); ok {
-		return s.failure
+		return s.why
 	}
 	return nil
 }
 
 // siblingFailed is why the other prompts of a batch are cancelled. It unwraps to nothing: what went wrong on
 // one leg is no fact about the engines of another.
-type siblingFailed struct{ failure *failure }
+type siblingFailed struct{ why *failure }
 
 func (s *siblingFailed) Error() string {
-	return "another prompt of the batch failed: " + s.failure.Error()
+	return "another prompt of the batch failed: " + s.why.Error()
 }
 
 // batchStream merges the streams of a batch: events in the order in which they come, each with its prompt's
 // index.
 func (q *request) batchStream(ctx context.Context, req *openai.Request) *failure {
-	m := &merger{q: q, id: "cmpl-" + q.id}
+	m := &merger{w: q.w, id: "cmpl-" + q.id}
 	f := q.eachPrompt(ctx, req, m.copy)
 	switch {
 	case m.bad != nil:
@@ -98,7 +98,7 @@ func (q *request) batchStream(ctx context.Context, req *openai.Request) *failure
 
 // merger puts the streams of a batch together.
 type merger struct {
-	q  *request
+	w  *client
 	id string
 
 	mu    sync.Mutex // guards the following and the client
@@ -140,7 +140,7 @@ func (m *merger) addLocked(cut *openai.Events, events []byte, index int, rec *ob
 	if n == 0 {
 		return nil
 	}
-	return m.q.w.events(m.buf, n, rec)
+	return m.w.events(m.buf, n, rec)
 }
 
 // end sends the summed usage and the end marker. All streams have ended.
@@ -151,5 +151,5 @@ func (m *merger) end() *failure {
 		m.buf = append(append(append(m.buf, "data: "...), usage...), "\n\n"...)
 		n++
 	}
-	return m.q.w.events(append(m.buf, openai.Completions.EndMark()...), n, nil)
+	return m.w.events(append(m.buf, openai.Completions.EndMark()...), n, nil)
 }

@@ -160,7 +160,7 @@ func TestAThirdAttemptThatFindsNobodyIsNone(t *testing.T) {
 // what it fails on says no more than the request did.
 func TestTheRestOfAnAnswerIsTheSameRequest(t *testing.T) {
 	root := &job{req: &openai.Request{Raw: []byte(`{"prompt":"a"}`)}}
-	rest := &job{req: &openai.Request{Raw: []byte(`{"prompt":[1,2,3]}`)}, rest: restOfAnswer{of: root}}
+	rest := &job{req: &openai.Request{Raw: []byte(`{"prompt":[1,2,3]}`)}, rest: restOfAnswer{root: root}}
 	if root.fingerprint() != rest.fingerprint() {
 		t.Error("the rest of an answer is taken for another request")
 	}

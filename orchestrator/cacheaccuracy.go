@@ -73,7 +73,7 @@ func (j *job) countTokens(a *answer, f *failure) {
 	m, r := j.m, j.rec
 	m.Requests.Tokens.WithLabelValues("prompt").Add(float64(r.Prompt))
 	m.Requests.Tokens.WithLabelValues("output").Add(float64(r.Output))
-	m.Cache.Observe(r, a.split)
+	m.Cache.Observe(r, a.split())
 	m.Requests.Length(r, j.plan.Class.Hint > 0)
 	if j.spans.On() {
 		j.span.SetAttributes(observe.TruthAttributes(r)...)

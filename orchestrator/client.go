@@ -242,18 +242,3 @@ func (c *client) breakOff(f *failure, kind openai.Kind) {
 		_ = c.events(b, n, nil) // the client's connection is the server's to judge
 	}
 }
-
-// event is the failure as the last of a stream that has begun, in which sent events have gone out.
-func (f *failure) event(kind openai.Kind, sent int) []byte {
-	status := f.answer.status
-	if status < 400 || status == clientGone {
-		status = http.StatusBadGateway
-	}
-	message := "The answer could not be finished: " + string(f.phase) + " " + f.name() + "."
-	return kind.ErrorEvent(nil, message, errorType(status), status, sent)
-}
-
-// lost is a client that stopped reading.
-func lost(err error) *failure {
-	return leftBy(site{phase: phaseClient, err: err})
-}

@@ -4,8 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
-
-	"github.com/tandem-router/tandem/connector"
+	"time"
 )
 
 // prefillBeside is a prefill leg that runs while the decode leg does. Their fates are joined: when it fails,
@@ -15,16 +14,17 @@ type prefillBeside struct {
 	done   chan struct{}
 	broke  crash
 
-	mu   sync.Mutex
-	fail *failure
+	mu     sync.Mutex
+	failed *failure
 }
 
-// startBeside starts the prefill leg on its own goroutine and returns the context of the decode leg.
-func (h *handoff) startBeside(ctx context.Context, con connector.Connector) context.Context {
-	own, cancel := context.WithTimeoutCause(ctx, h.cfg().Timeouts.Prefill, errPhaseTimeout)
+// start starts the leg on a goroutine of its own, for so long, and returns the context of the decode leg.
+func (p *prefillBeside) start(
+	ctx context.Context, limit time.Duration, leg func(ctx context.Context) *failure,
+) context.Context {
+	own, cancel := context.WithTimeoutCause(ctx, limit, errPhaseTimeout)
 	joined, fail := context.WithCancelCause(ctx)
-	p := &prefillBeside{cancel: func() { cancel(); fail(nil) }, done: make(chan struct{})}
-	h.beside = p
+	p.cancel, p.done = func() { cancel(); fail(nil) }, make(chan struct{})
 	go func() { // joined by end
 		defer close(p.done)
 		var err error
@@ -34,14 +34,12 @@ func (h *handoff) startBeside(ctx context.Context, con connector.Connector) cont
 			}
 		}()
 		defer p.broke.keep(&err)
-		if _, f := h.prefill(own, con); f != nil {
+		if f := leg(own); f != nil {
 			p.mu.Lock()
-			p.fail = f
+			p.failed = f
 			p.mu.Unlock()
 			fail(errOtherLeg)
-			return
 		}
-		h.prefilled()
 	}()
 	return joined
 }
@@ -51,7 +49,7 @@ func (p *prefillBeside) failure() *failure {
 	p.broke.again()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.fail
+	return p.failed
 }
 
 // wait blocks until the leg has ended and tells whether it ended well.

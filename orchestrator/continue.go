@@ -86,8 +86,8 @@ func (j *job) askIDs(body *openai.Edit) *openai.Edit {
 
 // first is the client's own job, of which this may do the rest.
 func (j *job) first() *job {
-	if j.rest.of != nil {
-		return j.rest.of
+	if j.rest.root != nil {
+		return j.rest.root
 	}
 	return j
 }
@@ -153,14 +153,4 @@ func (j *job) begin(ctx context.Context) (*answer, *failure) {
 func (j *job) goesOnAt(d *replica.Replica) bool {
 	other := j.rest.began != nil && planner.OtherWeights(j.rest.began, d, j.req.Model) != ""
 	return reuses(&d.Facts, j.req.Kind) && j.ids.legs(d) != nil && !other
-}
-
-// restOnly refuses to let an engine begin an answer anew that it is to go on with.
-func (h *handoff) restOnly() *failure {
-	if h.j.rest.delivered == nil || h.j.goesOnAt(&h.b.Decode) {
-		return nil
-	}
-	return refuse(kindNoIDReuse, site{
-		phase: phaseDecode, at: h.b.Decode.ID, words: "The decode replica takes no token ids.",
-	})
 }

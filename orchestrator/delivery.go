@@ -64,8 +64,7 @@ func (d *delivery) next() (*eventReader, []byte, error) {
 // made it.
 func (d *delivery) settle(f *failure) {
 	a, now := d.current, time.Now()
-	h := a.h
-	j := h.j
+	h, j := a.h, a.j
 	a.span.Failed(f.onSpan())
 	a.close()
 	if f == nil && !a.first.IsZero() {
@@ -186,7 +185,7 @@ func (d *delivery) endsHere(ctx context.Context, err error, blamed planner.Faile
 func (d *delivery) restJob(blamed planner.FailedAttempt) (*job, *failure) {
 	a, root := d.current, d.job
 	cached := unknownCache
-	if a.split {
+	if a.split() {
 		cached = a.usage.cached
 	}
 	left := a.given.Clone()
@@ -207,7 +206,7 @@ func (d *delivery) restJob(blamed planner.FailedAttempt) (*job, *failure) {
 		ids: &promptIDs{
 			legIDs: legIDs{ids, raw}, of: replica.Release{Root: a.to.Member.Facts.Root}, exact: true,
 		},
-		count: len(ids), rest: restOfAnswer{delivered: left, of: root, began: &a.to.Member, kept: done},
+		count: len(ids), rest: restOfAnswer{delivered: left, root: root, began: &a.to.Member, kept: done},
 		attempts: attempts{faults: planner.FailedAttempts{blamed}},
 	}
 	id := root.rec.ID + "-c" + strconv.Itoa(len(root.rec.Continued)+1)

@@ -2,6 +2,7 @@ package orchestrator
 
 import (
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -48,6 +49,15 @@ type traffic struct {
 func (t *traffic) retryBudget(cfg *config.Config) int64 {
 	return max(int64(cfg.Retry.Min), int64(cfg.Retry.Share*float64(t.inflight.Load())))
 }
+
+// giveBacks are what gives blocks back now, beside the requests that they were for.
+type giveBacks struct {
+	running sync.WaitGroup
+	places  chan struct{} // as many as may run at once
+}
+
+// wake lets requests that wait for room try again.
+func (e *env) wake() { e.queue.wake() }
 
 // snapshot is the configuration as requests see it. A request loads it once and keeps it to its end.
 // Immutable.

@@ -71,6 +71,11 @@ func leftBy(s site) *failure {
 	return &failure{kind: kindClientGone, site: s, answer: errorAnswer{status: clientGone}}
 }
 
+// lost is a client that stopped reading.
+func lost(err error) *failure {
+	return leftBy(site{phase: phaseClient, err: err})
+}
+
 // badRequest turns a refusal of the reader of bodies into a failure, in the words of the reader if there are
 // any.
 func badRequest(err error) *failure {
@@ -245,6 +250,25 @@ func (f *failure) shaped(kind openai.Kind) errorAnswer {
 		}
 	}
 	return a
+}
+
+// onSpan is the name of f on the span of a leg, "" where the leg did not fail. A client that left is no
+// failure of an engine.
+func (f *failure) onSpan() string {
+	if f == nil || f.gone() {
+		return ""
+	}
+	return f.name()
+}
+
+// event is the failure as the last of a stream that has begun, in which sent events have gone out.
+func (f *failure) event(kind openai.Kind, sent int) []byte {
+	status := f.answer.status
+	if status < 400 || status == clientGone {
+		status = http.StatusBadGateway
+	}
+	message := "The answer could not be finished: " + string(f.phase) + " " + f.name() + "."
+	return kind.ErrorEvent(nil, message, errorType(status), status, sent)
 }
 
 // errorType is vLLM's name for errors with a status.

@@ -169,14 +169,3 @@ func (e *env) orStale(ctx context.Context, f *failure) *failure {
 func (e *env) grewOld(ctx context.Context, to *fleet.Endpoint, err error) bool {
 	return engine.Stale(err) && to != nil && !e.dead(ctx, to)
 }
-
-// errPhaseTimeout is the cause of a leg's context that ran out of time, in contrast to a client that left.
-var errPhaseTimeout = errors.New("the phase took too long")
-
-// errAnswerLate is the cause where an answer that is not streamed took longer than answers may. Clients ask
-// for long answers, and nothing is seen of them before their end: probes tell whether the engine works.
-var errAnswerLate = fmt.Errorf("the answer is not complete: %w", errPhaseTimeout)
-
-// errRestLate is the cause where the rest of an answer did not begin in time. The queue, the prefill and all
-// retries of the rest had that time together: it says nothing about the engine that has the leg in the end.
-var errRestLate = fmt.Errorf("the rest of an answer did not begin: %w", errPhaseTimeout)

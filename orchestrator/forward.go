@@ -33,7 +33,7 @@ func (q *request) forward(
 	timeout, late := q.answerBy(p)
 	timer := time.AfterFunc(timeout, func() { cancel(late) })
 	defer timer.Stop()
-	ctx, span := q.passedLeg(ctx, p.model, &to.Member)
+	ctx, span := q.spans.PassedLeg(ctx, q.r.Method, q.path, p.model, &to.Member)
 	status := 0
 	defer func() { span.Passed(f.onSpan(), status) }()
 	r := &engine.Request{

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/tandem-router/tandem/connector"
@@ -13,12 +12,6 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/orchestrator/fleet"
 )
-
-// giveBacks are what gives blocks back now, beside the requests that they were for.
-type giveBacks struct {
-	running sync.WaitGroup
-	places  chan struct{} // as many as may run at once
-}
 
 // mostGiveBacks bounds how many run at once: another lease is left to end by itself.
 const mostGiveBacks = 64
@@ -31,12 +24,13 @@ const mostGiveBacks = 64
 // request for a model that does not exist. That request never reads the blocks, which is why their age does
 // not matter here. It runs on its own, since the client has nothing to wait for. avoid is the decode replica
 // that could not be reached, "" for none.
-func (h *handoff) giveBack(con connector.Connector, reply *connector.Reply, avoid replica.ID) {
+func (e *env) giveBack(
+	con connector.Connector, pair connector.Pair, reply *connector.Reply, avoid replica.ID,
+	timeout time.Duration,
+) {
 	if reply == nil || reply.None() {
 		return
 	}
-	e, pair := h.j.env, h.pair
-	timeout := h.cfg().Timeouts.Probe
 	select {
 	case e.giveBacks.places <- struct{}{}:
 	default:

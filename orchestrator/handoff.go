@@ -41,61 +41,6 @@ type heldEngine struct {
 	needed          bool // the engine has something to do for the attempt
 }
 
-// attemptClock ends an attempt whose request has ended, whose phases take too long, or which waits for an
-// engine that stands still. Phases follow one another: there is one at a time.
-type attemptClock struct {
-	parent context.Context         // of the request
-	own    context.Context         // of the attempt
-	cancel context.CancelCauseFunc // ends it
-	unhook func() bool             // it does not end with the request any more; nil before it has begun
-	grace  prefillGrace
-
-	timer *time.Timer // of all phases, nil before the first
-	runs  bool        // in a phase
-	rung  bool        // a phase was not in time
-	late  error       // why the attempt ends where the phase that runs takes too long
-	watch legWatch
-}
-
-// begin makes the context of the attempt. It ends when the request does, or later: see [prefillGrace].
-func (c *attemptClock) begin(ctx context.Context) context.Context {
-	c.parent = ctx
-	c.own, c.cancel = context.WithCancelCause(context.WithoutCancel(ctx)) // ended by end
-	if c.unhook = context.AfterFunc(ctx, c.requestEnded); ctx.Err() != nil {
-		c.cancel(context.Cause(ctx))
-	}
-	return c.own
-}
-
-// end ends the attempt. Harmless when repeated, and before it has begun.
-func (c *attemptClock) end() {
-	if c.stop(); c.unhook != nil {
-		c.unhook()
-		c.cancel(nil)
-	}
-}
-
-// start gives the phase that begins now d to end, or else late ends the attempt.
-func (c *attemptClock) start(d time.Duration, late error) {
-	if !c.stop() {
-		return
-	}
-	c.runs, c.late = true, late
-	if c.timer == nil {
-		c.timer = time.AfterFunc(d, func() { c.cancel(c.late) })
-		return
-	}
-	c.timer.Reset(d)
-}
-
-// stop ends the phase that runs, and reports whether that and all before were in time: else the attempt ends.
-func (c *attemptClock) stop() bool {
-	if c.runs {
-		c.runs, c.rung = false, !c.timer.Stop()
-	}
-	return !c.rung
-}
-
 // cfg is the configuration that the request came under.
 func (h *handoff) cfg() *config.Config { return h.j.cfg }
 
@@ -134,7 +79,6 @@ func (h *handoff) run(ctx context.Context) (*answer, *failure) {
 	if h.b.Mode == planner.Local {
 		return h.local(ctx)
 	}
-	con := h.j.connect
 	var f *failure
 	if h.ids, f = h.j.legIDs(ctx, &h.b.Decode); f != nil {
 		return nil, f
@@ -143,10 +87,10 @@ func (h *handoff) run(ctx context.Context) (*answer, *failure) {
 	if h.ids != nil {
 		h.pair.PromptTokens = len(h.ids.list)
 	}
-	if con.Order() == connector.Concurrent {
-		return h.concurrent(ctx, con)
+	if h.j.connect.Order() == connector.Concurrent {
+		return h.concurrent(ctx)
 	}
-	return h.inTurn(ctx, con)
+	return h.inTurn(ctx)
 }
 
 // end ends the attempt: it ends the answer's leg, joins a prefill leg that runs beside, and gives back what
@@ -171,8 +115,26 @@ func (h *handoff) end() {
 		e.Release()
 		h.endpoints[i] = heldEngine{}
 	}
-	h.j.queue.wake()
+	h.j.wake()
 }
+
+// giveBack lets the prefill engine free blocks that no decode leg will read.
+func (h *handoff) giveBack(reply *connector.Reply, avoid replica.ID) {
+	h.j.giveBack(h.j.connect, h.pair, reply, avoid, h.cfg().Timeouts.Probe)
+}
+
+// watch is the watch of the leg that runs, before it knows what to look at.
+func (h *handoff) watch() *legWatch {
+	w := &h.clock.watch
+	w.clock, w.bound = h.j.clock, silenceLimit(h.cfg())
+	return w
+}
+
+// atOnce reports whether both legs run at once.
+func (h *handoff) atOnce() bool { return h.beside != nil }
+
+// prefillRuns reports whether the prefill leg may still write what it found.
+func (h *handoff) prefillRuns() bool { return h.beside != nil && !h.beside.ended() }
 
 // prefillNeeded notes, at the end of the attempt, whether a decode engine may read the blocks of the prompt
 // all the same: it was sent for them, and nobody has seen that it has them. It has them within their lease or
@@ -203,23 +165,23 @@ func (h *handoff) startDecodeClock() {
 }
 
 // inTurn is the Sequential order.
-func (h *handoff) inTurn(ctx context.Context, con connector.Connector) (*answer, *failure) {
-	reply, f := h.prefill(ctx, con)
+func (h *handoff) inTurn(ctx context.Context) (*answer, *failure) {
+	reply, f := h.prefill(ctx)
 	if f != nil {
 		return nil, f
 	}
 	if ctx.Err() != nil {
-		h.giveBack(con, reply, "")
+		h.giveBack(reply, "")
 		return nil, h.ended(ctx)
 	}
 	if f := h.rebind(ctx); f != nil {
-		h.giveBack(con, reply, h.b.Decode.ID)
+		h.giveBack(reply, h.b.Decode.ID)
 		return nil, f
 	}
-	a, f := h.decode(ctx, con, reply)
+	a, f := h.decode(ctx, reply)
 	if f != nil && f.unused() {
 		reply.Unsent()
-		h.giveBack(con, reply, f.at)
+		h.giveBack(reply, f.at)
 	}
 	return a, f
 }
@@ -234,10 +196,17 @@ func (h *handoff) ended(ctx context.Context) *failure {
 }
 
 // concurrent sends both legs at once.
-func (h *handoff) concurrent(ctx context.Context, con connector.Connector) (*answer, *failure) {
+func (h *handoff) concurrent(ctx context.Context) (*answer, *failure) {
 	h.b.DecodeLease.MarkSent(time.Now())
-	ctx = h.startBeside(ctx, con)
-	a, f := h.decode(ctx, con, nil)
+	h.beside = new(prefillBeside)
+	ctx = h.beside.start(ctx, h.cfg().Timeouts.Prefill, func(ctx context.Context) *failure {
+		_, f := h.prefill(ctx)
+		if f == nil {
+			h.prefilled()
+		}
+		return f
+	})
+	a, f := h.decode(ctx, nil)
 	if f != nil {
 		if p := h.beside.failure(); p != nil {
 			return nil, p // the cause, not the cancelled other half

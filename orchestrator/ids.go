@@ -49,6 +49,18 @@ func (p *promptIDs) legs(d *replica.Replica) *legIDs {
 	return &p.legIDs
 }
 
+// legsFor returns the ids for the two legs of a pair with the decode replica d: see [promptIDs.legs].
+func (j *job) legsFor(d *replica.Replica) *legIDs { return j.ids.legs(d) }
+
+// idsJSON is the prompt's token ids as JSON, which has been made by then.
+func (j *job) idsJSON() []byte { return j.ids.json }
+
+// idsLen is how many token ids the prompt has.
+func (j *job) idsLen() int { return len(j.ids.list) }
+
+// counted reports whether the number of tokens is that of token ids, and no estimate.
+func (j *job) counted() bool { return j.ids != nil }
+
 func (j *job) exact() bool { return j.ids != nil && j.ids.exact }
 
 // legIDs returns the ids that both legs of a pair with the decode replica d carry, nil where both carry the
@@ -58,13 +70,13 @@ func (j *job) legIDs(ctx context.Context, d *replica.Replica) (*legIDs, *failure
 	if !j.exact() || !reuses(&d.Facts, j.req.Kind) {
 		return nil, nil
 	}
-	if ids := j.ids.legs(d); ids != nil {
+	if ids := j.legsFor(d); ids != nil {
 		return ids, nil
 	}
 	if f := j.tokenizeFor(ctx, d); f != nil {
 		return nil, f
 	}
-	ids := j.ids.legs(d)
+	ids := j.legsFor(d)
 	if ids == nil && (j.req.Kind == openai.Messages || j.req.Kind == openai.Responses) {
 		// They are split by ids or not at all.
 		return nil, refuse(kindNoIDs, site{phase: phaseTokenize})

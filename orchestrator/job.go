@@ -65,7 +65,7 @@ type attempts struct {
 // restOfAnswer is what the job of the rest of an answer goes on with; zero for the job of a whole one.
 type restOfAnswer struct {
 	delivered *openai.Delivered // what the client has got already
-	of        *job              // the job of the whole
+	root      *job              // of the whole answer
 	began     *replica.Replica  // where the answer broke off
 	kept      int               // tokens of the answer that the prompt of the rest holds
 }
@@ -114,7 +114,7 @@ func (j *job) finish(f *failure, a *answer) {
 		}
 	}
 	if a != nil {
-		kept := a.h.j.rest.kept
+		kept := a.j.rest.kept
 		j.rec.Output = kept + a.usage.output
 		if a.usage.promptTokens > 0 {
 			j.rec.Prompt = max(0, a.usage.promptTokens-kept)
@@ -130,4 +130,21 @@ func (j *job) finish(f *failure, a *answer) {
 	j.m.Took(j.rec)
 	j.ring.Add(j.rec)
 	j.admin.Ended(j.rec)
+}
+
+// body is the client's own request, or the one prompt of it that this job is.
+func (j *job) body() *openai.Edit {
+	if j.req.Batched && j.req.Unsplittable == "" {
+		return j.askIDs(j.req.EditPrompt(j.of.index))
+	}
+	return j.askIDs(j.req.Edit())
+}
+
+// tellsSteps reports whether the events of the job's stream come as its engine's steps do. A parser of tools
+// holds tokens back, unless their ids are asked for.
+func (j *job) tellsSteps() bool { return !j.req.Tools || j.want != nil }
+
+// leg opens the span of a leg of the job.
+func (j *job) leg(ctx context.Context, leg string, to *replica.Replica) (context.Context, observe.LegSpan) {
+	return j.spans.Leg(ctx, leg, j.rec.Path, j.rec.Model, to, j.req)
 }

@@ -8,7 +8,8 @@ import (
 	"github.com/tandem-router/tandem/connector"
 	"github.com/tandem-router/tandem/internal/engine"
 	"github.com/tandem-router/tandem/internal/openai"
-	"github.com/tandem-router/tandem/orchestrator/fleet"
+	"github.com/tandem-router/tandem/internal/rawjson"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // outgoing is a leg before it is sent.
@@ -21,13 +22,9 @@ type outgoing struct {
 	usage  bool           // asks for usage that is not for the client
 	last   func() error   // may forbid the leg just before its first byte leaves; nil allows it
 
-	leg     connector.Leg   // as a connector edits it
-	request engine.Request  // as it is sent
-	fields  [5]engine.Field // memory of its header
-}
-
-func (h *handoff) outgoing(body *openai.Edit, path string) *outgoing {
-	return &outgoing{body: body, path: path, id: h.attemptID}
+	leg    connector.Leg   // as a connector edits it
+	sends  engine.Request  // as it is sent
+	fields [5]engine.Field // memory of its header
 }
 
 // edited is o as a connector edits it.
@@ -44,23 +41,32 @@ func (o *outgoing) set(key, value string) {
 	o.header = append(o.header, engine.Field{Key: key, Value: value})
 }
 
-// leg makes the request of one leg.
-func (h *handoff) leg(ctx context.Context, to *fleet.Endpoint, out *outgoing) *engine.Request {
-	r := &out.request
+// made is the request of the leg, for an engine.
+func (o *outgoing) made(ctx context.Context, j *job) *engine.Request {
+	r := &o.sends
 	r.Method = http.MethodPost
-	r.Path = out.path
-	r.Last = out.last
-	r.Body = out.body.Append(borrow(out.body.Len()))
-	r.ID = out.id
-	r.Header = append(out.fields[:0], out.header...)
-	if out.load {
+	r.Path = o.path
+	r.Last = o.last
+	r.Body = o.body.Append(borrow(o.body.Len()))
+	r.ID = o.id
+	r.Header = append(o.fields[:0], o.header...)
+	if o.load {
 		r.Header = append(r.Header, engine.Field{Key: "Endpoint-Load-Metrics-Format", Value: "TEXT"})
 	}
-	if s := h.j.r.Header.Get("X-Session-Id"); s != "" {
+	if s := j.r.Header.Get("X-Session-Id"); s != "" {
 		r.Header = append(r.Header, engine.Field{Key: "X-Session-Id", Value: s})
 	}
-	r.Header = passPriority(r.Header, h.j.r.Header)
-	return h.j.spans.Propagate(ctx, r, h.j.r.Header)
+	r.Header = passPriority(r.Header, j.r.Header)
+	return j.spans.Propagate(ctx, r, j.r.Header)
+}
+
+// unasked is the usage that the answering leg asks for.
+func (o *outgoing) unasked(at *replica.Facts) unaskedUsage {
+	u := unaskedUsage{on: o.usage}
+	if o.usage && at.Fingerprint != "" {
+		u.name = rawjson.AppendString(nil, at.Fingerprint)
+	}
+	return u
 }
 
 // priorityHeader is the client's header that a vLLM engine prefers to the body's priority.

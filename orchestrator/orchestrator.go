@@ -37,7 +37,6 @@ package orchestrator
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"io"
 	"log/slog"
 	"math/rand/v2"
@@ -284,6 +283,3 @@ func (o *Orchestrator) Drain() {
 
 // InFlight tells how many requests are being served.
 func (o *Orchestrator) InFlight() int { return int(o.inflight.Load()) }
-
-// errStopped ends requests that outlive the drain time.
-var errStopped = errors.New("the router has stopped")

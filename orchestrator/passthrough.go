@@ -91,7 +91,7 @@ func proxyWhole(ctx context.Context, q *request) *failure {
 // encoded is a request for vectors or scores.
 type encoded struct {
 	openai.Encoding
-	whole *passthrough
+	as *passthrough
 }
 
 // encode passes a request for vectors or scores to one decode replica, with room booked there.
@@ -101,7 +101,7 @@ func encode(ctx context.Context, q *request) *failure {
 		return f
 	}
 	p.encodes = true
-	e := &encoded{whole: p}
+	e := &encoded{as: p}
 	if p.contentType == "application/json" { // a form asks nothing that can be compared
 		e.Encoding = openai.Encoding{Path: q.path, Body: p.body}
 	}
@@ -109,7 +109,7 @@ func encode(ctx context.Context, q *request) *failure {
 }
 
 func (q *request) encode(ctx context.Context, e *encoded) *failure {
-	return pass(ctx, q, e.whole, "")
+	return pass(ctx, q, e.as, "")
 }
 
 // pass does so with a body that has been read and cleaned; why is what keeps it from being split, "" where

@@ -84,7 +84,7 @@ func (h *handoff) idsForPieces() (ids *legIDs, whole string) {
 	if whole = h.b.DecodeLease.Whole(); whole != "" {
 		return nil, whole
 	}
-	if ids = h.j.ids.legs(&h.b.Decode); ids == nil {
+	if ids = h.j.legsFor(&h.b.Decode); ids == nil {
 		return nil, "its token ids are of another release than its replica"
 	}
 	return ids, ""
@@ -149,14 +149,16 @@ func (h *handoff) piece(
 ) (result string, f *failure) {
 	piece, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
-	defer h.watchSilence(to, phaseDecode, giveUp).Stop()
+	defer h.watch().overSilence(to, phaseDecode, giveUp).Stop()
 	spanned, span := h.j.leg(piece, observe.LegPiece, &to.Member)
 	h.pieces.sent++
 	h.j.rec.Pieces++
-	out := h.outgoing(h.j.req.PrefillIDs(openai.AppendIDs(nil, ids)), openai.Completions.Path())
-	out.id += "-piece" + strconv.Itoa(h.pieces.sent)
+	out := &outgoing{
+		body: h.j.req.PrefillIDs(openai.AppendIDs(nil, ids)), path: openai.Completions.Path(),
+		id: h.attemptID + "-piece" + strconv.Itoa(h.pieces.sent),
+	}
 	asked := time.Now()
-	answer, err := h.pieceAnswer(spanned, to, h.leg(spanned, to, out))
+	answer, err := h.pieceAnswer(spanned, to, out.made(spanned, h.j))
 	if piece.Err() != nil {
 		f = h.cutShort(piece, time.Since(asked))
 	}
@@ -217,7 +219,7 @@ func (h *handoff) cachedBefore() openai.CachedPrompt {
 		return unknownCache
 	}
 	size := h.blockSize()
-	whole := len(h.j.ids.list) / size * size
+	whole := h.j.idsLen() / size * size
 	return openai.CachedPrompt{Found: h.pieces.cached, Added: max(0, whole-h.pieces.cached)}
 }
 

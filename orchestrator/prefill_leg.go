@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tandem-router/tandem/connector"
+	"github.com/tandem-router/tandem/internal/liveness"
 	"github.com/tandem-router/tandem/internal/openai"
 	"github.com/tandem-router/tandem/orchestrator/fleet"
 	"github.com/tandem-router/tandem/orchestrator/observe"
@@ -14,20 +15,20 @@ import (
 )
 
 // prefill runs the prefill leg to the end of its answer and ends the prefill lease.
-func (h *handoff) prefill(ctx context.Context, con connector.Connector) (*connector.Reply, *failure) {
+func (h *handoff) prefill(ctx context.Context) (*connector.Reply, *failure) {
 	to := h.acquire(&h.b.Prefill)
 	if to == nil {
 		return nil, h.left(&h.b.Prefill)
 	}
 	ctx, giveUp, over := h.prefillContext(ctx)
 	defer over()
-	out, f := h.prefillBody(con)
+	out, f := h.prefillBody()
 	if f != nil {
 		return nil, f
 	}
 	ctx, span := h.j.leg(ctx, observe.LegPrefill, &to.Member)
 	h.prefillBegins(to)
-	defer h.watchSilence(to, phasePrefill, giveUp).Stop()
+	defer h.watch().overSilence(to, phasePrefill, giveUp).Stop()
 	var held []byte // the answer's memory, whose parts are used until the reply has its copy
 	defer func() { giveBuffer(held) }()
 	answer, f := h.exchange(ctx, to, out, &held)
@@ -39,7 +40,7 @@ func (h *handoff) prefill(ctx context.Context, con connector.Connector) (*connec
 	endPrefill(span, &answer, f)
 	if f != nil {
 		if len(answer.Params) > 0 { // its blocks are kept for us all the same
-			h.giveBack(con, connector.NewReply(answer.Params, h.prefillLeg.doneAt, 0, 0), "")
+			h.giveBack(connector.NewReply(answer.Params, h.prefillLeg.doneAt, 0, 0), "")
 		}
 		return nil, f
 	}
@@ -58,6 +59,14 @@ type prefillLeg struct {
 	leaseCounters *fleet.LeaseCounters // of the engine before it
 	promptTokens  int                  // as the engine counted them
 	cached        openai.CachedPrompt  // of the engine
+}
+
+// age is the longest time for which the blocks of the prefill can have been leased by now. A lease begins
+// between the prefill leg's first byte and the last byte of its answer. Nobody knows better, since answers
+// lie in sockets while somebody stands still. The time that an engine stands still passes on our clock too;
+// the time that this process does may not, and is added.
+func (l *prefillLeg) age(clock *liveness.Clock, now time.Time) time.Duration {
+	return now.Sub(l.sentAt) + clock.StalledFor(now) - l.routerStalled
 }
 
 // prefillBegins notes when the leg is sent, and what has to be compared later: how long both sides had stood
@@ -98,19 +107,19 @@ func (h *handoff) prefillContext(
 
 // prefillBody writes leg 1: the ids on /v1/completions whatever the API, or the client's own body on
 // its own path.
-func (h *handoff) prefillBody(con connector.Connector) (*outgoing, *failure) {
+func (h *handoff) prefillBody() (*outgoing, *failure) {
 	var out *outgoing
 	switch {
 	case h.ids != nil:
-		out = h.outgoing(h.j.req.PrefillIDs(h.ids.json), openai.Completions.Path())
+		out = &outgoing{body: h.j.req.PrefillIDs(h.ids.json), path: openai.Completions.Path(), id: h.attemptID}
 	default:
-		out = h.outgoing(h.j.req.PrefillBody(false), h.j.req.Kind.Path())
+		out = &outgoing{body: h.j.req.PrefillBody(false), path: h.j.req.Kind.Path(), id: h.attemptID}
 		if h.j.req.Batched {
 			out.body.Set("prompt", h.j.prompt().Text)
 		}
 	}
 	out.load = true
-	if err := con.EditPrefill(out.edited(h.attemptID), h.pair); err != nil {
+	if err := h.j.connect.EditPrefill(out.edited(h.attemptID), h.pair); err != nil {
 		return nil, refuse(kindEdit, site{phase: phasePrefill, err: err})
 	}
 	return out, nil
@@ -122,7 +131,7 @@ func (h *handoff) exchange(
 	ctx context.Context, to *fleet.Endpoint, out *outgoing, held *[]byte,
 ) (openai.PrefillAnswer, *failure) {
 	none := openai.PrefillAnswer{CachedTokens: -1}
-	leg, era := h.leg(ctx, to, out), to.CacheEpoch()
+	leg, era := out.made(ctx, h.j), to.CacheEpoch()
 	resp, err := to.Do(ctx, leg)
 	giveBuffer(leg.Body)
 	if err != nil {

@@ -17,10 +17,10 @@ import (
 // held: else it is as if the answer told nothing, and the engine's counters decide.
 func (a *answer) prove() {
 	h := a.h
-	if !a.split || a.first.IsZero() {
+	if !a.split() || a.first.IsZero() {
 		return
 	}
-	j, rec := h.j, h.j.rec
+	j, rec := a.j, a.j.rec
 	planned, block := max(0, rec.Prompt-h.b.MatchedDecode), max(h.b.Decode.Facts.BlockSize, 1)
 	rec.Planned = planned
 	if a.usage.reportedCached >= 0 && j.plan.Sequences <= 1 {
@@ -56,7 +56,7 @@ func (a *answer) prove() {
 // counters can be held against that.
 func (a *answer) expectBlocks() {
 	b := a.h.b
-	if planned := a.h.j.rec.Prompt - b.MatchedDecode; a.split && planned > max(b.Decode.Facts.BlockSize, 1) {
+	if planned := a.j.rec.Prompt - b.MatchedDecode; a.split() && planned > max(b.Decode.Facts.BlockSize, 1) {
 		a.to.Transfers().Began(b.Prefill.ID, b.Decode.ID, planned)
 	}
 }

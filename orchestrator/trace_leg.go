@@ -1,37 +1,14 @@
 package orchestrator
 
 import (
-	"context"
 	"net/http"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/tandem-router/tandem/internal/openai"
-	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/orchestrator/observe"
 )
-
-// leg opens the span of a leg of the job.
-func (j *job) leg(ctx context.Context, leg string, to *replica.Replica) (context.Context, observe.LegSpan) {
-	return j.spans.Leg(ctx, leg, j.rec.Path, j.rec.Model, to, j.req)
-}
-
-// passedLeg opens the span of a request that is passed on as it came.
-func (q *request) passedLeg(
-	ctx context.Context, model string, to *replica.Replica,
-) (context.Context, observe.LegSpan) {
-	return q.spans.PassedLeg(ctx, q.r.Method, q.path, model, to)
-}
-
-// onSpan is the name of f on the span of a leg, "" where the leg did not fail. A client that left is no
-// failure of an engine.
-func (f *failure) onSpan() string {
-	if f == nil || f.gone() {
-		return ""
-	}
-	return f.name()
-}
 
 // endPrefill ends the span of a prefill leg.
 func endPrefill(span observe.LegSpan, answer *openai.PrefillAnswer, f *failure) {
@@ -49,7 +26,7 @@ func endPrefill(span observe.LegSpan, answer *openai.PrefillAnswer, f *failure) 
 // blocks, which took as long as the planner made out, 0 for unknown. Of an answer that is not streamed nobody
 // sees the first token, and a request of several prompts has several.
 func (a *answer) traceBegun(transfer time.Duration) {
-	j := a.h.j
+	j := a.j
 	if !j.spans.On() || !j.req.Stream {
 		return
 	}
@@ -57,7 +34,7 @@ func (a *answer) traceBegun(transfer time.Duration) {
 		j.span.AddEvent("first_token", trace.WithTimestamp(a.first))
 		j.span.SetAttributes(observe.AttrTTFT.Float64(ms(a.first.Sub(j.start))))
 	}
-	if transfer <= 0 || a.h.beside != nil { // both legs at once: it has the prefill in it
+	if transfer <= 0 || a.h.atOnce() { // both legs at once: it has the prefill in it
 		return
 	}
 	step := a.h.b.DecodeLease.Step()
@@ -82,11 +59,11 @@ func (a *answer) endSpan() {
 		return
 	}
 	of := &observe.Answered{Output: a.usage.output, Prompt: a.usage.promptTokens, Cached: -1, Said: a.said}
-	if of.Prompt <= 0 && a.h.j.ids != nil {
-		of.Prompt = a.h.j.count
+	if of.Prompt <= 0 && a.j.counted() {
+		of.Prompt = a.j.count
 	}
-	if a.h.beside == nil || a.h.beside.ended() {
-		of.Cached = a.h.j.rec.Delivered
+	if !a.h.prefillRuns() {
+		of.Cached = a.j.rec.Delivered
 	}
 	a.span.Answered(status, of)
 }

@@ -6,16 +6,9 @@ import (
 	"math"
 	"time"
 
+	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/orchestrator/fleet"
 )
-
-// leaseAge is the longest time for which the blocks of the prefill can have been leased by now. A lease
-// begins between the prefill leg's first byte and the last byte of its answer. Nobody knows better, since
-// answers lie in sockets while somebody stands still. The time that an engine stands still passes on our
-// clock too; the time that this process does may not, and is added.
-func (h *handoff) leaseAge(now time.Time) time.Duration {
-	return now.Sub(h.prefillLeg.sentAt) + h.j.clock.StalledFor(now) - h.prefillLeg.routerStalled
-}
 
 // verifyLease decides whether what an answer begins with was computed from the prompt's own blocks. It is
 // asked before anything of the answer is used.
@@ -29,13 +22,13 @@ func (h *handoff) leaseAge(now time.Time) time.Duration {
 // prefill engine has given to others: 200 with wrong text, seen on vLLM 0.32.
 func (a *answer) verifyLease() *failure {
 	h := a.h
-	if !h.sentParams || h.leaseAge(time.Now()) < h.cfg().Connector.Lease {
+	if !h.sentParams || h.prefillLeg.age(a.j.clock, time.Now()) < a.j.cfg.Connector.Lease {
 		return nil
 	}
 	h.clock.stop() // each question that follows has its own time
 	a.guard.Stop()
 	verdict := a.readInTime(a.ctx)
-	h.j.m.Handoffs.Late.WithLabelValues(verdict).Inc()
+	a.j.m.Handoffs.Late.WithLabelValues(verdict).Inc()
 	if verdict == "believed" {
 		return nil
 	}
@@ -47,11 +40,11 @@ func (a *answer) verifyLease() *failure {
 func (a *answer) readInTime(ctx context.Context) string {
 	h := a.h
 	from, before := h.prefillLeg.from, h.prefillLeg.leaseCounters
-	now, err := askLeaseCounters(ctx, h, from, before)
+	now, err := askLeaseCounters(ctx, a.j.cfg, from, before)
 	if err == nil && now.Expired != before.Expired && now.Late == before.Late {
 		// Some lease has ended, of whomever. That nobody read after that shows only when words have come.
 		if err = a.wordsHeard(ctx); err == nil {
-			now, err = askLeaseCounters(ctx, h, from, before)
+			now, err = askLeaseCounters(ctx, a.j.cfg, from, before)
 		}
 	}
 	switch {
@@ -74,9 +67,9 @@ var (
 
 // askLeaseCounters returns what the engine counts now, where it is the process that has counted then.
 func askLeaseCounters(
-	ctx context.Context, h *handoff, to *fleet.Endpoint, then *fleet.LeaseCounters,
+	ctx context.Context, cfg *config.Config, to *fleet.Endpoint, then *fleet.LeaseCounters,
 ) (*fleet.LeaseCounters, error) {
-	ctx, cancel := context.WithTimeout(ctx, fleet.ProbePatience*h.cfg().Timeouts.Probe)
+	ctx, cancel := context.WithTimeout(ctx, fleet.ProbePatience*cfg.Timeouts.Probe)
 	defer cancel()
 	now, err := to.AskLeaseCounters(ctx)
 	if err != nil {
@@ -95,12 +88,12 @@ func askLeaseCounters(
 // So a canary goes the same way behind it, see [trials.Trials.Follow]. A connection that ended would show:
 // vLLM opens another one only after a read has failed over the one before.
 func (a *answer) wordsHeard(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, a.h.cfg().Timeouts.DecodeFirst)
+	ctx, cancel := context.WithTimeout(ctx, a.j.cfg.Timeouts.DecodeFirst)
 	defer cancel()
-	if err := a.h.j.trials.Follow(ctx, a.h.prefillLeg.from, a.to); err != nil {
+	if err := a.j.trials.Follow(ctx, a.h.prefillLeg.from, a.to); err != nil {
 		return err
 	}
-	reads, err := askLeaseCounters(ctx, a.h, a.to, a.before.reads)
+	reads, err := askLeaseCounters(ctx, a.j.cfg, a.to, a.before.reads)
 	if err == nil && reads.Failed != a.before.reads.Failed {
 		err = errReadFailed
 	}
@@ -117,13 +110,13 @@ func (a *answer) maybeDistrust(f *failure) {
 	case f.kind == kindLate, errors.As(f.err, &still) && still.at == a.to.Member.ID && !still.sleep:
 		// That one may go on in the middle of a read.
 		a.to.Distrust(a.before.era, f)
-	case h.leaseAge(time.Now()) >= h.cfg().Connector.Lease:
+	case h.prefillLeg.age(a.j.clock, time.Now()) >= a.j.cfg.Connector.Lease:
 		// A long queue, or a core that stands still and has not read yet: leases tell.
-		e := h.j.env
+		e := a.j.env
 		e.giveBacks.running.Go(func() { // joined by Run, ended by a timeout
 			late := true // also where nobody can tell
 			e.panics.Contain("distrust", func() {
-				now, err := askLeaseCounters(context.Background(), h, h.prefillLeg.from, h.prefillLeg.leaseCounters)
+				now, err := askLeaseCounters(context.Background(), a.j.cfg, h.prefillLeg.from, h.prefillLeg.leaseCounters)
 				late = err != nil || now.Expired != h.prefillLeg.leaseCounters.Expired
 			})
 			if late {

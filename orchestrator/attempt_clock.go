@@ -7,6 +7,61 @@ import (
 	"time"
 )
 
+// attemptClock ends an attempt whose request has ended, whose phases take too long, or which waits for an
+// engine that stands still. Phases follow one another: there is one at a time.
+type attemptClock struct {
+	parent context.Context         // of the request
+	own    context.Context         // of the attempt
+	cancel context.CancelCauseFunc // ends it
+	unhook func() bool             // it does not end with the request any more; nil before it has begun
+	grace  prefillGrace
+
+	timer *time.Timer // of all phases, nil before the first
+	runs  bool        // in a phase
+	rung  bool        // a phase was not in time
+	late  error       // why the attempt ends where the phase that runs takes too long
+	watch legWatch
+}
+
+// begin makes the context of the attempt. It ends when the request does, or later: see [prefillGrace].
+func (c *attemptClock) begin(ctx context.Context) context.Context {
+	c.parent = ctx
+	c.own, c.cancel = context.WithCancelCause(context.WithoutCancel(ctx)) // ended by end
+	if c.unhook = context.AfterFunc(ctx, c.requestEnded); ctx.Err() != nil {
+		c.cancel(context.Cause(ctx))
+	}
+	return c.own
+}
+
+// end ends the attempt. Harmless when repeated, and before it has begun.
+func (c *attemptClock) end() {
+	if c.stop(); c.unhook != nil {
+		c.unhook()
+		c.cancel(nil)
+	}
+}
+
+// start gives the phase that begins now d to end, or else late ends the attempt.
+func (c *attemptClock) start(d time.Duration, late error) {
+	if !c.stop() {
+		return
+	}
+	c.runs, c.late = true, late
+	if c.timer == nil {
+		c.timer = time.AfterFunc(d, func() { c.cancel(c.late) })
+		return
+	}
+	c.timer.Reset(d)
+}
+
+// stop ends the phase that runs, and reports whether that and all before were in time: else the attempt ends.
+func (c *attemptClock) stop() bool {
+	if c.runs {
+		c.runs, c.rung = false, !c.timer.Stop()
+	}
+	return !c.rung
+}
+
 // How long a prefill leg goes on after its client has left.
 //
 // A prefill engine that is cut off while it computes frees its blocks. One that has just finished keeps them
