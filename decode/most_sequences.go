@@ -46,8 +46,9 @@ type mostSequences struct {
 	used float64   // share of the room, by that report
 }
 
-// learn takes in a report of a replica that should have computed its prompts after so long.
-func (s *mostSequences) learn(l replica.Load, prompts time.Duration, now time.Time) {
+// learn takes in a report of a replica that should have computed its prompts after so long. largest is the
+// share of the KV cache that the largest request takes that may wait there.
+func (s *mostSequences) learn(l replica.Load, prompts time.Duration, largest float64, now time.Time) {
 	if l.Source != replica.Metrics || l.Running < 0 || l.Waiting < 0 {
 		return
 	}
@@ -59,11 +60,11 @@ func (s *mostSequences) learn(l replica.Load, prompts time.Duration, now time.Ti
 		s.more++
 		s.until = now.Add(tryMoreAfter)
 	}
-	if s.known > 0 && l.Running == s.known && oneMoreFits(l) {
+	if s.known > 0 && l.Running == s.known && oneMoreFits(l, largest) {
 		s.full, s.used = now, l.Usage
 	}
 	queued := l.Waiting - max(l.Loading, 0)
-	if queued <= 0 || l.Running < fewestSequences || !oneMoreFits(l) {
+	if queued <= 0 || l.Running < fewestSequences || !oneMoreFits(l, largest) {
 		s.reports = 0
 		return
 	}
@@ -111,9 +112,28 @@ func (s *mostSequences) now() int {
 	return s.known + s.more
 }
 
-// oneMoreFits reports whether there is room for two sequences more that take as much as those that run.
-func oneMoreFits(l replica.Load) bool {
-	return l.Usage*float64(l.Running+2) < float64(l.Running) // false where the usage is not known
+// oneMoreFits reports whether there is room for two more sequences of the usual size, and for the largest
+// request that may wait. An engine starts its waiting requests in order. So the first of them lets no other
+// request in while the KV cache has no room for the first.
+func oneMoreFits(l replica.Load, largest float64) bool {
+	return l.Usage*float64(l.Running+2) < float64(l.Running) && // false where the usage is not known
+		largest < 1-l.Usage
+}
+
+// largestWaiting returns the share of m's KV cache that the largest of the requests takes that may wait there
+// by the report l: a request without a first token, or one that was preempted. It is 0 where no request
+// waits, where all that wait are requests of others, and where the capacity is not known.
+func (m *member) largestWaiting(l replica.Load) float64 {
+	if l.Source != replica.Metrics || l.Waiting <= 0 || m.R.Facts.Blocks == 0 {
+		return 0
+	}
+	blocks := m.book.Preempted()
+	for _, one := range m.book.Leases() {
+		if one.AtEngine() && one.PromptState() != ledger.Answered {
+			blocks = max(blocks, one.Blocks)
+		}
+	}
+	return float64(blocks) / float64(m.R.Facts.Blocks)
 }
 
 // mostOf returns how many sequences m runs at a time: what was learned of it, and else a part more than what

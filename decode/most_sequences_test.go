@@ -14,13 +14,16 @@ type said struct {
 	running, waiting, loading int
 	usage                     float64
 	ended                     int
+	largest                   float64 // share of the KV cache that the largest waiting request takes
 }
 
 // How many sequences an engine runs at most shows in reports, and in no other way.
 func TestHowManySequencesAnEngineRuns(t *testing.T) {
 	const half = 0.5
-	replaced := []said{{40, 1, 0, half, 0}, {40, 3, 0, half, 1}, {40, 2, 0, half, 2}}
-	noneEnds := []said{{40, 1, 0, half, 0}, {40, 3, 0, half, 0}, {40, 5, 0, half, 0}, {40, 6, 0, half, 0}}
+	replaced := []said{{40, 1, 0, half, 0, 0}, {40, 3, 0, half, 1, 0}, {40, 2, 0, half, 2, 0}}
+	noneEnds := []said{
+		{40, 1, 0, half, 0, 0}, {40, 3, 0, half, 0, 0}, {40, 5, 0, half, 0, 0}, {40, 6, 0, half, 0, 0},
+	}
 	for _, c := range []struct {
 		name    string
 		reports []said // a second apart
@@ -30,17 +33,25 @@ func TestHowManySequencesAnEngineRuns(t *testing.T) {
 		{"as many run although some end", replaced, time.Hour, 40},
 		{"none ends, and its prompts should be there", noneEnds, 0, 40},
 		{"none ends, and it has prompts to compute", noneEnds, time.Minute, 0},
+		{"a large request waits for room", []said{
+			{40, 1, 0, half, 0, 0.6}, {40, 3, 0, half, 0, 0.6}, {40, 5, 0, half, 0, 0.6}, {40, 6, 0, half, 0, 0.6},
+		}, 0, 0},
+		{"a large request waits that has room", []said{
+			{40, 1, 0, half, 0, 0.4}, {40, 3, 0, half, 0, 0.4}, {40, 5, 0, half, 0, 0.4}, {40, 6, 0, half, 0, 0.4},
+		}, 0, 40},
 		{"other numbers run", []said{
-			{40, 1, 0, half, 0}, {41, 3, 0, half, 1}, {40, 2, 0, half, 2}, {39, 2, 0, half, 3},
+			{40, 1, 0, half, 0, 0}, {41, 3, 0, half, 1, 0}, {40, 2, 0, half, 2, 0}, {39, 2, 0, half, 3, 0},
 		}, 0, 0},
-		{"nobody waits", []said{{40, 0, 0, half, 0}, {40, 0, 0, half, 1}, {40, 0, 0, half, 9}}, 0, 0},
+		{"nobody waits", []said{{40, 0, 0, half, 0, 0}, {40, 0, 0, half, 1, 0}, {40, 0, 0, half, 9, 0}}, 0, 0},
 		{"those that wait are loading", []said{
-			{40, 2, 2, half, 0}, {40, 1, 1, half, 1}, {40, 3, 3, half, 9},
+			{40, 2, 2, half, 0, 0}, {40, 1, 1, half, 1, 0}, {40, 3, 3, half, 9, 0},
 		}, 0, 0},
-		{"there is no room", []said{{40, 1, 0, 0.97, 0}, {40, 3, 0, 0.98, 1}, {40, 2, 0, 0.97, 9}}, 0, 0},
-		{"few and large ones run", []said{{5, 1, 0, half, 0}, {5, 3, 0, half, 1}, {5, 2, 0, half, 9}}, 0, 0},
-		{"a number that is usual, from the first", []said{{256, 1, 0, half, 0}}, time.Hour, 256},
-		{"more run later", append(slices.Clone(replaced), said{41, 0, 0, half, 3}), time.Hour, 0},
+		{"there is no room", []said{{40, 1, 0, 0.97, 0, 0}, {40, 3, 0, 0.98, 1, 0}, {40, 2, 0, 0.97, 9, 0}}, 0, 0},
+		{"few and large ones run", []said{
+			{5, 1, 0, half, 0, 0}, {5, 3, 0, half, 1, 0}, {5, 2, 0, half, 9, 0},
+		}, 0, 0},
+		{"a number that is usual, from the first", []said{{256, 1, 0, half, 0, 0}}, time.Hour, 256},
+		{"more run later", append(slices.Clone(replaced), said{41, 0, 0, half, 3, 0}), time.Hour, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var s mostSequences
@@ -49,7 +60,7 @@ func TestHowManySequencesAnEngineRuns(t *testing.T) {
 				s.ended = r.ended
 				s.learn(replica.Load{
 					Source: replica.Metrics, Running: r.running, Waiting: r.waiting, Loading: r.loading, Usage: r.usage,
-				}, c.prompts, now)
+				}, c.prompts, r.largest, now)
 				now = now.Add(time.Second)
 			}
 			if got := s.now(); got != c.want {
@@ -65,17 +76,17 @@ func TestOneSequenceMoreIsTried(t *testing.T) {
 	l := replica.Load{Source: replica.Metrics, Running: 40, Waiting: 1, Usage: 0.5}
 	for i := range equalReports {
 		s.ended = i
-		s.learn(l, 0, start.Add(time.Duration(i)*time.Second))
+		s.learn(l, 0, 0, start.Add(time.Duration(i)*time.Second))
 	}
 	l.Waiting = 0
 	for i, want := range []int{40, 41, 42} {
-		s.learn(l, 0, start.Add(time.Duration(i)*2*tryMoreAfter+10*time.Second))
+		s.learn(l, 0, 0, start.Add(time.Duration(i)*2*tryMoreAfter+10*time.Second))
 		if got := s.now(); got != want {
 			t.Errorf("%d after %d minutes, want %d", got, 2*i, want)
 		}
 	}
 	l.Running = 41 // it was another reason, or the engine was restarted with a larger limit
-	if s.learn(l, 0, start.Add(time.Hour)); s.now() != 0 {
+	if s.learn(l, 0, 0, start.Add(time.Hour)); s.now() != 0 {
 		t.Errorf("%d, though more run", s.now())
 	}
 }
@@ -147,6 +158,35 @@ func TestWhoIsNotFullBySequences(t *testing.T) {
 	}
 	if got := p.Status(now)[0].MaxSequences; got != -1 {
 		t.Errorf("its status says %d", got)
+	}
+}
+
+// A waiting prompt that is larger than the free part of the KV cache is no sign that the engine runs all the
+// sequences that it may. Nothing is told of the replica, and other requests still go there.
+func TestAPromptThatWaitsForRoomIsNoSignOfALimit(t *testing.T) {
+	p := New(Options{})
+	p.Configure(Settings{LoadTTL: usualTTL, ExpectedOutput: 160})
+	p.SetMembers([]replica.Replica{engine("d1", 1000)}, start)
+	l := book(t, p, 600, start, start)
+	l.MarkSent(start)
+	now := start
+	for range equalReports + 3 {
+		now = now.Add(time.Second)
+		p.Observe("d1", replica.Load{At: now, Source: replica.Metrics, Running: 200, Waiting: 1, Usage: 0.5}, now)
+	}
+	if got := p.SequencesFull("d1", now); got != "" {
+		t.Errorf("people are told %q", got)
+	}
+	if got := p.Status(now)[0].MaxSequences; got != -1 {
+		t.Errorf("its status says %d", got)
+	}
+	l.FirstToken(now) // so another request waits
+	for range equalReports + 3 {
+		now = now.Add(time.Second)
+		p.Observe("d1", replica.Load{At: now, Source: replica.Metrics, Running: 201, Waiting: 1, Usage: 0.5}, now)
+	}
+	if got := p.Status(now)[0].MaxSequences; got != 201 {
+		t.Errorf("its status says %d where the large prompt runs and small ones wait", got)
 	}
 }
 

@@ -147,7 +147,7 @@ func (p *Pool) Unseen(id replica.ID) (mean float64, sure bool) {
 func (p *Pool) observe(m *member, l replica.Load, now time.Time) {
 	m.load.Add(l)
 	p.count(m, now)
-	m.most.learn(l, m.localWait(now), now)
+	m.most.learn(l, m.localWait(now), m.largestWaiting(l), now)
 	p.noteMostRun()
 	if len(m.book.Leases()) == 0 { // else somebody tries already, see Book
 		p.learned.Ease(&m.learned, now)
