@@ -89,11 +89,19 @@ func (f *Fleet) wantsEvents(role replica.Role) bool {
 // triedLocked reports whether each server has answered, or was asked in vain.
 func (f *keeping) triedLocked() bool {
 	for _, w := range f.watchers {
-		if !w.facts.joined() && w.Reason() == NotProbed {
+		if !w.tried() {
 			return false
 		}
 	}
 	return true
+}
+
+// tried reports whether the server has told its facts, or was asked in vain. Between its answer and the next
+// publish it is up, and its facts are not known yet: it does not count as tried then.
+func (w *Watcher) tried() bool {
+	w.facts.mu.Lock()
+	defer w.facts.mu.Unlock()
+	return len(w.facts.known.facts) > 0 || w.down.reason != NotProbed
 }
 
 // bothLocked reports whether both pools have servers.

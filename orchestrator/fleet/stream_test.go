@@ -27,6 +27,19 @@ func learned(t *testing.T, log *bytes.Buffer) (*Watcher, *prefill.Pool) {
 	cfg := config.Default()
 	cfg.Pools.Prefill.BlockSize = 64
 	cfg.Pools.Prefill.Replicas = []config.Replica{{URL: "http://p0:8000"}, {URL: "http://p1:8000"}}
+	f, p := fleetOf(t, cfg, log, func() {})
+	for _, w := range f.Watchers() {
+		if err := w.accept([]replica.Facts{{Model: "m", Models: []string{"m"}, BlockSize: 16}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return f.Watchers()[0], p
+}
+
+// fleetOf returns a fleet whose watchers do not run, and its prefill pool. changed is called in each publish,
+// under the fleet's mutex.
+func fleetOf(t *testing.T, cfg *config.Config, log *bytes.Buffer, changed func()) (*Fleet, *prefill.Pool) {
+	t.Helper()
 	p, d := prefill.New(prefill.Options{}), decode.New(decode.Options{})
 	p.Configure(prefill.Settings{LoadTTL: time.Second})
 	logger := slog.New(slog.NewTextHandler(log, nil))
@@ -34,18 +47,13 @@ func learned(t *testing.T, log *bytes.Buffer) (*Watcher, *prefill.Pool) {
 		Log: logger, NoEvents: true, Prefill: p, Decode: d, Outliers: &outlier.Set{},
 		Clock:  liveness.NewClock(time.Now()),
 		Panics: panics.Guard{Log: logger}, Registry: prometheus.NewRegistry(),
-		MembersChanged: func(replica.Renames, func(replica.ID) bool, []string) {}, RoomChanged: func() {},
-		ForgetTokens: func(string) {},
+		MembersChanged: func(replica.Renames, func(replica.ID) bool, []string) { changed() },
+		RoomChanged:    func() {}, ForgetTokens: func(string) {},
 	})
 	if err := f.Apply(cfg); err != nil {
 		t.Fatal(err)
 	}
-	for _, w := range f.Watchers() {
-		if err := w.accept([]replica.Facts{{Model: "m", Models: []string{"m"}, BlockSize: 16}}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return f.Watchers()[0], p
+	return f, p
 }
 
 // An engine says 16 and its events say 32: the events are right, which is said once.
