@@ -64,10 +64,13 @@ func (r *recorder) State(s State, reason string) {
 	r.add("state "+s.String(), reason)
 }
 
+// longest is how long a test waits for what has to happen. Only a test that fails waits so long.
+const longest = 3 * time.Minute
+
 // until waits for a condition on what was recorded.
 func (r *recorder) until(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.NewTimer(20 * time.Second)
+	deadline := time.NewTimer(longest)
 	defer deadline.Stop()
 	for {
 		r.mu.Lock()
@@ -207,35 +210,88 @@ func audited() Options { return Options{Audit: 200 * time.Millisecond} }
 // noAudit keeps a test's replays to those that it provokes.
 func noAudit() Options { return Options{Audit: -1, ReplayTimeout: 2 * time.Second} }
 
-// slowly is a Sink that takes its time as long as it is told to.
-type slowly struct {
+// slower is a Sink that takes one batch for several that its engine publishes, whatever the machine's speed.
+type slower struct {
 	*recorder
-	pause atomic.Int64 // nanoseconds a batch
+	published atomic.Int64
+	taken     atomic.Int64 // while it was slow
+	fast      chan struct{}
+	more      chan struct{} // has room for one: more was published
 }
 
-func (s *slowly) Apply(b *kv.Batch) {
-	time.Sleep(time.Duration(s.pause.Load()))
+// aBatchOf is of how many published batches a slower sink takes one.
+const aBatchOf = 8
+
+func (s *slower) Apply(b *kv.Batch) {
+	for s.taken.Load() >= s.published.Load()/aBatchOf {
+		select {
+		case <-s.fast:
+			s.recorder.Apply(b)
+			return
+		case <-s.more:
+		}
+	}
+	s.taken.Add(1)
 	s.recorder.Apply(b)
+}
+
+// publish has the engine publish n batches.
+func (s *slower) publish(e *engine, n int) {
+	e.publish(n)
+	s.published.Add(int64(n))
+	select {
+	case s.more <- struct{}{}:
+	default:
+	}
+}
+
+// isAt waits until the follower is live and has taken all that the engine has published. What the follower
+// has thrown away shows with the next batch, so the engine goes on publishing, one batch at a time.
+func (s *slower) isAt(t *testing.T, f *Follower, e *engine) {
+	t.Helper()
+	waitStats(t, f, "live and up to date", func(now Stats) bool {
+		if now.State == Live && now.Known && now.Seq == uint64(e.n-1) {
+			return true
+		}
+		if now.State == Live {
+			s.publish(e, 1)
+		}
+		return false
+	})
 }
 
 // An engine that publishes faster than we can take does not fill our memory. Waiting batches are thrown
 // away, and come from the replay buffer when there is time.
 func TestTooFastForUs(t *testing.T) {
-	e := newEngine(t, PublisherOptions{})
-	sink := &slowly{recorder: newRecorder()}
-	f := NewFollower(e.source(), sink, Options{Audit: 100 * time.Millisecond, late: 100 * time.Millisecond})
-	run(t, f)
+	const enough = 100_000 // batches, of which the sink takes an eighth: some 48 full turns
+	e := newEngine(t, PublisherOptions{BufferSteps: 2 * enough})
+	sink := &slower{recorder: newRecorder(), fast: make(chan struct{}), more: make(chan struct{}, 1)}
+	sink.published.Store(enough) // at first it is as fast as its engine
+	// No audits: only live batches that are missing count as a gap. Two full turns in a row are too long.
+	o := noAudit()
+	o.late, o.ReplayTimeout = time.Nanosecond, longest
+	f := NewFollower(e.source(), sink, o)
+	stop := run(t, f)
+	goFast := sync.OnceFunc(func() { close(sink.fast) })
+	t.Cleanup(goFast) // comes before stop
 	sink.isLive(t)
-	sink.pause.Store(int64(time.Millisecond))
-	e.publish(5000)
-	waitStats(t, f, "gap", func(s Stats) bool { return s.Gaps > 0 })
-	if n := f.Stats().Batches; n > 2500 {
-		t.Errorf("%d of 5000 batches were taken one by one", n)
+	sink.isAt(t, f, e)
+	before := f.Stats().Gaps
+	sink.published.Store(sink.taken.Load() * aBatchOf)
+	for f.Stats().Gaps == before {
+		if e.n >= enough {
+			t.Fatalf("%d of %d batches were taken one by one, and none was thrown away", sink.taken.Load(), e.n)
+		}
+		sink.publish(e, 64)
 	}
-	sink.pause.Store(0)
-	sink.through(t, 0, uint64(e.n-1))
-	if n := sink.count("forget"); n != 0 {
-		t.Errorf("forgot %d times, but all could be replayed: %s", n, sink.story())
+	goFast()
+	sink.isAt(t, f, e)
+	stop()
+	if !slices.Equal(sink.seqs, span(0, uint64(e.n-1))) {
+		t.Errorf("%d of %d batches were taken, or in another order: %s", len(sink.seqs), e.n, sink.story())
+	}
+	if slices.Contains(sink.log, "forget") {
+		t.Errorf("forgot, but all could be replayed: %s", sink.story())
 	}
 }
 
@@ -626,7 +682,7 @@ func TestRunRefusesBadAddress(t *testing.T) {
 
 func waitStats(t testing.TB, f *Follower, what string, ok func(Stats) bool) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !ok(f.Stats()); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(longest); !ok(f.Stats()); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("no %s: %+v", what, f.Stats())
 		}
