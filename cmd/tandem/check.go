@@ -50,7 +50,7 @@ func (o *checkOptions) run(ctx context.Context, file string, stdout io.Writer) e
 		read = config.ParseFile
 	}
 	if o.json {
-		return checkJSON(read, file, o.against, stdout)
+		return o.writeJSON(ctx, read, file, stdout)
 	}
 	c, err := readConfig(read, file, stdout)
 	if err != nil {
@@ -58,13 +58,8 @@ func (o *checkOptions) run(ctx context.Context, file string, stdout io.Writer) e
 	}
 	fmt.Fprintf(stdout, "%s: ok\n", file)
 	printConfig(stdout, c)
-	if !o.offline {
-		for _, note := range doctor.Addresses(ctx, c, o.lookUp) {
-			fmt.Fprintf(stdout, "  note  %s\n", note)
-		}
-		for _, note := range missingFolders(c) {
-			fmt.Fprintf(stdout, "  note  %s\n", note)
-		}
+	for _, note := range o.notes(ctx, c) {
+		fmt.Fprintf(stdout, "  note  %s\n", note)
 	}
 	if o.against == "" {
 		return nil
@@ -75,6 +70,19 @@ func (o *checkOptions) run(ctx context.Context, file string, stdout io.Writer) e
 	}
 	printChanges(stdout, o.against, config.Diff(old, c))
 	return nil
+}
+
+// notes returns what an operator should know of a good configuration: empty pools, and, unless offline, names
+// with several addresses and missing folders.
+func (o *checkOptions) notes(ctx context.Context, c *config.Config) (notes []string) {
+	if note := emptyPools(c); note != "" {
+		notes = append(notes, note)
+	}
+	if o.offline {
+		return notes
+	}
+	notes = append(notes, doctor.Addresses(ctx, c, o.lookUp)...)
+	return append(notes, missingFolders(c)...)
 }
 
 // readConfig prints every problem of file and returns how many there are as the error.
@@ -127,9 +135,6 @@ func printConfig(stdout io.Writer, c *config.Config) {
 	}
 	if set := experiments(c); len(set) > 0 {
 		row("experimental", "%s", strings.Join(set, ", "))
-	}
-	if note := emptyPools(c); note != "" {
-		row("note", "%s", note)
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -13,6 +14,8 @@ type checked struct {
 	File     string    `json:"file"`
 	OK       bool      `json:"ok"`
 	Problems []problem `json:"problems"` // of File, or of Against; empty where both are good
+	// What the text of check has as notes: empty pools, names with several addresses, missing folders.
+	Notes []string `json:"notes"`
 	// YAML: every value as it would be in force, secrets hidden.
 	InForce string         `json:"config,omitempty"`
 	Against string         `json:"against,omitempty"`
@@ -37,9 +40,11 @@ type configChange struct {
 	Restart bool   `json:"restart"`
 }
 
-// checkJSON writes one object for every outcome. The error is the reason for exit code 1.
-func checkJSON(read func(string) (*config.Config, error), file, against string, stdout io.Writer) error {
-	report := checked{File: file, Against: against, Problems: []problem{}}
+// writeJSON writes one object for every outcome. The error is the reason for exit code 1.
+func (o *checkOptions) writeJSON(
+	ctx context.Context, read func(string) (*config.Config, error), file string, stdout io.Writer,
+) error {
+	report := checked{File: file, Against: o.against, Problems: []problem{}, Notes: []string{}}
 	write := func(err error) error {
 		report.OK = err == nil
 		return errors.Join(err, json.NewEncoder(stdout).Encode(report))
@@ -53,10 +58,11 @@ func checkJSON(read func(string) (*config.Config, error), file, against string, 
 		return write(err)
 	}
 	report.InForce = string(text)
-	if against == "" {
+	report.Notes = append(report.Notes, o.notes(ctx, c)...)
+	if o.against == "" {
 		return write(nil)
 	}
-	old, err := report.read(read, against)
+	old, err := report.read(read, o.against)
 	if err != nil {
 		return write(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -98,7 +99,16 @@ func TestCheckNotesANameWithSeveralAddresses(t *testing.T) {
 		!strings.Contains(out.String(), note) {
 		t.Errorf("%v: want one note\n%s\nin\n%s", err, note, out.String())
 	}
-	o.offline = true
+	var report checked
+	o.json = true
+	out.Reset()
+	err := o.run(t.Context(), "a.yaml", &out)
+	if err = errors.Join(err, json.Unmarshal([]byte(out.String()), &report)); err != nil ||
+		len(report.Notes) != 2 || !strings.Contains(report.Notes[0], "pools.prefill is empty") ||
+		!strings.Contains(note, "note  "+report.Notes[1]+"\n") {
+		t.Errorf("%v: want the same notes as JSON, not\n%s", err, out.String())
+	}
+	o.json, o.offline = false, true
 	out.Reset()
 	if err := o.run(t.Context(), "a.yaml", &out); err != nil || strings.Contains(out.String(), "addresses") {
 		t.Errorf("%v: --offline looks a name up:\n%s", err, out.String())
@@ -160,7 +170,7 @@ func TestCheckJSON(t *testing.T) {
 			`{"file":"bad.yaml","line":1,"column":1,"field":"listne","message":"is not a field",`,
 		},
 		{[]string{"none.yaml"}, false, `"problems":[{"file":"none.yaml","message":"`},
-		{[]string{"new.yaml"}, true, `"ok":true,"problems":[],"config":"`},
+		{[]string{"new.yaml"}, true, `"ok":true,"problems":[],"notes":["pools.prefill and pools.decode are empty`},
 		{[]string{
 			"new.yaml", "--against", "old.yaml",
 		}, true, `"changes":[{"field":"listen","old":":8000","new":":9","restart":true},` +
