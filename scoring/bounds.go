@@ -5,34 +5,34 @@ import (
 	"slices"
 )
 
-// bounds is what each side of a pair adds to its cost at least, and at most. Most pairs are never priced: by
-// the bounds they are not among the best, and tie with the best or do not.
+// bounds are the least and the most that each side of a pair adds to the pair's cost. They keep most pairs
+// from being priced: the bounds already tell whether a pair can be among the best, or tie with the best.
 type bounds struct {
-	floors []float64   // of each receiver; +Inf where it can be in no pair, or is excluded
-	order  []candidate // those receivers that can, the lowest floor first
-	groups [2]group    // the same, apart
+	floors []float64   // of each receiver; +Inf if it has no pair, or is excluded
+	order  []candidate // the receivers with a pair, the lowest floor first
+	groups [2]group    // the same receivers, in two groups
 	ready  float64     // seconds until the first sender is ready
 }
 
-// candidate is a receiver with its floor: what its pairs cost at least beyond what the sender adds.
+// candidate is a receiver with its floor: the least cost of its pairs beyond what the sender adds.
 type candidate struct {
 	floor float64
 	at    int32 // in Receivers
 }
 
-// group is receivers for which the blocks to be moved take about the same time, so that nearly nothing else
-// is between the two sides of their pairs; or those that are like nobody else.
+// group is a set of receivers. In the first group the transfers take about the same time, so that the cost
+// of a pair is nearly a sum of its two sides. The second group has all other receivers.
 type group struct {
 	receivers []candidate // the lowest floor first
-	most      []float64   // that each of them, or any before it, adds at most
-	own       RateRange   // seconds that the blocks take
-	senders   []float64   // what each sender adds at least; +Inf for no receivers
+	most      []float64   // the most that each receiver, or any before it, adds
+	own       RateRange   // seconds of the transfers
+	senders   []float64   // the least that each sender adds; +Inf without receivers
 }
 
-// bound works out the bounds. A receiver's floor is its price over the fastest of its links with a sender
-// that costs nothing itself, and is as good as any in everything else. The same sum of numbers that are not
-// more is not more, rounding included, so that with what a sender costs itself it is never more than their
-// price.
+// bound computes the bounds. A receiver's floor is its price over its fastest link, with an ideal sender:
+// one that costs nothing itself and is as good as any sender in everything else. The floor plus a sender's
+// own cost is never above the price of their pair, rounding included, because both sum the same numbers in
+// the same order, each no larger in the floor.
 func (t *Table) bound() {
 	ideal := t.idealSender()
 	t.floors, t.order = t.floors[:0], t.order[:0]
@@ -71,7 +71,7 @@ func (t *Table) idealSender() Sender {
 	return s
 }
 
-// divide makes the groups. The usual time is that of the receiver in the middle.
+// divide makes the groups. The usual time is the time of the median receiver.
 func (t *Table) divide() {
 	for k := range t.groups {
 		t.groups[k].reset()
@@ -92,11 +92,10 @@ func (t *Table) divide() {
 	}
 }
 
-// unlike is the part by which blocks take longer or shorter than is usual where a receiver is like nobody
-// else.
+// unlike is the relative difference from the usual time that puts a receiver into the second group.
 const unlike = 0.01
 
-// times returns the seconds that the blocks take for a receiver, over any of its links.
+// times returns the seconds that the blocks of a receiver take, over any of its links.
 func (t *Table) times(j int32) RateRange {
 	bytes, rates := t.Receivers[j].Bytes, t.Columns[t.Col[j]]
 	return RateRange{bytes * rates.Least, bytes * rates.Most}
@@ -107,7 +106,7 @@ func (g *group) reset() {
 	g.senders, g.own = g.senders[:0], noRates
 }
 
-// add adds a receiver, whose floor is not below that of the last one.
+// add adds a receiver, whose floor is not below the last one's.
 func (g *group) add(c candidate, own RateRange, most float64) {
 	g.own.add(own.Least)
 	g.own.add(own.Most)
@@ -118,9 +117,9 @@ func (g *group) add(c candidate, own RateRange, most float64) {
 	g.receivers, g.most = append(g.receivers, c), append(g.most, most)
 }
 
-// boundSenders works out what each sender adds at least: what it costs itself, and what its transfers keep
-// waiting beyond those of the ideal one. The second is added up in another order than in a price, and counts
-// less for what the two may be apart.
+// boundSenders computes the least that each sender adds: its own cost, and how much longer its transfers
+// make others wait than the ideal sender's. The second part is summed in another order than a price, so it
+// is reduced by the possible rounding difference.
 func (g *group) boundSenders(senders []Sender, ideal *Sender) {
 	n := len(g.receivers)
 	if n == 0 {
@@ -142,18 +141,18 @@ func (g *group) boundSenders(senders []Sender, ideal *Sender) {
 	}
 }
 
-// senderMost returns what s adds at most to the cost of pairs in g.
+// senderMost returns the most that s adds to the cost of pairs in g.
 func (g *group) senderMost(s *Sender) float64 {
 	return atMost(s.cost + max(0, s.Outbox-s.Ready) + linkContention(g.own.Most, s.Leaving, s.crowding()))
 }
 
-// atMost returns more than what one side adds to a price, which is added up in another order.
+// atMost returns a bound above one side's share of a price, which is summed in another order.
 func atMost(side float64) float64 { return side + rounding*(1+math.Abs(side)) }
 
-// rounding is more than the part by which two sums of the same numbers are apart.
+// rounding is above the relative difference of two sums of the same numbers.
 const rounding = 1e-12
 
-// senderLeast returns what sender i adds at least, whoever receives.
+// senderLeast returns the least that sender i adds, with any receiver.
 func (t *Table) senderLeast(i int) float64 {
 	return min(t.groups[0].senders[i], t.groups[1].senders[i])
 }

@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 )
 
-// Choice is one plan: indexes into the table. Prefill is -1 for a decode candidate alone.
+// Choice is one plan, as indexes into the table. Prefill is -1 for a Local plan.
 type Choice struct {
 	Prefill, Decode int32
 	Cost            float64
@@ -14,7 +14,8 @@ type Choice struct {
 // none is worse than every plan.
 var none = Choice{Prefill: -1, Decode: -1, Cost: math.Inf(1)}
 
-// before reports whether c stands before o in a list of the best: of equal plans the first in the table does.
+// before reports whether c comes before o in a list of the best plans. Equal plans keep the order of the
+// table.
 func (c Choice) before(o Choice) bool {
 	switch {
 	case c.Cost != o.Cost:
@@ -25,9 +26,9 @@ func (c Choice) before(o Choice) bool {
 	return c.Decode < o.Decode
 }
 
-// Choose returns the chosen plan, how many plans were as good, and how many there are at all; in best and
-// locals it leaves the cheapest Splits and Local plans in order, filled up with plans of infinite cost.
-// Without any plan, all is zero and the choice's cost infinite.
+// Choose returns the chosen plan, the number of equally good plans, and the number of all plans. It fills
+// best and locals with the cheapest Splits and Local plans in order, and the rest with plans of infinite
+// cost. Without any plan, the numbers are zero and the choice's cost is infinite.
 func (t *Table) Choose(rnd *rand.Rand, best, locals []Choice) (chosen Choice, ties, plans int) {
 	fill(best)
 	fill(locals)
@@ -46,8 +47,8 @@ func (t *Table) Choose(rnd *rand.Rand, best, locals []Choice) (chosen Choice, ti
 	return chosen, ties, plans
 }
 
-// splits finds the best Splits. It begins with a sender that is good for one, so that those which are found
-// keep most of the others out.
+// splits finds the best Splits. It begins with a sender that is good for one receiver, so that the first
+// results exclude most other pairs.
 func (t *Table) splits(best []Choice) {
 	t.bound()
 	first := t.good()
@@ -62,8 +63,8 @@ func (t *Table) splits(best []Choice) {
 	}
 }
 
-// good returns the sender whose pair with the receiver of the lowest floor costs least, were it possible; -1
-// where there is no pair.
+// good returns the sender whose pair with the receiver of the lowest floor costs least, if that pair were
+// possible; -1 without a pair.
 func (t *Table) good() int {
 	first, least := -1, math.Inf(1)
 	for i, out := range t.senderOut {
@@ -78,8 +79,8 @@ func (t *Table) good() int {
 	return first
 }
 
-// row prices the pairs of sender i that may be among the best, and enters them there. Of equal pairs those of
-// a sender further down in the table are not.
+// row enters the best pairs of sender i into best. Of equal pairs, those of a later sender in the table are
+// left out.
 func (t *Table) row(i int, best []Choice) {
 	for k := range t.groups {
 		g := &t.groups[k]
@@ -87,7 +88,7 @@ func (t *Table) row(i int, best []Choice) {
 	}
 }
 
-// rowWith is row for the receivers of one group, to whose pairs sender i adds so much at least.
+// rowWith is row for the receivers of one group. own is the least that sender i adds to their pairs.
 func (t *Table) rowWith(i int, with []candidate, own float64, best []Choice) {
 	s, rates := &t.Senders[i], t.rates(i)
 	worst := &best[len(best)-1]
@@ -127,7 +128,7 @@ func fill(top []Choice) {
 	}
 }
 
-// insert puts c into the sorted list top, from which the last falls out.
+// insert puts c into the sorted list top and drops the last one.
 func insert(top []Choice, c Choice) {
 	i := len(top) - 1
 	for ; i > 0 && c.before(top[i-1]); i-- {

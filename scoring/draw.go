@@ -2,10 +2,10 @@ package scoring
 
 import "math/rand/v2"
 
-// draw takes one of the plans that are as good as least: the minimum of exact numbers would send everyone the
-// same way until the next report. Each has the same chance. In a fleet that is idle nearly every pair is as
-// good, so that they are counted, mostly without pricing them (see ties.go); one number is drawn, and only
-// the row that it falls into is walked through.
+// draw takes one of the plans that are as good as least, each with the same chance. The exact minimum would
+// send every request the same way until the next report. In an idle fleet nearly every pair is as good as
+// the best. So draw counts the pairs, mostly without pricing them (see ties.go), draws one number, and walks
+// only the row that it falls into.
 func (t *Table) draw(rnd *rand.Rand, least Choice) (chosen Choice, ties int) {
 	limit := t.Limit(least.Cost)
 	splits := t.countSplits(limit)
@@ -22,8 +22,8 @@ func (t *Table) draw(rnd *rand.Rand, least Choice) (chosen Choice, ties int) {
 	return t.tiedLocal(at-splits, limit), ties
 }
 
-// countSplits returns how many pairs cost no more than limit, and leaves in t.tied how many of each sender
-// do.
+// countSplits returns how many pairs cost no more than limit. It leaves the number of each sender's pairs in
+// t.tied.
 func (t *Table) countSplits(limit float64) (n int) {
 	t.tied = t.tied[:0]
 	for i, out := range t.senderOut {
@@ -37,7 +37,7 @@ func (t *Table) countSplits(limit float64) (n int) {
 	return n
 }
 
-// tiedSplit returns the pair that costs no more than limit before which so many in the table do not, either.
+// tiedSplit returns the pair within limit that has so many others within limit before it in the table.
 func (t *Table) tiedSplit(before int, limit float64) (found Choice) {
 	i := 0
 	for ; before >= int(t.tied[i]); i++ {
@@ -71,7 +71,7 @@ func (t *Table) countLocals(limit float64) (n int) {
 	return n
 }
 
-// tiedLocal is tiedSplit for the decode candidates alone.
+// tiedLocal is tiedSplit for Local plans.
 func (t *Table) tiedLocal(before int, limit float64) (found Choice) {
 	for j := range t.Local {
 		if cost, ok := t.Alone(j); ok && cost <= limit {

@@ -2,13 +2,13 @@ package scoring
 
 import "slices"
 
-// exclusions is what may not be chosen of a [Table].
+// exclusions are the plans of a [Table] that must not be chosen.
 type exclusions struct {
 	senderOut, receiverOut, localOut []bool
 	pairsOut                         []int32 // in PerByte
 }
 
-// reset takes all back, for so many senders and receivers, and of these so many alone.
+// reset removes all exclusions. The arguments are the numbers of senders, of receivers and of Local plans.
 func (x *exclusions) reset(senders, receivers, local int) {
 	x.senderOut = cleared(x.senderOut, senders)
 	x.receiverOut = cleared(x.receiverOut, receivers)
@@ -22,16 +22,16 @@ func cleared(s []bool, n int) []bool {
 	return s
 }
 
-// ExcludeSender takes every Split of sender i out.
+// ExcludeSender excludes every Split of sender i.
 func (x *exclusions) ExcludeSender(i int) { x.senderOut[i] = true }
 
-// ExcludeReceiver takes every Split of receiver j out.
+// ExcludeReceiver excludes every Split of receiver j.
 func (x *exclusions) ExcludeReceiver(j int) { x.receiverOut[j] = true }
 
-// ExcludeLocal takes receiver j out as one that prefills by itself.
+// ExcludeLocal excludes the Local plan of receiver j.
 func (x *exclusions) ExcludeLocal(j int) { x.localOut[j] = true }
 
-// ExcludePair takes the pair at a place in PerByte out.
+// ExcludePair excludes the pair at an index of PerByte.
 func (x *exclusions) ExcludePair(at int) {
 	if !x.pairOut(at) {
 		x.pairsOut = append(x.pairsOut, int32(at))
@@ -40,7 +40,7 @@ func (x *exclusions) ExcludePair(at int) {
 
 func (x *exclusions) pairOut(at int) bool { return slices.Contains(x.pairsOut, int32(at)) }
 
-// excludedPairs returns how many pairs would be possible, were they not excluded one by one.
+// excludedPairs returns how many possible pairs are excluded only by [exclusions.ExcludePair].
 func (t *Table) excludedPairs() (n int) {
 	for _, at := range t.pairsOut {
 		i, j := slices.Index(t.Row, at/int32(t.Stride)), slices.Index(t.Col, at%int32(t.Stride))

@@ -1,9 +1,8 @@
 package scoring
 
-// OtherSender returns the cheapest pair of c's receiver with another sender than c's, the first in the table
-// of those that cost the same; its cost is infinite where there is none. It is to be asked after
-// [Table.Choose], by whose bounds hardly any pair has to be looked at: one column of all rates lies in as
-// many places of memory as there are senders.
+// OtherSender returns the cheapest pair of c's receiver with another sender. Among equal pairs it takes the
+// first in the table. Its cost is infinite without such a pair. Call it after [Table.Choose], whose bounds
+// exclude nearly every pair: a column of rates is spread over as many places in memory as there are senders.
 func (t *Table) OtherSender(c Choice) Choice {
 	best := none
 	for i := range t.Senders {
@@ -17,7 +16,7 @@ func (t *Table) OtherSender(c Choice) Choice {
 	return best
 }
 
-// OtherReceiver is OtherSender for c's sender with another receiver than c's.
+// OtherReceiver is OtherSender for c's sender with another receiver.
 func (t *Table) OtherReceiver(c Choice) Choice {
 	best, own := none, t.senderLeast(int(c.Prefill))
 	for j, floor := range t.floors {

@@ -1,7 +1,8 @@
 package scoring
 
-// pressureSeconds is the pressure of a KV cache that is half full. What is promised keeps out who finds no
-// room; this is for what is lost before that: prefixes that are evicted, and answers longer than expected.
+// pressureSeconds is the pressure of a half-full KV cache. A reservation already keeps out requests without
+// room. Pressure prices what is lost before that: evicted prefixes, and answers that are longer than
+// expected.
 const pressureSeconds = 0.05
 
 // Pressure turns a share of KV in use into seconds of expected trouble: preemption and evicted prefixes. NaN
@@ -14,55 +15,55 @@ func Pressure(usage float64) float64 {
 	return pressureSeconds * usage / (1 - usage)
 }
 
-// transferTime is the seconds that blocks which take own seconds are on their way, behind what both sides
-// have to move before; they are ready later than what is sent before them.
+// transferTime returns the seconds from the prompt's end until its blocks have arrived. The blocks take own
+// seconds, after the transfers that both sides have to make before. Earlier transfers of the sender can run
+// while the prompt is computed.
 func transferTime(own, outbox, inbound, ready float64) float64 {
 	return max(outbox-ready, inbound) + own
 }
 
-// prefillBlocking is the seconds that blocks which are ready wait until the decode replica has computed the
-// prompts that it prefills itself. Those run already, and whoever runs comes first: in steps that a long
-// prompt fills no other request is admitted, so that not even the transfer begins (vLLM 0.32,
-// v1/core/sched/scheduler.py).
+// prefillBlocking returns the seconds that ready blocks wait for the decode replica's local prefills.
+// Running prompts come first: a step that a long prompt fills admits no other request, so even the transfer
+// does not begin (vLLM 0.32, v1/core/sched/scheduler.py).
 func prefillBlocking(busy, ready float64) float64 { return max(0, busy-ready) }
 
-// contention is the seconds that others wait, all together, who come at a rate while something is taken for
-// own seconds: on average for half of it. Over a link that takes a tenth of a second that is nothing; a long
-// prompt over a slow one costs others far more than itself.
+// contention returns the total wait of requests that arrive at a rate while a resource is taken for own
+// seconds: each waits for half the time on average. This is nothing for a tenth of a second on a link. A long
+// prompt over a slow link costs others far more than itself.
 func contention(own, rate float64) float64 { return rate * own * own / 2 }
 
-// linkContention is the contention of a transfer: with those who come during its own seconds, and with those
-// who come while the transfers ahead of it are under way, by the [linkCrowding] of both sides.
+// linkContention is the contention of a transfer: with requests that arrive during its own seconds, and with
+// requests that arrive during the transfers ahead, by the [linkCrowding] of both sides.
 func linkContention(own, rate, crowding float64) float64 { return contention(own, rate) + own*crowding }
 
-// linkCrowding returns how many requests come, at a rate, while transfers ahead take so many seconds,
-// busyMost at most. Each of them waits a second longer for each second of a transfer that is added. Unlike in
-// [Queue.Crowding], what they bring is not known to make the queue last longer.
+// linkCrowding returns how many requests arrive, at a rate, during the transfers ahead, at most busyMost
+// seconds. Each such request waits one second longer for each second that a transfer adds. Unlike in
+// [Queue.Crowding], it is unknown whether they make the queue last longer.
 func linkCrowding(ahead, rate float64) float64 { return rate * min(max(ahead, 0), busyMost) }
 
-// A second of standing still counts once in a pause that is hardly noticed, and three times in one of two
-// seconds and more.
+// A second of a barely noticeable pause counts once. A second of a pause of two seconds or more counts three
+// times.
 const (
 	pauseGrows = 1 // a second
 	pauseLong  = 2 // seconds
 )
 
-// pausePenalty weighs the seconds for which a stream stands still. One long pause is worse than many short
-// ones that add up to it: who reads along notices no tenth of a second, and of a short answer a long one is
-// most of its time.
+// pausePenalty weighs the seconds of a pause in a stream. One long pause is worse than many short ones of
+// the same total: a reader does not notice a tenth of a second, but a long pause is most of the time of a
+// short answer.
 func pausePenalty(seconds float64) float64 { return seconds * (1 + pauseGrows*min(seconds, pauseLong)) }
 
-// patience is how many tokens of an answer have to come a second later each to be as bad as a first token
-// that comes so many seconds later: 5 s until the first token and 100 ms for each are as hard to bear.
+// patience is the number of tokens whose delay of a second each is as bad as a first token that many seconds
+// later: 5 s until the first token and 100 ms per token are equally hard to bear.
 const patience = 50
 
-// standing weighs the seconds for which streams of d stand still, all together.
+// standing weighs a pause of all running streams of d.
 func (w *Weights) standing(d *Decode, seconds float64) float64 {
 	return w.streams(d) * d.Local.Active * seconds
 }
 
-// streams weighs the seconds that the streams of d lose. A second is a small part of the time of a long
-// answer, and makes each token of a short one come much later.
+// streams weighs the seconds that the streams of d lose. A second is a small part of a long answer, and much
+// for each token of a short one.
 func (w *Weights) streams(d *Decode) float64 {
 	if d.Usual <= 0 {
 		return w.DecodePenalty
@@ -70,5 +71,5 @@ func (w *Weights) streams(d *Decode) float64 {
 	return w.DecodePenalty * patience / max(d.Usual, shortAnswer)
 }
 
-// shortAnswer is the shortest answer that has a time between its tokens.
+// shortAnswer is the shortest answer with a time between two tokens.
 const shortAnswer = 2

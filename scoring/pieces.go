@@ -1,13 +1,13 @@
 package scoring
 
-// A prompt that a decode replica computes itself may be sent to it in pieces, each a request of its own for a
-// longer beginning of the prompt: the engine finds what is before it in its prefix cache. Streams there stand
-// still for a piece, and not for the whole prompt, and make a token between one piece and the next.
+// A prompt that a decode replica computes itself may be sent in pieces. Each piece is a request of its own
+// for a longer beginning of the prompt; the engine finds the earlier pieces in its prefix cache. Streams on
+// the replica stop for one piece, not for the whole prompt, and make a token between two pieces.
 
 // Took returns the seconds from the beginning of the prefill to its end.
 func (l *Local) Took() float64 { return l.Warm + l.Between }
 
-// Longest returns the seconds for which nobody else has a step to itself.
+// Longest returns the longest seconds without a decode-only step.
 func (l *Local) Longest() float64 {
 	if l.Piece == 0 {
 		return l.Warm
@@ -15,7 +15,7 @@ func (l *Local) Longest() float64 {
 	return l.Piece
 }
 
-// pause weighs the seconds for which each stream stands still, by how many of them it does so at once.
+// pause weighs the seconds for which each stream stops, by the length of each stop.
 func (l *Local) pause() float64 {
 	if l.Piece == 0 {
 		return pausePenalty(l.Warm)
@@ -23,8 +23,8 @@ func (l *Local) pause() float64 {
 	return l.Warm * (1 + pauseGrows*min(l.Piece, pauseLong))
 }
 
-// contention is the seconds that those wait, all together, who come meanwhile: half of the prefill on
-// average, or of a piece.
+// contention returns the total wait of requests that arrive during the prefill: on average half its time, or
+// half of a piece.
 func (l *Local) contention() float64 {
 	if l.Piece == 0 {
 		return contention(l.Warm, l.Arrivals)

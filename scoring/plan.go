@@ -2,28 +2,28 @@ package scoring
 
 import "time"
 
-// A request is served by a pair, Split(p, d): p computes its prompt, d pulls the KV blocks and generates; or
-// by one decode replica alone, Local(d). What either costs is predicted here and nowhere else: whoever
-// decides, reports, refuses, moves or explains asks a [Model].
+// A request is served by a pair, Split(p, d): p computes the prompt, d pulls the KV blocks and generates. Or
+// it is served by one decode replica alone, Local(d). The cost of both is predicted here and nowhere else:
+// all code that decides, reports, refuses, moves or explains uses a [Model].
 
 // Model predicts the cost of plans from facts. There are two: [Seconds] and [Raw].
 type Model interface {
-	// Prefill and Decode return the terms of a Split that are of one side alone.
+	// Prefill and Decode return the terms of a Split that belong to one side.
 	Prefill(p *Prefill) Terms
 	Decode(d *Decode) Terms
 
-	// Sender and Receiver return what is to be known of a side to price pairs with it, see [Sender.Meet].
+	// Sender and Receiver return the facts of a side that prices of pairs need, see [Sender.Meet].
 	Sender(p *Prefill) Sender
 	Receiver(d *Decode) Receiver
 
-	// Local returns the terms of d alone.
+	// Local returns the terms of the Local plan on d.
 	Local(d *Decode) Terms
 
-	// Ties returns which plans are as good as the best.
+	// Ties returns the rule for plans that are as good as the best.
 	Ties(absolute time.Duration, relative float64) Ties
 }
 
-// Split returns the terms of the pair (p, d), between which a byte takes so many seconds.
+// Split returns the terms of the pair (p, d). perByte is the seconds per byte between them.
 func Split(m Model, p *Prefill, d *Decode, perByte float64) Terms {
 	s, r := m.Sender(p), m.Receiver(d)
 	return m.Prefill(p).Plus(m.Decode(d)).Plus(s.Meet(&r, perByte).Terms())
@@ -32,11 +32,11 @@ func Split(m Model, p *Prefill, d *Decode, perByte float64) Terms {
 // Seconds is the model that counts every term in predicted seconds.
 type Seconds struct {
 	Weights
-	Setup         float64 // seconds of one transfer, whatever its size
+	Setup         float64 // fixed seconds of one transfer
 	BytesPerToken float64 // of the KV cache
 }
 
-// Prefill returns the terms of a Split that are p's alone.
+// Prefill returns the terms of a Split that belong to p.
 func (m *Seconds) Prefill(p *Prefill) Terms {
 	return Terms{
 		Wait:     m.Beta * p.Wait,
@@ -46,26 +46,26 @@ func (m *Seconds) Prefill(p *Prefill) Terms {
 	}
 }
 
-// Decode returns the terms of a Split that are d's alone. Who computes a prompt has its first token with it;
-// of blocks that came a decode step makes it.
+// Decode returns the terms of a Split that belong to d. A prefill also yields the first token, but after a
+// transfer the first token takes one more decode step.
 func (m *Seconds) Decode(d *Decode) Terms {
 	return Terms{
 		Room:     d.Room,
 		Transfer: d.First,
 		Decode:   m.streams(d) * d.Running * d.Marginal * d.Output,
 		Answer:   d.Later,
-		// Its streams stand still while the blocks are asked for.
+		// The streams of d stop while the read of the blocks is posted.
 		Interference: m.standing(d, pausePenalty(float64(d.Missing)*d.Posting)),
 		Pressure:     m.Gamma * Pressure(d.Usage),
 		Failures:     d.Failures,
 	}
 }
 
-// Meet returns what is between two replicas. A replica sends, and receives, one prompt after the other: this
-// one follows when both sides are through with those that were booked before, each at the speed of its own
-// link; at this one's, a small error of it would count as many times as others are under way. What the sender
-// has to send was computed before this one, so that it goes out meanwhile; what the receiver has still to get
-// when this one is ready is counted in its facts.
+// Meet returns the costs between two replicas. A replica sends, and receives, one prompt after the other. So
+// this transfer starts when both sides have finished their earlier transfers. Each earlier transfer counts
+// at the speed of its own link: at this link's speed, a small error would count once for each transfer under
+// way. The sender's earlier transfers run while this prompt is computed. The receiver's facts count only the
+// transfers that remain when the prompt is ready.
 func (s *Sender) Meet(r *Receiver, perByte float64) Pair {
 	own := float64(r.Bytes * perByte)
 	return Pair{
@@ -76,8 +76,8 @@ func (s *Sender) Meet(r *Receiver, perByte float64) Pair {
 	}
 }
 
-// Local returns the terms of d alone. Its seconds delay later ones, as on a prefill replica; streams there
-// stand still, and whoever comes to the replica meanwhile waits, on average for half of it.
+// Local returns the terms of the Local plan on d. Its seconds delay later requests, as on a prefill replica.
+// Streams on d stop, and requests that come to d meanwhile wait, on average for half of the prefill.
 func (m *Seconds) Local(d *Decode) Terms {
 	l := &d.Local
 	delayed := l.Delayed + l.contention()
@@ -96,27 +96,27 @@ func (m *Seconds) Local(d *Decode) Terms {
 // Sender is the prefill side of pairs.
 type Sender struct {
 	cost    float64 // of its own terms, in a [Table]
-	Ready   float64 // seconds until it has computed what is to be moved
-	Outbox  float64 // seconds of transfers that come before
+	Ready   float64 // seconds until the prompt is computed
+	Outbox  float64 // seconds of earlier transfers
 	Leaving float64 // transfers a second, weighted
 }
 
 // Receiver is the decode side of pairs.
 type Receiver struct {
 	cost     float64 // of its own terms and the set-up of a transfer, in a [Table]
-	Setup    float64 // seconds of a transfer, whatever its size
-	Bytes    float64 // to be moved
-	Inbound  float64 // seconds of transfers that come before
-	Busy     float64 // seconds for which the prompts that it prefills itself let nobody else in
+	Setup    float64 // fixed seconds of a transfer
+	Bytes    float64 // to be transferred
+	Inbound  float64 // seconds of earlier transfers
+	Busy     float64 // seconds for which local prefills keep out other requests
 	Arriving float64 // transfers a second, weighted
 }
 
-// Sender returns p as a side of pairs.
+// Sender returns the prefill side p.
 func (m *Seconds) Sender(p *Prefill) Sender {
 	return Sender{Ready: p.Ready(), Outbox: p.Outbox, Leaving: m.Beta * p.Leaving}
 }
 
-// Receiver returns d as a side of pairs.
+// Receiver returns the decode side d.
 func (m *Seconds) Receiver(d *Decode) Receiver {
 	return Receiver{
 		Setup: m.Setup, Bytes: float64(d.Missing) * m.BytesPerToken, Inbound: d.Inbound, Busy: d.Local.Busy,
@@ -124,44 +124,44 @@ func (m *Seconds) Receiver(d *Decode) Receiver {
 	}
 }
 
-// Ties returns the policy's own.
+// Ties returns the policy's rule.
 func (m *Seconds) Ties(absolute time.Duration, relative float64) Ties {
 	return Ties{Absolute: absolute.Seconds(), Relative: relative}
 }
 
-// price returns what the pair of s and r costs: the sum of the terms that [Split] returns.
+// price returns the cost of the pair of s and r: the sum of the terms of [Split].
 func (s *Sender) price(r *Receiver, perByte float64) float64 {
 	own := float64(r.Bytes * perByte)
 	return s.cost + (r.cost + transferTime(own, s.Outbox, r.Inbound, s.Ready) +
 		prefillBlocking(r.Busy, s.Ready) + linkContention(own, s.Leaving+r.Arriving, s.crowding()+r.crowding()))
 }
 
-// crowding returns the requests, weighted, that come before the outbox is empty, see [linkCrowding].
+// crowding returns the weighted requests that arrive before the outbox is empty, see [linkCrowding].
 func (s *Sender) crowding() float64 { return linkCrowding(s.Outbox-s.Ready, s.Leaving) }
 
-// crowding returns the requests, weighted, that come before the blocks ahead have arrived.
+// crowding returns the weighted requests that arrive before the earlier blocks have arrived.
 func (r *Receiver) crowding() float64 { return linkCrowding(r.Inbound, r.Arriving) }
 
-// Pair is what is between the two sides of a Split, in seconds.
+// Pair holds the seconds between the two sides of a Split.
 type Pair struct {
-	Own        float64 // for which the blocks take both sides
-	Transfer   float64 // from when the blocks are ready until they are there: set-up, transfers ahead, their own
-	Blocked    float64 // beyond that, until the receiver has computed the prompts that it prefills itself
-	Contention float64 // that others wait for the transfer, all together, weighted
+	Own        float64 // of the transfer itself
+	Transfer   float64 // from ready blocks to arrived blocks: set-up, earlier transfers, own transfer
+	Blocked    float64 // after that, until the receiver has finished its local prefills
+	Contention float64 // total weighted seconds that others wait for the transfer
 }
 
-// Landing returns the seconds from when the blocks are ready to when they are on the decode replica.
+// Landing returns the seconds from ready blocks until the decode replica can use them.
 func (p Pair) Landing() float64 { return p.Transfer + p.Blocked }
 
-// Terms returns p as terms of a plan; the others are zero.
+// Terms returns p as terms of a plan; the other terms are zero.
 func (p Pair) Terms() Terms {
 	return Terms{Room: p.Blocked, Transfer: p.Transfer, Interference: p.Contention}
 }
 
 // TTFT is the seconds until a first token.
 type TTFT struct {
-	Ahead float64 // of others' work, and of the step that makes the first token of blocks which came
-	Own   float64 // to compute the prompt and to move its blocks
+	Ahead float64 // work of other requests, and the step that makes the first token after a transfer
+	Own   float64 // computing the prompt and moving its blocks
 }
 
 // Total returns the sum.
@@ -173,7 +173,7 @@ func SplitTTFT(m Model, p *Prefill, d *Decode, perByte float64) TTFT {
 	return TTFT{Ahead: d.Room + d.Step + p.Wait, Own: p.Warm + s.Meet(&r, perByte).Landing()}
 }
 
-// LocalTTFT returns the seconds until the first token of d alone.
+// LocalTTFT returns the seconds until the first token of the Local plan on d.
 func LocalTTFT(d *Decode) TTFT {
 	return TTFT{Ahead: d.Room + d.Local.Wait, Own: d.Local.Took()}
 }

@@ -1,25 +1,25 @@
 package scoring
 
-// Queue is what waits on one replica to be prefilled.
+// Queue is the prefill work that waits on one replica.
 type Queue struct {
 	Wait     float64 // seconds of work ahead
-	Arrivals float64 // requests a second that come to the replica
-	// Share of its time that it prefills, 0..1 and more when overbooked; asked only where something waits.
+	Arrivals float64 // requests per second that come to the replica
+	// Share of its time spent on prefills, 0..1, more if overbooked; used only if work waits.
 	Rho float64
 }
 
-// A queue is taken to last for busyMost seconds at most: nobody knows whether requests go on coming at the
-// same rate for longer. It is taken to last for busyTimes as long as the work in it at most, too, since Rho
-// is known to one part in busyTimes at best.
+// A queue counts as lasting at most busyMost seconds: it is unknown whether requests keep coming at the same
+// rate for longer. It also counts as lasting at most busyTimes as long as its work, because Rho is known to
+// one part in busyTimes at best.
 const (
 	busyMost  = 10
 	busyTimes = 20
 )
 
-// Crowding returns the seconds that all together wait longer for each second of work that is put on q, that
-// second included. Whoever comes before the queue is empty waits as much longer. That is all who come in
-// Wait/(1-Rho) seconds, since what they bring makes it last longer. On a replica that has nothing to do it is
-// 1, however busy it was before.
+// Crowding returns the total delay of all requests for each second of work added to q, that second included.
+// Each request that comes before the queue is empty waits one second longer. These are the requests of the
+// next Wait/(1-Rho) seconds, because new requests make the queue last longer. On an idle replica the result
+// is 1, however busy the replica was before.
 func (q Queue) Crowding() float64 {
 	if !(q.Arrivals*q.Wait > 0) {
 		return 1

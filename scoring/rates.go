@@ -5,15 +5,15 @@ import (
 	"slices"
 )
 
-// PairRates is how long a byte takes between every prefill replica and every decode replica of the pools.
+// PairRates are the seconds per byte between every prefill replica and every decode replica of the pools.
 type PairRates struct {
-	PerByte []float64 // seconds, at row*Stride+column; below zero for a pair that cannot be
+	PerByte []float64 // seconds, at row*Stride+column; below zero for an impossible pair
 	Stride  int
-	Columns []RateRange // of the pairs of each column that can be
-	Whole   []bool      // by row: every pair in it can be
+	Columns []RateRange // of the possible pairs in each column
+	Whole   []bool      // by row: every pair in it is possible
 }
 
-// RateRange is the least and the most of some rates; of none the least is +Inf and the most 0.
+// RateRange is the least and the most of some rates; without a rate the least is +Inf and the most 0.
 type RateRange struct{ Least, Most float64 }
 
 func (r *RateRange) add(perByte float64) {
@@ -45,7 +45,7 @@ func (r *PairRates) Add(perByte float64) {
 	}
 }
 
-// Set changes the rate of the pair at a place, which can be.
+// Set changes the rate of the pair at an index. The pair must be possible.
 func (r *PairRates) Set(at int, perByte float64) {
 	r.PerByte[at] = perByte
 	column := noRates

@@ -5,12 +5,12 @@ import (
 	"slices"
 )
 
-// Table holds every plan for one request: the two sides of every Split, and the decode candidates alone. All
-// are possible until they are excluded. Its memory is used again for the next request, see [Table.Reset].
+// Table holds every plan for one request: the two sides of every Split, and the Local plans. All plans are
+// possible until they are excluded. The next request uses the memory again, see [Table.Reset].
 type Table struct {
 	Senders   []Sender   // by prefill candidate
 	Receivers []Receiver // by decode candidate
-	Local     []float64  // whole cost of each decode candidate alone, +Inf where it cannot be; nil for none
+	Local     []float64  // cost of each candidate's Local plan, +Inf if impossible; nil for none
 	Row, Col  []int32    // of each sender and receiver in PairRates
 
 	PairRates
@@ -18,25 +18,25 @@ type Table struct {
 
 	exclusions
 	bounds
-	tied []int32 // pairs of each sender that are as good as the best
+	tied []int32 // pairs of each sender that tie with the best
 }
 
-// Ties says which plans are as good as the best: those within the larger of the two of its cost.
+// Ties says which plans are as good as the best: plans within the larger of the two margins.
 type Ties struct {
 	Absolute, Relative float64
-	SplitFirst         bool // a Local plan must be better than every Split, not as good
+	SplitFirst         bool // a Local plan must be better than every Split, not equal
 }
 
 // Limit returns the cost up to which a plan is as good as the cheapest, which costs least.
 func (t Ties) Limit(least float64) float64 { return least + t.Margin(least) }
 
-// Margin returns by how much a plan may cost more than another one and be as good.
+// Margin returns how much more than the best a plan may cost to tie with it.
 func (t Ties) Margin(cost float64) float64 {
 	return max(t.Absolute, t.Relative*min(math.Abs(cost), tieCostMost))
 }
 
-// tieCostMost is the most of a cost, in seconds, that the relative margin is taken of. A larger cost is
-// mostly the time that many others wait, and says nothing for a replica that fails, is full or is far away.
+// tieCostMost bounds the cost, in seconds, that the relative margin applies to. A larger cost is mostly the
+// wait of many other requests. It is no reason to choose a replica that fails, is full or is far away.
 const tieCostMost = 5
 
 // Reset empties t for the next request.
@@ -61,7 +61,7 @@ func (t *Table) AddReceiver(m Model, d *Decode, col int) {
 	t.Receivers, t.Col = append(t.Receivers, r), append(t.Col, int32(col))
 }
 
-// Cheapest returns the sender that costs least by itself, excluded ones included; -1 where there is none.
+// Cheapest returns the sender with the least own cost, excluded ones included; -1 without senders.
 func (t *Table) Cheapest() int {
 	best := -1
 	for i := range t.Senders {
@@ -72,7 +72,7 @@ func (t *Table) Cheapest() int {
 	return best
 }
 
-// Admit takes all exclusions back. To be called when t is complete.
+// Admit removes all exclusions. Call it when t is complete.
 func (t *Table) Admit() {
 	t.exclusions.reset(len(t.Senders), len(t.Receivers), len(t.Local))
 }
@@ -80,7 +80,7 @@ func (t *Table) Admit() {
 // rates returns the rates of sender i, by column.
 func (t *Table) rates(i int) []float64 { return t.PerByte[int(t.Row[i])*t.Stride:] }
 
-// whole reports whether every pair of sender i with a receiver that is not excluded is possible.
+// whole reports whether every pair of sender i with a receiver in use is possible.
 func (t *Table) whole(i int) bool {
 	row := t.Row[i]
 	return t.Whole[row] &&
@@ -95,18 +95,18 @@ func (t *Table) Can(i, j int) bool {
 	return t.PerByte[at] >= 0 && !t.senderOut[i] && !t.receiverOut[j] && !t.pairOut(at)
 }
 
-// Rate returns the seconds a byte of the pair (i, j), below zero where it cannot be.
+// Rate returns the seconds per byte of the pair (i, j), below zero if it is impossible.
 func (t *Table) Rate(i, j int) float64 { return t.PerByte[t.place(i, j)] }
 
-// Pair returns what is between the sides of the pair (i, j).
+// Pair returns the costs between the sides of the pair (i, j).
 func (t *Table) Pair(i, j int) Pair { return t.Senders[i].Meet(&t.Receivers[j], t.Rate(i, j)) }
 
-// Cost returns what the pair (i, j) costs; false where it is not possible.
+// Cost returns the cost of the pair (i, j); false if the pair is impossible.
 func (t *Table) Cost(i, j int) (float64, bool) {
 	return t.Senders[i].price(&t.Receivers[j], t.Rate(i, j)), t.Can(i, j)
 }
 
-// Alone returns what decode candidate j costs alone; false where that is not possible.
+// Alone returns the cost of candidate j's Local plan; false if the plan is impossible.
 func (t *Table) Alone(j int) (float64, bool) {
 	if j >= len(t.Local) || t.localOut[j] || math.IsInf(t.Local[j], 1) {
 		return math.Inf(1), false
@@ -137,7 +137,7 @@ func (t *Table) pairs() (n int) {
 	return n - t.excludedPairs()
 }
 
-// pairsOf returns how many pairs of a row can be, whichever are excluded one by one.
+// pairsOf returns how many pairs of a row are possible, before single pairs are excluded.
 func (t *Table) pairsOf(rates []float64) (n int) {
 	for j, out := range t.receiverOut {
 		if !out && rates[t.Col[j]] >= 0 {

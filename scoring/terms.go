@@ -2,22 +2,22 @@ package scoring
 
 import "iter"
 
-// Terms is the cost of one plan, weighted and ready to be added, in seconds (in raw units: in the formula's
-// own). Lower is better.
+// Terms is the cost of one plan, weighted, in seconds (in raw units: in the formula's own units). Lower is
+// better.
 type Terms struct {
-	Wait    float64 `json:"wait"`    // behind work queued on the replica that prefills
-	Prefill float64 `json:"prefill"` // own prefill, times alpha
-	// Until the decode replica has room, and has computed the prompts that it prefills itself.
+	Wait    float64 `json:"wait"`    // behind queued work on the replica that prefills
+	Prefill float64 `json:"prefill"` // of this prompt, times alpha
+	// Until the decode replica has room, and has finished its local prefills.
 	Room     float64 `json:"room"`
 	Transfer float64 `json:"transfer"` // of the KV blocks that the decode replica lacks
-	Decode   float64 `json:"decode"`   // slower tokens for the requests that decode there
-	// By which its own answer takes longer than on the fastest replica of the pool.
+	Decode   float64 `json:"decode"`   // delay of tokens for the requests that decode there
+	// How much longer the answer takes than on the fastest replica of the pool.
 	Answer float64 `json:"answer"`
-	// Local: requests that decode there stand still while it prefills, and those whose blocks come, or who come,
-	// meanwhile wait. Split: others wait for its transfer.
+	// Local: running requests stop during the prefill, and arriving requests and blocks wait. Split: other
+	// transfers wait for this one.
 	Interference float64 `json:"interference"`
 	Pressure     float64 `json:"pressure"` // risk of preemption, from KV in use
-	// Of the last minutes, as seconds that another is expected to cost.
+	// Expected cost of another failure, by the failures of the last minutes.
 	Failures float64 `json:"failures"`
 }
 

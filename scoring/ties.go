@@ -2,8 +2,8 @@ package scoring
 
 import "sort"
 
-// countTies returns how many pairs of sender i cost no more than limit. Only those are priced of which the
-// two sides do not tell.
+// countTies returns how many pairs of sender i cost no more than limit. It prices only the pairs that the
+// bounds leave open.
 func (t *Table) countTies(i int, limit float64) (n int) {
 	for k := range t.groups {
 		g := &t.groups[k]
@@ -17,7 +17,7 @@ func (t *Table) countTies(i int, limit float64) (n int) {
 	return n
 }
 
-// sure returns how many of the first receivers surely cost no more than limit with s.
+// sure returns how many of the first receivers certainly cost no more than limit with s.
 func (g *group) sure(s *Sender, limit float64) int {
 	most := g.senderMost(s)
 	return sort.Search(len(g.most), func(k int) bool { return !(most+g.most[k] <= limit) })
@@ -37,8 +37,8 @@ func (t *Table) possible(i int, with []candidate) (n int) {
 	return n
 }
 
-// priced returns how many pairs of sender i, which adds so much at least, with some receivers of one group
-// cost no more than limit, by their prices.
+// priced returns how many pairs of sender i with some receivers of one group cost no more than limit, by
+// their prices. least is the least that sender i adds.
 func (t *Table) priced(i int, with []candidate, least, limit float64) (n int) {
 	s, rates := &t.Senders[i], t.rates(i)
 	for _, r := range with {

@@ -1,5 +1,5 @@
-// Package scoring is the arithmetic of routing: what a request would cost on a replica, or on a pair of them,
-// in seconds that may be added.
+// Package scoring is the arithmetic of routing: the predicted cost of a request on a replica, or on a pair
+// of replicas, in seconds that can be added.
 package scoring
 
 import (
@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// Units says what the terms of a decision are counted in.
+// Units says in which unit the terms of a decision are counted.
 type Units uint8
 
 // InSeconds counts every term in predicted seconds, see [Seconds]. InRaw is the literal formula alpha*d -
-// beta*w - gamma*u in blocks, waiting requests and the share of KV in use, see [Raw]: for people who tuned
-// such weights elsewhere, and to compare with.
+// beta*w - gamma*u in blocks, waiting requests and the share of KV in use, see [Raw]. It is for weights that
+// were tuned elsewhere, and for comparisons.
 const (
 	InSeconds Units = iota
 	InRaw
@@ -28,7 +28,7 @@ func (u Units) String() string {
 	return "units(" + strconv.Itoa(int(u)) + ")"
 }
 
-// Alpha is the weight of prefill work. Auto takes it from what waits on the replica, see [Queue.Crowding];
+// Alpha is the weight of prefill work. With Auto it follows the queue on the replica, see [Queue.Crowding];
 // otherwise Value holds.
 type Alpha struct {
 	Auto  bool

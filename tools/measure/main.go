@@ -15,9 +15,9 @@
 //	func (p *params) field(key string) error {
 //
 // A struct holds at most 24 values, with the values of nested structs of its own package. limits.txt has
-// limits for six counts that are beyond their aims: values of structs, files of a package that need each
-// other, expressions through three owners, code of the decision and of the product, named numbers of the
-// decision, and prose that is hard to read. These limits only fall.
+// limits for what is beyond its aim: values of structs, files of a package that need each other, expressions
+// through three owners, code of the decision and of the product, and named numbers of the decision. It also
+// limits prose that is hard to read. These limits only fall.
 //
 // With -check the command prints only what is beyond a limit without a reason, and fails if there is any.
 // Folders and files named by -except are passed over for lengths.
