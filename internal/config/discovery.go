@@ -7,7 +7,8 @@ import (
 
 // Discovery is where replicas and other routers are found besides those of the file. All serve together.
 type Discovery struct {
-	DNS DNS `yaml:"dns"`
+	DNS        DNS        `yaml:"dns"`
+	Kubernetes Kubernetes `yaml:"kubernetes"`
 }
 
 // DNS finds members by the addresses of names. A name that begins with "_" is asked for SRV records, which

@@ -309,7 +309,8 @@ func general(path string) string {
 		}
 	}
 	return strings.NewReplacer("pools.prefill", "pools.POOL", "pools.decode", "pools.POOL",
-		"dns.prefill", "dns.POOL", "dns.decode", "dns.POOL").Replace(b.String())
+		"dns.prefill", "dns.POOL", "dns.decode", "dns.POOL",
+		"kubernetes.prefill", "kubernetes.POOL", "kubernetes.decode", "kubernetes.POOL").Replace(b.String())
 }
 
 // The structs and the goccy tags agree: the encoder writes exactly the keys that the decoder reads.

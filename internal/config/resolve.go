@@ -77,7 +77,10 @@ func (c *Config) anchor(path string) {
 	if err != nil { // there is no working folder
 		folder = filepath.Dir(path)
 	}
-	for _, name := range append(c.inputs(), &c.Tracing.File, &c.Decisions.File, &c.State.File) {
+	k := &c.Discovery.Kubernetes // whose files are read again without a reload
+	for _, name := range append(
+		c.inputs(), &c.Tracing.File, &c.Decisions.File, &c.State.File, &k.TokenFile, &k.CA,
+	) {
 		if *name != "" && !filepath.IsAbs(*name) {
 			*name = filepath.Join(folder, *name)
 		}

@@ -40,6 +40,7 @@ func (c *Config) check() Problems {
 	ck.pool("pools.decode", c.Pools.Decode, c.Discovery.DNS.Decode)
 	ck.fleet(c.Pools)
 	ck.dns(c.Discovery.DNS)
+	ck.kubernetes(&c.Discovery.Kubernetes)
 	ck.connector(c.Connector)
 	ck.oneOf("local", c.Local, LocalAuto, LocalNever, LocalAlways)
 	ck.scoring(c.Scoring)

@@ -25,6 +25,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
+	"k8s.io/klog/v2"
 )
 
 // TraceOptions says where spans go. An empty Exporter leaves that to the environment: OTEL_SDK_DISABLED,
@@ -102,9 +103,10 @@ func closeAll(ctx context.Context, sinks []sink) error {
 	return errors.Join(all...)
 }
 
-// LogErrors sends what OpenTelemetry has to complain about, such as a collector that cannot be reached, to
-// log. It sets OpenTelemetry's global handler: call it once, from main.
+// LogErrors sends the complaints of OpenTelemetry and of Kubernetes' client to log, such as a collector that
+// cannot be reached. It sets their global handlers: call it once, from main.
 func LogErrors(log *slog.Logger) {
+	klog.SetSlogLogger(log)
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("tracing failed", "error", err) }))
 }
 

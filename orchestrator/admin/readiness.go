@@ -31,6 +31,7 @@ type discovered struct {
 	State   string    `json:"state"`
 	Members int       `json:"members"`
 	Error   string    `json:"error,omitempty"`
+	Left    []string  `json:"left,omitempty"` // what was found and cannot be used, and why
 	Since   time.Time `json:"since,omitzero"`
 }
 
@@ -59,7 +60,7 @@ func (a *Admin) adminReady(w http.ResponseWriter, _ *http.Request) {
 	for _, f := range a.o.Found() {
 		r.Discovery = append(r.Discovery, discovered{
 			Source: f.Source, Name: f.Name, For: f.Pool, State: f.State.String(), Members: len(f.Replicas),
-			Error: f.Err, Since: f.Since,
+			Error: f.Err, Left: f.Left, Since: f.Since,
 		})
 	}
 	for i, of := range a.o.Fleet.Watchers() {

@@ -1,0 +1,73 @@
+package config
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// kubernetes wants selectors that the API server takes, and pods for at least one pool.
+func (ck *checker) kubernetes(k *Kubernetes) {
+	const field = "discovery.kubernetes"
+	if *k == (Kubernetes{}) {
+		return
+	}
+	ck.oneOf(field+".preset", k.Preset, Presets()...)
+	ck.selector(field+".selector", k.Selector)
+	ck.pods(field+".prefill", k.Prefill)
+	ck.pods(field+".decode", k.Decode)
+	if why := validation.IsDNS1123Label(k.Namespace); k.Namespace != "" && len(why) > 0 {
+		ck.add(field+".namespace", fmt.Sprintf("%q is not a namespace", k.Namespace), "write its name")
+	}
+	if why := validation.IsQualifiedName(k.Revision); k.Revision != "" && len(why) > 0 {
+		ck.add(field+".revision", fmt.Sprintf("%q is not the key of a label", k.Revision),
+			"write the key of the label, such as example.com/revision")
+	}
+	switch k.Preset {
+	case "", PresetLeaderWorkerSet, PresetProductionStack:
+		if k.Prefill.Selector == "" && k.Decode.Selector == "" {
+			ck.add(field, "does not say which pods belong to which pool",
+				"set prefill.selector and decode.selector, or a preset that names the roles, such as llm-d")
+		}
+	case PresetDynamo:
+		if k.Prefill.Port == "" || k.Decode.Port == "" {
+			ck.add(field, "does not say at which port the engines speak HTTP",
+				"set prefill.port and decode.port: Dynamo's pods declare no such port")
+		}
+	}
+	ck.apiServer(field, k)
+}
+
+// apiServer wants an address with its credentials, or neither.
+func (ck *checker) apiServer(field string, k *Kubernetes) {
+	if k.Server != "" {
+		ck.url(field+".server", k.Server, "use token_file", "write the API server's own address or name")
+		return
+	}
+	for _, f := range []struct{ name, value string }{{"token_file", k.TokenFile}, {"ca", k.CA}} {
+		if f.value != "" {
+			ck.add(field+"."+f.name, "is set without server",
+				"set server, or leave it out: in a cluster the pod's service account is used")
+		}
+	}
+}
+
+func (ck *checker) pods(field string, p Pods) {
+	ck.selector(field+".selector", p.Selector)
+	if n, err := strconv.Atoi(p.Port); err == nil {
+		ck.between(field+".port", n, 1, 65535)
+	} else if why := validation.IsDNS1123Label(p.Port); p.Port != "" && len(why) > 0 {
+		ck.add(field+".port", fmt.Sprintf("%q is not a port", p.Port),
+			"write the number or the name of a port, or the name of its container")
+	}
+}
+
+func (ck *checker) selector(field, text string) {
+	if _, err := labels.Parse(text); err != nil || strings.TrimSpace(text) != text {
+		ck.add(field, fmt.Sprintf("%q is not a label selector", text),
+			`write it as for kubectl -l, such as "app=vllm,role in (prefill)"`)
+	}
+}

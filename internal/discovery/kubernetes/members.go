@@ -1,0 +1,169 @@
+package kubernetes
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/tandem-router/tandem/internal/config"
+)
+
+// found is what is known of one pool.
+type found struct {
+	config.Members
+
+	left []string // what has the labels of the pool and cannot be used, and why
+}
+
+// members turns pods into the replicas of both pools. A pod joins when it is ready. A member that is being
+// deleted or is not ready any more gets no new requests. It leaves when its pod has ended or has gone, so
+// that the router forgets nothing in a short pause. was has the uids of the members of the last call;
+// is has the uids of the present members.
+func (s *spec) members(pods []*pod, was map[string]bool) (all []found, is map[string]bool) {
+	is = map[string]bool{}
+	prefill, decode := s.sides()
+	for _, p := range slices.SortedFunc(slices.Values(pods), byName) {
+		if p.ended || !s.all.Matches(p.labels) {
+			continue
+		}
+		joins := p.ip != "" && (was[p.uid] || p.ready && !p.deleting)
+		a, b := prefill.take(p, joins), decode.take(p, joins)
+		if a != nil && b != nil {
+			two(a, b)
+		}
+		if a != nil || b != nil {
+			is[p.uid] = true
+		}
+	}
+	for _, of := range []*side{prefill, decode} {
+		if of.asked() {
+			all = append(all, of.found())
+		}
+	}
+	return all, is
+}
+
+func byName(a, b *pod) int { return cmp.Compare(a.name, b.name) }
+
+// side is one pool while its members are gathered.
+type side struct {
+	*spec
+
+	pool     *poolSpec
+	name     string
+	matched  bool // some pod has the labels of the pool
+	replicas []*config.Replica
+	left     []string
+}
+
+func (s *spec) sides() (prefill, decode *side) {
+	return &side{spec: s, pool: &s.prefill, name: config.PoolPrefill},
+		&side{spec: s, pool: &s.decode, name: config.PoolDecode}
+}
+
+// asked reports whether the pool is to have pods.
+func (of *side) asked() bool { return len(of.pool.any) > 0 }
+
+// take adds p if it belongs to the pool and joins, and returns its replica.
+func (of *side) take(p *pod, joins bool) *config.Replica {
+	if !of.pool.matches(p.labels) {
+		return nil
+	}
+	of.matched = true
+	if !joins {
+		return nil
+	}
+	number, err := p.portOf(of.pool.port)
+	if err != nil {
+		of.left = append(of.left, fmt.Sprintf("pod %s of the %s pool: %v", p.name, of.name, err))
+		return nil
+	}
+	r := of.replica(p, number)
+	of.replicas = append(of.replicas, r)
+	return r
+}
+
+// found is what was gathered.
+func (of *side) found() found {
+	f := found{Members: of.question(), left: of.left}
+	if !of.matched {
+		f.left = append(f.left, "no pod matches "+f.Name)
+	}
+	for _, r := range of.replicas {
+		f.Replicas = append(f.Replicas, *r)
+	}
+	return f
+}
+
+// question is what is asked for the pool, without an answer.
+func (of *side) question() config.Members {
+	var alternatives []string
+	for _, one := range of.pool.any {
+		more, _ := one.Requirements()
+		alternatives = append(alternatives, of.all.Add(more...).String())
+	}
+	return config.Members{
+		Source: "kubernetes", Name: of.namespace + ": " + strings.Join(alternatives, " or "), Pool: of.name,
+	}
+}
+
+// two marks the replicas of a pod that is in both pools: one engine, or an engine for each pool.
+func two(p, d *config.Replica) {
+	if p.URL == d.URL {
+		p.Shared, d.Shared = true, true
+		return
+	}
+	p.Name, d.Name = "", ""
+}
+
+func (s *spec) replica(p *pod, number int32) *config.Replica {
+	r := &config.Replica{
+		Name: p.name, Drain: p.deleting || !p.ready,
+		URL:   s.scheme + "://" + net.JoinHostPort(p.ip, strconv.Itoa(int(number))),
+		Place: config.Place{Host: p.node}, Revision: p.labels[s.revision],
+	}
+	if slice := p.labels[s.slice]; slice != "" {
+		r.Place.Rack = p.labels[setName] + "/" + slice
+	}
+	if len(r.Name) > longestName {
+		r.Name = "" // then the address is the name
+	}
+	return r
+}
+
+// longestName is what the configuration takes; Kubernetes takes names of up to 253 characters.
+const longestName = 128
+
+// portOf finds a port: by number, by its name, or by the name of its container. Without a name it is the
+// first port that is not a sidecar's.
+func (p *pod) portOf(name string) (int32, error) {
+	if n, err := strconv.ParseUint(name, 10, 16); err == nil {
+		return int32(n), nil
+	}
+	for _, fits := range []func(*port) bool{
+		func(at *port) bool { return at.name == name && name != "" },
+		func(at *port) bool { return at.container == name },
+		func(at *port) bool { return name == "" && !at.sidecar },
+	} {
+		if i := slices.IndexFunc(p.ports, func(at port) bool { return fits(&at) }); i >= 0 {
+			return p.ports[i].number, nil
+		}
+	}
+	if name == "" {
+		return 0, errors.New("no container declares a port; set port to the number of the engine's port")
+	}
+	return 0, fmt.Errorf("no port and no container with a port is called %q; the ports are %s; "+
+		"set port to one of them, or to a number", name, p.listPorts())
+}
+
+func (p *pod) listPorts() string {
+	var all []string
+	for _, at := range p.ports {
+		all = append(all, fmt.Sprintf("%s %d of container %s", cmp.Or(at.name, "unnamed"), at.number, at.container))
+	}
+	return cmp.Or(strings.Join(all, ", "), "none")
+}

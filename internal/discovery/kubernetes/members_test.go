@@ -1,0 +1,212 @@
+package kubernetes
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/tandem-router/tandem/internal/config"
+)
+
+// podsOf reads the pods of a file.
+func podsOf(t *testing.T, file string) (pods []*pod) {
+	t.Helper()
+	data, err := os.ReadFile("testdata/" + file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text := range strings.SplitSeq(string(data), "\n---\n") {
+		raw, err := yaml.YAMLToJSON([]byte(text))
+		if err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		var p apiPod
+		if err := json.Unmarshal(raw, &p); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		is := podOf(&p)
+		is.uid = p.Name
+		pods = append(pods, is)
+	}
+	return pods
+}
+
+// lines writes what was found, one line for each replica and each pod that cannot be used.
+func lines(all []found) (text []string) {
+	for _, f := range all {
+		for _, r := range f.Replicas {
+			is := []string{fmt.Sprintf("%s %s %s at %s", f.Pool, r.ID(), r.URL, r.Place.Host)}
+			if r.Place.Rack != "" {
+				is = append(is, "rack "+r.Place.Rack)
+			}
+			if r.Revision != "" {
+				is = append(is, "revision "+r.Revision)
+			}
+			if r.Shared {
+				is = append(is, "shared")
+			}
+			if r.Drain {
+				is = append(is, "drain")
+			}
+			text = append(text, strings.Join(is, ", "))
+		}
+		for _, why := range f.left {
+			text = append(text, f.Pool+" left: "+why)
+		}
+	}
+	return text
+}
+
+func specFor(t *testing.T, text string) *spec {
+	t.Helper()
+	c, err := config.Parse("test.yaml", []byte("discovery: {kubernetes: {"+text+"}}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := specOf(&c.Discovery.Kubernetes, "own")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// Each preset finds the engines of its platform's pods: the engine's port and not the sidecar's, leaders and
+// not workers, roles, revisions and slices.
+func TestPresets(t *testing.T) {
+	for _, tt := range []struct {
+		file, config string
+		want         []string
+	}{
+		{"llm-d.yaml", `preset: llm-d`, []string{
+			"prefill pd-both-a http://10.0.0.3:8000 at node-3, shared",
+			"prefill pd-prefill-5d9c-a http://10.0.0.1:8000 at node-1",
+			"decode pd-both-a http://10.0.0.3:8000 at node-3, shared",
+			"decode pd-decode-77b8-a http://10.0.0.2:8200 at node-2",
+		}},
+		{"llm-d.yaml", `preset: llm-d, selector: "llm-d.ai/model=other"`, []string{
+			`prefill left: no pod matches own: llm-d.ai/model=other,` +
+				`llm-d.ai/role in (both,encode-prefill,encode-prefill-decode,prefill,prefill-decode)`,
+			`decode left: no pod matches own: llm-d.ai/model=other,` +
+				`llm-d.ai/role in (both,decode,encode-prefill-decode,prefill-decode)`,
+		}},
+		{"kserve.yaml", `preset: kserve, selector: app.kubernetes.io/name=llama`, []string{
+			"prefill llama-kserve-prefill-6c-a http://10.0.1.1:8000 at node-1",
+			"decode llama-kserve-7f-a http://10.0.1.2:8001 at node-2",
+		}},
+		{"kserve.yaml", `preset: kserve, selector: app.kubernetes.io/name=qwen, https: true`, []string{
+			"prefill qwen-kserve-8d-a https://10.0.1.3:8000 at node-3, shared",
+			"decode qwen-kserve-8d-a https://10.0.1.3:8000 at node-3, shared",
+		}},
+		{
+			"leaderworkerset.yaml", `preset: leaderworkerset,
+			prefill: {selector: leaderworkerset.sigs.k8s.io/name=prefill},
+			decode: {selector: leaderworkerset.sigs.k8s.io/name=decode}`,
+			[]string{
+				"prefill prefill-0 http://10.0.2.1:8080 at node-1",
+				"decode decode-0 http://10.0.2.3:8080 at node-3",
+			},
+		},
+		{"disaggregatedset.yaml", `preset: disaggregatedset`, []string{
+			"prefill pd-0-a1b2-prefill-0 http://10.0.3.1:8080 at node-1, rack pd/0, revision a1b2",
+			"decode pd-0-a1b2-decode-0 http://10.0.3.2:8080 at node-2, rack pd/0, revision a1b2",
+			"decode pd-1-c3d4-decode-0 http://10.0.3.3:8080 at node-3, rack pd/1, revision c3d4",
+		}},
+		{"dynamo.yaml", `preset: dynamo, prefill: {port: "8000"}, decode: {port: system}`, []string{
+			"prefill graph-vllmprefillworker-a http://10.0.4.1:8000 at node-1",
+			"decode graph-vllmdecodeworker-a http://10.0.4.2:9090 at node-2",
+		}},
+		{
+			"production-stack.yaml", `preset: production-stack, prefill: {selector: model=llama-prefill},
+			decode: {selector: model=llama-decode}`,
+			[]string{
+				"prefill vllm-llama-prefill-deployment-vllm-a http://10.0.5.1:8000 at node-1",
+				"decode vllm-llama-decode-deployment-vllm-a http://10.0.5.2:8000 at node-2",
+			},
+		},
+		// Own labels, on one pool only, with a port that one pod does not have.
+		{"llm-d.yaml", `decode: {selector: "llm-d.ai/role=decode", port: http}`, []string{
+			`decode left: pod pd-decode-77b8-a of the decode pool: no port and no container with a port is called ` +
+				`"http"; the ports are modelserver 8200 of container modelserver, nixl 5600 of container modelserver, ` +
+				`sidecar 8000 of container routing-proxy; set port to one of them, or to a number`,
+		}},
+		{"llm-d.yaml", `decode: {selector: "llm-d.ai/role=decode"}, revision: llm-d.ai/model`, []string{
+			"decode pd-decode-77b8-a http://10.0.0.2:8200 at node-2, revision gpt-oss-120b",
+		}},
+	} {
+		all, _ := specFor(t, tt.config).members(podsOf(t, tt.file), nil)
+		if got := lines(all); !slices.Equal(got, tt.want) {
+			t.Errorf("%s with %s:\n%s\nwant\n%s", tt.file, tt.config, strings.Join(got, "\n"),
+				strings.Join(tt.want, "\n"))
+		}
+	}
+}
+
+// A pod joins when it is ready, gets nothing while it is not or is being deleted, and leaves with its end.
+func TestLifeOfAPod(t *testing.T) {
+	s := specFor(t, `decode: {selector: app=vllm}`)
+	const member, drained = "decode d0 http://10.0.0.1:8000 at ", "decode d0 http://10.0.0.1:8000 at , drain"
+	ports := []port{{name: "http", container: "vllm", number: 8000}}
+	app := map[string]string{"app": "vllm"}
+	var was map[string]bool
+	for _, step := range []struct {
+		name string
+		pod  *pod
+		want string
+	}{
+		{"scheduled", &pod{uid: "1"}, ""},
+		{"starting", &pod{uid: "1", ip: "10.0.0.1"}, ""},
+		{"ready", &pod{uid: "1", ip: "10.0.0.1", ready: true}, member},
+		{"the container starts again", &pod{uid: "1", ip: "10.0.0.1"}, drained},
+		{"ready again", &pod{uid: "1", ip: "10.0.0.1", ready: true}, member},
+		{"another address", &pod{uid: "1", ip: "10.0.0.9", ready: true}, "decode d0 http://10.0.0.9:8000 at "},
+		{"the address of before", &pod{uid: "1", ip: "10.0.0.1", ready: true}, member},
+		{"deletion begins", &pod{uid: "1", ip: "10.0.0.1", ready: true, deleting: true}, drained},
+		{"its readiness ends", &pod{uid: "1", ip: "10.0.0.1", deleting: true}, drained},
+		{"its containers have ended", &pod{uid: "1", ip: "10.0.0.1", deleting: true, ended: true}, ""},
+		{"another pod of the name", &pod{uid: "2", ip: "10.0.0.1"}, ""},
+		{"which is ready", &pod{uid: "2", ip: "10.0.0.1", ready: true}, member},
+		{"relabelled", &pod{uid: "2", ip: "10.0.0.1", ready: true, labels: map[string]string{}}, ""},
+		{"which never was ready", &pod{uid: "3", ip: "10.0.0.1", ready: true, deleting: true}, ""},
+	} {
+		step.pod.name, step.pod.ports = "d0", ports
+		if step.pod.labels == nil {
+			step.pod.labels = app
+		}
+		var all []found
+		all, was = s.members([]*pod{step.pod}, was)
+		got := ""
+		for _, line := range lines(all) {
+			if !strings.Contains(line, "left: no pod matches") {
+				got = line
+			}
+		}
+		if got != step.want {
+			t.Errorf("%s: %q, want %q", step.name, got, step.want)
+		}
+	}
+}
+
+// The order in which the API server tells of pods changes nothing, and one pod can have an engine for each
+// pool.
+func TestMembersDoNotDependOnOrder(t *testing.T) {
+	s := specFor(t, `preset: llm-d, prefill: {port: "1"}, decode: {port: "2"}`)
+	pods := podsOf(t, "llm-d.yaml")
+	want, _ := s.members(pods, nil)
+	slices.Reverse(pods)
+	if got, _ := s.members(pods, nil); !slices.Equal(lines(got), lines(want)) {
+		t.Errorf("%v, want %v", lines(got), lines(want))
+	}
+	both := []string{
+		"prefill 10.0.0.3:1 http://10.0.0.3:1 at node-3", "decode 10.0.0.3:2 http://10.0.0.3:2 at node-3",
+	}
+	for _, line := range both {
+		if !slices.Contains(lines(want), line) {
+			t.Errorf("%v does not have %q", lines(want), line)
+		}
+	}
+}

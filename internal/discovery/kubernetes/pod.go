@@ -1,0 +1,100 @@
+package kubernetes
+
+import (
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// apiPod is a pod in the form of the API, with the fields that discovery needs.
+type apiPod struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+
+	Spec struct {
+		NodeName       string         `json:"nodeName"`
+		Containers     []apiContainer `json:"containers"`
+		InitContainers []apiContainer `json:"initContainers"`
+	} `json:"spec"`
+	Status struct {
+		Phase      string         `json:"phase"`
+		PodIP      string         `json:"podIP"`
+		Conditions []apiCondition `json:"conditions"`
+	} `json:"status"`
+}
+
+type apiContainer struct {
+	Name  string `json:"name"`
+	Ports []struct {
+		Name          string `json:"name"`
+		ContainerPort int32  `json:"containerPort"`
+		Protocol      string `json:"protocol"`
+	} `json:"ports"`
+}
+
+type apiCondition struct {
+	Type   string `json:"type"`
+	Status string `json:"status"`
+}
+
+type apiPodList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata"`
+
+	Items []apiPod `json:"items"`
+}
+
+// DeepCopyObject implements [runtime.Object]. Nothing writes into the lists of a pod, so copies share them.
+func (p *apiPod) DeepCopyObject() runtime.Object {
+	c := *p
+	p.ObjectMeta.DeepCopyInto(&c.ObjectMeta)
+	return &c
+}
+
+// DeepCopyObject implements [runtime.Object].
+func (l *apiPodList) DeepCopyObject() runtime.Object {
+	c := *l
+	c.Items = slices.Clone(l.Items)
+	return &c
+}
+
+// pod is what is kept of a pod.
+type pod struct {
+	name, uid, ip, node string
+	labels              labels.Set
+	ports               []port // in the order of the manifest, sidecars last
+	ready               bool
+	deleting            bool // its deletion has begun
+	ended               bool // its containers have ended for good
+}
+
+// port is a port that a container declares.
+type port struct {
+	name, container string
+	number          int32
+	sidecar         bool // of an init container that runs on
+}
+
+// podOf keeps of a pod what discovery needs.
+func podOf(p *apiPod) *pod {
+	is := &pod{
+		name: p.Name, uid: string(p.UID), ip: p.Status.PodIP, node: p.Spec.NodeName, labels: p.Labels,
+		deleting: p.DeletionTimestamp != nil,
+		ended:    p.Status.Phase == "Succeeded" || p.Status.Phase == "Failed",
+		ready:    slices.Contains(p.Status.Conditions, apiCondition{"Ready", "True"}),
+	}
+	add := func(containers []apiContainer, sidecar bool) {
+		for _, c := range containers {
+			for _, at := range c.Ports {
+				if at.Protocol == "TCP" || at.Protocol == "" {
+					is.ports = append(is.ports, port{at.Name, c.Name, at.ContainerPort, sidecar})
+				}
+			}
+		}
+	}
+	add(p.Spec.Containers, false)
+	add(p.Spec.InitContainers, true)
+	return is
+}
