@@ -31,8 +31,9 @@ func newAdmission(limit int) *admission {
 // while the queue is locked.
 type entry struct {
 	patience time.Duration
-	// Reports whether it has been admitted before, or a part of it has: a router that drains lets it go on, and
-	// so does a queue that is full, which bounds the newcomers. nil: it has not.
+	// Reports whether the request was admitted before, whole or in part. Such a request is let in while the
+	// router drains, and when the queue is full, because the queue's limit is for newcomers. nil: not admitted
+	// before.
 	running func() bool
 	place   func() uint64        // names the replicas that could serve it; nil: as 0
 	more    func() time.Duration // how much longer it waits, asked when patience is over; nil: no longer

@@ -236,8 +236,8 @@ func (a *answer) endWith(events []byte) {
 	a.flow.events++
 }
 
-// endHeld ends an answer whose engine has said the end of it and then broke off before its usage. It reports
-// false, and changes nothing, where more than that is missing.
+// endHeld ends an answer whose engine reported the end and then broke off before its usage. If more is
+// missing, it reports false and changes nothing.
 func (a *answer) endHeld() bool {
 	if a.usage.unasked.held == nil {
 		return false
@@ -265,9 +265,9 @@ func (a *answer) close() {
 	a.endSpan()
 }
 
-// decoded returns when the engine had generated the last token of an answer that ended now, or when it had
-// the first where a client that reads slowly hides that: beyond what buffers hold, the engine's answer waits
-// for the client.
+// decoded returns when the engine had generated the last token of an answer that ended now. A client that
+// reads slowly hides this time, because the engine's answer waits for the client beyond what buffers hold.
+// Then decoded returns the time of the first token.
 func (a *answer) decoded(now time.Time) time.Time {
 	const hides = 0.1 // of the time in which the engine generated
 	if a.flow.blocked.Seconds() > hides*now.Sub(a.first).Seconds() {

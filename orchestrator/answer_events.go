@@ -14,10 +14,10 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/observe"
 )
 
-// eventReader reads an engine's stream and gives what of it may go to a client: whole events, without
-// transfer parameters. [eventReader.readFirst] holds them back until one was generated, so that an error
-// before it has a status of its own; [deliver] gives them. An error event is the last. One
-// goroutine owns it.
+// eventReader reads an engine's stream and returns the part that may go to a client: whole events without
+// transfer parameters. [eventReader.readFirst] holds them back until one was generated, so that an earlier
+// error has its own status; [deliver] passes them on. An error event is the last. One goroutine owns the
+// reader.
 type eventReader struct {
 	resp *engine.Response
 	kind openai.Kind // of the API, 0 where it has no events of its own
@@ -31,8 +31,8 @@ type eventReader struct {
 	end     streamEnd
 	flow    eventFlow
 
-	said  *observe.Said     // what a trace tells of it, nil where nobody traces
-	given *openai.Delivered // what the client has got of it, nil where nobody goes on with it
+	said  *observe.Said     // content for a trace, nil without a trace
+	given *openai.Delivered // content that the client has got, nil if no engine may continue
 }
 
 // lentBuffers is the borrowed memory of what has been read.
@@ -52,9 +52,9 @@ func (l *lentBuffers) drop() {
 type answerUsage struct {
 	output         int // events that were generated, or tokens where the engine told
 	promptTokens   int
-	reportedCached int // prompt tokens that the engine says it had cached, -1 unknown
-	// cached is what the client is told of the prefix cache: the prefill engine's. Where nothing is known of it,
-	// the answering engine's own word stays.
+	reportedCached int // cached prompt tokens by the engine's report, -1 unknown
+	// cached is the prefix match that the client is told: the prefill engine's. If that is unknown, the
+	// answering engine's own number stays.
 	cached  openai.CachedPrompt
 	unasked unaskedUsage
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/tandem-router/tandem/internal/openai"
 )
 
-// Nearly all events of a stream hold nothing that has to be looked at, and go on as they came, many at a
-// time: the marks of those that may are searched for in the bytes of a whole read.
+// Nearly all events of a stream need no inspection and pass on unchanged, many at a time. The bytes of a
+// whole read are searched for the marks of events that need one.
 
 var (
 	usageMark = []byte(`"usage"`)
@@ -16,8 +16,8 @@ var (
 	blankLine = []byte("\n\n")
 )
 
-// plain returns how much of chunk, from its beginning, is whole events with nothing in them that has to be
-// looked at: in nearly all chunks everything, in most others all but the last events.
+// plain returns the length of the beginning of chunk that is whole events without need of inspection. In
+// nearly all chunks this is everything, in most others all but the last events.
 func (s *eventReader) plain(chunk []byte) int {
 	if len(s.cut.Pending()) > 0 || s.usage.unasked.held != nil {
 		return 0

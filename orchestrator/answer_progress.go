@@ -22,12 +22,12 @@ type legListener interface {
 // eventFlow is how far a stream has come.
 type eventFlow struct {
 	events  int           // that were read
-	gave    int           // of them, those that went to the client
-	blocked time.Duration // for which the client let writes wait
-	noted   time.Time     // when the planner was told last
+	gave    int           // events that went to the client
+	blocked time.Duration // time in which the client made writes wait
+	noted   time.Time     // time of the last report to the planner
 }
 
-// progress is what the planner is told.
+// progress is the report to the planner.
 func (f *eventFlow) progress() decode.Progress {
 	return decode.Progress{Events: f.events, Held: f.blocked}
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/tandem-router/tandem/internal/openai"
 )
 
-// The router wants to know of every stream what it took, and most clients do not ask. So it asks, and takes
-// out of the stream what comes of it, to the byte (docs/decisions/0032-request-usage-on-streams.md).
+// The router needs the usage of every stream, and most clients do not ask for it. So the router asks, and
+// removes the additional bytes from the stream (docs/decisions/0032-request-usage-on-streams.md).
 //
 //	{"choices":[{… "finish_reason":null}]}                  to the client, as it comes
 //	{"choices":[{… "finish_reason":"stop"}]}                held, until it has the fingerprint

@@ -96,7 +96,7 @@ func (o *Orchestrator) Apply(cfg *config.Config) error {
 	return nil
 }
 
-// prepared is what a configuration is turned into before anything of it is in force.
+// prepared is a checked configuration before any part takes effect.
 type prepared struct {
 	snap        *snapshot
 	certificate *tls.Certificate        // nil for plain HTTP
@@ -129,8 +129,8 @@ func (o *Orchestrator) prepare(cfg *config.Config) (next prepared, err error) {
 	return next, err
 }
 
-// putInForce hands a configuration to everybody who has a part of it, requests last. The fleet has it
-// already. old is the one before, nil where there was none.
+// putInForce gives a configuration to every part of the router, requests last. The fleet has it already. old
+// is the former configuration, nil at the start.
 func (o *Orchestrator) putInForce(next prepared, old *snapshot) {
 	cfg := next.snap.cfg
 	o.peers.Apply(next.peers)

@@ -9,18 +9,18 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
-// A request that is tried again avoids whom it has failed with. Avoiding is a preference: where nobody else
-// of a pool is left, those come back first that may not have been at fault, then those that failed longest
-// ago, which may be up again. Only who failed in the newest attempt is not asked again at once.
+// A retried request avoids the replicas that failed it. Avoiding is a preference. If no other replica of a
+// pool is left, replicas that were possibly not at fault come back first. Then come the replicas that failed
+// longest ago, which may work again. Only the replica of the newest attempt is not asked again at once.
 
-// notAtOnce is how long that lasts. A request that has waited for room for longer may find nobody else.
+// notAtOnce is the length of the pause. A request that waited longer for room may find no other replica.
 const notAtOnce = time.Second
 
-// avoided is a replica that a job is not planned on, since an attempt failed there.
+// avoided is a replica that the job avoids because an attempt failed there.
 type avoided struct {
 	id    replica.ID
 	role  replica.Role
-	try   int // in which attempt
+	try   int // number of the attempt
 	at    time.Time
 	doubt bool // the other end of the transfer is as likely at fault
 }
@@ -57,8 +57,8 @@ func (j *job) avoidedOf(role replica.Role) *[]replica.ID {
 	return &j.plan.AvoidDecode
 }
 
-// onlyInDoubt reports whether a is a prefill replica behind whose prefill a decode replica failed: it has
-// failed nobody itself. A third decode replica may be asked with its blocks.
+// onlyInDoubt reports whether a is a prefill replica that did not fail itself: a decode replica failed after
+// its prefill. A third decode replica may get its blocks.
 func (a *avoided) onlyInDoubt() bool { return a.role == replica.Prefill && a.doubt }
 
 // relent lets a replica of the pool that has nobody left, or of either where no pair is, take part again. It
@@ -91,7 +91,7 @@ func (j *job) relent(none *planner.NoReplica) bool {
 	return true
 }
 
-// noReplica returns the error that says that a pool has nobody left, nil for any other.
+// noReplica returns the error of a pool without a replica, nil for any other error.
 func noReplica(err error) *planner.NoReplica {
 	none, _ := errors.AsType[*planner.NoReplica](err)
 	return none

@@ -16,9 +16,9 @@ import (
 // batchWidth is how many prompts of one batch are on their way at once.
 const batchWidth = 32
 
-// batch serves a completion with several prompts: each is a pair of its own, since one set of transfer
-// parameters describes one prompt only. vLLM given one set for two prompts answers one of them wrongly, or
-// dies. The answers are merged as if one engine had given them.
+// batch serves a completion with several prompts. Each prompt gets a pair of its own, because one set of
+// transfer parameters describes one prompt only: vLLM would answer a second prompt wrongly, or die. The
+// answers are merged as if one engine had made them.
 func (q *request) batch(ctx context.Context, req *openai.Request) *failure {
 	if req.Stream {
 		return q.batchStream(ctx, req)

@@ -10,11 +10,11 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
-// Every attempt that fails is held against somebody, at one place: whose fault it was, and of which kind.
-// From that the planner prices failures, and keeps out who fails too often.
+// Every failed attempt is held against a replica, a pair or nothing, at this one place, with the kind of
+// failure. By this the planner prices failures and ejects replicas.
 
-// blame says against whom the failure of a booking is held. A client's fault, the router's own, and an
-// engine's word that it is full, are held against nobody.
+// blame returns the replica or pair at fault for the failure of a booking. A client's fault, the router's
+// own fault, and a full engine are held against nothing.
 func (f *failure) blame(b *planner.Booking) planner.Fault {
 	kind, is := f.outlierKind()
 	switch {
@@ -33,7 +33,8 @@ func (f *failure) blame(b *planner.Booking) planner.Fault {
 	return planner.Fault{}
 }
 
-// outlierKind is what the engine did, in the terms of ejection; false where it did nothing wrong.
+// outlierKind is the kind of the engine's failure, in the terms of ejection; false if the engine did nothing
+// wrong.
 func (f *failure) outlierKind() (kind outlier.Kind, is bool) {
 	switch as := f.row().blame; {
 	case f.own():
@@ -50,9 +51,9 @@ func (f *failure) outlierKind() (kind outlier.Kind, is bool) {
 // of its answer wherever that broke off.
 func (j *job) fingerprint() uint64 { return xxhash.Sum64(j.first().req.Raw) }
 
-// failedOn holds a failed attempt of a request against whom it concerns. came is when the request did, and
-// began when the attempt: what many requests that came together did to each other says nothing of any of
-// them.
+// failedOn holds a failed attempt against the replica or pair at fault. came is the arrival of the request,
+// and began the begin of the attempt: requests that came together and disturbed each other prove nothing
+// about any replica.
 func (e *env) failedOn(
 	b *planner.Booking, f *failure, request uint64, came, began time.Time,
 ) planner.FailedAttempt {
@@ -74,10 +75,10 @@ func (e *env) failedOn(
 	return failed
 }
 
-// passedOn notes what became of a request that went whole to one replica. A client's own mistake says that
-// the engine answers. An engine's 500 says nothing: it is not tried elsewhere, so that nobody knows whether
-// the request is the cause. Nor does a status that no usual request can cause: the paths of what is passed
-// are the clients'. An error in its stream does: it had taken the request.
+// passedOn records the result of a request that went whole to one replica. A client's own mistake shows that
+// the engine answers. An engine's 500 shows nothing: without a second try it is unknown whether the request
+// is the cause. The same holds for a status that no usual request can cause, because clients choose the
+// paths of passed requests. An error in the engine's stream counts: the engine had taken the request.
 func (e *env) passedOn(b *planner.Booking, f *failure, began time.Time) {
 	if f == nil || f.own() && f.owner() == ownerClient {
 		e.trials.Announce(e.planner.Decoding(b, time.Now()))

@@ -15,10 +15,10 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/observe"
 )
 
-// client is the way back to a client, and all that is written to one goes through it. [client.whole] gives an
-// answer at once, [client.events] begins a stream with the first events and goes on with it, and
-// [client.fail] says what went wrong in the form that is left: a status as long as nothing has been said,
-// else an event of the client's API.
+// client is the connection to a client, and everything written to the client goes through it. [client.whole]
+// writes an answer at once. [client.events] begins a stream and continues it. [client.fail] reports a
+// failure in the form that is still possible: a status before the first byte, else an event of the client's
+// API.
 //
 // Whatever is written goes out within timeouts.client_write, or the write fails.
 type client struct {
@@ -30,7 +30,7 @@ type client struct {
 	timed  bool               // HTTP/2: there a write deadline ends the stream although nothing is being written
 	begun  bool               // something has been written
 	stream bool               // and it is a stream of events
-	sent   int                // events of it
+	sent   int                // events of the stream
 	status int                // that the answer began with, 0 before
 	until  time.Time          // the write deadline that is set
 	values [3]string          // memory of the header's values

@@ -37,7 +37,7 @@ func (c *crash) keep(err *error) {
 	*err = p
 }
 
-// again panics as the goroutine did, if one did. To be called when all of them have ended.
+// again panics as a goroutine did, if one did. Call it when all goroutines have ended.
 func (c *crash) again() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -5,28 +5,28 @@ import (
 	"time"
 )
 
-// Counters and histograms have series for each replica. Those of a replica that has left the configuration
-// are deleted once hardly any request can count there any more, so that names which come and go leave nothing
-// behind. One that is back by then goes on with what it had. A stream may take as long as it likes and bring
-// series back, so that they are deleted again.
+// Counters and histograms have series for each replica. The series of a replica that left the configuration
+// are deleted once hardly any request can count there, so that names which come and go leave nothing behind.
+// A replica that returns earlier continues with its series. A stream may take any time and bring series
+// back, so they are deleted again.
 
-// departures are the names of replicas and servers for which there are series. Safe for concurrent use.
+// departures are the names of replicas and servers with series. Safe for concurrent use.
 type departures struct {
 	mu   sync.Mutex // guards the following
 	left map[string]*departure
 	here map[string]bool
 }
 
-// departure is when somebody left, and when to delete what there is next.
+// departure is when a replica left, and when to delete its series next.
 type departure struct {
 	at   time.Time
 	next time.Time // zero until the first time
 }
 
-// longestStream is the time after which nobody looks for series that were brought back.
+// longestStream is the time after which returned series are not looked for.
 const longestStream = 24 * time.Hour
 
-// arrive notes who is there now, whoever else was there before having left.
+// arrive sets the names that are present. All others that were present before have left.
 func (d *departures) arrive(names []string, now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -43,8 +43,8 @@ func (d *departures) arrive(names []string, now time.Time) {
 	}
 }
 
-// forget calls f for those who left so long ago, and keeps them from coming back meanwhile: then, and each
-// time after twice as long.
+// forget calls f for each name that left so long ago. It calls f again each time after twice as long,
+// because series may come back.
 func (d *departures) forget(ago time.Duration, now time.Time, f func(name string)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -15,9 +15,9 @@ var errUnended = errors.New(
 // can answer so, and vLLM 0.26 after a failed load of blocks.
 var errNoAnswer = errors.New("status 200, and no answer in it")
 
-// entire reads the body of a good answer to its end, behind what dst holds. Where nothing but the end of the
-// connection ends an answer, what was cut looks whole: then its JSON has to be complete. vLLM gives a length
-// or chunks to every answer; what stands in front of it may not.
+// entire appends the body of a good answer to dst, to its end. If only the end of the connection ends an
+// answer, a cut answer looks whole: then its JSON has to be complete. vLLM gives a length or chunks to every
+// answer, but a proxy before vLLM may not.
 func entire(resp *engine.Response, dst []byte, limit int64) ([]byte, error) {
 	start := len(dst)
 	dst, err := resp.AppendAll(dst, limit)

@@ -164,7 +164,7 @@ func (f *failure) counted() int {
 	}
 	n := 0
 	if m := refusedTokens.FindSubmatch(f.answer.body); m != nil {
-		n, _ = strconv.Atoi(string(m[1])) // digits alone, and few of them
+		n, _ = strconv.Atoi(string(m[1])) // a few digits
 	}
 	return n
 }

@@ -17,8 +17,8 @@ var errStopped = errors.New("the router has stopped")
 // errPhaseTimeout is the cause of a leg's context that ran out of time, in contrast to a client that left.
 var errPhaseTimeout = errors.New("the phase took too long")
 
-// errAnswerLate is the cause where an answer that is not streamed took longer than answers may. Clients ask
-// for long answers, and nothing is seen of them before their end: probes tell whether the engine works.
+// errAnswerLate is the cause if an answer that is not streamed took longer than allowed. Clients ask for
+// long answers, and nothing shows before their end: probes find out whether the engine works.
 var errAnswerLate = fmt.Errorf("the answer is not complete: %w", errPhaseTimeout)
 
 // errRestLate is the cause where the rest of an answer did not begin in time. The queue, the prefill and all

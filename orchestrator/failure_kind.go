@@ -123,7 +123,7 @@ type failureRow struct {
 	harmless inPhases // no engine did work that another attempt would multiply
 	alone    bool     // the next attempt must not split the request
 	unused   inPhases // transfer params did not reach a decode engine: its lease can be given back
-	unlucky  bool     // the fault of nobody who was asked: the same replicas may be asked again
+	unlucky  bool     // no replica is at fault: the same replicas may be asked again
 	blame    blamed   // how the failure is held against an engine
 	words    string   // the message for the client, with {phase} for the phase; "": the caller writes it
 }

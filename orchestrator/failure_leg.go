@@ -103,8 +103,8 @@ func engineAnswer(in phase, at replica.ID, resp *engine.Response, body []byte) *
 }
 
 // clientMayCause reports whether a client can have caused an answer of this status from an engine, or from a
-// proxy in front of it. A client cannot cause the others: the router writes the credentials, the method and
-// nearly all paths, and asks for no redirection and for no part of an answer.
+// proxy before the engine. A client cannot cause the others: the router writes the credentials, the method
+// and nearly all paths, and asks for no redirection and for no part of an answer.
 func clientMayCause(status int) bool {
 	switch status {
 	case http.StatusBadRequest, http.StatusNotFound, http.StatusRequestEntityTooLarge,

@@ -9,13 +9,13 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/fleet"
 )
 
-// promptIDs are the token ids of a prompt, and whose. They name its blocks for the index, which costs hits
-// at most where they are another's; onto a leg they come through [promptIDs.legs] alone.
+// promptIDs are the token ids of a prompt, with their origin. They name the prompt's blocks for the index,
+// where foreign ids cost hits at most. Onto a leg they come through [promptIDs.legs] only.
 type promptIDs struct {
 	legIDs                  // the JSON is made when it is first needed
 	of      replica.Release // whose tokenizer and template made them
-	clients bool            // the client sent them: they are the prompt, whoever reads them
-	exact   bool            // an engine of that release itself would make them of the request
+	clients bool            // the client sent them: they are the prompt, for any reader
+	exact   bool            // an engine of the release would make the same ids from the request
 }
 
 // legIDs are token ids that both legs of one pair carry.
@@ -36,9 +36,9 @@ func newPromptIDs(r *tokenizer.Result, own *openai.Prompt) *promptIDs {
 	return ids
 }
 
-// legs returns the ids for the two legs of a pair with the decode replica d, nil where they are not what d
-// itself would make of the request. The prefill replica of a pair computes what it is sent, and its blocks
-// mean something to d: see the planner.
+// legs returns the ids for the two legs of a pair with the decode replica d, nil if d itself would make
+// other ids. The prefill replica computes any ids that it gets, and the planner makes sure that d can use
+// its blocks.
 func (p *promptIDs) legs(d *replica.Replica) *legIDs {
 	if p == nil || !p.exact || !p.clients && !p.of.Agrees(d.Facts.Release()) {
 		return nil

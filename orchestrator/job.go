@@ -36,7 +36,7 @@ type job struct {
 	rest restOfAnswer
 }
 
-// ofBatch is what the job of one prompt of a batch knows of that; zero where there is one prompt.
+// ofBatch is a job's relation to its batch; zero if there is one prompt.
 type ofBatch struct {
 	index int // of the prompt
 	batch *batchState
@@ -132,7 +132,7 @@ func (j *job) finish(f *failure, a *answer) {
 	j.admin.Ended(j.rec)
 }
 
-// body is the client's own request, or the one prompt of it that this job is.
+// body is the client's own request, or this job's prompt from it.
 func (j *job) body() *openai.Edit {
 	if j.req.Batched && j.req.Unsplittable == "" {
 		return j.askIDs(j.req.EditPrompt(j.of.index))

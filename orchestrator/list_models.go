@@ -13,8 +13,8 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/fleet"
 )
 
-// listModels answers what can be asked for here: what the decode replicas serve, all of them together. Where
-// each serves the same, as usual, the answer is one engine's own.
+// listModels answers with the models of all decode replicas together. If each serves the same models, as
+// usual, the answer is one engine's own.
 func listModels(ctx context.Context, q *request) *failure {
 	q.outcome.mode = "ask"
 	var lists [][]byte

@@ -1,14 +1,14 @@
 // Package orchestrator is the life of a request: admit, tokenize, plan, prefill, hand over, decode, stream.
 // It watches the replicas and applies the configuration.
 //
-// The path, a file a step: serve.go routes, request.go owns the request, tokens.go names its blocks, plan.go
-// plans and waits in admission.go for room, attempt.go tries, handoff.go sends the legs in the connector's
-// order, answer.go reads the answer, client.go writes it. Package answers gives stored answers. Package
-// fleet tells what the replicas are and have, package peers what other routers have booked there.
-// Configuration comes in through apply.go. rooms.go makes the packages below: admin and observe show what
-// happens, trials bring back what was ejected.
+// The path, a file a step: serve.go routes. request.go owns the request. tokens.go names its blocks. plan.go
+// plans, and waits in admission.go for room. attempt.go tries. handoff.go sends the legs in the connector's
+// order. answer.go reads the answer, and client.go writes it. Package answers gives stored answers. Package
+// fleet holds the facts of the replicas, package peers the bookings of other routers. Configuration comes in
+// through apply.go. rooms.go makes the packages below: admin and observe show what happens, trials bring
+// back ejected replicas.
 //
-// These are the states of a request. One function ends each of them, whatever ended it: the last event, a
+// These are the states of a request. One function ends each state, whatever the end is: the last event, a
 // failure, a client that left or a panic. An inner state ends before the outer one.
 //
 //	request ................................................ request.end
@@ -30,8 +30,9 @@
 //	▼
 //	delivered
 //
-// The booking, the leases and the connections of an attempt end with it: behind a failure before the next
-// attempt begins, behind a stream that broke off before another engine continues, and else in the settling.
+// The booking, the leases and the connections of an attempt end with the attempt. After a failure this is
+// before the next attempt begins. After a stream broke off it is before another engine continues. Otherwise
+// it is in the settling.
 package orchestrator
 
 import (
@@ -120,7 +121,7 @@ type decisions struct {
 	planner *planner.Planner
 }
 
-// membership is what watches who is there, beside the fleet.
+// membership watches the set of members, beside the fleet.
 type membership struct {
 	peers      *peers.Peers
 	sources    *discovery.Set // of members beside the file

@@ -13,31 +13,30 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/observe"
 )
 
-// This file sends a prompt that its decode replica computes itself in pieces, whose lengths and turns
-// decode/pieces.go says. A piece is a request of ours for one token behind a beginning of the prompt: its
-// answer is thrown away, and what it leaves is blocks in the engine's prefix cache. The request itself comes
-// behind them as the client sent it, so that no piece can change its answer, whatever becomes of it: blocks
-// that are not there are computed again.
+// This file sends a local prompt in pieces; decode/pieces.go decides their lengths and turns. A piece is a
+// request of the router for one token behind a beginning of the prompt. Its answer is thrown away; its
+// blocks stay in the engine's prefix cache. The request itself comes last, as the client sent it. So no
+// piece can change its answer, whether the piece succeeds or not: missing blocks are computed again.
 
-// What may become of a piece, as metrics say it.
+// The results of a piece in metrics.
 const (
 	pieceComputed = "computed"
 	pieceFailed   = "failed"
-	pieceLost     = "lost" // the engine has not kept the ones before
+	pieceLost     = "lost" // the engine has not kept the earlier pieces
 	pieceCut      = "cut"  // the request ended meanwhile
 )
 
-// piecesSent is what a handoff has sent of its prompt in pieces.
+// piecesSent is the state of a prompt that is sent in pieces.
 type piecesSent struct {
-	began  time.Time // when the first turn was waited for; zero where the prompt is not sent in pieces
+	began  time.Time // begin of the wait for the first turn; zero if the prompt is not sent in pieces
 	sent   int
 	upto   int // leading tokens that are computed
-	cached int // of these, what the engine had before they were asked for; -1 unknown
-	found  int // of the newest piece, what it had when that came; -1 unknown
+	cached int // tokens that the engine had before the pieces; -1 unknown
+	found  int // tokens that the engine had before the newest piece; -1 unknown
 }
 
-// inPieces sends the prompt in pieces, until what is left of it is no more than one. What fails of that is no
-// failure of the request: only a request that has ended, or an engine that stands still, is one.
+// inPieces sends the prompt in pieces until the rest is no more than one piece. A failed piece is no failure
+// of the request. Only the end of the request, or an engine that stands still, is a failure.
 func (h *handoff) inPieces(ctx context.Context) *failure {
 	h.pieces.cached = -1
 	ids, whole := h.idsForPieces()
@@ -72,8 +71,8 @@ func (h *handoff) inPieces(ctx context.Context) *failure {
 	}
 }
 
-// idsForPieces returns the prompt's token ids as its decode replica would make them, or why they are not sent
-// in pieces.
+// idsForPieces returns the prompt's token ids as its decode replica would make them, or the reason why the
+// prompt is not sent in pieces.
 func (h *handoff) idsForPieces() (ids *legIDs, whole string) {
 	switch {
 	case h.j.whole != "":
@@ -90,7 +89,7 @@ func (h *handoff) idsForPieces() (ids *legIDs, whole string) {
 	return ids, ""
 }
 
-// watchedPiece is piece, and what streams got beside it.
+// watchedPiece is piece, and watches the streams beside it.
 func (h *handoff) watchedPiece(
 	ctx context.Context, to *fleet.Endpoint, ids []uint32,
 ) (result string, beside decode.Pauses, f *failure) {
@@ -100,7 +99,7 @@ func (h *handoff) watchedPiece(
 	return result, beside, f
 }
 
-// turn waits until something of the prompt is to be sent, and returns what; that means nothing when ctx has
+// turn waits until a part of the prompt may be sent, and returns it. The result means nothing when ctx has
 // ended.
 func (h *handoff) turn(ctx context.Context) decode.Next {
 	defer func(asked time.Time) { h.j.rec.Phases.Turn += ms(time.Since(asked)) }(time.Now())
@@ -108,7 +107,7 @@ func (h *handoff) turn(ctx context.Context) decode.Next {
 	wake := func() {
 		select {
 		case woken <- struct{}{}:
-		default: // it has been woken already, and has not looked yet
+		default: // it was woken already, and has not looked yet
 		}
 	}
 	for {
@@ -129,9 +128,9 @@ func (h *handoff) turn(ctx context.Context) decode.Next {
 	}
 }
 
-// cutShort is an attempt that ended before the request itself was sent, while the engine had a piece for so
-// long. Where its time was over, most of it for waiting, the replica has others to compute: that is no fault
-// of its.
+// cutShort is an attempt that ended before the request itself was sent. had is how long the engine had a
+// piece. If the attempt's time was over, and most was spent waiting, the replica has other prompts to
+// compute and is not at fault.
 func (h *handoff) cutShort(ctx context.Context, had time.Duration) *failure {
 	cause := context.Cause(ctx)
 	if cause != errPhaseTimeout || had > h.cfg().Timeouts.DecodeFirst/2 {
@@ -194,8 +193,9 @@ func (h *handoff) pieceAnswer(
 	return openai.ReadPrefill(raw)
 }
 
-// computed notes that the engine has computed the prompt up to a token, and how much of that it says that it
-// had: all pieces before, or pieces are of no use there. What it had beyond them was there before all.
+// computed records that the engine has computed the prompt up to a token, and how many such tokens the
+// engine reports as cached. The engine must report all earlier pieces as cached, or pieces bring nothing
+// there. Tokens beyond the pieces were cached before them.
 func (s *piecesSent) computed(upto, cached, block int) string {
 	had, before := s.had(block), s.upto
 	s.upto, s.found = upto, cached
@@ -208,12 +208,13 @@ func (s *piecesSent) computed(upto, cached, block int) string {
 	return pieceComputed
 }
 
-// had reports whether the engine had all that it was sent so far. It never says so of the last block: it has
-// to compute a token at least.
+// had reports whether the engine has kept all pieces so far. The engine never reports the last block,
+// because it has to compute one token at least.
 func (s *piecesSent) had(block int) bool { return s.cached >= 0 && s.cached+block >= s.upto }
 
-// cachedBefore is what the engine had of a prompt that was sent to it in pieces, and what it has of it since:
-// what it says itself behind them is of the request alone. Where it had all of them that is what was there.
+// cachedBefore returns the cached tokens of a prompt that was sent in pieces: before the pieces, and now.
+// The engine's own report is about the last request only. If the engine had kept every piece, the report
+// before the pieces counts.
 func (h *handoff) cachedBefore() openai.CachedPrompt {
 	if h.pieces.upto == 0 || h.pieces.cached < 0 || h.pieces.had(h.blockSize()) {
 		return unknownCache
@@ -223,5 +224,5 @@ func (h *handoff) cachedBefore() openai.CachedPrompt {
 	return openai.CachedPrompt{Found: h.pieces.cached, Added: max(0, whole-h.pieces.cached)}
 }
 
-// blockSize is that of the decode replica, which tells one where prompts come in pieces.
+// blockSize is the block size of the decode replica, which has one where prompts come in pieces.
 func (h *handoff) blockSize() int { return max(h.b.Decode.Facts.BlockSize, 1) }

@@ -167,7 +167,7 @@ func (j *job) tooLateFor(queued, room error) error {
 	return &planner.TooLate{Predicted: waited, Limit: limit}
 }
 
-// search asks the planner, and again without those whom the job can no longer afford to avoid.
+// search asks the planner, and again without the replicas that the job can no longer afford to avoid.
 func (j *job) search(now time.Time) (*planner.Booking, error) {
 	for {
 		b, err := j.planner.Plan(&j.plan, now)

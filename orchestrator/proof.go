@@ -7,14 +7,14 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
-// That a request was split does not prove that its blocks came over: an engine whose connector is missing, or
-// which computes again what it could not load, answers well and late, and nobody notices that the prefill was
-// for nothing. So each split answer is held against what its decode engine says it had cached, and where it
-// says nothing, the engine's own counters are.
+// A split does not prove a transfer. An engine without the connector, or one that computes again what it
+// could not load, answers well and late, and the useless prefill stays unnoticed. So each split answer is
+// compared with its decode engine's report of cached tokens. Without a report, the engine's own counters are
+// used.
 
-// prove counts what a split answer was to bring and what came of it, by pair, and tells the planner whether
-// anything moved. What its engine had cached beyond what we believed proves that only where we know what it
-// held: else it is as if the answer told nothing, and the engine's counters decide.
+// prove counts the planned and the real transfer of a split answer, by pair, and tells the planner whether
+// anything moved. Cached tokens beyond the predicted match prove a transfer only if the earlier match is
+// known. Otherwise the answer proves nothing, and the engine's counters decide.
 func (a *answer) prove() {
 	h := a.h
 	if !a.split() || a.first.IsZero() {
@@ -52,8 +52,8 @@ func (a *answer) prove() {
 	}
 }
 
-// expectBlocks notes, when a split answer begins, what its decode engine has just loaded, so that its
-// counters can be held against that.
+// expectBlocks records, at the begin of a split answer, the transfer that its decode engine has just made,
+// for the comparison with its counters.
 func (a *answer) expectBlocks() {
 	b := a.h.b
 	if planned := a.j.rec.Prompt - b.MatchedDecode; a.split() && planned > max(b.Decode.Facts.BlockSize, 1) {

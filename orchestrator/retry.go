@@ -21,17 +21,17 @@ const (
 	retryUnsafe   = "not_safe"     // a request that is passed on as it came, and may have had its effect
 )
 
-// again decides whether a failed attempt is worth another: never after a client error, within the attempts
-// and the retry budget, and not when two different replicas failed in the same phase, since then the request
-// itself is the likely cause. Two kinds of second failure are tried on: at a replica that is ejected since it
-// fails others too, and where the engine itself said that it failed, so that it lives and a third can tell. A
-// failed prefill costs no client an answer, where a decode replica may compute the prompt.
+// again decides whether a failed attempt is repeated: never after a client error, and only within the
+// attempts and the retry budget. After two different replicas failed in the same phase, the request itself
+// is the likely cause, and is not tried again. There are two exceptions. The second replica is ejected
+// because it fails other requests too. Or an engine itself reported the failure, so that it lives and a
+// third can decide. A failed prefill costs the client no answer if a decode replica may compute the prompt.
 //
-// whyNot is the reason where another replica might have done better, "" elsewhere.
+// whyNot is the reason if another replica might have done better, else "".
 func (j *job) again(ctx context.Context, f *failure) (retry bool, whyNot string) {
 	bad, out, likeBefore := j.attempts.faults.Judged()
 	second := j.attempts.failedWhen == f.phase && j.attempts.failedAt != f.at && f.opines() && !bad
-	// Whom a client does not wait to see tried elsewhere has no second opinion.
+	// A client that has left gets no second opinion.
 	if second && likeBefore && !f.answered() || ctx.Err() != nil {
 		j.excuse(ctx.Err() == nil)
 	}
@@ -65,16 +65,15 @@ func (j *job) again(ctx context.Context, f *failure) (retry bool, whyNot string)
 	return true, ""
 }
 
-// retried counts a failure that the job is tried again for, and says so.
+// retried counts and logs a failure after which the job is tried again.
 func (j *job) retried(f *failure) {
 	j.m.Failures.Retries.WithLabelValues(string(f.phase)).Inc()
 	j.log.Info("trying again elsewhere", "id", j.rec.ID, "phase", string(f.phase), "replica", string(f.at),
 		"kind", f.name(), "status", f.answer.status, "error", f.cause())
 }
 
-// takeBudget counts the request among those that are tried again, at most once; false when there are too many
-// of them already. A retry that no engine has worked for costs nothing and needs none: see
-// [failure.harmless].
+// takeBudget takes a place in the retry budget for the request, at most once. It returns false if the budget
+// is spent. A retry costs nothing and needs no place if no engine has worked for it: see [failure.harmless].
 func (j *job) takeBudget() bool {
 	j = j.first()
 	if j.attempts.budgeted {
@@ -90,14 +89,15 @@ func (j *job) takeBudget() bool {
 	return true
 }
 
-// verdictWait is how long a request that no place is left for in the retry budget waits for the replica where
-// it failed to be ejected. One that begins to fail has failed many requests by the time that this is known,
-// all of them within the time that such a failure takes.
+// verdictWait is how long a request without a place in the retry budget waits for the ejection of the
+// replica that failed it. A replica that begins to fail fails many requests within the time of one failure,
+// so the verdict comes soon.
 const verdictWait = 200 * time.Millisecond
 
-// awaitsVerdict waits for whom the newest attempt is held against to be ejected: then trying elsewhere adds
-// no work to where there is too little, and needs no budget. It reports whether that came, or a place in the
-// budget. Who answers with another status than 500 may be overloaded: that is what the budget is for.
+// awaitsVerdict waits for the ejection of the replica or pair at fault in the newest attempt. After that,
+// trying elsewhere adds no work to scarce replicas, and needs no budget. It reports whether the ejection, or
+// a place in the budget, came. A replica that answers with another status than 500 may be overloaded: this
+// case needs the budget.
 func (j *job) awaitsVerdict(ctx context.Context, f *failure) bool {
 	if len(j.attempts.faults) == 0 || j.mayPrefillThere(f) || f.answer.status != http.StatusInternalServerError {
 		return false
@@ -122,7 +122,7 @@ func (j *job) awaitsVerdict(ctx context.Context, f *failure) bool {
 	return false
 }
 
-// othersLeft reports whether anybody is left to ask who has not failed the job yet.
+// othersLeft reports whether a replica is left that has not failed the job yet.
 func (j *job) othersLeft() bool {
 	plan := j.plan
 	plan.AvoidPrefill = slices.DeleteFunc(slices.Clone(plan.AvoidPrefill), func(id replica.ID) bool {
@@ -134,17 +134,17 @@ func (j *job) othersLeft() bool {
 	return noReplica(err) == nil
 }
 
-// lost takes back what the attempts of a job that ends without an answer were held against, if the request is
-// the likely cause.
+// lost undoes the failures of a job's attempts when the job ends without an answer, if the request is the
+// likely cause.
 func (j *job) lost() {
 	if excuse, cause := j.attempts.faults.Lost(); excuse {
 		j.excuse(cause)
 	}
 }
 
-// fallsBack reports whether a decode replica is to compute the prompt itself after f: nothing came of the
-// prefill that can be handed over, or it failed twice. A request after which two connections broke off may be
-// what ended their engines: it gets no third.
+// fallsBack reports whether a decode replica must compute the prompt itself after f: the prefill gave
+// nothing to hand over, or it failed twice. After two broken connections the request may have ended two
+// engines, so it gets no third.
 func (j *job) fallsBack(f *failure, second bool) bool {
 	if !j.mayPrefillThere(f) {
 		return false
@@ -153,15 +153,15 @@ func (j *job) fallsBack(f *failure, second bool) bool {
 	return kind == outlier.Unusable || second && kind != outlier.Broken
 }
 
-// engineEnded reports whether the connection broke off because its engine is not there any more: then trying
-// elsewhere adds no work to it.
+// engineEnded reports whether the connection broke off because its engine has ended. Then trying elsewhere
+// adds no work.
 func (j *job) engineEnded(ctx context.Context, f *failure) bool {
 	to := j.fleet.Endpoint(f.at)
 	return f.kind == kindBroken && (to == nil || j.dead(ctx, to))
 }
 
-// mayPrefillThere reports whether f is a failure of the prefill side after which a decode replica may do
-// without it.
+// mayPrefillThere reports whether f is a failure of the prefill side, after which a decode replica may
+// compute the prompt.
 func (j *job) mayPrefillThere(f *failure) bool {
 	return f.phase == phasePrefill && j.plan.SplitOK && j.cfg.Local != config.LocalNever
 }

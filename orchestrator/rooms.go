@@ -98,7 +98,7 @@ func (o *Orchestrator) front() *front { return &front{&o.env, &o.snap} }
 // Front returns the handler of the public listener.
 func (o *Orchestrator) Front() http.Handler { return o.front().routes(o.admin.FrontReady) }
 
-// Admin returns the handler of the admin listener. [Orchestrator.Serve] lets in who may ask.
+// Admin returns the handler of the admin listener. [Orchestrator.Serve] checks which requests may use it.
 func (o *Orchestrator) Admin() http.Handler { return o.admin.Handler() }
 
 // Live returns what the live page shows now. Safe for concurrent use.

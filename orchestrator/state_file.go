@@ -21,9 +21,9 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
-// stateFile keeps what was learned for the next process: it is read once, at the start, and written now and
-// then and at the end. A file that cannot be read costs a warning and what would have been known. Only the
-// goroutine of run, and the start, touch the disk.
+// stateFile saves what was learned for the next process. It is read once, at the start, and written at
+// intervals and at the end. An unreadable file costs a warning and the learned values. Only the goroutine of
+// run, and the start, touch the disk.
 //
 // Long: the channels of its one writer stand beside what the writer and a reload share.
 type stateFile struct {
@@ -32,7 +32,7 @@ type stateFile struct {
 	fleet   *fleet.Fleet // whose drains and distrusted engines are kept too
 	disk    liveness.Disk
 	replace func(name string, data []byte) error // replaceFile, except in tests
-	asked   chan chan error                      // for run: write now, and say what came of it
+	asked   chan chan error                      // for run: write now, and return the result
 	soon    chan struct{}                        // has one when the file is to be written at once
 
 	failed bool // the last try to write did; owned by run
@@ -44,7 +44,7 @@ type stateFile struct {
 	until   time.Time        // when those are given up
 }
 
-// apply takes what cfg says from the next write on.
+// apply uses cfg from the next write on.
 func (s *stateFile) apply(cfg config.State) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -57,25 +57,25 @@ func (s *stateFile) apply(cfg config.State) {
 	s.config = cfg
 }
 
-// inForce is the configuration of the moment. left is closed once another file is named.
+// inForce returns the present configuration. left is closed once another file is named.
 func (s *stateFile) inForce() (cfg config.State, left <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.config, s.left
 }
 
-// stateVersion is that of the file. Another one's is not read.
+// stateVersion is the version of the file's form. Other versions are not read.
 const stateVersion = 1
 
-// stateWaits is how long what was measured of a replica waits for it to come. Else names of replicas that
-// have gone would gather in the file.
+// stateWaits is how long the saved values of an absent replica wait for it. Otherwise names of former
+// replicas would gather in the file.
 const stateWaits = 10 * time.Minute
 
-// stateAge is how old a file may be. Of one of half that age a 16,000th is believed.
+// stateAge is the greatest age of a file. At half that age its values have a weight of 1/16,000.
 const stateAge = 7 * 24 * time.Hour
 
-// maxState is the bytes of a file, and of one that is read. What 512 classes, 1,024 replicas and their links
-// take is a quarter of it.
+// maxState bounds the size of the file, written or read. 512 classes, 1,024 replicas and their links take a
+// quarter.
 const maxState = 32 << 20
 
 // keptState is the file.
@@ -86,7 +86,7 @@ type keptState struct {
 	Distrusted []replica.Distrust `json:"distrusted,omitempty"`
 }
 
-// readState reads what a process before has learned.
+// readState reads the state that an earlier process saved.
 func readState(r io.Reader) (*keptState, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxState+1))
 	if err != nil {
@@ -152,7 +152,7 @@ func (s *stateFile) restore() {
 func readStateFile(name string) (*keptState, error) {
 	if info, err := os.Stat(name); err != nil {
 		return nil, err
-	} else if !info.Mode().IsRegular() { // to open a pipe would wait for somebody who writes
+	} else if !info.Mode().IsRegular() { // opening a pipe would wait for a writer
 		return nil, errNoFile
 	}
 	f, err := os.Open(name) //nolint:gosec // the operator names it
@@ -165,8 +165,8 @@ func readStateFile(name string) (*keptState, error) {
 
 var errNoFile = errors.New("it is no file")
 
-// stateBehind is the file that links called name lead to, whether it is there or not. What is no file must
-// not be replaced: a rename would put a file in the place of a device.
+// stateBehind returns the file that links called name lead to, existing or not. Something that is no file
+// must not be replaced: a rename would replace a device by a file.
 func stateBehind(name string) (string, error) {
 	for range maxLinks {
 		to, err := os.Readlink(name)
@@ -191,7 +191,7 @@ func stateBehind(name string) (string, error) {
 // maxLinks is how many links lead to a file at most, as in Linux.
 const maxLinks = 40
 
-// arrived lets replicas that have come begin with what was measured of them.
+// arrived lets replicas that joined begin with their saved values.
 func (s *stateFile) arrived(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -240,8 +240,8 @@ func (s *stateFile) run(ctx context.Context) {
 	}
 }
 
-// writeNow has run write at once, and returns the error of that, [liveness.ErrStalled] where it takes too
-// long. It does nothing where no file is named.
+// writeNow makes run write at once, and returns the error, [liveness.ErrStalled] if it takes too long. It
+// does nothing without a file.
 func (s *stateFile) writeNow() error {
 	if cfg, _ := s.inForce(); cfg.File == "" {
 		return nil
@@ -262,8 +262,8 @@ func (s *stateFile) writeNow() error {
 	}
 }
 
-// write puts what is known by now in the place of the file. It returns when that is done, or when it is not
-// waited for any more: the disk stands still, and ctx has ended or another file is named.
+// write replaces the file by the present state. It returns after the write, or when the wait ends: the disk
+// stands still, and ctx has ended or another file is named.
 func (s *stateFile) write(ctx context.Context) error {
 	cfg, left := s.inForce()
 	if cfg.File == "" {
@@ -282,7 +282,7 @@ func (s *stateFile) write(ctx context.Context) error {
 	return err
 }
 
-// known is the file with what is known at now. What could not be given to a replica yet stays in it.
+// known returns the file's content at now. Values of replicas that have not joined stay in it.
 func (s *stateFile) known(now time.Time) ([]byte, error) {
 	s.mu.Lock()
 	kept := keptState{
@@ -301,8 +301,8 @@ func (s *stateFile) known(now time.Time) ([]byte, error) {
 	return data, err
 }
 
-// replaceFile writes beside the file and renames, so that whoever reads finds the old one or the new one. A
-// link to it stays one.
+// replaceFile writes beside the file and renames, so that a reader finds the old file or the new one. A link
+// to the file stays a link.
 func replaceFile(name string, data []byte) error {
 	name, err := stateBehind(name)
 	if err != nil {

@@ -5,8 +5,8 @@ import (
 	"encoding/binary"
 )
 
-// tenantOf names whose an API key is: by a part of its hash, which tells keys apart and says nothing of them.
-// 0 is nobody.
+// tenantOf names the owner of an API key by a part of the key's hash, which tells keys apart and does not
+// reveal them. 0 is no key.
 func tenantOf(key string) uint32 {
 	if key == "" {
 		return 0

@@ -21,7 +21,7 @@ func (j *job) tokenize(ctx context.Context) *failure {
 	return f
 }
 
-// resolved runs resolve, and tells of it. A refusal of the prompt is the request's failure.
+// resolved runs resolve, and records the result. A refusal of the prompt is the request's failure.
 func (j *job) resolved(
 	ctx context.Context, resolve func(context.Context) tokenizer.Result,
 ) (tokenizer.Result, *failure) {
@@ -51,7 +51,7 @@ func (j *job) resolved(
 	return result, nil
 }
 
-// resolve asks whom it takes.
+// resolve finds the source of the ids and asks it.
 func (j *job) resolve(ctx context.Context) tokenizer.Result {
 	if p := j.prompt(); p != nil && p.IDs != nil {
 		return tokenizer.Result{IDs: p.IDs, Count: len(p.IDs), Source: tokenizer.Client, Exact: true}
@@ -65,8 +65,8 @@ func (j *job) resolve(ctx context.Context) tokenizer.Result {
 	return j.askAny(ctx, nil)
 }
 
-// askAny asks an engine that skip, which may be nil, does not leave out, and another one where that did not
-// answer in time.
+// askAny asks an engine that skip (which may be nil) does not leave out, and another engine if the first
+// does not answer in time.
 func (j *job) askAny(ctx context.Context, skip func(*fleet.Endpoint) bool) tokenizer.Result {
 	to := j.fleet.Any(j.req.Model, skip)
 	result := j.askFor(ctx, to)

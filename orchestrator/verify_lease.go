@@ -81,12 +81,13 @@ func askLeaseCounters(
 	return now, nil
 }
 
-// wordsHeard returns nil when the prefill engine has heard of every read that the decode engine had made
-// before. The word of a read goes with it, and to the decode engine it is sent when it has left: where the
-// path is cut just then it is under way for as long as TCP tries, and where the connection ends it is lost.
+// wordsHeard returns nil when the prefill engine has received the notifications of all earlier reads of the
+// decode engine. A decode engine sends a notification with each read and considers it sent when it leaves
+// the socket. If the path is cut just then, the notification is under way for as long as TCP tries. If the
+// connection ends, it is lost.
 //
-// So a canary goes the same way behind it, see [trials.Trials.Follow]. A connection that ended would show:
-// vLLM opens another one only after a read has failed over the one before.
+// So a canary goes the same way behind it, see [trials.Trials.Follow]. A new connection would show: vLLM
+// opens one only after a read over the old one has failed.
 func (a *answer) wordsHeard(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, a.j.cfg.Timeouts.DecodeFirst)
 	defer cancel()

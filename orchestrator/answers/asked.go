@@ -74,7 +74,7 @@ func (e *WriteError) Unwrap() error { return e.Err }
 const (
 	byClient     = "no_store"
 	hasQuery     = "query"
-	mixedModels  = "mixed_models" // replicas that serve the model have other files or versions of it
+	mixedModels  = "mixed_models" // replicas that serve the model have other files or versions
 	unknownModel = "unknown_model"
 )
 
