@@ -23,23 +23,23 @@ func (s *atOnce) of(blocks int) int {
 }
 
 const (
-	// It is looked how much is in use after so many steps, from few to many, as finely as lengths are known.
+	// The blocks in use are estimated after so many steps, from few to many, as finely as lengths are known.
 	firstLook = 8
 	looks     = 23 // up to 2^14 steps
 	lookAhead = math.Sqrt2
-	// surely is by how many standard deviations more than expected may be in use. An engine that has too
-	// little room takes it from who runs, and computes that again. With 1 a hundred requests of an overloaded
-	// fleet lost their blocks, with 1.5 one, and with 2 fewer find room (docs/decisions/0035).
+	// surely is how many standard deviations above the expected use are kept free. An engine with too little
+	// room takes it from a running request, and computes that request again. With 1, a hundred requests of an
+	// overloaded fleet lost their blocks, with 1.5 one, and with 2 fewer find room (docs/decisions/0035).
 	surely = 1.5
-	// unsure is the blocks of growth that the share is all of, as long as there is no more.
+	// unsure is the growth, in blocks, up to which the share is always 1.
 	unsure = 64
-	// Engines bring reports along with answers; shares hardly change in between.
+	// Answers bring load reports along; the share hardly changes between two reports.
 	atOnceEvery = 250 * time.Millisecond
 )
 
-// growsAtOnce works out how much of the growth of m's leases is in use at one time, by how long answers are
-// and how many tokens each has now. As long as lengths are guessed it is nearly all: where the guess is wrong
-// it is wrong of all of them together.
+// growsAtOnce estimates the share of the growth of m's leases that is in use at one time, by the lengths of
+// answers and the present tokens of each. While lengths are guessed, the share is nearly 1, because a wrong
+// guess is wrong for all answers together.
 func (p *Pool) growsAtOnce(m *member, now time.Time) (share float64) {
 	var u use
 	growth, size := 0, m.blockSize()
@@ -51,7 +51,7 @@ func (p *Pool) growsAtOnce(m *member, now time.Time) (share float64) {
 		}
 		has := l.generated(step, now)
 		growth += l.expectedGrowth(has)
-		// What comes back when it ends: others may use what was there before.
+		// Only blocks that come free at the end count: other requests may use the blocks that were cached before.
 		own := float64(max(0, blocksOf(e.Tokens, size)*size-e.Matched))/float64(l.entry.Sequences) + float64(has)
 		u.add(l, has, own, size)
 	}
@@ -59,13 +59,14 @@ func (p *Pool) growsAtOnce(m *member, now time.Time) (share float64) {
 	return 1 - p.lengths.All().Known()*(1-share)
 }
 
-// use is how many blocks more than now are in use at each look, with the variance of that.
+// use is the additional blocks in use at each look, with their variance.
 type use struct {
 	more, variance [looks]float64
 	lives          [looks]float64 // scratch
 }
 
-// add adds a lease whose sequences have so many tokens, and hold so many each that come back.
+// add adds a lease whose sequences have has tokens each. own is the blocks per sequence that come free at
+// the end.
 func (u *use) add(l *Lease, has int, own float64, blockSize int) {
 	limit := math.Inf(1)
 	if l.limit >= 0 {
@@ -84,7 +85,7 @@ func (u *use) add(l *Lease, has int, own float64, blockSize int) {
 	}
 }
 
-// peak returns the most that surely is in use at any look.
+// peak returns a safe upper bound of the use at any look.
 func (u *use) peak() float64 {
 	peak := 0.0
 	for k := range u.more {

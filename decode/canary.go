@@ -7,9 +7,9 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// BookCanary books the room of a request of the router's own, with a prompt and an answer of so many tokens,
-// which is sent to id now. It has that room whether or not there is any, since the engine gets the request.
-// Nothing is learned of it. It returns nil where id is not in the pool. Safe for concurrent use.
+// BookCanary books the room of the router's own request, with a prompt and an answer of so many tokens,
+// which is sent to id now. It always gets a lease, because the engine gets the request in any case. The pool
+// learns nothing from it. It returns nil if id is not in the pool. Safe for concurrent use.
 func (p *Pool) BookCanary(id replica.ID, prompt, answer int, now time.Time) *Lease {
 	p.members.Lock()
 	defer p.members.Unlock()

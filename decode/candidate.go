@@ -76,8 +76,8 @@ type Candidate struct {
 	shared  float64 // seconds of its own prefill that it does not add to what others there take
 }
 
-// Candidates appends to dst the replicas that could decode q now, and returns the view that their slots count
-// in. Where excluded is not nil it gets all others.
+// Candidates appends to dst the replicas that could decode q now, and returns the view for their slots. If
+// excluded is not nil, it gets all other replicas.
 func (p *Pool) Candidates(
 	q *Query, now time.Time, dst []Candidate, excluded *[]Excluded,
 ) ([]Candidate, *View, Rejected) {
@@ -115,9 +115,10 @@ func (p *Pool) Candidates(
 	return dst, p.members.View, rejected
 }
 
-// noneRunsSoon reports whether all of cs run as many sequences as they may, for longer than a request should
-// wait inside an engine: it waits here then, where any of them can end that. One alone that does so is dear,
-// and no more: whose prefix it has would be computed anew elsewhere, beside everybody's streams.
+// noneRunsSoon reports whether every candidate runs its maximum of sequences for longer than a request
+// should wait inside an engine. Then the request waits in the router, where any replica can take it. A
+// single full replica is only more expensive: a request with its prefix cached there would be computed anew
+// elsewhere, beside the streams of others.
 func noneRunsSoon(cs []Candidate, q *Query) bool {
 	for i := range cs {
 		if cs[i].runSlot <= q.Ready+ledger.ShortWait {

@@ -76,9 +76,9 @@ type survey struct {
 	prompt  *ledger.Lease  // stands for the prompt where it is compared with those of leases, nil until then
 }
 
-// survey looks at what holds for all members. How much of a step is for what decodes in it is told by the
-// steps of all, and how much longer those of one are by its own: a fit of one replica, whose load is always
-// about the same, can say that more costs next to nothing, and would draw more.
+// survey computes what holds for all members. The cost of more load in a step is fitted over the pool and
+// scaled by the slowness of each replica. A fit of one replica sees about one load only. It could predict
+// that more load costs next to nothing, and would attract more.
 func (p *Pool) survey(q *Query, now time.Time) survey {
 	s := survey{
 		Query: q, now: now, at: p.ledger.At(now), readyAt: p.ledger.At(now.Add(q.Ready)),
@@ -89,7 +89,7 @@ func (p *Pool) survey(q *Query, now time.Time) survey {
 	return s
 }
 
-// gather fills in the facts of c, whose answer is expected to have so many tokens a sequence.
+// gather fills in the facts of c. output is the expected number of tokens of each sequence.
 func (p *Pool) gather(c *Candidate, q *survey, s *standing, output int) {
 	m := c.member
 	c.Slot = m.Slot
@@ -110,7 +110,7 @@ func (p *Pool) gather(c *Candidate, q *survey, s *standing, output int) {
 	p.gatherLocal(c, q, &speed, others)
 }
 
-// gatherRoom fills in how full c's replica is.
+// gatherRoom fills in how full the replica of c is.
 func (p *Pool) gatherRoom(c *Candidate, q *survey, s *standing) {
 	m, a := c.member, &s.Account
 	c.Reserved, c.Free = a.Reserved, -1
@@ -127,7 +127,8 @@ func (p *Pool) gatherRoom(c *Candidate, q *survey, s *standing) {
 	c.Room = max(0, max(c.runSlot, p.roomIn(m, a, a.Asked(c.Need)-a.Left()))-q.Ready).Seconds()
 }
 
-// gatherDecode fills in who decodes there and what comes, with so many requests of others.
+// gatherDecode fills in the running and arriving requests. others is the number of requests of unknown
+// clients.
 func (p *Pool) gatherDecode(c *Candidate, q *survey, s *standing, others float64) {
 	m := c.member
 	g, e := &m.book, &m.remote
@@ -145,7 +146,8 @@ func (p *Pool) gatherDecode(c *Candidate, q *survey, s *standing, others float64
 	c.Inbound = g.Backlog(e, q.Ready, q.readyAt)
 }
 
-// gatherLocal fills in what it is to prefill there, too. Those whose prompt is not there are not decoding.
+// gatherLocal fills in the facts of a local prefill. Requests whose prompt is not computed do not decode
+// yet.
 func (p *Pool) gatherLocal(c *Candidate, q *survey, speed *estimate.Pricing, others float64) {
 	m := c.member
 	g, e := &m.book, &m.remote
@@ -159,8 +161,8 @@ func (p *Pool) gatherLocal(c *Candidate, q *survey, speed *estimate.Pricing, oth
 		l.Delayed = g.Delayed(l.Wait, l.Warm, q.at) + float64(e.Arriving)*l.Warm
 	}
 	l.Active = float64(g.Sequences - g.Arriving + e.Sequences - e.Arriving)
-	// The price of a prompt on a prefill replica leaves out requests that an unknown router sends there. The
-	// price of a local prefill then leaves out the streams of that router, too.
+	// The price of a prompt on a prefill replica leaves out requests of unknown routers. So the price of a
+	// local prefill leaves out their streams, too.
 	if _, unknown := m.others.Unseen(); !unknown {
 		l.Active += others
 	}
@@ -170,7 +172,7 @@ func (p *Pool) gatherLocal(c *Candidate, q *survey, speed *estimate.Pricing, oth
 	}
 }
 
-// priceMatch fills in what the prompt costs behind the tokens that are expected to be there.
+// priceMatch fills in the cost of the prompt behind the expected prefix match.
 func (c *Candidate) priceMatch(q *Query, speed *estimate.Pricing, blockSize int) {
 	c.Missing = max(0, c.blocks*c.member.blockSize()-c.Expected)
 	longer, wait := c.member.besidePrompt(&speed.Speed)
@@ -183,8 +185,8 @@ func (c *Candidate) priceMatch(q *Query, speed *estimate.Pricing, blockSize int)
 	}
 }
 
-// expect prices the blind candidates: unknown is not empty, so that each is expected to hold as much as the
-// others do on average, or what the index still says of it where that is more.
+// expect prices the blind candidates. Unknown is not empty: each is expected to hold the mean of the others,
+// or its last known match if that is larger.
 func (p *Pool) expect(cs []Candidate, q *Query, now time.Time) {
 	size := p.Unit()
 	mean := roster.MeanMatched(len(cs), func(i int) (int, bool) { return cs[i].Matched, !cs[i].Blind }, size)
@@ -197,8 +199,8 @@ func (p *Pool) expect(cs []Candidate, q *Query, now time.Time) {
 	}
 }
 
-// fillFirst fills in the step that makes the first token of blocks which came: the mean of the candidates'
-// steps, since who is faster is priced elsewhere, as far as that is known.
+// fillFirst fills in the step that makes the first token after a transfer: the mean of the candidates'
+// steps. The difference of fast and slow replicas is priced by another term, as far as it is known.
 func fillFirst(cs []Candidate) {
 	sum := 0.0
 	for i := range cs {

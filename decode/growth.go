@@ -24,7 +24,7 @@ func (m *member) step(speed *estimate.Speed) float64 {
 	return speed.Step(m.batch(), int(m.reads(float64(m.batch()))))
 }
 
-// generated is [Pool.generated] where it is known how many seconds pass from one token to the next.
+// generated is [Pool.generated] with a known time per token.
 func (l *Lease) generated(step float64, now time.Time) int {
 	began := l.began()
 	if began.IsZero() || !now.After(began) {
@@ -37,7 +37,7 @@ func (l *Lease) generated(step float64, now time.Time) int {
 	return tokens
 }
 
-// expectedGrowth returns the blocks that l may well add when each sequence has generated so many tokens.
+// expectedGrowth returns the blocks that l may add after each sequence has generated so many tokens.
 func (l *Lease) expectedGrowth(generated int) int {
 	left := -1
 	if l.limit >= 0 {
@@ -49,8 +49,8 @@ func (l *Lease) expectedGrowth(generated int) int {
 	return l.entry.Sequences * (end - blocksOf(l.has(generated), size))
 }
 
-// has is how many tokens' room each sequence holds when it has generated so many. Before the first nothing is
-// drafted.
+// has is the number of token slots of each sequence after so many generated tokens. Before the first token
+// nothing is drafted.
 func (l *Lease) has(generated int) int {
 	if generated == 0 {
 		return l.entry.Tokens

@@ -5,15 +5,15 @@ import (
 	"github.com/tandem-router/tandem/internal/roster"
 )
 
-// Requests that begin alike share the blocks of that in one engine: whoever comes takes no more of its room
-// than what nobody there has in use. A prefix of 18,000 tokens that forty have in common would fill the
-// replica that has it forty times otherwise, and be copied to all others.
+// Requests with the same beginning share its blocks in one engine: a new request needs room only for the
+// blocks that no request there has in use. Otherwise forty requests with a common prefix of 18,000 tokens
+// would fill their replica forty times over, and the prefix would be copied to all others.
 //
-// This holds for who begins there now. Whoever has a prompt computed first comes later, when those may have
-// ended: then it takes these blocks out of what is free (docs/decisions/0046).
+// This holds for a request that begins there now. A request that is prefilled elsewhere first comes later,
+// when the others may have ended: then it takes the blocks from the free ones (docs/decisions/0046).
 
-// inUse returns how many blocks of q's prompt requests on m have in use by its newest report, as far as its
-// index says that they are there. They are looked for only where room is short: that compares long prompts.
+// inUse returns how many blocks of q's prompt the requests on m have in use by its newest report, as far as
+// the index has these blocks. It compares long prompts, so it is called only if room is short.
 func (p *Pool) inUse(m *member, q *survey) int {
 	if q.Ready > 0 || q.Chunk > 0 || len(q.Keys) == 0 { // of text nobody knows where its blocks begin
 		return 0

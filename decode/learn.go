@@ -7,7 +7,7 @@ import (
 	"github.com/tandem-router/tandem/internal/estimate"
 )
 
-// learnPrefill takes in that the first token of l is there.
+// learnPrefill records that the first token of l has come.
 func (p *Pool) learnPrefill(l *Lease, now time.Time) {
 	m := l.member
 	if !l.entry.Local {
@@ -23,8 +23,8 @@ func (p *Pool) learnPrefill(l *Lease, now time.Time) {
 	}
 }
 
-// endSpan teaches what the prompts took that the replica of l has computed itself since it had none to
-// compute, where it has none now.
+// endSpan ends the span of local prompts on the replica of l, if the replica has no prompt left, and learns
+// from it.
 func (p *Pool) endSpan(l *Lease) {
 	if m := l.member; l.entry.Local && m.turns.Empty() {
 		p.learned.Idle(&m.learned.Prompts)
@@ -43,7 +43,7 @@ func (p *Pool) learnComputed(l *Lease, from, upto int, since time.Time, sure boo
 	}
 }
 
-// learnOwnSteps takes in the pauses of the streams beside a piece of l's prompt.
+// learnOwnSteps takes in the pauses of streams beside a piece of l's prompt.
 func (p *Pool) learnOwnSteps(l *Lease, beside Pauses, now time.Time) {
 	x, piece := &l.pieces, p.settings.Piece.Seconds()
 	m, speed := l.member, p.speed(l.member)
@@ -51,10 +51,10 @@ func (p *Pool) learnOwnSteps(l *Lease, beside Pauses, now time.Time) {
 	took, expected := now.Sub(x.Begins).Seconds(), x.Lasts+step
 	alike, known := beside.Alike()
 	if !known || !x.Roomy || x.Lasts < piece/2 || step > stepBeside*x.Lasts {
-		return // nobody could tell
+		return // the pauses are unknown
 	}
 	if took < x.Lasts/2 || took > heldBack*expected {
-		return // most of it was not computed then
+		return // the time was mostly spent on something else
 	}
 	s := estimate.Sample{Of: estimate.PauseShare, At: now, Range: estimate.Exactly(alike)}
 	p.learned.Learn(&m.learned, s)

@@ -10,23 +10,23 @@ import (
 	"github.com/tandem-router/tandem/internal/roster"
 )
 
-// Schedule says when a booked request is expected to take which step. The zero Schedule is that of a request
-// whose prefill may begin at once, elsewhere.
+// Schedule holds the expected times of a booked request's steps. The zero Schedule is that of a request
+// whose prefill may begin at once, on another replica.
 type Schedule struct {
-	Local   bool      // the decode replica prefills it too: SendAt, LandAt, Transfer and Outbox say nothing
-	AdmitAt time.Time // when its prefill should begin, until when its lease is reserved
-	SendAt  time.Time // when its prefill should be done, so that it is sent to the decode replica
-	LandAt  time.Time // when its KV blocks should be there
+	Local   bool      // the decode replica also prefills: SendAt, LandAt, Transfer and Outbox are unused
+	AdmitAt time.Time // when its prefill should begin; its lease is reserved until then
+	SendAt  time.Time // when its prefill should end and the request is sent to the decode replica
+	LandAt  time.Time // when its KV blocks should have arrived
 
-	Transfer time.Duration   // for which its KV blocks should be on their way
-	Outbox   *replica.Outbox // of the replica that sends them, nil for nobody
+	Transfer time.Duration   // predicted duration of the transfer
+	Outbox   *replica.Outbox // of the sending replica, nil for none
 
-	// UnseenArrival is how long after sending its prompt should be there, where nobody tells of the first
-	// token; else 0.
+	// UnseenArrival is the time from sending the request until its prompt should be there, if the first token
+	// cannot be observed; else 0.
 	UnseenArrival time.Duration
 }
 
-// Lease is room booked on a decode replica. Whoever holds it ends it with Release or [Lease.Finish].
+// Lease is room booked on a decode replica. Its holder ends it with Release or [Lease.Finish].
 //
 // All but pool is guarded by the lock of the pool.
 type Lease struct {

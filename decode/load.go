@@ -12,8 +12,8 @@ func (m *member) decodes() estimate.Load {
 	return estimate.Load{Sequences: sequences, Tokens: m.reads(sequences)}
 }
 
-// reads returns how many tokens a step of so many sequences reads. Those of which no router knows, and those
-// whose prompts are not there yet, are taken to be as long as those that decode already.
+// reads returns how many tokens a step of so many sequences reads. Sequences of unknown clients, and
+// sequences whose prompts are not computed yet, count as long as the running ones.
 func (m *member) reads(sequences float64) float64 {
 	g, e := &m.book, &m.remote
 	if known := g.Answering + e.Known; known > 0 {
@@ -22,7 +22,7 @@ func (m *member) reads(sequences float64) float64 {
 	return float64(m.book.InUse(m.R.Facts.Blocks) * m.blockSize())
 }
 
-// count counts what m has decoded until now. It is to be called before what m decodes changes.
+// count counts what m has decoded until now. Call it before the load of m changes.
 func (p *Pool) count(m *member, now time.Time) { p.learned.Count(&m.learned, m.decodes(), now) }
 
 // done returns what m has done until now.
@@ -35,8 +35,8 @@ func (p *Pool) since(before *estimate.Done, m *member, now time.Time) estimate.M
 	return p.learned.Since(&m.learned, before, m.decodes(), now)
 }
 
-// besidePrompt returns by how many seconds a step of m is longer for what it decodes where it has a prompt
-// in it, and for how long whoever comes waits for the step that is under way: half of one on average.
+// besidePrompt returns two durations on m. longer is how many seconds decoding adds to a step with a prompt
+// in it. wait is how long a new request waits for the running step: half of a step on average.
 func (m *member) besidePrompt(speed *estimate.Speed) (longer, wait float64) {
 	load := m.decodes()
 	if load.Sequences <= 0 {

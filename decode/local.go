@@ -6,10 +6,10 @@ import (
 	"github.com/tandem-router/tandem/internal/roster"
 )
 
-// This file is how long m takes for the prompts that it computes itself: those in its queue, and those that
+// This file computes how long m takes for its local prompts: the prompts in its queue, and prompts that
 // other routers report.
 
-// front returns the prompt that m computes first.
+// front returns the local prompt that m computes first.
 func (m *member) front() roster.Front {
 	f := roster.Front{Ended: m.turns.EndedAt()}
 	if first := m.turns.Head(); first != nil {
@@ -27,13 +27,13 @@ func (m *member) queued(now time.Time) time.Duration {
 	return m.turns.Work() - m.front().Ran(now)
 }
 
-// doubtful reports whether m, which prefills nothing now, last did long ago.
+// doubtful reports whether m prefills nothing now and last prefilled long ago.
 func (m *member) doubtful(now time.Time) bool { return now.Sub(m.turns.LeftAt()) > doubtAfter }
 
-// doubtAfter is how long what was learned of a replica is not doubted.
+// doubtAfter is how long learned values of a replica are not doubted.
 const doubtAfter = 10 * time.Second
 
-// prefillsNothing reports whether m computes no prompt itself now, for any router.
+// prefillsNothing reports whether m computes no local prompt now, for any router.
 func (m *member) prefillsNothing() bool {
 	return m.turns.Empty() && !m.prefillsForOthers()
 }
@@ -43,8 +43,7 @@ func (m *member) prefillsForOthers() bool {
 	return m.remote.Work > 0 || m.remote.First.Any()
 }
 
-// localWait returns the predicted time until m has computed all prompts that it prefills itself, those of
-// other routers included.
+// localWait returns the predicted time until m has computed all local prompts, of all routers.
 func (m *member) localWait(now time.Time) time.Duration {
 	if m.remote.Work > 0 || m.remote.First.Reported() {
 		return m.remote.First.Left(m.turns.Work(), m.remote.Work, m.front(), now)

@@ -8,46 +8,46 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// An engine runs so many sequences at a time, however much room its KV cache has (--max-num-seqs, 256 or
-// 1,024 by default). No metric of vLLM 0.32 tells how many. It shows where requests wait although there is
-// room for them, and as many run in each report.
+// An engine runs a limited number of sequences at once, even with room in its KV cache (--max-num-seqs, 256
+// or 1,024 by default). No metric of vLLM 0.32 reports the limit. It shows when requests wait although there
+// is room, and the same number runs in each report.
 
 const (
-	// equalReports one after the other tell how many run at most. An engine that is busy with long prompts lets
-	// nobody in either, but does not replace those that end; where none ends it is waited for as long as those
-	// prompts should take, and computed more.
+	// equalReports equal reports in a row show the limit. An engine that is busy with long prompts admits no
+	// request either, but does not replace ended ones. If none ends, the reports count only after the prompts
+	// and more should be computed.
 	equalReports = 3
 	computed     = 2 * time.Second
-	// fewestSequences is a number below which it is rather the room that is short: of large requests few fit.
+	// fewestSequences is a number below which room is more likely the reason: few large requests fit.
 	fewestSequences = 8
-	// usualSequences is the least that engines of vLLM 0.32 run by default, those on CPUs.
+	// usualSequences is the smallest default of engines of vLLM 0.32, on CPUs.
 	usualSequences = 128
-	// One more is tried after so long, since what was seen may have had another reason. That more run at any
-	// time disproves it.
+	// One more is tried after this time, because the reports may have had another reason. If more run at any
+	// time, the limit is disproved.
 	tryMoreAfter = time.Minute
-	// fullFor is how long people are told that it runs all that it may, since a report has shown it.
+	// fullFor is how long the state is shown after a report with the maximum of sequences.
 	fullFor = time.Minute
 )
 
-// mostSequences is how many sequences one replica runs at a time. Guarded by the lock of the pool.
+// mostSequences is the number of sequences that one replica runs at once. Guarded by the lock of the pool.
 type mostSequences struct {
 	known int       // 0 unknown
-	more  int       // that are tried beyond those
-	until time.Time // from when one more is tried
-	ended int       // requests of ours that have ended there, so far
-	ran   int       // by the report with most of all
+	more  int       // tried beyond known
+	until time.Time // when one more is tried
+	ended int       // requests of ours that have ended there so far
+	ran   int       // largest number in any report
 
 	running int       // by the newest report, if requests waited there
-	reports int       // so many had the same number, one after the other
-	before  int       // of those that ended, before the first of them
-	by      time.Time // when the prompts should be computed that the replica had then
+	reports int       // reports in a row with the same number
+	before  int       // value of ended before the first such report
+	by      time.Time // when the prompts that the replica had then should be computed
 
-	full time.Time // of the newest report with as many running as may, and room for more
-	used float64   // share of the room, by that report
+	full time.Time // time of the newest report with the maximum running and room for more
+	used float64   // share of the room in use, by that report
 }
 
 // learn takes in a report of a replica that should have computed its prompts after so long. largest is the
-// share of the KV cache that the largest request takes that may wait there.
+// share of the KV cache that the largest waiting request may take.
 func (s *mostSequences) learn(l replica.Load, prompts time.Duration, largest float64, now time.Time) {
 	if l.Source != replica.Metrics || l.Running < 0 || l.Waiting < 0 {
 		return
@@ -80,8 +80,7 @@ func (s *mostSequences) learn(l replica.Load, prompts time.Duration, largest flo
 	}
 }
 
-// learned returns how many run at a time as far as that was learned, without those that are tried beyond; -1
-// unknown.
+// learned returns the learned limit, without sequences that are tried beyond it; -1 unknown.
 func (s *mostSequences) learned() int {
 	if s.known == 0 {
 		return -1
@@ -89,8 +88,8 @@ func (s *mostSequences) learned() int {
 	return s.known
 }
 
-// SequencesFull says that the replica id, within the last minute, has run as many sequences as its engine
-// does at a time while its KV cache had room for more; "" where it has not, or nobody knows how many it may.
+// SequencesFull returns a sentence if the replica id ran its maximum of sequences within the last minute
+// although its KV cache had room for more. It returns "" otherwise, or if the maximum is unknown.
 func (p *Pool) SequencesFull(id replica.ID, now time.Time) (cause string) {
 	p.members.Lock()
 	defer p.members.Unlock()
@@ -102,9 +101,9 @@ func (p *Pool) SequencesFull(id replica.ID, now time.Time) (cause string) {
 		m.most.known, 100*m.most.used)
 }
 
-// now returns how many run at a time, as far as that is known, or suspected by the first report that shows
-// it and a number that is usual; 0 is unknown. An engine whose steps are full of prompts lets nobody in
-// either: it is not taken to run fewer than it has run.
+// now returns the present limit as far as it is known, or as the first report suggests with a usual number;
+// 0 is unknown. An engine whose steps are full of prompts admits no request either, so the limit is never
+// below the number that has run.
 func (s *mostSequences) now() int {
 	if s.known == 0 && s.reports > 0 && s.running >= usualSequences {
 		return s.ran
@@ -113,8 +112,8 @@ func (s *mostSequences) now() int {
 }
 
 // oneMoreFits reports whether there is room for two more sequences of the usual size, and for the largest
-// request that may wait. An engine starts its waiting requests in order. So the first of them lets no other
-// request in while the KV cache has no room for the first.
+// waiting request. An engine starts its waiting requests in order. While the KV cache has no room for the
+// first, no other request starts.
 func oneMoreFits(l replica.Load, largest float64) bool {
 	return l.Usage*float64(l.Running+2) < float64(l.Running) && // false where the usage is not known
 		largest < 1-l.Usage
@@ -136,10 +135,9 @@ func (m *member) largestWaiting(l replica.Load) float64 {
 	return float64(blocks) / float64(m.R.Facts.Blocks)
 }
 
-// mostOf returns how many sequences m runs at a time: what was learned of it, and else a part more than what
-// was learned of another one of its pool, unless it has run more than that already. Taken to run any number,
-// it would get everybody until it shows that it does not; and it shows that only with some who wait there.
-// 0 is unknown.
+// mostOf returns how many sequences m runs at once; 0 is unknown. A limit learned from m comes first.
+// Otherwise it is the largest limit of the pool and an eighth more, unless m has run more than that already.
+// Without this assumption m would attract every request until requests wait there and show the limit.
 func (p *Pool) mostOf(m *member) int {
 	if most := m.most.now(); most > 0 || m.most.ran > p.mostRun {
 		return most
@@ -147,10 +145,10 @@ func (p *Pool) mostOf(m *member) int {
 	return p.mostRun + p.mostRun/triedMore
 }
 
-// triedMore is that part of them.
+// triedMore is the divisor of the additional part.
 const triedMore = 8
 
-// noteMostRun works out the most sequences that a member runs at a time, of those of which that was learned.
+// noteMostRun finds the largest learned limit of the members.
 func (p *Pool) noteMostRun() {
 	p.mostRun = 0
 	for _, m := range p.members.All {
@@ -177,5 +175,5 @@ func (p *Pool) slotsIn(m *member, a *ledger.Account, sequences, most int) float6
 	return p.life(m, a) * float64(sequences) / float64(most)
 }
 
-// atMost returns how many of the sequences of a request have to run at a time: all, as far as m runs as many.
+// atMost returns how many sequences of a request must run at once: all, as far as the limit of m allows.
 func atMost(sequences, most int) int { return max(min(sequences, most), 1) }

@@ -24,8 +24,8 @@ func (m *member) need(q *Query, expected *answer) (prompt, whole, limit int) {
 type answer struct {
 	lengths estimate.Expectation
 	limit   int
-	rest    int // tokens that are expected, by which it is priced
-	room    int // tokens that it may well have, for which room is kept
+	rest    int // expected tokens, for the price
+	room    int // cautious tokens, for the reservation
 	known   bool
 }
 
@@ -37,7 +37,7 @@ func (a *answer) within(limit int) {
 	}
 }
 
-// expects returns what is expected of the answer to q. meet makes a group of its own for its class.
+// expects returns the expectation for the answer to q. meet makes a group for its class if there is none.
 func (p *Pool) expects(q *Query, meet bool) estimate.Expectation {
 	return p.lengths.Expect(q.Model, q.Tokens, &q.Class, meet)
 }

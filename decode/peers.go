@@ -31,8 +31,8 @@ func (p *Pool) PeerLoads(now time.Time) []PeerLoad {
 	return out
 }
 
-// Changes grows with what [Pool.PeerLoads] tells anew, but for what changes by itself as time passes. It may
-// do so for nothing, and be less when members have left.
+// Changes grows with each change that [Pool.PeerLoads] would report, except changes by the passing of time.
+// It may grow for nothing, and may fall when members leave.
 func (p *Pool) Changes() (n uint64) {
 	p.members.Lock()
 	defer p.members.Unlock()
@@ -42,16 +42,16 @@ func (p *Pool) Changes() (n uint64) {
 	return n
 }
 
-// MergePeer takes in what another router reports now, in place of what it reported before. Without any loads
-// the router is forgotten. loads is kept.
+// MergePeer takes in another router's report, instead of its earlier one. Without any loads the router is
+// forgotten. loads is kept.
 func (p *Pool) MergePeer(router string, loads []PeerLoad, now time.Time) {
 	p.members.Lock()
 	defer p.members.Unlock()
 	roster.MergePeer(p.members, &p.peers, router, loads, remoteOf, now, p.hearing(now))
 }
 
-// UpdatePeer takes in what another router reports now of some replicas, in place of what it reported of those
-// before. It does nothing for a router of which [Pool.MergePeer] has not taken in anything. loads is kept.
+// UpdatePeer takes in another router's report on some replicas, instead of its earlier report on the same
+// replicas. It does nothing for a router without a report by [Pool.MergePeer]. loads is kept.
 func (p *Pool) UpdatePeer(router string, loads []PeerLoad, now time.Time) {
 	p.members.Lock()
 	defer p.members.Unlock()

@@ -8,22 +8,20 @@ import (
 	"github.com/tandem-router/tandem/internal/estimate"
 )
 
-// This file is how a prompt that a replica computes itself is sent in pieces, each a request of its own for
-// a longer beginning of it, and the request itself at last: the engine finds all but the rest in its prefix
-// cache. Sent at once, a long prompt fills every step of the engine's with as many tokens as that takes,
-// and every stream there stands still for half a second at a time. A piece takes about [Settings.Piece],
-// and streams there stand still for that.
+// This file sends a local prompt in pieces. Each piece is a request of its own for a longer beginning of the
+// prompt, and the request itself comes last: the engine finds the earlier pieces in its prefix cache. Sent
+// whole, a long prompt fills every step of the engine with as many tokens as fit, and every stream there
+// stops for half a second at a time. A piece takes about [Settings.Piece], and streams stop only so long.
 //
-// The pieces of several prompts in one step would be as bad as one long prompt, so that they take turns:
-// the engine has pieces for [Settings.Piece] at a time. Who has least left goes first, but not before
-// those that have waited for passOver times as long as what is left of them takes, so that nobody waits
-// for ever.
+// The pieces of several prompts in one step would be as bad as one long prompt, so the prompts take turns:
+// the engine has pieces of [Settings.Piece] in total. The prompt with the least left goes first. But shorter
+// prompts may overtake a prompt only for a limited time (passOver), so that no prompt waits for ever.
 
 // passOver is for how many times what is left of a prompt shorter ones that came later go before it. With 1
 // one of 0.3 s waited for 10 s behind some of 5 s that had come as much sooner, and all of them were late.
 const passOver = 2
 
-// leastPiece is the fewest tokens of a piece: less of it is computed than it costs to ask for it.
+// leastPiece is the fewest tokens of a piece: a smaller piece costs more in messages than in computing.
 const leastPiece = 512
 
 // Next is what of a prompt is to be sent next.
@@ -33,7 +31,7 @@ type Next struct {
 	Whole string        // why the request itself comes although nothing or little of its prompt was sent
 }
 
-// Why a prompt is sent whole, or what is left of it at once.
+// Why a prompt, or its rest, is sent whole.
 const (
 	wholeOff        = "pieces are turned off"
 	wholeNoPrefixes = "its replica keeps no prefixes, as far as is known"
@@ -42,9 +40,9 @@ const (
 	wholeFailed     = "a piece has failed"
 )
 
-// Next returns what of l's prompt is to be sent now. Where it is nothing yet, wake is called when it is
-// worth asking again, once, from any goroutine and with the pool's lock held: it must neither block nor
-// call the pool. Safe for concurrent use, but that of one lease one goroutine calls it and
+// Next returns the part of l's prompt to send now. If nothing may be sent yet, wake is called when it is
+// worth asking again: once, from any goroutine and with the pool's lock held, so it must neither block nor
+// call the pool. Safe for concurrent use, but for one lease only one goroutine calls Next and
 // [Lease.Computed].
 func (l *Lease) Next(now time.Time, wake func()) Next {
 	p, seen := l.pool, l.seePrefix()
@@ -72,11 +70,11 @@ func (l *Lease) Next(now time.Time, wake func()) Next {
 	return p.take(l, &speed, rest, room, now)
 }
 
-// fullOf reports whether m has as much to compute as it may have at a time, so that a prompt of which so
-// many seconds are left has to wait, and in which time it can have been through with enough, zero where
-// that is for its answers to tell. Else it has room for so many seconds. An engine that cuts prompts itself
-// gets the next one when no more than a piece is left of those before: it would have nothing to compute
-// while an answer is on its way here and the prompt there, and fills the last step of one with the next.
+// fullOf reports whether m may get no further piece now. rest is the seconds left of the prompt. after is
+// when to ask again; zero means at the next answer. If m is not full, room is the seconds that it may get.
+// An engine that cuts prompts itself gets the next prompt when no more than a piece is left of the earlier
+// ones. Otherwise it would have nothing to compute while the messages travel, and it fills the last step of
+// one prompt with the next.
 func (p *Pool) fullOf(
 	m *member, by *estimate.Speed, rest float64, now time.Time,
 ) (room float64, full bool, after time.Time) {
@@ -108,8 +106,8 @@ func (p *Pool) take(l *Lease, speed *estimate.Speed, rest, room float64, now tim
 	return Next{Upto: x.Upto, Whole: whole}
 }
 
-// Whole says why l's prompt may not be sent in pieces, where pieces of it were asked for; "" where it may.
-// Safe for concurrent use.
+// Whole returns why l's prompt may not be sent in pieces although the caller wanted it; "" if it may. Safe
+// for concurrent use.
 func (l *Lease) Whole() string {
 	l.pool.members.Lock()
 	defer l.pool.members.Unlock()
@@ -122,9 +120,9 @@ func (l *Lease) Whole() string {
 	return wholeNoPrefixes
 }
 
-// Computed says that the answer of the newest piece has come, how many of its tokens the engine says that it
-// had before, -1 unknown, and the pauses of the streams beside it; or that it has failed: what follows does
-// not depend on it. Safe for concurrent use. It does nothing where there is none.
+// Computed records the answer of the newest piece. had is how many of its tokens were cached before, by the
+// engine's report; -1 unknown. beside are the pauses of the streams meanwhile. If the piece has failed (not
+// ok), the next part does not depend on it. Without a piece Computed does nothing. Safe for concurrent use.
 func (l *Lease) Computed(ok bool, had int, beside Pauses, now time.Time) {
 	p := l.pool
 	p.members.Lock()
@@ -151,13 +149,13 @@ func (l *Lease) Computed(ok bool, had int, beside Pauses, now time.Time) {
 	}
 }
 
-// leaveTurn notes that the engine has nothing of l's prompt any more.
+// leaveTurn records that the engine has no part of l's prompt any more.
 func (l *Lease) leaveTurn(now time.Time) {
 	l.member.turns.Leave(&l.pieces, now)
 	l.asked(0)
 }
 
-// endPieces takes l's prompt out, and wakes who goes on.
+// endPieces removes l's prompt from the turns, and wakes the next one.
 func (l *Lease) endPieces(now time.Time) {
 	if !l.pieces.On {
 		return
@@ -180,8 +178,8 @@ func (p *Pool) progress(l *Lease, now time.Time) {
 // computed returns how many leading tokens of the prompt should be on the replica.
 func (l *Lease) computed() int { return l.pieces.Prefix.Tokens() }
 
-// begins returns when the engine begins with what of l is sent now. An engine that has answered goes on at
-// once with a decode step, and what comes meanwhile is in the next one.
+// begins returns when the engine begins with the part of l that is sent now. An engine that has just
+// answered makes a decode step at once; a prompt that arrives meanwhile is in the next step.
 func (l *Lease) begins(step float64, now time.Time) time.Time {
 	m := l.member
 	next := m.learned.Last().Add(seconds(step))
@@ -194,7 +192,7 @@ func (l *Lease) begins(step float64, now time.Time) time.Time {
 	return now.Add(seconds(step / 2)) // on average, of the one that is under way
 }
 
-// asked makes upto the token up to which the engine has l's prompt now.
+// asked sets the token up to which the engine has l's prompt now.
 func (l *Lease) asked(upto int) {
 	if l.pieces.Upto == upto {
 		return
@@ -214,8 +212,8 @@ func (p *Pool) turnOf(came time.Time, left time.Duration) int64 {
 	return p.ledger.At(came.Add(passOver * left))
 }
 
-// piece returns up to which token the next piece of l goes, that takes most seconds, how long it takes, and
-// where it is the rest, why it is all that. All pieces that are left take about as long.
+// piece returns the end of the next piece of l, which takes at most most seconds, and its predicted seconds.
+// If the piece is the whole rest, whole says why. All remaining pieces take about as long.
 func (l *Lease) piece(
 	speed *estimate.Speed, rest, most float64, now time.Time,
 ) (upto int, lasts float64, whole string) {

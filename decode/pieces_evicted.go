@@ -2,14 +2,14 @@ package decode
 
 import "time"
 
-// prefixSeen is what events say of a prefix, at one time.
+// prefixSeen is the cached part of a prefix, by events, at one time.
 type prefixSeen struct {
 	base, tokens int
 	known        bool
 }
 
-// seePrefix looks up what is there of l's prefix, by events. It is called without the pool's lock, by the
-// one goroutine that sends the pieces.
+// seePrefix looks up how much of l's prefix is cached, by events. The one goroutine that sends the pieces
+// calls it, without the pool's lock.
 func (l *Lease) seePrefix() prefixSeen {
 	h := prefixSeen{base: l.pieces.Prefix.Base}
 	if h.base > 0 {
@@ -18,11 +18,11 @@ func (l *Lease) seePrefix() prefixSeen {
 	return h
 }
 
-// updatePrefix takes in what of l's prefix is there. A prompt that waits for its turn may lose it to
-// others, and a piece that goes to the end of what is not there any more would be as long as that, and
-// hold up every stream. What events have not told of yet, since it is guessed to come or was computed
-// just now, is not gone, nor is anything while they are not heard. A turn that has moved may be behind
-// that of somebody who asked before.
+// updatePrefix takes in how much of l's prefix is cached. A prompt that waits for its turn may lose its
+// prefix to others. Then a piece up to an evicted part would compute that part, too, and hold up every
+// stream. Blocks that events have not announced yet are not evicted: they are predicted to come, or were
+// computed just now. Without events nothing counts as evicted. A turn that has moved may be behind the turn
+// of a prompt that asked before.
 func (l *Lease) updatePrefix(h prefixSeen, now time.Time) {
 	x := &l.pieces.Prefix
 	if !h.known || h.base != x.Base || !l.entry.Missing() || l.member.Blind() {

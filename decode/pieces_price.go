@@ -8,14 +8,14 @@ import (
 	"github.com/tandem-router/tandem/scoring"
 )
 
-// inPieces reports whether m may compute a prompt in pieces: it keeps what it has computed, where the next
-// piece goes, too.
+// inPieces reports whether m may compute a prompt in pieces: m caches prefixes, and the next piece goes to
+// the same replica.
 func (p *Pool) inPieces(q *Query, m *member) bool {
 	f := &m.R.Facts
 	return q.Pieces && p.settings.Piece > 0 && f.PrefixCaching && f.BlockSize > 0
 }
 
-// priceInPieces prices those candidates that would get the prompt in pieces. peersAge is as in [means].
+// priceInPieces prices the candidates that would get the prompt in pieces. peersAge is as in [means].
 func (p *Pool) priceInPieces(cs []Candidate, q *Query, peersAge float64, now time.Time) {
 	for i := range cs {
 		c := &cs[i]
@@ -35,8 +35,8 @@ func (p *Pool) priceInPieces(cs []Candidate, q *Query, peersAge float64, now tim
 	}
 }
 
-// before returns the seconds until those are done, of all routers, that go before a prompt which m computes
-// itself, whose turn is due then and which takes so many seconds, and how many it goes before.
+// before returns the seconds until all prompts are done that go before a local prompt with this turn, of all
+// routers. lasts is the prompt's own time. longer is how many prompts it overtakes.
 func (m *member) before(due int64, lasts float64, now time.Time) (wait float64, longer int) {
 	if m.prefillsNothing() {
 		return 0, 0
@@ -57,14 +57,14 @@ func (m *member) before(due int64, lasts float64, now time.Time) (wait float64, 
 	return first.Left(work, others, front, now).Seconds(), longer
 }
 
-// held returns the seconds that all whose KV blocks come to m wait together for a piece of a prompt: those
-// who need a place in a step while it is computed, half of one each.
+// held returns the total wait of requests whose KV blocks arrive during a local prefill in pieces: each
+// needs a place in a step, and waits for half of a piece.
 func (m *member) held(local *scoring.Local, now int64) float64 {
 	return float64(m.book.Needs(local.Wait, local.Wait+local.Took(), now)) * local.Longest() / 2
 }
 
-// blocksFor returns for how long m lets no other request in, since it computes prompts itself: those in
-// pieces for one of them.
+// blocksFor returns how long m admits no other request because it computes prompts itself. Prompts in pieces
+// count as one piece.
 func (m *member) blocksFor(now time.Time, piece float64) time.Duration {
 	if piece == 0 {
 		return m.localWait(now)

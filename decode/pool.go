@@ -16,15 +16,15 @@ import (
 // Options says how a Pool is made. The zero value works.
 type Options = roster.Options
 
-// Settings is what an operator may set about the pool. All of it is said: see [Pool.Configure].
+// Settings are the operator's settings of the pool. They have no defaults: see [Pool.Configure].
 type Settings struct {
-	// of every member, its own prefill included; until enough was measured; a half at zero: the profile's
+	// of every member, with local prefills, until measured; a zero half: the profile's
 	Speed          estimate.Speed
-	LoadTTL        time.Duration // a load report older than this says nothing; above 0
+	LoadTTL        time.Duration // older load reports are ignored; above 0
 	Margin         float64       // share of a member's blocks that is never promised, 0..1
-	Piece          time.Duration // of a local prefill at once, beside streams; 0 all of it
-	ExpectedOutput int           // tokens that an answer is taken to have until learned; at least 1
-	OutputDoubt    float64       // times as long may answers well be, until learned; up to 1: they are not
+	Piece          time.Duration // length of a piece of a local prefill beside streams; 0: whole prompts
+	ExpectedOutput int           // assumed tokens of an answer, until learned; at least 1
+	OutputDoubt    float64       // factor by which answers may be longer, until learned; up to 1: no doubt
 	Learning       Learning
 }
 
@@ -51,7 +51,7 @@ type Pool struct {
 	standings []standing // of all members, scratch of read
 }
 
-// Guess is what one router tells others of a prompt that it has sent.
+// Guess is one router's report to others of a prompt that it has sent.
 type Guess = roster.Guess
 
 // View is the list of members at one moment.
@@ -60,7 +60,7 @@ type View = roster.View
 // member is one decode replica. Guarded by the lock of the pool.
 type member struct {
 	roster.Member
-	// What every plan asks of every member stands together.
+	// The fields that every plan reads of every member stand together.
 	load    replica.Fused
 	drafted int                   // tokens a sequence and step, by the newest report that counts them; 0 unknown
 	book    ledger.Book           // of our leases
@@ -124,7 +124,7 @@ func (p *Pool) Observe(id replica.ID, l replica.Load, now time.Time) {
 // known returns the requests that m's engine has of ours and of the routers that we know.
 func (m *member) known() int { return m.book.Sent + m.remote.Sent + m.turns.Asked() }
 
-// Uncounted says that n requests more, or less where n is below 0, of ours run on id that nobody has booked.
+// Uncounted records n more requests of ours on id, or fewer if n is below 0, that have no booking.
 func (p *Pool) Uncounted(id replica.ID, n int) {
 	p.members.Lock()
 	defer p.members.Unlock()
@@ -133,8 +133,7 @@ func (p *Pool) Uncounted(id replica.ID, n int) {
 	}
 }
 
-// Unseen returns how many requests id has on average that are neither ours nor of a router that we know, and
-// whether that is sure.
+// Unseen returns how many requests of unknown clients id has on average, and whether that is certain.
 func (p *Pool) Unseen(id replica.ID) (mean float64, sure bool) {
 	p.members.Lock()
 	defer p.members.Unlock()

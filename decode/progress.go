@@ -7,9 +7,8 @@ import (
 	"github.com/tandem-router/tandem/internal/estimate"
 )
 
-// This file is what streams under way say of the speed of their replica. Else an answer tells at its end
-// alone: on a replica that has become twenty times slower it comes twenty times later, and takes others
-// to be believed.
+// This file learns from running streams how fast their replica is. An answer teaches only at its end. On a
+// replica that became twenty times slower, the end comes twenty times later, and one answer is not enough.
 
 // Progress is how far a stream has come.
 type Progress = estimate.Progress
@@ -21,12 +20,11 @@ const (
 	// Of other routers' local prefills only the share of time is known, and that late.
 	peersPrefill = 0.02
 
-	usedUp = 0.95 // of its blocks in use: then an engine takes them from who runs, and computes these again
+	usedUp = 0.95 // share of blocks in use; above it an engine preempts running requests
 )
 
-// Progress tells how far l's answer has come. The time is that of the read. It is to be called when
-// events were read, and need not be more often than each [ProgressEvery]. Safe for concurrent use. On nil
-// it does nothing.
+// Progress records how far l's answer has come, at the time of the read. Call it after a read of events, not
+// more often than each [ProgressEvery]. Safe for concurrent use. On nil it does nothing.
 func (l *Lease) Progress(to Progress, now time.Time) {
 	if l == nil || l.entry.Sequences > 1 { // of several answers in one stream some end before the others
 		return
@@ -45,15 +43,15 @@ func (l *Lease) Progress(to Progress, now time.Time) {
 	}
 }
 
-// mostDecoded returns the most that m's steps can have had in them, where they had so much on average.
+// mostDecoded returns the largest load that m's steps can have had, with this load on average.
 func (m *member) mostDecoded(was estimate.Load) estimate.Load {
 	most := max(float64(m.batch()), was.Sequences, 1)
 	kv := int(max(m.reads(most), was.Tokens))
 	return estimate.Load{Sequences: float64(int(most)), Tokens: float64(kv)}
 }
 
-// interferes reports whether something else than decode steps may have taken a replica's time since then:
-// prompts that it computes for whomever, or again since it had run out of blocks.
+// interferes reports whether work other than decode steps may have taken a replica's time since then:
+// prompts for any router, or prompts computed again after it ran out of blocks.
 func (p *Pool) interferes(m *member, since, now time.Time) bool {
 	usage := m.load.Read(now, p.settings.LoadTTL).Usage // NaN where nobody knows
 	return !m.prefillsNothing() || !m.turns.LeftAt().Before(since) || m.others.Count > 0 ||

@@ -6,8 +6,8 @@ import (
 	"github.com/tandem-router/tandem/decode/ledger"
 )
 
-// Speculate lets the index count the blocks of the prompt that was booked on l's replica before its events
-// say so, within the given time.
+// Speculate lets the index count the blocks of the prompt on l's replica before its events announce them,
+// within the given time.
 func (l *Lease) Speculate(within time.Duration, now time.Time) {
 	if l == nil {
 		return
@@ -21,15 +21,15 @@ func (l *Lease) Speculate(within time.Duration, now time.Time) {
 	}
 }
 
-// Exact reports whether nothing shows that other blocks of the prompt are on l's replica now than were
-// believed when it was booked, or that somebody else brings or computes more of them there at the same time.
-// Only then is it known what a transfer that begins now will move.
+// Exact reports whether the cached part of the prompt on l's replica is certainly as it was when booked, and
+// no other request brings or computes more of the prompt there at the same time. Only then is it known what
+// a transfer that begins now will move.
 func (l *Lease) Exact() bool {
 	return l.pool.HasOnly(&l.member.Member, l.entry.Named, l.entry.Matched) && !l.others()
 }
 
-// others reports whether the replica was sent a request before which has no answer yet and whose prompt has
-// the next block in common that l's lacks.
+// others reports whether the replica has an earlier unanswered request whose prompt shares the first block
+// that l's prompt lacks.
 func (l *Lease) others() bool {
 	p := l.pool
 	p.members.Lock()
@@ -37,8 +37,8 @@ func (l *Lease) others() bool {
 	return l.member.book.Unanswered(&l.entry, l.entry.Matched, p) > l.entry.Matched
 }
 
-// Delivered tells how many tokens of the prompt the engine found in its own cache, -1 unknown, when the
-// replica prefilled by itself. The count corrects what is assumed of a replica without events, and says
+// Delivered records how many tokens of the prompt the engine found in its own cache, -1 unknown, when the
+// replica prefilled itself. The count corrects the assumptions about a replica without events, and says
 // which blocks the events of a replica must announce.
 func (l *Lease) Delivered(cached int, now time.Time) {
 	if l != nil && l.entry.Local {

@@ -7,8 +7,8 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// reconcile makes the newest report of usage the account to count from. running is how many sequences of
-// ours hold blocks by it.
+// reconcile counts from the newest report of usage. running is how many sequences of this router the report
+// includes.
 func (p *Pool) reconcile(m *member, l replica.Load, running int) {
 	b, at := &m.book, l.At
 	b.CountFrom(m.load.Read(at, p.settings.LoadTTL).Usage, running, at)
@@ -24,8 +24,9 @@ func (p *Pool) reconcile(m *member, l replica.Load, running int) {
 	p.expectGrowth(m, at)
 }
 
-// countUnseen counts the prompt of l, which should be there and of which nobody will see it, in what its
-// replica has computed: the steps of others were longer for it. Those of l came after it.
+// countUnseen adds the prompt of l to its replica's computed work. The prompt should be computed by now,
+// although its end cannot be observed. It made the steps of other requests longer. The steps of l came after
+// it.
 func (l *Lease) countUnseen() {
 	if l.entry.Local {
 		from := l.computed()

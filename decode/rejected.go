@@ -80,7 +80,7 @@ func (m *member) explain(v verdict, limit int, q *Query) string {
 	return ""
 }
 
-// reject sums up m, which is no candidate, and describes it where that is asked for.
+// reject counts m, which is no candidate, and describes it on demand.
 func (p *Pool) reject(
 	m *member, v verdict, q *survey, a *ledger.Account, all *Rejected, excluded *[]Excluded,
 ) {
@@ -124,7 +124,7 @@ func (o *Rejected) note(e *Excluded, v verdict, m *member) {
 	}
 }
 
-// hold notes what a member without room has of the prompt.
+// hold records how much of the prompt a member without room has cached.
 func (o *Rejected) hold(m *member, q *Query, tokens int) {
 	if q.Chunk == 0 && m.Blind() {
 		o.Blind++
@@ -150,9 +150,9 @@ func (m *member) capacity() int {
 	return math.MaxInt
 }
 
-// Bookable returns the most tokens that an estimate may book for a prompt of model: what fits the largest
-// context and half of the largest replica. More could be wrong by any factor, and would wait for a replica to
-// be all but empty, with everybody behind it.
+// Bookable returns the most tokens that an estimate may book for a prompt of model: within the largest
+// context and half of the largest replica. A larger estimate could be wrong by any factor. It would wait
+// until a replica is nearly empty, and hold up every request behind it.
 func (p *Pool) Bookable(model string) int {
 	p.members.Lock()
 	defer p.members.Unlock()

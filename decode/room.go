@@ -25,13 +25,13 @@ func (p *Pool) account(m *member, usage, meanUsage float64) ledger.Account {
 	r := ledger.Room{
 		Capacity: m.R.Facts.Blocks, Margin: p.settings.Margin, Usage: usage, MeanUsage: meanUsage,
 	}
-	if m.others.Count > 0 { // each is taken to be half through
+	if m.others.Count > 0 { // each is assumed to be half done
 		r.OthersGrow = m.others.Count * blocksOf(p.lengths.Usual()/2, m.blockSize())
 	}
 	return m.book.Account(r, &m.remote)
 }
 
-// hasRoom reports whether the engine has room for all that it has been sent, as far as that is known.
+// hasRoom reports whether the engine has room for all its requests, as far as is known.
 func (p *Pool) hasRoom(m *member, now time.Time) bool {
 	a := p.account(m, m.load.Read(now, p.settings.LoadTTL).Usage, math.NaN())
 	return a.Capacity == 0 || a.Free >= 0
@@ -80,7 +80,7 @@ func (p *Pool) life(m *member, a *ledger.Account) float64 {
 	if most := p.mostOf(m); most > 0 {
 		batch = min(batch, most)
 	}
-	tokens := max(a.Used*m.blockSize(), int(m.reads(float64(batch)))) // what is promised, too
+	tokens := max(a.Used*m.blockSize(), int(m.reads(float64(batch)))) // promised blocks included
 	return float64(p.lengths.Usual()) * p.speed(m).Step(batch, tokens) * m.learned.PerToken()
 }
 

@@ -8,10 +8,10 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// compare fills in by how much later the answer ends on each candidate than on the fastest of them: for what
-// the engines are, not for what they have to do, which other terms price. All are taken at the same load, so
-// that equal engines are equal; what may be an error of measurement counts for nothing, and who was never
-// measured is nobody's better or worse.
+// compare fills in how much later the answer ends on each candidate than on the fastest one. It compares
+// engines, not their present work, which other terms price. All are compared at the same load, so that equal
+// engines are equal. A difference within the measurement error counts as none, and a replica without samples
+// counts as neither better nor worse.
 func (p *Pool) compare(cs []Candidate, now time.Time) {
 	if len(cs) < 2 {
 		return
@@ -36,9 +36,10 @@ func (p *Pool) compare(cs []Candidate, now time.Time) {
 	}
 }
 
-// slope returns what more costs in a step of the pool: what the steps of all together show, or what those of
-// each show on average, as if it were as fast as the pool, where that is more. A slower one has fewer
-// sequences, as if fewer took longer, so that all together seem to say that more cost next to nothing.
+// slope returns the cost of more load in a step of the pool. It is the larger of two fits: the fit over all
+// replicas together, and the mean of the single replicas' fits, scaled to the speed of the pool. A slower
+// replica has fewer sequences. So in the fit over all, fewer sequences seem to take longer, and more load
+// seems to cost next to nothing.
 func (p *Pool) slope(pool *estimate.Speed, now time.Time) estimate.Speed {
 	if age := now.Sub(p.slopes.at); age < 0 || age > slopeEvery {
 		p.slopes.at, p.slopes.is = now, p.slopeOf(pool)
@@ -52,7 +53,7 @@ type slopes struct {
 	is estimate.Speed
 }
 
-// slopeEvery is how old that may be: each plan asks for it, and it is a look at all members.
+// slopeEvery is the greatest age of the slope: each plan needs it, and computing it looks at all members.
 const slopeEvery = 100 * time.Millisecond
 
 func (p *Pool) slopeOf(pool *estimate.Speed) estimate.Speed {
@@ -76,11 +77,11 @@ func (p *Pool) slopeOf(pool *estimate.Speed) estimate.Speed {
 // sameLoad is the load at which replicas are compared, and the step of the fastest under it.
 type sameLoad struct {
 	pool  estimate.Speed
-	step  float64 // seconds of a step of the pool's
-	least float64 // seconds of the fastest's, as it may well be, 0 not known
+	step  float64 // seconds of a step by the pool's fit
+	least float64 // likely least seconds of the fastest replica's step, 0 unknown
 }
 
-// meanLoad returns that of the candidates with one request more.
+// meanLoad returns the mean load of the candidates, with one more request.
 func meanLoad(cs []Candidate, pool estimate.Speed) sameLoad {
 	var batch, reads float64
 	for i := range cs {
@@ -90,8 +91,8 @@ func meanLoad(cs []Candidate, pool estimate.Speed) sameLoad {
 	return sameLoad{pool: pool, step: pool.Step(int(batch/float64(len(cs))), int(reads/float64(len(cs))))}
 }
 
-// longer returns how many times as long as the pool's m's steps take by s, at the load that m has: what a fit
-// of one replica says of another load may be anything, where all that it has seen is alike.
+// longer returns how many times as long as the pool's steps the steps of m take by s, at the present load of
+// m. A fit of one replica that has seen one load only can predict anything for another load.
 func (m *member) longer(s, pool *estimate.Speed) float64 {
 	if !m.learned.Steps.Known() { // s is the pool's
 		return 1
@@ -101,20 +102,20 @@ func (m *member) longer(s, pool *estimate.Speed) float64 {
 	return s.Step(batch, kv) / pool.Step(batch, kv)
 }
 
-// offer takes in a replica that may be the fastest, whose steps take so many times as long as the pool's.
+// offer takes in a replica that may be the fastest. longer is the ratio of its steps to the pool's.
 func (l *sameLoad) offer(m *member, longer float64) {
 	if most := l.step * longer * (1 + m.learned.Steps.Error()); l.least == 0 || most < l.least {
 		l.least = most
 	}
 }
 
-// behind returns by how many seconds a replica's step surely is longer than that of the fastest.
+// behind returns by how many seconds a replica's step is certainly longer than the fastest replica's.
 func (l *sameLoad) behind(m *member, longer float64) float64 {
 	return max(0, l.step*longer*(1-m.learned.Steps.Error())-l.least)
 }
 
-// Slow says why the replica id is slow beside the others of its pool, "" where it is not; known is false
-// where too little was measured to tell. held says that it was so when asked last.
+// Slow says why the replica id is slow beside the others of its pool, "" if it is not. known is false
+// without enough samples. held says that it was slow before.
 func (p *Pool) Slow(id replica.ID, held bool) (cause string, known bool) {
 	p.members.Lock()
 	defer p.members.Unlock()

@@ -77,8 +77,9 @@ type Arrival struct {
 	Waited bool
 }
 
-// FirstToken says that the first token arrived, or the whole answer where nobody tells of the first. It
-// teaches the speed of a local prefill, and that the replica has the prompt now where no events do.
+// FirstToken records that the first token arrived, or the whole answer if the first token cannot be
+// observed. It teaches the speed of a local prefill. Without events it also tells the index that the replica
+// has the prompt now.
 func (l *Lease) FirstToken(now time.Time) Arrival {
 	if l == nil {
 		return Arrival{}
@@ -120,8 +121,8 @@ func (l *Lease) first(now time.Time) (x Arrival, first bool) {
 	return x, true
 }
 
-// waits reports whether l waits, or may have waited, for more than its blocks. An engine that does not tell
-// who fetches blocks may mean l by the one that waits there.
+// waits reports whether l waits, or may have waited, for more than its blocks. An engine that does not
+// report which requests load blocks may count l as its waiting request.
 func (l *Lease) waits(now time.Time) bool {
 	m := l.member
 	if l.stream.ahead == behindOthers || l.stream.foreign || m.localWait(now) > 0 {
@@ -130,8 +131,8 @@ func (l *Lease) waits(now time.Time) bool {
 	return m.load.Read(now, l.pool.settings.LoadTTL).Waiting > max(1, m.load.Fetching())
 }
 
-// Fetches reports whether l waits for nothing but its blocks: nothing else is known to keep its engine from
-// beginning with it, and its engine has computed no prompt since it was sent. Safe for concurrent use.
+// Fetches reports whether l waits for nothing but its blocks: no other reason is known why its engine has
+// not begun, and the engine has computed no prompt since l was sent. Safe for concurrent use.
 func (l *Lease) Fetches(now time.Time) bool {
 	l.pool.members.Lock()
 	defer l.pool.members.Unlock()

@@ -9,14 +9,14 @@ import (
 // Pauses are the two longest times in which no stream of a replica got anything, while it had a piece.
 type Pauses = turns.Pauses
 
-// Streamed tells that l's stream has brought something. It may be called without a lock held, at every read,
-// by whoever reads the stream. On nil it does nothing.
+// Streamed records that l's stream has brought something. The reader of the stream may call it at every
+// read, without a lock. On nil it does nothing.
 func (l *Lease) Streamed(now time.Time) {
 	if l != nil {
 		l.member.beside.Got(&l.stream.read, now)
 	}
 }
 
-// Watch begins to look at what the streams of l's replica get, as a piece of l is sent. Safe for concurrent
-// use. Each is ended once.
+// Watch begins to watch the streams of l's replica, as a piece of l is sent. Safe for concurrent use. Each
+// watch is ended once.
 func (l *Lease) Watch(now time.Time) turns.Watch { return l.member.beside.Watch(now) }

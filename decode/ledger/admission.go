@@ -90,8 +90,8 @@ func (d *demand) fitUntil(in time.Duration) bool {
 	return d.fits(int(ours), in)
 }
 
-// leasesFit reports whether all of our reserved leases fit that begin later than the request. One lease is
-// looked at by itself only if its neighbours would not fit if all of them began with the first.
+// leasesFit reports whether all reserved leases fit that begin later than the request. It looks at a single
+// lease only if its neighbours would not fit when all began with the first.
 func (d *demand) leasesFit() bool {
 	ours := 0
 	for _, r := range d.reserved.Runs() {
@@ -110,7 +110,7 @@ func (d *demand) leasesFit() bool {
 	return true
 }
 
-// fitTogether reports whether everything that has begun by the last of them would fit when the first begins.
+// fitTogether reports whether all leases that begin up to the last one would fit when the first begins.
 func (d *demand) fitTogether(ours int, first, last time.Duration) bool {
 	if d.theirsIn > first && d.theirsIn <= last {
 		ours += d.theirs
@@ -129,10 +129,11 @@ func (b *Book) ReservedIn(now int64) time.Duration {
 	return seconds(sum / float64(max(b.Reserved(), 1)))
 }
 
-// mostExpecting is the share of a replica's room that requests may hold while their KV is on its way, if that
-// takes longer than an answer. If they held all of it, no prompt could be computed there, so that all others
-// would be handed over as well, and the links would stay full (decision 0056). A request that waits at the
-// router holds no room. Half of the room is seconds of transfers, which keep a link busy.
+// mostExpecting is the share of a replica's room that requests may hold while their KV arrives, if the
+// arrival takes longer than an answer. If such requests held all the room, no prompt could be computed
+// there. Then all other prompts would be handed over as well, and the links would stay full (decision 0056).
+// A request that waits at the router holds no room. Half of the room is seconds of transfers, which keep a
+// link busy.
 const mostExpecting = 0.5
 
 // Saturated reports whether requests that still wait for their KV when inbound seconds of transfers are left

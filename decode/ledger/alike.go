@@ -26,7 +26,7 @@ func (b *Book) Unanswered(l *Lease, known int, by Comparer) int {
 }
 
 // alike is leases in the order of their prompts' keys. The leases that share most with a prompt stand beside
-// it, so that it need not be compared with all of them. The zero value is empty.
+// it, so that a comparison with every lease is not needed. The zero value is empty.
 type alike []*Lease
 
 // change adds l, or takes it out, by sign: 1 or -1. A prompt without keys shares nothing.

@@ -17,7 +17,7 @@ type orders struct {
 	unanswered alike      // leases that the engine has and has not answered
 }
 
-// count adds l to the lists in which it stands in its states, or takes it out of them, by sign: 1 or -1.
+// count adds l to the lists of its states, or removes it from them, by sign: 1 or -1.
 func (o *orders) count(l *Lease, sign int) {
 	if l.state == Reserved {
 		o.reserved.Change(order.Entry{Key: l.admitAt, ID: l.id, Weight: int64(l.Whole())}, sign)

@@ -13,10 +13,10 @@ type PeerLoad struct {
 	ID        replica.ID `json:"id,omitzero"`
 	Sequences int        `json:"sequences,omitzero"` // of leases that are admitted or further
 	Queued    int        `json:"queued,omitzero"`    // of reserved leases
-	Arriving  int        `json:"arriving,omitzero"`  // of Sequences, those whose blocks have not come
-	Computing int        `json:"computing,omitzero"` // of Sequences, those that still prefill there
-	Known     int        `json:"known,omitzero"`     // of the others, those whose tokens are in Context
-	Context   int        `json:"context,omitzero"`   // tokens of those
+	Arriving  int        `json:"arriving,omitzero"`  // part of Sequences whose blocks have not arrived
+	Computing int        `json:"computing,omitzero"` // part of Sequences that is still prefilled there
+	Known     int        `json:"known,omitzero"`     // other sequences, with their tokens in Context
+	Context   int        `json:"context,omitzero"`   // tokens of Known
 	Sent      int        `json:"bound,omitzero"`     // that the engine has got
 	Promised  int        `json:"promised,omitzero"`  // blocks that the report does not include
 	Growth    int        `json:"growth,omitzero"`    // blocks that requests in the report will still take
@@ -28,15 +28,15 @@ type PeerLoad struct {
 	Moving     time.Duration `json:"moving_ns,omitzero"`  // for the KV blocks that are to come
 	// Until local prefills are done, predicted, were nobody else there.
 	Work time.Duration `json:"work_ns,omitzero"`
-	// Of these the one that was booked first.
+	// The prompt among them that was booked first.
 	First      roster.Running `json:"first,omitzero"`
-	Pieces     int            `json:"pieces,omitzero"`    // of these, those that are sent in pieces
-	PiecesWork time.Duration  `json:"pieces_ns,omitzero"` // that they were predicted to take
+	Pieces     int            `json:"pieces,omitzero"`    // prompts among them that are sent in pieces
+	PiecesWork time.Duration  `json:"pieces_ns,omitzero"` // their predicted time
 	// Share of its time that the replica prefills for this router.
 	Rho float64 `json:"rho,omitzero"`
 	// Requests a second that this router sends there.
 	Arrivals float64 `json:"arrivals,omitzero"`
-	// Of these, those whose blocks come from elsewhere.
+	// Those requests whose blocks come from elsewhere.
 	InboundRate float64 `json:"inbound_rate,omitzero"`
 	// The engine's newest that this router asked for by itself.
 	Report *replica.Report `json:"report,omitzero"`

@@ -21,7 +21,7 @@ type List struct {
 // Run is a part of a [List], in order.
 type Run struct {
 	Entries []Entry // never none
-	Weight  int64   // of all of them
+	Weight  int64   // of all entries
 }
 
 // Entry is one thing in a [List].

@@ -6,16 +6,16 @@ import (
 	"github.com/tandem-router/tandem/decode/order"
 )
 
-// Queue is the prompts that one replica is to compute itself and has not computed. They stand in the order of
-// booking, which is the order of the engine. The zero Queue is empty.
+// Queue is the prompts that one replica has yet to compute itself. They stand in the order of booking, which
+// is the engine's order. The zero Queue is empty.
 //
-// A prompt that is done leaves with its whole prediction, so that no error of one is carried on to the next.
+// A finished prompt leaves with its whole prediction, so that its error is not carried on to the next.
 type Queue struct {
 	head, tail *Prompt
-	work       time.Duration // predicted for all of them
-	pieces     order.List    // prompts in pieces, by their turns; the weight is what is left
-	left       time.Time     // when a prompt left last
-	ended      time.Time     // when the head, or a piece of it, was done last
+	work       time.Duration // predicted for all prompts
+	pieces     order.List    // prompts in pieces, by their turns; the weight is the remaining time
+	left       time.Time     // when a prompt last left
+	ended      time.Time     // when the first prompt, or one of its pieces, was last done
 }
 
 // Head returns the prompt that is computed first, nil for none.
@@ -24,28 +24,27 @@ func (q *Queue) Head() *Prompt { return q.head }
 // Empty reports whether the replica has no prompt to compute.
 func (q *Queue) Empty() bool { return q.head == nil }
 
-// Work returns the time that is predicted for all prompts.
+// Work returns the predicted time of all prompts.
 func (q *Queue) Work() time.Duration { return q.work }
 
 // LeftAt returns when a prompt left last: it was done or given up.
 func (q *Queue) LeftAt() time.Time { return q.left }
 
-// EndedAt returns when the head of the queue, or a piece of it, was done last.
+// EndedAt returns when the first prompt of the queue, or one of its pieces, was last done.
 func (q *Queue) EndedAt() time.Time { return q.ended }
 
-// Pieces returns how many prompts are sent in pieces, and the time that is predicted for them.
+// Pieces returns how many prompts are sent in pieces, and their predicted time.
 func (q *Queue) Pieces() (n int, work time.Duration) {
 	return q.pieces.Len(), time.Duration(q.pieces.Weight())
 }
 
-// After returns how many prompts that are sent in pieces have their turn after due, and the time that is
-// predicted for them.
+// After returns how many prompts in pieces have their turn after due, and their predicted time.
 func (q *Queue) After(due int64) (n int, work time.Duration) {
 	sooner, theirs := q.pieces.Before(func(turn int64) bool { return turn > due })
 	return q.pieces.Len() - sooner, time.Duration(q.pieces.Weight() - theirs)
 }
 
-// Enter adds x at the end. x says what is predicted for it, and its turn.
+// Enter adds x at the end. x has its predicted time and its turn already.
 func (q *Queue) Enter(x *Prompt, now time.Time) {
 	x.Booked = now
 	if q.tail == nil {
@@ -58,7 +57,7 @@ func (q *Queue) Enter(x *Prompt, now time.Time) {
 	q.count(x, 1)
 }
 
-// Exit takes out x, which is there: it is done or given up.
+// Exit removes x, which is in the queue: it is done or given up.
 func (q *Queue) Exit(x *Prompt, now time.Time) {
 	q.count(x, -1)
 	prev, next := x.prev, x.next
@@ -77,8 +76,8 @@ func (q *Queue) Exit(x *Prompt, now time.Time) {
 	q.left = now
 }
 
-// Progress notes that a part of x, which is there, is done, so that left remains, and that its turn is due
-// then.
+// Progress records that a part of x, which is in the queue, is done. left is the remaining time and due the
+// new turn.
 func (q *Queue) Progress(x *Prompt, left time.Duration, due int64, now time.Time) {
 	q.count(x, -1)
 	q.work += left - x.Predicted
@@ -89,15 +88,15 @@ func (q *Queue) Progress(x *Prompt, left time.Duration, due int64, now time.Time
 	q.count(x, 1)
 }
 
-// count adds x to the prompts that are sent in pieces, or takes it out, by sign: 1 or -1.
+// count adds x to the prompts in pieces, or removes it, by sign: 1 or -1.
 func (q *Queue) count(x *Prompt, sign int) {
 	if x.On {
 		q.pieces.Change(order.Entry{Key: x.Due, ID: x.ID, Weight: int64(x.Predicted)}, sign)
 	}
 }
 
-// Beside reports whether the engine has another prompt than x, or a piece of one, to compute, or will have it
-// without being asked for pieces.
+// Beside reports whether the engine has another prompt than x, or a piece of one, to compute, or will get it
+// without a turn.
 func (q *Queue) Beside(x *Prompt) bool {
 	for one := q.head; one != nil; one = one.next {
 		if one != x && (!one.On || one.Upto > 0) {

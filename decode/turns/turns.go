@@ -1,6 +1,7 @@
-// Package turns has the prompts that one replica computes itself. It decides which prompts the engine gets in
-// pieces now, and which of them have to wait. It takes times and durations as numbers, and knows no leases
-// and no speeds. [Turns] is not safe for concurrent use: the pool holds it under its own lock. [Streams] is.
+// Package turns holds the prompts that one replica computes itself. It decides which prompts the engine gets
+// in pieces now, and which prompts have to wait. It takes times and durations as numbers, and knows no
+// leases and no speeds. [Turns] is not safe for concurrent use: the pool holds it under its own lock.
+// [Streams] is.
 package turns
 
 import (
@@ -10,47 +11,48 @@ import (
 	"github.com/tandem-router/tandem/decode/order"
 )
 
-// Hops is how long a message takes from here to the engine and back, which lies between two pieces.
+// Hops is the round trip of a message to the engine, which lies between two pieces.
 const Hops = time.Millisecond
 
-// Prompt is how far one prompt has come that a replica computes itself. The zero Prompt is sent whole.
+// Prompt is the state of one prompt that a replica computes itself. The zero Prompt is sent whole.
 //
 // Long: one room holds all that is known of the pieces of one prompt.
 type Prompt struct {
-	ID         uint64        // tells prompts with equal turns apart
-	Predicted  time.Duration // for what is left to compute
+	ID         uint64        // distinguishes prompts with equal turns
+	Predicted  time.Duration // for the remaining tokens
 	Booked     time.Time
 	prev, next *Prompt // in the queue of its replica
 
 	On     bool   // it is sent in pieces
-	Tokens int    // of all of it
-	Due    int64  // its turn: it goes before those whose turn is later
-	Prefix Prefix // what of it should be on the replica
+	Tokens int    // of the whole prompt
+	Due    int64  // its turn: it goes before prompts with a later turn
+	Prefix Prefix // the part that should be cached on the replica
 	Begun  bool   // a piece has been computed
-	Failed bool   // a piece has: the request itself comes next
+	Failed bool   // a piece has failed: the request itself comes next
 
-	Upto   int       // of what the engine has now, 0 nothing
-	Lasts  float64   // seconds predicted for it
-	Begins time.Time // when the engine can have begun with it
-	Until  time.Time // from when it does not count, whatever is heard of it
-	Roomy  bool      // there was room for it
+	Upto   int       // end of the part that the engine has now, 0 for none
+	Lasts  float64   // predicted seconds of the part
+	Begins time.Time // when the engine can have begun with that part
+	Until  time.Time // the part counts until then, even without an answer
+	Roomy  bool      // there was room for the part
 
-	place int    // among those that wait
+	place int    // in the heap of waiting prompts
 	wake  func() // while it waits
 }
 
-// Prefix is what of the beginning of a prompt should be on its replica.
+// Prefix is the beginning of a prompt that should be cached on its replica.
 type Prefix struct {
-	Base    int // leading tokens that were there when it was booked, or are by its newest piece
-	seen    int // the most of Base that events have told of since
-	evicted int // tokens of Base that are not there any more
+	Base    int // leading tokens that were cached when it was booked, or after its newest piece
+	seen    int // largest part of Base that events have announced since
+	evicted int // tokens of Base that are evicted
 }
 
-// Tokens returns how many leading tokens should be there.
+// Tokens returns how many leading tokens should be cached.
 func (x *Prefix) Tokens() int { return x.Base - x.evicted }
 
-// Heard takes in that events tell of so many leading tokens. What they have not told of yet is not gone: it
-// is guessed to come, or was computed just now. It reports whether something else is gone than before.
+// Heard takes in how many leading tokens the events announce. Tokens that they have not announced yet are
+// not evicted: they are predicted to come, or were computed just now. Heard reports whether the evicted part
+// has changed.
 func (x *Prefix) Heard(tokens int) (moved bool) {
 	x.seen = max(x.seen, tokens)
 	evicted := 0
@@ -64,17 +66,17 @@ func (x *Prefix) Heard(tokens int) (moved bool) {
 	return true
 }
 
-// Turns is the prompts that one replica computes itself, those that it computes in pieces now, and those that
-// wait to go on. [New] makes one.
+// Turns holds the prompts that one replica computes itself: the prompts under way in pieces now, and the
+// prompts that wait for a turn. [New] makes one.
 type Turns struct {
 	Queue
 	flying  []*Prompt          // the engine has a piece, or the rest, of each
 	waiting order.Heap[Prompt] // the next turn first
-	opened  bool               // something has ended since those who wait have looked
-	asked   int                // pieces that the engine has: requests that are in no other count
+	opened  bool               // a part has ended since a waiting prompt last asked
+	asked   int                // pieces at the engine: requests that no other count includes
 }
 
-// New returns turns that nobody takes.
+// New returns turns without prompts.
 func New() Turns {
 	return Turns{waiting: order.NewHeap(
 		func(a, b *Prompt) bool { return a.Due < b.Due },
@@ -82,23 +84,23 @@ func New() Turns {
 	)}
 }
 
-// Asked returns how many pieces the engine has: requests that are in no other count.
+// Asked returns how many pieces are at the engine: requests that no other count includes.
 func (t *Turns) Asked() int { return t.asked }
 
-// Flying returns of how many prompts the engine has something.
+// Flying returns the number of prompts of which the engine has a part.
 func (t *Turns) Flying() int { return len(t.flying) }
 
 // Waiting returns how many prompts wait for their turn.
 func (t *Turns) Waiting() int { return t.waiting.Len() }
 
-// First returns the prompt whose turn is next among those that wait, nil where none waits.
+// First returns the waiting prompt with the next turn, nil for none.
 func (t *Turns) First() *Prompt { return t.waiting.First() }
 
-// Moved says that the turn of a prompt has moved: somebody that asked before may be next.
+// Moved records that the turn of a prompt has moved: a prompt that asked before may be next.
 func (t *Turns) Moved() { t.opened = true }
 
-// InFlight returns the seconds of what the engine has. What a step takes whatever it computes, it takes once
-// for all prompts in it.
+// InFlight returns the seconds of the parts at the engine. The fixed time of a step is paid once for all
+// prompts in it.
 func (t *Turns) InFlight(step float64) float64 {
 	sum := 0.0
 	for _, x := range t.flying {
@@ -107,7 +109,7 @@ func (t *Turns) InFlight(step float64) float64 {
 	return sum
 }
 
-// Left returns the seconds until the engine is through with what it has: it computes one prompt after the
+// Left returns the seconds until the engine has finished all its parts. It computes one prompt after the
 // other.
 func (t *Turns) Left(step float64, now time.Time) float64 {
 	if len(t.flying) == 0 {
@@ -118,7 +120,7 @@ func (t *Turns) Left(step float64, now time.Time) float64 {
 	return t.InFlight(step) - min(done, max(0, first.Lasts-step))
 }
 
-// Take notes that the engine gets what x says from now on.
+// Take records that the engine gets the next part of x now.
 func (t *Turns) Take(x *Prompt) {
 	if x.Upto < x.Tokens {
 		t.asked++
@@ -126,9 +128,9 @@ func (t *Turns) Take(x *Prompt) {
 	t.flying = append(t.flying, x)
 }
 
-// Wait lets x wait for its turn, and returns in how long it asks again, unless wake is called before. after
-// is when the engine can have been through with enough, zero where that is for its answers to tell. wake is
-// called once: it must neither block nor ask for a turn.
+// Wait lets x wait for its turn, and returns when it asks again, unless wake is called before. after is when
+// the engine can have room again; zero means at its answers. wake is called once: it must neither block nor
+// ask for a turn.
 func (t *Turns) Wait(x *Prompt, wake func(), after, now time.Time) time.Duration {
 	first := t.waiting.First()
 	x.wake = wake
@@ -140,14 +142,14 @@ func (t *Turns) Wait(x *Prompt, wake func(), after, now time.Time) time.Duration
 	return t.askAgain(x, after, now)
 }
 
-// Forget takes x out of those that wait.
+// Forget removes x from the waiting prompts.
 func (t *Turns) Forget(x *Prompt) {
 	x.wake = nil
 	t.waiting.Remove(x)
 }
 
-// Leave notes that the engine has nothing of x any more, and can have begun with the next one. Upto, which
-// others count, is for the caller to set to zero.
+// Leave records that the engine has no part of x any more, and can have begun with the next prompt. The
+// caller sets Upto, which others count, to zero.
 func (t *Turns) Leave(x *Prompt, now time.Time) {
 	if x.Upto > 0 && x.Upto < x.Tokens {
 		t.asked--
@@ -163,16 +165,16 @@ func (t *Turns) Leave(x *Prompt, now time.Time) {
 	}
 }
 
-// Expire lets nobody wait longer for what is flying than twice its time.
+// Expire stops counting parts that have taken more than twice their time.
 func (t *Turns) Expire(now time.Time) {
 	before := len(t.flying)
 	t.flying = slices.DeleteFunc(t.flying, func(x *Prompt) bool { return !now.Before(x.Until) })
 	t.opened = t.opened || len(t.flying) < before
 }
 
-// askAgain returns in how long x asks again whether it goes on: who goes first when something that is flying
-// does not count any more, or after so long. The others are woken when their turn comes, so that those who
-// wait for long cost nothing.
+// askAgain returns when x asks again whether it may go on. The first waiting prompt asks when a part at the
+// engine stops counting, or at after. The others are woken when their turn comes, so that long waits cost
+// nothing.
 func (t *Turns) askAgain(x *Prompt, after, now time.Time) time.Duration {
 	wait := time.Second
 	if x != t.waiting.First() {
@@ -187,7 +189,7 @@ func (t *Turns) askAgain(x *Prompt, after, now time.Time) time.Duration {
 	return max(wait, Hops)
 }
 
-// WakeUp lets x ask again, where it waits.
+// WakeUp lets x ask again, if it waits.
 func (x *Prompt) WakeUp() {
 	if wake := x.wake; wake != nil {
 		x.wake = nil

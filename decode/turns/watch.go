@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Pauses are the two longest times in which no stream of a replica got anything, while it had a piece.
+// Pauses are the two longest times without a token on any stream of a replica while it had a piece.
 // Nobody can tell them by the zero value.
 type Pauses struct {
 	Longest, Second time.Duration
