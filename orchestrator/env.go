@@ -43,6 +43,7 @@ type traffic struct {
 	inflight atomic.Int64
 	retrying atomic.Int64
 	draining atomic.Bool
+	requests observe.Running
 }
 
 // retryBudget is how many requests may be tried again at a time.
@@ -93,4 +94,5 @@ type origin struct {
 	tenant   uint32 // whose API key the request came with, 0 where it has none
 	clientID string // that the client gave the request, "" where it gave none
 	span     trace.Span
+	seen     *observe.UnderWay // nil until the request is admitted
 }

@@ -86,9 +86,7 @@ func (j *job) book(ctx context.Context) (*planner.Booking, *failure) {
 	start := time.Now()
 	ctx, span := j.spans.Step(ctx, "plan")
 	defer span.End()
-	if batch := j.of.batch; batch != nil && !j.of.follows && j.attempts.tries <= 1 {
-		j.of.follows = batch.came.Swap(true)
-	}
+	j.asks()
 	var found tried
 	queued := j.queue.enter(ctx, entry{
 		patience: j.patience(start),
@@ -117,10 +115,24 @@ func (j *job) book(ctx context.Context) (*planner.Booking, *failure) {
 	if found.err != nil {
 		return nil, j.noPlan(found.err)
 	}
+	j.seen.Runs(string(found.b.Prefill.ID), string(found.b.Decode.ID))
 	if span.On() {
 		span.Set(observe.DecisionAttributes(found.b)...)
 	}
 	return found.b, nil
+}
+
+// asks notes that the job asks for a plan: in its batch, and once among the requests under way.
+func (j *job) asks() {
+	if j.attempts.tries > 1 {
+		return
+	}
+	if batch := j.of.batch; batch != nil && !j.of.follows {
+		j.of.follows = batch.came.Swap(true)
+	}
+	if j.rest.delivered == nil {
+		j.seen.Asks(j.rec.Model, j.count)
+	}
 }
 
 // admitted reports whether the request has been taken by the queue, or has had room, before.

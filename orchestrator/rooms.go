@@ -2,6 +2,7 @@ package orchestrator
 
 import (
 	"net/http"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -84,7 +85,8 @@ func (o *Orchestrator) heldAnswers() *observe.AnswerCache {
 func (o *Orchestrator) newAdmin() *admin.Admin {
 	return admin.New(admin.Options{
 		Log: o.log, Metrics: o.reg, Fleet: o.fleet, State: o.see, Ring: o.ring, Captures: o.captures,
-		Peers: o.peers, Healthz: o.front().healthz, Found: o.sources.Found, Config: o.Config,
+		InFlight: func() []observe.InFlight { return o.requests.List(time.Now()) },
+		Peers:    o.peers, Healthz: o.front().healthz, Found: o.sources.Found, Config: o.Config,
 		NeedsRestart: o.needsRestart,
 		InForce:      func() *config.InForce { return o.snap.Load().inForce },
 		Rejected:     o.reloads.rejected, Reload: o.opt.Reload, Preview: o.opt.Preview,

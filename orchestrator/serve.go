@@ -87,6 +87,8 @@ func (t *front) handle(
 		defer q.crashed()
 		f := q.admit(n)
 		if f == nil {
+			q.enter()
+			defer q.requests.Leave(q.seen)
 			f = serve(ctx, q)
 		}
 		if f != nil {

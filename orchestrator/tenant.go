@@ -3,6 +3,9 @@ package orchestrator
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
+
+	"github.com/tandem-router/tandem/orchestrator/observe"
 )
 
 // tenantOf names the owner of an API key by a part of the key's hash, which tells keys apart and does not
@@ -13,4 +16,20 @@ func tenantOf(key string) uint32 {
 	}
 	sum := sha256.Sum256([]byte("tandem tenant " + key))
 	return max(1, binary.LittleEndian.Uint32(sum[:]))
+}
+
+// keyLabel shows the owner of an API key: the first eight digits of the hash that [tenantOf] takes; "" for no
+// key.
+func keyLabel(tenant uint32) string {
+	if tenant == 0 {
+		return ""
+	}
+	return hex.EncodeToString(binary.LittleEndian.AppendUint32(nil, tenant))
+}
+
+// enter adds the request to those that run. Its API key has been read.
+func (q *request) enter() {
+	q.seen = q.requests.Enter(&observe.InFlight{
+		ID: q.id, ClientID: q.clientID, Client: q.r.RemoteAddr, Key: keyLabel(q.tenant), Path: q.path,
+	}, q.start)
 }

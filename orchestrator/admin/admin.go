@@ -38,6 +38,7 @@ type Options struct {
 	State    *observe.State
 	Ring     *observe.Ring
 	Captures *observe.Captures
+	InFlight func() []observe.InFlight
 	Peers    http.Handler     // what other routers ask at [peers.Path]
 	Healthz  http.HandlerFunc // says the same as the front's
 	Found    func() []discovery.Found
@@ -88,6 +89,7 @@ func (a *Admin) Handler() http.Handler {
 	mux.Method(http.MethodGet, peers.Path, a.o.Peers)
 	mux.Get("/debug/decisions", a.showDecisions)
 	mux.Get("/debug/decisions/{id}", a.showDecision)
+	mux.Get("/debug/in_flight", a.showInFlight)
 	mux.Get("/debug/replicas", a.showReplicas)
 	mux.Get("/debug/live", a.page.Live)
 	mux.Get("/debug/history", a.showHistory)
@@ -184,6 +186,11 @@ func (a *Admin) showDecision(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusNotFound, map[string]string{
 		"error": "no such decision is kept; decisions.ring in the configuration says how many are",
 	})
+}
+
+// showInFlight shows the requests that run now, the oldest first.
+func (a *Admin) showInFlight(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, http.StatusOK, a.o.InFlight())
 }
 
 func (a *Admin) showReplicas(w http.ResponseWriter, _ *http.Request) {

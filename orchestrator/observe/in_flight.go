@@ -1,0 +1,99 @@
+package observe
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"time"
+)
+
+// InFlight is a request that runs now, as /debug/in_flight shows it. It holds nothing of what was asked.
+type InFlight struct {
+	ID       string  `json:"id"`
+	ClientID string  `json:"client_id,omitzero"` // the X-Request-Id that the client gave
+	Client   string  `json:"client"`             // address and port
+	Key      string  `json:"key,omitzero"`       // names the API key by a part of its hash; "" without one
+	Path     string  `json:"path"`
+	Age      float64 `json:"age_ms"`
+	Model    string  `json:"model"`            // "" until the request has been read
+	Prompts  int     `json:"prompts"`          // more than one in a batch
+	Prompt   int     `json:"prompt_tokens"`    // of all prompts so far, estimated where no ids are known
+	Prefill  string  `json:"prefill,omitzero"` // of the newest prompt that got a plan
+	Decode   string  `json:"decode,omitzero"`  // "" while it waits for room
+}
+
+// Running is all requests that run now. The zero value has none. Safe for concurrent use.
+type Running struct {
+	mu  sync.Mutex // guards all
+	all map[*UnderWay]struct{}
+}
+
+// UnderWay is one request in a [Running]. Safe for concurrent use; a nil UnderWay takes no notes.
+type UnderWay struct {
+	began time.Time
+
+	mu    sync.Mutex // guards shown
+	shown InFlight   // without its age
+}
+
+// Enter adds a request that began then.
+func (r *Running) Enter(first *InFlight, began time.Time) *UnderWay {
+	u := &UnderWay{began: began, shown: *first}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.all == nil {
+		r.all = map[*UnderWay]struct{}{}
+	}
+	r.all[u] = struct{}{}
+	return u
+}
+
+// Leave removes a request that has ended.
+func (r *Running) Leave(u *UnderWay) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.all, u)
+}
+
+// List returns the requests that run, the oldest first.
+func (r *Running) List(now time.Time) []InFlight {
+	r.mu.Lock()
+	all := make([]*UnderWay, 0, len(r.all))
+	for u := range r.all {
+		all = append(all, u)
+	}
+	r.mu.Unlock()
+	slices.SortFunc(all, func(a, b *UnderWay) int {
+		return cmp.Or(a.began.Compare(b.began), cmp.Compare(a.shown.ID, b.shown.ID))
+	})
+	rows := make([]InFlight, len(all))
+	for i, u := range all {
+		u.mu.Lock()
+		rows[i] = u.shown
+		u.mu.Unlock()
+		rows[i].Age = now.Sub(u.began).Seconds() * 1e3
+	}
+	return rows
+}
+
+// Asks notes a prompt of so many tokens, for which a plan is looked for.
+func (u *UnderWay) Asks(model string, tokens int) {
+	if u == nil {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.shown.Model = model
+	u.shown.Prompts++
+	u.shown.Prompt += tokens
+}
+
+// Runs notes where the newest prompt runs.
+func (u *UnderWay) Runs(prefill, decode string) {
+	if u == nil {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.shown.Prefill, u.shown.Decode = prefill, decode
+}
