@@ -26,9 +26,9 @@ func (c Choice) before(o Choice) bool {
 	return c.Decode < o.Decode
 }
 
-// Choose returns the chosen plan, the number of equally good plans, and the number of all plans. It fills
-// best and locals with the cheapest Splits and Local plans in order, and the rest with plans of infinite
-// cost. Without any plan, the numbers are zero and the choice's cost is infinite.
+// Choose returns the chosen plan, the approximate number of equally good plans, and the number of all plans.
+// It fills best and locals with the cheapest Splits and Local plans in order, and the rest with plans of
+// infinite cost. Without any plan, the numbers are zero and the choice's cost is infinite.
 func (t *Table) Choose(rnd *rand.Rand, best, locals []Choice) (chosen Choice, ties, plans int) {
 	fill(best)
 	fill(locals)
@@ -72,7 +72,7 @@ func (t *Table) good() int {
 			continue
 		}
 		r := &t.Receivers[t.order[0].at]
-		if cost := t.Senders[i].price(r, t.Columns[t.Col[t.order[0].at]].Least); first < 0 || cost < least {
+		if cost := t.Senders[i].price(r, t.Fastest[t.Col[t.order[0].at]]); first < 0 || cost < least {
 			first, least = i, cost
 		}
 	}
@@ -82,18 +82,10 @@ func (t *Table) good() int {
 // row enters the best pairs of sender i into best. Of equal pairs, those of a later sender in the table are
 // left out.
 func (t *Table) row(i int, best []Choice) {
-	for k := range t.groups {
-		g := &t.groups[k]
-		t.rowWith(i, g.receivers, g.senders[i], best)
-	}
-}
-
-// rowWith is row for the receivers of one group. own is the least that sender i adds to their pairs.
-func (t *Table) rowWith(i int, with []candidate, own float64, best []Choice) {
 	s, rates := &t.Senders[i], t.rates(i)
 	worst := &best[len(best)-1]
-	for _, r := range with {
-		least := own + r.floor
+	for _, r := range t.order {
+		least := s.cost + r.floor
 		if least > worst.Cost || least == worst.Cost && int32(i) > worst.Prefill {
 			return // and so are all that follow
 		}

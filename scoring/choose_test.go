@@ -10,8 +10,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// slowChoose is the obvious twin of Choose: it prices every plan, sorts them, and draws among the ties.
-func slowChoose(t *Table, rnd *rand.Rand, keep int) (chosen Choice, ties, plans int, best []Choice) {
+// slowChoose is the obvious twin of Choose: it prices every plan and sorts them. It returns the plans among
+// which Choose draws.
+func slowChoose(t *Table, keep int) (lots []Choice, plans int, best []Choice) {
 	var splits, locals []Choice
 	for i := range t.Senders {
 		for j := range t.Receivers {
@@ -33,31 +34,18 @@ func slowChoose(t *Table, rnd *rand.Rand, keep int) (chosen Choice, ties, plans 
 			least = c
 		}
 	}
-	if !math.IsInf(least.Cost, 1) {
-		chosen, ties = slowDraw(t, rnd, least, splits, locals)
+	good := func(of []Choice) []Choice {
+		return slices.DeleteFunc(slices.Clone(of), func(c Choice) bool { return c.Cost > t.Limit(least.Cost) })
+	}
+	lots = good(splits)
+	if !t.SplitFirst || least.Prefill < 0 {
+		lots = append(lots, good(locals)...)
 	}
 	slices.SortStableFunc(splits, func(a, b Choice) int { return cmp.Compare(a.Cost, b.Cost) })
 	for len(splits) < keep {
 		splits = append(splits, none)
 	}
-	return chosen, ties, plans, splits[:keep]
-}
-
-// slowDraw draws one number for all ties.
-func slowDraw(
-	t *Table, rnd *rand.Rand, least Choice, splits, locals []Choice,
-) (chosen Choice, ties int) {
-	good := func(of []Choice) []Choice {
-		return slices.DeleteFunc(slices.Clone(of), func(c Choice) bool { return c.Cost > t.Limit(least.Cost) })
-	}
-	lots := good(splits)
-	if !t.SplitFirst || least.Prefill < 0 {
-		lots = append(lots, good(locals)...)
-	}
-	if len(lots) == 1 {
-		return lots[0], 1
-	}
-	return lots[rnd.IntN(len(lots))], len(lots)
+	return lots, plans, splits[:keep]
 }
 
 // price is what a pair costs, written down once more.
@@ -131,24 +119,24 @@ func exclude(t *rapid.T, table *Table) {
 	}
 }
 
-// agree holds Choose to its twin: the same plan of those that tie, drawn by the same numbers, and the same
-// best ones in the same order.
+// agree holds Choose to its twin: one of the plans that are as good as the best, and the same best plans in
+// the same order.
 func agree(t rapid.TB, table *Table) {
 	best, locals := make([]Choice, 4), make([]Choice, 2)
-	fast, slow := rand.New(rand.NewPCG(1, 1)), rand.New(rand.NewPCG(1, 1))
-	got, ties, plans := table.Choose(fast, best, locals)
-	want, tied, all, top := slowChoose(table, slow, len(best))
-	if plans != all || ties != tied {
-		t.Fatalf("%d ties of %d plans, want %d of %d", ties, plans, tied, all)
+	rnd := rand.New(rand.NewPCG(uint64(len(table.Senders)), uint64(len(table.Receivers))))
+	got, ties, plans := table.Choose(rnd, best, locals)
+	lots, all, top := slowChoose(table, len(best))
+	if plans != all {
+		t.Fatalf("%d plans, want %d", plans, all)
 	}
-	if all > 0 && got != want {
-		t.Fatalf("chose %v, want %v", got, want)
+	if all > 0 && !slices.Contains(lots, got) {
+		t.Fatalf("chose %v, want one of %v", got, lots)
+	}
+	if (ties > 1) != (len(lots) > 1) && len(lots) != 1 || (ties > 0) != (len(lots) > 0) {
+		t.Fatalf("%d ties, want about %d", ties, len(lots))
 	}
 	if !slices.Equal(best, top) {
 		t.Fatalf("the best are %v, want %v", best, top)
-	}
-	if fast.Uint64() != slow.Uint64() {
-		t.Fatal("more or fewer numbers were drawn")
 	}
 	for _, c := range slices.Concat(best, []Choice{got}) {
 		if all > 0 && c.Prefill >= 0 {
@@ -183,7 +171,7 @@ func TestChooseAgreesWithItsTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) { agree(t, anyTable(t, 9)) })
 }
 
-// In a large fleet, too, where thousands of pairs are as good and are only counted.
+// In a large fleet, too, where thousands of pairs are as good.
 func TestChooseAgreesWithItsTwinInLargeFleets(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) { agree(t, largeTable(t)) })
 }
@@ -238,73 +226,54 @@ func largeTable(t *rapid.T) *Table {
 	return table
 }
 
-// Each tie has the same chance: in rows of which all, some or one of the pairs tie, and alone.
+// Plans that are as good have the same chance: in a fleet of equals, pairs and decode replicas alone
+// together. Neither a longer link nor a dearer sender or receiver is taken for as good.
 func TestTiesAreDrawnEvenly(t *testing.T) {
-	const n, rounds = 24, 60
-	table := &Table{Ties: Ties{Absolute: 2e-3}}
-	table.PairRates.Reset(n)
-	for at := range n * n {
-		rate := 1e-10
-		if at%7 == 3 && at/n%2 == 0 {
-			rate = -1
+	const n, rounds = 12, 60
+	for _, local := range []float64{0.3, 9} {
+		table := &Table{Ties: Ties{Absolute: 2e-3}}
+		table.PairRates.Reset(n)
+		for at := range n * n {
+			rate := 1e-10
+			if at%n == 5 {
+				rate = 1.1e-10
+			}
+			table.Add(rate)
 		}
-		table.Add(rate)
-	}
-	for i := range n {
-		table.Senders = append(table.Senders, Sender{cost: float64(i*i) * 4e-6, Leaving: float64(i%3) / 100})
-		table.Receivers = append(table.Receivers,
-			Receiver{cost: float64(i) * 1e-4, Bytes: 1e9, Busy: float64(i%5) * 1e-4})
-		table.Local = append(table.Local, 0.1+float64(i)*1e-4)
-		table.Row, table.Col = append(table.Row, int32(i)), append(table.Col, int32(i))
-	}
-	table.Admit()
-	table.ExcludePair(2*n + 5)
-	rnd := rand.New(rand.NewPCG(3, 4))
-	drawn := map[Choice]int{}
-	best, locals := make([]Choice, 4), make([]Choice, 2)
-	_, ties, _ := table.Choose(rnd, best, locals)
-	for range rounds * ties {
-		chosen, _, _ := table.Choose(rnd, best, locals)
-		drawn[chosen]++
-	}
-	squares := 0.0
-	for c, times := range drawn {
-		squares += float64((times-rounds)*(times-rounds)) / rounds
-		if c.Cost > table.Limit(best[0].Cost) {
-			t.Fatalf("%v is no tie", c)
+		ties := (n - 1) * (n - 3)
+		for i := range n {
+			sender, receiver := Sender{cost: 0.1 + float64(i)*1e-5}, Receiver{cost: 0.1, Bytes: 1e9}
+			if i == 3 {
+				sender.cost = 0.2
+			}
+			if i == 4 || i == 6 {
+				receiver.cost = 0.2
+			}
+			table.Senders, table.Receivers = append(table.Senders, sender), append(table.Receivers, receiver)
+			table.Local = append(table.Local, local)
+			table.Row, table.Col = append(table.Row, int32(i)), append(table.Col, int32(i))
+			if local < 1 {
+				ties++
+			}
 		}
-	}
-	free := float64(ties - 1)
-	if ties < 200 || ties > n*n/2 || len(drawn) != ties || math.Abs(squares-free) > 4*math.Sqrt(2*free) {
-		t.Errorf("%d of %d ties were drawn, with a chi-square of %.0f", len(drawn), ties, squares)
-	}
-	agree(t, table)
-}
-
-// One link that is a little longer than the others of its receiver makes one pair no tie among many.
-func TestOneLongerLinkIsNotATie(t *testing.T) {
-	const n = 40
-	table := &Table{Ties: Ties{Absolute: 1e-3}}
-	table.PairRates.Reset(n)
-	for at := range n * n {
-		rate := 1e-10
-		if at == n*n-1-n/2 {
-			rate = 1.009e-10 // 0.9 ms more
+		table.Admit()
+		rnd, drawn := rand.New(rand.NewPCG(3, 4)), map[Choice]int{}
+		best, locals := make([]Choice, 4), make([]Choice, 2)
+		for range rounds * ties {
+			chosen, told, _ := table.Choose(rnd, best, locals)
+			if drawn[chosen]++; told != ties {
+				t.Fatalf("%d plans are as good, want %d", told, ties)
+			}
 		}
-		table.Add(rate)
+		squares, free := 0.0, float64(ties-1)
+		for _, times := range drawn {
+			squares += float64((times-rounds)*(times-rounds)) / rounds
+		}
+		if len(drawn) != ties || math.Abs(squares-free) > 4*math.Sqrt(2*free) {
+			t.Errorf("%d of %d ties were drawn, with a chi-square of %.0f", len(drawn), ties, squares)
+		}
+		agree(t, table)
 	}
-	for i := range n {
-		table.Senders, table.Row = append(table.Senders,
-			Sender{cost: float64(i) * 1e-5}), append(table.Row, int32(i))
-		table.Receivers = append(table.Receivers, Receiver{cost: float64(i) * 1e-5, Bytes: 1e9})
-		table.Col = append(table.Col, int32(i))
-	}
-	table.Admit()
-	if _, ties, _ := table.Choose(rand.New(rand.NewPCG(1, 1)), make([]Choice, 1),
-		make([]Choice, 1)); ties != n*n-1 {
-		t.Errorf("%d ties, want all %d pairs but one", ties, n*n)
-	}
-	agree(t, table)
 }
 
 func TestPriceOfAPair(t *testing.T) {
@@ -340,7 +309,7 @@ func TestMostPairsAreOutOfReach(t *testing.T) {
 	within := 0
 	for i := range n {
 		for _, floor := range table.floors {
-			if table.senderLeast(i)+floor <= best[len(best)-1].Cost {
+			if table.Senders[i].cost+floor <= best[len(best)-1].Cost {
 				within++
 			}
 		}
@@ -348,42 +317,4 @@ func TestMostPairsAreOutOfReach(t *testing.T) {
 	if within > 10 {
 		t.Errorf("%d of %d pairs are within reach of the best", within, n*n)
 	}
-}
-
-// Of pairs that nearly all are as good hardly any is priced to count them, and few beside those few whose
-// receiver holds some of the prompt.
-func TestTiesAreCountedWithoutPrices(t *testing.T) {
-	const n = 200
-	table := &Table{Ties: Ties{Absolute: 2e-3, Relative: 0.02}}
-	table.PairRates.Reset(n)
-	for range n * n {
-		table.Add(1e-10)
-	}
-	for i := range n {
-		table.Senders = append(table.Senders,
-			Sender{cost: 0.1 + float64(i*37%n)*1e-5, Ready: 0.1, Leaving: float64(i*11%n) * 1e-3})
-		r := Receiver{cost: 0.1 + float64(i*73%n)*1e-5, Bytes: 1e9, Arriving: float64(i*7%n) * 1e-3}
-		if i == n/2 {
-			r.Bytes /= 2
-		}
-		table.Receivers = append(table.Receivers, r)
-		table.Row, table.Col = append(table.Row, int32(i)), append(table.Col, int32(i))
-	}
-	table.Admit()
-	best := make([]Choice, 4)
-	_, ties, _ := table.Choose(rand.New(rand.NewPCG(1, 1)), best, make([]Choice, 2))
-	limit, priced := table.Limit(best[0].Cost), 0
-	for i := range n {
-		for _, g := range table.groups {
-			for _, r := range g.receivers[g.sure(&table.Senders[i], limit):] {
-				if g.senders[i]+r.floor <= limit {
-					priced++
-				}
-			}
-		}
-	}
-	if ties < n || priced > 2*n {
-		t.Errorf("%d pairs are priced to find %d ties of %d", priced, ties, n*n)
-	}
-	agree(t, table)
 }

@@ -6,7 +6,7 @@ package scoring
 func (t *Table) OtherSender(c Choice) Choice {
 	best := none
 	for i := range t.Senders {
-		if t.senderLeast(i)+t.floors[c.Decode] >= best.Cost || i == int(c.Prefill) {
+		if t.Senders[i].cost+t.floors[c.Decode] >= best.Cost || i == int(c.Prefill) {
 			continue
 		}
 		if cost, ok := t.Cost(i, int(c.Decode)); ok && cost < best.Cost {
@@ -18,7 +18,7 @@ func (t *Table) OtherSender(c Choice) Choice {
 
 // OtherReceiver is OtherSender for c's sender with another receiver.
 func (t *Table) OtherReceiver(c Choice) Choice {
-	best, own := none, t.senderLeast(int(c.Prefill))
+	best, own := none, t.Senders[c.Prefill].cost
 	for j, floor := range t.floors {
 		if own+floor >= best.Cost || j == int(c.Decode) {
 			continue

@@ -1,9 +1,6 @@
 package scoring
 
-import (
-	"math"
-	"slices"
-)
+import "math"
 
 // Table holds every plan for one request: the two sides of every Split, and the Local plans. All plans are
 // possible until they are excluded. The next request uses the memory again, see [Table.Reset].
@@ -18,26 +15,8 @@ type Table struct {
 
 	exclusions
 	bounds
-	tied []int32 // pairs of each sender that tie with the best
+	tied []int32 // scratch: senders with pairs that may tie with the best
 }
-
-// Ties says which plans are as good as the best: plans within the larger of the two margins.
-type Ties struct {
-	Absolute, Relative float64
-	SplitFirst         bool // a Local plan must be better than every Split, not equal
-}
-
-// Limit returns the cost up to which a plan is as good as the cheapest, which costs least.
-func (t Ties) Limit(least float64) float64 { return least + t.Margin(least) }
-
-// Margin returns how much more than the best a plan may cost to tie with it.
-func (t Ties) Margin(cost float64) float64 {
-	return max(t.Absolute, t.Relative*min(math.Abs(cost), tieCostMost))
-}
-
-// tieCostMost bounds the cost, in seconds, that the relative margin applies to. A larger cost is mostly the
-// wait of many other requests. It is no reason to choose a replica that fails, is full or is far away.
-const tieCostMost = 5
 
 // Reset empties t for the next request.
 func (t *Table) Reset() {
@@ -79,13 +58,6 @@ func (t *Table) Admit() {
 
 // rates returns the rates of sender i, by column.
 func (t *Table) rates(i int) []float64 { return t.PerByte[int(t.Row[i])*t.Stride:] }
-
-// whole reports whether every pair of sender i with a receiver in use is possible.
-func (t *Table) whole(i int) bool {
-	row := t.Row[i]
-	return t.Whole[row] &&
-		!slices.ContainsFunc(t.pairsOut, func(at int32) bool { return at/int32(t.Stride) == row })
-}
 
 func (t *Table) place(i, j int) int { return int(t.Row[i])*t.Stride + int(t.Col[j]) }
 

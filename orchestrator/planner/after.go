@@ -133,7 +133,7 @@ func (pl *Planner) nextDecode(
 	pl.scratch.decodes = candidates
 	pl.scratch.rejected = rejected
 	var best *decode.Candidate
-	least, ties := math.Inf(1), 0
+	least := math.Inf(1)
 	for j := range pl.scratch.decodes {
 		c := &pl.scratch.decodes[j]
 		d := view.Replicas[c.Slot]
@@ -146,16 +146,8 @@ func (pl *Planner) nextDecode(
 		}
 		c.Failures = failing.Price
 		cost := scoring.Split(pl.policy.model, from, &c.Decode, pl.rate(b, d)).Total()
-		margin := pl.policy.model.Ties(pl.policy.TieAbsolute, pl.policy.TieRelative).Margin(least)
-		switch {
-		case best == nil || cost < least-margin:
+		if best == nil || cost < least {
 			best, least = c, cost
-			ties = 1
-		case cost <= least+margin:
-			ties++
-			if pl.rnd.IntN(ties) == 0 {
-				best, least = c, min(cost, least)
-			}
 		}
 	}
 	return view, best
