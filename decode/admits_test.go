@@ -108,7 +108,7 @@ func TestAShortWaitIsNoEndlessOne(t *testing.T) {
 	}
 	m := p.members.All[0]
 	wait := func(blocks int) time.Duration {
-		a := p.accountNow(m, start)
+		a := p.headroomNow(m, start)
 		return p.roomIn(m, &a, blocks-a.Left())
 	}
 	if last, next := wait(0), wait(300); last > ledger.ShortWait || next <= ledger.ShortWait {

@@ -7,21 +7,6 @@ import (
 	"github.com/tandem-router/tandem/decode/ledger"
 )
 
-// atOnce is the share of the expected growth of all answers on one replica that is in use at one time: some
-// have ended before others are long. 0 is not known, and means all.
-type atOnce struct {
-	share float64
-	at    time.Time // when it was worked out
-}
-
-// of returns the part of so many blocks.
-func (s *atOnce) of(blocks int) int {
-	if s.share == 0 {
-		return blocks
-	}
-	return int(math.Ceil(s.share * float64(blocks)))
-}
-
 const (
 	// The blocks in use are estimated after so many steps, from few to many, as finely as lengths are known.
 	firstLook = 8
@@ -44,7 +29,7 @@ func (p *Pool) growsAtOnce(m *member, now time.Time) (share float64) {
 	var u use
 	growth, size := 0, m.blockSize()
 	step := p.stepOf(m) * m.learned.PerToken()
-	for _, e := range m.book.Leases() {
+	for _, e := range m.account.Leases() {
 		l := owner(e)
 		if e.State() == ledger.Reserved {
 			continue

@@ -6,61 +6,8 @@ import (
 
 	"github.com/tandem-router/tandem/decode/ledger"
 	"github.com/tandem-router/tandem/internal/estimate"
-	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/internal/roster"
 )
-
-// standing is what a member reports and what it has promised, at one moment and whatever is asked.
-type standing struct {
-	replica.Reading
-	ledger.Account
-}
-
-// means is the load of the members that reported lately: what is assumed of the others, since unknown is not
-// idle.
-type means struct {
-	usage    float64 // share in use or promised, NaN: nobody reported
-	others   float64 // requests that are not ours
-	peersAge float64 // seconds for which other routers may have booked what they have not told
-}
-
-// read fills p.standings with those of all members, and returns the means.
-func (p *Pool) read(now time.Time) means {
-	p.standings = p.standings[:0]
-	var usage, others float64
-	var users, reporters int
-	for _, m := range p.members.All {
-		s := standing{Reading: m.load.Read(now, p.settings.LoadTTL)}
-		if !math.IsNaN(s.Usage) {
-			s.Account = p.account(m, s.Usage, 0)
-			usage += s.share(s.Used)
-			users++
-		}
-		if s.Running >= 0 {
-			others += float64(m.others.Count)
-			reporters++
-		}
-		p.standings = append(p.standings, s)
-	}
-	mean := means{
-		usage: usage / float64(users), others: others / float64(max(reporters, 1)),
-		peersAge: p.peers.Age(now).Seconds(),
-	}
-	for i, m := range p.members.All {
-		if s := &p.standings[i]; math.IsNaN(s.Usage) {
-			s.Account = p.account(m, s.Usage, mean.usage)
-		}
-	}
-	return mean
-}
-
-// share returns which part of the capacity so many blocks are, as reported where the capacity is unknown.
-func (s *standing) share(blocks int) float64 {
-	if s.Capacity == 0 {
-		return s.Usage
-	}
-	return min(1, float64(blocks)/float64(s.Capacity))
-}
 
 // survey is a query with what holds for all members.
 type survey struct {
@@ -70,7 +17,7 @@ type survey struct {
 	readyAt int64 // when the prompt can be there, as the ledger has it
 	mean    means
 	matches roster.Matches
-	answer  answer
+	answer  length
 	pool    estimate.Speed // by which all members decode, taken together
 	slope   estimate.Speed // what more costs there
 	prompt  *ledger.Lease  // stands for the prompt where it is compared with those of leases, nil until then
@@ -83,7 +30,7 @@ func (p *Pool) survey(q *Query, now time.Time) survey {
 	s := survey{
 		Query: q, now: now, at: p.ledger.At(now), readyAt: p.ledger.At(now.Add(q.Ready)),
 		mean: p.read(now), matches: p.Matches(q.Depth, q.Chunk, q.Tokens),
-		answer: answer{lengths: p.expects(q, false)}, pool: p.learned.StepSpeed(),
+		answer: length{lengths: p.expects(q, false)}, pool: p.learned.StepSpeed(),
 	}
 	s.slope = p.slope(&s.pool, now)
 	return s
@@ -112,7 +59,7 @@ func (p *Pool) gather(c *Candidate, q *survey, s *standing, output int) {
 
 // gatherRoom fills in how full the replica of c is.
 func (p *Pool) gatherRoom(c *Candidate, q *survey, s *standing) {
-	m, a := c.member, &s.Account
+	m, a := c.member, &s.Headroom
 	c.Reserved, c.Free = a.Reserved, -1
 	c.Usage = s.Usage
 	if math.IsNaN(c.Usage) {
@@ -131,7 +78,7 @@ func (p *Pool) gatherRoom(c *Candidate, q *survey, s *standing) {
 // clients.
 func (p *Pool) gatherDecode(c *Candidate, q *survey, s *standing, others float64) {
 	m := c.member
-	g, e := &m.book, &m.remote
+	g, e := &m.account, &m.remote
 	output := int(c.answer)
 	c.Running = float64(g.Sequences+g.Queued+e.Sequences+e.Queued) + others
 	c.Waiting = float64(max(0, s.Waiting) + g.Queued)
@@ -150,7 +97,7 @@ func (p *Pool) gatherDecode(c *Candidate, q *survey, s *standing, others float64
 // yet.
 func (p *Pool) gatherLocal(c *Candidate, q *survey, speed *estimate.Pricing, others float64) {
 	m := c.member
-	g, e := &m.book, &m.remote
+	g, e := &m.account, &m.remote
 	l := &c.Local
 	l.Wait = m.localWait(q.now).Seconds()
 	l.Busy = m.blocksFor(q.now, p.settings.Piece.Seconds()).Seconds()
@@ -174,7 +121,8 @@ func (p *Pool) gatherLocal(c *Candidate, q *survey, speed *estimate.Pricing, oth
 
 // priceMatch fills in the cost of the prompt behind the expected prefix match.
 func (c *Candidate) priceMatch(q *Query, speed *estimate.Pricing, blockSize int) {
-	c.Missing = max(0, c.blocks*c.member.blockSize()-c.Expected)
+	size := c.member.blockSize()
+	c.Missing = max(0, blocksOf(q.Tokens, size)*size-c.Expected)
 	longer, wait := c.member.besidePrompt(&speed.Speed)
 	c.Local.Between = longer + wait
 	c.shared = estimate.SharedPart(q.Tokens-c.Expected) * (speed.Speed.T0 + longer + wait)

@@ -30,25 +30,3 @@ func (l *Lease) Outbox() float64 {
 	defer l.pool.members.Unlock()
 	return l.from.Ahead(l.place).Seconds()
 }
-
-// Alive reports whether l's replica is still in the pool and healthy.
-func (l *Lease) Alive() bool {
-	l.pool.members.Lock()
-	defer l.pool.members.Unlock()
-	return !l.member.Gone && l.member.Healthy
-}
-
-// Left reports whether l's replica is no member of the pool any more. Another engine may have its name.
-func (l *Lease) Left() bool {
-	l.pool.members.Lock()
-	defer l.pool.members.Unlock()
-	return l.member.Gone
-}
-
-// Step returns the seconds that a decode step on l's replica takes now.
-func (l *Lease) Step() float64 {
-	l.pool.members.Lock()
-	defer l.pool.members.Unlock()
-	speed := l.pool.speed(l.member)
-	return l.member.step(&speed)
-}

@@ -9,13 +9,6 @@ import (
 
 // This file is what the pool tells of what it has learned.
 
-// Lengths returns what was seen of all groups, those last that were met last.
-func (p *Pool) Lengths() []estimate.GroupLengths {
-	p.members.Lock()
-	defer p.members.Unlock()
-	return p.lengths.State()
-}
-
 // RestoreLengths lets the lengths of groups of which nothing was seen yet begin with what was seen before,
 // as far as that is believed (0..1). It returns how many it took.
 func (p *Pool) RestoreLengths(all []estimate.GroupLengths, believed float64) (taken int) {

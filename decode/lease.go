@@ -7,7 +7,6 @@ import (
 	"github.com/tandem-router/tandem/decode/turns"
 	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/replica"
-	"github.com/tandem-router/tandem/internal/roster"
 )
 
 // Schedule holds the expected times of a booked request's steps. The zero Schedule is that of a request
@@ -32,7 +31,7 @@ type Schedule struct {
 type Lease struct {
 	pool   *Pool
 	member *member
-	entry  ledger.Lease // in the member's book
+	entry  ledger.Lease // in the member's account
 
 	pieces  turns.Prompt    // how its prompt is sent, if the replica computes it
 	from    *replica.Outbox // of the replica that sends its KV, nil if none does
@@ -47,208 +46,100 @@ type Lease struct {
 // owner returns the lease that e is the entry of.
 func owner(e *ledger.Lease) *Lease { return e.Of.(*Lease) }
 
-// Book reserves c's replica for the request that c was made for. It returns nil when the replica left the
-// pool, fell ill, began to drain or lost its room meanwhile.
-func (p *Pool) Book(c *Candidate, q *Query, t Schedule, now time.Time) *Lease {
-	p.members.Lock()
-	defer p.members.Unlock()
-	p.ledger.AdmitDue(now)
-	m := c.member
-	if !m.Takes() {
-		return nil
-	}
-	ready := q.Ready
-	if t.Local {
-		ready = 0
-	}
-	if a := p.accountNow(m, now); !p.admits(m, &a, c.Need, ready, p.ledger.At(now)) {
-		return nil
-	}
-	l := &Lease{pool: p, member: m, lengths: p.expects(q, true), limit: c.limit}
-	l.entry.Of = l
-	l.entry.Promise = ledger.Promise{
-		Named: roster.Prompt{Keys: q.Keys, Chunk: q.Chunk}, Tokens: q.Tokens, Blocks: c.blocks - c.inUse,
-		Matched: c.Matched, Sequences: max(q.Sequences, 1), Local: t.Local, UnseenArrival: t.UnseenArrival,
-	}
-	l.pieces.Tokens, l.pieces.Prefix.Base = q.Tokens, c.Matched
-	if t.Local {
-		l.pieces.Predicted = seconds(c.Local.Took() - c.shared)
-		l.pieces.On = p.inPieces(q, m)
-		m.learned.Traffic.Prefills.Add(now, c.Local.Warm-c.speed.Shared(q.Tokens-c.Expected))
-	} else {
-		l.entry.Transfer, l.from = t.Transfer, t.Outbox
-		m.learned.Traffic.Inbound.Add(now)
-	}
-	m.learned.Traffic.Requests.Add(now)
-	m.learned.Recall(now)
-	growth := c.Need + c.inUse - c.blocks
-	p.enter(l, ledger.Terms{Growth: growth, Admit: t.AdmitAt, Send: t.SendAt, Land: t.LandAt}, now)
-	return l
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+// stream is the answer of a lease: when it began, how far it has come, and what was found when the request
+// was sent.
+type stream struct {
+	ahead   ahead        // what it had to wait for when it was sent
+	foreign bool         // when it was sent, blocks were on their way there that this router did not ask for
+	roomy   bool         // when it was sent there was room for it
+	firstAt time.Time    // when its first token came; zero before that
+	read    turns.Stream // as its replica's streams are watched, see [Lease.Streamed]
+
+	window    estimate.Window
+	begun     estimate.Done      // of its replica at the first token, or if nobody sees that, when sent
+	meanwhile estimate.Meanwhile // until the answer came, if nobody sees the first token
 }
 
-// enter enters l into the book of its member, and into the queue of what its prompt waits for.
-func (p *Pool) enter(l *Lease, t ledger.Terms, now time.Time) {
-	m := l.member
-	p.ledger.Enter(&m.book, &l.entry, t, now)
-	switch {
-	case !l.entry.Missing():
-	case l.entry.Local:
-		l.pieces.ID, l.pieces.Due = l.entry.ID(), p.turnOf(now, l.pieces.Predicted)
-		m.turns.Enter(&l.pieces, now)
-	default:
-		l.place = l.from.Add(l.entry.Transfer)
+// ahead is what a request finds at its engine.
+type ahead uint8
+
+const (
+	behindOthers    ahead = iota // that wait for room or a turn, or whose prompts are computed first; or unknown
+	besideTransfers              // others' blocks are on their way; nobody waits
+	behindNobody
+)
+
+// begin takes in the first token, or the whole answer where nobody tells of the first. It returns how long
+// that took since the request was sent, 0 where nobody sees the first token.
+func (l *Lease) begin(now time.Time) time.Duration {
+	l.stream.firstAt = now
+	if l.entry.UnseenArrival > 0 {
+		return 0
 	}
+	return now.Sub(l.entry.SentAt())
 }
 
-// arrive notes that the prompt of l is there, or never will be. It reports whether that was not known.
-func (p *Pool) arrive(l *Lease, now time.Time) bool {
-	if !l.member.book.Arrive(&l.entry) {
-		return false
+// began returns when the first token came, or should have come where nobody sees it; zero before that.
+func (l *Lease) began() time.Time {
+	if sent := l.entry.SentAt(); l.stream.firstAt.IsZero() && l.entry.UnseenArrival > 0 && !sent.IsZero() {
+		return sent.Add(l.entry.UnseenArrival)
 	}
-	if l.entry.Local {
-		l.member.turns.Exit(&l.pieces, now)
-	} else {
-		l.from.Add(-l.entry.Transfer)
-	}
-	return true
+	return l.stream.firstAt
 }
 
-// arriveUnseen is arrive if nobody has seen whether and when the prompt of l was there.
-func (p *Pool) arriveUnseen(l *Lease, now time.Time) {
-	if p.arrive(l, now) && l.entry.Local {
-		l.member.learned.GaveUp(l.member.turns.Empty())
-	}
-}
-
-// Booked returns how many leases of id have not ended; 0 where it is no member. Safe for concurrent use.
-func (p *Pool) Booked(id replica.ID) int {
-	p.members.Lock()
-	defer p.members.Unlock()
-	if m, ok := p.members.Find(id); ok {
-		return len(m.book.Leases())
+// step returns the seconds that a step took on average, of an answer of so many tokens a sequence; 0 where
+// that is not known. Of an answer that is not streamed nobody sees the first token: it tells something where
+// nearly all of its time must have been decoding.
+func (l *Lease) step(each int, decoding time.Duration) float64 {
+	s, unseen := &l.stream, l.entry.UnseenArrival
+	switch whole := s.firstAt.Sub(l.entry.SentAt()); {
+	case each < estimate.MinSteps:
+		return 0
+	case unseen == 0:
+		return decoding.Seconds() / float64(each-1)
+	case !s.firstAt.IsZero() && s.ahead != behindOthers && whole > mostlySteps*unseen:
+		return (whole - unseen).Seconds() / float64(each)
 	}
 	return 0
 }
 
-// MarkSent says that the request is sent to the engine now, so that a later report can include it. Safe for
-// concurrent use. On nil, on an ended lease and when repeated it does nothing.
-func (l *Lease) MarkSent(now time.Time) {
-	if l == nil {
-		return
-	}
+// mostlySteps is how many times longer than until its first token an answer must have taken to tell something
+// of its steps.
+const mostlySteps = 5
+
+// Arrival says how long a request took to its first token, and what its engine did meanwhile.
+type Arrival struct {
+	Took time.Duration // since it was sent; 0 where nobody sees the first token, or where that came before
+	Held float64       // seconds of these in which its replica computed prompts
+	// It waited for room, for a turn or behind prompts that its replica computes: nobody knows for how long.
+	Waited bool
+}
+
+// computed returns how many leading tokens of the prompt should be on the replica.
+func (l *Lease) computed() int { return l.pieces.Prefix.Tokens() }
+
+// Next is what of a prompt is to be sent next.
+type Next struct {
+	Upto  int           // so many leading tokens; all of them for the request itself; 0: nothing yet
+	Ask   time.Duration // where there is nothing: when to ask again, unless woken before
+	Whole string        // why the request itself comes although nothing or little of its prompt was sent
+}
+
+// Pauses are the two longest times in which no stream of a replica got anything, while it had a piece.
+type Pauses = turns.Pauses
+
+// Alive reports whether l's replica is still in the pool and healthy.
+func (l *Lease) Alive() bool {
 	l.pool.members.Lock()
 	defer l.pool.members.Unlock()
-	l.pool.send(l, now)
+	return !l.member.Gone && l.member.Healthy
 }
 
-func (p *Pool) send(l *Lease, now time.Time) {
-	if l.entry.State() >= ledger.Sent {
-		return
-	}
-	m := l.member
-	p.ledger.Send(&l.entry, now)
-	m.others.Ours(m.known())
-	l.stream.begun = p.done(m, now)
-	l.stream.roomy = p.hasRoom(m, now)
-	l.stream.foreign = m.others.Count > 0 && m.load.Fetching() != 0
-	if l.stream.roomy && (l.entry.Local || m.localWait(now) == 0) {
-		l.stream.ahead = p.ahead(l, now)
-	}
-}
-
-// ahead is who waits in the engine before l, as far as that is known. Whose blocks are on their way waits
-// for nothing that the engine has to do, though it is counted among those that wait (vLLM,
-// v1/core/sched/scheduler.py, make_stats): by the engine's word that it is so, and where as many have run
-// somewhere in the pool as would now, since until the next report blocks that have come may wait for a
-// turn.
-func (p *Pool) ahead(l *Lease, now time.Time) ahead {
-	m := l.member
-	r := m.load.Read(now, p.settings.LoadTTL)
-	switch {
-	case r.Waiting <= 0:
-		return behindNobody
-	case r.Waiting <= m.load.Fetching() && r.Running >= 0 && r.Running+m.book.Unheard <= p.mostRan():
-		return besideTransfers
-	}
-	return behindOthers
-}
-
-// mostRan is the most sequences that any replica of the pool has run.
-func (p *Pool) mostRan() (most int) {
-	for _, m := range p.members.All {
-		most = max(most, m.most.ran)
-	}
-	return most
-}
-
-// Release ends the lease. A second call, and one on nil, does nothing. Safe for concurrent use.
-func (l *Lease) Release(now time.Time) {
-	if l != nil && l.released(now) {
-		l.pool.Retract(&l.member.Member, l.entry.Named)
-	}
-}
-
-// released ends the lease, and reports whether the index counts its prompt as the replica's although it has
-// not come.
-func (l *Lease) released(now time.Time) (guessed bool) {
+// Left reports whether l's replica is no member of the pool any more. Another engine may have its name.
+func (l *Lease) Left() bool {
 	l.pool.members.Lock()
 	defer l.pool.members.Unlock()
-	e := &l.entry
-	guessed = l.guessed && e.State() != ledger.Ended && e.PromptState() != ledger.Answered
-	if e.AtEngine() {
-		l.member.others.GaveUp(e.Sequences)
-	}
-	l.pool.end(l, now)
-	return guessed
+	return l.member.Gone
 }
-
-// Finish ends the lease of an answer that came to its end. outTokens counts all sequences; decoding is the
-// time from the first token to the last, 0 where that says nothing of the engine.
-func (l *Lease) Finish(outTokens int, decoding time.Duration, now time.Time) {
-	if l == nil {
-		return
-	}
-	p := l.pool
-	p.members.Lock()
-	defer p.members.Unlock()
-	if l.entry.State() == ledger.Ended {
-		return
-	}
-	if each := outTokens / l.entry.Sequences; each > 0 {
-		p.learnLength(l, each, now)
-		p.learnStep(l, l.step(each, decoding), each, now)
-	}
-	p.end(l, now)
-}
-
-// end takes l out of all lists and sums, once.
-func (p *Pool) end(l *Lease, now time.Time) {
-	m, e := l.member, &l.entry
-	if e.State() == ledger.Ended {
-		return
-	}
-	if e.State() == ledger.Reported {
-		m.book.ComeFree(e, p.own(l, now), now)
-	}
-	p.count(m, now)
-	p.arriveUnseen(l, now)
-	p.lengths.Leave(&l.lengths)
-	if e.State() >= ledger.Sent {
-		m.most.ended++
-	}
-	p.ledger.End(e)
-	m.learned.Decodes(m.decodes())
-	l.endPieces(now)
-	m.beside.End(&l.stream.read)
-}
-
-// own returns the blocks that the engine surely has back when l ends: those that no other request shares. It
-// may have found the first of them there, and others may have found those that it brought.
-func (p *Pool) own(l *Lease, now time.Time) int {
-	m, e := l.member, &l.entry
-	size := m.blockSize()
-	blocks, shared := blocksOf(e.Tokens, size), m.book.InReport(e, e.Matched, p)
-	return max(0, blocks-shared/size) + e.Sequences*(blocksOf(l.has(p.generated(l, now)), size)-blocks)
-}
-
-func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

@@ -269,10 +269,10 @@ func TestReportsOfThousandsOfAnswers(t *testing.T) {
 		for range 100 {
 			now = now.Add(time.Millisecond)
 			p.Observe("d1", replica.Load{At: now, Source: replica.ORCA, Running: -1, Loading: -1, Usage: 0.1}, now)
-			if m.book.ReportedAt().Equal(now) {
+			if m.account.ReportedAt().Equal(now) {
 				counted++
 			}
-			if age := now.Sub(m.book.ReportedAt()); age > c.most {
+			if age := now.Sub(m.account.ReportedAt()); age > c.most {
 				t.Fatalf("%d leases: the account is %v old", c.leases, age)
 			}
 		}
@@ -281,7 +281,7 @@ func TestReportsOfThousandsOfAnswers(t *testing.T) {
 		}
 		now = now.Add(time.Microsecond)
 		p.Observe("d1", load(now, c.leases, 0.2), now)
-		if !m.book.ReportedAt().Equal(now) {
+		if !m.account.ReportedAt().Equal(now) {
 			t.Errorf("%d leases: what the engine was asked for is not counted from", c.leases)
 		}
 	}
@@ -642,7 +642,7 @@ func TestLedgerReturnsToZero(t *testing.T) {
 		}
 		checkSums(t, p)
 		for _, m := range p.members.All {
-			b, q := &m.book, &m.turns
+			b, q := &m.account, &m.turns
 			if len(b.Leases()) != 0 || b.Sums != (ledger.Sums{}) || b.Reserved() != 0 || b.Moving() != 0 ||
 				b.Preempted() != 0 || !q.Empty() || q.Work() != 0 {
 				t.Fatalf("%s: %+v and %+v are left without a lease", m.R.ID, b, q)
@@ -659,13 +659,13 @@ func TestLedgerReturnsToZero(t *testing.T) {
 	})
 }
 
-// checkSums counts again what the books say.
+// checkSums counts again what the accounts say.
 func checkSums(t *rapid.T, p *Pool) {
 	softs, outboxes := 0, map[*replica.Outbox]time.Duration{}
 	for _, m := range p.members.All {
 		var moving, work time.Duration
-		want := ledger.Sums{Context: m.book.Context}
-		for _, e := range m.book.Leases() {
+		want := ledger.Sums{Context: m.account.Context}
+		for _, e := range m.account.Leases() {
 			l := owner(e)
 			countAgain(t, e, &want)
 			if e.State() == ledger.Reserved {
@@ -682,12 +682,12 @@ func checkSums(t *rapid.T, p *Pool) {
 				}
 			}
 		}
-		if m.book.Sums != want || m.book.Moving() != moving || m.turns.Work() != work {
-			t.Fatalf("%s: the book says %+v, %v moving, %v of work; counted %+v, %v and %v", m.R.ID,
-				m.book.Sums, m.book.Moving(), m.turns.Work(), want, moving, work)
+		if m.account.Sums != want || m.account.Moving() != moving || m.turns.Work() != work {
+			t.Fatalf("%s: the account says %+v, %v moving, %v of work; counted %+v, %v and %v", m.R.ID,
+				m.account.Sums, m.account.Moving(), m.turns.Work(), want, moving, work)
 		}
-		if m.book.Returned() < 0 {
-			t.Fatalf("%s: %d blocks returned", m.R.ID, m.book.Returned())
+		if m.account.Returned() < 0 {
+			t.Fatalf("%s: %d blocks returned", m.R.ID, m.account.Returned())
 		}
 	}
 	for o, want := range outboxes {

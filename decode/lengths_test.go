@@ -116,7 +116,7 @@ func TestAnAbsurdHintBooksRoomAllTheSame(t *testing.T) {
 			if len(c) != 1 {
 				t.Fatal("no room")
 			}
-			if got, want := c[0].Need-c[0].blocks, blocksOf(limit, 16); int(c[0].Output) != limit || got != want {
+			if got, want := c[0].Need-c[0].prompt, blocksOf(limit, 16); int(c[0].Output) != limit || got != want {
 				t.Errorf("of %d tokens, of which the client takes %d, %v are priced and %d blocks kept, want %d",
 					hint, limit, c[0].Output, got, want)
 			}

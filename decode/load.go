@@ -8,18 +8,18 @@ import (
 
 // decodes returns what m decodes now.
 func (m *member) decodes() estimate.Load {
-	sequences := float64(m.book.Answering + m.remote.Decoding() + m.others.Count)
+	sequences := float64(m.account.Answering + m.remote.Decoding() + m.others.Count)
 	return estimate.Load{Sequences: sequences, Tokens: m.reads(sequences)}
 }
 
 // reads returns how many tokens a step of so many sequences reads. Sequences of unknown clients, and
 // sequences whose prompts are not computed yet, count as long as the running ones.
 func (m *member) reads(sequences float64) float64 {
-	g, e := &m.book, &m.remote
+	g, e := &m.account, &m.remote
 	if known := g.Answering + e.Known; known > 0 {
 		return float64(g.Context+e.Context) / float64(known) * sequences
 	}
-	return float64(m.book.InUse(m.R.Facts.Blocks) * m.blockSize())
+	return float64(m.account.InUse(m.R.Facts.Blocks) * m.blockSize())
 }
 
 // count counts what m has decoded until now. Call it before the load of m changes.
@@ -44,4 +44,29 @@ func (m *member) besidePrompt(speed *estimate.Speed) (longer, wait float64) {
 	}
 	step := speed.Step(int(load.Sequences), int(load.Tokens))
 	return max(0, step-speed.D0), step / 2
+}
+
+// batch returns how many sequences m has, sent or on their way: ours, those that other routers report, and
+// others' by the engine's count.
+func (m *member) batch() int {
+	return m.account.Sequences + m.remote.Sequences + m.others.Count
+}
+
+// Step returns the seconds that a decode step on l's replica takes now.
+func (l *Lease) Step() float64 {
+	l.pool.members.Lock()
+	defer l.pool.members.Unlock()
+	speed := l.pool.speed(l.member)
+	return l.member.step(&speed)
+}
+
+// stepOf returns the seconds that a step takes with all that m decodes.
+func (p *Pool) stepOf(m *member) float64 {
+	load := m.decodes()
+	return p.speed(m).Step(int(load.Sequences), int(load.Tokens))
+}
+
+// step returns the seconds of a decode step with all that m has, sent or on their way.
+func (m *member) step(speed *estimate.Speed) float64 {
+	return speed.Step(m.batch(), int(m.reads(float64(m.batch()))))
 }

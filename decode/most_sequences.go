@@ -126,8 +126,8 @@ func (m *member) largestWaiting(l replica.Load) float64 {
 	if l.Source != replica.Metrics || l.Waiting <= 0 || m.R.Facts.Blocks == 0 {
 		return 0
 	}
-	blocks := m.book.Preempted()
-	for _, one := range m.book.Leases() {
+	blocks := m.account.Preempted()
+	for _, one := range m.account.Leases() {
 		if one.AtEngine() && one.PromptState() != ledger.Answered {
 			blocks = max(blocks, one.Blocks)
 		}
@@ -158,12 +158,12 @@ func (p *Pool) noteMostRun() {
 
 // runSlotIn returns how long it should take until so many sequences more may run on m, those that are booked
 // before them included: 0 where that is now, or where nobody knows how many may.
-func (p *Pool) runSlotIn(m *member, a *ledger.Account, sequences int) time.Duration {
+func (p *Pool) runSlotIn(m *member, a *ledger.Headroom, sequences int) time.Duration {
 	most := p.mostOf(m)
 	if most == 0 {
 		return 0
 	}
-	over := m.batch() + m.book.Queued + m.remote.Queued + atMost(sequences, most) - most
+	over := m.batch() + m.account.Queued + m.remote.Queued + atMost(sequences, most) - most
 	if over <= 0 {
 		return 0
 	}
@@ -171,7 +171,7 @@ func (p *Pool) runSlotIn(m *member, a *ledger.Account, sequences int) time.Durat
 }
 
 // slotsIn returns the seconds until so many of the most sequences that m runs at a time should have ended.
-func (p *Pool) slotsIn(m *member, a *ledger.Account, sequences, most int) float64 {
+func (p *Pool) slotsIn(m *member, a *ledger.Headroom, sequences, most int) float64 {
 	return p.life(m, a) * float64(sequences) / float64(most)
 }
 

@@ -4,7 +4,7 @@ import "github.com/tandem-router/tandem/internal/estimate"
 
 // need returns the blocks of the prompt, those with what the answer may well add to what is in use at one
 // time, and the limit of new tokens.
-func (m *member) need(q *Query, expected *answer) (prompt, whole, limit int) {
+func (m *member) need(q *Query, expected *length) (prompt, whole, limit int) {
 	limit = -1
 	if q.MaxTokens > 0 {
 		limit = q.MaxTokens
@@ -19,9 +19,9 @@ func (m *member) need(q *Query, expected *answer) (prompt, whole, limit int) {
 	return prompt, prompt + m.atOnce.of(max(q.Sequences, 1)*growth), limit
 }
 
-// answer is how long one sequence will be, remembered for the limit that it was asked for last: members
+// length is how long one sequence will be, remembered for the limit that it was asked for last: members
 // hardly ever differ.
-type answer struct {
+type length struct {
 	lengths estimate.Expectation
 	limit   int
 	rest    int // expected tokens, for the price
@@ -30,7 +30,7 @@ type answer struct {
 }
 
 // within works out the answer for a limit of new tokens.
-func (a *answer) within(limit int) {
+func (a *length) within(limit int) {
 	if !a.known || a.limit != limit {
 		a.limit, a.known = limit, true
 		a.rest, a.room = a.lengths.Rest(0, limit), a.lengths.Room(0, limit)

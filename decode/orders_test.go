@@ -65,7 +65,7 @@ func TestWhatGoesBeforeAPrompt(t *testing.T) {
 
 func checkBefore(t *rapid.T, m *member, due int64, now time.Time) {
 	var behind []*Lease
-	for _, e := range m.book.Leases() {
+	for _, e := range m.account.Leases() {
 		if e.Local && e.Missing() {
 			behind = append(behind, owner(e))
 		}

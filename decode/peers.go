@@ -3,13 +3,9 @@ package decode
 import (
 	"time"
 
-	"github.com/tandem-router/tandem/decode/ledger"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/internal/roster"
 )
-
-// PeerLoad is what one router reports to others of its own bookings on a replica.
-type PeerLoad = ledger.PeerLoad
 
 // PeerLoads returns what there is to report to other routers, for each member.
 func (p *Pool) PeerLoads(now time.Time) []PeerLoad {
@@ -18,7 +14,7 @@ func (p *Pool) PeerLoads(now time.Time) []PeerLoad {
 	p.ledger.AdmitDue(now)
 	out := make([]PeerLoad, 0, len(p.members.All))
 	for _, m := range p.members.All {
-		s, traffic := m.book.Load(p.ledger.At(now)), &m.learned.Traffic
+		s, traffic := m.account.Load(p.ledger.At(now)), &m.learned.Traffic
 		s.ID = m.R.ID
 		s.Sent += m.turns.Asked()
 		s.Work, s.First = m.queued(now), roster.RunningOf(m.front(), now)
@@ -37,7 +33,7 @@ func (p *Pool) Changes() (n uint64) {
 	p.members.Lock()
 	defer p.members.Unlock()
 	for _, m := range p.members.All {
-		n += m.book.Changes()
+		n += m.account.Changes()
 	}
 	return n
 }
@@ -67,10 +63,4 @@ func (p *Pool) hearing(now time.Time) func(*member, *replica.Report) {
 			p.observe(m, l, now)
 		}
 	}
-}
-
-// batch returns how many sequences m has, sent or on their way: ours, those that other routers report, and
-// others' by the engine's count.
-func (m *member) batch() int {
-	return m.book.Sequences + m.remote.Sequences + m.others.Count
 }

@@ -17,19 +17,8 @@ import (
 // the engine has pieces of [Settings.Piece] in total. The prompt with the least left goes first. But shorter
 // prompts may overtake a prompt only for a limited time (passOver), so that no prompt waits for ever.
 
-// passOver is for how many times what is left of a prompt shorter ones that came later go before it. With 1
-// one of 0.3 s waited for 10 s behind some of 5 s that had come as much sooner, and all of them were late.
-const passOver = 2
-
 // leastPiece is the fewest tokens of a piece: a smaller piece costs more in messages than in computing.
 const leastPiece = 512
-
-// Next is what of a prompt is to be sent next.
-type Next struct {
-	Upto  int           // so many leading tokens; all of them for the request itself; 0: nothing yet
-	Ask   time.Duration // where there is nothing: when to ask again, unless woken before
-	Whole string        // why the request itself comes although nothing or little of its prompt was sent
-}
 
 // Why a prompt, or its rest, is sent whole.
 const (
@@ -169,15 +158,6 @@ func (l *Lease) endPieces(now time.Time) {
 	}
 }
 
-// progress takes in what is left of l's prompt now.
-func (p *Pool) progress(l *Lease, now time.Time) {
-	x, left := &l.pieces, p.leftOf(l, now)
-	l.member.turns.Progress(x, left, p.turnOf(x.Booked, left), now)
-}
-
-// computed returns how many leading tokens of the prompt should be on the replica.
-func (l *Lease) computed() int { return l.pieces.Prefix.Tokens() }
-
 // begins returns when the engine begins with the part of l that is sent now. An engine that has just
 // answered makes a decode step at once; a prompt that arrives meanwhile is in the next step.
 func (l *Lease) begins(step float64, now time.Time) time.Time {
@@ -197,19 +177,8 @@ func (l *Lease) asked(upto int) {
 	if l.pieces.Upto == upto {
 		return
 	}
-	l.member.book.Changed()
+	l.member.account.Changed()
 	l.pieces.Upto = upto
-}
-
-// due is l's turn among those whose prompts its replica computes in pieces: passOver times as many seconds
-// behind its booking as are left of it. It does not move from one piece to the next: who is woken would come
-// behind those that have not asked since, and nobody would wake them. Where it moves all the same, since a
-// prefix was evicted, [Lease.updatePrefix] has the next one woken.
-func (l *Lease) due() int64 { return l.pool.turnOf(l.pieces.Booked, l.pieces.Predicted) }
-
-// turnOf returns the turn of a prompt that came then and of which so much is left.
-func (p *Pool) turnOf(came time.Time, left time.Duration) int64 {
-	return p.ledger.At(came.Add(passOver * left))
 }
 
 // piece returns the end of the next piece of l, which takes at most most seconds, and its predicted seconds.
@@ -233,52 +202,4 @@ func (l *Lease) piece(
 		return upto, speed.Prefill(upto-from, from), ""
 	}
 	return l.entry.Tokens, rest, whole
-}
-
-// pieceOf returns how many seconds a piece on m may take now.
-func (p *Pool) pieceOf(m *member, speed *estimate.Speed) float64 {
-	most := p.settings.Piece.Seconds()
-	if m.decoding() == 0 {
-		return most
-	}
-	longer, _ := m.besidePrompt(speed) // streams stand still for that, too
-	return max(most-longer, most/2)
-}
-
-// decoding returns how many sequences m has, sent or on their way, whose prompts it is not to compute
-// itself.
-func (m *member) decoding() int {
-	g, e := &m.book, &m.remote
-	return g.Answering + g.Arriving + e.Decoding() + e.Arriving + m.others.Count
-}
-
-// leftOf returns how long it takes until l, whose prompt is sent in pieces, has all of it.
-func (p *Pool) leftOf(l *Lease, now time.Time) time.Duration {
-	speed, from := p.speed(l.member), l.computed()
-	rest := speed.Prefill(l.entry.Tokens-from, from)
-	cut := p.cut(l.member, &speed, rest, l.entry.Tokens-from, now)
-	return seconds(rest + cut.between - cut.shared)
-}
-
-// cut is how a prompt is computed where others decode.
-type cut struct {
-	pieces  int
-	between float64 // seconds for which it waits for decode steps, between its pieces and in their own steps
-	shared  float64 // seconds of all that it does not add to what other prompts there take
-}
-
-// cut returns how m computes a prompt of so many tokens that are not there, and so many seconds of work. An
-// engine that cuts prompts itself is asked once.
-func (p *Pool) cut(m *member, speed *estimate.Speed, work float64, tokens int, now time.Time) cut {
-	c := cut{pieces: turns.Pieces(work, p.pieceOf(m, speed)), shared: speed.Shared(tokens)}
-	longer, wait := m.besidePrompt(speed)
-	c.between = float64(c.pieces)*longer + wait
-	if c.pieces == 1 {
-		c.shared += c.between * estimate.SharedPart(tokens)
-		return c
-	}
-	if !m.learned.CutsPrompts(now) {
-		c.between += float64(c.pieces-1) * (2*wait + turns.Hops.Seconds())
-	}
-	return c
 }

@@ -30,7 +30,13 @@ func (l *Lease) updatePrefix(h prefixSeen, now time.Time) {
 	}
 	if x.Heard(h.tokens) {
 		l.pool.progress(l, now)
-		l.member.book.Changed()
+		l.member.account.Changed()
 		l.member.turns.Moved()
 	}
+}
+
+// progress takes in what is left of l's prompt now.
+func (p *Pool) progress(l *Lease, now time.Time) {
+	x, left := &l.pieces, p.leftOf(l, now)
+	l.member.turns.Progress(x, left, p.turnOf(x.Booked, left), now)
 }

@@ -331,7 +331,7 @@ func (w *losing) turn(t *rapid.T, l *Lease) {
 func (w *losing) check(t *rapid.T) {
 	m, _ := w.k.members.Find("d1")
 	var weight time.Duration
-	for _, e := range m.book.Leases() {
+	for _, e := range m.account.Leases() {
 		if l := owner(e); e.Missing() && e.Local && l.pieces.On {
 			weight += l.pieces.Predicted
 		}

@@ -4,6 +4,8 @@ import (
 	"math"
 	"time"
 
+	"github.com/tandem-router/tandem/decode/turns"
+	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/roster"
 	"github.com/tandem-router/tandem/scoring"
 )
@@ -60,7 +62,7 @@ func (m *member) before(due int64, lasts float64, now time.Time) (wait float64, 
 // held returns the total wait of requests whose KV blocks arrive during a local prefill in pieces: each
 // needs a place in a step, and waits for half of a piece.
 func (m *member) held(local *scoring.Local, now int64) float64 {
-	return float64(m.book.Needs(local.Wait, local.Wait+local.Took(), now)) * local.Longest() / 2
+	return float64(m.account.Needs(local.Wait, local.Wait+local.Took(), now)) * local.Longest() / 2
 }
 
 // blocksFor returns how long m admits no other request because it computes prompts itself. Prompts in pieces
@@ -75,3 +77,66 @@ func (m *member) blocksFor(now time.Time, piece float64) time.Duration {
 	}
 	return seconds(wait)
 }
+
+// passOver is for how many times what is left of a prompt shorter ones that came later go before it. With 1
+// one of 0.3 s waited for 10 s behind some of 5 s that had come as much sooner, and all of them were late.
+const passOver = 2
+
+// turnOf returns the turn of a prompt that came then and of which so much is left.
+func (p *Pool) turnOf(came time.Time, left time.Duration) int64 {
+	return p.ledger.At(came.Add(passOver * left))
+}
+
+// pieceOf returns how many seconds a piece on m may take now.
+func (p *Pool) pieceOf(m *member, speed *estimate.Speed) float64 {
+	most := p.settings.Piece.Seconds()
+	if m.decoding() == 0 {
+		return most
+	}
+	longer, _ := m.besidePrompt(speed) // streams stand still for that, too
+	return max(most-longer, most/2)
+}
+
+// decoding returns how many sequences m has, sent or on their way, whose prompts it is not to compute
+// itself.
+func (m *member) decoding() int {
+	g, e := &m.account, &m.remote
+	return g.Answering + g.Arriving + e.Decoding() + e.Arriving + m.others.Count
+}
+
+// leftOf returns how long it takes until l, whose prompt is sent in pieces, has all of it.
+func (p *Pool) leftOf(l *Lease, now time.Time) time.Duration {
+	speed, from := p.speed(l.member), l.computed()
+	rest := speed.Prefill(l.entry.Tokens-from, from)
+	cut := p.cut(l.member, &speed, rest, l.entry.Tokens-from, now)
+	return seconds(rest + cut.between - cut.shared)
+}
+
+// cut is how a prompt is computed where others decode.
+type cut struct {
+	pieces  int
+	between float64 // seconds for which it waits for decode steps, between its pieces and in their own steps
+	shared  float64 // seconds of all that it does not add to what other prompts there take
+}
+
+// cut returns how m computes a prompt of so many tokens that are not there, and so many seconds of work. An
+// engine that cuts prompts itself is asked once.
+func (p *Pool) cut(m *member, speed *estimate.Speed, work float64, tokens int, now time.Time) cut {
+	c := cut{pieces: turns.Pieces(work, p.pieceOf(m, speed)), shared: speed.Shared(tokens)}
+	longer, wait := m.besidePrompt(speed)
+	c.between = float64(c.pieces)*longer + wait
+	if c.pieces == 1 {
+		c.shared += c.between * estimate.SharedPart(tokens)
+		return c
+	}
+	if !m.learned.CutsPrompts(now) {
+		c.between += float64(c.pieces-1) * (2*wait + turns.Hops.Seconds())
+	}
+	return c
+}
+
+// due is l's turn among those whose prompts its replica computes in pieces: passOver times as many seconds
+// behind its booking as are left of it. It does not move from one piece to the next: who is woken would come
+// behind those that have not asked since, and nobody would wake them. Where it moves all the same, since a
+// prefix was evicted, [Lease.updatePrefix] has the next one woken.
+func (l *Lease) due() int64 { return l.pool.turnOf(l.pieces.Booked, l.pieces.Predicted) }

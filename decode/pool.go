@@ -63,7 +63,7 @@ type member struct {
 	// The fields that every plan reads of every member stand together.
 	load    replica.Fused
 	drafted int                   // tokens a sequence and step, by the newest report that counts them; 0 unknown
-	book    ledger.Book           // of our leases
+	account ledger.Account        // of our leases
 	others  replica.OtherRequests // requests that are in no lease
 	atOnce  atOnce                // of the growth of leases
 	remote  PeerLoad              // the sum of what other routers report
@@ -99,30 +99,8 @@ func (p *Pool) Configure(s Settings) {
 	p.learned.Told, p.learned.Samples = s.Speed, s.Learning.Samples
 }
 
-// Observe takes in a load report of id. Its usage is the account from which headroom is counted until the
-// next one.
-func (p *Pool) Observe(id replica.ID, l replica.Load, now time.Time) {
-	p.members.Lock()
-	defer p.members.Unlock()
-	m, ok := p.members.Find(id)
-	if !ok {
-		return
-	}
-	if l.At.IsZero() {
-		l.At = now
-	}
-	if l.Source == replica.Metrics {
-		m.asked = l
-	}
-	if l.Drafts > 0 {
-		m.drafted = l.Drafts
-	}
-	p.observe(m, l, now)
-	m.others.Weigh(l, m.known())
-}
-
 // known returns the requests that m's engine has of ours and of the routers that we know.
-func (m *member) known() int { return m.book.Sent + m.remote.Sent + m.turns.Asked() }
+func (m *member) known() int { return m.account.Sent + m.remote.Sent + m.turns.Asked() }
 
 // Uncounted records n more requests of ours on id, or fewer if n is below 0, that have no booking.
 func (p *Pool) Uncounted(id replica.ID, n int) {
@@ -143,22 +121,49 @@ func (p *Pool) Unseen(id replica.ID) (mean float64, sure bool) {
 	return 0, false
 }
 
-func (p *Pool) observe(m *member, l replica.Load, now time.Time) {
-	m.load.Add(l)
-	p.count(m, now)
-	m.most.learn(l, m.localWait(now), m.largestWaiting(l), now)
-	p.noteMostRun()
-	if len(m.book.Leases()) == 0 { // else somebody tries already, see Book
-		p.learned.Ease(&m.learned, now)
+// standing is what a member reports and what it has promised, at one moment and whatever is asked.
+type standing struct {
+	replica.Reading
+	ledger.Headroom
+}
+
+// slopes is what [Pool.slope] has found. Guarded by the lock of the pool.
+type slopes struct {
+	at time.Time
+	is estimate.Speed
+}
+
+// atOnce is the share of the expected growth of all answers on one replica that is in use at one time: some
+// have ended before others are long. 0 is not known, and means all.
+type atOnce struct {
+	share float64
+	at    time.Time // when it was worked out
+}
+
+// of returns the part of so many blocks.
+func (s *atOnce) of(blocks int) int {
+	if s.share == 0 {
+		return blocks
 	}
-	if l.Running >= 0 {
-		m.others.Note(l.Running + max(l.Waiting, 0) - m.known())
+	return int(math.Ceil(s.share * float64(blocks)))
+}
+
+// PeerLoad is what one router reports to others of its own bookings on a replica.
+type PeerLoad = ledger.PeerLoad
+
+// Booked returns how many leases of id have not ended; 0 where it is no member. Safe for concurrent use.
+func (p *Pool) Booked(id replica.ID) int {
+	p.members.Lock()
+	defer p.members.Unlock()
+	if m, ok := p.members.Find(id); ok {
+		return len(m.account.Leases())
 	}
-	if !math.IsNaN(l.Usage) && m.load.UsageAt().Equal(l.At) && !m.book.TooSoon(&l) {
-		p.ledger.AdmitDue(now)
-		if running, ok := m.book.Running(&l); ok {
-			p.reconcile(m, l, max(0, running-m.turns.Asked()))
-			m.learned.Decodes(m.decodes())
-		}
-	}
+	return 0
+}
+
+// Lengths returns what was seen of all groups, those last that were met last.
+func (p *Pool) Lengths() []estimate.GroupLengths {
+	p.members.Lock()
+	defer p.members.Unlock()
+	return p.lengths.State()
 }

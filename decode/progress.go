@@ -10,12 +10,6 @@ import (
 // This file learns from running streams how fast their replica is. An answer teaches only at its end. On a
 // replica that became twenty times slower, the end comes twenty times later, and one answer is not enough.
 
-// Progress is how far a stream has come.
-type Progress = estimate.Progress
-
-// ProgressEvery is how often it is worth telling of the progress of a stream.
-const ProgressEvery = estimate.ProgressEvery
-
 const (
 	// Of other routers' local prefills only the share of time is known, and that late.
 	peersPrefill = 0.02
@@ -57,3 +51,9 @@ func (p *Pool) interferes(m *member, since, now time.Time) bool {
 	return !m.prefillsNothing() || !m.turns.LeftAt().Before(since) || m.others.Count > 0 ||
 		m.remote.Rho > peersPrefill || !(usage <= usedUp)
 }
+
+// Progress is how far a stream has come.
+type Progress = estimate.Progress
+
+// ProgressEvery is how often it is worth telling of the progress of a stream.
+const ProgressEvery = estimate.ProgressEvery

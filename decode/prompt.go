@@ -34,7 +34,7 @@ func (l *Lease) others() bool {
 	p := l.pool
 	p.members.Lock()
 	defer p.members.Unlock()
-	return l.member.book.Unanswered(&l.entry, l.entry.Matched, p) > l.entry.Matched
+	return l.member.account.Unanswered(&l.entry, l.entry.Matched, p) > l.entry.Matched
 }
 
 // Delivered records how many tokens of the prompt the engine found in its own cache, -1 unknown, when the

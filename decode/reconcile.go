@@ -10,7 +10,7 @@ import (
 // reconcile counts from the newest report of usage. running is how many sequences of this router the report
 // includes.
 func (p *Pool) reconcile(m *member, l replica.Load, running int) {
-	b, at := &m.book, l.At
+	b, at := &m.account, l.At
 	b.CountFrom(m.load.Read(at, p.settings.LoadTTL).Usage, running, at)
 	for e := range b.Overdue(at) {
 		one := owner(e)
@@ -34,11 +34,11 @@ func (l *Lease) countUnseen() {
 	}
 }
 
-// expectGrowth tells the book of m what its reported leases are expected to add, now that each has generated
-// for longer.
+// expectGrowth tells the account of m what its reported leases are expected to add, now that each has
+// generated for longer.
 func (p *Pool) expectGrowth(m *member, at time.Time) {
 	step := p.stepOf(m) * m.learned.PerToken()
-	for _, e := range m.book.Leases() {
+	for _, e := range m.account.Leases() {
 		if l := owner(e); e.State() == ledger.Reported {
 			p.learnUnderway(l, l.generated(step, at), at)
 		}
@@ -47,10 +47,10 @@ func (p *Pool) expectGrowth(m *member, at time.Time) {
 	if !at.Before(m.atOnce.at.Add(atOnceEvery)) {
 		m.atOnce = atOnce{p.growsAtOnce(m, at), at}
 	}
-	for _, e := range m.book.Leases() {
+	for _, e := range m.account.Leases() {
 		if l := owner(e); e.State() == ledger.Reported {
 			told := l.lengths.Told()
-			m.book.Grow(e, told, m.atOnce.of(l.expectedGrowth(told)))
+			m.account.Grow(e, told, m.atOnce.of(l.expectedGrowth(told)))
 		}
 	}
 }

@@ -7,49 +7,49 @@ import (
 	"github.com/tandem-router/tandem/decode/ledger"
 )
 
-// This file is how much room a member has, by its book and by what is learned of it.
+// This file is how much room a member has, by its account and by what is learned of it.
 
-// accountNow works out the headroom of m. What members use on average is asked only where it is not known of
+// headroomNow works out the headroom of m. What members use on average is asked only where it is not known of
 // m itself.
-func (p *Pool) accountNow(m *member, now time.Time) ledger.Account {
+func (p *Pool) headroomNow(m *member, now time.Time) ledger.Headroom {
 	usage, mean := m.load.Read(now, p.settings.LoadTTL).Usage, 0.0
 	if math.IsNaN(usage) {
 		mean = p.read(now).usage
 	}
-	return p.account(m, usage, mean)
+	return p.headroom(m, usage, mean)
 }
 
-// account works out the headroom of m by the usage that it reports, NaN where its report is too old.
+// headroom works out the headroom of m by the usage that it reports, NaN where its report is too old.
 // meanUsage is the share that members use on average, NaN when none reports: it stands for that then.
-func (p *Pool) account(m *member, usage, meanUsage float64) ledger.Account {
+func (p *Pool) headroom(m *member, usage, meanUsage float64) ledger.Headroom {
 	r := ledger.Room{
 		Capacity: m.R.Facts.Blocks, Margin: p.settings.Margin, Usage: usage, MeanUsage: meanUsage,
 	}
-	if m.others.Count > 0 { // each is assumed to be half done
+	if m.others.Count > 0 { // each is taken to be half through
 		r.OthersGrow = m.others.Count * blocksOf(p.lengths.Usual()/2, m.blockSize())
 	}
-	return m.book.Account(r, &m.remote)
+	return m.account.Headroom(r, &m.remote)
 }
 
 // hasRoom reports whether the engine has room for all its requests, as far as is known.
 func (p *Pool) hasRoom(m *member, now time.Time) bool {
-	a := p.account(m, m.load.Read(now, p.settings.LoadTTL).Usage, math.NaN())
+	a := p.headroom(m, m.load.Read(now, p.settings.LoadTTL).Usage, math.NaN())
 	return a.Capacity == 0 || a.Free >= 0
 }
 
 // admits reports whether a request of so many blocks, whose prompt can be there when ready has passed, may be
 // booked on m. at is now, as the ledger has it.
-func (p *Pool) admits(m *member, a *ledger.Account, blocks int, ready time.Duration, at int64) bool {
-	ask := ledger.Ask{Blocks: blocks, Ready: ready, Now: at}
-	return m.book.Admits(a, ask, &m.remote, func() float64 { return p.life(m, a) })
+func (p *Pool) admits(m *member, a *ledger.Headroom, blocks int, ready time.Duration, at int64) bool {
+	request := ledger.Request{Blocks: blocks, Ready: ready, Now: at}
+	return m.account.Admits(a, request, &m.remote, func() float64 { return p.life(m, a) })
 }
 
 // saturated reports whether c may not be sent other blocks: when the prompt is ready, those who still wait
 // for theirs hold more of the room than they may, and they will wait for longer than an answer takes. It is
 // false where c would compute the prompt later than its blocks could come.
-func (p *Pool) saturated(c *Candidate, a *ledger.Account, ready time.Duration) bool {
+func (p *Pool) saturated(c *Candidate, a *ledger.Headroom, ready time.Duration) bool {
 	m := c.member
-	if c.Inbound <= 0 || a.Capacity == 0 || !m.book.Saturated(a, &m.remote, c.Inbound) {
+	if c.Inbound <= 0 || a.Capacity == 0 || !m.account.Saturated(a, &m.remote, c.Inbound) {
 		return false
 	}
 	return c.Inbound > p.life(m, a) && c.Local.Wait+c.Local.Warm <= ready.Seconds()+c.Inbound
@@ -57,7 +57,7 @@ func (p *Pool) saturated(c *Candidate, a *ledger.Account, ready time.Duration) b
 
 // roomIn returns how long it should take until so many blocks have come free: requests there end after an
 // answer's usual time, evenly spread, as many at a time as have room.
-func (p *Pool) roomIn(m *member, a *ledger.Account, blocks int) time.Duration {
+func (p *Pool) roomIn(m *member, a *ledger.Headroom, blocks int) time.Duration {
 	if blocks <= 0 {
 		return 0
 	}
@@ -66,7 +66,7 @@ func (p *Pool) roomIn(m *member, a *ledger.Account, blocks int) time.Duration {
 
 // roomEvery returns how long it should take m, which is full, from room for one request until room for the
 // next, where each takes so many blocks and runs so many sequences.
-func (p *Pool) roomEvery(m *member, a *ledger.Account, blocks, sequences int) time.Duration {
+func (p *Pool) roomEvery(m *member, a *ledger.Headroom, blocks, sequences int) time.Duration {
 	every := p.roomIn(m, a, a.Asked(blocks))
 	if most := p.mostOf(m); most > 0 {
 		every = max(every, seconds(p.slotsIn(m, a, atMost(sequences, most), most)))
@@ -75,7 +75,7 @@ func (p *Pool) roomEvery(m *member, a *ledger.Account, blocks, sequences int) ti
 }
 
 // life is the usual seconds of an answer on m, which computes prompts meanwhile.
-func (p *Pool) life(m *member, a *ledger.Account) float64 {
+func (p *Pool) life(m *member, a *ledger.Headroom) float64 {
 	batch := m.batch()
 	if most := p.mostOf(m); most > 0 {
 		batch = min(batch, most)
@@ -90,3 +90,49 @@ const (
 )
 
 func clampRetry(d time.Duration) time.Duration { return min(max(d, minRetry), maxRetry) }
+
+// means is the load of the members that reported lately: what is assumed of the others, since unknown is not
+// idle.
+type means struct {
+	usage    float64 // share in use or promised, NaN: nobody reported
+	others   float64 // requests that are not ours
+	peersAge float64 // seconds for which other routers may have booked what they have not told
+}
+
+// read fills p.standings with those of all members, and returns the means.
+func (p *Pool) read(now time.Time) means {
+	p.standings = p.standings[:0]
+	var usage, others float64
+	var users, reporters int
+	for _, m := range p.members.All {
+		s := standing{Reading: m.load.Read(now, p.settings.LoadTTL)}
+		if !math.IsNaN(s.Usage) {
+			s.Headroom = p.headroom(m, s.Usage, 0)
+			usage += s.share(s.Used)
+			users++
+		}
+		if s.Running >= 0 {
+			others += float64(m.others.Count)
+			reporters++
+		}
+		p.standings = append(p.standings, s)
+	}
+	mean := means{
+		usage: usage / float64(users), others: others / float64(max(reporters, 1)),
+		peersAge: p.peers.Age(now).Seconds(),
+	}
+	for i, m := range p.members.All {
+		if s := &p.standings[i]; math.IsNaN(s.Usage) {
+			s.Headroom = p.headroom(m, s.Usage, mean.usage)
+		}
+	}
+	return mean
+}
+
+// share returns which part of the capacity so many blocks are, as reported where the capacity is unknown.
+func (s *standing) share(blocks int) float64 {
+	if s.Capacity == 0 {
+		return s.Usage
+	}
+	return min(1, float64(blocks)/float64(s.Capacity))
+}

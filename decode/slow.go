@@ -47,12 +47,6 @@ func (p *Pool) slope(pool *estimate.Speed, now time.Time) estimate.Speed {
 	return p.slopes.is
 }
 
-// slopes is what [Pool.slope] has found. Guarded by the lock of the pool.
-type slopes struct {
-	at time.Time
-	is estimate.Speed
-}
-
 // slopeEvery is the greatest age of the slope: each plan needs it, and computing it looks at all members.
 const slopeEvery = 100 * time.Millisecond
 

@@ -6,9 +6,6 @@ import (
 	"github.com/tandem-router/tandem/decode/turns"
 )
 
-// Pauses are the two longest times in which no stream of a replica got anything, while it had a piece.
-type Pauses = turns.Pauses
-
 // Streamed records that l's stream has brought something. The reader of the stream may call it at every
 // read, without a lock. On nil it does nothing.
 func (l *Lease) Streamed(now time.Time) {

@@ -1,80 +1,161 @@
 package ledger
 
-import (
-	"math"
-	"time"
-)
+import "time"
 
-// Account is the headroom of one replica at one moment, in blocks.
+// Account is what we promised of the KV blocks of one replica. The zero Account has no leases.
+//
+// The blocks in use are the engine's own account, by its newest report. Blocks that were promised since then,
+// the growth of reported leases and the blocks of preempted requests are added. Blocks that came free since
+// then are subtracted.
 type Account struct {
-	Capacity int  // 0 unknown: then nothing else is known
-	Most     int  // that may ever be promised
-	Used     int  // in use or promised, growth included
-	Free     int  // may be promised; below zero if overbooked
-	Reserved int  // asked for by reserved leases
-	Guessed  bool // no fresh report: Used is the pool's mean, or our own account if that is more
+	Sums
+	orders orders // leases by when something happens to them
+
+	usage    float64   // share of blocks in use by the report that is counted from
+	at       time.Time // of that report
+	returned int       // blocks of leases that the report surely includes and that ended since
+	absent   absent
+
+	leases  []*Lease // that have not ended
+	changes uint64   // of what is told to other routers, so far
 }
 
-// Room is what a replica has, and what is known of its use from elsewhere.
-type Room struct {
-	Capacity   int     // blocks, 0 unknown
-	Margin     float64 // share of the blocks that is never promised, 0..1
-	Usage      float64 // share in use by a fresh report, NaN if there is none
-	MeanUsage  float64 // share that the replicas of the pool use on average; NaN unknown
-	OthersGrow int     // blocks that requests which are not ours are expected to add
+// absent is what was reported once, and is not in the newest report.
+type absent struct {
+	sequences int // of which it is not known whether they have ended
+	due       int // blocks of preempted sequences: the engine gives them back before it takes in others
 }
 
-// Account works out the headroom of a replica. theirs is what other routers have booked there.
-func (b *Book) Account(r Room, theirs *PeerLoad) Account {
-	a := Account{Capacity: r.Capacity, Reserved: b.Reserved() + theirs.Reserved}
-	a.Guessed = math.IsNaN(r.Usage)
-	if a.Capacity == 0 {
-		return a
+// Sums is what the leases of an account add up to, for reading. All are integers, so that each sum is exactly
+// what a walk over the leases would find, and zero when no lease is left.
+type Sums struct {
+	Promised  int // blocks and growth of admitted and sent leases: no report includes them
+	Growth    int // blocks that reported leases will still take
+	Held      int // blocks and growth of both: our own account, if the engine gives none
+	Queued    int // sequences of reserved leases
+	Sequences int // sequences of admitted, sent and reported leases
+	Sent      int // sequences of sent and reported leases: the engine has them
+	Unheard   int // sent leases without a first token
+	Expecting int // blocks and growth of arriving sequences
+
+	// Of Sequences, Arriving wait for KV of another replica. Answering have their prompts, or should have them
+	// if nobody sees the first token. The prompts of the rest are still to be computed on the replica.
+	Arriving  int
+	Answering int
+	Context   int // tokens of answering sequences, by the newest report
+}
+
+// Computing returns the sequences whose prompts are still to be computed on the replica.
+func (s *Sums) Computing() int { return s.Sequences - s.Arriving - s.Answering }
+
+// count adds what l is worth in its states, times sign: 1 or -1.
+func (s *Sums) count(l *Lease, sign int) {
+	sequences := sign * l.Sequences
+	switch l.state {
+	case Reserved:
+		s.Queued += sequences
+		return
+	case Admitted, Sent:
+		s.Promised += sign * l.Whole()
+	case Reported:
+		s.Growth += sign * l.growth
+	case Ended:
+		return
 	}
-	if a.Guessed {
-		a.Used = b.Held + theirs.Held
-		if r.MeanUsage > 0 {
-			a.Used = max(a.Used, int(r.MeanUsage*float64(a.Capacity)))
-		}
-	} else {
-		unreported := b.Promised + b.Growth + b.absent.due + theirs.Promised + theirs.Growth
-		a.Used = max(b.InUse(a.Capacity)+unreported+r.OthersGrow-b.returned-theirs.Returned, unreported, 0)
+	s.Held += sign * l.Whole()
+	s.Sequences += sequences
+	if l.state >= Sent {
+		s.Sent += sequences
 	}
-	a.Most = a.Capacity - int(math.Ceil(min(max(r.Margin, 0), 1)*float64(a.Capacity)))
-	a.Free = a.Most - a.Used
-	return a
-}
-
-// InUse returns the blocks in use of so many, by the report that is counted from.
-func (b *Book) InUse(capacity int) int { return int(math.Round(b.usage * float64(capacity))) }
-
-// Left returns the blocks that could be promised if all reserved leases had theirs.
-func (a *Account) Left() int { return a.Free - a.Reserved }
-
-// Asked returns the room that a request of so many blocks has to find. A request that is larger than all that
-// may ever be promised has to find the replica empty.
-func (a *Account) Asked(blocks int) int { return min(blocks, a.Most) }
-
-// Fits reports whether a request of so many blocks may be admitted now.
-func (a *Account) Fits(blocks int) bool { return a.Capacity == 0 || a.Free >= a.Asked(blocks) }
-
-// MaxRoomWait is the longest time that is predicted for room.
-const MaxRoomWait = time.Minute
-
-// RoomIn returns how long it should take until so many blocks, above 0, have come free: requests end after
-// life seconds, evenly spread, as many at a time as have room.
-func (a *Account) RoomIn(blocks int, life float64) time.Duration {
-	running := max(min(a.Used, a.Most), min(blocks, a.Most), 1)
-	return seconds(min(life*float64(blocks)/float64(running), MaxRoomWait.Seconds()))
-}
-
-// Released returns the blocks that should have come free after so long, by the same reckoning.
-func (a *Account) Released(within time.Duration, life float64) int {
-	if within <= 0 || a.Used <= 0 {
-		return 0
+	if l.state == Sent && l.prompt != Answered {
+		s.Unheard += sign
 	}
-	running := float64(min(a.Used, a.Most))
-	return min(a.Used, int(running*within.Seconds()/life))
+	switch {
+	case l.prompt != Pending:
+		s.Answering += sequences
+		s.Context += sequences * (l.Tokens + l.generated)
+	case !l.Local:
+		s.Arriving += sequences
+		s.Expecting += sign * l.Whole()
+	}
 }
 
-func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+// count adds l to the sums and lists of b, or takes it out, by sign: 1 or -1.
+func (a *Account) count(l *Lease, sign int) {
+	a.changes++
+	a.Sums.count(l, sign)
+	a.orders.count(l, sign)
+}
+
+// move makes to the state of l.
+func (a *Account) move(l *Lease, to State) {
+	a.count(l, -1)
+	l.state = to
+	a.count(l, 1)
+}
+
+// Leases returns the leases that have not ended, for reading. A report may sort them.
+func (a *Account) Leases() []*Lease { return a.leases }
+
+// Changes grows with what is told to other routers.
+func (a *Account) Changes() uint64 { return a.changes }
+
+// Changed notes that something else has changed that is told to other routers.
+func (a *Account) Changed() { a.changes++ }
+
+// Reserved returns the blocks and growth of reserved leases.
+func (a *Account) Reserved() int { return int(a.orders.reserved.Weight()) }
+
+// Moving returns the time for all KV that is still to come from other replicas, in any state.
+func (a *Account) Moving() time.Duration { return time.Duration(a.orders.coming.Weight()) }
+
+// Returned returns the blocks that came free since the newest report.
+func (a *Account) Returned() int { return a.returned }
+
+// Preempted returns the blocks of preempted sequences: the engine gives them back before it takes in others.
+func (a *Account) Preempted() int { return a.absent.due }
+
+// ReportedAt returns the time of the report that is counted from.
+func (a *Account) ReportedAt() time.Time { return a.at }
+
+// Grow makes growth the blocks that l is still expected to add, now that each sequence has so many tokens.
+func (a *Account) Grow(l *Lease, generated, growth int) {
+	a.changes++
+	a.Sums.count(l, -1)
+	l.growth = growth // a reserved lease, whose growth a list weighs, never grows
+	l.generated = generated
+	a.Sums.count(l, 1)
+}
+
+// Arrive notes that the prompt of l is there, or will never be. It reports whether that was not known.
+func (a *Account) Arrive(l *Lease) bool {
+	if !l.Missing() {
+		return false
+	}
+	a.count(l, -1)
+	l.prompt = Arrived
+	a.count(l, 1)
+	return true
+}
+
+// Answer notes that the first token of l came. Its prompt has arrived.
+func (a *Account) Answer(l *Lease) {
+	a.Sums.count(l, -1)
+	a.orders.count(l, -1)
+	l.prompt = Answered
+	a.orders.count(l, 1)
+	a.Sums.count(l, 1)
+}
+
+// ComeFree notes that l, which the newest report includes, ends, and that the engine has own blocks back for
+// it. Blocks that this report has back already are not counted again. A report less than reportDelay old may
+// have them back already.
+func (a *Account) ComeFree(l *Lease, own int, now time.Time) {
+	switch {
+	case a.absent.sequences > 0:
+		a.absent.sequences = max(0, a.absent.sequences-l.Sequences)
+		a.absent.due = max(0, a.absent.due-own)
+	case !now.Before(a.at.Add(reportDelay)):
+		a.returned += own
+	}
+}

@@ -14,8 +14,8 @@ import (
 // [scoring.Decode.Room]: https://pkg.go.dev/github.com/tandem-router/tandem/scoring#Decode
 const ShortWait = 4 * time.Second
 
-// Ask is the room that a request asks for.
-type Ask struct {
+// Request is the room that a request asks for.
+type Request struct {
 	Blocks int
 	Ready  time.Duration // until its prompt can be there
 	Now    int64         // as [Ledger.At] has it
@@ -27,33 +27,33 @@ type Ask struct {
 //
 // Without the second rule all requests that wait for their prefill would count on the same blocks. If their
 // room were kept free for them from now on, it would lie idle as long as they wait.
-func (b *Book) Admits(a *Account, ask Ask, theirs *PeerLoad, life func() float64) bool {
-	if a.Capacity == 0 {
+func (a *Account) Admits(h *Headroom, r Request, theirs *PeerLoad, life func() float64) bool {
+	if h.Capacity == 0 {
 		return true
 	}
-	ask.Blocks = a.Asked(ask.Blocks)
-	if a.Free < ask.Blocks && a.Free+a.releasedSoon(ask.Ready, life) < ask.Blocks {
+	r.Blocks = h.Asked(r.Blocks)
+	if h.Free < r.Blocks && h.Free+h.releasedSoon(r.Ready, life) < r.Blocks {
 		return false
 	}
-	return a.Reserved == 0 || b.keepsRoom(a, ask, theirs, life)
+	return h.Reserved == 0 || a.keepsRoom(h, r, theirs, life)
 }
 
 // releasedSoon returns the blocks that should have come free soon after a prompt is there.
-func (a *Account) releasedSoon(ready time.Duration, life func() float64) int {
-	if ready+ShortWait <= 0 || a.Used <= 0 {
+func (h *Headroom) releasedSoon(ready time.Duration, life func() float64) int {
+	if ready+ShortWait <= 0 || h.Used <= 0 {
 		return 0
 	}
-	return a.Released(ready+ShortWait, life())
+	return h.Released(ready+ShortWait, life())
 }
 
 // keepsRoom reports whether a request, each reserved lease that begins later, and those of other routers find
 // their room soon after they begin, whatever begins before.
-func (b *Book) keepsRoom(a *Account, ask Ask, theirs *PeerLoad, life func() float64) bool {
+func (a *Account) keepsRoom(h *Headroom, r Request, theirs *PeerLoad, life func() float64) bool {
 	d := demand{
-		Account: a, Ask: ask, reserved: &b.orders.reserved,
+		Headroom: h, Request: r, reserved: &a.orders.reserved,
 		theirs: theirs.Reserved, theirsIn: theirs.ReservedIn,
 	}
-	if int(d.reserved.Weight())+d.Blocks+d.theirs <= a.Free {
+	if int(d.reserved.Weight())+d.Blocks+d.theirs <= h.Free {
 		return true
 	}
 	d.life = life()
@@ -63,8 +63,8 @@ func (b *Book) keepsRoom(a *Account, ask Ask, theirs *PeerLoad, life func() floa
 
 // demand is the room that reserved leases on one replica need, and a request that is asked for.
 type demand struct {
-	*Account
-	Ask
+	*Headroom
+	Request
 	reserved *order.List
 	theirs   int           // blocks of other routers' reserved leases
 	theirsIn time.Duration // until those begin
@@ -94,13 +94,13 @@ func (d *demand) fitUntil(in time.Duration) bool {
 // lease only if its neighbours would not fit when all began with the first.
 func (d *demand) leasesFit() bool {
 	ours := 0
-	for _, r := range d.reserved.Runs() {
-		all, last := ours+int(r.Weight), d.in(r.Last())
-		if last < d.Ready || d.fitTogether(all, max(d.in(r.Entries[0]), d.Ready), last) {
+	for _, run := range d.reserved.Runs() {
+		all, last := ours+int(run.Weight), d.in(run.Last())
+		if last < d.Ready || d.fitTogether(all, max(d.in(run.Entries[0]), d.Ready), last) {
 			ours = all
 			continue
 		}
-		for _, e := range r.Entries {
+		for _, e := range run.Entries {
 			ours += int(e.Weight)
 			if in := d.in(e); in >= d.Ready && !d.fits(ours, in) {
 				return false
@@ -119,14 +119,14 @@ func (d *demand) fitTogether(ours int, first, last time.Duration) bool {
 }
 
 // ReservedIn returns when the reserved leases are admitted, on average over their blocks.
-func (b *Book) ReservedIn(now int64) time.Duration {
+func (a *Account) ReservedIn(now int64) time.Duration {
 	sum := 0.0
-	for _, r := range b.orders.reserved.Runs() {
+	for _, r := range a.orders.reserved.Runs() {
 		for _, e := range r.Entries {
 			sum += float64(e.Weight) * time.Duration(e.Key-now).Seconds()
 		}
 	}
-	return seconds(sum / float64(max(b.Reserved(), 1)))
+	return seconds(sum / float64(max(a.Reserved(), 1)))
 }
 
 // mostExpecting is the share of a replica's room that requests may hold while their KV arrives, if the
@@ -139,21 +139,21 @@ const mostExpecting = 0.5
 // Saturated reports whether requests that still wait for their KV when inbound seconds of transfers are left
 // will hold more of the room than they may. Leases and transfers of other routers count, too. A waiting
 // request is taken to be done in proportion to the seconds of transfers that are.
-func (b *Book) Saturated(a *Account, theirs *PeerLoad, inbound float64) bool {
-	blocks := float64(b.Reserved() + b.Expecting + theirs.Reserved)
+func (a *Account) Saturated(h *Headroom, theirs *PeerLoad, inbound float64) bool {
+	blocks := float64(a.Reserved() + a.Expecting + theirs.Reserved)
 	if theirs.Sequences > 0 {
 		blocks += float64(theirs.Held) * min(1, float64(theirs.Arriving)/float64(theirs.Sequences))
 	}
-	moving := max((b.Moving() + theirs.Moving).Seconds(), inbound)
-	return blocks*inbound/moving > mostExpecting*float64(a.Most)
+	moving := max((a.Moving() + theirs.Moving).Seconds(), inbound)
+	return blocks*inbound/moving > mostExpecting*float64(h.Most)
 }
 
 // Backlog returns the seconds for which KV that leaves other replicas before a prompt is ready is still on
 // its way when the prompt is ready. Transfers come one after the other, from now on at the earliest. Nobody
 // says when the KV of other routers leaves, and it is taken to leave now. at is when the prompt is ready.
-func (b *Book) Backlog(theirs *PeerLoad, ready time.Duration, at int64) float64 {
-	if b.Moving()+theirs.Moving <= ready { // even if all of it left now
+func (a *Account) Backlog(theirs *PeerLoad, ready time.Duration, at int64) float64 {
+	if a.Moving()+theirs.Moving <= ready { // even if all of it left now
 		return 0
 	}
-	return max(0, (b.Inbound(at) + theirs.Moving - ready).Seconds())
+	return max(0, (a.Inbound(at) + theirs.Moving - ready).Seconds())
 }

@@ -14,7 +14,7 @@ import (
 func TestRoomForReservedLeases(t *testing.T) {
 	asked, kept := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
-		g, b := New(), &Book{}
+		g, b := New(), &Account{}
 		theirs := &PeerLoad{}
 		life := rapid.SampledFrom([]float64{1, 10, 60}).Draw(t, "life")
 		if rapid.Bool().Draw(t, "others") {
@@ -28,10 +28,10 @@ func TestRoomForReservedLeases(t *testing.T) {
 		}
 		room := Room{Capacity: 1000, Usage: rapid.SampledFrom([]float64{0, 0.5}).Draw(t, "usage")}
 		b.usage = room.Usage
-		a := b.Account(room, theirs)
+		a := b.Headroom(room, theirs)
 		a.Free -= rapid.IntRange(0, 200).Draw(t, "taken")
 		for range 20 {
-			ask := Ask{
+			ask := Request{
 				Blocks: rapid.IntRange(1, 200).Draw(t, "need"), Now: g.At(start),
 				Ready: time.Duration(rapid.IntRange(0, 20).Draw(t, "ready")) * time.Second,
 			}
@@ -49,8 +49,8 @@ func TestRoomForReservedLeases(t *testing.T) {
 	}
 }
 
-// slowlyKeepsRoom is [Book.keepsRoom] as it is said.
-func slowlyKeepsRoom(b *Book, a *Account, ask Ask, theirs *PeerLoad, life float64) bool {
+// slowlyKeepsRoom is [Account.keepsRoom] as it is said.
+func slowlyKeepsRoom(b *Account, a *Headroom, ask Request, theirs *PeerLoad, life float64) bool {
 	type need struct {
 		in     time.Duration
 		blocks int

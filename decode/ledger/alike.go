@@ -15,14 +15,14 @@ type Comparer interface {
 
 // InReport returns how many leading tokens of l's prompt another lease that the newest report includes has in
 // common with it, at least known.
-func (b *Book) InReport(l *Lease, known int, by Comparer) int {
-	return b.orders.held.shared(l, known, by)
+func (a *Account) InReport(l *Lease, known int, by Comparer) int {
+	return a.orders.held.shared(l, known, by)
 }
 
 // Unanswered returns how many leading tokens of l's prompt another lease that the engine has and has not
 // answered has in common with it, at least known.
-func (b *Book) Unanswered(l *Lease, known int, by Comparer) int {
-	return b.orders.unanswered.shared(l, known, by)
+func (a *Account) Unanswered(l *Lease, known int, by Comparer) int {
+	return a.orders.unanswered.shared(l, known, by)
 }
 
 // alike is leases in the order of their prompts' keys. The leases that share most with a prompt stand beside

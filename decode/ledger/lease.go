@@ -45,16 +45,16 @@ type Promise struct {
 	UnseenArrival time.Duration
 }
 
-// Lease is one promise of KV blocks on one replica. The zero Lease is in no book.
+// Lease is one promise of KV blocks on one replica. The zero Lease is in no account.
 //
 // Long: the promise is read wherever the lease is counted.
 type Lease struct {
 	Promise
 	Of any // what the pool keeps beside it
 
-	book      *Book
+	account   *Account
 	id        uint64 // counts up with each booking
-	slot      int    // in the leases of the book
+	slot      int    // in the leases of the account
 	place     int    // in the heap of the Ledger
 	state     State
 	prompt    PromptState

@@ -1,5 +1,5 @@
 // Package ledger counts what this router has promised of the KV blocks of decode replicas. A [Lease] is one
-// promise. A [Book] has all leases on one replica, their sums, and the engine's newest usage report. The
+// promise. A [Account] has all leases on one replica, their sums, and the engine's newest usage report. The
 // [Ledger] has what the books of one pool share.
 //
 // The package knows no speeds and no expected lengths: durations and blocks come in as values. Nothing here
@@ -46,7 +46,7 @@ import (
 
 // Ledger is what the books of all replicas of a pool share. [New] makes one.
 type Ledger struct {
-	reserved order.Heap[Lease] // reserved leases of all books, by when they are admitted
+	reserved order.Heap[Lease] // reserved leases of all accounts, by when they are admitted
 	booked   uint64            // leases so far
 	epoch    time.Time         // when the first lease was booked, from which times in lists count
 }
@@ -80,14 +80,14 @@ type Terms struct {
 }
 
 // Enter enters l into b, as reserved or admitted.
-func (g *Ledger) Enter(b *Book, l *Lease, t Terms, now time.Time) {
+func (g *Ledger) Enter(a *Account, l *Lease, t Terms, now time.Time) {
 	if g.booked == 0 {
 		g.epoch = now
 	}
 	g.booked++
-	l.book, l.id = b, g.booked
-	l.slot = len(b.leases)
-	b.leases = append(b.leases, l)
+	l.account, l.id = a, g.booked
+	l.slot = len(a.leases)
+	a.leases = append(a.leases, l)
 	l.growth, l.prompt = t.Growth, t.Prompt
 	l.admitAt = g.At(t.Admit)
 	l.sendAt, l.landAt = g.At(t.Send), g.At(t.Land)
@@ -96,7 +96,7 @@ func (g *Ledger) Enter(b *Book, l *Lease, t Terms, now time.Time) {
 		l.state = Reserved
 		g.reserved.Add(l)
 	}
-	b.count(l, 1)
+	a.count(l, 1)
 }
 
 // AdmitDue admits each reserved lease whose prefill should have begun.
@@ -116,13 +116,13 @@ func (g *Ledger) admit(l *Lease) {
 		return
 	}
 	g.reserved.Remove(l)
-	l.book.move(l, Admitted)
+	l.account.move(l, Admitted)
 }
 
 // Send notes that the engine gets the request of l now. l has not been sent before.
 func (g *Ledger) Send(l *Lease, now time.Time) {
 	g.admit(l)
-	l.book.move(l, Sent)
+	l.account.move(l, Sent)
 	l.sentAt = now
 }
 
@@ -131,13 +131,13 @@ func (g *Ledger) End(l *Lease) {
 	if l.state == Reserved {
 		g.reserved.Remove(l)
 	}
-	b := l.book
-	b.move(l, Ended)
-	last := b.leases[len(b.leases)-1]
-	b.leases[l.slot], last.slot = last, l.slot
-	b.leases[len(b.leases)-1] = nil
-	b.leases = b.leases[:len(b.leases)-1]
-	if len(b.leases) == 0 {
-		b.absent.due = 0
+	a := l.account
+	a.move(l, Ended)
+	last := a.leases[len(a.leases)-1]
+	a.leases[l.slot], last.slot = last, l.slot
+	a.leases[len(a.leases)-1] = nil
+	a.leases = a.leases[:len(a.leases)-1]
+	if len(a.leases) == 0 {
+		a.absent.due = 0
 	}
 }

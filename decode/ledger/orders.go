@@ -6,8 +6,8 @@ import (
 	"github.com/tandem-router/tandem/decode/order"
 )
 
-// orders is the leases of one book that wait for something. Each list is in the order of what is asked about
-// it, so that no question needs a look at all leases. Only [orders.count] writes them.
+// orders is the leases of one account that wait for something. Each list is in the order of what is asked
+// about it, so that no question needs a look at all leases. Only [orders.count] writes them.
 type orders struct {
 	reserved   order.List // reserved leases by when they are admitted; the weight is their blocks
 	coming     order.List // leases whose KV is to come, by when it leaves its sender; the weight is its time
@@ -40,8 +40,8 @@ func (o *orders) count(l *Lease, sign int) {
 }
 
 // Inbound returns the time for the KV that is on its way to the replica and the KV that leaves by then.
-func (b *Book) Inbound(at int64) time.Duration {
-	_, all := b.orders.coming.Before(func(leaves int64) bool { return leaves > at })
+func (a *Account) Inbound(at int64) time.Duration {
+	_, all := a.orders.coming.Before(func(leaves int64) bool { return leaves > at })
 	return time.Duration(all)
 }
 
@@ -53,12 +53,12 @@ func (b *Book) Inbound(at int64) time.Duration {
 
 // Delayed returns the seconds that all leases together wait for a prompt which the replica begins to compute
 // in wait seconds and takes warm for: a step that a prompt fills admits no other request.
-func (b *Book) Delayed(wait, warm float64, now int64) float64 {
+func (a *Account) Delayed(wait, warm float64, now int64) float64 {
 	end := wait + warm
 	if end <= wait {
 		return 0
 	}
-	unsent, landing := spanOf(&b.orders.unsent, wait, end, now), spanOf(&b.orders.landing, wait, end, now)
+	unsent, landing := spanOf(&a.orders.unsent, wait, end, now), spanOf(&a.orders.landing, wait, end, now)
 	sum := float64(unsent.over)*(end-wait) + unsent.until(end) + landing.until(end)
 	if wait <= 0 {
 		sum += float64(landing.over) * end
@@ -68,11 +68,11 @@ func (b *Book) Delayed(wait, warm float64, now int64) float64 {
 
 // Needs returns how many leases need a place in a step before end, beside a local prefill that begins in
 // wait seconds.
-func (b *Book) Needs(wait, end float64, now int64) int {
+func (a *Account) Needs(wait, end float64, now int64) int {
 	if end <= wait {
 		return 0
 	}
-	unsent, landing := spanOf(&b.orders.unsent, wait, end, now), spanOf(&b.orders.landing, wait, end, now)
+	unsent, landing := spanOf(&a.orders.unsent, wait, end, now), spanOf(&a.orders.landing, wait, end, now)
 	n := unsent.over + unsent.n + landing.n
 	if wait <= 0 {
 		n += landing.over

@@ -43,12 +43,12 @@ type PeerLoad struct {
 }
 
 // Load returns what the leases of b say of a [PeerLoad]. now is as [Ledger.At] has it.
-func (b *Book) Load(now int64) PeerLoad {
+func (a *Account) Load(now int64) PeerLoad {
 	return PeerLoad{
-		Sequences: b.Sequences, Queued: b.Queued, Arriving: b.Arriving, Computing: b.Computing(),
-		Known: b.Answering, Context: b.Context, Sent: b.Sent,
-		Promised: b.Promised + b.absent.due, Growth: b.Growth, Returned: b.returned, Held: b.Held,
-		Reserved: b.Reserved(), ReservedIn: b.ReservedIn(now), Moving: b.Moving(),
+		Sequences: a.Sequences, Queued: a.Queued, Arriving: a.Arriving, Computing: a.Computing(),
+		Known: a.Answering, Context: a.Context, Sent: a.Sent,
+		Promised: a.Promised + a.absent.due, Growth: a.Growth, Returned: a.returned, Held: a.Held,
+		Reserved: a.Reserved(), ReservedIn: a.ReservedIn(now), Moving: a.Moving(),
 	}
 }
 

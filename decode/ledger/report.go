@@ -9,8 +9,8 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// This file is what a usage report does to a book: the report becomes the account to count from, and the book
-// works out which leases it includes.
+// This file is what a usage report does to an account: the account counts from the report from now on, and
+// works out which leases the report includes.
 
 // reportDelay is how long after a request was sent a report may still not include it: the request has to
 // arrive, be scheduled, and the gauge to be set. As long before we see its end a report may include it no
@@ -25,9 +25,9 @@ const (
 // TooSoon reports whether a report that an answer brought along is not counted from, since another report was
 // counted from just before. Every answer brings a report, and each lease is looked at for it. On a replica
 // with thousands of answers these looks would cost more than all other work for a request.
-func (b *Book) TooSoon(l *replica.Load) bool {
-	more := len(b.leases) - countFreely
-	return l.Source == replica.ORCA && more > 0 && l.At.Sub(b.at) < time.Duration(more)*lookEvery
+func (a *Account) TooSoon(l *replica.Load) bool {
+	more := len(a.leases) - countFreely
+	return l.Source == replica.ORCA && more > 0 && l.At.Sub(a.at) < time.Duration(more)*lookEvery
 }
 
 // Running returns how many sequences hold blocks by l: sequences that run, and sequences whose KV is on its
@@ -37,41 +37,41 @@ func (b *Book) TooSoon(l *replica.Load) bool {
 // ok is false if l may lack leases of ours and does not say how many. An engine whose steps take long brings
 // out answers with a usage from before it had heard of the newest requests (vLLM 0.32, measured). So such a
 // report is counted from only if each request that was sent has been heard from.
-func (b *Book) Running(l *replica.Load) (sequences int, ok bool) {
+func (a *Account) Running(l *replica.Load) (sequences int, ok bool) {
 	if l.Running >= 0 {
 		return l.Running + max(l.Loading, 0), true
 	}
-	return math.MaxInt, b.Unheard == 0
+	return math.MaxInt, a.Unheard == 0
 }
 
-// CountFrom makes a report of usage at the given time the account to count from. running is how many
-// sequences of ours hold blocks by it, as [Book.Running] says. The caller tells of growth and arrivals, and
-// then calls [Book.Cover].
-func (b *Book) CountFrom(usage float64, running int, at time.Time) {
-	b.usage, b.at = usage, at
-	b.returned = 0
-	if running < b.Sent {
-		b.sortBySending() // the report lacks the newest of ours
+// CountFrom makes a report of usage at the given time the one to count from. running is how many sequences
+// of ours hold blocks by it, as [Account.Running] says. The caller tells of growth and arrivals, and then
+// calls [Account.Cover].
+func (a *Account) CountFrom(usage float64, running int, at time.Time) {
+	a.usage, a.at = usage, at
+	a.returned = 0
+	if running < a.Sent {
+		a.sortBySending() // the report lacks the newest of ours
 	}
 }
 
-func (b *Book) sortBySending() {
-	slices.SortFunc(b.leases, func(x, y *Lease) int { return x.sentAt.Compare(y.sentAt) })
-	for i, l := range b.leases {
+func (a *Account) sortBySending() {
+	slices.SortFunc(a.leases, func(x, y *Lease) int { return x.sentAt.Compare(y.sentAt) })
+	for i, l := range a.leases {
 		l.slot = i
 	}
 }
 
 // Overdue yields the leases whose prompts count as arrived although nobody has seen it: twice the predicted
-// time has passed at the time of a report. The caller calls [Book.Arrive] for each. Overdue lets leases count
-// as answering whose prompts should be there, and of whose first token nobody tells.
-func (b *Book) Overdue(at time.Time) iter.Seq[*Lease] {
+// time has passed at the time of a report. The caller calls [Account.Arrive] for each. Overdue lets leases
+// count as answering whose prompts should be there, and of whose first token nobody tells.
+func (a *Account) Overdue(at time.Time) iter.Seq[*Lease] {
 	return func(yield func(*Lease) bool) {
-		for _, l := range b.leases {
+		for _, l := range a.leases {
 			if l.state < Sent || !l.Missing() || !l.isDue(at) {
 				continue
 			}
-			b.markDue(l)
+			a.markDue(l)
 			if l.mayBeReported(at) && l.overdue(at) && !yield(l) {
 				return
 			}
@@ -80,11 +80,11 @@ func (b *Book) Overdue(at time.Time) iter.Seq[*Lease] {
 }
 
 // markDue lets l count as answering.
-func (b *Book) markDue(l *Lease) {
+func (a *Account) markDue(l *Lease) {
 	if l.prompt == Pending {
-		b.Sums.count(l, -1)
+		a.Sums.count(l, -1)
 		l.prompt = Due
-		b.Sums.count(l, 1)
+		a.Sums.count(l, 1)
 	}
 }
 
@@ -93,14 +93,14 @@ func (b *Book) markDue(l *Lease) {
 // prompt that the replica is still computing has its part of the sequences and stays promised: an engine
 // takes blocks as it computes, so that the report has at most some of them. Cover returns how many sequences
 // that the engine has are not included.
-func (b *Book) Cover(running int, at time.Time) (uncovered int) {
-	for _, l := range b.leases {
+func (a *Account) Cover(running int, at time.Time) (uncovered int) {
+	for _, l := range a.leases {
 		if l.state == Reported {
 			running -= l.Sequences
 		}
 	}
-	b.absent.sequences = max(0, -running)
-	for _, l := range b.leases {
+	a.absent.sequences = max(0, -running)
+	for _, l := range a.leases {
 		if l.state != Sent || !l.mayBeReported(at) {
 			continue
 		}
@@ -110,7 +110,7 @@ func (b *Book) Cover(running int, at time.Time) (uncovered int) {
 		}
 		running -= l.Sequences
 		if !l.Local || !l.Missing() {
-			b.move(l, Reported)
+			a.move(l, Reported)
 		}
 	}
 	return uncovered
@@ -123,21 +123,21 @@ func (b *Book) Cover(running int, at time.Time) (uncovered int) {
 // report without running sequences is counted from only if all of ours have been heard from. So its waiting
 // sequences are preempted ones, or others of the known requests of others. own returns the blocks of one
 // lease.
-func (b *Book) CountPreempted(l *replica.Load, uncovered, others int, own func(*Lease) int) {
+func (a *Account) CountPreempted(l *replica.Load, uncovered, others int, own func(*Lease) int) {
 	waiting := l.Waiting - max(l.Loading, 0) - uncovered
 	if l.Running >= 0 {
-		waiting = min(waiting, b.absent.sequences)
+		waiting = min(waiting, a.absent.sequences)
 	} else {
 		waiting -= others
-		b.sortBySending()
+		a.sortBySending()
 	}
-	b.absent.due = 0
-	for _, one := range slices.Backward(b.leases) {
+	a.absent.due = 0
+	for _, one := range slices.Backward(a.leases) {
 		if waiting <= 0 {
 			return
 		}
 		if one.state == Reported {
-			b.absent.due += own(one)
+			a.absent.due += own(one)
 			waiting -= one.Sequences
 		}
 	}

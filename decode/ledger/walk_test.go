@@ -37,24 +37,24 @@ func keysFrom(fork, to, n int) []kv.Key {
 	return keys
 }
 
-// books is a ledger with two books, and leases that come and go at random.
-type books struct {
+// accounts is a ledger with two accounts, and leases that come and go at random.
+type accounts struct {
 	ledger Ledger
-	books  [2]Book
+	all    [2]Account
 	live   []*Lease
 	now    time.Time
 }
 
-// TestSumsAreThoseOfAWalk lets leases of two books pass through their states in any order, with reports and
-// time in between. At every step each sum and each list is that of an obvious walk over the leases. At the
-// end nothing is left.
+// TestSumsAreThoseOfAWalk lets leases of two accounts pass through their states in any order, with reports
+// and time in between. At every step each sum and each list is that of an obvious walk over the leases. At
+// the end nothing is left.
 func TestSumsAreThoseOfAWalk(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := &books{ledger: New(), now: start}
+		w := &accounts{ledger: New(), now: start}
 		t.Repeat(map[string]func(*rapid.T){
 			"enter":  w.enter,
 			"send":   w.send,
-			"arrive": func(t *rapid.T) { l := w.pick(t); l.book.Arrive(l) },
+			"arrive": func(t *rapid.T) { l := w.pick(t); l.account.Arrive(l) },
 			"answer": w.answer,
 			"end":    func(t *rapid.T) { w.end(t, rapid.IntRange(0, max(0, len(w.live)-1))) },
 			"report": w.report,
@@ -68,8 +68,8 @@ func TestSumsAreThoseOfAWalk(t *testing.T) {
 			w.end(t, rapid.Just(0))
 		}
 		w.check(t)
-		for i := range w.books {
-			b := &w.books[i]
+		for i := range w.all {
+			b := &w.all[i]
 			if b.Sums != (Sums{}) || b.Reserved() != 0 || b.Moving() != 0 || b.Preempted() != 0 {
 				t.Fatalf("%+v is left without a lease", b)
 			}
@@ -80,14 +80,14 @@ func TestSumsAreThoseOfAWalk(t *testing.T) {
 	})
 }
 
-func (w *books) pick(t *rapid.T) *Lease {
+func (w *accounts) pick(t *rapid.T) *Lease {
 	if len(w.live) == 0 {
 		t.Skip("no lease")
 	}
 	return w.live[rapid.IntRange(0, len(w.live)-1).Draw(t, "lease")]
 }
 
-func (w *books) enter(t *rapid.T) {
+func (w *accounts) enter(t *rapid.T) {
 	l := &Lease{Promise: Promise{
 		Tokens: rapid.IntRange(1, 2000).Draw(t, "tokens"), Sequences: rapid.IntRange(1, 3).Draw(t, "sequences"),
 		Local: rapid.Bool().Draw(t, "local"),
@@ -114,41 +114,41 @@ func (w *books) enter(t *rapid.T) {
 	if rapid.Bool().Draw(t, "unseen") {
 		l.UnseenArrival = time.Second
 	}
-	w.ledger.Enter(&w.books[rapid.IntRange(0, 1).Draw(t, "book")], l, terms, w.now)
+	w.ledger.Enter(&w.all[rapid.IntRange(0, 1).Draw(t, "account")], l, terms, w.now)
 	w.live = append(w.live, l)
 }
 
-func (w *books) send(t *rapid.T) {
+func (w *accounts) send(t *rapid.T) {
 	if l := w.pick(t); l.State() < Sent {
 		w.ledger.Send(l, w.now)
 	}
 }
 
-func (w *books) answer(t *rapid.T) {
+func (w *accounts) answer(t *rapid.T) {
 	if l := w.pick(t); l.AtEngine() {
-		l.book.Arrive(l)
-		l.book.Answer(l)
+		l.account.Arrive(l)
+		l.account.Answer(l)
 	}
 }
 
-func (w *books) end(t *rapid.T, which *rapid.Generator[int]) {
+func (w *accounts) end(t *rapid.T, which *rapid.Generator[int]) {
 	if len(w.live) == 0 {
 		t.Skip("no lease")
 	}
 	i := which.Draw(t, "lease")
 	l := w.live[i]
 	if l.State() == Reported {
-		l.book.ComeFree(l, own(l), w.now)
+		l.account.ComeFree(l, own(l), w.now)
 	}
-	l.book.Arrive(l)
+	l.account.Arrive(l)
 	w.ledger.End(l)
 	w.live = slices.Delete(w.live, i, i+1)
 }
 
 func own(l *Lease) int { return l.Blocks }
 
-func (w *books) report(t *rapid.T) {
-	b := &w.books[rapid.IntRange(0, 1).Draw(t, "book")]
+func (w *accounts) report(t *rapid.T) {
+	b := &w.all[rapid.IntRange(0, 1).Draw(t, "account")]
 	report := replica.NoLoad()
 	report.Running = rapid.IntRange(-1, 9).Draw(t, "running")
 	report.Waiting = rapid.IntRange(-1, 4).Draw(t, "waiting")
@@ -168,20 +168,24 @@ func (w *books) report(t *rapid.T) {
 	}
 }
 
-func (w *books) check(t *rapid.T) {
+func (w *accounts) check(t *rapid.T) {
 	reserved := 0
-	for i := range w.books {
-		b := &w.books[i]
+	for i := range w.all {
+		b := &w.all[i]
 		want, asked, moving := walk(t, b)
 		if b.Sums != want || b.Reserved() != asked || b.Moving() != moving {
-			t.Fatalf("the book says %+v, %d reserved, %v moving; a walk %+v, %d and %v",
+			t.Fatalf("the account says %+v, %d reserved, %v moving; a walk %+v, %d and %v",
 				b.Sums, b.Reserved(), b.Moving(), want, asked, moving)
 		}
 		for _, l := range b.leases {
-			if l.state == Reserved {
-				if reserved++; !w.ledger.reserved.Has(l) {
-					t.Fatal("a reserved lease is not where it says in the heap")
-				}
+			if l.state != Reserved {
+				continue
+			}
+			if reserved++; !w.ledger.reserved.Has(l) {
+				t.Fatal("a reserved lease is not where it says in the heap")
+			}
+			if l.admitAt <= w.ledger.At(w.now) {
+				t.Fatalf("a lease is reserved until %d, and it is %d", l.admitAt, w.ledger.At(w.now))
 			}
 		}
 		checkLists(t, b)
@@ -193,7 +197,7 @@ func (w *books) check(t *rapid.T) {
 }
 
 // walk counts again what b sums up.
-func walk(t *rapid.T, b *Book) (s Sums, reserved int, moving time.Duration) {
+func walk(t *rapid.T, b *Account) (s Sums, reserved int, moving time.Duration) {
 	for i, l := range b.leases {
 		whole := l.Blocks + l.growth
 		switch l.state {
@@ -237,7 +241,7 @@ func walk(t *rapid.T, b *Book) (s Sums, reserved int, moving time.Duration) {
 }
 
 // checkLists compares the lists of b with the same lists of its leases.
-func checkLists(t *rapid.T, b *Book) {
+func checkLists(t *rapid.T, b *Account) {
 	var want orders
 	for _, l := range b.leases {
 		want.count(l, 1)
@@ -264,7 +268,7 @@ func entries(o *order.List) (all []order.Entry) {
 }
 
 // checkQuestions compares what b answers with a walk over all leases.
-func checkQuestions(t *rapid.T, b *Book, now int64) {
+func checkQuestions(t *rapid.T, b *Account, now int64) {
 	coming := slices.DeleteFunc(slices.Clone(b.leases), func(l *Lease) bool { return l.Local || !l.Missing() })
 	for _, wait := range []float64{0, 0.3, 2} {
 		const warm = 1.5
@@ -298,7 +302,7 @@ func checkQuestions(t *rapid.T, b *Book, now int64) {
 	}
 }
 
-func checkShared(t *rapid.T, b *Book, l *Lease) {
+func checkShared(t *rapid.T, b *Account, l *Lease) {
 	held, unanswered := l.Matched, l.Matched
 	for _, o := range b.leases {
 		if o != l && o.state == Reported {

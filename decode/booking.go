@@ -1,0 +1,202 @@
+package decode
+
+import (
+	"time"
+
+	"github.com/tandem-router/tandem/decode/ledger"
+	"github.com/tandem-router/tandem/internal/roster"
+)
+
+// Book reserves c's replica for the request that c was made for. It returns nil when the replica left the
+// pool, fell ill, began to drain or lost its room meanwhile.
+func (p *Pool) Book(c *Candidate, q *Query, t Schedule, now time.Time) *Lease {
+	p.members.Lock()
+	defer p.members.Unlock()
+	p.ledger.AdmitDue(now)
+	m := c.member
+	if !m.Takes() {
+		return nil
+	}
+	ready := q.Ready
+	if t.Local {
+		ready = 0
+	}
+	if a := p.headroomNow(m, now); !p.admits(m, &a, c.Need, ready, p.ledger.At(now)) {
+		return nil
+	}
+	l := &Lease{pool: p, member: m, lengths: p.expects(q, true), limit: c.limit}
+	l.entry.Of = l
+	l.entry.Promise = ledger.Promise{
+		Named: roster.Prompt{Keys: q.Keys, Chunk: q.Chunk}, Tokens: q.Tokens, Blocks: c.prompt,
+		Matched: c.Matched, Sequences: max(q.Sequences, 1), Local: t.Local, UnseenArrival: t.UnseenArrival,
+	}
+	l.pieces.Tokens, l.pieces.Prefix.Base = q.Tokens, c.Matched
+	if t.Local {
+		l.pieces.Predicted = seconds(c.Local.Took() - c.shared)
+		l.pieces.On = p.inPieces(q, m)
+		m.learned.Traffic.Prefills.Add(now, c.Local.Warm-c.speed.Shared(q.Tokens-c.Expected))
+	} else {
+		l.entry.Transfer, l.from = t.Transfer, t.Outbox
+		m.learned.Traffic.Inbound.Add(now)
+	}
+	m.learned.Traffic.Requests.Add(now)
+	m.learned.Recall(now)
+	growth := c.Need - c.prompt
+	p.enter(l, ledger.Terms{Growth: growth, Admit: t.AdmitAt, Send: t.SendAt, Land: t.LandAt}, now)
+	return l
+}
+
+// enter enters l into the account of its member, and into the queue of what its prompt waits for.
+func (p *Pool) enter(l *Lease, t ledger.Terms, now time.Time) {
+	m := l.member
+	p.ledger.Enter(&m.account, &l.entry, t, now)
+	switch {
+	case !l.entry.Missing():
+	case l.entry.Local:
+		l.pieces.ID, l.pieces.Due = l.entry.ID(), p.turnOf(now, l.pieces.Predicted)
+		m.turns.Enter(&l.pieces, now)
+	default:
+		l.place = l.from.Add(l.entry.Transfer)
+	}
+}
+
+// arrive notes that the prompt of l is there, or never will be. It reports whether that was not known.
+func (p *Pool) arrive(l *Lease, now time.Time) bool {
+	if !l.member.account.Arrive(&l.entry) {
+		return false
+	}
+	if l.entry.Local {
+		l.member.turns.Exit(&l.pieces, now)
+	} else {
+		l.from.Add(-l.entry.Transfer)
+	}
+	return true
+}
+
+// arriveUnseen is arrive if nobody has seen whether and when the prompt of l was there.
+func (p *Pool) arriveUnseen(l *Lease, now time.Time) {
+	if p.arrive(l, now) && l.entry.Local {
+		l.member.learned.GaveUp(l.member.turns.Empty())
+	}
+}
+
+// MarkSent says that the request is sent to the engine now, so that a later report can include it. Safe for
+// concurrent use. On nil, on an ended lease and when repeated it does nothing.
+func (l *Lease) MarkSent(now time.Time) {
+	if l == nil {
+		return
+	}
+	l.pool.members.Lock()
+	defer l.pool.members.Unlock()
+	l.pool.send(l, now)
+}
+
+func (p *Pool) send(l *Lease, now time.Time) {
+	if l.entry.State() >= ledger.Sent {
+		return
+	}
+	m := l.member
+	p.ledger.Send(&l.entry, now)
+	m.others.Ours(m.known())
+	l.stream.begun = p.done(m, now)
+	l.stream.roomy = p.hasRoom(m, now)
+	l.stream.foreign = m.others.Count > 0 && m.load.Fetching() != 0
+	if l.stream.roomy && (l.entry.Local || m.localWait(now) == 0) {
+		l.stream.ahead = p.ahead(l, now)
+	}
+}
+
+// ahead is who waits in the engine before l, as far as that is known. Whose blocks are on their way waits
+// for nothing that the engine has to do, though it is counted among those that wait (vLLM,
+// v1/core/sched/scheduler.py, make_stats): by the engine's word that it is so, and where as many have run
+// somewhere in the pool as would now, since until the next report blocks that have come may wait for a
+// turn.
+func (p *Pool) ahead(l *Lease, now time.Time) ahead {
+	m := l.member
+	r := m.load.Read(now, p.settings.LoadTTL)
+	switch {
+	case r.Waiting <= 0:
+		return behindNobody
+	case r.Waiting <= m.load.Fetching() && r.Running >= 0 && r.Running+m.account.Unheard <= p.mostRan():
+		return besideTransfers
+	}
+	return behindOthers
+}
+
+// mostRan is the most sequences that any replica of the pool has run.
+func (p *Pool) mostRan() (most int) {
+	for _, m := range p.members.All {
+		most = max(most, m.most.ran)
+	}
+	return most
+}
+
+// Release ends the lease. A second call, and one on nil, does nothing. Safe for concurrent use.
+func (l *Lease) Release(now time.Time) {
+	if l != nil && l.released(now) {
+		l.pool.Retract(&l.member.Member, l.entry.Named)
+	}
+}
+
+// released ends the lease, and reports whether the index counts its prompt as the replica's although it has
+// not come.
+func (l *Lease) released(now time.Time) (guessed bool) {
+	l.pool.members.Lock()
+	defer l.pool.members.Unlock()
+	e := &l.entry
+	guessed = l.guessed && e.State() != ledger.Ended && e.PromptState() != ledger.Answered
+	if e.AtEngine() {
+		l.member.others.GaveUp(e.Sequences)
+	}
+	l.pool.end(l, now)
+	return guessed
+}
+
+// Finish ends the lease of an answer that came to its end. outTokens counts all sequences; decoding is the
+// time from the first token to the last, 0 where that says nothing of the engine.
+func (l *Lease) Finish(outTokens int, decoding time.Duration, now time.Time) {
+	if l == nil {
+		return
+	}
+	p := l.pool
+	p.members.Lock()
+	defer p.members.Unlock()
+	if l.entry.State() == ledger.Ended {
+		return
+	}
+	if each := outTokens / l.entry.Sequences; each > 0 {
+		p.learnLength(l, each, now)
+		p.learnStep(l, l.step(each, decoding), each, now)
+	}
+	p.end(l, now)
+}
+
+// end takes l out of all lists and sums, once.
+func (p *Pool) end(l *Lease, now time.Time) {
+	m, e := l.member, &l.entry
+	if e.State() == ledger.Ended {
+		return
+	}
+	if e.State() == ledger.Reported {
+		m.account.ComeFree(e, p.own(l, now), now)
+	}
+	p.count(m, now)
+	p.arriveUnseen(l, now)
+	p.lengths.Leave(&l.lengths)
+	if e.State() >= ledger.Sent {
+		m.most.ended++
+	}
+	p.ledger.End(e)
+	m.learned.Decodes(m.decodes())
+	l.endPieces(now)
+	m.beside.End(&l.stream.read)
+}
+
+// own returns the blocks that the engine surely has back when l ends: those that no other request shares. It
+// may have found the first of them there, and others may have found those that it brought.
+func (p *Pool) own(l *Lease, now time.Time) int {
+	m, e := l.member, &l.entry
+	size := m.blockSize()
+	blocks, shared := blocksOf(e.Tokens, size), m.account.InReport(e, e.Matched, p)
+	return max(0, blocks-shared/size) + e.Sequences*(blocksOf(l.has(p.generated(l, now)), size)-blocks)
+}

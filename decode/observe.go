@@ -1,0 +1,50 @@
+package decode
+
+import (
+	"math"
+	"time"
+
+	"github.com/tandem-router/tandem/internal/replica"
+)
+
+// Observe takes in a load report of id. Its usage is the account from which headroom is counted until the
+// next one.
+func (p *Pool) Observe(id replica.ID, l replica.Load, now time.Time) {
+	p.members.Lock()
+	defer p.members.Unlock()
+	m, ok := p.members.Find(id)
+	if !ok {
+		return
+	}
+	if l.At.IsZero() {
+		l.At = now
+	}
+	if l.Source == replica.Metrics {
+		m.asked = l
+	}
+	if l.Drafts > 0 {
+		m.drafted = l.Drafts
+	}
+	p.observe(m, l, now)
+	m.others.Weigh(l, m.known())
+}
+
+func (p *Pool) observe(m *member, l replica.Load, now time.Time) {
+	m.load.Add(l)
+	p.count(m, now)
+	m.most.learn(l, m.localWait(now), m.largestWaiting(l), now)
+	p.noteMostRun()
+	if len(m.account.Leases()) == 0 { // else somebody tries already, see Book
+		p.learned.Ease(&m.learned, now)
+	}
+	if l.Running >= 0 {
+		m.others.Note(l.Running + max(l.Waiting, 0) - m.known())
+	}
+	if !math.IsNaN(l.Usage) && m.load.UsageAt().Equal(l.At) && !m.account.TooSoon(&l) {
+		p.ledger.AdmitDue(now)
+		if running, ok := m.account.Running(&l); ok {
+			p.reconcile(m, l, max(0, running-m.turns.Asked()))
+			m.learned.Decodes(m.decodes())
+		}
+	}
+}
