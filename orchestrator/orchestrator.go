@@ -53,8 +53,6 @@ import (
 	"github.com/tandem-router/tandem/decode"
 	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/discovery"
-	"github.com/tandem-router/tandem/internal/discovery/dns"
-	"github.com/tandem-router/tandem/internal/discovery/kubernetes"
 	"github.com/tandem-router/tandem/internal/liveness"
 	"github.com/tandem-router/tandem/internal/panics"
 	"github.com/tandem-router/tandem/internal/replica"
@@ -190,7 +188,7 @@ func New(cfg *config.Config, opt Options) (*Orchestrator, error) {
 		Distrusts: o.fleet, Panics: o.panics, Registry: opt.Registry,
 	})
 	o.departures = new(departures)
-	o.sources = discovery.New(o.log, o.panics, dns.New(o.panics), kubernetes.New(o.panics))
+	o.sources = discovery.New(o.log, o.panics, Sources(o.panics)...)
 	o.addRooms()
 	o.state = &stateFile{
 		log: o.log, planner: o.planner, fleet: o.fleet, disk: o.diskOf("state.file"), replace: opt.replaceState,

@@ -7,7 +7,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/discovery"
+	"github.com/tandem-router/tandem/internal/discovery/dns"
+	"github.com/tandem-router/tandem/internal/discovery/kubernetes"
 	"github.com/tandem-router/tandem/internal/page"
+	"github.com/tandem-router/tandem/internal/panics"
 	"github.com/tandem-router/tandem/orchestrator/admin"
 	"github.com/tandem-router/tandem/orchestrator/answers"
 	"github.com/tandem-router/tandem/orchestrator/observe"
@@ -15,6 +19,11 @@ import (
 )
 
 // The rooms below get small values and functions of the router, never the router itself.
+
+// Sources makes the sources of members beside the file, for a router and for commands that ask them once.
+func Sources(guard panics.Guard) []discovery.Source {
+	return []discovery.Source{dns.New(guard), kubernetes.New(guard)}
+}
 
 // newMetrics makes the metrics in reg. Words of this package begin at 0 from here.
 func newMetrics(reg prometheus.Registerer) *observe.Metrics {

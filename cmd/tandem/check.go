@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -15,7 +16,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/discovery"
 	"github.com/tandem-router/tandem/internal/doctor"
+	"github.com/tandem-router/tandem/internal/panics"
+	"github.com/tandem-router/tandem/orchestrator"
 )
 
 // checkCommand checks a configuration file. It prints the resulting settings and the changes that a reload
@@ -30,7 +34,7 @@ func checkCommand() *cobra.Command {
 		"the `file` in force now: say what a reload from it to FILE would change")
 	c.Flags().BoolVar(&o.json, "json", false, "write one JSON object, for programs")
 	c.Flags().BoolVar(&o.offline, "offline", false,
-		"do not look for secrets, certificates and the addresses of replicas, which another machine knows")
+		"do not look for secrets, certificates, addresses and what discovery finds, which another machine knows")
 	files(c, "yaml", "yml")
 	c.RunE = func(c *cobra.Command, args []string) error { return o.run(c.Context(), args[0], c.OutOrStdout()) }
 	return c
@@ -72,8 +76,8 @@ func (o *checkOptions) run(ctx context.Context, file string, stdout io.Writer) e
 	return nil
 }
 
-// notes returns what an operator should know of a good configuration: empty pools, and, unless offline, names
-// with several addresses and missing folders.
+// notes returns what an operator should know of a good configuration: empty pools, and, unless offline, what
+// discovery finds, names with several addresses and missing folders.
 func (o *checkOptions) notes(ctx context.Context, c *config.Config) (notes []string) {
 	if note := emptyPools(c); note != "" {
 		notes = append(notes, note)
@@ -81,8 +85,16 @@ func (o *checkOptions) notes(ctx context.Context, c *config.Config) (notes []str
 	if o.offline {
 		return notes
 	}
+	_, found := discovered(ctx, c)
+	notes = append(notes, found...)
 	notes = append(notes, doctor.Addresses(ctx, c, o.lookUp)...)
 	return append(notes, missingFolders(c)...)
+}
+
+// discovered returns c with what its discovery finds from this machine, and a note for each question.
+func discovered(ctx context.Context, c *config.Config) (*config.Config, []string) {
+	quiet := panics.Guard{Log: slog.New(slog.DiscardHandler)}
+	return discovery.Once(ctx, c, orchestrator.Sources(quiet)...)
 }
 
 // readConfig prints every problem of file and returns how many there are as the error.
@@ -115,8 +127,8 @@ func printConfig(stdout io.Writer, c *config.Config) {
 	row("front", "%s%s, %s", c.Listen, ifElse(c.TLS.Enabled(), " with TLS", ""),
 		ifElse(len(c.APIKeys) > 0, fmt.Sprintf("%d API keys", len(c.APIKeys)), "open to everybody"))
 	row("admin", "%s%s", c.Admin.Listen, ifElse(c.Admin.Token.IsSet(), ", with a token", ""))
-	row("prefill", "%s", pool(c.Pools.Prefill))
-	row("decode", "%s", pool(c.Pools.Decode))
+	row("prefill", "%s", pool(c.Pools.Prefill, c.Discovery.For(config.PoolPrefill)))
+	row("decode", "%s", pool(c.Pools.Decode, c.Discovery.For(config.PoolDecode)))
 	row("connector", "%s, lease %v, margin %v", c.Connector.Type, c.Connector.Lease, c.Connector.Margin)
 	row("local", "%s", c.Local)
 	s := c.Scoring
@@ -140,7 +152,8 @@ func printConfig(stdout io.Writer, c *config.Config) {
 
 // emptyPools says what a router without replicas in a pool would do, "" if both pools have replicas.
 func emptyPools(c *config.Config) string {
-	prefill, decode := len(c.Pools.Prefill.Replicas) > 0, len(c.Pools.Decode.Replicas) > 0
+	prefill := len(c.Pools.Prefill.Replicas) > 0 || c.Discovery.For(config.PoolPrefill)
+	decode := len(c.Pools.Decode.Replicas) > 0 || c.Discovery.For(config.PoolDecode)
 	switch {
 	case !decode && !prefill:
 		return "pools.prefill and pools.decode are empty: the router would start, and not be ready"
@@ -172,12 +185,14 @@ func missingFolders(c *config.Config) []string {
 	return notes
 }
 
-func pool(p config.Pool) string {
+// pool describes a pool. found says that discovery looks for more replicas.
+func pool(p config.Pool, found bool) string {
 	ids := make([]string, len(p.Replicas))
 	for i, r := range p.Replicas {
 		ids[i] = r.ID()
 	}
 	list := ifElse(len(ids) == 0, "none", strings.Join(ids, ", "))
+	list += ifElse(found, ", and what discovery finds", "")
 	return fmt.Sprintf("%d: %s (index %s, %s)", len(ids), list, p.Index, sized(p.IndexBytes))
 }
 

@@ -54,12 +54,15 @@ experimental: {scoring: {units: raw}, policy: prefix-hash}
 // A pool without replicas is named, with what follows from it.
 func TestCheckNamesTheEmptyPool(t *testing.T) {
 	const p0, d0 = `prefill: {replicas: ["http://p0:1"]}`, `decode: {replicas: ["http://d0:1"]}`
+	// Nobody listens at the port of this DNS server.
+	const unheard = `discovery: {dns: {decode: [http://d:1], prefill: [http://p:1], servers: ["[::]:1"]}}`
 	for text, want := range map[string]string{
 		"pools: {" + p0 + "}":                   "pools.decode is empty: the router would start, and not be ready",
 		"pools: {" + d0 + "}":                   "pools.prefill is empty: no request would be split",
 		"pools: {" + d0 + "}\nlocal: never":     "pools.prefill is empty and local is never",
 		"local: auto":                           "pools.prefill and pools.decode are empty",
 		"pools: {" + p0 + ", " + d0 + "}":       "",
+		unheard:                                 "dns: http://d:1: DNS server",
 		"pools: {" + p0 + "}\nlocal: never\n\n": "pools.decode is empty: the router",
 	} {
 		out, err := check(t, map[string]string{"a.yaml": text}, "a.yaml")

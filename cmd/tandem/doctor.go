@@ -96,6 +96,15 @@ func (o *doctorOptions) read(urls []string, stdout, stderr io.Writer) (err error
 }
 
 func (o *doctorOptions) run(ctx context.Context, stdout io.Writer) error {
+	if o.Config != nil {
+		var notes []string
+		o.Config, notes = discovered(ctx, o.Config)
+		for _, note := range notes {
+			if o.Progress != nil {
+				o.Progress(doctor.All, note)
+			}
+		}
+	}
 	report, err := doctor.Run(ctx, o.Options)
 	if err != nil {
 		return err

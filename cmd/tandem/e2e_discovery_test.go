@@ -102,3 +102,80 @@ func TestMembersFoundByDNS(t *testing.T) {
 	f.quiet(2 * time.Second)
 	f.audit(l.asked)
 }
+
+// A hundred addresses of a headless Service are a hundred replicas, on IPv4 or on IPv6. One that the file
+// has, too, is the file's. All routers behind a name tell each other.
+func TestAHundredReplicasByAddress(t *testing.T) {
+	t.Parallel()
+	engine := start(t, "engine", "sim", "--zero-latency", "--listen", "[::]:0", "--events", "tcp://127.0.0.1:0")
+	_, port, _ := strings.Cut(strings.Fields(engine.line("http://"))[0], "]:")
+	s := dnstest.Start(t)
+	say := func(kind, addresses string, n int) {
+		lines := []string{"tandem.test. 1 IN A 127.0.0.1", "tandem.test. 1 IN A 127.0.0.2"}
+		for i := range n {
+			lines = append(lines, fmt.Sprintf("d.test. 1 IN %s "+addresses, kind, i))
+		}
+		s.Set(t, lines...)
+	}
+	say("A", "127.0.1.%d", 100)
+	admins := freePort(t)
+	var routers []*fleet
+	for i := range 2 {
+		f := &fleet{t: t, client: newClient(), asker: newClient()}
+		f.mount(fmt.Sprintf("listen: 127.0.0.1:0\nadmin: {listen: \"127.0.0.%d:%s\"}\nlocal: always\n"+
+			"pools: {decode: {index: approximate, replicas: [{name: mine, url: \"http://127.0.1.7:%s\"}]}}\n"+
+			"discovery: {dns: {decode: [\"http://d.test:%s\"], routers: [\"http://tandem.test:%s\"], "+
+			"servers: [%q]}}\n",
+			i+1, admins, port, port, admins, s.Addr))
+		f.serve()
+		t.Cleanup(f.asker.CloseIdleConnections)
+		routers = append(routers, f)
+	}
+	for _, f := range routers {
+		f.names(100, "mine", "127.0.1.0:"+port, "127.0.1.99:"+port)
+		eventually(t, patience(10*time.Second), func() error {
+			if n := f.metric("tandem_router_peer_up"); n != 1 {
+				return fmt.Errorf("%v other routers are heard, want 1", n)
+			}
+			return nil
+		})
+	}
+	say("A", "127.0.1.%d", 99)
+	routers[0].names(99, "mine", "127.0.1.98:"+port)
+	say("AAAA", "::%d", 2) // of which nobody listens at ::0, which is an address to listen on
+	routers[0].names(2, "mine", "[::1]:"+port)
+}
+
+// freePort returns a port at which nobody listens.
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "0.0.0.0:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	return port
+}
+
+// names waits until the router has n replicas, all of them ready, and with some of these names.
+func (f *fleet) names(n int, some ...string) {
+	f.t.Helper()
+	eventually(f.t, patience(30*time.Second), func() error {
+		_, h := f.health()
+		for _, name := range some {
+			if ready, known, why := h.of(name); !ready {
+				return fmt.Errorf("%s is known: %t, %s", name, known, why)
+			}
+		}
+		for _, r := range h.Replicas {
+			if !r.Ready {
+				return fmt.Errorf("%s is not ready: %s", r.Name, r.Reason)
+			}
+		}
+		if len(h.Replicas) != n {
+			return fmt.Errorf("%d replicas, want %d", len(h.Replicas), n)
+		}
+		return nil
+	})
+}

@@ -20,6 +20,18 @@ type DNS struct {
 	Servers []string  `yaml:"servers"` // host:port of DNS servers; empty: those of /etc/resolv.conf
 }
 
+// For reports whether members are looked for that go to pool, one of the values of [Members.Pool].
+func (d *Discovery) For(pool string) bool {
+	k := &d.Kubernetes
+	switch pool {
+	case PoolPrefill:
+		return len(d.DNS.Prefill) > 0 || k.Preset != "" || k.Prefill.Selector != ""
+	case PoolDecode:
+		return len(d.DNS.Decode) > 0 || k.Preset != "" || k.Decode.Selector != ""
+	}
+	return len(d.DNS.Routers) > 0
+}
+
 // What [Members.Pool] may be.
 const (
 	PoolPrefill = "prefill"

@@ -16,8 +16,8 @@
 //   - A replica that is not found any more leaves as one that was taken out of the file: its running requests
 //     end.
 //
-// A second source implements [Source] and stands beside the first one in orchestrator.New. Its settings are a
-// struct in config.Discovery. Nothing else has to change.
+// A second source implements [Source] and stands beside the first one in orchestrator.Sources. Its settings
+// are a struct in config.Discovery. Nothing else has to change.
 package discovery
 
 import (

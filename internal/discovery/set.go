@@ -82,9 +82,15 @@ const routersTime = 2 * time.Second
 // WaitForRouters waits until every question for other routers has been asked once, its answer is in force, or
 // two seconds have passed. [Set.Run] must have been called.
 func (s *Set) WaitForRouters(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, routersTime)
+	s.wait(ctx, routersTime, func(f Found) bool { return f.Pool == config.Peers })
+}
+
+// wait waits until every question that counts has been asked once, its answer is in force, or a time has
+// passed.
+func (s *Set) wait(ctx context.Context, most time.Duration, counts func(Found) bool) {
+	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
-	unasked := func(f Found) bool { return f.Pool == config.Peers && f.Since.IsZero() }
+	unasked := func(f Found) bool { return counts(f) && f.Since.IsZero() }
 	for ctx.Err() == nil {
 		s.mu.Lock()
 		wait, applied := slices.ContainsFunc(s.inForce.found, unasked), s.applied

@@ -35,10 +35,10 @@ func contextThat(t *testing.T, is func() bool) (context.Context, context.CancelF
 // script is a DNS in fake time: what it says now, and when it was asked.
 type script struct {
 	began time.Time
-	a     answer
-	err   error
 
 	mu    sync.Mutex // guards the following
+	a     answer
+	err   error
 	asked []time.Duration
 	names []string
 }
@@ -51,13 +51,19 @@ func (s *script) ask(_ context.Context, _ []string, name string) (answer, error)
 }
 
 func (s *script) say(ttl time.Duration, addrs ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.a, s.err = answer{ttl: ttl}, nil
 	for _, a := range addrs {
 		s.a.targets = append(s.a.targets, target{addr: netip.MustParseAddr(a)})
 	}
 }
 
-func (s *script) fail(err error) { s.a, s.err = answer{}, err }
+func (s *script) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.a, s.err = answer{}, err
+}
 
 // running runs a source on a script in fake time.
 func running(t *testing.T, story func(t *testing.T, s *script, src *Source)) {
@@ -108,11 +114,14 @@ func TestTheTTLIsHonoured(t *testing.T) {
 		time.Sleep(80 * time.Second) // 17, 18, 20, 24, 32, 48, 78
 		s.say(time.Hour, "10.0.0.1")
 		time.Sleep(3700 * time.Second) // 108, 3708
+		synctest.Wait()
 		var want []time.Duration
 		for _, at := range []int{0, 5, 10, 15, 16, 17, 18, 20, 24, 32, 48, 78, 108, 3708} {
 			want = append(want, time.Duration(at)*time.Second)
 		}
-		if synctest.Wait(); !slices.Equal(s.asked, want) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if !slices.Equal(s.asked, want) {
 			t.Errorf("asked at %v, want %v", s.asked, want)
 		}
 	})
@@ -172,6 +181,8 @@ func TestReload(t *testing.T) {
 		src.Configure(last)
 		time.Sleep(90 * time.Minute)
 		synctest.Wait()
+		s.mu.Lock()
+		defer s.mu.Unlock()
 		slices.Sort(s.names)
 		if want := []string{"d", "d", "e", "e", "e"}; !slices.Equal(s.names, want) {
 			t.Errorf("asked for %v, want %v", s.names, want)
