@@ -2,9 +2,9 @@ package decode
 
 import "math"
 
-// A sequence of an engine that speculates holds slots ahead of its tokens: for the drafts of a step, and
-// for those of the next (vLLM's num_lookahead_tokens). An engine runs out of blocks while its answers seem
-// to have room, and takes a running request's to go on.
+// A sequence of an engine that speculates holds slots ahead of its tokens: for the drafts of this step, and
+// of the next (vLLM's num_lookahead_tokens). An engine may run out of blocks while its answers seem to have
+// room. Then it takes a running request's blocks to go on.
 
 // drafts is how many tokens the engine drafts for each sequence and step: by its own counters, else by its
 // facts.
@@ -15,7 +15,7 @@ func (m *member) drafts() int {
 	return m.R.Facts.Drafts
 }
 
-// slots is how many tokens' room a sequence holds that has so many tokens and generates.
+// slots is the number of token slots of a generating sequence with so many tokens.
 func (m *member) slots(tokens int) int {
 	drafted := 2 * m.drafts()
 	if longest := m.R.Facts.MaxModelLen; longest > 0 {
@@ -26,7 +26,7 @@ func (m *member) slots(tokens int) int {
 
 func blocksOf(tokens, size int) int { return (tokens + size - 1) / size }
 
-// usualBlock is vLLM's default block size, for a member that has not said its own.
+// usualBlock is vLLM's default block size, for a member that has not reported its own.
 const usualBlock = 16
 
 func (m *member) blockSize() int {
@@ -36,7 +36,7 @@ func (m *member) blockSize() int {
 	return usualBlock
 }
 
-// largest returns the most prompt tokens that m ever takes: one new token must fit as well.
+// largest returns the longest prompt that m ever takes: one new token must fit as well.
 func (m *member) largest() int {
 	limit := math.MaxInt
 	if n := m.R.Facts.MaxModelLen; n > 0 {
@@ -45,7 +45,7 @@ func (m *member) largest() int {
 	return min(limit, m.capacity()-1)
 }
 
-// capacity returns the tokens that m holds, as far as it is known.
+// capacity returns the tokens that m holds, as far as is known.
 func (m *member) capacity() int {
 	if n := m.R.Facts.Blocks; n > 0 {
 		return n * m.blockSize()

@@ -7,8 +7,8 @@ import (
 	"github.com/tandem-router/tandem/internal/roster"
 )
 
-// Book reserves c's replica for the request that c was made for. It returns nil when the replica left the
-// pool, fell ill, began to drain or lost its room meanwhile.
+// Book reserves c's replica for the request that c was made for. It returns nil if the replica has left the
+// pool, become unhealthy, begun to drain or lost its room meanwhile.
 func (p *Pool) Book(c *Candidate, q *Query, t Schedule, now time.Time) *Lease {
 	p.members.Lock()
 	defer p.members.Unlock()
@@ -46,7 +46,7 @@ func (p *Pool) Book(c *Candidate, q *Query, t Schedule, now time.Time) *Lease {
 	return l
 }
 
-// enter enters l into the account of its member, and into the queue of what its prompt waits for.
+// enter enters l into the account of its member, and into the queue that its prompt waits in.
 func (p *Pool) enter(l *Lease, t ledger.Terms, now time.Time) {
 	m := l.member
 	p.ledger.Enter(&m.account, &l.entry, t, now)
@@ -60,7 +60,7 @@ func (p *Pool) enter(l *Lease, t ledger.Terms, now time.Time) {
 	}
 }
 
-// arrive notes that the prompt of l is there, or never will be. It reports whether that was not known.
+// arrive records that the prompt of l is there, or never will be. It reports whether that was new.
 func (p *Pool) arrive(l *Lease, now time.Time) bool {
 	if !l.member.account.Arrive(&l.entry) {
 		return false
@@ -73,15 +73,15 @@ func (p *Pool) arrive(l *Lease, now time.Time) bool {
 	return true
 }
 
-// arriveUnseen is arrive if nobody has seen whether and when the prompt of l was there.
+// arriveUnseen is arrive without an observation of whether and when the prompt was there.
 func (p *Pool) arriveUnseen(l *Lease, now time.Time) {
 	if p.arrive(l, now) && l.entry.Local {
 		l.member.learned.GaveUp(l.member.turns.Empty())
 	}
 }
 
-// MarkSent says that the request is sent to the engine now, so that a later report can include it. Safe for
-// concurrent use. On nil, on an ended lease and when repeated it does nothing.
+// MarkSent records that the request is sent to the engine now, so that a later report can include it. Safe
+// for concurrent use. On nil, on an ended lease and when repeated it does nothing.
 func (l *Lease) MarkSent(now time.Time) {
 	if l == nil {
 		return
@@ -106,11 +106,10 @@ func (p *Pool) send(l *Lease, now time.Time) {
 	}
 }
 
-// ahead is who waits in the engine before l, as far as that is known. Whose blocks are on their way waits
-// for nothing that the engine has to do, though it is counted among those that wait (vLLM,
-// v1/core/sched/scheduler.py, make_stats): by the engine's word that it is so, and where as many have run
-// somewhere in the pool as would now, since until the next report blocks that have come may wait for a
-// turn.
+// ahead returns what l waits for in its engine, as far as is known. vLLM's waiting count includes requests
+// whose KV is arriving (v1/core/sched/scheduler.py, make_stats). Such a request does not delay l. It is left
+// out only if the engine reports such requests, and if some replica of the pool has run as many sequences as
+// would run now. Otherwise blocks that have arrived may wait for a turn until the next report.
 func (p *Pool) ahead(l *Lease, now time.Time) ahead {
 	m := l.member
 	r := m.load.Read(now, p.settings.LoadTTL)
@@ -131,15 +130,15 @@ func (p *Pool) mostRan() (most int) {
 	return most
 }
 
-// Release ends the lease. A second call, and one on nil, does nothing. Safe for concurrent use.
+// Release ends the lease. A second call, and a call on nil, does nothing. Safe for concurrent use.
 func (l *Lease) Release(now time.Time) {
 	if l != nil && l.released(now) {
 		l.pool.Retract(&l.member.Member, l.entry.Named)
 	}
 }
 
-// released ends the lease, and reports whether the index counts its prompt as the replica's although it has
-// not come.
+// released ends the lease, and reports whether the index counts its prompt as the replica's although the
+// prompt has not arrived.
 func (l *Lease) released(now time.Time) (guessed bool) {
 	l.pool.members.Lock()
 	defer l.pool.members.Unlock()
@@ -152,8 +151,8 @@ func (l *Lease) released(now time.Time) (guessed bool) {
 	return guessed
 }
 
-// Finish ends the lease of an answer that came to its end. outTokens counts all sequences; decoding is the
-// time from the first token to the last, 0 where that says nothing of the engine.
+// Finish ends the lease of a finished answer. outTokens counts all sequences. decoding is the time from the
+// first token to the last, 0 if that is no measure of the engine.
 func (l *Lease) Finish(outTokens int, decoding time.Duration, now time.Time) {
 	if l == nil {
 		return
@@ -192,8 +191,8 @@ func (p *Pool) end(l *Lease, now time.Time) {
 	m.beside.End(&l.stream.read)
 }
 
-// own returns the blocks that the engine surely has back when l ends: those that no other request shares. It
-// may have found the first of them there, and others may have found those that it brought.
+// own returns the blocks that certainly come free when l ends: the blocks that no other request shares. l
+// may have found its first blocks in the cache, and other requests may have found l's blocks there.
 func (p *Pool) own(l *Lease, now time.Time) int {
 	m, e := l.member, &l.entry
 	size := m.blockSize()

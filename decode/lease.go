@@ -51,28 +51,28 @@ func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Se
 // stream is the answer of a lease: when it began, how far it has come, and what was found when the request
 // was sent.
 type stream struct {
-	ahead   ahead        // what it had to wait for when it was sent
-	foreign bool         // when it was sent, blocks were on their way there that this router did not ask for
+	ahead   ahead        // what the request found in its engine
+	foreign bool         // when it was sent, blocks arrived there that this router did not send
 	roomy   bool         // when it was sent there was room for it
 	firstAt time.Time    // when its first token came; zero before that
 	read    turns.Stream // as its replica's streams are watched, see [Lease.Streamed]
 
 	window    estimate.Window
-	begun     estimate.Done      // of its replica at the first token, or if nobody sees that, when sent
-	meanwhile estimate.Meanwhile // until the answer came, if nobody sees the first token
+	begun     estimate.Done      // of its replica at the first token; when sent, if that cannot be observed
+	meanwhile estimate.Meanwhile // until the answer came, if the first token cannot be observed
 }
 
-// ahead is what a request finds at its engine.
+// ahead is the state in which a request finds its engine.
 type ahead uint8
 
 const (
-	behindOthers    ahead = iota // that wait for room or a turn, or whose prompts are computed first; or unknown
-	besideTransfers              // others' blocks are on their way; nobody waits
+	behindOthers    ahead = iota // requests wait for room or a turn, or prompts are computed first; or unknown
+	besideTransfers              // blocks of others are arriving; no request waits
 	behindNobody
 )
 
-// begin takes in the first token, or the whole answer where nobody tells of the first. It returns how long
-// that took since the request was sent, 0 where nobody sees the first token.
+// begin records the first token, or the whole answer if the first token cannot be observed. It returns the
+// time since the request was sent, 0 if the first token cannot be observed.
 func (l *Lease) begin(now time.Time) time.Duration {
 	l.stream.firstAt = now
 	if l.entry.UnseenArrival > 0 {
@@ -81,7 +81,7 @@ func (l *Lease) begin(now time.Time) time.Duration {
 	return now.Sub(l.entry.SentAt())
 }
 
-// began returns when the first token came, or should have come where nobody sees it; zero before that.
+// began returns when the first token came, or should have come if it cannot be observed; zero before that.
 func (l *Lease) began() time.Time {
 	if sent := l.entry.SentAt(); l.stream.firstAt.IsZero() && l.entry.UnseenArrival > 0 && !sent.IsZero() {
 		return sent.Add(l.entry.UnseenArrival)
@@ -89,9 +89,9 @@ func (l *Lease) began() time.Time {
 	return l.stream.firstAt
 }
 
-// step returns the seconds that a step took on average, of an answer of so many tokens a sequence; 0 where
-// that is not known. Of an answer that is not streamed nobody sees the first token: it tells something where
-// nearly all of its time must have been decoding.
+// step returns the mean seconds of a step, for an answer of so many tokens per sequence; 0 if unknown. The
+// first token of an answer that is not streamed cannot be observed: such an answer counts only if nearly all
+// of its time must have been decoding.
 func (l *Lease) step(each int, decoding time.Duration) float64 {
 	s, unseen := &l.stream, l.entry.UnseenArrival
 	switch whole := s.firstAt.Sub(l.entry.SentAt()); {
@@ -105,29 +105,29 @@ func (l *Lease) step(each int, decoding time.Duration) float64 {
 	return 0
 }
 
-// mostlySteps is how many times longer than until its first token an answer must have taken to tell something
-// of its steps.
+// mostlySteps is how many times longer than its time to the first token an answer must have taken to be a
+// sample of its steps.
 const mostlySteps = 5
 
-// Arrival says how long a request took to its first token, and what its engine did meanwhile.
+// Arrival is the time to the first token of a request, with the engine's work meanwhile.
 type Arrival struct {
-	Took time.Duration // since it was sent; 0 where nobody sees the first token, or where that came before
-	Held float64       // seconds of these in which its replica computed prompts
-	// It waited for room, for a turn or behind prompts that its replica computes: nobody knows for how long.
+	Took time.Duration // since the request was sent; 0 if the first token cannot be observed, or came before
+	Held float64       // seconds in which its replica computed prompts
+	// It waited for room, for a turn or behind prompts of its replica, for an unknown time.
 	Waited bool
 }
 
 // computed returns how many leading tokens of the prompt should be on the replica.
 func (l *Lease) computed() int { return l.pieces.Prefix.Tokens() }
 
-// Next is what of a prompt is to be sent next.
+// Next is the next part of a prompt to send.
 type Next struct {
-	Upto  int           // so many leading tokens; all of them for the request itself; 0: nothing yet
-	Ask   time.Duration // where there is nothing: when to ask again, unless woken before
-	Whole string        // why the request itself comes although nothing or little of its prompt was sent
+	Upto  int           // send so many leading tokens; all tokens for the request itself; 0: nothing yet
+	Ask   time.Duration // if nothing is sent: when to ask again, unless woken before
+	Whole string        // why the request itself is sent although little of its prompt was sent
 }
 
-// Pauses are the two longest times in which no stream of a replica got anything, while it had a piece.
+// Pauses are the two longest times without a token on any stream of a replica while it had a piece.
 type Pauses = turns.Pauses
 
 // Alive reports whether l's replica is still in the pool and healthy.
@@ -137,7 +137,7 @@ func (l *Lease) Alive() bool {
 	return !l.member.Gone && l.member.Healthy
 }
 
-// Left reports whether l's replica is no member of the pool any more. Another engine may have its name.
+// Left reports whether l's replica has left the pool. Another engine may have its name.
 func (l *Lease) Left() bool {
 	l.pool.members.Lock()
 	defer l.pool.members.Unlock()

@@ -46,8 +46,8 @@ func (m *member) besidePrompt(speed *estimate.Speed) (longer, wait float64) {
 	return max(0, step-speed.D0), step / 2
 }
 
-// batch returns how many sequences m has, sent or on their way: ours, those that other routers report, and
-// others' by the engine's count.
+// batch returns how many sequences m has, sent or on their way: of this router, of other routers by their
+// reports, and of unknown clients by the engine's count.
 func (m *member) batch() int {
 	return m.account.Sequences + m.remote.Sequences + m.others.Count
 }

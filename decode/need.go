@@ -2,8 +2,8 @@ package decode
 
 import "github.com/tandem-router/tandem/internal/estimate"
 
-// need returns the blocks of the prompt, those with what the answer may well add to what is in use at one
-// time, and the limit of new tokens.
+// need returns the blocks of the prompt, the blocks with the answer's likely growth at one time, and the
+// limit of new tokens.
 func (m *member) need(q *Query, expected *length) (prompt, whole, limit int) {
 	limit = -1
 	if q.MaxTokens > 0 {
@@ -19,8 +19,8 @@ func (m *member) need(q *Query, expected *length) (prompt, whole, limit int) {
 	return prompt, prompt + m.atOnce.of(max(q.Sequences, 1)*growth), limit
 }
 
-// length is how long one sequence will be, remembered for the limit that it was asked for last: members
-// hardly ever differ.
+// length is the expected length of one sequence, remembered for the newest limit: members hardly ever
+// differ.
 type length struct {
 	lengths estimate.Expectation
 	limit   int

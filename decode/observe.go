@@ -7,8 +7,7 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// Observe takes in a load report of id. Its usage is the account from which headroom is counted until the
-// next one.
+// Observe takes in a load report of id. Headroom is counted from its usage until the next report.
 func (p *Pool) Observe(id replica.ID, l replica.Load, now time.Time) {
 	p.members.Lock()
 	defer p.members.Unlock()
@@ -34,7 +33,7 @@ func (p *Pool) observe(m *member, l replica.Load, now time.Time) {
 	p.count(m, now)
 	m.most.learn(l, m.localWait(now), m.largestWaiting(l), now)
 	p.noteMostRun()
-	if len(m.account.Leases()) == 0 { // else somebody tries already, see Book
+	if len(m.account.Leases()) == 0 { // else a request tries already, see Book
 		p.learned.Ease(&m.learned, now)
 	}
 	if l.Running >= 0 {

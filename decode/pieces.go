@@ -193,7 +193,7 @@ func (l *Lease) piece(
 	switch short := n == 1 || upto+leastPiece > l.entry.Tokens; {
 	case l.pieces.Failed:
 		whole = wholeFailed
-	case short && l.pieces.Begun: // the last of them
+	case short && l.pieces.Begun: // the last piece
 	case short:
 		whole = wholeShort
 	case l.member.learned.CutsPrompts(now):

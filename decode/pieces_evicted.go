@@ -35,7 +35,7 @@ func (l *Lease) updatePrefix(h prefixSeen, now time.Time) {
 	}
 }
 
-// progress takes in what is left of l's prompt now.
+// progress records the time that is left of l's prompt.
 func (p *Pool) progress(l *Lease, now time.Time) {
 	x, left := &l.pieces, p.leftOf(l, now)
 	l.member.turns.Progress(x, left, p.turnOf(x.Booked, left), now)

@@ -78,16 +78,17 @@ func (m *member) blocksFor(now time.Time, piece float64) time.Duration {
 	return seconds(wait)
 }
 
-// passOver is for how many times what is left of a prompt shorter ones that came later go before it. With 1
-// one of 0.3 s waited for 10 s behind some of 5 s that had come as much sooner, and all of them were late.
+// passOver bounds overtaking: shorter prompts may overtake a prompt until it has waited passOver times its
+// remaining time. With 1, a prompt of 0.3 s waited 10 s behind prompts of 5 s that had come earlier, and all
+// were late.
 const passOver = 2
 
-// turnOf returns the turn of a prompt that came then and of which so much is left.
+// turnOf returns the turn of a prompt by its arrival and its remaining time.
 func (p *Pool) turnOf(came time.Time, left time.Duration) int64 {
 	return p.ledger.At(came.Add(passOver * left))
 }
 
-// pieceOf returns how many seconds a piece on m may take now.
+// pieceOf returns the longest piece for m now, in seconds.
 func (p *Pool) pieceOf(m *member, speed *estimate.Speed) float64 {
 	most := p.settings.Piece.Seconds()
 	if m.decoding() == 0 {
@@ -97,14 +98,14 @@ func (p *Pool) pieceOf(m *member, speed *estimate.Speed) float64 {
 	return max(most-longer, most/2)
 }
 
-// decoding returns how many sequences m has, sent or on their way, whose prompts it is not to compute
-// itself.
+// decoding returns how many sequences m has, sent or on their way, without those whose prompts it still has
+// to compute.
 func (m *member) decoding() int {
 	g, e := &m.account, &m.remote
 	return g.Answering + g.Arriving + e.Decoding() + e.Arriving + m.others.Count
 }
 
-// leftOf returns how long it takes until l, whose prompt is sent in pieces, has all of it.
+// leftOf returns the time until the whole prompt of l, which is sent in pieces, is computed.
 func (p *Pool) leftOf(l *Lease, now time.Time) time.Duration {
 	speed, from := p.speed(l.member), l.computed()
 	rest := speed.Prefill(l.entry.Tokens-from, from)
@@ -112,15 +113,15 @@ func (p *Pool) leftOf(l *Lease, now time.Time) time.Duration {
 	return seconds(rest + cut.between - cut.shared)
 }
 
-// cut is how a prompt is computed where others decode.
+// cut is how a prompt is computed beside running requests.
 type cut struct {
 	pieces  int
-	between float64 // seconds for which it waits for decode steps, between its pieces and in their own steps
-	shared  float64 // seconds of all that it does not add to what other prompts there take
+	between float64 // seconds of decode steps between its pieces and in its own steps
+	shared  float64 // seconds that it does not add to the work of other prompts there
 }
 
-// cut returns how m computes a prompt of so many tokens that are not there, and so many seconds of work. An
-// engine that cuts prompts itself is asked once.
+// cut returns how m computes a prompt of so many uncached tokens and seconds of work. An engine that cuts
+// prompts itself gets the prompt once.
 func (p *Pool) cut(m *member, speed *estimate.Speed, work float64, tokens int, now time.Time) cut {
 	c := cut{pieces: turns.Pieces(work, p.pieceOf(m, speed)), shared: speed.Shared(tokens)}
 	longer, wait := m.besidePrompt(speed)
@@ -135,8 +136,8 @@ func (p *Pool) cut(m *member, speed *estimate.Speed, work float64, tokens int, n
 	return c
 }
 
-// due is l's turn among those whose prompts its replica computes in pieces: passOver times as many seconds
-// behind its booking as are left of it. It does not move from one piece to the next: who is woken would come
-// behind those that have not asked since, and nobody would wake them. Where it moves all the same, since a
-// prefix was evicted, [Lease.updatePrefix] has the next one woken.
+// due is the turn of l among the prompts that its replica computes in pieces: its booking plus passOver
+// times its remaining time. The turn stays the same from one piece to the next. Otherwise a woken prompt
+// could stand behind prompts that have not asked since, and nothing would wake them. If the turn moves
+// because a prefix was evicted, [Lease.updatePrefix] wakes the next prompt.
 func (l *Lease) due() int64 { return l.pool.turnOf(l.pieces.Booked, l.pieces.Predicted) }

@@ -99,7 +99,7 @@ func (p *Pool) Configure(s Settings) {
 	p.learned.Told, p.learned.Samples = s.Speed, s.Learning.Samples
 }
 
-// known returns the requests that m's engine has of ours and of the routers that we know.
+// known returns the requests that m's engine has from this router and from known routers.
 func (m *member) known() int { return m.account.Sent + m.remote.Sent + m.turns.Asked() }
 
 // Uncounted records n more requests of ours on id, or fewer if n is below 0, that have no booking.
@@ -121,26 +121,26 @@ func (p *Pool) Unseen(id replica.ID) (mean float64, sure bool) {
 	return 0, false
 }
 
-// standing is what a member reports and what it has promised, at one moment and whatever is asked.
+// standing is what a member reports and has promised at one moment, for any query.
 type standing struct {
 	replica.Reading
 	ledger.Headroom
 }
 
-// slopes is what [Pool.slope] has found. Guarded by the lock of the pool.
+// slopes is the result of [Pool.slope]. Guarded by the lock of the pool.
 type slopes struct {
 	at time.Time
 	is estimate.Speed
 }
 
 // atOnce is the share of the expected growth of all answers on one replica that is in use at one time: some
-// have ended before others are long. 0 is not known, and means all.
+// answers end before others are long. 0 is unknown, and means all.
 type atOnce struct {
 	share float64
 	at    time.Time // when it was worked out
 }
 
-// of returns the part of so many blocks.
+// of returns the share of so many blocks.
 func (s *atOnce) of(blocks int) int {
 	if s.share == 0 {
 		return blocks
@@ -148,7 +148,7 @@ func (s *atOnce) of(blocks int) int {
 	return int(math.Ceil(s.share * float64(blocks)))
 }
 
-// PeerLoad is what one router reports to others of its own bookings on a replica.
+// PeerLoad is one router's report to others of its own bookings on a replica.
 type PeerLoad = ledger.PeerLoad
 
 // Booked returns how many leases of id have not ended; 0 where it is no member. Safe for concurrent use.
@@ -161,7 +161,7 @@ func (p *Pool) Booked(id replica.ID) int {
 	return 0
 }
 
-// Lengths returns what was seen of all groups, those last that were met last.
+// Lengths returns the observed lengths of all groups, the most recently used last.
 func (p *Pool) Lengths() []estimate.GroupLengths {
 	p.members.Lock()
 	defer p.members.Unlock()

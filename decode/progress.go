@@ -55,5 +55,5 @@ func (p *Pool) interferes(m *member, since, now time.Time) bool {
 // Progress is how far a stream has come.
 type Progress = estimate.Progress
 
-// ProgressEvery is how often it is worth telling of the progress of a stream.
+// ProgressEvery is the least interval between two useful reports of a stream's progress.
 const ProgressEvery = estimate.ProgressEvery

@@ -7,10 +7,10 @@ import (
 	"github.com/tandem-router/tandem/decode/ledger"
 )
 
-// This file is how much room a member has, by its account and by what is learned of it.
+// This file computes the room of a member, from its account and from learned values.
 
-// headroomNow works out the headroom of m. What members use on average is asked only where it is not known of
-// m itself.
+// headroomNow computes the headroom of m. The members' mean usage is needed only if m's own usage is
+// unknown.
 func (p *Pool) headroomNow(m *member, now time.Time) ledger.Headroom {
 	usage, mean := m.load.Read(now, p.settings.LoadTTL).Usage, 0.0
 	if math.IsNaN(usage) {
@@ -19,13 +19,13 @@ func (p *Pool) headroomNow(m *member, now time.Time) ledger.Headroom {
 	return p.headroom(m, usage, mean)
 }
 
-// headroom works out the headroom of m by the usage that it reports, NaN where its report is too old.
-// meanUsage is the share that members use on average, NaN when none reports: it stands for that then.
+// headroom computes the headroom of m by its reported usage, NaN if its report is too old. meanUsage is the
+// mean usage of members, NaN if none reports: it replaces an unknown usage.
 func (p *Pool) headroom(m *member, usage, meanUsage float64) ledger.Headroom {
 	r := ledger.Room{
 		Capacity: m.R.Facts.Blocks, Margin: p.settings.Margin, Usage: usage, MeanUsage: meanUsage,
 	}
-	if m.others.Count > 0 { // each is taken to be half through
+	if m.others.Count > 0 { // each is assumed to be half done
 		r.OthersGrow = m.others.Count * blocksOf(p.lengths.Usual()/2, m.blockSize())
 	}
 	return m.account.Headroom(r, &m.remote)
@@ -37,16 +37,16 @@ func (p *Pool) hasRoom(m *member, now time.Time) bool {
 	return a.Capacity == 0 || a.Free >= 0
 }
 
-// admits reports whether a request of so many blocks, whose prompt can be there when ready has passed, may be
-// booked on m. at is now, as the ledger has it.
+// admits reports whether m may book a request of so many blocks, whose prompt can be ready after ready. at
+// is the present time of the ledger.
 func (p *Pool) admits(m *member, a *ledger.Headroom, blocks int, ready time.Duration, at int64) bool {
 	request := ledger.Request{Blocks: blocks, Ready: ready, Now: at}
 	return m.account.Admits(a, request, &m.remote, func() float64 { return p.life(m, a) })
 }
 
-// saturated reports whether c may not be sent other blocks: when the prompt is ready, those who still wait
-// for theirs hold more of the room than they may, and they will wait for longer than an answer takes. It is
-// false where c would compute the prompt later than its blocks could come.
+// saturated reports whether c may not get further blocks. This is so if, when the prompt is ready, requests
+// that still wait for their blocks will hold more room than they may, for longer than an answer takes. It is
+// false if c would compute the prompt later than its blocks could arrive.
 func (p *Pool) saturated(c *Candidate, a *ledger.Headroom, ready time.Duration) bool {
 	m := c.member
 	if c.Inbound <= 0 || a.Capacity == 0 || !m.account.Saturated(a, &m.remote, c.Inbound) {
@@ -55,8 +55,8 @@ func (p *Pool) saturated(c *Candidate, a *ledger.Headroom, ready time.Duration) 
 	return c.Inbound > p.life(m, a) && c.Local.Wait+c.Local.Warm <= ready.Seconds()+c.Inbound
 }
 
-// roomIn returns how long it should take until so many blocks have come free: requests there end after an
-// answer's usual time, evenly spread, as many at a time as have room.
+// roomIn returns how long it should take until so many blocks have come free. Running requests are assumed
+// to end evenly spread over an answer's usual time, as many at a time as have room.
 func (p *Pool) roomIn(m *member, a *ledger.Headroom, blocks int) time.Duration {
 	if blocks <= 0 {
 		return 0
@@ -64,8 +64,8 @@ func (p *Pool) roomIn(m *member, a *ledger.Headroom, blocks int) time.Duration {
 	return a.RoomIn(blocks, p.life(m, a))
 }
 
-// roomEvery returns how long it should take m, which is full, from room for one request until room for the
-// next, where each takes so many blocks and runs so many sequences.
+// roomEvery returns the time between two similar requests that find room on m, which is full. Each takes so
+// many blocks and runs so many sequences.
 func (p *Pool) roomEvery(m *member, a *ledger.Headroom, blocks, sequences int) time.Duration {
 	every := p.roomIn(m, a, a.Asked(blocks))
 	if most := p.mostOf(m); most > 0 {
@@ -91,15 +91,15 @@ const (
 
 func clampRetry(d time.Duration) time.Duration { return min(max(d, minRetry), maxRetry) }
 
-// means is the load of the members that reported lately: what is assumed of the others, since unknown is not
-// idle.
+// means is the load of the members that reported lately. It replaces the unknown load of others, because
+// unknown is not idle.
 type means struct {
-	usage    float64 // share in use or promised, NaN: nobody reported
-	others   float64 // requests that are not ours
-	peersAge float64 // seconds for which other routers may have booked what they have not told
+	usage    float64 // share in use or promised, NaN without a report
+	others   float64 // requests of unknown clients
+	peersAge float64 // seconds since the reports of other routers
 }
 
-// read fills p.standings with those of all members, and returns the means.
+// read fills p.standings for all members, and returns the means.
 func (p *Pool) read(now time.Time) means {
 	p.standings = p.standings[:0]
 	var usage, others float64
@@ -129,7 +129,8 @@ func (p *Pool) read(now time.Time) means {
 	return mean
 }
 
-// share returns which part of the capacity so many blocks are, as reported where the capacity is unknown.
+// share returns the share of the capacity that so many blocks are, or the reported share if the capacity is
+// unknown.
 func (s *standing) share(blocks int) float64 {
 	if s.Capacity == 0 {
 		return s.Usage

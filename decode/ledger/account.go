@@ -12,7 +12,7 @@ type Account struct {
 	orders orders // leases by when something happens to them
 
 	usage    float64   // share of blocks in use by the report that is counted from
-	at       time.Time // of that report
+	at       time.Time // time of the report
 	returned int       // blocks of leases that the report surely includes and that ended since
 	absent   absent
 

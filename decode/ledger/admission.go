@@ -152,7 +152,7 @@ func (a *Account) Saturated(h *Headroom, theirs *PeerLoad, inbound float64) bool
 // its way when the prompt is ready. Transfers come one after the other, from now on at the earliest. Nobody
 // says when the KV of other routers leaves, and it is taken to leave now. at is when the prompt is ready.
 func (a *Account) Backlog(theirs *PeerLoad, ready time.Duration, at int64) float64 {
-	if a.Moving()+theirs.Moving <= ready { // even if all of it left now
+	if a.Moving()+theirs.Moving <= ready { // even if all KV left now
 		return 0
 	}
 	return max(0, (a.Inbound(at) + theirs.Moving - ready).Seconds())

@@ -3,7 +3,7 @@
 // [Ledger] has what the books of one pool share.
 //
 // The package knows no speeds and no expected lengths: durations and blocks come in as values. Nothing here
-// is safe for concurrent use. The pool holds all of it under its mutex.
+// is safe for concurrent use. The pool holds everything under its mutex.
 //
 // # States
 //

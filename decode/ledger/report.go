@@ -88,11 +88,11 @@ func (a *Account) markDue(l *Lease) {
 	}
 }
 
-// Cover decides which leases a report with so many running sequences includes: first the leases that were
-// reported already, then those that were sent, in the order of the list, as far as the sequences reach. A
-// prompt that the replica is still computing has its part of the sequences and stays promised: an engine
-// takes blocks as it computes, so that the report has at most some of them. Cover returns how many sequences
-// that the engine has are not included.
+// Cover decides which leases a report with so many running sequences includes. First come the leases that
+// were reported already, then sent leases in the order of the list, as far as the sequences reach. A prompt
+// that the replica is still computing has its part of the sequences and stays promised: an engine takes
+// blocks as it computes, so the report has only a part of its blocks. Cover returns how many sequences of
+// the engine are not included.
 func (a *Account) Cover(running int, at time.Time) (uncovered int) {
 	for _, l := range a.leases {
 		if l.state == Reported {

@@ -1,6 +1,7 @@
-// Package turns has the prompts that one replica computes itself. It decides which prompts the engine gets in
-// pieces now, and which of them have to wait. It takes times and durations as numbers, and knows no leases
-// and no speeds. [Turns] is not safe for concurrent use: the pool holds it under its own lock. [Streams] is.
+// Package turns holds the prompts that one replica computes itself. It decides which prompts the engine gets
+// in pieces now, and which prompts have to wait. It takes times and durations as numbers, and knows no
+// leases and no speeds. [Turns] is not safe for concurrent use: the pool holds it under its own lock.
+// [Streams] is.
 package turns
 
 import (
