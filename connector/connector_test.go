@@ -53,7 +53,7 @@ var (
 	inTime = Use{Now: start.Add(time.Second), Margin: 15 * time.Second}
 )
 
-// newLeg makes a leg of a client's body, and what is sent of it.
+// newLeg makes a leg of a client's body.
 func newLeg(t testing.TB, kind openai.Kind, body string) (*Leg, *openai.Edit, map[string]string) {
 	t.Helper()
 	r, err := openai.Parse(kind, []byte(body), openai.Limits{})

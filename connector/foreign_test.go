@@ -23,8 +23,8 @@ func edited(t *testing.T, n NIXL, params string, prompt int, use Use) error {
 	return err
 }
 
-// Params of another protocol are refused by its name, whatever else is wrong with them, and never given
-// back: their decode engine may die of it.
+// Params of another protocol are refused by its name, even with further mistakes, and never given back:
+// their decode engine may die.
 func TestForeignProtocols(t *testing.T) {
 	add := func(members string) string { return `{` + members + `,` + realParams[1:] }
 	const moriio = `{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":[1,2,3,4],` +

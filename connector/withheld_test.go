@@ -32,7 +32,7 @@ func TestPrefillLeavesTokensToDecode(t *testing.T) {
 			}
 		}
 	}
-	for prompt := 2; prompt <= mostWithheld; prompt++ { // so short that all of it may be prefilled, or one token
+	for prompt := 2; prompt <= mostWithheld; prompt++ { // all may be prefilled, or one token
 		for withheld := range prompt {
 			err := edited(t, NIXL{Withheld: new(Withheld)}, short("e", prompt, withheld), prompt, inTime)
 			if err != nil {

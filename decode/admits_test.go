@@ -60,8 +60,8 @@ func TestWhoWaitsForPrefillKeepsOthersOut(t *testing.T) {
 	}
 }
 
-// What should come free until soon after a prompt's blocks are there is counted on; for who would prefill
-// here that is now.
+// A booking counts on the blocks that should come free until soon after its own blocks arrive. For a local
+// prefill that is now.
 func TestRoomIsNeededWhenTheBlocksCome(t *testing.T) {
 	p := lasting(0.8) // 200 free
 	if c, _, _ := p.Candidates(prompt(300, 0), start, nil, nil); len(c) != 0 {

@@ -18,7 +18,7 @@ type crowd struct {
 	now    time.Time
 }
 
-// A request of a crowd stands at one of these.
+// A request of the crowd stands at one place.
 const (
 	waitingForPrefill = iota // elsewhere
 	onItsWay                 // its blocks are

@@ -34,8 +34,8 @@ func unlikeTheProfile() estimate.Speed {
 	return s
 }
 
-// A replica that gets fewer requests than before is no slower for it. Its answers took as long as its load at
-// the time asked, not as that of their end: who takes it for slow gives it still less.
+// A replica that gets fewer requests than before is no slower. Its answers took as long as their load at the
+// time required, not the load at their end. A router that thinks it slow sends it still less.
 func TestALighterLoadMakesNoReplicaSlow(t *testing.T) {
 	s := newStreams(2, unlikeTheProfile())
 	n, worst := 60, 0.0
@@ -63,9 +63,9 @@ func TestALighterLoadMakesNoReplicaSlow(t *testing.T) {
 	s.knows(t, 1, 120, 5000)
 }
 
-// Steps are as long as they are, whatever prompts the replica computes beside them. A prompt that goes whole
-// to an engine which cuts it in three has streams in each of these steps, and is taken to have been in one:
-// steps beside such prompts are learned 12 % too short.
+// Steps keep their length beside any prompts. A prompt that goes whole to an engine, which cuts it in three,
+// has streams in each step, but is assumed to have been in one: steps beside such prompts are learned 12 %
+// too short.
 func TestPromptsBesideAnswersMakeNoStepLonger(t *testing.T) {
 	for name, c := range map[string]struct {
 		turns         bool
@@ -121,7 +121,7 @@ func (s *streams) shortPromptsBeside(every int) func() {
 	}
 }
 
-// Nor is a prompt longer for what is decoded in the same step: who comes waits for that, and streams have it
+// Nor does decoding in the same step make a prompt slower: a new request waits for it, and streams have it
 // anyway.
 func TestAnswersBesidePromptsMakeNoPrefillLonger(t *testing.T) {
 	s := newStreams(2, unlikeTheProfile())
@@ -254,8 +254,8 @@ func TestASequenceDecodesNothingBesideItsOwnPrompt(t *testing.T) {
 	}
 }
 
-// What one request more costs on engines that are alike is alike, whatever each of them has to do: who has
-// more, and always about as much, must not draw more still.
+// One more request costs the same on equal engines under any load: a replica with more load, and always
+// about as much, must not attract still more.
 func TestOneMoreCostsTheSameOnEnginesAlike(t *testing.T) {
 	is := estimate.DefaultSpeed()
 	is.D0 *= 3

@@ -43,8 +43,8 @@ func ExamplePool() {
 	// free once it is released: 750
 }
 
-// A long prompt that a decode replica computes itself is sent in pieces, while others decode there: each time
-// the lease says up to which token the engine may have it, and the last time that is all of it.
+// A long local prompt is sent in pieces while other requests decode there. Each time the lease says up to
+// which token the engine may have the prompt; the last time it is the whole prompt.
 func ExampleLease_Next() {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	began := now

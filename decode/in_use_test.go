@@ -36,8 +36,8 @@ func shares(t *testing.T, p *Pool, blocks, n int, ready, now time.Duration) *Lea
 	return l
 }
 
-// Forty requests with a prefix in common find room on a replica that would hold ten of them without it; whose
-// prompt is computed elsewhere first finds none.
+// Forty requests with a common prefix find room on a replica that would hold ten of the same size without
+// it. A request that is prefilled elsewhere first finds none.
 func TestAPrefixInUseIsBookedOnce(t *testing.T) {
 	for _, c := range []struct {
 		name  string

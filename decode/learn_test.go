@@ -7,7 +7,8 @@ import (
 	"github.com/tandem-router/tandem/internal/estimate"
 )
 
-// finish answers a prompt of 100 tokens with so many, each of them after step, by a client's limit (0 none).
+// finish answers a prompt of 100 tokens with tokens answer tokens, one per step, under a client's limit (0
+// none).
 func (p *Pool) finish(t *testing.T, limit, tokens int, step time.Duration, now time.Time) time.Time {
 	t.Helper()
 	q := &Query{Model: "m", Tokens: 100, MaxTokens: limit}
@@ -69,7 +70,7 @@ func TestStepsThatWereHeldUpDoNotBendTheSlopes(t *testing.T) {
 	}
 }
 
-// What held up many answers at once was one event, however many of them tell of it.
+// An event that delays many answers at once counts once, however many answers show it.
 func TestOneStandstillIsOneVote(t *testing.T) {
 	p, now := pool(0), start
 	for range 50 {
@@ -169,8 +170,8 @@ func TestRoomIsKeptForAnswersThatNobodyKnows(t *testing.T) {
 	}
 }
 
-// Streams under way tell that answers are longer than was believed, before any of them has ended: the room of
-// who comes next is booked by it, and what they may still add grows.
+// Running streams show that answers are longer than expected before any answer has ended. The next booking
+// uses this, and the expected growth of the running ones rises.
 func TestStreamsUnderWayTellHowLongAnswersAre(t *testing.T) {
 	p, now := pool(0), start
 	generating(p, 1600, 20*time.Second)

@@ -223,8 +223,8 @@ func TestAReportMayLackWhatWasSentLongAgo(t *testing.T) {
 	}
 }
 
-// A report that comes with an answer does not say whom it counts: while a request is under way that has not
-// been heard from it may be missing there.
+// A report that comes with an answer does not say which requests it counts: a request without a sign of life
+// may be missing in it.
 func TestAReportOfAnAnswerMayLackWhatIsUnderWay(t *testing.T) {
 	p := pool(0)
 	first := book(t, p, 100, start, start)
@@ -249,8 +249,8 @@ func TestAReportOfAnAnswerMayLackWhatIsUnderWay(t *testing.T) {
 	}
 }
 
-// Every answer brings a report along, and each lease is looked at for one that is counted from. Beside
-// thousands of them only as many are as these looks may cost; what the engine was asked for always is.
+// Every answer brings a report, and counting from a report looks at each lease. Beside thousands of leases
+// only as many such reports are used as these looks may cost; a report that was asked for always is.
 func TestReportsOfThousandsOfAnswers(t *testing.T) {
 	for _, c := range []struct {
 		leases int
@@ -287,7 +287,7 @@ func TestReportsOfThousandsOfAnswers(t *testing.T) {
 	}
 }
 
-// Who waits in an engine for room holds none there.
+// A request that waits in an engine for room holds none there.
 func TestWhoWaitsInAnEngineHoldsNothing(t *testing.T) {
 	p := pool(0)
 	first, second := book(t, p, 100, start, start), book(t, p, 200, start, start)
@@ -691,7 +691,7 @@ func checkSums(t *rapid.T, p *Pool) {
 		}
 	}
 	for o, want := range outboxes {
-		if o.Sending() < want { // more where who awaited them has left the pool
+		if o.Sending() < want { // more if the expected replica has left the pool
 			t.Fatalf("%v is to be sent, %v is awaited", o.Sending(), want)
 		}
 	}
@@ -735,8 +735,8 @@ func countAgain(t *rapid.T, e *ledger.Lease, want *ledger.Sums) {
 	}
 }
 
-// An engine that runs out of room takes the blocks of who came last and gives them back before it takes in
-// anybody: what they had is promised still.
+// An engine that runs out of room takes the blocks of its newest request and gives them back before it
+// admits any other: these blocks stay promised.
 func TestWhoWasPreemptedGetsItsRoomBack(t *testing.T) {
 	p := pool(0)
 	first, second := book(t, p, 300, start, start), book(t, p, 400, start, start)
@@ -763,7 +763,7 @@ func TestWhoWasPreemptedGetsItsRoomBack(t *testing.T) {
 		t.Errorf("%d free by what an answer brings along, want about %d", got, both)
 	}
 
-	p.Observe("d1", load(orca.At, 2, 0.7), orca.At) // and the same where an answer tells of it first
+	p.Observe("d1", load(orca.At, 2, 0.7), orca.At) // and the same if an answer reports it first
 	orca.At = orca.At.Add(300 * time.Millisecond)
 	p.Observe("d1", orca, orca.At)
 	if got := free(p, orca.At); got > both || got < both-20 {
@@ -776,7 +776,7 @@ func TestWhoWasPreemptedGetsItsRoomBack(t *testing.T) {
 		t.Errorf("%d free where one has ended, want about %d", got, both+400)
 	}
 
-	third := book(t, p, 100, waits.At, waits.At) // who waits is the third, and the second has ended
+	third := book(t, p, 100, waits.At, waits.At) // the third waits, and the second has ended
 	third.MarkSent(waits.At)
 	before := free(p, waits.At)
 	waits.At = waits.At.Add(time.Second)

@@ -270,8 +270,8 @@ func TestAReplicaThatRunsAllItMayIsDearBesideAnother(t *testing.T) {
 	}
 }
 
-// Of whom nothing was learned is taken to run an eighth more than another one of its pool, and any number as
-// soon as it has run more than that.
+// A replica without a learned limit is assumed to run an eighth more than another replica of its pool, and
+// any number as soon as it has run more than that.
 func TestAnUnknownReplicaRunsAboutAsManyAsOthers(t *testing.T) {
 	p := New(Options{})
 	p.Configure(Settings{LoadTTL: usualTTL, ExpectedOutput: 4000})

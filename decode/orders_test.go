@@ -12,7 +12,7 @@ import (
 	"github.com/tandem-router/tandem/internal/kv"
 )
 
-// keysFrom names the blocks of a prompt that goes its own way from one of them on.
+// keysFrom names the blocks of a prompt that diverges at one block.
 func keysFrom(fork, to, n int) []kv.Key {
 	keys := make([]kv.Key, n)
 	for i := range keys {

@@ -56,8 +56,8 @@ type pair [2]*Lease
 
 func (p pair) each(f func(*Lease)) { f(p[0]); f(p[1]) }
 
-// TestRoutersSeeTogetherWhatOneWouldSee: whoever books, each of them offers what one that booked everything
-// offers.
+// TestRoutersSeeTogetherWhatOneWouldSee: whichever router books, each offers the same candidates as a router
+// that booked everything.
 func TestRoutersSeeTogetherWhatOneWouldSee(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := newSeveral(rapid.IntRange(2, 4).Draw(t, "routers"))
@@ -91,7 +91,7 @@ func TestRoutersSeeTogetherWhatOneWouldSee(t *testing.T) {
 			s.now = s.now.Add(time.Microsecond) // engines compute them in this order
 		}
 		s.now = s.now.Add(time.Second)
-		for id, n := range sent { // one router asks for the report, the others hear of it
+		for id, n := range sent { // one router asks for the report, the others get it from that router
 			report := load(s.now, n, 0.3)
 			s.routers[0].Observe(id, report, s.now)
 			s.one.Observe(id, report, s.now)
@@ -150,8 +150,8 @@ func sees(t *rapid.T, got, want *Pool, now time.Time) {
 	}
 }
 
-// A prompt that another router sends in pieces holds up what goes between its pieces for one of them, as an
-// own one does.
+// A prompt that another router sends in pieces delays requests between its pieces by one piece, as an own
+// prompt does.
 func TestPromptsOfPeersInPiecesHoldNobodyUp(t *testing.T) {
 	here, one := inPieces(), inPieces()
 	peer := inPieces()

@@ -114,8 +114,8 @@ func firstPiece(t *testing.T, k *keeping, meanwhile func(l *Lease)) (upto int, l
 	return upto, later
 }
 
-// A prompt that waits for its turn may lose to others what was there of it. Its first piece is no longer for
-// that, and its turn comes by all that is left of it. What is not known to be gone is there.
+// A waiting prompt may lose its cached prefix to others. Its first piece does not become longer, and its
+// turn follows the longer rest. A block counts as cached unless it is known to be gone.
 func TestAPieceIsAsLongWhereThePrefixIsGone(t *testing.T) {
 	for _, x := range []struct {
 		name      string
@@ -148,10 +148,10 @@ func TestAPieceIsAsLongWhereThePrefixIsGone(t *testing.T) {
 	}
 }
 
-// What is guessed to come is not gone; once events have told of it, it may be.
+// Predicted blocks are not gone; once events have announced them, they may be.
 func TestAPrefixThatHasComeMayGo(t *testing.T) {
 	for _, x := range []struct {
-		come, left, there int // blocks that come of what was guessed, and are left of that; tokens there
+		come, left, there int // blocks that arrive and remain of the prediction; tokens cached
 	}{{0, 0, 9600}, {600, 0, 0}, {600, 300, 4800}} {
 		k := keeps(1, 600)
 		k.drops(0, 100)
@@ -213,7 +213,8 @@ func TestWhatPiecesHaveComputedMayGo(t *testing.T) {
 	}
 }
 
-// Who was woken and has to wait longer than others now, wakes these. Other routers hear of what it has left.
+// A woken prompt that has to wait longer than others now wakes these. Other routers are told its remaining
+// time.
 func TestWhoseTurnHasMovedWakesOthers(t *testing.T) {
 	k := keeps(1, 600)
 	defer stream1(t, k.Pool).Release(start)
@@ -259,7 +260,7 @@ func TestTurnsComeToAllWhoLoseTheirPrefix(t *testing.T) {
 	})
 }
 
-// losing is an engine that computes pieces, those who ask for turns, and when either happens next.
+// losing is an engine that computes pieces, the prompts that ask for turns, and the times of both.
 type losing struct {
 	k           *keeping
 	now         time.Time

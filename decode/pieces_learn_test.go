@@ -20,8 +20,8 @@ func learningInPieces(piece time.Duration) *Pool {
 
 const stepOf = 10e-3 // seconds
 
-// An engine that gets prompts in pieces is learned as one that gets them whole: each piece stands behind
-// those before it, and the decode steps between them are no part of it.
+// An engine that gets prompts in pieces is learned like one that gets them whole: each piece stands behind
+// the earlier pieces, and the decode steps between pieces do not count.
 func TestPiecesTeachAsWholePrompts(t *testing.T) {
 	truth := estimate.DefaultSpeed()
 	truth.A, truth.B = 4*truth.A, 4*truth.B
@@ -99,8 +99,8 @@ func TestPiecesThatWereThereTeachNoSpeed(t *testing.T) {
 	}
 }
 
-// Of a piece that failed nobody knows what the engine has computed of it, nor what is left for the request
-// behind it.
+// After a failed piece it is unknown how much of the piece the engine has computed, and how much is left for
+// the request.
 func TestFailedPiecesTeachNothing(t *testing.T) {
 	p, now := learningInPieces(100*time.Millisecond), start
 	defer stream1(t, p).Release(start)

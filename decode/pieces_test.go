@@ -87,8 +87,8 @@ func TestPiecesAreAsLongAsStreamsCanBear(t *testing.T) {
 	}
 }
 
-// Hybrid models have blocks of a thousand tokens and more, which take longer than a piece should. A piece is
-// a block at least, or the next one would find nothing of it.
+// Hybrid models have blocks of a thousand tokens and more, which take longer than a piece should. A piece
+// has one block at least, because the next piece would find less than a block not cached.
 func TestPiecesOfLargeBlocks(t *testing.T) {
 	for _, size := range []int{528, 1056, 2096, 8192} {
 		p, now := inPiecesOf(size), start
@@ -112,7 +112,8 @@ func TestPiecesOfLargeBlocks(t *testing.T) {
 	}
 }
 
-// Who has less left goes first, but not before who has waited for more than twice as long as that has left.
+// The prompt with the least left goes first, but not before one that has waited for more than twice its own
+// rest.
 func TestTurnsOfPieces(t *testing.T) {
 	p := inPieces()
 	defer stream1(t, p).Release(start)
@@ -156,8 +157,8 @@ func TestTurnsOfPieces(t *testing.T) {
 	}
 }
 
-// A turn does not move while its prompt waits. What is learned of the replica meanwhile would move that of
-// who asks behind those of all who have not asked again, and the engine would have nothing until they have.
+// A turn does not move while its prompt waits. Otherwise new samples of the replica would move an asking
+// prompt behind all prompts that have not asked again, and the engine would idle until they ask.
 func TestTurnsStayWhileSpeedsAreLearned(t *testing.T) {
 	p := inPieces()
 	defer stream1(t, p).Release(start)
@@ -340,14 +341,14 @@ func TestPiecesOfAnyOrder(t *testing.T) {
 	})
 }
 
-// Who waits asks again when woken or told to, and nothing else. Whatever comes, leaves and is learned,
-// nobody waits while the engine has nothing to compute.
+// A waiting prompt asks again when woken or told to, and at no other time. Under any arrivals, departures
+// and samples, no prompt waits while the engine has nothing to compute.
 func TestTurnsComeToAll(t *testing.T) {
 	const slowest = 30 * time.Millisecond // a step at least
 	rapid.Check(t, func(t *rapid.T) {
 		p, now := inPieces(), start
 		work := time.Duration(0)
-		asks := map[*Lease]time.Time{}  // who is to ask next, and when
+		asks := map[*Lease]time.Time{}  // the prompt that asks next, and when
 		flies := map[*Lease]time.Time{} // whose piece is computed, until when
 		next := func() time.Time {
 			at := start.Add(time.Hour)
@@ -429,8 +430,8 @@ func BenchmarkTurnsOfMany(b *testing.B) {
 	}
 }
 
-// What a step takes however little it computes is taken once for all short prompts in it: else an engine
-// would have so few of them at a time that most of its steps were empty.
+// The fixed time of a step is counted once for all short prompts in it: otherwise an engine would have so
+// few prompts at a time that most of its steps were empty.
 func TestShortPromptsShareAStep(t *testing.T) {
 	p := inPieces()
 	s := p.settings

@@ -7,8 +7,8 @@ import (
 	"github.com/tandem-router/tandem/internal/estimate"
 )
 
-// A replica stands still for most of the time since it posts one read after the other. What is known of that
-// is not taken for slow steps; what nobody knows of is.
+// A replica stands still for most of the time because it posts one read after the other. Known posting does
+// not count as slow steps; unknown posting does.
 func TestWhoPostsReadsIsNotSlow(t *testing.T) {
 	for _, known := range []bool{true, false} {
 		s := newStreams(2, estimate.DefaultSpeed())

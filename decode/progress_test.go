@@ -22,7 +22,7 @@ type stepper struct {
 	tokens  int            // of an event
 	streams []*reading
 	next    time.Time  // when its step ends
-	in      []*reading // what the step has in it: who comes meanwhile is in the next one
+	in      []*reading // the load of the step: a new request is in the next one
 	stands  time.Time  // until when it stands still
 }
 
@@ -450,8 +450,8 @@ func TestOneQuickAnswerTellsThatAReplicaHasRecovered(t *testing.T) {
 	}
 }
 
-// What cannot tell how long a step took teaches nothing: of several answers in one stream some end before the
-// others, and who does not report its load may be computing prompts again.
+// A stream teaches nothing if its steps cannot be timed: of several answers in one stream some end before
+// the others, and a replica without load reports may be computing prompts again.
 func TestStreamsThatCannotTellTeachNothing(t *testing.T) {
 	for name, blind := range map[string]func(s *streams){
 		"several answers": func(s *streams) {

@@ -54,8 +54,8 @@ func TestWhoCutsPromptsGetsTheNextInTime(t *testing.T) {
 	}
 }
 
-// Short prompts behind a long one that takes longer than it should have not had their time before it is done:
-// the engine has no more of them than for a piece and one.
+// Short prompts behind a late long one have not had their time before it is done: the engine has no more of
+// them than one piece and one prompt.
 func TestWhoStandsBehindALongPromptHasNotHadItsTime(t *testing.T) {
 	p := cutsItself()
 	defer stream1(t, p).Release(start)

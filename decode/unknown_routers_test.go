@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Streams of an unknown router count among those that a local prefill delays until it is sure that such a
-// router is there. Then they do not: requests of that router which wait on prefill replicas are not seen
-// either, and local prefills alone would bear the price.
+// The streams of an unknown router count as delayed by a local prefill until such a router is certain. Then
+// they do not: its requests that wait on prefill replicas are not visible either, and local prefills alone
+// would bear the price.
 func TestStreamsOfAnUnknownRouterDelayNobody(t *testing.T) {
 	const theirs = 12
 	p := pool(0)

@@ -66,7 +66,7 @@ func TestAnEngineThatCutsPromptsItselfGetsThemWhole(t *testing.T) {
 	}
 }
 
-// What waited for something else than the engine's steps tells nothing of them.
+// A pause with another cause than the engine's steps teaches nothing about the steps.
 func TestAPieceThatWaitedTellsNothingOfSteps(t *testing.T) {
 	p := inPieces()
 	defer stream1(t, p).Release(start)

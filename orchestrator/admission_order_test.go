@@ -114,7 +114,7 @@ func playCrowd(t *testing.T, steps [][3]int) string {
 	return ""
 }
 
-// idle names who is among the first and has not tried since room came.
+// idle names the first requests that have not tried since room came.
 func (c *crowd) idle() string {
 	c.a.mu.Lock()
 	defer c.a.mu.Unlock()

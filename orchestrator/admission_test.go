@@ -97,7 +97,7 @@ func TestAdmissionRefuses(t *testing.T) {
 	})
 }
 
-// Who needs a nearly empty replica is tried first, and keeps nobody out meanwhile.
+// A request that needs a nearly empty replica is tried first, and blocks no other meanwhile.
 func TestLargeRequestsStandAside(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAdmission(10)
@@ -147,8 +147,8 @@ func TestLargeRequestsStandAside(t *testing.T) {
 	})
 }
 
-// Who should find room sooner passes who should wait longer for it, until that one has waited as long; and
-// only the first tries when room may have come.
+// A request with a short predicted wait overtakes one with a long one, until the latter has waited as long.
+// Only the first tries when room may have come.
 func TestWhoNeedsLittlePassesInLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAdmission(100)
@@ -206,8 +206,8 @@ func TestWhoNeedsLittlePassesInLine(t *testing.T) {
 	})
 }
 
-// Whatever comes, leaves and frees room at the same time: everybody is admitted, refused or gone in the end,
-// the room is all there again, and nobody's time passes while all of it is free.
+// Under any arrivals, departures and freed room at once: every request is admitted, refused or gone in the
+// end, the room is complete again, and no patience ends while room is free.
 func TestQueueUnderChurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const room = 20
@@ -379,8 +379,8 @@ func TestRoomThatComesDuringATryIsForTheFirst(t *testing.T) {
 	})
 }
 
-// While more waits than finds room within four seconds the newest try first: who came first has waited for
-// too long already, and would make all others wait as long.
+// While the backlog needs more than four seconds, the newest try first: the oldest has waited too long
+// already, and would make all others wait as long.
 func TestTheNewestTryFirstWhileTooMuchWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAdmission(10)
@@ -398,7 +398,7 @@ func TestTheNewestTryFirstWhileTooMuchWaits(t *testing.T) {
 			a.wake()
 			synctest.Wait()
 		}
-		// Five and four, while more than 4 s wait; then who has waited longest.
+		// Five and four, while more than 4 s wait; then the longest waiting one.
 		if want := []int{5, 4, 0, 1, 2, 3}; !slices.Equal(order, want) {
 			t.Errorf("admitted %v, want %v", order, want)
 		}

@@ -36,8 +36,8 @@ func TestAStreamGoesOnThoughTheQueueIsFull(t *testing.T) {
 	})
 }
 
-// Who could go on with a stream is full for longer than requests wait for room: the client waits as long as
-// for a first token.
+// The only replica that could continue a stream is full for longer than requests wait for room: the client
+// waits as long as for a first token.
 func TestAStreamGoesOnBehindTheQueueDeadline(t *testing.T) {
 	s := narrow(func(c *config.Config) { c.Timeouts.Queue = 100 * time.Millisecond })
 	s.decode = 2
@@ -69,8 +69,8 @@ func TestAStreamGoesOnBehindTheQueueDeadline(t *testing.T) {
 	})
 }
 
-// limits.first_token is over when a stream has begun: the rest of it, which waits behind another prompt, is
-// not refused by it.
+// limits.first_token ends when a stream has begun: it does not refuse the rest of the stream, which waits
+// behind another prompt.
 func TestAStreamGoesOnBehindItsFirstToken(t *testing.T) {
 	s := setup{prefill: 1, decode: 2, config: func(c *config.Config) {
 		c.Limits.FirstToken = 414 * time.Millisecond

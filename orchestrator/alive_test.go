@@ -9,7 +9,7 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/fleet"
 )
 
-// slowMetrics lets /metrics of every engine take this much longer, while all else of them is quick.
+// slowMetrics delays /metrics of every engine by this time, while all other paths stay quick.
 func (w *world) slowMetrics(d time.Duration) {
 	for _, e := range w.all() {
 		fault(enginesim.Fault{Kind: "slow_metrics", For: d})(w, e)

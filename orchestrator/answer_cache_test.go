@@ -61,7 +61,7 @@ func (w *world) fromCache(p prompt, want string) *heard {
 	return got
 }
 
-// The second of two equal requests gets the answer of the first, to the byte, and no engine hears of it.
+// The second of two equal requests gets the first one's answer, to the byte, without an engine.
 func TestSameQuestionIsAnsweredOnce(t *testing.T) {
 	for name, p := range map[string]prompt{
 		"completion": completion(false), "completion stream": completion(true),
@@ -194,7 +194,7 @@ func TestTenantsDoNotShareAnswers(t *testing.T) {
 	})
 }
 
-// Whose answers were how long is learned of computations, too: they are made in the name of who asked.
+// Computations teach answer lengths, too: they are made in the name of the asking tenant.
 func TestComputationsAreInTheNameOfWhoAsked(t *testing.T) {
 	in(t, remembering(), func(w *world) {
 		p := chat(true)
@@ -267,7 +267,7 @@ func TestFailuresAreNotKept(t *testing.T) {
 	}
 }
 
-// A thousand who ask the same at once get one computation, and the same bytes.
+// A thousand equal requests at once get one computation, and the same bytes.
 func TestEqualRequestsAtOnceAreOneComputation(t *testing.T) {
 	for name, p := range map[string]prompt{"whole": chat(false), "stream": chat(true)} {
 		t.Run(name, func(t *testing.T) {
@@ -296,7 +296,7 @@ func TestEqualRequestsAtOnceAreOneComputation(t *testing.T) {
 	}
 }
 
-// The computation of a client that leaves goes on for those who listen, and ends when nobody does.
+// The computation of a client that leaves continues for its listeners, and ends without any.
 func TestComputationGoesOnWhileAnybodyListens(t *testing.T) {
 	in(t, remembering(), func(w *world) {
 		p := chat(true)
@@ -339,7 +339,7 @@ func TestComputationGoesOnWhileAnybodyListens(t *testing.T) {
 	})
 }
 
-// Those who joined a computation that fails are answered all the same, each by itself.
+// The listeners of a failed computation are answered all the same, each by itself.
 func TestFailureIsNobodyElses(t *testing.T) {
 	s := remembering(func(c *config.Config) { c.Retry.Attempts = 1 })
 	s.decode = 1
@@ -384,7 +384,7 @@ func TestAnswerCacheIsReloaded(t *testing.T) {
 	})
 }
 
-// Answers above the size are given, to all who wait for them, and not kept.
+// Answers above the size limit reach all their listeners, and are not kept.
 func TestLongAnswersAreNotKept(t *testing.T) {
 	in(t, remembering(func(c *config.Config) { c.AnswerCache.AnswerBytes = 1 << 10 }), func(w *world) {
 		p := chat(true)

@@ -32,8 +32,7 @@ func (w *world) underWay(p prompt) (ended chan *heard) {
 	return ended
 }
 
-// restartIdle has the decode engine restarted that does not make the newest answer, and lets the router hear
-// of it.
+// restartIdle restarts the decode engine that does not make the newest answer, and lets the router notice.
 func (w *world) restartIdle() {
 	made := w.posts(false)
 	for _, d := range w.d {

@@ -133,7 +133,8 @@ func TestRoutersGiveOutWhatOthersKept(t *testing.T) {
 	}
 }
 
-// Who joins another's look into the store gets what that finds only where it is as young as it wants it.
+// A request that joins another's lookup in the store gets the result only if it is as young as the request
+// wants.
 func TestWhoJoinsALookSaysHowOldAnAnswerMayBe(t *testing.T) {
 	s := &shelf{}
 	in(t, sharing(s), func(w *world) {
@@ -176,8 +177,8 @@ func TestSharedAnswersEndWithTheirEngine(t *testing.T) {
 	})
 }
 
-// A reload opens another store where anything of it is to be different, and closes the one before; else it
-// keeps the store, and always what the memory holds.
+// A reload opens another store if any setting of the store differs, and closes the former one. Otherwise it
+// keeps the store, and always the content of the memory.
 func TestSharedStoreIsReloaded(t *testing.T) {
 	s := &shelf{}
 	in(t, sharing(s), func(w *world) {

@@ -131,7 +131,7 @@ func TestMixedModelsAreNotCachedOnAnyAPI(t *testing.T) {
 	})
 }
 
-// Those who ask the same at once get one computation on every API.
+// Equal requests at once get one computation on every API.
 func TestEqualRequestsAtOnceAreOneComputationOnEveryAPI(t *testing.T) {
 	for name, p := range surfaces {
 		t.Run(name, func(t *testing.T) {

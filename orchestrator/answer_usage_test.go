@@ -14,7 +14,7 @@ import (
 	"github.com/tandem-router/tandem/internal/openai"
 )
 
-// bothWays is a stream as an engine says it to who does not ask for usage, and to who does.
+// bothWays is a stream as an engine sends it without and with usage.
 type bothWays struct{ plain, asked []string }
 
 // A stream of vLLM 0.32, of an older one without fingerprints, of an engine that does not know the option,

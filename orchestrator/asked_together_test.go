@@ -28,8 +28,8 @@ func slowProbes(c *config.Config) {
 	c.Pools.Prefill.PollInterval, c.Pools.Decode.PollInterval = time.Minute, time.Minute
 }
 
-// Those whose connections end at once ask their engine together. The question of the first may have begun
-// before the connections of the others ended, and its answer be of that time: they share a second one.
+// Requests whose connections end at once ask their engine together. The first question may have begun before
+// the other connections ended, and its answer be of that time: the others share a second one.
 func TestManyAskAnEngineTogether(t *testing.T) {
 	const many = 24
 	for _, c := range []struct {
@@ -57,7 +57,7 @@ func TestManyAskAnEngineTogether(t *testing.T) {
 				t.Errorf("%s: %d asked %d questions, want 2", c.name, many, n)
 			}
 			time.Sleep(time.Minute)
-			if w.o.dead(w.t.Context(), to) { // those who come later ask anew
+			if w.o.dead(w.t.Context(), to) { // later requests ask anew
 				t.Errorf("%s: it seems dead later on", c.name)
 			}
 		})

@@ -66,7 +66,7 @@ func TestARequestFindsTheReplicasThatWork(t *testing.T) {
 	often := func(c *config.Config) {
 		c.Retry.Min, c.Retry.Attempts = 64, 10
 		c.Pools.Prefill.PollInterval, c.Pools.Decode.PollInterval = time.Second, time.Second
-		c.Health.Ejection.Failures = 0 // or who is ill would soon be known
+		c.Health.Ejection.Failures = 0 // or the unhealthy replica would soon be known
 	}
 	for seed := range uint64(24) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -89,8 +89,8 @@ func TestARequestFindsTheReplicasThatWork(t *testing.T) {
 	}
 }
 
-// Who failed in the newest attempt is not asked again at once where nobody else is left, and is after a
-// while: the request may have waited for room for long, and the replica may be another process by then.
+// The replica of the newest attempt is not asked again at once if no other is left, but is after a while:
+// the request may have waited long for room, and the replica may be another process by then.
 func TestWhoFailedIsAskedAgainAfterAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := &job{}

@@ -133,7 +133,7 @@ func TestTooLateIsRefusedAtOnce(t *testing.T) {
 	})
 }
 
-// Who waits for room is refused when it is too late for its first token: it would wait for nothing.
+// A waiting request is refused when it is too late for its first token: it would wait for nothing.
 func TestTooLateIsRefusedInTheQueue(t *testing.T) {
 	limit := func(c *config.Config) { c.Limits.FirstToken = 100 * time.Millisecond }
 	in(t, narrow(limit), func(w *world) {
@@ -298,8 +298,8 @@ func TestReplicasVanishAndComeBack(t *testing.T) {
 	}
 }
 
-// Who waits for room hears at once that nobody is left who could have some: an engine takes longer to start
-// than a request may wait.
+// A waiting request is refused at once when no replica is left that could have room: an engine takes longer
+// to start than a request may wait.
 func TestNobodyIsLeftToWaitFor(t *testing.T) {
 	in(t, narrow(nil), func(w *world) {
 		runs := w.begin(chat(true))
@@ -424,8 +424,8 @@ func TestDecodeFailsWhereThereIsOnePrefill(t *testing.T) {
 	})
 }
 
-// Where several models are served, who waits for room for one of them keeps out nobody who asks for another:
-// neither one for which there is room, nor one that does not exist.
+// With several models, a request that waits for room for one model blocks no request for another: neither a
+// model with room, nor one that does not exist.
 func TestNobodyWaitsForRoomForAnotherModel(t *testing.T) {
 	s := narrow(func(c *config.Config) { c.Scoring.ExpectedOutput = 12 })
 	s.prefill, s.decode = 2, 2

@@ -242,7 +242,7 @@ func TestStreamsBreakTheSameWhicheverWayTheyCame(t *testing.T) {
 	}
 }
 
-// check compares what the client heard, and what people can see of it, with what they should.
+// check compares what the client got, and what people can see of it, with the expectation.
 func (b *brokenStream) check(w *world, by way, got *heard, log *logged) {
 	if got.status != b.status || got.err != nil || strings.Count(got.raw, b.error) != 1 {
 		w.t.Errorf("the client heard %d %v %s", got.status, got.err, got.raw)

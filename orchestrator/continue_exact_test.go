@@ -53,7 +53,7 @@ var (
 	ownCache   = regexp.MustCompile(`cache(d)?_tokens":\d+`)
 )
 
-// said is a stream without what depends on who says it, when, and with what in its cache.
+// said is a stream without the parts that depend on the engine, the time and the cache.
 func (h *heard) said() string {
 	s := ownID.ReplaceAllString(h.raw, `"id":"$1"`)
 	s = ownCreated.ReplaceAllString(s, `"created":0`)
@@ -234,7 +234,7 @@ func TestBrokenStreamsByChance(t *testing.T) {
 	}
 }
 
-// What cannot be continued ends as it would without anybody who could go on: once, with an error.
+// A stream that cannot be continued ends as it would without other replicas: once, with an error.
 func TestStreamsThatCannotGoOn(t *testing.T) {
 	for _, c := range []struct{ name, more string }{
 		{"two answers", `"n":2,"temperature":0.5,`},
@@ -296,8 +296,8 @@ func TestBudgetOfStreamsThatGoOn(t *testing.T) {
 	})
 }
 
-// The time in which the rest of an answer has to begin is that of its queue and its prefill too: who has the
-// leg when it is over is not to blame.
+// The time in which the rest of an answer has to begin includes its queue and its prefill: the replica with
+// the leg at its end is not to blame.
 func TestARestThatBeginsLateIsNobodysFault(t *testing.T) {
 	in(t, setup{config: func(c *config.Config) {
 		c.Timeouts.DecodeFirst = time.Second
@@ -319,7 +319,7 @@ func TestARestThatBeginsLateIsNobodysFault(t *testing.T) {
 	})
 }
 
-// Many streams of one replica that dies go on, all of them, whatever the budget.
+// All streams of a dying replica continue, under any budget.
 func TestAllStreamsOfADeadReplicaGoOn(t *testing.T) {
 	in(t, setup{decode: 2}, func(w *world) {
 		const streams = 24
@@ -389,7 +389,7 @@ func TestStreamsGoOnWhileDraining(t *testing.T) {
 	})
 }
 
-// A record tells who went on, of the whole answer's tokens.
+// A record names the replica that continued, and the whole answer's tokens.
 func TestRecordOfAContinuedStream(t *testing.T) {
 	in(t, setup{}, func(w *world) {
 		p := greedy("/v1/completions", 12, `"stream_options":{"include_usage":true},`)

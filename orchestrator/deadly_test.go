@@ -11,9 +11,8 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
 )
 
-// A request that ends every engine it is sent to ends two of them and no third, however many are left and
-// however often it may be tried: that two engines end under one request is the one sign there is of such a
-// request.
+// A request that ends every engine that gets it ends two and no third, however many are left and however
+// many attempts it has. Two engines that end under one request are the only sign of such a request.
 func TestDeadlyRequestEndsTwoEngines(t *testing.T) {
 	for _, stream := range []bool{true, false} {
 		t.Run(fmt.Sprintf("stream %t", stream), func(t *testing.T) {

@@ -43,8 +43,8 @@ func (w *world) exactBeside(p prompt) {
 	}
 }
 
-// What one router finds of an engine's cache the others are told, and one that is started anew: none of them
-// gives a client what wrong blocks make.
+// One router's finding about an engine's cache reaches the other routers, and a newly started one: no router
+// gives a client an answer from wrong blocks.
 func TestRoutersShareDistrust(t *testing.T) {
 	in(t, twoRouters(), func(w *world) {
 		other, stop := w.beside()

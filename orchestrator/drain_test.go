@@ -523,7 +523,8 @@ func TestDrainsInALoopUnderLoad(t *testing.T) {
 	})
 }
 
-// An engine that others use is not empty before those have ended, and it is said who that may be.
+// An engine with requests of others is not empty before they have ended, and the message names the possible
+// clients.
 func TestOthersKeepAReplicaFromBeingEmpty(t *testing.T) {
 	in(t, setup{}, func(w *world) {
 		p := completion(true)

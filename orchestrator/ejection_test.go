@@ -391,8 +391,8 @@ func TestAFrozenEngineDoesNotHoldItsOwnPrompts(t *testing.T) {
 	}
 }
 
-// Some requests bring engines to answer 500, wherever they go: many of them at once keep nobody out, and cost
-// nobody else an answer.
+// Some requests make engines answer 500 everywhere. Many such requests at once eject nothing, and cost no
+// other request its answer.
 func TestRequestsThatEveryEngineFailsOn(t *testing.T) {
 	for _, local := range []string{config.LocalAuto, config.LocalNever} {
 		t.Run("local "+local, func(t *testing.T) {
@@ -445,8 +445,8 @@ func TestARequestThatEveryEngineFailsOnIsSentAgainAndAgain(t *testing.T) {
 	}
 }
 
-// A request that meets a replica which is known to be bad, as when that is let back on trial, is tried
-// elsewhere without a place in the retry budget, also after a 503, of which nobody waits to see more.
+// A request that meets a known bad replica, as when the replica is let back on trial, is tried elsewhere
+// without a place in the retry budget. This holds also after a 503, which needs no second opinion.
 func TestARetryFromWhoIsKnownToBeBadNeedsNoBudget(t *testing.T) {
 	in(t, setup{config: func(c *config.Config) { c.Retry.Share, c.Retry.Min = 0, 0 }}, func(w *world) {
 		// Not the canaries, which bring it back again and again.
@@ -468,8 +468,8 @@ func TestARetryFromWhoIsKnownToBeBadNeedsNoBudget(t *testing.T) {
 	})
 }
 
-// Two decode replicas fail a request, each behind another of the two prefill replicas. Neither of these is
-// known to be at fault: the third attempt uses one of them again.
+// Two decode replicas fail a request, each behind another of the two prefill replicas. Neither prefill
+// replica is known to be at fault: the third attempt uses one again.
 func TestAThirdDecodeReplicaIsAskedBehindAPrefillReplicaInDoubt(t *testing.T) {
 	in(t, setup{decode: 4}, func(w *world) {
 		time.Sleep(time.Second) // all have joined
@@ -512,8 +512,8 @@ func TestHalfAndMoreFailAtOnce(t *testing.T) {
 	}
 }
 
-// failAtOnce lets engines fail while others do not. unknown adds up what clients hear before that is known,
-// and later what they hear once most of it is.
+// failAtOnce makes engines fail while others work. unknown sums what clients get before the failures are
+// known, and later after most are known.
 func (w *world) failAtOnce(bad []*simulated, unknown, later *tally) {
 	w.crowd(24, 12, 0).want(w.t, "well", 0)
 	for _, d := range bad {
@@ -524,8 +524,8 @@ func (w *world) failAtOnce(bad []*simulated, unknown, later *tally) {
 	w.crowd(120, 24, 500).want(w.t, "at last", 0)
 }
 
-// Two of three decode engines begin to fail at once: who failed at both of them before anything was known of
-// them is tried with the third.
+// Two of three decode engines begin to fail at once: a request that failed at both before anything was known
+// is tried with the third.
 func TestTwoOfThreeFailAtOnce(t *testing.T) {
 	in(t, setup{decode: 3}, func(w *world) {
 		for _, d := range w.d[:2] {

@@ -9,8 +9,8 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
 )
 
-// A fleet whose prefill engines push is refused by name; nothing of what they say reaches a decode engine,
-// which could only hang or die of it.
+// A fleet whose prefill engines push is refused by name; nothing from these engines reaches a decode engine,
+// which could only hang or die.
 func TestPushIsNotTakenForPull(t *testing.T) {
 	s := setup{engine: func(name string, o *enginesim.Options) {
 		if strings.HasPrefix(name, "p") {

@@ -9,8 +9,8 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
 )
 
-// An engine that stands still is asked for token ids until it owes an answer. Who waits for that gets them
-// from another one, and nobody else waits.
+// A stalled engine is asked for token ids until it owes an answer. A request that waits for the answer gets
+// it from another engine, and no other request waits.
 func TestNobodyAsksAnEngineForTokensThatOwesAnAnswer(t *testing.T) {
 	in(t, setup{config: func(c *config.Config) {
 		longAnswers(c)

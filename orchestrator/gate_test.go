@@ -114,7 +114,7 @@ func TestAdminTakesNoPostsOfOtherSites(t *testing.T) {
 	})
 }
 
-// With a token only who presents it is let in, by whatever name; probes and scrapers need none.
+// With a token only requests that present it are accepted, under any name; probes and scrapers need none.
 func TestAdminToken(t *testing.T) {
 	in(t, setup{config: func(c *config.Config) { c.Admin.Token = config.Secret{Value: "s3cret"} }},
 		func(w *world) {

@@ -76,7 +76,7 @@ const (
 	transfer    = 30 * time.Millisecond
 )
 
-// in runs story in a world of its own and checks afterwards that nothing is left of it.
+// in runs story in a world of its own and checks afterwards that nothing is left over.
 func in(t *testing.T, s setup, story func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

@@ -7,9 +7,9 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim/core"
 )
 
-// Engines of hybrid models announce several KV cache groups in one stream, and can use of a cached prefix
-// what all of them can serve. The router predicts that, over real sockets, for the prefill engine of every
-// turn.
+// Engines of hybrid models announce several KV cache groups in one stream, and can use only the part of a
+// cached prefix that all groups can serve. The router predicts that part, over real sockets, for the prefill
+// engine of every turn.
 func TestHybridEnginesArePredicted(t *testing.T) {
 	for name, groups := range map[string][]core.Group{
 		"three Mamba groups, told first": {

@@ -189,8 +189,8 @@ func TestOtherAPIsAreSplit(t *testing.T) {
 	})
 }
 
-// What cannot be split goes whole to one replica, and the record says why. Most of these the simulated engine
-// refuses, as vLLM with its default settings does: its refusal is the answer then.
+// A request that cannot be split goes whole to one replica, and the record says why. The simulated engine
+// refuses most such requests, as vLLM with its default settings does: its refusal is the answer then.
 func TestOtherAPIsUnsplit(t *testing.T) {
 	say := func(path, more string) prompt {
 		if path == "/v1/messages" {
@@ -267,9 +267,9 @@ func TestUsageOfTheOtherAPIs(t *testing.T) {
 	}
 }
 
-// What a split answer says of its prompt and the prefix cache is what one engine would have said, asked for
-// the first time and again: in messages every token of the prompt is counted once, as read from the cache,
-// written to it, or neither.
+// A split answer reports its prompt and the prefix cache as one engine would, for the first request and for
+// a repeated one. In messages every token of the prompt is counted once: as read from the cache, written to
+// it, or neither.
 func TestUsageIsThatOfOneEngine(t *testing.T) {
 	said := regexp.MustCompile(`"usage":(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})`)
 	usages := func(h *heard) []string {

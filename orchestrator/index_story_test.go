@@ -21,9 +21,9 @@ func indexed(mode string) func(*config.Config) {
 	return func(c *config.Config) { c.Pools.Prefill.Index, c.Pools.Decode.Index = mode, mode }
 }
 
-// undrawn lets the cheapest plan be taken, also where another one is nearly as good: what a replica holds of
-// these short prompts is worth less than a millisecond, and a prefill of the simulated engines takes as long
-// whatever is cached.
+// undrawn makes the planner take the cheapest plan even if another is nearly as good. The cached part of
+// these short prompts is worth less than a millisecond, and a prefill of the simulated engines takes equally
+// long with any cache.
 func undrawn(more func(*config.Config)) func(*config.Config) {
 	return func(c *config.Config) {
 		more(c)

@@ -13,7 +13,7 @@ import (
 	"github.com/tandem-router/tandem/internal/page"
 )
 
-// The page shows the fleet, how the last minute went, whom requests went to, and what is wrong.
+// The page shows the fleet, the last minute, the replicas of requests, and problems.
 func TestWhatThePageShows(t *testing.T) {
 	in(t, setup{}, func(w *world) {
 		for range 5 {

@@ -356,8 +356,7 @@ func routersMeet(t *testing.T, m *moved) {
 	})
 }
 
-// bridge lets who dials one address of the world's network talk to another of the real one, until it is
-// stopped when nobody does any more.
+// bridge connects an address of the world's network with an address of the real one, until it is stopped.
 func (w *world) bridge(from, to string) (stop func()) {
 	w.t.Helper()
 	ln, err := w.net.Listen("tcp", from)

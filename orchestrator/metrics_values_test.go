@@ -57,7 +57,7 @@ func sameValues(t *testing.T, what string, page, code []string) {
 	}
 }
 
-// What a label can be is a part of the contract too: who writes an alert has to know every word.
+// The values of labels are a part of the contract, too: the author of an alert has to know every word.
 func TestLabelValuesOnThePageAreThoseOfTheCode(t *testing.T) {
 	page := valuesOnPage(t)
 	sameValues(t, "a kind of failure", page["kind of failure"], failureNames())

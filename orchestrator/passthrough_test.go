@@ -138,7 +138,7 @@ func TestTooManySamplesAreRefused(t *testing.T) {
 	})
 }
 
-// A request that only an empty replica has room for keeps nobody out who needs little.
+// A request that needs an empty replica blocks no request that needs little.
 func TestLargeRequestKeepsNobodyOut(t *testing.T) {
 	s := setup{
 		decode: 1, engine: func(_ string, o *enginesim.Options) { o.Core.Blocks = 2000 },

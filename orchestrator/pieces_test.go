@@ -99,7 +99,7 @@ func TestLongLocalPromptsComeInPieces(t *testing.T) {
 	}
 }
 
-// The engine computes each piece once: the request itself finds all of them.
+// The engine computes each piece once: the request itself finds every piece cached.
 func TestTheRequestFindsItsPieces(t *testing.T) {
 	s := inPieces(nil)
 	s.decode = 1
@@ -118,8 +118,8 @@ func TestTheRequestFindsItsPieces(t *testing.T) {
 	})
 }
 
-// An engine may have more of a prompt than the router knows of. The client hears of all of it, as if the
-// prompt had come at once.
+// An engine may have more of a prompt cached than the router knows. The client is told the whole match, as
+// if the prompt had come at once.
 func TestPiecesHideNothingOfTheCache(t *testing.T) {
 	for name, had := range map[string]int{"all": 900, "the beginning": 500, "a little": 100, "nothing": 0} {
 		t.Run(name, func(t *testing.T) {
@@ -149,8 +149,8 @@ func TestPiecesHideNothingOfTheCache(t *testing.T) {
 	}
 }
 
-// What goes at once: prompts whose ids are unknown, who must not be split, short ones, and everything where
-// the engine keeps no prefixes or the operator wants none. The record says why.
+// These prompts go at once: prompts with unknown ids, prompts that must not be split, short ones, and all
+// prompts if the engine keeps no prefixes or the operator turned pieces off. The record says why.
 func TestWhatIsNotSentInPieces(t *testing.T) {
 	noCache := inPieces(nil)
 	noCache.engine = func(_ string, o *enginesim.Options) { o.Core.NoPrefixCaching = true }

@@ -18,8 +18,8 @@ func (p prompt) asked(word string) prompt {
 // nextRelease makes an engine one of the next release of its model: another tokenizer behind the same name.
 func nextRelease(o *enginesim.Options) { o.Wrong.Tokenizer, o.Version = "next", "0.33.0" }
 
-// In a rolling upgrade engines of two releases serve one name. Whoever made the ids that are known, each
-// answer is what its own decode engine would say, and the legs carry ids of that engine's release.
+// In a rolling upgrade engines of two releases serve one name. Whichever release made the known ids, each
+// answer is its own decode engine's answer, and the legs carry ids of that engine's release.
 func TestIDsStayWithTheirRelease(t *testing.T) {
 	mixed := setup{engine: func(name string, o *enginesim.Options) {
 		if name == "p1" || name == "d1" {

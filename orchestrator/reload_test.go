@@ -307,7 +307,7 @@ func TestReloadOfPollInterval(t *testing.T) {
 	})
 }
 
-// load keeps clients busy until stop, who want an answer every time.
+// load keeps clients busy until stop; they want an answer every time.
 func (w *world) load(clients int) (stop func()) {
 	end := make(chan struct{})
 	var wg sync.WaitGroup

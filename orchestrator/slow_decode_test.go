@@ -80,7 +80,7 @@ func TestASlowDecodeReplicaIsSeenByItsStreams(t *testing.T) {
 					t.Errorf("%d requests: this test tests nothing", all)
 				}
 				fault(enginesim.Fault{Kind: "clear"})(w, w.d[0])
-				// Who tries it must lose no more by it than a tenth of the time since it was measured.
+				// The request that tests it must lose no more than a tenth of the time since it was measured.
 				time.Sleep(2 * time.Minute)
 				there, all = w.throng(tt.atOnce, 200_000, tt.streamed, 5*time.Second, 2*time.Second, w.d[0])
 				if there*4 < all {

@@ -125,7 +125,7 @@ func TestCanariesAreBooked(t *testing.T) {
 	})
 }
 
-// No canary makes an engine compile what log-probabilities take: all who run there would stand still.
+// No canary makes an engine compile the function for log-probabilities: all its streams would stand still.
 func TestCanariesLetNoEngineStandStill(t *testing.T) {
 	compiles := func(_ string, o *enginesim.Options) { o.CompilesLogprobs = time.Minute }
 	in(t, setup{prefill: 1, decode: 1, config: longPauses, engine: compiles}, func(w *world) {

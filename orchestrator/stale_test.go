@@ -106,7 +106,7 @@ func TestAKeptConnectionThatEndsIsNoSecondOpinion(t *testing.T) {
 			if tries != 3 {
 				t.Errorf("it was tried %d times, want 3", tries)
 			}
-			time.Sleep(20 * time.Second) // who ended is back
+			time.Sleep(20 * time.Second) // the ended replica is back
 		})
 	}
 }

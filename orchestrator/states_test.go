@@ -108,8 +108,8 @@ func (w *world) manyAtOnce(n int) (all []*pending) {
 	return all
 }
 
-// A decode replica that runs as many sequences as its engine does at a time, with room for more, is seen: in
-// its state and what is learned of it, in the metrics, on the page, and in one line of the log.
+// A decode replica that runs its maximum of sequences with room for more is reported: in its state and its
+// learned limit, in the metrics, on the page, and in one line of the log.
 func TestAReplicaFullBySequencesIsSeen(t *testing.T) {
 	const most = 10
 	var log bytes.Buffer

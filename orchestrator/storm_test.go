@@ -300,9 +300,9 @@ func (all *heardInStorm) take(got, want *heard) {
 }
 
 // Ten thousand requests while engines are killed, freeze, restart, leave and come, answer 500, hand nothing
-// over, load nothing or what is wrong, are cut off or slow, and while clients leave: no wrong answer, nothing
-// left behind, and hardly an error that a router which knew the truth would have avoided: three to eight in
-// ten plays, by the order of goroutines.
+// over, load nothing or wrong blocks, are cut off or slow, and while clients leave. There is no wrong
+// answer, and nothing is left behind. There is hardly an error that a router with perfect knowledge would
+// have avoided: three to eight in ten plays, by the order of goroutines.
 func TestStorm(t *testing.T) {
 	requests := 10_000
 	if testing.Short() {
@@ -313,7 +313,7 @@ func TestStorm(t *testing.T) {
 			w: w, rnd: rand.New(rand.NewPCG(1, 2)), ill: map[*simulated]bool{}, away: map[string]bool{},
 			seen: map[string]int{}, well: len(w.d),
 		}
-		for _, e := range []*simulated{w.p[4], w.d[4]} { // who come by a reload, and leave again
+		for _, e := range []*simulated{w.p[4], w.d[4]} { // replicas that join by a reload, and leave again
 			x.toggle(e)
 		}
 		got := x.storm(requests)
@@ -334,6 +334,6 @@ func TestStorm(t *testing.T) {
 		}
 		got.want(t, "storm", requests/500)
 		x.comeBack()
-		time.Sleep(time.Minute) // what is frozen goes on, who left is back
+		time.Sleep(time.Minute) // frozen engines continue, and ended ones are back
 	})
 }

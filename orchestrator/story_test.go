@@ -346,7 +346,7 @@ func cmpSlice[T any](a, b []T) []T {
 	return b
 }
 
-// tell lets the story happen and checks what came of it.
+// tell plays the story and checks its result.
 func (s *story) tell(w *world, p prompt) {
 	for span, happens := range s.at {
 		done := false

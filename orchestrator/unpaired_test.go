@@ -54,7 +54,7 @@ func TestAReplicaThatFitsNobodyIsSeen(t *testing.T) {
 	}
 }
 
-// So is one whose pairs are all ejected, until one of them is back.
+// A replica is also unpaired while all its pairs are ejected.
 func TestAReplicaWhosePairsAreEjectedIsSeen(t *testing.T) {
 	in(t, setup{prefill: 1, decode: 1}, func(w *world) {
 		pair := outlier.Pair{Prefill: replica.ID(w.p[0].addr), Decode: replica.ID(w.d[0].addr)}
@@ -72,8 +72,8 @@ func TestAReplicaWhosePairsAreEjectedIsSeen(t *testing.T) {
 	})
 }
 
-// A pair that is ejected and whose ends do not fit, since one of them was restarted with another block size,
-// is not tried: that would end its decode engine.
+// An ejected pair whose ends do not fit, because one was restarted with another block size, is not tried:
+// that would end its decode engine.
 func TestAPairThatDoesNotFitIsNotTried(t *testing.T) {
 	sizes := func(name string, o *enginesim.Options) {
 		if name == "p0" {
@@ -95,7 +95,7 @@ func TestAPairThatDoesNotFitIsNotTried(t *testing.T) {
 	})
 }
 
-// Who splits nothing needs no pairs.
+// A fleet that splits nothing needs no pairs.
 func TestNobodyIsUnpairedWhereNothingIsSplit(t *testing.T) {
 	sizes := func(name string, o *enginesim.Options) {
 		if name[0] == 'd' {

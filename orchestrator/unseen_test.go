@@ -130,9 +130,9 @@ func mixed() []prompt {
 	}
 }
 
-// A router that is alone says nothing of others, whatever its clients ask: bursts, several answers, lists of
-// prompts and texts, long prompts in pieces, questions about tokens, and clients that leave; over engines of
-// two ranks that fail now and then, so that it tries again and sends canaries.
+// A lone router reports no requests of others, under any traffic: bursts, several answers, lists of prompts
+// and texts, long prompts in pieces, questions about tokens, and clients that leave. The engines have two
+// ranks and fail now and then, so that the router retries and sends canaries.
 func TestARouterThatIsAloneSaysNothingOfOthers(t *testing.T) {
 	seed := rand.Uint64()
 	rnd := rand.New(rand.NewPCG(seed, 0))

@@ -78,8 +78,8 @@ func TestDisbelieved(t *testing.T) {
 	}
 }
 
-// Where no canary goes through behind the read, or the prefill engine does not compute the token that is
-// asked of it then, nothing shows that late reads have been counted: the answer is not believed for that.
+// If no canary gets through behind the read, or the prefill engine does not compute the token that it is
+// asked for then, nothing shows that late reads were counted: the answer is not believed.
 func TestRefusedCanaryProvesNothing(t *testing.T) {
 	for _, leg := range []string{"prefill", "plain"} { // the canary's, and the one token more
 		for _, status := range []int{404, 429, 500, 503} {

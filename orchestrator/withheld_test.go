@@ -38,8 +38,8 @@ func TestWhatPrefillLeavesIsSplit(t *testing.T) {
 	}
 }
 
-// The slots that a decode engine holds ahead of its sequences are no room: where they are counted, nobody
-// is preempted who would be otherwise.
+// The slots that a decode engine holds ahead of its sequences are no room: counting them prevents
+// preemptions.
 func TestSlotsOfDraftsAreKeptFree(t *testing.T) {
 	preempted := func(reported int) (n int) {
 		s := setup{

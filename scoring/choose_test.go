@@ -53,8 +53,8 @@ func price(s Sender, r Receiver, perByte float64) float64 {
 	begun := max(s.Outbox-s.Ready, r.Inbound) // both sides are free
 	admitted := max(s.Ready, r.Busy) - s.Ready
 	own := r.Bytes * perByte
-	others := (s.Leaving + r.Arriving) * own // who come meanwhile
-	// Who come before those ahead are through.
+	others := (s.Leaving + r.Arriving) * own // requests that arrive meanwhile
+	// Requests that arrive during the transfers ahead.
 	later := own * (s.Leaving*min(max(0, s.Outbox-s.Ready), 10) + r.Arriving*min(r.Inbound, 10))
 	return s.cost + r.cost + admitted + begun + own + others*own/2 + later
 }

@@ -37,7 +37,7 @@ func ExampleSplit() {
 	}
 	d2 := scoring.Decode{
 		Running: 12, Marginal: speed.Marginal(12_041), Output: 80, // tokens; at half of them it holds 12,041
-		Usual: 256, // tokens of those who decode there
+		Usual: 256, // tokens of the requests that decode there
 		First: 10.54e-3, Missing: 4_000, Usage: 0.2048,
 	}
 	show("p1 > d2", scoring.Split(model, &p1, &d2, 1/40e9))

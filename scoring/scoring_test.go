@@ -59,7 +59,7 @@ func TestRawIsTheLiteralFormula(t *testing.T) {
 	}
 }
 
-// A second of a local prefill counts for all who wait for it, as on a prefill replica.
+// A second of a local prefill counts for all requests that wait for it, as on a prefill replica.
 func TestLocalCostsMoreWhereOthersWait(t *testing.T) {
 	m := usual().Model(0, 0)
 	last := 0.0
@@ -92,8 +92,8 @@ func TestStreamsLoseByTheirLength(t *testing.T) {
 	near(t, "slower steps", slower(500), slower(50)/10, 1e-9)
 }
 
-// A long prefill costs those who stand still meanwhile more than short ones that add up to it, up to two
-// seconds, and those who come meanwhile with its square.
+// A long prefill costs the stopped streams more than short ones of the same total, up to two seconds. It
+// costs arriving requests in proportion to its square.
 func TestLocalKeepsOthersWaiting(t *testing.T) {
 	m := usual().Model(0, 0)
 	cost := func(warm, active, arrivals float64) float64 {
@@ -107,7 +107,7 @@ func TestLocalKeepsOthersWaiting(t *testing.T) {
 	if many, one := 10*cost(0.1, 10, 0), cost(1, 10, 0); one < 1.5*many {
 		t.Errorf("one second costs %g, ten tenths of one %g", one, many)
 	}
-	near(t, "who comes", cost(3, 0, 2), 2*3*1.5, 1e-9) // six come, and wait half of it
+	near(t, "who comes", cost(3, 0, 2), 2*3*1.5, 1e-9) // six arrive, and wait half the time
 }
 
 func TestChooseBreaksTiesEvenly(t *testing.T) {
@@ -141,8 +141,8 @@ func TestChooseBreaksTiesEvenly(t *testing.T) {
 	}
 }
 
-// Who comes while transfers are under way waits for each second of one more, whichever side they keep; for
-// as long as a queue is taken to last at most.
+// A request that arrives while transfers are under way waits for each second of one more, on either side,
+// for as long as a queue counts at most.
 func TestALaterTransferKeepsThoseWaitingWhoCome(t *testing.T) {
 	m := &Seconds{Weights: usual(), BytesPerToken: 1e5}
 	d := Decode{Missing: 10_000, Arriving: 20}

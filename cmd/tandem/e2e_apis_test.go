@@ -64,7 +64,7 @@ type otherUsage struct {
 	Read    int `json:"cache_read_input_tokens"`
 }
 
-// takeOther reads what is of these two.
+// takeOther reads the body of an answer of the other two kinds.
 func (r *reply) takeOther(data []byte) error {
 	var p otherPart
 	if err := json.Unmarshal(data, &p); err != nil || p.Usage != nil && p.Usage.Input == 0 && p.Type == "" {

@@ -158,7 +158,7 @@ func freePort(t *testing.T) string {
 	return port
 }
 
-// names waits until the router has n replicas, all of them ready, and with some of these names.
+// names waits until the router has n ready replicas, some with these names.
 func (f *fleet) names(n int, some ...string) {
 	f.t.Helper()
 	eventually(f.t, patience(30*time.Second), func() error {

@@ -245,8 +245,7 @@ func (f *fleet) get(url string, into any) (status int) {
 	return resp.StatusCode
 }
 
-// ready waits until the router has exactly these replicas, all of them usable, and follows the events of
-// each.
+// ready waits until the router has exactly these replicas, usable and with their events followed.
 func (f *fleet) ready(prefill, decode []*engine) {
 	f.t.Helper()
 	eventually(f.t, 20*time.Second, func() error {
@@ -266,8 +265,8 @@ func (f *fleet) ready(prefill, decode []*engine) {
 	})
 }
 
-// settle takes the number of goroutines of the idle router for its level: the highest of some looks, since
-// watchers come and go. One of them is begun by the first client.
+// settle takes the number of goroutines of the idle router as its level: the highest of some looks, because
+// watchers come and go. The first client begins one goroutine.
 func (f *fleet) settle() {
 	f.t.Helper()
 	client, err := net.Dial("tcp", strings.TrimPrefix(f.front, "http://"))
@@ -290,8 +289,8 @@ func (f *fleet) settle() {
 	})
 }
 
-// goroutines is how many the router has, and where they stand. The metric of that name counts those with
-// which the registry gathers, of which a busy machine shows now more and now fewer.
+// goroutines returns the number of the router's goroutines, and where they stand. The metric of that name
+// includes the goroutines that gather metrics, whose number varies on a busy machine.
 func (f *fleet) goroutines() (n int, profile string) {
 	f.t.Helper()
 	profile = f.text("/debug/pprof/goroutine?debug=1")

@@ -259,7 +259,7 @@ func (f *fleet) used(e *engine) {
 	})
 }
 
-// unused asks and wants the engine to stay out of it.
+// unused sends a request and wants it to reach another engine.
 func (f *fleet) unused(e *engine) {
 	f.t.Helper()
 	before := f.series(e.url+"/metrics", "vllm:prompt_tokens_total")

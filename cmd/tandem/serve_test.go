@@ -55,7 +55,7 @@ func TestStandardOutputSaysWhereItServes(t *testing.T) {
 	}
 }
 
-// A user who finds the address taken, as beside an engine on the same machine, is told how to name another.
+// If the address is taken, for example by an engine on the same machine, the error says how to name another.
 func TestAnAddressThatIsTaken(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -85,7 +85,7 @@ func TestWhoWins(t *testing.T) {
 	}
 }
 
-// A question that has no answer yet takes nothing away: who is in its pool stays until there is one, and no
+// A question without an answer removes nothing: the members of its pool stay until the first answer, and no
 // longer. Other pools are not concerned.
 func TestAQuestionWithoutAnAnswerTakesNothingAway(t *testing.T) {
 	s, src, _ := tested(answer(Fresh, "decode", "http://d1"))

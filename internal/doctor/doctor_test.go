@@ -47,7 +47,7 @@ func up(t *testing.T, o enginesim.Options) *enginesim.Server {
 	return s
 }
 
-// pools is a configuration of a prefill and a decode pool of these servers.
+// pools is a configuration with these servers in a prefill and a decode pool.
 func pools(prefill, decode []*enginesim.Server) *config.Config {
 	c := config.Default()
 	for i, s := range prefill {

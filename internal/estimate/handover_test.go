@@ -25,7 +25,7 @@ func TestHandover(t *testing.T) {
 		t.Errorf("two of four take 0.02 and 0.021 s: %g s", got)
 	}
 	for range 8 {
-		h.Learn(0.002, 9, 8.9) // nobody knows how much of it is the link's
+		h.Learn(0.002, 9, 8.9) // the link's part of it is unknown
 	}
 	if got := h.Seconds(0.002); math.Abs(got-0.021) > 1e-9 {
 		t.Errorf("long transfers say nothing: %g s", got)

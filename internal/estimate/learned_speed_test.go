@@ -199,7 +199,7 @@ func TestArrivalRate(t *testing.T) {
 	}
 }
 
-// TestGivenRatesKnowLoad: who tells how fast a request decodes alone has not said that others beside it cost
+// TestGivenRatesKnowLoad: a configured rate for one request does not mean that further requests cost
 // nothing.
 func TestGivenRatesKnowLoad(t *testing.T) {
 	s, profile := Rates(0, 50), DefaultSpeed()

@@ -56,8 +56,8 @@ func (l *Lengths) ended(c Class, n, tokens int) {
 	}
 }
 
-// However many groups there are, lengths are kept for no more than some of them: those that came last. The
-// others count as their model's, and whoever is above another stays as long as that one.
+// With any number of groups, lengths are kept only for the most recently used. The other groups use their
+// model's lengths, and a group above another stays as long as the lower one.
 func TestGroupsAreBounded(t *testing.T) {
 	l := NewLengths(256, 1, 0)
 	expected := func(c Class) int {

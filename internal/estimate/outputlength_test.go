@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// lengthTwin is [OutputLength] the slow way: it keeps what it was told of each bucket, and works out anew
-// from all of it whatever is asked.
+// lengthTwin is [OutputLength] the slow way: it keeps every sample of each bucket, and computes each result
+// anew.
 type lengthTwin struct {
 	above        *lengthTwin
 	guess, doubt float64

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// measuredAs learns from prompts of so many tokens on an engine of that speed, two seconds apart, and
-// returns what is known of it then.
+// measuredAs learns from prompts of so many tokens on an engine with this speed, two seconds apart, and
+// returns the fit.
 func measuredAs(is Speed, tokens ...int) Speed {
 	var fit, pool DecayingFit
 	now := time.Unix(1000, 0)

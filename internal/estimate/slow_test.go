@@ -38,7 +38,8 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// Who was not asked for long is priced like the others again, but is still as slow as it was measured.
+// A replica without requests for long is priced like the others again, but still counts as slow as it was
+// measured.
 func TestNobodyIsFasterForNotBeingAsked(t *testing.T) {
 	fast, slow := memory(10, 1), memory(10, 20)
 	slow.Ease(&fast.SpeedFit, time.Unix(2000, 0))

@@ -580,8 +580,9 @@ func TestUnreadBodies(t *testing.T) {
 	}
 }
 
-// A body that is too long to be read to no end ends its connection, and the client is told so in the answer:
-// else it would send its next request into a connection that is closed, or have it served and not answered.
+// A body that is too long to be read to its end ends the connection, and the answer tells the client so.
+// Otherwise the client would send its next request into a closed connection, or have it served without an
+// answer.
 func TestUnreadBodiesEndTheConnection(t *testing.T) {
 	requests := make(chan bool, 10)
 	x := onSockets(t, func(w http.ResponseWriter, _ *http.Request) {

@@ -13,9 +13,8 @@ import (
 	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
-// teller is an engine that says one and the same greedy answer, as vLLM 0.32 makes events of tokens: the
-// bytes of a character that is not whole yet wait, and so do as many characters as a stop string may begin
-// with.
+// teller is an engine that gives always the same greedy answer, with vLLM 0.32's events of tokens. The bytes
+// of an incomplete character wait, and so do as many characters as a stop string may begin with.
 type teller struct {
 	kind    Kind
 	prompt  []uint32 // of the client

@@ -79,8 +79,8 @@ func TestOrderIsThatOfALookAtEverybody(t *testing.T) {
 	})
 }
 
-// As soon as more waits than finds room in time the newest come first; when enough have gone, who has waited
-// longest.
+// As soon as the backlog cannot find room in time, the newest come first. When enough have gone, the request
+// that has waited longest is first again.
 func TestNewestFirstWhileMoreWaitsThanFindsRoomInTime(t *testing.T) {
 	var l Line[int]
 	var places []*Place[int]

@@ -54,7 +54,7 @@ func near(r *rand.Rand, base float64) float64 {
 	return base*(1+share) + more
 }
 
-// drawn returns among how many plans the planner draws, and whether the decode replica alone is one of them.
+// drawn returns the number of plans that the planner draws among, and whether the Local plan is one.
 func drawn(m scoring.Model, ties scoring.Ties, splits []float64, local float64) (n int, alone bool) {
 	table := scoring.Table{Ties: ties, Local: []float64{local}}
 	table.PairRates.Reset(1)
@@ -65,7 +65,7 @@ func drawn(m scoring.Model, ties scoring.Ties, splits []float64, local float64) 
 	}
 	table.Admit()
 	best, locals := make([]scoring.Choice, 1), make([]scoring.Choice, 1)
-	for seed := range uint64(64) { // of four plans at most: none of them is missed
+	for seed := range uint64(64) { // of at most four plans: none is missed
 		var chosen scoring.Choice
 		chosen, n, _ = table.Choose(rand.New(rand.NewPCG(seed, seed)), best, locals)
 		alone = alone || chosen.Prefill < 0
@@ -73,7 +73,7 @@ func drawn(m scoring.Model, ties scoring.Ties, splits []float64, local float64) 
 	return n, alone
 }
 
-// onPage returns the same of a record of these plans.
+// onPage returns the same from the page of a record with these plans.
 func onPage(units string, splits []float64, local float64) (n int, alone bool) {
 	in, d := 1., &decision{Units: units}
 	if units == "seconds" {

@@ -396,7 +396,7 @@ func explained(t *testing.T, w scoring.Weights, seed uint64) *planner.Decision {
 	return d
 }
 
-// Plans within the tie band are as good with other weights, too, whichever of them is the cheapest.
+// Plans within the tie band are equal with other weights, too, whichever plan is the cheapest.
 func TestOtherWeightsDrawAmongPlansAsGood(t *testing.T) {
 	one := 1.
 	for _, c := range []struct{ units, chosen, other, compared, want string }{

@@ -2,8 +2,8 @@ package observe
 
 import "testing"
 
-// Subscribers of decisions that never read, however many: adding a record waits for none of them, each keeps
-// as much as its buffer holds, and is told of the rest.
+// Subscribers of decisions that never read, in any number: adding a record waits for none. Each keeps as
+// much as its buffer holds, and learns how many it lost.
 func TestSlowWatchersHoldUpNobody(t *testing.T) {
 	const watchers = 500
 	const buffer, added = 256, 1000

@@ -42,8 +42,8 @@ func (f *fleet) crowd(t *testing.T, rate, short, long, waiting int) {
 	f.idle()
 }
 
-// Where a queue keeps short prompts away, few come, and a second of work delays few of them. That is no
-// reason to send all long ones there.
+// If a queue keeps short prompts away, few come, and a second of work delays few. That is no reason to send
+// all long prompts there.
 func TestAQueueThatKeepsOthersAwayIsNoReasonToBecomeLonger(t *testing.T) {
 	const long = 32_000
 	f := newFleet(2, 1, func(r *replica.Replica) { r.Facts.Blocks = 4_000_000 })
@@ -62,7 +62,7 @@ func TestAQueueThatKeepsOthersAwayIsNoReasonToBecomeLonger(t *testing.T) {
 	}
 }
 
-// What a plan costs those who wait behind it makes no decode replica as good as another one.
+// The delay of requests that wait behind a plan makes no decode replica as good as another one.
 func TestOthersWaitMakesNobodyAsGood(t *testing.T) {
 	for name, worse := range map[string]func(f *fleet){
 		"far away": func(f *fleet) {},

@@ -67,7 +67,7 @@ func (f *fleet) fresh(tokens int) *Request {
 	return r
 }
 
-// chosen counts on whom so many requests that must be split are booked.
+// chosen counts the replicas on which so many requests that must be split are booked.
 func (f *fleet) chosen(t *testing.T, n int) map[replica.ID]int {
 	t.Helper()
 	got := map[replica.ID]int{}
@@ -300,7 +300,7 @@ func TestEjectedPairsAreNotChosen(t *testing.T) {
 	}
 }
 
-// Who fails with everybody is at fault itself.
+// A replica that fails with every partner is at fault itself.
 func TestFatesOfPairsAreKeptApart(t *testing.T) {
 	for name, tt := range map[string]struct {
 		bad  func(b *Booking) bool

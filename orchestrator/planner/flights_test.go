@@ -37,8 +37,8 @@ func (f *fleet) predicted(p, d replica.ID, tokens int) float64 {
 	return math.NaN()
 }
 
-// Links that are 3 to 100 times as slow as is said, or as fast, are within a factor of two of what they are
-// after three transfers; those of the kind that were not used are nearer to that, too.
+// Links that are 3 to 100 times slower or faster than configured are estimated within a factor of two after
+// three transfers. Unused links of the same kind are nearer to the truth, too.
 func TestWrongLinksAreKnownAfterThreeTransfers(t *testing.T) {
 	for _, wrong := range []float64{3, 10, 100, 1. / 10, 1. / 100} {
 		f := newFleet(1, 3, nil)

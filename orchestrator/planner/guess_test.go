@@ -153,10 +153,9 @@ func TestLinksAreLearnedWhereItIsKnownWhatMoves(t *testing.T) {
 	}
 }
 
-// What of a prompt is on a decode replica may be another part of it when the blocks are sent for than it was
-// when the request was planned, or when the engine looks: then nobody knows what has moved, and the time says
-// nothing of the link. Each row has a request for 8,000 tokens of which other requests bring parts to the
-// same replica.
+// The cached part of a prompt on a decode replica may change between the plan and the request for the
+// blocks, or until the engine looks. Then the moved part is unknown, and the time says nothing about the
+// link. In each row, other requests bring parts of the same 8,000 tokens to the same replica.
 func TestLinksAreNotLearnedFromSharedTransfers(t *testing.T) {
 	const quick = 12 * time.Millisecond // a step, the set-up, and little more
 	stored := func(f *fleet, blocks int) { f.store(t, f.decode, "d1", 1, blocks) }

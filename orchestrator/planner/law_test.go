@@ -127,7 +127,7 @@ func TestCostIsTheSumOfTheReportedTerms(t *testing.T) {
 	})
 }
 
-// No plan of those that are possible is better than the chosen one by more than what counts as a tie.
+// No possible plan is better than the chosen one by more than a tie.
 func TestNoPlanIsBetterThanTheChosenOne(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		pick := func(what string, most int) int { return rapid.IntRange(0, most).Draw(t, what) }

@@ -254,7 +254,7 @@ func TestAlikeReplicasStayAlike(t *testing.T) {
 	}
 }
 
-// Who was slow and has recovered is found out: it is tried again, seldom, and then takes its part.
+// A slow replica that has recovered is found: it is tried again, rarely, and then takes its part.
 func TestWhoHasRecoveredComesBack(t *testing.T) {
 	f := newFleet(1, 2, nil)
 	slow := true

@@ -54,8 +54,8 @@ func TestLinksOutliveRequestsThatAreNotSplit(t *testing.T) {
 	}
 }
 
-// Links of replicas that have left are forgotten when there are too many of them; those of replicas that
-// stay are kept.
+// Links of replicas that have left are forgotten when there are too many; links of present replicas are
+// kept.
 func TestLinksOfReplicasThatLeftAreForgotten(t *testing.T) {
 	f := newFleet(9, 9, nil)
 	f.plan(t, f.request(1, 100)).Release(f.now)
@@ -102,7 +102,7 @@ func TestLinksOutliveNames(t *testing.T) {
 	}
 }
 
-// When links of those who left are forgotten, no others are, wherever they stand among the rest by now.
+// Forgetting the links of absent replicas forgets no others, in any order.
 func TestLinksOfReplicasThatMoveUpAreKept(t *testing.T) {
 	f := newFleet(9, 9, nil)
 	f.plan(t, f.request(1, 100)).Release(f.now)

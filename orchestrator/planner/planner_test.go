@@ -61,8 +61,8 @@ func TestWorkedExample(t *testing.T) {
 	}
 }
 
-// Who computes a prompt has its first token with it; from blocks that came a decode step makes it. Without
-// that, two streams that stand still for a moment are enough to split what is sooner computed in place.
+// A prefill also yields the first token, but after a transfer a decode step makes it. Without this rule, two
+// streams that stop for a moment are enough to split a prompt that is sooner computed in place.
 func TestASplitTakesAStepMore(t *testing.T) {
 	f := newFleet(1, 1, nil)
 	f.says(f.decode, "d1", 2, 0, 0.01)
@@ -81,7 +81,7 @@ func TestASplitTakesAStepMore(t *testing.T) {
 					plan.Terms.Transfer, want)
 			}
 		}
-		// Who comes waits for half of a step, and the step with the prompt in it decodes the two streams, too.
+		// A new request waits for half of a step, and the step with the prompt also decodes the two streams.
 		s := estimate.DefaultSpeed()
 		half, decoded := s.D0/2, 2*s.D1+s.D2*float64(int(0.01*20_000*16))
 		half += decoded / 2
@@ -136,7 +136,7 @@ func TestWhyComparesPossiblePlansOnly(t *testing.T) {
 func TestChoice(t *testing.T) {
 	type want struct {
 		mode            Mode
-		prefill, decode string // of these letters any is right; "" for whatever
+		prefill, decode string // any listed letter is right; "" for any
 	}
 	for _, tt := range []struct {
 		name string
@@ -438,7 +438,7 @@ func TestScoresDoNotDependOnOrder(t *testing.T) {
 				t.Fatal(err)
 			}
 			costs := map[[2]replica.ID]float64{}
-			for _, p := range d.Plans[1:] { // the first may be any of those that tie
+			for _, p := range d.Plans[1:] { // the first may be any tied plan
 				costs[[2]replica.ID{p.Prefill, p.Decode}] = p.Total
 			}
 			first := d.Plans[0]
@@ -603,7 +603,7 @@ func TestRebindWaitsForItsSender(t *testing.T) {
 			book("p1", "d4", 4000)
 		}
 		b, r := book("p1", "d1", 1000)
-		f.pass(time.Second) // all of them are computed
+		f.pass(time.Second) // every token is computed
 		f.decode.SetHealthy("d1", false, "gone")
 		r.AvoidDecode = []replica.ID{"d4"}
 		want := replica.ID("d3") // to d2 comes another prompt first

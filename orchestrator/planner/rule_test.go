@@ -29,8 +29,8 @@ func (r *take) Choose(p Prompt, targets []Target, _ *rand.Rand) int {
 
 func ruleOf(r Chooser) *Rule { return &Rule{Chooser: r, Name: "test"} }
 
-// The whole prompt is cached on p1 and everything else is equal: costs choose p1, a rule whom it likes; the
-// rest of the plan is chosen given that.
+// The whole prompt is cached on p1 and everything else is equal: costs choose p1, a rule its own choice; the
+// rest of the plan follows that choice.
 func TestRuleChoosesPrefill(t *testing.T) {
 	f := newFleet(3, 2, nil)
 	f.store(t, f.prefill, "p1", 1, 1000)

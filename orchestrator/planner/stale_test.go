@@ -144,8 +144,7 @@ func TestFullReplicaIsAvailable(t *testing.T) {
 	}
 }
 
-// Plans with blind replicas cost what they would cost in a fleet where each of those is heard and holds the
-// mean of the others.
+// Plans with blind replicas cost what they would cost if each such replica reported the mean of the others.
 func TestBlindIsTheMeanOfTheOthers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		shape := rapid.SampledFrom([][2]int{{4, 1}, {3, 1}, {2, 2}, {1, 2}}).Draw(t, "shape")

@@ -164,7 +164,7 @@ func TestUnit(t *testing.T) {
 	}
 }
 
-// Who goes first changes from run to run, and everybody is measured in each.
+// The order changes from run to run, and each contender is measured in each run.
 func TestInTurn(t *testing.T) {
 	all := []contender{{name: "a"}, {name: "b"}, {name: "c"}}
 	for n, want := range []string{"abc", "bca", "cab", "abc"} {
@@ -178,7 +178,7 @@ func TestInTurn(t *testing.T) {
 	}
 }
 
-// An engine tells a prompt that it was asked before as cached, in whole blocks, and never all of it.
+// An engine reports a repeated prompt as cached, in whole blocks, and never completely.
 func TestUpstreamCaches(t *testing.T) {
 	u := &upstream{}
 	first, second := completionBody(1, 1, false), completionBody(2, 1, false)

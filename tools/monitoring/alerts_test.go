@@ -154,8 +154,8 @@ func floods() reported {
 	}
 }
 
-// oftenFail are engines each of which answers one user of three, so that none is worse than another, while
-// ejection is off: most requests go well at the second or third of them, and take their place in the budget
+// oftenFail are engines that each answer one user of three, so that none is worse than another, while
+// ejection is off. Most requests succeed at the second or third engine, and keep their place in the budget
 // for as long as their answers last.
 func oftenFail() reported {
 	var stops []func()

@@ -150,7 +150,7 @@ func (f *fleet) stream(user string, atOnce, tokens int, prompt func(n int) strin
 	return stop
 }
 
-// chat sends one request and reads what comes of it.
+// chat sends one request and reads the answer.
 func (f *fleet) chat(ctx context.Context, body string) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+f.front+"/v1/chat/completions",
 		strings.NewReader(body))

@@ -18,7 +18,7 @@ func TestMisstatedFactsReachDecisions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for text, blind := range map[string][3]bool{ // who decides otherwise
+	for text, blind := range map[string][3]bool{ // the policy that decides otherwise
 		"links=0.0001": {true, true, false},
 		"speed=0.01":   {true, false, false}, // a ratio of times stays what it is
 		"ids=none":     {true, true, false},

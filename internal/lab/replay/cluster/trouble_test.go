@@ -107,8 +107,8 @@ func TestAFailedCallEnds(t *testing.T) {
 	}
 }
 
-// Who leaves finishes what it has, takes no connection, and comes back with nothing cached. Routers hear of
-// both a second later.
+// A replica that leaves finishes its requests, takes no connection, and comes back with an empty cache.
+// Routers learn both a second later.
 func TestWhoLeavesComesBackEmpty(t *testing.T) {
 	s := &survivor{tries: 2, after: 10 * time.Second, script: script{place: local}}
 	text := blocks + `{"t":0,"in":48,"out":20,"blocks":[1,2,3]}` + "\n" +

@@ -12,8 +12,8 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/replay/cluster"
 )
 
-// Ours hears each misstatement, and rivals hear what is one for them; the best of them are kept, and plays
-// with different facts are not taken for each other.
+// Ours gets each misstatement, and rivals get the ones that concern them. The best rivals are kept, and
+// plays with different facts are kept apart.
 func TestFactsAreTold(t *testing.T) {
 	f := Fleet{Ground{Kind: "extract-bursts", Shape: "2P2D", Cache: 1, Step: 8192}, 8, 5}
 	heard := map[string][]string{}

@@ -14,7 +14,7 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/replay/cluster"
 )
 
-// At least a hundred cells, half of them blind, no two alike, and the same for a seed.
+// At least a hundred cells, half blind, no two alike, and the same for a seed.
 func TestDraw(t *testing.T) {
 	all := Draw(1, 2)
 	if !reflect.DeepEqual(all, Draw(1, 2)) || reflect.DeepEqual(all, Draw(2, 2)) {
@@ -205,8 +205,8 @@ func TestContenders(t *testing.T) {
 	}
 }
 
-// Who holds twice as much is the rival, though all have every answer good at the load of the tuning and its
-// first tokens come later; whoever holds no more by the seed that counts is not.
+// The policy with twice the capacity is the rival, though all have only good answers at the load of the
+// tuning and its first tokens come later. A policy with no more capacity by the seed that counts is not.
 func TestTheRivalIsWhoHoldsTheMost(t *testing.T) {
 	var told []string
 	p, g := small(t, &told)

@@ -76,8 +76,8 @@ func TestPlaysAreKept(t *testing.T) {
 	}
 }
 
-// The rivals' plays that come with Tandem are of the engines of today. After a change of these they are to be
-// played anew (docs/replay.md, The grid), or taken away.
+// The rivals' plays that ship with Tandem are of the present engines. After a change of the engines they
+// must be played anew (docs/replay.md, The grid), or removed.
 func TestRivalsPlaysThatShip(t *testing.T) {
 	f, err := os.Open("../../../../docs/data/grid-plays.jsonl.gz")
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// What oracles hold is found where we are judged, and in the shape that is best for one of them; what they
-// come to says which losses nobody could have helped.
+// The capacity of oracles is searched where we are judged, and in the best shape of an oracle. Their results
+// show which losses could not be avoided.
 func TestOracles(t *testing.T) {
 	g := &Ground{Kind: "extract-bursts", Shape: "4P4D", Cache: 1, Step: 8192, Shares: []float64{0.7}}
 	p, err := NewPlayer(g, Options{Seed: 1, Requests: 30})

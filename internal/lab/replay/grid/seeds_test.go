@@ -18,8 +18,8 @@ func windowsOf(good ...int) Windows {
 	return w
 }
 
-// Where one is ahead by as much in every window, the difference is known to the last digit however bad the
-// times were for both. Where times differ, and for one of them alone, it is not.
+// If one side is ahead by the same amount in every window, the difference is known to the last digit,
+// however bad the times were for both. If the times of one side alone differ, it is not.
 func TestDifferenceOfBlocks(t *testing.T) {
 	var a, b []int
 	for i := range 48 {

@@ -107,7 +107,7 @@ func TestHowOftenTheFieldTriesAgain(t *testing.T) {
 	}
 }
 
-// A policy does not see who is out, and what it picks is found again by its place.
+// A policy does not see ejected replicas, and its pick is mapped back to the right replica.
 func TestWhoIsOutIsNotPicked(t *testing.T) {
 	c := many(3)
 	e := newEjecting(leastRequests{}, newEnvoy(c), c, false, nil)
@@ -192,8 +192,7 @@ func outcomes(res *cluster.Result) (retried, failed int) {
 	return retried, failed
 }
 
-// Whatever goes wrong, each request ends once, and no books are left open. Of those that know everything
-// none is told of failures.
+// Under any failure each request ends once, and no books are left open. Oracles are not told of failures.
 func TestEveryPolicyGoesOnWhenReplicasFail(t *testing.T) {
 	const all = "d0:fail@5s+10s,p0:fail=0.5@5s+15s,d1:gone@8s+4s,p1:slow=20@10s+5s,p2:gone@20s+3s,d0:gone@22s+2s"
 	for _, name := range append(Names(), "lmetric+breaker") {

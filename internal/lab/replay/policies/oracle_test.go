@@ -95,8 +95,7 @@ func TestOracleSeesWhatIsComputedNow(t *testing.T) {
 	}
 }
 
-// What the greedy oracle expects is what happens, where nobody who comes later can slip into a step: all
-// steps are full.
+// The greedy oracle's expectation comes true if no later request can slip into a step: all steps are full.
 func TestOracleExpectsWhatHappens(t *testing.T) {
 	var text strings.Builder
 	text.WriteString(nameless)
@@ -163,7 +162,7 @@ func TestOracleWithWeights(t *testing.T) {
 	}
 }
 
-// Two oracles see each other's requests, before any of them runs: eight prompts that come at once go to eight
+// Two oracles see each other's requests before any runs: eight prompts that come at once go to eight
 // replicas.
 func TestOraclesSeeEachOthersRequests(t *testing.T) {
 	c := even(8, 1)

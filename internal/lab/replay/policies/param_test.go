@@ -135,9 +135,9 @@ func TestTunedTandem(t *testing.T) {
 	}
 }
 
-// A policy of production is what its name says, and decides in the prefill pool: p0 has the prompt and one
-// request, which is more than 1.25 x the mean of the three with the new one allows (1 of 0.8), and less than
-// 64.
+// A policy of production follows its name, and decides in the prefill pool. p0 has the prompt and one
+// request. That is more than 1.25 x the mean of the three allows with the new request (1 of 0.8), and less
+// than 64.
 func TestProductionByRule(t *testing.T) {
 	for name, want := range map[string]bool{"two-state": true, "block-tracker": false, "overlap-tiers": true} {
 		r, err := New("tandem-"+name, fleet(), 1)

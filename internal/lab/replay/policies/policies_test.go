@@ -212,8 +212,8 @@ func fleet() cluster.Config {
 	return c
 }
 
-// Every policy serves everything; all that the cluster checks at the end holds. Those that look for prefixes
-// find more of them than chance does.
+// Every policy serves every request, and the cluster's final checks hold. Policies that look for prefixes
+// find more than chance does.
 func TestEveryPolicyServesAll(t *testing.T) {
 	const requests = 240
 	hits := map[string]float64{}
