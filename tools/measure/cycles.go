@@ -3,24 +3,28 @@ package main
 import (
 	"go/ast"
 	"path"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
-// ring is the largest set of files of one package in which each file needs each other one, by names, and how
-// far the package reaches through its owners.
+// ring is the largest set of files of one package in which each file needs each other one, by names, how far
+// the package reaches through its owners, and how far the methods of a type are spread.
 type ring struct {
-	folder string
-	files  int // in the ring; 1 where no two files need each other
-	of     int // in the package
-	chains int // expressions of the package that go through three or more owners
+	folder  string
+	files   int // in the ring; 1 where no two files need each other
+	of      int // in the package
+	chains  int // expressions of the package that go through three or more owners
+	methods int // files with methods of one type, of the type where they are most
 }
 
 // rings finds the ring of each folder. Tests are left out.
 //
 // A file needs another one if it uses a name that only the other one declares at its top level, or a method
 // or a field that only the other one declares. Names alone are compared, types are not: a name that several
-// files declare makes no arrow, so the count is rather too low.
+// files declare makes no arrow, so the count is rather too low. A name behind the name of an imported package
+// is a name of that package, and makes no arrow.
 func rings(files []*source) []ring {
 	folders := map[string][]*source{}
 	for _, f := range files {
@@ -30,7 +34,7 @@ func rings(files []*source) []ring {
 	}
 	var all []ring
 	for folder, in := range folders {
-		all = append(all, ring{folder, largest(arrows(in)), len(in), chains(in)})
+		all = append(all, ring{folder, largest(arrows(in)), len(in), chains(in), spread(in)})
 	}
 	slices.SortFunc(all, func(a, b ring) int {
 		if a.files != b.files {
@@ -48,10 +52,14 @@ func arrows(files []*source) [][]int {
 	for i, f := range files {
 		needs := map[int]bool{}
 		selected := map[*ast.Ident]bool{}
+		imports := importNames(f)
 		ast.Inspect(f.syntax, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.SelectorExpr:
 				selected[n.Sel] = true
+				if of, ok := n.X.(*ast.Ident); ok && imports[of.Name] {
+					return true
+				}
 				if at, one := members[n.Sel.Name]; one && at >= 0 {
 					needs[at] = true
 				}
@@ -68,6 +76,46 @@ func arrows(files []*source) [][]int {
 		}
 	}
 	return out
+}
+
+// majorVersion is the last part of a module path that names a version.
+var majorVersion = regexp.MustCompile(`^v[0-9]+$`)
+
+// importNames are the names by which a file knows the packages that it imports.
+func importNames(f *source) map[string]bool {
+	names := map[string]bool{}
+	for _, spec := range f.syntax.Imports {
+		p, _ := strconv.Unquote(spec.Path.Value)
+		if majorVersion.MatchString(path.Base(p)) {
+			p = path.Dir(p)
+		}
+		name := path.Base(p)
+		if spec.Name != nil {
+			name = spec.Name.Name
+		}
+		names[name] = true
+	}
+	return names
+}
+
+// spread is how many files have methods of one type, of the type where they are most.
+func spread(files []*source) int {
+	most, in := 0, map[string]map[string]bool{}
+	for _, f := range files {
+		for _, d := range f.syntax.Decls {
+			fn, ok := d.(*ast.FuncDecl)
+			if !ok || fn.Recv == nil {
+				continue
+			}
+			name := receiver(fn)
+			if in[name] == nil {
+				in[name] = map[string]bool{}
+			}
+			in[name][f.name] = true
+			most = max(most, len(in[name]))
+		}
+	}
+	return most
 }
 
 // declared maps each name to the one file that declares it, and to -1 where several do.

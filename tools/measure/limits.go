@@ -58,6 +58,7 @@ func (l limits) against(t tree, pages []document) []string {
 	for _, r := range t[whole].rings {
 		counted["ring "+r.folder] = r.files
 		counted["chains "+r.folder] = r.chains
+		counted["methods "+r.folder] = r.methods
 	}
 	decision, product := t.sizeOf(decides), t.sizeOf(ships)
 	counted["constants decision"] = decision.constants

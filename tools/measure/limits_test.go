@@ -76,11 +76,27 @@ func TestRingOfFiles(t *testing.T) {
 		"a/x_test.go": "package a\n\nfunc test() { leaf(t{}) }\n",
 		"b/one.go":    "package b\n\nfunc one() { two() }\n",
 		"b/two.go":    "package b\n\nfunc two() {}\n",
+		// A name of another package is not the field of the same name.
+		"c/one.go": "package c\n\nimport \"m/other/v2\"\n\nfunc one() { other.Field() }\n",
+		"c/two.go": "package c\n\ntype t struct{ Field int }\n\nfunc two() { one() }\n",
 	})
 	got := mustMeasure(t, dir)[whole].rings
 	slices.SortFunc(got, func(a, b ring) int { return strings.Compare(a.folder, b.folder) })
-	if want := []ring{{"a", 3, 4, 0}, {"b", 1, 2, 0}}; !slices.Equal(got, want) {
+	if want := []ring{{"a", 3, 4, 0, 1}, {"b", 1, 2, 0, 0}, {"c", 1, 2, 0, 0}}; !slices.Equal(got, want) {
 		t.Errorf("rings %v, want %v", got, want)
+	}
+}
+
+// The methods of a type count by files, with and without pointers and parameters of the type.
+func TestFilesWithMethodsOfOneType(t *testing.T) {
+	dir := checkout(t, map[string]string{
+		"a/one.go":      "package a\n\ntype t[K any] struct{}\n\nfunc (t[K]) a() {}\n\nfunc (*t[K]) b() {}\n",
+		"a/two.go":      "package a\n\nfunc (x *t[K]) c() {}\n\ntype s struct{}\n\nfunc (s) a() {}\n",
+		"a/two_test.go": "package a\n\nfunc (x *t[K]) d() {}\n",
+		"a/three.go":    "package a\n\nfunc t2() {}\n",
+	})
+	if got := mustMeasure(t, dir)[whole].rings; len(got) != 1 || got[0].methods != 2 {
+		t.Errorf("%+v, want one type with methods in 2 files", got)
 	}
 }
 
