@@ -12,7 +12,7 @@ const maxPath = 256
 // logAccess writes the line of a request that has ended (log.access). Nothing of what was asked or answered
 // is in it. status is that of the outcome, as in the log and in records. Where the client had got another
 // before, as the 200 of a stream that broke off, or none since it left, sent is that one.
-func (q *request) logAccess() {
+func logAccess(q *request) {
 	path := q.path
 	if path == otherPath {
 		path = q.r.URL.Path[:min(len(q.r.URL.Path), maxPath)]
@@ -44,10 +44,10 @@ func (q *request) logAccess() {
 }
 
 // logFailure writes the line that says of a failure which request it was, where, and why.
-func (q *request) logFailure(f *failure) {
+func logFailure(q *request, f *failure) {
 	attrs := []any{
 		"id", q.id, "client_id", q.clientID, "path", q.path, "phase", string(f.phase),
-		"replica", string(cmp.Or(f.at, f.cutAt)), "kind", f.name(), "status", f.answer.status, "error", f.cause(),
+		"replica", string(cmp.Or(f.at, f.cutAt)), "kind", f.name(), "status", f.reply.status, "error", f.cause(),
 	}
 	if f.notRetried != "" {
 		attrs = append(attrs, "not_retried", f.notRetried)

@@ -112,7 +112,7 @@ func (a *answer) failed(err error) *failure {
 // refused passes on an engine's error answer.
 func (a *answer) refused() *failure {
 	f := refusal(a.ctx, phaseDecode, a.to, a.resp, int64(a.j.cfg.Limits.AnswerBytes))
-	return f.withSource(a.source(f.answer.status))
+	return f.withSource(a.source(f.reply.status))
 }
 
 // source is the prefill replica, where an answer of this status can mean that its blocks could not be loaded.
@@ -156,7 +156,7 @@ func (a *answer) openStream() *failure {
 	said, err := a.readFirst()
 	switch {
 	case said != nil:
-		return said.withSource(a.source(said.answer.status))
+		return said.withSource(a.source(said.reply.status))
 	case err != nil:
 		return a.endedEarly(err)
 	}

@@ -268,7 +268,7 @@ func (s *eventReader) pass(dst, chunk []byte) []byte {
 // have died.
 func (s *eventReader) passError(dst []byte, e openai.Event, code int) []byte {
 	f := s.errorEvent(code, e.Data())
-	if s.given != nil && f.answer.status >= http.StatusInternalServerError {
+	if s.given != nil && f.reply.status >= http.StatusInternalServerError {
 		s.end.died, s.end.last = f, bytes.Clone(e)
 		return dst
 	}

@@ -6,13 +6,25 @@ import (
 	"time"
 )
 
-// try sends attempts until one begins well or another would not help.
-func (j *job) try(ctx context.Context) (*answer, *failure) {
+// answerJob runs the job until the engine that will generate has begun to answer well: its status is 200
+// and, in a stream, the first content is there. Whoever gets the answer must close it. Failed attempts are
+// repeated elsewhere as long as the retry rules allow.
+func answerJob(ctx context.Context, j *job) (*answer, *failure) {
+	if f := j.tokenize(ctx); f != nil {
+		return nil, f
+	}
+	j.follow()
+	j.prepare()
+	return tryJob(ctx, j)
+}
+
+// tryJob sends attempts until one begins well or another would not help.
+func tryJob(ctx context.Context, j *job) (*answer, *failure) {
 	var first *failure
 	for {
 		j.attempts.tries++
 		j.rec.Attempts = j.attempts.tries
-		a, f := j.attempt(ctx)
+		a, f := attemptOnce(ctx, j)
 		switch {
 		case f == nil:
 			j.ownFaults()
@@ -38,8 +50,8 @@ func (j *job) try(ctx context.Context) (*answer, *failure) {
 	}
 }
 
-// attempt plans, waits for room if it must, and sends the legs.
-func (j *job) attempt(ctx context.Context) (a *answer, f *failure) {
+// attemptOnce plans, waits for room if it must, and sends the legs.
+func attemptOnce(ctx context.Context, j *job) (a *answer, f *failure) {
 	b, f := j.book(ctx)
 	if f != nil {
 		return nil, f
@@ -53,7 +65,7 @@ func (j *job) attempt(ctx context.Context) (a *answer, f *failure) {
 			h.end()
 		}
 	}()
-	j.recordPlan(b)
+	recordPlan(j, b)
 	if j.attempts.tries > 1 {
 		h.attemptID += "-r" + strconv.Itoa(j.attempts.tries-1)
 	}

@@ -13,6 +13,18 @@ import (
 // pool is left, replicas that were possibly not at fault come back first. Then come the replicas that failed
 // longest ago, which may work again. Only the replica of the newest attempt is not asked again at once.
 
+// attempts is what a job has tried so far, and what another attempt has to know of that.
+type attempts struct {
+	tries      int
+	faults     planner.FailedAttempts // what those that failed were held against
+	budgeted   bool                   // the job holds a place in the retry budget
+	failedAt   replica.ID             // where the newest that failed did
+	failedWhen phase                  // in which phase
+	avoided    []avoided              // on whom the job is not planned for its failures, oldest first
+	// Two replicas have failed alike, and said so: only one that was not asked yet can tell whose fault it is.
+	third bool
+}
+
 // notAtOnce is the length of the pause. A request that waited longer for room may find no other replica.
 const notAtOnce = time.Second
 
@@ -28,33 +40,33 @@ type avoided struct {
 // avoidFailed keeps the job from where its newest attempt failed. A decode replica that failed after a
 // prefill may have failed because it could not load the blocks, which is as likely the other end's fault: so
 // both are avoided, and the two together for good. Who has the name of one that left has failed nobody.
-func (j *job) avoidFailed(f *failure) {
+func (t *attempts) avoidFailed(plan *planner.Request, f *failure) {
 	switch {
 	case f.at == "", f.replaced:
 	case f.phase == phasePrefill:
-		j.avoid(f.at, replica.Prefill, false)
+		t.avoid(plan, f.at, replica.Prefill, false)
 	case f.source != "":
-		j.avoid(f.at, replica.Decode, true)
-		j.avoid(f.source, replica.Prefill, true)
-		j.plan.AvoidPairs = append(j.plan.AvoidPairs, planner.Pairing{Prefill: f.source, Decode: f.at})
+		t.avoid(plan, f.at, replica.Decode, true)
+		t.avoid(plan, f.source, replica.Prefill, true)
+		plan.AvoidPairs = append(plan.AvoidPairs, planner.Pairing{Prefill: f.source, Decode: f.at})
 	default:
-		j.avoid(f.at, replica.Decode, false)
+		t.avoid(plan, f.at, replica.Decode, false)
 	}
 }
 
-func (j *job) avoid(id replica.ID, role replica.Role, doubt bool) {
-	j.attempts.avoided = append(j.attempts.avoided, avoided{id, role, j.attempts.tries, time.Now(), doubt})
-	list := j.avoidedOf(role)
+func (t *attempts) avoid(plan *planner.Request, id replica.ID, role replica.Role, doubt bool) {
+	t.avoided = append(t.avoided, avoided{id, role, t.tries, time.Now(), doubt})
+	list := avoidedOf(plan, role)
 	*list = append(*list, id)
 }
 
 // avoidedOf is the planner's list of a pool. It has others as well, that are never to be asked, before those
-// of [job.avoided].
-func (j *job) avoidedOf(role replica.Role) *[]replica.ID {
+// of [attempts.avoided].
+func avoidedOf(plan *planner.Request, role replica.Role) *[]replica.ID {
 	if role == replica.Prefill {
-		return &j.plan.AvoidPrefill
+		return &plan.AvoidPrefill
 	}
-	return &j.plan.AvoidDecode
+	return &plan.AvoidDecode
 }
 
 // onlyInDoubt reports whether a is a prefill replica that did not fail itself: a decode replica failed after
@@ -63,25 +75,25 @@ func (a *avoided) onlyInDoubt() bool { return a.role == replica.Prefill && a.dou
 
 // relent lets a replica of the pool that has nobody left, or of either where no pair is, take part again. It
 // reports whether there was one. A third opinion is asked of nobody who failed.
-func (j *job) relent(none *planner.NoReplica) bool {
+func (t *attempts) relent(plan *planner.Request, none *planner.NoReplica) bool {
 	best := -1
-	for i := range j.attempts.avoided {
-		a := &j.attempts.avoided[i]
-		justNow := a.try == j.attempts.tries-1 && time.Since(a.at) < notAtOnce
+	for i := range t.avoided {
+		a := &t.avoided[i]
+		justNow := a.try == t.tries-1 && time.Since(a.at) < notAtOnce
 		if none.Pool != "pair" && none.Pool != a.role.String() || !a.doubt && justNow ||
-			j.attempts.third && !a.onlyInDoubt() {
+			t.third && !a.onlyInDoubt() {
 			continue
 		}
-		if best < 0 || a.doubt && !j.attempts.avoided[best].doubt {
+		if best < 0 || a.doubt && !t.avoided[best].doubt {
 			best = i
 		}
 	}
 	if best < 0 {
 		return false
 	}
-	a := j.attempts.avoided[best]
-	j.attempts.avoided = slices.Delete(j.attempts.avoided, best, best+1)
-	list := j.avoidedOf(a.role)
+	a := t.avoided[best]
+	t.avoided = slices.Delete(t.avoided, best, best+1)
+	list := avoidedOf(plan, a.role)
 	for i, id := range slices.Backward(*list) {
 		if id == a.id {
 			*list = slices.Delete(*list, i, i+1)

@@ -94,15 +94,15 @@ func TestARequestFindsTheReplicasThatWork(t *testing.T) {
 func TestWhoFailedIsAskedAgainAfterAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := &job{}
-		j.avoid("d0", replica.Decode, false)
+		j.attempts.avoid(&j.plan, "d0", replica.Decode, false)
 		j.attempts.tries = 1
 		none := &planner.NoReplica{Pool: "decode"}
 		time.Sleep(notAtOnce - time.Millisecond)
-		if j.relent(none) || len(j.plan.AvoidDecode) != 1 {
+		if j.attempts.relent(&j.plan, none) || len(j.plan.AvoidDecode) != 1 {
 			t.Error("it is asked again at once")
 		}
 		time.Sleep(time.Millisecond)
-		if !j.relent(none) || len(j.plan.AvoidDecode) != 0 {
+		if !j.attempts.relent(&j.plan, none) || len(j.plan.AvoidDecode) != 0 {
 			t.Error("it is not asked again, though nobody else is left")
 		}
 	})

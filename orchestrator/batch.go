@@ -59,7 +59,7 @@ func (q *request) eachPrompt(
 		j.of.batch = state
 		group.Go(func() (err error) {
 			defer broke.keep(&err)
-			if f := j.serve(ctx, func(d *delivery) *failure { return use(ctx, i, d) }); f != nil {
+			if f := serveJob(ctx, j, func(d *delivery) *failure { return use(ctx, i, d) }); f != nil {
 				return &siblingFailed{f}
 			}
 			return nil

@@ -3,8 +3,6 @@ package orchestrator
 import (
 	"time"
 
-	"github.com/cespare/xxhash/v2"
-
 	"github.com/tandem-router/tandem/internal/engine"
 	"github.com/tandem-router/tandem/orchestrator/outlier"
 	"github.com/tandem-router/tandem/orchestrator/planner"
@@ -47,21 +45,17 @@ func (f *failure) outlierKind() (kind outlier.Kind, is bool) {
 	}
 }
 
-// fingerprint tells the requests of clients apart: one that is sent again has the same, and so has the rest
-// of its answer wherever that broke off.
-func (j *job) fingerprint() uint64 { return xxhash.Sum64(j.first().req.Raw) }
-
 // failedOn holds a failed attempt against the replica or pair at fault. came is the arrival of the request,
 // and began the begin of the attempt: requests that came together and disturbed each other prove nothing
 // about any replica.
 func (e *env) failedOn(
-	b *planner.Booking, f *failure, request uint64, came, began time.Time,
+	b *planner.Booking, f *failure, fingerprint uint64, came, began time.Time,
 ) planner.FailedAttempt {
 	fault, now := f.blame(b), time.Now()
 	if e.fleet.Asleep(b.Prefill.ID) || e.fleet.Asleep(b.Decode.ID) {
 		fault = planner.Fault{} // what an engine leaves undone in its sleep is no failure
 	}
-	fault.Request = request
+	fault.Request = fingerprint
 	fault.Took, fault.At = now.Sub(began), now
 	e.m.Failures.Count(b, fault)
 	if fault.Kind == outlier.Broken && fault.On != planner.Nobody {
@@ -88,17 +82,4 @@ func (e *env) passedOn(b *planner.Booking, f *failure, began time.Time) {
 		return
 	}
 	e.failedOn(b, f, 0, began, began)
-}
-
-// ownFaults notes that a request which failed before has begun well elsewhere: whoever failed it is the
-// cause.
-func (j *job) ownFaults() {
-	j.planner.OwnAll(j.attempts.faults, time.Now())
-	j.attempts.faults = nil
-}
-
-// excuse takes back what the attempts of a job were held against: the request is the cause, or nobody knows.
-func (j *job) excuse(cause bool) {
-	j.trials.Announce(j.planner.ExcuseAll(j.attempts.faults, cause, time.Now()))
-	j.attempts.faults = nil
 }

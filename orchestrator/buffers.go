@@ -4,17 +4,17 @@ import "sync"
 
 // buffers are bodies on their way to and from engines, used again. A profile asked for them: they were a
 // quarter of all bytes allocated.
-var buffers = sync.Pool{New: func() any { return new([]byte) }}
+var buffers sync.Pool
 
 // handles are the empty ones of the pool's pointers, so that giving a buffer back allocates nothing either.
-var handles = sync.Pool{New: func() any { return new([]byte) }}
+var handles sync.Pool
 
 // keepBuffer is the largest buffer that is kept: a few long prompts must not hold memory for good.
 const keepBuffer = 1 << 20
 
 // borrow returns an empty buffer with room for n bytes.
 func borrow(n int) []byte {
-	handle := buffers.Get().(*[]byte)
+	handle := taken(&buffers)
 	b := *handle
 	*handle = nil
 	handles.Put(handle)
@@ -27,8 +27,16 @@ func borrow(n int) []byte {
 // giveBuffer takes a buffer back. Nobody may use it, or anything that shares its memory, from then on.
 func giveBuffer(b []byte) {
 	if cap(b) > 0 && cap(b) <= keepBuffer {
-		handle := handles.Get().(*[]byte)
+		handle := taken(&handles)
 		*handle = b
 		buffers.Put(handle)
 	}
+}
+
+// taken takes a pointer out of a pool, or makes one.
+func taken(from *sync.Pool) *[]byte {
+	if b, ok := from.Get().(*[]byte); ok {
+		return b
+	}
+	return new([]byte)
 }

@@ -27,7 +27,7 @@ func TestNothingIsPredictedWhereNoCacheIsRead(t *testing.T) {
 		}
 		e := &env{telemetry: telemetry{m: newMetrics(prometheus.NewRegistry())}}
 		j := (&request{env: e, snapshot: &snapshot{}}).newJob(req, 0)
-		j.recordPlan(&planner.Booking{Decision: &planner.Decision{Matched: 64}})
+		recordPlan(j, &planner.Booking{Decision: &planner.Decision{Matched: 64}})
 		if j.rec.Captured != want {
 			t.Errorf("%s: %d tokens are predicted, want %d", body, j.rec.Captured, want)
 		}

@@ -3,38 +3,37 @@ package orchestrator
 import (
 	"context"
 	"errors"
-	"net/http"
 
 	"github.com/tandem-router/tandem/orchestrator/answers"
 )
 
-// cached serves a request for a model from the answer cache if there is a cache, or else by do.
-func cached[A answers.Repeatable](
-	ctx context.Context, q *request, model string, what A, do func(*request, context.Context, A) *failure,
+// throughCache serves a request for a model from the answer cache if there is a cache, or else by do.
+func throughCache[A answers.Repeatable](
+	ctx context.Context, q *request, model string, what A, do func(context.Context, *request, A) *failure,
 ) *failure {
 	cache := q.answers
 	if cache == nil {
-		return do(q, ctx, what)
+		return do(ctx, q, what)
 	}
-	out, err := cache.Serve(ctx, &answers.Asked{
+	out, err := cache.Respond(ctx, &answers.Asked{
 		Config: &q.cfg.AnswerCache, Path: q.path, Query: q.r.URL.RawQuery, Header: q.r.Header, Model: model,
 		What: what, To: q.w,
-		Answer: func(ctx context.Context) error { return asError(do(q, ctx, what)) },
+		Answer: func(ctx context.Context) error { return asError(do(ctx, q, what)) },
 		Apart: func(ctx context.Context, to *answers.Recorder) answers.Computation {
 			own := q.apart(ctx, to)
 			return func() (out answers.Outcome, err error) {
-				defer func() { out = answers.Outcome{Mode: own.outcome.mode, Record: own.outcome.rec} }()
+				defer func() { out = answers.Outcome{Mode: own.outcome.mode, Decided: own.outcome.rec} }()
 				var broke crash
 				defer broke.keep(&err)
-				return out, asError(do(own, ctx, what))
+				return out, asError(do(ctx, own, what))
 			}
 		},
 	})
 	if out.Mode != "" {
 		q.outcome.mode = out.Mode
 	}
-	if out.Record != nil {
-		q.outcome.rec = out.Record
+	if out.Decided != nil {
+		q.outcome.rec = out.Decided
 	}
 	return cacheFailure(ctx, out.Led, err)
 }
@@ -66,17 +65,4 @@ func cacheFailure(ctx context.Context, led bool, err error) *failure {
 		return lost(unwritten.Err)
 	}
 	return refuse(kindPanic, site{phase: phaseStream})
-}
-
-// apart is a request of its own that asks what q asks. It runs until ctx ends, and its client is to. Its
-// outcome is its own.
-func (q *request) apart(ctx context.Context, to *answers.Recorder) *request {
-	own := *q
-	own.r, own.outcome = q.r.Clone(ctx), requestOutcome{mode: q.outcome.mode}
-	own.w = &client{
-		ResponseWriter: to, rc: *http.NewResponseController(to), limit: q.w.limit, shows: q.w.shows,
-		count: q.w.count,
-	}
-	to.Streams = func() bool { return own.w.stream }
-	return &own
 }

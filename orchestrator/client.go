@@ -148,8 +148,8 @@ func (c *client) streams() {
 // Begun reports whether the answer has begun.
 func (c *client) Begun() bool { return c.begun }
 
-// Begin begins an answer as a stored one, or that of another request, began.
-func (c *client) Begin(head answercache.Head) {
+// BeginAs begins an answer as a stored one, or that of another request, began.
+func (c *client) BeginAs(head answercache.Head) {
 	maps.Copy(c.Header(), head.Header)
 	if head.Stream {
 		c.streams()
@@ -157,7 +157,7 @@ func (c *client) Begin(head answercache.Head) {
 	c.WriteHeader(head.Status)
 }
 
-// Send writes a part of an answer that [client.Begin] began. A part of a stream has this many events.
+// Send writes a part of an answer that [client.BeginAs] began. A part of a stream has this many events.
 func (c *client) Send(part []byte, stream bool, events int) error {
 	if !stream {
 		_, err := c.Write(part)
@@ -218,14 +218,14 @@ func (c *client) fail(f *failure, kind openai.Kind) {
 
 // refuse answers with the failure's status.
 func (c *client) refuse(f *failure, kind openai.Kind) {
-	answer, h := f.shaped(kind), c.Header()
+	reply, h := f.shaped(kind), c.Header()
 	if f.retryAfter > 0 {
 		h.Set("Retry-After", strconv.Itoa(max(1, int((f.retryAfter+time.Second-1)/time.Second))))
-	} else if answer.status == http.StatusServiceUnavailable || answer.status == http.StatusTooManyRequests {
+	} else if reply.status == http.StatusServiceUnavailable || reply.status == http.StatusTooManyRequests {
 		h.Set("Retry-After", "1")
 	}
-	typ := cmp.Or(answer.contentType, "application/json")
-	_ = c.whole(answer.status, typ, answer.body, nil) // the client's connection is the server's to judge
+	typ := cmp.Or(reply.contentType, "application/json")
+	_ = c.whole(reply.status, typ, reply.body, nil) // the client's connection is the server's to judge
 }
 
 // breakOff ends a stream with an error event, unless the engine's own has gone out, and with what stands at

@@ -135,12 +135,12 @@ func TestLateClockIsNoClientThatLeft(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errPhaseTimeout)
 	f := goneFailure(ctx, site{phase: "handoff"})
-	if f.answer.status != http.StatusGatewayTimeout || f.owner() != ownerRouter {
+	if f.reply.status != http.StatusGatewayTimeout || f.owner() != ownerRouter {
 		t.Errorf("%+v", f)
 	}
 	ctx, cancel = context.WithCancelCause(t.Context())
 	cancel(nil)
-	if f := goneFailure(ctx, site{phase: "handoff"}); f.answer.status != clientGone {
+	if f := goneFailure(ctx, site{phase: "handoff"}); f.reply.status != clientGone {
 		t.Errorf("%+v", f)
 	}
 }

@@ -2,7 +2,6 @@ package orchestrator
 
 import (
 	"fmt"
-	"net/http"
 	"runtime/debug"
 	"sync"
 )
@@ -44,31 +43,4 @@ func (c *crash) again() {
 	if c.first != nil {
 		panic(c.first)
 	}
-}
-
-// Panicked logs the panic of a call that is none of a client's.
-func (o *Orchestrator) Panicked(value any, stack []byte) { o.panics.Report("grpc", value, stack) }
-
-// crashed answers a request whose handler panicked: 500 where nothing has been sent, else the connection is
-// cut. To be deferred.
-func (q *request) crashed() {
-	v := recover()
-	switch p, brought := v.(*panicked); {
-	case v == nil:
-		return
-	case v == http.ErrAbortHandler:
-		panic(v)
-	case brought:
-		v = p
-	default:
-		v = &panicked{v, debug.Stack()}
-	}
-	p := v.(*panicked)
-	q.outcome.result, q.outcome.status = "panic", http.StatusInternalServerError
-	q.log.Error("a request panicked, which is a bug of this router: please report it", "id", q.id, "path",
-		q.path, "error", p.Error(), "stack", string(p.stack))
-	if q.w.begun {
-		panic(http.ErrAbortHandler)
-	}
-	q.fail(refuse(kindPanic, site{phase: phaseServe, err: p}))
 }

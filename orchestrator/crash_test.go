@@ -49,7 +49,7 @@ func TestPanicBehindTheAnswer(t *testing.T) {
 				if f != nil {
 					return f
 				}
-				return q.newJob(req, 0).serve(ctx, func(*delivery) *failure {
+				return serveJob(ctx, q.newJob(req, 0), func(*delivery) *failure {
 					if begun {
 						_ = q.w.send([]byte("data: {}\n\n"))
 					}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/http"
 	"strconv"
 	"time"
 
@@ -85,7 +86,7 @@ func (d *delivery) settle(f *failure) {
 	}
 	h.end()
 	if !a.first.IsZero() {
-		j.rememberText(h.b)
+		rememberText(j, h.b)
 	}
 }
 
@@ -146,7 +147,7 @@ func (d *delivery) replace(
 	if f != nil {
 		return notPossible, f
 	}
-	b, f := rest.begin(ctx)
+	b, f := beginRest(ctx, rest)
 	switch {
 	case f != nil && f.kind == kindDiverged:
 		return diverged, f
@@ -175,7 +176,7 @@ func (d *delivery) endsHere(ctx context.Context, err error, blamed planner.Faile
 		return notPossible
 	case len(root.rec.Continued) >= mostContinued:
 		return tooOften
-	case !root.mayGoOn(ctx, blamed):
+	case !mayGoOn(ctx, root, blamed):
 		return noBudget
 	}
 	return ""
@@ -210,10 +211,10 @@ func (d *delivery) restJob(blamed planner.FailedAttempt) (*job, *failure) {
 		attempts: attempts{faults: planner.FailedAttempts{blamed}},
 	}
 	id := root.rec.ID + "-c" + strconv.Itoa(len(root.rec.Continued)+1)
-	j.rec = observe.NewRecord(id, root.rec.Path, time.Now(), root.rec.Config)
+	j.rec = observe.NewRecord(id, root.rec.Path, time.Now(), root.inForce)
 	j.rec.Model = root.rec.Model
 	j.prepare()
-	j.avoidForRest(a.to.Member.ID)
+	avoidForRest(j, a.to.Member.ID)
 	return j, nil
 }
 
@@ -247,4 +248,54 @@ func (d *delivery) ownError() {
 	}
 	d.notContinued(why)
 	a.end.bad = a.end.bad.withNotContinued(d.job.rec.NotContinued)
+}
+
+// serveJob gets the answer, lets give deliver it to the client, and closes the books behind it, a panic
+// included.
+func serveJob(ctx context.Context, j *job, give func(d *delivery) *failure) (f *failure) {
+	a, f := answerJob(ctx, j)
+	if f != nil {
+		finish(j, f, nil)
+		return f
+	}
+	f = refuse(kindPanic, site{phase: phaseStream})
+	d := &delivery{job: j, current: a}
+	defer func() {
+		d.settle(f)
+		finish(j, f, d.current)
+	}()
+	f = give(d)
+	return f
+}
+
+// finish closes the books of a job: what was delivered, and the record for people.
+func finish(j *job, f *failure, a *answer) {
+	j.rec.Phases.Total = ms(time.Since(j.start))
+	j.rec.Outcome, j.rec.Status = "ok", http.StatusOK
+	j.rec.Prompt = cmp.Or(j.rec.Prompt, j.count) // there may have been no plan
+	if f != nil {
+		j.rec.Outcome, j.rec.Status = f.name(), f.reply.status
+		j.rec.NotRetried = f.notRetried
+		j.rec.Prompt = cmp.Or(f.counted(), j.rec.Prompt)
+		if j.rec.Reason == "" {
+			j.rec.Reason = f.Error()
+		}
+	}
+	if a != nil {
+		kept := a.j.rest.kept
+		j.rec.Output = kept + a.usage.output
+		if a.usage.promptTokens > 0 {
+			j.rec.Prompt = max(0, a.usage.promptTokens-kept)
+		}
+		countTokens(j, f, a.split())
+		if f == nil {
+			j.captures.Note(func() observe.Served { return servedBy(j) })
+		}
+	}
+	if j.spans.On() {
+		j.span.SetAttributes(observe.AttrModel.String(j.rec.Model))
+	}
+	j.m.Took(j.rec)
+	j.ring.Add(j.rec)
+	j.admin.Ended(j.rec)
 }

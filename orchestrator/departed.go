@@ -60,12 +60,3 @@ func (d *departures) forget(ago time.Duration, now time.Time, f func(name string
 		}
 	}
 }
-
-// forgetDeparted deletes the series of those who left so long ago that only long streams of theirs can run
-// still.
-func (o *Orchestrator) forgetDeparted(now time.Time) {
-	o.departures.forget(o.Config().Timeouts.Answer+time.Minute, now, func(name string) {
-		o.m.Families.Forget(name)
-		o.fleet.ForgetSeries(name)
-	})
-}

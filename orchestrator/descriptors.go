@@ -1,10 +1,5 @@
 package orchestrator
 
-import (
-	"sync/atomic"
-	"time"
-)
-
 const (
 	ownFiles   = 64 // descriptors for listeners, event streams, metrics of engines, files and the admin listener
 	eachFiles  = 3  // for a client: its connection and one to an engine of each pool
@@ -19,17 +14,4 @@ func clientConns(files uint64) int {
 		return 0
 	}
 	return int(min(max(leastConns, (max(files, ownFiles)-ownFiles)/eachFiles), mostConns))
-}
-
-// refusedClients returns what is told of each client that found no place, and says so once a minute.
-func (o *Orchestrator) refusedClients(most int) func() {
-	var said atomic.Int64
-	began := time.Now()
-	return func() {
-		now := int64(time.Since(began)/time.Minute) + 1
-		if said.Swap(now) != now {
-			o.log.Warn("clients are refused: file descriptors are kept for the engines; raise the limit of open "+
-				"files (ulimit -n, LimitNOFILE)", "connections", most)
-		}
-	}
 }

@@ -1,22 +1,28 @@
 package orchestrator
 
 import (
+	"log/slog"
 	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/tandem-router/tandem/connector"
+	"github.com/tandem-router/tandem/decode"
 	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/liveness"
+	"github.com/tandem-router/tandem/internal/panics"
 	"github.com/tandem-router/tandem/internal/tokenizer"
 	"github.com/tandem-router/tandem/orchestrator/admin"
 	"github.com/tandem-router/tandem/orchestrator/answers"
 	"github.com/tandem-router/tandem/orchestrator/fleet"
 	"github.com/tandem-router/tandem/orchestrator/observe"
+	"github.com/tandem-router/tandem/orchestrator/planner"
 	"github.com/tandem-router/tandem/orchestrator/trials"
+	"github.com/tandem-router/tandem/prefill"
 )
 
 // env is what requests and their jobs need of the router, whatever the configuration is. The router has one,
@@ -38,6 +44,22 @@ type env struct {
 	admin     *admin.Admin
 }
 
+// telemetry is where what happens is told. Immutable after New.
+type telemetry struct {
+	log    *slog.Logger
+	panics panics.Guard
+	spans  *observe.Tracer
+	reg    *prometheus.Registry
+	m      *observe.Metrics
+}
+
+// decisions are made over the two pools. Immutable after New; each has a guard of its own.
+type decisions struct {
+	prefill *prefill.Pool
+	decode  *decode.Pool
+	planner *planner.Planner
+}
+
 // traffic counts what runs now. Each request counts itself in and out. Safe for concurrent use.
 type traffic struct {
 	inflight atomic.Int64
@@ -50,6 +72,9 @@ type traffic struct {
 func (t *traffic) retryBudget(cfg *config.Config) int64 {
 	return max(int64(cfg.Retry.Min), int64(cfg.Retry.Share*float64(t.inflight.Load())))
 }
+
+// InFlight tells how many requests are being served.
+func (t *traffic) InFlight() int { return int(t.inflight.Load()) }
 
 // giveBacks are what gives blocks back now, beside the requests that they were for.
 type giveBacks struct {
@@ -96,3 +121,9 @@ type origin struct {
 	span     trace.Span
 	seen     *observe.UnderWay // nil until the request is admitted
 }
+
+// otherPath is the path label of requests for what does not exist: what clients make up is no label.
+const otherPath = "other"
+
+// ms is a duration as records say it.
+func ms(d time.Duration) float64 { return observe.Millis(d) }

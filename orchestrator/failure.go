@@ -21,7 +21,7 @@ import (
 type failure struct {
 	kind failureKind
 	site
-	answer errorAnswer
+	reply errorAnswer // what the client gets
 
 	delivered    bool   // the client has the engine's own event about it
 	notContinued string // why no engine continued the stream that broke off, "" of others
@@ -55,20 +55,20 @@ func refuse(kind failureKind, s site) *failure {
 	row := &failureTable[kind]
 	message := cmp.Or(s.words, strings.ReplaceAll(row.words, "{phase}", string(s.phase)))
 	body := openai.AppendError(nil, message, errorType(row.status), "", row.status)
-	return &failure{kind: kind, site: s, answer: errorAnswer{status: row.status, body: body}}
+	return &failure{kind: kind, site: s, reply: errorAnswer{status: row.status, body: body}}
 }
 
 // answered makes a failure of an engine's own error answer or error event, which the client gets as it is.
 func answered(kind failureKind, s site, body []byte, contentType string) *failure {
 	return &failure{
 		kind: kind, site: s,
-		answer: errorAnswer{status: s.status, body: openai.Scrub(nil, body), contentType: contentType},
+		reply: errorAnswer{status: s.status, body: openai.Scrub(nil, body), contentType: contentType},
 	}
 }
 
 // leftBy is the failure of a request whose client left. The client gets nothing.
 func leftBy(s site) *failure {
-	return &failure{kind: kindClientGone, site: s, answer: errorAnswer{status: clientGone}}
+	return &failure{kind: kindClientGone, site: s, reply: errorAnswer{status: clientGone}}
 }
 
 // lost is a client that stopped reading.
@@ -84,8 +84,8 @@ func badRequest(err error) *failure {
 	if !ok {
 		return refuse(kindBadRequest, s)
 	}
-	answer := errorAnswer{status: http.StatusBadRequest, body: bad.Append(nil)}
-	return &failure{kind: kindBadRequest, site: s, answer: answer}
+	reply := errorAnswer{status: http.StatusBadRequest, body: bad.Append(nil)}
+	return &failure{kind: kindBadRequest, site: s, reply: reply}
 }
 
 func (f *failure) row() *failureRow { return &failureTable[f.kind] }
@@ -107,8 +107,8 @@ func (f *failure) owner() owner {
 	switch {
 	case !f.own():
 		return f.row().owner
-	case f.forgotten(), f.answer.status >= http.StatusInternalServerError,
-		f.answer.status == http.StatusTooManyRequests:
+	case f.forgotten(), f.reply.status >= http.StatusInternalServerError,
+		f.reply.status == http.StatusTooManyRequests:
 		return ownerEngine
 	}
 	return ownerClient
@@ -124,7 +124,7 @@ func (f *failure) mayRetry() bool {
 
 // answered reports whether an engine itself said that it failed.
 func (f *failure) answered() bool {
-	return f.kind == kindMisplaced || f.own() && f.answer.status >= http.StatusInternalServerError
+	return f.kind == kindMisplaced || f.own() && f.reply.status >= http.StatusInternalServerError
 }
 
 // harmless reports whether the failed attempt cost no engine any work that another attempt would multiply.
@@ -147,7 +147,7 @@ func (f *failure) tells() bool { return f.own() || f.kind == kindBadParams }
 
 // forgotten reports whether an engine does not know the model, which it served when it was asked last: an
 // adapter may have been unloaded there.
-func (f *failure) forgotten() bool { return f.own() && f.answer.status == http.StatusNotFound }
+func (f *failure) forgotten() bool { return f.own() && f.reply.status == http.StatusNotFound }
 
 // gone reports whether the client left.
 func (f *failure) gone() bool { return f.kind == kindClientGone }
@@ -159,11 +159,11 @@ var refusedTokens = regexp.MustCompile(`your prompt contains ([0-9]{1,9}) input 
 // counted is how many tokens the prompt has according to an engine that refused the prompt as too long, 0
 // where the engine does not say. The router may have estimated another number.
 func (f *failure) counted() int {
-	if !f.own() || f.answer.status != http.StatusBadRequest {
+	if !f.own() || f.reply.status != http.StatusBadRequest {
 		return 0
 	}
 	n := 0
-	if m := refusedTokens.FindSubmatch(f.answer.body); m != nil {
+	if m := refusedTokens.FindSubmatch(f.reply.body); m != nil {
 		n, _ = strconv.Atoi(string(m[1])) // a few digits
 	}
 	return n
@@ -184,11 +184,11 @@ func (f *failure) cause() string {
 	case f.err != nil:
 		return f.err.Error()
 	case f.kind == kindErrorEvent:
-		return fmt.Sprintf("the engine's stream told of an error with status %d", f.answer.status)
+		return fmt.Sprintf("the engine's stream told of an error with status %d", f.reply.status)
 	case f.own():
-		return fmt.Sprintf("the engine answered with status %d", f.answer.status)
+		return fmt.Sprintf("the engine answered with status %d", f.reply.status)
 	}
-	return fmt.Sprintf("%s, status %d", strings.ReplaceAll(f.name(), "_", " "), f.answer.status)
+	return fmt.Sprintf("%s, status %d", strings.ReplaceAll(f.name(), "_", " "), f.reply.status)
 }
 
 func (f *failure) Unwrap() error { return f.err }
@@ -243,7 +243,7 @@ func (f *failure) heard(ctx context.Context) *failure {
 
 // shaped is what a client of this API gets of f, in the words of the API.
 func (f *failure) shaped(kind openai.Kind) errorAnswer {
-	a := f.answer
+	a := f.reply
 	if ours := !f.own() || f.phase == phasePrefill; kind == openai.Messages && ours && !f.gone() {
 		return errorAnswer{
 			status: a.status, body: kind.Error(nil, openai.Message(a.body), errorType(a.status), a.status),
@@ -263,7 +263,7 @@ func (f *failure) onSpan() string {
 
 // event is the failure as the last of a stream that has begun, in which sent events have gone out.
 func (f *failure) event(kind openai.Kind, sent int) []byte {
-	status := f.answer.status
+	status := f.reply.status
 	if status < 400 || status == clientGone {
 		status = http.StatusBadGateway
 	}

@@ -100,7 +100,7 @@ func TestWordsOfAFailure(t *testing.T) {
 		"`n` is too large.":                      badRequest(&openai.BadRequest{Message: "`n` is too large."}),
 		"The request body cannot be read.":       badRequest(errors.New("cut")),
 	} {
-		if got := openai.Message(f.answer.body); got != want {
+		if got := openai.Message(f.reply.body); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
@@ -120,7 +120,7 @@ func TestAFailureDoesNotChange(t *testing.T) {
 	if gone := f.heard(ctx); !gone.gone() || gone.cutAt != "d" {
 		t.Errorf("a client that left hears %v at %q", gone, gone.cutAt)
 	}
-	if f.site != was.site || f.kind != was.kind || f.answer.status != http.StatusBadGateway || f.delivered ||
+	if f.site != was.site || f.kind != was.kind || f.reply.status != http.StatusBadGateway || f.delivered ||
 		f.notRetried+f.notContinued != "" {
 		t.Errorf("%+v", f)
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/engine"
 	"github.com/tandem-router/tandem/internal/openai"
 	"github.com/tandem-router/tandem/orchestrator/fleet"
@@ -17,12 +18,12 @@ import (
 // parameters. rec is of the decision that it came of, nil where none was made.
 //
 // Long: one exchange, in its order.
-func (q *request) forward(
-	ctx context.Context, to *fleet.Endpoint, p *passthrough, rec *observe.Record,
+func forward(
+	ctx context.Context, q *request, to *fleet.Endpoint, p *passthrough, rec *observe.Record,
 ) (f *failure) {
 	to.Begin()
 	defer to.End()
-	if rec == nil || q.uncounted(p, to) {
+	if rec == nil || p.uncounted(q.path, to) {
 		end := to.Uncounted()
 		if !p.acts { // an engine may go on with that when it has answered
 			defer end()
@@ -30,7 +31,7 @@ func (q *request) forward(
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	timeout, late := q.answerBy(p)
+	timeout, late := p.answerBy(&q.cfg.Timeouts)
 	timer := time.AfterFunc(timeout, func() { cancel(late) })
 	defer timer.Stop()
 	ctx, span := q.spans.PassedLeg(ctx, q.r.Method, q.path, p.model, &to.Member)
@@ -38,7 +39,7 @@ func (q *request) forward(
 	defer func() { span.Passed(f.onSpan(), status) }()
 	r := &engine.Request{
 		Method: q.r.Method, Path: enginePath(q.r), Body: p.body, ContentType: p.contentType, Idempotent: p.again,
-		ID: q.passedID(p),
+		ID: p.id(q.id),
 	}
 	r.Header = passPriority(nil, q.r.Header)
 	era := to.CacheEpoch()
@@ -52,7 +53,7 @@ func (q *request) forward(
 	contentType := resp.Header.Get("Content-Type")
 	if strings.HasPrefix(contentType, "text/event-stream") && resp.Status == http.StatusOK {
 		s := &eventReader{resp: resp, kind: q.kind, at: to.Member.ID, idle: q.cfg.Timeouts.DecodeIdle}
-		return q.forwardStream(ctx, s, timer, rec, func() *failure { return formerEra(phaseDecode, to, era) })
+		return forwardStream(ctx, q.w, s, timer, rec, func() *failure { return formerEra(phaseDecode, to, era) })
 	}
 	if resp.Status >= 300 {
 		return refusal(ctx, phaseDecode, to, resp, int64(q.cfg.Limits.AnswerBytes))
@@ -73,27 +74,27 @@ func (q *request) forward(
 // uncounted reports whether its lease does not tell what a passed request is for the engine, which may make a
 // request of each text that it is to encode, of each part of a recording and of each prompt of a list, may
 // choose the rank itself, and may go on when it has answered.
-func (q *request) uncounted(p *passthrough, to *fleet.Endpoint) bool {
-	return p.encodes || p.acts || p.contentType != "application/json" || q.path == "/v1/completions" ||
-		q.path == "/v1/responses" && to.Member.Pinned()
+func (p *passthrough) uncounted(path string, to *fleet.Endpoint) bool {
+	return p.encodes || p.acts || p.contentType != "application/json" || path == "/v1/completions" ||
+		path == "/v1/responses" && to.Member.Pinned()
 }
 
-// passedID is the id under which engines get a passed request: another one when it is sent again, since the
-// first may be in use.
-func (q *request) passedID(p *passthrough) string {
+// id is the id under which engines get a passed request: another one than that of the request when it is
+// sent again, since the first may be in use.
+func (p *passthrough) id(of string) string {
 	if p.resent {
-		return q.id + "-r1"
+		return of + "-r1"
 	}
-	return q.id
+	return of
 }
 
 // answerBy is how long an engine may take, and what ends it then: up to the head of a stream or the answer to
 // a question, or else to the end of a whole answer.
-func (q *request) answerBy(p *passthrough) (timeout time.Duration, late error) {
+func (p *passthrough) answerBy(limits *config.Timeouts) (timeout time.Duration, late error) {
 	if p.stream || p.again {
-		return q.cfg.Timeouts.DecodeFirst, errPhaseTimeout
+		return limits.DecodeFirst, errPhaseTimeout
 	}
-	return q.cfg.Timeouts.Answer, errAnswerLate
+	return limits.Answer, errAnswerLate
 }
 
 // enginePath is the path that the router matched, which is on the list of serve.go, with the client's query.
@@ -120,8 +121,8 @@ func visible(query string) string {
 
 // forwardStream passes a stream on from its first content, unless former says then that it may be wrong.
 // Until then it has the time of a first token.
-func (q *request) forwardStream(
-	ctx context.Context, s *eventReader, t *time.Timer, rec *observe.Record, former func() *failure,
+func forwardStream(
+	ctx context.Context, w *client, s *eventReader, t *time.Timer, rec *observe.Record, former func() *failure,
 ) *failure {
 	defer s.buffers.drop()
 	said, err := s.readFirst()
@@ -135,10 +136,10 @@ func (q *request) forwardStream(
 	if f := former(); f != nil {
 		return f
 	}
-	f := s.stream(ctx, func(events []byte, n int) *failure { return q.w.events(events, n, rec) })
+	f := s.stream(ctx, func(events []byte, n int) *failure { return w.events(events, n, rec) })
 	switch {
 	case f == nil:
-		q.w.begin(rec) // a stream without an event is one
+		w.begin(rec) // a stream without an event is one
 	case f.owner() == ownerClient, ctx.Err() != nil:
 	default:
 		if rec != nil {

@@ -80,7 +80,7 @@ func (h *handoff) run(ctx context.Context) (*answer, *failure) {
 		return h.local(ctx)
 	}
 	var f *failure
-	if h.ids, f = h.j.legIDs(ctx, &h.b.Decode); f != nil {
+	if h.ids, f = h.j.idsFor(ctx, &h.b.Decode); f != nil {
 		return nil, f
 	}
 	h.pair = connector.Pair{Prefill: h.b.Prefill, Decode: h.b.Decode, AttemptID: h.attemptID, IDs: h.ids != nil}

@@ -1,12 +1,9 @@
 package orchestrator
 
 import (
-	"context"
-
 	"github.com/tandem-router/tandem/internal/openai"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/internal/tokenizer"
-	"github.com/tandem-router/tandem/orchestrator/fleet"
 )
 
 // promptIDs are the token ids of a prompt, with their origin. They name the prompt's blocks for the index,
@@ -49,53 +46,15 @@ func (p *promptIDs) legs(d *replica.Replica) *legIDs {
 	return &p.legIDs
 }
 
-// legsFor returns the ids for the two legs of a pair with the decode replica d: see [promptIDs.legs].
-func (j *job) legsFor(d *replica.Replica) *legIDs { return j.ids.legs(d) }
-
-// idsJSON is the prompt's token ids as JSON, which has been made by then.
-func (j *job) idsJSON() []byte { return j.ids.json }
-
-// idsLen is how many token ids the prompt has.
-func (j *job) idsLen() int { return len(j.ids.list) }
-
-// counted reports whether the number of tokens is that of token ids, and no estimate.
-func (j *job) counted() bool { return j.ids != nil }
-
-func (j *job) exact() bool { return j.ids != nil && j.ids.exact }
-
-// legIDs returns the ids that both legs of a pair with the decode replica d carry, nil where both carry the
-// client's own body. Where those that are known are of another release than d, as in a rolling upgrade, an
-// engine of d's release is asked.
-func (j *job) legIDs(ctx context.Context, d *replica.Replica) (*legIDs, *failure) {
-	if !j.exact() || !reuses(&d.Facts, j.req.Kind) {
-		return nil, nil
+// reuses reports whether an engine takes the prompt's ids on the decode leg of a request of this kind.
+func reuses(f *replica.Facts, kind openai.Kind) bool {
+	switch kind {
+	case openai.Chat:
+		return f.ReuseIDs
+	case openai.Messages:
+		return f.ReuseOther.Messages
+	case openai.Responses:
+		return f.ReuseOther.Responses
 	}
-	if ids := j.legsFor(d); ids != nil {
-		return ids, nil
-	}
-	if f := j.tokenizeFor(ctx, d); f != nil {
-		return nil, f
-	}
-	ids := j.legsFor(d)
-	if ids == nil && (j.req.Kind == openai.Messages || j.req.Kind == openai.Responses) {
-		// They are split by ids or not at all.
-		return nil, refuse(kindNoIDs, site{phase: phaseTokenize})
-	}
-	return ids, nil
-}
-
-// tokenizeFor finds the ids that engines of d's release make of the prompt. Where none of them tells, those
-// that are known stay, for the index.
-func (j *job) tokenizeFor(ctx context.Context, d *replica.Replica) *failure {
-	release := d.Facts.Release()
-	other := func(r *fleet.Endpoint) bool { return !r.Member.Facts.Release().Agrees(release) }
-	result, f := j.resolved(ctx, func(ctx context.Context) tokenizer.Result {
-		return j.askAny(ctx, other)
-	})
-	if ids := newPromptIDs(&result, nil); f == nil && ids != nil {
-		j.ids, j.count = ids, result.Count
-		j.plan.Tokens, j.plan.Exact = j.count, j.exact()
-		j.nameBlocks()
-	}
-	return f
+	return true
 }

@@ -108,7 +108,7 @@ func TestSecondTurnGoesWhereTheFirstWas(t *testing.T) {
 					func(r *observe.Record) bool {
 						return r.Captured > 0 && r.Captured == r.Delivered && r.Decision.Held > 0
 					})
-				for _, s := range w.o.Status().Replicas {
+				for _, s := range w.o.State().Status().Replicas {
 					book, err := json.Marshal(s.Book)
 					if want := `"index":"approximate"`; err != nil || !bytes.Contains(book, []byte(want)) {
 						w.t.Errorf("%s: %s, want %s", s.Name, book, want)

@@ -1,12 +1,12 @@
 package orchestrator
 
 import (
-	"cmp"
 	"context"
-	"net/http"
 	"sync/atomic"
-	"time"
 
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/openai"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/orchestrator/observe"
@@ -50,86 +50,12 @@ type batchState struct {
 	begun atomic.Bool // a prompt has had room
 }
 
-// attempts is what a job has tried so far, and what another attempt has to know of that.
-type attempts struct {
-	tries      int
-	faults     planner.FailedAttempts // what those that failed were held against
-	budgeted   bool                   // the job holds a place in the retry budget
-	failedAt   replica.ID             // where the newest that failed did
-	failedWhen phase                  // in which phase
-	avoided    []avoided              // on whom the job is not planned for its failures, oldest first
-	// Two replicas have failed alike, and said so: only one that was not asked yet can tell whose fault it is.
-	third bool
-}
-
 // restOfAnswer is what the job of the rest of an answer goes on with; zero for the job of a whole one.
 type restOfAnswer struct {
 	delivered *openai.Delivered // what the client has got already
 	root      *job              // of the whole answer
 	began     *replica.Replica  // where the answer broke off
 	kept      int               // tokens of the answer that the prompt of the rest holds
-}
-
-// answer runs the job until the engine that will generate has begun to answer well: its status is 200 and, in
-// a stream, the first content is there. Whoever gets the answer must close it. Failed attempts are repeated
-// elsewhere as long as the retry rules allow.
-func (j *job) answer(ctx context.Context) (*answer, *failure) {
-	if f := j.tokenize(ctx); f != nil {
-		return nil, f
-	}
-	j.follow()
-	j.prepare()
-	return j.try(ctx)
-}
-
-// serve gets the answer, lets give deliver it to the client, and closes the books behind it, a panic
-// included.
-func (j *job) serve(ctx context.Context, give func(d *delivery) *failure) (f *failure) {
-	a, f := j.answer(ctx)
-	if f != nil {
-		j.finish(f, nil)
-		return f
-	}
-	f = refuse(kindPanic, site{phase: phaseStream})
-	d := &delivery{job: j, current: a}
-	defer func() {
-		d.settle(f)
-		j.finish(f, d.current)
-	}()
-	f = give(d)
-	return f
-}
-
-// finish closes the books of a job: what was delivered, and the record for people.
-func (j *job) finish(f *failure, a *answer) {
-	j.rec.Phases.Total = ms(time.Since(j.start))
-	j.rec.Outcome, j.rec.Status = "ok", http.StatusOK
-	j.rec.Prompt = cmp.Or(j.rec.Prompt, j.count) // there may have been no plan
-	if f != nil {
-		j.rec.Outcome, j.rec.Status = f.name(), f.answer.status
-		j.rec.NotRetried = f.notRetried
-		j.rec.Prompt = cmp.Or(f.counted(), j.rec.Prompt)
-		if j.rec.Reason == "" {
-			j.rec.Reason = f.Error()
-		}
-	}
-	if a != nil {
-		kept := a.j.rest.kept
-		j.rec.Output = kept + a.usage.output
-		if a.usage.promptTokens > 0 {
-			j.rec.Prompt = max(0, a.usage.promptTokens-kept)
-		}
-		j.countTokens(a, f)
-		if f == nil {
-			j.captures.Note(j.served)
-		}
-	}
-	if j.spans.On() {
-		j.span.SetAttributes(observe.AttrModel.String(j.rec.Model))
-	}
-	j.m.Took(j.rec)
-	j.ring.Add(j.rec)
-	j.admin.Ended(j.rec)
 }
 
 // body is the client's own request, or this job's prompt from it.
@@ -147,4 +73,93 @@ func (j *job) tellsSteps() bool { return !j.req.Tools || j.want != nil }
 // leg opens the span of a leg of the job.
 func (j *job) leg(ctx context.Context, leg string, to *replica.Replica) (context.Context, observe.LegSpan) {
 	return j.spans.Leg(ctx, leg, j.rec.Path, j.rec.Model, to, j.req)
+}
+
+// fingerprint tells the requests of clients apart: one that is sent again has the same, and so has the rest
+// of its answer wherever that broke off.
+func (j *job) fingerprint() uint64 { return xxhash.Sum64(j.first().req.Raw) }
+
+// continuation returns what another engine has to know to go on with the job's answer, or why none will.
+func (j *job) continuation() (want openai.Continuation, why string) {
+	mode := j.cfg.Retry.Continue
+	if mode == config.ContinueOff {
+		return want, continueOff
+	}
+	want, why = j.req.Continuation() // names a field, which may be of the client's own making
+	switch kind := j.req.Kind; {
+	case why != "" && kind != openai.Completions && kind != openai.Chat:
+		return want, continueAPI
+	case why != "":
+		return want, continueMember
+	case !want.Greedy && mode != config.ContinueAlways:
+		return want, continueGreedy
+	}
+	return want, ""
+}
+
+// follow has the tokens of the job's answer kept, where the configuration and the request allow that another
+// engine goes on with it.
+func (j *job) follow() {
+	if want, why := j.continuation(); why == "" {
+		kept := want // memory for those alone who need it
+		j.want = &kept
+	}
+}
+
+// given begins the record of what the client gets of one attempt's answer; nil where nobody will go on with
+// it.
+func (j *job) given() *openai.Delivered {
+	switch {
+	case j.rest.delivered != nil:
+		return j.rest.delivered.Clone()
+	case j.want != nil:
+		return openai.NewDelivered(j.req.Kind, *j.want)
+	}
+	return nil
+}
+
+// askIDs asks the engine for the token ids that the record needs. The client does not see them unless it
+// asked too.
+func (j *job) askIDs(body *openai.Edit) *openai.Edit {
+	if j.want != nil && !j.want.ReturnIDs {
+		body.Set("return_token_ids", []byte("true"))
+	}
+	return body
+}
+
+// first is the client's own job, of which this may do the rest.
+func (j *job) first() *job {
+	if j.rest.root != nil {
+		return j.rest.root
+	}
+	return j
+}
+
+// goesOnAt reports whether the token ids of a rest mean to a decode replica what they meant where they were
+// made, whether it takes them, and whether it has the weights that the answer was begun with.
+func (j *job) goesOnAt(d *replica.Replica) bool {
+	other := j.rest.began != nil && planner.OtherWeights(j.rest.began, d, j.req.Model) != ""
+	return reuses(&d.Facts, j.req.Kind) && j.ids.legs(d) != nil && !other
+}
+
+// legsFor returns the ids for the two legs of a pair with the decode replica d: see [promptIDs.legs].
+func (j *job) legsFor(d *replica.Replica) *legIDs { return j.ids.legs(d) }
+
+// idsJSON is the prompt's token ids as JSON, which has been made by then.
+func (j *job) idsJSON() []byte { return j.ids.json }
+
+// idsLen is how many token ids the prompt has.
+func (j *job) idsLen() int { return len(j.ids.list) }
+
+// counted reports whether the number of tokens is that of token ids, and no estimate.
+func (j *job) counted() bool { return j.ids != nil }
+
+func (j *job) exact() bool { return j.ids != nil && j.ids.exact }
+
+// prompt is the job's prompt of a completion, nil for a chat.
+func (j *job) prompt() *openai.Prompt {
+	if j.of.index < len(j.req.Prompts) {
+		return &j.req.Prompts[j.of.index]
+	}
+	return nil
 }

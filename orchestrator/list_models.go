@@ -23,7 +23,7 @@ func listModels(ctx context.Context, q *request) *failure {
 		if !slices.ContainsFunc(to.Member.Facts.Models, func(name string) bool { return !reported[name] }) {
 			continue
 		}
-		list := q.modelsOf(ctx, to)
+		list := modelsOf(ctx, q, to)
 		if ctx.Err() != nil {
 			return goneFailure(ctx, site{phase: phaseDecode})
 		}
@@ -57,7 +57,7 @@ func decodes(of *fleet.Fleet) []*fleet.Endpoint {
 }
 
 // modelsOf is an engine's own list, nil where it gives none.
-func (q *request) modelsOf(ctx context.Context, to *fleet.Endpoint) []byte {
+func modelsOf(ctx context.Context, q *request, to *fleet.Endpoint) []byte {
 	ctx, cancel := context.WithTimeout(ctx, q.cfg.Timeouts.Probe)
 	defer cancel()
 	r := &engine.Request{

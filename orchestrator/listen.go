@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/tandem-router/tandem/internal/config"
@@ -136,4 +137,17 @@ func adminServer(h http.Handler, log *slog.Logger) *http.Server {
 	s.Protocols.SetHTTP1(true)
 	s.Protocols.SetUnencryptedHTTP2(true) // gRPC
 	return s
+}
+
+// refusedClients returns what is told of each client that found no place, and says so once a minute.
+func (o *Orchestrator) refusedClients(most int) func() {
+	var said atomic.Int64
+	began := time.Now()
+	return func() {
+		now := int64(time.Since(began)/time.Minute) + 1
+		if said.Swap(now) != now {
+			o.log.Warn("clients are refused: file descriptors are kept for the engines; raise the limit of open "+
+				"files (ulimit -n, LimitNOFILE)", "connections", most)
+		}
+	}
 }

@@ -462,7 +462,7 @@ func lively(t *testing.T, m *moved, names []string) {
 			break
 		}
 	}
-	for _, r := range w.o.Status().Replicas {
+	for _, r := range w.o.State().Status().Replicas {
 		if s := r.Stream; s == nil || s.Events == 0 || s.Blocks["stored"] == 0 || s.Replays == 0 ||
 			s.LastAt.IsZero() {
 			t.Errorf("/debug/replicas shows the stream of %s as %+v", r.Name, s)

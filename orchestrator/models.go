@@ -1,27 +1,88 @@
 package orchestrator
 
 import (
-	"github.com/tandem-router/tandem/internal/openai"
+	"fmt"
+	"slices"
+	"strings"
+
 	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/orchestrator/fleet"
 )
 
-// modelOr is the model that a request names, or else the only one that the decode replicas serve: an engine
-// answers a request that names none with its own. Where there are several, one would be as wrong as the
-// other.
-func (q *request) modelOr(named string) (string, *failure) {
-	if named != "" {
-		return named, nil
+// servedHere names the models that a client may ask for, the first few of many.
+func servedHere(of *fleet.Fleet) string {
+	var names []string
+	for _, e := range of.Endpoints() {
+		names = append(names, e.Member.Facts.Models...)
 	}
-	only := ""
-	for _, r := range q.fleet.Endpoints() {
-		switch own := r.Member.Facts.Model; {
-		case r.Member.Role != replica.Decode || own == only:
-		case only != "":
-			return "",
-				badRequest(&openai.BadRequest{Message: "Name a model: this router serves several.", Param: "model"})
-		default:
-			only = own
+	slices.Sort(names)
+	names = slices.Compact(names)
+	const most = 8
+	if more := len(names) - most; more > 0 {
+		names = append(names[:most:most], fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(names, ", ")
+}
+
+// noneIn says why a pool has no replica for a request of model. Names of replicas, which may be addresses,
+// are for the log alone.
+func noneIn(of *fleet.Fleet, pool, model string) string {
+	if pool == "pair" {
+		return "No prefill and decode replica for the model `" + model + "` can work together on this request."
+	}
+	var all, up, serve, both int
+	for _, w := range of.Watchers() {
+		if w.Role().String() != pool {
+			continue
+		}
+		serves := slices.ContainsFunc(w.Members(), func(m replica.Replica) bool { return m.Serves(model) })
+		all++
+		if w.Up() {
+			up++
+		}
+		if serves {
+			serve++
+		}
+		if serves && w.Up() {
+			both++
 		}
 	}
-	return only, nil
+	switch {
+	case all == 0:
+		return "The " + pool + " pool has no replicas."
+	case up == 0:
+		return eachOf(all, pool, "") + " is unreachable."
+	case serve == 0:
+		return "The model `" + model + "` is served by no " + pool + " replica."
+	case both == 0:
+		return eachOf(serve, pool, model) + " is unreachable."
+	}
+	return eachOf(both, pool, model) +
+		" and can be reached is ejected, asleep, drained, or was tried for this request already."
+}
+
+// serves reports whether some known replica, healthy or not, answers for model; true while nothing is known.
+func serves(of *fleet.Fleet, model string) bool {
+	known := of.Endpoints()
+	for _, r := range known {
+		if r.Member.Serves(model) {
+			return true
+		}
+	}
+	return len(known) == 0
+}
+
+// eachOf names n replicas, which are all of a pool, or all of those that serve a model, "" for any.
+func eachOf(n int, pool, model string) string {
+	text := "The only " + pool + " replica"
+	if n > 1 {
+		text = fmt.Sprintf("Each of the %d %s replicas", n, pool)
+	}
+	switch {
+	case model == "":
+		return text
+	case n > 1:
+		return text + " that serve the model `" + model + "`"
+	}
+	return text + " that serves the model `" + model + "`"
 }

@@ -57,7 +57,7 @@ func TestAMutePublisherIsNoticed(t *testing.T) {
 // believes reports whether the index of a replica is believed so far, and its stream stands so.
 func (w *world) believes(p *simulated, trust, stream string) {
 	w.t.Helper()
-	for _, s := range w.o.Status().Replicas {
+	for _, s := range w.o.State().Status().Replicas {
 		if s.Name != p.addr {
 			continue
 		}

@@ -1,12 +1,20 @@
 // Package orchestrator is the life of a request: admit, tokenize, plan, prefill, hand over, decode, stream.
 // It watches the replicas and applies the configuration.
 //
-// The path, a file a step: serve.go routes. request.go owns the request. tokens.go names its blocks. plan.go
-// plans, and waits in admission.go for room. attempt.go tries. handoff.go sends the legs in the connector's
-// order. answer.go reads the answer, and client.go writes it. Package answers gives stored answers. Package
-// fleet holds the facts of the replicas, package peers the bookings of other routers. Configuration comes in
-// through apply.go. rooms.go makes the packages below: admin and observe show what happens, trials bring
-// back ejected replicas.
+// The path, a file for each step: serve.go routes. request.go owns the request and body.go reads its body.
+// generate.go serves what can be split, passthrough.go the rest, cached.go goes through the answer cache.
+// tokens.go finds the token ids, plan.go plans and waits in admission.go for room, attempt.go tries,
+// handoff.go sends the legs in the connector's order, answer.go reads the answer, delivery.go gives it to
+// the client, and client.go writes. retry.go decides whether a failed attempt is repeated, continue.go
+// whether another engine continues a stream.
+//
+// A file uses what stands below it, and not the other way round. A job and all that it makes know the router
+// as an env, the configuration as a snapshot and their request as an origin. The legs and the answer of one
+// attempt know each other: handoff.go to verify_lease.go are one ring.
+//
+// Package fleet holds the facts of the replicas, package peers the bookings of other routers. Configuration
+// comes in through apply.go. rooms.go makes the packages below: admin and observe show what happens, trials
+// bring back ejected replicas, answers stores answers.
 //
 // These are the states of a request. One function ends each state, whatever the end is: the last event, a
 // failure, a client that left or a panic. An inner state ends before the outer one.
@@ -14,7 +22,7 @@
 //	request ................................................ request.end
 //	│ admit, read, parse
 //	▼
-//	job, one for each prompt ............................... job.finish
+//	job, one for each prompt ............................... finish
 //	│ tokenize
 //	▼
 //	attempt <────────────────┐ ............................. handoff.end
@@ -38,18 +46,11 @@ package orchestrator
 import (
 	"context"
 	"crypto/tls"
-	"io"
-	"log/slog"
 	"math/rand/v2"
-	"net"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"go.opentelemetry.io/otel/trace"
-
-	"github.com/tandem-router/tandem/connector"
 	"github.com/tandem-router/tandem/decode"
 	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/discovery"
@@ -65,29 +66,6 @@ import (
 	"github.com/tandem-router/tandem/prefill"
 )
 
-// Options is what an Orchestrator is made of besides its configuration. The zero value works.
-type Options struct {
-	Log      *slog.Logger         // nil discards
-	Tracer   trace.TracerProvider // nil traces nothing
-	Registry *prometheus.Registry // nil makes one
-	// To engines and other routers; nil dials TCP.
-	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
-	// Follow no ZMQ streams, for tests over in-memory networks.
-	NoEvents bool
-	// Of the dice that break ties; 0 draws one.
-	Seed uint64
-	// Instead of the configured one, for tests of other orders.
-	Connector connector.Connector
-	// What POST /-/reload does; nil refuses it.
-	Reload func() error
-	// What that would change now; nil refuses it.
-	Preview func() ([]config.Change, error)
-
-	openShared    func(*config.AnswerCache) (answers.Shared, error) // instead of a server, for tests
-	openDecisions func(config.Decisions, bool) io.WriteCloser       // instead of a file, for tests
-	replaceState  func(name string, data []byte) error              // instead of a file, for tests
-}
-
 // Orchestrator serves requests over the two pools of its configuration. Make one with [New], start
 // [Orchestrator.Run], give [Orchestrator.Front] to a server.
 //
@@ -101,22 +79,6 @@ type Orchestrator struct {
 	records
 	configured
 	answers *answers.Answers
-}
-
-// telemetry is where what happens is told. Immutable after New.
-type telemetry struct {
-	log    *slog.Logger
-	panics panics.Guard
-	spans  *observe.Tracer
-	reg    *prometheus.Registry
-	m      *observe.Metrics
-}
-
-// decisions are made over the two pools. Immutable after New; each has a guard of its own.
-type decisions struct {
-	prefill *prefill.Pool
-	decode  *decode.Pool
-	planner *planner.Planner
 }
 
 // membership watches the set of members, beside the fleet.
@@ -138,25 +100,6 @@ type configured struct {
 	snap        atomic.Pointer[snapshot]
 	certificate atomic.Pointer[tls.Certificate] // of the front listener, nil where it speaks plain HTTP
 	reloads     reloads
-}
-
-// complete gives what was left out its default.
-func (o *Options) complete() {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
-	if o.Registry == nil {
-		o.Registry = prometheus.NewRegistry()
-	}
-	if o.Seed == 0 {
-		o.Seed = rand.Uint64()
-	}
-	if o.openDecisions == nil {
-		o.openDecisions = observe.OpenDecisions
-	}
-	if o.replaceState == nil {
-		o.replaceState = replaceFile
-	}
 }
 
 // New makes an orchestrator for cfg, which must have been validated. Nothing is dialled before Run.
@@ -281,5 +224,11 @@ func (o *Orchestrator) Drain() {
 	o.queue.close()
 }
 
-// InFlight tells how many requests are being served.
-func (o *Orchestrator) InFlight() int { return int(o.inflight.Load()) }
+// forgetDeparted deletes the series of those who left so long ago that only long streams of theirs can run
+// still.
+func (o *Orchestrator) forgetDeparted(now time.Time) {
+	o.departures.forget(o.Config().Timeouts.Answer+time.Minute, now, func(name string) {
+		o.m.Families.Forget(name)
+		o.fleet.ForgetSeries(name)
+	})
+}

@@ -2,8 +2,6 @@ package orchestrator
 
 import (
 	"context"
-	"mime"
-	"net/http"
 	"strings"
 	"time"
 
@@ -15,20 +13,6 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
-// passthrough is a request that goes whole to one replica, as it came but for transfer parameters, which
-// never reach an engine.
-type passthrough struct {
-	body        []byte
-	contentType string
-	model       string
-	stream      bool
-	samples     int  // answers that it asks for
-	encodes     bool // it asks for vectors or scores
-	again       bool // an engine may be asked twice: nothing is made or changed by it
-	acts        bool // an engine may do more for it than compute an answer
-	resent      bool // a kept connection grew too old under it, so that it was sent once more
-}
-
 // tokens estimates how long the prompt is. A form is a recording.
 func (p *passthrough) tokens(perToken float64) int {
 	if strings.HasPrefix(p.contentType, "multipart/") {
@@ -37,55 +21,13 @@ func (p *passthrough) tokens(perToken float64) int {
 	return tokenizer.EstimateTokens(p.body, perToken)
 }
 
-// readPassthrough reads and cleans a body that is not split.
-func (q *request) readPassthrough() (*passthrough, *failure) {
-	if q.r.Method == http.MethodGet {
-		return &passthrough{again: true}, nil
-	}
-	raw, f := q.body()
-	if f != nil {
-		return nil, f
-	}
-	p := &passthrough{body: raw, contentType: q.r.Header.Get("Content-Type")}
-	if media, params, err := mime.ParseMediaType(p.contentType); err == nil &&
-		strings.HasPrefix(media, "multipart/") {
-		if hidesTransfer(raw, params["boundary"]) {
-			return nil, badRequest(&openai.BadRequest{Message: "Transfer parameters are not taken from clients."})
-		}
-		// A charset could hide the names from us: vLLM's server reads a form's values in the one that is named,
-		// UTF-7 as well.
-		p.contentType = mime.FormatMediaType(media, map[string]string{"boundary": params["boundary"]})
-		return p, nil
-	}
-	p.contentType = "application/json" // an engine reads every other body as JSON, whatever it is called
-	if len(raw) == 0 {
-		return p, nil
-	}
-	clean, err := openai.Sanitize(raw, q.limits())
-	if err != nil {
-		return nil, badRequest(err)
-	}
-	p.body = clean
-	seen := openai.Peek(clean)
-	p.model = seen.Model
-	p.stream = seen.Stream
-	p.samples = seen.Samples
-	if most := q.cfg.Limits.Samples; seen.Samples > most {
-		return nil, badRequest(&openai.BadRequest{Message: openai.TooManySamples("n", most), Param: "n"})
-	}
-	if p.model, f = q.modelOr(p.model); f != nil {
-		return nil, f
-	}
-	return p, nil
-}
-
 // proxyWhole passes a generating request to one decode replica, with room booked there.
 func proxyWhole(ctx context.Context, q *request) *failure {
 	p, f := q.readPassthrough()
 	if f != nil {
 		return f
 	}
-	return pass(ctx, q, p, "")
+	return passOn(ctx, q, p, "")
 }
 
 // encoded is a request for vectors or scores.
@@ -105,32 +47,33 @@ func encode(ctx context.Context, q *request) *failure {
 	if p.contentType == "application/json" { // a form asks nothing that can be compared
 		e.Encoding = openai.Encoding{Path: q.path, Body: p.body}
 	}
-	return cached(ctx, q, p.model, e, (*request).encode)
+	return throughCache(ctx, q, p.model, e, encodeOn)
 }
 
-func (q *request) encode(ctx context.Context, e *encoded) *failure {
-	return pass(ctx, q, e.as, "")
+// encodeOn answers a request for vectors or scores.
+func encodeOn(ctx context.Context, q *request, e *encoded) *failure {
+	return passOn(ctx, q, e.as, "")
 }
 
-// pass does so with a body that has been read and cleaned; why is what keeps it from being split, "" where
+// passOn does so with a body that has been read and cleaned; why is what keeps it from being split, "" where
 // the path is never split.
-func pass(ctx context.Context, q *request, p *passthrough, why string) *failure {
+func passOn(ctx context.Context, q *request, p *passthrough, why string) *failure {
 	if id := previousResponse(p.body); id != "" {
-		if to := q.holder(ctx, id); to != nil {
+		if to := holder(ctx, q, id); to != nil {
 			q.outcome.mode = "unsplit"
 			if to.Member.Draining {
 				return refuse(kindNoReplica, site{
 					phase: phasePlan, words: "The replica that keeps the response before this one is being drained.",
 				})
 			}
-			return q.goOn(ctx, to, p)
+			return passToHolder(ctx, q, to, p)
 		}
 	}
 	j := q.newJob(nil, 0)
 	j.rec.Model = p.model
 	j.count = p.tokens(q.cfg.Tokenizer.CharsPerToken)
 	j.plan = planner.Request{
-		ID: j.rec.ID, Model: j.anyModel(), Tokens: j.count, Sequences: max(p.samples, 1), LocalOK: true,
+		ID: j.rec.ID, Model: anyModel(j), Tokens: j.count, Sequences: max(p.samples, 1), LocalOK: true,
 		Class: estimate.Class{Tenant: q.tenant},
 	}
 	var first *failure
@@ -138,10 +81,10 @@ func pass(ctx context.Context, q *request, p *passthrough, why string) *failure 
 		f := passOnce(ctx, q, j, p, why)
 		if f != nil && f.phase == phasePlan && first != nil && first.own() {
 			// No replica is left: the client gets what an engine said.
-			return j.ended(first.withNotRetried(retryNobody).heard(ctx))
+			return endPassed(j, first.withNotRetried(retryNobody).heard(ctx))
 		}
 		if again, why := passesAgain(ctx, q, j, f, p); !again {
-			return j.ended(f.withNotRetried(why).heard(ctx))
+			return endPassed(j, f.withNotRetried(why).heard(ctx))
 		}
 		first = f
 		p.resent = p.resent || f.unlucky()
@@ -149,9 +92,9 @@ func pass(ctx context.Context, q *request, p *passthrough, why string) *failure 
 	}
 }
 
-// ended closes the books of a passed request.
-func (j *job) ended(f *failure) *failure {
-	j.finish(f, nil)
+// endPassed closes the books of a passed request.
+func endPassed(j *job, f *failure) *failure {
+	finish(j, f, nil)
 	return f
 }
 
@@ -163,7 +106,7 @@ func passesAgain(
 	switch {
 	case f == nil:
 		return false, ""
-	case q.passable(f, p):
+	case passable(q.w, f, p):
 		return j.again(ctx, f)
 	case f.mayRetry() && !q.w.begun:
 		return false, retryUnsafe
@@ -171,15 +114,15 @@ func passesAgain(
 	return false, ""
 }
 
-// goOn passes a request to the only engine that can go on with what it names.
-func (q *request) goOn(ctx context.Context, to *fleet.Endpoint, p *passthrough) *failure {
-	f := q.orStale(ctx, q.forward(ctx, to, p, nil))
-	if f == nil || f.kind != kindStale || !q.passable(f, p) || q.cfg.Retry.Attempts < 2 {
+// passToHolder passes a request to the only engine that can go on with what it names.
+func passToHolder(ctx context.Context, q *request, to *fleet.Endpoint, p *passthrough) *failure {
+	f := q.orStale(ctx, forward(ctx, q, to, p, nil))
+	if f == nil || f.kind != kindStale || !passable(q.w, f, p) || q.cfg.Retry.Attempts < 2 {
 		return f
 	}
 	q.m.Failures.Retries.WithLabelValues(string(f.phase)).Inc()
 	p.resent = true
-	return q.forward(ctx, to, p, nil)
+	return forward(ctx, q, to, p, nil)
 }
 
 // passOnce books room for the request and passes it.
@@ -194,15 +137,15 @@ func passOnce(ctx context.Context, q *request, j *job, p *passthrough, why strin
 		b.Release(time.Now())
 		q.queue.wake()
 	}()
-	j.noteWhole(b, why)
+	noteWhole(j, b, why)
 	q.outcome.mode = j.rec.Mode
 	b.DecodeLease.MarkSent(time.Now())
 	to := q.fleet.Endpoint(b.Decode.ID)
 	if to == nil {
-		return left(replica.Decode, b.Decode.ID)
+		return leftPool(replica.Decode, b.Decode.ID)
 	}
 	began := time.Now()
-	f = q.orStale(ctx, q.forward(ctx, to, p, j.rec))
+	f = q.orStale(ctx, forward(ctx, q, to, p, j.rec))
 	if f == nil || f.kind != kindStale {
 		q.passedOn(b, f, began)
 	}
@@ -217,9 +160,9 @@ func passOnce(ctx context.Context, q *request, j *job, p *passthrough, why strin
 // repeated. Under a kept connection that grew too old there was hardly an engine that read it. If there was,
 // it computes an answer for nobody: no transfer params are in what is passed. So it is sent once more, unless
 // more than an answer may come of it.
-func (q *request) passable(f *failure, p *passthrough) bool {
+func passable(w *client, f *failure, p *passthrough) bool {
 	switch {
-	case q.w.begun || !f.mayRetry():
+	case w.begun || !f.mayRetry():
 		return false
 	case f.kind == kindUnreachable || f.kind == kindLeft || f.kind == kindMisplaced:
 		return true
@@ -227,18 +170,13 @@ func (q *request) passable(f *failure, p *passthrough) bool {
 		return !p.acts && !p.resent
 	case f.forgotten():
 		// Not the path, nor a response that was to be gone on with.
-		return strings.HasPrefix(openai.Message(f.answer.body), "The model")
+		return strings.HasPrefix(openai.Message(f.reply.body), "The model")
 	}
 	return p.again
 }
 
-// left is a replica that went while it was being chosen.
-func left(role replica.Role, id replica.ID) *failure {
-	return refuse(kindLeft, site{phase: phase(role.String()), at: id})
-}
-
 // anyModel is the model of a passed request, or that of any engine for a form, whose fields are not read.
-func (j *job) anyModel() string {
+func anyModel(j *job) string {
 	if j.rec.Model != "" {
 		return j.rec.Model
 	}
@@ -248,7 +186,7 @@ func (j *job) anyModel() string {
 	return ""
 }
 
-func (j *job) noteWhole(b *planner.Booking, why string) {
+func noteWhole(j *job, b *planner.Booking, why string) {
 	j.rec.Mode = "unsplit"
 	j.rec.Decode = string(b.Decode.ID)
 	j.rec.Prompt = j.count
@@ -256,7 +194,7 @@ func (j *job) noteWhole(b *planner.Booking, why string) {
 	if b.Decision != nil {
 		j.rec.Reason, j.rec.Decision = b.Decision.Reason, b.Decision
 	}
-	j.noteWhy(why)
+	noteWhy(j.rec, why)
 }
 
 // anyEngine passes a question that needs no blocks to any engine.
@@ -276,8 +214,8 @@ func anyEngine(ctx context.Context, q *request) *failure {
 			return refuse(kindNoReplica, site{phase: phasePlan})
 		}
 		tried[to.Member.ID] = true
-		f = q.forward(ctx, to, p, nil)
-		if f == nil || !q.passable(f, p) || f.forgotten() || ctx.Err() != nil ||
+		f = forward(ctx, q, to, p, nil)
+		if f == nil || !passable(q.w, f, p) || f.forgotten() || ctx.Err() != nil ||
 			len(tried) >= q.cfg.Retry.Attempts {
 			return f
 		}

@@ -5,9 +5,12 @@ import (
 	"errors"
 	"time"
 
+	"github.com/tandem-router/tandem/connector"
 	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/openai"
+	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/orchestrator/observe"
 	"github.com/tandem-router/tandem/orchestrator/planner"
 )
@@ -27,7 +30,7 @@ func (j *job) prepare() {
 		j.nameBlocks()
 		return
 	}
-	names := j.nameText()
+	names := nameText(j)
 	j.plan.PrefillKeys = names.prefill.Keys
 	j.plan.DecodeKeys = names.decode.Keys
 	j.plan.Chunk = max(names.prefill.Chunk, names.decode.Chunk)
@@ -107,13 +110,13 @@ func (j *job) book(ctx context.Context) (*planner.Booking, *failure) {
 	j.m.Phases.Observe(observe.PhaseQueue, wait)
 	j.m.Phases.Observe(observe.PhasePlan, found.took)
 	if late := j.tooLateFor(queued, found.err); late != nil {
-		return nil, j.noPlan(late)
+		return nil, noPlan(j.fleet, &j.plan, late)
 	}
 	if queued != nil {
-		return nil, j.notAdmitted(ctx, queued, found.err)
+		return nil, notAdmitted(ctx, queued, found.err)
 	}
 	if found.err != nil {
-		return nil, j.noPlan(found.err)
+		return nil, noPlan(j.fleet, &j.plan, found.err)
 	}
 	j.seen.Runs(string(found.b.Prefill.ID), string(found.b.Decode.ID))
 	if span.On() {
@@ -146,7 +149,7 @@ func (j *job) begun() bool {
 
 // patience is how long a request may wait for room from now on: not beyond the time at which its first token
 // would be refused as too late whatever room it found. What has begun is not given up for want of room: the
-// rest of an answer has the time of a first token (see [job.begin]), a batch that of a whole answer.
+// rest of an answer has the time of a first token (see [beginRest]), a batch that of a whole answer.
 func (j *job) patience(now time.Time) time.Duration {
 	if j.begun() {
 		return j.cfg.Timeouts.Answer
@@ -183,7 +186,7 @@ func (j *job) tooLateFor(queued, room error) error {
 func (j *job) search(now time.Time) (*planner.Booking, error) {
 	for {
 		b, err := j.planner.Plan(&j.plan, now)
-		if none := noReplica(err); none == nil || !j.relent(none) {
+		if none := noReplica(err); none == nil || !j.attempts.relent(&j.plan, none) {
 			return b, err
 		}
 	}
@@ -201,4 +204,27 @@ func outcomeOf(err error) outcome {
 		return outcome{verdict: waitsAside}
 	}
 	return outcome{verdict: waitsInLine, room: found.Room, every: found.Every}
+}
+
+// whyWhole says why the job cannot be split, "" when it can. It is asked when the prompt's ids have been
+// looked for.
+func (j *job) whyWhole() string {
+	kind := j.req.Kind
+	switch {
+	case j.req.Unsplittable != "":
+		return j.req.Unsplittable
+	case kind == openai.Completions || kind == openai.Chat:
+		return ""
+	case !j.exact():
+		return "no engine renders " + kind.Path() + " to token ids"
+	case j.connect.Order() != connector.Sequential:
+		// The id that names both ends is ignored on /v1/responses.
+		return "the connector does not carry " + kind.Path()
+	}
+	for _, r := range j.fleet.Endpoints() {
+		if r.Member.Role == replica.Decode && r.Member.Serves(j.req.Model) && !reuses(&r.Member.Facts, kind) {
+			return "not every decode replica takes token ids on " + kind.Path()
+		}
+	}
+	return ""
 }

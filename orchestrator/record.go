@@ -3,6 +3,8 @@ package orchestrator
 import (
 	"time"
 
+	"github.com/tandem-router/tandem/internal/capture"
+	"github.com/tandem-router/tandem/internal/openai"
 	"github.com/tandem-router/tandem/orchestrator/observe"
 	"github.com/tandem-router/tandem/orchestrator/planner"
 )
@@ -15,11 +17,95 @@ func noteFailed(r *observe.Record, b *planner.Booking, f *failure, came, began t
 	}
 	r.Failed = append(r.Failed, observe.FailedAttempt{
 		Mode: b.Mode.String(), Prefill: string(b.Prefill.ID), Decode: string(b.Decode.ID), Reason: reason,
-		At: string(f.at), Phase: string(f.phase), Kind: f.name(), Status: f.answer.status,
+		At: string(f.at), Phase: string(f.phase), Kind: f.name(), Status: f.reply.status,
 		Began: ms(began.Sub(came)), Took: ms(time.Since(began)),
 	})
 }
 
-// Record returns what is kept of a request, nil when it has not ended or is forgotten. Safe for concurrent
-// use.
-func (o *Orchestrator) Record(id string) *observe.Record { return o.ring.Find(id) }
+// recordPlan writes the plan into the record.
+func recordPlan(j *job, b *planner.Booking) {
+	j.rec.Mode = modeName(b, j.whole)
+	j.rec.Prefill = string(b.Prefill.ID)
+	j.rec.Decode = string(b.Decode.ID)
+	j.rec.Prompt = j.count
+	j.rec.Available = -1
+	j.rec.Captured = -1
+	j.rec.Delivered = -1
+	j.rec.Moved = -1
+	j.rec.Whole = "" // an attempt before may have set them
+	d := b.Decision
+	if d == nil {
+		return
+	}
+	j.rec.Reason = d.Reason
+	j.rec.Blind = d.Blind
+	j.rec.Decision = d
+	noteWhy(j.rec, j.whole)
+	// Without keys for the blocks of the prompt no index can be asked.
+	if j.plan.PrefillKeys != nil || j.plan.DecodeKeys != nil {
+		j.rec.Available = d.Available
+	}
+	switch {
+	case anyRank(j, b): // the match is of one rank
+	case j.req.Uncached:
+		j.rec.Captured = 0
+	case !d.Guessed:
+		j.rec.Captured = d.Matched
+	}
+	j.m.Decisions.Count(j.rec, d)
+}
+
+// anyRank reports whether the engine itself chooses the rank that prefills: vLLM 0.32 does not look at
+// X-Data-Parallel-Rank on /v1/responses.
+func anyRank(j *job, b *planner.Booking) bool {
+	return j.req.Kind == openai.Responses && b.Mode == planner.Local && b.Decode.Pinned()
+}
+
+// noteWhy adds to the record why the request went whole to one replica.
+func noteWhy(rec *observe.Record, why string) {
+	if why != "" {
+		rec.Reason += "; not split: " + why
+	}
+}
+
+// countTokens compares what was cached somewhere, what the plan made of it and what the engine says it got,
+// for an answer that ended well.
+func countTokens(j *job, f *failure, split bool) {
+	if f != nil {
+		return
+	}
+	m, r := j.m, j.rec
+	m.Requests.Tokens.WithLabelValues("prompt").Add(float64(r.Prompt))
+	m.Requests.Tokens.WithLabelValues("output").Add(float64(r.Output))
+	m.Cache.Observe(r, split)
+	m.Requests.Length(r, j.plan.Class.Hint > 0)
+	if j.spans.On() {
+		j.span.SetAttributes(observe.TruthAttributes(r)...)
+	}
+}
+
+func modeName(b *planner.Booking, whole string) string {
+	switch {
+	case b.Mode == planner.Split:
+		return "split"
+	case whole != "":
+		return "unsplit"
+	}
+	return "local"
+}
+
+// servedBy is what a capture of traffic may know of a job that has ended well.
+func servedBy(j *job) observe.Served {
+	s := observe.Served{
+		Came: j.start, Model: j.rec.Model, Path: j.path, Session: j.r.Header.Get("X-Session-Id"),
+		Tenant: j.tenant, Input: j.rec.Prompt, Output: j.rec.Output,
+	}
+	if j.ids != nil { // else the keys are of chunks of text
+		s.Keys = j.plan.PrefillKeys
+	}
+	if j.req != nil {
+		c := j.class()
+		s.Hints = capture.Asked{Tools: c.Tools, Form: c.Structured, Stops: c.Stops, Expects: c.Hint}
+	}
+	return s
+}

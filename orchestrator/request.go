@@ -3,14 +3,15 @@ package orchestrator
 import (
 	"context"
 	"crypto/subtle"
-	"io"
 	"math/rand/v2"
 	"net/http"
+	"runtime/debug"
 	"strconv"
 	"time"
 
 	"github.com/tandem-router/tandem/internal/openai"
 	"github.com/tandem-router/tandem/orchestrator/admin"
+	"github.com/tandem-router/tandem/orchestrator/answers"
 	"github.com/tandem-router/tandem/orchestrator/observe"
 )
 
@@ -72,12 +73,19 @@ func (q *request) authorised() bool {
 	return ok == 1 && token != ""
 }
 
+// enter adds the request to those that run. Its API key has been read.
+func (q *request) enter() {
+	q.seen = q.requests.Enter(&observe.InFlight{
+		ID: q.id, ClientID: q.clientID, Client: q.r.RemoteAddr, Key: keyLabel(q.tenant), Path: q.path,
+	}, q.start)
+}
+
 // fail remembers the outcome, logs it, counts it where it is the router's own refusal, and tells the client.
 func (q *request) fail(f *failure) {
-	q.outcome.result, q.outcome.status = f.name(), f.answer.status
+	q.outcome.result, q.outcome.status = f.name(), f.reply.status
 	q.traceFailure(f)
-	if f.answer.status >= http.StatusInternalServerError {
-		q.logFailure(f)
+	if f.reply.status >= http.StatusInternalServerError {
+		logFailure(q, f)
 	}
 	if f.owner() == ownerRouter && !q.w.begun {
 		q.m.Requests.Refused.WithLabelValues(f.name()).Inc()
@@ -99,7 +107,7 @@ func (q *request) end() {
 func (q *request) count() {
 	q.m.Requests.Ended.WithLabelValues(q.path, q.servedModel(), q.outcome.mode, q.outcome.result).Inc()
 	if q.cfg.Log.Access {
-		q.logAccess()
+		logAccess(q)
 	}
 }
 
@@ -110,71 +118,6 @@ func (q *request) servedModel() string {
 		return ""
 	}
 	return q.outcome.rec.Model
-}
-
-// body reads the request's body within the limits of size and time.
-func (q *request) body() ([]byte, *failure) {
-	limit := int64(q.cfg.Limits.BodyBytes)
-	if q.r.ContentLength > limit {
-		return nil, q.tooLarge(limit)
-	}
-	// Not every test transport has deadlines.
-	_ = q.w.rc.SetReadDeadline(time.Now().Add(q.cfg.Timeouts.ReadBody))
-	body, err := readBody(q.r.Body, q.r.ContentLength, limit+1)
-	_ = q.w.rc.SetReadDeadline(time.Time{})
-	switch {
-	case err != nil:
-		return nil, refuse(kindBodyUnread, site{phase: phaseAdmit, err: err})
-	case int64(len(body)) > limit:
-		return nil, q.tooLarge(limit)
-	}
-	return body, nil
-}
-
-// firstRead is the memory that a body gets on the client's word.
-const firstRead = 64 << 10
-
-// readBody reads as many bytes as were announced, or at most as many where nothing was (-1). Memory grows
-// with what has come: a client that announces much and sends little gets little.
-func readBody(r io.Reader, announced, most int64) ([]byte, error) {
-	if announced >= 0 {
-		most = announced
-	}
-	body := make([]byte, 0, min(most, firstRead))
-	for int64(len(body)) < most {
-		if len(body) == cap(body) {
-			body = append(make([]byte, 0, min(2*int64(cap(body)), most)), body...)
-		}
-		n, err := r.Read(body[len(body):cap(body)])
-		body = body[:len(body)+n]
-		switch {
-		case err == io.EOF && int64(len(body)) < announced:
-			return body, io.ErrUnexpectedEOF
-		case err == io.EOF:
-			return body, nil
-		case err != nil:
-			return body, err
-		}
-	}
-	return body, nil
-}
-
-func (q *request) tooLarge(limit int64) *failure {
-	return refuse(kindBodyTooLarge, site{phase: phaseAdmit, words: "The request body is larger than " +
-		strconv.FormatInt(limit, 10) + " bytes, the limit of this router (limits.body_bytes)."})
-}
-
-// single serves a request that is one prompt.
-func (q *request) single(ctx context.Context, req *openai.Request) *failure {
-	j := q.newJob(req, 0)
-	f := j.serve(ctx, func(d *delivery) *failure {
-		if !req.Stream {
-			return q.w.whole(http.StatusOK, "application/json", d.current.whole, j.rec)
-		}
-		return d.stream(ctx, func(events []byte, n int) *failure { return q.w.events(events, n, j.rec) })
-	})
-	q.outcome.mode = j.rec.Mode
-	return f
 }
 
 // newJob begins a job of the request, for the prompt with this index.
@@ -210,4 +153,41 @@ func newID() string {
 		v >>= 4
 	}
 	return string(b[:])
+}
+
+// crashed answers a request whose handler panicked: 500 where nothing has been sent, else the connection is
+// cut. To be deferred.
+func (q *request) crashed() {
+	v := recover()
+	switch p, brought := v.(*panicked); {
+	case v == nil:
+		return
+	case v == http.ErrAbortHandler:
+		panic(v)
+	case brought:
+		v = p
+	default:
+		v = &panicked{v, debug.Stack()}
+	}
+	p := v.(*panicked)
+	q.outcome.result, q.outcome.status = "panic", http.StatusInternalServerError
+	q.log.Error("a request panicked, which is a bug of this router: please report it", "id", q.id, "path",
+		q.path, "error", p.Error(), "stack", string(p.stack))
+	if q.w.begun {
+		panic(http.ErrAbortHandler)
+	}
+	q.fail(refuse(kindPanic, site{phase: phaseServe, err: p}))
+}
+
+// apart is a request of its own that asks what q asks. It runs until ctx ends, and its client is to. Its
+// outcome is its own.
+func (q *request) apart(ctx context.Context, to *answers.Recorder) *request {
+	own := *q
+	own.r, own.outcome = q.r.Clone(ctx), requestOutcome{mode: q.outcome.mode}
+	own.w = &client{
+		ResponseWriter: to, rc: *http.NewResponseController(to), limit: q.w.limit, shows: q.w.shows,
+		count: q.w.count,
+	}
+	to.Streams = func() bool { return own.w.stream }
+	return &own
 }

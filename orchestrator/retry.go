@@ -12,15 +12,6 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
-// Why no attempt followed a failure that another replica might have done better, in the record and in the
-// log. Beside these there is noBudget.
-const (
-	retryAttempts = "attempts"     // retry.attempts
-	retrySame     = "same_failure" // two replicas failed in the same phase: the request is the likely cause
-	retryNobody   = "no_replica"   // none is left that has not failed the request, or the next plan failed
-	retryUnsafe   = "not_safe"     // a request that is passed on as it came, and may have had its effect
-)
-
 // again decides whether a failed attempt is repeated: never after a client error, and only within the
 // attempts and the retry budget. After two different replicas failed in the same phase, the request itself
 // is the likely cause, and is not tried again. There are two exceptions. The second replica is ejected
@@ -48,7 +39,7 @@ func (j *job) again(ctx context.Context, f *failure) (retry bool, whyNot string)
 	if second && !alone && !f.answered() {
 		return false, retrySame
 	}
-	j.avoidFailed(f)
+	j.attempts.avoidFailed(&j.plan, f)
 	if j.attempts.third = second && !alone; j.attempts.third && !j.othersLeft() {
 		return false, retryNobody
 	}
@@ -69,7 +60,7 @@ func (j *job) again(ctx context.Context, f *failure) (retry bool, whyNot string)
 func (j *job) retried(f *failure) {
 	j.m.Failures.Retries.WithLabelValues(string(f.phase)).Inc()
 	j.log.Info("trying again elsewhere", "id", j.rec.ID, "phase", string(f.phase), "replica", string(f.at),
-		"kind", f.name(), "status", f.answer.status, "error", f.cause())
+		"kind", f.name(), "status", f.reply.status, "error", f.cause())
 }
 
 // takeBudget takes a place in the retry budget for the request, at most once. It returns false if the budget
@@ -99,7 +90,7 @@ const verdictWait = 200 * time.Millisecond
 // a place in the budget, came. A replica that answers with another status than 500 may be overloaded: this
 // case needs the budget.
 func (j *job) awaitsVerdict(ctx context.Context, f *failure) bool {
-	if len(j.attempts.faults) == 0 || j.mayPrefillThere(f) || f.answer.status != http.StatusInternalServerError {
+	if len(j.attempts.faults) == 0 || j.mayPrefillThere(f) || f.reply.status != http.StatusInternalServerError {
 		return false
 	}
 	newest := &j.attempts.faults[len(j.attempts.faults)-1]
@@ -164,4 +155,17 @@ func (j *job) engineEnded(ctx context.Context, f *failure) bool {
 // compute the prompt.
 func (j *job) mayPrefillThere(f *failure) bool {
 	return f.phase == phasePrefill && j.plan.SplitOK && j.cfg.Local != config.LocalNever
+}
+
+// ownFaults notes that a request which failed before has begun well elsewhere: whoever failed it is the
+// cause.
+func (j *job) ownFaults() {
+	j.planner.OwnAll(j.attempts.faults, time.Now())
+	j.attempts.faults = nil
+}
+
+// excuse takes back what the attempts of a job were held against: the request is the cause, or nobody knows.
+func (j *job) excuse(cause bool) {
+	j.trials.Announce(j.planner.ExcuseAll(j.attempts.faults, cause, time.Now()))
+	j.attempts.faults = nil
 }

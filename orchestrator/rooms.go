@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"context"
 	"net/http"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/admin"
 	"github.com/tandem-router/tandem/orchestrator/answers"
 	"github.com/tandem-router/tandem/orchestrator/observe"
+	"github.com/tandem-router/tandem/orchestrator/planner"
 	"github.com/tandem-router/tandem/orchestrator/trials"
 )
 
@@ -99,7 +101,7 @@ func (o *Orchestrator) newAdmin() *admin.Admin {
 		NeedsRestart: o.needsRestart,
 		InForce:      func() *config.InForce { return o.snap.Load().inForce },
 		Rejected:     o.reloads.rejected, Reload: o.opt.Reload, Preview: o.opt.Preview,
-		Exclusive: &o.reloads.mu, KeepDrains: func() error { return o.state.writeNow() }, Explain: o.Explain,
+		Exclusive: &o.reloads.mu, KeepDrains: func() error { return o.state.writeNow() }, Explain: o.DryRun,
 	})
 }
 
@@ -115,8 +117,50 @@ func (o *Orchestrator) Admin() http.Handler { return o.admin.Handler() }
 // Live returns what the live page shows now. Safe for concurrent use.
 func (o *Orchestrator) Live() *page.Live { return o.admin.Live() }
 
-// Status returns the state of everything. Safe for concurrent use.
-func (o *Orchestrator) Status() observe.Status { return o.see.Status() }
+// Panicked logs the panic of a call that is none of a client's.
+func (o *Orchestrator) Panicked(value any, stack []byte) { o.panics.Report("grpc", value, stack) }
+
+// Record returns what is kept of a request, nil when it has not ended or is forgotten. Safe for concurrent
+// use.
+func (o *Orchestrator) Record(id string) *observe.Record { return o.ring.Find(id) }
+
+// State reads the state of everything. Safe for concurrent use.
+func (o *Orchestrator) State() *observe.State { return o.see }
 
 // Leases tells how many reservations have not ended; 0 when no request runs. Safe for concurrent use.
 func (o *Orchestrator) Leases() int { return o.see.Leases() }
+
+// Ready reports whether requests can be served.
+func (o *Orchestrator) Ready() bool {
+	ok, _ := o.see.Ready()
+	return ok
+}
+
+// DryRun plans the request with this body as if it had come now, books nothing, sends nothing but the
+// question for token ids, and returns the decision with every plan, term and exclusion. Safe for concurrent
+// use.
+func (o *Orchestrator) DryRun(ctx context.Context, body []byte) (*planner.Decision, error) {
+	return o.front().explain(ctx, body)
+}
+
+// WatchDecisions calls send for each record as it comes, with how many the caller has missed since the one
+// before because it was slow, until ctx ends or send fails.
+func (o *Orchestrator) WatchDecisions(
+	ctx context.Context, send func(r *observe.Record, lost uint64) error,
+) error {
+	records, lost, stop := o.ring.Watch(256)
+	defer stop()
+	reported := uint64(0)
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case r := <-records:
+			missed := lost()
+			if err := send(r, missed-reported); err != nil {
+				return err
+			}
+			reported = missed
+		}
+	}
+}

@@ -42,7 +42,7 @@ func (t *front) routes(ready http.HandlerFunc) http.Handler {
 	mux.Post("/v1/messages", t.handle("/v1/messages", converse(openai.Messages)))
 	mux.Post("/v1/responses", t.handle("/v1/responses", converse(openai.Responses)))
 
-	for _, path := range generating {
+	for _, path := range generatingPaths {
 		mux.Post(path, t.handle(path, proxyWhole))
 	}
 	for _, path := range pooling {
@@ -52,7 +52,7 @@ func (t *front) routes(ready http.HandlerFunc) http.Handler {
 		mux.Post(path, t.handle(path, anyEngine))
 	}
 	mux.Get("/v1/models", t.handle("/v1/models", listModels))
-	mux.Get(modelPath+"*", t.handle(modelPath+"{model}", model))
+	mux.Get(modelPath+"*", t.handle(modelPath+"{model}", oneModel))
 	mux.Get("/v1/responses/{id}", t.handle("/v1/responses/{id}", stored))
 	mux.Post("/v1/responses/{id}/cancel", t.handle("/v1/responses/{id}/cancel", stored))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -98,9 +98,6 @@ func (t *front) handle(
 	}
 }
 
-// otherPath is the path label of requests for what does not exist: what clients make up is no label.
-const otherPath = "other"
-
 // absent answers requests for a path or method that does not exist, in vLLM's words, and counts and logs them
 // as any other. No key is asked for, since there is nothing to protect.
 func (t *front) absent(f *failure) http.HandlerFunc {
@@ -108,10 +105,10 @@ func (t *front) absent(f *failure) http.HandlerFunc {
 		q := &request{
 			env: t.env, snapshot: t.snap.Load(), w: t.toClient(w, r), id: newID(),
 			origin:  origin{r: r, path: otherPath, start: time.Now(), clientID: clientID(r.Header)},
-			outcome: requestOutcome{mode: "none", result: f.name(), status: f.answer.status},
+			outcome: requestOutcome{mode: "none", result: f.name(), status: f.reply.status},
 		}
 		q.w.head("X-Request-Id", idOf, cmp.Or(q.clientID, q.id))
-		plain(q.w, f.answer.status, `{"detail":"`+http.StatusText(f.answer.status)+`"}`)
+		writeJSON(q.w, f.reply.status, `{"detail":"`+http.StatusText(f.reply.status)+`"}`)
 		q.count()
 	}
 }
@@ -139,9 +136,9 @@ func usualPaths() (paths []string) {
 	return paths
 }
 
-// generating are the paths that take a prompt and produce tokens: passed through whole to one decode replica,
-// with room booked there.
-var generating = []string{
+// generatingPaths are the paths that take a prompt and produce tokens: passed through whole to one decode
+// replica, with room booked there.
+var generatingPaths = []string{
 	"/v1/chat/completions/batch", "/inference/v1/generate",
 	"/v1/audio/transcriptions", "/v1/audio/translations", "/v1/decisions",
 }
@@ -158,56 +155,27 @@ var asking = []string{
 	"/v1/chat/completions/derender", "/v1/completions/derender",
 }
 
-// generate serves the paths that can be split.
-func generate(kind openai.Kind) func(context.Context, *request) *failure {
-	return func(ctx context.Context, q *request) *failure {
-		req, f := q.parse(kind)
-		if f != nil {
-			return f
-		}
-		return cached(ctx, q, req.Model, req, (*request).complete)
-	}
-}
-
-// complete answers a chat or a completion.
-func (q *request) complete(ctx context.Context, req *openai.Request) *failure {
-	if req.Batched && req.Unsplittable == "" {
-		return q.batch(ctx, req)
-	}
-	return q.single(ctx, req)
-}
-
-// parse reads the body of a request that can be split.
-func (q *request) parse(kind openai.Kind) (*openai.Request, *failure) {
-	raw, f := q.body()
-	if f != nil {
-		return nil, f
-	}
-	req, err := openai.Parse(kind, raw, q.limits())
-	if err != nil {
-		return nil, badRequest(err)
-	}
-	if req.Model, f = q.modelOr(req.Model); f != nil {
-		return nil, f
-	}
-	return req, nil
-}
-
-func (q *request) limits() openai.Limits {
-	l := q.cfg.Limits
-	return openai.Limits{PromptTokens: l.MaxPromptTokens, Prompts: l.BatchPrompts, Samples: l.Samples}
-}
-
 func (t *front) healthz(w http.ResponseWriter, _ *http.Request) {
 	if t.draining.Load() {
-		plain(w, http.StatusServiceUnavailable, `{"status":"draining"}`)
+		writeJSON(w, http.StatusServiceUnavailable, `{"status":"draining"}`)
 		return
 	}
-	plain(w, http.StatusOK, `{"status":"ok"}`)
+	writeJSON(w, http.StatusOK, `{"status":"ok"}`)
 }
 
-func plain(w http.ResponseWriter, status int, body string) {
+func writeJSON(w http.ResponseWriter, status int, body string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_, _ = w.Write([]byte(body))
+}
+
+// api is the kind whose API a path belongs to, 0 where errors are in vLLM's own words.
+func api(path string) openai.Kind {
+	switch path {
+	case openai.Messages.Path():
+		return openai.Messages
+	case openai.Responses.Path():
+		return openai.Responses
+	}
+	return 0
 }

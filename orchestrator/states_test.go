@@ -30,7 +30,7 @@ func TestStateIsShownWithItsCause(t *testing.T) {
 		if n := w.count("tandem_replica_state", ""); n != 1 {
 			t.Errorf("%d series say 1, want one", n)
 		}
-		shown, err := json.Marshal(w.o.Status())
+		shown, err := json.Marshal(w.o.State().Status())
 		if err != nil || strings.Count(string(shown), `"state":"slow","cause":"it has a cold"`) != 1 {
 			t.Errorf("/debug/replicas: %v, %s", err, shown)
 		}
@@ -75,7 +75,7 @@ func TestASlowReplicaIsSeen(t *testing.T) {
 		if n := w.count("tandem_replica_state", ""); n != 1 {
 			t.Errorf("%d states hold, want one", n)
 		}
-		shown, err := json.Marshal(w.o.Status())
+		shown, err := json.Marshal(w.o.State().Status())
 		if err != nil || !strings.Contains(string(shown), `"state":"slow","cause":"its decode steps take `) {
 			t.Errorf("/debug/replicas: %v, %s", err, shown)
 		}
@@ -126,7 +126,7 @@ func TestAReplicaFullBySequencesIsSeen(t *testing.T) {
 		if n := w.count("tandem_replica_state", fleet.StateSequences); n != 1 {
 			t.Errorf("%d series say that a replica is full by sequences", n)
 		}
-		shown, err := json.Marshal(w.o.Status())
+		shown, err := json.Marshal(w.o.State().Status())
 		for _, want := range []string{`"sequences_full","cause":"it runs no more than 10 `, `"max_num_seqs":10`} {
 			if err != nil || !strings.Contains(string(shown), want) {
 				t.Errorf("/debug/replicas: %v, %s has no %s", err, shown, want)

@@ -18,10 +18,10 @@ import (
 // modelPath is what the name of a model follows, with its slashes as they are or escaped.
 const modelPath = "/v1/models/"
 
-// model answers for one model from the list, since engines do not serve that path.
-func model(ctx context.Context, q *request) *failure {
+// oneModel answers for one model from the list, since engines do not serve that path.
+func oneModel(ctx context.Context, q *request) *failure {
 	name := strings.TrimPrefix(q.r.URL.Path, modelPath)
-	if !q.serves(name) || q.fleet.Any(name, nil) == nil {
+	if !serves(q.fleet, name) || q.fleet.Any(name, nil) == nil {
 		return refuse(kindUnknownModel, site{phase: phasePlan})
 	}
 	q.outcome.mode = "ask"
@@ -38,11 +38,11 @@ func stored(ctx context.Context, q *request) *failure {
 		return refuse(kindBadID, site{phase: phaseAdmit})
 	}
 	q.outcome.mode = "ask"
-	to := q.holder(ctx, id)
+	to := holder(ctx, q, id)
 	if to == nil {
 		return refuse(kindUnknownResponse, site{phase: phasePlan})
 	}
-	return q.forward(ctx, to, &passthrough{again: true}, nil)
+	return forward(ctx, q, to, &passthrough{again: true}, nil)
 }
 
 // plainID keeps what is put into an engine's path to what such ids are made of.
@@ -56,7 +56,7 @@ func plainID(id string) bool {
 }
 
 // holder finds the engine that keeps a stored response, nil when none does.
-func (q *request) holder(ctx context.Context, id string) *fleet.Endpoint {
+func holder(ctx context.Context, q *request, id string) *fleet.Endpoint {
 	if !plainID(id) {
 		return nil
 	}

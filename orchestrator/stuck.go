@@ -1,8 +1,10 @@
 package orchestrator
 
 import (
+	"context"
 	"time"
 
+	"github.com/tandem-router/tandem/internal/liveness"
 	"github.com/tandem-router/tandem/orchestrator/fleet"
 	"github.com/tandem-router/tandem/orchestrator/outlier"
 )
@@ -36,4 +38,39 @@ func (t *transferWatch) look(to *fleet.Endpoint, now time.Time) *stuck {
 	t.wait *= 2
 	t.next = now.Add(t.wait)
 	return nil
+}
+
+// overDecodeLeg watches over a decode leg until its first content: end ends the leg if one of its engines is
+// silent, or if its blocks are stuck between them. A prefill engine counts only if it fell silent early:
+// later the blocks have been read.
+func (w *legWatch) overDecodeLeg(end context.CancelCauseFunc) *liveness.Watchdog {
+	w.leg, w.sent = phaseDecode, w.clock.Running(time.Now())
+	w.Watch(w.bound/2, end, (*decodeLegLook)(w))
+	return &w.Watchdog
+}
+
+// decodeLegLook looks at the engines of a decode leg.
+type decodeLegLook legWatch
+
+// Look implements [liveness.Looker].
+func (w *decodeLegLook) Look() (time.Duration, error) {
+	now := time.Now()
+	if stuck := w.transfer.look(w.to, now); stuck != nil {
+		return 0, stuck
+	}
+	at := w.to.Member.ID
+	if w.to.Asleep() {
+		return 0, &unresponsive{at: at, phase: phaseDecode, sleep: true}
+	}
+	if silence := w.to.Silence(now); silence > w.to.SilenceLimit(w.bound) {
+		return 0, &unresponsive{at: at, phase: phaseDecode, since: silence}
+	}
+	if w.from == nil { // the decode engine computes the prompt itself
+		return w.bound / 4, nil
+	}
+	silence := w.from.Silence(now)
+	if early := w.clock.Running(now)-silence < w.sent+w.bound; early && silence > w.from.SilenceLimit(w.bound) {
+		return 0, &unresponsive{at: w.from.Member.ID, phase: phasePrefill, since: silence}
+	}
+	return w.bound / 4, nil
 }

@@ -42,7 +42,7 @@ func TestAPathOnWhichPacketsVanish(t *testing.T) {
 		if n := w.count("tandem_pair_ejected", w.d[0].addr); n != 1 {
 			t.Errorf("%d pairs of its decode replica are shown to be out, want 1", n)
 		}
-		if shown := w.o.Status().Pairs; len(shown) != 1 || *shown[0].Pair != cut ||
+		if shown := w.o.State().Status().Pairs; len(shown) != 1 || *shown[0].Pair != cut ||
 			shown[0].State != outlier.Ejected {
 			t.Errorf("/debug/replicas shows %+v", shown)
 		}

@@ -4,8 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
-
-	"github.com/tandem-router/tandem/orchestrator/observe"
 )
 
 // tenantOf names the owner of an API key by a part of the key's hash, which tells keys apart and does not
@@ -25,11 +23,4 @@ func keyLabel(tenant uint32) string {
 		return ""
 	}
 	return hex.EncodeToString(binary.LittleEndian.AppendUint32(nil, tenant))
-}
-
-// enter adds the request to those that run. Its API key has been read.
-func (q *request) enter() {
-	q.seen = q.requests.Enter(&observe.InFlight{
-		ID: q.id, ClientID: q.clientID, Client: q.r.RemoteAddr, Key: keyLabel(q.tenant), Path: q.path,
-	}, q.start)
 }

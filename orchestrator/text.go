@@ -10,26 +10,26 @@ import (
 type textNames struct{ prefill, decode roster.Prompt }
 
 // nameText names the prompt by its text, for when nobody tells its tokens.
-func (j *job) nameText() (n textNames) {
+func nameText(j *job) (n textNames) {
 	parts := j.req.PromptText(nil, j.of.index)
 	if len(parts) == 0 {
 		return n
 	}
 	p, adapter, perChunk, ok := j.prefill.TextChain(j.req.Model)
 	if ok {
-		n.prefill = roster.Prompt{Keys: j.chunks(p, adapter, parts), Chunk: perChunk}
+		n.prefill = roster.Prompt{Keys: chunks(j, p, adapter, parts), Chunk: perChunk}
 	}
 	d, adapter, perChunk, known := j.decode.TextChain(j.req.Model)
 	switch {
 	case known && ok && d == p:
 		n.decode = n.prefill
 	case known:
-		n.decode = roster.Prompt{Keys: j.chunks(d, adapter, parts), Chunk: perChunk}
+		n.decode = roster.Prompt{Keys: chunks(j, d, adapter, parts), Chunk: perChunk}
 	}
 	return n
 }
 
-func (j *job) chunks(chain kv.TextChain, adapter string, parts [][]byte) []kv.Key {
+func chunks(j *job, chain kv.TextChain, adapter string, parts [][]byte) []kv.Key {
 	size := 0
 	for _, part := range parts {
 		size += len(part)
@@ -40,11 +40,11 @@ func (j *job) chunks(chain kv.TextChain, adapter string, parts [][]byte) []kv.Ke
 
 // rememberText notes where a prompt went that was matched by its tokens, so that the next one of the same
 // beginning finds it when its own tokens cannot be had. It runs when the answer is out.
-func (j *job) rememberText(b *planner.Booking) {
+func rememberText(j *job, b *planner.Booking) {
 	if j.ids == nil || j.cfg.Tokenizer.ChunkBytes == 0 {
 		return
 	}
-	names := j.nameText()
+	names := nameText(j)
 	if b.Mode == planner.Split {
 		j.prefill.Remember(b.Prefill.ID, names.prefill)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/openai"
+	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/internal/tokenizer"
 	"github.com/tandem-router/tandem/orchestrator/fleet"
 	"github.com/tandem-router/tandem/orchestrator/observe"
@@ -107,12 +108,39 @@ func (j *job) estimate() tokenizer.Result {
 	}
 }
 
-// prompt is the job's prompt of a completion, nil for a chat.
-func (j *job) prompt() *openai.Prompt {
-	if j.of.index < len(j.req.Prompts) {
-		return &j.req.Prompts[j.of.index]
+// idsFor returns the ids that both legs of a pair with the decode replica d carry, nil where both carry the
+// client's own body. Where those that are known are of another release than d, as in a rolling upgrade, an
+// engine of d's release is asked.
+func (j *job) idsFor(ctx context.Context, d *replica.Replica) (*legIDs, *failure) {
+	if !j.exact() || !reuses(&d.Facts, j.req.Kind) {
+		return nil, nil
 	}
-	return nil
+	if ids := j.legsFor(d); ids != nil {
+		return ids, nil
+	}
+	if f := j.tokenizeFor(ctx, d); f != nil {
+		return nil, f
+	}
+	ids := j.legsFor(d)
+	if ids == nil && (j.req.Kind == openai.Messages || j.req.Kind == openai.Responses) {
+		// They are split by ids or not at all.
+		return nil, refuse(kindNoIDs, site{phase: phaseTokenize})
+	}
+	return ids, nil
 }
 
-func ms(d time.Duration) float64 { return observe.Millis(d) }
+// tokenizeFor finds the ids that engines of d's release make of the prompt. Where none of them tells, those
+// that are known stay, for the index.
+func (j *job) tokenizeFor(ctx context.Context, d *replica.Replica) *failure {
+	release := d.Facts.Release()
+	other := func(r *fleet.Endpoint) bool { return !r.Member.Facts.Release().Agrees(release) }
+	result, f := j.resolved(ctx, func(ctx context.Context) tokenizer.Result {
+		return j.askAny(ctx, other)
+	})
+	if ids := newPromptIDs(&result, nil); f == nil && ids != nil {
+		j.ids, j.count = ids, result.Count
+		j.plan.Tokens, j.plan.Exact = j.count, j.exact()
+		j.nameBlocks()
+	}
+	return f
+}

@@ -17,7 +17,7 @@ func endPrefill(span observe.LegSpan, answer *openai.PrefillAnswer, f *failure) 
 	case f == nil:
 		status = http.StatusOK
 	case f.own():
-		status = f.answer.status
+		status = f.reply.status
 	}
 	span.Prefilled(f.onSpan(), status, answer.CachedTokens)
 }

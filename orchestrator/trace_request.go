@@ -54,7 +54,7 @@ func (q *request) traceFailure(f *failure) {
 		return
 	}
 	q.span.SetAttributes(observe.AttrFailedPhase.String(string(f.phase)))
-	if f.answer.status >= http.StatusInternalServerError {
+	if f.reply.status >= http.StatusInternalServerError {
 		q.span.SetStatus(codes.Error, f.name())
 		q.span.SetAttributes(observe.AttrErrorType.String(f.name()))
 	}

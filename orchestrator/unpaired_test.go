@@ -34,7 +34,7 @@ func TestAReplicaThatFitsNobodyIsSeen(t *testing.T) {
 		if n := w.count("tandem_replica_state", w.p[1].addr); n != 1 || w.unpairedOf() != 1 {
 			t.Errorf("%d states hold of %s, and %d replicas make no pair; want one", n, w.p[1].addr, w.unpairedOf())
 		}
-		shown, err := json.Marshal(w.o.Status())
+		shown, err := json.Marshal(w.o.State().Status())
 		if err != nil ||
 			!strings.Contains(string(shown),
 				`"state":"unpaired",`+

@@ -75,7 +75,7 @@ func TestPromptThatNobodyCounted(t *testing.T) {
 			origin: origin{r: httptest.NewRequest(http.MethodPost, "/", http.NoBody)},
 		}
 		q.outcome.rec = observe.NewRecord("x", "/", time.Now(), nil)
-		q.logAccess()
+		logAccess(q)
 		text, err := json.Marshal(q.outcome.rec)
 		if err != nil {
 			t.Fatal(err)

@@ -104,7 +104,7 @@ func noticed(t *testing.T, w *world, want bool) {
 	if !w.o.Ready() {
 		t.Error("a router is not ready for the requests of others")
 	}
-	shown, err := json.Marshal(w.o.Status())
+	shown, err := json.Marshal(w.o.State().Status())
 	if err != nil || strings.Contains(string(shown), `"requests_of_others"`) != want {
 		t.Errorf("/debug/replicas: %v, %s", err, shown)
 	}

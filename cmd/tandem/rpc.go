@@ -14,7 +14,7 @@ import (
 // newRPC is the gRPC side of the admin listener, over o.
 func newRPC(o *orchestrator.Orchestrator) *grpc.Server {
 	watch := func(ctx context.Context, send func(rpc.Record, uint64) error) error {
-		return o.Watch(ctx, func(r *observe.Record, lost uint64) error {
+		return o.WatchDecisions(ctx, func(r *observe.Record, lost uint64) error {
 			text, err := json.Marshal(r)
 			if err != nil {
 				return err
@@ -27,7 +27,7 @@ func newRPC(o *orchestrator.Orchestrator) *grpc.Server {
 		})
 	}
 	return rpc.New(rpc.Options{
-		Explain: o.Explain, Ready: o.Ready, Panicked: o.Panicked, Watch: watch,
+		Explain: o.DryRun, Ready: o.Ready, Panicked: o.Panicked, Watch: watch,
 		MaxRequest: int(o.Config().Limits.BodyBytes),
 	})
 }

@@ -4,7 +4,7 @@
 // A computation runs on a goroutine of its own, as a request of its own whose client is a flight. So the
 // computation continues after the first client has left, as long as another client listens.
 //
-// [Answers] makes a [Cache] for each configuration. [Cache.Serve] answers one request. The room knows the
+// [Answers] makes a [Cache] for each configuration. [Cache.Respond] answers one request. The room knows the
 // request only as [Asked], and the engines only as [Fleet].
 package answers
 

@@ -43,8 +43,8 @@ type Client interface {
 	Header() http.Header
 	// Begun reports whether the answer has begun.
 	Begun() bool
-	// Begin begins the answer.
-	Begin(head answercache.Head)
+	// BeginAs begins the answer.
+	BeginAs(head answercache.Head)
 	// Send writes a part of the answer. events is the number of events in the part, 0 outside of a stream.
 	Send(part []byte, stream bool, events int) error
 }
@@ -54,9 +54,9 @@ type Computation func() (Outcome, error)
 
 // Outcome is what became of a request.
 type Outcome struct {
-	Mode   string          // how it was served; "" if [Asked.Answer] served it
-	Record *observe.Record // of the decision; nil where the request itself made none
-	Led    bool            // the request had the answer computed, and did not join another request
+	Mode    string          // how it was served; "" if [Asked.Answer] served it
+	Decided *observe.Record // of the decision; nil where the request itself made none
+	Led     bool            // the request had the answer computed, and did not join another request
 }
 
 // ErrLeft ends a request whose context has ended.

@@ -43,9 +43,9 @@ type asking struct {
 	out  Outcome
 }
 
-// Serve answers a request from the cache, or else by [Asked.Answer] or [Asked.Apart]. The outcome holds also
-// where err is not nil. err is [ErrLeft], a [*WriteError] or an error of the computation.
-func (c *Cache) Serve(ctx context.Context, of *Asked) (Outcome, error) {
+// Respond answers a request from the cache, or else by [Asked.Answer] or [Asked.Apart]. The outcome holds
+// also where err is not nil. err is [ErrLeft], a [*WriteError] or an error of the computation.
+func (c *Cache) Respond(ctx context.Context, of *Asked) (Outcome, error) {
 	a := &asking{Asked: of, wish: controlOf(of.Header)}
 	err := c.serve(ctx, a)
 	return a.out, err
@@ -109,7 +109,7 @@ func (c *Cache) may(a *asking, kept *answercache.Answer, now time.Time) bool {
 // give answers with a stored answer.
 func (c *Cache) give(a *asking, kept *answercache.Answer) error {
 	c.note(a, hit)
-	a.To.Begin(keptHead(kept, time.Now()))
+	a.To.BeginAs(keptHead(kept, time.Now()))
 	return c.pass(a, kept.Stream, kept.Body, kept.Events)
 }
 
@@ -185,7 +185,7 @@ func (c *Cache) compute(ctx context.Context, a *asking, f *answercache.Flight) {
 		defer cancel(nil)
 		out, err := run()
 		if err == nil {
-			c.keep(a, f, out.Record, &began)
+			c.keep(a, f, out.Decided, &began)
 		}
 		f.Done(&out, err)
 	})
@@ -244,7 +244,7 @@ func (c *Cache) listen(ctx context.Context, a *asking, l *answercache.Listener) 
 			if !a.out.Led {
 				c.note(a, joined)
 			}
-			a.To.Begin(head)
+			a.To.BeginAs(head)
 		}
 		events := 0
 		if head.Stream {
@@ -265,7 +265,7 @@ func (a *asking) tooOld(head answercache.Head) bool {
 func (c *Cache) ended(ctx context.Context, a *asking, l *answercache.Listener, err error) error {
 	if by, _ := l.Flight().By(); a.out.Led {
 		if computed, ok := by.(*Outcome); ok && computed != nil {
-			a.out.Mode, a.out.Record = computed.Mode, computed.Record
+			a.out.Mode, a.out.Decided = computed.Mode, computed.Decided
 		}
 	}
 	switch {

@@ -209,7 +209,7 @@ func (h *house) wait(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	for {
-		s := h.router.Status()
+		s := h.router.State().Status()
 		up := 0
 		for _, r := range s.Replicas {
 			if r.Up && strings.HasPrefix(r.Events, "live") { // or it is not known what of the first prompts it has

@@ -1,0 +1,163 @@
+package orchestrator
+
+import (
+	"io"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tandem-router/tandem/internal/openai"
+	"github.com/tandem-router/tandem/internal/replica"
+)
+
+// body reads the request's body within the limits of size and time.
+func (q *request) body() ([]byte, *failure) {
+	limit := int64(q.cfg.Limits.BodyBytes)
+	if q.r.ContentLength > limit {
+		return nil, q.tooLarge(limit)
+	}
+	// Not every test transport has deadlines.
+	_ = q.w.rc.SetReadDeadline(time.Now().Add(q.cfg.Timeouts.ReadBody))
+	body, err := readBody(q.r.Body, q.r.ContentLength, limit+1)
+	_ = q.w.rc.SetReadDeadline(time.Time{})
+	switch {
+	case err != nil:
+		return nil, refuse(kindBodyUnread, site{phase: phaseAdmit, err: err})
+	case int64(len(body)) > limit:
+		return nil, q.tooLarge(limit)
+	}
+	return body, nil
+}
+
+// firstRead is the memory that a body gets on the client's word.
+const firstRead = 64 << 10
+
+// readBody reads as many bytes as were announced, or at most as many where nothing was (-1). Memory grows
+// with what has come: a client that announces much and sends little gets little.
+func readBody(r io.Reader, announced, most int64) ([]byte, error) {
+	if announced >= 0 {
+		most = announced
+	}
+	body := make([]byte, 0, min(most, firstRead))
+	for int64(len(body)) < most {
+		if len(body) == cap(body) {
+			body = append(make([]byte, 0, min(2*int64(cap(body)), most)), body...)
+		}
+		n, err := r.Read(body[len(body):cap(body)])
+		body = body[:len(body)+n]
+		switch {
+		case err == io.EOF && int64(len(body)) < announced:
+			return body, io.ErrUnexpectedEOF
+		case err == io.EOF:
+			return body, nil
+		case err != nil:
+			return body, err
+		}
+	}
+	return body, nil
+}
+
+func (q *request) tooLarge(limit int64) *failure {
+	return refuse(kindBodyTooLarge, site{phase: phaseAdmit, words: "The request body is larger than " +
+		strconv.FormatInt(limit, 10) + " bytes, the limit of this router (limits.body_bytes)."})
+}
+
+// parse reads the body of a request that can be split.
+func (q *request) parse(kind openai.Kind) (*openai.Request, *failure) {
+	raw, f := q.body()
+	if f != nil {
+		return nil, f
+	}
+	req, err := openai.Parse(kind, raw, q.limits())
+	if err != nil {
+		return nil, badRequest(err)
+	}
+	if req.Model, f = q.modelOr(req.Model); f != nil {
+		return nil, f
+	}
+	return req, nil
+}
+
+func (q *request) limits() openai.Limits {
+	l := q.cfg.Limits
+	return openai.Limits{PromptTokens: l.MaxPromptTokens, Prompts: l.BatchPrompts, Samples: l.Samples}
+}
+
+// modelOr is the model that a request names, or else the only one that the decode replicas serve: an engine
+// answers a request that names none with its own. Where there are several, one would be as wrong as the
+// other.
+func (q *request) modelOr(named string) (string, *failure) {
+	if named != "" {
+		return named, nil
+	}
+	only := ""
+	for _, r := range q.fleet.Endpoints() {
+		switch own := r.Member.Facts.Model; {
+		case r.Member.Role != replica.Decode || own == only:
+		case only != "":
+			return "",
+				badRequest(&openai.BadRequest{Message: "Name a model: this router serves several.", Param: "model"})
+		default:
+			only = own
+		}
+	}
+	return only, nil
+}
+
+// readPassthrough reads and cleans a body that is not split.
+func (q *request) readPassthrough() (*passthrough, *failure) {
+	if q.r.Method == http.MethodGet {
+		return &passthrough{again: true}, nil
+	}
+	raw, f := q.body()
+	if f != nil {
+		return nil, f
+	}
+	p := &passthrough{body: raw, contentType: q.r.Header.Get("Content-Type")}
+	if media, params, err := mime.ParseMediaType(p.contentType); err == nil &&
+		strings.HasPrefix(media, "multipart/") {
+		if hidesTransfer(raw, params["boundary"]) {
+			return nil, badRequest(&openai.BadRequest{Message: "Transfer parameters are not taken from clients."})
+		}
+		// A charset could hide the names from us: vLLM's server reads a form's values in the one that is named,
+		// UTF-7 as well.
+		p.contentType = mime.FormatMediaType(media, map[string]string{"boundary": params["boundary"]})
+		return p, nil
+	}
+	p.contentType = "application/json" // an engine reads every other body as JSON, whatever it is called
+	if len(raw) == 0 {
+		return p, nil
+	}
+	clean, err := openai.Sanitize(raw, q.limits())
+	if err != nil {
+		return nil, badRequest(err)
+	}
+	p.body = clean
+	seen := openai.Peek(clean)
+	p.model = seen.Model
+	p.stream = seen.Stream
+	p.samples = seen.Samples
+	if most := q.cfg.Limits.Samples; seen.Samples > most {
+		return nil, badRequest(&openai.BadRequest{Message: openai.TooManySamples("n", most), Param: "n"})
+	}
+	if p.model, f = q.modelOr(p.model); f != nil {
+		return nil, f
+	}
+	return p, nil
+}
+
+// passthrough is a request that goes whole to one replica, as it came but for transfer parameters, which
+// never reach an engine.
+type passthrough struct {
+	body        []byte
+	contentType string
+	model       string
+	stream      bool
+	samples     int  // answers that it asks for
+	encodes     bool // it asks for vectors or scores
+	again       bool // an engine may be asked twice: nothing is made or changed by it
+	acts        bool // an engine may do more for it than compute an answer
+	resent      bool // a kept connection grew too old under it, so that it was sent once more
+}
