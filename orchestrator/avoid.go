@@ -13,15 +13,15 @@ import (
 // pool is left, replicas that were possibly not at fault come back first. Then come the replicas that failed
 // longest ago, which may work again. Only the replica of the newest attempt is not asked again at once.
 
-// attempts is what a job has tried so far, and what another attempt has to know of that.
+// attempts are the attempts of a job so far, with what the next attempt has to know.
 type attempts struct {
 	tries      int
 	faults     planner.FailedAttempts // what those that failed were held against
 	budgeted   bool                   // the job holds a place in the retry budget
 	failedAt   replica.ID             // where the newest that failed did
 	failedWhen phase                  // in which phase
-	avoided    []avoided              // on whom the job is not planned for its failures, oldest first
-	// Two replicas have failed alike, and said so: only one that was not asked yet can tell whose fault it is.
+	avoided    []avoided              // replicas that the job avoids for its failures, oldest first
+	// Two replicas have reported the same failure: only a replica that was not asked yet can decide.
 	third bool
 }
 
@@ -37,9 +37,9 @@ type avoided struct {
 	doubt bool // the other end of the transfer is as likely at fault
 }
 
-// avoidFailed keeps the job from where its newest attempt failed. A decode replica that failed after a
-// prefill may have failed because it could not load the blocks, which is as likely the other end's fault: so
-// both are avoided, and the two together for good. Who has the name of one that left has failed nobody.
+// avoidFailed makes the job avoid the replicas of its newest attempt. A decode replica that failed after a
+// prefill may have failed to load the blocks, which may equally be the other side's fault. So both are
+// avoided, and their pair for good. A replica that only has the name of one that left has failed nothing.
 func (t *attempts) avoidFailed(plan *planner.Request, f *failure) {
 	switch {
 	case f.at == "", f.replaced:
@@ -73,8 +73,8 @@ func avoidedOf(plan *planner.Request, role replica.Role) *[]replica.ID {
 // its prefill. A third decode replica may get its blocks.
 func (a *avoided) onlyInDoubt() bool { return a.role == replica.Prefill && a.doubt }
 
-// relent lets a replica of the pool that has nobody left, or of either where no pair is, take part again. It
-// reports whether there was one. A third opinion is asked of nobody who failed.
+// relent lets an avoided replica take part again, of the pool that has no replica left, or of either pool if
+// no pair is left. It reports whether there was one. A third opinion never comes from a replica that failed.
 func (t *attempts) relent(plan *planner.Request, none *planner.NoReplica) bool {
 	best := -1
 	for i := range t.avoided {

@@ -71,9 +71,9 @@ func forward(
 	return q.w.whole(resp.Status, contentType, body, rec)
 }
 
-// uncounted reports whether its lease does not tell what a passed request is for the engine, which may make a
-// request of each text that it is to encode, of each part of a recording and of each prompt of a list, may
-// choose the rank itself, and may go on when it has answered.
+// uncounted reports whether the lease of a passed request does not show its load on the engine. The engine
+// may make a request of each text to encode, of each part of a recording and of each prompt of a list. It
+// may also choose the rank itself, or continue after its answer.
 func (p *passthrough) uncounted(path string, to *fleet.Endpoint) bool {
 	return p.encodes || p.acts || p.contentType != "application/json" || path == "/v1/completions" ||
 		path == "/v1/responses" && to.Member.Pinned()

@@ -75,8 +75,8 @@ func (j *job) leg(ctx context.Context, leg string, to *replica.Replica) (context
 	return j.spans.Leg(ctx, leg, j.rec.Path, j.rec.Model, to, j.req)
 }
 
-// fingerprint tells the requests of clients apart: one that is sent again has the same, and so has the rest
-// of its answer wherever that broke off.
+// fingerprint identifies the body of a request. A request that is sent again has the same fingerprint, and
+// so has the rest of its answer after any break.
 func (j *job) fingerprint() uint64 { return xxhash.Sum64(j.first().req.Raw) }
 
 // continuation returns what another engine has to know to go on with the job's answer, or why none will.
@@ -101,7 +101,7 @@ func (j *job) continuation() (want openai.Continuation, why string) {
 // engine goes on with it.
 func (j *job) follow() {
 	if want, why := j.continuation(); why == "" {
-		kept := want // memory for those alone who need it
+		kept := want // memory only for jobs that need it
 		j.want = &kept
 	}
 }

@@ -72,7 +72,7 @@ func serves(of *fleet.Fleet, model string) bool {
 	return len(known) == 0
 }
 
-// eachOf names n replicas, which are all of a pool, or all of those that serve a model, "" for any.
+// eachOf names n replicas: all of a pool, or all that serve a model, "" for any.
 func eachOf(n int, pool, model string) string {
 	text := "The only " + pool + " replica"
 	if n > 1 {

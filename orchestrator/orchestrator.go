@@ -224,8 +224,8 @@ func (o *Orchestrator) Drain() {
 	o.queue.close()
 }
 
-// forgetDeparted deletes the series of those who left so long ago that only long streams of theirs can run
-// still.
+// forgetDeparted deletes the series of replicas that left so long ago that only long streams can still run
+// there.
 func (o *Orchestrator) forgetDeparted(now time.Time) {
 	o.departures.forget(o.Config().Timeouts.Answer+time.Minute, now, func(name string) {
 		o.m.Families.Forget(name)

@@ -29,11 +29,11 @@ const (
 	eventTooLong   = "event_too_long" // the one that ended it
 )
 
-// Why no attempt followed a failure that another replica might have done better, in the record and in the
-// log. Beside these there is noBudget.
+// Reasons why no attempt followed a failure that another replica might avoid, in the record and in the log.
+// There is also noBudget.
 const (
 	retryAttempts = "attempts"     // retry.attempts
 	retrySame     = "same_failure" // two replicas failed in the same phase: the request is the likely cause
-	retryNobody   = "no_replica"   // none is left that has not failed the request, or the next plan failed
-	retryUnsafe   = "not_safe"     // a request that is passed on as it came, and may have had its effect
+	retryNobody   = "no_replica"   // no replica is left that has not failed the request, or the next plan failed
+	retryUnsafe   = "not_safe"     // a request that was passed on as it came, and may have had its effect
 )

@@ -155,11 +155,11 @@ func passOnce(ctx context.Context, q *request, j *job, p *passthrough, why strin
 	return f
 }
 
-// passable reports whether a passed request that failed so may be passed to another replica: nothing of it
-// was taken, or it may be asked twice. What is passed may do anything, and only harmless attempts are
-// repeated. Under a kept connection that grew too old there was hardly an engine that read it. If there was,
-// it computes an answer for nobody: no transfer params are in what is passed. So it is sent once more, unless
-// more than an answer may come of it.
+// passable reports whether a passed request with this failure may be passed to another replica: no engine
+// took any part, or it may be asked twice. A passed request may do anything, so only harmless attempts are
+// repeated. If a kept connection was too old, an engine hardly read the request. If it did, it computes an
+// answer that is not used, and a passed request carries no transfer params. So the request is sent once
+// more, unless it may have effects beyond its answer.
 func passable(w *client, f *failure, p *passthrough) bool {
 	switch {
 	case w.begun || !f.mayRetry():

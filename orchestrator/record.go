@@ -68,8 +68,8 @@ func noteWhy(rec *observe.Record, why string) {
 	}
 }
 
-// countTokens compares what was cached somewhere, what the plan made of it and what the engine says it got,
-// for an answer that ended well.
+// countTokens compares, for an answer that ended well, the tokens cached on any replica, the tokens that the
+// plan used, and the engine's own number.
 func countTokens(j *job, f *failure, split bool) {
 	if f != nil {
 		return

@@ -157,14 +157,14 @@ func (j *job) mayPrefillThere(f *failure) bool {
 	return f.phase == phasePrefill && j.plan.SplitOK && j.cfg.Local != config.LocalNever
 }
 
-// ownFaults notes that a request which failed before has begun well elsewhere: whoever failed it is the
+// ownFaults records that a request which failed before has begun well elsewhere: the failed replicas are the
 // cause.
 func (j *job) ownFaults() {
 	j.planner.OwnAll(j.attempts.faults, time.Now())
 	j.attempts.faults = nil
 }
 
-// excuse takes back what the attempts of a job were held against: the request is the cause, or nobody knows.
+// excuse undoes the failures of a job's attempts: the request is the cause, or the cause is unknown.
 func (j *job) excuse(cause bool) {
 	j.trials.Announce(j.planner.ExcuseAll(j.attempts.faults, cause, time.Now()))
 	j.attempts.faults = nil

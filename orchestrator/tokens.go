@@ -129,8 +129,8 @@ func (j *job) idsFor(ctx context.Context, d *replica.Replica) (*legIDs, *failure
 	return ids, nil
 }
 
-// tokenizeFor finds the ids that engines of d's release make of the prompt. Where none of them tells, those
-// that are known stay, for the index.
+// tokenizeFor finds the ids that engines of d's release make of the prompt. If none answers, the known ids
+// stay, for the index.
 func (j *job) tokenizeFor(ctx context.Context, d *replica.Replica) *failure {
 	release := d.Facts.Release()
 	other := func(r *fleet.Endpoint) bool { return !r.Member.Facts.Release().Agrees(release) }

@@ -24,7 +24,7 @@ type ring struct {
 // A file needs another one if it uses a name that only the other one declares at its top level, or a method
 // or a field that only the other one declares. Names alone are compared, types are not: a name that several
 // files declare makes no arrow, so the count is rather too low. A name behind the name of an imported package
-// is a name of that package, and makes no arrow.
+// belongs to the imported package, and makes no arrow.
 func rings(files []*source) []ring {
 	folders := map[string][]*source{}
 	for _, f := range files {
