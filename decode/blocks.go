@@ -1,6 +1,10 @@
 package decode
 
-import "math"
+import (
+	"math"
+
+	"github.com/tandem-router/tandem/internal/roster"
+)
 
 // A sequence of an engine that speculates holds slots ahead of its tokens: for the drafts of this step, and
 // of the next (vLLM's num_lookahead_tokens). An engine may run out of blocks while its answers seem to have
@@ -26,14 +30,11 @@ func (m *member) slots(tokens int) int {
 
 func blocksOf(tokens, size int) int { return (tokens + size - 1) / size }
 
-// usualBlock is vLLM's default block size, for a member that has not reported its own.
-const usualBlock = 16
-
 func (m *member) blockSize() int {
 	if size := m.R.Facts.BlockSize; size > 0 {
 		return size
 	}
-	return usualBlock
+	return roster.UsualBlock
 }
 
 // largest returns the longest prompt that m ever takes: one new token must fit as well.

@@ -3,6 +3,7 @@ package decode
 import (
 	"time"
 
+	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/roster"
 )
 
@@ -28,10 +29,7 @@ func (m *member) queued(now time.Time) time.Duration {
 }
 
 // doubtful reports whether m prefills nothing now and last prefilled long ago.
-func (m *member) doubtful(now time.Time) bool { return now.Sub(m.turns.LeftAt()) > doubtAfter }
-
-// doubtAfter is how long learned values of a replica are not doubted.
-const doubtAfter = 10 * time.Second
+func (m *member) doubtful(now time.Time) bool { return estimate.InDoubt(m.turns.LeftAt(), now) }
 
 // prefillsNothing reports whether m computes no local prompt now, for any router.
 func (m *member) prefillsNothing() bool {

@@ -84,12 +84,13 @@ func (p *Pool) life(m *member, a *ledger.Headroom) float64 {
 	return float64(p.lengths.Usual()) * p.speed(m).Step(batch, tokens) * m.learned.PerToken()
 }
 
+// The bounds of when it is worth asking again for room.
 const (
-	minRetry = 10 * time.Millisecond
+	MinRetry = 10 * time.Millisecond
 	maxRetry = 10 * time.Second
 )
 
-func clampRetry(d time.Duration) time.Duration { return min(max(d, minRetry), maxRetry) }
+func clampRetry(d time.Duration) time.Duration { return min(max(d, MinRetry), maxRetry) }
 
 // means is the load of the members that reported lately. It replaces the unknown load of others, because
 // unknown is not idle.

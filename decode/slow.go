@@ -62,7 +62,7 @@ func (p *Pool) slopeOf(pool *estimate.Speed) estimate.Speed {
 			n++
 		}
 	}
-	if own.Marginal(usualTokens) <= n*pool.Marginal(usualTokens) {
+	if own.Marginal(estimate.UsualTokens) <= n*pool.Marginal(estimate.UsualTokens) {
 		return *pool
 	}
 	return estimate.Speed{D1: own.D1 / n, D2: own.D2 / n}
@@ -123,14 +123,15 @@ func (p *Pool) Slow(id replica.ID, held bool) (cause string, known bool) {
 		steps[i], prefills[i] = &o.learned.Steps, &o.learned.Prompts.Fit
 	}
 	profile := estimate.DefaultSpeed()
-	usual := profile.StepParts(usualBatch, usualBatch*usualTokens)
+	usual := profile.StepParts(usualBatch, usualBatch*estimate.UsualTokens)
 	s := estimate.Compare(steps, m.Slot, &p.learned.Steps.SpeedFit, usual)
 	if s.Slow(held) {
 		return fmt.Sprintf("its decode steps take %.1f times as long as those of %s",
 			s.Ratio, p.members.All[s.Than].R.ID), true
 	}
 	known = s.Known
-	s = estimate.Compare(prefills, m.Slot, &p.learned.Prefills.SpeedFit, profile.PrefillParts(usualTokens, 0))
+	s = estimate.Compare(prefills, m.Slot, &p.learned.Prefills.SpeedFit,
+		profile.PrefillParts(estimate.UsualTokens, 0))
 	if s.Slow(held) {
 		return fmt.Sprintf("the prompts that it prefills itself take %.1f times as long as on %s",
 			s.Ratio, p.members.All[s.Than].R.ID), true
@@ -138,8 +139,5 @@ func (p *Pool) Slow(id replica.ID, held bool) (cause string, known bool) {
 	return "", known || s.Known
 }
 
-// What replicas are compared by.
-const (
-	usualBatch  = 16
-	usualTokens = 1000
-)
+// usualBatch is the number of sequences at which replicas are compared.
+const usualBatch = 16

@@ -22,10 +22,7 @@ func (p *Pool) learn(m *member, uncached, cached int, took time.Duration, now ti
 func (m *member) gaveUp() { m.learned.GaveUp(m.queue.count == 0) }
 
 // doubtful reports whether m, which has nothing to do, has answered nothing lately.
-func (m *member) doubtful(now time.Time) bool { return now.Sub(m.learned.Last()) > doubtAfter }
-
-// doubtAfter is how long what was learned of a replica is not doubted.
-const doubtAfter = 10 * time.Second
+func (m *member) doubtful(now time.Time) bool { return estimate.InDoubt(m.learned.Last(), now) }
 
 // pricing returns the speed of m that a plan for q is priced with.
 func (p *Pool) pricing(m *member, q *Query, now time.Time) estimate.Pricing {

@@ -21,13 +21,10 @@ func (p *Pool) Slow(id replica.ID, held bool) (cause string, known bool) {
 		all[i] = &o.learned.Fit
 	}
 	s := estimate.Compare(all, m.Slot, &p.learned.Prefills.SpeedFit,
-		estimate.DefaultSpeed().PrefillParts(usualTokens, 0))
+		estimate.DefaultSpeed().PrefillParts(estimate.UsualTokens, 0))
 	if s.Slow(held) {
 		return fmt.Sprintf("its prefills take %.1f times as long as those of %s",
 			s.Ratio, p.members.All[s.Than].R.ID), true
 	}
 	return "", s.Known
 }
-
-// usualTokens is the prompt that replicas are compared by.
-const usualTokens = 1000

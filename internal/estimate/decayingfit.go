@@ -26,6 +26,9 @@ const (
 	trialShare = 0.1 // of the time since it was tested, is what one request may lose by testing an engine
 )
 
+// InDoubt reports whether a value whose newest sample came at last is in doubt by now.
+func InDoubt(last, now time.Time) bool { return now.Sub(last) > easeAfter }
+
 // LearnAt is [SpeedFit.Learn] with the time of the sample.
 func (m *DecayingFit) LearnAt(s Sample) {
 	apart := s.At.Sub(m.voted) >= voteApart

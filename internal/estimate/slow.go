@@ -15,6 +15,9 @@ const (
 	slowUntil = 1.5
 )
 
+// UsualTokens is the length of the prompts and contexts at which replicas are compared.
+const UsualTokens = 1000
+
 // Compare compares one member with all others of its pool, for a piece of work by the profile. It uses the
 // last measurements, however old: a replica does not become faster by getting no requests.
 func Compare(all []*DecayingFit, at int, pool *SpeedFit, parts Work) Slowness {

@@ -128,7 +128,7 @@ func (r *Roster[M]) capacity(m *Member, p *Prompt) int {
 		return blocks
 	}
 	if size <= 0 {
-		size = usualSize
+		size = UsualBlock
 	}
 	return max(1, int(float64(blocks*size)/p.Chunk))
 }

@@ -301,7 +301,7 @@ func TestTextCapacity(t *testing.T) {
 			f.Blocks = unknownBlocks
 		}
 		if f.BlockSize == 0 {
-			f.BlockSize = usualSize
+			f.BlockSize = UsualBlock
 		}
 		want := float64(f.Blocks*f.BlockSize) * x.CharsPerToken / float64(x.ChunkBytes)
 		if got := float64(r.capacity(&r.members.All[0].Member, &p)); got > max(want, 1)+1e-6 || got < want-1 {

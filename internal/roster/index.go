@@ -71,11 +71,11 @@ func (m *Member) sizeFits(indexed int) bool {
 	return size == 0 || size == indexed
 }
 
-// usualSize is taken for the tokens of a block where nobody knows.
-const usualSize = 16
+// UsualBlock is the tokens of a block in vLLM by default, for a member that has not reported its own.
+const UsualBlock = 16
 
 // Unit returns the tokens of an indexed block, or what is usual while there is no index.
-func (r *Roster[M]) Unit() int { return cmp.Or(r.BlockSize(), usualSize) }
+func (r *Roster[M]) Unit() int { return cmp.Or(r.BlockSize(), UsualBlock) }
 
 // Chain returns the chain by which the pool's index names blocks of model, and the adapter that its root
 // takes. ok is false while no member serves the model with blocks of the indexed size.

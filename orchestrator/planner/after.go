@@ -72,7 +72,7 @@ func (pl *Planner) move(b *Booking, req *Request, reason string, now time.Time) 
 	next := s.Meet(&r, pl.rate(b, to))
 	lease := pl.decode.Book(best, &q.decode, b.handedOver(&next, req.Quiet, now), now)
 	if lease == nil {
-		return &NoRoom{Reason: "replicas changed while the request was moved", Retry: minRetry}
+		return &NoRoom{Reason: "replicas changed while the request was moved", Retry: decode.MinRetry}
 	}
 	b.DecodeLease.Release(now)
 	lease.MarkSent(now)
@@ -171,7 +171,7 @@ func (pl *Planner) nowhere(b *Booking, q *question, now time.Time) error {
 	pl.decode.Candidates(&q.decode, now, nil, &out)
 	for i := range out {
 		if out[i].Room > 0 {
-			return &NoRoom{Reason: "decode: " + listDecodes(out), Retry: max(out[i].Room, minRetry)}
+			return &NoRoom{Reason: "decode: " + listDecodes(out), Retry: max(out[i].Room, decode.MinRetry)}
 		}
 	}
 	if len(pl.scratch.decodes) > 0 {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/tandem-router/tandem/decode"
 	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/scoring"
 )
@@ -21,7 +22,7 @@ func (e *TooLate) Error() string {
 }
 
 // Retry is when asking again may help, a hint.
-func (e *TooLate) Retry() time.Duration { return max(e.Predicted-e.Limit, minRetry) }
+func (e *TooLate) Retry() time.Duration { return max(e.Predicted-e.Limit, decode.MinRetry) }
 
 // late returns why the chosen plan must not be booked, nil where it may. In raw units nothing is predicted.
 func (pl *Planner) late(q *question) error {

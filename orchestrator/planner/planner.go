@@ -123,10 +123,8 @@ func (pl *Planner) Plan(req *Request, now time.Time) (*Booking, error) {
 	return nil, errChanged
 }
 
-const minRetry = 10 * time.Millisecond
-
 // errChanged says that a plan may be possible by now.
-var errChanged = &NoRoom{Reason: "replicas changed while the plan was made", Retry: minRetry}
+var errChanged = &NoRoom{Reason: "replicas changed while the plan was made", Retry: decode.MinRetry}
 
 // Explain is Plan without booking, with every exclusion named.
 func (pl *Planner) Explain(req *Request, now time.Time) (*Decision, error) {

@@ -15,6 +15,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/tandem-router/tandem/decode"
 	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/scoring"
@@ -373,7 +374,8 @@ func TestErrors(t *testing.T) {
 			none, isNone := errors.AsType[*NoReplica](err)
 			switch {
 			case tt.room != "" &&
-				(!isFull || !strings.Contains(full.Reason, tt.room) || full.Retry < minRetry || full.Retry > time.Minute):
+				(!isFull || !strings.Contains(full.Reason, tt.room) || full.Retry < decode.MinRetry ||
+					full.Retry > time.Minute):
 				t.Errorf("%#v, want NoRoom with %q", err, tt.room)
 			case isFull && !(full.Part > 0 && full.Every > 0):
 				t.Errorf("NoRoom does not say what part of a replica is asked for, and how often there is: %+v", full)

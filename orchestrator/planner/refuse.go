@@ -78,7 +78,7 @@ func (pl *Planner) later(q *question, out []decode.Excluded) error {
 			reasons = append(reasons, string(out[i].ID)+" "+out[i].Reason)
 		}
 	}
-	full := &NoRoom{Reason: "decode: " + some(reasons), Retry: max(first.Room, minRetry), Part: part}
+	full := &NoRoom{Reason: "decode: " + some(reasons), Retry: max(first.Room, decode.MinRetry), Part: part}
 	if perSecond > 0 {
 		full.Every = seconds(1 / perSecond)
 	}
