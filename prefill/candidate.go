@@ -22,7 +22,7 @@ type Query struct {
 	Chunk float64
 	Avoid []replica.ID
 
-	Prefills estimate.Speed // how long prefills take in the other pool, as measured; zero: not known
+	Prefills estimate.Speed // measured times of prefills in the other pool; zero: not known
 }
 
 // Candidate is a replica that could prefill the request, with all facts that a plan reads. It belongs to the
@@ -34,8 +34,8 @@ type Candidate struct {
 
 	Slot    int // in the View
 	Tokens  int // of the prompt
-	Matched int // leading tokens that the index says it holds, whole blocks and less than Tokens
-	// Leading tokens that it is priced with: Matched, or what is expected of a replica that is Blind.
+	Matched int // leading tokens that it holds by the index: whole blocks, fewer than Tokens
+	// Leading tokens in its price: Matched, or the expected ones of a replica that is Blind.
 	Expected int
 	Queued   int           // uncached tokens ahead, ours and an estimate of others'
 	LoadAge  time.Duration // of the newest report, -1 without any
@@ -182,12 +182,12 @@ func (m *member) explain(reason string, limit int, q *Query) string {
 	return reason
 }
 
-// means is the load of the members that reported lately: what is assumed of the others, since unknown is not
-// idle.
+// means is the average load of the members that reported lately. It stands in for the others' load, since an
+// unknown load is not an idle replica.
 type means struct {
 	others   float64 // requests
-	usage    float64 // NaN: nobody reported
-	peersAge float64 // seconds for which other routers may have booked what they have not told
+	usage    float64 // NaN: no member reported
+	peersAge float64 // seconds for which other routers may have booked without a report
 }
 
 // read reads the reports of all members into p.readings, and returns their means.
@@ -246,7 +246,7 @@ func (p *Pool) gather(
 	}
 	c.Doubtful = c.Waiting == 0 && m.doubtful(now)
 	c.priceMatch(&speed, p.Unit())
-	if c.Wait > 0 { // else nobody asks, see [scoring.Queue.Crowding]
+	if c.Wait > 0 { // else no price reads it, see [scoring.Queue.Crowding]
 		c.Rho = m.rho(now)
 	}
 	c.Usage = m.usage(reading.Usage)
@@ -255,7 +255,7 @@ func (p *Pool) gather(
 	}
 }
 
-// usage returns the share of KV in use: as reported, and what was sent there since.
+// usage returns the share of KV in use: the reported share, and the prompts sent since the report.
 func (m *member) usage(reported float64) float64 {
 	u := reported
 	if room := m.R.Facts.Blocks * m.R.Facts.BlockSize; room > 0 {

@@ -7,7 +7,7 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// SpeedOf returns what was measured of id; false where that is too little.
+// SpeedOf returns the measured speed of id; false where id has too few samples.
 func (p *Pool) SpeedOf(id replica.ID) (s estimate.FitState, known bool) {
 	p.members.Lock()
 	defer p.members.Unlock()
@@ -18,7 +18,7 @@ func (p *Pool) SpeedOf(id replica.ID) (s estimate.FitState, known bool) {
 	return m.learned.Fit.State()
 }
 
-// RestoreSpeed lets id, of which nothing was measured yet, begin with what was measured before.
+// RestoreSpeed lets an unmeasured id begin with its speed from an earlier process.
 func (p *Pool) RestoreSpeed(id replica.ID, s estimate.FitState, now time.Time) bool {
 	p.members.Lock()
 	defer p.members.Unlock()

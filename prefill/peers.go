@@ -44,8 +44,8 @@ func (p *Pool) PeerLoads(now time.Time) []PeerLoad {
 	return out
 }
 
-// Changes grows with what [Pool.PeerLoads] tells anew, but for what changes by itself as time passes. It may
-// do so for nothing, and be less when members have left.
+// Changes grows when [Pool.PeerLoads] reports something new, apart from changes by the passing of time. It
+// may also grow without news, and shrinks when members leave.
 func (p *Pool) Changes() (n uint64) {
 	p.members.Lock()
 	defer p.members.Unlock()
@@ -55,8 +55,8 @@ func (p *Pool) Changes() (n uint64) {
 	return n
 }
 
-// MergePeer takes in what another router reports now, in place of what it reported before. Without any loads
-// the router is forgotten. loads is kept.
+// MergePeer replaces the earlier report of another router by loads. Without any loads the router is
+// forgotten. The pool keeps loads.
 func (p *Pool) MergePeer(router string, loads []PeerLoad, now time.Time) {
 	p.members.Lock()
 	defer p.members.Unlock()
@@ -73,7 +73,7 @@ func (p *Pool) UpdatePeer(router string, loads []PeerLoad, now time.Time) {
 
 func remoteOf(m *member) *PeerLoad { return &m.remote }
 
-// hearing takes in an engine's report that another router asked for, where it is newer than ours.
+// hearing uses an engine's report that another router fetched, where it is newer than ours.
 func (p *Pool) hearing(now time.Time) func(*member, *replica.Report) {
 	return func(m *member, r *replica.Report) {
 		if l := r.Load(now); l.At.After(m.load.UsageAt()) {
@@ -82,7 +82,7 @@ func (p *Pool) hearing(now time.Time) func(*member, *replica.Report) {
 	}
 }
 
-// About says of which replica s tells, and its report.
+// About returns the replica of s, and its engine's report.
 func (s *PeerLoad) About() (replica.ID, *replica.Report) { return s.ID, s.Report }
 
 // plausible returns s with each number as far as a replica can have it.
@@ -107,7 +107,7 @@ func (s *PeerLoad) Changed(o *PeerLoad) bool {
 		s.First.Work != o.First.Work
 }
 
-// Heard makes each number of s what a replica can have, as it was told now.
+// Heard limits each number of s to values that a replica can have, and notes the time of the report.
 func (s *PeerLoad) Heard(now time.Time) {
 	*s = s.plausible()
 	s.First.Heard(now)

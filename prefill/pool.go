@@ -24,7 +24,7 @@ type Settings struct {
 type Pool struct {
 	*roster.Roster[*member]
 
-	members *roster.Members[*member] // its lock guards all that follows
+	members *roster.Members[*member] // its lock guards all following fields
 
 	settings Settings
 	learned  estimate.Pool
@@ -47,7 +47,7 @@ type member struct {
 	others  replica.OtherRequests
 	queue   queue
 	outbox  replica.Outbox
-	remote  PeerLoad // the sum of what other routers report
+	remote  PeerLoad // the sum over the reports of other routers
 	meter   estimate.Utilization
 	pace    estimate.ArrivalRate // of prompts
 	learned estimate.Prompts
@@ -81,8 +81,7 @@ func (p *Pool) Configure(s Settings) {
 	p.learned.Told, p.learned.Samples = s.Speed, s.Samples
 }
 
-// Observe takes in a load report of id. Requests that the report counts beyond our own leases are others'
-// work.
+// Observe notes a load report of id. Requests in the report beyond our own leases count as others' work.
 func (p *Pool) Observe(id replica.ID, l replica.Load, now time.Time) {
 	p.members.Lock()
 	defer p.members.Unlock()
@@ -103,7 +102,7 @@ func (p *Pool) Observe(id replica.ID, l replica.Load, now time.Time) {
 // known returns the requests that m has of ours and of the routers that we know.
 func (m *member) known() int { return m.queue.count + m.remote.Requests }
 
-// Uncounted says that n requests more, or less where n is below 0, of ours run on id that nobody has booked.
+// Uncounted notes that n more of our requests run on id without a lease; fewer where n is below 0.
 func (p *Pool) Uncounted(id replica.ID, n int) {
 	p.members.Lock()
 	defer p.members.Unlock()
@@ -125,7 +124,7 @@ func (p *Pool) Unseen(id replica.ID) (mean float64, sure bool) {
 
 func (p *Pool) observe(m *member, l replica.Load, now time.Time) {
 	m.load.Add(l)
-	if m.queue.count == 0 { // else somebody tries already, see Book
+	if m.queue.count == 0 { // else a request measures it already, see Book
 		m.learned.Fit.Ease(&p.learned.Prefills.SpeedFit, now)
 	}
 	if m.load.UsageAt().Equal(l.At) {

@@ -27,7 +27,7 @@ type queue struct {
 type Lease struct {
 	pool *Pool
 
-	// Guarded by the lock of the pool, as is all that follows.
+	// Guarded by the lock of the pool, as are all following fields.
 	member     *member
 	prev, next *Lease
 	done       bool
@@ -75,7 +75,7 @@ func (q *queue) remove(l *Lease, now time.Time) {
 	}
 }
 
-// settled says that a usage report has come, which includes all that was sent before.
+// settled notes a usage report, which includes all prompts sent before.
 func (q *queue) settled() {
 	q.epoch++
 	q.fresh = 0
@@ -139,7 +139,7 @@ func (p *Pool) Booked(id replica.ID) int {
 }
 
 // Speculate lets the index count the blocks of keys on l's replica before they are computed and announced,
-// for the given time. keys belong to the prompt that was booked. keys are kept: nobody may change them.
+// for the given time. keys belong to the booked prompt. keys are kept and must not be changed.
 func (l *Lease) Speculate(keys []kv.Key, within time.Duration, now time.Time) {
 	if l == nil {
 		return
@@ -196,8 +196,8 @@ func (l *Lease) end(now time.Time) bool {
 	return true
 }
 
-// Done ends the lease with what the engine answered: cached tokens (-1 unknown) and the time it took since it
-// was sent. It teaches the replica's speed, and what it holds where no events do.
+// Done ends the lease after the engine's answer: with cached tokens (-1 unknown) and the time since the
+// request was sent. The pool learns the replica's speed, and its cached blocks where it sends no events.
 func (l *Lease) Done(cached int, took time.Duration, now time.Time) {
 	if l != nil && l.answered(cached, took, now) {
 		l.pool.Await(&l.member.Member, l.named, now)

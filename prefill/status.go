@@ -8,7 +8,7 @@ import (
 	"github.com/tandem-router/tandem/internal/roster"
 )
 
-// MemberStatus is what is known of one member. Unknown values are -1.
+// MemberStatus is the facts about one member. Unknown values are -1.
 type MemberStatus struct {
 	roster.Status
 	Requests int     `json:"requests"`      // ours, sent and not answered
@@ -20,7 +20,7 @@ type MemberStatus struct {
 	Speed   estimate.Speed `json:"speed"`
 	Samples int            `json:"speed_samples"`
 	Counts  Counts         `json:"match"`
-	Remote  PeerLoad       `json:"elsewhere,omitzero"` // the sum of what other routers report
+	Remote  PeerLoad       `json:"elsewhere,omitzero"` // the sum over the reports of other routers
 }
 
 // Status describes every member, in order.
@@ -40,7 +40,7 @@ func (p *Pool) Status(now time.Time) []MemberStatus {
 			Counts:  m.counts, Remote: m.remote,
 		}
 		if s.Usage >= 0 {
-			s.Usage = m.usage(s.Usage) // with what was sent since the report
+			s.Usage = m.usage(s.Usage) // plus the prompts sent since the report
 		}
 		out = append(out, s)
 	}

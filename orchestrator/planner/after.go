@@ -61,7 +61,7 @@ func (pl *Planner) move(b *Booking, req *Request, reason string, now time.Time) 
 
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
-	// Only transfers that were booked before are ahead: what is behind them is not computed yet.
+	// Only transfers that were booked earlier are ahead: the blocks of later ones are not computed yet.
 	from := scoring.Prefill{Outbox: b.DecodeLease.Outbox(), Leaving: b.PrefillLease.Leaving(now)}
 	view, best := pl.nextDecode(b, q, &from, now)
 	if best == nil {
@@ -108,7 +108,7 @@ func (b *Booking) handedOver(to *scoring.Pair, quiet bool, now time.Time) decode
 	return schedule
 }
 
-// decodeOn puts another decode replica into b, and says so in what is recorded of the decision.
+// decodeOn puts another decode replica into b and into the record of the decision.
 func (b *Booking) decodeOn(to *replica.Replica, lease *decode.Lease, c *decode.Candidate, reason string) {
 	from := b.Decode.ID
 	b.Decode = *to
@@ -183,7 +183,7 @@ func (pl *Planner) nowhere(b *Booking, q *question, now time.Time) error {
 	return &NoReplica{Pool: "decode", Reason: listDecodes(out)}
 }
 
-// learnBytes is the smallest transfer whose time says something about the link.
+// learnBytes is the smallest transfer whose time measures the link.
 const learnBytes = 16 << 20
 
 // knowsMatch reports whether it is known what c holds of the prompt. A replica that holds more than that is
@@ -193,10 +193,10 @@ func (q *question) knowsMatch(c *decode.Candidate) bool {
 	return c.Trust == replica.Live && !c.Truncated && q.Chunk == 0
 }
 
-// FirstToken tells that the first token of the decode leg arrived: it teaches what handing over takes and the
-// speed of the pair's link, or the speed of a local prefill. It returns how long the blocks took to be there,
-// without the step that made the token; 0 where that is not known, since there were none, nobody saw the
-// first token, or the request waited for something else.
+// FirstToken notes that the first token of the decode leg arrived. The planner learns from it the time of
+// the handover and the speed of the pair's link, or the speed of a local prefill. FirstToken returns the
+// time until the blocks had arrived, without the step that made the token. It returns 0 where this time is
+// unknown: nothing was transferred, nobody saw the first token, or the request waited for something else.
 func (pl *Planner) FirstToken(b *Booking, now time.Time) (transfer time.Duration) {
 	x := b.DecodeLease.FirstToken(now)
 	if b.Mode == Local {
@@ -220,9 +220,9 @@ func (pl *Planner) Progress(b *Booking, to decode.Progress, now time.Time) {
 	b.DecodeLease.Progress(to, now)
 }
 
-// Finish tells how the answer ended and ends both leases. ttft and total count from the same moment, and are
-// the same where nobody knows how long the engine took for what came after the first token; outTokens is the
-// sum over all sequences.
+// Finish notes how the answer ended and ends both leases. ttft and total count from the same moment. They
+// are equal where the time between the first token and the last is unknown. outTokens is the sum over all
+// sequences.
 func (pl *Planner) Finish(b *Booking, promptTokens, outTokens int, ttft, total time.Duration, now time.Time) {
 	b.DecodeLease.Finish(outTokens, total-ttft, now)
 	b.Release(now)

@@ -7,7 +7,7 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/outlier"
 )
 
-// FailedAttempt is a failed attempt of a request, and what was known of the replica or pair at fault.
+// FailedAttempt is a failed attempt of a request, with the facts about the replica or pair at fault.
 type FailedAttempt struct {
 	Booking  *Booking
 	Fault    Fault

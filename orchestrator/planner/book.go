@@ -28,7 +28,7 @@ func (pl *Planner) book(q *question, now time.Time) *Booking {
 	return booking
 }
 
-// local makes b that of d alone, and says when what should happen there.
+// local makes b a booking of d alone and returns the expected times on d.
 func (b *Booking) local(q *question, d *decode.Candidate) decode.Schedule {
 	b.Mode = Local
 	b.predicted.within = d.Local.Wait + d.Local.Took()
@@ -40,8 +40,8 @@ func (b *Booking) local(q *question, d *decode.Candidate) decode.Schedule {
 	return schedule
 }
 
-// split books the prefill replica that was chosen beside d, and says when what should happen on d. Without a
-// lease that replica cannot hold it any more.
+// split books the chosen prefill replica beside d and returns the expected times on d. If b has no prefill
+// lease afterwards, the prefill replica has no room any more.
 func (pl *Planner) split(b *Booking, q *question, d *decode.Candidate, now time.Time) decode.Schedule {
 	chosen := pl.scratch.chosen
 	p := &pl.scratch.prefills[chosen.Prefill]
@@ -65,7 +65,7 @@ func (pl *Planner) split(b *Booking, q *question, d *decode.Candidate, now time.
 	return schedule
 }
 
-// unheard is the least time until the first token of an answer that nobody tells of.
+// unheard is the least expected time until a first token that nobody sees, in answers without a stream.
 const unheard = time.Millisecond
 
 // speculate puts the prompt's blocks into the index of the replica that is going to compute them: the next

@@ -41,7 +41,7 @@ type Decision struct {
 	Why     string     `json:"why"`    // the same in one word
 	// Deepest prefix match on any replica that could prefill, full ones included, blind ones not.
 	Available int `json:"available_tokens"`
-	// Replicas left out of Available, since what they hold is unknown: their events are not heard.
+	// Replicas left out of Available: their events are not heard, so their cached blocks are unknown.
 	Blind     int `json:"blind,omitzero"`
 	Truncated int `json:"truncated,omitzero"`
 	// Prefix match where the request is prefilled, by the index; a guess if Guessed.
@@ -76,7 +76,7 @@ type Plan struct {
 	OnDecode  *DecodeSide   `json:"on_decode,omitzero"`
 }
 
-// PrefillSide is what was known of the prefill replica of a plan. Unknown values are -1.
+// PrefillSide is the facts about the prefill replica of a plan. Unknown values are -1.
 type PrefillSide struct {
 	Matched int `json:"matched_tokens"` // by the index
 	// The match that the price assumes, where Matched is a guess.
@@ -90,7 +90,7 @@ type PrefillSide struct {
 	Note     Note          `json:"index_note,omitzero"` // why Matched may be wrong
 }
 
-// DecodeSide is what was known of the decode replica of a plan. Unknown values are -1.
+// DecodeSide is the facts about the decode replica of a plan. Unknown values are -1.
 //
 // Long: a row of facts, which an operator sees all together.
 type DecodeSide struct {

@@ -12,8 +12,8 @@ import (
 
 // Failures of replicas and pairs affect a plan in two ways. Their expected cost is one of the plan's terms.
 // And an ejected replica takes no part, unless more than half of the candidates for the request would be
-// out. Then the candidates with the fewest failed trials are used, and the decision says so. A pair that
-// gave wrong text in a trial is never used: an error is better than a wrong answer.
+// out. Then the planner uses the candidates with the fewest failed trials, and the decision says so. A pair
+// that gave wrong text in a trial is never used: an error is better than a wrong answer.
 
 // out lists the candidates and pairs that a choice leaves out.
 type out struct {

@@ -13,14 +13,14 @@ import (
 
 // flights is the transfers that are under way. Guarded by Planner.mu.
 //
-// A transfer takes its time from others at its two ends, whether engines move one after the other or all at
-// once. So it is not laid beside its own bytes, but beside all that moved at the busier end while it was
-// under way: that is what the link is worth. All that moves is counted in seconds that it takes by what the
-// operator says of its link, so that links of different kinds can be added up.
+// Transfers share the links of their two ends, whether engines move them one after the other or all at once.
+// So a transfer's time is not divided by its own bytes, but by all bytes that moved at the busier end in
+// this time: the quotient is the speed of the link. Bytes are counted in seconds, at the speeds that the
+// operator configured, so that transfers over different kinds of links can be added up.
 type flights struct {
 	ends [2]map[replica.ID][]*flight // by prefill replica and by decode replica
-	seen time.Time                   // when those that are overdue were looked for
-	// What decode replicas have counted, and what has come to them since.
+	seen time.Time                   // time of the last look for overdue transfers
+	// The newest read counters of each decode replica, and the transfers that arrived since then.
 	counted map[replica.ID]replica.Reads
 	come    map[replica.ID][]come
 	besides map[replica.ID]float64 // seconds that they took besides reads of late, on average
@@ -35,7 +35,7 @@ type flight struct {
 	sentAt     time.Time
 	least      float64 // seconds that the engine may take besides, at least
 	most       float64 // ... and at most
-	knows      bool    // it is known how much it moves, and that is enough to tell something
+	knows      bool    // its size is known, and large enough to measure the link
 	lease      *decode.Lease
 	beside     [2]estimate.Range // seconds of blocks of others that have come since it was sent, at each end
 }
@@ -57,7 +57,7 @@ func (f *flights) begin(x *flight) {
 	}
 }
 
-// over takes x out, whose blocks have come by now, or will not.
+// over removes x, whose blocks have arrived or never will.
 func (f *flights) over(x *flight, came bool, now time.Time) {
 	for side, id := range x.at() {
 		at := slices.Index(f.ends[side][id], x)
@@ -76,8 +76,9 @@ func (f *flights) over(x *flight, came bool, now time.Time) {
 	}
 }
 
-// came counts blocks of another transfer that have come at one end of x. Those that were under way before x
-// may all have come since, where one is moved after the other, or just in proportion to the time.
+// came counts the blocks of another transfer that have arrived at one end of x. If that transfer began
+// before x, all its blocks may have moved during x, where engines move one transfer after the other. Or only
+// a part in proportion to the time has moved during x.
 func (x *flight) came(side int, other *flight, now time.Time) {
 	part := 1.0
 	if took := now.Sub(other.sentAt); other.sentAt.Before(x.sentAt) && took > 0 {
@@ -143,7 +144,7 @@ type arrived struct {
 	waited     bool
 }
 
-// landed takes in that the blocks of b have come.
+// landed notes that the blocks of b have arrived, and learns from the time that they took.
 func (pl *Planner) landed(b *Booking, a arrived, now time.Time) {
 	x := b.transfer.flight
 	pl.settled(b)
@@ -171,7 +172,7 @@ func (pl *Planner) landed(b *Booking, a arrived, now time.Time) {
 	pl.flights.over(x, true, now)
 }
 
-// learnLink takes in between what bounds the seconds a byte of x's link are.
+// learnLink teaches the link of x a range for its seconds per byte.
 func (pl *Planner) learnLink(x *flight, l *estimate.Link, is estimate.Range, now time.Time) {
 	t := &pl.pairs
 	s := estimate.Sample{Of: estimate.LinkTime, At: now, Range: is}
@@ -182,8 +183,8 @@ func (pl *Planner) learnLink(x *flight, l *estimate.Link, is estimate.Range, now
 	}
 }
 
-// overdue learns from transfers that are under way for longer than they can be by what is believed: over a
-// link that is a hundred times slower than was said, many more would be sent before the first has come.
+// overdue learns from transfers that are under way for longer than the estimate allows. Without it, a link a
+// hundred times slower than configured would get many more transfers before the first has arrived.
 func (pl *Planner) overdue(now time.Time) {
 	f := &pl.flights
 	if now.Sub(f.seen) < overdueEvery {

@@ -41,10 +41,10 @@ func (pl *Planner) late(q *question) error {
 	return &TooLate{predicted, limit}
 }
 
-// doubt returns the seconds of the chosen plan's prefill that were learned and are in doubt: by which it is
-// longer than the profile says, on a replica that has nothing to do and has done nothing lately. Those that
-// are refused teach nothing, so that an engine which was slow for a moment would be taken to be slow for
-// good. While one request is under way, and as long as what it told is new, there is no doubt.
+// doubt returns the doubtful seconds of the chosen plan's prefill: the learned time minus the time of the
+// default profile. Only a replica that is idle and has answered nothing lately is in doubt. Refused requests
+// teach nothing, so a replica that was slow for a moment would otherwise count as slow for good. While a
+// request is under way on the replica, or its measurement is new, there is no doubt.
 func (pl *Planner) doubt(q *question) float64 {
 	b, profile := &pl.scratch, estimate.DefaultSpeed()
 	if b.chosen.Prefill < 0 {

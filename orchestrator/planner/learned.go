@@ -9,7 +9,7 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// Learned is what was learned, as it outlives a process.
+// Learned is the learned numbers that outlive a process.
 type Learned = estimate.State
 
 // keyOf returns the key of r; false while it is not known what runs there.
@@ -24,7 +24,7 @@ func keyOf(r *replica.Replica) (estimate.EngineKey, bool) {
 // maxLinks is of how many pairs the bandwidth is kept.
 const maxLinks = 1 << 14
 
-// Learned returns what was learned until now.
+// Learned returns the numbers learned until now.
 func (pl *Planner) Learned(now time.Time) Learned {
 	out := Learned{At: now, Lengths: pl.decode.Lengths()}
 	engines := map[replica.ID]*replica.Replica{}
@@ -76,8 +76,8 @@ func (pl *Planner) RestoreLengths(l *Learned, now time.Time) (taken int) {
 	return pl.decode.RestoreLengths(l.Lengths, estimate.Faded(l.At, now))
 }
 
-// RestoreReplicas lets replicas without samples begin with their saved speeds and links in l. It removes
-// what it used from l; the rest waits for replicas that have yet to join. It returns how many entries it
+// RestoreReplicas lets replicas without samples begin with their saved speeds and links in l. It removes the
+// used entries from l; the others wait for replicas that have yet to join. It returns how many entries it
 // restored.
 func (pl *Planner) RestoreReplicas(l *Learned, now time.Time) (taken int) {
 	engines := map[estimate.EngineKey]*replica.Replica{}
@@ -118,7 +118,7 @@ func (pl *Planner) RestoreReplicas(l *Learned, now time.Time) (taken int) {
 	return taken
 }
 
-// restore lets the link of a pair of which nothing was measured begin with so many seconds a byte.
+// restore sets the seconds per byte with which the link of an unmeasured pair begins.
 func (t *pairs) restore(
 	p, d *replica.Replica, policy *Policy, perByte, believed float64, now time.Time,
 ) bool {

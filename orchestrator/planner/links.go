@@ -10,7 +10,7 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// links is what was learned of the paths between replicas. Guarded by Planner.mu.
+// links is the learned speeds of the paths between replicas. Guarded by Planner.mu.
 type links struct {
 	of    map[Pairing]*estimate.Link
 	kinds [replica.Links]estimate.Kind
@@ -58,7 +58,7 @@ func (x *links) drop(pair Pairing) {
 	delete(x.slow, pair)
 }
 
-// rename keeps what was learned of pairs that have another name now; false where one has none.
+// rename keeps the learned speeds of renamed pairs. to returns false for a pair of which a replica left.
 func (x *links) rename(to func(Pairing) (Pairing, bool)) {
 	x.of, x.slow = replica.Rekey(x.of, to), replica.Rekey(x.slow, to)
 }
@@ -81,13 +81,13 @@ func (x *links) filled(configured *[replica.Links]float64) {
 	}
 }
 
-// LinkSpeed is what is known of the path between two replicas.
+// LinkSpeed is the known speed of the path between two replicas.
 type LinkSpeed struct {
 	Pairing
 	Kind           replica.Link  // of the path
 	BytesPerSecond float64       // estimate
 	Configured     float64       // bytes per second in the configuration for paths of this kind
-	Error          float64       // factor by which the bandwidth may well be more or less, at least 1
+	Error          float64       // plausible error of the bandwidth either way, as a factor ≥ 1
 	Samples        int           // measured transfers
 	Age            time.Duration // since the newest measured transfer
 }
@@ -124,7 +124,7 @@ func (pl *Planner) LinkSpeeds(now time.Time) []LinkSpeed {
 	return all
 }
 
-// LinkKinds returns the bytes a second that paths of each kind are taken for of which nothing was measured.
+// LinkKinds returns, for each kind of path, the bytes per second assumed for unmeasured paths of this kind.
 // Safe for concurrent use.
 func (pl *Planner) LinkKinds() (speeds [replica.Links]float64) {
 	pl.mu.Lock()
@@ -135,8 +135,9 @@ func (pl *Planner) LinkKinds() (speeds [replica.Links]float64) {
 	return speeds
 }
 
-// sample returns what a transfer says of its link: between least and most seconds it was under way while so
-// many seconds of blocks moved at its ends, by what the operator says of links.
+// sample returns the seconds per byte of a link by one transfer. The transfer was under way for between
+// least and most seconds besides the wire. moved is the seconds of blocks that moved at its ends meanwhile,
+// at the configured speeds of links.
 func sample(took, least, most float64, moved estimate.Range, configured float64) estimate.Range {
 	s := estimate.Range{Low: max(0, took-most) / moved.High * configured, High: math.Inf(1)}
 	if took > least {

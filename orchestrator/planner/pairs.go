@@ -12,9 +12,9 @@ import (
 	"github.com/tandem-router/tandem/scoring"
 )
 
-// pairs is what holds for each prefill replica together with each decode replica: whether they can work
-// together, and how long a byte takes between them. It is made again when a member list or the policy
-// changes. Guarded by Planner.mu.
+// pairs is the table of all pairs of a prefill and a decode replica: whether the two can work together, and
+// the seconds per byte between them. The table is built again when a member list or the policy changes.
+// Guarded by Planner.mu.
 type pairs struct {
 	prefill *prefill.View
 	decode  *decode.View
@@ -24,7 +24,7 @@ type pairs struct {
 	adapters bool
 
 	links    links
-	engines  map[replica.ID]engine // whose links they are, as of the newest table
+	engines  map[replica.ID]engine // the owners of the links, as of the newest table
 	handover estimate.Handover     // of all pairs
 }
 
@@ -65,7 +65,7 @@ func (t *pairs) fill(policy *Policy) {
 // stale makes the next refresh build the table again.
 func (t *pairs) stale() { t.prefill, t.decode = nil, nil }
 
-// renameLinks keeps what was learned of replicas that have another name in the given views.
+// renameLinks keeps the learned links of replicas that have another name in the given views.
 func (t *pairs) renameLinks(pv *prefill.View, dv *decode.View) {
 	was := t.engines
 	t.engines = enginesOf(pv.Replicas, dv.Replicas)
@@ -81,7 +81,7 @@ func (t *pairs) renameLinks(pv *prefill.View, dv *decode.View) {
 	t.links.rename(rename)
 }
 
-// engine tells a replica from the others of both pools, whatever it is called.
+// engine identifies a replica of either pool apart from its name.
 type engine struct {
 	role replica.Role
 	url  string
@@ -132,7 +132,7 @@ func (t *pairs) refill(policy *Policy) {
 	}
 }
 
-// ease brings what is believed of links over which nothing comes up to now, every second.
+// ease updates, every second, the estimates of links on which no transfer arrives.
 func (t *pairs) ease(policy *Policy, now time.Time) {
 	if now.Sub(t.links.now) < time.Second {
 		return
@@ -160,8 +160,8 @@ func (t *pairs) ease(policy *Policy, now time.Time) {
 	}
 }
 
-// touch notes that somebody is sent over a link: if that was taken for faster than it was measured, nobody
-// follows until it has told.
+// touch notes that a request is sent over a link. If the link is assumed to be faster than measured, no
+// other request follows until this one has measured it.
 func (t *pairs) touch(p, d *replica.Replica, policy *Policy, now time.Time) {
 	pair, kind := Pairing{p.ID, d.ID}, kindOf(p, d)
 	t.links.kinds[kind].Touch(t.links.of[pair], now)
@@ -188,9 +188,9 @@ func (t *pairs) at(pair Pairing) int {
 	return -1
 }
 
-// incompatible returns why KV blocks of p mean nothing to d: the parts of vLLM's own compatibility check that
-// we can see. What is unknown is taken to fit. An engine that stands in both pools hands nothing over to
-// itself: it has the blocks, and would compute the prompt beside its own decoding to no end.
+// incompatible returns why d cannot use KV blocks of p: the parts of vLLM's own compatibility check that the
+// router can see. Unknown facts count as compatible. An engine that stands in both pools hands nothing over
+// to itself: it has the blocks already, and a prefill leg would only compete with its own decoding.
 func incompatible(p, d *replica.Replica) string {
 	if p.URL != "" && p.SameEngine(d) {
 		return "they are one engine"

@@ -40,7 +40,7 @@ func New(p *prefill.Pool, d *decode.Pool, policy Policy, rnd *rand.Rand) *Planne
 	return pl
 }
 
-// SetPolicy makes p hold for every plan from now on. What was learned stays.
+// SetPolicy puts p in force for every plan from now on. Learned numbers stay.
 func (pl *Planner) SetPolicy(p Policy) {
 	p.check()
 	pl.mu.Lock()
@@ -91,12 +91,12 @@ type question struct {
 	prefill prefill.Query
 	decode  decode.Query
 
-	prefillDepth, decodeDepth []int32 // memory of what was matched
+	prefillDepth, decodeDepth []int32 // memory for the matches
 }
 
 var questions = sync.Pool{New: func() any { return new(question) }}
 
-// over gives back the memory of q, whose answer is there.
+// over gives back the memory of q, whose answer exists.
 func (q *question) over() {
 	*q = question{prefillDepth: q.prefillDepth, decodeDepth: q.decodeDepth}
 	questions.Put(q)
@@ -140,7 +140,7 @@ func (pl *Planner) Explain(req *Request, now time.Time) (*Decision, error) {
 	return d, nil
 }
 
-// ask matches the prompt's prefix in both indexes. Whoever asks says when it is over.
+// ask matches the prompt's prefix in both indexes. The caller calls [question.over] at the end.
 func (pl *Planner) ask(req *Request) *question {
 	q := questions.Get().(*question)
 	q.Request = req
@@ -165,8 +165,8 @@ func (pl *Planner) ask(req *Request) *question {
 	return q
 }
 
-// tokens returns what the prompt is taken to have. An estimate refuses nobody: it books no more than can
-// always be had.
+// tokens returns the number of prompt tokens to plan with. An estimated prompt is never refused as too long:
+// its tokens are limited to the most that can be booked.
 func (pl *Planner) tokens(req *Request) int {
 	tokens := max(req.Tokens, 1)
 	if req.Exact {
@@ -175,7 +175,7 @@ func (pl *Planner) tokens(req *Request) int {
 	return min(tokens, pl.decode.Bookable(req.Model))
 }
 
-// sized is room for n numbers, whatever stood there.
+// sized returns room for n numbers, whose contents do not matter.
 func sized(room []int32, n int) []int32 {
 	if n <= cap(room) {
 		return room[:n]
@@ -271,8 +271,8 @@ func (pl *Planner) excludeSaturated() {
 	}
 }
 
-// noteRho fills in how busy the prefill replica of a plan that is told of was before. Where nothing waits no
-// price asks for it.
+// noteRho fills in the share of busy time of c's prefill replica, for a plan that is recorded. Prices read
+// it only where requests wait, so it may be missing until now.
 func (pl *Planner) noteRho(c scoring.Choice, now time.Time) {
 	if c.Prefill >= 0 {
 		p := &pl.scratch.prefills[c.Prefill]

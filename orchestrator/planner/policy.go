@@ -11,8 +11,8 @@ import (
 	"github.com/tandem-router/tandem/scoring"
 )
 
-// Policy is every setting of decisions. It has no defaults: a zero is a zero. Production makes it from the
-// configuration.
+// Policy is every setting of decisions. It has no defaults: a zero is a zero. In production it is made from
+// the configuration.
 type Policy struct {
 	Weights scoring.Weights
 	// Of every prefill replica until its own speed is learned; a zero half begins with estimate.DefaultSpeed().
@@ -56,14 +56,14 @@ func (p *Policy) check() {
 // policyInForce is a policy with the values computed from it.
 type policyInForce struct {
 	Policy
-	model scoring.Model // by which plans are chosen
+	model scoring.Model // chooses among the plans
 }
 
 func newPolicyInForce(p Policy) policyInForce {
 	return policyInForce{Policy: p, model: p.Weights.Model(p.Setup, p.KVBytesPerToken)}
 }
 
-// handOver makes transfers take what was learned that they take whatever their size.
+// handOver sets the fixed time of a transfer, which does not depend on its size, to the learned one.
 func (p *policyInForce) handOver(by *estimate.Handover) {
 	if s, ok := p.model.(*scoring.Seconds); ok {
 		s.Setup = by.Seconds(p.Setup.Seconds())

@@ -52,7 +52,7 @@ func (pl *Planner) Counted(id replica.ID, reads replica.Reads, now time.Time) {
 	}
 	pl.learnPosting(id, d)
 	if len(all) == 0 || math.Abs(d.Count-float64(len(all))) > max(1, d.Count/5) {
-		return // it counts others' reads, or reads that nobody saw the end of
+		return // the counters include other routers' reads, or reads whose end nobody saw
 	}
 	took, read := 0.0, d.Seconds/d.Count
 	for i := range all {
@@ -73,7 +73,7 @@ func (pl *Planner) Counted(id replica.ID, reads replica.Reads, now time.Time) {
 	}
 }
 
-// learnPosting takes in for how long a replica has posted reads, for each token in them.
+// learnPosting learns the seconds per token for which a replica has posted reads.
 func (pl *Planner) learnPosting(id replica.ID, d replica.Reads) {
 	perToken := d.Posting / d.Bytes * pl.policy.KVBytesPerToken
 	if was := pl.decode.Posting(id); was > 0 {
@@ -82,4 +82,4 @@ func (pl *Planner) learnPosting(id replica.ID, d replica.Reads) {
 	pl.decode.SetPosting(id, perToken)
 }
 
-const postingGain = 0.3 // of the way to what was counted newly
+const postingGain = 0.3 // weight of the newest counts

@@ -28,7 +28,7 @@ func (pl *Planner) why() string {
 	return word
 }
 
-// ahead returns the cause for which mine is cheaper than other, and by how much that term alone.
+// ahead returns the term in which mine is cheaper than other by most, and that difference.
 func ahead(mine, other *scoring.Terms) (word string, lead float64) {
 	for _, x := range [...]struct {
 		word string
@@ -52,8 +52,9 @@ func ahead(mine, other *scoring.Terms) (word string, lead float64) {
 	return word, lead
 }
 
-// otherPrefill returns the terms of the best plan in which somebody else prefills for the same decode
-// replica, or, beside a decode replica alone, of the best Split; mine if there is none.
+// otherPrefill returns the terms of the best plan with the same decode replica and another prefill replica.
+// For a plan of a decode replica alone it returns the terms of the best Split. It returns mine if there is
+// no such plan.
 func (pl *Planner) otherPrefill(mine *scoring.Terms) *scoring.Terms {
 	b := &pl.scratch
 	if b.chosen.Prefill < 0 {
@@ -108,7 +109,7 @@ func (pl *Planner) sentence(d *Decision) string {
 	if d.Mode == Split && d.Held > 0 {
 		s = append(thousands(append(s, " and "...), d.Held), " tokens already"...)
 	}
-	if d.Ties > 1 { // whatever the cause, which may be against plans of another kind alone
+	if d.Ties > 1 { // with any cause: the cause may only compare with plans of another kind
 		s = append(strconv.AppendInt(append(s, "; drawn among "...), int64(d.Ties), 10), " plans as good"...)
 	}
 	if d.Why == WhyRule {

@@ -124,9 +124,9 @@ func (pl *Planner) sum(q *question, d *Decision) {
 	}
 }
 
-// available looks for the deepest match on all replicas that could prefill, whatever else speaks against
-// them; on the decode side only where those may prefill for themselves. A blind replica is unknown, not
-// empty: it is counted as such.
+// available finds the deepest match on all replicas that could prefill, including excluded ones. It counts
+// decode replicas only where they may prefill for themselves. A blind replica is unknown, not empty, and
+// counted as blind.
 func (pl *Planner) available(q *question, d *Decision) {
 	b := &pl.scratch
 	for i := range b.prefills {

@@ -19,7 +19,7 @@ type Request struct {
 	ID          string
 	Model       string // as the client named it; candidates serve it
 	Tokens      int    // prompt tokens, at least 1
-	Exact       bool   // false: Tokens is an estimate, by which no replica is too small and nothing too late
+	Exact       bool   // false: Tokens is an estimate, and never a reason to refuse a replica or the request
 	PrefillKeys []kv.Key
 	// Keys of the full blocks by each pool's chain, or of chunks of text where Chunk says so; nil when neither
 	// is known.
@@ -27,10 +27,10 @@ type Request struct {
 	// Tokens of a chunk of text by estimate, where the keys are of text; 0 where they are of blocks.
 	Chunk        float64
 	MaxTokens    int            // client's limit of new tokens, 0 none
-	Class        estimate.Class // what else may tell of the answer's length
+	Class        estimate.Class // further hints at the answer's length
 	Sequences    int            // answers to one prompt; below 1 counts as 1
 	Waited       time.Duration  // since it came
-	Begun        bool           // it is a part of what has begun: it cannot come too late
+	Begun        bool           // part of a request that has begun: never refused as too late
 	Quiet        bool           // the answer is not streamed: nobody sees its first token before its last
 	SplitOK      bool           // false: only Local plans
 	LocalOK      bool           // false: only Split plans
@@ -65,9 +65,8 @@ func (m Mode) String() string {
 // MarshalText writes the name of m.
 func (m Mode) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
 
-// Booking is a plan that has been booked on both replicas. Whoever holds it must end it with
-// [Booking.Release] or [Planner.Finish]. It belongs to the request's goroutine; Release alone may be called
-// from any.
+// Booking is a plan that has been booked on both replicas. The holder must end it with [Booking.Release] or
+// [Planner.Finish]. It belongs to the request's goroutine; only Release may be called from other goroutines.
 type Booking struct {
 	Mode           Mode
 	Prefill        replica.Replica // zero for Local
@@ -87,10 +86,10 @@ type Booking struct {
 // prediction is when a booking should have come how far, in seconds.
 type prediction struct {
 	within float64 // from the plan until the prompt should be prefilled
-	first  float64 // from when the generating leg is sent until its first token should be there
+	first  float64 // from sending the decode leg until its expected first token
 }
 
-// expectedTransfer is what is expected of the transfer of a Split; zero for Local.
+// expectedTransfer is the expectation for the transfer of a Split; zero for Local.
 type expectedTransfer struct {
 	missing    int  // tokens of the blocks that it moves
 	knownMatch bool // by its events, what the decode replica holds
@@ -102,8 +101,8 @@ type expectedTransfer struct {
 	flight  *flight      // while it is under way
 }
 
-// Sure reports whether nothing shows that the transfer moves other blocks than those which were believed to
-// be missing on the decode replica. It says so from [Planner.Rebind] on.
+// Sure reports whether no fact suggests that the transfer moves other blocks than the ones believed to be
+// missing on the decode replica. It is set by [Planner.Rebind].
 func (b *Booking) Sure() bool { return b.transfer.sure }
 
 // Prefilled is how long after the plan the prompt should be prefilled.

@@ -30,8 +30,8 @@ type Prompt struct {
 // HeadTokens is how many tokens of a prompt decide where hashing sends it.
 const HeadTokens = 256
 
-// Target is what a rule sees of one replica. Load is what the router knows to be there now, not what was
-// reported some time ago.
+// Target is the facts about one replica that a rule reads. Load is the load that the router itself knows
+// now, not an older report.
 type Target struct {
 	Name uint64 // of the replica, the same for every router
 	Held int    // leading tokens of the prompt that the replica has
