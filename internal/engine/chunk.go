@@ -121,7 +121,7 @@ func (c *chunks) sizeByte(b byte) error {
 	return nil
 }
 
-// lineByte takes a byte of text whose CR leads to next.
+// lineByte reads a byte of text; a CR leads to next.
 func (c *chunks) lineByte(b byte, next chunkState, limit int) error {
 	if b == '\r' {
 		c.state = next

@@ -1,9 +1,10 @@
-// Package engine talks HTTP to one vLLM server: requests on the caller's goroutine, its facts and its load.
+// Package engine talks HTTP to one vLLM server: it sends requests on the caller's goroutine, and fetches the
+// server's facts and load.
 //
-// Context switches are what a two-leg front pays for. So nothing here runs beside the caller, except the
-// write of a long body over TLS. One write sends the request, reads bring what is there, and a cancelled
-// context closes the connection. A request that may have reached the engine is never sent twice, because KV
-// transfer params are good for one use.
+// A router that sends two requests per answer pays most for context switches. So nothing here runs beside
+// the caller, except the write of a long body over TLS. One write sends the request, each read takes the
+// bytes that have arrived, and a cancelled context closes the connection. A request that may have reached
+// the engine is never sent twice, because KV transfer params can be used only once.
 package engine
 
 import (
@@ -105,9 +106,9 @@ func newWay(u *url.URL, o Options) (*way, error) {
 	return now, err
 }
 
-// Change makes TLS, APIKey, Header and DialTimeout those of o from the next request on; the rest of o stays
-// what it was at [New]. Requests that run go on. retrust says that TLS is another one than before:
-// connections that were made by the old one carry no further request.
+// Change sets TLS, APIKey, Header and DialTimeout to the values in o from the next request on. Every other
+// option stays as at [New]. Running requests continue. retrust says that TLS has changed: connections made
+// with the old TLS settings carry no further request.
 func (c *Client) Change(o Options, retrust bool) error {
 	o.setDefaults()
 	u, err := url.Parse(c.o.URL)
@@ -171,12 +172,12 @@ func (c *Client) Close() { c.idle.close() }
 // have to ask it.
 func (c *Client) Retire() { c.idle.retire() }
 
-// Do sends r and returns when the head of the answer is there; the caller reads the body and closes the
-// response. The end of ctx closes the connection at once, whatever it is doing, until the response is closed
-// or read to its end.
+// Do sends r and returns when the head of the answer has arrived; the caller reads the body and closes the
+// response. The end of ctx closes the connection at once in any state, until the response is closed or read
+// to its end.
 //
-// Every error is an [*Error]; it unwraps to [ErrAnother] where the engine sent something else than the answer
-// to r. A request of which a byte may have left is not sent again, unless r is Idempotent.
+// Every error is an [*Error]; it unwraps to [ErrAnother] where the engine sent something else than the
+// answer to r. A request of which a byte may have left is not sent again, unless r is Idempotent.
 func (c *Client) Do(ctx context.Context, r *Request) (*Response, error) {
 	if err := c.refuse(ctx, r); err != nil {
 		return nil, &Error{Phase: Dial, Err: err}

@@ -17,7 +17,7 @@ const bufferSize = 32 << 10
 type buffer [bufferSize]byte
 
 // spares keeps 2 MiB of buffers over garbage collections, which empty a sync.Pool and come every few
-// milliseconds under load; what is more goes to the pool.
+// milliseconds under load; further buffers go to the pool.
 var (
 	spares  = make(chan *buffer, 64)
 	surplus sync.Pool
@@ -46,7 +46,7 @@ func putBuffer(b *buffer) {
 // conn is one connection. One request at a time owns it; abort alone may be called from elsewhere.
 type conn struct {
 	nc    net.Conn
-	tls   *tls.Config // by which it was made, nil for plain TCP
+	tls   *tls.Config // TLS settings of the dial, nil for plain TCP
 	since time.Time   // when it became idle, zero before its first request ended; guarded by the idle pool
 
 	sealed bool // TLS: a write that was interrupted cannot go on
@@ -88,9 +88,9 @@ func (c *conn) close() {
 	c.dropBuffer()
 }
 
-// finish closes a connection whose answer has been read to its end. Nothing is under way on it, so that its
-// port is free at once: one that waits for stragglers (TIME_WAIT) is lost for a minute, and there are some
-// 28,000 for each engine.
+// finish closes a connection whose answer has been read to its end. No bytes are under way on it, so its
+// port is free at once. A port that waits for stragglers (TIME_WAIT) is lost for a minute, and each engine
+// has some 28,000 ports.
 func (c *conn) finish() {
 	nc := c.nc
 	if tc, ok := nc.(*tls.Conn); ok {
@@ -102,7 +102,7 @@ func (c *conn) finish() {
 	c.close()
 }
 
-// rest is what has been read and not used.
+// rest is the bytes that have been read and not used.
 func (c *conn) rest() []byte {
 	if c.buf == nil {
 		return nil
@@ -129,8 +129,8 @@ func (c *conn) dropBuffer() {
 
 var errFull = errors.New("buffer is full")
 
-// fill waits for bytes and reads once, behind what is not used yet. A nil error means that there are more
-// bytes than before.
+// fill waits for bytes and reads once, behind the unused bytes. A nil error means that there are more bytes
+// than before.
 func (c *conn) fill() error {
 	if c.r == c.w {
 		c.r, c.w = 0, 0
@@ -158,8 +158,8 @@ func (c *conn) read() (int, error) {
 	return c.nc.Read(c.buf[c.w:])
 }
 
-// renewDeadline moves the read deadline on, though not at each read: a deadline costs more than a read of
-// what is there. It comes up to an eighth late, never early.
+// renewDeadline moves the read deadline on, though not at each read: setting a deadline costs more than
+// reading bytes that have arrived. The deadline comes up to an eighth late, never early.
 func (c *conn) renewDeadline() {
 	if c.patience == 0 {
 		return
@@ -179,8 +179,8 @@ func (c *conn) setPatience(d time.Duration) {
 	c.patience, c.renewed = d, time.Time{}
 }
 
-// send writes r, and waits for its answer where that is one step with the write. at is when it was written.
-// early says that the engine answered before it had taken the whole body, and that the rest will not be sent.
+// send writes r, and waits for its answer where one step does both. at is the time of the write. early says
+// that the engine answered before it had read the whole body, and that the rest will not be sent.
 func (c *conn) send(cl *Client, r *Request) (at time.Time, early bool, _ *Error) {
 	out := getBuffer()
 	head := r.appendHead(out[:0], cl.prefix, cl.way.Load().fixed)
@@ -300,8 +300,8 @@ func (c *conn) answered(d time.Duration) bool {
 	return err == nil
 }
 
-// look tells whether an idle connection can carry a request, as far as that can be known without waiting: not
-// when the engine hung up, and not when it said something that nobody had asked for.
+// look reports whether an idle connection can carry a request, as far as a look without waiting can show. It
+// cannot after the engine hung up, and not after the engine sent something unasked.
 func (c *conn) look() peeked {
 	switch {
 	case c.sealed:
@@ -312,11 +312,11 @@ func (c *conn) look() peeked {
 	return c.peek()
 }
 
-// lookInside is look for TLS, which may have read from the socket what nobody has asked for. What lies in the
-// socket may be the farewell of TLS.
+// lookInside is look for TLS, which may already have read unasked bytes from the socket. The bytes in the
+// socket may be the close message of TLS.
 func (c *conn) lookInside() peeked {
 	var one [1]byte
-	c.nc.SetReadDeadline(time.Unix(1, 0)) // what is not here already is not waited for
+	c.nc.SetReadDeadline(time.Unix(1, 0)) // look without waiting for more bytes
 	n, err := c.nc.Read(one[:])
 	c.nc.SetReadDeadline(time.Time{})
 	switch {

@@ -42,7 +42,7 @@ type Error struct {
 	old         bool // the connection ended when it had been kept for longer than it may
 	unreachable bool // connecting failed, or a fresh connection before it took a byte
 	dead        bool // the connection had ended while it was idle, and nothing was written
-	spoke       bool // the engine said something on it that nobody had asked for; dead, too
+	spoke       bool // the engine sent something unasked on it; dead, too
 }
 
 func (e *Error) Error() string { return e.Phase.String() + ": " + e.Err.Error() }
@@ -65,17 +65,17 @@ func NotSent(err error) bool {
 	return ok && !e.Sent
 }
 
-// Unreachable reports whether err is the engine's own doing: nobody answered at its address, or the engine
-// hung up before it took a byte. Failures on our side say nothing about the engine and must not count against
-// it. Examples are a context that ended, an invalid request, and a closed client.
+// Unreachable reports whether err is the engine's fault: nothing answered at its address, or the engine hung
+// up before it read a byte. Failures on our side say nothing about the engine and must not count against it.
+// Examples are a context that ended, an invalid request, and a closed client.
 func Unreachable(err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && e.unreachable
 }
 
-// HungUp reports whether err is a connection that was taken and ended before the first byte of an answer;
-// that of an Idempotent request was a fresh one. It does not tell whether the engine ended under the request,
-// or had been gone behind a proxy that still takes connections for it.
+// HungUp reports whether err is an accepted connection that ended before the first byte of an answer. For an
+// Idempotent request it was a fresh connection. HungUp cannot tell whether the engine ended during the
+// request, or was gone already behind a proxy that still accepts connections for it.
 func HungUp(err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	if !ok || !e.silent || e.unreachable || errors.Is(e.Err, context.Canceled) {
@@ -86,8 +86,8 @@ func HungUp(err error) bool {
 }
 
 // Stale reports whether err means that a kept connection was too old for its next request, and ended before
-// the first byte of an answer. An engine that stood still ends such connections before it reads what came on
-// them. A process that ends breaks off all its connections.
+// the first byte of an answer. An engine that was stopped for a while ends such connections before it reads
+// from them. A process that ends breaks off all its connections.
 func Stale(err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && e.old && HungUp(err)
@@ -99,7 +99,7 @@ var ErrRequest = errors.New("request is not one")
 // ErrTooLarge is a body longer than its reader's limit.
 var ErrTooLarge = errors.New("answer is larger than the limit")
 
-// ProtocolError is an answer that is not HTTP/1.1 as we accept it. What follows on its connection cannot be
+// ProtocolError is an answer that is not HTTP/1.1 as we accept it. Later bytes on its connection cannot be
 // trusted.
 type ProtocolError string
 

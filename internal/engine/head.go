@@ -43,9 +43,9 @@ type head struct {
 	fields  Header
 }
 
-// parseHead reads b, which ends with the blank line. It refuses whatever two readers could understand
-// differently: a body whose length is told twice, folded lines, bare line feeds, control characters, spaces
-// before a colon.
+// parseHead reads b, which ends with the blank line. It refuses everything that two readers could understand
+// differently: a body with two statements of its length, folded lines, bare line feeds, control characters,
+// spaces before a colon.
 func parseHead(b []byte) (head, error) {
 	h := head{length: -1}
 	line, rest, err := cutLine(b)
@@ -161,8 +161,8 @@ func (h *head) readEncoding(value []byte) error {
 	return nil
 }
 
-// readCoding refuses what has been compressed on the way. Nobody asked for it, and events could not be told
-// apart in it.
+// readCoding refuses compressed bodies: the request does not allow them, and the router cannot find events
+// in them.
 func (h *head) readCoding(value []byte) error {
 	if len(value) > 0 && !equalFold(value, "identity") {
 		return ProtocolError("it is encoded (content-encoding), which was not asked for: let what stands in " +
@@ -181,7 +181,8 @@ func lists(value []byte, token string) bool {
 	return false
 }
 
-// bodyless reports whether an answer of this status to this method has no body, whatever its fields say.
+// bodyless reports whether answers of this status to this method have no body, even if header fields say
+// otherwise.
 func bodyless(method string, status int) bool {
 	return method == "HEAD" || status == 204 || status == 304
 }

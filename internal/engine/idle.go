@@ -18,7 +18,7 @@ type idle struct {
 	retired atomic.Bool // nothing is kept; written under mu
 
 	mu    sync.Mutex // guards the following
-	spoke time.Time  // when the engine last sent something that nobody had asked for
+	spoke time.Time  // when the engine last sent something unasked
 	conns []*conn    // oldest first
 	timer *time.Timer
 	armed bool
@@ -121,7 +121,7 @@ func (p *idle) takeAll() []*conn {
 	return p.dropLocked()
 }
 
-// retire closes what is kept, and keeps nothing any more.
+// retire closes the kept connections, and keeps none from now on.
 func (p *idle) retire() {
 	p.mu.Lock()
 	p.retired.Store(true)
@@ -132,11 +132,10 @@ func (p *idle) retire() {
 	}
 }
 
-// distrusted is for how long no connection is kept to an engine that spoke out of turn.
+// distrusted is the time for which no connection to an engine is kept after it sent something unasked.
 const distrusted = 10 * time.Minute
 
-// distrust closes what is kept, and keeps nothing for a while: the engine has sent something that nobody had
-// asked for.
+// distrust closes the kept connections, and keeps none for a while: the engine has sent something unasked.
 func (p *idle) distrust() {
 	p.mu.Lock()
 	p.spoke = time.Now()
@@ -144,7 +143,7 @@ func (p *idle) distrust() {
 	p.empty()
 }
 
-// empty closes what is kept now.
+// empty closes the kept connections.
 func (p *idle) empty() {
 	p.mu.Lock()
 	conns := p.dropLocked()
@@ -154,7 +153,7 @@ func (p *idle) empty() {
 	}
 }
 
-// dropLocked returns what is kept, which then is not any more.
+// dropLocked removes and returns the kept connections.
 func (p *idle) dropLocked() []*conn {
 	p.armed = false
 	if p.timer != nil {

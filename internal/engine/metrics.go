@@ -10,15 +10,15 @@ import (
 
 // Metrics is what one scrape of /metrics says.
 type Metrics struct {
-	// By data-parallel rank, for ranks of which anything is known; ParseMetrics leaves At to its caller.
+	// By data-parallel rank, for ranks with any known metric; ParseMetrics leaves At to its caller.
 	Loads     map[int]replica.Load
 	Ranks     map[int]Rank // the rest, by the same ranks
 	Started   float64      // process start, unix seconds, 0 unknown
 	Asleep    bool         // it is in vLLM's sleep mode: it lives, and computes nothing until it is woken
-	Connector string       // "nixl", else "moriio", whose series were seen; "" for neither
+	Connector string       // "nixl", else "moriio", by the series on the page; "" for neither
 }
 
-// Rank is what /metrics says of one data-parallel rank besides its load.
+// Rank is the facts that /metrics contains about one data-parallel rank besides its load.
 type Rank struct {
 	Cache    Cache
 	Counters Counters
@@ -76,14 +76,14 @@ type parser struct {
 	asleep  bool
 }
 
-// rankLines is what was read of one rank.
+// rankLines is the values read for one rank.
 type rankLines struct {
 	number   int
 	load     replica.Load
 	oldUsage float64 // by its old name
 	rank     Rank
 	fetching int // requests whose remote KV is on its way, -1 unknown
-	fetched  int // requests whose remote KV has come, and which wait to run, -1 unknown
+	fetched  int // requests whose remote KV has arrived, and which wait to run, -1 unknown
 	blocks   int // num_gpu_blocks: the sum over ranks
 	tokens   int // kv_cache_size_tokens: of one rank
 	drafts   float64
@@ -110,7 +110,7 @@ type sample struct {
 	value  float64
 }
 
-// line reads a line whose name may be ours.
+// line reads a line whose name may be one of the known series.
 func (p *parser) line(line []byte) {
 	end := bytes.IndexAny(line, "{ ")
 	if end < 0 {
@@ -257,7 +257,7 @@ func (p *parser) metrics() Metrics {
 		if r.fetching >= 0 {
 			r.load.Loading, r.load.Fetching = r.fetching+max(r.fetched, 0), r.fetching
 		}
-		if r.drafts > 0 { // one draft is that of a sequence in a step
+		if r.drafts > 0 { // a draft belongs to one sequence in one step
 			r.load.Drafts = int(math.Ceil(r.drafted / r.drafts))
 		}
 		if r.load.Running >= 0 || r.load.Waiting >= 0 || !math.IsNaN(r.load.Usage) {

@@ -61,7 +61,7 @@ func (r *Response) checkHead(asked *Request) *Error {
 	return nil
 }
 
-// checkBody looks for the request's id in what has come of the body, of which b is new. It reports false
+// checkBody looks for the request's id in the body received so far; b is its newest part. It returns false
 // where the body is not the answer to the request; the response has failed then.
 func (r *Response) checkBody(b []byte) bool {
 	first := b

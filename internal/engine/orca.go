@@ -78,7 +78,7 @@ func orcaJSON(l *replica.Load, text string) bool {
 	return true
 }
 
-// loadName takes what stands before a metric's own name.
+// loadName is the text before a metric's own name.
 func loadName(name string) string {
 	return strings.TrimPrefix(strings.TrimPrefix(name, "named_metrics."), "vllm:")
 }

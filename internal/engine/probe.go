@@ -18,10 +18,10 @@ import (
 // Probe asks the server for its facts, one per data-parallel rank in the order of rank numbers, the first
 // being rank FirstRank.
 //
-// Only /v1/models must answer; every other endpoint is missing from some version or behind some flag, and
-// what it would tell stays unknown then. A connection that breaks is an error all the same, so that an engine
-// on its way up or down is asked again. Where ids can be reused, three checks send a request of one token
-// each, to chat, messages and responses.
+// Only /v1/models must answer. Every other endpoint is missing from some version or behind some flag; its
+// facts then stay unknown. A broken connection is an error in any case, so that an engine that starts or
+// stops is asked again. Where ids can be reused, three checks send a request of one token each, to chat,
+// messages and responses.
 func (c *Client) Probe(ctx context.Context) ([]replica.Facts, error) {
 	base, err := c.Models(ctx)
 	if err != nil {
@@ -55,8 +55,8 @@ type modelList struct {
 	} `json:"data"`
 }
 
-// Models asks the server what it serves: Model, Root, MaxModelLen, Models, Adapters and AdapterRoots of
-// the facts.
+// Models asks the server for the facts about its models: Model, Root, MaxModelLen, Models, Adapters and
+// AdapterRoots.
 func (c *Client) Models(ctx context.Context) (replica.Facts, error) {
 	status, body, err := c.get(ctx, "/v1/models")
 	if err != nil {
@@ -172,9 +172,9 @@ func (p *probe) tokens(ctx context.Context) error {
 // reuseIDs is a prompt no chat template makes; its ids are in every vocabulary.
 const reuseIDs = "[3,1,4,1,5,9,2,6]"
 
-// reuse checks that a chat request takes its prompt from kv_transfer_params.prompt_token_ids. vLLM promises
-// it since 0.27. If a router wrongly believes it, the decode replica computes another prompt than the one
-// whose KV it was given. The answer says besides how the engine names itself.
+// reuse checks that a chat request takes its prompt from kv_transfer_params.prompt_token_ids, which vLLM
+// promises since 0.27. If the router believed this wrongly, the decode replica would compute another prompt
+// than the one whose KV it received. The answer also shows how the engine forms the ids of its answers.
 func (p *probe) reuse(ctx context.Context) error {
 	if !replica.AtLeast(p.facts.Version, 0, 27) {
 		return nil
@@ -214,7 +214,7 @@ func (p *probe) reuseOther(ctx context.Context) (err error) {
 	return err
 }
 
-// countsOne reports whether the engine counts one token of prompt in what it is asked.
+// countsOne reports whether the engine counts one token of prompt in a request.
 func (p *probe) countsOne(ctx context.Context, path string, question []byte) (bool, error) {
 	status, body, err := p.client.Post(ctx, path, question)
 	var answer struct {
@@ -267,8 +267,8 @@ func (p *probe) ranks() []replica.Facts {
 	return all
 }
 
-// EventSource makes dialable addresses of what /kv_event_sources says: host, that of the server's URL, stands
-// in for a wildcard.
+// EventSource turns an address from /kv_event_sources into one that can be dialed. host, from the server's
+// URL, replaces a wildcard.
 func EventSource(host, endpoint, replay, topic string) replica.EventSource {
 	return replica.EventSource{Endpoint: dialable(host, endpoint), Replay: dialable(host, replay), Topic: topic}
 }

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// socket reaches the file descriptor: to read into a buffer that is taken only once bytes are there, and to
-// look at a connection without waiting. Its callbacks are made once a connection, because each would be an
+// socket reaches the file descriptor: to take a buffer only once bytes have arrived, and to look at a
+// connection without waiting. It makes its callbacks once for each connection, because each would be an
 // allocation.
 type socket struct {
 	raw    syscall.RawConn // nil when the connection is no TCP socket
@@ -18,7 +18,7 @@ type socket struct {
 	turnFn func(fd uintptr) bool
 	got    int     // result of the callback
 	gotErr error   // result of the callback
-	one    [1]byte // where peek puts what it sees
+	one    [1]byte // the byte that peek read
 	turn   turn    // that turnFn is in
 }
 

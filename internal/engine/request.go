@@ -86,7 +86,7 @@ func isFraming(key string) bool {
 
 // fixedLines renders the fields that every request carries.
 func fixedLines(host string, o Options) ([]byte, error) {
-	// An engine may compress unless it is told otherwise.
+	// An engine may compress unless the request forbids it.
 	fields := []Field{{"User-Agent", "tandem"}, {"Accept-Encoding", "identity"}}
 	if o.APIKey != "" {
 		fields = append(fields, Field{"Authorization", "Bearer " + o.APIKey})

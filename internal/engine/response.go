@@ -70,7 +70,7 @@ func (r *Response) readHead(limit int, method string, early bool) *Error {
 	}
 }
 
-// nextHead reads one head and leaves what follows it in the buffer.
+// nextHead reads one head and leaves the bytes behind it in the buffer.
 func (r *Response) nextHead(limit int, silent *bool) (head, error) {
 	c, seen := r.conn, 0
 	for {
@@ -146,9 +146,9 @@ func (r *Response) begin(h head, method string, early bool) {
 	}
 }
 
-// Next returns body bytes: those that are there, else it waits for the first to come. It reads from the
-// socket once at most where that brings any body. The slice is valid until the next call of a method of r,
-// and may be written to. io.EOF is the end; every other error is an [*Error] and stays.
+// Next returns body bytes: the ones that have arrived, else it waits for the first. It reads from the socket
+// at most once if that brings any body. The slice is valid until the next call of a method of r, and may be
+// written to. io.EOF is the end; every other error is an [*Error] and stays.
 func (r *Response) Next() ([]byte, error) {
 	for {
 		if b, ready := r.ready(); ready {
@@ -160,8 +160,8 @@ func (r *Response) Next() ([]byte, error) {
 	}
 }
 
-// NextWithin is Next that waits for d, or up to an eighth longer. Where nothing has come by then it returns
-// no bytes and no error, and the answer goes on.
+// NextWithin is Next that waits for d, or up to an eighth longer. If no byte has arrived by then it returns
+// no bytes and no error, and the answer continues.
 func (r *Response) NextWithin(d time.Duration) ([]byte, error) {
 	if b, ready := r.ready(); ready {
 		return b, r.body.err
@@ -187,8 +187,8 @@ func (r *Response) NextWithin(d time.Duration) ([]byte, error) {
 	}
 }
 
-// ready returns what is there without waiting: bytes, or with the error r.err none. It reports false where
-// the socket has to be read.
+// ready returns the bytes that have arrived, without waiting, or the error r.err. It reports false where the
+// socket has to be read.
 func (r *Response) ready() ([]byte, bool) {
 	if r.body.err == nil {
 		b := r.take()

@@ -15,7 +15,7 @@ func number(b []byte) int {
 	return n
 }
 
-// readSample reads what follows a series' name. A value that is not finite is none.
+// readSample reads the text behind a series' name. A value that is not finite counts as missing.
 func readSample(b []byte) (s sample, ok bool) {
 	if len(b) > 0 && b[0] == '{' {
 		end := labelsEnd(b)

@@ -10,7 +10,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// IDs are the token ids that a server makes of a text or chat that every server gets.
+// IDs are the token ids into which a server turns a fixed text or chat, the same for every server.
 type IDs struct {
 	IDs    []uint32
 	Status int   // of the answer, 0 when there was none
@@ -68,7 +68,7 @@ func (c *Client) askIDs(ctx context.Context, path string, question []byte) IDs {
 	return IDs{Status: status, IDs: append(answer.Tokens, answer.IDs...)}
 }
 
-// Hashes are those of the ids, in the order of the fields; 0 where there are none.
+// Hashes are the hashes of the ids, in the order of the fields; 0 where there are no ids.
 func (s *TokenSample) Hashes() (hashes [4]uint64) {
 	for i, x := range []IDs{s.Text, s.Chat, s.Tools, s.Rendered} {
 		var raw []byte
