@@ -156,7 +156,7 @@ type Usage struct {
 func usageOf(raw []byte) (Usage, bool) {
 	u := Usage{Cached: -1}
 	s := scanner(raw)
-	// What messages count beside input_tokens: what was read from the cache, and what was written to it.
+	// Tokens that messages count beside input_tokens: read from the cache, and written to the cache.
 	apart := 0
 	for key := range s.Members() {
 		value := s.Value()
@@ -195,8 +195,8 @@ func cachedOf(details []byte, otherwise int) int {
 // contexts hold some ten million.
 const maxTokens = 1 << 30
 
-// count reads a number of tokens that an engine reports. It returns otherwise for what cannot be such a
-// number: what is negative, larger than maxTokens, or not a whole number.
+// count reads a number of tokens that an engine reports. It returns otherwise for a value that is
+// negative, larger than maxTokens, or not a whole number.
 func count(value []byte, otherwise int) int {
 	if n, ok := whole(value); ok && 0 <= n && n <= maxTokens {
 		return n
@@ -239,8 +239,8 @@ func ReadPrefill(body []byte) (PrefillAnswer, error) {
 	return a, s.Err()
 }
 
-// readParams consumes transfer params, and returns what they say that the engine had cached, -1 where they do
-// not.
+// readParams consumes transfer params, and returns the number of cached tokens in them, -1 where there is
+// none.
 func readParams(s *rawjson.Scanner) (params []byte, cached int) {
 	start, told := s.Pos, false
 	cached = -1

@@ -8,8 +8,7 @@ import (
 	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
-// Continuation is what has to be known of a request so that another engine can go on with its streamed
-// answer.
+// Continuation is the facts about a request with which another engine can continue its streamed answer.
 type Continuation struct {
 	Greedy    bool // the next token follows from the tokens before it: temperature 0
 	ReturnIDs bool // the client asked for token ids itself
@@ -17,7 +16,7 @@ type Continuation struct {
 	Included  bool // stop strings are part of the text: nothing is held back for them
 }
 
-// MaxHold bounds [Continuation.Hold]: so much of the text has to be kept and compared.
+// MaxHold bounds [Continuation.Hold], the part of the text that is kept and compared.
 const MaxHold = 1024
 
 // Continuation tells whether the prompt of another request can hold this request's prompt and the answer so
@@ -130,9 +129,9 @@ func isZero(value []byte) (zero, ok bool) {
 	return err == nil && f == 0, err == nil
 }
 
-// ContinueFrom begins the request that goes on with the answer to its one prompt: ids, a raw JSON array, are
+// ContinueFrom begins the request that continues the answer to r's one prompt. ids, a raw JSON array, are
 // the prompt's tokens and the first done tokens of the answer, which count in the limits. On /v1/completions
-// they become the prompt; on chats they have to go where the engine takes ids.
+// the ids become the prompt. On chats the caller puts them where the engine takes ids.
 func (r *Request) ContinueFrom(ids []byte, done int) *Edit {
 	e := r.Edit()
 	if r.Kind == Completions {
@@ -146,7 +145,7 @@ func (r *Request) ContinueFrom(ids []byte, done int) *Edit {
 	return e
 }
 
-// lessen lets e take n from a number that is there, which stays at least the given one.
+// lessen subtracts n from a number of the request, if there is one, down to least.
 func (r *Request) lessen(e *Edit, key string, n, least int) {
 	value := r.member(key)
 	if value == nil || isNull(value) {

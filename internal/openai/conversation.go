@@ -8,9 +8,9 @@ import (
 	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
-// Bodies of /v1/messages and /v1/responses. Nothing in them is refused here beyond what is no JSON, or no
-// text: a field of a wrong type makes the request unsplittable, and the engine says what is wrong with it in
-// the words of its API.
+// Bodies of /v1/messages and /v1/responses. The parser refuses only a body that is no JSON, or no text. A
+// field of a wrong type makes the request unsplittable, and the engine reports the error in the words of its
+// API.
 
 // readConversation takes note of a member of such a request. Fields that the API does not have are the
 // engine's to ignore.
@@ -267,7 +267,7 @@ func (k Kind) Opens(data []byte) bool {
 	return false
 }
 
-// Ends reports whether data (JSON of an event) is the last of a stream of the kind's API. Those of
+// Ends reports whether data (JSON of an event) is the last of a stream of the kind's API. Streams of
 // completions and chats end with [DONE] instead.
 func (k Kind) Ends(data []byte) bool {
 	switch k.eventType(data) {

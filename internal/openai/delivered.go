@@ -32,13 +32,13 @@ type Delivered struct {
 
 	end deliveredEnd
 
-	again *again // of an engine that goes on, nil for the first
+	again *again // the stream of a continuing engine, nil for the first engine
 }
 
-// promptTokens is the prompt's tokens, which are read when somebody asks for them.
+// promptTokens is the prompt's tokens. They are read only when needed.
 type promptTokens struct {
 	asked  []byte   // the prompt's ids as the engine wrote them; hardly any is ever read
-	prompt []uint32 // those that were read, see promptIDs
+	prompt []uint32 // the ids after reading, see promptIDs
 }
 
 // likeness is what the events of one stream have in common, so that only the rest of each is scanned.
@@ -49,8 +49,8 @@ type likeness struct {
 	middle []byte
 }
 
-// resumePoint is where another engine would go on: behind so many tokens, from which the client has got text.
-// Text from base on is kept, and nothing before it.
+// resumePoint is the place at which another engine would continue: a number of tokens whose text the client
+// has received. The text from base on is kept, and none before it.
 type resumePoint struct {
 	point int    // how many of ids the prompt of another engine would hold
 	base  int    // characters of the answer up to there
@@ -76,7 +76,7 @@ type named struct {
 	value []byte
 }
 
-// NewDelivered begins an answer of which nothing has come yet.
+// NewDelivered begins an answer without any events yet.
 func NewDelivered(kind Kind, want Continuation) *Delivered {
 	return &Delivered{kind: kind, want: want}
 }
@@ -306,7 +306,7 @@ func inner(raw []byte) []byte {
 	return raw[1 : len(raw)-1]
 }
 
-// promptIDs are the prompt's tokens by the engine's own count, none where it told none.
+// promptIDs are the prompt's tokens by the engine's own count, none where the engine sent none.
 func (d *promptTokens) promptIDs() []uint32 {
 	if d.prompt == nil {
 		d.prompt = readIDs(d.asked)
@@ -327,6 +327,5 @@ func readIDs(raw []byte) []uint32 {
 	return ids
 }
 
-// ErrDiverged says that the engine which goes on with an answer does not say the tokens again that were
-// delivered, or not their text.
+// ErrDiverged says that a continuing engine did not repeat the delivered tokens, or not their text.
 var ErrDiverged = errors.New("the continued answer does not match what was delivered")

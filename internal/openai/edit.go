@@ -6,8 +6,8 @@ import (
 	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
-// Edit is a body being edited: what is not set or deleted keeps its bytes. Not safe for concurrent use.
-// Values are kept, not copied.
+// Edit is a body being edited: members that are neither set nor deleted keep their bytes. Not safe for
+// concurrent use. Values are kept, not copied.
 type Edit struct {
 	raw    []byte
 	object span
@@ -92,7 +92,7 @@ func (e *Edit) Len() int {
 func (e *Edit) Append(dst []byte) []byte {
 	var room [32]bool
 	done := append(room[:0], make([]bool, len(e.ops))...) // sets that have found their place
-	// What is before pos is written or dropped; kept: a member was written.
+	// The bytes before pos have been written or dropped; kept: a member was written.
 	pos, kept := 0, false
 	for i, f := range e.fields {
 		o := e.find(f.key.of(e.raw))
@@ -149,7 +149,7 @@ func appendMember(dst []byte, o op, comma bool) []byte {
 // AppendIDs appends ids as a JSON array.
 func AppendIDs(dst []byte, ids []uint32) []byte { return rawjson.AppendIDs(dst, ids) }
 
-// EditOwn is the body of a completion that we made ourselves, as edit makes it.
+// EditOwn is the body of a completion of the router's own, after the edits that edit makes.
 func EditOwn(body []byte, edit func(*Edit) error) ([]byte, error) {
 	r, err := Parse(Completions, body, Limits{})
 	if err != nil {

@@ -98,7 +98,7 @@ type Events struct {
 
 	held    []byte // begin of the event that is not complete
 	content bool   // the line being read has a byte
-	cr      bool   // the last byte was a \r whose line end may go on
+	cr      bool   // the last byte was a \r; a \n may still follow
 	err     error
 }
 
@@ -115,8 +115,8 @@ func (s *Events) Feed(chunk []byte) iter.Seq[Event] {
 	}
 }
 
-// Cut returns the first event that chunk completes and what follows it, which is for the caller to feed;
-// without one it is nil, and chunk is kept. The event is valid as in [Events.Feed].
+// Cut returns the first event that chunk completes and the bytes behind it, which the caller feeds next. If
+// chunk completes no event, Cut keeps it and the event is nil. The event is valid as in [Events.Feed].
 func (s *Events) Cut(chunk []byte) (e Event, rest []byte) {
 	if s.err != nil {
 		return nil, nil

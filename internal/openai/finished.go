@@ -89,13 +89,13 @@ func responseFinished(answer []byte) bool {
 	return false
 }
 
-// isStream reports whether an answer is one of events: a whole one is an object.
+// isStream reports whether an answer is a stream of events: a whole answer is an object.
 func isStream(answer []byte) bool {
 	answer = bytes.TrimLeft(answer, " \t\r\n")
 	return len(answer) > 0 && answer[0] != '{'
 }
 
-// eventsOf yields the data of each event of a stream that is there whole.
+// eventsOf yields the data of each event of a complete stream.
 func eventsOf(stream []byte) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		var cut Events

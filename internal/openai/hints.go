@@ -2,11 +2,12 @@ package openai
 
 import "github.com/tandem-router/tandem/internal/rawjson"
 
-// Hints are what a body tells of its answer's length besides its limit. Nobody is refused for one: it goes on
-// to the engine as it came, which ignores what it does not know (vLLM's OpenAIBaseModel allows all fields).
+// Hints are the hints in a body at its answer's length, besides its limit. No hint makes the router refuse a
+// request. The hints go to the engine unchanged, and the engine ignores unknown ones (vLLM's OpenAIBaseModel
+// allows all fields).
 type Hints struct {
-	// Tokens that the client expects of an answer, 0 where it does not say: nvext.agent_hints.osl, as Dynamo
-	// has it.
+	// Tokens that the client expects of an answer, 0 where it does not say: nvext.agent_hints.osl, as in
+	// Dynamo.
 	Output     int
 	Structured bool // the answer has to keep to a form: response_format, structured_outputs, guided_…
 	Stops      bool // words of the client's end it: stop, stop_sequences

@@ -1,8 +1,8 @@
 package openai
 
-// What leg 1 drops from a client's own body. Leg 1 makes one token that nobody sees, and the members listed
-// here take no part in making the prompt or its KV blocks. Members that might (tools, response_format,
-// template arguments) stay, because both legs must hold the same ids.
+// The members that leg 1 drops from a client's own body. Leg 1 makes one token that nobody sees, and the
+// members listed here take no part in making the prompt or its KV blocks. Members that might (tools,
+// response_format, template arguments) stay, because both legs must have the same ids.
 var notOnPrefill = [...]string{
 	"stream_options", "min_tokens", "min_completion_tokens", "logprobs", "top_logprobs", "prompt_logprobs", "n",
 	"best_of",
@@ -14,12 +14,12 @@ var notOnPrefill = [...]string{
 // What leg 1 made from ids takes over from the client's body.
 var onPrefill = [...]string{"cache_salt", "priority", "session_id"}
 
-// Numbers that legs are given, which nobody may change.
+// Shared JSON numbers of the legs, which must not be changed.
 var one, zero = []byte("1"), []byte("0")
 
-// PrefillIDs begins leg 1 on /v1/completions from ids, a raw JSON array: one token, and of the client's
-// fields only those that name the model, the cache and the queue. It serves every kind of request: a pull
-// matches nothing but the ids.
+// PrefillIDs begins leg 1 on /v1/completions from ids, a raw JSON array: one token, and only the client's
+// fields that name the model, the cache and the queue. It serves every kind of request, because a pull
+// matches only the ids.
 func (r *Request) PrefillIDs(ids []byte) *Edit {
 	e := NewEdit()
 	if model := r.member("model"); model != nil {

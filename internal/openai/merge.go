@@ -115,7 +115,7 @@ func MergeAnswers(answers [][]byte, id string) ([]byte, error) {
 	return apply(nil, first.data, sorted(patches)), nil
 }
 
-// patches returns those that set the id and take out transfer params.
+// patches returns the patches that set the id and remove transfer params.
 func (a *answer) patches(id string) []patch {
 	f := Kind(0).Find(a.data)
 	patches := f.secrets
@@ -130,8 +130,8 @@ func sorted(patches []patch) []patch {
 	return patches
 }
 
-// RewriteChunk appends a stream chunk's data to dst with its id (unless "") and the index of its choices set,
-// and without transfer params. What is not JSON stays as it is.
+// RewriteChunk appends a stream chunk's data to dst with its id (unless "") and the index of its choices
+// set, and without transfer params. Data that is not JSON stays unchanged.
 func RewriteChunk(dst, data []byte, id string, index int) []byte {
 	a, err := parts(data)
 	if err != nil {

@@ -1,10 +1,10 @@
-// Package openai reads and edits OpenAI-shaped requests and answers by byte range: what it does not touch
-// survives byte for byte.
+// Package openai reads and edits OpenAI-shaped requests and answers by byte range: unedited parts stay equal
+// byte for byte.
 //
 // A request is scanned once ([Parse]); its two legs are edits of the request ([Request.Edit],
 // [Request.PrefillIDs], [Request.PrefillBody]). Answers and streams are cut into events ([Events]) and
-// touched only where needed ([Kind.Find], [Scrub], [RewriteChunk]). Nothing here starts goroutines or keeps
-// state between calls, and no error holds any part of a prompt.
+// changed only where needed ([Kind.Find], [Scrub], [RewriteChunk]). Nothing here starts goroutines or keeps
+// state between calls, and no error contains any part of a prompt.
 package openai
 
 // Kind says which API a request came through.
@@ -48,19 +48,19 @@ type Request struct {
 	// It is a stream of one answer, the client did not ask for usage, and the engine can be asked for usage:
 	// [Edit.AskUsage].
 	MayAskUsage bool
-	// New tokens at most, 0 when unlimited; max_completion_tokens wins on chat; 16 when a completion does not
-	// say, as vLLM has it; max_output_tokens of responses.
+	// New tokens at most, 0 when unlimited. On chat max_completion_tokens wins. A completion without a limit
+	// gets 16, as in vLLM. For responses it is max_output_tokens.
 	MaxTokens int
 	N         int // sequences, at least 1
 	CacheSalt string
 	Prompts   []Prompt // of a completion, in order; nil on chat and for a batch above Limits.Prompts
 	Batched   bool     // more than one prompt
-	InBatch   int      // how many, of a list; also where Prompts is nil
-	// The engine computes the whole prompt, whatever it has cached: its answer tells something about each token
-	// of the prompt.
+	InBatch   int      // number of prompts in a list; also where Prompts is nil
+	// The engine computes the whole prompt, including cached blocks: its answer contains something about each
+	// token of the prompt.
 	Uncached     bool
 	Unsplittable string // why the request must go whole to one replica, "" when it may be split
-	Acts         bool   // its engine may run tools for it, or go on with it when nobody waits any more
+	Acts         bool   // its engine may run tools for it, or continue it after the client has left
 	Removed      int    // transfer params that the client sent and Parse took out
 
 	Messages   []byte // raw JSON array of a chat or of messages; the raw input of responses
@@ -74,7 +74,7 @@ type Request struct {
 	fields []field // members of the top-level object of Raw
 	object span    // the top-level object with its braces
 
-	fewFields [16]field // memory of fields, as many as most requests have
+	fewFields [16]field // memory of fields, enough for most requests
 	onePrompt [1]Prompt // memory of Prompts, which is one nearly always
 }
 

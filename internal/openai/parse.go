@@ -29,11 +29,10 @@ func (l Limits) prompts() int {
 	return 128
 }
 
-// Parse reads body, which the result keeps and nobody may change afterwards. Errors are *[BadRequest].
+// Parse reads body. The result keeps body, which must not be changed afterwards. Errors are *[BadRequest].
 //
-// Transfer params go out here, whatever else happens: what [Request.Raw] holds was scanned and had none.
-// Values follow vLLM's lax reading ("n": "2" is two); the last of several members of one name counts, as in
-// Python.
+// Parse removes transfer params from every body: [Request.Raw] was scanned and has none. Parse reads values
+// as laxly as vLLM ("n": "2" is two); the last of several members of one name counts, as in Python.
 func Parse(kind Kind, body []byte, lim Limits) (*Request, error) {
 	if !utf8.Valid(body) {
 		return nil, &BadRequest{Message: "the body is not valid UTF-8"}
@@ -209,7 +208,7 @@ func Sanitize(body []byte, lim Limits) ([]byte, error) {
 	}
 }
 
-// Glance is what is read of a request that is passed through.
+// Glance is the few facts that are read from a request that is passed through.
 type Glance struct {
 	Model   string
 	Stream  bool

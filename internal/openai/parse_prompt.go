@@ -85,8 +85,8 @@ func (p *parser) batch(first byte, add func()) {
 	r.Batched, r.InBatch = n > 1, n
 }
 
-// addIDs reads one array of ids, the ids behind those in all, and returns the longer slice. Prompts of a
-// batch share one array; when it grows the earlier ones keep the old memory.
+// addIDs reads one array of ids, appends them to all, and returns the longer slice. Prompts of a batch share
+// one array; when it grows the earlier prompts keep the old memory.
 func (p *parser) addIDs(all []uint32) []uint32 {
 	s := &p.scan
 	start, from := *s, len(all)

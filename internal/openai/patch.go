@@ -36,17 +36,17 @@ func payload(data []byte) span {
 	return span{0, 0}
 }
 
-// CachedPrompt counts the tokens of a prompt that an engine found in its prefix cache (Found), and those it
-// has put there since (Added). -1 is unknown.
+// CachedPrompt counts the tokens of a prompt that an engine found in its prefix cache (Found), and the
+// tokens that it has added to the cache since (Added). -1 is unknown.
 type CachedPrompt struct{ Found, Added int }
 
-// details are the objects of a usage that tell of a CachedPrompt, and the names of its numbers.
+// details are the objects of a usage that contain a CachedPrompt, and the names of its numbers.
 var details = [...]struct{ object, found, added string }{
 	{"prompt_tokens_details", "cached_tokens", "created_cache_tokens"},
 	{"input_tokens_details", "cached_tokens", "cache_write_tokens"},
 }
 
-// detailPatches returns what changes in a usage that tells of the cache in an object of its own.
+// detailPatches returns the patches of a usage that reports its cached tokens in an object.
 func detailPatches(usage []byte, cached CachedPrompt) []patch {
 	for _, name := range details {
 		at, ok := member(usage, name.object, '{')
@@ -72,7 +72,7 @@ func moved(patches []patch, by int) []patch {
 	return patches
 }
 
-// setFound puts n into an object under a name, in place of what is there or as its first member.
+// setFound sets a member of object to n: it replaces the member, or adds it in front.
 func setFound(object []byte, name string, n int) patch {
 	value := strconv.AppendInt(nil, int64(n), 10)
 	if at, ok := member(object, name, 0); ok {
@@ -85,8 +85,8 @@ func setFound(object []byte, name string, n int) patch {
 	return patch{span{1, 1}, value}
 }
 
-// messagePatches returns what changes in the usage of messages. There input_tokens excludes the tokens that
-// the cache had and those that it got: the sum stays.
+// messagePatches returns the patches of the usage of messages. Its input_tokens excludes the tokens found in
+// the cache and the tokens added to it: the sum stays.
 func messagePatches(usage []byte, cached CachedPrompt) []patch {
 	found, ok := countAt(usage, "cache_read_input_tokens")
 	if !ok {
@@ -129,14 +129,14 @@ func member(object []byte, name string, open byte) (at span, ok bool) {
 // copying.
 func NeedsScrub(data []byte) bool { return ScrubAt(data) >= 0 }
 
-// ScrubAt returns where the first of what NeedsScrub tells of is, or -1.
+// ScrubAt returns the place of the first sign of transfer params in data, or -1.
 func ScrubAt(data []byte) int { return bytes.Index(data, scrubMark) }
 
 var scrubMark = []byte(`_transfer_params"`)
 
 // Scrub appends an engine's answer (a body, a chunk's data or a whole event) to dst with the values of
-// transfer params made null: those at the top, and those in the answer that an event wraps. Of what is not
-// JSON it takes what comes before the fault.
+// transfer params set to null, at the top and in an answer inside an event. In data that is not JSON it
+// scrubs only the part before the fault.
 func Scrub(dst, data []byte) []byte {
 	if !NeedsScrub(data) {
 		return append(dst, data...)

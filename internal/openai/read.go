@@ -88,7 +88,7 @@ func (p *parser) readChat(name, value []byte) {
 	}
 }
 
-// readOpaque does the same for those that are not walked.
+// readOpaque does the same for members whose values are not walked.
 func (p *parser) readOpaque(name, value []byte) {
 	if p.req.Kind == Messages || p.req.Kind == Responses {
 		p.readConversation(name, value)
@@ -173,7 +173,7 @@ func (p *parser) sequences(name string, value []byte) {
 	p.req.N = max(p.req.N, min(n.value, 1<<16))
 }
 
-// TooManySamples says what is wrong with a request for more answers than the most that may be.
+// TooManySamples returns the error text for a request that asks for more than most answers.
 func TooManySamples(param string, most int) string {
 	return param + " is larger than " + strconv.Itoa(most) +
 		", the most answers that this router lets one request ask for (limits.samples)"

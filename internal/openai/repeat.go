@@ -13,24 +13,24 @@ const (
 	NotSame       = "not_deterministic" // temperature is not 0, and no seed is fixed where that is enough
 	SeveralAsked  = "several"           // several prompts, or several answers
 	ToolsAsked    = "tools"
-	MediaAsked    = "media" // what is behind an address can be another picture tomorrow
+	MediaAsked    = "media" // tomorrow the address may lead to another picture
 	StoreAsked    = "store" // what an engine keeps of the answer, or has kept of earlier ones, takes part
 	UnknownMember = "unknown_field"
 )
 
 // Repeat says which requests are taken to get the same answer each time.
 type Repeat struct {
-	Seeded bool // those with a seed too, whatever their temperature
-	// An answer is given out when its engine has ended too: then it must not name what the engine has kept.
+	Seeded bool // requests with a seed too, at any temperature
+	// Kept answers outlive their engines: then an answer must not name state that its engine keeps.
 	Outlives bool
 }
 
-// Repeatable returns what the answer to the request depends on, as canonical JSON. Two requests have the
-// same canonical JSON if they differ only in the order of members, in white space, in how texts are escaped,
-// and in the user's identity. Such requests mean the same to every engine. why says why a second answer may
-// differ and still be correct; it is "" if no second answer can differ.
+// Repeatable returns all parts of the request on which its answer depends, as canonical JSON. Two requests
+// have the same canonical JSON if they differ only in the order of members, in white space, in how texts are
+// escaped, and in the user's identity. Such requests mean the same to every engine. why says why a second
+// answer may differ and still be correct; it is "" if no second answer can differ.
 //
-// The list names what is allowed: an unknown member may mean anything.
+// The list names the allowed members: an unknown member may mean anything.
 func (r *Request) Repeatable(rule Repeat) (canonical []byte, why string) {
 	switch {
 	case r.Batched || r.N != 1:

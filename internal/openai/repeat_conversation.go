@@ -6,10 +6,10 @@ import (
 	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
-// What makes answers of /v1/messages and /v1/responses the same, beside what [Request.Repeatable] says of
-// all kinds: the members of anthropic/protocol.py and openai/responses/protocol.py of vLLM 0.32 that are
-// known not to make them differ from time to time. Each API ignores what the other alone has, so each has
-// its list.
+// The members of /v1/messages and /v1/responses that do not make answers differ from time to time, besides
+// the members of all kinds in [Request.Repeatable]. They come from anthropic/protocol.py and
+// openai/responses/protocol.py of vLLM 0.32. Each API ignores members that only the other has, so each has
+// its own list.
 
 // repeats reports whether a member of such a request is known and leaves repeated answers alike.
 func (k Kind) repeats(name string, value []byte) bool {

@@ -34,8 +34,8 @@ var (
 // whoAsksEncoding are whoAsks for embeddings and the other encoding APIs.
 var whoAsksEncoding = []string{"user", "priority"}
 
-// encodings are the members of each API beyond those that all have. What a plugin of an engine makes of its
-// data is not known.
+// encodings are the members of each API beyond the common ones. A member for a plugin of an engine is not
+// among them: its meaning is unknown.
 var encodings = map[string][]string{
 	"/v1/embeddings": slices.Concat(encodedTexts, encodedVectors),
 	"/pooling":       slices.Concat(encodedTexts, encodedVectors, []string{"task"}),
@@ -84,7 +84,7 @@ func (e *Encoding) repeats(name string) bool {
 	return slices.Contains(encoded, name) || slices.Contains(encodings[e.Path], name)
 }
 
-// textsAsked are the members that hold what is to be encoded.
+// textsAsked are the members that contain the texts to encode.
 var textsAsked = append([]string{"input", "messages", "documents", "query"}, encodedPairs...)
 
 // plainTexts reports whether value is made of texts, token ids and messages of text: nothing in it is an

@@ -8,7 +8,7 @@ import (
 	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
-// again is the stream of an engine that goes on with an answer.
+// again is the stream of an engine that continues an answer.
 type again struct {
 	from   int          // tokens of the answer that its prompt holds
 	next   int          // which token of the answer its next one is
@@ -23,7 +23,7 @@ func (a *again) over(delivered int) bool { return a.next >= delivered && len(a.e
 const (
 	NotText      = "not_text" // it has more than text: reasoning, tool calls
 	NoIDs        = "no_ids"   // the engine tells no token ids
-	SampledAgain = "sampled"  // what would have to be generated again is not greedy
+	SampledAgain = "sampled"  // some tokens would have to be generated again, and generation is not greedy
 )
 
 // Resumable tells why another engine cannot go on with the answer, "" when it can.
@@ -52,9 +52,9 @@ func (d *Delivered) Clone() *Delivered {
 	return &c
 }
 
-// Resume turns to another engine. From now on the events come from that engine. It returns the token ids for
+// Resume turns to another engine: from now on the events come from that engine. It returns the token ids for
 // the engine's prompt, and how many ids belong to the answer. cached is the number of cached prompt tokens
-// that the client is told; if it is unknown, the client is told the engine's number. Call Resume where
+// in the usage for the client; if it is unknown, the usage has the engine's number. Call Resume where
 // [Delivered.Resumable] agrees, and again for every engine that continues. Only the first call's cached
 // counts.
 func (d *Delivered) Resume(cached CachedPrompt) (prompt []uint32, done int) {
@@ -68,10 +68,10 @@ func (d *Delivered) Resume(cached CachedPrompt) (prompt []uint32, done int) {
 	return slices.Concat(d.sent.promptIDs(), d.ids[:d.from.point]), d.from.point
 }
 
-// continued appends an event of an engine that goes on, under the names of the first. What was delivered
-// already is compared, and left out.
+// continued appends an event of a continuing engine, under the names of the first. It compares the delivered
+// part of the event with the answer, and leaves this part out.
 //
-// Long: the cases rule each other out in this order, and share what was read of the chunk.
+// Long: the cases rule each other out in this order, and share the parsed parts of the chunk.
 func (d *Delivered) continued(dst []byte, e Event, c *chunk, ok bool) ([]byte, error) {
 	a := d.again
 	if !ok || c.count > 1 || c.other {
@@ -87,7 +87,7 @@ func (d *Delivered) continued(dst []byte, e Event, c *chunk, ok bool) ([]byte, e
 	}
 	ids, text := readIDs(c.ids.of(e)), inner(c.text.of(e))
 	if c.role && len(ids) == 0 && len(text) == 0 {
-		return dst, nil // the client has been told the role
+		return dst, nil // the client has received the role
 	}
 	said := min(len(d.ids)-a.next, len(ids))
 	if !slices.Equal(ids[:said], d.ids[a.next:a.next+said]) {
@@ -115,8 +115,8 @@ func (d *Delivered) continued(dst []byte, e Event, c *chunk, ok bool) ([]byte, e
 	return apply(dst, e, sorted(d.hideSaid(patches, c, said, fresh))), nil
 }
 
-// compare takes from raw, a string without its quotes, what has to be said again, and returns the rest. cut
-// says that there was something to take.
+// compare removes the text that the engine has to repeat from the beginning of raw, a string without its
+// quotes, and returns the rest. cut says whether it removed any.
 func (a *again) compare(raw []byte) (rest []byte, cut, same bool) {
 	if len(a.expect) == 0 || len(raw) == 0 {
 		return raw, false, true
@@ -130,7 +130,7 @@ func (a *again) compare(raw []byte) (rest []byte, cut, same bool) {
 	return inner(rawjson.AppendString(nil, string(text[n:]))), true, true
 }
 
-// tookAgain notes what is new in an event with n tokens, of which fresh are new.
+// tookAgain notes the new part of an event with n tokens, of which fresh are new.
 func (d *Delivered) tookAgain(c *chunk, n, fresh int, text []byte) {
 	if d.end.finished = c.finish; d.end.finished {
 		d.from.text = appendUnescaped(d.from.text, text)
@@ -153,7 +153,7 @@ func (d *likeness) rename(patches []patch, c *chunk) []patch {
 	return patches
 }
 
-// recount makes the usage that of the whole answer. The total stays.
+// recount changes the usage to the whole answer's. The total stays.
 func (d *Delivered) recount(patches []patch, c *chunk, e Event) []patch {
 	if c.usage.end == 0 {
 		return patches

@@ -11,14 +11,14 @@ import (
 type Said struct {
 	data    []byte
 	whole   bool    // the JSON is complete
-	answers bool    // it has the member that holds what was generated
+	answers bool    // it has the member with the generated output
 	usage   span    // of the first usage that says something; empty where there is none
-	fixed   bool    // it is that of a message which an event opens, and stays as it is
+	fixed   bool    // the usage belongs to an event that opens a message, and stays unchanged
 	secrets []patch // make transfer params null
 }
 
-// Find walks over data, an answer of the API or a whole event of one. Of what is not JSON it finds what comes
-// before the fault.
+// Find walks over data, an answer of the API or a whole event of one. In data that is not JSON it finds only
+// the parts before the fault.
 func (k Kind) Find(data []byte) Said {
 	at := payload(data)
 	s := rawjson.Scanner{Data: data[:at.end], Pos: at.start, Max: answerDepth}
@@ -32,7 +32,7 @@ func (k Kind) Find(data []byte) Said {
 	return f
 }
 
-// holds is the member of an answer that holds what was generated.
+// holds is the name of the member with the generated output.
 func (k Kind) holds() string {
 	switch k {
 	case Messages:
@@ -81,11 +81,11 @@ func secret(name []byte) bool {
 	return string(name) == "kv_transfer_params" || string(name) == "ec_transfer_params"
 }
 
-// IsAnswer reports whether it is a whole answer of the API: a complete JSON object with the member that holds
-// what was generated. Something in front of an engine may say 200 and an error page, or nothing.
+// IsAnswer reports whether it is a whole answer of the API: a complete JSON object with the member for the
+// generated output. A proxy in front of an engine may say 200 with an error page, or with nothing.
 func (f *Said) IsAnswer() bool { return f.answers && f.whole }
 
-// Usage reads the usage; those of /v1/messages and /v1/responses too.
+// Usage reads the usage, also of /v1/messages and /v1/responses.
 func (f *Said) Usage() (Usage, bool) {
 	if f.usage.end == 0 {
 		return Usage{}, false
@@ -93,9 +93,9 @@ func (f *Said) Usage() (Usage, bool) {
 	return usageOf(f.usage.of(f.data))
 }
 
-// Shown is what a client may see: no transfer params, and in the usage what is said of the prefix cache,
-// unless that is unknown. What was added is set where the engine tells it. It shares memory with what was
-// walked over where nothing changes; where something does, it is made in room, as far as that goes.
+// Shown is the answer for a client: without transfer params, and with the given counts of the prefix cache
+// in its usage, unless they are unknown. Added is set only where the engine reports it. An unchanged answer
+// shares memory with the walked data; a changed one is made in room, if it fits.
 func (f *Said) Shown(room []byte, cached CachedPrompt) []byte {
 	patches := f.secrets
 	if cached.Found >= 0 && f.whole && f.usage.end > 0 && !f.fixed {

@@ -15,7 +15,7 @@ func (r *Request) Number(name string) (v float64, ok bool) {
 	return v, err == nil
 }
 
-// What is told of the texts that end an answer.
+// Limits of the reported stop texts.
 const (
 	mostStops = 16
 	longStop  = 64

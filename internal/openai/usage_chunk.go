@@ -13,8 +13,8 @@ import (
 // leaves the usage chunk out and moves the fingerprint back, and a client that did not ask gets its usual
 // stream.
 
-// mayAskUsage settles [Request.MayAskUsage]. Of several answers in one stream each has an end of its own.
-// What it means that stream_options has a member that is not known is not known either.
+// mayAskUsage sets [Request.MayAskUsage]. It is false for several answers in one stream, because each has
+// its own end, and for unknown members of stream_options, because their meaning is unknown.
 func (p *parser) mayAskUsage() bool {
 	r := p.req
 	alone := r.N == 1 && !p.embeds && (r.Kind == Chat || r.Kind == Completions)
