@@ -11,10 +11,9 @@ import (
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/discovery"
+	"github.com/tandem-router/tandem/internal/discovery/kubernetes/kubernetestest"
 	"github.com/tandem-router/tandem/internal/panics"
 )
 
@@ -28,13 +27,13 @@ type running struct {
 	token   string // file
 }
 
-func run(t *testing.T, a *apiServer) *running {
+func run(t *testing.T, a *kubernetestest.Server) *running {
 	t.Helper()
 	r := &running{t: t, changed: make(chan struct{}, 1), token: filepath.Join(t.TempDir(), "token")}
 	r.writeToken("first")
 	r.cfg = config.Default()
 	r.cfg.Discovery.Kubernetes = config.Kubernetes{
-		Namespace: "llm", Server: a.url, TokenFile: r.token,
+		Namespace: "llm", Server: a.URL, TokenFile: r.token,
 		Prefill: config.Pods{Selector: "role=prefill"}, Decode: config.Pods{Selector: "role=decode"},
 	}
 	if err := r.cfg.Validate(); err != nil {
@@ -107,33 +106,33 @@ func TestFollowsTheAPIServer(t *testing.T) {
 	for _, noStream := range []bool{false, true} {
 		t.Run(fmt.Sprintf("noStream=%v", noStream), func(t *testing.T) {
 			t.Parallel()
-			a := newAPIServer(t)
-			a.noStream = noStream
-			a.put(ready("p0", "prefill", "10.0.0.1"))
-			a.put(ready("other", "frontend", "10.0.0.7"))
+			a := kubernetestest.Start(t)
+			if noStream {
+				a.NoStream()
+			}
+			a.Put(kubernetestest.Ready("p0", "prefill", "10.0.0.1", 8000))
+			a.Put(kubernetestest.Ready("other", "frontend", "10.0.0.7", 8000))
 			r := run(t, a)
 			r.until("prefill fresh: p0=http://10.0.0.1:8000\ndecode fresh:\n", "")
-			a.put(ready("d0", "decode", "10.0.0.2"))
+			a.Put(kubernetestest.Ready("d0", "decode", "10.0.0.2", 8000))
 			r.until(one, "")
 
-			leaves := ready("d0", "decode", "10.0.0.2")
-			leaves.DeletionTimestamp = &metav1.Time{Time: time.Now()}
-			a.put(leaves)
+			a.Put(kubernetestest.Ready("d0", "decode", "10.0.0.2", 8000).Deleting())
 			r.until("prefill fresh: p0=http://10.0.0.1:8000\ndecode fresh: d0=http://10.0.0.2:8000(drain)\n", "")
-			a.remove("d0")
+			a.Remove("d0")
 			r.until("prefill fresh: p0=http://10.0.0.1:8000\ndecode fresh:\n", "")
-			a.put(ready("d0", "decode", "10.0.0.2"))
+			a.Put(kubernetestest.Ready("d0", "decode", "10.0.0.2", 8000))
 			r.until(one, "")
 
-			a.endWatches()
-			a.put(ready("p0", "prefill", "10.0.0.3")) // between two watches
+			a.EndWatches()
+			a.Put(kubernetestest.Ready("p0", "prefill", "10.0.0.3", 8000)) // between two watches
 			moved := strings.Replace(one, "10.0.0.1", "10.0.0.3", 1)
 			r.until(moved, "")
 
-			a.forget()
-			a.put(ready("p0", "prefill", "10.0.0.1"))
+			a.Forget()
+			a.Put(kubernetestest.Ready("p0", "prefill", "10.0.0.1", 8000))
 			r.until(one, "")
-			if _, _, gone := a.counts(); gone == 0 {
+			if a.Gone() == 0 {
 				t.Error("the API server was not asked for what it has forgotten")
 			}
 		})
@@ -143,21 +142,21 @@ func TestFollowsTheAPIServer(t *testing.T) {
 // The last answer stays while the API server refuses, and the reason says what to do.
 func TestHoldsWhatWasSaid(t *testing.T) {
 	t.Parallel()
-	a := newAPIServer(t)
-	a.put(ready("p0", "prefill", "10.0.0.1"))
-	a.put(ready("d0", "decode", "10.0.0.2"))
+	a := kubernetestest.Start(t)
+	a.Put(kubernetestest.Ready("p0", "prefill", "10.0.0.1", 8000))
+	a.Put(kubernetestest.Ready("d0", "decode", "10.0.0.2", 8000))
 	r := run(t, a)
 	r.until(one, "")
 	held := strings.ReplaceAll(one, "fresh", "held")
-	a.change(func() { a.refusal, a.ending = http.StatusForbidden, a.ending+1 })
+	a.Refuse(http.StatusForbidden)
 	r.until(held, "allow get, list and watch of pods in namespace llm")
-	a.change(func() { a.refusal = http.StatusServiceUnavailable })
-	a.put(ready("d0", "decode", "10.0.0.9"))
-	a.change(func() { a.refusal = 0 })
+	a.Refuse(http.StatusServiceUnavailable)
+	a.Put(kubernetestest.Ready("d0", "decode", "10.0.0.9", 8000))
+	a.Refuse(0)
 	r.until(strings.Replace(one, "10.0.0.2", "10.0.0.9", 1), "")
 
-	a.change(func() { a.token, a.ending = "second", a.ending+1 })
-	a.put(ready("d0", "decode", "10.0.0.2"))
+	a.Token("second")
+	a.Put(kubernetestest.Ready("d0", "decode", "10.0.0.2", 8000))
 	r.until(strings.Replace(held, "10.0.0.2", "10.0.0.9", 1), "Unauthorized")
 	r.writeToken("second")
 	r.until(one, "")
@@ -166,21 +165,21 @@ func TestHoldsWhatWasSaid(t *testing.T) {
 // An API server that is not there at the start is asked until it is. Nothing is said to be known before.
 func TestWaitsForTheAPIServer(t *testing.T) {
 	t.Parallel()
-	a := newAPIServer(t)
-	a.change(func() { a.token = "second" })
-	a.put(ready("p0", "prefill", "10.0.0.1"))
+	a := kubernetestest.Start(t)
+	a.Token("second")
+	a.Put(kubernetestest.Ready("p0", "prefill", "10.0.0.1", 8000))
 	r := run(t, a)
 	r.until("prefill waiting:\ndecode waiting:\n", "Unauthorized")
-	a.change(func() { a.token = "first" })
+	a.Token("first")
 	r.until("prefill fresh: p0=http://10.0.0.1:8000\ndecode fresh:\n", "")
 }
 
 // Another section asks another question, which has no answer yet. None ends it.
 func TestConfiguresAnew(t *testing.T) {
 	t.Parallel()
-	a := newAPIServer(t)
-	a.put(ready("p0", "prefill", "10.0.0.1"))
-	a.put(ready("d0", "decode", "10.0.0.2"))
+	a := kubernetestest.Start(t)
+	a.Put(kubernetestest.Ready("p0", "prefill", "10.0.0.1", 8000))
+	a.Put(kubernetestest.Ready("d0", "decode", "10.0.0.2", 8000))
 	r := run(t, a)
 	r.until(one, "")
 	next := *r.cfg

@@ -1,0 +1,102 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tandem-router/tandem/internal/discovery/kubernetes/kubernetestest"
+)
+
+// podOf is the pod in which an engine runs.
+func podOf(e *engine) kubernetestest.Pod {
+	host, port, _ := net.SplitHostPort(strings.TrimPrefix(e.url, "http://"))
+	number, _ := strconv.Atoi(port)
+	return kubernetestest.Ready(e.id, e.role, host, number)
+}
+
+// refuses waits until the router gives a replica no requests, and still has it.
+func (f *fleet) refuses(e *engine) {
+	f.t.Helper()
+	eventually(f.t, 10*time.Second, func() error {
+		_, h := f.health()
+		if ready, known, _ := h.of(e.id); ready || !known {
+			return fmt.Errorf("%s: ready %v, known %v", e.id, ready, known)
+		}
+		return nil
+	})
+}
+
+// Pods come, are being deleted, go and move, under load and without a failed request. An API server that does
+// not answer changes nothing: what served goes on.
+func TestMembersFoundInKubernetes(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, setting{engines: fast, spare: 1})
+	s := kubernetestest.Start(t)
+	token := filepath.Join(t.TempDir(), "token")
+	f.must(os.WriteFile(token, []byte("first"), 0o600))
+	streams := f.longStreams(6)
+	l := f.traffic(2, 8)
+
+	s.Refuse(http.StatusForbidden) // a reload to an API server without an answer takes nobody away
+	f.set.extra = fmt.Sprintf("discovery: {kubernetes: {namespace: llm, server: %q, token_file: %q, "+
+		"prefill: {selector: role=prefill}, decode: {selector: role=decode}}}", s.URL, token)
+	f.write(f.yaml(nil, nil))
+	f.found("waiting")
+	f.ready(f.prefill[:2], f.decode[:2])
+	for i := range 2 {
+		s.Put(podOf(f.prefill[i]))
+		s.Put(podOf(f.decode[i]))
+	}
+	s.Refuse(0)
+	f.found("fresh")
+	f.ready(f.prefill[:2], f.decode[:2])
+
+	s.Put(podOf(f.prefill[2])) // p2 and d2 join
+	s.Put(podOf(f.decode[2]))
+	f.ready(f.prefill, f.decode)
+	f.used(f.prefill[2])
+	f.used(f.decode[2])
+
+	s.Put(podOf(f.prefill[0]).Deleting()) // p0 and d0, where streams run, leave
+	s.Put(podOf(f.decode[0]).Deleting())
+	f.refuses(f.prefill[0])
+	f.refuses(f.decode[0])
+	f.unused(f.prefill[0])
+	s.Remove("p0")
+	s.Remove("d0")
+	f.ready(f.prefill[1:], f.decode[1:])
+
+	s.Refuse(http.StatusServiceUnavailable)
+	s.Remove("p1") // nobody hears of it
+	f.found("held")
+	f.ready(f.prefill[1:], f.decode[1:])
+	if n := f.metric("tandem_discovery_failing", `source="kubernetes"`); n != 2 {
+		t.Errorf("%v questions fail by the metrics, want 2", n)
+	}
+	s.Put(podOf(f.prefill[1]))
+	s.Refuse(0)
+	f.found("fresh")
+	f.ready(f.prefill[1:], f.decode[1:])
+
+	f.set.extra = "" // what was found stands in the file now
+	f.write(f.yaml(f.prefill[1:], f.decode[1:]))
+	f.accepted()
+	f.ready(f.prefill[1:], f.decode[1:])
+
+	f.hurry(streams)
+	l.end()
+	if len(l.errors) > 0 {
+		t.Errorf("requests failed in between: %v", l.errors)
+	}
+	f.quiet(2 * time.Second)
+	f.audit(l.asked)
+}
