@@ -45,7 +45,7 @@ type Running struct {
 	front Front
 }
 
-// RunningOf returns what there is to tell of f.
+// RunningOf returns the reportable part of f.
 func RunningOf(f Front, now time.Time) Running {
 	var r Running
 	if f.Work > 0 {
@@ -64,7 +64,7 @@ func (r Running) Plausible() Running {
 	}
 }
 
-// Heard notes when r was told: what it says of the time since then is counted from there.
+// Heard notes the time of the report r, from which its ages are counted.
 func (r *Running) Heard(now time.Time) {
 	r.front = Front{}
 	if r.Work > 0 {
@@ -75,16 +75,16 @@ func (r *Running) Heard(now time.Time) {
 	}
 }
 
-// Join adds what another router told, which [Running.Heard] has seen.
+// Join adds another router's report, after [Running.Heard].
 func (r *Running) Join(o *Running) {
 	r.Ran += o.Ran
 	r.front = r.front.With(o.front)
 }
 
-// Any reports whether a router has told of a prompt that it waits for.
+// Any reports whether a router has reported a prompt that it waits for.
 func (r *Running) Any() bool { return r.front.Work > 0 }
 
-// Reported tells whether a router has told of a prompt, or of a prompt that is done.
+// Reported tells whether a router has reported a running or a finished prompt.
 func (r *Running) Reported() bool {
 	return r.Any() || !r.front.Ended.IsZero()
 }

@@ -16,7 +16,7 @@ import (
 // that they count its blocks before the replica's events announce them.
 type Guess struct {
 	ID     replica.ID    `json:"id"`
-	Keys   Keys          `json:"keys"`      // of the prompt's blocks from the first on; nobody may change them
+	Keys   Keys          `json:"keys"`      // of the prompt's blocks from the first on; must not be changed
 	Within time.Duration `json:"within_ns"` // they should be computed
 }
 
@@ -58,12 +58,12 @@ func (ks *Keys) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// keptGuesses is how many guesses are there for others to hear of. More in the time from one time that they
-// are told to the next are not told.
+// keptGuesses is the number of newest guesses that other routers can fetch. If more guesses are made between
+// two fetches, the oldest are lost.
 const keptGuesses = 64
 
-// guessLog is the newest guesses of this router, from when somebody has asked for them first: a router by
-// itself keeps none. Safe for concurrent use.
+// guessLog is the newest guesses of this router since the first fetch by another router: a single router
+// keeps none. Safe for concurrent use.
 type guessLog struct {
 	asked atomic.Bool
 
@@ -99,9 +99,9 @@ func (r *Roster[M]) Guesses(from uint64) (gs []Guess, next uint64) {
 	return gs, l.next
 }
 
-// MergeGuesses lets the index count what another router has sent. Nobody reports how the prompt ended. The
-// guess is believed for twice the time that the prompt should take, unless events tell earlier. A guess
-// about a replica that is not a member is ignored.
+// MergeGuesses lets the index count the prompts that another router has sent. No router reports how a prompt
+// ended. The guess is believed for twice the time that the prompt should take, unless events come earlier. A
+// guess about a replica that is not a member is ignored.
 func (r *Roster[M]) MergeGuesses(gs []Guess, now time.Time) {
 	for i := range gs {
 		g := &gs[i]

@@ -9,7 +9,7 @@ import (
 
 // This file has what routing history teaches: the index of members without events, and the index of text.
 
-// Prompt names the parts of one prompt from its start on. Nobody may change Keys afterwards.
+// Prompt names the parts of one prompt from its start on. Keys must not be changed afterwards.
 type Prompt struct {
 	Keys   []kv.Key
 	Tokens int     // of the prompt, 0 unknown: an engine computes the last one anyway
@@ -19,7 +19,8 @@ type Prompt struct {
 // text reports whether the keys are of chunks of text.
 func (p *Prompt) text() bool { return p.Chunk > 0 }
 
-// unknownBlocks is the capacity of a replica that nobody tells: some 500,000 tokens, as others assume.
+// unknownBlocks is the assumed capacity of a replica that reports none: some 500,000 tokens, as in other
+// routers.
 const unknownBlocks = 31250
 
 // guessTime is how long after a prompt was computed its blocks must have been heard of.
@@ -74,11 +75,11 @@ func (r *Roster[M]) guessing(m *Member, p *Prompt) *kv.Index {
 	return r.of(p)
 }
 
-// RecordComputed notes that m has computed p, so that it has all of p now. By its own count it found cached
-// tokens of p in its cache, -1 unknown, where believed were expected.
+// RecordComputed notes that m has computed p, so that it has all of p now. cached is the number of tokens of
+// p that m reports to have found in its cache, -1 unknown; believed is the expected number.
 //
-// Where it found fewer than expected the rest is gone, and with it whatever else was assumed to hang on it.
-// It changes nothing where events say what m has.
+// If m found fewer than expected, the rest is gone, with all blocks assumed behind it. RecordComputed
+// changes nothing where events report m's blocks.
 func (r *Roster[M]) RecordComputed(m *Member, p Prompt, believed, cached int) {
 	if len(p.Keys) == 0 {
 		return
@@ -100,7 +101,7 @@ func (r *Roster[M]) RecordComputed(m *Member, p Prompt, believed, cached int) {
 	ix.Assume(holder, p.Keys, limit)
 }
 
-// Remember is RecordComputed for what the member id had anyway.
+// Remember is RecordComputed for a prompt that the member id had before.
 func (r *Roster[M]) Remember(id replica.ID, p Prompt) {
 	r.members.Lock()
 	m, ok := r.members.byID[id]
@@ -110,7 +111,7 @@ func (r *Roster[M]) Remember(id replica.ID, p Prompt) {
 	}
 }
 
-// learns reports whether what is known of m's blocks comes from routing history.
+// learns reports whether m's blocks are known from routing history.
 func (r *Roster[M]) learns(m *Member, p *Prompt) bool {
 	if m.keepsNone() {
 		return false
@@ -204,7 +205,7 @@ func (r *Roster[M]) Heard(m *Member, p Prompt, tokens int) (of int, known bool) 
 	return r.tokens(&p, ix.Heard(m.Holder, p.Keys[:parts])), true
 }
 
-// Matches is what the index says of one prompt, for each member.
+// Matches is the answer of the index for one prompt: the match of each member.
 type Matches struct {
 	index *kv.Index
 	depth []int32

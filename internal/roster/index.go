@@ -51,7 +51,7 @@ func (r *Roster[M]) bestSize() int {
 	return now
 }
 
-// anyMember returns the block size of the first member that is meant, 0 if none is.
+// anyMember returns the block size of the first member for which meant returns true, 0 if there is none.
 func (r *Roster[M]) anyMember(meant func(*Member) bool) int {
 	for _, e := range r.members.All {
 		if m := e.member(); meant(m) {
@@ -61,8 +61,8 @@ func (r *Roster[M]) anyMember(meant func(*Member) bool) int {
 	return 0
 }
 
-// blockSize returns the tokens of m's blocks, 0 unknown: what its events tell, else what it or the
-// configuration says.
+// blockSize returns the tokens of m's blocks, 0 unknown: by its events, else by its facts or the
+// configuration.
 func (m *Member) blockSize() int { return cmp.Or(m.eventBlockSize, m.R.Facts.BlockSize) }
 
 // sizeFits reports whether m's blocks can be in an index of blocks of this size.
@@ -74,14 +74,14 @@ func (m *Member) sizeFits(indexed int) bool {
 // UsualBlock is the tokens of a block in vLLM by default, for a member that has not reported its own.
 const UsualBlock = 16
 
-// Unit returns the tokens of an indexed block, or what is usual while there is no index.
+// Unit returns the tokens of an indexed block, or UsualBlock while there is no index.
 func (r *Roster[M]) Unit() int { return cmp.Or(r.BlockSize(), UsualBlock) }
 
-// Chain returns the chain by which the pool's index names blocks of model, and the adapter that its root
-// takes. ok is false while no member serves the model with blocks of the indexed size.
+// Chain returns the chain by which the pool's index names blocks of model, and the adapter for its root. ok
+// is false while no member serves the model with blocks of the indexed size.
 //
-// One chain serves all base models of the pool: an engine serves one base model only, so blocks of another
-// never lie on a candidate.
+// One chain serves all base models of the pool. An engine serves one base model only, so a candidate never
+// has blocks of another model.
 func (r *Roster[M]) Chain(model string) (chain kv.Chain, adapter string, ok bool) {
 	ix := r.index.Load()
 	if ix == nil {
@@ -122,8 +122,8 @@ func MeanMatched(n int, held func(i int) (tokens int, known bool), size int) int
 	return sum / all / size * size
 }
 
-// Apply takes over block events of id; those of an unknown member, and all where events are not followed, are
-// dropped. b is not kept.
+// Apply enters block events of id. It drops the events of an unknown member, and all events if the pool does
+// not follow them. b is not kept.
 func (r *Roster[M]) Apply(id replica.ID, b *kv.Batch) kv.Applied {
 	r.members.Lock()
 	e, ok := r.members.byID[id]
@@ -181,7 +181,7 @@ func (r *Roster[M]) forget(h kv.Holder, textToo bool) {
 	}
 }
 
-// Expire drops from the index what was only guessed and not confirmed in time.
+// Expire drops guesses from the index that were not confirmed in time.
 func (r *Roster[M]) Expire(now time.Time) {
 	if ix := r.index.Load(); ix != nil {
 		ix.Expire(now)

@@ -29,8 +29,8 @@ func (r *Roster[M]) SetMembers(rs []replica.Replica, _ time.Time) {
 }
 
 // replace returns two lists of holders: of members that left, and of members that were approximated and will
-// be followed. The caller forgets their blocks without the lock, since there may be a million blocks. Nobody
-// gives the holders out or feeds them meanwhile.
+// be followed. The caller forgets their blocks without the lock, since there may be a million blocks. The
+// holders are neither given out nor fed meanwhile.
 func (r *Roster[M]) replace(rs []replica.Replica) (left, turned []kv.Holder) {
 	r.members.Lock()
 	defer r.members.Unlock()

@@ -14,14 +14,14 @@ type Mode uint8
 // The modes.
 const (
 	Events      Mode = iota // by the engines' block events; a member that publishes none is approximated
-	Approximate             // by what was sent to them
+	Approximate             // by the prompts that were sent to them
 	Off                     // it is not known: nothing is matched
 )
 
 // Indexing says how the index is fed. The zero value follows events and knows no text.
 type Indexing struct {
 	Mode          Mode
-	ChunkBytes    int     // of text by which prompts without token ids are matched; 0 matches none
+	ChunkBytes    int     // bytes of a chunk of text, to match prompts without token ids; 0 matches none
 	CharsPerToken float64 // bytes of text in a token, by estimate; above 0 where ChunkBytes is
 }
 
@@ -77,7 +77,7 @@ func (m *Member) Blind() bool {
 	return t == replica.TrustUnknown || t == replica.Syncing || t == replica.Stale
 }
 
-// note says what is unusual about the index of m, "" if nothing is. indexed is the block size of the index.
+// note describes unusual facts about the index of m, "" if there are none. indexed is its block size.
 func (m *Member) note(indexed int) string {
 	var says []string
 	if m.mode == Events && m.Believed() == replica.Approximate {

@@ -7,8 +7,8 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// PeerReports is the newest bookings that each other router reported of the replicas which it shares with
-// this one. The zero PeerReports has heard from nobody. Not safe for concurrent use.
+// PeerReports is the newest bookings that each other router reported of the replicas it shares with this
+// router. The zero PeerReports has no reports. Not safe for concurrent use.
 type PeerReports[M Entry, S any] struct{ byRouter map[string]*peerReport[M, S] }
 
 // peerReport is what one router reports. With many routers, a report comes every few milliseconds, and all
@@ -17,8 +17,8 @@ type peerReport[M Entry, S any] struct {
 	loads []S
 	at    []int // for each member by its slot the place in loads, -1 for none; as of view
 	view  *View
-	told  time.Time // when the router told of all replicas
-	// The router tells every change at once: a change that it has not told has not happened.
+	told  time.Time // when the router reported on all replicas
+	// The router reports every change at once: without a report there was no change.
 	atOnce bool
 }
 
@@ -26,7 +26,7 @@ type peerReport[M Entry, S any] struct {
 type PeerLoad[S any] interface {
 	*S
 	About() (replica.ID, *replica.Report)
-	Heard(now time.Time) // notes when the load was told, and clamps it to what can be true
+	Heard(now time.Time) // notes the time of the report, and clamps its numbers to possible values
 	Add(*S)              // adds another that was heard
 }
 
@@ -113,8 +113,8 @@ func lookUp[M Entry, S any, P PeerLoad[S]](r *peerReport[M, S], ms *Members[M]) 
 	}
 }
 
-// Age returns for how long, on average, other routers may have booked requests of which they have not told; 0
-// without other routers.
+// Age returns the average age of the other routers' reports: for so long they may have booked requests
+// without a report. It returns 0 without other routers.
 func (p *PeerReports[M, S]) Age(now time.Time) time.Duration {
 	var sum time.Duration
 	for _, r := range p.byRouter {
@@ -154,7 +154,7 @@ func Count(n int) int { return min(max(0, n), mostCount) }
 // Work clamps a time that a peer reports to 0..1 h.
 func Work(d time.Duration) time.Duration { return min(max(0, d), mostWork) }
 
-// PerSecond clamps a rate that a peer reports to 0..1e6. What is no number is 0.
+// PerSecond clamps a rate that a peer reports to 0..1e6. NaN becomes 0.
 func PerSecond(rate float64) float64 {
 	if !(rate > 0) {
 		return 0
@@ -162,7 +162,7 @@ func PerSecond(rate float64) float64 {
 	return min(rate, mostRate)
 }
 
-// Rho clamps a share of time that a peer reports to 0..1000. What is no number is 0.
+// Rho clamps a share of time that a peer reports to 0..1000. NaN becomes 0.
 func Rho(rho float64) float64 {
 	if !(rho > 0) {
 		return 0

@@ -50,8 +50,8 @@ type Entry interface {
 }
 
 // Members is the members of a pool under the pool's one lock. The lock guards the fields below and the other
-// state of the pool. The maker of the roster, a pool, gets Members and keeps it to itself: nobody outside
-// can take the lock or see a member.
+// state of the pool. The maker of the roster, a pool, gets Members and keeps it private: no other code can
+// take the lock or see a member.
 type Members[M Entry] struct {
 	sync.Mutex
 
@@ -68,8 +68,7 @@ func (ms *Members[M]) Find(id replica.ID) (m M, ok bool) {
 	return m, ok
 }
 
-// Member is what a pool knows of each of its replicas whatever the pool is for. Guarded by the lock of
-// [Members].
+// Member is the state of one replica that both kinds of pools need. Guarded by the lock of [Members].
 type Member struct {
 	R              *replica.Replica // immutable
 	Slot           int              // in [Members.All] and the View
@@ -92,7 +91,7 @@ type View struct {
 	Replicas []*replica.Replica // a candidate's Slot counts in this list
 }
 
-// New returns a roster without members, and those members under their lock. newMember makes an empty one.
+// New returns a roster without members, and its members under their lock. newMember makes an empty member.
 func New[M Entry](o Options, newMember func() M) (*Roster[M], *Members[M]) {
 	r := &Roster[M]{
 		indexBytes: o.IndexBytes, fixed: o.Chain.BlockSize() > 0, newMember: newMember,

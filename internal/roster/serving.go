@@ -11,8 +11,8 @@ import (
 // each member may have a thousand names of adapters, in memory of its own.
 type serving struct {
 	of      *View
-	byModel map[string]servers // of models that somebody serves: clients make up other names
-	nobody  servers            // false for everybody
+	byModel map[string]servers // only models with a server: clients make up other names
+	nobody  servers            // false for every member
 }
 
 // servers is the set of members that serve a model.
@@ -21,8 +21,8 @@ type servers struct {
 	name   uint64 // name of the set, 0 for the empty set
 }
 
-// Serving reports of each member, by slot, whether it answers for model. The caller holds the lock, and does
-// not change what it gets.
+// Serving reports for each member, by slot, whether it answers for model. The caller holds the lock, and
+// does not change the result.
 func (ms *Members[M]) Serving(model string) []bool { return ms.servers(model).bySlot }
 
 // Servers names the set of members that answer for model. Two models have the same name if the same members
@@ -50,7 +50,7 @@ func (ms *Members[M]) servers(model string) servers {
 	all := servers{bySlot: make([]bool, len(ms.View.Replicas))}
 	for i := first; i < len(all.bySlot); i++ {
 		if all.bySlot[i] = serves(ms.View.Replicas[i]); all.bySlot[i] {
-			all.name += nameOf(ms.View.Replicas[i].ID) // whatever the order
+			all.name += nameOf(ms.View.Replicas[i].ID) // the sum does not depend on the order
 		}
 	}
 	s.byModel[model] = all

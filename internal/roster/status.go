@@ -5,14 +5,14 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// Status is what is known of one member whatever the pool is for.
+// Status is the facts about one member that both kinds of pools have.
 type Status struct {
 	ID      replica.ID    `json:"id"`
 	Healthy bool          `json:"healthy"`
 	Reason  string        `json:"reason,omitzero"` // why not healthy
 	Trust   replica.Trust `json:"index"`
-	Note    string        `json:"index_note,omitzero"` // what is unusual about its index
-	// Tokens of its blocks as its events tell, else as it or the configuration says.
+	Note    string        `json:"index_note,omitzero"` // unusual facts about its index
+	// Tokens of its blocks: by its events, else by its facts or the configuration.
 	BlockSize int `json:"block_size,omitzero"`
 	Blocks    int `json:"indexed_blocks"`          // that the index believes it has
 	Chunks    int `json:"indexed_chunks,omitzero"` // of text that it was sent

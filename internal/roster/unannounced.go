@@ -35,7 +35,7 @@ type unannounced struct {
 // heard notes that an event has arrived. It takes no lock, since plans wait for the lock of the pool.
 func (u *unannounced) heard() { u.state.Store(1) }
 
-// again begins to count anew. What is known of the member stays.
+// again begins to count anew. Known facts about the member stay.
 func (u *unannounced) again() {
 	if u.state.Load() > 1 {
 		u.state.Store(1)
@@ -100,8 +100,8 @@ func (m *Member) announces(cached, indexed int) bool {
 		m.sizeFits(indexed)
 }
 
-// Unannounced returns how many prompts of id stored blocks without an event, and for how long no event has
-// come. It returns 0 while both are usual.
+// Unannounced returns how many prompts of id stored blocks without an event, and the time since the last
+// event. It returns 0 while both are usual.
 func (r *Roster[M]) Unannounced(id replica.ID, now time.Time) (prompts int, since time.Duration) {
 	r.members.Lock()
 	defer r.members.Unlock()
