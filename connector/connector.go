@@ -17,7 +17,7 @@ type Order uint8
 
 // The orders.
 const (
-	Sequential Order = iota + 1 // prefill answers, then decode is sent with what it said
+	Sequential Order = iota + 1 // first prefill; decode is sent with the params of its answer
 	Concurrent                  // both are sent at once, fates joined
 )
 
@@ -31,7 +31,7 @@ type Body interface {
 	Delete(key string)
 }
 
-// Leg is one of the two requests before it is sent.
+// Leg is one of the two requests, before it is sent.
 type Leg struct {
 	Body      Body
 	SetHeader func(key, value string) // may be nil

@@ -9,12 +9,11 @@ import (
 // ErrForeign is what every *Foreign is.
 var ErrForeign = fmt.Errorf("transfer params of another protocol: %w", ErrInvalidParams)
 
-// Foreign says that a prefill engine speaks another KV-transfer protocol than the configured one. Its
-// params mean nothing to the decode engine of the other protocol at best; at worst it answers from blocks
-// that nobody filled.
+// Foreign says that a prefill engine speaks another KV-transfer protocol than the configured one. At best
+// the decode engine ignores its params; at worst it answers from blocks that were never filled.
 type Foreign struct {
 	Protocol string // as operators know it
-	Key      string // of the params, by which it shows
+	Key      string // the key of the params that shows it
 }
 
 func (e *Foreign) Error() string {
@@ -71,7 +70,7 @@ type judgement struct {
 	protocol string
 }
 
-// judgements are those of all judged keys; params of every request are looked up in it.
+// judgements has all judged keys, to look up the params of every request.
 var judgements = func() map[string]judgement {
 	all := map[string]judgement{}
 	for _, j := range judged {
@@ -110,7 +109,7 @@ func foreignKey(keys []judgement) error {
 func Strange(params []byte) []string {
 	var all []string
 	var p nixlParams
-	_ = p.readAll(params) // what is there is what counts
+	_ = p.readAll(params) // the keys before an error count, too
 	for _, k := range p.at.keys {
 		if k.meaning == strange {
 			all = append(all, k.key)

@@ -12,9 +12,8 @@ import (
 // paramsKey is where vLLM takes and returns transfer params, on both legs.
 const paramsKey = "kv_transfer_params"
 
-// prefillParams asks P to keep the blocks. Only do_remote_decode is read; the others must be null, or P waits
-// for a transfer that nobody performs.
-// Nobody may change them.
+// prefillParams asks P to keep the blocks. P reads only do_remote_decode; the others must be null, or P
+// waits for a transfer that never comes. The bytes must not be changed.
 var prefillParams = []byte(`{"do_remote_decode":true,"do_remote_prefill":false,` +
 	`"remote_engine_id":null,"remote_block_ids":null,"remote_host":null,"remote_port":null}`)
 
@@ -28,7 +27,7 @@ var _ Connector = NIXL{}
 // Order is Sequential.
 func (NIXL) Order() Order { return Sequential }
 
-// EditPrefill asks for a prefill whose blocks are kept.
+// EditPrefill asks for a prefill after which P keeps the blocks.
 func (NIXL) EditPrefill(leg *Leg, pair Pair) error {
 	leg.Body.Set(paramsKey, prefillParams)
 	leg.identify(pair)
@@ -48,8 +47,8 @@ func (l *Leg) identify(pair Pair) {
 	}
 }
 
-// EditDecode moves the reply's params into leg 2, after checking all that is known to end or corrupt a decode
-// engine. What is checked and refused stays in the reply.
+// EditDecode moves the reply's params into leg 2, after all checks for params that end or corrupt a decode
+// engine. Refused params stay in the reply.
 func (n NIXL) EditDecode(leg *Leg, pair Pair, reply *Reply, use Use) error {
 	if reply == nil {
 		return &InvalidParams{paramsKey, "are missing"}
@@ -91,7 +90,7 @@ func (n NIXL) decode(raw []byte, leg *Leg, pair Pair, reply *Reply, use Use) ([]
 	return p.rewrite(hostFor(p.host, pair.Prefill.Host), leg.ReuseIDs), nil
 }
 
-// checkIDs refuses ids that are not as many as P prefilled: D would end or answer wrongly.
+// checkIDs refuses ids whose number differs from the prefilled tokens: D would end or answer wrongly.
 func checkIDs(ids []byte, prompt int) error {
 	if ids == nil {
 		return nil

@@ -8,8 +8,8 @@ import (
 	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
-// nixlParams is what a prefill engine said about the place of its blocks. Every check below stands for a row
-// of the list of what ends, hangs or corrupts a decode engine (vLLM 0.32: nixl/pull_scheduler.py,
+// nixlParams is a prefill engine's account of where its blocks are. Every check below stands for a row of
+// the list of params that end, hang or corrupt a decode engine (vLLM 0.32: nixl/pull_scheduler.py,
 // metadata.py, base_worker.py).
 type nixlParams struct {
 	raw     []byte
@@ -28,7 +28,7 @@ type places struct {
 	hostAt [2]int        // of the value with its quotes
 	hitAt  [2]int        // of the value of remote_prefill_cached_tokens, zero where it is not there
 	keys   []judgement   // of the members, in their order
-	few    [16]judgement // memory of keys, as many as an engine says
+	few    [16]judgement // memory of keys, enough for the usual params
 	inside int           // where members begin
 }
 
@@ -45,8 +45,8 @@ var required = [...]string{
 	"remote_port",
 }
 
-// readAll reads raw into p, which is zero, and refuses what no decode engine may see, whatever the request.
-// That the params are of another protocol says more than that they lack something, so it comes first.
+// readAll reads raw into p, which is zero, and refuses params that no decode engine may see for any request.
+// The error for params of another protocol explains more than a missing key, so it comes first.
 func (p *nixlParams) readAll(raw []byte) error {
 	p.raw, p.tokens = raw, -1
 	p.at.keys = p.at.few[:0]
@@ -113,7 +113,7 @@ func (p *nixlParams) complete() error {
 	return nil
 }
 
-// read takes in one member and returns why it must not be sent, or "".
+// read reads one member and returns why it must not be sent, or "".
 //
 // Long: a case a key.
 func (p *nixlParams) read(name string, value []byte, at int) string {
@@ -181,7 +181,7 @@ func (p *blockGroups) blockIDs(value []byte) string {
 		return "is not a list"
 	}
 	p.groups = p.few[:0]
-	var room [512]uint32 // as many blocks as most prompts have
+	var room [512]uint32 // enough blocks for most prompts
 	few := room[:0]
 	if len(value) > 2*len(room) { // there may be more
 		few = nil

@@ -17,7 +17,7 @@ type Reply struct {
 	mu     sync.Mutex // guards the following
 	params []byte
 	state  state
-	groups int // KV cache groups that the params tell of, once they have been read
+	groups int // KV cache groups in the params, once they have been read
 }
 
 // state is how much of a reply's one life is left.
@@ -27,7 +27,7 @@ type Reply struct {
 type state uint8
 
 const (
-	fresh  state = iota // P holds the blocks, nobody has the params
+	fresh  state = iota // P holds the blocks, no leg has the params
 	taken               // a decode leg has them
 	unsent              // that leg never left: they may be given back, but not used
 	spent               // given back
@@ -39,7 +39,7 @@ func NewReply(params []byte, at time.Time, promptTokens, blockSize int) *Reply {
 	return &Reply{at: at, promptTokens: promptTokens, blockSize: blockSize, params: slices.Clone(params)}
 }
 
-// None reports whether the prefill engine gave no params at all: it holds no blocks for anybody.
+// None reports whether the prefill engine gave no params at all: it holds no blocks for this request.
 func (r *Reply) None() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -68,7 +68,7 @@ func (r *Reply) Unsent() {
 	}
 }
 
-// take first checks the params with check, which turns them into what is sent. Only then it moves them out.
+// take checks the params with check, which also returns the params to send. Then it moves them out.
 func (r *Reply) take(use Use, check func(params []byte) ([]byte, error)) ([]byte, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

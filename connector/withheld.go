@@ -10,9 +10,9 @@ import (
 // models have eight modules at most (nixl/base_scheduler.py, _prefill_backoff).
 const mostWithheld = 15
 
-// Withheld remembers how many tokens each prefill engine leaves to decode, by the engine id of its answers,
-// which a restart changes. A prompt that is longer than that is always short of as many. The zero value
-// knows nothing; a nil one checks no more than the range. Safe for concurrent use.
+// Withheld remembers how many tokens of a prompt each prefill engine leaves to decode. An engine is known by
+// the engine id of its answers, which a restart changes. Of every longer prompt the engine leaves the same
+// number. The zero value remembers nothing; a nil one checks only the range. Safe for concurrent use.
 type Withheld struct {
 	mu sync.Mutex
 	by map[string]int
