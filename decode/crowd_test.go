@@ -114,6 +114,7 @@ func BenchmarkCrowd(b *testing.B) {
 		{"come and go beside prefills elsewhere", waitingForPrefill, (*crowd).comeAndGoSplit},
 		{"come and go beside prompts in pieces", waitingToCompute, (*crowd).comeAndGoLocal},
 		{"come and go beside answers", answering, (*crowd).comeAndGo},
+		{"blocks ahead", onItsWay, func(c *crowd, i int) { c.leases[i%len(c.leases)].Ahead(c.now) }},
 		{"exact", onItsWay, func(c *crowd, i int) { c.leases[i%len(c.leases)].others() }},
 		{"report of an answer", answering, func(c *crowd, _ int) {
 			c.now = c.now.Add(time.Millisecond)

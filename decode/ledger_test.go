@@ -553,8 +553,8 @@ func TestLeavingMembersKeepTheirLeases(t *testing.T) {
 	p := pool(0)
 	l := book(t, p, 10, start, start)
 	p.SetMembers([]replica.Replica{engine("d2", 1000)}, start)
-	if ok, reason := l.Holds(); ok || reason != "it left the pool" {
-		t.Errorf("Holds = %v, %q", ok, reason)
+	if ok, reason, room := l.Holds(start); ok || reason != "it left the pool" || room != Never {
+		t.Errorf("Holds = %v, %q, %v", ok, reason, room)
 	}
 	l.MarkSent(start)
 	l.Release(start)

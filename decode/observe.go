@@ -31,7 +31,8 @@ func (p *Pool) Observe(id replica.ID, l replica.Load, now time.Time) {
 func (p *Pool) observe(m *member, l replica.Load, now time.Time) {
 	m.load.Add(l)
 	p.count(m, now)
-	p.learnSequences(m, &l, now)
+	m.most.learn(l, m.localWait(now), m.largestWaiting(l), now)
+	p.noteMostRun()
 	if len(m.account.Leases()) == 0 { // else a request tries already, see Book
 		p.learned.Ease(&m.learned, now)
 	}

@@ -45,6 +45,15 @@ func (a *Account) Inbound(at int64) time.Duration {
 	return time.Duration(all)
 }
 
+// InboundBeside is [Account.Inbound] without the KV of l.
+func (a *Account) InboundBeside(l *Lease, at int64) time.Duration {
+	all := a.Inbound(at)
+	if l.Missing() && !l.Local && l.state != Ended && l.leaves() <= at {
+		all -= l.Transfer
+	}
+	return all
+}
+
 // A local prefill that begins in wait seconds takes places in steps away from leases whose KV is still to
 // come from another replica. A lease that was not sent needs a place when it is sent, and at the earliest
 // when that prefill begins, since it stands behind it in the engine's queue. A lease that was sent needs a

@@ -286,18 +286,24 @@ func checkQuestions(t *rapid.T, b *Account, now int64) {
 			t.Fatalf("a prompt that begins in %g s delays %d, want %d", wait, got, n)
 		}
 	}
-	for _, in := range []time.Duration{0, time.Second, time.Minute} {
-		at, inbound := now+int64(in), time.Duration(0)
+	inbound := func(at int64, without *Lease) (sum time.Duration) {
 		for _, l := range coming {
-			if l.leaves() <= at {
-				inbound += l.Transfer
+			if l != without && l.leaves() <= at {
+				sum += l.Transfer
 			}
 		}
-		if got := b.Inbound(at); got != inbound {
-			t.Fatalf("%v of transfers begin within %v, want %v", got, in, inbound)
+		return sum
+	}
+	for _, in := range []time.Duration{0, time.Second, time.Minute} {
+		at := now + int64(in)
+		if got, want := b.Inbound(at), inbound(at, nil); got != want {
+			t.Fatalf("%v of transfers begin within %v, want %v", got, in, want)
 		}
 	}
 	for _, l := range b.leases {
+		if got, want := b.InboundBeside(l, now), inbound(now, l); got != want {
+			t.Fatalf("%v of transfers ahead, want %v", got, want)
+		}
 		checkShared(t, b, l)
 	}
 }

@@ -30,6 +30,8 @@ const (
 	CPU
 	Disk
 	Other
+
+	tiers = 4
 )
 
 // ParseTier reads the "medium" of an event, in any case. Engines before the field existed say nothing, which

@@ -18,9 +18,10 @@ func (pl *Planner) PrefillDone(b *Booking, cached int, took time.Duration, now t
 }
 
 // Rebind looks at the decode choice again, just before the decode leg is sent, and marks its lease as sent.
-// The replica stays the same unless it died, is drained, or its pair was ejected: then b's decode side
-// changes to another compatible replica and moved is true. If there is none, a living replica keeps the
-// request, unless its pair gave a wrong text. The error is *[NoRoom] or *[NoReplica].
+// The replica stays the same unless it died, is drained, or its pair was ejected, or unless it lost its room
+// or prefills other prompts and another compatible replica would have the blocks sooner. Then b's decode side
+// changes and moved is true. If there is no other replica, a living one keeps the request, unless its pair
+// gave a wrong text. The error is *[NoRoom] or *[NoReplica].
 //
 // The keys of req are counted as held by the decode replica from now on, until its events say so.
 func (pl *Planner) Rebind(b *Booking, req *Request, now time.Time) (moved bool, err error) {
@@ -31,12 +32,12 @@ func (pl *Planner) Rebind(b *Booking, req *Request, now time.Time) (moved bool, 
 			b.DecodeLease.Speculate(time.Second, now)
 		}
 	}()
-	ok, reason := pl.holds(b)
+	ok, reason, room := pl.holds(b, now)
 	if ok || b.Mode == Local {
 		b.DecodeLease.MarkSent(now)
 		return false, nil
 	}
-	err = pl.move(b, req, reason, now)
+	err = pl.move(b, req, reason, room, now)
 	if err != nil && b.DecodeLease.Alive() && !slices.Contains(pl.outliers.PairsWrong(), b.pair()) {
 		b.DecodeLease.MarkSent(now)
 		return false, nil
@@ -44,32 +45,41 @@ func (pl *Planner) Rebind(b *Booking, req *Request, now time.Time) (moved bool, 
 	return err == nil, err
 }
 
-// holds reports whether b's decode side can still serve it. If not, reason says why.
-func (pl *Planner) holds(b *Booking) (ok bool, reason string) {
-	ok, reason = b.DecodeLease.Holds()
-	if ok && b.Mode != Local && pl.outliers.PairOut(b.pair()) {
-		return false, "its pair was ejected meanwhile"
+// holds reports whether b's decode side is as good as when it was booked. If not, reason says why, and room
+// is the time until it is as good again, [decode.Never] if waiting does not help.
+func (pl *Planner) holds(b *Booking, now time.Time) (ok bool, reason string, room time.Duration) {
+	ok, reason, room = b.DecodeLease.Holds(now)
+	if room != decode.Never && b.Mode != Local && pl.outliers.PairOut(b.pair()) {
+		return false, "its pair was ejected meanwhile", decode.Never
 	}
-	return ok, reason
+	return ok, reason, room
 }
 
-// move books b's decode side on the best other replica.
-func (pl *Planner) move(b *Booking, req *Request, reason string, now time.Time) error {
+// move books b's decode side on the best other replica. It does not if its own replica, which is ready in
+// room, should have the first token earlier or fails less, counting the time by which its answer ends later.
+func (pl *Planner) move(b *Booking, req *Request, reason string, room time.Duration, now time.Time) error {
 	alone := b.elsewhere(req)
 	q := pl.ask(&alone)
 	defer q.over()
 
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
-	// Only transfers that were booked earlier are ahead: the blocks of later ones are not computed yet.
-	from := scoring.Prefill{Outbox: b.DecodeLease.Outbox(), Leaving: b.PrefillLease.Leaving(now)}
+	from, own := b.sides(room, now)
 	view, best := pl.nextDecode(b, q, &from, now)
 	if best == nil {
 		return pl.nowhere(b, q, now)
 	}
 	to := view.Replicas[best.Slot]
-	s, r := pl.policy.model.Sender(&from), pl.policy.model.Receiver(&best.Decode)
-	next := s.Meet(&r, pl.rate(b, to))
+	stays := pl.pair(pl.policy.model, b, &from, &own, &b.Decode)
+	moves := pl.pair(pl.policy.model, b, &from, &best.Decode, to)
+	stay := stays.Landing() + pl.outliers.Look(b.Decode.ID, outlier.Decode, now).Price
+	if b.DecodeLease.Alive() && stay <= moves.Landing()+b.DecodeLease.Slower(best)+best.Failures {
+		return &NoRoom{
+			Reason: "it will be ready before another one has the blocks, or answers sooner",
+			Retry:  max(room, decode.MinRetry),
+		}
+	}
+	next := pl.pair(pl.policy.model, b, &from, &best.Decode, to)
 	lease := pl.decode.Book(best, &q.decode, b.handedOver(&next, req.Quiet, now), now)
 	if lease == nil {
 		return &NoRoom{Reason: "replicas changed while the request was moved", Retry: decode.MinRetry}
@@ -93,6 +103,26 @@ func (b *Booking) elsewhere(req *Request) Request {
 		alone.AvoidDecode = append([]replica.ID{b.Decode.ID}, req.AvoidDecode...)
 	}
 	return alone
+}
+
+// sides returns b's prefill replica, which has computed the prompt, and b's decode replica, which is ready in
+// room. On both, only transfers that were booked before are ahead: the prompts of later ones are not computed
+// yet.
+func (b *Booking) sides(room time.Duration, now time.Time) (from scoring.Prefill, stays scoring.Decode) {
+	leaving, coming := b.DecodeLease.Ahead(now)
+	from = scoring.Prefill{Outbox: leaving, Leaving: b.PrefillLease.Leaving(now)}
+	stays = scoring.Decode{
+		Missing: b.transfer.missing, Inbound: coming, Local: scoring.Local{Busy: room.Seconds()},
+	}
+	return from, stays
+}
+
+// pair returns the times, by a model, of a handoff between b's prefill replica and the decode replica d.
+func (pl *Planner) pair(
+	m scoring.Model, b *Booking, from *scoring.Prefill, to *scoring.Decode, d *replica.Replica,
+) scoring.Pair {
+	s, r := m.Sender(from), m.Receiver(to)
+	return s.Meet(&r, pl.rate(b, d))
 }
 
 // handedOver is the schedule of a request that is sent to its decode replica now, since it is prefilled.

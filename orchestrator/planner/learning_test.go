@@ -333,3 +333,44 @@ func TestAStepWithinTheNoiseMovesNobody(t *testing.T) {
 		})
 	}
 }
+
+// A decode replica has just begun to prefill another prompt. A request that waits there does not move to a
+// replica that is known to be slow: the wait is shorter than the time by which the answer would end later.
+func TestSlowReplicaTakesNoMovedRequest(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		slow  time.Duration // a step of d2's
+		moved bool
+	}{{"as quick", 7 * time.Millisecond, true}, {"slow", 140 * time.Millisecond, false}} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := newFleet(1, 2, nil)
+			for i := range 20 {
+				r, step := f.request(uint32(5000+i), 400), 7*time.Millisecond
+				r.MaxTokens = 41
+				r.LocalOK = false
+				r.AvoidDecode = []replica.ID{f.ds[i%2].ID}
+				b := f.plan(t, r)
+				if b.Decode.ID == "d2" {
+					step = tt.slow
+				}
+				f.pl.PrefillDone(b, 0, 10*time.Millisecond, f.now)
+				b.DecodeLease.MarkSent(f.now)
+				f.pl.FirstToken(b, f.now.Add(10*time.Millisecond))
+				f.pass(39*step + 10*time.Millisecond)
+				f.pl.Finish(b, 400, 40, 0, 39*step, f.now)
+			}
+			f.idle()
+			r := f.request(9000, 6000)
+			r.MaxTokens = 400
+			r.LocalOK = false
+			r.AvoidDecode = []replica.ID{"d2"}
+			b := f.plan(t, r)
+			r.AvoidDecode = nil
+			f.prefills(t, "d1", 12_000)
+			if moved, err := f.pl.Rebind(b, r, f.now); moved != tt.moved || err != nil {
+				t.Errorf("moved %v, %v, want %v", moved, err, tt.moved)
+			}
+			b.Release(f.now)
+		})
+	}
+}

@@ -523,20 +523,39 @@ func TestRebind(t *testing.T) {
 			f.says(f.decode, "d1", 0, 0, 0)
 		}, true, "d1", ""},
 		{"it is drained", func(f *fleet, b *Booking) { f.drained(isD1) }, true, "d3", ""},
-		{"it is drained and nobody has room", func(f *fleet, b *Booking) {
+		{"it is drained and no other replica has room", func(f *fleet, b *Booking) {
 			f.set(Policy{ExpectedOutput: longAnswers})
 			f.says(f.decode, "d3", 5, 0, 1)
 			f.drained(isD1)
 		}, false, "d1", ""},
-		{"it lost its room: the request waits in the engine", func(f *fleet, b *Booking) {
+		{"it lost its room", func(f *fleet, b *Booking) {
+			f.pass(time.Second)
+			f.says(f.decode, "d1", 5, 0, 0.995)
+		}, true, "d3", ""},
+		{
+			"it prefills a long prompt now", func(f *fleet, b *Booking) { f.prefills(t, "d1", 60_000) }, true, "d3",
+			"",
+		},
+		{"it prefills a short one", func(f *fleet, b *Booking) { f.prefills(t, "d1", 100) }, false, "d1", ""},
+		{"it prefills a long prompt, and the other replica a longer one", func(f *fleet, b *Booking) {
+			f.prefills(t, "d1", 30_000)
+			f.prefills(t, "d3", 60_000)
+		}, false, "d1", ""},
+		{"it lost its room, but the blocks take longer to reach the other replica", func(f *fleet,
+			b *Booking,
+		) {
+			f.set(Policy{Links: [replica.Links]float64{4e9, 4e9, 4e9, 1e6}})
+			f.ds[2].Place = replica.Place{Host: "far"}
+			f.decode.SetMembers(f.ds, f.now)
 			f.pass(time.Second)
 			f.says(f.decode, "d1", 5, 0, 0.995)
 		}, false, "d1", ""},
-		{
-			"it prefills a long prompt: the request waits for that", func(f *fleet, b *Booking) {
-				f.prefills(t, "d1", 60_000)
-			}, false, "d1", "",
-		},
+		{"no replica has room: the request stays", func(f *fleet, b *Booking) {
+			f.set(Policy{ExpectedOutput: longAnswers})
+			for _, d := range f.ds {
+				f.says(f.decode, d.ID, 5, 0, 1)
+			}
+		}, false, "d1", ""},
 		{"it died and nobody has room", func(f *fleet, b *Booking) {
 			f.set(Policy{ExpectedOutput: longAnswers})
 			f.says(f.decode, "d3", 5, 0, 1)
