@@ -106,8 +106,9 @@ func (of *side) question() config.Members {
 		more, _ := one.Requirements()
 		alternatives = append(alternatives, of.all.Add(more...).String())
 	}
+	where := cmp.Or(of.namespace, "unknown namespace")
 	return config.Members{
-		Source: "kubernetes", Name: of.namespace + ": " + strings.Join(alternatives, " or "), Pool: of.name,
+		Source: "kubernetes", Name: where + ": " + strings.Join(alternatives, " or "), Pool: of.name,
 	}
 }
 
