@@ -59,7 +59,7 @@ func (c *Context) release() {
 	}
 }
 
-// inproc returns an address that nobody else in this context has.
+// inproc returns an address that is unique in this context.
 func (c *Context) inproc(what string) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

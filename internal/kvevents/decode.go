@@ -13,7 +13,7 @@ import (
 type DecodeStats struct {
 	Unknown   int // events with a tag we do not know, skipped
 	Malformed int // events of a known tag that could not be read, skipped
-	Lost      int // those of Malformed that said blocks are gone: what was applied before may be too much now
+	Lost      int // malformed removals: the sink may believe in blocks that are gone
 }
 
 // Errors of an event or a batch that is valid msgpack but has an unknown shape.

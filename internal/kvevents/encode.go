@@ -185,7 +185,7 @@ func (e *encoder) hashes(hs []kv.EngineHash) {
 	}
 }
 
-// hash writes one hash. The first 24 bytes of the long form are made up of the number, since nobody may
+// hash writes one hash. The first 24 bytes of the long form are made up from the number, since no reader may
 // depend on them.
 func (e *encoder) hash(h kv.EngineHash) {
 	if !e.b.ByteHashes {

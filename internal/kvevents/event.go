@@ -118,7 +118,7 @@ type leftover struct {
 	Extra    [][]byte
 }
 
-// event reads one event. The tag is right also beside an error, so that the caller can say what was lost.
+// event reads one event. The tag is right also beside an error, so that the caller can name the lost event.
 func (r *reading) event() (tag, error) {
 	t, err := r.fields()
 	if err != nil || t == tagUnknown {
@@ -250,11 +250,11 @@ func (r *reading) field(f field) (err error) {
 	return err
 }
 
-// plain takes extra keys that say nothing, as those of text do: a nil for each block.
+// plain reads extra keys of plain text, which carry nothing: a nil for each block.
 func (r *reading) plain() bool {
 	w := r.walker
 	n, err := w.count()
-	if err != nil || !allNil(w.rest[:n]) { // of which there are as many: an element has a byte or more
+	if err != nil || !allNil(w.rest[:n]) { // n is within rest: an element has a byte or more
 		return false
 	}
 	r.rest, r.extra = w.rest[n:], nil

@@ -113,7 +113,7 @@ func (x *extras) salt(raw []byte) {
 	x.e.Salt = string(raw)
 }
 
-// item takes [identifier, offset], or whatever else there is, as sent.
+// item reads [identifier, offset], or any other value, as sent.
 func (x *extras) item(i int, span []byte) {
 	w := walker{rest: span}
 	head, _ := w.next()

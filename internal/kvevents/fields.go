@@ -20,7 +20,7 @@ func (r *reading) hashes() error {
 	return r.fillHashes(r.e.Hashes)
 }
 
-// fillHashes reads as many hashes as dst has room for.
+// fillHashes reads hashes until dst is full.
 func (r *reading) fillHashes(dst []kv.EngineHash) error {
 	b := r.rest
 	for i := range dst {

@@ -11,7 +11,7 @@ import (
 
 // Options tune a [Follower]; the zero value is right for production.
 type Options struct {
-	Context *Context // ZMQ context to share between followers; nil: one of its own
+	Context *Context // ZMQ context to share between followers; nil: a new one
 	// Longest wait for the first batch of a replay, default 5 s; between batches at most 1 s.
 	ReplayTimeout time.Duration
 	// Mean time between checks of a quiet stream against the replay buffer, default 30 s; negative: none.
@@ -20,8 +20,8 @@ type Options struct {
 	Heartbeat time.Duration
 	// First wait before dialling again, doubled up to 5 s, with jitter; default 200 ms.
 	Reconnect time.Duration
-	// Told the topic of each message, live or replayed, from the goroutine in Run; nil: nobody
-	// asks. An engine before 0.26 replays without topics. The topic is used again when the call returns.
+	// Called in the goroutine of Run with the topic of each message, live or replayed; may be nil. An engine
+	// before 0.26 replays without topics. The topic's memory is used again when the call returns.
 	Topic func(topic []byte)
 
 	late time.Duration // see lateFor
@@ -143,7 +143,7 @@ func (f *Follower) Missed(reason string) {
 	}
 }
 
-// missing returns what Missed was told, once.
+// missing returns the reason given to Missed, once.
 func (f *Follower) missing() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -158,7 +158,7 @@ func (f *Follower) listen(ring func()) {
 	f.ring = ring
 }
 
-// news returns what Restarted was told, once.
+// news returns the reason given to Restarted, once.
 func (f *Follower) news() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -210,7 +210,7 @@ type Stats struct {
 	// From the engine's time stamp of a live batch to applied. It is a hint, since the two clocks differ: a
 	// negative time counts as 0.
 	Behind Lags
-	// Live batches whose time stamp lay in our future: the clocks differ by more than the stream lags.
+	// Live batches with a time stamp in our future: the clocks differ by more than the stream lags.
 	Skewed uint64
 	// From the engine's time stamp of the newest live batch to its arrival by our clock, if Behind counts any
 	// batch. It is negative where the engine's clock is ahead of ours by more than the time on the network.

@@ -21,7 +21,7 @@ const endOfReplay = math.MaxUint64
 type message struct {
 	seq      uint64
 	payload  []byte
-	received time.Time // of a live batch, by our clock; zero for one of a replay
+	received time.Time // of a live batch, by our clock; zero for a batch of a replay
 }
 
 func readLive(frames [][]byte) (m message, ok bool) {

@@ -20,7 +20,7 @@ type Source struct {
 	Replay   string // ZMQ address of the replay ROUTER, "" if the engine has none
 	Topic    string // prefix of the topics to receive, "" for all
 	Rank     int    // data-parallel rank, of batches that do not say theirs; others are refused
-	Only     bool   // the engine has one rank, whatever number it gives it
+	Only     bool   // the engine has one rank, with any number
 }
 
 // Sink takes what a [Follower] learns. All its methods are called from the goroutine in [Follower.Run], one

@@ -43,8 +43,8 @@ func (l *Lags) add(d time.Duration) {
 	}
 }
 
-// lags counts how long a live batch took that the sink has just taken. Those of a replay are history and are
-// not counted.
+// lags counts the delay of a live batch that the sink has just taken. Batches of a replay are history and
+// are not counted.
 func (s *stream) lags(m message, applied time.Time) {
 	if m.received.IsZero() {
 		return

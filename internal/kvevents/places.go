@@ -65,7 +65,7 @@ func (ps *places) want(p *place, s standing) bool {
 	return held
 }
 
-// insist takes a place whether there is one or not: what was asked for is coming.
+// insist takes a place even beyond the limit: the answer to the request is coming.
 func (ps *places) insist(p *place) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()

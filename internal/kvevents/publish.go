@@ -16,7 +16,7 @@ import (
 
 // PublisherOptions say how a [Publisher] publishes; the zero value of all but Endpoint is right.
 type PublisherOptions struct {
-	Context      *Context // ZMQ context to share; nil: one of its own
+	Context      *Context // ZMQ context to share; nil: a new one
 	Endpoint     string   // to bind the PUB socket to; port 0 picks one: "tcp://127.0.0.1:0"
 	Replay       string   // to bind the replay ROUTER to, "" for none
 	Topic        string
@@ -215,7 +215,7 @@ func (p *Publisher) Drop(n int) {
 // its ZMQ thread lives.
 func (p *Publisher) Pause() { p.setPaused(true) }
 
-// Resume sends what was held back and goes on.
+// Resume sends the batches that were held back, and later batches at once.
 func (p *Publisher) Resume() { p.setPaused(false) }
 
 func (p *Publisher) setPaused(paused bool) {

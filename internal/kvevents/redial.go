@@ -35,7 +35,7 @@ func (b *backoff) lost(now time.Time) time.Duration {
 	return wait + time.Duration(b.rnd.Int64N(int64(wait/2)+1))
 }
 
-// rest takes back the address from libzmq, which would dial it again at once, until redial.
+// rest disconnects libzmq, which would dial the address again at once, until redial.
 func (l *subscription) rest(now time.Time) error {
 	wait := l.back.lost(now)
 	if wait == 0 {
@@ -57,8 +57,8 @@ func (s *stream) redial(ctx context.Context, now time.Time) error {
 	return s.live.sub.Connect(s.live.endpoint)
 }
 
-// readNews takes what libzmq says of the connection. Several changes at once are told one by one; only where
-// they end decides whether to rest.
+// readNews reads libzmq's reports on the connection. After several changes at once, only the last state
+// decides whether to rest.
 func (s *stream) readNews(ctx context.Context) error {
 	lost := false
 	for {

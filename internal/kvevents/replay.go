@@ -54,8 +54,8 @@ func (s *stream) ask(from uint64) {
 	s.replay.wanted, s.replay.from = true, from
 }
 
-// closeReplay implements effects. A socket serves one replay only, so no late answer can be taken for one of
-// the next.
+// closeReplay implements effects. A socket serves one replay only, so no late answer can be mistaken for an
+// answer of the next replay.
 func (s *stream) closeReplay() {
 	if s.replay.end() {
 		s.poll()

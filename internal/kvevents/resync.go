@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// This file is the tracker's second half: replays, and the audits that look for what nobody noticed.
+// This file is the tracker's second half: replays, and the audits that look for unnoticed losses.
 
-// replays is the replay under way, and how those before it went.
+// replays is the replay under way, and the results of earlier replays.
 type replays struct {
 	req      request
 	answers  bool      // a replay was answered once
@@ -81,8 +81,8 @@ func (t *tracker) replayed(now time.Time, m message) {
 	t.meet(now)
 }
 
-// meet ends a replay that has reached what came live meanwhile: its rest is known, and its end marker may
-// have been dropped.
+// meet ends a replay that has reached the live batches received meanwhile: the tracker knows its rest, and the
+// end marker may have been dropped.
 func (t *tracker) meet(now time.Time) {
 	if t.phase == asking && t.ask.req.open && t.at.known && len(t.backlog.held) > 0 &&
 		t.backlog.held[0].seq <= t.at.seq+1 {
@@ -126,8 +126,8 @@ func (t *tracker) replayEnded(now time.Time) {
 	}
 }
 
-// drain applies what was held during the replay and goes on following, or asks again if there is a gap
-// between the two.
+// drain applies the batches held during the replay and continues to follow. If batches between the replay
+// and the held ones are missing, it asks again.
 func (t *tracker) drain(now time.Time) {
 	for i, m := range t.backlog.held {
 		switch {
@@ -137,7 +137,7 @@ func (t *tracker) drain(now time.Time) {
 		case m.seq == t.at.seq+1:
 			t.take(m)
 		case m.seq <= t.at.seq:
-			// One of the two is of an engine that is no more; only a new replay can tell which.
+			// One of the two is of an engine that has ended; only a new replay can tell which.
 			if same, known := t.at.compare(m); known && !same {
 				t.backlog.drop()
 				t.restarted(fmt.Sprintf("another batch %d", m.seq))
@@ -174,7 +174,7 @@ func (t *tracker) retry(now time.Time, reason string) {
 	t.sync(reason)
 }
 
-// giveUp goes on without the replay, and without what can then no longer be kept true.
+// giveUp continues without the replay, and forgets the blocks that may be wrong without it.
 func (t *tracker) giveUp(now time.Time, reason string) {
 	t.ask.req.tries = 0
 	t.at.partial = true
@@ -184,7 +184,7 @@ func (t *tracker) giveUp(now time.Time, reason string) {
 	t.drain(now)
 }
 
-// seamless reports whether the held batches follow on what was applied, so that nothing is missing between.
+// seamless reports whether the held batches follow on the applied ones without a gap.
 func (t *tracker) seamless() bool {
 	return t.at.unbroken && (len(t.backlog.held) == 0 || t.backlog.held[0].seq <= t.at.seq+1)
 }
@@ -225,7 +225,7 @@ func (t *tracker) planAudit(now time.Time, mean time.Duration) {
 	t.ask.auditAt = now.Add(mean*3/4 + time.Duration(t.rnd.Int64N(int64(mean/2)+1)))
 }
 
-// tick does what is due.
+// tick does the work that is due.
 func (t *tracker) tick(now time.Time) {
 	switch {
 	case due(t.down.patience, now):
@@ -260,7 +260,7 @@ func (t *tracker) fellSilent(now time.Time) {
 // rarely is how often the time between two audits is doubled for an engine that leaves replays unanswered.
 const rarely = 3
 
-// standing says what is to be expected of the next replay.
+// standing returns the expectation for the next replay.
 func (t *replays) standing() standing {
 	switch {
 	case t.silences > 0:

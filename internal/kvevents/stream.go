@@ -18,8 +18,8 @@ const (
 	largeBatch = 1 << 20          // bytes of payload from which on the decoded batch is not kept for reuse
 )
 
-// stream is one Run of a follower: its sockets, and the tracker that says what to do with what they bring.
-// Owned by the goroutine in Run.
+// stream is one Run of a follower: its sockets, and the tracker that decides about each message. Owned by
+// the goroutine in Run.
 type stream struct {
 	src   Source
 	sink  Sink
@@ -111,7 +111,7 @@ func (s *stream) answerWaker(ready []zmq4.Polled) error {
 	return s.wake.drain()
 }
 
-// wait returns how long nothing is due, rounded up to what poll can tell from nothing.
+// wait returns the time until work is due, a millisecond more for poll's resolution.
 func (s *stream) wait(now time.Time) time.Duration {
 	wait := maxWait
 	for _, next := range [...]time.Time{s.track.next(), s.live.redialAt, s.replay.yieldAt} {

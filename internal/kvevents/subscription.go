@@ -17,7 +17,7 @@ const (
 // subscription is the connection that live batches come on, made again whenever it is lost.
 type subscription struct {
 	sub   *zmq4.Socket // live batches
-	news  *zmq4.Socket // what libzmq says of sub's connection
+	news  *zmq4.Socket // libzmq's reports on sub's connection
 	taken []message    // live batches off the socket, not judged yet
 	// Since when there have been more live batches than a turn takes, zero if there are not.
 	late time.Time
@@ -28,8 +28,8 @@ type subscription struct {
 	redialAt time.Time // when to dial the endpoint again, zero while libzmq has it
 }
 
-// open makes both sockets, and lets libzmq tell of the connection. It does so before it hands over anything
-// that came on it.
+// open makes both sockets, and lets libzmq report on the connection. A report comes before any message of
+// the connection.
 func (l *subscription) open(in *sockets) (err error) {
 	if l.sub, err = in.make(zmq4.SUB); err != nil {
 		return err
@@ -96,7 +96,7 @@ func (l *subscription) keepUp(ctx context.Context, now time.Time, in *sockets) e
 	return l.skip(ctx, in)
 }
 
-// skip throws away all live batches that are there.
+// skip throws away all live batches that have arrived.
 func (l *subscription) skip(ctx context.Context, in *sockets) error {
 	for ctx.Err() == nil {
 		frames, err := in.receive(l.sub)
@@ -131,8 +131,8 @@ func (s *stream) readLive(ctx context.Context) error {
 	return s.live.keepUp(ctx, time.Now(), &s.sockets)
 }
 
-// connected throws away what is left of the connection before, which may be of another engine; the replay
-// that follows has all that still matters.
+// connected throws away the remaining batches of the earlier connection, which may be of another engine. The
+// replay that follows has all batches that still matter.
 func (s *stream) connected(ctx context.Context) error {
 	if s.live.linked && s.src.Replay != "" {
 		s.live.taken = s.live.taken[:0]

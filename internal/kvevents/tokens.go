@@ -28,7 +28,7 @@ func strides(b uint64) uint64 {
 // idMask cuts the id out of the last four bytes of a number so long.
 var idMask = [16]uint32{1: 0xff, 2: 0xff, 3: 0xffff, 5: 0xffffffff}
 
-// What is to be said of a number by its code.
+// Properties of a number by its code.
 const (
 	oddNumber = 1 << iota // strides is not made for it
 	notThree              // the number does not have three bytes, as most have

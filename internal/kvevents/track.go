@@ -257,7 +257,7 @@ func (t *tracker) replaced(reason string) {
 	t.forget(Restart + reason)
 }
 
-// lose forgets what can no longer be kept true.
+// lose forgets all blocks, because later batches can no longer keep them true.
 func (t *tracker) lose(reason string) {
 	t.stats.Lost++
 	t.forget(reason)
@@ -298,7 +298,8 @@ func (t *tracker) unreadable(reason string) {
 	t.say(Stale, reason)
 }
 
-// compare reports whether m is the batch that was applied under its number, and whether that can be told.
+// compare reports whether m is the batch that was applied under its number; known is false where it cannot
+// tell.
 func (t *position) compare(m message) (same, known bool) {
 	old := t.recent[m.seq%uint64(len(t.recent))]
 	if !old.set || old.seq != m.seq {

@@ -7,9 +7,9 @@ import (
 	"github.com/pebbe/zmq4"
 )
 
-// wakeup makes the end of a context, and whatever else rings the waker, something that can be polled.
+// wakeup makes the end of a context, and every ring of the waker, pollable.
 type wakeup struct {
-	near    *zmq4.Socket // readable when somebody has rung
+	near    *zmq4.Socket // readable after a ring
 	waker   *waker       // its far end
 	unwatch func()       // parts with the context
 }
@@ -43,7 +43,7 @@ func (w *wakeup) open(ctx context.Context, in *sockets) (err error) {
 	return nil
 }
 
-// drain takes what has rung.
+// drain reads all rings.
 func (w *wakeup) drain() error {
 	for {
 		if _, err := w.near.RecvBytes(zmq4.DONTWAIT); err != nil {

@@ -60,7 +60,7 @@ func (w *walker) next() (value, error) {
 	return w.wide(c)
 }
 
-// wide takes what follows the codes 0xc0 to 0xdf.
+// wide reads the value behind the codes 0xc0 to 0xdf.
 func (w *walker) wide(c byte) (value, error) {
 	switch c {
 	case 0xc0:
