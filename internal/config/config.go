@@ -1,5 +1,5 @@
-// Package config is the configuration file: its schema, its defaults, what it refuses and why, how it is
-// watched and what a new one changes.
+// Package config is the configuration file: its schema, its defaults, its checks, the watch over it, and the
+// changes that a new file makes.
 package config
 
 // Long: the schema is read in one piece, a struct a section of the file.
@@ -17,14 +17,14 @@ type Config struct {
 	Listen    string    `yaml:"listen"`    // address of the front listener; needs a restart
 	Admin     Admin     `yaml:"admin"`     // the listener for people and scrapers
 	TLS       ServerTLS `yaml:"tls"`       // of the front listener; to begin or to end with it needs a restart
-	APIKeys   []Secret  `yaml:"api_keys"`  // what clients may present as a bearer token; empty lets everybody in
+	APIKeys   []Secret  `yaml:"api_keys"`  // bearer tokens of clients; empty: all clients are let in
 	Pools     Pools     `yaml:"pools"`     // the two pools
 	Discovery Discovery `yaml:"discovery"` // where more replicas, and other routers, are found
 	Connector Connector `yaml:"connector"` // how KV moves between them
 	Local     string    `yaml:"local"`     // auto | never | always: may decode replicas prefill by themselves
 	Scoring   Scoring   `yaml:"scoring"`   // the arithmetic of a decision
 	Tokenizer Tokenizer `yaml:"tokenizer"` // text to token ids
-	Limits    Limits    `yaml:"limits"`    // what is refused, and how much may wait
+	Limits    Limits    `yaml:"limits"`    // limits beyond which requests are refused
 	Timeouts  Timeouts  `yaml:"timeouts"`  // every phase has one
 	Retry     Retry     `yaml:"retry"`     // second attempts before the first byte, and going on behind it
 	Health    Health    `yaml:"health"`    // when a replica is not used
@@ -36,9 +36,9 @@ type Config struct {
 	Tracing   Tracing   `yaml:"tracing"`
 	Log       Log       `yaml:"log"`       // our own log
 	Decisions Decisions `yaml:"decisions"` // the record of decisions
-	State     State     `yaml:"state"`     // what was learned, for the next process
+	State     State     `yaml:"state"`     // learned numbers, for the next process
 
-	Experimental Experimental `yaml:"experimental"` // what nobody needs to run it
+	Experimental Experimental `yaml:"experimental"` // settings for comparisons only
 }
 
 // Admin is the listener for metrics, reload, status and the live page.
@@ -46,7 +46,7 @@ type Admin struct {
 	// Address, loopback by default: any client that reaches it can reload and profile; "off" for none; needs a
 	// restart.
 	Listen string `yaml:"listen"`
-	// Names by which it is asked, besides addresses, localhost and that of listen.
+	// Host names in requests to it, besides addresses, localhost and the host of listen.
 	Hosts []string `yaml:"hosts"`
 	// what must be presented as a bearer token; empty trusts every client that reaches it
 	Token Secret `yaml:"token"`
@@ -80,7 +80,7 @@ type Pool struct {
 	// SpeculativeTokens is --speculative-config's num_speculative_tokens, where an engine's counters do not tell
 	// yet; 0 none.
 	SpeculativeTokens int `yaml:"speculative_tokens"`
-	// Folders that LoRA adapters lie in, as the engines have them; what is behind them says which are the same.
+	// Folders of LoRA adapters, as the engines see them. Adapters with equal paths behind them are the same.
 	AdapterFolders []string `yaml:"adapter_folders"`
 
 	PollInterval time.Duration `yaml:"poll_interval"` // between two scrapes of an engine's /metrics
@@ -104,7 +104,7 @@ func (p *Pool) AdapterRoot(path string) string {
 // What [Pool.Index] may be.
 const (
 	IndexEvents      = "events"      // follow the block events; an engine that publishes none is approximated
-	IndexApproximate = "approximate" // follow nobody; what was sent to a replica is taken to be there
+	IndexApproximate = "approximate" // no events; prompts sent to a replica count as cached there
 	IndexOff         = "off"         // know nothing and match nothing
 )
 
@@ -120,7 +120,7 @@ type Replica struct {
 	Revision string `yaml:"revision"`
 }
 
-// ID is the name by which the replica is known: Name, else host:port of URL.
+// ID is the name of the replica: Name, else host:port of URL.
 func (r Replica) ID() string {
 	if r.Name != "" {
 		return r.Name
@@ -213,14 +213,14 @@ type Tokenizer struct {
 	// How long the ids of a chat are remembered; 0: no chat is.
 	ChatTTL       time.Duration `yaml:"chat_ttl"`
 	CharsPerToken float64       `yaml:"chars_per_token"` // for the estimate where no engine answers
-	// Of text by which prompts without ids are matched; 0 matches none.
+	// Bytes of a chunk of text, to match prompts without ids; 0 matches none.
 	ChunkBytes int `yaml:"chunk_bytes"`
 }
 
 // What [Tokenizer.Source] may be.
 const (
 	TokensEngines = "engines" // ask an engine, and remember
-	TokensNone    = "none"    // ask nobody: prompts that come as text are matched as text
+	TokensNone    = "none"    // no questions: prompts that come as text are matched as text
 )
 
 // Limits bounds what clients can make us hold.
@@ -234,7 +234,7 @@ type Limits struct {
 	// Requests at once, waiting ones included; 0: no limit.
 	InFlight int `yaml:"in_flight"`
 	Queue    int `yaml:"queue"` // requests waiting for room at once
-	// A request whose first token would come later by prediction is refused with 429; 0: never.
+	// A request with a later predicted first token is refused with 429; 0: never.
 	FirstToken time.Duration `yaml:"first_token"`
 }
 
@@ -257,8 +257,8 @@ type Timeouts struct {
 	Probe       time.Duration `yaml:"probe"`        // one scrape or probe of an engine
 }
 
-// Retry bounds second attempts. From the beginning there are those only before the first byte to the client,
-// and never after a 4xx.
+// Retry bounds second attempts. An attempt from the beginning is possible only before the first byte to the
+// client, and never after a 4xx.
 type Retry struct {
 	Attempts int     `yaml:"attempts"` // of one request, the first included; 1: none
 	Share    float64 `yaml:"share"`    // of live requests that may be retries, 0..1
@@ -270,7 +270,7 @@ type Retry struct {
 // What [Retry.Continue] may be.
 const (
 	ContinueGreedy = "greedy" // only answers with temperature 0: their rest is the same on every engine
-	ContinueAlways = "always" // those that are sampled too: the rest is drawn anew
+	ContinueAlways = "always" // sampled answers too: their rest is drawn anew
 	ContinueOff    = "off"
 )
 
@@ -281,9 +281,9 @@ type Health struct {
 	Ejection Ejection `yaml:"ejection"` // of replicas and pairs that fail requests
 }
 
-// Ejection is when a replica whose requests fail is kept out. A replica can be kept out of prefilling, of
-// decoding, or of computing both alone, each by itself. A pair of replicas is kept out too if no blocks come
-// over between them. At most half of the replicas that could serve a request are kept out.
+// Ejection says when a replica whose requests fail is kept out. A replica can be kept out of prefilling, of
+// decoding, or of computing both alone, each by itself. A pair of replicas is kept out too if no blocks
+// arrive over its path. At most half of the replicas that could serve a request are kept out.
 type Ejection struct {
 	Failures int `yaml:"failures"` // in a row; 0 turns ejection off
 	// Of the last minute's requests that failed, 0..1; 0: failures in a row alone count.
@@ -293,8 +293,8 @@ type Ejection struct {
 	Max  time.Duration `yaml:"max"` // the longest time to a trial
 }
 
-// Routers are the other Tandems in front of the same engines. Each tells what it has booked there, of which
-// the engines' reports say little.
+// Routers are the other Tandems in front of the same engines. Each reports its bookings, of which the
+// engines' reports show little.
 type Routers struct {
 	// http://host:port of the admin listener of each; a list that holds this one too does no harm.
 	Peers []string `yaml:"peers"`
@@ -323,8 +323,8 @@ type Response struct {
 	Replicas bool `yaml:"replicas"` // x-tandem-prefill and x-tandem-decode: the names of the chosen replicas
 }
 
-// Tracing says where spans go. An empty Exporter leaves it to the OTEL_* environment variables, and without
-// those there are none.
+// Tracing says where spans go. With an empty Exporter the OTEL_* environment variables decide; without them
+// there are no spans.
 type Tracing struct {
 	Exporter string `yaml:"exporter"` // "" | otlp | stdout | file | none
 	File     string `yaml:"file"`     // for file: a JSON line a span is appended
@@ -357,7 +357,7 @@ type Decisions struct {
 	FileKeep int    `yaml:"file_keep"` // how many that were put aside are kept
 }
 
-// State is where what was learned outlives the process.
+// State is the file in which learned numbers outlive the process.
 type State struct {
 	File     string        `yaml:"file"`     // read at the start, replaced now and then and at the end; "": none
 	Interval time.Duration `yaml:"interval"` // between two writes
@@ -445,9 +445,9 @@ func replicas(urls []string) []Replica {
 // AnswerCache keeps answers for requests that ask the same again. It is off unless it has memory.
 type AnswerCache struct {
 	MemoryBytes Bytes         `yaml:"memory_bytes"` // for answers; 0 turns the cache off
-	AnswerBytes Bytes         `yaml:"answer_bytes"` // of one answer; what is longer is not kept
-	TTL         time.Duration `yaml:"ttl"`          // the longest that an answer is given out
-	// Whether a fixed seed is enough, whatever the temperature.
+	AnswerBytes Bytes         `yaml:"answer_bytes"` // of one answer; a longer answer is not kept
+	TTL         time.Duration `yaml:"ttl"`          // greatest age of a given answer
+	// Whether a fixed seed is enough, at any temperature.
 	Seeded bool `yaml:"seeded"`
 	// Whether answers outlive the engine process that gave them: the same path or name of a model means the same
 	// files for good.
@@ -463,7 +463,7 @@ type Valkey struct {
 	Budget time.Duration `yaml:"budget"` // how long a look may take
 	// What answers are encrypted with there; none writes them as they are.
 	Secret       Secret `yaml:"secret"`
-	FormerSecret Secret `yaml:"former_secret"` // what it was before; answers under it are read
+	FormerSecret Secret `yaml:"former_secret"` // the earlier secret; answers under it are read
 }
 
 // What the mode of a [ValkeyServer] may be.

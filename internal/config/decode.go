@@ -16,9 +16,9 @@ import (
 // maxValues bounds what aliases can unfold to.
 const maxValues = 100_000
 
-// decoder lays a syntax tree over the structs. Unlike a plain unmarshal it goes on after a problem, so that
-// it tells all problems at once. It remembers where each field stood, so that a contradiction found later has
-// a line too.
+// decoder fills the structs from a syntax tree. Unlike a plain unmarshal it continues after a problem, so
+// that it reports all problems at once. It remembers the place of each field, so that a contradiction found
+// later has a line too.
 type decoder struct {
 	problems Problems
 	at       map[string]*token.Position // field path -> where it stands in the file

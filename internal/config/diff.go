@@ -14,7 +14,7 @@ const (
 	Started      = "in force since the start" // back to what a process runs with
 )
 
-// Change is one field that differs between two configurations. Secrets are told as their source, never as
+// Change is one field that differs between two configurations. Secrets are shown by their source, never by
 // their text.
 type Change struct {
 	Field    string // path; a replica is pools.prefill.replicas[its name]
@@ -39,8 +39,8 @@ var restart = []string{
 	"tracing", "log.format",
 }
 
-// Effect tells what a change of field takes. That of tls takes a restart too where TLS begins or ends: see
-// [Diff].
+// Effect returns what makes a change of field take effect. A change that begins or ends TLS needs a restart,
+// too: see [Diff].
 func Effect(field string) string {
 	for _, f := range restart {
 		if field == f || strings.HasPrefix(field, f+".") {
@@ -108,7 +108,7 @@ func show(v reflect.Value) string {
 	return `""`
 }
 
-// secrets compares lists as a whole: which one of several keys was turned is nobody's business.
+// secrets compares lists as a whole, and does not reveal which of several keys has changed.
 func (d *differ) secrets(field string, a, b []Secret) {
 	if slices.Equal(a, b) {
 		return

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Discovery is where replicas and other routers are found besides those of the file. All serve together.
+// Discovery is the sources of replicas and other routers besides the file. All sources serve together.
 type Discovery struct {
 	DNS        DNS        `yaml:"dns"`
 	Kubernetes Kubernetes `yaml:"kubernetes"`
@@ -17,10 +17,10 @@ type DNS struct {
 	Prefill []Replica `yaml:"prefill"` // each stands for one replica at each address of its URL's host
 	Decode  []Replica `yaml:"decode"`
 	Routers []string  `yaml:"routers"` // as routers.peers, for one router at each address
-	Servers []string  `yaml:"servers"` // host:port of DNS servers; empty: those of /etc/resolv.conf
+	Servers []string  `yaml:"servers"` // host:port of DNS servers; empty: the servers in /etc/resolv.conf
 }
 
-// For reports whether members are looked for that go to pool, one of the values of [Members.Pool].
+// For reports whether a source may find members of pool, one of the values of [Members.Pool].
 func (d *Discovery) For(pool string) bool {
 	k := &d.Kubernetes
 	switch pool {
@@ -42,14 +42,14 @@ const (
 // Members are what a source beside the file has found for one question, such as a DNS name.
 type Members struct {
 	Source   string    // "dns"
-	Name     string    // what was asked: a DNS name, a selector; unique together with Source and Pool
+	Name     string    // the question: a DNS name, a selector; unique together with Source and Pool
 	Pool     string    // PoolPrefill, PoolDecode or Peers
 	Replicas []Replica // of other routers only the URLs count
 }
 
-// With returns c with the found members behind its own; c stays as it is. Earlier members win. A replica
+// With returns c with the found members behind its own; c stays unchanged. Earlier members win. A replica
 // that is in its pool already is left out in silence. A replica that contradicts an earlier member is left
-// out, and left says why. A replica whose name is taken or is no name goes by host:port. The result is as
+// out, and left has the reason. A replica whose name is taken or invalid goes by host:port. The result is as
 // valid as c.
 func (c *Config) With(found ...Members) (joined *Config, left Problems) {
 	n := *c
@@ -116,7 +116,7 @@ func (r *Routers) join(url string) {
 	}
 }
 
-// unshare takes the mark from replicas whose twin in the other pool was left out.
+// unshare removes Shared from replicas whose twin in the other pool was left out.
 func (p *Pools) unshare() {
 	urls := func(rs []Replica) map[string]bool {
 		all := map[string]bool{}

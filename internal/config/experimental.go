@@ -2,9 +2,9 @@ package config
 
 import "time"
 
-// Experimental are the settings that nobody needs to run Tandem: they are there to compare it with other
-// policies and to take its estimates out of an experiment. Each stands at the path of its section. They may
-// change or go with any release.
+// Experimental are settings for experiments: to compare Tandem with other policies, and to replace its
+// estimates. No operator needs them. Each stands at the path of its section. They may change or go with any
+// release.
 type Experimental struct {
 	// Policy chooses the prefill replica: cost | two-state | block-tracker | prefix-hash | overlap-tiers.
 	Policy  string              `yaml:"policy"`

@@ -11,8 +11,8 @@ type formerField struct {
 	key string
 }
 
-// former says what became of the fields that were, by the path under which one still stands in a file. A file
-// that has one is refused, so that nobody takes for set what is not.
+// former explains the removed fields, by path. A file with a removed field is refused, so that no operator
+// believes the field to be in force.
 var former = map[formerField]func(path string) (message, fix string){
 	{reflect.TypeFor[Pool](), "events"}: became("is now index",
 		"write index: events in place of events: auto, and index: approximate in place of events: off; "+
@@ -38,7 +38,7 @@ var alwaysLearned = became("was removed",
 var everyMatch = became("is gone",
 	"leave it out: every prefix match now counts for the time that the match saves")
 
-// unknown says what is wrong with a field that is none, and what to write instead.
+// unknown explains an unknown field, and what to write instead.
 func unknown(f formerField, path string) (message, fix string) {
 	if was := former[f]; was != nil {
 		return was(path)

@@ -37,8 +37,8 @@ func Load(path string) (*Config, error) {
 	return doc.resolved()
 }
 
-// parseAt parses the file at path. An empty one is no configuration without replicas: that is what a file is
-// while somebody writes it in place.
+// parseAt parses the file at path. It refuses an empty file, which is no configuration without replicas: an
+// editor that writes in place leaves a file empty for a moment.
 func parseAt(path string, data []byte) (*document, error) {
 	if blank(data) {
 		return nil, Problems{{
@@ -162,7 +162,7 @@ func (doc *document) decode(root ast.Node) Problems {
 	return d.problems
 }
 
-// follow sets what the file does not by what it does: no more can wait than may be here at all.
+// follow sets fields that follow from others: no more requests can wait than may be in flight.
 func (doc *document) follow() {
 	if l := &doc.config.Limits; doc.at["limits.queue"] == nil && l.InFlight > 0 {
 		l.Queue = min(l.Queue, l.InFlight)
@@ -225,7 +225,7 @@ func readFile(path string) ([]byte, error) {
 	return data, nil
 }
 
-// modeKind names what is not a regular file.
+// modeKind names the kind of a file that is not regular.
 func modeKind(m fs.FileMode) string {
 	switch {
 	case m.IsDir():

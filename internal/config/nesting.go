@@ -59,7 +59,7 @@ func (n *nesting) read(t *token.Token) {
 	}
 }
 
-// close ends the innermost brackets and what is open in them.
+// close ends the innermost brackets and everything open inside them.
 func (n *nesting) close() {
 	for i, l := range slices.Backward(*n) {
 		if l.column == 0 {

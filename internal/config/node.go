@@ -115,8 +115,8 @@ func typeName(t reflect.Type) string {
 	return "a number"
 }
 
-// fieldsOf goes over the fields of t that are in the file, by their names there. Those of an embedded struct
-// stand among the others.
+// fieldsOf goes over the fields of t that are in the file, by their names there. The fields of an embedded
+// struct stand among the others.
 func fieldsOf(t reflect.Type) iter.Seq2[string, reflect.StructField] {
 	return func(yield func(string, reflect.StructField) bool) {
 		for _, f := range reflect.VisibleFields(t) {
@@ -160,7 +160,7 @@ func didYouMean(name string, known []string) string {
 	return "known here: " + strings.Join(known, ", ")
 }
 
-// Nearest returns the one of known that differs from name in the fewest letters. It returns "" where each
+// Nearest returns the known name that differs from name in the fewest letters. It returns "" if every name
 // differs in three letters or more.
 func Nearest(name string, known []string) string {
 	best, least := "", 3

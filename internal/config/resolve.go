@@ -77,7 +77,7 @@ func (c *Config) anchor(path string) {
 	if err != nil { // there is no working folder
 		folder = filepath.Dir(path)
 	}
-	k := &c.Discovery.Kubernetes // whose files are read again without a reload
+	k := &c.Discovery.Kubernetes // its files are read again without a reload
 	for _, name := range append(
 		c.inputs(), &c.Tracing.File, &c.Decisions.File, &c.State.File, &k.TokenFile, &k.CA,
 	) {

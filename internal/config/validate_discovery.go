@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// dns checks what is asked of DNS. Its entries follow the rules of replicas, with names in place of engines.
+// dns checks the questions to DNS. The entries follow the rules of replicas, with names in place of engines.
 func (ck *checker) dns(d DNS) {
 	known := newFleet()
 	for _, side := range []struct {
@@ -53,7 +53,7 @@ func (ck *checker) dnsReplica(field, pool string, r Replica) {
 func (ck *checker) dnsName(field, raw, instead string) {
 	u, err := url.Parse(raw)
 	if err != nil || u.Hostname() == "" {
-		return // told already
+		return // reported already
 	}
 	host := u.Hostname()
 	switch _, err := netip.ParseAddr(host); {

@@ -30,7 +30,7 @@ func newFleet() *fleet {
 	return &fleet{urls: map[string]member{}, names: map[string]member{}, events: map[string]member{}}
 }
 
-// addPools takes in all replicas of both pools.
+// addPools adds all replicas of both pools.
 func (f *fleet) addPools(ck *checker, p Pools) {
 	for _, side := range []struct {
 		field string

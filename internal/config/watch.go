@@ -28,12 +28,12 @@ type Watcher struct {
 	debounce time.Duration
 	poll     time.Duration
 	reloads  chan chan reload
-	known    *look // owned by NewWatcher, then Run: what was called back last, or was there at the start
+	known    *look // owned by NewWatcher, then Run: the content at the last callback, or at the start
 	seen     *look // owned by Run: the last look, if it was another
 	blanks   int   // owned by Run: looks since that found the file empty
 }
 
-// blankLooks is how many looks may find the file empty, since it is being written, before that is told.
+// blankLooks is how many looks may find the file empty, as while it is written, before an error is reported.
 const blankLooks = 20
 
 type reload struct {
@@ -41,9 +41,9 @@ type reload struct {
 	err     error
 }
 
-// NewWatcher returns a watcher that takes the present content for known: make it before [Load], so that
-// nothing falls in between. changed is called from Run's goroutine, never twice at once, with a good
-// configuration or with the error of a bad one; after an error whatever was in force should stay in force.
+// NewWatcher returns a watcher for changes of the present content: make it before [Load], so that no change
+// is missed. changed is called from Run's goroutine, never twice at once, with a good configuration or with
+// the error of a bad one. After an error the configuration in force should stay.
 func NewWatcher(path string, changed func(*Config, error)) *Watcher {
 	w := &Watcher{
 		path: path, changed: changed, debounce: 100 * time.Millisecond, poll: 10 * time.Second,
@@ -62,8 +62,8 @@ func (w *Watcher) first() *look {
 	return l
 }
 
-// Run follows the file until ctx ends, then returns nil. The error is that of the system refusing to watch at
-// all; polling alone goes on where only a folder cannot be watched.
+// Run follows the file until ctx ends, then returns nil. It returns an error only if the system refuses to
+// watch at all. Where just a folder cannot be watched, Run polls.
 func (w *Watcher) Run(ctx context.Context) error {
 	notify, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -72,7 +72,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 	defer notify.Close()
 	poll := time.NewTicker(w.poll)
 	defer poll.Stop()
-	// One look at the start, for what changed before the folders were watched.
+	// One look at the start finds changes from before the folders were watched.
 	settle := debounce{Timer: time.NewTimer(w.debounce), after: w.debounce, armed: true}
 	defer settle.Stop()
 	w.follow(notify)
@@ -131,7 +131,7 @@ func (w *Watcher) Reload(ctx context.Context) (changed bool, err error) {
 	}
 }
 
-// now answers a Reload. A file that was bad is told as bad again.
+// now answers a Reload. A file that stays bad is reported as bad again.
 func (w *Watcher) now() reload {
 	l := lookAt(w.path, w.known.files)
 	if l.sum == w.known.sum {

@@ -81,8 +81,8 @@ func (t *tracker) replayed(now time.Time, m message) {
 	t.meet(now)
 }
 
-// meet ends a replay that has reached the live batches received meanwhile: the tracker knows its rest, and the
-// end marker may have been dropped.
+// meet ends a replay that has reached the live batches received meanwhile. The tracker has all later batches,
+// and the replay's end marker may have been dropped.
 func (t *tracker) meet(now time.Time) {
 	if t.phase == asking && t.ask.req.open && t.at.known && len(t.backlog.held) > 0 &&
 		t.backlog.held[0].seq <= t.at.seq+1 {

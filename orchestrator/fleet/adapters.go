@@ -12,9 +12,9 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
-// Two replicas may have an adapter of the same name from different paths. As far as anybody can tell, these
-// adapters have different weights, so the two replicas hand over no requests for the adapter. Nothing but
-// the time of such requests would show this, so it is a state.
+// Two replicas may have an adapter of the same name from different paths. Nothing proves that the weights
+// are the same, so the two replicas hand over no requests for the adapter. Only the time of such requests
+// would show this, so it is a state.
 
 // withoutFolders returns the roots of adapters without the folders that they lie in.
 func withoutFolders(roots map[string]string, pool *config.Pool) map[string]string {

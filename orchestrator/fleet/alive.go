@@ -30,9 +30,9 @@ var errNotAsked = errors.New("this router could not ask for its load")
 // does so when its server is gone.
 var errEndsEach = errors.New("it takes connections and ends them without an answer")
 
-// scrape asks for the load. If the engine is slow to tell its load, scrape asks meanwhile whether it lives,
-// and gives it more time as long as it says so. An engine that is not up gets the same time without these
-// questions, since nobody waits for it.
+// scrape fetches the load. While a slow engine has not answered, scrape asks whether it is alive, and gives
+// it more time as long as it answers. An engine that is not up gets the same time without these questions,
+// since no request waits for it.
 func (w *Watcher) scrape(ctx context.Context) (engine.Metrics, error) {
 	probe, began := w.set.Load().probe, time.Now()
 	asked, cancel := context.WithTimeout(ctx, ProbePatience*probe)
@@ -72,7 +72,7 @@ func (w *Watcher) scrape(ctx context.Context) (engine.Metrics, error) {
 	return m, err
 }
 
-// gone reports whether nobody serves at the engine's address: no request can be answered there.
+// gone reports whether nothing serves at the engine's address: no request can be answered there.
 func gone(err error) bool { return engine.Unreachable(err) || errors.Is(err, errEndsEach) }
 
 // asGone adds errEndsEach to err if the engine's address also ends a connection with a question so small

@@ -6,9 +6,9 @@ import (
 )
 
 // Apply makes the watchers match cfg. Servers that stay keep their state, blocks, streams and connections,
-// whatever cfg changes about them. Requests on servers that go run to their end. If a replica has moved to
-// another address, the old address serves until the new one has joined. If a whole pool is replaced, the old
-// replicas serve until the first new one has joined.
+// even if cfg changes their settings. Requests on servers that go run to their end. If a replica has moved
+// to another address, the old address serves until the new one has joined. If a whole pool is replaced, the
+// old replicas serve until the first new one has joined.
 func (f *Fleet) Apply(cfg *config.Config) error {
 	wanted, err := f.wanted(cfg)
 	if err != nil {

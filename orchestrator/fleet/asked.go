@@ -73,7 +73,7 @@ func (w *Watcher) answer(q *question) {
 	}
 }
 
-// done moves on to the next question, nil where nobody has one.
+// done moves on to the next question, nil if there is none.
 func (h *health) done() *question {
 	h.mu.Lock()
 	defer h.mu.Unlock()

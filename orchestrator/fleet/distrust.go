@@ -65,8 +65,8 @@ func (f *Fleet) eras(change func()) (changed []*Watcher) {
 // process can be in the list without being an engine of this router.
 func (f *Fleet) Distrusted() []replica.Distrust { return f.processes.all(time.Now()) }
 
-// HearDistrust takes in findings of other routers, or of this router before its restart. All of found must
-// be plausible.
+// HearDistrust adds findings of other routers, or of this router before its restart. All of found must be
+// plausible.
 func (f *Fleet) HearDistrust(found []replica.Distrust) {
 	if len(found) == 0 {
 		return

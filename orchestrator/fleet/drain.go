@@ -21,7 +21,7 @@ import (
 // Drained is a server that is drained on command.
 type Drained struct {
 	URL  string `json:"url"`
-	Name string `json:"replica"` // as the configuration has it
+	Name string `json:"replica"` // the name in the configuration
 }
 
 // DrainStatus says how far the draining of a server has come.
@@ -76,8 +76,8 @@ func (e *Endpoint) LentUntil(t time.Time) {
 // Draining reports whether the server gets no new requests.
 func (w *Watcher) Draining() bool { return w.set.Load().drain }
 
-// InUse reports whether requests go to the server: it gives signs of life, does not sleep, and nobody drains
-// it.
+// InUse reports whether requests go to the server: it gives signs of life, does not sleep, and is not
+// drained.
 func (w *Watcher) InUse() bool { return w.Up() && !w.Asleep() && !w.Draining() }
 
 // DrainStatus says how far the draining of the server has come.

@@ -72,13 +72,13 @@ func (e *Endpoint) Up() bool { return e.w.Up() }
 // MarkAlive notes a sign of life.
 func (e *Endpoint) MarkAlive() { e.w.markAlive() }
 
-// Observe takes the load that an answer of the replica told.
+// Observe notes the load in an answer of the replica.
 func (e *Endpoint) Observe(load replica.Load, now time.Time) {
 	e.w.pool.Observe(e.Member.ID, load, now)
 }
 
-// Uncounted says that a request goes to the server that no lease counts for one of its engines. The caller
-// must call end when the request has ended; calling end more than once is harmless.
+// Uncounted notes a request to the server that no lease counts. The caller must call end when the request
+// has ended; calling end more than once is harmless.
 func (e *Endpoint) Uncounted() (end func()) {
 	members := e.w.Members()
 	count := func(n int) {

@@ -45,7 +45,7 @@ type Pool interface {
 	Unseen(id replica.ID) (mean float64, sure bool)
 }
 
-// DecodePool is a [Pool] that also tells which replicas run as many sequences as their engine can at a time.
+// DecodePool is a [Pool] that also knows which replicas run as many sequences as their engine can.
 type DecodePool interface {
 	Pool
 	SequencesFull(id replica.ID, now time.Time) (cause string)
@@ -74,7 +74,7 @@ type Options struct {
 	Counted func(replica.ID, replica.Reads, time.Time)
 	// A request that waits may have room now.
 	RoomChanged func()
-	// The distrusted engine processes have changed, or a process is distrusted again. Nil if nobody needs this.
+	// The distrusted engine processes have changed, or a process is distrusted again. May be nil.
 	DistrustChanged func()
 	// The process that made a server's token ids is another one.
 	ForgetTokens func(server string)

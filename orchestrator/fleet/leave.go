@@ -40,7 +40,7 @@ func (f *keeping) leaving(wanted map[serverKey]*settings, fresh []*Watcher) []*W
 	return left
 }
 
-// successors are the servers that a configuration names and that have not joined.
+// successors are the servers of a configuration that have not joined yet.
 type successors struct {
 	named map[serverName]*Watcher
 	first map[replica.Role]bool // whether the first server of the pool to serve is still to join
@@ -72,7 +72,7 @@ func (f *keeping) successorsLocked(wanted map[serverKey]*settings, fresh []*Watc
 // serves reports whether the server has joined and gives signs of life.
 func (w *Watcher) serves() bool { return w.facts.joined() && w.Up() }
 
-// join takes in what a server said about itself, and removes the servers that stood in for it.
+// join notes a server's account of itself, and removes the servers that stood in for it.
 func (f *Fleet) join(w *Watcher, facts []replica.Facts) {
 	f.keep.mu.Lock()
 	w.relief.joining = true
@@ -127,8 +127,8 @@ func (f *keeping) removeLocked(ws []*Watcher) {
 	}
 }
 
-// Hold keeps the server listened to for a request that runs on it, until [Endpoint.Release]; false when
-// nobody listens any more.
+// Hold keeps the watcher listening to the server for a request that runs on it, until [Endpoint.Release]. It
+// returns false if the watcher listens no more.
 func (e *Endpoint) Hold() bool {
 	w := e.w
 	w.facts.mu.Lock()
@@ -167,8 +167,8 @@ func (w *Watcher) outlast(ctx context.Context) {
 	}
 }
 
-// needed reports whether somebody still has to be told of the server; nobody can ask for it any more once it
-// is not.
+// needed reports whether the watcher must still listen to the server. Once it need not, [Endpoint.Hold]
+// fails.
 func (w *facts) needed() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

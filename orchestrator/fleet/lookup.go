@@ -53,17 +53,17 @@ func (f *Fleet) Endpoint(id replica.ID) *Endpoint {
 	return all[(*f.pub.former.Load())[id]]
 }
 
-// Endpoints returns the ways to all replicas. Nobody may change them.
+// Endpoints returns the ways to all replicas. They must not be changed.
 func (f *Fleet) Endpoints() map[replica.ID]*Endpoint { return *f.pub.endpoints.Load() }
 
-// MayTry reports whether trials may be made with the replica: it is reachable, and nobody drains it.
+// MayTry reports whether trials may be made with the replica: it is reachable and not drained.
 func (f *Fleet) MayTry(id replica.ID) bool {
 	e := f.Endpoint(id)
 	return e != nil && e.Up() && !e.Member.Draining
 }
 
-// Failed notes that a request to the replica failed with err. If nobody could be reached, the replica takes
-// no requests until its watcher, which looks at once, has reached it.
+// Failed notes that a request to the replica failed with err. If no connection was possible, the replica
+// takes no requests until its watcher, which looks at once, has reached it.
 func (f *Fleet) Failed(id replica.ID, err error) {
 	if e := f.Endpoint(id); e != nil && engine.Unreachable(err) {
 		e.w.pool.SetHealthy(id, false, "cannot be reached")
@@ -71,7 +71,7 @@ func (f *Fleet) Failed(id replica.ID, err error) {
 	}
 }
 
-// BrokeOff notes that the replica broke an answer off: its watcher looks at once whether anybody is there.
+// BrokeOff notes that the replica broke an answer off: its watcher looks at once whether the server answers.
 func (f *Fleet) BrokeOff(id replica.ID) {
 	if e := f.Endpoint(id); e != nil {
 		e.w.life.wake()

@@ -17,8 +17,8 @@ const (
 	LeastModelsInterval = time.Second
 )
 
-// ModelUnknown notes that a replica does not know a model that it should serve. Its watcher asks now what it
-// serves.
+// ModelUnknown notes that a replica does not know a model that it should serve. Its watcher asks now for its
+// models.
 func (f *Fleet) ModelUnknown(id replica.ID) {
 	if e := f.Endpoint(id); e != nil {
 		e.w.due.todo.askModels.Store(true)
@@ -26,8 +26,8 @@ func (f *Fleet) ModelUnknown(id replica.ID) {
 	}
 }
 
-// askModels asks the server what it serves, if it is time. It returns false if the server has another base
-// model: everything known about the server is then void.
+// askModels asks the server for its models, if it is time. It returns false if the server has another base
+// model: all facts about the server are then void.
 func (w *Watcher) askModels(ctx context.Context) bool {
 	since := time.Since(w.due.listed)
 	if since < LeastModelsInterval || since < ModelsInterval && !w.due.todo.askModels.Load() {
@@ -83,9 +83,8 @@ func (k *known) noteAdapters(was, is map[string]string, now time.Time) {
 	k.adapters = since
 }
 
-// AdapterSince returns since when the replica's server is known to serve the adapter from its present path.
-// Nobody knows whether the weights before were the same. ok is false if the server does not serve the
-// adapter.
+// AdapterSince returns the time since which the replica's server is known to serve the adapter from its
+// present path. Its weights before are unknown. ok is false if the server does not serve the adapter.
 func (e *Endpoint) AdapterSince(name string) (since time.Time, ok bool) {
 	e.w.facts.mu.Lock()
 	defer e.w.facts.mu.Unlock()

@@ -68,7 +68,7 @@ func (w *Watcher) accept(facts []replica.Facts) error {
 
 // unusableConnector refuses an engine with another KV-transfer protocol than Tandem's. A decode engine with
 // MoRIIO assumes for every request, even an unsplit one, that its blocks are elsewhere. It then answers from
-// blocks that nobody filled, so no request at all may go to such an engine.
+// blocks that were never filled, so no request at all may go to such an engine.
 func unusableConnector(protocol string) error {
 	if protocol == "moriio" {
 		return errors.New("it has the MoRIIO connector, which answers from unfilled blocks what no MoRIIO router " +
@@ -81,12 +81,12 @@ func unusableConnector(protocol string) error {
 // errLeft ends a watcher whose server has left the configuration. It appears in no log.
 var errLeft = errors.New("it has left the configuration")
 
-// setFacts takes in what the server said about itself.
+// setFacts notes the server's account of itself.
 func (w *Watcher) setFacts(facts []replica.Facts) {
 	w.facts.mu.Lock()
 	defer w.facts.mu.Unlock()
 	w.facts.known.facts, w.down.reason = facts, ""
-	if len(facts) > 0 { // adapters count as served since now: nobody asked before
+	if len(facts) > 0 { // adapters count as served from now on: earlier weights are unknown
 		w.facts.known.noteAdapters(nil, facts[0].AdapterRoots, time.Now())
 	}
 	w.remakeLocked()
@@ -198,7 +198,7 @@ func (w *Watcher) probeAgain(ctx context.Context) {
 	}
 }
 
-// NotProbed is the reason of a replica that nobody has asked yet.
+// NotProbed is the reason of a replica that has not been asked yet.
 const NotProbed = "not probed yet"
 
 // forgetTokens drops the token ids that the server's process made: a new process may have another tokenizer

@@ -10,10 +10,10 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// process is what is remembered about the engine process behind a server's address while the process lives:
-// whether its cache may hold wrong blocks. This is neither a setting nor a watcher's state. It stays over
-// reloads, and while the server is out of the configuration. If a server is in both pools, its two watchers
-// share the process. Safe for concurrent use.
+// process is the memory about the engine process behind a server's address while the process lives: whether
+// its cache may hold wrong blocks. This is neither a setting nor a watcher's state. It stays over reloads,
+// and while the server is out of the configuration. If a server is in both pools, its two watchers share the
+// process. Safe for concurrent use.
 type process struct {
 	url   string        // immutable
 	epoch atomic.Uint32 // see [salted]; 0 while the cache is trusted; written under the lock of its processes
@@ -50,7 +50,7 @@ type processes struct {
 // router.
 const maxDistrusts = 4096
 
-// of returns what is remembered of the process at url.
+// of returns the memory about the process at url.
 func (ps *processes) of(url string) *process {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -108,7 +108,7 @@ func (ps *processes) distrust(p *process, sent uint32, now time.Time) (era uint3
 	return era
 }
 
-// hear takes in findings of other routers, or of an earlier process of this router.
+// hear adds findings of other routers, or of an earlier process of this router.
 func (ps *processes) hear(found []replica.Distrust, now time.Time) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()

@@ -55,8 +55,8 @@ func (f *Fleet) publishLocked() {
 	f.opt.RoomChanged()
 }
 
-// renameLocked moves what is known about renamed replicas outside the pools to their new names, and returns
-// the renames.
+// renameLocked renames the facts about renamed replicas that are kept outside the pools, and returns the
+// renames.
 func (f *Fleet) renameLocked(was, now map[replica.ID]*Endpoint) replica.Renames {
 	renames := replica.RenamesOf(enginesOf(was), enginesOf(now))
 	if len(renames) == 0 {
@@ -69,7 +69,7 @@ func (f *Fleet) renameLocked(was, now map[replica.ID]*Endpoint) replica.Renames 
 	return renames
 }
 
-// engineOf identifies a replica within the fleet, whatever its name is.
+// engineOf identifies a replica within the fleet by its engine instead of its name.
 type engineOf struct {
 	w    *Watcher
 	rank int

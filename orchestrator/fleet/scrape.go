@@ -77,7 +77,7 @@ func (w *Watcher) scrapeFailed(err error, failed int) int {
 	return failed
 }
 
-// restart voids what was known about the earlier process.
+// restart voids the facts about the earlier process.
 func (w *Watcher) restart(m *engine.Metrics) {
 	w.scraped.leases.Store(nil)
 	w.noteProcess(m.Started)

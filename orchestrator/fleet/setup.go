@@ -23,8 +23,8 @@ func (f *Fleet) judgeSetup() {
 	f.judgeSetupLocked()
 }
 
-// judgeSetupLocked notes for each replica what is wrong with its engine's start. Engines are compared with
-// each other only after each has answered or failed to. Before, most engines are unknown.
+// judgeSetupLocked notes for each replica the faults in its engine's start. Engines are compared with each
+// other only after each has answered or failed to. Before, most engines are unknown.
 func (f *Fleet) judgeSetupLocked() {
 	var members []replica.Replica
 	for _, e := range f.Endpoints() {
@@ -96,8 +96,8 @@ func (f *keeping) triedLocked() bool {
 	return true
 }
 
-// tried reports whether the server has told its facts, or was asked in vain. Between its answer and the next
-// publish it is up, and its facts are not known yet: it does not count as tried then.
+// tried reports whether the server has reported its facts, or was asked in vain. Between its answer and the
+// next publish the server is up without known facts; then it does not count as tried.
 func (w *Watcher) tried() bool {
 	w.facts.mu.Lock()
 	defer w.facts.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 // SleepCause is the cause that people read for a sleeping replica.
 const SleepCause = "the engine is in sleep mode: POST /wake_up to the engine ends that"
 
-// noteSleep takes in whether the server sleeps. Failures since it fell asleep were noted before it was known
-// to sleep, so they are forgotten once.
+// noteSleep notes whether the server sleeps. Failures since it fell asleep were noted before the sleep was
+// known, so they are forgotten once.
 func (w *Watcher) noteSleep(members []replica.Replica, asleep bool) {
 	cause := ""
 	if asleep {

@@ -19,10 +19,10 @@ type State struct {
 }
 
 // The states of a replica. Several can hold together. Each one has a series in tandem_replica_state. The
-// troubles of package setup are states too: what is wrong with how the engine was started.
+// troubles of package setup are states too: faults in how the engine was started.
 const (
-	StateSlow       = "slow"           // it takes a multiple of what its pool does
-	StateSequences  = "sequences_full" // it runs as many as its engine does at a time, and has room for more
+	StateSlow       = "slow"           // it takes a multiple of its pool's time
+	StateSequences  = "sequences_full" // it runs its maximum of sequences, and has room for more
 	StateUnreported = "unreported"     // it answers, and does not tell its load in time
 	StateAsleep     = "asleep"         // it is in vLLM's sleep mode, and gets no requests until it wakes
 	StateDistrusted = "distrusted"     // its cache may hold wrong blocks, and is not used until it is restarted
@@ -36,7 +36,7 @@ const (
 	StateEjectedWhole   = "ejected_whole"  // at doing both alone
 	StateHalfPrefill    = "half_open_prefill"
 	StateHalfDecode     = "half_open_decode"
-	StateHalfWhole      = "half_open_whole" // it comes back: as many requests at once as have gone well
+	StateHalfWhole      = "half_open_whole" // it returns: as many requests at once as have succeeded
 
 	// It is a prefill replica, and no recent request was split, though many came.
 	StatePoolIdle = "pool_idle"

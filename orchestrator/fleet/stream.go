@@ -25,7 +25,7 @@ type Stream struct {
 	reason   atomic.Pointer[string]
 	applied  applied
 
-	announced atomic.Bool // the follower was told of a restart, and has not forgotten since
+	announced atomic.Bool // the follower reported a restart, and has not forgotten since
 
 	naming sync.RWMutex // held, for reading, while something goes into the pool under id
 	id     replica.ID
@@ -173,7 +173,7 @@ func (f *Stream) setState(state kvevents.State, reason string) {
 	f.reason.Store(&reason)
 }
 
-// Live reports whether the index has all that the stream has brought.
+// Live reports whether the index has all events of the stream.
 func (f *Stream) Live() bool { return kvevents.State(f.state.Load()) == kvevents.Live }
 
 // Status says how the stream stands.

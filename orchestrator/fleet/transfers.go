@@ -18,10 +18,10 @@ type Transfers struct {
 	from        map[outlier.Pair]int
 	newest      map[outlier.Pair]time.Time // when the newest split answer of each recent pair began
 	tokens      int
-	shown       bool           // an answer told of blocks that came
+	shown       bool           // an answer reported blocks that arrived
 	failed      int            // attempts that failed at loading, which a counter is expected to show
 	before      bool           // some failed in the time between the two readings before
-	unexplained []outlier.Pair // at the last reading, for failed transfers that nobody has told of yet
+	unexplained []outlier.Pair // at the last reading, for failed transfers without a report
 
 	known          bool
 	hits, failures float64 // the engine's counters as of then
@@ -50,7 +50,7 @@ func (t *Transfers) BeganSince(p outlier.Pair, then time.Time) bool {
 	return !t.newest[p].Before(then)
 }
 
-// Shown notes that an answer told of blocks that came.
+// Shown notes that an answer reported blocks that arrived.
 func (t *Transfers) Shown() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -15,8 +15,8 @@ import (
 // A replica that no replica of the other pool can work with takes part in no split: a prefill replica gets no
 // request at all. That shows in nothing but its idleness, so it has a state.
 
-// JudgePairs notes of each replica whether it makes a pair with anybody. It is to be called when what is
-// known of pairs changes; the fleet does so itself when members do.
+// JudgePairs notes for each replica whether it makes a pair. Call it when facts about pairs change; the
+// fleet itself calls it when members change.
 func (f *Fleet) JudgePairs() {
 	f.keep.mu.Lock()
 	defer f.keep.mu.Unlock()

@@ -43,7 +43,7 @@ type Watcher struct {
 // dueWork is what the next round has to ask.
 type dueWork struct {
 	todo   todo
-	listed time.Time // when the server said what it serves; of run alone
+	listed time.Time // when the server listed its models; of run alone
 }
 
 // server is the engine server that is watched: its address, its role and the way there. It does not change.
@@ -70,10 +70,10 @@ type relief struct {
 	awaited   atomic.Bool // another server stands in for it until it has joined
 	successor *Watcher    // for which it stands in
 	ofPool    bool        // it stands in for the first server that joins its pool
-	joining   bool        // it joins, or has joined: nobody begins to stand in for it
+	joining   bool        // it joins, or has joined: no server begins to stand in for it
 }
 
-// scraped is what the scrapes told, and how they went.
+// scraped is the results of the scrapes.
 type scraped struct {
 	// restartLogged says that the log has a line of the restart that the next scrape will find, or has found.
 	restartLogged atomic.Bool
@@ -82,7 +82,7 @@ type scraped struct {
 	transfers     Transfers                     // to a decode server
 	states        states                        // of its replicas
 	leases        atomic.Pointer[LeaseCounters] // as of the newest scrape; nil before
-	outages       atomic.Uint32                 // scrapes that reached nobody
+	outages       atomic.Uint32                 // scrapes without a connection
 }
 
 // facts is what the server turned out to be.
@@ -100,13 +100,13 @@ type downReason struct {
 	// The newest reason in the log, and when it was logged.
 	reasonLogged string
 	reasonAt     time.Time
-	said         []string // all that were logged since the server was up
+	said         []string // all reasons logged since the server was up
 }
 
 // todo is what others have found that the watcher has to do when it looks next.
 type todo struct {
-	reindex   atomic.Bool // the pool's index is fed in another way now: what is followed has to begin anew
-	follow    atomic.Bool // what is followed may have to change
+	reindex   atomic.Bool // the pool's index has another source now: following begins anew
+	follow    atomic.Bool // the followed streams may have to change
 	askModels atomic.Bool // the server did not know a model that it should serve
 }
 
@@ -152,7 +152,7 @@ func (w *Watcher) States(id replica.ID) []State { return w.scraped.states.of(id)
 // HasState reports whether a state holds of a replica of the server.
 func (w *Watcher) HasState(id replica.ID, state string) bool { return w.scraped.states.has(id, state) }
 
-// Members returns a replica for each rank of the server; none before it said what it is, or when it has left.
+// Members returns a replica for each rank of the server; none before it has joined, or after it has left.
 func (w *Watcher) Members() []replica.Replica {
 	w.facts.mu.Lock()
 	defer w.facts.mu.Unlock()
@@ -192,7 +192,7 @@ func (w *facts) named() ([]replica.Replica, []replica.ID) {
 	return w.known.members, w.known.former
 }
 
-// joined reports whether the server has ever said what it is.
+// joined reports whether the server has ever reported its facts.
 func (w *facts) joined() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
