@@ -1,5 +1,14 @@
-// Package decode owns the decode pool: its block index and its headroom, a ledger in KV blocks. It offers
-// candidates and grants leases.
+// Package decode owns the decode pool: its members, what is promised on them, and what leases teach. It
+// offers candidates and grants leases.
+//
+// The files stand in layers. A file uses its own layer and lower layers only:
+//
+//	candidate, facts, in_use, slow, rejected           answer a query
+//	observe, reconcile, peers, status                  take in load reports and bookings of other routers
+//	booking, stream, pieces, learn, progress, prompt   follow one lease from its booking to its end
+//	room, sequences, need, growth, local, pieces_price predict the room and the waits of a member
+//	blocks, load, learned                              say what a member has and does
+//	pool, query, lease                                 the types
 package decode
 
 import (
