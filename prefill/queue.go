@@ -18,6 +18,7 @@ type queue struct {
 	tokens      int           // uncached tokens of all
 	work        time.Duration // predicted seconds of all
 	ended       time.Time     // when the first one was done or given up last
+	answered    time.Time     // when any was done last
 	fresh       int           // prompt tokens that the newest usage report cannot include
 	epoch       uint64        // usage reports so far
 	changes     uint64        // changes so far to the numbers that other routers get
@@ -83,7 +84,7 @@ func (q *queue) settled() {
 
 // front returns the first prompt of q.
 func (q *queue) front() roster.Front {
-	f := roster.Front{Ended: q.ended}
+	f := roster.Front{Ended: q.ended, Answered: q.answered}
 	if q.first != nil {
 		f.Work, f.At = q.first.work, q.first.at
 	}
@@ -98,12 +99,18 @@ func (q *queue) wait(now time.Time) time.Duration {
 	return q.work - q.front().Ran(now)
 }
 
-// wait returns the waiting time behind all prompts that routers have booked on m.
+// wait returns the waiting time behind all prompts that routers have booked on m, plus the time by which the
+// first prompt is overdue. An engine whose core stands still answers no request, and would otherwise seem to
+// have no queue.
 func (m *member) wait(now time.Time) time.Duration {
 	if m.remote.Work == 0 && !m.remote.First.Reported() { // most are asked by most plans
-		return m.queue.wait(now)
+		if m.queue.first == nil {
+			return 0
+		}
+		return m.queue.wait(now) + m.queue.front().Overdue(now)
 	}
-	return m.remote.First.Left(m.queue.work, m.remote.Work, m.queue.front(), now)
+	first, front := &m.remote.First, m.queue.front()
+	return first.Left(m.queue.work, m.remote.Work, front, now) + first.Overdue(front, now)
 }
 
 // Book reserves c's replica for the request that c was made for. It returns nil when the replica left the
@@ -214,6 +221,7 @@ func (l *Lease) answered(cached int, took time.Duration, now time.Time) bool {
 		return false
 	}
 	m := l.member
+	m.queue.answered = now
 	if cached >= 0 {
 		cached = min(cached, l.prompt)
 		m.counts.Predicted += uint64(l.matched)
