@@ -16,8 +16,9 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/replay/advise"
 )
 
-// advisedFor is how much of the traffic is played if nothing else is said.
-const advisedFor = 10 * time.Minute
+// advisedFor is how much of the traffic is played if nothing else is said. Eight replicas take about a minute
+// on two cores.
+const advisedFor = 150 * time.Second
 
 // adviseCommand says whether recorded traffic is worth splitting over some replicas, and in which shape.
 func adviseCommand() *cobra.Command {
@@ -100,6 +101,10 @@ func advised(q *advise.Question, now *replay.Outcome) string {
 		part = fmt.Sprint(p.For)
 		span = min(span, p.For.Seconds())
 	}
+	more := ""
+	if p.For == advisedFor {
+		more = "Ten minutes of it (--for 10m) take some four times as long, and narrow the ranges below.\n"
+	}
 	preset, _ := core.FindPreset(p.Profile)
 	each := "one GPU"
 	if n := gpusOf(preset.Name); n > 1 {
@@ -107,8 +112,8 @@ func advised(q *advise.Question, now *replay.Outcome) string {
 	}
 	return fmt.Sprintf("%s, %s of it at --scale %g: %.2g requests a second, of which %d are counted "+
 		"(the first fifth of the time fills caches)\n%d replicas of %s with %s each, Tandem with its defaults; "+
-		"1x is this load\n",
-		what, part, p.Scale, float64(now.Requests)/span, now.Measured, q.Replicas, preset.Name, each)
+		"1x is this load\n%s",
+		what, part, p.Scale, float64(now.Requests)/span, now.Measured, q.Replicas, preset.Name, each, more)
 }
 
 // profiles lists the names of the profiles of replicas.

@@ -20,8 +20,9 @@ func TestAdviseCommand(t *testing.T) {
 			[]string{"--trace", file, "--replicas", "2", "--profile", "8b"},
 			0,
 			[]string{
-				"10m0s of it at --scale 1: 1 requests a second, of which 48 are counted",
+				"2m30s of it at --scale 1: 1 requests a second, of which 48 are counted",
 				"2 replicas of h100-llama-8b-1 with one GPU each", "2D holds 8x or more at the usual goal",
+				"(--for 10m)",
 				"every load that was tried is held", "Only 48 answers are counted",
 			},
 		},
