@@ -47,7 +47,9 @@ func (q *request) eachPrompt(
 	ctx context.Context, req *openai.Request, use func(ctx context.Context, i int, d *delivery) *failure,
 ) *failure {
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(batchWidth)
+	width, narrow := q.places.widen(min(batchWidth, len(req.Prompts)))
+	defer narrow()
+	group.SetLimit(width)
 	first := q.newJob(req, 0)
 	state := new(batchState)
 	var broke crash

@@ -1,6 +1,15 @@
 package orchestrator
 
-import "testing"
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tandem-router/tandem/internal/replica"
+)
 
 // Of the descriptors there are a third at most goes to clients, since a request needs two more for its legs.
 func TestClientConns(t *testing.T) {
@@ -15,4 +24,88 @@ func TestClientConns(t *testing.T) {
 			t.Errorf("%d descriptors: %d clients need %d", files, got, used)
 		}
 	}
+}
+
+// leases is how many prompts have room on a decode replica.
+func (w *world) leases() (n int) {
+	for _, d := range w.d {
+		n += w.o.decode.Booked(replica.ID(d.addr))
+	}
+	return n
+}
+
+// An HTTP/2 client has many requests on one connection. No more of them run than there are descriptors for.
+// The others wait for a moment, and are refused with what to change. When requests have ended there is place.
+func TestRequestsBeyondTheDescriptorsAreRefused(t *testing.T) {
+	const most = 16
+	in(t, setup{config: longAnswers}, func(w *world) {
+		w.o.places = newPlaces(most, w.o.refusedClients)
+		p := longPrompt(500)
+		answers := make([]*httptest.ResponseRecorder, 2*most)
+		var all sync.WaitGroup
+		front := w.o.Front()
+		w.mid.mu.Lock()
+		w.asked += len(answers)
+		w.mid.mu.Unlock()
+		began := time.Now()
+		for i := range answers {
+			answers[i] = httptest.NewRecorder()
+			all.Go(func() {
+				front.ServeHTTP(answers[i], httptest.NewRequest(http.MethodPost, p.path, strings.NewReader(p.body)))
+				if took := time.Since(began); answers[i].Code != 200 && took != placeWait {
+					t.Errorf("refused after %v, want %v", took, placeWait)
+				}
+			})
+		}
+		time.Sleep(placeWait / 2)
+		if n := w.leases(); n != most {
+			t.Errorf("%d requests run, want %d", n, most)
+		}
+		all.Wait()
+		refused := 0
+		for _, a := range answers {
+			if a.Code == 200 {
+				continue
+			}
+			refused++
+			if a.Code != 503 || a.Header().Get("Retry-After") != "1" ||
+				!strings.Contains(a.Body.String(), "ulimit -n") {
+				t.Errorf("%d %v %s", a.Code, a.Header(), a.Body)
+			}
+		}
+		if refused != most {
+			t.Errorf("%d requests are refused, want %d", refused, most)
+		}
+		if n := w.count("tandem_refused_total", "no_descriptor"); n != most {
+			t.Errorf("%d are counted, want %d", n, most)
+		}
+		w.exact(chat(true), w.ask(chat(true)))
+	})
+}
+
+// A batch runs as many of its prompts at a time as there are descriptors for, and in the end all. Half of the
+// places are for other requests.
+func TestABatchKeepsToTheDescriptors(t *testing.T) {
+	const most = 16
+	in(t, setup{config: longAnswers}, func(w *world) {
+		w.o.places = newPlaces(most, w.o.refusedClients)
+		batch := post("/v1/completions", `{"model":"sim","max_tokens":50,"ignore_eos":true,"prompt":[`+
+			strings.TrimSuffix(strings.Repeat(`"tell me",`, 64), ",")+`]}`)
+		one := w.begin(batch)
+		time.Sleep(200 * time.Millisecond)
+		if n := w.leases(); n != 1+most/2 {
+			t.Errorf("%d prompts of a batch run, want %d", n, 1+most/2)
+		}
+		two := w.begin(batch)
+		time.Sleep(200 * time.Millisecond)
+		if n := w.leases(); n != 2+most/2 {
+			t.Errorf("%d prompts of two batches run, want %d", n, 2+most/2)
+		}
+		w.exact(chat(true), w.ask(chat(true)))
+		for _, p := range []*pending{one, two} {
+			if got := p.end(); got.status != 200 || strings.Count(got.raw, `"index"`) != 64 {
+				t.Errorf("%d %s", got.status, got.raw)
+			}
+		}
+	})
 }

@@ -66,6 +66,7 @@ type traffic struct {
 	retrying atomic.Int64
 	draining atomic.Bool
 	requests observe.Running
+	places   *places // for prompts that run; does not change
 }
 
 // retryBudget is how many requests may be tried again at a time.

@@ -17,6 +17,7 @@ const (
 	kindUnknownMethod
 	kindUnauthorised
 	kindTooMany
+	kindNoDescriptor
 	kindBodyUnread
 	kindBodyTooLarge
 	kindBadRequest
@@ -151,6 +152,11 @@ var failureTable = [failureKinds]failureRow{
 	kindTooMany: {
 		name: "too_many", status: http.StatusTooManyRequests,
 		words: "Too many requests are in flight; try again shortly.",
+	},
+	kindNoDescriptor: {
+		name: "no_descriptor", status: http.StatusServiceUnavailable,
+		words: "The router has no file descriptor for another request; try again shortly. Its operator may raise " +
+			"the limit of open files (ulimit -n).",
 	},
 	kindBodyUnread: {
 		name: "body_unread", status: http.StatusBadRequest, owner: ownerClient,

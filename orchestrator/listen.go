@@ -111,10 +111,9 @@ func (o *Orchestrator) shutdown(front *http1.Server, cut context.CancelCauseFunc
 
 // frontServer serves the front. It leaves file descriptors for engines.
 func (o *Orchestrator) frontServer(requests context.Context, cfg *config.Config) *http1.Server {
-	most := clientConns(openFiles())
 	return &http1.Server{
-		Rest: o.server(requests, o.Front(), cfg), Usual: usualPaths(), MaxConns: most,
-		Refused: o.refusedClients(most),
+		Rest: o.server(requests, o.Front(), cfg), Usual: usualPaths(), MaxConns: clientConns(openFiles()),
+		Refused: o.places.full,
 	}
 }
 

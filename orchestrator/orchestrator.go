@@ -99,18 +99,18 @@ type records struct {
 type configured struct {
 	snap        atomic.Pointer[snapshot]
 	certificate atomic.Pointer[tls.Certificate] // of the front listener, nil where it speaks plain HTTP
-	reloads     reloads
+	reloads     *reloads
 }
 
 // New makes an orchestrator for cfg, which must have been validated. Nothing is dialled before Run.
 func New(cfg *config.Config, opt Options) (*Orchestrator, error) {
 	opt.complete()
-	o := &Orchestrator{opt: opt}
+	o := &Orchestrator{opt: opt, configured: configured{reloads: &reloads{}}}
 	o.telemetry = telemetry{
 		log: opt.Log, panics: panics.Guard{Log: opt.Log}, reg: opt.Registry, m: newMetrics(opt.Registry),
 	}
-	o.queue = newAdmission(0)
-	o.clock = liveness.NewClock(time.Now())
+	o.queue, o.clock = newAdmission(0), liveness.NewClock(time.Now())
+	o.places = newPlaces(clientConns(openFiles()), o.refusedClients)
 	o.giveBacks.places = make(chan struct{}, mostGiveBacks)
 	o.ring = observe.NewRing(cfg.Decisions.Ring)
 	lost := o.m.Decisions.Unwritten

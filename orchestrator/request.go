@@ -56,6 +56,19 @@ func (q *request) admit(inflight int64) *failure {
 	return nil
 }
 
+// placed serves the request when there is a place for it, and shows it meanwhile.
+func (q *request) placed(
+	ctx context.Context, serve func(ctx context.Context, q *request) *failure,
+) *failure {
+	q.enter()
+	defer q.requests.Leave(q.seen)
+	if f := q.places.take(ctx); f != nil {
+		return f
+	}
+	defer q.places.leave()
+	return serve(ctx, q)
+}
+
 // authorised compares the bearer token with every configured key, each in constant time.
 func (q *request) authorised() bool {
 	token, found := admin.Bearer(q.r)

@@ -87,9 +87,7 @@ func (t *front) handle(
 		defer q.crashed()
 		f := q.admit(n)
 		if f == nil {
-			q.enter()
-			defer q.requests.Leave(q.seen)
-			f = serve(ctx, q)
+			f = q.placed(ctx, serve)
 		}
 		if f != nil {
 			q.fail(f)

@@ -106,6 +106,7 @@ type setting struct {
 	spare           int           // engines a side that the first configuration does not name
 	local           string        // never
 	extra           string        // further YAML
+	files           int           // the router's limit of open files; that of the test
 }
 
 // fleet is a router process before two prefill and two decode engines, and an engine that answers alone.
@@ -196,9 +197,16 @@ func (f *fleet) must(err error) {
 // serve starts the router.
 func (f *fleet) serve() {
 	f.t.Helper()
-	f.router = start(f.t, "router", "serve", "--config", f.file())
+	if f.set.files == 0 {
+		f.router = start(f.t, "router", "serve", "--config", f.file())
+	} else {
+		f.router = startWithFiles(f.t, "router", f.set.files, "serve", "--config", f.file())
+	}
 	words := strings.Fields(strings.ReplaceAll(f.router.line("tandem serves on "), ",", ""))
 	f.front, f.admin = "http://"+words[3], "http://"+words[len(words)-1]
+	if strings.Contains(f.set.extra, "tls:") {
+		f.front = "https://" + words[3]
+	}
 }
 
 // health is what the admin listener's /readyz says.
@@ -269,7 +277,7 @@ func (f *fleet) ready(prefill, decode []*engine) {
 // watchers come and go. The first client begins one goroutine.
 func (f *fleet) settle() {
 	f.t.Helper()
-	client, err := net.Dial("tcp", strings.TrimPrefix(f.front, "http://"))
+	client, err := net.Dial("tcp", f.front[strings.LastIndexByte(f.front, '/')+1:])
 	f.must(err)
 	f.must(client.Close())
 	eventually(f.t, 10*time.Second, func() error {

@@ -75,7 +75,19 @@ type process struct {
 
 func start(t *testing.T, name string, args ...string) *process {
 	t.Helper()
-	p := &process{t: t, name: name, cmd: exec.Command(binary(t), args...), exited: make(chan struct{})}
+	return startCommand(t, name, exec.Command(binary(t), args...))
+}
+
+// startWithFiles starts the binary with a limit of open files.
+func startWithFiles(t *testing.T, name string, files int, args ...string) *process {
+	t.Helper()
+	limited := []string{"-c", fmt.Sprintf(`ulimit -n %d && exec "$0" "$@"`, files), binary(t)}
+	return startCommand(t, name, exec.Command("sh", append(limited, args...)...))
+}
+
+func startCommand(t *testing.T, name string, cmd *exec.Cmd) *process {
+	t.Helper()
+	p := &process{t: t, name: name, cmd: cmd, exited: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := p.cmd.Start(); err != nil {
