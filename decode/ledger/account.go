@@ -13,16 +13,16 @@ type Account struct {
 
 	usage    float64   // share of blocks in use by the report that is counted from
 	at       time.Time // time of the report
-	returned int       // blocks of leases that the report surely includes and that ended since
+	returned int       // blocks of leases that the report surely includes, and that ended after it
 	absent   absent
 
 	leases  []*Lease // that have not ended
-	changes uint64   // of what is told to other routers, so far
+	changes uint64   // counts changes of the numbers for other routers
 }
 
-// absent is what was reported once, and is not in the newest report.
+// absent is the sequences that an earlier report included and the newest does not.
 type absent struct {
-	sequences int // of which it is not known whether they have ended
+	sequences int // they may have ended, or been preempted
 	due       int // blocks of preempted sequences: the engine gives them back before it takes in others
 }
 
@@ -39,7 +39,7 @@ type Sums struct {
 	Expecting int // blocks and growth of arriving sequences
 
 	// Of Sequences, Arriving wait for KV of another replica. Answering have their prompts, or should have them
-	// if nobody sees the first token. The prompts of the rest are still to be computed on the replica.
+	// where nobody sees the first token. The prompts of all others are still to be computed on the replica.
 	Arriving  int
 	Answering int
 	Context   int // tokens of answering sequences, by the newest report
@@ -97,10 +97,10 @@ func (a *Account) move(l *Lease, to State) {
 // Leases returns the leases that have not ended, for reading. A report may sort them.
 func (a *Account) Leases() []*Lease { return a.leases }
 
-// Changes grows with what is told to other routers.
+// Changes grows with every change of the numbers for other routers.
 func (a *Account) Changes() uint64 { return a.changes }
 
-// Changed notes that something else has changed that is told to other routers.
+// Changed notes another change of the numbers for other routers.
 func (a *Account) Changed() { a.changes++ }
 
 // Reserved returns the blocks and growth of reserved leases.
@@ -118,7 +118,8 @@ func (a *Account) Preempted() int { return a.absent.due }
 // ReportedAt returns the time of the report that is counted from.
 func (a *Account) ReportedAt() time.Time { return a.at }
 
-// Grow makes growth the blocks that l is still expected to add, now that each sequence has so many tokens.
+// Grow sets the tokens that each sequence of l has generated, and the blocks that l is still expected to
+// add.
 func (a *Account) Grow(l *Lease, generated, growth int) {
 	a.changes++
 	a.Sums.count(l, -1)
@@ -147,9 +148,9 @@ func (a *Account) Answer(l *Lease) {
 	a.Sums.count(l, 1)
 }
 
-// ComeFree notes that l, which the newest report includes, ends, and that the engine has own blocks back for
-// it. Blocks that this report has back already are not counted again. A report less than reportDelay old may
-// have them back already.
+// ComeFree notes that l, which the newest report includes, ends, and that the engine gets own blocks back
+// for it. Blocks that are free in this report already are not counted again. In a report less than
+// reportDelay old they may be free already.
 func (a *Account) ComeFree(l *Lease, own int, now time.Time) {
 	switch {
 	case a.absent.sequences > 0:

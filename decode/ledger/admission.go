@@ -18,15 +18,15 @@ const ShortWait = 4 * time.Second
 type Request struct {
 	Blocks int
 	Ready  time.Duration // until its prompt can be there
-	Now    int64         // as [Ledger.At] has it
+	Now    int64         // on the scale of [Ledger.At]
 }
 
-// Admits reports whether a request may be booked. There has to be room for it soon after its prompt can be
-// there, and for each reserved lease that begins later. life returns the seconds that an answer lives. It is
-// called only if what comes free matters.
+// Admits reports whether a request may be booked. Soon after its prompt arrives there must be room for it,
+// and for each reserved lease that begins later. life returns the seconds that an answer lives. It is called
+// only if released blocks matter.
 //
-// Without the second rule all requests that wait for their prefill would count on the same blocks. If their
-// room were kept free for them from now on, it would lie idle as long as they wait.
+// Without the second rule all requests that wait for their prefill would count on the same blocks. Room kept
+// free for them from now on would lie idle while they wait.
 func (a *Account) Admits(h *Headroom, r Request, theirs *PeerLoad, life func() float64) bool {
 	if h.Capacity == 0 {
 		return true
@@ -46,8 +46,8 @@ func (h *Headroom) releasedSoon(ready time.Duration, life func() float64) int {
 	return h.Released(ready+ShortWait, life())
 }
 
-// keepsRoom reports whether a request, each reserved lease that begins later, and those of other routers find
-// their room soon after they begin, whatever begins before.
+// keepsRoom reports whether the request, each reserved lease that begins later, and the reserved leases of
+// other routers find their room soon after they begin, beside all leases that begin before.
 func (a *Account) keepsRoom(h *Headroom, r Request, theirs *PeerLoad, life func() float64) bool {
 	d := demand{
 		Headroom: h, Request: r, reserved: &a.orders.reserved,
@@ -67,15 +67,15 @@ type demand struct {
 	Request
 	reserved *order.List
 	theirs   int           // blocks of other routers' reserved leases
-	theirsIn time.Duration // until those begin
+	theirsIn time.Duration // until these leases begin
 	life     float64       // seconds of an answer
 }
 
 // in returns how long it takes until e begins.
 func (d *demand) in(e order.Entry) time.Duration { return time.Duration(e.Key - d.Now) }
 
-// fits reports whether there should be room after so long for so many blocks of our reserved leases, and all
-// else that has begun by then.
+// fits reports whether there should be room after the given time for ours, the blocks of our reserved
+// leases, and for all other demand that has begun by then.
 func (d *demand) fits(ours int, in time.Duration) bool {
 	asked := ours + d.Blocks
 	if d.theirsIn <= in {
@@ -148,9 +148,9 @@ func (a *Account) Saturated(h *Headroom, theirs *PeerLoad, inbound float64) bool
 	return blocks*inbound/moving > mostExpecting*float64(h.Most)
 }
 
-// Backlog returns the seconds for which KV that leaves other replicas before a prompt is ready is still on
-// its way when the prompt is ready. Transfers come one after the other, from now on at the earliest. Nobody
-// says when the KV of other routers leaves, and it is taken to leave now. at is when the prompt is ready.
+// Backlog returns the seconds of transfers that are left when a prompt is ready, of KV that leaves other
+// replicas before. Transfers come one after the other, from now on at the earliest. The KV of other routers
+// leaves at unknown times, and counts as leaving now. at is the time when the prompt is ready.
 func (a *Account) Backlog(theirs *PeerLoad, ready time.Duration, at int64) float64 {
 	if a.Moving()+theirs.Moving <= ready { // even if all KV left now
 		return 0

@@ -15,7 +15,7 @@ type Headroom struct {
 	Guessed  bool // no fresh report: Used is the pool's mean, or our own account if that is more
 }
 
-// Room is what a replica has, and what is known of its use from elsewhere.
+// Room is a replica's blocks, and the facts about their use from elsewhere.
 type Room struct {
 	Capacity   int     // blocks, 0 unknown
 	Margin     float64 // share of the blocks that is never promised, 0..1
@@ -45,24 +45,24 @@ func (a *Account) Headroom(r Room, theirs *PeerLoad) Headroom {
 	return h
 }
 
-// InUse returns the blocks in use of so many, by the report that is counted from.
+// InUse returns the blocks in use, out of capacity, by the report that is counted from.
 func (a *Account) InUse(capacity int) int { return int(math.Round(a.usage * float64(capacity))) }
 
 // Left returns the blocks that could be promised if all reserved leases had theirs.
 func (h *Headroom) Left() int { return h.Free - h.Reserved }
 
-// Asked returns the room that a request of so many blocks has to find. A request that is larger than all that
-// may ever be promised has to find the replica empty.
+// Asked returns the room that a request of the given blocks must find. A request larger than Most must find
+// the replica empty.
 func (h *Headroom) Asked(blocks int) int { return min(blocks, h.Most) }
 
-// Fits reports whether a request of so many blocks may be admitted now.
+// Fits reports whether a request of the given blocks may be admitted now.
 func (h *Headroom) Fits(blocks int) bool { return h.Capacity == 0 || h.Free >= h.Asked(blocks) }
 
 // MaxRoomWait is the longest time that is predicted for room.
 const MaxRoomWait = time.Minute
 
-// RoomIn returns how long it should take until so many blocks, above 0, have come free: requests end after
-// life seconds, evenly spread, as many at a time as have room.
+// RoomIn returns the expected time until the given number of blocks, above 0, has come free. As many
+// requests run as have room, and they end after life seconds, evenly spread.
 func (h *Headroom) RoomIn(blocks int, life float64) time.Duration {
 	running := max(min(h.Used, h.Most), min(blocks, h.Most), 1)
 	return seconds(min(life*float64(blocks)/float64(running), MaxRoomWait.Seconds()))

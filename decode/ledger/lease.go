@@ -18,7 +18,7 @@ const (
 	Ended
 )
 
-// PromptState is what is known of the KV of a lease's prompt: see the package comment.
+// PromptState is how far the KV of a lease's prompt has come: see the package comment.
 type PromptState uint8
 
 // The states of a prompt, in their order.
@@ -29,19 +29,19 @@ const (
 	Answered
 )
 
-// Promise is what was booked. It does not change.
+// Promise is the booking of a lease. It does not change.
 type Promise struct {
 	Named     roster.Prompt // the keys of its prompt
 	Tokens    int           // of the prompt
-	Blocks    int           // of the prompt, without those that others had in use when it was booked
+	Blocks    int           // of the prompt, without blocks that other requests had in use at booking
 	Matched   int           // tokens of the prompt that were believed to be there already
 	Sequences int           // at least 1
 
 	Local    bool          // the replica computes the prompt; else another replica sends its KV
 	Transfer time.Duration // predicted for its KV, if another replica sends it
 
-	// UnseenArrival is how long after sending the prompt should be there, if nobody sees the first token; else
-	// 0.
+	// UnseenArrival is the time from sending until the prompt should have arrived, where nobody sees the first
+	// token; else 0.
 	UnseenArrival time.Duration
 }
 
@@ -60,7 +60,7 @@ type Lease struct {
 	prompt    PromptState
 	growth    int       // blocks that the answer may well add
 	generated int       // tokens of each sequence by the newest report
-	admitAt   int64     // when its prefill should begin, as [Ledger.At] has it
+	admitAt   int64     // when its prefill should begin, on the scale of [Ledger.At]
 	sendAt    int64     // when it should be sent, if its KV comes from another replica
 	landAt    int64     // when its KV should be there, if it comes from another replica
 	sentAt    time.Time // when the engine got the request, zero before that
@@ -69,7 +69,7 @@ type Lease struct {
 // State returns how far l has come.
 func (l *Lease) State() State { return l.state }
 
-// PromptState returns what is known of the KV of l's prompt.
+// PromptState returns how far the KV of l's prompt has come.
 func (l *Lease) PromptState() PromptState { return l.prompt }
 
 // Missing reports whether the KV of l's prompt is not known to be on the replica.
@@ -107,12 +107,12 @@ func (l *Lease) mayBeReported(at time.Time) bool {
 	return l.state >= Sent && !l.sentAt.Add(reportDelay).After(at)
 }
 
-// isDue reports whether the prompt should be there by then, if nobody sees the first token.
+// isDue reports whether the prompt should have arrived by then, where nobody sees the first token.
 func (l *Lease) isDue(at time.Time) bool {
 	return l.UnseenArrival > 0 && !l.sentAt.Add(l.UnseenArrival).After(at)
 }
 
-// overdue reports whether the prompt should have been there long ago, if nobody sees the first token: twice
+// overdue reports whether the prompt should have arrived long ago, where nobody sees the first token: twice
 // the predicted time has passed.
 func (l *Lease) overdue(at time.Time) bool {
 	return l.UnseenArrival > 0 && l.sentAt.Add(2*l.UnseenArrival).Before(at)

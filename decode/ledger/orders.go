@@ -6,11 +6,11 @@ import (
 	"github.com/tandem-router/tandem/decode/order"
 )
 
-// orders is the leases of one account that wait for something. Each list is in the order of what is asked
-// about it, so that no question needs a look at all leases. Only [orders.count] writes them.
+// orders is the leases of one account that wait for something. Each list has its own order, so that no
+// question needs a look at all leases. Only [orders.count] writes them.
 type orders struct {
 	reserved   order.List // reserved leases by when they are admitted; the weight is their blocks
-	coming     order.List // leases whose KV is to come, by when it leaves its sender; the weight is its time
+	coming     order.List // leases whose KV has yet to come, by when it leaves; the weight is its time
 	unsent     order.List // leases in coming that were not sent, by when they are; the same is the weight
 	landing    order.List // leases in coming that were sent, by when their KV lands; the same is the weight
 	held       alike      // reported leases

@@ -7,8 +7,8 @@ import (
 	"github.com/tandem-router/tandem/internal/roster"
 )
 
-// PeerLoad is what one router reports to others of its own bookings on a replica. They cannot see them
-// otherwise: an engine counts requests, and says neither what they will take nor which are on their way.
+// PeerLoad is one router's report to the others of its own bookings on a replica. The engine does not report
+// bookings: it counts requests, but neither their future blocks nor the requests on their way.
 type PeerLoad struct {
 	ID        replica.ID `json:"id,omitzero"`
 	Sequences int        `json:"sequences,omitzero"` // of leases that are admitted or further
@@ -24,7 +24,7 @@ type PeerLoad struct {
 	// Blocks and growth of all leases that are admitted or further.
 	Held       int           `json:"held,omitzero"`
 	Reserved   int           `json:"soft,omitzero"`       // blocks that reserved leases ask for
-	ReservedIn time.Duration `json:"soft_in_ns,omitzero"` // until those are admitted, on average
+	ReservedIn time.Duration `json:"soft_in_ns,omitzero"` // until their admission, on average
 	Moving     time.Duration `json:"moving_ns,omitzero"`  // for the KV blocks that are to come
 	// Until local prefills are done, predicted, were nobody else there.
 	Work time.Duration `json:"work_ns,omitzero"`
@@ -42,7 +42,7 @@ type PeerLoad struct {
 	Report *replica.Report `json:"report,omitzero"`
 }
 
-// Load returns what the leases of b say of a [PeerLoad]. now is as [Ledger.At] has it.
+// Load returns the part of a [PeerLoad] that a's leases determine. now is on the scale of [Ledger.At].
 func (a *Account) Load(now int64) PeerLoad {
 	return PeerLoad{
 		Sequences: a.Sequences, Queued: a.Queued, Arriving: a.Arriving, Computing: a.Computing(),
@@ -52,7 +52,7 @@ func (a *Account) Load(now int64) PeerLoad {
 	}
 }
 
-// About says of which replica s tells, and its report.
+// About returns the replica of s, and its engine's report.
 func (s *PeerLoad) About() (replica.ID, *replica.Report) { return s.ID, s.Report }
 
 // Possible returns s with each number as far as a replica can have it.
@@ -75,8 +75,8 @@ func (s *PeerLoad) Plausible() bool {
 	return *s == s.Possible() && (s.Report == nil || s.Report.Plausible())
 }
 
-// Changed reports whether s tells of other bookings than o, which was told before of the same replica: not of
-// what changes by itself as time passes.
+// Changed reports whether s has other bookings than o, an earlier report of the same replica. Numbers that
+// change by themselves as time passes do not count.
 func (s *PeerLoad) Changed(o *PeerLoad) bool {
 	return s.Sequences != o.Sequences || s.Queued != o.Queued || s.Arriving != o.Arriving ||
 		s.Computing != o.Computing || s.Sent != o.Sent ||
@@ -84,14 +84,14 @@ func (s *PeerLoad) Changed(o *PeerLoad) bool {
 		s.First.Work != o.First.Work || s.PiecesWork != o.PiecesWork
 }
 
-// Heard makes each number of s what a replica can have, as it was told now.
+// Heard limits each number of s to values that a replica can have, and notes the time of the report.
 func (s *PeerLoad) Heard(now time.Time) {
 	*s = s.Possible()
 	s.First.Heard(now)
 }
 
 // Decoding returns how many sequences decode, as [Sums] counts them. A router of an older version does not
-// tell of Computing, Known and Context: all of its sequences are here whose blocks are.
+// report Computing, Known and Context: all its sequences with arrived blocks count.
 func (s *PeerLoad) Decoding() int { return max(0, s.Sequences-s.Arriving-s.Computing) }
 
 // Add adds another router's load to s.

@@ -31,12 +31,12 @@ func (a *Account) TooSoon(l *replica.Load) bool {
 }
 
 // Running returns how many sequences hold blocks by l: sequences that run, and sequences whose KV is on its
-// way. Other waiting sequences hold no blocks. A report that an answer brings along does not count them: then
-// it is [math.MaxInt], which means all that are ours.
+// way. Other waiting sequences hold no blocks. A report in an answer does not count sequences: then Running
+// returns [math.MaxInt], for all of ours.
 //
-// ok is false if l may lack leases of ours and does not say how many. An engine whose steps take long brings
-// out answers with a usage from before it had heard of the newest requests (vLLM 0.32, measured). So such a
-// report is counted from only if each request that was sent has been heard from.
+// ok is false if l may lack leases of ours and does not say how many. An engine whose steps take long may
+// send answers with a usage from before the newest requests arrived (vLLM 0.32, measured). So such a report
+// counts only if every request that was sent has had a first token.
 func (a *Account) Running(l *replica.Load) (sequences int, ok bool) {
 	if l.Running >= 0 {
 		return l.Running + max(l.Loading, 0), true
@@ -63,8 +63,8 @@ func (a *Account) sortBySending() {
 }
 
 // Overdue yields the leases whose prompts count as arrived although nobody has seen it: twice the predicted
-// time has passed at the time of a report. The caller calls [Account.Arrive] for each. Overdue lets leases
-// count as answering whose prompts should be there, and of whose first token nobody tells.
+// time has passed at the time of a report. The caller calls [Account.Arrive] for each. Overdue also lets
+// leases count as answering whose prompts should have arrived, where nobody sees the first token.
 func (a *Account) Overdue(at time.Time) iter.Seq[*Lease] {
 	return func(yield func(*Lease) bool) {
 		for _, l := range a.leases {
