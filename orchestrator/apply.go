@@ -75,7 +75,7 @@ func (o *Orchestrator) Apply(cfg *config.Config) error {
 	defer o.reloads.mu.Unlock()
 	next, err := o.prepare(cfg)
 	if err == nil {
-		err = o.fleet.Apply(next.joined.Config)
+		err = o.setMembers(next.joined.Config)
 	}
 	old := o.snap.Load()
 	if err != nil {
@@ -151,6 +151,15 @@ func (o *Orchestrator) putInForce(next prepared, old *snapshot) {
 	o.fleet.SetSplitting(cfg.Local != config.LocalAlways)
 }
 
+// setMembers hands the replicas of cfg to the fleet. The caller holds the mutex of the reloads.
+func (o *Orchestrator) setMembers(cfg *config.Config) error {
+	if err := o.fleet.Apply(cfg); err != nil {
+		return err
+	}
+	o.state.drainFound(time.Now())
+	return nil
+}
+
 // rejoin puts the members in force that the sources have found since the last time, as a reload would.
 func (o *Orchestrator) rejoin() {
 	o.reloads.mu.Lock()
@@ -159,7 +168,7 @@ func (o *Orchestrator) rejoin() {
 	if o.sources.Moves(joined) {
 		peers, err := o.peers.Wanted(joined.Config)
 		if err == nil {
-			err = o.fleet.Apply(joined.Config)
+			err = o.setMembers(joined.Config)
 		}
 		if err != nil {
 			o.log.Error("found members cannot be used, the former ones stay", "error", err)

@@ -41,7 +41,8 @@ type stateFile struct {
 	config  config.State     // in force
 	left    chan struct{}    // closed once another file is named
 	waiting *planner.Learned // of replicas that have not come yet
-	until   time.Time        // when those are given up
+	away    []fleet.Drained  // drained by an earlier process, and not found yet
+	until   time.Time        // when these replicas are given up
 }
 
 // apply uses cfg from the next write on.
@@ -133,7 +134,10 @@ func (s *stateFile) restore() {
 		return
 	}
 	kept, now := <-found, time.Now()
-	s.fleet.RestoreDrains(kept.Drained)
+	away := s.fleet.RestoreDrains(kept.Drained)
+	s.mu.Lock()
+	s.away, s.until = away, now.Add(stateWaits)
+	s.mu.Unlock()
 	learned := &kept.Learned
 	s.fleet.HearDistrust(kept.Distrusted)
 	if age := now.Sub(learned.At); age > stateAge {
@@ -143,7 +147,7 @@ func (s *stateFile) restore() {
 	}
 	groups := s.planner.RestoreLengths(learned, now)
 	s.mu.Lock()
-	s.waiting, s.until = learned, now.Add(stateWaits)
+	s.waiting = learned
 	s.mu.Unlock()
 	s.log.Info("state file is read", "file", name, "groups", groups, "replicas", len(learned.Speeds),
 		"links", len(learned.Links))
@@ -202,6 +206,21 @@ func (s *stateFile) arrived(now time.Time) {
 	if len(s.waiting.Speeds)+len(s.waiting.Links) == 0 || now.After(s.until) {
 		s.waiting = nil
 	}
+}
+
+// drainFound drains the replicas again that came after the start, as found ones do, and that an earlier
+// process had drained. It may not run beside [fleet.Fleet.Apply].
+func (s *stateFile) drainFound(now time.Time) {
+	s.mu.Lock()
+	away := s.away
+	if now.After(s.until) {
+		away = nil
+	}
+	s.mu.Unlock()
+	away = s.fleet.RestoreDrains(away)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.away = away
 }
 
 // writeSoon lets the file be written at once, as soon as run gets to it. It waits for nothing.
@@ -293,6 +312,7 @@ func (s *stateFile) known(now time.Time) ([]byte, error) {
 		kept.Learned.Speeds = append(kept.Learned.Speeds, s.waiting.Speeds...)
 		kept.Learned.Links = append(kept.Learned.Links, s.waiting.Links...)
 	}
+	kept.Drained = slices.Concat(kept.Drained, s.away)
 	s.mu.Unlock()
 	data, err := json.Marshal(&kept)
 	if err == nil && len(data) > maxState {

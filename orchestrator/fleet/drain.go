@@ -276,17 +276,21 @@ func (f *Fleet) SetDrained(ws []*Watcher, on bool) {
 	f.publishLocked()
 }
 
-// RestoreDrains drains the servers again that an earlier process has drained, as far as they are in the
-// configuration. Call it before Run.
-func (f *Fleet) RestoreDrains(drains []Drained) {
+// RestoreDrains drains the servers again that an earlier process has drained. It returns the drains of
+// servers that are not watched. It may not run beside [Fleet.Apply] or [Fleet.SetDrained].
+func (f *Fleet) RestoreDrains(drains []Drained) (away []Drained) {
 	for _, d := range drains {
-		for _, w := range f.keep.all() {
-			if w.key.url == d.URL || w.set.Load().cfg.ID() == d.Name && !f.has(d.URL) {
-				f.SetDrained(f.sameServer([]*Watcher{w}), true)
-				break
-			}
+		all := f.keep.all()
+		at := slices.IndexFunc(all, func(w *Watcher) bool {
+			return w.key.url == d.URL || w.set.Load().cfg.ID() == d.Name && !f.has(d.URL)
+		})
+		if at < 0 {
+			away = append(away, d)
+			continue
 		}
+		f.SetDrained(f.sameServer(all[at:at+1:at+1]), true)
 	}
+	return away
 }
 
 func (f *Fleet) has(url string) bool {

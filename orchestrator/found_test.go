@@ -1,0 +1,54 @@
+package orchestrator
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/tandem-router/tandem/internal/config"
+)
+
+// A replica that is drained on command stays drained across a restart of the router, also if it comes only
+// after the start, as a found replica does. A drain that was ended does not come back.
+func TestTheDrainOfALateReplicaOutlivesTheRouter(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "state.json")
+	keeping := setup{config: func(c *config.Config) { c.State.File = name }}
+	in(t, keeping, func(w *world) { w.drain(w.d[0]) })
+	var all config.Pool
+	keeping.config = func(c *config.Config) {
+		c.State.File = name
+		all = c.Pools.Decode
+		another := config.Replica{URL: "http://whole.internal:8000"}
+		c.Pools.Decode.Replicas = []config.Replica{another, all.Replicas[1]}
+	}
+	in(t, keeping, func(w *world) {
+		if err := w.o.state.writeNow(); err != nil { // nor is it forgotten by the next file
+			t.Fatal(err)
+		}
+		kept, err := readStateFile(name)
+		if err != nil || len(kept.Drained) != 1 {
+			t.Errorf("the file has %+v, %v", kept, err)
+		}
+		cfg := *w.cfg
+		cfg.Pools.Decode.Replicas = all.Replicas
+		w.apply(&cfg)
+		time.Sleep(5 * time.Second) // it joins, and is asked what it is
+		if got := w.o.fleet.Drains(); len(got) != 1 || got[0].Name != w.d[0].addr {
+			t.Errorf("drained: %v, want %s", got, w.d[0].addr)
+		}
+		w.wire.forget()
+		for i := range 10 {
+			p := numbered(i, true)
+			w.exact(p, w.ask(p))
+		}
+		if n := w.sentTo(w.d[0]); n != 0 {
+			t.Errorf("%d requests went to the drained replica", n)
+		}
+		w.undrain(w.d[0])
+		w.apply(w.cfg)
+		w.apply(&cfg)
+		if got := w.o.fleet.Drains(); len(got) != 0 {
+			t.Errorf("drained again: %v", got)
+		}
+	})
+}
