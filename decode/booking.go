@@ -122,14 +122,6 @@ func (p *Pool) ahead(l *Lease, now time.Time) ahead {
 	return behindOthers
 }
 
-// mostRan is the most sequences that any replica of the pool has run.
-func (p *Pool) mostRan() (most int) {
-	for _, m := range p.members.All {
-		most = max(most, m.most.ran)
-	}
-	return most
-}
-
 // Release ends the lease. A second call, and a call on nil, does nothing. Safe for concurrent use.
 func (l *Lease) Release(now time.Time) {
 	if l != nil && l.released(now) {
@@ -183,7 +175,7 @@ func (p *Pool) end(l *Lease, now time.Time) {
 	p.arriveUnseen(l, now)
 	p.lengths.Leave(&l.lengths)
 	if e.State() >= ledger.Sent {
-		m.most.ended++
+		m.most.End()
 	}
 	p.ledger.End(e)
 	m.learned.Decodes(m.decodes())

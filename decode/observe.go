@@ -31,8 +31,7 @@ func (p *Pool) Observe(id replica.ID, l replica.Load, now time.Time) {
 func (p *Pool) observe(m *member, l replica.Load, now time.Time) {
 	m.load.Add(l)
 	p.count(m, now)
-	m.most.learn(l, m.localWait(now), m.largestWaiting(l), now)
-	p.noteMostRun()
+	p.learnSequences(m, &l, now)
 	if len(m.account.Leases()) == 0 { // else a request tries already, see Book
 		p.learned.Ease(&m.learned, now)
 	}

@@ -77,7 +77,7 @@ type member struct {
 	atOnce  atOnce                // of the growth of leases
 	remote  PeerLoad              // the sum of what other routers report
 	learned estimate.Replica
-	most    mostSequences
+	most    estimate.Sequences
 
 	turns  turns.Turns   // of prompts that it computes itself
 	beside turns.Streams // its streams

@@ -74,16 +74,6 @@ func (p *Pool) roomEvery(m *member, a *ledger.Headroom, blocks, sequences int) t
 	return every
 }
 
-// life is the usual seconds of an answer on m, which computes prompts meanwhile.
-func (p *Pool) life(m *member, a *ledger.Headroom) float64 {
-	batch := m.batch()
-	if most := p.mostOf(m); most > 0 {
-		batch = min(batch, most)
-	}
-	tokens := max(a.Used*m.blockSize(), int(m.reads(float64(batch)))) // promised blocks included
-	return float64(p.lengths.Usual()) * p.speed(m).Step(batch, tokens) * m.learned.PerToken()
-}
-
 // The bounds of when it is worth asking again for room.
 const (
 	MinRetry = 10 * time.Millisecond

@@ -19,7 +19,7 @@ func (p *Pool) Status(now time.Time) []MemberStatus {
 			Leases: len(g.Leases()), Sequences: g.Sequences, Others: m.others.Count,
 			LoadStatus: m.load.Status(now, ttl), Guessed: a.Guessed, LocalMS: m.queued(now).Seconds() * 1e3,
 			Output: p.lengths.All().Rest(0, -1), Speed: p.speed(m), Samples: m.learned.Steps.Samples(),
-			Remote: m.remote, MaxSequences: m.most.learned(), CutsPrompts: m.learned.CutsPrompts(now),
+			Remote: m.remote, MaxSequences: m.most.Measured(), CutsPrompts: m.learned.CutsPrompts(now),
 		}
 		if a.Capacity > 0 {
 			s.Capacity, s.Free = a.Capacity, max(a.Free, 0)

@@ -22,7 +22,7 @@
 //	                         tells whether an engine cuts prompts itself. Readers of streams see it.
 //
 // How many sequences an engine runs is learned from load reports. A report does not measure one quantity, so
-// that rule stays in decode.
+// [Sequences] takes an [Occupancy] instead of a Sample.
 //
 // To add an observation, add a row above, a [Quantity], and a case in the estimator that takes it:
 // [Pool.Learn] for speeds, [Kind.Learn] for links, [Lengths.Learn] for answers. The observer fills in Of,

@@ -22,10 +22,6 @@ func TestLastBlockOfHashesThatLookAhead(t *testing.T) {
 		if got := depthOf(ix, 1, promptKeys(8, 1)); got != step.want {
 			t.Errorf("step %d, %s: depth %d, want %d", i, step.name, got, step.want)
 		}
-		tier := make([]int32, 2)
-		if ix.MatchTier(promptKeys(8, 1), GPU, tier); int(tier[1]) != step.want {
-			t.Errorf("step %d, %s: depth %d in the engine's memory, want %d", i, step.name, tier[1], step.want)
-		}
 	}
 	ix.Apply(2, &Batch{Events: []Event{stored(0, 8, 1)}})
 	if got := depthOf(ix, 2, promptKeys(8, 1)); got != 8 {

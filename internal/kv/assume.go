@@ -43,7 +43,7 @@ func (ix *Index) assume(t *holding, keys []Key) (path []cell) {
 
 // assumePart returns how many blocks it placed: all, unless there are too many runs or columns.
 func (ix *Index) assumePart(p *part, keys []Key, tick uint32) int {
-	group, _ := ix.stocksFor(p.t, p.place)
+	group := ix.stockOf(p.t, p.place.group)
 	if group == nil {
 		return 0
 	}

@@ -7,7 +7,6 @@ type columns struct {
 	owner   []Holder // by column
 	free    []uint16
 	any     []uint64        // a bit for the first stock by group of each holder
-	tiers   [tiers][]uint64 // a bit for what holds the blocks of each holder in a tier
 	further []furtherColumn // all stocks by whole group of holders with several
 	thin    []thinColumn    // all stocks by thin group, those of a holder together
 	hybrids []uint64        // a bit for each holder with thin groups
@@ -42,12 +41,7 @@ func (cs *columns) giveBack(column uint16) {
 	cs.free = append(cs.free, column)
 }
 
-func (cs *columns) hide(column uint16) {
-	clearBit(cs.any, column)
-	for i := range cs.tiers {
-		clearBit(cs.tiers[i], column)
-	}
-}
+func (cs *columns) hide(column uint16) { clearBit(cs.any, column) }
 
 // expose computes anew which questions the columns of t answer.
 func (cs *columns) expose(t *holding) {
@@ -59,10 +53,6 @@ func (cs *columns) expose(t *holding) {
 	for i := range t.stocks {
 		s := &t.stocks[i]
 		cs.hide(s.column)
-		if s.byTier {
-			setBit(&cs.tiers[s.tier], s.column)
-			continue
-		}
 		if s.thin {
 			cs.thin = append(cs.thin, thinColumn{t.holder, s.column, s.need})
 			setBit(&cs.hybrids, uint16(t.holder))
@@ -73,9 +63,6 @@ func (cs *columns) expose(t *holding) {
 		if t.first == 0 {
 			t.first = int(s.column) + 1
 			setBit(&cs.any, s.column)
-			if !t.seen.tiered {
-				setBit(&cs.tiers[GPU], s.column)
-			}
 		}
 	}
 	if groups == 1 {

@@ -30,8 +30,6 @@ const (
 	CPU
 	Disk
 	Other
-
-	tiers = 4
 )
 
 // ParseTier reads the "medium" of an event, in any case. Engines before the field existed say nothing, which

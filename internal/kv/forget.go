@@ -40,15 +40,11 @@ func (ix *Index) burn(t *holding) {
 	t.dict.more = nil
 	t.dict.extra = 0
 	t.dict.again = nil
-	t.seen.tiered = false
 	t.turns = turns{}
 	t.awaited = nil
 	for i := range t.stocks {
 		t.stocks[i].count = 0
 	}
-	ix.mu.Lock()
-	defer ix.mu.Unlock()
-	ix.retireLocked(t)
 }
 
 // vacate takes a column out of every run in which cells has a block.

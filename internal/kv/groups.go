@@ -2,7 +2,6 @@ package kv
 
 import (
 	"math"
-	"slices"
 )
 
 // A hybrid model keeps the KV of a prompt in several cache groups. A request can continue only from a block
@@ -108,12 +107,10 @@ func (ix *Index) group(t *holding, e *Event) (number int, ok bool) {
 // onlyGroup returns the group of a placeholder without a group, if the holder has only one group.
 func (t *holding) onlyGroup(e *Event) (number int, ok bool) {
 	for i := range t.stocks {
-		if s := &t.stocks[i]; !s.byTier {
-			if ok {
-				return NoGroup, false
-			}
-			number, ok = int(s.group), true
+		if ok {
+			return NoGroup, false
 		}
+		number, ok = int(t.stocks[i].group), true
 	}
 	return number, ok && e.placeholder()
 }
@@ -192,7 +189,7 @@ func (ix *Index) learnWhole(t *holding, group int16) bool {
 		ix.empty(t, group).thin = false
 		ix.exposeAnew(t)
 	}
-	return ix.makeStock(t, stock{group: group})
+	return ix.stockOf(t, group) != nil
 }
 
 // learnThin notes that a group keeps only some blocks, and what a request needs from the group. It drops the
@@ -221,8 +218,7 @@ func (ix *Index) learnThin(t *holding, e *Event, group int16, need tail) use {
 	return byName
 }
 
-// empty drops all copies in a group and returns the group's stock. Stocks of tiers that lose their last
-// block go at the same time and the others move up. Pointers to stocks from before the call are stale.
+// empty drops all copies in a group and returns the group's stock.
 func (ix *Index) empty(t *holding, group int16) *stock {
 	ix.settle(t)
 	ix.sift(t, func(c copies) bool { return c.group != group }, new(int))
@@ -233,15 +229,4 @@ func (ix *Index) exposeAnew(t *holding) {
 	ix.mu.Lock()
 	defer ix.mu.Unlock()
 	ix.columns.expose(t)
-}
-
-// inThin reports whether a copy belongs to a thin group. Such a copy is not a whole block, and
-// [Index.MatchTier] counts it in no tier.
-func (t *holding) inThin(c copies) bool {
-	return slices.ContainsFunc(t.stocks, func(s stock) bool { return s.thin && s.group == c.group })
-}
-
-// inTier reports whether one of the copies is a whole block in the tier.
-func (t *holding) inTier(list []copies, tier Tier) bool {
-	return slices.ContainsFunc(list, func(c copies) bool { return c.tier == tier && !t.inThin(c) })
 }

@@ -205,60 +205,8 @@ func TestOffloadTiers(t *testing.T) {
 	}
 }
 
-// The tiers below hold whole blocks only as far as full attention is there.
-func TestTiersOfAHybridModel(t *testing.T) {
-	ix := NewIndex(Options{Chain: testChain})
-	full := in(0, "full_attention", stored(0, 4, 1))
-	ix.Apply(0, &Batch{Events: []Event{
-		full, window(8, in(1, "sliding_window", stored(0, 4, 1))),
-		chunk(0, 0), chunk(1, 0), chunk(1, 1), chunk(1, 2),
-	}})
-	checkIndex(t, ix)
-	depth := make([]int32, 1)
-	for tier, want := range map[Tier]int32{GPU: 4, CPU: 1, Disk: 0} {
-		if ix.MatchTier(promptKeys(4, 1), tier, depth); depth[0] != want {
-			t.Errorf("%v: depth %d, want %d", tier, depth[0], want)
-		}
-	}
-}
-
-// A tier is of use by itself only up to a block of its own behind which the thin groups can continue. A
-// state behind a later block of another tier serves that tier's prefix and not this one's.
-func TestTierEndsWhereItsThinGroupsGoOn(t *testing.T) {
-	prompt := path{blocks: []byte{0, 0}}
-	full, state := in(0, "full_attention", prompt.stored(0, 0)), in(2, "mamba", prompt.stored(0, 0))
-	first := Event{Kind: Stored, Hashes: full.Hashes[:1], Tier: CPU, Group: 0}
-	for _, tt := range []struct {
-		name     string
-		kept     []int // the blocks behind which the engine keeps a state
-		gpu, cpu int32
-	}{
-		{"no state behind the tier's blocks", []int{1}, 2, 0},
-		{"a state behind them", []int{0, 1}, 2, 1},
-		{"no state behind later blocks", []int{0}, 1, 1},
-		{"no state at all", nil, 0, 0},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			m := newModel(0)
-			batch := &Batch{Events: []Event{full, keeps(state, tt.kept...), first}}
-			m.index.Apply(0, batch)
-			m.twin.apply(0, batch)
-			depth := make([]int32, 1)
-			for tier, want := range map[Tier]int32{GPU: tt.gpu, CPU: tt.cpu} {
-				if m.index.MatchTier(prompt.keys(), tier, depth); depth[0] != want {
-					t.Errorf("%v: depth %d, want %d", tier, depth[0], want)
-				}
-				if got := m.twin.tierDepth(0, tier, prompt.keys()); got != want {
-					t.Errorf("%v: depth of the twin %d, want %d", tier, got, want)
-				}
-			}
-		})
-	}
-}
-
-// The last whole block on the GPU goes when its group turns out to be a thin group. The stock of the GPU
-// tier goes with the block, and the group must still be noted as thin.
-func TestGroupTurnsThinAndItsTierGoes(t *testing.T) {
+// The last whole block on the GPU goes when its group turns out to be a thin group.
+func TestGroupTurnsThinWithItsLastBlock(t *testing.T) {
 	prompt := path{blocks: []byte{0, 1}}
 	second := in(1, "", prompt.stored(0, 0))
 	turns := in(1, "sliding_window", prompt.stored(0, 0))

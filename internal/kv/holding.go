@@ -35,9 +35,8 @@ type dictionary struct {
 
 // seenOf is what kinds of events the holder sends.
 type seenOf struct {
-	tiered bool  // has had blocks outside the GPU, and keeps a stock a tier
-	named  bool  // its events name KV cache groups
-	noted  int64 // bytes in Index.named
+	named bool  // its events name KV cache groups
+	noted int64 // bytes in Index.named
 }
 
 // glance is what other goroutines read without the lock.
@@ -47,12 +46,10 @@ type glance struct {
 	cut   atomic.Bool  // blocks were dropped for the budget
 }
 
-// stock is one set of blocks of a holder that Match can ask for: the blocks in one group of its cache, or in
-// one tier. The stock of a group stays when it has no blocks, because the engine needs every group it has.
+// stock is the blocks of a holder in one group of its cache. It stays when it has no blocks, because the
+// engine needs every group it has.
 type stock struct {
-	group  int16 // of a stock by group
-	tier   Tier  // of a stock by tier
-	byTier bool
+	group  int16
 	column uint16
 	count  int    // names in it
 	thin   bool   // of a group that keeps some blocks only, or blocks of another size
@@ -69,16 +66,7 @@ type membership struct {
 // groupStock returns the stock of a group, or nil.
 func (t *holding) groupStock(group int16) *stock {
 	for i := range t.stocks {
-		if s := &t.stocks[i]; !s.byTier && s.group == group {
-			return s
-		}
-	}
-	return nil
-}
-
-func (t *holding) tierStock(tier Tier) *stock {
-	for i := range t.stocks {
-		if s := &t.stocks[i]; s.byTier && s.tier == tier {
+		if s := &t.stocks[i]; s.group == group {
 			return s
 		}
 	}
@@ -121,9 +109,6 @@ func (t *holding) change(e *entry, was, now []copies) {
 		if !inGroup(now, c.group) && !inGroup(was[:i], c.group) {
 			t.dict.fallFrom(t.groupStock(c.group), e.cell)
 		}
-		if t.seen.tiered && !t.inThin(c) && !t.inTier(now, c.tier) && !t.inTier(was[:i], c.tier) {
-			t.dict.fallFrom(t.tierStock(c.tier), e.cell)
-		}
 	}
 	t.dict.setCopies(e, now)
 }
@@ -131,9 +116,6 @@ func (t *holding) change(e *entry, was, now []copies) {
 // fall takes a block out of all stocks that its only copies were in.
 func (t *holding) fall(at cell, c copies) {
 	t.dict.fallFrom(t.groupStock(c.group), at)
-	if t.seen.tiered && !t.inThin(c) {
-		t.dict.fallFrom(t.tierStock(c.tier), at)
-	}
 }
 
 func (t *dictionary) fallFrom(s *stock, at cell) {
@@ -189,27 +171,11 @@ func (ix *Index) settle(t *holding) {
 	ix.mu.RUnlock()
 	ix.mu.Lock()
 	defer ix.mu.Unlock()
-	gone := false
 	for i := range t.stocks {
 		s := &t.stocks[i]
 		ix.content.clear(s.column, s.fallen)
 		s.fallen = s.fallen[:0]
-		gone = gone || s.count == 0 && s.byTier
 	}
-	if gone {
-		ix.retireLocked(t)
-	}
-}
-
-// retireLocked gives back the columns of empty tiers.
-func (ix *Index) retireLocked(t *holding) {
-	t.stocks = slices.DeleteFunc(t.stocks, func(s stock) bool {
-		if s.count == 0 && s.byTier {
-			ix.columns.giveBack(s.column)
-		}
-		return s.count == 0 && s.byTier
-	})
-	ix.columns.expose(t)
 }
 
 // dropStocks gives all columns back; the stocks must be empty.

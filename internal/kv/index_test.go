@@ -385,7 +385,6 @@ func TestConcurrentUse(t *testing.T) {
 				if depth[3] > 0 || depth[4] > 0 || slices.Max(depth) > 600 {
 					t.Errorf("depths %v of 600 blocks that holders 3 and 4 never had", depth)
 				}
-				ix.MatchTier(keys, GPU, depth)
 				ix.Stats()
 			}
 		})
@@ -394,49 +393,45 @@ func TestConcurrentUse(t *testing.T) {
 	checkIndex(t, ix)
 }
 
-func TestMatchTier(t *testing.T) {
+// A block counts in whatever tiers it is, until the last of them has lost it.
+func TestBlocksInSeveralTiers(t *testing.T) {
 	onCPU := func(e *Event) { e.Tier = CPU }
 	for _, tt := range []struct {
-		name          string
-		events        []Event
-		gpu, cpu, any int32
+		name   string
+		events []Event
+		want   int32
 	}{
-		{"all on the GPU", []Event{stored(0, 8, 1)}, 8, 0, 8},
-		{"the beginning on both", []Event{stored(0, 8, 1), with(stored(0, 3, 1), onCPU)}, 8, 3, 8},
+		{"all on the GPU", []Event{stored(0, 8, 1)}, 8},
+		{"the beginning on both", []Event{stored(0, 8, 1), with(stored(0, 3, 1), onCPU)}, 8},
 		{
 			"the end on the CPU alone",
 			[]Event{stored(0, 8, 1), with(stored(0, 8, 1), onCPU), removed(hashes(5, 8, 1)...)},
-			5, 8, 8,
+			8,
 		},
 		{
 			"the beginning on the CPU alone",
 			[]Event{stored(0, 8, 1), with(stored(0, 3, 1), onCPU), removed(hashes(0, 3, 1)...)},
-			0, 3, 8,
+			8,
 		},
-		{"cleared", []Event{stored(0, 8, 1), with(stored(0, 3, 1), onCPU), {Kind: Cleared}}, 0, 0, 0},
+		{"cleared", []Event{stored(0, 8, 1), with(stored(0, 3, 1), onCPU), {Kind: Cleared}}, 0},
 		{
 			"cleared on the CPU",
 			[]Event{stored(0, 8, 1), with(stored(0, 3, 1), onCPU), {Kind: Cleared, Tier: CPU}},
-			8, 0, 8,
+			8,
 		},
-		{"the CPU first", []Event{with(stored(0, 3, 1), onCPU), stored(0, 8, 1)}, 8, 3, 8},
+		{"the CPU first", []Event{with(stored(0, 3, 1), onCPU), stored(0, 8, 1)}, 8},
 		{"two engine hashes on two tiers", []Event{
 			stored(0, 8, 1), with(stored(0, 2, 1), func(e *Event) { e.Tier, e.Hashes = CPU, []EngineHash{71, 72} }),
 			removed(hashes(1, 2, 1)...),
-		}, 1, 2, 8},
+		}, 8},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			ix := NewIndex(Options{Chain: testChain})
 			ix.Apply(1, &Batch{Events: tt.events})
 			checkIndex(t, ix)
 			depth := make([]int32, 2)
-			for tier, want := range map[Tier]int32{GPU: tt.gpu, CPU: tt.cpu, Disk: 0, 77: 0} {
-				if ix.MatchTier(promptKeys(8, 1), tier, depth); depth[1] != want {
-					t.Errorf("%v: depth %d, want %d", tier, depth[1], want)
-				}
-			}
-			if ix.Match(promptKeys(8, 1), depth); depth[1] != tt.any {
-				t.Errorf("depth %d in any tier, want %d", depth[1], tt.any)
+			if ix.Match(promptKeys(8, 1), depth); depth[1] != tt.want {
+				t.Errorf("depth %d, want %d", depth[1], tt.want)
 			}
 		})
 	}

@@ -27,22 +27,6 @@ func (ix *Index) Match(keys []Key, depth []int32) {
 	ix.guesses.match(keys, depth, func(Holder) bool { return false })
 }
 
-// MatchTier is Match for the blocks in one tier, without speculations. For a hybrid model, the prefix in the
-// tier ends at the last block at which all of its groups can still serve it. Blocks of other tiers do not
-// count, even if they would carry the prefix to a later block. MatchTier does not tell the tiers apart for
-// groups that keep only some blocks.
-func (ix *Index) MatchTier(keys []Key, tier Tier, depth []int32) {
-	clear(depth)
-	if len(keys) == 0 || tier >= tiers {
-		return
-	}
-	defer ix.ahead.shorten(depth)
-	ix.mu.RLock()
-	defer ix.mu.RUnlock()
-	ix.content.match(keys, ix.columns.tiers[tier], &ix.columns, depth)
-	ix.narrowLocked(keys, depth)
-}
-
 // narrowLocked lowers depth to what all groups of a hybrid model have.
 func (ix *Index) narrowLocked(keys []Key, depth []int32) {
 	for _, f := range ix.columns.further {

@@ -290,20 +290,7 @@ func (m *model) compare(t failer, ok func(got, want int32) bool) {
 		if i := slices.IndexFunc(depth, func(d int32) bool { return d != 0 }); i >= 0 {
 			t.Fatalf("holder %d has %d blocks, and nothing was told of it", i, depth[i])
 		}
-		m.compareTiers(t, keys, depth, ok)
 	}
-}
-
-func (m *model) compareTiers(t failer, keys []Key, depth []int32, ok func(got, want int32) bool) {
-	for tier := range Tier(tiers) {
-		m.index.MatchTier(keys, tier, depth)
-		for _, h := range worldHolders {
-			if got, want := depth[h], m.twin.tierDepth(h, tier, keys); !ok(got, want) {
-				t.Fatalf("holder %d has %d blocks of %x in the %v tier, want %d", h, got, keys, tier, want)
-			}
-		}
-	}
-	clear(depth)
 }
 
 // With too little memory the index may know less than there is, and never more.
@@ -361,7 +348,7 @@ func checkIndex(t failer, ix *Index) {
 				for k := range own.stocks {
 					st := &own.stocks[k]
 					list := own.dict.copiesOf(e)
-					if st.byTier && !own.inTier(list, st.tier) || !st.byTier && !inGroup(list, st.group) {
+					if !inGroup(list, st.group) {
 						continue
 					}
 					counts[k]++
@@ -374,7 +361,7 @@ func checkIndex(t failer, ix *Index) {
 			}
 		}
 		for k, n := range counts {
-			if n == 0 && own.stocks[k].byTier || n != own.stocks[k].count || len(own.stocks[k].fallen) > 0 {
+			if n != own.stocks[k].count || len(own.stocks[k].fallen) > 0 {
 				t.Fatalf("holder %d: stock %+v has %d names", own.holder, own.stocks[k], n)
 			}
 		}

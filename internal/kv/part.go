@@ -96,7 +96,7 @@ func (ix *Index) add(p *part) int {
 	if n == 0 {
 		return 0
 	}
-	group, tier := ix.stocksFor(t, p.place)
+	group := ix.stockOf(t, p.place.group)
 	if group == nil {
 		return 0
 	}
@@ -107,12 +107,6 @@ func (ix *Index) add(p *part) int {
 		n = ix.content.place(p.parent, p.keys, p.cells[:n])
 	}
 	ix.raise(p, group, n, func(e *entry) bool { return inGroup(t.dict.copiesOf(e), p.place.group) })
-	if tier != nil {
-		ix.raise(p, tier, n, func(e *entry) bool { return t.inTier(t.dict.copiesOf(e), p.place.tier) })
-	}
-	if n == 0 {
-		ix.retireLocked(t)
-	}
 	ix.mu.Unlock()
 	return ix.sign(p, n)
 }
@@ -165,37 +159,23 @@ func (ix *Index) takeBack(p *part, i, n int) {
 		if list := t.dict.copiesOf(e); !inGroup(list, p.place.group) {
 			t.dict.fallFrom(t.groupStock(p.place.group), p.cells[i])
 		}
-		if list := t.dict.copiesOf(e); !t.inTier(list, p.place.tier) {
-			t.dict.fallFrom(t.tierStock(p.place.tier), p.cells[i])
-		}
 	}
 	ix.settle(t)
 }
 
-// stocksFor returns the stocks in which a copy in place counts. tier is nil for thin groups and while all
-// blocks are on the GPU. group is nil when there are too many columns.
-func (ix *Index) stocksFor(t *holding, place copies) (group, tier *stock) {
-	if s := t.groupStock(place.group); s != nil && s.thin {
-		return s, nil
+// stockOf returns the stock of a group, made anew if there is none; nil when there are too many columns.
+func (ix *Index) stockOf(t *holding, group int16) *stock {
+	if s := t.groupStock(group); s != nil {
+		return s
 	}
-	if place.tier != GPU && !t.seen.tiered {
-		ix.splitTiers(t)
+	if !ix.makeStock(t, stock{group: group}) {
+		return nil
 	}
-	made := ix.makeStock(t, stock{group: place.group})
-	if t.seen.tiered {
-		made = ix.makeStock(t, stock{tier: place.tier, byTier: true}) && made
-	}
-	if !made {
-		return nil, nil
-	}
-	return t.groupStock(place.group), t.tierStock(place.tier)
+	return t.groupStock(group)
 }
 
-// makeStock sees to it that t has the stock, with a column.
+// makeStock gives t a stock that it does not have, with a column.
 func (ix *Index) makeStock(t *holding, want stock) bool {
-	if want.byTier && t.tierStock(want.tier) != nil || !want.byTier && t.groupStock(want.group) != nil {
-		return true
-	}
 	ix.mu.Lock()
 	defer ix.mu.Unlock()
 	column, ok := ix.columns.take(t.holder)
@@ -206,22 +186,4 @@ func (ix *Index) makeStock(t *holding, want stock) bool {
 	t.stocks = append(t.stocks, want)
 	ix.columns.expose(t)
 	return true
-}
-
-// splitTiers gives the GPU blocks of t, which are all of its blocks so far, a column of their own. From now
-// on other tiers count too.
-func (ix *Index) splitTiers(t *holding) {
-	t.seen.tiered = true
-	if t.dict.names.used == 0 || !ix.makeStock(t, stock{tier: GPU, byTier: true}) {
-		return
-	}
-	s := t.tierStock(GPU)
-	again := t.dict.note(s.column)
-	some := func(e *entry) bool { return t.inTier(t.dict.copiesOf(e), GPU) }
-	for cells := range t.dict.names.cellsOf(some) {
-		s.count += len(cells)
-		ix.mu.Lock()
-		ix.content.set(s.column, ix.tick.Load(), cells, again)
-		ix.mu.Unlock()
-	}
 }

@@ -311,29 +311,24 @@ func (s *segment) fill(from []entry, mask, want uint64) *segment {
 }
 
 // cells ranges over the cells of all entries, a few hundred at a time. The slice holds until the next.
-func (t *table) cells(yield func([]cell) bool) { t.cellsOf(func(*entry) bool { return true })(yield) }
-
-// cellsOf is cells for some entries.
-func (t *table) cellsOf(some func(*entry) bool) func(func([]cell) bool) {
-	return func(yield func([]cell) bool) {
-		var room [partMost]cell
-		n := 0
-		for s := range t.segments {
-			for i := range s.entries {
-				if e := &s.entries[i]; e.cell == 0 || !some(e) {
-					continue
+func (t *table) cells(yield func([]cell) bool) {
+	var room [partMost]cell
+	n := 0
+	for s := range t.segments {
+		for i := range s.entries {
+			if s.entries[i].cell == 0 {
+				continue
+			}
+			room[n] = s.entries[i].cell
+			if n++; n == len(room) {
+				if !yield(room[:n]) {
+					return
 				}
-				room[n] = s.entries[i].cell
-				if n++; n == len(room) {
-					if !yield(room[:n]) {
-						return
-					}
-					n = 0
-				}
+				n = 0
 			}
 		}
-		if n > 0 {
-			yield(room[:n])
-		}
+	}
+	if n > 0 {
+		yield(room[:n])
 	}
 }

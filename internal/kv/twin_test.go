@@ -396,12 +396,6 @@ func (w *twin) inGroup(h Holder, group int) map[Key]bool {
 	return w.keys(h, func(c twinCopies) bool { return c.group == group })
 }
 
-// inTier returns the keys of h in a tier, those of thin groups aside.
-func (w *twin) inTier(h Holder, t Tier) map[Key]bool {
-	own := w.holder(h)
-	return w.keys(h, func(c twinCopies) bool { return c.tier == t && !own.groups[c.group].thin })
-}
-
 func (w *twin) keys(h Holder, which func(twinCopies) bool) map[Key]bool {
 	set := map[Key]bool{}
 	for _, one := range w.holder(h).blocks {
@@ -467,16 +461,6 @@ func (g *twinGroup) serves(has map[Key]bool, keys []Key, depth int) bool {
 		}
 	}
 	return true
-}
-
-// tierDepth is what h can serve with the whole blocks of one tier. A thin group that goes on only behind a
-// later block of another tier does not help.
-func (w *twin) tierDepth(h Holder, t Tier, keys []Key) int32 {
-	depth, some := w.wholeDepth(h, keys)
-	if !some {
-		return 0
-	}
-	return int32(w.served(h, keys, min(depth, w.run(w.inTier(h, t), keys))))
 }
 
 // depth is what Match must say of h.

@@ -1,0 +1,102 @@
+package decode
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/tandem-router/tandem/decode/ledger"
+	"github.com/tandem-router/tandem/internal/estimate"
+	"github.com/tandem-router/tandem/internal/replica"
+)
+
+// This file is how many sequences a member runs at once, and how long a request waits for its turn.
+
+// learnSequences takes in what a report of m says of its sequences, if the report was scraped.
+func (p *Pool) learnSequences(m *member, l *replica.Load, now time.Time) {
+	if l.Source == replica.Metrics && l.Running >= 0 && l.Waiting >= 0 {
+		m.most.Learn(estimate.Occupancy{
+			Running: l.Running, Queued: l.Waiting - max(l.Loading, 0), Usage: l.Usage,
+			Largest: m.largestWaiting(l), Prompts: m.localWait(now),
+		}, now)
+	}
+	p.mostRun = 0
+	for _, one := range p.members.All {
+		p.mostRun = max(p.mostRun, one.most.Measured())
+	}
+}
+
+// largestWaiting returns the share of m's KV cache that the largest of the requests takes that may wait there
+// by the report l: a request without a first token, or one that was preempted. It is 0 where no request
+// waits, where all that wait are requests of others, and where the capacity is not known.
+func (m *member) largestWaiting(l *replica.Load) float64 {
+	if l.Waiting <= 0 || m.R.Facts.Blocks == 0 {
+		return 0
+	}
+	blocks := m.account.Preempted()
+	for _, one := range m.account.Leases() {
+		if one.AtEngine() && one.PromptState() != ledger.Answered {
+			blocks = max(blocks, one.Blocks)
+		}
+	}
+	return float64(blocks) / float64(m.R.Facts.Blocks)
+}
+
+// SequencesFull returns a sentence if the replica id ran its maximum of sequences within the last minute
+// although its KV cache had room for more. It returns "" otherwise, or if the maximum is unknown.
+func (p *Pool) SequencesFull(id replica.ID, now time.Time) (cause string) {
+	p.members.Lock()
+	defer p.members.Unlock()
+	m, ok := p.members.Find(id)
+	if !ok {
+		return ""
+	}
+	used, full := m.most.Full(now)
+	if !full {
+		return ""
+	}
+	return fmt.Sprintf("it runs no more than %d at a time (--max-num-seqs), with %.0f %% of its KV cache in use",
+		m.most.Measured(), 100*used)
+}
+
+// mostOf returns how many sequences m runs at once; 0 is unknown.
+func (p *Pool) mostOf(m *member) int { return m.most.Believed(p.mostRun) }
+
+// runSlotIn returns how long it should take until so many sequences more may run on m, those that are booked
+// before them included: 0 where that is now, or where nobody knows how many may.
+func (p *Pool) runSlotIn(m *member, a *ledger.Headroom, sequences int) time.Duration {
+	most := p.mostOf(m)
+	if most == 0 {
+		return 0
+	}
+	over := m.batch() + m.account.Queued + m.remote.Queued + atMost(sequences, most) - most
+	if over <= 0 {
+		return 0
+	}
+	return seconds(min(p.slotsIn(m, a, over, most), ledger.MaxRoomWait.Seconds()))
+}
+
+// slotsIn returns the seconds until so many of the most sequences that m runs at a time should have ended.
+func (p *Pool) slotsIn(m *member, a *ledger.Headroom, sequences, most int) float64 {
+	return p.life(m, a) * float64(sequences) / float64(most)
+}
+
+// atMost returns how many sequences of a request must run at once: all, as far as the limit of m allows.
+func atMost(sequences, most int) int { return max(min(sequences, most), 1) }
+
+// life is the usual seconds of an answer on m, which computes prompts meanwhile.
+func (p *Pool) life(m *member, a *ledger.Headroom) float64 {
+	batch := m.batch()
+	if most := p.mostOf(m); most > 0 {
+		batch = min(batch, most)
+	}
+	tokens := max(a.Used*m.blockSize(), int(m.reads(float64(batch)))) // promised blocks included
+	return float64(p.lengths.Usual()) * p.speed(m).Step(batch, tokens) * m.learned.PerToken()
+}
+
+// mostRan is the most sequences that any replica of the pool has run.
+func (p *Pool) mostRan() (most int) {
+	for _, m := range p.members.All {
+		most = max(most, m.most.Ran())
+	}
+	return most
+}
