@@ -4,7 +4,7 @@ import "time"
 
 // Answer is an answer to a question, whole. It is immutable.
 type Answer struct {
-	Made        time.Time // when its computation began: whatever changed since may not be in it
+	Made        time.Time // when its computation began: later changes may be missing in it
 	ContentType string
 	Stream      bool // Body is all events of a stream
 	Events      int  // how many

@@ -26,14 +26,14 @@ type Flight struct {
 	end       flightEnd
 	listeners map[*Listener]bool
 	changed   chan struct{} // closed when there is news for listeners; nil while none waits
-	taken     chan struct{} // closed when a listener has taken something or left; nil while nobody waits
+	taken     chan struct{} // closed when a listener has read bytes or left; nil without a wait
 }
 
 // flightAnswer is what there is of an answer.
 type flightAnswer struct {
 	head    Head
 	begun   bool
-	held    []byte // the bytes from dropped on; what was appended never changes
+	held    []byte // the bytes from dropped on; appended bytes never change
 	dropped int
 	over    bool // longer than the limit
 }
@@ -63,7 +63,7 @@ type flightEnd struct {
 type Head struct {
 	Status int
 	Header map[string][]string
-	Stream bool      // what follows goes to clients as it comes
+	Stream bool      // later bytes go to clients as they come
 	Made   time.Time // when a kept answer was made; zero for an answer that is being made
 }
 
@@ -128,8 +128,8 @@ func NewFlight(limit int) *Listener {
 // Flight returns the flight that l listens to.
 func (l *Listener) Flight() *Flight { return l.f }
 
-// OnAbandon sets what is called when the last listener leaves before the end. It is to be called before
-// anything is computed.
+// OnAbandon sets the function for the case that the last listener leaves before the end. Call OnAbandon
+// before the computation begins.
 func (f *Flight) OnAbandon(do func(cause error)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

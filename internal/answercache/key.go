@@ -26,7 +26,7 @@ type Question struct {
 	Surface string // the API: its path
 	Tenant  string // the reader of the answer; questions of two tenants are two questions
 	Model   Model
-	Request []byte // what is asked, in a canonical form
+	Request []byte // the question, in a canonical form
 }
 
 // Model is the model that answers.

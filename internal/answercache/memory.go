@@ -7,8 +7,8 @@ import (
 	"github.com/maypok86/otter/v2/stats"
 )
 
-// Memory keeps answers in memory, bounded in bytes. Which stay is W-TinyLFU's to say: what is asked for once
-// does not push out what is asked for often.
+// Memory keeps answers in memory, bounded in bytes. W-TinyLFU chooses which answers stay: an answer that is
+// needed once does not push out an answer that is needed often.
 type Memory struct {
 	cache *otter.Cache[Key, *packed]
 	count *stats.Counter
@@ -62,7 +62,7 @@ type MemoryStats struct {
 	Evictions uint64 // answers that had to go for others, ever
 }
 
-// Stats returns what it holds now.
+// Stats returns the present contents in numbers.
 func (m *Memory) Stats() MemoryStats {
 	return MemoryStats{
 		Answers: m.cache.EstimatedSize(), Bytes: int64(m.cache.WeightedSize()),

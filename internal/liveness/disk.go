@@ -36,7 +36,7 @@ type Disk struct {
 	Stalled prometheus.Gauge // 1 while a write does not end
 }
 
-// Call runs f on a goroutine of its own. What comes back is f's error.
+// Call runs f on a goroutine of its own. The channel gets f's error.
 func (d *Disk) Call(f func() error) <-chan error {
 	done := make(chan error, 1)
 	go func() {
@@ -47,7 +47,7 @@ func (d *Disk) Call(f func() error) <-chan error {
 	return done
 }
 
-// Look runs f and returns its error, or ErrStalled once FirstLook has passed. f goes on by itself then.
+// Look runs f and returns its error, or ErrStalled once FirstLook has passed. f then continues by itself.
 func (d *Disk) Look(f func() error) error {
 	select {
 	case err := <-d.Call(f):
@@ -58,7 +58,7 @@ func (d *Disk) Look(f func() error) error {
 }
 
 // Write runs f, which writes the file called name, and returns its error. It reports once that f does not
-// end. It returns ErrStalled when ctx ends before f does; f goes on by itself then.
+// end. It returns ErrStalled when ctx ends before f does; f then continues by itself.
 func (d *Disk) Write(ctx context.Context, name string, f func() error) error {
 	done := d.Call(f)
 	notice := time.NewTimer(stallNotice)
@@ -83,7 +83,7 @@ func (d *Disk) Write(ctx context.Context, name string, f func() error) error {
 	}
 }
 
-// WithGrace returns a context that ends LastWrite after ctx or left has. Somebody must call cancel.
+// WithGrace returns a context that ends LastWrite after ctx or left has. The caller must call cancel.
 func WithGrace(ctx context.Context, left <-chan struct{}) (late context.Context, cancel context.CancelFunc) {
 	late, cancel = context.WithCancel(context.WithoutCancel(ctx)) // which the goroutine ends
 	go func() {

@@ -7,7 +7,7 @@ import (
 )
 
 // Signs is when an engine gave signs of life, and how long it gave none. Times are those of [Clock.Running]:
-// while this process stood still it heard nobody. Safe for concurrent use.
+// time in which this process stood still does not count. Safe for concurrent use.
 type Signs struct {
 	mu      sync.Mutex    // guards the following
 	usual   time.Duration // the longest pause between two signs that means nothing

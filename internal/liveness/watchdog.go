@@ -22,8 +22,8 @@ type Looker interface {
 	Look() (next time.Duration, found error)
 }
 
-// Watch calls Look after first, and again whenever the time that it returned has passed. An error that it
-// found ends what waits, with this cause, and the watch. What was watched before is not any more.
+// Watch calls Look after first, and again whenever the returned time has passed. An error of Look ends the
+// watched wait, with this cause, and the watch. Watch replaces an earlier watch.
 func (w *Watchdog) Watch(first time.Duration, end context.CancelCauseFunc, looks Looker) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -44,7 +44,7 @@ func (w *Watchdog) lookIn(d time.Duration) {
 func (w *Watchdog) check() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.looks == nil || time.Now().Before(w.due) { // it was called for what was watched before
+	if w.looks == nil || time.Now().Before(w.due) { // the call was for an earlier watch
 		return
 	}
 	next, found := w.looks.Look()

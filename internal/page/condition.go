@@ -84,8 +84,8 @@ func conditionOfPair(p *Pair) Condition {
 	return Condition{"in use", Well}
 }
 
-// Headline says how many replicas get requests, and names the first few that do not and that serve less than
-// they could.
+// Headline says how many replicas get requests. It names the first few replicas that get none, and the first
+// few that serve less than they could.
 func (l *Live) Headline() string {
 	text := fmt.Sprintf("%d of %d usable", l.Usable, len(l.Replicas))
 	then := ", "

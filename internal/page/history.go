@@ -56,13 +56,13 @@ type replicaPoint struct {
 
 const unknownCount = math.MaxUint16
 
-// replicaPast is what is kept of a replica.
+// replicaPast is the kept history of a replica.
 type replicaPast struct {
 	open   current
 	points ring[replicaPoint]
 }
 
-// current is what has happened since the newest point.
+// current is the counts since the newest point.
 type current struct {
 	requests, failed, split      int
 	prompt, available, delivered int
@@ -87,13 +87,13 @@ func (r *ring[P]) push(p P) {
 	r.next = (r.next + 1) % HistoryPoints
 }
 
-// at returns the point so many from the oldest.
+// at returns a point by its number, from the oldest on.
 func (r *ring[P]) at(i int) *P { return &r.points[(r.next+i)%len(r.points)] }
 
 // NewHistory returns one in which nothing has happened.
 func NewHistory() *History { return &History{replicas: map[string]*replicaPast{}} }
 
-// Add takes in a request that has ended.
+// Add adds a request that has ended.
 func (h *History) Add(e Ended) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -165,7 +165,7 @@ func (h *History) closeReplicas(replicas []Replica) {
 	h.replicas = kept
 }
 
-// point makes a point of what has happened, with the mean KV use of each pool.
+// point makes a point of the counts, with the mean KV use of each pool.
 func (c *current) point(replicas []Replica) fleetPoint {
 	p := fleetPoint{
 		requests: uint32(c.requests), failed: uint32(c.failed), split: uint32(c.split),

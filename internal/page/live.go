@@ -50,7 +50,7 @@ type Replica struct {
 	Age       float64   `json:"load_age_ms"`
 	Speed     Speed     `json:"speed"`
 
-	// Of decode replicas, what was learned of how the engine was started.
+	// Of decode replicas, the learned start settings of the engine.
 	MaxSequences int  `json:"max_num_seqs"` // that it runs at a time
 	CutsPrompts  bool `json:"cuts_prompts"` // as finely as pieces itself: they go there whole
 }

@@ -1,5 +1,5 @@
-// Package page is the live page of the admin listener: what there is to see of a router, drawn in a browser
-// and kept up to date by server-sent events. The code that mounts the page supplies what it shows.
+// Package page is the live page of the admin listener: the state of a router, drawn in a browser and kept up
+// to date by server-sent events. The code that mounts the page supplies the state.
 package page
 
 import (
@@ -14,7 +14,7 @@ import (
 //go:embed static
 var static embed.FS
 
-// Every is how often an open page gets what is new. What many pages see is made once.
+// Every is the time between two updates of an open page. All pages share one snapshot.
 const Every = time.Second
 
 // Page serves the files of the page and its stream of snapshots.
@@ -22,7 +22,7 @@ const Every = time.Second
 // Safe for concurrent use. While no page is open it costs nothing: it starts no goroutine and asks for no
 // snapshot.
 type Page struct {
-	look  func() *Live // what is to be seen now
+	look  func() *Live // the present snapshot
 	files http.Handler
 
 	mu   sync.Mutex // guards the following, and look
@@ -30,8 +30,8 @@ type Page struct {
 	last []byte     // an event
 }
 
-// New makes a page of what look returns, which is called at most once in [Every] and from one goroutine at a
-// time.
+// New makes a page of the snapshots that look returns. look is called at most once in [Every], from one
+// goroutine at a time.
 func New(look func() *Live) *Page {
 	files, err := fs.Sub(static, "static")
 	if err != nil { // the name is right

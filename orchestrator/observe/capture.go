@@ -14,7 +14,7 @@ import (
 	"github.com/tandem-router/tandem/internal/kv"
 )
 
-// Captures are the traces that are being taken of what is served. Nothing is kept while there is none.
+// Captures are the running captures of traffic as traces. Without a capture nothing is kept.
 //
 // Safe for concurrent use.
 type Captures struct {
@@ -24,9 +24,9 @@ type Captures struct {
 	all map[*taking]struct{}
 }
 
-// taking is one trace being taken. Names of blocks and sessions are hashed under a seed of its own, which
-// nobody is told: they can be compared within the trace, and neither with another nor with the hashes of
-// guessed prompts.
+// taking is one running capture. Names of blocks and sessions are hashed under a secret seed of its own. So
+// they can be compared within the trace, but neither with another trace nor with the hashes of guessed
+// prompts.
 type taking struct {
 	began time.Time
 	seed  maphash.Seed
@@ -87,8 +87,8 @@ func (c *Captures) Note(of func() Served) {
 	}
 }
 
-// of is what of a request goes into the capture: when it came, how long it was, which beginnings it shares
-// with others, never what it said.
+// of returns a request's line in the capture: its time, its length, the prefixes that it shares with other
+// requests, never its text.
 func (t *taking) of(s *Served) capture.Request {
 	line := capture.Request{
 		T: s.Came.Sub(t.began).Seconds(), Model: s.Model, Input: max(s.Input, 1), Output: s.Output, Asked: s.Hints,

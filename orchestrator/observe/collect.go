@@ -297,7 +297,7 @@ func (e emit) counter(d *prometheus.Desc, v float64, labels ...string) {
 	e <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
 }
 
-// known leaves out what is unknown, which pools tell as a negative number: a missing series cannot be
+// known leaves out unknown values, which pools return as negative numbers: a missing series cannot be
 // mistaken for an idle replica.
 func (e emit) known(d *prometheus.Desc, v float64, labels ...string) {
 	if v >= 0 {

@@ -23,7 +23,7 @@ var (
 // linksShown is of how many pairs there are series. A fleet of 64 and 64 has 4,096.
 const linksShown = 256
 
-// links tells what was learned of paths.
+// links reports the learned speeds of paths.
 func (c *collector) links(e emit, now time.Time) {
 	for kind, speed := range c.state.Planner.LinkKinds() {
 		e.gauge(descKind, speed, replica.Link(kind).String())

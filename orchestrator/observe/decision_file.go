@@ -77,7 +77,7 @@ func (d *DecisionFile) Prepare(cfg config.Decisions) (*DecisionTarget, error) {
 	return t, nil
 }
 
-// lookAt finds out what the file of t is, and that it can be opened.
+// lookAt finds out which file t names, and whether the file can be opened.
 func (d *DecisionFile) lookAt(t *DecisionTarget) error {
 	if d.looking.Swap(true) {
 		return liveness.ErrStalled // as the one before
@@ -119,7 +119,7 @@ func (d *DecisionFile) current() *DecisionTarget {
 	return d.target
 }
 
-// Run writes until ctx ends, and what has been decided by then.
+// Run writes records until ctx ends, and then the records that wait.
 func (d *DecisionFile) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		if target := d.current(); target != nil {
@@ -181,7 +181,7 @@ type recordWriter struct {
 	stuck   bool // a write to this target stands still, and is not waited for any more
 }
 
-// move goes on in another file. What waits goes into the one before, unless that takes nothing any more.
+// move continues in another file. Waiting records go into the earlier file, if it can still be written.
 func (w *recordWriter) move(late context.Context, target *DecisionTarget, records <-chan *Record) {
 	if !w.stuck {
 		w.drain(late, records)
@@ -254,7 +254,7 @@ func (w *recordWriter) write(late context.Context) {
 	}
 	w.held = 0
 	if w.stuck {
-		w.lines = nil // the write that stands still has it
+		w.lines = nil // the stalled write still uses them
 		return
 	}
 	w.lines.Reset()

@@ -116,7 +116,7 @@ func cutRest(f *os.File) error {
 	if err != nil {
 		return err
 	}
-	whole := size // of so many bytes nothing is known yet
+	whole := size // length of the part that has not been searched yet
 	for chunk := make([]byte, 64<<10); whole > 0; {
 		part := chunk[:min(whole, int64(len(chunk)))]
 		if _, err := f.ReadAt(part, whole-int64(len(part))); err != nil {

@@ -22,7 +22,7 @@ type replicaFamily struct {
 	reset func()   // forgets children that were found before; nil where none are kept
 }
 
-// Forget deletes the series of a replica, and those of its pairs.
+// Forget deletes the series of a replica and of its pairs.
 func (f *Families) Forget(name string) {
 	for _, of := range f.ofReplicas {
 		for _, l := range of.named {
@@ -42,7 +42,7 @@ func (f *Families) keep(of replicaFamily, labels []string) {
 	}
 }
 
-// Counter makes a family whose children are asked for rarely.
+// Counter makes a family whose children are looked up rarely.
 func (f *Families) Counter(name, help string, labels ...string) *prometheus.CounterVec {
 	c := f.newCounter(name, help, labels)
 	f.keep(replicaFamily{vec: c}, labels)

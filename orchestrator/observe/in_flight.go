@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// InFlight is a request that runs now, as /debug/in_flight shows it. It holds nothing of what was asked.
+// InFlight is a request that runs now, as /debug/in_flight shows it. It contains nothing of the prompt.
 type InFlight struct {
 	ID       string  `json:"id"`
 	ClientID string  `json:"client_id,omitzero"` // the X-Request-Id that the client gave
@@ -76,7 +76,7 @@ func (r *Running) List(now time.Time) []InFlight {
 	return rows
 }
 
-// Asks notes a prompt of so many tokens, for which a plan is looked for.
+// Asks notes a prompt with its tokens, for which a plan is sought.
 func (u *UnderWay) Asks(model string, tokens int) {
 	if u == nil {
 		return

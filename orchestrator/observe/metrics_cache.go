@@ -59,7 +59,8 @@ func (m *CacheMetrics) Observe(r *Record, split bool) {
 	}
 }
 
-// predicted observes by how many tokens the index promised too much, or too little where over is below zero.
+// predicted observes the error of the index in tokens: too many where over is positive, too few where it is
+// negative.
 func (m *CacheMetrics) predicted(over int, split bool) {
 	pool, direction := "decode", "exact"
 	if split {

@@ -6,7 +6,7 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
-// FailureMetrics tell which attempts failed, and what was tried instead.
+// FailureMetrics count failed attempts, and the attempts that followed.
 type FailureMetrics struct {
 	Attempts  *prometheus.CounterVec // pool, replica, leg, kind
 	Retries   *prometheus.CounterVec // phase

@@ -28,7 +28,7 @@ func newLegMetrics(f *Families) LegMetrics {
 	}
 }
 
-// Compare observes what a leg took beside what was predicted for it.
+// Compare observes the real time of a leg beside the predicted one.
 func (m *LegMetrics) Compare(leg string, at replica.ID, took, predicted time.Duration) {
 	if predicted > 0 {
 		m.Ratio.WithLabelValues(leg, string(at)).Observe(took.Seconds() / predicted.Seconds())

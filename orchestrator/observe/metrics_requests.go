@@ -17,7 +17,7 @@ type RequestMetrics struct {
 	Events   prometheus.Counter
 }
 
-// tokenTimeBuckets are of a decode step: some milliseconds to what nobody likes to wait for.
+// tokenTimeBuckets are for decode steps: from some milliseconds to a time that no reader accepts.
 var tokenTimeBuckets = []float64{
 	.002, .004, .006, .008, .01, .015, .02, .03, .04, .05, .075, .1, .15, .25, .5, 1, 2.5,
 }
@@ -76,7 +76,7 @@ func (m *Metrics) Took(r *Record) {
 		return
 	}
 	m.Requests.First.WithLabelValues(r.Model, r.Mode).Observe(r.Phases.First / 1e3)
-	if r.Output > 1 && r.Samples == 0 { // of several answers side by side nobody knows each one's
+	if r.Output > 1 && r.Samples == 0 { // the lengths of several answers side by side are unknown
 		m.Requests.PerToken.WithLabelValues(r.Model, r.Mode).Observe(
 			(r.Phases.Total - r.Phases.First) / 1e3 / float64(r.Output-1),
 		)

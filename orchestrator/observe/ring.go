@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// Ring keeps the newest records and hands each to whoever watches.
+// Ring keeps the newest records and passes each record to its watchers.
 //
-// Safe for concurrent use. A watcher that reads too slowly loses records and is told how many.
+// Safe for concurrent use. A watcher that reads too slowly loses records, and learns how many.
 type Ring struct {
 	mu       sync.Mutex
 	records  []*Record
@@ -22,7 +22,7 @@ type watcherFeed struct {
 	lost    uint64 // guarded by Ring.mu
 }
 
-// NewRing makes a ring of so many records, at least one.
+// NewRing makes a ring of the given number of records, at least one.
 func NewRing(size int) *Ring {
 	return &Ring{records: make([]*Record, max(size, 1)), watchers: map[*watcherFeed]struct{}{}}
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Series is a family of metrics whose children are found without asking the family each time: it checks,
-// hashes and locks, a dozen times a request. Whoever deletes children of the family must [Series.reset] what
-// was found. Safe for concurrent use.
+// Series is a family of metrics that remembers its children. The family itself would check, hash and lock at
+// each look-up, a dozen times a request. Code that deletes children of the family must call [Series.reset].
+// Safe for concurrent use.
 type Series[C any] struct {
 	child func(labels ...string) C
 
@@ -29,7 +29,7 @@ type (
 	Histograms = Series[prometheus.Observer]
 )
 
-// NewSeries finds the children of the family whose child is asked for by child.
+// NewSeries makes a Series of the family whose children child returns.
 func NewSeries[C any](child func(...string) C) *Series[C] {
 	s := &Series[C]{child: child}
 	s.known.Store(&map[labels]C{})
@@ -49,14 +49,14 @@ func (s *Series[C]) WithLabelValues(values ...string) C {
 	return s.learn(key, slices.Clone(values))
 }
 
-// mostKnown bounds what is kept: labels name replicas, which come and go.
+// mostKnown bounds the remembered children: labels name replicas, which come and go.
 const mostKnown = 1024
 
 func (s *Series[C]) learn(key labels, values []string) C {
 	s.mu.Lock() // or a child that is deleted meanwhile would be kept
 	defer s.mu.Unlock()
 	c := s.child(values...)
-	if len(*s.known.Load()) >= mostKnown { // a large fleet has more pairs: those that are left are asked for
+	if len(*s.known.Load()) >= mostKnown { // a large fleet has more pairs: the family is asked for the others
 		return c
 	}
 	next := maps.Clone(*s.known.Load())
@@ -65,7 +65,7 @@ func (s *Series[C]) learn(key labels, values []string) C {
 	return c
 }
 
-// reset forgets what was found: the family is asked anew.
+// reset forgets all children: the family is asked anew.
 func (s *Series[C]) reset() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -21,7 +21,7 @@ type Tracer struct {
 	on     bool // whether tracer records anything at all
 }
 
-// NewTracer makes a tracer of what p provides; nil provides nothing.
+// NewTracer makes a tracer from p; with nil it traces nothing.
 func NewTracer(p trace.TracerProvider) *Tracer {
 	if p == nil {
 		p = noop.NewTracerProvider()
@@ -30,11 +30,11 @@ func NewTracer(p trace.TracerProvider) *Tracer {
 	return &Tracer{tracer: p.Tracer("tandem"), on: !silent}
 }
 
-// On reports whether anybody traces.
+// On reports whether t records spans.
 func (t *Tracer) On() bool { return t != nil && t.on }
 
-// Step is the span of a part of a request that is the router's own work. The zero value is that of a router
-// that does not trace, and costs nothing.
+// Step is the span of a part of a request that is the router's own work. The zero value is for a router that
+// does not trace, and costs nothing.
 type Step struct{ span trace.Span }
 
 // Step opens a span under the one of ctx.
@@ -46,7 +46,7 @@ func (t *Tracer) Step(ctx context.Context, name string) (context.Context, Step) 
 	return ctx, Step{s}
 }
 
-// On reports whether anybody will see what is set.
+// On reports whether attributes are recorded.
 func (s Step) On() bool { return s.span != nil }
 
 // Set adds attributes.

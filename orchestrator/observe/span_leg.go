@@ -146,7 +146,7 @@ func (a *Answered) attributes() []attribute.KeyValue {
 	return attrs
 }
 
-// toEngine is what is known of every request to an engine that a model works for.
+// toEngine returns the attributes of every request to an engine for which a model works.
 func toEngine(does, model string, to *replica.Replica) []attribute.KeyValue {
 	return append(whereabouts(to),
 		AttrOperation.String(does), AttrProvider.String(provider), AttrModel.String(model))
@@ -171,7 +171,7 @@ func whereabouts(to *replica.Replica) []attribute.KeyValue {
 	return append(attrs, AttrAddress.String(base.Hostname()), AttrPort.Int(port))
 }
 
-// askedFor is what the client asked the model for, of which nothing is a part of a prompt.
+// askedFor returns the client's settings for the answer. None is a part of a prompt.
 func askedFor(r *openai.Request) []attribute.KeyValue {
 	if r == nil {
 		return nil
@@ -210,7 +210,7 @@ func askedFor(r *openai.Request) []attribute.KeyValue {
 	return attrs
 }
 
-// Said is what an answer says of itself that only a trace tells. A nil one takes no notice.
+// Said is the facts in an answer that only a trace shows. A nil Said ignores them.
 type Said struct {
 	id, model string
 	finish    []string // why each of its choices ended, in the order in which they did
@@ -240,7 +240,7 @@ func (s *Said) Event(events []byte) {
 // finishMarks stand before why a choice ended, in each API's words. Inside a text their quotes are escaped.
 var finishMarks = [...][]byte{[]byte(`"finish_reason":"`), []byte(`"stop_reason":"`)}
 
-// maxFinish bounds how many reasons are told.
+// maxFinish bounds the reasons on a span.
 const maxFinish = 16
 
 func (s *Said) ends(b []byte) {

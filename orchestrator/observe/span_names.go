@@ -5,9 +5,9 @@ import (
 	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
 )
 
-// The names of everything on a span. What OpenTelemetry has a convention for has its name and its meaning;
-// 1.41 is the newest version of the conventions that has those of generative AI. What is Tandem's own begins
-// with tandem.
+// The names of everything on a span. Where OpenTelemetry has a convention, the span uses its name and
+// meaning; 1.41 is the newest version of the conventions that includes generative AI. Tandem's own names
+// begin with tandem.
 //
 // No attribute holds a prompt, a token id or a part of an answer.
 const (
@@ -76,10 +76,10 @@ const (
 	AttrOutputTokens = semconv.GenAIUsageOutputTokensKey
 )
 
-// provider is what vLLM is called where providers of models are told apart.
+// provider is vLLM's name among the providers of models.
 const provider = "vllm"
 
-// operationPrefill is the operation of a leg that makes no answer: nobody adds its tokens to a request's.
+// operationPrefill is the operation of a leg without an answer: no sum adds its tokens to a request's.
 const operationPrefill = "prefill"
 
 // operation is what a request to a path asks a model for, "" where the conventions have no name for it.

@@ -10,8 +10,8 @@ import (
 	"github.com/tandem-router/tandem/prefill"
 )
 
-// State is where the state of the router is read when somebody asks. Every field must be set. Its methods are
-// safe for concurrent use.
+// State is the sources from which the router's state is read on demand. Every field must be set. Its methods
+// are safe for concurrent use.
 type State struct {
 	Prefill *prefill.Pool
 	Decode  *decode.Pool
@@ -27,7 +27,7 @@ type State struct {
 type Traffic struct {
 	InFlight    int
 	Waiting     int           // for decode room
-	Backlog     time.Duration // until all that wait should have found room
+	Backlog     time.Duration // until all waiting requests should have found room
 	Retrying    int64         // requests with a place in the retry budget
 	RetryBudget int64         // places
 }

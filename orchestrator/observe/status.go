@@ -20,7 +20,7 @@ type Status struct {
 	Waiting  int             `json:"waiting"`
 	Replicas []ReplicaStatus `json:"replicas"`
 
-	// Pairs are those whose KV blocks did not come over lately, ejected ones among them.
+	// Pairs are the pairs whose KV blocks did not arrive lately, including ejected pairs.
 	Pairs []outlier.Status `json:"pairs,omitempty"`
 	// Links are the measured paths between replicas.
 	Links []LinkStatus `json:"links,omitempty"`
@@ -33,7 +33,7 @@ type LinkStatus struct {
 	Kind       string     `json:"kind"`            // of path: host, rack, zone, other
 	GBps       float64    `json:"gb_s"`            // estimate, in GB per second
 	Configured float64    `json:"configured_gb_s"` // by scoring.links, for paths of this kind
-	Error      float64    `json:"error"`           // factor by which it may well be more or less, at least 1
+	Error      float64    `json:"error"`           // plausible error of the estimate, as a factor ≥ 1
 	Samples    int        `json:"samples"`         // measured transfers
 	AgeMS      float64    `json:"age_ms"`          // since the newest measured transfer
 }
@@ -130,8 +130,8 @@ func (s *State) books(now time.Time) map[replica.ID]any {
 	return out
 }
 
-// prefillStatus is the prefill pool's account of each replica. The load of one that cannot be reached is
-// unknown: what it said last would look as if it still ran.
+// prefillStatus is the prefill pool's account of each replica. The load of an unreachable replica is
+// unknown: its last report would look as if it still ran.
 func (s *State) prefillStatus(now time.Time) []prefill.MemberStatus {
 	all := s.Prefill.Status(now)
 	for i := range all {
