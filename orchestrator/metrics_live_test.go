@@ -13,6 +13,7 @@ import (
 
 	"github.com/tandem-router/tandem/internal/answercache/valkey/valkeytest"
 	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/discovery/dns/dnstest"
 	"github.com/tandem-router/tandem/internal/kv"
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
 	"github.com/tandem-router/tandem/internal/replica"
@@ -85,6 +86,9 @@ var troubled = map[string]string{
 	"tandem_router_peer_up":                "one of two other routers answers",
 	"tandem_router_peer_failures_total":    "one of two other routers answers",
 
+	"tandem_discovery_members": "a name is known, another is not",
+	"tandem_discovery_failing": "a name is known, another is not",
+
 	"tandem_router_store_up":             "routers meet at a server",
 	"tandem_router_store_routers":        "routers meet at a server",
 	"tandem_router_store_delay_seconds":  "routers meet at a server",
@@ -141,6 +145,7 @@ var scenarios = map[string]func(t *testing.T, m *moved){
 	"another router says nothing":      anotherIsSilent,
 	"routers meet at a server":         routersMeet,
 	"a stream in trouble":              streamInTrouble,
+	"a name is known, another is not":  oneNameOfTwo,
 	"the disk is full":                 diskFull,
 	"the disk stands still":            diskStandsStill,
 	"two of three decode engines fail": twoOfThreeFail,
@@ -353,6 +358,22 @@ func routersMeet(t *testing.T, m *moved) {
 	until(t, "they meet", func() bool {
 		m.look(t, w.o)
 		return m.has("tandem_router_store_routers") && m.has("tandem_router_store_delay_seconds")
+	})
+}
+
+// oneNameOfTwo asks a DNS server for two names, of which the server knows one.
+func oneNameOfTwo(t *testing.T, m *moved) {
+	server := dnstest.Start(t)
+	server.Set(t, "known.internal. 5 IN A 10.0.0.9")
+	w := newWorld(t, setup{prefill: 1, decode: 1, config: func(c *config.Config) {
+		c.Discovery.DNS.Servers = []string{server.Addr}
+		c.Discovery.DNS.Prefill = []config.Replica{{URL: "http://known.internal:8000"}}
+		c.Discovery.DNS.Decode = []config.Replica{{URL: "http://unknown.internal:8000"}}
+	}})
+	defer w.close()
+	until(t, "one name is found", func() bool {
+		m.look(t, w.o)
+		return m.has("tandem_discovery_members") && m.has("tandem_discovery_failing")
 	})
 }
 

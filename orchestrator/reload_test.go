@@ -61,6 +61,7 @@ var changes = map[string]func(*config.Config){
 		p.Replicas = slices.Clone(p.Replicas)
 		p.Replicas[0].Drain = true
 	}),
+	"pools.POOL.replicas.revision":   replicas(func(r *config.Replica, _ string) { r.Revision = "r1" }),
 	"pools.POOL.replicas.place.host": replicas(func(r *config.Replica, _ string) { r.Place.Host = "h1" }),
 	"pools.POOL.replicas.place.rack": replicas(func(r *config.Replica, _ string) { r.Place.Rack = "r1" }),
 	"pools.POOL.replicas.place.zone": replicas(func(r *config.Replica, _ string) { r.Place.Zone = "z1" }),
@@ -92,6 +93,7 @@ var elsewhere = map[string]string{
 	"answer_cache.valkey":                 "TestSharedStoreIsReloaded",
 	"routers.valkey":                      "TestAnotherServerIsMetAt",
 	"discovery.dns":                       "TestMembersFoundByDNS",
+	"discovery.kubernetes":                "TestMembersFoundInKubernetes",
 	"connector.type":                      "there is one",
 	"decisions.file":                      "TestDecisionsInAFile",
 	"state.file":                          "TestWhatWasLearnedOutlivesTheRouter",

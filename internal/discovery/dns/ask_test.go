@@ -38,23 +38,38 @@ func TestNamesBecomeReplicas(t *testing.T) {
 		want      string
 		ttl       time.Duration
 	}{
-		{"A", "http://d:8000", []string{"d. 9 IN A 10.0.0.2", "d. 7 IN A 10.0.0.1"},
-			"http://10.0.0.1:8000, http://10.0.0.2:8000", 7 * time.Second},
+		{
+			"A", "http://d:8000",
+			[]string{"d. 9 IN A 10.0.0.2", "d. 7 IN A 10.0.0.1"},
+			"http://10.0.0.1:8000, http://10.0.0.2:8000", 7 * time.Second,
+		},
 		{"https without a port", "https://D", []string{"d. 9 IN A 10.0.0.2"}, "https://10.0.0.2", 9 * time.Second},
 		{"AAAA", "http://d:8000", []string{"d. 9 IN AAAA fd00::1"}, "http://[fd00::1]:8000", 9 * time.Second},
-		{"both families are the same machines", "http://d:8000",
-			[]string{"d. 9 IN AAAA fd00::1", "d. 9 IN A 10.0.0.1"}, "http://10.0.0.1:8000", 9 * time.Second},
-		{"CNAME", "http://d:8000", []string{"d. 5 IN CNAME e.", "e. 9 IN A 10.0.0.1"}, "http://10.0.0.1:8000",
-			5 * time.Second},
-		{"one address twice", "http://d:8000", []string{"d. 9 IN A 10.0.0.1", "d. 8 IN A 10.0.0.1"},
-			"http://10.0.0.1:8000", 8 * time.Second},
+		{
+			"both families are the same machines", "http://d:8000",
+			[]string{"d. 9 IN AAAA fd00::1", "d. 9 IN A 10.0.0.1"},
+			"http://10.0.0.1:8000", 9 * time.Second,
+		},
+		{
+			"CNAME", "http://d:8000",
+			[]string{"d. 5 IN CNAME e.", "e. 9 IN A 10.0.0.1"},
+			"http://10.0.0.1:8000",
+			5 * time.Second,
+		},
+		{
+			"one address twice", "http://d:8000",
+			[]string{"d. 9 IN A 10.0.0.1", "d. 8 IN A 10.0.0.1"},
+			"http://10.0.0.1:8000", 8 * time.Second,
+		},
 		{"SRV", "http://_http._tcp.d", []string{
 			srv + "8001 vllm-0.d.", srv + "8002 10-0-0-2.d.",
 			"vllm-0.d. 4 IN A 10.0.0.1", "10-0-0-2.d. 9 IN A 10.0.0.2",
 		}, "vllm-0 http://10.0.0.1:8001, http://10.0.0.2:8002", 4 * time.Second},
-		{"SRV of one host with two ports", "http://_http._tcp.d",
+		{
+			"SRV of one host with two ports", "http://_http._tcp.d",
 			[]string{srv + "8001 v.", srv + "8002 v.", "v. 40 IN AAAA fd00::2"},
-			"v http://[fd00::2]:8001, v http://[fd00::2]:8002", 30 * time.Second},
+			"v http://[fd00::2]:8001, v http://[fd00::2]:8002", 30 * time.Second,
+		},
 		{"SRV with a host that has gone", "http://_http._tcp.d", []string{
 			srv + "8001 gone.", srv + "8002 v.", "v. 40 IN A 10.0.0.2",
 		}, "v http://10.0.0.2:8002", 30 * time.Second},

@@ -39,7 +39,7 @@ func Start(t testing.TB) *Server {
 		<-up
 		t.Cleanup(func() {
 			_ = end.Shutdown()
-			<-ended
+			_ = <-ended
 		})
 	}
 	return s
