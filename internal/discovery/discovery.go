@@ -45,7 +45,7 @@ type Found struct {
 	State          State
 	Err            string    // why it is not Fresh; "" while nobody was asked
 	Since          time.Time // when the state began; zero while nobody was asked
-	Left           []string  // what was found and cannot be used: which, and why; for the log
+	Left           []string  // what people should look at, such as what cannot be used, and why; for the log
 }
 
 // State is how far an answer can be believed.

@@ -222,7 +222,7 @@ func (s *Set) tell(was, is Found) {
 	}
 	for _, why := range is.Left {
 		if !slices.Contains(was.Left, why) {
-			log.Warn("what was found is left out", "reason", why)
+			log.Warn("discovery found a problem", "reason", why)
 		}
 	}
 	joined, left := without(is.Replicas, was.Replicas), without(was.Replicas, is.Replicas)

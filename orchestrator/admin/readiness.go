@@ -31,7 +31,7 @@ type discovered struct {
 	State   string    `json:"state"`
 	Members int       `json:"members"`
 	Error   string    `json:"error,omitempty"`
-	Left    []string  `json:"left,omitempty"` // what was found and cannot be used, and why
+	Left    []string  `json:"left,omitempty"` // see [discovery.Found]
 	Since   time.Time `json:"since,omitzero"`
 }
 

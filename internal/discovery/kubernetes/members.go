@@ -23,10 +23,14 @@ type found struct {
 // deleted or is not ready any more gets no new requests. It leaves when its pod has ended or has gone, so
 // that the router forgets nothing in a short pause. was has the uids of the members of the last call;
 // is has the uids of the present members.
+//
+// Two rules keep requests served. Of two pods with one address, the ready pod has the address: the other one
+// is a rest on a lost node. While no member of a pool is ready, its members stay in use: the API server marks
+// all pods so when it does not hear from their nodes, and the router asks the engines itself.
 func (s *spec) members(pods []*pod, was map[string]bool) (all []found, is map[string]bool) {
 	is = map[string]bool{}
 	prefill, decode := s.sides()
-	for _, p := range slices.SortedFunc(slices.Values(pods), byName) {
+	for _, p := range slices.SortedFunc(slices.Values(pods), readyFirst) {
 		if p.ended || !s.all.Matches(p.labels) {
 			continue
 		}
@@ -39,6 +43,7 @@ func (s *spec) members(pods []*pod, was map[string]bool) (all []found, is map[st
 			is[p.uid] = true
 		}
 	}
+	keepInUse(prefill, decode)
 	for _, of := range []*side{prefill, decode} {
 		if of.asked() {
 			all = append(all, of.found())
@@ -47,7 +52,17 @@ func (s *spec) members(pods []*pod, was map[string]bool) (all []found, is map[st
 	return all, is
 }
 
-func byName(a, b *pod) int { return cmp.Compare(a.name, b.name) }
+func readyFirst(a, b *pod) int {
+	return cmp.Or(cmp.Compare(a.unused(), b.unused()), cmp.Compare(a.name, b.name))
+}
+
+// unused is 1 if the pod gets no new requests, else 0.
+func (p *pod) unused() int {
+	if p.ready && !p.deleting {
+		return 0
+	}
+	return 1
+}
 
 // side is one pool while its members are gathered.
 type side struct {
@@ -58,11 +73,38 @@ type side struct {
 	matched  bool // some pod has the labels of the pool
 	replicas []*config.Replica
 	left     []string
+	owners   map[string]*pod // by URL, of both sides
 }
 
 func (s *spec) sides() (prefill, decode *side) {
-	return &side{spec: s, pool: &s.prefill, name: config.PoolPrefill},
-		&side{spec: s, pool: &s.decode, name: config.PoolDecode}
+	owners := map[string]*pod{}
+	return &side{spec: s, pool: &s.prefill, name: config.PoolPrefill, owners: owners},
+		&side{spec: s, pool: &s.decode, name: config.PoolDecode, owners: owners}
+}
+
+// keepInUse lets requests go to the members of a pool that has no ready member. It marks both replicas of a
+// pod in both pools, because one mark drains the whole engine.
+func keepInUse(prefill, decode *side) {
+	keep := map[string]bool{}
+	for _, of := range []*side{prefill, decode} {
+		inUse := func(r *config.Replica) bool { return !r.Drain }
+		if slices.ContainsFunc(of.replicas, inUse) {
+			continue
+		}
+		before := len(keep)
+		for _, r := range of.replicas {
+			if !of.owners[r.URL].deleting {
+				keep[r.URL] = true
+			}
+		}
+		if len(keep) > before {
+			of.left = append(of.left, fmt.Sprintf("no pod of the %s pool is Ready: its members stay in use while "+
+				"their engines answer; see kubectl describe pods", of.name))
+		}
+	}
+	for _, r := range slices.Concat(prefill.replicas, decode.replicas) {
+		r.Drain = r.Drain && !keep[r.URL]
+	}
 }
 
 // asked reports whether the pool is to have pods.
@@ -83,6 +125,12 @@ func (of *side) take(p *pod, joins bool) *config.Replica {
 		return nil
 	}
 	r := of.replica(p, number)
+	if owner := of.owners[r.URL]; owner != nil && owner != p {
+		of.left = append(of.left, fmt.Sprintf("pod %s of the %s pool: pod %s has its address %s; delete the pod "+
+			"that does not run any more", p.name, of.name, owner.name, r.URL))
+		return nil
+	}
+	of.owners[r.URL] = p
 	of.replicas = append(of.replicas, r)
 	return r
 }
@@ -96,6 +144,7 @@ func (of *side) found() found {
 	for _, r := range of.replicas {
 		f.Replicas = append(f.Replicas, *r)
 	}
+	slices.SortFunc(f.Replicas, func(a, b config.Replica) int { return cmp.Compare(a.ID(), b.ID()) })
 	return f
 }
 

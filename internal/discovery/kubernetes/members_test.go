@@ -152,6 +152,7 @@ func TestLifeOfAPod(t *testing.T) {
 	const member, drained = "decode d0 http://10.0.0.1:8000 at ", "decode d0 http://10.0.0.1:8000 at , drain"
 	ports := []port{{name: "http", container: "vllm", number: 8000}}
 	app := map[string]string{"app": "vllm"}
+	other := &pod{name: "d1", uid: "d1", ip: "10.0.0.2", ready: true, labels: app, ports: ports}
 	var was map[string]bool
 	for _, step := range []struct {
 		name string
@@ -178,10 +179,10 @@ func TestLifeOfAPod(t *testing.T) {
 			step.pod.labels = app
 		}
 		var all []found
-		all, was = s.members([]*pod{step.pod}, was)
+		all, was = s.members([]*pod{step.pod, other}, was)
 		got := ""
 		for _, line := range lines(all) {
-			if !strings.Contains(line, "left: no pod matches") {
+			if line != "decode d1 http://10.0.0.2:8000 at " {
 				got = line
 			}
 		}
@@ -208,5 +209,79 @@ func TestMembersDoNotDependOnOrder(t *testing.T) {
 		if !slices.Contains(lines(want), line) {
 			t.Errorf("%v does not have %q", lines(want), line)
 		}
+	}
+}
+
+// decodePods are pods of the decode pool, of which each stands for "NAME IP" with marks: r ready, d being
+// deleted.
+func decodePods(texts ...string) (pods []*pod) {
+	for _, text := range texts {
+		f := strings.Fields(text + " -")
+		pods = append(pods, &pod{
+			name: f[0], uid: f[0], ip: f[1], ready: strings.Contains(f[2], "r"), deleting: strings.Contains(f[2], "d"),
+			labels: map[string]string{"app": "vllm"}, ports: []port{{number: 8000}},
+		})
+	}
+	return pods
+}
+
+// The address of a pod on a lost node goes to another pod while the first one is still listed: the ready pod
+// has it, whatever the names are.
+func TestTwoPodsWithOneAddress(t *testing.T) {
+	s := specFor(t, `decode: {selector: app=vllm}`)
+	was := map[string]bool{"d0": true, "d2": true}
+	for _, lost := range []string{"d0", "d2"} {
+		for _, marks := range []string{"", "d", "rd"} {
+			all, is := s.members(decodePods(lost+" 10.0.0.1 "+marks, "d1 10.0.0.1 r"), was)
+			want := []string{
+				"decode d1 http://10.0.0.1:8000 at ",
+				"decode left: pod " + lost + " of the decode pool: pod d1 has its address http://10.0.0.1:8000; " +
+					"delete the pod that does not run any more",
+			}
+			if got := lines(all); !slices.Equal(got, want) || is[lost] {
+				t.Errorf("%s %q: %q, want %q", lost, marks, got, want)
+			}
+		}
+	}
+}
+
+// When the API server does not hear from the nodes, all pods are not ready at once. Then they stay in use.
+// What is being deleted does not.
+func TestAPoolWithoutAReadyPodStaysInUse(t *testing.T) {
+	s := specFor(t, `decode: {selector: app=vllm}`)
+	was := map[string]bool{"d0": true, "d1": true}
+	in, out := "decode %s http://10.0.0.%d:8000 at ", "decode %s http://10.0.0.%d:8000 at , drain"
+	const told = "decode left: no pod of the decode pool is Ready: its members stay in use while their " +
+		"engines answer; see kubectl describe pods"
+	for _, c := range []struct {
+		d0, d1 string
+		want   []string
+	}{
+		{"r", "r", []string{fmt.Sprintf(in, "d0", 0), fmt.Sprintf(in, "d1", 1)}},
+		{"", "r", []string{fmt.Sprintf(out, "d0", 0), fmt.Sprintf(in, "d1", 1)}},
+		{"", "", []string{fmt.Sprintf(in, "d0", 0), fmt.Sprintf(in, "d1", 1), told}},
+		{"", "d", []string{fmt.Sprintf(in, "d0", 0), fmt.Sprintf(out, "d1", 1), told}},
+		{"rd", "d", []string{fmt.Sprintf(out, "d0", 0), fmt.Sprintf(out, "d1", 1)}},
+	} {
+		all, _ := s.members(decodePods("d0 10.0.0.0 "+c.d0, "d1 10.0.0.1 "+c.d1, "d2 10.0.0.2"), was)
+		if got := lines(all); !slices.Equal(got, c.want) {
+			t.Errorf("%q %q: %q, want %q", c.d0, c.d1, got, c.want)
+		}
+	}
+}
+
+// A pod in both pools is one engine: it stays in use in both if one pool needs it.
+func TestAPodInBothPoolsStaysInUse(t *testing.T) {
+	s := specFor(t, `prefill: {selector: app=vllm}, decode: {selector: "app=vllm,!only"}`)
+	pods := decodePods("both 10.0.0.1", "p 10.0.0.2 r")
+	pods[1].labels = map[string]string{"app": "vllm", "only": "prefill"}
+	all, _ := s.members(pods, map[string]bool{"both": true})
+	got := lines(all)[:3]
+	want := []string{
+		"prefill both http://10.0.0.1:8000 at , shared", "prefill p http://10.0.0.2:8000 at ",
+		"decode both http://10.0.0.1:8000 at , shared",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
