@@ -70,8 +70,8 @@ func (pl *Planner) move(b *Booking, req *Request, reason string, room time.Durat
 		return pl.nowhere(b, q, now)
 	}
 	to := view.Replicas[best.Slot]
-	stays := pl.pair(pl.policy.model, b, &from, &own, &b.Decode)
-	moves := pl.pair(pl.policy.model, b, &from, &best.Decode, to)
+	stays := pl.pair(&pl.policy.times, b, &from, &own, &b.Decode)
+	moves := pl.pair(&pl.policy.times, b, &from, &best.Decode, to)
 	stay := stays.Landing() + pl.outliers.Look(b.Decode.ID, outlier.Decode, now).Price
 	if b.DecodeLease.Alive() && stay <= moves.Landing()+b.DecodeLease.Slower(best)+best.Failures {
 		return &NoRoom{

@@ -607,6 +607,44 @@ func TestRebind(t *testing.T) {
 	}
 }
 
+// Raw units choose among plans by a formula that predicts no times. A request moves by predicted times in raw
+// units, too.
+func TestRebindInRawUnits(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		edit  func(f *fleet)
+		moved bool
+	}{
+		{"all is well", func(*fleet) {}, false},
+		{"it is drained", func(f *fleet) { f.drained(func(id replica.ID) bool { return id == "d1" }) }, true},
+		{"it lost its room", func(f *fleet) {
+			f.pass(time.Second)
+			f.says(f.decode, "d1", 5, 0, 0.995)
+		}, true},
+		{"it prefills a long prompt now", func(f *fleet) { f.prefills(t, "d1", 60_000) }, true},
+		{"it prefills a long prompt, and the other replica a longer one", func(f *fleet) {
+			f.prefills(t, "d1", 30_000)
+			f.prefills(t, "d2", 60_000)
+		}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := newFleet(1, 2, nil)
+			raw := scoring.Weights{Units: scoring.InRaw, Alpha: scoring.Alpha{Value: 1}, Beta: 1, Gamma: 10}
+			f.set(Policy{Weights: raw})
+			r := f.request(1, 6000)
+			r.LocalOK = false
+			r.AvoidDecode = []replica.ID{"d2"}
+			b := f.plan(t, r)
+			r.AvoidDecode = nil
+			tt.edit(f)
+			if moved, err := f.pl.Rebind(b, r, f.now); moved != tt.moved || err != nil {
+				t.Errorf("moved %v to %s, %v, want %v", moved, b.Decode.ID, err, tt.moved)
+			}
+			b.Release(f.now)
+		})
+	}
+}
+
 // A request that has to move asks what a new one asks: its prefill replica sends one prompt after the other,
 // so that the transfers which another decode replica awaits meanwhile cost nothing, and its batch decides.
 func TestRebindWaitsForItsSender(t *testing.T) {

@@ -56,16 +56,21 @@ func (p *Policy) check() {
 // policyInForce is a policy with the values computed from it.
 type policyInForce struct {
 	Policy
-	model scoring.Model // chooses among the plans
+	model scoring.Model   // chooses among the plans
+	times scoring.Seconds // predicts times, in any units of the policy
 }
 
 func newPolicyInForce(p Policy) policyInForce {
-	return policyInForce{Policy: p, model: p.Weights.Model(p.Setup, p.KVBytesPerToken)}
+	return policyInForce{
+		Policy: p, model: p.Weights.Model(p.Setup, p.KVBytesPerToken),
+		times: scoring.Seconds{Weights: p.Weights, Setup: p.Setup.Seconds(), BytesPerToken: p.KVBytesPerToken},
+	}
 }
 
 // handOver sets the fixed time of a transfer, which does not depend on its size, to the learned one.
 func (p *policyInForce) handOver(by *estimate.Handover) {
+	p.times.Setup = by.Seconds(p.Setup.Seconds())
 	if s, ok := p.model.(*scoring.Seconds); ok {
-		s.Setup = by.Seconds(p.Setup.Seconds())
+		s.Setup = p.times.Setup
 	}
 }
