@@ -57,10 +57,10 @@ func TestShortPanel(t *testing.T) {
 	var shares []float64
 	x, err := Run(context.Background(), Options{
 		Cells: []Cell{
-			{grid.FleetOf("answers300-long-some-bursts", "2P2D", 1, 8192, 40, 2), Special{}},
+			{grid.FleetOf("answers300-long-some-bursts", "2P2D", 1, 8192, 4, 1), Special{}},
 			{grid.FleetOf("azure-chat", "2P2D", 1, 8192, 40, 2), Special{}},
 		},
-		Mechanisms: wanted, Seeds: 2, For: 20 * time.Second,
+		Mechanisms: wanted, Seeds: 3, For: 20 * time.Second,
 		Progress: func(_ string, share float64) { shares = append(shares, share) },
 	})
 	if err != nil {
@@ -72,7 +72,7 @@ func TestShortPanel(t *testing.T) {
 	if e := x.Effects[0]; !(e.Tight < -x.Noise.Tight) || e.Mechanism != "pieces" || len(e.Cells) != 1 {
 		t.Errorf("without pieces %+v, noise %+v", e, x.Noise)
 	}
-	if len(shares) != 4 || shares[3] != 1 {
+	if len(shares) != 6 || shares[5] != 1 {
 		t.Errorf("progress %v", shares)
 	}
 	var table strings.Builder
