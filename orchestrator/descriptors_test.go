@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -108,4 +109,19 @@ func TestABatchKeepsToTheDescriptors(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A client that closes its sending side after half a body is answered. Its request has ended by then, and a
+// place is free.
+func TestAClientThatSendsHalfABodyIsAnswered(t *testing.T) {
+	p := newPlaces(1, func(int) func() { return func() {} })
+	ended, end := context.WithCancel(context.Background())
+	end()
+	if f := p.take(ended); f != nil {
+		t.Fatalf("with a free place: %v", f)
+	}
+	if f := p.take(ended); f == nil {
+		t.Error("the request waits for no place, and got one that another request has")
+	}
+	p.leave()
 }

@@ -29,9 +29,10 @@ func newPlaces(most int, refused func(most int) func()) *places {
 	return p
 }
 
-// take waits for a place for one request, which the caller gives back with leave.
+// take waits for a place for one request, which the caller gives back with leave. A place that is free is
+// taken although ctx has ended: a client that closed its sending side too early still gets an answer.
 func (p *places) take(ctx context.Context) *failure {
-	if p.all == nil {
+	if p.all == nil || p.all.TryAcquire(1) {
 		return nil
 	}
 	waiting, cancel := context.WithTimeout(ctx, placeWait)
