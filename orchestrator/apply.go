@@ -161,7 +161,7 @@ func (o *Orchestrator) setMembers(cfg *config.Config) error {
 }
 
 // rejoin puts the members in force that the sources have found since the last time, as a reload would.
-func (o *Orchestrator) rejoin() {
+func (o *Orchestrator) rejoin() error {
 	o.reloads.mu.Lock()
 	defer o.reloads.mu.Unlock()
 	joined := o.sources.Join(o.Config())
@@ -171,13 +171,13 @@ func (o *Orchestrator) rejoin() {
 			err = o.setMembers(joined.Config)
 		}
 		if err != nil {
-			o.log.Error("found members cannot be used, the former ones stay", "error", err)
-			return
+			return err
 		}
 		o.peers.Apply(peers)
 		o.queue.wake()
 	}
 	o.sources.Apply(joined)
+	return nil
 }
 
 // tellChanges logs what is different from before.

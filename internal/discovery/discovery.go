@@ -12,7 +12,7 @@
 //   - A source that fails keeps what it found last: a bad answer never empties a pool. A source that cannot
 //     tell an empty answer from a bad one, as DNS, takes it for bad.
 //   - A question that has no answer yet takes nothing away: what a reload would remove from its pool stays
-//     until then.
+//     until then. To a question that a reload asks newly, an empty answer is none.
 //   - A replica that is not found any more leaves as one that was taken out of the file: its running requests
 //     end.
 //

@@ -25,7 +25,12 @@ func Once(
 	s.Apply(s.Join(file))
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
-	wg.Go(func() { s.Run(ctx, func() { s.Apply(s.Join(file)) }) })
+	wg.Go(func() {
+		s.Run(ctx, func() error {
+			s.Apply(s.Join(file))
+			return nil
+		})
+	})
 	s.wait(ctx, onceTime, func(Found) bool { return true })
 	cancel()
 	wg.Wait()

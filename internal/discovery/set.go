@@ -37,8 +37,9 @@ type Joined struct {
 	Config *config.Config // of the file, with the members
 	file   *config.Config
 	found  []Found
-	former []config.Members // of before file, while questions of their pool wait
-	left   config.Problems  // why found members were left out
+	former []config.Members  // of before file, while questions of their pool wait
+	unmet  map[question]bool // asked newly by file, and nothing was found since
+	left   config.Problems   // why found members were left out
 }
 
 // New makes the set of some sources.
@@ -51,9 +52,13 @@ func New(log *slog.Logger, guard panics.Guard, sources ...Source) *Set {
 // joinsApart is the least time between two changes of members. What changes in between changes at once.
 const joinsApart = 100 * time.Millisecond
 
+// rejoinAgain is the time after which members that could not be applied are tried again.
+const rejoinAgain = 5 * time.Second
+
 // Run runs the sources until ctx ends, and waits for them. It calls rejoin when members have changed: rejoin
-// joins and applies.
-func (s *Set) Run(ctx context.Context, rejoin func()) {
+// joins and applies. After an error it calls rejoin again some seconds later, because no source may have news
+// for hours.
+func (s *Set) Run(ctx context.Context, rejoin func() error) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	for _, source := range s.sources {
@@ -67,7 +72,12 @@ func (s *Set) Run(ctx context.Context, rejoin func()) {
 			return
 		case <-s.changed:
 		}
-		s.panics.Contain("discovery", rejoin)
+		s.panics.Contain("discovery", func() {
+			if err := rejoin(); err != nil {
+				s.log.Error("found members cannot be used, the former ones stay", "error", err)
+				time.AfterFunc(rejoinAgain, s.wake)
+			}
+		})
 		select {
 		case <-ctx.Done():
 			return
@@ -133,6 +143,7 @@ func (s *Set) Join(file *config.Config) Joined {
 	if before.file != nil && before.file != file {
 		former = missing(before.Config, j.Config)
 	}
+	j.noteUnmet(before)
 	former = slices.DeleteFunc(slices.Clone(former), func(m config.Members) bool { return !j.waits(m.Pool) })
 	if len(former) > 0 {
 		j.join(former)
@@ -161,9 +172,23 @@ func (j *Joined) join(former []config.Members) {
 	j.Config, j.left = j.file.With(append(all, former...)...)
 }
 
-// waits reports whether a question for the pool has no answer yet.
+// noteUnmet notes the questions that a reload asks newly and that have found nothing so far. An empty answer
+// does not count for them: a wrong selector and an empty pool look alike.
+func (j *Joined) noteUnmet(before Joined) {
+	reload := before.file != nil && before.file != j.file
+	j.unmet = map[question]bool{}
+	for _, f := range j.found {
+		if q := f.question(); len(f.Replicas) == 0 && (before.unmet[q] || reload && f.State == Waiting) {
+			j.unmet[q] = true
+		}
+	}
+}
+
+// waits reports whether a question for the pool has no answer yet, or none that counts.
 func (j *Joined) waits(pool string) bool {
-	return slices.ContainsFunc(j.found, func(f Found) bool { return f.Pool == pool && f.State == Waiting })
+	return slices.ContainsFunc(j.found, func(f Found) bool {
+		return f.Pool == pool && (f.State == Waiting || j.unmet[f.question()])
+	})
 }
 
 // missing returns the members of before that now does not have.

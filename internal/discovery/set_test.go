@@ -3,6 +3,7 @@ package discovery
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"strings"
@@ -109,6 +110,62 @@ func TestAQuestionWithoutAnAnswerTakesNothingAway(t *testing.T) {
 	step(file, "p0 | d2", answer(Fresh, "decode", "http://d2"))
 }
 
+// A reload with a selector that matches nothing takes nothing away. Once the question has found a member, an
+// empty answer is an answer.
+func TestAnEmptyAnswerToANewQuestionTakesNothingAway(t *testing.T) {
+	s, src, _ := tested()
+	step := func(file *config.Config, want string, state State, urls ...string) {
+		t.Helper()
+		f := answer(state, "decode", urls...)
+		f.Name = "own: role=decode"
+		src.found = []Found{f}
+		if got := joined(s, file); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	src.found = nil
+	if got := joined(s, with("p0", "d0 d1")); got != "p0 | d0 d1" {
+		t.Error(got)
+	}
+	file := with("p0", "")
+	step(file, "p0 | d0 d1", Waiting)
+	step(file, "p0 | d0 d1", Fresh)
+	step(file, "p0 | d0 d1", Fresh)
+	other := with("p0", "")
+	step(other, "p0 | d0 d1", Fresh) // a reload that leaves the question as it was
+	step(other, "p0 | d2", Fresh, "http://d2")
+	step(other, "p0 | ", Fresh)
+	last := with("p0 p1", "d3")
+	step(last, "p0 p1 | d3", Fresh)
+	step(with("p0", ""), "p0 | ", Fresh)
+}
+
+// What could not be applied is tried again, although no source has news.
+func TestMembersThatCannotBeUsedAreTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, src, log := tested()
+		ctx, cancel := context.WithCancel(t.Context())
+		tries, ended := 0, make(chan struct{})
+		go func() {
+			s.Run(ctx, func() error {
+				if tries++; tries < 3 {
+					return errors.New("ca.pem cannot be read")
+				}
+				return nil
+			})
+			close(ended)
+		}()
+		synctest.Wait()
+		src.changed()
+		time.Sleep(time.Minute)
+		cancel()
+		<-ended
+		if tries != 3 || strings.Count(log.String(), "ca.pem cannot be read") != 2 {
+			t.Errorf("%d tries, want 3:\n%s", tries, log)
+		}
+	})
+}
+
 // Many changes become few, and none is missed.
 func TestChangesAreGathered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -117,7 +174,10 @@ func TestChangesAreGathered(t *testing.T) {
 		var at []time.Duration
 		began, ended := time.Now(), make(chan struct{})
 		go func() {
-			s.Run(ctx, func() { at = append(at, time.Since(began)) })
+			s.Run(ctx, func() error {
+				at = append(at, time.Since(began))
+				return nil
+			})
 			close(ended)
 		}()
 		synctest.Wait()

@@ -205,7 +205,10 @@ func once(ctx context.Context, m *wire.Msg, network, server string) (*wire.Msg, 
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })() // or an end of ctx would wait for the answer
 	r, _, err := c.ExchangeWithConnContext(ctx, m, conn)
-	if err == nil && (len(r.Question) != 1 || !slices.Equal(r.Question, m.Question)) {
+	same := func(a, b wire.Question) bool { // names have no case, and a server may write them in its own way
+		return strings.EqualFold(a.Name, b.Name) && a.Qtype == b.Qtype && a.Qclass == b.Qclass
+	}
+	if err == nil && !slices.EqualFunc(r.Question, m.Question, same) {
 		return nil, errors.New("answers another question")
 	}
 	return r, err

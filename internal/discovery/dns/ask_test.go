@@ -3,6 +3,7 @@ package dns
 import (
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -121,6 +122,34 @@ func TestServersThatFail(t *testing.T) {
 	}
 	if _, err := ask(t.Context(), []string{good.Addr, bad.Addr}, "e"); !errors.Is(err, errNothing) {
 		t.Errorf("error %v: want that of the first server", err)
+	}
+}
+
+// A server may write the name of the question in its own way.
+func TestNamesHaveNoCase(t *testing.T) {
+	t.Parallel()
+	packets, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	up := make(chan struct{})
+	server := &wire.Server{PacketConn: packets, NotifyStartedFunc: func() { close(up) }}
+	server.Handler = wire.HandlerFunc(func(w wire.ResponseWriter, q *wire.Msg) {
+		m := new(wire.Msg).SetReply(q)
+		m.Question[0].Name = strings.ToUpper(m.Question[0].Name)
+		rr, _ := wire.NewRR("D.LLM. 9 IN A 10.0.0.1")
+		m.Answer = append(m.Answer, rr)
+		_ = w.WriteMsg(m)
+	})
+	ended := make(chan error, 1)
+	go func() { ended <- server.ActivateAndServe() }()
+	<-up
+	defer func() {
+		_ = server.Shutdown()
+		<-ended
+	}()
+	if a, err := ask(t.Context(), []string{packets.LocalAddr().String()}, "d.llm"); len(a.targets) != 1 {
+		t.Errorf("%v, %v: want one address", a, err)
 	}
 }
 

@@ -8,6 +8,7 @@ package kubernetes
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"strings"
 	"sync"
@@ -180,11 +181,11 @@ func (s *Source) note(f *following, err error, now time.Time) {
 	case err != nil && was == discovery.Fresh:
 		f.state = discovery.Held
 	}
-	if f.state != was || f.since.IsZero() {
+	if f.state != was || err != nil && f.since.IsZero() { // an open watch without pods is no answer
 		f.since = now
 	}
 	f.err = err
-	if f.state != was || (err == nil) != (before == nil) {
+	if f.state != was || fmt.Sprint(err) != fmt.Sprint(before) {
 		s.changed()
 	}
 }

@@ -2,6 +2,7 @@ package kubernetes
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -172,6 +173,26 @@ func TestWaitsForTheAPIServer(t *testing.T) {
 	r.until("prefill waiting:\ndecode waiting:\n", "Unauthorized")
 	a.Token("first")
 	r.until("prefill fresh: p0=http://10.0.0.1:8000\ndecode fresh:\n", "")
+}
+
+// A watch that is open is no answer before the pods have come. Another reason of a failure is news.
+func TestWhatCountsAsAnAnswer(t *testing.T) {
+	s, news := New(panics.Guard{Log: slog.New(slog.DiscardHandler)}), 0
+	s.changed = func() { news++ }
+	f := &following{}
+	for _, step := range []struct {
+		err   error
+		asked bool
+		news  int
+	}{
+		{nil, false, 0}, {errors.New("connection refused"), true, 1}, {errors.New("connection refused"), true, 1},
+		{errors.New("forbidden"), true, 2}, {nil, true, 3},
+	} {
+		s.note(f, step.err, time.Now())
+		if asked := !f.since.IsZero(); asked != step.asked || news != step.news {
+			t.Errorf("after %v: answered %t, told %d times; want %+v", step.err, asked, news, step)
+		}
+	}
 }
 
 // Another section asks another question, which has no answer yet. None ends it.
