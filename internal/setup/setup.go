@@ -108,14 +108,15 @@ func publish(r *replica.Replica) string {
 // Data-parallel ranks of one server count once.
 func Beside(all []replica.Replica) [][]Trouble {
 	found := make([][]Trouble, len(all))
+	groups := besides{all: all, known: map[[2]string][]group{}}
 	for i := range all {
 		r := &all[i]
-		if t, ok := odd(r, all, OtherVersion, "vLLM", func(f *replica.Facts) string { return f.Version }); ok {
+		if t, ok := groups.odd(r, OtherVersion, "vLLM", func(f *replica.Facts) string { return f.Version }); ok {
 			t.Do = SameVersion
 			found[i] = append(found[i], t)
 		}
 		for n, what := range [...]string{"text", "chat", "chat with tools", "chat with tools, as it is rendered"} {
-			t, ok := odd(r, all, OtherTokenizer, "token ids of the same "+what, func(f *replica.Facts) string {
+			t, ok := groups.odd(r, OtherTokenizer, "token ids of the same "+what, func(f *replica.Facts) string {
 				if f.Tokens[n] == 0 {
 					return ""
 				}
@@ -160,12 +161,30 @@ func Apart(p, d *replica.Replica) (do []string) {
 	return do
 }
 
+// besides is engines beside each other. Their groups are made once for each question and model: there may be
+// thousands of engines.
+type besides struct {
+	all   []replica.Replica
+	known map[[2]string][]group
+}
+
+// groups returns the groups of the engines that serve a model, see [groupsOf].
+func (b *besides) groups(model, what string, value func(*replica.Facts) string) []group {
+	key := [2]string{model, what}
+	groups, known := b.known[key]
+	if !known {
+		groups = groupsOf(model, b.all, value)
+		b.known[key] = groups
+	}
+	return groups
+}
+
 // odd reports whether r has another value than most engines. If no value has a majority, the wrong engine is
 // unknown, and each is odd. An engine without a known value is not odd.
-func odd(r *replica.Replica, all []replica.Replica, name, what string, value func(*replica.Facts) string) (
+func (b *besides) odd(r *replica.Replica, name, what string, value func(*replica.Facts) string) (
 	t Trouble, is bool,
 ) {
-	groups := groupsOf(r, all, value)
+	groups := b.groups(r.Facts.Model, what, value)
 	mine := value(&r.Facts)
 	if mine == "" || len(groups) < 2 || groups[0].value == mine && len(groups[1].names) < len(groups[0].names) {
 		return Trouble{}, false
@@ -191,14 +210,14 @@ func (g group) String() string {
 	return fmt.Sprintf("%s (%s)", g.value, strings.Join(g.names, ", "))
 }
 
-// groupsOf sorts the engines that serve the model of r by a value, the largest group first. It leaves out
-// engines without a known value.
-func groupsOf(r *replica.Replica, all []replica.Replica, value func(*replica.Facts) string) (groups []group) {
+// groupsOf sorts the engines that serve a model by a value, the largest group first. It leaves out engines
+// without a known value.
+func groupsOf(model string, all []replica.Replica, value func(*replica.Facts) string) (groups []group) {
 	seen := map[string]bool{} // servers
 	for i := range all {
 		o := &all[i]
 		v := value(&o.Facts)
-		if v == "" || seen[o.URL] || o.Facts.Model != r.Facts.Model {
+		if v == "" || seen[o.URL] || o.Facts.Model != model {
 			continue
 		}
 		seen[o.URL] = true

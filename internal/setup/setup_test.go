@@ -1,6 +1,7 @@
 package setup_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -181,5 +182,18 @@ func TestApart(t *testing.T) {
 		if !slices.EqualFunc(got, c.want, strings.Contains) {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
+	}
+}
+
+// Engines are grouped once for each model, not once for each engine.
+func TestAThousandEnginesBesideEachOther(t *testing.T) {
+	const n = 200
+	all := make([]replica.Replica, n)
+	for i := range all {
+		all[i].ID, all[i].URL = replica.ID(fmt.Sprint(i)), fmt.Sprint("http://", i)
+		all[i].Facts = replica.Facts{Model: "m", Version: "0.33.0", Tokens: [4]uint64{1, 2, 3, 4}}
+	}
+	if got := testing.AllocsPerRun(1, func() { setup.Beside(all) }); got > 40*n {
+		t.Errorf("%v allocations for %d engines, want at most %d", got, n, 40*n)
 	}
 }

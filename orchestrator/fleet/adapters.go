@@ -1,14 +1,10 @@
 package fleet
 
 import (
-	"cmp"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/tandem-router/tandem/internal/config"
-	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
@@ -28,17 +24,12 @@ func withoutFolders(roots map[string]string, pool *config.Pool) map[string]strin
 	return out
 }
 
-// otherWeights says which adapters of a replica have other weights on a replica of the other pool, "" for
-// none.
-func otherWeights(e *Endpoint, all map[replica.ID]*Endpoint) string {
-	others := slices.SortedFunc(maps.Values(all),
-		func(a, b *Endpoint) int { return cmp.Compare(a.Member.ID, b.Member.ID) })
+// otherWeights says which adapters of a replica have other weights on one of others, the replicas of the
+// other pool, "" for none.
+func otherWeights(e *Endpoint, others []*Endpoint) string {
 	var found []string
 	for _, name := range e.Member.Facts.Adapters {
 		for _, other := range others {
-			if other.Member.Role == e.Member.Role {
-				continue
-			}
 			if planner.OtherWeights(&e.Member, &other.Member, name) != "" {
 				found = append(found, fmt.Sprintf("%s: %s here, %s at %s", name,
 					e.Member.Facts.AdapterRoots[name], other.Member.Facts.AdapterRoots[name], other.Member.ID))

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -51,5 +52,29 @@ func TestEnginesAreComparedWhenAllHaveJoined(t *testing.T) {
 	}
 	if n := strings.Count(log.String(), "is not set up for this router"); n != 1 {
 		t.Errorf("%d warnings, want one:\n%s", n, log.String())
+	}
+}
+
+// With a thousand engines and ten changes a second, a change may not compare each engine with each other one
+// where they are equal.
+func TestAChangeOfMembersIsCheapInALargeFleet(t *testing.T) {
+	var log bytes.Buffer
+	cfg := config.Default()
+	const n = 100
+	for i := range n {
+		p, d := fmt.Sprintf("http://p%d:1", i), fmt.Sprintf("http://d%d:1", i)
+		cfg.Pools.Prefill.Replicas = append(cfg.Pools.Prefill.Replicas, config.Replica{URL: p})
+		cfg.Pools.Decode.Replicas = append(cfg.Pools.Decode.Replicas, config.Replica{URL: d})
+	}
+	f, _ := fleetOf(t, cfg, &log, func() {})
+	f.SetSplitting(true)
+	for _, w := range f.Watchers() {
+		w.setFacts([]replica.Facts{{Model: "m", Models: []string{"m"}}})
+	}
+	f.publish()
+	f.keep.mu.Lock()
+	defer f.keep.mu.Unlock()
+	if got := testing.AllocsPerRun(3, f.judgePairsLocked); got > n {
+		t.Errorf("%v allocations to judge %d replicas, want at most %d", got, 2*n, n)
 	}
 }

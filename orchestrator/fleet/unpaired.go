@@ -3,6 +3,7 @@ package fleet
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -34,16 +35,26 @@ func (f *Fleet) SetSplitting(on bool) {
 }
 
 func (f *Fleet) judgePairsLocked() {
-	matters, all := f.keep.splits && f.keep.completeLocked(), f.Endpoints()
+	matters := f.keep.splits && f.keep.completeLocked()
+	all := slices.SortedFunc(maps.Values(f.Endpoints()),
+		func(a, b *Endpoint) int { return cmp.Compare(a.Member.ID, b.Member.ID) })
+	others := map[replica.Role][]*Endpoint{} // of the other pool; sorted once, because there may be thousands
+	for _, e := range all {
+		side := replica.Prefill
+		if e.Member.Role == replica.Prefill {
+			side = replica.Decode
+		}
+		others[side] = append(others[side], e)
+	}
 	for _, e := range all {
 		cause := ""
 		if matters {
-			cause = f.unpaired(e, all)
+			cause = f.unpaired(e, others[e.Member.Role])
 		}
 		e.w.setState(e.Member.ID, StateUnpaired, cause)
 		cause = ""
 		if f.keep.splits {
-			cause = otherWeights(e, all)
+			cause = otherWeights(e, others[e.Member.Role])
 		}
 		e.w.setState(e.Member.ID, StateAdapter, cause)
 	}
@@ -62,16 +73,9 @@ func (f *keeping) completeLocked() bool {
 	return n[0] > 0 && n[1] > 0
 }
 
-// unpaired says why a replica makes a pair with none of all, and which flags to change; "" where it makes
-// one.
-func (f *Fleet) unpaired(e *Endpoint, all map[replica.ID]*Endpoint) string {
-	var others []*Endpoint
-	for _, other := range all {
-		if other.Member.Role != e.Member.Role {
-			others = append(others, other)
-		}
-	}
-	slices.SortFunc(others, func(a, b *Endpoint) int { return cmp.Compare(a.Member.ID, b.Member.ID) })
+// unpaired says why a replica makes a pair with none of others, the replicas of the other pool, and which
+// flags to change; "" where it makes one.
+func (f *Fleet) unpaired(e *Endpoint, others []*Endpoint) string {
 	const most = 4 // of the others are named
 	var why, do []string
 	for _, other := range others {
