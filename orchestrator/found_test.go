@@ -52,3 +52,32 @@ func TestTheDrainOfALateReplicaOutlivesTheRouter(t *testing.T) {
 		}
 	})
 }
+
+// The drain of a replica that does not come back is forgotten, and by the file, too. Else a new replica that
+// gets the old address or name is drained years later.
+func TestTheDrainOfAFormerReplicaIsForgotten(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "state.json")
+	keeping := setup{config: func(c *config.Config) { c.State.File = name }}
+	in(t, keeping, func(w *world) { w.drain(w.d[0]) })
+	keeping.config = func(c *config.Config) {
+		c.State.File = name
+		another := config.Replica{URL: "http://whole.internal:8000"}
+		c.Pools.Decode.Replicas = []config.Replica{another, c.Pools.Decode.Replicas[1]}
+	}
+	for _, left := range []int{1, 0} {
+		in(t, keeping, func(w *world) {
+			if left == 0 {
+				w.o.state.mu.Lock()
+				w.o.state.until = time.Now().Add(-time.Second)
+				w.o.state.mu.Unlock()
+			}
+			if err := w.o.state.writeNow(); err != nil {
+				t.Fatal(err)
+			}
+		})
+		kept, err := readStateFile(name)
+		if err != nil || len(kept.Drained) != left {
+			t.Errorf("the file has %+v, %v; want %d drains", kept.Drained, err, left)
+		}
+	}
+}

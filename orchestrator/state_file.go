@@ -301,12 +301,16 @@ func (s *stateFile) write(ctx context.Context) error {
 	return err
 }
 
-// known returns the file's content at now. Values of replicas that have not joined stay in it.
+// known returns the file's content at now. Values and drains of replicas that have not joined stay in it for
+// stateWaits.
 func (s *stateFile) known(now time.Time) ([]byte, error) {
 	s.mu.Lock()
 	kept := keptState{
 		Version: stateVersion, Learned: s.planner.Learned(now.UTC()), Drained: s.fleet.Drains(),
 		Distrusted: s.fleet.Distrusted(),
+	}
+	if now.After(s.until) {
+		s.waiting, s.away = nil, nil
 	}
 	if s.waiting != nil {
 		kept.Learned.Speeds = append(kept.Learned.Speeds, s.waiting.Speeds...)
