@@ -15,7 +15,6 @@
 //	                         it when the stream is read.
 //	LinkTime     seconds     The time that a byte takes on a link. The planner sees bounds at the first token
 //	             a byte      after a transfer, in the counters of an engine, and when a transfer is late.
-//	SetupTime    seconds     What a transfer takes whatever its size. The planner sees it at first tokens.
 //	AnswerTokens tokens      The length of an answer. The decode pool sees a lower bound at each load report,
 //	                         and both bounds at the end. An answer that a limit cut has no upper bound.
 //	PauseShare   0..1        The second-longest pause of streams beside a piece, as a share of the longest. It
@@ -44,7 +43,6 @@ const (
 	StepTime
 	WindowTime
 	LinkTime
-	SetupTime
 	AnswerTokens
 	PauseShare
 )

@@ -11,6 +11,8 @@ import (
 	"text/tabwriter"
 	"time"
 	"unicode"
+
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // Page writes r as text. With weights, it also says which of the recorded plans these weights would have
@@ -181,8 +183,9 @@ func (r *Record) attempts(w io.Writer) {
 
 // terms are the columns of the table, without the terms that are 0 in all plans.
 func (d *decision) terms() []string {
-	all := []string{
-		"wait", "prefill", "room", "transfer", "decode", "answer", "interference", "pressure", "failures",
+	var all []string
+	for term := range (scoring.Terms{}).All() {
+		all = append(all, term)
 	}
 	return slices.DeleteFunc(all, func(term string) bool {
 		return !slices.ContainsFunc(d.Plans, func(p plan) bool { return p.Terms[term] != 0 })
