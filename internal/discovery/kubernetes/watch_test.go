@@ -185,8 +185,11 @@ func TestWhatCountsAsAnAnswer(t *testing.T) {
 		asked bool
 		news  int
 	}{
-		{nil, false, 0}, {errors.New("connection refused"), true, 1}, {errors.New("connection refused"), true, 1},
-		{errors.New("forbidden"), true, 2}, {nil, true, 3},
+		{nil, false, 0},
+		{errors.New("connection refused"), true, 1},
+		{errors.New("connection refused"), true, 1},
+		{errors.New("forbidden"), true, 2},
+		{nil, true, 3},
 	} {
 		s.note(f, step.err, time.Now())
 		if asked := !f.since.IsZero(); asked != step.asked || news != step.news {

@@ -2,6 +2,7 @@
 package dnstest
 
 import (
+	"errors"
 	"maps"
 	"net"
 	"slices"
@@ -38,8 +39,9 @@ func Start(t testing.TB) *Server {
 		go func() { ended <- end.ActivateAndServe() }()
 		<-up
 		t.Cleanup(func() {
-			_ = end.Shutdown()
-			_ = <-ended
+			if err := errors.Join(end.Shutdown(), <-ended); err != nil {
+				t.Error(err)
+			}
 		})
 	}
 	return s
