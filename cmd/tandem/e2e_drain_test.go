@@ -100,7 +100,7 @@ func TestExitCodesOfDrain(t *testing.T) {
 	}
 	f.tandem(3, e.id+" is not empty: not in time", "drain", "--wait", "--timeout", "1500ms", e.id)
 	f.tandem(1, "last usable decode replica", "drain", other.id)
-	f.tandem(1, `no replica is called "d7", or has that URL; there are p0, p1, d0, d1`, "drain", "d7")
+	f.tandem(1, `no replica has the name or URL "d7"; there are p0, p1, d0, d1`, "drain", "d7")
 	f.tandem(2, "name one replica", "drain")
 	f.tandem(0, "note: a restart of the router forgets this", "drain", e.id)
 	f.tandem(0, "is in use", "undrain", e.id)
