@@ -94,13 +94,7 @@ func TestMembersFoundByDNS(t *testing.T) {
 	f.accepted()
 	f.ready(f.prefill[1:], f.decode[1:])
 
-	f.hurry(streams)
-	l.end()
-	if len(l.errors) > 0 {
-		t.Errorf("requests failed in between: %v", l.errors)
-	}
-	f.quiet(2 * time.Second)
-	f.audit(l.asked)
+	f.noClientNoticed(streams, l)
 }
 
 // A hundred addresses of a headless Service are a hundred replicas, on IPv4 or on IPv6. One that the file

@@ -92,11 +92,5 @@ func TestMembersFoundInKubernetes(t *testing.T) {
 	f.accepted()
 	f.ready(f.prefill[1:], f.decode[1:])
 
-	f.hurry(streams)
-	l.end()
-	if len(l.errors) > 0 {
-		t.Errorf("requests failed in between: %v", l.errors)
-	}
-	f.quiet(2 * time.Second)
-	f.audit(l.asked)
+	f.noClientNoticed(streams, l)
 }

@@ -43,13 +43,7 @@ func TestReloadWhileStreamsRun(t *testing.T) {
 	f.ready(f.prefill[:2], f.decode[1:])
 	f.accepted()
 
-	f.hurry(streams)
-	l.end()
-	if len(l.errors) > 0 {
-		t.Errorf("requests failed in between: %v", l.errors)
-	}
-	f.quiet(2 * time.Second)
-	f.audit(l.asked)
+	f.noClientNoticed(streams, l)
 }
 
 // SIGHUP and POST /-/reload look at the file at once, also where the system does not tell of changes.
@@ -107,6 +101,19 @@ func (f *fleet) pace(factor float64) {
 	for _, e := range f.decode {
 		e.slow(factor)
 	}
+}
+
+// noClientNoticed ends the long streams and the traffic. It wants exact streams, no failed request, nothing
+// left in use, and right answers.
+func (f *fleet) noClientNoticed(streams []*running, l *traffic) {
+	f.t.Helper()
+	f.hurry(streams)
+	l.end()
+	if len(l.errors) > 0 {
+		f.t.Errorf("requests failed in between: %v", l.errors)
+	}
+	f.quiet(2 * time.Second)
+	f.audit(l.asked)
 }
 
 // hurry lets long streams end, and wants them exact.
