@@ -140,14 +140,21 @@ func TestFollowsTheAPIServer(t *testing.T) {
 	}
 }
 
-// The last answer stays while the API server refuses, and the reason says what to do.
-func TestHoldsWhatWasSaid(t *testing.T) {
-	t.Parallel()
+// runWithOnePair runs a source that has found a prefill pod and a decode pod.
+func runWithOnePair(t *testing.T) (*kubernetestest.Server, *running) {
+	t.Helper()
 	a := kubernetestest.Start(t)
 	a.Put(kubernetestest.Ready("p0", "prefill", "10.0.0.1", 8000))
 	a.Put(kubernetestest.Ready("d0", "decode", "10.0.0.2", 8000))
 	r := run(t, a)
 	r.until(one, "")
+	return a, r
+}
+
+// The last answer stays while the API server refuses, and the reason says what to do.
+func TestHoldsWhatWasSaid(t *testing.T) {
+	t.Parallel()
+	a, r := runWithOnePair(t)
 	held := strings.ReplaceAll(one, "fresh", "held")
 	a.Refuse(http.StatusForbidden)
 	r.until(held, "allow get, list and watch of pods in namespace llm")
@@ -201,11 +208,7 @@ func TestWhatCountsAsAnAnswer(t *testing.T) {
 // Another section asks another question, which has no answer yet. None ends it.
 func TestConfiguresAnew(t *testing.T) {
 	t.Parallel()
-	a := kubernetestest.Start(t)
-	a.Put(kubernetestest.Ready("p0", "prefill", "10.0.0.1", 8000))
-	a.Put(kubernetestest.Ready("d0", "decode", "10.0.0.2", 8000))
-	r := run(t, a)
-	r.until(one, "")
+	_, r := runWithOnePair(t)
 	next := *r.cfg
 	next.Discovery.Kubernetes.Decode.Port = "9000"
 	if f := r.Found(&next); len(f) != 2 || f[0].State != discovery.Waiting || f[0].Replicas != nil {
