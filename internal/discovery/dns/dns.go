@@ -28,15 +28,12 @@ import (
 
 // Source asks DNS for the names of a configuration. Safe for concurrent use.
 type Source struct {
-	panics panics.Guard
-	ask    func(ctx context.Context, servers []string, name string) (answer, error)
+	ask func(ctx context.Context, servers []string, name string) (answer, error)
 
 	mu      sync.Mutex // guards the following
 	names   map[string]*name
 	servers []string
-	ctx     context.Context // of Run; nil before
-	changed func()          // of Run
-	wg      sync.WaitGroup  // of the names
+	runner  discovery.Runner // of the names
 }
 
 // name is one name that is asked for. The mutex of its source guards its state.
@@ -53,7 +50,7 @@ type name struct {
 
 // New returns a source that asks for nothing yet.
 func New(guard panics.Guard) *Source {
-	return &Source{panics: guard, ask: ask, names: map[string]*name{}}
+	return &Source{ask: ask, names: map[string]*name{}, runner: discovery.Runner{Panics: guard}}
 }
 
 // question is an entry of the configuration: where its members go, and what they are made of.
@@ -133,26 +130,15 @@ func (s *Source) Configure(cfg *config.Config) {
 
 // Run implements [discovery.Source].
 func (s *Source) Run(ctx context.Context, changed func()) {
-	s.mu.Lock()
-	s.ctx, s.changed = ctx, changed
-	for _, n := range s.names {
-		s.startLocked(n)
-	}
-	s.mu.Unlock()
-	<-ctx.Done()
-	s.mu.Lock()
-	s.ctx = nil // a reload that comes now starts nothing
-	s.mu.Unlock()
-	s.wg.Wait()
+	s.runner.Run(ctx, &s.mu, changed, func() {
+		for _, n := range s.names {
+			s.startLocked(n)
+		}
+	})
 }
 
 func (s *Source) startLocked(n *name) {
-	if s.ctx == nil {
-		return
-	}
-	ctx, cancel := context.WithCancel(s.ctx)
-	n.stop = cancel
-	s.wg.Go(func() { s.panics.KeepRunning(ctx, "dns", func() { s.follow(ctx, n) }) })
+	n.stop = s.runner.Start("dns", func(ctx context.Context) { s.follow(ctx, n) })
 }
 
 // follow asks for a name again and again until ctx ends.
@@ -194,5 +180,5 @@ func (s *Source) note(n *name, a answer, err error, now time.Time) {
 		n.since = now
 	}
 	n.err = err
-	s.changed()
+	s.runner.Changed()
 }

@@ -21,13 +21,10 @@ import (
 
 // Source follows the pods of a configuration. Safe for concurrent use.
 type Source struct {
-	panics    panics.Guard
 	namespace string // of the pod that the router runs in; "" outside of a cluster
 
-	mu      sync.Mutex      // guards the following
-	ctx     context.Context // of Run; nil before and behind it
-	changed func()          // of Run
-	wg      sync.WaitGroup
+	mu      sync.Mutex // guards the following
+	runner  discovery.Runner
 	follows *following // of the configuration in force; nil for none
 }
 
@@ -49,7 +46,7 @@ const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 // New returns a source that asks for nothing yet.
 func New(guard panics.Guard) *Source {
 	own, _ := os.ReadFile(namespaceFile) // missing outside of a cluster
-	return &Source{panics: guard, namespace: strings.TrimSpace(string(own))}
+	return &Source{namespace: strings.TrimSpace(string(own)), runner: discovery.Runner{Panics: guard}}
 }
 
 // Found implements [discovery.Source].
@@ -115,26 +112,15 @@ func (s *Source) Configure(cfg *config.Config) {
 
 // Run implements [discovery.Source].
 func (s *Source) Run(ctx context.Context, changed func()) {
-	s.mu.Lock()
-	s.ctx, s.changed = ctx, changed
-	if s.follows != nil {
-		s.startLocked(s.follows)
-	}
-	s.mu.Unlock()
-	<-ctx.Done()
-	s.mu.Lock()
-	s.ctx = nil // a reload that comes now starts nothing
-	s.mu.Unlock()
-	s.wg.Wait()
+	s.runner.Run(ctx, &s.mu, changed, func() {
+		if s.follows != nil {
+			s.startLocked(s.follows)
+		}
+	})
 }
 
 func (s *Source) startLocked(f *following) {
-	if s.ctx == nil {
-		return
-	}
-	ctx, cancel := context.WithCancel(s.ctx)
-	f.stop = cancel
-	s.wg.Go(func() { s.panics.KeepRunning(ctx, "kubernetes", func() { s.follow(ctx, f) }) })
+	f.stop = s.runner.Start("kubernetes", func(ctx context.Context) { s.follow(ctx, f) })
 }
 
 // follow asks the API server until ctx ends.
@@ -153,7 +139,7 @@ func (s *Source) follow(ctx context.Context, f *following) {
 				f.state, f.since = discovery.Fresh, time.Now()
 			}
 			f.all = all
-			s.changed()
+			s.runner.Changed()
 		},
 	}
 	for ctx.Err() == nil {
@@ -186,6 +172,6 @@ func (s *Source) note(f *following, err error, now time.Time) {
 	}
 	f.err = err
 	if f.state != was || fmt.Sprint(err) != fmt.Sprint(before) {
-		s.changed()
+		s.runner.Changed()
 	}
 }

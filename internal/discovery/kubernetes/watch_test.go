@@ -185,7 +185,7 @@ func TestWaitsForTheAPIServer(t *testing.T) {
 // A watch that is open is no answer before the pods have come. Another reason of a failure is news.
 func TestWhatCountsAsAnAnswer(t *testing.T) {
 	s, news := New(panics.Guard{Log: slog.New(slog.DiscardHandler)}), 0
-	s.changed = func() { news++ }
+	s.runner.Changed = func() { news++ }
 	f := &following{}
 	for _, step := range []struct {
 		err   error
