@@ -56,7 +56,9 @@ func allBeyondLease(ctx context.Context, f *faulting) error {
 	if err != nil {
 		return err
 	}
-	patient, err := f.serve(ctx, "patient",
+	// The small margin makes the router call an engine silent after two thirds of 26 s. d0 must not stand
+	// still for so long: with both decode engines silent, errors would be right.
+	patient, err := f.serve(ctx, "patient", fmt.Sprintf("connector: {margin: %s}", marginFew),
 		"timeouts: {prefill: 25s, decode_first: 2m, decode_idle: 1m, answer: 2m}")
 	if err != nil {
 		return err
@@ -86,10 +88,10 @@ func (f *faulting) longPause(ctx context.Context) error {
 		return err
 	}
 	f.freeze("p1")
+	f.unfreeze("d0") // d0 begins to pull from p1, which stands still
 	if err := f.holdFirstLegs(ctx, 4, "p1"); err != nil {
 		return err
 	}
-	f.unfreeze("d0") // which pulls from p1
 	stopFlow := f.flow(ctx, 1, flowRest)
 	pause(ctx, leaseTime+2*time.Second)
 	err := f.overwrite(ctx, "p0")

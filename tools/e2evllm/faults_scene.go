@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -126,6 +127,9 @@ func (f *faulting) judge(ctx context.Context, cut bool) error {
 			v = wrong
 			why = fmt.Sprintf("it took %.0f s, %.0f of them by itself", one.took.Seconds(), one.fair.Seconds())
 		}
+		if v == clearError && !cut {
+			why += f.attemptsOf(ctx, one.landed.id)
+		}
 		f.row.count(one, v, why)
 		if v == wrong && ctx.Err() == nil {
 			errs = append(errs, fmt.Errorf("%s, %s (%s, stream %v): %s",
@@ -133,6 +137,26 @@ func (f *faulting) judge(ctx context.Context, cut bool) error {
 		}
 	}
 	return errors.Join(append(errs, ctx.Err())...)
+}
+
+// attemptsOf says where the router sent a request that failed, and why it sent the request to no other
+// replica. It returns "" for a request that another router served.
+func (f *faulting) attemptsOf(ctx context.Context, id string) string {
+	body, err := get(ctx, f.router.admin+"/debug/decisions/"+id)
+	var record struct {
+		Failed []struct {
+			At, Phase, Kind string
+		} `json:"failed_attempts"`
+		NotRetried string `json:"not_retried"`
+	}
+	if err != nil || json.Unmarshal(body, &record) != nil {
+		return ""
+	}
+	said := ""
+	for _, a := range record.Failed {
+		said += fmt.Sprintf(" (%s %s: %s)", a.Phase, a.At, a.Kind)
+	}
+	return said + " " + record.NotRetried
 }
 
 // askReference asks all flights of the reference, three at a time, each under a salt of its own.
