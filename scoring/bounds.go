@@ -8,8 +8,10 @@ import (
 // bounds are the least that receivers add to the cost of their pairs. They keep most pairs from being priced:
 // the bounds already tell that a pair cannot be among the best.
 type bounds struct {
-	floors []float64   // of each receiver; +Inf if it has no pair, or is excluded
-	order  []candidate // the receivers with a pair, the lowest floor first
+	floors  []float64   // of each receiver; +Inf if it has no pair, or is excluded
+	order   []candidate // the receivers with a pair, the lowest floor first
+	ideal   Sender
+	fastest float64 // seconds of the shortest transfer of this prompt; +Inf without a pair
 }
 
 // candidate is a receiver with its floor: the least cost of its pairs beyond what the sender adds.
@@ -23,12 +25,13 @@ type candidate struct {
 // own cost is never above the price of their pair, rounding included, because both sum the same numbers in
 // the same order, each no larger in the floor.
 func (t *Table) bound() {
-	ideal := t.idealSender()
+	t.ideal, t.fastest = t.idealSender(), math.Inf(1)
 	t.floors, t.order = t.floors[:0], t.order[:0]
 	for j, out := range t.receiverOut {
 		floor, fastest := math.Inf(1), t.Fastest[t.Col[j]]
 		if !out && !math.IsInf(fastest, 1) {
-			floor = ideal.price(&t.Receivers[j], fastest)
+			floor = t.ideal.price(&t.Receivers[j], fastest)
+			t.fastest = min(t.fastest, t.Receivers[j].Bytes*fastest)
 			t.order = append(t.order, candidate{floor, int32(j)})
 		}
 		t.floors = append(t.floors, floor)
@@ -43,6 +46,18 @@ func (t *Table) bound() {
 		return int(a.at - b.at)
 	})
 }
+
+// boundOf returns the least that sender s adds to the floor of every receiver. Beyond its own cost, the
+// requests that use the sender's link wait at least for the shortest transfer. The second number may be
+// rounded up, so a part of the sum far above the rounding is taken off.
+func (t *Table) boundOf(s *Sender) float64 {
+	more := linkContention(t.fastest, s.Leaving-t.ideal.Leaving, s.crowding()-t.ideal.crowding())
+	more -= roundingShare * (more + math.Abs(s.cost) + math.Abs(t.order[len(t.order)-1].floor))
+	return s.cost + max(0, more)
+}
+
+// roundingShare is far more than the share of a cost that is lost when the cost's terms are added.
+const roundingShare = 1e-12
 
 func (t *Table) idealSender() Sender {
 	s := Sender{Outbox: math.Inf(1), Leaving: math.Inf(1)}

@@ -83,9 +83,9 @@ func (t *Table) good() int {
 // left out.
 func (t *Table) row(i int, best []Choice) {
 	s, rates := &t.Senders[i], t.rates(i)
-	worst := &best[len(best)-1]
+	own, worst := t.boundOf(s), &best[len(best)-1]
 	for _, r := range t.order {
-		least := s.cost + r.floor
+		least := own + r.floor
 		if least > worst.Cost || least == worst.Cost && int32(i) > worst.Prefill {
 			return // and so are all that follow
 		}

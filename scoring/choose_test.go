@@ -290,6 +290,49 @@ func TestPriceOfAPair(t *testing.T) {
 	})
 }
 
+// No bound is above the price of a pair, or the pair might be left out although the pair is the best.
+func TestNoBoundIsAboveAPrice(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		table := anyTable(t, 6)
+		table.bound()
+		for i := range table.Senders {
+			if table.senderOut[i] || len(table.order) == 0 {
+				continue
+			}
+			own := table.boundOf(&table.Senders[i])
+			for _, r := range table.order {
+				cost, ok := table.Cost(i, int(r.at))
+				if ok && own+r.floor > cost {
+					t.Fatalf("the bound of pair %d, %d is %v, the price %v", i, r.at, own+r.floor, cost)
+				}
+			}
+		}
+	})
+}
+
+// Senders whose links are needed by many requests are out of reach, though they cost nothing themselves.
+func TestASendersLinkCountsInItsBound(t *testing.T) {
+	const n = 50
+	table := &Table{}
+	table.PairRates.Reset(n)
+	for range n * n {
+		table.Add(1e-10)
+	}
+	for i := range n {
+		table.Senders = append(table.Senders, Sender{cost: 1, Leaving: float64(i)})
+		table.Receivers = append(table.Receivers, Receiver{cost: 1, Bytes: 1e10})
+		table.Row, table.Col = append(table.Row, int32(i)), append(table.Col, int32(i))
+	}
+	table.Admit()
+	best := make([]Choice, 4)
+	table.Choose(rand.New(rand.NewPCG(1, 1)), best, make([]Choice, 2))
+	for i := 1; i < n; i++ {
+		if least := table.boundOf(&table.Senders[i]) + table.order[0].floor; least <= best[3].Cost {
+			t.Fatalf("sender %d is within reach: %v of %v", i, least, best[3].Cost)
+		}
+	}
+}
+
 // Of pairs of which none is like another hardly any is priced twice, or at all.
 func TestMostPairsAreOutOfReach(t *testing.T) {
 	const n = 200

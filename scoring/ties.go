@@ -79,8 +79,9 @@ func (t *Table) drawSender(rnd *rand.Rand, limit float64) (sender, senders, pair
 // tiedPairs returns how many pairs of sender i cost no more than limit, and the pair at a place among them.
 func (t *Table) tiedPairs(i int, limit float64, place int) (n int, found Choice) {
 	s, rates := &t.Senders[i], t.rates(i)
+	own := t.boundOf(s)
 	for _, r := range t.order {
-		if s.cost+r.floor > limit {
+		if own+r.floor > limit {
 			break // and so are all that follow
 		}
 		perByte := rates[t.Col[r.at]]
