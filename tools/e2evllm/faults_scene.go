@@ -152,11 +152,11 @@ func (f *faulting) attemptsOf(ctx context.Context, id string) string {
 	if err != nil || json.Unmarshal(body, &record) != nil {
 		return ""
 	}
-	said := ""
+	var said strings.Builder
 	for _, a := range record.Failed {
-		said += fmt.Sprintf(" (%s %s: %s)", a.Phase, a.At, a.Kind)
+		said.WriteString(fmt.Sprintf(" (%s %s: %s)", a.Phase, a.At, a.Kind))
 	}
-	return said + " " + record.NotRetried
+	return said.String() + " " + record.NotRetried
 }
 
 // askReference asks all flights of the reference, three at a time, each under a salt of its own.
