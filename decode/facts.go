@@ -50,7 +50,7 @@ func (p *Pool) gather(c *Candidate, q *survey, s *standing, output int) {
 	if s.Running < 0 {
 		others, c.Unknown = q.mean.others, true
 	}
-	speed := p.pricing(m, q.Query, q.now)
+	speed := p.pricing(m, q.now)
 	c.speed, c.answer = speed.Speed, float64(output)
 	p.gatherRoom(c, q, s)
 	p.gatherDecode(c, q, s, others)
@@ -141,7 +141,7 @@ func (p *Pool) expect(cs []Candidate, q *Query, now time.Time) {
 	for i := range cs {
 		if c := &cs[i]; c.Blind && c.Matched < mean {
 			c.Expected = mean
-			speed := p.pricing(c.member, q, now)
+			speed := p.pricing(c.member, now)
 			c.priceMatch(q, &speed, size)
 		}
 	}

@@ -47,7 +47,9 @@ func (p *Pool) Prefills() estimate.Speed {
 // speed returns the best that is known of m.
 func (p *Pool) speed(m *member) estimate.Speed { return p.learned.Speed(&m.learned) }
 
-// pricing returns the speed of m that a plan for q is priced with.
-func (p *Pool) pricing(m *member, q *Query, now time.Time) estimate.Pricing {
-	return p.learned.Pricing(&m.learned.Prompts, p.speed(m), now)
+// pricing returns the speed of m that a plan is priced with.
+func (p *Pool) pricing(m *member, now time.Time) (s estimate.Pricing) {
+	s.Speed = p.speed(m)
+	p.learned.Price(&s, &m.learned.Prompts, now)
+	return s
 }

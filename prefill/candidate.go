@@ -123,7 +123,7 @@ func (p *Pool) expect(cs []Candidate, q *Query, blockSize int, now time.Time) {
 	for i := range cs {
 		if c := &cs[i]; c.Blind && c.Matched < mean {
 			c.Expected = mean
-			speed := p.pricing(c.member, q, now)
+			speed := p.pricing(c.member, now)
 			c.priceMatch(&speed, blockSize)
 		}
 	}
@@ -232,7 +232,7 @@ func (p *Pool) gather(
 	if reading.Waiting < 0 {
 		others, c.Unknown = mean.others, true
 	}
-	speed := p.pricing(m, q, now)
+	speed := p.pricing(m, now)
 	typical := p.typical
 	if typical == 0 {
 		typical = speed.Prefill(1000, 0)

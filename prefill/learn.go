@@ -24,9 +24,11 @@ func (m *member) gaveUp() { m.learned.GaveUp(m.queue.count == 0) }
 // doubtful reports whether m, which has nothing to do, has answered nothing lately.
 func (m *member) doubtful(now time.Time) bool { return estimate.InDoubt(m.learned.Last(), now) }
 
-// pricing returns the speed of m that a plan for q is priced with.
-func (p *Pool) pricing(m *member, q *Query, now time.Time) estimate.Pricing {
-	return p.learned.Pricing(&m.learned, p.speed(m), now)
+// pricing returns the speed of m that a plan is priced with.
+func (p *Pool) pricing(m *member, now time.Time) (s estimate.Pricing) {
+	s.Speed = p.speed(m)
+	p.learned.Price(&s, &m.learned, now)
+	return s
 }
 
 // Prefills returns how long prefills take on the members together, as measured; zero: not known.

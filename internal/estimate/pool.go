@@ -105,12 +105,13 @@ func (p *Pool) MeasuredPrefills() Speed {
 	return f.Prefills()
 }
 
-// Pricing returns the prices of prefills on r, whose estimated speed is given.
-func (p *Pool) Pricing(r *Prompts, speed Speed, now time.Time) Pricing {
-	s := Pricing{Speed: speed}
+// Price fills in the prices of prefills on r, whose estimated speed s has already.
+func (p *Pool) Price(s *Pricing, r *Prompts, now time.Time) {
 	risk, eased := r.Fit.Eased(now)
-	if _, known := r.Fit.Of(&p.Prefills.SpeedFit, p.Samples); eased && known {
+	if !eased {
+		return
+	}
+	if _, known := r.Fit.Of(&p.Prefills.SpeedFit, p.Samples); known {
 		s.Measured, s.Risk = DefaultSpeed().WithPrefill(r.Fit.Measured(&p.Prefills.SpeedFit)), risk
 	}
-	return s
 }
