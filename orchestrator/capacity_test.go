@@ -1,7 +1,10 @@
 package orchestrator
 
 import (
+	"cmp"
 	"context"
+	"io"
+	"net/http"
 	"strconv"
 	"strings"
 	"testing"
@@ -359,6 +362,53 @@ func TestDrain(t *testing.T) {
 			}
 		}
 		w.exact(chat(true), running.end())
+	})
+}
+
+// For timeouts.unready readiness fails, while requests are served and their connections end. Then the front
+// refuses, and streams have the drain time.
+func TestUnready(t *testing.T) {
+	in(t, setup{config: func(c *config.Config) { c.Timeouts.Unready = 4 * time.Second }}, func(w *world) {
+		long := chat(true)
+		running := w.begin(long)
+		time.Sleep(time.Millisecond)
+		w.stop()
+		for _, stream := range []bool{false, true} {
+			w.exact(chat(stream), w.ask(chat(stream)))
+		}
+		kept := &http.Client{Transport: &http.Transport{DialContext: w.net.Dial}}
+		for _, p := range []prompt{chat(false), {method: http.MethodGet, path: "/v1/models"}} {
+			w.asked++
+			r, err := http.NewRequestWithContext(
+				w.t.Context(), cmp.Or(p.method, http.MethodPost), "http://front:80"+p.path, strings.NewReader(p.body),
+			)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp, err := kept.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _ = io.Copy(io.Discard, resp.Body)
+			resp.Body.Close()
+			if resp.StatusCode != 200 || !resp.Close {
+				t.Errorf("%s: status %d, the connection ends: %v", p.path, resp.StatusCode, resp.Close)
+			}
+		}
+		for path, want := range map[string]int{"/readyz": 503, "/healthz": 200} {
+			if got := w.get("front", path); got.status != want {
+				t.Errorf("%s says %d, want %d: %s", path, got.status, want, got.raw)
+			}
+		}
+		if got := w.get("admin", "/readyz"); got.status != 503 || !strings.Contains(got.raw, "shutting down") {
+			t.Errorf("the admin's /readyz says %d %s", got.status, got.raw)
+		}
+		w.exact(long, running.end())
+		time.Sleep(5 * time.Second)
+		if resp, err := w.front.Get("http://front:80/healthz"); err == nil {
+			resp.Body.Close()
+			t.Errorf("the front is still open: %d", resp.StatusCode)
+		}
 	})
 }
 

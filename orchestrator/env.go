@@ -64,10 +64,16 @@ type decisions struct {
 type traffic struct {
 	inflight atomic.Int64
 	retrying atomic.Int64
-	draining atomic.Bool
+	ending   atomic.Int32 // how far the end of the router has come: unready, draining
 	requests observe.Running
 	places   *places // for prompts that run; does not change
 }
+
+// What traffic.ending may be besides 0.
+const (
+	unready  = 1 + iota // readiness fails; new requests are still served
+	draining            // new requests are refused
+)
 
 // retryBudget is how many requests may be tried again at a time.
 func (t *traffic) retryBudget(cfg *config.Config) int64 {

@@ -45,9 +45,9 @@ func (o *Orchestrator) Listen() (Listeners, error) {
 	return l, nil
 }
 
-// Serve runs the router on l until ctx ends, then ends gracefully: it refuses newcomers, lets streams finish
-// within the drain time, cuts what is left, stops the watchers and returns when everything has ended. admin
-// is the handler of the admin listener.
+// Serve runs the router on l until ctx ends. Then readiness fails, and after timeouts.unready Serve ends
+// gracefully: it refuses newcomers, lets streams finish within the drain time, cuts what is left, stops the
+// watchers and returns when everything has ended. admin is the handler of the admin listener.
 func (o *Orchestrator) Serve(ctx context.Context, l Listeners, admin http.Handler) error {
 	cfg := o.Config()
 	work, stopWork := context.WithCancel(context.Background()) // outlives ctx by the drain time; ended below
@@ -66,14 +66,7 @@ func (o *Orchestrator) Serve(ctx context.Context, l Listeners, admin http.Handle
 		go func() { failed <- back.Serve(l.Admin) }()
 	}
 
-	var err error
-	var why string // the cause of ctx names the signal
-	select {
-	case <-ctx.Done():
-		why = context.Cause(ctx).Error()
-	case err = <-failed:
-		why = fmt.Sprint(err)
-	}
+	why, err := o.untilEnd(ctx, failed)
 	o.log.Info("draining", "why", why, "in_flight", o.InFlight(), "at_most", o.Config().Timeouts.Drain)
 	o.Drain()
 	o.shutdown(front, cut)
@@ -87,6 +80,28 @@ func (o *Orchestrator) Serve(ctx context.Context, l Listeners, admin http.Handle
 	}
 	o.log.Info("ended")
 	return err
+}
+
+// untilEnd returns when the front is to close, and why: when a listener has failed, whose error it returns,
+// or timeouts.unready after the end of ctx. Load balancers notice in this time that the router is not ready.
+func (o *Orchestrator) untilEnd(ctx context.Context, failed <-chan error) (why string, err error) {
+	select {
+	case <-ctx.Done():
+		why = context.Cause(ctx).Error() // names the signal
+	case err = <-failed:
+		return fmt.Sprint(err), err
+	}
+	o.Unready()
+	wait := o.Config().Timeouts.Unready
+	if wait == 0 {
+		return why, nil
+	}
+	o.log.Info("not ready, but still serving", "why", why, "for", wait)
+	select {
+	case <-time.After(wait):
+	case err = <-failed:
+	}
+	return why, err
 }
 
 // shutdown lets requests finish for the drain time, then cuts them and waits for their handlers.

@@ -217,10 +217,14 @@ func (o *Orchestrator) expire(ctx context.Context) {
 	}
 }
 
+// Unready makes readiness fail from now on. New requests are still served, and each answer asks its client to
+// close the connection.
+func (o *Orchestrator) Unready() { o.ending.CompareAndSwap(0, unready) }
+
 // Drain stops admitting: new requests get 503, those that wait are refused, those that run go on. Readiness
 // fails from now on.
 func (o *Orchestrator) Drain() {
-	o.draining.Store(true)
+	o.ending.Store(draining)
 	o.queue.close()
 }
 

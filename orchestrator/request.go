@@ -46,7 +46,7 @@ func (q *request) abandon() {
 func (q *request) admit(inflight int64) *failure {
 	cfg := q.cfg
 	switch {
-	case q.draining.Load():
+	case q.ending.Load() == draining:
 		return refuse(kindDraining, site{phase: phaseAdmit})
 	case cfg.Limits.InFlight > 0 && inflight > int64(cfg.Limits.InFlight):
 		return refuse(kindTooMany, site{phase: phaseAdmit})

@@ -72,7 +72,8 @@ func (o *Orchestrator) trialSettings() trials.Settings {
 // newState makes what reads the state of the router.
 func (o *Orchestrator) newState() *observe.State {
 	return &observe.State{
-		Prefill: o.prefill, Decode: o.decode, Planner: o.planner, Fleet: o.fleet, Draining: o.draining.Load,
+		Prefill: o.prefill, Decode: o.decode, Planner: o.planner, Fleet: o.fleet,
+		Draining:  func() bool { return o.ending.Load() >= unready },
 		SplitOnly: func() bool { return o.Config().Local == config.LocalNever },
 		Traffic: func() observe.Traffic {
 			return observe.Traffic{

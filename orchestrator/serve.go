@@ -117,6 +117,9 @@ func (t *front) toClient(w http.ResponseWriter, r *http.Request) *client {
 		return c
 	}
 	cfg := t.snap.Load().cfg
+	if t.ending.Load() >= unready { // the next connection goes to another router
+		w.Header().Set("Connection", "close")
+	}
 	return &client{
 		ResponseWriter: w, rc: *http.NewResponseController(w), limit: cfg.Timeouts.ClientWrite,
 		timed: r.ProtoMajor >= 2, shows: &cfg.Response, count: t.m.Requests.Events,
@@ -154,7 +157,7 @@ var asking = []string{
 }
 
 func (t *front) healthz(w http.ResponseWriter, _ *http.Request) {
-	if t.draining.Load() {
+	if t.ending.Load() == draining {
 		writeJSON(w, http.StatusServiceUnavailable, `{"status":"draining"}`)
 		return
 	}

@@ -253,7 +253,8 @@ type Timeouts struct {
 	// Decode leg of an answer that is not streamed: to its whole answer.
 	Answer      time.Duration `yaml:"answer"`
 	ClientWrite time.Duration `yaml:"client_write"` // one write to a client that does not read
-	Drain       time.Duration `yaml:"drain"`        // at shutdown: streams may finish
+	Unready     time.Duration `yaml:"unready"`      // at shutdown: readiness fails, new requests are served
+	Drain       time.Duration `yaml:"drain"`        // then: streams may finish
 	Probe       time.Duration `yaml:"probe"`        // one scrape or probe of an engine
 }
 

@@ -96,7 +96,7 @@ func TestFull(t *testing.T) {
 	if got, want := c.Scoring.Links.Other, Bytes(1_250_000_000); got != want {
 		t.Errorf("links.other is %d, want %d", got, want)
 	}
-	if c.Timeouts.Queue != 10*time.Second || c.Timeouts.Drain != 0 {
+	if c.Timeouts.Queue != 10*time.Second || c.Timeouts.Unready != 5*time.Second || c.Timeouts.Drain != 0 {
 		t.Errorf("timeouts are %+v", c.Timeouts)
 	}
 }

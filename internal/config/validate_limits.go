@@ -43,6 +43,7 @@ func (ck *checker) timeouts(t Timeouts) {
 	} {
 		ck.longer("timeouts."+f.name, f.got, time.Millisecond)
 	}
+	ck.longer("timeouts.unready", t.Unready, 0)
 	ck.longer("timeouts.drain", t.Drain, 0)
 	if t.Connect > t.Prefill {
 		ck.add("timeouts.connect",
