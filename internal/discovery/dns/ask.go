@@ -27,9 +27,14 @@ const (
 	resolver = "/etc/resolv.conf"
 )
 
+// refusal is an answer without records, such as SERVFAIL, that says nothing of the name.
+type refusal string
+
+func (r refusal) Error() string { return "answers " + string(r) }
+
 // ask finds the addresses of a name at servers, or at those of the machine if there are none. Then the search
-// list of the machine counts, too. The error is errNothing only if every server that was asked has said so.
-func ask(ctx context.Context, servers []string, name string) (answer, error) {
+// list of the machine counts, too. last is the full name that was found the last time, or "".
+func ask(ctx context.Context, servers []string, name, last string) (answer, error) {
 	q := client{servers: servers}
 	names := []string{wire.Fqdn(name)}
 	if len(servers) == 0 {
@@ -42,13 +47,30 @@ func ask(ctx context.Context, servers []string, name string) (answer, error) {
 		}
 		names = c.NameList(name)
 	}
+	return q.search(ctx, names, last)
+}
+
+// search finds the addresses of the first of some full names that has any. A name that is refused is passed
+// over: a resolver may serve some domains of a search list and fail for others. The name that was found the
+// last time is not passed over, because a name behind it may belong to somebody else. A silent server ends
+// the search: it would be asked for the other names, too. The error is errNothing only if every server that
+// was asked has said so, for every name.
+func (q *client) search(ctx context.Context, names []string, last string) (answer, error) {
+	var refused error
 	for _, n := range names {
-		// An error ends the search: another name of the list may belong to somebody else.
-		if a, err := q.look(ctx, n); !errors.Is(err, errNothing) {
-			return a, err
+		a, err := q.look(ctx, n)
+		_, isRefusal := errors.AsType[refusal](err)
+		switch {
+		case err == nil:
+			a.name = n
+			return a, nil
+		case isRefusal && n != last:
+			refused = cmp.Or(refused, fmt.Errorf("%s: %w", n, err))
+		case !errors.Is(err, errNothing):
+			return answer{}, err
 		}
 	}
-	return answer{}, errNothing
+	return answer{}, cmp.Or(refused, errNothing)
 }
 
 // client asks some servers.
@@ -184,7 +206,7 @@ func (q *client) exchange(ctx context.Context, name string, kind uint16) (*wire.
 			case r.Rcode == wire.RcodeNameError:
 				return nil, errNothing
 			default:
-				err = fmt.Errorf("answers %s", cmp.Or(wire.RcodeToString[r.Rcode], strconv.Itoa(r.Rcode)))
+				err = refusal(cmp.Or(wire.RcodeToString[r.Rcode], strconv.Itoa(r.Rcode)))
 			}
 			failed = append(failed, fmt.Errorf("DNS server %s: %w", server, err))
 		}

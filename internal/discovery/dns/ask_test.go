@@ -18,7 +18,7 @@ import (
 func found(t *testing.T, s *dnstest.Server, url string) (string, time.Duration) {
 	t.Helper()
 	q := question{spec: config.Replica{URL: url}}
-	a, err := ask(t.Context(), []string{s.Addr}, q.host())
+	a, err := ask(t.Context(), []string{s.Addr}, q.host(), "")
 	if err != nil {
 		return err.Error(), 0
 	}
@@ -112,16 +112,55 @@ func TestServersThatFail(t *testing.T) {
 	t.Parallel()
 	bad, good := dnstest.Start(t), dnstest.Start(t)
 	bad.Fail(wire.RcodeServerFailure)
-	_, err := ask(t.Context(), []string{bad.Addr}, "d")
-	if want := "DNS server " + bad.Addr + ": answers SERVFAIL"; err == nil || err.Error() != want {
+	_, err := ask(t.Context(), []string{bad.Addr}, "d", "")
+	if want := "d.: DNS server " + bad.Addr + ": answers SERVFAIL"; err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}
 	good.Set(t, "d. 9 IN A 10.0.0.1")
-	if a, err := ask(t.Context(), []string{bad.Addr, good.Addr}, "d"); err != nil || len(a.targets) != 1 {
+	if a, err := ask(t.Context(), []string{bad.Addr, good.Addr}, "d", ""); err != nil || len(a.targets) != 1 {
 		t.Errorf("%v, %v: want the answer of the second server", a, err)
 	}
-	if _, err := ask(t.Context(), []string{good.Addr, bad.Addr}, "e"); !errors.Is(err, errNothing) {
+	if _, err := ask(t.Context(), []string{good.Addr, bad.Addr}, "e", ""); !errors.Is(err, errNothing) {
 		t.Errorf("error %v: want that of the first server", err)
+	}
+}
+
+// A domain of the search list that fails is passed over, so that it does not hide the name that works. Once a
+// name was found, its failure ends the search: the name behind it may be that of somebody else.
+func TestTheSearchPassesOverADomainThatFails(t *testing.T) {
+	t.Parallel()
+	s := dnstest.Start(t)
+	q := client{servers: []string{s.Addr}}
+	names := []string{"d.llm.", "d.corp.", "d."}
+	const own, other = "d.llm. 9 IN A 10.0.0.1", "d. 9 IN A 10.0.0.9"
+	for _, c := range []struct {
+		name    string
+		records []string
+		failing string
+		last    string
+		want    string // the name that is found, or the words in the error
+	}{
+		{"the first name works", []string{own, other}, "d.corp.", "", "d.llm."},
+		{"a domain in the middle fails", []string{other}, "d.corp.", "", "d."},
+		{"the first domain fails", []string{own, other}, "d.llm.", "", "d."},
+		{"and had worked before", []string{own, other}, "d.llm.", "d.llm.", "DNS server"},
+		{"and is back", []string{own, other}, "", "d.", "d.llm."},
+		{"a later name had worked", []string{own, other}, "d.llm.", "d.", "d."},
+		{"all that is left fails", nil, "d.corp.", "", "d.corp.: DNS server " + s.Addr + ": answers SERVFAIL"},
+	} {
+		s.Set(t, c.records...)
+		s.FailName(c.failing, wire.RcodeServerFailure)
+		a, err := q.search(t.Context(), names, c.last)
+		if got := a.name + fmt.Sprint(err); !strings.HasPrefix(got, c.want) {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+	}
+	s.Silence()
+	if _, err := q.search(t.Context(), names, ""); err == nil || errors.Is(err, errNothing) {
+		t.Errorf("error %v from a silent server", err)
+	}
+	if asked, _ := s.Asked(); asked[len(asked)-1] != "A d.llm." {
+		t.Errorf("a silent server was asked for %s, too", asked[len(asked)-1])
 	}
 }
 
@@ -148,7 +187,7 @@ func TestNamesHaveNoCase(t *testing.T) {
 		_ = server.Shutdown()
 		<-ended
 	}()
-	if a, err := ask(t.Context(), []string{packets.LocalAddr().String()}, "d.llm"); len(a.targets) != 1 {
+	if a, err := ask(t.Context(), []string{packets.LocalAddr().String()}, "d.llm", ""); len(a.targets) != 1 {
 		t.Errorf("%v, %v: want one address", a, err)
 	}
 }
@@ -161,7 +200,7 @@ func TestAskingEndsAtOnce(t *testing.T) {
 	ctx, cancel := contextThat(t, func() bool { asked, _ := s.Asked(); return len(asked) > 0 })
 	defer cancel()
 	began := time.Now()
-	if _, err := ask(ctx, []string{s.Addr}, "d"); err == nil || time.Since(began) > askTime/2 {
+	if _, err := ask(ctx, []string{s.Addr}, "d", ""); err == nil || time.Since(began) > askTime/2 {
 		t.Errorf("%v after %v", err, time.Since(began))
 	}
 }

@@ -28,7 +28,7 @@ import (
 
 // Source asks DNS for the names of a configuration. Safe for concurrent use.
 type Source struct {
-	ask func(ctx context.Context, servers []string, name string) (answer, error)
+	ask func(ctx context.Context, servers []string, name, last string) (answer, error)
 
 	mu      sync.Mutex // guards the following
 	names   map[string]*name
@@ -145,9 +145,9 @@ func (s *Source) startLocked(n *name) {
 func (s *Source) follow(ctx context.Context, n *name) {
 	for failures := 0; ctx.Err() == nil; {
 		s.mu.Lock()
-		servers := s.servers
+		servers, last := s.servers, n.answer.name
 		s.mu.Unlock()
-		a, err := s.ask(ctx, servers, n.host)
+		a, err := s.ask(ctx, servers, n.host, last)
 		if ctx.Err() != nil {
 			return
 		}

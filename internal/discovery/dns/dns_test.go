@@ -43,7 +43,7 @@ type script struct {
 	names []string
 }
 
-func (s *script) ask(_ context.Context, _ []string, name string) (answer, error) {
+func (s *script) ask(_ context.Context, _ []string, name, _ string) (answer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asked, s.names = append(s.asked, time.Since(s.began)), append(s.names, name)

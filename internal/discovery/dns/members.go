@@ -13,6 +13,7 @@ import (
 
 // answer is what DNS says of one name.
 type answer struct {
+	name    string // in full: with a domain of the search list
 	targets []target
 	ttl     time.Duration // how long the answer holds: the least of its records
 }

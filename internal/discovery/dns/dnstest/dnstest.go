@@ -21,9 +21,15 @@ type Server struct {
 	mu      sync.Mutex // guards the following
 	records map[string][]wire.RR
 	rcode   int  // of every answer, unless it is 0
+	failing fail // of the answers for one name
 	silent  bool // gives no answer
 	asked   []string
 	tcp     int
+}
+
+type fail struct {
+	name  string
+	rcode int
 }
 
 // Start runs a server until the test ends.
@@ -83,6 +89,7 @@ func (s *Server) Set(t testing.TB, lines ...string) {
 	defer s.mu.Unlock()
 	s.records = records
 	s.rcode, s.silent = 0, false
+	s.failing = fail{}
 }
 
 // Fail lets the server give answers with this code, until the next Set.
@@ -90,6 +97,13 @@ func (s *Server) Fail(rcode int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.rcode = rcode
+}
+
+// FailName lets the server give answers for one full name with this code, until the next Set.
+func (s *Server) FailName(name string, rcode int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failing = fail{name, rcode}
 }
 
 // Silence lets the server give no answer until the next Set.
@@ -130,6 +144,9 @@ func (s *Server) ServeDNS(w wire.ResponseWriter, q *wire.Msg) {
 	}
 	if !s.exists(asked.Name) {
 		m.Rcode = wire.RcodeNameError
+	}
+	if asked.Name == s.failing.name {
+		m.Rcode, m.Answer = s.failing.rcode, nil
 	}
 	if s.rcode != 0 {
 		m.Rcode, m.Answer = s.rcode, nil
