@@ -134,8 +134,8 @@ func New(cfg *config.Config, opt Options) (*Orchestrator, error) {
 	o.sources = discovery.New(o.log, o.panics, Sources(o.panics)...)
 	o.addRooms()
 	o.state = &stateFile{
-		log: o.log, planner: o.planner, fleet: o.fleet, disk: o.diskOf("state.file"), replace: opt.replaceState,
-		asked: make(chan chan error), soon: make(chan struct{}, 1),
+		log: o.log, planner: o.planner, fleet: o.fleet, sources: o.sources, disk: o.diskOf("state.file"),
+		replace: opt.replaceState, asked: make(chan chan error), soon: make(chan struct{}, 1),
 	}
 	if err := o.Apply(cfg); err != nil {
 		return nil, err

@@ -9,12 +9,12 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/discovery"
 	"github.com/tandem-router/tandem/internal/liveness"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/orchestrator/fleet"
@@ -29,7 +29,8 @@ import (
 type stateFile struct {
 	log     *slog.Logger
 	planner *planner.Planner
-	fleet   *fleet.Fleet // whose drains and distrusted engines are kept too
+	fleet   *fleet.Fleet   // whose drains and distrusted engines are kept too
+	sources *discovery.Set // whose members are kept too
 	disk    liveness.Disk
 	replace func(name string, data []byte) error // replaceFile, except in tests
 	asked   chan chan error                      // for run: write now, and return the result
@@ -85,6 +86,7 @@ type keptState struct {
 	Learned    planner.Learned    `json:"learned"`
 	Drained    []fleet.Drained    `json:"drained,omitempty"` // on command
 	Distrusted []replica.Distrust `json:"distrusted,omitempty"`
+	Found      *discovery.Kept    `json:"found,omitempty"`
 }
 
 // readState reads the state that an earlier process saved.
@@ -116,10 +118,10 @@ func readState(r io.Reader) (*keptState, error) {
 // restore reads the file, if one is named and there.
 func (s *stateFile) restore() {
 	cfg, _ := s.inForce()
-	name := cfg.File
-	if name == "" {
+	if cfg.File == "" {
 		return
 	}
+	name := cfg.File
 	found := make(chan *keptState, 1)
 	err := s.disk.Look(func() error {
 		kept, err := readStateFile(name)
@@ -140,6 +142,7 @@ func (s *stateFile) restore() {
 	s.mu.Unlock()
 	learned := &kept.Learned
 	s.fleet.HearDistrust(kept.Distrusted)
+	s.sources.Remember(kept.Found, now)
 	if age := now.Sub(learned.At); age > stateAge {
 		s.log.Warn("state file is ignored: all is learned anew", "file", name, "error", fmt.Errorf(
 			"it was written at %v, and is believed for %v", learned.At.Format(time.RFC3339), stateAge))
@@ -168,32 +171,6 @@ func readStateFile(name string) (*keptState, error) {
 }
 
 var errNoFile = errors.New("it is no file")
-
-// stateBehind returns the file that links called name lead to, existing or not. Something that is no file
-// must not be replaced: a rename would replace a device by a file.
-func stateBehind(name string) (string, error) {
-	for range maxLinks {
-		to, err := os.Readlink(name)
-		if err != nil {
-			break // it is none
-		}
-		if !filepath.IsAbs(to) {
-			to = filepath.Dir(name) + string(filepath.Separator) + to
-		}
-		name = to
-	}
-	info, err := os.Lstat(name)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return name, nil
-	case err == nil && !info.Mode().IsRegular():
-		err = errNoFile
-	}
-	return name, err
-}
-
-// maxLinks is how many links lead to a file at most, as in Linux.
-const maxLinks = 40
 
 // arrived lets replicas that joined begin with their saved values.
 func (s *stateFile) arrived(now time.Time) {
@@ -307,7 +284,7 @@ func (s *stateFile) known(now time.Time) ([]byte, error) {
 	s.mu.Lock()
 	kept := keptState{
 		Version: stateVersion, Learned: s.planner.Learned(now.UTC()), Drained: s.fleet.Drains(),
-		Distrusted: s.fleet.Distrusted(),
+		Distrusted: s.fleet.Distrusted(), Found: s.sources.Keep(now.UTC()),
 	}
 	if now.After(s.until) {
 		s.waiting, s.away = nil, nil
@@ -323,26 +300,4 @@ func (s *stateFile) known(now time.Time) ([]byte, error) {
 		err = fmt.Errorf("it would be larger than %d bytes", maxState)
 	}
 	return data, err
-}
-
-// replaceFile writes beside the file and renames, so that a reader finds the old file or the new one. A link
-// to the file stays a link.
-func replaceFile(name string, data []byte) error {
-	name, err := stateBehind(name)
-	if err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(filepath.Dir(name), ".tandem-state-*") // for nobody else to read
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), name)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -93,4 +94,50 @@ func TestMembersFoundInKubernetes(t *testing.T) {
 	f.ready(f.prefill[1:], f.decode[1:])
 
 	f.noClientNoticed(streams, l)
+}
+
+// A router that starts while the API server is away serves with the pods that its predecessor knew, and says
+// that they are old, until the API server answers. An engine of another model at the address of a pod is not
+// taken for it.
+func TestTheRouterStartsWithoutTheAPIServer(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, setting{engines: fast})
+	s := kubernetestest.Start(t)
+	token := filepath.Join(t.TempDir(), "token")
+	f.must(os.WriteFile(token, []byte("first"), 0o600))
+	for _, e := range f.engines() {
+		s.Put(podOf(e))
+	}
+	f.set.extra = fmt.Sprintf("state: {file: %q}\n"+
+		"discovery: {kubernetes: {namespace: llm, server: %q, token_file: %q, "+
+		"prefill: {selector: role=prefill}, decode: {selector: role=decode}}}",
+		filepath.Join(t.TempDir(), "state.json"), s.URL, token)
+	f.write(f.yaml(nil, nil))
+	f.found("fresh")
+	f.ready(f.prefill, f.decode)
+	f.router.signal(syscall.SIGTERM)
+	f.router.exit(10 * time.Second)
+
+	s.Refuse(http.StatusServiceUnavailable)
+	s.Remove("d1") // nobody hears that another pod has its address
+	d1 := f.decode[1]
+	d1.kill()
+	d1.args = append(d1.args, "--model", "other")
+	d1.back()
+	f.serve()
+	f.found("remembered")
+	f.ready(f.prefill, f.decode)
+	if n := f.metric("tandem_discovery_remembered"); n != 2 {
+		t.Errorf("%v questions have old answers by the metrics, want 2", n)
+	}
+	f.used(f.decode[0])
+	f.unused(d1)
+
+	s.Refuse(0)
+	f.found("fresh")
+	f.ready(f.prefill, f.decode[:1])
+	if n := f.metric("tandem_discovery_remembered"); n != 0 {
+		t.Errorf("%v questions have old answers by the metrics, want 0", n)
+	}
+	f.used(f.decode[0])
 }

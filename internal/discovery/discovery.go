@@ -13,6 +13,7 @@
 //     tell an empty answer from a bad one, as DNS, takes it for bad.
 //   - A question that has no answer yet takes nothing away: what a reload would remove from its pool stays
 //     until then. To a question that a reload asks newly, an empty answer is none.
+//   - Members that an earlier process found serve until their question is answered: see [Set.Remember].
 //   - A replica that is not found any more leaves as one that was taken out of the file: its running requests
 //     end.
 //
@@ -44,7 +45,7 @@ type Found struct {
 	config.Members // none while Waiting
 	State          State
 	Err            string    // why it is not Fresh; "" while nobody was asked
-	Since          time.Time // when the state began; zero while nobody was asked
+	Since          time.Time // when the state began; if Remembered, when a router last used the members
 	Left           []string  // what people should look at, such as what cannot be used, and why; for the log
 }
 
@@ -53,10 +54,14 @@ type State uint8
 
 // Waiting is the zero State.
 const (
-	Waiting State = iota // nobody has answered yet
-	Fresh                // the newest question was answered
-	Held                 // the newest question failed, and the last answer is kept
+	Waiting    State = iota // nobody has answered yet
+	Fresh                   // the newest question was answered
+	Held                    // the newest question failed, and the last answer is kept
+	Remembered              // nobody has answered yet, and an earlier process knew these members
 )
 
 // String returns the word for people and metrics.
-func (s State) String() string { return [...]string{"waiting", "fresh", "held"}[s] }
+func (s State) String() string { return [...]string{"waiting", "fresh", "held", "remembered"}[s] }
+
+// asked reports whether somebody has answered, or has failed to.
+func (f *Found) asked() bool { return f.State == Fresh || f.State == Held || f.Err != "" }

@@ -23,6 +23,7 @@ type Set struct {
 
 	mu      sync.Mutex // guards the following
 	inForce Joined
+	kept    *Kept              // by an earlier process, for questions without an answer
 	told    map[question]Found // as the log has it
 	applied chan struct{}      // closed and replaced by each Apply
 }
@@ -100,7 +101,7 @@ func (s *Set) WaitForRouters(ctx context.Context) {
 func (s *Set) wait(ctx context.Context, most time.Duration, counts func(Found) bool) {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
-	unasked := func(f Found) bool { return counts(f) && f.Since.IsZero() }
+	unasked := func(f Found) bool { return counts(f) && !f.asked() }
 	for ctx.Err() == nil {
 		s.mu.Lock()
 		wait, applied := slices.ContainsFunc(s.inForce.found, unasked), s.applied
@@ -135,10 +136,13 @@ func (s *Set) Join(file *config.Config) Joined {
 	for _, source := range s.sources {
 		j.found = append(j.found, source.Found(file)...)
 	}
-	j.join(nil)
 	s.mu.Lock()
-	before := s.inForce
+	before, kept := s.inForce, s.kept
 	s.mu.Unlock()
+	for i := range j.found {
+		kept.fill(file, &j.found[i])
+	}
+	j.join(nil)
 	former := before.former
 	if before.file != nil && before.file != file {
 		former = missing(before.Config, j.Config)
@@ -159,8 +163,8 @@ func (s *Set) Moves(j Joined) bool {
 	return !reflect.DeepEqual(old.Pools, now.Pools) || !slices.Equal(old.Routers.Peers, now.Routers.Peers)
 }
 
-// join puts the members into the configuration: new ones, then those of answers that are held, then former
-// ones.
+// join puts the members into the configuration: new ones, then those of answers that are held, then
+// remembered ones, then former ones.
 func (j *Joined) join(former []config.Members) {
 	byState := slices.Clone(j.found)
 	slices.SortStableFunc(byState, func(a, b Found) int { return cmp.Compare(a.State, b.State) })
@@ -187,7 +191,7 @@ func (j *Joined) noteUnmet(before Joined) {
 // waits reports whether a question for the pool has no answer yet, or none that counts.
 func (j *Joined) waits(pool string) bool {
 	return slices.ContainsFunc(j.found, func(f Found) bool {
-		return f.Pool == pool && (f.State == Waiting || j.unmet[f.question()])
+		return f.Pool == pool && (f.State == Waiting || f.State == Remembered || j.unmet[f.question()])
 	})
 }
 
@@ -230,6 +234,7 @@ func (s *Set) Apply(j Joined) {
 		}
 	}
 	s.told, s.inForce = told, j
+	s.kept = s.kept.unanswered(j)
 	close(s.applied)
 	s.applied = make(chan struct{})
 }
@@ -240,8 +245,14 @@ func (s *Set) tell(was, is Found) {
 	switch {
 	case is.Err != "" && was.Err == "" && is.State == Held:
 		log.Warn("discovery fails, the members found last stay", "members", len(is.Replicas), "error", is.Err)
+	case is.Err != "" && was.Err == "" && is.State == Remembered:
+		log.Warn("discovery fails, the members that an earlier process found serve", "members", len(is.Replicas),
+			"known_at", is.Since, "error", is.Err)
 	case is.Err != "" && was.Err == "":
 		log.Warn("discovery fails, and has found nothing yet", "error", is.Err)
+	case is.Err == "" && was.State == Remembered && is.State == Fresh:
+		log.Info("discovery has answered, what an earlier process found counts no more", "members",
+			len(is.Replicas))
 	case is.Err == "" && was.Err != "":
 		log.Info("discovery works again", "members", len(is.Replicas))
 	}
@@ -252,7 +263,8 @@ func (s *Set) tell(was, is Found) {
 	}
 	joined, left := without(is.Replicas, was.Replicas), without(was.Replicas, is.Replicas)
 	if len(joined)+len(left) > 0 {
-		log.Info("members found", "members", len(is.Replicas), "joined", ids(joined), "left", ids(left))
+		log.Info("members found", "members", len(is.Replicas), "state", is.State.String(), "joined", ids(joined),
+			"left", ids(left))
 	}
 }
 

@@ -140,6 +140,66 @@ func TestAnEmptyAnswerToANewQuestionTakesNothingAway(t *testing.T) {
 	step(with("p0", ""), "p0 | ", Fresh)
 }
 
+// What an earlier process found serves until its question is answered, and is told as old. Another file asks
+// other questions.
+func TestMembersOfAnEarlierProcess(t *testing.T) {
+	first, src, _ := tested(answer(Fresh, "decode", "http://d0", "http://d1"), answer(Fresh, "prefill"))
+	file := with("p0", "")
+	if first.Keep(time.Now()) != nil {
+		t.Error("something is kept before anything was found")
+	}
+	joined(first, file)
+	at := time.Now().Add(-keptFor / 2)
+	kept := first.Keep(at)
+
+	s, src, log := tested(answer(Waiting, "decode"), answer(Waiting, "prefill"))
+	src.found[0].Name = "qfresh" // as it was asked for before
+	s.Remember(kept, time.Now())
+	if len(s.changed) != 1 {
+		t.Error("the members are not joined at once")
+	}
+	step := func(file *config.Config, want string, state State) {
+		t.Helper()
+		got := joined(s, file)
+		if is := s.Found()[0]; got != want || is.State != state {
+			t.Errorf("%s by an answer that is %v, want %s and %v", got, is.State, want, state)
+		}
+	}
+	step(file, "p0 | d0 d1", Remembered)
+	src.found[0].Err = "connection refused"
+	step(file, "p0 | d0 d1", Remembered)
+	if is := s.Found()[0]; is.Err == "" || !is.Since.Equal(at) {
+		t.Errorf("found %+v, want the error and what time the members are of", is)
+	}
+	if again := s.Keep(at.Add(time.Minute)); len(again.Answers) != 1 {
+		t.Errorf("kept for the next process: %+v", again)
+	}
+	if text := log.String(); strings.Count(text, "an earlier process found serve") != 1 {
+		t.Errorf("not told once:\n%s", text)
+	}
+	step(with("p0", "d7"), "p0 | d7 d0 d1", Remembered) // a reload that asks the same
+	src.found[0] = answer(Fresh, "decode", "http://d1")
+	step(file, "p0 | d1", Fresh)
+	src.found[0].State, src.found[0].Replicas = Waiting, nil
+	step(file, "p0 | ", Waiting)
+
+	s, src, _ = tested(answer(Waiting, "decode"))
+	src.found[0].Name = "qfresh"
+	other := with("p0", "")
+	other.Discovery.DNS.Servers = []string{"10.0.0.10:53"}
+	s.Remember(kept, time.Now())
+	step(other, "p0 | ", Waiting)
+	step(file, "p0 | ", Waiting) // and what was passed over does not come back
+
+	s, src, log = tested(answer(Waiting, "decode"))
+	src.found[0].Name = "qfresh"
+	s.Remember(kept, at.Add(keptFor+time.Second))
+	step(file, "p0 | ", Waiting)
+	if !strings.Contains(log.String(), "too old") {
+		t.Errorf("not told:\n%s", log)
+	}
+}
+
 // What could not be applied is tried again, although no source has news.
 func TestMembersThatCannotBeUsedAreTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -212,7 +272,7 @@ func TestTheStartWaitsForRouters(t *testing.T) {
 		}
 		go func() {
 			time.Sleep(time.Second)
-			src.found[0].Since = time.Now()
+			src.found[0].Err = "SERVFAIL"
 			joined(s, with("", ""))
 		}()
 		s.WaitForRouters(t.Context())

@@ -142,6 +142,8 @@ var (
 		"Members in the newest good answer to a question of discovery.", perQuestion, nil)
 	descFailing = prometheus.NewDesc("tandem_discovery_failing", "Whether the newest answer to a question of "+
 		"discovery was not good, so that the members found last stay: 1 or 0.", perQuestion, nil)
+	descRemembered = prometheus.NewDesc("tandem_discovery_remembered", "Whether nobody has answered a question "+
+		"of discovery yet, so that the members that an earlier process found serve: 1 or 0.", perQuestion, nil)
 	descQueue   = prometheus.NewDesc("tandem_queue_waiting", "Requests that wait for decode room.", nil, nil)
 	descBacklog = prometheus.NewDesc("tandem_queue_backlog_seconds", "Time until all that wait for decode room "+
 		"should have found it. Beyond 4 s the newest of them are first.", nil, nil)
@@ -158,7 +160,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 		descBatches, descEvents, descApplied, descGaps, descLost, descReplays, descTimeouts, descRestarts,
 		descReconns, descAgain, descUnknown, descRank,
 		descBad, descSkewed, descIndexLag, descPeer, descStore, descMet, descDelay, descQueue, descBacklog,
-		descStall, descFound, descFailing,
+		descStall, descFound, descFailing, descRemembered,
 		descToken, descStep, descMost, descCuts, descRetrying, descBudget,
 		descAnswers, descHeld, descEvicted, descShared,
 	} {
@@ -182,6 +184,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	for _, f := range c.of.Found() {
 		e.gauge(descFound, float64(len(f.Replicas)), f.Source, f.Name, f.Pool)
 		e.gauge(descFailing, oneIf(f.Err != ""), f.Source, f.Name, f.Pool)
+		e.gauge(descRemembered, oneIf(f.State == discovery.Remembered), f.Source, f.Name, f.Pool)
 	}
 	c.answers(e)
 	c.links(e, now)
