@@ -22,9 +22,10 @@ import (
 
 // The rooms below get small values and functions of the router, never the router itself.
 
-// Sources makes the sources of members beside the file, for a router and for commands that ask them once.
+// Sources makes the sources of members beside the file, for a router and for commands that ask them once. Of
+// a replica that two sources find, the settings of the first source count: Kubernetes knows more than DNS.
 func Sources(guard panics.Guard) []discovery.Source {
-	return []discovery.Source{dns.New(guard), kubernetes.New(guard)}
+	return []discovery.Source{kubernetes.New(guard), dns.New(guard)}
 }
 
 // newMetrics makes the metrics in reg. Words of this package begin at 0 from here.

@@ -39,6 +39,9 @@ const (
 	Peers       = "routers" // no pool: other routers
 )
 
+// Former is the [Members.Source] of members that were in force, and whose question has no answer.
+const Former = "former"
+
 // Members are what a source beside the file has found for one question, such as a DNS name.
 type Members struct {
 	Source   string    // "dns"
@@ -48,9 +51,10 @@ type Members struct {
 }
 
 // With returns c with the found members behind its own; c stays unchanged. Earlier members win. A replica
-// that is in its pool already is left out in silence. A replica that contradicts an earlier member is left
-// out, and left has the reason. A replica whose name is taken or invalid goes by host:port. The result is as
-// valid as c.
+// that is in its pool already is left out in silence if the file or the same source has it; for two sources,
+// left says so once for each pair of questions. A replica that contradicts an earlier member is left out, and
+// left has the reason. A replica whose name is taken or invalid goes by host:port. The result is as valid
+// as c.
 func (c *Config) With(found ...Members) (joined *Config, left Problems) {
 	n := *c
 	n.Pools.Prefill.Replicas = slices.Clone(c.Pools.Prefill.Replicas)
@@ -60,12 +64,15 @@ func (c *Config) With(found ...Members) (joined *Config, left Problems) {
 	known.addPools(&checker{}, c.Pools)
 	for _, m := range found {
 		for _, r := range m.Replicas {
-			field := fmt.Sprintf("discovery.%s: %s: %s", m.Source, m.Name, r.ID())
+			is := member{question: m.question(), Replica: r}
+			is.field = fmt.Sprintf("discovery.%s: %s: %s", m.Source, m.Name, r.ID())
 			switch m.Pool {
 			case PoolPrefill:
-				left = append(left, known.join(member{"pools.prefill", field, r}, &n.Pools.Prefill)...)
+				is.pool = "pools.prefill"
+				left = left.with(known.join(is, &n.Pools.Prefill))
 			case PoolDecode:
-				left = append(left, known.join(member{"pools.decode", field, r}, &n.Pools.Decode)...)
+				is.pool = "pools.decode"
+				left = left.with(known.join(is, &n.Pools.Decode))
 			case Peers:
 				n.Routers.join(r.URL)
 			}
@@ -77,8 +84,8 @@ func (c *Config) With(found ...Members) (joined *Config, left Problems) {
 
 // join adds m to p, or says why it cannot.
 func (f *fleet) join(m member, p *Pool) Problems {
-	if twin, known := f.urls[canonical(m.URL)]; known && (twin.pool == m.pool || f.twice(m)) {
-		return nil
+	if twin := f.twin(m); twin != nil {
+		return twin.alsoFoundBy(m.question)
 	}
 	problems := f.fits(m)
 	if len(problems) > 0 && m.Name != "" {
@@ -101,11 +108,50 @@ func (f *fleet) fits(m member) Problems {
 	return ck.problems
 }
 
-// twice reports whether a member of m's pool has m's URL.
-func (f *fleet) twice(m member) bool {
-	return slices.ContainsFunc(f.members, func(o member) bool {
-		return o.pool == m.pool && canonical(o.URL) == canonical(m.URL)
-	})
+// twin returns the member of m's pool with m's URL, nil for none.
+func (f *fleet) twin(m member) *member {
+	url := canonical(m.URL)
+	switch first, known := f.urls[url]; {
+	case !known:
+		return nil
+	case first.pool == m.pool:
+		return &first
+	}
+	same := func(o member) bool { return o.pool == m.pool && canonical(o.URL) == url }
+	if at := slices.IndexFunc(f.members, same); at >= 0 {
+		return &f.members[at]
+	}
+	return nil
+}
+
+// alsoFoundBy says that another question finds m, too.
+func (m *member) alsoFoundBy(question string) Problems {
+	if m.question == question || m.question == "" || question == "" {
+		return nil
+	}
+	return Problems{{
+		Field: question, Message: "finds replicas that " + m.question + " finds, too, and their settings are those " +
+			"of the latter",
+		Fix: "take one of the two out of the file",
+	}}
+}
+
+// question is the field for the question that found m, with the question; "" for members of before.
+func (m *Members) question() string {
+	if m.Source == Former {
+		return ""
+	}
+	return fmt.Sprintf("discovery.%s: %s", m.Source, m.Name)
+}
+
+// with returns p with those of more that p does not have.
+func (p Problems) with(more Problems) Problems {
+	for _, one := range more {
+		if !slices.Contains(p, one) {
+			p = append(p, one)
+		}
+	}
+	return p
 }
 
 // join adds a router, unless it is there already.

@@ -18,7 +18,7 @@ func (ck *checker) dns(d DNS) {
 			field := fmt.Sprintf("discovery.dns.%s[%d]", side.pool, i)
 			ck.dnsReplica(field, side.pool, r)
 			if r.Events = (Events{}); r.URL != "" { // the same ports at other addresses
-				m := member{side.pool, field, r}
+				m := member{pool: side.pool, field: field, Replica: r}
 				known.contradictions(ck, m)
 				known.note(m)
 			}

@@ -16,6 +16,7 @@ func (ck *checker) fleet(p Pools) {
 // member is a replica with its pool and its own path in the file.
 type member struct {
 	pool, field string
+	question    string // that found the replica; "" for the file
 	Replica
 }
 
@@ -38,7 +39,7 @@ func (f *fleet) addPools(ck *checker, p Pools) {
 	}{{"pools.prefill", p.Prefill}, {"pools.decode", p.Decode}} {
 		for i, r := range side.pool.Replicas {
 			if r.URL != "" {
-				m := member{side.field, fmt.Sprintf("%s.replicas[%d]", side.field, i), r}
+				m := member{pool: side.field, field: fmt.Sprintf("%s.replicas[%d]", side.field, i), Replica: r}
 				f.contradictions(ck, m)
 				f.note(m)
 			}

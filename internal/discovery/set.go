@@ -198,7 +198,7 @@ func (j *Joined) waits(pool string) bool {
 // missing returns the members of before that now does not have.
 func missing(before, now *config.Config) []config.Members {
 	lost := func(pool string, before, now []config.Replica) config.Members {
-		return config.Members{Source: "former", Name: pool, Pool: pool, Replicas: without(before, now)}
+		return config.Members{Source: config.Former, Name: pool, Pool: pool, Replicas: without(before, now)}
 	}
 	return []config.Members{
 		lost(config.PoolPrefill, before.Pools.Prefill.Replicas, now.Pools.Prefill.Replicas),

@@ -86,6 +86,30 @@ func TestWhoWins(t *testing.T) {
 	}
 }
 
+// Two questions that find one engine are told once, with what to change; the file and what was in force
+// before are not meant.
+func TestTwoQuestionsFindOneEngine(t *testing.T) {
+	dns := answer(Fresh, "decode", "http://d0", "http://d1", "http://d2")
+	dns.Source = "dns"
+	s, _, log := tested(answer(Fresh, "decode", "http://d1", "http://d2"), dns)
+	file := with("", "d2")
+	for range 2 {
+		if got, want := joined(s, file), " | d2 d1 d0"; got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	const told = "discovery.dns: qfresh: finds replicas that discovery.test: qfresh finds, too, and their " +
+		"settings are those of the latter; take one of the two out of the file"
+	if text := log.String(); strings.Count(text, told) != 1 || strings.Count(text, "left out") != 1 {
+		t.Errorf("want once %q:\n%s", told, text)
+	}
+	s, _, log = tested(answer(Fresh, "decode", "http://d1"), answer(Waiting, "decode"))
+	joined(s, with("", "d0 d1"))
+	if got := joined(s, with("", "")); got != " | d1 d0" || strings.Contains(log.String(), "left out") {
+		t.Errorf("%s, and\n%s", got, log)
+	}
+}
+
 // A question without an answer removes nothing: the members of its pool stay until the first answer, and no
 // longer. Other pools are not concerned.
 func TestAQuestionWithoutAnAnswerTakesNothingAway(t *testing.T) {

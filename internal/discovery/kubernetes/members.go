@@ -71,6 +71,7 @@ type side struct {
 	pool     *poolSpec
 	name     string
 	matched  bool // some pod has the labels of the pool
+	joined   bool // and some joins
 	replicas []*config.Replica
 	left     []string
 	owners   map[string]*pod // by URL, of both sides
@@ -119,6 +120,7 @@ func (of *side) take(p *pod, joins bool) *config.Replica {
 	if !joins {
 		return nil
 	}
+	of.joined = true
 	number, err := p.portOf(of.pool.port)
 	if err != nil {
 		of.left = append(of.left, fmt.Sprintf("pod %s of the %s pool: %v", p.name, of.name, err))
@@ -138,8 +140,12 @@ func (of *side) take(p *pod, joins bool) *config.Replica {
 // found is what was gathered.
 func (of *side) found() found {
 	f := found{Members: of.question(), left: of.left}
-	if !of.matched {
-		f.left = append(f.left, "no pod matches "+f.Name)
+	switch {
+	case !of.matched:
+		f.left = append(f.left, fmt.Sprintf("no pod matches %s: set discovery.kubernetes.%s.selector to labels "+
+			"that kubectl get pods --show-labels shows", f.Name, of.name))
+	case !of.joined:
+		f.left = append(f.left, fmt.Sprintf("no pod of the %s pool is Ready yet; see kubectl describe pods", of.name))
 	}
 	for _, r := range of.replicas {
 		f.Replicas = append(f.Replicas, *r)

@@ -75,6 +75,11 @@ func specFor(t *testing.T, text string) *spec {
 	return s
 }
 
+// advice is what the log says to a selector that matches nothing.
+func advice(pool string) string {
+	return ": set discovery.kubernetes." + pool + ".selector to labels that kubectl get pods --show-labels shows"
+}
+
 // Each preset finds the engines of its platform's pods: the engine's port and not the sidecar's, leaders and
 // not workers, roles, revisions and slices.
 func TestPresets(t *testing.T) {
@@ -90,9 +95,9 @@ func TestPresets(t *testing.T) {
 		}},
 		{"llm-d.yaml", `preset: llm-d, selector: "llm-d.ai/model=other"`, []string{
 			`prefill left: no pod matches own: llm-d.ai/model=other,` +
-				`llm-d.ai/role in (both,encode-prefill,encode-prefill-decode,prefill,prefill-decode)`,
+				`llm-d.ai/role in (both,encode-prefill,encode-prefill-decode,prefill,prefill-decode)` + advice("prefill"),
 			`decode left: no pod matches own: llm-d.ai/model=other,` +
-				`llm-d.ai/role in (both,decode,encode-prefill-decode,prefill-decode)`,
+				`llm-d.ai/role in (both,decode,encode-prefill-decode,prefill-decode)` + advice("decode"),
 		}},
 		{"kserve.yaml", `preset: kserve, selector: app.kubernetes.io/name=llama`, []string{
 			"prefill llama-kserve-prefill-6c-a http://10.0.1.1:8000 at node-1",
@@ -267,6 +272,16 @@ func TestAPoolWithoutAReadyPodStaysInUse(t *testing.T) {
 		if got := lines(all); !slices.Equal(got, c.want) {
 			t.Errorf("%q %q: %q, want %q", c.d0, c.d1, got, c.want)
 		}
+	}
+}
+
+// Pods that match and have never been Ready are told: the pool is empty, and its selector is right.
+func TestNoPodIsReadyYet(t *testing.T) {
+	s := specFor(t, `decode: {selector: app=vllm}`)
+	all, _ := s.members(decodePods("d0 10.0.0.1", "d1 -"), nil)
+	want := []string{"decode left: no pod of the decode pool is Ready yet; see kubectl describe pods"}
+	if got := lines(all); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 
