@@ -6,6 +6,7 @@ package config
 
 import (
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -151,6 +152,22 @@ func (e Events) At(host string) Events {
 	e.Endpoint = strings.Replace(e.Endpoint, "//*:", "//"+host+":", 1)
 	e.Replay = strings.Replace(e.Replay, "//*:", "//"+host+":", 1)
 	return e
+}
+
+// OfRank returns e for a data-parallel rank, by vLLM's rule: rank r publishes at the port plus r
+// (distributed/kv_events.py, offset_endpoint_port).
+func (e Events) OfRank(rank int) Events {
+	e.Endpoint, e.Replay = offsetPort(e.Endpoint, rank), offsetPort(e.Replay, rank)
+	return e
+}
+
+func offsetPort(endpoint string, rank int) string {
+	at := strings.LastIndexByte(endpoint, ':')
+	port, err := strconv.Atoi(endpoint[at+1:])
+	if err != nil || port == 0 {
+		return endpoint
+	}
+	return endpoint[:at+1] + strconv.Itoa(port+rank)
 }
 
 // ClientTLS is how we speak TLS to engines.

@@ -130,9 +130,9 @@ func (m *member) alsoFoundBy(question string) Problems {
 		return nil
 	}
 	return Problems{{
-		Field: question, Message: "finds replicas that " + m.question + " finds, too, and their settings are those " +
-			"of the latter",
-		Fix: "take one of the two out of the file",
+		Field:   question,
+		Message: "finds replicas that " + m.question + " finds, too, and their settings are those of the latter",
+		Fix:     "take one of the two out of the file",
 	}}
 }
 

@@ -11,9 +11,18 @@ type Kubernetes struct {
 	Revision  string `yaml:"revision"` // key of the label with the revision: only equal revisions pair
 	HTTPS     bool   `yaml:"https"`    // the engines speak TLS
 
+	Place NodeLabels `yaml:"place"` // where the engines stand, besides their nodes
+
 	Server    string `yaml:"server"`     // URL of the API server; "" is the cluster that the router runs in
 	TokenFile string `yaml:"token_file"` // bearer token for Server, read again when it changes
 	CA        string `yaml:"ca"`         // PEM file with the roots for Server's certificate
+}
+
+// NodeLabels are keys of labels of nodes, whose values are the place of the pods there. With such a
+// key the router reads nodes, which takes a ClusterRole.
+type NodeLabels struct {
+	Rack string `yaml:"rack"`
+	Zone string `yaml:"zone"`
 }
 
 // Pods says which pods are the replicas of a pool, and which of their ports is the engine's.
@@ -22,7 +31,14 @@ type Pods struct {
 	// Name or number of a port, or the name of the container with the port; "" is the preset's port, or else
 	// the first port of the first container.
 	Port string `yaml:"port"`
+	// Engines of a pod, at Port and the ports behind it: data-parallel ranks with a port each. 0 is as many as
+	// the pod's annotation says, or 1.
+	Ranks  int    `yaml:"ranks"`
+	Events Events `yaml:"events"` // with * for the pod's address; rank r is at port+r
 }
+
+// MostRanks is the most engines that a pod can have.
+const MostRanks = 64
 
 // Enabled reports whether the configuration looks for pods.
 func (k *Kubernetes) Enabled() bool {

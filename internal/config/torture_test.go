@@ -68,7 +68,8 @@ var free = []string{"host", "rack", "zone", "topic", "ca", "server_name", "file"
 func drawFields(t *rapid.T, v reflect.Value, path string) {
 	for k, at := range fieldsOf(v.Type()) {
 		f, field := v.FieldByIndex(at.Index), join(path, k)
-		if k == "shared" || f.Kind() == reflect.String && !slices.Contains(free, k) || path == "tracing" {
+		if k == "shared" || f.Kind() == reflect.String && !slices.Contains(free, k) || path == "tracing" ||
+			path == "discovery" {
 			continue
 		}
 		switch {

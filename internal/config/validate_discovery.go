@@ -40,13 +40,18 @@ func (ck *checker) dnsReplica(field, pool string, r Replica) {
 			"leave it out: replicas go by host:port, or by the host names of SRV records")
 		r.Name = ""
 	}
-	if e := r.Events.Endpoint; e != "" && e == r.Events.At("host").Endpoint {
-		ck.add(field+".events.endpoint", fmt.Sprintf("%q is one address for all replicas", e),
-			"write tcp://*:5557 with the port of your engines; each replica's address takes the place of *")
-	}
+	ck.eventsOfMany(field, r.Events)
 	r.Events = r.Events.At("host")
 	ck.replica(field, r)
 	ck.dnsName(field+".url", r.URL, "pools."+pool+".replicas")
+}
+
+// eventsOfMany wants an endpoint that is another one for each replica.
+func (ck *checker) eventsOfMany(field string, e Events) {
+	if e.Endpoint != "" && e.Endpoint == e.At("host").Endpoint {
+		ck.add(field+".events.endpoint", fmt.Sprintf("%q is one address for all replicas", e.Endpoint),
+			"write tcp://*:5557 with the port of your engines; each replica's address takes the place of *")
+	}
 }
 
 // dnsName wants a name that DNS can be asked for; an address belongs into the field called instead.

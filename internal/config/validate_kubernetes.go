@@ -22,10 +22,9 @@ func (ck *checker) kubernetes(k *Kubernetes) {
 	if why := validation.IsDNS1123Label(k.Namespace); k.Namespace != "" && len(why) > 0 {
 		ck.add(field+".namespace", fmt.Sprintf("%q is not a namespace", k.Namespace), "write its name")
 	}
-	if why := validation.IsQualifiedName(k.Revision); k.Revision != "" && len(why) > 0 {
-		ck.add(field+".revision", fmt.Sprintf("%q is not the key of a label", k.Revision),
-			"write the key of the label, such as example.com/revision")
-	}
+	ck.labelKey(field+".revision", k.Revision, "example.com/revision")
+	ck.labelKey(field+".place.rack", k.Place.Rack, "topology.kubernetes.io/rack")
+	ck.labelKey(field+".place.zone", k.Place.Zone, "topology.kubernetes.io/zone")
 	switch k.Preset {
 	case "", PresetLeaderWorkerSet, PresetProductionStack:
 		if k.Prefill.Selector == "" && k.Decode.Selector == "" {
@@ -39,6 +38,14 @@ func (ck *checker) kubernetes(k *Kubernetes) {
 		}
 	}
 	ck.apiServer(field, k)
+}
+
+// labelKey wants the key of a label, or nothing.
+func (ck *checker) labelKey(field, key, example string) {
+	if why := validation.IsQualifiedName(key); key != "" && len(why) > 0 {
+		ck.add(field, fmt.Sprintf("%q is not the key of a label", key),
+			"write the key of the label, such as "+example)
+	}
 }
 
 // apiServer wants an address with its credentials, or neither.
@@ -57,6 +64,9 @@ func (ck *checker) apiServer(field string, k *Kubernetes) {
 
 func (ck *checker) pods(field string, p Pods) {
 	ck.selector(field+".selector", p.Selector)
+	ck.between(field+".ranks", p.Ranks, 0, MostRanks)
+	ck.eventsOfMany(field, p.Events)
+	ck.events(field, p.Events.At("host"))
 	if n, err := strconv.Atoi(p.Port); err == nil {
 		ck.between(field+".port", n, 1, 65535)
 	} else if why := validation.IsDNS1123Label(p.Port); p.Port != "" && len(why) > 0 {

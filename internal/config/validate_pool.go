@@ -50,18 +50,23 @@ func (ck *checker) replica(field string, r Replica) {
 		ck.add(field+".name", fmt.Sprintf("%q is not a name", r.Name),
 			`use letters, digits, ".", "-", "_" and ":", at most 128`)
 	}
-	if strings.HasPrefix(r.Events.Endpoint, "/") {
+	ck.events(field, r.Events)
+}
+
+// events checks where block events come from.
+func (ck *checker) events(field string, e Events) {
+	if strings.HasPrefix(e.Endpoint, "/") {
 		ck.add(field+".events.endpoint",
-			fmt.Sprintf("%q is a path: KV events over HTTP were removed", r.Events.Endpoint),
+			fmt.Sprintf("%q is a path: KV events over HTTP were removed", e.Endpoint),
 			"write the ZMQ address tcp://host:port, or set index: approximate for this pool")
 	} else {
-		ck.zmq(field+".events.endpoint", r.Events.Endpoint)
+		ck.zmq(field+".events.endpoint", e.Endpoint)
 	}
-	ck.zmq(field+".events.replay", r.Events.Replay)
-	if r.Events.Endpoint == "" && (r.Events.Replay != "" || r.Events.Topic != "") {
+	ck.zmq(field+".events.replay", e.Replay)
+	if e.Endpoint == "" && (e.Replay != "" || e.Topic != "") {
 		ck.add(field+".events", "has no endpoint", "set endpoint too, or leave events out to ask the engine")
 	}
-	if r.Events.Replay != "" && r.Events.Replay == r.Events.Endpoint {
+	if e.Replay != "" && e.Replay == e.Endpoint {
 		ck.add(field+".events.replay", "is the endpoint of the live events",
 			"replay is a second port of the engine")
 	}

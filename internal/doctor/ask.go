@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/tandem-router/tandem/internal/config"
@@ -188,7 +187,8 @@ func (s *server) listenAt(t *told, rank, index int) (source kvevents.Source, own
 	case !s.follows():
 		return kvevents.Source{Rank: rank}, true
 	case e.Endpoint != "":
-		found := engine.EventSource(s.host, offsetPort(e.Endpoint, index), offsetPort(e.Replay, index), e.Topic)
+		e = e.OfRank(index)
+		found := engine.EventSource(s.host, e.Endpoint, e.Replay, e.Topic)
 		return kvevents.Source{Endpoint: found.Endpoint, Replay: found.Replay, Topic: found.Topic, Rank: rank}, true
 	case t == nil || !t.Enabled || t.Publisher != "zmq" || t.Endpoint == "":
 		return kvevents.Source{Rank: rank}, false
@@ -200,15 +200,4 @@ func (s *server) listenAt(t *told, rank, index int) (source kvevents.Source, own
 // follows reports whether the configuration lets Tandem follow events.
 func (s *server) follows() bool {
 	return s.pool.Index != config.IndexOff && s.pool.Index != config.IndexApproximate
-}
-
-// offsetPort is vLLM's rule for data-parallel ranks: rank r publishes at the port plus r
-// (distributed/kv_events.py, offset_endpoint_port).
-func offsetPort(endpoint string, rank int) string {
-	at := strings.LastIndexByte(endpoint, ':')
-	port, err := strconv.Atoi(endpoint[at+1:])
-	if err != nil || port == 0 {
-		return endpoint
-	}
-	return endpoint[:at+1] + strconv.Itoa(port+rank)
 }

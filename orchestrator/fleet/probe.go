@@ -154,26 +154,10 @@ func (w *Watcher) eventsLocked(fact replica.Facts, rank, ranks int) replica.Even
 	case strings.HasPrefix(e.Endpoint, "/") && ranks > 1:
 		return replica.EventSource{} // one stream for all ranks, which does not tell the ranks apart
 	case e.Endpoint != "":
-		return engine.EventSource(w.host, offsetPort(e.Endpoint, rank), offsetPort(e.Replay, rank), e.Topic)
+		e = e.OfRank(rank)
+		return engine.EventSource(w.host, e.Endpoint, e.Replay, e.Topic)
 	}
 	return fact.Events
-}
-
-// offsetPort is vLLM's rule for data-parallel ranks: rank r publishes at the port plus r
-// (distributed/kv_events.py, offset_endpoint_port).
-func offsetPort(endpoint string, rank int) string {
-	if rank == 0 || endpoint == "" {
-		return endpoint
-	}
-	i := len(endpoint)
-	for i > 0 && endpoint[i-1] >= '0' && endpoint[i-1] <= '9' {
-		i--
-	}
-	port, err := strconv.Atoi(endpoint[i:])
-	if err != nil || port == 0 {
-		return endpoint
-	}
-	return endpoint[:i] + strconv.Itoa(port+rank)
 }
 
 // unmeasured reports whether the engine could not tell its metrics when it was probed. Its start and its

@@ -126,7 +126,7 @@ func (s *Source) startLocked(f *following) {
 // follow asks the API server until ctx ends.
 func (s *Source) follow(ctx context.Context, f *following) {
 	w := &watcher{
-		spec: f.spec,
+		spec: f.spec, panics: s.runner.Panics,
 		heard: func(err error) {
 			if ctx.Err() == nil {
 				s.note(f, err, time.Now())

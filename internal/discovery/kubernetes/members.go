@@ -2,9 +2,7 @@ package kubernetes
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -36,10 +34,8 @@ func (s *spec) members(pods []*pod, was map[string]bool) (all []found, is map[st
 		}
 		joins := p.ip != "" && (was[p.uid] || p.ready && !p.deleting)
 		a, b := prefill.take(p, joins), decode.take(p, joins)
-		if a != nil && b != nil {
-			two(a, b)
-		}
-		if a != nil || b != nil {
+		two(a, b)
+		if len(a)+len(b) > 0 {
 			is[p.uid] = true
 		}
 	}
@@ -111,8 +107,8 @@ func keepInUse(prefill, decode *side) {
 // asked reports whether the pool is to have pods.
 func (of *side) asked() bool { return len(of.pool.any) > 0 }
 
-// take adds p if it belongs to the pool and joins, and returns its replica.
-func (of *side) take(p *pod, joins bool) *config.Replica {
+// take adds p if it belongs to the pool and joins, and returns its replicas, one for each rank.
+func (of *side) take(p *pod, joins bool) (taken []*config.Replica) {
 	if !of.pool.matches(p.labels) {
 		return nil
 	}
@@ -121,20 +117,27 @@ func (of *side) take(p *pod, joins bool) *config.Replica {
 		return nil
 	}
 	of.joined = true
-	number, err := p.portOf(of.pool.port)
+	ranks, err := p.ranksOf(of.pool)
 	if err != nil {
-		of.left = append(of.left, fmt.Sprintf("pod %s of the %s pool: %v", p.name, of.name, err))
-		return nil
+		of.tell(p, "%v", err)
 	}
-	r := of.replica(p, number)
-	if owner := of.owners[r.URL]; owner != nil && owner != p {
-		of.left = append(of.left, fmt.Sprintf("pod %s of the %s pool: pod %s has its address %s; delete the pod "+
-			"that does not run any more", p.name, of.name, owner.name, r.URL))
-		return nil
+	for _, at := range ranks {
+		r := of.replica(p, at)
+		if owner := of.owners[r.URL]; owner != nil && owner != p {
+			of.tell(p, "pod %s has its address %s; delete the pod that does not run any more", owner.name, r.URL)
+			continue
+		}
+		of.owners[r.URL] = p
+		taken = append(taken, r)
 	}
-	of.owners[r.URL] = p
-	of.replicas = append(of.replicas, r)
-	return r
+	of.replicas = append(of.replicas, taken...)
+	return taken
+}
+
+// tell notes what people should look at in a pod.
+func (of *side) tell(p *pod, format string, args ...any) {
+	why := fmt.Sprintf(format, args...)
+	of.left = append(of.left, fmt.Sprintf("pod %s of the %s pool: %s", p.name, of.name, why))
 }
 
 // found is what was gathered.
@@ -145,7 +148,8 @@ func (of *side) found() found {
 		f.left = append(f.left, fmt.Sprintf("no pod matches %s: set discovery.kubernetes.%s.selector to labels "+
 			"that kubectl get pods --show-labels shows", f.Name, of.name))
 	case !of.joined:
-		f.left = append(f.left, fmt.Sprintf("no pod of the %s pool is Ready yet; see kubectl describe pods", of.name))
+		f.left = append(f.left, fmt.Sprintf("no pod of the %s pool is Ready yet; see kubectl describe pods",
+			of.name))
 	}
 	for _, r := range of.replicas {
 		f.Replicas = append(f.Replicas, *r)
@@ -168,21 +172,37 @@ func (of *side) question() config.Members {
 }
 
 // two marks the replicas of a pod that is in both pools: one engine, or an engine for each pool.
-func two(p, d *config.Replica) {
-	if p.URL == d.URL {
-		p.Shared, d.Shared = true, true
-		return
+func two(prefill, decode []*config.Replica) {
+	byURL := map[string]*config.Replica{}
+	for _, p := range prefill {
+		byURL[p.URL] = p
 	}
-	p.Name, d.Name = "", ""
+	for _, d := range decode {
+		if p := byURL[d.URL]; p != nil {
+			p.Shared, d.Shared = true, true
+		} else if len(prefill) > 0 {
+			d.Name = ""
+		}
+	}
+	for _, p := range prefill {
+		if !p.Shared && len(decode) > 0 {
+			p.Name = ""
+		}
+	}
 }
 
-func (s *spec) replica(p *pod, number int32) *config.Replica {
-	r := &config.Replica{
-		Name: p.name, Drain: p.deleting || !p.ready,
-		URL:   s.scheme + "://" + net.JoinHostPort(p.ip, strconv.Itoa(int(number))),
-		Place: config.Place{Host: p.node}, Revision: p.labels[s.revision],
+func (of *side) replica(p *pod, at rank) *config.Replica {
+	host := p.ip
+	if strings.Contains(host, ":") {
+		host = "[" + host + "]"
 	}
-	if slice := p.labels[s.slice]; slice != "" {
+	r := &config.Replica{
+		Name: p.name + at.suffix, Drain: p.deleting || !p.ready,
+		URL:    of.scheme + "://" + host + ":" + strconv.Itoa(at.port),
+		Place:  config.Place{Host: p.node, Rack: p.place.Rack, Zone: p.place.Zone},
+		Events: of.pool.events.OfRank(at.number).At(host), Revision: p.labels[of.revision],
+	}
+	if slice := p.labels[of.slice]; slice != "" && r.Place.Rack == "" {
 		r.Place.Rack = p.labels[setName] + "/" + slice
 	}
 	if len(r.Name) > longestName {
@@ -193,33 +213,3 @@ func (s *spec) replica(p *pod, number int32) *config.Replica {
 
 // longestName is what the configuration takes; Kubernetes takes names of up to 253 characters.
 const longestName = 128
-
-// portOf finds a port: by number, by its name, or by the name of its container. Without a name it is the
-// first port that is not a sidecar's.
-func (p *pod) portOf(name string) (int32, error) {
-	if n, err := strconv.ParseUint(name, 10, 16); err == nil {
-		return int32(n), nil
-	}
-	for _, fits := range []func(*port) bool{
-		func(at *port) bool { return at.name == name && name != "" },
-		func(at *port) bool { return at.container == name },
-		func(at *port) bool { return name == "" && !at.sidecar },
-	} {
-		if i := slices.IndexFunc(p.ports, func(at port) bool { return fits(&at) }); i >= 0 {
-			return p.ports[i].number, nil
-		}
-	}
-	if name == "" {
-		return 0, errors.New("no container declares a port; set port to the number of the engine's port")
-	}
-	return 0, fmt.Errorf("no port and no container with a port is called %q; the ports are %s; "+
-		"set port to one of them, or to a number", name, p.listPorts())
-}
-
-func (p *pod) listPorts() string {
-	var all []string
-	for _, at := range p.ports {
-		all = append(all, fmt.Sprintf("%s %d of container %s", cmp.Or(at.name, "unnamed"), at.number, at.container))
-	}
-	return cmp.Or(strings.Join(all, ", "), "none")
-}

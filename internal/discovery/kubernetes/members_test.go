@@ -275,6 +275,69 @@ func TestAPoolWithoutAReadyPodStaysInUse(t *testing.T) {
 	}
 }
 
+// The ranks of a pod are replicas at the ports behind the first one, as the configuration or the annotation
+// says. The annotation of a pod with a sidecar names the sidecar's ports. One that cannot be used takes
+// nobody away.
+func TestRanks(t *testing.T) {
+	one := []string{"decode d0 http://10.0.0.1:8200 at "}
+	two := []string{
+		"decode d0-rank-0 http://10.0.0.1:8200 at ", "decode d0-rank-1 http://10.0.0.1:8201 at ",
+	}
+	for _, c := range []struct {
+		ranks, active string // - for no annotation
+		want          []string
+		told          string
+	}{
+		{"0", "-", one, ""},
+		{"2", "-", two, ""},
+		{"0", "8200, 8201", two, ""},
+		{"0", "8001,8000", two, ""}, // of the sidecar
+		{"2", "8001", two[1:], ""},
+		{"0", "8001", two[1:], ""},
+		{"2", "8000,8001,8002", two, ""},
+		{"0", "8000", one, ""},
+		{"0", "", nil, ""}, // no rank serves yet
+		{"0", "8000;8001", one, "write numbers of ports, such as 8000,8001"},
+		{"2", "9000", two, "ports of no sidecar and not those from 8200 on; the ports are engine 8200"},
+	} {
+		s := specFor(t, `decode: {selector: app=vllm, ranks: `+c.ranks+`, events: {endpoint: "tcp://*:5557"}}`)
+		pods := decodePods("d0 10.0.0.1 r")
+		pods[0].ports = []port{
+			{name: "engine", number: 8200}, {name: "a", number: 8000, sidecar: true}, {number: 8001, sidecar: true},
+		}
+		if c.active != "-" {
+			pods[0].active = &c.active
+		}
+		all, is := s.members(pods, nil)
+		got := lines(all)
+		if n := len(c.want); c.told == "" && len(got) != n || !slices.Equal(got[:min(n, len(got))], c.want) ||
+			is["d0"] != (n > 0) || !strings.Contains(strings.Join(got[min(n, len(got)):], ""), c.told) {
+			t.Errorf("%s ranks, annotation %q: %q, want %q and %q", c.ranks, c.active, got, c.want, c.told)
+		}
+		for _, r := range all[0].Replicas {
+			_, port, _ := strings.Cut(r.URL, ":82")
+			want := "tcp://10.0.0.1:" + map[string]string{"00": "5557", "01": "5558"}[port]
+			if r.Events.Endpoint != want {
+				t.Errorf("%s has its events at %s, want %s", r.ID(), r.Events.Endpoint, want)
+			}
+		}
+	}
+}
+
+// The ranks of a pod in both pools are one engine each.
+func TestRanksInBothPools(t *testing.T) {
+	s := specFor(t, `prefill: {selector: app=vllm, ranks: 2}, decode: {selector: app=vllm, ranks: 3}`)
+	all, _ := s.members(decodePods("x 10.0.0.1 r"), nil)
+	want := []string{
+		"prefill x-rank-0 http://10.0.0.1:8000 at , shared", "prefill x-rank-1 http://10.0.0.1:8001 at , shared",
+		"decode 10.0.0.1:8002 http://10.0.0.1:8002 at ",
+		"decode x-rank-0 http://10.0.0.1:8000 at , shared", "decode x-rank-1 http://10.0.0.1:8001 at , shared",
+	}
+	if got := lines(all); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 // Pods that match and have never been Ready are told: the pool is empty, and its selector is right.
 func TestNoPodIsReadyYet(t *testing.T) {
 	s := specFor(t, `decode: {selector: app=vllm}`)

@@ -6,6 +6,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/tandem-router/tandem/internal/config"
 )
 
 // apiPod is a pod in the form of the API, with the fields that discovery needs.
@@ -46,6 +48,33 @@ type apiPodList struct {
 	Items []apiPod `json:"items"`
 }
 
+// apiNode is a node in the form of the API, with its labels.
+type apiNode struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+}
+
+type apiNodeList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata"`
+
+	Items []apiNode `json:"items"`
+}
+
+// DeepCopyObject implements [runtime.Object].
+func (n *apiNode) DeepCopyObject() runtime.Object {
+	c := *n
+	n.ObjectMeta.DeepCopyInto(&c.ObjectMeta)
+	return &c
+}
+
+// DeepCopyObject implements [runtime.Object].
+func (l *apiNodeList) DeepCopyObject() runtime.Object {
+	c := *l
+	c.Items = slices.Clone(l.Items)
+	return &c
+}
+
 // DeepCopyObject implements [runtime.Object]. Nothing writes into the lists of a pod, so copies share them.
 func (p *apiPod) DeepCopyObject() runtime.Object {
 	c := *p
@@ -64,10 +93,12 @@ func (l *apiPodList) DeepCopyObject() runtime.Object {
 type pod struct {
 	name, uid, ip, node string
 	labels              labels.Set
-	ports               []port // in the order of the manifest, sidecars last
+	place               config.Place // rack and zone of the node, where they are asked for
+	ports               []port       // in the order of the manifest, sidecars last
 	ready               bool
-	deleting            bool // its deletion has begun
-	ended               bool // its containers have ended for good
+	deleting            bool    // its deletion has begun
+	ended               bool    // its containers have ended for good
+	active              *string // the annotation with the ports of its ranks; nil for none
 }
 
 // port is a port that a container declares.
@@ -96,5 +127,10 @@ func podOf(p *apiPod) *pod {
 	}
 	add(p.Spec.Containers, false)
 	add(p.Spec.InitContainers, true)
+	for _, key := range []string{formerActivePorts, activePorts} {
+		if text, ok := p.Annotations[key]; ok {
+			is.active = &text
+		}
+	}
 	return is
 }

@@ -15,13 +15,16 @@ type spec struct {
 	prefill, decode poolSpec
 	revision        string // key of the label; "" for none
 	slice           string // key of the label whose equal values stand close together; "" for none
+	place           config.NodeLabels
 	scheme          string
 }
 
 // poolSpec says which pods are replicas of a pool. A pool without selectors has none.
 type poolSpec struct {
-	any  []labels.Selector // alternatives
-	port string            // name or number of a port, or the name of its container; "" for the first
+	any    []labels.Selector // alternatives
+	port   string            // name or number of a port, or the name of its container; "" for the first
+	ranks  int               // engines of a pod; 0 is as the annotation says, or 1
+	events config.Events     // with * for the pod's address; not of a rank
 }
 
 // matches reports whether a pod with these labels is a replica of the pool.
@@ -90,7 +93,7 @@ var presets = map[string]preset{
 func specOf(k *config.Kubernetes, namespace string) (*spec, error) {
 	known := presets[k.Preset]
 	s := &spec{
-		namespace: namespace, revision: known.revision, slice: known.slice, scheme: "http",
+		namespace: namespace, revision: known.revision, slice: known.slice, place: k.Place, scheme: "http",
 	}
 	if k.Namespace != "" {
 		s.namespace = k.Namespace
@@ -113,7 +116,7 @@ func specOf(k *config.Kubernetes, namespace string) (*spec, error) {
 }
 
 func poolOf(p config.Pods, roles []string, port string) (poolSpec, error) {
-	of := poolSpec{port: port}
+	of := poolSpec{port: port, ranks: p.Ranks, events: p.Events}
 	if p.Port != "" {
 		of.port = p.Port
 	}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -20,13 +20,23 @@ import (
 	"k8s.io/client-go/transport"
 
 	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/panics"
 )
 
 // patience is how long the API server may take for an answer, and for the end of a watch.
 const patience = 30 * time.Second
 
-// clientFor makes a client that knows pods and nothing else: the types of the whole core API would make the
-// binary larger by megabytes. The error says what to change.
+// The pauses between two questions to an API server that refuses them. They double up to mostPause, so that a
+// server that is back is noticed after mostPause at the latest. client-go adds the jitter to its cap.
+const (
+	leastPause   = time.Second / 2
+	mostPause    = 5 * time.Second
+	slowestPause = 30 * time.Second // for nodes, which may be forbidden for ever
+	pauseJitter  = 1                // times a pause, at most, is added: routers do not ask in step
+)
+
+// clientFor makes a client that knows pods and nodes and nothing else: the types of the whole core API would
+// make the binary larger by megabytes. The error says what to change.
 func clientFor(k *config.Kubernetes, namespace string) (rest.Interface, error) {
 	if namespace == "" {
 		return nil, errors.New("discovery.kubernetes.namespace is missing, and this process does not run in " +
@@ -48,62 +58,108 @@ func clientFor(k *config.Kubernetes, namespace string) (rest.Interface, error) {
 		)
 		c.BearerToken, c.BearerTokenFile = "", ""
 	}
+	return podClient(c)
+}
+
+// podClient makes a client of the API server of c.
+func podClient(c *rest.Config) (rest.Interface, error) {
 	scheme, v1 := runtime.NewScheme(), schema.GroupVersion{Version: "v1"}
 	scheme.AddKnownTypeWithName(v1.WithKind("Pod"), &apiPod{})
 	scheme.AddKnownTypeWithName(v1.WithKind("PodList"), &apiPodList{})
+	scheme.AddKnownTypeWithName(v1.WithKind("Node"), &apiNode{})
+	scheme.AddKnownTypeWithName(v1.WithKind("NodeList"), &apiNodeList{})
 	metav1.AddToGroupVersion(scheme, v1)
 	c.APIPath, c.GroupVersion = "/api", &v1
 	c.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	c.UserAgent = "tandem"
 	c.WarningHandler = rest.NoWarnings{}
-	c.QPS = -1 // one list and one watch: the reflector paces itself
+	c.QPS = -1 // few lists and watches: the reflector paces itself
 	return rest.RESTClientFor(c)
 }
 
-// watcher asks for the pods of a spec. It calls its functions from one goroutine at a time.
+// watcher asks for the pods of a spec, and for the nodes if places are wanted. It calls its functions from
+// one goroutine at a time.
 type watcher struct {
-	spec  *spec
-	heard func(error)   // the result of each question to the API server, nil for an answer
-	found func([]found) // all members, when the pods have been listed and when members have changed
+	spec   *spec
+	panics panics.Guard
+	heard  func(error)   // the result of each question for pods, nil for an answer
+	found  func([]found) // all members, when the pods have been listed and when members have changed
 }
 
 // run asks until ctx ends.
 func (w *watcher) run(ctx context.Context, client rest.Interface) {
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
 	store := &store{watcher: w, pods: map[string]*pod{}}
-	r := cache.NewReflectorWithOptions(w.listWatch(client), &apiPod{}, store, cache.ReflectorOptions{
-		Name: "tandem", TypeDescription: "pods",
-		Backoff: &wait.Backoff{Duration: time.Second / 2, Factor: 2, Jitter: 1, Steps: 8, Cap: 10 * time.Second},
+	if w.spec.place != (config.NodeLabels{}) {
+		nodes := &objects{
+			client: client, resource: "nodes", list: func() runtime.Object { return &apiNodeList{} },
+			heard: store.hearNodes,
+		}
+		follow := func() { nodes.follow(ctx, &apiNode{}, &nodeStore{store}, slowestPause) }
+		wg.Go(func() { w.panics.KeepRunning(ctx, "nodes", follow) })
+	}
+	pods := &objects{
+		client: client, resource: "pods", namespace: w.spec.namespace, labels: w.spec.all.String(),
+		list: func() runtime.Object { return &apiPodList{} }, heard: func(err error) { w.heard(w.outage(err)) },
+	}
+	pods.follow(ctx, &apiPod{}, store, mostPause)
+}
+
+// objects asks for the objects of one kind.
+type objects struct {
+	client    rest.Interface
+	resource  string
+	namespace string // "" for what is in none
+	labels    string // selector
+	list      func() runtime.Object
+	heard     func(error) // the result of each question to the API server, nil for an answer
+}
+
+// follow puts the objects into a store until ctx ends. most is the longest pause between two questions to an
+// API server that refuses them.
+func (o *objects) follow(
+	ctx context.Context, kind runtime.Object, to cache.ReflectorStore, most time.Duration,
+) {
+	r := cache.NewReflectorWithOptions(o.listWatch(), kind, to, cache.ReflectorOptions{
+		Name: "tandem", TypeDescription: o.resource,
+		Backoff: &wait.Backoff{
+			Duration: leastPause, Factor: 2, Jitter: pauseJitter, Steps: 8, Cap: most / (1 + pauseJitter),
+		},
 	})
 	r.RunWithContext(logr.NewContext(ctx, logr.Discard())) // heard tells the same
 }
 
-// listWatch asks for the pods, and tells whether there was an answer.
-func (w *watcher) listWatch(client rest.Interface) *cache.ListWatch {
-	request := func(o metav1.ListOptions) *rest.Request {
-		o.LabelSelector = w.spec.all.String()
-		return client.Get().Namespace(w.spec.namespace).Resource("pods").VersionedParams(&o, metav1.ParameterCodec)
+// listWatch asks, and tells whether there was an answer.
+func (o *objects) listWatch() *cache.ListWatch {
+	request := func(options metav1.ListOptions) *rest.Request {
+		options.LabelSelector = o.labels
+		return o.client.Get().NamespaceIfScoped(o.namespace, o.namespace != "").Resource(o.resource).
+			VersionedParams(&options, metav1.ParameterCodec)
 	}
 	return &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			ctx, cancel := context.WithTimeout(ctx, patience)
 			defer cancel()
-			pods := &apiPodList{}
-			err := request(o).Do(ctx).Into(pods)
-			w.heard(w.outage(err))
-			return pods, err
+			list := o.list()
+			err := request(options).Do(ctx).Into(list)
+			o.heard(err)
+			return list, err
 		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 			ctx, cancel := context.WithCancel(ctx)
 			clock := time.AfterFunc(patience, cancel)
-			o.Watch = true
-			events, err := request(o).Watch(ctx)
-			w.heard(w.outage(err))
+			options.Watch = true
+			events, err := request(options).Watch(ctx)
+			o.heard(err)
 			if err != nil {
 				cancel()
 				return nil, err
 			}
-			if o.TimeoutSeconds != nil {
-				clock.Reset(time.Duration(*o.TimeoutSeconds)*time.Second + patience)
+			if options.TimeoutSeconds != nil {
+				clock.Reset(time.Duration(*options.TimeoutSeconds)*time.Second + patience)
 			}
 			return &limitedWatch{events, cancel}, nil
 		},
@@ -133,62 +189,4 @@ func (w *watcher) outage(err error) error {
 			"deploy/kubernetes/tandem.yaml does: %w", w.spec.namespace, err)
 	}
 	return err
-}
-
-// store takes in what the reflector learns. The reflector's goroutine alone calls it.
-type store struct {
-	*watcher
-
-	pods    map[string]*pod // by name
-	members map[string]bool // uids of the pods that are members
-	last    []found         // nil until the pods have been listed
-}
-
-// Add takes in a pod.
-func (s *store) Add(obj any) error { return s.Update(obj) }
-
-// Update takes in a changed pod.
-func (s *store) Update(obj any) error {
-	if p, ok := obj.(*apiPod); ok {
-		s.pods[p.Name] = podOf(p)
-		s.tell()
-	}
-	return nil
-}
-
-// Delete takes out a pod.
-func (s *store) Delete(obj any) error {
-	if p, ok := obj.(*apiPod); ok {
-		delete(s.pods, p.Name)
-		s.tell()
-	}
-	return nil
-}
-
-// Replace takes in a whole list.
-func (s *store) Replace(list []any, _ string) error {
-	clear(s.pods)
-	for _, obj := range list {
-		if p, ok := obj.(*apiPod); ok {
-			s.pods[p.Name] = podOf(p)
-		}
-	}
-	s.tell()
-	return nil
-}
-
-// Resync is for stores with events of their own.
-func (s *store) Resync() error { return nil }
-
-// tell calls found if members have changed. Most changes of pods change no member.
-func (s *store) tell() {
-	pods := make([]*pod, 0, len(s.pods))
-	for _, p := range s.pods {
-		pods = append(pods, p)
-	}
-	var all []found
-	if all, s.members = s.spec.members(pods, s.members); s.last == nil || !reflect.DeepEqual(all, s.last) {
-		s.last = all
-		s.watcher.found(all)
-	}
 }

@@ -6,11 +6,17 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/rest"
 
 	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/discovery"
@@ -22,13 +28,14 @@ import (
 type running struct {
 	*Source
 
-	t       *testing.T
+	t       testing.TB
+	guard   panics.Guard
 	cfg     *config.Config
 	changed chan struct{}
 	token   string // file
 }
 
-func run(t *testing.T, a *kubernetestest.Server) *running {
+func run(t testing.TB, a *kubernetestest.Server) *running {
 	t.Helper()
 	r := &running{t: t, changed: make(chan struct{}, 1), token: filepath.Join(t.TempDir(), "token")}
 	r.writeToken("first")
@@ -40,7 +47,8 @@ func run(t *testing.T, a *kubernetestest.Server) *running {
 	if err := r.cfg.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	r.Source = New(panics.Guard{Log: slog.New(slog.DiscardHandler)})
+	r.guard = panics.Guard{Log: slog.New(slog.DiscardHandler)}
+	r.Source = New(r.guard)
 	r.Configure(r.cfg)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
@@ -85,16 +93,26 @@ func (r *running) text() string {
 // until waits for what is found, and for the words in the error.
 func (r *running) until(want, problem string) {
 	r.t.Helper()
-	late := time.After(30 * time.Second)
+	r.eventually(func() (string, bool) {
+		got, err := r.text(), r.Found(r.cfg)[0].Err
+		right := got == want && (err == "") == (problem == "") && strings.Contains(err, problem)
+		return got + err + "\nwant\n" + want + problem, right
+	})
+}
+
+// eventually waits until what is found is right.
+func (r *running) eventually(is func() (got string, right bool)) {
+	r.t.Helper()
+	late := time.After(40 * time.Second)
 	for {
-		err := r.Found(r.cfg)[0].Err
-		if got := r.text(); got == want && (err == "") == (problem == "") && strings.Contains(err, problem) {
+		got, right := is()
+		if right {
 			return
 		}
 		select {
 		case <-r.changed:
 		case <-late:
-			r.t.Fatalf("found\n%s%s\nwant\n%s%s", r.text(), err, want, problem)
+			r.t.Fatalf("found\n%s", got)
 		}
 	}
 }
@@ -182,6 +200,140 @@ func TestWaitsForTheAPIServer(t *testing.T) {
 	r.until("prefill fresh: p0=http://10.0.0.1:8000\ndecode fresh:\n", "")
 }
 
+// Ranks of a pod come and go with its annotation.
+func TestFollowsTheRanksOfAPod(t *testing.T) {
+	t.Parallel()
+	a, r := runWithOnePair(t)
+	for _, step := range []struct{ active, want string }{
+		{"8000,8001", "d0-rank-0=http://10.0.0.2:8000 d0-rank-1=http://10.0.0.2:8001"},
+		{"8001", "d0-rank-1=http://10.0.0.2:8001"},
+		{"8000", "d0=http://10.0.0.2:8000"},
+	} {
+		p := kubernetestest.Ready("d0", "decode", "10.0.0.2", 8000)
+		p.Annotations = map[string]string{activePorts: step.active}
+		a.Put(p)
+		r.until(strings.Replace(one, "d0=http://10.0.0.2:8000", step.want, 1), "")
+	}
+}
+
+// The labels of nodes are the places of the pods there. Without the right to read nodes the pods serve
+// without places, and the line to add is told once. Nodes that are heard of later move nobody.
+func TestPlacesOfNodes(t *testing.T) {
+	t.Parallel()
+	a := kubernetestest.Start(t)
+	a.Put(kubernetestest.Ready("p0", "prefill", "10.0.0.1", 8000))
+	a.Put(kubernetestest.Ready("d0", "decode", "10.0.0.2", 8000))
+	label := func(pod, rack, zone string) {
+		a.Put(kubernetestest.Node("node-of-"+pod, map[string]string{"rack": rack, "zone": zone, "other": "x"}))
+	}
+	label("p0", "r1", "z1")
+	r := run(t, a)
+	cfg := *r.cfg
+	cfg.Discovery.Kubernetes.Place = config.NodeLabels{Rack: "rack", Zone: "zone"}
+	r.cfg = &cfg
+	r.Configure(r.cfg)
+	places := func(want string, left int) {
+		t.Helper()
+		r.eventually(func() (string, bool) {
+			var got []string
+			told := 0
+			for _, f := range r.Found(r.cfg) {
+				told += len(f.Left)
+				for _, m := range f.Replicas {
+					got = append(got, m.Place.Host+"/"+m.Place.Rack+"/"+m.Place.Zone)
+				}
+			}
+			text := strings.Join(got, " ")
+			return fmt.Sprintf("%s with %d told", text, told), text == want && told == left
+		})
+	}
+	places("node-of-p0// node-of-d0//", 1)
+	if why := r.Found(r.cfg)[0].Left[0]; !strings.Contains(why, "kubectl apply --server-side -f deploy/") {
+		t.Errorf("told %q", why)
+	}
+	if f := r.Found(r.cfg)[0]; f.State != discovery.Fresh || f.Err != "" {
+		t.Errorf("the pods are %v, %s", f.State, f.Err)
+	}
+	a.AllowNodes(true)
+	places("node-of-p0/r1/z1 node-of-d0//", 0)
+	label("d0", "r2", "z2")
+	places("node-of-p0/r1/z1 node-of-d0/r2/z2", 0)
+	label("p0", "r3", "z1")
+	places("node-of-p0/r3/z1 node-of-d0/r2/z2", 0)
+}
+
+// recovering is an API server in fake time, which refuses every request until it is up. It has no pods.
+type recovering struct {
+	mu    sync.Mutex // guards the following
+	up    bool
+	asked int
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (r *recovering) RoundTrip(q *http.Request) (*http.Response, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.asked++
+	if !r.up {
+		return nil, errors.New("connection refused")
+	}
+	w := httptest.NewRecorder()
+	w.Header().Set("Content-Type", "application/json")
+	switch {
+	case q.URL.Query().Get("sendInitialEvents") != "":
+		w.WriteHeader(http.StatusUnprocessableEntity)
+	case q.URL.Query().Get("watch") != "":
+		return nil, errors.New("no watch")
+	default:
+		_, _ = w.WriteString(`{"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}}`)
+	}
+	return w.Result(), nil
+}
+
+// An API server that is back is noticed in a bounded time, however long it was away. While it is away it is
+// asked no more often than every pause.
+func TestARecoveredAPIServerIsNoticedSoon(t *testing.T) {
+	handlers := utilruntime.ErrorHandlers
+	utilruntime.ErrorHandlers = nil // one sleeps until a time of the real clock
+	defer func() { utilruntime.ErrorHandlers = handlers }()
+	for i := range 30 {
+		away := time.Duration(i+1) * 7 * time.Second
+		synctest.Test(t, func(t *testing.T) {
+			server := &recovering{}
+			client, err := podClient(&rest.Config{Host: "http://api", Transport: server})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			spec, err := specOf(&config.Kubernetes{Decode: config.Pods{Selector: "role=decode"}}, "llm")
+			if err != nil {
+				t.Fatal(err)
+			}
+			listed := make(chan time.Time, 1)
+			w := &watcher{spec: spec, heard: func(error) {}, found: func([]found) { listed <- time.Now() }}
+			ended := make(chan struct{})
+			go func() {
+				w.run(ctx, client)
+				close(ended)
+			}()
+			time.Sleep(away)
+			server.mu.Lock()
+			server.up = true
+			asked, back := server.asked, time.Now()
+			server.mu.Unlock()
+			if most := 2 * (6 + int(away/(mostPause/2))); asked > most { // a stream and a list each time
+				t.Errorf("asked %d times in %v, want at most %d", asked, away, most)
+			}
+			if late := (<-listed).Sub(back); late > mostPause {
+				t.Errorf("away for %v: noticed after %v, want at most %v", away, late, mostPause)
+			}
+			cancel()
+			<-ended
+		})
+	}
+}
+
 // A watch that is open is no answer before the pods have come. Another reason of a failure is news.
 func TestWhatCountsAsAnAnswer(t *testing.T) {
 	s, news := New(panics.Guard{Log: slog.New(slog.DiscardHandler)}), 0
@@ -221,5 +373,65 @@ func TestConfiguresAnew(t *testing.T) {
 	r.Configure(none)
 	if f := r.Found(none); f != nil {
 		t.Errorf("without a section there is %+v", f)
+	}
+}
+
+// One of a thousand pods changes: it is ready, or not any more. The API server of the tests counts, too.
+func BenchmarkAChangeOfAThousandPods(b *testing.B) {
+	a := kubernetestest.Start(b)
+	pods := make([]kubernetestest.Pod, 1000)
+	for i := range pods {
+		role := []string{"prefill", "decode"}[i%2]
+		ip := fmt.Sprintf("10.0.%d.%d", i/250, i%250)
+		pods[i] = kubernetestest.Ready(fmt.Sprintf("vllm-%s-%d", role, i), role, ip, 8000)
+		a.Put(pods[i])
+	}
+	r := run(b, a)
+	r.eventually(func() (string, bool) {
+		n := 0
+		for _, f := range r.Found(r.cfg) {
+			n += len(f.Replicas)
+		}
+		return fmt.Sprint(n), n == len(pods)
+	})
+	set := discovery.New(slog.New(slog.DiscardHandler), r.guard, r.Source)
+	set.Apply(set.Join(r.cfg))
+	b.ReportAllocs()
+	i := 0
+	for b.Loop() {
+		p := pods[i/2%len(pods)]
+		if i++; i%2 == 1 {
+			p = p.Deleting()
+		}
+		a.Put(p)
+		for moved := false; !moved; { // the first news may be of before
+			<-r.changed
+			j := set.Join(r.cfg)
+			moved = set.Moves(j)
+			set.Apply(j)
+		}
+	}
+}
+
+// A pod changes in something that is no matter of discovery, as most changes do.
+func BenchmarkAnIdleChangeOfAThousandPods(b *testing.B) {
+	spec, err := specOf(&config.Kubernetes{Preset: config.PresetLLMD}, "llm")
+	if err != nil {
+		b.Fatal(err)
+	}
+	s := &store{watcher: &watcher{spec: spec, found: func([]found) {}}, pods: map[string]*pod{}}
+	var list []any
+	for i := range 1000 {
+		p := &apiPod{}
+		p.Name = fmt.Sprintf("vllm-%d", i)
+		p.Labels = map[string]string{"llm-d.ai/role": []string{"prefill", "decode"}[i%2]}
+		p.Status.PodIP = fmt.Sprintf("10.0.%d.%d", i/250, i%250)
+		p.Status.Conditions = []apiCondition{{"Ready", "True"}}
+		list = append(list, p)
+	}
+	_ = s.Replace(list, "")
+	b.ReportAllocs()
+	for b.Loop() {
+		_ = s.Update(list[500])
 	}
 }

@@ -1,11 +1,13 @@
-// Package kubernetestest is an API server for tests. It speaks the list and watch protocol for pods on a real
-// socket.
+// Package kubernetestest is an API server for tests. It speaks the list and watch protocol for pods and nodes
+// on a real socket.
 package kubernetestest
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -17,13 +19,21 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Pod is a pod in the form of the API.
+// Pod is a pod in the form of the API, or a node, which has labels only.
 type Pod struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
 
-	Spec   map[string]any `json:"spec"`
-	Status map[string]any `json:"status"`
+	Spec   map[string]any `json:"spec,omitempty"`
+	Status map[string]any `json:"status,omitempty"`
+}
+
+// Node is a node with labels.
+func Node(name string, labels map[string]string) Pod {
+	return Pod{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
+	}
 }
 
 // Ready is a pod with an engine that serves at ip and port, behind a sidecar at another port. Its label role
@@ -52,12 +62,12 @@ func (p Pod) Deleting() Pod {
 	return p
 }
 
-// Server is the API server of the namespace llm. It refuses a wrong token or path, and a watch from a version
-// that it has forgotten. Safe for concurrent use.
+// Server is the API server of the namespace llm and of nodes, which it forbids until [Server.AllowNodes]. It
+// refuses a wrong token or path, and a watch from a version that it has forgotten. Safe for concurrent use.
 type Server struct {
 	URL string
 
-	t    *testing.T
+	t    testing.TB
 	mu   sync.Mutex    // guards the following
 	news chan struct{} // closed and replaced when watches have something to do
 	gone int           // watches from a forgotten version
@@ -65,9 +75,9 @@ type Server struct {
 	behaviour
 }
 
-// store is the pods and their past.
+// store is the pods and nodes and their past.
 type store struct {
-	pods    map[string]Pod
+	all     map[string]Pod // by kind and name
 	version int
 	events  []event // since the version forgot
 	forgot  int
@@ -78,6 +88,7 @@ type behaviour struct {
 	ending   int // counts EndWatches
 	token    string
 	refusal  int  // status for every request; 0 none
+	nodes    bool // allowed to be read
 	noStream bool // does not know sendInitialEvents, as servers before 1.32
 }
 
@@ -95,10 +106,10 @@ type event struct {
 }
 
 // Start starts a server that takes the token "first". The test's end stops it.
-func Start(t *testing.T) *Server {
+func Start(t testing.TB) *Server {
 	t.Helper()
 	s := &Server{t: t, news: make(chan struct{})}
-	s.store = store{pods: map[string]Pod{}, version: 1}
+	s.store = store{all: map[string]Pod{}, version: 1}
 	s.token = "first"
 	server := httptest.NewServer(s)
 	s.URL = server.URL
@@ -109,11 +120,14 @@ func Start(t *testing.T) *Server {
 	return s
 }
 
-// Put adds or changes a pod.
+// Put adds or changes a pod or a node.
 func (s *Server) Put(p Pod) {
+	if p.Kind == "" {
+		p.TypeMeta, p.Namespace = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, "llm"
+	}
 	s.change(func() {
 		kind := "MODIFIED"
-		if _, known := s.pods[p.Name]; !known {
+		if _, known := s.all[p.Kind+p.Name]; !known {
 			kind = "ADDED"
 		}
 		s.noteLocked(kind, p)
@@ -121,18 +135,20 @@ func (s *Server) Put(p Pod) {
 }
 
 // Remove takes a pod out.
-func (s *Server) Remove(name string) { s.change(func() { s.noteLocked("DELETED", s.pods[name]) }) }
+func (s *Server) Remove(name string) { s.change(func() { s.noteLocked("DELETED", s.all["Pod"+name]) }) }
 
 func (s *Server) noteLocked(kind string, p Pod) {
 	s.version++
-	p.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
-	p.Namespace, p.ResourceVersion = "llm", strconv.Itoa(s.version)
-	s.pods[p.Name] = p
+	p.ResourceVersion = strconv.Itoa(s.version)
+	s.all[p.Kind+p.Name] = p
 	if kind == "DELETED" {
-		delete(s.pods, p.Name)
+		delete(s.all, p.Kind+p.Name)
 	}
 	s.events = append(s.events, event{s.version, kind, p})
 }
+
+// AllowNodes lets nodes be read, or forbids it again.
+func (s *Server) AllowNodes(yes bool) { s.change(func() { s.nodes, s.ending = yes, s.ending+1 }) }
 
 // change does something under the lock, and wakes the watches.
 func (s *Server) change(f func()) {
@@ -177,18 +193,22 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	selector, err := labels.Parse(q.Get("labelSelector"))
 	s.mu.Lock()
 	refusal, token := s.refusal, s.token
+	nodes := s.nodes
 	s.mu.Unlock()
+	kind := map[string]string{"/api/v1/namespaces/llm/pods": "Pod", "/api/v1/nodes": "Node"}[r.URL.Path]
 	switch {
 	case refusal != 0:
 		status(w, refusal, "Forbidden")
 	case r.Header.Get("Authorization") != "Bearer "+token:
 		status(w, http.StatusUnauthorized, "Unauthorized")
-	case r.Method != http.MethodGet || r.URL.Path != "/api/v1/namespaces/llm/pods" || err != nil:
+	case r.Method != http.MethodGet || kind == "" || err != nil:
 		status(w, http.StatusNotFound, "NotFound")
+	case kind == "Node" && !nodes:
+		status(w, http.StatusForbidden, "Forbidden")
 	case q.Get("watch") != "":
-		s.watch(w, r, selector)
+		s.watch(w, r, kind, selector)
 	default:
-		s.list(w, selector)
+		s.list(w, kind, selector)
 	}
 }
 
@@ -201,13 +221,13 @@ func status(w http.ResponseWriter, code int, reason string) {
 	})
 }
 
-func (s *Server) list(w http.ResponseWriter, selector labels.Selector) {
+func (s *Server) list(w http.ResponseWriter, kind string, selector labels.Selector) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l := podList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}}
+	l := podList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: kind + "List"}}
 	l.ResourceVersion = strconv.Itoa(s.version)
-	for _, p := range s.pods {
-		if selector.Matches(labels.Set(p.Labels)) {
+	for _, p := range s.all {
+		if p.Kind == kind && selector.Matches(labels.Set(p.Labels)) {
 			l.Items = append(l.Items, p)
 		}
 	}
@@ -216,7 +236,7 @@ func (s *Server) list(w http.ResponseWriter, selector labels.Selector) {
 }
 
 // watch sends events until it is to end.
-func (s *Server) watch(w http.ResponseWriter, r *http.Request, selector labels.Selector) {
+func (s *Server) watch(w http.ResponseWriter, r *http.Request, kind string, selector labels.Selector) {
 	q := r.URL.Query()
 	initial := q.Get("sendInitialEvents") == "true"
 	since, err := strconv.Atoi(q.Get("resourceVersion"))
@@ -232,7 +252,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, selector labels.S
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	to := &stream{s: s, w: w, selector: selector, since: since}
+	to := &stream{s: s, w: w, of: kind, selector: selector, since: since}
 	if initial {
 		to.startLocked()
 	}
@@ -255,12 +275,13 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, selector labels.S
 type stream struct {
 	s        *Server
 	w        http.ResponseWriter
+	of       string // kind of the objects
 	selector labels.Selector
 	since    int // version of the newest event that was sent
 }
 
 func (to *stream) send(kind string, p Pod) {
-	if !to.selector.Matches(labels.Set(p.Labels)) && kind != "BOOKMARK" {
+	if p.Kind != to.of || !to.selector.Matches(labels.Set(p.Labels)) && kind != "BOOKMARK" {
 		return
 	}
 	raw, err := json.Marshal(p)
@@ -270,13 +291,13 @@ func (to *stream) send(kind string, p Pod) {
 	_ = json.NewEncoder(to.w).Encode(metav1.WatchEvent{Type: kind, Object: runtime.RawExtension{Raw: raw}})
 }
 
-// startLocked sends all pods, and a bookmark that says so.
+// startLocked sends all objects, and a bookmark that says so.
 func (to *stream) startLocked() {
-	for _, p := range to.s.pods {
+	for _, p := range to.s.all {
 		to.send("ADDED", p)
 	}
 	to.since = to.s.version
-	mark := Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}}
+	mark := Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: to.of}}
 	mark.ResourceVersion = strconv.Itoa(to.since)
 	mark.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
 	to.send("BOOKMARK", mark)
@@ -284,10 +305,10 @@ func (to *stream) startLocked() {
 
 // eventsLocked sends what has happened since the last call.
 func (to *stream) eventsLocked() {
-	for _, e := range to.s.events {
-		if e.version > to.since {
-			to.send(e.kind, e.pod)
-		}
+	after := func(e event, version int) int { return cmp.Compare(e.version, version+1) }
+	first, _ := slices.BinarySearchFunc(to.s.events, to.since, after)
+	for _, e := range to.s.events[first:] {
+		to.send(e.kind, e.pod)
 	}
 	to.since = to.s.version
 	_ = http.NewResponseController(to.w).Flush()

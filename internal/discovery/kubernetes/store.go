@@ -1,0 +1,163 @@
+package kubernetes
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/tandem-router/tandem/internal/config"
+)
+
+// store takes in what the reflectors learn: that of pods calls its own methods, that of nodes those of a
+// [nodeStore].
+type store struct {
+	*watcher
+
+	mu      sync.Mutex              // guards the following
+	pods    map[string]*pod         // by name
+	places  map[string]config.Place // by node: rack and zone
+	unread  string                  // why nodes cannot be read; "" where they can
+	members map[string]bool         // uids of the pods that are members
+	last    []found                 // nil until the pods have been listed
+}
+
+// Add takes in a pod.
+func (s *store) Add(obj any) error { return s.Update(obj) }
+
+// Update takes in a changed pod.
+func (s *store) Update(obj any) error {
+	if p, ok := obj.(*apiPod); ok {
+		s.change(func() { s.pods[p.Name] = podOf(p) })
+	}
+	return nil
+}
+
+// Delete takes out a pod.
+func (s *store) Delete(obj any) error {
+	if p, ok := obj.(*apiPod); ok {
+		s.change(func() { delete(s.pods, p.Name) })
+	}
+	return nil
+}
+
+// Replace takes in a whole list.
+func (s *store) Replace(list []any, _ string) error {
+	s.change(func() {
+		clear(s.pods)
+		for _, obj := range list {
+			if p, ok := obj.(*apiPod); ok {
+				s.pods[p.Name] = podOf(p)
+			}
+		}
+	})
+	return nil
+}
+
+// Resync is for stores with events of their own.
+func (s *store) Resync() error { return nil }
+
+// change changes the pods, and calls found if members have changed.
+func (s *store) change(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+	s.tellLocked()
+}
+
+// tellLocked calls found if members have changed. Most changes of pods change no member.
+func (s *store) tellLocked() {
+	pods := make([]*pod, 0, len(s.pods))
+	for _, p := range s.pods {
+		p.place = s.places[p.node]
+		pods = append(pods, p)
+	}
+	var all []found
+	all, s.members = s.spec.members(pods, s.members)
+	if s.unread != "" {
+		all[0].left = append(all[0].left, s.unread)
+	}
+	if s.last == nil || !reflect.DeepEqual(all, s.last) {
+		s.last = all
+		s.watcher.found(all)
+	}
+}
+
+// hearNodes takes in the result of a question for nodes. Whatever keeps all questions from being answered is
+// told of the pods.
+func (s *store) hearNodes(err error) {
+	why := ""
+	switch {
+	case apierrors.IsForbidden(err):
+		why = fmt.Sprintf("the API server forbids to read nodes, so replicas have no rack and no zone: kubectl "+
+			"apply --server-side -f deploy/kubernetes/nodes.yaml, or take place out of discovery.kubernetes: %v", err)
+	case err != nil:
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.unread != why {
+		s.unread = why
+		s.placesLocked(s.places)
+	}
+}
+
+// placesLocked puts places in force, if pods are known already.
+func (s *store) placesLocked(places map[string]config.Place) {
+	s.places = places
+	if s.last != nil {
+		s.tellLocked()
+	}
+}
+
+// nodeStore takes in nodes. Most changes of nodes change no place.
+type nodeStore struct{ of *store }
+
+// Add takes in a node.
+func (s *nodeStore) Add(obj any) error { return s.Update(obj) }
+
+// Update takes in a changed node.
+func (s *nodeStore) Update(obj any) error {
+	if n, ok := obj.(*apiNode); ok {
+		s.change(func(places map[string]config.Place) { places[n.Name] = s.of.spec.placeOf(n) })
+	}
+	return nil
+}
+
+// Delete takes out a node. Its place stays: what still runs there has not moved.
+func (s *nodeStore) Delete(any) error { return nil }
+
+// Replace takes in a whole list.
+func (s *nodeStore) Replace(list []any, _ string) error {
+	s.change(func(places map[string]config.Place) {
+		clear(places)
+		for _, obj := range list {
+			if n, ok := obj.(*apiNode); ok {
+				places[n.Name] = s.of.spec.placeOf(n)
+			}
+		}
+	})
+	return nil
+}
+
+// Resync is for stores with events of their own.
+func (s *nodeStore) Resync() error { return nil }
+
+func (s *nodeStore) change(f func(map[string]config.Place)) {
+	s.of.mu.Lock()
+	defer s.of.mu.Unlock()
+	places := maps.Clone(s.of.places)
+	if places == nil {
+		places = map[string]config.Place{}
+	}
+	if f(places); !maps.Equal(places, s.of.places) {
+		s.of.placesLocked(places)
+	}
+}
+
+// placeOf is the place of a node by its labels.
+func (s *spec) placeOf(n *apiNode) config.Place {
+	return config.Place{Rack: n.Labels[s.place.Rack], Zone: n.Labels[s.place.Zone]}
+}
