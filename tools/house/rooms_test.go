@@ -27,7 +27,11 @@ type room struct {
 	allowed  []string // folders of rooms
 }
 
-var row = regexp.MustCompile("(?m)^\\| `([a-z0-9/]+)` \\| (.+) \\| ([^|]+) \\|$")
+// row is a row of the tables. Rooms that share a row have the same arrows.
+var (
+	row        = regexp.MustCompile("(?m)^\\| (`[a-z0-9/`, ]+`) \\| (.+) \\| ([^|]+) \\|$")
+	roomFolder = regexp.MustCompile("`([a-z0-9/]+)`")
+)
 
 // rooms reads the table, top to bottom.
 func rooms(t *testing.T) []room {
@@ -39,8 +43,10 @@ func rooms(t *testing.T) []room {
 	var all []room
 	var arrows []string
 	for _, m := range row.FindAllStringSubmatch(string(text), -1) {
-		all = append(all, room{name: m[1], still: strings.HasPrefix(m[2], "still:")})
-		arrows = append(arrows, strings.TrimSpace(m[3]))
+		for _, folder := range roomFolder.FindAllStringSubmatch(m[1], -1) {
+			all = append(all, room{name: folder[1], still: strings.HasPrefix(m[2], "still:")})
+			arrows = append(arrows, strings.TrimSpace(m[3]))
+		}
 	}
 	if len(all) < 10 {
 		t.Fatalf("ARCHITECTURE.md has a table of %d rooms", len(all))
@@ -75,6 +81,28 @@ func (r *room) resolve(t *testing.T, arrows string, all []room) {
 			continue
 		}
 		r.allowed = append(r.allowed, all[at].name)
+	}
+}
+
+// The product stands in one table that can be read at once, and the laboratory in another.
+func TestTwoTables(t *testing.T) {
+	atRoot(t)
+	_, rest, _ := strings.Cut(document(t, "ARCHITECTURE.md"), "## The product")
+	product, rest, found := strings.Cut(rest, "## The laboratory")
+	laboratory, _, _ := strings.Cut(rest, "\n## ")
+	if !found || strings.Count(product, "\n|---") != 1 || strings.Count(laboratory, "\n|---") != 1 {
+		t.Error("ARCHITECTURE.md has not one table of the product and one of the laboratory")
+	}
+	if n := len(row.FindAllString(product, -1)); n < 20 || n > 35 {
+		t.Errorf("ARCHITECTURE.md has %d rows for the product, at most 35 are wanted", n)
+	}
+	for _, m := range row.FindAllStringSubmatch(laboratory, -1) {
+		if !strings.HasPrefix(m[1], "`internal/lab/") {
+			t.Errorf("ARCHITECTURE.md has %s in the table of the laboratory", m[1])
+		}
+	}
+	if strings.Contains(product, "`internal/lab/") {
+		t.Error("ARCHITECTURE.md has a room of the laboratory in the table of the product")
 	}
 }
 

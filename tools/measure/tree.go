@@ -21,8 +21,11 @@ const whole = "whole tree"
 // tree is what was counted in one checkout: a row a room, and one for all.
 type tree map[string]*counts
 
-// row finds the rooms in the table of ARCHITECTURE.md, as tools/house does.
-var row = regexp.MustCompile("(?m)^\\| `([a-z0-9/]+)` \\|")
+// row finds the rows of the tables in ARCHITECTURE.md, as tools/house does; several rooms may share a row.
+var (
+	row        = regexp.MustCompile("(?m)^\\| (`[a-z0-9/`, ]+`) \\|")
+	roomFolder = regexp.MustCompile("`([a-z0-9/]+)`")
+)
 
 // rooms are the folders of the table, none where there is no such file.
 func rooms(dir string) ([]string, error) {
@@ -32,7 +35,9 @@ func rooms(dir string) ([]string, error) {
 	}
 	var all []string
 	for _, m := range row.FindAllStringSubmatch(string(text), -1) {
-		all = append(all, m[1])
+		for _, name := range roomFolder.FindAllStringSubmatch(m[1], -1) {
+			all = append(all, name[1])
+		}
 	}
 	return all, err
 }
