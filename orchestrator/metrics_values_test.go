@@ -4,6 +4,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -78,6 +79,38 @@ func TestLabelValuesOnThePageAreThoseOfTheCode(t *testing.T) {
 		[]string{observe.LegPrefill, observe.LegDecode, observe.LegLocal})
 	sameValues(t, "by what lengths are expected", page["tandem_output_prediction_ratio{by}"],
 		[]string{observe.ByHint, observe.ByLearned})
+}
+
+// The person on call finds each kind of failure beside its status.
+func TestTheRunbookHasEachKindOfFailure(t *testing.T) {
+	page, err := os.ReadFile("../docs/runbook.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(page), "\n## Status codes\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	named := map[string]string{} // name of a kind -> its statuses
+	quoted := regexp.MustCompile("`([a-z_]+)[0-9]*`")
+	for line := range strings.Lines(section) {
+		cells := strings.Split(line, "|")
+		if len(cells) < 4 {
+			continue
+		}
+		for _, name := range quoted.FindAllStringSubmatch(cells[2], -1) {
+			named[name[1]] += cells[1]
+		}
+	}
+	for kind := range failureKinds {
+		row := &failureTable[kind]
+		if status := strconv.Itoa(row.status); row.status != 0 && !strings.Contains(named[row.name], status) {
+			t.Errorf("docs/runbook.md does not name %q beside the status %s", row.name, status)
+		}
+	}
+	for name := range named {
+		if !slices.Contains(failureNames(), name) {
+			t.Errorf("docs/runbook.md names %q, which is no kind of failure", name)
+		}
+	}
 }
 
 // Series that are there from the beginning have values that the page knows.
