@@ -18,8 +18,7 @@ import (
 
 // outcome is one request as its client and the router saw it.
 type outcome struct {
-	who    string // conversation and turn
-	id     string // the router's name for the request
+	who    string // conversation and turn: the X-Request-Id, by which the router finds the record
 	text   string
 	cached int
 	prompt int
@@ -56,13 +55,12 @@ func (h *house) talk(
 func (h *house) check(ctx context.Context, c *conversation, maxTokens int) *outcome {
 	ctx, cancel := context.WithTimeout(ctx, h.o.Timeout)
 	defer cancel()
-	who := fmt.Sprintf("%s/%d", c.name, c.turn)
-	r, err := stream(ctx, h.front, c.messages, maxTokens)
+	who := fmt.Sprintf("%s-%d", c.name, c.turn)
+	r, err := stream(ctx, h.front, who, c.messages, maxTokens)
 	if err != nil {
 		return &outcome{who: who, wrong: err.Error()}
 	}
-	r.who = who
-	want, err := stream(ctx, h.reference.URL(), c.messages, maxTokens)
+	want, err := stream(ctx, h.reference.URL(), who, c.messages, maxTokens)
 	switch {
 	case err != nil:
 		r.wrong = "reference: " + err.Error()
@@ -71,7 +69,7 @@ func (h *house) check(ctx context.Context, c *conversation, maxTokens int) *outc
 	case want.prompt != r.prompt:
 		r.wrong = fmt.Sprintf("usage says %d prompt tokens, one engine alone says %d", r.prompt, want.prompt)
 	}
-	if r.record = h.record(ctx, r.id); r.record == nil && r.wrong == "" {
+	if r.record = h.record(ctx, who); r.record == nil && r.wrong == "" {
 		r.wrong = "the router keeps no record of it"
 	}
 	return r
@@ -93,8 +91,8 @@ func (h *house) record(ctx context.Context, id string) *observe.Record {
 	return nil
 }
 
-// stream sends one chat and reads the streamed answer.
-func stream(ctx context.Context, base string, messages []message, maxTokens int) (*outcome, error) {
+// stream sends one chat under an id and reads the streamed answer.
+func stream(ctx context.Context, base, id string, messages []message, maxTokens int) (*outcome, error) {
 	body, err := json.Marshal(map[string]any{
 		"model": "demo-8b", "messages": messages, "max_tokens": maxTokens, "temperature": 0, "stream": true,
 		"stream_options": map[string]bool{"include_usage": true},
@@ -108,6 +106,7 @@ func stream(ctx context.Context, base string, messages []message, maxTokens int)
 		return nil, err
 	}
 	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("X-Request-Id", id)
 	start := time.Now()
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
@@ -119,7 +118,7 @@ func stream(ctx context.Context, base string, messages []message, maxTokens int)
 		_, _ = b.ReadFrom(resp.Body)
 		return nil, fmt.Errorf("status %d: %.200s", resp.StatusCode, b.String())
 	}
-	r := &outcome{id: resp.Header.Get("X-Request-Id")}
+	r := &outcome{who: id}
 	err = r.read(bufio.NewReader(resp.Body), start)
 	r.total = time.Since(start)
 	return r, err

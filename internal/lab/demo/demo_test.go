@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/tandem-router/tandem/internal/why"
 )
 
 func TestMain(m *testing.M) {
@@ -50,5 +53,42 @@ func TestDemoEndsWhenInterrupted(t *testing.T) {
 	}
 	if !strings.Contains(out.String(), "leases left      0") {
 		t.Errorf("no summary, or leases are left:\n%s", out.String())
+	}
+}
+
+// asker asks the router for the record of the first request that the demonstration prints, as tandem why does.
+type asker struct {
+	bytes.Buffer
+	ctx   context.Context
+	asked string
+	got   *why.Record
+	err   error
+}
+
+var (
+	livePage  = regexp.MustCompile(`live page (http://\S+)/`)
+	requestID = regexp.MustCompile(`(?m)^(c\d\S*) .* > d\d`)
+)
+
+func (a *asker) Write(b []byte) (int, error) {
+	n, err := a.Buffer.Write(b)
+	admin, id := livePage.FindStringSubmatch(a.String()), requestID.FindSubmatch(b)
+	if a.asked == "" && admin != nil && id != nil {
+		a.asked = string(id[1])
+		a.got, a.err = why.At(a.ctx, admin[1], "", a.asked)
+	}
+	return n, err
+}
+
+func TestWhyKnowsThePrintedRequest(t *testing.T) {
+	out := &asker{ctx: t.Context()}
+	if err := Run(t.Context(), Options{Requests: 4, Speed: 20, Out: out}); err != nil {
+		t.Fatalf("%v\n%s", err, out.String())
+	}
+	if out.err != nil || out.got == nil {
+		t.Fatalf("the record of %q: %v\n%s", out.asked, out.err, out.String())
+	}
+	if !strings.Contains(out.String(), out.got.Reason) {
+		t.Errorf("the record says %q, which no line does:\n%s", out.got.Reason, out.String())
 	}
 }

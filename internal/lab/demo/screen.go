@@ -48,7 +48,8 @@ func (s *screen) title(h *house) {
 	fmt.Fprintf(s.out, "%s %d prefill (p) and %d decode (d) simulated engines, one router\n",
 		s.paint(bold, "tandem demo:"), len(h.prefill), len(h.decode))
 	fmt.Fprintf(s.out, "router %s   live page %s/%s\n", h.front, h.admin, until)
-	fmt.Fprintln(s.out, s.paint(dim, "pair: where the prompt was prefilled > where the answer was generated "+
+	fmt.Fprintln(s.out, s.paint(dim, "request: its id, for tandem why --admin "+h.admin+" while the demo runs; "+
+		"pair: where the prompt was prefilled > where the answer was generated "+
 		"(d alone: prefilled there itself); cached and fresh: prompt tokens, as "+
 		"the engine found them; why: what the router knew before"))
 	fmt.Fprintln(s.out, s.paint(bold, header))
