@@ -14,6 +14,7 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/orchestrator/observe"
+	"github.com/tandem-router/tandem/orchestrator/policy"
 )
 
 // indexed sets how the indexes of both pools are fed.
@@ -24,11 +25,10 @@ func indexed(mode string) func(*config.Config) {
 // undrawn makes the planner take the cheapest plan even if another is nearly as good. The cached part of
 // these short prompts is worth less than a millisecond, and a prefill of the simulated engines takes equally
 // long with any cache.
-func undrawn(more func(*config.Config)) func(*config.Config) {
-	return func(c *config.Config) {
-		more(c)
-		c.Experimental.Scoring.TieAbsolute, c.Experimental.Scoring.TieRelative = 0, 0
-	}
+func (w *world) undrawn() {
+	p := policy.Of(w.cfg)
+	p.TieAbsolute, p.TieRelative = 0, 0
+	w.o.planner.SetPolicy(p)
 }
 
 // turn is the n-th turn of a conversation: everything that was said before, and one thing more.
@@ -103,7 +103,8 @@ func TestSecondTurnGoesWhereTheFirstWas(t *testing.T) {
 		"approximate": config.IndexApproximate, "events, and none are published": config.IndexEvents,
 	} {
 		t.Run(name, func(t *testing.T) {
-			in(t, setup{prefill: 3, config: undrawn(indexed(mode))}, func(w *world) {
+			in(t, setup{prefill: 3, config: indexed(mode)}, func(w *world) {
+				w.undrawn()
 				home(w,
 					func(r *observe.Record) bool {
 						return r.Captured > 0 && r.Captured == r.Delivered && r.Decision.Held > 0
@@ -225,11 +226,12 @@ func TestLocalPrefillsAreRememberedAndCorrected(t *testing.T) {
 }
 
 func TestTextIsMatchedWithoutTokens(t *testing.T) {
-	without := setup{prefill: 3, config: undrawn(func(c *config.Config) {
+	without := setup{prefill: 3, config: func(c *config.Config) {
 		indexed(config.IndexApproximate)(c)
 		c.Tokenizer.Source, c.Tokenizer.ChunkBytes = config.TokensNone, 64
-	})}
+	}}
 	in(t, without, func(w *world) {
+		w.undrawn()
 		home(w, func(r *observe.Record) bool {
 			return r.Captured > 0 && !r.Decision.Exact && r.Tokenizer == "estimate" &&
 				slices.Contains(r.Decision.Unknown, "tokens: the prefix is matched by its text")

@@ -428,10 +428,8 @@ func Default() *Config {
 		State:     State{Interval: time.Minute},
 
 		Experimental: Experimental{
-			Policy: PolicyCost,
-			Scoring: ExperimentalScoring{
-				Units: Seconds, TieAbsolute: 2 * time.Millisecond, TieRelative: 0.02,
-			},
+			Policy:  PolicyCost,
+			Scoring: ExperimentalScoring{Units: Seconds},
 			Routers: ExperimentalRouters{Interval: 100 * time.Millisecond},
 		},
 	}

@@ -24,10 +24,8 @@ const (
 
 // ExperimentalScoring is what plans are compared in, and what their times are predicted by.
 type ExperimentalScoring struct {
-	Units       string        `yaml:"units"`        // seconds | raw: what the terms are counted in
-	TieAbsolute time.Duration `yaml:"tie_absolute"` // plans closer than this are a tie, broken at random
-	TieRelative float64       `yaml:"tie_relative"` // ... or closer than this share, 0..1
-	Speed       Speed         `yaml:"speed"`
+	Units string `yaml:"units"` // seconds | raw: what the terms are counted in
+	Speed Speed  `yaml:"speed"`
 }
 
 // What [ExperimentalScoring.Units] may be.

@@ -17,19 +17,24 @@ var former = map[formerField]func(path string) (message, fix string){
 	{reflect.TypeFor[Pool](), "events"}: became("is now index",
 		"write index: events in place of events: auto, and index: approximate in place of events: off; "+
 			"index: off matches no prefixes at all"),
-	{reflect.TypeFor[Pool](), "policy"}:                     poolPolicy,
-	{reflect.TypeFor[Pool](), "rule"}:                       poolPolicy,
-	{reflect.TypeFor[Experimental](), "pools"}:              poolPolicy,
-	{reflect.TypeFor[Scoring](), "units"}:                   nowExperimental,
-	{reflect.TypeFor[Scoring](), "calibration"}:             alwaysLearned,
-	{reflect.TypeFor[ExperimentalScoring](), "calibration"}: alwaysLearned,
-	{reflect.TypeFor[Scoring](), "tie_absolute"}:            nowExperimental,
-	{reflect.TypeFor[Scoring](), "tie_relative"}:            nowExperimental,
-	{reflect.TypeFor[Scoring](), "speed"}:                   nowExperimental,
-	{reflect.TypeFor[Routers](), "interval"}:                nowExperimental,
-	{reflect.TypeFor[Scoring](), "affinity_share"}:          everyMatch,
-	{reflect.TypeFor[Scoring](), "affinity_saved"}:          everyMatch,
+	{reflect.TypeFor[Pool](), "policy"}:                      poolPolicy,
+	{reflect.TypeFor[Pool](), "rule"}:                        poolPolicy,
+	{reflect.TypeFor[Experimental](), "pools"}:               poolPolicy,
+	{reflect.TypeFor[Scoring](), "units"}:                    nowExperimental,
+	{reflect.TypeFor[Scoring](), "calibration"}:              alwaysLearned,
+	{reflect.TypeFor[ExperimentalScoring](), "calibration"}:  alwaysLearned,
+	{reflect.TypeFor[Scoring](), "tie_absolute"}:             fixedTies,
+	{reflect.TypeFor[Scoring](), "tie_relative"}:             fixedTies,
+	{reflect.TypeFor[ExperimentalScoring](), "tie_absolute"}: fixedTies,
+	{reflect.TypeFor[ExperimentalScoring](), "tie_relative"}: fixedTies,
+	{reflect.TypeFor[Scoring](), "speed"}:                    nowExperimental,
+	{reflect.TypeFor[Routers](), "interval"}:                 nowExperimental,
+	{reflect.TypeFor[Scoring](), "affinity_share"}:           everyMatch,
+	{reflect.TypeFor[Scoring](), "affinity_saved"}:           everyMatch,
 }
+
+var fixedTies = became("was removed",
+	"leave it out: plans within 2 ms or 2 % of the best are always a tie, and one of them is drawn")
 
 var alwaysLearned = became("was removed",
 	"leave it out: learned speeds and links always count, and begin at experimental.scoring.speed "+

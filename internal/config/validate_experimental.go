@@ -18,8 +18,6 @@ func (ck *checker) choice(policy, index string) {
 func (ck *checker) experimentalScoring(s ExperimentalScoring) {
 	const field = "experimental.scoring."
 	ck.oneOf(field+"units", s.Units, Seconds, Raw)
-	ck.longer(field+"tie_absolute", s.TieAbsolute, 0)
-	ck.share(field+"tie_relative", s.TieRelative)
 	ck.weight(field+"speed.prefill", s.Speed.Prefill)
 	ck.weight(field+"speed.local", s.Speed.Local)
 	ck.weight(field+"speed.decode", s.Speed.Decode)

@@ -58,7 +58,7 @@ func (r *Record) Totals(w Weights) ([]float64, error) {
 	return totals, nil
 }
 
-// A record does not contain experimental.scoring.tie_absolute and tie_relative. These are their defaults.
+// Plans within these of the best are a tie, as orchestrator/policy says.
 const (
 	tieMS    = 2.
 	tieShare = 0.02

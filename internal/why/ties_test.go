@@ -7,15 +7,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/orchestrator/policy"
 	"github.com/tandem-router/tandem/scoring"
 )
 
-// A record does not say when plans tied, so that a page takes the defaults: those of the configuration.
-func TestTiesAreTheDefaults(t *testing.T) {
-	is := config.Default().Experimental.Scoring
+// A record does not say when plans tied, so that a page takes the values of the decision.
+func TestTiesAreThoseOfTheDecision(t *testing.T) {
+	is := policy.Default()
 	if tieMS != float64(is.TieAbsolute)/float64(time.Millisecond) || tieShare != is.TieRelative {
-		t.Errorf("ties are %v ms and %v here, and %v and %v by default", tieMS, tieShare, is.TieAbsolute,
+		t.Errorf("ties are %v ms and %v here, and %v and %v in the decision", tieMS, tieShare, is.TieAbsolute,
 			is.TieRelative)
 	}
 }
@@ -28,7 +28,7 @@ func (costing) Decode(*scoring.Decode) scoring.Terms     { return scoring.Terms{
 
 // What is as good on a page is what the planner draws among, in both units and whatever the plans cost.
 func TestTiesAreThePlanners(t *testing.T) {
-	is := config.Default().Experimental.Scoring
+	is := policy.Default()
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 4000 {
 		base := math.Pow(10, 5*r.Float64()-3)

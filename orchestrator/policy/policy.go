@@ -32,8 +32,8 @@ func Of(cfg *config.Config) planner.Policy {
 		ExpectedOutput:  s.ExpectedOutput,
 		OutputDoubt:     outputDoubt,
 		Piece:           s.PrefillPiece,
-		TieAbsolute:     x.TieAbsolute,
-		TieRelative:     x.TieRelative,
+		TieAbsolute:     tieAbsolute,
+		TieRelative:     tieRelative,
 		PrefillLoadTTL:  intervals * cfg.Pools.Prefill.PollInterval,
 		DecodeLoadTTL:   intervals * cfg.Pools.Decode.PollInterval,
 		Ejection:        ejection(cfg.Health.Ejection),
@@ -44,6 +44,11 @@ func Of(cfg *config.Config) planner.Policy {
 const (
 	setup     = 2 * time.Millisecond // fixed time of one transfer
 	intervals = 10                   // time between two reads of an engine; older reports are ignored
+
+	// Plans as close as this to the best are a tie: the exact minimum would send every request the same way
+	// until the next report.
+	tieAbsolute = 2 * time.Millisecond
+	tieRelative = 0.02
 
 	// The default is the length of answers in recorded chats, 211 to 343 tokens; a reasoning model has five
 	// times as many.

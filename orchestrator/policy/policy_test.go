@@ -64,12 +64,10 @@ func TestZeroIsZero(t *testing.T) {
 	c.Scoring.Gamma = 0
 	c.Scoring.DecodePenalty = 0
 	c.Scoring.HeadroomMargin = 0
-	c.Experimental.Scoring.TieAbsolute, c.Experimental.Scoring.TieRelative = 0, 0
 	if err := c.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	if p := Of(c); p.Weights != (scoring.Weights{}) || p.HeadroomMargin != 0 || p.TieAbsolute != 0 ||
-		p.TieRelative != 0 {
+	if p := Of(c); p.Weights != (scoring.Weights{}) || p.HeadroomMargin != 0 {
 		t.Errorf("got %+v", p)
 	}
 }
