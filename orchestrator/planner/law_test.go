@@ -145,3 +145,75 @@ func TestNoPlanIsBetterThanTheChosenOne(t *testing.T) {
 		}
 	})
 }
+
+// The pressure of a plan is gamma times what is lost on its replicas, by the share of their KV in use. Twice
+// the gamma makes twice the term, and changes no other.
+func TestGammaWeighsThePressureAlone(t *testing.T) {
+	loaded := 0
+	rapid.Check(t, func(t *rapid.T) {
+		pick := func(what string, most int) int { return rapid.IntRange(0, most).Draw(t, what) }
+		f := anyFleet(t, pick)
+		if _, err := f.pl.Explain(f.anyRequest(pick), f.now); err != nil {
+			return
+		}
+		b, weights := &f.pl.scratch, f.pl.policy.Weights
+		model := f.pl.policy.model
+		check := func(i, j int, usage ...float64) {
+			c := scoring.Choice{Prefill: int32(i), Decode: int32(j)}
+			want := f.pl.terms(c)
+			if lost := weights.Gamma * lostTo(weights.Units, usage...); math.Abs(want.Pressure-lost) > 1e-12 {
+				t.Fatalf("the pressure of candidates %d and %d is %v, want %v", i, j, want.Pressure, lost)
+			}
+			if want.Pressure > 0 {
+				loaded++
+			}
+			want.Pressure *= 2
+			f.pl.policy.model = twiceGamma(model)
+			if got := f.pl.terms(c); got != want {
+				t.Fatalf("candidates %d and %d have %+v with twice the gamma, want %+v", i, j, got, want)
+			}
+			f.pl.policy.model = model
+		}
+		for j := range b.decodes {
+			alone := []float64{b.decodes[j].Usage}
+			if weights.Units == scoring.InRaw { // the formula counts the replica as both sides
+				alone = append(alone, alone...)
+			}
+			check(-1, j, alone...)
+			for i := range b.prefills {
+				check(i, j, b.prefills[i].Usage, b.decodes[j].Usage)
+			}
+		}
+	})
+	if loaded == 0 {
+		t.Error("no plan had any pressure: the test shows nothing")
+	}
+}
+
+// lostTo is the pressure of replicas that have these shares of their KV in use, as docs/scoring.md says.
+func lostTo(units scoring.Units, usage ...float64) (sum float64) {
+	for _, u := range usage {
+		switch {
+		case math.IsNaN(u) || u <= 0:
+		case units == scoring.InRaw:
+			sum += u
+		default:
+			sum += 0.05 * min(u, 0.98) / (1 - min(u, 0.98))
+		}
+	}
+	return sum
+}
+
+func twiceGamma(m scoring.Model) scoring.Model {
+	switch m := m.(type) {
+	case *scoring.Seconds:
+		twice := *m
+		twice.Gamma *= 2
+		return &twice
+	case *scoring.Raw:
+		twice := *m
+		twice.Gamma *= 2
+		return &twice
+	}
+	panic("a third model")
+}

@@ -56,6 +56,18 @@ func numbers(v reflect.Value, all []reflect.Value) []reflect.Value {
 	return all
 }
 
+// The weights of the file are those of the decision.
+func TestWeightsArriveUnchanged(t *testing.T) {
+	c := config.Default()
+	c.Scoring.Alpha = config.Alpha{Value: 2}
+	c.Scoring.Beta, c.Scoring.Gamma = 3, 5
+	c.Scoring.DecodePenalty = 7
+	want := scoring.Weights{Alpha: scoring.Alpha{Value: 2}, Beta: 3, Gamma: 5, DecodePenalty: 7}
+	if got := Of(c).Weights; got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
 // A zero that an operator writes is a zero: no room below puts a number of its own in its place.
 func TestZeroIsZero(t *testing.T) {
 	c := config.Default()
