@@ -1,8 +1,10 @@
 package orchestrator
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -104,6 +106,33 @@ func TestWhoFailedIsAskedAgainAfterAWhile(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		if !j.attempts.relent(&j.plan, none) || len(j.plan.AvoidDecode) != 0 {
 			t.Error("it is not asked again, though nobody else is left")
+		}
+	})
+}
+
+// A request that failed at one decode replica waits for room on the other, for longer than was predicted, so
+// that it is the first of its line. A request that finds room on the first replica goes there at once.
+func TestARetryKeepsNoOtherRequestFromRoom(t *testing.T) {
+	in(t, setup{}, func(w *world) {
+		empty := replica.ID(w.d[0].addr)
+		come := func(a *admission, avoid ...replica.ID) error {
+			j := &job{env: &w.o.env, plan: planner.Request{Model: "sim", AvoidDecode: avoid}}
+			return a.enter(w.t.Context(), entry{patience: 10 * time.Second, place: j.place, try: func() outcome {
+				if slices.Contains(avoid, empty) {
+					return outcome{verdict: waitsInLine, room: 5 * time.Second, every: time.Second}
+				}
+				return outcome{verdict: goesOn}
+			}})
+		}
+		a, retry := newAdmission(10), make(chan error)
+		go func() { retry <- come(a, empty) }()
+		time.Sleep(6 * time.Second)
+		began := time.Now()
+		if err := come(a); err != nil || time.Since(began) > 0 || a.length() != 1 {
+			w.t.Errorf("%v after %v, %d wait", err, time.Since(began), a.length())
+		}
+		if err := <-retry; !errors.Is(err, errQueueTime) {
+			w.t.Errorf("the first: %v", err)
 		}
 	})
 }

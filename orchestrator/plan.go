@@ -95,7 +95,7 @@ func (j *job) book(ctx context.Context) (*planner.Booking, *failure) {
 		patience: j.patience(start),
 		more:     func() time.Duration { return j.patience(start) - time.Since(start) },
 		running:  j.admitted,
-		place:    func() uint64 { return j.decode.Servers(j.plan.Model) },
+		place:    j.place,
 		try: func() outcome {
 			began := time.Now()
 			j.plan.Waited, j.plan.Begun = began.Sub(j.rec.Time), j.begun()
@@ -124,6 +124,10 @@ func (j *job) book(ctx context.Context) (*planner.Booking, *failure) {
 	}
 	return found.b, nil
 }
+
+// place names the decode replicas that may serve the job. A job that avoids a replica must not wait before jobs
+// that find room there.
+func (j *job) place() uint64 { return j.decode.Servers(j.plan.Model, j.plan.AvoidDecode) }
 
 // asks notes that the job asks for a plan: in its batch, and once among the requests under way.
 func (j *job) asks() {

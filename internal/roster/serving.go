@@ -25,12 +25,22 @@ type servers struct {
 // does not change the result.
 func (ms *Members[M]) Serving(model string) []bool { return ms.servers(model).bySlot }
 
-// Servers names the set of members that answer for model. Two models have the same name if the same members
-// answer for both. 0 names the empty set.
-func (r *Roster[M]) Servers(model string) uint64 {
+// Servers names the set of members that answer for model, without those to avoid. Two requests have the same
+// name if the same members may answer both. 0 names the empty set.
+func (r *Roster[M]) Servers(model string, avoid []replica.ID) uint64 {
 	r.members.Lock()
 	defer r.members.Unlock()
-	return r.members.servers(model).name
+	s := r.members.servers(model)
+	if len(avoid) == 0 {
+		return s.name
+	}
+	name := s.name
+	for i, m := range r.members.View.Replicas {
+		if s.bySlot[i] && slices.Contains(avoid, m.ID) {
+			name -= nameOf(m.ID)
+		}
+	}
+	return name
 }
 
 func (ms *Members[M]) servers(model string) servers {

@@ -47,16 +47,20 @@ func TestServersAreNamedByWhoTheyAre(t *testing.T) {
 	rs[2].Facts.Models = []string{"other"}
 	r := newRoster()
 	r.SetMembers(rs, start)
-	m, own := r.Servers("m"), r.Servers("own")
-	other := r.Servers("other")
+	m, own := r.Servers("m", nil), r.Servers("own", nil)
+	other := r.Servers("other", nil)
 	if m == own || m == other || own == other || m == 0 {
 		t.Errorf("m %x, own %x, other %x", m, own, other)
 	}
-	if sql, none := r.Servers("sql"), r.Servers("made up"); sql != m || none != 0 {
+	if sql, none := r.Servers("sql", nil), r.Servers("made up", nil); sql != m || none != 0 {
 		t.Errorf("sql %x, want that of m, %x; made up %x", sql, m, none)
 	}
+	without := r.Servers("m", []replica.ID{"a", "c", "gone"})
+	if without != own || r.Servers("m", []replica.ID{"a", "b"}) != 0 {
+		t.Errorf("m without a is %x, want that of b alone, %x", without, own)
+	}
 	slices.Reverse(rs)
-	if r.SetMembers(rs, start); r.Servers("m") != m {
+	if r.SetMembers(rs, start); r.Servers("m", nil) != m {
 		t.Error("another name in another order")
 	}
 }
