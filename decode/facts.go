@@ -20,7 +20,7 @@ type survey struct {
 	answer  length
 	pool    estimate.Speed // by which all members decode, taken together
 	slope   estimate.Speed // what more costs there
-	prompt  *ledger.Lease  // stands for the prompt where it is compared with those of leases, nil until then
+	prompt  *ledger.Lease  // the prompt in the form in which leases are compared; nil until it is needed
 }
 
 // survey computes what holds for all members. The cost of more load in a step is fitted over the pool and

@@ -42,8 +42,8 @@ func (l *Lease) Holds(now time.Time) (ok bool, reason string, room time.Duration
 	return true, "", 0
 }
 
-// Ahead returns the seconds of the transfers that come before l's: those that l's sender has booked before,
-// and those to l's own replica that have begun.
+// Ahead returns the seconds of the transfers that come before l's: leaving of the transfers that l's sender
+// has booked before, and coming of the transfers to l's own replica that have begun.
 func (l *Lease) Ahead(now time.Time) (leaving, coming float64) {
 	l.pool.members.Lock()
 	defer l.pool.members.Unlock()

@@ -7,10 +7,10 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// This file is what the pool tells of what it has learned.
+// This file has the pool's learned values for the state file and for status.
 
-// RestoreLengths lets the lengths of groups of which nothing was seen yet begin with what was seen before,
-// as far as that is believed (0..1). It returns how many it took.
+// RestoreLengths gives groups without an answer so far the lengths that were saved before. believed (0..1) is
+// the trust in the saved lengths. It returns the number of groups that got lengths.
 func (p *Pool) RestoreLengths(all []estimate.GroupLengths, believed float64) (taken int) {
 	p.members.Lock()
 	defer p.members.Unlock()

@@ -48,14 +48,14 @@ func owner(e *ledger.Lease) *Lease { return e.Of.(*Lease) }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// stream is the answer of a lease: when it began, how far it has come, and what was found when the request
-// was sent.
+// stream is the answer of a lease: its begin, its progress, and the state of the replica when the request was
+// sent.
 type stream struct {
 	ahead   ahead        // what the request found in its engine
-	foreign bool         // when it was sent, blocks arrived there that this router did not send
-	roomy   bool         // when it was sent there was room for it
-	firstAt time.Time    // when its first token came; zero before that
-	read    turns.Stream // as its replica's streams are watched, see [Lease.Streamed]
+	foreign bool         // at the sending, blocks arrived at the replica that this router did not send
+	roomy   bool         // at the sending, the replica had room for the request
+	firstAt time.Time    // when the first token came; zero before
+	read    turns.Stream // the answer among the streams of its replica, see [Lease.Streamed]
 
 	window    estimate.Window
 	begun     estimate.Done      // of its replica at the first token; when sent, if that cannot be observed

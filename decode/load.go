@@ -60,13 +60,13 @@ func (l *Lease) Step() float64 {
 	return l.member.step(&speed)
 }
 
-// stepOf returns the seconds that a step takes with all that m decodes.
+// stepOf returns the seconds of a step with all sequences that m decodes.
 func (p *Pool) stepOf(m *member) float64 {
 	load := m.decodes()
 	return p.speed(m).Step(int(load.Sequences), int(load.Tokens))
 }
 
-// step returns the seconds of a decode step with all that m has, sent or on their way.
+// step returns the seconds of a decode step with all sequences of m, sent or on their way.
 func (m *member) step(speed *estimate.Speed) float64 {
 	return speed.Step(m.batch(), int(m.reads(float64(m.batch()))))
 }

@@ -60,10 +60,9 @@ func (l *Lease) Next(now time.Time, wake func()) Next {
 }
 
 // fullOf reports whether m may get no further piece now. rest is the seconds left of the prompt. after is
-// when to ask again; zero means at the next answer. If m is not full, room is the seconds that it may get.
-// An engine that cuts prompts itself gets the next prompt when no more than a piece is left of the earlier
-// ones. Otherwise it would have nothing to compute while the messages travel, and it fills the last step of
-// one prompt with the next.
+// when to ask again; zero means at the next answer. If m is not full, room is the seconds that m may get.
+// An engine that cuts prompts itself gets the next prompt when no more than a piece of the earlier prompts is
+// left. So the engine has work while the messages travel, and fills the last step of a prompt with the next.
 func (p *Pool) fullOf(
 	m *member, by *estimate.Speed, rest float64, now time.Time,
 ) (room float64, full bool, after time.Time) {
@@ -85,7 +84,7 @@ func (p *Pool) take(l *Lease, speed *estimate.Speed, rest, room float64, now tim
 	step := m.step(speed)
 	ahead := 0.0
 	if m.learned.CutsPrompts(now) {
-		ahead = m.turns.Left(speed.T0, now) // it begins behind these
+		ahead = m.turns.Left(speed.T0, now) // the piece begins behind all earlier work
 	}
 	x.Until = now.Add(2 * (seconds(ahead+x.Lasts+step) + turns.Hops))
 	x.Begins, x.Roomy = l.begins(step, now), p.hasRoom(m, now)
@@ -129,7 +128,7 @@ func (l *Lease) Computed(ok bool, had int, beside Pauses, now time.Time) {
 		p.learnOwnSteps(l, beside, now)
 		x.Begun, x.Prefix = true, turns.Prefix{Base: x.Upto}
 	} else {
-		x.Failed = true // the rest at once finds what it finds
+		x.Failed = true // the rest is sent at once, and uses the blocks that are still cached
 		l.member.learned.Spoil()
 	}
 	l.leaveTurn(now)

@@ -98,8 +98,8 @@ func (p *Pool) pieceOf(m *member, speed *estimate.Speed) float64 {
 	return max(most-longer, most/2)
 }
 
-// decoding returns how many sequences m has, sent or on their way, without those whose prompts it still has
-// to compute.
+// decoding returns the number of sequences of m, sent or on their way, without the sequences whose prompts m
+// still has to compute.
 func (m *member) decoding() int {
 	g, e := &m.account, &m.remote
 	return g.Answering + g.Arriving + e.Decoding() + e.Arriving + m.others.Count

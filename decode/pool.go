@@ -4,6 +4,7 @@
 // The files stand in layers. A file uses its own layer and lower layers only:
 //
 //	candidate, facts, in_use, slow, rejected           answer a query
+//	late_binding                                       looks again at a lease's replica after the prefill
 //	observe, reconcile, peers, status                  take in load reports and bookings of other routers
 //	booking, stream, pieces, learn, progress, prompt   follow one lease from its booking to its end
 //	room, sequences, need, growth, local, pieces_price predict the room and the waits of a member
@@ -37,8 +38,8 @@ type Settings struct {
 	Learning       Learning
 }
 
-// Learning is how much more than usual has to be seen before it counts. Production says nothing; the
-// laboratory says more than it ever plays, and so measures what learning is worth.
+// Learning is how many more observations than usual have to be made before they count. Production sets none.
+// The laboratory sets more than a play brings, and so measures what learning is worth.
 type Learning struct {
 	Samples int     // of a speed
 	Answers float64 // of a length
@@ -75,13 +76,13 @@ type member struct {
 	account ledger.Account        // of our leases
 	others  replica.OtherRequests // requests that are in no lease
 	atOnce  atOnce                // of the growth of leases
-	remote  PeerLoad              // the sum of what other routers report
+	remote  PeerLoad              // the sum of the other routers' reports
 	learned estimate.Replica
 	most    estimate.Sequences
 
-	turns  turns.Turns   // of prompts that it computes itself
-	beside turns.Streams // its streams
-	asked  replica.Load  // newest report that we asked for ourselves
+	turns  turns.Turns   // of prompts that the replica computes itself
+	beside turns.Streams // the replica's streams
+	asked  replica.Load  // newest report that this router asked for
 }
 
 // New returns a pool without members, which believes no report before it has been configured.

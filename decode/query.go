@@ -49,8 +49,8 @@ type Candidate struct {
 	LoadAge  time.Duration // of the newest report, -1 without any
 	// There will be room when its blocks arrive, but there is none yet for a local prefill.
 	Crowded bool
-	// Requests that wait for their blocks take all the room that they may. So this request may not follow as a
-	// Split, but may be prefilled there.
+	// Requests that wait for their blocks take all the room that such requests may take. So this request may not
+	// come as a Split, but the replica may prefill the prompt itself.
 	Saturated bool
 	// The speed of its local prefills is old, and no prefill under way will update it.
 	Doubtful bool
@@ -97,8 +97,7 @@ type Rejected struct {
 	Limit   int           // the longest prompt that a small member takes
 }
 
-// MemberStatus is what is known of one member, in KV blocks where nothing else is said. Unknown values are
-// -1.
+// MemberStatus describes one member, in KV blocks if a field names no other unit. Unknown values are -1.
 type MemberStatus struct {
 	roster.Status
 	Capacity  int `json:"capacity_blocks"`
@@ -116,7 +115,7 @@ type MemberStatus struct {
 	Output  int            `json:"expected_output_tokens"`
 	Speed   estimate.Speed `json:"speed"`
 	Samples int            `json:"speed_samples"`
-	Remote  PeerLoad       `json:"elsewhere,omitzero"` // the sum of what other routers report
+	Remote  PeerLoad       `json:"elsewhere,omitzero"` // the sum of the other routers' reports
 
 	// What was learned of the engine's settings: how many sequences it runs at once, and whether it cuts
 	// prompts as finely as pieces, so that prompts go whole.

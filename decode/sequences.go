@@ -25,9 +25,9 @@ func (p *Pool) learnSequences(m *member, l *replica.Load, now time.Time) {
 	}
 }
 
-// largestWaiting returns the share of m's KV cache that the largest of the requests takes that may wait there
-// by the report l: a request without a first token, or one that was preempted. It is 0 where no request
-// waits, where all that wait are requests of others, and where the capacity is not known.
+// largestWaiting returns the share of m's KV cache that the largest waiting request of the report l may take: a
+// request without a first token, or a preempted request. It is 0 if no request waits, if all waiting requests
+// come from other clients, and if the capacity is unknown.
 func (m *member) largestWaiting(l *replica.Load) float64 {
 	if l.Waiting <= 0 || m.R.Facts.Blocks == 0 {
 		return 0
@@ -61,8 +61,8 @@ func (p *Pool) SequencesFull(id replica.ID, now time.Time) (cause string) {
 // mostOf returns how many sequences m runs at once; 0 is unknown.
 func (p *Pool) mostOf(m *member) int { return m.most.Believed(p.mostRun) }
 
-// runSlotIn returns how long it should take until so many sequences more may run on m, those that are booked
-// before them included: 0 where that is now, or where nobody knows how many may.
+// runSlotIn returns the expected time until so many more sequences may run on m, behind all earlier bookings.
+// It is 0 if the sequences may run now, or if the engine's maximum is unknown.
 func (p *Pool) runSlotIn(m *member, a *ledger.Headroom, sequences int) time.Duration {
 	most := p.mostOf(m)
 	if most == 0 {

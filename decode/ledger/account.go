@@ -9,7 +9,7 @@ import "time"
 // then are subtracted.
 type Account struct {
 	Sums
-	orders orders // leases by when something happens to them
+	orders orders // leases by the time of their next event
 
 	usage    float64   // share of blocks in use by the report that is counted from
 	at       time.Time // time of the report
@@ -22,12 +22,12 @@ type Account struct {
 
 // absent is the sequences that an earlier report included and the newest does not.
 type absent struct {
-	sequences int // they may have ended, or been preempted
-	due       int // blocks of preempted sequences: the engine gives them back before it takes in others
+	sequences int // may have ended, or been preempted
+	due       int // blocks of preempted sequences: the engine serves these sequences before any other
 }
 
-// Sums is what the leases of an account add up to, for reading. All are integers, so that each sum is exactly
-// what a walk over the leases would find, and zero when no lease is left.
+// Sums are the sums over the leases of an account, for reading. All sums are integers. So each sum is exact,
+// and zero when no lease is left.
 type Sums struct {
 	Promised  int // blocks and growth of admitted and sent leases: no report includes them
 	Growth    int // blocks that reported leases will still take
@@ -38,8 +38,9 @@ type Sums struct {
 	Unheard   int // sent leases without a first token
 	Expecting int // blocks and growth of arriving sequences
 
-	// Of Sequences, Arriving wait for KV of another replica. Answering have their prompts, or should have them
-	// where nobody sees the first token. The prompts of all others are still to be computed on the replica.
+	// Parts of Sequences. Arriving sequences wait for KV of another replica. Answering sequences have their
+	// prompts, or should have their prompts if the answer is not streamed. The replica has yet to compute the
+	// prompts of all other sequences.
 	Arriving  int
 	Answering int
 	Context   int // tokens of answering sequences, by the newest report
@@ -112,7 +113,7 @@ func (a *Account) Moving() time.Duration { return time.Duration(a.orders.coming.
 // Returned returns the blocks that came free since the newest report.
 func (a *Account) Returned() int { return a.returned }
 
-// Preempted returns the blocks of preempted sequences: the engine gives them back before it takes in others.
+// Preempted returns the blocks of preempted sequences: the engine serves these sequences before any other.
 func (a *Account) Preempted() int { return a.absent.due }
 
 // ReportedAt returns the time of the report that is counted from.
@@ -148,9 +149,9 @@ func (a *Account) Answer(l *Lease) {
 	a.Sums.count(l, 1)
 }
 
-// ComeFree notes that l, which the newest report includes, ends, and that the engine gets own blocks back
-// for it. Blocks that are free in this report already are not counted again. In a report less than
-// reportDelay old they may be free already.
+// ComeFree notes that l ends, which the newest report includes, and that own blocks of the engine come free.
+// Blocks that are free in this report already are not counted again. A report that is younger than reportDelay
+// may show the blocks as free already.
 func (a *Account) ComeFree(l *Lease, own int, now time.Time) {
 	switch {
 	case a.absent.sequences > 0:

@@ -7,9 +7,9 @@ import (
 )
 
 // ShortWait is how long a request may be expected to wait inside the engine for its room. The cost of a plan
-// has this wait, see [scoring.Decode.Room]. A request that waits here instead waits for other requests as
-// well, and nobody computes its prompt meanwhile. A longer wait is better spent here, where any replica that
-// has room can end it.
+// has this wait, see [scoring.Decode.Room]. A request that waits at the router instead also waits for other
+// requests, and no replica computes its prompt meanwhile. A longer wait is better spent at the router, where
+// any replica with room can end the wait.
 //
 // [scoring.Decode.Room]: https://pkg.go.dev/github.com/tandem-router/tandem/scoring#Decode
 const ShortWait = 4 * time.Second
@@ -21,12 +21,12 @@ type Request struct {
 	Now    int64         // on the scale of [Ledger.At]
 }
 
-// Admits reports whether a request may be booked. Soon after its prompt arrives there must be room for it,
-// and for each reserved lease that begins later. life returns the seconds that an answer lives. It is called
-// only if released blocks matter.
+// Admits reports whether a request may be booked. Soon after its prompt arrives there must be room for the
+// request, and for each reserved lease that begins later. life returns the seconds that an answer lives, and
+// is called only if released blocks matter.
 //
-// Without the second rule all requests that wait for their prefill would count on the same blocks. Room kept
-// free for them from now on would lie idle while they wait.
+// Without the second rule all requests that wait for their prefill would count on the same blocks. Blocks that
+// were kept free from the booking on would lie idle during the prefill.
 func (a *Account) Admits(h *Headroom, r Request, theirs *PeerLoad, life func() float64) bool {
 	if h.Capacity == 0 {
 		return true
@@ -46,8 +46,8 @@ func (h *Headroom) releasedSoon(ready time.Duration, life func() float64) int {
 	return h.Released(ready+ShortWait, life())
 }
 
-// keepsRoom reports whether the request, each reserved lease that begins later, and the reserved leases of
-// other routers find their room soon after they begin, beside all leases that begin before.
+// keepsRoom reports whether there will be room for the request, for each reserved lease that begins later, and
+// for the reserved leases of other routers. Each needs room soon after its begin, beside all earlier leases.
 func (a *Account) keepsRoom(h *Headroom, r Request, theirs *PeerLoad, life func() float64) bool {
 	d := demand{
 		Headroom: h, Request: r, reserved: &a.orders.reserved,
@@ -61,7 +61,7 @@ func (a *Account) keepsRoom(h *Headroom, r Request, theirs *PeerLoad, life func(
 		(d.theirs == 0 || d.theirsIn < d.Ready || d.fitUntil(d.theirsIn))
 }
 
-// demand is the room that reserved leases on one replica need, and a request that is asked for.
+// demand is the room that one request and the reserved leases on one replica need.
 type demand struct {
 	*Headroom
 	Request
@@ -137,8 +137,8 @@ func (a *Account) ReservedIn(now int64) time.Duration {
 const mostExpecting = 0.5
 
 // Saturated reports whether requests that still wait for their KV when inbound seconds of transfers are left
-// will hold more of the room than they may. Leases and transfers of other routers count, too. A waiting
-// request is taken to be done in proportion to the seconds of transfers that are.
+// will hold more of the room than mostExpecting. Leases and transfers of other routers count, too. The waiting
+// requests are assumed to end in proportion to the seconds of the transfers.
 func (a *Account) Saturated(h *Headroom, theirs *PeerLoad, inbound float64) bool {
 	blocks := float64(a.Reserved() + a.Expecting + theirs.Reserved)
 	if theirs.Sequences > 0 {

@@ -61,8 +61,8 @@ func (h *Headroom) Fits(blocks int) bool { return h.Capacity == 0 || h.Free >= h
 // MaxRoomWait is the longest time that is predicted for room.
 const MaxRoomWait = time.Minute
 
-// RoomIn returns the expected time until the given number of blocks, above 0, has come free. As many
-// requests run as have room, and they end after life seconds, evenly spread.
+// RoomIn returns the expected time until the given number of blocks, above 0, has come free. The running
+// requests use all the room, and end after life seconds, evenly spread.
 func (h *Headroom) RoomIn(blocks int, life float64) time.Duration {
 	running := max(min(h.Used, h.Most), min(blocks, h.Most), 1)
 	return seconds(min(life*float64(blocks)/float64(running), MaxRoomWait.Seconds()))

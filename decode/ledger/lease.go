@@ -40,8 +40,8 @@ type Promise struct {
 	Local    bool          // the replica computes the prompt; else another replica sends its KV
 	Transfer time.Duration // predicted for its KV, if another replica sends it
 
-	// UnseenArrival is the time from sending until the prompt should have arrived, where nobody sees the first
-	// token; else 0.
+	// UnseenArrival is the time from the sending until the prompt should have arrived, if the answer is not
+	// streamed, so that its first token is not seen; else 0.
 	UnseenArrival time.Duration
 }
 
@@ -50,7 +50,7 @@ type Promise struct {
 // Long: the promise is read wherever the lease is counted.
 type Lease struct {
 	Promise
-	Of any // what the pool keeps beside it
+	Of any // the pool's own lease, which has this entry
 
 	account   *Account
 	id        uint64 // counts up with each booking
@@ -107,13 +107,13 @@ func (l *Lease) mayBeReported(at time.Time) bool {
 	return l.state >= Sent && !l.sentAt.Add(reportDelay).After(at)
 }
 
-// isDue reports whether the prompt should have arrived by then, where nobody sees the first token.
+// isDue reports whether the prompt of an answer that is not streamed should have arrived by the given time.
 func (l *Lease) isDue(at time.Time) bool {
 	return l.UnseenArrival > 0 && !l.sentAt.Add(l.UnseenArrival).After(at)
 }
 
-// overdue reports whether the prompt should have arrived long ago, where nobody sees the first token: twice
-// the predicted time has passed.
+// overdue reports whether the prompt of an answer that is not streamed should have arrived long ago: twice the
+// predicted time has passed.
 func (l *Lease) overdue(at time.Time) bool {
 	return l.UnseenArrival > 0 && l.sentAt.Add(2*l.UnseenArrival).Before(at)
 }

@@ -44,9 +44,9 @@ import (
 	"github.com/tandem-router/tandem/decode/order"
 )
 
-// Ledger is what the books of all replicas of a pool share. [New] makes one.
+// Ledger is the part that the accounts of all replicas of a pool share. [New] makes a ledger.
 type Ledger struct {
-	reserved order.Heap[Lease] // reserved leases of all accounts, by when they are admitted
+	reserved order.Heap[Lease] // reserved leases of all accounts, by the time of their admission
 	booked   uint64            // leases so far
 	epoch    time.Time         // when the first lease was booked, from which times in lists count
 }
@@ -59,7 +59,7 @@ func New() Ledger {
 	)}
 }
 
-// longest is far more nanoseconds than any time that is expected, and can be added to another time.
+// longest is far more nanoseconds than any expected time. The sum of two such times does not overflow.
 const longest = 1 << 61
 
 // At returns t as lists have it, in nanoseconds.

@@ -9,15 +9,15 @@ import (
 // orders is the leases of one account that wait for something. Each list has its own order, so that no
 // question needs a look at all leases. Only [orders.count] writes them.
 type orders struct {
-	reserved   order.List // reserved leases by when they are admitted; the weight is their blocks
-	coming     order.List // leases whose KV has yet to come, by when it leaves; the weight is its time
-	unsent     order.List // leases in coming that were not sent, by when they are; the same is the weight
-	landing    order.List // leases in coming that were sent, by when their KV lands; the same is the weight
+	reserved   order.List // reserved leases by the time of admission; the weight is the blocks
+	coming     order.List // leases whose KV has yet to come, by departure; the weight is the transfer time
+	unsent     order.List // unsent leases of coming, by the time of sending; the weight is the transfer time
+	landing    order.List // sent leases of coming, by the time of arrival; the weight is the transfer time
 	held       alike      // reported leases
 	unanswered alike      // leases that the engine has and has not answered
 }
 
-// count adds l to the lists of its states, or removes it from them, by sign: 1 or -1.
+// count adds l to the lists of its states (sign 1), or removes l from these lists (sign -1).
 func (o *orders) count(l *Lease, sign int) {
 	if l.state == Reserved {
 		o.reserved.Change(order.Entry{Key: l.admitAt, ID: l.id, Weight: int64(l.Whole())}, sign)

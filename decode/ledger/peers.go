@@ -26,19 +26,19 @@ type PeerLoad struct {
 	Reserved   int           `json:"soft,omitzero"`       // blocks that reserved leases ask for
 	ReservedIn time.Duration `json:"soft_in_ns,omitzero"` // until their admission, on average
 	Moving     time.Duration `json:"moving_ns,omitzero"`  // for the KV blocks that are to come
-	// Until local prefills are done, predicted, were nobody else there.
+	// Predicted time until this router's local prefills are done, without the work of others.
 	Work time.Duration `json:"work_ns,omitzero"`
-	// The prompt among them that was booked first.
+	// The prompt of the local prefills that was booked first.
 	First      roster.Running `json:"first,omitzero"`
-	Pieces     int            `json:"pieces,omitzero"`    // prompts among them that are sent in pieces
-	PiecesWork time.Duration  `json:"pieces_ns,omitzero"` // their predicted time
+	Pieces     int            `json:"pieces,omitzero"`    // local prefills that are sent in pieces
+	PiecesWork time.Duration  `json:"pieces_ns,omitzero"` // predicted time of the pieces
 	// Share of its time that the replica prefills for this router.
 	Rho float64 `json:"rho,omitzero"`
 	// Requests a second that this router sends there.
 	Arrivals float64 `json:"arrivals,omitzero"`
-	// Those requests whose blocks come from elsewhere.
+	// Requests a second whose blocks another replica sends.
 	InboundRate float64 `json:"inbound_rate,omitzero"`
-	// The engine's newest that this router asked for by itself.
+	// The engine's newest report that this router asked for itself.
 	Report *replica.Report `json:"report,omitzero"`
 }
 

@@ -12,19 +12,19 @@ import (
 // This file is what a usage report does to an account: the account counts from the report from now on, and
 // works out which leases the report includes.
 
-// reportDelay is how long after a request was sent a report may still not include it: the request has to
-// arrive, be scheduled, and the gauge to be set. As long before we see its end a report may include it no
-// longer: an answer that is not streamed even brings such a report along.
+// reportDelay is the time after the sending of a request in which a report may not include the request yet: the
+// request has to arrive and to be scheduled, and the gauge to be set. In the same time before the end of an
+// answer, a report may not include the request any more. An answer that is not streamed brings such a report.
 const reportDelay = 200 * time.Millisecond
 
 const (
 	countFreely = 512                   // leases up to which every report is counted from
-	lookEvery   = 20 * time.Microsecond // between two reports of answers, for each lease beyond those
+	lookEvery   = 20 * time.Microsecond // between two reports of answers, for each lease beyond countFreely
 )
 
-// TooSoon reports whether a report that an answer brought along is not counted from, since another report was
-// counted from just before. Every answer brings a report, and each lease is looked at for it. On a replica
-// with thousands of answers these looks would cost more than all other work for a request.
+// TooSoon reports whether the report of an answer is skipped, because another report was used just before.
+// Every answer brings a report, and a report is compared with each lease. On a replica with thousands of
+// answers the comparison would cost more than all other work for a request.
 func (a *Account) TooSoon(l *replica.Load) bool {
 	more := len(a.leases) - countFreely
 	return l.Source == replica.ORCA && more > 0 && l.At.Sub(a.at) < time.Duration(more)*lookEvery
@@ -62,9 +62,9 @@ func (a *Account) sortBySending() {
 	}
 }
 
-// Overdue yields the leases whose prompts count as arrived although nobody has seen it: twice the predicted
-// time has passed at the time of a report. The caller calls [Account.Arrive] for each. Overdue also lets
-// leases count as answering whose prompts should have arrived, where nobody sees the first token.
+// Overdue yields the leases whose prompts count as arrived without a seen token: twice the predicted time has
+// passed at the time of a report. The caller calls [Account.Arrive] for each. Leases of answers that are not
+// streamed count as answering from the predicted arrival of their prompts on.
 func (a *Account) Overdue(at time.Time) iter.Seq[*Lease] {
 	return func(yield func(*Lease) bool) {
 		for _, l := range a.leases {
@@ -120,9 +120,9 @@ func (a *Account) Cover(running int, at time.Time) (uncovered int) {
 // engine without room takes all blocks of the newest sequence, puts it first in its queue, and takes in no
 // other before it (vLLM, v1/core/sched/scheduler.py). A waiting sequence that the engine has yet to take in
 // is among uncovered. Another waiting sequence was reported before and runs no more: it was preempted. A
-// report without running sequences is counted from only if all of ours have been heard from. So its waiting
-// sequences are preempted ones, or others of the known requests of others. own returns the blocks of one
-// lease.
+// report without running sequences is used only if all our leases have had an answer. So the waiting
+// sequences of this report are preempted sequences, or belong to the others known requests of other clients.
+// own returns the blocks of one lease.
 func (a *Account) CountPreempted(l *replica.Load, uncovered, others int, own func(*Lease) int) {
 	waiting := l.Waiting - max(l.Loading, 0) - uncovered
 	if l.Running >= 0 {

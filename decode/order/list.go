@@ -14,7 +14,7 @@ import (
 type List struct {
 	runs   []Run
 	n      int
-	weight int64   // of all; sums may wrap round, and are right where what is asked for fits
+	weight int64   // of all entries; sums may wrap round, and are right if the result fits
 	spare  []Entry // empty memory of the last run that went, since lists are empty now and then
 }
 

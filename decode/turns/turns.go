@@ -16,7 +16,7 @@ const Hops = time.Millisecond
 
 // Prompt is the state of one prompt that a replica computes itself. The zero Prompt is sent whole.
 //
-// Long: one room holds all that is known of the pieces of one prompt.
+// Long: the whole state of the pieces of one prompt.
 type Prompt struct {
 	ID         uint64        // distinguishes prompts with equal turns
 	Predicted  time.Duration // for the remaining tokens
@@ -50,9 +50,9 @@ type Prefix struct {
 // Tokens returns how many leading tokens should be cached.
 func (x *Prefix) Tokens() int { return x.Base - x.evicted }
 
-// Heard takes in how many leading tokens the events announce. Tokens that they have not announced yet are
-// not evicted: they are predicted to come, or were computed just now. Heard reports whether the evicted part
-// has changed.
+// Heard takes in how many leading tokens the events announce. Tokens that the events have not announced yet
+// are not evicted: these tokens are predicted to come, or were computed just now. Heard reports whether the
+// evicted part has changed.
 func (x *Prefix) Heard(tokens int) (moved bool) {
 	x.seen = max(x.seen, tokens)
 	evicted := 0

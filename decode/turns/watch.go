@@ -7,7 +7,7 @@ import (
 )
 
 // Pauses are the two longest times without a token on any stream of a replica while it had a piece.
-// Nobody can tell them by the zero value.
+// The zero value means that the pauses are unknown.
 type Pauses struct {
 	Longest, Second time.Duration
 }
@@ -18,7 +18,7 @@ func (p *Pauses) Add(pause time.Duration) {
 	p.Longest = max(p.Longest, pause)
 }
 
-// Alike is the second-longest as a share of the longest; false where nobody can tell.
+// Alike returns the second-longest pause as a share of the longest; false if the pauses are unknown.
 func (p Pauses) Alike() (share float64, known bool) {
 	if p.Longest <= 0 {
 		return 0, false
@@ -49,7 +49,7 @@ const (
 	streamed
 )
 
-// Got tells that x has brought something. It may be called at every read, by whoever reads x.
+// Got notes that x has brought bytes. Any reader of x may call it, at every read.
 func (b *Streams) Got(x *Stream, now time.Time) {
 	if x.stage.CompareAndSwap(notStreaming, streaming) {
 		b.streams.Add(1)
@@ -92,8 +92,8 @@ func (b *Streams) Watch(now time.Time) Watch {
 	return Watch{b, b.begun, b.pieces.Add(1) == 1 && b.streams.Load() > 0}
 }
 
-// End returns the pauses up to now, when the answer of the piece has come. They are zero where nobody can
-// tell: nothing came, or another piece was watched at the same time.
+// End returns the pauses up to now, when the answer of the piece has come. The pauses are zero if they are
+// unknown: no stream brought a token, or another piece was watched at the same time.
 func (w Watch) End(now time.Time) Pauses {
 	b := w.beside
 	b.mu.Lock()
