@@ -22,8 +22,8 @@ type Withheld struct {
 const maxEngines = 4096
 
 // agree refuses a reply if its engine left another number of tokens before. From then on the new number is
-// the right one: an engine that was restarted with a fixed id costs one attempt. Prompts so short that the
-// engine may leave them whole teach nothing.
+// the right one: an engine that was restarted with a fixed id costs one attempt. A prompt of at most
+// mostWithheld tokens teaches nothing: the engine may leave the whole prompt to decode.
 func (w *Withheld) agree(engineID string, prompt, withheld int) error {
 	if w == nil || prompt <= mostWithheld {
 		return nil

@@ -88,7 +88,7 @@ func (a *admission) do(event func(q *waitline.Queue[*waiter])) {
 	}
 }
 
-// setLimit changes how many requests may wait; those that wait already stay.
+// setLimit changes how many requests may wait; requests that wait already stay.
 func (a *admission) setLimit(n int) { a.do(func(q *waitline.Queue[*waiter]) { q.Limit = n }) }
 
 // wake gives the requests at the heads another try. To be called whenever room may have come: a lease ended,
@@ -99,7 +99,7 @@ func (a *admission) wake() { a.do((*waitline.Queue[*waiter]).Wake) }
 // called when replicas have come, left, or serve other models.
 func (a *admission) moved() { a.do((*waitline.Queue[*waiter]).Look) }
 
-// close refuses the requests that wait and all that come, except those that run already.
+// close refuses all waiting and all new requests, except requests that were admitted before.
 func (a *admission) close() { a.do((*waitline.Queue[*waiter]).Close) }
 
 // length tells how many wait.

@@ -230,7 +230,7 @@ func (a *answer) blameFor(ctx context.Context, err error) (blamed planner.Failed
 	return blamed
 }
 
-// endWith lets the client get these events and the end marker, and nothing more.
+// endWith ends the client's stream with the given events and the end marker.
 func (a *answer) endWith(events []byte) {
 	a.buffers.head, a.end.over = append(events, a.kind.EndMark()...), true
 	a.flow.events++

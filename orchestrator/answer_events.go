@@ -15,15 +15,15 @@ import (
 )
 
 // eventReader reads an engine's stream and returns the part that may go to a client: whole events without
-// transfer parameters. [eventReader.readFirst] holds them back until one was generated, so that an earlier
-// error has its own status; [deliver] passes them on. An error event is the last. One goroutine owns the
-// reader.
+// transfer parameters. [eventReader.readFirst] holds events back until the first generated token, so that an
+// earlier error has its own status. [deliver] passes events on. An error event is the last event. One
+// goroutine owns the reader.
 type eventReader struct {
 	resp *engine.Response
 	kind openai.Kind // of the API, 0 where it has no events of its own
 	at   replica.ID
 	idle time.Duration // for one read behind the first content
-	leg  legListener   // nil: what is passed on as it came
+	leg  legListener   // nil for an answer that is passed on unread
 
 	cut     openai.Events
 	buffers lentBuffers
@@ -157,7 +157,7 @@ func deliver(ctx context.Context, next eventSource, to eventSender) *failure {
 			return legFailed(ctx, phaseStream, s.at, err)
 		}
 		if s.end.bad != nil {
-			s.end.bad = s.end.bad.withDelivered() // by what is given now
+			s.end.bad = s.end.bad.withDelivered() // with the answer as far as it is delivered now
 		}
 		n := s.flow.events - s.flow.gave
 		s.flow.gave = s.flow.events

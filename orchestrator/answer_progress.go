@@ -13,9 +13,9 @@ type legListener interface {
 	// has come.
 	streamed(now time.Time) bool
 	progressed(p decode.Progress, now time.Time)
-	// prefillCached is what is known of the prefix cache where the prompt was computed.
+	// prefillCached returns the cached tokens of the replica that computed the prompt.
 	prefillCached() openai.CachedPrompt
-	// delivered is told what the engine says that the request took.
+	// delivered gets the engine's usage of the request.
 	delivered(u openai.Usage)
 }
 

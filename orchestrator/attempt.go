@@ -7,7 +7,7 @@ import (
 )
 
 // answerJob runs the job until the engine that will generate has begun to answer well: its status is 200
-// and, in a stream, the first content is there. Whoever gets the answer must close it. Failed attempts are
+// and, in a stream, the first content is there. The caller must close the answer. Failed attempts are
 // repeated elsewhere as long as the retry rules allow.
 func answerJob(ctx context.Context, j *job) (*answer, *failure) {
 	if f := j.tokenize(ctx); f != nil {

@@ -16,10 +16,10 @@ import (
 // attempts are the attempts of a job so far, with what the next attempt has to know.
 type attempts struct {
 	tries      int
-	faults     planner.FailedAttempts // what those that failed were held against
+	faults     planner.FailedAttempts // the replicas and pairs that were blamed for failed attempts
 	budgeted   bool                   // the job holds a place in the retry budget
-	failedAt   replica.ID             // where the newest that failed did
-	failedWhen phase                  // in which phase
+	failedAt   replica.ID             // replica of the newest failed attempt
+	failedWhen phase                  // phase of the newest failure
 	avoided    []avoided              // replicas that the job avoids for its failures, oldest first
 	// Two replicas have reported the same failure: only a replica that was not asked yet can decide.
 	third bool

@@ -28,7 +28,7 @@ import (
 // env is what requests and their jobs need of the router, whatever the configuration is. The router has one,
 // and all requests share it. Its pointers do not change after New.
 //
-// Long: the request path has these in common; a request embeds env instead of the router.
+// Long: every step of the request path uses these fields; a request embeds env instead of the router.
 type env struct {
 	telemetry
 	decisions
@@ -83,7 +83,7 @@ func (t *traffic) retryBudget(cfg *config.Config) int64 {
 // InFlight tells how many requests are being served.
 func (t *traffic) InFlight() int { return int(t.inflight.Load()) }
 
-// giveBacks are what gives blocks back now, beside the requests that they were for.
+// giveBacks are the goroutines that give blocks back beside the requests.
 type giveBacks struct {
 	running sync.WaitGroup
 	places  chan struct{} // as many as may run at once

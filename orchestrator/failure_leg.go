@@ -136,10 +136,10 @@ func refusal(
 	return engineAnswer(in, at.Member.ID, resp, body)
 }
 
-// formerEra judges an answer of which its client has got nothing yet: since the request was sent, in era
-// sent, its engine may have been found to have cached wrong blocks, by this router or another. Nobody knows
-// whether the answer rests on them, so it is thrown away, and made again without them. It returns nil where
-// all is well.
+// formerEra judges an answer that the client has seen nothing of. The request was sent in era sent. Since
+// then this router or another one may have found that the engine has cached wrong blocks. The answer may
+// rest on wrong blocks, so it is thrown away and made again without the cache. formerEra returns nil if the
+// era still holds.
 func formerEra(in phase, at *fleet.Endpoint, sent uint32) *failure {
 	if at.CacheEpoch() <= sent {
 		return nil

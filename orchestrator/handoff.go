@@ -133,7 +133,7 @@ func (h *handoff) watch() *legWatch {
 // atOnce reports whether both legs run at once.
 func (h *handoff) atOnce() bool { return h.beside != nil }
 
-// prefillRuns reports whether the prefill leg may still write what it found.
+// prefillRuns reports whether the prefill leg, beside this goroutine, may still write its result.
 func (h *handoff) prefillRuns() bool { return h.beside != nil && !h.beside.ended() }
 
 // prefillNeeded notes, at the end of the attempt, whether a decode engine may read the blocks of the prompt

@@ -6,12 +6,12 @@ import (
 	"github.com/tandem-router/tandem/internal/tokenizer"
 )
 
-// promptIDs are the token ids of a prompt, with their origin. They name the prompt's blocks for the index,
-// where foreign ids cost hits at most. Onto a leg they come through [promptIDs.legs] only.
+// promptIDs are the token ids of a prompt, with their origin. The ids name the prompt's blocks for the
+// index, where foreign ids cost prefix hits at most. Only [promptIDs.legs] puts ids onto a leg.
 type promptIDs struct {
 	legIDs                  // the JSON is made when it is first needed
 	of      replica.Release // whose tokenizer and template made them
-	clients bool            // the client sent them: they are the prompt, for any reader
+	clients bool            // the client sent the ids: every engine takes them as the prompt
 	exact   bool            // an engine of the release would make the same ids from the request
 }
 

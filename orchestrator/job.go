@@ -16,7 +16,7 @@ import (
 // job is one prompt on its way to an answer: the whole request, or one prompt of a batch. One goroutine owns
 // it.
 //
-// Long: what it embeds is what each step needs of the router, of the configuration and of the request.
+// Long: each step needs these parts of the router, of the configuration and of the request.
 type job struct {
 	*env
 	*snapshot
@@ -106,8 +106,8 @@ func (j *job) follow() {
 	}
 }
 
-// given begins the record of what the client gets of one attempt's answer; nil where nobody will go on with
-// it.
+// given begins the record of the delivered part of one attempt's answer; nil if no engine could continue this
+// answer.
 func (j *job) given() *openai.Delivered {
 	switch {
 	case j.rest.delivered != nil:
@@ -135,8 +135,8 @@ func (j *job) first() *job {
 	return j
 }
 
-// goesOnAt reports whether the token ids of a rest mean to a decode replica what they meant where they were
-// made, whether it takes them, and whether it has the weights that the answer was begun with.
+// goesOnAt reports whether d can continue an answer: d has the tokenizer that made the token ids, takes token
+// ids, and has the weights of the engine that began the answer.
 func (j *job) goesOnAt(d *replica.Replica) bool {
 	other := j.rest.began != nil && planner.OtherWeights(j.rest.began, d, j.req.Model) != ""
 	return reuses(&d.Facts, j.req.Kind) && j.ids.legs(d) != nil && !other

@@ -153,7 +153,7 @@ func adminServer(h http.Handler, log *slog.Logger) *http.Server {
 	return s
 }
 
-// refusedClients returns what is told of each client that found no place, and says so once a minute.
+// refusedClients returns a function that is called for each refused client, and logs at most once a minute.
 func (o *Orchestrator) refusedClients(most int) func() {
 	var said atomic.Int64
 	began := time.Now()

@@ -72,7 +72,7 @@ func serves(of *fleet.Fleet, model string) bool {
 	return len(known) == 0
 }
 
-// eachOf names n replicas: all of a pool, or all that serve a model, "" for any.
+// eachOf names the n replicas of a pool that serve a model, or all n replicas of the pool for the model "".
 func eachOf(n int, pool, model string) string {
 	text := "The only " + pool + " replica"
 	if n > 1 {

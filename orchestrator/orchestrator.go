@@ -8,7 +8,7 @@
 // the client, and client.go writes. retry.go decides whether a failed attempt is repeated, continue.go
 // whether another engine continues a stream.
 //
-// A file uses what stands below it, and not the other way round. A job and all that it makes know the router
+// A file uses lower layers only. A job and its parts know the router
 // as an env, the configuration as a snapshot and their request as an origin. The legs and the answer of one
 // attempt know each other: handoff.go to verify_lease.go are one ring.
 //
@@ -89,7 +89,7 @@ type membership struct {
 	state      *stateFile
 }
 
-// records are what is kept of requests for people to see, beside the ring.
+// records are the views of requests for people, beside the ring.
 type records struct {
 	file *observe.DecisionFile
 	see  *observe.State
@@ -188,7 +188,7 @@ func (o *Orchestrator) Run(ctx context.Context) error {
 	wg.Go(func() { o.sources.Run(ctx, o.rejoin) })
 	wg.Go(func() { o.peers.Run(ctx) }) // which keeps each peer running
 	o.sources.WaitForRouters(ctx)
-	o.peers.WaitForFirst(ctx) // of what they know no request may go to an engine without
+	o.peers.WaitForFirst(ctx) // no request may go to an engine that a peer distrusts
 	err := o.fleet.Run(ctx)
 	wg.Wait()
 	o.giveBacks.running.Wait()

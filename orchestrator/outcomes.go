@@ -15,9 +15,9 @@ const (
 	clientLeft  = "client_gone"
 )
 
-// Why nobody went on with a stream that broke off, in its record and in the log. Beside these there are
-// tooOften, noBudget, diverged and nobody, which are outcomes of trying, and what
-// [openai.Delivered.Resumable] says.
+// Reasons why no engine continued a stream that broke off, in its record and in the log. Further reasons are
+// tooOften, noBudget, diverged and nobody, which are outcomes of tries, and the reasons of
+// [openai.Delivered.Resumable].
 const (
 	continueOff    = "off"            // retry.continue
 	continueGreedy = "sampled"        // and retry.continue is greedy

@@ -114,7 +114,7 @@ func passesAgain(
 	return false, ""
 }
 
-// passToHolder passes a request to the only engine that can go on with what it names.
+// passToHolder passes a request to the only engine that keeps the response that the request names.
 func passToHolder(ctx context.Context, q *request, to *fleet.Endpoint, p *passthrough) *failure {
 	f := q.orStale(ctx, forward(ctx, q, to, p, nil))
 	if f == nil || f.kind != kindStale || !passable(q.w, f, p) || q.cfg.Retry.Attempts < 2 {

@@ -62,9 +62,9 @@ type prefillLeg struct {
 }
 
 // age is the longest time for which the blocks of the prefill can have been leased by now. A lease begins
-// between the prefill leg's first byte and the last byte of its answer. Nobody knows better, since answers
-// lie in sockets while somebody stands still. The time that an engine stands still passes on our clock too;
-// the time that this process does may not, and is added.
+// between the prefill leg's first byte and the last byte of its answer. A closer bound is unknown, because
+// an answer lies in a socket while a process stands still. The time in which an engine stands still passes on
+// our clock too. The time in which this process stands still may not pass on our clock, and is added.
 func (l *prefillLeg) age(clock *liveness.Clock, now time.Time) time.Duration {
 	return now.Sub(l.sentAt) + clock.StalledFor(now) - l.routerStalled
 }

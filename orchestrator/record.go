@@ -32,7 +32,7 @@ func recordPlan(j *job, b *planner.Booking) {
 	j.rec.Captured = -1
 	j.rec.Delivered = -1
 	j.rec.Moved = -1
-	j.rec.Whole = "" // an attempt before may have set them
+	j.rec.Whole = "" // an earlier attempt may have set these fields
 	d := b.Decision
 	if d == nil {
 		return

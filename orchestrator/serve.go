@@ -18,9 +18,8 @@ type front struct {
 	snap *atomic.Pointer[snapshot]
 }
 
-// routes are the OpenAI-style paths, models and liveness, and nothing else. ready serves /readyz. What is not
-// listed here does not exist, however it is spelled: engines' dev and admin paths are out of reach by
-// default.
+// routes are the OpenAI-style paths, models and liveness, and nothing else. ready serves /readyz. No other
+// path exists, however it is spelled: engines' dev and admin paths are out of reach by default.
 //
 // Long: a row a path.
 func (t *front) routes(ready http.HandlerFunc) http.Handler {

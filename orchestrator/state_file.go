@@ -185,8 +185,8 @@ func (s *stateFile) arrived(now time.Time) {
 	}
 }
 
-// drainFound drains the replicas again that came after the start, as found ones do, and that an earlier
-// process had drained. It may not run beside [fleet.Fleet.Apply].
+// drainFound drains replicas again that an earlier process had drained and that came after the start, such as
+// found replicas. It may not run beside [fleet.Fleet.Apply].
 func (s *stateFile) drainFound(now time.Time) {
 	s.mu.Lock()
 	away := s.away

@@ -109,7 +109,7 @@ func (j *job) estimate() tokenizer.Result {
 }
 
 // idsFor returns the ids that both legs of a pair with the decode replica d carry, nil where both carry the
-// client's own body. Where those that are known are of another release than d, as in a rolling upgrade, an
+// client's own body. If the known ids are of another release than d, as in a rolling upgrade, an
 // engine of d's release is asked.
 func (j *job) idsFor(ctx context.Context, d *replica.Replica) (*legIDs, *failure) {
 	if !j.exact() || !reuses(&d.Facts, j.req.Kind) {

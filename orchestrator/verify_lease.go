@@ -115,7 +115,7 @@ func (a *answer) maybeDistrust(f *failure) {
 		// A long queue, or a core that stands still and has not read yet: leases tell.
 		e := a.j.env
 		e.giveBacks.running.Go(func() { // joined by Run, ended by a timeout
-			late := true // also where nobody can tell
+			late := true // also if the counters cannot be read
 			e.panics.Contain("distrust", func() {
 				now, err := askLeaseCounters(context.Background(), a.j.cfg, h.prefillLeg.from, h.prefillLeg.leaseCounters)
 				late = err != nil || now.Expired != h.prefillLeg.leaseCounters.Expired

@@ -35,7 +35,7 @@ type Candidate struct {
 	Slot    int // in the View
 	Tokens  int // of the prompt
 	Matched int // leading tokens that it holds by the index: whole blocks, fewer than Tokens
-	// Leading tokens in its price: Matched, or the expected ones of a replica that is Blind.
+	// Leading tokens in its price: Matched, or the expected tokens if the replica is Blind.
 	Expected int
 	Queued   int           // uncached tokens ahead, ours and an estimate of others'
 	LoadAge  time.Duration // of the newest report, -1 without any

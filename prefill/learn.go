@@ -6,8 +6,8 @@ import (
 	"github.com/tandem-router/tandem/internal/estimate"
 )
 
-// learn measures m by an answer: its uncached tokens behind cached ones took the given time after the
-// request was sent. The prompt has left the queue before.
+// learn measures m by an answer: its uncached tokens behind cached tokens took the given time after the
+// sending of the request. The prompt has left the queue before.
 func (p *Pool) learn(m *member, uncached, cached int, took time.Duration, now time.Time) {
 	p.learned.Computed(&m.learned, uncached, cached, 0, took, now)
 	if took <= 0 || m.others.Count+m.remote.Requests > 0 { // others' work in between says nothing of ours

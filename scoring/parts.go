@@ -1,8 +1,7 @@
 package scoring
 
 // pressureSeconds is the pressure of a half-full KV cache. A reservation already keeps out requests without
-// room. Pressure prices what is lost before that: evicted prefixes, and answers that are longer than
-// expected.
+// room. Pressure prices the losses before that: evicted prefixes, and answers that are longer than expected.
 const pressureSeconds = 0.05
 
 // Pressure turns a share of KV in use into seconds of expected trouble: preemption and evicted prefixes. NaN

@@ -46,7 +46,7 @@ func Once(
 	return s.inForce.Config, notes
 }
 
-// note says what was found, in one line.
+// note describes the found members in one line.
 func (f *Found) note() string {
 	where := fmt.Sprintf("discovery.%s: %s", f.Source, f.Name)
 	switch {

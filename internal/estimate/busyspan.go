@@ -49,7 +49,7 @@ const (
 	stepLong  = 20 * time.Millisecond // answers this far apart come from different steps
 )
 
-// Add records that a prompt of uncached tokens behind cached ones was answered now, took after it was sent.
+// Add records that a prompt of uncached tokens behind cached tokens was answered now, took after its sending.
 // The step that finished the prompt was beside seconds longer because it also decoded. Add returns a sample
 // of the span that ended with the prompt before, or zero if no span ended.
 func (s *BusySpan) Add(uncached, cached int, beside float64, took time.Duration, now time.Time) Sample {
@@ -96,9 +96,9 @@ func (s *BusySpan) GaveUp(idle bool) {
 	}
 }
 
-// Unseen records that a prompt of uncached tokens behind cached ones should be computed by now, although its
-// end was not observed. The prompt is no part of a span. Unseen returns the work that it adds to the
-// engine's total.
+// Unseen records that a prompt of uncached tokens behind cached tokens should be computed by now, although
+// its end was not observed. The prompt is no part of a span. Unseen returns the prompt's work, which is
+// added to the engine's total.
 func (s *BusySpan) Unseen(uncached, cached int) Computed {
 	its := Computed{parts: DefaultSpeed().PrefillParts(uncached, cached), steps: 1}
 	s.all.Add(its)

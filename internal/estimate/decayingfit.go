@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// DecayingFit is the SpeedFit of one engine and how fresh it is. What is not tested any more is believed
-// less and less: an engine that was measured slow while its machine was busy gets no requests, so nothing
-// would ever correct it. The zero value is ready. Not safe for concurrent use.
+// DecayingFit is the SpeedFit of one engine and the time of its newest sample. Without samples the fit is
+// believed less and less: an engine that was measured slow while its machine was busy gets no requests, so
+// that no sample would correct the fit. The zero value is ready. Not safe for concurrent use.
 type DecayingFit struct {
 	learned  time.Time  // newest sample
 	measured [3]float64 // factors as of the newest sample
@@ -87,8 +87,8 @@ func (m *DecayingFit) Eased(now time.Time) (risk float64, eased bool) {
 	return trialShare * now.Sub(m.learned).Seconds(), true
 }
 
-// Recall takes back what [DecayingFit.Ease] has done: somebody was sent to try, and whoever comes before
-// that one has told is not to follow.
+// Recall undoes the last [DecayingFit.Ease]: a request was sent to test the engine, and no other request is
+// to follow before the result is known.
 func (m *DecayingFit) Recall(now time.Time) {
 	if !m.learned.IsZero() && now.After(m.learned.Add(easeAfter)) {
 		m.factor, m.eased = m.measured, now.Add(easeAfter)

@@ -25,8 +25,8 @@
 //
 // To add an observation, add a row above, a [Quantity], and a case in the estimator that takes it:
 // [Pool.Learn] for speeds, [Kind.Learn] for links, [Lengths.Learn] for answers. The observer fills in Of,
-// At and Range, and of the other fields those that it knows. A new observation should need no other field:
-// where the rest of a measurement is not known, the observer makes the bounds wider.
+// At, Range, and each other field whose value it knows. A new observation should need no other field: if a
+// part of a measurement is unknown, the observer makes the bounds wider.
 package estimate
 
 import (

@@ -5,9 +5,9 @@ import "slices"
 // Handover learns what a transfer takes whatever its size: what engines do with a request before and after
 // its blocks move. The zero Handover knows nothing. Not safe for concurrent use.
 //
-// All that disturbs a measurement makes it longer: the step that is under way where the blocks arrive,
-// other transfers, a slow event loop. So the faster ones of the last few are believed, by what is left of
-// them once their bytes are accounted for.
+// Each disturbance makes a measurement longer: the running step of the receiver, other transfers, a slow
+// event loop. So the estimate follows the faster of the last few measurements, without the time for their
+// bytes.
 type Handover struct {
 	faster // of seconds
 }

@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// This file is the saved form of what was learned. A restored state is a start that new samples soon
-// replace.
+// This file has the saved form of learned lengths. A restored state is a start that new samples soon replace.
 
 // LengthCounts is what an [OutputLength] has observed itself. Empty buckets at the end are left out.
 type LengthCounts struct {
@@ -47,9 +46,9 @@ func (l *OutputLength) Counts() LengthCounts {
 	return LengthCounts{round(s.ended[:]), round(s.tokens[:]), round(s.beyond[:]), l.events}
 }
 
-// Restore lets l, which has observed nothing yet, begin with saved counts. They count as at most
-// restoredAnswers answers, and as fewer at a low weight believed (0..1). Impossible values are ignored.
-// Restore reports whether it took anything.
+// Restore lets l, which has observed nothing yet, begin with saved counts. The saved counts weigh as at most
+// restoredAnswers answers, and as fewer answers at a low weight believed (0..1). Impossible values are
+// ignored. Restore reports whether it used any count.
 func (l *OutputLength) Restore(c LengthCounts, believed float64) bool {
 	n := len(c.Ended)
 	if l.events > 0 || !(believed > 0) || n == 0 || n > lengthBuckets ||

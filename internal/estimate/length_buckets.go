@@ -5,8 +5,8 @@ import (
 	"math/bits"
 )
 
-// bucketOf returns the bucket of answers of so many tokens. Bucket i has those from 2^((i+1)/2) on, the
-// first those of one token, or of none as yet.
+// bucketOf returns the bucket of answers of so many tokens. Bucket i has the answers from 2^((i+1)/2) tokens
+// on. The first bucket has the answers of one token, and the answers without a token yet.
 func bucketOf(tokens int) int {
 	switch {
 	case tokens < 2:

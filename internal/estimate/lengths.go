@@ -45,8 +45,8 @@ const (
 // maxGroups bounds the number of groups. The group that was used longest ago is dropped.
 const maxGroups = 512
 
-// Lengths is what is learned of the lengths of answers: of all answers, below them of each model, of each
-// tenant and of each class. Guarded by the lock of the pool.
+// Lengths holds the learned lengths of answers in four levels: of all answers, of each model, of each tenant
+// and of each class. Guarded by the lock of the pool.
 type Lengths struct {
 	all    *OutputLength
 	models map[string]*OutputLength // as clients name them
@@ -56,7 +56,7 @@ type Lengths struct {
 	hinted *OutputLength
 	met    uint64 // counts up by two with each request
 
-	// Real lengths of all answers, cut ones included: they say when KV blocks become free.
+	// Real lengths of all answers, cut answers included: these lengths say when KV blocks become free.
 	ends  *OutputLength
 	usual int     // tokens after which an answer may well have ended
 	each  float64 // mean tokens of an answer

@@ -8,9 +8,8 @@ import "math"
 // for concurrent use.
 //
 // It counts, in length buckets of half an octave, how many answers ended in each bucket and how many went
-// beyond it (the Kaplan-Meier estimate). So running answers and answers cut by a limit also count: they are
-// longer than their present length. Otherwise the first answers to end, which are the short ones, would
-// stand for all.
+// beyond the bucket (the Kaplan-Meier estimate). So running answers and answers cut by a limit also count, as
+// longer than their present length. Otherwise the first answers to end, which are short, would stand for all.
 //
 // There are two predictions. Rest is the expected length, for the cost of an answer. Room is the length to
 // reserve: equal to Rest after many answers, and larger after few. An error of the estimate is shared by all
@@ -34,7 +33,7 @@ type seenAnswers struct {
 	ended  [lengthBuckets]float64 // answers whose length is in the bucket
 	tokens [lengthBuckets]float64 // their tokens, in total
 	beyond [lengthBuckets]float64 // answers that reached the bucket and are longer
-	inside [lengthBuckets]float64 // running answers: the parts of the bucket that they have passed, in total
+	inside [lengthBuckets]float64 // sum of the parts of the bucket that running answers have passed
 	news   bool                   // the spreads are out of date
 }
 
@@ -129,8 +128,8 @@ func (l *OutputLength) Cut(from, tokens int) {
 }
 
 // pass records that a running answer grew from so many tokens to so many. The answer counts for the part of
-// its bucket that it has passed. Otherwise running answers would not count beside the few finished ones, and
-// short answers finish first.
+// its bucket that it has passed. Otherwise running answers would not count beside the few finished answers,
+// and short answers finish first.
 func (s *seenAnswers) pass(from, to int) {
 	a, b := bucketOf(from), bucketOf(to)
 	s.inside[a] -= passed(from, a)

@@ -36,8 +36,9 @@ func (f *SpeedFit) begin(pool *SpeedFit) {
 	}
 }
 
-// move changes the factors that the last k votes inform, so that these votes take times as long as by the
-// profile. All factors change alike, but overhead takes its probable share of the excess.
+// move multiplies the factors that the last k votes inform. Then the predictions for the last k votes are
+// times as long as by the profile. All factors change alike, but overhead takes its probable share of the
+// excess.
 func (f *SpeedFit) move(times float64, k int) {
 	var share [3]float64
 	others, squares := 0.0, 0.0

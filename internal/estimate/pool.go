@@ -2,7 +2,7 @@ package estimate
 
 import "time"
 
-// Pool is what is learned of all replicas of one pool together. It stands in for replicas without samples.
+// Pool holds the learned speed of all replicas of one pool together, which replicas without samples use.
 // The zero Pool knows nothing.
 type Pool struct {
 	Told     Speed       // the operator's values; a zero half is unknown

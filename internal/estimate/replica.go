@@ -2,7 +2,7 @@ package estimate
 
 import "time"
 
-// Prompts is what is learned of one replica's speed with prompts. The zero Prompts knows nothing.
+// Prompts holds the learned speed of one replica with prompts. The zero Prompts knows nothing.
 type Prompts struct {
 	Fit  DecayingFit
 	span BusySpan
@@ -18,9 +18,9 @@ func (r *Prompts) GaveUp(idle bool) { r.span.GaveUp(idle) }
 // Last returns when the newest prompt was answered, the zero time before the first.
 func (r *Prompts) Last() time.Time { return r.span.Last() }
 
-// Replica is what is learned of one replica of the decode pool. The zero Replica knows nothing.
+// Replica holds the learned values of one replica of the decode pool. The zero Replica knows nothing.
 //
-// Long: one room holds all that is learned of one replica.
+// Long: one struct holds every learned value of one replica.
 type Replica struct {
 	Prompts             // local prompts
 	Steps   DecayingFit // decode steps

@@ -49,7 +49,7 @@ const (
 	tells       = 0.2  // least share of a prediction with which a sample informs a factor
 	huberFloor  = 0.1
 	sampleNoise = 0.1 // relative error that one sample is assumed to have
-	calmMost    = 16  // more settled samples make no estimate more certain: they share their moments
+	calmMost    = 16  // further settled samples make no estimate more certain, because they share their moments
 	poolCap     = 32. // a member's factor stays within this factor of its pool's
 	maxDuration = 15 * time.Minute
 )
@@ -128,8 +128,8 @@ func (f *SpeedFit) Error() float64 {
 	return max(sampleNoise, 2*f.noise/math.Sqrt(float64(min(f.calm, calmMost))))
 }
 
-// Within returns the factors of a member of a pool: its own where its samples inform them, kept within
-// poolCap of the pool's, and the pool's elsewhere.
+// Within returns the factors of a member of a pool. A factor that the member's samples inform is the member's
+// own, kept within poolCap of the pool's factor. Each other factor is the pool's.
 func (f *SpeedFit) Within(pool *SpeedFit) Factors {
 	var out Factors
 	for i := range out {

@@ -62,7 +62,7 @@ type GroupLengths struct {
 
 const (
 	lengthsOfAll   = "all"
-	lengthsOfEnds  = "ends" // all answers; cut ones with the length that they had
+	lengthsOfEnds  = "ends" // all answers; cut answers with their length at the cut
 	lengthsOfModel = "model"
 )
 

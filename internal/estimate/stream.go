@@ -10,8 +10,9 @@ import (
 // replica that became twenty times slower, the end comes twenty times later, and one answer is not enough.
 //
 // A stream is cut into windows, each from one read of events to another. Windows teach only that a replica
-// has become much slower than its estimate, or that it is fast again. They teach nothing finer: the tokens
-// per event are an estimate, and a window ignores local prompts, which a finished answer takes into account.
+// has become much slower than its estimate, or that it is fast again. A window teaches nothing finer,
+// because the tokens per event are an estimate, and because a window ignores local prompts, unlike a finished
+// answer.
 
 // Progress is how far a stream has come.
 type Progress struct {

@@ -128,7 +128,7 @@ func (ix *Index) lastUsed(t *holding, u turn) []Key {
 // turn says that a run was used at a tick. It stands for nothing once the run is used again.
 type turn struct{ run, tick uint32 }
 
-// turns are the assumed runs, in the order in which they should go.
+// turns are the assumed runs, in the order of their eviction.
 type turns struct {
 	list  []turn
 	first int // index in list of the next turn
@@ -156,7 +156,7 @@ func (ts *turns) pop() (turn, bool) {
 // tidyLeast is the number of turns below which tidying is not worth it.
 const tidyLeast = 1024
 
-// tidy drops turns that stand for nothing, once they may outnumber the turns that stand for something.
+// tidy drops turns without a run, once such turns may outnumber the turns with a run.
 func (ts *turns) tidy(stands func(turn) bool) {
 	if len(ts.list) < 2*ts.kept+tidyLeast {
 		return

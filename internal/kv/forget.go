@@ -61,8 +61,8 @@ func (c *content) vacate(column uint16, cells []cell) {
 }
 
 // clear applies that the engine has cleared a tier, and returns how many blocks had copies there. Clearing
-// the engine's own tier clears the tiers below too: a reset of the connector empties them, and they do not
-// announce it (vLLM's OffloadingConnector).
+// the engine's own tier clears the tiers below too: a reset of the connector empties these tiers without an
+// event (vLLM's OffloadingConnector).
 func (ix *Index) clear(t *holding, tier Tier) (blocks int) {
 	if tier != GPU {
 		return ix.clearTier(t, tier)

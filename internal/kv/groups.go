@@ -90,7 +90,7 @@ func (e *Event) telling() bool {
 
 // group returns the group of an event, false if it cannot be told. Groups count from the first store that
 // names one; everything stored before is dropped then. After that, a store without a group comes from a
-// connector that never says what it drops (LMCache).
+// connector that never announces dropped blocks (LMCache).
 func (ix *Index) group(t *holding, e *Event) (number int, ok bool) {
 	switch {
 	case e.Group != NoGroup && !t.seen.named && e.Kind == Stored && !e.placeholder():
@@ -156,9 +156,9 @@ func (t *holding) useUnnamed(ix *Index, e *Event) use {
 	return nothing
 }
 
-// useBelow is useOf for tiers below the engine's block pool. They hold copies of blocks that the pool had.
-// An event may leave out what a block's content depends on beside its tokens (see [Event.Bare]). Such an
-// event does not tell the content.
+// useBelow is useOf for tiers below the engine's block pool. These tiers hold copies of blocks that the pool
+// had. A block's content may depend on more than its tokens. An event may leave this out (see [Event.Bare]),
+// and then does not tell the content.
 func (ix *Index) useBelow(s *stock, e *Event, kind spec, named bool) use {
 	tells := !e.Bare && e.BlockSize == ix.chain.size && e.telling() && kind != thin
 	switch {

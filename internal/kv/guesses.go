@@ -205,7 +205,7 @@ func (gs *guesses) forget(h Holder) {
 	gs.dropLocked(func(g *guess) bool { return g.holder == h })
 }
 
-// confirm drops the guesses about h that end with one of keys: events have now made them true.
+// confirm drops the guesses about h that end with one of keys: events have now confirmed these guesses.
 func (gs *guesses) confirm(h Holder, keys []Key) {
 	if gs.pending.Load() == 0 || !gs.some(keys) {
 		return

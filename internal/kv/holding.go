@@ -17,7 +17,7 @@ type holding struct {
 	stocks  []stock
 	seen    seenOf
 	turns   turns                   // in which assumed blocks should go
-	touched uint64                  // sum of what touch read, so that the compiler keeps the reads
+	touched uint64                  // sum of the values that touch read, so that the compiler keeps the reads
 	awaited map[EngineHash][]copies // copies of thin groups, of blocks not announced yet in this batch
 
 	glance glance

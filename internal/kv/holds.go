@@ -47,7 +47,7 @@ func sameRun(cells []cell) (mask uint64, n int) {
 	return mask, n
 }
 
-// clear takes blocks out of a column that has them, and drops the blocks that nothing needs any more.
+// clear takes blocks out of a column that has them, and drops the blocks that no column has any more.
 func (c *content) clear(column uint16, cells []cell) {
 	for len(cells) > 0 {
 		number := cells[0].run()

@@ -11,8 +11,8 @@ const (
 // Speculate lets Match believe that h has all of keys, which must start at block 0. The belief ends when the
 // events of h bring the last key, or when h forgets. [Index.Retract] ends it too, and so does [Index.Expire]
 // at or after until. Speculate covers the moment between sending a prompt and hearing of its blocks. Each
-// holder keeps the 64 guesses that end last. The index keeps the keys slice: nobody may change it
-// afterwards.
+// holder keeps the 64 guesses that end last. The index keeps the keys slice, which the caller
+// must not change afterwards.
 func (ix *Index) Speculate(h Holder, keys []Key, until time.Time) {
 	if keys = ix.Reachable(h, keys); len(keys) == 0 {
 		return

@@ -51,7 +51,7 @@ func DecodeHTTP(kind string, data []byte, b *kv.Batch) (about bool, err error) {
 	}
 	var e httpEvent
 	if err := json.Unmarshal(data, &e); err != nil {
-		return true, errNotJSON // an error of JSON may quote what it read
+		return true, errNotJSON // an error of package json may quote the event
 	}
 	if !named {
 		kind = e.Event

@@ -127,7 +127,7 @@ func (t *tracker) replayEnded(now time.Time) {
 }
 
 // drain applies the batches held during the replay and continues to follow. If batches between the replay
-// and the held ones are missing, it asks again.
+// and the held batches are missing, drain asks again.
 func (t *tracker) drain(now time.Time) {
 	for i, m := range t.backlog.held {
 		switch {

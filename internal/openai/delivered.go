@@ -13,11 +13,12 @@ import (
 // engine can continue the answer. Every event of the stream goes through Delivered: [Delivered.Append] or
 // [Delivered.Event] remove the token ids that the client did not ask for.
 //
-// An engine turns tokens into text as they come. It holds back bytes that do not make a whole character yet,
-// and characters that may begin a stop string. The text of another engine begins with its first new token. So
-// text that was held back is lost unless that engine generates its tokens again. Another engine can therefore
-// continue only from a token where the client has got all the text so far. The newest such token is kept as
-// point, with the text that the client got after it. The other engine will generate that text again.
+// An engine turns tokens into text as the tokens come. It holds back bytes that do not make a whole
+// character yet, and characters that may begin a stop string. The text of another engine begins with its
+// first new token. So text that was held back is lost unless that engine generates its tokens again. Another
+// engine can therefore continue only from a token where the client has got all the text so far. The newest
+// such token is kept as point, with the text that the client got after it. The other engine will generate
+// that text again.
 //
 // Not safe for concurrent use.
 type Delivered struct {

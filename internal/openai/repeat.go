@@ -175,7 +175,7 @@ func appendMembers(dst []byte, list []asked, of string) []byte {
 
 // unordered are the members of a request with objects that mean the same in any order. A schema is not among
 // them: engines generate in its order. Nor are a template's arguments and documents: a template may write
-// them down as they come.
+// their members in the order of the request.
 var unordered = []string{"messages", "content", "stream_options", "logit_bias"}
 
 // reals are the members that are read as floating point numbers.

@@ -32,8 +32,8 @@ type unseen struct {
 const (
 	weighEvery  = 1500 * time.Millisecond // least time between two reports that are weighed
 	weighed     = 20                      // reports: half a minute and more
-	othersFrom  = 10                      // weighed reports that show requests of others: they are there
-	othersUntil = 4                       // at most so many weighed reports: they have ended
+	othersFrom  = 10                      // so many weighed reports that show requests of others begin the state
+	othersUntil = 4                       // at most so many such reports end the state
 	leastOthers = 2                       // requests in a report
 	leastShare  = 8                       // and an eighth of the reported count
 )

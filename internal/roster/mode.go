@@ -14,7 +14,7 @@ type Mode uint8
 // The modes.
 const (
 	Events      Mode = iota // by the engines' block events; a member that publishes none is approximated
-	Approximate             // by the prompts that were sent to them
+	Approximate             // by the prompts that were sent to a member
 	Off                     // it is not known: nothing is matched
 )
 

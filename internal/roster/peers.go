@@ -113,8 +113,8 @@ func lookUp[M Entry, S any, P PeerLoad[S]](r *peerReport[M, S], ms *Members[M]) 
 	}
 }
 
-// Age returns the average age of the other routers' reports: for so long they may have booked requests
-// without a report. It returns 0 without other routers.
+// Age returns the average age of the other routers' reports. In this time the other routers may have booked
+// further requests. It returns 0 without other routers.
 func (p *PeerReports[M, S]) Age(now time.Time) time.Duration {
 	var sum time.Duration
 	for _, r := range p.byRouter {

@@ -73,7 +73,7 @@ func (r *Roster[M]) Expect(m *Member, p Prompt, cached int, now time.Time) {
 	r.members.Lock()
 	announces := m.announces(cached, ix.chain.BlockSize())
 	r.members.Unlock()
-	if !announces { // most prompts of a pool without events: they need no look at the index
+	if !announces { // most prompts of a pool without events end here, without a lookup in the index
 		return
 	}
 	keys := ix.Reachable(m.Holder, p.Keys)

@@ -15,7 +15,7 @@ type key [sha256.Size]byte
 // question is a prompt to resolve, and how to ask for it.
 type question struct {
 	key key
-	// The ids depend on nothing but key: they may be remembered, and shared with callers that ask meanwhile.
+	// The ids depend on key alone: the ids may be kept, and shared with callers that ask meanwhile.
 	keep       bool
 	size       int // bytes of the raw prompt
 	renderPath string

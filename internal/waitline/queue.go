@@ -9,8 +9,8 @@ import (
 
 // Queue decides which of the requests that wait for room try to find room, and when. Events go in: a request
 // joins, has tried, moves or leaves; room may have come; the queue closes. The requests that may try now come
-// out of [Queue.Next]. What they try, and on which goroutine, is the caller's business: the queue has no
-// clock, no goroutine and no lock. It is not safe for concurrent use.
+// out of [Queue.Next]. The caller makes the tries, on goroutines of its own: the queue has no clock, no
+// goroutine and no lock. It is not safe for concurrent use.
 //
 // Requests wait at a place, which stands for the replicas that could serve them. Each place has its own
 // [Line]. When room may have come, the first of a line tries. If it finds no room and its new turn is behind
@@ -28,7 +28,7 @@ type Queue[R any] struct {
 	ready   []*Waiter[R] // may try now, in this order
 }
 
-// lines are the requests of one place. They are there as long as a request waits in them.
+// lines are the two lines of one place. A place without a waiting request has no lines.
 type lines[R any] struct {
 	aside settling[R] // requests that stand aside, oldest first
 	line  settling[R] // all others
@@ -82,8 +82,8 @@ var (
 	ErrClosed = errors.New("the router is shutting down")
 )
 
-// Enter reports whether a newcomer has to wait behind others of its place. If not, it tries at once. If it
-// finds no room it joins with what was seen here: room that came in between is not lost.
+// Enter reports whether a newcomer has to wait behind others of its place. If not, the newcomer tries
+// at once. If the newcomer finds no room, it joins with seen, so that room that came in between is not lost.
 func (q *Queue[R]) Enter(place uint64) (wait bool, seen uint64) {
 	l := q.places[place]
 	return l != nil && l.line.Len() > 0, q.wakes + 1

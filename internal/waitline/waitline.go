@@ -19,7 +19,7 @@ import (
 // an engine (decode.shortWait).
 const late = 4 * time.Second
 
-// Wait is what is known of a waiting request.
+// Wait holds the facts of a waiting request that decide its turn.
 type Wait struct {
 	Came   time.Duration // since a moment that is the same for the whole line
 	Number uint64        // orders requests of the same time: the smaller came first

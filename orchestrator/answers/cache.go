@@ -174,9 +174,9 @@ func (c *Cache) giveShared(ctx context.Context, a *asking, f *answercache.Flight
 }
 
 // compute starts the computation of an answer. It is a request of its own: a client that leaves does not end
-// it. The computation ends when nobody listens any more.
+// it. The computation ends when no client listens any more.
 func (c *Cache) compute(ctx context.Context, a *asking, f *answercache.Flight) {
-	// The context ends when nobody listens any more, or when the computation has ended.
+	// The context ends when no client listens any more, or when the computation has ended.
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	f.OnAbandon(cancel)
 	run := a.Apart(ctx, &Recorder{ctx: ctx, flight: f, header: http.Header{}})

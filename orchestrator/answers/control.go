@@ -18,7 +18,7 @@ type control struct {
 	maxAge time.Duration
 }
 
-// controlOf reads Cache-Control. What it does not know means nothing, as everywhere in HTTP.
+// controlOf reads Cache-Control. Unknown directives are ignored, as HTTP demands.
 func controlOf(h http.Header) control {
 	wish := control{maxAge: forever}
 	for _, line := range h["Cache-Control"] {

@@ -121,7 +121,7 @@ func (b *beginning) sameSince(of Fleet, model string, outlive bool) bool {
 }
 
 // makers returns the processes that made the answer with this record. Each must have lived when the
-// computation began and must live now. why says why they are not known.
+// computation began and must live now. why is the reason if the processes are unknown.
 func (b *beginning) makers(of Fleet, rec *observe.Record) (list []answercache.Maker, why string) {
 	if rec == nil || rec.Decode == "" {
 		return nil, unknownFrom

@@ -27,7 +27,7 @@ func (c *LeaseCounters) SameProcess(as *LeaseCounters) bool {
 	return c.started == as.started && (c.started != 0 || c.outages == as.outages)
 }
 
-// unknownCounters are the counters of an engine that has not been asked yet. They are not equal to any
+// unknownCounters are the counters of an engine that has not been asked yet. These counters are equal to no
 // counters, not even to themselves.
 var unknownCounters = &LeaseCounters{
 	started: math.NaN(), Expired: math.NaN(), Late: math.NaN(), Failed: math.NaN(),

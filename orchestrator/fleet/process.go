@@ -90,9 +90,8 @@ func (ps *processes) note(p *process, started float64) (trustedAgain bool) {
 	return before > 0 && p.epoch.Load() == 0
 }
 
-// distrust begins a new era of p, and returns the era in force. sent is the era in which the request was
-// sent that may have read wrong blocks. If p has a later era already, these blocks are out of use, and no
-// new era begins.
+// distrust begins a new era of p, and returns the era in force. A request of the era sent may have read wrong
+// blocks. If p has a later era already, the blocks of the era sent are out of use, and no new era begins.
 func (ps *processes) distrust(p *process, sent uint32, now time.Time) (era uint32) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
-// A decode engine that may have read another request's blocks has them in its prefix cache. They stand there
-// under the hashes of a prompt that they do not belong to. Every later request with this prompt at its start
+// A decode engine that may have read another request's blocks has the wrong blocks in its prefix cache, under
+// the hashes of the prompt. Every later request with this prompt at its start
 // would get a wrong answer (seen on vLLM 0.32). The API to empty the cache exists in vLLM's development mode
 // only. But vLLM hashes a request's cache_salt into its first block. So every later request to such an
 // engine is salted with a number, the epoch. The engine then finds no block that it cached before. Only a

@@ -157,8 +157,8 @@ func (w *Watcher) judgeOthers(id replica.ID) {
 }
 
 // Unseen returns how many requests of unknown origin a replica has on average: neither this router nor a
-// router that it knows has sent them. sure says that they are there for certain. A server in both pools is
-// never judged, since each pool counts only its own requests.
+// known router has sent these requests. sure says that there are such requests for certain. A server in both
+// pools is never judged, since each pool counts only its own requests.
 func (w *Watcher) Unseen(id replica.ID) (mean float64, sure bool) {
 	if w.set.Load().cfg.Shared {
 		return 0, false

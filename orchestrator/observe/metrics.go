@@ -4,8 +4,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metrics are the counters and histograms that requests move, by what they tell of; each group stands in a
-// file of its own, metrics_*.go. What can be read from the pools at scrape time is in collect.go.
+// Metrics are the counters and histograms that requests change, in groups; each group stands in a file of its
+// own, metrics_*.go. Values that are read from the pools at scrape time are in collect.go.
 // docs/metrics.md explains every family; a test holds the two together.
 //
 // Safe for concurrent use. Children of the hot path are resolved once: see [Series].

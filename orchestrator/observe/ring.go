@@ -100,8 +100,8 @@ func (g *Ring) Find(id string) *Record {
 	return nil
 }
 
-// Watch subscribes to records as they come; stop ends it. lost tells how many were dropped because the
-// subscriber was slow.
+// Watch subscribes to new records; stop ends the subscription. lost returns how many records were dropped
+// because the subscriber was slow.
 func (g *Ring) Watch(buffer int) (records <-chan *Record, lost func() uint64, stop func()) {
 	w := &watcherFeed{records: make(chan *Record, buffer)}
 	g.mu.Lock()

@@ -210,10 +210,10 @@ func askedFor(r *openai.Request) []attribute.KeyValue {
 	return attrs
 }
 
-// Said is the facts in an answer that only a trace shows. A nil Said ignores them.
+// Said holds the facts of an answer that only a trace shows. A nil Said ignores all facts.
 type Said struct {
 	id, model string
-	finish    []string // why each of its choices ended, in the order in which they did
+	finish    []string // finish reason of each choice, in the order of their ends
 }
 
 // Whole notes an answer that is not streamed.
@@ -225,7 +225,7 @@ func (s *Said) Whole(body []byte) {
 	s.ends(body)
 }
 
-// Event notes whole events of a stream: one's data, or several as they came.
+// Event notes whole events of a stream: the data of one event, or several events as received.
 func (s *Said) Event(events []byte) {
 	if s == nil {
 		return

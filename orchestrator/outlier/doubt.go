@@ -24,7 +24,7 @@ type Failure struct {
 // Without the last rule, requests that had met all three failing replicas of four took back the failures
 // that should have ejected the three.
 
-// doubt is what is known of the failures of a leg or a pair since its last success.
+// doubt sums up the failures of a leg or a pair since its last success.
 type doubt struct {
 	any     bool
 	request uint64 // the first that failed
@@ -80,8 +80,8 @@ func (t *outcomes) mayExcuse(weight float64, at time.Time, cause bool, now time.
 	return t.cleared.After(at) || t.doubt.mayExcuse(weight, cause)
 }
 
-// clear undoes the standing failures, because a request or a trial has succeeded: those requests were the
-// cause.
+// clear undoes the standing failures, because a request or a trial has succeeded: the failed requests were
+// the cause.
 func (t *outcomes) clear(now time.Time) {
 	t.decay(now)
 	t.bad = max(0, t.bad-t.doubt.weight)

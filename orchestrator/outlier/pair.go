@@ -70,8 +70,8 @@ func (s *Set) Suspect(p Pair, now time.Time) bool {
 }
 
 // NotLoaded notes that a split request failed in a way that the prefill replica, the decode replica or the
-// path between them may have caused. Other failures tell which. A replica is at fault if it fails with two
-// others, with no success in between. Otherwise the pair is at fault.
+// path between the two may have caused. Other failures show the cause: a replica is at fault if it fails with
+// two other replicas, with no success in between. Otherwise the pair is at fault.
 func (s *Set) NotLoaded(p Pair, f Failure, now time.Time) []Change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,7 +111,7 @@ func (s *Set) StuckSince(p Pair, then time.Time) bool {
 	return t != nil && t.state == Ejected && t.trials.stuck.After(then)
 }
 
-// unloaded is what is known of the failed loads of one end since its last good load.
+// unloaded holds the failed loads of one end since its last good load.
 type unloaded struct {
 	with  map[replica.ID]failedLoads
 	at    time.Time // of the newest

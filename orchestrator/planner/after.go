@@ -106,8 +106,8 @@ func (b *Booking) elsewhere(req *Request) Request {
 }
 
 // sides returns b's prefill replica, which has computed the prompt, and b's decode replica, which is ready in
-// room. On both, only transfers that were booked before are ahead: the prompts of later ones are not computed
-// yet.
+// room. On both, only transfers that were booked before are ahead: the prompts of later transfers are not
+// computed yet.
 func (b *Booking) sides(room time.Duration, now time.Time) (from scoring.Prefill, stays scoring.Decode) {
 	leaving, coming := b.DecodeLease.Ahead(now)
 	from = scoring.Prefill{Outbox: leaving, Leaving: b.PrefillLease.Leaving(now)}
@@ -226,7 +226,7 @@ func (q *question) knowsMatch(c *decode.Candidate) bool {
 // FirstToken notes that the first token of the decode leg arrived. The planner learns from it the time of
 // the handover and the speed of the pair's link, or the speed of a local prefill. FirstToken returns the
 // time until the blocks had arrived, without the step that made the token. It returns 0 where this time is
-// unknown: nothing was transferred, nobody saw the first token, or the request waited for something else.
+// unknown: nothing was transferred, the answer is not streamed, or the request also waited for other work.
 func (pl *Planner) FirstToken(b *Booking, now time.Time) (transfer time.Duration) {
 	x := b.DecodeLease.FirstToken(now)
 	if b.Mode == Local {

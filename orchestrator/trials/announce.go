@@ -10,7 +10,7 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/outlier"
 )
 
-// announcements record what was last announced of ejections. Changes come from many requests, in any order.
+// announcements record the last announcement of each ejection. Changes come from many requests, in any order.
 // Each announcement states what holds at its own time.
 type announcements struct {
 	mu    sync.Mutex            // guards the following
@@ -87,7 +87,7 @@ func (t *Trials) announcePair(c, now outlier.Change) {
 	}
 }
 
-// rename keeps what was said of pairs under the names that their replicas have now.
+// rename moves the announcements of pairs to the present names of their replicas.
 func (a *announcements) rename(to replica.Renames) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

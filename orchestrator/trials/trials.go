@@ -74,7 +74,7 @@ func (t *Trials) MembersChanged(renames replica.Renames, member func(replica.ID)
 }
 
 const (
-	tick = 250 * time.Millisecond // between two looks at what is due
+	tick = 250 * time.Millisecond // between two looks for due trials
 	once = 8                      // canaries at once
 )
 

@@ -187,7 +187,7 @@ func (q *client) host(ctx context.Context, host string, extra []wire.RR) (answer
 	return q.addresses(ctx, host)
 }
 
-// exchange asks the servers in turn until one says what it knows, or that it knows nothing of the name.
+// exchange asks the servers in turn until one gives an answer, or says that the name does not exist.
 func (q *client) exchange(ctx context.Context, name string, kind uint16) (*wire.Msg, error) {
 	m := new(wire.Msg).SetQuestion(name, kind)
 	var failed []error
