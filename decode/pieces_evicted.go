@@ -20,9 +20,9 @@ func (l *Lease) seePrefix() prefixSeen {
 
 // updatePrefix takes in how much of l's prefix is cached. A prompt that waits for its turn may lose its
 // prefix to others. Then a piece up to an evicted part would compute that part, too, and hold up every
-// stream. Blocks that events have not announced yet are not evicted: the blocks are predicted to come, or were
-// computed just now. Without events nothing counts as evicted. A turn that has moved may be behind the turn
-// of a prompt that asked before.
+// stream. Blocks that events have not announced yet are not evicted: the blocks are predicted to come, or
+// were computed just now. Without events nothing counts as evicted. A turn that has moved may be behind the
+// turn of a prompt that asked before.
 func (l *Lease) updatePrefix(h prefixSeen, now time.Time) {
 	x := &l.pieces.Prefix
 	if !h.known || h.base != x.Base || !l.entry.Missing() || l.member.Blind() {

@@ -45,8 +45,8 @@ func (p *Pool) admits(m *member, a *ledger.Headroom, blocks int, ready time.Dura
 }
 
 // saturated reports whether c may not get further blocks. This is so if, when the prompt is ready, requests
-// that still wait for their blocks will hold more than half of the room, for longer than an answer takes. It is
-// false if c would compute the prompt later than its blocks could arrive.
+// that still wait for their blocks will hold more than half of the room, for longer than an answer takes. It
+// is false if c would compute the prompt later than its blocks could arrive.
 func (p *Pool) saturated(c *Candidate, a *ledger.Headroom, ready time.Duration) bool {
 	m := c.member
 	if c.Inbound <= 0 || a.Capacity == 0 || !m.account.Saturated(a, &m.remote, c.Inbound) {

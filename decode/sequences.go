@@ -25,9 +25,9 @@ func (p *Pool) learnSequences(m *member, l *replica.Load, now time.Time) {
 	}
 }
 
-// largestWaiting returns the share of m's KV cache that the largest waiting request of the report l may take: a
-// request without a first token, or a preempted request. It is 0 if no request waits, if all waiting requests
-// come from other clients, and if the capacity is unknown.
+// largestWaiting returns the share of m's KV cache that the largest waiting request of the report l may
+// take: a request without a first token, or a preempted request. It is 0 if no request waits, if all waiting
+// requests come from other clients, and if the capacity is unknown.
 func (m *member) largestWaiting(l *replica.Load) float64 {
 	if l.Waiting <= 0 || m.R.Facts.Blocks == 0 {
 		return 0

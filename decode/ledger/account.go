@@ -150,8 +150,8 @@ func (a *Account) Answer(l *Lease) {
 }
 
 // ComeFree notes that l ends, which the newest report includes, and that own blocks of the engine come free.
-// Blocks that are free in this report already are not counted again. A report that is younger than reportDelay
-// may show the blocks as free already.
+// Blocks that are free in this report already are not counted again. A report that is younger than
+// reportDelay may show the blocks as free already.
 func (a *Account) ComeFree(l *Lease, own int, now time.Time) {
 	switch {
 	case a.absent.sequences > 0:

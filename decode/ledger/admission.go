@@ -25,8 +25,8 @@ type Request struct {
 // request, and for each reserved lease that begins later. life returns the seconds that an answer lives, and
 // is called only if released blocks matter.
 //
-// Without the second rule all requests that wait for their prefill would count on the same blocks. Blocks that
-// were kept free from the booking on would lie idle during the prefill.
+// Without the second rule all requests that wait for their prefill would count on the same blocks. Blocks
+// that were kept free from the booking on would lie idle during the prefill.
 func (a *Account) Admits(h *Headroom, r Request, theirs *PeerLoad, life func() float64) bool {
 	if h.Capacity == 0 {
 		return true
@@ -46,8 +46,9 @@ func (h *Headroom) releasedSoon(ready time.Duration, life func() float64) int {
 	return h.Released(ready+ShortWait, life())
 }
 
-// keepsRoom reports whether there will be room for the request, for each reserved lease that begins later, and
-// for the reserved leases of other routers. Each needs room soon after its begin, beside all earlier leases.
+// keepsRoom reports whether there will be room for the request, for each reserved lease that begins later,
+// and for the reserved leases of other routers. Each needs room soon after its begin, beside all earlier
+// leases.
 func (a *Account) keepsRoom(h *Headroom, r Request, theirs *PeerLoad, life func() float64) bool {
 	d := demand{
 		Headroom: h, Request: r, reserved: &a.orders.reserved,
@@ -137,8 +138,8 @@ func (a *Account) ReservedIn(now int64) time.Duration {
 const mostExpecting = 0.5
 
 // Saturated reports whether requests that still wait for their KV when inbound seconds of transfers are left
-// will hold more of the room than mostExpecting. Leases and transfers of other routers count, too. The waiting
-// requests are assumed to end in proportion to the seconds of the transfers.
+// will hold more of the room than mostExpecting. Leases and transfers of other routers count, too. The
+// waiting requests are assumed to end in proportion to the seconds of the transfers.
 func (a *Account) Saturated(h *Headroom, theirs *PeerLoad, inbound float64) bool {
 	blocks := float64(a.Reserved() + a.Expecting + theirs.Reserved)
 	if theirs.Sequences > 0 {

@@ -112,8 +112,8 @@ func (l *Lease) isDue(at time.Time) bool {
 	return l.UnseenArrival > 0 && !l.sentAt.Add(l.UnseenArrival).After(at)
 }
 
-// overdue reports whether the prompt of an answer that is not streamed should have arrived long ago: twice the
-// predicted time has passed.
+// overdue reports whether the prompt of an answer that is not streamed should have arrived long ago: twice
+// the predicted time has passed.
 func (l *Lease) overdue(at time.Time) bool {
 	return l.UnseenArrival > 0 && l.sentAt.Add(2*l.UnseenArrival).Before(at)
 }

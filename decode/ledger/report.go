@@ -12,9 +12,10 @@ import (
 // This file is what a usage report does to an account: the account counts from the report from now on, and
 // works out which leases the report includes.
 
-// reportDelay is the time after the sending of a request in which a report may not include the request yet: the
-// request has to arrive and to be scheduled, and the gauge to be set. In the same time before the end of an
-// answer, a report may not include the request any more. An answer that is not streamed brings such a report.
+// reportDelay is the time after the sending of a request in which a report may not include the request yet:
+// the request has to arrive and to be scheduled, and the gauge to be set. In the same time before the end of
+// an answer, a report may not include the request any more. An answer that is not streamed brings such a
+// report.
 const reportDelay = 200 * time.Millisecond
 
 const (

@@ -56,7 +56,8 @@ func TestDemoEndsWhenInterrupted(t *testing.T) {
 	}
 }
 
-// asker asks the router for the record of the first request that the demonstration prints, as tandem why does.
+// asker asks the router for the record of the first request that the demonstration prints, as tandem why
+// does.
 type asker struct {
 	bytes.Buffer
 	ctx   context.Context
