@@ -18,8 +18,6 @@ const (
 	surely = 1.5
 	// unsure is the growth, in blocks, up to which the share is always 1.
 	unsure = 64
-	// Answers bring load reports along; the share hardly changes between two reports.
-	atOnceEvery = 250 * time.Millisecond
 )
 
 // growsAtOnce estimates the share of the growth of m's leases that is in use at one time, by the lengths of

@@ -44,7 +44,7 @@ func (p *Pool) expectGrowth(m *member, at time.Time) {
 		}
 	}
 	p.lengths.WorkOut()
-	if !at.Before(m.atOnce.at.Add(atOnceEvery)) {
+	if !at.Before(m.atOnce.at.Add(ProgressEvery)) {
 		m.atOnce = atOnce{p.growsAtOnce(m, at), at}
 	}
 	for _, e := range m.account.Leases() {

@@ -5,12 +5,8 @@ import (
 	"time"
 )
 
-// paceWindow is how far back a pace looks, as the time constant of an exponential window; paceWarm is how
-// long it counts as running at least, so that a burst at its start does not read as what is usual.
-const (
-	paceWindow = 30 * time.Second
-	paceWarm   = 15 * time.Second
-)
+// paceWindow is how far back a pace looks, as the time constant of an exponential window.
+const paceWindow = 30 * time.Second
 
 // ArrivalRate measures how many events come a second. Asking costs next to nothing. The zero ArrivalRate has
 // seen none. Not safe for concurrent use.
@@ -37,6 +33,6 @@ func (p *ArrivalRate) Rate(now time.Time) float64 {
 		return 0
 	}
 	seen := now.Sub(p.since)
-	window := min(paceWindow, max(paceWarm, seen))
+	window := min(paceWindow, max(meterWarm, seen))
 	return p.sum / (window + max(0, seen-p.last)).Seconds()
 }

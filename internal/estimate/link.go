@@ -11,12 +11,11 @@ import (
 // of its kind.
 //
 // No request sends blocks over a link that is believed slow, so no sample would ever correct the estimate.
-// An estimate therefore holds for linkHolds without a sample. Then it moves toward faster values: a link
+// An estimate therefore holds for easeAfter without a sample. Then it moves toward faster values: a link
 // toward its kind, and a kind toward the fastest possible link. In each linkEaseHalf it moves half of the
 // way, in the logarithm. A request that is sent over the link resets this movement (see [Link.Touch]), so
 // that one request tests the link and others wait for the result.
 const (
-	linkHolds    = 10 * time.Second
 	linkEaseHalf = 30 * time.Second
 
 	fastest = 1 / 400e9 // seconds per byte: no engine has a faster link
@@ -79,7 +78,7 @@ func (k *Kind) PerByte(l *Link, told float64, now time.Time) float64 {
 
 // keep returns the share that remains of an excess measured at some time.
 func keep(at, now time.Time) float64 {
-	idle := now.Sub(at) - linkHolds
+	idle := now.Sub(at) - easeAfter
 	if idle <= 0 {
 		return 1
 	}
@@ -112,7 +111,7 @@ func (k *Kind) Begin(now time.Time) {
 }
 
 // Touch records that a request was sent over l, or over another link of the kind if l is nil. No other
-// request tests the link until a sample arrives or linkHolds is over.
+// request tests the link until a sample arrives or easeAfter is over.
 func (k *Kind) Touch(l *Link, now time.Time) {
 	k.at = now
 	if l != nil && l.samples > 0 {

@@ -20,10 +20,8 @@ const (
 	// usualSequences is the smallest default of engines of vLLM 0.32, on CPUs.
 	usualSequences = 128
 	// One more is tried after this time, because the reports may have had another reason. If more run at any
-	// time, the limit is disproved.
+	// time, the limit is disproved. For as long a report with the maximum of sequences shows the state.
 	tryMoreAfter = time.Minute
-	// fullFor is how long the state is shown after a report with the maximum of sequences.
-	fullFor = time.Minute
 )
 
 // Occupancy is what a load report says of the sequences of a replica.
@@ -127,5 +125,5 @@ const triedMore = 8
 // Full reports whether the replica ran its maximum of sequences within the last minute although its KV cache
 // had room for more, and the share of the cache in use then. It is false if the maximum is unknown.
 func (s *Sequences) Full(now time.Time) (used float64, full bool) {
-	return s.used, s.known > 0 && !s.full.IsZero() && now.Sub(s.full) <= fullFor
+	return s.used, s.known > 0 && !s.full.IsZero() && now.Sub(s.full) <= tryMoreAfter
 }

@@ -47,10 +47,9 @@ const (
 	fitTrusted  = 3    // samples before a SpeedFit is used
 	leapAbove   = 1.5  // a median of recent ratios beyond this, or its inverse, moves factors at once
 	tells       = 0.2  // least share of a prediction with which a sample informs a factor
-	huberFloor  = 0.1
-	sampleNoise = 0.1 // relative error that one sample is assumed to have
-	calmMost    = 16  // further settled samples make no estimate more certain, because they share their moments
-	poolCap     = 32. // a member's factor stays within this factor of its pool's
+	sampleNoise = 0.1  // relative error that one sample is assumed to have
+	calmMost    = 16   // further settled samples make no estimate more certain, because they share their moments
+	poolCap     = 32.  // a member's factor stays within this factor of its pool's
 	maxDuration = 15 * time.Minute
 )
 
@@ -250,7 +249,7 @@ func (f *SpeedFit) units(parts Work) (x [3]float64) {
 // step is one update of recursive least squares for a relative error. x is what [SpeedFit.units] returned: a
 // factor with 0 stays as it is.
 func (f *SpeedFit) step(x [3]float64, miss float64) {
-	huber := max(huberFloor, 2*f.spread)
+	huber := max(sampleNoise, 2*f.spread)
 	weight := min(1, huber/math.Abs(miss))
 	f.spread += 0.1 * (min(math.Abs(miss), 1) - f.spread)
 

@@ -25,11 +25,10 @@ type Progress struct {
 const ProgressEvery = 250 * time.Millisecond
 
 // A window lasts at least ProgressEvery and windowSteps steps. A replica has become slower when slowRun
-// windows in a row each took slowWindow times as long as predicted, with the largest prediction that its
+// windows in a row each took slowFrom times as long as predicted, with the largest prediction that its
 // load allows.
 const (
 	windowSteps = 2
-	slowWindow  = 2
 	slowRun     = 3
 
 	SlopesOff  = 3   // a sequence or a KV token may cost this many times more than was learned under less load
@@ -98,7 +97,7 @@ func (g *pace) learnTokens(to Progress) {
 // recovered takes in the steps of a finished answer. A pause makes a replica slow for a moment, but nothing
 // makes a slow replica fast. So one fast answer proves that the replica is not slow any longer.
 func (g *pace) recovered(steps *DecayingFit, s Sample) {
-	if g.slowed && s.Low*slowWindow < steps.Expects(s.Work) {
+	if g.slowed && s.Low*slowFrom < steps.Expects(s.Work) {
 		g.slowed, g.n = false, 0
 		steps.learnRun(slices.Repeat([]vote{{s.Work, s.Low}}, slowRun), s.At)
 	}
@@ -115,7 +114,7 @@ func (r *Replica) learnWindow(s Sample, is Speed) {
 	}
 	window := vote{DefaultSpeed().StepParts(s.Load.Sequences, s.Load.Tokens), step}
 	switch {
-	case surprise < slowWindow || faster && !g.slowed:
+	case surprise < slowFrom || faster && !g.slowed:
 		g.n = 0
 	case g.n > 0 && faster == g.faster && s.Since.Before(g.until):
 		if surprise < g.surest {

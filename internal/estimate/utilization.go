@@ -8,8 +8,8 @@ import (
 // meterWindow is how far back utilisation looks, as the time constant of an exponential window.
 const meterWindow = 120 * time.Second
 
-// meterWarm is how long a meter counts as running at least, so that its first seconds do not read as
-// overload.
+// meterWarm is the least time for which a meter, or an arrival rate, counts as running: the first seconds must
+// not look like overload, nor a first burst like the usual rate.
 const meterWarm = 15 * time.Second
 
 // Utilization measures which share of its time a replica is booked with work. The zero Utilization has seen
@@ -53,10 +53,10 @@ func meterPart(seen time.Duration) float64 {
 	return -math.Expm1(-seen.Seconds() / meterWindow.Seconds())
 }
 
-const (
-	meterFull  = 40 * meterWindow
-	meterLeast = 0.1175030974154046 // of meterWarm
-)
+const meterFull = 40 * meterWindow
+
+// meterLeast is the part of the window after meterWarm.
+var meterLeast = -math.Expm1(-meterWarm.Seconds() / meterWindow.Seconds())
 
 func (m *Utilization) decayed(seen time.Duration) float64 {
 	age := max(0, seen-m.last).Seconds()

@@ -42,12 +42,13 @@ type Settings struct {
 }
 
 const (
-	window     = time.Minute     // time in which old failures fade by a factor of e
+	// Time in which old failures fade by a factor of e, and in which the time to the next trial halves while a
+	// leg is in use.
+	window     = time.Minute
 	fewest     = 5               // failures within the window below which their share means nothing
 	pairRow    = 2               // failed transfers in a row after which a pair is ejected
 	pairMax    = 5 * time.Second // between two trials of a pair, which cost no client anything
 	fullAt     = 64              // requests at once from which a half-open leg is in use again
-	calm       = time.Minute     // in which the time to the next trial halves while a leg is in use
 	remembered = 10 * time.Minute
 	// Seconds that a failed request is taken to have cost, at most: a stream that breaks off late has answered
 	// until then.

@@ -164,7 +164,7 @@ func (t *track) eject(s Settings, row float64, longest time.Duration, k Kind, no
 	wait := float64(2 * t.ejected.wait)
 	switch {
 	case t.state == InUse:
-		wait *= math.Exp2(-float64(now.Sub(t.ejected.turned)) / float64(calm))
+		wait *= math.Exp2(-float64(now.Sub(t.ejected.turned)) / float64(window))
 	case t.ejected.forced:
 		wait = float64(t.ejected.wait)
 	}

@@ -187,7 +187,7 @@ func (pl *Planner) learnLink(x *flight, l *estimate.Link, is estimate.Range, now
 // hundred times slower than configured would get many more transfers before the first has arrived.
 func (pl *Planner) overdue(now time.Time) {
 	f := &pl.flights
-	if now.Sub(f.seen) < overdueEvery {
+	if now.Sub(f.seen) < decode.ProgressEvery {
 		return
 	}
 	f.seen = now
@@ -212,8 +212,6 @@ func (pl *Planner) isLate(x *flight, now time.Time) {
 		pl.learnLink(x, l, s, now)
 	}
 }
-
-const overdueEvery = 250 * time.Millisecond
 
 // gone takes out the transfer of a booking that ends.
 func (pl *Planner) gone(b *Booking, now time.Time) {
