@@ -20,7 +20,7 @@ const (
 	// usualSequences is the smallest default of engines of vLLM 0.32, on CPUs.
 	usualSequences = 128
 	// One more is tried after this time, because the reports may have had another reason. If more run at any
-	// time, the limit is disproved. For as long a report with the maximum of sequences shows the state.
+	// time, the limit is disproved. A state that a report shows holds for as long.
 	tryMoreAfter = time.Minute
 )
 
