@@ -53,9 +53,9 @@ func (s *unresponsive) Error() string {
 }
 
 // stuck is a transfer that does not end although both of its engines are well: the network between them
-// drops packets. vLLM 0.32 gives a transfer no time-out, and TCP waits for a quarter of an hour. No heartbeat
-// arrives either. So the blocks go to other requests when the lease is over. A later answer would be made from
-// foreign blocks.
+// drops packets. vLLM 0.32 gives a transfer no time-out, and TCP waits for a quarter of an hour. No
+// heartbeat arrives either. So the blocks go to other requests when the lease is over. A later answer would
+// be made from foreign blocks.
 //
 // That a decode leg waits does not tell a stuck transfer from a busy engine. A canary does: it asks the
 // decode engine for an answer of its own first, and then for one from blocks. So a leg that waits has its

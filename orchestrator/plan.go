@@ -125,8 +125,8 @@ func (j *job) book(ctx context.Context) (*planner.Booking, *failure) {
 	return found.b, nil
 }
 
-// place names the decode replicas that may serve the job. A job that avoids a replica must not wait before jobs
-// that find room there.
+// place names the decode replicas that may serve the job. A job that avoids a replica must not wait before
+// jobs that find room there.
 func (j *job) place() uint64 { return j.decode.Servers(j.plan.Model, j.plan.AvoidDecode) }
 
 // asks notes that the job asks for a plan: in its batch, and once among the requests under way.

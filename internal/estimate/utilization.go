@@ -8,8 +8,8 @@ import (
 // meterWindow is how far back utilisation looks, as the time constant of an exponential window.
 const meterWindow = 120 * time.Second
 
-// meterWarm is the least time for which a meter, or an arrival rate, counts as running: the first seconds must
-// not look like overload, nor a first burst like the usual rate.
+// meterWarm is the least time for which a meter, or an arrival rate, counts as running: the first seconds
+// must not look like overload, nor a first burst like the usual rate.
 const meterWarm = 15 * time.Second
 
 // Utilization measures which share of its time a replica is booked with work. The zero Utilization has seen
