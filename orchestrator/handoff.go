@@ -60,6 +60,11 @@ func (h *handoff) acquire(at *replica.Replica) *fleet.Endpoint {
 	return to
 }
 
+// salted is a body for the engines of the attempt, which a gateway sends: see [fleet.SaltedForPair].
+func (h *handoff) salted(body []byte) []byte {
+	return fleet.SaltedForPair(body, h.endpoints[0].Endpoint, h.endpoints[1].Endpoint)
+}
+
 // left is a replica that went while it was being chosen.
 func (h *handoff) left(at *replica.Replica) *failure {
 	to := h.j.fleet.Endpoint(at.ID)

@@ -45,19 +45,32 @@ func (o *Orchestrator) Listen() (Listeners, error) {
 	return l, nil
 }
 
+// FrontServer serves the front listener. Its methods correspond to the methods of [http.Server].
+type FrontServer interface {
+	Serve(l net.Listener) error
+	Shutdown(ctx context.Context) error
+	Close() error
+}
+
 // Serve runs the router on l until ctx ends. Then readiness fails, and after timeouts.unready Serve ends
 // gracefully: it refuses newcomers, lets streams finish within the drain time, cuts what is left, stops the
 // watchers and returns when everything has ended. admin is the handler of the admin listener.
 func (o *Orchestrator) Serve(ctx context.Context, l Listeners, admin http.Handler) error {
-	cfg := o.Config()
+	requests, cut := context.WithCancelCause(context.Background()) // the requests' own; ended below
+	defer cut(nil)
+	return o.ServeBy(ctx, o.frontServer(requests, o.Config()), l, admin, cut)
+}
+
+// ServeBy is Serve with another server for the front listener. cut ends what still runs at the end of the
+// drain time.
+func (o *Orchestrator) ServeBy(
+	ctx context.Context, front FrontServer, l Listeners, admin http.Handler, cut context.CancelCauseFunc,
+) error {
 	work, stopWork := context.WithCancel(context.Background()) // outlives ctx by the drain time; ended below
 	defer stopWork()
 	running := make(chan error, 1)
 	go func() { running <- o.Run(work) }()
 
-	requests, cut := context.WithCancelCause(context.Background()) // the requests' own; ended below
-	defer cut(nil)
-	front := o.frontServer(requests, cfg)
 	failed := make(chan error, 2)
 	go func() { failed <- front.Serve(l.Front) }()
 	var back *http.Server
@@ -105,7 +118,7 @@ func (o *Orchestrator) untilEnd(ctx context.Context, failed <-chan error) (why s
 }
 
 // shutdown lets requests finish for the drain time, then cuts them and waits for their handlers.
-func (o *Orchestrator) shutdown(front *http1.Server, cut context.CancelCauseFunc) {
+func (o *Orchestrator) shutdown(front FrontServer, cut context.CancelCauseFunc) {
 	ctx, cancel := context.WithTimeout(context.Background(), o.Config().Timeouts.Drain)
 	defer cancel()
 	if front.Shutdown(ctx) == nil {

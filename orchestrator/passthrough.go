@@ -62,20 +62,12 @@ func passOn(ctx context.Context, q *request, p *passthrough, why string) *failur
 		if to := holder(ctx, q, id); to != nil {
 			q.outcome.mode = "unsplit"
 			if to.Member.Draining {
-				return refuse(kindNoReplica, site{
-					phase: phasePlan, words: "The replica that keeps the response before this one is being drained.",
-				})
+				return keeperDrains()
 			}
 			return passToHolder(ctx, q, to, p)
 		}
 	}
-	j := q.newJob(nil, 0)
-	j.rec.Model = p.model
-	j.count = p.tokens(q.cfg.Tokenizer.CharsPerToken)
-	j.plan = planner.Request{
-		ID: j.rec.ID, Model: anyModel(j), Tokens: j.count, Sequences: max(p.samples, 1), LocalOK: true,
-		Class: estimate.Class{Tenant: q.tenant},
-	}
+	j := passedJob(q, p)
 	var first *failure
 	for {
 		f := passOnce(ctx, q, j, p, why)
@@ -90,6 +82,25 @@ func passOn(ctx context.Context, q *request, p *passthrough, why string) *failur
 		p.resent = p.resent || f.unlucky()
 		j.retried(f)
 	}
+}
+
+// keeperDrains is the failure of a request that goes on with a response whose replica gets no requests.
+func keeperDrains() *failure {
+	return refuse(kindNoReplica, site{
+		phase: phasePlan, words: "The replica that keeps the response before this one is being drained.",
+	})
+}
+
+// passedJob begins the job of a passed request. It asks for one decode replica.
+func passedJob(q *request, p *passthrough) *job {
+	j := q.newJob(nil, 0)
+	j.rec.Model = p.model
+	j.count = p.tokens(q.cfg.Tokenizer.CharsPerToken)
+	j.plan = planner.Request{
+		ID: j.rec.ID, Model: anyModel(j), Tokens: j.count, Sequences: max(p.samples, 1), LocalOK: true,
+		Class: estimate.Class{Tenant: q.tenant},
+	}
+	return j
 }
 
 // endPassed closes the books of a passed request.

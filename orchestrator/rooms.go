@@ -113,6 +113,13 @@ func (o *Orchestrator) front() *front { return &front{&o.env, &o.snap} }
 // Front returns the handler of the public listener.
 func (o *Orchestrator) Front() http.Handler { return o.front().routes(o.admin.FrontReady) }
 
+// Pick tells g where r goes and follows its answer. w gets the answer instead if the router refuses the
+// request or answers it itself. Pick panics with [http.ErrAbortHandler] if the client has left. Safe for
+// concurrent use.
+func (o *Orchestrator) Pick(w http.ResponseWriter, r *http.Request, g Gateway) {
+	o.front().pick(w, r, g, o.admin.FrontReady)
+}
+
 // Admin returns the handler of the admin listener. [Orchestrator.Serve] checks which requests may use it.
 func (o *Orchestrator) Admin() http.Handler { return o.admin.Handler() }
 

@@ -95,7 +95,7 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 			root.AddCommand(c)
 		}
 	}
-	add(groupServe, serveCommand(), checkCommand(), doctorCommand())
+	add(groupServe, serveCommand(), eppCommand(), checkCommand(), doctorCommand())
 	add(groupLook, topCommand(), whyCommand(), drainCommand(), undrainCommand())
 	add(groupPlay, demoCommand(), simCommand(), replayCommand(), adviseCommand(), tuneCommand())
 	root.AddCommand(versionCommand())

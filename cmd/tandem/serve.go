@@ -31,6 +31,18 @@ func serveCommand() *cobra.Command {
 			"  tandem serve --prefill http://p0:8000 --decode http://d0:8000 --decode http://d1:8000",
 	}
 	var f serveFlags
+	f.add(c)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if err := f.check(args); err != nil {
+			return err
+		}
+		return serve(c.Context(), &f, &server{stdout: c.OutOrStdout(), stderr: c.ErrOrStderr()})
+	}
+	return c
+}
+
+// add adds the flags to c.
+func (f *serveFlags) add(c *cobra.Command) {
 	fs := c.Flags()
 	fs.StringVar(&f.file, "config", "",
 		"configuration `file` (docs/configuration.md); it is watched and applied when it changes")
@@ -42,18 +54,11 @@ func serveCommand() *cobra.Command {
 	fs.StringArrayVar(&f.decode, "decode", nil, "`URL` of a decode replica; may be repeated")
 	choices(c, "log-level", "debug", "info", "warn", "error")
 	files(c, "yaml", "yml")
-	c.RunE = func(c *cobra.Command, args []string) error {
-		if err := f.check(args); err != nil {
-			return err
-		}
-		return serve(c.Context(), &f, c.OutOrStdout(), c.ErrOrStderr())
-	}
-	return c
 }
 
-// serve runs the router until ctx ends.
-func serve(ctx context.Context, f *serveFlags, stdout, stderr io.Writer) error {
-	s := &server{file: f.file, override: f.override, stdout: stdout, stderr: stderr}
+// serve runs the router s with the configuration of f until ctx ends.
+func serve(ctx context.Context, f *serveFlags, s *server) error {
+	s.file, s.override = f.file, f.override
 	if f.file == "" {
 		cfg, err := fromFlags(f.listen, f.prefill, f.decode)
 		if err != nil {
@@ -139,10 +144,12 @@ type server struct {
 	file           string
 	override       func(*config.Config) // what flags say holds over the file
 	stdout, stderr io.Writer
-	watch          *config.Watcher // nil without a file
-	o              *orchestrator.Orchestrator
-	log            *slog.Logger
-	level          *slog.LevelVar
+	// Makes the server of the front listener that serves gateways; nil: HTTP clients are served.
+	gateway func(*orchestrator.Orchestrator) orchestrator.FrontServer
+	watch   *config.Watcher // nil without a file
+	o       *orchestrator.Orchestrator
+	log     *slog.Logger
+	level   *slog.LevelVar
 }
 
 // lastLines is how long the end of the process waits for the reader of the log, and for a disk that a file is
@@ -208,6 +215,9 @@ func (s *server) ready(l orchestrator.Listeners, spans bool) {
 		return
 	}
 	line := "tandem serves on " + l.Front.Addr().String()
+	if s.gateway != nil {
+		line = "tandem picks on " + l.Front.Addr().String()
+	}
 	if l.Admin != nil {
 		line += ", admin on " + l.Admin.Addr().String()
 	}
@@ -247,7 +257,11 @@ func (s *server) serve(ctx context.Context, listeners orchestrator.Listeners) er
 	})
 	remote := newRPC(s.o)
 	defer remote.Stop()
-	return s.o.Serve(ctx, listeners, rpc.Handler(remote, s.o.Admin()))
+	admin := rpc.Handler(remote, s.o.Admin())
+	if s.gateway != nil {
+		return s.o.ServeBy(ctx, s.gateway(s.o), listeners, admin, func(error) {})
+	}
+	return s.o.Serve(ctx, listeners, admin)
 }
 
 // waitShortly waits for wg, unless the disk of the configuration does not answer.

@@ -25,7 +25,7 @@ func (e *Endpoint) Do(ctx context.Context, q *engine.Request) (*engine.Response,
 		q.Header = append(q.Header, engine.Field{Key: "X-Data-Parallel-Rank", Value: e.rank})
 	}
 	if epoch := e.w.process.epoch.Load(); epoch > 0 && q.Method == http.MethodPost {
-		q.Body = salted(q.Body, epoch)
+		q.Body = salted(q.Body, uint64(epoch))
 	}
 	resp, err := e.w.client.Do(ctx, q)
 	if err == nil {

@@ -16,9 +16,23 @@ import (
 // engine is salted with a number, the epoch. The engine then finds no block that it cached before. Only a
 // restart of the engine ends the salting.
 
+// SaltedForPair returns the body for both engines of a pair that somebody else sends to; prefill is nil if
+// the decode engine works alone. The two engines of a split request must get the same salt. So one number
+// holds both epochs: it is new to an engine whenever the engine's own epoch is.
+func SaltedForPair(body []byte, prefill, decode *Endpoint) []byte {
+	epoch := uint64(decode.CacheEpoch())
+	if prefill != nil {
+		epoch |= uint64(prefill.CacheEpoch()) << 32
+	}
+	if epoch == 0 {
+		return body
+	}
+	return salted(body, epoch)
+}
+
 // salted puts the epoch into a JSON body, beside the client's own salt. It returns other bodies unchanged,
 // and also bodies with a salt that no engine accepts. If a name appears twice, engines take the last value.
-func salted(body []byte, epoch uint32) []byte {
+func salted(body []byte, epoch uint64) []byte {
 	end := bytes.LastIndexByte(body, '}')
 	trimmed := bytes.TrimLeft(body, " \t\r\n")
 	if end < 0 || len(trimmed) == 0 || trimmed[0] != '{' {
@@ -44,6 +58,6 @@ func salted(body []byte, epoch uint32) []byte {
 		out = append(out, ',')
 	}
 	out = rawjson.AppendString(append(out, `"cache_salt":`...),
-		own+"\x1ftandem-era-"+strconv.FormatUint(uint64(epoch), 10))
+		own+"\x1ftandem-era-"+strconv.FormatUint(epoch, 10))
 	return append(out, body[end:]...)
 }

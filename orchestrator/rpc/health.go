@@ -7,52 +7,58 @@ import (
 	"google.golang.org/grpc/codes"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
-
-	"github.com/tandem-router/tandem/orchestrator/rpc/tandemv1"
 )
 
 // health answers with the readiness of the moment. The library's own health server wants to be told of each
 // change instead.
 type health struct {
 	healthv1.UnimplementedHealthServer
-	ready func() bool
-	every time.Duration // between two looks of a watcher
+	services map[string]func() bool // whether each is ready; a nil function is always
+	every    time.Duration          // between two looks of a watcher
 }
 
-var services = []string{"", tandemv1.Router_ServiceDesc.ServiceName}
+// NewHealth returns a health service for these services, by their names, with functions that report whether
+// they are ready. A nil function stands for always. They are asked on each check, and once a second by each
+// watcher.
+func NewHealth(services map[string]func() bool) healthv1.HealthServer {
+	return &health{services: services, every: time.Second}
+}
 
-func (h *health) status() healthv1.HealthCheckResponse_ServingStatus {
-	if h.ready == nil || h.ready() {
+func (h *health) status(service string) healthv1.HealthCheckResponse_ServingStatus {
+	if ready := h.services[service]; ready == nil || ready() {
 		return healthv1.HealthCheckResponse_SERVING
 	}
 	return healthv1.HealthCheckResponse_NOT_SERVING
 }
 
-func known(service string) bool { return service == services[0] || service == services[1] }
+func (h *health) known(service string) bool {
+	_, known := h.services[service]
+	return known
+}
 
-// Check answers for the whole server ("") and for the Router service.
+// Check answers for one service, or for the whole server ("").
 func (h *health) Check(
 	_ context.Context, r *healthv1.HealthCheckRequest,
 ) (*healthv1.HealthCheckResponse, error) {
-	if !known(r.GetService()) {
+	if !h.known(r.GetService()) {
 		return nil, status.Errorf(codes.NotFound, "there is no service %q", r.GetService())
 	}
-	return &healthv1.HealthCheckResponse{Status: h.status()}, nil
+	return &healthv1.HealthCheckResponse{Status: h.status(r.GetService())}, nil
 }
 
-// List answers for both.
+// List answers for all.
 func (h *health) List(context.Context, *healthv1.HealthListRequest) (*healthv1.HealthListResponse, error) {
 	all := map[string]*healthv1.HealthCheckResponse{}
-	for _, s := range services {
-		all[s] = &healthv1.HealthCheckResponse{Status: h.status()}
+	for s := range h.services {
+		all[s] = &healthv1.HealthCheckResponse{Status: h.status(s)}
 	}
 	return &healthv1.HealthListResponse{Statuses: all}, nil
 }
 
 // Watch sends the status at once and at each change.
 func (h *health) Watch(r *healthv1.HealthCheckRequest, stream healthv1.Health_WatchServer) error {
-	look := h.status
-	if !known(r.GetService()) {
+	look := func() healthv1.HealthCheckResponse_ServingStatus { return h.status(r.GetService()) }
+	if !h.known(r.GetService()) {
 		look = func() healthv1.HealthCheckResponse_ServingStatus {
 			return healthv1.HealthCheckResponse_SERVICE_UNKNOWN
 		}

@@ -19,7 +19,8 @@ func (o Options) guardCall(
 	return call(ctx, req)
 }
 
-func (o Options) guardStream(
+// GuardStream is a [grpc.StreamServerInterceptor] that reports panics to o.Panicked.
+func (o Options) GuardStream(
 	srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, call grpc.StreamHandler,
 ) (err error) {
 	defer o.recovered(&err)

@@ -62,13 +62,15 @@ type Record struct {
 // New returns a server with the services of o. It has no listener: give it to [Handler]; call Stop when the
 // listener's server has been closed.
 func New(o Options) *grpc.Server {
-	options := []grpc.ServerOption{grpc.UnaryInterceptor(o.guardCall), grpc.StreamInterceptor(o.guardStream)}
+	options := []grpc.ServerOption{grpc.UnaryInterceptor(o.guardCall), grpc.StreamInterceptor(o.GuardStream)}
 	if o.MaxRequest > 0 {
 		options = append(options, grpc.MaxRecvMsgSize(o.MaxRequest))
 	}
 	s := grpc.NewServer(options...)
 	tandemv1.RegisterRouterServer(s, &router{explain: o.Explain, watch: o.Watch})
-	healthv1.RegisterHealthServer(s, &health{ready: o.Ready, every: time.Second})
+	healthv1.RegisterHealthServer(s, NewHealth(map[string]func() bool{
+		"": o.Ready, tandemv1.Router_ServiceDesc.ServiceName: o.Ready,
+	}))
 	reflection.Register(s)
 	return s
 }

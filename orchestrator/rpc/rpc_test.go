@@ -302,7 +302,7 @@ func TestDecisionsTellTheTruth(t *testing.T) {
 
 func TestHealth(t *testing.T) {
 	var ready atomic.Bool
-	s := &health{ready: ready.Load, every: time.Millisecond}
+	s := &health{services: map[string]func() bool{"": ready.Load}, every: time.Millisecond}
 	l := bufconn.Listen(1 << 16)
 	g := grpc.NewServer()
 	healthv1.RegisterHealthServer(g, s)

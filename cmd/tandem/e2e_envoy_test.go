@@ -1,0 +1,343 @@
+//go:build linux && envoy
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// gatewayFleet is a fleet behind a real Envoy, with tandem epp as its endpoint picker. Clients ask Envoy.
+// Each decode engine has an address of its own and a routing sidecar beside it.
+type gatewayFleet struct {
+	*fleet
+	envoy    *process
+	sidecars []*sidecar
+	port     int // of the sidecars
+}
+
+// newGateway starts everything; the order of the engines is p0, p1, d0, d1.
+func newGateway(t *testing.T, set setting) *gatewayFleet {
+	t.Helper()
+	if set.lease == 0 {
+		set.lease = 3 * time.Second
+	}
+	set.margin, set.local = set.lease/2, orElse(set.local, "never")
+	f := &gatewayFleet{
+		fleet: &fleet{t: t, set: set, client: newClient(), asker: newClient(), known: map[string]*reply{}},
+	}
+	binary(t)
+	f.reference = newEngine(t, "reference", "", "--zero-latency", "--blocks", "8192")
+	for i := range 2 {
+		common := append([]string{"--lease", set.lease.String()}, set.engines...)
+		p := newEngine(t, fmt.Sprintf("p%d", i), "prefill", append(common, set.prefill...)...)
+		common = append(common, "--listen", fmt.Sprintf("127.0.0.%d:0", i+2))
+		d := newEngine(t, fmt.Sprintf("d%d", i), "decode", append(common, set.decode...)...)
+		f.fleet.prefill, f.fleet.decode = append(f.fleet.prefill, p), append(f.fleet.decode, d)
+	}
+	f.port = freePortAt(t, "127.0.0.2")
+	for i, d := range f.fleet.decode {
+		f.sidecars = append(f.sidecars, newSidecar(t, d.url, fmt.Sprintf("127.0.0.%d:%d", i+2, f.port)))
+	}
+	f.mount(f.yaml(f.fleet.prefill, f.fleet.decode))
+	f.router = start(t, "picker", "epp", "--config", f.file(), "--sidecar-port", fmt.Sprint(f.port))
+	words := strings.Fields(strings.ReplaceAll(f.router.line("tandem picks on "), ",", ""))
+	f.admin = "http://" + words[len(words)-1]
+	f.startEnvoy(words[3])
+	f.ready(f.fleet.prefill, f.fleet.decode)
+	eventually(t, 10*time.Second, func() error {
+		resp, err := f.asker.Get(f.front + "/v1/models")
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			return fmt.Errorf("status %d", resp.StatusCode)
+		}
+		return nil
+	})
+	f.settle()
+	t.Cleanup(f.client.CloseIdleConnections)
+	t.Cleanup(f.asker.CloseIdleConnections)
+	return f
+}
+
+// startEnvoy runs Envoy with the example configuration, before the picker at an address.
+func (f *gatewayFleet) startEnvoy(picker string) {
+	f.t.Helper()
+	path := os.Getenv("ENVOY")
+	if path == "" {
+		f.t.Fatal("ENVOY must name the binary: make e2e-envoy does so")
+	}
+	raw, err := os.ReadFile("../../deploy/envoy/envoy.yaml")
+	f.must(err)
+	port := freePortAt(f.t, "127.0.0.1")
+	_, pickerPort, _ := net.SplitHostPort(picker)
+	text := strings.NewReplacer(
+		"port_value: 8080", fmt.Sprintf("port_value: %d", port), "port_value: 9002", "port_value: "+pickerPort,
+		"http_filters:\n", "http_filters:\n"+testFilter,
+	).Replace(string(raw))
+	file := filepath.Join(f.t.TempDir(), "envoy.yaml")
+	f.must(os.WriteFile(file, []byte(text), 0o600))
+	f.envoy = startCommand(f.t, "envoy", exec.Command(path, "-c", file, "--concurrency", "1",
+		"--log-level", "warn", "--use-dynamic-base-id"))
+	f.front = fmt.Sprintf("http://127.0.0.1:%d", port)
+	eventually(f.t, 20*time.Second, func() error {
+		c, err := net.Dial("tcp", strings.TrimPrefix(f.front, "http://"))
+		if err == nil {
+			c.Close()
+		}
+		return err
+	})
+}
+
+// testFilter lets a client's header be the gateway's hint of a subset.
+const testFilter = `                  - name: envoy.filters.http.header_to_metadata
+                    typed_config:
+                      "@type": type.googleapis.com/envoy.extensions.filters.http.header_to_metadata.v3.Config
+                      request_rules:
+                        - header: x-test-subset
+                          on_header_present:
+                            metadata_namespace: envoy.lb.subset_hint
+                            key: x-gateway-destination-endpoint-subset
+                          remove: true
+`
+
+func freePortAt(t *testing.T, host string) int {
+	t.Helper()
+	l, err := net.Listen("tcp", host+":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// logged returns Envoy's access log lines of generating requests.
+var logLine = regexp.MustCompile(`(?m)^POST .*$`)
+
+func (f *gatewayFleet) logged() []string { return logLine.FindAllString(f.envoy.out.String(), -1) }
+
+// Ten requests through the gateway are split, and their answers are exact.
+func TestGatewaySplitsExactly(t *testing.T) {
+	f := newGateway(t, setting{engines: []string{"--zero-latency"}})
+	w := newWriter(1)
+	for i := range 10 {
+		q := w.completion(w.text(), 12)
+		if i%2 == 1 {
+			q = w.chat(12, message("system", w.text()), message("user", " what is a lease")).streamed()
+		}
+		f.check(q)
+	}
+	f.quiet(2 * time.Second)
+	eventually(t, 15*time.Second, func() error { // Envoy writes its log every ten seconds
+		if n := len(f.logged()); n < 10 {
+			return fmt.Errorf("%d lines", n)
+		}
+		return nil
+	})
+	for _, line := range f.logged() {
+		t.Log(line)
+		if !regexp.MustCompile(` 200 id=[0-9a-f]{16} P=127\.0\.0\.1:\d+ D=127\.0\.0\.[23]:\d+ `).MatchString(line) {
+			t.Errorf("no pair in %q", line)
+		}
+	}
+	if n := f.metric("tandem_decisions_total", `mode="split"`); n < 10 {
+		t.Errorf("%v requests were split", n)
+	}
+}
+
+// post sends a question with headers of the client.
+func (f *gatewayFleet) post(q question, header ...string) (status int, head http.Header, body string) {
+	f.t.Helper()
+	raw, err := json.Marshal(q.body)
+	f.must(err)
+	r, err := http.NewRequestWithContext(f.t.Context(), http.MethodPost, f.front+q.path, bytes.NewReader(raw))
+	f.must(err)
+	r.Header.Set("Content-Type", "application/json")
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Add(header[i], header[i+1])
+	}
+	resp, err := f.client.Do(r)
+	f.must(err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	f.must(err)
+	return resp.StatusCode, resp.Header, string(text)
+}
+
+// address is that of the sidecar of a decode engine, as destinations name it.
+func (f *gatewayFleet) address(decode int) string {
+	return fmt.Sprintf("127.0.0.%d:%d", decode+2, f.port)
+}
+
+// All kinds of requests are answered exactly, whether split or not, through the picker as through one engine.
+func TestGatewayAnswersEveryShape(t *testing.T) {
+	f := newGateway(t, setting{engines: []string{"--zero-latency", "--enable-scale-out"}, local: "auto"})
+	for _, q := range shapes() {
+		f.check(q)
+	}
+	f.quiet(2 * time.Second)
+}
+
+// What a client says of routing reaches no pod.
+func TestGatewayStripsRoutingHeaders(t *testing.T) {
+	f := newGateway(t, setting{engines: []string{"--zero-latency"}, local: "always"})
+	w := newWriter(2)
+	status, _, body := f.post(w.completion(w.text(), 4), "x-prefiller-host-port", "10.9.9.9:1",
+		"x-gateway-destination-endpoint", "10.9.9.9:2", "x-data-parallel-host-port", "10.9.9.9:3",
+		"x-request-id", "twice")
+	if status != http.StatusOK {
+		t.Fatalf("status %d: %s", status, body)
+	}
+	for i, s := range f.sidecars {
+		for _, h := range s.headers() {
+			if raw := fmt.Sprint(h); strings.Contains(raw, "10.9.9.9") || strings.Contains(raw, "twice") {
+				t.Errorf("d%d got %s", i, raw)
+			}
+			if to := h.Get("X-Gateway-Destination-Endpoint"); to != f.address(i) {
+				t.Errorf("d%d got a request for %q", i, to)
+			}
+		}
+	}
+	if n := len(f.sidecars[0].headers()) + len(f.sidecars[1].headers()); n != 1 {
+		t.Errorf("%d requests reached a sidecar", n)
+	}
+}
+
+// A hint of the gateway is obeyed, and a subset without a usable engine is refused.
+func TestGatewayObeysSubsets(t *testing.T) {
+	f := newGateway(t, setting{engines: []string{"--zero-latency"}})
+	w := newWriter(3)
+	for i := range 8 {
+		status, _, body := f.post(w.completion(w.text(), 4), "x-test-subset", f.address(1)+", 10.9.9.9:80")
+		if status != http.StatusOK {
+			t.Fatalf("request %d: status %d: %s", i, status, body)
+		}
+	}
+	if a, b := len(f.sidecars[0].headers()), len(f.sidecars[1].headers()); a != 0 || b != 8 {
+		t.Errorf("%d and %d requests reached the two engines, want 0 and 8", a, b)
+	}
+	status, head, body := f.post(w.completion(w.text(), 4), "x-test-subset", "10.9.9.9:80")
+	if status != http.StatusServiceUnavailable || head.Get("Retry-After") == "" ||
+		!strings.Contains(body, "ServiceUnavailableError") {
+		t.Errorf("status %d, Retry-After %q: %s", status, head.Get("Retry-After"), body)
+	}
+	f.quiet(2 * time.Second)
+}
+
+// Refusals have the status and the words that clients of Tandem get.
+func TestGatewayRefuses(t *testing.T) {
+	f := newGateway(t, setting{
+		engines: []string{"--speed", "8b"}, decode: []string{"--blocks", "160", "--max-model-len", "2400"},
+		extra: "scoring: {expected_output: 8000}\ntimeouts: {queue: 300ms}\n",
+	})
+	w := newWriter(4)
+	for _, c := range []struct {
+		q      question
+		status int
+		words  string
+	}{
+		{w.completion(w.text(), 4).with("model", "other"), http.StatusNotFound, "does not exist"},
+		{w.completion(w.text(), 4).with("stream", "perhaps"), http.StatusBadRequest, "stream"},
+		{question{"/v1/nothing", map[string]any{}}, http.StatusNotFound, "Not Found"},
+		{question{"/sleep", map[string]any{}}, http.StatusNotFound, "Not Found"},
+		{w.completion(w.ids(5000), 4), http.StatusBadRequest, "maximum context length"},
+	} {
+		if status, head, body := f.post(c.q); status != c.status || !strings.Contains(body, c.words) ||
+			!strings.HasPrefix(head.Get("Content-Type"), "application/json") {
+			t.Errorf("%v: status %d, %s: %s", c.q, status, head.Get("Content-Type"), body)
+		}
+	}
+	release := f.fill(w)
+	defer release()
+	status, head, body := f.post(w.completion(w.ids(1200), 500))
+	if status != http.StatusTooManyRequests || head.Get("Retry-After") == "" {
+		t.Errorf("status %d, Retry-After %q: %s", status, head.Get("Retry-After"), body)
+	}
+	release()
+	f.quiet(2 * time.Second)
+}
+
+// Whenever a client leaves, what its request held is free within two seconds.
+func TestGatewayClientsLeave(t *testing.T) {
+	f := newGateway(t, setting{
+		engines: []string{"--speed", "8b", "--transfer-latency", "20ms"}, lease: 2 * time.Second,
+	})
+	w := newWriter(5)
+	for _, c := range []struct {
+		when string
+		slow []*engine
+		by   float64
+		seen func(r *running) error
+	}{
+		{"in the prefill", f.fleet.prefill, 40, func(*running) error { return f.holds(f.fleet.prefill) }},
+		{"in the answer", f.fleet.decode, 10, func(r *running) error {
+			r.flowing(5)
+			return f.holds(f.fleet.decode)
+		}},
+	} {
+		release := f.slowed(c.slow, c.by)
+		r := f.begin(w.completion(w.ids(1500), 800).streamed())
+		eventually(t, 10*time.Second, func() error { return c.seen(r) })
+		if f.metric("tandem_leases") == 0 {
+			t.Errorf("%s: nothing is booked", c.when)
+		}
+		r.cancel()
+		<-r.done
+		eventually(t, 2*time.Second, func() error {
+			if n := f.metric("tandem_leases"); n != 0 {
+				return fmt.Errorf("%s: %v leases", c.when, n)
+			}
+			return nil
+		})
+		release()
+	}
+	f.quiet(4 * time.Second) // the sidecar's prefill may keep its blocks for a lease
+}
+
+// When Envoy or an engine ends, nothing stays booked, and requests go to what is left.
+func TestGatewayLosesAPart(t *testing.T) {
+	f := newGateway(t, setting{engines: []string{"--speed", "8b"}, lease: 2 * time.Second})
+	w := newWriter(6)
+	f.slowed(f.fleet.decode, 10)
+	var streams []*running
+	for range 2 {
+		r := f.begin(w.completion(w.ids(700), 800).streamed())
+		r.flowing(3)
+		streams = append(streams, r)
+	}
+	f.fleet.decode[0].kill()
+	eventually(t, 10*time.Second, func() error {
+		_, h := f.health()
+		if ok, _, _ := h.of("d0"); ok {
+			return errors.New("d0 is still taken for usable")
+		}
+		return nil
+	})
+	for range 4 {
+		f.check(w.completion(w.text(), 8))
+	}
+	f.envoy.kill()
+	for _, r := range streams {
+		<-r.done
+	}
+	eventually(t, 2*time.Second, func() error {
+		if n := f.metric("tandem_leases"); n != 0 {
+			return fmt.Errorf("%v leases", n)
+		}
+		return nil
+	})
+}

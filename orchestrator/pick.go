@@ -1,0 +1,224 @@
+package orchestrator
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tandem-router/tandem/internal/openai"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/orchestrator/picker"
+)
+
+// A gateway may send requests itself and only ask where to. A pick plans and books as for a request that this
+// router sends. It holds the booking until the answer has passed, its client has left, or a time limit ends
+// it. docs/gateway.md says what a pick cannot do.
+
+// Gateway sends a picked request to its engines, and brings the answer back. It belongs to the goroutine of
+// the request.
+type Gateway interface {
+	// Allows reports whether the gateway lets the engine at this host:port be chosen.
+	Allows(role replica.Role, address string) bool
+	// Send tells the gateway where the request goes. It is called at most once.
+	Send(to *picker.Destination) error
+	// Next waits for the next part of the answer. There is none after a part with End. The wait ends with ctx;
+	// nothing is lost then, and Next may be called again. An error before the end of ctx means that the gateway
+	// or the client has left.
+	Next(ctx context.Context) (picker.Part, error)
+	// Give passes on what the client gets for the newest part.
+	Give(body []byte) error
+}
+
+// pick serves a request of a gateway. A request that generates nothing is answered here.
+func (t *front) pick(w http.ResponseWriter, r *http.Request, g Gateway, ready http.HandlerFunc) {
+	path := r.URL.Path
+	switch kind := kindOf(path); {
+	case r.Method != http.MethodPost:
+	case kind != 0:
+		t.handle(path, func(ctx context.Context, q *request) *failure { return pickKnown(ctx, q, kind, g) })(w, r)
+		return
+	case slices.Contains(generatingPaths, path):
+		t.handle(path, func(ctx context.Context, q *request) *failure { return pickWhole(ctx, q, g) })(w, r)
+		return
+	}
+	t.routes(ready).ServeHTTP(w, r)
+}
+
+// kindOf returns the kind whose path this is, 0 if there is none.
+func kindOf(path string) openai.Kind {
+	for kind := openai.Chat; kind <= openai.Responses; kind++ {
+		if kind.Path() == path {
+			return kind
+		}
+	}
+	return 0
+}
+
+// pickKnown picks for a request whose body is understood.
+func pickKnown(ctx context.Context, q *request, kind openai.Kind, g Gateway) *failure {
+	req, f := q.parse(kind)
+	if f != nil {
+		return f
+	}
+	j := q.newJob(req, 0)
+	if f = j.tokenize(ctx); f == nil {
+		j.prepare()
+		f = (&pick{j: j, g: g, kind: kind}).serve(ctx, q, req.Raw)
+	}
+	return endPick(q, j, f)
+}
+
+// pickWhole picks a decode replica for a request of another API that generates.
+func pickWhole(ctx context.Context, q *request, g Gateway) *failure {
+	p, f := q.readPassthrough()
+	if f != nil {
+		return f
+	}
+	j := passedJob(q, p)
+	j.plan.Quiet = !p.stream
+	return endPick(q, j, (&pick{j: j, g: g}).serve(ctx, q, p.body))
+}
+
+// endPick closes the books of a pick. If the client has an engine's own answer already, the failure
+// is noted, and nothing more is written.
+func endPick(q *request, j *job, f *failure) *failure {
+	q.outcome.mode = j.rec.Mode
+	finish(j, f, nil)
+	if f == nil || !f.delivered {
+		return f
+	}
+	q.outcome.result, q.outcome.status = f.name(), f.reply.status
+	q.traceFailure(f)
+	if f.reply.status >= http.StatusInternalServerError {
+		logFailure(q, f)
+	}
+	return nil
+}
+
+// unsidecarred says why the routing sidecar of a decode engine cannot split a request that this router could
+// split, "" if it can. The sidecar sends the client's own body on both legs. On the first leg it changes
+// nothing but the number of tokens and the stream.
+func unsidecarred(req *openai.Request) string {
+	least, _ := req.Number("min_tokens")
+	switch {
+	case req.Kind != openai.Chat && req.Kind != openai.Completions:
+		return "a routing sidecar splits only chats and completions"
+	case req.Batched:
+		return "a routing sidecar splits no list of prompts"
+	case least > 1:
+		return "a routing sidecar keeps min_tokens for its prefill"
+	}
+	return ""
+}
+
+// pick is a request that a gateway sends.
+type pick struct {
+	j    *job
+	g    Gateway
+	kind openai.Kind // 0 if nothing of the answer is read
+
+	keptBy replica.ID // the only decode replica that can go on with a stored response, "" if any can
+	h      *handoff   // holds the booking and the engines
+	sentAt time.Time
+	handed bool // the prefill has ended, or should have
+	answer pickedAnswer
+}
+
+// serve books, sends, and follows the answer to its end. body is what the engines get.
+func (p *pick) serve(ctx context.Context, q *request, body []byte) (f *failure) {
+	if f = p.findKeeper(ctx, q, body); f != nil {
+		return f
+	}
+	if f = p.book(ctx); f != nil {
+		return f
+	}
+	defer p.h.end()
+	ctx = p.h.clock.begin(ctx)
+	b := p.h.b
+	for _, at := range []*replica.Replica{&b.Prefill, &b.Decode} {
+		if at.ID != "" && p.h.acquire(at) == nil {
+			return p.h.left(at)
+		}
+	}
+	if f = p.send(q, body); f == nil {
+		f = p.follow(ctx)
+	}
+	p.settle(f)
+	return f
+}
+
+// findKeeper finds the replica that keeps the response which the request goes on with.
+func (p *pick) findKeeper(ctx context.Context, q *request, body []byte) *failure {
+	id := previousResponse(body)
+	if id == "" {
+		return nil
+	}
+	to := holder(ctx, q, id)
+	if to == nil {
+		return nil // the engine says that it does not know the response
+	}
+	if p.keptBy = to.Member.ID; to.Member.Draining {
+		return keeperDrains()
+	}
+	return nil
+}
+
+// book gets a plan among the replicas that the gateway allows. A replica that joined while the request waited
+// for room may not be allowed: then there is another plan.
+func (p *pick) book(ctx context.Context) *failure {
+	j := p.j
+	if j.req != nil && j.whole == "" {
+		if j.whole = unsidecarred(j.req); j.whole != "" {
+			j.plan.SplitOK, j.plan.LocalOK = false, true
+		}
+	}
+	j.plan.Pieces = false // a gateway sends a prompt at once
+	p.restrict()
+	for {
+		b, f := j.book(ctx)
+		if f != nil {
+			return f
+		}
+		p.h = &handoff{j: j, b: b, attemptID: j.rec.ID}
+		p.restrict()
+		avoid := &j.plan
+		if !slices.Contains(avoid.AvoidDecode, b.Decode.ID) && !slices.Contains(avoid.AvoidPrefill, b.Prefill.ID) {
+			recordPlan(j, b)
+			j.rec.Attempts = 1
+			return nil
+		}
+		p.h.end()
+	}
+}
+
+// restrict lets the plan avoid the replicas that the gateway does not allow. A gateway that allows no prefill
+// replica at all names destinations only: a prefill replica is none.
+func (p *pick) restrict() {
+	var prefills, decodes []replica.ID
+	some := false
+	for _, e := range p.j.fleet.Endpoints() {
+		m := &e.Member
+		allowed := p.g.Allows(m.Role, hostPort(m))
+		switch {
+		case m.Role == replica.Prefill && allowed:
+			some = true
+		case m.Role == replica.Prefill:
+			prefills = append(prefills, m.ID)
+		case !allowed || p.keptBy != "" && p.keptBy != m.ID:
+			decodes = append(decodes, m.ID)
+		}
+	}
+	if !some {
+		prefills = nil
+	}
+	p.j.plan.AvoidPrefill, p.j.plan.AvoidDecode = prefills, decodes
+}
+
+// hostPort returns the address of the server of r.
+func hostPort(r *replica.Replica) string {
+	_, address, _ := strings.Cut(r.URL, "://")
+	address, _, _ = strings.Cut(address, "/")
+	return address
+}

@@ -1,0 +1,174 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/tandem-router/tandem/orchestrator/observe"
+	"github.com/tandem-router/tandem/orchestrator/picker"
+	"github.com/tandem-router/tandem/orchestrator/planner"
+)
+
+// send tells the gateway where the request goes.
+func (p *pick) send(q *request, body []byte) *failure {
+	b := p.h.b
+	to := &picker.Destination{
+		ID: p.j.rec.ID, Decode: hostPort(&b.Decode), Body: p.h.salted(body),
+		Key: q.cfg.Pools.Decode.APIKey.Reveal(), HideKey: len(q.keys) > 0,
+	}
+	if b.Mode == planner.Split {
+		to.Prefill = hostPort(&b.Prefill)
+	}
+	p.sentAt = time.Now()
+	if err := p.g.Send(to); err != nil {
+		return lost(err)
+	}
+	if b.Mode == planner.Local {
+		p.handOver(p.sentAt)
+	}
+	return nil
+}
+
+// follow passes the answer on to its end. Every wait has a limit.
+func (p *pick) follow(ctx context.Context) *failure {
+	timeouts := &p.j.cfg.Timeouts
+	limit, late := timeouts.Answer, errAnswerLate
+	if !p.j.plan.Quiet {
+		limit, late = timeouts.DecodeFirst, errPhaseTimeout
+	}
+	if p.h.b.Mode == planner.Split {
+		limit += timeouts.Prefill
+	}
+	p.h.clock.start(limit, late)
+	for {
+		part, err := p.next(ctx)
+		if err != nil {
+			return p.broke(ctx, err)
+		}
+		out, err := p.answer.take(p.kind, &part, int(p.j.cfg.Limits.AnswerBytes))
+		if err != nil {
+			return legFailed(ctx, phaseStream, p.h.b.Decode.ID, err)
+		}
+		if p.answer.content && p.answer.firstAt.IsZero() {
+			p.begun(time.Now())
+		}
+		if err := p.g.Give(out); err != nil {
+			return lost(err)
+		}
+		switch {
+		case part.End:
+			return p.refused()
+		case !p.answer.firstAt.IsZero() || p.answer.status >= http.StatusBadRequest:
+			p.h.clock.start(timeouts.DecodeIdle, errPhaseTimeout)
+		}
+	}
+}
+
+// broke judges the end of the wait for the answer. The gateway does not say why it leaves: its client may
+// have left, or the engine may have broken off.
+func (p *pick) broke(ctx context.Context, err error) *failure {
+	if ctx.Err() == nil {
+		return lost(err)
+	}
+	return legFailed(ctx, phaseDecode, p.h.b.Decode.ID, err)
+}
+
+// refused is the failure of an answer with another status than 200, or with an error event; nil for a good
+// answer. The client has got the answer.
+func (p *pick) refused() *failure {
+	a, at := &p.answer, p.h.b.Decode.ID
+	kind, status := kindStatus, a.status
+	switch {
+	case a.errorCode > 0:
+		kind, status = kindErrorEvent, a.errorCode
+	case status < http.StatusMultipleChoices:
+		return nil
+	case !clientMayCause(status):
+		return misplaced(phaseDecode, at, status).withDelivered()
+	}
+	f := answered(kind, site{phase: phaseDecode, at: at, status: status}, nil, "")
+	// The sidecar passes on what the prefill replica says, too.
+	if status >= http.StatusInternalServerError && a.firstAt.IsZero() {
+		f = f.withSource(p.h.b.Prefill.ID)
+	}
+	return f.withDelivered()
+}
+
+// next waits for the next part of the answer. Meanwhile the prefill may end. Nobody says so: the plan does.
+func (p *pick) next(ctx context.Context) (picker.Part, error) {
+	if !p.handed {
+		early, cancel := context.WithDeadline(ctx, p.sentAt.Add(p.h.b.Prefilled()))
+		part, err := p.g.Next(early)
+		cancel()
+		if ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
+			return part, err
+		}
+		p.handOver(time.Now())
+	}
+	return p.g.Next(ctx)
+}
+
+// handOver notes that the decode engine has the request now, as far as the plan knows. If nobody will see the
+// first token, the prefill lease ends now, and teaches nothing.
+func (p *pick) handOver(now time.Time) {
+	p.handed = true
+	p.h.b.DecodeLease.MarkSent(now)
+	if p.h.b.Mode == planner.Split && p.j.plan.Quiet {
+		p.j.planner.PrefillDone(p.h.b, -1, 0, now)
+	}
+}
+
+// begun notes the first content, or the whole answer if it is not streamed. The time to the first token
+// teaches the time of the prefill: it is that much longer than the handover should have taken.
+func (p *pick) begun(now time.Time) {
+	j, b := p.j, p.h.b
+	if !p.handed {
+		p.handOver(now)
+	}
+	p.answer.firstAt = now
+	if b.Mode == planner.Split {
+		took := max(now.Sub(p.sentAt)-b.FirstWithin(), 0)
+		j.planner.PrefillDone(b, -1, took, p.sentAt.Add(took))
+		j.trials.Announce(j.planner.Prefilled(b, now))
+	}
+	j.planner.FirstToken(b, now)
+	j.trials.Announce(j.planner.Decoding(b, now))
+	j.rec.Phases.First = ms(now.Sub(j.start))
+	if !j.plan.Quiet {
+		j.m.Phases.Observe(observe.PhaseFirst, now.Sub(j.start))
+	}
+	p.h.pulled()
+}
+
+// settle teaches what the answer tells, or holds the failure against a replica or pair. The booking ends with
+// the handoff.
+func (p *pick) settle(f *failure) {
+	j, b := p.j, p.h.b
+	a, now := &p.answer, time.Now()
+	if f != nil {
+		noteFailed(j.rec, b, f, j.start, p.sentAt)
+		if j.req != nil {
+			j.failedOn(b, f, j.fingerprint(), j.start, p.sentAt)
+		}
+		return
+	}
+	if a.firstAt.IsZero() {
+		return
+	}
+	j.rec.Output = a.output
+	if a.usage.Prompt > 0 {
+		j.rec.Prompt = a.usage.Prompt
+	}
+	if b.Mode == planner.Local && a.usage.Cached >= 0 && j.plan.Sequences <= 1 {
+		j.rec.Delivered = a.usage.Cached
+		b.DecodeLease.Delivered(a.usage.Cached, now)
+	}
+	j.planner.Finish(b, a.usage.Prompt, a.output, a.firstAt.Sub(j.start), now.Sub(j.start), now)
+	countTokens(j, nil, b.Mode == planner.Split)
+	if j.req != nil {
+		rememberText(j, b)
+	}
+	j.captures.Note(func() observe.Served { return servedBy(j) })
+}
