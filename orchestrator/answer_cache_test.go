@@ -397,18 +397,33 @@ func TestLongAnswersAreNotKept(t *testing.T) {
 	})
 }
 
-// While replicas have other files of a model, nobody knows whose answer a client would get.
+// While replicas have other files or another tokenizer of a model, or another revision, nobody knows whose
+// answer a client would get.
 func TestMixedModelsAreNotCached(t *testing.T) {
-	s := remembering(func(c *config.Config) { c.Local = config.LocalAuto })
-	s.engine = func(name string, o *enginesim.Options) {
-		if name == "d1" {
-			o.Version = "0.31.0"
-		}
+	for name, differs := range map[string]struct {
+		engine   func(o *enginesim.Options)
+		revision string
+	}{
+		"version":   {func(o *enginesim.Options) { o.Version = "0.31.0" }, ""},
+		"tokenizer": {func(o *enginesim.Options) { o.Wrong.Tokenizer = "another" }, ""},
+		"revision":  {func(*enginesim.Options) {}, "two"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := remembering(func(c *config.Config) {
+				c.Local = config.LocalAuto
+				c.Pools.Decode.Replicas[1].Revision = differs.revision
+			})
+			s.engine = func(name string, o *enginesim.Options) {
+				if name == "d1" {
+					differs.engine(o)
+				}
+			}
+			in(t, s, func(w *world) {
+				w.fromCache(chat(false), "BYPASS")
+				if n := w.count("tandem_answer_cache_bypassed_total", "mixed_models"); n != 1 {
+					t.Errorf("counted %d times, want 1", n)
+				}
+			})
+		})
 	}
-	in(t, s, func(w *world) {
-		w.fromCache(chat(false), "BYPASS")
-		if n := w.count("tandem_answer_cache_bypassed_total", "mixed_models"); n != 1 {
-			t.Errorf("counted %d times, want 1", n)
-		}
-	})
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/tandem-router/tandem/internal/openai"
-	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/orchestrator/observe"
 	"github.com/tandem-router/tandem/orchestrator/planner"
 )
@@ -201,12 +200,11 @@ func (d *delivery) restJob(blamed planner.FailedAttempt) (*job, *failure) {
 	if err != nil {
 		return nil, refuse(kindRestUnasked, site{phase: phaseStream, err: err})
 	}
+	of := a.to.Member.Release()
+	of.Version = "" // no template takes part: any version will do
 	j := &job{
 		env: root.env, snapshot: root.snapshot, origin: root.origin, req: req,
-		// No template takes part: any version will do.
-		ids: &promptIDs{
-			legIDs: legIDs{ids, raw}, of: replica.Release{Root: a.to.Member.Facts.Root}, exact: true,
-		},
+		ids:   &promptIDs{legIDs: legIDs{ids, raw}, of: of, exact: true},
 		count: len(ids), rest: restOfAnswer{delivered: left, root: root, began: &a.to.Member, kept: done},
 		attempts: attempts{faults: planner.FailedAttempts{blamed}},
 	}

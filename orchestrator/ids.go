@@ -37,7 +37,7 @@ func newPromptIDs(r *tokenizer.Result, own *openai.Prompt) *promptIDs {
 // other ids. The prefill replica computes any ids that it gets, and the planner makes sure that d can use
 // its blocks.
 func (p *promptIDs) legs(d *replica.Replica) *legIDs {
-	if p == nil || !p.exact || !p.clients && !p.of.Agrees(d.Facts.Release()) {
+	if p == nil || !p.exact || !p.clients && !p.of.Agrees(d.Release()) {
 		return nil
 	}
 	if p.json == nil {

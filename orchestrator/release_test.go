@@ -19,37 +19,62 @@ func (p prompt) asked(word string) prompt {
 func nextRelease(o *enginesim.Options) { o.Wrong.Tokenizer, o.Version = "next", "0.33.0" }
 
 // In a rolling upgrade engines of two releases serve one name. Whichever release made the known ids, each
-// answer is its own decode engine's answer, and the legs carry ids of that engine's release.
+// answer is its own decode engine's answer, and the legs carry ids of that engine's release. What tells the
+// releases apart is the version, the ids of a sample text, or the revision of a replica alone.
 func TestIDsStayWithTheirRelease(t *testing.T) {
-	mixed := setup{engine: func(name string, o *enginesim.Options) {
-		if name == "p1" || name == "d1" {
-			nextRelease(o)
+	otherTokenizer := func(o *enginesim.Options) { o.Wrong.Tokenizer = "next" }
+	mute := enginesim.Fault{Kind: "fail", Path: "/tokenize", Status: 404, Count: -1}
+	revisions := func(c *config.Config) {
+		for _, pool := range [][]config.Replica{c.Pools.Prefill.Replicas, c.Pools.Decode.Replicas} {
+			pool[0].Revision, pool[1].Revision = "one", "two"
 		}
-	}}
-	in(t, mixed, func(w *world) {
-		at := map[string]int{}
-		for _, word := range []string{"one", "two", "three", "four", "five", "six", "seven", "eight"} {
-			for _, p := range []prompt{completion(false), chat(true), messages(false), responses(true)} {
-				p = p.asked(word)
-				for range 2 { // the second time from memory
-					w.wire.forget()
-					got, rec := w.ask(p), w.o.ring.Newest(1)[0]
-					legs := w.posts(false)
-					if len(legs) != 2 || legs[0].path != "/v1/completions" || strings.Contains(legs[0].body, "word1") {
-						t.Fatalf("%s: %d legs, want two with ids", p.path, len(legs))
-					}
-					want := w.send(w.t.Context(), rec.Decode, p)
-					if got.status != 200 || got.text == "" || got.text != want.text {
-						t.Errorf("%s on %s: %d %q, which itself says %q", p.path, rec.Decode, got.status, got.text, want.text)
-					}
-					at[rec.Decode]++
+	}
+	for name, mixed := range map[string]setup{
+		"version": {engine: func(name string, o *enginesim.Options) {
+			if name == "p1" || name == "d1" {
+				nextRelease(o)
+			}
+		}},
+		"sample": {engine: func(name string, o *enginesim.Options) {
+			if name == "p1" || name == "d1" {
+				otherTokenizer(o)
+			}
+		}},
+		"revision": {config: revisions, engine: func(name string, o *enginesim.Options) {
+			if o.Faults = append(o.Faults, mute); name == "p1" || name == "d1" {
+				otherTokenizer(o)
+			}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) { in(t, mixed, (*world).answersOfTheirRelease) })
+	}
+}
+
+// answersOfTheirRelease asks new prompts, and each again, until both releases have answered.
+func (w *world) answersOfTheirRelease() {
+	w.t.Helper()
+	at := map[string]int{}
+	for _, word := range []string{"one", "two", "three", "four", "five", "six", "seven", "eight"} {
+		for _, p := range []prompt{completion(false), chat(true), messages(false), responses(true)} {
+			p = p.asked(word)
+			for range 2 { // the second time from memory
+				w.wire.forget()
+				got, rec := w.ask(p), w.o.ring.Newest(1)[0]
+				legs := w.posts(false)
+				if len(legs) != 2 || legs[0].path != "/v1/completions" || strings.Contains(legs[0].body, "word1") {
+					w.t.Fatalf("%s: %d legs, want two with ids", p.path, len(legs))
 				}
+				want := w.send(w.t.Context(), rec.Decode, p)
+				if got.status != 200 || got.text == "" || got.text != want.text {
+					w.t.Errorf("%s on %s: %d %q, which itself says %q", p.path, rec.Decode, got.status, got.text, want.text)
+				}
+				at[rec.Decode]++
 			}
 		}
-		if len(at) != 2 {
-			t.Errorf("answers by %v, want both releases", at)
-		}
-	})
+	}
+	if len(at) != 2 {
+		w.t.Errorf("answers by %v, want both releases", at)
+	}
 }
 
 // Where no engine of the decode replica's release tells exact ids, each leg's engine makes its own of the

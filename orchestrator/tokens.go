@@ -85,8 +85,9 @@ func (j *job) askFor(ctx context.Context, to *fleet.Endpoint) tokenizer.Result {
 	if to == nil {
 		return j.estimate()
 	}
-	facts := &to.Member.Facts
-	via := tokenizer.Via{Key: to.Server(), Release: facts.Release(), Post: to.Post, Render: facts.Render}
+	via := tokenizer.Via{
+		Key: to.Server(), Release: to.Member.Release(), Post: to.Post, Render: to.Member.Facts.Render,
+	}
 	r := j.tokens.Load()
 	if p := j.prompt(); p != nil {
 		return r.Completion(ctx, via, j.req.Model, p.Text, j.req.Raw)
@@ -132,8 +133,8 @@ func (j *job) idsFor(ctx context.Context, d *replica.Replica) (*legIDs, *failure
 // tokenizeFor finds the ids that engines of d's release make of the prompt. If none answers, the known ids
 // stay, for the index.
 func (j *job) tokenizeFor(ctx context.Context, d *replica.Replica) *failure {
-	release := d.Facts.Release()
-	other := func(r *fleet.Endpoint) bool { return !r.Member.Facts.Release().Agrees(release) }
+	release := d.Release()
+	other := func(r *fleet.Endpoint) bool { return !r.Member.Release().Agrees(release) }
 	result, f := j.resolved(ctx, func(ctx context.Context) tokenizer.Result {
 		return j.askAny(ctx, other)
 	})

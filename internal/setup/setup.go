@@ -52,6 +52,7 @@ const (
 	SameVersion   = "bring all engines to one version; no pair of two versions hands prompts over"
 	SameCacheType = "start all engines with the same --kv-cache-dtype"
 	SameBlockSize = "start all engines with the same --block-size"
+	SameTokenizer = "start all engines with the same --tokenizer, --chat-template and revision of the model"
 )
 
 // Connector is the flag that gives an engine of a role its KV connector.
@@ -123,7 +124,7 @@ func Beside(all []replica.Replica) [][]Trouble {
 				return fmt.Sprintf("#%04x", uint16(f.Tokens[n]))
 			})
 			if ok {
-				t.Do = "start all engines with the same --tokenizer, --chat-template and revision of the model"
+				t.Do = SameTokenizer
 				found[i] = append(found[i], t)
 				break
 			}
@@ -151,6 +152,9 @@ func Apart(p, d *replica.Replica) (do []string) {
 				do = append(do, fmt.Sprintf("start %s with %s", r.ID, Connector(r.Role)))
 			}
 		}
+	}
+	if a.Tokens[0] != b.Tokens[0] && a.Tokens[0] > 0 && b.Tokens[0] > 0 {
+		do = append(do, SameTokenizer)
 	}
 	if a.BlockSize != b.BlockSize && a.BlockSize > 0 && b.BlockSize > 0 {
 		do = append(do, SameBlockSize)

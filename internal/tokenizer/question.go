@@ -218,6 +218,8 @@ func newHash(kind string, of replica.Release) *hash {
 	h.all = append(append(h.all, kind...), 0)
 	h.all = append(append(h.all, of.Root...), 0)
 	h.all = append(append(h.all, of.Version...), 0)
+	h.all = append(append(h.all, of.Revision...), 0)
+	h.all = binary.LittleEndian.AppendUint64(h.all, of.Sample)
 	return h
 }
 

@@ -28,23 +28,27 @@ const (
 )
 
 // modelIdentity is the model whose answers a client gets under a name. All replicas that serve the model must
-// have it from the same place in the same version. Otherwise, as in a rolling upgrade, the model whose answer
-// a client would get is not known.
+// have it from the same place in the same version and revision, with the same tokenizer. Otherwise, as in a
+// rolling upgrade, the model whose answer a client would get is not known.
 func modelIdentity(of Fleet, name string) (m answercache.Model, why string) {
 	found := false
+	var known replica.Release
 	for _, e := range of.Endpoints() {
 		if !e.Member.Serves(name) {
 			continue
 		}
-		facts := &e.Member.Facts
+		facts, release := &e.Member.Facts, e.Member.Release()
 		is := answercache.Model{
 			Name: name, Root: facts.Root, Version: facts.Version, Adapter: facts.AdapterRoots[name],
 		}
 		switch {
 		case is.Root == "" || e.Member.Adapter(name) != "" && is.Adapter == "":
 			return m, unknownModel
-		case found && is != m:
+		case found && (is != m || release.Revision != known.Revision || !release.Agrees(known)):
 			return m, mixedModels
+		}
+		if known.Sample == 0 {
+			known = release
 		}
 		m, found = is, true
 	}

@@ -207,6 +207,9 @@ func incompatible(p, d *replica.Replica) string {
 			return fmt.Sprintf("different %s: %s at %s and %s at %s", x.what, x.p, p.ID, x.d, d.ID)
 		}
 	}
+	if a.Tokens[0] != b.Tokens[0] && a.Tokens[0] > 0 && b.Tokens[0] > 0 {
+		return fmt.Sprintf("different tokenizers: %s and %s make other token ids of a sample text", p.ID, d.ID)
+	}
 	if a.BlockSize != b.BlockSize && a.BlockSize > 0 && b.BlockSize > 0 {
 		return fmt.Sprintf("different block sizes: %d at %s and %d at %s", a.BlockSize, p.ID, b.BlockSize, d.ID)
 	}
