@@ -6,7 +6,7 @@ BIN     := build/tandem
 export GOFLAGS += -buildvcs=false
 
 .DEFAULT_GOAL := help
-.PHONY: sign test-page test-monitoring help build release release-check demo test race bench bench-peers e2e-vllm e2e-envoy replay-quick lint vuln fmt fuzz examples deps deps-test deps-vllm deps-release clean
+.PHONY: sign test-page test-monitoring test-chart help build release release-check demo test race bench bench-peers e2e-vllm e2e-envoy replay-quick lint vuln fmt fuzz examples deps deps-test deps-vllm deps-release clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,12 @@ test-monitoring: build ## the dashboard and the alerts with a real Prometheus (i
 	@tools/deps.sh monitoring
 	promtool test rules deploy/prometheus/rules.test.yml
 	go test -tags prometheus -timeout 10m ./tools/monitoring
+
+test-chart: build build/helm ## the chart and the manifests with the real helm (compiles helm the first time, some minutes)
+	go test -tags chart ./tools/chart
+
+build/helm: tools/helm.mod
+	go build -modfile=tools/helm.mod -o $@ helm.sh/helm/v4/cmd/helm
 
 race: deps-test build ## all tests under the race detector
 	go test -race -timeout 25m ./...
