@@ -83,7 +83,9 @@ func (m *member) blocksFor(now time.Time, piece float64) time.Duration {
 // were late.
 const passOver = 2
 
-// turnOf returns the turn of a prompt by its arrival and its remaining time.
+// turnOf returns the turn of a prompt by its arrival and its remaining time. A prompt keeps its turn from one
+// piece to the next. Otherwise a woken prompt could stand behind prompts that have not asked since, and
+// nothing would wake them. If an evicted prefix moves the turn, [Lease.updatePrefix] wakes the next prompt.
 func (p *Pool) turnOf(came time.Time, left time.Duration) int64 {
 	return p.ledger.At(came.Add(passOver * left))
 }
@@ -135,9 +137,3 @@ func (p *Pool) cut(m *member, speed *estimate.Speed, work float64, tokens int, n
 	}
 	return c
 }
-
-// due is the turn of l among the prompts that its replica computes in pieces: its booking plus passOver
-// times its remaining time. The turn stays the same from one piece to the next. Otherwise a woken prompt
-// could stand behind prompts that have not asked since, and nothing would wake them. If the turn moves
-// because a prefix was evicted, [Lease.updatePrefix] wakes the next prompt.
-func (l *Lease) due() int64 { return l.pool.turnOf(l.pieces.Booked, l.pieces.Predicted) }

@@ -450,3 +450,6 @@ func TestShortPromptsShareAStep(t *testing.T) {
 		t.Errorf("%d prompts of 10 ms share 100 ms", atOnce)
 	}
 }
+
+// due is the turn that l should have by its booking and its remaining time.
+func (l *Lease) due() int64 { return l.pool.turnOf(l.pieces.Booked, l.pieces.Predicted) }

@@ -21,7 +21,7 @@ func TestWhatThePageShows(t *testing.T) {
 		}
 		w.ask(chat(false))
 		time.Sleep(5 * time.Second)
-		l := w.o.Live()
+		l := w.o.admin.Live()
 		if !l.Ready || len(l.Replicas) != 4 || l.Config.Gamma != 1 || l.Profile.StepMS <= 0 {
 			t.Errorf("ready %v with %d replicas, %+v, %+v", l.Ready, len(l.Replicas), l.Config, l.Profile)
 		}
@@ -43,7 +43,7 @@ func TestWhatThePageShows(t *testing.T) {
 			t.Errorf("%d handoffs, %d requests: %+v", sent, len(l.Newest), l.Pairs)
 		}
 		time.Sleep(2 * time.Minute)
-		if old := w.o.Live().Recent; old.Requests != 0 || old.First.P50 != -1 {
+		if old := w.o.admin.Live().Recent; old.Requests != 0 || old.First.P50 != -1 {
 			t.Errorf("two minutes later: %+v", old)
 		}
 	})
@@ -54,7 +54,7 @@ func TestWhatThePageShows(t *testing.T) {
 func TestTheLoadOfADeadReplicaIsUnknown(t *testing.T) {
 	in(t, setup{}, func(w *world) {
 		shown := func(e *simulated) (r page.Replica, free, running bool) {
-			for _, r = range w.o.Live().Replicas {
+			for _, r = range w.o.admin.Live().Replicas {
 				if r.Name == e.addr {
 					break
 				}
@@ -88,7 +88,7 @@ func TestThePageShowsTrouble(t *testing.T) {
 		fault(enginesim.Fault{Kind: "fail", Count: -1})(w, w.d[0])
 		w.crowd(60, 12, 0)
 		w.o.Rejected(errors.New("line 3 is wrong"))
-		l := w.o.Live()
+		l := w.o.admin.Live()
 		if l.Rejected != "line 3 is wrong" || l.Recent.Retried == 0 {
 			t.Errorf("rejected %q, %d tried again", l.Rejected, l.Recent.Retried)
 		}

@@ -56,7 +56,7 @@ func TestStreamsTellHowFinelyAnEngineCuts(t *testing.T) {
 				if n := w.count("tandem_replica_cuts_prompts", ""); (n == 1) != (tokens == 128) {
 					t.Errorf("%d replicas are said to cut prompts themselves", n)
 				}
-				for _, r := range w.o.Live().Replicas {
+				for _, r := range w.o.admin.Live().Replicas {
 					if r.CutsPrompts != (tokens == 128 && r.Pool == "decode") {
 						t.Errorf("the page says that %s cuts prompts itself: %v", r.Name, r.CutsPrompts)
 					}

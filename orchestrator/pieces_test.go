@@ -86,7 +86,7 @@ func TestLongLocalPromptsComeInPieces(t *testing.T) {
 				if n := w.count("tandem_prefill_pieces_total", pieceComputed); n != len(all) {
 					t.Errorf("%d pieces are counted of %d", n, len(all))
 				}
-				if row := w.o.Live().Newest[0]; row.Pieces != len(all) {
+				if row := w.o.admin.Live().Newest[0]; row.Pieces != len(all) {
 					t.Errorf("the page tells of %d pieces of %d", row.Pieces, len(all))
 				}
 				rec := w.o.ring.Newest(1)[0]

@@ -100,7 +100,7 @@ func TestAPrefillPoolThatNobodyUses(t *testing.T) {
 		if n := w.count("tandem_replica_state", fleet.StatePoolIdle); n != 2 {
 			t.Errorf("%d replicas are in an idle pool", n)
 		}
-		live := w.o.Live()
+		live := w.o.admin.Live()
 		if len(live.Hints) != 1 || !strings.Contains(live.Hints[0], "tandem advise") || len(live.Out) != 0 ||
 			!strings.Contains(live.Replicas[0].Condition.Text, "pool idle: none of the 1") {
 			t.Errorf("hints %q, %+v", live.Hints, live.Replicas[0].Condition)
@@ -112,7 +112,7 @@ func TestAPrefillPoolThatNobodyUses(t *testing.T) {
 		whole.Local = config.LocalAlways
 		w.apply(&whole)
 		time.Sleep(20 * time.Second)
-		if len(w.o.Live().Hints) != 0 || w.count("tandem_replica_state", fleet.StatePoolIdle) != 0 {
+		if len(w.o.admin.Live().Hints) != 0 || w.count("tandem_replica_state", fleet.StatePoolIdle) != 0 {
 			t.Error("it is said of a pool that is not to be used")
 		}
 	})

@@ -11,7 +11,6 @@ import (
 	"github.com/tandem-router/tandem/internal/discovery"
 	"github.com/tandem-router/tandem/internal/discovery/dns"
 	"github.com/tandem-router/tandem/internal/discovery/kubernetes"
-	"github.com/tandem-router/tandem/internal/page"
 	"github.com/tandem-router/tandem/internal/panics"
 	"github.com/tandem-router/tandem/orchestrator/admin"
 	"github.com/tandem-router/tandem/orchestrator/answers"
@@ -122,9 +121,6 @@ func (o *Orchestrator) Pick(w http.ResponseWriter, r *http.Request, g Gateway) {
 
 // Admin returns the handler of the admin listener. [Orchestrator.Serve] checks which requests may use it.
 func (o *Orchestrator) Admin() http.Handler { return o.admin.Handler() }
-
-// Live returns what the live page shows now. Safe for concurrent use.
-func (o *Orchestrator) Live() *page.Live { return o.admin.Live() }
 
 // Panicked logs the panic of a call that is none of a client's.
 func (o *Orchestrator) Panicked(value any, stack []byte) { o.panics.Report("grpc", value, stack) }

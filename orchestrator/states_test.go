@@ -132,7 +132,7 @@ func TestAReplicaFullBySequencesIsSeen(t *testing.T) {
 				t.Errorf("/debug/replicas: %v, %s has no %s", err, shown, want)
 			}
 		}
-		for _, r := range w.o.Live().Replicas {
+		for _, r := range w.o.admin.Live().Replicas {
 			if want := map[string]int{"prefill": -1, "decode": most}[r.Pool]; r.MaxSequences != want {
 				t.Errorf("the page says %d of %s, want %d", r.MaxSequences, r.Name, want)
 			}

@@ -86,13 +86,3 @@ func Handler(g *grpc.Server, h http.Handler) http.Handler {
 		h.ServeHTTP(w, r)
 	})
 }
-
-// Protocols is what [http.Server.Protocols] of the admin listener must be: HTTP/1.1, and HTTP/2 with and
-// without TLS.
-func Protocols() *http.Protocols {
-	p := new(http.Protocols)
-	p.SetHTTP1(true)
-	p.SetHTTP2(true)
-	p.SetUnencryptedHTTP2(true)
-	return p
-}

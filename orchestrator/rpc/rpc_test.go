@@ -351,7 +351,9 @@ func TestHandlerSharesThePort(t *testing.T) {
 	plain := http.HandlerFunc(
 		func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Proto, " ", r.URL.Path) },
 	)
-	s := &http.Server{Handler: Handler(g, plain), Protocols: Protocols(), ReadHeaderTimeout: time.Second}
+	s := &http.Server{Handler: Handler(g, plain), Protocols: new(http.Protocols), ReadHeaderTimeout: time.Second}
+	s.Protocols.SetHTTP1(true)
+	s.Protocols.SetUnencryptedHTTP2(true)
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(l) }()
 	defer func() {
