@@ -1,8 +1,13 @@
 package ledger
 
 import (
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"math"
+	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -43,14 +48,68 @@ type accounts struct {
 	all    [2]Account
 	live   []*Lease
 	now    time.Time
+	seen   *visited
+}
+
+// visited are the states that leases and their prompts have had.
+type visited struct {
+	leases  map[State]bool
+	prompts map[PromptState]bool
+}
+
+func (v *visited) note(l *Lease) { v.leases[l.state], v.prompts[l.prompt] = true, true }
+
+// statesOf returns the names of the constants of a type, in their order, which begins at 0.
+func statesOf(t *testing.T, of string) (names []string) {
+	t.Helper()
+	f, err := parser.ParseFile(token.NewFileSet(), "lease.go", nil, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range f.Decls {
+		block, ok := d.(*ast.GenDecl)
+		if !ok || block.Tok != token.CONST {
+			continue
+		}
+		first := block.Specs[0].(*ast.ValueSpec)
+		if is, ok := first.Type.(*ast.Ident); !ok || is.Name != of {
+			continue
+		}
+		for _, spec := range block.Specs {
+			names = append(names, spec.(*ast.ValueSpec).Names[0].Name)
+		}
+	}
+	return names
+}
+
+// complete checks that each state was visited and stands in the diagram of the package comment.
+func complete[S ~uint8](t *testing.T, of string, visited map[S]bool) {
+	t.Helper()
+	comment, err := os.ReadFile("ledger.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := statesOf(t, of)
+	for i, name := range names {
+		if !visited[S(i)] {
+			t.Errorf("no lease was ever %s: add its event to the walk, or remove the state", name)
+		}
+		if !strings.Contains(string(comment), "\n//\t"+name+" ") {
+			t.Errorf("the package comment does not draw %s", name)
+		}
+	}
+	if len(names) < 4 {
+		t.Errorf("%s has the values %v: the test looks at nothing", of, names)
+	}
 }
 
 // TestSumsAreThoseOfAWalk lets leases of two accounts pass through their states in any order, with reports
 // and time in between. At every step each sum and each list is that of an obvious walk over the leases. At
-// the end nothing is left.
+// the end nothing is left, and leases and prompts have had every state.
 func TestSumsAreThoseOfAWalk(t *testing.T) {
+	seen := &visited{leases: map[State]bool{}, prompts: map[PromptState]bool{}}
 	rapid.Check(t, func(t *rapid.T) {
-		w := &accounts{ledger: New(), now: start}
+		w := &accounts{ledger: New(), now: start, seen: seen}
 		t.Repeat(map[string]func(*rapid.T){
 			"enter":  w.enter,
 			"send":   w.send,
@@ -58,6 +117,7 @@ func TestSumsAreThoseOfAWalk(t *testing.T) {
 			"answer": w.answer,
 			"end":    func(t *rapid.T) { w.end(t, rapid.IntRange(0, max(0, len(w.live)-1))) },
 			"report": w.report,
+			"late":   w.late,
 			"time": func(t *rapid.T) {
 				w.now = w.now.Add(time.Duration(rapid.IntRange(0, 3000).Draw(t, "ms")) * time.Millisecond)
 				w.ledger.AdmitDue(w.now)
@@ -78,6 +138,8 @@ func TestSumsAreThoseOfAWalk(t *testing.T) {
 			t.Fatalf("%d leases are left in the heap of reserved leases", n)
 		}
 	})
+	complete(t, "State", seen.leases)
+	complete(t, "PromptState", seen.prompts)
 }
 
 func (w *accounts) pick(t *rapid.T) *Lease {
@@ -142,6 +204,7 @@ func (w *accounts) end(t *rapid.T, which *rapid.Generator[int]) {
 	}
 	l.account.Arrive(l)
 	w.ledger.End(l)
+	w.seen.note(l)
 	w.live = slices.Delete(w.live, i, i+1)
 }
 
@@ -157,14 +220,27 @@ func (w *accounts) report(t *rapid.T) {
 		return
 	}
 	b.CountFrom(0.5, running, w.now)
-	for l := range b.Overdue(w.now) {
-		b.Arrive(l)
-	}
+	w.overdue(b)
 	b.CountPreempted(&report, b.Cover(running, w.now), rapid.IntRange(0, 2).Draw(t, "others"), own)
 	for _, l := range b.Leases() {
 		if l.State() == Reported {
 			b.Grow(l, rapid.IntRange(0, 500).Draw(t, "generated"), rapid.IntRange(0, 90).Draw(t, "growth"))
 		}
+	}
+}
+
+// late lets so much time pass that prompts should have arrived without a first token.
+func (w *accounts) late(t *rapid.T) {
+	w.now = w.now.Add(time.Duration(rapid.IntRange(1000, 2500).Draw(t, "late")) * time.Millisecond)
+	w.ledger.AdmitDue(w.now)
+	for i := range w.all {
+		w.overdue(&w.all[i])
+	}
+}
+
+func (w *accounts) overdue(b *Account) {
+	for l := range b.Overdue(w.now) {
+		b.Arrive(l)
 	}
 }
 
@@ -178,6 +254,7 @@ func (w *accounts) check(t *rapid.T) {
 				b.Sums, b.Reserved(), b.Moving(), want, asked, moving)
 		}
 		for _, l := range b.leases {
+			w.seen.note(l)
 			if l.state != Reserved {
 				continue
 			}
