@@ -302,7 +302,8 @@ func TestDecisionsTellTheTruth(t *testing.T) {
 
 func TestHealth(t *testing.T) {
 	var ready atomic.Bool
-	s := &health{services: map[string]func() bool{"": ready.Load}, every: time.Millisecond}
+	services := map[string]func() bool{"": ready.Load, "tandem.v1.Router": ready.Load}
+	s := &health{services: services, every: time.Millisecond}
 	l := bufconn.Listen(1 << 16)
 	g := grpc.NewServer()
 	healthv1.RegisterHealthServer(g, s)
