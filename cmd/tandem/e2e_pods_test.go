@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -140,4 +141,72 @@ func TestTheRouterStartsWithoutTheAPIServer(t *testing.T) {
 		t.Errorf("%v questions have old answers by the metrics, want 0", n)
 	}
 	f.used(f.decode[0])
+}
+
+// Every field of discovery.kubernetes is changed under load, to something right or wrong. No change takes a
+// serving replica away, and no request fails.
+func TestEveryFieldOfDiscoveryIsReloadedUnderLoad(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, setting{engines: fast})
+	s, second := kubernetestest.Start(t), kubernetestest.Start(t)
+	token := filepath.Join(t.TempDir(), "token")
+	f.must(os.WriteFile(token, []byte("first"), 0o600))
+	for _, e := range f.engines() {
+		s.Put(podOf(e))
+		second.Put(podOf(e))
+	}
+	fields := func(changed string) string {
+		all := map[string]string{
+			"namespace": "llm", "server": strconv.Quote(s.URL), "token_file": strconv.Quote(token),
+			"prefill": "{selector: role=prefill}", "decode": "{selector: role=decode}",
+		}
+		if key, value, ok := strings.Cut(changed, ": "); ok {
+			all[key] = value
+		}
+		var text []string
+		for key, value := range all {
+			text = append(text, key+": "+value)
+		}
+		return "discovery: {kubernetes: {" + strings.Join(text, ", ") + "}}"
+	}
+	f.set.extra = fields("")
+	f.write(f.yaml(nil, nil))
+	f.found("fresh")
+	f.ready(f.prefill, f.decode)
+	streams := f.longStreams(4)
+	l := f.traffic(2, 8)
+	for _, c := range []struct{ changed, state string }{
+		{"selector: role", "fresh"},
+		{`selector: "app=nothing-has-it"`, "fresh"},
+		{`prefill: {selector: "role in (prefill)", port: vllm}`, "fresh"},
+		{"decode: {selector: role=decode, port: no-such-port}", "fresh"},
+		{"decode: {selector: role=decode, ranks: 2}", "fresh"}, // of which the second is not there
+		{`decode: {selector: role=decode, events: {endpoint: "tcp://*:1"}}`, "fresh"},
+		{"preset: leaderworkerset", "fresh"}, // nobody is a leader
+		{"revision: no-such-label", "fresh"},
+		{"place: {zone: zone}", "fresh"}, // which is forbidden
+		{"https: true", "fresh"},         // no engine speaks TLS
+		{"namespace: other", "waiting"},
+		{"server: " + strconv.Quote(second.URL), "fresh"},
+		{"token_file: " + strconv.Quote(token+"-that-is-missing"), "waiting"},
+		{`ca: "/no/such/file"`, "waiting"},
+	} {
+		before := f.metric("tandem_config_reloads_total")
+		f.set.extra = fields(c.changed)
+		f.write(f.yaml(nil, nil))
+		eventually(t, patience(10*time.Second), func() error {
+			if f.metric("tandem_config_reloads_total") == before {
+				return errors.New("not reloaded: " + c.changed)
+			}
+			return nil
+		})
+		f.found(c.state)
+		l.more(6)
+	}
+	f.set.extra = ""
+	f.write(f.yaml(f.prefill, f.decode))
+	f.ready(f.prefill, f.decode)
+	s.Stop() // the router keeps idle connections for a while
+	second.Stop()
+	f.noClientNoticed(streams, l)
 }

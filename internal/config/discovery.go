@@ -60,18 +60,21 @@ func (c *Config) With(found ...Members) (joined *Config, left Problems) {
 	n.Pools.Prefill.Replicas = slices.Clone(c.Pools.Prefill.Replicas)
 	n.Pools.Decode.Replicas = slices.Clone(c.Pools.Decode.Replicas)
 	n.Routers.Peers = slices.Clone(c.Routers.Peers)
-	known := newFleet()
+	count := len(n.Pools.Prefill.Replicas) + len(n.Pools.Decode.Replicas)
+	for _, m := range found {
+		count += len(m.Replicas)
+	}
+	known := newFleet(count)
 	known.addPools(&checker{}, c.Pools)
 	for _, m := range found {
+		question, field := m.question(), "discovery."+m.Source+": "+m.Name+": "
 		for _, r := range m.Replicas {
-			is := member{question: m.question(), Replica: r}
-			is.field = fmt.Sprintf("discovery.%s: %s: %s", m.Source, m.Name, r.ID())
+			is := newMember("pools."+m.Pool, field+r.ID(), r)
+			is.question = question
 			switch m.Pool {
 			case PoolPrefill:
-				is.pool = "pools.prefill"
 				left = left.with(known.join(is, &n.Pools.Prefill))
 			case PoolDecode:
-				is.pool = "pools.decode"
 				left = left.with(known.join(is, &n.Pools.Decode))
 			case Peers:
 				n.Routers.join(r.URL)
@@ -83,7 +86,7 @@ func (c *Config) With(found ...Members) (joined *Config, left Problems) {
 }
 
 // join adds m to p, or says why it cannot.
-func (f *fleet) join(m member, p *Pool) Problems {
+func (f *fleet) join(m *member, p *Pool) Problems {
 	if twin := f.twin(m); twin != nil {
 		return twin.alsoFoundBy(m.question)
 	}
@@ -100,7 +103,7 @@ func (f *fleet) join(m member, p *Pool) Problems {
 }
 
 // fits says what keeps m from standing in its pool, and which entry of the file to change.
-func (f *fleet) fits(m member) Problems {
+func (f *fleet) fits(m *member) Problems {
 	var ck checker
 	if ck.replica(m.field, m.Replica); len(ck.problems) == 0 {
 		f.contradictions(&ck, m)
@@ -109,17 +112,16 @@ func (f *fleet) fits(m member) Problems {
 }
 
 // twin returns the member of m's pool with m's URL, nil for none.
-func (f *fleet) twin(m member) *member {
-	url := canonical(m.URL)
-	switch first, known := f.urls[url]; {
+func (f *fleet) twin(m *member) *member {
+	switch first, known := f.urls[m.url]; {
 	case !known:
 		return nil
 	case first.pool == m.pool:
-		return &first
+		return first
 	}
-	same := func(o member) bool { return o.pool == m.pool && canonical(o.URL) == url }
+	same := func(o *member) bool { return o.pool == m.pool && o.url == m.url }
 	if at := slices.IndexFunc(f.members, same); at >= 0 {
-		return &f.members[at]
+		return f.members[at]
 	}
 	return nil
 }
@@ -167,7 +169,9 @@ func (p *Pools) unshare() {
 	urls := func(rs []Replica) map[string]bool {
 		all := map[string]bool{}
 		for _, r := range rs {
-			all[canonical(r.URL)] = true
+			if r.Shared {
+				all[canonical(r.URL)] = true
+			}
 		}
 		return all
 	}

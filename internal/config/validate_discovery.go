@@ -9,7 +9,7 @@ import (
 
 // dns checks the questions to DNS. The entries follow the rules of replicas, with names in place of engines.
 func (ck *checker) dns(d DNS) {
-	known := newFleet()
+	known := newFleet(len(d.Prefill) + len(d.Decode))
 	for _, side := range []struct {
 		pool    string
 		entries []Replica
@@ -18,7 +18,7 @@ func (ck *checker) dns(d DNS) {
 			field := fmt.Sprintf("discovery.dns.%s[%d]", side.pool, i)
 			ck.dnsReplica(field, side.pool, r)
 			if r.Events = (Events{}); r.URL != "" { // the same ports at other addresses
-				m := member{pool: side.pool, field: field, Replica: r}
+				m := newMember(side.pool, field, r)
 				known.contradictions(ck, m)
 				known.note(m)
 			}

@@ -8,7 +8,7 @@ import (
 
 // fleet wants names, URLs and event endpoints that stand for one engine each.
 func (ck *checker) fleet(p Pools) {
-	fleet := newFleet()
+	fleet := newFleet(len(p.Prefill.Replicas) + len(p.Decode.Replicas))
 	fleet.addPools(ck, p)
 	fleet.shared(ck)
 }
@@ -17,18 +17,27 @@ func (ck *checker) fleet(p Pools) {
 type member struct {
 	pool, field string
 	question    string // that found the replica; "" for the file
+	url         string // canonical, made once: there may be thousands
 	Replica
 }
 
-type fleet struct {
-	members []member
-	urls    map[string]member // canonical URL -> first member with it
-	names   map[string]member
-	events  map[string]member
+func newMember(pool, field string, r Replica) *member {
+	return &member{pool: pool, field: field, url: canonical(r.URL), Replica: r}
 }
 
-func newFleet() *fleet {
-	return &fleet{urls: map[string]member{}, names: map[string]member{}, events: map[string]member{}}
+type fleet struct {
+	members []*member
+	urls    map[string]*member // canonical URL -> first member with it
+	names   map[string]*member
+	events  map[string]*member
+}
+
+// newFleet returns a fleet for n members, and more.
+func newFleet(n int) *fleet {
+	return &fleet{
+		members: make([]*member, 0, n), urls: make(map[string]*member, n), names: make(map[string]*member, n),
+		events: map[string]*member{},
+	}
 }
 
 // addPools adds all replicas of both pools.
@@ -39,7 +48,7 @@ func (f *fleet) addPools(ck *checker, p Pools) {
 	}{{"pools.prefill", p.Prefill}, {"pools.decode", p.Decode}} {
 		for i, r := range side.pool.Replicas {
 			if r.URL != "" {
-				m := member{pool: side.field, field: fmt.Sprintf("%s.replicas[%d]", side.field, i), Replica: r}
+				m := newMember(side.field, fmt.Sprintf("%s.replicas[%d]", side.field, i), r)
 				f.contradictions(ck, m)
 				f.note(m)
 			}
@@ -48,8 +57,8 @@ func (f *fleet) addPools(ck *checker, p Pools) {
 }
 
 // contradictions says what keeps m from standing beside the members that are noted.
-func (f *fleet) contradictions(ck *checker, m member) {
-	twin, known := f.urls[canonical(m.URL)]
+func (f *fleet) contradictions(ck *checker, m *member) {
+	twin, known := f.urls[m.url]
 	switch {
 	case known && twin.pool == m.pool:
 		ck.add(m.field+".url", fmt.Sprintf("%s stands in the pool already (%s)", m.URL, twin.field),
@@ -70,12 +79,12 @@ func (f *fleet) contradictions(ck *checker, m member) {
 }
 
 // note adds m to the members. The first member with a URL, name or endpoint keeps it.
-func (f *fleet) note(m member) {
+func (f *fleet) note(m *member) {
 	f.members = append(f.members, m)
 	for _, of := range []struct {
-		taken map[string]member
+		taken map[string]*member
 		by    string
-	}{{f.urls, canonical(m.URL)}, {f.names, m.ID()}, {f.events, m.Events.Endpoint}} {
+	}{{f.urls, m.url}, {f.names, m.ID()}, {f.events, m.Events.Endpoint}} {
 		if _, taken := of.taken[of.by]; !taken {
 			of.taken[of.by] = m
 		}
@@ -85,7 +94,7 @@ func (f *fleet) note(m member) {
 // shared finds marks without a twin.
 func (f *fleet) shared(ck *checker) {
 	for _, m := range f.members {
-		twin := func(o member) bool { return o.pool != m.pool && canonical(o.URL) == canonical(m.URL) }
+		twin := func(o *member) bool { return o.pool != m.pool && o.url == m.url }
 		if m.Shared && !slices.ContainsFunc(f.members, twin) {
 			ck.add(m.field+".shared", "is set and the other pool has no replica with this URL",
 				"leave it out, or add the replica to the other pool")

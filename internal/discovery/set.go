@@ -253,7 +253,7 @@ func (s *Set) tell(was, is Found) {
 	case is.Err == "" && was.State == Remembered && is.State == Fresh:
 		log.Info("discovery has answered, what an earlier process found counts no more", "members",
 			len(is.Replicas))
-	case is.Err == "" && was.Err != "":
+	case is.Err == "" && was.Err != "" && is.State == Fresh:
 		log.Info("discovery works again", "members", len(is.Replicas))
 	}
 	for _, why := range is.Left {

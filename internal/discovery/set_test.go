@@ -164,6 +164,30 @@ func TestAnEmptyAnswerToANewQuestionTakesNothingAway(t *testing.T) {
 	step(with("p0", ""), "p0 | ", Fresh)
 }
 
+// Discovery works again with an answer, and not with a reload after which nobody was asked yet.
+func TestWorksAgain(t *testing.T) {
+	f := answer(Waiting, "decode")
+	s, src, log := tested(f)
+	for _, step := range []struct {
+		state State
+		err   string
+		told  int
+	}{
+		{Waiting, "connection refused", 0},
+		{Waiting, "", 0},
+		{Waiting, "connection refused", 0},
+		{Fresh, "", 1},
+		{Held, "connection refused", 1},
+		{Fresh, "", 2},
+	} {
+		src.found[0].State, src.found[0].Err = step.state, step.err
+		joined(s, with("", ""))
+		if n := strings.Count(log.String(), "works again"); n != step.told {
+			t.Errorf("%v %q: told %d times, want %d:\n%s", step.state, step.err, n, step.told, log)
+		}
+	}
+}
+
 // What an earlier process found serves until its question is answered, and is told as old. Another file asks
 // other questions.
 func TestMembersOfAnEarlierProcess(t *testing.T) {

@@ -18,11 +18,12 @@ func (f *Fleet) publish() {
 
 func (f *Fleet) publishLocked() {
 	now := time.Now()
-	all, former := map[replica.ID]*Endpoint{}, map[replica.ID]replica.ID{}
+	watchers := f.keep.sortedLocked()
+	all, former := make(map[replica.ID]*Endpoint, len(watchers)), map[replica.ID]replica.ID{}
 	members := map[replica.Role][]replica.Replica{}
 	var renamed []renaming
-	var servers []string
-	for _, w := range f.keep.sortedLocked() {
+	servers := make([]string, 0, len(watchers))
+	for _, w := range watchers {
 		ms, before := w.facts.named()
 		for i, m := range ms {
 			members[w.role] = append(members[w.role], m)

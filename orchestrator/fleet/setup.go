@@ -26,8 +26,9 @@ func (f *Fleet) judgeSetup() {
 // judgeSetupLocked notes for each replica the faults in its engine's start. Engines are compared with each
 // other only after each has answered or failed to. Before, most engines are unknown.
 func (f *Fleet) judgeSetupLocked() {
-	var members []replica.Replica
-	for _, e := range f.Endpoints() {
+	all := f.Endpoints()
+	members := make([]replica.Replica, 0, len(all))
+	for _, e := range all {
 		members = append(members, e.Member)
 	}
 	slices.SortFunc(members, func(a, b replica.Replica) int { return cmp.Compare(a.ID, b.ID) })

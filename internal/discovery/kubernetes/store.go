@@ -2,7 +2,6 @@ package kubernetes
 
 import (
 	"fmt"
-	"maps"
 	"reflect"
 	"sync"
 
@@ -27,10 +26,18 @@ type store struct {
 // Add takes in a pod.
 func (s *store) Add(obj any) error { return s.Update(obj) }
 
-// Update takes in a changed pod.
+// Update takes in a changed pod. Most changes are no matter of discovery: they cost nothing more.
 func (s *store) Update(obj any) error {
-	if p, ok := obj.(*apiPod); ok {
-		s.change(func() { s.pods[p.Name] = podOf(p) })
+	p, ok := obj.(*apiPod)
+	if !ok {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	is, was := podOf(p), s.pods[p.Name]
+	if is.place = s.places[is.node]; was == nil || !reflect.DeepEqual(is, was) {
+		s.pods[p.Name] = is
+		s.tellLocked()
 	}
 	return nil
 }
@@ -38,36 +45,32 @@ func (s *store) Update(obj any) error {
 // Delete takes out a pod.
 func (s *store) Delete(obj any) error {
 	if p, ok := obj.(*apiPod); ok {
-		s.change(func() { delete(s.pods, p.Name) })
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.pods, p.Name)
+		s.tellLocked()
 	}
 	return nil
 }
 
 // Replace takes in a whole list.
 func (s *store) Replace(list []any, _ string) error {
-	s.change(func() {
-		clear(s.pods)
-		for _, obj := range list {
-			if p, ok := obj.(*apiPod); ok {
-				s.pods[p.Name] = podOf(p)
-			}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.pods)
+	for _, obj := range list {
+		if p, ok := obj.(*apiPod); ok {
+			s.pods[p.Name] = podOf(p)
 		}
-	})
+	}
+	s.tellLocked()
 	return nil
 }
 
 // Resync is for stores with events of their own.
 func (s *store) Resync() error { return nil }
 
-// change changes the pods, and calls found if members have changed.
-func (s *store) change(f func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	f()
-	s.tellLocked()
-}
-
-// tellLocked calls found if members have changed. Most changes of pods change no member.
+// tellLocked calls found if members have changed.
 func (s *store) tellLocked() {
 	pods := make([]*pod, 0, len(s.pods))
 	for _, p := range s.pods {
@@ -100,13 +103,12 @@ func (s *store) hearNodes(err error) {
 	defer s.mu.Unlock()
 	if s.unread != why {
 		s.unread = why
-		s.placesLocked(s.places)
+		s.placesLocked()
 	}
 }
 
 // placesLocked puts places in force, if pods are known already.
-func (s *store) placesLocked(places map[string]config.Place) {
-	s.places = places
+func (s *store) placesLocked() {
 	if s.last != nil {
 		s.tellLocked()
 	}
@@ -120,42 +122,47 @@ func (s *nodeStore) Add(obj any) error { return s.Update(obj) }
 
 // Update takes in a changed node.
 func (s *nodeStore) Update(obj any) error {
-	if n, ok := obj.(*apiNode); ok {
-		s.change(func(places map[string]config.Place) { places[n.Name] = s.of.spec.placeOf(n) })
+	n, ok := obj.(*apiNode)
+	if !ok {
+		return nil
+	}
+	s.of.mu.Lock()
+	defer s.of.mu.Unlock()
+	if place := s.of.spec.placeOf(n); s.of.places[n.Name] != place {
+		s.of.places[n.Name] = place
+		s.of.placesLocked()
 	}
 	return nil
 }
 
-// Delete takes out a node. Its place stays: what still runs there has not moved.
-func (s *nodeStore) Delete(any) error { return nil }
+// Delete takes out a node.
+func (s *nodeStore) Delete(obj any) error {
+	if n, ok := obj.(*apiNode); ok {
+		s.of.mu.Lock()
+		defer s.of.mu.Unlock()
+		delete(s.of.places, n.Name)
+		s.of.placesLocked()
+	}
+	return nil
+}
 
 // Replace takes in a whole list.
 func (s *nodeStore) Replace(list []any, _ string) error {
-	s.change(func(places map[string]config.Place) {
-		clear(places)
-		for _, obj := range list {
-			if n, ok := obj.(*apiNode); ok {
-				places[n.Name] = s.of.spec.placeOf(n)
-			}
+	places := map[string]config.Place{}
+	for _, obj := range list {
+		if n, ok := obj.(*apiNode); ok {
+			places[n.Name] = s.of.spec.placeOf(n)
 		}
-	})
+	}
+	s.of.mu.Lock()
+	defer s.of.mu.Unlock()
+	s.of.places = places
+	s.of.placesLocked()
 	return nil
 }
 
 // Resync is for stores with events of their own.
 func (s *nodeStore) Resync() error { return nil }
-
-func (s *nodeStore) change(f func(map[string]config.Place)) {
-	s.of.mu.Lock()
-	defer s.of.mu.Unlock()
-	places := maps.Clone(s.of.places)
-	if places == nil {
-		places = map[string]config.Place{}
-	}
-	if f(places); !maps.Equal(places, s.of.places) {
-		s.of.placesLocked(places)
-	}
-}
 
 // placeOf is the place of a node by its labels.
 func (s *spec) placeOf(n *apiNode) config.Place {

@@ -92,7 +92,7 @@ func (w *watcher) run(ctx context.Context, client rest.Interface) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
-	store := &store{watcher: w, pods: map[string]*pod{}}
+	store := &store{watcher: w, pods: map[string]*pod{}, places: map[string]config.Place{}}
 	if w.spec.place != (config.NodeLabels{}) {
 		nodes := &objects{
 			client: client, resource: "nodes", list: func() runtime.Object { return &apiNodeList{} },

@@ -260,6 +260,8 @@ func TestPlacesOfNodes(t *testing.T) {
 	places("node-of-p0/r1/z1 node-of-d0/r2/z2", 0)
 	label("p0", "r3", "z1")
 	places("node-of-p0/r3/z1 node-of-d0/r2/z2", 0)
+	a.RemoveNode("node-of-d0")
+	places("node-of-p0/r3/z1 node-of-d0//", 0)
 }
 
 // recovering is an API server in fake time, which refuses every request until it is up. It has no pods.

@@ -65,7 +65,8 @@ func (p Pod) Deleting() Pod {
 // Server is the API server of the namespace llm and of nodes, which it forbids until [Server.AllowNodes]. It
 // refuses a wrong token or path, and a watch from a version that it has forgotten. Safe for concurrent use.
 type Server struct {
-	URL string
+	URL  string
+	Stop func() // ends all connections; the test's end calls it, too
 
 	t    testing.TB
 	mu   sync.Mutex    // guards the following
@@ -113,10 +114,11 @@ func Start(t testing.TB) *Server {
 	s.token = "first"
 	server := httptest.NewServer(s)
 	s.URL = server.URL
-	t.Cleanup(func() {
+	s.Stop = func() {
 		s.EndWatches()
 		server.Close()
-	})
+	}
+	t.Cleanup(s.Stop)
 	return s
 }
 
@@ -136,6 +138,11 @@ func (s *Server) Put(p Pod) {
 
 // Remove takes a pod out.
 func (s *Server) Remove(name string) { s.change(func() { s.noteLocked("DELETED", s.all["Pod"+name]) }) }
+
+// RemoveNode takes a node out.
+func (s *Server) RemoveNode(name string) {
+	s.change(func() { s.noteLocked("DELETED", s.all["Node"+name]) })
+}
 
 func (s *Server) noteLocked(kind string, p Pod) {
 	s.version++
