@@ -79,7 +79,7 @@ func render(t *testing.T, args ...string) map[string]object {
 		if _, twice := all[key]; twice || kind == "" || name == "" {
 			t.Fatalf("a manifest without kind and name of its own: %q", key)
 		}
-		if o.at("metadata", "namespace") == nil {
+		if o.at("metadata", "namespace") == nil && !strings.HasPrefix(kind, "Cluster") {
 			t.Errorf("%s names no namespace", key)
 		}
 		all[key] = o
@@ -102,7 +102,10 @@ func TestTheChartWithSeveralValues(t *testing.T) {
 		{"", nil, nil, 75},
 		{
 			"many.yaml",
-			[]string{"HorizontalPodAutoscaler tandem", "ServiceMonitor tandem", "ServiceAccount router"},
+			[]string{
+				"HorizontalPodAutoscaler tandem", "ServiceMonitor tandem", "ServiceAccount router",
+				"ClusterRole llm-tandem-nodes", "ClusterRoleBinding llm-tandem-nodes",
+			},
 			[]string{"ServiceAccount tandem"}, 375,
 		},
 		{

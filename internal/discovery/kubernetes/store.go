@@ -79,7 +79,7 @@ func (s *store) tellLocked() {
 	}
 	var all []found
 	all, s.members = s.spec.members(pods, s.members)
-	if s.unread != "" {
+	if s.unread != "" && len(all) > 0 {
 		all[0].left = append(all[0].left, s.unread)
 	}
 	if s.last == nil || !reflect.DeepEqual(all, s.last) {
