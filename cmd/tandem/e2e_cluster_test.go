@@ -150,6 +150,9 @@ var places = map[string]string{
 	"Role":           "/apis/rbac.authorization.k8s.io/v1/namespaces/llm/roles/",
 	"RoleBinding":    "/apis/rbac.authorization.k8s.io/v1/namespaces/llm/rolebindings/",
 	"Deployment":     "/apis/apps/v1/namespaces/llm/deployments/",
+
+	"ClusterRole":        "/apis/rbac.authorization.k8s.io/v1/clusterroles/",
+	"ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/",
 }
 
 // apply applies the documents of a manifest as kubectl apply --server-side does, without the kinds left out.
