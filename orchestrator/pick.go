@@ -123,6 +123,7 @@ type pick struct {
 	h      *handoff   // holds the booking and the engines
 	sentAt time.Time
 	handed bool // the prefill has ended, or should have
+	lost   bool // another engine answers: nothing is booked for it
 	answer pickedAnswer
 }
 

@@ -44,8 +44,14 @@ func (p *pick) follow(ctx context.Context) *failure {
 	p.h.clock.start(limit, late)
 	for {
 		part, err := p.next(ctx)
-		if err != nil {
-			return p.broke(ctx, err)
+		switch {
+		case err != nil && ctx.Err() == nil: // the gateway does not say whether its client or the engine has gone
+			return lost(err)
+		case err != nil:
+			return legFailed(ctx, phaseDecode, p.h.b.Decode.ID, err)
+		}
+		if part.Elsewhere != "" {
+			p.lose(part.Elsewhere)
 		}
 		out, err := p.answer.take(p.kind, &part, int(p.j.cfg.Limits.AnswerBytes))
 		if err != nil {
@@ -66,13 +72,15 @@ func (p *pick) follow(ctx context.Context) *failure {
 	}
 }
 
-// broke judges the end of the wait for the answer. The gateway does not say why it leaves: its client may
-// have left, or the engine may have broken off.
-func (p *pick) broke(ctx context.Context, err error) *failure {
-	if ctx.Err() == nil {
-		return lost(err)
-	}
-	return legFailed(ctx, phaseDecode, p.h.b.Decode.ID, err)
+// lose gives up the booking: another engine answers than the gateway was told. Its answer teaches nothing.
+func (p *pick) lose(served string) {
+	j, b := p.j, p.h.b
+	p.lost = true
+	j.rec.Reason += "; the gateway let " + served + " answer"
+	j.log.Warn("the gateway let another engine answer: see what its route retries", "id", j.rec.ID,
+		"replica", string(b.Decode.ID), "served", served)
+	b.Release(time.Now())
+	j.wake()
 }
 
 // refused is the failure of an answer with another status than 200, or with an error event; nil for a good
@@ -98,7 +106,7 @@ func (p *pick) refused() *failure {
 
 // next waits for the next part of the answer. Meanwhile the prefill may end. Nobody says so: the plan does.
 func (p *pick) next(ctx context.Context) (picker.Part, error) {
-	if !p.handed {
+	if !p.handed && !p.lost {
 		early, cancel := context.WithDeadline(ctx, p.sentAt.Add(p.h.b.Prefilled()))
 		part, err := p.g.Next(early)
 		cancel()
@@ -124,10 +132,13 @@ func (p *pick) handOver(now time.Time) {
 // teaches the time of the prefill: it is that much longer than the handover should have taken.
 func (p *pick) begun(now time.Time) {
 	j, b := p.j, p.h.b
+	p.answer.firstAt = now
+	if p.lost {
+		return
+	}
 	if !p.handed {
 		p.handOver(now)
 	}
-	p.answer.firstAt = now
 	if b.Mode == planner.Split {
 		took := max(now.Sub(p.sentAt)-b.FirstWithin(), 0)
 		j.planner.PrefillDone(b, -1, took, p.sentAt.Add(took))
@@ -147,6 +158,9 @@ func (p *pick) begun(now time.Time) {
 func (p *pick) settle(f *failure) {
 	j, b := p.j, p.h.b
 	a, now := &p.answer, time.Now()
+	if p.lost {
+		return
+	}
 	if f != nil {
 		noteFailed(j.rec, b, f, j.start, p.sentAt)
 		if j.req != nil {

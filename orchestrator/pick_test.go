@@ -240,6 +240,23 @@ func TestNoEndOfAPickLeaksALease(t *testing.T) {
 	}
 }
 
+// An engine that nobody booked answers: the booking is given up at once, and the answer teaches nothing.
+func TestAPickGivesUpWhatAnotherEngineAnswers(t *testing.T) {
+	in(t, setup{}, func(w *world) {
+		head, held := okStream, -1
+		head.Elsewhere = "10.9.9.9:8000"
+		g := &gateway{say: []any{
+			head, event(wordChunk), func() { held = w.o.Leases() }, time.Second, event(usageChunk),
+			last(event("[DONE]")),
+		}}
+		w.pick(chat(true), g, 0)
+		r := w.newest()
+		if held != 0 || r.Outcome != "ok" || r.Output != 0 || !strings.Contains(r.Reason, "10.9.9.9:8000") {
+			t.Errorf("%d leases, outcome %s, %d tokens, reason %q", held, r.Outcome, r.Output, r.Reason)
+		}
+	})
+}
+
 // A gateway that allows one decode replica gets that one, also if no prefill replica is among what it allows.
 // One that allows none gets 503. A replica that may not be a destination is never chosen.
 func TestAPickStaysInsideTheSubset(t *testing.T) {

@@ -57,8 +57,18 @@ func newGateway(t *testing.T, set setting) *gatewayFleet {
 	f.admin = "http://" + words[len(words)-1]
 	f.startEnvoy(words[3])
 	f.ready(f.fleet.prefill, f.fleet.decode)
-	eventually(t, 10*time.Second, func() error {
-		resp, err := f.asker.Get(f.front + "/v1/models")
+	f.answers(f.front + "/v1/models")
+	f.settle()
+	t.Cleanup(f.client.CloseIdleConnections)
+	t.Cleanup(f.asker.CloseIdleConnections)
+	return f
+}
+
+// answers waits until a page has status 200.
+func (f *gatewayFleet) answers(page string) {
+	f.t.Helper()
+	eventually(f.t, 10*time.Second, func() error {
+		resp, err := f.asker.Get(page)
 		if err != nil {
 			return err
 		}
@@ -68,10 +78,6 @@ func newGateway(t *testing.T, set setting) *gatewayFleet {
 		}
 		return nil
 	})
-	f.settle()
-	t.Cleanup(f.client.CloseIdleConnections)
-	t.Cleanup(f.asker.CloseIdleConnections)
-	return f
 }
 
 // startEnvoy runs Envoy with the example configuration, before the picker at an address.
@@ -297,12 +303,7 @@ func TestGatewayClientsLeave(t *testing.T) {
 		}
 		r.cancel()
 		<-r.done
-		eventually(t, 2*time.Second, func() error {
-			if n := f.metric("tandem_leases"); n != 0 {
-				return fmt.Errorf("%s: %v leases", c.when, n)
-			}
-			return nil
-		})
+		f.noLeases(2 * time.Second)
 		release()
 	}
 	f.quiet(4 * time.Second) // the sidecar's prefill may keep its blocks for a lease
@@ -334,10 +335,67 @@ func TestGatewayLosesAPart(t *testing.T) {
 	for _, r := range streams {
 		<-r.done
 	}
-	eventually(t, 2*time.Second, func() error {
+	f.noLeases(2 * time.Second)
+}
+
+// An answer that does not come in time ends with the words of Tandem before its head, and with the connection
+// behind it. Neither leaves a booking.
+func TestGatewayAnswersInTimeOrNotAtAll(t *testing.T) {
+	f := newGateway(t, setting{
+		engines: []string{"--speed", "8b"}, lease: 2 * time.Second,
+		extra: "timeouts: {connect: 400ms, prefill: 500ms, decode_first: 1500ms, decode_idle: 700ms, answer: 3s}\n",
+	})
+	w := newWriter(8)
+	for _, e := range f.fleet.prefill {
+		e.freeze()
+	}
+	began := time.Now()
+	status, _, body := f.post(w.completion(w.ids(700), 8).streamed())
+	took := time.Since(began)
+	if status != http.StatusGatewayTimeout || !strings.Contains(body, "TimeoutError") || took > 4*time.Second {
+		t.Errorf("status %d after %v: %s", status, took, body)
+	}
+	for _, e := range f.fleet.prefill {
+		e.unfreeze()
+	}
+	f.noLeases(2 * time.Second)
+	f.ready(f.fleet.prefill, f.fleet.decode)
+	f.slowed(f.fleet.decode, 5)
+	r := f.begin(w.completion(w.ids(700), 800).streamed())
+	r.flowing(3)
+	for _, e := range f.fleet.decode {
+		e.freeze()
+	}
+	<-r.done
+	if r.got.done || r.got.err == nil {
+		t.Errorf("a stream that stopped ended well: %+v", r.got)
+	}
+	f.noLeases(2 * time.Second)
+	for _, e := range f.fleet.decode {
+		e.unfreeze()
+	}
+}
+
+// noLeases waits until nothing is booked.
+func (f *gatewayFleet) noLeases(within time.Duration) {
+	f.t.Helper()
+	eventually(f.t, within, func() error {
 		if n := f.metric("tandem_leases"); n != 0 {
 			return fmt.Errorf("%v leases", n)
 		}
 		return nil
 	})
+}
+
+// An Envoy that stands still keeps no booking for longer than 15 s.
+func TestGatewayStandsStill(t *testing.T) {
+	f := newGateway(t, setting{engines: []string{"--speed", "8b"}, lease: 2 * time.Second})
+	f.slowed(f.fleet.decode, 20)
+	r := f.begin(newWriter(9).completion(newWriter(9).ids(700), 800).streamed())
+	r.flowing(3)
+	f.envoy.freeze()
+	f.noLeases(17 * time.Second)
+	f.envoy.unfreeze()
+	r.cancel()
+	<-r.done
 }

@@ -31,9 +31,9 @@ type Exchange struct {
 	subset     []string // addresses that the gateway allows
 	restricted bool     // it allows nothing else
 
-	sent      bool // the destination
-	answering bool // the head of the answer has passed
-	passed    bool // all of the answer has
+	to        string // the destination that was sent, "" before
+	answering bool   // the head of the answer has passed
+	passed    bool   // all of the answer has
 	newest    messageKind
 	newestEnd bool
 }
@@ -61,7 +61,7 @@ type Destination struct {
 type Part struct {
 	Status      int    // of the head; 0 in other parts
 	ContentType string // of the head
-	Served      string // host:port that answered, in a head if the gateway tells; ""
+	Elsewhere   string // host:port that answers instead of the destination, in a head; "" if none is known
 	Body        []byte // valid until the next part
 	End         bool   // nothing follows
 }
@@ -158,10 +158,11 @@ func (x *Exchange) Allows(role replica.Role, address string) bool {
 
 // Send answers the request's messages with the destination.
 func (x *Exchange) Send(to *Destination) error {
-	if err := x.stream.Send(routed(to, x.destination(to.Decode), x.bare)); err != nil {
+	address := x.destination(to.Decode)
+	if err := x.stream.Send(routed(to, address, x.bare)); err != nil {
 		return err
 	}
-	x.sent = true
+	x.to = address
 	if x.bare {
 		return nil
 	}
@@ -180,7 +181,7 @@ func (x *Exchange) Next(ctx context.Context) (Part, error) {
 	switch v := m.GetRequest().(type) {
 	case *extprocv3.ProcessingRequest_ResponseHeaders:
 		x.newest, x.newestEnd = headMessage, v.ResponseHeaders.GetEndOfStream()
-		return head(m, v.ResponseHeaders), nil
+		return x.head(m, v.ResponseHeaders), nil
 	case *extprocv3.ProcessingRequest_ResponseBody:
 		x.newest, x.newestEnd = bodyMessage, v.ResponseBody.GetEndOfStream()
 		return Part{Body: v.ResponseBody.GetBody(), End: x.newestEnd}, nil

@@ -110,7 +110,7 @@ func subsetOf(m *extprocv3.ProcessingRequest) (addresses []string, given bool) {
 }
 
 // head reads the head of an answer.
-func head(m *extprocv3.ProcessingRequest, h *extprocv3.HttpHeaders) Part {
+func (x *Exchange) head(m *extprocv3.ProcessingRequest, h *extprocv3.HttpHeaders) Part {
 	p := Part{End: h.GetEndOfStream(), Status: http.StatusBadGateway}
 	for _, h := range h.GetHeaders().GetHeaders() {
 		switch h.GetKey() {
@@ -122,7 +122,10 @@ func head(m *extprocv3.ProcessingRequest, h *extprocv3.HttpHeaders) Part {
 			p.ContentType = valueOf(h)
 		}
 	}
-	p.Served = m.GetMetadataContext().GetFilterMetadata()[balancer].GetFields()[servedKey].GetStringValue()
+	served := m.GetMetadataContext().GetFilterMetadata()[balancer].GetFields()[servedKey].GetStringValue()
+	if served != x.to {
+		p.Elsewhere = served
+	}
 	return p
 }
 
