@@ -97,10 +97,10 @@ func (p *Pool) send(l *Lease, now time.Time) {
 	}
 	m := l.member
 	p.ledger.Send(&l.entry, now)
-	m.others.Ours(m.known())
+	m.Others.Ours(m.known())
 	l.stream.begun = p.done(m, now)
 	l.stream.roomy = p.hasRoom(m, now)
-	l.stream.foreign = m.others.Count > 0 && m.load.Fetching() != 0
+	l.stream.foreign = m.Others.Count > 0 && m.load.Fetching() != 0
 	if l.stream.roomy && (l.entry.Local || m.localWait(now) == 0) {
 		l.stream.ahead = p.ahead(l, now)
 	}
@@ -137,7 +137,7 @@ func (l *Lease) released(now time.Time) (guessed bool) {
 	e := &l.entry
 	guessed = l.guessed && e.State() != ledger.Ended && e.PromptState() != ledger.Answered
 	if e.AtEngine() {
-		l.member.others.GaveUp(e.Sequences)
+		l.member.Others.GaveUp(e.Sequences)
 	}
 	l.pool.end(l, now)
 	return guessed

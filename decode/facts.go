@@ -46,7 +46,7 @@ func (p *Pool) gather(c *Candidate, q *survey, s *standing, output int) {
 	c.Matched = q.matches.Tokens(&m.Member)
 	c.Expected = c.Matched
 	c.Truncated = q.matches.Truncated(&m.Member)
-	others := float64(m.others.Count)
+	others := float64(m.Others.Count)
 	if s.Running < 0 {
 		others, c.Unknown = q.mean.others, true
 	}
@@ -110,7 +110,7 @@ func (p *Pool) gatherLocal(c *Candidate, q *survey, speed *estimate.Pricing, oth
 	l.Active = float64(g.Sequences - g.Arriving + e.Sequences - e.Arriving)
 	// The price of a prompt on a prefill replica leaves out requests of unknown routers. So the price of a
 	// local prefill leaves out their streams, too.
-	if _, unknown := m.others.Unseen(); !unknown {
+	if _, unknown := m.Others.Unseen(); !unknown {
 		l.Active += others
 	}
 	l.Arrivals = m.learned.Traffic.Requests.Rate(q.now) + e.Arrivals

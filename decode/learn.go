@@ -38,7 +38,7 @@ func (p *Pool) learnComputed(l *Lease, from, upto int, since time.Time, sure boo
 	speed := p.speed(m)
 	beside, _ := m.besidePrompt(&speed)
 	p.learned.Computed(&m.learned.Prompts, upto-from, from, beside, now.Sub(since), now)
-	if !sure || m.others.Count > 0 || m.prefillsForOthers() {
+	if !sure || m.Others.Count > 0 || m.prefillsForOthers() {
 		m.learned.Spoil()
 	}
 }

@@ -8,7 +8,7 @@ import (
 
 // decodes returns what m decodes now.
 func (m *member) decodes() estimate.Load {
-	sequences := float64(m.account.Answering + m.remote.Decoding() + m.others.Count)
+	sequences := float64(m.account.Answering + m.remote.Decoding() + m.Others.Count)
 	return estimate.Load{Sequences: sequences, Tokens: m.reads(sequences)}
 }
 
@@ -49,7 +49,7 @@ func (m *member) besidePrompt(speed *estimate.Speed) (longer, wait float64) {
 // batch returns how many sequences m has, sent or on their way: of this router, of other routers by their
 // reports, and of unknown clients by the engine's count.
 func (m *member) batch() int {
-	return m.account.Sequences + m.remote.Sequences + m.others.Count
+	return m.account.Sequences + m.remote.Sequences + m.Others.Count
 }
 
 // Step returns the seconds that a decode step on l's replica takes now.

@@ -25,7 +25,7 @@ func (p *Pool) Observe(id replica.ID, l replica.Load, now time.Time) {
 		m.drafted = l.Drafts
 	}
 	p.observe(m, l, now)
-	m.others.Weigh(l, m.known())
+	m.Others.Weigh(l, m.known())
 }
 
 func (p *Pool) observe(m *member, l replica.Load, now time.Time) {
@@ -36,7 +36,7 @@ func (p *Pool) observe(m *member, l replica.Load, now time.Time) {
 		p.learned.Ease(&m.learned, now)
 	}
 	if l.Running >= 0 {
-		m.others.Note(l.Running + max(l.Waiting, 0) - m.known())
+		m.Others.Note(l.Running + max(l.Waiting, 0) - m.known())
 	}
 	if !math.IsNaN(l.Usage) && m.load.UsageAt().Equal(l.At) && !m.account.TooSoon(&l) {
 		p.ledger.AdmitDue(now)

@@ -89,7 +89,7 @@ func (p *Pool) take(l *Lease, speed *estimate.Speed, rest, room float64, now tim
 	x.Until = now.Add(2 * (seconds(ahead+x.Lasts+step) + turns.Hops))
 	x.Begins, x.Roomy = l.begins(step, now), p.hasRoom(m, now)
 	if m.turns.Take(x); x.Upto < l.entry.Tokens {
-		m.others.Ours(m.known())
+		m.Others.Ours(m.known())
 	}
 	return Next{Upto: x.Upto, Whole: whole}
 }

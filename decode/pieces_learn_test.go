@@ -140,7 +140,7 @@ func TestPiecesInReportsAreOurs(t *testing.T) {
 		now = now.Add(300 * time.Millisecond)
 		p.Observe("d1", load(now, 2, 0.1), now) // the stream and the piece: the other one waits
 	}
-	if n := m.others.Count; n != 0 {
+	if n := m.Others.Count; n != 0 {
 		t.Errorf("%d requests are others'", n)
 	}
 	if sent.entry.State() == ledger.Reported {

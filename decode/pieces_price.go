@@ -104,7 +104,7 @@ func (p *Pool) pieceOf(m *member, speed *estimate.Speed) float64 {
 // still has to compute.
 func (m *member) decoding() int {
 	g, e := &m.account, &m.remote
-	return g.Answering + g.Arriving + e.Decoding() + e.Arriving + m.others.Count
+	return g.Answering + g.Arriving + e.Decoding() + e.Arriving + m.Others.Count
 }
 
 // leftOf returns the time until the whole prompt of l, which is sent in pieces, is computed.

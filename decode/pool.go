@@ -72,11 +72,10 @@ type member struct {
 	roster.Member
 	// The fields that every plan reads of every member stand together.
 	load    replica.Fused
-	drafted int                   // tokens a sequence and step, by the newest report that counts them; 0 unknown
-	account ledger.Account        // of our leases
-	others  replica.OtherRequests // requests that are in no lease
-	atOnce  atOnce                // of the growth of leases
-	remote  PeerLoad              // the sum of the other routers' reports
+	drafted int            // tokens a sequence and step, by the newest report that counts them; 0 unknown
+	account ledger.Account // of our leases
+	atOnce  atOnce         // of the growth of leases
+	remote  PeerLoad       // the sum of the other routers' reports
 	learned estimate.Replica
 	most    estimate.Sequences
 
@@ -111,25 +110,6 @@ func (p *Pool) Configure(s Settings) {
 
 // known returns the requests that m's engine has from this router and from known routers.
 func (m *member) known() int { return m.account.Sent + m.remote.Sent + m.turns.Asked() }
-
-// Uncounted records n more requests of ours on id, or fewer if n is below 0, that have no booking.
-func (p *Pool) Uncounted(id replica.ID, n int) {
-	p.members.Lock()
-	defer p.members.Unlock()
-	if m, ok := p.members.Find(id); ok {
-		m.others.Uncounted(n)
-	}
-}
-
-// Unseen returns how many requests of unknown clients id has on average, and whether that is certain.
-func (p *Pool) Unseen(id replica.ID) (mean float64, sure bool) {
-	p.members.Lock()
-	defer p.members.Unlock()
-	if m, ok := p.members.Find(id); ok {
-		return m.others.Unseen()
-	}
-	return 0, false
-}
 
 // standing is what a member reports and has promised at one moment, for any query.
 type standing struct {

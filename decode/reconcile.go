@@ -18,7 +18,7 @@ func (p *Pool) reconcile(m *member, l replica.Load, running int) {
 		p.arriveUnseen(one, at)
 	}
 	uncovered := b.Cover(running, at)
-	b.CountPreempted(&l, uncovered, m.others.Count+m.remote.Sent, func(e *ledger.Lease) int {
+	b.CountPreempted(&l, uncovered, m.Others.Count+m.remote.Sent, func(e *ledger.Lease) int {
 		return p.own(owner(e), at)
 	})
 	p.expectGrowth(m, at)

@@ -25,8 +25,8 @@ func (p *Pool) headroom(m *member, usage, meanUsage float64) ledger.Headroom {
 	r := ledger.Room{
 		Capacity: m.R.Facts.Blocks, Margin: p.settings.Margin, Usage: usage, MeanUsage: meanUsage,
 	}
-	if m.others.Count > 0 { // each is assumed to be half done
-		r.OthersGrow = m.others.Count * blocksOf(p.lengths.Usual()/2, m.blockSize())
+	if m.Others.Count > 0 { // each is assumed to be half done
+		r.OthersGrow = m.Others.Count * blocksOf(p.lengths.Usual()/2, m.blockSize())
 	}
 	return m.account.Headroom(r, &m.remote)
 }
@@ -103,7 +103,7 @@ func (p *Pool) read(now time.Time) means {
 			users++
 		}
 		if s.Running >= 0 {
-			others += float64(m.others.Count)
+			others += float64(m.Others.Count)
 			reporters++
 		}
 		p.standings = append(p.standings, s)

@@ -199,7 +199,7 @@ func (p *Pool) read(now time.Time) means {
 		r := m.load.Read(now, p.settings.LoadTTL)
 		p.readings = append(p.readings, r)
 		if r.Waiting >= 0 {
-			others += float64(m.others.Count)
+			others += float64(m.Others.Count)
 			reporters++
 		}
 		if !math.IsNaN(r.Usage) {
@@ -228,7 +228,7 @@ func (p *Pool) gather(
 	c.Matched = matches.Tokens(&m.Member)
 	c.Expected = c.Matched
 	c.Truncated = matches.Truncated(&m.Member)
-	others := float64(m.others.Count)
+	others := float64(m.Others.Count)
 	if reading.Waiting < 0 {
 		others, c.Unknown = mean.others, true
 	}

@@ -10,7 +10,7 @@ import (
 // sending of the request. The prompt has left the queue before.
 func (p *Pool) learn(m *member, uncached, cached int, took time.Duration, now time.Time) {
 	p.learned.Computed(&m.learned, uncached, cached, 0, took, now)
-	if took <= 0 || m.others.Count+m.remote.Requests > 0 { // others' work in between says nothing of ours
+	if took <= 0 || m.Others.Count+m.remote.Requests > 0 { // others' work in between says nothing of ours
 		m.learned.Spoil()
 	}
 	if m.queue.count == 0 {

@@ -44,7 +44,6 @@ type member struct {
 	roster.Member
 	// What every plan asks of every member stands together.
 	load    replica.Fused
-	others  replica.OtherRequests
 	queue   queue
 	outbox  replica.Outbox
 	remote  PeerLoad // the sum over the reports of other routers
@@ -96,31 +95,11 @@ func (p *Pool) Observe(id replica.ID, l replica.Load, now time.Time) {
 		m.asked = l
 	}
 	p.observe(m, l, now)
-	m.others.Weigh(l, m.known())
+	m.Others.Weigh(l, m.known())
 }
 
 // known returns the requests that m has of ours and of the routers that we know.
 func (m *member) known() int { return m.queue.count + m.remote.Requests }
-
-// Uncounted notes that n more of our requests run on id without a lease; fewer where n is below 0.
-func (p *Pool) Uncounted(id replica.ID, n int) {
-	p.members.Lock()
-	defer p.members.Unlock()
-	if m, ok := p.members.Find(id); ok {
-		m.others.Uncounted(n)
-	}
-}
-
-// Unseen returns how many requests id has on average that are neither ours nor of a router that we know, and
-// whether that is sure.
-func (p *Pool) Unseen(id replica.ID) (mean float64, sure bool) {
-	p.members.Lock()
-	defer p.members.Unlock()
-	if m, ok := p.members.Find(id); ok {
-		return m.others.Unseen()
-	}
-	return 0, false
-}
 
 func (p *Pool) observe(m *member, l replica.Load, now time.Time) {
 	m.load.Add(l)
@@ -133,8 +112,8 @@ func (p *Pool) observe(m *member, l replica.Load, now time.Time) {
 	known := m.known()
 	switch {
 	case l.Running >= 0 && l.Waiting >= 0:
-		m.others.Note(l.Running + l.Waiting - known)
+		m.Others.Note(l.Running + l.Waiting - known)
 	case l.Waiting >= 0: // without the batch the report shows a lower bound
-		m.others.Note(max(m.others.Count, l.Waiting-known))
+		m.Others.Note(max(m.Others.Count, l.Waiting-known))
 	}
 }

@@ -128,7 +128,7 @@ func (p *Pool) Book(c *Candidate, now time.Time) *Lease {
 	}
 	m.learned.Fit.Recall(now)
 	m.queue.push(l, now)
-	m.others.Ours(m.known())
+	m.Others.Ours(m.known())
 	m.meter.Add(now, c.adds)
 	m.pace.Add(now)
 	p.typical = blend(p.typical, c.adds)
@@ -189,7 +189,7 @@ func (l *Lease) gaveUp(now time.Time) bool {
 		return false
 	}
 	l.member.gaveUp()
-	l.member.others.GaveUp(1)
+	l.member.Others.GaveUp(1)
 	return true
 }
 

@@ -34,7 +34,7 @@ func (p *Pool) Status(now time.Time) []MemberStatus {
 		s := MemberStatus{
 			Status:   p.Roster.Status(&m.Member, counts),
 			Requests: m.queue.count, Tokens: m.queue.tokens, WaitMS: m.queue.wait(now).Seconds() * 1e3,
-			Others:     m.others.Count,
+			Others:     m.Others.Count,
 			LoadStatus: m.load.Status(now, ttl), Rho: m.meter.Rho(now), Speed: p.speed(m),
 			Samples: m.learned.Fit.Samples(),
 			Counts:  m.counts, Remote: m.remote,

@@ -80,7 +80,8 @@ type Member struct {
 	eventBlockSize int           // tokens of a block by its events, 0 unknown
 	Reason         string        // why not healthy
 	unannounced    unannounced
-	former         replica.ID // another name that it had before, "" for none
+	former         replica.ID            // another name that it had before, "" for none
+	Others         replica.OtherRequests // requests on the engine that are in no lease of this router
 }
 
 func (m *Member) member() *Member { return m }
@@ -145,4 +146,24 @@ func (m *Member) Takes() bool { return !m.Gone && m.Healthy && !m.R.Draining }
 // Avoided reports whether m is among ids.
 func (m *Member) Avoided(ids []replica.ID) bool {
 	return len(ids) > 0 && slices.Contains(ids, m.R.ID)
+}
+
+// Uncounted records n more requests of this router on id that have no lease, or fewer if n is below 0.
+func (r *Roster[M]) Uncounted(id replica.ID, n int) {
+	r.members.Lock()
+	defer r.members.Unlock()
+	if m, ok := r.members.Find(id); ok {
+		m.member().Others.Uncounted(n)
+	}
+}
+
+// Unseen returns how many requests of unknown clients id has on average, and whether there are such requests
+// for certain.
+func (r *Roster[M]) Unseen(id replica.ID) (mean float64, sure bool) {
+	r.members.Lock()
+	defer r.members.Unlock()
+	if m, ok := r.members.Find(id); ok {
+		return m.member().Others.Unseen()
+	}
+	return 0, false
 }
