@@ -1,6 +1,9 @@
 package kv
 
-import "math/bits"
+import (
+	"math/bits"
+	"reflect"
+)
 
 // content has all known blocks by their keys, whatever their holders. The blocks are kept in runs. A run is
 // up to 64 blocks, each of which follows the one before. For every run and column, one word says which
@@ -267,10 +270,10 @@ func (c *content) unhang(parent cell) {
 func (c *content) bytes() int64 {
 	n := c.runs.bytes(runBytes) + int64(c.starts.room+c.forks.room)*entryBytes
 	for i := range c.keys {
-		n += int64(c.keys[i].slots()) * int64(c.keys[i].width*keyBytes+ownerBytes)
+		n += int64(c.keys[i].slots()) * (int64(c.keys[i].width)*keyBytes + ownerBytes)
 	}
 	for i := range c.holds {
-		n += int64(c.holds[i].slots()) * int64(c.holds[i].width*holdBytes+ownerBytes)
+		n += int64(c.holds[i].slots()) * (int64(c.holds[i].width)*holdBytes + ownerBytes)
 	}
 	for i := range c.full {
 		n += c.full[i].bytes(keyBytes)
@@ -278,10 +281,14 @@ func (c *content) bytes() int64 {
 	return n
 }
 
-const (
-	runBytes   = 64
-	keyBytes   = 8
-	holdBytes  = 16
-	ownerBytes = 4
-	entryBytes = 16
+// Sizes in bytes, of one in a list.
+var (
+	runBytes   = sizeOf[run]()
+	keyBytes   = sizeOf[Key]()
+	holdBytes  = sizeOf[hold]()
+	ownerBytes = sizeOf[uint32]()
+	entryBytes = sizeOf[entry]()
+	turnBytes  = sizeOf[turn]()
 )
+
+func sizeOf[T any]() int64 { return int64(reflect.TypeFor[T]().Size()) }

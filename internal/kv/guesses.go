@@ -152,7 +152,7 @@ func (gs *guesses) insert(g guess) {
 // count publishes the number of guesses for readers without the lock.
 func (gs *guesses) count() {
 	gs.pending.Store(int64(len(gs.list)))
-	gs.taken.Store(int64(gs.keys)*8 + int64(len(gs.list))*guessBytes)
+	gs.taken.Store(int64(gs.keys)*keyBytes + int64(len(gs.list))*guessBytes)
 }
 
 func (gs *guesses) sift(key Key) {

@@ -203,7 +203,6 @@ const (
 	segmentBytes = 96 // a segment and its places in the directory
 	moreBytes    = 64
 	againBytes   = 48
-	turnBytes    = 8
 )
 
 func (t *holding) bytes() int64 {
