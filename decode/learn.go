@@ -32,7 +32,7 @@ func (p *Pool) endSpan(l *Lease) {
 }
 
 // learnComputed takes in that the prompt of l is there up to a token, behind those before from, since the
-// engine got that. Where it is not sure, nobody knows what else the time was spent on.
+// engine got that. If sure is false, the engine may have spent the time on other work.
 func (p *Pool) learnComputed(l *Lease, from, upto int, since time.Time, sure bool, now time.Time) {
 	m := l.member
 	speed := p.speed(m)

@@ -67,7 +67,7 @@ func (c *attemptClock) stop() bool {
 // A prefill engine that is cut off while it computes frees its blocks. One that has just finished keeps them
 // for its whole lease, and only its answer, which is on its way, could give them back. From outside the two
 // look alike. So the answer is waited for where it is due, by what the plan expected of the prefill, and for
-// a moment where it is not: computing for nobody for seconds would cost more than a rare lease.
+// a moment where it is not: seconds of needless computing would cost more than a rare lease.
 const (
 	shortGrace = 250 * time.Millisecond
 	nearlyDue  = 2 * time.Second // an answer that is expected within that is waited for
@@ -128,8 +128,8 @@ func (c *attemptClock) requestEnded() {
 	c.cancel(cause)
 }
 
-// graceFor is how long a leg goes on whose request has ended for this cause. A router that stops keeps nobody
-// waiting.
+// graceFor returns how long a leg goes on after its request has ended for this cause. A router that stops
+// gives no grace.
 func graceFor(cause error, due, now time.Time) time.Duration {
 	if errors.Is(cause, errStopped) {
 		return shortGrace

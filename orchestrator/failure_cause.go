@@ -33,8 +33,9 @@ var errRestLate = fmt.Errorf("the rest of an answer did not begin: %w", errPhase
 // aborts.
 //
 // There are two reasons. A prefill leg would wait as long as prefills may take, which is minutes, while
-// others are idle. And a decode engine that goes on after the lease has ended pulls blocks that belong to
-// somebody else by then; so does one whose prefill engine has just gone on. That is 200 with wrong text.
+// others are idle. And a decode engine that goes on after the end of the lease pulls blocks that belong to
+// another request by then. The same happens if the prefill engine has just gone on. The answer is 200 with
+// wrong text.
 //
 // Silence is what tells, and not age: while both engines live, vLLM's heartbeats keep the lease, however
 // long the decode engine's queue is.

@@ -142,8 +142,8 @@ func (h *handoff) atOnce() bool { return h.beside != nil }
 func (h *handoff) prefillRuns() bool { return h.beside != nil && !h.beside.ended() }
 
 // prefillNeeded notes, at the end of the attempt, whether a decode engine may read the blocks of the prompt
-// all the same: it was sent for them, and nobody has seen that it has them. It has them within their lease or
-// not at all.
+// all the same: the decode engine got their parameters, and no token has shown that it has the blocks. It
+// gets the blocks within their lease or not at all.
 func (h *handoff) prefillNeeded() {
 	if from := h.endpoints[0]; from.needed && h.sentParams {
 		from.LentUntil(time.Now().Add(h.cfg().Connector.Lease))

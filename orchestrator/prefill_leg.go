@@ -168,7 +168,7 @@ func (h *handoff) exchange(
 // prefilled notes that the prefill replica gave what can be handed over.
 func (h *handoff) prefilled() { h.j.trials.Announce(h.j.planner.Prefilled(h.b, time.Now())) }
 
-// unknownCache is what is known of an engine's prefix cache before it has told.
+// unknownCache stands for the prefix cache of an engine that has not reported yet.
 var unknownCache = openai.CachedPrompt{Found: -1, Added: -1}
 
 // prefillCached is what the prefill engine had cached of a split request's prompt, and what it has added. It

@@ -21,7 +21,7 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
-// stateFile saves what was learned for the next process. It is read once, at the start, and written at
+// stateFile saves learned values for the next process. It is read once, at the start, and written at
 // intervals and at the end. An unreadable file costs a warning and the learned values. Only the goroutine of
 // run, and the start, touch the disk.
 //

@@ -9,7 +9,7 @@ import (
 // textNames are the chunks of a prompt's text as each pool names them; empty where a pool matches no text.
 type textNames struct{ prefill, decode roster.Prompt }
 
-// nameText names the prompt by its text, for when nobody tells its tokens.
+// nameText names the prompt by its text. It serves prompts without known token ids.
 func nameText(j *job) (n textNames) {
 	parts := j.req.PromptText(nil, j.of.index)
 	if len(parts) == 0 {

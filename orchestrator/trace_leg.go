@@ -23,8 +23,8 @@ func endPrefill(span observe.LegSpan, answer *openai.PrefillAnswer, f *failure) 
 }
 
 // traceBegun says on the request's span when the first token came, and adds a span for the transfer of KV
-// blocks, which took as long as the planner made out, 0 for unknown. Of an answer that is not streamed nobody
-// sees the first token, and a request of several prompts has several.
+// blocks. transfer is its time by the planner, 0 for unknown. The first token of an answer that is not
+// streamed is not seen, and a request of several prompts has several first tokens.
 func (a *answer) traceBegun(transfer time.Duration) {
 	j := a.j
 	if !j.spans.On() || !j.req.Stream {

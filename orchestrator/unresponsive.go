@@ -25,8 +25,8 @@ type legWatch struct {
 
 // overSilence watches over an engine that computes a prompt, for a prefill leg or a piece, until its answer
 // is there: end ends the leg if the engine is silent. An engine that goes on later finds the connection
-// closed and drops the prompt; blocks that it keeps all the same come free with their lease, since nobody
-// has their parameters.
+// closed and drops the prompt. Blocks that the engine keeps all the same come free with their lease, since no
+// decode engine has their parameters.
 func (w *legWatch) overSilence(
 	to *fleet.Endpoint, leg phase, end context.CancelCauseFunc,
 ) *liveness.Watchdog {

@@ -13,13 +13,13 @@ import (
 // verifyLease decides whether what an answer begins with was computed from the prompt's own blocks. It is
 // asked before anything of the answer is used.
 //
-// An answer that begins before a lease can have ended is right. One that begins later is right if the
-// prefill engine has ended no lease since, or if nobody has read from one that had ended. Otherwise it is
-// not used, and the next attempt is not split.
+// An answer that begins before a lease can have ended is right. A later answer is right if the prefill
+// engine has ended no lease since, or if no engine has read from an ended lease. Otherwise the answer is not
+// used, and the next attempt is not split.
 //
 // While both engines live, heartbeats keep the lease. A decode engine whose core stands still sends none,
-// and nobody notices: its API process answers /metrics as before. When it goes on it reads blocks that the
-// prefill engine has given to others: 200 with wrong text, seen on vLLM 0.32.
+// but its API process answers /metrics as before. When the core goes on, it reads blocks that the prefill
+// engine has given to other requests: 200 with wrong text, seen on vLLM 0.32.
 func (a *answer) verifyLease() *failure {
 	h := a.h
 	if !h.sentParams || h.prefillLeg.age(a.j.clock, time.Now()) < a.j.cfg.Connector.Lease {
@@ -42,7 +42,8 @@ func (a *answer) readInTime(ctx context.Context) string {
 	from, before := h.prefillLeg.from, h.prefillLeg.leaseCounters
 	now, err := askLeaseCounters(ctx, a.j.cfg, from, before)
 	if err == nil && now.Expired != before.Expired && now.Late == before.Late {
-		// Some lease has ended, of whomever. That nobody read after that shows only when words have come.
+		// The lease of some request has ended. Whether an engine read after the end shows only when words have
+		// come.
 		if err = a.wordsHeard(ctx); err == nil {
 			now, err = askLeaseCounters(ctx, a.j.cfg, from, before)
 		}

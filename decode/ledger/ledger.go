@@ -23,7 +23,7 @@
 // The KV of its prompt goes down a list of its own:
 //
 //	Pending    it is not on the replica: the replica computes it, or another replica sends it.
-//	   |  MarkDue, if nobody sees the first token: the time for it has passed
+//	   |  MarkDue, if the answer is not streamed: the time for it has passed
 //	Due        it should be there. The lease counts as answering.
 //	   |  Arrive: it is there, or was due long ago, or will never be since the lease ends
 //	Arrived    nothing waits for it.

@@ -13,7 +13,7 @@ import (
 // [Flight.Begin], [Flight.Append] and [Flight.Done]. Each listener reads the whole answer from the
 // beginning, at its own pace, whenever it joined. The computation continues as long as there is a listener.
 //
-// A flight holds its whole answer up to a limit. Beyond the limit nobody can join any more, and the
+// A flight holds its whole answer up to a limit. Beyond the limit no listener can join any more, and the
 // computation waits for the slowest listener.
 type Flight struct {
 	limit     int

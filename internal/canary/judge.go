@@ -22,7 +22,7 @@ type Counters struct {
 	Bytes           float64 // of KV that came, vllm:nixl_bytes_transferred_sum
 }
 
-// Unknown are counters that nobody read.
+// Unknown are counters that could not be read.
 func Unknown() Counters { return Counters{math.NaN(), math.NaN(), math.NaN()} }
 
 // since is how far the counters have grown, at the least: other requests move them too.

@@ -78,8 +78,8 @@ func (m *DecayingFit) Ease(toward *SpeedFit, now time.Time) {
 	}
 }
 
-// Eased reports whether [DecayingFit.Ease] has moved m, and how many seconds somebody may lose by being sent
-// to see whether what was measured still holds.
+// Eased reports whether [DecayingFit.Ease] has moved m, and how many seconds a request may lose that tests
+// whether the measured speed still holds.
 func (m *DecayingFit) Eased(now time.Time) (risk float64, eased bool) {
 	if m.learned.IsZero() || m.factor == m.measured {
 		return 0, false

@@ -16,7 +16,7 @@ type Handover struct {
 // Of one whose bytes take longer than that, an error of the link's speed may be all that is left.
 const HandoverMost = 0.05
 
-// Seconds returns what was learned, or seed where nothing was.
+// Seconds returns the learned time, or seed before the first sample.
 func (h *Handover) Seconds(seed float64) float64 {
 	if h.seen == 0 {
 		return seed

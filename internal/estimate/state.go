@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// State is the saved form of what was learned. It holds no prompts, and only hashes of tenants.
+// State is the saved form of all learned values. It holds no prompts, and only hashes of tenants.
 type State struct {
 	At      time.Time      `json:"at"` // when it was made
 	Lengths []GroupLengths `json:"lengths"`

@@ -17,7 +17,7 @@ type table struct {
 	room int // entries in all segments
 }
 
-// entry is one name and what is known about it. cell is never 0 in use.
+// entry is one name with the place of its block. cell is never 0 in use.
 type entry struct {
 	mixed  uint64
 	cell   cell

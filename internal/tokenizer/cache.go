@@ -137,7 +137,7 @@ func (c *calls) end(k key, done *call) {
 	close(done.done)
 }
 
-// forget lets nobody join a call that is under way now.
+// forget keeps later questions from joining a call that is under way now.
 func (c *calls) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

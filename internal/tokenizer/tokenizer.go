@@ -86,7 +86,7 @@ func (s Source) String() string {
 	return [...]string{"none", "client", "cache", "render", "tokenize", "estimate"}[min(s, Estimate)]
 }
 
-// Result is what is known of a prompt's tokens. IDs are shared between callers and must not be changed.
+// Result holds the tokens of a prompt. IDs are shared between callers and must not be changed.
 type Result struct {
 	IDs    []uint32 // nil when unknown
 	Count  int      // len(IDs), or the estimate

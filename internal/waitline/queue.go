@@ -15,8 +15,8 @@ import (
 // Requests wait at a place, which stands for the replicas that could serve them. Each place has its own
 // [Line]. When room may have come, the first of a line tries. If it finds no room and its new turn is behind
 // another one's, that one tries, each request once for the same room. A request that is too large for
-// anything but a nearly empty replica stands aside: in a second line, whose head is tried first and for
-// which nobody waits. Else one request could keep all others out while all replicas empty.
+// anything but a nearly empty replica stands aside: in a second line, whose head is tried first and which
+// keeps no other request waiting. Else one request could keep all others out while all replicas empty.
 type Queue[R any] struct {
 	Limit int // how many requests may wait; a newcomer beyond that is refused
 

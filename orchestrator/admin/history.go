@@ -78,7 +78,7 @@ const (
 	idleRequests = 100
 )
 
-// idlePool is what people should know of a prefill pool that nobody uses. The zero value says nothing.
+// idlePool is a note for people about a prefill pool without requests. The zero value has no note.
 type idlePool struct{ text atomic.Pointer[string] }
 
 // hint is "" where the pool is used.

@@ -16,9 +16,9 @@ import (
 // engine is salted with a number, the epoch. The engine then finds no block that it cached before. Only a
 // restart of the engine ends the salting.
 
-// SaltedForPair returns the body for both engines of a pair that somebody else sends to; prefill is nil if
-// the decode engine works alone. The two engines of a split request must get the same salt. So one number
-// holds both epochs: it is new to an engine whenever the engine's own epoch is.
+// SaltedForPair returns the body for both engines of a pair, for a request that another program sends;
+// prefill is nil if the decode engine works alone. The two engines of a split request must get the same
+// salt. So one number holds both epochs: it is new to an engine whenever the engine's own epoch is.
 func SaltedForPair(body []byte, prefill, decode *Endpoint) []byte {
 	epoch := uint64(decode.CacheEpoch())
 	if prefill != nil {

@@ -147,7 +147,7 @@ func (f failedLoads) less() failedLoads {
 	return failedLoads{f.weight * float64(f.n-1) / float64(f.n), f.n - 1, f.since, f.at}
 }
 
-// unloadedAt returns what is known of an end, and nothing if its newest failure is long ago. It needs mu.
+// unloadedAt returns the failed loads of an end, and none if the newest is long ago. It needs mu.
 func (s *Set) unloadedAt(id replica.ID, now time.Time) *unloaded {
 	if s.unloaded == nil {
 		s.unloaded = map[replica.ID]*unloaded{}

@@ -2,7 +2,7 @@ package outlier
 
 import "github.com/tandem-router/tandem/internal/replica"
 
-// Rename moves what is known of replicas to their present names. Requests and trials under way on a renamed
+// Rename moves the tracks of replicas to their present names. Requests and trials under way on a renamed
 // replica do not count any more, because they report by its old name. A trial is due again.
 func (s *Set) Rename(to replica.Renames) {
 	if len(to) == 0 {

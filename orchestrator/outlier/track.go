@@ -24,7 +24,7 @@ func (s State) String() string {
 // MarshalText writes the name of s.
 func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// track is what is known of one leg or pair. Guarded by the set's mu.
+// track holds the outcomes and the state of one leg or pair. Guarded by the set's mu.
 type track struct {
 	recent outcomes
 

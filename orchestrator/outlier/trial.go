@@ -33,7 +33,7 @@ func (s *Set) Due(now time.Time, reachable func(replica.ID) bool) []Trial {
 			t.trials.give()
 			due = append(due, Trial{ID: key.id, Leg: key.leg, era: t.ejected.era})
 		}
-		// nobody wants it, and nothing speaks against it
+		// no request has used the leg for long, and it has no new failure
 		if t.state == HalfOpen && now.Sub(t.ejected.turned) > remembered {
 			t.turn(InUse, now)
 		}

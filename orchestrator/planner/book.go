@@ -65,7 +65,7 @@ func (pl *Planner) split(b *Booking, q *question, d *decode.Candidate, now time.
 	return schedule
 }
 
-// unheard is the least expected time until a first token that nobody sees, in answers without a stream.
+// unheard is the least expected time until the first token of an answer that is not streamed.
 const unheard = time.Millisecond
 
 // speculate puts the prompt's blocks into the index of the replica that is going to compute them: the next

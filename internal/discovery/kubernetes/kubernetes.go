@@ -28,7 +28,7 @@ type Source struct {
 	follows *following // of the configuration in force; nil for none
 }
 
-// following is what is known of the pods of one configuration. The mutex of its source guards its state.
+// following is the state of the pods of one configuration. The mutex of its source guards its state.
 type following struct {
 	section config.Kubernetes
 	spec    *spec

@@ -10,7 +10,7 @@ import (
 	"github.com/tandem-router/tandem/internal/config"
 )
 
-// found is what is known of one pool.
+// found collects the members of one pool.
 type found struct {
 	config.Members
 

@@ -37,7 +37,7 @@ func (p *poolSpec) matches(of labels.Set) bool {
 	return false
 }
 
-// preset is what is known of a platform: selectors in the form of kubectl -l.
+// preset describes a platform: selectors in the form of kubectl -l.
 type preset struct {
 	all             string
 	prefill, decode []string // each an alternative
