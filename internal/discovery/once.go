@@ -55,5 +55,26 @@ func (f *Found) note() string {
 	case f.State == Waiting:
 		return where + ": no answer in time"
 	}
-	return fmt.Sprintf("%s: %d for %s: %s", where, len(f.Replicas), f.Pool, strings.Join(ids(f.Replicas), ", "))
+	all := some(f.Replicas, explain)
+	return fmt.Sprintf("%s: %d for %s: %s", where, len(f.Replicas), f.Pool, strings.Join(all, ", "))
+}
+
+// explain says where r is, and what else was found.
+func explain(r config.Replica) string {
+	text := r.URL
+	if r.Name != "" {
+		text = r.Name + " at " + r.URL
+	}
+	for _, more := range []struct{ what, is string }{
+		{"events at ", r.Events.Endpoint}, {"rack ", r.Place.Rack}, {"zone ", r.Place.Zone},
+		{"revision ", r.Revision},
+	} {
+		if more.is != "" {
+			text += " " + more.what + more.is
+		}
+	}
+	if r.Drain {
+		text += " draining"
+	}
+	return text
 }

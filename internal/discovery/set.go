@@ -278,13 +278,16 @@ func without(all, others []config.Replica) []config.Replica {
 }
 
 // ids lists the names of replicas, some of many.
-func ids(rs []config.Replica) (names []string) {
+func ids(rs []config.Replica) []string { return some(rs, config.Replica.ID) }
+
+// some says something of each replica, or of some of many.
+func some(rs []config.Replica, say func(config.Replica) string) (texts []string) {
 	const most = 8
 	for i, r := range rs {
 		if i == most {
-			return append(names, "...")
+			return append(texts, "...")
 		}
-		names = append(names, r.ID())
+		texts = append(texts, say(r))
 	}
-	return names
+	return texts
 }

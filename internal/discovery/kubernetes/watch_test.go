@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -213,6 +214,31 @@ func TestFollowsTheRanksOfAPod(t *testing.T) {
 		p.Annotations = map[string]string{activePorts: step.active}
 		a.Put(p)
 		r.until(strings.Replace(one, "d0=http://10.0.0.2:8000", step.want, 1), "")
+	}
+}
+
+// A command that asks once says where each rank is and publishes, and what cannot be used.
+func TestTellsWhatWasFoundOnce(t *testing.T) {
+	t.Parallel()
+	a := kubernetestest.Start(t)
+	p := kubernetestest.Ready("d0", "decode", "10.0.0.2", 8000)
+	p.Labels["rev"] = "r1"
+	a.Put(p)
+	r := run(t, a) // for its configuration
+	cfg := *r.cfg
+	k := &cfg.Discovery.Kubernetes
+	k.Revision, k.Decode.Ranks = "rev", 2
+	k.Decode.Events.Endpoint = "tcp://*:5557"
+	_, notes := discovery.Once(t.Context(), &cfg, New(r.guard))
+	want := []string{
+		"discovery.kubernetes: llm: role=prefill: 0 for prefill: ",
+		"discovery.kubernetes: no pod matches llm: role=prefill" + advice("prefill"),
+		"discovery.kubernetes: llm: role=decode: 2 for decode: " +
+			"d0-rank-0 at http://10.0.0.2:8000 events at tcp://10.0.0.2:5557 revision r1, " +
+			"d0-rank-1 at http://10.0.0.2:8001 events at tcp://10.0.0.2:5558 revision r1",
+	}
+	if !slices.Equal(notes, want) {
+		t.Errorf("told\n%s\nwant\n%s", strings.Join(notes, "\n"), strings.Join(want, "\n"))
 	}
 }
 
