@@ -2,6 +2,7 @@ package kubernetes
 
 import (
 	"slices"
+	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -92,6 +93,7 @@ func (l *apiPodList) DeepCopyObject() runtime.Object {
 // pod is what is kept of a pod.
 type pod struct {
 	name, uid, ip, node string
+	version             uint64 // grows with each change; 0 is unknown
 	labels              labels.Set
 	place               config.Place // rack and zone of the node, where they are asked for
 	ports               []port       // in the order of the manifest, sidecars last
@@ -99,6 +101,11 @@ type pod struct {
 	deleting            bool    // its deletion has begun
 	ended               bool    // its containers have ended for good
 	active              *string // the annotation with the ports of its ranks; nil for none
+}
+
+// before reports whether p is an older state of the pod was: one of several API servers may be behind.
+func (p *pod) before(was *pod) bool {
+	return p.uid == was.uid && p.version != 0 && p.version < was.version
 }
 
 // port is a port that a container declares.
@@ -110,8 +117,10 @@ type port struct {
 
 // podOf keeps of a pod what discovery needs.
 func podOf(p *apiPod) *pod {
+	version, _ := strconv.ParseUint(p.ResourceVersion, 10, 64)
 	is := &pod{
-		name: p.Name, uid: string(p.UID), ip: p.Status.PodIP, node: p.Spec.NodeName, labels: p.Labels,
+		name: p.Name, uid: string(p.UID), version: version, ip: p.Status.PodIP, node: p.Spec.NodeName,
+		labels:   p.Labels,
 		deleting: p.DeletionTimestamp != nil,
 		ended:    p.Status.Phase == "Succeeded" || p.Status.Phase == "Failed",
 		ready:    slices.Contains(p.Status.Conditions, apiCondition{"Ready", "True"}),

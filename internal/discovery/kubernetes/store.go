@@ -35,10 +35,18 @@ func (s *store) Update(obj any) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	is, was := podOf(p), s.pods[p.Name]
-	if is.place = s.places[is.node]; was == nil || !reflect.DeepEqual(is, was) {
-		s.pods[p.Name] = is
-		s.tellLocked()
+	is.place = s.places[is.node]
+	if was != nil {
+		if is.before(was) {
+			return nil
+		}
+		was.version = is.version
+		if reflect.DeepEqual(is, was) {
+			return nil
+		}
 	}
+	s.pods[p.Name] = is
+	s.tellLocked()
 	return nil
 }
 

@@ -290,6 +290,21 @@ func TestPlacesOfNodes(t *testing.T) {
 	places("node-of-p0/r3/z1 node-of-d0//", 0)
 }
 
+// An older state of a pod changes nothing, whenever the API server tells of it. A new pod of the name counts.
+func TestAnOlderStateOfAPodIsIgnored(t *testing.T) {
+	t.Parallel()
+	a, r := runWithOnePair(t)
+	d0 := kubernetestest.Ready("d0", "decode", "10.0.0.2", 8000)
+	a.Put(d0)
+	a.PutLate(d0.Deleting())
+	a.Put(kubernetestest.Ready("p0", "prefill", "10.0.0.3", 8000)) // is told behind it
+	r.until(strings.Replace(one, "10.0.0.1", "10.0.0.3", 1), "")
+	another := kubernetestest.Ready("d0", "decode", "10.0.0.4", 8000)
+	another.UID = "another"
+	a.PutLate(another)
+	r.until(strings.NewReplacer("10.0.0.1", "10.0.0.3", "10.0.0.2", "10.0.0.4").Replace(one), "")
+}
+
 // recovering is an API server in fake time, which refuses every request until it is up. It has no pods.
 type recovering struct {
 	mu    sync.Mutex // guards the following
@@ -451,7 +466,7 @@ func BenchmarkAnIdleChangeOfAThousandPods(b *testing.B) {
 	var list []any
 	for i := range 1000 {
 		p := &apiPod{}
-		p.Name = fmt.Sprintf("vllm-%d", i)
+		p.Name, p.ResourceVersion = fmt.Sprintf("vllm-%d", i), "7"
 		p.Labels = map[string]string{"llm-d.ai/role": []string{"prefill", "decode"}[i%2]}
 		p.Status.PodIP = fmt.Sprintf("10.0.%d.%d", i/250, i%250)
 		p.Status.Conditions = []apiCondition{{"Ready", "True"}}

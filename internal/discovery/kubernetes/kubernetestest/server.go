@@ -154,6 +154,17 @@ func (s *Server) noteLocked(kind string, p Pod) {
 	s.events = append(s.events, event{s.version, kind, p})
 }
 
+// PutLate tells of an older state of a pod, as if an API server that is behind told it.
+func (s *Server) PutLate(p Pod) {
+	s.change(func() {
+		now := s.all["Pod"+p.Name]
+		p.TypeMeta, p.Namespace = now.TypeMeta, now.Namespace
+		p.ResourceVersion = "1"
+		s.version++
+		s.events = append(s.events, event{s.version, "MODIFIED", p})
+	})
+}
+
 // AllowNodes lets nodes be read, or forbids it again.
 func (s *Server) AllowNodes(yes bool) { s.change(func() { s.nodes, s.ending = yes, s.ending+1 }) }
 
