@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -15,6 +16,9 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -398,4 +402,50 @@ func TestGatewayStandsStill(t *testing.T) {
 	f.envoy.unfreeze()
 	r.cancel()
 	<-r.done
+}
+
+// Clients that leave at any time leave nothing booked, and disturb nobody.
+func TestGatewayClientsLeaveAtRandom(t *testing.T) {
+	f := newGateway(t, setting{engines: []string{"--speed", "8b"}, lease: 2 * time.Second})
+	var wg sync.WaitGroup
+	var left, stayed atomic.Int64
+	for i := range 8 {
+		w, rnd := newWriter(uint64(i)), rand.New(rand.NewPCG(uint64(i), 3))
+		wg.Go(func() {
+			for range 20 {
+				r := f.begin(w.next(16))
+				timer := time.AfterFunc(time.Duration(rnd.IntN(300))*time.Millisecond, r.cancel)
+				<-r.done
+				timer.Stop()
+				if r.got.err != nil {
+					left.Add(1)
+				} else if v, why := judge(f.right(r.q), r.got); v != exact {
+					t.Error(why)
+				} else {
+					stayed.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	t.Logf("%d left, %d stayed", left.Load(), stayed.Load())
+	if left.Load() < 10 || stayed.Load() < 10 {
+		t.Error("the times are badly chosen")
+	}
+	f.noLeases(2 * time.Second)
+	f.quiet(5 * time.Second)
+}
+
+// A picker that is asked to end lets the streams end first.
+func TestGatewayPickerEnds(t *testing.T) {
+	f := newGateway(t, setting{engines: []string{"--speed", "8b"}})
+	r := f.begin(newWriter(10).completion(newWriter(10).ids(300), 200).streamed())
+	r.flowing(3)
+	f.router.signal(syscall.SIGTERM)
+	if v, why := r.judge(); v != exact {
+		t.Error(why)
+	}
+	if code := f.router.exit(10 * time.Second); code != 0 {
+		t.Errorf("the picker ended with %d", code)
+	}
 }

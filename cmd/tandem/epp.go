@@ -1,10 +1,14 @@
 package main
 
 import (
+	"log/slog"
+	"net"
 	"net/http"
+	"net/url"
 
 	"github.com/spf13/cobra"
 
+	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/orchestrator"
 	"github.com/tandem-router/tandem/orchestrator/picker"
 )
@@ -35,10 +39,23 @@ func eppCommand() *cobra.Command {
 			return wrongValue("--sidecar-port %d is no port: want 1 to 65535, or 0 for the engine's own", sidecar)
 		}
 		s := &server{stdout: c.OutOrStdout(), stderr: c.ErrOrStderr()}
-		s.gateway = func(o *orchestrator.Orchestrator) orchestrator.FrontServer { return newPicker(o, sidecar) }
+		s.gateway = func(o *orchestrator.Orchestrator) orchestrator.FrontServer {
+			warnOfNames(o.Config(), s.log)
+			return newPicker(o, sidecar)
+		}
 		return serve(c.Context(), &f, s)
 	}
 	return c
+}
+
+// warnOfNames logs each decode replica of the file that no gateway can be sent to.
+func warnOfNames(c *config.Config, log *slog.Logger) {
+	for _, r := range c.Pools.Decode.Replicas {
+		if u, err := url.Parse(r.URL); err == nil && net.ParseIP(u.Hostname()) == nil {
+			log.Warn("a decode replica gets no requests, since gateways need IP addresses: write the IP into "+
+				"pools.decode.replicas, or let discovery find the replica", "url", r.URL)
+		}
+	}
 }
 
 // newPicker serves gateways over o.
