@@ -69,7 +69,7 @@ e2e-envoy: build ## tandem epp behind a real Envoy, with a stand-in for llm-d's 
 	ENVOY=$(CURDIR)/build/envoy/envoy/_bin/envoy go test -tags envoy -timeout 10m -run 'TestGateway$(RUN)' -v ./cmd/tandem
 
 # CI does not run this target: the first build of Kubernetes takes minutes.
-e2e-k8s: build ## discovery and rolling updates with a real etcd and kube-apiserver (their first build takes minutes)
+e2e-k8s: build build/helm ## discovery and rolling updates with a real etcd and kube-apiserver (their first build takes minutes)
 	cd tools/kube && go build -ldflags '-s -w' -o ../../build/kube .
 	TANDEM_KUBE=$(CURDIR)/build/kube go test -tags kubernetes -run OfKubernetes -timeout 15m $(E2E) ./cmd/tandem
 

@@ -142,50 +142,65 @@ func (c *apiCluster) post(path, body string) string {
 	return said
 }
 
-// places are the paths of the kinds that the manifests have.
-var places = map[string]string{
-	"ServiceAccount": "/api/v1/namespaces/llm/serviceaccounts/",
-	"ConfigMap":      "/api/v1/namespaces/llm/configmaps/",
-	"Service":        "/api/v1/namespaces/llm/services/",
-	"Role":           "/apis/rbac.authorization.k8s.io/v1/namespaces/llm/roles/",
-	"RoleBinding":    "/apis/rbac.authorization.k8s.io/v1/namespaces/llm/rolebindings/",
-	"Deployment":     "/apis/apps/v1/namespaces/llm/deployments/",
-
-	"ClusterRole":        "/apis/rbac.authorization.k8s.io/v1/clusterroles/",
-	"ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/",
+// manifest is what a manifest says of itself.
+type manifest struct {
+	APIVersion string `yaml:"apiVersion"`
+	Kind       string
+	Metadata   struct{ Name, Namespace string }
 }
 
-// apply applies the documents of a manifest as kubectl apply --server-side does, without the kinds left out.
-// A warning of the API server fails the test.
+// path is where the API server has the manifests of this kind and namespace.
+func (m *manifest) path() string {
+	group, many := "/apis/", strings.ToLower(m.Kind)+"s"
+	if !strings.Contains(m.APIVersion, "/") {
+		group = "/api/"
+	}
+	inside := ""
+	if m.Metadata.Namespace != "" {
+		inside = "/namespaces/" + m.Metadata.Namespace
+	}
+	if one, y := strings.CutSuffix(many, "ys"); y && !strings.HasSuffix(one, "wa") { // policies, but gateways
+		many = one + "ies"
+	}
+	return group + m.APIVersion + inside + "/" + many + "/"
+}
+
+// apply applies the manifests of a file, without the kinds left out.
 func (c *apiCluster) apply(file string, without ...string) {
 	c.t.Helper()
 	data, err := os.ReadFile(file)
 	if err != nil {
 		c.t.Fatal(err)
 	}
+	c.applyAll(file, data, without...)
+}
+
+// applyAll applies manifests as kubectl apply --server-side does, without the kinds left out. A warning of
+// the API server fails the test.
+func (c *apiCluster) applyAll(from string, data []byte, without ...string) (kinds []string) {
+	c.t.Helper()
 	for _, doc := range bytes.Split(data, []byte("\n---\n")) {
-		var is struct {
-			Kind     string
-			Metadata struct{ Name string }
-		}
+		var is manifest
 		if err := yaml.Unmarshal(doc, &is); err != nil {
-			c.t.Fatalf("%s: %v", file, err)
+			c.t.Fatalf("%s: %v", from, err)
 		}
-		if slices.Contains(without, is.Kind) {
+		if is.Kind == "" || slices.Contains(without, is.Kind) {
 			continue
 		}
-		path := places[is.Kind] + is.Metadata.Name + "?fieldManager=test&fieldValidation=Strict"
+		path := is.path() + is.Metadata.Name + "?fieldManager=test&fieldValidation=Strict"
 		warnings, _ := c.must(http.MethodPatch, path, "application/apply-patch+yaml", string(doc))
 		if len(warnings) > 0 {
-			c.t.Errorf("%s: %s warns: %v", file, is.Kind, warnings)
+			c.t.Errorf("%s: %s warns: %v", from, is.Kind, warnings)
 		}
+		kinds = append(kinds, is.Kind)
 	}
+	return kinds
 }
 
 // token returns a token of the service account tandem.
 func (c *apiCluster) token() string {
 	c.t.Helper()
-	said := c.post(places["ServiceAccount"]+"tandem/token",
+	said := c.post("/api/v1/namespaces/llm/serviceaccounts/tandem/token",
 		`{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}`)
 	var answer struct{ Status struct{ Token string } }
 	if err := json.Unmarshal([]byte(said), &answer); err != nil || answer.Status.Token == "" {
