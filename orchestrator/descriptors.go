@@ -2,7 +2,7 @@ package orchestrator
 
 const (
 	ownFiles   = 64 // descriptors for listeners, event streams, metrics of engines, files and the admin listener
-	eachFiles  = 3  // for a client: its connection and one to an engine of each pool
+	eachFiles  = 4  // for a client: its connection, one to an engine of each pool, and one that waits for use
 	leastConns = 16
 	mostConns  = 1 << 24
 )

@@ -12,16 +12,17 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// Of the descriptors there are a third at most goes to clients, since a request needs two more for its legs.
+// A quarter of the descriptors at most goes to clients. A request needs two more for its legs, and a
+// connection is kept for a later request.
 func TestClientConns(t *testing.T) {
 	for files, want := range map[uint64]int{
-		0: 0, 1: 16, 64: 16, 112: 16, 256: 64, 1024: 320, 1 << 20: 349504, 1<<64 - 1: 1 << 24,
+		0: 0, 1: 16, 64: 16, 128: 16, 256: 48, 1024: 240, 1 << 20: 262128, 1<<64 - 1: 1 << 24,
 	} {
 		got := clientConns(files)
 		if got != want {
 			t.Errorf("%d descriptors: %d clients, want %d", files, got, want)
 		}
-		if used := uint64(got*eachFiles + ownFiles); files >= 112 && used > files {
+		if used := uint64(got*eachFiles + ownFiles); files >= 128 && used > files {
 			t.Errorf("%d descriptors: %d clients need %d", files, got, used)
 		}
 	}
@@ -124,4 +125,13 @@ func TestAClientThatSendsHalfABodyIsAnswered(t *testing.T) {
 		t.Error("the request waits for no place, and got one that another request has")
 	}
 	p.leave()
+}
+
+// A router with few descriptors gives few leases back at a time.
+func TestGiveBacksKeepToTheDescriptors(t *testing.T) {
+	for files, want := range map[uint64]int{0: mostGiveBacks, 64: 4, 256: 6, 1024: 30, 1 << 20: mostGiveBacks} {
+		if got := giveBacksOf(clientConns(files)); got != want {
+			t.Errorf("%d descriptors: %d give-backs at once, want %d", files, got, want)
+		}
+	}
 }

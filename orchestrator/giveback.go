@@ -16,6 +16,15 @@ import (
 // mostGiveBacks bounds how many run at once: another lease is left to end by itself.
 const mostGiveBacks = 64
 
+// giveBacksOf returns how many may run at once where so many clients may be connected; 0 clients is no limit.
+// Each needs a connection of its own.
+func giveBacksOf(clients int) int {
+	if clients == 0 {
+		return mostGiveBacks
+	}
+	return min(mostGiveBacks, max(4, clients/8))
+}
+
 // giveBack frees prefilled blocks that no decode leg will read. Left alone the prefill replica keeps them for
 // its whole lease, 30 s.
 //

@@ -54,6 +54,7 @@ import (
 	"github.com/tandem-router/tandem/decode"
 	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/discovery"
+	"github.com/tandem-router/tandem/internal/engine"
 	"github.com/tandem-router/tandem/internal/liveness"
 	"github.com/tandem-router/tandem/internal/panics"
 	"github.com/tandem-router/tandem/internal/replica"
@@ -110,8 +111,8 @@ func New(cfg *config.Config, opt Options) (*Orchestrator, error) {
 		log: opt.Log, panics: panics.Guard{Log: opt.Log}, reg: opt.Registry, m: newMetrics(opt.Registry),
 	}
 	o.queue, o.clock = newAdmission(0), liveness.NewClock(time.Now())
-	o.places = newPlaces(clientConns(openFiles()), o.refusedClients)
-	o.giveBacks.places = make(chan struct{}, mostGiveBacks)
+	clients := clientConns(openFiles())
+	o.places = newPlaces(clients, o.refusedClients)
 	o.ring = observe.NewRing(cfg.Decisions.Ring)
 	lost := o.m.Decisions.Unwritten
 	o.file = observe.NewDecisionFile(o.ring, o.diskOf("decisions.file"), lost, opt.openDecisions)
@@ -120,9 +121,9 @@ func New(cfg *config.Config, opt Options) (*Orchestrator, error) {
 	o.decode = decode.New(decode.Options{IndexBytes: int64(cfg.Pools.Decode.IndexBytes)})
 	o.planner = planner.New(o.prefill, o.decode, policy.Of(cfg), rand.New(rand.NewPCG(opt.Seed, 0x7a6e)))
 	o.fleet = fleet.New(fleet.Options{
-		Log: o.log, Dial: opt.Dial, NoEvents: opt.NoEvents, Prefill: o.prefill, Decode: o.decode,
-		Outliers: o.planner.Outliers(), Counted: o.planner.Counted,
-		Clock: o.clock, Panics: o.panics, Registry: opt.Registry,
+		Panics: o.panics, Dial: opt.Dial, Kept: engine.NewKept(clients), NoEvents: opt.NoEvents,
+		Prefill: o.prefill, Decode: o.decode, Outliers: o.planner.Outliers(), Counted: o.planner.Counted,
+		Clock: o.clock, Registry: opt.Registry,
 		MembersChanged: o.membersChanged, RoomChanged: o.queue.wake, ForgetTokens: o.forgetTokens,
 		DistrustChanged: func() { o.state.writeSoon() },
 	})

@@ -37,6 +37,8 @@ type Options struct {
 	IdleTimeout time.Duration
 	// Connections kept for reuse, 512 when zero.
 	MaxIdle int
+	// Bounds the kept connections of all clients that share it; nil is no bound.
+	Kept *Kept
 	// Limit of a response head, 16 KiB when zero, at most 32 KiB.
 	MaxHeaderBytes int
 }
@@ -94,6 +96,7 @@ func New(o Options) (*Client, error) {
 	}
 	c.way.Store(now)
 	c.idle.max, c.idle.keep = o.MaxIdle, o.IdleTimeout
+	c.idle.all = o.Kept
 	return c, nil
 }
 

@@ -13,6 +13,7 @@ import (
 type idle struct {
 	max  int           // immutable
 	keep time.Duration // immutable
+	all  *Kept         // immutable; nil: no bound
 
 	closed  atomic.Bool // written under mu
 	retired atomic.Bool // nothing is kept; written under mu
@@ -47,6 +48,7 @@ func (p *idle) pop(path string) (*conn, time.Duration) {
 	for i, c := range slices.Backward(p.conns) {
 		if c.names.here(path) {
 			p.conns = slices.Delete(p.conns, i, i+1)
+			p.all.leave(1)
 			return c, time.Since(c.since)
 		}
 	}
@@ -64,7 +66,8 @@ func (p *idle) put(c *conn) {
 func (p *idle) push(c *conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed.Load() || p.retired.Load() || len(p.conns) >= p.max || c.since.Sub(p.spoke) < distrusted {
+	if p.closed.Load() || p.retired.Load() || len(p.conns) >= p.max || c.since.Sub(p.spoke) < distrusted ||
+		!p.all.take() {
 		return false
 	}
 	p.conns = append(p.conns, c)
@@ -102,6 +105,7 @@ func (p *idle) takeOld() []*conn {
 	old := append([]*conn(nil), p.conns[:n]...)
 	p.conns = append(p.conns[:0], p.conns[n:]...)
 	clear(p.conns[len(p.conns) : len(p.conns)+n])
+	p.all.leave(n)
 	if len(p.conns) > 0 && !p.closed.Load() {
 		p.arm(p.keep - now.Sub(p.conns[0].since))
 	}
@@ -161,5 +165,38 @@ func (p *idle) dropLocked() []*conn {
 	}
 	conns := p.conns
 	p.conns = nil
+	p.all.leave(len(conns))
 	return conns
+}
+
+// Kept bounds how many connections several clients keep together for later requests. Where the traffic moves
+// from engine to engine, each client has as many as its engine once needed. Safe for concurrent use.
+type Kept struct {
+	most int64
+	now  atomic.Int64
+}
+
+// NewKept makes a bound of so many connections; 0 is no bound.
+func NewKept(most int) *Kept {
+	if most <= 0 {
+		return nil
+	}
+	return &Kept{most: int64(most)}
+}
+
+func (k *Kept) take() bool {
+	if k == nil {
+		return true
+	}
+	if k.now.Add(1) > k.most {
+		k.now.Add(-1)
+		return false
+	}
+	return true
+}
+
+func (k *Kept) leave(n int) {
+	if k != nil {
+		k.now.Add(-int64(n))
+	}
 }

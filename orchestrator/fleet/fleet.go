@@ -9,7 +9,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"log/slog"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -51,20 +50,21 @@ type DecodePool interface {
 	SequencesFull(id replica.ID, now time.Time) (cause string)
 }
 
-// Options is what a fleet is made of besides its configuration. Every field is needed, except Dial, LookUp
-// and NoEvents.
+// Options is what a fleet is made of besides its configuration. Every field is needed, except Dial, LookUp,
+// Kept and NoEvents.
 type Options struct {
-	Log  *slog.Logger
-	Dial func(ctx context.Context, network, addr string) (net.Conn, error) // nil dials TCP
+	Panics panics.Guard                                                      // and its log
+	Dial   func(ctx context.Context, network, addr string) (net.Conn, error) // nil dials TCP
 	// LookUp finds the addresses of engines; nil asks the machine's resolver, unless there is a Dial.
 	LookUp engine.LookUp
+	// Bounds the connections to engines that wait for a request; nil is no bound.
+	Kept *engine.Kept
 	// Follow no streams of events.
 	NoEvents bool
 	Prefill  Pool
 	Decode   DecodePool
 	Outliers *outlier.Set
 	Clock    *liveness.Clock
-	Panics   panics.Guard
 	Registry prometheus.Registerer
 
 	// News for the rest of the router. These functions must not call the fleet. MembersChanged gets the

@@ -87,6 +87,7 @@ func (s *settings) same(o *settings) bool {
 func (f *Fleet) options(s *settings) engine.Options {
 	return engine.Options{
 		URL: s.cfg.URL, TLS: s.tls, APIKey: s.pool.APIKey.Reveal(), Dial: f.opt.Dial, DialTimeout: s.connect,
+		Kept: f.opt.Kept,
 	}
 }
 
@@ -107,7 +108,7 @@ func (f *Fleet) newWatcher(key serverKey, s *settings) (*Watcher, error) {
 		return nil, err
 	}
 	w := &Watcher{
-		fleet: f, pool: f.pool(key.role), log: f.opt.Log,
+		fleet: f, pool: f.pool(key.role), log: f.opt.Panics.Log,
 		server: server{
 			key: key, role: key.role, host: u.Hostname(), client: client,
 			process: f.processes.of(key.url),

@@ -72,7 +72,7 @@ func (f *Fleet) sumUpLocked(tried bool) {
 			events++
 		}
 	}
-	f.opt.Log.Info("every replica was asked", "prefill", fmt.Sprintf("%d of %d", joined[0], all[0]),
+	f.opt.Panics.Log.Info("every replica was asked", "prefill", fmt.Sprintf("%d of %d", joined[0], all[0]),
 		"decode", fmt.Sprintf("%d of %d", joined[1], all[1]), "with_events", events,
 		"missing", strings.Join(missing, ","))
 }

@@ -44,7 +44,7 @@ func fleetOf(t *testing.T, cfg *config.Config, log *bytes.Buffer, changed func()
 	p.Configure(prefill.Settings{LoadTTL: time.Second})
 	logger := slog.New(slog.NewTextHandler(log, nil))
 	f := New(Options{
-		Log: logger, NoEvents: true, Prefill: p, Decode: d, Outliers: &outlier.Set{},
+		NoEvents: true, Prefill: p, Decode: d, Outliers: &outlier.Set{},
 		Clock:  liveness.NewClock(time.Now()),
 		Panics: panics.Guard{Log: logger}, Registry: prometheus.NewRegistry(),
 		MembersChanged: func(replica.Renames, func(replica.ID) bool, []string) { changed() },

@@ -1,0 +1,60 @@
+package engine
+
+import (
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+)
+
+// kept is how many connections the clients keep.
+func kept(clients []*Client) (n int) {
+	for _, c := range clients {
+		c.idle.mu.Lock()
+		n += len(c.idle.conns)
+		c.idle.mu.Unlock()
+	}
+	return n
+}
+
+// Traffic that moves from engine to engine leaves no more connections behind than the clients may keep
+// together. Every way that a connection leaves a client gives its place to the others.
+func TestClientsKeepABoundedNumberOfConnections(t *testing.T) {
+	const most = 6
+	all := NewKept(most)
+	clients := make([]*Client, 4)
+	for i := range clients {
+		clients[i], _, _ = serve(t, Options{Kept: all, IdleTimeout: 20 * time.Millisecond}, echo)
+	}
+	for round := range 40 {
+		var wg sync.WaitGroup
+		for _, c := range clients {
+			for range 1 + rand.IntN(8) {
+				wg.Go(func() {
+					if status, _, err := send(t.Context(), c, "/", []byte("x")); status != 200 || err != nil {
+						t.Errorf("%d %v", status, err)
+					}
+				})
+			}
+		}
+		wg.Go(clients[round%4].idle.empty)
+		wg.Go(func() { clients[(round+1)%4].idle.takeOld() })
+		wg.Wait()
+		if n := kept(clients); n > most {
+			t.Fatalf("%d connections are kept, at most %d may be", n, most)
+		}
+	}
+	if kept(clients) == 0 {
+		t.Error("no connection is kept: this test tests nothing")
+	}
+	clients[0].Retire()
+	clients[1].idle.distrust()
+	clients[2].Close()
+	clients[3].idle.empty()
+	if n, counted := kept(clients), all.now.Load(); n != 0 || counted != 0 {
+		t.Errorf("%d connections are kept, and %d are counted, want none", n, counted)
+	}
+	if NewKept(0) != nil {
+		t.Error("no bound is a bound")
+	}
+}
