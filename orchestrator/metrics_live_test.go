@@ -13,6 +13,7 @@ import (
 
 	"github.com/tandem-router/tandem/internal/answercache/valkey/valkeytest"
 	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/discovery"
 	"github.com/tandem-router/tandem/internal/discovery/dns/dnstest"
 	"github.com/tandem-router/tandem/internal/kv"
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
@@ -86,8 +87,9 @@ var troubled = map[string]string{
 	"tandem_router_peer_up":                "one of two other routers answers",
 	"tandem_router_peer_failures_total":    "one of two other routers answers",
 
-	"tandem_discovery_members": "a name is known, another is not",
-	"tandem_discovery_failing": "a name is known, another is not",
+	"tandem_discovery_members":    "a name is known, another is not",
+	"tandem_discovery_failing":    "a name is known, another is not",
+	"tandem_discovery_remembered": "a name is known, another is not",
 
 	"tandem_router_store_up":             "routers meet at a server",
 	"tandem_router_store_routers":        "routers meet at a server",
@@ -361,7 +363,8 @@ func routersMeet(t *testing.T, m *moved) {
 	})
 }
 
-// oneNameOfTwo asks a DNS server for two names, of which the server knows one.
+// oneNameOfTwo asks a DNS server for two names, of which the server knows one. An earlier process has found
+// the other name.
 func oneNameOfTwo(t *testing.T, m *moved) {
 	server := dnstest.Start(t)
 	server.Set(t, "known.internal. 5 IN A 10.0.0.9")
@@ -374,6 +377,17 @@ func oneNameOfTwo(t *testing.T, m *moved) {
 	until(t, "one name is found", func() bool {
 		m.look(t, w.o)
 		return m.has("tandem_discovery_members") && m.has("tandem_discovery_failing")
+	})
+	now := time.Now()
+	kept := &discovery.Kept{Discovery: w.cfg.Discovery, At: now}
+	for _, f := range w.o.sources.Found() {
+		f.Replicas = []config.Replica{{URL: "http://10.0.0.8:8000"}}
+		kept.Answers = append(kept.Answers, f.Members)
+	}
+	w.o.sources.Remember(kept, now)
+	until(t, "the other name is remembered", func() bool {
+		m.look(t, w.o)
+		return m.has("tandem_discovery_remembered")
 	})
 }
 
