@@ -42,7 +42,7 @@ test-page: deps ## the live page in a real browser (installs Chromium if it is m
 
 test-monitoring: build ## the dashboard and the alerts with a real Prometheus (installs it if it is missing)
 	@tools/deps.sh monitoring
-	promtool test rules deploy/prometheus/rules.test.yml
+	promtool test rules deploy/prometheus/rules.test.yml deploy/prometheus/scale.test.yml
 	go test -tags prometheus -timeout 10m ./tools/monitoring
 
 test-chart: build build/helm ## the chart and the manifests with the real helm (compiles helm the first time, some minutes)

@@ -110,13 +110,13 @@ func (j *job) book(ctx context.Context) (*planner.Booking, *failure) {
 	j.m.Phases.Observe(observe.PhaseQueue, wait)
 	j.m.Phases.Observe(observe.PhasePlan, found.took)
 	if late := j.tooLateFor(queued, found.err); late != nil {
-		return nil, noPlan(j.fleet, &j.plan, late)
+		return nil, j.unplanned(late)
 	}
 	if queued != nil {
 		return nil, notAdmitted(ctx, queued, found.err)
 	}
 	if found.err != nil {
-		return nil, noPlan(j.fleet, &j.plan, found.err)
+		return nil, j.unplanned(found.err)
 	}
 	j.seen.Runs(string(found.b.Prefill.ID), string(found.b.Decode.ID))
 	if span.On() {
@@ -128,6 +128,14 @@ func (j *job) book(ctx context.Context) (*planner.Booking, *failure) {
 // place names the decode replicas that may serve the job. A job that avoids a replica must not wait before
 // jobs that find room there.
 func (j *job) place() uint64 { return j.decode.Servers(j.plan.Model, j.plan.AvoidDecode) }
+
+// unplanned explains why no plan is possible at all.
+func (j *job) unplanned(err error) *failure {
+	if late, ok := errors.AsType[*planner.TooLate](err); ok {
+		j.m.Decisions.Predicted.Observe(late.Predicted.Seconds())
+	}
+	return noPlan(j.fleet, &j.plan, err)
+}
 
 // asks notes that the job asks for a plan: in its batch, and once among the requests under way.
 func (j *job) asks() {

@@ -78,6 +78,7 @@ func countTokens(j *job, f *failure, split bool) {
 	m.Requests.Tokens.WithLabelValues("prompt").Add(float64(r.Prompt))
 	m.Requests.Tokens.WithLabelValues("output").Add(float64(r.Output))
 	m.Cache.Observe(r, split)
+	m.Demand.Ended(r.Prompt, r.Output, j.plan.Sequences, time.Now())
 	m.Requests.Length(r, j.plan.Class.Hint > 0)
 	if j.spans.On() {
 		j.span.SetAttributes(observe.TruthAttributes(r)...)

@@ -48,6 +48,7 @@ func (o *Orchestrator) addRooms() {
 	})
 	o.reg.MustRegister(observe.NewCollector(o.see, observe.Collected{
 		Peers: o.peers, Clock: o.clock, Answers: o.heldAnswers, Found: o.sources.Found,
+		Goal: func() time.Duration { return o.Config().Limits.FirstToken }, Demand: o.m.Demand,
 	}))
 }
 

@@ -26,7 +26,9 @@ type collector struct {
 type Collected struct {
 	Peers   *peers.Peers
 	Clock   *liveness.Clock
-	Answers func() *AnswerCache // nil where there is no answer cache
+	Answers func() *AnswerCache  // nil where there is no answer cache
+	Goal    func() time.Duration // of the TTFT, 0 where there is none
+	Demand  *Demand
 	Found   func() []discovery.Found
 }
 
@@ -162,7 +164,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 		descBad, descSkewed, descIndexLag, descPeer, descStore, descMet, descDelay, descQueue, descBacklog,
 		descStall, descFound, descFailing, descRemembered,
 		descToken, descStep, descMost, descCuts, descRetrying, descBudget,
-		descAnswers, descHeld, descEvicted, descShared,
+		descAnswers, descHeld, descEvicted, descShared, descDemand, descGoal, descCapacity,
 	} {
 		ch <- d
 	}
@@ -179,6 +181,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	e.gauge(descRetrying, float64(traffic.Retrying))
 	e.gauge(descBudget, float64(traffic.RetryBudget))
 	c.pools(e, now)
+	c.scale(e, now)
 	c.streams(e)
 	c.peers(e)
 	for _, f := range c.of.Found() {

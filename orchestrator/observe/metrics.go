@@ -20,6 +20,7 @@ type Metrics struct {
 	Ejections EjectionMetrics
 	Config    ConfigMetrics
 	Answers   AnswerMetrics
+	Demand    *Demand
 
 	Families *Families
 }
@@ -38,6 +39,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		Ejections: newEjectionMetrics(f),
 		Config:    newConfigMetrics(f),
 		Answers:   newAnswerMetrics(f),
+		Demand:    &Demand{},
 		Families:  f,
 	}
 }

@@ -13,6 +13,7 @@ type DecisionMetrics struct {
 	Forced    prometheus.Counter
 	Unwritten *prometheus.CounterVec // reason
 	Pieces    *prometheus.CounterVec // result
+	Predicted prometheus.Observer
 }
 
 func newDecisionMetrics(f *Families) DecisionMetrics {
@@ -27,6 +28,8 @@ func newDecisionMetrics(f *Families) DecisionMetrics {
 			"Records that are missing in decisions.file: the disk was slow, or a write failed.", "reason"),
 		Pieces: f.Counter("tandem_prefill_pieces_total",
 			"Pieces of prompts that decode replicas compute themselves, by result.", "result"),
+		Predicted: f.Histogram("tandem_predicted_ttft_seconds", "TTFT as predicted at a request's plan, wait for "+
+			"room included; also of requests that are refused as too late.", secondsBuckets),
 	}
 	Begin(m.Partial, "blind", "truncated")
 	Begin(m.Unwritten, "slow", "failed")
@@ -36,6 +39,9 @@ func newDecisionMetrics(f *Families) DecisionMetrics {
 // Count counts a plan that was booked.
 func (m *DecisionMetrics) Count(r *Record, d *planner.Decision) {
 	m.Booked.WithLabelValues(r.Mode, reasonLabel(r, d)).Inc()
+	if d.Units == planner.InMilliseconds {
+		m.Predicted.Observe(d.Time.Sub(r.Time).Seconds() + d.TTFT/1e3)
+	}
 	if d.Forced != "" {
 		m.Forced.Inc()
 	}

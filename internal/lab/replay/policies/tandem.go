@@ -142,6 +142,9 @@ func NewTandem(c cluster.Config, o Options, seed uint64) *Tandem {
 	return t
 }
 
+// Pools returns the pools as the router has them.
+func (t *Tandem) Pools() (*prefill.Pool, *decode.Pool) { return t.prefill, t.decode }
+
 // policyOf returns production's policy for a fleet, with replay's settings. Trials of the router's own are
 // left out: the next request is the trial, which costs clients more.
 func policyOf(c *cluster.Config, o *Options) planner.Policy {

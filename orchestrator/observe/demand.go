@@ -1,0 +1,84 @@
+package observe
+
+import (
+	"sync"
+	"time"
+
+	"github.com/tandem-router/tandem/decode"
+	"github.com/tandem-router/tandem/internal/estimate"
+	"github.com/tandem-router/tandem/prefill"
+)
+
+// Demand measures how many replicas of each pool the traffic of the last two minutes keeps busy, whatever the
+// fleet is. The zero Demand has seen no answer. Safe for concurrent use.
+type Demand struct {
+	mu     sync.Mutex           // guards the following
+	tokens estimate.Utilization // tokens of answers
+	held   estimate.Utilization // the same, each times the KV tokens that its sequence held
+}
+
+// Ended notes an answer: output is the tokens of all its sequences together.
+func (m *Demand) Ended(prompt, output, sequences int, now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := float64(output)
+	m.tokens.Add(now, n)
+	m.held.Add(now, n*(float64(prompt)+n/2/float64(max(sequences, 1))))
+}
+
+// Pools returns how many replicas are kept busy with uncached prompts, wherever they are computed, and with
+// answers.
+func (m *Demand) Pools(p *prefill.Pool, d *decode.Pool, now time.Time) (prefills, answers float64) {
+	for _, of := range p.Status(now) {
+		prefills += of.Rho
+	}
+	for _, of := range d.PeerLoads(now) {
+		prefills += of.Rho
+	}
+	return prefills, m.replicas(usual(d.Status(now)), now)
+}
+
+// usualReplica is what one decode replica does and holds. 0 is unknown, and no bound.
+type usualReplica struct {
+	step      estimate.Speed
+	tokens    float64 // of KV
+	sequences float64 // at once
+}
+
+// usual is a replica with the mean speed of all and the room of the largest.
+func usual(all []decode.MemberStatus) (u usualReplica) {
+	n := float64(len(all))
+	for i := range all {
+		of := &all[i]
+		u.step.D0 += of.Speed.D0 / n
+		u.step.D1 += of.Speed.D1 / n
+		u.step.D2 += of.Speed.D2 / n
+		u.tokens = max(u.tokens, float64(of.Capacity*of.BlockSize))
+		u.sequences = max(u.sequences, float64(of.MaxSequences))
+	}
+	return u
+}
+
+// slowest is the longest mean step that answers may have, in seconds: most people read no faster.
+const slowest = 0.1
+
+// replicas returns how many replicas the answers keep busy, if all are like of.
+//
+// A step takes D0, and more for each sequence in it and for its KV. If y replicas share the answers, these
+// parts add own/y to each second, so a step takes D0/(1-own/y) seconds. It must not be longer than slowest.
+// By Little's law, tokens that come at a rate have rate/y sequences under way times the duration of a step.
+// The sequences, and likewise their KV, must fit.
+func (m *Demand) replicas(of usualReplica, now time.Time) float64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	tokens, held := m.tokens.Rho(now), m.held.Rho(now)
+	own := of.step.D1*tokens + of.step.D2*held
+	y := own / max(1-of.step.D0/slowest, 0.1)
+	if of.tokens > 0 {
+		y = max(y, own+of.step.D0*held/of.tokens)
+	}
+	if of.sequences > 0 {
+		y = max(y, own+of.step.D0*tokens/of.sequences)
+	}
+	return y
+}
