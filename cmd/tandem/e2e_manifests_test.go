@@ -14,12 +14,16 @@ import (
 )
 
 // A real API server takes all manifests and the chart with each file of values, as kubectl apply
-// --server-side sends them, without a warning. LeaderWorkerSet and ServiceMonitor are left out: no Go module
-// that can be had has their definitions.
+// --server-side sends them, without a warning. LeaderWorkerSet, ServiceMonitor and ScaledObject are left out:
+// no Go module that can be had has their definitions.
 func TestManifestsOfKubernetes(t *testing.T) {
 	c := newCluster(t)
 	c.define("sigs.k8s.io/gateway-api@v1.6.3", "gateway.networking.k8s.io/v1", "gateways", "httproutes")
-	without := []string{"LeaderWorkerSet", "ServiceMonitor"}
+	without := []string{"LeaderWorkerSet", "ServiceMonitor", "ScaledObject"}
+	for _, name := range []string{"engines", "monitoring"} {
+		c.post("/api/v1/namespaces",
+			fmt.Sprintf(`{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": %q}}`, name))
+	}
 	files, err := filepath.Glob("../../deploy/kubernetes/*.yaml")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("%d manifests: %v", len(files), err)
@@ -27,7 +31,6 @@ func TestManifestsOfKubernetes(t *testing.T) {
 	for _, file := range files {
 		c.apply(file, without...)
 	}
-	c.post("/api/v1/namespaces", `{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "engines"}}`)
 	kinds := map[string]bool{}
 	for _, values := range []string{"", "many.yaml", "files.yaml"} {
 		args := []string{"template", "chart", "../../deploy/helm/tandem", "--namespace", "llm"}
