@@ -46,12 +46,17 @@ func FuzzState(f *testing.F) {
 		`{"engine":{"url":"u"},"prefill":{"factors":[1,1,1]}}]}}`))
 	f.Add([]byte(`{"tandem_state":1,"distrusted":[{"started":5,"era":1,"seen":1},` +
 		`{"url":"u","era":4000000000}]}`))
+	f.Add([]byte(`{"tandem_state":1,"found":{"at":"1970-01-01T00:00:00Z","answers":[{"Source":"dns",` +
+		`"Name":"http://d:1","Pool":"decode","Replicas":[{"Name":"a b","URL":"http://10.0.0.1:1"}]},` +
+		`{"Source":"dns","Name":"http://r:1","Pool":"routers","Replicas":[{"URL":"::"}]}]}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		l, err := readState(bytes.NewReader(data))
 		if err != nil {
 			return
 		}
 		cfg := config.Default()
+		cfg.Discovery.DNS.Decode = []config.Replica{{URL: "http://d:1"}}
+		cfg.Discovery.DNS.Routers = []string{"http://r:1"}
 		o, err := New(cfg, Options{})
 		if err != nil {
 			t.Fatal(err)
@@ -60,6 +65,13 @@ func FuzzState(f *testing.F) {
 		o.fleet.HearDistrust(l.Distrusted)
 		o.planner.RestoreLengths(&l.Learned, now)
 		o.planner.RestoreReplicas(&l.Learned, now)
+		if l.Found != nil { // the questions are those of the router
+			l.Found.Discovery = cfg.Discovery
+		}
+		o.sources.Remember(l.Found, now)
+		if err := o.rejoin(); err != nil {
+			t.Error(err)
+		}
 		if _, err := json.Marshal(o.planner.Learned(now)); err != nil {
 			t.Error(err)
 		}

@@ -77,7 +77,7 @@ func (c *Config) With(found ...Members) (joined *Config, left Problems) {
 			case PoolDecode:
 				left = left.with(known.join(is, &n.Pools.Decode))
 			case Peers:
-				n.Routers.join(r.URL)
+				left = left.with(n.Routers.join(field+r.ID(), r.URL))
 			}
 		}
 	}
@@ -156,12 +156,17 @@ func (p Problems) with(more Problems) Problems {
 	return p
 }
 
-// join adds a router, unless it is there already.
-func (r *Routers) join(url string) {
+// join adds a router, unless it is there already. It says why the router cannot be asked.
+func (r *Routers) join(field, url string) Problems {
+	var ck checker
+	if ck.router(field, url); len(ck.problems) > 0 {
+		return ck.problems
+	}
 	same := func(o string) bool { return canonical(o) == canonical(url) }
 	if !slices.ContainsFunc(r.Peers, same) {
 		r.Peers = append(r.Peers, url)
 	}
+	return nil
 }
 
 // unshare removes Shared from replicas whose twin in the other pool was left out.

@@ -7,14 +7,18 @@ func (ck *checker) routers(r Routers) {
 	ck.peers("routers.peers", r.Peers)
 }
 
+func (ck *checker) router(field, url string) {
+	ck.url(field, url, "leave it out: the admin listener asks for none",
+		"write the router's own address or name")
+}
+
 // peers wants the addresses of routers, each once.
 func (ck *checker) peers(list string, peers []string) {
 	first := map[string]int{}
 	for i, peer := range peers {
 		field := fmt.Sprintf("%s[%d]", list, i)
 		before := len(ck.problems)
-		ck.url(field, peer, "leave it out: the admin listener asks for none",
-			"write the router's own address or name")
+		ck.router(field, peer)
 		if j, twice := first[canonical(peer)]; twice && len(ck.problems) == before {
 			ck.add(field, fmt.Sprintf("%s is %s[%d] too", peer, list, j), "keep one of them")
 			continue
