@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// goneWord is a word of the table in testdata/gone-words.md, which is the rule.
+// goneWord is a word of the table in testdata/gone-words.txt, which is the rule.
 type goneWord struct {
 	word, say string
 	rooms     []string // folders; nil for all
@@ -29,7 +29,7 @@ var (
 // goneWords reads the table by word.
 func goneWords(t *testing.T) map[string][]goneWord {
 	t.Helper()
-	text, err := os.ReadFile("tools/house/testdata/gone-words.md")
+	text, err := os.ReadFile("tools/house/testdata/gone-words.txt")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func goneWords(t *testing.T) map[string][]goneWord {
 		}
 		for _, room := range w.rooms {
 			if _, err := os.Stat(room); err != nil {
-				t.Errorf("gone-words.md has a row for %s, which is no folder", room)
+				t.Errorf("gone-words.txt has a row for %s, which is no folder", room)
 			}
 		}
 		for _, word := range quoted.FindAllStringSubmatch(m[1], -1) {
@@ -50,7 +50,7 @@ func goneWords(t *testing.T) map[string][]goneWord {
 		}
 	}
 	if len(gone) < 10 {
-		t.Fatalf("gone-words.md has %d words that have gone", len(gone))
+		t.Fatalf("gone-words.txt has %d words that have gone", len(gone))
 	}
 	return gone
 }
@@ -75,7 +75,7 @@ func TestWordsThatHaveGone(t *testing.T) {
 			for _, part := range namePart.FindAllString(name.Name, -1) {
 				for _, w := range gone[strings.ToLower(part)] {
 					if w.in(s.folder) {
-						t.Errorf("%s: %s has the word %q; gone-words.md: say %s", s.at(name), name.Name, w.word, w.say)
+						t.Errorf("%s: %s has the word %q; gone-words.txt: say %s", s.at(name), name.Name, w.word, w.say)
 					}
 				}
 			}
@@ -84,7 +84,7 @@ func TestWordsThatHaveGone(t *testing.T) {
 			for _, word := range anyWord.FindAllString(group.Text(), -1) {
 				for _, w := range gone[strings.ToLower(word)] {
 					if w.comments && w.in(s.folder) {
-						t.Errorf("%s: the comment has the word %q; gone-words.md: say %s", s.at(group), w.word, w.say)
+						t.Errorf("%s: the comment has the word %q; gone-words.txt: say %s", s.at(group), w.word, w.say)
 					}
 				}
 			}
