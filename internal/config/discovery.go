@@ -147,13 +147,13 @@ func (m *Members) question() string {
 }
 
 // with returns p with those of more that p does not have.
-func (p Problems) with(more Problems) Problems {
+func (ps Problems) with(more Problems) Problems {
 	for _, one := range more {
-		if !slices.Contains(p, one) {
-			p = append(p, one)
+		if !slices.Contains(ps, one) {
+			ps = append(ps, one)
 		}
 	}
-	return p
+	return ps
 }
 
 // join adds a router, unless it is there already. It says why the router cannot be asked.

@@ -66,7 +66,9 @@ func explain(r config.Replica) string {
 		text = r.Name + " at " + r.URL
 	}
 	for _, more := range []struct{ what, is string }{
-		{"events at ", r.Events.Endpoint}, {"rack ", r.Place.Rack}, {"zone ", r.Place.Zone},
+		{"events at ", r.Events.Endpoint},
+		{"rack ", r.Place.Rack},
+		{"zone ", r.Place.Zone},
 		{"revision ", r.Revision},
 	} {
 		if more.is != "" {

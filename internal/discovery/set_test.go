@@ -191,7 +191,7 @@ func TestWorksAgain(t *testing.T) {
 // What an earlier process found serves until its question is answered, and is told as old. Another file asks
 // other questions.
 func TestMembersOfAnEarlierProcess(t *testing.T) {
-	first, src, _ := tested(answer(Fresh, "decode", "http://d0", "http://d1"), answer(Fresh, "prefill"))
+	first, _, _ := tested(answer(Fresh, "decode", "http://d0", "http://d1"), answer(Fresh, "prefill"))
 	file := with("p0", "")
 	if first.Keep(time.Now()) != nil {
 		t.Error("something is kept before anything was found")

@@ -398,9 +398,12 @@ func TestSubsets(t *testing.T) {
 			name, address string
 			role          replica.Role
 		}{
-			{"d2", "10.0.0.2:8200", replica.Decode}, {"d3", "10.0.0.3:8200", replica.Decode},
-			{"d6", "[::1]:8200", replica.Decode}, {"named", "engine:8200", replica.Decode},
-			{"p2", "10.0.0.2:8100", replica.Prefill}, {"p9", "10.0.0.9:8000", replica.Prefill},
+			{"d2", "10.0.0.2:8200", replica.Decode},
+			{"d3", "10.0.0.3:8200", replica.Decode},
+			{"d6", "[::1]:8200", replica.Decode},
+			{"named", "engine:8200", replica.Decode},
+			{"p2", "10.0.0.2:8100", replica.Prefill},
+			{"p9", "10.0.0.9:8000", replica.Prefill},
 		} {
 			if x.Allows(r.role, r.address) {
 				got = append(got, r.name)

@@ -337,8 +337,9 @@ func (r *recovering) RoundTrip(q *http.Request) (*http.Response, error) {
 // asked no more often than every pause.
 func TestARecoveredAPIServerIsNoticedSoon(t *testing.T) {
 	handlers := utilruntime.ErrorHandlers
-	utilruntime.ErrorHandlers = nil // one sleeps until a time of the real clock
-	defer func() { utilruntime.ErrorHandlers = handlers }()
+	//nolint:reassign // One of the handlers sleeps until a time of the real clock. There is no other way.
+	utilruntime.ErrorHandlers = nil
+	defer func() { utilruntime.ErrorHandlers = handlers }() //nolint:reassign // as above
 	for i := range 30 {
 		away := time.Duration(i+1) * 7 * time.Second
 		synctest.Test(t, func(t *testing.T) {
