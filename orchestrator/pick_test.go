@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tandem-router/tandem/internal/openai"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/orchestrator/observe"
 	"github.com/tandem-router/tandem/orchestrator/picker"
@@ -275,6 +277,40 @@ func TestAPickStaysInsideTheSubset(t *testing.T) {
 					t.Errorf("only %s is allowed: status %d, destination %+v", allowed, out.Code, g.to)
 				}
 			}
+		}
+	})
+}
+
+// However an answer is cut into parts, the client gets the same bytes, without transfer params.
+func FuzzPickedAnswer(f *testing.F) {
+	f.Add("data: "+wordChunk+"\n\ndata: "+paramsChunk+"\n\ndata: [DONE]\n\n", uint16(7), true)
+	f.Add(": ping\r\n\r\ndata: "+usageChunk+"\r\n\r\ndata: {", uint16(1), true)
+	f.Add(wholeAnswer, uint16(40), false)
+	f.Fuzz(func(t *testing.T, text string, size uint16, stream bool) {
+		head := okWhole
+		if stream {
+			head = okStream
+		}
+		read := func(size int) (out []byte, tokens int) {
+			var a pickedAnswer
+			parts := []picker.Part{head}
+			for rest := text; rest != ""; {
+				n := min(size, len(rest))
+				parts, rest = append(parts, raw(rest[:n])), rest[n:]
+			}
+			for _, p := range append(parts, last(raw(""))) {
+				got, err := a.take(openai.Chat, &p, 1<<20)
+				if err != nil {
+					t.Fatal(err)
+				}
+				out = append(out, got...)
+			}
+			return out, a.output
+		}
+		one, tokens := read(len(text) + 1)
+		many, again := read(int(size) + 1)
+		if !bytes.Equal(one, many) || tokens != again {
+			t.Errorf("%q and %d tokens, in parts %q and %d", one, tokens, many, again)
 		}
 	})
 }
