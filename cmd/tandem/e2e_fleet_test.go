@@ -565,9 +565,10 @@ func (l *traffic) end() {
 }
 
 // audit asks every engine plainly what was asked before: a poisoned prefix cache answers wrongly, from the
-// first tokens on.
+// first tokens on. It keeps no connections, which an engine may close just when the next question is sent.
 func (f *fleet) audit(asked []question) {
 	f.t.Helper()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: f.asker.Timeout}
 	var group errgroup.Group
 	group.SetLimit(16)
 	step := max(1, len(asked)/100)
@@ -575,8 +576,8 @@ func (f *fleet) audit(asked []question) {
 		q := asked[i].with("max_tokens", 3)
 		for _, e := range f.engines() {
 			group.Go(func() error {
-				if v, why := judge(f.right(q), ask(f.t.Context(), f.asker, e.url, q, nil)); v != exact {
-					return fmt.Errorf("%s has a poisoned cache: %v: %s", e.id, q, why)
+				if v, why := judge(f.right(q), ask(f.t.Context(), client, e.url, q, nil)); v != exact {
+					return fmt.Errorf("%s answers otherwise than before, its cache may be poisoned: %v: %s", e.id, q, why)
 				}
 				return nil
 			})
