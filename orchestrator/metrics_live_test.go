@@ -90,6 +90,7 @@ var troubled = map[string]string{
 	"tandem_discovery_members":    "a name is known, another is not",
 	"tandem_discovery_failing":    "a name is known, another is not",
 	"tandem_discovery_remembered": "a name is known, another is not",
+	"tandem_ttft_goal_seconds":    "a first token has a goal",
 
 	"tandem_router_store_up":             "routers meet at a server",
 	"tandem_router_store_routers":        "routers meet at a server",
@@ -148,6 +149,7 @@ var scenarios = map[string]func(t *testing.T, m *moved){
 	"routers meet at a server":         routersMeet,
 	"a stream in trouble":              streamInTrouble,
 	"a name is known, another is not":  oneNameOfTwo,
+	"a first token has a goal":         reported(setup{config: firstTokenGoal}, "plan", nothing),
 	"the disk is full":                 diskFull,
 	"the disk stands still":            diskStandsStill,
 	"two of three decode engines fail": twoOfThreeFail,
@@ -198,6 +200,8 @@ func reported(s setup, span string, happens trouble) func(*testing.T, *moved) {
 }
 
 func nothing(*world, *simulated) {}
+
+func firstTokenGoal(c *config.Config) { c.Limits.FirstToken = time.Minute }
 
 // noDetails is an engine without --enable-prompt-tokens-details, and alone a router that does not split: a
 // NIXL prefill leg tells its cached tokens all the same, in the transfer parameters.
