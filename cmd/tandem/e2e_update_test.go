@@ -20,7 +20,7 @@ import (
 // each or keeps connections, and the streams of the old router are whole.
 func TestTheRouterIsUpdatedUnderLoad(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, setting{engines: fast, extra: "timeouts: {unready: 3s, drain: 1m}\n"})
+	f := newFleet(t, setting{engines: fast, extra: "timeouts: {unready: 8s, drain: 1m}\n"})
 	old, oldFront := f.router, strings.TrimPrefix(f.front, "http://")
 	f.serve()
 	f.ready(f.prefill, f.decode)
@@ -42,7 +42,7 @@ func TestTheRouterIsUpdatedUnderLoad(t *testing.T) {
 	} else {
 		c.Close()
 	}
-	eventually(t, patience(10*time.Second), func() error {
+	eventually(t, patience(15*time.Second), func() error {
 		c, err := net.Dial("tcp", oldFront)
 		if err == nil {
 			c.Close()
