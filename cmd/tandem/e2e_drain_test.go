@@ -80,7 +80,7 @@ func (f *fleet) usedAgain(e *engine) {
 		count = func() float64 { return f.series(e.url+"/metrics", "vllm:prompt_tokens_total") }
 	}
 	before := count()
-	eventually(f.t, patience(10*time.Second), func() error {
+	eventually(f.t, patience(30*time.Second), func() error {
 		if count() <= before {
 			return fmt.Errorf("%s is not used", e.id)
 		}
