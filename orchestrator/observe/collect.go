@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/tandem-router/tandem/decode"
 	"github.com/tandem-router/tandem/internal/discovery"
 	"github.com/tandem-router/tandem/internal/kv"
 	"github.com/tandem-router/tandem/internal/kvevents"
@@ -13,6 +14,7 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/fleet"
 	"github.com/tandem-router/tandem/orchestrator/outlier"
 	"github.com/tandem-router/tandem/orchestrator/peers"
+	"github.com/tandem-router/tandem/prefill"
 )
 
 // collector reads the state of pools, indexes and streams at each scrape, so that no second copy has to
@@ -180,8 +182,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	e.counter(descStall, c.of.Clock.StalledFor(now).Seconds())
 	e.gauge(descRetrying, float64(traffic.Retrying))
 	e.gauge(descBudget, float64(traffic.RetryBudget))
-	c.pools(e, now)
-	c.scale(e, now)
+	prefills, decodes := c.state.prefillStatus(now), c.state.decodeStatus(now)
+	c.pools(e, prefills, decodes)
+	c.scale(e, prefills, decodes, now)
 	c.streams(e)
 	c.peers(e)
 	for _, f := range c.of.Found() {
@@ -207,8 +210,8 @@ func (c *collector) peers(e emit) {
 	}
 }
 
-func (c *collector) pools(e emit, now time.Time) {
-	for _, m := range c.state.prefillStatus(now) {
+func (c *collector) pools(e emit, prefills []prefill.MemberStatus, decodes []decode.MemberStatus) {
+	for _, m := range prefills {
 		e.member("prefill", m.Status, m.Requests)
 		e.load("prefill", string(m.ID), m.Running, m.Waiting, m.Usage, m.LoadAge)
 		e.gauge(descQueued, float64(m.Tokens), string(m.ID))
@@ -216,7 +219,7 @@ func (c *collector) pools(e emit, now time.Time) {
 			e.gauge(descToken, m.Speed.A, "prefill", string(m.ID))
 		}
 	}
-	for _, m := range c.state.decodeStatus(now) {
+	for _, m := range decodes {
 		e.member("decode", m.Status, m.Leases)
 		e.load("decode", string(m.ID), m.Running, m.Waiting, m.Usage, m.LoadAge)
 		e.gauge(descPromise, float64(m.Promised), string(m.ID))

@@ -4,6 +4,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tandem-router/tandem/decode"
+	"github.com/tandem-router/tandem/prefill"
 )
 
 var (
@@ -16,11 +19,13 @@ var (
 )
 
 // scale tells autoscalers how much of each pool the traffic takes.
-func (c *collector) scale(e emit, now time.Time) {
-	prefills, answers := c.of.Demand.Pools(c.state.Prefill, c.state.Decode, now)
-	e.gauge(descDemand, prefills, "prefill")
+func (c *collector) scale(
+	e emit, prefills []prefill.MemberStatus, decodes []decode.MemberStatus, now time.Time,
+) {
+	prompts, answers := c.of.Demand.Pools(prefills, decodes, c.state.Decode.PeerLoads(now), now)
+	e.gauge(descDemand, prompts, "prefill")
 	e.gauge(descDemand, answers, "decode")
-	for _, m := range c.state.Decode.Status(now) {
+	for _, m := range decodes {
 		e.known(descCapacity, float64(m.Capacity), string(m.ID))
 	}
 	if goal := c.of.Goal(); goal > 0 {

@@ -26,16 +26,18 @@ func (m *Demand) Ended(prompt, output, sequences int, now time.Time) {
 	m.held.Add(now, n*(float64(prompt)+n/2/float64(max(sequences, 1))))
 }
 
-// Pools returns how many replicas are kept busy with uncached prompts, wherever they are computed, and with
-// answers.
-func (m *Demand) Pools(p *prefill.Pool, d *decode.Pool, now time.Time) (prefills, answers float64) {
-	for _, of := range p.Status(now) {
-		prefills += of.Rho
+// Pools returns how many replicas are kept busy with uncached prompts, on prefill replicas and in local
+// prefills on decode replicas, and how many replicas are kept busy with answers.
+func (m *Demand) Pools(
+	prefills []prefill.MemberStatus, decodes []decode.MemberStatus, local []decode.PeerLoad, now time.Time,
+) (prompts, answers float64) {
+	for i := range prefills {
+		prompts += prefills[i].Rho
 	}
-	for _, of := range d.PeerLoads(now) {
-		prefills += of.Rho
+	for i := range local {
+		prompts += local[i].Rho
 	}
-	return prefills, m.replicas(usual(d.Status(now)), now)
+	return prompts, m.replicas(usual(decodes), now)
 }
 
 // usualReplica is what one decode replica does and holds. 0 is unknown, and no bound.

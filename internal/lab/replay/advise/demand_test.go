@@ -75,7 +75,10 @@ func shapeOf(t *testing.T, p replay.Play, replicas int) int {
 		}
 		if at > p.For/3 && at <= p.For {
 			inputs, decoders := router.(*policies.Tandem).Pools()
-			prompts, outputs := meter.Pools(inputs, decoders, cluster.Time(at))
+			now := cluster.Time(at)
+			prompts, outputs := meter.Pools(
+				inputs.Status(now), decoders.Status(now), decoders.PeerLoads(now), now,
+			)
 			prefill += prompts / busyPrefill
 			decode += outputs / busyDecode
 		}
