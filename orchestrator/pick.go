@@ -31,8 +31,8 @@ type Gateway interface {
 	Give(body []byte) error
 }
 
-// pick serves a request of a gateway. A request that generates nothing is answered here.
-func (t *front) pick(w http.ResponseWriter, r *http.Request, g Gateway, ready http.HandlerFunc) {
+// pick serves a request of a gateway. The router itself answers a request that generates nothing, by others.
+func (t *front) pick(w http.ResponseWriter, r *http.Request, g Gateway, others http.Handler) {
 	path := r.URL.Path
 	switch kind := kindOf(path); {
 	case r.Method != http.MethodPost:
@@ -43,7 +43,7 @@ func (t *front) pick(w http.ResponseWriter, r *http.Request, g Gateway, ready ht
 		t.handle(path, func(ctx context.Context, q *request) *failure { return pickWhole(ctx, q, g) })(w, r)
 		return
 	}
-	t.routes(ready).ServeHTTP(w, r)
+	others.ServeHTTP(w, r)
 }
 
 // kindOf returns the kind whose path this is, 0 if there is none.

@@ -91,7 +91,7 @@ func (w *world) pick(p prompt, g *gateway, leave time.Duration) *httptest.Respon
 				panic(v)
 			}
 		}()
-		w.o.Pick(out, r, g)
+		w.o.Picker()(out, r, g)
 	}()
 	return out
 }

@@ -114,11 +114,12 @@ func (o *Orchestrator) front() *front { return &front{&o.env, &o.snap} }
 // Front returns the handler of the public listener.
 func (o *Orchestrator) Front() http.Handler { return o.front().routes(o.admin.FrontReady) }
 
-// Pick tells g where r goes and follows its answer. w gets the answer instead if the router refuses the
-// request or answers it itself. Pick panics with [http.ErrAbortHandler] if the client has left. Safe for
-// concurrent use.
-func (o *Orchestrator) Pick(w http.ResponseWriter, r *http.Request, g Gateway) {
-	o.front().pick(w, r, g, o.admin.FrontReady)
+// Picker returns a function that tells g where r goes, and follows the answer of r. If the router refuses r or
+// answers r itself, w gets that answer instead. The function panics with [http.ErrAbortHandler] if the client
+// has left. It is safe for concurrent use.
+func (o *Orchestrator) Picker() func(w http.ResponseWriter, r *http.Request, g Gateway) {
+	t, others := o.front(), o.Front()
+	return func(w http.ResponseWriter, r *http.Request, g Gateway) { t.pick(w, r, g, others) }
 }
 
 // Admin returns the handler of the admin listener. [Orchestrator.Serve] checks which requests may use it.

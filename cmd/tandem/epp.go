@@ -60,8 +60,9 @@ func warnOfNames(c *config.Config, log *slog.Logger) {
 
 // newPicker serves gateways over o.
 func newPicker(o *orchestrator.Orchestrator, sidecarPort int) picker.Server {
+	pick := o.Picker()
 	return picker.New(picker.Options{
-		Pick:  func(w http.ResponseWriter, r *http.Request, x *picker.Exchange) { o.Pick(w, r, x) },
+		Pick:  func(w http.ResponseWriter, r *http.Request, x *picker.Exchange) { pick(w, r, x) },
 		Ready: o.Ready, Panicked: o.Panicked, SidecarPort: sidecarPort,
 		MaxRequest: int(o.Config().Limits.BodyBytes),
 	})
