@@ -19,11 +19,13 @@ func (r *Replica) Release() Release {
 // Agrees reports whether token ids of one release may be used with the other: no part that both know is
 // different.
 func (r Release) Agrees(other Release) bool {
-	return agree(r.Root, other.Root) && agree(r.Version, other.Version) && agree(r.Revision, other.Revision) &&
-		agree(r.Sample, other.Sample)
+	return Agree(r.Root, other.Root) && Agree(r.Version, other.Version) && Agree(r.Revision, other.Revision) &&
+		Agree(r.Sample, other.Sample)
 }
 
-func agree[T comparable](a, b T) bool {
+// Agree reports whether two facts are not known to differ: the facts are equal, or one fact is zero, which is
+// unknown.
+func Agree[T comparable](a, b T) bool {
 	var unknown T
 	return a == unknown || b == unknown || a == b
 }

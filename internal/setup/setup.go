@@ -142,21 +142,21 @@ func Apart(p, d *replica.Replica) (do []string) {
 		{a.Version, b.Version, SameVersion},
 		{a.CacheDType, b.CacheDType, SameCacheType},
 	} {
-		if x.p != x.d && x.p != "" && x.d != "" {
+		if !replica.Agree(x.p, x.d) {
 			do = append(do, x.do)
 		}
 	}
-	if a.Connector != b.Connector && a.Connector != "" && b.Connector != "" {
+	if !replica.Agree(a.Connector, b.Connector) {
 		for _, r := range [...]*replica.Replica{p, d} {
 			if r.Facts.Connector != "nixl" {
 				do = append(do, fmt.Sprintf("start %s with %s", r.ID, Connector(r.Role)))
 			}
 		}
 	}
-	if a.Tokens[0] != b.Tokens[0] && a.Tokens[0] > 0 && b.Tokens[0] > 0 {
+	if !replica.Agree(a.Tokens[0], b.Tokens[0]) {
 		do = append(do, SameTokenizer)
 	}
-	if a.BlockSize != b.BlockSize && a.BlockSize > 0 && b.BlockSize > 0 {
+	if !replica.Agree(a.BlockSize, b.BlockSize) {
 		do = append(do, SameBlockSize)
 	}
 	if len(a.Models) > 0 && len(b.Models) > 0 && !slices.ContainsFunc(a.Models, d.Serves) {

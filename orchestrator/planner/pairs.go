@@ -203,14 +203,14 @@ func incompatible(p, d *replica.Replica) string {
 		{"KV cache types", a.CacheDType, b.CacheDType},
 		{"connectors", a.Connector, b.Connector},
 	} {
-		if x.p != x.d && x.p != "" && x.d != "" {
+		if !replica.Agree(x.p, x.d) {
 			return fmt.Sprintf("different %s: %s at %s and %s at %s", x.what, x.p, p.ID, x.d, d.ID)
 		}
 	}
-	if a.Tokens[0] != b.Tokens[0] && a.Tokens[0] > 0 && b.Tokens[0] > 0 {
+	if !replica.Agree(a.Tokens[0], b.Tokens[0]) {
 		return fmt.Sprintf("different tokenizers: %s and %s make other token ids of a sample text", p.ID, d.ID)
 	}
-	if a.BlockSize != b.BlockSize && a.BlockSize > 0 && b.BlockSize > 0 {
+	if !replica.Agree(a.BlockSize, b.BlockSize) {
 		return fmt.Sprintf("different block sizes: %d at %s and %d at %s", a.BlockSize, p.ID, b.BlockSize, d.ID)
 	}
 	return ""
