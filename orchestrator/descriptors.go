@@ -7,6 +7,9 @@ const (
 	mostConns  = 1 << 24
 )
 
+// mostClients is clientConns of this process.
+func mostClients() int { return clientConns(openFiles()) }
+
 // clientConns is how many clients may be connected at a time, so that engines always get the descriptors they
 // need; 0 for no limit.
 func clientConns(files uint64) int {

@@ -140,7 +140,7 @@ func (o *Orchestrator) shutdown(front FrontServer, cut context.CancelCauseFunc) 
 // frontServer serves the front. It leaves file descriptors for engines.
 func (o *Orchestrator) frontServer(requests context.Context, cfg *config.Config) *http1.Server {
 	return &http1.Server{
-		Rest: o.server(requests, o.Front(), cfg), Usual: usualPaths(), MaxConns: clientConns(openFiles()),
+		Rest: o.server(requests, o.Front(), cfg), Usual: usualPaths(), MaxConns: mostClients(),
 		Refused: o.places.full,
 	}
 }

@@ -111,8 +111,7 @@ func New(cfg *config.Config, opt Options) (*Orchestrator, error) {
 		log: opt.Log, panics: panics.Guard{Log: opt.Log}, reg: opt.Registry, m: newMetrics(opt.Registry),
 	}
 	o.queue, o.clock = newAdmission(0), liveness.NewClock(time.Now())
-	clients := clientConns(openFiles())
-	o.places = newPlaces(clients, o.refusedClients)
+	o.places = newPlaces(mostClients(), o.refusedClients)
 	o.ring = observe.NewRing(cfg.Decisions.Ring)
 	lost := o.m.Decisions.Unwritten
 	o.file = observe.NewDecisionFile(o.ring, o.diskOf("decisions.file"), lost, opt.openDecisions)
@@ -121,7 +120,7 @@ func New(cfg *config.Config, opt Options) (*Orchestrator, error) {
 	o.decode = decode.New(decode.Options{IndexBytes: int64(cfg.Pools.Decode.IndexBytes)})
 	o.planner = planner.New(o.prefill, o.decode, policy.Of(cfg), rand.New(rand.NewPCG(opt.Seed, 0x7a6e)))
 	o.fleet = fleet.New(fleet.Options{
-		Panics: o.panics, Dial: opt.Dial, Kept: engine.NewKept(clients), NoEvents: opt.NoEvents,
+		Panics: o.panics, Dial: opt.Dial, Kept: engine.NewKept(mostClients()), NoEvents: opt.NoEvents,
 		Prefill: o.prefill, Decode: o.decode, Outliers: o.planner.Outliers(), Counted: o.planner.Counted,
 		Clock: o.clock, Registry: opt.Registry,
 		MembersChanged: o.membersChanged, RoomChanged: o.queue.wake, ForgetTokens: o.forgetTokens,

@@ -39,7 +39,7 @@ func newMetrics(reg prometheus.Registerer) *observe.Metrics {
 
 // addRooms makes the rooms that look at the pools and the fleet.
 func (o *Orchestrator) addRooms() {
-	o.giveBacks.places = make(chan struct{}, giveBacksOf(clientConns(openFiles())))
+	o.giveBacks.places = make(chan struct{}, giveBacksOf(mostClients()))
 	o.trials = o.newTrials()
 	o.see, o.captures = o.newState(), &observe.Captures{}
 	o.admin = o.newAdmin()

@@ -3,6 +3,7 @@ package picker
 import (
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -143,7 +144,7 @@ func routed(to *Destination, address string, bare bool) *extprocv3.ProcessingRes
 	case to.Key != "":
 		m.SetHeaders = append(m.SetHeaders, set("authorization", "Bearer "+to.Key))
 	case to.HideKey:
-		m.RemoveHeaders = append(append([]string(nil), m.GetRemoveHeaders()...), "authorization", "x-api-key")
+		m.RemoveHeaders = slices.Concat(routingHeaders, []string{"authorization", "x-api-key"})
 	}
 	return &extprocv3.ProcessingResponse{
 		Response: &extprocv3.ProcessingResponse_RequestHeaders{RequestHeaders: &extprocv3.HeadersResponse{

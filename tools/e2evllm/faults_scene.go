@@ -154,7 +154,7 @@ func (f *faulting) attemptsOf(ctx context.Context, id string) string {
 	}
 	var said strings.Builder
 	for _, a := range record.Failed {
-		said.WriteString(fmt.Sprintf(" (%s %s: %s)", a.Phase, a.At, a.Kind))
+		fmt.Fprintf(&said, " (%s %s: %s)", a.Phase, a.At, a.Kind)
 	}
 	return said.String() + " " + record.NotRetried
 }
