@@ -42,24 +42,25 @@ type apiCondition struct {
 	Status string `json:"status"`
 }
 
-type apiPodList struct {
+// apiList is a list of pods or nodes in the form of the API.
+type apiList[T any] struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata"`
 
-	Items []apiPod `json:"items"`
+	Items []T `json:"items"`
+}
+
+// DeepCopyObject implements [runtime.Object].
+func (l *apiList[T]) DeepCopyObject() runtime.Object {
+	c := *l
+	c.Items = slices.Clone(l.Items)
+	return &c
 }
 
 // apiNode is a node in the form of the API, with its labels.
 type apiNode struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
-}
-
-type apiNodeList struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata"`
-
-	Items []apiNode `json:"items"`
 }
 
 // DeepCopyObject implements [runtime.Object].
@@ -69,24 +70,10 @@ func (n *apiNode) DeepCopyObject() runtime.Object {
 	return &c
 }
 
-// DeepCopyObject implements [runtime.Object].
-func (l *apiNodeList) DeepCopyObject() runtime.Object {
-	c := *l
-	c.Items = slices.Clone(l.Items)
-	return &c
-}
-
 // DeepCopyObject implements [runtime.Object]. Nothing writes into the lists of a pod, so copies share them.
 func (p *apiPod) DeepCopyObject() runtime.Object {
 	c := *p
 	p.ObjectMeta.DeepCopyInto(&c.ObjectMeta)
-	return &c
-}
-
-// DeepCopyObject implements [runtime.Object].
-func (l *apiPodList) DeepCopyObject() runtime.Object {
-	c := *l
-	c.Items = slices.Clone(l.Items)
 	return &c
 }
 

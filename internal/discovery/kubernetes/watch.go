@@ -65,9 +65,9 @@ func clientFor(k *config.Kubernetes, namespace string) (rest.Interface, error) {
 func podClient(c *rest.Config) (rest.Interface, error) {
 	scheme, v1 := runtime.NewScheme(), schema.GroupVersion{Version: "v1"}
 	scheme.AddKnownTypeWithName(v1.WithKind("Pod"), &apiPod{})
-	scheme.AddKnownTypeWithName(v1.WithKind("PodList"), &apiPodList{})
+	scheme.AddKnownTypeWithName(v1.WithKind("PodList"), &apiList[apiPod]{})
 	scheme.AddKnownTypeWithName(v1.WithKind("Node"), &apiNode{})
-	scheme.AddKnownTypeWithName(v1.WithKind("NodeList"), &apiNodeList{})
+	scheme.AddKnownTypeWithName(v1.WithKind("NodeList"), &apiList[apiNode]{})
 	metav1.AddToGroupVersion(scheme, v1)
 	c.APIPath, c.GroupVersion = "/api", &v1
 	c.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
@@ -95,7 +95,7 @@ func (w *watcher) run(ctx context.Context, client rest.Interface) {
 	store := &store{watcher: w, pods: map[string]*pod{}, places: map[string]config.Place{}}
 	if w.spec.place != (config.NodeLabels{}) {
 		nodes := &objects{
-			client: client, resource: "nodes", list: func() runtime.Object { return &apiNodeList{} },
+			client: client, resource: "nodes", list: func() runtime.Object { return &apiList[apiNode]{} },
 			heard: store.hearNodes,
 		}
 		follow := func() { nodes.follow(ctx, &apiNode{}, &nodeStore{store}, slowestPause) }
@@ -103,7 +103,7 @@ func (w *watcher) run(ctx context.Context, client rest.Interface) {
 	}
 	pods := &objects{
 		client: client, resource: "pods", namespace: w.spec.namespace, labels: w.spec.all.String(),
-		list: func() runtime.Object { return &apiPodList{} }, heard: func(err error) { w.heard(w.outage(err)) },
+		list: func() runtime.Object { return &apiList[apiPod]{} }, heard: func(err error) { w.heard(w.outage(err)) },
 	}
 	pods.follow(ctx, &apiPod{}, store, mostPause)
 }
