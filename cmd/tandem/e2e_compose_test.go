@@ -49,17 +49,7 @@ func TestComposeFile(t *testing.T) {
 		start(t, name, s.Command...)
 	}
 	client := &http.Client{Timeout: 10 * time.Second}
-	eventually(t, patience(20*time.Second), func() error {
-		resp, err := client.Get("http://" + address["tandem"] + ":9091/readyz")
-		if err != nil {
-			return err
-		}
-		defer resp.Body.Close()
-		if resp.StatusCode != http.StatusOK {
-			return fmt.Errorf("/readyz says %d", resp.StatusCode)
-		}
-		return nil
-	})
+	untilOK(t, client, "http://"+address["tandem"]+":9091/readyz", patience(20*time.Second))
 	body := `{"model":"demo","max_tokens":8,"messages":[{"role":"user","content":"Hello"}]}`
 	resp, err := client.Post("http://"+address["tandem"]+":8000/v1/chat/completions", "application/json",
 		strings.NewReader(body))

@@ -23,7 +23,7 @@ func TestGatewayLatency(t *testing.T) {
 	f := newGateway(t, setting{engines: []string{"--zero-latency", "--max-model-len", "60000"}})
 	proxy := start(t, "proxy", "serve", "--config", f.file())
 	line := strings.Fields(strings.ReplaceAll(proxy.line("tandem serves on "), ",", ""))
-	f.answers("http://" + line[len(line)-1] + "/readyz")
+	untilOK(t, f.asker, "http://"+line[len(line)-1]+"/readyz", 10*time.Second)
 	ways := []*way{
 		{name: "one engine, asked directly", front: f.fleet.decode[0].url},
 		{name: "Tandem, two engines", front: "http://" + line[3]},

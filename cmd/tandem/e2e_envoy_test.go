@@ -61,27 +61,11 @@ func newGateway(t *testing.T, set setting) *gatewayFleet {
 	f.admin = "http://" + words[len(words)-1]
 	f.startEnvoy(words[3])
 	f.ready(f.fleet.prefill, f.fleet.decode)
-	f.answers(f.front + "/v1/models")
+	untilOK(t, f.asker, f.front+"/v1/models", 10*time.Second)
 	f.settle()
 	t.Cleanup(f.client.CloseIdleConnections)
 	t.Cleanup(f.asker.CloseIdleConnections)
 	return f
-}
-
-// answers waits until a page has status 200.
-func (f *gatewayFleet) answers(page string) {
-	f.t.Helper()
-	eventually(f.t, 10*time.Second, func() error {
-		resp, err := f.asker.Get(page)
-		if err != nil {
-			return err
-		}
-		defer resp.Body.Close()
-		if resp.StatusCode != http.StatusOK {
-			return fmt.Errorf("status %d", resp.StatusCode)
-		}
-		return nil
-	})
 }
 
 // startEnvoy runs Envoy with the example configuration, before the picker at an address.

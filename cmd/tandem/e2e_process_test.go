@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -203,4 +204,20 @@ func eventually(t *testing.T, within time.Duration, try func() error) time.Durat
 		}
 		<-tick.C
 	}
+}
+
+// untilOK polls a page until the status is 200.
+func untilOK(t *testing.T, client *http.Client, page string, within time.Duration) {
+	t.Helper()
+	eventually(t, within, func() error {
+		resp, err := client.Get(page)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			return fmt.Errorf("%s: status %d", page, resp.StatusCode)
+		}
+		return nil
+	})
 }
