@@ -19,13 +19,11 @@ var (
 )
 
 // scale tells autoscalers how much of each pool the traffic takes.
-func (c *collector) scale(
-	e emit, prefills []prefill.MemberStatus, decodes []decode.MemberStatus, now time.Time,
-) {
-	prompts, answers := c.of.Demand.Pools(prefills, decodes, c.state.Decode.PeerLoads(now), now)
+func (c *collector) scale(e emit, ps []prefill.MemberStatus, ds []decode.MemberStatus, now time.Time) {
+	prompts, answers := c.of.Demand.Pools(ps, ds, c.state.Decode.PeerLoads(now), now)
 	e.gauge(descDemand, prompts, "prefill")
 	e.gauge(descDemand, answers, "decode")
-	for _, m := range decodes {
+	for _, m := range ds {
 		e.known(descCapacity, float64(m.Capacity), string(m.ID))
 	}
 	if goal := c.of.Goal(); goal > 0 {
