@@ -397,7 +397,7 @@ func TestLongAnswersAreNotKept(t *testing.T) {
 	})
 }
 
-// While replicas have other files or another tokenizer of a model, or another revision, nobody knows whose
+// While replicas have other files or another tokenizer of a model, or another revision, it is unknown whose
 // answer a client would get.
 func TestMixedModelsAreNotCached(t *testing.T) {
 	for name, differs := range map[string]struct {

@@ -8,9 +8,9 @@
 // the client, and client.go writes. retry.go decides whether a failed attempt is repeated, continue.go
 // whether another engine continues a stream.
 //
-// A file uses lower layers only. A job and its parts know the router
-// as an env, the configuration as a snapshot and their request as an origin. The legs and the answer of one
-// attempt know each other: handoff.go to verify_lease.go are one ring.
+// A file uses lower layers only. A job and its parts know the router as an env, the configuration as a
+// snapshot and their request as an origin. The legs and the answer of one attempt know each other: handoff.go
+// to verify_lease.go are one ring.
 //
 // Package fleet holds the facts of the replicas, package peers the bookings of other routers. Configuration
 // comes in through apply.go. rooms.go makes the packages below: admin and observe show what happens, trials

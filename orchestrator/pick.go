@@ -12,9 +12,9 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/picker"
 )
 
-// A gateway may send requests itself and only ask where to. A pick plans and books as for a request that this
-// router sends. It holds the booking until the answer has passed, its client has left, or a time limit ends
-// it. docs/gateway.md says what a pick cannot do.
+// A gateway may send requests itself, and only ask the router for the destination. A pick plans and books as
+// for a request that this router sends. A pick holds the booking until the answer has passed, the client has
+// left, or a time limit ends the request. docs/gateway.md says what a pick cannot do.
 
 // Gateway sends a picked request to its engines, and brings the answer back. It belongs to the goroutine of
 // the request.
@@ -98,8 +98,8 @@ func endPick(q *request, j *job, f *failure) *failure {
 }
 
 // unsidecarred says why the routing sidecar of a decode engine cannot split a request that this router could
-// split, "" if it can. The sidecar sends the client's own body on both legs. On the first leg it changes
-// nothing but the number of tokens and the stream.
+// split, "" if the sidecar can split the request. The sidecar sends the client's own body on both legs. On
+// the first leg the sidecar changes only the number of tokens and the stream.
 func unsidecarred(req *openai.Request) string {
 	least, _ := req.Number("min_tokens")
 	switch {
@@ -123,7 +123,7 @@ type pick struct {
 	h      *handoff   // holds the booking and the engines
 	sentAt time.Time
 	handed bool // the prefill has ended, or should have
-	lost   bool // another engine answers: nothing is booked for it
+	lost   bool // another engine answers, which has no booking
 	answer pickedAnswer
 }
 
@@ -158,7 +158,7 @@ func (p *pick) findKeeper(ctx context.Context, q *request, body []byte) *failure
 	}
 	to := holder(ctx, q, id)
 	if to == nil {
-		return nil // the engine says that it does not know the response
+		return nil // the engine will refuse the unknown response
 	}
 	if p.keptBy = to.Member.ID; to.Member.Draining {
 		return keeperDrains()

@@ -16,7 +16,7 @@ type pickedAnswer struct {
 	status  int
 	stream  bool
 	content bool      // generated content has come
-	firstAt time.Time // when it came; zero before that
+	firstAt time.Time // of the first content; zero before
 	output  int       // tokens, or events until the engine tells the tokens
 	usage   openai.Usage
 
@@ -27,7 +27,7 @@ type pickedAnswer struct {
 }
 
 // take reads a part and returns what the client gets for the part. limit bounds an answer that is no stream,
-// in bytes. The result is valid until the next call. Answers of unknown APIs, and errors, pass as they come.
+// in bytes. The result is valid until the next call. Answers of unknown APIs, and errors, pass unread.
 func (a *pickedAnswer) take(kind openai.Kind, part *picker.Part, limit int) ([]byte, error) {
 	if part.Status != 0 {
 		a.status, a.usage.Cached = part.Status, -1
@@ -78,7 +78,7 @@ func (a *pickedAnswer) events(kind openai.Kind, part *picker.Part) (out []byte, 
 	return out, a.cut.Err()
 }
 
-// note takes down what the engine says that the request took.
+// note takes down the engine's usage of the request.
 func (a *pickedAnswer) note(said *openai.Said) {
 	u, ok := said.Usage()
 	if !ok {

@@ -104,7 +104,8 @@ func (p *pick) refused() *failure {
 	return f.withDelivered()
 }
 
-// next waits for the next part of the answer. Meanwhile the prefill may end. Nobody says so: the plan does.
+// next waits for the next part of the answer. Meanwhile the prefill may end. No message tells the end of the
+// prefill: the plan's prediction stands in.
 func (p *pick) next(ctx context.Context) (picker.Part, error) {
 	if !p.handed && !p.lost {
 		early, cancel := context.WithDeadline(ctx, p.sentAt.Add(p.h.b.Prefilled()))
@@ -118,8 +119,9 @@ func (p *pick) next(ctx context.Context) (picker.Part, error) {
 	return p.g.Next(ctx)
 }
 
-// handOver notes that the decode engine has the request now, as far as the plan knows. If nobody will see the
-// first token, the prefill lease ends now, and teaches nothing.
+// handOver notes that the decode engine has the request now, by the plan's prediction. The router does not
+// see the first token of an answer that is not streamed: then the prefill lease ends now, and teaches
+// nothing.
 func (p *pick) handOver(now time.Time) {
 	p.handed = true
 	p.h.b.DecodeLease.MarkSent(now)
@@ -129,7 +131,7 @@ func (p *pick) handOver(now time.Time) {
 }
 
 // begun notes the first content, or the whole answer if it is not streamed. The time to the first token
-// teaches the time of the prefill: it is that much longer than the handover should have taken.
+// teaches the time of the prefill: the time to the first token without the predicted handoff.
 func (p *pick) begun(now time.Time) {
 	j, b := p.j, p.h.b
 	p.answer.firstAt = now

@@ -19,7 +19,7 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/picker"
 )
 
-// gateway plays a gateway: it sends a request nowhere and tells the router the parts of an answer.
+// gateway plays a gateway: gateway sends no request, and gives the router the parts of a prepared answer.
 type gateway struct {
 	allows func(role replica.Role, address string) bool // nil: all
 	refuse error                                        // of Send
@@ -242,7 +242,7 @@ func TestNoEndOfAPickLeaksALease(t *testing.T) {
 	}
 }
 
-// An engine that nobody booked answers: the booking is given up at once, and the answer teaches nothing.
+// An engine without a booking answers: the booking is given up at once, and the answer teaches nothing.
 func TestAPickGivesUpWhatAnotherEngineAnswers(t *testing.T) {
 	in(t, setup{}, func(w *world) {
 		head, held := okStream, -1

@@ -40,7 +40,7 @@ func replaceFile(name string, data []byte) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(name), ".tandem-state-*") // for nobody else to read
+	f, err := os.CreateTemp(filepath.Dir(name), ".tandem-state-*") // readable for this user only
 	if err != nil {
 		return err
 	}

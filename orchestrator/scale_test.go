@@ -72,8 +72,8 @@ func TestScaleSignals(t *testing.T) {
 	}
 }
 
-// Requests that are refused as too late count with their predicted TTFT: without them the prediction would
-// seem to keep the goal.
+// Refused late requests count with their predicted TTFT. Otherwise the prediction would seem to keep the
+// goal.
 func TestLatePredictionsCount(t *testing.T) {
 	const goal = 100 * time.Millisecond
 	in(t, setup{config: func(c *config.Config) { c.Limits.FirstToken = goal }}, func(w *world) {

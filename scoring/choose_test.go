@@ -310,7 +310,8 @@ func TestNoBoundIsAboveAPrice(t *testing.T) {
 	})
 }
 
-// Senders whose links are needed by many requests are out of reach, though they cost nothing themselves.
+// A sender is out of reach if many requests need its link, though the sender itself costs no more than
+// others.
 func TestASendersLinkCountsInItsBound(t *testing.T) {
 	const n = 50
 	table := &Table{}

@@ -142,7 +142,7 @@ func (c *apiCluster) post(path, body string) string {
 	return said
 }
 
-// manifest is what a manifest says of itself.
+// manifest has the kind, the name and the namespace of an object.
 type manifest struct {
 	APIVersion string `yaml:"apiVersion"`
 	Kind       string
@@ -228,7 +228,7 @@ func (c *apiCluster) create(name, role, revision, port string) {
 		name, labels, "node-of-"+name, port))
 }
 
-// status writes the address of a pod and whether it is ready, in the kubelet's place.
+// status writes the address and the readiness of a pod, in the kubelet's place.
 func (c *apiCluster) status(name, ip, ready string) {
 	c.t.Helper()
 	c.must(http.MethodPatch, podPath+name+"/status", "application/strategic-merge-patch+json", fmt.Sprintf(
@@ -236,7 +236,7 @@ func (c *apiCluster) status(name, ip, ready string) {
 			"conditions": [{"type": "Ready", "status": %q}]}}`, ip, ready))
 }
 
-// remove begins the deletion of a pod: without a kubelet it does not end.
+// remove begins the deletion of a pod. Without a kubelet the deletion does not end.
 func (c *apiCluster) remove(name string) {
 	c.t.Helper()
 	c.must(http.MethodDelete, podPath+name, "", "")

@@ -24,7 +24,7 @@ import (
 )
 
 // gatewayFleet is a fleet behind a real Envoy, with tandem epp as its endpoint picker. Clients ask Envoy.
-// Each decode engine has an address of its own and a routing sidecar beside it.
+// Each decode engine has its own address, and a routing sidecar at this address.
 type gatewayFleet struct {
 	*fleet
 	envoy    *process
@@ -172,7 +172,7 @@ func (f *gatewayFleet) post(q question, header ...string) (status int, head http
 	return resp.StatusCode, resp.Header, string(text)
 }
 
-// address is that of the sidecar of a decode engine, as destinations name it.
+// address is the address of a decode engine's sidecar, as destinations name the sidecar.
 func (f *gatewayFleet) address(decode int) string {
 	return fmt.Sprintf("127.0.0.%d:%d", decode+2, f.port)
 }
@@ -388,7 +388,7 @@ func TestGatewayStandsStill(t *testing.T) {
 	<-r.done
 }
 
-// Clients that leave at any time leave nothing booked, and disturb nobody.
+// Clients that leave at any time leave no booking behind, and disturb no other client.
 func TestGatewayClientsLeaveAtRandom(t *testing.T) {
 	f := newGateway(t, setting{engines: []string{"--speed", "8b"}, lease: 2 * time.Second})
 	var wg sync.WaitGroup

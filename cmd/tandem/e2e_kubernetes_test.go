@@ -57,7 +57,7 @@ func TestPodsOfKubernetes(t *testing.T) {
 	l := f.traffic(2, 8)
 
 	f.set.extra = c.discovery()
-	f.write(f.yaml(nil, nil)) // what served goes on while the API server forbids it
+	f.write(f.yaml(nil, nil)) // the former replicas serve while the API server forbids to read pods
 	f.found("waiting")
 	f.saysOfDiscovery("allow get, list and watch of pods in namespace llm")
 	f.ready(f.prefill[:2], f.decode[:2])

@@ -14,8 +14,8 @@ import (
 )
 
 // A real API server takes all manifests and the chart with each file of values, as kubectl apply
-// --server-side sends them, without a warning. LeaderWorkerSet, ServiceMonitor and ScaledObject are left out:
-// no Go module that can be had has their definitions.
+// --server-side sends manifests, without a warning. LeaderWorkerSet, ServiceMonitor and ScaledObject are left
+// out: the test does not install the definitions of these kinds.
 func TestManifestsOfKubernetes(t *testing.T) {
 	c := newCluster(t)
 	c.define("sigs.k8s.io/gateway-api@v1.6.3", "gateway.networking.k8s.io/v1", "gateways", "httproutes")
@@ -52,7 +52,8 @@ func TestManifestsOfKubernetes(t *testing.T) {
 	}
 }
 
-// define gives the cluster the resource definitions of a Go module, and waits until it serves the resources.
+// define gives the cluster the resource definitions of a Go module, and waits until the cluster serves the
+// resources.
 func (c *apiCluster) define(module, group string, resources ...string) {
 	c.t.Helper()
 	out, err := exec.Command("go", "mod", "download", "-json", module).Output()

@@ -120,7 +120,7 @@ func TestTheRouterStartsWithoutTheAPIServer(t *testing.T) {
 	f.router.exit(10 * time.Second)
 
 	s.Refuse(http.StatusServiceUnavailable)
-	s.Remove("d1") // nobody hears that another pod has its address
+	s.Remove("d1") // the router does not hear that another pod has the address
 	d1 := f.decode[1]
 	d1.kill()
 	d1.args = append(d1.args, "--model", "other")
@@ -182,7 +182,7 @@ func TestEveryFieldOfDiscoveryIsReloadedUnderLoad(t *testing.T) {
 		{"decode: {selector: role=decode, port: no-such-port}", "fresh"},
 		{"decode: {selector: role=decode, ranks: 2}", "fresh"}, // of which the second is not there
 		{`decode: {selector: role=decode, events: {endpoint: "tcp://*:1"}}`, "fresh"},
-		{"preset: leaderworkerset", "fresh"}, // nobody is a leader
+		{"preset: leaderworkerset", "fresh"}, // no pod is a leader
 		{"revision: no-such-label", "fresh"},
 		{"place: {zone: zone}", "fresh"}, // which is forbidden
 		{"https: true", "fresh"},         // no engine speaks TLS

@@ -115,7 +115,7 @@ func (r *rollouts) judge(o *outcome, was, is revision) {
 			o.newest++
 		case a.got.err != nil, a.got.failed != nil, a.got.status != http.StatusOK, !a.got.done:
 			o.failed++
-			if r.preStop > 0 { // without it, nobody can go on with a stream of the last pod of a revision
+			if r.preStop > 0 { // without the hook, no engine can continue a stream of a revision's last pod
 				r.t.Errorf("%s: after %v a request failed: %s", o.name, after, why)
 			}
 		default:
@@ -174,7 +174,7 @@ func quantile(sorted []time.Duration, q float64) time.Duration {
 	return sorted[int(q*float64(len(sorted)-1))]
 }
 
-// during are the requests that began in the rollout, before those that began before.
+// during are the requests that began in the rollout, before are the requests that began earlier.
 func (o *outcome) during() (before, during []*asked) {
 	for _, a := range o.all {
 		switch {

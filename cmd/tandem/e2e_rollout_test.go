@@ -68,7 +68,7 @@ func newRollouts(t *testing.T, n int, of revision) *rollouts {
 	return r
 }
 
-// flags are those of every engine of a revision. The tokenizer goes by the length of its name.
+// flags are the flags of every engine of a revision. The length of the model's name decides the tokenizer.
 func (v revision) flags() []string { return []string{"--tokenizer", strings.Repeat("x", v.number)} }
 
 // create makes a pod and runs its engine, which becomes ready later. "" gives it a new name.

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// The update of a router as a Deployment does it: the new router is ready, then the old one gets SIGTERM, and
-// the load balancer needs some time to notice. No request fails, whether its client opens a connection for
+// A Deployment updates the router: the new router is ready, then the old router gets SIGTERM, and the load
+// balancer needs some time to notice. No request fails, whether its client opens a connection for
 // each or keeps connections, and the streams of the old router are whole.
 func TestTheRouterIsUpdatedUnderLoad(t *testing.T) {
 	t.Parallel()

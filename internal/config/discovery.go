@@ -146,7 +146,7 @@ func (m *Members) question() string {
 	return fmt.Sprintf("discovery.%s: %s", m.Source, m.Name)
 }
 
-// with returns p with those of more that p does not have.
+// with returns ps and each problem of more that ps does not have.
 func (ps Problems) with(more Problems) Problems {
 	for _, one := range more {
 		if !slices.Contains(ps, one) {
@@ -156,7 +156,7 @@ func (ps Problems) with(more Problems) Problems {
 	return ps
 }
 
-// join adds a router, unless it is there already. It says why the router cannot be asked.
+// join adds a router, unless the router is there already. The result says why the router cannot be asked.
 func (r *Routers) join(field, url string) Problems {
 	var ck checker
 	if ck.router(field, url); len(ck.problems) > 0 {

@@ -54,14 +54,14 @@ type State uint8
 
 // Waiting is the zero State.
 const (
-	Waiting    State = iota // nobody has answered yet
+	Waiting    State = iota // no server has answered yet
 	Fresh                   // the newest question was answered
 	Held                    // the newest question failed, and the last answer is kept
-	Remembered              // nobody has answered yet, and an earlier process knew these members
+	Remembered              // no server has answered yet, and an earlier process knew these members
 )
 
 // String returns the word for people and metrics.
 func (s State) String() string { return [...]string{"waiting", "fresh", "held", "remembered"}[s] }
 
-// asked reports whether somebody has answered, or has failed to.
+// asked reports whether a server has answered, or a question has failed.
 func (f *Found) asked() bool { return f.State == Fresh || f.State == Held || f.Err != "" }

@@ -15,8 +15,8 @@ type Kept struct {
 	Answers   []config.Members `json:"answers"`
 }
 
-// keptFor is the longest time that kept members may be without a router. While a router runs it checks the
-// engines itself. An update takes the router away for seconds, and a restart of its node for minutes. After
+// keptFor is the longest time that kept members may be without a router. A running router checks the engines
+// itself. An update takes the router away for seconds, and a restart of its node for minutes. After
 // an hour, other pods may have the addresses.
 const keptFor = time.Hour
 
@@ -54,7 +54,7 @@ func (s *Set) Remember(k *Kept, now time.Time) {
 	s.wake()
 }
 
-// fill gives kept members to a question of file that nobody has answered.
+// fill gives kept members to a question of file that has no answer yet.
 func (k *Kept) fill(file *config.Config, f *Found) {
 	if k == nil || f.State != Waiting || !reflect.DeepEqual(k.Discovery, file.Discovery) {
 		return

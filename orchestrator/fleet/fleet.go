@@ -53,7 +53,7 @@ type DecodePool interface {
 // Options is what a fleet is made of besides its configuration. Every field is needed, except Dial, LookUp,
 // Kept and NoEvents.
 type Options struct {
-	Panics panics.Guard                                                      // and its log
+	Panics panics.Guard                                                      // its Log is the fleet's log, too
 	Dial   func(ctx context.Context, network, addr string) (net.Conn, error) // nil dials TCP
 	// LookUp finds the addresses of engines; nil asks the machine's resolver, unless there is a Dial.
 	LookUp engine.LookUp

@@ -9,16 +9,16 @@ import (
 	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
-// A decode engine that may have read another request's blocks has the wrong blocks in its prefix cache, under
-// the hashes of the prompt. Every later request with this prompt at its start
-// would get a wrong answer (seen on vLLM 0.32). The API to empty the cache exists in vLLM's development mode
-// only. But vLLM hashes a request's cache_salt into its first block. So every later request to such an
-// engine is salted with a number, the epoch. The engine then finds no block that it cached before. Only a
-// restart of the engine ends the salting.
+// A decode engine that may have read another request's blocks has the wrong blocks in its prefix cache,
+// under the hashes of the prompt. Every later request that begins with this prompt would get a wrong answer
+// (seen on vLLM 0.32). The API to empty the cache exists in vLLM's development mode only. But vLLM hashes a
+// request's cache_salt into its first block. So every later request to such an engine is salted with a
+// number, the epoch. The engine then finds no block that it cached before. Only a restart of the engine ends
+// the salting.
 
 // SaltedForPair returns the body for both engines of a pair, for a request that another program sends;
 // prefill is nil if the decode engine works alone. The two engines of a split request must get the same
-// salt. So one number holds both epochs: it is new to an engine whenever the engine's own epoch is.
+// salt. So one number holds both epochs: the number is new to an engine whenever the engine's epoch is new.
 func SaltedForPair(body []byte, prefill, decode *Endpoint) []byte {
 	epoch := uint64(decode.CacheEpoch())
 	if prefill != nil {

@@ -146,8 +146,8 @@ var (
 		"Members in the newest good answer to a question of discovery.", perQuestion, nil)
 	descFailing = prometheus.NewDesc("tandem_discovery_failing", "Whether the newest answer to a question of "+
 		"discovery was not good, so that the members found last stay: 1 or 0.", perQuestion, nil)
-	descRemembered = prometheus.NewDesc("tandem_discovery_remembered", "Whether nobody has answered a question "+
-		"of discovery yet, so that the members that an earlier process found serve: 1 or 0.", perQuestion, nil)
+	descRemembered = prometheus.NewDesc("tandem_discovery_remembered", "Whether a question of discovery has no "+
+		"answer yet, so that the members that an earlier process found serve: 1 or 0.", perQuestion, nil)
 	descQueue   = prometheus.NewDesc("tandem_queue_waiting", "Requests that wait for decode room.", nil, nil)
 	descBacklog = prometheus.NewDesc("tandem_queue_backlog_seconds", "Time until all that wait for decode room "+
 		"should have found it. Beyond 4 s the newest of them are first.", nil, nil)

@@ -25,11 +25,11 @@ type Exchange struct {
 	readBy time.Time // deadline of the next read of the body, zero for none
 	left   []byte    // of the newest message with a body
 	ended  bool      // the body has been read
-	tails  bool      // trailers followed it
+	tails  bool      // trailers followed the body
 	bare   bool      // the request has no body
 
 	subset     []string // addresses that the gateway allows
-	restricted bool     // it allows nothing else
+	restricted bool     // only the addresses in subset are allowed
 
 	to        string // the destination that was sent, "" before
 	answering bool   // the head of the answer has passed
@@ -192,7 +192,7 @@ func (x *Exchange) Next(ctx context.Context) (Part, error) {
 	return Part{}, errOrder
 }
 
-// Give answers the newest message of the answer with what the client gets for it.
+// Give answers the newest message of the answer with the body that the client gets instead.
 func (x *Exchange) Give(body []byte) error {
 	var err error
 	switch x.newest {

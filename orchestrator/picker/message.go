@@ -23,8 +23,8 @@ const (
 	prefillerHeader = "x-prefiller-host-port"
 )
 
-// routingHeaders would let a client choose engines, or claim what an engine did. No engine gets them from a
-// client.
+// routingHeaders would let a client choose engines, or forge the result of an engine. No engine gets these
+// headers from a client.
 var routingHeaders = []string{
 	destinationKey, subsetKey, servedKey, prefillerHeader, "x-encoder-hosts-ports", "x-data-parallel-host-port",
 	"x-data-parallel-rank", "x-kv-cache-source-host-port",
@@ -89,8 +89,8 @@ func valueOf(h *extprocv3.HeaderValue) string {
 	return h.GetValue()
 }
 
-// subsetOf returns the addresses that the gateway allows. given is false if it allows all. Gateways write a
-// list, or one text with commas.
+// subsetOf returns the addresses that the gateway allows. given is false if the gateway allows all. Gateways
+// write a list, or one text with commas.
 func subsetOf(m *extprocv3.ProcessingRequest) (addresses []string, given bool) {
 	hint := m.GetMetadataContext().GetFilterMetadata()[subsetHint].GetFields()[subsetKey]
 	if hint == nil {

@@ -1,5 +1,5 @@
-// Package picker tells a gateway where to send each request: it is an endpoint picker of the Gateway API
-// Inference Extension (protocol 1.0), over Envoy's external processing.
+// Package picker tells a gateway where to send each request. The package is an endpoint picker of the
+// Gateway API Inference Extension (protocol 1.0), over Envoy's external processing.
 //
 // The gateway opens a stream for each HTTP request. It sends the head and the body, and waits. The picker
 // answers with the destination, or with a refusal for the client. Then the gateway sends the answer of the
@@ -31,15 +31,15 @@ import (
 
 // Options is what the server is made of.
 type Options struct {
-	// Pick plans r. It calls Send of x and follows the answer, or writes an answer to w. It returns when both
-	// are over; it may panic with [http.ErrAbortHandler] if the client has left. It is called from the goroutine
-	// of each stream.
+	// Pick plans r. Pick calls Send of x and follows the answer, or writes an answer to w. Pick returns at the
+	// end of the answer, or panics with [http.ErrAbortHandler] if the client has left. The goroutine of each
+	// stream calls Pick.
 	Pick func(w http.ResponseWriter, r *http.Request, x *Exchange)
 
 	// Ready reports whether requests can be served, for health checks.
 	Ready func() bool
 
-	// Panicked is told of a panic in a stream, which gets INTERNAL; nil for nobody.
+	// Panicked gets each panic of a stream, or is nil. The stream ends with INTERNAL.
 	Panicked func(value any, stack []byte)
 
 	// SidecarPort is the port that stands in for that of a decode engine in destinations and subsets: the
@@ -77,7 +77,8 @@ func New(o Options) Server {
 	return Server{s}
 }
 
-// Shutdown lets streams end until ctx ends, and then cuts them. It returns when all have ended.
+// Shutdown lets streams end until ctx ends, and then cuts the remaining streams. It returns when all streams
+// have ended.
 func (s Server) Shutdown(ctx context.Context) error {
 	ended := make(chan struct{})
 	go func() {

@@ -17,9 +17,9 @@ type health struct {
 	every    time.Duration          // between two looks of a watcher
 }
 
-// NewHealth returns a health service for these services, by their names, with functions that report whether
-// they are ready. A nil function stands for always. They are asked on each check, and once a second by each
-// watcher.
+// NewHealth returns a health service for the named services. The function of a service reports whether the
+// service is ready; nil stands for always. Each check calls the function, and each watcher calls the function
+// once a second.
 func NewHealth(services map[string]func() bool) healthv1.HealthServer {
 	return &health{services: services, every: time.Second}
 }

@@ -158,7 +158,7 @@ func accepted(t *testing.T, config string) {
 	}
 }
 
-// What the values say is where it belongs.
+// Each value reaches its field of the manifests.
 func TestValuesReachTheManifests(t *testing.T) {
 	all := render(t, "--values", "testdata/many.yaml")
 	container := []any{"spec", "template", "spec", "containers", 0}

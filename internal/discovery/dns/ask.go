@@ -52,9 +52,9 @@ func ask(ctx context.Context, servers []string, name, last string) (answer, erro
 
 // search finds the addresses of the first of some full names that has any. A name that is refused is passed
 // over: a resolver may serve some domains of a search list and fail for others. The name that was found the
-// last time is not passed over, because a name behind it may belong to somebody else. A silent server ends
-// the search: it would be asked for the other names, too. The error is errNothing only if every server that
-// was asked has said so, for every name.
+// last time is not passed over, because the next name may belong to another owner. A silent server ends the
+// search, because the same server would be asked for the other names. The error is errNothing only if every
+// server that was asked has said so, for every name.
 func (q *client) search(ctx context.Context, names []string, last string) (answer, error) {
 	var refused error
 	for _, n := range names {

@@ -125,8 +125,8 @@ func TestServersThatFail(t *testing.T) {
 	}
 }
 
-// A domain of the search list that fails is passed over, so that it does not hide the name that works. Once a
-// name was found, its failure ends the search: the name behind it may be that of somebody else.
+// A failing domain of the search list is passed over, so that a name of a working domain is found. Once a
+// name was found, a failure of this name ends the search: the next name may belong to another owner.
 func TestTheSearchPassesOverADomainThatFails(t *testing.T) {
 	t.Parallel()
 	s := dnstest.Start(t)

@@ -14,7 +14,7 @@ import (
 type found struct {
 	config.Members
 
-	left []string // what has the labels of the pool and cannot be used, and why
+	left []string // pods with the labels of the pool that cannot be used, and why
 }
 
 // members turns pods into the replicas of both pools. A pod joins when it is ready. A member that is being
@@ -107,7 +107,7 @@ func keepInUse(prefill, decode *side) {
 // asked reports whether the pool is to have pods.
 func (of *side) asked() bool { return len(of.pool.any) > 0 }
 
-// take adds p if it belongs to the pool and joins, and returns its replicas, one for each rank.
+// take adds p if p belongs to the pool and joins, and returns the replicas of p, one for each rank.
 func (of *side) take(p *pod, joins bool) (taken []*config.Replica) {
 	if !of.pool.matches(p.labels) {
 		return nil

@@ -25,7 +25,7 @@ type rank struct {
 }
 
 // ranksOf finds the engines of a pod: rank r is at the port of the pool plus r. The annotation says which
-// ranks serve now; it may name the ports of the sidecar, which stands before the engines in the same order.
+// ranks serve now. The annotation may name the ports of the sidecar, one for each engine in the same order.
 // If the annotation cannot be used, the error says why, and the ranks are those of the configuration.
 func (p *pod) ranksOf(of *poolSpec) ([]rank, error) {
 	base, err := p.portOf(of.port)

@@ -10,15 +10,15 @@ import (
 	"github.com/tandem-router/tandem/internal/config"
 )
 
-// store takes in what the reflectors learn: that of pods calls its own methods, that of nodes those of a
-// [nodeStore].
+// store takes in pods and nodes. The reflector of pods calls the methods of store, the reflector of nodes the
+// methods of a [nodeStore].
 type store struct {
 	*watcher
 
 	mu      sync.Mutex              // guards the following
 	pods    map[string]*pod         // by name
 	places  map[string]config.Place // by node: rack and zone
-	unread  string                  // why nodes cannot be read; "" where they can
+	unread  string                  // why nodes cannot be read; "" if nodes can be read
 	members map[string]bool         // uids of the pods that are members
 	last    []found                 // nil until the pods have been listed
 }
@@ -26,7 +26,7 @@ type store struct {
 // Add takes in a pod.
 func (s *store) Add(obj any) error { return s.Update(obj) }
 
-// Update takes in a changed pod. Most changes are no matter of discovery: they cost nothing more.
+// Update takes in a changed pod. Most changes do not concern discovery, and cost nothing more.
 func (s *store) Update(obj any) error {
 	p, ok := obj.(*apiPod)
 	if !ok {
@@ -96,8 +96,8 @@ func (s *store) tellLocked() {
 	}
 }
 
-// hearNodes takes in the result of a question for nodes. Whatever keeps all questions from being answered is
-// told of the pods.
+// hearNodes takes in the result of a question for nodes. Only a missing right is told here: every other
+// failure also fails the question for pods, which tells the failure.
 func (s *store) hearNodes(err error) {
 	why := ""
 	switch {

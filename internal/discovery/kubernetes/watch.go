@@ -26,8 +26,9 @@ import (
 // patience is how long the API server may take for an answer, and for the end of a watch.
 const patience = 30 * time.Second
 
-// The pauses between two questions to an API server that refuses them. They double up to mostPause, so that a
-// server that is back is noticed after mostPause at the latest. client-go adds the jitter to its cap.
+// The pauses between two questions to an API server that refuses the questions. The pauses double up to
+// mostPause, so that a recovered server is noticed after mostPause at the latest. client-go adds the jitter
+// to its cap.
 const (
 	leastPause   = time.Second / 2
 	mostPause    = 5 * time.Second

@@ -154,7 +154,7 @@ func (s *Server) noteLocked(kind string, p Pod) {
 	s.events = append(s.events, event{s.version, kind, p})
 }
 
-// PutLate tells of an older state of a pod, as if an API server that is behind told it.
+// PutLate sends an older state of a pod, as an API server does that is behind the others.
 func (s *Server) PutLate(p Pod) {
 	s.change(func() {
 		now := s.all["Pod"+p.Name]
@@ -165,7 +165,7 @@ func (s *Server) PutLate(p Pod) {
 	})
 }
 
-// AllowNodes lets nodes be read, or forbids it again.
+// AllowNodes allows to read nodes, or forbids to read nodes again.
 func (s *Server) AllowNodes(yes bool) { s.change(func() { s.nodes, s.ending = yes, s.ending+1 }) }
 
 // change does something under the lock, and wakes the watches.
