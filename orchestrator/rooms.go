@@ -114,9 +114,9 @@ func (o *Orchestrator) front() *front { return &front{&o.env, &o.snap} }
 // Front returns the handler of the public listener.
 func (o *Orchestrator) Front() http.Handler { return o.front().routes(o.admin.FrontReady) }
 
-// Picker returns a function that tells g where r goes, and follows the answer of r. If the router refuses r or
-// answers r itself, w gets that answer instead. The function panics with [http.ErrAbortHandler] if the client
-// has left. It is safe for concurrent use.
+// Picker returns a function that tells g where r goes, and follows the answer of r. If the router refuses r
+// or answers r itself, w gets that answer instead. The function panics with [http.ErrAbortHandler] if the
+// client has left. The function is safe for concurrent use.
 func (o *Orchestrator) Picker() func(w http.ResponseWriter, r *http.Request, g Gateway) {
 	t, others := o.front(), o.Front()
 	return func(w http.ResponseWriter, r *http.Request, g Gateway) { t.pick(w, r, g, others) }

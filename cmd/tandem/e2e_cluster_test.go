@@ -179,7 +179,7 @@ func (c *apiCluster) apply(file string, without ...string) {
 // the API server fails the test.
 func (c *apiCluster) applyAll(from string, data []byte, without ...string) (kinds []string) {
 	c.t.Helper()
-	for _, doc := range bytes.Split(data, []byte("\n---\n")) {
+	for doc := range bytes.SplitSeq(data, []byte("\n---\n")) {
 		var is manifest
 		if err := yaml.Unmarshal(doc, &is); err != nil {
 			c.t.Fatalf("%s: %v", from, err)

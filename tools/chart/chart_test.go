@@ -106,11 +106,13 @@ func TestTheChartWithSeveralValues(t *testing.T) {
 				"HorizontalPodAutoscaler tandem", "ServiceMonitor tandem", "ServiceAccount router",
 				"ClusterRole llm-tandem-nodes", "ClusterRoleBinding llm-tandem-nodes",
 			},
-			[]string{"ServiceAccount tandem"}, 375,
+			[]string{"ServiceAccount tandem"},
+			375,
 		},
 		{
 			"files.yaml", nil,
-			[]string{"NetworkPolicy tandem", "PodDisruptionBudget tandem", "Role tandem", "RoleBinding tandem"}, 15,
+			[]string{"NetworkPolicy tandem", "PodDisruptionBudget tandem", "Role tandem", "RoleBinding tandem"},
+			15,
 		},
 	} {
 		t.Run("with "+c.values, func(t *testing.T) {
@@ -186,7 +188,8 @@ func TestValuesReachTheManifests(t *testing.T) {
 			"monitoring",
 		},
 		{
-			"HorizontalPodAutoscaler tandem", []any{"spec", "metrics", 0, "pods", "metric", "name"},
+			"HorizontalPodAutoscaler tandem",
+			[]any{"spec", "metrics", 0, "pods", "metric", "name"},
 			"tandem_requests_in_flight",
 		},
 		{"ServiceMonitor tandem", []any{"spec", "endpoints", 0, "interval"}, "5s"},

@@ -32,10 +32,9 @@ func (p *pod) ranksOf(of *poolSpec) ([]rank, error) {
 	if err != nil {
 		return nil, err
 	}
-	most := max(of.ranks, 1)
 	numbers, err := p.activeRanks(int(base))
 	if p.active == nil || err != nil {
-		for n := range most {
+		for n := range max(of.ranks, 1) {
 			numbers = append(numbers, n)
 		}
 	} else if of.ranks > 0 {

@@ -104,7 +104,8 @@ func (w *watcher) run(ctx context.Context, client rest.Interface) {
 	}
 	pods := &objects{
 		client: client, resource: "pods", namespace: w.spec.namespace, labels: w.spec.all.String(),
-		list: func() runtime.Object { return &apiList[apiPod]{} }, heard: func(err error) { w.heard(w.outage(err)) },
+		list:  func() runtime.Object { return &apiList[apiPod]{} },
+		heard: func(err error) { w.heard(w.outage(err)) },
 	}
 	pods.follow(ctx, &apiPod{}, store, mostPause)
 }
