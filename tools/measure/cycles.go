@@ -10,13 +10,13 @@ import (
 )
 
 // ring is the largest set of files of one package in which each file needs each other one, by names, how far
-// the package reaches through its owners, and how far the methods of a type are spread.
+// the package reaches through its owners, and how far the methods of its types are spread.
 type ring struct {
 	folder  string
-	files   int // in the ring; 1 where no two files need each other
-	of      int // in the package
-	chains  int // expressions of the package that go through three or more owners
-	methods int // files with methods of one type, of the type where they are most
+	files   int     // in the ring; 1 where no two files need each other
+	of      int     // in the package
+	chains  int     // expressions of the package that go through three or more owners
+	methods []named // types with methods, as "folder type": in how many files they have methods
 }
 
 // rings finds the ring of each folder. Tests are left out.
@@ -98,24 +98,35 @@ func importNames(f *source) map[string]bool {
 	return names
 }
 
-// spread is how many files have methods of one type, of the type where they are most.
-func spread(files []*source) int {
-	most, in := 0, map[string]map[string]bool{}
+// spread lists the types that have methods, with the number of files that have methods of each type.
+func spread(files []*source) []named {
+	in := map[string]map[string]bool{}
 	for _, f := range files {
 		for _, d := range f.syntax.Decls {
 			fn, ok := d.(*ast.FuncDecl)
 			if !ok || fn.Recv == nil {
 				continue
 			}
-			name := receiver(fn)
+			name := path.Dir(f.name) + " " + receiver(fn)
 			if in[name] == nil {
 				in[name] = map[string]bool{}
 			}
 			in[name][f.name] = true
-			most = max(most, len(in[name]))
 		}
 	}
-	return most
+	var all []named
+	for name, files := range in {
+		all = append(all, named{name: name, n: len(files)})
+	}
+	return all
+}
+
+// methodsOf lists the types of all folders that have methods.
+func methodsOf(all []ring) (types []named) {
+	for _, r := range all {
+		types = append(types, r.methods...)
+	}
+	return types
 }
 
 // declared maps each name to the one file that declares it, and to -1 where several do.

@@ -48,8 +48,8 @@ func readLimits(dir string) (limits, error) {
 
 // against names each count that is beyond its limit, and each limit of something that is gone.
 //
-// A struct may hold manyValues values, or as many as the file says. Everything else is limited where the file
-// names it.
+// A struct may hold manyValues values, and a type of the product may have methods in manyPlaces files, or as
+// many as the file says. Everything else is limited where the file names it.
 func (l limits) against(t tree, pages []document) []string {
 	counted := map[string]int{}
 	for _, x := range t[whole].states.values {
@@ -58,7 +58,11 @@ func (l limits) against(t tree, pages []document) []string {
 	for _, r := range t[whole].rings {
 		counted["ring "+r.folder] = r.files
 		counted["chains "+r.folder] = r.chains
-		counted["methods "+r.folder] = r.methods
+		for _, x := range r.methods {
+			if ships(r.folder) {
+				counted["methods "+x.name] = x.n
+			}
+		}
 	}
 	decision, product := t.sizeOf(decides), t.sizeOf(ships)
 	counted["constants decision"] = decision.constants
@@ -68,8 +72,8 @@ func (l limits) against(t tree, pages []document) []string {
 	var out []string
 	for what, n := range counted {
 		most, named := l[what]
-		if !named && strings.HasPrefix(what, "values ") {
-			most, named = manyValues, true
+		if !named {
+			most, named = aim(what)
 		}
 		if named && n > most {
 			out = append(out, fmt.Sprintf("%s: %d, over %d", what, n, most))
@@ -82,6 +86,17 @@ func (l limits) against(t tree, pages []document) []string {
 	}
 	slices.Sort(out)
 	return out
+}
+
+// aim is the limit of something that the file does not name; false for what has none.
+func aim(what string) (most int, limited bool) {
+	switch kind, _, _ := strings.Cut(what, " "); kind {
+	case "values":
+		return manyValues, true
+	case "methods":
+		return manyPlaces, true
+	}
+	return 0, false
 }
 
 // into gives the counts of prose the names that they have in limitsFile.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -82,8 +83,12 @@ func TestRingOfFiles(t *testing.T) {
 	})
 	got := mustMeasure(t, dir)[whole].rings
 	slices.SortFunc(got, func(a, b ring) int { return strings.Compare(a.folder, b.folder) })
-	if want := []ring{{"a", 3, 4, 0, 1}, {"b", 1, 2, 0, 0}, {"c", 1, 2, 0, 0}}; !slices.Equal(got, want) {
-		t.Errorf("rings %v, want %v", got, want)
+	for i, want := range []ring{
+		{folder: "a", files: 3, of: 4}, {folder: "b", files: 1, of: 2}, {folder: "c", files: 1, of: 2},
+	} {
+		if r := got[i]; r.folder != want.folder || r.files != want.files || r.of != want.of {
+			t.Errorf("ring %+v, want %+v", r, want)
+		}
 	}
 }
 
@@ -95,8 +100,36 @@ func TestFilesWithMethodsOfOneType(t *testing.T) {
 		"a/two_test.go": "package a\n\nfunc (x *t[K]) d() {}\n",
 		"a/three.go":    "package a\n\nfunc t2() {}\n",
 	})
-	if got := mustMeasure(t, dir)[whole].rings; len(got) != 1 || got[0].methods != 2 {
-		t.Errorf("%+v, want one type with methods in 2 files", got)
+	got := methodsOf(mustMeasure(t, dir)["a"].rings)
+	slices.SortFunc(got, func(a, b named) int { return strings.Compare(a.name, b.name) })
+	if want := []named{{name: "a s", n: 1}, {name: "a t", n: 2}}; !slices.Equal(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// A type of the product with methods in five files needs a line in the file. One of the laboratory does not.
+func TestLimitOfFilesWithMethods(t *testing.T) {
+	files := map[string]string{}
+	for i := range manyPlaces + 1 {
+		text := fmt.Sprintf("package p\n\nfunc (t) m%d() {}\n", i)
+		files[fmt.Sprintf("a/%d.go", i)] = text
+		files[fmt.Sprintf("internal/lab/l/%d.go", i)] = text
+	}
+	for _, c := range []struct{ limits, want string }{
+		{"# rows\n", "methods a t: 5, over 4\n"},
+		{"methods a t 4\n", "methods a t: 5, over 4\n"},
+		{"methods a t 5\n", ""},
+		{
+			"methods a t 5\nmethods b t 5\n",
+			"methods b t: nothing has that name now: delete the line in tools/measure/limits.txt\n",
+		},
+	} {
+		files[limitsFile] = c.limits
+		var out strings.Builder
+		err := check(&out, checkout(t, files), nil)
+		if out.String() != c.want || (err != nil) != (c.want != "") {
+			t.Errorf("limits %q: got %q and %v, want %q", c.limits, out.String(), err, c.want)
+		}
 	}
 }
 

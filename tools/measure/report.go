@@ -65,6 +65,9 @@ var sections = [][]column{
 			return quantiles(sizes(c.states.values), 50, 90, 100)
 		}},
 		{"over 24", func(c *counts) string { return fmt.Sprint(over(c.states.values, manyValues)) }},
+		{"types with methods in over 4 files", func(c *counts) string {
+			return fmt.Sprint(over(methodsOf(c.rings), manyPlaces))
+		}},
 		{"files in one ring", func(c *counts) string { return largestRing(c.rings) }},
 		{"words of comments", func(c *counts) string { return fmt.Sprint(c.comment.prose.words) }},
 		{"sentences over 40 words", func(c *counts) string { return fmt.Sprint(c.comment.prose.long) }},
@@ -83,6 +86,7 @@ const (
 	longFunction = 40
 	manyFields   = 12
 	manyValues   = 24
+	manyPlaces   = 4 // files with methods of one type
 )
 
 // report prints both trees; where they differ, as "before → after".
@@ -121,6 +125,7 @@ func report(w io.Writer, before, after tree) error {
 	list(tw, "functions over 40 lines", b.functions, a.functions, longFunction)
 	list(tw, "state structs over 12 fields", b.states.fields, a.states.fields, manyFields)
 	list(tw, "state structs over 24 values, nested ones counted", b.states.values, a.states.values, manyValues)
+	list(tw, "types with methods in over 4 files", methodsOf(b.rings), methodsOf(a.rings), manyPlaces)
 	return tw.Flush()
 }
 
