@@ -128,7 +128,7 @@ func (a *admission) enter(ctx context.Context, e entry) error {
 	if err != nil {
 		return err
 	}
-	n := waitline.Newcomer[*waiter]{Who: &waiter{entry: e, turn: make(chan struct{}, 1)}, Place: at}
+	n := waitline.Newcomer[*waiter]{Place: at}
 	if !wait {
 		first := e.try()
 		if first.verdict == goesOn {
@@ -137,6 +137,7 @@ func (a *admission) enter(ctx context.Context, e entry) error {
 		n.Place, n.Found = e.where(), first.found()
 		n.Seen = seen
 	}
+	n.Who = &waiter{entry: e, turn: make(chan struct{}, 1)}
 	w, err := a.join(&n)
 	if err != nil {
 		return err

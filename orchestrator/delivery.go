@@ -256,13 +256,16 @@ func serveJob(ctx context.Context, j *job, give func(d *delivery) *failure) (f *
 		finish(j, f, nil)
 		return f
 	}
-	f = refuse(kindPanic, site{phase: phaseStream})
-	d := &delivery{job: j, current: a}
+	d, panics := &delivery{job: j, current: a}, true
 	defer func() {
+		if panics {
+			f = refuse(kindPanic, site{phase: phaseStream})
+		}
 		d.settle(f)
 		finish(j, f, d.current)
 	}()
 	f = give(d)
+	panics = false
 	return f
 }
 
