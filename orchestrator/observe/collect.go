@@ -37,137 +37,119 @@ type Collected struct {
 // NewCollector makes a collector of metrics of state. Its description of metrics needs neither argument.
 func NewCollector(state *State, of Collected) prometheus.Collector { return &collector{state, of} }
 
+// described holds all metrics of the collector. Only desc adds to it, while the process starts.
+var described []*prometheus.Desc
+
+// desc describes a metric of the collector.
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	d := prometheus.NewDesc(name, help, labels, nil)
+	described = append(described, d)
+	return d
+}
+
 var (
 	perReplica = []string{"pool", "replica"}
 
-	descUp = prometheus.NewDesc("tandem_replica_up", "Whether the replica is usable: 1 or 0.", perReplica,
-		nil)
-	descLeases = prometheus.NewDesc("tandem_leases", "Reservations that have not ended, by pool and replica.",
-		perReplica, nil)
-	descQueued = prometheus.NewDesc("tandem_prefill_queued_tokens",
-		"Uncached prompt tokens that we sent to a prefill replica and it has not finished.", []string{"replica"},
-		nil)
-	descPromise = prometheus.NewDesc("tandem_decode_promised_blocks",
-		"KV blocks of a decode replica that are promised to requests.", []string{"replica"}, nil)
-	descFree = prometheus.NewDesc("tandem_decode_free_blocks",
-		"KV blocks of a decode replica that can still be promised; absent while unknown.", []string{"replica"}, nil)
-	descUsage = prometheus.NewDesc("tandem_replica_kv_usage_ratio",
-		"Share of KV blocks in use as the replica last reported; absent while unknown.", perReplica, nil)
-	descRunning = prometheus.NewDesc("tandem_replica_running",
-		"Requests in the replica's batch as last reported; absent while unknown.", perReplica, nil)
-	descWaiting = prometheus.NewDesc("tandem_replica_waiting",
-		"Requests in the replica's queue as last reported; absent while unknown.", perReplica, nil)
-	descAge = prometheus.NewDesc("tandem_replica_report_age_seconds",
-		"Age of the replica's newest load report; absent before the first.", perReplica, nil)
-	descState = prometheus.NewDesc("tandem_replica_state",
-		"1 while the replica is in the state, else 0; /debug/replicas has the cause.",
-		[]string{"pool", "replica", "state"}, nil)
-	descOthers = prometheus.NewDesc("tandem_replica_requests_of_others",
-		"Requests on the replica, on average, that neither this router nor a known router sent.",
-		perReplica, nil)
-	descPairOut = prometheus.NewDesc("tandem_pair_ejected",
-		"1 while a pair is ejected because KV blocks did not arrive; 0 after recent failures; else absent.",
-		[]string{"prefill", "decode"}, nil)
-	descTrust = prometheus.NewDesc("tandem_index_trust",
-		"How far the index of a replica can be believed: 1 for the state that holds.",
-		[]string{"pool", "replica", "state"}, nil)
+	descUp     = desc("tandem_replica_up", "Whether the replica is usable: 1 or 0.", perReplica...)
+	descLeases = desc("tandem_leases", "Reservations that have not ended, by pool and replica.", perReplica...)
+	descQueued = desc("tandem_prefill_queued_tokens",
+		"Uncached prompt tokens that we sent to a prefill replica and it has not finished.", "replica")
+	descPromise = desc("tandem_decode_promised_blocks",
+		"KV blocks of a decode replica that are promised to requests.", "replica")
+	descFree = desc("tandem_decode_free_blocks",
+		"KV blocks of a decode replica that can still be promised; absent while unknown.", "replica")
+	descUsage = desc("tandem_replica_kv_usage_ratio",
+		"Share of KV blocks in use as the replica last reported; absent while unknown.", perReplica...)
+	descRunning = desc("tandem_replica_running",
+		"Requests in the replica's batch as last reported; absent while unknown.", perReplica...)
+	descWaiting = desc("tandem_replica_waiting",
+		"Requests in the replica's queue as last reported; absent while unknown.", perReplica...)
+	descAge = desc("tandem_replica_report_age_seconds",
+		"Age of the replica's newest load report; absent before the first.", perReplica...)
+	descState = desc("tandem_replica_state",
+		"1 while the replica is in the state, else 0; /debug/replicas has the cause.", "pool", "replica", "state")
+	descOthers = desc("tandem_replica_requests_of_others",
+		"Requests on the replica, on average, that neither this router nor a known router sent.", perReplica...)
+	descPairOut = desc("tandem_pair_ejected", "1 while a pair is ejected because KV blocks did not arrive; 0 "+
+		"after recent failures; else absent.", "prefill", "decode")
+	descTrust = desc("tandem_index_trust",
+		"How far the index of a replica can be believed: 1 for the state that holds.", "pool", "replica", "state")
 
-	descCut = prometheus.NewDesc("tandem_index_truncated", "Whether blocks of the replica were "+
-		"dropped from the index for its byte budget, so that matches may be too short: 1 or 0.", perReplica, nil)
-	descMemberships = prometheus.NewDesc("tandem_index_memberships",
-		"Pairs of block and holder in a pool's index.", []string{"pool"}, nil)
-	descBytes = prometheus.NewDesc("tandem_index_bytes", "Estimated memory of a pool's index.",
-		[]string{"pool"}, nil)
-	descOrphans = prometheus.NewDesc("tandem_index_orphans_total",
-		"Blocks of events whose parent was unknown, not indexed.", []string{"pool"}, nil)
-	descTruncated = prometheus.NewDesc("tandem_index_truncated_total",
-		"Memberships forgotten to stay within the byte budget.", []string{"pool"}, nil)
+	descCut = desc("tandem_index_truncated", "Whether blocks of the replica were dropped from the index for "+
+		"its byte budget, so that matches may be too short: 1 or 0.", perReplica...)
+	descMemberships = desc("tandem_index_memberships", "Pairs of block and holder in a pool's index.", "pool")
+	descBytes       = desc("tandem_index_bytes", "Estimated memory of a pool's index.", "pool")
+	descOrphans     = desc("tandem_index_orphans_total",
+		"Blocks of events whose parent was unknown, not indexed.", "pool")
+	descTruncated = desc("tandem_index_truncated_total",
+		"Memberships forgotten to stay within the byte budget.", "pool")
 
-	descBatches = prometheus.NewDesc("tandem_events_batches_total", "Event batches applied.", perReplica, nil)
-	descGaps    = prometheus.NewDesc("tandem_events_gaps_total", "Gaps noticed in an event stream.", perReplica,
-		nil)
-	descLost = prometheus.NewDesc("tandem_events_lost_total", "Gaps that replay could not fill.", perReplica,
-		nil)
-	descReplays = prometheus.NewDesc("tandem_events_replays_total", "Replays asked for.", perReplica, nil)
-	descBad     = prometheus.NewDesc("tandem_events_decode_errors_total",
-		"Event batches that could not be read.", perReplica, nil)
-	descRestarts = prometheus.NewDesc("tandem_events_restarts_total", "Engine restarts noticed in an event "+
-		"stream, by its sequence falling back or by other bytes under a known number.", perReplica, nil)
-	descReconns = prometheus.NewDesc("tandem_events_reconnects_total",
-		"Connections to an event stream made after the first.", perReplica, nil)
-	descTimeouts = prometheus.NewDesc("tandem_events_replay_timeouts_total",
-		"Replays that fell silent before their end.", perReplica, nil)
-	descAgain = prometheus.NewDesc("tandem_events_duplicates_total",
-		"Event batches dropped because they had been applied already.", perReplica, nil)
-	descUnknown = prometheus.NewDesc("tandem_events_skipped_total",
-		"Events of kinds that we do not know, skipped.", perReplica, nil)
-	descRank = prometheus.NewDesc("tandem_events_wrong_rank_total",
-		"Event batches that name another data-parallel rank than the stream was configured for.", perReplica, nil)
-	descEvents  = prometheus.NewDesc("tandem_events_total", "Events in the batches applied.", perReplica, nil)
-	descApplied = prometheus.NewDesc("tandem_events_blocks_total",
-		"Blocks of events by result: stored, removed, orphaned (parent unknown: not indexed), "+
-			"skipped (masked, other block size or group).",
-		[]string{"pool", "replica", "result"}, nil)
-	descSkewed = prometheus.NewDesc("tandem_events_skewed_total",
-		"Live event batches with a time stamp in the future: the clocks differ by more than the stream lags.",
-		perReplica, nil)
-	descIndexLag = prometheus.NewDesc("tandem_index_lag_seconds",
+	descBatches = desc("tandem_events_batches_total", "Event batches applied.", perReplica...)
+	descGaps    = desc("tandem_events_gaps_total", "Gaps noticed in an event stream.", perReplica...)
+	descLost    = desc("tandem_events_lost_total", "Gaps that replay could not fill.", perReplica...)
+	descReplays = desc("tandem_events_replays_total", "Replays asked for.", perReplica...)
+	descBad     = desc("tandem_events_decode_errors_total",
+		"Event batches that could not be read.", perReplica...)
+	descRestarts = desc("tandem_events_restarts_total", "Engine restarts noticed in an event stream, by its "+
+		"sequence falling back or by other bytes under a known number.", perReplica...)
+	descReconns = desc("tandem_events_reconnects_total",
+		"Connections to an event stream made after the first.", perReplica...)
+	descTimeouts = desc("tandem_events_replay_timeouts_total",
+		"Replays that fell silent before their end.", perReplica...)
+	descAgain = desc("tandem_events_duplicates_total",
+		"Event batches dropped because they had been applied already.", perReplica...)
+	descUnknown = desc("tandem_events_skipped_total",
+		"Events of kinds that we do not know, skipped.", perReplica...)
+	descRank = desc("tandem_events_wrong_rank_total",
+		"Event batches that name another data-parallel rank than the stream was configured for.", perReplica...)
+	descEvents  = desc("tandem_events_total", "Events in the batches applied.", perReplica...)
+	descApplied = desc("tandem_events_blocks_total", "Blocks of events by result: stored, removed, orphaned "+
+		"(parent unknown: not indexed), skipped (masked, other block size or group).", "pool", "replica", "result")
+	descSkewed = desc("tandem_events_skewed_total", "Live event batches with a time stamp in the future: the "+
+		"clocks differ by more than the stream lags.", perReplica...)
+	descIndexLag = desc("tandem_index_lag_seconds",
 		"Age of a live event batch when the index has it: since the engine's time stamp (event; clock skew "+
-			"included) or since we received it (received).",
-		[]string{"pool", "replica", "from"}, nil)
+			"included) or since we received it (received).", "pool", "replica", "from")
 
-	descToken = prometheus.NewDesc("tandem_replica_prefill_token_seconds",
-		"Seconds a prompt token, as learned of the replica; absent before anything is.", perReplica, nil)
-	descStep = prometheus.NewDesc("tandem_replica_decode_step_seconds",
-		"Seconds a decode step of an empty batch, as learned of the replica; absent before anything is.",
-		perReplica, nil)
+	descToken = desc("tandem_replica_prefill_token_seconds",
+		"Seconds a prompt token, as learned of the replica; absent before anything is.", perReplica...)
+	descStep = desc("tandem_replica_decode_step_seconds", "Seconds a decode step of an empty batch, as "+
+		"learned of the replica; absent before anything is.", perReplica...)
 
-	descMost = prometheus.NewDesc("tandem_replica_max_sequences",
-		"Sequences that a decode engine runs at a time, as learned of it; absent before that is.", perReplica, nil)
-	descCuts = prometheus.NewDesc("tandem_replica_cuts_prompts",
-		"1 while a decode engine is known to cut prompts as finely as pieces; then prompts go whole.",
-		perReplica, nil)
+	descMost = desc("tandem_replica_max_sequences",
+		"Sequences that a decode engine runs at a time, as learned of it; absent before that is.", perReplica...)
+	descCuts = desc("tandem_replica_cuts_prompts", "1 while a decode engine is known to cut prompts as finely "+
+		"as pieces; then prompts go whole.", perReplica...)
 
-	descRetrying = prometheus.NewDesc("tandem_retry_budget_used",
-		"Requests that hold a place in the retry budget.", nil, nil)
-	descBudget = prometheus.NewDesc("tandem_retry_budget",
-		"Places in the retry budget now: retry.share of the requests in flight, at least retry.min.", nil, nil)
+	descRetrying = desc("tandem_retry_budget_used", "Requests that hold a place in the retry budget.")
+	descBudget   = desc("tandem_retry_budget",
+		"Places in the retry budget now: retry.share of the requests in flight, at least retry.min.")
 
-	descPeer = prometheus.NewDesc("tandem_router_peer_up", "Whether another router has told its bookings "+
-		"lately: 1 or 0; absent for one that is known already, such as this one.", []string{"peer"}, nil)
-	descStore = prometheus.NewDesc("tandem_router_store_up",
-		"1 while the server works through which routers share bookings, else 0; absent without a server.", nil, nil)
-	descMet = prometheus.NewDesc("tandem_router_store_routers",
-		"Other routers that are heard through the server that routers share.", nil, nil)
-	descDelay = prometheus.NewDesc("tandem_router_store_delay_seconds",
-		"Time that the newest message took through the server that routers share, back to this router.", nil, nil)
+	descPeer = desc("tandem_router_peer_up", "Whether another router has told its bookings lately: 1 or 0; "+
+		"absent for one that is known already, such as this one.", "peer")
+	descStore = desc("tandem_router_store_up",
+		"1 while the server works through which routers share bookings, else 0; absent without a server.")
+	descMet = desc("tandem_router_store_routers",
+		"Other routers that are heard through the server that routers share.")
+	descDelay = desc("tandem_router_store_delay_seconds",
+		"Time that the newest message took through the server that routers share, back to this router.")
 	perQuestion = []string{"source", "name", "for"}
-	descFound   = prometheus.NewDesc("tandem_discovery_members",
-		"Members in the newest good answer to a question of discovery.", perQuestion, nil)
-	descFailing = prometheus.NewDesc("tandem_discovery_failing", "Whether the newest answer to a question of "+
-		"discovery was not good, so that the members found last stay: 1 or 0.", perQuestion, nil)
-	descRemembered = prometheus.NewDesc("tandem_discovery_remembered", "Whether a question of discovery has no "+
-		"answer yet, so that the members that an earlier process found serve: 1 or 0.", perQuestion, nil)
-	descQueue   = prometheus.NewDesc("tandem_queue_waiting", "Requests that wait for decode room.", nil, nil)
-	descBacklog = prometheus.NewDesc("tandem_queue_backlog_seconds", "Time until all that wait for decode room "+
-		"should have found it. Beyond 4 s the newest of them are first.", nil, nil)
-	descStall = prometheus.NewDesc("tandem_stalled_seconds_total",
-		"Time this process stood still, as noticed by its own clock.", nil, nil)
+	descFound   = desc("tandem_discovery_members",
+		"Members in the newest good answer to a question of discovery.", perQuestion...)
+	descFailing = desc("tandem_discovery_failing", "Whether the newest answer to a question of discovery was "+
+		"not good, so that the members found last stay: 1 or 0.", perQuestion...)
+	descRemembered = desc("tandem_discovery_remembered", "Whether a question of discovery has no answer yet, "+
+		"so that the members that an earlier process found serve: 1 or 0.", perQuestion...)
+	descQueue   = desc("tandem_queue_waiting", "Requests that wait for decode room.")
+	descBacklog = desc("tandem_queue_backlog_seconds",
+		"Time until all that wait for decode room should have found it. Beyond 4 s the newest of them are first.")
+	descStall = desc("tandem_stalled_seconds_total",
+		"Time this process stood still, as noticed by its own clock.")
 )
 
 // Describe implements [prometheus.Collector].
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{
-		descUp, descLeases, descQueued, descPromise, descFree, descUsage, descRunning, descWaiting, descAge,
-		descState, descOthers, descPairOut, descTrust, descLink, descKind,
-		descCut, descMemberships, descBytes, descOrphans, descTruncated,
-		descBatches, descEvents, descApplied, descGaps, descLost, descReplays, descTimeouts, descRestarts,
-		descReconns, descAgain, descUnknown, descRank,
-		descBad, descSkewed, descIndexLag, descPeer, descStore, descMet, descDelay, descQueue, descBacklog,
-		descStall, descFound, descFailing, descRemembered,
-		descToken, descStep, descMost, descCuts, descRetrying, descBudget,
-		descAnswers, descHeld, descEvicted, descShared, descDemand, descGoal, descCapacity,
-	} {
+	for _, d := range described {
 		ch <- d
 	}
 }

@@ -1,20 +1,13 @@
 package observe
 
-import (
-	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/tandem-router/tandem/internal/answercache"
-)
+import "github.com/tandem-router/tandem/internal/answercache"
 
 var (
-	descAnswers = prometheus.NewDesc("tandem_answer_cache_entries", "Answers that are kept in memory.", nil, nil)
-	descHeld    = prometheus.NewDesc("tandem_answer_cache_bytes", "Memory of the answers that are kept.",
-		nil, nil)
-	descEvicted = prometheus.NewDesc("tandem_answer_cache_evictions_total",
-		"Answers that had to go from memory for others.", nil, nil)
-	descShared = prometheus.NewDesc("tandem_answer_cache_shared_up",
-		"1 if the shared store works, as far as known, else 0; absent without a store.", nil,
-		nil)
+	descAnswers = desc("tandem_answer_cache_entries", "Answers that are kept in memory.")
+	descHeld    = desc("tandem_answer_cache_bytes", "Memory of the answers that are kept.")
+	descEvicted = desc("tandem_answer_cache_evictions_total", "Answers that had to go from memory for others.")
+	descShared  = desc("tandem_answer_cache_shared_up",
+		"1 if the shared store works, as far as known, else 0; absent without a store.")
 )
 
 // AnswerCache is what the answer cache holds.

@@ -6,18 +6,15 @@ import (
 	"slices"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
 var (
-	descLink = prometheus.NewDesc("tandem_link_bytes_per_second",
-		"Bandwidth that the path between two replicas is taken for, of the 256 pairs that differ most from "+
-			"scoring.links.", []string{"prefill", "decode"}, nil)
-	descKind = prometheus.NewDesc("tandem_link_kind_bytes_per_second",
-		"Bandwidth that a pair of which nothing was measured is taken for, by kind of path.", []string{"kind"}, nil)
+	descLink = desc("tandem_link_bytes_per_second", "Bandwidth that the path between two replicas is taken "+
+		"for, of the 256 pairs that differ most from scoring.links.", "prefill", "decode")
+	descKind = desc("tandem_link_kind_bytes_per_second",
+		"Bandwidth that a pair of which nothing was measured is taken for, by kind of path.", "kind")
 )
 
 // linksShown is of how many pairs there are series. A fleet of 64 and 64 has 4,096.

@@ -3,19 +3,16 @@ package observe
 import (
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/tandem-router/tandem/decode"
 	"github.com/tandem-router/tandem/prefill"
 )
 
 var (
-	descDemand = prometheus.NewDesc("tandem_demand_replicas",
-		"Replicas of a pool that the traffic of the last two minutes keeps busy.", []string{"pool"}, nil)
-	descGoal = prometheus.NewDesc("tandem_ttft_goal_seconds", "limits.first_token; absent without it.", nil,
-		nil)
-	descCapacity = prometheus.NewDesc("tandem_decode_capacity_blocks",
-		"KV blocks of a decode replica; absent while unknown.", []string{"replica"}, nil)
+	descDemand = desc("tandem_demand_replicas",
+		"Replicas of a pool that the traffic of the last two minutes keeps busy.", "pool")
+	descGoal     = desc("tandem_ttft_goal_seconds", "limits.first_token; absent without it.")
+	descCapacity = desc("tandem_decode_capacity_blocks",
+		"KV blocks of a decode replica; absent while unknown.", "replica")
 )
 
 // scale tells autoscalers how much of each pool the traffic takes.
