@@ -166,13 +166,13 @@ func (m *manifest) path() string {
 }
 
 // apply applies the manifests of a file, without the kinds left out.
-func (c *apiCluster) apply(file string, without ...string) {
+func (c *apiCluster) apply(file string, without ...string) (kinds []string) {
 	c.t.Helper()
 	data, err := os.ReadFile(file)
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	c.applyAll(file, data, without...)
+	return c.applyAll(file, data, without...)
 }
 
 // applyAll applies manifests as kubectl apply --server-side does, without the kinds left out. A warning of

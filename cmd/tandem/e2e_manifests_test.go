@@ -8,18 +8,34 @@ import (
 	"net/http"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 )
 
+// definitions are the Go modules that have the definitions of the kinds in the manifests.
+var definitions = []struct{ module, folder, group, version, resource string }{
+	{"sigs.k8s.io/gateway-api@v1.6.3", "config/crd/standard", "gateway.networking.k8s.io", "v1", "gateways"},
+	{"sigs.k8s.io/gateway-api@v1.6.3", "config/crd/standard", "gateway.networking.k8s.io", "v1", "httproutes"},
+	{
+		"sigs.k8s.io/gateway-api-inference-extension@v1.3.0", "config/crd/bases",
+		"inference.networking.k8s.io", "v1", "inferencepools",
+	},
+	{"sigs.k8s.io/lws@v0.8.0", "config/crd/bases", "leaderworkerset.x-k8s.io", "v1", "leaderworkersets"},
+	{
+		"github.com/prometheus-operator/prometheus-operator@v0.85.0", "example/prometheus-operator-crd",
+		"monitoring.coreos.com", "v1", "servicemonitors",
+	},
+	{"github.com/kedacore/keda/v2@v2.21.0", "config/crd/bases", "keda.sh", "v1alpha1", "scaledobjects"},
+}
+
 // A real API server takes all manifests and the chart with each file of values, as kubectl apply
-// --server-side sends manifests, without a warning. LeaderWorkerSet, ServiceMonitor and ScaledObject are left
-// out: the test does not install the definitions of these kinds.
+// --server-side sends manifests, without a warning. The API server knows the fields of every kind: an unknown
+// field is an error.
 func TestManifestsOfKubernetes(t *testing.T) {
 	c := newCluster(t)
-	c.define("sigs.k8s.io/gateway-api@v1.6.3", "gateway.networking.k8s.io/v1", "gateways", "httproutes")
-	without := []string{"LeaderWorkerSet", "ServiceMonitor", "ScaledObject"}
+	for _, of := range definitions {
+		c.define(of.module, of.folder, of.group, of.version, of.resource)
+	}
 	for _, name := range []string{"engines", "monitoring"} {
 		c.post("/api/v1/namespaces",
 			fmt.Sprintf(`{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": %q}}`, name))
@@ -28,10 +44,12 @@ func TestManifestsOfKubernetes(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("%d manifests: %v", len(files), err)
 	}
-	for _, file := range files {
-		c.apply(file, without...)
-	}
 	kinds := map[string]bool{}
+	for _, file := range files {
+		for _, kind := range c.apply(file) {
+			kinds[kind] = true
+		}
+	}
 	for _, values := range []string{"", "many.yaml", "files.yaml"} {
 		args := []string{"template", "chart", "../../deploy/helm/tandem", "--namespace", "llm"}
 		if values != "" {
@@ -41,35 +59,35 @@ func TestManifestsOfKubernetes(t *testing.T) {
 		if err != nil {
 			t.Fatalf("helm %v: %v", args, err)
 		}
-		for _, kind := range c.applyAll("the chart with "+values, out, without...) {
+		for _, kind := range c.applyAll("the chart with "+values, out) {
 			kinds[kind] = true
 		}
 	}
-	for _, kind := range []string{"HorizontalPodAutoscaler", "NetworkPolicy", "PodDisruptionBudget"} {
+	for _, kind := range []string{
+		"HTTPRoute", "HorizontalPodAutoscaler", "LeaderWorkerSet", "NetworkPolicy", "PodDisruptionBudget",
+		"ScaledObject", "ServiceMonitor",
+	} {
 		if !kinds[kind] {
-			t.Errorf("the chart has made no %s", kind)
+			t.Errorf("no %s was applied", kind)
 		}
 	}
 }
 
-// define gives the cluster the resource definitions of a Go module, and waits until the cluster serves the
-// resources.
-func (c *apiCluster) define(module, group string, resources ...string) {
+// define gives the cluster the definition of a resource, which a folder of a Go module has, and waits until
+// the cluster serves the resource.
+func (c *apiCluster) define(module, folder, group, version, resource string) {
 	c.t.Helper()
 	out, err := exec.Command("go", "mod", "download", "-json", module).Output()
 	var is struct{ Dir, Error string }
 	if e := json.Unmarshal(out, &is); err != nil || e != nil {
 		c.t.Fatalf("%s: %v %v %s", module, err, e, is.Error)
 	}
-	group, version, _ := strings.Cut(group, "/")
-	for _, name := range resources {
-		c.apply(filepath.Join(is.Dir, "config/crd/standard", group+"_"+name+".yaml"))
-		eventually(c.t, 30*time.Second, func() error {
-			path := fmt.Sprintf("/apis/%s/%s/%s", group, version, name)
-			if code, _, said := c.ask(http.MethodGet, path, "", ""); code != http.StatusOK {
-				return fmt.Errorf("%s: %d %s", path, code, said)
-			}
-			return nil
-		})
-	}
+	c.apply(filepath.Join(is.Dir, folder, group+"_"+resource+".yaml"))
+	eventually(c.t, 30*time.Second, func() error {
+		path := fmt.Sprintf("/apis/%s/%s/%s", group, version, resource)
+		if code, _, said := c.ask(http.MethodGet, path, "", ""); code != http.StatusOK {
+			return fmt.Errorf("%s: %d %s", path, code, said)
+		}
+		return nil
+	})
 }
