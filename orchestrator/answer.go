@@ -202,7 +202,7 @@ func (a *answer) begun() {
 		j.m.Phases.Observe(observe.PhaseFirst, a.first.Sub(j.start))
 	}
 	a.traceBegun(j.planner.FirstToken(a.h.b, a.first))
-	j.trials.Announce(j.planner.Decoding(a.h.b, a.first))
+	j.trials.Announce(a.h.b.Decoding(a.first))
 	a.expectBlocks()
 	switch {
 	case a.split() && !a.h.atOnce():

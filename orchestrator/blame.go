@@ -61,7 +61,7 @@ func (e *env) failedOn(
 	if fault.Kind == outlier.Broken && fault.On != planner.Nobody {
 		e.fleet.BrokeOff(f.at)
 	}
-	failed, changes := e.planner.Hold(b, fault, f.answered(), came)
+	failed, changes := b.Hold(fault, f.answered(), came)
 	e.trials.Announce(changes)
 	if to := e.fleet.Endpoint(b.Decode.ID); fault.On == planner.OnPair && to != nil {
 		to.Transfers().Failed()
@@ -75,7 +75,7 @@ func (e *env) failedOn(
 // paths of passed requests. An error in the engine's stream counts: the engine had taken the request.
 func (e *env) passedOn(b *planner.Booking, f *failure, began time.Time) {
 	if f == nil || f.own() && f.owner() == ownerClient {
-		e.trials.Announce(e.planner.Decoding(b, time.Now()))
+		e.trials.Announce(b.Decoding(time.Now()))
 		return
 	}
 	if f.kind == kindMisplaced || f.kind == kindStatus {

@@ -24,7 +24,7 @@ const mostContinued = 3
 // not work any more: then going on elsewhere multiplies no work, however many streams it had.
 func mayGoOn(ctx context.Context, j *job, blamed planner.FailedAttempt) bool {
 	to := j.fleet.Endpoint(blamed.Booking.Decode.ID)
-	return to == nil || !to.Up() || j.planner.KnownBad(blamed.Booking, blamed.Fault, time.Now()) ||
+	return to == nil || !to.Up() || blamed.KnownBad(time.Now()) ||
 		j.takeBudget() || j.dead(ctx, to)
 }
 

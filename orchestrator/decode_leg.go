@@ -193,7 +193,7 @@ func (h *handoff) streamed(now time.Time) bool {
 }
 
 // progressed tells the planner how far the stream has come. It implements [legListener].
-func (h *handoff) progressed(p decode.Progress, now time.Time) { h.j.planner.Progress(h.b, p, now) }
+func (h *handoff) progressed(p decode.Progress, now time.Time) { h.b.DecodeLease.Progress(p, now) }
 
 // delivered notes what the engine says it had cached, where it prefilled itself. Of several samples it tells
 // one's, which may have found what another of the same request had just computed: that says nothing of what

@@ -72,10 +72,10 @@ func (d *delivery) settle(f *failure) {
 		if j.req.Stream && j.rest.delivered == nil && j.tellsSteps() {
 			end := a.flow.progress()
 			end.Tokens = a.usage.output
-			j.planner.Progress(h.b, end, now)
+			h.b.DecodeLease.Progress(end, now)
 		}
 		first, whole := a.first.Sub(j.start), a.decoded(now).Sub(j.start)
-		j.planner.Finish(h.b, a.usage.promptTokens, a.usage.output, first, whole, now)
+		h.b.Finish(a.usage.output, first, whole, now)
 	}
 	switch {
 	case f == nil:

@@ -108,7 +108,7 @@ func (p *pick) refused() *failure {
 // prefill: the plan's prediction stands in.
 func (p *pick) next(ctx context.Context) (picker.Part, error) {
 	if !p.handed && !p.lost {
-		early, cancel := context.WithDeadline(ctx, p.sentAt.Add(p.h.b.Prefilled()))
+		early, cancel := context.WithDeadline(ctx, p.sentAt.Add(p.h.b.PrefilledWithin()))
 		part, err := p.g.Next(early)
 		cancel()
 		if ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
@@ -126,7 +126,7 @@ func (p *pick) handOver(now time.Time) {
 	p.handed = true
 	p.h.b.DecodeLease.MarkSent(now)
 	if p.h.b.Mode == planner.Split && p.j.plan.Quiet {
-		p.j.planner.PrefillDone(p.h.b, -1, 0, now)
+		p.h.b.PrefillLease.Done(-1, 0, now)
 	}
 }
 
@@ -143,11 +143,11 @@ func (p *pick) begun(now time.Time) {
 	}
 	if b.Mode == planner.Split {
 		took := max(now.Sub(p.sentAt)-b.FirstWithin(), 0)
-		j.planner.PrefillDone(b, -1, took, p.sentAt.Add(took))
-		j.trials.Announce(j.planner.Prefilled(b, now))
+		b.PrefillLease.Done(-1, took, p.sentAt.Add(took))
+		j.trials.Announce(b.Prefilled(now))
 	}
 	j.planner.FirstToken(b, now)
-	j.trials.Announce(j.planner.Decoding(b, now))
+	j.trials.Announce(b.Decoding(now))
 	j.rec.Phases.First = ms(now.Sub(j.start))
 	if !j.plan.Quiet {
 		j.m.Phases.Observe(observe.PhaseFirst, now.Sub(j.start))
@@ -181,7 +181,7 @@ func (p *pick) settle(f *failure) {
 		j.rec.Delivered = a.usage.Cached
 		b.DecodeLease.Delivered(a.usage.Cached, now)
 	}
-	j.planner.Finish(b, a.usage.Prompt, a.output, a.firstAt.Sub(j.start), now.Sub(j.start), now)
+	b.Finish(a.output, a.firstAt.Sub(j.start), now.Sub(j.start), now)
 	countTokens(j, nil, b.Mode == planner.Split)
 	if j.req != nil {
 		rememberText(j, b)

@@ -85,10 +85,10 @@ func (h *handoff) prefillDone(answer *openai.PrefillAnswer) {
 	at := h.b.Prefill.ID
 	j.m.Phases.Observe(observe.PhasePrefill, took)
 	j.m.Legs.Seconds.WithLabelValues("prefill", string(at)).Observe(took.Seconds())
-	j.m.Legs.Compare("prefill", at, took, h.b.Prefilled())
+	j.m.Legs.Compare("prefill", at, took, h.b.PrefilledWithin())
 	h.prefillLeg.cached.Found, h.prefillLeg.promptTokens = answer.CachedTokens, answer.PromptTokens
 	j.rec.Delivered = answer.CachedTokens
-	j.planner.PrefillDone(h.b, answer.CachedTokens, took, h.prefillLeg.doneAt)
+	h.b.PrefillLease.Done(answer.CachedTokens, took, h.prefillLeg.doneAt)
 }
 
 // prefillContext is what the prefill leg runs in, until it is given up or over is called. Where the leg runs
@@ -98,7 +98,7 @@ func (h *handoff) prefillContext(
 ) (own context.Context, giveUp context.CancelCauseFunc, over func()) {
 	if h.beside == nil {
 		h.clock.start(h.cfg().Timeouts.Prefill, errPhaseTimeout)
-		h.clock.grace.expect(time.Now().Add(h.b.Prefilled()))
+		h.clock.grace.expect(time.Now().Add(h.b.PrefilledWithin()))
 		return ctx, h.clock.cancel, h.clock.answered
 	}
 	own, giveUp = context.WithCancelCause(ctx)
@@ -166,7 +166,7 @@ func (h *handoff) exchange(
 }
 
 // prefilled notes that the prefill replica gave what can be handed over.
-func (h *handoff) prefilled() { h.j.trials.Announce(h.j.planner.Prefilled(h.b, time.Now())) }
+func (h *handoff) prefilled() { h.j.trials.Announce(h.b.Prefilled(time.Now())) }
 
 // unknownCache stands for the prefix cache of an engine that has not reported yet.
 var unknownCache = openai.CachedPrompt{Found: -1, Added: -1}

@@ -31,7 +31,7 @@ func (a *answer) prove() {
 	j.m.Handoffs.Tokens.WithLabelValues(from, to, "planned").Add(float64(planned))
 	now := time.Now()
 	if rec.Moved < 0 {
-		j.trials.Announce(j.planner.Moved(h.b, now))
+		j.trials.Announce(h.b.Moved(now))
 		return
 	}
 	kind := "moved"
@@ -42,13 +42,13 @@ func (a *answer) prove() {
 	switch {
 	case planned <= block: // nothing worth a transfer
 	case rec.Unsure:
-		j.trials.Announce(j.planner.Moved(h.b, now))
+		j.trials.Announce(h.b.Moved(now))
 	case rec.Moved == 0:
 		j.m.Handoffs.Unmoved.WithLabelValues(from, to).Inc()
-		j.trials.Announce(j.planner.Failed(h.b, planner.Fault{On: planner.OnPair, Kind: outlier.Unmoved}, now))
+		j.trials.Announce(h.b.Failed(planner.Fault{On: planner.OnPair, Kind: outlier.Unmoved}, now))
 	default:
 		a.to.Transfers().Shown()
-		j.trials.Announce(j.planner.Moved(h.b, now))
+		j.trials.Announce(h.b.Moved(now))
 	}
 }
 

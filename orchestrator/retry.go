@@ -104,7 +104,7 @@ func (j *job) awaitsVerdict(ctx context.Context, f *failure) bool {
 		case <-ctx.Done():
 			return false
 		case now := <-look.C:
-			newest.OutNow = j.planner.KnownBad(newest.Booking, newest.Fault, now)
+			newest.OutNow = newest.KnownBad(now)
 			if newest.OutNow || j.takeBudget() {
 				return true
 			}
@@ -160,12 +160,12 @@ func (j *job) mayPrefillThere(f *failure) bool {
 // ownFaults records that a request which failed before has begun well elsewhere: the failed replicas are the
 // cause.
 func (j *job) ownFaults() {
-	j.planner.OwnAll(j.attempts.faults, time.Now())
+	j.attempts.faults.Own(time.Now())
 	j.attempts.faults = nil
 }
 
 // excuse undoes the failures of a job's attempts: the request is the cause, or the cause is unknown.
 func (j *job) excuse(cause bool) {
-	j.trials.Announce(j.planner.ExcuseAll(j.attempts.faults, cause, time.Now()))
+	j.trials.Announce(j.attempts.faults.Excuse(cause, time.Now()))
 	j.attempts.faults = nil
 }

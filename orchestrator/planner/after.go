@@ -11,12 +11,6 @@ import (
 	"github.com/tandem-router/tandem/scoring"
 )
 
-// PrefillDone tells that prefill answered, took after it was sent, with cached tokens by the engine's count
-// (-1 unknown). It ends the prefill lease and teaches the replica's speed.
-func (pl *Planner) PrefillDone(b *Booking, cached int, took time.Duration, now time.Time) {
-	b.PrefillLease.Done(cached, took, now)
-}
-
 // Rebind looks at the decode choice again, just before the decode leg is sent, and marks its lease as sent.
 // The replica stays the same unless it died, is drained, or its pair was ejected, or unless it lost its room
 // or prefills other prompts and another compatible replica would have the blocks sooner. Then b's decode side
@@ -86,8 +80,8 @@ func (pl *Planner) move(b *Booking, req *Request, reason string, room time.Durat
 	}
 	b.DecodeLease.Release(now)
 	lease.MarkSent(now)
-	b.onDecode.End()
-	b.onDecode = pl.outliers.Begin(to.ID, outlier.Decode, now)
+	b.outcome.decode.End()
+	b.outcome.decode = pl.outliers.Begin(to.ID, outlier.Decode, now)
 	b.transfer.knownMatch = q.knowsMatch(best)
 	b.decodeOn(to, lease, best, reason)
 	b.predicted.first = next.Landing() + best.Step
@@ -243,17 +237,4 @@ func (pl *Planner) FirstToken(b *Booking, now time.Time) (transfer time.Duration
 		return 0
 	}
 	return seconds(took)
-}
-
-// Progress tells how far the answer has come while it is under way.
-func (pl *Planner) Progress(b *Booking, to decode.Progress, now time.Time) {
-	b.DecodeLease.Progress(to, now)
-}
-
-// Finish notes how the answer ended and ends both leases. ttft and total count from the same moment. They
-// are equal where the time between the first token and the last is unknown. outTokens is the sum over all
-// sequences.
-func (pl *Planner) Finish(b *Booking, promptTokens, outTokens int, ttft, total time.Duration, now time.Time) {
-	b.DecodeLease.Finish(outTokens, total-ttft, now)
-	b.Release(now)
 }

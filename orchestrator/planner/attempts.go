@@ -1,7 +1,6 @@
 package planner
 
 import (
-	"slices"
 	"time"
 
 	"github.com/tandem-router/tandem/orchestrator/outlier"
@@ -18,21 +17,9 @@ type FailedAttempt struct {
 	OutNow           bool // ejected by now: it gets no further requests
 }
 
-// Hold holds a failure of the time f.At against the replica or pair at fault. came is the arrival of the
-// request: requests that came together and disturbed each other prove nothing about any replica.
-func (pl *Planner) Hold(
-	b *Booking, f Fault, answered bool, came time.Time,
-) (failed FailedAttempt, changes []outlier.Change) {
-	failed = FailedAttempt{
-		Booking: b, Fault: f, Answered: answered, OutBeforeRequest: pl.KnownBad(b, f, came),
-	}
-	out := pl.KnownBad(b, f, f.At)
-	failed.OutBeforeFailure = out && !pl.Excused(b, f)
-	changes = pl.Failed(b, f, f.At)
-	ejects := func(c outlier.Change) bool { return c.To == outlier.Ejected }
-	failed.OutNow = out || slices.ContainsFunc(changes, ejects)
-	return failed, changes
-}
+// KnownBad reports whether the replica or pair at fault was ejected before the given time and has not fully
+// returned since.
+func (x *FailedAttempt) KnownBad(before time.Time) bool { return x.Booking.knownBad(x.Fault, before) }
 
 // alike reports whether two attempts failed in the same way with different replicas that are not known to
 // fail other requests. Then the request is the likely cause.
@@ -78,17 +65,17 @@ func (all FailedAttempts) Lost() (excuse, cause bool) {
 	return n > 1, n > 2 || n > 1 && !all[n-1].Answered
 }
 
-// OwnAll is [Planner.Own] of all attempts of a request.
-func (pl *Planner) OwnAll(all FailedAttempts, now time.Time) {
+// Own confirms the failures: the request succeeded elsewhere.
+func (all FailedAttempts) Own(now time.Time) {
 	for _, x := range all {
-		pl.Own(x.Booking, x.Fault, now)
+		x.Booking.own(x.Fault, now)
 	}
 }
 
-// ExcuseAll is [Planner.Excuse] of all attempts of a request.
-func (pl *Planner) ExcuseAll(all FailedAttempts, cause bool, now time.Time) (changes []outlier.Change) {
+// Excuse undoes the failures: the request is the cause, or the cause is unknown.
+func (all FailedAttempts) Excuse(cause bool, now time.Time) (changes []outlier.Change) {
 	for _, x := range all {
-		changes = append(changes, pl.Excuse(x.Booking, x.Fault, cause, now)...)
+		changes = append(changes, x.Booking.excuse(x.Fault, cause, now)...)
 	}
 	return changes
 }

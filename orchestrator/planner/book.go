@@ -22,7 +22,7 @@ func (pl *Planner) book(q *question, now time.Time) *Booking {
 		return nil
 	}
 	booking.Decode = *pl.pairs.decode.Replicas[d.Slot]
-	pl.begin(booking, now)
+	booking.begin(&pl.outliers, now)
 	booking.Decision = pl.record(q, now)
 	pl.await(booking, now)
 	return booking

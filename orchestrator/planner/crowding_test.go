@@ -22,7 +22,7 @@ func (f *fleet) crowd(t *testing.T, rate, short, long, waiting int) {
 		return f.plan(t, r)
 	}
 	done := func(b *Booking, took time.Duration) {
-		f.pl.PrefillDone(b, 0, took, f.now)
+		b.PrefillLease.Done(0, took, f.now)
 		b.Release(f.now)
 	}
 	for i := range 120 * rate {

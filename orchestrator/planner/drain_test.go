@@ -101,7 +101,7 @@ func (f *fleet) handOver(t *rapid.T, booked []*Booking, out map[replica.ID]bool)
 	}
 	b := booked[0]
 	if b.Mode == Split {
-		f.pl.PrefillDone(b, 0, 10*time.Millisecond, f.now)
+		b.PrefillLease.Done(0, 10*time.Millisecond, f.now)
 		was := b.Decode.ID
 		_, err := f.pl.Rebind(b, f.request(1, 500), f.now)
 		switch {

@@ -40,7 +40,7 @@ func (f *fleet) failOnce(t *testing.T, id replica.ID, on Blame, kind outlier.Kin
 	r.AvoidPrefill, r.AvoidDecode = allBut(f.ps, id), allBut(f.ds, id)
 	b := f.plan(t, r)
 	b.Release(f.now)
-	f.pl.Failed(b, Fault{On: on, Kind: kind}, f.now)
+	b.Failed(Fault{On: on, Kind: kind}, f.now)
 }
 
 // allBut returns the others of a pool that id is in, and nobody of another pool.
@@ -130,7 +130,7 @@ func TestHalfOpenReplicasTakeOneAtATime(t *testing.T) {
 		if there != want {
 			t.Fatalf("%d requests at once on a half-open replica, want %d", there, want)
 		}
-		f.pl.Decoding(last, f.now)
+		last.Decoding(f.now)
 		for _, b := range open {
 			b.Release(f.now)
 		}
@@ -246,7 +246,7 @@ func TestRebindLeavesAPairThatWasEjectedMeanwhile(t *testing.T) {
 	alone := ejecting(1, 1)
 	b = alone.plan(t, r)
 	for range 5 {
-		alone.pl.Failed(b, Fault{On: OnPair, Kind: outlier.LoadFail}, alone.now)
+		b.Failed(Fault{On: OnPair, Kind: outlier.LoadFail}, alone.now)
 	}
 	moved, err = alone.pl.Rebind(b, r, alone.now)
 	if moved || err != nil || !alone.pl.Outliers().PairOut(b.pair()) {
@@ -268,10 +268,10 @@ func TestEjectedPairsAreNotChosen(t *testing.T) {
 		b.Release(f.now)
 		if cut(b) {
 			errs++
-			f.pl.Failed(b, Fault{On: OnPair, Kind: outlier.LoadFail}, f.now)
+			b.Failed(Fault{On: OnPair, Kind: outlier.LoadFail}, f.now)
 			continue
 		}
-		f.pl.Decoding(b, f.now)
+		b.Decoding(f.now)
 	}
 	if errs != 2 {
 		t.Errorf("%d requests went over the cut path, want 2", errs)
@@ -317,10 +317,10 @@ func TestFatesOfPairsAreKeptApart(t *testing.T) {
 				b.Release(f.now)
 				if tt.bad(b) {
 					errs++
-					f.pl.Failed(b, Fault{On: OnPair, Kind: outlier.LoadFail}, f.now)
+					b.Failed(Fault{On: OnPair, Kind: outlier.LoadFail}, f.now)
 					continue
 				}
-				f.pl.Decoding(b, f.now)
+				b.Decoding(f.now)
 			}
 			out := replica.ID("")
 			for _, s := range f.pl.Outliers().Status(f.now) {
@@ -377,7 +377,7 @@ func TestRulesChooseNobodyEjected(t *testing.T) {
 	for seed := range uint32(40) {
 		if b := plan(seed); b.Prefill.ID == "p1" {
 			failed++
-			f.pl.Failed(b, Fault{On: OnPrefill, Kind: outlier.ServerError}, f.now)
+			b.Failed(Fault{On: OnPrefill, Kind: outlier.ServerError}, f.now)
 		}
 	}
 	if failed == 0 {

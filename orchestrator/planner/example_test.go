@@ -79,7 +79,7 @@ func ExampleBooking() {
 	show("planned")
 
 	now = now.Add(310 * time.Millisecond)
-	pl.PrefillDone(booking, 0, 310*time.Millisecond, now)
+	booking.PrefillLease.Done(0, 310*time.Millisecond, now)
 	decodes.SetMembers([]replica.Replica{{ID: "d1", Facts: facts, Place: rack}}, now) // d2 has left
 	moved, err := pl.Rebind(booking, request, now)
 	fmt.Println("moved:", moved, err)
@@ -88,7 +88,7 @@ func ExampleBooking() {
 	now = now.Add(60 * time.Millisecond)
 	pl.FirstToken(booking, now)
 	now = now.Add(time.Second)
-	pl.Finish(booking, 12_000, 100, 370*time.Millisecond, 1370*time.Millisecond, now)
+	booking.Finish(100, 370*time.Millisecond, 1370*time.Millisecond, now)
 	booking.Release(now)
 	show("answered")
 	// Output:

@@ -34,11 +34,11 @@ func TestAGuessEndsWithItsRequest(t *testing.T) {
 	}{
 		{"prefill fails", onlySplit, func(f *fleet, b *Booking) { b.Release(f.now) }, 0},
 		{
-			"prefill answers", onlySplit, func(f *fleet, b *Booking) { f.pl.PrefillDone(b, 0, time.Second, f.now) },
+			"prefill answers", onlySplit, func(f *fleet, b *Booking) { b.PrefillLease.Done(0, time.Second, f.now) },
 			7984,
 		},
 		{"decode fails behind a prefill", onlySplit, func(f *fleet, b *Booking) {
-			f.pl.PrefillDone(b, 0, time.Second, f.now)
+			b.PrefillLease.Done(0, time.Second, f.now)
 			b.Release(f.now)
 		}, 7984},
 		{"local fails", onlyLocal, func(f *fleet, b *Booking) { b.Release(f.now) }, 0},
@@ -98,7 +98,7 @@ func TestAGuessComesAgainWithALateAnswer(t *testing.T) {
 		t.Errorf("20 s after a prompt that should take a fifth of one %d of its tokens are believed to be there",
 			got)
 	}
-	f.pl.PrefillDone(b, 0, 20*time.Second, f.now)
+	b.PrefillLease.Done(0, 20*time.Second, f.now)
 	if _, got := f.held(t, 1, onlySplit); got != 7984 {
 		t.Errorf("when it has answered %d tokens are believed to be there, want 7,984", got)
 	}
@@ -110,7 +110,7 @@ func TestAGuessOfBlocksEndsWithALoadThatFailed(t *testing.T) {
 	r := f.request(1, 8000)
 	r.LocalOK = false
 	b := f.plan(t, r)
-	f.pl.PrefillDone(b, 0, 100*time.Millisecond, f.now)
+	b.PrefillLease.Done(0, 100*time.Millisecond, f.now)
 	if _, err := f.pl.Rebind(b, r, f.now); err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +137,7 @@ func TestLinksAreLearnedWhereItIsKnownWhatMoves(t *testing.T) {
 			r := f.request(uint32(i+1), 8000)
 			r.LocalOK = false
 			b := f.plan(t, r)
-			f.pl.PrefillDone(b, 0, 100*time.Millisecond, f.now)
+			b.PrefillLease.Done(0, 100*time.Millisecond, f.now)
 			if _, err := f.pl.Rebind(b, r, f.now); err != nil {
 				t.Fatal(err)
 			}
@@ -165,7 +165,7 @@ func TestLinksAreNotLearnedFromSharedTransfers(t *testing.T) {
 		return f.plan(t, r)
 	}
 	send := func(f *fleet, b *Booking, seed uint32) {
-		f.pl.PrefillDone(b, 0, 100*time.Millisecond, f.now)
+		b.PrefillLease.Done(0, 100*time.Millisecond, f.now)
 		if _, err := f.pl.Rebind(b, f.request(seed, 8000), f.now); err != nil {
 			t.Fatal(err)
 		}
@@ -208,7 +208,7 @@ func TestLinksAreNotLearnedFromSharedTransfers(t *testing.T) {
 			r := f.request(1, 1600)
 			onlySplit(r)
 			b := f.plan(t, r)
-			f.pl.PrefillDone(b, 0, 100*time.Millisecond, f.now)
+			b.PrefillLease.Done(0, 100*time.Millisecond, f.now)
 			if _, err := f.pl.Rebind(b, r, f.now); err != nil {
 				t.Fatal(err)
 			}

@@ -16,7 +16,7 @@ func (f *fleet) asks(t *testing.T, tokens int, avoid ...replica.ID) *Booking {
 	r := f.fresh(tokens)
 	r.AvoidDecode = avoid
 	b := f.plan(t, r)
-	f.pl.PrefillDone(b, 0, time.Second, f.now)
+	b.PrefillLease.Done(0, time.Second, f.now)
 	if _, err := f.pl.Rebind(b, r, f.now); err != nil {
 		t.Fatal(err)
 	}

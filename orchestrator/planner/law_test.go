@@ -81,10 +81,10 @@ func (f *fleet) happen(pick choice) {
 		switch pick("end", 4) {
 		case 0:
 			b.Release(f.now)
-			f.pl.Failed(b, Fault{On: Blame(1 + pick("blame", 2)), Kind: outlier.Broken, Took: time.Second, At: f.now},
+			b.Failed(Fault{On: Blame(1 + pick("blame", 2)), Kind: outlier.Broken, Took: time.Second, At: f.now},
 				f.now)
 		case 1:
-			f.pl.PrefillDone(b, 0, time.Second, f.now)
+			b.PrefillLease.Done(0, time.Second, f.now)
 		case 2:
 			b.Release(f.now)
 		}

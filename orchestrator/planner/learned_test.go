@@ -20,14 +20,14 @@ func taught(t *testing.T) *fleet {
 	r.PrefillKeys, r.DecodeKeys = nil, nil
 	for range 30 {
 		b := f.plan(t, r)
-		f.pl.PrefillDone(b, 0, 5*time.Second, f.now)
+		b.PrefillLease.Done(0, 5*time.Second, f.now)
 		if _, err := f.pl.Rebind(b, r, f.now); err != nil {
 			t.Fatal(err)
 		}
 		f.pass(500 * time.Millisecond)
 		f.pl.FirstToken(b, f.now)
 		f.pass(time.Second)
-		f.pl.Finish(b, 16_000, 30, 6*time.Second, 9*time.Second, f.now)
+		b.Finish(30, 6*time.Second, 9*time.Second, f.now)
 		f.says(f.decode, "d1", 0, 0, 0)
 		f.says(f.prefill, "p1", 0, 0, 0)
 	}

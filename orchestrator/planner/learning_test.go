@@ -57,7 +57,7 @@ func (f *fleet) burst(t *testing.T, seed, size int) {
 		at := f.now.Add(seconds(estimate.DefaultSpeed().Prefill(32*len(bookings), 0)))
 		for _, b := range bookings {
 			at = at.Add(20 * time.Microsecond)
-			f.pl.PrefillDone(b, 0, at.Sub(f.now), at)
+			b.PrefillLease.Done(0, at.Sub(f.now), at)
 			b.Release(at)
 		}
 	}
@@ -73,7 +73,7 @@ func (f *fleet) learnsSlow(t *testing.T, tokens int, took time.Duration) {
 		r.LocalOK, r.AvoidPrefill = false, []replica.ID{"p2"}
 		b := f.plan(t, r)
 		f.pass(took)
-		f.pl.PrefillDone(b, 0, took, f.now)
+		b.PrefillLease.Done(0, took, f.now)
 		b.Release(f.now)
 		f.pass(time.Second)
 	}
@@ -100,7 +100,7 @@ func TestLateIsNotForEver(t *testing.T) {
 					refused++
 					last = time.Duration(i) * time.Second
 				} else {
-					f.pl.PrefillDone(b, 0, seconds(estimate.DefaultSpeed().Prefill(8000, 0)),
+					b.PrefillLease.Done(0, seconds(estimate.DefaultSpeed().Prefill(8000, 0)),
 						f.now.Add(seconds(estimate.DefaultSpeed().Prefill(8000, 0))))
 					b.Release(f.now)
 				}
@@ -126,7 +126,7 @@ func TestLateIsTriedByOne(t *testing.T) {
 		r.LocalOK = false
 		if b, err := f.pl.Plan(r, f.now); err == nil {
 			through++
-			f.pl.PrefillDone(b, 0, 20*time.Second, f.now)
+			b.PrefillLease.Done(0, 20*time.Second, f.now)
 			b.Release(f.now)
 		}
 		f.pass(time.Second)
@@ -154,7 +154,7 @@ func (f *fleet) answers(
 		r := f.request(uint32(5000+i), 400)
 		r.MaxTokens = tokens + 1
 		b := f.plan(t, r)
-		f.pl.PrefillDone(b, 0, 10*time.Millisecond, f.now)
+		b.PrefillLease.Done(0, 10*time.Millisecond, f.now)
 		b.DecodeLease.MarkSent(f.now)
 		f.pl.FirstToken(b, f.now.Add(10*time.Millisecond))
 		to = append(to, b.Decode.ID)
@@ -165,7 +165,7 @@ func (f *fleet) answers(
 			if a.end.After(f.now) {
 				return false
 			}
-			f.pl.Finish(a.b, 400, tokens, 0, a.end.Sub(a.first), a.end)
+			a.b.Finish(tokens, 0, a.end.Sub(a.first), a.end)
 			return true
 		})
 		for _, d := range f.ds {
@@ -353,11 +353,11 @@ func TestSlowReplicaTakesNoMovedRequest(t *testing.T) {
 				if b.Decode.ID == "d2" {
 					step = tt.slow
 				}
-				f.pl.PrefillDone(b, 0, 10*time.Millisecond, f.now)
+				b.PrefillLease.Done(0, 10*time.Millisecond, f.now)
 				b.DecodeLease.MarkSent(f.now)
 				f.pl.FirstToken(b, f.now.Add(10*time.Millisecond))
 				f.pass(39*step + 10*time.Millisecond)
-				f.pl.Finish(b, 400, 40, 0, 39*step, f.now)
+				b.Finish(40, 0, 39*step, f.now)
 			}
 			f.idle()
 			r := f.request(9000, 6000)

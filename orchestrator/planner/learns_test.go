@@ -24,8 +24,8 @@ func slowOne(t *testing.T) *fleet {
 		b := f.plan(t, r)
 		took := time.Duration(slower * profile.Prefill(4000, 0) * float64(time.Second))
 		f.pass(took)
-		f.pl.PrefillDone(b, 0, took, f.now)
-		f.pl.Finish(b, 4000, 10, took, took+time.Second, f.now)
+		b.PrefillLease.Done(0, took, f.now)
+		b.Finish(10, took, took+time.Second, f.now)
 	}
 	f.pass(5 * time.Second)
 	for _, r := range f.ps {

@@ -9,7 +9,7 @@ import (
 // hands lets d ask for the blocks of b, whose prompt has been computed.
 func (f *fleet) hands(t *testing.T, b *Booking, r *Request) {
 	t.Helper()
-	f.pl.PrefillDone(b, 0, 350*time.Millisecond, f.now)
+	b.PrefillLease.Done(0, 350*time.Millisecond, f.now)
 	if _, err := f.pl.Rebind(b, r, f.now); err != nil {
 		t.Fatal(err)
 	}

@@ -1,19 +1,27 @@
 package planner
 
 import (
+	"slices"
 	"time"
 
 	"github.com/tandem-router/tandem/orchestrator/outlier"
 )
 
+// outcome is where the success or failure of a booking counts.
+type outcome struct {
+	outliers        *outlier.Set
+	prefill, decode outlier.Attempt // ended by Release; prefill is zero for Local
+}
+
 // begin notes on which legs the booking puts a request.
-func (pl *Planner) begin(b *Booking, now time.Time) {
+func (b *Booking) begin(outliers *outlier.Set, now time.Time) {
+	b.outcome.outliers = outliers
 	if b.Mode == Local {
-		b.onDecode = pl.outliers.Begin(b.Decode.ID, outlier.Whole, now)
+		b.outcome.decode = outliers.Begin(b.Decode.ID, outlier.Whole, now)
 		return
 	}
-	b.onPrefill = pl.outliers.Begin(b.Prefill.ID, outlier.Prefill, now)
-	b.onDecode = pl.outliers.Begin(b.Decode.ID, outlier.Decode, now)
+	b.outcome.prefill = outliers.Begin(b.Prefill.ID, outlier.Prefill, now)
+	b.outcome.decode = outliers.Begin(b.Decode.ID, outlier.Decode, now)
 }
 
 // pair returns the pair that b is booked on.
@@ -49,86 +57,101 @@ const (
 )
 
 // Prefilled records that the prefill replica answered with transfer parameters.
-func (pl *Planner) Prefilled(b *Booking, now time.Time) []outlier.Change {
-	return b.onPrefill.Good(now)
+func (b *Booking) Prefilled(now time.Time) []outlier.Change {
+	return b.outcome.prefill.Good(now)
 }
 
 // Decoding records that the answer has begun well.
-func (pl *Planner) Decoding(b *Booking, now time.Time) []outlier.Change {
-	changes := b.onDecode.Good(now)
+func (b *Booking) Decoding(now time.Time) []outlier.Change {
+	changes := b.outcome.decode.Good(now)
 	if b.Mode == Split {
-		changes = append(changes, pl.outliers.Began(b.pair(), now)...)
+		changes = append(changes, b.outcome.outliers.Began(b.pair(), now)...)
 	}
 	return changes
 }
 
 // Moved records that the blocks of a split answer arrived, or that nothing contradicts it.
-func (pl *Planner) Moved(b *Booking, now time.Time) []outlier.Change {
-	return pl.outliers.Loaded(b.pair(), now)
+func (b *Booking) Moved(now time.Time) []outlier.Change {
+	return b.outcome.outliers.Loaded(b.pair(), now)
 }
 
 // Failed holds a failure against the replica or pair at fault.
-func (pl *Planner) Failed(b *Booking, f Fault, now time.Time) []outlier.Change {
+func (b *Booking) Failed(f Fault, now time.Time) []outlier.Change {
 	switch f.On {
 	case OnPrefill:
-		return b.onPrefill.Bad(f.failure(), now)
+		return b.outcome.prefill.Bad(f.failure(), now)
 	case OnDecode:
-		return b.onDecode.Bad(f.failure(), now)
+		return b.outcome.decode.Bad(f.failure(), now)
 	case OnPair:
-		return pl.outliers.NotLoaded(b.pair(), f.failure(), now)
+		return b.outcome.outliers.NotLoaded(b.pair(), f.failure(), now)
 	}
 	return nil
 }
 
-// Excuse undoes [Planner.Failed]: the request is the cause, because it failed elsewhere too, or the cause is
+// excuse undoes [Booking.Failed]: the request is the cause, because it failed elsewhere too, or the cause is
 // unknown.
-func (pl *Planner) Excuse(b *Booking, f Fault, cause bool, now time.Time) []outlier.Change {
+func (b *Booking) excuse(f Fault, cause bool, now time.Time) []outlier.Change {
 	switch f.On {
 	case OnPrefill:
-		return b.onPrefill.Excuse(cause, now)
+		return b.outcome.prefill.Excuse(cause, now)
 	case OnDecode:
-		return b.onDecode.Excuse(cause, now)
+		return b.outcome.decode.Excuse(cause, now)
 	case OnPair:
-		return pl.outliers.ExcuseLoad(b.pair(), f.Kind, cause, f.At, now)
+		return b.outcome.outliers.ExcuseLoad(b.pair(), f.Kind, cause, f.At, now)
 	}
 	return nil
 }
 
-// Own confirms [Planner.Failed]: the request succeeded elsewhere.
-func (pl *Planner) Own(b *Booking, f Fault, now time.Time) {
+// own confirms [Booking.Failed]: the request succeeded elsewhere.
+func (b *Booking) own(f Fault, now time.Time) {
 	switch f.On {
 	case OnPrefill:
-		b.onPrefill.Own(now)
+		b.outcome.prefill.Own(now)
 	case OnDecode:
-		b.onDecode.Own(now)
+		b.outcome.decode.Own(now)
 	case OnPair:
-		pl.outliers.OwnLoad(b.pair(), now)
+		b.outcome.outliers.OwnLoad(b.pair(), now)
 	}
 }
 
-// KnownBad reports whether the replica or pair at fault was ejected before the given time and has not fully
+// Hold holds a failure of the time f.At against the replica or pair at fault. came is the arrival of the
+// request: requests that came together and disturbed each other prove nothing about any replica.
+func (b *Booking) Hold(
+	f Fault, answered bool, came time.Time,
+) (failed FailedAttempt, changes []outlier.Change) {
+	failed = FailedAttempt{Booking: b, Fault: f, Answered: answered, OutBeforeRequest: b.knownBad(f, came)}
+	out := b.knownBad(f, f.At)
+	failed.OutBeforeFailure = out && !b.excused(f)
+	changes = b.Failed(f, f.At)
+	ejects := func(c outlier.Change) bool { return c.To == outlier.Ejected }
+	failed.OutNow = out || slices.ContainsFunc(changes, ejects)
+	return failed, changes
+}
+
+// knownBad reports whether the replica or pair at fault was ejected before the given time and has not fully
 // returned since.
-func (pl *Planner) KnownBad(b *Booking, f Fault, before time.Time) bool {
+func (b *Booking) knownBad(f Fault, before time.Time) bool {
 	switch f.On {
 	case OnPrefill:
-		return b.onPrefill.Known(before)
+		return b.outcome.prefill.Known(before)
 	case OnDecode:
-		return b.onDecode.Known(before)
+		return b.outcome.decode.Known(before)
 	case OnPair:
-		return pl.outliers.PairKnown(b.pair(), before) || b.onDecode.Known(before) || b.onPrefill.Known(before)
+		o := &b.outcome
+		return o.outliers.PairKnown(b.pair(), before) || o.decode.Known(before) || o.prefill.Known(before)
 	}
 	return false
 }
 
-// Excused reports whether the recent failures of the replica at fault were rather caused by the requests.
-func (pl *Planner) Excused(b *Booking, f Fault) bool {
+// excused reports whether the recent failures of the replica at fault were rather caused by the requests.
+func (b *Booking) excused(f Fault) bool {
 	switch f.On {
 	case OnPrefill:
-		return b.onPrefill.Excused()
+		return b.outcome.prefill.Excused()
 	case OnDecode:
-		return b.onDecode.Excused()
+		return b.outcome.decode.Excused()
 	case OnPair:
-		return pl.outliers.PairExcused(b.pair())
+		return b.outcome.outliers.PairExcused(b.pair())
 	}
 	return false
 }

@@ -31,7 +31,7 @@ func TestShortPromptsMakeNoLongOneSplit(t *testing.T) {
 			took := seconds(is.Prefill(tokens, 0))
 			f.pass(took)
 			f.pl.FirstToken(b, f.now)
-			f.pl.Finish(b, tokens, 1, took, took, f.now)
+			b.Finish(1, took, took, f.now)
 			f.pass(2 * time.Second)
 		}
 	}

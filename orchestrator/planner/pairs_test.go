@@ -193,7 +193,7 @@ func TestTransfersAtOnceMakeNoLinkSlow(t *testing.T) {
 				r := f.fresh(8000)
 				r.LocalOK = false
 				b := f.plan(t, r)
-				f.pl.PrefillDone(b, 0, time.Second, f.now)
+				b.PrefillLease.Done(0, time.Second, f.now)
 				if _, err := f.pl.Rebind(b, r, f.now); err != nil {
 					t.Fatal(err)
 				}

@@ -702,7 +702,7 @@ func TestLinksAreLearned(t *testing.T) {
 	for range 60 { // d1 is ten times slower to reach than its class
 		r.AvoidDecode = []replica.ID{"d2"}
 		b := f.plan(t, r)
-		f.pl.PrefillDone(b, 0, time.Second, f.now)
+		b.PrefillLease.Done(0, time.Second, f.now)
 		if _, err := f.pl.Rebind(b, r, f.now); err != nil {
 			t.Fatal(err)
 		}
@@ -734,13 +734,13 @@ func TestFinishTeaches(t *testing.T) {
 	r.MaxTokens, r.LocalOK = 0, false
 	for range 400 {
 		b := f.plan(t, r)
-		f.pl.PrefillDone(b, 0, 500*time.Millisecond, f.now)
+		b.PrefillLease.Done(0, 500*time.Millisecond, f.now)
 		if _, err := f.pl.Rebind(b, r, f.now); err != nil {
 			t.Fatal(err)
 		}
 		f.pass(time.Second)
-		f.pl.Finish(b, 1000, 30, 600*time.Millisecond, 1400*time.Millisecond, f.now)
-		f.pl.Finish(b, 1000, 30_000, time.Second, time.Hour, f.now)
+		b.Finish(30, 600*time.Millisecond, 1400*time.Millisecond, f.now)
+		b.Finish(30_000, time.Second, time.Hour, f.now)
 		f.says(f.decode, "d1", 0, 0, 0)
 		f.says(f.prefill, "p1", 0, 0, 0)
 	}
@@ -759,7 +759,7 @@ func TestTheRecordTellsHowBusyAnIdleReplicaWas(t *testing.T) {
 	r := f.fresh(16_000)
 	r.LocalOK = false
 	b := f.plan(t, r)
-	f.pl.PrefillDone(b, 0, time.Second, f.now)
+	b.PrefillLease.Done(0, time.Second, f.now)
 	b.Release(f.now)
 	f.pass(20 * time.Second)
 	want := f.prefill.Status(f.now)[0].Rho
@@ -823,12 +823,12 @@ func TestConcurrentUse(t *testing.T) {
 					continue
 				}
 				if i%3 > 0 {
-					f.pl.PrefillDone(b, -1, time.Millisecond, now)
+					b.PrefillLease.Done(-1, time.Millisecond, now)
 					f.pl.Rebind(b, r, now)
 				}
 				if i%3 > 1 {
 					f.pl.FirstToken(b, now)
-					f.pl.Finish(b, r.Tokens, 20, time.Millisecond, time.Second, now)
+					b.Finish(20, time.Millisecond, time.Second, now)
 				}
 				b.Release(now)
 			}

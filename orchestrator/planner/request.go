@@ -9,7 +9,6 @@ import (
 	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/kv"
 	"github.com/tandem-router/tandem/internal/replica"
-	"github.com/tandem-router/tandem/orchestrator/outlier"
 	"github.com/tandem-router/tandem/prefill"
 )
 
@@ -66,7 +65,7 @@ func (m Mode) String() string {
 func (m Mode) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
 
 // Booking is a plan that has been booked on both replicas. The holder must end it with [Booking.Release] or
-// [Planner.Finish]. It belongs to the request's goroutine; only Release may be called from other goroutines.
+// [Booking.Finish]. It belongs to the request's goroutine; only Release may be called from other goroutines.
 type Booking struct {
 	Mode           Mode
 	Prefill        replica.Replica // zero for Local
@@ -77,8 +76,7 @@ type Booking struct {
 	MatchedPrefill int       // tokens that the prefill replica is believed to hold
 	MatchedDecode  int       // tokens that the decode replica is believed to hold
 
-	onPrefill, onDecode outlier.Attempt // ended by Release
-
+	outcome   outcome
 	predicted prediction
 	transfer  expectedTransfer
 }
@@ -105,8 +103,16 @@ type expectedTransfer struct {
 // missing on the decode replica. It is set by [Planner.Rebind].
 func (b *Booking) Sure() bool { return b.transfer.sure }
 
-// Prefilled is how long after the plan the prompt should be prefilled.
-func (b *Booking) Prefilled() time.Duration { return seconds(b.predicted.within) }
+// PrefilledWithin is how long after the plan the prompt should be prefilled.
+func (b *Booking) PrefilledWithin() time.Duration { return seconds(b.predicted.within) }
+
+// Finish notes how the answer ended and ends both leases. ttft and total count from the same moment. They
+// are equal where the time between the first token and the last is unknown. outTokens is the sum over all
+// sequences.
+func (b *Booking) Finish(outTokens int, ttft, total time.Duration, now time.Time) {
+	b.DecodeLease.Finish(outTokens, total-ttft, now)
+	b.Release(now)
+}
 
 // Release ends both leases. A second call does nothing. Safe for concurrent use.
 func (b *Booking) Release(now time.Time) {
@@ -116,8 +122,8 @@ func (b *Booking) Release(now time.Time) {
 	b.transfer.planner.gone(b, now)
 	b.PrefillLease.Release(now)
 	b.DecodeLease.Release(now)
-	b.onPrefill.End()
-	b.onDecode.End()
+	b.outcome.prefill.End()
+	b.outcome.decode.End()
 }
 
 // FirstWithin returns how long the generating leg should take to its first token, as predicted when it was

@@ -16,7 +16,7 @@ func saturate(t *testing.T, f *fleet, link float64, avoid ...replica.ID) {
 		r := f.fresh(8000)
 		r.AvoidDecode = avoid
 		b := f.plan(t, r)
-		f.pl.PrefillDone(b, 0, 0, f.now)
+		b.PrefillLease.Done(0, 0, f.now)
 		if _, err := f.pl.Rebind(b, r, f.now); err != nil {
 			t.Fatal(err)
 		}

@@ -37,7 +37,7 @@ func (t *Tandem) Failed(q *cluster.Query, f cluster.Failure, now time.Time) clus
 	b := &t.underWay.booked[q.Slot]
 	fault := blame(b.book, f)
 	fault.At, fault.Request = now, uint64(q.At.UnixNano())+uint64(q.Slot)
-	failed, changes := t.planner.Hold(b.book, fault, !f.Refused, q.At)
+	failed, changes := b.book.Hold(fault, !f.Refused, q.At)
 	t.Stats.count(changes)
 	b.retry.faults = append(b.retry.faults, failed)
 	again := t.again(b, f, now)
@@ -111,7 +111,7 @@ func (t *Tandem) othersLeft(b *booked, now time.Time) bool {
 // lost excuses the failures of a request that ends without an answer, if the request is the likely cause.
 func (t *Tandem) lost(b *booked, now time.Time) {
 	if excuse, cause := b.retry.faults.Lost(); excuse {
-		t.Stats.count(t.planner.ExcuseAll(b.retry.faults, cause, now))
+		t.Stats.count(b.retry.faults.Excuse(cause, now))
 	}
 	b.retry.faults = nil
 }

@@ -221,8 +221,8 @@ func (t *Tandem) requestOf(q *cluster.Query) *booked {
 // Answered ends the prefill lease.
 func (t *Tandem) Answered(q *cluster.Query, cached int, took time.Duration, now time.Time) {
 	book := t.underWay.booked[q.Slot].book
-	t.planner.PrefillDone(book, cached, took, now)
-	t.planner.Prefilled(book, now)
+	book.PrefillLease.Done(cached, took, now)
+	book.Prefilled(now)
 }
 
 // Bind looks at the decode choice again.
@@ -267,19 +267,19 @@ func (t *Tandem) Computed(q *cluster.Query, pauses []time.Duration, now time.Tim
 func (t *Tandem) First(q *cluster.Query, now time.Time) {
 	b := &t.underWay.booked[q.Slot]
 	book := b.book
-	t.planner.OwnAll(b.retry.faults, now)
+	b.retry.faults.Own(now)
 	b.retry.faults = nil
 	t.planner.FirstToken(book, now)
-	t.planner.Decoding(book, now)
+	book.Decoding(now)
 	if book.Mode == planner.Split {
-		t.planner.Moved(book, now)
+		book.Moved(now)
 	}
 }
 
 // Done ends the booking.
 func (t *Tandem) Done(q *cluster.Query, output int, ttft, total time.Duration, now time.Time) {
 	b := &t.underWay.booked[q.Slot]
-	t.planner.Finish(b.book, q.Counted, output, ttft, total, now)
+	b.book.Finish(output, ttft, total, now)
 	t.underWay.live--
 	t.forget(b)
 }
