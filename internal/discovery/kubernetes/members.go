@@ -23,8 +23,9 @@ type found struct {
 // is has the uids of the present members.
 //
 // Two rules keep requests served. Of two pods with one address, the ready pod has the address: the other one
-// is a rest on a lost node. While no member of a pool is ready, its members stay in use: the API server marks
-// all pods so when it does not hear from their nodes, and the router asks the engines itself.
+// is a rest on a lost node. If both are ready, the older pod has the address: it serves already. While no
+// member of a pool is ready, its members stay in use: the API server marks all pods so when it does not hear
+// from their nodes, and the router asks the engines itself.
 func (s *spec) members(pods []*pod, was map[string]bool) (all []found, is map[string]bool) {
 	is = map[string]bool{}
 	prefill, decode := s.sides()
@@ -48,8 +49,9 @@ func (s *spec) members(pods []*pod, was map[string]bool) (all []found, is map[st
 	return all, is
 }
 
+// readyFirst sorts ready pods before others, and old pods before new ones.
 func readyFirst(a, b *pod) int {
-	return cmp.Or(cmp.Compare(a.unused(), b.unused()), cmp.Compare(a.name, b.name))
+	return cmp.Or(cmp.Compare(a.unused(), b.unused()), a.created.Compare(b.created), cmp.Compare(a.name, b.name))
 }
 
 // unused is 1 if the pod gets no new requests, else 0.

@@ -7,8 +7,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/goccy/go-yaml"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/tandem-router/tandem/internal/config"
 )
@@ -246,6 +248,31 @@ func TestTwoPodsWithOneAddress(t *testing.T) {
 			if got := lines(all); !slices.Equal(got, want) || is[lost] {
 				t.Errorf("%s %q: %q, want %q", lost, marks, got, want)
 			}
+		}
+	}
+}
+
+// A new pod that is Ready at the address of a pod that serves takes nothing from it, whatever the names are
+// and whatever pool the new pod is of.
+func TestANewPodTakesNoAddress(t *testing.T) {
+	s := specFor(t, `preset: llm-d`)
+	old := time.Date(2026, 11, 28, 3, 0, 0, 0, time.UTC)
+	for _, names := range [][2]string{{"a", "b"}, {"b", "a"}} {
+		serves, joins := &pod{name: names[0], created: old}, &pod{name: names[1], created: old.Add(time.Second)}
+		for _, p := range []*pod{serves, joins} {
+			p.uid, p.ip = p.name, "10.0.0.1"
+			p.ready = true
+			p.ports = []port{{name: "modelserver", number: 8000}}
+		}
+		serves.labels, joins.labels = labels.Set{"llm-d.ai/role": "prefill"}, labels.Set{"llm-d.ai/role": "decode"}
+		all, _ := s.members([]*pod{joins, serves}, nil)
+		want := []string{
+			"prefill " + serves.name + " http://10.0.0.1:8000 at ",
+			"decode left: pod " + joins.name + " of the decode pool: pod " + serves.name + " has its address " +
+				"http://10.0.0.1:8000; delete the pod that does not run any more",
+		}
+		if got := lines(all); !slices.Equal(got, want) {
+			t.Errorf("%v: %q, want %q", names, got, want)
 		}
 	}
 }

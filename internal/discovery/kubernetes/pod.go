@@ -3,6 +3,7 @@ package kubernetes
 import (
 	"slices"
 	"strconv"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -78,8 +79,11 @@ func (p *apiPod) DeepCopyObject() runtime.Object {
 }
 
 // pod is what is kept of a pod.
+//
+// Long: a field for each thing that the API server tells.
 type pod struct {
 	name, uid, ip, node string
+	created             time.Time
 	version             uint64 // grows with each change; 0 is unknown
 	labels              labels.Set
 	place               config.Place // rack and zone of the node, where they are asked for
@@ -107,6 +111,7 @@ func podOf(p *apiPod) *pod {
 	version, _ := strconv.ParseUint(p.ResourceVersion, 10, 64)
 	is := &pod{
 		name: p.Name, uid: string(p.UID), version: version, ip: p.Status.PodIP, node: p.Spec.NodeName,
+		created:  p.CreationTimestamp.Time,
 		labels:   p.Labels,
 		deleting: p.DeletionTimestamp != nil,
 		ended:    p.Status.Phase == "Succeeded" || p.Status.Phase == "Failed",
