@@ -25,7 +25,7 @@ const (
 // guess is wrong for all answers together.
 func (p *Pool) growsAtOnce(m *member, now time.Time) (share float64) {
 	var u use
-	growth, size := 0, m.blockSize()
+	growth, size := 0, m.cache().blockSize()
 	step := p.stepOf(m) * m.learned.PerToken()
 	for _, e := range m.account.Leases() {
 		l := owner(e)

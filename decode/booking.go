@@ -187,7 +187,7 @@ func (p *Pool) end(l *Lease, now time.Time) {
 // may have found its first blocks in the cache, and other requests may have found l's blocks there.
 func (p *Pool) own(l *Lease, now time.Time) int {
 	m, e := l.member, &l.entry
-	size := m.blockSize()
+	size := m.cache().blockSize()
 	blocks, shared := blocksOf(e.Tokens, size), m.account.InReport(e, e.Matched, p)
 	return max(0, blocks-shared/size) + e.Sequences*(blocksOf(l.has(p.generated(l, now)), size)-blocks)
 }

@@ -17,7 +17,7 @@ func (p *Pool) BookCanary(id replica.ID, prompt, answer int, now time.Time) *Lea
 	if !ok {
 		return nil
 	}
-	size := m.blockSize()
+	size := m.cache().blockSize()
 	blocks := blocksOf(prompt, size)
 	l := &Lease{pool: p, member: m, limit: answer, lengths: p.expects(&Query{Tokens: prompt}, false)}
 	l.entry.Of = l

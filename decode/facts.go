@@ -121,7 +121,7 @@ func (p *Pool) gatherLocal(c *Candidate, q *survey, speed *estimate.Pricing, oth
 
 // priceMatch fills in the cost of the prompt behind the expected prefix match.
 func (c *Candidate) priceMatch(q *Query, speed *estimate.Pricing, blockSize int) {
-	size := c.member.blockSize()
+	size := c.member.cache().blockSize()
 	c.Missing = max(0, blocksOf(q.Tokens, size)*size-c.Expected)
 	longer, wait := c.member.besidePrompt(&speed.Speed)
 	c.Local.Between = longer + wait

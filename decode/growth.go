@@ -29,8 +29,8 @@ func (l *Lease) expectedGrowth(generated int) int {
 		left = max(0, l.limit-generated)
 	}
 	rest := l.lengths.Room(generated, left)
-	size := l.member.blockSize()
-	end := blocksOf(l.member.slots(l.entry.Tokens+generated+rest), size)
+	size := l.member.cache().blockSize()
+	end := blocksOf(l.member.cache().slots(l.entry.Tokens+generated+rest), size)
 	return l.entry.Sequences * (end - blocksOf(l.has(generated), size))
 }
 
@@ -40,5 +40,5 @@ func (l *Lease) has(generated int) int {
 	if generated == 0 {
 		return l.entry.Tokens
 	}
-	return l.member.slots(l.entry.Tokens + generated)
+	return l.member.cache().slots(l.entry.Tokens + generated)
 }

@@ -25,5 +25,5 @@ func (p *Pool) inUse(m *member, q *survey) int {
 	if q.prompt == nil {
 		q.prompt = &ledger.Lease{Promise: ledger.Promise{Named: roster.Prompt{Keys: q.Keys}}}
 	}
-	return min(there, m.account.InReport(q.prompt, 0, p)) / m.blockSize()
+	return min(there, m.account.InReport(q.prompt, 0, p)) / m.cache().blockSize()
 }

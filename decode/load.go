@@ -19,7 +19,7 @@ func (m *member) reads(sequences float64) float64 {
 	if known := g.Answering + e.Known; known > 0 {
 		return float64(g.Context+e.Context) / float64(known) * sequences
 	}
-	return float64(m.account.InUse(m.R.Facts.Blocks) * m.blockSize())
+	return float64(m.account.InUse(m.R.Facts.Blocks) * m.cache().blockSize())
 }
 
 // count counts what m has decoded until now. Call it before the load of m changes.

@@ -12,10 +12,10 @@ func (m *member) need(q *Query, expected *length) (prompt, whole, limit int) {
 	if n := m.R.Facts.MaxModelLen; n > 0 && (limit < 0 || n-q.Tokens < limit) {
 		limit = max(0, n-q.Tokens)
 	}
-	size := m.blockSize()
+	size := m.cache().blockSize()
 	prompt = blocksOf(q.Tokens, size)
 	expected.within(limit)
-	growth := blocksOf(m.slots(q.Tokens+expected.room), size) - prompt
+	growth := blocksOf(m.cache().slots(q.Tokens+expected.room), size) - prompt
 	return prompt, prompt + m.atOnce.of(max(q.Sequences, 1)*growth), limit
 }
 

@@ -186,7 +186,7 @@ func (l *Lease) piece(
 	speed *estimate.Speed, rest, most float64, now time.Time,
 ) (upto int, lasts float64, whole string) {
 	n := turns.Pieces(rest, most)
-	from, size := l.computed(), l.member.blockSize()
+	from, size := l.computed(), l.member.cache().blockSize()
 	tokens := max(leastPiece, speed.Within(rest/float64(n), from))
 	upto = max((from+tokens)/size, from/size+1) * size // a block at least, however large blocks are
 	switch short := n == 1 || upto+leastPiece > l.entry.Tokens; {

@@ -8,7 +8,7 @@
 //	observe, reconcile, peers, status                  take in load reports and bookings of other routers
 //	booking, stream, pieces, learn, progress, prompt   follow one lease from its booking to its end
 //	room, sequences, need, growth, local, pieces_price predict the room and the waits of a member
-//	blocks, load, learned                              say what a member has and does
+//	cache, load, learned                               say what a member has and does
 //	pool, query, lease                                 the types
 package decode
 
@@ -107,6 +107,9 @@ func (p *Pool) Configure(s Settings) {
 	p.settings = s
 	p.learned.Told, p.learned.Samples = s.Speed, s.Learning.Samples
 }
+
+// cache returns the size of m's KV cache.
+func (m *member) cache() cache { return cache{&m.R.Facts, m.drafted} }
 
 // known returns the requests that m's engine has from this router and from known routers.
 func (m *member) known() int { return m.account.Sent + m.remote.Sent + m.turns.Asked() }

@@ -25,7 +25,7 @@ func (m *member) unfit(q *Query, serves bool) verdict {
 	switch {
 	case !serves:
 		return otherModel
-	case !q.Estimate && q.Tokens > m.largest():
+	case !q.Estimate && q.Tokens > m.cache().largest():
 		return tooSmall
 	case !m.Healthy:
 		return ill
@@ -95,7 +95,7 @@ func (o *Rejected) note(e *Excluded, v verdict, m *member) {
 		o.Ill++
 	case v == tooSmall:
 		o.Small++
-		e.Limit = m.largest()
+		e.Limit = m.cache().largest()
 		o.Limit = max(o.Limit, e.Limit)
 	}
 }
@@ -119,7 +119,7 @@ func (p *Pool) Bookable(model string) int {
 	serves := p.members.Serving(model)
 	for i, m := range p.members.All {
 		if serves[i] {
-			most = max(most, min(m.largest(), m.capacity()/2))
+			most = max(most, min(m.cache().largest(), m.cache().capacity()/2))
 		}
 	}
 	return cmp.Or(most, math.MaxInt)

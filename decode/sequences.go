@@ -89,7 +89,7 @@ func (p *Pool) life(m *member, a *ledger.Headroom) float64 {
 	if most := p.mostOf(m); most > 0 {
 		batch = min(batch, most)
 	}
-	tokens := max(a.Used*m.blockSize(), int(m.reads(float64(batch)))) // promised blocks included
+	tokens := max(a.Used*m.cache().blockSize(), int(m.reads(float64(batch)))) // promised blocks included
 	return float64(p.lengths.Usual()) * p.speed(m).Step(batch, tokens) * m.learned.PerToken()
 }
 

@@ -63,7 +63,7 @@ func TestDraftsAsCounted(t *testing.T) {
 		l.Drafts = c.told
 		p.Observe("d1", l, at)
 		m, _ := p.members.Find("d1")
-		if got := m.drafts(); got != c.want {
+		if got := m.cache().drafts(); got != c.want {
 			t.Errorf("told %d: %d drafts, want %d", c.told, got, c.want)
 		}
 	}
@@ -75,7 +75,7 @@ func TestSlotsEndAtTheLongest(t *testing.T) {
 	p.SetMembers([]replica.Replica{{ID: "d1", Facts: replica.Facts{MaxModelLen: 100, Drafts: 10}}}, start)
 	m, _ := p.members.Find("d1")
 	for tokens, want := range map[int]int{50: 70, 85: 100, 100: 100, 120: 120} {
-		if got := m.slots(tokens); got != want {
+		if got := m.cache().slots(tokens); got != want {
 			t.Errorf("%d tokens hold %d slots, want %d", tokens, got, want)
 		}
 	}
