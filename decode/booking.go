@@ -54,7 +54,7 @@ func (p *Pool) enter(l *Lease, t ledger.Terms, now time.Time) {
 	case !l.entry.Missing():
 	case l.entry.Local:
 		l.pieces.ID, l.pieces.Due = l.entry.ID(), p.turnOf(now, l.pieces.Predicted)
-		m.turns.Enter(&l.pieces, now)
+		m.local.turns.Enter(&l.pieces, now)
 	default:
 		l.place = l.from.Add(l.entry.Transfer)
 	}
@@ -66,7 +66,7 @@ func (p *Pool) arrive(l *Lease, now time.Time) bool {
 		return false
 	}
 	if l.entry.Local {
-		l.member.turns.Exit(&l.pieces, now)
+		l.member.local.turns.Exit(&l.pieces, now)
 	} else {
 		l.from.Add(-l.entry.Transfer)
 	}
@@ -76,7 +76,7 @@ func (p *Pool) arrive(l *Lease, now time.Time) bool {
 // arriveUnseen is arrive without an observation of whether and when the prompt was there.
 func (p *Pool) arriveUnseen(l *Lease, now time.Time) {
 	if p.arrive(l, now) && l.entry.Local {
-		l.member.learned.GaveUp(l.member.turns.Empty())
+		l.member.learned.GaveUp(l.member.local.turns.Empty())
 	}
 }
 
@@ -101,7 +101,7 @@ func (p *Pool) send(l *Lease, now time.Time) {
 	l.stream.begun = p.done(m, now)
 	l.stream.roomy = p.hasRoom(m, now)
 	l.stream.foreign = m.Others.Count > 0 && m.load.Fetching() != 0
-	if l.stream.roomy && (l.entry.Local || m.localWait(now) == 0) {
+	if l.stream.roomy && (l.entry.Local || m.local.wait(now) == 0) {
 		l.stream.ahead = p.ahead(l, now)
 	}
 }

@@ -99,9 +99,9 @@ func (p *Pool) gatherLocal(c *Candidate, q *survey, speed *estimate.Pricing, oth
 	m := c.member
 	g, e := &m.account, &m.remote
 	l := &c.Local
-	l.Wait = m.localWait(q.now).Seconds()
-	l.Busy = m.blocksFor(q.now, p.settings.Piece.Seconds()).Seconds()
-	c.Doubtful = l.Wait == 0 && m.doubtful(q.now)
+	l.Wait = m.local.wait(q.now).Seconds()
+	l.Busy = m.local.blocksFor(q.now, p.settings.Piece.Seconds()).Seconds()
+	c.Doubtful = l.Wait == 0 && m.local.doubtful(q.now)
 	l.Wait += e.Rho * q.mean.peersAge
 	c.priceMatch(q.Query, speed, p.Unit())
 	if !p.inPieces(q.Query, m) { // else see priceInPieces

@@ -36,7 +36,7 @@ func (l *Lease) Holds(now time.Time) (ok bool, reason string, room time.Duration
 	if short, a := p.shortOf(l, now); short > 0 {
 		return false, "it lost its room", p.roomIn(m, &a, short)
 	}
-	if busy := m.blocksFor(now, p.settings.Piece.Seconds()); busy > soon && !l.entry.Local {
+	if busy := m.local.blocksFor(now, p.settings.Piece.Seconds()); busy > soon && !l.entry.Local {
 		return false, "it prefills other prompts", busy
 	}
 	return true, "", 0

@@ -26,7 +26,7 @@ func (p *Pool) learnPrefill(l *Lease, now time.Time) {
 // endSpan ends the span of local prompts on the replica of l, if the replica has no prompt left, and learns
 // from it.
 func (p *Pool) endSpan(l *Lease) {
-	if m := l.member; l.entry.Local && m.turns.Empty() {
+	if m := l.member; l.entry.Local && m.local.turns.Empty() {
 		p.learned.Idle(&m.learned.Prompts)
 	}
 }
@@ -38,7 +38,7 @@ func (p *Pool) learnComputed(l *Lease, from, upto int, since time.Time, sure boo
 	speed := p.speed(m)
 	beside, _ := m.besidePrompt(&speed)
 	p.learned.Computed(&m.learned.Prompts, upto-from, from, beside, now.Sub(since), now)
-	if !sure || m.Others.Count > 0 || m.prefillsForOthers() {
+	if !sure || m.Others.Count > 0 || m.local.forOthers() {
 		m.learned.Spoil()
 	}
 }

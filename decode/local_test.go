@@ -83,7 +83,7 @@ func TestPrefillsWhoseFirstTokenNobodyTellsEnd(t *testing.T) {
 	}{{1900 * time.Millisecond, true}, {2100 * time.Millisecond, false}} {
 		now := start.Add(step.after)
 		p.Observe("d1", load(now, 1, 0.4), now)
-		if got := p.members.All[0].turns.Work() > 0; got != step.waits {
+		if got := p.members.All[0].local.turns.Work() > 0; got != step.waits {
 			t.Errorf("after %v: waits %v, want %v", step.after, got, step.waits)
 		}
 	}

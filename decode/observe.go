@@ -41,7 +41,7 @@ func (p *Pool) observe(m *member, l replica.Load, now time.Time) {
 	if !math.IsNaN(l.Usage) && m.load.UsageAt().Equal(l.At) && !m.account.TooSoon(&l) {
 		p.ledger.AdmitDue(now)
 		if running, ok := m.account.Running(&l); ok {
-			p.reconcile(m, l, max(0, running-m.turns.Asked()))
+			p.reconcile(m, l, max(0, running-m.local.turns.Asked()))
 			m.learned.Decodes(m.decodes())
 		}
 	}

@@ -71,8 +71,8 @@ func checkBefore(t *rapid.T, m *member, due int64, now time.Time) {
 		}
 	}
 	slices.SortFunc(behind, func(a, b *Lease) int { return cmp.Compare(a.entry.ID(), b.entry.ID()) })
-	work, longer := m.turns.Work(), 0
-	front := m.front()
+	work, longer := m.local.turns.Work(), 0
+	front := m.local.front()
 	for i, l := range behind {
 		if l.pieces.On && l.due() > due {
 			longer++
@@ -83,14 +83,14 @@ func checkBefore(t *rapid.T, m *member, due int64, now time.Time) {
 		}
 	}
 	want := max(0, work-front.Ran(now)).Seconds()
-	if wait, n := m.before(due, 0, now); n != longer || math.Abs(wait-want) > 1e-9 {
+	if wait, n := m.local.before(due, 0, now); n != longer || math.Abs(wait-want) > 1e-9 {
 		t.Fatalf("a turn at %d waits for %g s and goes before %d, want %g and %d", due, wait, n, want, longer)
 	}
 	for _, l := range behind {
 		others := slices.ContainsFunc(behind, func(o *Lease) bool {
 			return o != l && (!o.pieces.On || o.pieces.Upto > 0)
 		})
-		if got := m.turns.Beside(&l.pieces); got != others {
+		if got := m.local.turns.Beside(&l.pieces); got != others {
 			t.Fatalf("the engine has others to compute: %v, want %v", got, others)
 		}
 	}

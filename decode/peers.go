@@ -16,9 +16,9 @@ func (p *Pool) PeerLoads(now time.Time) []PeerLoad {
 	for _, m := range p.members.All {
 		s, traffic := m.account.Load(p.ledger.At(now)), &m.learned.Traffic
 		s.ID = m.R.ID
-		s.Sent += m.turns.Asked()
-		s.Work, s.First = m.queued(now), roster.RunningOf(m.front(), now)
-		s.Pieces, s.PiecesWork = m.turns.Pieces()
+		s.Sent += m.local.turns.Asked()
+		s.Work, s.First = m.local.queued(now), roster.RunningOf(m.local.front(), now)
+		s.Pieces, s.PiecesWork = m.local.turns.Pieces()
 		s.Rho, s.Arrivals = traffic.Prefills.Rho(now), traffic.Requests.Rate(now)
 		s.InboundRate = traffic.Inbound.Rate(now)
 		s.Report = replica.ReportOf(m.asked, now)

@@ -41,7 +41,7 @@ func (l *Lease) Next(now time.Time, wake func()) Next {
 	if !l.pieces.On || l.entry.State() == ledger.Ended || m.Gone {
 		return Next{Upto: l.entry.Tokens}
 	}
-	speed, t := p.speed(m), &m.turns
+	speed, t := p.speed(m), &m.local.turns
 	x := &l.pieces
 	t.Forget(x)
 	l.updatePrefix(seen, now)
@@ -66,7 +66,7 @@ func (l *Lease) Next(now time.Time, wake func()) Next {
 func (p *Pool) fullOf(
 	m *member, by *estimate.Speed, rest float64, now time.Time,
 ) (room float64, full bool, after time.Time) {
-	t, most := &m.turns, p.pieceOf(m, by)
+	t, most := &m.local.turns, p.pieceOf(m, by)
 	if m.learned.CutsPrompts(now) {
 		left := t.Left(by.T0, now)
 		return most, left > most, now.Add(seconds(left-most) + time.Microsecond) // not by a rounding before it
@@ -84,11 +84,11 @@ func (p *Pool) take(l *Lease, speed *estimate.Speed, rest, room float64, now tim
 	step := m.step(speed)
 	ahead := 0.0
 	if m.learned.CutsPrompts(now) {
-		ahead = m.turns.Left(speed.T0, now) // the piece begins behind all earlier work
+		ahead = m.local.turns.Left(speed.T0, now) // the piece begins behind all earlier work
 	}
 	x.Until = now.Add(2 * (seconds(ahead+x.Lasts+step) + turns.Hops))
 	x.Begins, x.Roomy = l.begins(step, now), p.hasRoom(m, now)
-	if m.turns.Take(x); x.Upto < l.entry.Tokens {
+	if m.local.turns.Take(x); x.Upto < l.entry.Tokens {
 		m.Others.Ours(m.known())
 	}
 	return Next{Upto: x.Upto, Whole: whole}
@@ -139,7 +139,7 @@ func (l *Lease) Computed(ok bool, had int, beside Pauses, now time.Time) {
 
 // leaveTurn records that the engine has no part of l's prompt any more.
 func (l *Lease) leaveTurn(now time.Time) {
-	l.member.turns.Leave(&l.pieces, now)
+	l.member.local.turns.Leave(&l.pieces, now)
 	l.asked(0)
 }
 
@@ -149,7 +149,7 @@ func (l *Lease) endPieces(now time.Time) {
 		return
 	}
 	l.pieces.On = false // it has left the queue
-	t := &l.member.turns
+	t := &l.member.local.turns
 	t.Forget(&l.pieces)
 	l.leaveTurn(now)
 	if first := t.First(); first != nil {
@@ -163,7 +163,7 @@ func (l *Lease) begins(step float64, now time.Time) time.Time {
 	m := l.member
 	next := m.learned.Last().Add(seconds(step))
 	switch {
-	case m.decoding() == 0 || m.turns.Beside(&l.pieces):
+	case m.decoding() == 0 || m.local.turns.Beside(&l.pieces):
 		return now
 	case next.After(now):
 		return next

@@ -31,12 +31,12 @@ func (l *Lease) updatePrefix(h prefixSeen, now time.Time) {
 	if x.Heard(h.tokens) {
 		l.pool.progress(l, now)
 		l.member.account.Changed()
-		l.member.turns.Moved()
+		l.member.local.turns.Moved()
 	}
 }
 
 // progress records the time that is left of l's prompt.
 func (p *Pool) progress(l *Lease, now time.Time) {
 	x, left := &l.pieces, p.leftOf(l, now)
-	l.member.turns.Progress(x, left, p.turnOf(x.Booked, left), now)
+	l.member.local.turns.Progress(x, left, p.turnOf(x.Booked, left), now)
 }

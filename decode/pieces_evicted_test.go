@@ -108,8 +108,8 @@ func firstPiece(t *testing.T, k *keeping, meanwhile func(l *Lease)) (upto int, l
 	later = time.Duration(l.due() - before)
 	l.Release(start.Add(time.Second))
 	m, _ := k.members.Find("d1")
-	if n, work := m.turns.Pieces(); m.turns.Work() != 0 || n != 0 || work != 0 {
-		t.Errorf("%v of work is left", m.turns.Work())
+	if n, work := m.local.turns.Pieces(); m.local.turns.Work() != 0 || n != 0 || work != 0 {
+		t.Errorf("%v of work is left", m.local.turns.Work())
 	}
 	return upto, later
 }
@@ -337,7 +337,7 @@ func (w *losing) check(t *rapid.T) {
 			weight += l.pieces.Predicted
 		}
 	}
-	if _, booked := m.turns.Pieces(); booked != weight {
+	if _, booked := m.local.turns.Pieces(); booked != weight {
 		t.Fatalf("the queue has %v in pieces, and it is %v", booked, weight)
 	}
 	checkSums(t, w.k.Pool)

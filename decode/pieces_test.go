@@ -106,8 +106,8 @@ func TestPiecesOfLargeBlocks(t *testing.T) {
 		}
 		l.Release(now)
 		s.Release(now)
-		if m, _ := p.members.Find("d1"); m.turns.Flying()+m.turns.Asked() > 0 {
-			t.Errorf("blocks of %d tokens: %d flying, %d asked", size, m.turns.Flying(), m.turns.Asked())
+		if m, _ := p.members.Find("d1"); m.local.turns.Flying()+m.local.turns.Asked() > 0 {
+			t.Errorf("blocks of %d tokens: %d flying, %d asked", size, m.local.turns.Flying(), m.local.turns.Asked())
 		}
 	}
 }
@@ -327,16 +327,16 @@ func TestPiecesOfAnyOrder(t *testing.T) {
 					t.Fatalf("a prompt that is due at %d takes its turn as if it were at %d", l.due(), x.Due)
 				}
 			}
-			if sum := m.turns.InFlight(0); sum > 4 {
+			if sum := m.local.turns.InFlight(0); sum > 4 {
 				t.Fatalf("the engine has %.2f s at once", sum)
 			}
 		}
 		for _, l := range live {
 			l.Release(now)
 		}
-		if tr := &m.turns; tr.Flying()+tr.Waiting()+tr.Asked() != 0 || m.turns.Work() != 0 {
+		if tr := &m.local.turns; tr.Flying()+tr.Waiting()+tr.Asked() != 0 || m.local.turns.Work() != 0 {
 			t.Fatalf("%d flying, %d waiting, %d asked, %v of work left",
-				tr.Flying(), tr.Waiting(), tr.Asked(), m.turns.Work())
+				tr.Flying(), tr.Waiting(), tr.Asked(), m.local.turns.Work())
 		}
 	})
 }

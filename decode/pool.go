@@ -79,7 +79,7 @@ type member struct {
 	learned estimate.Replica
 	most    estimate.Sequences
 
-	turns  turns.Turns   // of prompts that the replica computes itself
+	local  localPrompts
 	beside turns.Streams // the replica's streams
 	asked  replica.Load  // newest report that this router asked for
 }
@@ -87,9 +87,15 @@ type member struct {
 // New returns a pool without members, which believes no report before it has been configured.
 func New(o Options) *Pool {
 	p := &Pool{ledger: ledger.New()}
-	p.Roster, p.members = roster.New(o, func() *member { return &member{turns: turns.New()} })
+	p.Roster, p.members = roster.New(o, newMember)
 	p.lengths = estimate.NewLengths(1, 0, 0)
 	return p
+}
+
+func newMember() *member {
+	m := new(member)
+	m.local = localPrompts{turns.New(), &m.remote}
+	return m
 }
 
 // Configure makes s hold from now on. Another expected output starts the learning of lengths again. It panics
@@ -112,7 +118,7 @@ func (p *Pool) Configure(s Settings) {
 func (m *member) cache() cache { return cache{&m.R.Facts, m.drafted} }
 
 // known returns the requests that m's engine has from this router and from known routers.
-func (m *member) known() int { return m.account.Sent + m.remote.Sent + m.turns.Asked() }
+func (m *member) known() int { return m.account.Sent + m.remote.Sent + m.local.turns.Asked() }
 
 // standing is what a member reports and has promised at one moment, for any query.
 type standing struct {

@@ -48,7 +48,7 @@ func (m *member) mostDecoded(was estimate.Load) estimate.Load {
 // prompts for any router, or prompts computed again after it ran out of blocks.
 func (p *Pool) interferes(m *member, since, now time.Time) bool {
 	usage := m.load.Read(now, p.settings.LoadTTL).Usage // NaN where nobody knows
-	return !m.prefillsNothing() || !m.turns.LeftAt().Before(since) || m.Others.Count > 0 ||
+	return !m.local.empty() || !m.local.turns.LeftAt().Before(since) || m.Others.Count > 0 ||
 		m.remote.Rho > peersPrefill || !(usage <= usedUp)
 }
 

@@ -16,7 +16,7 @@ func (p *Pool) learnSequences(m *member, l *replica.Load, now time.Time) {
 	if l.Source == replica.Metrics && l.Running >= 0 && l.Waiting >= 0 {
 		m.most.Learn(estimate.Occupancy{
 			Running: l.Running, Queued: l.Waiting - max(l.Loading, 0), Usage: l.Usage,
-			Largest: m.largestWaiting(l), Prompts: m.localWait(now),
+			Largest: m.largestWaiting(l), Prompts: m.local.wait(now),
 		}, now)
 	}
 	p.mostRun = 0

@@ -17,7 +17,7 @@ func (p *Pool) Status(now time.Time) []MemberStatus {
 			Status: p.Roster.Status(&m.Member, counts), Capacity: -1, Free: -1,
 			Promised: g.Promised, Growth: g.Growth, Reserved: g.Reserved(), Returned: g.Returned(),
 			Leases: len(g.Leases()), Sequences: g.Sequences, Others: m.Others.Count,
-			LoadStatus: m.load.Status(now, ttl), Guessed: a.Guessed, LocalMS: m.queued(now).Seconds() * 1e3,
+			LoadStatus: m.load.Status(now, ttl), Guessed: a.Guessed, LocalMS: m.local.queued(now).Seconds() * 1e3,
 			Output: p.lengths.All().Rest(0, -1), Speed: p.speed(m), Samples: m.learned.Steps.Samples(),
 			Remote: m.remote, MaxSequences: m.most.Measured(), CutsPrompts: m.learned.CutsPrompts(now),
 		}

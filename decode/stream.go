@@ -55,7 +55,7 @@ func (l *Lease) first(now time.Time) (x Arrival, first bool) {
 // report which requests load blocks may count l as its waiting request.
 func (l *Lease) waits(now time.Time) bool {
 	m := l.member
-	if l.stream.ahead == behindOthers || l.stream.foreign || m.localWait(now) > 0 {
+	if l.stream.ahead == behindOthers || l.stream.foreign || m.local.wait(now) > 0 {
 		return true
 	}
 	return m.load.Read(now, l.pool.settings.LoadTTL).Waiting > max(1, m.load.Fetching())
