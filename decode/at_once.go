@@ -26,7 +26,7 @@ const (
 func (p *Pool) growsAtOnce(m *member, now time.Time) (share float64) {
 	var u use
 	growth, size := 0, m.cache().blockSize()
-	step := p.stepOf(m) * m.learned.PerToken()
+	step := p.learned.perToken(m)
 	for _, e := range m.account.Leases() {
 		l := owner(e)
 		if e.State() == ledger.Reserved {
@@ -39,7 +39,7 @@ func (p *Pool) growsAtOnce(m *member, now time.Time) (share float64) {
 		u.add(l, has, own, size)
 	}
 	share = min(1, (u.peak()+unsure)/float64(growth+unsure))
-	return 1 - p.lengths.All().Known()*(1-share)
+	return 1 - p.learned.lengths.All().Known()*(1-share)
 }
 
 // use is the additional blocks in use at each look, with their variance.

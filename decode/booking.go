@@ -24,7 +24,7 @@ func (p *Pool) Book(c *Candidate, q *Query, t Schedule, now time.Time) *Lease {
 	if a := p.headroomNow(m, now); !p.admits(m, &a, c.Need, ready, p.ledger.At(now)) {
 		return nil
 	}
-	l := &Lease{pool: p, member: m, lengths: p.expects(q, true), limit: c.limit}
+	l := &Lease{pool: p, member: m, lengths: p.learned.expects(q, true), limit: c.limit}
 	l.entry.Of = l
 	l.entry.Promise = ledger.Promise{
 		Named: roster.Prompt{Keys: q.Keys, Chunk: q.Chunk}, Tokens: q.Tokens, Blocks: c.prompt,
@@ -98,7 +98,7 @@ func (p *Pool) send(l *Lease, now time.Time) {
 	m := l.member
 	p.ledger.Send(&l.entry, now)
 	m.Others.Ours(m.known())
-	l.stream.begun = p.done(m, now)
+	l.stream.begun = p.learned.done(m, now)
 	l.stream.roomy = p.hasRoom(m, now)
 	l.stream.foreign = m.Others.Count > 0 && m.load.Fetching() != 0
 	if l.stream.roomy && (l.entry.Local || m.local.wait(now) == 0) {
@@ -156,8 +156,8 @@ func (l *Lease) Finish(outTokens int, decoding time.Duration, now time.Time) {
 		return
 	}
 	if each := outTokens / l.entry.Sequences; each > 0 {
-		p.learnLength(l, each, now)
-		p.learnStep(l, l.step(each, decoding), each, now)
+		p.learned.length(l, each, now)
+		p.learned.steps(l, l.step(each, decoding), each, now)
 	}
 	p.end(l, now)
 }
@@ -171,9 +171,9 @@ func (p *Pool) end(l *Lease, now time.Time) {
 	if e.State() == ledger.Reported {
 		m.account.ComeFree(e, p.own(l, now), now)
 	}
-	p.count(m, now)
+	p.learned.count(m, now)
 	p.arriveUnseen(l, now)
-	p.lengths.Leave(&l.lengths)
+	p.learned.lengths.Leave(&l.lengths)
 	if e.State() >= ledger.Sent {
 		m.most.End()
 	}

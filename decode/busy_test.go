@@ -24,7 +24,7 @@ func TestLocalPrefillsBehindOthersTeach(t *testing.T) {
 		return l
 	}
 	truth := 4 * estimate.DefaultSpeed().Prefill(q.Tokens, 0)
-	predicted := func() float64 { return p.speed(p.members.All[0]).Prefill(q.Tokens, 0) }
+	predicted := func() float64 { return p.learned.speed(p.members.All[0]).Prefill(q.Tokens, 0) }
 	if before := predicted(); before > truth/3 {
 		t.Fatalf("a prompt is predicted to take %g s, before anything was learned", before)
 	}
@@ -87,8 +87,8 @@ func TestGrowthAtOnce(t *testing.T) {
 		p.SetMembers([]replica.Replica{r}, start)
 		p.Observe("d1", load(start, 0, 0), start)
 		for range 4000 {
-			p.lengths.All().Learn(0, each)
-			p.lengths.OfModel("m", true).Learn(0, each)
+			p.learned.lengths.All().Learn(0, each)
+			p.learned.lengths.OfModel("m", true).Learn(0, each)
 		}
 		end := start.Add(16 * time.Second)
 		n := 0

@@ -19,7 +19,7 @@ func (p *Pool) BookCanary(id replica.ID, prompt, answer int, now time.Time) *Lea
 	}
 	size := m.cache().blockSize()
 	blocks := blocksOf(prompt, size)
-	l := &Lease{pool: p, member: m, limit: answer, lengths: p.expects(&Query{Tokens: prompt}, false)}
+	l := &Lease{pool: p, member: m, limit: answer, lengths: p.learned.expects(&Query{Tokens: prompt}, false)}
 	l.entry.Of = l
 	l.entry.Promise = ledger.Promise{Tokens: prompt, Blocks: blocks, Sequences: 1}
 	growth := blocksOf(prompt+answer, size) - blocks

@@ -56,13 +56,13 @@ func TestReportsIncludeCanaries(t *testing.T) {
 // Nothing is learned of the length of answers by a canary's, and one of nobody in the pool is nothing.
 func TestCanariesTeachNothing(t *testing.T) {
 	p := pool(0.5)
-	before := p.lengths.All().Rest(0, -1)
+	before := p.learned.lengths.All().Rest(0, -1)
 	for range 100 {
 		l := p.BookCanary("d1", 165, 8, start)
 		p.Observe("d1", load(start.Add(time.Second), 1, 0.5), start.Add(time.Second))
 		l.Release(start.Add(2 * time.Second))
 	}
-	if got := p.lengths.All().Rest(0, -1); got != before {
+	if got := p.learned.lengths.All().Rest(0, -1); got != before {
 		t.Errorf("answers are expected to have %d tokens, %d before", got, before)
 	}
 	if l := p.BookCanary("d9", 165, 8, start); l != nil {

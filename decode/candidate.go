@@ -14,7 +14,7 @@ func (p *Pool) Candidates(
 ) ([]Candidate, *View, Rejected) {
 	p.members.Lock()
 	defer p.members.Unlock()
-	p.learned.Other = q.Prefills
+	p.learned.speeds.Other = q.Prefills
 	p.ledger.AdmitDue(now)
 	var rejected Rejected
 	s := p.survey(q, now)

@@ -17,7 +17,7 @@ func (s *streams) knows(t *testing.T, at, sequences, tokens int) {
 
 func (s *streams) knowsWithin(t *testing.T, at, sequences, tokens int, within float64) {
 	t.Helper()
-	is, truth := s.p.speed(s.p.members.All[at]), s.e[at].speed
+	is, truth := s.p.learned.speed(s.p.members.All[at]), s.e[at].speed
 	got, want := is.Step(sequences, sequences*tokens), truth.Step(sequences, sequences*tokens)
 	if math.Abs(got/want-1) > within {
 		t.Errorf("d%d: a step of %d sequences is taken for %.1f ms, and takes %.1f",
@@ -127,7 +127,7 @@ func TestAnswersBesidePromptsMakeNoPrefillLonger(t *testing.T) {
 	s := newStreams(2, unlikeTheProfile())
 	s.askTurns()
 	s.run(2*time.Minute, s.shortPromptsBeside(20))
-	beside, alone := s.p.speed(s.p.members.All[0]), s.p.speed(s.p.members.All[1])
+	beside, alone := s.p.learned.speed(s.p.members.All[0]), s.p.learned.speed(s.p.members.All[1])
 	step := unlikeTheProfile().Step(60, 360_000)
 	if got, want := beside.Prefill(200, 0), alone.Prefill(200, 0); got > want+step/4 {
 		t.Errorf("200 tokens are taken to hold streams up for %.1f ms, and for %.1f where there are none",
@@ -197,7 +197,7 @@ func TestASpeedThatIsSaidMakesNoOtherOneWrong(t *testing.T) {
 			s.run(2*time.Minute, s.shortPromptsBeside(19))
 			if said.KnowsPrefill() {
 				for i, m := range s.p.members.All {
-					is := s.p.speed(m)
+					is := s.p.learned.speed(m)
 					if got, want := is.Step(60, 360_000), truth.Step(60, 360_000); math.Abs(got/want-1) > 0.25 {
 						t.Errorf("d%d: a step is taken for %.1f ms, and takes %.1f", i+1, got*1e3, want*1e3)
 					}
@@ -205,7 +205,7 @@ func TestASpeedThatIsSaidMakesNoOtherOneWrong(t *testing.T) {
 				return
 			}
 			for i, m := range s.p.members.All {
-				is := s.p.speed(m)
+				is := s.p.learned.speed(m)
 				if got, want := is.Prefill(2000, 0), truth.Prefill(2000, 0); math.Abs(got/want-1) > 0.35 {
 					t.Errorf("d%d: 2,000 tokens are taken for %.1f ms, and take %.1f", i+1, got*1e3, want*1e3)
 				}
@@ -248,7 +248,7 @@ func TestASequenceDecodesNothingBesideItsOwnPrompt(t *testing.T) {
 		l.FirstToken(s.now)
 		l.Finish(1280, 0, s.now)
 	}
-	is := s.p.speed(s.p.members.All[0])
+	is := s.p.learned.speed(s.p.members.All[0])
 	if got, want := is.Prefill(1000, 0), truth.Prefill(1000, 0); math.Abs(got/want-1) > 0.1 {
 		t.Errorf("1,000 tokens are taken for %.1f ms, and take %.1f", got*1e3, want*1e3)
 	}

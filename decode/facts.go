@@ -30,9 +30,9 @@ func (p *Pool) survey(q *Query, now time.Time) survey {
 	s := survey{
 		Query: q, now: now, at: p.ledger.At(now), readyAt: p.ledger.At(now.Add(q.Ready)),
 		mean: p.read(now), matches: p.Matches(q.Depth, q.Chunk, q.Tokens),
-		answer: length{lengths: p.expects(q, false)}, pool: p.learned.StepSpeed(),
+		answer: length{lengths: p.learned.expects(q, false)}, pool: p.learned.speeds.StepSpeed(),
 	}
-	s.slope = p.slope(&s.pool, now)
+	s.slope = p.learned.costOfLoad(&s.pool, p.members.All, now)
 	return s
 }
 
@@ -50,7 +50,7 @@ func (p *Pool) gather(c *Candidate, q *survey, s *standing, output int) {
 	if s.Running < 0 {
 		others, c.Unknown = q.mean.others, true
 	}
-	speed := p.pricing(m, q.now)
+	speed := p.learned.pricing(m, q.now)
 	c.speed, c.answer = speed.Speed, float64(output)
 	p.gatherRoom(c, q, s)
 	p.gatherDecode(c, q, s, others)
@@ -85,7 +85,7 @@ func (p *Pool) gatherDecode(c *Candidate, q *survey, s *standing, others float64
 	c.reads = m.reads(c.Running)
 	c.longer = m.longer(&c.speed, &q.pool)
 	c.Marginal = q.slope.Marginal(q.Tokens+output/2) * c.longer
-	c.Usual = p.lengths.Mean()
+	c.Usual = p.learned.lengths.Mean()
 	c.Output = c.answer * float64(max(q.Sequences, 1))
 	c.Step = c.speed.Step(g.Sequences+e.Sequences+int(others)+1, int(c.reads))
 	c.Arriving = m.learned.Traffic.Inbound.Rate(q.now) + e.InboundRate
@@ -141,7 +141,7 @@ func (p *Pool) expect(cs []Candidate, q *Query, now time.Time) {
 	for i := range cs {
 		if c := &cs[i]; c.Blind && c.Matched < mean {
 			c.Expected = mean
-			speed := p.pricing(c.member, now)
+			speed := p.learned.pricing(c.member, now)
 			c.priceMatch(q, &speed, size)
 		}
 	}

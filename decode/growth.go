@@ -6,7 +6,7 @@ import "time"
 
 // generated returns the tokens that each sequence of l should have by now, at the pace of its replica.
 func (p *Pool) generated(l *Lease, now time.Time) int {
-	return l.generated(p.stepOf(l.member)*l.member.learned.PerToken(), now)
+	return l.generated(p.learned.perToken(l.member), now)
 }
 
 // generated is [Pool.generated] with a known time per token.

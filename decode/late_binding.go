@@ -61,8 +61,8 @@ func (l *Lease) Slower(c *Candidate) float64 {
 	if !has.learned.Steps.Known() || !c.member.learned.Steps.Known() {
 		return 0
 	}
-	at := meanLoad([]Candidate{*c}, p.learned.StepSpeed())
-	speed := p.speed(has)
+	at := meanLoad([]Candidate{*c}, p.learned.speeds.StepSpeed())
+	speed := p.learned.speed(has)
 	longer := has.longer(&speed, &at.pool)
 	at.offer(has, longer)
 	at.offer(c.member, c.longer)

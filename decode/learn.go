@@ -4,11 +4,12 @@ import (
 	"math"
 	"time"
 
+	"github.com/tandem-router/tandem/decode/turns"
 	"github.com/tandem-router/tandem/internal/estimate"
 )
 
-// learnPrefill records that the first token of l has come.
-func (p *Pool) learnPrefill(l *Lease, now time.Time) {
+// prefill records that the first token of l has come.
+func (k *lessons) prefill(l *Lease, now time.Time) {
 	m := l.member
 	if !l.entry.Local {
 		return
@@ -17,36 +18,34 @@ func (p *Pool) learnPrefill(l *Lease, now time.Time) {
 	if l.pieces.Upto > 0 {
 		sentAt = l.pieces.Begins
 	}
-	p.learnComputed(l, l.computed(), l.entry.Tokens, sentAt, roomy && !l.pieces.Failed, now)
+	k.computed(m, l.computed(), l.entry.Tokens, sentAt, roomy && !l.pieces.Failed, now)
 	if l.entry.UnseenArrival > 0 {
 		m.learned.Spoil()
 	}
 }
 
-// endSpan ends the span of local prompts on the replica of l, if the replica has no prompt left, and learns
+// idle ends the span of local prompts on the replica of l, if the replica has no prompt left, and learns
 // from it.
-func (p *Pool) endSpan(l *Lease) {
+func (k *lessons) idle(l *Lease) {
 	if m := l.member; l.entry.Local && m.local.turns.Empty() {
-		p.learned.Idle(&m.learned.Prompts)
+		k.speeds.Idle(&m.learned.Prompts)
 	}
 }
 
-// learnComputed takes in that the prompt of l is there up to a token, behind those before from, since the
-// engine got that. If sure is false, the engine may have spent the time on other work.
-func (p *Pool) learnComputed(l *Lease, from, upto int, since time.Time, sure bool, now time.Time) {
-	m := l.member
-	speed := p.speed(m)
+// computed takes in that a prompt is on m up to a token, behind the tokens before from, since m's engine got
+// that part. If sure is false, the engine may have spent the time on other work.
+func (k *lessons) computed(m *member, from, upto int, since time.Time, sure bool, now time.Time) {
+	speed := k.speed(m)
 	beside, _ := m.besidePrompt(&speed)
-	p.learned.Computed(&m.learned.Prompts, upto-from, from, beside, now.Sub(since), now)
+	k.speeds.Computed(&m.learned.Prompts, upto-from, from, beside, now.Sub(since), now)
 	if !sure || m.Others.Count > 0 || m.local.forOthers() {
 		m.learned.Spoil()
 	}
 }
 
-// learnOwnSteps takes in the pauses of streams beside a piece of l's prompt.
-func (p *Pool) learnOwnSteps(l *Lease, beside Pauses, now time.Time) {
-	x, piece := &l.pieces, p.settings.Piece.Seconds()
-	m, speed := l.member, p.speed(l.member)
+// besidePiece takes in the pauses of m's streams beside a piece of x. piece is the usual seconds of a piece.
+func (k *lessons) besidePiece(m *member, x *turns.Prompt, beside Pauses, piece float64, now time.Time) {
+	speed := k.speed(m)
 	step := m.step(&speed)
 	took, expected := now.Sub(x.Begins).Seconds(), x.Lasts+step
 	alike, known := beside.Alike()
@@ -57,7 +56,7 @@ func (p *Pool) learnOwnSteps(l *Lease, beside Pauses, now time.Time) {
 		return // the time was mostly spent on something else
 	}
 	s := estimate.Sample{Of: estimate.PauseShare, At: now, Range: estimate.Exactly(alike)}
-	p.learned.Learn(&m.learned, s)
+	k.speeds.Learn(&m.learned, s)
 }
 
 const (
@@ -68,32 +67,32 @@ const (
 	heldBack = 1.5
 )
 
-// learnLength takes in that each sequence of l had so many tokens at its end. One that its limit has cut
+// length takes in that each sequence of l had so many tokens at its end. One that its limit has cut
 // would have been longer.
-func (p *Pool) learnLength(l *Lease, each int, now time.Time) {
+func (k *lessons) length(l *Lease, each int, now time.Time) {
 	if l.limit >= 0 && each >= l.limit {
-		p.lengths.Cut(&l.lengths, each)
+		k.lengths.Cut(&l.lengths, each)
 		return
 	}
 	s := estimate.Sample{Of: estimate.AnswerTokens, At: now, Range: estimate.Exactly(float64(each))}
-	p.lengths.Learn(&l.lengths, s)
+	k.lengths.Learn(&l.lengths, s)
 }
 
-// learnUnderway takes in that each sequence of l, whose answer is under way, has so many tokens by now.
-func (p *Pool) learnUnderway(l *Lease, generated int, now time.Time) {
-	p.lengths.Learn(&l.lengths, estimate.Sample{
+// underway takes in that each sequence of l, whose answer is under way, has so many tokens by now.
+func (k *lessons) underway(l *Lease, generated int, now time.Time) {
+	k.lengths.Learn(&l.lengths, estimate.Sample{
 		Of: estimate.AnswerTokens, At: now, Range: estimate.Range{Low: float64(generated), High: math.Inf(1)},
 	})
 }
 
-// learnStep takes in that l's answer took so many seconds for each of so many tokens, 0 unknown.
-func (p *Pool) learnStep(l *Lease, token float64, tokens int, now time.Time) {
+// steps takes in that l's answer took so many seconds for each of so many tokens, 0 unknown.
+func (k *lessons) steps(l *Lease, token float64, tokens int, now time.Time) {
 	m, was := l.member, &l.stream.meanwhile
 	if l.entry.UnseenArrival == 0 {
-		*was = p.since(&l.stream.begun, m, now)
+		*was = k.since(&l.stream.begun, m, now)
 	}
 	s := estimate.Took(estimate.StepTime, estimate.Work{}, token, now)
 	s.Load, s.Elsewhere = was.Load, m.remote.Rho
 	s.Beside = was.Held / float64(tokens)
-	p.learned.Learn(&m.learned, s)
+	k.speeds.Learn(&m.learned, s)
 }

@@ -34,11 +34,11 @@ func TestCutAnswersDoNotTeachTheLength(t *testing.T) {
 	for range 300 {
 		now = p.finish(t, 0, 500, 10*time.Millisecond, now)
 	}
-	before := p.lengths.OfModel("m", false).Rest(0, -1)
+	before := p.learned.lengths.OfModel("m", false).Rest(0, -1)
 	for range 2000 {
 		now = p.finish(t, 1, 1, 0, now)
 	}
-	if got := p.lengths.OfModel("m", false).Rest(0, -1); got < before*95/100 || got > before*105/100 {
+	if got := p.learned.lengths.OfModel("m", false).Rest(0, -1); got < before*95/100 || got > before*105/100 {
 		t.Errorf(
 			"a chat without a limit is expected to have %d tokens, and %d after 2,000 answers that were cut at one",
 			before, got,
@@ -48,8 +48,8 @@ func TestCutAnswersDoNotTeachTheLength(t *testing.T) {
 	if got, want := c[0].Need, 100+before/16; got < want {
 		t.Errorf("a chat of 1,600 tokens is booked with %d blocks, want at least %d", got, want)
 	}
-	if p.lengths.Usual() > 10 {
-		t.Errorf("an answer is taken to last for %d tokens, where nearly all have one", p.lengths.Usual())
+	if p.learned.lengths.Usual() > 10 {
+		t.Errorf("an answer is taken to last for %d tokens, where nearly all have one", p.learned.lengths.Usual())
 	}
 }
 
@@ -63,7 +63,7 @@ func TestStepsThatWereHeldUpDoNotBendTheSlopes(t *testing.T) {
 	for range 3 {
 		now = p.finish(t, 0, 8, time.Second, now)
 	}
-	s, truth := p.speed(p.members.All[0]), estimate.DefaultSpeed()
+	s, truth := p.learned.speed(p.members.All[0]), estimate.DefaultSpeed()
 	if s.D1 > 2*truth.D1 || s.D2 > 2*truth.D2 {
 		t.Errorf("D1 is taken for %g and D2 for %g, %.0f and %.0f times the profile's",
 			s.D1, s.D2, s.D1/truth.D1, s.D2/truth.D2)
@@ -90,7 +90,7 @@ func TestOneStandstillIsOneVote(t *testing.T) {
 		now = now.Add(time.Millisecond)
 		l.Finish(20+i, 7*time.Second, now)
 	}
-	if got := p.speed(p.members.All[0]).Step(1, 100); got > 0.05 {
+	if got := p.learned.speed(p.members.All[0]).Step(1, 100); got > 0.05 {
 		t.Errorf("after one standstill of seven seconds a step is taken for %.0f ms, before it took 7", got*1e3)
 	}
 }
@@ -104,7 +104,7 @@ func TestAReplicaThatBecameSlowIsLearned(t *testing.T) {
 	for range 4 {
 		now = p.finish(t, 0, 20, 140*time.Millisecond, now)
 	}
-	if got := p.speed(p.members.All[0]).Step(1, 100); got < 0.1 || got > 0.2 {
+	if got := p.learned.speed(p.members.All[0]).Step(1, 100); got < 0.1 || got > 0.2 {
 		t.Errorf("a step is taken for %.0f ms, want about 140", got*1e3)
 	}
 }
@@ -115,7 +115,7 @@ func TestAnswersThatAreNotStreamedTeachTheirSteps(t *testing.T) {
 	for name, local := range map[string]bool{"local": true, "split": false} {
 		t.Run(name, func(t *testing.T) {
 			p, now := pool(0), start
-			want := p.speed(p.members.All[0])
+			want := p.learned.speed(p.members.All[0])
 			for range 40 {
 				q := &Query{Model: "m", Tokens: 100}
 				c, _, _ := p.Candidates(q, now, nil, nil)
@@ -129,7 +129,7 @@ func TestAnswersThatAreNotStreamedTeachTheirSteps(t *testing.T) {
 				now = now.Add(time.Second)
 				p.Observe("d1", load(now, 0, 0), now)
 			}
-			got := p.speed(p.members.All[0])
+			got := p.learned.speed(p.members.All[0])
 			if step := got.Step(1, 100); step < 0.025 || step > 0.035 {
 				t.Errorf("a step is taken for %.4f ms, want 30", step*1e3)
 			}
@@ -204,7 +204,7 @@ func TestStreamsUnderWayTellHowLongAnswersAre(t *testing.T) {
 	for _, l := range leases[2:] {
 		l.Release(now)
 	}
-	if got := p.lengths.Usual(); got < 400 {
+	if got := p.learned.lengths.Usual(); got < 400 {
 		t.Errorf("an answer is taken to last for %d tokens, where the shortest of five had 400", got)
 	}
 }

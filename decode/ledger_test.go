@@ -72,7 +72,7 @@ func TestFreeIsTheEnginesAccountLessWhatItCannotKnow(t *testing.T) {
 	if got := free(p, start); got != 500 {
 		t.Fatalf("reported half full: %d free, want 500", got)
 	}
-	grow := p.lengths.OfModel("m", false).Rest(0, 160)
+	grow := p.learned.lengths.OfModel("m", false).Rest(0, 160)
 	need := 100 + blocksOf(grow, 16)
 	l := book(t, p, 100, start, start)
 	if got := free(p, start); got != 500-need {

@@ -1,10 +1,6 @@
 package decode
 
-import (
-	"time"
-
-	"github.com/tandem-router/tandem/internal/estimate"
-)
+import "github.com/tandem-router/tandem/internal/estimate"
 
 // decodes returns what m decodes now.
 func (m *member) decodes() estimate.Load {
@@ -20,19 +16,6 @@ func (m *member) reads(sequences float64) float64 {
 		return float64(g.Context+e.Context) / float64(known) * sequences
 	}
 	return float64(m.account.InUse(m.R.Facts.Blocks) * m.cache().blockSize())
-}
-
-// count counts what m has decoded until now. Call it before the load of m changes.
-func (p *Pool) count(m *member, now time.Time) { p.learned.Count(&m.learned, m.decodes(), now) }
-
-// done returns what m has done until now.
-func (p *Pool) done(m *member, now time.Time) estimate.Done {
-	return p.learned.Done(&m.learned, m.decodes(), now)
-}
-
-// since returns what m has done since before.
-func (p *Pool) since(before *estimate.Done, m *member, now time.Time) estimate.Meanwhile {
-	return p.learned.Since(&m.learned, before, m.decodes(), now)
 }
 
 // besidePrompt returns two durations on m. longer is how many seconds decoding adds to a step with a prompt
@@ -56,14 +39,8 @@ func (m *member) batch() int {
 func (l *Lease) Step() float64 {
 	l.pool.members.Lock()
 	defer l.pool.members.Unlock()
-	speed := l.pool.speed(l.member)
+	speed := l.pool.learned.speed(l.member)
 	return l.member.step(&speed)
-}
-
-// stepOf returns the seconds of a step with all sequences that m decodes.
-func (p *Pool) stepOf(m *member) float64 {
-	load := m.decodes()
-	return p.speed(m).Step(int(load.Sequences), int(load.Tokens))
 }
 
 // step returns the seconds of a decode step with all sequences of m, sent or on their way.

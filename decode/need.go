@@ -36,8 +36,3 @@ func (a *length) within(limit int) {
 		a.rest, a.room = a.lengths.Rest(0, limit), a.lengths.Room(0, limit)
 	}
 }
-
-// expects returns the expectation for the answer to q. meet makes a group for its class if there is none.
-func (p *Pool) expects(q *Query, meet bool) estimate.Expectation {
-	return p.lengths.Expect(q.Model, q.Tokens, &q.Class, meet)
-}

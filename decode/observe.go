@@ -9,31 +9,27 @@ import (
 
 // Observe takes in a load report of id. Headroom is counted from its usage until the next report.
 func (p *Pool) Observe(id replica.ID, l replica.Load, now time.Time) {
-	p.members.Lock()
-	defer p.members.Unlock()
-	m, ok := p.members.Find(id)
-	if !ok {
-		return
-	}
-	if l.At.IsZero() {
-		l.At = now
-	}
-	if l.Source == replica.Metrics {
-		m.asked = l
-	}
-	if l.Drafts > 0 {
-		m.drafted = l.Drafts
-	}
-	p.observe(m, l, now)
-	m.Others.Weigh(l, m.known())
+	p.about(id, func(m *member) {
+		if l.At.IsZero() {
+			l.At = now
+		}
+		if l.Source == replica.Metrics {
+			m.asked = l
+		}
+		if l.Drafts > 0 {
+			m.drafted = l.Drafts
+		}
+		p.observe(m, l, now)
+		m.Others.Weigh(l, m.known())
+	})
 }
 
 func (p *Pool) observe(m *member, l replica.Load, now time.Time) {
 	m.load.Add(l)
-	p.count(m, now)
+	p.learned.count(m, now)
 	p.learnSequences(m, &l, now)
 	if len(m.account.Leases()) == 0 { // else a request tries already, see Book
-		p.learned.Ease(&m.learned, now)
+		p.learned.speeds.Ease(&m.learned, now)
 	}
 	if l.Running >= 0 {
 		m.Others.Note(l.Running + max(l.Waiting, 0) - m.known())

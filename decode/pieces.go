@@ -41,7 +41,7 @@ func (l *Lease) Next(now time.Time, wake func()) Next {
 	if !l.pieces.On || l.entry.State() == ledger.Ended || m.Gone {
 		return Next{Upto: l.entry.Tokens}
 	}
-	speed, t := p.speed(m), &m.local.turns
+	speed, t := p.learned.speed(m), &m.local.turns
 	x := &l.pieces
 	t.Forget(x)
 	l.updatePrefix(seen, now)
@@ -124,8 +124,8 @@ func (l *Lease) Computed(ok bool, had int, beside Pauses, now time.Time) {
 		if had >= 0 {
 			from = min(had, x.Upto)
 		}
-		p.learnComputed(l, from, x.Upto, x.Begins, x.Roomy, now)
-		p.learnOwnSteps(l, beside, now)
+		p.learned.computed(l.member, from, x.Upto, x.Begins, x.Roomy, now)
+		p.learned.besidePiece(l.member, x, beside, p.settings.Piece.Seconds(), now)
 		x.Begun, x.Prefix = true, turns.Prefix{Base: x.Upto}
 	} else {
 		x.Failed = true // the rest is sent at once, and uses the blocks that are still cached

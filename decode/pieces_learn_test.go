@@ -57,7 +57,7 @@ func TestPiecesTeachAsWholePrompts(t *testing.T) {
 				t.Fatalf("%d requests for 60 prompts", pieces)
 			}
 			for _, x := range [][2]int{{8000, 0}, {2000, 0}, {2000, 12_000}} {
-				is, want := p.speed(p.members.All[0]).Prefill(x[0], x[1]), truth.Prefill(x[0], x[1])
+				is, want := p.learned.speed(p.members.All[0]).Prefill(x[0], x[1]), truth.Prefill(x[0], x[1])
 				if math.Abs(is/want-1) > 0.1 {
 					t.Errorf("%d tokens behind %d are predicted to need %.3f s, and need %.3f", x[0], x[1], is, want)
 				}
@@ -93,7 +93,7 @@ func TestPiecesThatWereThereTeachNoSpeed(t *testing.T) {
 		now = now.Add(300 * time.Millisecond)
 		p.Observe("d1", load(now, 1, 0.1), now)
 	}
-	is, want := p.speed(p.members.All[0]).Prefill(8000, 0), truth.Prefill(8000, 0)
+	is, want := p.learned.speed(p.members.All[0]).Prefill(8000, 0), truth.Prefill(8000, 0)
 	if math.Abs(is/want-1) > 0.15 {
 		t.Errorf("8,000 tokens are predicted to need %.3f s, and need %.3f", is, want)
 	}

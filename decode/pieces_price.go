@@ -67,7 +67,7 @@ func (m *member) decoding() int {
 
 // leftOf returns the time until the whole prompt of l, which is sent in pieces, is computed.
 func (p *Pool) leftOf(l *Lease, now time.Time) time.Duration {
-	speed, from := p.speed(l.member), l.computed()
+	speed, from := p.learned.speed(l.member), l.computed()
 	rest := speed.Prefill(l.entry.Tokens-from, from)
 	cut := p.cut(l.member, &speed, rest, l.entry.Tokens-from, now)
 	return seconds(rest + cut.between - cut.shared)

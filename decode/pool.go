@@ -53,9 +53,7 @@ type Pool struct {
 
 	settings  Settings
 	ledger    ledger.Ledger
-	learned   estimate.Pool
-	lengths   estimate.Lengths
-	slopes    slopes
+	learned   lessons
 	mostRun   int // sequences that a member runs at a time, the most learned of one; 0 unknown
 	peers     roster.PeerReports[*member, PeerLoad]
 	standings []standing // of all members, scratch of read
@@ -88,7 +86,7 @@ type member struct {
 func New(o Options) *Pool {
 	p := &Pool{ledger: ledger.New()}
 	p.Roster, p.members = roster.New(o, newMember)
-	p.lengths = estimate.NewLengths(1, 0, 0)
+	p.learned.lengths = estimate.NewLengths(1, 0, 0)
 	return p
 }
 
@@ -108,10 +106,10 @@ func (p *Pool) Configure(s Settings) {
 	defer p.members.Unlock()
 	if was := &p.settings; s.ExpectedOutput != was.ExpectedOutput || s.OutputDoubt != was.OutputDoubt ||
 		s.Learning != was.Learning {
-		p.lengths = estimate.NewLengths(s.ExpectedOutput, s.OutputDoubt, s.Learning.Answers)
+		p.learned.lengths = estimate.NewLengths(s.ExpectedOutput, s.OutputDoubt, s.Learning.Answers)
 	}
 	p.settings = s
-	p.learned.Told, p.learned.Samples = s.Speed, s.Learning.Samples
+	p.learned.speeds.Told, p.learned.speeds.Samples = s.Speed, s.Learning.Samples
 }
 
 // cache returns the size of m's KV cache.
@@ -124,12 +122,6 @@ func (m *member) known() int { return m.account.Sent + m.remote.Sent + m.local.t
 type standing struct {
 	replica.Reading
 	ledger.Headroom
-}
-
-// slopes is the result of [Pool.slope]. Guarded by the lock of the pool.
-type slopes struct {
-	at time.Time
-	is estimate.Speed
 }
 
 // atOnce is the share of the expected growth of all answers on one replica that is in use at one time: some
@@ -151,18 +143,16 @@ func (s *atOnce) of(blocks int) int {
 type PeerLoad = ledger.PeerLoad
 
 // Booked returns how many leases of id have not ended; 0 where it is no member. Safe for concurrent use.
-func (p *Pool) Booked(id replica.ID) int {
+func (p *Pool) Booked(id replica.ID) (leases int) {
+	p.about(id, func(m *member) { leases = len(m.account.Leases()) })
+	return leases
+}
+
+// about calls do with the member id under the lock of the pool. It does nothing if there is no such member.
+func (p *Pool) about(id replica.ID, do func(m *member)) {
 	p.members.Lock()
 	defer p.members.Unlock()
 	if m, ok := p.members.Find(id); ok {
-		return len(m.account.Leases())
+		do(m)
 	}
-	return 0
-}
-
-// Lengths returns the observed lengths of all groups, the most recently used last.
-func (p *Pool) Lengths() []estimate.GroupLengths {
-	p.members.Lock()
-	defer p.members.Unlock()
-	return p.lengths.State()
 }

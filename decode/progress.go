@@ -30,10 +30,10 @@ func (l *Lease) Progress(to Progress, now time.Time) {
 		return
 	}
 	m, w := l.member, &l.stream.window
-	done, disturbed := p.done(m, now), p.interferes(m, w.Since(), now)
+	done, disturbed := p.learned.done(m, now), p.interferes(m, w.Since(), now)
 	if s, told := m.learned.Read(w, to, done, disturbed, now); told {
 		s.Load = m.mostDecoded(s.Load)
-		p.learned.Learn(&m.learned, s)
+		p.learned.speeds.Learn(&m.learned, s)
 	}
 }
 

@@ -408,7 +408,7 @@ func TestStreamsTeachNothingSlowerThanTheTruth(t *testing.T) {
 				}
 				for _, batch := range []int{1, usualBatch, max(m.batch(), 1)} {
 					tokens := batch * estimate.UsualTokens
-					is, truth := s.p.speed(m).Step(batch, tokens), speed.Step(batch, tokens)
+					is, truth := s.p.learned.speed(m).Step(batch, tokens), speed.Step(batch, tokens)
 					most := estimate.SlopesOff * truth
 					if batch == 1 {
 						// Nothing was seen of it where all steps were of some. What a sequence costs has too small

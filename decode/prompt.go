@@ -46,3 +46,10 @@ func (l *Lease) Delivered(cached int, now time.Time) {
 		l.pool.Expect(&l.member.Member, l.entry.Named, cached, now)
 	}
 }
+
+// Posts notes that l's replica reads the blocks of so many tokens from now on. Safe for concurrent use.
+func (l *Lease) Posts(tokens int) {
+	l.pool.members.Lock()
+	defer l.pool.members.Unlock()
+	l.member.learned.Posts(tokens)
+}

@@ -37,13 +37,13 @@ func (l *Lease) countUnseen() {
 // expectGrowth tells the account of m what its reported leases are expected to add, now that each has
 // generated for longer.
 func (p *Pool) expectGrowth(m *member, at time.Time) {
-	step := p.stepOf(m) * m.learned.PerToken()
+	step := p.learned.perToken(m)
 	for _, e := range m.account.Leases() {
 		if l := owner(e); e.State() == ledger.Reported {
-			p.learnUnderway(l, l.generated(step, at), at)
+			p.learned.underway(l, l.generated(step, at), at)
 		}
 	}
-	p.lengths.WorkOut()
+	p.learned.lengths.WorkOut()
 	if !at.Before(m.atOnce.at.Add(ProgressEvery)) {
 		m.atOnce = atOnce{p.growsAtOnce(m, at), at}
 	}

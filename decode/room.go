@@ -26,7 +26,7 @@ func (p *Pool) headroom(m *member, usage, meanUsage float64) ledger.Headroom {
 		Capacity: m.R.Facts.Blocks, Margin: p.settings.Margin, Usage: usage, MeanUsage: meanUsage,
 	}
 	if m.Others.Count > 0 { // each is assumed to be half done
-		r.OthersGrow = m.Others.Count * blocksOf(p.lengths.Usual()/2, m.cache().blockSize())
+		r.OthersGrow = m.Others.Count * blocksOf(p.learned.lengths.Usual()/2, m.cache().blockSize())
 	}
 	return m.account.Headroom(r, &m.remote)
 }

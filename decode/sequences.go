@@ -1,7 +1,6 @@
 package decode
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/tandem-router/tandem/decode/ledger"
@@ -41,23 +40,6 @@ func (m *member) largestWaiting(l *replica.Load) float64 {
 	return float64(blocks) / float64(m.R.Facts.Blocks)
 }
 
-// SequencesFull returns a sentence if the replica id ran its maximum of sequences within the last minute
-// although its KV cache had room for more. It returns "" otherwise, or if the maximum is unknown.
-func (p *Pool) SequencesFull(id replica.ID, now time.Time) (cause string) {
-	p.members.Lock()
-	defer p.members.Unlock()
-	m, ok := p.members.Find(id)
-	if !ok {
-		return ""
-	}
-	used, full := m.most.Full(now)
-	if !full {
-		return ""
-	}
-	return fmt.Sprintf("it runs no more than %d at a time (--max-num-seqs), with %.0f %% of its KV cache in use",
-		m.most.Measured(), 100*used)
-}
-
 // mostOf returns how many sequences m runs at once; 0 is unknown.
 func (p *Pool) mostOf(m *member) int { return m.most.Believed(p.mostRun) }
 
@@ -90,7 +72,7 @@ func (p *Pool) life(m *member, a *ledger.Headroom) float64 {
 		batch = min(batch, most)
 	}
 	tokens := max(a.Used*m.cache().blockSize(), int(m.reads(float64(batch)))) // promised blocks included
-	return float64(p.lengths.Usual()) * p.speed(m).Step(batch, tokens) * m.learned.PerToken()
+	return float64(p.learned.lengths.Usual()) * p.learned.speed(m).Step(batch, tokens) * m.learned.PerToken()
 }
 
 // mostRan is the most sequences that any replica of the pool has run.

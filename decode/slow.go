@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/tandem-router/tandem/internal/estimate"
-	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // compare fills in how much later the answer ends on each candidate than on the fastest one. It compares
@@ -16,7 +15,7 @@ func (p *Pool) compare(cs []Candidate, now time.Time) {
 	if len(cs) < 2 {
 		return
 	}
-	at := meanLoad(cs, p.learned.StepSpeed())
+	at := meanLoad(cs, p.learned.speeds.StepSpeed())
 	for i := range cs {
 		if m := cs[i].member; m.learned.Steps.Known() {
 			at.offer(m, cs[i].longer)
@@ -30,42 +29,10 @@ func (p *Pool) compare(cs []Candidate, now time.Time) {
 		}
 		c.Later = at.behind(c.member, c.longer) * c.answer
 		if risk, eased := steps.Eased(now); eased {
-			measured := estimate.DefaultSpeed().WithDecode(steps.Measured(&p.learned.Steps.SpeedFit))
+			measured := estimate.DefaultSpeed().WithDecode(steps.Measured(&p.learned.speeds.Steps.SpeedFit))
 			c.Later = max(c.Later, at.behind(c.member, c.member.longer(&measured, &at.pool))*c.answer-risk)
 		}
 	}
-}
-
-// slope returns the cost of more load in a step of the pool. It is the larger of two fits: the fit over all
-// replicas together, and the mean of the single replicas' fits, scaled to the speed of the pool. A slower
-// replica has fewer sequences. So in the fit over all, fewer sequences seem to take longer, and more load
-// seems to cost next to nothing.
-func (p *Pool) slope(pool *estimate.Speed, now time.Time) estimate.Speed {
-	if age := now.Sub(p.slopes.at); age < 0 || age > slopeEvery {
-		p.slopes.at, p.slopes.is = now, p.slopeOf(pool)
-	}
-	return p.slopes.is
-}
-
-// slopeEvery is the greatest age of the slope: each plan needs it, and computing it looks at all members.
-const slopeEvery = 100 * time.Millisecond
-
-func (p *Pool) slopeOf(pool *estimate.Speed) estimate.Speed {
-	var own estimate.Speed
-	n := 0.0
-	for _, m := range p.members.All {
-		if m.learned.Steps.Known() {
-			speed := p.speed(m)
-			longer := m.longer(&speed, pool)
-			own.D1 += speed.D1 / longer
-			own.D2 += speed.D2 / longer
-			n++
-		}
-	}
-	if own.Marginal(estimate.UsualTokens) <= n*pool.Marginal(estimate.UsualTokens) {
-		return *pool
-	}
-	return estimate.Speed{D1: own.D1 / n, D2: own.D2 / n}
 }
 
 // sameLoad is the load at which replicas are compared, and the step of the fastest under it.
@@ -108,33 +75,27 @@ func (l *sameLoad) behind(m *member, longer float64) float64 {
 	return max(0, l.step*longer*(1-m.learned.Steps.Error())-l.least)
 }
 
-// Slow says why the replica id is slow beside the others of its pool, "" if it is not. known is false
-// without enough samples. held says that it was slow before.
-func (p *Pool) Slow(id replica.ID, held bool) (cause string, known bool) {
-	p.members.Lock()
-	defer p.members.Unlock()
-	m, ok := p.members.Find(id)
-	if !ok {
-		return "", false
-	}
-	steps := make([]*estimate.DecayingFit, len(p.members.All))
-	prefills := make([]*estimate.DecayingFit, len(p.members.All))
-	for i, o := range p.members.All {
+// slow says why m is slow beside the others of all, "" if it is not. known is false without enough samples.
+// held says that it was slow before.
+func (k *lessons) slow(m *member, all []*member, held bool) (cause string, known bool) {
+	steps := make([]*estimate.DecayingFit, len(all))
+	prefills := make([]*estimate.DecayingFit, len(all))
+	for i, o := range all {
 		steps[i], prefills[i] = &o.learned.Steps, &o.learned.Prompts.Fit
 	}
 	profile := estimate.DefaultSpeed()
 	usual := profile.StepParts(usualBatch, usualBatch*estimate.UsualTokens)
-	s := estimate.Compare(steps, m.Slot, &p.learned.Steps.SpeedFit, usual)
+	s := estimate.Compare(steps, m.Slot, &k.speeds.Steps.SpeedFit, usual)
 	if s.Slow(held) {
 		return fmt.Sprintf("its decode steps take %.1f times as long as those of %s",
-			s.Ratio, p.members.All[s.Than].R.ID), true
+			s.Ratio, all[s.Than].R.ID), true
 	}
 	known = s.Known
-	s = estimate.Compare(prefills, m.Slot, &p.learned.Prefills.SpeedFit,
+	s = estimate.Compare(prefills, m.Slot, &k.speeds.Prefills.SpeedFit,
 		profile.PrefillParts(estimate.UsualTokens, 0))
 	if s.Slow(held) {
 		return fmt.Sprintf("the prompts that it prefills itself take %.1f times as long as on %s",
-			s.Ratio, p.members.All[s.Than].R.ID), true
+			s.Ratio, all[s.Than].R.ID), true
 	}
 	return "", known || s.Known
 }

@@ -33,19 +33,19 @@ func (l *Lease) first(now time.Time) (x Arrival, first bool) {
 		return Arrival{}, false
 	}
 	computed := l.entry.Missing()
-	l.stream.meanwhile = p.since(&l.stream.begun, l.member, now)
+	l.stream.meanwhile = p.learned.since(&l.stream.begun, l.member, now)
 	x.Held, x.Waited = l.stream.meanwhile.Held, l.waits(now)
 	if computed {
-		p.learnPrefill(l, now) // what its step decoded was without its own sequences
+		p.learned.prefill(l, now) // what its step decoded was without its own sequences
 	}
 	p.arrive(l, now)
 	l.member.account.Answer(&l.entry)
 	if computed {
-		p.endSpan(l)
+		p.learned.idle(l)
 	}
 	l.endPieces(now)
 	if l.entry.UnseenArrival == 0 {
-		l.stream.begun = p.done(l.member, now)
+		l.stream.begun = p.learned.done(l.member, now)
 	}
 	x.Took = l.begin(now)
 	return x, true
@@ -66,6 +66,6 @@ func (l *Lease) waits(now time.Time) bool {
 func (l *Lease) Fetches(now time.Time) bool {
 	l.pool.members.Lock()
 	defer l.pool.members.Unlock()
-	held := l.pool.since(&l.stream.begun, l.member, now).Held
+	held := l.pool.learned.since(&l.stream.begun, l.member, now).Held
 	return l.entry.State() < ledger.Ended && !l.waits(now) && held <= estimate.HandoverMost
 }
