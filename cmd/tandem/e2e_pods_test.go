@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tandem-router/tandem/internal/discovery/kubernetes/kubernetestest"
+	"github.com/tandem-router/tandem/internal/lab/kubernetestest"
 )
 
 // podOf is the pod in which an engine runs.

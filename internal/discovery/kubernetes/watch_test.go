@@ -21,7 +21,7 @@ import (
 
 	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/discovery"
-	"github.com/tandem-router/tandem/internal/discovery/kubernetes/kubernetestest"
+	"github.com/tandem-router/tandem/internal/lab/kubernetestest"
 	"github.com/tandem-router/tandem/internal/panics"
 )
 
