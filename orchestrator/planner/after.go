@@ -39,6 +39,15 @@ func (pl *Planner) Rebind(b *Booking, req *Request, now time.Time) (moved bool, 
 	return err == nil, err
 }
 
+// sent notes that the blocks of b are asked for now.
+func (pl *Planner) sent(b *Booking, now time.Time) {
+	if b.Mode == Split {
+		pl.mu.Lock()
+		defer pl.mu.Unlock()
+		pl.flights.sent(b, now)
+	}
+}
+
 // holds reports whether b's decode side is as good as when it was booked. If not, reason says why, and room
 // is the time until it is as good again, [decode.Never] if waiting does not help.
 func (pl *Planner) holds(b *Booking, now time.Time) (ok bool, reason string, room time.Duration) {
@@ -179,7 +188,7 @@ func (pl *Planner) nextDecode(
 
 // rate returns the seconds a byte from b's prefill replica to d.
 func (pl *Planner) rate(b *Booking, d *replica.Replica) float64 {
-	return pl.pairs.rate(&b.Prefill, d, &pl.policy.Policy)
+	return pl.pairs.rate(&b.Prefill, d)
 }
 
 // takes reports whether d can stand in for b's decode replica: compatible, and able to reuse token ids where
@@ -232,9 +241,29 @@ func (pl *Planner) FirstToken(b *Booking, now time.Time) (transfer time.Duration
 	}
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
-	pl.landed(b, arrived{took, x.Held, x.Waited}, now)
+	pl.flights.landed(b, arrived{took, x.Held, x.Waited}, now)
 	if x.Waited || b.transfer.missing <= 0 {
 		return 0
 	}
 	return seconds(took)
+}
+
+// ended takes out the transfer of a booking that ends. Without a transfer, pl is nil.
+func (pl *Planner) ended(b *Booking, now time.Time) {
+	if pl != nil {
+		pl.mu.Lock()
+		defer pl.mu.Unlock()
+		pl.flights.ended(b, now)
+	}
+}
+
+// Counted takes in the counters of the reads of decode replica id. For the transfers that arrived since the
+// last call, the times by the router's clock are scaled to the engine's total. Safe for concurrent use.
+func (pl *Planner) Counted(id replica.ID, reads replica.Reads, now time.Time) {
+	if reads == (replica.Reads{}) {
+		return
+	}
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	pl.flights.count(id, reads, now)
 }

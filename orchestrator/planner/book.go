@@ -24,7 +24,9 @@ func (pl *Planner) book(q *question, now time.Time) *Booking {
 	booking.Decode = *pl.pairs.decode.Replicas[d.Slot]
 	booking.begin(&pl.outliers, now)
 	booking.Decision = pl.record(q, now)
-	pl.await(booking, now)
+	if booking.Mode == Split {
+		pl.flights.booked(booking, now)
+	}
 	return booking
 }
 
@@ -51,7 +53,7 @@ func (pl *Planner) split(b *Booking, q *question, d *decode.Candidate, now time.
 	}
 	b.Prefill = *pl.pairs.prefill.Replicas[p.Slot]
 	b.MatchedPrefill = p.Matched
-	b.transfer = expectedTransfer{missing: d.Missing, knownMatch: q.knowsMatch(d)}
+	b.transfer = expectedTransfer{missing: d.Missing, knownMatch: q.knowsMatch(d), planner: pl}
 	pair := pl.scratch.table.Pair(int(chosen.Prefill), int(chosen.Decode))
 	b.predicted = prediction{within: p.Ready(), first: pair.Landing() + d.Step}
 	landing, sendAt := seconds(pair.Landing()), now.Add(seconds(b.predicted.within))

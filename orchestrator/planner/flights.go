@@ -18,8 +18,10 @@ import (
 // this time: the quotient is the speed of the link. Bytes are counted in seconds, at the speeds that the
 // operator configured, so that transfers over different kinds of links can be added up.
 type flights struct {
-	ends [2]map[replica.ID][]*flight // by prefill replica and by decode replica
-	seen time.Time                   // time of the last look for overdue transfers
+	pairs  *pairs
+	decode *decode.Pool                // learns for how long its replicas post reads
+	ends   [2]map[replica.ID][]*flight // by prefill replica and by decode replica
+	seen   time.Time                   // time of the last look for overdue transfers
 	// The newest read counters of each decode replica, and the transfers that arrived since then.
 	counted map[replica.ID]replica.Reads
 	come    map[replica.ID][]come
@@ -40,9 +42,9 @@ type flight struct {
 	beside     [2]estimate.Range // seconds of blocks of others that have come since it was sent, at each end
 }
 
-func newFlights() flights {
+func newFlights(pairs *pairs, decode *decode.Pool) flights {
 	return flights{
-		ends:    [2]map[replica.ID][]*flight{{}, {}},
+		pairs: pairs, decode: decode, ends: [2]map[replica.ID][]*flight{{}, {}},
 		counted: map[replica.ID]replica.Reads{}, come: map[replica.ID][]come{},
 		besides: map[replica.ID]float64{},
 	}
@@ -106,37 +108,36 @@ func (f *flights) moved(x *flight, now time.Time) (all estimate.Range) {
 	return all
 }
 
+// booked notes that b waits for a transfer.
+func (f *flights) booked(b *Booking, now time.Time) {
+	x := &b.transfer
+	x.kind = kindOf(&b.Prefill, &b.Decode)
+	x.awaited = true
+	f.pairs.links.awaited[x.kind]++
+	f.pairs.touch(&b.Prefill, &b.Decode, now)
+}
+
 // sent notes that the blocks of b are asked for now.
-func (pl *Planner) sent(b *Booking, now time.Time) {
-	if b.Mode == Local {
-		return
-	}
-	step := b.DecodeLease.Step()
-	pl.mu.Lock()
-	defer pl.mu.Unlock()
-	configured, bytes := pl.policy.seed(&b.Prefill, &b.Decode), pl.bytes(b)
-	hands := pl.pairs.handover.Seconds(pl.policy.Setup.Seconds())
+func (f *flights) sent(b *Booking, now time.Time) {
+	policy := f.pairs.policy
+	configured, bytes := policy.seed(&b.Prefill, &b.Decode), float64(b.transfer.missing)*policy.KVBytesPerToken
+	hands := f.pairs.handover.Seconds(policy.Setup.Seconds())
 	x := &flight{
 		pair: Pairing{b.Prefill.ID, b.Decode.ID}, kind: kindOf(&b.Prefill, &b.Decode), lease: b.DecodeLease,
 		configured: configured, own: bytes * configured, sentAt: now, knows: b.transfer.sure && bytes >= learnBytes,
 		least: hands / 2,
-		most:  estimate.HandoverMost + engineDoubt*(step+pl.flights.besides[b.Decode.ID]),
+		most:  estimate.HandoverMost + engineDoubt*(b.DecodeLease.Step()+f.besides[b.Decode.ID]),
 	}
 	if b.transfer.flight != nil {
-		pl.flights.over(b.transfer.flight, false, now)
+		f.over(b.transfer.flight, false, now)
 	}
 	b.transfer.flight = x
-	pl.flights.begin(x)
+	f.begin(x)
 	b.DecodeLease.Posts(b.transfer.missing)
 }
 
 // engineDoubt is how many times as long as predicted an engine's own steps may well take.
 const engineDoubt = 2
-
-// bytes returns how much b's transfer should move.
-func (pl *Planner) bytes(b *Booking) float64 {
-	return float64(b.transfer.missing) * pl.policy.KVBytesPerToken
-}
 
 // arrived is how a transfer went, as in [decode.Arrival], without the step that made the first token.
 type arrived struct {
@@ -145,48 +146,34 @@ type arrived struct {
 }
 
 // landed notes that the blocks of b have arrived, and learns from the time that they took.
-func (pl *Planner) landed(b *Booking, a arrived, now time.Time) {
-	x := b.transfer.flight
-	pl.settled(b)
+func (f *flights) landed(b *Booking, a arrived, now time.Time) {
+	x, t := b.transfer.flight, f.pairs
+	f.settled(b)
 	if x == nil {
 		return
 	}
 	b.transfer.flight = nil
-	t := &pl.pairs
+	moved := f.moved(x, now)
 	if a.took > 0 {
-		pl.flights.await(come{x, a.took, pl.flights.moved(x, now)})
+		f.await(come{x, a.took, moved})
 	}
 	if a.took > 0 && x.knows {
-		moved := pl.flights.moved(x, now)
-		l := t.links.get(x.pair)
-		if s := sample(a.took, x.least, x.most+engineDoubt*a.held, moved, x.configured); a.waited {
+		s := sample(a.took, x.least, x.most+engineDoubt*a.held, moved, x.configured)
+		if a.waited {
 			s.Low = 0
-			pl.learnLink(x, l, s, now)
 		} else {
-			believed := t.links.kinds[x.kind].PerByte(l, x.configured, now) / x.configured
-			t.handover.Learn(pl.policy.Setup.Seconds(), a.took, math.Sqrt(moved.Low*moved.High)*believed)
-			pl.learnLink(x, l, s, now)
-			pl.policy.handOver(&t.handover)
+			believed := t.links.kinds[x.kind].PerByte(t.links.get(x.pair), x.configured, now) / x.configured
+			t.handover.Learn(t.policy.Setup.Seconds(), a.took, math.Sqrt(moved.Low*moved.High)*believed)
+			t.policy.handOver(&t.handover)
 		}
+		t.learn(x, s, now)
 	}
-	pl.flights.over(x, true, now)
-}
-
-// learnLink teaches the link of x a range for its seconds per byte.
-func (pl *Planner) learnLink(x *flight, l *estimate.Link, is estimate.Range, now time.Time) {
-	t := &pl.pairs
-	s := estimate.Sample{Of: estimate.LinkTime, At: now, Range: is}
-	t.links.kinds[x.kind].Learn(l, x.configured, s)
-	t.show(x.pair, x.kind, x.configured)
-	if t.links.differ(&pl.policy.Links) {
-		t.refill(&pl.policy.Policy)
-	}
+	f.over(x, true, now)
 }
 
 // overdue learns from transfers that are under way for longer than the estimate allows. Without it, a link a
 // hundred times slower than configured would get many more transfers before the first has arrived.
-func (pl *Planner) overdue(now time.Time) {
-	f := &pl.flights
+func (f *flights) overdue(now time.Time) {
 	if now.Sub(f.seen) < decode.ProgressEvery {
 		return
 	}
@@ -194,55 +181,38 @@ func (pl *Planner) overdue(now time.Time) {
 	// One late transfer changes what the next one teaches. A fixed order makes decisions repeatable.
 	for _, to := range slices.Sorted(maps.Keys(f.ends[1])) {
 		for _, x := range f.ends[1][to] {
-			pl.isLate(x, now)
+			f.isLate(x, now)
 		}
 	}
 }
 
 // isLate learns from x, which is under way, where it is for longer than it can be.
-func (pl *Planner) isLate(x *flight, now time.Time) {
+func (f *flights) isLate(x *flight, now time.Time) {
 	took := now.Sub(x.sentAt).Seconds()
 	if !x.knows || took < x.most {
 		return
 	}
-	s := sample(took, 0, x.most, pl.flights.moved(x, now), x.configured)
+	s := sample(took, 0, x.most, f.moved(x, now), x.configured)
 	s.High = math.Inf(1)
-	l := pl.pairs.links.get(x.pair)
-	if s.Low > pl.pairs.links.kinds[x.kind].PerByte(l, x.configured, now) && x.lease.Fetches(now) {
-		pl.learnLink(x, l, s, now)
+	links := &f.pairs.links
+	if s.Low > links.kinds[x.kind].PerByte(links.get(x.pair), x.configured, now) && x.lease.Fetches(now) {
+		f.pairs.learn(x, s, now)
 	}
 }
 
-// gone takes out the transfer of a booking that ends.
-func (pl *Planner) gone(b *Booking, now time.Time) {
-	if pl == nil || b.Mode == Local {
-		return
-	}
-	pl.mu.Lock()
-	defer pl.mu.Unlock()
-	pl.settled(b)
+// ended takes out the transfer of a booking that ends.
+func (f *flights) ended(b *Booking, now time.Time) {
+	f.settled(b)
 	if x := b.transfer.flight; x != nil {
-		pl.flights.over(x, false, now)
+		f.over(x, false, now)
 		b.transfer.flight = nil
 	}
 }
 
-// await notes that b, which is booked, waits for a transfer.
-func (pl *Planner) await(b *Booking, now time.Time) {
-	if b.Mode == Local {
-		return
-	}
-	b.transfer.planner = pl
-	b.transfer.kind = kindOf(&b.Prefill, &b.Decode)
-	b.transfer.awaited = true
-	pl.pairs.links.awaited[b.transfer.kind]++
-	pl.pairs.touch(&b.Prefill, &b.Decode, &pl.policy.Policy, now)
-}
-
 // settled notes that b does not wait for a transfer any more.
-func (pl *Planner) settled(b *Booking) {
+func (f *flights) settled(b *Booking) {
 	if b.transfer.awaited {
 		b.transfer.awaited = false
-		pl.pairs.links.awaited[b.transfer.kind]--
+		f.pairs.links.awaited[b.transfer.kind]--
 	}
 }

@@ -29,7 +29,7 @@ func (f *fleet) predicted(p, d replica.ID, tokens int) float64 {
 	for i := range f.ps {
 		for j := range f.ds {
 			if f.ps[i].ID == p && f.ds[j].ID == d {
-				perByte := f.pl.pairs.rate(&f.ps[i], &f.ds[j], &f.pl.policy.Policy)
+				perByte := f.pl.pairs.rate(&f.ps[i], &f.ds[j])
 				return float64(tokens) * f.pl.policy.KVBytesPerToken * perByte
 			}
 		}
@@ -108,7 +108,7 @@ func TestLateTransfersTeachInTheSameOrder(t *testing.T) {
 		}
 		for range 8 {
 			f.pass(250 * time.Millisecond)
-			f.pl.overdue(f.now)
+			f.pl.flights.overdue(f.now)
 			for _, d := range decode {
 				all = append(all, f.predicted("p1", d, 20_000))
 			}

@@ -132,7 +132,7 @@ func TestLinksAreLearnedWhereItIsKnownWhatMoves(t *testing.T) {
 	} {
 		f := newFleet(1, 1, nil)
 		f.decode.SetTrust("d1", trust)
-		seed := f.pl.pairs.rate(&f.ps[0], &f.ds[0], &f.pl.policy.Policy)
+		seed := f.pl.pairs.rate(&f.ps[0], &f.ds[0])
 		for i := range 8 {
 			r := f.request(uint32(i+1), 8000)
 			r.LocalOK = false
@@ -147,7 +147,7 @@ func TestLinksAreLearnedWhereItIsKnownWhatMoves(t *testing.T) {
 			f.pass(time.Second)
 			f.idle()
 		}
-		if got := f.pl.pairs.rate(&f.ps[0], &f.ds[0], &f.pl.policy.Policy); (got != seed) != learns {
+		if got := f.pl.pairs.rate(&f.ps[0], &f.ds[0]); (got != seed) != learns {
 			t.Errorf("%v: a byte is taken to take %g ns, by the policy %g", trust, got*1e9, seed*1e9)
 		}
 	}

@@ -109,7 +109,7 @@ func (pl *Planner) RestoreReplicas(l *Learned, now time.Time) (taken int) {
 		if p == nil || d == nil {
 			return false
 		}
-		if pl.pairs.restore(p, d, &pl.policy.Policy, s.PerByte, estimate.Faded(s.At, now), now) {
+		if pl.pairs.restore(p, d, s.PerByte, estimate.Faded(s.At, now), now) {
 			taken++
 		}
 		return true
@@ -119,9 +119,7 @@ func (pl *Planner) RestoreReplicas(l *Learned, now time.Time) (taken int) {
 }
 
 // restore sets the seconds per byte with which the link of an unmeasured pair begins.
-func (t *pairs) restore(
-	p, d *replica.Replica, policy *Policy, perByte, believed float64, now time.Time,
-) bool {
+func (t *pairs) restore(p, d *replica.Replica, perByte, believed float64, now time.Time) bool {
 	kind := &t.links.kinds[kindOf(p, d)]
-	return kind.Restore(t.links.get(Pairing{p.ID, d.ID}), policy.seed(p, d), perByte, believed, now)
+	return kind.Restore(t.links.get(Pairing{p.ID, d.ID}), t.policy.seed(p, d), perByte, believed, now)
 }

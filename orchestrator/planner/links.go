@@ -97,7 +97,7 @@ type LinkSpeed struct {
 func (pl *Planner) LinkSpeeds(now time.Time) []LinkSpeed {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
-	t := &pl.pairs
+	t := pl.pairs
 	if t.prefill == nil || t.decode == nil {
 		return nil // no plan was made since the policy changed
 	}

@@ -16,6 +16,7 @@ import (
 // the seconds per byte between them. The table is built again when a member list or the policy changes.
 // Guarded by Planner.mu.
 type pairs struct {
+	policy  *policyInForce
 	prefill *prefill.View
 	decode  *decode.View
 	rates   scoring.PairRates  // by prefill slot and decode slot
@@ -28,10 +29,10 @@ type pairs struct {
 	handover estimate.Handover     // of all pairs
 }
 
-func newPairs() pairs { return pairs{links: newLinks()} }
+func newPairs(policy *policyInForce) *pairs { return &pairs{policy: policy, links: newLinks()} }
 
 // refresh brings the table up to the given views.
-func (t *pairs) refresh(pv *prefill.View, dv *decode.View, policy *Policy) {
+func (t *pairs) refresh(pv *prefill.View, dv *decode.View) {
 	if t.prefill == pv && t.decode == dv {
 		return
 	}
@@ -48,16 +49,16 @@ func (t *pairs) refresh(pv *prefill.View, dv *decode.View, policy *Policy) {
 	if len(t.links.of) > 4*len(t.prefill.Replicas)*len(t.decode.Replicas)+64 {
 		t.dropLeft()
 	}
-	t.fill(policy)
+	t.fill()
 }
 
 // fill makes the rates of all pairs.
-func (t *pairs) fill(policy *Policy) {
-	t.links.filled(&policy.Links)
+func (t *pairs) fill() {
+	t.links.filled(&t.policy.Links)
 	t.rates.Reset(len(t.decode.Replicas))
 	for _, p := range t.prefill.Replicas {
 		for _, d := range t.decode.Replicas {
-			t.rates.Add(t.rate(p, d, policy))
+			t.rates.Add(t.rate(p, d))
 		}
 	}
 }
@@ -73,12 +74,11 @@ func (t *pairs) renameLinks(pv *prefill.View, dv *decode.View) {
 	if len(renames) == 0 {
 		return
 	}
-	rename := func(was Pairing) (Pairing, bool) {
+	t.links.rename(func(was Pairing) (Pairing, bool) {
 		p, one := renames.Now(was.Prefill)
 		d, other := renames.Now(was.Decode)
 		return Pairing{p, d}, one && other
-	}
-	t.links.rename(rename)
+	})
 }
 
 // engine identifies a replica of either pool apart from its name.
@@ -110,11 +110,11 @@ func (t *pairs) dropLeft() {
 }
 
 // rate returns the estimated seconds per byte from p to d, below zero if they cannot work together.
-func (t *pairs) rate(p, d *replica.Replica, policy *Policy) float64 {
+func (t *pairs) rate(p, d *replica.Replica) float64 {
 	if incompatible(p, d) != "" {
 		return -1
 	}
-	return t.links.perByte(Pairing{p.ID, d.ID}, kindOf(p, d), policy.seed(p, d))
+	return t.links.perByte(Pairing{p.ID, d.ID}, kindOf(p, d), t.policy.seed(p, d))
 }
 
 // show enters the estimate of a link into the table.
@@ -126,14 +126,24 @@ func (t *pairs) show(pair Pairing, kind replica.Link, configured float64) {
 }
 
 // refill makes the table anew, where there is one.
-func (t *pairs) refill(policy *Policy) {
+func (t *pairs) refill() {
 	if t.prefill != nil {
-		t.fill(policy)
+		t.fill()
+	}
+}
+
+// learn teaches the link of x a range for its seconds per byte.
+func (t *pairs) learn(x *flight, is estimate.Range, now time.Time) {
+	s := estimate.Sample{Of: estimate.LinkTime, At: now, Range: is}
+	t.links.kinds[x.kind].Learn(t.links.get(x.pair), x.configured, s)
+	t.show(x.pair, x.kind, x.configured)
+	if t.links.differ(&t.policy.Links) {
+		t.refill()
 	}
 }
 
 // ease updates, every second, the estimates of links on which no transfer arrives.
-func (t *pairs) ease(policy *Policy, now time.Time) {
+func (t *pairs) ease(now time.Time) {
 	if now.Sub(t.links.now) < time.Second {
 		return
 	}
@@ -144,8 +154,8 @@ func (t *pairs) ease(policy *Policy, now time.Time) {
 		}
 		t.links.kinds[kind].Begin(now)
 	}
-	if t.links.differ(&policy.Links) {
-		t.refill(policy)
+	if t.links.differ(&t.policy.Links) {
+		t.refill()
 		return
 	}
 	for pair := range t.links.slow {
@@ -156,21 +166,21 @@ func (t *pairs) ease(policy *Policy, now time.Time) {
 		}
 		n := len(t.decode.Replicas)
 		p, d := t.prefill.Replicas[at/n], t.decode.Replicas[at%n]
-		t.show(pair, kindOf(p, d), policy.seed(p, d))
+		t.show(pair, kindOf(p, d), t.policy.seed(p, d))
 	}
 }
 
 // touch notes that a request is sent over a link. If the link is assumed to be faster than measured, no
 // other request follows until this one has measured it.
-func (t *pairs) touch(p, d *replica.Replica, policy *Policy, now time.Time) {
+func (t *pairs) touch(p, d *replica.Replica, now time.Time) {
 	pair, kind := Pairing{p.ID, d.ID}, kindOf(p, d)
 	t.links.kinds[kind].Touch(t.links.of[pair], now)
 	t.links.now = now
-	if t.links.differ(&policy.Links) {
-		t.refill(policy)
+	if t.links.differ(&t.policy.Links) {
+		t.refill()
 	}
 	if t.links.slow[pair] != nil {
-		t.show(pair, kind, policy.seed(p, d))
+		t.show(pair, kind, t.policy.seed(p, d))
 	}
 }
 

@@ -25,7 +25,7 @@ func (f *fleet) teachLink(p, d *replica.Replica, perByte float64) {
 	f.pl.mu.Lock()
 	defer f.pl.mu.Unlock()
 	x := &flight{pair: Pairing{p.ID, d.ID}, kind: kindOf(p, d), configured: f.pl.policy.seed(p, d)}
-	f.pl.learnLink(x, f.pl.pairs.links.get(x.pair), estimate.Range{Low: perByte, High: perByte}, f.now)
+	f.pl.pairs.learn(x, estimate.Range{Low: perByte, High: perByte}, f.now)
 }
 
 // planLocal plans a request that may not be split.

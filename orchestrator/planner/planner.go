@@ -22,9 +22,9 @@ type Planner struct {
 	outliers outlier.Set // which replicas and pairs fail; has its own lock
 
 	mu          sync.Mutex // held while a plan is chosen and booked; guards the following
-	policy      policyInForce
+	policy      *policyInForce
 	rnd         *rand.Rand
-	pairs       pairs
+	pairs       *pairs
 	flights     flights
 	scratch     scratch
 	ruleScratch ruleScratch
@@ -35,7 +35,9 @@ func New(p *prefill.Pool, d *decode.Pool, policy Policy, rnd *rand.Rand) *Planne
 	if rnd == nil {
 		rnd = rand.New(rand.NewPCG(1, 2))
 	}
-	pl := &Planner{prefill: p, decode: d, rnd: rnd, pairs: newPairs(), flights: newFlights()}
+	inForce := new(policyInForce)
+	pairs := newPairs(inForce)
+	pl := &Planner{prefill: p, decode: d, rnd: rnd, policy: inForce, pairs: pairs, flights: newFlights(pairs, d)}
 	pl.SetPolicy(policy)
 	return pl
 }
@@ -54,7 +56,7 @@ func (pl *Planner) SetPolicy(p Policy) {
 		Learning: p.Learning,
 	})
 	pl.outliers.Configure(p.Ejection)
-	pl.policy = newPolicyInForce(p)
+	*pl.policy = newPolicyInForce(p)
 	pl.policy.handOver(&pl.pairs.handover)
 	pl.pairs.stale()
 }
@@ -219,9 +221,9 @@ func (pl *Planner) evaluate(q *question, now time.Time) bool {
 	q.decode.Ready = pl.ready()
 	q.decode.Split, q.decode.Local = len(b.prefills) > 0, q.LocalOK
 	b.decodes, dv, b.rejected = pl.decode.Candidates(&q.decode, now, b.decodes[:0], nil)
-	pl.pairs.refresh(pv, dv, &pl.policy.Policy)
-	pl.pairs.ease(&pl.policy.Policy, now)
-	pl.overdue(now)
+	pl.pairs.refresh(pv, dv)
+	pl.pairs.ease(now)
+	pl.flights.overdue(now)
 	if !failing {
 		pl.priceDecodes(q)
 		pl.pick(q, nil, now)

@@ -53,7 +53,7 @@ func (p *Policy) check() {
 	}
 }
 
-// policyInForce is a policy with the values computed from it.
+// policyInForce is a policy with the values computed from it. Guarded by Planner.mu.
 type policyInForce struct {
 	Policy
 	model scoring.Model   // chooses among the plans

@@ -33,15 +33,9 @@ func (f *flights) await(x come) {
 // countDoubt is the factor by which one read may differ from the mean of the counted reads.
 const countDoubt = 1.25
 
-// Counted takes in the counters of the reads of decode replica id. For the transfers that arrived since the
-// last call, the times by the router's clock are scaled to the engine's total. Safe for concurrent use.
-func (pl *Planner) Counted(id replica.ID, reads replica.Reads, now time.Time) {
-	if reads == (replica.Reads{}) {
-		return
-	}
-	pl.mu.Lock()
-	defer pl.mu.Unlock()
-	f := &pl.flights
+// count takes in the counters of the reads of decode replica id, and teaches the links of the transfers that
+// arrived since the last call.
+func (f *flights) count(id replica.ID, reads replica.Reads, now time.Time) {
 	was, known := f.counted[id]
 	all := f.come[id]
 	d, some := reads.Since(was)
@@ -50,7 +44,7 @@ func (pl *Planner) Counted(id replica.ID, reads replica.Reads, now time.Time) {
 	if !known || !some {
 		return
 	}
-	pl.learnPosting(id, d)
+	f.learnPosting(id, d)
 	if len(all) == 0 || math.Abs(d.Count-float64(len(all))) > max(1, d.Count/5) {
 		return // the counters include other routers' reads, or reads whose end nobody saw
 	}
@@ -66,7 +60,7 @@ func (pl *Planner) Counted(id replica.ID, reads replica.Reads, now time.Time) {
 			continue
 		}
 		seconds := x.took * wire
-		pl.learnLink(x.flight, pl.pairs.links.get(x.pair), estimate.Range{
+		f.pairs.learn(x.flight, estimate.Range{
 			Low:  seconds / countDoubt / x.moved.High * x.configured,
 			High: seconds * countDoubt / x.moved.Low * x.configured,
 		}, now)
@@ -74,12 +68,12 @@ func (pl *Planner) Counted(id replica.ID, reads replica.Reads, now time.Time) {
 }
 
 // learnPosting learns the seconds per token for which a replica has posted reads.
-func (pl *Planner) learnPosting(id replica.ID, d replica.Reads) {
-	perToken := d.Posting / d.Bytes * pl.policy.KVBytesPerToken
-	if was := pl.decode.Posting(id); was > 0 {
+func (f *flights) learnPosting(id replica.ID, d replica.Reads) {
+	perToken := d.Posting / d.Bytes * f.pairs.policy.KVBytesPerToken
+	if was := f.decode.Posting(id); was > 0 {
 		perToken = was + postingGain*(perToken-was)
 	}
-	pl.decode.SetPosting(id, perToken)
+	f.decode.SetPosting(id, perToken)
 }
 
 const postingGain = 0.3 // weight of the newest counts

@@ -119,7 +119,7 @@ func (b *Booking) Release(now time.Time) {
 	if b == nil {
 		return
 	}
-	b.transfer.planner.gone(b, now)
+	b.transfer.planner.ended(b, now)
 	b.PrefillLease.Release(now)
 	b.DecodeLease.Release(now)
 	b.outcome.prefill.End()
