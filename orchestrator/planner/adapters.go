@@ -20,25 +20,3 @@ func OtherWeights(p, d *replica.Replica, model string) string {
 	}
 	return fmt.Sprintf("different weights of adapter %s: %s and %s", model, a, b)
 }
-
-// excludeOtherWeights takes the pairs out of the table of plans that have other weights under the name of the
-// request's model.
-func (pl *Planner) excludeOtherWeights(q *question) {
-	if !pl.pairs.adapters {
-		return
-	}
-	b := &pl.scratch
-	for i := range b.prefills {
-		p := pl.pairs.prefill.Replicas[b.prefills[i].Slot]
-		root := p.Facts.AdapterRoots[q.Model]
-		if root == "" {
-			continue
-		}
-		for j := range b.decodes {
-			d := pl.pairs.decode.Replicas[b.decodes[j].Slot]
-			if other := d.Facts.AdapterRoots[q.Model]; other != root && other != "" {
-				pl.excludePair(Pairing{p.ID, d.ID})
-			}
-		}
-	}
-}

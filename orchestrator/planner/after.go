@@ -162,13 +162,13 @@ func (b *Booking) decodeOn(to *replica.Replica, lease *decode.Lease, c *decode.C
 func (pl *Planner) nextDecode(
 	b *Booking, q *question, from *scoring.Prefill, now time.Time,
 ) (*decode.View, *decode.Candidate) {
-	candidates, view, rejected := pl.decode.Candidates(&q.decode, now, pl.scratch.decodes[:0], nil)
-	pl.scratch.decodes = candidates
-	pl.scratch.rejected = rejected
+	candidates, view, rejected := pl.decode.Candidates(&q.decode, now, pl.comparison.decodes[:0], nil)
+	pl.comparison.decodes = candidates
+	pl.comparison.rejected = rejected
 	var best *decode.Candidate
 	least := math.Inf(1)
-	for j := range pl.scratch.decodes {
-		c := &pl.scratch.decodes[j]
+	for j := range pl.comparison.decodes {
+		c := &pl.comparison.decodes[j]
 		d := view.Replicas[c.Slot]
 		if !pl.takes(b, q, d) {
 			continue
@@ -207,7 +207,7 @@ func (pl *Planner) nowhere(b *Booking, q *question, now time.Time) error {
 			return &NoRoom{Reason: "decode: " + listDecodes(out), Retry: max(out[i].Room, decode.MinRetry)}
 		}
 	}
-	if len(pl.scratch.decodes) > 0 {
+	if len(pl.comparison.decodes) > 0 {
 		return &NoReplica{
 			Pool:   "pair",
 			Reason: "no other decode replica can take the KV blocks of " + string(b.Prefill.ID),

@@ -8,10 +8,10 @@ import (
 
 // book reserves the chosen plan on both pools. It returns nil if a pool no longer has the room.
 func (pl *Planner) book(q *question, now time.Time) *Booking {
-	d := &pl.scratch.decodes[pl.scratch.chosen.Decode]
+	d := &pl.comparison.decodes[pl.comparison.chosen.Decode]
 	booking := &Booking{MatchedDecode: d.Matched}
 	var schedule decode.Schedule
-	if pl.scratch.chosen.Prefill < 0 {
+	if pl.comparison.chosen.Prefill < 0 {
 		schedule = booking.local(q, d)
 	} else if schedule = pl.split(booking, q, d, now); booking.PrefillLease == nil {
 		return nil
@@ -23,7 +23,7 @@ func (pl *Planner) book(q *question, now time.Time) *Booking {
 	}
 	booking.Decode = *pl.pairs.decode.Replicas[d.Slot]
 	booking.begin(&pl.outliers, now)
-	booking.Decision = pl.record(q, now)
+	booking.Decision = pl.comparison.record(q, now)
 	if booking.Mode == Split {
 		pl.flights.booked(booking, now)
 	}
@@ -45,8 +45,8 @@ func (b *Booking) local(q *question, d *decode.Candidate) decode.Schedule {
 // split books the chosen prefill replica beside d and returns the expected times on d. If b has no prefill
 // lease afterwards, the prefill replica has no room any more.
 func (pl *Planner) split(b *Booking, q *question, d *decode.Candidate, now time.Time) decode.Schedule {
-	chosen := pl.scratch.chosen
-	p := &pl.scratch.prefills[chosen.Prefill]
+	chosen := pl.comparison.chosen
+	p := &pl.comparison.prefills[chosen.Prefill]
 	b.Mode = Split
 	if b.PrefillLease = pl.prefill.Book(p, now); b.PrefillLease == nil {
 		return decode.Schedule{}
@@ -54,7 +54,7 @@ func (pl *Planner) split(b *Booking, q *question, d *decode.Candidate, now time.
 	b.Prefill = *pl.pairs.prefill.Replicas[p.Slot]
 	b.MatchedPrefill = p.Matched
 	b.transfer = expectedTransfer{missing: d.Missing, knownMatch: q.knowsMatch(d), planner: pl}
-	pair := pl.scratch.table.Pair(int(chosen.Prefill), int(chosen.Decode))
+	pair := pl.comparison.table.Pair(int(chosen.Prefill), int(chosen.Decode))
 	b.predicted = prediction{within: p.Ready(), first: pair.Landing() + d.Step}
 	landing, sendAt := seconds(pair.Landing()), now.Add(seconds(b.predicted.within))
 	schedule := decode.Schedule{

@@ -126,7 +126,7 @@ func TestADrainComesBetweenChoosingAndBooking(t *testing.T) {
 		t.Fatal("no plan")
 	}
 	f.drained(func(replica.ID) bool { return true })
-	if f.prefill.Book(&f.pl.scratch.prefills[0], f.now) != nil {
+	if f.prefill.Book(&f.pl.comparison.prefills[0], f.now) != nil {
 		t.Error("the prefill replica was booked")
 	}
 	if b, err := f.pl.choose(q, f.now); b != nil {

@@ -50,21 +50,21 @@ func (pl *Planner) Outliers() *outlier.Set { return &pl.outliers }
 
 // failedPrefills prices the failures of the prefill candidates and lists the ejected ones.
 func (pl *Planner) failedPrefills(view *prefill.View, now time.Time) {
-	b := &pl.scratch
-	b.outPrefills = b.outPrefills[:0]
+	b := pl.comparison
+	pl.suspects = pl.suspects[:0]
 	for i := range b.prefills {
 		id := view.Replicas[b.prefills[i].Slot].ID
 		v := pl.outliers.Look(id, outlier.Prefill, now)
 		b.prefills[i].Failures = v.Price
 		if v.Out {
-			b.outPrefills = append(b.outPrefills, suspect{i, id, v})
+			pl.suspects = append(pl.suspects, suspect{i, id, v})
 		}
 	}
 }
 
 // failedNow prices the failures of the decode candidates, and returns what the choice leaves out.
 func (pl *Planner) failedNow(q *question, now time.Time) *out {
-	b := &pl.scratch
+	b := pl.comparison
 	var splits, wholes []suspect
 	for j := range b.decodes {
 		id := pl.pairs.decode.Replicas[b.decodes[j].Slot].ID
@@ -83,7 +83,7 @@ func (pl *Planner) failedNow(q *question, now time.Time) *out {
 		}
 	}
 	o := &out{pairs: pl.outliers.PairsOut(now)}
-	o.prefills = o.keepHalf(b.outPrefills, len(b.prefills))
+	o.prefills = o.keepHalf(pl.suspects, len(b.prefills))
 	o.splits = o.keepHalf(splits, len(b.decodes)+pl.fullAndWell(q, outlier.Decode, len(splits), now))
 	o.wholes = o.keepHalf(wholes, len(b.decodes)+pl.fullAndWell(q, outlier.Whole, len(wholes), now))
 	return o
@@ -92,7 +92,7 @@ func (pl *Planner) failedNow(q *question, now time.Time) *out {
 // fullAndWell counts the decode replicas that have no room now and are not ejected: it is worth waiting for
 // them. Without suspects the count is not needed, and is 0.
 func (pl *Planner) fullAndWell(q *question, leg outlier.Leg, suspects int, now time.Time) int {
-	if suspects == 0 || pl.scratch.rejected.Full == 0 {
+	if suspects == 0 || pl.comparison.rejected.Full == 0 {
 		return 0
 	}
 	n := 0
@@ -133,7 +133,7 @@ func (o *out) keepHalf(suspects []suspect, of int) []int {
 
 // eject takes the plans with left-out candidates and pairs from the table.
 func (pl *Planner) eject(o *out) {
-	t := &pl.scratch.table
+	t := &pl.comparison.table
 	for _, i := range o.prefills {
 		t.ExcludeSender(i)
 	}
@@ -144,13 +144,13 @@ func (pl *Planner) eject(o *out) {
 		t.ExcludeLocal(j)
 	}
 	for _, p := range o.pairs {
-		pl.excludePair(Pairing(p))
+		pl.comparison.excludePair(Pairing(p))
 	}
 }
 
 // waits reports whether a replica that has no room now could serve the request later.
 func (pl *Planner) waits(q *question, now time.Time) bool {
-	if pl.scratch.rejected.Full == 0 {
+	if pl.comparison.rejected.Full == 0 {
 		return false
 	}
 	all, _ := pl.excludedDecodes(q, now)

@@ -25,17 +25,17 @@ func (e *TooLate) Error() string {
 func (e *TooLate) Retry() time.Duration { return max(e.Predicted-e.Limit, decode.MinRetry) }
 
 // late returns why the chosen plan must not be booked, nil where it may. In raw units nothing is predicted.
-func (pl *Planner) late(q *question) error {
-	limit := pl.policy.FirstToken
-	if limit <= 0 || q.Begun || pl.policy.Weights.Units == scoring.InRaw {
+func (b *comparison) late(q *question) error {
+	limit := b.policy.FirstToken
+	if limit <= 0 || q.Begun || b.policy.Weights.Units == scoring.InRaw {
 		return nil
 	}
-	ttft := pl.ttft().Ahead
+	ttft := b.ttft().Ahead
 	if q.Exact { // of an estimate, the prompt's own time says nothing
-		ttft = pl.ttft().Total()
+		ttft = b.ttft().Total()
 	}
 	predicted := q.Waited + seconds(ttft)
-	if predicted <= limit || q.Exact && q.Waited+seconds(ttft-pl.doubt(q)) <= limit {
+	if predicted <= limit || q.Exact && q.Waited+seconds(ttft-b.doubt(q)) <= limit {
 		return nil
 	}
 	return &TooLate{predicted, limit}
@@ -45,8 +45,8 @@ func (pl *Planner) late(q *question) error {
 // default profile. Only a replica that is idle and has answered nothing lately is in doubt. Refused requests
 // teach nothing, so a replica that was slow for a moment would otherwise count as slow for good. While a
 // request is under way on the replica, or its measurement is new, there is no doubt.
-func (pl *Planner) doubt(q *question) float64 {
-	b, profile := &pl.scratch, estimate.DefaultSpeed()
+func (b *comparison) doubt(q *question) float64 {
+	profile := estimate.DefaultSpeed()
 	if b.chosen.Prefill < 0 {
 		on := &b.decodes[b.chosen.Decode]
 		if !on.Doubtful {
@@ -62,12 +62,11 @@ func (pl *Planner) doubt(q *question) float64 {
 }
 
 // ttft is the predicted time to first token of the chosen plan.
-func (pl *Planner) ttft() scoring.TTFT {
-	b := &pl.scratch
+func (b *comparison) ttft() scoring.TTFT {
 	on := &b.decodes[b.chosen.Decode]
 	if b.chosen.Prefill < 0 {
 		return scoring.LocalTTFT(&on.Decode)
 	}
 	perByte := b.table.Rate(int(b.chosen.Prefill), int(b.chosen.Decode))
-	return scoring.SplitTTFT(pl.policy.model, &b.prefills[b.chosen.Prefill].Prefill, &on.Decode, perByte)
+	return scoring.SplitTTFT(b.policy.model, &b.prefills[b.chosen.Prefill].Prefill, &on.Decode, perByte)
 }

@@ -107,9 +107,9 @@ func TestCostIsTheSumOfTheReportedTerms(t *testing.T) {
 		if _, err := f.pl.Explain(f.anyRequest(pick), f.now); err != nil {
 			return
 		}
-		b := &f.pl.scratch
+		b := f.pl.comparison
 		check := func(i, j int, cost float64) {
-			sum := f.pl.terms(scoring.Choice{Prefill: int32(i), Decode: int32(j)}).Total()
+			sum := b.terms(scoring.Choice{Prefill: int32(i), Decode: int32(j)}).Total()
 			if math.Abs(sum-cost) > 1e-12*(1+math.Abs(cost)) {
 				t.Fatalf("the plan of candidates %d and %d costs %v, the sum of its terms is %v", i, j, cost, sum)
 			}
@@ -135,12 +135,12 @@ func TestNoPlanIsBetterThanTheChosenOne(t *testing.T) {
 		if _, err := f.pl.Explain(f.anyRequest(pick), f.now); err != nil {
 			return
 		}
-		b := &f.pl.scratch
+		b := f.pl.comparison
 		least := math.Inf(1)
 		for _, c := range append(b.best[:], b.locals[:]...) {
 			least = min(least, c.Cost)
 		}
-		if got := f.pl.terms(b.chosen).Total(); got > b.table.Limit(least)+1e-9 {
+		if got := b.terms(b.chosen).Total(); got > b.table.Limit(least)+1e-9 {
 			t.Fatalf("chose a plan of %v, the best costs %v", got, least)
 		}
 	})
@@ -156,11 +156,11 @@ func TestGammaWeighsThePressureAlone(t *testing.T) {
 		if _, err := f.pl.Explain(f.anyRequest(pick), f.now); err != nil {
 			return
 		}
-		b, weights := &f.pl.scratch, f.pl.policy.Weights
+		b, weights := f.pl.comparison, f.pl.policy.Weights
 		model := f.pl.policy.model
 		check := func(i, j int, usage ...float64) {
 			c := scoring.Choice{Prefill: int32(i), Decode: int32(j)}
-			want := f.pl.terms(c)
+			want := b.terms(c)
 			if lost := weights.Gamma * lostTo(weights.Units, usage...); math.Abs(want.Pressure-lost) > 1e-12 {
 				t.Fatalf("the pressure of candidates %d and %d is %v, want %v", i, j, want.Pressure, lost)
 			}
@@ -169,7 +169,7 @@ func TestGammaWeighsThePressureAlone(t *testing.T) {
 			}
 			want.Pressure *= 2
 			f.pl.policy.model = twiceGamma(model)
-			if got := f.pl.terms(c); got != want {
+			if got := b.terms(c); got != want {
 				t.Fatalf("candidates %d and %d have %+v with twice the gamma, want %+v", i, j, got, want)
 			}
 			f.pl.policy.model = model

@@ -26,7 +26,8 @@ type Planner struct {
 	rnd         *rand.Rand
 	pairs       *pairs
 	flights     flights
-	scratch     scratch
+	comparison  *comparison
+	suspects    []suspect // ejected prefill candidates of the request
 	ruleScratch ruleScratch
 }
 
@@ -38,6 +39,7 @@ func New(p *prefill.Pool, d *decode.Pool, policy Policy, rnd *rand.Rand) *Planne
 	inForce := new(policyInForce)
 	pairs := newPairs(inForce)
 	pl := &Planner{prefill: p, decode: d, rnd: rnd, policy: inForce, pairs: pairs, flights: newFlights(pairs, d)}
+	pl.comparison = &comparison{policy: inForce, pairs: pairs}
 	pl.SetPolicy(policy)
 	return pl
 }
@@ -60,31 +62,6 @@ func (pl *Planner) SetPolicy(p Policy) {
 	pl.policy.handOver(&pl.pairs.handover)
 	pl.pairs.stale()
 }
-
-// scratch holds the workings of one decision: every candidate, its terms and the table of costs. The next
-// decision uses it again.
-type scratch struct {
-	prefills []prefill.Candidate
-	decodes  []decode.Candidate
-	rejected decode.Rejected
-
-	forced string // used although ejected, "" for none
-
-	outPrefills []suspect // prefill candidates that are ejected
-
-	table  scoring.Table
-	best   [keptSplits]scoring.Choice
-	locals [keptLocals]scoring.Choice
-	chosen scoring.Choice
-	ties   int
-	plans  int
-}
-
-// How many of the best plans a decision keeps.
-const (
-	keptSplits = 4
-	keptLocals = 2
-)
 
 // question is a request as the pools are asked about it. Its memory is used again: nothing that outlives the
 // answer points into it.
@@ -137,7 +114,7 @@ func (pl *Planner) Explain(req *Request, now time.Time) (*Decision, error) {
 	if !pl.evaluate(q, now) {
 		return nil, pl.refuse(q, now)
 	}
-	d := pl.record(q, now)
+	d := pl.comparison.record(q, now)
 	d.Excluded = pl.excluded(q, now)
 	return d, nil
 }
@@ -195,15 +172,15 @@ func (pl *Planner) choose(q *question, now time.Time) (*Booking, error) {
 		}
 		return nil, nil
 	}
-	if err := pl.late(q); err != nil {
+	if err := pl.comparison.late(q); err != nil {
 		return nil, err
 	}
 	return pl.book(q, now), nil
 }
 
-// evaluate fills the scratch and chooses. It reports whether there is any plan.
+// evaluate compares the plans and chooses. It reports whether there is any plan.
 func (pl *Planner) evaluate(q *question, now time.Time) bool {
-	b := &pl.scratch
+	b := pl.comparison
 	b.prefills, b.forced = b.prefills[:0], ""
 	var pv *prefill.View
 	if q.SplitOK {
@@ -217,20 +194,20 @@ func (pl *Planner) evaluate(q *question, now time.Time) bool {
 	if failing {
 		pl.failedPrefills(pv, now)
 	}
-	pl.pricePrefills()
-	q.decode.Ready = pl.ready()
+	b.pricePrefills()
+	q.decode.Ready = b.ready()
 	q.decode.Split, q.decode.Local = len(b.prefills) > 0, q.LocalOK
 	b.decodes, dv, b.rejected = pl.decode.Candidates(&q.decode, now, b.decodes[:0], nil)
 	pl.pairs.refresh(pv, dv)
 	pl.pairs.ease(now)
 	pl.flights.overdue(now)
 	if !failing {
-		pl.priceDecodes(q)
+		b.priceDecodes(q)
 		pl.pick(q, nil, now)
 		return b.plans > 0
 	}
 	out := pl.failedNow(q, now)
-	pl.priceDecodes(q)
+	b.priceDecodes(q)
 	if pl.pick(q, out, now); b.plans == 0 && out.any() && !pl.waits(q, now) {
 		out.pairs, out.forced = pl.outliers.PairsWrong(), append(out.forced, "ejected pairs")
 		if pl.pick(q, out, now); b.plans == 0 { // no two of the remaining replicas can work together
@@ -244,18 +221,18 @@ func (pl *Planner) evaluate(q *question, now time.Time) bool {
 
 // pick chooses among the plans, without the pairs that failed the request before, and without out.
 func (pl *Planner) pick(q *question, out *out, now time.Time) {
-	b := &pl.scratch
+	b := pl.comparison
 	b.table.Admit()
-	pl.excludeSaturated()
+	b.excludeSaturated()
 	for _, pair := range q.AvoidPairs {
-		pl.excludePair(pair)
+		b.excludePair(pair)
 	}
-	pl.excludeOtherWeights(q)
+	b.excludeOtherWeights(q)
 	if out != nil {
 		pl.eject(out)
 	}
 	if pl.policy.Rule != nil && len(b.prefills) > 0 {
-		pl.restrict(q)
+		pl.ruleScratch.restrict(b, q, pl.prefill.Unit(), pl.rnd)
 	}
 	b.chosen, b.ties, b.plans = b.table.Choose(pl.rnd, b.best[:], b.locals[:])
 	pl.noteRho(b.chosen, now)
@@ -264,71 +241,13 @@ func (pl *Planner) pick(q *question, out *out, now time.Time) {
 	}
 }
 
-// excludeSaturated takes the pairs of saturated decode replicas out of the table.
-func (pl *Planner) excludeSaturated() {
-	for j := range pl.scratch.decodes {
-		if pl.scratch.decodes[j].Saturated {
-			pl.scratch.table.ExcludeReceiver(j)
-		}
-	}
-}
-
 // noteRho fills in the share of busy time of c's prefill replica, for a plan that is recorded. Prices read
 // it only where requests wait, so it may be missing until now.
 func (pl *Planner) noteRho(c scoring.Choice, now time.Time) {
 	if c.Prefill >= 0 {
-		p := &pl.scratch.prefills[c.Prefill]
+		p := &pl.comparison.prefills[c.Prefill]
 		p.Rho = pl.prefill.Rho(p, now)
 	}
-}
-
-// excludePair takes a pair out of the table of plans, if it is there.
-func (pl *Planner) excludePair(pair Pairing) {
-	if at := pl.pairs.at(pair); at >= 0 {
-		pl.scratch.table.ExcludePair(at)
-	}
-}
-
-// ready returns how long it takes until the prefill candidate that costs least by itself has computed the
-// prompt, 0 where there is none.
-func (pl *Planner) ready() time.Duration {
-	t := &pl.scratch.table
-	if best := t.Cheapest(); best >= 0 {
-		return seconds(t.Senders[best].Ready)
-	}
-	return 0
-}
-
-// pricePrefills makes the prefill candidates the senders of the table of plans.
-func (pl *Planner) pricePrefills() {
-	t := &pl.scratch.table
-	t.Reset()
-	for i := range pl.scratch.prefills {
-		c := &pl.scratch.prefills[i]
-		t.AddSender(pl.policy.model, &c.Prefill, c.Slot)
-	}
-}
-
-// priceDecodes makes the decode candidates its receivers, and completes it.
-func (pl *Planner) priceDecodes(q *question) {
-	t := &pl.scratch.table
-	t.PairRates, t.Ties = pl.pairs.rates, pl.policy.model.Ties(pl.policy.TieAbsolute, pl.policy.TieRelative)
-	for j := range pl.scratch.decodes {
-		c := &pl.scratch.decodes[j]
-		t.AddReceiver(pl.policy.model, &c.Decode, c.Slot)
-		if q.LocalOK {
-			t.Local = append(t.Local, pl.alone(c))
-		}
-	}
-}
-
-// alone returns what the decode candidate c costs by itself, +Inf where it has no room for that yet while
-// another could compute the prompt meanwhile.
-func (pl *Planner) alone(c *decode.Candidate) float64 {
-	if c.Crowded && len(pl.scratch.prefills) > 0 {
-		return math.Inf(1)
-	}
-	return pl.policy.model.Local(&c.Decode).Total()
 }
 
 func seconds(s float64) time.Duration {

@@ -9,17 +9,16 @@ import (
 
 // why names the term by which the chosen plan is ahead most: of the best plan with another prefill side, or
 // with another decode replica.
-func (pl *Planner) why() string {
-	b := &pl.scratch
+func (b *comparison) why() string {
 	switch {
-	case pl.policy.Rule != nil:
+	case b.policy.Rule != nil:
 		return WhyRule
 	case b.plans == 1:
 		return WhyOnly
 	}
-	mine := pl.terms(b.chosen)
-	word, lead := ahead(&mine, pl.otherPrefill(&mine))
-	if w, l := ahead(&mine, pl.otherDecode(&mine)); l > lead {
+	mine := b.terms(b.chosen)
+	word, lead := ahead(&mine, b.otherPrefill(&mine))
+	if w, l := ahead(&mine, b.otherDecode(&mine)); l > lead {
 		word, lead = w, l
 	}
 	if lead <= b.table.Margin(mine.Total()) {
@@ -55,19 +54,17 @@ func ahead(mine, other *scoring.Terms) (word string, lead float64) {
 // otherPrefill returns the terms of the best plan with the same decode replica and another prefill replica.
 // For a plan of a decode replica alone it returns the terms of the best Split. It returns mine if there is
 // no such plan.
-func (pl *Planner) otherPrefill(mine *scoring.Terms) *scoring.Terms {
-	b := &pl.scratch
+func (b *comparison) otherPrefill(mine *scoring.Terms) *scoring.Terms {
 	if b.chosen.Prefill < 0 {
-		return pl.termsOr(b.best[0], mine)
+		return b.termsOr(b.best[0], mine)
 	}
-	return pl.termsOr(b.table.OtherSender(b.chosen), mine)
+	return b.termsOr(b.table.OtherSender(b.chosen), mine)
 }
 
 // otherDecode returns the terms of the chosen plan with the best other decode replica, mine if there is none.
-func (pl *Planner) otherDecode(mine *scoring.Terms) *scoring.Terms {
-	b := &pl.scratch
+func (b *comparison) otherDecode(mine *scoring.Terms) *scoring.Terms {
 	if b.chosen.Prefill >= 0 {
-		return pl.termsOr(b.table.OtherReceiver(b.chosen), mine)
+		return b.termsOr(b.table.OtherReceiver(b.chosen), mine)
 	}
 	best := none
 	for j := range b.decodes {
@@ -75,24 +72,23 @@ func (pl *Planner) otherDecode(mine *scoring.Terms) *scoring.Terms {
 			best = scoring.Choice{Prefill: -1, Decode: int32(j), Cost: cost}
 		}
 	}
-	return pl.termsOr(best, mine)
+	return b.termsOr(best, mine)
 }
 
 // none is no plan.
 var none = scoring.Choice{Prefill: -1, Decode: -1, Cost: math.Inf(1)}
 
 // termsOr returns the terms of the plan c, mine where it is none.
-func (pl *Planner) termsOr(c scoring.Choice, mine *scoring.Terms) *scoring.Terms {
+func (b *comparison) termsOr(c scoring.Choice, mine *scoring.Terms) *scoring.Terms {
 	if math.IsInf(c.Cost, 1) {
 		return mine
 	}
-	return new(pl.terms(c))
+	return new(b.terms(c))
 }
 
 // sentence says for people why the plan was chosen.
-func (pl *Planner) sentence(d *Decision) string {
+func (b *comparison) sentence(d *Decision) string {
 	var room [200]byte
-	b := &pl.scratch
 	on := &b.decodes[b.chosen.Decode]
 	s := room[:0]
 	if d.Mode == Split {

@@ -18,83 +18,71 @@ type decisionAlloc struct {
 	decodes  [1 + keptSplits + keptLocals]DecodeSide
 }
 
-// record writes down what the scratch says.
-func (pl *Planner) record(q *question, now time.Time) *Decision {
-	b := &pl.scratch
+// record writes down the comparison.
+func (b *comparison) record(q *question, now time.Time) *Decision {
 	alloc := &decisionAlloc{}
 	d := &alloc.decision
 	*d = Decision{
 		ID: q.ID, Time: now, Model: q.Model, Tokens: q.decode.Tokens, Exact: q.Exact,
-		Units:    unitsOf(pl.policy.Weights.Units),
+		Units:    unitsOf(b.policy.Weights.Units),
 		Compared: b.plans, Ties: b.ties, Forced: b.forced,
 	}
 	d.Plans = alloc.plans[:0]
-	pl.note(alloc, b.chosen)
+	alloc.note(b, b.chosen)
 	for _, c := range b.best {
-		pl.note(alloc, c)
+		alloc.note(b, c)
 	}
 	for _, c := range b.locals {
-		pl.note(alloc, c)
+		alloc.note(b, c)
 	}
 	first := &d.Plans[0]
 	d.Mode = first.Mode
 	d.Prefill = first.Prefill
 	d.Decode = first.Decode
-	pl.sum(q, d)
-	d.Why = pl.why()
-	d.Rules = pl.policy.ruled()
-	d.Reason = pl.sentence(d)
+	d.sum(b, q)
+	d.Why = b.why()
+	d.Rules = b.policy.ruled()
+	d.Reason = b.sentence(d)
 	return d
 }
 
 // note appends the plan c, unless it is none or stands there already.
-func (pl *Planner) note(alloc *decisionAlloc, c scoring.Choice) {
+func (alloc *decisionAlloc) note(b *comparison, c scoring.Choice) {
 	d := &alloc.decision
 	if math.IsInf(c.Cost, 1) ||
-		len(d.Plans) > 0 && c.Prefill == pl.scratch.chosen.Prefill && c.Decode == pl.scratch.chosen.Decode {
+		len(d.Plans) > 0 && c.Prefill == b.chosen.Prefill && c.Decode == b.chosen.Decode {
 		return
 	}
-	b, n := &pl.scratch, len(d.Plans)
-	terms := pl.terms(c)
-	if pl.policy.Weights.Units == scoring.InSeconds {
+	n := len(d.Plans)
+	terms := b.terms(c)
+	if b.policy.Weights.Units == scoring.InSeconds {
 		terms = terms.Scale(1e3)
 	}
 	d.Plans = append(d.Plans, Plan{
-		Mode: Local, Decode: pl.pairs.decode.Replicas[b.decodes[c.Decode].Slot].ID, Terms: terms,
+		Mode: Local, Decode: b.pairs.decode.Replicas[b.decodes[c.Decode].Slot].ID, Terms: terms,
 		Total: terms.Total(),
 	})
 	plan := &d.Plans[n]
 	plan.OnDecode = &alloc.decodes[n]
 	*plan.OnDecode = decodeSide(&b.decodes[c.Decode])
 	switch {
-	case c.Prefill < 0 && pl.policy.Weights.Units == scoring.InSeconds:
+	case c.Prefill < 0 && b.policy.Weights.Units == scoring.InSeconds:
 		local := &b.decodes[c.Decode].Local
-		plan.OnDecode.Alpha, plan.OnDecode.Beside = pl.policy.Weights.Alpha.At(local.Queue), local.Between*1e3
+		plan.OnDecode.Alpha, plan.OnDecode.Beside = b.policy.Weights.Alpha.At(local.Queue), local.Between*1e3
 	case c.Prefill >= 0:
 		p := &b.prefills[c.Prefill]
-		plan.Mode, plan.Prefill = Split, pl.pairs.prefill.Replicas[p.Slot].ID
+		plan.Mode, plan.Prefill = Split, b.pairs.prefill.Replicas[p.Slot].ID
 		if perByte := b.table.Rate(int(c.Prefill), int(c.Decode)); perByte > 0 {
 			plan.GBps = 1e-9 / perByte
 		}
 		plan.OnPrefill = &alloc.prefills[n]
-		*plan.OnPrefill = prefillSide(p, pl.policy.Weights.Alpha)
+		*plan.OnPrefill = prefillSide(p, b.policy.Weights.Alpha)
 	}
-}
-
-// terms returns the terms of the plan c.
-func (pl *Planner) terms(c scoring.Choice) scoring.Terms {
-	b := &pl.scratch
-	if c.Prefill < 0 {
-		return pl.policy.model.Local(&b.decodes[c.Decode].Decode)
-	}
-	perByte := b.table.Rate(int(c.Prefill), int(c.Decode))
-	return scoring.Split(pl.policy.model, &b.prefills[c.Prefill].Prefill, &b.decodes[c.Decode].Decode, perByte)
 }
 
 // sum fills in what concerns the request as a whole.
-func (pl *Planner) sum(q *question, d *Decision) {
-	b := &pl.scratch
-	pl.available(q, d)
+func (d *Decision) sum(b *comparison, q *question) {
+	d.available(b, q)
 	on := &b.decodes[b.chosen.Decode]
 	d.Held, d.Output = on.Matched, int(on.Output)
 	if b.chosen.Prefill >= 0 {
@@ -106,7 +94,7 @@ func (pl *Planner) sum(q *question, d *Decision) {
 	} else {
 		d.Matched, d.Guessed = on.Matched, on.Blind || q.DecodeKeys == nil
 	}
-	d.TTFT = pl.ttft().Total() * 1e3
+	d.TTFT = b.ttft().Total() * 1e3
 	if on.Unknown {
 		d.Unknown = append(d.Unknown, "load of "+string(d.Decode))
 	}
@@ -127,8 +115,7 @@ func (pl *Planner) sum(q *question, d *Decision) {
 // available finds the deepest match on all replicas that could prefill, including excluded ones. It counts
 // decode replicas only where they may prefill for themselves. A blind replica is unknown, not empty, and
 // counted as blind.
-func (pl *Planner) available(q *question, d *Decision) {
-	b := &pl.scratch
+func (d *Decision) available(b *comparison, q *question) {
 	for i := range b.prefills {
 		if c := &b.prefills[i]; q.PrefillKeys != nil {
 			d.look(c.Matched, c.Blind, c.Truncated)

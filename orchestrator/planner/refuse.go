@@ -12,7 +12,7 @@ import (
 	"github.com/tandem-router/tandem/prefill"
 )
 
-// refuse says why the scratch holds no plan. It asks the pools again, this time for reasons. A replica that
+// refuse says why the comparison has no plan. It asks the pools again, this time for reasons. A replica that
 // became a candidate meanwhile has no reason, and makes the caller plan again.
 func (pl *Planner) refuse(q *question, now time.Time) error {
 	var outP []prefill.Excluded
@@ -25,17 +25,17 @@ func (pl *Planner) refuse(q *question, now time.Time) error {
 		return err
 	}
 	switch {
-	case len(nowP) > len(pl.scratch.prefills) || nowD > len(pl.scratch.decodes):
+	case len(nowP) > len(pl.comparison.prefills) || nowD > len(pl.comparison.decodes):
 		return errChanged
 	case !q.SplitOK && !q.LocalOK:
 		return &NoReplica{Pool: "pair", Reason: "the request may neither be split nor served by one replica"}
-	case len(pl.scratch.decodes) == 0:
+	case len(pl.comparison.decodes) == 0:
 		return &NoReplica{
 			Pool: "decode", Reason: listDecodes(outD),
-			TooLarge: pl.scratch.rejected.Small > 0 && pl.scratch.rejected.Ill == 0,
+			TooLarge: pl.comparison.rejected.Small > 0 && pl.comparison.rejected.Ill == 0,
 			Draining: slices.ContainsFunc(outD, func(e decode.Excluded) bool { return e.Reason == roster.Draining }),
 		}
-	case len(pl.scratch.prefills) == 0:
+	case len(pl.comparison.prefills) == 0:
 		return &NoReplica{
 			Pool: "prefill", Reason: listPrefills(outP), TooLarge: tooLarge(outP),
 			Draining: slices.ContainsFunc(outP, func(e prefill.Excluded) bool { return e.Reason == roster.Draining }),
@@ -93,8 +93,8 @@ func (pl *Planner) pairable(q *question, id replica.ID) bool {
 			d = r
 		}
 	}
-	for i := range pl.scratch.prefills {
-		p := pl.pairs.prefill.Replicas[pl.scratch.prefills[i].Slot]
+	for i := range pl.comparison.prefills {
+		p := pl.pairs.prefill.Replicas[pl.comparison.prefills[i].Slot]
 		if d != nil && pl.unpaired(p, d, q.Model) == "" && !avoids(q.AvoidPairs, p.ID, id) {
 			return true
 		}
@@ -173,16 +173,16 @@ const maxPairs = 64
 
 func (pl *Planner) excludedPairs(q *question) []Exclusion {
 	var all []Exclusion
-	for i := range pl.scratch.prefills {
-		p := pl.pairs.prefill.Replicas[pl.scratch.prefills[i].Slot]
-		for j := range pl.scratch.decodes {
-			d := pl.pairs.decode.Replicas[pl.scratch.decodes[j].Slot]
+	for i := range pl.comparison.prefills {
+		p := pl.pairs.prefill.Replicas[pl.comparison.prefills[i].Slot]
+		for j := range pl.comparison.decodes {
+			d := pl.pairs.decode.Replicas[pl.comparison.decodes[j].Slot]
 			reason := pl.unpaired(p, d, q.Model)
 			switch {
 			case reason != "":
 			case avoids(q.AvoidPairs, p.ID, d.ID):
 				reason = "failed this request before"
-			case pl.scratch.decodes[j].Saturated:
+			case pl.comparison.decodes[j].Saturated:
 				reason = "requests that wait for their blocks take half of its room"
 			}
 			if reason != "" && len(all) < maxPairs {

@@ -44,40 +44,30 @@ type ruleScratch struct {
 	at      []int // prefill candidate of each target
 }
 
-// restrict lets the rule choose, and takes every other prefill replica out of the table.
-func (pl *Planner) restrict(q *question) {
-	b, c := &pl.scratch, &pl.ruleScratch
+// restrict lets the rule choose, and takes every other prefill replica out of the table. unit is the number
+// of tokens of a block.
+func (c *ruleScratch) restrict(b *comparison, q *question, unit int, rnd *rand.Rand) {
 	c.targets, c.at = c.targets[:0], c.at[:0]
 	for i := range b.prefills {
 		p := &b.prefills[i]
-		if !pl.pairsWith(i) {
+		if !b.pairsWith(i) {
 			continue
 		}
 		c.targets = append(c.targets, Target{
-			Name: nameOf(pl.pairs.prefill.Replicas[p.Slot].ID), Held: p.Expected, Load: int(p.Waiting),
+			Name: nameOf(b.pairs.prefill.Replicas[p.Slot].ID), Held: p.Expected, Load: int(p.Waiting),
 		})
 		c.at = append(c.at, i)
 	}
 	if len(c.targets) == 0 {
 		return
 	}
-	prompt := Prompt{Tokens: q.prefill.Tokens, Head: headOf(q.PrefillKeys, q.Chunk, pl.prefill.Unit())}
-	chosen := c.at[pl.policy.Rule.Choose(prompt, c.targets, pl.rnd)]
+	prompt := Prompt{Tokens: q.prefill.Tokens, Head: headOf(q.PrefillKeys, q.Chunk, unit)}
+	chosen := c.at[b.policy.Rule.Choose(prompt, c.targets, rnd)]
 	for i := range b.prefills {
 		if i != chosen {
 			b.table.ExcludeSender(i)
 		}
 	}
-}
-
-// pairsWith reports whether prefill candidate i makes a pair with any decode candidate.
-func (pl *Planner) pairsWith(i int) bool {
-	for j := range pl.scratch.decodes {
-		if pl.scratch.table.Can(i, j) {
-			return true
-		}
-	}
-	return false
 }
 
 // headOf names the first tokens of a prompt by the key of the part that they end in; 0 where no part is
