@@ -38,7 +38,7 @@ func learned(t *testing.T, log *bytes.Buffer) (*Watcher, *prefill.Pool) {
 
 // fleetOf returns a fleet whose watchers do not run, and its prefill pool. changed is called in each publish,
 // under the fleet's mutex.
-func fleetOf(t *testing.T, cfg *config.Config, log *bytes.Buffer, changed func()) (*Fleet, *prefill.Pool) {
+func fleetOf(t testing.TB, cfg *config.Config, log *bytes.Buffer, changed func()) (*Fleet, *prefill.Pool) {
 	t.Helper()
 	p, d := prefill.New(prefill.Options{}), decode.New(decode.Options{})
 	p.Configure(prefill.Settings{LoadTTL: time.Second})
