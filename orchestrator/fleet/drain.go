@@ -73,9 +73,6 @@ func (e *Endpoint) LentUntil(t time.Time) {
 	}
 }
 
-// Draining reports whether the server gets no new requests.
-func (w *Watcher) Draining() bool { return w.set.Load().drain }
-
 // InUse reports whether requests go to the server: it gives signs of life, does not sleep, and is not
 // drained.
 func (w *Watcher) InUse() bool { return w.Up() && !w.Asleep() && !w.Draining() }

@@ -108,10 +108,10 @@ func (f *Fleet) newWatcher(key serverKey, s *settings) (*Watcher, error) {
 		return nil, err
 	}
 	w := &Watcher{
-		fleet: f, pool: f.pool(key.role), log: f.opt.Panics.Log,
-		server: server{
+		fleet: f,
+		server: &server{
 			key: key, role: key.role, host: u.Hostname(), client: client,
-			process: f.processes.of(key.url),
+			process: f.processes.of(key.url), pool: f.pool(key.role), log: f.opt.Panics.Log,
 		},
 		life:    watcherLife{wakeUp: make(chan struct{}, 1), gone: make(chan struct{})},
 		down:    downReason{reason: NotProbed},

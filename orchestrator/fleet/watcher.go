@@ -2,13 +2,11 @@ package fleet
 
 import (
 	"context"
-	"log/slog"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/tandem-router/tandem/internal/engine"
 	"github.com/tandem-router/tandem/internal/liveness"
 	"github.com/tandem-router/tandem/internal/replica"
 )
@@ -25,12 +23,9 @@ import (
 type Watcher struct {
 	// Immutable.
 	fleet *Fleet
-	pool  Pool // of its role
-	log   *slog.Logger
-	server
+	*server
 	life watcherLife
 
-	set     atomic.Pointer[settings]
 	up      atomic.Bool
 	due     dueWork
 	relief  relief
@@ -44,15 +39,6 @@ type Watcher struct {
 type dueWork struct {
 	todo   todo
 	listed time.Time // when the server listed its models; of run alone
-}
-
-// server is the engine server that is watched: its address, its role and the way there. It does not change.
-type server struct {
-	key     serverKey
-	role    replica.Role
-	host    string
-	client  *engine.Client
-	process *process
 }
 
 // watcherLife is how a watcher is woken, what requests ask of its server, and how it ends.
@@ -127,24 +113,8 @@ type requests struct {
 	unheard bool // it has left, no request runs there, and it is not listened to any more
 }
 
-// Role is the pool that the server belongs to.
-func (w *Watcher) Role() replica.Role { return w.role }
-
-// URL is where the server listens.
-func (w *Watcher) URL() string { return w.key.url }
-
-// Name is what the replica is called in metrics, logs and headers; the ranks of a server of several have a
-// number behind it.
-func (w *Watcher) Name() string { return w.set.Load().name(w.role) }
-
-// GivenName is the name that the configuration gives the replica, "" for none.
-func (w *Watcher) GivenName() string { return w.set.Load().cfg.Name }
-
 // Up reports whether the server gives signs of life.
 func (w *Watcher) Up() bool { return w.up.Load() }
-
-// CacheEpoch is the cache epoch of the server's process, for all of its endpoints.
-func (w *Watcher) CacheEpoch() uint32 { return w.process.epoch.Load() }
 
 // States returns the states that hold of a replica of the server, in the order in which they began.
 func (w *Watcher) States(id replica.ID) []State { return w.scraped.states.of(id) }
