@@ -122,15 +122,6 @@ func (w *Watcher) heardSince(t time.Time) bool {
 	return w.scraped.signs.Silence(w.fleet.opt.Clock.Running(now)) <= now.Sub(t)
 }
 
-// unreported keeps a replica in use that is up without a known load, for this cause.
-func (w *Watcher) unreported(cause error) {
-	for _, m := range w.Members() {
-		w.useUnlessAsleep(m.ID)
-		w.setState(m.ID, StateUnreported, cause.Error())
-	}
-	w.fleet.opt.RoomChanged()
-}
-
 // ourFault reports whether this router caused err: no byte was sent, and the engine was not the reason.
 func ourFault(err error) bool { return engine.NotSent(err) && !engine.Unreachable(err) }
 

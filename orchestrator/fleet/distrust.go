@@ -6,17 +6,6 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// showDistrust shows in the replicas' states whether the engine's cache is used.
-func (w *Watcher) showDistrust() {
-	cause := ""
-	if w.process.epoch.Load() > 0 {
-		cause = "it may have cached wrong blocks: restart it when you can"
-	}
-	for _, m := range w.Members() {
-		w.setState(m.ID, StateDistrusted, cause)
-	}
-}
-
 // distrust makes everything that the engine has cached so far unreachable, in both pools. sent is the era of
 // the request that may have read wrong blocks.
 func (w *Watcher) distrust(sent uint32, cause error) {

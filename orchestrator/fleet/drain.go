@@ -167,8 +167,8 @@ func (w *Watcher) showDrain() {
 		draining = s.Left
 	}
 	for _, m := range w.Members() {
-		w.scraped.states.put(m.ID, StateDraining, draining, time.Now())
-		w.scraped.states.put(m.ID, StateDrained, drained, time.Now())
+		w.states.put(m.ID, StateDraining, draining, time.Now())
+		w.states.put(m.ID, StateDrained, drained, time.Now())
 	}
 }
 

@@ -113,11 +113,11 @@ func (e *Endpoint) Transfers() *Transfers { return &e.w.scraped.transfers }
 
 // SetState sets or clears a state of the replica called id, and logs the change. An empty cause clears the
 // state.
-func (e *Endpoint) SetState(id replica.ID, state, cause string) { e.w.setState(id, state, cause) }
+func (e *Endpoint) SetState(id replica.ID, state, cause string) { e.w.states.set(id, state, cause) }
 
 // PutState is SetState without the log. It reports whether the state has begun or ended.
 func (e *Endpoint) PutState(id replica.ID, state, cause string) (changed bool) {
-	return e.w.scraped.states.put(id, state, cause, time.Now())
+	return e.w.states.put(id, state, cause, time.Now())
 }
 
 // States returns the present states of the replica called id.
@@ -131,3 +131,6 @@ func (e *Endpoint) Distrust(sent uint32, cause error) { e.w.distrust(sent, cause
 // CacheEpoch is how often the engine's process may have cached wrong blocks. It is 0 while its cache is
 // used. An answer may rest on wrong blocks if the epoch grew after its request was sent.
 func (e *Endpoint) CacheEpoch() uint32 { return e.w.process.epoch.Load() }
+
+// Asleep reports whether the replica's engine is in sleep mode.
+func (e *Endpoint) Asleep() bool { return e.w.HasState(e.Member.ID, StateAsleep) }

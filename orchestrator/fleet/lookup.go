@@ -141,3 +141,9 @@ func mix(turn uint64, name string) uint64 {
 	}
 	return h ^ h>>29
 }
+
+// Asleep reports whether the replica is there, and its engine is in sleep mode.
+func (f *Fleet) Asleep(id replica.ID) bool {
+	e := f.Endpoint(id)
+	return e != nil && e.Asleep()
+}

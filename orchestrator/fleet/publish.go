@@ -65,7 +65,7 @@ func (f *Fleet) renameLocked(was, now map[replica.ID]*Endpoint) replica.Renames 
 	}
 	f.opt.Outliers.Rename(renames)
 	for _, w := range f.keep.watchers {
-		w.scraped.states.rename(renames)
+		w.states.rename(renames)
 	}
 	return renames
 }

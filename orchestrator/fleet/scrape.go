@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/tandem-router/tandem/internal/engine"
-	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // scrapes polls /metrics until ctx ends, or until the server must be probed again: it has been restarted, or
@@ -111,39 +110,6 @@ func (w *facts) restarted(m engine.Metrics) bool {
 	defer w.mu.Unlock()
 	return len(w.known.members) > 0 && w.known.members[0].Facts.Started > 0 && m.Started > 0 &&
 		m.Started != w.known.members[0].Facts.Started
-}
-
-// observe hands a scrape to the pool.
-func (w *Watcher) observe(m *engine.Metrics) {
-	now := time.Now()
-	w.scraped.leases.Store(w.scraped.leaseCounters(m))
-	w.checkTransfers(*m)
-	w.scraped.restartLogged.Store(false)
-	w.facts.mu.Lock()
-	w.down.reason = ""
-	members := w.facts.known.members
-	w.facts.mu.Unlock()
-	back := !w.up.Swap(true)
-	w.noteSleep(members, m.Asleep)
-	for i := range members {
-		if load, ok := m.Loads[members[i].Rank]; ok {
-			load.At = now
-			w.pool.Observe(members[i].ID, load, now)
-			if w.role == replica.Decode {
-				w.fleet.opt.Counted(members[i].ID, load.Reads, now)
-			}
-		}
-		w.useUnlessAsleep(members[i].ID)
-		w.setState(members[i].ID, StateUnreported, "")
-		w.judgeSpeed(members[i].ID)
-		w.judgeSequences(members[i].ID, now)
-		w.judgeOthers(members[i].ID)
-		w.judgeEvents(members[i].ID, now)
-	}
-	if back {
-		w.log.Info("replica is back", "replica", w.Name(), "pool", w.role.String())
-	}
-	w.fleet.opt.RoomChanged()
 }
 
 // forgetRestarted voids the blocks of all ranks of an engine that was restarted. Its streams may have seen

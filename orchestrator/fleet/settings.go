@@ -107,12 +107,12 @@ func (f *Fleet) newWatcher(key serverKey, s *settings) (*Watcher, error) {
 	if err != nil {
 		return nil, err
 	}
+	of := &server{
+		key: key, role: key.role, host: u.Hostname(), client: client,
+		process: f.processes.of(key.url), pool: f.pool(key.role), log: f.opt.Panics.Log,
+	}
 	w := &Watcher{
-		fleet: f,
-		server: &server{
-			key: key, role: key.role, host: u.Hostname(), client: client,
-			process: f.processes.of(key.url), pool: f.pool(key.role), log: f.opt.Panics.Log,
-		},
+		fleet: f, server: of, states: states{server: of},
 		life:    watcherLife{wakeUp: make(chan struct{}, 1), gone: make(chan struct{})},
 		down:    downReason{reason: NotProbed},
 		scraped: scraped{signs: liveness.NewSigns(s.usualPause())},

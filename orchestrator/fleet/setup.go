@@ -125,11 +125,11 @@ func (w *Watcher) noteSetup(found map[replica.ID][]setup.Trouble, tried bool) {
 			}
 			at := slices.IndexFunc(found[m.ID], func(t setup.Trouble) bool { return t.Name == name })
 			if at < 0 {
-				w.setState(m.ID, name, "")
+				w.states.set(m.ID, name, "")
 				continue
 			}
 			t := found[m.ID][at]
-			if w.scraped.states.put(m.ID, name, t.String(), time.Now()) && !slices.Contains(names, name) {
+			if w.states.put(m.ID, name, t.String(), time.Now()) && !slices.Contains(names, name) {
 				names, seen = append(names, name), append(seen, t.Seen)
 				do = append(do, t.Do)
 			}

@@ -69,10 +69,11 @@ func HalfOpenState(leg outlier.Leg) string {
 	return [...]string{StateHalfPrefill, StateHalfDecode, StateHalfWhole}[leg]
 }
 
-// states are the present states of the replicas of one server. The zero value has none. Safe for concurrent
-// use.
+// states are the present states of the replicas of one server. Safe for concurrent use.
 type states struct {
-	mu    sync.Mutex
+	server *server // for the log
+
+	mu    sync.Mutex // guards the following
 	holds map[replica.ID][]State
 }
 
@@ -121,61 +122,15 @@ func (s *states) rename(to replica.Renames) {
 	s.holds = replica.Rekey(s.holds, to.Now)
 }
 
-// setState sets or clears a state of a replica, and logs the change. An empty cause clears the state.
-func (w *Watcher) setState(id replica.ID, state, cause string) {
-	if !w.scraped.states.put(id, state, cause, time.Now()) {
+// set sets or clears a state of a replica, and logs the change. An empty cause clears the state.
+func (s *states) set(id replica.ID, state, cause string) {
+	if !s.put(id, state, cause, time.Now()) {
 		return
 	}
+	log, pool := s.server.log, s.server.role.String()
 	if cause == "" {
-		w.log.Info("replica state has ended", "replica", string(id), "pool", w.role.String(), "state", state)
+		log.Info("replica state has ended", "replica", string(id), "pool", pool, "state", state)
 		return
 	}
-	w.log.Warn("replica state", "replica", string(id), "pool", w.role.String(), "state", state, "cause", cause)
-}
-
-// judgeSequences notes whether a decode replica is full by the number of its sequences.
-func (w *Watcher) judgeSequences(id replica.ID, now time.Time) {
-	if w.role == replica.Decode {
-		w.setState(id, StateSequences, w.fleet.opt.Decode.SequencesFull(id, now))
-	}
-}
-
-// judgeSpeed notes whether a replica is slow beside the others of its pool.
-func (w *Watcher) judgeSpeed(id replica.ID) {
-	if cause, known := w.pool.Slow(id, w.scraped.states.has(id, StateSlow)); known {
-		w.setState(id, StateSlow, cause)
-	}
-}
-
-// judgeOthers notes whether a replica has requests of others.
-func (w *Watcher) judgeOthers(id replica.ID) {
-	if _, sure := w.Unseen(id); sure {
-		w.setState(id, StateOthers, "another router? set `routers.peers`")
-	} else {
-		w.setState(id, StateOthers, "")
-	}
-}
-
-// Unseen returns how many requests of unknown origin a replica has on average: neither this router nor a
-// known router has sent these requests. sure says that there are such requests for certain. A server in both
-// pools is never judged, since each pool counts only its own requests.
-func (w *Watcher) Unseen(id replica.ID) (mean float64, sure bool) {
-	if w.set.Load().cfg.Shared {
-		return 0, false
-	}
-	return w.pool.Unseen(id)
-}
-
-// NotePoolIdle sets or clears the state that the server's pool is idle. An empty cause clears it. It returns
-// how many of the server's replicas could be used.
-func (w *Watcher) NotePoolIdle(cause string) (usable int) {
-	if !w.InUse() {
-		cause = ""
-	}
-	for _, m := range w.Members() {
-		if w.scraped.states.put(m.ID, StatePoolIdle, cause, time.Now()); cause != "" {
-			usable++
-		}
-	}
-	return usable
+	log.Warn("replica state", "replica", string(id), "pool", pool, "state", state, "cause", cause)
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/tandem-router/tandem/internal/kv"
 	"github.com/tandem-router/tandem/internal/kvevents"
@@ -147,20 +146,6 @@ func (s *sink) State(state kvevents.State, reason string) {
 	}
 	s.w.log.Log(context.Background(), level, "event stream", "replica", string(s.f.id), "state", state.String(),
 		"reason", reason)
-}
-
-// judgeEvents tells the stream of a replica that prompts of this replica stored blocks without an event.
-func (w *Watcher) judgeEvents(id replica.ID, now time.Time) {
-	prompts, since := w.pool.Unannounced(id, now)
-	if prompts == 0 {
-		return
-	}
-	reason := fmt.Sprintf("computed %d prompts and announced no block for %.0f s", prompts, since.Seconds())
-	for _, f := range w.Streams() {
-		if f.ID() == id {
-			f.follower.Missed(reason)
-		}
-	}
 }
 
 // trusts translates the state of a stream into how far its index may be believed.

@@ -108,17 +108,3 @@ func (t *Transfers) read(m engine.Metrics) (doubtful []outlier.Pair, why string)
 	t.shown = false
 	return doubtful, why
 }
-
-// checkTransfers asks for a trial of the pairs that read returns as doubtful.
-func (w *Watcher) checkTransfers(m engine.Metrics) {
-	if w.role != replica.Decode {
-		return
-	}
-	pairs, why := w.scraped.transfers.read(m)
-	for _, p := range pairs {
-		if w.fleet.opt.Outliers.Suspect(p, time.Now()) {
-			w.log.Warn("a pair is tried, since nothing shows that its blocks move", "prefill", string(p.Prefill),
-				"decode", string(p.Decode), "why", why)
-		}
-	}
-}

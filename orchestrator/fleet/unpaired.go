@@ -51,12 +51,12 @@ func (f *Fleet) judgePairsLocked() {
 		if matters {
 			cause = f.unpaired(e, others[e.Member.Role])
 		}
-		e.w.setState(e.Member.ID, StateUnpaired, cause)
+		e.w.states.set(e.Member.ID, StateUnpaired, cause)
 		cause = ""
 		if f.keep.splits {
 			cause = otherWeights(e, others[e.Member.Role])
 		}
-		e.w.setState(e.Member.ID, StateAdapter, cause)
+		e.w.states.set(e.Member.ID, StateAdapter, cause)
 	}
 }
 

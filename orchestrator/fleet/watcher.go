@@ -30,6 +30,7 @@ type Watcher struct {
 	due     dueWork
 	relief  relief
 	scraped scraped
+	states  states // of its replicas
 
 	facts facts
 	down  downReason
@@ -66,7 +67,6 @@ type scraped struct {
 	signs         *liveness.Signs
 	owed          owed                          // an answer, to a question about tokens
 	transfers     Transfers                     // to a decode server
-	states        states                        // of its replicas
 	leases        atomic.Pointer[LeaseCounters] // as of the newest scrape; nil before
 	outages       atomic.Uint32                 // scrapes without a connection
 }
@@ -117,10 +117,10 @@ type requests struct {
 func (w *Watcher) Up() bool { return w.up.Load() }
 
 // States returns the states that hold of a replica of the server, in the order in which they began.
-func (w *Watcher) States(id replica.ID) []State { return w.scraped.states.of(id) }
+func (w *Watcher) States(id replica.ID) []State { return w.states.of(id) }
 
 // HasState reports whether a state holds of a replica of the server.
-func (w *Watcher) HasState(id replica.ID, state string) bool { return w.scraped.states.has(id, state) }
+func (w *Watcher) HasState(id replica.ID, state string) bool { return w.states.has(id, state) }
 
 // Members returns a replica for each rank of the server; none before it has joined, or after it has left.
 func (w *Watcher) Members() []replica.Replica {

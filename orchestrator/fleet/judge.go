@@ -1,0 +1,188 @@
+package fleet
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/tandem-router/tandem/internal/engine"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/orchestrator/outlier"
+)
+
+// This file has what a scrape says about the replicas of a server: their load, and their states.
+
+// observe hands a scrape to the pool.
+func (w *Watcher) observe(m *engine.Metrics) {
+	now := time.Now()
+	w.scraped.leases.Store(w.scraped.leaseCounters(m))
+	w.checkTransfers(*m)
+	w.scraped.restartLogged.Store(false)
+	w.facts.mu.Lock()
+	w.down.reason = ""
+	members := w.facts.known.members
+	w.facts.mu.Unlock()
+	back := !w.up.Swap(true)
+	w.noteSleep(members, m.Asleep)
+	for i := range members {
+		if load, ok := m.Loads[members[i].Rank]; ok {
+			load.At = now
+			w.pool.Observe(members[i].ID, load, now)
+			if w.role == replica.Decode {
+				w.fleet.opt.Counted(members[i].ID, load.Reads, now)
+			}
+		}
+		w.useUnlessAsleep(members[i].ID)
+		w.states.set(members[i].ID, StateUnreported, "")
+		w.judgeSpeed(members[i].ID)
+		w.judgeSequences(members[i].ID, now)
+		w.judgeOthers(members[i].ID)
+		w.judgeEvents(members[i].ID, now)
+	}
+	if back {
+		w.log.Info("replica is back", "replica", w.Name(), "pool", w.role.String())
+	}
+	w.fleet.opt.RoomChanged()
+}
+
+// judgeSequences notes whether a decode replica is full by the number of its sequences.
+func (w *Watcher) judgeSequences(id replica.ID, now time.Time) {
+	if w.role == replica.Decode {
+		w.states.set(id, StateSequences, w.fleet.opt.Decode.SequencesFull(id, now))
+	}
+}
+
+// judgeSpeed notes whether a replica is slow beside the others of its pool.
+func (w *Watcher) judgeSpeed(id replica.ID) {
+	if cause, known := w.pool.Slow(id, w.states.has(id, StateSlow)); known {
+		w.states.set(id, StateSlow, cause)
+	}
+}
+
+// judgeOthers notes whether a replica has requests of others.
+func (w *Watcher) judgeOthers(id replica.ID) {
+	if _, sure := w.Unseen(id); sure {
+		w.states.set(id, StateOthers, "another router? set `routers.peers`")
+	} else {
+		w.states.set(id, StateOthers, "")
+	}
+}
+
+// Unseen returns how many requests of unknown origin a replica has on average: neither this router nor a
+// known router has sent these requests. sure says that there are such requests for certain. A server in both
+// pools is never judged, since each pool counts only its own requests.
+func (w *Watcher) Unseen(id replica.ID) (mean float64, sure bool) {
+	if w.set.Load().cfg.Shared {
+		return 0, false
+	}
+	return w.pool.Unseen(id)
+}
+
+// NotePoolIdle sets or clears the state that the server's pool is idle. An empty cause clears it. It returns
+// how many of the server's replicas could be used.
+func (w *Watcher) NotePoolIdle(cause string) (usable int) {
+	if !w.InUse() {
+		cause = ""
+	}
+	for _, m := range w.Members() {
+		if w.states.put(m.ID, StatePoolIdle, cause, time.Now()); cause != "" {
+			usable++
+		}
+	}
+	return usable
+}
+
+// judgeEvents tells the stream of a replica that prompts of this replica stored blocks without an event.
+func (w *Watcher) judgeEvents(id replica.ID, now time.Time) {
+	prompts, since := w.pool.Unannounced(id, now)
+	if prompts == 0 {
+		return
+	}
+	reason := fmt.Sprintf("computed %d prompts and announced no block for %.0f s", prompts, since.Seconds())
+	for _, f := range w.Streams() {
+		if f.ID() == id {
+			f.follower.Missed(reason)
+		}
+	}
+}
+
+// checkTransfers asks for a trial of the pairs that read returns as doubtful.
+func (w *Watcher) checkTransfers(m engine.Metrics) {
+	if w.role != replica.Decode {
+		return
+	}
+	pairs, why := w.scraped.transfers.read(m)
+	for _, p := range pairs {
+		if w.fleet.opt.Outliers.Suspect(p, time.Now()) {
+			w.log.Warn("a pair is tried, since nothing shows that its blocks move", "prefill", string(p.Prefill),
+				"decode", string(p.Decode), "why", why)
+		}
+	}
+}
+
+// unreported keeps a replica in use that is up without a known load, for this cause.
+func (w *Watcher) unreported(cause error) {
+	for _, m := range w.Members() {
+		w.useUnlessAsleep(m.ID)
+		w.states.set(m.ID, StateUnreported, cause.Error())
+	}
+	w.fleet.opt.RoomChanged()
+}
+
+// showDistrust shows in the replicas' states whether the engine's cache is used.
+func (w *Watcher) showDistrust() {
+	cause := ""
+	if w.process.epoch.Load() > 0 {
+		cause = "it may have cached wrong blocks: restart it when you can"
+	}
+	for _, m := range w.Members() {
+		w.states.set(m.ID, StateDistrusted, cause)
+	}
+}
+
+// An engine in vLLM's sleep mode (POST /sleep) lives: it answers /health, /metrics and questions about
+// tokens. It queues every request until it is woken, and its metric vllm:engine_sleep_state says so. Such a
+// replica gets no requests, and its failures count against no replica.
+
+// SleepCause is the cause that people read for a sleeping replica.
+const SleepCause = "the engine is in sleep mode: POST /wake_up to the engine ends that"
+
+// noteSleep notes whether the server sleeps. Failures since it fell asleep were noted before the sleep was
+// known, so they are forgotten once.
+func (w *Watcher) noteSleep(members []replica.Replica, asleep bool) {
+	cause := ""
+	if asleep {
+		cause = SleepCause
+	}
+	for i := range members {
+		id := members[i].ID
+		if asleep && !w.HasState(id, StateAsleep) {
+			w.fleet.opt.Outliers.Forgive(id)
+			for _, leg := range []outlier.Leg{outlier.Prefill, outlier.Decode, outlier.Whole} {
+				w.states.set(id, EjectedState(leg), "")
+				w.states.set(id, HalfOpenState(leg), "")
+			}
+		}
+		w.states.set(id, StateAsleep, cause)
+	}
+}
+
+// useUnlessAsleep lets the replica be chosen, unless it sleeps.
+func (w *Watcher) useUnlessAsleep(id replica.ID) {
+	if w.HasState(id, StateAsleep) {
+		w.pool.SetHealthy(id, false, SleepCause)
+		return
+	}
+	w.pool.SetHealthy(id, true, "")
+}
+
+// Asleep reports whether the server is in sleep mode, by the newest scrape.
+func (w *Watcher) Asleep() bool { return w.whyAsleep() != "" }
+
+func (w *Watcher) whyAsleep() string {
+	for _, m := range w.Members() {
+		if w.HasState(m.ID, StateAsleep) {
+			return SleepCause
+		}
+	}
+	return ""
+}
