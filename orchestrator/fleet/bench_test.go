@@ -28,7 +28,7 @@ func BenchmarkAChangeOfAThousandReplicas(b *testing.B) {
 	f, _ := fleetOf(b, cfg, &log, func() {})
 	f.SetSplitting(true)
 	for _, w := range f.Watchers() {
-		w.setFacts([]replica.Facts{facts})
+		w.facts.set([]replica.Facts{facts})
 	}
 	f.publish()
 	b.ReportAllocs()

@@ -264,9 +264,7 @@ func (f *Fleet) SetDrained(ws []*Watcher, on bool) {
 		now := *was
 		now.drain = on || was.cfg.Drain
 		w.set.Store(&now)
-		w.facts.mu.Lock()
-		w.remakeLocked()
-		w.facts.mu.Unlock()
+		w.facts.remake()
 		w.drainChanged(was.drain)
 		w.life.wake()
 	}

@@ -50,9 +50,9 @@ func TestARestartIsLoggedOnce(t *testing.T) {
 			var log bytes.Buffer
 			w, _ := learned(t, &log)
 			f := &Stream{id: w.Members()[0].ID}
-			s := newSink(w, f)
+			s := newSink(&w.streams, f)
 			f.follower = kvevents.NewFollower(kvevents.Source{}, s, kvevents.Options{})
-			w.facts.streams = []*Stream{f}
+			w.streams.streams = []*Stream{f}
 			for _, cause := range tt.seen {
 				switch cause {
 				case "":

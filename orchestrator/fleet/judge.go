@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/tandem-router/tandem/internal/engine"
@@ -16,11 +15,9 @@ func (w *Watcher) observe(m *engine.Metrics) {
 	now := time.Now()
 	w.scraped.leases.Store(w.scraped.leaseCounters(m))
 	w.checkTransfers(*m)
-	w.scraped.restartLogged.Store(false)
-	w.facts.mu.Lock()
-	w.down.reason = ""
-	members := w.facts.known.members
-	w.facts.mu.Unlock()
+	w.streams.restartLogged.Store(false)
+	w.outage.end()
+	members := w.Members()
 	back := !w.up.Swap(true)
 	w.noteSleep(members, m.Asleep)
 	for i := range members {
@@ -36,7 +33,7 @@ func (w *Watcher) observe(m *engine.Metrics) {
 		w.judgeSpeed(members[i].ID)
 		w.judgeSequences(members[i].ID, now)
 		w.judgeOthers(members[i].ID)
-		w.judgeEvents(members[i].ID, now)
+		w.streams.judge(members[i].ID, now)
 	}
 	if back {
 		w.log.Info("replica is back", "replica", w.Name(), "pool", w.role.String())
@@ -89,20 +86,6 @@ func (w *Watcher) NotePoolIdle(cause string) (usable int) {
 		}
 	}
 	return usable
-}
-
-// judgeEvents tells the stream of a replica that prompts of this replica stored blocks without an event.
-func (w *Watcher) judgeEvents(id replica.ID, now time.Time) {
-	prompts, since := w.pool.Unannounced(id, now)
-	if prompts == 0 {
-		return
-	}
-	reason := fmt.Sprintf("computed %d prompts and announced no block for %.0f s", prompts, since.Seconds())
-	for _, f := range w.Streams() {
-		if f.ID() == id {
-			f.follower.Missed(reason)
-		}
-	}
 }
 
 // checkTransfers asks for a trial of the pairs that read returns as doubtful.

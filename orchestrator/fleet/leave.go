@@ -90,7 +90,8 @@ func (f *Fleet) join(w *Watcher, facts []replica.Facts) {
 	defer f.keep.mu.Unlock()
 	f.keep.removeLocked(before)
 	w.relief.awaited.Store(false)
-	w.setFacts(facts)
+	w.facts.set(facts)
+	w.outage.end()
 	f.publishLocked()
 }
 
@@ -117,9 +118,7 @@ func end(ws []*Watcher) {
 func (f *keeping) removeLocked(ws []*Watcher) {
 	for _, w := range ws {
 		delete(f.ending, w)
-		w.facts.mu.Lock()
-		w.facts.requests.left = true
-		w.facts.mu.Unlock()
+		w.facts.leave()
 		w.up.Store(false)
 		w.client.Retire()
 		w.forgetTokens()
@@ -130,25 +129,13 @@ func (f *keeping) removeLocked(ws []*Watcher) {
 // Hold keeps the watcher listening to the server for a request that runs on it, until [Endpoint.Release]. It
 // returns false if the watcher listens no more.
 func (e *Endpoint) Hold() bool {
-	w := e.w
-	w.facts.mu.Lock()
-	defer w.facts.mu.Unlock()
-	if w.facts.requests.unheard {
-		return false
-	}
-	w.facts.requests.running++
-	return true
+	return e.w.facts.hold()
 }
 
 // Release ends a Hold.
 func (e *Endpoint) Release() {
-	w := e.w
-	w.facts.mu.Lock()
-	w.facts.requests.running--
-	last := w.facts.requests.running == 0 && w.facts.requests.left
-	w.facts.mu.Unlock()
-	if last {
-		w.life.wake()
+	if e.w.facts.release() {
+		e.w.life.wake()
 	}
 }
 
@@ -165,13 +152,4 @@ func (w *Watcher) outlast(ctx context.Context) {
 		w.scraped.leases.Store(w.scraped.leaseCounters(&m))
 		w.fleet.processes.note(w.process, m.Started)
 	}
-}
-
-// needed reports whether the watcher must still listen to the server. Once it need not, [Endpoint.Hold]
-// fails.
-func (w *facts) needed() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.requests.unheard = w.requests.left && w.requests.running == 0
-	return !w.requests.unheard
 }

@@ -41,53 +41,21 @@ func (w *Watcher) askModels(ctx context.Context) bool {
 		return true // whether it lives is for the scrapes to say
 	}
 	w.due.todo.askModels.Store(false)
-	w.facts.mu.Lock()
-	was := w.facts.known.facts[0]
-	w.facts.mu.Unlock()
+	was := w.facts.first()
 	if now.Model != was.Model || now.Root != was.Root || now.MaxModelLen != was.MaxModelLen {
 		return false
 	}
 	if !slices.Equal(now.Models, was.Models) || !slices.Equal(now.Adapters, was.Adapters) ||
 		!maps.Equal(now.AdapterRoots, was.AdapterRoots) {
-		w.setModels(now)
+		w.facts.setModels(now)
+		w.fleet.publish()
+		w.log.Info("replica serves other models", "replica", w.Name(), "pool", w.role.String(), "models", now.Models)
 	}
 	return true
-}
-
-// setModels gives every rank the names that now lists.
-func (w *Watcher) setModels(now replica.Facts) {
-	w.facts.mu.Lock()
-	facts := slices.Clone(w.facts.known.facts)
-	w.facts.known.noteAdapters(facts[0].AdapterRoots, now.AdapterRoots, time.Now())
-	for i := range facts {
-		facts[i].Models, facts[i].Adapters = now.Models, now.Adapters
-		facts[i].AdapterRoots = now.AdapterRoots
-	}
-	w.facts.known.facts = facts
-	w.remakeLocked()
-	w.facts.mu.Unlock()
-	w.fleet.publish()
-	w.log.Info("replica serves other models", "replica", w.Name(), "pool", w.role.String(), "models", now.Models)
-}
-
-// noteAdapters notes since when each adapter is served from its present path. was and is are the earlier and
-// the present paths by adapter.
-func (k *known) noteAdapters(was, is map[string]string, now time.Time) {
-	since := make(map[string]time.Time, len(is))
-	for name, root := range is {
-		since[name] = now
-		if before, there := was[name]; there && before == root {
-			since[name] = k.adapters[name]
-		}
-	}
-	k.adapters = since
 }
 
 // AdapterSince returns the time since which the replica's server is known to serve the adapter from its
 // present path. Its weights before are unknown. ok is false if the server does not serve the adapter.
 func (e *Endpoint) AdapterSince(name string) (since time.Time, ok bool) {
-	e.w.facts.mu.Lock()
-	defer e.w.facts.mu.Unlock()
-	since, ok = e.w.facts.known.adapters[name]
-	return since, ok
+	return e.w.facts.adapterSince(name)
 }

@@ -1,15 +1,10 @@
 package fleet
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"strconv"
-	"strings"
 	"time"
 
-	"github.com/tandem-router/tandem/internal/config"
-	"github.com/tandem-router/tandem/internal/engine"
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
@@ -81,93 +76,6 @@ func unusableConnector(protocol string) error {
 // errLeft ends a watcher whose server has left the configuration. It appears in no log.
 var errLeft = errors.New("it has left the configuration")
 
-// setFacts notes the server's account of itself.
-func (w *Watcher) setFacts(facts []replica.Facts) {
-	w.facts.mu.Lock()
-	defer w.facts.mu.Unlock()
-	w.facts.known.facts, w.down.reason = facts, ""
-	if len(facts) > 0 { // adapters count as served from now on: earlier weights are unknown
-		w.facts.known.noteAdapters(nil, facts[0].AdapterRoots, time.Now())
-	}
-	w.remakeLocked()
-}
-
-// remakeLocked makes the replicas again, from the server's facts and the configuration.
-func (w *Watcher) remakeLocked() {
-	was := w.facts.known.members
-	w.facts.known.members = w.replicasLocked(w.facts.known.facts)
-	former := make([]replica.ID, len(w.facts.known.members))
-	for i := range w.facts.known.members {
-		switch {
-		case len(was) != len(w.facts.known.members):
-		case was[i].ID != w.facts.known.members[i].ID:
-			former[i] = was[i].ID
-		default:
-			former[i] = w.facts.known.former[i]
-		}
-	}
-	w.facts.known.former = former
-}
-
-// replicasLocked makes a replica from the facts of each rank. The engine's block size and number of blocks
-// count before the file's. In the pool, its events count before both.
-func (w *Watcher) replicasLocked(facts []replica.Facts) []replica.Replica {
-	ms := make([]replica.Replica, len(facts))
-	set := w.set.Load()
-	for i, fact := range facts {
-		fact.BlockSize, fact.Blocks = cmp.Or(fact.BlockSize,
-			set.pool.BlockSize), cmp.Or(fact.Blocks, set.pool.Blocks)
-		fact.Drafts = cmp.Or(fact.Drafts, set.pool.SpeculativeTokens)
-		fact.AdapterRoots = withoutFolders(fact.AdapterRoots, &set.pool)
-		ms[i] = replica.Replica{
-			ID: w.id(i, len(facts)), Role: w.role, URL: w.key.url, Host: w.host, Rank: fact.FirstRank + i,
-			Place: w.place(), Facts: fact, Draining: set.drain, Revision: set.cfg.Revision,
-		}
-		ms[i].Facts.Events = w.eventsLocked(fact, i, len(facts))
-	}
-	return ms
-}
-
-func (w *Watcher) id(i, n int) replica.ID {
-	if n == 1 {
-		return replica.ID(w.Name())
-	}
-	return replica.ID(w.Name() + "/dp" + strconv.Itoa(i))
-}
-
-// place fills the host from the URL, since two replicas at one address share a host.
-func (w *Watcher) place() replica.Place {
-	p := replica.Place(w.set.Load().cfg.Place)
-	if p.Host == "" {
-		p.Host = w.host
-	}
-	return p
-}
-
-// eventsLocked returns the event source of a rank to follow. The configuration's endpoint comes first, then
-// the engine's own. ranks is the number of ranks of the server.
-func (w *Watcher) eventsLocked(fact replica.Facts, rank, ranks int) replica.EventSource {
-	set := w.set.Load()
-	switch e := set.cfg.Events; {
-	case set.pool.Index != config.IndexEvents || w.fleet.opt.NoEvents:
-		return replica.EventSource{}
-	case strings.HasPrefix(e.Endpoint, "/") && ranks > 1:
-		return replica.EventSource{} // one stream for all ranks, which does not tell the ranks apart
-	case e.Endpoint != "":
-		e = e.OfRank(rank)
-		return engine.EventSource(w.host, e.Endpoint, e.Replay, e.Topic)
-	}
-	return fact.Events
-}
-
-// unmeasured reports whether the engine could not tell its metrics when it was probed. Its start and its
-// cache are then unknown.
-func (w *facts) unmeasured() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return len(w.known.facts) > 0 && w.known.facts[0].Started == 0
-}
-
 // probeAgain probes once more, now that the engine tells its metrics. If the probe fails, the known facts
 // stay.
 func (w *Watcher) probeAgain(ctx context.Context) {
@@ -178,12 +86,9 @@ func (w *Watcher) probeAgain(ctx context.Context) {
 		return
 	}
 	if err := w.accept(facts); err == nil {
-		w.follow(ctx)
+		w.streams.follow(ctx)
 	}
 }
-
-// NotProbed is the reason of a replica that has not been asked yet.
-const NotProbed = "not probed yet"
 
 // forgetTokens drops the token ids that the server's process made: a new process may have another tokenizer
 // or template.

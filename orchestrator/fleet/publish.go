@@ -36,7 +36,7 @@ func (f *Fleet) publishLocked() {
 				former[before[i]] = m.ID
 			}
 		}
-		renamed = w.holdRenamed(renamed)
+		renamed = w.streams.holdRenamed(renamed)
 		f.beginSeries(w)
 		servers = append(servers, w.Name())
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/tandem-router/tandem/internal/engine"
@@ -18,7 +17,7 @@ func (w *Watcher) scrapes(ctx context.Context) {
 		if !first && !w.life.sleep(ctx, jitter(w.interval(failed))) {
 			return
 		}
-		w.doFollow(ctx)
+		w.streams.update(ctx)
 		m, err := w.scrape(ctx)
 		switch {
 		case ctx.Err() != nil:
@@ -43,16 +42,6 @@ func (w *Watcher) scrapes(ctx context.Context) {
 			w.forget()
 			return
 		}
-	}
-}
-
-// doFollow follows what the ranks publish, if that may have changed.
-func (w *Watcher) doFollow(ctx context.Context) {
-	switch {
-	case w.due.todo.reindex.Swap(false):
-		w.reindex(ctx)
-	case w.due.todo.follow.Swap(false):
-		w.follow(ctx)
 	}
 }
 
@@ -103,29 +92,15 @@ func (w *Watcher) interval(failed int) time.Duration {
 	return min(base*time.Duration(1+failed/8), max(base, 10*time.Second))
 }
 
-// restarted compares the process start times. For engines that do not tell their start, only the sequence of
-// their events shows a restart.
-func (w *facts) restarted(m engine.Metrics) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return len(w.known.members) > 0 && w.known.members[0].Facts.Started > 0 && m.Started > 0 &&
-		m.Started != w.known.members[0].Facts.Started
-}
-
 // forgetRestarted voids the blocks of all ranks of an engine that was restarted. Its streams may have seen
 // the restart before, or will see it: only the first finding logs a warning.
 func (w *Watcher) forgetRestarted() {
 	level := slog.LevelWarn
-	if w.scraped.restartLogged.Swap(true) {
+	if w.streams.restartLogged.Swap(true) {
 		level = slog.LevelDebug
 	}
 	w.logForgotten(level, w.Name(), "the engine was restarted")
 	w.forget()
-}
-
-func (w *Watcher) logForgotten(level slog.Level, name, reason string) {
-	w.log.Log(context.Background(), level, "replica's blocks are forgotten", "replica", name,
-		"pool", w.role.String(), "reason", reason)
 }
 
 // forget voids the blocks of all ranks.
@@ -135,58 +110,29 @@ func (w *Watcher) forget() {
 	for _, m := range w.Members() {
 		w.pool.Forget(m.ID)
 	}
-	for _, f := range w.Streams() {
-		f.announced.Store(true)
-		// Otherwise the blocks that it applies meanwhile would be forgotten, and never announced again.
-		f.follower.Restarted("its process is another one")
-	}
+	w.streams.forget()
 }
 
 // markDown marks the server and its members unusable.
 func (w *Watcher) markDown(err error) {
-	now := time.Now()
 	reason, do := engine.Explain(err, w.key.url, "pools."+w.role.String())
 	if do != "" {
 		reason += ": " + do
 	}
-	was := w.up.Swap(false)
-	w.facts.mu.Lock()
-	first := w.down.reason == NotProbed
-	news := was || w.down.reason == "" || w.down.reasonAt.IsZero()
-	if news {
-		w.down.said = nil
-	}
-	unsaid := !slices.Contains(w.down.said, reason) && len(w.down.said) < mostReasons
-	again := w.down.reasonLogged != reason && now.Sub(w.down.reasonAt) >= reasonEvery
-	other := !news && (unsaid || again)
-	if w.down.reason = reason; news || other {
-		w.down.reasonLogged, w.down.reasonAt = reason, now
-		w.down.said = append(w.down.said[:min(len(w.down.said), mostReasons-1)], reason)
-	}
-	members := w.facts.known.members
-	w.facts.mu.Unlock()
-	if first {
+	news := w.outage.note(reason, w.up.Swap(false), time.Now())
+	if news.first {
 		w.fleet.judgeSetup()
 	}
-	for _, m := range members {
+	for _, m := range w.Members() {
 		w.pool.SetHealthy(m.ID, false, reason)
 	}
+	about := []any{"replica", w.Name(), "pool", w.role.String(), "reason", reason}
 	switch {
-	case news && w.DrainStatus().Empty: // as it was meant to happen
-		w.log.Info("replica that is drained has stopped", "replica", w.Name(), "pool", w.role.String(),
-			"reason", reason)
-	case news:
-		w.log.Warn("replica is not usable", "replica", w.Name(), "pool", w.role.String(), "reason", reason)
-	case other:
-		w.log.Info("replica is not usable, for another reason", "replica", w.Name(), "pool", w.role.String(),
-			"reason", reason)
+	case news.begins && w.DrainStatus().Empty: // as it was meant to happen
+		w.log.Info("replica that is drained has stopped", about...)
+	case news.begins:
+		w.log.Warn("replica is not usable", about...)
+	case news.other:
+		w.log.Info("replica is not usable, for another reason", about...)
 	}
 }
-
-const (
-	// reasonEvery is the least time between two log lines that repeat why a server is not usable. An engine
-	// that starts, or a path that is cut, refuses, resets and times out in turn.
-	reasonEvery = time.Minute
-	// mostReasons is how many reasons of one outage are logged at once, when first seen.
-	mostReasons = 8
-)

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"context"
 	"log/slog"
 	"sync/atomic"
 
@@ -40,3 +41,8 @@ func (s *server) Draining() bool { return s.set.Load().drain }
 
 // CacheEpoch is the cache epoch of the server's process, for all of its endpoints.
 func (s *server) CacheEpoch() uint32 { return s.process.epoch.Load() }
+
+func (s *server) logForgotten(level slog.Level, name, reason string) {
+	s.log.Log(context.Background(), level, "replica's blocks are forgotten", "replica", name,
+		"pool", s.role.String(), "reason", reason)
+}

@@ -112,11 +112,12 @@ func (f *Fleet) newWatcher(key serverKey, s *settings) (*Watcher, error) {
 		process: f.processes.of(key.url), pool: f.pool(key.role), log: f.opt.Panics.Log,
 	}
 	w := &Watcher{
-		fleet: f, server: of, states: states{server: of},
+		fleet: f, server: of, facts: facts{server: of, noEvents: f.opt.NoEvents}, states: states{server: of},
 		life:    watcherLife{wakeUp: make(chan struct{}, 1), gone: make(chan struct{})},
-		down:    downReason{reason: NotProbed},
+		outage:  outage{reason: NotProbed},
 		scraped: scraped{signs: liveness.NewSigns(s.usualPause())},
 	}
+	w.streams = following{server: of, facts: &w.facts, fleet: f}
 	w.set.Store(s)
 	w.life.drain.begin(s.drain, time.Now())
 	return w, nil
@@ -133,13 +134,11 @@ func (w *Watcher) configure(s *settings) {
 		w.log.Error("engine client cannot be changed", "replica", w.Name(), "error", err)
 	}
 	w.scraped.signs.SetUsual(s.usualPause())
-	w.facts.mu.Lock()
-	w.remakeLocked()
-	w.facts.mu.Unlock()
+	w.facts.remake()
 	w.drainChanged(was.drain)
 	if was.pool.Index != s.pool.Index {
-		w.due.todo.reindex.Store(true)
+		w.streams.anew.Store(true)
 	}
-	w.due.todo.follow.Store(true)
+	w.streams.due.Store(true)
 	w.life.wake()
 }

@@ -100,9 +100,7 @@ func (f *keeping) triedLocked() bool {
 // tried reports whether the server has reported its facts, or was asked in vain. Between its answer and the
 // next publish the server is up without known facts; then it does not count as tried.
 func (w *Watcher) tried() bool {
-	w.facts.mu.Lock()
-	defer w.facts.mu.Unlock()
-	return len(w.facts.known.facts) > 0 || w.down.reason != NotProbed
+	return w.facts.joined() || w.outage.why() != NotProbed
 }
 
 // bothLocked reports whether both pools have servers.

@@ -69,7 +69,7 @@ func TestAChangeOfMembersIsCheapInALargeFleet(t *testing.T) {
 	f, _ := fleetOf(t, cfg, &log, func() {})
 	f.SetSplitting(true)
 	for _, w := range f.Watchers() {
-		w.setFacts([]replica.Facts{{Model: "m", Models: []string{"m"}}})
+		w.facts.set([]replica.Facts{{Model: "m", Models: []string{"m"}}})
 	}
 	f.publish()
 	f.keep.mu.Lock()

@@ -48,24 +48,11 @@ func (r renaming) end() {
 	r.f.naming.Unlock()
 }
 
-// holdRenamed appends the streams of renamed replicas, each held until its renaming ends.
-func (w *Watcher) holdRenamed(held []renaming) []renaming {
-	for _, f := range w.Streams() {
-		for _, m := range w.Members() {
-			if m.Rank == f.source.Rank && m.ID != f.ID() {
-				f.naming.Lock()
-				held = append(held, renaming{f, m.ID})
-				break
-			}
-		}
-	}
-	return held
-}
-
 // sink is where a follower's stream ends: in the pool's index. Its methods are called by the follower's
 // goroutine alone.
 type sink struct {
-	w       *Watcher
+	of      *following
+	server  *server
 	f       *Stream
 	applied *applied
 	sized   bool // the block size that the events tell is known
@@ -84,14 +71,14 @@ func (a *applied) all() iter.Seq2[string, uint64] {
 }
 
 // newSink returns the end of f's stream, and has f keep its counts.
-func newSink(w *Watcher, f *Stream) *sink {
-	return &sink{w: w, f: f, applied: &f.applied}
+func newSink(of *following, f *Stream) *sink {
+	return &sink{of: of, server: of.server, f: f, applied: &f.applied}
 }
 
 // Apply implements [kvevents.Sink].
 func (s *sink) Apply(b *kv.Batch) {
 	s.f.naming.RLock()
-	did := s.w.pool.Apply(s.f.id, b)
+	did := s.server.pool.Apply(s.f.id, b)
 	s.size()
 	s.f.naming.RUnlock()
 	s.applied.stored.Add(uint64(did.Stored))
@@ -106,11 +93,11 @@ func (s *sink) size() {
 	if s.sized {
 		return
 	}
-	pool := s.w.pool
+	pool := s.server.pool
 	reported, expected := pool.ReportedBlockSize(s.f.id)
 	s.sized = reported > 0
 	if s.sized && reported != expected {
-		s.w.log.Warn("the block size of the events is used", "replica", string(s.f.id), "pool", s.w.role.String(),
+		s.server.log.Warn("the block size of the events is used", "replica", string(s.f.id), "pool", s.server.role.String(),
 			"told", reported, "expected", expected,
 			"indexed", pool.BlockSize())
 	}
@@ -120,21 +107,21 @@ func (s *sink) size() {
 func (s *sink) Forget(reason string) {
 	s.f.naming.RLock()
 	defer s.f.naming.RUnlock()
-	s.w.pool.Forget(s.f.id)
+	s.server.pool.Forget(s.f.id)
 	s.sized = false
 	level := slog.LevelWarn
 	restarted := strings.HasPrefix(reason, kvevents.Restart)
-	if restarted && (s.f.announced.Swap(false) || s.w.scraped.restartLogged.Swap(true)) {
+	if restarted && (s.f.announced.Swap(false) || s.of.restartLogged.Swap(true)) {
 		level = slog.LevelDebug
 	}
-	s.w.logForgotten(level, string(s.f.id), reason)
+	s.server.logForgotten(level, string(s.f.id), reason)
 }
 
 // State implements [kvevents.Sink].
 func (s *sink) State(state kvevents.State, reason string) {
 	s.f.naming.RLock()
 	defer s.f.naming.RUnlock()
-	s.w.pool.SetTrust(s.f.id, trusts[state])
+	s.server.pool.SetTrust(s.f.id, trusts[state])
 	s.f.setState(state, reason)
 	level := slog.LevelDebug // it begins, or syncs as usual: the log has one line for an engine that joins
 	if s.stale = s.stale || state == kvevents.Stale; s.stale {
@@ -144,7 +131,7 @@ func (s *sink) State(state kvevents.State, reason string) {
 	if strings.HasSuffix(reason, kvevents.Mute) {
 		level = slog.LevelWarn
 	}
-	s.w.log.Log(context.Background(), level, "event stream", "replica", string(s.f.id), "state", state.String(),
+	s.server.log.Log(context.Background(), level, "event stream", "replica", string(s.f.id), "state", state.String(),
 		"reason", reason)
 }
 

@@ -63,7 +63,7 @@ func TestBlockSizeIsThatOfEvents(t *testing.T) {
 	if got := pool.BlockSize(); got != 16 {
 		t.Errorf("blocks of %d are indexed, want the engine's 16 before the file's 64", got)
 	}
-	s := newSink(w, &Stream{id: w.Members()[0].ID})
+	s := newSink(&w.streams, &Stream{id: w.Members()[0].ID})
 	batch := &kv.Batch{Events: []kv.Event{
 		{Kind: kv.Stored, Hashes: []kv.EngineHash{5}, Group: 1, Tier: kv.CPU}, // a placeholder
 		{

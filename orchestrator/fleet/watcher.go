@@ -31,9 +31,10 @@ type Watcher struct {
 	relief  relief
 	scraped scraped
 	states  states // of its replicas
+	streams following
 
-	facts facts
-	down  downReason
+	facts  facts
+	outage outage
 }
 
 // dueWork is what the next round has to ask.
@@ -62,55 +63,16 @@ type relief struct {
 
 // scraped is the results of the scrapes.
 type scraped struct {
-	// restartLogged says that the log has a line of the restart that the next scrape will find, or has found.
-	restartLogged atomic.Bool
-	signs         *liveness.Signs
-	owed          owed                          // an answer, to a question about tokens
-	transfers     Transfers                     // to a decode server
-	leases        atomic.Pointer[LeaseCounters] // as of the newest scrape; nil before
-	outages       atomic.Uint32                 // scrapes without a connection
-}
-
-// facts is what the server turned out to be.
-type facts struct {
-	mu       sync.Mutex // guards the following
-	known    known
-	streams  []*Stream
-	requests requests
-}
-
-// downReason is why the server is not up, and which of its reasons are in the log. The mutex of the facts
-// guards it.
-type downReason struct {
-	reason string // why it is not up
-	// The newest reason in the log, and when it was logged.
-	reasonLogged string
-	reasonAt     time.Time
-	said         []string // all reasons logged since the server was up
+	signs     *liveness.Signs
+	owed      owed                          // an answer, to a question about tokens
+	transfers Transfers                     // to a decode server
+	leases    atomic.Pointer[LeaseCounters] // as of the newest scrape; nil before
+	outages   atomic.Uint32                 // scrapes without a connection
 }
 
 // todo is what others have found that the watcher has to do when it looks next.
 type todo struct {
-	reindex   atomic.Bool // the pool's index has another source now: following begins anew
-	follow    atomic.Bool // the followed streams may have to change
 	askModels atomic.Bool // the server did not know a model that it should serve
-}
-
-// known is what a server said of itself, by rank.
-type known struct {
-	facts   []replica.Facts
-	members []replica.Replica // made of the facts and the configuration
-	former  []replica.ID      // a name before, of each of members, "" for none
-	// Since when each adapter is known to be served from where it is, without a break.
-	adapters map[string]time.Time
-}
-
-// requests counts the requests that still run on a server after it has left the configuration. The server is
-// listened to as long as there are any.
-type requests struct {
-	left    bool // it is in the pools no more
-	running int
-	unheard bool // it has left, no request runs there, and it is not listened to any more
 }
 
 // Up reports whether the server gives signs of life.
@@ -123,14 +85,10 @@ func (w *Watcher) States(id replica.ID) []State { return w.states.of(id) }
 func (w *Watcher) HasState(id replica.ID, state string) bool { return w.states.has(id, state) }
 
 // Members returns a replica for each rank of the server; none before it has joined, or after it has left.
-func (w *Watcher) Members() []replica.Replica {
-	w.facts.mu.Lock()
-	defer w.facts.mu.Unlock()
-	if w.facts.requests.left {
-		return nil
-	}
-	return w.facts.known.members
-}
+func (w *Watcher) Members() []replica.Replica { return w.facts.members() }
+
+// Streams returns the streams of events that are followed.
+func (w *Watcher) Streams() []*Stream { return w.streams.all() }
 
 // markAlive notes a sign of life.
 func (w *Watcher) markAlive() { w.scraped.signs.Note(w.fleet.opt.Clock.Running(time.Now())) }
@@ -140,9 +98,7 @@ func (w *Watcher) Reason() string {
 	if w.up.Load() {
 		return w.whyAsleep()
 	}
-	w.facts.mu.Lock()
-	defer w.facts.mu.Unlock()
-	return w.down.reason
+	return w.outage.why()
 }
 
 func (w *watcherLife) wake() {
@@ -152,26 +108,9 @@ func (w *watcherLife) wake() {
 	}
 }
 
-// named returns the members, and of each a name that it had before.
-func (w *facts) named() ([]replica.Replica, []replica.ID) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.requests.left {
-		return nil, nil
-	}
-	return w.known.members, w.known.former
-}
-
-// joined reports whether the server has ever reported its facts.
-func (w *facts) joined() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return len(w.known.facts) > 0
-}
-
 // run watches until ctx ends.
 func (w *Watcher) run(ctx context.Context) {
-	defer w.facts.unfollow(nil)
+	defer w.streams.unfollow(nil)
 	var once sync.Once
 	for w.probe(ctx) {
 		once.Do(func() { // beside everything else: a name server may be slow
@@ -179,7 +118,7 @@ func (w *Watcher) run(ctx context.Context) {
 				w.fleet.opt.Panics.Contain("addresses", func() { w.warnOfAddresses(ctx) })
 			})
 		})
-		w.follow(ctx)
+		w.streams.follow(ctx)
 		w.scrapes(ctx)
 	}
 }
