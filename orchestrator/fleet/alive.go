@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/tandem-router/tandem/internal/engine"
+	"github.com/tandem-router/tandem/internal/liveness"
+	"github.com/tandem-router/tandem/internal/panics"
 )
 
 // A replica is up while its engine gives signs of life: an answer to /metrics, to /health, or to a request.
@@ -18,6 +21,25 @@ import (
 
 // ProbePatience is how many times timeouts.probe an engine that lives has for an answer that may take long.
 const ProbePatience = 5
+
+// pulse is the signs of life of one server, and the questions that ask for one. Safe for concurrent use.
+type pulse struct {
+	server *server
+	clock  *liveness.Clock
+	panics panics.Guard
+
+	up      atomic.Bool // it gives signs of life
+	signs   *liveness.Signs
+	owed    owed          // an answer, to a question about tokens
+	outages atomic.Uint32 // scrapes without a connection
+	health  health
+}
+
+// mark notes a sign of life.
+func (p *pulse) mark() { p.signs.Note(p.clock.Running(time.Now())) }
+
+// silence is how long the server has given no sign of life.
+func (p *pulse) silence(now time.Time) time.Duration { return p.signs.Silence(p.clock.Running(now)) }
 
 // errUnreported says that the engine lives and did not tell its load in time.
 var errUnreported = errors.New("it answers, but does not report its load in time")
@@ -33,19 +55,19 @@ var errEndsEach = errors.New("it takes connections and ends them without an answ
 // scrape fetches the load. While a slow engine has not answered, scrape asks whether it is alive, and gives
 // it more time as long as it answers. An engine that is not up gets the same time without these questions,
 // since no request waits for it.
-func (w *Watcher) scrape(ctx context.Context) (engine.Metrics, error) {
-	probe, began := w.set.Load().probe, time.Now()
+func (p *pulse) scrape(ctx context.Context) (engine.Metrics, error) {
+	probe, began := p.server.set.Load().probe, time.Now()
 	asked, cancel := context.WithTimeout(ctx, ProbePatience*probe)
 	defer cancel()
 	lived, done := false, make(chan struct{}) // lived is read when done is closed
 	slow := time.AfterFunc(probe/2, func() {
 		defer close(done)
-		w.fleet.opt.Panics.Contain("watcher", func() { lived = !w.up.Load() || w.lives(asked, probe/2) })
+		p.panics.Contain("watcher", func() { lived = !p.up.Load() || p.lives(asked, probe/2) })
 		if !lived {
 			cancel()
 		}
 	})
-	m, err := w.client.Scrape(asked)
+	m, err := p.server.client.Scrape(asked)
 	late := err != nil && asked.Err() != nil
 	cancel()
 	if !slow.Stop() {
@@ -54,19 +76,19 @@ func (w *Watcher) scrape(ctx context.Context) (engine.Metrics, error) {
 	switch {
 	case ctx.Err() != nil:
 		return m, ctx.Err()
-	case late && lived && w.up.Load():
+	case late && lived && p.up.Load():
 		return m, errUnreported
 	case late:
 		return m, fmt.Errorf("scrape: %w", context.DeadlineExceeded)
 	case ourFault(err):
 		return m, fmt.Errorf("%w: %w", errNotAsked, err)
 	}
-	if err = w.asGone(ctx, err); gone(err) {
-		w.scraped.outages.Add(1)
+	if err = p.asGone(ctx, err); gone(err) {
+		p.outages.Add(1)
 	}
 	if !timedOut(err) { // a refusal is an answer too
-		w.markAlive()
-	} else if w.up.Load() && w.heardSince(began) { // it is too busy to take another connection
+		p.mark()
+	} else if p.up.Load() && p.heardSince(began) { // it is too busy to take another connection
 		return m, errUnreported
 	}
 	return m, err
@@ -77,13 +99,13 @@ func gone(err error) bool { return engine.Unreachable(err) || errors.Is(err, err
 
 // asGone adds errEndsEach to err if the engine's address also ends a connection with a question so small
 // that no engine fails on it. Otherwise it returns err.
-func (w *Watcher) asGone(ctx context.Context, err error) error {
+func (p *pulse) asGone(ctx context.Context, err error) error {
 	if !engine.HungUp(err) {
 		return err
 	}
-	asked, cancel := context.WithTimeout(ctx, w.set.Load().probe)
+	asked, cancel := context.WithTimeout(ctx, p.server.set.Load().probe)
 	defer cancel()
-	if engine.HungUp(w.client.Health(asked)) {
+	if engine.HungUp(p.server.client.Health(asked)) {
 		return fmt.Errorf("%w: %w", errEndsEach, err)
 	}
 	return err
@@ -91,23 +113,23 @@ func (w *Watcher) asGone(ctx context.Context, err error) error {
 
 // lives asks the engine whether it lives, again and again until ctx ends. It returns false as soon as the
 // engine gives no sign of life for one step.
-func (w *Watcher) lives(ctx context.Context, step time.Duration) bool {
+func (p *pulse) lives(ctx context.Context, step time.Duration) bool {
 	for {
 		began := time.Now()
 		asked, cancel := context.WithTimeout(ctx, step)
-		err := w.client.Health(asked)
+		err := p.server.client.Health(asked)
 		<-asked.Done() // one question a step
 		cancel()
 		answer, answered := errors.AsType[*engine.StatusError](err)
 		if err == nil || answered {
-			w.markAlive()
+			p.mark()
 		}
 		switch {
 		case answered && answer.Status >= http.StatusInternalServerError:
 			// Its API process says that its core is dead.
 			return false
 		case answered:
-		case ctx.Err() == nil && !w.heardSince(began):
+		case ctx.Err() == nil && !p.heardSince(began):
 			return false
 		}
 		if ctx.Err() != nil {
@@ -117,9 +139,9 @@ func (w *Watcher) lives(ctx context.Context, step time.Duration) bool {
 }
 
 // heardSince reports whether there was a sign of life at or after t.
-func (w *Watcher) heardSince(t time.Time) bool {
+func (p *pulse) heardSince(t time.Time) bool {
 	now := time.Now()
-	return w.scraped.signs.Silence(w.fleet.opt.Clock.Running(now)) <= now.Sub(t)
+	return p.silence(now) <= now.Sub(t)
 }
 
 // ourFault reports whether this router caused err: no byte was sent, and the engine was not the reason.

@@ -2,11 +2,7 @@ package fleet
 
 import (
 	"context"
-	"errors"
-	"net/http"
 	"sync"
-
-	"github.com/tandem-router/tandem/internal/engine"
 )
 
 // After a failure, a request may ask the engine whether it works. Many requests fail at once for one cause,
@@ -25,25 +21,9 @@ type question struct {
 	err      error         // written before that
 }
 
-// Works asks the engine's server whether it works, and shares the question with other requests that ask now.
-// The error is nil if it works, and also if ctx ended before an answer.
-func (e *Endpoint) Works(ctx context.Context) error {
-	q := e.w.ask()
-	select {
-	case <-ctx.Done():
-		return nil
-	case <-q.answered:
-	}
-	var said *engine.StatusError
-	if errors.As(q.err, &said) && said.Status < http.StatusInternalServerError {
-		return nil
-	}
-	return q.err
-}
-
 // ask returns a question that begins now, or after the answer to the question that is under way.
-func (w *Watcher) ask() *question {
-	h := &w.life.health
+func (p *pulse) ask() *question {
+	h := &p.health
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.now != nil && h.next != nil {
@@ -55,19 +35,19 @@ func (w *Watcher) ask() *question {
 		return q
 	}
 	h.now = q
-	go w.answer(q)
+	go p.answer(q)
 	return q
 }
 
 // answer answers q and then the questions that came meanwhile, until none is left. Each question has the
 // time of a probe.
-func (w *Watcher) answer(q *question) {
-	for ; q != nil; q = w.life.health.done() {
+func (p *pulse) answer(q *question) {
+	for ; q != nil; q = p.health.done() {
 		q.err = errNotAsked // if Health panics
-		w.fleet.opt.Panics.Contain("health", func() {
-			ctx, cancel := context.WithTimeout(context.Background(), w.set.Load().probe)
+		p.panics.Contain("health", func() {
+			ctx, cancel := context.WithTimeout(context.Background(), p.server.set.Load().probe)
 			defer cancel()
-			q.err = w.client.Health(ctx)
+			q.err = p.server.client.Health(ctx)
 		})
 		close(q.answered)
 	}

@@ -6,24 +6,6 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// distrust makes everything that the engine has cached so far unreachable, in both pools. sent is the era of
-// the request that may have read wrong blocks.
-func (w *Watcher) distrust(sent uint32, cause error) {
-	was := w.process.epoch.Load()
-	w.fleet.eras(func() { w.fleet.processes.distrust(w.process, sent, time.Now()) })
-	w.fleet.distrusted.WithLabelValues(w.role.String(), w.Name()).Inc()
-	era := w.process.epoch.Load()
-	if was > 0 { // it has been said, and holds until the restart
-		w.log.Debug("a distrusted decode engine may have cached wrong blocks again", "replica", w.Name(), "era",
-			era, "error", cause)
-		return
-	}
-	w.log.Error("a decode engine may have cached wrong blocks; its requests are salted until it is restarted, "+
-		"so that it uses none of them: restart it when you can, "+
-		"and see that its lease and its machine are not too short "+
-		"of time", "replica", w.Name(), "era", era, "error", cause)
-}
-
 // eras calls change, which moves processes into new eras. Then the pools forget the blocks that these
 // processes have cached.
 func (f *Fleet) eras(change func()) (changed []*Watcher) {

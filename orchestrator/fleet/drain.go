@@ -33,8 +33,12 @@ type DrainStatus struct {
 	ByFile   bool      // the file says drain: true, so that no command ends it
 }
 
-// drain is how far the draining of one server has come.
+// drain is how far the draining of one server has come. Safe for concurrent use.
 type drain struct {
+	server *server
+	facts  *facts
+	states *states
+
 	running atomic.Int64 // requests of this router, its own included, that need the engine now
 	lent    atomic.Int64 // unix nanoseconds; until then a decode engine may read its blocks
 
@@ -56,58 +60,36 @@ func (d *drain) begin(on bool, now time.Time) {
 	d.idle, d.empty = false, false
 }
 
-// Begin notes that a request needs the engine from now on, until [Endpoint.End]. A drained server is not
-// empty before the End.
-func (e *Endpoint) Begin() { e.w.life.drain.running.Add(1) }
-
-// End ends a Begin.
-func (e *Endpoint) End() { e.w.life.drain.running.Add(-1) }
-
-// LentUntil notes that a decode engine may read blocks of the engine until t, although no request waits for
-// them.
-func (e *Endpoint) LentUntil(t time.Time) {
-	for n, was := t.UnixNano(), e.w.life.drain.lent.Load(); n > was; was = e.w.life.drain.lent.Load() {
-		if e.w.life.drain.lent.CompareAndSwap(was, n) {
-			return
-		}
-	}
+// status says how far the draining of the server has come.
+func (d *drain) status() DrainStatus {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.statusLocked()
 }
 
-// InUse reports whether requests go to the server: it gives signs of life, does not sleep, and is not
-// drained.
-func (w *Watcher) InUse() bool { return w.Up() && !w.Asleep() && !w.Draining() }
-
-// DrainStatus says how far the draining of the server has come.
-func (w *Watcher) DrainStatus() DrainStatus {
-	w.life.drain.mu.Lock()
-	defer w.life.drain.mu.Unlock()
-	return w.drainStatusLocked()
-}
-
-func (w *Watcher) drainStatusLocked() DrainStatus {
-	set, d := w.set.Load(), &w.life.drain
+func (d *drain) statusLocked() DrainStatus {
+	set := d.server.set.Load()
 	return DrainStatus{
 		Draining: set.drain, Empty: set.drain && d.empty, Left: d.left, Since: d.since, ByFile: set.cfg.Drain,
 	}
 }
 
-// judgeDrain checks whether a drained server is empty. m is the engine's newest report about itself, nil if
+// judge checks whether a drained server is empty. m is the engine's newest report about itself, nil if
 // there is none.
 //
 // The requests of this router must be over at two checks in a row, so that the engine's report is from after
 // their end. The report also counts requests of others, such as another router, and requests that the engine
 // still works on after their client has left.
-func (w *Watcher) judgeDrain(m *engine.Metrics) {
-	if !w.Draining() {
+func (d *drain) judge(m *engine.Metrics) {
+	if !d.server.Draining() {
 		return
 	}
 	now := time.Now()
-	ours := w.leftOfOurs(now)
+	ours := d.leftOfOurs(now)
 	left := ours
 	if left == "" && m != nil {
 		left = leftByReport(m)
 	}
-	d := &w.life.drain
 	d.mu.Lock()
 	if left == "" && !d.idle {
 		left = "waiting for the engine's next report"
@@ -120,20 +102,21 @@ func (w *Watcher) judgeDrain(m *engine.Metrics) {
 	}
 	took := now.Sub(d.since)
 	d.mu.Unlock()
-	w.showDrain()
+	d.show()
 	if news {
-		w.log.Info("replica is empty: stop it now", "replica", w.Name(), "pool", w.role.String(),
+		of := d.server
+		of.log.Info("replica is empty: stop it now", "replica", of.Name(), "pool", of.role.String(),
 			"drained_for", took)
 	}
 }
 
 // leftOfOurs says what this router has under way on the server, "" for nothing.
-func (w *Watcher) leftOfOurs(now time.Time) string {
+func (d *drain) leftOfOurs(now time.Time) string {
 	booked := 0
-	for _, m := range w.Members() {
-		booked += w.pool.Booked(m.ID)
+	for _, m := range d.facts.members() {
+		booked += d.server.pool.Booked(m.ID)
 	}
-	switch n, lent := max(int64(booked), w.life.drain.running.Load()), time.Unix(0, w.life.drain.lent.Load()); {
+	switch n, lent := max(int64(booked), d.running.Load()), time.Unix(0, d.lent.Load()); {
 	case n > 0:
 		return fmt.Sprintf("%d requests of this router", n)
 	case now.Before(lent):
@@ -154,11 +137,20 @@ func leftByReport(m *engine.Metrics) string {
 	return fmt.Sprintf("the engine reports %d requests, of others or of clients that have left", n)
 }
 
-// showDrain puts the present status of the drain into the states of the server's replicas.
-func (w *Watcher) showDrain() {
-	w.life.drain.mu.Lock() // the last call to get the lock shows the present status
-	defer w.life.drain.mu.Unlock()
-	s := w.drainStatusLocked()
+// lentUntil notes that a decode engine may read blocks of the engine until t.
+func (d *drain) lentUntil(t time.Time) {
+	for n, was := t.UnixNano(), d.lent.Load(); n > was; was = d.lent.Load() {
+		if d.lent.CompareAndSwap(was, n) {
+			return
+		}
+	}
+}
+
+// show puts the present status of the drain into the states of the server's replicas.
+func (d *drain) show() {
+	d.mu.Lock() // the last call to get the lock shows the present status
+	defer d.mu.Unlock()
+	s := d.statusLocked()
 	draining, drained := "", ""
 	switch {
 	case s.Empty:
@@ -166,26 +158,27 @@ func (w *Watcher) showDrain() {
 	case s.Draining:
 		draining = s.Left
 	}
-	for _, m := range w.Members() {
-		w.states.put(m.ID, StateDraining, draining, time.Now())
-		w.states.put(m.ID, StateDrained, drained, time.Now())
+	for _, m := range d.facts.members() {
+		d.states.put(m.ID, StateDraining, draining, time.Now())
+		d.states.put(m.ID, StateDrained, drained, time.Now())
 	}
 }
 
-// drainChanged begins or ends the draining of a server after a change of its settings. was says whether the
+// changed begins or ends the draining of a server after a change of its settings. was says whether the
 // settings drained it before.
-func (w *Watcher) drainChanged(was bool) {
-	on := w.Draining()
+func (d *drain) changed(was bool) {
+	of := d.server
+	on := of.Draining()
 	if on == was {
 		return
 	}
-	w.life.drain.begin(on, time.Now())
-	w.showDrain()
+	d.begin(on, time.Now())
+	d.show()
+	text := "replica is in use again"
 	if on {
-		w.log.Info("replica is being drained", "replica", w.Name(), "pool", w.role.String())
-	} else {
-		w.log.Info("replica is in use again", "replica", w.Name(), "pool", w.role.String())
+		text = "replica is being drained"
 	}
+	of.log.Info(text, "replica", of.Name(), "pool", of.role.String())
 }
 
 // drainedByFile returns the URLs of the servers that cfg drains. For a server in both pools one mark is
@@ -265,7 +258,7 @@ func (f *Fleet) SetDrained(ws []*Watcher, on bool) {
 		now.drain = on || was.cfg.Drain
 		w.set.Store(&now)
 		w.facts.remake()
-		w.drainChanged(was.drain)
+		w.drain.changed(was.drain)
 		w.life.wake()
 	}
 	f.publishLocked()

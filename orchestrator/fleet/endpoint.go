@@ -1,7 +1,9 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"net/http"
 	"sync"
 	"time"
@@ -44,7 +46,7 @@ func (e *Endpoint) Post(ctx context.Context, path string, body []byte) (int, []b
 	e.Begin()
 	defer e.End()
 	now := time.Now()
-	e.w.scraped.owed.asked(e.w.fleet.opt.Clock.Running(now), e.Silence(now))
+	e.w.pulse.owed.asked(e.w.pulse.clock.Running(now), e.Silence(now))
 	answer, err := e.w.client.Do(ctx, &engine.Request{
 		Method: http.MethodPost, Path: path, Body: body, Idempotent: true, // nothing is made or changed by it
 	})
@@ -70,7 +72,7 @@ func (e *Endpoint) Server() string { return e.w.key.url }
 func (e *Endpoint) Up() bool { return e.w.Up() }
 
 // MarkAlive notes a sign of life.
-func (e *Endpoint) MarkAlive() { e.w.markAlive() }
+func (e *Endpoint) MarkAlive() { e.w.pulse.mark() }
 
 // Observe notes the load in an answer of the replica.
 func (e *Endpoint) Observe(load replica.Load, now time.Time) {
@@ -92,24 +94,24 @@ func (e *Endpoint) Uncounted() (end func()) {
 
 // Silence is how long the engine has given no sign of life.
 func (e *Endpoint) Silence(now time.Time) time.Duration {
-	return e.w.scraped.signs.Silence(e.w.fleet.opt.Clock.Running(now))
+	return e.w.pulse.silence(now)
 }
 
 // SilenceLimit is the silence after which the engine counts as standing still. It is limit, or the usual
 // silence if that is longer, as for an engine that is rarely asked.
 func (e *Endpoint) SilenceLimit(limit time.Duration) time.Duration {
-	return max(limit, e.w.scraped.signs.Usual())
+	return max(limit, e.w.pulse.signs.Usual())
 }
 
 // StalledFor is how long this process and the engine have stood still in total. The difference of two calls
 // bounds the time that both stood still between the calls.
 func (e *Endpoint) StalledFor(now time.Time) time.Duration {
-	clock := e.w.fleet.opt.Clock
-	return clock.StalledFor(now) + e.w.scraped.signs.StalledFor(clock.Running(now))
+	clock := e.w.pulse.clock
+	return clock.StalledFor(now) + e.w.pulse.signs.StalledFor(clock.Running(now))
 }
 
 // Transfers counts what a decode server should have fetched from prefill servers.
-func (e *Endpoint) Transfers() *Transfers { return &e.w.scraped.transfers }
+func (e *Endpoint) Transfers() *Transfers { return e.w.counted.transfers }
 
 // SetState sets or clears a state of the replica called id, and logs the change. An empty cause clears the
 // state.
@@ -134,3 +136,69 @@ func (e *Endpoint) CacheEpoch() uint32 { return e.w.process.epoch.Load() }
 
 // Asleep reports whether the replica's engine is in sleep mode.
 func (e *Endpoint) Asleep() bool { return e.w.HasState(e.Member.ID, StateAsleep) }
+
+// Begin notes that a request needs the engine from now on, until [Endpoint.End]. A drained server is not
+// empty before the End.
+func (e *Endpoint) Begin() { e.w.drain.running.Add(1) }
+
+// End ends a Begin.
+func (e *Endpoint) End() { e.w.drain.running.Add(-1) }
+
+// LentUntil notes that a decode engine may read blocks of the engine until t, although no request waits for
+// them.
+func (e *Endpoint) LentUntil(t time.Time) { e.w.drain.lentUntil(t) }
+
+// Hold keeps the watcher listening to the server for a request that runs on it, until [Endpoint.Release]. It
+// returns false if the watcher listens no more.
+func (e *Endpoint) Hold() bool {
+	return e.w.facts.hold()
+}
+
+// Release ends a Hold.
+func (e *Endpoint) Release() {
+	if e.w.facts.release() {
+		e.w.life.wake()
+	}
+}
+
+// AdapterSince returns the time since which the replica's server is known to serve the adapter from its
+// present path. Its weights before are unknown. ok is false if the server does not serve the adapter.
+func (e *Endpoint) AdapterSince(name string) (since time.Time, ok bool) {
+	return e.w.facts.adapterSince(name)
+}
+
+// LeaseCounters returns the server's counters as of the newest scrape.
+func (e *Endpoint) LeaseCounters() *LeaseCounters {
+	return cmp.Or(e.w.counted.leases.Load(), unknownCounters)
+}
+
+// AskLeaseCounters asks the server for its counters now.
+func (e *Endpoint) AskLeaseCounters(ctx context.Context) (*LeaseCounters, error) {
+	m, err := e.w.client.Scrape(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return leaseCounters(&m, e.w.pulse.outages.Load()), nil
+}
+
+// Works asks the engine's server whether it works, and shares the question with other requests that ask now.
+// The error is nil if it works, and also if ctx ended before an answer.
+func (e *Endpoint) Works(ctx context.Context) error {
+	q := e.w.pulse.ask()
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-q.answered:
+	}
+	var said *engine.StatusError
+	if errors.As(q.err, &said) && said.Status < http.StatusInternalServerError {
+		return nil
+	}
+	return q.err
+}
+
+// Owes reports whether the engine was asked about tokens and has given no sign of life for as long as no
+// answer should take.
+func (e *Endpoint) Owes(at time.Time) bool {
+	return e.w.pulse.owed.long(e.w.pulse.clock.Running(at), e.Silence(at))
+}

@@ -10,7 +10,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -102,21 +101,6 @@ type published struct {
 	drained   atomic.Pointer[[]Drained]                 // on command; replaced whole
 	turn      atomic.Uint64                             // round robin for questions that any engine can answer
 }
-
-// keeping is the watched servers, and whether a new watcher may still start.
-type keeping struct {
-	mu       sync.Mutex // guards the following
-	watchers map[serverKey]*Watcher
-	ending   map[*Watcher]bool // no longer watched, and published until they are replaced
-	splits   bool              // the configuration lets requests be split
-	summed   bool              // the log has the line that every server was asked
-	ctx      context.Context   // of Run; nil before
-	ended    bool              // no watcher is started any more
-	wg       sync.WaitGroup    // of the watchers
-}
-
-// beginLocked says that Run has begun, under ctx.
-func (f *keeping) beginLocked(ctx context.Context) { f.ctx = ctx }
 
 // New returns a fleet without servers.
 func New(opt Options) *Fleet {

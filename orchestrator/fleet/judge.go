@@ -1,10 +1,13 @@
 package fleet
 
 import (
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/tandem-router/tandem/internal/engine"
 	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/setup"
 	"github.com/tandem-router/tandem/orchestrator/outlier"
 )
 
@@ -13,12 +16,12 @@ import (
 // observe hands a scrape to the pool.
 func (w *Watcher) observe(m *engine.Metrics) {
 	now := time.Now()
-	w.scraped.leases.Store(w.scraped.leaseCounters(m))
+	w.counted.leases.Store(leaseCounters(m, w.pulse.outages.Load()))
 	w.checkTransfers(*m)
 	w.streams.restartLogged.Store(false)
 	w.outage.end()
 	members := w.Members()
-	back := !w.up.Swap(true)
+	back := !w.pulse.up.Swap(true)
 	w.noteSleep(members, m.Asleep)
 	for i := range members {
 		if load, ok := m.Loads[members[i].Rank]; ok {
@@ -93,7 +96,7 @@ func (w *Watcher) checkTransfers(m engine.Metrics) {
 	if w.role != replica.Decode {
 		return
 	}
-	pairs, why := w.scraped.transfers.read(m)
+	pairs, why := w.counted.transfers.read(m)
 	for _, p := range pairs {
 		if w.fleet.opt.Outliers.Suspect(p, time.Now()) {
 			w.log.Warn("a pair is tried, since nothing shows that its blocks move", "prefill", string(p.Prefill),
@@ -168,4 +171,50 @@ func (w *Watcher) whyAsleep() string {
 		}
 	}
 	return ""
+}
+
+// distrust makes everything that the engine has cached so far unreachable, in both pools. sent is the era of
+// the request that may have read wrong blocks.
+func (w *Watcher) distrust(sent uint32, cause error) {
+	was := w.process.epoch.Load()
+	w.fleet.eras(func() { w.fleet.processes.distrust(w.process, sent, time.Now()) })
+	w.fleet.distrusted.WithLabelValues(w.role.String(), w.Name()).Inc()
+	era := w.process.epoch.Load()
+	if was > 0 { // it has been said, and holds until the restart
+		w.log.Debug("a distrusted decode engine may have cached wrong blocks again", "replica", w.Name(), "era",
+			era, "error", cause)
+		return
+	}
+	w.log.Error("a decode engine may have cached wrong blocks; its requests are salted until it is restarted, "+
+		"so that it uses none of them: restart it when you can, "+
+		"and see that its lease and its machine are not too short "+
+		"of time", "replica", w.Name(), "era", era, "error", cause)
+}
+
+// noteSetup makes the troubles of the server's replicas their states, and logs new troubles in one line.
+// tried says that every server has been tried, so that the comparison with the others is complete.
+func (w *Watcher) noteSetup(found map[replica.ID][]setup.Trouble, tried bool) {
+	var names, seen, do []string
+	for _, m := range w.Members() {
+		for _, name := range setup.Names() {
+			if !tried && (name == setup.OtherTokenizer || name == setup.OtherVersion) {
+				continue
+			}
+			at := slices.IndexFunc(found[m.ID], func(t setup.Trouble) bool { return t.Name == name })
+			if at < 0 {
+				w.states.set(m.ID, name, "")
+				continue
+			}
+			t := found[m.ID][at]
+			if w.states.put(m.ID, name, t.String(), time.Now()) && !slices.Contains(names, name) {
+				names, seen = append(names, name), append(seen, t.Seen)
+				do = append(do, t.Do)
+			}
+		}
+	}
+	if len(names) > 0 {
+		w.log.Warn("engine is not set up for this router; tandem doctor says more", "replica", w.Name(),
+			"pool", w.role.String(), "states", strings.Join(names, ","), "seen", strings.Join(seen, "; "),
+			"do", strings.Join(do, "; "))
+	}
 }

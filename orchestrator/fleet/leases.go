@@ -1,8 +1,6 @@
 package fleet
 
 import (
-	"cmp"
-	"context"
 	"math"
 
 	"github.com/tandem-router/tandem/internal/engine"
@@ -33,23 +31,10 @@ var unknownCounters = &LeaseCounters{
 	started: math.NaN(), Expired: math.NaN(), Late: math.NaN(), Failed: math.NaN(),
 }
 
-// LeaseCounters returns the server's counters as of the newest scrape.
-func (e *Endpoint) LeaseCounters() *LeaseCounters {
-	return cmp.Or(e.w.scraped.leases.Load(), unknownCounters)
-}
-
-// AskLeaseCounters asks the server for its counters now.
-func (e *Endpoint) AskLeaseCounters(ctx context.Context) (*LeaseCounters, error) {
-	m, err := e.w.client.Scrape(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return e.w.scraped.leaseCounters(&m), nil
-}
-
-// leaseCounters adds up the ranks of a server; one rank that does not tell makes the sum unknown.
-func (w *scraped) leaseCounters(m *engine.Metrics) *LeaseCounters {
-	c := LeaseCounters{started: m.Started, outages: w.outages.Load()}
+// leaseCounters adds up the ranks of a server; one rank that does not tell makes the sum unknown. outages is
+// the number of scrapes that had reached no server before.
+func leaseCounters(m *engine.Metrics, outages uint32) *LeaseCounters {
+	c := LeaseCounters{started: m.Started, outages: outages}
 	for i := range m.Ranks {
 		c.Expired += m.Ranks[i].Counters.NIXLExpired
 		c.Late += m.Ranks[i].Counters.NIXLAfterExpiry

@@ -2,30 +2,12 @@ package fleet
 
 import (
 	"cmp"
-	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/tandem-router/tandem/internal/engine"
 	"github.com/tandem-router/tandem/internal/replica"
 )
-
-// sortedLocked returns all watchers, prefill first, in the order of the file.
-func (f *keeping) sortedLocked() []*Watcher {
-	all := slices.AppendSeq(slices.Collect(maps.Values(f.watchers)), maps.Keys(f.ending))
-	slices.SortFunc(all, func(a, b *Watcher) int {
-		return cmp.Or(int(a.role)-int(b.role), a.set.Load().order-b.set.Load().order,
-			strings.Compare(a.key.url, b.key.url))
-	})
-	return all
-}
-
-func (f *keeping) all() []*Watcher {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.sortedLocked()
-}
 
 // Watchers returns a watcher for each replica of the configuration, prefill first, in the order of the file.
 // If a new server has not joined yet, it returns the watcher of the old server that stands in.
@@ -36,12 +18,6 @@ func (f *Fleet) Watchers() []*Watcher {
 		return w.relief.awaited.Load() ||
 			f.keep.ending[w]
 	})
-}
-
-func (f *keeping) watched(key serverKey) *Watcher {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.watchers[key]
 }
 
 // Endpoint returns the way to a replica, also by a name that it had before; nil when it has left.

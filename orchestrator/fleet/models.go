@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/tandem-router/tandem/internal/replica"
@@ -21,41 +22,45 @@ const (
 // models.
 func (f *Fleet) ModelUnknown(id replica.ID) {
 	if e := f.Endpoint(id); e != nil {
-		e.w.due.todo.askModels.Store(true)
+		e.w.models.due.Store(true)
 		e.w.life.wake()
 	}
 }
 
-// askModels asks the server for its models, if it is time. It returns false if the server has another base
-// model: all facts about the server are then void.
-func (w *Watcher) askModels(ctx context.Context) bool {
-	since := time.Since(w.due.listed)
-	if since < LeastModelsInterval || since < ModelsInterval && !w.due.todo.askModels.Load() {
-		return true
-	}
-	asked, cancel := context.WithTimeout(ctx, w.set.Load().probe)
-	defer cancel()
-	now, err := w.client.Models(asked)
-	w.due.listed = time.Now()
-	if err != nil {
-		return true // whether it lives is for the scrapes to say
-	}
-	w.due.todo.askModels.Store(false)
-	was := w.facts.first()
-	if now.Model != was.Model || now.Root != was.Root || now.MaxModelLen != was.MaxModelLen {
-		return false
-	}
-	if !slices.Equal(now.Models, was.Models) || !slices.Equal(now.Adapters, was.Adapters) ||
-		!maps.Equal(now.AdapterRoots, was.AdapterRoots) {
-		w.facts.setModels(now)
-		w.fleet.publish()
-		w.log.Info("replica serves other models", "replica", w.Name(), "pool", w.role.String(), "models", now.Models)
-	}
-	return true
+// modelList is when the server listed its models, and whether it has to list them again.
+type modelList struct {
+	server *server
+	facts  *facts
+
+	due    atomic.Bool // the server did not know a model that it should serve
+	listed time.Time   // of the watcher's goroutine alone
 }
 
-// AdapterSince returns the time since which the replica's server is known to serve the adapter from its
-// present path. Its weights before are unknown. ok is false if the server does not serve the adapter.
-func (e *Endpoint) AdapterSince(name string) (since time.Time, ok bool) {
-	return e.w.facts.adapterSince(name)
+// ask asks the server for its models, if it is time. It reports whether the names of models or adapters have
+// changed. same is false if the server has another base model: all facts about the server are then void.
+func (ms *modelList) ask(ctx context.Context) (changed, same bool) {
+	since := time.Since(ms.listed)
+	if since < LeastModelsInterval || since < ModelsInterval && !ms.due.Load() {
+		return false, true
+	}
+	asked, cancel := context.WithTimeout(ctx, ms.server.set.Load().probe)
+	defer cancel()
+	now, err := ms.server.client.Models(asked)
+	ms.listed = time.Now()
+	if err != nil {
+		return false, true // whether it lives is for the scrapes to say
+	}
+	ms.due.Store(false)
+	was := ms.facts.first()
+	if now.Model != was.Model || now.Root != was.Root || now.MaxModelLen != was.MaxModelLen {
+		return false, false
+	}
+	if slices.Equal(now.Models, was.Models) && slices.Equal(now.Adapters, was.Adapters) &&
+		maps.Equal(now.AdapterRoots, was.AdapterRoots) {
+		return false, true
+	}
+	ms.facts.setModels(now)
+	ms.server.log.Info("replica serves other models", "replica", ms.server.Name(), "pool", ms.server.role.String(),
+		"models", now.Models)
+	return true, true
 }

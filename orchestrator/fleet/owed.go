@@ -32,12 +32,6 @@ func (o *owed) long(now, silence time.Duration) bool {
 	return since > 0 && age > owedLong && silence > age
 }
 
-// Owes reports whether the engine was asked about tokens and has given no sign of life for as long as no
-// answer should take.
-func (e *Endpoint) Owes(at time.Time) bool {
-	return e.w.scraped.owed.long(e.w.fleet.opt.Clock.Running(at), e.Silence(at))
-}
-
 // promptly extends skip, which may be nil: it also leaves out the engines that owe an answer now.
 func promptly(skip func(*Endpoint) bool) func(*Endpoint) bool {
 	now := time.Now()

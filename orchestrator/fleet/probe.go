@@ -5,7 +5,9 @@ import (
 	"errors"
 	"time"
 
+	"github.com/tandem-router/tandem/internal/engine"
 	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/setup"
 )
 
 // probe asks for the facts until the server gives them; false when ctx ended first.
@@ -16,7 +18,7 @@ func (w *Watcher) probe(ctx context.Context) bool {
 		cancel()
 		if err == nil {
 			if err = w.accept(facts); err == nil {
-				w.due.listed = time.Now()
+				w.models.listed = time.Now()
 				return true
 			}
 		}
@@ -24,7 +26,7 @@ func (w *Watcher) probe(ctx context.Context) bool {
 			return false
 		}
 		w.markDown(err)
-		w.judgeDrain(nil)
+		w.drain.judge(nil)
 		if !w.life.sleep(ctx, jitter(wait)) {
 			return false
 		}
@@ -42,8 +44,8 @@ func (w *Watcher) accept(facts []replica.Facts) error {
 	}
 	w.noteProcess(facts[0].Started)
 	w.forgetTokens()
-	w.markAlive()
-	w.up.Store(true)
+	w.pulse.mark()
+	w.pulse.up.Store(true)
 	w.fleet.join(w, facts)
 	ms := w.Members()
 	if len(ms) == 0 {
@@ -93,3 +95,18 @@ func (w *Watcher) probeAgain(ctx context.Context) {
 // forgetTokens drops the token ids that the server's process made: a new process may have another tokenizer
 // or template.
 func (w *Watcher) forgetTokens() { w.fleet.opt.ForgetTokens(w.key.url) }
+
+// warnOfAddresses warns if the server's name belongs to several machines, since only one machine is used.
+// With a Dial and no LookUp it does nothing: the resolver then does not know the names.
+func (w *Watcher) warnOfAddresses(ctx context.Context) {
+	if w.fleet.opt.Dial != nil && w.fleet.opt.LookUp == nil {
+		return
+	}
+	all, err := engine.Several(ctx, w.key.url, w.fleet.opt.LookUp)
+	if err != nil || len(all) == 0 {
+		return
+	}
+	seen, do := setup.Addresses(w.key.url, w.role.String(), all)
+	w.log.Warn("the name of a replica has several addresses", "replica", w.Name(), "pool", w.role.String(),
+		"seen", seen, "do", do)
+}

@@ -99,3 +99,26 @@ func (f *Fleet) ForgetSeries(server string) {
 	f.restarts.DeletePartialMatch(name)
 	f.distrusted.DeletePartialMatch(name)
 }
+
+// join notes a server's account of itself, and removes the servers that stood in for it.
+func (f *Fleet) join(w *Watcher, facts []replica.Facts) {
+	f.keep.mu.Lock()
+	w.relief.joining = true
+	stays := w.relief.successor == nil && !w.relief.ofPool
+	var before []*Watcher
+	for _, other := range f.keep.watchers {
+		if other.relief.successor == w || stays && other.relief.ofPool && other.role == w.role {
+			before = append(before, other)
+		}
+	}
+	f.keep.endingLocked(before)
+	f.keep.mu.Unlock()
+	end(before)
+	f.keep.mu.Lock()
+	defer f.keep.mu.Unlock()
+	f.keep.removeLocked(before)
+	w.relief.awaited.Store(false)
+	w.facts.set(facts)
+	w.outage.end()
+	f.publishLocked()
+}

@@ -18,13 +18,13 @@ func (w *Watcher) scrapes(ctx context.Context) {
 			return
 		}
 		w.streams.update(ctx)
-		m, err := w.scrape(ctx)
+		m, err := w.pulse.scrape(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
 			failed = w.scrapeFailed(err, failed)
-			w.judgeDrain(nil)
+			w.drain.judge(nil)
 			continue
 		case w.facts.restarted(m):
 			w.restart(&m)
@@ -36,8 +36,12 @@ func (w *Watcher) scrapes(ctx context.Context) {
 			w.probeAgain(ctx)
 		}
 		w.observe(&m)
-		w.judgeDrain(&m)
-		if !w.askModels(ctx) {
+		w.drain.judge(&m)
+		changed, same := w.models.ask(ctx)
+		if changed {
+			w.fleet.publish()
+		}
+		if !same {
 			w.logForgotten(slog.LevelWarn, w.Name(), "it serves another model")
 			w.forget()
 			return
@@ -53,7 +57,7 @@ func (w *Watcher) scrapeFailed(err error, failed int) int {
 		w.unreported(errUnreported)
 		return 0
 	case errors.Is(err, errNotAsked):
-		if w.up.Load() {
+		if w.pulse.up.Load() {
 			w.unreported(err)
 		}
 		return failed
@@ -67,7 +71,7 @@ func (w *Watcher) scrapeFailed(err error, failed int) int {
 
 // restart voids the facts about the earlier process.
 func (w *Watcher) restart(m *engine.Metrics) {
-	w.scraped.leases.Store(nil)
+	w.counted.leases.Store(nil)
 	w.noteProcess(m.Started)
 	w.forgetRestarted()
 	for _, member := range w.Members() {
@@ -86,7 +90,7 @@ func (w *Watcher) noteProcess(started float64) {
 // interval is the time to the next scrape; a server in trouble is asked less often.
 func (w *Watcher) interval(failed int) time.Duration {
 	base := w.set.Load().pool.PollInterval
-	if failed == 0 && w.due.todo.askModels.Load() {
+	if failed == 0 && w.models.due.Load() {
 		return min(base, LeastModelsInterval)
 	}
 	return min(base*time.Duration(1+failed/8), max(base, 10*time.Second))
@@ -119,7 +123,7 @@ func (w *Watcher) markDown(err error) {
 	if do != "" {
 		reason += ": " + do
 	}
-	news := w.outage.note(reason, w.up.Swap(false), time.Now())
+	news := w.outage.note(reason, w.pulse.up.Swap(false), time.Now())
 	if news.first {
 		w.fleet.judgeSetup()
 	}

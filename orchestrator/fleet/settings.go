@@ -2,13 +2,11 @@ package fleet
 
 import (
 	"crypto/tls"
-	"net/url"
 	"reflect"
 	"time"
 
 	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/engine"
-	"github.com/tandem-router/tandem/internal/liveness"
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
@@ -95,50 +93,4 @@ func (f *Fleet) options(s *settings) engine.Options {
 // scraped.
 func (s *settings) usualPause() time.Duration {
 	return 2*s.pool.PollInterval + time.Second
-}
-
-// newWatcher makes the watcher of a server that was not watched before.
-func (f *Fleet) newWatcher(key serverKey, s *settings) (*Watcher, error) {
-	u, err := url.Parse(s.cfg.URL)
-	if err != nil {
-		return nil, err
-	}
-	client, err := engine.New(f.options(s))
-	if err != nil {
-		return nil, err
-	}
-	of := &server{
-		key: key, role: key.role, host: u.Hostname(), client: client,
-		process: f.processes.of(key.url), pool: f.pool(key.role), log: f.opt.Panics.Log,
-	}
-	w := &Watcher{
-		fleet: f, server: of, facts: facts{server: of, noEvents: f.opt.NoEvents}, states: states{server: of},
-		life:    watcherLife{wakeUp: make(chan struct{}, 1), gone: make(chan struct{})},
-		outage:  outage{reason: NotProbed},
-		scraped: scraped{signs: liveness.NewSigns(s.usualPause())},
-	}
-	w.streams = following{server: of, facts: &w.facts, fleet: f}
-	w.set.Store(s)
-	w.life.drain.begin(s.drain, time.Now())
-	return w, nil
-}
-
-// configure puts the settings s of the server in force. It keeps everything that is known about the server:
-// its facts, blocks, books and connections. The caller holds the fleet's mutex and publishes.
-func (w *Watcher) configure(s *settings) {
-	was := w.set.Swap(s)
-	if s.same(was) {
-		return // or every member that comes or goes would have all others looked at
-	}
-	if err := w.client.Change(w.fleet.options(s), s.tls != was.tls); err != nil { // New has taken the same
-		w.log.Error("engine client cannot be changed", "replica", w.Name(), "error", err)
-	}
-	w.scraped.signs.SetUsual(s.usualPause())
-	w.facts.remake()
-	w.drainChanged(was.drain)
-	if was.pool.Index != s.pool.Index {
-		w.streams.anew.Store(true)
-	}
-	w.streams.due.Store(true)
-	w.life.wake()
 }

@@ -2,14 +2,11 @@ package fleet
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/tandem-router/tandem/internal/config"
-	"github.com/tandem-router/tandem/internal/engine"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/internal/setup"
 )
@@ -85,72 +82,4 @@ func (f *Fleet) wantsEvents(role replica.Role) bool {
 		}
 	}
 	return false
-}
-
-// triedLocked reports whether each server has answered, or was asked in vain.
-func (f *keeping) triedLocked() bool {
-	for _, w := range f.watchers {
-		if !w.tried() {
-			return false
-		}
-	}
-	return true
-}
-
-// tried reports whether the server has reported its facts, or was asked in vain. Between its answer and the
-// next publish the server is up without known facts; then it does not count as tried.
-func (w *Watcher) tried() bool {
-	return w.facts.joined() || w.outage.why() != NotProbed
-}
-
-// bothLocked reports whether both pools have servers.
-func (f *keeping) bothLocked() bool {
-	var n [2]int
-	for _, w := range f.watchers {
-		n[w.role-replica.Prefill]++
-	}
-	return n[0] > 0 && n[1] > 0
-}
-
-// noteSetup makes the troubles of the server's replicas their states, and logs new troubles in one line.
-// tried says that every server has been tried, so that the comparison with the others is complete.
-func (w *Watcher) noteSetup(found map[replica.ID][]setup.Trouble, tried bool) {
-	var names, seen, do []string
-	for _, m := range w.Members() {
-		for _, name := range setup.Names() {
-			if !tried && (name == setup.OtherTokenizer || name == setup.OtherVersion) {
-				continue
-			}
-			at := slices.IndexFunc(found[m.ID], func(t setup.Trouble) bool { return t.Name == name })
-			if at < 0 {
-				w.states.set(m.ID, name, "")
-				continue
-			}
-			t := found[m.ID][at]
-			if w.states.put(m.ID, name, t.String(), time.Now()) && !slices.Contains(names, name) {
-				names, seen = append(names, name), append(seen, t.Seen)
-				do = append(do, t.Do)
-			}
-		}
-	}
-	if len(names) > 0 {
-		w.log.Warn("engine is not set up for this router; tandem doctor says more", "replica", w.Name(),
-			"pool", w.role.String(), "states", strings.Join(names, ","), "seen", strings.Join(seen, "; "),
-			"do", strings.Join(do, "; "))
-	}
-}
-
-// warnOfAddresses warns if the server's name belongs to several machines, since only one machine is used.
-// With a Dial and no LookUp it does nothing: the resolver then does not know the names.
-func (w *Watcher) warnOfAddresses(ctx context.Context) {
-	if w.fleet.opt.Dial != nil && w.fleet.opt.LookUp == nil {
-		return
-	}
-	all, err := engine.Several(ctx, w.key.url, w.fleet.opt.LookUp)
-	if err != nil || len(all) == 0 {
-		return
-	}
-	seen, do := setup.Addresses(w.key.url, w.role.String(), all)
-	w.log.Warn("the name of a replica has several addresses", "replica", w.Name(), "pool", w.role.String(),
-		"seen", seen, "do", do)
 }

@@ -60,19 +60,6 @@ func (f *Fleet) judgePairsLocked() {
 	}
 }
 
-// completeLocked reports whether both pools have replicas, and all servers have joined. A server that has
-// not joined may fit any replica.
-func (f *keeping) completeLocked() bool {
-	var n [2]int
-	for _, w := range f.watchers {
-		if !w.facts.joined() {
-			return false
-		}
-		n[w.role-replica.Prefill]++
-	}
-	return n[0] > 0 && n[1] > 0
-}
-
 // unpaired says why a replica makes a pair with none of others, the replicas of the other pool, and which
 // flags to change; "" where it makes one.
 func (f *Fleet) unpaired(e *Endpoint, others []*Endpoint) string {

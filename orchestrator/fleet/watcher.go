@@ -3,10 +3,12 @@ package fleet
 import (
 	"context"
 	"math/rand/v2"
+	"net/url"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/tandem-router/tandem/internal/engine"
 	"github.com/tandem-router/tandem/internal/liveness"
 	"github.com/tandem-router/tandem/internal/replica"
 )
@@ -26,30 +28,29 @@ type Watcher struct {
 	*server
 	life watcherLife
 
-	up      atomic.Bool
-	due     dueWork
 	relief  relief
-	scraped scraped
+	counted counted
 	states  states // of its replicas
+	drain   drain
+	pulse   pulse
+	models  modelList
 	streams following
 
 	facts  facts
 	outage outage
 }
 
-// dueWork is what the next round has to ask.
-type dueWork struct {
-	todo   todo
-	listed time.Time // when the server listed its models; of run alone
-}
-
 // watcherLife is how a watcher is woken, what requests ask of its server, and how it ends.
 type watcherLife struct {
 	wakeUp chan struct{} // a request saw it dead, or a reload changed something: look now
-	health health
 	gone   chan struct{} // closed when nothing comes into the pools from here any more
 	stop   context.CancelFunc
-	drain  drain
+}
+
+// counted is what the counters of the server's engine say.
+type counted struct {
+	transfers *Transfers                    // to a decode server
+	leases    atomic.Pointer[LeaseCounters] // as of the newest scrape; nil before
 }
 
 // relief is how one server stands in for another until the other has joined. The fleet's mutex guards the
@@ -61,22 +62,8 @@ type relief struct {
 	joining   bool        // it joins, or has joined: no server begins to stand in for it
 }
 
-// scraped is the results of the scrapes.
-type scraped struct {
-	signs     *liveness.Signs
-	owed      owed                          // an answer, to a question about tokens
-	transfers Transfers                     // to a decode server
-	leases    atomic.Pointer[LeaseCounters] // as of the newest scrape; nil before
-	outages   atomic.Uint32                 // scrapes without a connection
-}
-
-// todo is what others have found that the watcher has to do when it looks next.
-type todo struct {
-	askModels atomic.Bool // the server did not know a model that it should serve
-}
-
 // Up reports whether the server gives signs of life.
-func (w *Watcher) Up() bool { return w.up.Load() }
+func (w *Watcher) Up() bool { return w.pulse.up.Load() }
 
 // States returns the states that hold of a replica of the server, in the order in which they began.
 func (w *Watcher) States(id replica.ID) []State { return w.states.of(id) }
@@ -87,15 +74,19 @@ func (w *Watcher) HasState(id replica.ID, state string) bool { return w.states.h
 // Members returns a replica for each rank of the server; none before it has joined, or after it has left.
 func (w *Watcher) Members() []replica.Replica { return w.facts.members() }
 
+// DrainStatus says how far the draining of the server has come.
+func (w *Watcher) DrainStatus() DrainStatus { return w.drain.status() }
+
+// InUse reports whether requests go to the server: it gives signs of life, does not sleep, and is not
+// drained.
+func (w *Watcher) InUse() bool { return w.Up() && !w.Asleep() && !w.Draining() }
+
 // Streams returns the streams of events that are followed.
 func (w *Watcher) Streams() []*Stream { return w.streams.all() }
 
-// markAlive notes a sign of life.
-func (w *Watcher) markAlive() { w.scraped.signs.Note(w.fleet.opt.Clock.Running(time.Now())) }
-
 // Reason says why the server is not up, or that it sleeps; "" when it can be used.
 func (w *Watcher) Reason() string {
-	if w.up.Load() {
+	if w.pulse.up.Load() {
 		return w.whyAsleep()
 	}
 	return w.outage.why()
@@ -139,4 +130,77 @@ func (w *watcherLife) sleep(ctx context.Context, d time.Duration) bool {
 // jitter spreads d by a fifth either way, so that the watchers of a fleet do not march in step.
 func jitter(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * (0.8 + 0.4*rand.Float64()))
+}
+
+// newWatcher makes the watcher of a server that was not watched before.
+func (f *Fleet) newWatcher(key serverKey, s *settings) (*Watcher, error) {
+	u, err := url.Parse(s.cfg.URL)
+	if err != nil {
+		return nil, err
+	}
+	client, err := engine.New(f.options(s))
+	if err != nil {
+		return nil, err
+	}
+	of := &server{
+		key: key, role: key.role, host: u.Hostname(), client: client,
+		process: f.processes.of(key.url), pool: f.pool(key.role), log: f.opt.Panics.Log,
+	}
+	w := &Watcher{
+		fleet: f, server: of, facts: facts{server: of, noEvents: f.opt.NoEvents}, states: states{server: of},
+		pulse:   pulse{server: of, clock: f.opt.Clock, panics: f.opt.Panics, signs: liveness.NewSigns(s.usualPause())},
+		life:    watcherLife{wakeUp: make(chan struct{}, 1), gone: make(chan struct{})},
+		counted: counted{transfers: new(Transfers)},
+		outage:  outage{reason: NotProbed},
+	}
+	w.drain = drain{server: of, facts: &w.facts, states: &w.states}
+	w.models = modelList{server: of, facts: &w.facts}
+	w.streams = following{server: of, facts: &w.facts, fleet: f}
+	w.set.Store(s)
+	w.drain.begin(s.drain, time.Now())
+	return w, nil
+}
+
+// configure puts the settings s of the server in force. It keeps everything that is known about the server:
+// its facts, blocks, books and connections. The caller holds the fleet's mutex and publishes.
+func (w *Watcher) configure(s *settings) {
+	was := w.set.Swap(s)
+	if s.same(was) {
+		return // or every member that comes or goes would have all others looked at
+	}
+	if err := w.client.Change(w.fleet.options(s), s.tls != was.tls); err != nil { // New has taken the same
+		w.log.Error("engine client cannot be changed", "replica", w.Name(), "error", err)
+	}
+	w.pulse.signs.SetUsual(s.usualPause())
+	w.facts.remake()
+	w.drain.changed(was.drain)
+	if was.pool.Index != s.pool.Index {
+		w.streams.anew.Store(true)
+	}
+	w.streams.due.Store(true)
+	w.life.wake()
+}
+
+// serves reports whether the server has joined and gives signs of life.
+func (w *Watcher) serves() bool { return w.facts.joined() && w.Up() }
+
+// tried reports whether the server has reported its facts, or was asked in vain. Between its answer and the
+// next publish the server is up without known facts; then it does not count as tried.
+func (w *Watcher) tried() bool {
+	return w.facts.joined() || w.outage.why() != NotProbed
+}
+
+// outlast listens to a server that is no longer watched until it has left and no request runs on it. It
+// writes nothing to the pools, where others may have its replicas' names.
+func (w *Watcher) outlast(ctx context.Context) {
+	for failed := 0; w.facts.needed() && w.life.sleep(ctx, jitter(w.interval(failed))); {
+		m, err := w.pulse.scrape(ctx)
+		if err != nil {
+			failed++
+			continue
+		}
+		failed = 0
+		w.counted.leases.Store(leaseCounters(&m, w.pulse.outages.Load()))
+		w.fleet.processes.note(w.process, m.Started)
+	}
 }

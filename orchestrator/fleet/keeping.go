@@ -1,10 +1,52 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
 
 	"github.com/tandem-router/tandem/internal/replica"
 )
+
+// keeping is the watched servers, and whether a new watcher may still start.
+type keeping struct {
+	mu       sync.Mutex // guards the following
+	watchers map[serverKey]*Watcher
+	ending   map[*Watcher]bool // no longer watched, and published until they are replaced
+	splits   bool              // the configuration lets requests be split
+	summed   bool              // the log has the line that every server was asked
+	ctx      context.Context   // of Run; nil before
+	ended    bool              // no watcher is started any more
+	wg       sync.WaitGroup    // of the watchers
+}
+
+// beginLocked says that Run has begun, under ctx.
+func (f *keeping) beginLocked(ctx context.Context) { f.ctx = ctx }
+
+// sortedLocked returns all watchers, prefill first, in the order of the file.
+func (f *keeping) sortedLocked() []*Watcher {
+	all := slices.AppendSeq(slices.Collect(maps.Values(f.watchers)), maps.Keys(f.ending))
+	slices.SortFunc(all, func(a, b *Watcher) int {
+		return cmp.Or(int(a.role)-int(b.role), a.set.Load().order-b.set.Load().order,
+			strings.Compare(a.key.url, b.key.url))
+	})
+	return all
+}
+
+func (f *keeping) all() []*Watcher {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.sortedLocked()
+}
+
+func (f *keeping) watched(key serverKey) *Watcher {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.watchers[key]
+}
 
 // A server leaves in three steps. First its watcher stops, so that nothing from the server enters the pools.
 // Then the pools and new requests learn that it is gone. Last, it is listened to as long as earlier requests
@@ -69,32 +111,6 @@ func (f *keeping) successorsLocked(wanted map[serverKey]*settings, fresh []*Watc
 	return s
 }
 
-// serves reports whether the server has joined and gives signs of life.
-func (w *Watcher) serves() bool { return w.facts.joined() && w.Up() }
-
-// join notes a server's account of itself, and removes the servers that stood in for it.
-func (f *Fleet) join(w *Watcher, facts []replica.Facts) {
-	f.keep.mu.Lock()
-	w.relief.joining = true
-	stays := w.relief.successor == nil && !w.relief.ofPool
-	var before []*Watcher
-	for _, other := range f.keep.watchers {
-		if other.relief.successor == w || stays && other.relief.ofPool && other.role == w.role {
-			before = append(before, other)
-		}
-	}
-	f.keep.endingLocked(before)
-	f.keep.mu.Unlock()
-	end(before)
-	f.keep.mu.Lock()
-	defer f.keep.mu.Unlock()
-	f.keep.removeLocked(before)
-	w.relief.awaited.Store(false)
-	w.facts.set(facts)
-	w.outage.end()
-	f.publishLocked()
-}
-
 // endingLocked keeps ws published, and out of reach of the next reload.
 func (f *keeping) endingLocked(ws []*Watcher) {
 	for _, w := range ws {
@@ -119,37 +135,41 @@ func (f *keeping) removeLocked(ws []*Watcher) {
 	for _, w := range ws {
 		delete(f.ending, w)
 		w.facts.leave()
-		w.up.Store(false)
+		w.pulse.up.Store(false)
 		w.client.Retire()
 		w.forgetTokens()
 		w.life.wake()
 	}
 }
 
-// Hold keeps the watcher listening to the server for a request that runs on it, until [Endpoint.Release]. It
-// returns false if the watcher listens no more.
-func (e *Endpoint) Hold() bool {
-	return e.w.facts.hold()
-}
-
-// Release ends a Hold.
-func (e *Endpoint) Release() {
-	if e.w.facts.release() {
-		e.w.life.wake()
-	}
-}
-
-// outlast listens to a server that is no longer watched until it has left and no request runs on it. It
-// writes nothing to the pools, where others may have its replicas' names.
-func (w *Watcher) outlast(ctx context.Context) {
-	for failed := 0; w.facts.needed() && w.life.sleep(ctx, jitter(w.interval(failed))); {
-		m, err := w.scrape(ctx)
-		if err != nil {
-			failed++
-			continue
+// triedLocked reports whether each server has answered, or was asked in vain.
+func (f *keeping) triedLocked() bool {
+	for _, w := range f.watchers {
+		if !w.tried() {
+			return false
 		}
-		failed = 0
-		w.scraped.leases.Store(w.scraped.leaseCounters(&m))
-		w.fleet.processes.note(w.process, m.Started)
 	}
+	return true
+}
+
+// bothLocked reports whether both pools have servers.
+func (f *keeping) bothLocked() bool {
+	var n [2]int
+	for _, w := range f.watchers {
+		n[w.role-replica.Prefill]++
+	}
+	return n[0] > 0 && n[1] > 0
+}
+
+// completeLocked reports whether both pools have replicas, and all servers have joined. A server that has
+// not joined may fit any replica.
+func (f *keeping) completeLocked() bool {
+	var n [2]int
+	for _, w := range f.watchers {
+		if !w.facts.joined() {
+			return false
+		}
+		n[w.role-replica.Prefill]++
+	}
+	return n[0] > 0 && n[1] > 0
 }
