@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -150,4 +151,93 @@ func ourFault(err error) bool { return engine.NotSent(err) && !engine.Unreachabl
 func timedOut(err error) bool {
 	slow, ok := errors.AsType[net.Error](err)
 	return errors.Is(err, context.DeadlineExceeded) || ok && slow.Timeout()
+}
+
+// After a failure, a request may ask the engine whether it works. Many requests fail at once for one cause,
+// so they share a question. A request never shares a question that began before its failure, since the
+// answer may be about the time before. So at most one question is under way, and one more waits for its end.
+
+// health is the questions of a server that requests wait for.
+type health struct {
+	mu        sync.Mutex // guards the following
+	now, next *question
+}
+
+// question is one question to the engine.
+type question struct {
+	answered chan struct{} // closed when err is there
+	err      error         // written before that
+}
+
+// ask returns a question that begins now, or after the answer to the question that is under way.
+func (p *pulse) ask() *question {
+	h := &p.health
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.now != nil && h.next != nil {
+		return h.next
+	}
+	q := &question{answered: make(chan struct{})}
+	if h.now != nil {
+		h.next = q
+		return q
+	}
+	h.now = q
+	go p.answer(q)
+	return q
+}
+
+// answer answers q and then the questions that came meanwhile, until none is left. Each question has the
+// time of a probe.
+func (p *pulse) answer(q *question) {
+	for ; q != nil; q = p.health.done() {
+		q.err = errNotAsked // if Health panics
+		p.panics.Contain("health", func() {
+			ctx, cancel := context.WithTimeout(context.Background(), p.server.set.Load().probe)
+			defer cancel()
+			q.err = p.server.client.Health(ctx)
+		})
+		close(q.answered)
+	}
+}
+
+// done moves on to the next question, nil if there is none.
+func (h *health) done() *question {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.now, h.next = h.next, nil
+	return h.now
+}
+
+// Many engines can say which token ids a prompt has. An engine that stands still is not asked while another
+// can be. A request that asks it would wait for timeouts.tokenize, and the engine may be known as down only
+// much later.
+
+// owedLong is how long an engine may owe the answer to a question about tokens. Usual answers take some
+// milliseconds, and answers for the longest prompts a tenth of a second.
+const owedLong = 250 * time.Millisecond
+
+// owed is since when an engine has owed an answer, if it has given no sign of life since then. The times are
+// times of [liveness.Clock.Running], at least 1; 0 is never. Safe for concurrent use.
+type owed struct{ since atomic.Int64 }
+
+// asked notes that the engine is asked something now. silence is the time since its last sign of life.
+func (o *owed) asked(now, silence time.Duration) {
+	since := o.since.Load()
+	if since == 0 || silence <= now-time.Duration(since) {
+		o.since.CompareAndSwap(since, int64(max(now, 1)))
+	}
+}
+
+// long reports whether the engine has owed an answer for longer than owedLong.
+func (o *owed) long(now, silence time.Duration) bool {
+	since := o.since.Load()
+	age := now - time.Duration(since)
+	return since > 0 && age > owedLong && silence > age
+}
+
+// promptly extends skip, which may be nil: it also leaves out the engines that owe an answer now.
+func promptly(skip func(*Endpoint) bool) func(*Endpoint) bool {
+	now := time.Now()
+	return func(e *Endpoint) bool { return skip != nil && skip(e) || e.Owes(now) }
 }

@@ -1,7 +1,16 @@
 package fleet
 
 import (
+	"crypto/tls"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/engine"
+	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/internal/roster"
 )
 
@@ -64,4 +73,231 @@ func indexing(p config.Pool, t config.Tokenizer) roster.Indexing {
 		config.IndexEvents: roster.Events, config.IndexApproximate: roster.Approximate, config.IndexOff: roster.Off,
 	}[p.Index]
 	return roster.Indexing{Mode: mode, ChunkBytes: t.ChunkBytes, CharsPerToken: t.CharsPerToken}
+}
+
+// publish tells the pools and the requests the present members.
+func (f *Fleet) publish() {
+	f.keep.mu.Lock()
+	defer f.keep.mu.Unlock()
+	f.publishLocked()
+}
+
+func (f *Fleet) publishLocked() {
+	now := time.Now()
+	watchers := f.keep.sortedLocked()
+	all, former := make(map[replica.ID]*Endpoint, len(watchers)), map[replica.ID]replica.ID{}
+	members := map[replica.Role][]replica.Replica{}
+	var renamed []renaming
+	servers := make([]string, 0, len(watchers))
+	for _, w := range watchers {
+		ms, before := w.facts.named()
+		for i, m := range ms {
+			members[w.role] = append(members[w.role], m)
+			e := &Endpoint{Member: m, w: w}
+			if m.Pinned() {
+				e.rank = strconv.Itoa(m.Rank - m.Facts.FirstRank)
+			}
+			all[m.ID] = e
+			if before[i] != "" {
+				former[before[i]] = m.ID
+			}
+		}
+		renamed = w.streams.holdRenamed(renamed)
+		f.beginSeries(w)
+		servers = append(servers, w.Name())
+	}
+	was := *f.pub.endpoints.Swap(&all)
+	f.pub.former.Store(&former)
+	f.opt.Prefill.SetMembers(members[replica.Prefill], now)
+	f.opt.Decode.SetMembers(members[replica.Decode], now)
+	for _, r := range renamed {
+		r.end()
+	}
+	renames := f.renameLocked(was, all)
+	member := func(id replica.ID) bool { return all[id] != nil }
+	f.opt.Outliers.Keep(member)
+	f.opt.MembersChanged(renames, member, servers)
+	f.judgePairsLocked()
+	f.judgeSetupLocked()
+	f.opt.RoomChanged()
+}
+
+// renameLocked renames the facts about renamed replicas that are kept outside the pools, and returns the
+// renames.
+func (f *Fleet) renameLocked(was, now map[replica.ID]*Endpoint) replica.Renames {
+	renames := replica.RenamesOf(enginesOf(was), enginesOf(now))
+	if len(renames) == 0 {
+		return nil
+	}
+	f.opt.Outliers.Rename(renames)
+	for _, w := range f.keep.watchers {
+		w.states.rename(renames)
+	}
+	return renames
+}
+
+// engineOf identifies a replica within the fleet by its engine instead of its name.
+type engineOf struct {
+	w    *Watcher
+	rank int
+}
+
+func enginesOf(all map[replica.ID]*Endpoint) map[replica.ID]engineOf {
+	engines := make(map[replica.ID]engineOf, len(all))
+	for id, e := range all {
+		engines[id] = engineOf{e.w, e.Member.Rank}
+	}
+	return engines
+}
+
+// beginSeries sets the counters of a server to 0: an alert on an increase cannot fire on a series that
+// begins at 1.
+func (f *Fleet) beginSeries(w *Watcher) {
+	f.restarts.WithLabelValues(w.role.String(), w.Name())
+	if w.role == replica.Decode {
+		f.distrusted.WithLabelValues(w.role.String(), w.Name())
+	}
+}
+
+// ForgetSeries deletes the counters of a server that is gone, by its name.
+func (f *Fleet) ForgetSeries(server string) {
+	name := prometheus.Labels{"replica": server}
+	f.restarts.DeletePartialMatch(name)
+	f.distrusted.DeletePartialMatch(name)
+}
+
+// join notes a server's account of itself, and removes the servers that stood in for it.
+func (f *Fleet) join(w *Watcher, facts []replica.Facts) {
+	f.keep.mu.Lock()
+	w.relief.joining = true
+	stays := w.relief.successor == nil && !w.relief.ofPool
+	var before []*Watcher
+	for _, other := range f.keep.watchers {
+		if other.relief.successor == w || stays && other.relief.ofPool && other.role == w.role {
+			before = append(before, other)
+		}
+	}
+	f.keep.endingLocked(before)
+	f.keep.mu.Unlock()
+	end(before)
+	f.keep.mu.Lock()
+	defer f.keep.mu.Unlock()
+	f.keep.removeLocked(before)
+	w.relief.awaited.Store(false)
+	w.facts.set(facts)
+	w.outage.end()
+	f.publishLocked()
+}
+
+// wanted makes the settings of every server in cfg, by its key. It reads the files that cfg names.
+func (f *Fleet) wanted(cfg *config.Config) (map[serverKey]*settings, error) {
+	out := map[serverKey]*settings{}
+	drain := drainedByFile(cfg)
+	trust := map[replica.Role]*tls.Config{}
+	for _, side := range []struct {
+		role replica.Role
+		pool config.Pool
+	}{{replica.Prefill, cfg.Pools.Prefill}, {replica.Decode, cfg.Pools.Decode}} {
+		read, err := cfg.EngineTLS(side.pool)
+		if err != nil {
+			return nil, err
+		}
+		if old := f.trust[side.role]; old != nil && config.SameTLS(old, read) {
+			read = old
+		}
+		trust[side.role] = read
+		replicas := side.pool.Replicas
+		side.pool.Replicas = nil // a setting of one server does not change with the others
+		for i, r := range replicas {
+			s := &settings{
+				order: i, cfg: r, pool: side.pool, tls: read, probe: cfg.Timeouts.Probe, connect: cfg.Timeouts.Connect,
+				failures: cfg.Health.Failures, drain: drain[r.URL],
+			}
+			if _, err := engine.New(f.options(s)); err != nil {
+				return nil, err
+			}
+			out[serverKey{side.role, r.URL}] = s
+		}
+	}
+	f.trust = trust
+	return out, nil
+}
+
+// options is what the settings mean for the server's client.
+func (f *Fleet) options(s *settings) engine.Options {
+	return engine.Options{
+		URL: s.cfg.URL, TLS: s.tls, APIKey: s.pool.APIKey.Reveal(), Dial: f.opt.Dial, DialTimeout: s.connect,
+		Kept: f.opt.Kept,
+	}
+}
+
+// drainedByFile returns the URLs of the servers that cfg drains. For a server in both pools one mark is
+// enough: its process is stopped as a whole.
+func drainedByFile(cfg *config.Config) map[string]bool {
+	urls := map[string]bool{}
+	for _, r := range slices.Concat(cfg.Pools.Prefill.Replicas, cfg.Pools.Decode.Replicas) {
+		if r.Drain {
+			urls[r.URL] = true
+		}
+	}
+	return urls
+}
+
+// SetDrained begins or ends draining the server of ws, which [Fleet.Find] found. When it returns, no plan
+// uses a drained server any more. A drain: true in the file stays in force in any case. Only one call may
+// run at a time, and none beside [Fleet.Apply].
+func (f *Fleet) SetDrained(ws []*Watcher, on bool) {
+	drains := slices.Clone(f.Drains())
+	for _, w := range ws {
+		drains = slices.DeleteFunc(drains, func(d Drained) bool { return d.URL == w.key.url })
+		if on {
+			drains = append(drains, Drained{URL: w.key.url, Name: w.set.Load().cfg.ID()})
+		}
+	}
+	f.pub.drained.Store(&drains)
+	f.keep.mu.Lock()
+	defer f.keep.mu.Unlock()
+	for _, w := range ws {
+		was := w.set.Load()
+		now := *was
+		now.drain = on || was.cfg.Drain
+		w.set.Store(&now)
+		w.facts.remake()
+		w.drain.changed(was.drain)
+		w.life.wake()
+	}
+	f.publishLocked()
+}
+
+// RestoreDrains drains the servers again that an earlier process has drained. It returns the drains of
+// servers that are not watched. It may not run beside [Fleet.Apply] or [Fleet.SetDrained].
+func (f *Fleet) RestoreDrains(drains []Drained) (away []Drained) {
+	for _, d := range drains {
+		all := f.keep.all()
+		at := slices.IndexFunc(all, func(w *Watcher) bool {
+			return w.key.url == d.URL || w.set.Load().cfg.ID() == d.Name && !f.has(d.URL)
+		})
+		if at < 0 {
+			away = append(away, d)
+			continue
+		}
+		f.SetDrained(f.sameServer(all[at:at+1:at+1]), true)
+	}
+	return away
+}
+
+// carryDrains marks the servers that are drained on command in the settings of a new configuration, and
+// returns the drains that stay. A server that has left the configuration is not drained any more.
+func (f *Fleet) carryDrains(wanted map[serverKey]*settings) (carried []Drained) {
+	for _, d := range f.Drains() {
+		to, stays := follow(d, wanted)
+		if !stays || slices.Contains(carried, to) {
+			continue
+		}
+		carried = append(carried, to)
+		for key, s := range wanted {
+			s.drain = s.drain || key.url == to.URL
+		}
+	}
+	return carried
 }

@@ -2,13 +2,10 @@ package fleet
 
 import (
 	"fmt"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/engine"
 	"github.com/tandem-router/tandem/internal/replica"
 )
@@ -179,126 +176,6 @@ func (d *drain) changed(was bool) {
 		text = "replica is being drained"
 	}
 	of.log.Info(text, "replica", of.Name(), "pool", of.role.String())
-}
-
-// drainedByFile returns the URLs of the servers that cfg drains. For a server in both pools one mark is
-// enough: its process is stopped as a whole.
-func drainedByFile(cfg *config.Config) map[string]bool {
-	urls := map[string]bool{}
-	for _, r := range slices.Concat(cfg.Pools.Prefill.Replicas, cfg.Pools.Decode.Replicas) {
-		if r.Drain {
-			urls[r.URL] = true
-		}
-	}
-	return urls
-}
-
-// Drains are the servers that are drained on command. Safe for concurrent use.
-func (f *Fleet) Drains() []Drained { return *f.pub.drained.Load() }
-
-// Find returns the watchers of the server with this name or URL: two for a server in both pools. The scheme
-// of a URL may be left out. The error says what else to write.
-func (f *Fleet) Find(name string) ([]*Watcher, error) {
-	var found []*Watcher
-	var names []string
-	for _, w := range f.keep.all() {
-		set := w.set.Load()
-		_, address, _ := strings.Cut(w.key.url, "://")
-		url := strings.TrimRight(name, "/")
-		if name == set.cfg.ID() || name == set.name(w.role) || url == w.key.url || url == address {
-			found = append(found, w)
-		}
-		if !slices.Contains(names, set.cfg.ID()) {
-			names = append(names, set.cfg.ID())
-		}
-		if rank, is := strings.CutPrefix(name, w.Name()+"/dp"); is && rank != "" {
-			return nil, fmt.Errorf("%s is one rank of %s, whose ranks stop together: name %s", name, w.Name(),
-				set.cfg.ID())
-		}
-	}
-	if len(found) > 0 {
-		return f.sameServer(found), nil
-	}
-	const most = 20
-	if len(names) > most {
-		names = append(names[:most], "...")
-	}
-	return nil, fmt.Errorf("no replica has the name or URL %q; there are %s", name,
-		strings.Join(names, ", "))
-}
-
-// sameServer adds the watcher of the other pool for servers that are in both pools.
-func (f *Fleet) sameServer(some []*Watcher) []*Watcher {
-	for _, w := range f.keep.all() {
-		same := func(o *Watcher) bool { return o.key.url == w.key.url }
-		if slices.ContainsFunc(some, same) && !slices.Contains(some, w) {
-			some = append(some, w)
-		}
-	}
-	return some
-}
-
-// SetDrained begins or ends draining the server of ws, which [Fleet.Find] found. When it returns, no plan
-// uses a drained server any more. A drain: true in the file stays in force in any case. Only one call may
-// run at a time, and none beside [Fleet.Apply].
-func (f *Fleet) SetDrained(ws []*Watcher, on bool) {
-	drains := slices.Clone(f.Drains())
-	for _, w := range ws {
-		drains = slices.DeleteFunc(drains, func(d Drained) bool { return d.URL == w.key.url })
-		if on {
-			drains = append(drains, Drained{URL: w.key.url, Name: w.set.Load().cfg.ID()})
-		}
-	}
-	f.pub.drained.Store(&drains)
-	f.keep.mu.Lock()
-	defer f.keep.mu.Unlock()
-	for _, w := range ws {
-		was := w.set.Load()
-		now := *was
-		now.drain = on || was.cfg.Drain
-		w.set.Store(&now)
-		w.facts.remake()
-		w.drain.changed(was.drain)
-		w.life.wake()
-	}
-	f.publishLocked()
-}
-
-// RestoreDrains drains the servers again that an earlier process has drained. It returns the drains of
-// servers that are not watched. It may not run beside [Fleet.Apply] or [Fleet.SetDrained].
-func (f *Fleet) RestoreDrains(drains []Drained) (away []Drained) {
-	for _, d := range drains {
-		all := f.keep.all()
-		at := slices.IndexFunc(all, func(w *Watcher) bool {
-			return w.key.url == d.URL || w.set.Load().cfg.ID() == d.Name && !f.has(d.URL)
-		})
-		if at < 0 {
-			away = append(away, d)
-			continue
-		}
-		f.SetDrained(f.sameServer(all[at:at+1:at+1]), true)
-	}
-	return away
-}
-
-func (f *Fleet) has(url string) bool {
-	return slices.ContainsFunc(f.keep.all(), func(w *Watcher) bool { return w.key.url == url })
-}
-
-// carryDrains marks the servers that are drained on command in the settings of a new configuration, and
-// returns the drains that stay. A server that has left the configuration is not drained any more.
-func (f *Fleet) carryDrains(wanted map[serverKey]*settings) (carried []Drained) {
-	for _, d := range f.Drains() {
-		to, stays := follow(d, wanted)
-		if !stays || slices.Contains(carried, to) {
-			continue
-		}
-		carried = append(carried, to)
-		for key, s := range wanted {
-			s.drain = s.drain || key.url == to.URL
-		}
-	}
-	return carried
 }
 
 // follow finds the server of d in wanted: by its address, or else by its name.

@@ -2,7 +2,9 @@ package fleet
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tandem-router/tandem/internal/engine"
@@ -122,4 +124,62 @@ func mix(turn uint64, name string) uint64 {
 func (f *Fleet) Asleep(id replica.ID) bool {
 	e := f.Endpoint(id)
 	return e != nil && e.Asleep()
+}
+
+// Drains are the servers that are drained on command. Safe for concurrent use.
+func (f *Fleet) Drains() []Drained { return *f.pub.drained.Load() }
+
+// Find returns the watchers of the server with this name or URL: two for a server in both pools. The scheme
+// of a URL may be left out. The error says what else to write.
+func (f *Fleet) Find(name string) ([]*Watcher, error) {
+	var found []*Watcher
+	var names []string
+	for _, w := range f.keep.all() {
+		set := w.set.Load()
+		_, address, _ := strings.Cut(w.key.url, "://")
+		url := strings.TrimRight(name, "/")
+		if name == set.cfg.ID() || name == set.name(w.role) || url == w.key.url || url == address {
+			found = append(found, w)
+		}
+		if !slices.Contains(names, set.cfg.ID()) {
+			names = append(names, set.cfg.ID())
+		}
+		if rank, is := strings.CutPrefix(name, w.Name()+"/dp"); is && rank != "" {
+			return nil, fmt.Errorf("%s is one rank of %s, whose ranks stop together: name %s", name, w.Name(),
+				set.cfg.ID())
+		}
+	}
+	if len(found) > 0 {
+		return f.sameServer(found), nil
+	}
+	const most = 20
+	if len(names) > most {
+		names = append(names[:most], "...")
+	}
+	return nil, fmt.Errorf("no replica has the name or URL %q; there are %s", name,
+		strings.Join(names, ", "))
+}
+
+// sameServer adds the watcher of the other pool for servers that are in both pools.
+func (f *Fleet) sameServer(some []*Watcher) []*Watcher {
+	for _, w := range f.keep.all() {
+		same := func(o *Watcher) bool { return o.key.url == w.key.url }
+		if slices.ContainsFunc(some, same) && !slices.Contains(some, w) {
+			some = append(some, w)
+		}
+	}
+	return some
+}
+
+func (f *Fleet) has(url string) bool {
+	return slices.ContainsFunc(f.keep.all(), func(w *Watcher) bool { return w.key.url == url })
+}
+
+// ModelUnknown notes that a replica does not know a model that it should serve. Its watcher asks now for its
+// models.
+func (f *Fleet) ModelUnknown(id replica.ID) {
+	if e := f.Endpoint(id); e != nil {
+		e.w.models.due.Store(true)
+		e.w.life.wake()
+	}
 }

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
-
-	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // An engine can load and unload adapters while it runs (/v1/load_lora_adapter), and it does not announce
@@ -17,15 +15,6 @@ const (
 	ModelsInterval      = 5 * time.Second
 	LeastModelsInterval = time.Second
 )
-
-// ModelUnknown notes that a replica does not know a model that it should serve. Its watcher asks now for its
-// models.
-func (f *Fleet) ModelUnknown(id replica.ID) {
-	if e := f.Endpoint(id); e != nil {
-		e.w.models.due.Store(true)
-		e.w.life.wake()
-	}
-}
 
 // modelList is when the server listed its models, and whether it has to list them again.
 type modelList struct {

@@ -55,11 +55,9 @@ func (w *Watcher) accept(facts []replica.Facts) error {
 	for _, m := range ms {
 		w.useUnlessAsleep(m.ID)
 	}
-	w.log.Info("replica joined", "replica", w.Name(), "pool", w.role.String(), "model", ms[0].Facts.Model,
-		"version", ms[0].Facts.Version,
-		"block_size", ms[0].Facts.BlockSize, "blocks", ms[0].Facts.Blocks, "ranks", len(
-			ms,
-		), "events", ms[0].Facts.Events.Endpoint)
+	is := &ms[0].Facts
+	w.log.Info("replica joined", "replica", w.Name(), "pool", w.role.String(), "model", is.Model, "version", is.Version,
+		"block_size", is.BlockSize, "blocks", is.Blocks, "ranks", len(ms), "events", is.Events.Endpoint)
 	return nil
 }
 
@@ -69,8 +67,7 @@ func (w *Watcher) accept(facts []replica.Facts) error {
 func unusableConnector(protocol string) error {
 	if protocol == "moriio" {
 		return errors.New("it has the MoRIIO connector, which answers from unfilled blocks what no MoRIIO router " +
-			"sends: " +
-			"start it with kv_connector NixlConnector")
+			"sends: start it with kv_connector NixlConnector")
 	}
 	return nil
 }

@@ -2,9 +2,13 @@ package fleet
 
 import (
 	"context"
+	"crypto/tls"
 	"log/slog"
+	"reflect"
 	"sync/atomic"
+	"time"
 
+	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/engine"
 	"github.com/tandem-router/tandem/internal/replica"
 )
@@ -45,4 +49,47 @@ func (s *server) CacheEpoch() uint32 { return s.process.epoch.Load() }
 func (s *server) logForgotten(level slog.Level, name, reason string) {
 	s.log.Log(context.Background(), level, "replica's blocks are forgotten", "replica", name,
 		"pool", s.role.String(), "reason", reason)
+}
+
+// settings is what the configuration says about one engine server and how to watch it. It is immutable: a
+// reload makes new settings. Every setting can change while the server is watched and serves: see
+// [Watcher.configure].
+type settings struct {
+	order    int // place in the file
+	cfg      config.Replica
+	pool     config.Pool
+	tls      *tls.Config // the same pointer as before if no TLS setting has changed
+	probe    time.Duration
+	connect  time.Duration
+	failures int
+	drain    bool // by the file, or on command
+}
+
+// serverKey identifies a server across reloads. Another key means other blocks and another process;
+// everything else is a setting.
+type serverKey struct {
+	role replica.Role
+	url  string
+}
+
+// name is the replica's name in metrics, logs and headers. A server in both pools is two replicas of one
+// engine.
+func (s *settings) name(role replica.Role) string {
+	if s.cfg.Shared {
+		return s.cfg.ID() + "/" + role.String()
+	}
+	return s.cfg.ID()
+}
+
+// same reports whether s and o differ in nothing but the place in the file.
+func (s *settings) same(o *settings) bool {
+	placed := *o
+	placed.order = s.order
+	return reflect.DeepEqual(s, &placed)
+}
+
+// usualPause is the longest time between two signs of life of a server that gives signs only when it is
+// scraped.
+func (s *settings) usualPause() time.Duration {
+	return 2*s.pool.PollInterval + time.Second
 }
