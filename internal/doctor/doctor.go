@@ -1,7 +1,7 @@
 // Package doctor asks live engines whether prefix routing can work, and explains what stops it.
 //
-// The path of an examination: ask.go puts HTTP questions to every server. listens.go looks what listens at
-// the addresses of its event stream. link.go follows the stream with the router's own follower. trial.go
+// The path of an examination: ask.go puts HTTP questions to every server. link.go looks what listens at
+// the addresses of its event stream, and follows the stream with the router's own follower. trial.go
 // sends a prompt that nobody sent before and watches what becomes of the prompt. canary.go hands prompts over
 // from prefill to decode. check.go judges what was seen by the table of checks, in engine.go, events.go,
 // fleet.go and handoff.go. report.go prints. Looking and judging are apart: a check is a function of what was
