@@ -147,8 +147,8 @@ func (f *facts) replicasLocked(of []replica.Facts) []replica.Replica {
 		fact.Drafts = cmp.Or(fact.Drafts, set.pool.SpeculativeTokens)
 		fact.AdapterRoots = withoutFolders(fact.AdapterRoots, &set.pool)
 		ms[i] = replica.Replica{
-			ID: f.id(i, len(of)), Role: f.server.role, URL: f.server.URL(), Host: f.server.host, Rank: fact.FirstRank + i,
-			Place: f.place(), Facts: fact, Draining: set.drain, Revision: set.cfg.Revision,
+			ID: f.id(i, len(of)), Role: f.server.role, URL: f.server.URL(), Host: f.server.host,
+			Rank: fact.FirstRank + i, Place: f.place(), Facts: fact, Draining: set.drain, Revision: set.cfg.Revision,
 		}
 		ms[i].Facts.Events = f.eventsLocked(fact, i, len(of))
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// following is the streams of events of one server, which are followed. One goroutine calls update, follow and
-// unfollow; all other methods are safe for concurrent use.
+// following is the streams of events of one server, which are followed. One goroutine calls update, follow
+// and unfollow; all other methods are safe for concurrent use.
 type following struct {
 	server *server
 	facts  *facts

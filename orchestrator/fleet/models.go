@@ -49,7 +49,8 @@ func (ms *modelList) ask(ctx context.Context) (changed, same bool) {
 		return false, true
 	}
 	ms.facts.setModels(now)
-	ms.server.log.Info("replica serves other models", "replica", ms.server.Name(), "pool", ms.server.role.String(),
+	of := ms.server
+	of.log.Info("replica serves other models", "replica", of.Name(), "pool", of.role.String(),
 		"models", now.Models)
 	return true, true
 }

@@ -56,8 +56,9 @@ func (w *Watcher) accept(facts []replica.Facts) error {
 		w.useUnlessAsleep(m.ID)
 	}
 	is := &ms[0].Facts
-	w.log.Info("replica joined", "replica", w.Name(), "pool", w.role.String(), "model", is.Model, "version", is.Version,
-		"block_size", is.BlockSize, "blocks", is.Blocks, "ranks", len(ms), "events", is.Events.Endpoint)
+	w.log.Info("replica joined", "replica", w.Name(), "pool", w.role.String(), "model", is.Model,
+		"version", is.Version, "block_size", is.BlockSize, "blocks", is.Blocks, "ranks", len(ms),
+		"events", is.Events.Endpoint)
 	return nil
 }
 

@@ -97,9 +97,8 @@ func (s *sink) size() {
 	reported, expected := pool.ReportedBlockSize(s.f.id)
 	s.sized = reported > 0
 	if s.sized && reported != expected {
-		s.server.log.Warn("the block size of the events is used", "replica", string(s.f.id), "pool", s.server.role.String(),
-			"told", reported, "expected", expected,
-			"indexed", pool.BlockSize())
+		s.server.log.Warn("the block size of the events is used", "replica", string(s.f.id),
+			"pool", s.server.role.String(), "told", reported, "expected", expected, "indexed", pool.BlockSize())
 	}
 }
 
@@ -131,8 +130,8 @@ func (s *sink) State(state kvevents.State, reason string) {
 	if strings.HasSuffix(reason, kvevents.Mute) {
 		level = slog.LevelWarn
 	}
-	s.server.log.Log(context.Background(), level, "event stream", "replica", string(s.f.id), "state", state.String(),
-		"reason", reason)
+	s.server.log.Log(context.Background(), level, "event stream", "replica", string(s.f.id),
+		"state", state.String(), "reason", reason)
 }
 
 // trusts translates the state of a stream into how far its index may be believed.

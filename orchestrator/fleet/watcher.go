@@ -148,7 +148,9 @@ func (f *Fleet) newWatcher(key serverKey, s *settings) (*Watcher, error) {
 	}
 	w := &Watcher{
 		fleet: f, server: of, facts: facts{server: of, noEvents: f.opt.NoEvents}, states: states{server: of},
-		pulse:   pulse{server: of, clock: f.opt.Clock, panics: f.opt.Panics, signs: liveness.NewSigns(s.usualPause())},
+		pulse: pulse{
+			server: of, clock: f.opt.Clock, panics: f.opt.Panics, signs: liveness.NewSigns(s.usualPause()),
+		},
 		life:    watcherLife{wakeUp: make(chan struct{}, 1), gone: make(chan struct{})},
 		counted: counted{transfers: new(Transfers)},
 		outage:  outage{reason: NotProbed},
