@@ -32,6 +32,8 @@ type Exchange struct {
 	restricted bool     // only the addresses in subset are allowed
 
 	to        string // the destination that was sent, "" before
+	headed    bool   // the head of the answer has come
+	wrong     error  // what the gateway did wrong in the answer; nil for nothing
 	answering bool   // the head of the answer has passed
 	passed    bool   // all of the answer has
 	newest    messageKind
@@ -180,16 +182,28 @@ func (x *Exchange) Next(ctx context.Context) (Part, error) {
 	}
 	switch v := m.GetRequest().(type) {
 	case *extprocv3.ProcessingRequest_ResponseHeaders:
+		if x.headed {
+			break
+		}
+		x.headed = true
 		x.newest, x.newestEnd = headMessage, v.ResponseHeaders.GetEndOfStream()
 		return x.head(m, v.ResponseHeaders), nil
 	case *extprocv3.ProcessingRequest_ResponseBody:
+		if !x.headed { // the filter hides the head, and so the kind of the answer
+			x.wrong = errModes
+			return Part{}, x.wrong
+		}
 		x.newest, x.newestEnd = bodyMessage, v.ResponseBody.GetEndOfStream()
 		return Part{Body: v.ResponseBody.GetBody(), End: x.newestEnd}, nil
 	case *extprocv3.ProcessingRequest_ResponseTrailers:
+		if !x.headed {
+			break
+		}
 		x.newest, x.newestEnd = trailersMessage, true
 		return Part{End: true}, nil
 	}
-	return Part{}, errOrder
+	x.wrong = errOrder
+	return Part{}, x.wrong
 }
 
 // Give answers the newest message of the answer with the body that the client gets instead.

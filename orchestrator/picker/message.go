@@ -74,7 +74,7 @@ func (x *Exchange) httpRequest(head *extprocv3.HttpHeaders) (*http.Request, erro
 	}
 	var err error
 	if r.URL, err = url.ParseRequestURI(target); err != nil {
-		return nil, errOrder
+		return nil, errTarget
 	}
 	r.RequestURI = target
 	r.RemoteAddr, _, _ = strings.Cut(r.Header.Get("X-Forwarded-For"), ",")
@@ -116,7 +116,7 @@ func (x *Exchange) head(m *extprocv3.ProcessingRequest, h *extprocv3.HttpHeaders
 	for _, h := range h.GetHeaders().GetHeaders() {
 		switch h.GetKey() {
 		case ":status":
-			if n, err := strconv.Atoi(valueOf(h)); err == nil {
+			if n, err := strconv.Atoi(valueOf(h)); err == nil && n > 0 {
 				p.Status = n
 			}
 		case "content-type":

@@ -14,6 +14,7 @@ package picker
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"strconv"
@@ -118,12 +119,15 @@ func (p *processor) Process(stream extprocv3.ExternalProcessor_ProcessServer) er
 	}
 	go x.receive() // ends soon after this function: gRPC ends the stream then
 	defer close(x.over)
-	r, err := x.request()
-	if err != nil {
-		return err
-	}
 	w := &refusal{x: x, header: http.Header{}}
-	p.pick(w, r, x)
+	switch r, err := x.request(); {
+	case errors.Is(err, errTarget): // the client's mistake, and not the gateway's
+		http.Error(w, "the path or query of the URL cannot be read", http.StatusBadRequest)
+	case err != nil:
+		return err
+	default:
+		p.pick(w, r, x)
+	}
 	return x.end(w)
 }
 
@@ -142,6 +146,8 @@ func (x *Exchange) end(w *refusal) error {
 	switch {
 	case x.passed:
 		return nil
+	case x.wrong != nil:
+		return x.wrong
 	case w.status == 0:
 		return status.Error(codes.Canceled, "the client has left")
 	case !x.answering:
@@ -156,6 +162,8 @@ func (x *Exchange) end(w *refusal) error {
 var errModes = status.Error(codes.FailedPrecondition,
 	"set processing_mode of the ext_proc filter: request_body_mode and response_body_mode "+
 		"FULL_DUPLEX_STREAMED, all others SEND")
+
+var errTarget = errors.New("the target of the request cannot be read")
 
 var errOrder = status.Error(codes.InvalidArgument,
 	"the gateway sent messages in another order than the protocol has")

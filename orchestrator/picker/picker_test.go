@@ -327,6 +327,70 @@ func TestAWrongGateway(t *testing.T) {
 	})
 }
 
+// A gateway that hides the head of an answer, or tells the head twice, brings no answer: the router could not
+// tell what to take out of the answer. A status that is none counts as 502.
+func TestAnAnswerWithoutAHead(t *testing.T) {
+	follow := func(_ http.ResponseWriter, r *http.Request, x *Exchange) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		_ = x.Send(&Destination{Decode: "10.0.0.2:8000"})
+		for {
+			part, err := x.Next(r.Context())
+			if err != nil {
+				return
+			}
+			if part.Status != http.StatusOK && part.Status != http.StatusBadGateway {
+				t.Errorf("status %d", part.Status)
+			}
+			_ = x.Give(part.Body)
+		}
+	}
+	head := func(status string) *extprocv3.ProcessingRequest {
+		return &extprocv3.ProcessingRequest{
+			Request: &extprocv3.ProcessingRequest_ResponseHeaders{ResponseHeaders: fields(":status", status)},
+		}
+	}
+	for name, c := range map[string]struct {
+		answer []*extprocv3.ProcessingRequest
+		heads  int
+		want   string
+	}{
+		"body alone": {[]*extprocv3.ProcessingRequest{answeredBody("secret", true)}, 0, "processing_mode"},
+		"trailers alone": {[]*extprocv3.ProcessingRequest{{
+			Request: &extprocv3.ProcessingRequest_ResponseTrailers{ResponseTrailers: &extprocv3.HttpTrailers{}},
+		}}, 0, "order"},
+		"two heads": {[]*extprocv3.ProcessingRequest{head("200"), head("200")}, 1, "order"},
+		"no status": {[]*extprocv3.ProcessingRequest{head("0"), head("0")}, 1, "order"},
+	} {
+		with(t, Options{Pick: follow}, func(t *testing.T, conn *grpc.ClientConn, _ *atomic.Bool) {
+			s := open(t, conn)
+			tell(t, s, asked(), askedBody("{}", true))
+			hear(t, s) // the head and the body of the request
+			hear(t, s)
+			tell(t, s, c.answer...)
+			for range c.heads {
+				hear(t, s)
+			}
+			if m, err := s.Recv(); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%s: %v, %v, want %s", name, m, err, c.want)
+			}
+		})
+	}
+}
+
+// A client whose path cannot be read gets 400. The gateway did nothing wrong.
+func TestAPathThatCannotBeRead(t *testing.T) {
+	picked := func(http.ResponseWriter, *http.Request, *Exchange) { t.Error("picked") }
+	with(t, Options{Pick: picked}, func(t *testing.T, c *grpc.ClientConn, _ *atomic.Bool) {
+		s := open(t, c)
+		tell(t, s, &extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestHeaders{
+			RequestHeaders: fields(":method", "POST", ":path", "/v1/%zz"),
+		}})
+		if got := hear(t, s).GetImmediateResponse().GetStatus().GetCode(); got != http.StatusBadRequest {
+			t.Errorf("status %d", got)
+		}
+	})
+}
+
 // A gateway that stands still without a word counts as gone within 15 s.
 func TestASilentGatewayIsGone(t *testing.T) {
 	var ended chan time.Duration
