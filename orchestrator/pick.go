@@ -2,6 +2,7 @@ package orchestrator
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"slices"
 	"strings"
@@ -119,6 +120,7 @@ type pick struct {
 	g    Gateway
 	kind openai.Kind // 0 if nothing of the answer is read
 
+	barred bool       // the gateway allows no decode replica that serves the model
 	keptBy replica.ID // the only decode replica that can go on with a stored response, "" if any can
 	h      *handoff   // holds the booking and the engines
 	sentAt time.Time
@@ -179,7 +181,10 @@ func (p *pick) book(ctx context.Context) *failure {
 	p.restrict()
 	for {
 		b, f := j.book(ctx)
-		if f != nil {
+		switch {
+		case f != nil && f.kind == kindNoReplica && p.barred:
+			return noneAllowed(j.plan.Model)
+		case f != nil:
 			return f
 		}
 		p.h = &handoff{j: j, b: b, attemptID: j.rec.ID}
@@ -198,10 +203,14 @@ func (p *pick) book(ctx context.Context) *failure {
 // replica at all names destinations only: a prefill replica is none.
 func (p *pick) restrict() {
 	var prefills, decodes []replica.ID
-	some := false
+	var some, serves, bars bool
 	for _, e := range p.j.fleet.Endpoints() {
 		m := &e.Member
 		allowed := p.g.Allows(m.Role, hostPort(m))
+		if m.Role == replica.Decode && m.Serves(p.j.plan.Model) {
+			serves = serves || allowed
+			bars = bars || !allowed
+		}
 		switch {
 		case m.Role == replica.Prefill && allowed:
 			some = true
@@ -215,6 +224,17 @@ func (p *pick) restrict() {
 		prefills = nil
 	}
 	p.j.plan.AvoidPrefill, p.j.plan.AvoidDecode = prefills, decodes
+	p.barred = bars && !serves
+}
+
+// noneAllowed is the failure of a request for a model none of whose decode replicas the gateway allows.
+func noneAllowed(model string) *failure {
+	return refuse(kindNoReplica, site{
+		phase: phasePlan,
+		err: errors.New("the gateway's subset has none of the decode replicas that serve the model: let its " +
+			"InferencePool select the pods that discovery selects"),
+		words: "The gateway allows none of the decode replicas that serve the model `" + model + "`.",
+	})
 }
 
 // hostPort returns the address of the server of r.
