@@ -8,8 +8,8 @@ import (
 	"github.com/tandem-router/tandem/internal/config"
 )
 
-// An engine may report any number of tokens. Its client gets the answer as the engine gave it, no request
-// panics, and no counter takes in what cannot be.
+// An engine may report an absurd number of tokens. The client still gets the engine's answer unchanged, no
+// request panics, and no counter includes an impossible number.
 func TestAbsurdUsageCostsNoAnswer(t *testing.T) {
 	const text = `{"id":"cmpl-1","object":"text_completion","created":1,"model":"sim","choices":[{"index":0,` +
 		`"text":"x","logprobs":null,"finish_reason":"stop"}]%s}`
@@ -34,7 +34,7 @@ func TestAbsurdUsageCostsNoAnswer(t *testing.T) {
 			}
 		}
 		if n := w.count("tandem_tokens_total", "output"); n < 0 || n > 100 {
-			t.Errorf("%d output tokens counted, want those of a few words", n)
+			t.Errorf("%d output tokens counted, want the tokens of a few words", n)
 		}
 		w.exact(completion(true), w.ask(completion(true)))
 	})

@@ -19,10 +19,11 @@ func adapterFleet(s setup) setup {
 	return s
 }
 
-// orAlone lets prompts be split where they can be.
+// orAlone lets the router split prompts, or send them to one decode replica alone.
 func orAlone(c *config.Config) { c.Local, c.Experimental.Scoring.Speed.Local = config.LocalAuto, 1 }
 
-// swap has an adapter loaded from another path under its name, and lets the router hear of it.
+// swap replaces the adapter under its name by the one at another path, and waits until the router has seen
+// it.
 func (w *world) swap(path string, on ...*simulated) {
 	for _, e := range on {
 		fault(enginesim.Fault{Kind: "swap_adapter", Body: "ad", Path: path})(w, e)
@@ -30,7 +31,7 @@ func (w *world) swap(path string, on ...*simulated) {
 	time.Sleep(3 * fleet.ModelsInterval)
 }
 
-// askSome asks for several prompts of an adapter, wants each to be exact, and counts which were split.
+// askSome sends four prompts to an adapter, checks that each answer is exact, and counts the split ones.
 func (w *world) askSome(from int) (split int) {
 	for i := range 4 {
 		p := adapted(completion(i%2 == 0), "ad")
@@ -45,20 +46,21 @@ func (w *world) askSome(from int) (split int) {
 
 func differs(s fleet.State) bool { return s.State == fleet.StateAdapter }
 
-// While an adapter is exchanged under its name, a pool before the other, nothing is handed over between the
-// weights: the decode replicas compute such prompts alone. Base-model requests are split as before.
+// An adapter is replaced under its name, first in one pool, then in the other. In between, no KV blocks
+// pass between engines with different weights: decode replicas compute such prompts alone. Requests to the
+// base model are split as before.
 func TestAdapterIsExchanged(t *testing.T) {
 	in(t, adapterFleet(setup{config: orAlone}), func(w *world) {
 		if n := w.askSome(0); n != 4 {
-			t.Fatalf("%d of 4 were split where all have the same weights", n)
+			t.Fatalf("%d of 4 requests were split, want 4: all engines have the same weights", n)
 		}
 		w.swap("/adapters/ad-2", w.p...)
 		if n := w.askSome(0); n != 0 {
-			t.Errorf("%d of 4 were split where the weights differ", n)
+			t.Errorf("%d of 4 requests were split, want 0: the weights differ", n)
 		}
 		for _, e := range append(w.p, w.d...) {
 			if !slices.ContainsFunc(w.o.fleet.Endpoint(replica.ID(e.addr)).States(replica.ID(e.addr)), differs) {
-				t.Errorf("%s is not shown to have other weights", e.name)
+				t.Errorf("%s does not show that its weights differ", e.name)
 			}
 		}
 		if p := completion(false); w.ask(p).status != 200 || w.o.ring.Newest(1)[0].Mode != "split" {
@@ -66,12 +68,12 @@ func TestAdapterIsExchanged(t *testing.T) {
 		}
 		w.swap("/adapters/ad-2", append(w.d, w.whole)...)
 		if n := w.askSome(0); n != 4 {
-			t.Errorf("%d of 4 were split where all have the new weights", n)
+			t.Errorf("%d of 4 requests were split, want 4: all engines have the new weights", n)
 		}
 	})
 }
 
-// Where one replica of each pool has the new weights, requests are handed over between those of a kind.
+// If one replica of each pool has the new weights, only replicas with equal weights form pairs.
 func TestAdapterPairsByWeights(t *testing.T) {
 	in(t, adapterFleet(setup{config: orAlone}), func(w *world) {
 		w.swap("/adapters/ad-2", w.p[0], w.d[0])
@@ -89,7 +91,8 @@ func TestAdapterPairsByWeights(t *testing.T) {
 	})
 }
 
-// Where nothing may be computed by a decode replica alone a request is refused rather than answered wrongly.
+// If no decode replica may compute a prompt alone, the router refuses the request instead of mixing
+// weights.
 func TestAdapterDiffersAndNothingIsLocal(t *testing.T) {
 	in(t, adapterFleet(setup{}), func(w *world) {
 		w.swap("/adapters/ad-2", w.d...)
@@ -98,7 +101,8 @@ func TestAdapterDiffersAndNothingIsLocal(t *testing.T) {
 	})
 }
 
-// The same adapter may lie in another folder on every machine: what is behind the folders is compared.
+// The same adapter may lie in different folders on different machines. Only the path below the folder
+// counts.
 func TestAdapterFolders(t *testing.T) {
 	s := setup{config: func(c *config.Config) {
 		orAlone(c)
@@ -108,17 +112,17 @@ func TestAdapterFolders(t *testing.T) {
 	in(t, adapterFleet(s), func(w *world) {
 		w.swap("/fast/adapters/ad", w.p...)
 		if n := w.askAny(4); n != 4 {
-			t.Errorf("%d of 4 were split where nothing but the folder differs", n)
+			t.Errorf("%d of 4 requests were split, want 4: only the folder differs", n)
 		}
 		w.swap("/fast/adapters/ad-2", w.p...)
 		if n := w.askAny(4); n != 0 {
-			t.Errorf("%d of 4 were split where the weights differ", n)
+			t.Errorf("%d of 4 requests were split, want 0: the weights differ", n)
 		}
 	})
 }
 
-// askAny asks for so many prompts of an adapter and counts which were split. To a simulated engine
-// another path is other weights, so that nothing is said of the texts.
+// askAny sends n prompts to an adapter and counts the split ones. It does not compare the texts: for a
+// simulated engine another path means other weights.
 func (w *world) askAny(n int) (split int) {
 	for i := range n {
 		p := adapted(completion(false), "ad")
@@ -133,8 +137,8 @@ func (w *world) askAny(n int) (split int) {
 	return split
 }
 
-// An adapter that is exchanged is another one to the answer cache. What was asked meanwhile, before the
-// router heard of it, is given out no more when the former weights are back under their path.
+// The answer cache treats a replaced adapter as a different model. Answers computed before the router
+// noticed the replacement are not served later, even if the former weights return under their path.
 func TestAnswersOfAnExchangedAdapterAreNotGivenOut(t *testing.T) {
 	const first, second = "/adapters/ad", "/adapters/ad-2"
 	s := &shelf{}
@@ -149,7 +153,7 @@ func TestAnswersOfAnExchangedAdapterAreNotGivenOut(t *testing.T) {
 		for _, e := range all {
 			fault(enginesim.Fault{Kind: "swap_adapter", Body: "ad", Path: second})(w, e)
 		}
-		w.exact(late, w.fromCache(late, "MISS")) // the router has not heard of it
+		w.exact(late, w.fromCache(late, "MISS")) // the router has not noticed the new adapter yet
 		time.Sleep(3 * fleet.ModelsInterval)
 		for _, p := range []prompt{early, late} {
 			w.exact(p, w.fromCache(p, "MISS"))
@@ -164,7 +168,8 @@ func TestAnswersOfAnExchangedAdapterAreNotGivenOut(t *testing.T) {
 	})
 }
 
-// An answer that was begun with one adapter, and ended when the router knew of another, is nobody's.
+// The cache does not keep an answer that began with one adapter and ended after the router knew another
+// one.
 func TestAnswersOfAnAdapterThatIsExchangedMeanwhileAreNotKept(t *testing.T) {
 	in(t, adapterFleet(remembering()), func(w *world) {
 		p := adapted(completion(true), "ad")
@@ -177,7 +182,7 @@ func TestAnswersOfAnAdapterThatIsExchangedMeanwhileAreNotKept(t *testing.T) {
 			}
 		})
 		if n := w.count("tandem_answer_cache_unkept_total", "unknown_engine"); n != 1 {
-			t.Errorf("%d answers of no known engine, want this one", n)
+			t.Errorf("%d answers were not kept because their engine is unknown, want 1", n)
 		}
 	})
 }

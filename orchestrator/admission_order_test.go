@@ -12,14 +12,14 @@ import (
 	"pgregory.net/rapid"
 )
 
-// crowd is requests that come to a queue for room of which there is so much.
+// crowd is a set of requests that wait for room in an admission queue.
 type crowd struct {
 	t    *testing.T
 	a    *admission
-	mu   sync.Mutex // held by whoever tries: several may at the same time
+	mu   sync.Mutex // held during each try: several requests may try at the same time
 	room int
-	came int // how often room came
-	here int // which replicas there are
+	came int // how often room became free
+	here int // stands for the set of replicas; a change moves requests to other places
 	all  []*member
 	by   map[*waiter]*member
 }
@@ -27,8 +27,8 @@ type crowd struct {
 type member struct {
 	needs int
 	leave context.CancelFunc
-	gone  bool // it has left or has room
-	tried int  // when room had come so often
+	gone  bool // it has left, or it has room
+	tried int  // the value of came at its last try
 }
 
 func (c *crowd) come(needs int, every time.Duration) {
@@ -61,8 +61,8 @@ func (c *crowd) come(needs int, every time.Duration) {
 	}
 }
 
-// Whoever comes, leaves, is served and moves, and however often the order changes meanwhile: when all tries
-// have ended, the first has tried since room came, and found none.
+// Requests come, leave, get room and move between places in any order. After all tries have ended, the
+// first request of each place has tried since room last became free, unless it needs more than there is.
 func TestTheFirstHaveTriedWheneverRoomCame(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		steps := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) [3]int {
@@ -79,7 +79,7 @@ func TestTheFirstHaveTriedWheneverRoomCame(t *testing.T) {
 	})
 }
 
-// playCrowd returns what was wrong.
+// playCrowd returns what was wrong, or "".
 func playCrowd(t *testing.T, steps [][3]int) string {
 	c := &crowd{t: t, a: newAdmission(1000), by: map[*waiter]*member{}}
 	defer func() {
@@ -114,7 +114,7 @@ func playCrowd(t *testing.T, steps [][3]int) string {
 	return ""
 }
 
-// idle names the first requests that have not tried since room came.
+// idle reports the first requests that have not tried since room became free.
 func (c *crowd) idle() string {
 	c.a.mu.Lock()
 	defer c.a.mu.Unlock()
@@ -131,7 +131,7 @@ func (c *crowd) idle() string {
 	for _, head := range heads {
 		for i, w := range head {
 			if m := c.by[w]; m.tried != c.came && m.needs <= c.room {
-				return fmt.Sprintf("%d in line, which takes %d, has not tried since %d became free",
+				return fmt.Sprintf("request %d of the queue needs %d and has not tried, though %d are free",
 					i, m.needs, c.room)
 			}
 		}
@@ -139,7 +139,7 @@ func (c *crowd) idle() string {
 	return ""
 }
 
-// Room that comes while one tries that then stands aside is for it: it tries again.
+// Room becomes free during a try that ends with waitsAside. The request tries again and gets the room.
 func TestRoomThatComesWhileOneStandsAside(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAdmission(10)
@@ -151,9 +151,9 @@ func TestRoomThatComesWhileOneStandsAside(t *testing.T) {
 			done <- a.enter(t.Context(), entry{patience: time.Hour, try: func() outcome {
 				times++
 				switch {
-				case times == 1: // it comes
+				case times == 1: // the first try, on arrival
 					return outcome{verdict: waitsInLine}
-				case times == 2: // planned before the room came: it is large by now
+				case times == 2: // the second try began before room came, and now finds that the request is large
 					trying <- true
 					<-tried
 					return outcome{verdict: waitsAside}
@@ -167,19 +167,19 @@ func TestRoomThatComesWhileOneStandsAside(t *testing.T) {
 		a.wake()
 		<-trying
 		room = true
-		a.wake() // the last that held room has ended
+		a.wake() // room became free during the second try
 		tried <- true
 		synctest.Wait()
 		if a.length() != 0 {
-			t.Errorf("it waits after %d tries, though there is room for it since the second began", times)
+			t.Errorf("the request still waits after %d tries, though room became free during the second", times)
 		}
 		a.wake()
 		<-done
 	})
 }
 
-// A replica joins while the first tries, so that it moves to another place: the one behind it tries, too,
-// although the first, which was told, finds too little.
+// A replica joins while the first request tries, and the first request moves to another place. The request
+// behind it tries too, although the first one got the wake-up and found too little room.
 func TestRoomThatComesWhileOneMoves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAdmission(10)
@@ -206,7 +206,7 @@ func TestRoomThatComesWhileOneMoves(t *testing.T) {
 		come("little", true)
 		much := make(chan bool)
 		hold["much"] = much
-		a.wake() // much tries, and is held
+		a.wake() // "much" tries and is held there
 		synctest.Wait()
 		where, joined = 2, true
 		a.wake() // a replica has joined
@@ -214,7 +214,7 @@ func TestRoomThatComesWhileOneMoves(t *testing.T) {
 		much <- true
 		synctest.Wait()
 		if a.length() != 1 {
-			t.Errorf("%d wait, want the one that takes much alone; tried %v", a.length(), tried)
+			t.Errorf("%d requests wait, want only \"much\"; tries %v", a.length(), tried)
 		}
 		a.close()
 		synctest.Wait()

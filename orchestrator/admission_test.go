@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// comeForRoom lets request i of a test come to a queue. Where there is room it takes one of it, goes on, and
-// stands in order; else it waits. Both are touched by one goroutine at a time: whose turn it is.
+// comeForRoom sends request i to the queue. If there is room, the request takes one unit and appends
+// itself to order; otherwise it waits. Only one goroutine at a time touches room and order.
 func comeForRoom(t *testing.T, a *admission, i int, every time.Duration, room *int, order *[]int) {
 	go func() {
 		err := a.enter(t.Context(), entry{patience: time.Minute, try: func() outcome {
@@ -41,7 +41,7 @@ func TestAdmissionAdmitsInOrder(t *testing.T) {
 			comeForRoom(t, a, i, 0, &room, &order)
 		}
 		if got := a.length(); got != 3 {
-			t.Fatalf("%d wait, want 3", got)
+			t.Fatalf("%d requests wait, want 3", got)
 		}
 		room = 2
 		a.wake()
@@ -53,7 +53,7 @@ func TestAdmissionAdmitsInOrder(t *testing.T) {
 		a.wake()
 		synctest.Wait()
 		if len(order) != 3 || a.length() != 0 {
-			t.Fatalf("admitted %v with %d waiting, want three and nobody", order, a.length())
+			t.Fatalf("admitted %v with %d waiting, want three admitted and none waiting", order, a.length())
 		}
 	})
 }
@@ -77,7 +77,7 @@ func TestAdmissionRefuses(t *testing.T) {
 		synctest.Wait()
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
-			t.Errorf("client gone: %v", err)
+			t.Errorf("after the client left: %v", err)
 		}
 		go func() { done <- a.enter(t.Context(), entry{patience: time.Minute, try: never}) }()
 		synctest.Wait()
@@ -92,16 +92,18 @@ func TestAdmissionRefuses(t *testing.T) {
 			t.Errorf("after close: %v, want %v", err, errDraining)
 		}
 		if a.length() != 0 {
-			t.Errorf("%d still wait", a.length())
+			t.Errorf("%d requests still wait", a.length())
 		}
 	})
 }
 
-// A request that needs a nearly empty replica is tried first, and blocks no other meanwhile.
+// A request that needs a nearly empty replica tries first, and does not block other requests while it
+// waits.
 func TestLargeRequestsStandAside(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAdmission(10)
-		// Blocks of a replica of 10; touched by one goroutine at a time, since nobody is woken while it changes.
+		// Free blocks of a replica with 10. One goroutine at a time touches free: nothing wakes a request while
+		// it changes.
 		free := 3
 		var order []string
 		come := func(name string, blocks int) {
@@ -135,7 +137,7 @@ func TestLargeRequestsStandAside(t *testing.T) {
 		a.wake()
 		synctest.Wait()
 		if got := strings.Join(order, ","); got != "small,middle,second small" {
-			t.Fatalf("admitted %q, want the middle one, and the small one behind it", got)
+			t.Fatalf("admitted %q, want also middle and second small", got)
 		}
 		for free = 10; a.length() > 0; free = 10 {
 			a.wake()
@@ -147,12 +149,12 @@ func TestLargeRequestsStandAside(t *testing.T) {
 	})
 }
 
-// A request with a short predicted wait overtakes one with a long one, until the latter has waited as long.
-// Only the first tries when room may have come.
+// A request with a short predicted wait overtakes one with a long predicted wait, until the latter has
+// waited that long. When room may have come, only the first request tries.
 func TestWhoNeedsLittlePassesInLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAdmission(100)
-		free := 0 // touched by one goroutine at a time, as the order of tries shows
+		free := 0 // one goroutine at a time touches it, as the order of tries shows
 		var order, asked []string
 		come := func(name string, blocks int, room time.Duration) {
 			go func() {
@@ -181,24 +183,24 @@ func TestWhoNeedsLittlePassesInLine(t *testing.T) {
 		come("as little", 2, time.Second)
 		wake(1)
 		if got := strings.Join(asked, ","); got != "little" {
-			t.Fatalf("%s were asked, want the first", got)
+			t.Fatalf("%s tried, want only the first of the queue", got)
 		}
 		wake(2)
 		wake(2)
 		if got := strings.Join(order, ","); got != "little,as little" {
 			t.Fatalf("admitted %s", got)
 		}
-		time.Sleep(10 * time.Second) // as long as it should have waited
+		time.Sleep(10 * time.Second) // as long as its predicted wait
 		for i := range 5 {
 			come(fmt.Sprint("late", i), 2, time.Second)
 		}
 		wake(4)
 		if got := strings.Join(order, ","); got != "little,as little,more" {
-			t.Fatalf("admitted %s, want who should have waited for 5 s and came before all who came late", got)
+			t.Fatalf("admitted %s, want \"more\" before all late requests: it has waited its predicted 5 s", got)
 		}
 		wake(4)
 		if got := strings.Join(order, ","); got != "little,as little,more,much" {
-			t.Fatalf("admitted %s, want who has waited for longest", got)
+			t.Fatalf("admitted %s, want \"much\" next: it has waited longest", got)
 		}
 		for a.length() > 0 {
 			wake(2)
@@ -206,8 +208,8 @@ func TestWhoNeedsLittlePassesInLine(t *testing.T) {
 	})
 }
 
-// Under any arrivals, departures and freed room at once: every request is admitted, refused or gone in the
-// end, the room is complete again, and no patience ends while room is free.
+// Requests arrive, leave and free room all at once. In the end every request was admitted, refused or
+// gone, all room is free again, and no request timed out while all room was free.
 func TestQueueUnderChurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const room = 20
@@ -234,7 +236,7 @@ func TestQueueUnderChurn(t *testing.T) {
 			go func() {
 				ctx, cancel := context.WithTimeout(t.Context(), leaves)
 				defer cancel()
-				place := func() uint64 { return uint64(time.Now().Unix()/5%3 + need%2) } // replicas come and go
+				place := func() uint64 { return uint64(time.Now().Unix()/5%3 + need%2) } // simulates replicas that join and leave
 				err := a.enter(ctx, entry{patience: patience, place: place, try: func() outcome {
 					switch {
 					case take(need):
@@ -247,7 +249,7 @@ func TestQueueUnderChurn(t *testing.T) {
 				switch {
 				case errors.Is(err, errQueueTime):
 					if late.Add(1); free.Load() == room {
-						t.Error("one waited for nobody")
+						t.Error("a request timed out while all room was free")
 					}
 				case err != nil:
 					gone.Add(1)
@@ -261,15 +263,16 @@ func TestQueueUnderChurn(t *testing.T) {
 		time.Sleep(3 * time.Minute)
 		synctest.Wait()
 		if free.Load() != room || a.length() != 0 || len(a.queue.Heads(0)) != 0 {
-			t.Errorf("%d of %d free, %d wait at %d places", free.Load(), room, a.length(), len(a.queue.Heads(0)))
+			t.Errorf("%d of %d free, %d requests wait at %d places", free.Load(), room, a.length(), len(a.queue.Heads(0)))
 		}
 		if late.Load() == 0 || gone.Load() == 0 || late.Load()+gone.Load() > 400 {
-			t.Errorf("%d were too late and %d left: that tests little", late.Load(), gone.Load())
+			t.Errorf("%d requests timed out and %d left: these counts test too little", late.Load(), gone.Load())
 		}
 	})
 }
 
-// A router that drains refuses whoever waits, and lets those that run be tried again.
+// A draining router refuses waiting requests, but a request that already runs may still wait for room and
+// try again.
 func TestDrainingRefusesNobodyThatRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAdmission(2)
@@ -294,8 +297,8 @@ func TestDrainingRefusesNobodyThatRuns(t *testing.T) {
 	})
 }
 
-// Room that comes between a newcomer's first try and its place in the queue must not be lost. Without any it
-// does not try twice.
+// Room that becomes free between a request's first try and its entry into the queue is not lost. If no
+// room came, the request does not try twice.
 func TestAdmissionLosesNoWakeUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAdmission(1)
@@ -321,8 +324,8 @@ func TestAdmissionLosesNoWakeUp(t *testing.T) {
 	})
 }
 
-// Room that comes while the head of the line tries is for whoever is first when that has ended, where the try
-// puts the head behind others.
+// Room becomes free while the head of the queue tries, and the try moves the head behind others. The
+// request that is then first gets the room.
 func TestRoomThatComesDuringATryIsForTheFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAdmission(10)
@@ -350,7 +353,7 @@ func TestRoomThatComesDuringATryIsForTheFirst(t *testing.T) {
 		times := 0
 		come("first", 0, func() outcome {
 			switch times++; times {
-			case 1: // as it comes
+			case 1: // on arrival
 				return outcome{verdict: waitsInLine, room: 3 * time.Second}
 			case 2:
 				trying <- true
@@ -359,7 +362,7 @@ func TestRoomThatComesDuringATryIsForTheFirst(t *testing.T) {
 			if times > 4 {
 				return outcome{verdict: goesOn}
 			}
-			return outcome{verdict: waitsInLine, room: time.Minute} // it takes more now
+			return outcome{verdict: waitsInLine, room: time.Minute} // the request needs more now
 		})
 		come("second", 4*time.Second, nil)
 		a.wake()
@@ -369,7 +372,7 @@ func TestRoomThatComesDuringATryIsForTheFirst(t *testing.T) {
 		tried <- true
 		synctest.Wait()
 		if len(admitted) != 1 || admitted[0] != "second" {
-			t.Errorf("admitted %v, want the second, which is first now and for which there is room", admitted)
+			t.Errorf("admitted %v, want the second: it is first now, and there is room for it", admitted)
 		}
 		for a.length() > 0 {
 			free.Store(1)
@@ -379,8 +382,8 @@ func TestRoomThatComesDuringATryIsForTheFirst(t *testing.T) {
 	})
 }
 
-// While the backlog needs more than four seconds, the newest try first: the oldest has waited too long
-// already, and would make all others wait as long.
+// While the backlog needs more than four seconds, the newest request tries first. The oldest one has
+// waited too long already; serving it first would make all others wait as long.
 func TestTheNewestTryFirstWhileTooMuchWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAdmission(10)
@@ -391,14 +394,14 @@ func TestTheNewestTryFirstWhileTooMuchWaits(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		if got := a.backlog(); got != 6*time.Second {
-			t.Errorf("%v until all have room, want 6 s", got)
+			t.Errorf("backlog %v, want 6 s", got)
 		}
 		for range 6 {
 			room = 1
 			a.wake()
 			synctest.Wait()
 		}
-		// Five and four, while more than 4 s wait; then the longest waiting one.
+		// The newest (5, then 4) while the backlog exceeds 4 s; after that the request that has waited longest.
 		if want := []int{5, 4, 0, 1, 2, 3}; !slices.Equal(order, want) {
 			t.Errorf("admitted %v, want %v", order, want)
 		}

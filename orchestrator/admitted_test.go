@@ -9,8 +9,8 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
 )
 
-// A stream whose engine breaks off finds the queue full of others: it waits for room all the same, since it
-// has been admitted before.
+// The engine of a stream breaks off while the queue is full. The stream waits for room all the same: it
+// was admitted before.
 func TestAStreamGoesOnThoughTheQueueIsFull(t *testing.T) {
 	s := setup{
 		prefill: 1, decode: 2,
@@ -36,8 +36,8 @@ func TestAStreamGoesOnThoughTheQueueIsFull(t *testing.T) {
 	})
 }
 
-// The only replica that could continue a stream is full for longer than requests wait for room: the client
-// waits as long as for a first token.
+// The only replica that could continue a stream stays full for longer than timeouts.queue. The stream
+// waits as long as a request waits for a first token.
 func TestAStreamGoesOnBehindTheQueueDeadline(t *testing.T) {
 	s := narrow(func(c *config.Config) { c.Timeouts.Queue = 100 * time.Millisecond })
 	s.decode = 2
@@ -64,13 +64,13 @@ func TestAStreamGoesOnBehindTheQueueDeadline(t *testing.T) {
 		}))
 		w.same(other, second.end())
 		if n := w.count("tandem_continued_total", wentOn); n != 1 {
-			t.Errorf("%d streams went on, want 1", n)
+			t.Errorf("%d streams were continued, want 1", n)
 		}
 	})
 }
 
-// limits.first_token ends when a stream has begun: it does not refuse the rest of the stream, which waits
-// behind another prompt.
+// limits.first_token no longer applies after a stream has begun: a continuation that waits behind another
+// prompt is not refused.
 func TestAStreamGoesOnBehindItsFirstToken(t *testing.T) {
 	s := setup{prefill: 1, decode: 2, config: func(c *config.Config) {
 		c.Limits.FirstToken = 414 * time.Millisecond
@@ -86,18 +86,18 @@ func TestAStreamGoesOnBehindItsFirstToken(t *testing.T) {
 		var before *pending
 		w.at("continue", func(string) {
 			before = w.begin(other)
-			time.Sleep(time.Millisecond) // it is planned by then
+			time.Sleep(time.Millisecond) // by then the other request has a plan
 		})
 		got := w.ask(p)
 		w.same(p, got)
 		w.same(other, before.end())
 		if n := w.count("tandem_continued_total", wentOn); n != 1 {
-			t.Errorf("%d streams went on, want 1", n)
+			t.Errorf("%d streams were continued, want 1", n)
 		}
 	})
 }
 
-// manyPrompts is a request of more prompts than are on their way at once.
+// manyPrompts returns one request with n prompts; n is more than the router sends at once.
 func manyPrompts(n, long int, stream bool) prompt {
 	var all []string
 	for i := range n {
@@ -107,8 +107,8 @@ func manyPrompts(n, long int, stream bool) prompt {
 		`"prompt":[`+strings.Join(all, ",")+`]}`)
 }
 
-// The prompts of a batch are one request: a router that drains, and a queue that is full, let those that have
-// not begun yet go on as those that have.
+// The prompts of a batch are one request. After the batch has begun, a draining router still serves its
+// remaining prompts.
 func TestABatchThatHasBegunGoesOn(t *testing.T) {
 	for _, stream := range []bool{false, true} {
 		in(t, setup{}, func(w *world) {
@@ -124,7 +124,8 @@ func TestABatchThatHasBegunGoesOn(t *testing.T) {
 	}
 }
 
-// A batch is taken or refused as a whole: none of its prompts is refused for those that came with it.
+// A batch is accepted or refused as a whole: no limit refuses a prompt because of the other prompts of its
+// batch.
 func TestABatchThatHasBegunIsRefusedByNoLimit(t *testing.T) {
 	limits := map[string]func(*config.Config){
 		"queue":          func(c *config.Config) { c.Limits.Queue = 1 },

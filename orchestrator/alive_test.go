@@ -9,22 +9,22 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/fleet"
 )
 
-// slowMetrics delays /metrics of every engine by this time, while all other paths stay quick.
+// slowMetrics delays /metrics of every engine by d; all other paths stay fast.
 func (w *world) slowMetrics(d time.Duration) {
 	for _, e := range w.all() {
 		fault(enginesim.Fault{Kind: "slow_metrics", For: d})(w, e)
 	}
 }
 
-// One decode engine is dead, and the others' machines are so busy that /metrics takes longer than a probe
-// may, for as long as one looks. Requests are answered and /health is: nobody is refused. What is told late
-// is still used; what is not told at all is shown.
+// One decode engine is dead. The others are so busy that /metrics takes longer than a probe may, for the
+// whole test. They answer requests and /health, so they stay up. Late load reports are still used, and an
+// engine without any load report is shown.
 func TestSlowMetricsTakeNobodyOut(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		slow  time.Duration
-		state int     // replicas that do not tell their load
-		age   float64 // seconds, of the oldest report
+		state int     // replicas that report no load
+		age   float64 // seconds; the greatest age of a load report
 	}{
 		{"late", 3 * time.Second, 0, 10},
 		{"never", time.Hour, 3, 70},
@@ -42,7 +42,7 @@ func TestSlowMetricsTakeNobodyOut(t *testing.T) {
 					w.t.Errorf("%d replicas are up, want 3 of 4", n)
 				}
 				if n := w.count("tandem_replica_state", fleet.StateUnreported); n != tt.state {
-					w.t.Errorf("%d replicas are shown as not telling their load, want %d", n, tt.state)
+					w.t.Errorf("%d replicas are shown as reporting no load, want %d", n, tt.state)
 				}
 				if age := w.o.decode.Status(time.Now())[1].LoadAge / 1e3; age > tt.age {
 					w.t.Errorf("the report is %v s old, want at most %v", age, tt.age)
@@ -50,15 +50,14 @@ func TestSlowMetricsTakeNobodyOut(t *testing.T) {
 				w.slowMetrics(0)
 				time.Sleep(15 * time.Second)
 				if n := w.count("tandem_replica_state", fleet.StateUnreported); n != 0 {
-					w.t.Errorf("%d replicas are shown as not telling their load, after all do again", n)
+					w.t.Errorf("%d replicas are shown as reporting no load, want 0 after all report again", n)
 				}
 			})
 		})
 	}
 }
 
-// An engine that tells nothing and whose API process says that its core is dead, or says nothing at all, is
-// taken out as before.
+// An engine without load reports is taken out if /health reports a dead core or does not answer at all.
 func TestNoSignOfLifeTakesOut(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -88,8 +87,8 @@ func TestNoSignOfLifeTakesOut(t *testing.T) {
 	}
 }
 
-// Signs of life other than /metrics are heard: a leg that waits long is not given up for silence where only
-// the load is not told, and is where an engine stands still.
+// Signs of life other than /metrics count. A leg that waits long is not aborted for silence if only the
+// load report is missing; it is aborted if the engine is frozen.
 func TestSlowMetricsAreNoSilence(t *testing.T) {
 	for _, tt := range []struct {
 		name       string
@@ -134,8 +133,8 @@ func TestSlowMetricsAreNoSilence(t *testing.T) {
 	}
 }
 
-// An engine that could not tell its metrics when it was probed is described as soon as it can: its restarts
-// are noticed like anybody's.
+// An engine that could not report its metrics during the first probe is probed again. After that the
+// router notices its restarts like those of any engine.
 func TestUndescribedEngineIsDescribedLater(t *testing.T) {
 	in(t, setup{prefill: 1, decode: 1, config: longAnswers}, func(w *world) {
 		w.apply(without(w.cfg, w.d[0].addr))
@@ -144,16 +143,16 @@ func TestUndescribedEngineIsDescribedLater(t *testing.T) {
 		time.Sleep(500 * time.Millisecond)
 		facts := func() replica.Facts { return w.o.fleet.Endpoint(replica.ID(w.d[0].addr)).Member.Facts }
 		if f := facts(); f.Started != 0 || f.Blocks != 0 {
-			w.t.Fatalf("described at once, %+v: this test tests nothing", f)
+			w.t.Fatalf("facts are known at once, %+v: this test needs an engine without facts", f)
 		}
 		time.Sleep(10 * time.Second)
 		if f := facts(); f.Started == 0 || f.Blocks == 0 || f.BlockSize == 0 {
-			w.t.Errorf("not described: %+v", f)
+			w.t.Errorf("facts are still missing: %+v", f)
 		}
 		fault(enginesim.Fault{Kind: "restart", For: time.Second})(w, w.d[0])
 		time.Sleep(20 * time.Second)
 		if n := w.count("tandem_engine_restarts_total", w.d[0].addr); n != 1 {
-			w.t.Errorf("%d restarts were noticed, want 1", n)
+			w.t.Errorf("the router noticed %d restarts, want 1", n)
 		}
 	})
 }

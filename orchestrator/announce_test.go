@@ -14,36 +14,37 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/outlier"
 )
 
-// fails lets a request of nobody fail on a decode leg, and returns what changed.
+// fails records a server error of a decode leg, without a request, and returns the state change.
 func (w *world) fails(id replica.ID) []outlier.Change {
 	a := w.o.planner.Outliers().Begin(id, outlier.Decode, time.Now())
 	defer a.End()
 	return a.Bad(outlier.Failure{Kind: outlier.ServerError}, time.Now())
 }
 
-// nobodyTries lets no trial be made meanwhile.
+// nobodyTries keeps the router from sending trials during the test.
 func nobodyTries(c *config.Config) {
 	atOnce(c)
 	c.Health.Ejection.Base, c.Health.Ejection.Max = time.Minute, time.Hour
 }
 
-// What is told last is what holds, whichever of two requests that changed it tells first.
+// Two changes of a replica's state are announced in reverse order. The announced state is still the true
+// one.
 func TestChangesAnnouncedInReverseEndInTheTruth(t *testing.T) {
 	var log bytes.Buffer
 	in(t, setup{config: nobodyTries, options: logsTo(&log)}, func(w *world) {
 		id, set := replica.ID(w.d[0].addr), w.o.planner.Outliers()
 		first := w.fails(id)
 		used := set.Begin(id, outlier.Decode, time.Now())
-		second := used.Good(time.Now()) // it was used all the same, and comes back
+		second := used.Good(time.Now()) // the ejected replica served a request all the same, and becomes half-open
 		used.End()
 		w.o.trials.Announce(second)
 		w.o.trials.Announce(first)
 		if states := w.o.fleet.Endpoint(id).States(id); len(states) != 1 ||
 			states[0].State != fleet.StateHalfDecode {
-			t.Errorf("%s has the states %v, want that it is half-open", id, states)
+			t.Errorf("%s has the states %v, want half-open", id, states)
 		}
 		if n := w.count("tandem_ejections_total", ""); n != 1 {
-			t.Errorf("%d ejections are counted, want one", n)
+			t.Errorf("counted %d ejections, want 1", n)
 		}
 
 		pair := outlier.Pair{Prefill: replica.ID(w.p[0].addr), Decode: replica.ID(w.d[1].addr)}
@@ -53,15 +54,15 @@ func TestChangesAnnouncedInReverseEndInTheTruth(t *testing.T) {
 		w.o.trials.Announce(back)
 		w.o.trials.Announce(out)
 		if n := w.count("tandem_pair_ejections_total", ""); n != 1 {
-			t.Errorf("%d ejections of pairs are counted, want one", n)
+			t.Errorf("counted %d ejections of pairs, want 1", n)
 		}
 	})
 	if strings.LastIndex(log.String(), "pair is ejected") > strings.LastIndex(log.String(), "pair is back") {
-		t.Errorf("the log ends with a pair that is ejected, and it is not:\n%s", log.String())
+		t.Errorf("the log says last that the pair is ejected, but it is back:\n%s", log.String())
 	}
 }
 
-// So it is with many at once.
+// The same with many announcements at once.
 func TestChangesOfManyEndInTheTruth(t *testing.T) {
 	in(t, setup{config: nobodyTries}, func(w *world) {
 		id, set := replica.ID(w.d[0].addr), w.o.planner.Outliers()
@@ -83,13 +84,13 @@ func TestChangesOfManyEndInTheTruth(t *testing.T) {
 			to := w.o.fleet.Endpoint(id)
 			if hasState(to, id, fleet.StateEjectedDecode) != (now == outlier.Ejected) ||
 				hasState(to, id, fleet.StateHalfDecode) != (now == outlier.HalfOpen) {
-				t.Fatalf("%s is %v, and its states are %v", id, now, to.States(id))
+				t.Fatalf("%s is %v, but its announced states are %v", id, now, to.States(id))
 			}
 		}
 	})
 }
 
-// An engine that may have cached wrong blocks again and again is told of once.
+// An engine that may have cached wrong blocks several times is logged once.
 func TestADistrustedEngineIsAnnouncedOnce(t *testing.T) {
 	var log bytes.Buffer
 	in(t, setup{options: logsTo(&log)}, func(w *world) {
@@ -98,13 +99,13 @@ func TestADistrustedEngineIsAnnouncedOnce(t *testing.T) {
 			to.Distrust(to.CacheEpoch(), refuse(kindLate, site{phase: "decode", err: errors.New("late")}))
 		}
 		if n := w.count("tandem_decode_distrusted_total", w.d[0].addr); n != 5 {
-			t.Errorf("counted %d times, want each", n)
+			t.Errorf("counted %d times, want 5", n)
 		}
 		if epoch := to.CacheEpoch(); epoch != 5 {
-			t.Errorf("epoch %d: what was cached since the last time is found again", epoch)
+			t.Errorf("epoch %d, want 5: blocks cached since the last time would match again", epoch)
 		}
 	})
 	if n := strings.Count(log.String(), "level=ERROR"); n != 1 {
-		t.Errorf("%d lines of the log are errors, want one:\n%s", n, log.String())
+		t.Errorf("%d log lines are errors, want 1:\n%s", n, log.String())
 	}
 }

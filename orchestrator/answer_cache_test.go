@@ -11,7 +11,7 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
 )
 
-// remembering is a world with an answer cache.
+// remembering is the setup of a world with an answer cache.
 func remembering(change ...func(*config.Config)) setup {
 	return setup{config: func(c *config.Config) {
 		c.AnswerCache.MemoryBytes = 8 << 20
@@ -21,7 +21,7 @@ func remembering(change ...func(*config.Config)) setup {
 	}}
 }
 
-// answersKept moves what the answer cache counts.
+// answersKept moves every metric of the answer cache.
 func answersKept(t *testing.T, m *moved) {
 	in(t, remembering(), func(w *world) {
 		query := chat(false)
@@ -41,7 +41,7 @@ func answersKept(t *testing.T, m *moved) {
 	})
 }
 
-// computed tells how many requests engines have been asked to generate for, a split one counted once.
+// computed returns how many generations the engines were asked for. A split request counts once.
 func (w *world) computed() (n int) {
 	for _, s := range w.posts(false) {
 		if strings.HasPrefix(s.engine, "d") {
@@ -51,7 +51,7 @@ func (w *world) computed() (n int) {
 	return n
 }
 
-// fromCache asks, and checks how the router says it came by the answer.
+// fromCache sends p and checks the X-Cache header of the answer.
 func (w *world) fromCache(p prompt, want string) *heard {
 	w.t.Helper()
 	got := w.ask(p)
@@ -61,7 +61,7 @@ func (w *world) fromCache(p prompt, want string) *heard {
 	return got
 }
 
-// The second of two equal requests gets the first one's answer, to the byte, without an engine.
+// The second of two equal requests gets the first one's answer, byte for byte, without an engine.
 func TestSameQuestionIsAnsweredOnce(t *testing.T) {
 	for name, p := range map[string]prompt{
 		"completion": completion(false), "completion stream": completion(true),
@@ -76,16 +76,16 @@ func TestSameQuestionIsAnsweredOnce(t *testing.T) {
 				again := w.fromCache(p, "HIT")
 				w.exact(p, again)
 				if again.raw != first.raw {
-					t.Errorf("got %q, the first time %q", again.raw, first.raw)
+					t.Errorf("got %q, want %q as the first time", again.raw, first.raw)
 				}
 				if age := again.header.Get("Age"); age != "3" {
 					t.Errorf("age %q, want 3", age)
 				}
 				if got, want := again.header.Get("Content-Type"), first.header.Get("Content-Type"); got != want {
-					t.Errorf("content type %q, the first time %q", got, want)
+					t.Errorf("content type %q, want %q as the first time", got, want)
 				}
 				if more := w.computed() - n; more != 0 {
-					t.Errorf("engines were asked %d times more", more)
+					t.Errorf("engines computed %d more answers, want 0", more)
 				}
 				time.Sleep(config.Default().AnswerCache.TTL)
 				w.fromCache(p, "MISS")
@@ -94,7 +94,7 @@ func TestSameQuestionIsAnsweredOnce(t *testing.T) {
 	}
 }
 
-// Off is off: no header, and every request is computed.
+// Without an answer cache there is no X-Cache header, and engines compute every request.
 func TestWithoutAnswerCacheEveryRequestIsComputed(t *testing.T) {
 	in(t, setup{}, func(w *world) {
 		for range 2 {
@@ -106,7 +106,7 @@ func TestWithoutAnswerCacheEveryRequestIsComputed(t *testing.T) {
 	})
 }
 
-// What is not sure to be answered alike, or may not be kept, is passed by.
+// Requests with an answer that is not certain to repeat, or that may not be kept, bypass the cache.
 func TestWhatIsNotForTheAnswerCache(t *testing.T) {
 	in(t, remembering(), func(w *world) {
 		plain := chat(false)
@@ -148,7 +148,7 @@ func TestWhatIsNotForTheAnswerCache(t *testing.T) {
 	})
 }
 
-// A client can have an answer anew, or no older than it says.
+// A client can ask for a new answer, or limit the age of a stored one.
 func TestClientsSayHowOldAnAnswerMayBe(t *testing.T) {
 	in(t, remembering(), func(w *world) {
 		asking := func(control string) prompt {
@@ -159,7 +159,7 @@ func TestClientsSayHowOldAnAnswerMayBe(t *testing.T) {
 		w.fromCache(asking(""), "MISS")
 		time.Sleep(5 * time.Second)
 		w.fromCache(asking("max-age=9"), "HIT")
-		w.fromCache(asking("max-age=4"), "MISS") // and is kept
+		w.fromCache(asking("max-age=4"), "MISS") // the new answer is kept
 		w.fromCache(asking("max-age=4"), "HIT")
 		w.fromCache(asking("no-cache"), "MISS")
 		w.fromCache(asking("max-age=0"), "MISS")
@@ -168,7 +168,8 @@ func TestClientsSayHowOldAnAnswerMayBe(t *testing.T) {
 	})
 }
 
-// No tenant gets what was answered to another, by key or by salt; and a key still has to be shown.
+// A tenant never gets another tenant's answer: neither another API key nor another cache salt matches. A
+// wrong API key is still refused.
 func TestTenantsDoNotShareAnswers(t *testing.T) {
 	keys := func(c *config.Config) {
 		c.APIKeys = []config.Secret{{Value: "of-a"}, {Value: "of-b"}}
@@ -189,12 +190,12 @@ func TestTenantsDoNotShareAnswers(t *testing.T) {
 		w.fromCache(asking("of-a", "t"), "MISS")
 		w.fromCache(asking("of-a", "s"), "HIT")
 		if got := w.fromCache(asking("of-nobody", ""), ""); got.status != http.StatusUnauthorized {
-			t.Errorf("status %d without a key that counts", got.status)
+			t.Errorf("status %d with a wrong key, want 401", got.status)
 		}
 	})
 }
 
-// Computations teach answer lengths, too: they are made in the name of the asking tenant.
+// Computations for the cache teach answer lengths too, under the tenant of the client that asked.
 func TestComputationsAreInTheNameOfWhoAsked(t *testing.T) {
 	in(t, remembering(), func(w *world) {
 		p := chat(true)
@@ -205,11 +206,11 @@ func TestComputationsAreInTheNameOfWhoAsked(t *testing.T) {
 				return
 			}
 		}
-		t.Error("nothing was learned of who asked")
+		t.Error("no answer length was learned for the tenant")
 	})
 }
 
-// What an engine process answered is not given out when it was started again: its model may be another.
+// Answers of an engine process are not served after its restart: the engine may serve another model then.
 func TestAnswersEndWithTheirEngine(t *testing.T) {
 	restart := func(w *world) {
 		for _, e := range append(w.p, w.d...) {
@@ -233,7 +234,7 @@ func TestAnswersEndWithTheirEngine(t *testing.T) {
 	})
 }
 
-// Errors are not kept, nor is what broke off, or ended by what is not known.
+// The cache keeps no errors, no answers that broke off, and none with an unknown finish reason.
 func TestFailuresAreNotKept(t *testing.T) {
 	const head = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: "
 	said := func(reason string) string {
@@ -267,7 +268,7 @@ func TestFailuresAreNotKept(t *testing.T) {
 	}
 }
 
-// A thousand equal requests at once get one computation, and the same bytes.
+// A thousand equal requests at once cause one computation and get the same bytes.
 func TestEqualRequestsAtOnceAreOneComputation(t *testing.T) {
 	for name, p := range map[string]prompt{"whole": chat(false), "stream": chat(true)} {
 		t.Run(name, func(t *testing.T) {
@@ -277,7 +278,7 @@ func TestEqualRequestsAtOnceAreOneComputation(t *testing.T) {
 				got := make([]*heard, clients)
 				for i := range clients {
 					all.Go(func() {
-						time.Sleep(time.Duration(i) * 100 * time.Microsecond) // some come behind the first content
+						time.Sleep(time.Duration(i) * 100 * time.Microsecond) // some arrive after the first content
 						got[i] = w.ask(p)
 					})
 				}
@@ -296,7 +297,7 @@ func TestEqualRequestsAtOnceAreOneComputation(t *testing.T) {
 	}
 }
 
-// The computation of a client that leaves continues for its listeners, and ends without any.
+// A computation whose client leaves continues for the other listeners. It ends when no listener is left.
 func TestComputationGoesOnWhileAnybodyListens(t *testing.T) {
 	in(t, remembering(), func(w *world) {
 		p := chat(true)
@@ -332,20 +333,20 @@ func TestComputationGoesOnWhileAnybodyListens(t *testing.T) {
 		time.Sleep(time.Second)
 		for _, e := range w.d {
 			if n := e.OpenRequests(); n > 0 {
-				t.Errorf("%s works on %d requests for nobody", e.name, n)
+				t.Errorf("%s still works on %d requests without a listener", e.name, n)
 			}
 		}
 		w.fromCache(p, "MISS")
 	})
 }
 
-// The listeners of a failed computation are answered all the same, each by itself.
+// If a shared computation fails, each listener gets an answer of its own computation.
 func TestFailureIsNobodyElses(t *testing.T) {
 	s := remembering(func(c *config.Config) { c.Retry.Attempts = 1 })
 	s.decode = 1
 	in(t, s, func(w *world) {
 		p := chat(false)
-		w.wire.scripted(w.d[0].addr, "HTTP/1.1 400 Bad Request\r\nContent-Length: 2\r\n\r\n{}") // the first alone
+		w.wire.scripted(w.d[0].addr, "HTTP/1.1 400 Bad Request\r\nContent-Length: 2\r\n\r\n{}") // only for the first request
 		var all sync.WaitGroup
 		got := make([]*heard, 3)
 		for i := range got {
@@ -363,7 +364,7 @@ func TestFailureIsNobodyElses(t *testing.T) {
 	})
 }
 
-// A reload turns the cache off and on, and changes its size, while it is used.
+// A reload can turn the cache off and on, and change its size, while it is in use.
 func TestAnswerCacheIsReloaded(t *testing.T) {
 	in(t, remembering(), func(w *world) {
 		apply := func(bytes config.Bytes) {
@@ -384,7 +385,7 @@ func TestAnswerCacheIsReloaded(t *testing.T) {
 	})
 }
 
-// Answers above the size limit reach all their listeners, and are not kept.
+// Answers above the size limit reach all listeners but are not kept.
 func TestLongAnswersAreNotKept(t *testing.T) {
 	in(t, remembering(func(c *config.Config) { c.AnswerCache.AnswerBytes = 1 << 10 }), func(w *world) {
 		p := chat(true)
@@ -392,13 +393,13 @@ func TestLongAnswersAreNotKept(t *testing.T) {
 			w.exact(p, w.fromCache(p, "MISS"))
 		}
 		if n := w.count("tandem_answer_cache_unkept_total", "too_large"); n != 2 {
-			t.Errorf("%d answers were too large, want 2", n)
+			t.Errorf("counted %d answers as too large, want 2", n)
 		}
 	})
 }
 
-// While replicas have other files or another tokenizer of a model, or another revision, it is unknown whose
-// answer a client would get.
+// While the replicas of a model differ in version, tokenizer or revision, its requests bypass the cache:
+// nobody knows which replica's answer a client would get.
 func TestMixedModelsAreNotCached(t *testing.T) {
 	for name, differs := range map[string]struct {
 		engine   func(o *enginesim.Options)

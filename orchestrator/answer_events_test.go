@@ -11,7 +11,8 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
-// bareReader reads the answer to a split request, with as much around it as its stream needs.
+// bareReader returns a reader for the answer to a split request, with the few fields that reading a stream
+// needs.
 func bareReader(kind openai.Kind) *eventReader {
 	cached := openai.CachedPrompt{Found: 7, Added: 3}
 	return &eventReader{
@@ -20,7 +21,7 @@ func bareReader(kind openai.Kind) *eventReader {
 	}
 }
 
-// slowly is pass without its short cut: each event is looked at.
+// slowly does what pass does, without its shortcut: it looks at each event.
 func (s *eventReader) slowly(dst, chunk []byte) []byte {
 	for e := range s.cut.Feed(chunk) {
 		if code, isError := openai.HasError(e.Data()); isError {
@@ -34,7 +35,7 @@ func (s *eventReader) slowly(dst, chunk []byte) []byte {
 	return dst
 }
 
-// streamEvents are what a stream may hold: nearly all are the first.
+// streamEvents are events that a stream may hold. Most events of a real stream are like the first one.
 var streamEvents = []string{
 	`data: {"id":"x","choices":[{"index":0,"text":" word"}]}` + "\n\n",
 	`data: {"id":"x","choices":[{"index":0,"text":" word"}],"usage":null}` + "\n\n",
@@ -48,8 +49,7 @@ var streamEvents = []string{
 	"data: [DONE]\n\n",
 }
 
-// However a stream is cut, and whatever is in it, what is passed on is what looking at each event would have
-// passed on.
+// For any stream, cut into any chunks, pass writes the same bytes as looking at each event.
 func TestPassLooksAtWhatMatters(t *testing.T) {
 	for seed := range uint64(3000) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
@@ -79,7 +79,7 @@ func TestPassLooksAtWhatMatters(t *testing.T) {
 	}
 }
 
-// A chunk is passed on as it is where nothing in it matters, and up to the first event that does.
+// plain returns the length of the part before the first event that the router has to look at.
 func TestPlain(t *testing.T) {
 	words := strings.Repeat(streamEvents[0], 3)
 	for _, c := range []struct {
@@ -102,7 +102,7 @@ func TestPlain(t *testing.T) {
 	a := bareReader(openai.Completions)
 	a.pass(nil, []byte(`data: {"id`))
 	if got := a.plain([]byte(words)); got != 0 {
-		t.Errorf("%d bytes are plain behind the begin of an event", got)
+		t.Errorf("%d bytes are plain after the beginning of an event, want 0", got)
 	}
 }
 

@@ -10,14 +10,14 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
 )
 
-// longStream is a request whose answer takes some 80 s, on engines that take 0.5 s for a step.
+// longStream is a request with an answer that takes about 80 s on engines with steps of 0.5 s.
 func longStream(model string) prompt {
 	p := adapted(completion(true), model)
 	p.body = strings.Replace(p.body, `"max_tokens":12`, `"max_tokens":160`, 1)
 	return p
 }
 
-// underWay asks for p, and returns when the answer has begun.
+// underWay sends p, and returns when the answer has begun.
 func (w *world) underWay(p prompt) (ended chan *heard) {
 	began := make(chan bool, 1)
 	ended = make(chan *heard, 1)
@@ -32,7 +32,8 @@ func (w *world) underWay(p prompt) (ended chan *heard) {
 	return ended
 }
 
-// restartIdle restarts the decode engine that does not make the newest answer, and lets the router notice.
+// restartIdle restarts the decode engine that does not compute the newest answer, and waits until the
+// router has noticed.
 func (w *world) restartIdle() {
 	made := w.posts(false)
 	for _, d := range w.d {
@@ -43,9 +44,9 @@ func (w *world) restartIdle() {
 	time.Sleep(2 * w.cfg.Pools.Decode.PollInterval)
 }
 
-// A computation that began before something that its answer depends on was exchanged is not joined after
-// that, and its answer is not kept. What was exchanged may look as before: former weights, or others, under
-// the same path.
+// A computation began, and then an adapter or an engine that its answer depends on was replaced. No later
+// request joins that computation, and its answer is not kept. This holds even if the same path has its
+// former weights again.
 func TestComputationBeforeABreakIsNotJoined(t *testing.T) {
 	const path = "/adapters/ad"
 	long := func(c *config.Config) { c.Timeouts.DecodeIdle, c.Timeouts.Answer = time.Minute, 10*time.Minute }
@@ -54,7 +55,7 @@ func TestComputationBeforeABreakIsNotJoined(t *testing.T) {
 		model   string
 		change  func(w *world)
 		outlive bool
-		want    string // whether it is joined
+		want    string // X-Cache of the second request: HIT if it joins the first
 	}{
 		"nothing changes": {model: "ad", change: func(*world) { time.Sleep(10 * time.Second) }, want: "HIT"},
 		"an adapter is exchanged and comes back": {model: "ad", change: func(w *world) {
@@ -85,22 +86,22 @@ func TestComputationBeforeABreakIsNotJoined(t *testing.T) {
 				tt.change(w)
 				select {
 				case <-first:
-					t.Fatal("the first ended before anybody could join it")
+					t.Fatal("the first request ended before another could join it")
 				default:
 				}
 				second := w.underWay(p)
 				want, begun := w.right(p).text, <-first
-				third := w.ask(p) // while the second goes on, unless that has joined the first
+				third := w.ask(p) // the second still runs, unless it joined the first
 				got := <-second
 				if how := got.header.Get("X-Cache"); how != tt.want {
 					t.Errorf("X-Cache %q, want %q", how, tt.want)
 				}
 				if third.header.Get("X-Cache") != "HIT" || third.events[0] != got.events[0] {
-					t.Error("the third did not get the answer of the second")
+					t.Error("the third request did not get the second one's answer")
 				}
 				for who, h := range map[string]*heard{"the first": begun, "the second": got, "the third": third} {
 					if h.status != 200 || h.text != want || h.dones != 1 {
-						t.Errorf("%s got status %d and %d bytes, want the %d of the engines",
+						t.Errorf("%s got status %d and %d bytes, want 200 and the engines' %d bytes",
 							who, h.status, len(h.text), len(want))
 					}
 				}

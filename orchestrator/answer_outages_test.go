@@ -16,22 +16,22 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
 )
 
-// storeInTrouble is a store of answers that something happens to.
+// storeInTrouble is a shared store of answers, with the means to disturb it.
 type storeInTrouble struct {
 	t      *testing.T
 	server *valkeytest.Server
 	dialed string // the address in the configuration
-	master string // by which sentinels know the server; "" without sentinels
+	master string // the name of the server for sentinels; "" without sentinels
 	link   *valkeytest.SlowLink
 }
 
-// storeTrouble is one thing that happens to a server behind the memory.
+// storeTrouble is one kind of outage of the shared store.
 type storeTrouble struct {
 	name       string
-	store      func(t *testing.T) *storeInTrouble // a server alone, unless set
-	begin, end func(x *storeInTrouble)            // end nil: it is over at once
-	gives      bool                               // what it had is given out meanwhile
-	down       bool                               // it is left alone meanwhile, but for a look a second
+	store      func(t *testing.T) *storeInTrouble // nil: a single server
+	begin, end func(x *storeInTrouble)            // end nil: the trouble is over at once
+	gives      bool                               // the store still serves its answers meanwhile
+	down       bool                               // the router stops asking the store meanwhile, except once a second
 }
 
 func storeAlone(t *testing.T) *storeInTrouble {
@@ -51,7 +51,7 @@ func watchedOver(t *testing.T) *storeInTrouble {
 	return &storeInTrouble{t: t, server: master, dialed: sentinel.Addr, master: "answers"}
 }
 
-// says sends the server a command of an operator.
+// says sends the server an operator's command.
 func (x *storeInTrouble) says(args ...any) {
 	x.t.Helper()
 	raw := redis.NewClient(&redis.Options{Addr: x.server.Addr, MaxRetries: -1})
@@ -61,7 +61,7 @@ func (x *storeInTrouble) says(args ...any) {
 	}
 }
 
-// poison puts into the place of each answer that of another question, or no answer at all.
+// poison replaces each stored answer by the answer of another request, or by text that is no answer.
 func (x *storeInTrouble) poison() {
 	x.t.Helper()
 	raw := redis.NewClient(&redis.Options{Addr: x.server.Addr})
@@ -118,7 +118,7 @@ var storeTroubles = []storeTrouble{
 	{name: "poisoned", begin: func(x *storeInTrouble) { x.poison() }},
 }
 
-// drops ends the connections that were let in before.
+// drops closes the connections that were authenticated before.
 func (x *storeInTrouble) drops() {
 	x.t.Helper()
 	raw := redis.NewClient(&redis.Options{Addr: x.server.Addr, Password: "another"})
@@ -137,13 +137,13 @@ func (x *storeInTrouble) unlock() {
 	}
 }
 
-// What is asked while something happens to the store.
+// The questions of one round, and the rounds asked during the trouble.
 const (
 	outageQuestions = 24
 	outageRounds    = 4
 )
 
-// lookers is a world before a store, with engines that take no time: what is slow is the store.
+// lookers is a world with a shared store, and with engines that take no time. Only the store can be slow.
 func lookers(t *testing.T, x *storeInTrouble) *world {
 	t.Helper()
 	s := remembering(func(c *config.Config) {
@@ -159,7 +159,7 @@ func lookers(t *testing.T, x *storeInTrouble) *world {
 	return w
 }
 
-// askedAll is what came of a round of questions, each of them to a router whose memory is empty.
+// askedAll is the result of some rounds of questions. The router's memory is emptied before each round.
 type askedAll struct {
 	took  []time.Duration
 	given int // from the store
@@ -195,8 +195,8 @@ func total(d []time.Duration) (sum time.Duration) {
 	return sum
 }
 
-// Whatever happens to the server behind the memory, every request gets its exact answer, not much later; and
-// when it is over, answers are shared again. With -v it prints a table.
+// Whatever happens to the shared store, every request gets its exact answer, and not much later. After the
+// trouble, routers share answers again. With -v the test prints a table.
 func TestTroublesOfTheSharedStoreCostNoAnswers(t *testing.T) {
 	for _, trouble := range storeTroubles {
 		t.Run(trouble.name, func(t *testing.T) {
@@ -208,22 +208,22 @@ func TestTroublesOfTheSharedStoreCostNoAnswers(t *testing.T) {
 			w := lookers(t, x)
 			computed := w.askAll(1)
 			before := w.askAll(1)
-			// On a loaded machine looks are later than the budget, and the store is left alone for a while then.
+			// On a loaded machine, lookups exceed the budget. The router then leaves the store alone for a while.
 			for end := time.Now().Add(time.Minute); before.given == 0 && time.Now().Before(end); {
 				before = w.askAll(1)
 			}
 			if before.given == 0 {
-				t.Fatal("nothing is given from the store: the test shows nothing")
+				t.Fatal("no answer came from the store before the trouble: the test shows nothing")
 			}
 			down := w.looked(valkey.Down)
 			trouble.begin(x)
 			r := w.askAll(outageRounds)
-			// On a loaded machine some looks are later than the budget.
+			// On a loaded machine some lookups exceed the budget.
 			if trouble.gives && r.given == 0 || trouble.down && r.given > 0 {
-				t.Errorf("%d of %d answers are from the store", r.given, len(r.took))
+				t.Errorf("%d of %d answers came from the store", r.given, len(r.took))
 			}
 			if trouble.down && w.looked(valkey.Down) == down {
-				t.Error("every request asked the server")
+				t.Error("the router never stopped asking the server")
 			}
 			if slowest := slices.Max(r.took); slowest > 5*time.Second { // on a loaded machine
 				t.Errorf("a request took %v", slowest)

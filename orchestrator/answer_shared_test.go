@@ -19,14 +19,14 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/answers"
 )
 
-// shelf is a shared store in this process.
+// shelf is a shared store within the test process.
 type shelf struct {
 	mu     sync.Mutex
 	holds  map[answercache.Key]*answercache.Answer
 	looks  int
 	opened int
 	closed int
-	slow   time.Duration // that a look takes
+	slow   time.Duration // duration of a lookup
 }
 
 func (s *shelf) Get(_ context.Context, k answercache.Key, _ time.Time) *answercache.Answer {
@@ -61,7 +61,7 @@ func (s *shelf) counts() (opened, closed int) {
 	return s.opened, s.closed
 }
 
-// sharing is a world whose routers have a shelf in common.
+// sharing is the setup of a world with s as its shared store.
 func sharing(s *shelf, change ...func(*config.Config)) setup {
 	out := remembering(append(change, func(c *config.Config) {
 		c.AnswerCache.Valkey.Addresses = []string{"valkey.internal:6379"}
@@ -77,7 +77,8 @@ func sharing(s *shelf, change ...func(*config.Config)) setup {
 	return out
 }
 
-// forget empties the memory in front of the store, as that of a router that has just begun.
+// forget empties the answer cache's memory, so that only the shared store has answers, as after a restart
+// of the router.
 func (w *world) forget() {
 	cfg := w.o.Config()
 	none := *cfg
@@ -89,7 +90,8 @@ func (w *world) forget() {
 	}
 }
 
-// What one router has kept, another one gives out, to the byte; its own memory has it from then on.
+// A router serves an answer that another router stored, byte for byte. From then on its own memory has the
+// answer too.
 func TestRoutersGiveOutWhatOthersKept(t *testing.T) {
 	for name, p := range map[string]prompt{"chat": chat(false), "stream": chat(true)} {
 		t.Run(name, func(t *testing.T) {
@@ -102,17 +104,17 @@ func TestRoutersGiveOutWhatOthersKept(t *testing.T) {
 				time.Sleep(3 * time.Second)
 				again := w.fromCache(p, "HIT")
 				if again.raw != first.raw || again.header.Get("Age") != "3" {
-					t.Errorf("age %s, got %q, the first time %q", again.header.Get("Age"), again.raw, first.raw)
+					t.Errorf("age %s, got %q, want age 3 and %q as the first time", again.header.Get("Age"), again.raw, first.raw)
 				}
 				for _, field := range []string{"Content-Type", "Content-Length", "Cache-Control"} {
 					if got, want := again.header.Get(field), first.header.Get(field); got != want {
-						t.Errorf("%s %q, the first time %q", field, got, want)
+						t.Errorf("%s %q, want %q as the first time", field, got, want)
 					}
 				}
 				looks := s.looks
 				w.fromCache(p, "HIT")
 				if s.looks != looks || w.computed() != n {
-					t.Errorf("%d looks and %d computations for what the memory has", s.looks-looks, w.computed()-n)
+					t.Errorf("%d lookups and %d computations, want 0: the memory has the answer", s.looks-looks, w.computed()-n)
 				}
 				w.forget()
 				anew := p
@@ -127,14 +129,14 @@ func TestRoutersGiveOutWhatOthersKept(t *testing.T) {
 				w.fromCache(p, "MISS")
 			})
 			if opened, closed := s.counts(); opened != 1 || closed != 1 {
-				t.Errorf("the store was opened %d times and closed %d times", opened, closed)
+				t.Errorf("the store was opened %d times and closed %d times, want 1 and 1", opened, closed)
 			}
 		})
 	}
 }
 
-// A request that joins another's lookup in the store gets the result only if it is as young as the request
-// wants.
+// A request that joins another request's lookup in the store gets the result only if the result is young
+// enough for it.
 func TestWhoJoinsALookSaysHowOldAnAnswerMayBe(t *testing.T) {
 	s := &shelf{}
 	in(t, sharing(s), func(w *world) {
@@ -151,18 +153,18 @@ func TestWhoJoinsALookSaysHowOldAnAnswerMayBe(t *testing.T) {
 		second, third := w.begin(older), w.begin(younger)
 		for _, got := range []*heard{first.end(), second.end()} {
 			if got.header.Get("X-Cache") != "HIT" || got.header.Get("Age") != "5" {
-				t.Errorf("X-Cache %q, age %q", got.header.Get("X-Cache"), got.header.Get("Age"))
+				t.Errorf("X-Cache %q, age %q, want HIT and 5", got.header.Get("X-Cache"), got.header.Get("Age"))
 			}
 		}
 		got := third.end()
 		if cache, age := got.header.Get("X-Cache"), got.header.Get("Age"); cache != "MISS" || age != "" {
-			t.Errorf("wants 4 s at most, and gets X-Cache %q, age %q", cache, age)
+			t.Errorf("X-Cache %q, age %q, want MISS without age: the client allows 4 s", cache, age)
 		}
 		w.exact(p, got)
 	})
 }
 
-// An answer of an engine that was started again is not given out, wherever it was kept.
+// An engine's answers are not served after its restart, even from the shared store.
 func TestSharedAnswersEndWithTheirEngine(t *testing.T) {
 	s := sharing(&shelf{})
 	s.prefill, s.decode = 1, 1
@@ -177,8 +179,8 @@ func TestSharedAnswersEndWithTheirEngine(t *testing.T) {
 	})
 }
 
-// A reload opens another store if any setting of the store differs, and closes the former one. Otherwise it
-// keeps the store, and always the content of the memory.
+// A reload opens a new store if any setting of the store differs, and closes the former one. Otherwise it
+// keeps the store. It always keeps the memory's content.
 func TestSharedStoreIsReloaded(t *testing.T) {
 	s := &shelf{}
 	in(t, sharing(s), func(w *world) {
@@ -192,7 +194,7 @@ func TestSharedStoreIsReloaded(t *testing.T) {
 				t.Fatal(err)
 			}
 			w.fromCache(chat(false), "HIT")
-			time.Sleep(time.Millisecond) // closing is beside
+			time.Sleep(time.Millisecond) // the former store is closed in the background
 			if opened, closed := s.counts(); opened != want || closed != want-1 {
 				t.Errorf("opened %d times and closed %d times, want %d and %d", opened, closed, want, want-1)
 			}
@@ -201,7 +203,7 @@ func TestSharedStoreIsReloaded(t *testing.T) {
 		apply(func(c *config.AnswerCache) { c.MemoryBytes *= 2 })
 		for _, f := range reflect.VisibleFields(reflect.TypeFor[config.Valkey]()) {
 			if f.Anonymous || f.Type == reflect.TypeFor[config.ClientTLS]() {
-				continue // means something only where it is secure, and files are read then
+				continue // TLS fields count only with secure, and their files are read then
 			}
 			want++
 			apply(func(c *config.AnswerCache) { alter(t, reflect.ValueOf(&c.Valkey).Elem().FieldByIndex(f.Index)) })
@@ -216,11 +218,12 @@ func TestSharedStoreIsReloaded(t *testing.T) {
 		w.fromCache(chat(false), "")
 	})
 	if opened, closed := s.counts(); opened != closed {
-		t.Errorf("opened %d times and closed %d times", opened, closed)
+		t.Errorf("the store was opened %d times and closed %d times", opened, closed)
 	}
 }
 
-// A certificate that is another one under the same name is used by the next reload, and by no other.
+// If the certificate authority's file has new content under the same name, the next reload opens the store
+// again. Further reloads do not.
 func TestRotatedAuthorityOfTheSharedStoreIsUsed(t *testing.T) {
 	s := &shelf{}
 	authority := filepath.Join(t.TempDir(), "ca.pem")
@@ -235,14 +238,14 @@ func TestRotatedAuthorityOfTheSharedStoreIsUsed(t *testing.T) {
 				}
 			}
 			if opened, _ := s.counts(); opened != want {
-				t.Errorf("opened %d times, want %d", opened, want)
+				t.Errorf("the store was opened %d times, want %d", opened, want)
 			}
 			write(t, authority, certtest.New(t, 2).Cert)
 		}
 	})
 }
 
-// alter makes a value another one.
+// alter changes a value.
 func alter(t *testing.T, v reflect.Value) {
 	t.Helper()
 	switch x := v.Addr().Interface().(type) {
@@ -257,11 +260,11 @@ func alter(t *testing.T, v reflect.Value) {
 	case *config.Secret:
 		*x = config.Secret{Value: strings.Repeat("s", 40)}
 	default:
-		t.Fatalf("%s is changed by nothing here", v.Type())
+		t.Fatalf("alter cannot change a %s", v.Type())
 	}
 }
 
-// behind is a world with a real server behind the memory, in real time.
+// behind is a world with a real server as its shared store, in real time.
 func behind(t *testing.T, s *valkeytest.Server) *world {
 	t.Helper()
 	w := newWorld(t, remembering(func(c *config.Config) {
@@ -272,7 +275,7 @@ func behind(t *testing.T, s *valkeytest.Server) *world {
 	return w
 }
 
-// looked tells how many looks had a result, and wrote how many writes.
+// looked returns how many lookups had this result; wrote returns the same for writes.
 func (w *world) looked(result string) int {
 	return w.count("tandem_answer_cache_shared_looks_total", result)
 }
@@ -281,7 +284,7 @@ func (w *world) wrote(result string) int {
 	return w.count("tandem_answer_cache_shared_writes_total", result)
 }
 
-// answersShared moves what the shared store counts.
+// answersShared moves every metric of the shared store.
 func answersShared(t *testing.T, m *moved) {
 	w := behind(t, valkeytest.Start(t))
 	w.ask(chat(false))
@@ -289,7 +292,8 @@ func answersShared(t *testing.T, m *moved) {
 	m.look(t, w.o)
 }
 
-// A store that cannot be opened leaves the configuration before in force, and the store that it has open.
+// If the store of a new configuration cannot be opened, the former configuration and its open store stay
+// in use.
 func TestStoreThatDoesNotOpenIsNoReload(t *testing.T) {
 	s := &shelf{}
 	sets := sharing(s)
@@ -311,12 +315,12 @@ func TestStoreThatDoesNotOpenIsNoReload(t *testing.T) {
 		cfg := *w.cfg
 		cfg.AnswerCache.Valkey.Prefix = "other:"
 		if err := w.o.Apply(&cfg); err == nil {
-			t.Fatal("a configuration whose store does not open is in force")
+			t.Fatal("a configuration was accepted although its store does not open")
 		}
 		w.forget()
 		w.fromCache(chat(false), "HIT")
 		if opened, closed := s.counts(); opened != 1 || closed != 0 {
-			t.Errorf("opened %d times and closed %d times", opened, closed)
+			t.Errorf("the store was opened %d times and closed %d times, want 1 and 0", opened, closed)
 		}
 	})
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
 )
 
-// surfaces are requests to all APIs whose answers can be kept, beside chats and completions.
+// surfaces are requests with cacheable answers to all APIs other than chat and completions.
 var surfaces = map[string]prompt{
 	"message":         messages(false),
 	"message stream":  messages(true),
@@ -31,14 +31,14 @@ var surfaces = map[string]prompt{
 	"other rerank": post("/v2/rerank", `{"model":"sim","query":"a","documents":["b"]}`),
 }
 
-// onSurfaces is a world with an answer cache, whose engines have all APIs.
+// onSurfaces is the setup of a world with an answer cache and with engines that have all APIs.
 func onSurfaces(change ...func(*config.Config)) setup {
 	s := remembering(change...)
 	s.engine = func(_ string, o *enginesim.Options) { o.Pooling = true }
 	return s
 }
 
-// cachedOn asks as [world.ask] does, on any path, and checks how the router says it came by the answer.
+// cachedOn sends a request to any path, as [world.ask] does for /v1, and checks the X-Cache header.
 func (w *world) cachedOn(p prompt, want string) *heard {
 	w.t.Helper()
 	if !strings.HasPrefix(p.path, "/v1/") {
@@ -49,7 +49,7 @@ func (w *world) cachedOn(p prompt, want string) *heard {
 	return w.fromCache(p, want)
 }
 
-// On every API, the second of two equal requests gets the answer of the first, to the byte.
+// On every API, the second of two equal requests gets the first one's answer, byte for byte.
 func TestSameQuestionIsAnsweredOnceOnEveryAPI(t *testing.T) {
 	for name, p := range surfaces {
 		t.Run(name, func(t *testing.T) {
@@ -65,23 +65,24 @@ func TestSameQuestionIsAnsweredOnceOnEveryAPI(t *testing.T) {
 				time.Sleep(2 * time.Second)
 				again := w.cachedOn(p, "HIT")
 				if again.raw != first.raw || again.status != http.StatusOK {
-					t.Errorf("got %d %q, the first time %q", again.status, again.raw, first.raw)
+					t.Errorf("got %d %q, want 200 and %q as the first time", again.status, again.raw, first.raw)
 				}
 				if got, want := again.header.Get("Content-Type"), first.header.Get("Content-Type"); got != want {
-					t.Errorf("content type %q, the first time %q", got, want)
+					t.Errorf("content type %q, want %q as the first time", got, want)
 				}
 				if age := again.header.Get("Age"); age != "2" {
 					t.Errorf("age %q, want 2", age)
 				}
 				if more := w.computed() - n; more != 0 {
-					t.Errorf("engines were asked %d times more", more)
+					t.Errorf("engines computed %d more answers, want 0", more)
 				}
 			})
 		})
 	}
 }
 
-// No tenant gets another's answer, by key or by salt, on any API; and no answer outlives its engine.
+// On no API does a tenant get another tenant's answer, by API key or by cache salt. No answer is served
+// after its engine restarted.
 func TestAnswersOfEveryAPIStayWhereTheyBelong(t *testing.T) {
 	for name, p := range surfaces {
 		t.Run(name, func(t *testing.T) {
@@ -112,7 +113,7 @@ func TestAnswersOfEveryAPIStayWhereTheyBelong(t *testing.T) {
 	}
 }
 
-// While replicas have another version of the model's engine, no answer is given out or kept on any API.
+// While the replicas of a model run different versions of vLLM, all APIs bypass the cache.
 func TestMixedModelsAreNotCachedOnAnyAPI(t *testing.T) {
 	s := onSurfaces(func(c *config.Config) { c.Local = config.LocalAuto })
 	s.engine = func(name string, o *enginesim.Options) {
@@ -131,7 +132,7 @@ func TestMixedModelsAreNotCachedOnAnyAPI(t *testing.T) {
 	})
 }
 
-// Equal requests at once get one computation on every API.
+// On every API, equal requests at the same time cause one computation.
 func TestEqualRequestsAtOnceAreOneComputationOnEveryAPI(t *testing.T) {
 	for name, p := range surfaces {
 		t.Run(name, func(t *testing.T) {
@@ -164,7 +165,8 @@ func TestEqualRequestsAtOnceAreOneComputationOnEveryAPI(t *testing.T) {
 	}
 }
 
-// What an engine keeps, what acts, and what is not known passes the cache by.
+// Requests that make the engine store or do something bypass the cache, and so do requests with unknown
+// fields.
 func TestWhatIsNotForTheAnswerCacheOnOtherAPIs(t *testing.T) {
 	in(t, onSurfaces(), func(w *world) {
 		respond := func(more string) prompt {
@@ -203,7 +205,7 @@ func TestWhatIsNotForTheAnswerCacheOnOtherAPIs(t *testing.T) {
 	})
 }
 
-// A form is not for the cache, whatever it looks like.
+// A form bypasses the cache, whatever its body looks like.
 func TestFormIsNoQuestion(t *testing.T) {
 	in(t, onSurfaces(), func(w *world) {
 		p := surfaces["embedding"]
@@ -213,7 +215,7 @@ func TestFormIsNoQuestion(t *testing.T) {
 	})
 }
 
-// Errors are not kept, nor is what broke off or did not end by itself.
+// The cache keeps no errors, and no answers that broke off or did not end by themselves.
 func TestFailuresAreNotKeptOnOtherAPIs(t *testing.T) {
 	const (
 		whole  = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: application/json\r\n\r\n"
@@ -247,10 +249,10 @@ func TestFailuresAreNotKeptOnOtherAPIs(t *testing.T) {
 				time.Sleep(10 * time.Second)
 				second := w.cachedOn(p, "MISS")
 				if second.status != http.StatusOK || second.raw == first.raw {
-					t.Errorf("status %d, %q, the failure was %q", second.status, second.raw, first.raw)
+					t.Errorf("status %d, %q, want 200 and another text than the failure %q", second.status, second.raw, first.raw)
 				}
 				if third := w.cachedOn(p, "HIT"); third.raw != second.raw {
-					t.Errorf("kept %q of %q", third.raw, second.raw)
+					t.Errorf("the cache kept %q, want %q", third.raw, second.raw)
 				}
 			})
 		})

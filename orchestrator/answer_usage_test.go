@@ -14,11 +14,11 @@ import (
 	"github.com/tandem-router/tandem/internal/openai"
 )
 
-// bothWays is a stream as an engine sends it without and with usage.
+// bothWays is one stream in two forms: as an engine sends it without and with usage.
 type bothWays struct{ plain, asked []string }
 
-// A stream of vLLM 0.32, of an older one without fingerprints, of an engine that does not know the option,
-// and of one that tells everybody.
+// randomAnswer returns a stream of vLLM 0.32, of an older vLLM without fingerprints, of an engine that
+// ignores the usage option, or of one that always sends usage.
 func randomAnswer(rnd *rand.Rand) bothWays {
 	const name = `,"system_fingerprint":"vllm-1"`
 	chunk := func(finish, tail string) string {
@@ -45,15 +45,15 @@ func randomAnswer(rnd *rand.Rand) bothWays {
 	case 0: // vLLM 0.20
 		s.plain = append(s.plain, chunk(`"stop"`, ""))
 		s.asked = append(s.asked, chunk(`"stop"`, ""), behind(""))
-	case 1: // usage that is null, and a fingerprint that is
+	case 1: // usage and fingerprint are null
 		s.plain = append(s.plain, chunk(`"stop"`, `,"system_fingerprint":"vllm-1","usage":null`))
 		s.asked = append(s.asked, chunk(`"stop"`, `,"system_fingerprint":null,"usage":null`), behind(name))
 	case 2: // the option is ignored
 		both(chunk(`"stop"`, name))
-	case 3: // everybody is told
+	case 3: // usage is always sent
 		s = bothWays{}
 		both(chunk("null", usage), chunk(`"stop"`, usage), behind(name))
-	case 4: // it ends without a reason
+	case 4: // the stream ends without a finish reason
 		both(words[0])
 		s.asked = append(s.asked, behind(name))
 	default:
@@ -64,8 +64,8 @@ func randomAnswer(rnd *rand.Rand) bothWays {
 	return s
 }
 
-// However an engine tells its usage, and however its stream is cut, the client gets what it would have got
-// without anybody asking.
+// The router asks for usage although the client did not. However the engine sends usage, and however its
+// stream is cut, the client gets the stream as it is without usage.
 func TestUsageThatNobodyAskedForIsLeftOut(t *testing.T) {
 	for seed := range uint64(4000) {
 		rnd := rand.New(rand.NewPCG(seed, 32))
@@ -83,22 +83,23 @@ func TestUsageThatNobodyAskedForIsLeftOut(t *testing.T) {
 			rest = rest[n:]
 		}
 		if string(got) != plain {
-			t.Fatalf("seed %d: of\n%q\nthe client gets\n%q\nwant\n%q", seed, asked, got, plain)
+			t.Fatalf("seed %d: from\n%q\nthe client got\n%q\nwant\n%q", seed, asked, got, plain)
 		}
 		events := strings.Count(strings.ReplaceAll(plain, "\r", ""), "\n\n")
 		if r.flow.events != events || !r.end.done {
-			t.Errorf("seed %d: %d events are counted of %d, done: %v", seed, r.flow.events, events, r.end.done)
+			t.Errorf("seed %d: counted %d events of %d, done: %v", seed, r.flow.events, events, r.end.done)
 		}
 		if strings.Contains(asked, `"prompt_tokens"`) && (r.usage.promptTokens != 9 || r.usage.output != 3) {
-			t.Fatalf("seed %d: %d and %d tokens are known of %q", seed, r.usage.promptTokens, r.usage.output, asked)
+			t.Fatalf("seed %d: counted %d prompt and %d output tokens, want 9 and 3, of %q", seed, r.usage.promptTokens, r.usage.output, asked)
 		}
 	}
 }
 
-// unasking are requests that do not ask for usage, by what may be special about their end.
+// unasking are requests that do not ask for usage, with everything that may be special about the end of
+// their streams.
 var unasking = []struct {
 	name, path, more string
-	n                int // tokens, 12 unless set
+	n                int // output tokens; 0 means 12
 	stops            []int
 	engine           func(string, *enginesim.Options)
 }{
@@ -143,8 +144,8 @@ var unasking = []struct {
 
 func forced(_ string, o *enginesim.Options) { o.ForceUsage = true }
 
-// Split or not, what the client gets is what one engine says to it, to the byte; and what the request took is
-// known.
+// Split or not, the client gets exactly the bytes that one engine alone would send. The router still knows
+// the token counts.
 func TestStreamsAreTheSameWithUsageThatNobodyAskedFor(t *testing.T) {
 	for _, c := range unasking {
 		for way, set := range map[string]func(*config.Config){
@@ -160,7 +161,7 @@ func TestStreamsAreTheSameWithUsageThatNobodyAskedFor(t *testing.T) {
 					got := w.ask(p)
 					w.same(p, got)
 					if n := strings.Count(got.raw, "\n\n"); w.forwarded() != n {
-						t.Errorf("%d events are counted of %d", w.forwarded(), n)
+						t.Errorf("counted %d events of %d", w.forwarded(), n)
 					}
 					w.knowsWhatItTook(p, c.name)
 				})
@@ -169,14 +170,14 @@ func TestStreamsAreTheSameWithUsageThatNobodyAskedFor(t *testing.T) {
 	}
 }
 
-// knowsWhatItTook checks that the router knows what the newest request took.
+// knowsWhatItTook checks that the record of the newest request has its token counts.
 func (w *world) knowsWhatItTook(p prompt, name string) {
 	w.t.Helper()
 	legs := w.posts(false)
 	asked := strings.Contains(legs[len(legs)-1].body, `"stream_options":{"include_usage":true}`)
 	if name == "an engine of which too little is known" {
 		if asked {
-			w.t.Errorf("it was asked: %s", legs[len(legs)-1].body)
+			w.t.Errorf("the engine was asked for usage: %s", legs[len(legs)-1].body)
 		}
 		return
 	}
@@ -192,14 +193,15 @@ func (w *world) knowsWhatItTook(p prompt, name string) {
 	p.body = string(raw)
 	want, rec := w.right(p).usage, w.o.ring.Newest(1)[0]
 	if !asked || rec.Prompt != want.Prompt || rec.Output != want.Completion {
-		w.t.Errorf("asked: %v; the record has %d and %d tokens, want %+v", asked, rec.Prompt, rec.Output, want)
+		w.t.Errorf("usage asked for: %v; the record has %d and %d tokens, want %+v", asked, rec.Prompt, rec.Output, want)
 	}
 	if local := rec.Mode != "split"; local && rec.Delivered < 0 || !local && rec.Moved < 0 {
-		w.t.Errorf("a %s request: %d delivered, %d moved", rec.Mode, rec.Delivered, rec.Moved)
+		w.t.Errorf("a %s request: %d tokens delivered, %d moved; -1 is unknown", rec.Mode, rec.Delivered, rec.Moved)
 	}
 }
 
-// What the client asks for itself goes as it came, and so does what may mean anything.
+// If the client asks for usage itself, or if the meaning of its options is unclear, the router does not
+// change the body.
 func TestUsageIsNotAskedForTwice(t *testing.T) {
 	for _, more := range []string{
 		`"stream_options":{"include_usage":true},`,
@@ -214,9 +216,9 @@ func TestUsageIsNotAskedForTwice(t *testing.T) {
 			}
 			got := w.ask(p)
 			if n := strings.Count(w.posts(false)[0].body, "include_usage"); n != strings.Count(more, "include_usage") {
-				t.Errorf("%s: the engine is asked %s", more, w.posts(false)[0].body)
+				t.Errorf("%s: the engine got %s", more, w.posts(false)[0].body)
 			}
-			if strings.Contains(more, `"n"`) { // their events come in any order
+			if strings.Contains(more, `"n"`) { // the events of the two answers come in any order
 				if fmt.Sprint(byIndex(got)) != fmt.Sprint(byIndex(w.right(p))) || strings.Contains(got.raw, `"usage"`) {
 					t.Errorf("two answers: %s", got.raw)
 				}
@@ -227,7 +229,7 @@ func TestUsageIsNotAskedForTwice(t *testing.T) {
 	}
 }
 
-// Each prompt of a batch has its end with the fingerprint, and nobody gets usage.
+// The end of each prompt in a batch has its fingerprint, and the client gets no usage.
 func TestBatchesWithUsageThatNobodyAskedFor(t *testing.T) {
 	in(t, setup{config: alone}, func(w *world) {
 		p := prompt{path: "/v1/completions", body: `{"model":"sim","max_tokens":4,"temperature":0,"stream":true,` +
@@ -240,16 +242,16 @@ func TestBatchesWithUsageThatNobodyAskedFor(t *testing.T) {
 		}
 		for _, rec := range w.o.ring.Newest(2) {
 			if rec.Output != 4 || rec.Delivered < 0 {
-				t.Errorf("%d tokens, %d delivered", rec.Output, rec.Delivered)
+				t.Errorf("%d output tokens, %d delivered; want 4 and at least 0", rec.Output, rec.Delivered)
 			}
 		}
 	})
 }
 
-// ending is the number of the event with the finish reason of a stream.
+// ending is the position of the event with the finish reason in a stream.
 func (w *world) ending(p prompt) int { return len(w.right(p).events) - 1 }
 
-// An engine that falls silent between the end of an answer and its usage costs the client a moment.
+// If an engine falls silent between the end of an answer and its usage, the client waits only briefly.
 func TestTheEndOfAnAnswerIsNotHeldForLong(t *testing.T) {
 	for _, mode := range []string{config.ContinueOff, config.ContinueGreedy} {
 		in(t, setup{prefill: 1, decode: 1, config: func(c *config.Config) {
@@ -265,18 +267,18 @@ func TestTheEndOfAnAnswerIsNotHeldForLong(t *testing.T) {
 			}
 			gap := got.when[end-1] - got.when[end-2]
 			if most := holdFor + holdFor/8 + decodeStep; gap > most || gap < holdFor {
-				t.Errorf("%s: the end of the answer comes %v behind what was before, want %v", mode, gap, most)
+				t.Errorf("%s: the end of the answer came %v after the event before it, want at most %v", mode, gap, most)
 			}
-			if mode == config.ContinueGreedy { // the end of the stream is all that is missing
+			if mode == config.ContinueGreedy { // only the end of the stream is missing
 				w.same(p, got)
 			} else if got.fail.Code == 0 || got.dones != 1 {
-				t.Errorf("%s: the stream ends with %+v, %d ends", mode, got.fail, got.dones)
+				t.Errorf("%s: the stream ended with %+v and %d end marks, want an error and 1", mode, got.fail, got.dones)
 			}
 		})
 	}
 }
 
-// Usage that comes late all the same is known, and nobody gets it.
+// Usage that arrives late is counted, and the client does not see it.
 func TestUsageThatComesLate(t *testing.T) {
 	const end, usage = `data: {"choices":[{"index":0,"text":"a","finish_reason":"stop"}]` + "}\n\n",
 		`data: {"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":3},"system_fingerprint":"vllm-2"}` +
@@ -284,22 +286,22 @@ func TestUsageThatComesLate(t *testing.T) {
 	r := bareReader(openai.Completions)
 	r.usage.unasked = unaskedUsage{on: true, name: []byte(`"vllm-1"`)}
 	if got := r.pass(nil, []byte(end)); len(got) > 0 {
-		t.Errorf("the end is not held: %q", got)
+		t.Errorf("the end was not held back: %q", got)
 	}
-	got := string(r.releaseNamed(nil, r.usage.unasked.name)) // as read does when nothing has come
+	got := string(r.releaseNamed(nil, r.usage.unasked.name)) // read does this if nothing has arrived
 	if want := strings.Replace(end, "}]}", `}],"system_fingerprint":"vllm-1"}`, 1); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	got = string(r.pass(nil, []byte(usage+"data: [DONE]\n\n")))
 	if got != "data: [DONE]\n\n" || r.usage.output != 3 {
-		t.Errorf("%q goes behind it, of %d tokens", got, r.usage.output)
+		t.Errorf("got %q and %d tokens after the end, want only [DONE] and 3", got, r.usage.output)
 	}
 }
 
 func fingerprintOf(event string) string { return string(openai.Fingerprint([]byte(event))) }
 
-// An engine that breaks off behind the end of an answer leaves the client with what it had said, as it would
-// have without being asked for usage.
+// The engine breaks off after the end of an answer and before its usage. The client gets the whole answer,
+// as if usage had not been asked for.
 func TestTheEndOfAnAnswerSurvivesItsEngine(t *testing.T) {
 	for _, path := range []string{"/v1/chat/completions", "/v1/completions"} {
 		for _, kind := range []string{"cut_stream", "fail_stream"} {
@@ -311,7 +313,7 @@ func TestTheEndOfAnAnswerSurvivesItsEngine(t *testing.T) {
 					end := w.ending(p)
 					fault(enginesim.Fault{Kind: kind, After: end})(w, w.d[0])
 					got, want := w.ask(p), w.right(p)
-					if mode == config.ContinueGreedy { // the end of the stream is all that is missing
+					if mode == config.ContinueGreedy { // only the end of the stream is missing
 						w.same(p, got)
 						return
 					}

@@ -11,7 +11,7 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// questions counts what the engine was asked of its health.
+// questions returns how many health requests the engine got.
 func (w *world) questions(e *simulated) (n int) {
 	w.wire.mu.Lock()
 	defer w.wire.mu.Unlock()
@@ -23,13 +23,14 @@ func (w *world) questions(e *simulated) (n int) {
 	return n
 }
 
-// slowProbes lets watchers ask nothing for a while.
+// slowProbes keeps the watchers from probing during the test.
 func slowProbes(c *config.Config) {
 	c.Pools.Prefill.PollInterval, c.Pools.Decode.PollInterval = time.Minute, time.Minute
 }
 
-// Requests whose connections end at once ask their engine together. The first question may have begun before
-// the other connections ended, and its answer be of that time: the others share a second one.
+// Many connections to one engine end at once, and their requests ask for its health together. The first
+// health request may have begun before the other connections ended, and its answer may be too old for
+// them. The others share a second one.
 func TestManyAskAnEngineTogether(t *testing.T) {
 	const many = 24
 	for _, c := range []struct {
@@ -50,15 +51,15 @@ func TestManyAskAnEngineTogether(t *testing.T) {
 			}
 			for range many {
 				if works := <-heard; works != c.works {
-					t.Errorf("%s: one heard that it works: %v", c.name, works)
+					t.Errorf("%s: a request heard that the engine works: %v", c.name, works)
 				}
 			}
 			if n := w.questions(w.d[0]); n != 2 {
 				t.Errorf("%s: %d asked %d questions, want 2", c.name, many, n)
 			}
 			time.Sleep(time.Minute)
-			if w.o.dead(w.t.Context(), to) { // later requests ask anew
-				t.Errorf("%s: it seems dead later on", c.name)
+			if w.o.dead(w.t.Context(), to) { // later requests ask again
+				t.Errorf("%s: the engine still counts as dead later", c.name)
 			}
 		})
 	}

@@ -12,17 +12,17 @@ import (
 
 func version33(_ string, o *enginesim.Options) { o.Version = "0.33.0" }
 
-// A prefill engine that is put to sleep gets no requests while it sleeps, is not ejected for what it left
-// undone, and is used again once it wakes, with the registration that its memory has since.
+// A sleeping prefill engine gets no requests and is not ejected for requests that it left unfinished.
+// After it wakes it is used again, with the new registration of its memory.
 func TestASleepingPrefillEngineIsNotADeadOne(t *testing.T) {
 	in(t, setup{engine: version33, config: atOnce}, func(w *world) {
-		for i := range 4 { // the decode engines know both prefill engines
+		for i := range 4 { // so that both decode engines know both prefill engines
 			w.exact(nthChat(i, true), w.ask(nthChat(i, true)))
 		}
 		p0 := w.p[0]
 		p0.Sleep(1)
 		var all []*pending
-		for i := range 8 { // some reach it before the router has asked for its metrics
+		for i := range 8 { // some reach p0 before the router has read its metrics
 			all = append(all, w.begin(nthChat(10+i, true)))
 		}
 		for i, x := range all {
@@ -30,7 +30,7 @@ func TestASleepingPrefillEngineIsNotADeadOne(t *testing.T) {
 		}
 		time.Sleep(10 * time.Second)
 		if n := w.count("tandem_replica_state", fleet.StateAsleep); n != 1 {
-			t.Errorf("the state asleep of p0 is %d", n)
+			t.Errorf("p0 has the state asleep %d times, want 1", n)
 		}
 		before := p0.Calls()["/v1/completions"]
 		for i := range 8 {
@@ -47,7 +47,7 @@ func TestASleepingPrefillEngineIsNotADeadOne(t *testing.T) {
 			t.Errorf("the front's /readyz: %s", got.raw)
 		}
 		if n := w.count("tandem_replica_state", ""); n != 1 {
-			t.Errorf("%d states hold, want asleep alone: p0 must not count as ejected", n)
+			t.Errorf("%d states are set, want only asleep: p0 must not count as ejected", n)
 		}
 		p0.Wake()
 		time.Sleep(10 * time.Second)
@@ -56,15 +56,15 @@ func TestASleepingPrefillEngineIsNotADeadOne(t *testing.T) {
 			w.exact(nthChat(30+i, true), w.ask(nthChat(30+i, true)))
 		}
 		if n := p0.Calls()["/v1/completions"] - before; n == 0 {
-			t.Error("p0 gets nothing after it woke")
+			t.Error("p0 got no request after it woke")
 		}
 		if n := w.count("tandem_replica_state", fleet.StateAsleep); n != 0 {
-			t.Errorf("the state asleep of p0 is still %d", n)
+			t.Errorf("p0 still has the state asleep %d times, want 0", n)
 		}
 	})
 }
 
-// Where every decode engine sleeps, the router is not ready, and says why.
+// While every decode engine sleeps, the router is not ready and /readyz gives the reason.
 func TestAPoolThatSleepsIsNotReady(t *testing.T) {
 	in(t, setup{engine: version33, config: atOnce}, func(w *world) {
 		for _, d := range w.d {
@@ -82,8 +82,8 @@ func TestAPoolThatSleepsIsNotReady(t *testing.T) {
 	})
 }
 
-// Engines of 0.32 and 0.33 do not hand blocks over to each other: the version of their NIXL connector
-// differs. Requests are split within a version.
+// Engines of vLLM 0.32 and 0.33 do not exchange KV blocks, because their NIXL connectors have different
+// versions. Requests are split only within a version.
 func TestVersionsOfAMixedFleetAreNotPaired(t *testing.T) {
 	mixed := func(name string, o *enginesim.Options) {
 		if o.Version = "0.32.0"; name == "p1" || name == "d1" {
@@ -104,7 +104,7 @@ func TestVersionsOfAMixedFleetAreNotPaired(t *testing.T) {
 			pairs[pair.String()]++
 		}
 		if pairs["p0d1"]+pairs["p1d0"] > 0 || pairs["p0d0"]+pairs["p1d1"] == 0 {
-			t.Errorf("pairs: %v, want some within a version and none across", pairs)
+			t.Errorf("pairs: %v, want pairs within a version only", pairs)
 		}
 		for _, d := range w.d {
 			for _, st := range d.Stats() {

@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// The phases of an attempt follow one another on one timer, and none ends the attempt but the one that takes
-// too long, for its own reason.
+// The phases of an attempt share one timer. Only a phase that takes too long ends the attempt, with the
+// cause of that phase.
 func TestAttemptClock(t *testing.T) {
 	for name, c := range map[string]struct {
-		first, second time.Duration // that the phases take, of 10 s and 20 s
+		first, second time.Duration // how long the phases take; their limits are 10 s and 20 s
 		want          error
 		after         time.Duration
 	}{
@@ -29,7 +29,7 @@ func TestAttemptClock(t *testing.T) {
 				context.AfterFunc(ctx, func() { ended.Store(int64(time.Since(began))) })
 				clock := attemptClock{cancel: cancel}
 				if !clock.stop() {
-					t.Error("it was late before it began")
+					t.Error("stop reported a timeout before the clock started")
 				}
 				clock.start(10*time.Second, errPhaseTimeout)
 				time.Sleep(c.first)
@@ -37,7 +37,7 @@ func TestAttemptClock(t *testing.T) {
 				clock.start(20*time.Second, errAnswerLate)
 				time.Sleep(c.second)
 				if inTime := clock.stop(); inTime != (c.want == nil) {
-					t.Errorf("in time: %v", inTime)
+					t.Errorf("in time: %v, want the opposite", inTime)
 				}
 				time.Sleep(time.Hour)
 				after := time.Duration(ended.Load())
@@ -50,14 +50,15 @@ func TestAttemptClock(t *testing.T) {
 	}
 }
 
-// An attempt ends with its request: at once, but for the answer of a prefill, and then when that has come.
+// An attempt ends together with its request. During a prefill leg it waits for the prefill engine's answer
+// first, but not for ever.
 func TestAttemptEndsWithItsRequest(t *testing.T) {
 	gone := errors.New("the client left")
 	expects := func(c *attemptClock) { c.grace.expect(time.Now()) }
 	for name, c := range map[string]struct {
 		early    bool // the request has ended before the attempt begins
 		phase    func(c *attemptClock)
-		answered time.Duration // after the client has left, 0 never
+		answered time.Duration // time from the client's departure to the prefill engine's answer; 0 means never
 		want     time.Duration
 	}{
 		"before it begins":       {true, func(*attemptClock) {}, 0, 0},
@@ -76,7 +77,7 @@ func TestAttemptEndsWithItsRequest(t *testing.T) {
 				own := clock.begin(ctx)
 				defer clock.end()
 				if c.phase(&clock); (own.Err() != nil) != c.early {
-					t.Fatalf("it has ended before its request: %v", own.Err())
+					t.Fatalf("the attempt ended before its request: %v", own.Err())
 				}
 				leave(gone)
 				left := time.Now()
@@ -85,14 +86,14 @@ func TestAttemptEndsWithItsRequest(t *testing.T) {
 				}
 				<-own.Done()
 				if after := time.Since(left); after != c.want || !errors.Is(context.Cause(own), gone) {
-					t.Errorf("it ended %v after its request with %v, want %v", after, context.Cause(own), c.want)
+					t.Errorf("the attempt ended %v after its request with %v, want %v", after, context.Cause(own), c.want)
 				}
 			})
 		})
 	}
 }
 
-// An attempt that is over does not hang on its request any more.
+// An attempt that has ended no longer hears of the end of its request.
 func TestAttemptLetsGoOfItsRequest(t *testing.T) {
 	ctx, leave := context.WithCancelCause(t.Context())
 	var clock attemptClock
@@ -101,10 +102,10 @@ func TestAttemptLetsGoOfItsRequest(t *testing.T) {
 	clock.end()
 	clock.end()
 	if !errors.Is(context.Cause(own), context.Canceled) {
-		t.Errorf("it ended with %v", context.Cause(own))
+		t.Errorf("the attempt ended with %v", context.Cause(own))
 	}
 	leave(errors.New("the client left"))
 	if clock.unhook() {
-		t.Error("it would still have heard of its request")
+		t.Error("the attempt was still registered with its request")
 	}
 }

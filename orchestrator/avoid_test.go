@@ -16,17 +16,17 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
-// ailing lets one replica of each pool fail the attempts that come to it, in ways of chance, and some
-// prefills come too late to be handed over.
+// ailing makes one replica of each pool fail its attempts in random ways, and makes some handoffs too
+// late.
 type ailing struct {
 	w    *world
 	mu   sync.Mutex // guards the following
 	rnd  *rand.Rand
 	ill  map[string]bool
-	late int // handoffs that may yet come too late
+	late int // how many handoffs may still be too late
 }
 
-// fail lets the attempt that comes to this replica now fail, if it is one of the ill.
+// fail disturbs the attempt that reaches this replica now, if the replica is ill.
 func (x *ailing) fail(at string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -48,7 +48,7 @@ func (x *ailing) fail(at string) {
 	}
 }
 
-// handOver lets some handoffs take longer than transfer parameters live.
+// handOver makes some handoffs take longer than KV transfer params are valid.
 func (x *ailing) handOver(string) {
 	x.mu.Lock()
 	tooLate := x.late > 0 && x.rnd.IntN(4) == 0
@@ -61,14 +61,14 @@ func (x *ailing) handOver(string) {
 	}
 }
 
-// Of each pool one replica works and the other fails whenever it is asked, is killed and comes back. However
-// often a request is tried again, and whoever may have been at fault for its failures, it finds the two that
-// work: no client hears that nobody is left.
+// In each pool one replica works, and the other fails every request or dies and comes back. A request
+// finds the two that work after any number of retries, whatever its failures were blamed on. No client
+// hears that no replica is left.
 func TestARequestFindsTheReplicasThatWork(t *testing.T) {
 	often := func(c *config.Config) {
 		c.Retry.Min, c.Retry.Attempts = 64, 10
 		c.Pools.Prefill.PollInterval, c.Pools.Decode.PollInterval = time.Second, time.Second
-		c.Health.Ejection.Failures = 0 // or the unhealthy replica would soon be known
+		c.Health.Ejection.Failures = 0 // otherwise the router would soon know and avoid the ill replica
 	}
 	for seed := range uint64(24) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -91,7 +91,7 @@ func TestARequestFindsTheReplicasThatWork(t *testing.T) {
 	}
 }
 
-// The replica of the newest attempt is not asked again at once if no other is left, but is after a while:
+// If no other replica is left, the replica of the newest attempt is tried again, but only after a while:
 // the request may have waited long for room, and the replica may be another process by then.
 func TestWhoFailedIsAskedAgainAfterAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -101,17 +101,17 @@ func TestWhoFailedIsAskedAgainAfterAWhile(t *testing.T) {
 		none := &planner.NoReplica{Pool: "decode"}
 		time.Sleep(notAtOnce - time.Millisecond)
 		if j.attempts.relent(&j.plan, none) || len(j.plan.AvoidDecode) != 1 {
-			t.Error("it is asked again at once")
+			t.Error("the replica is tried again at once")
 		}
 		time.Sleep(time.Millisecond)
 		if !j.attempts.relent(&j.plan, none) || len(j.plan.AvoidDecode) != 0 {
-			t.Error("it is not asked again, though nobody else is left")
+			t.Error("the replica is not tried again, though no other is left")
 		}
 	})
 }
 
-// A request that failed at one decode replica waits for room on the other, for longer than was predicted, so
-// that it is the first of its line. A request that finds room on the first replica goes there at once.
+// A retry waits for room on the other decode replica for longer than predicted, so that it is first of its
+// line. A new request with room on the first replica goes there at once all the same.
 func TestARetryKeepsNoOtherRequestFromRoom(t *testing.T) {
 	in(t, setup{}, func(w *world) {
 		empty := replica.ID(w.d[0].addr)
@@ -129,10 +129,10 @@ func TestARetryKeepsNoOtherRequestFromRoom(t *testing.T) {
 		time.Sleep(6 * time.Second)
 		began := time.Now()
 		if err := come(a); err != nil || time.Since(began) > 0 || a.length() != 1 {
-			w.t.Errorf("%v after %v, %d wait", err, time.Since(began), a.length())
+			w.t.Errorf("the new request: %v after %v, %d requests wait; want nil at once, 1", err, time.Since(began), a.length())
 		}
 		if err := <-retry; !errors.Is(err, errQueueTime) {
-			w.t.Errorf("the first: %v", err)
+			w.t.Errorf("the retry: %v", err)
 		}
 	})
 }

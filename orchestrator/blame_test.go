@@ -11,10 +11,10 @@ import (
 	"github.com/tandem-router/tandem/internal/openai"
 )
 
-// atOnce ejects at the first failure that is held against anybody.
+// atOnce makes the first failure eject a replica or pair.
 func atOnce(c *config.Config) { c.Health.Ejection.Failures = 1 }
 
-// blamed checks how many replicas and pairs were ejected.
+// blamed checks the numbers of ejected replicas and pairs.
 func (w *world) blamed(replicas, pairs int) {
 	w.t.Helper()
 	if n := w.count("tandem_ejections_total", ""); n != replicas {
@@ -25,8 +25,8 @@ func (w *world) blamed(replicas, pairs int) {
 	}
 }
 
-// Clients bring answers about that are longer, in bytes or in time, than the router takes. No engine is kept
-// out for them.
+// An answer that is longer, in bytes or in time, than the router's limits ejects no engine: the client
+// asked for that answer.
 func TestAnswersBeyondOurLimitsAreNobodysFault(t *testing.T) {
 	passed := post("/v1/responses", `{"model":"sim","input":"a b c","max_output_tokens":300,"temperature":0,`+
 		`"truncation":"auto","ignore_eos":true}`)
@@ -68,7 +68,7 @@ func TestAnswersBeyondOurLimitsAreNobodysFault(t *testing.T) {
 					t.Errorf("status %d, want %d: %.300s", got.status, tt.code, got.raw)
 				}
 				if n := w.count("tandem_requests_total", tt.kind); n != 1 {
-					t.Errorf("%d requests ended with %s", n, tt.kind)
+					t.Errorf("%d requests ended with %s, want 1", n, tt.kind)
 				}
 				w.blamed(0, 0)
 				w.asked = w.count("tandem_requests_total", "")
@@ -77,8 +77,8 @@ func TestAnswersBeyondOurLimitsAreNobodysFault(t *testing.T) {
 	}
 }
 
-// An engine that goes on otherwise than the one before it may be right: what is known is that the one before
-// it broke off.
+// A stream is continued by a second engine with other tokens. The second engine may be right, so only the
+// first one is blamed, for breaking off.
 func TestAnAnswerThatDivergesIsHeldAgainstWhoBrokeOff(t *testing.T) {
 	const other = `{"id":"cmpl-x","object":"text_completion","created":1,"model":"sim","choices":[{"index":0,` +
 		`"text":"x","finish_reason":null,"token_ids":[9]}]}`
@@ -90,13 +90,14 @@ func TestAnAnswerThatDivergesIsHeldAgainstWhoBrokeOff(t *testing.T) {
 		})
 		w.failed(p, w.ask(p), 502)
 		if n := w.count("tandem_continued_total", "diverged"); n != 1 {
-			t.Errorf("%d streams diverged", n)
+			t.Errorf("%d streams diverged, want 1", n)
 		}
 		w.blamed(1, 0)
 	})
 }
 
-// An error behind content is that of the engine which generates: the blocks of the other were there.
+// An error after the first content is the decode engine's error: the KV blocks of the prefill engine had
+// arrived.
 func TestAnErrorBehindContentIsNotThePairs(t *testing.T) {
 	content := strings.Replace(roleEvent, `"content":""`, `"content":"a"`, 1)
 	for name, more := range map[string]func(*config.Config){"goes on": nil, "ends": nothingGoesOn} {
@@ -120,7 +121,7 @@ func TestAnErrorBehindContentIsNotThePairs(t *testing.T) {
 	}
 }
 
-// A stream that is passed whole and breaks off is a failure of its engine like any other.
+// A stream that is not split and breaks off counts as a failure of its engine.
 func TestAPassedStreamThatBreaksOffIsHeldAgainstItsEngine(t *testing.T) {
 	in(t, setup{config: atOnce}, func(w *world) {
 		events := streamOf(`{"type":"response.created","response":{"id":"resp_1"}}`,
@@ -135,14 +136,15 @@ func TestAPassedStreamThatBreaksOffIsHeldAgainstItsEngine(t *testing.T) {
 			t.Errorf("status %d: %s", got.status, got.raw)
 		}
 		if n := w.count("tandem_requests_total", "broken"); n != 1 {
-			t.Errorf("%d requests are counted as broken", n)
+			t.Errorf("%d requests count as broken, want 1", n)
 		}
 		w.blamed(1, 0)
 		w.asked = w.count("tandem_requests_total", "")
 	})
 }
 
-// Where both replicas of a pool said that they failed, nobody is left to ask: no third attempt is counted.
+// Both decode replicas answered with an error, so no replica is left. The third attempt that finds none is
+// not counted as a retry.
 func TestAThirdAttemptThatFindsNobodyIsNone(t *testing.T) {
 	in(t, setup{}, func(w *world) {
 		for _, d := range w.d {
@@ -151,21 +153,21 @@ func TestAThirdAttemptThatFindsNobodyIsNone(t *testing.T) {
 		p := chat(true)
 		w.failed(p, w.ask(p), 500)
 		if n := w.count("tandem_retries_total", ""); n != 1 {
-			t.Errorf("%d retries are counted, want one", n)
+			t.Errorf("counted %d retries, want 1", n)
 		}
 	})
 }
 
-// The rest of an answer is asked for by another body each time, and is the client's one request all the same:
-// what it fails on says no more than the request did.
+// A continuation sends another body each time, but it is still the client's one request: its failures
+// count as failures of that request.
 func TestTheRestOfAnAnswerIsTheSameRequest(t *testing.T) {
 	root := &job{req: &openai.Request{Raw: []byte(`{"prompt":"a"}`)}}
 	rest := &job{req: &openai.Request{Raw: []byte(`{"prompt":[1,2,3]}`)}, rest: restOfAnswer{root: root}}
 	if root.fingerprint() != rest.fingerprint() {
-		t.Error("the rest of an answer is taken for another request")
+		t.Error("a continuation has another fingerprint than its request")
 	}
 	other := &job{req: &openai.Request{Raw: []byte(`{"prompt":"b"}`)}}
 	if root.fingerprint() == other.fingerprint() {
-		t.Error("two requests are taken for one")
+		t.Error("two different requests have the same fingerprint")
 	}
 }

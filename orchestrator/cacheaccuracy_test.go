@@ -17,8 +17,8 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
-// A request that makes the engine compute every token of its prompt finds none cached, whatever the index
-// knows.
+// For a request that makes the engine compute every prompt token, the predicted match is 0, whatever the
+// index knows.
 func TestNothingIsPredictedWhereNoCacheIsRead(t *testing.T) {
 	for body, want := range map[string]int{`{"prompt":[1,2]}`: 64, `{"prompt":[1,2],"prompt_logprobs":1}`: 0} {
 		req, err := openai.Parse(openai.Completions, []byte(body), openai.Limits{})
@@ -29,12 +29,13 @@ func TestNothingIsPredictedWhereNoCacheIsRead(t *testing.T) {
 		j := (&request{env: e, snapshot: &snapshot{}}).newJob(req, 0)
 		recordPlan(j, &planner.Booking{Decision: &planner.Decision{Matched: 64}})
 		if j.rec.Captured != want {
-			t.Errorf("%s: %d tokens are predicted, want %d", body, j.rec.Captured, want)
+			t.Errorf("%s: predicted %d cached tokens, want %d", body, j.rec.Captured, want)
 		}
 	}
 }
 
-// Each ratio is over the same requests, and what is unknown is in none of them.
+// All kinds of cached tokens are counted over the same requests; requests with an unknown number are
+// counted apart.
 func TestJudge(t *testing.T) {
 	const lost, short = "tandem_match_loss_tokens", "tandem_prediction_error_tokens"
 	for _, tt := range []struct {
@@ -114,7 +115,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// Of several samples nobody knows what each found.
+// With several samples, the tokens that each sample found in the cache are unknown.
 func TestSamplesTellNothing(t *testing.T) {
 	in(t, setup{prefill: 1, decode: 1, config: func(c *config.Config) { c.Response.Headers = true }},
 		func(w *world) {
@@ -124,37 +125,37 @@ func TestSamplesTellNothing(t *testing.T) {
 				t.Errorf("%d captured, %d delivered, want nothing and unknown", r.Captured, r.Delivered)
 			}
 			if n := w.count("tandem_cached_unmeasured_total", "not_told"); n != 1 {
-				t.Errorf("%d requests of which not all is told, want 1", n)
+				t.Errorf("%d requests have an unreported number, want 1", n)
 			}
 		})
 }
 
-// The record of a request, its header and the counters say the same three numbers, and say so when they do
-// not know them.
+// A request's record, its header and the counters agree on three numbers: available, captured and
+// delivered tokens. They also agree if a number is unknown.
 func TestTruthOfARequest(t *testing.T) {
 	in(t, setup{prefill: 1, decode: 1, config: func(c *config.Config) { c.Response.Headers = true }},
 		func(w *world) {
 			first, again := w.reported(chat(false)), w.reported(chat(false))
 			if first.Available != 0 || first.Captured != 0 || first.Delivered != 0 {
-				t.Errorf("of the first it says %d, %d, %d cached, want nothing",
+				t.Errorf("the first request has %d, %d, %d cached tokens, want 0 each",
 					first.Available, first.Captured, first.Delivered)
 			}
 			whole := (again.Prompt - 1) / 16 * 16
 			if again.Available != whole || again.Captured != whole || again.Delivered != whole || again.Blind != 0 {
-				t.Errorf("of the second it says %d, %d, %d cached, %d blind, want %d thrice",
+				t.Errorf("the second request has %d, %d, %d cached tokens and %d blind replicas, want three times %d and 0",
 					again.Available, again.Captured, again.Delivered, again.Blind, whole)
 			}
 			for kind, want := range map[string]int{
 				"available": whole, "captured": whole, "delivered": whole, "prompt": 2 * again.Prompt,
 			} {
 				if n := w.count("tandem_cached_tokens_total", kind); n != want {
-					t.Errorf("%d tokens %s in all, want %d", n, kind, want)
+					t.Errorf("%d tokens of kind %s in total, want %d", n, kind, want)
 				}
 			}
 			w.o.prefill.SetTrust(replica.ID(w.p[0].addr), replica.Stale)
 			blind := w.reported(chat(false))
 			if blind.Available != 0 || blind.Captured != -1 || blind.Delivered != whole || blind.Blind != 1 {
-				t.Errorf("while stale it says %d, %d, %d cached, %d blind",
+				t.Errorf("while p0 is stale: %d, %d, %d cached tokens, %d blind replicas",
 					blind.Available, blind.Captured, blind.Delivered, blind.Blind)
 			}
 			explained := w.explained(chat(false))
@@ -167,21 +168,21 @@ func TestTruthOfARequest(t *testing.T) {
 				}
 			}
 			if n := w.count("tandem_cached_unmeasured_total", "blind"); n != 1 {
-				t.Errorf("%d requests are left out as blind, want 1", n)
+				t.Errorf("counted %d requests as blind, want 1", n)
 			}
 			words := map[string]int{}
 			for _, r := range []observe.Record{first, again, blind} {
 				words[r.Decision.Why]++
 			}
-			for word, want := range words { // the metric takes the decisions' own word
+			for word, want := range words { // the metric's label is the decision's own word
 				if n := w.count("tandem_decisions_total", word); n != want {
-					t.Errorf("%d decisions by %q are counted, want %d", n, word, want)
+					t.Errorf("counted %d decisions by %q, want %d", n, word, want)
 				}
 			}
 		})
 }
 
-// explained is what /debug/explain says of a request.
+// explained returns the answer of /debug/explain for a request.
 func (w *world) explained(p prompt) string {
 	answer := httptest.NewRecorder()
 	w.o.Admin().ServeHTTP(answer,
@@ -189,7 +190,7 @@ func (w *world) explained(p prompt) string {
 	return answer.Body.String()
 }
 
-// What is unknown has no attribute: zero would mean that nothing was cached.
+// An unknown number has no span attribute: 0 would mean that no token was cached.
 func TestTruthAttributes(t *testing.T) {
 	for _, tt := range []struct {
 		rec  observe.Record
@@ -216,7 +217,8 @@ func TestTruthAttributes(t *testing.T) {
 	}
 }
 
-// told asks and returns the record as the admin listener shows it, after a look at the header.
+// reported sends p, checks the header of the answer, and returns the record as the admin listener shows
+// it.
 func (w *world) reported(p prompt) observe.Record {
 	w.t.Helper()
 	got := w.ask(p)

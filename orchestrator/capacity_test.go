@@ -15,7 +15,7 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
 )
 
-// pending is a request that another goroutine waits for.
+// pending is a request that runs in another goroutine.
 type pending struct {
 	heard chan *heard
 	leave context.CancelFunc
@@ -34,17 +34,17 @@ func (w *world) begin(p prompt) *pending {
 	return out
 }
 
-// get asks the front or the admin listener.
+// get sends a GET to the front or the admin listener.
 func (w *world) get(host, path string) *heard {
 	return w.send(w.t.Context(), host+":80", prompt{method: "GET", path: path})
 }
 
 func (p *pending) end() *heard { return <-p.heard }
 
-// fullForLong is how many tokens answers are taken to have where a full replica is to be full for long.
+// fullForLong is the expected number of output tokens where a replica has to stay full for long.
 const fullForLong = 8000
 
-// narrow is a world of one pair whose decode replica has room for one request at a time.
+// narrow is the setup of one pair with a decode replica that has room for one request at a time.
 func narrow(change func(*config.Config)) setup {
 	return setup{
 		prefill: 1, decode: 1,
@@ -62,7 +62,7 @@ func narrow(change func(*config.Config)) setup {
 	}
 }
 
-// refused checks a 429 of the router's own, which says when to come back.
+// refused checks that the router itself answered 429 with a Retry-After header.
 func (w *world) refused(p prompt, got *heard, after time.Duration) {
 	w.t.Helper()
 	w.failed(p, got, 429)
@@ -86,7 +86,7 @@ func TestRequestsWaitForRoomInTurn(t *testing.T) {
 			w.exact(chat(true), got)
 			began := time.Duration(i) * time.Millisecond
 			if least := time.Duration(i) * (transfer + 12*decodeStep); got.took+began < least {
-				t.Errorf("request %d came to its end after %v: there was no room before %v", i, got.took+began, least)
+				t.Errorf("request %d ended after %v, but it cannot have had room before %v", i, got.took+began, least)
 			}
 		}
 	})
@@ -115,7 +115,8 @@ func TestQueueIsFull(t *testing.T) {
 	})
 }
 
-// A request whose answer would come too late is refused at once; those before it get theirs.
+// A request is refused at once if its first token would come too late. Requests before it are not
+// affected.
 func TestTooLateIsRefusedAtOnce(t *testing.T) {
 	s := slowPair(30 * time.Second)
 	s.config = func(c *config.Config) {
@@ -123,7 +124,7 @@ func TestTooLateIsRefusedAtOnce(t *testing.T) {
 		c.Experimental.Scoring.Speed = config.Speed{Prefill: 1000, Local: 1000, Decode: 100}
 	}
 	in(t, s, func(w *world) {
-		first := guardedPrompt(idPrompt(1, 150), "") // 150 ms by the speed in the file
+		first := guardedPrompt(idPrompt(1, 150), "") // 150 ms at the configured speed
 		begun := w.begin(first)
 		time.Sleep(time.Millisecond)
 		second := guardedPrompt(idPrompt(2, 150), "")
@@ -131,12 +132,12 @@ func TestTooLateIsRefusedAtOnce(t *testing.T) {
 		w.exact(first, begun.end())
 		w.exact(second, w.ask(second))
 		if n := w.count("tandem_refused_total", "too_late"); n != 1 {
-			w.t.Errorf("%d refusals are counted, want 1", n)
+			w.t.Errorf("counted %d refusals, want 1", n)
 		}
 	})
 }
 
-// A waiting request is refused when it is too late for its first token: it would wait for nothing.
+// A waiting request is refused as soon as its first token can no longer come in time.
 func TestTooLateIsRefusedInTheQueue(t *testing.T) {
 	limit := func(c *config.Config) { c.Limits.FirstToken = 100 * time.Millisecond }
 	in(t, narrow(limit), func(w *world) {
@@ -150,7 +151,7 @@ func TestTooLateIsRefusedInTheQueue(t *testing.T) {
 			w.refused(chat(false), one.end(), 100*time.Millisecond)
 		}
 		if n := w.count("tandem_refused_total", "too_late"); n != 5 {
-			t.Errorf("%d refusals are counted, want 5", n)
+			t.Errorf("counted %d refusals, want 5", n)
 		}
 		w.exact(chat(true), first.end())
 		w.exact(chat(false), w.ask(chat(false)))
@@ -168,7 +169,7 @@ func TestClientLeavesTheQueue(t *testing.T) {
 		second.leave()
 		time.Sleep(time.Millisecond)
 		if n := w.o.queue.length(); n != 1 {
-			t.Errorf("%d wait, want the third alone", n)
+			t.Errorf("%d requests wait, want only the third", n)
 		}
 		w.exact(chat(true), first.end())
 		w.exact(completion(false), third.end())
@@ -176,7 +177,7 @@ func TestClientLeavesTheQueue(t *testing.T) {
 			t.Errorf("the client that left heard %q", got.raw)
 		}
 		if n := w.count("tandem_requests_total", "client_gone"); n != 1 {
-			t.Errorf("%d clients left by the metric, want 1", n)
+			t.Errorf("the metric counts %d clients that left, want 1", n)
 		}
 	})
 }
@@ -191,7 +192,7 @@ func TestTooManyInFlight(t *testing.T) {
 	})
 }
 
-// A prompt that no replica could ever hold is told so at once, and not queued.
+// A prompt that fits no replica is refused at once instead of queued.
 func TestPromptIsTooLargeForEveryReplica(t *testing.T) {
 	in(t, narrow(nil), func(w *world) {
 		long := prompt{
@@ -202,14 +203,14 @@ func TestPromptIsTooLargeForEveryReplica(t *testing.T) {
 			t.Errorf("%d %q after %v, want 400 at once", got.status, got.raw, got.took)
 		}
 		if !strings.Contains(got.raw, "This model's maximum context length is ") {
-			t.Errorf("%q does not say what vLLM says of a prompt beyond its context", got.raw)
+			t.Errorf("%q is not vLLM's message for a prompt beyond the context", got.raw)
 		}
 		w.silent(got)
 	})
 }
 
-// Of a prompt that an engine refuses as too long, the record has the number of tokens that the engine says,
-// which the client reads as well. "At least" so many is no number.
+// An engine refuses a prompt as too long and names its number of tokens. The record has that number, as
+// the client does. "At least N" is not used as a number.
 func TestARefusedPromptHasTheEnginesLength(t *testing.T) {
 	for says, want := range map[string]func(router int) int{
 		"140":          func(int) int { return 140 },
@@ -227,13 +228,13 @@ func TestARefusedPromptHasTheEnginesLength(t *testing.T) {
 				t.Fatalf("status %d: %s", got.status, got.raw)
 			}
 			if r := w.o.ring.Newest(1)[0]; r.Prompt != want(router) || r.Outcome != "status_400" {
-				t.Errorf("%s: %d tokens, %s; by the router %d", says, r.Prompt, r.Outcome, router)
+				t.Errorf("engine says %s: the record has %d tokens, outcome %s; the router counted %d", says, r.Prompt, r.Outcome, router)
 			}
 		})
 	}
 }
 
-// Two requests fail at once and the budget allows one retry; afterwards there is budget again.
+// Two requests fail at once, and the retry budget allows one retry. A second later there is budget again.
 func TestRetryBudget(t *testing.T) {
 	in(t, setup{config: func(c *config.Config) { c.Retry.Share, c.Retry.Min = 0, 1 }}, func(w *world) {
 		ills := 2
@@ -259,8 +260,8 @@ func TestRetryBudget(t *testing.T) {
 	})
 }
 
-// A replica that cannot be reached has cost no engine any work: however many requests meet it, all are tried
-// elsewhere.
+// An unreachable replica has done no work, so retries after it are free: every request is retried
+// elsewhere without a budget.
 func TestUnreachableReplicaNeedsNoBudget(t *testing.T) {
 	in(t, setup{config: func(c *config.Config) { c.Retry.Share, c.Retry.Min = 0, 0 }}, func(w *world) {
 		vanish(w, w.p[0])
@@ -301,7 +302,7 @@ func TestReplicasVanishAndComeBack(t *testing.T) {
 	}
 }
 
-// A waiting request is refused at once when no replica is left that could have room: an engine takes longer
+// A waiting request is refused at once when no replica is left that could get room: an engine takes longer
 // to start than a request may wait.
 func TestNobodyIsLeftToWaitFor(t *testing.T) {
 	in(t, narrow(nil), func(w *world) {
@@ -310,7 +311,7 @@ func TestNobodyIsLeftToWaitFor(t *testing.T) {
 		waits := w.begin(chat(true))
 		time.Sleep(10 * time.Millisecond)
 		if n := w.o.queue.length(); n != 1 {
-			t.Fatalf("%d wait, want one", n)
+			t.Fatalf("%d requests wait, want 1", n)
 		}
 		vanish(w, w.d[0])
 		runs.end()
@@ -346,7 +347,7 @@ func TestNobodyIsThere(t *testing.T) {
 	})
 }
 
-// At the end a stream that runs is finished, one that waits and one that comes are refused, and health fails.
+// During drain a running stream is finished, waiting and new requests are refused, and health checks fail.
 func TestDrain(t *testing.T) {
 	in(t, narrow(nil), func(w *world) {
 		running := w.begin(chat(true))
@@ -365,8 +366,8 @@ func TestDrain(t *testing.T) {
 	})
 }
 
-// For timeouts.unready readiness fails, while requests are served and their connections end. Then the front
-// refuses, and streams have the drain time.
+// During timeouts.unready, /readyz fails but requests are served, and each answer ends its connection.
+// After that the front refuses connections, and streams have the drain time.
 func TestUnready(t *testing.T) {
 	in(t, setup{config: func(c *config.Config) { c.Timeouts.Unready = 4 * time.Second }}, func(w *world) {
 		long := chat(true)
@@ -392,7 +393,7 @@ func TestUnready(t *testing.T) {
 			_, _ = io.Copy(io.Discard, resp.Body)
 			resp.Body.Close()
 			if resp.StatusCode != 200 || !resp.Close {
-				t.Errorf("%s: status %d, the connection ends: %v", p.path, resp.StatusCode, resp.Close)
+				t.Errorf("%s: status %d, closes its connection: %v; want 200 and true", p.path, resp.StatusCode, resp.Close)
 			}
 		}
 		for path, want := range map[string]int{"/readyz": 503, "/healthz": 200} {
@@ -412,7 +413,7 @@ func TestUnready(t *testing.T) {
 	})
 }
 
-// A stream that does not end within the drain time is ended with an error that its client can read.
+// A stream that exceeds the drain time ends with an error event that its client can read.
 func TestDrainTimeIsOver(t *testing.T) {
 	in(t, setup{config: func(c *config.Config) { c.Timeouts.Drain = 2 * time.Second }}, func(w *world) {
 		long := chat(true)
@@ -423,7 +424,7 @@ func TestDrainTimeIsOver(t *testing.T) {
 		got := running.end()
 		w.failed(long, got, 503)
 		if got.took != 3*time.Second {
-			t.Errorf("cut after %v, want 3 s", got.took)
+			t.Errorf("the stream ended after %v, want 3 s", got.took)
 		}
 		time.Sleep(time.Second)
 		if n := w.o.Leases(); n != 0 {
@@ -432,14 +433,13 @@ func TestDrainTimeIsOver(t *testing.T) {
 	})
 }
 
-// Whether blocks that could not be loaded are the fault of their source or of their reader cannot be told. So
-// another try takes neither, but where one of them is all there is of its pool, it takes that one: here the
-// only decode replica, which prefills for itself.
+// A failed KV transfer can be the fault of either engine of the pair. So the retry avoids both, unless a
+// pool has no other replica. Here the only decode replica is used again and prefills for itself.
 func TestTransferFailsWhereThereIsOneOfEach(t *testing.T) {
 	for _, gone := range []string{"transfers", "prefill"} {
 		t.Run(gone, func(t *testing.T) {
 			in(t, setup{prefill: 1, decode: 1, config: func(c *config.Config) {
-				c.Local, c.Experimental.Scoring.Speed.Local = config.LocalAuto, 1 // it splits when it can
+				c.Local, c.Experimental.Scoring.Speed.Local = config.LocalAuto, 1 // the router splits if it can
 			}}, func(w *world) {
 				w.at("handoff", func(string) {
 					if transferFails(0)(w, nil); gone == "prefill" {
@@ -457,7 +457,8 @@ func TestTransferFailsWhereThereIsOneOfEach(t *testing.T) {
 	}
 }
 
-// The only prefill replica is taken again where another decode replica can try.
+// The only prefill replica is used again after the decode replica failed, together with another decode
+// replica.
 func TestDecodeFailsWhereThereIsOnePrefill(t *testing.T) {
 	in(t, setup{prefill: 1, decode: 2}, func(w *world) {
 		ill := true
@@ -474,8 +475,8 @@ func TestDecodeFailsWhereThereIsOnePrefill(t *testing.T) {
 	})
 }
 
-// With several models, a request that waits for room for one model blocks no request for another: neither a
-// model with room, nor one that does not exist.
+// A request that waits for room for one model does not block a request for another model, even if that
+// model does not exist.
 func TestNobodyWaitsForRoomForAnotherModel(t *testing.T) {
 	s := narrow(func(c *config.Config) { c.Scoring.ExpectedOutput = 12 })
 	s.prefill, s.decode = 2, 2
@@ -494,13 +495,13 @@ func TestNobodyWaitsForRoomForAnotherModel(t *testing.T) {
 			all = append(all, w.begin(chat(true)))
 			time.Sleep(time.Millisecond)
 		}
-		time.Sleep(3 * time.Second) // longer than any of them should wait
+		time.Sleep(3 * time.Second) // longer than any request should wait
 		if got := w.ask(adapted(completion(false), "none")); got.status != 404 || got.took != 0 {
 			t.Errorf("a model that does not exist: %d after %v, want 404 at once", got.status, got.took)
 		}
 		alone := transfer + prefillStep + 15*decodeStep
 		if n := w.o.queue.length(); n < 20 {
-			t.Errorf("%d wait still: that tests little", n)
+			t.Errorf("only %d requests still wait: this tests too little", n)
 		}
 		if got := w.ask(adapted(completion(false), "other")); got.status != 200 || got.took > alone {
 			t.Errorf("a model with room: %d after %v, want an answer within %v", got.status, got.took, alone)

@@ -13,11 +13,11 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/observe"
 )
 
-// A capture tells when requests came, how long they were and which beginnings they share; nothing of what
-// they said, and nothing that another capture tells.
+// A capture has arrival times, lengths and shared prefixes of requests. It has no prompt text, and its
+// names for sessions, tenants and blocks differ from those of another capture.
 func TestCapture(t *testing.T) {
 	in(t, setup{}, func(w *world) {
-		w.ask(guardedPrompt(idPrompt(1, 100), "")) // before it begins: left out
+		w.ask(guardedPrompt(idPrompt(1, 100), "")) // before the capture begins: left out
 		bodies := make([]string, 2)
 		done := make(chan int)
 		for i := range bodies {
@@ -48,11 +48,11 @@ func TestCapture(t *testing.T) {
 			w.t.Fatalf("captured %+v", got)
 		}
 		if got[0].Session == "" || strings.Contains(bodies[0], "alice") || got[1].Session != "" {
-			w.t.Errorf("sessions %q and %q", got[0].Session, got[1].Session)
+			w.t.Errorf("sessions %q and %q, want a name that is not the client's and none", got[0].Session, got[1].Session)
 		}
 		asked := got[0].Asked
 		if asked.Tenant == "" || strings.Contains(bodies[0], "alices-key") || got[1].Tenant != "" {
-			w.t.Errorf("tenants %q and %q", asked.Tenant, got[1].Tenant)
+			w.t.Errorf("tenants %q and %q, want a name that is not the key and none", asked.Tenant, got[1].Tenant)
 		}
 		asked.Tenant = ""
 		if want := (capture.Asked{API: "completions", Stops: true, Expects: 7}); asked != want {
@@ -60,13 +60,13 @@ func TestCapture(t *testing.T) {
 		}
 		if len(got[0].Blocks) != 6 || len(got[1].Blocks) != 8 || !slices.Equal(got[0].Blocks, got[1].Blocks[:6]) ||
 			slices.Contains(got[0].Blocks, got[2].Blocks[0]) {
-			w.t.Errorf("blocks %v, %v, %v; want 6 that are the beginning of 8, and others",
+			w.t.Errorf("blocks %v, %v, %v; want 6, then 8 that begin with the same 6, then different ones",
 				got[0].Blocks, got[1].Blocks, got[2].Blocks)
 		}
 		if other := captured(w, bodies[1]); len(other) != 3 ||
 			slices.Contains(got[0].Blocks, other[0].Blocks[0]) || other[0].Session == got[0].Session ||
 			other[0].Tenant == got[0].Tenant {
-			w.t.Errorf("another capture tells the same names: %+v", other)
+			w.t.Errorf("another capture uses the same names: %+v", other)
 		}
 		w.o.captures.Note(func() observe.Served {
 			w.t.Error("a capture goes on after its end")
@@ -75,7 +75,7 @@ func TestCapture(t *testing.T) {
 	})
 }
 
-// captured reads a stream and checks its frame.
+// captured checks the first and last line of a capture and returns the requests between them.
 func captured(w *world, body string) (lines []capture.Request) {
 	all := strings.Split(strings.TrimSpace(body), "\n")
 	var header capture.Header

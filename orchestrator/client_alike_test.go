@@ -17,15 +17,15 @@ import (
 	"github.com/tandem-router/tandem/internal/openai"
 )
 
-// way is one of the ways from a request to its answer, in one of the APIs.
+// way is one way to serve a request, for one API.
 type way struct {
 	name string
 	kind openai.Kind
 	ask  func(stream bool) prompt
 }
 
-// ways are all there are: split, as a batch, whole to a decode replica as a job of ours, and passed on as it
-// came.
+// ways are all ways: split, as a batch, whole to a decode replica with a plan, and passed to an engine
+// unchanged.
 var ways = []way{
 	{"completions, split", openai.Completions, completion},
 	{"completions, batch", openai.Completions, func(stream bool) prompt {
@@ -53,7 +53,7 @@ var ways = []way{
 	}},
 }
 
-// Events as engines write them: something that was generated, and errors by their code.
+// Events as engines write them: a piece of content, and errors by their code.
 var generatedEvent = map[openai.Kind]string{
 	openai.Completions: `{"id":"cmpl-x","object":"text_completion","created":1,"model":"sim",` +
 		`"choices":[{"index":0,"text":"x","finish_reason":null}]}`,
@@ -97,7 +97,7 @@ func (l *logged) of(message string) (lines []string) {
 	return lines
 }
 
-// forwarded is how many events /metrics says that clients got.
+// forwarded returns the number of stream events that clients got, as /metrics counts them.
 func (w *world) forwarded() (n int) {
 	rec := httptest.NewRecorder()
 	w.o.Admin().ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/metrics", nil))
@@ -111,8 +111,8 @@ func (w *world) forwarded() (n int) {
 	return n
 }
 
-// eachWay tells a story once for each way, in a world of its own that ejects at once, tries nothing again and
-// tells its decisions.
+// eachWay runs story once for each way, in a new world with ejection at the first failure, no retries and
+// response headers.
 func eachWay(t *testing.T, streams []bool, story func(w *world, by way, stream bool, log *logged)) {
 	t.Helper()
 	for _, by := range ways {
@@ -133,7 +133,7 @@ func eachWay(t *testing.T, streams []bool, story func(w *world, by way, stream b
 	}
 }
 
-// headersOf are those that answers have in common, but for dates and ids.
+// headersOf returns the headers that all answers have in common, without dates and ids.
 func headersOf(got *heard) map[string]string {
 	out := map[string]string{}
 	for _, key := range []string{"Content-Type", "Cache-Control", "X-Accel-Buffering"} {
@@ -142,7 +142,7 @@ func headersOf(got *heard) map[string]string {
 	return out
 }
 
-// An answer has the same headers and is counted in the same way, whichever way it came.
+// An answer has the same headers and counts whichever way it was served.
 func TestAnswersLookTheSameWhicheverWayTheyCame(t *testing.T) {
 	want := map[bool]map[string]string{
 		true: {
@@ -159,33 +159,33 @@ func TestAnswersLookTheSameWhicheverWayTheyCame(t *testing.T) {
 			w.t.Errorf("headers %v, want %v", h, want[stream])
 		}
 		if length := got.header.Get("Content-Length"); (length == fmt.Sprint(len(got.raw))) == stream {
-			w.t.Errorf("Content-Length is %q of %d bytes", length, len(got.raw))
+			w.t.Errorf("Content-Length is %q for %d bytes", length, len(got.raw))
 		}
 		rec := w.o.Record(got.header.Get("X-Tandem-Decision"))
 		if rec == nil || got.header.Get("X-Tandem-Mode") != rec.Mode {
-			w.t.Errorf("the decision is not told: %v", got.header)
+			w.t.Errorf("the headers lack the decision: %v", got.header)
 		}
 		if n := strings.Count(got.raw, "\n\n"); stream && w.forwarded() != n {
-			w.t.Errorf("%d events are counted of %d", w.forwarded(), n)
+			w.t.Errorf("counted %d events of %d", w.forwarded(), n)
 		}
 		if n := w.count("tandem_requests_total", "ok"); n != 1 {
-			w.t.Errorf("%d requests ended well", n)
+			w.t.Errorf("%d requests ended well, want 1", n)
 		}
 		w.blamed(0, 0)
 	})
 }
 
-// brokenStream is how a stream does not come to its end.
+// brokenStream is a way in which a stream fails, with the expected results.
 type brokenStream struct {
 	name   string
-	says   func(openai.Kind) []string // the events of its engine; behind them the connection is cut
-	clean  bool                       // or the answer ends as it should
+	says   func(openai.Kind) []string // the events of the engine; then the connection is cut
+	clean  bool                       // the answer ends properly instead
 	status int
 	kind   string
-	error  string // what the client reads
-	log    string // the message, "" is none
+	error  string // the message that the client reads
+	log    string // the log message; "" means none
 	blamed bool
-	loads  bool // of a split request the pair may be the cause, which one failure does not eject
+	loads  bool // in a split request the pair may be the cause; one failure does not eject a pair
 }
 
 var breaks = []brokenStream{
@@ -222,7 +222,7 @@ var breaks = []brokenStream{
 	},
 }
 
-// A stream that breaks off ends in the same form, log line, count and blame, whichever way it came.
+// A stream that fails has the same form, log line, count and blame whichever way it was served.
 func TestStreamsBreakTheSameWhicheverWayTheyCame(t *testing.T) {
 	for _, broken := range breaks {
 		t.Run(broken.name, func(t *testing.T) {
@@ -242,28 +242,28 @@ func TestStreamsBreakTheSameWhicheverWayTheyCame(t *testing.T) {
 	}
 }
 
-// check compares what the client got, and what people can see of it, with the expectation.
+// check compares what the client got, the log, and the metrics with the expectation.
 func (b *brokenStream) check(w *world, by way, got *heard, log *logged) {
 	if got.status != b.status || got.err != nil || strings.Count(got.raw, b.error) != 1 {
-		w.t.Errorf("the client heard %d %v %s", got.status, got.err, got.raw)
+		w.t.Errorf("the client got %d %v %s", got.status, got.err, got.raw)
 	}
 	marks := 0
 	if b.status == 200 && by.kind.EndMark() != "" {
 		marks = 1
 	}
 	if got.dones != marks || marks > 0 && !strings.HasSuffix(got.raw, by.kind.EndMark()) {
-		w.t.Errorf("%d ends, want %d: %s", got.dones, marks, got.raw)
+		w.t.Errorf("%d end marks, want %d: %s", got.dones, marks, got.raw)
 	}
 	if n := strings.Count(got.raw, "\n\n"); w.forwarded() != n {
-		w.t.Errorf("%d events are counted of %d", w.forwarded(), n)
+		w.t.Errorf("counted %d events of %d", w.forwarded(), n)
 	}
 	if n := w.count("tandem_requests_total", b.kind); n != 1 {
-		w.t.Errorf("%d requests ended with %s", n, b.kind)
+		w.t.Errorf("%d requests ended with %s, want 1", n, b.kind)
 	}
 	for _, message := range []string{"stream broke off", "request failed"} {
 		lines := log.of(message)
 		if want := b.log == message; want != (len(lines) == 1) || len(lines) > 1 {
-			w.t.Errorf("%q is logged: %q, want %v", message, lines, want)
+			w.t.Errorf("message %q is logged as %q, want logged: %v", message, lines, want)
 		}
 		named := func(line string) bool {
 			id := " id=" + got.header.Get("X-Request-Id") + " "
@@ -271,17 +271,17 @@ func (b *brokenStream) check(w *world, by way, got *heard, log *logged) {
 			return strings.Contains(line, id) && strings.Contains(line, at) && strings.Contains(line, kind)
 		}
 		if !slices.ContainsFunc(lines, named) && len(lines) > 0 {
-			w.t.Errorf("%q says too little", lines)
+			w.t.Errorf("%q lacks the id, the replica or the kind", lines)
 		}
 	}
 	want := b.blamed && !(b.loads && w.count("tandem_requests_total", "split") > 0)
 	if n := w.count("tandem_ejections_total", ""); n > 0 != want {
-		w.t.Errorf("%d are held to have failed, want some: %v", n, want)
+		w.t.Errorf("%d ejections, want some: %v", n, want)
 	}
 	w.silent(got)
 }
 
-// A client that leaves in a stream is nobody's failure.
+// A client that leaves during a stream causes no ejection and no error in the log.
 func TestClientsLeaveTheSameWhicheverWayTheirAnswerComes(t *testing.T) {
 	eachWay(t, streamed, func(w *world, by way, _ bool, log *logged) {
 		got := w.ask(by.ask(true), func(event int) {
@@ -290,7 +290,7 @@ func TestClientsLeaveTheSameWhicheverWayTheirAnswerComes(t *testing.T) {
 			}
 		})
 		if got.err == nil {
-			w.t.Errorf("the client heard %d %q to its end", got.status, got.raw)
+			w.t.Errorf("the client got all of %d %q", got.status, got.raw)
 		}
 		leave(w, nil)
 		w.blamed(0, 0)
@@ -300,14 +300,15 @@ func TestClientsLeaveTheSameWhicheverWayTheirAnswerComes(t *testing.T) {
 	})
 }
 
-// A stream that opens and says nothing more is given up when a first token is late, and not when a read is.
+// A stream that opens and sends nothing more fails after the limit for a first token, not after the one
+// between two events.
 func TestStreamsThatOnlyOpenHaveTheTimeOfAFirstToken(t *testing.T) {
 	eachWay(t, streamed, func(w *world, by way, _ bool, log *logged) {
 		for _, d := range w.d {
 			fault(enginesim.Fault{Kind: "stall_stream", After: 1, Count: -1})(w, d)
 		}
 		got := w.ask(by.ask(true))
-		if by.kind == openai.Completions { // has begun with its first event
+		if by.kind == openai.Completions { // its first event is content already
 			return
 		}
 		first := w.cfg.Timeouts.DecodeFirst
@@ -315,7 +316,7 @@ func TestStreamsThatOnlyOpenHaveTheTimeOfAFirstToken(t *testing.T) {
 			w.t.Errorf("%d after %v: %s", got.status, got.took, got.raw)
 		}
 		if n := w.count("tandem_requests_total", "timeout"); n != 1 {
-			w.t.Errorf("%d requests ended for want of a first token", n)
+			w.t.Errorf("%d requests timed out before a first token, want 1", n)
 		}
 	})
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
 )
 
-// served gives a handler of the front to a real server and returns what a client hears that closes its own
-// direction after the request.
+// served runs a handler of the front behind a real server, and returns what a client receives after it has
+// closed its sending direction.
 func served(t *testing.T, serve func(context.Context, *request) *failure) string {
 	cfg := config.Default()
 	cfg.Pools.Decode.Replicas = []config.Replica{{URL: "http://127.0.0.1:1"}}
@@ -43,8 +43,8 @@ func served(t *testing.T, serve func(context.Context, *request) *failure) string
 	return string(heard)
 }
 
-// On a real connection, which the fast server of the usual requests reads first, what does not exist is
-// counted behind a usual request as it is elsewhere.
+// On a real connection the fast HTTP/1.1 server reads usual requests first. An unknown path on the same
+// connection is counted as on the other server.
 func TestUnknownPathsAreCountedOnEitherServer(t *testing.T) {
 	cfg := config.Default()
 	cfg.Pools.Decode.Replicas = []config.Replica{{URL: "http://127.0.0.1:1"}}
@@ -93,13 +93,13 @@ func TestUnknownPathsAreCountedOnEitherServer(t *testing.T) {
 	} {
 		if line := fmt.Sprintf(`mode="none",model="",outcome=%q,path=%q} 1`, outcome, path); !strings.Contains(
 			metrics.Body.String(), line) {
-			t.Errorf("%s is not in the metrics", line)
+			t.Errorf("the metrics lack %s", line)
 		}
 	}
 }
 
-// A client that closed its own direction alone looks like one that has left. It must not hear an empty answer
-// with status 200.
+// To the server, a client that closed only its sending direction looks like one that left. It must not
+// receive an empty answer with status 200.
 func TestHalfClosedClientHearsNoEmptyAnswer(t *testing.T) {
 	heard := served(t, func(ctx context.Context, q *request) *failure {
 		if _, f := q.body(); f != nil {
@@ -109,11 +109,11 @@ func TestHalfClosedClientHearsNoEmptyAnswer(t *testing.T) {
 		return goneFailure(ctx, site{phase: "decode"})
 	})
 	if heard != "" {
-		t.Errorf("the client heard %q", heard)
+		t.Errorf("the client received %q, want nothing", heard)
 	}
 }
 
-// Nor may a stream that was given up for it look as if it had come to its end.
+// A stream that ends because its client seems to have left must not look complete either.
 func TestHalfClosedClientHearsNoEndOfStream(t *testing.T) {
 	heard := served(t, func(ctx context.Context, q *request) *failure {
 		if _, f := q.body(); f != nil {
@@ -126,11 +126,11 @@ func TestHalfClosedClientHearsNoEndOfStream(t *testing.T) {
 		return goneFailure(ctx, site{phase: "stream"})
 	})
 	if !strings.Contains(heard, "data: {}") || strings.HasSuffix(heard, "0\r\n\r\n") {
-		t.Errorf("the client heard %q", heard)
+		t.Errorf("the client received %q, want the event without an end of the body", heard)
 	}
 }
 
-// The clock of a phase that strikes when the phase has just ended finds a client that is still there.
+// The timer of a phase may fire just after the phase has ended. That must not count as a client that left.
 func TestLateClockIsNoClientThatLeft(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errPhaseTimeout)
@@ -145,7 +145,7 @@ func TestLateClockIsNoClientThatLeft(t *testing.T) {
 	}
 }
 
-// silentClient sends p and never reads.
+// silentClient sends p and never reads the answer.
 func (w *world) silentClient(p prompt) net.Conn {
 	w.asked++
 	c, err := w.net.Dial(w.t.Context(), "tcp", "front:80")
@@ -156,7 +156,7 @@ func (w *world) silentClient(p prompt) net.Conn {
 	return c
 }
 
-// A client that does not read is left after timeouts.client_write, whatever it does not read.
+// The router drops a client that does not read after timeouts.client_write, whatever the answer is.
 func TestClientsThatDoNotReadAreLeft(t *testing.T) {
 	big := `{"error":{"message":"` + strings.Repeat("x", 8<<20) + `","code":400}}`
 	for name, p := range map[string]prompt{
@@ -173,14 +173,14 @@ func TestClientsThatDoNotReadAreLeft(t *testing.T) {
 			defer c.Close()
 			time.Sleep(w.cfg.Timeouts.ClientWrite + time.Second)
 			if n := w.o.InFlight(); n != 0 {
-				t.Errorf("%s that is not read: %d in flight", name, n)
+				t.Errorf("%s that is not read: %d requests in flight, want 0", name, n)
 			}
 		})
 	}
 }
 
-// A client that reads, however slowly, gets a large answer to its end: timeouts.client_write is for a write,
-// and no answer is one.
+// A client that reads slowly gets the whole of a large answer: timeouts.client_write limits one write, and
+// an answer takes many.
 func TestSlowClientsGetLargeAnswers(t *testing.T) {
 	big := `{"object":"list","data":[{"embedding":"` + strings.Repeat("x", 8<<20) + `"}]}`
 	p := post("/v1/embeddings", `{"model":"sim","input":"a"}`)
@@ -203,15 +203,15 @@ func TestSlowClientsGetLargeAnswers(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		if got != len(big) {
-			t.Fatalf("%d of %d bytes after %v: %v", got, len(big), time.Since(began), err)
+			t.Fatalf("received %d of %d bytes after %v: %v", got, len(big), time.Since(began), err)
 		}
 		if took := time.Since(began); took < 2*w.cfg.Timeouts.ClientWrite {
-			t.Errorf("it took %v: that tests little", took)
+			t.Errorf("it took only %v: this tests too little", took)
 		}
 	})
 }
 
-// over2 asks the front over HTTP/2.
+// over2 sends p to the front over HTTP/2.
 func (w *world) over2(p prompt) *heard {
 	ln, err := w.net.Listen("tcp", "front2:80")
 	if err != nil {
@@ -231,8 +231,8 @@ func (w *world) over2(p prompt) *heard {
 	return w.send(w.t.Context(), "front2:80", p)
 }
 
-// A stream may pause for longer than one write may take, over HTTP/2 too, where a write deadline is a timer
-// that ends the stream.
+// A stream may pause for longer than timeouts.client_write. This holds over HTTP/2 too, where a write
+// deadline is a timer that ends the stream.
 func TestStreamsPauseLongerThanAWriteMayTake(t *testing.T) {
 	slow := func(_ string, o *enginesim.Options) { o.Core.Cost.D0 = 2 }
 	s := setup{engine: slow, config: func(c *config.Config) {
@@ -259,8 +259,8 @@ func TestStreamsPauseLongerThanAWriteMayTake(t *testing.T) {
 	}
 }
 
-// A passed stream whose engine falls silent ends with an error event, although its last write is longer ago
-// than a write may take.
+// The engine of an unsplit stream falls silent. The stream ends with an error event, although more time
+// than timeouts.client_write has passed since its last write.
 func TestPassedStreamEndsWithItsError(t *testing.T) {
 	in(t, setup{config: func(c *config.Config) { c.Timeouts.ClientWrite = time.Second }}, func(w *world) {
 		for _, d := range w.d {
@@ -277,7 +277,7 @@ func TestPassedStreamEndsWithItsError(t *testing.T) {
 	})
 }
 
-// The memory for a body grows with what has come, not with what was announced.
+// The memory for a body grows with the received bytes, not with the announced length.
 func TestBodiesTakeMemoryAsTheyCome(t *testing.T) {
 	for _, tt := range []struct {
 		name            string
@@ -299,11 +299,11 @@ func TestBodiesTakeMemoryAsTheyCome(t *testing.T) {
 			t.Errorf("%s: %d bytes, %v", tt.name, len(got), err)
 		}
 		if cap(got) > max(firstRead, 2*len(got)) {
-			t.Errorf("%s: %d bytes of memory for %d", tt.name, cap(got), len(got))
+			t.Errorf("%s: %d bytes of memory for a body of %d", tt.name, cap(got), len(got))
 		}
 	}
 	broken := errors.New("broken")
 	if _, err := readBody(iotest.ErrReader(broken), 10, 11); !errors.Is(err, broken) {
-		t.Errorf("a reader that breaks: %v", err)
+		t.Errorf("a reader that fails: %v", err)
 	}
 }

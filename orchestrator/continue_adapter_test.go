@@ -10,8 +10,9 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
 )
 
-// newAdapters is a fleet whose decode replicas named so have other weights under the adapter's name. No
-// prefill replica has weights of either kind, so that every prompt is computed where its answer begins.
+// newAdapters is the setup of a fleet in which the renewed decode replicas have other weights under the
+// adapter's name. No prefill replica has either weights, so decode replicas compute all prompts of the
+// adapter.
 func newAdapters(decode int, renewed ...string) setup {
 	return setup{decode: decode, config: func(c *config.Config) {
 		c.Local = config.LocalAuto
@@ -27,15 +28,15 @@ func newAdapters(decode int, renewed ...string) setup {
 	}}
 }
 
-// nthAdapted is the n-th of the greedy streams of an adapter.
+// nthAdapted is the n-th of the greedy streams for the adapter.
 func nthAdapted(n int) prompt {
 	p := adapted(greedy("/v1/completions", 12, ""), "ad")
 	p.body = strings.Replace(p.body, "word0", fmt.Sprint("word", n), 1)
 	return p
 }
 
-// A stream of an adapter that breaks off goes on only where the adapter has the same weights, whichever
-// others are as near.
+// A broken stream of an adapter continues only on a replica with the same weights, even if other replicas
+// are equally near.
 func TestAStreamOfAnAdapterGoesOnWithTheSameWeights(t *testing.T) {
 	renewed := []string{"d2", "d3"}
 	in(t, unejected(newAdapters(4, renewed...)), func(w *world) {
@@ -50,21 +51,21 @@ func TestAStreamOfAnAdapterGoesOnWithTheSameWeights(t *testing.T) {
 			})
 			got := w.ask(p)
 			if len(at) != 2 || at[0] == at[1] {
-				w.t.Fatalf("stream %d was at %v, want it to go on at another replica", i, at)
+				w.t.Fatalf("stream %d was at %v, want two different replicas", i, at)
 			}
 			if slices.Contains(renewed, at[0]) != slices.Contains(renewed, at[1]) {
-				t.Errorf("stream %d began at %s and went on at %s, whose weights are others", i, at[0], at[1])
+				t.Errorf("stream %d began at %s and continued at %s, which has other weights", i, at[0], at[1])
 			}
 			w.at("decode", nil)
 			if whole := w.send(w.t.Context(), at[0]+".internal:8000", p); got.text != whole.text {
-				t.Errorf("stream %d: %q of %v, want %q", i, got.text, at, whole.text)
+				t.Errorf("stream %d: got %q from %v, want %q", i, got.text, at, whole.text)
 			}
 		}
 	})
 }
 
-// Where no other replica has the weights of the answer, it ends with the error that it would have ended with
-// had nobody tried.
+// If no other replica has the weights of the answer, the stream ends with the same error as without a try
+// to continue it.
 func TestAStreamOfAnAdapterThatNobodyElseHasEnds(t *testing.T) {
 	in(t, newAdapters(2, "d1"), func(w *world) {
 		var began, other *simulated
@@ -84,11 +85,11 @@ func TestAStreamOfAnAdapterThatNobodyElseHasEnds(t *testing.T) {
 		})
 		w.net.Refuse(began.addr, false)
 		if got.fail.Code != 502 || got.dones != 1 || w.count("tandem_continued_total", "failed") != 1 {
-			t.Errorf("%+v, %d ends, %q", got.fail, got.dones, got.raw)
+			t.Errorf("error %+v, %d end marks, %q; want error 502 and 1 end mark", got.fail, got.dones, got.raw)
 		}
 		for _, leg := range w.posts(false) {
 			if leg.engine == other.name {
-				t.Errorf("%s was asked, whose weights are others: %s", leg.engine, leg.body)
+				t.Errorf("%s got a request although its weights differ: %s", leg.engine, leg.body)
 			}
 		}
 	})

@@ -18,7 +18,7 @@ import (
 	"github.com/tandem-router/tandem/internal/openai"
 )
 
-// greedy is a request whose answer can be continued: a stream of n tokens, with more members in its body.
+// greedy is a request for a stream that can be continued, with n tokens and further members in its body.
 func greedy(path string, n int, more string) prompt {
 	what := `"prompt":"` + words(120) + `"`
 	if path != "/v1/completions" {
@@ -30,9 +30,9 @@ func greedy(path string, n int, more string) prompt {
 	}
 }
 
-// dies lets the n-th decode leg from now on end so, after as many events.
+// dies injects the n-th of these faults into the engine of the n-th decode leg from now on.
 func (w *world) dies(faults ...enginesim.Fault) {
-	var mu sync.Mutex // prompts of a batch come here at once
+	var mu sync.Mutex // the prompts of a batch come here at the same time
 	w.at("decode", func(at string) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -53,14 +53,15 @@ var (
 	ownCache   = regexp.MustCompile(`cache(d)?_tokens":\d+`)
 )
 
-// said is a stream without the parts that depend on the engine, the time and the cache.
+// said returns the stream without the parts that depend on the engine, the time and the cache.
 func (h *heard) said() string {
 	s := ownID.ReplaceAllString(h.raw, `"id":"$1"`)
 	s = ownCreated.ReplaceAllString(s, `"created":0`)
 	return ownCache.ReplaceAllString(s, `cache_tokens":0`)
 }
 
-// same checks a stream against that of one engine, byte for byte, and that all its events are under one name.
+// same checks that a stream equals the one of a single engine, byte for byte, and that all its events have
+// one id and one creation time.
 func (w *world) same(p prompt, got *heard) {
 	w.t.Helper()
 	want := w.right(p)
@@ -81,26 +82,27 @@ func (w *world) same(p prompt, got *heard) {
 		}
 	}
 	if len(names) != 2 {
-		w.t.Errorf("the stream's names: %v", names)
+		w.t.Errorf("the stream has the ids and times %v, want one of each", names)
 	}
 	w.silent(got)
 }
 
-// bytewise are engines that mostly generate single bytes: characters of several tokens, and bytes that are
-// none.
+// bytewise makes engines generate mostly single bytes: characters of several tokens, and bytes that are no
+// characters.
 func bytewise(_ string, o *enginesim.Options) {
 	o.Core.FirstToken, o.Core.Vocab = 8, 264+40
 }
 
 func ends(_ string, o *enginesim.Options) { o.Core.EOS, o.Core.EOSEvery = 1, 12 }
 
-// endings are the requests of which every event may be the last that comes, by what is special about them.
+// endings are requests whose streams are cut after every event. Their names say what is special about
+// them.
 var endings = []struct {
 	name   string
 	path   string
 	more   string
-	stops  []int // from where and to where in the answer's text the stop strings lie: two numbers each
-	tokens int   // 12 unless set
+	stops  []int // start and end of each stop string in the answer's text
+	tokens int   // output tokens; 0 means 12
 	setup  setup
 }{
 	{name: "a chat", path: "/v1/chat/completions"},
@@ -157,7 +159,7 @@ var endings = []struct {
 	{name: "one decode replica, which lives on", path: "/v1/completions", setup: setup{decode: 1}},
 }
 
-// unejected turns ejection off: the stories below have replicas break off far more often than is usual.
+// unejected turns ejection off: the tests below break streams much more often than is usual.
 func unejected(s setup) setup {
 	before := s.config
 	s.config = func(c *config.Config) {
@@ -169,7 +171,7 @@ func unejected(s setup) setup {
 	return s
 }
 
-// stopping is p with stop strings at these places of the answer.
+// stopping returns p with stop strings from these places of its answer.
 func (w *world) stopping(p prompt, places []int) prompt {
 	if len(places) == 0 {
 		return p
@@ -187,7 +189,7 @@ func (w *world) stopping(p prompt, places []int) prompt {
 	return p
 }
 
-// Whichever event is the last that a decode engine says of an answer, the client gets what one engine says.
+// The decode engine breaks off after any number of events. The client still gets the stream of one engine.
 func TestEveryEventMayBeTheLast(t *testing.T) {
 	for _, e := range endings {
 		t.Run(e.name, func(t *testing.T) {
@@ -203,14 +205,14 @@ func TestEveryEventMayBeTheLast(t *testing.T) {
 				}
 				if got, want := w.count("tandem_continued_total",
 					"continued")+w.count("tandem_continued_total", "complete"), events-2; got < want {
-					t.Errorf("%d of %d streams went on", got, want)
+					t.Errorf("%d streams were continued, want at least %d", got, want)
 				}
 			})
 		})
 	}
 }
 
-// However often, however, and wherever engines break off, up to three times: the same.
+// The same for up to three failures of random kinds at random events.
 func TestBrokenStreamsByChance(t *testing.T) {
 	for seed := range uint64(12) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -234,7 +236,7 @@ func TestBrokenStreamsByChance(t *testing.T) {
 	}
 }
 
-// A stream that cannot be continued ends as it would without other replicas: once, with an error.
+// A stream that cannot be continued ends once, with an error, as if there were no other replica.
 func TestStreamsThatCannotGoOn(t *testing.T) {
 	for _, c := range []struct{ name, more string }{
 		{"two answers", `"n":2,"temperature":0.5,`},
@@ -245,17 +247,17 @@ func TestStreamsThatCannotGoOn(t *testing.T) {
 	} {
 		in(t, setup{config: func(c *config.Config) { c.Local = config.LocalAuto }}, func(w *world) {
 			p := greedy("/v1/chat/completions", 12, c.more)
-			if strings.Contains(c.more, "temperature") { // not the other one
+			if strings.Contains(c.more, "temperature") { // replace the temperature of greedy
 				p.body = strings.Replace(p.body, `"temperature":0,`, "", 1)
 			}
 			w.dies(enginesim.Fault{Kind: "cut_stream", After: 5})
 			got := w.ask(p)
 			if got.fail.Code != 502 || got.dones != 1 || w.count("tandem_continued_total", "") != 0 {
-				t.Errorf("%s: %+v, %d ends, %q", c.name, got.fail, got.dones, got.raw)
+				t.Errorf("%s: error %+v, %d end marks, %q; want error 502 and 1 end mark", c.name, got.fail, got.dones, got.raw)
 			}
 			for _, leg := range w.posts(false) {
 				if strings.Contains(leg.body, "return_token_ids") {
-					t.Errorf("%s: the engine was asked for ids: %s", c.name, leg.body)
+					t.Errorf("%s: the engine was asked for token ids: %s", c.name, leg.body)
 				}
 			}
 		})
@@ -267,18 +269,19 @@ func TestSampledStreamsGoOnIfConfigured(t *testing.T) {
 		p := greedy("/v1/chat/completions", 12, "")
 		p.body = strings.Replace(p.body, `"temperature":0`, `"temperature":0.7`, 1)
 		w.dies(enginesim.Fault{Kind: "cut_stream", After: 5})
-		w.same(p, w.ask(p)) // the simulator draws alike
+		w.same(p, w.ask(p)) // the simulator samples the same tokens everywhere
 	})
 }
 
-// A replica that still says that it works costs budget; one that is gone costs none.
+// Continuing after a failure of a replica that still works uses retry budget. After a dead replica it uses
+// none.
 func TestBudgetOfStreamsThatGoOn(t *testing.T) {
 	in(t, setup{config: func(c *config.Config) { c.Retry.Share, c.Retry.Min = 0, 0 }}, func(w *world) {
 		p := greedy("/v1/completions", 12, "")
 		w.dies(enginesim.Fault{Kind: "cut_stream", After: 5})
 		w.failed(p, w.ask(p), 502)
 		if n := w.count("tandem_continued_total", "no_budget"); n != 1 {
-			t.Errorf("%d streams without budget", n)
+			t.Errorf("counted %d streams without budget, want 1", n)
 		}
 		var broken *simulated
 		w.at("decode", func(at string) {
@@ -296,8 +299,8 @@ func TestBudgetOfStreamsThatGoOn(t *testing.T) {
 	})
 }
 
-// The time in which the rest of an answer has to begin includes its queue and its prefill: the replica with
-// the leg at its end is not to blame.
+// The limit for the first token of a continuation includes its queue and its prefill. If it ends during
+// the decode leg, that decode replica is not to blame.
 func TestARestThatBeginsLateIsNobodysFault(t *testing.T) {
 	in(t, setup{config: func(c *config.Config) {
 		c.Timeouts.DecodeFirst = time.Second
@@ -311,15 +314,15 @@ func TestARestThatBeginsLateIsNobodysFault(t *testing.T) {
 		w.failed(p, w.ask(p), 502)
 		w.at("prefill", nil)
 		if n := w.count("tandem_continued_total", "failed"); n != 1 {
-			t.Errorf("%d rests did not begin", n)
+			t.Errorf("counted %d failed continuations, want 1", n)
 		}
 		if n := w.count("tandem_ejections_total", ""); n != 1 {
-			t.Errorf("%d ejections, want that of the replica whose stream broke off", n)
+			t.Errorf("%d ejections, want only the replica that broke off", n)
 		}
 	})
 }
 
-// All streams of a dying replica continue, under any budget.
+// All streams of a dead replica continue, whatever the budget.
 func TestAllStreamsOfADeadReplicaGoOn(t *testing.T) {
 	in(t, setup{decode: 2}, func(w *world) {
 		const streams = 24
@@ -334,13 +337,13 @@ func TestAllStreamsOfADeadReplicaGoOn(t *testing.T) {
 			w.same(p, <-heards)
 		}
 		if n := w.count("tandem_continued_total", "continued"); n < 4 {
-			t.Errorf("%d streams went on", n)
+			t.Errorf("%d streams were continued, want at least 4", n)
 		}
 		w.net.Refuse(w.d[0].addr, false)
 	})
 }
 
-// Each prompt of a batch goes on by itself.
+// Each prompt of a batch continues by itself.
 func TestBatchesGoOn(t *testing.T) {
 	in(t, unejected(setup{}), func(w *world) {
 		p := prompt{path: "/v1/completions", body: `{"model":"sim","max_tokens":12,"temperature":0,"stream":true,` +
@@ -352,12 +355,12 @@ func TestBatchesGoOn(t *testing.T) {
 			t.Errorf("%v, %+v\nwant %v", texts, got.fail, byIndex(want))
 		}
 		if n := w.count("tandem_continued_total", "continued"); n != 2 {
-			t.Errorf("%d went on", n)
+			t.Errorf("%d prompts were continued, want 2", n)
 		}
 	})
 }
 
-// An answer that has all the tokens it may have, but not its end, gets no token more.
+// An answer that has all tokens up to its limit, but no end, gets no further token.
 func TestNothingGoesOnBeyondTheLimit(t *testing.T) {
 	in(t, setup{}, func(w *world) {
 		said := func(text, ids string) string {
@@ -370,12 +373,12 @@ func TestNothingGoesOnBeyondTheLimit(t *testing.T) {
 		})
 		got := w.ask(greedy("/v1/chat/completions", 2, ""))
 		if got.text != "ab" || got.fail.Code != 502 || w.count("tandem_continued_total", "not_possible") != 1 {
-			t.Errorf("the client heard %q, %+v", got.text, got.fail)
+			t.Errorf("the client got %q, %+v", got.text, got.fail)
 		}
 	})
 }
 
-// The streams that run while a router drains are brought to their end, also where that takes another replica.
+// Streams that run while the router drains are finished, even if another replica has to continue them.
 func TestStreamsGoOnWhileDraining(t *testing.T) {
 	in(t, setup{}, func(w *world) {
 		p := greedy("/v1/completions", 12, "")
@@ -389,7 +392,8 @@ func TestStreamsGoOnWhileDraining(t *testing.T) {
 	})
 }
 
-// A record names the replica that continued, and the whole answer's tokens.
+// The record of a continued stream names the replicas that continued it, and has the token count of the
+// whole answer.
 func TestRecordOfAContinuedStream(t *testing.T) {
 	in(t, setup{}, func(w *world) {
 		p := greedy("/v1/completions", 12, `"stream_options":{"include_usage":true},`)
@@ -417,7 +421,7 @@ func TestRecordOfAContinuedStream(t *testing.T) {
 	})
 }
 
-// A replica with other model files has other tokens: it is not asked to go on.
+// A replica with other model files has other token ids, so it does not continue a stream.
 func TestOtherTokensDoNotGoOn(t *testing.T) {
 	in(t, setup{decode: 1}, func(w *world) {
 		j := &job{
@@ -427,16 +431,16 @@ func TestOtherTokensDoNotGoOn(t *testing.T) {
 		j.req = parsed(t, `{"model":"sim","prompt":[1],"stream":true}`)
 		d := w.o.fleet.Endpoints()[w.o.decode.Status(time.Now())[0].ID]
 		if !j.goesOnAt(&d.Member) {
-			t.Error("the same model's replica cannot go on")
+			t.Error("a replica of the same model cannot continue")
 		}
 		j.ids.of.Root = "/models/another"
 		if j.goesOnAt(&d.Member) {
-			t.Error("a replica with other model files goes on")
+			t.Error("a replica with other model files may continue")
 		}
 	})
 }
 
-// byIndex is the text of each choice of a stream.
+// byIndex returns the text of each choice of a stream.
 func byIndex(h *heard) map[int]string {
 	texts := map[int]string{}
 	for _, data := range h.events {

@@ -9,7 +9,7 @@ import (
 
 var cutStream = fault(enginesim.Fault{Kind: "cut_stream", After: 4})
 
-// brokenStreams are stories of engines that break off in the middle of a greedy answer.
+// brokenStreams are tests in which engines break off in the middle of a greedy answer.
 var brokenStreams = []story{
 	{
 		name: "the stream is cut", orders: sequential, stream: streamed,

@@ -10,8 +10,8 @@ import (
 	"github.com/tandem-router/tandem/internal/openai"
 )
 
-// A request that panics, wherever it does, is answered with 500 and leaves nothing behind: no lease, no leg,
-// no place among those in flight.
+// A panic of a request, at any point, is answered with 500 and leaves nothing behind: no lease, no leg and
+// no request in flight.
 func TestPanicsLeaveNothingBehind(t *testing.T) {
 	batch := post("/v1/completions", `{"model":"sim","max_tokens":3,"prompt":["a b","c d","e f"]}`)
 	for _, seam := range []string{"tokenize", "plan", "prefill", "handoff", "decode"} {
@@ -28,7 +28,7 @@ func TestPanicsLeaveNothingBehind(t *testing.T) {
 					}
 					w.silent(got)
 					if n := w.count("tandem_requests_total", "panic"); n != 1 {
-						t.Errorf("%d panics are counted", n)
+						t.Errorf("counted %d panics, want 1", n)
 					}
 				})
 			}
@@ -36,7 +36,8 @@ func TestPanicsLeaveNothingBehind(t *testing.T) {
 	}
 }
 
-// So does one that panics while its answer is given out. What the client has begun to hear is cut, not ended.
+// The same for a panic while the answer is sent. If the client has received something, the connection is
+// cut, so that the answer does not look complete.
 func TestPanicBehindTheAnswer(t *testing.T) {
 	for _, begun := range []bool{false, true} {
 		in(t, setup{}, func(w *world) {
@@ -62,7 +63,7 @@ func TestPanicBehindTheAnswer(t *testing.T) {
 					httptest.NewRequestWithContext(w.t.Context(), "POST", p.path, strings.NewReader(p.body)))
 			}()
 			if cut != begun || !begun && rec.Code != 500 {
-				t.Errorf("begun %v: cut %v, status %d", begun, cut, rec.Code)
+				t.Errorf("answer begun: %v; connection cut: %v, status %d", begun, cut, rec.Code)
 			}
 		})
 	}

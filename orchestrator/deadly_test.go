@@ -11,8 +11,8 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
 )
 
-// A request that ends every engine that gets it ends two and no third, however many are left and however
-// many attempts it has. Two engines that end under one request are the only sign of such a request.
+// A request kills every engine that gets it. It kills two engines but not a third, however many engines
+// and attempts are left. Two engines that die under one request are the only sign of such a request.
 func TestDeadlyRequestEndsTwoEngines(t *testing.T) {
 	for _, stream := range []bool{true, false} {
 		t.Run(fmt.Sprintf("stream %t", stream), func(t *testing.T) {
@@ -23,22 +23,23 @@ func TestDeadlyRequestEndsTwoEngines(t *testing.T) {
 				ended := w.endsEngines(`"deadly"`)
 				w.failed(p, w.ask(p), 502)
 				if n := ended(); n != 2 {
-					t.Errorf("it has ended %d engines, want 2", n)
+					t.Errorf("the request killed %d engines, want 2", n)
 				}
-				time.Sleep(20 * time.Second) // they are back
+				time.Sleep(20 * time.Second) // the engines are back
 			})
 		})
 	}
 }
 
-// endsEngines ends every decode engine that gets a request with this text, and says how many it has ended.
+// endsEngines kills every decode engine that gets a request with this text. The returned function counts
+// them.
 func (w *world) endsEngines(text string) (ended func() int) {
 	var mu sync.Mutex
 	found := map[string]bool{}
 	w.at("decode", func(replica string) {
 		e := w.by(replica)
 		go func() {
-			time.Sleep(time.Millisecond) // it is sent by then
+			time.Sleep(time.Millisecond) // the request was sent by then
 			for _, leg := range w.posts(false) {
 				if leg.engine != e.name || !strings.Contains(leg.body, text) {
 					continue

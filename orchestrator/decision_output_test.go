@@ -13,7 +13,7 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/observe"
 )
 
-// fullOnce is a file whose disk is full at the second write: the disk takes half of the bytes.
+// fullOnce is a file on a disk that gets full: the second write writes only half of its bytes.
 type fullOnce struct {
 	io.WriteCloser
 	writes *int
@@ -27,7 +27,8 @@ func (f fullOnce) Write(p []byte) (int, error) {
 	return n, errors.Join(err, syscall.ENOSPC)
 }
 
-// After a full disk the file of decisions has whole lines alone: a reader such as jq stops at half a record.
+// After a full disk, the file of decisions has only whole lines: a reader such as jq stops at half a
+// record.
 func TestAFullDiskLeavesNoHalfRecord(t *testing.T) {
 	file, writes := filepath.Join(t.TempDir(), "decisions.jsonl"), 0
 	full := func(o *Options) {
@@ -51,10 +52,10 @@ func TestAFullDiskLeavesNoHalfRecord(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		if n := w.count("tandem_decisions_unwritten_total", "failed"); n != 1 {
-			t.Errorf("%d records are counted as not written, want 1", n)
+			t.Errorf("counted %d records as not written, want 1", n)
 		}
 	})
 	if got := recordsIn(t, file); strings.Join(got, " ") != strings.Join(want, " ") {
-		t.Errorf("%v are in the file, want %v", got, want)
+		t.Errorf("the file has the records %v, want %v", got, want)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// longAnswers lets answers take longer than the lease.
+// longAnswers allows answers that take longer than the lease.
 func longAnswers(c *config.Config) {
 	c.Timeouts.DecodeFirst = time.Minute
 	c.Timeouts.Answer = 2 * time.Minute
@@ -20,14 +20,14 @@ func longAnswers(c *config.Config) {
 	c.Pools.Prefill.PollInterval, c.Pools.Decode.PollInterval = time.Second, time.Second
 }
 
-// longPrompt is one whose answer takes so many steps of a decode engine.
+// longPrompt is a request with an answer of this many decode steps.
 func longPrompt(steps int) prompt {
 	return post("/v1/completions", fmt.Sprintf(
 		`{"model":"sim","max_tokens":%d,"temperature":0,"ignore_eos":true,"prompt":%s}`, steps, idPrompt(1, 120),
 	))
 }
 
-// without is the configuration without the replicas at these addresses.
+// without returns the configuration without the replicas at these addresses.
 func without(c *config.Config, addrs ...string) *config.Config {
 	out := *c
 	for _, p := range []*config.Pool{&out.Pools.Prefill, &out.Pools.Decode} {
@@ -44,9 +44,10 @@ func (w *world) apply(c *config.Config) {
 	}
 }
 
-// The replicas that serve a request leave the configuration while its answer is made. It is made from blocks
-// that were read in time, whether the lease has ended meanwhile or not: nothing is thrown away, nobody is
-// distrusted, and they are asked no more once the request has ended.
+// The replicas that serve a request leave the configuration while its answer is generated. The decode
+// engine read the blocks in time, so the answer is not thrown away and no engine is distrusted, even if
+// the lease has ended meanwhile. Once the request has ended, the departed replicas are not polled any
+// more.
 func TestRequestsOutliveTheirReplicas(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -68,7 +69,7 @@ func TestRequestsOutliveTheirReplicas(t *testing.T) {
 					w.t.Errorf("took %v, want at most %v", got.took, most)
 				}
 				if n := w.count("tandem_decode_distrusted_total", ""); n != 0 {
-					w.t.Errorf("an engine was distrusted %d times", n)
+					w.t.Errorf("engines were distrusted %d times, want 0", n)
 				}
 				time.Sleep(2 * time.Second)
 				asked := map[string]int{}
@@ -78,7 +79,7 @@ func TestRequestsOutliveTheirReplicas(t *testing.T) {
 				time.Sleep(5 * time.Second)
 				for addr, before := range asked {
 					if n := w.by(addr).Calls()["/metrics"]; n != before {
-						w.t.Errorf("%s has left and its last request has ended, and it is still asked", addr)
+						w.t.Errorf("%s is still polled, although it has left and its last request has ended", addr)
 					}
 				}
 			})
@@ -86,8 +87,8 @@ func TestRequestsOutliveTheirReplicas(t *testing.T) {
 	}
 }
 
-// A prefill engine that has left and then stands still is noticed as before: its silence counts while
-// requests need it.
+// A prefill engine leaves the configuration and then freezes. The router notices its silence while a
+// request still needs it.
 func TestSilenceOfWhoHasLeftIsHeard(t *testing.T) {
 	s := slowPair(30 * time.Second)
 	s.prefill = 2
@@ -109,13 +110,14 @@ func TestSilenceOfWhoHasLeftIsHeard(t *testing.T) {
 		got := w.ask(p)
 		w.exact(p, got)
 		if got.took > 30*time.Second {
-			w.t.Errorf("took %v: nobody noticed that the prefill engine stood still", got.took)
+			w.t.Errorf("took %v: the router did not notice that the prefill engine is frozen", got.took)
 		}
 		time.Sleep(time.Minute)
 	})
 }
 
-// A replica moves to another address. The old one serves until the new one has joined, and then no more.
+// A replica moves to another address. The old engine serves until the new one has joined, and then no
+// longer.
 func TestMovedReplica(t *testing.T) {
 	named := func(c *config.Config) {
 		for i := range c.Pools.Decode.Replicas {
@@ -142,14 +144,14 @@ func TestMovedReplica(t *testing.T) {
 				w.t.Errorf("/readyz: %d %s", ready.status, ready.raw)
 			}
 			if n := w.count("tandem_replica_up", "decode"); n != 1 {
-				w.t.Errorf("%d replicas named decode are up by the metrics", n)
+				w.t.Errorf("the metrics show %d replicas named decode as up, want 1", n)
 			}
 		}
 		for range 3 {
 			served("d0")
 			time.Sleep(2 * time.Second)
 		}
-		w.apply(w.cfg) // and back, and there again
+		w.apply(w.cfg) // move back, and move again
 		served("d0")
 		w.apply(&moved)
 		served("d0")
@@ -158,12 +160,12 @@ func TestMovedReplica(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		served("later")
 		if known := w.known(); known[1] == 0 {
-			w.t.Error("nothing is known of the new one after it has served")
+			w.t.Error("the index knows no block of the new engine after it has served")
 		}
 		before := w.d[0].Calls()["/metrics"]
 		time.Sleep(10 * time.Second)
 		if n := w.d[0].Calls()["/metrics"]; n != before {
-			w.t.Errorf("the old one is still asked: %d times", n-before)
+			w.t.Errorf("the old engine is still polled: %d times", n-before)
 		}
 		if n := w.o.decode.Status(time.Now()); len(n) != 1 || n[0].ID != replica.ID("decode") {
 			w.t.Errorf("members %+v", n)
@@ -171,8 +173,8 @@ func TestMovedReplica(t *testing.T) {
 	})
 }
 
-// The only decode replica moves to another address while a request is between its legs. The engine that has
-// its name by then has failed nobody: it takes the request.
+// The only decode replica moves to another address while a request is between its legs. The engine that
+// has the name by then has failed no request: it serves the decode leg.
 func TestMovedBetweenTheLegs(t *testing.T) {
 	for _, tt := range []struct {
 		name, span string
@@ -190,20 +192,20 @@ func TestMovedBetweenTheLegs(t *testing.T) {
 				w.at(tt.span, func(string) {
 					w.at(tt.span, nil)
 					w.apply(&moved)
-					time.Sleep(time.Second) // the new one joins
+					time.Sleep(time.Second) // the new engine joins
 				})
 				p := guardedPrompt(idPrompt(1, 100), "")
 				w.exact(p, w.ask(p))
 				if n := w.count("tandem_retries_total", ""); n != tt.retries {
-					w.t.Errorf("tried again %d times, want %d", n, tt.retries)
+					w.t.Errorf("counted %d retries, want %d", n, tt.retries)
 				}
 			})
 		})
 	}
 }
 
-// Where a reload replaces all servers of a pool those before serve until one of the new ones has joined,
-// whatever they are called. Without new ones they leave at once.
+// A reload replaces all servers of a pool. The former ones serve until one of the new servers has joined,
+// whatever their names are. If the reload names no new server, they leave at once.
 func TestAPoolIsReplacedWhole(t *testing.T) {
 	for _, pool := range []string{"prefill", "decode"} {
 		t.Run(pool, func(t *testing.T) {
@@ -237,9 +239,9 @@ func TestAPoolIsReplacedWhole(t *testing.T) {
 					time.Sleep(2 * time.Second)
 				}
 				fault(enginesim.Fault{Kind: "restart", For: time.Second})(w, w.by(before[0]+".internal:8000"))
-				time.Sleep(10 * time.Second) // and joins again
+				time.Sleep(10 * time.Second) // the engine has joined again
 				served(before...)
-				w.apply(with(before[1], "never")) // one of them may stay: it is enough
+				w.apply(with(before[1], "never")) // one of the former servers may stay: it is enough
 				served(before[1])
 				w.apply(with("never", "later"))
 				served(before[1])
@@ -248,19 +250,18 @@ func TestAPoolIsReplacedWhole(t *testing.T) {
 				time.Sleep(10 * time.Second)
 				served("later")
 				if n := len(w.o.fleet.Watchers()); n != 4 {
-					w.t.Errorf("%d servers are watched, want 4", n)
+					w.t.Errorf("the fleet watches %d servers, want 4", n)
 				}
 				w.apply(with())
 				if got := w.ask(nthChat(1, true)); got.status != 503 {
-					w.t.Errorf("status %d of an empty pool", got.status)
+					w.t.Errorf("status %d from an empty pool, want 503", got.status)
 				}
 			})
 		})
 	}
 }
 
-// Engines that stand in both pools are two replicas each, which can both be reached, and no request is split
-// over an engine and itself.
+// An engine in both pools counts as one replica in each. No request is split between an engine and itself.
 func TestSharedEngines(t *testing.T) {
 	both := func(c *config.Config) {
 		rs := slices.Clone(c.Pools.Prefill.Replicas)
@@ -285,12 +286,12 @@ func TestSharedEngines(t *testing.T) {
 			roles[r.Member.Role]++
 		}
 		if roles[replica.Prefill] != 2 || roles[replica.Decode] != 2 {
-			w.t.Errorf("in reach: %v, want two of each", roles)
+			w.t.Errorf("the fleet has %v, want two of each role", roles)
 		}
 	})
 }
 
-// A reload that comes when the router has ended starts nobody and breaks nothing.
+// A reload after the router has ended starts no goroutine and breaks nothing.
 func TestReloadAtTheEnd(t *testing.T) {
 	in(t, setup{}, func(w *world) {
 		for range 20 {

@@ -12,8 +12,8 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// A quarter of the descriptors at most goes to clients. A request needs two more for its legs, and a
-// connection is kept for a later request.
+// At most a quarter of the file descriptors is for client connections. A request needs two more for its
+// legs, and one connection is kept for a later request.
 func TestClientConns(t *testing.T) {
 	for files, want := range map[uint64]int{
 		0: 0, 1: 16, 64: 16, 128: 16, 256: 48, 1024: 240, 1 << 20: 262128, 1<<64 - 1: 1 << 24,
@@ -28,7 +28,7 @@ func TestClientConns(t *testing.T) {
 	}
 }
 
-// leases is how many prompts have room on a decode replica.
+// leases returns the number of leases on all decode replicas.
 func (w *world) leases() (n int) {
 	for _, d := range w.d {
 		n += w.o.decode.Booked(replica.ID(d.addr))
@@ -36,8 +36,9 @@ func (w *world) leases() (n int) {
 	return n
 }
 
-// An HTTP/2 client has many requests on one connection. No more of them run than there are descriptors for.
-// The others wait for a moment, and are refused with what to change. When requests have ended there is place.
+// An HTTP/2 client has many requests on one connection. The router runs only as many as it has descriptors
+// for. The others wait briefly and are then refused with advice. When requests have ended, new ones run
+// again.
 func TestRequestsBeyondTheDescriptorsAreRefused(t *testing.T) {
 	const most = 16
 	in(t, setup{config: longAnswers}, func(w *world) {
@@ -76,17 +77,17 @@ func TestRequestsBeyondTheDescriptorsAreRefused(t *testing.T) {
 			}
 		}
 		if refused != most {
-			t.Errorf("%d requests are refused, want %d", refused, most)
+			t.Errorf("%d requests were refused, want %d", refused, most)
 		}
 		if n := w.count("tandem_refused_total", "no_descriptor"); n != most {
-			t.Errorf("%d are counted, want %d", n, most)
+			t.Errorf("counted %d refusals, want %d", n, most)
 		}
 		w.exact(chat(true), w.ask(chat(true)))
 	})
 }
 
-// A batch runs as many of its prompts at a time as there are descriptors for, and in the end all. Half of the
-// places are for other requests.
+// A batch uses at most half of the places for requests, so that other requests can run. In the end it runs
+// all its prompts.
 func TestABatchKeepsToTheDescriptors(t *testing.T) {
 	const most = 16
 	in(t, setup{config: longAnswers}, func(w *world) {
@@ -112,8 +113,8 @@ func TestABatchKeepsToTheDescriptors(t *testing.T) {
 	})
 }
 
-// A client that closes its sending side after half a body is answered. Its request has ended by then, and a
-// place is free.
+// A client that closes its sending direction after half a body is answered: its request's context has
+// ended by then, but there is a free place.
 func TestAClientThatSendsHalfABodyIsAnswered(t *testing.T) {
 	p := newPlaces(1, func(int) func() { return func() {} })
 	ended, end := context.WithCancel(context.Background())
@@ -122,12 +123,12 @@ func TestAClientThatSendsHalfABodyIsAnswered(t *testing.T) {
 		t.Fatalf("with a free place: %v", f)
 	}
 	if f := p.take(ended); f == nil {
-		t.Error("the request waits for no place, and got one that another request has")
+		t.Error("the request got a place although all are taken")
 	}
 	p.leave()
 }
 
-// A router with few descriptors gives few leases back at a time.
+// A router with few descriptors gives back only a few leases at a time.
 func TestGiveBacksKeepToTheDescriptors(t *testing.T) {
 	for files, want := range map[uint64]int{0: mostGiveBacks, 64: 4, 256: 6, 1024: 30, 1 << 20: mostGiveBacks} {
 		if got := giveBacksOf(clientConns(files)); got != want {

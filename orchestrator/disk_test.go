@@ -17,7 +17,7 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/observe"
 )
 
-// frozen is a disk that answers nobody until it is unfrozen.
+// frozen is a disk on which every call hangs until it is unfrozen.
 type frozen struct {
 	unfreeze chan struct{}
 	mu       sync.Mutex // guards the following
@@ -37,7 +37,7 @@ type frozenFile struct{ *frozen }
 func (f frozenFile) Write(p []byte) (int, error) { f.call(); return len(p), nil }
 func (f frozenFile) Close() error                { f.call(); return nil }
 
-// onFrozen runs story in a world whose disk does not answer, ends the router, and says how long that took.
+// onFrozen runs story in a world with a frozen disk, ends the router, and checks that it ends in time.
 func onFrozen(t *testing.T, s setup, story func(w *world, disk *frozen)) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := &frozen{unfreeze: make(chan struct{})}
@@ -69,8 +69,8 @@ func onFrozen(t *testing.T, s setup, story func(w *world, disk *frozen)) {
 
 const notWritten, answersAgain = "its disk does not answer", "the disk of a file answers again"
 
-// While the disk of state.file stands still, replicas come and go, status is told and reloads are applied.
-// The trouble is reported once, and the router ends in time.
+// While the disk of state.file hangs, replicas come and go, the status is shown and reloads work. The
+// trouble is logged once, and the router ends in time.
 func TestTheStatesDiskStandsStill(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "state.json")
 	var log bytes.Buffer
@@ -80,19 +80,19 @@ func TestTheStatesDiskStandsStill(t *testing.T) {
 	}, func(w *world, disk *frozen) {
 		time.Sleep(5 * time.Second)
 		if disk.calls != 1 {
-			t.Fatalf("%d writes are under way", disk.calls)
+			t.Fatalf("%d writes are in progress, want 1", disk.calls)
 		}
 		cfg := *w.cfg
 		cfg.Pools.Decode.Replicas = cfg.Pools.Decode.Replicas[:1]
 		if err := w.o.Apply(&cfg); err != nil {
-			t.Errorf("a replica leaves: %v", err)
+			t.Errorf("reload in which a replica leaves: %v", err)
 		}
 		if err := w.o.Apply(w.cfg); err != nil {
-			t.Errorf("a replica comes: %v", err)
+			t.Errorf("reload in which a replica returns: %v", err)
 		}
 		time.Sleep(time.Minute)
 		if n := w.count("tandem_file_stalled", "state.file"); n != 1 {
-			t.Errorf("tandem_file_stalled is %d", n)
+			t.Errorf("tandem_file_stalled is %d, want 1", n)
 		}
 		if got := w.get("admin", "/debug/replicas"); got.status != 200 ||
 			strings.Count(got.raw, `"healthy": true`) != 4 {
@@ -101,7 +101,7 @@ func TestTheStatesDiskStandsStill(t *testing.T) {
 		w.exact(chat(true), w.ask(chat(true)))
 		if n := strings.Count(log.String(), notWritten); n != 1 ||
 			!strings.Contains(log.String(), "field=state.file") {
-			t.Errorf("it is reported %d times: %s", n, log.String())
+			t.Errorf("the trouble is logged %d times, want once with its field: %s", n, log.String())
 		}
 	})
 }
@@ -114,7 +114,7 @@ func TestTheStatesDiskAnswersAgain(t *testing.T) {
 	in(t, setup{
 		config: func(c *config.Config) { c.State = config.State{File: name, Interval: time.Second} },
 		options: func(o *Options) {
-			unfreeze = make(chan struct{}) // of the story's own time
+			unfreeze = make(chan struct{}) // made here, within the fake time of the test
 			logsTo(&log)(o)
 			o.replaceState = func(name string, data []byte) error { <-unfreeze; return replaceFile(name, data) }
 		},
@@ -123,10 +123,10 @@ func TestTheStatesDiskAnswersAgain(t *testing.T) {
 		close(unfreeze)
 		time.Sleep(5 * time.Second)
 		if n := w.count("tandem_file_stalled", "state.file"); n != 0 {
-			t.Errorf("tandem_file_stalled is %d", n)
+			t.Errorf("tandem_file_stalled is %d, want 0", n)
 		}
 		if n := strings.Count(log.String(), answersAgain); n != 1 {
-			t.Errorf("it is said %d times that the disk answers: %s", n, log.String())
+			t.Errorf("the end of the trouble is logged %d times, want once: %s", n, log.String())
 		}
 		if _, err := os.Stat(name); err != nil {
 			t.Error(err)
@@ -134,7 +134,7 @@ func TestTheStatesDiskAnswersAgain(t *testing.T) {
 	})
 }
 
-// Another state.file is written at once, though the disk of the one before stands still.
+// If state.file changes while the disk of the former file hangs, the new file is written at once.
 func TestAnotherStateFileInstead(t *testing.T) {
 	folder := t.TempDir()
 	second := filepath.Join(folder, "second.json")
@@ -166,8 +166,8 @@ func TestAnotherStateFileInstead(t *testing.T) {
 	})
 }
 
-// While the disk of decisions.file stands still, requests are answered and reloads are applied. What cannot
-// be written is counted, and the router ends in time. Another file is written at once.
+// While the disk of decisions.file hangs, requests are answered and reloads work. Lost records are
+// counted, and the router ends in time. Another file is written at once.
 func TestTheDecisionsDiskStandsStill(t *testing.T) {
 	for name, instead := range map[string]string{
 		"to the end":                  "",
@@ -185,10 +185,10 @@ func TestTheDecisionsDiskStandsStill(t *testing.T) {
 				}
 				time.Sleep(time.Minute)
 				if n := w.count("tandem_file_stalled", "decisions.file"); n != 1 {
-					t.Errorf("tandem_file_stalled is %d", n)
+					t.Errorf("tandem_file_stalled is %d, want 1", n)
 				}
 				if n := strings.Count(log.String(), notWritten); n != 1 {
-					t.Errorf("it is reported %d times: %s", n, log.String())
+					t.Errorf("the trouble is logged %d times, want once: %s", n, log.String())
 				}
 				cfg := *w.cfg
 				cfg.Limits.Samples = 7
@@ -204,21 +204,22 @@ func TestTheDecisionsDiskStandsStill(t *testing.T) {
 				if instead == "" {
 					return
 				}
-				if got := recordsIn(t, cfg.Decisions.File); len(got) != 3 { // all but the one that stands still
-					t.Errorf("%d records are in the second file", len(got))
+				if got := recordsIn(t, cfg.Decisions.File); len(got) != 3 { // all but the record in the hanging write
+					t.Errorf("the second file has %d records, want 3", len(got))
 				}
 				if n := w.count("tandem_file_stalled", "decisions.file"); n != 0 {
-					t.Errorf("tandem_file_stalled is %d", n)
+					t.Errorf("tandem_file_stalled is %d, want 0", n)
 				}
 			})
 			if instead == "" && !strings.Contains(log.String(), "records are dropped until writing works") {
-				t.Errorf("nothing says that records are lost: %s", log.String())
+				t.Errorf("the log does not say that records are lost: %s", log.String())
 			}
 		})
 	}
 }
 
-// A pipe that nobody reads is refused at once, by the name of the field, and the next file is taken.
+// A pipe without a reader is refused at once, with the name of the field. After that another file is
+// accepted.
 func TestDecisionsRefuseAPipe(t *testing.T) {
 	folder := t.TempDir()
 	pipe := filepath.Join(folder, "pipe")
@@ -243,7 +244,7 @@ func TestDecisionsRefuseAPipe(t *testing.T) {
 		w.ask(chat(true))
 		time.Sleep(time.Second)
 		if got := recordsIn(t, cfg.Decisions.File); len(got) != 1 {
-			t.Errorf("%d records are in the file", len(got))
+			t.Errorf("the file has %d records, want 1", len(got))
 		}
 	})
 }

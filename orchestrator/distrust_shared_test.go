@@ -9,7 +9,7 @@ import (
 	"github.com/tandem-router/tandem/internal/config"
 )
 
-// twoRouters is a slow pair in front of which there may be two routers that tell each other their bookings.
+// twoRouters is a slow pair, configured for two routers that exchange their bookings.
 func twoRouters() setup {
 	s := slowPair(30 * time.Second)
 	change := s.config
@@ -21,7 +21,7 @@ func twoRouters() setup {
 	return s
 }
 
-// restart ends the router and starts another one in its place.
+// restart ends the router and starts a new one in its place.
 func (w *world) restart() {
 	w.t.Helper()
 	w.stop()
@@ -29,12 +29,12 @@ func (w *world) restart() {
 		w.t.Errorf("serve: %v", err)
 	}
 	w.mid.mu.Lock()
-	w.asked = 0 // by clients of the new one
+	w.asked = 0 // counts the clients of the new router
 	w.mid.mu.Unlock()
 	w.start(Options{Dial: w.dial, NoEvents: true, Seed: 3, Tracer: &w.mid})
 }
 
-// exactBeside checks that the second router answers p as an engine would that has cached nothing wrong.
+// exactBeside checks the second router's answer to p: no wrongly cached block may have been used.
 func (w *world) exactBeside(p prompt) {
 	w.t.Helper()
 	got := <-w.askBeside(p).heard
@@ -43,8 +43,8 @@ func (w *world) exactBeside(p prompt) {
 	}
 }
 
-// One router's finding about an engine's cache reaches the other routers, and a newly started one: no router
-// gives a client an answer from wrong blocks.
+// One router finds that an engine may have cached wrong blocks. It tells the other routers, also one that
+// has just started. No router gives a client an answer from wrong blocks.
 func TestRoutersShareDistrust(t *testing.T) {
 	in(t, twoRouters(), func(w *world) {
 		other, stop := w.beside()
@@ -53,19 +53,20 @@ func TestRoutersShareDistrust(t *testing.T) {
 		w.exactBeside(p)
 		for _, watched := range other.fleet.Watchers() {
 			if watched.Name() == w.d[0].addr && watched.CacheEpoch() != 1 {
-				t.Errorf("the other router has epoch %d, want that of the one that found it", watched.CacheEpoch())
+				t.Errorf("the other router has epoch %d, want 1 from the router that found it", watched.CacheEpoch())
 			}
 		}
-		w.restart() // has forgotten, and asks the other before its first request
+		w.restart() // the new router has forgotten, and asks the other one before its first request
 		w.exact(p, w.ask(p))
 		stop()
-		_, stop = w.beside() // the same, the other way round
+		_, stop = w.beside() // the same with the roles exchanged
 		defer stop()
 		w.exactBeside(p)
 	})
 }
 
-// With a state file a router remembers by itself, also if it is killed right after.
+// With a state file, a router remembers the distrust by itself, even if it is killed right after the
+// finding.
 func TestDistrustOutlivesTheRouter(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "state.json")
 	s := slowPair(30 * time.Second)
@@ -79,10 +80,10 @@ func TestDistrustOutlivesTheRouter(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		data, err := os.ReadFile(name)
 		if err != nil {
-			t.Fatalf("the file is not written at once: %v", err)
+			t.Fatalf("the state file was not written at once: %v", err)
 		}
 		w.restart()
-		if err := os.WriteFile(name, data, 0o600); err != nil { // as if it had not written at its end
+		if err := os.WriteFile(name, data, 0o600); err != nil { // as if the router had not written at its end
 			t.Fatal(err)
 		}
 		w.restart()
@@ -91,8 +92,8 @@ func TestDistrustOutlivesTheRouter(t *testing.T) {
 	})
 }
 
-// An answer that is under way when its engine is found to have cached wrong blocks may rest on them: where
-// its client has got nothing yet it is made again, and nobody is blamed.
+// While an answer is generated, its engine is found to have cached wrong blocks. The answer may be based
+// on them. If the client has received nothing yet, the request is tried again without blame.
 func TestAnswerOfAFormerEraIsMadeAgain(t *testing.T) {
 	for _, stream := range []bool{true, false} {
 		in(t, setup{prefill: 1, decode: 1, config: func(c *config.Config) { c.Local = config.LocalAlways }},

@@ -18,7 +18,7 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/fleet"
 )
 
-// lines are those of a message that have a word.
+// lines returns the log lines with this message that contain the word.
 func (l *logged) lines(message, word string) []string {
 	return slices.DeleteFunc(l.of(message), func(line string) bool { return !strings.Contains(line, word) })
 }
@@ -42,7 +42,7 @@ func (w *world) order(command, replica string, more ...string) (int, *admin.Drai
 	return got.status, a
 }
 
-// A replica is drained by its name or its URL, whose scheme may be left out.
+// A replica is drained by its name or its URL, with or without the scheme.
 func TestAReplicaIsDrainedByItsURL(t *testing.T) {
 	named := func(c *config.Config) { c.Pools.Decode.Replicas[0].Name = "first" }
 	in(t, setup{config: named}, func(w *world) {
@@ -61,7 +61,7 @@ func TestAReplicaIsDrainedByItsURL(t *testing.T) {
 	})
 }
 
-// drain drains a replica, which has to be possible.
+// drain drains a replica, and fails the test if it cannot.
 func (w *world) drain(e *simulated) {
 	w.t.Helper()
 	if status, a := w.order("drain", e.addr); status != http.StatusOK || a.Error != "" {
@@ -76,14 +76,14 @@ func (w *world) undrain(e *simulated) {
 	}
 }
 
-// drained reports whether the replica is drained and empty by now.
+// drained reports whether the replica is drained and empty.
 func (w *world) drained(e *simulated) bool {
 	w.t.Helper()
 	_, a := w.order("state", e.addr)
 	return a.Drained()
 }
 
-// sentTo counts what was sent to an engine, questions for tokens included.
+// sentTo counts the requests to an engine, including requests to tokenize.
 func (w *world) sentTo(e *simulated) (n int) {
 	for _, s := range w.posts(true) {
 		if s.engine == e.name {
@@ -93,15 +93,15 @@ func (w *world) sentTo(e *simulated) (n int) {
 	return n
 }
 
-// numbered is another prompt for each number.
+// numbered returns a different prompt for each number.
 func numbered(i int, stream bool) prompt {
 	p := completion(stream)
 	p.body = strings.Replace(p.body, `"prompt":"`, fmt.Sprintf(`"prompt":"number %d `, i), 1)
 	return p
 }
 
-// A replica that is drained ends the streams that it has and gets nothing new, not even questions about
-// tokens. When the last stream has ended it is said once that it is empty; used again it is used at once.
+// A drained replica finishes its streams and gets nothing new, not even requests to tokenize. When its
+// last stream has ended, the log says once that it is empty. After undrain it is used at once.
 func TestADrainedReplicaEndsItsStreams(t *testing.T) {
 	for _, side := range []string{"prefill", "decode"} {
 		t.Run(side, func(t *testing.T) {
@@ -114,10 +114,10 @@ func TestADrainedReplicaEndsItsStreams(t *testing.T) {
 					p.body = strings.Replace(p.body, `"max_tokens":12`, `"max_tokens":600`, 1)
 					streams = append(streams, w.begin(p))
 				}
-				time.Sleep(2 * time.Second) // all of them answer
+				time.Sleep(2 * time.Second) // all streams have begun by then
 				running := e.OpenRequests()
 				if side == "decode" && running == 0 {
-					t.Fatal("no stream runs where it is to be drained")
+					t.Fatal("the replica to drain has no stream")
 				}
 				w.drain(e)
 				w.wire.forget()
@@ -129,7 +129,7 @@ func TestADrainedReplicaEndsItsStreams(t *testing.T) {
 					t.Errorf("%d requests went to the drained replica", n)
 				}
 				if early := w.drained(e); early == (side == "decode") {
-					t.Errorf("it is drained: %v, with %d streams on it", early, e.OpenRequests())
+					t.Errorf("drained: %v, with %d open requests", early, e.OpenRequests())
 				}
 				for _, s := range streams {
 					if got := s.end(); got.status != 200 || got.fail.Message != "" || got.dones != 1 {
@@ -138,10 +138,10 @@ func TestADrainedReplicaEndsItsStreams(t *testing.T) {
 				}
 				time.Sleep(15 * time.Second)
 				if said := log.of("replica is empty: stop it now"); len(said) != 1 || !strings.Contains(said[0], e.addr) {
-					t.Errorf("said: %q", said)
+					t.Errorf("logged %q, want one line with the replica", said)
 				}
 				if !w.drained(e) {
-					t.Error("it is not drained")
+					t.Error("the replica is not drained")
 				}
 				w.undrain(e)
 				for i := range 20 {
@@ -149,18 +149,18 @@ func TestADrainedReplicaEndsItsStreams(t *testing.T) {
 					w.exact(p, w.ask(p))
 				}
 				if w.sentTo(e) == 0 {
-					t.Error("it is not used again")
+					t.Error("the replica is not used after undrain")
 				}
 				if n := len(log.lines("administrative act", "client=")); n != 2 {
-					t.Errorf("%d lines tell who drained it and who used it again", n)
+					t.Errorf("%d log lines name the client that drained or undrained, want 2", n)
 				}
 			})
 		})
 	}
 }
 
-// A drain that comes at any moment of a request costs nobody an answer. A decode replica that has not been
-// asked yet never is; a prefill replica is empty only when nobody can read its blocks any more.
+// A drain at any point of a request costs no client its answer. A decode replica without its leg yet never
+// gets it. A prefill replica counts as empty only when no decode engine can still read its blocks.
 func TestADrainAtAnyMomentOfARequest(t *testing.T) {
 	for _, seam := range []string{"plan", "prefill", "handoff", "decode"} {
 		for _, side := range []string{"prefill", "decode"} {
@@ -172,7 +172,7 @@ func TestADrainAtAnyMomentOfARequest(t *testing.T) {
 					e := w.drainAt(seam, side)
 					w.t.Logf("%s is drained", e.name)
 					if said := log.of("replica is empty: stop it now"); len(said) != 1 {
-						t.Errorf("said: %q", said)
+						t.Errorf("logged %q, want one line", said)
 					}
 				})
 			})
@@ -180,7 +180,8 @@ func TestADrainAtAnyMomentOfARequest(t *testing.T) {
 	}
 }
 
-// drainAt drains a replica of a request when that comes to a seam, and returns which.
+// drainAt drains a replica when a request reaches a seam, and returns the replica: the one that serves the
+// request, if it has been chosen by then.
 func (w *world) drainAt(seam, side string) *simulated {
 	var chosen atomic.Pointer[simulated]
 	w.at(seam, func(string) {
@@ -193,7 +194,7 @@ func (w *world) drainAt(seam, side string) *simulated {
 		}
 	})
 	done := make(chan struct{})
-	go func() { // whenever it is said to be empty, it is
+	go func() { // whenever the replica is reported as empty, it has to be empty
 		defer close(done)
 		for !w.emptyOnce(chosen.Load()) {
 			time.Sleep(time.Millisecond)
@@ -210,16 +211,17 @@ func (w *world) drainAt(seam, side string) *simulated {
 		}
 	}
 	want := 0
-	if seam == "handoff" || seam == "decode" || side == "prefill" && seam == "prefill" { // it was its turn
+	if seam == "handoff" || seam == "decode" || side == "prefill" && seam == "prefill" { // its leg was sent
 		want = 1
 	}
 	if asked != want {
-		w.t.Errorf("%s was asked %d times, want %d", e.name, asked, want)
+		w.t.Errorf("%s got %d legs, want %d", e.name, asked, want)
 	}
 	return e
 }
 
-// emptyOnce reports whether e, nil for nobody yet, is said to be empty, and checks that it is then.
+// emptyOnce reports whether e is shown as empty, and checks that it is empty then. A nil e is not chosen
+// yet.
 func (w *world) emptyOnce(e *simulated) bool {
 	if e == nil {
 		return false
@@ -229,12 +231,12 @@ func (w *world) emptyOnce(e *simulated) bool {
 		return err != nil
 	}
 	if held, open := e.HeldBlocks(), e.OpenRequests(); held > 0 || open > 0 {
-		w.t.Errorf("%s is said to be empty with %d blocks held and %d requests", e.name, held, open)
+		w.t.Errorf("%s is shown as empty with %d held blocks and %d requests", e.name, held, open)
 	}
 	return true
 }
 
-// booked is the replica of a side on which something is booked.
+// booked returns the replica of this side that has a booking.
 func (w *world) booked(side string) *simulated {
 	for _, m := range w.o.prefill.Status(time.Now()) {
 		if side == "prefill" && m.Requests > 0 {
@@ -246,7 +248,7 @@ func (w *world) booked(side string) *simulated {
 			return w.by(string(m.ID))
 		}
 	}
-	if side == "prefill" { // its lease has ended with its leg
+	if side == "prefill" { // the booking of the prefill ended with its leg
 		for _, s := range w.posts(false) {
 			for _, e := range w.p {
 				if s.engine == e.name {
@@ -258,15 +260,15 @@ func (w *world) booked(side string) *simulated {
 	return nil
 }
 
-// A client that leaves while blocks move leaves a decode engine that may read them until their lease ends.
-// The prefill engine is not empty before that.
+// A client leaves during a KV transfer. The decode engine may still read blocks until their lease ends, so
+// the prefill engine is not empty before that.
 func TestBlocksThatMayBeReadKeepAReplicaFromBeingEmpty(t *testing.T) {
 	in(t, setup{
 		config: func(c *config.Config) { c.Pools.Prefill.PollInterval = time.Second },
 		engine: func(_ string, o *enginesim.Options) { o.TransferLatency = 5 * time.Second },
 	}, func(w *world) {
 		go func() {
-			time.Sleep(2 * time.Second) // in the middle of the transfer
+			time.Sleep(2 * time.Second) // during the transfer
 			leave(w, nil)
 		}()
 		_ = w.ask(completion(true))
@@ -275,24 +277,24 @@ func TestBlocksThatMayBeReadKeepAReplicaFromBeingEmpty(t *testing.T) {
 		w.drain(e)
 		for !w.drained(e) {
 			if time.Since(left) > time.Minute {
-				t.Fatal("it is never empty")
+				t.Fatal("the replica is not empty after a minute")
 			}
 			time.Sleep(100 * time.Millisecond)
 		}
 		if after := time.Since(left); after < w.cfg.Connector.Lease || after > w.cfg.Connector.Lease+5*time.Second {
-			t.Errorf("it is empty after %v, want after the lease of %v", after, w.cfg.Connector.Lease)
+			t.Errorf("the replica is empty after %v, want soon after the lease of %v", after, w.cfg.Connector.Lease)
 		}
 	})
 }
 
-// The last replica that serves a model is drained only by force: then requests are refused at once, in words
-// that name the drain, those that wait for room there too, and the router is not ready.
+// The last replica of a model is drained only with force. Then waiting and new requests are refused at
+// once with a message about the drain, and the router is not ready.
 func TestTheLastReplicaIsDrainedByForceAlone(t *testing.T) {
 	log := &logged{}
 	s := narrow(nil)
 	s.options = log.into
 	in(t, s, func(w *world) {
-		for _, e := range []*simulated{w.p[0], w.d[0]} { // local: never
+		for _, e := range []*simulated{w.p[0], w.d[0]} { // local is never, so both are needed
 			if status, a := w.order("drain", e.addr); status != http.StatusConflict ||
 				!strings.Contains(a.Error, "last usable") || !strings.Contains(a.Error, "--force") {
 				t.Errorf("status %d, %+v", status, a)
@@ -304,10 +306,10 @@ func TestTheLastReplicaIsDrainedByForceAlone(t *testing.T) {
 		waiting := w.begin(p)
 		time.Sleep(20 * time.Millisecond)
 		if w.o.queue.length() != 1 {
-			t.Fatal("nobody waits for room")
+			t.Fatal("no request waits for room")
 		}
 		if status, a := w.order("drain", w.d[0].addr, "&force=true"); status != http.StatusOK {
-			t.Fatalf("by force: status %d, %+v", status, a)
+			t.Fatalf("with force: status %d, %+v", status, a)
 		}
 		drained := time.Now()
 		got := waiting.end()
@@ -321,14 +323,14 @@ func TestTheLastReplicaIsDrainedByForceAlone(t *testing.T) {
 			t.Errorf("readyz: %d %s", got.status, got.raw)
 		}
 		if n := len(log.lines("the last usable replica is drained", w.d[0].addr)); n != 1 {
-			t.Errorf("%d warnings", n)
+			t.Errorf("%d warnings, want 1", n)
 		}
 		w.undrain(w.d[0])
 		w.exact(p, w.ask(p))
 	})
 }
 
-// Requests that wait for room on a replica wait for the others when it is drained.
+// Requests that wait for room on a replica wait for the other replicas when it is drained.
 func TestThoseThatWaitMoveOn(t *testing.T) {
 	s := narrow(nil)
 	s.decode = 2
@@ -344,7 +346,7 @@ func TestThoseThatWaitMoveOn(t *testing.T) {
 		}
 		time.Sleep(50 * time.Millisecond)
 		if n := w.o.queue.length(); n < 3 {
-			t.Fatalf("%d wait for room", n)
+			t.Fatalf("only %d requests wait for room", n)
 		}
 		w.wire.forget()
 		w.drain(w.d[0])
@@ -354,13 +356,13 @@ func TestThoseThatWaitMoveOn(t *testing.T) {
 			}
 		}
 		if n := w.sentTo(w.d[0]); n != 0 {
-			t.Errorf("%d went to the drained replica", n)
+			t.Errorf("%d requests went to the drained replica", n)
 		}
 	})
 }
 
-// What is drained stays so whatever a reload says of the engine: under another name, at another address under
-// its name, and not when it has left the file. The file's own word holds as long as it stands there.
+// A drain survives a reload that gives the engine another name or moves its name to another address. It
+// ends when the replica has left the file. A drain in the file holds as long as it stands there.
 func TestADrainSurvivesAReload(t *testing.T) {
 	in(t, setup{decode: 3}, func(w *world) {
 		state := func(name string) string {
@@ -387,14 +389,14 @@ func TestADrainSurvivesAReload(t *testing.T) {
 		w.apply(&named) // another name
 		wants("d0", fleet.StateDrained)
 
-		moved := named // d0 is at the address of d1 now, and d1 has left
+		moved := named // d0 is now at the address of d1, and d1 has left
 		moved.Pools.Decode.Replicas = slices.Clone(named.Pools.Decode.Replicas)
 		moved.Pools.Decode.Replicas = moved.Pools.Decode.Replicas[1:]
 		moved.Pools.Decode.Replicas[0].Name = "d0"
 		w.apply(&moved)
 		time.Sleep(10 * time.Second)
 		wants("d0", fleet.StateDrained)
-		w.apply(&named) // back: the mark has gone to the address that the name had
+		w.apply(&named) // moved back: the mark stays with the engine that was d0 last
 		time.Sleep(10 * time.Second)
 		wants("d1", fleet.StateDrained)
 		wants("d0", admin.InUse)
@@ -431,8 +433,8 @@ func TestADrainSurvivesAReload(t *testing.T) {
 	})
 }
 
-// With a state file a drain outlives the router too, as soon as the command is answered. It is drained before
-// the first request.
+// With a state file a drain survives a restart of the router from the moment of the command's answer. The
+// new router drains the replica before its first request.
 func TestADrainOutlivesTheRouter(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "state.json")
 	keeping := setup{config: func(c *config.Config) { c.State.File = name }}
@@ -440,7 +442,7 @@ func TestADrainOutlivesTheRouter(t *testing.T) {
 		w.drain(w.d[0])
 		kept, err := readStateFile(name)
 		if err != nil || len(kept.Drained) != 1 || kept.Drained[0].Name != w.d[0].addr {
-			t.Errorf("the file has %+v, %v", kept, err)
+			t.Errorf("the state file has %+v, %v; want one drained replica", kept, err)
 		}
 	})
 	in(t, keeping, func(w *world) {
@@ -456,13 +458,13 @@ func TestADrainOutlivesTheRouter(t *testing.T) {
 	})
 	in(t, keeping, func(w *world) {
 		if got := w.o.fleet.Drains(); len(got) != 0 {
-			t.Errorf("drained: %v", got)
+			t.Errorf("still drained: %v", got)
 		}
 	})
 }
 
-// A replica that dies while it is drained is empty when its requests have gone elsewhere; it comes back
-// drained.
+// A drained replica dies. It counts as empty when its requests have moved to other replicas, and it is
+// still drained when it comes back.
 func TestADrainedReplicaDiesAndComesBack(t *testing.T) {
 	in(t, setup{decode: 3}, func(w *world) {
 		var at string
@@ -481,7 +483,7 @@ func TestADrainedReplicaDiesAndComesBack(t *testing.T) {
 		})[0])
 		time.Sleep(10 * time.Second)
 		if !w.drained(died) {
-			t.Error("a dead engine is not empty")
+			t.Error("the dead engine does not count as empty")
 		}
 		w.net.EndEach(died.addr, false)
 		time.Sleep(20 * time.Second)
@@ -491,7 +493,7 @@ func TestADrainedReplicaDiesAndComesBack(t *testing.T) {
 			w.exact(p, w.ask(p))
 		}
 		if n := w.sentTo(died); n != 0 || !w.drained(died) {
-			t.Errorf("it is back: %d requests, drained %v", n, w.drained(died))
+			t.Errorf("after its return: %d requests, drained: %v", n, w.drained(died))
 		}
 		got := w.get("admin", "/readyz")
 		if got.status != 200 || !strings.Contains(got.raw, `"reason": "drained"`) {
@@ -500,15 +502,14 @@ func TestADrainedReplicaDiesAndComesBack(t *testing.T) {
 	})
 }
 
-// Replicas are drained and used again, one after the other and again and again, while clients ask: none of
-// them gets an error.
+// Replicas are drained and undrained in turn, many times, under load. No client gets an error.
 func TestDrainsInALoopUnderLoad(t *testing.T) {
 	in(t, setup{prefill: 3, decode: 3}, func(w *world) {
 		stop := w.load(8)
 		for round := range 12 {
 			for _, e := range []*simulated{w.p[round%3], w.d[(round+1)%3]} {
 				w.drain(e)
-				time.Sleep(time.Duration(round+1) * 13 * time.Millisecond) // what was booked before is sent by then
+				time.Sleep(time.Duration(round+1) * 13 * time.Millisecond) // requests that were booked before are sent by then
 				w.wire.forget()
 				time.Sleep(200 * time.Millisecond)
 				for _, s := range w.posts(true) {
@@ -523,8 +524,8 @@ func TestDrainsInALoopUnderLoad(t *testing.T) {
 	})
 }
 
-// An engine with requests of others is not empty before they have ended, and the message names the possible
-// clients.
+// Another client uses an engine directly. The engine is not empty before that request has ended, and the
+// answer says so.
 func TestOthersKeepAReplicaFromBeingEmpty(t *testing.T) {
 	in(t, setup{}, func(w *world) {
 		p := completion(true)
@@ -539,12 +540,12 @@ func TestOthersKeepAReplicaFromBeingEmpty(t *testing.T) {
 		}
 		time.Sleep(20 * time.Second)
 		if !w.drained(w.d[0]) {
-			t.Error("it is not drained when the other has ended")
+			t.Error("the replica is not drained after the other client's request ended")
 		}
 	})
 }
 
-// A server is drained as a whole: in both pools where it stands in both, and with all of its ranks.
+// A server is drained as a whole: in both pools if it is in both, and with all its ranks.
 func TestAServerIsDrainedAsAWhole(t *testing.T) {
 	in(t, setup{decode: 2, engine: twoRanks}, func(w *world) {
 		if status, a := w.order("drain", w.d[0].addr+"/dp1"); status != http.StatusNotFound ||
@@ -573,13 +574,13 @@ func TestAServerIsDrainedAsAWhole(t *testing.T) {
 				t.Errorf("%s: %d, %+v", name, status, a)
 			}
 		}
-		marked := both // at one of the two places
+		marked := both // in one of the two pools
 		marked.Pools.Decode.Replicas = slices.Clone(both.Pools.Decode.Replicas)
 		marked.Pools.Decode.Replicas[1].Drain = true
 		w.apply(&marked)
 		time.Sleep(10 * time.Second)
 		if n := w.count("tandem_replica_state", fleet.StateDrained); n != 2 {
-			t.Errorf("%d replicas are drained by a mark in one pool, want both", n)
+			t.Errorf("drain in one pool drained %d replicas, want 2", n)
 		}
 		w.wire.forget()
 		for i := range 10 {
@@ -587,7 +588,7 @@ func TestAServerIsDrainedAsAWhole(t *testing.T) {
 			w.exact(p, w.ask(p))
 		}
 		if n := w.sentTo(w.d[1]); n != 0 {
-			t.Errorf("%d requests went there", n)
+			t.Errorf("%d requests went to the drained server", n)
 		}
 		w.apply(w.cfg)
 	})
