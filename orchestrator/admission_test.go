@@ -236,7 +236,8 @@ func TestQueueUnderChurn(t *testing.T) {
 			go func() {
 				ctx, cancel := context.WithTimeout(t.Context(), leaves)
 				defer cancel()
-				place := func() uint64 { return uint64(time.Now().Unix()/5%3 + need%2) } // simulates replicas that join and leave
+				// simulates replicas that join and leave
+				place := func() uint64 { return uint64(time.Now().Unix()/5%3 + need%2) }
 				err := a.enter(ctx, entry{patience: patience, place: place, try: func() outcome {
 					switch {
 					case take(need):
@@ -263,7 +264,8 @@ func TestQueueUnderChurn(t *testing.T) {
 		time.Sleep(3 * time.Minute)
 		synctest.Wait()
 		if free.Load() != room || a.length() != 0 || len(a.queue.Heads(0)) != 0 {
-			t.Errorf("%d of %d free, %d requests wait at %d places", free.Load(), room, a.length(), len(a.queue.Heads(0)))
+			t.Errorf("%d of %d free, %d requests wait at %d places",
+				free.Load(), room, a.length(), len(a.queue.Heads(0)))
 		}
 		if late.Load() == 0 || gone.Load() == 0 || late.Load()+gone.Load() > 400 {
 			t.Errorf("%d requests timed out and %d left: these counts test too little", late.Load(), gone.Load())

@@ -346,7 +346,8 @@ func TestFailureIsNobodyElses(t *testing.T) {
 	s.decode = 1
 	in(t, s, func(w *world) {
 		p := chat(false)
-		w.wire.scripted(w.d[0].addr, "HTTP/1.1 400 Bad Request\r\nContent-Length: 2\r\n\r\n{}") // only for the first request
+		// only for the first request
+		w.wire.scripted(w.d[0].addr, "HTTP/1.1 400 Bad Request\r\nContent-Length: 2\r\n\r\n{}")
 		var all sync.WaitGroup
 		got := make([]*heard, 3)
 		for i := range got {

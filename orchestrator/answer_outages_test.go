@@ -31,7 +31,8 @@ type storeTrouble struct {
 	store      func(t *testing.T) *storeInTrouble // nil: a single server
 	begin, end func(x *storeInTrouble)            // end nil: the trouble is over at once
 	gives      bool                               // the store still serves its answers meanwhile
-	down       bool                               // the router stops asking the store meanwhile, except once a second
+	// the router stops asking the store meanwhile, except once a second
+	down bool
 }
 
 func storeAlone(t *testing.T) *storeInTrouble {

@@ -104,7 +104,8 @@ func TestRoutersGiveOutWhatOthersKept(t *testing.T) {
 				time.Sleep(3 * time.Second)
 				again := w.fromCache(p, "HIT")
 				if again.raw != first.raw || again.header.Get("Age") != "3" {
-					t.Errorf("age %s, got %q, want age 3 and %q as the first time", again.header.Get("Age"), again.raw, first.raw)
+					t.Errorf("age %s, got %q, want age 3 and %q as the first time",
+						again.header.Get("Age"), again.raw, first.raw)
 				}
 				for _, field := range []string{"Content-Type", "Content-Length", "Cache-Control"} {
 					if got, want := again.header.Get(field), first.header.Get(field); got != want {
@@ -114,7 +115,8 @@ func TestRoutersGiveOutWhatOthersKept(t *testing.T) {
 				looks := s.looks
 				w.fromCache(p, "HIT")
 				if s.looks != looks || w.computed() != n {
-					t.Errorf("%d lookups and %d computations, want 0: the memory has the answer", s.looks-looks, w.computed()-n)
+					t.Errorf("%d lookups and %d computations, want 0: the memory has the answer",
+						s.looks-looks, w.computed()-n)
 				}
 				w.forget()
 				anew := p

@@ -249,7 +249,8 @@ func TestFailuresAreNotKeptOnOtherAPIs(t *testing.T) {
 				time.Sleep(10 * time.Second)
 				second := w.cachedOn(p, "MISS")
 				if second.status != http.StatusOK || second.raw == first.raw {
-					t.Errorf("status %d, %q, want 200 and another text than the failure %q", second.status, second.raw, first.raw)
+					t.Errorf("status %d, %q, want 200 and another text than the failure %q",
+						second.status, second.raw, first.raw)
 				}
 				if third := w.cachedOn(p, "HIT"); third.raw != second.raw {
 					t.Errorf("the cache kept %q, want %q", third.raw, second.raw)

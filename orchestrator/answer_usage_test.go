@@ -90,7 +90,8 @@ func TestUsageThatNobodyAskedForIsLeftOut(t *testing.T) {
 			t.Errorf("seed %d: counted %d events of %d, done: %v", seed, r.flow.events, events, r.end.done)
 		}
 		if strings.Contains(asked, `"prompt_tokens"`) && (r.usage.promptTokens != 9 || r.usage.output != 3) {
-			t.Fatalf("seed %d: counted %d prompt and %d output tokens, want 9 and 3, of %q", seed, r.usage.promptTokens, r.usage.output, asked)
+			t.Fatalf("seed %d: counted %d prompt and %d output tokens, want 9 and 3, of %q",
+				seed, r.usage.promptTokens, r.usage.output, asked)
 		}
 	}
 }
@@ -193,7 +194,8 @@ func (w *world) knowsWhatItTook(p prompt, name string) {
 	p.body = string(raw)
 	want, rec := w.right(p).usage, w.o.ring.Newest(1)[0]
 	if !asked || rec.Prompt != want.Prompt || rec.Output != want.Completion {
-		w.t.Errorf("usage asked for: %v; the record has %d and %d tokens, want %+v", asked, rec.Prompt, rec.Output, want)
+		w.t.Errorf("usage asked for: %v; the record has %d and %d tokens, want %+v",
+			asked, rec.Prompt, rec.Output, want)
 	}
 	if local := rec.Mode != "split"; local && rec.Delivered < 0 || !local && rec.Moved < 0 {
 		w.t.Errorf("a %s request: %d tokens delivered, %d moved; -1 is unknown", rec.Mode, rec.Delivered, rec.Moved)

@@ -129,7 +129,8 @@ func TestARetryKeepsNoOtherRequestFromRoom(t *testing.T) {
 		time.Sleep(6 * time.Second)
 		began := time.Now()
 		if err := come(a); err != nil || time.Since(began) > 0 || a.length() != 1 {
-			w.t.Errorf("the new request: %v after %v, %d requests wait; want nil at once, 1", err, time.Since(began), a.length())
+			w.t.Errorf("the new request: %v after %v, %d requests wait; want nil at once, 1",
+				err, time.Since(began), a.length())
 		}
 		if err := <-retry; !errors.Is(err, errQueueTime) {
 			w.t.Errorf("the retry: %v", err)

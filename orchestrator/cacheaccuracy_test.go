@@ -142,7 +142,7 @@ func TestTruthOfARequest(t *testing.T) {
 			}
 			whole := (again.Prompt - 1) / 16 * 16
 			if again.Available != whole || again.Captured != whole || again.Delivered != whole || again.Blind != 0 {
-				t.Errorf("the second request has %d, %d, %d cached tokens and %d blind replicas, want three times %d and 0",
+				t.Errorf("second request: %d, %d, %d cached tokens, %d blind replicas; want 3 times %d, and 0",
 					again.Available, again.Captured, again.Delivered, again.Blind, whole)
 			}
 			for kind, want := range map[string]int{

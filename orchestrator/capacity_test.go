@@ -228,7 +228,8 @@ func TestARefusedPromptHasTheEnginesLength(t *testing.T) {
 				t.Fatalf("status %d: %s", got.status, got.raw)
 			}
 			if r := w.o.ring.Newest(1)[0]; r.Prompt != want(router) || r.Outcome != "status_400" {
-				t.Errorf("engine says %s: the record has %d tokens, outcome %s; the router counted %d", says, r.Prompt, r.Outcome, router)
+				t.Errorf("engine says %s: the record has %d tokens, outcome %s; the router counted %d",
+					says, r.Prompt, r.Outcome, router)
 			}
 		})
 	}
@@ -393,7 +394,8 @@ func TestUnready(t *testing.T) {
 			_, _ = io.Copy(io.Discard, resp.Body)
 			resp.Body.Close()
 			if resp.StatusCode != 200 || !resp.Close {
-				t.Errorf("%s: status %d, closes its connection: %v; want 200 and true", p.path, resp.StatusCode, resp.Close)
+				t.Errorf("%s: status %d, closes its connection: %v; want 200 and true",
+					p.path, resp.StatusCode, resp.Close)
 			}
 		}
 		for path, want := range map[string]int{"/readyz": 503, "/healthz": 200} {

@@ -48,7 +48,8 @@ func TestCapture(t *testing.T) {
 			w.t.Fatalf("captured %+v", got)
 		}
 		if got[0].Session == "" || strings.Contains(bodies[0], "alice") || got[1].Session != "" {
-			w.t.Errorf("sessions %q and %q, want a name that is not the client's and none", got[0].Session, got[1].Session)
+			w.t.Errorf("sessions %q and %q, want a name that is not the client's and none",
+				got[0].Session, got[1].Session)
 		}
 		asked := got[0].Asked
 		if asked.Tenant == "" || strings.Contains(bodies[0], "alices-key") || got[1].Tenant != "" {

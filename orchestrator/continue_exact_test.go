@@ -253,7 +253,8 @@ func TestStreamsThatCannotGoOn(t *testing.T) {
 			w.dies(enginesim.Fault{Kind: "cut_stream", After: 5})
 			got := w.ask(p)
 			if got.fail.Code != 502 || got.dones != 1 || w.count("tandem_continued_total", "") != 0 {
-				t.Errorf("%s: error %+v, %d end marks, %q; want error 502 and 1 end mark", c.name, got.fail, got.dones, got.raw)
+				t.Errorf("%s: error %+v, %d end marks, %q; want error 502 and 1 end mark",
+					c.name, got.fail, got.dones, got.raw)
 			}
 			for _, leg := range w.posts(false) {
 				if strings.Contains(leg.body, "return_token_ids") {

@@ -109,7 +109,8 @@ func TestSeriesAreBoundedByWhoIsThere(t *testing.T) {
 		for _, name := range []string{"pod-", "router-"} {
 			if page := w.get("admin", "/metrics").raw; strings.Contains(page, name) {
 				_, rest, _ := strings.Cut(page, name)
-				t.Errorf("there is still a series of %s%.30s; the metrics have %d lines, before %d", name, rest, lines(), before)
+				t.Errorf("there is still a series of %s%.30s; the metrics have %d lines, before %d",
+					name, rest, lines(), before)
 			}
 		}
 	})

@@ -509,7 +509,8 @@ func TestDrainsInALoopUnderLoad(t *testing.T) {
 		for round := range 12 {
 			for _, e := range []*simulated{w.p[round%3], w.d[(round+1)%3]} {
 				w.drain(e)
-				time.Sleep(time.Duration(round+1) * 13 * time.Millisecond) // requests that were booked before are sent by then
+				// requests that were booked before are sent by then
+				time.Sleep(time.Duration(round+1) * 13 * time.Millisecond)
 				w.wire.forget()
 				time.Sleep(200 * time.Millisecond)
 				for _, s := range w.posts(true) {

@@ -17,13 +17,13 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/outlier"
 )
 
-// tally counts what clients heard.
+// tally counts the answers that clients got.
 type tally struct {
 	mu     sync.Mutex
 	bad    int
-	first  string // of the bad ones
+	first  string // the first bad answer
 	wrong  int
-	longer int // than a second
+	longer int // answers that took longer than a second
 }
 
 func (t *tally) take(got, want *heard) {
@@ -42,15 +42,15 @@ func (t *tally) take(got, want *heard) {
 	}
 }
 
-// nthChat is a chat of its own.
+// nthChat is a chat with a prompt that differs for each n.
 func nthChat(n int, stream bool) prompt {
 	return prompt{path: "/v1/chat/completions", body: `{"model":"sim","max_tokens":12,"temperature":0,` +
 		streaming(stream) +
 		`"messages":[{"role":"user","content":"` + fmt.Sprintf("question %d: ", n) + words(120) + `"}]}`}
 }
 
-// crowd sends so many chats, so many at a time, half of them streamed, and compares each answer with that of
-// a single engine.
+// crowd sends n chats, atOnce at the same time, half of them as streams. It compares each answer with the
+// answer of a single engine.
 func (w *world) crowd(n, atOnce, from int) *tally {
 	var t tally
 	var wg sync.WaitGroup
@@ -81,7 +81,7 @@ func (t *tally) want(tb testing.TB, what string, most int) {
 	}
 }
 
-// add counts what the clients of another crowd heard.
+// add adds the counts of another tally.
 func (t *tally) add(other *tally) {
 	t.bad += other.bad
 	t.wrong += other.wrong
@@ -91,14 +91,14 @@ func (t *tally) add(other *tally) {
 
 func auto(c *config.Config) { c.Local = config.LocalAuto }
 
-// oftenSplit is auto where prompts as short as these are split all the same.
+// oftenSplit is auto with a decode penalty that makes the router split even these short prompts.
 func oftenSplit(c *config.Config) {
 	auto(c)
 	c.Scoring.DecodePenalty = 10
 }
 
-// A replica that answers 500 at once looks idle and attracts everybody. It costs hardly a client an answer,
-// at either leg and whoever may prefill.
+// A replica that answers 500 at once looks idle and attracts requests. It costs almost no client an
+// answer, as a prefill or a decode replica, with and without local prefill.
 func TestAReplicaThatFailsAtOnce(t *testing.T) {
 	for _, local := range []string{config.LocalAuto, config.LocalNever} {
 		for _, leg := range []string{"prefill", "decode"} {
@@ -111,10 +111,10 @@ func TestAReplicaThatFailsAtOnce(t *testing.T) {
 					fault(enginesim.Fault{Kind: "fail", Count: -1})(w, bad)
 					w.crowd(120, 24, 0).want(t, "120 chats, 24 at a time", 3)
 					if w.count("tandem_attempt_failures_total", bad.addr) == 0 {
-						t.Error("nobody met it: this test tests nothing")
+						t.Error("no request met the failing replica: this test shows nothing")
 					}
 					if w.count("tandem_ejections_total", bad.addr) == 0 && leg == "decode" {
-						t.Error("it was not ejected")
+						t.Error("the failing replica was not ejected")
 					}
 				})
 			})
@@ -122,8 +122,8 @@ func TestAReplicaThatFailsAtOnce(t *testing.T) {
 	}
 }
 
-// A prefill engine that hands over nothing, as one that was started without a connector, costs no client an
-// answer: a decode replica computes the prompt.
+// A prefill engine without a connector returns no KV transfer params. That costs no client an answer: a
+// decode replica computes the prompt.
 func TestAPrefillReplicaThatHandsOverNothing(t *testing.T) {
 	for _, prefills := range []int{2, 1} {
 		in(t, setup{prefill: prefills, config: oftenSplit}, func(w *world) {
@@ -131,7 +131,8 @@ func TestAPrefillReplicaThatHandsOverNothing(t *testing.T) {
 			w.crowd(120, 24, 0).want(t, fmt.Sprintf("120 chats, %d prefill replicas", prefills), 0)
 			met := w.count("tandem_transfer_params_refused_total", "")
 			if out := w.count("tandem_ejections_total", w.p[0].addr); met < 2 || out == 0 {
-				t.Errorf("%d prompts were prefilled for nothing, and it was ejected %d times", met, out)
+				t.Errorf("refused the params of %d prompts and ejected the replica %d times, want at least 2 and 1",
+					met, out)
 			}
 		})
 	}
@@ -144,8 +145,8 @@ func TestAPrefillReplicaThatHandsOverNothing(t *testing.T) {
 	})
 }
 
-// When every engine fails the clients see the engines' own errors, and nobody is starved by ejection: what
-// works again is used at once.
+// When every engine fails, the clients get the engines' own errors. Ejection keeps nothing out: an engine
+// that works again is used at once.
 func TestAllEnginesFailAtOnce(t *testing.T) {
 	in(t, setup{config: auto}, func(w *world) {
 		for _, e := range append(w.p, w.d...) {
@@ -153,7 +154,7 @@ func TestAllEnginesFailAtOnce(t *testing.T) {
 		}
 		got := w.crowd(60, 12, 0)
 		if got.bad != 60 || !strings.Contains(got.first, "status 500") {
-			t.Errorf("%d errors, the first %s; want 60 of the engines' own", got.bad, got.first)
+			t.Errorf("%d errors, the first %s; want 60 errors of the engines", got.bad, got.first)
 		}
 		for _, e := range append(w.p, w.d...) {
 			fault(enginesim.Fault{Kind: "clear"})(w, e)
@@ -162,8 +163,8 @@ func TestAllEnginesFailAtOnce(t *testing.T) {
 	})
 }
 
-// One path of sixteen is cut below the engines: the pair is out after two failures, the other fifteen are not
-// held to account.
+// One network path of sixteen between prefill and decode engines is cut. Its pair is ejected after two
+// failures; the other fifteen pairs and all replicas stay in use.
 func TestOneCutPathOfSixteen(t *testing.T) {
 	in(t, setup{prefill: 4, decode: 4}, func(w *world) {
 		fault(enginesim.Fault{Kind: "cut_path", From: "p0.internal", For: 50 * time.Millisecond})(w, w.d[0])
@@ -173,10 +174,10 @@ func TestOneCutPathOfSixteen(t *testing.T) {
 		}
 		if n := w.count("tandem_pair_ejections_total",
 			"") - w.count("tandem_pair_ejections_total", w.d[0].addr); n != 0 {
-			t.Errorf("%d ejections of other pairs", n)
+			t.Errorf("%d ejections of other pairs, want 0", n)
 		}
 		if n := w.count("tandem_ejections_total", ""); n != 0 {
-			t.Errorf("%d replicas were ejected for a path", n)
+			t.Errorf("%d replicas were ejected although only a path is cut", n)
 		}
 		cut := outlier.Pair{Prefill: replica.ID(w.p[0].addr), Decode: replica.ID(w.d[0].addr)}
 		time.Sleep(time.Minute)
@@ -193,17 +194,18 @@ func TestOneCutPathOfSixteen(t *testing.T) {
 		}
 		w.crowd(200, 16, 2000).want(t, "200 chats after that", 0)
 		if n := w.count("tandem_handoff_tokens_total", w.d[0].addr); n == 0 {
-			t.Error("the pair takes nothing")
+			t.Error("the pair is not used after its return")
 		}
 	})
 }
 
-// What comes back does so by a trial of the router's own: no client meets what is still broken.
+// An ejected replica or pair returns after a trial of the router. No client meets it while it is still
+// broken.
 func TestRecoveryCostsNoClientAnything(t *testing.T) {
 	for _, kind := range []string{"fail", "null_params"} {
 		in(t, setup{config: func(c *config.Config) {
 			auto(c)
-			if kind == "null_params" { // it shows in splits, which are to be frequent
+			if kind == "null_params" { // it matters only to split requests, so make them frequent
 				c.Scoring.DecodePenalty = 10
 			}
 		}}, func(w *world) {
@@ -215,32 +217,32 @@ func TestRecoveryCostsNoClientAnything(t *testing.T) {
 			w.crowd(120, 24, 1000000).want(t, kind, 1)
 			w.wire.forget()
 			before := w.count("tandem_retries_total", "")
-			for i := range 20 { // over several trials
+			for i := range 20 { // during several trials
 				w.crowd(6, 3, 100+6*i).want(t, kind+", while it is out", 0)
 				time.Sleep(time.Second)
 			}
 			if n := w.count("tandem_retries_total", "") - before; n > 2 {
-				t.Errorf("%s: %d requests met it while it was out", kind, n)
+				t.Errorf("%s: %d requests met the replica while it was ejected", kind, n)
 			}
 			if n := w.count("tandem_trials_total", "failed"); n < 2 {
-				t.Errorf("%s: %d trials failed", kind, n)
+				t.Errorf("%s: only %d trials failed", kind, n)
 			}
 			fault(enginesim.Fault{Kind: "clear"})(w, bad)
 			time.Sleep(40 * time.Second)
 			w.crowd(120, 12, 1000).want(t, kind+", well again", 0)
 			for _, s := range w.o.planner.Outliers().Status(time.Now()) {
 				if s.State == outlier.Ejected {
-					t.Errorf("%s: still out: %+v", kind, s)
+					t.Errorf("%s: still ejected: %+v", kind, s)
 				}
 			}
 			if n := w.count("tandem_leases", ""); n != 0 {
-				t.Errorf("%d leases", n)
+				t.Errorf("%d leases are left", n)
 			}
 		})
 	}
 }
 
-// A replica that is ejected is the same under another name: no reload brings it back.
+// A reload that renames an ejected replica does not bring it back.
 func TestAnEjectedReplicaIsRenamed(t *testing.T) {
 	in(t, setup{config: auto}, func(w *world) {
 		fault(enginesim.Fault{Kind: "fail", Count: -1})(w, w.d[0])
@@ -248,7 +250,7 @@ func TestAnEjectedReplicaIsRenamed(t *testing.T) {
 		was := replica.ID(w.d[0].addr)
 		shown := w.o.fleet.Endpoint(was).States(was)
 		if len(shown) == 0 {
-			t.Fatal("it is not ejected: this test tests nothing")
+			t.Fatal("the replica is not ejected: this test shows nothing")
 		}
 		cfg := *w.cfg
 		cfg.Pools.Decode.Replicas = slices.Clone(cfg.Pools.Decode.Replicas)
@@ -261,16 +263,17 @@ func TestAnEjectedReplicaIsRenamed(t *testing.T) {
 		w.crowd(120, 24, 1000).want(t, "under its new name", 0)
 		time.Sleep(10 * time.Second)
 		if n := w.count("tandem_ejections_total", "") - ejections; n != 0 {
-			t.Errorf("ejected %d times more", n)
+			t.Errorf("the replica was ejected %d times more", n)
 		}
 		if n := w.count("tandem_trials_total", "failed") - trials; n == 0 {
-			t.Error("it is tried no more")
+			t.Error("no trial goes to the renamed replica")
 		}
 	})
 }
 
-// A path that fails without a word, since its decode engine computes again what it could not load and tells
-// clients nothing of its cache, shows in that engine's counters: the pair is tried, and is out.
+// The path of a pair is cut, and no request shows it: the decode engine computes again what it could not
+// load, and reports no cached tokens. The engine's counters show it: the pair is tried with canaries and
+// ejected.
 func TestASilentlyCutPathShowsInCounters(t *testing.T) {
 	s := setup{prefill: 2, decode: 2, engine: func(_ string, o *enginesim.Options) {
 		o.NoUsageDetails, o.Core.LoadPolicy = true, core.Recompute
@@ -283,30 +286,30 @@ func TestASilentlyCutPathShowsInCounters(t *testing.T) {
 		}
 		cut := outlier.Pair{Prefill: replica.ID(w.p[0].addr), Decode: replica.ID(w.d[0].addr)}
 		if !w.o.planner.Outliers().PairOut(cut) {
-			t.Error("nobody noticed")
+			t.Error("the pair with the cut path is not ejected")
 		}
 		for _, st := range w.o.planner.Outliers().Status(time.Now()) {
 			if st.State != outlier.InUse && (st.Pair == nil || *st.Pair != cut) {
-				t.Errorf("blamed too: %+v %+v", st, st.Pair)
+				t.Errorf("also blamed: %+v %+v", st, st.Pair)
 			}
 		}
 	})
 }
 
-// A decode engine that loads nothing, and computes every prompt again, answers well: that prefill is done for
-// nothing shows in what it says it had cached, and its pairs are out.
+// A decode engine loads no blocks and computes every prompt again. Its answers are right, but its reported
+// cached tokens show that the prefills are useless. Its pairs are ejected.
 func TestADecodeReplicaThatLoadsNothing(t *testing.T) {
 	in(t, setup{prefill: 2, decode: 3}, func(w *world) {
 		fault(enginesim.Fault{Kind: "no_load"})(w, w.d[0])
 		w.crowd(60, 4, 0).want(t, "60 chats", 0)
 		if n := w.count("tandem_ejections_total",
 			w.d[0].addr) + w.count("tandem_pair_ejections_total", w.d[0].addr); n == 0 {
-			t.Error("nobody noticed that no blocks were moved")
+			t.Error("no ejection, although no blocks were moved")
 		}
 		if n := w.count("tandem_ejections_total", "") - w.count("tandem_ejections_total", w.d[0].addr); n != 0 {
-			t.Errorf("%d others were ejected", n)
+			t.Errorf("%d other replicas were ejected", n)
 		}
-		moved := w.count("tandem_handoff_tokens_total", "unsure") // no events are followed
+		moved := w.count("tandem_handoff_tokens_total", "unsure") // without KV events the router is not sure
 		if planned := w.count("tandem_handoff_tokens_total", "planned"); moved == 0 || moved >= planned {
 			t.Errorf("%d of %d planned tokens were moved", moved, planned)
 		}
@@ -318,21 +321,21 @@ func TestADecodeReplicaThatLoadsNothing(t *testing.T) {
 	})
 }
 
-// What a decode engine has cached of prompts that it got from somebody else looks like what came by transfer.
-// Where nobody knows what it held, it is no proof that the pair moves anything: the engine's counters are
-// asked, which show that it does not.
+// A decode engine also caches prompts that another client sends it. Their tokens look like transferred
+// ones. Without KV events they are no proof that the pair moves blocks. The router checks the engine's
+// counters, which show that it does not.
 func TestTokensThatWereThereProveNoTransfer(t *testing.T) {
 	in(t, setup{prefill: 1, decode: 1}, func(w *world) {
 		fault(enginesim.Fault{Kind: "no_load"})(w, w.d[0])
 		for i := range 12 {
 			p := nthChat(i, i%2 == 0)
 			if got := w.send(w.t.Context(), w.d[0].addr, p); got.status != http.StatusOK {
-				t.Fatalf("the engine itself: %d", got.status)
+				t.Fatalf("sent directly to the engine: status %d", got.status)
 			}
 			w.exact(p, w.ask(p))
 			rec := w.o.ring.Newest(1)[0]
 			if rec.Mode == "split" && (rec.Moved <= 0 || !rec.Unsure) {
-				t.Errorf("planned %d, moved %d, unsure %v", rec.Planned, rec.Moved, rec.Unsure)
+				t.Errorf("planned %d tokens, moved %d, unsure %v; want some, unsure", rec.Planned, rec.Moved, rec.Unsure)
 			}
 			time.Sleep(3 * time.Second)
 		}
@@ -340,13 +343,13 @@ func TestTokensThatWereThereProveNoTransfer(t *testing.T) {
 			t.Errorf("%d tokens count as moved", n)
 		}
 		if n := w.count("tandem_pair_ejections_total", w.d[0].addr); n == 0 {
-			t.Error("nobody noticed that no blocks were moved")
+			t.Error("no ejection, although no blocks were moved")
 		}
 	})
 }
 
-// A decode replica twenty times slower than the other takes the own answer's time of each request into its
-// price: after the first ten requests hardly one goes there any more, and it has a state that says so.
+// A decode replica is twenty times slower than the other one. The router learns that from its answers:
+// after the first ten requests almost none goes there.
 func TestASlowDecodeReplica(t *testing.T) {
 	in(t, setup{config: auto}, func(w *world) {
 		fault(enginesim.Fault{Kind: "slow", Factor: 20})(w, w.d[0])
@@ -366,8 +369,8 @@ func TestASlowDecodeReplica(t *testing.T) {
 	})
 }
 
-// A decode engine that stands still while it computes prompts itself keeps nobody waiting until it goes on:
-// whoever has heard nothing yet is served elsewhere.
+// A decode engine freezes while it computes prompts itself. Requests that have received nothing yet are
+// served elsewhere and do not wait for it.
 func TestAFrozenEngineDoesNotHoldItsOwnPrompts(t *testing.T) {
 	for _, stream := range []bool{true, false} {
 		s := setup{config: func(c *config.Config) {
@@ -384,15 +387,15 @@ func TestAFrozenEngineDoesNotHoldItsOwnPrompts(t *testing.T) {
 			got := w.ask(p)
 			w.exact(p, got)
 			if got.took > 20*time.Second {
-				t.Errorf("answered after %v", got.took)
+				t.Errorf("answered after %v, want at most 20 s", got.took)
 			}
 			time.Sleep(time.Minute)
 		})
 	}
 }
 
-// Some requests make engines answer 500 everywhere. Many such requests at once eject nothing, and cost no
-// other request its answer.
+// Some requests make every engine answer 500. Many of them at once eject nothing and cost no other request
+// its answer.
 func TestRequestsThatEveryEngineFailsOn(t *testing.T) {
 	for _, local := range []string{config.LocalAuto, config.LocalNever} {
 		t.Run("local "+local, func(t *testing.T) {
@@ -415,9 +418,10 @@ func TestRequestsThatEveryEngineFailsOn(t *testing.T) {
 				}
 				w.crowd(60, 12, 0).want(t, "60 chats beside requests that fail", 0)
 				wg.Wait()
-				time.Sleep(10 * time.Second) // whoever was out for a moment, until others had been asked, has had a trial
+				// engines that were ejected until other requests had been tried have had a trial by then
+				time.Sleep(10 * time.Second)
 				for _, s := range w.o.planner.Outliers().Status(time.Now()) {
-					if s.State == outlier.Ejected { // a half-open one waits for its next request
+					if s.State == outlier.Ejected { // a half-open replica waits for its next request
 						t.Errorf("%s %s %v is %v for %s", s.Replica, s.Leg, s.Pair, s.State, s.Cause)
 					}
 				}
@@ -426,8 +430,8 @@ func TestRequestsThatEveryEngineFailsOn(t *testing.T) {
 	}
 }
 
-// A client sends a request again and again that every engine answers with 500, and nobody else sends any.
-// Nobody is ejected for it, whether the clients of others come later or never.
+// A client repeats a request that every engine answers with 500, and there are no other requests. Nothing
+// is ejected, whether other requests come later or not.
 func TestARequestThatEveryEngineFailsOnIsSentAgainAndAgain(t *testing.T) {
 	for _, local := range []string{config.LocalAuto, config.LocalNever} {
 		t.Run("local "+local, func(t *testing.T) {
@@ -445,16 +449,16 @@ func TestARequestThatEveryEngineFailsOnIsSentAgainAndAgain(t *testing.T) {
 	}
 }
 
-// A request that meets a known bad replica, as when the replica is let back on trial, is tried elsewhere
-// without a place in the retry budget. This holds also after a 503, which needs no second opinion.
+// A request meets a replica that is known to be bad, for example half-open after a trial. Its retry is
+// free: it uses no retry budget. This also holds after a 503, which blames the replica at once.
 func TestARetryFromWhoIsKnownToBeBadNeedsNoBudget(t *testing.T) {
 	in(t, setup{config: func(c *config.Config) { c.Retry.Share, c.Retry.Min = 0, 0 }}, func(w *world) {
-		// Not the canaries, which bring it back again and again.
+		// Canaries do not fail, so the replica returns again and again.
 		of503 := enginesim.Fault{Kind: "fail", Status: http.StatusServiceUnavailable, Body: "question", Count: -1}
 		fault(of503)(w, w.d[0])
 		for i := 0; w.count("tandem_ejections_total", w.d[0].addr) == 0; i++ {
 			if w.crowd(12, 12, 1000*i); i == 10 {
-				t.Fatal("it is not ejected")
+				t.Fatal("the replica is not ejected")
 			}
 		}
 		before := w.count("tandem_attempt_failures_total", w.d[0].addr)
@@ -463,16 +467,16 @@ func TestARetryFromWhoIsKnownToBeBadNeedsNoBudget(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		if n := w.count("tandem_attempt_failures_total", w.d[0].addr) - before; n < 3 {
-			t.Errorf("%d requests met it: this test tests nothing", n)
+			t.Errorf("only %d requests met the replica: this test shows nothing", n)
 		}
 	})
 }
 
-// Two decode replicas fail a request, each behind another of the two prefill replicas. Neither prefill
-// replica is known to be at fault: the third attempt uses one again.
+// A request failed at two decode replicas, with a different prefill replica each time. Neither prefill
+// replica is known to be at fault, so the third attempt uses one of them again.
 func TestAThirdDecodeReplicaIsAskedBehindAPrefillReplicaInDoubt(t *testing.T) {
 	in(t, setup{decode: 4}, func(w *world) {
-		time.Sleep(time.Second) // all have joined
+		time.Sleep(time.Second) // all replicas have joined
 		failed := 0
 		w.at("decode", func(at string) {
 			if failed++; failed <= 2 {
@@ -482,18 +486,18 @@ func TestAThirdDecodeReplicaIsAskedBehindAPrefillReplicaInDoubt(t *testing.T) {
 		p := chat(false)
 		w.exact(p, w.ask(p))
 		if failed != 3 {
-			t.Errorf("%d decode legs, want 3", failed)
+			t.Errorf("%d attempts reached a decode replica, want 3", failed)
 		}
 	})
 }
 
-// Half of the decode engines and more begin to fail at once: who failed at two of them before anything was
-// known of them is tried with another one, so that two of four cost no client an answer. Where three of four
-// fail, some have met all three before that is known, and no request has a fourth attempt: how many is
-// chance, 2 of 120 in the mean, and once in a hundred times 8. So it is played often,
-// and the sum is bounded. An engine that few requests have met by then is not ejected yet, so that a few may
-// fail a little later, too: 1 in some 50 runs of 960 requests.
-// What these did is not taken back: nobody was answered well there meanwhile, so that it is the engines'
+// Half or more of the decode engines start to fail at once. With two of four, a request that failed at
+// both before they were known to fail is tried with a third, so no client loses its answer.
+// With three of four, some requests meet all three before that, and a request has no fourth attempt. Their
+// number is random: 2 of 120 on average, 8 in one of a hundred runs. So the test sums eight runs and
+// bounds the sum. An engine that few requests have met is not ejected yet, so a few requests may fail
+// later too: 1 in about 50 runs of 960 requests.
+// The blame for these failures stays: no request was answered well there meanwhile, so the engines are at
 // fault.
 func TestHalfAndMoreFailAtOnce(t *testing.T) {
 	for _, tt := range []struct{ bad, plays, most int }{{bad: 2, plays: 1}, {bad: 3, plays: 8, most: 32}} {
@@ -505,17 +509,17 @@ func TestHalfAndMoreFailAtOnce(t *testing.T) {
 						w.failAtOnce(w.d[:tt.bad], &unknown, &later)
 					})
 				}
-				unknown.want(t, "while nothing is known", tt.most)
+				unknown.want(t, "before the failures are known", tt.most)
 				later.want(t, "later", tt.most/8)
 			})
 		}
 	}
 }
 
-// failAtOnce makes engines fail while others work. unknown sums what clients get before the failures are
-// known, and later after most are known.
+// failAtOnce makes the bad engines fail. unknown sums the answers before the failures are known, later the
+// answers after most are known.
 func (w *world) failAtOnce(bad []*simulated, unknown, later *tally) {
-	w.crowd(24, 12, 0).want(w.t, "well", 0)
+	w.crowd(24, 12, 0).want(w.t, "before the failures", 0)
 	for _, d := range bad {
 		fault(enginesim.Fault{Kind: "fail", Count: -1})(w, d)
 	}
@@ -524,14 +528,14 @@ func (w *world) failAtOnce(bad []*simulated, unknown, later *tally) {
 	w.crowd(120, 24, 500).want(w.t, "at last", 0)
 }
 
-// Two of three decode engines begin to fail at once: a request that failed at both before anything was known
-// is tried with the third.
+// Two of three decode engines start to fail at once. A request that failed at both before they were known
+// to fail is tried with the third.
 func TestTwoOfThreeFailAtOnce(t *testing.T) {
 	in(t, setup{decode: 3}, func(w *world) {
 		for _, d := range w.d[:2] {
 			fault(enginesim.Fault{Kind: "fail", Count: -1})(w, d)
 		}
-		w.crowd(60, 12, 0).want(t, "while nothing is known", 1)
+		w.crowd(60, 12, 0).want(t, "before the failures are known", 1)
 		time.Sleep(2 * time.Second)
 		w.crowd(60, 12, 100).want(t, "later", 0)
 	})

@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// The bytes of a request say little of how long its prompt is: an image has some tokens whatever its bytes,
-// and the many inputs of an embedding are as many prompts. Such requests get what an engine says to them.
+// The bytes of a request say little about the length of its prompt: an image has a fixed number of tokens,
+// and an embedding request has many short prompts. So a large body alone is no reason to refuse a request:
+// the engine's own answer counts.
 func TestBytesRefuseNothing(t *testing.T) {
 	long := strings.Repeat(words(100)+`","`, 300) + `a`
 	data := strings.Repeat("QUJD", 75<<10)
@@ -28,11 +29,11 @@ func TestBytesRefuseNothing(t *testing.T) {
 		} {
 			got, want := w.ask(p), w.right(p)
 			if got.status != want.status || got.text != want.text {
-				t.Errorf("%s: %d %.200s, and the engine itself %d %.200s",
+				t.Errorf("%s: %d %.200s, want the engine's %d %.200s",
 					name, got.status, got.raw, want.status, want.raw)
 			}
-			if got.took > want.took+decodeStep { // it may come a moment too late for a step, and waits for no room
-				t.Errorf("%s: answered in %v, the engine itself takes %v", name, got.took, want.took)
+			if got.took > want.took+decodeStep { // it may miss a step by a moment, but it must not wait for room
+				t.Errorf("%s: answered in %v, but the engine alone takes %v", name, got.took, want.took)
 			}
 		}
 	})

@@ -10,8 +10,8 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/outlier"
 )
 
-// Each kind has a name, a status and, unless each caller words it, a message. Only an engine's own answer
-// takes these from the engine.
+// Each kind of failure has a name, a status and a message. A kind with a message from each caller has none
+// in the table. Only for an engine's own answer the engine gives status and message.
 func TestEachKindOfFailureHasARow(t *testing.T) {
 	worded := map[failureKind]bool{
 		kindBodyTooLarge: true, kindTooLarge: true, kindBadParams: true, kindForeign: true, kindTaken: true,
@@ -22,15 +22,15 @@ func TestEachKindOfFailureHasARow(t *testing.T) {
 		case row.name == "":
 			t.Errorf("kind %d has no name", kind)
 		case (row.owner == ownerByStatus) != (row.status == 0):
-			t.Errorf("%s: owner %d and status %d do not agree", row.name, row.owner, row.status)
+			t.Errorf("%s: owner %d does not fit status %d", row.name, row.owner, row.status)
 		case row.owner != ownerByStatus && (row.words == "") != worded[kind]:
 			t.Errorf("%s is worded %q", row.name, row.words)
 		}
 	}
 }
 
-// The table decides what follows from a failure: the owner, whether another replica may do
-// better, whether that multiplies work, and how the failure is held against an engine.
+// The table decides what follows from a failure: its owner, whether another replica may do better, whether
+// a retry repeats work, and whether and how the failure counts against an engine.
 func TestWhatFollowsFromAFailure(t *testing.T) {
 	engines := func(status int) *failure {
 		return answered(kindStatus, site{phase: "decode", at: "d", status: status}, nil, "")
@@ -85,14 +85,13 @@ func TestWhatFollowsFromAFailure(t *testing.T) {
 		kind, holds := c.f.outlierKind()
 		if c.f.name() != c.as || c.f.owner() != c.owner || c.f.mayRetry() != c.retry ||
 			c.f.harmless() != c.harmless || holds != c.holds || holds && kind != c.kind {
-			t.Errorf("%s: %s, owner %d, retry %t, harmless %t, held %t as %v", name, c.f.name(), c.f.owner(),
+			t.Errorf("%s: %s, owner %d, retry %t, harmless %t, counted %t as %v", name, c.f.name(), c.f.owner(),
 				c.f.mayRetry(), c.f.harmless(), holds, kind)
 		}
 	}
 }
 
-// The client hears the words of the phase, or of the reader of bodies; and of an engine's own answer the
-// engine's.
+// The client gets the message of the phase, of the body's reader, or of the engine's own answer.
 func TestWordsOfAFailure(t *testing.T) {
 	for want, f := range map[string]*failure{
 		"The prefill replica cannot be reached.": refuse(kindUnreachable, site{phase: "prefill"}),
@@ -106,7 +105,7 @@ func TestWordsOfAFailure(t *testing.T) {
 	}
 }
 
-// A failure stays as it was made: what is added later is added to a copy.
+// A failure never changes: later facts are added to a copy.
 func TestAFailureDoesNotChange(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -118,7 +117,7 @@ func TestAFailureDoesNotChange(t *testing.T) {
 	f.withSource("other")
 	f.ofSibling()
 	if gone := f.heard(ctx); !gone.gone() || gone.cutAt != "d" {
-		t.Errorf("a client that left hears %v at %q", gone, gone.cutAt)
+		t.Errorf("for a client that left, the failure is %v at %q", gone, gone.cutAt)
 	}
 	if f.site != was.site || f.kind != was.kind || f.reply.status != http.StatusBadGateway || f.delivered ||
 		f.notRetried+f.notContinued != "" {

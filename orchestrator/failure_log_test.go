@@ -9,9 +9,8 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
 )
 
-// The log says of each failed attempt, and of a request that failed, why it did: also where the engine itself
-// said so, in an answer or in an event. It says so without the engine's words, which may hold parts of a
-// prompt.
+// For each failed attempt and each failed request, the log tells the cause, also if the engine reported
+// the failure. The log does not quote the engine's message, which may contain parts of a prompt.
 func TestTheLogTellsWhyAnAttemptFailed(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -49,7 +48,7 @@ func TestTheLogTellsWhyAnAttemptFailed(t *testing.T) {
 					fault(tt.fault)(w, e)
 				}
 				if got := w.ask(chat(true)); got.status == http.StatusOK {
-					w.t.Errorf("the request went well: %s", got.raw)
+					w.t.Errorf("the request succeeded: %s", got.raw)
 				}
 			})
 			reported := map[string]int{}
@@ -66,7 +65,7 @@ func TestTheLogTellsWhyAnAttemptFailed(t *testing.T) {
 				}
 			}
 			if reported["trying again elsewhere"] == 0 || reported["request failed"] != 1 {
-				t.Errorf("told of %v:\n%s", reported, log.String())
+				t.Errorf("counted log lines %v, want some retries and 1 failure:\n%s", reported, log.String())
 			}
 		})
 	}

@@ -11,14 +11,14 @@ import (
 	"github.com/tandem-router/tandem/internal/kvevents"
 )
 
-// fakePublisher is a publisher of events that says whatever a story wants, in any order. It is an XPUB
-// socket, which hears of subscriptions, so that nothing is said to nobody. One goroutine uses it.
+// fakePublisher publishes any KV events in any order, as a test says. It is an XPUB socket, which reports
+// subscriptions, so that a test can wait for its subscriber. Only one goroutine may use it.
 type fakePublisher struct {
 	t        *testing.T
 	z        *zmq4.Context
 	pub      *zmq4.Socket
 	endpoint string
-	at       time.Time // of all batches, so that one said twice is the same
+	at       time.Time // the time of all batches, so that a repeated batch is identical
 }
 
 func newFakePublisher(t *testing.T) *fakePublisher {
@@ -35,10 +35,10 @@ func newFakePublisher(t *testing.T) *fakePublisher {
 	return m
 }
 
-// anyPort lets the socket itself find a port that is free.
+// anyPort makes the socket choose a free port.
 const anyPort = "tcp://127.0.0.1:*"
 
-// bind makes a socket and tells its address; one that was in use a moment ago is tried again for a while.
+// bind opens a socket and returns its address. If the address is still in use, it retries for a while.
 func (m *fakePublisher) bind(kind zmq4.Type, endpoint string) (s *zmq4.Socket, at string) {
 	var err error
 	s, err = m.z.NewSocket(kind)
@@ -70,29 +70,29 @@ func (m *fakePublisher) mute() string {
 	return at
 }
 
-// again closes the publisher and opens it anew at the same address.
+// again closes the publisher and opens a new one at the same address.
 func (m *fakePublisher) again() {
 	m.pub.Close()
 	m.pub, _ = m.bind(zmq4.XPUB, m.endpoint)
 }
 
-// subscribed waits for a follower.
+// subscribed waits for a subscriber.
 func (m *fakePublisher) subscribed() {
 	m.t.Helper()
 	if err := m.pub.SetRcvtimeo(10 * time.Second); err != nil {
 		m.t.Fatal(err)
 	}
 	if _, err := m.pub.RecvBytes(0); err != nil {
-		m.t.Fatal("nobody subscribed: ", err)
+		m.t.Fatal("no subscriber came: ", err)
 	}
 }
 
-// say publishes a batch.
+// say publishes a batch of events.
 func (m *fakePublisher) say(seq uint64, rank int, events ...kv.Event) {
 	m.raw(seq, kvevents.Encode(nil, &kvevents.EncodeBatch{At: m.at, Rank: rank, Events: events}, kvevents.Map))
 }
 
-// raw publishes bytes.
+// raw publishes a payload of any bytes.
 func (m *fakePublisher) raw(seq uint64, payload []byte) {
 	if _, err := m.pub.SendMessage("", binary.BigEndian.AppendUint64(nil, seq), payload); err != nil {
 		m.t.Fatal(err)

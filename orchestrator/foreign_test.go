@@ -9,8 +9,8 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
 )
 
-// A fleet whose prefill engines push is refused by name; nothing from these engines reaches a decode engine,
-// which could only hang or die.
+// The prefill engines use a connector that pushes blocks. The router refuses their answers by that name,
+// and sends nothing of them to a decode engine, which could only hang or crash.
 func TestPushIsNotTakenForPull(t *testing.T) {
 	s := setup{engine: func(name string, o *enginesim.Options) {
 		if strings.HasPrefix(name, "p") {
@@ -30,8 +30,8 @@ func TestPushIsNotTakenForPull(t *testing.T) {
 	})
 }
 
-// A decode engine with MoRIIO answers from blocks that nobody filled, whatever it is asked: it gets nothing
-// to do, and the reason is told.
+// A decode engine with the MoRIIO connector answers from blocks that were never filled. The router sends
+// it no request, and shows the reason.
 func TestMoRIIONeverJoins(t *testing.T) {
 	s := setup{decode: 1, config: func(c *config.Config) { c.Local = config.LocalAuto }}
 	in(t, s, func(w *world) {
@@ -49,11 +49,11 @@ func TestMoRIIONeverJoins(t *testing.T) {
 		}
 		for _, sent := range w.posts(false) {
 			if sent.engine == "moriio" && !strings.Contains(sent.body, "prompt_token_ids") {
-				t.Errorf("it got %s %s", sent.path, sent.body)
+				t.Errorf("the MoRIIO engine got %s %s", sent.path, sent.body)
 			}
 		}
 		if status := w.get("admin", "/debug/replicas"); !strings.Contains(status.raw, "MoRIIO") {
-			t.Errorf("the reason is not told: %s", status.raw)
+			t.Errorf("the status lacks the reason: %s", status.raw)
 		}
 	})
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/tandem-router/tandem/internal/config"
 )
 
-// A replica that is drained on command stays drained across a restart of the router, also if it comes only
-// after the start, as a found replica does. A drain that was ended does not come back.
+// A drain by command survives a restart of the router, even if the replica joins only later, as a
+// discovered replica does. An ended drain does not come back.
 func TestTheDrainOfALateReplicaOutlivesTheRouter(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "state.json")
 	keeping := setup{config: func(c *config.Config) { c.State.File = name }}
@@ -22,17 +22,17 @@ func TestTheDrainOfALateReplicaOutlivesTheRouter(t *testing.T) {
 		c.Pools.Decode.Replicas = []config.Replica{another, all.Replicas[1]}
 	}
 	in(t, keeping, func(w *world) {
-		if err := w.o.state.writeNow(); err != nil { // nor is it forgotten by the next file
+		if err := w.o.state.writeNow(); err != nil { // writing the file again must not forget the drain
 			t.Fatal(err)
 		}
 		kept, err := readStateFile(name)
 		if err != nil || len(kept.Drained) != 1 {
-			t.Errorf("the file has %+v, %v", kept, err)
+			t.Errorf("the state file has %+v, %v; want one drain", kept, err)
 		}
 		cfg := *w.cfg
 		cfg.Pools.Decode.Replicas = all.Replicas
 		w.apply(&cfg)
-		time.Sleep(5 * time.Second) // it joins, and is asked what it is
+		time.Sleep(5 * time.Second) // the replica joins and is probed
 		if got := w.o.fleet.Drains(); len(got) != 1 || got[0].Name != w.d[0].addr {
 			t.Errorf("drained: %v, want %s", got, w.d[0].addr)
 		}
@@ -53,8 +53,8 @@ func TestTheDrainOfALateReplicaOutlivesTheRouter(t *testing.T) {
 	})
 }
 
-// The drain of a replica that does not come back is forgotten, and by the file, too. Else a new replica that
-// gets the old address or name is drained years later.
+// The drain of a replica that does not come back is forgotten, in the file too. Otherwise a new replica
+// with the former address or name would be drained years later.
 func TestTheDrainOfAFormerReplicaIsForgotten(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "state.json")
 	keeping := setup{config: func(c *config.Config) { c.State.File = name }}
@@ -77,7 +77,7 @@ func TestTheDrainOfAFormerReplicaIsForgotten(t *testing.T) {
 		})
 		kept, err := readStateFile(name)
 		if err != nil || len(kept.Drained) != left {
-			t.Errorf("the file has %+v, %v; want %d drains", kept.Drained, err, left)
+			t.Errorf("the state file has %+v, %v; want %d drains", kept.Drained, err, left)
 		}
 	}
 }

@@ -15,11 +15,11 @@ import (
 	"github.com/tandem-router/tandem/internal/config"
 )
 
-// The front between a raw client and engines that answer fixed bytes, over loopback sockets in one process.
-// Neither end allocates, so what is counted for an answer or an event is the router's; its own time is better
-// seen from outside (tools/bench).
+// The front between a raw client and engines with fixed answers, over loopback sockets in one process.
+// Neither end allocates memory, so all counted allocations are the router's. Its time is better measured
+// from outside (tools/bench).
 
-// BenchmarkAnswer is a short split answer that is not streamed.
+// BenchmarkAnswer measures a short split request without a stream.
 func BenchmarkAnswer(b *testing.B) {
 	c := startFront(b, nil)
 	request := benchRequest(false)
@@ -30,7 +30,7 @@ func BenchmarkAnswer(b *testing.B) {
 	}
 }
 
-// BenchmarkStreamed is a split stream of 64 events, as fast as they come.
+// BenchmarkStreamed measures a split stream of 64 events, sent as fast as possible.
 func BenchmarkStreamed(b *testing.B) {
 	c := startFront(b, nil)
 	request := benchRequest(true)
@@ -41,8 +41,8 @@ func BenchmarkStreamed(b *testing.B) {
 	}
 }
 
-// BenchmarkEvent is one event of a long stream, each sent when the one before has arrived, as they come from
-// engines that take milliseconds for a token.
+// BenchmarkEvent measures one event of a long stream. Each event is sent when the one before has arrived,
+// as from engines that take milliseconds for a token.
 func BenchmarkEvent(b *testing.B) {
 	next := make(chan bool)
 	c := startFront(b, next)
@@ -78,7 +78,7 @@ func (c *benchClient) answer(b *testing.B, request []byte) {
 	c.until(b, "}")
 }
 
-// until reads up to what ends an answer or an event.
+// until reads up to the end of an answer or event.
 func (c *benchClient) until(b *testing.B, end string) {
 	for n := 0; ; {
 		m, err := c.nc.Read(c.buf[n:])
@@ -106,7 +106,8 @@ func benchRequest(stream bool) []byte {
 		len(body), body)
 }
 
-// startFront serves before one engine of each kind. next sends the events of streams one by one, nil at once.
+// startFront starts a router with one prefill and one decode engine. next triggers each event of a stream;
+// if it is nil, all are sent at once.
 func startFront(b *testing.B, next chan bool) *benchClient {
 	cfg := config.Default()
 	cfg.Local = config.LocalNever
@@ -152,7 +153,7 @@ func allUp(o *Orchestrator) bool {
 	return true
 }
 
-// startFixed runs an engine that answers fixed bytes, and returns its address.
+// startFixed runs an engine with fixed answers, and returns its address.
 func startFixed(b *testing.B, next chan bool) string {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -171,7 +172,7 @@ func startFixed(b *testing.B, next chan bool) string {
 	return ln.Addr().String()
 }
 
-// serveFixed answers the requests of one connection.
+// serveFixed answers all requests of one connection.
 func serveFixed(nc net.Conn, next chan bool) {
 	defer nc.Close()
 	in := bufio.NewReaderSize(nc, 64<<10)
@@ -198,7 +199,7 @@ func serveFixed(nc net.Conn, next chan bool) {
 	}
 }
 
-// readFixed reads one request. What it returns is valid until the next.
+// readFixed reads one request. Its results are valid until the next call.
 func readFixed(in *bufio.Reader) (path, body []byte, err error) {
 	length := 0
 	line, err := in.ReadSlice('\n')
@@ -267,7 +268,7 @@ func fixedJSON(body string) []byte {
 		"\r\n%s", len(body), body)
 }
 
-// fixedAnswer is what an engine says to all that is not streamed.
+// fixedAnswer returns the engine's answer to a request that is not streamed.
 func fixedAnswer(path []byte) []byte {
 	switch string(path) {
 	case "/v1/completions":

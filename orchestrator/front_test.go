@@ -15,27 +15,28 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
 )
 
-// post is a request with a body of its own.
+// post is a request with this body.
 func post(path, body string) prompt { return prompt{path: path, body: body} }
 
-// Each event of a stream comes when the engine made it, not later and not with others.
+// Each event of a stream reaches the client when the engine sends it, not later and not together with
+// others.
 func TestStreamsFlow(t *testing.T) {
 	in(t, setup{}, func(w *world) {
 		got := w.ask(chat(true))
 		w.exact(chat(true), got)
-		want := []time.Duration{prefillStep + transfer + decodeStep} // the role comes with the first token
+		want := []time.Duration{prefillStep + transfer + decodeStep} // the role arrives with the first token
 		for i := range 12 {
 			want = append(want, prefillStep+transfer+time.Duration(i+1)*decodeStep)
 		}
-		want = append(want, normal, normal) // usage and end
+		want = append(want, normal, normal) // usage and end mark
 		if !slices.Equal(got.when, want) {
 			t.Errorf("events at %v\nwant      %v", got.when, want)
 		}
 	})
 }
 
-// What the client wrote reaches the decode engine as it was written: number forms, escapes, blanks, order,
-// fields nobody knows.
+// The decode engine gets the client's body as it was written: number formats, escapes, spaces, order and
+// unknown fields.
 func TestBodiesArePreserved(t *testing.T) {
 	const odd = ` {  "temperature" : 0.0e0, "x":[1E2, 1.50 ,"\u00e9\/"], "max_tokens":4,"seed":12345678901 ,` +
 		`"model":"sim","x":{"y":null}, `
@@ -70,10 +71,10 @@ func TestBodiesArePreserved(t *testing.T) {
 	})
 }
 
-// hostile transfer params make an engine die or read another prompt's blocks.
+// hostile are transfer params that crash an engine or make it read another prompt's blocks.
 const hostile = `{"do_remote_prefill":true,"remote_host":"hostile"}`
 
-// spellings of a member that an engine would read as transfer params.
+// spellings are the ways to write a member that an engine would read as transfer params.
 var spellings = []string{
 	`"kv_transfer_params":` + hostile,
 	`"kv_transfer\u005fparams":` + hostile,
@@ -108,7 +109,7 @@ func TestClientsTransferParamsGoToNoEngine(t *testing.T) {
 				}
 			}
 		}
-		w.asked += w.count("tandem_requests_total", "/tokenize") // is no /v1/ path
+		w.asked += w.count("tandem_requests_total", "/tokenize") // /tokenize is not below /v1/
 		w.asked += w.count("tandem_requests_total", "/inference/v1/generate")
 		for _, leg := range w.posts(true) {
 			if strings.Contains(leg.body, "hostile") {
@@ -129,8 +130,9 @@ func TestFormsWithTransferParamsAreRefused(t *testing.T) {
 	})
 }
 
-// A recording is any bytes, also those that would escape a letter in JSON. It is no reason to refuse a form:
-// no engine reads what is in a file as JSON. Whatever could be another field to some reader is looked at.
+// A recording in a form may hold any bytes, even some that would be an escape in JSON. That is no reason
+// to refuse the form: no engine reads a file's content as JSON. Everything that some reader could take for
+// another field is checked.
 func TestRecordingsAreAnyBytes(t *testing.T) {
 	const recording = "Content-Disposition: form-data; name=\"file\"; filename=\"a b.mp3\"\r\n" +
 		"Content-Type: audio/mpeg\r\n\r\n"
@@ -140,7 +142,7 @@ func TestRecordingsAreAnyBytes(t *testing.T) {
 		parts  []string
 		status int
 	}{
-		"a recording":          {[]string{recording + escaped}, 404}, // by an engine that hears nothing
+		"a recording":          {[]string{recording + escaped}, 404}, // 404 from an engine without audio support
 		"between fields":       {[]string{field("model", "sim"), recording + escaped, field("prompt", "a")}, 404},
 		"a field":              {[]string{recording + "x", field("vllm_xargs", `{"\u006bv":1}`)}, 400},
 		"the names themselves": {[]string{recording + "kv_transfer_params"}, 400},
@@ -161,12 +163,13 @@ func TestRecordingsAreAnyBytes(t *testing.T) {
 	}
 }
 
-// field is a part of a form.
+// field returns a part of a form.
 func field(name, value string) string {
 	return "Content-Disposition: form-data; name=\"" + name + "\"\r\n\r\n" + value
 }
 
-// A form in another charset reaches an engine as one in UTF-8, in which the names say nothing.
+// The router removes the charset of a form, so that engines read it as UTF-8, in which the disguised names
+// mean nothing.
 func TestFormsLoseTheirCharset(t *testing.T) {
 	for _, charset := range []string{"; charset=utf-7", "; CHARSET=\"utf-16\"", "; charset*=utf-8''utf-7", ""} {
 		in(t, setup{}, func(w *world) {
@@ -183,7 +186,7 @@ func TestFormsLoseTheirCharset(t *testing.T) {
 	}
 }
 
-// choices gathers a batch's answer by index.
+// choices collects the texts of a batch's answer by index.
 func choices(t *testing.T, h *heard) (texts map[int]string, usages int) {
 	texts = map[int]string{}
 	for _, data := range append(h.events, h.raw) {
@@ -201,7 +204,7 @@ func choices(t *testing.T, h *heard) (texts map[int]string, usages int) {
 	return texts, usages
 }
 
-// A batch is a pair of legs for each prompt, and looks to the client like one engine's answer.
+// Each prompt of a batch is split into two legs. To the client the answer looks like that of one engine.
 func TestBatchesAreMerged(t *testing.T) {
 	for _, prompts := range []string{
 		`["alpha ` + words(40) + `","beta ` + words(90) + `","hello"]`,
@@ -217,7 +220,7 @@ func TestBatchesAreMerged(t *testing.T) {
 					wantTexts, wantUsages := choices(w.t, want)
 					if got.status != 200 || fmt.Sprint(gotTexts) != fmt.Sprint(wantTexts) || gotUsages != wantUsages ||
 						got.dones != want.dones {
-						t.Errorf("%d %v, %d usages, %d ends\nwant    %v, %d, %d",
+						t.Errorf("%d %v, %d usages, %d end marks\nwant    %v, %d, %d",
 							got.status, gotTexts, gotUsages, got.dones, wantTexts, wantUsages, want.dones)
 					}
 					if got.usage != want.usage {
@@ -236,7 +239,8 @@ func TestBatchesAreMerged(t *testing.T) {
 	}
 }
 
-// One prompt of a batch fails for good: so does the batch, with one clear error, and nothing is left running.
+// If one prompt of a batch fails finally, the whole batch fails with one clear error, and no leg keeps
+// running.
 func TestBatchFailsAsOne(t *testing.T) {
 	for _, stream := range []bool{false, true} {
 		in(t, setup{}, func(w *world) {
@@ -254,7 +258,7 @@ func TestBatchFailsAsOne(t *testing.T) {
 	}
 }
 
-// What two engines cannot share goes whole to one decode replica, also where local prefill is switched off.
+// A request that cannot be split goes unchanged to one decode replica, even with local: never.
 func TestUnsplittableGoesWhole(t *testing.T) {
 	for _, field := range []string{
 		`"n":2,"temperature":1,"seed":7`, `"echo":true`, `"prompt_logprobs":1`,
@@ -278,7 +282,7 @@ var volatile = regexp.MustCompile(
 	`"(id|item_id|response_id|request_id)": ?"[^"]*"|"(created|created_at|completed_at)": ?[0-9.]+`,
 )
 
-// masked hides what two good answers need not share.
+// masked removes the parts in which two correct answers may differ.
 func masked(raw string) string { return volatile.ReplaceAllString(raw, "") }
 
 func TestWholePathsPassUnchanged(t *testing.T) {
@@ -304,8 +308,8 @@ func TestWholePathsPassUnchanged(t *testing.T) {
 	})
 }
 
-// The client's usage tells what the prefill engine had cached, whatever the decode engine takes a transfer
-// for.
+// The client's usage reports the tokens that the prefill engine had cached, even if the decode engine
+// counts transferred tokens as cached.
 func TestUsageTellsThePrefillsCache(t *testing.T) {
 	for _, version := range []string{"0.32.0", "0.20.0"} {
 		for _, p := range []prompt{chat(true), chat(false), completion(true), completion(false)} {
@@ -316,14 +320,14 @@ func TestUsageTellsThePrefillsCache(t *testing.T) {
 					whole := (second.usage.Prompt - 1) / 16 * 16
 					if a, b := first.usage.Details.Cached, second.usage.Details.Cached; first.status != 200 || a != 0 ||
 						b != whole {
-						t.Errorf("%s %s: %d cached tokens and then %d, want 0 and %d", version, p.path, a, b, whole)
+						t.Errorf("%s %s: cached tokens %d, then %d, want 0 and %d", version, p.path, a, b, whole)
 					}
 				})
 		}
 	}
 }
 
-// An engine that cannot take ids for a chat gets the client's own body, on both legs.
+// An engine that cannot take token ids for a chat gets the client's own body on both legs.
 func TestChatOnEnginesWithoutIDReuse(t *testing.T) {
 	for _, version := range []string{"0.32.0", "0.20.0"} {
 		for _, stream := range []bool{false, true} {
@@ -346,7 +350,7 @@ func TestChatOnEnginesWithoutIDReuse(t *testing.T) {
 	}
 }
 
-// A chat whose prompt /tokenize may not see as the engine does goes by the client's own body.
+// If /tokenize may see another prompt than the engine does, the chat goes with the client's own body.
 func TestChatWhoseTokensAreAHint(t *testing.T) {
 	noRender := func(_ string, o *enginesim.Options) { o.ScaleOut, o.ToolParser = false, true }
 	in(t, setup{engine: noRender}, func(w *world) {
@@ -395,7 +399,7 @@ func TestAdminPathsDoNotExist(t *testing.T) {
 				}
 			}
 		}
-		// Odd spellings of /v1/models/… and /v1/responses/… are refused by their handlers.
+		// The handlers of /v1/models/… and /v1/responses/… refuse odd spellings.
 		w.asked = w.count("tandem_requests_total", "")
 		for _, e := range w.all() {
 			if calls := e.AdminCalls(); len(calls) > 0 {
@@ -405,7 +409,7 @@ func TestAdminPathsDoNotExist(t *testing.T) {
 	})
 }
 
-// Token ids may be written as 1.0 or 1e1, as vLLM reads them: split or not, the answer is the same.
+// vLLM also reads token ids written as 1.0 or 1e1. The answer is the same with and without a split.
 func TestIDsWithAPoint(t *testing.T) {
 	for name, local := range map[string]string{"split": config.LocalNever, "local": config.LocalAlways} {
 		t.Run(name, func(t *testing.T) {
@@ -454,16 +458,16 @@ func TestAPIKeys(t *testing.T) {
 		}
 		for _, leg := range w.posts(true) {
 			if leg.header.Get("Authorization")+leg.header.Get("X-Api-Key") != "" {
-				t.Errorf("the key of the client reached %s", leg.engine)
+				t.Errorf("the client's key reached %s", leg.engine)
 			}
 		}
 		if got := w.get("front", "/healthz"); got.status != 200 {
-			t.Errorf("health wants a key: %d", got.status)
+			t.Errorf("/healthz without a key: status %d", got.status)
 		}
 	})
 }
 
-// Only what an engine has to know of a client's headers reaches one.
+// Engines get only those headers of the client that they need.
 func TestClientsHeadersStayHere(t *testing.T) {
 	in(t, setup{}, func(w *world) {
 		p := chat(false)
@@ -482,8 +486,8 @@ func TestClientsHeadersStayHere(t *testing.T) {
 	})
 }
 
-// A client's X-Vllm-Priority goes with every leg, since an engine prefers it to the body's priority. What an
-// engine would ignore, or what its API process would fail on, goes to none.
+// A client's X-Vllm-Priority goes to every leg, because an engine prefers it to the body's priority. An
+// invalid value, which an engine would ignore or fail on, goes to none.
 func TestPriorityGoesWithEveryLeg(t *testing.T) {
 	whole := chat(false)
 	whole.body = strings.Replace(whole.body, "{", `{"n":2,`, 1)
@@ -528,7 +532,7 @@ func TestLimitsOfBodies(t *testing.T) {
 			"too long, passed": {
 				post("/v1/responses", `{"model":"sim","input":"`+strings.Repeat("a", 4000)+`"}`), 413,
 			},
-			// Whole, to one replica.
+			// Not split: goes to one replica unchanged.
 			"many prompts": {post("/v1/completions", `{"model":"sim","prompt":["a","b","c","d"]}`), 200},
 			"too many ids": {
 				post("/v1/completions", `{"model":"sim","prompt":[1`+strings.Repeat(",1", 100)+`]}`), 400,
@@ -546,7 +550,7 @@ func TestLimitsOfBodies(t *testing.T) {
 		} {
 			got := w.ask(row.p)
 			if row.want == 413 && got.err != nil {
-				continue // answered while the client was still writing: net/http's client may see either
+				continue // the answer came while the client was still writing: net/http's client may report either
 			}
 			if got.status != row.want || row.want >= 400 && row.want != 405 && got.fail.Message == "" {
 				t.Errorf("%s: %d %s, want %d", name, got.status, got.raw, row.want)
@@ -554,7 +558,7 @@ func TestLimitsOfBodies(t *testing.T) {
 			w.silent(got)
 		}
 		if n := w.count("tandem_refused_total", "body_too_large"); n != 2 {
-			t.Errorf("%d bodies were too large, want 2", n)
+			t.Errorf("counted %d bodies as too large, want 2", n)
 		}
 	})
 }
@@ -571,7 +575,7 @@ func TestHeadersOnlyWhereConfigured(t *testing.T) {
 					}
 				}
 				if n > 0 != on {
-					t.Errorf("headers %v: %v", on, got.header)
+					t.Errorf("headers configured: %v; got %v", on, got.header)
 				}
 				if id := got.header.Get("X-Request-Id"); w.o.Record(id) == nil {
 					t.Errorf("no record of request %q", id)
@@ -582,15 +586,14 @@ func TestHeadersOnlyWhereConfigured(t *testing.T) {
 	}
 }
 
-// What docs/metrics.md says of legs and forwarded events is counted: each leg at its replica, each event that
-// the client got.
+// Each leg counts at its replica, and each event that the client got counts, as docs/metrics.md says.
 func TestLegsAndEventsAreCounted(t *testing.T) {
 	in(t, setup{}, func(w *world) {
 		got := w.ask(chat(true))
 		w.exact(chat(true), got)
 		for _, pool := range []string{"prefill", "decode"} {
 			if n := w.count("tandem_leg_seconds_count", pool); n != 1 {
-				t.Errorf("%d legs counted in the %s pool, want 1", n, pool)
+				t.Errorf("counted %d legs in the %s pool, want 1", n, pool)
 			}
 		}
 		rec := httptest.NewRecorder()

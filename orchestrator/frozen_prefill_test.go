@@ -9,16 +9,16 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
 )
 
-// longPrefills lets prefills take long, asks engines often, and leaves no place in the retry budget.
+// longPrefills allows long prefills, polls engines often, and leaves no retry budget.
 func longPrefills(c *config.Config) {
 	longAnswers(c)
 	c.Timeouts.Prefill = 5 * time.Minute
 	c.Retry.Min, c.Retry.Share = 0, 0
 }
 
-// A prefill engine stands still with a prompt in it: once it is known to, the request goes to another one,
-// whatever time a prefill may take and however full the retry budget is. What it does with the prompt when it
-// goes on is used by nobody.
+// A prefill engine freezes during a prompt. Once the router has noticed, another engine gets the request,
+// whatever the prefill timeout and however exhausted the retry budget is. The frozen engine's result is
+// not used when it continues.
 func TestAPrefillIsTakenAwayFromAnEngineThatStandsStill(t *testing.T) {
 	for _, order := range []connector.Order{connector.Sequential, connector.Concurrent} {
 		for _, stream := range []bool{true, false} {
@@ -37,18 +37,19 @@ func TestAPrefillIsTakenAwayFromAnEngineThatStandsStill(t *testing.T) {
 				got := w.ask(p)
 				w.exact(p, got)
 				if bound := (w.cfg.Connector.Lease - w.cfg.Connector.Margin) * 2 / 3; got.took > bound+2*time.Second {
-					t.Errorf("order %v: the answer took %v", order, got.took)
+					t.Errorf("order %v: the answer took %v, want at most 2 s more than the bound for silence",
+						order, got.took)
 				}
 				held := 1
-				if order == connector.Concurrent { // these decode engines need no prefill, and their answer is there
+				if order == connector.Concurrent { // these decode engines need no prefill, and have answered already
 					held = 0
 				}
 				if n := w.seriesOf("tandem_ejections_total", at, "prefill"); n != held {
-					t.Errorf("order %v: the engine that stands still was ejected %d times from its prefill leg, want %d",
+					t.Errorf("order %v: the frozen engine was ejected %d times as a prefill replica, want %d",
 						order, n, held)
 				}
 				if n := w.count("tandem_requests_total", "ok"); n != 1 {
-					t.Errorf("order %v: %d requests went well", order, n)
+					t.Errorf("order %v: %d requests succeeded, want 1", order, n)
 				}
 				time.Sleep(time.Minute + 10*time.Second)
 			})
@@ -56,7 +57,7 @@ func TestAPrefillIsTakenAwayFromAnEngineThatStandsStill(t *testing.T) {
 	}
 }
 
-// Many prompts lie in the engine that stands still, and all go elsewhere.
+// Many prompts are on the frozen engine, and all are moved to another one.
 func TestAllPrefillsAreTakenAwayFromAnEngineThatStandsStill(t *testing.T) {
 	in(t, setup{config: longPrefills}, func(w *world) {
 		fault(enginesim.Fault{Kind: "freeze", For: time.Minute})(w, w.p[0])
@@ -75,7 +76,7 @@ func TestAllPrefillsAreTakenAwayFromAnEngineThatStandsStill(t *testing.T) {
 	})
 }
 
-// A prefill that takes long on an engine which lives is left alone, whether or not it tells its load.
+// A long prefill on a working engine is left alone, with and without load reports of the engine.
 func TestALongPrefillIsNoSilence(t *testing.T) {
 	in(t, setup{prefill: 1, config: func(c *config.Config) {
 		longPrefills(c)
@@ -89,10 +90,10 @@ func TestALongPrefillIsNoSilence(t *testing.T) {
 		got := w.ask(p)
 		w.exact(p, got)
 		if got.took < 20*time.Second {
-			t.Errorf("took %v: this test tests nothing", got.took)
+			t.Errorf("took only %v: this test shows nothing", got.took)
 		}
 		if n := w.count("tandem_retries_total", ""); n != 0 {
-			t.Errorf("%d retries", n)
+			t.Errorf("%d retries, want 0", n)
 		}
 		w.blamed(0, 0)
 		w.slowMetrics(0)

@@ -9,12 +9,12 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
 )
 
-// A stalled engine is asked for token ids until it owes an answer. A request that waits for the answer gets
-// it from another engine, and no other request waits.
+// A frozen engine gets requests for token ids until one is unanswered. The request that waits for that
+// answer gets it from another engine; no other request waits.
 func TestNobodyAsksAnEngineForTokensThatOwesAnAnswer(t *testing.T) {
 	in(t, setup{config: func(c *config.Config) {
 		longAnswers(c)
-		c.Local = config.LocalAlways // no prompt of a request goes to a prefill replica
+		c.Local = config.LocalAlways // no prefill replica gets a prompt
 	}}, func(w *world) {
 		fault(enginesim.Fault{Kind: "freeze", For: time.Minute})(w, w.p[0])
 		late := 0
@@ -30,23 +30,23 @@ func TestNobodyAsksAnEngineForTokensThatOwesAnAnswer(t *testing.T) {
 			}
 		}
 		if late != 1 {
-			t.Errorf("%d of 24 requests waited for the engine that stands still, want the first that asked it", late)
+			t.Errorf("%d of 24 requests waited for the frozen engine, want only the first one", late)
 		}
 		if n := w.count("tandem_token_ids_total", "estimate"); n != 0 {
-			t.Errorf("of %d prompts the length was estimated, though engines could tell", n)
+			t.Errorf("%d prompt lengths were estimated, though an engine could tokenize", n)
 		}
-		time.Sleep(time.Minute) // in virtual time: the engine goes on
+		time.Sleep(time.Minute) // fake time: the engine continues
 		before := w.tokenQuestions(w.p[0])
 		for i := range 24 {
 			w.ask(nthChat(100+i, true))
 		}
 		if w.tokenQuestions(w.p[0]) == before {
-			t.Error("the engine is not asked any more, though it goes on")
+			t.Error("the engine gets no requests for token ids after it continued")
 		}
 	})
 }
 
-// tokenQuestions counts how often the engine was asked for token ids.
+// tokenQuestions returns the number of requests for token ids that the engine got.
 func (w *world) tokenQuestions(e *simulated) (n int) {
 	for _, q := range w.posts(true) {
 		asks := q.path == "/tokenize" || strings.HasSuffix(q.path, "/render")

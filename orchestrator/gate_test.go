@@ -14,7 +14,7 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/peers"
 )
 
-// gated asks the admin handler behind its gate.
+// gated sends a request to the admin handler through its gate.
 func (w *world) gated(method, path, host string, header ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequestWithContext(w.t.Context(), method, "http://x"+path, nil)
 	r.Host = host
@@ -26,8 +26,8 @@ func (w *world) gated(method, path, host string, header ...string) *httptest.Res
 	return rec
 }
 
-// A web page that has its own name lead to the admin listener can neither reload nor read anything that is
-// not for everybody.
+// A web page can make its own domain name resolve to the admin listener. It can then neither reload nor
+// read anything that is not public.
 func TestAdminKnowsItsNames(t *testing.T) {
 	names := func(c *config.Config) {
 		c.Admin.Listen, c.Admin.Hosts = "Router.internal:9090", []string{"tandem.example"}
@@ -83,11 +83,12 @@ func TestAdminKnowsItsNames(t *testing.T) {
 				{[]string{"Accept-Encoding", "identity"}, true},
 				{nil, false},
 				{[]string{"Accept-Encoding", "gzip, deflate, br, zstd"}, false},
-				{[]string{"Accept-Encoding", "identity", "Range", "bytes=0-"}, false}, // what fetch makes of a range
+				// fetch with a Range header sends this
+				{[]string{"Accept-Encoding", "identity", "Range", "bytes=0-"}, false},
 			} {
 				rec := w.gated("GET", peers.Path, tt.host, ask.as...)
 				if open := rec.Code == 200; open != (tt.known || ask.router) {
-					t.Errorf("%s as %q by %q: %d", peers.Path, tt.host, ask.as, rec.Code)
+					t.Errorf("%s as %q with %q: %d", peers.Path, tt.host, ask.as, rec.Code)
 				}
 			}
 			if named := strings.Contains(w.gated("GET", "/readyz", tt.host).Body.String(),
@@ -98,7 +99,7 @@ func TestAdminKnowsItsNames(t *testing.T) {
 	})
 }
 
-// A page of another site posts nothing, whatever name it uses.
+// The admin listener refuses POST requests from pages of other sites, under any host name.
 func TestAdminTakesNoPostsOfOtherSites(t *testing.T) {
 	in(t, setup{}, func(w *world) {
 		for _, header := range [][]string{
@@ -109,12 +110,12 @@ func TestAdminTakesNoPostsOfOtherSites(t *testing.T) {
 			}
 		}
 		if rec := w.gated("POST", "/-/reload", "127.0.0.1:9090"); rec.Code == 403 {
-			t.Errorf("curl: %d %s", rec.Code, rec.Body)
+			t.Errorf("without browser headers: %d %s", rec.Code, rec.Body)
 		}
 	})
 }
 
-// With a token only requests that present it are accepted, under any name; probes and scrapers need none.
+// With admin.token set, requests need the token under any host name. Probes and scrapers need none.
 func TestAdminToken(t *testing.T) {
 	in(t, setup{config: func(c *config.Config) { c.Admin.Token = config.Secret{Value: "s3cret"} }},
 		func(w *world) {
@@ -159,7 +160,7 @@ func TestAdminToken(t *testing.T) {
 		})
 }
 
-// The gate stands before everything on the admin's socket.
+// The gate covers everything on the admin socket.
 func TestAdminSocketHasTheGate(t *testing.T) {
 	in(t, setup{}, func(w *world) {
 		c, err := w.net.Dial(w.t.Context(), "tcp", "admin:80")
@@ -181,7 +182,7 @@ func TestAdminSocketHasTheGate(t *testing.T) {
 	})
 }
 
-// Routers that are each other's peers show each other the token.
+// Routers that are peers send each other the admin token.
 func TestPeersShowTheToken(t *testing.T) {
 	token := func(c *config.Config) {
 		c.Admin.Token = config.Secret{Value: "s3cret"}
@@ -199,7 +200,7 @@ func TestPeersShowTheToken(t *testing.T) {
 				}
 			}
 			if heard != 1 {
-				t.Errorf("%d other routers are heard, want 1", heard)
+				t.Errorf("%d other routers are connected, want 1", heard)
 			}
 		}
 	})
