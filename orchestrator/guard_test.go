@@ -14,7 +14,7 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
 )
 
-// careless is the NIXL connector without its guard: what it may not send it sends all the same.
+// careless is the NIXL connector without its guard: it sends params that it should refuse.
 type careless struct {
 	connector.NIXL
 	change func(params []byte) []byte
@@ -29,7 +29,7 @@ func (c careless) EditDecode(
 	return c.NIXL.EditDecode(leg, pair, reply, use)
 }
 
-// damaging is a body whose params are changed when they are put in.
+// damaging is a body that changes the KV transfer params when they are set.
 type damaging struct {
 	connector.Body
 	change func(params []byte) []byte
@@ -43,7 +43,7 @@ func (d damaging) Set(key string, value []byte) {
 	d.Body.Set(key, value)
 }
 
-// reused sends the first params it sees with every later leg too.
+// reused replaces the params of every leg by the first params it sees.
 func reused() func([]byte) []byte {
 	var mu sync.Mutex
 	var first []byte
@@ -57,23 +57,23 @@ func reused() func([]byte) []byte {
 	}
 }
 
-// shortened leaves out the last block.
+// shortened removes the last block from the params.
 func shortened(params []byte) []byte {
 	end := bytes.Index(params, []byte("]]"))
 	return append(append([]byte{}, params[:bytes.LastIndexByte(params[:end], ',')]...), params[end:]...)
 }
 
-// withoutHost leaves out one of the four keys that say where the blocks are.
+// withoutHost removes one of the four keys that say where the blocks are.
 func withoutHost(params []byte) []byte {
 	begin := bytes.Index(params, []byte(`"remote_host":`))
 	end := begin + bytes.IndexByte(params[begin:], ',') + 1
 	return append(append([]byte{}, params[:begin]...), params[end:]...)
 }
 
-// forwarded is what a client put into its body.
+// forwarded returns params that a client put into its body.
 func forwarded([]byte) []byte { return []byte(`{"do_remote_prefill":true}`) }
 
-// idPrompt is n token ids, others for each seed.
+// idPrompt returns n token ids that differ for each seed.
 func idPrompt(seed, n int) string {
 	var ids []string
 	for i := range n {
@@ -86,17 +86,16 @@ func guardedPrompt(ids, more string) prompt {
 	return post("/v1/completions", `{"model":"sim","max_tokens":6,"temperature":0`+more+`,"prompt":`+ids+`}`)
 }
 
-// mistake is one that a front makes when nothing guards it. Each is a line of what was measured on vLLM
-// 0.32.0.
+// mistake is an error that a router without the guard makes. Each one was measured on vLLM 0.32.0.
 type mistake struct {
 	name    string
-	change  func() func([]byte) []byte // of the params that leave; nil for none
+	change  func() func([]byte) []byte // changes the params of a decode leg; nil for none
 	trust   bool                       // params of any age are sent
 	before  func(w *world)
 	ask     prompt
-	clean   prompt // the same without what must not reach an engine
-	dies    bool   // of it the decode engine dies; else the text is wrong
-	poisons bool   // and a prompt that is asked of it later is answered wrongly
+	clean   prompt // the same request without what must not reach an engine
+	dies    bool   // the decode engine dies; otherwise the text is wrong
+	poisons bool   // a later request to the decode engine gets a wrong text
 }
 
 func mistakes() []mistake {
@@ -138,8 +137,8 @@ func mistakes() []mistake {
 	}
 }
 
-// lateHandoff lets the lease of the first prefill run out before the decode leg, and other prompts take its
-// blocks.
+// lateHandoff makes the lease of the first prefill expire before its decode leg, while other prompts reuse
+// its blocks.
 func lateHandoff(w *world) {
 	late := false
 	w.at("handoff", func(string) {
@@ -154,8 +153,8 @@ func lateHandoff(w *world) {
 	})
 }
 
-// A prefill engine that tells something else than where the prompt's blocks are makes a clear error, and not
-// a dead or poisoned decode engine.
+// A prefill engine answers with params that do not fit the prompt's blocks. The client gets a clear error,
+// and the decode engine neither dies nor caches wrong blocks.
 func TestGuardedFromBadAnswers(t *testing.T) {
 	const whole = `{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":[[1,2,3,4,5,6,7]],` +
 		`"remote_engine_id":"engine-of-p0",` +
@@ -217,7 +216,7 @@ func (m mistake) setup(guarded bool) setup {
 	return s
 }
 
-// With the guard each mistake is impossible or harmless.
+// With the guard, each mistake is impossible or harmless.
 func TestGuarded(t *testing.T) {
 	for _, m := range mistakes() {
 		t.Run(m.name, func(t *testing.T) {
@@ -228,14 +227,14 @@ func TestGuarded(t *testing.T) {
 				got := w.ask(m.ask)
 				w.exact(m.clean, got)
 				if again, want := w.send(w.t.Context(), w.d[0].addr, m.clean), w.right(m.clean); again.text != want.text {
-					w.t.Errorf("asked again, un-split: %q, want %q", again.text, want.text)
+					w.t.Errorf("asked again without a split: %q, want %q", again.text, want.text)
 				}
 			})
 		})
 	}
 }
 
-// Without it the simulated engines do what real ones do: so it is the guard that the test above tests.
+// Without the guard, the simulated engines fail as real ones do. So the test above really tests the guard.
 func TestUnguarded(t *testing.T) {
 	for _, m := range mistakes() {
 		t.Run(m.name, func(t *testing.T) {
@@ -248,9 +247,9 @@ func TestUnguarded(t *testing.T) {
 				asked := time.Now()
 				got, want := w.ask(m.ask), w.right(m.clean)
 				if took := time.Since(asked); took >= time.Minute {
-					t.Errorf("an answer, status %d, after %v", got.status, took)
+					t.Errorf("answered with status %d only after %v", got.status, took)
 				}
-				synctest.Wait() // an engine may die of the leave of its client
+				synctest.Wait() // an engine may die when its client leaves
 				dead := w.d[0].Dead()
 				if (dead != nil) != m.dies {
 					t.Fatalf("the decode engine is dead: %v, want %t", dead, m.dies)
@@ -260,7 +259,7 @@ func TestUnguarded(t *testing.T) {
 				}
 				if again := w.send(t.Context(), w.d[0].addr, m.clean); m.poisons &&
 					(again.status != 200 || again.text == want.text) {
-					t.Errorf("asked again, un-split: status %d, text %q, want 200 and a wrong text",
+					t.Errorf("asked again without a split: status %d, text %q, want 200 and a wrong text",
 						again.status, again.text)
 				}
 			})

@@ -35,17 +35,17 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/trials"
 )
 
-// world is a router between clients and two pools of simulated engines, on a network in memory and in fake
-// time.
+// world is a router between clients and two pools of simulated engines, on an in-memory network and in
+// fake time.
 type world struct {
 	t     *testing.T
 	net   *memnet.Net
 	p, d  []*simulated
-	whole *simulated // not in the pools: says what the right answer is
+	whole *simulated // in no pool; gives the right answers
 	o     *Orchestrator
 	cfg   *config.Config
-	asked int    // requests to the router that were counted as such, guarded by mid.mu
-	leave func() // lets the client of the newest request leave, guarded by mid.mu
+	asked int    // requests that the router has to count; guarded by mid.mu
+	leave func() // makes the client of the newest request leave; guarded by mid.mu
 	mid   midway
 	wire  wire
 	front *http.Client
@@ -54,29 +54,29 @@ type world struct {
 	ended chan error
 }
 
-// simulated is one engine and its two addresses.
+// simulated is an engine and its two addresses.
 type simulated struct {
 	*enginesim.Server
 	name, addr, side string
 }
 
-// setup says what is not usual in a world.
+// setup says what differs from the usual world.
 type setup struct {
-	prefill, decode int // replicas, 2 unless set
+	prefill, decode int // numbers of replicas; 0 means 2
 	order           connector.Order
 	config          func(*config.Config)
 	engine          func(name string, o *enginesim.Options)
 	options         func(*Options)
 }
 
-// The times of the simulated engines: a step that prefills, a step that does not, and what a transfer takes.
+// The times of the simulated engines: a step with a prefill, a step without one, and a KV transfer.
 const (
 	prefillStep = 20 * time.Millisecond
 	decodeStep  = 10 * time.Millisecond
 	transfer    = 30 * time.Millisecond
 )
 
-// in runs story in a world of its own and checks afterwards that nothing is left over.
+// in runs story in a new world, and then checks that nothing is left over.
 func in(t *testing.T, s setup, story func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -91,7 +91,7 @@ func newWorld(t *testing.T, s setup) *world {
 	w := &world{t: t, net: &memnet.Net{}, ended: make(chan error, 1)}
 	w.cfg = config.Default()
 	w.cfg.Local = config.LocalNever
-	w.cfg.Admin.Hosts = []string{"admin"} // by which stories ask it
+	w.cfg.Admin.Hosts = []string{"admin"} // the name that tests use for the admin listener
 	w.cfg.Timeouts.Prefill = 2 * time.Second
 	w.cfg.Timeouts.DecodeFirst = 7 * time.Second
 	w.cfg.Timeouts.Answer = 8 * time.Second
@@ -149,13 +149,13 @@ func (w *world) engine(s setup, name string) *simulated {
 	return e
 }
 
-// entry is what a configuration says of the engine.
+// entry returns the engine's entry in a configuration.
 func (e *simulated) entry() config.Replica {
 	endpoint, replay := e.Events()
 	return config.Replica{URL: e.URL(), Events: config.Events{Endpoint: endpoint, Replay: replay}}
 }
 
-// listen listens at two addresses.
+// listen opens both listeners.
 func (w *world) listen(front, admin string) (l Listeners) {
 	var err1, err2 error
 	l.Front, err1 = w.net.Listen("tcp", front)
@@ -166,7 +166,7 @@ func (w *world) listen(front, admin string) (l Listeners) {
 	return l
 }
 
-// start serves, and returns when every replica has joined.
+// start starts the router, and returns when every replica has joined.
 func (w *world) start(opt Options) {
 	var err error
 	if w.o, err = New(w.cfg, opt); err != nil {
@@ -216,9 +216,9 @@ func (w *world) by(replica string) *simulated {
 	return nil
 }
 
-// settled checks what must hold after every story: each request ended once, nothing is booked or running, no
-// engine died. It waits until leases that nobody gave back have run out; then no engine holds a block. What
-// was broken works again before that, or the router would go on trying it.
+// settled checks what must hold after every test: each request was counted once, nothing is booked or
+// running, and no engine died. First it ends all faults, because the router would go on trying broken
+// engines. It waits until leases that were not given back have expired; then no engine holds a block.
 func (w *world) settled() {
 	w.t.Helper()
 	for _, e := range w.all() {
@@ -228,7 +228,7 @@ func (w *world) settled() {
 		w.net.Refuse(e.side, false)
 	}
 	time.Sleep(2 * time.Second)
-	leases := w.o.Leases() // a canary has one, too, and another may begin between two looks
+	leases := w.o.Leases() // a canary has a lease too, and another one may begin in between
 	until := time.Now().Add(2 * trials.Limit)
 	for ; leases != 0 && time.Now().Before(until); leases = w.o.Leases() {
 		time.Sleep(50 * time.Millisecond)
@@ -240,12 +240,12 @@ func (w *world) settled() {
 		w.t.Errorf("%d requests in flight, %d in the queue", n, q)
 	}
 	if n := w.o.retrying.Load(); n != 0 {
-		w.t.Errorf("%d retries are still counted", n)
+		w.t.Errorf("%d retries still count as running", n)
 	}
 	if n := w.count("tandem_requests_total", ""); n != w.asked {
-		w.t.Errorf("%d outcomes of %d requests", n, w.asked)
+		w.t.Errorf("counted %d outcomes of %d requests", n, w.asked)
 	}
-	for range 20 { // a trial may be under way
+	for range 20 { // a trial may be running
 		if !slices.ContainsFunc(w.all(), func(e *simulated) bool { return e.OpenRequests() > 0 }) {
 			break
 		}
@@ -253,7 +253,7 @@ func (w *world) settled() {
 	}
 	for _, e := range w.all() {
 		if n := e.OpenRequests(); n != 0 {
-			w.t.Errorf("%s still works on %d requests", e.name, n)
+			w.t.Errorf("%s still has %d open requests", e.name, n)
 		}
 	}
 	if w.held() > 0 {
@@ -269,7 +269,8 @@ func (w *world) settled() {
 	}
 }
 
-// count sums a counter over its series, or over those that have a label of this value.
+// count returns the sum of all series of a counter or, unless value is "", of the series that have a label
+// with this value.
 func (w *world) count(name, value string) int {
 	total := 0.0
 	rec := httptest.NewRecorder()
@@ -295,8 +296,8 @@ func (w *world) held() int {
 	return n
 }
 
-// plainLegs is a connector of the other two orders for engines that need nothing from it: the decode engine
-// computes the prompt itself, so that every engine can play it and the answer stays exact.
+// plainLegs is a connector with one of the other two orders. The decode engine computes the prompt itself,
+// so every engine works with it and the answers stay exact.
 type plainLegs connector.Order
 
 func (o plainLegs) Order() connector.Order                         { return connector.Order(o) }
@@ -305,8 +306,8 @@ func (plainLegs) EditDecode(*connector.Leg, connector.Pair, *connector.Reply, co
 	return nil
 }
 
-// midway is a tracer that lets a story do something at the seams of a request: it calls the hook of a span's
-// name when the span begins, on the request's own goroutine.
+// midway is a tracer that calls a test's hook at points of a request. When a span begins, it calls the
+// hook of the span's name in the request's goroutine.
 type midway struct {
 	noop.TracerProvider
 	mu   sync.Mutex
@@ -341,7 +342,7 @@ func (t midTracer) Start(
 	return ctx, trace.SpanFromContext(ctx)
 }
 
-// at sets what happens when a request comes to a span: tokenize, plan, prefill, handoff or decode.
+// at sets the hook for a span: tokenize, plan, prefill, handoff, decode or continue.
 func (w *world) at(span string, hook func(replica string)) {
 	w.mid.mu.Lock()
 	defer w.mid.mu.Unlock()
@@ -351,15 +352,15 @@ func (w *world) at(span string, hook func(replica string)) {
 	w.mid.hook[span] = hook
 }
 
-// wire remembers what was written to engines, in the order in which the requests began.
+// wire records the requests to engines, in the order in which they began.
 type wire struct {
 	mu     sync.Mutex
 	log    []*written
-	script map[string][]string // by address: what the next connections that carry a generating request answer
-	bite   int                 // how much of a script one read brings, 0 is all
+	script map[string][]string // by address: answers to the next generating requests
+	bite   int                 // most bytes of a scripted answer per read; 0 means all
 }
 
-// written is one request on its way.
+// written is a request as far as it has been sent.
 type written struct {
 	addr string
 	raw  []byte
@@ -370,10 +371,10 @@ type tapped struct {
 	addr string
 	w    *wire
 	now  *written        // guarded by w.mu
-	play *strings.Reader // guarded by w.mu; read by whoever reads the connection
+	play *strings.Reader // guarded by w.mu; used by the reader of the connection
 }
 
-// dial is the router's way to engines.
+// dial connects the router to an engine.
 func (w *world) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	c, err := w.net.Dial(ctx, network, addr)
 	if err != nil {
@@ -382,8 +383,8 @@ func (w *world) dial(ctx context.Context, network, addr string) (net.Conn, error
 	return &tapped{Conn: c, addr: addr, w: &w.wire}, nil
 }
 
-// scripted lets the next generating request to addr be answered with raw bytes, by nobody; then the
-// connection is closed.
+// scripted makes the next generating request to addr get these raw bytes instead of an engine's answer.
+// Then the connection ends.
 func (w *wire) scripted(addr, raw string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -396,7 +397,7 @@ func (w *wire) scripted(addr, raw string) {
 var generates = regexp.MustCompile(
 	"^(POST /v1/(completions|chat|responses|messages|embeddings|decisions)|GET /v1/responses/)")
 
-// next takes the script for a request that begins with b, nil if there is none.
+// next takes the script for a request that begins with b; nil if there is none.
 func (w *wire) next(addr string, b []byte) *strings.Reader {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -447,14 +448,14 @@ func (w *wire) forget() {
 	w.bite = 0
 }
 
-// sent is one request that an engine got from the router.
+// sent is a request that an engine got from the router.
 type sent struct {
 	engine, path string
 	header       http.Header
 	body         string
 }
 
-// posts returns the generating requests to engines up to now, and with all set questions for tokens too.
+// posts returns the generating requests to engines so far; with all, also the requests for token ids.
 func (w *world) posts(all bool) []sent {
 	w.wire.mu.Lock()
 	defer w.wire.mu.Unlock()
@@ -472,14 +473,14 @@ func (w *world) posts(all bool) []sent {
 	return out
 }
 
-// prompt is a request as a client means it.
+// prompt is a client's request.
 type prompt struct {
 	path, body string
 	header     http.Header
 	method     string
 }
 
-// chat and completion are the two usual requests. 120 words are some 8 blocks.
+// chat and completion are the two usual requests. 120 words make about 8 blocks.
 func chat(stream bool) prompt {
 	return prompt{path: "/v1/chat/completions", body: `{"model":"sim","max_tokens":12,"temperature":0,` +
 		streaming(stream) +
@@ -506,16 +507,16 @@ func words(n int) string {
 	return strings.TrimSpace(b.String())
 }
 
-// heard is what the client got.
+// heard is what a client received.
 type heard struct {
-	status int // 0: nothing, the client left or the connection broke
+	status int // 0: no answer, because the client left or the connection broke
 	header http.Header
 	raw    string
 	text   string
 	finish string
 	usage  usage
-	events []string        // data of each event, in a stream
-	when   []time.Duration // and when it came, from the request on
+	events []string        // the data of each event of a stream
+	when   []time.Duration // the time of each event since the request began
 	dones  int
 	fail   struct {
 		Message, Type string
@@ -534,7 +535,7 @@ type usage struct {
 	} `json:"prompt_tokens_details"`
 }
 
-// piece is what matters of an answer, whole or a chunk of a stream.
+// piece has the fields of interest of an answer, or of a chunk of a stream.
 type piece struct {
 	Choices []struct {
 		Index   int
@@ -550,8 +551,8 @@ type piece struct {
 	}
 }
 
-// ask sends a request to the router and hears its answer to the end, or until w.leave is called. each is told
-// of every event.
+// ask sends a request to the router and reads the whole answer, or until w.leave is called. It calls each
+// after every event.
 func (w *world) ask(p prompt, each ...func(event int)) *heard {
 	ctx, leave := context.WithCancel(w.t.Context())
 	defer leave()
@@ -564,7 +565,7 @@ func (w *world) ask(p prompt, each ...func(event int)) *heard {
 	return w.send(ctx, "front:80", p, each...)
 }
 
-// right is what an engine that is not split answers.
+// right returns the answer of an engine without a router.
 func (w *world) right(p prompt) *heard {
 	return w.send(w.t.Context(), w.whole.addr, p)
 }
@@ -640,27 +641,27 @@ func (h *heard) take(data string) {
 	h.takeOther(data)
 }
 
-// exact checks an answer against that of an engine that is not split.
+// exact checks that an answer equals that of an engine without a router.
 func (w *world) exact(p prompt, got *heard) {
 	w.t.Helper()
 	want := w.right(p)
 	if want.status != 200 || want.text == "" {
-		w.t.Fatalf("the un-split engine says %d %s", want.status, want.raw)
+		w.t.Fatalf("the engine alone answers %d %s", want.status, want.raw)
 	}
 	if got.status != 200 || got.err != nil || got.fail.Message != "" {
 		w.t.Fatalf("status %d, error %v, %q, want an exact answer", got.status, got.err, got.raw)
 	}
 	counted := got.usage
-	counted.Details = want.usage.Details // whose cache it was is another question
+	counted.Details = want.usage.Details // the prefix caches may differ
 	if got.text != want.text || got.finish != want.finish || counted != want.usage || got.dones != want.dones {
-		w.t.Errorf("got %q, %s, %+v, %d ends\nwant %q, %s, %+v, %d ends",
+		w.t.Errorf("got %q, %s, %+v, %d end marks\nwant %q, %s, %+v, %d end marks",
 			got.text, got.finish, got.usage, got.dones, want.text, want.finish, want.usage, want.dones)
 	}
 	w.silent(got)
 }
 
-// failed checks a clear error: its status, before the answer has begun or as the last event, and nothing
-// wrong before it.
+// failed checks for a clear error: as the status before the answer has begun, or as the last event, and no
+// wrong text before it.
 func (w *world) failed(p prompt, got *heard, code int) {
 	w.t.Helper()
 	if got.fail.Message == "" || got.fail.Code != code {
@@ -678,7 +679,7 @@ func (w *world) failed(p prompt, got *heard, code int) {
 	w.silent(got)
 }
 
-// silent checks that an answer says nothing of what is behind the router.
+// silent checks that an answer shows nothing of the engines behind the router.
 func (w *world) silent(got *heard) {
 	w.t.Helper()
 	all := strings.ToLower(got.raw + fmt.Sprint(got.header))
@@ -687,7 +688,7 @@ func (w *world) silent(got *heard) {
 		"uvicorn",
 	} {
 		if strings.Contains(all, secret) {
-			w.t.Errorf("the answer tells %q: %s %v", secret, got.raw, got.header)
+			w.t.Errorf("the answer contains %q: %s %v", secret, got.raw, got.header)
 		}
 	}
 	if strings.Contains(all, `"kv_transfer_params":{`) {

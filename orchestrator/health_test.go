@@ -10,15 +10,15 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
 )
 
-// slowToTell lets the engines' /metrics take a while, as those of busy ones do, so that a replica that was
-// called unusable stays so until then.
+// slowToTell delays /metrics of the engines, as busy engines do. A replica that counts as unusable stays
+// so for that time.
 func slowToTell(w *world) {
 	for _, e := range append(append([]*simulated{}, w.p...), w.d...) {
 		fault(enginesim.Fault{Kind: "slow_metrics", For: 500 * time.Millisecond})(w, e)
 	}
 }
 
-// usable checks that every replica is, and that requests of others are answered.
+// usable checks that every replica is usable and that another request is answered.
 func (w *world) usable(after string) {
 	w.t.Helper()
 	now := time.Now()
@@ -35,7 +35,7 @@ func (w *world) usable(after string) {
 	w.exact(completion(false), w.ask(completion(false)))
 }
 
-// everywhere are questions and passed requests: of each kind enough to meet every replica.
+// everywhere has enough requests of each kind to reach every replica.
 var everywhere = []prompt{
 	{method: "GET", path: "/v1/models"},
 	{method: "GET", path: "/v1/models"},
@@ -44,7 +44,7 @@ var everywhere = []prompt{
 	completion(false), chat(true),
 }
 
-// A client that leaves, whenever it does, says nothing of the replica that it was on the way to.
+// A client that leaves at any time does not make its replica unusable.
 func TestLeavingClientsBlameNoReplica(t *testing.T) {
 	in(t, setup{prefill: 1, decode: 1}, func(w *world) {
 		slowToTell(w)
@@ -58,7 +58,7 @@ func TestLeavingClientsBlameNoReplica(t *testing.T) {
 				w.asked++
 				r := httptest.NewRequestWithContext(ctx, method, p.path, strings.NewReader(p.body))
 				func() {
-					defer func() { _ = recover() }() // how a handler ends whose client is not there
+					defer func() { _ = recover() }() // a handler whose client has left ends with a panic
 					w.o.Front().ServeHTTP(httptest.NewRecorder(), r)
 				}()
 				leave()
@@ -68,8 +68,7 @@ func TestLeavingClientsBlameNoReplica(t *testing.T) {
 	})
 }
 
-// What a client writes into its query reaches the engine, or is refused; the replica that it was on the way
-// to stays usable.
+// A client's query string reaches the engine or is refused. The replica stays usable.
 func TestQueriesBlameNoReplica(t *testing.T) {
 	in(t, setup{prefill: 1, decode: 1}, func(w *world) {
 		slowToTell(w)
@@ -78,7 +77,7 @@ func TestQueriesBlameNoReplica(t *testing.T) {
 				p.path += query
 				got := w.ask(p)
 				if want := w.right(p); p.method == "GET" && got.status != want.status {
-					t.Errorf("%s: %d %s, an engine says %d", p.path, got.status, got.raw, want.status)
+					t.Errorf("%s: %d %s, want the engine's status %d", p.path, got.status, got.raw, want.status)
 				}
 				if got.status >= 500 {
 					t.Errorf("%s: %d %s", p.path, got.status, got.raw)

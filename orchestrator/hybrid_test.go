@@ -7,9 +7,9 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim/core"
 )
 
-// Engines of hybrid models announce several KV cache groups in one stream, and can use only the part of a
-// cached prefix that all groups can serve. The router predicts that part, over real sockets, for the prefill
-// engine of every turn.
+// Engines of hybrid models announce several KV cache groups in one stream. They can use only the part of a
+// cached prefix that all groups have. In every turn the router predicts that part for the prefill engine,
+// over real sockets.
 func TestHybridEnginesArePredicted(t *testing.T) {
 	for name, groups := range map[string][]core.Group{
 		"three Mamba groups, told first": {
@@ -35,7 +35,8 @@ func TestHybridEnginesArePredicted(t *testing.T) {
 				for _, c := range []string{"Ada", "Bertram", "Ada"} {
 					r := w.tell(c, turn+1)
 					if r.Captured != r.Delivered {
-						t.Errorf("turn %d of %s: %d tokens predicted, %d cached", turn, c, r.Captured, r.Delivered)
+						t.Errorf("turn %d of %s: predicted %d cached tokens, the engine had %d",
+							turn, c, r.Captured, r.Delivered)
 					}
 					found += r.Delivered
 				}

@@ -15,7 +15,7 @@ import (
 	"github.com/tandem-router/tandem/internal/openai"
 )
 
-// messages and responses are the usual requests to the other APIs.
+// messages and responses are the usual requests to the two other APIs.
 func messages(stream bool) prompt {
 	return post("/v1/messages", `{"model":"sim","max_tokens":12,"temperature":0,`+plainStreaming(stream)+
 		`"system":"Be brief.","messages":[{"role":"user","content":[{"type":"text","text":"`+words(120)+`"}]}]}`)
@@ -33,7 +33,7 @@ func plainStreaming(stream bool) string {
 	return ""
 }
 
-// otherPiece is what matters of an answer of the other APIs, whole or an event.
+// otherPiece has the fields of interest of an answer of the other APIs, or of an event.
 type otherPiece struct {
 	Type    string
 	Status  string
@@ -43,7 +43,7 @@ type otherPiece struct {
 	Output  []struct{ Content []struct{ Text string } }
 	Delta   json.RawMessage
 	Usage   *otherUsage
-	Choices json.RawMessage // of the usual APIs, which have been heard
+	Choices json.RawMessage // set in answers of the usual APIs, which heard.take has read
 	Reply   *struct {
 		Status string
 		Usage  *otherUsage
@@ -60,7 +60,7 @@ type otherUsage struct {
 	} `json:"input_tokens_details"`
 }
 
-// takeOther hears the answers of the other APIs.
+// takeOther reads the answers of the other APIs.
 func (h *heard) takeOther(data string) {
 	var c otherPiece
 	if json.Unmarshal([]byte(data), &c) != nil || c.Choices != nil {
@@ -91,11 +91,11 @@ func (h *heard) takeOther(data string) {
 			h.fail.Message = c.Message
 		}
 		if h.fail.Code = h.status; len(h.events) > 0 {
-			h.fail.Code = 502 // these events have no codes
+			h.fail.Code = 502 // the events of these APIs have no codes
 		}
 	case "":
 		if h.finish = c.Status; c.Usage == nil {
-			return // a chat
+			return // a chat completion
 		}
 		for _, o := range c.Output {
 			for _, part := range o.Content {
@@ -110,12 +110,12 @@ func (h *heard) takeOther(data string) {
 	}
 	if u := c.Usage; u != nil && c.Type != "message_start" {
 		h.usage = usage{Prompt: u.Input, Completion: u.Output}
-		h.usage.Prompt += u.Written + u.Read // of messages
+		h.usage.Prompt += u.Written + u.Read // in messages
 		h.usage.Details.Cached = u.Details.Cached + u.Read
 	}
 }
 
-// errorEnds reports whether the last event of a stream of this API is its error.
+// errorEnds reports whether a stream of this API ends with its error.
 func errorEnds(p prompt, got *heard) bool {
 	last := len(got.events) - 1
 	if p.path == "/v1/messages" || p.path == "/v1/responses" {
@@ -125,7 +125,7 @@ func errorEnds(p prompt, got *heard) bool {
 	return got.dones == 1 && got.events[last] == "[DONE]" && strings.Contains(got.events[last-1], `"error"`)
 }
 
-// What happens to a chat may happen to a request of the other APIs, with the same end.
+// All tests of failures of a chat also hold for the other APIs.
 func TestStoriesOfTheOtherAPIs(t *testing.T) {
 	for _, s := range stories {
 		if !slices.Contains(cmpSlice(s.orders, sequential), connector.Sequential) {
@@ -152,8 +152,8 @@ func TestStoriesOfTheOtherAPIs(t *testing.T) {
 	}
 }
 
-// asResponses changes what is different where four events come before the first content, and a failed load
-// cuts the connection.
+// asResponses adapts a test to /v1/responses. Its streams have four events before the first content, and a
+// failed KV transfer cuts the connection.
 func (s *story) asResponses() {
 	switch s.name {
 	case "the stream is cut":
@@ -165,8 +165,8 @@ func (s *story) asResponses() {
 	}
 }
 
-// The prefill leg is a completion of the ids; the decode leg is the client's body, untouched but for the
-// params, on its own path.
+// The prefill leg is a completion of the token ids. The decode leg is the client's body on its own path,
+// with only the params added.
 func TestOtherAPIsAreSplit(t *testing.T) {
 	in(t, setup{}, func(w *world) {
 		for _, stream := range []bool{false, true} {
@@ -189,8 +189,9 @@ func TestOtherAPIsAreSplit(t *testing.T) {
 	})
 }
 
-// A request that cannot be split goes whole to one replica, and the record says why. The simulated engine
-// refuses most such requests, as vLLM with its default settings does: its refusal is the answer then.
+// A request that cannot be split goes unchanged to one replica, and the record says why. The simulated
+// engine refuses most of the requests below, as vLLM does with default settings; then its refusal is the
+// answer.
 func TestOtherAPIsUnsplit(t *testing.T) {
 	say := func(path, more string) prompt {
 		if path == "/v1/messages" {
@@ -234,7 +235,8 @@ func TestOtherAPIsUnsplit(t *testing.T) {
 				if got, want := w.ask(c.p), w.right(c.p); want.status == 200 {
 					w.exact(c.p, got)
 				} else if got.status != want.status || got.raw != want.raw {
-					t.Errorf("the answer is %d %s\nun-split it is %d %s", got.status, got.raw, want.status, want.raw)
+					t.Errorf("the answer is %d %s\nan engine alone answers %d %s",
+						got.status, got.raw, want.status, want.raw)
 				}
 				rec := w.o.ring.Newest(1)[0]
 				if legs := w.posts(false); len(legs) != 1 || legs[0].path != c.p.path ||
@@ -242,14 +244,14 @@ func TestOtherAPIsUnsplit(t *testing.T) {
 					t.Errorf("legs %+v", legs)
 				}
 				if rec.Mode != "unsplit" || !strings.Contains(rec.Reason, "not split: "+c.why) {
-					t.Errorf("mode %s, because: %s", rec.Mode, rec.Reason)
+					t.Errorf("mode %s, reason: %s", rec.Mode, rec.Reason)
 				}
 			})
 		})
 	}
 }
 
-// The client's usage tells what the prefill engine had cached, in each API's own names.
+// The client's usage reports the tokens that the prefill engine had cached, under the names of each API.
 func TestUsageOfTheOtherAPIs(t *testing.T) {
 	for _, version := range []string{"0.32.0", "0.27.0"} {
 		for _, p := range []prompt{messages(true), messages(false), responses(true), responses(false)} {
@@ -259,7 +261,7 @@ func TestUsageOfTheOtherAPIs(t *testing.T) {
 					w.exact(p, second)
 					cached := (second.usage.Prompt - 1) / 16 * 16
 					if a, b := first.usage.Details.Cached, second.usage.Details.Cached; a != 0 || b != cached {
-						t.Errorf("%s %s: %d cached tokens and then %d, want 0 and %d of %d",
+						t.Errorf("%s %s: cached tokens %d, then %d, want 0 and %d of %d",
 							version, p.path, a, b, cached, second.usage.Prompt)
 					}
 				})
@@ -267,9 +269,9 @@ func TestUsageOfTheOtherAPIs(t *testing.T) {
 	}
 }
 
-// A split answer reports its prompt and the prefix cache as one engine would, for the first request and for
-// a repeated one. In messages every token of the prompt is counted once: as read from the cache, written to
-// it, or neither.
+// A split answer reports its prompt tokens and cached tokens as one engine would, for a first and for a
+// repeated request. In messages every prompt token counts once: as read from the cache, as written to the
+// cache, or as neither.
 func TestUsageIsThatOfOneEngine(t *testing.T) {
 	said := regexp.MustCompile(`"usage":(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})`)
 	usages := func(h *heard) []string {
@@ -288,11 +290,11 @@ func TestUsageIsThatOfOneEngine(t *testing.T) {
 				for range 2 {
 					got, want := usages(w.ask(p)), usages(w.right(p))
 					if legs := w.posts(false); len(legs) != 2 || len(want) == 0 {
-						t.Fatalf("%s: %d legs, and one engine says %v", p.path, len(legs), want)
+						t.Fatalf("%s: %d legs, and one engine reports %v", p.path, len(legs), want)
 					}
 					w.wire.forget()
 					if !slices.Equal(got, want) {
-						t.Errorf("%s, without a prefix cache %v:\n%v\none engine says\n%v", p.path, cacheless, got, want)
+						t.Errorf("%s, without a prefix cache: %v:\n%v\none engine reports\n%v", p.path, cacheless, got, want)
 					}
 				}
 			})
@@ -300,7 +302,7 @@ func TestUsageIsThatOfOneEngine(t *testing.T) {
 	}
 }
 
-// An error of ours, or of a prefill leg, is in the words of the API that the client speaks.
+// An error of the router or of a prefill leg has the form of the client's API.
 func TestErrorsOfTheOtherAPIs(t *testing.T) {
 	in(t, setup{}, func(w *world) {
 		for path, want := range map[string]string{
@@ -319,7 +321,7 @@ func TestErrorsOfTheOtherAPIs(t *testing.T) {
 	})
 }
 
-// Events flow as the engine makes them, once the first content is there.
+// After the first content, events reach the client when the engine sends them.
 func TestOtherAPIsFlow(t *testing.T) {
 	in(t, setup{}, func(w *world) {
 		for _, p := range []prompt{messages(true), responses(true)} {
@@ -339,7 +341,8 @@ func TestOtherAPIsFlow(t *testing.T) {
 	})
 }
 
-// A failed load that only shows as a cut connection is the fault of either end: the next attempt avoids both.
+// A failed KV transfer that shows only as a cut connection can be the fault of either engine. The retry
+// avoids both.
 func TestCutResponsesAvoidTheirPrefill(t *testing.T) {
 	in(t, setup{}, func(w *world) {
 		refused := false
@@ -358,8 +361,8 @@ func TestCutResponsesAvoidTheirPrefill(t *testing.T) {
 	})
 }
 
-// The last event of a stream is seen even when it comes alone, and a stream without it is not taken for a
-// whole answer.
+// The router sees the last event of a stream even if it arrives alone. A stream without that event does
+// not count as complete.
 func TestOtherAPIsEnd(t *testing.T) {
 	for path, events := range map[string][]string{
 		"/v1/messages": {
@@ -392,7 +395,7 @@ func TestOtherAPIsEnd(t *testing.T) {
 	}
 }
 
-// What may hold the last event is read; nothing else is.
+// Chunks that may contain the last event are parsed; all others are not.
 func TestLastEventsAreRead(t *testing.T) {
 	for kind, last := range map[openai.Kind]string{
 		openai.Messages: `{"type":"message_stop"}`, openai.Responses: `{"type":"response.failed"}`,
@@ -401,7 +404,7 @@ func TestLastEventsAreRead(t *testing.T) {
 		if other := []byte(
 			"data: {\"type\":\"content_block_delta\"}\n\n",
 		); a.plain([]byte("data: "+last+"\n\n")) != 0 || a.plain(other) != len(other) {
-			t.Errorf("%s: the last event is passed over, or all others are read", kind.Path())
+			t.Errorf("%s: the last event is not parsed, or other events are", kind.Path())
 		}
 	}
 }

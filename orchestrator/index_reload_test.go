@@ -8,8 +8,8 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// A reload turns away from the engines' events and back to them, over real sockets. What they had told before
-// is replayed, and nothing that was assumed meanwhile is left.
+// A reload turns KV events off and then on again, over real sockets. Events from before are replayed, and
+// nothing is left of what the index assumed in between.
 func TestReloadFromEventsAndBack(t *testing.T) {
 	w := newWorld(t, streams(setup{prefill: 1, decode: 1}))
 	defer w.close()
@@ -36,10 +36,10 @@ func TestReloadFromEventsAndBack(t *testing.T) {
 	}
 	until(t, "no stream", func() bool { return w.live() == 0 })
 	if r := w.tell("Ada", 1); r.Captured != 0 || r.Delivered == 0 {
-		t.Errorf("approximate: %d tokens believed, %d delivered", r.Captured, r.Delivered)
+		t.Errorf("approximate: %d tokens predicted, %d delivered", r.Captured, r.Delivered)
 	}
 	if got := blocks(); got == 0 || got >= reported {
-		t.Errorf("approximate: %d blocks are assumed of one of two prompts with %d", got, reported)
+		t.Errorf("approximate: %d blocks assumed for one of two prompts that have %d together", got, reported)
 	}
 
 	to(config.IndexEvents)
@@ -47,11 +47,11 @@ func TestReloadFromEventsAndBack(t *testing.T) {
 	until(t, "what was told before", func() bool { return blocks() == reported })
 	for _, c := range []string{"Ada", "Bertram"} {
 		if r := w.tell(c, 1); r.Captured == 0 || r.Captured != r.Delivered {
-			t.Errorf("by events again: %d tokens of %s believed, %d delivered", r.Captured, c, r.Delivered)
+			t.Errorf("with events again: %d tokens of %s predicted, %d delivered", r.Captured, c, r.Delivered)
 		}
 	}
 
-	for range 3 { // faster than the watchers look
+	for range 3 { // faster than the watchers notice
 		to(config.IndexOff)
 		to(config.IndexEvents)
 	}

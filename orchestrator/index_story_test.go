@@ -17,21 +17,21 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/policy"
 )
 
-// indexed sets how the indexes of both pools are fed.
+// indexed sets how both pools learn which blocks are cached.
 func indexed(mode string) func(*config.Config) {
 	return func(c *config.Config) { c.Pools.Prefill.Index, c.Pools.Decode.Index = mode, mode }
 }
 
-// undrawn makes the planner take the cheapest plan even if another is nearly as good. The cached part of
-// these short prompts is worth less than a millisecond, and a prefill of the simulated engines takes equally
-// long with any cache.
+// undrawn makes the planner take the cheapest plan even if another one is almost as cheap. The cached part
+// of these short prompts saves less than a millisecond, and a prefill of the simulated engines takes
+// equally long with any cache.
 func (w *world) undrawn() {
 	p := policy.Of(w.cfg)
 	p.TieAbsolute, p.TieRelative = 0, 0
 	w.o.planner.SetPolicy(p)
 }
 
-// turn is the n-th turn of a conversation: everything that was said before, and one thing more.
+// turn is the n-th turn of a conversation: everything said before, and one more question.
 func turn(conversation string, n int) prompt {
 	type message struct {
 		Role    string `json:"role"`
@@ -53,7 +53,7 @@ func turn(conversation string, n int) prompt {
 	}
 }
 
-// tell asks the n-th turn and returns what was decided. The answer must be exact.
+// tell asks the n-th turn and returns its record. The answer must be exact.
 func (w *world) tell(conversation string, n int) *observe.Record {
 	w.t.Helper()
 	p := turn(conversation, n)
@@ -61,13 +61,13 @@ func (w *world) tell(conversation string, n int) *observe.Record {
 	return w.o.ring.Newest(1)[0]
 }
 
-// forgetful lets so much time pass that nothing is left which was only speculated.
+// forgetful waits until the index has forgotten its speculated blocks.
 func forgetful() { time.Sleep(time.Minute) }
 
 var conversations = []string{"Ada", "Bertram", "Cleopatra", "D", "Evangeline", "Fu"}
 
-// home asks three turns of each conversation and wants the later ones where the first was, with as much
-// cached as was predicted.
+// home asks three turns of each conversation. The later turns must go to the replica of the first one,
+// with as many cached tokens as predicted.
 func home(w *world, matched func(r *observe.Record) bool) {
 	first := map[string]string{}
 	for n := 1; n <= 3; n++ {
@@ -78,7 +78,7 @@ func home(w *world, matched func(r *observe.Record) bool) {
 				continue
 			}
 			if r.Prefill != first[c] || !matched(r) {
-				w.t.Errorf("turn %d of %s went to %s with %d tokens believed and %d delivered, and the one before to %s",
+				w.t.Errorf("turn %d of %s: at %s with %d tokens predicted, %d delivered; turn before: at %s",
 					n, c, r.Prefill, r.Captured, r.Delivered, first[c])
 			}
 			first[c] = r.Prefill
@@ -130,13 +130,14 @@ func TestWithoutIndexNothingIsMatched(t *testing.T) {
 			for _, c := range conversations {
 				r := w.tell(c, n)
 				if r.Captured > 0 || r.Available > 0 || r.Decision.Held > 0 {
-					w.t.Errorf("turn %d of %s: %d of %d tokens are believed to be there", n, c, r.Captured, r.Available)
+					w.t.Errorf("turn %d of %s: predicted %d cached tokens of %d available ones, want 0",
+						n, c, r.Captured, r.Available)
 				}
 				delivered += r.Delivered
 			}
 		}
 		if delivered == 0 {
-			w.t.Error("the engines had nothing: the test shows nothing")
+			w.t.Error("the engines had nothing cached: the test shows nothing")
 		}
 		for _, stats := range []kv.Stats{w.o.prefill.IndexStats(), w.o.decode.IndexStats()} {
 			if stats.Blocks != 0 || stats.Bytes != 0 || stats.Speculated != 0 {
@@ -146,7 +147,7 @@ func TestWithoutIndexNothingIsMatched(t *testing.T) {
 	})
 }
 
-// The router forgets what an engine of few blocks must have dropped.
+// The index forgets the blocks that a small engine must have evicted.
 func TestCapacityOfAReplicaEvicts(t *testing.T) {
 	small := setup{prefill: 1, decode: 1, config: indexed(
 		config.IndexApproximate,
@@ -159,19 +160,20 @@ func TestCapacityOfAReplicaEvicts(t *testing.T) {
 		w.tell("Ada", 1)
 		forgetful()
 		if r := w.tell("Ada", 1); r.Captured == 0 || r.Captured != r.Delivered {
-			w.t.Fatalf("at once: %d tokens believed, %d delivered", r.Captured, r.Delivered)
+			w.t.Fatalf("right after it: %d tokens predicted, %d delivered", r.Captured, r.Delivered)
 		}
 		for i := range 8 {
 			w.tell(fmt.Sprintf("Someone else who is number %d", i), 1)
 		}
 		forgetful()
 		if r := w.tell("Ada", 1); r.Captured != 0 || r.Delivered != 0 {
-			w.t.Errorf("after eight others: %d tokens believed, %d delivered, want none", r.Captured, r.Delivered)
+			w.t.Errorf("after eight other prompts: %d tokens predicted, %d delivered, want none",
+				r.Captured, r.Delivered)
 		}
 	})
 }
 
-// An engine loses its cache and nobody tells. Its own count of cached tokens does.
+// An engine loses its cache without an event. Its reported cached tokens correct the index.
 func TestDeliveredCorrectsWhatWasAssumed(t *testing.T) {
 	one := setup{prefill: 1, decode: 1, config: indexed(config.IndexApproximate)}
 	in(t, one, func(w *world) {
@@ -189,19 +191,19 @@ func TestDeliveredCorrectsWhatWasAssumed(t *testing.T) {
 		before := ask("two")
 		w.send(w.t.Context(), w.p[0].addr, prompt{path: "/reset_prefix_cache"})
 		if r := ask("one"); r.Captured == 0 || r.Delivered != 0 {
-			w.t.Fatalf("the cache was lost: %d tokens believed, %d delivered", r.Captured, r.Delivered)
+			w.t.Fatalf("after the loss: %d tokens predicted, %d delivered", r.Captured, r.Delivered)
 		}
 		r := ask("two")
 		if r.Captured == 0 || r.Captured >= before.Captured || r.Captured != r.Delivered {
 			w.t.Errorf(
-				"%d tokens of the other branch believed, %d before the loss, %d delivered: want what both share",
+				"predicted %d tokens of the other branch, before the loss %d, delivered %d: want the shared part",
 				r.Captured, before.Captured, r.Delivered,
 			)
 		}
 	})
 }
 
-// A decode replica that prefills by itself is remembered and corrected too.
+// The index also remembers, and corrects, what a decode replica prefilled itself.
 func TestLocalPrefillsAreRememberedAndCorrected(t *testing.T) {
 	local := setup{prefill: 1, decode: 1, config: func(c *config.Config) {
 		indexed(config.IndexApproximate)(c)
@@ -211,16 +213,16 @@ func TestLocalPrefillsAreRememberedAndCorrected(t *testing.T) {
 		w.tell("Ada", 1)
 		forgetful()
 		if r := w.tell("Ada", 2); r.Mode != "local" || r.Captured == 0 {
-			w.t.Errorf("%s, %d tokens believed", r.Mode, r.Captured)
+			w.t.Errorf("mode %s, %d tokens predicted", r.Mode, r.Captured)
 		}
 		forgetful()
 		w.send(w.t.Context(), w.d[0].addr, prompt{path: "/reset_prefix_cache"})
 		if r := w.tell("Ada", 1); r.Captured == 0 || r.Delivered != 0 {
-			w.t.Errorf("after the loss: %d tokens believed, %d delivered", r.Captured, r.Delivered)
+			w.t.Errorf("after the loss: %d tokens predicted, %d delivered", r.Captured, r.Delivered)
 		}
 		forgetful()
 		if r := w.tell("Ada", 2); r.Captured == 0 || r.Captured != r.Delivered {
-			w.t.Errorf("the longer turn: %d tokens believed, %d delivered", r.Captured, r.Delivered)
+			w.t.Errorf("the longer turn: %d tokens predicted, %d delivered", r.Captured, r.Delivered)
 		}
 	})
 }
@@ -245,11 +247,12 @@ func TestTextIsMatchedWithoutTokens(t *testing.T) {
 	})
 }
 
-// The tokenizer fails after the first turns, which were matched by their tokens.
+// The first turns are matched by tokens. Then the tokenizer fails, and the next turns are matched by text.
 func TestTextTakesOverWhenTheTokenizerFails(t *testing.T) {
 	patient := setup{prefill: 3, config: func(c *config.Config) {
 		c.Tokenizer.ChunkBytes, c.Timeouts.Tokenize = 64, 100*time.Millisecond
-		// By seconds, an engine that was frozen with a prompt is slow, which costs more than the match saves.
+		// With costs in seconds, an engine that froze during a prompt counts as slow, which costs more than the
+		// match saves.
 		c.Experimental.Scoring.Units = config.Raw
 	}}
 	in(t, patient, func(w *world) {
@@ -263,11 +266,11 @@ func TestTextTakesOverWhenTheTokenizerFails(t *testing.T) {
 		}
 		forgetful()
 		for _, c := range conversations {
-			for _, e := range append(w.p, w.d...) { // longer than a question for tokens may take
+			for _, e := range append(w.p, w.d...) { // longer than the tokenize timeout
 				fault(enginesim.Fault{Kind: "freeze", For: 500 * time.Millisecond})(w, e)
 			}
 			if r := w.tell(c, 2); r.Tokenizer != "estimate" || r.Prefill != first[c] || r.Captured == 0 {
-				w.t.Errorf("the second turn of %s went to %s with %d tokens believed, the first to %s; its ids are by %s",
+				w.t.Errorf("second turn of %s: sent to %s, %d tokens predicted, first turn at %s; ids from %s",
 					c, r.Prefill, r.Captured, first[c], r.Tokenizer)
 			}
 		}
@@ -298,13 +301,13 @@ func TestTextStaysOut(t *testing.T) {
 			}
 			w.exact(p, w.ask(p))
 			if r := w.o.ring.Newest(1)[0]; r.Captured > 0 {
-				w.t.Errorf("%s: %d tokens believed", name, r.Captured)
+				w.t.Errorf("%s: %d tokens predicted, want 0", name, r.Captured)
 			}
 		})
 	}
 }
 
-// A reload changes the modes while a stream runs, which ends as it began.
+// A reload changes the index modes during a stream. The stream is not affected.
 func TestReloadOfModes(t *testing.T) {
 	in(t, setup{prefill: 1, decode: 1, config: indexed(config.IndexApproximate)}, func(w *world) {
 		to := func(mode string) {
@@ -320,7 +323,7 @@ func TestReloadOfModes(t *testing.T) {
 		asked := func(when string, some bool) {
 			t.Helper()
 			if r := w.tell("Ada", 1); r.Captured > 0 != some {
-				w.t.Errorf("%s: %d tokens believed", when, r.Captured)
+				w.t.Errorf("%s: %d tokens predicted", when, r.Captured)
 			}
 			forgetful()
 		}
@@ -337,7 +340,7 @@ func TestReloadOfModes(t *testing.T) {
 		to(config.IndexApproximate)
 		asked("approximate again", false)
 		asked("approximate, learnt", true)
-		to(config.IndexEvents) // of which there are none
+		to(config.IndexEvents) // no engine publishes events here
 		asked("by events", false)
 		asked("by events, approximated", true)
 		if n := len(w.o.fleet.Watchers()); n != 2 || !w.o.fleet.Watchers()[0].Up() {
@@ -346,7 +349,7 @@ func TestReloadOfModes(t *testing.T) {
 	})
 }
 
-// A restart of an engine whose events nobody hears is told by its start time.
+// Without KV events, the index notices a restart of an engine by its start time.
 func TestARestartForgetsWhatWasAssumed(t *testing.T) {
 	one := setup{prefill: 1, decode: 1, config: indexed(config.IndexApproximate)}
 	in(t, one, func(w *world) {
@@ -356,7 +359,7 @@ func TestARestartForgetsWhatWasAssumed(t *testing.T) {
 		w.p[0] = w.engine(one, "p0")
 		forgetful()
 		if r := w.tell("Ada", 1); r.Captured != 0 || r.Delivered != 0 {
-			w.t.Errorf("after the restart %d tokens believed, %d delivered", r.Captured, r.Delivered)
+			w.t.Errorf("after the restart: %d tokens predicted, %d delivered", r.Captured, r.Delivered)
 		}
 	})
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim/core"
 )
 
-// sixEngine is a simulated engine at ::1, its side channel too.
+// sixEngine is a simulated engine at ::1, also with its KV transfer port.
 func sixEngine(t *testing.T, name string) *enginesim.Server {
 	t.Helper()
 	ln, err := net.Listen("tcp", "[::1]:0")
@@ -37,7 +37,7 @@ func sixEngine(t *testing.T, name string) *enginesim.Server {
 	return e
 }
 
-// Both listeners, both engines and the transfer between them have IPv6 addresses.
+// Both listeners, both engines and the KV transfer between them use IPv6 addresses.
 func TestEverythingByIPv6(t *testing.T) {
 	p, d := sixEngine(t, "p"), sixEngine(t, "d")
 	cfg := config.Default()
@@ -76,7 +76,7 @@ func TestEverythingByIPv6(t *testing.T) {
 	}
 }
 
-// answerAt asks with a body, or without one, and returns the status.
+// answerAt sends a POST with the body, or a GET if it is "", and returns the status.
 func answerAt(t *testing.T, url, body string) int {
 	t.Helper()
 	method := http.MethodGet

@@ -20,8 +20,8 @@ import (
 
 var snakeCase = regexp.MustCompile(`^[a-z][a-z0-9]*(_[a-z0-9]+)*$`)
 
-// Everything that the admin listener, the file of decisions and the page say in JSON has names in snake case,
-// chosen for whoever reads it: none is that of a field in the source by accident.
+// All JSON of the admin listener, the file of decisions and the page has names in snake case. Each name
+// was chosen for its readers; none is a Go field name by accident.
 func TestNamesInJSONAreSnakeCase(t *testing.T) {
 	seen := map[reflect.Type]bool{}
 	for _, v := range []any{
@@ -36,7 +36,7 @@ func TestNamesInJSONAreSnakeCase(t *testing.T) {
 		namesOf(t, reflect.TypeOf(v), seen)
 	}
 	if len(seen) < 20 {
-		t.Errorf("only %d types were looked at", len(seen))
+		t.Errorf("checked only %d types", len(seen))
 	}
 }
 
@@ -68,7 +68,8 @@ func namesOf(t *testing.T, of reflect.Type, seen map[reflect.Type]bool) {
 	}
 }
 
-// A list of decisions is as long as it was asked for, or refused: never another one than was meant.
+// A list of decisions is as long as requested. A query with an error is refused, not answered with another
+// list.
 func TestADecisionListIsTheOneThatWasAskedFor(t *testing.T) {
 	in(t, setup{}, func(w *world) {
 		for range 3 {

@@ -8,8 +8,8 @@ import (
 	"github.com/tandem-router/tandem/connector"
 )
 
-// lastChunks are the ends of streams that carry transfer params, as engines since vLLM 0.33 write them: in
-// the chunk with the finish reason, with the usage in the same chunk or behind it.
+// lastChunks are ends of streams that carry KV transfer params, as vLLM 0.33 and later write them: in the
+// chunk with the finish reason, and with the usage in the same chunk or after it.
 func lastChunks(path string) map[string][]string {
 	const params = `"kv_transfer_params":{"do_remote_prefill":true,"remote_block_ids":[[1,2]],"remote_host":"h"}`
 	const usage = `"usage":{"prompt_tokens":283,"completion_tokens":2,"total_tokens":285}`
@@ -38,14 +38,14 @@ func lastChunks(path string) map[string][]string {
 	}
 }
 
-// A client never gets the transfer params that an engine writes into the last chunk of a stream.
+// A client never gets the KV transfer params that an engine writes into the last chunk of a stream.
 func TestLastChunksKeepTransferParams(t *testing.T) {
 	usual := func(p prompt) prompt { return p }
-	unasked := func(p prompt) prompt { // the usage is asked for by the router alone
+	unasked := func(p prompt) prompt { // only the router asks for the usage
 		p.body = strings.Replace(p.body, `"stream_options":{"include_usage":true},`, "", 1)
 		return p
 	}
-	sampled := func(p prompt) prompt { // such a request goes whole to one replica
+	sampled := func(p prompt) prompt { // goes unchanged to one replica
 		p.body = strings.Replace(p.body, `{`, `{"n":2,`, 1)
 		return p
 	}

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A client that reads slowly holds its answer up. That says nothing of the engine.
+// A client that reads slowly delays its own stream. The engine's learned speed does not change.
 func TestASlowReaderDoesNotMakeItsEngineSlow(t *testing.T) {
 	in(t, setup{decode: 1}, func(w *world) {
 		for range 6 {
@@ -14,30 +14,30 @@ func TestASlowReaderDoesNotMakeItsEngineSlow(t *testing.T) {
 		}
 		now := time.Now()
 		if got := w.o.decode.Status(now)[0].Speed; got.D0 > 2*decodeStep.Seconds() {
-			t.Errorf("a step is taken for %.0f ms, it takes %v", got.D0*1e3, decodeStep)
+			t.Errorf("learned a step of %.0f ms, want about %v", got.D0*1e3, decodeStep)
 		}
 	})
 }
 
-// Of an answer that is not streamed nobody sees the first token.
+// The first token of an answer without a stream cannot be seen, so nothing is learned from its time.
 func TestAnswersThatAreNotStreamedDoNotMakeLinksAndPrefillsSlow(t *testing.T) {
 	in(t, setup{decode: 1, prefill: 1}, func(w *world) {
 		for range 6 {
 			w.exact(chat(false), w.ask(chat(false)))
 		}
 		got := w.o.decode.Status(time.Now())[0].Speed
-		other := w.o.prefill.Status(time.Now())[0].Speed // the other pool may have measured one prompt more
+		other := w.o.prefill.Status(time.Now())[0].Speed // the other pool may have measured one more prompt
 		if math.Abs(got.T0/other.T0-1) > 0.05 || math.Abs(got.A/other.A-1) > 0.05 || got.B != other.B {
-			t.Errorf("a local prefill is priced by %+v, and none was seen; want the other pool's %+v", got, other)
+			t.Errorf("without local prefills, learned %+v; want the other pool's %+v", got, other)
 		}
 		if got.D0 < decodeStep.Seconds()/4 || got.D0 > 4*decodeStep.Seconds() {
-			t.Errorf("a step is taken for %.3f ms, it takes %v", got.D0*1e3, decodeStep)
+			t.Errorf("learned a step of %.3f ms, want about %v", got.D0*1e3, decodeStep)
 		}
 	})
 }
 
-// What a leg took is told beside what was predicted for it, but for the first token of answers that are not
-// streamed, which nobody sees.
+// The duration of each leg is compared with its prediction, except the first token of answers without a
+// stream, which cannot be seen.
 func TestLegsAreComparedWithTheirPrediction(t *testing.T) {
 	in(t, setup{}, func(w *world) {
 		for i := range 5 {
@@ -50,7 +50,7 @@ func TestLegsAreComparedWithTheirPrediction(t *testing.T) {
 			decodes += w.seriesOf("tandem_leg_prediction_ratio_count", "decode", w.d[i].addr)
 		}
 		if prefills != 5 || decodes != 3 {
-			t.Errorf("%d prefill and %d decode legs were compared, want 5 and 3", prefills, decodes)
+			t.Errorf("compared %d prefill and %d decode legs, want 5 and 3", prefills, decodes)
 		}
 	})
 }

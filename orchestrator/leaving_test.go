@@ -13,14 +13,14 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
 )
 
-// laggard is the way from an engine whose answers are late, as those of one are whose API process waits for a
-// CPU.
+// laggard is a connection to an engine whose answers are late, for example because its API process waits
+// for a CPU.
 type laggard struct {
 	net.Conn
-	late net.Conn // what has come so far
+	late net.Conn // delivers what conn has received
 }
 
-// late returns conn with all that it brings coming lag nanoseconds later.
+// late returns conn with all received bytes delayed by lag nanoseconds.
 func late(conn net.Conn, lag *atomic.Int64) laggard {
 	ours, theirs := net.Pipe()
 	go func() {
@@ -44,8 +44,9 @@ func (c laggard) SetDeadline(t time.Time) error {
 }
 func (c laggard) Close() error { return errors.Join(c.Conn.Close(), c.late.Close()) }
 
-// TestNoLeaseIsLeftByAClientThatLeaves at any moment of its request: whether the prefill engine is still at
-// it, has finished, or its answer is on its way; whether the decode leg is on its way, reads, or answers.
+// A client leaves at any time of its request: while the prefill engine computes, after it has finished,
+// while its answer is on the way, and while the decode leg is sent, reads blocks or answers. No lease is
+// left.
 func TestNoLeaseIsLeftByAClientThatLeaves(t *testing.T) {
 	for name, c := range map[string]struct {
 		prefill, lag time.Duration
@@ -79,7 +80,7 @@ func TestNoLeaseIsLeftByAClientThatLeaves(t *testing.T) {
 	}
 }
 
-// leaveAtEveryMoment asks again and again, and leaves a little later each time.
+// leaveAtEveryMoment sends a request again and again, and leaves a little later each time.
 func leaveAtEveryMoment(w *world, stream bool, until time.Duration) {
 	step := max(until/150, 3*time.Millisecond)
 	left, asked := 0, 0
@@ -104,16 +105,17 @@ func leaveAtEveryMoment(w *world, stream bool, until time.Duration) {
 		}
 	}
 	if left > 0 {
-		w.t.Errorf("%d of %d clients that left have left a lease, the first after %v", left, asked, first)
+		w.t.Errorf("%d of %d departed clients left a lease behind, the first after %v", left, asked, first)
 	}
 }
 
-// TestWhatIsDueIsWaitedFor when its client has left, and what is not is cut soon.
+// After the client has left, an attempt waits for a prefill engine's answer that is due soon, and ends
+// quickly otherwise.
 func TestWhatIsDueIsWaitedFor(t *testing.T) {
 	gone := errors.New("the client left")
 	for name, c := range map[string]struct {
 		cause error
-		due   time.Duration // from the leave on
+		due   time.Duration // from the client's departure on
 		want  time.Duration
 	}{
 		"in the middle of a long prefill": {gone, nearlyDue + 1, shortGrace},
@@ -131,22 +133,22 @@ func TestWhatIsDueIsWaitedFor(t *testing.T) {
 				defer clock.end()
 				clock.grace.expect(time.Now().Add(c.due))
 				if c.cause == errPhaseTimeout {
-					clock.cancel(c.cause) // as the attempt's own timer does
+					clock.cancel(c.cause) // the attempt's own timer does this
 				} else {
 					leave(c.cause)
 				}
 				begun := time.Now()
 				<-own.Done()
 				if got := time.Since(begun); got != c.want || !errors.Is(context.Cause(own), c.cause) {
-					t.Errorf("it ended after %v for %v, want %v", got, context.Cause(own), c.want)
+					t.Errorf("the attempt ended after %v with %v, want %v", got, context.Cause(own), c.want)
 				}
 			})
 		})
 	}
 }
 
-// A client leaves about when its prefill engine is found to stand still, in the moment for which the leg
-// outlives it: it has left, and gets no answer to that.
+// A client leaves at about the time when its prefill engine is found frozen. The leg outlives the client
+// for a moment, but the request counts as left by its client, not as a failure.
 func TestAClientLeavesAnEngineThatStandsStill(t *testing.T) {
 	for after := 8 * time.Second; after < 9900*time.Millisecond; after += 200 * time.Millisecond {
 		in(t, setup{prefill: 1, config: longPauses}, func(w *world) {
@@ -160,7 +162,7 @@ func TestAClientLeavesAnEngineThatStandsStill(t *testing.T) {
 			p.end()
 			time.Sleep(25 * time.Second)
 			if n := w.count("tandem_requests_total", goneName); n != 1 {
-				t.Errorf("a client that left after %v is not counted as one", after)
+				t.Errorf("a client that left after %v does not count as gone", after)
 			}
 		})
 	}

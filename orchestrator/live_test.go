@@ -33,7 +33,7 @@ func TestWhatThePageShows(t *testing.T) {
 		r := l.Recent
 		if r.Requests != 6 || r.Errors != 0 || r.Split != 6 || r.First.P50 <= 0 || r.Predicted.P50 <= 0 ||
 			r.Token.P50 < 9 || r.Token.P50 > 11 || r.Prompt == 0 {
-			t.Errorf("of the last minute: %+v", r)
+			t.Errorf("last minute: %+v", r)
 		}
 		sent := 0
 		for _, p := range l.Pairs {
@@ -49,8 +49,8 @@ func TestWhatThePageShows(t *testing.T) {
 	})
 }
 
-// What a replica said last of its load is unknown at once when it cannot be reached: in the status, on the
-// page and in the metrics.
+// When a replica becomes unreachable, its load is unknown at once: in the status, on the page and in the
+// metrics.
 func TestTheLoadOfADeadReplicaIsUnknown(t *testing.T) {
 	in(t, setup{}, func(w *world) {
 		shown := func(e *simulated) (r page.Replica, free, running bool) {
@@ -82,7 +82,7 @@ func TestTheLoadOfADeadReplicaIsUnknown(t *testing.T) {
 	})
 }
 
-// A replica that is out, and a pair whose path is cut, stand there with their cause.
+// The page shows an ejected replica with its cause.
 func TestThePageShowsTrouble(t *testing.T) {
 	in(t, setup{prefill: 2, decode: 3, config: auto}, func(w *world) {
 		fault(enginesim.Fault{Kind: "fail", Count: -1})(w, w.d[0])
@@ -90,7 +90,7 @@ func TestThePageShowsTrouble(t *testing.T) {
 		w.o.Rejected(errors.New("line 3 is wrong"))
 		l := w.o.admin.Live()
 		if l.Rejected != "line 3 is wrong" || l.Recent.Retried == 0 {
-			t.Errorf("rejected %q, %d tried again", l.Rejected, l.Recent.Retried)
+			t.Errorf("rejected %q, %d retries", l.Rejected, l.Recent.Retried)
 		}
 		for _, r := range l.Replicas {
 			if (r.Name == w.d[0].addr) != (len(r.States) > 0) {
@@ -100,7 +100,8 @@ func TestThePageShowsTrouble(t *testing.T) {
 	})
 }
 
-// The page's files need no token and no known name, since they say nothing; what they ask for does.
+// The page's static files need no token and no known host name, because they contain nothing secret. The
+// data that the page loads needs them.
 func TestThePageAndTheToken(t *testing.T) {
 	in(t, setup{config: func(c *config.Config) { c.Admin.Token = config.Secret{Value: "secret"} }},
 		func(w *world) {
@@ -115,7 +116,7 @@ func TestThePageAndTheToken(t *testing.T) {
 		})
 }
 
-// The page asks what a reload would change before anybody reloads.
+// The page shows what a reload would change before it is done.
 func TestWhatAReloadWouldChange(t *testing.T) {
 	var changes []config.Change
 	var problem error
@@ -131,7 +132,7 @@ func TestWhatAReloadWouldChange(t *testing.T) {
 			return got.raw
 		}
 		if got := ask(200); got != "" {
-			t.Errorf("nothing has changed: %q", got)
+			t.Errorf("without a change: %q, want nothing", got)
 		}
 		changes = []config.Change{{Field: "scoring.gamma", Old: "1", New: "3", Effect: config.AtOnce}}
 		if got := ask(200); got != "scoring.gamma: 1 -> 3 (applies at once)\n" {

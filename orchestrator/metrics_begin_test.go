@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// An alert on an increase sees the first event: what is alerted on is there, at 0, before anything has
+// An alert on an increase must see the first event. So these counters exist with 0 before anything has
 // happened.
 func TestCountersBeginAtZero(t *testing.T) {
 	in(t, setup{}, func(w *world) {
@@ -21,35 +21,35 @@ func TestCountersBeginAtZero(t *testing.T) {
 			`tandem_config_reloads_total{result="rejected"} 0`, `tandem_decisions_unwritten_total{reason="failed"} 0`,
 		} {
 			if !strings.Contains(page, "\n"+series+"\n") {
-				t.Errorf("%s is not there", series)
+				t.Errorf("the metrics lack %s", series)
 			}
 		}
 	})
 }
 
-// The time to a first token is of streams: nobody sees the first of another answer.
+// The time to first token is measured only for streams: in other answers the first token cannot be seen.
 func TestFirstTokensAreOfStreams(t *testing.T) {
 	in(t, setup{}, func(w *world) {
 		w.ask(chat(false))
 		if n := w.count("tandem_phase_seconds_count",
 			"first") + w.count("tandem_time_to_first_token_seconds_count", ""); n != 0 {
-			t.Errorf("%d first tokens of an answer that is no stream", n)
+			t.Errorf("counted %d first tokens of an answer without a stream, want 0", n)
 		}
 		w.ask(chat(true))
 		if n := w.count("tandem_phase_seconds_count", "first"); n != 1 {
-			t.Errorf("%d first tokens of a stream", n)
+			t.Errorf("counted %d first tokens of a stream, want 1", n)
 		}
 		if n := w.count("tandem_time_to_first_token_seconds_count", "sim"); n != 1 {
-			t.Errorf("%d of its model", n)
+			t.Errorf("counted %d first tokens of the model, want 1", n)
 		}
 		if n := w.count("tandem_time_per_output_token_seconds_count", "sim"); n != 1 {
-			t.Errorf("%d times a token of its model", n)
+			t.Errorf("counted %d TPOTs of the model, want 1", n)
 		}
 		w.ask(prompt{
 			path: "/v1/chat/completions", body: `{"model":"made-up","messages":[{"role":"user","content":"a"}]}`,
 		})
 		if n := w.count("tandem_requests_total", "made-up"); n != 0 {
-			t.Error("a model that nobody serves is a label")
+			t.Error("a model that no replica serves became a label")
 		}
 	})
 }

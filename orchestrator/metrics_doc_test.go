@@ -14,7 +14,7 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/peers"
 )
 
-// promised returns the families that the page for operators names, in its order.
+// promised returns the metrics that docs/metrics.md names, in its order.
 func promised(t *testing.T) (names []string) {
 	t.Helper()
 	page, err := os.ReadFile("../docs/metrics.md")
@@ -22,10 +22,10 @@ func promised(t *testing.T) (names []string) {
 		t.Fatal(err)
 	}
 	for _, m := range regexp.MustCompile(`tandem_[a-z0-9_]+`).FindAllString(string(page), -1) {
-		for _, series := range []string{"_bucket", "_count", "_sum"} { // of a histogram, in an example
+		for _, series := range []string{"_bucket", "_count", "_sum"} { // a histogram in an example
 			m = strings.TrimSuffix(m, series)
 		}
-		ours := m != "tandem_build_info" && m != "tandem_log_lines_lost_total" // and not of package telemetry
+		ours := m != "tandem_build_info" && m != "tandem_log_lines_lost_total" // not from package telemetry
 		if ours && !slices.Contains(names, m) {
 			names = append(names, m)
 		}
@@ -33,7 +33,7 @@ func promised(t *testing.T) (names []string) {
 	return names
 }
 
-// The page that operators read and the metrics that exist must be the same set.
+// docs/metrics.md names exactly the metrics that exist.
 func TestMetricsPageAgreesWithTheCode(t *testing.T) {
 	documented := promised(t)
 	registry := &naming{}
@@ -53,7 +53,7 @@ func TestMetricsPageAgreesWithTheCode(t *testing.T) {
 	}
 }
 
-// naming is a registry that only remembers names.
+// naming is a registry that only records names.
 type naming struct{ names []string }
 
 var descName = regexp.MustCompile(`fqName: "([^"]+)"`)

@@ -21,13 +21,13 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/fleet"
 )
 
-// moved is the set of metric families that had a sample other than zero. Safe for concurrent use.
+// moved is the set of metrics that have had a value other than zero. Safe for concurrent use.
 type moved struct {
 	mu    sync.Mutex
 	names map[string]bool
 }
 
-// look scrapes.
+// look adds the metrics that are not zero now.
 func (m *moved) look(t *testing.T, o *Orchestrator) {
 	t.Helper()
 	families, err := o.reg.Gather()
@@ -52,8 +52,8 @@ func (m *moved) has(name string) bool {
 	return m.names[name]
 }
 
-// troubled are the families that move only when something goes wrong, or in a mode that is not the usual one,
-// each with the scenario that moves it. All others must move in an ordinary minute: see [lively].
+// troubled are the metrics that move only when something goes wrong or in an unusual mode, each with the
+// scenario that moves it. All other metrics must move in an ordinary minute: see [lively].
 var troubled = map[string]string{
 	"tandem_retries_total":                 "a replica fails once",
 	"tandem_attempt_failures_total":        "a replica fails once",
@@ -123,7 +123,7 @@ var troubled = map[string]string{
 	"tandem_index_truncated":              "a stream in trouble",
 }
 
-// scenarios are by the names in troubled.
+// scenarios are the scenarios by their names in troubled.
 var scenarios = map[string]func(t *testing.T, m *moved){
 	"a replica fails once":             reported(setup{}, "prefill", fail(503)),
 	"params grow old":                  reported(setup{}, "handoff", wait(16*time.Second)),
@@ -156,7 +156,7 @@ var scenarios = map[string]func(t *testing.T, m *moved){
 	"a decode engine loads nothing":    reported(setup{}, "decode", fault(enginesim.Fault{Kind: "no_load"})),
 }
 
-// Every family that the page promises moves: in an ordinary minute, or in the trouble that it is there for.
+// Every metric in docs/metrics.md moves: in an ordinary minute or in its scenario.
 func TestEveryPromisedMetricMoves(t *testing.T) {
 	names := promised(t)
 	t.Run("an ordinary minute", func(t *testing.T) {
@@ -182,12 +182,12 @@ func TestEveryPromisedMetricMoves(t *testing.T) {
 	}
 	for n, by := range troubled {
 		if !slices.Contains(names, n) || scenarios[by] == nil {
-			t.Errorf("%s: not promised, or no scenario %q", n, by)
+			t.Errorf("%s: not in docs/metrics.md, or there is no scenario %q", n, by)
 		}
 	}
 }
 
-// told makes a scenario of one request, at one span of which something happens once.
+// reported makes a scenario of one request. At the first span of this name, happens is called.
 func reported(s setup, span string, happens trouble) func(*testing.T, *moved) {
 	return func(t *testing.T, m *moved) {
 		in(t, s, func(w *world) {
@@ -203,12 +203,12 @@ func nothing(*world, *simulated) {}
 
 func firstTokenGoal(c *config.Config) { c.Limits.FirstToken = time.Minute }
 
-// noDetails is an engine without --enable-prompt-tokens-details, and alone a router that does not split: a
-// NIXL prefill leg tells its cached tokens all the same, in the transfer parameters.
+// noDetails is an engine without --enable-prompt-tokens-details; alone is a router that does not split.
+// With a split, NIXL params report the cached tokens of the prefill all the same.
 func noDetails(_ string, o *enginesim.Options) { o.NoUsageDetails = true }
 func alone(c *config.Config)                   { c.Local = config.LocalAlways }
 
-// decodeFails marks the decode replica that the request is booked on as unhealthy.
+// decodeFails marks the decode replica with the request's lease as unhealthy.
 func decodeFails(w *world, _ *simulated) {
 	for _, d := range w.o.decode.Status(time.Now()) {
 		if d.Leases > 0 {
@@ -239,7 +239,7 @@ func noRoom(t *testing.T, m *moved) {
 	})
 }
 
-// Each takes less than half of the replica, so that none stands aside.
+// Each request needs less than half of the replica, so none stands aside.
 func noRoomForAll(t *testing.T, m *moved) {
 	s := narrow(nil)
 	s.engine = func(name string, o *enginesim.Options) {
@@ -290,7 +290,7 @@ func engineRestarted(t *testing.T, m *moved) {
 	in(t, setup{}, func(w *world) {
 		w.p[0].Close()
 		time.Sleep(time.Second)
-		w.p[0] = w.engine(setup{}, "p0") // a new process: another start time
+		w.p[0] = w.engine(setup{}, "p0") // a new process with another start time
 		time.Sleep(30 * time.Second)
 		m.look(t, w.o)
 	})
@@ -303,7 +303,7 @@ func twoOfThreeFail(t *testing.T, m *moved) {
 		}
 		var wg sync.WaitGroup
 		wg.Go(func() { w.crowd(60, 12, 0) })
-		for range 20 { // what is tried again holds a place in the budget only meanwhile
+		for range 20 { // a retry uses budget only while it runs
 			time.Sleep(50 * time.Millisecond)
 			m.look(t, w.o)
 		}
@@ -351,7 +351,7 @@ func anotherIsSilent(t *testing.T, m *moved) {
 	})
 }
 
-// routersMeet is two routers and a real server, so real time.
+// routersMeet has two routers and a real server, so it runs in real time.
 func routersMeet(t *testing.T, m *moved) {
 	server := valkeytest.Start(t)
 	w := newWorld(t, setup{prefill: 1, decode: 1, config: func(c *config.Config) {
@@ -367,7 +367,7 @@ func routersMeet(t *testing.T, m *moved) {
 	})
 }
 
-// oneNameOfTwo asks a DNS server for two names, of which the server knows one. An earlier process has found
+// oneNameOfTwo asks a DNS server for two names; the server knows one of them. An earlier process had found
 // the other name.
 func oneNameOfTwo(t *testing.T, m *moved) {
 	server := dnstest.Start(t)
@@ -395,7 +395,8 @@ func oneNameOfTwo(t *testing.T, m *moved) {
 	})
 }
 
-// bridge connects an address of the world's network with an address of the real one, until it is stopped.
+// bridge forwards connections from an address of the world's network to a real address until it is
+// stopped.
 func (w *world) bridge(from, to string) (stop func()) {
 	w.t.Helper()
 	ln, err := w.net.Listen("tcp", from)
@@ -429,15 +430,15 @@ func (w *world) bridge(from, to string) (stop func()) {
 	}
 }
 
-// streams lets every engine of a setup publish its events, and the router follow them: real sockets, so real
-// time.
+// streams makes every engine of a setup publish its KV events, and the router read them. Events need real
+// sockets, so the test runs in real time.
 func streams(s setup) setup {
 	inner := s.config
 	s.options = func(o *Options) { o.NoEvents = false }
 	s.engine = func(name string, o *enginesim.Options) {
 		o.EventsEndpoint = "tcp://127.0.0.1:0"
 		if name[0] == 'd' {
-			o.Core.MaxSeqs = 1 // so that some wait
+			o.Core.MaxSeqs = 1 // so that some requests wait
 		}
 	}
 	s.config = func(c *config.Config) {
@@ -451,25 +452,25 @@ func streams(s setup) setup {
 	return s
 }
 
-// until looks again and again until cond holds, or for ten seconds.
+// until checks cond repeatedly until it holds, for at most ten seconds.
 func until(t *testing.T, what string, cond func() bool) {
 	t.Helper()
 	within(t, 10*time.Second, what, cond)
 }
 
-// within is until with a limit of its own, for what takes seconds by design.
+// within is until with another limit, for a condition that takes seconds by design.
 func within(t *testing.T, limit time.Duration, what string, cond func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(limit); !cond(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Errorf("in vain: %s", what)
+			t.Errorf("timed out waiting for: %s", what)
 			return
 		}
 	}
 }
 
-// lively is an ordinary minute: streams are followed, requests of two kinds come several at a time and share
-// their prefix, until all of names have moved.
+// lively is an ordinary minute: event streams are followed, and requests of two kinds with a common prefix
+// run several at a time. It ends when all metrics in names have moved.
 func lively(t *testing.T, m *moved, names []string) {
 	w := newWorld(t, streams(setup{}))
 	defer w.close()
@@ -509,8 +510,8 @@ func lively(t *testing.T, m *moved, names []string) {
 	}
 }
 
-// An engine whose process is another one may go on counting where its stream was: the stream is told, and
-// forgets.
+// A restarted engine may go on with the sequence numbers of its event stream. The reader of the stream is
+// told of the restart and forgets the engine's blocks.
 func TestRestartIsReportedToTheStream(t *testing.T) {
 	m := newFakePublisher(t)
 	w := newWorld(t, streams(setup{
@@ -531,7 +532,7 @@ func TestRestartIsReportedToTheStream(t *testing.T) {
 	})
 }
 
-// live counts the streams that are.
+// live returns the number of live event streams.
 func (w *world) live() (n int) {
 	for _, watched := range w.o.fleet.Watchers() {
 		for _, f := range watched.Streams() {
@@ -543,8 +544,8 @@ func (w *world) live() (n int) {
 	return n
 }
 
-// streamInTrouble plays the publisher of d0, which says all that one should not, and that of p0, whose
-// replays never come.
+// streamInTrouble plays two publishers. The one of d0 sends everything that a publisher should not send;
+// the one of p0 never answers requests for a replay.
 func streamInTrouble(t *testing.T, m *moved) {
 	bad, mute := newFakePublisher(t), newFakePublisher(t)
 	w := newWorld(t, streams(setup{prefill: 1, decode: 1, config: func(c *config.Config) {

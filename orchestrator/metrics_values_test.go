@@ -16,8 +16,8 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/outlier"
 )
 
-// valuesOnPage returns what the page says that a label can be: of each row of its table of values, by the
-// names in the first column.
+// valuesOnPage returns the possible values of labels from the table in docs/metrics.md, by the names in
+// its first column.
 func valuesOnPage(t *testing.T) map[string][]string {
 	t.Helper()
 	page, err := os.ReadFile("../docs/metrics.md")
@@ -48,17 +48,17 @@ func sameValues(t *testing.T, what string, page, code []string) {
 	t.Helper()
 	for _, v := range code {
 		if !slices.Contains(page, v) {
-			t.Errorf("%s can be %q, which docs/metrics.md does not say", what, v)
+			t.Errorf("docs/metrics.md lacks the value of %s: %q", what, v)
 		}
 	}
 	for _, v := range page {
 		if !slices.Contains(code, v) {
-			t.Errorf("docs/metrics.md says that %s can be %q, which it cannot", what, v)
+			t.Errorf("docs/metrics.md has a value of %s that does not exist: %q", what, v)
 		}
 	}
 }
 
-// The values of labels are a part of the contract, too: the author of an alert has to know every word.
+// Label values are part of the contract too: whoever writes an alert needs every value.
 func TestLabelValuesOnThePageAreThoseOfTheCode(t *testing.T) {
 	page := valuesOnPage(t)
 	sameValues(t, "a kind of failure", page["kind of failure"], failureNames())
@@ -81,7 +81,7 @@ func TestLabelValuesOnThePageAreThoseOfTheCode(t *testing.T) {
 		[]string{observe.ByHint, observe.ByLearned})
 }
 
-// The person on call finds each kind of failure beside its status.
+// The runbook names each kind of failure beside its status.
 func TestTheRunbookHasEachKindOfFailure(t *testing.T) {
 	page, err := os.ReadFile("../docs/runbook.md")
 	if err != nil {
@@ -89,7 +89,7 @@ func TestTheRunbookHasEachKindOfFailure(t *testing.T) {
 	}
 	_, section, _ := strings.Cut(string(page), "\n## Status codes\n")
 	section, _, _ = strings.Cut(section, "\n## ")
-	named := map[string]string{} // name of a kind -> its statuses
+	named := map[string]string{} // the statuses by the name of a kind
 	quoted := regexp.MustCompile("`([a-z_]+)[0-9]*`")
 	for line := range strings.Lines(section) {
 		cells := strings.Split(line, "|")
@@ -108,12 +108,12 @@ func TestTheRunbookHasEachKindOfFailure(t *testing.T) {
 	}
 	for name := range named {
 		if !slices.Contains(failureNames(), name) {
-			t.Errorf("docs/runbook.md names %q, which is no kind of failure", name)
+			t.Errorf("docs/runbook.md names %q, but there is no such kind of failure", name)
 		}
 	}
 }
 
-// Series that are there from the beginning have values that the page knows.
+// Series that exist from the start have label values that docs/metrics.md names.
 func TestSeriesBeginWithValuesOfThePage(t *testing.T) {
 	page, registry := valuesOnPage(t), prometheus.NewRegistry()
 	m := newMetrics(registry)
@@ -132,7 +132,7 @@ func TestSeriesBeginWithValuesOfThePage(t *testing.T) {
 		}
 	}
 	if looked < 20 {
-		t.Errorf("only %d values were looked at", looked)
+		t.Errorf("checked only %d values", looked)
 	}
 }
 
@@ -147,12 +147,12 @@ func begunAs(t *testing.T, page map[string][]string, family, label, value string
 		known = page["kind of failure"]
 	}
 	if !slices.Contains(known, value) {
-		t.Errorf("%s begins as %q, which docs/metrics.md does not name", at, value)
+		t.Errorf("a series of %s starts with %q, which docs/metrics.md does not name", at, value)
 	}
 	return 1
 }
 
-// failureNames are all that a failure can be called.
+// failureNames returns the names of all kinds of failure.
 func failureNames() (names []string) {
 	for kind := range failureKinds {
 		if name := failureTable[kind].name; !slices.Contains(names, name) {

@@ -13,13 +13,13 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/fleet"
 )
 
-// adapted asks for another model in the words of p.
+// adapted returns p for another model.
 func adapted(p prompt, model string) prompt {
 	p.body = strings.Replace(p.body, `"sim"`, `"`+model+`"`, 1)
 	return p
 }
 
-// adapter loads an adapter on an engine, or unloads it.
+// adapter loads an adapter on the engines, or unloads it.
 func (w *world) adapter(change string, on ...*simulated) {
 	w.t.Helper()
 	for _, e := range on {
@@ -34,8 +34,8 @@ func (w *world) adapter(change string, on ...*simulated) {
 
 func loading(_ string, o *enginesim.Options) { o.LoadAdapters = true }
 
-// TestAnAdapterIsLoaded while the engines run: it is unknown at first, then served by those that have it and
-// by no other.
+// An adapter is loaded while the engines run. It is unknown at first; then only replicas that have it
+// serve it.
 func TestAnAdapterIsLoaded(t *testing.T) {
 	in(t, setup{engine: loading}, func(w *world) {
 		p := adapted(completion(false), "late")
@@ -47,22 +47,22 @@ func TestAnAdapterIsLoaded(t *testing.T) {
 			q.body = strings.Replace(p.body, "word0", fmt.Sprint("word", i), 1)
 			w.exact(q, w.ask(q))
 			if r := w.o.ring.Newest(1)[0]; r.Prefill != w.p[1].addr || r.Decode != w.d[0].addr {
-				t.Errorf("%s and %s were asked, where only %s and %s have the adapter",
+				t.Errorf("request went to %s and %s, but only %s and %s have the adapter",
 					r.Prefill, r.Decode, w.p[1].name, w.d[0].name)
 			}
 		}
 		w.adapter("unload", w.p[1])
 		time.Sleep(3 * fleet.ModelsInterval)
 		if got := w.ask(p); got.status != 503 {
-			t.Errorf("status %d where no prefill replica has the adapter any more: %s", got.status, got.raw)
+			t.Errorf("status %d, want 503: no prefill replica has the adapter any more: %s", got.status, got.raw)
 		}
 	})
 }
 
-// TestAnAdapterIsGone from one replica, which the router does not know yet: the other serves the request, and
-// the first is not asked again.
+// An adapter is unloaded from one replica, and the router does not know it yet. Another replica serves the
+// request, and the first one gets no further requests for the adapter.
 func TestAnAdapterIsGone(t *testing.T) {
-	const poll = time.Minute // nothing is noticed but what a request shows
+	const poll = time.Minute // so long that only a request can show the change
 	seldom := func(c *config.Config) { c.Pools.Prefill.PollInterval, c.Pools.Decode.PollInterval = poll, poll }
 	in(t, setup{engine: loading, config: seldom}, func(w *world) {
 		w.adapter("load", w.all()...)
@@ -73,7 +73,7 @@ func TestAnAdapterIsGone(t *testing.T) {
 		w.adapter("unload", gone)
 		w.exact(p, w.ask(p))
 		if r := w.o.ring.Newest(1)[0]; r.Attempts != 2 || r.Prefill == gone.addr {
-			t.Errorf("%d attempts, the last with %s", r.Attempts, r.Prefill)
+			t.Errorf("%d attempts, the last at %s; want 2, at the other replica", r.Attempts, r.Prefill)
 		}
 		time.Sleep(2 * fleet.LeastModelsInterval)
 		for i := range 6 {
@@ -81,7 +81,7 @@ func TestAnAdapterIsGone(t *testing.T) {
 			q.body = strings.Replace(p.body, "word0", fmt.Sprint("word", i), 1)
 			w.exact(q, w.ask(q))
 			if r := w.o.ring.Newest(1)[0]; r.Attempts != 1 {
-				t.Errorf("%d attempts: %s was asked once more for what it does not have", r.Attempts, gone.name)
+				t.Errorf("%d attempts: %s got another request for the adapter that it lacks", r.Attempts, gone.name)
 			}
 		}
 		for _, e := range w.p {
@@ -90,12 +90,12 @@ func TestAnAdapterIsGone(t *testing.T) {
 			}
 		}
 		if got := w.ask(p); got.status != 404 || !strings.Contains(got.raw, "does not exist") {
-			t.Errorf("nobody has it: %d %s", got.status, got.raw)
+			t.Errorf("no replica has the adapter: %d %s", got.status, got.raw)
 		}
 	})
 }
 
-// TestAnAdapterWithoutPrefill is served by the decode replica that has it, which prefills for itself.
+// Only a decode replica has the adapter. It serves the request and prefills for itself.
 func TestAnAdapterWithoutPrefill(t *testing.T) {
 	in(t, setup{engine: loading, config: func(c *config.Config) { c.Local = config.LocalAuto }}, func(w *world) {
 		w.adapter("load", w.whole, w.d[1])
@@ -108,7 +108,7 @@ func TestAnAdapterWithoutPrefill(t *testing.T) {
 	})
 }
 
-// unnamed are requests that name no model, with null or "" for one as vLLM takes it too.
+// unnamed are requests without a model, or with null or "" as the model, which vLLM accepts too.
 var unnamed = []prompt{
 	post("/v1/completions", `{"max_tokens":6,"temperature":0,"prompt":"`+words(60)+`"}`),
 	post("/v1/completions",
@@ -121,8 +121,8 @@ var unnamed = []prompt{
 	post("/tokenize", `{"prompt":"a b c"}`),
 }
 
-// TestNoModelIsTheOnlyOne checks that a request without a model is answered as an engine answers it, with the
-// one there is; it is split as others are.
+// A request without a model is answered for the only model there is, as an engine does. It is split like
+// others.
 func TestNoModelIsTheOnlyOne(t *testing.T) {
 	in(t, setup{}, func(w *world) {
 		for _, p := range unnamed {
@@ -133,12 +133,12 @@ func TestNoModelIsTheOnlyOne(t *testing.T) {
 		}
 		w.asked = w.count("tandem_requests_total", "")
 		if n := w.count("tandem_requests_total", "split"); n != 4 {
-			t.Errorf("%d were split, want 4", n)
+			t.Errorf("%d requests were split, want 4", n)
 		}
 	})
 }
 
-// TestNoModelOfSeveral checks that nobody guesses which was meant.
+// With several models, a request without a model is refused instead of guessed.
 func TestNoModelOfSeveral(t *testing.T) {
 	two := func(name string, o *enginesim.Options) {
 		if name == "d1" || name == "p1" {
@@ -156,7 +156,7 @@ func TestNoModelOfSeveral(t *testing.T) {
 	})
 }
 
-// The name in the answer is JSON, whatever is in it.
+// A model's name in the answer is valid JSON, whatever characters it has.
 func TestAModelsNameIsWrittenAsJSON(t *testing.T) {
 	names := []string{"a\x7fb", "x\U000e0001y", "a\"b", "\u2028"}
 	named := setup{engine: func(_ string, o *enginesim.Options) { o.Aliases = names }}
@@ -172,13 +172,14 @@ func TestAModelsNameIsWrittenAsJSON(t *testing.T) {
 	})
 }
 
-// The list of models is of all that can be asked for, whichever engine answers: of what prefill replicas
-// serve alone, nothing can be decoded. Where all serve the same it is an engine's own answer.
+// The list of models has all models of the decode replicas, whichever engine answers. A model that only
+// prefill replicas have is left out. If all decode replicas have the same models, the list is an engine's
+// own answer.
 func TestModelsAreThoseOfAllDecodeReplicas(t *testing.T) {
 	in(t, setup{engine: loading}, func(w *world) {
 		list := prompt{path: "/v1/models", method: "GET"}
 		own := w.send(w.t.Context(), w.d[0].addr, list)
-		entry, _, _ := strings.Cut(own.raw, `"modelperm-`) // which is made up anew each time
+		entry, _, _ := strings.Cut(own.raw, `"modelperm-`) // a modelperm id differs in every answer
 		if got := w.ask(list); got.status != 200 || !strings.HasPrefix(got.raw, entry) ||
 			len(got.raw) != len(own.raw) {
 			t.Errorf("the list is %d %s, want the engine's %s", got.status, got.raw, own.raw)
@@ -188,19 +189,19 @@ func TestModelsAreThoseOfAllDecodeReplicas(t *testing.T) {
 		for range 4 {
 			got := w.ask(list)
 			if n := strings.Count(got.raw, `"id":"late"`); got.status != 200 || n != 1 {
-				t.Errorf("the adapter of one replica is there %d times: %s", n, got.raw)
+				t.Errorf("the list has the adapter of one replica %d times, want once: %s", n, got.raw)
 			}
 		}
 		w.adapter("unload", w.d[1])
 		time.Sleep(3 * fleet.ModelsInterval)
 		if got := w.ask(list); strings.Contains(got.raw, "late") {
-			t.Errorf("what no decode replica serves is in the list: %s", got.raw)
+			t.Errorf("the list has a model that no decode replica serves: %s", got.raw)
 		}
 	})
 }
 
-// Decode replicas that give no list are asked no more often than a request is tried; then any engine's is
-// better than none.
+// If decode replicas fail to list their models, the router tries as many as retry.attempts allows, and
+// then uses the list of any engine.
 func TestModelsWhereDecodeReplicasDoNotTell(t *testing.T) {
 	in(t, setup{decode: 6}, func(w *world) {
 		for _, e := range w.d {
@@ -217,12 +218,12 @@ func TestModelsWhereDecodeReplicasDoNotTell(t *testing.T) {
 			t.Errorf("status %d: %s", got.status, got.raw)
 		}
 		if n := calls() - before; n > w.cfg.Retry.Attempts {
-			t.Errorf("%d replicas were asked in vain, want at most %d", n, w.cfg.Retry.Attempts)
+			t.Errorf("%d failed requests for the list, want at most %d", n, w.cfg.Retry.Attempts)
 		}
 	})
 }
 
-// Most models have a slash in their names. Clients ask for one with the slash as it is, or escaped.
+// Most model names contain a slash. Clients may send it plain or escaped.
 func TestAModelIsFoundByItsName(t *testing.T) {
 	named := setup{engine: func(_ string, o *enginesim.Options) {
 		o.Model, o.Aliases = "org/name-8B", []string{"50% off", "a//b"}

@@ -8,8 +8,8 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
 )
 
-// Behind three requests for an adapter wait others for the model itself. A replica that joins with the model
-// alone is for those, though the first three of the line cannot go there.
+// Requests for the model itself wait behind three requests for an adapter. A replica without the adapter
+// joins. It serves the requests for the model, although the first three in the queue cannot go there.
 func TestWhoWaitsBehindOthersGoesToWhoJoins(t *testing.T) {
 	for _, large := range []bool{false, true} {
 		s := narrow(nil)
@@ -29,7 +29,7 @@ func TestWhoWaitsBehindOthersGoesToWhoJoins(t *testing.T) {
 				p.body = strings.Replace(p.body, `"max_tokens":12`, `"max_tokens":`+tokens, 1)
 				return p
 			}
-			p := chat(true) // takes more than half of a replica
+			p := chat(true) // needs more than half of a replica
 			if !large {
 				p.body = strings.Replace(p.body, words(120), words(80), 1)
 			}
@@ -48,13 +48,13 @@ func TestWhoWaitsBehindOthersGoesToWhoJoins(t *testing.T) {
 			come(ofAdapter, 3)
 			time.Sleep(10 * time.Millisecond)
 			if n := w.o.queue.length(); n != 7 {
-				t.Fatalf("%d wait", n)
+				t.Fatalf("%d requests wait, want 7", n)
 			}
 			w.apply(all)
 			got := <-behind.heard
 			w.exact(p, got)
 			if got.took > time.Second {
-				t.Errorf("large %v: it got its answer after %v, though a replica had joined that has nothing to do",
+				t.Errorf("large %v: answered after %v, though an idle replica had joined",
 					large, got.took)
 			}
 			behind.heard <- got

@@ -11,8 +11,9 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
 )
 
-// The event publisher of a prefill engine hangs, while the engine serves and the connection stays. Its index
-// becomes stale, and one WARN tells people what to do. The index is live again when the publisher is back.
+// The event publisher of a prefill engine hangs, while the engine serves and the connection stays open.
+// The replica's index becomes stale, and one WARN says what to do. The index is live again when the
+// publisher is back.
 func TestAMutePublisherIsNoticed(t *testing.T) {
 	var log logged
 	s := streams(setup{prefill: 1, decode: 1})
@@ -43,7 +44,7 @@ func TestAMutePublisherIsNoticed(t *testing.T) {
 	for range 4 {
 		ask()
 	}
-	// Five seconds without an event, and five more without an answer to the request for a replay.
+	// Five seconds without an event, then five seconds without an answer to the request for a replay.
 	within(t, 40*time.Second, "its index is stale", func() bool { return w.live() == 1 })
 	w.believes(w.p[0], "stale", "announced no block for ")
 	const advice = "its event publisher is dead or hangs; restart the engine"
@@ -54,7 +55,7 @@ func TestAMutePublisherIsNoticed(t *testing.T) {
 	until(t, "its index is live again", func() bool { return w.live() == 2 })
 }
 
-// believes reports whether the index of a replica is believed so far, and its stream stands so.
+// believes checks a replica's trust and the state of its event stream.
 func (w *world) believes(p *simulated, trust, stream string) {
 	w.t.Helper()
 	for _, s := range w.o.State().Status().Replicas {

@@ -10,8 +10,7 @@ import (
 	"github.com/tandem-router/tandem/internal/openai"
 )
 
-// The record of a stream that lost its engine says why no other went on with it, and so does the line of the
-// log.
+// If a broken stream is not continued, the record and the log line give the reason.
 func TestWhyAStreamWasNotContinued(t *testing.T) {
 	cut := enginesim.Fault{Kind: "cut_stream", After: 5}
 	sampled := func(p prompt) prompt {
@@ -68,11 +67,11 @@ func TestWhyAStreamWasNotContinued(t *testing.T) {
 				w.settled()
 				rec := w.o.Record(got.header.Get("X-Request-Id"))
 				if rec == nil || rec.NotContinued != c.want {
-					t.Errorf("the record says %+v, want %q; the client heard %q", rec, c.want, got.raw)
+					t.Errorf("the record is %+v, want %q; the client got %q", rec, c.want, got.raw)
 					return
 				}
 				if (c.want == "") != (rec.Outcome == "ok") {
-					t.Errorf("the request ends with %s", rec.Outcome)
+					t.Errorf("the request ended as %s", rec.Outcome)
 				}
 				log.notContinued(t, c.want)
 			})
@@ -80,7 +79,7 @@ func TestWhyAStreamWasNotContinued(t *testing.T) {
 	}
 }
 
-// So it is where the engine's own events decide it.
+// The same for reasons that come from the engine's own events.
 func TestWhyAStreamWasNotContinuedByItsEvents(t *testing.T) {
 	said := func(text, ids string) string {
 		return strings.Replace(roleEvent, `"content":""},`, `"content":"`+text+`"},"token_ids":`+ids+`,`, 1)
@@ -111,9 +110,9 @@ func TestWhyAStreamWasNotContinuedByItsEvents(t *testing.T) {
 				w.settled()
 				rec := w.o.Record(got.header.Get("X-Request-Id"))
 				if rec == nil || rec.NotContinued != want || rec.Outcome == "ok" {
-					t.Fatalf("the record says %+v; the client heard %q", rec, got.raw)
+					t.Fatalf("the record is %+v; the client got %q", rec, got.raw)
 				}
-				if want != "" && want != engineRefused { // nothing is logged of a status below 500
+				if want != "" && want != engineRefused { // a status below 500 is not logged
 					log.notContinued(t, want)
 				}
 			})
@@ -121,7 +120,7 @@ func TestWhyAStreamWasNotContinuedByItsEvents(t *testing.T) {
 	}
 }
 
-// notContinued holds the lines of streams that broke off to the reason, and the others to none.
+// notContinued checks that the log lines of broken streams have this reason, and other lines have none.
 func (l *logged) notContinued(t *testing.T, want string) {
 	t.Helper()
 	said := false
@@ -137,11 +136,11 @@ func (l *logged) notContinued(t *testing.T, want string) {
 		}
 	}
 	if said != (want != "") {
-		t.Errorf("no line says %q: %v", want, l.of("stream broke off"))
+		t.Errorf("no line has the reason %q: %v", want, l.of("stream broke off"))
 	}
 }
 
-// A stream that its client or the router ends broke off for nobody.
+// A stream that its client or the router ends has no reason: it did not have to be continued.
 func TestAStreamThatIsEndedWasNotToBeContinued(t *testing.T) {
 	in(t, setup{}, func(w *world) {
 		w.ask(greedy("/v1/completions", 12, ""), func(event int) {

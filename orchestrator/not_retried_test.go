@@ -10,7 +10,7 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
 )
 
-// The log and the record say why no other attempt followed a failure.
+// The log and the record give the reason why a failure was not retried.
 func TestWhyNothingWasTriedAgainIsSaid(t *testing.T) {
 	for _, tt := range []struct {
 		name, want string
@@ -32,7 +32,7 @@ func TestWhyNothingWasTriedAgainIsSaid(t *testing.T) {
 					fault(enginesim.Fault{Kind: "fail", Count: -1, Status: 500})(w, d)
 				}
 				if got := w.ask(chat(true)); got.status == http.StatusOK {
-					t.Fatalf("the request went well: %s", got.raw)
+					t.Fatalf("the request succeeded: %s", got.raw)
 				}
 				if r := w.o.ring.Newest(1)[0]; r.NotRetried != tt.want {
 					t.Errorf("the record says %q, want %q", r.NotRetried, tt.want)

@@ -16,12 +16,12 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/outlier"
 )
 
-// logsTo lets a router write its log there.
+// logsTo makes the router write its log to this buffer.
 func logsTo(log *bytes.Buffer) func(*Options) {
 	return func(o *Options) { o.Log = slog.New(slog.NewTextHandler(log, nil)) }
 }
 
-// panicLines is how many lines of a log tell of one in that place.
+// panicLines returns how many log lines report a panic at this place.
 func panicLines(log *bytes.Buffer, where string) (n int) {
 	for line := range strings.Lines(log.String()) {
 		if strings.Contains(line, "level=ERROR") && strings.Contains(line, "panic") &&
@@ -32,8 +32,8 @@ func panicLines(log *bytes.Buffer, where string) (n int) {
 	return n
 }
 
-// Watchers that panic, in whatever they ask, begin anew: the process lives, the log says what happened, and
-// the replicas come back.
+// A watcher that panics, in any of its requests, starts again. The process lives on, the log has the
+// panic, and the replicas come back.
 func TestWatchersOutlivePanics(t *testing.T) {
 	way := &blocked{}
 	bug := func(context.Context) error { panic("a bug") }
@@ -41,7 +41,7 @@ func TestWatchersOutlivePanics(t *testing.T) {
 	in(t, setup{config: longAnswers, options: func(o *Options) { way.between(o); logsTo(&log)(o) }},
 		func(w *world) {
 			way.fails.Store(&bug)
-			w.slowMetrics(3 * time.Second) // so that some ask for /health too
+			w.slowMetrics(3 * time.Second) // so that some watchers ask for /health too
 			for _, e := range w.all() {
 				w.net.Cut(e.addr)
 			}
@@ -52,11 +52,11 @@ func TestWatchersOutlivePanics(t *testing.T) {
 			w.usable("the bug is gone")
 		})
 	if n := panicLines(&log, "watcher"); n < 4 {
-		t.Errorf("the log tells of %d panics of watchers, want some of each of four:\n%s", n, log.String())
+		t.Errorf("the log has %d panics of watchers, want at least one of each of four:\n%s", n, log.String())
 	}
 }
 
-// faulty is a connector that panics where a condition holds.
+// faulty is a connector that panics if a condition holds.
 type faulty struct {
 	connector.NIXL
 	now func(id string) bool
@@ -78,8 +78,8 @@ func (f faulty) EditDecode(
 	return f.NIXL.EditDecode(leg, pair, reply, use)
 }
 
-// A trial that panics has shown nothing: the next request is the trial, and the replica is not kept out for
-// good.
+// A trial that panics has no result. The next request is the trial instead, so the replica is not kept out
+// forever.
 func TestATrialThatPanicsShowsNothing(t *testing.T) {
 	var log bytes.Buffer
 	options := func(o *Options) {
@@ -93,21 +93,21 @@ func TestATrialThatPanicsShowsNothing(t *testing.T) {
 		a.End()
 		time.Sleep(3 * time.Second)
 		if hasState(w.o.fleet.Endpoint(id), id, fleet.StateEjectedDecode) {
-			t.Error("it is still kept out")
+			t.Error("the replica is still ejected")
 		}
 		if n := w.count("tandem_trials_total", "unclear"); n != 1 {
-			t.Errorf("%d trials are counted as unclear, want one", n)
+			t.Errorf("counted %d trials as unclear, want 1", n)
 		}
 		if n := w.count("tandem_trials_total", "passed"); n != 0 {
-			t.Errorf("%d trials are counted as passed", n)
+			t.Errorf("counted %d trials as passed, want 0", n)
 		}
 	})
 	if n := panicLines(&log, "trial"); n != 1 {
-		t.Errorf("the log tells of %d panics of trials, want one", n)
+		t.Errorf("the log has %d panics of trials, want 1", n)
 	}
 }
 
-// Blocks whose give-back panics come free with their lease.
+// If giving blocks back panics, they become free when their lease expires.
 func TestAGiveBackThatPanics(t *testing.T) {
 	var log bytes.Buffer
 	options := func(o *Options) {
@@ -117,17 +117,17 @@ func TestAGiveBackThatPanics(t *testing.T) {
 	in(t, setup{options: options}, func(w *world) {
 		w.at("handoff", func(string) {
 			w.at("handoff", nil)
-			time.Sleep(16 * time.Second) // its params are too old then
+			time.Sleep(16 * time.Second) // after that the params are too old
 		})
 		w.exact(chat(true), w.ask(chat(true)))
 	})
 	if n := panicLines(&log, "give-back"); n != 1 {
-		t.Errorf("the log tells of %d panics of give-backs, want one", n)
+		t.Errorf("the log has %d panics of give-backs, want 1", n)
 	}
 }
 
-// A trial that cannot be made is no trial that passed. Here no partner is left to try with, and no decode leg
-// to ask alone.
+// A trial that cannot be made has not passed. Here no decode replica is left as a partner for the prefill
+// replica.
 func TestATrialThatCannotBeMadeIsUnclear(t *testing.T) {
 	in(t, setup{prefill: 1, decode: 1, config: func(c *config.Config) {
 		atOnce(c)
@@ -143,7 +143,7 @@ func TestATrialThatCannotBeMadeIsUnclear(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		passed, unclear := w.count("tandem_trials_total", "passed"), w.count("tandem_trials_total", "unclear")
 		if passed != 0 || unclear != 1 {
-			t.Errorf("%d trials are counted as passed and %d as unclear, want one that is unclear", passed, unclear)
+			t.Errorf("counted %d trials as passed and %d as unclear, want 0 and 1", passed, unclear)
 		}
 		fault(enginesim.Fault{Kind: "accept"})(w, w.d[0])
 		time.Sleep(3 * time.Second)

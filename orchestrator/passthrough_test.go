@@ -10,7 +10,7 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
 )
 
-// passes are requests that go whole to one replica, of every path that the simulated engines serve.
+// passes are requests that go unchanged to one replica, for every path that the simulated engines serve.
 var passes = []prompt{
 	post("/inference/v1/generate",
 		`{"model":"sim","token_ids":[400,401,402],"sampling_params":{"max_tokens":3,"temperature":0}}`),
@@ -22,7 +22,7 @@ var passes = []prompt{
 	post("/tokenize", `{"model":"sim","prompt":"a b c"}`),
 }
 
-// What is passed whole is tried elsewhere where nobody was there to receive it.
+// An unsplit request is retried on another replica if the first one did not accept the connection.
 func TestPassedRequestsAreTriedElsewhere(t *testing.T) {
 	in(t, setup{}, func(w *world) {
 		for i, p := range passes {
@@ -38,14 +38,14 @@ func TestPassedRequestsAreTriedElsewhere(t *testing.T) {
 			}
 			w.net.Refuse(w.p[0].addr, false)
 			w.net.Refuse(w.d[0].addr, false)
-			time.Sleep(10 * time.Second) // until they are usable again
+			time.Sleep(10 * time.Second) // until the replicas are usable again
 		}
-		w.asked = w.count("tandem_requests_total", "ok") // not all of these paths are counted by ask
+		w.asked = w.count("tandem_requests_total", "ok") // ask does not count all of these paths
 	})
 }
 
-// A request for decisions (vLLM 0.33) goes to one decode replica as it came, and its answer comes back as it
-// is.
+// A request to /v1/decisions (vLLM 0.33) goes to one decode replica without the client's KV transfer
+// params, and its answer comes back unchanged.
 func TestDecisionsAreNotSplit(t *testing.T) {
 	const answer = `{"model":"sim","answers":[{"type":"predicate","name":null,"probability":0.75}],"usage":{}}`
 	const body = `{"model":"sim","input":[{"role":"user","content":"a b"}], "joint":false,` +
@@ -65,7 +65,8 @@ func TestDecisionsAreNotSplit(t *testing.T) {
 	})
 }
 
-// A request of which an engine may have seen something is not passed again: nobody knows what it did.
+// An unsplit request that an engine may have received is not sent again: nobody knows what the engine did
+// with it.
 func TestPassedRequestsAreSentOnce(t *testing.T) {
 	for _, raw := range []string{"", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 503 x\r\ncontent-length: 0\r\n\r\n"} {
 		in(t, setup{}, func(w *world) {
@@ -80,7 +81,7 @@ func TestPassedRequestsAreSentOnce(t *testing.T) {
 	}
 }
 
-// A whole answer may take as long as timeouts.answer, whatever it is an answer to.
+// Any unsplit answer may take as long as timeouts.answer.
 func TestPassedAnswersHaveTheTimeOfAnswers(t *testing.T) {
 	s := setup{
 		config: func(c *config.Config) { c.Timeouts.DecodeFirst, c.Timeouts.Answer = time.Second, time.Minute },
@@ -111,7 +112,7 @@ func TestPassedAnswersHaveTheTimeOfAnswers(t *testing.T) {
 	})
 }
 
-// A request for more answers than one may ask for is refused with words that say where to allow more.
+// A request for more samples than limits.samples is refused with a message that names the setting.
 func TestTooManySamplesAreRefused(t *testing.T) {
 	in(t, setup{config: func(c *config.Config) { c.Limits.Samples = 4 }}, func(w *world) {
 		for _, p := range []prompt{
@@ -133,12 +134,12 @@ func TestTooManySamplesAreRefused(t *testing.T) {
 		}
 		w.asked = w.count("tandem_requests_total", "bad_request")
 		if w.asked != 5 {
-			t.Errorf("%d are counted as bad requests", w.asked)
+			t.Errorf("counted %d bad requests, want 5", w.asked)
 		}
 	})
 }
 
-// A request that needs an empty replica blocks no request that needs little.
+// A request that needs an empty replica does not block a request that needs little room.
 func TestLargeRequestKeepsNobodyOut(t *testing.T) {
 	s := setup{
 		decode: 1, engine: func(_ string, o *enginesim.Options) { o.Core.Blocks = 2000 },
@@ -156,7 +157,7 @@ func TestLargeRequestKeepsNobodyOut(t *testing.T) {
 		}
 		time.Sleep(100 * time.Millisecond)
 		if n := w.o.queue.length(); n != len(greedy) {
-			t.Fatalf("%d wait, want the greedy ones", n)
+			t.Fatalf("%d requests wait, want the three large ones", n)
 		}
 		small := completion(false)
 		if got := w.ask(small); got.status != 200 || got.took > time.Second {
@@ -170,7 +171,7 @@ func TestLargeRequestKeepsNobodyOut(t *testing.T) {
 	})
 }
 
-// A router that drains lets a running request be tried again, and refuses new ones.
+// A draining router retries a running request, and refuses new ones.
 func TestDrainingRetriesWhatRuns(t *testing.T) {
 	in(t, setup{}, func(w *world) {
 		w.at("prefill", func(at string) {
@@ -180,7 +181,7 @@ func TestDrainingRetriesWhatRuns(t *testing.T) {
 		})
 		w.exact(completion(false), w.ask(completion(false)))
 		if got := w.ask(completion(false)); got.status != 503 {
-			t.Errorf("a new one: %d %s", got.status, got.raw)
+			t.Errorf("a new request: %d %s", got.status, got.raw)
 		}
 	})
 }

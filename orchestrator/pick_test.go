@@ -19,12 +19,14 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/picker"
 )
 
-// gateway plays a gateway: gateway sends no request, and gives the router the parts of a prepared answer.
+// gateway plays a gateway. It sends no request to an engine; it gives the router the parts of a prepared
+// answer.
 type gateway struct {
-	allows func(role replica.Role, address string) bool // nil: all
-	refuse error                                        // of Send
-	say    []any                                        // a part, an error of Next, a time to wait, or a func()
-	deaf   error                                        // of Give
+	allows func(role replica.Role, address string) bool // nil: all are allowed
+	refuse error                                        // the error of Send
+	// each a part, an error of Next, a time to wait, or a func()
+	say  []any
+	deaf error // the error of Give
 
 	to  *picker.Destination
 	got []byte
@@ -63,7 +65,7 @@ func (g *gateway) Next(ctx context.Context) (picker.Part, error) {
 		}
 		g.say = g.say[1:]
 	}
-	<-ctx.Done() // nothing comes any more
+	<-ctx.Done() // there are no more parts
 	return picker.Part{}, context.Cause(ctx)
 }
 
@@ -72,7 +74,7 @@ func (g *gateway) Give(body []byte) error {
 	return g.deaf
 }
 
-// pick asks the router where p goes. The client leaves after the given time, 0 for never.
+// pick asks the router for a destination of p. The client leaves after this time; 0 means never.
 func (w *world) pick(p prompt, g *gateway, leave time.Duration) *httptest.ResponseRecorder {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	defer cancel()
@@ -84,7 +86,7 @@ func (w *world) pick(p prompt, g *gateway, leave time.Duration) *httptest.Respon
 	w.mid.mu.Unlock()
 	r := httptest.NewRequestWithContext(ctx, http.MethodPost, p.path, strings.NewReader(p.body))
 	out := httptest.NewRecorder()
-	out.Code = 0 // nothing yet
+	out.Code = 0 // no status yet
 	func() {
 		defer func() {
 			if v := recover(); v != nil && v != http.ErrAbortHandler {
@@ -96,7 +98,7 @@ func (w *world) pick(p prompt, g *gateway, leave time.Duration) *httptest.Respon
 	return out
 }
 
-// newest is the record of the newest request.
+// newest returns the record of the newest request.
 func (w *world) newest() *observe.Record {
 	w.t.Helper()
 	all := w.o.ring.Newest(1)
@@ -130,12 +132,13 @@ const (
 		`"usage":{"prompt_tokens":130,"completion_tokens":2},"kv_transfer_params":{"remote_host":"10.0.0.1"}}`
 )
 
-// hidden is what clients see of data: no transfer params.
+// hidden returns data as clients get it: without KV transfer params.
 func hidden(data string) string {
 	return strings.ReplaceAll(data, `{"remote_host":"10.0.0.1"}`, "null")
 }
 
-// A pick names a pair, holds it while the answer passes, and hides transfer params in both directions.
+// A pick names a pair, keeps its leases until the answer has passed, and removes KV transfer params in
+// both directions.
 func TestAPickHoldsItsPairUntilTheAnswerHasPassed(t *testing.T) {
 	for name, c := range map[string]struct {
 		asked  prompt
@@ -166,33 +169,33 @@ func TestAPickHoldsItsPairUntilTheAnswerHasPassed(t *testing.T) {
 				out := w.pick(asked, g, 0)
 				r := w.newest()
 				if r.Mode != "split" || r.Outcome != "ok" || r.Output != 2 || out.Code != 0 {
-					t.Errorf("mode %s, outcome %s, %d tokens, refused with %d", r.Mode, r.Outcome, r.Output, out.Code)
+					t.Errorf("mode %s, outcome %s, %d tokens, status %d", r.Mode, r.Outcome, r.Output, out.Code)
 				}
 				if g.to == nil || g.to.Prefill != r.Prefill || g.to.Decode != r.Decode || g.to.ID != r.ID {
-					t.Errorf("destination %+v, recorded %s and %s", g.to, r.Prefill, r.Decode)
+					t.Errorf("destination %+v, but the record has %s and %s", g.to, r.Prefill, r.Decode)
 				}
 				if strings.Contains(string(g.to.Body), "kv_transfer_params") || !json.Valid(g.to.Body) {
-					t.Errorf("the engines get %s", g.to.Body)
+					t.Errorf("the engines would get %s", g.to.Body)
 				}
 				if string(g.got) != c.want {
-					t.Errorf("the client gets %q\nwant %q", g.got, c.want)
+					t.Errorf("the client got %q\nwant %q", g.got, c.want)
 				}
 				if held == 0 || w.o.Leases() != 0 {
-					t.Errorf("%d leases while it ran, %d behind", held, w.o.Leases())
+					t.Errorf("%d leases during the pick, %d after it; want some and 0", held, w.o.Leases())
 				}
 			})
 		})
 	}
 }
 
-// However a pick ends, nothing stays booked, and whatever does not come is waited for with a limit.
+// However a pick ends, no lease is left. Whatever does not arrive has a limit.
 func TestNoEndOfAPickLeaksALease(t *testing.T) {
 	stream, whole := chat(true), completion(false)
 	for name, c := range map[string]struct {
 		asked prompt
 		g     gateway
-		leave time.Duration // the client does so after this time; 0: never
-		ends  string        // outcome, status of the refusal or 0, and time
+		leave time.Duration // when the client leaves; 0: never
+		ends  string        // the outcome, the status of the refusal or 0, and the duration
 	}{
 		"the destination cannot be told": {stream, gateway{refuse: errGateway}, 0, "client_gone 0 0s"},
 		"the gateway goes at once":       {stream, gateway{say: []any{errGateway}}, 0, "client_gone 0 0s"},
@@ -232,7 +235,7 @@ func TestNoEndOfAPickLeaksALease(t *testing.T) {
 				out := w.pick(c.asked, &c.g, c.leave)
 				took := time.Since(began).Round(100 * time.Millisecond)
 				if got := fmt.Sprint(w.newest().Outcome, " ", out.Code, " ", took); got != c.ends {
-					t.Errorf("ended as %s, want %s", got, c.ends)
+					t.Errorf("the pick ended as %s, want %s", got, c.ends)
 				}
 				if n := w.o.Leases(); n != 0 {
 					t.Errorf("%d leases are left", n)
@@ -242,7 +245,8 @@ func TestNoEndOfAPickLeaksALease(t *testing.T) {
 	}
 }
 
-// An engine without a booking answers: the booking is given up at once, and the answer teaches nothing.
+// An engine without a lease answers the request. The pick releases its leases at once and learns nothing
+// from the answer.
 func TestAPickGivesUpWhatAnotherEngineAnswers(t *testing.T) {
 	in(t, setup{}, func(w *world) {
 		head, held := okStream, -1
@@ -254,13 +258,15 @@ func TestAPickGivesUpWhatAnotherEngineAnswers(t *testing.T) {
 		w.pick(chat(true), g, 0)
 		r := w.newest()
 		if held != 0 || r.Outcome != "ok" || r.Output != 0 || !strings.Contains(r.Reason, "10.9.9.9:8000") {
-			t.Errorf("%d leases, outcome %s, %d tokens, reason %q", held, r.Outcome, r.Output, r.Reason)
+			t.Errorf("%d leases during the answer, outcome %s, %d tokens, reason %q",
+				held, r.Outcome, r.Output, r.Reason)
 		}
 	})
 }
 
-// A gateway that allows one decode replica gets that one, also if no prefill replica is among what it allows.
-// One that allows none gets 503. A replica that may not be a destination is never chosen.
+// If the gateway allows only one decode replica, the pick chooses it, even if no prefill replica is
+// allowed as a destination. If none is allowed, it answers 503. A replica that is not allowed is never the
+// destination.
 func TestAPickStaysInsideTheSubset(t *testing.T) {
 	in(t, setup{}, func(w *world) {
 		for _, allowed := range []string{"d0.internal:8000", "d1.internal:8000", ""} {
@@ -273,7 +279,7 @@ func TestAPickStaysInsideTheSubset(t *testing.T) {
 				switch {
 				case allowed == "" && (out.Code != http.StatusServiceUnavailable || g.to != nil ||
 					!strings.Contains(out.Body.String(), "The gateway allows none of the decode replicas")):
-					t.Errorf("nothing is allowed: status %d, destination %+v: %s", out.Code, g.to, out.Body)
+					t.Errorf("no replica is allowed: status %d, destination %+v: %s", out.Code, g.to, out.Body)
 				case allowed != "" && (g.to == nil || g.to.Decode != allowed || g.to.Prefill == ""):
 					t.Errorf("only %s is allowed: status %d, destination %+v", allowed, out.Code, g.to)
 				}
@@ -282,7 +288,7 @@ func TestAPickStaysInsideTheSubset(t *testing.T) {
 	})
 }
 
-// However an answer is cut into parts, the client gets the same bytes, without transfer params.
+// However an answer is split into parts, the client gets the same bytes, without KV transfer params.
 func FuzzPickedAnswer(f *testing.F) {
 	f.Add("data: "+wordChunk+"\n\ndata: "+paramsChunk+"\n\ndata: [DONE]\n\n", uint16(7), true)
 	f.Add(": ping\r\n\r\ndata: "+usageChunk+"\r\n\r\ndata: {", uint16(1), true)
@@ -311,7 +317,7 @@ func FuzzPickedAnswer(f *testing.F) {
 		one, tokens := read(len(text) + 1)
 		many, again := read(int(size) + 1)
 		if !bytes.Equal(one, many) || tokens != again {
-			t.Errorf("%q and %d tokens, in parts %q and %d", one, tokens, many, again)
+			t.Errorf("in one part %q and %d tokens, in more parts %q and %d", one, tokens, many, again)
 		}
 	})
 }

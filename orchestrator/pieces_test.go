@@ -13,13 +13,13 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
 )
 
-// long is p with a prompt of some 2,100 tokens.
+// long returns p with a prompt of about 2,100 tokens.
 func long(p prompt) prompt {
 	p.body = strings.Replace(p.body, words(120), words(900), 1)
 	return p
 }
 
-// inPieces is a world whose decode replicas compute everything themselves, in pieces of the fewest tokens.
+// inPieces is the setup of a world with decode replicas that compute all prompts, in the smallest pieces.
 func inPieces(more func(*config.Config)) setup {
 	return setup{config: func(c *config.Config) {
 		c.Local, c.Scoring.PrefillPiece = config.LocalAlways, 10*time.Millisecond
@@ -29,7 +29,7 @@ func inPieces(more func(*config.Config)) setup {
 	}}
 }
 
-// sentPiece is the body of a request for a piece.
+// sentPiece is the body of a request for one piece.
 type sentPiece struct {
 	Model     string
 	Prompt    []uint32
@@ -37,7 +37,7 @@ type sentPiece struct {
 	Salt      string `json:"cache_salt"`
 }
 
-// pieces returns those that engines got, and the request behind them.
+// pieces returns the pieces that engines got, and the request after them.
 func (w *world) pieces() (all []sentPiece, last sent) {
 	w.t.Helper()
 	posts := w.posts(false)
@@ -54,8 +54,8 @@ func (w *world) pieces() (all []sentPiece, last sent) {
 	return all, posts[len(posts)-1]
 }
 
-// A long prompt that a decode replica computes itself comes to it as growing beginnings of whole blocks, and
-// then as the client sent it: the answer is the same, and what it says of the cache, too.
+// A long prompt that a decode replica computes itself is sent as growing prefixes of whole blocks, and
+// then as the client sent it. The answer and its reported cached tokens do not change.
 func TestLongLocalPromptsComeInPieces(t *testing.T) {
 	for _, p := range []prompt{chat(true), chat(false), completion(true), completion(false)} {
 		p = long(p)
@@ -66,7 +66,7 @@ func TestLongLocalPromptsComeInPieces(t *testing.T) {
 				w.exact(p, got)
 				all, last := w.pieces()
 				if last.path != p.path || !strings.Contains(last.body, words(900)) {
-					t.Errorf("the request itself is not the last to come: %s", last.path)
+					t.Errorf("the request itself did not come last: %s", last.path)
 				}
 				if len(all) == 0 {
 					t.Fatal("no pieces")
@@ -75,23 +75,23 @@ func TestLongLocalPromptsComeInPieces(t *testing.T) {
 				for _, x := range all {
 					n := len(x.Prompt)
 					if x.Model != "sim" || x.MaxTokens != 1 || x.Salt != "pepper" || n%16 != 0 || n <= before {
-						t.Errorf("a piece of %d tokens behind %d, for %d tokens, model %q, salt %q",
+						t.Errorf("piece of %d tokens after %d, max_tokens %d, model %q, salt %q",
 							n, before, x.MaxTokens, x.Model, x.Salt)
 					}
 					before = n
 				}
 				if got.usage.Details.Cached != 0 {
-					t.Errorf("the client is told that %d tokens were cached", got.usage.Details.Cached)
+					t.Errorf("the client sees %d cached tokens, want 0", got.usage.Details.Cached)
 				}
 				if n := w.count("tandem_prefill_pieces_total", pieceComputed); n != len(all) {
-					t.Errorf("%d pieces are counted of %d", n, len(all))
+					t.Errorf("counted %d pieces of %d", n, len(all))
 				}
 				if row := w.o.admin.Live().Newest[0]; row.Pieces != len(all) {
-					t.Errorf("the page tells of %d pieces of %d", row.Pieces, len(all))
+					t.Errorf("the page shows %d pieces of %d", row.Pieces, len(all))
 				}
 				rec := w.o.ring.Newest(1)[0]
 				if rec.Pieces != len(all) || rec.Delivered > 0 || rec.Whole != "" {
-					t.Errorf("the record tells of %d pieces of %d, of %d tokens that were there, and %q",
+					t.Errorf("the record has %d pieces of %d, %d cached tokens, and the reason %q",
 						rec.Pieces, len(all), rec.Delivered, rec.Whole)
 				}
 			})
@@ -99,7 +99,7 @@ func TestLongLocalPromptsComeInPieces(t *testing.T) {
 	}
 }
 
-// The engine computes each piece once: the request itself finds every piece cached.
+// The engine computes each piece once: the request itself finds all pieces in the cache.
 func TestTheRequestFindsItsPieces(t *testing.T) {
 	s := inPieces(nil)
 	s.decode = 1
@@ -113,13 +113,13 @@ func TestTheRequestFindsItsPieces(t *testing.T) {
 		}
 		found := regexp.MustCompile(`(?m)^vllm:prefix_cache_hits_total.* (\S+)$`).FindStringSubmatch(page)
 		if len(found) < 2 || found[1] != fmt.Sprintf("%d.0", tokens) {
-			t.Errorf("%q tokens were found, want %d: each piece by the next one", found, tokens)
+			t.Errorf("%q tokens were found in the cache, want %d: each piece by the next one", found, tokens)
 		}
 	})
 }
 
-// An engine may have more of a prompt cached than the router knows. The client is told the whole match, as
-// if the prompt had come at once.
+// An engine may have cached more of a prompt than the router knows. The client gets the full number of
+// cached tokens, as without pieces.
 func TestPiecesHideNothingOfTheCache(t *testing.T) {
 	for name, had := range map[string]int{"all": 900, "the beginning": 500, "a little": 100, "nothing": 0} {
 		t.Run(name, func(t *testing.T) {
@@ -138,19 +138,20 @@ func TestPiecesHideNothingOfTheCache(t *testing.T) {
 				got := w.ask(p)
 				all, _ := w.pieces()
 				if got.usage.Details.Cached != want || len(all) == 0 {
-					t.Errorf("the client is told of %d tokens in %d pieces, and %d were there",
+					t.Errorf("the client sees %d cached tokens in %d pieces, want %d",
 						got.usage.Details.Cached, len(all), want)
 				}
 				if rec := w.o.ring.Newest(1)[0]; rec.Delivered != want {
-					t.Errorf("the record tells of %d tokens, and %d were there", rec.Delivered, want)
+					t.Errorf("the record has %d cached tokens, want %d", rec.Delivered, want)
 				}
 			})
 		})
 	}
 }
 
-// These prompts go at once: prompts with unknown ids, prompts that must not be split, short ones, and all
-// prompts if the engine keeps no prefixes or the operator turned pieces off. The record says why.
+// Some prompts are sent whole: prompts with unknown token ids, prompts that must not be split, and short
+// prompts. All prompts are sent whole if the engine has no prefix cache or if pieces are turned off. The
+// record says why.
 func TestWhatIsNotSentInPieces(t *testing.T) {
 	noCache := inPieces(nil)
 	noCache.engine = func(_ string, o *enginesim.Options) { o.Core.NoPrefixCaching = true }
@@ -180,16 +181,16 @@ func TestWhatIsNotSentInPieces(t *testing.T) {
 				if all, _ := w.pieces(); len(all) > 0 {
 					t.Errorf("%d pieces", len(all))
 				}
-				synctest.Wait() // for the record
+				synctest.Wait() // until the record is written
 				if why := w.o.ring.Newest(1)[0].Whole; !strings.Contains(why, c.why) {
-					t.Errorf("the record says %q, want %q", why, c.why)
+					t.Errorf("the record has the reason %q, want %q", why, c.why)
 				}
 			})
 		})
 	}
 }
 
-// brokenPieces are stories of pieces that come to nothing. The request comes behind them.
+// brokenPieces are tests in which pieces fail. The request itself follows.
 var brokenPieces = []story{
 	{name: "a piece is answered with an error", at: map[string]trouble{"piece": fail(503)}},
 	{name: "a piece is refused", at: map[string]trouble{"piece": fail(400)}},
@@ -226,7 +227,8 @@ func TestBrokenPieces(t *testing.T) {
 	}
 }
 
-// Of several prompts on one replica pieces take turns, and all are answered as if each had been alone.
+// The pieces of several prompts on one replica take turns. All answers are the same as without the other
+// prompts.
 func TestPiecesTakeTurns(t *testing.T) {
 	s := inPieces(nil)
 	s.decode = 1
@@ -245,14 +247,14 @@ func TestPiecesTakeTurns(t *testing.T) {
 		waited := 0
 		for _, r := range w.o.ring.Newest(len(prompts)) {
 			if r.Phases.Turn > r.Phases.Prefill {
-				t.Errorf("of %v ms it waited %v for others", r.Phases.Prefill, r.Phases.Turn)
+				t.Errorf("a prefill of %v ms waited %v ms for others", r.Phases.Prefill, r.Phases.Turn)
 			}
 			if r.Phases.Turn >= 1 {
 				waited++
 			}
 		}
 		if waited == 0 {
-			t.Error("no record tells of waiting for others")
+			t.Error("no record shows a wait for other prompts")
 		}
 		if n := w.count("tandem_prefill_pieces_total", pieceComputed); n < 6 {
 			t.Errorf("%d pieces of three prompts", n)
@@ -260,8 +262,8 @@ func TestPiecesTakeTurns(t *testing.T) {
 	})
 }
 
-// Where more prompts wait for their turns than their replica computes in the time of a first token, those
-// that come too late are told so, and nothing is held against the replica, which works all the time.
+// More prompts wait for their turns than the replica can compute within the limit for a first token. The
+// router refuses those that would be too late. The replica works all the time, so it is not blamed.
 func TestNobodyIsBlamedForTurns(t *testing.T) {
 	s := inPieces(nil)
 	s.decode = 1
@@ -285,10 +287,10 @@ func TestNobodyIsBlamedForTurns(t *testing.T) {
 			}
 		}
 		if answered < 50 || late < 20 {
-			t.Errorf("%d were answered and %d too late: that tests little", answered, late)
+			t.Errorf("%d requests were answered and %d were too late: this tests too little", answered, late)
 		}
 		if n := w.count("tandem_attempt_failures_total", ""); n > 0 {
-			t.Errorf("%d failures were held against the replica", n)
+			t.Errorf("%d failures count against the replica, want 0", n)
 		}
 		if n := w.count("tandem_ejections_total", ""); n > 0 {
 			t.Error("the replica was ejected")

@@ -10,22 +10,22 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
 )
 
-// poisoned makes w's decode engine cache wrong blocks, which the router notices, and returns the prompt that
-// they answer wrongly.
+// poisoned makes w's decode engine cache wrong blocks, which the router notices. It returns the prompt
+// whose answer from these blocks is wrong.
 func poisoned(w *world) prompt {
 	p := guardedPrompt(idPrompt(1, 100), "")
 	coreStands(w)
 	w.exact(p, w.ask(p))
 	if plain := w.send(w.t.Context(), w.d[0].addr, p); plain.text == w.right(p).text {
-		w.t.Error("the decode engine's cache is not poisoned: this test tests nothing")
+		w.t.Error("the decode engine's cache is not poisoned: this test shows nothing")
 	}
 	return p
 }
 
-// dialer is how engines are reached.
+// dialer opens connections to engines.
 type dialer func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// aliased gives the first decode engine another address.
+// aliased gives the first decode engine a second address.
 func aliased(dial dialer) dialer {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if addr == "alias.internal:8000" {
@@ -35,8 +35,8 @@ func aliased(dial dialer) dialer {
 	}
 }
 
-// That an engine has wrong blocks is a fact about its process. Neither a reload nor leaving and coming back,
-// under whatever name, makes it forgotten.
+// Wrong cached blocks are a fact about an engine's process. The router remembers them through reloads, and
+// when the replica leaves and returns under any name.
 func TestDistrustOutlivesReloads(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -83,7 +83,7 @@ func TestDistrustOutlivesReloads(t *testing.T) {
 	}
 }
 
-// A process that was started while nobody looked is another one: it is trusted.
+// A replica that returns with a new process is trusted again, even if the router did not see the restart.
 func TestDistrustEndsWithTheProcess(t *testing.T) {
 	in(t, slowPair(30*time.Second), func(w *world) {
 		p := poisoned(w)
@@ -93,7 +93,7 @@ func TestDistrustEndsWithTheProcess(t *testing.T) {
 		w.apply(w.cfg)
 		time.Sleep(5 * time.Second)
 		if epoch := w.o.fleet.Watchers()[1].CacheEpoch(); epoch != 0 {
-			w.t.Errorf("epoch %d of an engine that was restarted", epoch)
+			w.t.Errorf("epoch %d after a restart of the engine, want 0", epoch)
 		}
 		w.exact(p, w.ask(p))
 	})

@@ -10,15 +10,15 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
 )
 
-// twoRanks lets every decode engine have two data-parallel ranks.
+// twoRanks gives engine d0 two data-parallel ranks.
 func twoRanks(name string, o *enginesim.Options) {
 	if name == "d0" {
 		o.DPRanks = 2
 	}
 }
 
-// TestAResponseIsNotPinned: an engine of several ranks chooses itself where it computes /v1/responses, so
-// that nothing is predicted of its cache. The other APIs name the rank, and are told what it holds.
+// An engine with several ranks chooses the rank for /v1/responses itself, so the router predicts nothing
+// about its cache. Requests to the other APIs name the rank, and the prediction is that rank's.
 func TestAResponseIsNotPinned(t *testing.T) {
 	in(t, setup{decode: 1, engine: twoRanks, config: func(c *config.Config) { c.Local = config.LocalAlways }},
 		func(w *world) {
@@ -29,14 +29,14 @@ func TestAResponseIsNotPinned(t *testing.T) {
 				r := w.o.ring.Newest(1)[0]
 				if pinned := p.path != "/v1/responses"; r.Mode != "local" || (r.Captured >= 0) != pinned ||
 					pinned && (r.Captured == 0 || r.Captured != r.Delivered) {
-					t.Errorf("%s (%s): %d tokens predicted, %d found", p.path, r.Mode, r.Captured, r.Delivered)
+					t.Errorf("%s (%s): %d tokens predicted, %d delivered", p.path, r.Mode, r.Captured, r.Delivered)
 				}
 			}
 		})
 }
 
-// TestALeaseIsGivenBackByItsRank: the decode rank that was chosen has to be the one that tells the prefill
-// engine, since it may be the only one that knows it.
+// The decode rank of the pair must give the lease back, because it may be the only rank that knows the
+// prefill engine.
 func TestALeaseIsGivenBackByItsRank(t *testing.T) {
 	in(t, setup{decode: 1, engine: twoRanks}, func(w *world) {
 		late := sync.OnceFunc(func() { time.Sleep(w.cfg.Connector.Margin + time.Second) })
@@ -49,7 +49,7 @@ func TestALeaseIsGivenBackByItsRank(t *testing.T) {
 			}
 			found = true
 			if rank := s.header.Get("X-Data-Parallel-Rank"); s.engine != "d0" || rank == "" {
-				t.Errorf("a lease was given back by the rank %q of %s", rank, s.engine)
+				t.Errorf("the lease was given back by rank %q of %s", rank, s.engine)
 			}
 		}
 		if !found {

@@ -9,17 +9,19 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
 )
 
-// asked is p with other words, so that nobody has asked it before.
+// asked returns p with another word, so that no request had this prompt before.
 func (p prompt) asked(word string) prompt {
 	p.body = strings.Replace(p.body, "word0", word, 1)
 	return p
 }
 
-// nextRelease makes an engine one of the next release of its model: another tokenizer behind the same name.
+// nextRelease gives an engine the next release of its model: the same name with another tokenizer.
 func nextRelease(o *enginesim.Options) { o.Wrong.Tokenizer, o.Version = "next", "0.33.0" }
 
-// In a rolling upgrade engines of two releases serve one name. Whichever release made the known ids, each
-// answer is its own decode engine's answer, and the legs carry ids of that engine's release. What tells the
+// During a rolling upgrade, engines of two releases serve one model name. Each answer must equal that of
+// its decode engine alone, and the legs must carry token ids of that engine's release, whichever release
+// made the known ids. The releases differ in the version, in the ids of a sample text, or only in the
+// configured revision.
 // releases apart is the version, the ids of a sample text, or the revision of a replica alone.
 func TestIDsStayWithTheirRelease(t *testing.T) {
 	otherTokenizer := func(o *enginesim.Options) { o.Wrong.Tokenizer = "next" }
@@ -50,14 +52,14 @@ func TestIDsStayWithTheirRelease(t *testing.T) {
 	}
 }
 
-// answersOfTheirRelease asks new prompts, and each again, until both releases have answered.
+// answersOfTheirRelease asks new prompts, each twice. In the end both releases must have answered.
 func (w *world) answersOfTheirRelease() {
 	w.t.Helper()
 	at := map[string]int{}
 	for _, word := range []string{"one", "two", "three", "four", "five", "six", "seven", "eight"} {
 		for _, p := range []prompt{completion(false), chat(true), messages(false), responses(true)} {
 			p = p.asked(word)
-			for range 2 { // the second time from memory
+			for range 2 { // the second time with ids from memory
 				w.wire.forget()
 				got, rec := w.ask(p), w.o.ring.Newest(1)[0]
 				legs := w.posts(false)
@@ -66,19 +68,20 @@ func (w *world) answersOfTheirRelease() {
 				}
 				want := w.send(w.t.Context(), rec.Decode, p)
 				if got.status != 200 || got.text == "" || got.text != want.text {
-					w.t.Errorf("%s on %s: %d %q, which itself says %q", p.path, rec.Decode, got.status, got.text, want.text)
+					w.t.Errorf("%s on %s: %d %q, want %q as from the engine itself",
+						p.path, rec.Decode, got.status, got.text, want.text)
 				}
 				at[rec.Decode]++
 			}
 		}
 	}
 	if len(at) != 2 {
-		w.t.Errorf("answers by %v, want both releases", at)
+		w.t.Errorf("answers come from %v, want both releases", at)
 	}
 }
 
-// Where no engine of the decode replica's release tells exact ids, each leg's engine makes its own of the
-// client's body, and what is split by ids alone goes whole to one replica.
+// No engine of the decode replica's release returns exact token ids. Then each leg's engine tokenizes the
+// client's body itself, and a request that can be split only with ids goes unchanged to one replica.
 func TestNobodyOfTheReleaseTellsIDs(t *testing.T) {
 	mixed := setup{prefill: 2, decode: 1, engine: func(name string, o *enginesim.Options) {
 		if name != "p0" {
@@ -88,7 +91,7 @@ func TestNobodyOfTheReleaseTellsIDs(t *testing.T) {
 	}}
 	in(t, mixed, func(w *world) {
 		odd := chat(false)
-		const unknown = `"reasoning_effort":"low",` // to /tokenize
+		const unknown = `"reasoning_effort":"low",` // unknown to /tokenize
 		odd.body = strings.Replace(odd.body, `"max_tokens"`, unknown+`"max_tokens"`, 1)
 		for _, word := range []string{"one", "two", "three", "four", "five", "six", "seven", "eight"} {
 			for _, p := range []prompt{odd, messages(true)} {
@@ -101,19 +104,19 @@ func TestNobodyOfTheReleaseTellsIDs(t *testing.T) {
 				}
 				for _, leg := range legs {
 					if leg.path != p.path || strings.Contains(leg.body, "prompt_token_ids") {
-						t.Errorf("%s: the leg to %s on %s carries ids of another release", p.path, leg.engine, leg.path)
+						t.Errorf("%s: the leg to %s on %s carries token ids of another release", p.path, leg.engine, leg.path)
 					}
 				}
 			}
 		}
 		if w.count("tandem_token_ids_total", "render") == 0 {
-			t.Error("the other release has told no ids: the test shows nothing")
+			t.Error("the other release has returned no ids: the test shows nothing")
 		}
 	})
 }
 
-// Ids that an engine made are not used once its process is gone, whether it was restarted at its address or
-// others took its place at theirs.
+// Token ids from an engine are not used after its process has ended, whether it restarted at its address
+// or other servers replaced it.
 func TestIDsGoWithTheirEngine(t *testing.T) {
 	next := setup{engine: func(_ string, o *enginesim.Options) { o.Wrong.Tokenizer = "next" }}
 	ways := map[string]func(w *world){

@@ -15,8 +15,8 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
 )
 
-// changes says how a field of the configuration is changed where doubling a number or turning a switch does
-// not do.
+// changes says how to change a field of the configuration if doubling a number or turning a switch does
+// not work.
 var changes = map[string]func(*config.Config){
 	"listen":                   func(c *config.Config) { c.Listen = ":8001" },
 	"admin.listen":             func(c *config.Config) { c.Admin.Listen = "127.0.0.1:9099" },
@@ -78,7 +78,7 @@ var changes = map[string]func(*config.Config){
 	"experimental.policy":        func(c *config.Config) { c.Experimental.Policy = config.PolicyTwoState },
 }
 
-// elsewhere are the fields that cannot change in a world without files, or that make another server, each
+// elsewhere are the fields that this test cannot change, because they need files or replace a server, each
 // with the test that changes it.
 var elsewhere = map[string]string{
 	"tls.cert":                            "TestFrontCertificateIsReplaced",
@@ -118,8 +118,8 @@ func replicas(change func(r *config.Replica, name string)) func(*config.Config) 
 
 func at(name string, port int) string { return fmt.Sprintf("tcp://%s.internal:560%d", name, port) }
 
-// fields lists the leaves of the configuration by their paths, those of both pools as POOL, with what changes
-// them.
+// fields returns all fields of the configuration with a function that changes each. The fields of both
+// pools have the path POOL.
 func fields(t *testing.T) map[string]func(*config.Config) {
 	all := map[string]func(*config.Config){}
 	var walk func(path string, at reflect.Type, values func(*config.Config) []reflect.Value)
@@ -142,7 +142,7 @@ func fields(t *testing.T) map[string]func(*config.Config) {
 					return []reflect.Value{reflect.ValueOf(&c.Pools.Prefill).Elem(), reflect.ValueOf(&c.Pools.Decode).Elem()}
 				})
 			case typ == reflect.TypeFor[[]config.Replica]():
-				walk(field, typ.Elem(), nil) // by hand, all of it
+				walk(field, typ.Elem(), nil) // all fields of replicas are in changes
 			case elsewhere[field] != "":
 				all[field] = nil
 			case changes[field] != nil:
@@ -151,7 +151,7 @@ func fields(t *testing.T) map[string]func(*config.Config) {
 				typ != reflect.TypeFor[config.Alpha]():
 				walk(field, typ, inner)
 			case values == nil || !double(inner(config.Default())):
-				t.Errorf("%s is changed by no test: say in changes how, or in elsewhere where it is", field)
+				t.Errorf("no test changes %s: add it to changes or to elsewhere", field)
 			default:
 				all[field] = func(c *config.Config) { double(inner(c)) }
 			}
@@ -162,7 +162,7 @@ func fields(t *testing.T) map[string]func(*config.Config) {
 	return all
 }
 
-// double makes numbers twice as large and turns switches; false where there is nothing to do that with.
+// double doubles numbers and turns switches. It returns false for values of other types.
 func double(vs []reflect.Value) bool {
 	for _, v := range vs {
 		switch {
@@ -179,19 +179,18 @@ func double(vs []reflect.Value) bool {
 	return true
 }
 
-// Whatever field of the configuration a reload changes, under load, while the engines are slow to tell
-// anything of themselves: no client gets an error, no replica that stays loses its blocks, and nobody has to
-// be probed again.
+// A reload changes any field of the configuration under load, while the engines' metrics are slow. No
+// client gets an error, no remaining replica loses its known blocks, and no replica is probed again.
 func TestReloadOfEveryField(t *testing.T) {
 	all := fields(t)
 	for field := range maps.Keys(elsewhere) {
 		if _, ok := all[field]; !ok {
-			t.Errorf("elsewhere names %s, and there is no such field", field)
+			t.Errorf("elsewhere names %s, which is not a field", field)
 		}
 	}
 	for field := range maps.Keys(changes) {
 		if _, ok := all[field]; !ok {
-			t.Errorf("changes names %s, and there is no such field", field)
+			t.Errorf("changes names %s, which is not a field", field)
 		}
 	}
 	for _, field := range slices.Sorted(maps.Keys(all)) {
@@ -210,7 +209,7 @@ func reloadUnderLoad(t *testing.T, field string, change func(*config.Config)) {
 		}
 		known, watched := w.known(), w.o.fleet.Watchers()
 		if slices.Contains(known, 0) {
-			t.Fatalf("blocks known of each replica: %d; this test tests nothing", known)
+			t.Fatalf("known blocks of the replicas: %d; this test needs some for each", known)
 		}
 		cfg := *w.cfg
 		change(&cfg)
@@ -218,7 +217,7 @@ func reloadUnderLoad(t *testing.T, field string, change func(*config.Config)) {
 			t.Fatal(err)
 		}
 		if reflect.DeepEqual(cfg, *w.cfg) {
-			t.Fatal("nothing is changed")
+			t.Fatal("the configuration did not change")
 		}
 		for _, c := range []*config.Config{&cfg, w.cfg} {
 			if err := w.o.Apply(c); err != nil {
@@ -226,23 +225,22 @@ func reloadUnderLoad(t *testing.T, field string, change func(*config.Config)) {
 			}
 			for i, n := range w.known() {
 				if n < known[i] && !slices.Contains(reindexing, field) {
-					t.Errorf("%d blocks are known of replica %d, of %d before the reload", n, i, known[i])
+					t.Errorf("%d blocks of replica %d are known, want at least %d as before the reload", n, i, known[i])
 				}
 			}
 			time.Sleep(2 * time.Second)
 		}
 		stop()
 		if now := w.o.fleet.Watchers(); !slices.Equal(now, watched) {
-			t.Error("other watchers than before")
+			t.Error("the watchers were replaced")
 		}
 		if n := w.count("tandem_decode_distrusted_total", ""); n != 0 {
-			t.Errorf("an engine was distrusted %d times", n)
+			t.Errorf("engines were distrusted %d times, want 0", n)
 		}
 	})
 }
 
-// How an engine is watched can be changed while it is watched: what a reload says holds from then on for
-// those that stay.
+// A reload changes how engines are watched. The new values apply at once to the replicas that stay.
 func TestReloadChangesHowEnginesAreWatched(t *testing.T) {
 	way := &blocked{addr: "d0.internal:8000"}
 	patient := func(c *config.Config) {
@@ -255,7 +253,7 @@ func TestReloadChangesHowEnginesAreWatched(t *testing.T) {
 	for _, tt := range []struct {
 		field  string
 		change func(c *config.Config)
-		happen func(w *world) // which takes its engine out under the new value, and not under the old one
+		happen func(w *world) // makes the engine unusable under the new value only
 	}{
 		{
 			"health.failures", func(c *config.Config) { c.Health.Failures = 2 },
@@ -277,12 +275,12 @@ func TestReloadChangesHowEnginesAreWatched(t *testing.T) {
 						cfg := *w.cfg
 						tt.change(&cfg)
 						w.apply(&cfg)
-						time.Sleep(5 * time.Second) // the next look begins under it
+						time.Sleep(5 * time.Second) // the next probe begins with the new value
 					}
 					tt.happen(w)
 					time.Sleep(20 * time.Second)
 					if up := w.count("tandem_replica_up", w.d[0].addr) == 1; up == reloaded {
-						t.Errorf("up %t", up)
+						t.Errorf("up: %t", up)
 					}
 					way.fails.Store(nil)
 				})
@@ -291,7 +289,7 @@ func TestReloadChangesHowEnginesAreWatched(t *testing.T) {
 	}
 }
 
-// So can how often it is asked.
+// The same for the poll interval.
 func TestReloadOfPollInterval(t *testing.T) {
 	in(t, setup{}, func(w *world) {
 		asked := func() int {
@@ -304,12 +302,12 @@ func TestReloadOfPollInterval(t *testing.T) {
 		seldom := asked()
 		w.apply(&cfg)
 		if often := asked(); seldom > 20 || often < 40 {
-			t.Errorf("asked %d times a minute, and %d with a quarter of the interval", seldom, often)
+			t.Errorf("polled %d times a minute, and %d times with a quarter of the interval", seldom, often)
 		}
 	})
 }
 
-// load keeps clients busy until stop; they want an answer every time.
+// load keeps this many clients busy until stop. Every request has to succeed.
 func (w *world) load(clients int) (stop func()) {
 	end := make(chan struct{})
 	var wg sync.WaitGroup
@@ -335,7 +333,7 @@ func (w *world) load(clients int) (stop func()) {
 	}
 }
 
-// known tells how many blocks the index has of each replica, prefill first.
+// known returns the number of blocks in the index for each replica, prefill first.
 func (w *world) known() (blocks []int) {
 	now := time.Now()
 	for _, m := range w.o.prefill.Status(now) {

@@ -14,7 +14,8 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/fleet"
 )
 
-// The last hour can be asked for: what requests took and where they went, of all and of each replica.
+// /debug/history has the last hour: how long requests took and which replicas served them, for the fleet
+// and for each replica.
 func TestTheLastHour(t *testing.T) {
 	in(t, setup{}, func(w *world) {
 		for i := range 30 {
@@ -55,7 +56,7 @@ func TestTheLastHour(t *testing.T) {
 			"ttft_p50", "ttft_p99", "itl_p50", "hits_delivered", "split", "kv_prefill", "kv_decode",
 		} {
 			if len(all.Series[name]) == 0 {
-				t.Errorf("%s is not known", name)
+				t.Errorf("the history lacks %s", name)
 			}
 		}
 		if first := all.Series["ttft_p50"]; first[0] < 20 || first[0] > 1000 {
@@ -66,16 +67,16 @@ func TestTheLastHour(t *testing.T) {
 			there += sum(past("/debug/history?replica=" + e.addr).Series["requests"])
 		}
 		if n := sum(all.Series["requests"]); there != n {
-			t.Errorf("%v of %v requests were prefilled somewhere", there, n)
+			t.Errorf("the replicas' histories have %v prefilled requests of %v", there, n)
 		}
 		if got := w.get("admin", "/debug/history?replica=p9"); got.status != http.StatusNotFound {
-			t.Errorf("of nobody: %d %s", got.status, got.raw)
+			t.Errorf("of an unknown replica: %d %s", got.status, got.raw)
 		}
 	})
 }
 
-// That no request is split for ten minutes is said once in the log, and on the page and as a state while it
-// lasts.
+// If no request is split for ten minutes, the log says so once. The page and a state of the prefill
+// replicas show it while it lasts.
 func TestAPrefillPoolThatNobodyUses(t *testing.T) {
 	log := &logged{}
 	in(t, setup{
@@ -94,11 +95,11 @@ func TestAPrefillPoolThatNobodyUses(t *testing.T) {
 		}
 		ask(120)
 		if w.count("tandem_replica_state", fleet.StatePoolIdle) != 0 || len(log.of("prefill pool is idle")) != 0 {
-			t.Error("it is said too soon")
+			t.Error("the idle pool is reported too early")
 		}
 		ask(60)
 		if n := w.count("tandem_replica_state", fleet.StatePoolIdle); n != 2 {
-			t.Errorf("%d replicas are in an idle pool", n)
+			t.Errorf("%d replicas are shown in an idle pool, want 2", n)
 		}
 		live := w.o.admin.Live()
 		if len(live.Hints) != 1 || !strings.Contains(live.Hints[0], "tandem advise") || len(live.Out) != 0 ||
@@ -106,14 +107,14 @@ func TestAPrefillPoolThatNobodyUses(t *testing.T) {
 			t.Errorf("hints %q, %+v", live.Hints, live.Replicas[0].Condition)
 		}
 		if n := len(log.of("prefill pool is idle")); n != 1 {
-			t.Errorf("it is said %d times", n)
+			t.Errorf("the idle pool is logged %d times, want once", n)
 		}
 		whole := *w.cfg
 		whole.Local = config.LocalAlways
 		w.apply(&whole)
 		time.Sleep(20 * time.Second)
 		if len(w.o.admin.Live().Hints) != 0 || w.count("tandem_replica_state", fleet.StatePoolIdle) != 0 {
-			t.Error("it is said of a pool that is not to be used")
+			t.Error("the idle pool is still reported, although local is always")
 		}
 	})
 }

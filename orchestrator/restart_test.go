@@ -8,8 +8,8 @@ import (
 	"github.com/tandem-router/tandem/internal/config"
 )
 
-// A reload of what takes a restart says so, as long as the process runs with another value: in its answer, in
-// /readyz and beside the values. Going back to the value of the start takes none.
+// A reload that changes a field which needs a restart says so in its answer, in /readyz and in /-/config,
+// as long as the process runs with another value. Going back to the value of the start needs no restart.
 func TestAReloadSaysWhatNeedsARestart(t *testing.T) {
 	var next *config.Config
 	var w *world
@@ -39,7 +39,7 @@ func TestAReloadSaysWhatNeedsARestart(t *testing.T) {
 				named := strings.Contains(said, `"needs_restart": [`) && strings.Contains(said, `"log.format"`) ||
 					what == "/-/config" && strings.Contains(said, "at the start: log.format")
 				if named != (tt.want != "") {
-					t.Errorf("with %s %s says %s", tt.format, what, said)
+					t.Errorf("with format %s, %s says %s", tt.format, what, said)
 				}
 			}
 			if !strings.Contains(answer, `"status": "applied"`) {
@@ -51,7 +51,7 @@ func TestAReloadSaysWhatNeedsARestart(t *testing.T) {
 			"field=log.format old=json new=text effect=\"in force since the start\"",
 		} {
 			if !strings.Contains(log.String(), want) {
-				t.Errorf("%q is not logged", want)
+				t.Errorf("the log lacks %q", want)
 			}
 		}
 	})

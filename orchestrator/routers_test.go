@@ -11,8 +11,8 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// beside starts a second router over the same engines, at front-b and admin-b, and returns when its replicas
-// have joined.
+// beside starts a second router for the same engines, at front-b and admin-b, and returns when its
+// replicas have joined.
 func (w *world) beside() (o *Orchestrator, stop func()) {
 	w.t.Helper()
 	o, err := New(w.cfg, Options{Dial: w.dial, NoEvents: true, Seed: 2})
@@ -42,7 +42,8 @@ func (w *world) askBeside(p prompt) *pending {
 	return out
 }
 
-// decoding tells how many requests o itself decodes on each replica, and how many it has heard of.
+// decoding returns how many requests each replica decodes: for o itself, and for other routers as o has
+// heard.
 func decoding(o *Orchestrator) (ours, elsewhere map[replica.ID]int) {
 	ours, elsewhere = map[replica.ID]int{}, map[replica.ID]int{}
 	for _, s := range o.decode.Status(time.Now()) {
@@ -56,14 +57,14 @@ func decoding(o *Orchestrator) (ours, elsewhere map[replica.ID]int) {
 	return ours, elsewhere
 }
 
-// crowded is a world of two routers with the same list of routers, and of decode replicas that have room for
-// one request each, which takes some 2.5 s.
+// crowded is the setup of two routers that know each other, and of decode replicas with room for one
+// request each. A request takes about 2.5 s.
 func crowded() setup {
 	return setup{
 		config: func(c *config.Config) {
 			c.Routers.Peers = []string{"http://admin:80", "http://admin-b:80"}
 			c.Scoring.ExpectedOutput = fullForLong
-			// No report in between says anything.
+			// So rare that no load report arrives during the test.
 			c.Pools.Prefill.PollInterval, c.Pools.Decode.PollInterval = 20*time.Second, 20*time.Second
 		},
 		engine: func(name string, o *enginesim.Options) {
@@ -75,7 +76,7 @@ func crowded() setup {
 	}
 }
 
-// Two routers over the same engines do not take the same room.
+// Two routers for the same engines do not book the same room.
 func TestRoutersSeeEachOther(t *testing.T) {
 	in(t, crowded(), func(w *world) {
 		b, stop := w.beside()
@@ -92,7 +93,7 @@ func TestRoutersSeeEachOther(t *testing.T) {
 		theirs, _ := decoding(b)
 		for id := range theirs {
 			if ours[id] != 0 {
-				t.Errorf("b took the room on %s that a had taken", id)
+				t.Errorf("b booked room on %s that a had booked", id)
 			}
 		}
 		if _, reported := decoding(w.o); len(theirs) != 1 || !maps.Equal(theirs, reported) {
@@ -101,12 +102,13 @@ func TestRoutersSeeEachOther(t *testing.T) {
 		three := w.askBeside(chat(true))
 		time.Sleep(250 * time.Millisecond)
 		if n := b.queue.length(); n != 1 {
-			t.Errorf("%d requests wait at b, where a and b have taken all room; want 1", n)
+			t.Errorf("%d requests wait at b, want 1: a and b have booked all room", n)
 		}
 		ended := one.end()
-		time.Sleep(200 * time.Millisecond) // b hears of it and prefills while its first request goes on
+		time.Sleep(200 * time.Millisecond) // b hears of it, and prefills while its first request still runs
 		if now, _ := decoding(b); len(now) != 2 || b.queue.length() != 0 {
-			t.Errorf("b decodes %v and %d wait, after a's request has ended", now, b.queue.length())
+			t.Errorf("after the end of a's request, b decodes %v and %d requests wait; want 2 and 0",
+				now, b.queue.length())
 		}
 		w.exact(chat(true), ended)
 		w.exact(chat(true), two.end())
@@ -114,7 +116,7 @@ func TestRoutersSeeEachOther(t *testing.T) {
 	})
 }
 
-// What a router that cannot be heard had told is forgotten, whatever it still does.
+// The bookings of a router that cannot be reached are forgotten, even if it still runs.
 func TestARouterThatDiedIsForgotten(t *testing.T) {
 	in(t, crowded(), func(w *world) {
 		b, stop := w.beside()
@@ -129,12 +131,12 @@ func TestARouterThatDiedIsForgotten(t *testing.T) {
 		time.Sleep(time.Second)
 		ours, _ := decoding(w.o)
 		if _, reported := decoding(b); len(ours) != 1 || len(reported) != 0 {
-			t.Errorf("a decodes %v and has not been heard for 1 s: b still counts %v", ours, reported)
+			t.Errorf("a decodes %v and was unreachable for 1 s; b still counts %v, want none", ours, reported)
 		}
 		w.net.Refuse("admin:80", false)
 		time.Sleep(250 * time.Millisecond)
 		if _, reported := decoding(b); !maps.Equal(ours, reported) {
-			t.Errorf("a decodes %v and can be heard again: b has heard of %v", ours, reported)
+			t.Errorf("a decodes %v and is reachable again; b has heard of %v", ours, reported)
 		}
 		w.exact(chat(true), one.end())
 	})
@@ -158,7 +160,7 @@ func TestReloadOfRouters(t *testing.T) {
 			}
 			time.Sleep(20 * time.Millisecond)
 			if _, reported := decoding(b); len(reported) != x.want {
-				t.Errorf("with peers %v it has heard of %v, want %d", x.cfg.Routers.Peers, reported, x.want)
+				t.Errorf("with peers %v, b has heard of %v, want %d", x.cfg.Routers.Peers, reported, x.want)
 			}
 		}
 		w.exact(chat(true), one.end())

@@ -9,7 +9,7 @@ import (
 	"github.com/tandem-router/tandem/internal/config"
 )
 
-// value returns the sample of a series in /metrics, -1 if there is none.
+// value returns the value of a series in /metrics, or -1 if there is no such series.
 func (w *world) value(series string) float64 {
 	w.t.Helper()
 	for line := range strings.Lines(w.get("admin", "/metrics").raw) {
@@ -24,8 +24,9 @@ func (w *world) value(series string) float64 {
 	return -1
 }
 
-// What autoscalers read: the demand on each pool rises with the traffic and falls after it, wherever prompts
-// are computed; each plan has a predicted TTFT; the room of decode replicas is known.
+// The metrics for autoscalers: the demand on each pool rises with the traffic and falls after it,
+// whichever pool computes prompts; each plan has a predicted TTFT; the free blocks of decode replicas are
+// known.
 func TestScaleSignals(t *testing.T) {
 	for _, local := range []string{config.LocalNever, config.LocalAlways} {
 		t.Run("local "+local, func(t *testing.T) {
@@ -33,7 +34,7 @@ func TestScaleSignals(t *testing.T) {
 				pools := []string{`tandem_demand_replicas{pool="prefill"}`, `tandem_demand_replicas{pool="decode"}`}
 				for _, series := range pools {
 					if got := w.value(series); got != 0 {
-						t.Errorf("%s is %v without traffic", series, got)
+						t.Errorf("%s is %v without traffic, want 0", series, got)
 					}
 				}
 				const requests = 20
@@ -54,13 +55,13 @@ func TestScaleSignals(t *testing.T) {
 					}
 				}
 				if n := w.value("tandem_predicted_ttft_seconds_count"); n != requests {
-					t.Errorf("%v predictions of %d plans", n, requests)
+					t.Errorf("counted %v predicted TTFTs of %d plans", n, requests)
 				}
 				if s := w.value("tandem_predicted_ttft_seconds_sum"); s <= 0 || s > requests {
-					t.Errorf("a predicted TTFT is %v s in the mean", s/requests)
+					t.Errorf("the mean predicted TTFT is %v s", s/requests)
 				}
 				if got := w.value("tandem_ttft_goal_seconds"); got != -1 {
-					t.Errorf("the goal is %v, and nobody set one", got)
+					t.Errorf("the goal is %v, but none is configured", got)
 				}
 				free := w.value(`tandem_decode_free_blocks{replica="` + w.d[0].addr + `"}`)
 				all := w.value(`tandem_decode_capacity_blocks{replica="` + w.d[0].addr + `"}`)
@@ -72,8 +73,8 @@ func TestScaleSignals(t *testing.T) {
 	}
 }
 
-// Refused late requests count with their predicted TTFT. Otherwise the prediction would seem to keep the
-// goal.
+// A request that is refused as too late counts with its predicted TTFT. Otherwise the predictions would
+// seem to meet the goal.
 func TestLatePredictionsCount(t *testing.T) {
 	const goal = 100 * time.Millisecond
 	in(t, setup{config: func(c *config.Config) { c.Limits.FirstToken = goal }}, func(w *world) {
@@ -93,7 +94,7 @@ func TestLatePredictionsCount(t *testing.T) {
 		inTime := w.value(`tandem_predicted_ttft_seconds_bucket{le="0.1"}`)
 		late := w.value("tandem_predicted_ttft_seconds_count") - inTime
 		if refused == 0 || int(late) < refused {
-			t.Errorf("%v predictions are beyond the goal, %d requests were refused", late, refused)
+			t.Errorf("%v predictions exceed the goal, but %d requests were refused", late, refused)
 		}
 	})
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
 )
 
-// answerOf is an engine's answer as it lies on the wire.
+// answerOf returns an engine's answer as bytes on the wire.
 func answerOf(status int, contentType, header, body string) string {
 	return fmt.Sprintf("HTTP/1.1 %d x\r\nserver: uvicorn\r\ncontent-type: %s\r\ncontent-length: %d\r\n%s\r\n%s",
 		status, contentType, len(body), header, body)
@@ -30,7 +30,7 @@ func streamOf(events ...string) string {
 	return b.String() + "0\r\n\r\n"
 }
 
-// says lets the replica at which the request is answer with these bytes.
+// says makes the replica that serves the request answer with these bytes.
 func says(raw string) trouble {
 	return func(w *world, at *simulated) { w.wire.scripted(at.addr, raw) }
 }
@@ -42,7 +42,7 @@ const (
 		`"choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}`
 )
 
-// prefilled is a prefill answer with these params, for a prompt of 283 tokens.
+// prefilled is a prefill answer with these params, for a prompt of this many tokens.
 func prefilled(tokens int, params string) string {
 	return answerOf(200, "application/json", "",
 		fmt.Sprintf(`{"id":"cmpl-1","choices":[{"index":0,"text":" a","finish_reason":"length"}],`+
@@ -50,7 +50,7 @@ func prefilled(tokens int, params string) string {
 			`"kv_transfer_params":%s}`, tokens, params))
 }
 
-// strange are stories of engines that answer what they should not.
+// strange are tests with engines that give invalid answers.
 var strange = []story{
 	{
 		name: "an error event instead of content", stream: streamed,
@@ -117,7 +117,7 @@ var strange = []story{
 
 func TestStrangeEngines(t *testing.T) { tellAll(t, strange, nil) }
 
-// A 429 of the engines reaches the client with its own words and the time to wait.
+// The client gets a 429 of the engines with their message and their Retry-After.
 func TestEnginesRetryAfterReachesTheClient(t *testing.T) {
 	in(t, setup{}, func(w *world) {
 		body := `{"error":{"message":"Too many requests.","type":"RateLimitError","param":null,"code":429}}`
@@ -133,8 +133,8 @@ func TestEnginesRetryAfterReachesTheClient(t *testing.T) {
 	})
 }
 
-// A failure behind the first content ends the stream with the engine's own error, once, however its events
-// are cut into reads.
+// A failure after the first content ends the stream with the engine's own error, once, however its events
+// are split into reads.
 func TestErrorEventBehindContent(t *testing.T) {
 	for _, order := range []connector.Order{connector.Sequential, connector.Concurrent} {
 		for _, bite := range []int{0, 1, 16, 100} {
@@ -147,15 +147,15 @@ func TestErrorEventBehindContent(t *testing.T) {
 				got := w.ask(chat(true))
 				w.failed(chat(true), got, 500)
 				if strings.TrimSpace(got.text) != first || strings.Count(got.raw, `"error"`) != 1 || got.dones != 1 {
-					t.Errorf("in reads of %d the client heard %s", bite, got.raw)
+					t.Errorf("with reads of %d bytes the client got %s", bite, got.raw)
 				}
 			})
 		}
 	}
 }
 
-// An answer that nothing but the end of its connection ends may have been cut: only complete JSON, or an end
-// marker, says that it was not.
+// If only the end of the connection ends an answer, it may have been cut. It counts as complete only with
+// complete JSON or an end marker.
 func TestAnswersThatEndWithTheirConnection(t *testing.T) {
 	const whole = `{"id":"cmpl-1","choices":[{"index":0,"text":" a","finish_reason":"stop"}]}`
 	event := "data: " + strings.Replace(roleEvent, `"content":""`, `"content":"a"`, 1) + "\n\n"
@@ -201,7 +201,8 @@ func TestAnswersThatEndWithTheirConnection(t *testing.T) {
 	}
 }
 
-// An answer that was compressed on the way is not passed on as if it were not. Engines are told not to.
+// A compressed answer is refused, not passed to the client as if it were plain text. The router asks
+// engines not to compress.
 func TestCompressedAnswersAreRefused(t *testing.T) {
 	for _, p := range []prompt{
 		completion(false), chat(true), post("/v1/embeddings", `{"model":"sim","input":"a"}`),
@@ -218,14 +219,14 @@ func TestCompressedAnswersAreRefused(t *testing.T) {
 			}
 			for _, leg := range w.posts(true) {
 				if leg.header.Get("Accept-Encoding") != "identity" {
-					t.Errorf("%s may answer in %q", leg.engine, leg.header.Get("Accept-Encoding"))
+					t.Errorf("%s may use the encoding %q, want identity", leg.engine, leg.header.Get("Accept-Encoding"))
 				}
 			}
 		})
 	}
 }
 
-// A stream that ends well on the wire but without its end marker is not taken for a whole answer.
+// A stream that ends properly on the wire but lacks its end marker does not count as complete.
 func TestStreamWithoutEndMarker(t *testing.T) {
 	in(t, setup{}, func(w *world) {
 		first := strings.Fields(w.right(chat(true)).text)[0]
@@ -235,8 +236,8 @@ func TestStreamWithoutEndMarker(t *testing.T) {
 	})
 }
 
-// What an engine tells of itself stays here: load headers, transfer params in whole answers, in streams and
-// on passed paths.
+// Internal facts of engines do not reach clients: load headers, and KV transfer params in whole answers,
+// in streams and in unsplit requests.
 func TestAnswersAreScrubbed(t *testing.T) {
 	const secret = `"kv_transfer_params":{"do_remote_prefill":true,"remote_host":"p0.internal",` +
 		`"remote_block_ids":[[1]]}`
@@ -272,7 +273,7 @@ func TestAnswersAreScrubbed(t *testing.T) {
 	})
 }
 
-// The two legs of one request carry the same ids under one id, and a retry carries another.
+// The two legs of an attempt have the same request id, and a retry has another one.
 func TestLegsBelongTogether(t *testing.T) {
 	in(t, setup{}, func(w *world) {
 		w.at("decode", func(at string) {
@@ -283,7 +284,7 @@ func TestLegsBelongTogether(t *testing.T) {
 		w.exact(completion(true), got)
 		legs := w.posts(false)
 		if len(legs) != 4 {
-			t.Fatalf("%d legs", len(legs))
+			t.Fatalf("%d legs, want 4", len(legs))
 		}
 		id := got.header.Get("X-Request-Id")
 		for i, want := range []string{id, id, id + "-r1", id + "-r1"} {
@@ -292,7 +293,7 @@ func TestLegsBelongTogether(t *testing.T) {
 			}
 		}
 		if legs[1].engine == legs[3].engine {
-			t.Error("the retry went to the replica that had failed")
+			t.Error("the retry went to the failed replica")
 		}
 		if a, b := params(legs[1]), params(legs[3]); a == b || a == "" {
 			t.Errorf("params were used twice: %s", a)
@@ -306,7 +307,8 @@ func params(leg sent) string {
 	return id
 }
 
-// A client that does not read is left after its write timeout, and everything behind it is free again.
+// The router drops a client that does not read after timeouts.client_write, and then everything it held is
+// free again.
 func TestClientDoesNotRead(t *testing.T) {
 	in(t, setup{}, func(w *world) {
 		long := chat(true)
@@ -321,13 +323,13 @@ func TestClientDoesNotRead(t *testing.T) {
 			long.path, len(long.body), long.body)
 		time.Sleep(w.cfg.Timeouts.ClientWrite + time.Second)
 		if n := w.o.InFlight(); n != 0 {
-			t.Errorf("%d in flight", n)
+			t.Errorf("%d requests in flight, want 0", n)
 		}
 	})
 }
 
-// vLLM 0.26 can answer 200 without content when it cannot load the blocks of a prefill engine that was
-// killed. Nothing tells then which end is at fault. So the last decode replica is asked again.
+// vLLM 0.26 can answer 200 without content if it cannot load the blocks of a prefill engine that was
+// killed. Nothing shows which engine is at fault, so the last decode replica is tried again.
 func TestNoAnswerAfterAPrefillAsksTheLastDecodeReplicaAgain(t *testing.T) {
 	for name, nothing := range map[string]string{
 		"a stream": streamOf("[DONE]"), "a body": answerOf(200, "application/json", "", ""),
@@ -341,15 +343,15 @@ func TestNoAnswerAfterAPrefillAsksTheLastDecodeReplicaAgain(t *testing.T) {
 				p := completion(name == "a stream")
 				w.exact(p, w.ask(p))
 				if n := w.count("tandem_retries_total", ""); n != 1 {
-					t.Errorf("%d retries, want one", n)
+					t.Errorf("%d retries, want 1", n)
 				}
 			})
 		})
 	}
 }
 
-// A 200 that holds no answer, as something in front of an engine may say, is tried elsewhere, and three of
-// them in a row eject.
+// An answer with status 200 but without content, for example from a proxy, is retried on another replica.
+// If every answer is like that, the request fails with 502.
 func TestNoAnswerInA200(t *testing.T) {
 	for name, body := range map[string]string{
 		"nothing": "", "a page": "<html>gateway</html>", "an empty object": "{}",
@@ -365,7 +367,7 @@ func TestNoAnswerInA200(t *testing.T) {
 				p := completion(false)
 				w.exact(p, w.ask(p))
 				if n := w.count("tandem_retries_total", ""); n != 1 {
-					t.Errorf("%d retries, want one", n)
+					t.Errorf("%d retries, want 1", n)
 				}
 			})
 		})

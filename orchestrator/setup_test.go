@@ -12,8 +12,8 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/admin"
 )
 
-// An engine that lacks a flag is told at its joining: by one line of the log that names the flag, as states
-// in /readyz, /debug/replicas and the metrics. It ends when the engine is restarted with the flag.
+// When an engine that lacks a flag joins, the router reports it: in one log line that names the flag, and
+// as states in /readyz and the metrics.
 func TestAnEngineThatLacksAFlagIsSeen(t *testing.T) {
 	var log bytes.Buffer
 	lacking := func(name string, o *enginesim.Options) {
@@ -46,7 +46,7 @@ func TestAnEngineThatLacksAFlagIsSeen(t *testing.T) {
 			"no_connector", "no_prefix_caching", "other_tokenizer", "other_version",
 		} {
 			if n := w.count("tandem_replica_state", state); n != 1 {
-				t.Errorf("%d replicas are %s, want one", n, state)
+				t.Errorf("%d replicas have the state %s, want 1", n, state)
 			}
 		}
 	})
@@ -57,7 +57,7 @@ func TestAnEngineThatLacksAFlagIsSeen(t *testing.T) {
 		}
 	}
 	if len(lines) != 3 {
-		t.Fatalf("%d lines of the log, want one an engine that lacks something:\n%s", len(lines), log.String())
+		t.Fatalf("%d log lines, want one for each engine with a wrong setup:\n%s", len(lines), log.String())
 	}
 	for _, flag := range []string{
 		`NixlConnector`, "--no-enable-prefix-caching", "--chat-template", "one version",
@@ -68,8 +68,8 @@ func TestAnEngineThatLacksAFlagIsSeen(t *testing.T) {
 	}
 }
 
-// A client that asks for a model that nobody serves is told what is served, and one whose model only the
-// other pool serves is told so.
+// A client that asks for an unknown model gets the list of served models. If only the other pool serves
+// the model, the error says so.
 func TestARefusedModelIsExplained(t *testing.T) {
 	other := func(name string, o *enginesim.Options) {
 		if strings.HasPrefix(name, "d") {
@@ -97,8 +97,9 @@ func TestARefusedModelIsExplained(t *testing.T) {
 	})
 }
 
-// Where no replica can serve a request, its client is told which pool and model, how many there are, and
-// whether they are unreachable. Names of replicas may be addresses, and are for the log.
+// If no replica can serve a request, the error names the pool and the model, the number of replicas, and
+// whether they are unreachable. It does not name replicas, because their names may be addresses; the log
+// has them.
 func TestWhichReplicasAreMissingIsSaid(t *testing.T) {
 	in(t, setup{prefill: 1, decode: 3}, func(w *world) {
 		p := completion(false)

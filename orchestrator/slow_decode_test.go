@@ -11,8 +11,8 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
 )
 
-// throng keeps so many chats of 40 tokens under way until the time is over, and returns how many of those
-// that came later than settled were sent to a decode replica, and how many they are.
+// throng keeps atOnce chats of 40 tokens running until the time is over. Of the chats that came after
+// settled, it returns how many went to the decode replica to, and how many there are.
 func (w *world) throng(
 	atOnce, from int, streamed func(n int) bool, until, settled time.Duration, to *simulated,
 ) (there, all int) {
@@ -42,14 +42,14 @@ func (w *world) throng(
 	return there, all
 }
 
-// beforeAnyEnds is before 40 steps that are twenty times slower are over.
+// beforeAnyEnds is less than the duration of 40 steps that are twenty times slower.
 const beforeAnyEnds = 7 * time.Second
 
-// A decode replica that has become twenty times slower is avoided long before it has answered anything to
-// its end, however many requests are under way: its streams show it, some steps after the first of them
-// has begun there. Beside answers that are not streamed the others tell. While the replica computes prompts
-// itself its steps tell nothing, so that how long it takes to be known goes by how many of those came to it
-// first, which differs from run to run; yet it is before the first answer of 40 slow steps has ended.
+// A decode replica becomes twenty times slower. The router avoids it long before any answer of it has
+// ended, however many requests run: its streams show it within a few steps. For answers without streams,
+// the streams beside them show it. Steps with a prefill show nothing, so the time until it is known
+// depends on how many prompts went there first, which differs between runs. It is always less than the
+// duration of an answer of 40 slow steps.
 func TestASlowDecodeReplicaIsSeenByItsStreams(t *testing.T) {
 	every := func(n int) func(int) bool { return func(i int) bool { return i%n == 0 } }
 	for _, tt := range []struct {
@@ -57,7 +57,7 @@ func TestASlowDecodeReplicaIsSeenByItsStreams(t *testing.T) {
 		streamed func(int) bool
 		local    string
 		atOnce   int
-		known    time.Duration // until it is known
+		known    time.Duration // the time until the slowness is known
 	}{
 		{"four streams", every(1), config.LocalAuto, 4, 5 * time.Second},
 		{"twelve streams", every(1), config.LocalAuto, 12, beforeAnyEnds},
@@ -73,18 +73,18 @@ func TestASlowDecodeReplicaIsSeenByItsStreams(t *testing.T) {
 				fault(enginesim.Fault{Kind: "slow", Factor: 20})(w, w.d[0])
 				there, all := w.throng(tt.atOnce, 100_000, tt.streamed, tt.known+6*time.Second, tt.known, w.d[0])
 				if there > 0 && there*30 > all {
-					t.Errorf("%d of the %d requests that came later than %v went to the slow replica",
+					t.Errorf("%d of the %d requests after %v went to the slow replica",
 						there, all, tt.known)
 				}
 				if all < 10 {
-					t.Errorf("%d requests: this test tests nothing", all)
+					t.Errorf("only %d requests: this test shows nothing", all)
 				}
 				fault(enginesim.Fault{Kind: "clear"})(w, w.d[0])
-				// The request that tests it must lose no more than a tenth of the time since it was measured.
+				// The request that tests the replica may lose at most a tenth of the time since its last measurement.
 				time.Sleep(2 * time.Minute)
 				there, all = w.throng(tt.atOnce, 200_000, tt.streamed, 5*time.Second, 2*time.Second, w.d[0])
 				if there*4 < all {
-					t.Errorf("%d of %d requests went to it when it was as fast as the other one again, want about half",
+					t.Errorf("%d of %d requests went to the replica after it became fast again, want about half",
 						there, all)
 				}
 			})

@@ -9,7 +9,7 @@ import (
 	"github.com/tandem-router/tandem/internal/kvevents"
 )
 
-// published is an engine's event stream that a test speaks for, at one address, with a history that can be
+// published is an engine's event stream at one address, written by the test, with a history that can be
 // replayed.
 func published(t *testing.T, topic string) (*kvevents.Publisher, config.Events) {
 	t.Helper()
@@ -33,8 +33,8 @@ func twoBlocks(kind kv.EventKind, hashes ...kv.EngineHash) *kvevents.EncodeBatch
 	return &kvevents.EncodeBatch{At: time.Now(), Events: []kv.Event{e}}
 }
 
-// A reload lets a stream be followed at another topic, and another name be given to its replica, while the
-// engine goes on. Each block counts once: what is removed afterwards is gone.
+// A reload changes the topic of a stream and the name of its replica while the engine runs. Each block
+// counts once: after its removal it is gone.
 func TestStreamChangesItsSourceAndName(t *testing.T) {
 	pub, events := published(t, "kv@engine")
 	defer pub.Close()
@@ -64,12 +64,12 @@ func TestStreamChangesItsSourceAndName(t *testing.T) {
 	stream := w.o.fleet.Watchers()[0].Streams()[0]
 	change(func(r *config.Replica) { r.Name = "renamed" })
 	if n := blocks(); n != 2 {
-		t.Errorf("%d blocks after the replica was renamed, want 2", n)
+		t.Errorf("%d blocks after the rename, want 2", n)
 	}
 	pub.Publish(twoBlocks(kv.Removed, 2))
 	until(t, "the removal under the new name", func() bool { return blocks() == 1 })
 	if now := w.o.fleet.Watchers()[0].Streams(); len(now) != 1 || now[0] != stream || now[0].ID() != "renamed" {
-		t.Error("another stream is followed for another name")
+		t.Error("the rename replaced the stream")
 	}
 
 	change(func(r *config.Replica) { r.Events.Topic = "kv@" })

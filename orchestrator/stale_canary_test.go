@@ -12,7 +12,7 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/trials"
 )
 
-// between is a connector that does something when a leg of a canary is about to be sent.
+// between is a connector that calls a function before it edits a leg of a canary.
 type between struct {
 	connector.NIXL
 	at *func(leg string)
@@ -36,7 +36,8 @@ func (b between) tell(leg string, pair connector.Pair) {
 	}
 }
 
-// A trial whose connection grew too old under it shows nothing of its engines, and is made once more.
+// If a kept connection ends during a trial because it was too old, the trial says nothing about its
+// engines and is made once more.
 func TestAKeptConnectionThatEndsUnderATrial(t *testing.T) {
 	for _, c := range []struct {
 		leg   string
@@ -53,7 +54,7 @@ func TestAKeptConnectionThatEndsUnderATrial(t *testing.T) {
 		options := func(o *Options) { o.Connector = between{at: &at} }
 		in(t, setup{prefill: 1, decode: 1, config: longPauses, options: options}, func(w *world) {
 			w.keptOpen()
-			// Shorter than the decode leg of a canary is waited for.
+			// Shorter than the timeout of a canary's decode leg.
 			outlast := fault(enginesim.Fault{Kind: "freeze", For: 5500 * time.Millisecond})
 			times := c.times
 			at = func(leg string) {
@@ -69,13 +70,14 @@ func TestAKeptConnectionThatEndsUnderATrial(t *testing.T) {
 			p, d := w.o.fleet.Endpoint(replica.ID(w.p[0].addr)), w.o.fleet.Endpoint(replica.ID(w.d[0].addr))
 			got := w.o.trials.Pair(w.t.Context(), p, d, "")
 			if got.Result != c.want || times != 0 {
-				t.Errorf("%d times at %s: %v (%v, %s), want %v", c.times, c.leg, got.Result, got.Kind, got.Why, c.want)
+				t.Errorf("ended %d times in leg %s: %v (%v, %s), want %v",
+					c.times, c.leg, got.Result, got.Kind, got.Why, c.want)
 			}
 		})
 	}
 }
 
-// So does one of a replica alone.
+// The same for a trial of one replica alone.
 func TestAKeptConnectionThatEndsUnderATrialOfOne(t *testing.T) {
 	in(t, setup{prefill: 1, decode: 1, config: longPauses}, func(w *world) {
 		w.keptOpen()
@@ -87,7 +89,7 @@ func TestAKeptConnectionThatEndsUnderATrialOfOne(t *testing.T) {
 	})
 }
 
-// An engine that ends under a trial fails it, on however old a connection.
+// An engine that dies during a trial fails it, even if the connection is old.
 func TestAnEngineThatEndsUnderATrial(t *testing.T) {
 	in(t, setup{prefill: 1, decode: 1, config: longPauses}, func(w *world) {
 		w.keptOpen()
@@ -100,11 +102,11 @@ func TestAnEngineThatEndsUnderATrial(t *testing.T) {
 		if got.Result != trials.Fails {
 			t.Errorf("%v (%v, %s)", got.Result, got.Kind, got.Why)
 		}
-		time.Sleep(2 * time.Minute) // it is back
+		time.Sleep(2 * time.Minute) // the engine is back
 	})
 }
 
-// A canary has its room in the ledger of a decode replica, as the requests of clients have.
+// A canary has a lease in the ledger of its decode replica, as a client's request has.
 func TestCanariesAreBooked(t *testing.T) {
 	in(t, setup{prefill: 1, decode: 1, config: longPauses}, func(w *world) {
 		d := w.o.fleet.Endpoint(replica.ID(w.d[0].addr))
@@ -114,18 +116,19 @@ func TestCanariesAreBooked(t *testing.T) {
 		go func() { done <- w.o.trials.Whole(w.t.Context(), d) }()
 		time.Sleep(time.Second)
 		if got := w.o.decode.Status(time.Now())[0]; got.Leases != 1 || got.Free >= empty.Free {
-			t.Errorf("during a canary: %d leases, %d blocks free, %d before", got.Leases, got.Free, empty.Free)
+			t.Errorf("during the canary: %d leases, %d free blocks, before %d", got.Leases, got.Free, empty.Free)
 		}
 		if got := <-done; got.Result != trials.Works {
 			t.Errorf("%v (%v, %s)", got.Result, got.Kind, got.Why)
 		}
 		if got := w.o.decode.Status(time.Now())[0]; got.Leases != 0 || got.Promised != 0 {
-			t.Errorf("after it: %d leases, %d blocks promised", got.Leases, got.Promised)
+			t.Errorf("after the canary: %d leases, %d promised blocks", got.Leases, got.Promised)
 		}
 	})
 }
 
-// No canary makes an engine compile the function for log-probabilities: all its streams would stand still.
+// A canary does not ask for log-probabilities: an engine would have to compile a function first, and all
+// its streams would stop meanwhile.
 func TestCanariesLetNoEngineStandStill(t *testing.T) {
 	compiles := func(_ string, o *enginesim.Options) { o.CompilesLogprobs = time.Minute }
 	in(t, setup{prefill: 1, decode: 1, config: longPauses, engine: compiles}, func(w *world) {
@@ -138,7 +141,8 @@ func TestCanariesLetNoEngineStandStill(t *testing.T) {
 	})
 }
 
-// The lease of a canary ends: whoever waits for room tries then, and not when the next tick or report comes.
+// When the lease of a canary ends, a request that waits for room tries at once, not at the next tick or
+// load report.
 func TestCanariesGiveTheirRoomToWhoWaits(t *testing.T) {
 	in(t, setup{prefill: 1, decode: 1, config: longPauses}, func(w *world) {
 		d := w.o.fleet.Endpoint(replica.ID(w.d[0].addr))

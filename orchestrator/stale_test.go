@@ -13,21 +13,21 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// longPauses gives legs the time in which an engine may stand still.
+// longPauses sets timeouts that are longer than an engine stays frozen.
 func longPauses(c *config.Config) {
 	longAnswers(c)
 	c.Timeouts.Prefill = time.Minute
 }
 
-// outlastKept lets engines stand still for longer than they keep idle connections.
+// outlastKept freezes an engine for longer than it keeps idle connections.
 func outlastKept(w *world, e *simulated) {
 	fault(enginesim.Fault{Kind: "freeze", For: 6 * time.Second})(w, e)
 }
 
-// vectors has engines serve models that make vectors, too.
+// vectors makes engines serve embeddings too.
 func vectors(_ string, o *enginesim.Options) { o.Pooling = true }
 
-// keptOpen has connections kept to all engines.
+// keptOpen leaves idle connections to all engines.
 func (w *world) keptOpen() {
 	w.t.Helper()
 	var all []*pending
@@ -42,7 +42,7 @@ func (w *world) keptOpen() {
 	w.wire.forget()
 }
 
-// keep has a connection kept to one engine, as its next request finds it.
+// keep leaves an idle connection to one engine, for its next request.
 func (w *world) keep(to replica.ID) {
 	w.t.Helper()
 	resp, err := w.o.fleet.Endpoint(to).Do(w.t.Context(), &engine.Request{
@@ -56,12 +56,13 @@ func (w *world) keep(to replica.ID) {
 	}
 }
 
-// An engine that stood still ends the connections that grew too old meanwhile, though a request has come on
-// one. That is tried again, there where nobody else is, and nothing is held against the engine.
+// A frozen engine closes connections that have become too old, even if a request has arrived on one. That
+// request is retried, at the same engine if there is no other, and the engine is not blamed.
 func TestAKeptConnectionThatEndsIsNoFailure(t *testing.T) {
 	for _, order := range []connector.Order{connector.Sequential, connector.Concurrent} {
 		for _, leg := range []string{"prefill", "decode"} {
-			if order == connector.Concurrent && leg == "prefill" { // here its answer does not wait for that leg
+			// with this order the answer does not wait for the prefill leg
+			if order == connector.Concurrent && leg == "prefill" {
 				continue
 			}
 			in(t, setup{prefill: 1, decode: 1, order: order, config: longPauses}, func(w *world) {
@@ -73,17 +74,18 @@ func TestAKeptConnectionThatEndsIsNoFailure(t *testing.T) {
 				p := completion(true)
 				w.exact(p, w.ask(p))
 				if n := w.count("tandem_attempt_failures_total", ""); n != 0 {
-					t.Errorf("%s: %d failed attempts are held against engines", leg, n)
+					t.Errorf("%s: %d failed attempts count against engines, want 0", leg, n)
 				}
 				if failed := w.o.ring.Newest(1)[0].Failed; len(failed) != 1 || failed[0].Kind != "stale" {
-					t.Errorf("%s: the record tells of %+v", leg, failed)
+					t.Errorf("%s: the record has the failures %+v, want one of kind stale", leg, failed)
 				}
 			})
 		}
 	}
 }
 
-// Behind or before an engine that ended under the request it is no second one that did.
+// One engine dies under a request, and before or after that a kept connection ends. That end does not
+// count as a second dead engine.
 func TestAKeptConnectionThatEndsIsNoSecondOpinion(t *testing.T) {
 	for _, stale := range []int{1, 2} {
 		in(t, setup{decode: 2, config: longPauses}, func(w *world) {
@@ -96,7 +98,7 @@ func TestAKeptConnectionThatEndsIsNoSecondOpinion(t *testing.T) {
 					outlastKept(w, e)
 				case 3 - stale:
 					go func() {
-						time.Sleep(time.Millisecond) // it is sent by then
+						time.Sleep(time.Millisecond) // the request was sent by then
 						fault(enginesim.Fault{Kind: "restart", For: time.Second})(w, e)
 					}()
 				}
@@ -104,14 +106,14 @@ func TestAKeptConnectionThatEndsIsNoSecondOpinion(t *testing.T) {
 			p := completion(true)
 			w.exact(p, w.ask(p))
 			if tries != 3 {
-				t.Errorf("it was tried %d times, want 3", tries)
+				t.Errorf("the request had %d attempts, want 3", tries)
 			}
-			time.Sleep(20 * time.Second) // the ended replica is back
+			time.Sleep(20 * time.Second) // the dead engine is back
 		})
 	}
 }
 
-// An engine that ends under a request, on however old a connection, is a failure of its own.
+// An engine that dies under a request has failed, even if the connection is old.
 func TestAnEngineThatEndsUnderAKeptConnection(t *testing.T) {
 	in(t, setup{decode: 1, config: longPauses}, func(w *world) {
 		w.keptOpen()
@@ -123,22 +125,22 @@ func TestAnEngineThatEndsUnderAKeptConnection(t *testing.T) {
 			}()
 		})
 		p := longPrompt(1500)
-		w.failed(p, w.ask(p), 503) // nobody else is left
+		w.failed(p, w.ask(p), 503) // no other replica is left
 		if failed := w.o.ring.Newest(1)[0].Failed; failed[0].Kind != "broken" {
-			t.Errorf("the record tells of %+v", failed)
+			t.Errorf("the record has the failures %+v, want the kind broken", failed)
 		}
-		time.Sleep(2 * time.Minute) // it is back
+		time.Sleep(2 * time.Minute) // the engine is back
 	})
 }
 
-// What goes whole to an engine carries no transfer params: it is sent once more, under an id of its own, to
-// the same engine where nobody else is. Nothing is held against the engine.
+// An unsplit request carries no KV transfer params. If a kept connection ends, it is sent once more with a
+// new id, to the same engine if there is no other. The engine is not blamed.
 func TestAKeptConnectionThatEndsUnderAWholeRequest(t *testing.T) {
 	recording := "--x\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nsim\r\n--x--\r\n"
 	for _, p := range []prompt{
 		post("/v1/embeddings", `{"model":"sim","input":"a b c"}`),
 		{
-			path: "/v1/embeddings", body: recording, // the simulated engine refuses it, having read it
+			path: "/v1/embeddings", body: recording, // the simulated engine reads and then refuses it
 			header: http.Header{"Content-Type": {"multipart/form-data; boundary=x"}},
 		},
 		passes[0], passes[1], passes[2],
@@ -155,13 +157,13 @@ func TestAKeptConnectionThatEndsUnderAWholeRequest(t *testing.T) {
 			}
 			w.sentTwice(p.path)
 			if n := w.count("tandem_attempt_failures_total", ""); n != 0 {
-				t.Errorf("%s: %d failed attempts are held against the engine", p.path, n)
+				t.Errorf("%s: %d failed attempts count against the engine, want 0", p.path, n)
 			}
 		})
 	}
 }
 
-// sentTwice checks that engines got two requests of this path, the same under two ids.
+// sentTwice checks that engines got two equal requests to this path with different ids.
 func (w *world) sentTwice(path string) {
 	w.t.Helper()
 	all := w.posts(false)
@@ -174,7 +176,8 @@ func (w *world) sentTwice(path string) {
 	}
 }
 
-// One more is all: what ends the connection again may be in front of the engine, which has read the request.
+// An unsplit request is sent at most once more. If its connection ends again, a proxy may be the cause,
+// and an engine may have read the request.
 func TestAWholeRequestIsSentOnceMoreAtMost(t *testing.T) {
 	in(t, setup{prefill: 1, decode: 3, config: longPauses, engine: vectors}, func(w *world) {
 		w.keptOpen()
@@ -196,7 +199,8 @@ func TestAWholeRequestIsSentOnceMoreAtMost(t *testing.T) {
 	})
 }
 
-// An engine may run tools for a request, or go on with it when nobody waits any more: it is sent once.
+// An engine may run tools for a request, or continue it in the background. Such a request is sent only
+// once.
 func TestAKeptConnectionThatEndsUnderWhatMayAct(t *testing.T) {
 	for _, more := range []string{
 		`"tools":[{"type":"mcp","server_label":"x","server_url":"http://x"}]`, `"background":true`,
@@ -210,25 +214,26 @@ func TestAKeptConnectionThatEndsUnderWhatMayAct(t *testing.T) {
 				t.Errorf("%s: status %d after %d requests to engines: %s", more, got.status, n, got.raw)
 			}
 			if n := w.count("tandem_attempt_failures_total", ""); n != 0 {
-				t.Errorf("%d failed attempts are held against the engine", n)
+				t.Errorf("%d failed attempts count against the engine, want 0", n)
 			}
 		})
 	}
 }
 
-// What goes on with a stored response is sent once more, to the engine that keeps it.
+// A request that continues a stored response is sent once more to the same engine, which has that
+// response.
 func TestAKeptConnectionThatEndsUnderTheRestOfATalk(t *testing.T) {
 	in(t, setup{prefill: 1, decode: 2, config: longPauses}, func(w *world) {
 		w.keptOpen()
 		for _, d := range w.d {
-			w.wire.scripted(d.addr, answerOf(200, "application/json", "", "{}")) // it keeps that response
+			w.wire.scripted(d.addr, answerOf(200, "application/json", "", "{}")) // the engine stores that response
 		}
 		w.at("decode", func(replica string) {
 			w.at("decode", nil)
 			outlastKept(w, w.by(replica))
 		})
 		got := w.ask(post("/v1/responses", `{"model":"sim","input":"a b c","previous_response_id":"resp_1"}`))
-		if got.status != 404 { // the simulated engine keeps none
+		if got.status != 404 { // the simulated engine stores no responses
 			t.Errorf("status %d, %s", got.status, got.raw)
 		}
 		w.sentTwice("/v1/responses")

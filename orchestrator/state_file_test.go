@@ -16,8 +16,8 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
-// A file that was cut short, is of another version or nonsense says why it is not read, and never ends the
-// process or is believed in part.
+// A state file that is cut short, invalid or of another version is refused with a reason. It neither ends
+// the process nor is used in part.
 func TestBadStateIsNotRead(t *testing.T) {
 	for name, text := range map[string]string{
 		"empty":           "",
@@ -28,14 +28,14 @@ func TestBadStateIsNotRead(t *testing.T) {
 		"no object":       `[1]`,
 	} {
 		if l, err := readState(strings.NewReader(text)); err == nil {
-			t.Errorf("%s: read as %+v", name, l)
+			t.Errorf("%s: accepted as %+v", name, l)
 		}
 	}
 	if _, err := readState(strings.NewReader(strings.Repeat(" ", maxState+1))); err == nil {
-		t.Error("a file that is too large was read")
+		t.Error("a file that is too large was accepted")
 	}
 	if _, err := readState(strings.NewReader(`{"tandem_state":1,"added_later":1,"learned":{}}`)); err != nil {
-		t.Errorf("a field that is not known: %v", err)
+		t.Errorf("an unknown field: %v", err)
 	}
 }
 
@@ -65,7 +65,7 @@ func FuzzState(f *testing.F) {
 		o.fleet.HearDistrust(l.Distrusted)
 		o.planner.RestoreLengths(&l.Learned, now)
 		o.planner.RestoreReplicas(&l.Learned, now)
-		if l.Found != nil { // the questions are those of the router
+		if l.Found != nil { // answers count only for the router's own questions
 			l.Found.Discovery = cfg.Discovery
 		}
 		o.sources.Remember(l.Found, now)
@@ -78,8 +78,9 @@ func FuzzState(f *testing.F) {
 	})
 }
 
-// What one router has learned the next one begins with: lengths at once, speeds when the replicas are there.
-// It is written at the end, for its owner alone to read, and has neither prompts nor keys.
+// The next router starts with what the former one has learned: lengths at once, speeds when the replicas
+// have joined. The file is written at the end, only its owner can read it, and it has neither prompts nor
+// keys.
 func TestWhatWasLearnedOutlivesTheRouter(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "state.json")
 	keeping := setup{config: func(c *config.Config) {
@@ -97,11 +98,11 @@ func TestWhatWasLearnedOutlivesTheRouter(t *testing.T) {
 	}
 	for _, secret := range []string{"a-key", "Be brief", "word"} {
 		if bytes.Contains(data, []byte(secret)) {
-			t.Errorf("the file has %q", secret)
+			t.Errorf("the file contains %q", secret)
 		}
 	}
 	if info, err := os.Stat(name); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("the file is %v, %v: for its owner alone", info.Mode(), err)
+		t.Errorf("the file has the mode %v, %v, want 0600", info.Mode(), err)
 	}
 	first, err := readState(bytes.NewReader(data))
 	if err != nil || len(first.Learned.Lengths) < 5 || len(first.Learned.Speeds) == 0 {
@@ -110,26 +111,26 @@ func TestWhatWasLearnedOutlivesTheRouter(t *testing.T) {
 	in(t, keeping, func(w *world) {
 		second := w.o.planner.Learned(time.Now())
 		if len(second.Lengths) != len(first.Learned.Lengths) {
-			t.Errorf("%d groups were kept, and the next router has %d", len(first.Learned.Lengths),
+			t.Errorf("%d groups were stored, the next router has %d", len(first.Learned.Lengths),
 				len(second.Lengths))
 		}
 		if len(second.Speeds) != len(first.Learned.Speeds) {
-			t.Errorf("speeds of %d replicas were kept, and the next router has %d", len(first.Learned.Speeds),
+			t.Errorf("the speeds of %d replicas were stored, the next router has %d", len(first.Learned.Speeds),
 				len(second.Speeds))
 		}
 		w.askWithKey()
 	})
 }
 
-// askWithKey asks with the key of [TestWhatWasLearnedOutlivesTheRouter].
+// askWithKey sends a request with the key of [TestWhatWasLearnedOutlivesTheRouter].
 func (w *world) askWithKey() {
 	p := chat(true)
 	p.header = map[string][]string{"Authorization": {"Bearer a-key-that-nobody-reads"}}
 	w.exact(p, w.ask(p))
 }
 
-// Whatever stands in the place of the file, the router starts, says so in one line, and serves. It then puts
-// what it has learned in that place, where that can be.
+// Whatever is in the place of the state file, the router starts, logs one line and serves. Later it writes
+// its own state there, if possible.
 func TestAStateThatCannotBeReadCostsALine(t *testing.T) {
 	old, err := json.Marshal(keptState{
 		Version: stateVersion, Learned: planner.Learned{At: time.Date(1999, 12, 1, 0, 0, 0, 0, time.UTC)},
@@ -159,7 +160,7 @@ func TestAStateThatCannotBeReadCostsALine(t *testing.T) {
 				w.exact(p, w.ask(p))
 			})
 			if n := strings.Count(log.String(), "state file is ignored"); n != 1 {
-				t.Errorf("it is said %d times: %s", n, log.String())
+				t.Errorf("the ignored file is logged %d times, want once: %s", n, log.String())
 			}
 			if name == "a folder" {
 				return
@@ -169,14 +170,14 @@ func TestAStateThatCannotBeReadCostsALine(t *testing.T) {
 				t.Fatal(err)
 			}
 			if l, err := readState(bytes.NewReader(data)); err != nil || len(l.Learned.Lengths) == 0 {
-				t.Errorf("behind it the file is %s, %v", data, err)
+				t.Errorf("after the end of the router the file has %s, %v", data, err)
 			}
 		})
 	}
 }
 
-// What is no file stays what it is: a rename would put a file in the place of a device, a pipe or a link. Of
-// a link it is what it leads to that is read and written.
+// A device, a pipe or a link in the place of the state file is not replaced by a file. Through a link, the
+// file that it points to is read and written.
 func TestTheStateReplacesNothingButAFile(t *testing.T) {
 	folder := t.TempDir()
 	pipe, link := filepath.Join(folder, "pipe"), filepath.Join(folder, "link")
@@ -193,7 +194,7 @@ func TestTheStateReplacesNothingButAFile(t *testing.T) {
 			w.exact(p, w.ask(p))
 		})
 		if n := strings.Count(log.String(), "state file was not written"); n > 1 || (n == 1) != (name == pipe) {
-			t.Errorf("%s: it is said %d times that it was not written: %s", name, n, log.String())
+			t.Errorf("%s: the failed write is logged %d times: %s", name, n, log.String())
 		}
 	}
 	for name, want := range map[string]fs.FileMode{pipe: fs.ModeNamedPipe, link: fs.ModeSymlink, behind: 0} {
@@ -206,9 +207,9 @@ func TestTheStateReplacesNothingButAFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if l, err := readState(bytes.NewReader(data)); err != nil || len(l.Learned.Lengths) == 0 {
-		t.Errorf("behind the link there is %s, %v", data, err)
+		t.Errorf("the link's target has %s, %v", data, err)
 	}
 	if rest, err := filepath.Glob(filepath.Join(folder, ".tandem-state-*")); err != nil || len(rest) > 0 {
-		t.Errorf("left behind: %v, %v", rest, err)
+		t.Errorf("temporary files are left: %v, %v", rest, err)
 	}
 }
