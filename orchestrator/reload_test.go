@@ -99,7 +99,7 @@ var elsewhere = map[string]string{
 	"state.file":                          "TestWhatWasLearnedOutlivesTheRouter",
 }
 
-// reindexing are the fields whose change begins an index anew.
+// reindexing are the fields whose change empties an index.
 var reindexing = []string{"pools.POOL.index", "tokenizer.chunk_bytes", "tokenizer.chars_per_token"}
 
 func pools(change func(*config.Pool)) func(*config.Config) {

@@ -10,7 +10,7 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
 )
 
-// The log names the replica at which a request was that the end of the drain cut off, and nobody is blamed.
+// When the end of the drain time cuts a request, the log names its replica, and no engine is blamed.
 func TestWhereARequestWasThatTheDrainCutOff(t *testing.T) {
 	stall, silent := enginesim.Fault{Kind: "stall"}, enginesim.Fault{Kind: "stall_stream", After: 3}
 	passed := `{"model":"sim","max_tokens":6,"mcp_servers":[{"name":"x"}],"messages":[` +
@@ -56,10 +56,11 @@ func TestWhereARequestWasThatTheDrainCutOff(t *testing.T) {
 				w.settled()
 				lines := log.of(c.line)
 				if len(lines) != 1 || !strings.Contains(lines[0], " replica="+of[0].addr+" kind=stopped ") {
-					t.Errorf("the log says %q, want %s; the client heard %d %q", lines, of[0].addr, got.status, got.raw)
+					t.Errorf("the log has %q, want the replica %s; the client got %d %q",
+						lines, of[0].addr, got.status, got.raw)
 				}
 				if n := w.count("tandem_attempt_failures_total", ""); n != 0 {
-					t.Errorf("%d failures are held against somebody", n)
+					t.Errorf("%d failures count against replicas, want 0", n)
 				}
 			})
 		})

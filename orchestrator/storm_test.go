@@ -16,31 +16,31 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/outlier"
 )
 
-// weather is what happens to engines in a storm. At most two of a pool's five are ill at once, so that a
-// router which knew the truth would cost no client anything.
+// weather injects faults into engines. At most two of the five engines of a pool are ill at the same time,
+// so a router with perfect knowledge would lose no request.
 type weather struct {
 	w   *world
 	rnd *rand.Rand
 
 	mu   sync.Mutex
 	ill  map[*simulated]bool
-	away map[string]bool // addresses that the configuration leaves out
-	seen map[string]int  // illnesses, by kind
-	well int             // the fewest of a pool that were well and in the configuration
+	away map[string]bool // addresses that the current configuration leaves out
+	seen map[string]int  // number of illnesses by kind
+	well int             // the least number of usable engines that a pool had
 
-	wrong int // paths that brought wrong blocks
+	wrong int // paths that delivered wrong blocks
 }
 
-// illness is one kind of trouble, and how it ends.
+// illness is one kind of fault, and its end.
 type illness struct {
 	name  string
-	leg   string // prefill or decode, of which it is; "" either
+	leg   string // the leg that it affects, prefill or decode; "" means either
 	begin enginesim.Fault
 	end   enginesim.Fault // zero: it ends by itself
-	least time.Duration   // that it lasts
+	least time.Duration   // the least duration
 }
 
-// stormLease is how long engines keep what they have prefilled: some stand still for longer.
+// stormLease is how long engines keep prefilled blocks. Some engines freeze for longer.
 const stormLease = 4 * time.Second
 
 var (
@@ -48,7 +48,7 @@ var (
 	mends  = enginesim.Fault{Kind: "mend_path"}
 )
 
-// Those without a beginning are told apart in [weather.begin].
+// Kinds without a beginning are handled in [weather.beginLocked].
 var illnesses = []illness{
 	{name: "500 at once", begin: enginesim.Fault{Kind: "fail", Count: -1}, end: clears},
 	{
@@ -125,7 +125,7 @@ func (x *weather) illOf(pool []*simulated) (n int) {
 	return n
 }
 
-// countWell notes how many of a pool an ideal router could use now.
+// countWell notes how many engines of a pool an ideal router could use now.
 func (x *weather) countWell(pool []*simulated) {
 	n := 0
 	for _, e := range pool {
@@ -147,9 +147,9 @@ func (x *weather) beginLocked(e, from *simulated, kind *illness) {
 	}
 }
 
-// goOn lets the illness last. A path that is to bring a wrong text is cut first, and does so when the router
-// has kept its pair out for a while, and nobody is under way over it any more: so only canaries meet it. What
-// comes over a path that was well a moment ago nobody can judge.
+// goOn lets the illness last. A path that is to deliver wrong blocks is cut first. It delivers wrong
+// blocks only after the router has ejected the pair for a while and no request uses the path any more, so
+// that only canaries meet them. Wrong blocks on a path that worked a moment ago could not be detected.
 func (x *weather) goOn(ctx context.Context, e, from *simulated, kind *illness, lasts time.Duration) {
 	pair := outlier.Pair{Prefill: replica.ID(from.addr), Decode: replica.ID(e.addr)}
 	out, wrong := 0, false
@@ -196,13 +196,13 @@ func (x *weather) do(e *simulated, name string, f enginesim.Fault) {
 	}
 }
 
-// toggle lets an engine leave the configuration, or come into it. It needs mu.
+// toggle removes an engine from the configuration, or adds it again. It needs mu.
 func (x *weather) toggle(e *simulated) {
 	x.away[e.addr] = !x.away[e.addr]
 	x.reload()
 }
 
-// comeBack lets all be in the configuration.
+// comeBack adds all engines to the configuration again.
 func (x *weather) comeBack() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -210,7 +210,8 @@ func (x *weather) comeBack() {
 	x.reload()
 }
 
-// reload applies the configuration without those that are away, with other intervals. It needs mu.
+// reload applies a configuration without the engines that are away, and with other poll intervals. It
+// needs mu.
 func (x *weather) reload() {
 	cfg := *x.w.cfg
 	here := func(rs []config.Replica) []config.Replica {
@@ -226,8 +227,8 @@ func (x *weather) reload() {
 	}
 }
 
-// stormy is a fleet of five and five whose engines give blocks away that nobody has read for stormLease, and
-// take them for others at once.
+// stormy is the setup of five prefill and five decode engines. Prefill engines free blocks that are not
+// read within stormLease, and soon reuse them.
 func stormy() setup {
 	return setup{prefill: 5, decode: 5, config: func(c *config.Config) {
 		oftenSplit(c)
@@ -242,8 +243,8 @@ func stormy() setup {
 	}}
 }
 
-// storm blows until the clients have been served: some that leave, and the others, whose answers are compared
-// with those of a single engine.
+// storm injects faults until all clients have been served. Some clients leave; the answers of the others
+// are compared with those of a single engine.
 func (x *weather) storm(requests int) *heardInStorm {
 	ctx, calm := context.WithCancel(x.w.t.Context())
 	over := make(chan struct{})
@@ -283,7 +284,7 @@ func (x *weather) storm(requests int) *heardInStorm {
 	return all
 }
 
-// heardInStorm is what clients heard, and which errors.
+// heardInStorm counts the answers of the clients and their errors by kind.
 type heardInStorm struct {
 	tally
 	errors map[string]int // guarded by the tally's mu
@@ -299,10 +300,10 @@ func (all *heardInStorm) take(got, want *heard) {
 	all.errors[fmt.Sprintf("%d %s", got.status, got.fail.Message)]++
 }
 
-// Ten thousand requests while engines are killed, freeze, restart, leave and come, answer 500, hand nothing
-// over, load nothing or wrong blocks, are cut off or slow, and while clients leave. There is no wrong
-// answer, and nothing is left behind. There is hardly an error that a router with perfect knowledge would
-// have avoided: three to eight in ten plays, by the order of goroutines.
+// Ten thousand requests, while engines die, freeze, restart, leave and join, answer 500, hand over
+// nothing, load no blocks or wrong ones, lose their connections or are slow, and while clients leave. No
+// answer is wrong, and nothing is left over. There are almost no errors that a router with perfect
+// knowledge would have avoided: three to eight in ten runs, depending on the order of goroutines.
 func TestStorm(t *testing.T) {
 	requests := 10_000
 	if testing.Short() {
@@ -313,7 +314,7 @@ func TestStorm(t *testing.T) {
 			w: w, rnd: rand.New(rand.NewPCG(1, 2)), ill: map[*simulated]bool{}, away: map[string]bool{},
 			seen: map[string]int{}, well: len(w.d),
 		}
-		for _, e := range []*simulated{w.p[4], w.d[4]} { // replicas that join by a reload, and leave again
+		for _, e := range []*simulated{w.p[4], w.d[4]} { // replicas that a reload adds and removes
 			x.toggle(e)
 		}
 		got := x.storm(requests)
@@ -322,7 +323,7 @@ func TestStorm(t *testing.T) {
 			requests, got.bad, got.errors, got.wrong, got.longer, x.well,
 			w.count("tandem_decode_distrusted_total", ""), x.wrong, x.seen)
 		if x.well < 1 {
-			t.Error("nobody of a pool was well for a moment: an ideal router loses requests, too")
+			t.Error("at one time a pool had no usable engine: an ideal router would lose requests too")
 		}
 		for _, kind := range illnesses {
 			if x.seen[kind.name] == 0 && !testing.Short() {
@@ -334,6 +335,6 @@ func TestStorm(t *testing.T) {
 		}
 		got.want(t, "storm", requests/500)
 		x.comeBack()
-		time.Sleep(time.Minute) // frozen engines continue, and ended ones are back
+		time.Sleep(time.Minute) // frozen engines continue, and dead ones are back
 	})
 }

@@ -12,29 +12,30 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
 )
 
-// story is one thing that happens to a request, told for every connector order and for a stream and a whole
-// answer.
+// story is one kind of trouble during a request. It is tested with every connector order, with and without
+// a stream.
 type story struct {
 	name   string
-	orders []connector.Order // all unless set
-	stream []bool            // both unless set
+	orders []connector.Order // nil: all
+	stream []bool            // nil: both
 
-	// What happens: at a span of the request (tokenize, plan, prefill, handoff, decode) or at the third event
-	// that the client hears. It happens at the first attempt; with always at every attempt.
+	// What happens, by the place where it happens: a span of the request (tokenize, plan, prefill, handoff,
+	// decode) or "third event", the third event that the client gets. It happens in the first attempt; with
+	// always, in every attempt.
 	at     map[string]trouble
 	always bool
 
-	// What comes of it.
-	code     int           // of the clear error, 0: the answer is exact; clientGone: nobody hears it
-	kind     string        // of the outcome, "ok" unless set
-	attempts int           // 1 unless set
-	took     time.Duration // exactly, 0: not asked
-	within   time.Duration // at most that much longer than took
-	expires  bool          // a prefill lease is left to run out; else every block is free within two seconds
-	back     int           // leases given back
+	// The expected result.
+	code     int           // of the client's error; 0: the answer is exact; clientGone: no client is left
+	kind     string        // the outcome; "" means "ok"
+	attempts int           // 0 means 1
+	took     time.Duration // the exact duration; 0: not checked
+	within   time.Duration // how much longer than took it may last
+	expires  bool          // a prefill lease has to expire; otherwise every block is free within two seconds
+	back     int           // number of leases given back
 }
 
-// trouble does something to the replica at which the request is, nil between replicas.
+// trouble does something to the replica that serves the request; the replica is nil between the legs.
 type trouble func(w *world, at *simulated)
 
 func fault(f enginesim.Fault) trouble {
@@ -47,7 +48,7 @@ func fault(f enginesim.Fault) trouble {
 
 func fail(status int) trouble { return fault(enginesim.Fault{Kind: "fail", Status: status}) }
 
-// later does something while the request goes on.
+// later calls do after a while, while the request goes on.
 func later(after time.Duration, do trouble) trouble {
 	return func(w *world, at *simulated) {
 		go func() {
@@ -57,7 +58,7 @@ func later(after time.Duration, do trouble) trouble {
 	}
 }
 
-// both does two things.
+// both does a and then b.
 func both(a, b trouble) trouble {
 	return func(w *world, at *simulated) { a(w, at); b(w, at) }
 }
@@ -74,14 +75,14 @@ var (
 	}
 )
 
-// decodeGone makes every decode replica unreachable but the health checks know nothing of it yet.
+// decodesGone makes every decode replica unreachable, before the health checks can notice it.
 func decodesGone(w *world, _ *simulated) {
 	for _, d := range w.d {
 		vanish(w, d)
 	}
 }
 
-// leaveBetween lets the client leave between the legs, and the router notice.
+// leaveBetween makes the client leave between the legs, and waits until the router has noticed.
 func leaveBetween(w *world, _ *simulated) {
 	leave(w, nil)
 	time.Sleep(time.Millisecond)
@@ -89,13 +90,13 @@ func leaveBetween(w *world, _ *simulated) {
 
 func wait(d time.Duration) trouble { return func(*world, *simulated) { time.Sleep(d) } }
 
-// stoodStill is a process that was stopped while the prefill answer was on its way.
+// stoodStill simulates a router process that was stopped while the prefill engine's answer was on its way.
 func stoodStill(w *world, _ *simulated) {
 	w.o.clock.Tick(time.Now().Add(20 * time.Second))
 }
 
-// transferFails makes the prefill replicas' blocks unreachable for a while, 0 for good: decode engines wait
-// for a handshake, and then report an error.
+// transferFails makes the prefill replicas' blocks unreachable for a while; 0 means for good. Decode
+// engines wait for a handshake and then report an error.
 func transferFails(for_ time.Duration) trouble {
 	return func(w *world, _ *simulated) {
 		for _, p := range w.p {
@@ -113,7 +114,8 @@ func freezePrefill(w *world, _ *simulated) {
 	}
 }
 
-// reload takes the replicas out that serve the request, and changes the weights.
+// reload removes all replicas from the configuration, also those that serve the request, and changes
+// alpha.
 func reload(w *world, _ *simulated) {
 	cfg := *w.cfg
 	cfg.Scoring.Alpha = config.Alpha{Value: 2}
@@ -131,7 +133,7 @@ var (
 	unstreamed = []bool{false}
 )
 
-// normal is how long a good answer of 12 tokens takes in the Sequential order.
+// normal is the duration of a successful answer of 12 tokens with the Sequential order.
 const normal = prefillStep + transfer + 12*decodeStep
 
 var stories = []story{
@@ -246,7 +248,7 @@ var stories = []story{
 		code: 500, attempts: 2, expires: true,
 	},
 
-	// Decode, after it.
+	// Decode, after the first content.
 	{
 		name: "the stream is cut", stream: streamed,
 		at: map[string]trouble{"decode": fault(enginesim.Fault{Kind: "cut_stream", After: 4})}, code: 502,
@@ -318,7 +320,7 @@ var stories = []story{
 	},
 }
 
-// A stream that breaks off ends in these: continue_test.go has those that go on.
+// Here a broken stream ends with an error; continue_test.go has the tests in which it continues.
 func TestStories(t *testing.T) { tellAll(t, stories, nothingGoesOn) }
 
 func nothingGoesOn(c *config.Config) { c.Retry.Continue = config.ContinueOff }
@@ -346,7 +348,7 @@ func cmpSlice[T any](a, b []T) []T {
 	return b
 }
 
-// tell plays the story and checks its result.
+// tell runs the story and checks its result.
 func (s *story) tell(w *world, p prompt) {
 	for span, happens := range s.at {
 		done := false
@@ -368,7 +370,7 @@ func (s *story) tell(w *world, p prompt) {
 		w.exact(p, got)
 	case clientGone:
 		if got.err == nil {
-			w.t.Errorf("the client heard %d %q to its end", got.status, got.raw)
+			w.t.Errorf("the client got all of %d %q", got.status, got.raw)
 		}
 	default:
 		w.failed(p, got, s.code)
@@ -379,7 +381,7 @@ func (s *story) tell(w *world, p prompt) {
 	s.books(w)
 }
 
-// books checks the record, and the blocks two seconds later.
+// books checks the record at once, and the leases and blocks two seconds later.
 func (s *story) books(w *world) {
 	time.Sleep(2 * time.Second)
 	rec := w.o.ring.Newest(2)

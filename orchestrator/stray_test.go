@@ -7,12 +7,12 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
 )
 
-// Engines that send an answer more than they were asked for, once the next request on the connection has gone
-// out: each client gets its own answer all the same. Nothing but the name tells the two answers apart.
+// Engines send one more answer than they were asked for, after the next request on the connection was
+// sent. Each client still gets its own answer. Only the request id tells the two answers apart.
 func TestStrayAnswersGoToNobody(t *testing.T) {
 	for _, row := range []struct {
 		name           string
-		inBody, stream bool // the engines repeat request ids in bodies alone; clients want streams
+		inBody, stream bool // engines repeat request ids only in bodies; clients ask for streams
 	}{
 		{name: "named in the head"},
 		{name: "streams, named in the head", stream: true},
@@ -31,7 +31,7 @@ func TestStrayAnswersGoToNobody(t *testing.T) {
 					p := guardedPrompt(idPrompt(i, 100), strings.TrimSuffix(","+streaming(row.stream), ","))
 					w.exact(p, w.ask(p))
 				}
-				// One for each of the two engines: then no connection to them is kept.
+				// One retry for each of the two engines: after that no connection to them is kept.
 				if n := w.count("tandem_retries_total", ""); n != 2 {
 					t.Errorf("%d retries, want 2", n)
 				}

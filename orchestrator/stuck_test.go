@@ -10,21 +10,21 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/outlier"
 )
 
-// usualPatience is how long requests wait by default.
+// usualPatience sets the default timeouts.
 func usualPatience(c *config.Config) {
 	c.Timeouts.Prefill = 5 * time.Minute
 	c.Timeouts.DecodeFirst = 2 * time.Minute
 	c.Timeouts.Answer = 30 * time.Minute
 }
 
-// Where packets between two engines vanish, nothing fails: a transfer waits for as long as TCP does, both
-// engines answer everybody else, and the lease runs out meanwhile. No client waits for that, the pair is out,
-// and it is back soon after a trial is made again.
+// All packets between two engines are lost. Nothing fails: a transfer waits as long as TCP does, both
+// engines answer other requests, and the lease expires meanwhile. No client waits for that, the pair is
+// ejected, and it returns soon after the next trial.
 func TestAPathOnWhichPacketsVanish(t *testing.T) {
 	s := setup{prefill: 2, decode: 2, config: func(c *config.Config) {
 		usualPatience(c)
 		c.Local = config.LocalAuto
-		c.Scoring.DecodePenalty = 10 // else prompts as short as these are computed where they decode
+		c.Scoring.DecodePenalty = 10 // otherwise prompts as short as these are not split
 		c.Health.Ejection.Max = 20 * time.Second
 	}}
 	in(t, s, func(w *world) {
@@ -34,13 +34,13 @@ func TestAPathOnWhichPacketsVanish(t *testing.T) {
 		began := time.Now()
 		w.crowd(400, 8, 0).want(t, "400 chats while packets vanish", 0)
 		if took := time.Since(began); took > 40*time.Second {
-			t.Errorf("400 chats took %v", took)
+			t.Errorf("400 chats took %v, want at most 40 s", took)
 		}
 		if !w.o.planner.Outliers().PairOut(cut) {
-			t.Error("the pair is in use")
+			t.Error("the pair is still in use")
 		}
 		if n := w.count("tandem_pair_ejected", w.d[0].addr); n != 1 {
-			t.Errorf("%d pairs of its decode replica are shown to be out, want 1", n)
+			t.Errorf("the metrics show %d ejected pairs of the decode replica, want 1", n)
 		}
 		if shown := w.o.State().Status().Pairs; len(shown) != 1 || *shown[0].Pair != cut ||
 			shown[0].State != outlier.Ejected {
@@ -48,7 +48,7 @@ func TestAPathOnWhichPacketsVanish(t *testing.T) {
 		}
 		for _, st := range w.o.planner.Outliers().Status(time.Now()) {
 			if st.State != outlier.InUse && (st.Pair == nil || *st.Pair != cut) {
-				t.Errorf("blamed too: %+v %+v", st, st.Pair)
+				t.Errorf("also blamed: %+v %+v", st, st.Pair)
 			}
 		}
 		time.Sleep(time.Minute)
@@ -58,23 +58,23 @@ func TestAPathOnWhichPacketsVanish(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 		}
 		if took := time.Since(mended); took > 30*time.Second {
-			t.Errorf("the pair was back after %v, want 10s after a trial, which is made every 20s", took)
+			t.Errorf("the pair was back after %v, want at most 30s: a trial every 20s, and 10s more", took)
 		}
 		w.crowd(200, 8, 2000).want(t, "200 chats after that", 0)
 	})
 }
 
-// A decode leg that waits for long for another reason than its blocks is let be: a trial of its pair goes
-// well.
+// A decode leg that waits long for another reason than its blocks is not aborted: a trial of its pair
+// succeeds.
 func TestLongAnswersAreNotStuck(t *testing.T) {
 	in(t, setup{prefill: 1, decode: 1, config: usualPatience}, func(w *world) {
 		fault(enginesim.Fault{Kind: "slow", Factor: 100})(w, w.d[0])
 		w.crowd(4, 4, 0).want(t, "4 chats at a decode engine that is slow", 0)
 		if n := w.count("tandem_retries_total", ""); n != 0 {
-			t.Errorf("%d were tried again", n)
+			t.Errorf("%d requests were retried, want 0", n)
 		}
 		if n := w.count("tandem_pair_ejections_total", ""); n != 0 {
-			t.Errorf("its pair was ejected %d times", n)
+			t.Errorf("the pair was ejected %d times, want 0", n)
 		}
 	})
 }

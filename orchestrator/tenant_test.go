@@ -10,7 +10,8 @@ import (
 	"github.com/tandem-router/tandem/internal/config"
 )
 
-// Hints are read, and go on to the engine that answers as they came. The prefill leg is of our own making.
+// The router reads a client's hints, and the decode engine gets them unchanged. The prefill leg's body is
+// made by the router.
 func TestHintsAreReadAndPassedOn(t *testing.T) {
 	const hints = `"nvext":{"agent_hints":{"osl":5,"priority":3,"speculative_prefill":true}},"service_tier":"flex"`
 	in(t, setup{config: func(c *config.Config) { c.Local = config.LocalNever }}, func(w *world) {
@@ -28,7 +29,7 @@ func TestHintsAreReadAndPassedOn(t *testing.T) {
 			}
 		}
 		if answers != 1 {
-			t.Errorf("%d engines were to answer", answers)
+			t.Errorf("%d engines got a decode leg, want 1", answers)
 		}
 		answer := httptest.NewRecorder()
 		w.o.Admin().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/debug/decisions?n=1", nil))
@@ -41,18 +42,18 @@ func TestHintsAreReadAndPassedOn(t *testing.T) {
 			t.Fatal(err, answer.Body)
 		}
 		if got := shown[0].Decision.Output; got < 4 || got > 6 {
-			t.Errorf("%d tokens are expected, and the client says 5", got)
+			t.Errorf("expected output is %d tokens, want about the client's 5", got)
 		}
 	})
 }
 
-// Keys are told apart, and whoever shows none is nobody.
+// Different keys are different tenants; without a key the tenant is 0.
 func TestTenantsOfKeys(t *testing.T) {
 	a, b := tenantOf("of-a"), tenantOf("of-b")
 	if a == b || a == 0 || b == 0 || a != tenantOf("of-a") {
 		t.Errorf("tenants %d and %d", a, b)
 	}
 	if got := tenantOf(""); got != 0 {
-		t.Errorf("nobody is %d", got)
+		t.Errorf("the tenant without a key is %d, want 0", got)
 	}
 }

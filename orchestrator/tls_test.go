@@ -32,8 +32,8 @@ func write(t *testing.T, path string, data []byte) {
 	}
 }
 
-// secret is a folder as Kubernetes mounts a secret: its files are links into a folder that is swapped as a
-// whole.
+// secret is a folder like a mounted Kubernetes secret: its files are links into another folder, which is
+// replaced as a whole.
 type secret struct {
 	dir string
 	n   int
@@ -62,8 +62,9 @@ func (s *secret) put(t *testing.T, cert, key []byte) {
 	}
 }
 
-// The certificate of the front listener is replaced in its files, as cert-manager does, and the new one is
-// used without a restart. One that is broken is not: the old one serves on, and log and metric say so.
+// The files of the front's certificate are replaced, as cert-manager does, and the new certificate is used
+// without a restart. A broken certificate is not used: the former one stays in use, and the reload counts
+// as rejected.
 func TestFrontCertificateIsReplaced(t *testing.T) {
 	one := certtest.New(t, 1)
 	two := certtest.New(t, 2)
@@ -113,18 +114,18 @@ func TestFrontCertificateIsReplaced(t *testing.T) {
 	}
 	mounted.put(t, two.Cert, two.Key)
 	until(t, "the second certificate", func() bool { return serial() == 2 })
-	mounted.put(t, three.Cert, two.Key) // a key that is another's
+	mounted.put(t, three.Cert, two.Key) // a key that does not fit
 	until(t, "the broken pair is told",
 		func() bool { return w.count("tandem_config_reloads_total", "rejected") == 1 })
 	if got := serial(); got != 2 {
-		t.Errorf("certificate %d beside a broken one, want 2", got)
+		t.Errorf("certificate %d after a broken one, want 2", got)
 	}
 	mounted.put(t, three.Cert, three.Key)
 	until(t, "the third certificate", func() bool { return serial() == 3 })
 }
 
-// The file of the engines' authority gets another content, since their certificates have another: the replica
-// is reached by the new one, and by nothing else.
+// The engines' certificates change, and so does the file of their authority. After a reload the new
+// authority is trusted, and the former one is not.
 func TestRotatedAuthorityIsUsed(t *testing.T) {
 	one, two := certtest.New(t, 1), certtest.New(t, 2)
 	var now atomic.Pointer[tls.Certificate]
@@ -173,7 +174,7 @@ func TestRotatedAuthorityIsUsed(t *testing.T) {
 	}
 	until(t, "the replica by the second authority", engine.Up)
 	if o.fleet.Watchers()[0] != engine {
-		t.Error("a new watcher was made")
+		t.Error("the reload replaced the watcher")
 	}
 	show(one)
 	until(t, "nobody trusts the first any more", func() bool { return !engine.Up() })

@@ -20,7 +20,7 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/observe"
 )
 
-// traced runs story in a world that traces, and returns the spans of its requests.
+// traced runs story in a world with tracing, and returns the spans of its requests.
 func traced(t *testing.T, s setup, story func(w *world)) tracetest.SpanStubs {
 	t.Helper()
 	kept := tracetest.NewInMemoryExporter()
@@ -40,7 +40,7 @@ func attributesOf(s *tracetest.SpanStub) map[string]string {
 	return all
 }
 
-// ofKind returns the spans of a kind in the order of their beginning.
+// ofKind returns the spans of a kind in the order of their start.
 func ofKind(all tracetest.SpanStubs, kind trace.SpanKind) (spans []tracetest.SpanStub) {
 	for _, s := range all {
 		if s.SpanKind == kind {
@@ -51,7 +51,8 @@ func ofKind(all tracetest.SpanStubs, kind trace.SpanKind) (spans []tracetest.Spa
 	return spans
 }
 
-// wantAttributes compares a span's attributes, those of want only.
+// wantAttributes compares those attributes of a span that want names; "" means that the attribute must be
+// missing.
 func wantAttributes(t *testing.T, s *tracetest.SpanStub, want map[attribute.Key]string) {
 	t.Helper()
 	got := attributesOf(s)
@@ -62,8 +63,8 @@ func wantAttributes(t *testing.T, s *tracetest.SpanStub, want map[attribute.Key]
 	}
 }
 
-// A split request is a server's span with both legs beneath, each a client's with the engine that it went to.
-// Only the leg that makes the answer counts its tokens as the model's.
+// A split request has a server span with two client spans below, one for each leg, with the leg's engine.
+// Only the decode leg has the token counts of the answer.
 func TestSpansOfASplitRequestFollowTheConventions(t *testing.T) {
 	for _, p := range []prompt{chat(true), completion(true), chat(false), completion(false)} {
 		p.body = strings.Replace(p.body, `"temperature":0,`,
@@ -76,10 +77,10 @@ func TestSpansOfASplitRequestFollowTheConventions(t *testing.T) {
 		})
 		server, legs := ofKind(spans, trace.SpanKindServer), ofKind(spans, trace.SpanKindClient)
 		if len(server) != 1 || len(legs) != 2 {
-			t.Fatalf("%s: %d spans of a server and %d of a client, want 1 and 2", p.path, len(server), len(legs))
+			t.Fatalf("%s: %d server spans and %d client spans, want 1 and 2", p.path, len(server), len(legs))
 		}
 		if want := "POST " + p.path; server[0].Name != want {
-			t.Errorf("the server's span is called %q, want %q", server[0].Name, want)
+			t.Errorf("the server span is called %q, want %q", server[0].Name, want)
 		}
 		wantAttributes(t, &server[0], map[attribute.Key]string{
 			observe.AttrMethod: "POST", observe.AttrRoute: p.path, observe.AttrPath: p.path,
@@ -95,7 +96,8 @@ func TestSpansOfASplitRequestFollowTheConventions(t *testing.T) {
 		prefill, decode := &legs[0], &legs[1]
 		for s, name := range map[*tracetest.SpanStub]string{prefill: "prefill sim", decode: does + " sim"} {
 			if s.Name != name || s.Parent.SpanID() != server[0].SpanContext.SpanID() {
-				t.Errorf("a leg's span is called %q beneath %s, want %q", s.Name, s.Parent.SpanID(), name)
+				t.Errorf("a leg's span is called %q below %s, want %q below the server span",
+					s.Name, s.Parent.SpanID(), name)
 			}
 			at := attributesOf(s)
 			if host, want := at[string(observe.AttrAddress)], at[string(observe.AttrReplica)]; host == "" ||
@@ -123,18 +125,18 @@ func TestSpansOfASplitRequestFollowTheConventions(t *testing.T) {
 		})
 		at := attributesOf(decode)
 		if at[string(observe.AttrAnswerID)] == "" || at[string(observe.AttrInputTokens)] == "0" {
-			t.Errorf("the decode leg does not tell the answer's id or the prompt's length: %v", at)
+			t.Errorf("the decode leg lacks the answer's id or the prompt's length: %v", at)
 		}
 	}
 }
 
-// A stream's span says when its first token came, and the transfer of its blocks is a span of its own beneath
-// the decode leg, which ends before that. An answer that is not streamed has neither.
+// The span of a stream has the time of its first token. The KV transfer is a span below the decode leg
+// that ends before the first token. An answer without a stream has neither.
 func TestFirstTokenAndTransferInATrace(t *testing.T) {
 	for _, stream := range []bool{true, false} {
 		var first float64
 		spans := traced(t, setup{}, func(w *world) {
-			w.ask(completion(stream)) // the first answer of a replica teaches nothing
+			w.ask(completion(stream)) // the first answer of a replica only teaches its speed
 			w.exact(completion(stream), w.ask(completion(stream)))
 			first = w.o.ring.Newest(1)[0].Phases.First
 		})
@@ -149,7 +151,7 @@ func TestFirstTokenAndTransferInATrace(t *testing.T) {
 		ttft := attributesOf(server)[string(observe.AttrTTFT)]
 		if !stream {
 			if len(moved) > 0 || len(server.Events) > 0 || ttft != "" {
-				t.Errorf("not streamed: %d transfers, %v, ttft %q", len(moved), server.Events, ttft)
+				t.Errorf("without a stream: %d transfers, %v, ttft %q", len(moved), server.Events, ttft)
 			}
 			continue
 		}
@@ -158,12 +160,12 @@ func TestFirstTokenAndTransferInATrace(t *testing.T) {
 			t.Errorf("events %v, ttft %s, want %v", server.Events, ttft, first)
 		}
 		if len(moved) != 1 || moved[0].Parent.SpanID() != decode.SpanContext.SpanID() {
-			t.Fatalf("%d transfers: %+v", len(moved), moved)
+			t.Fatalf("%d transfers, want one below the decode leg: %+v", len(moved), moved)
 		}
 		m := &moved[0]
 		if took := m.EndTime.Sub(m.StartTime); took < transfer || took > 2*transfer ||
 			m.StartTime.Before(decode.StartTime) || !m.EndTime.Before(server.Events[0].Time) {
-			t.Errorf("the transfer took %v from %v on, the leg began %v", took, m.StartTime, decode.StartTime)
+			t.Errorf("the transfer took %v and began at %v, the leg began at %v", took, m.StartTime, decode.StartTime)
 		}
 		wantAttributes(t, m, map[attribute.Key]string{
 			observe.AttrPrefill: attributesOf(&legs[2])[string(observe.AttrReplica)],
@@ -172,7 +174,7 @@ func TestFirstTokenAndTransferInATrace(t *testing.T) {
 	}
 }
 
-// One replica that does both is a single leg. What is passed on as it came has one too.
+// A request to a single replica has one leg's span, and so has an unsplit request.
 func TestSpansOfWhatIsNotSplit(t *testing.T) {
 	for _, tt := range []struct {
 		p    prompt
@@ -198,8 +200,8 @@ func TestSpansOfWhatIsNotSplit(t *testing.T) {
 	}
 }
 
-// What a client did wrong is no error of a server, and an engine's failure is one of its leg, also where the
-// request ends well elsewhere.
+// A client's error is not an error of the server span. An engine's failure is an error of its leg's span,
+// even if a retry succeeds.
 func TestErrorsOnSpans(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -225,7 +227,7 @@ func TestErrorsOnSpans(t *testing.T) {
 			observe.AttrStatus: fmt.Sprint(tt.status), observe.AttrErrorType: tt.kind,
 		})
 		if got := server.Status.Code == codes.Error; got != tt.failed {
-			t.Errorf("%s: the server's span has status %v", tt.name, server.Status)
+			t.Errorf("%s: the server span has status %v", tt.name, server.Status)
 		}
 		for _, leg := range ofKind(spans, trace.SpanKindClient) {
 			if leg.Status.Code != codes.Error {
@@ -237,7 +239,7 @@ func TestErrorsOnSpans(t *testing.T) {
 	}
 }
 
-// Without tracing the spans of a request cost no memory.
+// Without tracing, the spans of a request allocate no memory.
 func TestSpansCostNothingWithoutTracing(t *testing.T) {
 	o := &env{telemetry: telemetry{spans: observe.NewTracer(nil)}}
 	j := &job{env: o, rec: &observe.Record{Path: "/v1/completions"}}
@@ -252,6 +254,6 @@ func TestSpansCostNothingWithoutTracing(t *testing.T) {
 		a.endSpan()
 		a.said.Event(events)
 	}); n > 0 {
-		t.Errorf("%v allocations for spans that nobody sees", n)
+		t.Errorf("%v allocations for spans without tracing, want 0", n)
 	}
 }

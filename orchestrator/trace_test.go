@@ -12,7 +12,7 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/observe"
 )
 
-// Both legs carry the W3C context of their own span, so that the engines' spans join the request's trace.
+// Each leg carries the W3C context of its own span, so that the engine's spans join the request's trace.
 // Without tracing there is no such header.
 func TestTraceContextGoesToTheEngines(t *testing.T) {
 	provider := sdktrace.NewTracerProvider()
@@ -33,7 +33,7 @@ func TestTraceContextGoesToTheEngines(t *testing.T) {
 			t.Errorf("%s leg has %v, want %v", name, r.Header, want)
 		}
 		if own.TraceID() != trace.SpanContextFromContext(request).TraceID() {
-			t.Errorf("the %s span is of another trace", name)
+			t.Errorf("the %s span belongs to another trace", name)
 		}
 	}
 	o.spans = observe.NewTracer(nil)
@@ -42,8 +42,8 @@ func TestTraceContextGoesToTheEngines(t *testing.T) {
 	}
 }
 
-// A client's own context reaches the engines whether we trace or not, on both legs and on what is passed
-// whole.
+// The client's own trace context reaches the engines with and without tracing, on both legs and on unsplit
+// requests.
 func TestTheClientsTraceContextGoesOn(t *testing.T) {
 	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	for _, tt := range []struct {
@@ -86,7 +86,7 @@ func TestTheClientsTraceContextGoesOn(t *testing.T) {
 	}
 }
 
-// Where we trace, the client's parent becomes that of our span, and its baggage goes on beside.
+// With tracing, the client's parent becomes the parent of the router's span, and its baggage is passed on.
 func TestBaggageGoesOnWhereWeTrace(t *testing.T) {
 	provider := sdktrace.NewTracerProvider()
 	defer func() { _ = provider.Shutdown(t.Context()) }()

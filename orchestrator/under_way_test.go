@@ -12,7 +12,7 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/observe"
 )
 
-// inFlight is what /debug/in_flight shows, as JSON and read.
+// inFlight returns the answer of /debug/in_flight, raw and decoded.
 func (w *world) inFlight() (raw string, rows []observe.InFlight) {
 	w.t.Helper()
 	raw = w.get("admin", "/debug/in_flight").raw
@@ -22,13 +22,13 @@ func (w *world) inFlight() (raw string, rows []observe.InFlight) {
 	return raw, rows
 }
 
-// An operator sees which requests run, whose they are, how large they are and where they run; and nothing of
-// keys and prompts. What has ended is not shown.
+// An operator sees which requests run, who sent them, their sizes and their replicas, but no API keys and
+// no prompts. Ended requests are not shown.
 func TestRequestsUnderWayAreShown(t *testing.T) {
 	const key = "alices-key"
 	in(t, setup{config: longAnswers}, func(w *world) {
 		if raw, _ := w.inFlight(); strings.TrimSpace(raw) != "[]" {
-			t.Errorf("%s with no request", raw)
+			t.Errorf("%s without a request, want []", raw)
 		}
 		first := longPrompt(1500)
 		first.header = http.Header{"Authorization": {"Bearer " + key}, "X-Request-Id": {"alice-1"}}
@@ -53,7 +53,7 @@ func TestRequestsUnderWayAreShown(t *testing.T) {
 			t.Errorf("the batch is %+v", two)
 		}
 		if strings.Contains(raw, key) || strings.Contains(raw, words) {
-			t.Errorf("a key or a prompt is shown: %s", raw)
+			t.Errorf("the answer contains a key or a prompt: %s", raw)
 		}
 		for _, p := range []*pending{a, b} {
 			if got := p.end(); got.status != 200 {
@@ -61,12 +61,12 @@ func TestRequestsUnderWayAreShown(t *testing.T) {
 			}
 		}
 		if raw, rows := w.inFlight(); len(rows) != 0 {
-			t.Errorf("%s when all have ended", raw)
+			t.Errorf("%s after all requests have ended", raw)
 		}
 	})
 }
 
-// A request that waits for room is shown without a place.
+// A request that waits for room is shown without a replica.
 func TestAWaitingRequestIsShownWithoutAPlace(t *testing.T) {
 	in(t, narrow(nil), func(w *world) {
 		first := w.begin(chat(true))
@@ -75,7 +75,7 @@ func TestAWaitingRequestIsShownWithoutAPlace(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		raw, rows := w.inFlight()
 		if len(rows) != 2 || rows[0].Decode == "" || rows[1].Decode != "" || rows[1].Prompt == 0 {
-			t.Errorf("want two requests, of which the second waits: %s", raw)
+			t.Errorf("want two requests, the second without a replica: %s", raw)
 		}
 		w.exact(chat(true), first.end())
 		w.exact(chat(true), second.end())

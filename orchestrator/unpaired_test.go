@@ -14,11 +14,11 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/outlier"
 )
 
-// unpairedOf counts the replicas that are shown as making no pair.
+// unpairedOf returns the number of replicas that are shown as unpaired.
 func (w *world) unpairedOf() int { return w.count("tandem_replica_state", fleet.StateUnpaired) }
 
-// Blocks of another size fit nobody: the replica is seen to make no pair, with the reason, in one line of the
-// log. One of the same size that joins ends it.
+// A replica whose block size differs from that of all replicas in the other pool is shown as unpaired,
+// with the reason, and in one log line. The state ends when a replica with the same block size joins.
 func TestAReplicaThatFitsNobodyIsSeen(t *testing.T) {
 	var log bytes.Buffer
 	sizes := func(name string, o *enginesim.Options) {
@@ -28,11 +28,12 @@ func TestAReplicaThatFitsNobodyIsSeen(t *testing.T) {
 	}
 	in(t, setup{engine: sizes, options: logsTo(&log)}, func(w *world) {
 		if n := w.unpairedOf(); n != 0 {
-			t.Errorf("%d replicas make no pair, where each has one that fits", n)
+			t.Errorf("%d replicas are unpaired, want 0: each has a partner", n)
 		}
 		w.apply(without(w.cfg, w.d[1].addr))
 		if n := w.count("tandem_replica_state", w.p[1].addr); n != 1 || w.unpairedOf() != 1 {
-			t.Errorf("%d states hold of %s, and %d replicas make no pair; want one", n, w.p[1].addr, w.unpairedOf())
+			t.Errorf("%d states of %s are set, and %d replicas are unpaired; want 1 and 1",
+				n, w.p[1].addr, w.unpairedOf())
 		}
 		shown, err := json.Marshal(w.o.State().Status())
 		if err != nil ||
@@ -46,11 +47,11 @@ func TestAReplicaThatFitsNobodyIsSeen(t *testing.T) {
 		w.apply(w.cfg)
 		time.Sleep(time.Second)
 		if n := w.unpairedOf(); n != 0 {
-			t.Errorf("%d replicas make no pair after another one of that size joined", n)
+			t.Errorf("%d replicas are unpaired after a partner joined", n)
 		}
 	})
 	if n := strings.Count(log.String(), "level=WARN msg=\"replica state\""); n != 1 {
-		t.Errorf("%d lines of the log warn of a state, want one:\n%s", n, log.String())
+		t.Errorf("%d log lines warn of a state, want 1:\n%s", n, log.String())
 	}
 }
 
@@ -63,17 +64,17 @@ func TestAReplicaWhosePairsAreEjectedIsSeen(t *testing.T) {
 			w.o.trials.Announce(w.o.planner.Outliers().NotLoaded(pair, failed, time.Now()))
 		}
 		if n := w.unpairedOf(); n != 2 {
-			t.Errorf("%d replicas make no pair, want both", n)
+			t.Errorf("%d replicas are unpaired, want 2", n)
 		}
-		time.Sleep(10 * time.Second) // a trial of the pair goes well
+		time.Sleep(10 * time.Second) // a trial of the pair succeeds
 		if n := w.unpairedOf(); n != 0 {
-			t.Errorf("%d replicas make no pair after the trial", n)
+			t.Errorf("%d replicas are unpaired after the trial", n)
 		}
 	})
 }
 
-// An ejected pair whose ends do not fit, because one was restarted with another block size, is not tried:
-// that would end its decode engine.
+// After a restart with another block size, an ejected pair no longer fits. It gets no trial, because a
+// trial would crash its decode engine.
 func TestAPairThatDoesNotFitIsNotTried(t *testing.T) {
 	sizes := func(name string, o *enginesim.Options) {
 		if name == "p0" {
@@ -89,13 +90,13 @@ func TestAPairThatDoesNotFitIsNotTried(t *testing.T) {
 		w.wire.forget()
 		time.Sleep(time.Minute)
 		if legs := w.posts(false); len(legs) != 0 || !w.o.planner.Outliers().PairOut(pair) {
-			t.Errorf("it was tried: %v", legs)
+			t.Errorf("the pair got a trial: %v", legs)
 		}
-		w.ask(completion(false)) // by an engine that lives
+		w.ask(completion(false)) // answered by a live engine
 	})
 }
 
-// A fleet that splits nothing needs no pairs.
+// A fleet that never splits needs no pairs, so no replica is unpaired.
 func TestNobodyIsUnpairedWhereNothingIsSplit(t *testing.T) {
 	sizes := func(name string, o *enginesim.Options) {
 		if name[0] == 'd' {
@@ -104,17 +105,17 @@ func TestNobodyIsUnpairedWhereNothingIsSplit(t *testing.T) {
 	}
 	in(t, setup{engine: sizes, config: func(c *config.Config) { c.Local = config.LocalAlways }}, func(w *world) {
 		if n := w.unpairedOf(); n != 0 {
-			t.Errorf("%d replicas make no pair, and none is wanted", n)
+			t.Errorf("%d replicas are unpaired, want 0: nothing is split", n)
 		}
 		auto := *w.cfg
 		auto.Local = config.LocalAuto
 		w.apply(&auto)
 		if n := w.unpairedOf(); n != 4 {
-			t.Errorf("%d replicas make no pair, want all once requests may be split", n)
+			t.Errorf("%d replicas are unpaired, want all 4 once requests may be split", n)
 		}
 		w.apply(w.cfg)
 		if n := w.unpairedOf(); n != 0 {
-			t.Errorf("%d replicas make no pair, and none is wanted any more", n)
+			t.Errorf("%d replicas are unpaired, want 0: nothing is split any more", n)
 		}
 	})
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/observe"
 )
 
-// A request that found no plan has its prompt's tokens in its record and in its line of the log.
+// A request without a plan still has its number of prompt tokens in its record and in the access log.
 func TestPromptOfARequestWithoutAPlan(t *testing.T) {
 	const short = `{"model":"sim","max_tokens":5,`
 	for _, c := range []struct {
@@ -33,7 +33,7 @@ func TestPromptOfARequestWithoutAPlan(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			log := &logged{}
 			in(t, setup{
-				config: func(c *config.Config) { // no first token is predicted as early as that
+				config: func(c *config.Config) { // no plan can meet this limit
 					c.Log.Access, c.Limits.FirstToken = true, time.Microsecond
 				},
 				options: func(o *Options) { o.Log = slog.New(slog.NewTextHandler(log, nil)) },
@@ -42,7 +42,7 @@ func TestPromptOfARequestWithoutAPlan(t *testing.T) {
 				w.settled()
 				rec := w.o.Record(got.header.Get("X-Request-Id"))
 				if rec == nil || rec.Decision != nil || rec.Outcome == "ok" {
-					t.Fatalf("it has a plan, or no record: %+v, %s", rec, got.raw)
+					t.Fatalf("the request has a plan or no record: %+v, %s", rec, got.raw)
 				}
 				text, err := json.Marshal(rec)
 				if err != nil {
@@ -51,7 +51,7 @@ func TestPromptOfARequestWithoutAPlan(t *testing.T) {
 				_, line, _ := strings.Cut(log.buf.String(), " msg=request ")
 				line, _, _ = strings.Cut(line, "\n")
 				if line == "" {
-					t.Fatalf("no line of access: %s", log.buf.String())
+					t.Fatalf("no line in the access log: %s", log.buf.String())
 				}
 				for said, want := range map[string]string{
 					string(text): fmt.Sprintf(`"prompt_tokens":%d,`, c.tokens),
@@ -66,7 +66,7 @@ func TestPromptOfARequestWithoutAPlan(t *testing.T) {
 	}
 }
 
-// What nobody has counted is left out, and is not said to be nothing.
+// If the prompt tokens were not counted, the number is left out instead of 0.
 func TestPromptThatNobodyCounted(t *testing.T) {
 	var log bytes.Buffer
 	in(t, setup{options: logsTo(&log)}, func(w *world) {

@@ -15,7 +15,7 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/fleet"
 )
 
-// silent is a world of one decode replica for two routers that know of these others.
+// silent is the setup of one decode replica for two routers, with these peers.
 func silent(peers []string) setup {
 	return setup{prefill: 1, decode: 1, config: func(c *config.Config) {
 		longAnswers(c)
@@ -23,8 +23,8 @@ func silent(peers []string) setup {
 	}}
 }
 
-// bothAsk keeps four answers of 3 s at each of two routers for so long. The answers that are left are over
-// when ended returns.
+// bothAsk keeps four requests of 3 s running at each of two routers, for this long. The returned function
+// waits for the last answers.
 func (w *world) bothAsk(during time.Duration) (ended func()) {
 	var all sync.WaitGroup
 	until := time.Now().Add(during)
@@ -46,7 +46,7 @@ func (w *world) bothAsk(during time.Duration) (ended func()) {
 	return all.Wait
 }
 
-// othersAt reports whether a router says that its decode replica has requests of others.
+// othersAt reports whether a router shows that its decode replica has requests of other clients.
 func othersAt(o *Orchestrator, w *world) bool {
 	for _, x := range o.fleet.Watchers() {
 		for _, m := range x.Members() {
@@ -58,8 +58,8 @@ func othersAt(o *Orchestrator, w *world) bool {
 	return false
 }
 
-// Two routers over the same engines that do not know of each other notice it within a minute, say so once,
-// and say when it is over. Two that do say nothing.
+// Two routers for the same engines do not know each other. Each notices it within a minute, logs it once,
+// and logs its end. Routers that know each other log nothing.
 func TestRoutersThatDoNotKnowOfEachOtherNotice(t *testing.T) {
 	for name, x := range map[string]struct {
 		peers []string
@@ -84,7 +84,7 @@ func TestRoutersThatDoNotKnowOfEachOtherNotice(t *testing.T) {
 					}
 				}
 				if want := map[bool]int{true: 1}[x.want]; n != want {
-					t.Errorf("%d lines of level %s have %q, want %d:\n%s", n, level, text, want, log.String())
+					t.Errorf("%d log lines of level %s have %q, want %d:\n%s", n, level, text, want, log.String())
 				}
 			}
 		})
@@ -96,13 +96,13 @@ func noticed(t *testing.T, w *world, want bool) {
 	defer stop()
 	ended := w.bothAsk(time.Minute)
 	if a, b := othersAt(w.o, w), othersAt(b, w); a != want || b != want {
-		t.Errorf("they notice: %v and %v, want %v", a, b, want)
+		t.Errorf("the routers notice other requests: %v and %v, want %v", a, b, want)
 	}
 	if n := w.count("tandem_replica_requests_of_others", w.d[0].addr); n > 0 != want {
-		t.Errorf("%d requests of others, want some: %v", n, want)
+		t.Errorf("the metric shows %d requests of others, want some: %v", n, want)
 	}
 	if !w.o.Ready() {
-		t.Error("a router is not ready for the requests of others")
+		t.Error("a router is not ready because of other requests")
 	}
 	shown, err := json.Marshal(w.o.State().Status())
 	if err != nil || strings.Contains(string(shown), `"requests_of_others"`) != want {
@@ -111,11 +111,11 @@ func noticed(t *testing.T, w *world, want bool) {
 	ended()
 	time.Sleep(time.Minute)
 	if othersAt(w.o, w) || othersAt(b, w) {
-		t.Error("they notice others that are gone")
+		t.Error("a router still shows other requests after they have ended")
 	}
 }
 
-// mixed is every sort of request that an engine can be asked for something by.
+// mixed returns requests of every kind that makes an engine work.
 func mixed() []prompt {
 	list := func(more string) prompt {
 		return post("/v1/completions", `{"model":"sim","max_tokens":200,"ignore_eos":true,`+more+`"prompt":[`+
@@ -130,14 +130,14 @@ func mixed() []prompt {
 	}
 }
 
-// A lone router reports no requests of others, under any traffic: bursts, several answers, lists of prompts
-// and texts, long prompts in pieces, questions about tokens, and clients that leave. The engines have two
-// ranks and fail now and then, so that the router retries and sends canaries.
+// A single router never reports requests of other clients, under any traffic: bursts, several answers,
+// lists of prompts and texts, long prompts in pieces, tokenize requests, and clients that leave. The
+// engines have two ranks and sometimes fail, so that the router retries and sends canaries.
 func TestARouterThatIsAloneSaysNothingOfOthers(t *testing.T) {
 	seed := rand.Uint64()
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	asks := mixed()
-	// Some plays are of a few sorts alone, which others would hide.
+	// Some runs use only a few kinds of requests, so that other kinds cannot hide their effect.
 	rnd.Shuffle(len(asks), func(i, j int) { asks[i], asks[j] = asks[j], asks[i] })
 	asks = asks[:1+rnd.IntN(len(asks))]
 	s := setup{prefill: 1 + rnd.IntN(2), decode: 1 + rnd.IntN(2), engine: twoRanks}
@@ -163,7 +163,7 @@ func TestARouterThatIsAloneSaysNothingOfOthers(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 			if n := w.count("tandem_replica_state", fleet.StateOthers); n != 0 {
-				t.Errorf("seed %d: after %d s it says that %d replicas have requests of others", seed, round, n)
+				t.Errorf("seed %d: after %d s, %d replicas are shown with requests of others", seed, round, n)
 				break
 			}
 		}
@@ -171,14 +171,14 @@ func TestARouterThatIsAloneSaysNothingOfOthers(t *testing.T) {
 	})
 }
 
-// A list of prompts that goes whole to an engine is as many sequences there as prompts and answers to each.
+// An unsplit list of prompts counts as one sequence for each prompt and answer.
 func TestAListThatIsNotSplitIsCounted(t *testing.T) {
 	in(t, setup{decode: 1, config: longAnswers}, func(w *world) {
 		list := mixed()[5]
 		x := w.begin(list)
 		time.Sleep(time.Second)
 		if n := w.o.decode.PeerLoads(time.Now())[0].Sequences; n != 3*4 {
-			t.Errorf("3 prompts with 4 answers each are %d sequences", n)
+			t.Errorf("3 prompts with 4 answers each count as %d sequences, want 12", n)
 		}
 		if got := x.end(); got.status != 200 {
 			t.Errorf("%d %s", got.status, got.raw)

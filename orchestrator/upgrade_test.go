@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// A websocket is not spoken here. Its client gets a whole answer at once, and the connection serves on; a
-// request that would only like to upgrade is answered as any other.
+// The router has no websockets. A request for one gets a whole answer at once, and the connection stays
+// usable. A usual request that merely offers an upgrade is answered as usual.
 func TestUpgradesAreAnswered(t *testing.T) {
 	const upgrade = "Host: front\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n" +
 		"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"

@@ -12,14 +12,15 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
 )
 
-// slowPair is a pair with few blocks and much time, for answers that begin later than the lease.
+// slowPair is the setup of one pair with few blocks and long timeouts, for answers that begin after the
+// lease has ended.
 func slowPair(lease time.Duration) setup {
 	return setup{
 		prefill: 1, decode: 1,
 		engine: func(name string, o *enginesim.Options) {
 			o.Core.Blocks = 24
 			if name[0] == 'd' {
-				o.Core.Blocks = 64 // what was loaded wrongly stays in the cache
+				o.Core.Blocks = 64 // so that wrongly loaded blocks stay in the cache
 			}
 		},
 		config: func(c *config.Config) {
@@ -31,14 +32,14 @@ func slowPair(lease time.Duration) setup {
 	}
 }
 
-// once lets something happen at the first decode leg.
+// once calls happens at the first decode leg.
 func (w *world) once(happens func()) {
 	var once sync.Once
 	w.at("decode", func(string) { once.Do(happens) })
 }
 
-// coreStands lets the decode engine's core stand still beyond the lease, so that nobody keeps it, while its
-// API process answers; meanwhile other prompts take the blocks that the prefill engine has given up.
+// coreStands freezes the core of the decode engine until after the lease, so that the lease expires, while
+// its API process still answers. Meanwhile other prompts reuse the freed blocks of the prefill engine.
 func coreStands(w *world) { w.once(func() { standStill(w) }) }
 
 func standStill(w *world) {
@@ -50,8 +51,8 @@ func standStill(w *world) {
 	})(w, w.p[0])
 }
 
-// A decode engine whose core stands still reads what is no longer the prompt's: nothing of its answer is
-// used, nor of what it has cached.
+// A decode engine with a frozen core reads blocks that no longer belong to the prompt. The router uses
+// neither its answer nor the blocks that it has cached.
 func TestDisbelieved(t *testing.T) {
 	for _, stream := range []bool{true, false} {
 		t.Run(fmt.Sprintf("stream %t", stream), func(t *testing.T) {
@@ -60,16 +61,16 @@ func TestDisbelieved(t *testing.T) {
 				coreStands(w)
 				w.exact(p, w.ask(p))
 				if n := w.count("tandem_late_answers_total", "disbelieved"); n != 1 {
-					w.t.Errorf("%d answers were not believed, want 1", n)
+					w.t.Errorf("%d answers were disbelieved, want 1", n)
 				}
 				if n := w.count("tandem_decode_distrusted_total", w.d[0].addr); n != 1 {
 					w.t.Errorf("the decode engine was distrusted %d times, want once", n)
 				}
 				if plain := w.send(w.t.Context(), w.d[0].addr, p); plain.text == w.right(p).text {
-					w.t.Error("the decode engine's cache is not poisoned: this test tests nothing")
+					w.t.Error("the decode engine's cache is not poisoned: this test shows nothing")
 				}
 				w.exact(p, w.ask(p))
-				again := guardedPrompt(idPrompt(1, 130), "") // a longer prompt of the same beginning
+				again := guardedPrompt(idPrompt(1, 130), "") // a longer prompt with the same beginning
 				w.exact(again, w.ask(again))
 				salted := guardedPrompt(idPrompt(1, 100), `,"cache_salt":"mine"`)
 				w.exact(salted, w.ask(salted))
@@ -78,10 +79,12 @@ func TestDisbelieved(t *testing.T) {
 	}
 }
 
-// If no canary gets through behind the read, or the prefill engine does not compute the token that it is
-// asked for then, nothing shows that late reads were counted: the answer is not believed.
+// After a late answer, the router sends a canary, and asks the prefill engine for one more token, so that
+// it counts late reads. If one of them fails, nothing proves that there were none. Then the answer is not
+// used.
 func TestRefusedCanaryProvesNothing(t *testing.T) {
-	for _, leg := range []string{"prefill", "plain"} { // the canary's, and the one token more
+	// the canary's prefill leg, and the request for one more token
+	for _, leg := range []string{"prefill", "plain"} {
 		for _, status := range []int{404, 429, 500, 503} {
 			t.Run(fmt.Sprint(leg, " ", status), func(t *testing.T) {
 				in(t, slowPair(30*time.Second), func(w *world) {
@@ -93,7 +96,7 @@ func TestRefusedCanaryProvesNothing(t *testing.T) {
 					later(39*time.Second, fault(refuse))(w, w.p[0])
 					w.exact(p, w.ask(p))
 					if n := w.count("tandem_late_answers_total", "unknown"); n != 1 {
-						w.t.Errorf("%d late answers were left unproven, want 1", n)
+						w.t.Errorf("%d late answers are unproven, want 1", n)
 					}
 					w.exact(p, w.ask(p))
 				})
@@ -102,8 +105,7 @@ func TestRefusedCanaryProvesNothing(t *testing.T) {
 	}
 }
 
-// A prefill engine that was restarted after a late read counts from zero again: that its numbers are what
-// they were proves nothing.
+// After a restart the prefill engine counts from zero. Equal counts before and after then prove nothing.
 func TestRestartedEngineProvesNothing(t *testing.T) {
 	in(t, slowPair(30*time.Second), func(w *world) {
 		p := post("/v1/completions",
@@ -113,12 +115,12 @@ func TestRestartedEngineProvesNothing(t *testing.T) {
 			fault(enginesim.Fault{Kind: "restart", For: 100 * time.Millisecond}))(w, w.p[0])
 		w.exact(p, w.ask(p))
 		if n := w.count("tandem_late_answers_total", "unknown"); n != 1 {
-			w.t.Errorf("%d late answers were left unproven, want 1", n)
+			w.t.Errorf("%d late answers are unproven, want 1", n)
 		}
 	})
 }
 
-// Without the guard it is what real engines did: a wrong text, and a poisoned cache.
+// Without the guard, the result is that of real engines: a wrong text and wrong cached blocks.
 func TestUnbelievable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, slowPair(time.Hour))
@@ -133,8 +135,9 @@ func TestUnbelievable(t *testing.T) {
 	})
 }
 
-// An answer that is late for another reason is believed, also where somebody else's lease has ended
-// meanwhile: unless a read of its engine has failed, which may have cost the word of another.
+// An answer that is late for another reason is used, even if the lease of another prompt has ended
+// meanwhile. There is one exception: if a read of its engine has also failed, the message about a late
+// read may be lost.
 func TestBelieved(t *testing.T) {
 	stranded := guardedPrompt(idPrompt(9, 40), `,"kv_transfer_params":{"do_remote_decode":true}`)
 	failing := guardedPrompt(idPrompt(8, 20), `,"kv_transfer_params":{"do_remote_prefill":true,`+
@@ -157,7 +160,7 @@ func TestBelieved(t *testing.T) {
 				p := guardedPrompt(idPrompt(1, 100), `,"stream":true`)
 				w.once(func() {
 					c.meanwhile(w)
-					fault(enginesim.Fault{Kind: "slow", Factor: 4000})(w, w.d[0]) // 40 s a token
+					fault(enginesim.Fault{Kind: "slow", Factor: 4000})(w, w.d[0]) // 40 s per token
 					later(45*time.Second, fault(enginesim.Fault{Kind: "slow", Factor: 1}))(w, w.d[0])
 				})
 				got := w.ask(p)
@@ -170,18 +173,18 @@ func TestBelieved(t *testing.T) {
 				}
 				want := map[string]int{"unknown": 1}[c.verdict]
 				if n := w.count("tandem_decode_distrusted_total", ""); n != want {
-					w.t.Errorf("an engine was distrusted %d times, want %d", n, want)
+					w.t.Errorf("engines were distrusted %d times, want %d", n, want)
 				}
 			})
 		})
 	}
 }
 
-// A restarted engine has an empty cache: its requests are no longer salted.
+// A restarted engine has an empty cache, so its requests get no cache salt any more.
 func TestTrustedAgain(t *testing.T) {
 	in(t, slowPair(30*time.Second), func(w *world) {
 		p := guardedPrompt(idPrompt(1, 100), "")
-		// The engines of a world start at one instant, and the start is what tells processes apart.
+		// All engines of a world start at the same time, and the start time tells processes apart.
 		fault(enginesim.Fault{Kind: "restart", For: time.Second})(w, w.p[0])
 		time.Sleep(20 * time.Second)
 		coreStands(w)
@@ -198,8 +201,8 @@ func TestTrustedAgain(t *testing.T) {
 	})
 }
 
-// The word that a read was late can be under way itself when it is asked for: the path is cut just behind
-// the read. That nobody has counted it proves nothing then.
+// The message about a late read may still be on its way when the router asks for it: here the path is cut
+// just after the read. Then a count of zero proves nothing.
 func TestLateWordUnderWay(t *testing.T) {
 	for _, stream := range []bool{true, false} {
 		t.Run(fmt.Sprintf("stream %t", stream), func(t *testing.T) {
@@ -207,7 +210,7 @@ func TestLateWordUnderWay(t *testing.T) {
 			small := s.engine
 			s.engine = func(name string, o *enginesim.Options) {
 				small(name, o)
-				o.TransferRate = 70 // blocks a second: the prompt's take 100 ms
+				o.TransferRate = 70 // blocks per second: those of the prompt take 100 ms
 			}
 			in(t, s, func(w *world) {
 				p := guardedPrompt(idPrompt(1, 100), fmt.Sprintf(`,"stream":%t`, stream))
@@ -216,7 +219,7 @@ func TestLateWordUnderWay(t *testing.T) {
 				later(40*time.Second+90*time.Millisecond, cut)(w, w.d[0])
 				w.exact(p, w.ask(p))
 				if n := w.count("tandem_late_answers_total", "unknown"); n != 1 {
-					w.t.Errorf("%d late answers were left unproven, want 1", n)
+					w.t.Errorf("%d late answers are unproven, want 1", n)
 				}
 				if n := w.count("tandem_decode_distrusted_total", w.d[0].addr); n != 1 {
 					w.t.Errorf("the decode engine was distrusted %d times, want once", n)
@@ -226,14 +229,14 @@ func TestLateWordUnderWay(t *testing.T) {
 	}
 }
 
-// The word that a read was late can come between the canary's two legs, while the prefill engine is in the
-// middle of a step: it counts the word in its next one.
+// The message about a late read may arrive between the two legs of the canary, during a step of the
+// prefill engine. The engine counts it in its next step.
 func TestLateWordBehindStep(t *testing.T) {
 	s := slowPair(30 * time.Second)
 	small := s.engine
 	s.engine = func(name string, o *enginesim.Options) {
 		small(name, o)
-		o.TransferRate = 70 // blocks a second: the prompt's take 100 ms
+		o.TransferRate = 70 // blocks per second: those of the prompt take 100 ms
 	}
 	in(t, s, func(w *world) {
 		p := guardedPrompt(idPrompt(1, 100), "")
@@ -248,7 +251,7 @@ func TestLateWordBehindStep(t *testing.T) {
 		later(42*time.Second+20*time.Millisecond, fault(mend))(w, w.d[0])
 		w.exact(p, w.ask(p))
 		if n := w.count("tandem_late_answers_total", "disbelieved"); n != 1 {
-			w.t.Errorf("%d answers were not believed, want 1", n)
+			w.t.Errorf("%d answers were disbelieved, want 1", n)
 		}
 	})
 }

@@ -17,14 +17,14 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/observe"
 )
 
-// called is p under an id of the client's.
+// called returns p with the client's own request id.
 func called(p prompt, id string) prompt {
 	p.header = http.Header{"X-Request-Id": {id}}
 	return p
 }
 
-// A client's own id comes back to it and finds the record; engines get ids of ours, two requests of one id
-// included.
+// A client's own request id is in its answer and finds its record. Engines get only ids of the router,
+// also if two requests have the same client id.
 func TestAClientsOwnID(t *testing.T) {
 	in(t, setup{}, func(w *world) {
 		for range 2 {
@@ -41,12 +41,12 @@ func TestAClientsOwnID(t *testing.T) {
 		for _, s := range w.posts(false) {
 			id := s.engine + " " + s.header.Get("X-Request-Id")
 			if strings.Contains(id, "order") || seen[id] {
-				t.Errorf("an engine got an id of the client's, or one twice: %q", id)
+				t.Errorf("an engine got the client's id, or an id twice: %q", id)
 			}
 			seen[id] = true
 		}
 		if len(seen) != 4 {
-			t.Errorf("two split requests had %d legs", len(seen))
+			t.Errorf("two split requests have %d different legs, want 4", len(seen))
 		}
 	})
 }
@@ -59,16 +59,16 @@ func TestWhichIDsOfClientsAreKept(t *testing.T) {
 	} {
 		if got := clientID(http.Header{"X-Request-Id": {id}}); (got == id && id != "") != want ||
 			!want && got != "" {
-			t.Errorf("%.20q: kept as %.20q", id, got)
+			t.Errorf("id %.20q: kept as %.20q", id, got)
 		}
 	}
 	if got := clientID(http.Header{"X-Request-Id": {"a", "b"}}); got != "" {
-		t.Errorf("of two ids %q was kept", got)
+		t.Errorf("a header with two ids: kept %q, want none", got)
 	}
 }
 
-// A request that was tried again says of each attempt where it went and what went wrong there, and by which
-// configuration it was decided.
+// The record of a retried request has each failed attempt with its replicas and its failure, and the
+// configuration of the decision.
 func TestAllAttemptsStandInTheRecord(t *testing.T) {
 	in(t, setup{}, func(w *world) {
 		for _, d := range w.d {
@@ -77,12 +77,12 @@ func TestAllAttemptsStandInTheRecord(t *testing.T) {
 		w.ask(chat(true))
 		rec := w.o.ring.Newest(1)[0]
 		if rec.Attempts < 2 || len(rec.Failed) < 1 {
-			t.Fatalf("%d attempts, of which these failed: %+v", rec.Attempts, rec.Failed)
+			t.Fatalf("%d attempts, and these failed: %+v", rec.Attempts, rec.Failed)
 		}
 		f := rec.Failed[0]
 		if f.At != f.Decode || f.Prefill == "" || f.Phase != "decode" ||
 			f.Status != http.StatusInternalServerError || f.Reason == "" || f.Took <= 0 || f.Mode != "split" {
-			t.Errorf("of the first attempt: %+v", f)
+			t.Errorf("first attempt: %+v", f)
 		}
 		if rec.Outcome == "ok" && len(rec.Failed) != rec.Attempts-1 {
 			t.Errorf("%d attempts, and %d failed", rec.Attempts, len(rec.Failed))
@@ -96,15 +96,15 @@ func TestAllAttemptsStandInTheRecord(t *testing.T) {
 		w.ask(chat(false))
 		if now := w.o.ring.Newest(1)[0].Config; now.Gamma != 3 || now.Revision == was.Revision || was.Gamma != 1 ||
 			was.Alpha != "auto" {
-			t.Errorf("decided by %+v, then %+v", was, now)
+			t.Errorf("decided with the configuration %+v, then %+v", was, now)
 		}
 		if n := w.count("tandem_config_info", w.o.ring.Newest(1)[0].Config.Revision); n != 1 {
-			t.Errorf("the revision in force has the value %d", n)
+			t.Errorf("the series of the current revision is %d, want 1", n)
 		}
 	})
 }
 
-// recordsIn are the records in a file.
+// recordsIn returns the ids of the records in a file.
 func recordsIn(t *testing.T, file string) (ids []string) {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -123,8 +123,8 @@ func recordsIn(t *testing.T, file string) (ids []string) {
 	return ids
 }
 
-// Every record is in the file that the configuration names: in the one that was named when the request ended,
-// to the last one before the router does.
+// Every record is in the file that was configured when its request ended, up to the last record before the
+// router ends.
 func TestDecisionsInAFile(t *testing.T) {
 	folder := t.TempDir()
 	first, second := filepath.Join(folder, "first.jsonl"), filepath.Join(folder, "second.jsonl")
@@ -138,7 +138,7 @@ func TestDecisionsInAFile(t *testing.T) {
 		cfg := *w.cfg
 		cfg.Decisions.File = filepath.Join(folder, "missing", "third.jsonl")
 		if err := w.o.Apply(&cfg); err == nil || !strings.Contains(err.Error(), "decisions.file") {
-			t.Errorf("a file that cannot be made is taken: %v", err)
+			t.Errorf("a file that cannot be created was accepted: %v", err)
 		}
 		w.ask(chat(true))
 		want = append(want, w.o.ring.Newest(1)[0].ID)
@@ -151,21 +151,21 @@ func TestDecisionsInAFile(t *testing.T) {
 		w.ask(chat(false))
 		then = append(then, w.o.ring.Newest(1)[0].ID)
 		if n := w.count("tandem_decisions_unwritten_total", ""); n != 0 {
-			t.Errorf("%d records were not written", n)
+			t.Errorf("%d records were not written, want 0", n)
 		}
 	})
 	if got := recordsIn(t, first); strings.Join(got, " ") != strings.Join(want, " ") {
-		t.Errorf("%v are in the first file, want %v", got, want)
+		t.Errorf("the first file has %v, want %v", got, want)
 	}
 	if got := recordsIn(t, second); strings.Join(got, " ") != strings.Join(then, " ") {
-		t.Errorf("%v are in the second file, want %v", got, then)
+		t.Errorf("the second file has %v, want %v", got, then)
 	}
 }
 
-// onFullDisk names a file that takes nothing.
+// onFullDisk configures a file that accepts no data.
 func onFullDisk(c *config.Config) { c.Decisions.File = "/dev/full" }
 
-// A disk that takes nothing costs records, which are counted, and no request.
+// A full disk loses records, which are counted, but no request.
 func TestADiskThatTakesNothing(t *testing.T) {
 	in(t, setup{config: onFullDisk}, func(w *world) {
 		for range 3 {
@@ -173,12 +173,12 @@ func TestADiskThatTakesNothing(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		if n := w.count("tandem_decisions_unwritten_total", "failed"); n != 3 {
-			t.Errorf("%d of 3 records are counted as not written", n)
+			t.Errorf("counted %d of 3 records as not written", n)
 		}
 	})
 }
 
-// The access log has a line for each request that ended, and nothing of what was said.
+// The access log has one line for each ended request, and no prompt text.
 func TestAccessLog(t *testing.T) {
 	var text bytes.Buffer
 	o := setup{
@@ -209,14 +209,14 @@ func TestAccessLog(t *testing.T) {
 	}
 	if a := got[0]; a["client_id"] != "mine" || a["status"] != 200. || a["outcome"] != "ok" ||
 		a["mode"] != "split" || a["decode"] == "" || a["output_tokens"] != 12. {
-		t.Errorf("of the good one: %v", a)
+		t.Errorf("line of the first request: %v", a)
 	}
 	if b := got[1]; b["status"] != 404. || b["outcome"] != "unknown_model" {
-		t.Errorf("of the other: %v", b)
+		t.Errorf("line of the second request: %v", b)
 	}
 }
 
-// accessLines are the lines of the access log, as objects.
+// accessLines returns the lines of the access log as objects.
 func accessLines(t *testing.T, text []byte) (all []map[string]any) {
 	t.Helper()
 	for line := range bytes.Lines(text) {
@@ -231,7 +231,7 @@ func accessLines(t *testing.T, text []byte) (all []map[string]any) {
 	return all
 }
 
-// withAccess is a world that writes an access log as JSON into text.
+// withAccess is the setup of a world that writes its access log as JSON into text.
 func withAccess(text *bytes.Buffer) setup {
 	return setup{
 		config: func(c *config.Config) {
@@ -242,8 +242,8 @@ func withAccess(text *bytes.Buffer) setup {
 	}
 }
 
-// A stream that breaks off has one outcome: the log, the access log, the record and the counters name its
-// status and its kind alike, and say what the client had got before.
+// A broken stream has one outcome: the log, the access log, the record and the counters have the same
+// status and kind, and the status that the client had received before.
 func TestABrokenStreamHasOneStatus(t *testing.T) {
 	var text bytes.Buffer
 	in(t, withAccess(&text), func(w *world) {
@@ -254,7 +254,7 @@ func TestABrokenStreamHasOneStatus(t *testing.T) {
 			t.Fatalf("status %d, event %d", got.status, got.fail.Code)
 		}
 		if r := w.o.ring.Newest(1)[0]; r.Status != http.StatusBadGateway || r.Outcome != "broken" {
-			t.Errorf("its record says %d %s", r.Status, r.Outcome)
+			t.Errorf("the record has %d %s", r.Status, r.Outcome)
 		}
 		for _, name := range []string{"tandem_requests_total", "tandem_attempt_failures_total"} {
 			if n := w.count(name, "broken"); n != 1 {
@@ -265,15 +265,16 @@ func TestABrokenStreamHasOneStatus(t *testing.T) {
 	lines := accessLines(t, text.Bytes())
 	if len(lines) != 1 || lines[0]["status"] != 502. || lines[0]["sent"] != 200. ||
 		lines[0]["outcome"] != "broken" {
-		t.Errorf("the access log says %v", lines)
+		t.Errorf("the access log has %v", lines)
 	}
 	if !strings.Contains(text.String(), `"kind":"broken","status":502,`) ||
 		!strings.Contains(text.String(), `"sent":200}`) {
-		t.Errorf("the log says\n%s", text.String())
+		t.Errorf("the log has\n%s", text.String())
 	}
 }
 
-// What does not exist is logged and counted as any other request, under a label that no client makes up.
+// A request for an unknown path is logged and counted as any other, with a label that no client can
+// choose.
 func TestWhatDoesNotExistIsLoggedAndCounted(t *testing.T) {
 	var text bytes.Buffer
 	in(t, withAccess(&text), func(w *world) {
@@ -291,13 +292,13 @@ func TestWhatDoesNotExistIsLoggedAndCounted(t *testing.T) {
 			}
 		}
 		if n := w.count("tandem_requests_total", "unknown_path"); n != 3 {
-			t.Errorf("%d unknown paths are counted, want 3", n)
+			t.Errorf("counted %d unknown paths, want 3", n)
 		}
 		if n := w.count("tandem_requests_total", "unknown_method"); n != 1 {
-			t.Errorf("%d unknown methods are counted, want 1", n)
+			t.Errorf("counted %d unknown methods, want 1", n)
 		}
 		if n := w.count("tandem_requests_total", otherPath); n != 4 {
-			t.Errorf("%d are counted as another path, want 4", n)
+			t.Errorf("counted %d requests with the label for other paths, want 4", n)
 		}
 		w.asked = 4
 	})
@@ -306,11 +307,11 @@ func TestWhatDoesNotExistIsLoggedAndCounted(t *testing.T) {
 		lines[0]["client_id"] != "mine" || lines[1]["path"] != "/reset_prefix_cache" ||
 		lines[3]["outcome"] != "unknown_method" || len(lines[2]["path"].(string)) != maxPath ||
 		strings.Contains(text.String(), "s3cret") {
-		t.Errorf("the access log says %v", lines)
+		t.Errorf("the access log has %v", lines)
 	}
 }
 
-// Replicas are named to clients where the configuration wants it.
+// Response headers name the replicas if response.replicas is set.
 func TestReplicasInHeaders(t *testing.T) {
 	in(t, setup{config: func(c *config.Config) { c.Response.Replicas = true }}, func(w *world) {
 		got := w.ask(chat(true))

@@ -9,8 +9,8 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
 )
 
-// Engines that speculate leave the last tokens of a prompt to decode: such prompts are split like others,
-// whatever their length.
+// Engines with speculative decoding leave the last tokens of a prompt to the decode engine. Such prompts
+// are split as others, whatever their length.
 func TestWhatPrefillLeavesIsSplit(t *testing.T) {
 	for _, left := range []int{1, 3, 7} {
 		s := setup{engine: func(_ string, o *enginesim.Options) {
@@ -32,14 +32,14 @@ func TestWhatPrefillLeavesIsSplit(t *testing.T) {
 				moved += int(d.Stats()[0].NixlTransfers)
 			}
 			if moved != 5 {
-				t.Errorf("%d withheld: %d prompts were moved, want 5", left, moved)
+				t.Errorf("%d withheld: the blocks of %d prompts were moved, want 5", left, moved)
 			}
 		})
 	}
 }
 
-// The slots that a decode engine holds ahead of its sequences are no room: counting them prevents
-// preemptions.
+// A decode engine keeps slots for draft tokens ahead of its sequences. The router does not count them as
+// free room, which prevents preemptions.
 func TestSlotsOfDraftsAreKeptFree(t *testing.T) {
 	preempted := func(reported int) (n int) {
 		s := setup{
@@ -73,6 +73,6 @@ func TestSlotsOfDraftsAreKeptFree(t *testing.T) {
 		return n
 	}
 	if without, with := preempted(0), preempted(16); without == 0 || with > 0 {
-		t.Errorf("%d preempted where the slots are not counted, %d where they are", without, with)
+		t.Errorf("%d preemptions without counting the slots, %d with counting; want some and none", without, with)
 	}
 }

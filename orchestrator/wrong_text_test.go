@@ -11,8 +11,9 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/outlier"
 )
 
-// A pair whose canary brought a wrong text is used by nobody, also where no other is left: a clear error is
-// better, and where one replica may compute the prompt alone, it does. It is back when a canary went well.
+// A canary of a pair returned a wrong text. No request uses that pair, even if no other is left: a clear
+// error is better than a wrong answer. If local prefill is allowed, the decode replica computes the
+// prompt. The pair returns after a successful canary.
 func TestAPairThatGivesWrongTextIsNeverUsed(t *testing.T) {
 	for _, tt := range []struct {
 		name, local string
@@ -24,7 +25,7 @@ func TestAPairThatGivesWrongTextIsNeverUsed(t *testing.T) {
 		{"with local prefills", config.LocalAuto, 2, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			in(t, setup{prefill: tt.prefills, decode: 1}, func(w *world) { // where all are split
+			in(t, setup{prefill: tt.prefills, decode: 1}, func(w *world) { // all requests are split first
 				w.comesBackWrong(w.p, w.d[0])
 				cfg := *w.cfg
 				cfg.Local = tt.local
@@ -46,8 +47,8 @@ func TestAPairThatGivesWrongTextIsNeverUsed(t *testing.T) {
 	}
 }
 
-// comesBackWrong cuts the paths from all of ps to d until the router knows that, and lets them bring wrong
-// blocks from then on, until its canaries have shown that.
+// comesBackWrong cuts the paths from all of ps to d until the router has ejected the pairs. Then the paths
+// deliver wrong blocks, until canaries have shown it.
 func (w *world) comesBackWrong(ps []*simulated, d *simulated) {
 	w.t.Helper()
 	out := func(p *simulated) bool {
@@ -60,7 +61,7 @@ func (w *world) comesBackWrong(ps []*simulated, d *simulated) {
 	for i, p := range ps {
 		for n := 0; !out(p); n++ {
 			if n == 100 {
-				w.t.Fatalf("the path from %s is cut and in use", p.name)
+				w.t.Fatalf("the path from %s is cut but still in use", p.name)
 			}
 			w.ask(nthChat(10_000+100*i+n, false))
 		}
@@ -69,10 +70,10 @@ func (w *world) comesBackWrong(ps []*simulated, d *simulated) {
 		fault(enginesim.Fault{Kind: "wrong_load", From: p.side})(w, d)
 		fault(enginesim.Fault{Kind: "mend_path", From: p.name + ".internal"})(w, d)
 	}
-	time.Sleep(6 * time.Second) // a pair is tried every 5 s
+	time.Sleep(6 * time.Second) // a pair gets a trial every 5 s
 	for _, p := range ps {
 		if !out(p) {
-			w.t.Fatalf("the path from %s brings wrong blocks and is in use", p.name)
+			w.t.Fatalf("the path from %s delivers wrong blocks but is in use", p.name)
 		}
 	}
 }
