@@ -108,8 +108,8 @@ func TestAShortWaitIsNoEndlessOne(t *testing.T) {
 	}
 	m := p.members.All[0]
 	wait := func(blocks int) time.Duration {
-		a := p.headroomNow(m, start)
-		return p.roomIn(m, &a, blocks-a.Left())
+		a := p.rooms.headroomNow(m, start)
+		return p.rooms.in(m, &a, blocks-a.Left())
 	}
 	if last, next := wait(0), wait(300); last > ledger.ShortWait || next <= ledger.ShortWait {
 		t.Errorf("%d blocks are promised: the last waits %v, the next would %v, want %v between",

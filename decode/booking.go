@@ -21,7 +21,7 @@ func (p *Pool) Book(c *Candidate, q *Query, t Schedule, now time.Time) *Lease {
 	if t.Local {
 		ready = 0
 	}
-	if a := p.headroomNow(m, now); !p.admits(m, &a, c.Need, ready, p.ledger.At(now)) {
+	if a := p.rooms.headroomNow(m, now); !p.rooms.admits(m, &a, c.Need, ready, p.ledger.At(now)) {
 		return nil
 	}
 	l := &Lease{pool: p, member: m, lengths: p.learned.expects(q, true), limit: c.limit}
@@ -99,7 +99,7 @@ func (p *Pool) send(l *Lease, now time.Time) {
 	p.ledger.Send(&l.entry, now)
 	m.Others.Ours(m.known())
 	l.stream.begun = p.learned.done(m, now)
-	l.stream.roomy = p.hasRoom(m, now)
+	l.stream.roomy = p.rooms.enough(m, now)
 	l.stream.foreign = m.Others.Count > 0 && m.load.Fetching() != 0
 	if l.stream.roomy && (l.entry.Local || m.local.wait(now) == 0) {
 		l.stream.ahead = p.ahead(l, now)
@@ -116,7 +116,7 @@ func (p *Pool) ahead(l *Lease, now time.Time) ahead {
 	switch {
 	case r.Waiting <= 0:
 		return behindNobody
-	case r.Waiting <= m.load.Fetching() && r.Running >= 0 && r.Running+m.account.Unheard <= p.mostRan():
+	case r.Waiting <= m.load.Fetching() && r.Running >= 0 && r.Running+m.account.Unheard <= p.rooms.sequences.ran():
 		return besideTransfers
 	}
 	return behindOthers

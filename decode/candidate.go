@@ -25,22 +25,22 @@ func (p *Pool) Candidates(
 		verdict := m.unfit(q, serves[i])
 		if verdict == fit {
 			dst = dst[:len(dst)+1]
-			if p.offer(&dst[len(dst)-1], m, &s, &p.standings[i]) {
+			if p.offer(&dst[len(dst)-1], m, &s, &p.rooms.standings[i]) {
 				continue
 			}
 			dst, verdict = dst[:len(dst)-1], noRoom
 		}
-		p.reject(m, verdict, &s, &p.standings[i].Headroom, &rejected, excluded)
+		p.reject(m, verdict, &s, &p.rooms.standings[i].Headroom, &rejected, excluded)
 	}
 	if noneRunsSoon(dst[first:], q) {
 		for i := range dst[first:] {
 			c := &dst[first+i]
-			p.reject(c.member, noRoom, &s, &p.standings[c.Slot].Headroom, &rejected, excluded)
+			p.reject(c.member, noRoom, &s, &p.rooms.standings[c.Slot].Headroom, &rejected, excluded)
 		}
 		dst = dst[:first]
 	}
 	p.expect(dst[first:], q, now)
-	p.priceInPieces(dst[first:], q, s.mean.peersAge, now)
+	p.priceInPieces(dst[first:], q, s.age, now)
 	fillFirst(dst[first:])
 	p.compare(dst[first:], now)
 	return dst, p.members.View, rejected
@@ -68,12 +68,12 @@ func (p *Pool) offer(c *Candidate, m *member, q *survey, s *standing) bool {
 		c.prompt -= inUse
 		c.Need -= inUse
 	}
-	c.runSlot = p.runSlotIn(m, &s.Headroom, q.Sequences)
-	if !p.admits(m, &s.Headroom, c.Need, q.Ready, q.at) {
+	c.runSlot = p.rooms.slotIn(m, &s.Headroom, q.Sequences)
+	if !p.rooms.admits(m, &s.Headroom, c.Need, q.Ready, q.at) {
 		return false
 	}
 	c.Crowded = !s.Fits(c.Need)
 	p.gather(c, q, s, q.answer.rest)
-	c.Saturated = q.Split && q.Local && p.saturated(c, &s.Headroom, q.Ready)
+	c.Saturated = q.Split && q.Local && p.rooms.saturated(c, &s.Headroom, q.Ready)
 	return !c.Saturated || !c.Crowded
 }

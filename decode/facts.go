@@ -20,6 +20,7 @@ type survey struct {
 	answer  length
 	pool    estimate.Speed // by which all members decode, taken together
 	slope   estimate.Speed // what more costs there
+	age     float64        // seconds since the reports of other routers
 	prompt  *ledger.Lease  // the prompt in the form in which leases are compared; nil until it is needed
 }
 
@@ -29,8 +30,8 @@ type survey struct {
 func (p *Pool) survey(q *Query, now time.Time) survey {
 	s := survey{
 		Query: q, now: now, at: p.ledger.At(now), readyAt: p.ledger.At(now.Add(q.Ready)),
-		mean: p.read(now), matches: p.Matches(q.Depth, q.Chunk, q.Tokens),
-		answer: length{lengths: p.learned.expects(q, false)}, pool: p.learned.speeds.StepSpeed(),
+		mean: p.rooms.read(now), matches: p.Matches(q.Depth, q.Chunk, q.Tokens),
+		answer: length{lengths: p.learned.expects(q, false)}, pool: p.learned.speeds.StepSpeed(), age: p.peers.Age(now).Seconds(),
 	}
 	s.slope = p.learned.costOfLoad(&s.pool, p.members.All, now)
 	return s
@@ -71,7 +72,7 @@ func (p *Pool) gatherRoom(c *Candidate, q *survey, s *standing) {
 	}
 	c.Free = max(a.Free, 0)
 	c.Usage = s.share(a.Used)
-	c.Room = max(0, max(c.runSlot, p.roomIn(m, a, a.Asked(c.Need)-a.Left()))-q.Ready).Seconds()
+	c.Room = max(0, max(c.runSlot, p.rooms.in(m, a, a.Asked(c.Need)-a.Left()))-q.Ready).Seconds()
 }
 
 // gatherDecode fills in the running and arriving requests. others is the number of requests of unknown
@@ -102,7 +103,7 @@ func (p *Pool) gatherLocal(c *Candidate, q *survey, speed *estimate.Pricing, oth
 	l.Wait = m.local.wait(q.now).Seconds()
 	l.Busy = m.local.blocksFor(q.now, p.settings.Piece.Seconds()).Seconds()
 	c.Doubtful = l.Wait == 0 && m.local.doubtful(q.now)
-	l.Wait += e.Rho * q.mean.peersAge
+	l.Wait += e.Rho * q.age
 	c.priceMatch(q.Query, speed, p.Unit())
 	if !p.inPieces(q.Query, m) { // else see priceInPieces
 		l.Delayed = g.Delayed(l.Wait, l.Warm, q.at) + float64(e.Arriving)*l.Warm

@@ -34,7 +34,7 @@ func (l *Lease) Holds(now time.Time) (ok bool, reason string, room time.Duration
 	}
 	p.ledger.AdmitDue(now)
 	if short, a := p.shortOf(l, now); short > 0 {
-		return false, "it lost its room", p.roomIn(m, &a, short)
+		return false, "it lost its room", p.rooms.in(m, &a, short)
 	}
 	if busy := m.local.blocksFor(now, p.settings.Piece.Seconds()); busy > soon && !l.entry.Local {
 		return false, "it prefills other prompts", busy
@@ -73,7 +73,7 @@ func (l *Lease) Slower(c *Candidate) float64 {
 // that the engine reports already need no room.
 func (p *Pool) shortOf(l *Lease, now time.Time) (int, ledger.Headroom) {
 	m := l.member
-	a := p.headroomNow(m, now)
+	a := p.rooms.headroomNow(m, now)
 	switch l.entry.State() {
 	case ledger.Reported:
 		return 0, a

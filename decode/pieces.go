@@ -87,7 +87,7 @@ func (p *Pool) take(l *Lease, speed *estimate.Speed, rest, room float64, now tim
 		ahead = m.local.turns.Left(speed.T0, now) // the piece begins behind all earlier work
 	}
 	x.Until = now.Add(2 * (seconds(ahead+x.Lasts+step) + turns.Hops))
-	x.Begins, x.Roomy = l.begins(step, now), p.hasRoom(m, now)
+	x.Begins, x.Roomy = l.begins(step, now), p.rooms.enough(m, now)
 	if m.local.turns.Take(x); x.Upto < l.entry.Tokens {
 		m.Others.Ours(m.known())
 	}

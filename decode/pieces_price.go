@@ -14,7 +14,7 @@ func (p *Pool) inPieces(q *Query, m *member) bool {
 	return q.Pieces && p.settings.Piece > 0 && f.PrefixCaching && f.BlockSize > 0
 }
 
-// priceInPieces prices the candidates that would get the prompt in pieces. peersAge is as in [means].
+// priceInPieces prices the candidates that would get the prompt in pieces. peersAge is as in [survey].
 func (p *Pool) priceInPieces(cs []Candidate, q *Query, peersAge float64, now time.Time) {
 	for i := range cs {
 		c := &cs[i]

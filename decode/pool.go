@@ -51,12 +51,11 @@ type Pool struct {
 
 	members *roster.Members[*member] // its lock guards all that follows
 
-	settings  Settings
-	ledger    ledger.Ledger
-	learned   lessons
-	mostRun   int // sequences that a member runs at a time, the most learned of one; 0 unknown
-	peers     roster.PeerReports[*member, PeerLoad]
-	standings []standing // of all members, scratch of read
+	settings Settings
+	ledger   ledger.Ledger
+	learned  lessons
+	rooms    rooms
+	peers    roster.PeerReports[*member, PeerLoad]
 }
 
 // Guess is one router's report to others of a prompt that it has sent.
@@ -87,6 +86,9 @@ func New(o Options) *Pool {
 	p := &Pool{ledger: ledger.New()}
 	p.Roster, p.members = roster.New(o, newMember)
 	p.learned.lengths = estimate.NewLengths(1, 0, 0)
+	p.rooms = rooms{
+		members: p.members, settings: &p.settings, learned: &p.learned, sequences: sequences{members: p.members},
+	}
 	return p
 }
 
@@ -117,12 +119,6 @@ func (m *member) cache() cache { return cache{&m.R.Facts, m.drafted} }
 
 // known returns the requests that m's engine has from this router and from known routers.
 func (m *member) known() int { return m.account.Sent + m.remote.Sent + m.local.turns.Asked() }
-
-// standing is what a member reports and has promised at one moment, for any query.
-type standing struct {
-	replica.Reading
-	ledger.Headroom
-}
 
 // atOnce is the share of the expected growth of all answers on one replica that is in use at one time: some
 // answers end before others are long. 0 is unknown, and means all.

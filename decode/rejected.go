@@ -65,7 +65,7 @@ func (p *Pool) reject(
 	if v == noRoom {
 		_, need, _ = m.need(q.Query, &q.answer)
 		need -= p.inUse(m, q)
-		e.Room = clampRetry(max(p.runSlotIn(m, a, q.Sequences), p.roomIn(m, a, a.Asked(need)-a.Left())) - q.Ready)
+		e.Room = clampRetry(max(p.rooms.slotIn(m, a, q.Sequences), p.rooms.in(m, a, a.Asked(need)-a.Left())) - q.Ready)
 		e.Part = float64(need) / float64(max(m.R.Facts.Blocks, 1))
 		all.hold(m, q.Query, q.matches.Tokens(&m.Member))
 	}
@@ -75,11 +75,11 @@ func (p *Pool) reject(
 	}
 	e.ID, e.Reason = m.R.ID, m.explain(v, e.Limit, q.Query)
 	if v == noRoom {
-		e.Every = p.roomEvery(m, a, need, q.Sequences)
+		e.Every = p.rooms.every(m, a, need, q.Sequences)
 		e.Reason = fmt.Sprintf("has room for %d blocks, not %d", max(a.Left(), 0), need)
 	}
-	if v == noRoom && a.Left() >= need && p.mostOf(m) > 0 {
-		e.Reason = fmt.Sprintf("runs %d sequences at a time, and has as many", p.mostOf(m))
+	if v == noRoom && a.Left() >= need && p.rooms.sequences.of(m) > 0 {
+		e.Reason = fmt.Sprintf("runs %d sequences at a time, and has as many", p.rooms.sequences.of(m))
 	}
 	*excluded = append(*excluded, e)
 }

@@ -17,11 +17,11 @@ func (p *Pool) Status(now time.Time) []MemberStatus {
 	p.members.Lock()
 	defer p.members.Unlock()
 	p.ledger.AdmitDue(now)
-	p.read(now)
+	p.rooms.read(now)
 	ttl := p.settings.LoadTTL
 	out := make([]MemberStatus, 0, len(p.members.All))
 	for i, m := range p.members.All {
-		g, a := &m.account, &p.standings[i].Headroom
+		g, a := &m.account, &p.rooms.standings[i].Headroom
 		s := MemberStatus{
 			Status: p.Roster.Status(&m.Member, counts), Capacity: -1, Free: -1,
 			Promised: g.Promised, Growth: g.Growth, Reserved: g.Reserved(), Returned: g.Returned(),
