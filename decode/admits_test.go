@@ -108,7 +108,7 @@ func TestAShortWaitIsNoEndlessOne(t *testing.T) {
 	}
 	m := p.members.All[0]
 	wait := func(blocks int) time.Duration {
-		a := p.rooms.headroomNow(m, start)
+		a := p.rooms.headroomNow(m, p.members.All, start)
 		return p.rooms.in(m, &a, blocks-a.Left())
 	}
 	if last, next := wait(0), wait(300); last > ledger.ShortWait || next <= ledger.ShortWait {

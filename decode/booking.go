@@ -21,7 +21,7 @@ func (p *Pool) Book(c *Candidate, q *Query, t Schedule, now time.Time) *Lease {
 	if t.Local {
 		ready = 0
 	}
-	if a := p.rooms.headroomNow(m, now); !p.rooms.admits(m, &a, c.Need, ready, p.ledger.At(now)) {
+	if a := p.rooms.headroomNow(m, p.members.All, now); !p.rooms.admits(m, &a, c.Need, ready, p.ledger.At(now)) {
 		return nil
 	}
 	l := &Lease{pool: p, member: m, lengths: p.learned.expects(q, true), limit: c.limit}
@@ -33,7 +33,7 @@ func (p *Pool) Book(c *Candidate, q *Query, t Schedule, now time.Time) *Lease {
 	l.pieces.Tokens, l.pieces.Prefix.Base = q.Tokens, c.Matched
 	if t.Local {
 		l.pieces.Predicted = seconds(c.Local.Took() - c.shared)
-		l.pieces.On = p.inPieces(q, m)
+		l.pieces.On = p.cutter.cuts(q, m)
 		m.learned.Traffic.Prefills.Add(now, c.Local.Warm-c.speed.Shared(q.Tokens-c.Expected))
 	} else {
 		l.entry.Transfer, l.from = t.Transfer, t.Outbox
@@ -53,7 +53,7 @@ func (p *Pool) enter(l *Lease, t ledger.Terms, now time.Time) {
 	switch {
 	case !l.entry.Missing():
 	case l.entry.Local:
-		l.pieces.ID, l.pieces.Due = l.entry.ID(), p.turnOf(now, l.pieces.Predicted)
+		l.pieces.ID, l.pieces.Due = l.entry.ID(), p.cutter.turnOf(now, l.pieces.Predicted)
 		m.local.turns.Enter(&l.pieces, now)
 	default:
 		l.place = l.from.Add(l.entry.Transfer)
@@ -116,7 +116,7 @@ func (p *Pool) ahead(l *Lease, now time.Time) ahead {
 	switch {
 	case r.Waiting <= 0:
 		return behindNobody
-	case r.Waiting <= m.load.Fetching() && r.Running >= 0 && r.Running+m.account.Unheard <= p.rooms.sequences.ran():
+	case r.Waiting <= m.load.Fetching() && r.Running >= 0 && r.Running+m.account.Unheard <= p.rooms.sequences.ran(p.members.All):
 		return besideTransfers
 	}
 	return behindOthers
@@ -179,7 +179,7 @@ func (p *Pool) end(l *Lease, now time.Time) {
 	}
 	p.ledger.End(e)
 	m.learned.Decodes(m.decodes())
-	l.endPieces(now)
+	l.member.endPieces(&l.pieces, now)
 	m.beside.End(&l.stream.read)
 }
 

@@ -40,7 +40,7 @@ func (p *Pool) Candidates(
 		dst = dst[:first]
 	}
 	p.expect(dst[first:], q, now)
-	p.priceInPieces(dst[first:], q, s.age, now)
+	p.cutter.price(dst[first:], &s)
 	fillFirst(dst[first:])
 	p.compare(dst[first:], now)
 	return dst, p.members.View, rejected

@@ -30,8 +30,9 @@ type survey struct {
 func (p *Pool) survey(q *Query, now time.Time) survey {
 	s := survey{
 		Query: q, now: now, at: p.ledger.At(now), readyAt: p.ledger.At(now.Add(q.Ready)),
-		mean: p.rooms.read(now), matches: p.Matches(q.Depth, q.Chunk, q.Tokens),
-		answer: length{lengths: p.learned.expects(q, false)}, pool: p.learned.speeds.StepSpeed(), age: p.peers.Age(now).Seconds(),
+		mean: p.rooms.read(p.members.All, now), matches: p.Matches(q.Depth, q.Chunk, q.Tokens),
+		answer: length{lengths: p.learned.expects(q, false)}, pool: p.learned.speeds.StepSpeed(),
+		age: p.peers.Age(now).Seconds(),
 	}
 	s.slope = p.learned.costOfLoad(&s.pool, p.members.All, now)
 	return s
@@ -105,7 +106,7 @@ func (p *Pool) gatherLocal(c *Candidate, q *survey, speed *estimate.Pricing, oth
 	c.Doubtful = l.Wait == 0 && m.local.doubtful(q.now)
 	l.Wait += e.Rho * q.age
 	c.priceMatch(q.Query, speed, p.Unit())
-	if !p.inPieces(q.Query, m) { // else see priceInPieces
+	if !p.cutter.cuts(q.Query, m) { // else see [cutter.price]
 		l.Delayed = g.Delayed(l.Wait, l.Warm, q.at) + float64(e.Arriving)*l.Warm
 	}
 	l.Active = float64(g.Sequences - g.Arriving + e.Sequences - e.Arriving)

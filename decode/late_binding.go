@@ -73,7 +73,7 @@ func (l *Lease) Slower(c *Candidate) float64 {
 // that the engine reports already need no room.
 func (p *Pool) shortOf(l *Lease, now time.Time) (int, ledger.Headroom) {
 	m := l.member
-	a := p.rooms.headroomNow(m, now)
+	a := p.rooms.headroomNow(m, p.members.All, now)
 	switch l.entry.State() {
 	case ledger.Reported:
 		return 0, a

@@ -18,7 +18,7 @@ func (k *lessons) prefill(l *Lease, now time.Time) {
 	if l.pieces.Upto > 0 {
 		sentAt = l.pieces.Begins
 	}
-	k.computed(m, l.computed(), l.entry.Tokens, sentAt, roomy && !l.pieces.Failed, now)
+	k.computed(m, l.pieces.Prefix.Tokens(), l.entry.Tokens, sentAt, roomy && !l.pieces.Failed, now)
 	if l.entry.UnseenArrival > 0 {
 		m.learned.Spoil()
 	}

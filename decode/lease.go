@@ -117,9 +117,6 @@ type Arrival struct {
 	Waited bool
 }
 
-// computed returns how many leading tokens of the prompt should be on the replica.
-func (l *Lease) computed() int { return l.pieces.Prefix.Tokens() }
-
 // Next is the next part of a prompt to send.
 type Next struct {
 	Upto  int           // send so many leading tokens; all tokens for the request itself; 0: nothing yet

@@ -47,3 +47,10 @@ func (l *Lease) Step() float64 {
 func (m *member) step(speed *estimate.Speed) float64 {
 	return speed.Step(m.batch(), int(m.reads(float64(m.batch()))))
 }
+
+// decoding returns the number of sequences of m, sent or on their way, without the sequences whose prompts m
+// still has to compute.
+func (m *member) decoding() int {
+	g, e := &m.account, &m.remote
+	return g.Answering + g.Arriving + e.Decoding() + e.Arriving + m.Others.Count
+}

@@ -27,7 +27,7 @@ func (p *Pool) Observe(id replica.ID, l replica.Load, now time.Time) {
 func (p *Pool) observe(m *member, l replica.Load, now time.Time) {
 	m.load.Add(l)
 	p.learned.count(m, now)
-	p.rooms.sequences.learn(m, &l, now)
+	p.rooms.sequences.learn(m, &l, p.members.All, now)
 	if len(m.account.Leases()) == 0 { // else a request tries already, see Book
 		p.learned.speeds.Ease(&m.learned, now)
 	}

@@ -37,36 +37,40 @@ func (l *Lease) Next(now time.Time, wake func()) Next {
 	p, seen := l.pool, l.seePrefix()
 	p.members.Lock()
 	defer p.members.Unlock()
-	m := l.member
-	if !l.pieces.On || l.entry.State() == ledger.Ended || m.Gone {
+	if !l.pieces.On || l.entry.State() == ledger.Ended || l.member.Gone {
 		return Next{Upto: l.entry.Tokens}
 	}
-	speed, t := p.learned.speed(m), &m.local.turns
-	x := &l.pieces
+	seen.known = seen.known && l.entry.Missing()
+	return p.cutter.next(l.member, &l.pieces, seen, wake, now)
+}
+
+// next is [Lease.Next] for x, a prompt of m.
+func (c *cutter) next(m *member, x *turns.Prompt, seen prefixSeen, wake func(), now time.Time) Next {
+	speed, t := c.learned.speed(m), &m.local.turns
 	t.Forget(x)
-	l.updatePrefix(seen, now)
-	l.leaveTurn(now)
+	c.see(m, x, seen, now)
+	m.leaveTurn(x, now)
 	t.Expire(now)
 	first := t.First()
-	rest := speed.Prefill(l.entry.Tokens-l.computed(), l.computed())
-	room, full, after := p.fullOf(m, &speed, rest, now)
+	rest := speed.Prefill(x.Tokens-x.Prefix.Tokens(), x.Prefix.Tokens())
+	room, full, after := c.fullOf(m, &speed, rest, now)
 	if full || first != nil && first.Due < x.Due {
 		return Next{Ask: t.Wait(x, wake, after, now)}
 	}
 	if first != nil {
 		first.WakeUp() // there may be room for both
 	}
-	return p.take(l, &speed, rest, room, now)
+	return c.take(m, x, &speed, rest, room, now)
 }
 
 // fullOf reports whether m may get no further piece now. rest is the seconds left of the prompt. after is
 // when to ask again; zero means at the next answer. If m is not full, room is the seconds that m may get.
 // An engine that cuts prompts itself gets the next prompt when no more than a piece of the earlier prompts is
 // left. So the engine has work while the messages travel, and fills the last step of a prompt with the next.
-func (p *Pool) fullOf(
+func (c *cutter) fullOf(
 	m *member, by *estimate.Speed, rest float64, now time.Time,
 ) (room float64, full bool, after time.Time) {
-	t, most := &m.local.turns, p.pieceOf(m, by)
+	t, most := &m.local.turns, c.pieceOf(m, by)
 	if m.learned.CutsPrompts(now) {
 		left := t.Left(by.T0, now)
 		return most, left > most, now.Add(seconds(left-most) + time.Microsecond) // not by a rounding before it
@@ -75,11 +79,12 @@ func (p *Pool) fullOf(
 	return room, t.Flying() > 0 && rest-by.T0 > room && room < most/2, time.Time{}
 }
 
-// take gives the engine the next piece of l.
-func (p *Pool) take(l *Lease, speed *estimate.Speed, rest, room float64, now time.Time) Next {
-	x, m := &l.pieces, l.member
-	upto, lasts, whole := l.piece(speed, rest, room, now)
-	l.asked(upto)
+// take gives the engine of m the next piece of x.
+func (c *cutter) take(
+	m *member, x *turns.Prompt, speed *estimate.Speed, rest, room float64, now time.Time,
+) Next {
+	upto, lasts, whole := m.piece(x, speed, rest, room, now)
+	m.ask(x, upto)
 	x.Lasts = lasts
 	step := m.step(speed)
 	ahead := 0.0
@@ -87,8 +92,8 @@ func (p *Pool) take(l *Lease, speed *estimate.Speed, rest, room float64, now tim
 		ahead = m.local.turns.Left(speed.T0, now) // the piece begins behind all earlier work
 	}
 	x.Until = now.Add(2 * (seconds(ahead+x.Lasts+step) + turns.Hops))
-	x.Begins, x.Roomy = l.begins(step, now), p.rooms.enough(m, now)
-	if m.local.turns.Take(x); x.Upto < l.entry.Tokens {
+	x.Begins, x.Roomy = m.begins(x, step, now), c.rooms.enough(m, now)
+	if m.local.turns.Take(x); x.Upto < x.Tokens {
 		m.Others.Ours(m.known())
 	}
 	return Next{Upto: x.Upto, Whole: whole}
@@ -119,51 +124,61 @@ func (l *Lease) Computed(ok bool, had int, beside Pauses, now time.Time) {
 	if x.Upto == 0 || x.Upto == l.entry.Tokens || l.entry.State() == ledger.Ended {
 		return
 	}
+	p.cutter.computed(l.member, x, ok, had, beside, now)
+	if l.entry.Missing() {
+		p.cutter.progress(l.member, x, now)
+	}
+}
+
+// computed is [Lease.Computed] for x, a prompt of m.
+func (c *cutter) computed(m *member, x *turns.Prompt, ok bool, had int, beside Pauses, now time.Time) {
 	if ok {
-		from := l.computed()
+		from := x.Prefix.Tokens()
 		if had >= 0 {
 			from = min(had, x.Upto)
 		}
-		p.learned.computed(l.member, from, x.Upto, x.Begins, x.Roomy, now)
-		p.learned.besidePiece(l.member, x, beside, p.settings.Piece.Seconds(), now)
+		c.learned.computed(m, from, x.Upto, x.Begins, x.Roomy, now)
+		c.learned.besidePiece(m, x, beside, c.settings.Piece.Seconds(), now)
 		x.Begun, x.Prefix = true, turns.Prefix{Base: x.Upto}
 	} else {
 		x.Failed = true // the rest is sent at once, and uses the blocks that are still cached
-		l.member.learned.Spoil()
+		m.learned.Spoil()
 	}
-	l.leaveTurn(now)
-	if l.entry.Missing() {
-		p.progress(l, now)
-	}
+	m.leaveTurn(x, now)
 }
 
-// leaveTurn records that the engine has no part of l's prompt any more.
-func (l *Lease) leaveTurn(now time.Time) {
-	l.member.local.turns.Leave(&l.pieces, now)
-	l.asked(0)
+// progress records the time that is left of x, a prompt of m.
+func (c *cutter) progress(m *member, x *turns.Prompt, now time.Time) {
+	left := c.leftOf(m, x, now)
+	m.local.turns.Progress(x, left, c.turnOf(x.Booked, left), now)
 }
 
-// endPieces removes l's prompt from the turns, and wakes the next one.
-func (l *Lease) endPieces(now time.Time) {
-	if !l.pieces.On {
+// leaveTurn records that the engine has no part of x any more.
+func (m *member) leaveTurn(x *turns.Prompt, now time.Time) {
+	m.local.turns.Leave(x, now)
+	m.ask(x, 0)
+}
+
+// endPieces removes x from the turns, and wakes the next prompt.
+func (m *member) endPieces(x *turns.Prompt, now time.Time) {
+	if !x.On {
 		return
 	}
-	l.pieces.On = false // it has left the queue
-	t := &l.member.local.turns
-	t.Forget(&l.pieces)
-	l.leaveTurn(now)
+	x.On = false // it has left the queue
+	t := &m.local.turns
+	t.Forget(x)
+	m.leaveTurn(x, now)
 	if first := t.First(); first != nil {
 		first.WakeUp()
 	}
 }
 
-// begins returns when the engine begins with the part of l that is sent now. An engine that has just
+// begins returns when the engine begins with the part of x that is sent now. An engine that has just
 // answered makes a decode step at once; a prompt that arrives meanwhile is in the next step.
-func (l *Lease) begins(step float64, now time.Time) time.Time {
-	m := l.member
+func (m *member) begins(x *turns.Prompt, step float64, now time.Time) time.Time {
 	next := m.learned.Last().Add(seconds(step))
 	switch {
-	case m.decoding() == 0 || m.local.turns.Beside(&l.pieces):
+	case m.decoding() == 0 || m.local.turns.Beside(x):
 		return now
 	case next.After(now):
 		return next
@@ -171,34 +186,63 @@ func (l *Lease) begins(step float64, now time.Time) time.Time {
 	return now.Add(seconds(step / 2)) // on average, of the one that is under way
 }
 
-// asked sets the token up to which the engine has l's prompt now.
-func (l *Lease) asked(upto int) {
-	if l.pieces.Upto == upto {
+// ask sets the token up to which the engine has x now.
+func (m *member) ask(x *turns.Prompt, upto int) {
+	if x.Upto == upto {
 		return
 	}
-	l.member.account.Changed()
-	l.pieces.Upto = upto
+	m.account.Changed()
+	x.Upto = upto
 }
 
-// piece returns the end of the next piece of l, which takes at most most seconds, and its predicted seconds.
+// piece returns the end of the next piece of x, which takes at most most seconds, and its predicted seconds.
 // If the piece is the whole rest, whole says why. All remaining pieces take about as long.
-func (l *Lease) piece(
-	speed *estimate.Speed, rest, most float64, now time.Time,
+func (m *member) piece(
+	x *turns.Prompt, speed *estimate.Speed, rest, most float64, now time.Time,
 ) (upto int, lasts float64, whole string) {
 	n := turns.Pieces(rest, most)
-	from, size := l.computed(), l.member.cache().blockSize()
+	from, size := x.Prefix.Tokens(), m.cache().blockSize()
 	tokens := max(leastPiece, speed.Within(rest/float64(n), from))
 	upto = max((from+tokens)/size, from/size+1) * size // a block at least, however large blocks are
-	switch short := n == 1 || upto+leastPiece > l.entry.Tokens; {
-	case l.pieces.Failed:
+	switch short := n == 1 || upto+leastPiece > x.Tokens; {
+	case x.Failed:
 		whole = wholeFailed
-	case short && l.pieces.Begun: // the last piece
+	case short && x.Begun: // the last piece
 	case short:
 		whole = wholeShort
-	case l.member.learned.CutsPrompts(now):
+	case m.learned.CutsPrompts(now):
 		whole = wholeFine
 	default:
 		return upto, speed.Prefill(upto-from, from), ""
 	}
-	return l.entry.Tokens, rest, whole
+	return x.Tokens, rest, whole
+}
+
+// prefixSeen is the cached part of a prefix, by events, at one time.
+type prefixSeen struct {
+	base, tokens int
+	known        bool
+}
+
+// seePrefix looks up how much of l's prefix is cached, by events. The one goroutine that sends the pieces
+// calls it, without the pool's lock.
+func (l *Lease) seePrefix() prefixSeen {
+	h := prefixSeen{base: l.pieces.Prefix.Base}
+	if h.base > 0 {
+		h.tokens, h.known = l.pool.Heard(&l.member.Member, l.entry.Named, h.base)
+	}
+	return h
+}
+
+// see takes in how much of the prefix of x, a prompt of m, is cached. A prompt that waits for its turn may
+// lose its prefix to others. Then a piece up to an evicted part would compute that part, too, and hold up
+// every stream. Blocks that events have not announced yet are not evicted: the blocks are predicted to come,
+// or were computed just now. Without events nothing counts as evicted. A turn that has moved may be behind
+// the turn of a prompt that asked before.
+func (c *cutter) see(m *member, x *turns.Prompt, seen prefixSeen, now time.Time) {
+	if seen.known && seen.base == x.Prefix.Base && !m.Blind() && x.Prefix.Heard(seen.tokens) {
+		c.progress(m, x, now)
+		m.account.Changed()
+		m.local.turns.Moved()
+	}
 }

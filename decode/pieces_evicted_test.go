@@ -197,7 +197,7 @@ func TestWhatPiecesHaveComputedMayGo(t *testing.T) {
 	k.drops(0, 0)
 	defer stream1(t, k.Pool).Release(start)
 	l, now := k.asks(t, 0, 8000, start), start
-	for l.computed() < 14_000 {
+	for l.pieces.Prefix.Tokens() < 14_000 {
 		l.Next(now, func() {})
 		now = now.Add(100 * time.Millisecond)
 		l.Computed(true, -1, Pauses{}, now)

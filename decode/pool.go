@@ -55,6 +55,7 @@ type Pool struct {
 	ledger   ledger.Ledger
 	learned  lessons
 	rooms    rooms
+	cutter   cutter
 	peers    roster.PeerReports[*member, PeerLoad]
 }
 
@@ -86,9 +87,8 @@ func New(o Options) *Pool {
 	p := &Pool{ledger: ledger.New()}
 	p.Roster, p.members = roster.New(o, newMember)
 	p.learned.lengths = estimate.NewLengths(1, 0, 0)
-	p.rooms = rooms{
-		members: p.members, settings: &p.settings, learned: &p.learned, sequences: sequences{members: p.members},
-	}
+	p.rooms = rooms{settings: &p.settings, learned: &p.learned}
+	p.cutter = cutter{settings: &p.settings, ledger: &p.ledger, learned: &p.learned, rooms: &p.rooms}
 	return p
 }
 

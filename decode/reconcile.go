@@ -29,7 +29,7 @@ func (p *Pool) reconcile(m *member, l replica.Load, running int) {
 // it.
 func (l *Lease) countUnseen() {
 	if l.entry.Local {
-		from := l.computed()
+		from := l.pieces.Prefix.Tokens()
 		l.member.learned.Unseen(&l.stream.begun, l.entry.Tokens-from, from)
 	}
 }

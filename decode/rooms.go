@@ -6,12 +6,10 @@ import (
 
 	"github.com/tandem-router/tandem/decode/ledger"
 	"github.com/tandem-router/tandem/internal/replica"
-	"github.com/tandem-router/tandem/internal/roster"
 )
 
 // rooms predicts the room of members, from their accounts and from learned values.
 type rooms struct {
-	members   *roster.Members[*member]
 	settings  *Settings
 	learned   *lessons
 	sequences sequences
@@ -24,12 +22,12 @@ type standing struct {
 	ledger.Headroom
 }
 
-// headroomNow computes the headroom of m. The members' mean usage is needed only if m's own usage is
+// headroomNow computes the headroom of m. The mean usage of all members is needed only if m's own usage is
 // unknown.
-func (r *rooms) headroomNow(m *member, now time.Time) ledger.Headroom {
+func (r *rooms) headroomNow(m *member, all []*member, now time.Time) ledger.Headroom {
 	usage, mean := m.load.Read(now, r.settings.LoadTTL).Usage, 0.0
 	if math.IsNaN(usage) {
-		mean = r.read(now).usage
+		mean = r.read(all, now).usage
 	}
 	return r.headroom(m, usage, mean)
 }
@@ -104,12 +102,12 @@ type means struct {
 	others float64 // requests of unknown clients
 }
 
-// read fills r.standings for all members, and returns the means.
-func (r *rooms) read(now time.Time) means {
+// read fills r.standings for all members, in their order, and returns the means.
+func (r *rooms) read(all []*member, now time.Time) means {
 	r.standings = r.standings[:0]
 	var usage, others float64
 	var users, reporters int
-	for _, m := range r.members.All {
+	for _, m := range all {
 		s := standing{Reading: m.load.Read(now, r.settings.LoadTTL)}
 		if !math.IsNaN(s.Usage) {
 			s.Headroom = r.headroom(m, s.Usage, 0)
@@ -123,7 +121,7 @@ func (r *rooms) read(now time.Time) means {
 		r.standings = append(r.standings, s)
 	}
 	mean := means{usage: usage / float64(users), others: others / float64(max(reporters, 1))}
-	for i, m := range r.members.All {
+	for i, m := range all {
 		if s := &r.standings[i]; math.IsNaN(s.Usage) {
 			s.Headroom = r.headroom(m, s.Usage, mean.usage)
 		}

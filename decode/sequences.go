@@ -6,17 +6,15 @@ import (
 	"github.com/tandem-router/tandem/decode/ledger"
 	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/replica"
-	"github.com/tandem-router/tandem/internal/roster"
 )
 
 // sequences is how many sequences members run at once. What each member has shown stands in the member.
 type sequences struct {
-	members *roster.Members[*member]
-	most    int // that a member runs at a time, the most learned of one; 0 unknown
+	most int // that a member runs at a time, the most learned of one; 0 unknown
 }
 
 // learn takes in what a report of m says of its sequences, if the report was scraped.
-func (s *sequences) learn(m *member, l *replica.Load, now time.Time) {
+func (s *sequences) learn(m *member, l *replica.Load, all []*member, now time.Time) {
 	if l.Source == replica.Metrics && l.Running >= 0 && l.Waiting >= 0 {
 		m.most.Learn(estimate.Occupancy{
 			Running: l.Running, Queued: l.Waiting - max(l.Loading, 0), Usage: l.Usage,
@@ -24,7 +22,7 @@ func (s *sequences) learn(m *member, l *replica.Load, now time.Time) {
 		}, now)
 	}
 	s.most = 0
-	for _, one := range s.members.All {
+	for _, one := range all {
 		s.most = max(s.most, one.most.Measured())
 	}
 }
@@ -49,8 +47,8 @@ func (m *member) largestWaiting(l *replica.Load) float64 {
 func (s *sequences) of(m *member) int { return m.most.Believed(s.most) }
 
 // ran is the most sequences that any replica of the pool has run.
-func (s *sequences) ran() (most int) {
-	for _, m := range s.members.All {
+func (s *sequences) ran(all []*member) (most int) {
+	for _, m := range all {
 		most = max(most, m.most.Ran())
 	}
 	return most

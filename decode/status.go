@@ -17,7 +17,7 @@ func (p *Pool) Status(now time.Time) []MemberStatus {
 	p.members.Lock()
 	defer p.members.Unlock()
 	p.ledger.AdmitDue(now)
-	p.rooms.read(now)
+	p.rooms.read(p.members.All, now)
 	ttl := p.settings.LoadTTL
 	out := make([]MemberStatus, 0, len(p.members.All))
 	for i, m := range p.members.All {

@@ -43,7 +43,7 @@ func (l *Lease) first(now time.Time) (x Arrival, first bool) {
 	if computed {
 		p.learned.idle(l)
 	}
-	l.endPieces(now)
+	l.member.endPieces(&l.pieces, now)
 	if l.entry.UnseenArrival == 0 {
 		l.stream.begun = p.learned.done(l.member, now)
 	}
