@@ -116,7 +116,8 @@ func (p *Pool) ahead(l *Lease, now time.Time) ahead {
 	switch {
 	case r.Waiting <= 0:
 		return behindNobody
-	case r.Waiting <= m.load.Fetching() && r.Running >= 0 && r.Running+m.account.Unheard <= p.rooms.sequences.ran(p.members.All):
+	case r.Waiting <= m.load.Fetching() && r.Running >= 0 &&
+		r.Running+m.account.Unheard <= p.rooms.sequences.ran(p.members.All):
 		return besideTransfers
 	}
 	return behindOthers

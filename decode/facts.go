@@ -2,44 +2,13 @@ package decode
 
 import (
 	"math"
-	"time"
 
-	"github.com/tandem-router/tandem/decode/ledger"
 	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/roster"
 )
 
-// survey is a query with what holds for all members.
-type survey struct {
-	*Query
-	now     time.Time
-	at      int64 // now, as the ledger has it
-	readyAt int64 // when the prompt can be there, as the ledger has it
-	mean    means
-	matches roster.Matches
-	answer  length
-	pool    estimate.Speed // by which all members decode, taken together
-	slope   estimate.Speed // what more costs there
-	age     float64        // seconds since the reports of other routers
-	prompt  *ledger.Lease  // the prompt in the form in which leases are compared; nil until it is needed
-}
-
-// survey computes what holds for all members. The cost of more load in a step is fitted over the pool and
-// scaled by the slowness of each replica. A fit of one replica sees about one load only. It could predict
-// that more load costs next to nothing, and would attract more.
-func (p *Pool) survey(q *Query, now time.Time) survey {
-	s := survey{
-		Query: q, now: now, at: p.ledger.At(now), readyAt: p.ledger.At(now.Add(q.Ready)),
-		mean: p.rooms.read(p.members.All, now), matches: p.Matches(q.Depth, q.Chunk, q.Tokens),
-		answer: length{lengths: p.learned.expects(q, false)}, pool: p.learned.speeds.StepSpeed(),
-		age: p.peers.Age(now).Seconds(),
-	}
-	s.slope = p.learned.costOfLoad(&s.pool, p.members.All, now)
-	return s
-}
-
 // gather fills in the facts of c. output is the expected number of tokens of each sequence.
-func (p *Pool) gather(c *Candidate, q *survey, s *standing, output int) {
+func (q *survey) gather(c *Candidate, s *standing, output int) {
 	m := c.member
 	c.Slot = m.Slot
 	c.Trust = m.Believed()
@@ -52,15 +21,15 @@ func (p *Pool) gather(c *Candidate, q *survey, s *standing, output int) {
 	if s.Running < 0 {
 		others, c.Unknown = q.mean.others, true
 	}
-	speed := p.learned.pricing(m, q.now)
+	speed := q.learned.pricing(m, q.now)
 	c.speed, c.answer = speed.Speed, float64(output)
-	p.gatherRoom(c, q, s)
-	p.gatherDecode(c, q, s, others)
-	p.gatherLocal(c, q, &speed, others)
+	q.gatherRoom(c, s)
+	q.gatherDecode(c, s, others)
+	q.gatherLocal(c, &speed, others)
 }
 
 // gatherRoom fills in how full the replica of c is.
-func (p *Pool) gatherRoom(c *Candidate, q *survey, s *standing) {
+func (q *survey) gatherRoom(c *Candidate, s *standing) {
 	m, a := c.member, &s.Headroom
 	c.Reserved, c.Free = a.Reserved, -1
 	c.Usage = s.Usage
@@ -73,12 +42,12 @@ func (p *Pool) gatherRoom(c *Candidate, q *survey, s *standing) {
 	}
 	c.Free = max(a.Free, 0)
 	c.Usage = s.share(a.Used)
-	c.Room = max(0, max(c.runSlot, p.rooms.in(m, a, a.Asked(c.Need)-a.Left()))-q.Ready).Seconds()
+	c.Room = max(0, max(c.runSlot, q.rooms.in(m, a, a.Asked(c.Need)-a.Left()))-q.Ready).Seconds()
 }
 
 // gatherDecode fills in the running and arriving requests. others is the number of requests of unknown
 // clients.
-func (p *Pool) gatherDecode(c *Candidate, q *survey, s *standing, others float64) {
+func (q *survey) gatherDecode(c *Candidate, s *standing, others float64) {
 	m := c.member
 	g, e := &m.account, &m.remote
 	output := int(c.answer)
@@ -87,7 +56,7 @@ func (p *Pool) gatherDecode(c *Candidate, q *survey, s *standing, others float64
 	c.reads = m.reads(c.Running)
 	c.longer = m.longer(&c.speed, &q.pool)
 	c.Marginal = q.slope.Marginal(q.Tokens+output/2) * c.longer
-	c.Usual = p.learned.lengths.Mean()
+	c.Usual = q.learned.lengths.Mean()
 	c.Output = c.answer * float64(max(q.Sequences, 1))
 	c.Step = c.speed.Step(g.Sequences+e.Sequences+int(others)+1, int(c.reads))
 	c.Arriving = m.learned.Traffic.Inbound.Rate(q.now) + e.InboundRate
@@ -97,16 +66,16 @@ func (p *Pool) gatherDecode(c *Candidate, q *survey, s *standing, others float64
 
 // gatherLocal fills in the facts of a local prefill. Requests whose prompt is not computed do not decode
 // yet.
-func (p *Pool) gatherLocal(c *Candidate, q *survey, speed *estimate.Pricing, others float64) {
+func (q *survey) gatherLocal(c *Candidate, speed *estimate.Pricing, others float64) {
 	m := c.member
 	g, e := &m.account, &m.remote
 	l := &c.Local
 	l.Wait = m.local.wait(q.now).Seconds()
-	l.Busy = m.local.blocksFor(q.now, p.settings.Piece.Seconds()).Seconds()
+	l.Busy = m.local.blocksFor(q.now, q.cutter.settings.Piece.Seconds()).Seconds()
 	c.Doubtful = l.Wait == 0 && m.local.doubtful(q.now)
 	l.Wait += e.Rho * q.age
-	c.priceMatch(q.Query, speed, p.Unit())
-	if !p.cutter.cuts(q.Query, m) { // else see [cutter.price]
+	q.priceMatch(c, speed)
+	if !q.cutter.cuts(q.Query, m) { // else see [cutter.price]
 		l.Delayed = g.Delayed(l.Wait, l.Warm, q.at) + float64(e.Arriving)*l.Warm
 	}
 	l.Active = float64(g.Sequences - g.Arriving + e.Sequences - e.Arriving)
@@ -122,7 +91,7 @@ func (p *Pool) gatherLocal(c *Candidate, q *survey, speed *estimate.Pricing, oth
 }
 
 // priceMatch fills in the cost of the prompt behind the expected prefix match.
-func (c *Candidate) priceMatch(q *Query, speed *estimate.Pricing, blockSize int) {
+func (q *survey) priceMatch(c *Candidate, speed *estimate.Pricing) {
 	size := c.member.cache().blockSize()
 	c.Missing = max(0, blocksOf(q.Tokens, size)*size-c.Expected)
 	longer, wait := c.member.besidePrompt(&speed.Speed)
@@ -130,21 +99,20 @@ func (c *Candidate) priceMatch(q *Query, speed *estimate.Pricing, blockSize int)
 	c.shared = estimate.SharedPart(q.Tokens-c.Expected) * (speed.Speed.T0 + longer + wait)
 	c.Local.Warm = speed.Prefill(q.Tokens, 0)
 	if c.Expected > 0 {
-		c.Local.Blocks = float64(c.Expected / blockSize)
+		c.Local.Blocks = float64(c.Expected / q.unit)
 		c.Local.Warm = min(c.Local.Warm, speed.Prefill(q.Tokens-c.Expected, c.Expected))
 	}
 }
 
 // expect prices the blind candidates. Unknown is not empty: each is expected to hold the mean of the others,
 // or its last known match if that is larger.
-func (p *Pool) expect(cs []Candidate, q *Query, now time.Time) {
-	size := p.Unit()
-	mean := roster.MeanMatched(len(cs), func(i int) (int, bool) { return cs[i].Matched, !cs[i].Blind }, size)
+func (q *survey) expect(cs []Candidate) {
+	mean := roster.MeanMatched(len(cs), func(i int) (int, bool) { return cs[i].Matched, !cs[i].Blind }, q.unit)
 	for i := range cs {
 		if c := &cs[i]; c.Blind && c.Matched < mean {
 			c.Expected = mean
-			speed := p.learned.pricing(c.member, now)
-			c.priceMatch(q, &speed, size)
+			speed := q.learned.pricing(c.member, q.now)
+			q.priceMatch(c, &speed)
 		}
 	}
 }

@@ -13,7 +13,9 @@
 package decode
 
 import (
+	"cmp"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/tandem-router/tandem/decode/ledger"
@@ -151,4 +153,74 @@ func (p *Pool) about(id replica.ID, do func(m *member)) {
 	if m, ok := p.members.Find(id); ok {
 		do(m)
 	}
+}
+
+// Candidates appends to dst the replicas that could decode q now, and returns the view for their slots. If
+// excluded is not nil, it gets all other replicas.
+func (p *Pool) Candidates(
+	q *Query, now time.Time, dst []Candidate, excluded *[]Excluded,
+) ([]Candidate, *View, Rejected) {
+	p.members.Lock()
+	defer p.members.Unlock()
+	p.learned.speeds.Other = q.Prefills
+	p.ledger.AdmitDue(now)
+	var rejected Rejected
+	s := p.survey(q, now)
+	first := len(dst)
+	serves := p.members.Serving(q.Model)
+	dst = slices.Grow(dst, len(p.members.All))
+	for i, m := range p.members.All {
+		verdict := m.unfit(q, serves[i])
+		if verdict == fit {
+			dst = dst[:len(dst)+1]
+			if s.offer(&dst[len(dst)-1], m, &p.rooms.standings[i]) {
+				continue
+			}
+			dst, verdict = dst[:len(dst)-1], noRoom
+		}
+		s.reject(m, verdict, &p.rooms.standings[i].Headroom, &rejected, excluded)
+	}
+	if s.noneRunsSoon(dst[first:]) {
+		for i := range dst[first:] {
+			c := &dst[first+i]
+			s.reject(c.member, noRoom, &p.rooms.standings[c.Slot].Headroom, &rejected, excluded)
+		}
+		dst = dst[:first]
+	}
+	s.expect(dst[first:])
+	p.cutter.price(dst[first:], &s)
+	fillFirst(dst[first:])
+	s.compare(dst[first:])
+	return dst, p.members.View, rejected
+}
+
+// survey computes what holds for all members. The cost of more load in a step is fitted over the pool and
+// scaled by the slowness of each replica. A fit of one replica sees about one load only. It could predict
+// that more load costs next to nothing, and would attract more.
+func (p *Pool) survey(q *Query, now time.Time) survey {
+	s := survey{
+		Query: q, roster: p.Roster, learned: &p.learned, rooms: &p.rooms, cutter: &p.cutter,
+		now: now, at: p.ledger.At(now), readyAt: p.ledger.At(now.Add(q.Ready)),
+		mean: p.rooms.read(p.members.All, now), matches: p.Matches(q.Depth, q.Chunk, q.Tokens),
+		answer: length{lengths: p.learned.expects(q, false)}, pool: p.learned.speeds.StepSpeed(),
+		unit: p.Unit(), age: p.peers.Age(now).Seconds(),
+	}
+	s.slope = p.learned.costOfLoad(&s.pool, p.members.All, now)
+	return s
+}
+
+// Bookable returns the most tokens that an estimate may book for a prompt of model: within the largest
+// context and half of the largest replica. A larger estimate could be wrong by any factor. It would wait
+// until a replica is nearly empty, and hold up every request behind it.
+func (p *Pool) Bookable(model string) int {
+	p.members.Lock()
+	defer p.members.Unlock()
+	most := 0
+	serves := p.members.Serving(model)
+	for i, m := range p.members.All {
+		if serves[i] {
+			most = max(most, min(m.cache().largest(), m.cache().capacity()/2))
+		}
+	}
+	return cmp.Or(most, math.MaxInt)
 }

@@ -1,9 +1,7 @@
 package decode
 
 import (
-	"cmp"
 	"fmt"
-	"math"
 
 	"github.com/tandem-router/tandem/decode/ledger"
 	"github.com/tandem-router/tandem/internal/roster"
@@ -57,15 +55,16 @@ func (m *member) explain(v verdict, limit int, q *Query) string {
 }
 
 // reject counts m, which is no candidate, and describes it on demand.
-func (p *Pool) reject(
-	m *member, v verdict, q *survey, a *ledger.Headroom, all *Rejected, excluded *[]Excluded,
+func (q *survey) reject(
+	m *member, v verdict, a *ledger.Headroom, all *Rejected, excluded *[]Excluded,
 ) {
 	var e Excluded
 	need := 0
 	if v == noRoom {
-		_, need, _ = m.need(q.Query, &q.answer)
-		need -= p.inUse(m, q)
-		e.Room = clampRetry(max(p.rooms.slotIn(m, a, q.Sequences), p.rooms.in(m, a, a.Asked(need)-a.Left())) - q.Ready)
+		_, need, _ = q.need(m)
+		need -= q.inUse(m)
+		room := q.rooms.in(m, a, a.Asked(need)-a.Left())
+		e.Room = clampRetry(max(q.rooms.slotIn(m, a, q.Sequences), room) - q.Ready)
 		e.Part = float64(need) / float64(max(m.R.Facts.Blocks, 1))
 		all.hold(m, q.Query, q.matches.Tokens(&m.Member))
 	}
@@ -75,11 +74,11 @@ func (p *Pool) reject(
 	}
 	e.ID, e.Reason = m.R.ID, m.explain(v, e.Limit, q.Query)
 	if v == noRoom {
-		e.Every = p.rooms.every(m, a, need, q.Sequences)
+		e.Every = q.rooms.every(m, a, need, q.Sequences)
 		e.Reason = fmt.Sprintf("has room for %d blocks, not %d", max(a.Left(), 0), need)
 	}
-	if v == noRoom && a.Left() >= need && p.rooms.sequences.of(m) > 0 {
-		e.Reason = fmt.Sprintf("runs %d sequences at a time, and has as many", p.rooms.sequences.of(m))
+	if v == noRoom && a.Left() >= need && q.rooms.sequences.of(m) > 0 {
+		e.Reason = fmt.Sprintf("runs %d sequences at a time, and has as many", q.rooms.sequences.of(m))
 	}
 	*excluded = append(*excluded, e)
 }
@@ -107,20 +106,4 @@ func (o *Rejected) hold(m *member, q *Query, tokens int) {
 		return
 	}
 	o.Matched = max(o.Matched, tokens)
-}
-
-// Bookable returns the most tokens that an estimate may book for a prompt of model: within the largest
-// context and half of the largest replica. A larger estimate could be wrong by any factor. It would wait
-// until a replica is nearly empty, and hold up every request behind it.
-func (p *Pool) Bookable(model string) int {
-	p.members.Lock()
-	defer p.members.Unlock()
-	most := 0
-	serves := p.members.Serving(model)
-	for i, m := range p.members.All {
-		if serves[i] {
-			most = max(most, min(m.cache().largest(), m.cache().capacity()/2))
-		}
-	}
-	return cmp.Or(most, math.MaxInt)
 }

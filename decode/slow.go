@@ -2,7 +2,6 @@ package decode
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/tandem-router/tandem/internal/estimate"
 )
@@ -11,11 +10,11 @@ import (
 // engines, not their present work, which other terms price. All are compared at the same load, so that equal
 // engines are equal. A difference within the measurement error counts as none, and a replica without samples
 // counts as neither better nor worse.
-func (p *Pool) compare(cs []Candidate, now time.Time) {
+func (q *survey) compare(cs []Candidate) {
 	if len(cs) < 2 {
 		return
 	}
-	at := meanLoad(cs, p.learned.speeds.StepSpeed())
+	at := meanLoad(cs, q.pool)
 	for i := range cs {
 		if m := cs[i].member; m.learned.Steps.Known() {
 			at.offer(m, cs[i].longer)
@@ -28,8 +27,8 @@ func (p *Pool) compare(cs []Candidate, now time.Time) {
 			continue
 		}
 		c.Later = at.behind(c.member, c.longer) * c.answer
-		if risk, eased := steps.Eased(now); eased {
-			measured := estimate.DefaultSpeed().WithDecode(steps.Measured(&p.learned.speeds.Steps.SpeedFit))
+		if risk, eased := steps.Eased(q.now); eased {
+			measured := estimate.DefaultSpeed().WithDecode(steps.Measured(&q.learned.speeds.Steps.SpeedFit))
 			c.Later = max(c.Later, at.behind(c.member, c.member.longer(&measured, &at.pool))*c.answer-risk)
 		}
 	}
