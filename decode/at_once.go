@@ -20,26 +20,40 @@ const (
 	unsure = 64
 )
 
-// growsAtOnce estimates the share of the growth of m's leases that is in use at one time, by the lengths of
-// answers and the present tokens of each. While lengths are guessed, the share is nearly 1, because a wrong
+// atOnce is the share of the expected growth of all answers on one replica that is in use at one time: some
+// answers end before others are long. 0 is unknown, and means all.
+type atOnce struct {
+	share float64
+	at    time.Time // when it was worked out
+}
+
+// of returns the share of so many blocks.
+func (s *atOnce) of(blocks int) int {
+	if s.share == 0 {
+		return blocks
+	}
+	return int(math.Ceil(s.share * float64(blocks)))
+}
+
+// measure estimates the share for m's leases by the lengths of answers and the present tokens of each. known
+// (0..1) says how far lengths are learned. While lengths are guessed, the share is nearly 1, because a wrong
 // guess is wrong for all answers together.
-func (p *Pool) growsAtOnce(m *member, now time.Time) (share float64) {
+func (s *atOnce) measure(m *member, perToken, known float64, now time.Time) {
 	var u use
 	growth, size := 0, m.cache().blockSize()
-	step := p.learned.perToken(m)
 	for _, e := range m.account.Leases() {
 		l := owner(e)
 		if e.State() == ledger.Reserved {
 			continue
 		}
-		has := l.generated(step, now)
+		has := l.generated(perToken, now)
 		growth += l.expectedGrowth(has)
 		// Only blocks that come free at the end count: other requests may use the blocks that were cached before.
 		own := float64(max(0, blocksOf(e.Tokens, size)*size-e.Matched))/float64(l.entry.Sequences) + float64(has)
 		u.add(l, has, own, size)
 	}
-	share = min(1, (u.peak()+unsure)/float64(growth+unsure))
-	return 1 - p.learned.lengths.All().Known()*(1-share)
+	share := min(1, (u.peak()+unsure)/float64(growth+unsure))
+	s.share, s.at = 1-known*(1-share), now
 }
 
 // use is the additional blocks in use at each look, with their variance.

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/tandem-router/tandem/decode/ledger"
+	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/internal/roster"
 )
 
@@ -46,6 +47,27 @@ func (p *Pool) Book(c *Candidate, q *Query, t Schedule, now time.Time) *Lease {
 	return l
 }
 
+// BookCanary books the room of the router's own request, with a prompt and an answer of so many tokens,
+// which is sent to id now. It always gets a lease, because the engine gets the request in any case. The pool
+// learns nothing from it. It returns nil if id is not in the pool. Safe for concurrent use.
+func (p *Pool) BookCanary(id replica.ID, prompt, answer int, now time.Time) *Lease {
+	p.members.Lock()
+	defer p.members.Unlock()
+	m, ok := p.members.Find(id)
+	if !ok {
+		return nil
+	}
+	size := m.cache().blockSize()
+	blocks := blocksOf(prompt, size)
+	l := &Lease{pool: p, member: m, limit: answer, lengths: p.learned.expects(&Query{Tokens: prompt}, false)}
+	l.entry.Of = l
+	l.entry.Promise = ledger.Promise{Tokens: prompt, Blocks: blocks, Sequences: 1}
+	growth := blocksOf(prompt+answer, size) - blocks
+	p.enter(l, ledger.Terms{Growth: growth, Prompt: ledger.Arrived}, now) // no other prompt waits for its prompt
+	p.send(l, now)
+	return l
+}
+
 // enter enters l into the account of its member, and into the queue that its prompt waits in.
 func (p *Pool) enter(l *Lease, t ledger.Terms, now time.Time) {
 	m := l.member
@@ -58,6 +80,23 @@ func (p *Pool) enter(l *Lease, t ledger.Terms, now time.Time) {
 	default:
 		l.place = l.from.Add(l.entry.Transfer)
 	}
+}
+
+// shortOf returns the blocks that l's replica lacks for l, and the headroom without l that says so. Blocks
+// that the engine reports already need no room.
+func (p *Pool) shortOf(l *Lease, now time.Time) (int, ledger.Headroom) {
+	m := l.member
+	a := p.rooms.headroomNow(m, p.members.All, now)
+	switch l.entry.State() {
+	case ledger.Reported:
+		return 0, a
+	case ledger.Admitted, ledger.Sent:
+		a.Free += l.entry.Whole()
+	}
+	if a.Fits(l.entry.Whole()) {
+		return 0, a
+	}
+	return a.Asked(l.entry.Whole()) - a.Free, a
 }
 
 // arrive records that the prompt of l is there, or never will be. It reports whether that was new.
@@ -78,17 +117,6 @@ func (p *Pool) arriveUnseen(l *Lease, now time.Time) {
 	if p.arrive(l, now) && l.entry.Local {
 		l.member.learned.GaveUp(l.member.local.turns.Empty())
 	}
-}
-
-// MarkSent records that the request is sent to the engine now, so that a later report can include it. Safe
-// for concurrent use. On nil, on an ended lease and when repeated it does nothing.
-func (l *Lease) MarkSent(now time.Time) {
-	if l == nil {
-		return
-	}
-	l.pool.members.Lock()
-	defer l.pool.members.Unlock()
-	l.pool.send(l, now)
 }
 
 func (p *Pool) send(l *Lease, now time.Time) {
@@ -123,46 +151,6 @@ func (p *Pool) ahead(l *Lease, now time.Time) ahead {
 	return behindOthers
 }
 
-// Release ends the lease. A second call, and a call on nil, does nothing. Safe for concurrent use.
-func (l *Lease) Release(now time.Time) {
-	if l != nil && l.released(now) {
-		l.pool.Retract(&l.member.Member, l.entry.Named)
-	}
-}
-
-// released ends the lease, and reports whether the index counts its prompt as the replica's although the
-// prompt has not arrived.
-func (l *Lease) released(now time.Time) (guessed bool) {
-	l.pool.members.Lock()
-	defer l.pool.members.Unlock()
-	e := &l.entry
-	guessed = l.guessed && e.State() != ledger.Ended && e.PromptState() != ledger.Answered
-	if e.AtEngine() {
-		l.member.Others.GaveUp(e.Sequences)
-	}
-	l.pool.end(l, now)
-	return guessed
-}
-
-// Finish ends the lease of a finished answer. outTokens counts all sequences. decoding is the time from the
-// first token to the last, 0 if that is no measure of the engine.
-func (l *Lease) Finish(outTokens int, decoding time.Duration, now time.Time) {
-	if l == nil {
-		return
-	}
-	p := l.pool
-	p.members.Lock()
-	defer p.members.Unlock()
-	if l.entry.State() == ledger.Ended {
-		return
-	}
-	if each := outTokens / l.entry.Sequences; each > 0 {
-		p.learned.length(l, each, now)
-		p.learned.steps(l, l.step(each, decoding), each, now)
-	}
-	p.end(l, now)
-}
-
 // end takes l out of all lists and sums, once.
 func (p *Pool) end(l *Lease, now time.Time) {
 	m, e := l.member, &l.entry
@@ -190,5 +178,6 @@ func (p *Pool) own(l *Lease, now time.Time) int {
 	m, e := l.member, &l.entry
 	size := m.cache().blockSize()
 	blocks, shared := blocksOf(e.Tokens, size), m.account.InReport(e, e.Matched, p)
-	return max(0, blocks-shared/size) + e.Sequences*(blocksOf(l.has(p.generated(l, now)), size)-blocks)
+	slots := l.has(l.generated(p.learned.perToken(m), now))
+	return max(0, blocks-shared/size) + e.Sequences*(blocksOf(slots, size)-blocks)
 }

@@ -69,19 +69,40 @@ func (l *Lease) Slower(c *Candidate) float64 {
 	return (at.behind(c.member, c.longer) - at.behind(has, longer)) * c.answer
 }
 
-// shortOf returns the blocks that l's replica lacks for l, and the headroom without l that says so. Blocks
-// that the engine reports already need no room.
-func (p *Pool) shortOf(l *Lease, now time.Time) (int, ledger.Headroom) {
-	m := l.member
-	a := p.rooms.headroomNow(m, p.members.All, now)
-	switch l.entry.State() {
-	case ledger.Reported:
-		return 0, a
-	case ledger.Admitted, ledger.Sent:
-		a.Free += l.entry.Whole()
-	}
-	if a.Fits(l.entry.Whole()) {
-		return 0, a
-	}
-	return a.Asked(l.entry.Whole()) - a.Free, a
+// Exact reports whether the cached part of the prompt on l's replica is certainly as it was when booked, and
+// no other request brings or computes more of the prompt there at the same time. Only then is it known what
+// a transfer that begins now will move.
+func (l *Lease) Exact() bool {
+	return l.pool.HasOnly(&l.member.Member, l.entry.Named, l.entry.Matched) && !l.others()
+}
+
+// others reports whether the replica has an earlier unanswered request whose prompt shares the first block
+// that l's prompt lacks.
+func (l *Lease) others() bool {
+	p := l.pool
+	p.members.Lock()
+	defer p.members.Unlock()
+	return l.member.account.Unanswered(&l.entry, l.entry.Matched, p) > l.entry.Matched
+}
+
+// Alive reports whether l's replica is still in the pool and healthy.
+func (l *Lease) Alive() bool {
+	l.pool.members.Lock()
+	defer l.pool.members.Unlock()
+	return !l.member.Gone && l.member.Healthy
+}
+
+// Left reports whether l's replica has left the pool. Another engine may have its name.
+func (l *Lease) Left() bool {
+	l.pool.members.Lock()
+	defer l.pool.members.Unlock()
+	return l.member.Gone
+}
+
+// Step returns the seconds that a decode step on l's replica takes now.
+func (l *Lease) Step() float64 {
+	l.pool.members.Lock()
+	defer l.pool.members.Unlock()
+	speed := l.pool.learned.speed(l.member)
+	return l.member.step(&speed)
 }

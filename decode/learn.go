@@ -96,3 +96,13 @@ func (k *lessons) steps(l *Lease, token float64, tokens int, now time.Time) {
 	s.Beside = was.Held / float64(tokens)
 	k.speeds.Learn(&m.learned, s)
 }
+
+// unseen adds the prompt of l to its replica's computed work. The prompt should be computed by now,
+// although its end cannot be observed. It made the steps of other requests longer. The steps of l came after
+// it.
+func (k *lessons) unseen(l *Lease) {
+	if l.entry.Local {
+		from := l.pieces.Prefix.Tokens()
+		l.member.learned.Unseen(&l.stream.begun, l.entry.Tokens-from, from)
+	}
+}

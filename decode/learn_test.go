@@ -231,7 +231,8 @@ func TestAnswersBeginWithTheirFirstToken(t *testing.T) {
 		if c.first {
 			l.FirstToken(start.Add(3 * time.Second))
 		}
-		if got := p.generated(l, start.Add(10*time.Second)); got < c.want*9/10 || got > c.want {
+		got := l.generated(p.learned.perToken(p.members.All[0]), start.Add(10*time.Second))
+		if got < c.want*9/10 || got > c.want {
 			t.Errorf("%s: %d tokens after 10 s, want about %d", c.name, got, c.want)
 		}
 	}

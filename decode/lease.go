@@ -127,16 +127,42 @@ type Next struct {
 // Pauses are the two longest times without a token on any stream of a replica while it had a piece.
 type Pauses = turns.Pauses
 
-// Alive reports whether l's replica is still in the pool and healthy.
-func (l *Lease) Alive() bool {
-	l.pool.members.Lock()
-	defer l.pool.members.Unlock()
-	return !l.member.Gone && l.member.Healthy
+// generated returns the tokens that each sequence of l should have by now, at so many seconds per token.
+func (l *Lease) generated(perToken float64, now time.Time) int {
+	began := l.began()
+	if began.IsZero() || !now.After(began) {
+		return 0
+	}
+	tokens := int(now.Sub(began).Seconds() / perToken)
+	if l.limit >= 0 {
+		tokens = min(tokens, l.limit)
+	}
+	return tokens
 }
 
-// Left reports whether l's replica has left the pool. Another engine may have its name.
-func (l *Lease) Left() bool {
-	l.pool.members.Lock()
-	defer l.pool.members.Unlock()
-	return l.member.Gone
+// expectedGrowth returns the blocks that l may add after each sequence has generated so many tokens.
+func (l *Lease) expectedGrowth(generated int) int {
+	left := -1
+	if l.limit >= 0 {
+		left = max(0, l.limit-generated)
+	}
+	rest := l.lengths.Room(generated, left)
+	size := l.member.cache().blockSize()
+	end := blocksOf(l.member.cache().slots(l.entry.Tokens+generated+rest), size)
+	return l.entry.Sequences * (end - blocksOf(l.has(generated), size))
 }
+
+// has is the number of token slots of each sequence after so many generated tokens. Before the first token
+// nothing is drafted.
+func (l *Lease) has(generated int) int {
+	if generated == 0 {
+		return l.entry.Tokens
+	}
+	return l.member.cache().slots(l.entry.Tokens + generated)
+}
+
+// Progress is how far a stream has come.
+type Progress = estimate.Progress
+
+// ProgressEvery is the least interval between two useful reports of a stream's progress.
+const ProgressEvery = estimate.ProgressEvery

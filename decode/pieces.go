@@ -246,3 +246,7 @@ func (c *cutter) see(m *member, x *turns.Prompt, seen prefixSeen, now time.Time)
 		m.local.turns.Moved()
 	}
 }
+
+// Watch begins to watch the streams of l's replica, as a piece of l is sent. Safe for concurrent use. Each
+// watch is ended once.
+func (l *Lease) Watch(now time.Time) turns.Watch { return l.member.beside.Watch(now) }

@@ -1,15 +1,16 @@
 // Package decode owns the decode pool: its members, what is promised on them, and what leases teach. It
 // offers candidates and grants leases.
 //
-// The files stand in layers. A file uses its own layer and lower layers only:
+// The [Pool] keeps the members and the ledger, asks for candidates and books. Its parts do the rest, each in
+// files of its own. A part uses the parts below it only:
 //
-//	candidate, facts, in_use, slow, rejected           answer a query
-//	late_binding                                       looks again at a lease's replica after the prefill
-//	observe, reconcile, peers, status                  take in load reports and bookings of other routers
-//	booking, stream, pieces, learn, progress, prompt   follow one lease from its booking to its end
-//	room, sequences, need, growth, local, pieces_price predict the room and the waits of a member
-//	cache, load, learned                               say what a member has and does
-//	pool, query, lease                                 the types
+//	survey   survey, facts, slow, rejected   one query: makes, compares and rejects candidates
+//	cutter   cutter, pieces                  cuts local prompts into pieces, and says what that costs
+//	rooms    rooms, sequences                predict the room and the waits of a member
+//	lessons  learned, learn, slow            what leases have taught about all members
+//	member   member, local, at_once, cache   what one replica has and does
+//
+// A [Lease] follows one request: late_binding, pieces and stream take its events, and hand them to the parts.
 package decode
 
 import (
@@ -19,7 +20,6 @@ import (
 	"time"
 
 	"github.com/tandem-router/tandem/decode/ledger"
-	"github.com/tandem-router/tandem/decode/turns"
 	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/internal/roster"
@@ -67,23 +67,6 @@ type Guess = roster.Guess
 // View is the list of members at one moment.
 type View = roster.View
 
-// member is one decode replica. Guarded by the lock of the pool.
-type member struct {
-	roster.Member
-	// The fields that every plan reads of every member stand together.
-	load    replica.Fused
-	drafted int            // tokens a sequence and step, by the newest report that counts them; 0 unknown
-	account ledger.Account // of our leases
-	atOnce  atOnce         // of the growth of leases
-	remote  PeerLoad       // the sum of the other routers' reports
-	learned estimate.Replica
-	most    estimate.Sequences
-
-	local  localPrompts
-	beside turns.Streams // the replica's streams
-	asked  replica.Load  // newest report that this router asked for
-}
-
 // New returns a pool without members, which believes no report before it has been configured.
 func New(o Options) *Pool {
 	p := &Pool{ledger: ledger.New()}
@@ -92,12 +75,6 @@ func New(o Options) *Pool {
 	p.rooms = rooms{settings: &p.settings, learned: &p.learned}
 	p.cutter = cutter{settings: &p.settings, ledger: &p.ledger, learned: &p.learned, rooms: &p.rooms}
 	return p
-}
-
-func newMember() *member {
-	m := new(member)
-	m.local = localPrompts{turns.New(), &m.remote}
-	return m
 }
 
 // Configure makes s hold from now on. Another expected output starts the learning of lengths again. It panics
@@ -114,27 +91,6 @@ func (p *Pool) Configure(s Settings) {
 	}
 	p.settings = s
 	p.learned.speeds.Told, p.learned.speeds.Samples = s.Speed, s.Learning.Samples
-}
-
-// cache returns the size of m's KV cache.
-func (m *member) cache() cache { return cache{&m.R.Facts, m.drafted} }
-
-// known returns the requests that m's engine has from this router and from known routers.
-func (m *member) known() int { return m.account.Sent + m.remote.Sent + m.local.turns.Asked() }
-
-// atOnce is the share of the expected growth of all answers on one replica that is in use at one time: some
-// answers end before others are long. 0 is unknown, and means all.
-type atOnce struct {
-	share float64
-	at    time.Time // when it was worked out
-}
-
-// of returns the share of so many blocks.
-func (s *atOnce) of(blocks int) int {
-	if s.share == 0 {
-		return blocks
-	}
-	return int(math.Ceil(s.share * float64(blocks)))
 }
 
 // PeerLoad is one router's report to others of its own bookings on a replica.

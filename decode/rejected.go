@@ -35,7 +35,7 @@ func (m *member) unfit(q *Query, serves bool) verdict {
 	return fit
 }
 
-func (m *member) explain(v verdict, limit int, q *Query) string {
+func (v verdict) explain(m *member, limit int, q *Query) string {
 	switch v {
 	case ill:
 		if m.Reason != "" {
@@ -72,7 +72,7 @@ func (q *survey) reject(
 	if excluded == nil {
 		return
 	}
-	e.ID, e.Reason = m.R.ID, m.explain(v, e.Limit, q.Query)
+	e.ID, e.Reason = m.R.ID, v.explain(m, e.Limit, q.Query)
 	if v == noRoom {
 		e.Every = q.rooms.every(m, a, need, q.Sequences)
 		e.Reason = fmt.Sprintf("has room for %d blocks, not %d", max(a.Left(), 0), need)

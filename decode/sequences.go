@@ -3,7 +3,6 @@ package decode
 import (
 	"time"
 
-	"github.com/tandem-router/tandem/decode/ledger"
 	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/replica"
 )
@@ -25,22 +24,6 @@ func (s *sequences) learn(m *member, l *replica.Load, all []*member, now time.Ti
 	for _, one := range all {
 		s.most = max(s.most, one.most.Measured())
 	}
-}
-
-// largestWaiting returns the share of m's KV cache that the largest waiting request of the report l may
-// take: a request without a first token, or a preempted request. It is 0 if no request waits, if all waiting
-// requests come from other clients, and if the capacity is unknown.
-func (m *member) largestWaiting(l *replica.Load) float64 {
-	if l.Waiting <= 0 || m.R.Facts.Blocks == 0 {
-		return 0
-	}
-	blocks := m.account.Preempted()
-	for _, one := range m.account.Leases() {
-		if one.AtEngine() && one.PromptState() != ledger.Answered {
-			blocks = max(blocks, one.Blocks)
-		}
-	}
-	return float64(blocks) / float64(m.R.Facts.Blocks)
 }
 
 // of returns how many sequences m runs at once; 0 is unknown.

@@ -51,17 +51,6 @@ func meanLoad(cs []Candidate, pool estimate.Speed) sameLoad {
 	return sameLoad{pool: pool, step: pool.Step(int(batch/float64(len(cs))), int(reads/float64(len(cs))))}
 }
 
-// longer returns how many times as long as the pool's steps the steps of m take by s, at the present load of
-// m. A fit of one replica that has seen one load only can predict anything for another load.
-func (m *member) longer(s, pool *estimate.Speed) float64 {
-	if !m.learned.Steps.Known() { // s is the pool's
-		return 1
-	}
-	has := m.decodes()
-	batch, kv := int(has.Sequences), int(has.Tokens)
-	return s.Step(batch, kv) / pool.Step(batch, kv)
-}
-
 // offer takes in a replica that may be the fastest. longer is the ratio of its steps to the pool's.
 func (l *sameLoad) offer(m *member, longer float64) {
 	if most := l.step * longer * (1 + m.learned.Steps.Error()); l.least == 0 || most < l.least {
