@@ -11,8 +11,8 @@ import (
 	"github.com/tandem-router/tandem/internal/engine"
 )
 
-// A name of several machines has its addresses; that of one machine, also with an address of each family, has
-// none, and an IP address is not looked up.
+// Several returns the addresses of a name that has several machines. It returns none for a name of one
+// machine, even with one address of each family, and does not look up an IP address.
 func TestSeveral(t *testing.T) {
 	for host, c := range map[string]struct{ found, want string }{
 		"one":       {"10.0.0.1", ""},

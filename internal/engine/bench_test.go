@@ -12,8 +12,7 @@ import (
 	"testing"
 )
 
-// answerer is the least an HTTP server can be: it answers every request that ends in its buffer with the same
-// bytes.
+// answerer is a minimal HTTP server: it answers every complete request with the same bytes.
 func answerer(tb testing.TB, answer string) (url string) {
 	out := []byte(answer)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -56,7 +55,7 @@ func readRequest(r *bufio.Reader) error {
 	}
 }
 
-// named begins like an answer of vLLM, and has 600 bytes.
+// named begins like an answer of vLLM and has 600 bytes.
 var named = fmt.Sprintf("%-600s", `{"id":"cmpl-`+name+`","object":"text_completion"`)
 
 var smallAnswer = "HTTP/1.1 200 OK\r\ndate: Fri, 21 Nov 2026 09:00:00 GMT\r\nserver: uvicorn\r\n" +
@@ -105,7 +104,7 @@ func BenchmarkDo(b *testing.B) {
 	})
 }
 
-// BenchmarkStream reads a chunked stream of 64 events that the server wrote at once.
+// BenchmarkStream reads a chunked stream of 64 events that the server writes at once.
 func BenchmarkStream(b *testing.B) {
 	event := "data: " + named[:180] + "\n\n"
 	url := answerer(b, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"+

@@ -12,8 +12,7 @@ import (
 	"time"
 )
 
-// Another key or another time to connect is used from the next request on, over the connections that there
-// are.
+// A new API key or dial timeout applies from the next request on, and open connections stay in use.
 func TestChangeKeepsConnections(t *testing.T) {
 	c, s, conns := serve(t, Options{APIKey: "one"}, func(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, r.Header.Get("Authorization"))
@@ -27,13 +26,13 @@ func TestChangeKeepsConnections(t *testing.T) {
 		}
 	}
 	if n := conns.Load(); n != 1 {
-		t.Errorf("%d connections, want the one of the beginning", n)
+		t.Errorf("%d connections, want 1", n)
 	}
 	if err := c.Change(Options{APIKey: "a\nb"}, false); err == nil {
-		t.Error("a key with a line break is taken")
+		t.Error("a key with a line break was accepted")
 	}
 	if _, got, _ := send(t.Context(), c, "/", nil); string(got) != "Bearer three" {
-		t.Errorf("sent %q after a change that was refused", got)
+		t.Errorf("sent %q after a refused change", got)
 	}
 }
 
@@ -56,8 +55,8 @@ func TestChangeOfDialTimeout(t *testing.T) {
 	})
 }
 
-// Connections that were made by a trust that does not hold any more carry nothing, also those that were in
-// use when it changed.
+// Connections that were made with a former TLS trust are not used again, even if they were in use during
+// the change.
 func TestChangeOfTrust(t *testing.T) {
 	s := httptest.NewTLSServer(namesQuestion(echo))
 	defer s.Close()
@@ -80,10 +79,10 @@ func TestChangeOfTrust(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := inUse.ReadAll(1 << 20); err != nil {
-		t.Errorf("the answer under way broke off: %v", err)
+		t.Errorf("the running answer failed: %v", err)
 	}
 	if _, _, err := send(t.Context(), c, "/", nil); !Unreachable(err) {
-		t.Errorf("error = %v, want that the engine is not trusted", err)
+		t.Errorf("error = %v, want an untrusted engine", err)
 	}
 	if err := c.Change(trust(), true); err != nil {
 		t.Fatal(err)

@@ -20,15 +20,15 @@ import (
 	"time"
 )
 
-// name is the id of requests that keep their connections: the servers of the tests repeat it.
+// name is a request id that the test servers repeat, so that their connections are kept.
 const name = "q-1"
 
-// send posts under that id.
+// send posts with that id.
 func send(ctx context.Context, c *Client, path string, body []byte) (int, []byte, error) {
 	return c.roundTrip(ctx, &Request{Method: http.MethodPost, Path: path, ID: name, Body: body})
 }
 
-// namesQuestion lets answers name their question in the head, as vLLM does with --enable-request-id-headers.
+// namesQuestion adds the request's id to the answer's head, as vLLM does with --enable-request-id-headers.
 func namesQuestion(h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if id := r.Header.Get(idHeader); id != "" {
@@ -38,8 +38,8 @@ func namesQuestion(h http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// serve starts a net/http server and a client for it, and counts the connections. Answers name their
-// question.
+// serve starts a net/http server and a client for it, and counts the connections. The answers have the ids
+// of their requests.
 func serve(t *testing.T, o Options, h http.HandlerFunc) (*Client, *httptest.Server, *atomic.Int32) {
 	var conns atomic.Int32
 	s := httptest.NewUnstartedServer(namesQuestion(h))
@@ -125,8 +125,8 @@ func TestConnectionClose(t *testing.T) {
 	}
 }
 
-// TestServerHangsUp closes idle connections as uvicorn does: the client notices before it writes, so that
-// even a request that must not be sent twice goes through.
+// TestServerHangsUp closes idle connections as uvicorn does. The client notices it before it writes, so
+// that even a request that must not be sent twice succeeds.
 func TestServerHangsUp(t *testing.T) {
 	c, s, conns := serve(t, Options{}, echo)
 	for range 3 {
@@ -141,7 +141,7 @@ func TestServerHangsUp(t *testing.T) {
 	}
 }
 
-// waitDead waits until the end of the idle connections has arrived here.
+// waitDead waits until the idle connections are known to have ended.
 func waitDead(t *testing.T, c *Client) {
 	t.Helper()
 	c.idle.mu.Lock()
@@ -153,8 +153,8 @@ func waitDead(t *testing.T, c *Client) {
 	}
 }
 
-// TestBytesBehindAnAnswer lets an engine say more than it was asked for: the next request must not take it
-// for its answer, however soon it comes.
+// TestBytesBehindAnAnswer has an engine that sends two answers to one request. The next request must not
+// get the second one, however soon it comes.
 func TestBytesBehindAnAnswer(t *testing.T) {
 	right := ok200 + "Content-Length: 5\r\n\r\nright"
 	wrong := ok200 + "Content-Length: 5\r\n\r\nwrong"
@@ -173,7 +173,7 @@ func TestBytesBehindAnAnswer(t *testing.T) {
 	}
 }
 
-// corked keeps what is written until it is let go, so that several TLS records come in one read.
+// corked holds written bytes back until it is uncorked, so that several TLS records arrive in one read.
 type corked struct {
 	net.Conn
 	held []byte
@@ -190,7 +190,7 @@ func (c *corked) Write(b []byte) (int, error) {
 	return len(b), err
 }
 
-// TestRecordsBehindAnAnswer does the same over TLS, which reads ahead: the socket is empty by then.
+// TestRecordsBehindAnAnswer does the same over TLS, which reads ahead: the socket itself is empty then.
 func TestRecordsBehindAnAnswer(t *testing.T) {
 	secure := httptest.NewUnstartedServer(nil)
 	secure.StartTLS()
@@ -272,7 +272,8 @@ func TestHugeHead(t *testing.T) {
 	}
 }
 
-// TestRefusedBody answers 413 without reading a body that fits no socket buffer, and then waits or hangs up.
+// TestRefusedBody answers 413 without reading a body that is larger than any socket buffer, and then waits
+// or closes.
 func TestRefusedBody(t *testing.T) {
 	secure := httptest.NewUnstartedServer(nil)
 	secure.StartTLS()
@@ -342,7 +343,7 @@ func TestCancelOverTCP(t *testing.T) {
 		io.WriteString(w, "first")
 		http.NewResponseController(w).Flush()
 		close(arrived)
-		<-r.Context().Done() // the engine sees the client leave
+		<-r.Context().Done() // the engine sees that the client left
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	resp, err := c.Do(ctx, &Request{Method: "POST", Path: "/", Body: []byte("x")})
@@ -355,7 +356,7 @@ func TestCancelOverTCP(t *testing.T) {
 	}
 	<-arrived
 	if cn := resp.conn; cn.buf == nil {
-		t.Error("the slice of the last Next is gone already")
+		t.Error("the result of the last Next is no longer valid")
 	}
 	time.AfterFunc(5*time.Millisecond, cancel)
 	if _, err := resp.Next(); !errors.Is(err, context.Canceled) {
@@ -363,7 +364,8 @@ func TestCancelOverTCP(t *testing.T) {
 	}
 }
 
-// TestWaitingStreamHoldsNoBuffer is why ten thousand streams stay small.
+// TestWaitingStreamHoldsNoBuffer checks that a waiting stream holds no buffer, which keeps ten thousand
+// streams small.
 func TestWaitingStreamHoldsNoBuffer(t *testing.T) {
 	release := make(chan struct{})
 	c, _, _ := serve(t, Options{}, func(w http.ResponseWriter, r *http.Request) {
@@ -382,7 +384,7 @@ func TestWaitingStreamHoldsNoBuffer(t *testing.T) {
 	resp.SetIdle(20 * time.Millisecond)
 	_, err = resp.Next()
 	if held := resp.conn; held != nil {
-		t.Error("a response that failed keeps its connection")
+		t.Error("a failed response still has its connection")
 	}
 	close(release)
 	if err == nil {
@@ -401,7 +403,7 @@ func TestTryReadGivesItsBufferBack(t *testing.T) {
 	defer cn.close()
 	cn.raw.Control(func(fd uintptr) {
 		if cn.tryRead(fd) || cn.buf != nil {
-			t.Error("a read that found nothing keeps its buffer")
+			t.Error("a read without data keeps its buffer")
 		}
 	})
 }
@@ -442,7 +444,7 @@ func TestNewRefuses(t *testing.T) {
 		{URL: "http://engine", Header: http.Header{"Host": {"x"}}},
 	} {
 		if _, err := New(o); err == nil {
-			t.Errorf("New(%q) took it", o.URL)
+			t.Errorf("New(%q) accepted it", o.URL)
 		}
 	}
 	c, err := New(Options{URL: "https://[::1]/base/"})
@@ -451,7 +453,8 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// TestAllocations keeps the steady state lean: the response, its head, and the watch over the context.
+// TestAllocations bounds the allocations of a request: the response, its head, and the watch of its
+// context.
 func TestAllocations(t *testing.T) {
 	url := answerer(t, smallAnswer)
 	c, _ := New(Options{URL: url})
@@ -473,7 +476,8 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// What a request carries may have grown too old while the connection was made.
+// Request.Last is called just before sending: what the request carries may have expired while the
+// connection was opened.
 func TestLastMomentForbids(t *testing.T) {
 	for _, idle := range []bool{false, true} {
 		var served atomic.Int32
@@ -503,8 +507,9 @@ func TestLastMomentForbids(t *testing.T) {
 	}
 }
 
-// TestLateReaderTrustsNoConnection reads an answer so late that the engine has hung up meanwhile, as a
-// process does that stood still. The connection is young to us and old to the engine.
+// TestLateReaderTrustsNoConnection reads an answer so late that the engine has closed the connection
+// meanwhile, as after a pause of this process. The client takes the connection for a new one, but to the
+// engine it is old.
 func TestLateReaderTrustsNoConnection(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

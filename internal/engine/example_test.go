@@ -37,7 +37,7 @@ func ExampleClient_Do() {
 	fmt.Println(resp.Status, load.Waiting, "waiting, usage", load.Usage)
 	for {
 		b, err := resp.Next()
-		if err != nil { // io.EOF is the end
+		if err != nil { // io.EOF marks the end
 			break
 		}
 		fmt.Println(string(b))

@@ -17,7 +17,7 @@ import (
 	"github.com/tandem-router/tandem/internal/engine/enginetest"
 )
 
-// answering is a server that answers everything with this status and body.
+// answering is a server that answers every request with this status and body.
 func answering(status int, body string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(status)
@@ -25,10 +25,9 @@ func answering(status int, body string) http.Handler {
 	})
 }
 
-// What keeps an engine from being asked is said with the next step, of real servers that are configured
-// wrongly.
+// Explain names the fix for an engine that cannot be probed. The servers are real and have wrong settings.
 //
-// Long: a row a mistake.
+// Long: one row for each mistake.
 func TestExplain(t *testing.T) {
 	plain := func(status int, body string) string {
 		s := httptest.NewServer(answering(status, body))
@@ -42,7 +41,7 @@ func TestExplain(t *testing.T) {
 	trusted := x509.NewCertPool()
 	trusted.AddCert(secure.Certificate())
 	port := secure.URL[strings.LastIndexByte(secure.URL, ':'):]
-	ln, err := net.Listen("tcp", "127.0.0.1:0") // takes connections and is silent
+	ln, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections and is silent
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// FuzzHead holds parseHead against net/http: what we take, it takes too, and both understand the same.
+// FuzzHead compares parseHead with net/http: a head that parseHead accepts must mean the same to net/http.
 func FuzzHead(f *testing.F) {
 	for _, fields := range []string{
 		"", "Content-Length: 5\r\n", "content-length: 5\r\nContent-Length: 5\r\n", "Transfer-Encoding: chunked\r\n",
@@ -29,7 +29,7 @@ func FuzzHead(f *testing.F) {
 		}
 		twin, err := http.ReadResponse(bufio.NewReaderSize(bytes.NewReader(b), len(b)+16), nil)
 		if err != nil {
-			t.Fatalf("%q: taken here, but net/http says %v", b, err)
+			t.Fatalf("%q: accepted here, but net/http reports %v", b, err)
 		}
 		if h.status != twin.StatusCode {
 			t.Errorf("%q: status %d, net/http has %d", b, h.status, twin.StatusCode)
@@ -56,7 +56,7 @@ func FuzzHead(f *testing.F) {
 	})
 }
 
-// dechunk decodes b in pieces of the given size.
+// dechunk decodes b in pieces of this size.
 func dechunk(b []byte, piece int) (body []byte, rest int, done bool, err error) {
 	var c chunks
 	for len(b) > 0 && c.state != chunksDone {
@@ -71,7 +71,7 @@ func dechunk(b []byte, piece int) (body []byte, rest int, done bool, err error) 
 	return body, len(b), c.state == chunksDone, nil
 }
 
-// FuzzChunks holds the decoder against net/http's, and against itself with the bytes cut into other pieces.
+// FuzzChunks compares the decoder with net/http's, and with itself for other pieces.
 func FuzzChunks(f *testing.F) {
 	for _, s := range []string{
 		"0\r\n\r\n", "5\r\nhello\r\n0\r\n\r\n", "3;a=b\r\nabc\r\n00\r\nTrailer: x\r\n\r\nbehind", "5\nhello\n0\n\n",
@@ -98,8 +98,7 @@ func FuzzChunks(f *testing.F) {
 	})
 }
 
-// FuzzResponse feeds a whole answer in two pieces and checks that net/http reads the same, where we read
-// anything.
+// FuzzResponse feeds a whole answer in two pieces. If it is accepted, net/http must read the same.
 func FuzzResponse(f *testing.F) {
 	f.Add([]byte(ok200+"Content-Length: 5\r\n\r\nhello"), 20)
 	f.Add([]byte(ok200+"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"), 50)
@@ -124,11 +123,11 @@ func FuzzResponse(f *testing.F) {
 			twin, err = http.ReadResponse(r, nil)
 		}
 		if err != nil {
-			t.Fatalf("%q: net/http says %v", b, err)
+			t.Fatalf("%q: net/http reports %v", b, err)
 		}
 		want, err := io.ReadAll(twin.Body)
 		if resp.body.framing == byChunks && err != nil {
-			return // net/http is stricter about what stands in a trailer
+			return // net/http is stricter about trailers
 		}
 		if err != nil || !bytes.Equal(body, want) || resp.Status != twin.StatusCode {
 			t.Errorf("%q: %d %q here, net/http has %d %q %v", b, resp.Status, body, twin.StatusCode, want, err)

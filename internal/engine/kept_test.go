@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// kept is how many connections the clients keep.
+// kept returns the number of connections that the clients keep.
 func kept(clients []*Client) (n int) {
 	for _, c := range clients {
 		c.idle.mu.Lock()
@@ -17,8 +17,8 @@ func kept(clients []*Client) (n int) {
 	return n
 }
 
-// Traffic that moves from engine to engine leaves no more connections behind than the clients may keep
-// together. Every way that a connection leaves a client gives its place to the others.
+// Traffic moves from engine to engine. All clients together never keep more connections than the bound,
+// and every connection that a client drops makes room for the others.
 func TestClientsKeepABoundedNumberOfConnections(t *testing.T) {
 	const most = 6
 	all := NewKept(most)
@@ -45,7 +45,7 @@ func TestClientsKeepABoundedNumberOfConnections(t *testing.T) {
 		}
 	}
 	if kept(clients) == 0 {
-		t.Error("no connection is kept: this test tests nothing")
+		t.Error("no connection is kept: this test shows nothing")
 	}
 	clients[0].Retire()
 	clients[1].idle.distrust()
@@ -55,6 +55,6 @@ func TestClientsKeepABoundedNumberOfConnections(t *testing.T) {
 		t.Errorf("%d connections are kept, and %d are counted, want none", n, counted)
 	}
 	if NewKept(0) != nil {
-		t.Error("no bound is a bound")
+		t.Error("NewKept(0) is a bound, want none")
 	}
 }

@@ -87,8 +87,7 @@ func TestParseMetrics(t *testing.T) {
 	}
 }
 
-// TestParseMetricsDataParallel: num_gpu_blocks is the sum over both ranks, kv_cache_size_tokens is one
-// rank's.
+// num_gpu_blocks is the sum over both ranks, kv_cache_size_tokens is the number of one rank.
 func TestParseMetricsDataParallel(t *testing.T) {
 	for name, size := range map[string]string{
 		"with tokens": `kv_cache_size_tokens="262144",`, "without": "", "None": `kv_cache_size_tokens="None",`,
@@ -187,11 +186,11 @@ func BenchmarkParseMetrics(b *testing.B) {
 	}
 }
 
-// TestCapacityOfARank: the tokens of a cache are rounded down to whole requests of the longest length. By
-// that number the blocks of most engines would be too few.
+// The cache size in tokens is rounded down to whole requests of the greatest length. For most engines, a
+// number of blocks computed from it would be too small.
 func TestCapacityOfARank(t *testing.T) {
 	for name, c := range map[string]struct {
-		ranks, blocks, tokens int // as num_gpu_blocks and kv_cache_size_tokens say
+		ranks, blocks, tokens int // as num_gpu_blocks and kv_cache_size_tokens report
 		want                  int
 	}{
 		"context 1024, two ranks":       {2, 224, 3584, 111},
@@ -225,13 +224,13 @@ func TestCapacityOfARank(t *testing.T) {
 	}
 }
 
-// An engine that speculates counts its drafts and their tokens: the quotient is how many it drafts at once.
+// A speculating engine counts its drafts and their tokens. The quotient is the number of tokens per draft.
 func TestDraftsByTheirCounters(t *testing.T) {
 	for body, want := range map[string]int{
 		"":                                  0,
 		spec(0, 0):                          0,
 		spec(10, 30):                        3,
-		spec(10, 25):                        3, // some are shorter
+		spec(10, 25):                        3, // some drafts are shorter
 		spec(1_000_000_000, 7_000_000_000):  7,
 		"vllm:spec_decode_num_drafts_total": 0,
 	} {
@@ -247,8 +246,7 @@ func spec(drafts, tokens float64) string {
 		"vllm:spec_decode_num_draft_tokens_total{engine=\"0\"} %g\n", drafts, tokens)
 }
 
-// An engine sleeps where the gauge of its being awake is 0. Of an older one, which has no such gauge,
-// nothing is known.
+// An engine sleeps if its gauge "awake" is 0. An older engine has no such gauge, so its state is unknown.
 func TestMetricsOfAnEngineThatSleeps(t *testing.T) {
 	const state = `vllm:engine_sleep_state{engine="0",model_name="m",sleep_state="%s"} %s` + "\n"
 	for _, tt := range []struct {

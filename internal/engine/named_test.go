@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// straying is an engine that answers well, and at the first byte of each further request on a connection
-// sends its last answer once more: nobody can see that before the request is written.
+// straying is an engine that answers well. At the first byte of each further request on a connection it
+// sends its last answer once more. The client cannot notice that before it has written the request.
 func straying(t *testing.T, answer func(id string) string) *Client {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -67,7 +67,8 @@ func streamed(events ...string) string {
 	return string(out) + "0\r\n\r\n"
 }
 
-// What an engine sends beyond its answer, after the connection was looked at, is nobody's answer.
+// An engine sends a second answer after the client has checked the connection. No request gets that
+// answer.
 func TestAnswerToAnotherQuestion(t *testing.T) {
 	for _, row := range []struct {
 		name   string
@@ -103,10 +104,10 @@ func TestAnswerToAnotherQuestion(t *testing.T) {
 			}
 			first, err := ask("a1")
 			if len(c.idle.conns) != 1 {
-				t.Fatalf("answer %q, %v; its connection is not kept, though it named its question", first, err)
+				t.Fatalf("answer %q, %v: its connection is not kept, though the answer has the request's id", first, err)
 			}
 			if got, err := ask("a2"); !errors.Is(err, ErrAnother) || NotSent(err) || HungUp(err) {
-				t.Errorf("took %q, %v; want that it is no answer", got, err)
+				t.Errorf("accepted %q, %v; want ErrAnother", got, err)
 			}
 			want := strings.ReplaceAll(first, "a1", "a3")
 			for range 3 { // no connection to such an engine is kept
@@ -118,8 +119,7 @@ func TestAnswerToAnotherQuestion(t *testing.T) {
 	}
 }
 
-// A question that no answer can name has a connection of its own, and so has every question to an engine that
-// names none.
+// A request has a connection of its own if its answer cannot carry an id, or if the engine sends no ids.
 func TestQuestionsWithoutAName(t *testing.T) {
 	var asked atomic.Int32
 	c := straying(t, func(string) string {
@@ -137,15 +137,16 @@ func TestQuestionsWithoutAName(t *testing.T) {
 	}
 }
 
-// An engine may name its answers on some paths and not on others, as vLLM does. An unnamed answer is never
-// waited for on a connection that is kept for a path with names. Where heads have the names, all paths share.
+// An engine may put ids into its answers on some paths only, as vLLM does. A request without an id in its
+// answer never uses a kept connection of a path with ids. If the heads have ids, all paths share
+// connections.
 func TestPathsWithAndWithoutNames(t *testing.T) {
 	for _, row := range []struct {
 		name    string
 		inHeads bool
 		dials   int32
 	}{
-		{"in bodies", false, 1 + 4 + 1}, // one for each path with names, and one for each answer without
+		{"in bodies", false, 1 + 4 + 1}, // one for each path with ids, and one for each answer without
 		{"in heads", true, 1},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -187,7 +188,7 @@ func TestPathsWithAndWithoutNames(t *testing.T) {
 	}
 }
 
-// Errors need not name their question, in a stream either; nothing follows on their connection.
+// Errors need not have the request's id, also in a stream. Their connection is not used again.
 func TestErrorsHaveNoName(t *testing.T) {
 	const flat = `data: {"object":"error"}` + "\n\n"
 	const said = `data: {"error": {"message": "Internal server error", "code": 500}}` + "\n\n"

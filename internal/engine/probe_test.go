@@ -12,7 +12,7 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// fake answers as the engine of the golden capture does, except where a path is overridden.
+// fake answers like the engine of the golden capture, except on overridden paths.
 func fake(t *testing.T, override map[string]string) http.HandlerFunc {
 	bodies := map[string]string{
 		"/v1/models":             string(golden(t, "models-0.32.0.json")),
@@ -38,7 +38,7 @@ func fake(t *testing.T, override map[string]string) http.HandlerFunc {
 	}
 }
 
-// reuse is a chat that takes its prompt from the params.
+// reuse is a chat endpoint that takes its prompt from the KV transfer params.
 func reuse(w http.ResponseWriter, r *http.Request) {
 	var body struct {
 		Model  string
@@ -174,8 +174,7 @@ func equalFacts(a, b replica.Facts) bool {
 	return slices.Equal(aj, bj)
 }
 
-// TestProbeRanks: a server that runs global ranks 2 and 3 of a fleet, the second of which publishes no
-// events.
+// A server runs the global ranks 2 and 3 of a fleet, and rank 3 publishes no events.
 func TestProbeRanks(t *testing.T) {
 	c, _, _ := serve(t, Options{}, fake(t, map[string]string{
 		"/kv_event_sources": `{"2":{"enable_kv_cache_events":true,"publisher":"zmq",` +

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// replay is a connection that reads as the given pieces, one a read.
+// replay is a connection that returns these pieces, one per read.
 type replay struct {
 	net.Conn
 	pieces [][]byte

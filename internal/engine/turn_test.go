@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// early is a server that says what it has to say to each connection before it was asked, and then nothing
-// more. Its client begins when that has arrived.
+// early is a server that sends its text to each connection before any request, and then nothing more. Its
+// client starts when the text has arrived.
 func early(t *testing.T, said string) *Client {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -62,7 +62,7 @@ func arrived(nc net.Conn) {
 	}
 }
 
-// What an engine has said before the request went out is not told of again. Nobody waits for it.
+// What an engine sent before the request is read at once: no further readiness event will come for it.
 func TestWhatCameBeforeTheRequestIsRead(t *testing.T) {
 	for _, row := range []struct{ name, said, want string }{
 		{"an answer", "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 4\r\n\r\nbusy", "busy"},
@@ -75,13 +75,13 @@ func TestWhatCameBeforeTheRequestIsRead(t *testing.T) {
 				t.Errorf("answer %q, error %v; want %q", got, err, row.want)
 			}
 			if row.want == "" && !errors.Is(err, io.ErrUnexpectedEOF) {
-				t.Errorf("error %v, want that the connection ended", err)
+				t.Errorf("error %v, want io.ErrUnexpectedEOF", err)
 			}
 		})
 	}
 }
 
-// All connections that ended while they were idle are passed over for one that stands.
+// The client skips all connections that ended while idle, and uses an open one.
 func TestDeadConnectionsArePassedOver(t *testing.T) {
 	c, s, conns := serve(t, Options{}, echo)
 	var open []*Response
@@ -108,6 +108,6 @@ func TestDeadConnectionsArePassedOver(t *testing.T) {
 	c.idle.mu.Lock()
 	defer c.idle.mu.Unlock()
 	if n := len(c.idle.conns); n != 1 {
-		t.Errorf("%d connections are idle, want the new one alone", n)
+		t.Errorf("%d connections are idle, want only the new one", n)
 	}
 }

@@ -15,11 +15,11 @@ import (
 	"time"
 )
 
-// script is one connection of a scripted server. The pipe has no buffer: each side waits for the other.
-// ctx ends with the test.
+// script serves one connection of a scripted server. The pipe has no buffer: each side waits for the
+// other. ctx ends with the test.
 type script func(ctx context.Context, nc net.Conn, r *bufio.Reader)
 
-// piped makes a client whose nth connection is served by the nth script; further ones are refused.
+// piped makes a client whose nth connection is served by the nth script. Further connections are refused.
 func piped(t *testing.T, o Options, scripts ...script) *Client {
 	dials := 0
 	o.URL = "http://engine:8000"
@@ -42,7 +42,7 @@ func piped(t *testing.T, o Options, scripts ...script) *Client {
 	return c
 }
 
-// answers serves one request for each answer, written in the given pieces.
+// answers serves one request for each answer, and writes the answer in these pieces.
 func answers(all ...[]string) script {
 	return func(ctx context.Context, nc net.Conn, r *bufio.Reader) {
 		for _, pieces := range all {
@@ -151,8 +151,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestMalformed checks that what could be read in two ways is read in none: the request fails, and its
-// connection carries no other.
+// TestMalformed checks that an ambiguous answer is refused: the request fails, and its connection is not
+// used again.
 func TestMalformed(t *testing.T) {
 	for _, tt := range []struct{ name, answer, want string }{
 		{"two lengths", ok200 + "Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello", "contradict"},
@@ -227,11 +227,11 @@ func TestMalformed(t *testing.T) {
 					answers([]string{ok200 + "Content-Length: 4\r\n\r\nmore"}))
 				_, _, err := ask(t.Context(), c)
 				if err == nil || !strings.Contains(err.Error(), tt.want) || NotSent(err) {
-					t.Errorf("error = %v (not sent: %v), want one with %q of a request that was sent",
+					t.Errorf("error = %v (not sent: %v), want an error with %q for a sent request",
 						err, NotSent(err), tt.want)
 				}
 				if _, body, err := ask(t.Context(), c); body != "more" || err != nil {
-					t.Errorf("answer to the next request = %q %v", body, err)
+					t.Errorf("next answer = %q %v, want more", body, err)
 				}
 			})
 		})
@@ -294,13 +294,13 @@ func TestRefusesToSend(t *testing.T) {
 		"control in the content type": {Method: "GET", Path: "/", ContentType: "a\nb"},
 	} {
 		if _, err := c.Do(t.Context(), r); !NotSent(err) || Unreachable(err) || !errors.Is(err, ErrRequest) {
-			t.Errorf("%s: error = %v, want one of the request, which says not sent and nothing of the engine",
+			t.Errorf("%s: error = %v, want ErrRequest, not sent, and not unreachable",
 				name, err)
 		}
 	}
 }
 
-// TestNext checks that each call returns what has arrived, dechunked, several chunks at once.
+// TestNext checks that each call returns all bytes that have arrived, dechunked.
 func TestNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := piped(t, Options{}, answers([]string{
@@ -327,7 +327,7 @@ func TestNext(t *testing.T) {
 			t.Errorf("pieces = %q, want %q", got, want)
 		}
 		if _, err := resp.Next(); err != io.EOF {
-			t.Errorf("Next behind the end = %v, want EOF", err)
+			t.Errorf("Next after the end = %v, want EOF", err)
 		}
 	})
 }
@@ -349,7 +349,7 @@ func TestReadAllLimit(t *testing.T) {
 	}
 }
 
-// TestCancel ends the context in each phase: the call returns at that very moment.
+// TestCancel ends the context in each phase: the call returns at once.
 func TestCancel(t *testing.T) {
 	hang := func(ctx context.Context, nc net.Conn, r *bufio.Reader) { io.Copy(io.Discard, r) }
 	for _, tt := range []struct {
@@ -459,8 +459,8 @@ func TestIdleConnectionsGrowOld(t *testing.T) {
 	})
 }
 
-// TestReusedConnectionDies lets the engine hang up as the second request arrives. Whether it was seen cannot
-// be known.
+// TestReusedConnectionDies has an engine close the connection as the second request arrives. Nobody can
+// know whether the engine saw that request.
 func TestReusedConnectionDies(t *testing.T) {
 	for _, idempotent := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -489,13 +489,13 @@ func TestReusedConnectionDies(t *testing.T) {
 	}
 }
 
-// TestStale tells the end of a connection that grew too old under its next request from all other ends.
+// TestStale distinguishes a kept connection that became too old from all other ends of connections.
 func TestStale(t *testing.T) {
 	const idle = 2 * time.Second
 	for _, x := range []struct {
 		name  string
 		kept  bool
-		after time.Duration // from the request to the end
+		after time.Duration // from the request to the end of the connection
 		want  bool
 	}{
 		{"a kept one, too old by then", true, 3 * time.Second, true},
@@ -517,13 +517,13 @@ func TestStale(t *testing.T) {
 				time.Sleep(idle)
 			}
 			if _, _, err := ask(t.Context(), c); err == nil || Stale(err) != x.want {
-				t.Errorf("%s: stale %v of %v", x.name, !x.want, err)
+				t.Errorf("%s: Stale = %v for %v", x.name, !x.want, err)
 			}
 		})
 	}
 }
 
-// TestIdempotentIsNotSentAgainAfterAnAnswerBegan: the first byte proves that the engine took it.
+// After the first byte of an answer, an idempotent request is not sent again: the engine has received it.
 func TestIdempotentIsNotSentAgainAfterAnAnswerBegan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := piped(t, Options{}, answers([]string{ok200 + "Content-Length: 1\r\n\r\nx"}, []string{"HTTP/1.1"}),
@@ -534,12 +534,12 @@ func TestIdempotentIsNotSentAgainAfterAnAnswerBegan(t *testing.T) {
 		r := *post
 		r.Idempotent = true
 		if _, err := c.Do(t.Context(), &r); err == nil {
-			t.Error("request was sent again")
+			t.Error("the request was sent again")
 		}
 	})
 }
 
-// TestStaleConnectionIsReplaced: a connection that takes no byte any more has not seen the request.
+// A connection that accepts no bytes has not delivered the request, so it is replaced.
 func TestStaleConnectionIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := piped(t, Options{}, answers([]string{ok200 + "Content-Length: 1\r\n\r\nx"}),
@@ -554,7 +554,7 @@ func TestStaleConnectionIsReplaced(t *testing.T) {
 	})
 }
 
-// TestEarlyAnswer has the engine refuse a body that is too long for any buffer, without reading it.
+// TestEarlyAnswer has an engine refuse a body that is larger than any buffer, without reading it.
 func TestEarlyAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		refuse := func(ctx context.Context, nc net.Conn, r *bufio.Reader) {
@@ -615,8 +615,8 @@ func TestResponseAfterClose(t *testing.T) {
 	})
 }
 
-// TestOnlyTheEngineIsUnreachable checks that what our side did is not held against the engine: a context that
-// ended, a machine without sockets, a client that was closed.
+// Failures of this side do not make an engine unreachable: an ended context, a machine without sockets, a
+// closed client.
 func TestOnlyTheEngineIsUnreachable(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -661,8 +661,8 @@ func TestOnlyTheEngineIsUnreachable(t *testing.T) {
 	}
 }
 
-// NextWithin gives up for now, and no more: the answer goes on, its other times hold, and the connection is
-// used again.
+// NextWithin returns without data after its time. The answer goes on, its other limits hold, and the
+// connection is used again.
 func TestNextWithin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := piped(t, Options{}, func(ctx context.Context, nc net.Conn, r *bufio.Reader) {
@@ -700,7 +700,7 @@ func TestNextWithin(t *testing.T) {
 			t.Errorf("read %q", got)
 		}
 		if took := time.Since(start); took != 3500*time.Millisecond {
-			t.Errorf("read for %v", took)
+			t.Errorf("read for %v, want 3.5 s", took)
 		}
 		resp.Close()
 		if _, body, err := ask(t.Context(), c); body != "x" || err != nil {

@@ -12,18 +12,18 @@ import (
 
 const benchBlock = 16 // tokens
 
-// wireText gives token ids as a tokenizer gives them: the common words have small numbers, so the widths on
-// the wire are mixed.
+// wireText gives token ids as a tokenizer does: frequent words have small numbers, so the encoded widths
+// are mixed.
 func wireText(r *rand.Rand) kv.Token { return kv.Token(128_000 * math.Pow(r.Float64(), 3)) }
 
-// wireUniform gives ids of a vocabulary of 128,000 without any preference, as load generators do. This is
-// the worst mixture for a decoder that guesses widths.
+// wireUniform gives ids drawn evenly from a vocabulary of 128,000, as load generators do. For a decoder
+// that guesses widths, this mixture is the worst.
 func wireUniform(r *rand.Rand) kv.Token { return kv.Token(r.IntN(128_000)) }
 
-// wireShort gives ids of the commonest width only.
+// wireShort gives only ids of the most frequent width.
 func wireShort(r *rand.Rand) kv.Token { return kv.Token(256 + r.IntN(65_000)) }
 
-// benchStores is a batch of prompts, each one event of chained blocks.
+// benchStores is a batch of prompts, each as one event with a chain of blocks.
 func benchStores(events, blocks int, ids func(*rand.Rand) kv.Token) []kv.Event {
 	r := rand.New(rand.NewPCG(1, 2))
 	out := make([]kv.Event, events)
@@ -40,7 +40,7 @@ func benchStores(events, blocks int, ids func(*rand.Rand) kv.Token) []kv.Event {
 	return out
 }
 
-// benchRemovals is what an engine says of blocks it gives to others: an event for each.
+// benchRemovals are an engine's events for evicted blocks, one event per block.
 func benchRemovals(n int) []kv.Event {
 	r := rand.New(rand.NewPCG(3, 4))
 	out := make([]kv.Event, n)
@@ -87,11 +87,11 @@ func benchDecode(b *testing.B, payload []byte, blocks int) {
 
 const (
 	benchPrompts = 8
-	benchBlocks  = 128 // a prompt
+	benchBlocks  = 128 // per prompt
 )
 
-// benchStream is a million blocks of text in a thousand batches, no two alike: more than caches hold or a
-// branch predictor learns.
+// benchStream is a million blocks of text in a thousand different batches: too many for processor caches
+// and branch predictors.
 func benchStream() [][]byte {
 	r := rand.New(rand.NewPCG(5, 6))
 	payloads := make([][]byte, 1024)
@@ -112,7 +112,7 @@ func benchStream() [][]byte {
 	return payloads
 }
 
-// BenchmarkDecodeStream decodes what it has not seen just before.
+// BenchmarkDecodeStream decodes batches that are not in the processor's caches.
 func BenchmarkDecodeStream(b *testing.B) {
 	payloads := benchStream()
 	var into kv.Batch
@@ -127,8 +127,8 @@ func BenchmarkDecodeStream(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/(benchPrompts*benchBlocks), "ns/block")
 }
 
-// BenchmarkIngest goes from msgpack bytes to applied, on one core: chained prompts into an index that holds a
-// million blocks in the end.
+// BenchmarkIngest decodes msgpack and applies it, on one core: chained prompts, into an index that holds a
+// million blocks at the end.
 func BenchmarkIngest(b *testing.B) {
 	payloads := benchStream()
 	index := newBenchIndex()

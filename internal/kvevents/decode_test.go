@@ -15,13 +15,13 @@ import (
 	"github.com/tandem-router/tandem/internal/kv"
 )
 
-// raw is msgpack that is already written; pack takes it as it is.
+// raw is encoded msgpack; pack copies it unchanged.
 type raw []byte
 
-// obj is a map with an order.
+// obj is a map with ordered keys: key, value, key, value.
 type obj []any
 
-// pack writes msgpack in the plainest way, for shapes that Encode never writes.
+// pack writes msgpack in the simplest way, for shapes that Encode never writes.
 func pack(v any) []byte { return appendPacked(nil, v) }
 
 func appendPacked(b []byte, v any) []byte {
@@ -62,7 +62,7 @@ func appendPacked(b []byte, v any) []byte {
 
 func batch(events ...any) []byte { return pack([]any{1.5, events, 0}) }
 
-// storedWith is a stored event as an array with some extra keys under an adapter.
+// storedWith is a stored event in array form, with extra keys and an adapter.
 func storedWith(parent, lora any, hashes int, extra any) []any {
 	hs, tokens := []any{}, []any{}
 	for i := range hashes {
@@ -71,7 +71,7 @@ func storedWith(parent, lora any, hashes int, extra any) []any {
 	return []any{"BlockStored", hs, parent, tokens, 1, nil, "GPU", lora, extra}
 }
 
-// ahead is a stored event of two blocks, as vLLM 0.33 writes it, with these lookahead_token_ids.
+// ahead is a stored event of two blocks with these lookahead_token_ids, as vLLM 0.33 writes it.
 func ahead(lookahead any) obj {
 	return obj{
 		"type", "BlockStored", "block_hashes",
@@ -227,7 +227,7 @@ func TestDecodeShapes(t *testing.T) {
 	}
 }
 
-// dirty is a batch full of what an earlier decode left.
+// dirty is a batch that still holds the data of an earlier decode.
 func dirty() *kv.Batch {
 	var b kv.Batch
 	e := storedWith(9, "adapter", 3, []any{[]any{"adapter", "x"}, []any{"adapter", []any{"image", -3}}})
@@ -286,7 +286,7 @@ func TestDecodeExtraKeys(t *testing.T) {
 	}
 }
 
-// TestDecodeHandEncoded reads the two payloads that were written to the schema by hand.
+// TestDecodeHandEncoded decodes the two payloads that were encoded by hand from the schema.
 func TestDecodeHandEncoded(t *testing.T) {
 	for form, s := range map[string]string{
 		"map": "93cb3ff8000000000000918aa474797065ab426c6f636b53746f726564ac626c6f636b5f68617368657391cf84" +
@@ -318,7 +318,7 @@ func TestDecodeHandEncoded(t *testing.T) {
 func TestDecodeErrors(t *testing.T) {
 	whole := batch(storedWith(nil, "a", 3, []any{[]any{"a", "s"}}), []any{"BlockRemoved", []any{7}})
 	var b kv.Batch
-	for i := range whole { // every cut is an error, wherever it falls
+	for i := range whole { // every cut is an error
 		if _, err := Decode(whole[:i], &b); err == nil {
 			t.Errorf("cut at %d of %d: no error", i, len(whole))
 		}
@@ -366,7 +366,7 @@ func TestDecodeDoesNotAllocate(t *testing.T) {
 	for _, c := range live(t)[:40] {
 		payload := c.Frames[2]
 		if bytes.Contains(payload, []byte("tenant")) {
-			continue // a salt is a string of its own
+			continue // a salt is a new string
 		}
 		if n := testing.AllocsPerRun(3, func() { Decode(payload, &b) }); n > 0 {
 			t.Errorf("%s, %s: %v allocations", c.File, c.Step, n)
@@ -374,8 +374,8 @@ func TestDecodeDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// FuzzDecode looks for panics, for memory out of proportion, and for a result that depends on what was in the
-// batch before.
+// FuzzDecode looks for panics, for memory out of proportion, and for results that depend on the batch's
+// former content.
 func FuzzDecode(f *testing.F) {
 	for _, c := range live(f) {
 		f.Add(c.Frames[2])
@@ -386,7 +386,7 @@ func FuzzDecode(f *testing.F) {
 		var fresh kv.Batch
 		stats, err := Decode(payload, &fresh)
 		if size := footprint(&fresh); size > 128*len(payload)+4096 {
-			t.Errorf("%d bytes of payload made %d bytes", len(payload), size)
+			t.Errorf("%d bytes of payload use %d bytes of memory", len(payload), size)
 		}
 		used := dirty()
 		again, errAgain := Decode(payload, used)
@@ -397,7 +397,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// footprint is what a batch holds in memory.
+// footprint returns the memory that a batch holds.
 func footprint(b *kv.Batch) int {
 	const eventSize = 200
 	size := eventSize * cap(b.Events)
@@ -410,7 +410,8 @@ func footprint(b *kv.Batch) int {
 	return size
 }
 
-// FuzzEncodeDecode writes whatever was read and reads it again: in every form it must say the same.
+// FuzzEncodeDecode encodes a decoded batch and decodes it again. The content must be the same in every
+// form.
 func FuzzEncodeDecode(f *testing.F) {
 	for _, c := range live(f) {
 		f.Add(c.Frames[2], false, false)
@@ -425,7 +426,7 @@ func FuzzEncodeDecode(f *testing.F) {
 		form := Map
 		if array {
 			form = Array
-			for i := range b.Events { // which 0.20 has no field for
+			for i := range b.Events { // fields that 0.20 does not have
 				b.Events[i].SpecKind, b.Events[i].Window = "", 0
 			}
 		}
@@ -439,8 +440,7 @@ func FuzzEncodeDecode(f *testing.F) {
 	})
 }
 
-// canonical takes away what an event may carry by accident but no engine means: a store's fields on a
-// removal.
+// canonical removes fields that have no meaning for an event's kind, for example the tokens of a removal.
 func canonical(b *kv.Batch) {
 	b.Rank = max(b.Rank, 0)
 	for i, e := range b.Events {

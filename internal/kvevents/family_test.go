@@ -35,7 +35,7 @@ func TestByIPv6(t *testing.T) {
 	}
 }
 
-// An engine that is reached by IPv6 is followed, live and by replay.
+// An engine with an IPv6 address is followed, live and by replay.
 func TestFollowByIPv6(t *testing.T) {
 	e := newEngine(t, PublisherOptions{Endpoint: "tcp://[::1]:0", Replay: "tcp://[::1]:0"})
 	e.publish(3)

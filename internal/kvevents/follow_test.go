@@ -19,9 +19,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// recorder is a Sink that writes down what it is told.
+// recorder is a Sink that records its calls.
 type recorder struct {
-	changed chan struct{} // has room for one: something was added
+	changed chan struct{} // has room for one signal: something was added
 
 	mu    sync.Mutex // guards the following
 	log   []string   // "state live", "forget", "apply 7"
@@ -64,10 +64,10 @@ func (r *recorder) State(s State, reason string) {
 	r.add("state "+s.String(), reason)
 }
 
-// longest is how long a test waits for what has to happen. Only a test that fails waits so long.
+// longest is how long a test waits for something that must happen. Only a failing test waits that long.
 const longest = 3 * time.Minute
 
-// until waits for a condition on what was recorded.
+// until waits for a condition on the recorded calls.
 func (r *recorder) until(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.NewTimer(longest)
@@ -89,7 +89,7 @@ func (r *recorder) until(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// story is the log with runs of applies shortened. mu is held.
+// story is the log with runs of applies shortened. mu must be held.
 func (r *recorder) story() string {
 	var parts []string
 	for i, what := range r.log {
@@ -107,8 +107,8 @@ func (r *recorder) story() string {
 	return strings.Join(parts, "; ")
 }
 
-// through waits until the follower is live and has applied exactly the batches first to last since the last
-// Forget.
+// through waits until the follower is live and has applied exactly the batches first to last since the
+// last Forget.
 func (r *recorder) through(t testing.TB, first, last uint64) {
 	t.Helper()
 	r.until(t, fmt.Sprintf("live with batches %d to %d", first, last), func() bool {
@@ -141,7 +141,7 @@ func span(first, last uint64) []uint64 {
 	return s
 }
 
-// engine is a publisher that makes up its batches.
+// engine is a publisher that invents its batches.
 type engine struct {
 	*Publisher
 	born int64
@@ -162,7 +162,7 @@ func newEngine(t testing.TB, o PublisherOptions) *engine {
 	return &engine{Publisher: p, born: time.Now().UnixNano()}
 }
 
-// publish sends n batches, no two alike.
+// publish sends n different batches.
 func (e *engine) publish(n int) {
 	for range n {
 		e.n++
@@ -181,7 +181,8 @@ func (e *engine) source() Source {
 	return Source{Endpoint: endpoint, Replay: replay, Topic: e.o.Topic, Rank: e.rank}
 }
 
-// follow runs a follower until the test ends, or until the returned function is called, which waits for it.
+// follow runs a follower until the test ends or the returned function is called. That function waits for
+// the follower's end.
 func follow(t testing.TB, src Source, o Options) (*Follower, *recorder, func()) {
 	t.Helper()
 	r := newRecorder()
@@ -203,23 +204,24 @@ func run(t testing.TB, f *Follower) (stop func()) {
 	return stop
 }
 
-// audited lets a test go on where a batch was sent before the subscription took effect, which nobody can wait
-// for.
+// audited enables audits, so that a test goes on even if a batch was sent before the subscription took
+// effect. A test cannot wait for that moment.
 func audited() Options { return Options{Audit: 200 * time.Millisecond} }
 
-// noAudit keeps a test's replays to those that it provokes.
+// noAudit disables audits, so that only the test itself causes replays.
 func noAudit() Options { return Options{Audit: -1, ReplayTimeout: 2 * time.Second} }
 
-// slower is a Sink that takes one batch for several that its engine publishes, whatever the machine's speed.
+// slower is a Sink that accepts only one batch for several that its engine publishes, at any speed of the
+// machine.
 type slower struct {
 	*recorder
 	published atomic.Int64
-	taken     atomic.Int64 // while it was slow
+	taken     atomic.Int64 // while the sink was slow
 	fast      chan struct{}
-	more      chan struct{} // has room for one: more was published
+	more      chan struct{} // has room for one signal: more was published
 }
 
-// aBatchOf is of how many published batches a slower sink takes one.
+// aBatchOf is the number of published batches for which a slow sink accepts one.
 const aBatchOf = 8
 
 func (s *slower) Apply(b *kv.Batch) {
@@ -245,8 +247,8 @@ func (s *slower) publish(e *engine, n int) {
 	}
 }
 
-// isAt waits until the follower is live and has taken all that the engine has published. What the follower
-// has thrown away shows with the next batch, so the engine goes on publishing, one batch at a time.
+// isAt waits until the follower is live and has applied all published batches. The follower notices
+// dropped batches only at the next batch, so the engine goes on publishing one batch at a time.
 func (s *slower) isAt(t *testing.T, f *Follower, e *engine) {
 	t.Helper()
 	waitStats(t, f, "live and up to date", func(now Stats) bool {
@@ -260,27 +262,27 @@ func (s *slower) isAt(t *testing.T, f *Follower, e *engine) {
 	})
 }
 
-// An engine that publishes faster than we can take does not fill our memory. Waiting batches are thrown
-// away, and come from the replay buffer when there is time.
+// An engine that publishes faster than the follower applies does not fill the memory. The follower drops
+// waiting batches and fetches them from the replay buffer when it has time.
 func TestTooFastForUs(t *testing.T) {
-	const enough = 100_000 // batches, of which the sink takes an eighth: some 48 full turns
+	const enough = 100_000 // batches; the sink accepts an eighth, about 48 full queues
 	e := newEngine(t, PublisherOptions{BufferSteps: 2 * enough})
 	sink := &slower{recorder: newRecorder(), fast: make(chan struct{}), more: make(chan struct{}, 1)}
-	sink.published.Store(enough) // at first it is as fast as its engine
-	// No audits: only live batches that are missing count as a gap. Two full turns in a row are too long.
+	sink.published.Store(enough) // at first the sink is as fast as its engine
+	// No audits: only missing live batches count as a gap. Two full queues in a row count as late.
 	o := noAudit()
 	o.late, o.ReplayTimeout = time.Nanosecond, longest
 	f := NewFollower(e.source(), sink, o)
 	stop := run(t, f)
 	goFast := sync.OnceFunc(func() { close(sink.fast) })
-	t.Cleanup(goFast) // comes before stop
+	t.Cleanup(goFast) // runs before stop
 	sink.isLive(t)
 	sink.isAt(t, f, e)
 	before := f.Stats().Gaps
 	sink.published.Store(sink.taken.Load() * aBatchOf)
 	for f.Stats().Gaps == before {
 		if e.n >= enough {
-			t.Fatalf("%d of %d batches were taken one by one, and none was thrown away", sink.taken.Load(), e.n)
+			t.Fatalf("the sink accepted %d of %d batches, and none was dropped", sink.taken.Load(), e.n)
 		}
 		sink.publish(e, 64)
 	}
@@ -288,10 +290,10 @@ func TestTooFastForUs(t *testing.T) {
 	sink.isAt(t, f, e)
 	stop()
 	if !slices.Equal(sink.seqs, span(0, uint64(e.n-1))) {
-		t.Errorf("%d of %d batches were taken, or in another order: %s", len(sink.seqs), e.n, sink.story())
+		t.Errorf("applied %d of %d batches, or in another order: %s", len(sink.seqs), e.n, sink.story())
 	}
 	if slices.Contains(sink.log, "forget") {
-		t.Errorf("forgot, but all could be replayed: %s", sink.story())
+		t.Errorf("the follower forgot blocks, but all batches could be replayed: %s", sink.story())
 	}
 }
 
@@ -299,7 +301,7 @@ func TestFollowLive(t *testing.T) {
 	e := newEngine(t, PublisherOptions{})
 	f, r, _ := follow(t, e.source(), noAudit())
 	r.isLive(t)
-	e.publish(1) // what is sent before the subscription took effect comes with the next gap or audit
+	e.publish(1) // a batch that is sent before the subscription takes effect comes with the next gap or audit
 	for r.count("apply 0") == 0 {
 		e.publish(1)
 		time.Sleep(time.Millisecond)
@@ -326,7 +328,7 @@ func TestFollowLateJoin(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			e := newEngine(t, PublisherOptions{ReplayFrames: tt.frames, Form: tt.form, Topic: "kv@a@m"})
 			e.publish(tt.steps)
-			// The audit finds a tail that the ROUTER dropped.
+			// An audit finds the last batches if the ROUTER socket dropped them.
 			_, r, _ := follow(t, e.source(), Options{Audit: 300 * time.Millisecond})
 			r.through(t, 0, uint64(tt.steps-1))
 			if n := r.count("forget"); n != 0 {
@@ -373,7 +375,7 @@ func TestFollowGapNotFillable(t *testing.T) {
 	f, r, _ := follow(t, e.source(), audited())
 	r.through(t, 0, 2)
 	e.Drop(5)
-	e.publish(6) // 3 to 8; the buffer has 6, 7, 8
+	e.publish(6) // sends 3 to 8; the buffer has 6, 7 and 8
 	r.through(t, 6, 8)
 	if r.count("forget") != 1 || r.count("state stale") != 1 {
 		t.Errorf("want one forget and one stale: %s", r.story())
@@ -405,7 +407,7 @@ func (r *recorder) applied() []uint64 {
 	return slices.Clone(r.seqs)
 }
 
-// TestFollowRestart has the sequence fall back on a connection that stands, as behind a proxy.
+// TestFollowRestart restarts the numbers on an open connection, as behind a proxy.
 func TestFollowRestart(t *testing.T) {
 	for _, replay := range []bool{true, false} {
 		t.Run(fmt.Sprintf("replay %v", replay), func(t *testing.T) {
@@ -432,7 +434,7 @@ func TestFollowRestart(t *testing.T) {
 	}
 }
 
-// TestFollowQuietRestart has an engine that restarts and then says less than before: only an audit can see
+// TestFollowQuietRestart restarts an engine that then publishes less than before. Only an audit can notice
 // it.
 func TestFollowQuietRestart(t *testing.T) {
 	e := newEngine(t, PublisherOptions{})
@@ -477,8 +479,8 @@ func TestFollowKilledAndBack(t *testing.T) {
 	}
 }
 
-// TestFollowSilentDeath has a connection that stands and carries nothing, not even heartbeats, and then comes
-// back to an engine that went on.
+// TestFollowSilentDeath has a connection that stays open but carries nothing, not even heartbeats. Then it
+// works again, and the engine has gone on.
 func TestFollowSilentDeath(t *testing.T) {
 	e := newEngine(t, PublisherOptions{})
 	e.publish(2)
@@ -494,11 +496,11 @@ func TestFollowSilentDeath(t *testing.T) {
 	wire.cut(false)
 	r.through(t, 0, 4)
 	if n := r.count("forget"); n != 0 {
-		t.Errorf("forgot %d times, but nothing was lost: %s", n, r.story())
+		t.Errorf("the follower forgot blocks %d times, but no batch was lost: %s", n, r.story())
 	}
 }
 
-// TestFollowHangingReplay has live batches and a replay endpoint that takes requests and never answers.
+// TestFollowHangingReplay has live batches, and a replay endpoint that accepts requests and never answers.
 func TestFollowHangingReplay(t *testing.T) {
 	e := newEngine(t, PublisherOptions{})
 	hangs, err := net.Listen("tcp", "127.0.0.1:0")
@@ -547,7 +549,7 @@ func TestFollowRanks(t *testing.T) {
 	}
 }
 
-// Two ranks at one address are one stream. Only the rank that it is of is credited with it.
+// Two ranks at one address are one stream. Only the stream's own rank gets its blocks.
 func TestBatchesOfAnotherRankAreRefused(t *testing.T) {
 	e := newEngine(t, PublisherOptions{})
 	e.publish(3)
@@ -562,12 +564,12 @@ func TestBatchesOfAnotherRankAreRefused(t *testing.T) {
 		return slices.Contains(other.why, "batch 0 is of data-parallel rank 0, not 1")
 	})
 
-	src.Only = true // whatever an engine of one rank calls it
+	src.Only = true // an engine with a single rank may use any rank number
 	_, alone, _ := follow(t, src, noAudit())
 	alone.through(t, 0, 2)
 }
 
-// Engines with a dead replay port hold up a sound engine for moments, not until their time-outs are over.
+// Engines with a dead replay port delay a working engine only briefly, not until their time-outs.
 func TestDeadReplaysDoNotHoldUpOthers(t *testing.T) {
 	dead, err := net.Listen("tcp", "127.0.0.1:0") // takes connections, and says nothing
 	if err != nil {
@@ -593,7 +595,7 @@ func TestDeadReplaysDoNotHoldUpOthers(t *testing.T) {
 	_, r, _ := follow(t, src, o)
 	r.through(t, 0, 1)
 	if took := time.Since(began); took > 2*o.ReplayTimeout {
-		t.Errorf("followed after %v, behind %d engines that do not answer", took, len(followers))
+		t.Errorf("followed after %v, with %d engines that do not answer before it", took, len(followers))
 	}
 }
 
@@ -609,13 +611,13 @@ func TestFollowTopic(t *testing.T) {
 	other.Topic = "kv@a"
 	_, ours, _ := follow(t, other, noAudit())
 	ours.through(t, 0, 3)
-	if got := r.applied(); !slices.Equal(got, []uint64{0}) { // the replay knows no topics
+	if got := r.applied(); !slices.Equal(got, []uint64{0}) { // replays ignore topics
 		t.Errorf("topic kv@b got %v", got)
 	}
 }
 
-// TestFollowUnreadable has batches that are no msgpack: what was applied is void, and the next sound one
-// makes the stream live again.
+// TestFollowUnreadable sends batches that are not msgpack. The applied blocks are forgotten, and the next
+// valid batch makes the stream live again.
 func TestFollowUnreadable(t *testing.T) {
 	e := newEngine(t, PublisherOptions{})
 	e.publish(2)
@@ -689,7 +691,7 @@ func waitStats(t testing.TB, f *Follower, what string, ok func(Stats) bool) {
 	}
 }
 
-// wire is a TCP proxy that can fall silent without closing.
+// wire is a TCP proxy that can stop passing bytes without closing its connections.
 type wire struct {
 	in  net.Listener
 	to  string
@@ -749,8 +751,8 @@ func (w *wire) accept() {
 	}
 }
 
-// pipe copies until either end closes; bytes that come while the wire is cut are gone, and the connection
-// with them.
+// pipe copies until either end closes. Bytes that arrive while the wire is cut are lost, and with them the
+// connection.
 func (w *wire) pipe(dst, src net.Conn) {
 	defer dst.Close()
 	defer src.Close()
@@ -773,8 +775,8 @@ func (w *wire) pipe(dst, src net.Conn) {
 	}
 }
 
-// TestFollowRestarted reports a restart from outside that the stream does not show. The numbers continue, as
-// behind a proxy, and no audit is due.
+// TestFollowRestarted reports a restart that the stream does not show: the numbers continue, as behind a
+// proxy, and no audit is due.
 func TestFollowRestarted(t *testing.T) {
 	e := newEngine(t, PublisherOptions{})
 	e.publish(3)
@@ -793,7 +795,7 @@ func TestFollowRestarted(t *testing.T) {
 	f.Restarted("nobody listens any more")
 }
 
-// TestFollowRestartedOften rings all the time while a stream starts, works and ends.
+// TestFollowRestartedOften reports restarts all the time, while a stream starts, runs and ends.
 func TestFollowRestartedOften(t *testing.T) {
 	e := newEngine(t, PublisherOptions{})
 	e.publish(3)
@@ -818,7 +820,7 @@ func TestFollowRestartedOften(t *testing.T) {
 	ringing.Wait()
 }
 
-// TestFollowOddFrames has messages of every wrong number of frames between good ones.
+// TestFollowOddFrames sends messages with wrong numbers of frames between good ones.
 func TestFollowOddFrames(t *testing.T) {
 	e := newEngine(t, PublisherOptions{})
 	e.publish(2)

@@ -76,7 +76,7 @@ func readCaptured(t testing.TB, name string, line []byte) captured {
 	return c
 }
 
-// live returns the captured batches that came over PUB.
+// live returns the captured batches of the PUB socket.
 func live(t testing.TB) []captured {
 	all := slices.DeleteFunc(captures(t), func(c captured) bool { return c.Channel != "pub" })
 	if len(all) < 40 {
@@ -85,10 +85,10 @@ func live(t testing.TB) []captured {
 	return all
 }
 
-// TestDecodeGolden compares every captured batch with what the capture's own Python decoder saw; those of
-// replays are the same bytes, see TestFramesGolden.
+// TestDecodeGolden compares every captured live batch with the result of the capture's own Python decoder.
+// Replayed batches have the same bytes; see TestFramesGolden.
 func TestDecodeGolden(t *testing.T) {
-	var got kv.Batch // one for all, so that reuse is tested too
+	var got kv.Batch // one batch for all, which tests reuse too
 	for _, c := range live(t) {
 		stats, err := Decode(c.Frames[2], &got)
 		if err != nil || stats != (DecodeStats{}) {
@@ -99,12 +99,12 @@ func TestDecodeGolden(t *testing.T) {
 	}
 }
 
-// TestEncodeGolden decodes what vLLM wrote and writes it again: the bytes must be the same.
+// TestEncodeGolden decodes vLLM's batches and encodes them again: the bytes must be the same.
 func TestEncodeGolden(t *testing.T) {
 	compared := 0
 	for _, c := range live(t) {
 		byteHashes := strings.Contains(c.File, "bytes")
-		if byteHashes { // the first 24 bytes of a digest are gone; TestEncodeBytes looks at those
+		if byteHashes { // decoding drops the first 24 bytes of a digest; TestEncodeBytes covers these files
 			continue
 		}
 		var b kv.Batch
@@ -127,11 +127,12 @@ func TestEncodeGolden(t *testing.T) {
 	}
 }
 
-// TestEncodeBytes checks the byte-string form: same length as vLLM's payload, and the same events when read.
+// TestEncodeBytes checks hashes as byte strings: the length equals vLLM's, and the decoded events are the
+// same.
 func TestEncodeBytes(t *testing.T) {
 	for _, c := range readCapture(t, "testdata/vllm-0.32.0-bytes-lora.jsonl") {
 		if c.Step == "session id" {
-			continue // we have no use for it and write none
+			continue // session ids are neither used nor written here
 		}
 		var b, again kv.Batch
 		if _, err := Decode(c.Frames[2], &b); err != nil {
@@ -148,13 +149,13 @@ func TestEncodeBytes(t *testing.T) {
 	}
 }
 
-// TestFramesGolden reads every captured message, live and replayed, of both versions. What a replay brings is
-// what was sent live: a restart is told by that.
+// TestFramesGolden reads every captured message, live and replayed, of both versions. A replayed batch
+// must equal the live batch, because restarts are detected by that.
 func TestFramesGolden(t *testing.T) {
 	counts := map[string]int{}
 	said := map[string][]byte{}
 	for _, c := range captures(t) {
-		if c.Channel == "replay req" { // as REQ sees it: without the delimiter that a DEALER gets
+		if c.Channel == "replay req" { // as a REQ socket sees it: without the delimiter that a DEALER gets
 			c.Frames = slices.Insert(c.Frames, 0, []byte{})
 		}
 		if c.Channel == "pub" {
@@ -173,8 +174,8 @@ func TestFramesGolden(t *testing.T) {
 		if end {
 			key += " end"
 		} else if live := said[fmt.Sprint(c.File, m.seq)]; len(live) == 0 || !bytes.Equal(live, m.payload) {
-			// On this rests telling a restart by content.
-			t.Errorf("%s, %s: replay of batch %d is not what was sent live", c.File, c.Step, m.seq)
+			// The detection of restarts by content depends on this.
+			t.Errorf("%s, %s: the replay of batch %d differs from the live batch", c.File, c.Step, m.seq)
 		}
 		counts[key]++
 	}
@@ -208,8 +209,8 @@ func equalEvents(a, b *kv.Event) bool {
 		slices.EqualFunc(a.Extra, b.Extra, bytes.Equal) && a.Window == b.Window && a.Bare == b.Bare
 }
 
-// slow is the obvious twin of Decode: it reads the capture's JSON by name, with maps, and knows nothing of
-// msgpack.
+// slow does the same as Decode in an obvious way: it reads the capture's JSON by name, and knows nothing
+// about msgpack.
 func slow(t testing.TB, decoded []byte) *kv.Batch {
 	t.Helper()
 	dec := json.NewDecoder(bytes.NewReader(decoded))

@@ -8,7 +8,7 @@ import (
 	"github.com/tandem-router/tandem/internal/kv"
 )
 
-// What each kind means for the index, and what is refused.
+// What each kind of event means for the index, and which events are refused.
 func TestDecodeHTTP(t *testing.T) {
 	const hash = `"prefix_hash":"00000000000000ff"`
 	const said = `,"token_ids":[1,2],"lora_name":"a","cache_salt":"s"`
@@ -64,7 +64,7 @@ func TestDecodeHTTP(t *testing.T) {
 	}
 }
 
-// No data makes the decoder panic, and each change names one block and all of its tokens.
+// The decoder never panics, and each change has one block and all its tokens.
 func FuzzDecodeHTTP(f *testing.F) {
 	f.Add("cache_created", []byte(`{"prefix_hash":"ab","token_ids":[1,2]}`))
 	f.Add("", []byte(`{"event":"cache_evicted","prefix_hash":"ab"}`))

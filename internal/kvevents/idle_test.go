@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestIdleFollowersCostNothing has 64 followers of quiet engines, with default heartbeats and audits. It
-// measures the CPU time of the whole process over two seconds, including the engines.
+// TestIdleFollowersCostNothing runs 64 followers of idle engines with default heartbeats and audits. It
+// measures the CPU time of the whole process, engines included, over two seconds.
 func TestIdleFollowersCostNothing(t *testing.T) {
 	if testing.Short() {
 		t.Skip("two seconds of measuring")
@@ -27,13 +27,13 @@ func TestIdleFollowersCostNothing(t *testing.T) {
 		r.through(t, 0, 9)
 	}
 	used := memory() - before
-	time.Sleep(settle * 3 / 2) // the first audits
+	time.Sleep(settle * 3 / 2) // until the first audits are done
 	start, cpu := time.Now(), cpuTime(t)
 	time.Sleep(2 * time.Second)
 	share := float64(cpuTime(t)-cpu) / float64(time.Since(start))
 	t.Logf("%d idle followers: %.2f %% of one core, %d KiB of Go heap each", n, 100*share, used/n/1024)
-	if share > 0.1 { // one follower that spins takes more; what idleness costs is measured by `make bench`
-		t.Errorf("%.1f %% of one core: something spins", 100*share)
+	if share > 0.1 { // one busy loop takes more; `make bench` measures the cost of idle followers
+		t.Errorf("%.1f %% of one core: there is a busy loop", 100*share)
 	}
 	if used/n > 128<<10 {
 		t.Errorf("%d bytes of heap each", used/n)

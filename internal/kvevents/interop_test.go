@@ -15,15 +15,16 @@ import (
 	"github.com/tandem-router/tandem/internal/kv"
 )
 
-// system is the Python that Debian's python3-zmq and python3-msgpack are for, whatever comes first in PATH.
+// system is the Python for which Debian installs python3-zmq and python3-msgpack, whatever comes first in
+// PATH.
 const system = "/usr/bin/python3"
 
-// script is a running Python script: lines in, JSON lines out.
+// script is a running Python script: it reads lines and writes JSON lines.
 type script struct {
 	in      io.WriteCloser
 	out     *bufio.Reader
 	process *os.Process
-	end     func() // waits until it is gone; at the end of the test at the latest
+	end     func() // waits for its end; called at the end of the test at the latest
 }
 
 func start(t *testing.T, name string, args ...string) *script {
@@ -67,7 +68,8 @@ func (s *script) read(into any) error {
 	return json.Unmarshal(line, into)
 }
 
-// TestFollowPython follows a publisher that shares no code with us: late join, live, a gap, a restart.
+// TestFollowPython follows a publisher that shares no code with this package: late join, live batches, a
+// gap and a restart.
 func TestFollowPython(t *testing.T) {
 	for _, tt := range []struct {
 		form   string
@@ -102,7 +104,7 @@ func TestFollowPython(t *testing.T) {
 	}
 }
 
-// keeper is a recorder that keeps the newest batch.
+// keeper is a recorder that also keeps the newest batch.
 type keeper struct {
 	*recorder
 	last kv.Batch
@@ -141,7 +143,7 @@ func (k *keeper) checkLast(t *testing.T, seq uint64, form string) {
 	}
 }
 
-// TestPublishPython has Python subscribe and replay from us.
+// TestPublishPython lets Python subscribe to this package's publisher and ask for replays.
 func TestPublishPython(t *testing.T) {
 	for _, tt := range []struct {
 		form   Form
@@ -195,8 +197,7 @@ func nextMessage(py *script, channel string) shown {
 	}
 }
 
-// firstLive publishes until one of the batches gets through: nobody can tell when a subscription takes
-// effect.
+// firstLive publishes until a batch arrives: nothing shows when a subscription takes effect.
 func firstLive(t *testing.T, e *engine, py *script) shown {
 	t.Helper()
 	got := make(chan shown, 1)

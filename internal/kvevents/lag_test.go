@@ -18,10 +18,10 @@ func TestLags(t *testing.T) {
 	}
 	ago := func(d time.Duration) time.Time { return applied.Add(-d) }
 	take(time.Time{}, ago(time.Hour))                    // from a replay: not counted
-	take(ago(time.Millisecond), ago(3*time.Millisecond)) // as it should be
+	take(ago(time.Millisecond), ago(3*time.Millisecond)) // a normal batch
 	take(ago(200*time.Millisecond), ago(90*time.Second)) // waited for a replay; the clocks differ
-	take(ago(40*time.Microsecond), ago(-20*time.Second)) // an engine ahead of us
-	take(ago(40*time.Microsecond), time.Time{})          // one that gives no time
+	take(ago(40*time.Microsecond), ago(-20*time.Second)) // the engine's clock is ahead
+	take(ago(40*time.Microsecond), time.Time{})          // a batch without a time
 	a, b := s.stats.Applying, s.stats.Behind
 	if a.Count != 4 || a.Sum != 201*time.Millisecond+80*time.Microsecond || a.Last != 40*time.Microsecond {
 		t.Errorf("applying %+v", a)
@@ -35,7 +35,7 @@ func TestLags(t *testing.T) {
 		buckets[60] != 4 {
 		t.Errorf("buckets %v", buckets)
 	}
-	if b.Buckets()[60] != 2 { // the third is beyond all bounds, in Count alone
+	if b.Buckets()[60] != 2 { // the third exceeds all bounds and is only in Count
 		t.Errorf("buckets %v", b.Buckets())
 	}
 	var last uint64
@@ -47,7 +47,7 @@ func TestLags(t *testing.T) {
 	}
 }
 
-// TestFollowLag counts each live batch once and no replayed one.
+// TestFollowLag counts each live batch once and no replayed batch.
 func TestFollowLag(t *testing.T) {
 	e := newEngine(t, PublisherOptions{})
 	e.publish(5)
@@ -56,9 +56,9 @@ func TestFollowLag(t *testing.T) {
 	if s := f.Stats(); s.Applying.Count+s.Behind.Count != 0 {
 		t.Errorf("history counted: %+v", s)
 	}
-	e.publish(1) // by now or the next audit the subscription has taken effect
+	e.publish(1) // the subscription has taken effect by now, or by the next audit
 	r.through(t, 0, 5)
-	// Stats come a little after the sink.
+	// Stats are updated shortly after the sink is called.
 	waitStats(t, f, "six batches", func(s Stats) bool { return s.Batches == 6 })
 	before := f.Stats().Applying.Count
 	e.publish(40)

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// TestPings shakes hands with a follower as a PUB would (ZMTP 3.1, https://rfc.zeromq.org/spec/37/) and reads
-// its pings, with the silence it asks us to bear.
+// TestPings makes a handshake with a follower as a PUB socket does (ZMTP 3.1,
+// https://rfc.zeromq.org/spec/37/). It reads the follower's pings and the silence that they allow.
 func TestPings(t *testing.T) {
 	in, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -41,7 +41,7 @@ func TestPings(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := binary.BigEndian.Uint16(ttl); got != 15 {
-			t.Errorf("bears %d tenths of a second of silence, want 15", got)
+			t.Errorf("the ping allows %d tenths of a second of silence, want 15", got)
 		}
 		conn.Write([]byte("\x04\x05\x04PONG"))
 	}
@@ -61,8 +61,8 @@ func readTo(conn net.Conn, mark []byte) error {
 	return nil
 }
 
-// TestFailingCostsNothing has followers dial where nobody listens, and where somebody accepts and closes at
-// once: they must wait ever longer, not spin.
+// TestFailingCostsNothing has followers that dial a closed port, and a port that accepts and closes at
+// once. They must wait longer each time instead of dialing in a busy loop.
 func TestFailingCostsNothing(t *testing.T) {
 	if testing.Short() {
 		t.Skip("two seconds of measuring")
@@ -105,10 +105,10 @@ func TestFailingCostsNothing(t *testing.T) {
 	t.Logf("%d followers that fail: %.2f %% of one core, %d dials in %v",
 		2*n, 100*float64(used)/float64(took), dials, took)
 	if used > took/6 {
-		t.Errorf("%v of processor in %v", used, took)
+		t.Errorf("used %v of processor time in %v", used, took)
 	}
-	// Each after 0, 0.2, 0.6 and 1.4 s, jitter added, and once to try the replay address; without our back-off
-	// it is eight.
+	// Each follower dials after 0, 0.2, 0.6 and 1.4 s plus jitter, and once for the replay address. Without
+	// the backoff there would be eight dials.
 	if most := 7 * n; dials > most {
 		t.Errorf("%d dials, want at most %d", dials, most)
 	}
@@ -129,7 +129,7 @@ func TestBackoff(t *testing.T) {
 	}
 	fails(200 * time.Millisecond)
 	fails(400 * time.Millisecond)
-	lasts(maxReconnect - 1) // an engine that crashes soon is as good as none
+	lasts(maxReconnect - 1) // an engine that crashes soon counts as unreachable
 	fails(800 * time.Millisecond)
 	fails(1600 * time.Millisecond)
 	fails(3200 * time.Millisecond)
@@ -143,7 +143,7 @@ func TestBackoff(t *testing.T) {
 	fails(200 * time.Millisecond)
 }
 
-// TestStateReasons has words for an operator in each change of state.
+// TestStateReasons checks that each change of state has a reason for operators.
 func TestStateReasons(t *testing.T) {
 	e := newEngine(t, PublisherOptions{BufferSteps: 3})
 	e.publish(3)

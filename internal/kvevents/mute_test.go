@@ -15,14 +15,14 @@ func TestAMutePublisherIsStale(t *testing.T) {
 		for w.deliver() || w.serve() || w.reply() {
 		}
 	}
-	ignore := func(w *world) { // the replay that was asked for
+	ignore := func(w *world) { // the requested replay
 		w.serve()
 		w.replies = nil
 	}
 	for _, c := range []struct {
 		name string
 		tell func(w *world)
-		want []string // of the states behind the first Live
+		want []string // the states after the first Live
 	}{
 		{"the replay is answered", answer, nil},
 		{"it brings what was missed", func(w *world) {
@@ -47,7 +47,7 @@ func TestAMutePublisherIsStale(t *testing.T) {
 				t.Fatal(w.tail())
 			}
 			from := len(w.log)
-			for range 2 { // it is said each second
+			for range 2 { // it is repeated every second
 				w.track.suspect("missed")
 			}
 			c.tell(w)
@@ -60,7 +60,7 @@ func TestAMutePublisherIsStale(t *testing.T) {
 				return all
 			}
 			if got := states(); w.told == Stale && w.up {
-				t.Errorf("%q before it was waited for", got)
+				t.Errorf("%q before the time for the replay had passed", got)
 			}
 			w.now = w.now.Add(silent)
 			w.track.tick(w.now)
@@ -71,7 +71,7 @@ func TestAMutePublisherIsStale(t *testing.T) {
 	}
 }
 
-// Without a replay endpoint nobody can be asked: the publisher is not believed until its next event.
+// Without a replay endpoint the publisher cannot be asked. The stream is stale until its next event.
 func TestAMutePublisherWithoutReplayIsStaleAtOnce(t *testing.T) {
 	w := newWorld(false, 10)
 	w.publish(true, false)
@@ -90,7 +90,7 @@ func TestAMutePublisherWithoutReplayIsStaleAtOnce(t *testing.T) {
 	}
 }
 
-// The stream is live again with the first event, or with the first audit that brings nothing new.
+// The stream is live again with the first event, or with the first audit that finds nothing new.
 func TestAMutePublisherComesBack(t *testing.T) {
 	for name, back := range map[string]func(w *world){
 		"an event": func(w *world) { w.publish(true, false) },
@@ -126,7 +126,7 @@ func TestAMutePublisherComesBack(t *testing.T) {
 	}
 }
 
-// The same over real sockets: the publisher hangs, and its connection lives.
+// The same over real sockets: the publisher hangs while its connection stays open.
 func TestFollowMutePublisher(t *testing.T) {
 	e := newEngine(t, PublisherOptions{})
 	e.publish(2)

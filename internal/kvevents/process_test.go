@@ -14,25 +14,25 @@ import (
 	"github.com/tandem-router/tandem/internal/kv"
 )
 
-// These tests follow an engine that is a process of its own and shares no code with us. They do to the
-// engine what happens to engines: it is killed, stopped, slowed and started again. In the end, the applied
-// blocks must be the engine's blocks, block for block.
+// These tests follow an engine in its own process that shares no code with this package. The engine is
+// killed, stopped, slowed and restarted. In the end the applied blocks must be exactly the engine's
+// blocks.
 
-// pool is testdata/pool.py running.
+// pool is the running script testdata/pool.py.
 type pool struct {
 	*script
 	at struct{ Endpoint, Replay string }
 }
 
-// blocks is its answer to a command.
+// blocks is the answer to a command.
 type blocks struct {
-	Held []kv.EngineHash // what it holds
-	Told []kv.EngineHash // what a reader of only the batches that it still keeps can know
-	Seq  uint64          // batches published
+	Held []kv.EngineHash // the blocks in its cache
+	Told []kv.EngineHash // what the batches in its replay buffer tell
+	Seq  uint64          // number of published batches
 }
 
-// startPool starts an engine that keeps so many batches for replay, at the addresses of one before it or at
-// new ones.
+// startPool starts an engine with this number of batches in its replay buffer, at the addresses of a
+// former engine or at new ones.
 func startPool(t *testing.T, steps int, before *pool) *pool {
 	t.Helper()
 	endpoint, replay := "tcp://127.0.0.1:*", "tcp://127.0.0.1:*"
@@ -65,14 +65,14 @@ func (p *pool) signal(t *testing.T, s os.Signal) {
 	}
 }
 
-// kill ends the process without a word and waits until it is gone.
+// kill kills the process and waits until it is gone.
 func (p *pool) kill(t *testing.T) {
 	t.Helper()
 	p.signal(t, syscall.SIGKILL)
 	p.end()
 }
 
-// twin is a Sink that holds blocks as a plain set.
+// twin is a Sink that holds blocks in a plain set.
 type twin struct {
 	*recorder
 	gate sync.Mutex // held by a test that makes the sink slow
@@ -106,7 +106,7 @@ func (s *twin) Forget(reason string) {
 	s.recorder.Forget(reason)
 }
 
-// holds waits until the stream is live and the sink holds just these blocks.
+// holds waits until the stream is live and the sink has exactly these blocks.
 func (s *twin) holds(t *testing.T, want []kv.EngineHash) {
 	t.Helper()
 	s.until(t, fmt.Sprintf("live with %d blocks", len(want)), func() bool {
@@ -114,7 +114,7 @@ func (s *twin) holds(t *testing.T, want []kv.EngineHash) {
 	})
 }
 
-// brisk has all waits short, for engines that are really there.
+// brisk makes all waits short, for real engine processes.
 func brisk() Options {
 	return Options{
 		Audit: 100 * time.Millisecond, Heartbeat: 100 * time.Millisecond, Reconnect: 20 * time.Millisecond,
@@ -130,8 +130,8 @@ func followPool(t *testing.T, p *pool, o Options) (*Follower, *twin) {
 	return f, sink
 }
 
-// TestEngineKilled kills the engine and starts another in its place. The sequence of the new engine is
-// behind ours, at ours, beyond ours, or so far beyond ours that its replay buffer begins after ours.
+// TestEngineKilled kills the engine and starts another in its place. The new engine's sequence number is
+// below the follower's, equal to it, above it, or so far above it that the replay buffer begins later.
 func TestEngineKilled(t *testing.T) {
 	for _, tt := range []struct {
 		name         string
@@ -163,8 +163,8 @@ func TestEngineKilled(t *testing.T) {
 	}
 }
 
-// TestEngineGoneForGood has the stream stale while nobody is there, with all it knew kept until somebody can
-// tell.
+// TestEngineGoneForGood has no engine any more. The stream is stale, but keeps its blocks until an engine
+// answers.
 func TestEngineGoneForGood(t *testing.T) {
 	p := startPool(t, 1000, nil)
 	was := p.do(t, "publish 20")
@@ -177,8 +177,8 @@ func TestEngineGoneForGood(t *testing.T) {
 	}
 }
 
-// TestEngineStopped stops the process, as a debugger or a frozen machine would: its connection stands and
-// says nothing. Heartbeats notice; when the process goes on nothing is lost.
+// TestEngineStopped stops the process, as a debugger or a frozen machine would: the connection stays open
+// but silent. Heartbeats notice it; when the process continues, no batch is lost.
 func TestEngineStopped(t *testing.T) {
 	p := startPool(t, 1000, nil)
 	was := p.do(t, "publish 20")
@@ -189,12 +189,12 @@ func TestEngineStopped(t *testing.T) {
 	p.signal(t, syscall.SIGCONT)
 	sink.holds(t, p.do(t, "publish 20").Held)
 	if n := sink.count("forget"); n != 0 {
-		t.Errorf("forgot %d times, but nothing was lost: %s", n, sink.story())
+		t.Errorf("the follower forgot blocks %d times, but no batch was lost: %s", n, sink.story())
 	}
 	waitStats(t, f, "a reconnect", func(s Stats) bool { return s.Reconnects >= 1 && s.Restarts+s.Lost == 0 })
 }
 
-// TestEngineStoppedBeyondItsHistory has it say more, while nobody hears, than its replay buffer holds.
+// TestEngineStoppedBeyondItsHistory publishes more unseen batches than the replay buffer holds.
 func TestEngineStoppedBeyondItsHistory(t *testing.T) {
 	p := startPool(t, 10, nil)
 	_, sink := followPool(t, p, brisk())
@@ -208,13 +208,13 @@ func TestEngineStoppedBeyondItsHistory(t *testing.T) {
 	defer sink.mu.Unlock()
 	for h := range sink.held {
 		if !slices.Contains(now.Held, h) {
-			t.Errorf("block %x is believed there and is not", h)
+			t.Errorf("the index has block %x, but the engine does not", h)
 		}
 	}
 }
 
-// TestEngineSlowed has the process run in fits and starts, each stop shorter than what heartbeats allow:
-// nothing is given up.
+// TestEngineSlowed stops the process many times, each time for less than heartbeats allow. The stream
+// stays live.
 func TestEngineSlowed(t *testing.T) {
 	p := startPool(t, 10_000, nil)
 	was := p.do(t, "publish 5")
@@ -235,29 +235,30 @@ func TestEngineSlowed(t *testing.T) {
 	}
 	sink.holds(t, now.Held)
 	if sink.count("forget")+sink.count("state stale") != 0 {
-		t.Errorf("given up: %s", sink.story())
+		t.Errorf("the stream was given up: %s", sink.story())
 	}
 }
 
-// TestSlowSinkHoldsUpNobody blocks our side for many heartbeats. Meanwhile the engine sends more than
-// libzmq's usual queues and a machine's TCP buffers hold. The engine continues at once, the connection
-// stays, and nothing is lost. With a bound on our queue libzmq aborted this process (#3937).
+// TestSlowSinkHoldsUpNobody blocks the follower's sink for many heartbeats. Meanwhile the engine sends
+// more than libzmq's usual queues and a machine's TCP buffers hold. The engine is never blocked, the
+// connection stays, and no batch is lost. With a bound on the follower's queue, libzmq aborted this
+// process (#3937).
 func TestSlowSinkHoldsUpNobody(t *testing.T) {
 	const flood = 20000 // batches of 4 KiB
 	p := startPool(t, 2*flood, nil)
 	was := p.do(t, "publish 5")
 	o := brisk()
-	// On a starved machine a ping may wait for a second. A connection is given up after three pings.
+	// On a busy machine a ping may wait for a second. A connection is given up after three pings.
 	o.Heartbeat, o.ReplayTimeout = time.Second, longest
 	f, sink := followPool(t, p, o)
 	sink.holds(t, was.Held)
 	sink.gate.Lock()
-	now := p.do(t, "large %d", flood) // which would never return if we could block it
+	now := p.do(t, "large %d", flood) // would never return if the follower could block the engine
 	time.Sleep(5 * o.Heartbeat)
 	sink.gate.Unlock()
 	sink.holds(t, now.Held)
 	if n := sink.count("forget"); n != 0 {
-		t.Errorf("forgot %d times, but all could be replayed: %s", n, sink.story())
+		t.Errorf("the follower forgot blocks %d times, but all batches could be replayed: %s", n, sink.story())
 	}
 	waitStats(t, f, "every batch on one connection",
 		func(s Stats) bool { return s.Reconnects == 0 && s.Batches == now.Seq })

@@ -16,9 +16,8 @@ func (c *tally) Apply(*kv.Batch)     { c.batches.Add(1) }
 func (c *tally) Forget(string)       { c.forgets.Add(1) }
 func (c *tally) State(State, string) {}
 
-// BenchmarkReceive sends small batches over real sockets, a thousand at a time, and waits until each thousand
-// is applied. The figure is the processor time of the whole process, so the publisher and both I/O threads
-// are in it.
+// BenchmarkReceive sends small batches over real sockets, a thousand at a time, and waits until all are
+// applied. The processor time is that of the whole process, with the publisher and both I/O threads.
 func BenchmarkReceive(b *testing.B) {
 	const chunk = 1000
 	e := newEngine(b, PublisherOptions{BufferSteps: 2 * chunk})
@@ -37,7 +36,7 @@ func BenchmarkReceive(b *testing.B) {
 		}
 	}
 	waitStats(b, f, "a live stream", func(s Stats) bool { return s.State == Live })
-	e.publish(1) // the first may come before the subscription has taken effect
+	e.publish(1) // the first one may be sent before the subscription takes effect
 	waitStats(b, f, "the first batch", func(s Stats) bool { return s.Batches == 1 })
 	b.ReportAllocs()
 	before := processorTime(b)

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// TestTrackerStories tells single stories step by step, those above all that the model's network never makes.
+// TestTrackerStories plays single cases step by step, mainly cases that the random network of
+// TestTrackerModel never produces.
 func TestTrackerStories(t *testing.T) {
 	say := func(w *world, n int) {
 		for range n {
@@ -18,12 +19,12 @@ func TestTrackerStories(t *testing.T) {
 		for w.deliver() || w.serve() || w.reply() {
 		}
 	}
-	joined := func(w *world, n int) { // live with n batches
+	joined := func(w *world, n int) { // live, with n batches
 		say(w, n)
 		w.connect()
 		arrive(w)
 	}
-	hidden := func(w *world) { // a restart behind a proxy that keeps our connection
+	hidden := func(w *world) { // a restart behind a proxy that keeps the connection
 		w.life++
 		w.next, w.buffer = 0, nil
 	}
@@ -32,7 +33,7 @@ func TestTrackerStories(t *testing.T) {
 		replay bool
 		steps  int
 		tell   func(*world)
-		want   []string // the end of the log, reasons in brackets left out
+		want   []string // the end of the log, without the reasons in brackets
 		stats  Stats
 	}{
 		{
@@ -288,7 +289,7 @@ func TestTrackerStories(t *testing.T) {
 				w.connect()
 				say(w, 1)
 				arrive(w)
-				w.pass() // an audit that finds nothing must not forget what live batches brought
+				w.pass() // an audit that finds nothing must not forget the live batches
 				arrive(w)
 				say(w, 1)
 				arrive(w)

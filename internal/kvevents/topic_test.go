@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A caller that sets Topic gets the topics of replays and of live batches.
+// Options.Topic is called with the topics of replays and of live batches.
 func TestTopicsAreTold(t *testing.T) {
 	e := newEngine(t, PublisherOptions{Topic: "kv@a"})
 	e.publish(1)
@@ -37,7 +37,7 @@ func TestTopicsAreTold(t *testing.T) {
 	}
 }
 
-// A replay that nobody answers leaves history missing, and the statistics say so.
+// If a replay is not answered, history is missing, and the statistics show it.
 func TestPartialHistoryIsTold(t *testing.T) {
 	e := newEngine(t, PublisherOptions{})
 	e.publish(3)

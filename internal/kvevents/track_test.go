@@ -10,26 +10,26 @@ import (
 	"pgregory.net/rapid"
 )
 
-// world is an engine, a network and a sink around a tracker, all in one goroutine and without a clock.
+// world is an engine, a network and a sink around a tracker. It needs no goroutines and no clock.
 type world struct {
 	now   time.Time
 	track *tracker
 	stats Stats
 
 	// The engine.
-	life   int  // counts its restarts
+	life   int  // number of restarts
 	fresh  bool // nothing of this life has arrived
 	next   uint64
 	buffer []message
-	steps  int // bound of buffer
+	steps  int // most batches in buffer
 	bad    bool
 
 	// The network.
 	up      bool
-	live    []message // on the way to the subscriber
+	live    []message // on the way to the follower
 	wanted  bool      // a replay request is on the way
 	from    uint64
-	replies []reply // on the way back
+	replies []reply // on the way to the follower
 	serving bool
 
 	// The sink.
@@ -86,10 +86,10 @@ func (w *world) state(s State, reason string) {
 	w.note("%s (%s)", s, reason)
 }
 
-// publish makes a batch; arrives says whether the network carries it live.
+// publish makes a batch; arrives tells whether the network delivers it live.
 func (w *world) publish(arrives, bad bool) {
 	if !w.track.settings.replay && w.fresh && !(w.up && arrives) {
-		return // without replay nothing could tell a restart whose beginning was lost
+		return // without replay, a restart with a lost first batch could not be noticed
 	}
 	payload := fmt.Sprintf("life %d batch %d", w.life, w.next)
 	if bad {
@@ -116,7 +116,7 @@ func (w *world) deliver() bool {
 	return true
 }
 
-// serve lets the engine see the replay request and answer it.
+// serve makes the engine receive the replay request and answer it.
 func (w *world) serve() bool {
 	if !w.wanted {
 		return false
@@ -149,7 +149,7 @@ func (w *world) reply() bool {
 	return true
 }
 
-// pass lets time pass until something is due.
+// pass advances the time until something is due.
 func (w *world) pass() bool {
 	next := w.track.next()
 	if next.IsZero() {
@@ -165,7 +165,7 @@ func (w *world) pass() bool {
 func (w *world) connect() {
 	if !w.up {
 		w.up = true
-		w.live = nil // the follower throws away what is left of the old connection
+		w.live = nil // the follower drops what is left of the old connection
 		w.note("connected")
 		w.track.connected(w.now)
 	}
@@ -190,15 +190,15 @@ func (w *world) restart() {
 	w.note("engine restarts")
 }
 
-// lose drops one reply of a replay, the end marker perhaps. Not the first: a ROUTER drops when its queue is
-// full.
+// lose drops one reply of a replay, possibly the end marker, but never the first: a ROUTER drops messages
+// when its queue is full.
 func (w *world) lose(i int) {
 	if i < len(w.replies) {
 		w.replies = append(w.replies[:i:i], w.replies[i+1:]...)
 	}
 }
 
-// check holds after every step.
+// check tests what must hold after every step.
 func (w *world) check(t *rapid.T) {
 	for i := 1; i < len(w.applied); i++ {
 		if a, b := w.applied[i-1], w.applied[i]; b.seq != a.seq+1 || life(a) != life(b) {
@@ -223,10 +223,10 @@ func life(m message) string {
 
 func (w *world) tail() string { return strings.Join(w.log[max(0, len(w.log)-60):], "\n") }
 
-// settle ends all faults and lets everything in flight arrive, audits included.
+// settle ends all faults and delivers everything in flight, audits included.
 func (w *world) settle(t *rapid.T) {
 	w.connect()
-	if !w.track.settings.replay { // until then it rightly cannot tell whether the engine is still the same
+	if !w.track.settings.replay { // before that, the tracker cannot know whether the engine is the same
 		w.publish(true, false)
 	}
 	for range 2000 {
@@ -241,11 +241,11 @@ func (w *world) settle(t *rapid.T) {
 		}
 		w.check(t)
 	}
-	t.Fatalf("never in step: %s, applied %d, engine at %d with %d buffered\n%s",
+	t.Fatalf("the follower never caught up: %s, applied %d, engine at %d with %d buffered\n%s",
 		w.told, len(w.applied), w.next, len(w.buffer), w.tail())
 }
 
-// inStep reports whether the sink has the newest batch and all that the engine could still tell of its past.
+// inStep reports whether the sink has the newest batch and everything that the engine can still replay.
 func (w *world) inStep() bool {
 	if !w.track.settings.replay {
 		return true // the engine cannot be asked anything
@@ -258,8 +258,8 @@ func (w *world) inStep() bool {
 }
 
 // TestTrackerModel lets a random engine publish, restart and lose batches on a random network. The applied
-// batches must always be an unbroken run of one life of the engine. Live must mean that this is the engine's
-// present life. When the faults end, the follower must catch up by itself.
+// batches must always be an unbroken run of one life of the engine. Live must mean that this is the
+// engine's present life. When the faults end, the follower must catch up by itself.
 func TestTrackerModel(t *testing.T) {
 	for _, replay := range []bool{true, false} {
 		t.Run(fmt.Sprintf("replay %v", replay), func(t *testing.T) {
@@ -316,7 +316,7 @@ func TestTrackerModel(t *testing.T) {
 				w.publish(true, false)
 				w.settle(t)
 			}
-			for range 100 { // rapid's hundred runs are few for so many ways to go wrong
+			for range 100 { // rapid's usual hundred runs are too few for so many kinds of faults
 				rapid.Check(t, model)
 			}
 		})

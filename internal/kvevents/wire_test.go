@@ -14,7 +14,7 @@ import (
 	"github.com/tandem-router/tandem/internal/kv"
 )
 
-// wireInt writes v in each form that msgpack has for it, the wasteful ones included.
+// wireInt encodes v in each form that msgpack has for it, including wasteful forms.
 func wireInt(v uint64) map[string]raw {
 	forms := map[string]raw{
 		"cf": binary.BigEndian.AppendUint64([]byte{0xcf}, v),
@@ -41,8 +41,8 @@ func wireInt(v uint64) map[string]raw {
 	return forms
 }
 
-// TestDecodeEveryIntForm reads token ids, hashes, parents and sizes in all widths, signed and not, alone and
-// at the very end of a payload.
+// TestDecodeEveryIntForm decodes token ids, hashes, parents and sizes in all widths, signed and unsigned,
+// also at the very end of a payload.
 func TestDecodeEveryIntForm(t *testing.T) {
 	for _, v := range []uint64{
 		0, 1, 127, 128, 255, 256, 32767, 32768, 65535, 65536, 1<<31 - 1, 1 << 31, 1<<32 - 1,
@@ -67,8 +67,8 @@ func TestDecodeEveryIntForm(t *testing.T) {
 	}
 }
 
-// TestDecodeSignedHashes has hashes as SGLang writes them, signed 64-bit, in every width of a negative
-// number; the same bits are the same hash.
+// TestDecodeSignedHashes decodes hashes as SGLang writes them, as signed 64-bit numbers, in every width of
+// a negative number. The same bits are the same hash.
 func TestDecodeSignedHashes(t *testing.T) {
 	for form, b := range map[string]raw{
 		"fixint": {0xff}, "d0": {0xd0, 0xff}, "d1": {0xd1, 0xff, 0xff}, "d2": {0xd2, 0xff, 0xff, 0xff, 0xff},
@@ -89,7 +89,8 @@ func TestDecodeSignedHashes(t *testing.T) {
 	}
 }
 
-// TestDecodeEveryField has each version's last field, in both forms, and fields that only maps have.
+// TestDecodeEveryField decodes the last field of each version, in both forms, and fields that only maps
+// have.
 func TestDecodeEveryField(t *testing.T) {
 	full := kv.Event{
 		Kind: kv.Stored, Hashes: []kv.EngineHash{7}, Parent: 6, HasParent: true, Tokens: []kv.Token{1, 2},
@@ -223,7 +224,7 @@ func TestDecodeEveryField(t *testing.T) {
 	}
 }
 
-// wide writes v with the longest heads that msgpack has: 32-bit lengths, 64-bit numbers.
+// wide encodes v with the longest heads that msgpack has: 32-bit lengths and 64-bit numbers.
 func wide(v any) raw {
 	head := func(code byte, n int) raw { return binary.BigEndian.AppendUint32(raw{code}, uint32(n)) }
 	var out raw
@@ -248,8 +249,8 @@ func wide(v any) raw {
 	return out
 }
 
-// TestDecodeBadEventKeepsItsBatch puts each kind of broken event between two good ones: they are applied, it
-// is counted.
+// TestDecodeBadEventKeepsItsBatch puts each kind of broken event between two good ones. The good ones are
+// applied, and the broken one is counted.
 func TestDecodeBadEventKeepsItsBatch(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -309,7 +310,7 @@ func TestDecodeBadEventKeepsItsBatch(t *testing.T) {
 	}
 }
 
-// TestDecodeExtraKeysOfManyBlocks looks for text's nils with something else at each place among them.
+// TestDecodeExtraKeysOfManyBlocks puts one key that is not nil at each place among the nils that text has.
 func TestDecodeExtraKeysOfManyBlocks(t *testing.T) {
 	for n := range 40 {
 		for at := range n {
@@ -328,8 +329,8 @@ func TestDecodeExtraKeysOfManyBlocks(t *testing.T) {
 	}
 }
 
-// TestDecodeTokensModel reads ids of random widths. The ids have their shortest form, except for an odd id
-// here and there. The bytes behind the ids end at every distance.
+// TestDecodeTokensModel decodes ids of random widths. Most ids have their shortest form. The payload goes
+// on after the ids for various lengths.
 func TestDecodeTokensModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		oddOnes := rapid.SampledFrom([]int{0, 0, 1, 3, 50}).Draw(t, "odd ones in a hundred")
@@ -365,7 +366,7 @@ func TestStrides(t *testing.T) {
 			want = 1
 		}
 		for lane := range 8 {
-			for _, beside := range []uint64{0, lanes * 0xff} { // no lane may spill into the next
+			for _, beside := range []uint64{0, lanes * 0xff} { // no lane may change the next
 				b := beside&^(0xff<<(8*lane)) | uint64(c)<<(8*lane)
 				got := strides(b) >> (8 * lane) & 0xff
 				if want != 0 && got != want || got < 1 || got > 9 {
@@ -421,8 +422,8 @@ func TestReadFrames(t *testing.T) {
 	}
 }
 
-// FuzzFrames cuts bytes into frames and reads them both ways. Nothing may panic. The sequence and the
-// payload must come from the last two frames, or there must be neither.
+// FuzzFrames splits bytes into frames and reads them as live message and as reply. There must be no panic.
+// The sequence number and the payload come from the last two frames, or there are neither.
 func FuzzFrames(f *testing.F) {
 	for _, c := range captures(f) {
 		var flat []byte
