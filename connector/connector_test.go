@@ -34,7 +34,7 @@ func golden(t *testing.T, name string, got []byte) {
 	}
 }
 
-// realParams is what vLLM 0.32.0 returned for a prompt of 100 tokens in blocks of 32.
+// realParams are vLLM 0.32.0's KV transfer params for a prompt of 100 tokens in blocks of 32.
 const realParams = `{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":[[1,2,3,4]],` +
 	`"remote_engine_id":"6df2bc3d-18dc-41d5-9b1e-baf285660f54","remote_request_id":"cmpl-t-1-0-a8d3f786",` +
 	`"remote_host":"127.0.0.1","remote_port":5600,` +
@@ -53,7 +53,7 @@ var (
 	inTime = Use{Now: start.Add(time.Second), Margin: 15 * time.Second}
 )
 
-// newLeg makes a leg of a client's body.
+// newLeg makes a leg from a client's body.
 func newLeg(t testing.TB, kind openai.Kind, body string) (*Leg, *openai.Edit, map[string]string) {
 	t.Helper()
 	r, err := openai.Parse(kind, []byte(body), openai.Limits{})
@@ -100,7 +100,7 @@ func TestNIXLGolden(t *testing.T) {
 	golden(t, "nixl-decode-chat.golden", edit.Append(nil))
 }
 
-// A row for each thing that ends, hangs or corrupts a decode engine.
+// One row for each mistake that crashes, hangs or corrupts a decode engine.
 func TestNIXLRefuses(t *testing.T) {
 	without := func(key string) string {
 		var m map[string]json.RawMessage
@@ -190,7 +190,7 @@ func TestNIXLRefuses(t *testing.T) {
 				t.Errorf("%s, give back %v: %v, want one about %s", tt.name, giveBack, err, tt.field)
 			}
 			if got := string(edit.Append(nil)); got != completion || isTaken(reply) {
-				t.Errorf("%s: refused, and written: %s", tt.name, got)
+				t.Errorf("%s: refused, but the leg or the reply was changed: %s", tt.name, got)
 			}
 		}
 	}
@@ -366,7 +366,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// Whatever gets through is an object that encoding/json reads as complete.
+// Params that are accepted are an object that encoding/json reads as complete.
 func FuzzNIXL(f *testing.F) {
 	f.Add([]byte(realParams), 100, 32)
 	f.Add([]byte(`{"do_remote_prefill":true,"remote_block_ids":[[1],[2]],"remote_engine_id":"a",`+
@@ -426,7 +426,8 @@ func BenchmarkEditDecode(b *testing.B) {
 	}
 }
 
-// A leg whose connection was refused leaves P holding the blocks: they can be given back, and never used.
+// A decode leg whose connection was refused leaves the blocks on the prefill engine. They can be given
+// back, but not used.
 func TestReplyOfALegThatNeverLeft(t *testing.T) {
 	reply := NewReply([]byte(realParams), start, 100, 32)
 	edit := func(u Use) error {
@@ -438,7 +439,7 @@ func TestReplyOfALegThatNeverLeft(t *testing.T) {
 		t.Fatalf("first use: %v", err)
 	}
 	if err := edit(giveBack); !errors.Is(err, ErrTaken) {
-		t.Fatalf("given back while the leg may be on its way: %v, want ErrTaken", err)
+		t.Fatalf("give back while the leg may be on its way: %v, want ErrTaken", err)
 	}
 	reply.Unsent()
 	if err := edit(inTime); !errors.Is(err, ErrTaken) {
@@ -448,18 +449,18 @@ func TestReplyOfALegThatNeverLeft(t *testing.T) {
 		t.Errorf("give back: %v", err)
 	}
 	if err := edit(giveBack); !errors.Is(err, ErrTaken) {
-		t.Errorf("given back twice: %v, want ErrTaken", err)
+		t.Errorf("second give back: %v, want ErrTaken", err)
 	}
 }
 
-// isTaken reports whether the params are gone. When they are not, P still holds the blocks.
+// isTaken reports whether the params were taken. If not, the prefill engine still holds the blocks.
 func isTaken(r *Reply) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.state == taken || r.state == spent
 }
 
-// A short prompt is what most requests are, and every request pays for it.
+// BenchmarkEditDecodeShort measures a short prompt, the most frequent case.
 func BenchmarkEditDecodeShort(b *testing.B) {
 	raw := []byte(`{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":[[1,2,3,4,5,6,7,8,9,` +
 		`10,11,12,13,14,15,16,17,18,19]],` +

@@ -11,7 +11,8 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// answered is the kv_transfer_params of a prefill engine's answer: where it keeps the 100 tokens' blocks.
+// answered are the kv_transfer_params of a prefill engine's answer: they say where the blocks of 100
+// tokens are.
 const answered = `{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":[[1,2,3,4]],` +
 	`"remote_engine_id":"6df2bc3d","remote_request_id":"cmpl-a1","remote_host":"10.0.0.7","remote_port":5600,` +
 	`"tp_size":1,"remote_num_tokens":100}`
@@ -22,7 +23,7 @@ var pair = connector.Pair{
 	AttemptID: "a1", PromptTokens: 100,
 }
 
-// edited returns the body of a leg as edit makes it.
+// edited returns the body of a leg after edit.
 func edited(body string, edit func(leg *connector.Leg) error) (string, error) {
 	request, err := openai.Parse(openai.Completions, []byte(body), openai.Limits{})
 	if err != nil {
@@ -51,8 +52,8 @@ func ExampleNIXL_EditPrefill() {
 	// ,"remote_port":null}} <nil>
 }
 
-// Leg 2 tells the decode engine where the blocks are. A reply gives that out once: a second decode engine
-// would read blocks that the first has freed, and nobody would notice.
+// Leg 2 tells the decode engine where the blocks are. A reply gives its params out only once: a second
+// decode engine would read blocks that were freed after the first, and would not notice.
 func ExampleReply() {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	reply := connector.NewReply([]byte(answered), at, 100, 32)
@@ -65,7 +66,7 @@ func ExampleReply() {
 	_, err = edited(`{"model":"m","prompt":[1,2]}`, decode)
 	fmt.Println(errors.Is(err, connector.ErrTaken), err)
 
-	// Nor does it give them out when the prefill engine may have given the blocks to somebody else.
+	// It does not give the params out either if the prefill engine may have reused the blocks.
 	reply = connector.NewReply([]byte(answered), at.Add(-time.Minute), 100, 32)
 	_, err = edited(`{"model":"m","prompt":[1,2]}`, decode)
 	fmt.Println(errors.Is(err, connector.ErrExpired), err)

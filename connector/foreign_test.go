@@ -9,7 +9,7 @@ import (
 	"github.com/tandem-router/tandem/internal/openai"
 )
 
-// edited gives params to a decode leg and returns why it was refused.
+// edited puts params into a decode leg and returns the error.
 func edited(t *testing.T, n NIXL, params string, prompt int, use Use) error {
 	t.Helper()
 	leg, edit, _ := newLeg(t, openai.Completions, completion)
@@ -23,8 +23,8 @@ func edited(t *testing.T, n NIXL, params string, prompt int, use Use) error {
 	return err
 }
 
-// Params of another protocol are refused by its name, even with further mistakes, and never given back:
-// their decode engine may die.
+// Params of another protocol are refused with the protocol's name, even if they have more mistakes. They
+// are never given back, because that may crash their decode engine.
 func TestForeignProtocols(t *testing.T) {
 	add := func(members string) string { return `{` + members + `,` + realParams[1:] }
 	const moriio = `{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":[1,2,3,4],` +
@@ -53,14 +53,14 @@ func TestForeignProtocols(t *testing.T) {
 			f, ok := errors.AsType[*Foreign](err)
 			known := errors.Is(err, ErrForeign) && errors.Is(err, ErrInvalidParams)
 			if !ok || !known || f.Protocol != c.protocol || f.Key != c.key {
-				t.Errorf("%s, give back %v: %v, want one of %s by %s", c.name, giveBack, err, c.protocol, c.key)
+				t.Errorf("%s, give back %v: %v, want %s because of %s", c.name, giveBack, err, c.protocol, c.key)
 			}
 		}
 	}
 }
 
-// What a connector beside NIXL or a newer NIXL adds goes through; only what nobody is known to write is
-// strange.
+// Keys that are known from newer versions of NIXL, or from connectors beside it, are accepted. Strange
+// lists only unknown keys.
 func TestStrangeKeys(t *testing.T) {
 	params := `{"first_token_ids":[5],"num_lmcache_extra_cached_tokens":3,"x":1,` + realParams[1:]
 	if err := edited(t, NIXL{}, params, 100, inTime); err != nil {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// short is params of an engine that leaves so many of a prompt's tokens to decode.
+// short returns the params of an engine that leaves this many tokens of a prompt to the decode engine.
 func short(engine string, prompt, withheld int) string {
 	tokens := prompt - withheld
 	var blocks strings.Builder
@@ -21,8 +21,8 @@ func short(engine string, prompt, withheld int) string {
 	return strings.NewReplacer(change...).Replace(realParams)
 }
 
-// An engine that speculates with several MTP modules leaves as many tokens to decode as it has speculative
-// tokens, less one; the blocks are fewer where a block is less.
+// An engine that speculates with several MTP modules leaves its number of speculative tokens minus one to
+// the decode engine. If that saves a block, it returns fewer blocks.
 func TestPrefillLeavesTokensToDecode(t *testing.T) {
 	for withheld := range 40 {
 		for _, prompt := range []int{41, 96, 97, 100, 1000} {
@@ -32,7 +32,7 @@ func TestPrefillLeavesTokensToDecode(t *testing.T) {
 			}
 		}
 	}
-	for prompt := 2; prompt <= mostWithheld; prompt++ { // all may be prefilled, or one token
+	for prompt := 2; prompt <= mostWithheld; prompt++ { // all tokens may be prefilled, or only one
 		for withheld := range prompt {
 			err := edited(t, NIXL{Withheld: new(Withheld)}, short("e", prompt, withheld), prompt, inTime)
 			if err != nil {
@@ -42,8 +42,8 @@ func TestPrefillLeavesTokensToDecode(t *testing.T) {
 	}
 }
 
-// What an engine leaves does not change while it lives: another number is another prompt's, and is refused
-// once.
+// The number of withheld tokens does not change during an engine's life. Another number means another
+// prompt's params, and is refused once.
 func TestWithheldIsConsistent(t *testing.T) {
 	n := NIXL{Withheld: new(Withheld)}
 	for i, c := range []struct {
@@ -51,7 +51,7 @@ func TestWithheldIsConsistent(t *testing.T) {
 		prompt, withheld int
 		ok               bool
 	}{
-		{"a", 3, 0, true}, // shorter than what it may leave: says nothing
+		{"a", 3, 0, true}, // too short to tell the number
 		{"a", 100, 3, true},
 		{"b", 100, 0, true},
 		{"a", 1000, 3, true},

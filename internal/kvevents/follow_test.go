@@ -571,7 +571,7 @@ func TestBatchesOfAnotherRankAreRefused(t *testing.T) {
 
 // Engines with a dead replay port delay a working engine only briefly, not until their time-outs.
 func TestDeadReplaysDoNotHoldUpOthers(t *testing.T) {
-	dead, err := net.Listen("tcp", "127.0.0.1:0") // takes connections, and says nothing
+	dead, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections and sends nothing
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -359,7 +359,7 @@ func TestTrackerStories(t *testing.T) {
 			name: "audits of an engine that answers none become rare", replay: true, steps: 10,
 			tell: func(w *world) {
 				joined(w, 1)
-				w.pass() // an audit that is answered
+				w.pass() // an audit with an answer
 				arrive(w)
 				w.up = false
 				for i := range 5 {

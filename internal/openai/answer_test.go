@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// captured returns bodies that vLLM 0.32.0 sent.
+// captured returns response bodies of vLLM 0.32.0.
 func captured(t testing.TB) map[string][]byte {
 	t.Helper()
 	f, err := os.Open("testdata/vllm-0.32.0.jsonl")
@@ -375,13 +375,13 @@ func TestMergeAnswers(t *testing.T) {
 		}
 	}
 	if got.Choices[1].Text == "" {
-		t.Errorf("the second answer's text is gone")
+		t.Errorf("the second answer's text is missing")
 	}
 	if _, err := MergeAnswers([][]byte{bodies["completions leg 1"], []byte(`{`)}, ""); err == nil {
-		t.Error("an answer that is not JSON is merged")
+		t.Error("merged an answer that is not JSON")
 	}
 	if _, err := MergeAnswers(nil, ""); err == nil {
-		t.Error("nothing is merged")
+		t.Error("merged an empty list of answers")
 	}
 	one, err := MergeAnswers([][]byte{[]byte(`{"choices":null,"usage":null,"id":1.0}`)}, "")
 	if err != nil || string(one) != `{"choices":[],"usage":null,"id":1.0}` {
@@ -416,7 +416,7 @@ func TestRewriteStream(t *testing.T) {
 		`"prompt_tokens_details":{"cached_tokens":2}}}`)) ||
 		!two.Add([]byte(`{"id":"b","choices":[],"usage":{"prompt_tokens":4,"completion_tokens":5,`+
 			`"prompt_tokens_details":{"cached_tokens":1}}}`)) {
-		t.Fatal("a usage chunk is not one")
+		t.Fatal("a usage chunk was not recognized")
 	}
 	if two.Add([]byte(`{"choices":[{"text":"x"}],"usage":{"prompt_tokens":3}}`)) ||
 		two.Add([]byte(`{"choices":[],"usage":null}`)) {
@@ -429,17 +429,17 @@ func TestRewriteStream(t *testing.T) {
 	}
 	var none UsageSum
 	if got := none.Append(nil, "x"); got != nil {
-		t.Errorf("nothing sums up to %s", got)
+		t.Errorf("the empty sum is %s, want nothing", got)
 	}
 	if got := string(RewriteChunk(nil, []byte("[DONE]"), "x", 1)); got != "[DONE]" {
-		t.Errorf("the end marker becomes %s", got)
+		t.Errorf("the end marker was changed to %s", got)
 	}
 	if !slices.Equal(RewriteChunk(nil, []byte(`{"a":1}`), "x", 1), []byte(`{"a":1}`)) {
-		t.Error("a chunk without id changes")
+		t.Error("a chunk without an id was changed")
 	}
 }
 
-// What a stream pays for each event that needs nothing done.
+// BenchmarkPassEvent measures an event of a stream that needs no change.
 func BenchmarkPassEvent(b *testing.B) {
 	e := Event(`data: {"id":"chatcmpl-t-3","object":"chat.completion.chunk","created":1795242180,` +
 		`"model":"tiny","choices":[{"index":0,"delta":{"content":"x"}}]}` + "\n\n")

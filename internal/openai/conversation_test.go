@@ -11,7 +11,7 @@ func TestParseConversations(t *testing.T) {
 	for _, tt := range []struct {
 		kind Kind
 		body string
-		why  string // it is not splittable, "" when it is
+		why  string // why it cannot be split; "" if it can
 	}{
 		{Messages, `{"model":"m","max_tokens":5,` + hi + `}`, ""},
 		{Messages, `{"model":"m","max_tokens":"5",` + hi +
@@ -39,7 +39,7 @@ func TestParseConversations(t *testing.T) {
 		{Messages, `{"mcp_servers":[{}],` + hi + `}`, "built-in tools"},
 		{Messages, `{"tools":[{"type":"bash_20250124","name":"bash"}],` + hi + `}`, "built-in tools"},
 		{Messages, `{"tools":{"a":1},` + hi + `}`, "tools is no array"},
-		{Messages, `{"n":"many","echo":[],` + hi + `}`, ""}, // the API does not have them
+		{Messages, `{"n":"many","echo":[],` + hi + `}`, ""}, // the API does not have these members
 		{Responses, `{"model":"m","input":"hi","max_output_tokens":5,"cache_salt":"s"}`, ""},
 		{Responses, `{"input":[{"role":"user","content":[{"type":"input_text","text":"hi"}]},` +
 			`{"type":"function_call","name":"f","arguments":"{}","call_id":"1"},` +
@@ -73,7 +73,7 @@ func TestParseConversations(t *testing.T) {
 	}
 }
 
-// The prefill leg of messages takes over nothing that the API does not have.
+// The prefill leg of messages has no member that the API lacks.
 func TestPrefillLegOfConversations(t *testing.T) {
 	for kind, want := range map[Kind]string{
 		Messages:  `{"model":"m","prompt":[1,2],"max_tokens":1,"temperature":0,"cache_salt":"s"}`,
@@ -186,7 +186,7 @@ func TestErrorsOfConversations(t *testing.T) {
 	}
 }
 
-// Every last event is noticed, and what may be one covers what is.
+// Ends recognizes every last event, and MayEndAt finds each of them too.
 func TestEndsOfConversations(t *testing.T) {
 	for kind, last := range map[Kind][]string{
 		Messages:  {"message_stop"},
@@ -204,11 +204,11 @@ func TestEndsOfConversations(t *testing.T) {
 	}
 	if Messages.Ends([]byte(`{"type":"message_delta"}`)) ||
 		Responses.Ends([]byte(`{"type":"response.in_progress"}`)) {
-		t.Error("an event in the middle ends the stream")
+		t.Error("an event in the middle was taken for the end of the stream")
 	}
 }
 
-// What opens a stream shows nothing of an answer; everything else may.
+// Opens recognizes the events before an answer's content; every other event may have content.
 func TestOpeningsOfConversations(t *testing.T) {
 	for kind, names := range map[Kind][]string{
 		Messages:  {"message_start", "ping"},
@@ -227,7 +227,7 @@ func TestOpeningsOfConversations(t *testing.T) {
 	}
 }
 
-// What an engine may do beside an answer is known, whatever else keeps the request whole.
+// Acts is known even if another member already makes the request unsplittable.
 func TestWhatActs(t *testing.T) {
 	for body, want := range map[string]bool{
 		`"tools":[{"type":"function","name":"f"}]`:                         false,
@@ -251,6 +251,6 @@ func TestWhatActs(t *testing.T) {
 	r, err := Parse(Messages, []byte(`{"model":"m","max_tokens":1,"messages":[],"mcp_servers":[{"url":"x"}]}`),
 		Limits{})
 	if err != nil || !r.Acts {
-		t.Errorf("servers of tools: %v", err)
+		t.Errorf("mcp_servers: %v, want Acts", err)
 	}
 }

@@ -91,7 +91,7 @@ func TestEditPrompt(t *testing.T) {
 	}
 }
 
-// The bodies of leg 1, both kinds, as they go out (the connector adds its params).
+// The golden bodies of both kinds of prefill legs, without the connector's params.
 func TestLegsGolden(t *testing.T) {
 	completion := mustParse(t, Completions, `{
   "model": "m", "prompt": "Once", "max_tokens": 50, "min_tokens": 2, "n": 1, "stream": true, `+
@@ -120,7 +120,7 @@ func TestLegsGolden(t *testing.T) {
 	}
 }
 
-// naiveEdit is the obvious twin of Edit: a list of members, rewritten whole.
+// naiveEdit does the same as Edit in an obvious way: it rewrites a list of members.
 func naiveEdit(body []byte, ops []op) (members []op) {
 	s := rawjson.Scanner{Data: body}
 	for key := range s.Members() {
@@ -153,7 +153,7 @@ func FuzzEdit(f *testing.F) {
 		if !json.Valid(body) || !json.Valid(value) || set == drop {
 			return
 		}
-		// Made a request so that spaces around the object are part of the edit.
+		// Wrapped into a request, so that spaces around the object are part of the edit.
 		r, err := Parse(Completions, append([]byte(`{"prompt":"x","in":`+string(body)+`}`), " \n"...), Limits{})
 		if err != nil || r.Removed > 0 {
 			return
@@ -198,7 +198,7 @@ func BenchmarkEditIDs(b *testing.B) {
 	b.SetBytes(int64(len(dst)))
 }
 
-// editObject begins an edit of raw, a valid JSON object.
+// editObject starts an edit of raw, a valid JSON object.
 func editObject(raw []byte) *Edit {
 	e := &Edit{raw: raw, object: span{0, len(raw)}}
 	s := rawjson.Scanner{Data: raw}
@@ -213,8 +213,8 @@ func editObject(raw []byte) *Edit {
 	return e
 }
 
-// A body of our own is edited like a client's; an edit that fails, or a body that is none, gives nothing to
-// send.
+// EditOwn edits a body made by the router like a client's. A failed edit or an invalid body returns
+// nothing that could be sent.
 func TestEditOwn(t *testing.T) {
 	set := func(e *Edit) error { e.Set("stream", []byte("true")); return nil }
 	got, err := EditOwn([]byte(`{"model":"m","prompt":[1,2]}`), set)
@@ -224,9 +224,9 @@ func TestEditOwn(t *testing.T) {
 	bad := errors.New("bad")
 	if got, err := EditOwn([]byte(`{"model":"m","prompt":[1]}`), func(*Edit) error { return bad }); got != nil ||
 		!errors.Is(err, bad) {
-		t.Errorf("an edit that fails: %s, %v", got, err)
+		t.Errorf("a failed edit: %s, %v", got, err)
 	}
 	if got, err := EditOwn([]byte("{"), set); got != nil || err == nil {
-		t.Errorf("no body: %s, %v", got, err)
+		t.Errorf("an invalid body: %s, %v", got, err)
 	}
 }

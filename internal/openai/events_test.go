@@ -11,7 +11,7 @@ import (
 	"unsafe"
 )
 
-// collect feeds the chunks and copies the events.
+// collect feeds the chunks and returns copies of the events.
 func collect(s *Events, chunks ...[]byte) (events []string) {
 	for _, chunk := range chunks {
 		mine := bytes.Clone(chunk)
@@ -19,13 +19,13 @@ func collect(s *Events, chunks ...[]byte) (events []string) {
 			events = append(events, string(e))
 		}
 		for i := range mine {
-			mine[i] = '#' // what the splitter holds must not be the caller's memory
+			mine[i] = '#' // the splitter must not keep the caller's memory
 		}
 	}
 	return events
 }
 
-// slowEvents is the obvious twin: it knows the whole stream.
+// slowEvents does the same in an obvious way: it knows the whole stream.
 func slowEvents(stream string) (events []string, rest string) {
 	start, line := 0, 0
 	for i := 0; i < len(stream); i++ {

@@ -7,7 +7,7 @@ import (
 func TestHints(t *testing.T) {
 	const chat = `"messages":[{"role":"user","content":"hi"}]`
 	const prompt = `"prompt":"hi"`
-	// osl is a client's word for the length of its answer.
+	// osl is a client's hint about the length of its answer.
 	osl := func(n string) string { return `,"nvext":{"agent_hints":{"osl":` + n + `}}` }
 	for name, c := range map[string]struct {
 		kind Kind
@@ -48,7 +48,7 @@ func TestHints(t *testing.T) {
 				t.Errorf("%s hints %+v, want %+v", body, r.Hints, c.want)
 			}
 			if string(r.Raw) != body {
-				t.Errorf("the body goes on as %s", r.Raw)
+				t.Errorf("the body was changed to %s", r.Raw)
 			}
 		})
 	}

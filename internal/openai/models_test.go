@@ -2,7 +2,7 @@ package openai
 
 import "testing"
 
-// Lists are merged by id, entries as they came.
+// Lists are merged by id; the entries stay unchanged.
 func TestModelsOfSeveralEnginesAreOneList(t *testing.T) {
 	const one = `{"object":"list","data":[{"id":"m","max_model_len":1.0},{"id":"a" ,"parent":"m"}],"x":1}`
 	for _, tt := range []struct {

@@ -159,7 +159,7 @@ func TestParseReadsAsVLLMDoes(t *testing.T) {
 	}
 }
 
-// A field about the prompt's tokens makes the engine compute each token.
+// A field that asks about prompt tokens makes the engine compute all of them, without its cache.
 func TestParseSeesWhatReadsNoCache(t *testing.T) {
 	const user = `"messages":[{"role":"user","content":"hi"}]`
 	for _, tt := range []struct {
@@ -189,7 +189,7 @@ func TestParsePrompts(t *testing.T) {
 		{"texts", `["a","b"]`, `"a" "b"`},
 		{"arrays of ids", `[[1,2], [3] ,[4,5,6]]`, `[1,2]=[1 2] [3]=[3] [4,5,6]=[4 5 6]`},
 		{"one array of ids", `[[7]]`, `[7]=[7]`},
-		// As pydantic reads them.
+		// As pydantic reads numbers.
 		{"whole numbers", `[1.0, 1e1,2,-0, 10e-1,-0.0]`, `[1,10,2,0,1,0]=[1 10 2 0 1 0]`},
 		{"arrays of whole numbers", `[[1],[2.0,3] ,[4]]`, `[1]=[1] [2,3]=[2 3] [4]=[4]`},
 	} {
@@ -316,7 +316,7 @@ func TestParseRefuses(t *testing.T) {
 		}
 	}
 	if _, err := Parse(Completions, []byte(`{"prompt":[[1,2],[3]]}`), Limits{PromptTokens: 2}); err == nil {
-		t.Error("more tokens than the limit are accepted")
+		t.Error("accepted more tokens than the limit")
 	}
 }
 
@@ -406,7 +406,7 @@ func TestTransferParamsGo(t *testing.T) {
 				t.Errorf("Sanitize of an array keeps %s, %v", got, err)
 			}
 			if got := string(r.Edit().Append(nil)); got != want {
-				t.Errorf("an edit that edits nothing gives %s\nwant %s", got, want)
+				t.Errorf("an empty edit gives %s\nwant %s", got, want)
 			}
 		})
 	}
@@ -443,7 +443,7 @@ func TestSanitizePassesWhatIsClean(t *testing.T) {
 	}
 }
 
-// carriesParams re-reads body with encoding/json and reports whether transfer params are left outside a
+// carriesParams reads body with encoding/json and reports whether KV transfer params are left outside a
 // client's own data.
 func carriesParams(t testing.TB, body []byte) bool {
 	t.Helper()
@@ -517,13 +517,13 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		if !json.Valid(body) || !json.Valid(r.Raw) {
-			t.Fatalf("accepted, and not JSON: %q -> %q", body, r.Raw)
+			t.Fatalf("accepted, but not JSON: %q -> %q", body, r.Raw)
 		}
 		if carriesParams(t, r.Raw) {
-			t.Fatalf("transfer params survive: %q -> %q", body, r.Raw)
+			t.Fatalf("transfer params are left: %q -> %q", body, r.Raw)
 		}
 		if r.Removed == 0 && !bytes.Equal(r.Raw, body) {
-			t.Fatalf("nothing removed, and changed: %q -> %q", body, r.Raw)
+			t.Fatalf("nothing was removed, but the body changed: %q -> %q", body, r.Raw)
 		}
 		if carriesParams(t, body) != (r.Removed > 0) {
 			t.Fatalf("Removed = %d of %q", r.Removed, body)
@@ -535,7 +535,7 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("bytes added or moved: %q -> %q", body, r.Raw)
 		}
 		if got := r.Edit().Append(nil); !bytes.Equal(got, r.Raw) {
-			t.Fatalf("an edit that edits nothing changes %q to %q", r.Raw, got)
+			t.Fatalf("an empty edit changes %q to %q", r.Raw, got)
 		}
 		var twin map[string]json.RawMessage
 		if err := json.Unmarshal(r.Raw, &twin); err != nil {
@@ -545,7 +545,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// checkLegs demands that every body made from r is an object without transfer params.
+// checkLegs checks that every body made from r is an object without KV transfer params.
 func checkLegs(t testing.TB, r *Request) {
 	t.Helper()
 	edits := []*Edit{r.PrefillIDs([]byte("[1]")), r.PrefillBody(true)}
@@ -570,7 +570,7 @@ func subsequence(short, long []byte) bool {
 	return len(short) == 0
 }
 
-// A body of token ids is read at the speed of a copy, without an allocation for each token.
+// BenchmarkParseIDs parses a body of token ids at the speed of a copy, without an allocation per token.
 func BenchmarkParseIDs(b *testing.B) { benchmarkParse(b, Completions, idsBody(131072)) }
 
 func BenchmarkParseText(b *testing.B) {

@@ -7,12 +7,12 @@ import (
 	"testing"
 )
 
-// The requests of conversations that stand for the same question, and what makes it another one.
+// Which conversations have the same canonical form, and which members change it.
 func TestQuestionsOfConversations(t *testing.T) {
 	for _, tt := range []struct {
 		kind        Kind
 		first       string
-		same, other []string // members in front of it
+		same, other []string // members to insert before it
 	}{
 		{
 			Messages, `"temperature":0,"max_tokens":9,"messages":[{"role":"user","content":"a"}]}`,
@@ -61,8 +61,8 @@ func TestQuestionsOfConversations(t *testing.T) {
 	}
 }
 
-// A conversation is not repeated if an engine's store, a tool or a picture takes part, or if it has a member
-// that the API does not have.
+// A conversation is not repeatable if an engine's store, a tool or a picture is involved, or if it has a
+// member that the API lacks.
 func TestConversationsThatAreNotRepeatable(t *testing.T) {
 	for _, tt := range []struct {
 		kind       Kind
@@ -100,8 +100,8 @@ func TestConversationsThatAreNotRepeatable(t *testing.T) {
 	}
 }
 
-// A seed is enough where the operator says so, on the APIs that have one; an answer that outlives its engine
-// does not name what that has kept.
+// If the operator allows it, a seed is enough, on the APIs that have one. An answer that outlives its
+// engine must not depend on the engine's stored responses.
 func TestConversationsByTheOperatorsWord(t *testing.T) {
 	for _, tt := range []struct {
 		kind Kind
@@ -177,7 +177,7 @@ func TestFinishedConversations(t *testing.T) {
 	}
 }
 
-// What nests deeply is not written in a canonical form, which would take time by its depth.
+// A deeply nested request has no canonical form: writing one would take time in proportion to the depth.
 func TestDeepQuestionsAreNotRepeatable(t *testing.T) {
 	nested := func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
 	for n, want := range map[int]string{maxDepth - 1: "", maxDepth: UnknownMember} {
@@ -193,7 +193,7 @@ func TestDeepQuestionsAreNotRepeatable(t *testing.T) {
 	}
 }
 
-// A canonical request to any API is JSON, says what the request says, and is its own canonical form.
+// The canonical form of a request to any API is JSON, means the same, and is its own canonical form.
 func FuzzRepeatableOthers(f *testing.F) {
 	for _, seed := range []string{
 		`{"temperature":0,"messages":[{"content":[{"type":"text","text":"a\u0041"}],"role":"user"}],"top_p":1e0}`,

@@ -2,7 +2,7 @@ package openai
 
 import "testing"
 
-// Requests for vectors and scores that ask the same, and those that do not.
+// Which requests for embeddings and scores have the same canonical form, and which do not.
 func TestQuestionsForVectors(t *testing.T) {
 	ask := func(path, body string) (string, string) {
 		c, why := (&Encoding{Path: path, Body: []byte(body)}).Repeatable(Repeat{})

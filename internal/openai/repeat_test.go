@@ -23,7 +23,7 @@ func canonical(t interface{ Fatalf(string, ...any) }, kind Kind, body string) (s
 	return string(c), why
 }
 
-// What differs only in how it is written is the same question.
+// Requests that differ only in notation have the same canonical form.
 func TestSameMeaningIsTheSameQuestion(t *testing.T) {
 	const first = `{"model":"m","temperature":0,"top_p":1,"messages":[{"role":"user","content":` +
 		`[{"type":"text","text":"né \" /"}]}],"logit_bias":{"1":2,"3":4},"max_tokens":5}`
@@ -52,7 +52,8 @@ func TestSameMeaningIsTheSameQuestion(t *testing.T) {
 	}
 }
 
-// Whatever may change an answer makes another question, the order of a schema and of arguments too.
+// Everything that may change an answer changes the canonical form, even the order within a schema or
+// arguments.
 func TestOtherMeaningIsAnotherQuestion(t *testing.T) {
 	seen := map[string]string{}
 	const same = `"messages":[{"role":"user","content":"a"}]`
@@ -70,7 +71,7 @@ func TestOtherMeaningIsAnotherQuestion(t *testing.T) {
 		same + `,"max_completion_tokens":2`,
 		same + `,"stop":"x"`,
 		same + `,"stop":["x"]`,
-		same + `,"logit_bias":{"1":20,"01":-20}`, // one token to vLLM: the last counts
+		same + `,"logit_bias":{"1":20,"01":-20}`, // one token to vLLM, which uses the last value
 		same + `,"logit_bias":{"01":-20,"1":20}`,
 		same + `,"seed":9007199254740992`,
 		same + `,"seed":9007199254740993`,
@@ -94,7 +95,7 @@ func TestOtherMeaningIsAnotherQuestion(t *testing.T) {
 			t.Errorf("%s: %s", body, why)
 		}
 		if seen[got] != "" {
-			t.Errorf("one question:\n%s\n%s", seen[got], body)
+			t.Errorf("the same canonical form for:\n%s\n%s", seen[got], body)
 		}
 		seen[got] = body
 	}
@@ -135,7 +136,7 @@ func TestWhatIsNotRepeatable(t *testing.T) {
 	}
 }
 
-// A client that sends very many members, or doubles of one, costs no more than reading them does.
+// Very many members, or repeated ones, cost no more time than reading them.
 func TestManyMembersAreSortedInTime(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(`{"temperature":0,"messages":[{"role":"user","content":"a"}],"logit_bias":{"0":0`)
@@ -151,7 +152,7 @@ func TestManyMembersAreSortedInTime(t *testing.T) {
 	}
 }
 
-// Token ids are the same however they are spaced, and never those of a text.
+// Token ids are the same with any spaces, and never equal a text.
 func TestQuestionsOfTokenIDs(t *testing.T) {
 	a, _ := canonical(t, Completions, `{"temperature":0,"prompt":[1,2,30]}`)
 	b, _ := canonical(t, Completions, `{"prompt":[ 1 ,2, 30 ],"temperature":0}`)
@@ -162,7 +163,7 @@ func TestQuestionsOfTokenIDs(t *testing.T) {
 	}
 }
 
-// Whatever the values are, the order of members is nothing, and any other value is another question.
+// For any values: the order of members does not matter, and any other value gives another canonical form.
 func TestQuestionsByChance(t *testing.T) {
 	values := map[string][]string{
 		"model": {`"a"`, `"b"`}, "max_tokens": {"1", "2", "null"}, "top_k": {"-1", "4"}, "top_p": {"0.5", "1"},
@@ -199,12 +200,12 @@ func TestQuestionsByChance(t *testing.T) {
 		).Draw(t, "value")
 		picked[name] = other
 		if three, _ := canonical(t, Chat, write()); three == one {
-			t.Fatalf("%s: %s is the same question", name, other)
+			t.Fatalf("%s: %s has the same canonical form", name, other)
 		}
 	})
 }
 
-// A canonical request is JSON, says what the request says, and is its own canonical form.
+// The canonical form is JSON, means the same as the request, and is its own canonical form.
 func FuzzRepeatable(f *testing.F) {
 	for _, seed := range []string{
 		`{"temperature":0,"messages":[{"role":"user","content":"a\u0041\n"}],"logit_bias":{"2":1,"1":-0}}`,
@@ -237,7 +238,7 @@ func FuzzRepeatable(f *testing.F) {
 	})
 }
 
-// decoded is what a request says, without the members that name the user.
+// decoded returns the members of a request, without those that name the user.
 func decoded(t *testing.T, body []byte) map[string]any {
 	t.Helper()
 	d := json.NewDecoder(bytes.NewReader(body))

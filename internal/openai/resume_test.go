@@ -13,27 +13,27 @@ import (
 	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
-// teller is an engine that gives always the same greedy answer, with vLLM 0.32's events of tokens. The bytes
-// of an incomplete character wait, and so do as many characters as a stop string may begin with.
+// teller is an engine that always gives the same greedy answer, with the events of vLLM 0.32. It holds
+// back the bytes of an incomplete character, and as many characters as a stop string may begin with.
 type teller struct {
 	kind    Kind
-	prompt  []uint32 // of the client
-	pieces  []string // of the answer, one a token
+	prompt  []uint32 // the client's prompt
+	pieces  []string // the answer, one piece per token
 	stops   []string
 	include bool
 	id      string
-	most    int // tokens of the whole answer
+	most    int // most tokens of the whole answer
 	ids     bool
 	usage   bool
 	always  bool       // continuous usage
-	bundle  func() int // tokens of the next event
-	several bool       // which may be more than one
+	bundle  func() int // number of tokens of the next event
+	several bool       // an event may have more than one token
 }
 
-// say returns the events of an answer to a prompt that holds done tokens of it.
+// say returns the events of an answer to a prompt that already contains done tokens of the answer.
 func (x *teller) say(t *testing.T, done int) []string {
 	if before := strings.Join(x.pieces[:done], ""); !utf8.ValidString(before) && done > 0 {
-		t.Fatalf("the prompt ends in the middle of a character, behind %q", before)
+		t.Fatalf("the prompt ends in the middle of a character, after %q", before)
 	}
 	var events []string
 	emit := func(format string, args ...any) {
@@ -115,7 +115,7 @@ func (x *teller) say(t *testing.T, done int) []string {
 	return append(events, "data: [DONE]\n\n")
 }
 
-// quoted is a JSON string as engines write it, with tabs in two bytes.
+// quoted returns a JSON string as engines write it, with tabs as two bytes.
 func quoted(t *testing.T, s string) string {
 	raw, err := json.Marshal(s)
 	if err != nil {
@@ -124,7 +124,7 @@ func quoted(t *testing.T, s string) string {
 	return string(raw)
 }
 
-// wholeChars cuts off bytes that are no whole character yet.
+// wholeChars removes the bytes of an incomplete character at the end.
 func wholeChars(raw string) string {
 	for !utf8.ValidString(raw) {
 		raw = raw[:len(raw)-1]
@@ -140,7 +140,7 @@ func (x *teller) tokens(from, to int) []uint32 {
 	return ids
 }
 
-// randomTeller is one with an answer of words, quotes, and characters of several tokens.
+// randomTeller is a teller with an answer of words, quotes, and characters of several tokens.
 func randomTeller(rnd *rand.Rand) *teller {
 	x := &teller{
 		kind: []Kind{Completions, Chat}[rnd.IntN(2)], prompt: []uint32{1, 2, 3}, include: rnd.IntN(4) == 0, id: "a",
@@ -152,7 +152,7 @@ func randomTeller(rnd *rand.Rand) *teller {
 	}
 	for len(x.pieces) < 40 {
 		word := words[rnd.IntN(len(words))]
-		for len(word) > 0 && word[0] >= utf8.RuneSelf && rnd.IntN(2) == 0 { // a token a byte
+		for len(word) > 0 && word[0] >= utf8.RuneSelf && rnd.IntN(2) == 0 { // one token per byte
 			x.pieces = append(x.pieces, word[:1])
 			word = word[1:]
 		}
@@ -170,7 +170,7 @@ func randomTeller(rnd *rand.Rand) *teller {
 	return x
 }
 
-// want is what is known of the request.
+// want returns the request's settings for Delivered.
 func (x *teller) want(returnIDs bool) Continuation {
 	c := Continuation{Greedy: true, ReturnIDs: returnIDs, Included: x.include}
 	for _, s := range x.stops {
@@ -179,8 +179,8 @@ func (x *teller) want(returnIDs bool) Continuation {
 	return c
 }
 
-// However often engines die in the middle of an answer, what the client gets is what one engine says, to the
-// byte; or, where events hold several tokens, the same text, tokens and usage.
+// Engines die in the middle of an answer, any number of times. The client gets exactly the bytes of one
+// engine, or, if events have several tokens, the same text, tokens and usage.
 func TestDeliveredGoesOn(t *testing.T) {
 	for seed := range uint64(5000) {
 		rnd := rand.New(rand.NewPCG(seed, 7))
@@ -215,7 +215,7 @@ func TestDeliveredGoesOn(t *testing.T) {
 				break
 			}
 			if why := d.Resumable(); why != "" {
-				if got == "" { // nothing of the answer was seen
+				if got == "" { // no part of the answer was delivered
 					d = NewDelivered(x.kind, x.want(asked))
 					continue
 				}
@@ -228,7 +228,7 @@ func TestDeliveredGoesOn(t *testing.T) {
 				t.Fatalf("seed %d: the prompt is %v, want %v", seed, ids, want)
 			}
 		}
-		if x.several { // the events are cut otherwise
+		if x.several { // the events have other boundaries
 			got, single = essence(t, got), essence(t, single)
 		}
 		if got != single {
@@ -237,7 +237,7 @@ func TestDeliveredGoesOn(t *testing.T) {
 	}
 }
 
-// deliver gives an event to d as the one or the other way would.
+// deliver passes an event to d by one of its two methods.
 func deliver(d *Delivered, e string, rnd *rand.Rand) ([]byte, error) {
 	if strings.Contains(e, "usage") || strings.Contains(e, "DONE") || rnd.IntN(2) == 0 {
 		return d.Event(nil, Event(e))
@@ -245,7 +245,7 @@ func deliver(d *Delivered, e string, rnd *rand.Rand) ([]byte, error) {
 	return d.Append(nil, []byte(e))
 }
 
-// essence is what is said in a stream, whatever its events.
+// essence returns the content of a stream, without the boundaries of events.
 func essence(t *testing.T, stream string) string {
 	var events Events
 	var text strings.Builder
@@ -274,8 +274,8 @@ func essence(t *testing.T, stream string) string {
 	return fmt.Sprint(text.String(), ids, strings.Count(said, `"b`), said[strings.Index(said, " "):])
 }
 
-// If the next token is drawn, the engine cannot say again what was delivered. So the answer can go on only if
-// no delivered text would have to be said again.
+// If tokens are sampled, another engine cannot repeat what was delivered. So a stream can continue only if
+// the new engine does not have to repeat delivered text.
 func TestDeliveredSampled(t *testing.T) {
 	const role = `data: {"id":"a","choices":[{"index":0,"delta":{"role":"assistant","content":""},` +
 		`"finish_reason":null}],"prompt_token_ids":[1,2]}` + "\n\n"
@@ -287,7 +287,7 @@ func TestDeliveredSampled(t *testing.T) {
 		name   string
 		want   Continuation
 		events []string
-		ids    string // of the next prompt, "" when going on is not possible
+		ids    string // the next prompt; "" if the stream cannot continue
 	}{
 		{"text with every token", Continuation{}, []string{role, said("a", "[3]"), said("b", "[4]")}, "[1 2 3 4]"},
 		{
@@ -343,7 +343,7 @@ func TestDeliveredSampled(t *testing.T) {
 	}
 }
 
-// An engine that does not say again what was delivered is found out.
+// Delivered detects an engine that does not repeat what was delivered.
 func TestDeliveredDiverges(t *testing.T) {
 	const first = `data: {"id":"a","choices":[{"index":0,"text":"","finish_reason":null,` +
 		`"prompt_token_ids":[1],"token_ids":[3]}]}` + "\n\n" +
@@ -372,7 +372,7 @@ func TestDeliveredDiverges(t *testing.T) {
 	}
 }
 
-// What an engine says again is left out of its event, whatever escapes the engine writes.
+// Text that an engine repeats is removed from its event, however the engine escapes it.
 func TestDeliveredLeavesOutWhatIsSaidAgain(t *testing.T) {
 	const said = `data: {"id":"a","choices":[{"index":0,"text":"%s","finish_reason":null,` +
 		`"prompt_token_ids":[1],"token_ids":%s}]}` + "\n\n"
@@ -381,14 +381,14 @@ func TestDeliveredLeavesOutWhatIsSaidAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.Resume(CachedPrompt{-1, -1})
-	// Without its four letters as long as \u0009.
+	// After the removal of its four letters the string is as long as \u0009.
 	out, err := d.Append(nil, fmt.Appendf(nil, said, `abcd\t`, "[3,4,5]"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	c, _ := readChunk(Event(out))
 	if got := string(c.text.of(out)); got != `"\t"` {
-		t.Errorf("the client gets %s behind what it had", got)
+		t.Errorf("the client gets %s after the delivered text", got)
 	}
 }
 

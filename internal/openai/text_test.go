@@ -47,7 +47,7 @@ func TestPromptText(t *testing.T) {
 	}
 }
 
-// A conversation that goes on begins with all the bytes of its earlier turn.
+// The text of a later turn of a conversation begins with the whole text of the earlier turn.
 func TestLaterTurnsSharePromptText(t *testing.T) {
 	turns := []string{
 		`{"role":"system","content":"Be brief."}`, `{"role":"user","content":"Why?"}`,
@@ -61,7 +61,7 @@ func TestLaterTurnsSharePromptText(t *testing.T) {
 		for n := 1; n <= len(turns); n++ {
 			got := promptText(t, Chat, strings.Replace(form, "%", strings.Join(turns[:n], ","), 1), 0)
 			if !strings.HasPrefix(got, before) || len(got) <= len(before) {
-				t.Errorf("%s\ndoes not go on\n%s", got, before)
+				t.Errorf("%s\ndoes not continue\n%s", got, before)
 			}
 			before = got
 		}

@@ -24,7 +24,7 @@ func TestMayAskUsage(t *testing.T) {
 		{Chat, strings.Replace(chat, "true", "false", 1) + `}`, false},
 		{Completions, `{"prompt":"a","stream":true}`, true},
 		{Completions, `{"prompt":[1,2],"stream":true,"echo":true}`, true},
-		{Completions, `{"prompt":["a","b"],"stream":true}`, true}, // one at a time
+		{Completions, `{"prompt":["a","b"],"stream":true}`, true}, // the router sends one prompt at a time
 		{Completions, `{"prompt":["a","b"],"stream":true,"best_of":2}`, false},
 		{Completions, `{"prompt_embeds":"AAAA","stream":true}`, false},
 		{Completions, `{"prompt":"a"}`, false},
@@ -41,7 +41,8 @@ func TestMayAskUsage(t *testing.T) {
 	}
 }
 
-// A client's lone continuous_usage_stats means nothing, and is not to begin to.
+// A client's continuous_usage_stats without include_usage has no effect, and AskUsage must not give it
+// one.
 func TestAskUsage(t *testing.T) {
 	for body, want := range map[string]string{
 		`{"prompt":"a","stream":true}`: `{"prompt":"a","stream":true,"stream_options":{"include_usage":true}}`,
@@ -63,7 +64,7 @@ func TestAskUsage(t *testing.T) {
 func TestFinishes(t *testing.T) {
 	for _, c := range []struct {
 		data string
-		at   bool // something that looks like it
+		at   bool // something that looks like a finish reason
 		want bool
 	}{
 		{`{"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":null}]}`, false, false},
@@ -78,7 +79,7 @@ func TestFinishes(t *testing.T) {
 		{`[DONE]`, false, false},
 	} {
 		if at := FinishAt([]byte(c.data)) >= 0; at != c.at {
-			t.Errorf("%s: seen %v", c.data, at)
+			t.Errorf("%s: found %v", c.data, at)
 		}
 		if got := Finishes([]byte(c.data)); got != c.want {
 			t.Errorf("%s: %v", c.data, got)
