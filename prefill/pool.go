@@ -27,8 +27,7 @@ type Pool struct {
 	members *roster.Members[*member] // its lock guards all following fields
 
 	settings Settings
-	learned  estimate.Pool
-	typical  float64 // seconds of a usual request, running mean; 0 unknown
+	learned  lessons
 	peers    roster.PeerReports[*member, PeerLoad]
 	readings []replica.Reading // scratch of read
 }
@@ -77,43 +76,45 @@ func (p *Pool) Configure(s Settings) {
 	p.members.Lock()
 	defer p.members.Unlock()
 	p.settings = s
-	p.learned.Told, p.learned.Samples = s.Speed, s.Samples
+	p.learned.speeds.Told, p.learned.speeds.Samples = s.Speed, s.Samples
 }
 
-// Observe notes a load report of id. Requests in the report beyond our own leases count as others' work.
-func (p *Pool) Observe(id replica.ID, l replica.Load, now time.Time) {
+// Book reserves c's replica for the request that c was made for. It returns nil when the replica left the
+// pool, fell ill or began to drain meanwhile.
+func (p *Pool) Book(c *Candidate, now time.Time) *Lease {
 	p.members.Lock()
 	defer p.members.Unlock()
-	m, ok := p.members.Find(id)
-	if !ok {
-		return
+	m := c.member
+	if !m.Takes() {
+		return nil
 	}
-	if l.At.IsZero() {
-		l.At = now
+	l := &Lease{
+		pool: p, member: m, prompt: c.Tokens, matched: c.Matched, named: roster.Prompt{Chunk: c.chunk},
+		work: seconds(c.adds), at: now,
 	}
-	if l.Source == replica.Metrics {
-		m.asked = l
+	m.learned.Fit.Recall(now)
+	m.queue.push(l, now)
+	m.Others.Ours(m.known())
+	m.meter.Add(now, c.adds)
+	m.pace.Add(now)
+	p.learned.booked(c.adds)
+	return l
+}
+
+// Booked returns how many leases of id have not ended; 0 where it is no member. Safe for concurrent use.
+func (p *Pool) Booked(id replica.ID) (leases int) {
+	p.about(id, func(m *member) { leases = m.queue.count })
+	return leases
+}
+
+// about calls do with the member id under the lock of the pool. It does nothing if there is no such member.
+func (p *Pool) about(id replica.ID, do func(m *member)) {
+	p.members.Lock()
+	defer p.members.Unlock()
+	if m, ok := p.members.Find(id); ok {
+		do(m)
 	}
-	p.observe(m, l, now)
-	m.Others.Weigh(l, m.known())
 }
 
 // known returns the requests that m has of ours and of the routers that we know.
 func (m *member) known() int { return m.queue.count + m.remote.Requests }
-
-func (p *Pool) observe(m *member, l replica.Load, now time.Time) {
-	m.load.Add(l)
-	if m.queue.count == 0 { // else a request measures it already, see Book
-		m.learned.Fit.Ease(&p.learned.Prefills.SpeedFit, now)
-	}
-	if m.load.UsageAt().Equal(l.At) {
-		m.queue.settled()
-	}
-	known := m.known()
-	switch {
-	case l.Running >= 0 && l.Waiting >= 0:
-		m.Others.Note(l.Running + l.Waiting - known)
-	case l.Waiting >= 0: // without the batch the report shows a lower bound
-		m.Others.Note(max(m.Others.Count, l.Waiting-known))
-	}
-}

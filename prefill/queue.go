@@ -113,38 +113,6 @@ func (m *member) wait(now time.Time) time.Duration {
 	return first.Left(m.queue.work, m.remote.Work, front, now) + first.Overdue(front, now)
 }
 
-// Book reserves c's replica for the request that c was made for. It returns nil when the replica left the
-// pool, fell ill or began to drain meanwhile.
-func (p *Pool) Book(c *Candidate, now time.Time) *Lease {
-	p.members.Lock()
-	defer p.members.Unlock()
-	m := c.member
-	if !m.Takes() {
-		return nil
-	}
-	l := &Lease{
-		pool: p, member: m, prompt: c.Tokens, matched: c.Matched, named: roster.Prompt{Chunk: c.chunk},
-		work: seconds(c.adds), at: now,
-	}
-	m.learned.Fit.Recall(now)
-	m.queue.push(l, now)
-	m.Others.Ours(m.known())
-	m.meter.Add(now, c.adds)
-	m.pace.Add(now)
-	p.typical = blend(p.typical, c.adds)
-	return l
-}
-
-// Booked returns how many leases of id have not ended; 0 where it is no member. Safe for concurrent use.
-func (p *Pool) Booked(id replica.ID) int {
-	p.members.Lock()
-	defer p.members.Unlock()
-	if m, ok := p.members.Find(id); ok {
-		return m.queue.count
-	}
-	return 0
-}
-
 // Speculate lets the index count the blocks of keys on l's replica before they are computed and announced,
 // for the given time. keys belong to the booked prompt. keys are kept and must not be changed.
 func (l *Lease) Speculate(keys []kv.Key, within time.Duration, now time.Time) {
@@ -229,16 +197,8 @@ func (l *Lease) answered(cached int, took time.Duration, now time.Time) bool {
 	} else {
 		cached = l.matched
 	}
-	l.pool.learn(m, l.prompt-cached, cached, took, now)
+	l.pool.learned.answered(m, l.prompt-cached, cached, took, now)
 	return true
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
-
-// blend is a running mean over about twenty values.
-func blend(mean, value float64) float64 {
-	if mean == 0 {
-		return value
-	}
-	return mean + (value-mean)/20
-}

@@ -35,7 +35,7 @@ func (p *Pool) Status(now time.Time) []MemberStatus {
 			Status:   p.Roster.Status(&m.Member, counts),
 			Requests: m.queue.count, Tokens: m.queue.tokens, WaitMS: m.queue.wait(now).Seconds() * 1e3,
 			Others:     m.Others.Count,
-			LoadStatus: m.load.Status(now, ttl), Rho: m.meter.Rho(now), Speed: p.speed(m),
+			LoadStatus: m.load.Status(now, ttl), Rho: m.meter.Rho(now), Speed: p.learned.speed(m),
 			Samples: m.learned.Fit.Samples(),
 			Counts:  m.counts, Remote: m.remote,
 		}
@@ -45,4 +45,30 @@ func (p *Pool) Status(now time.Time) []MemberStatus {
 		out = append(out, s)
 	}
 	return out
+}
+
+// SpeedOf returns the measured speed of id; false where id has too few samples.
+func (p *Pool) SpeedOf(id replica.ID) (s estimate.FitState, known bool) {
+	p.about(id, func(m *member) { s, known = m.learned.Fit.State() })
+	return s, known
+}
+
+// RestoreSpeed lets an unmeasured id begin with its speed from an earlier process.
+func (p *Pool) RestoreSpeed(id replica.ID, s estimate.FitState, now time.Time) (taken bool) {
+	p.about(id, func(m *member) { taken = m.learned.Fit.Restore(s, now) })
+	return taken
+}
+
+// Prefills returns how long prefills take on the members together, as measured; zero: not known.
+func (p *Pool) Prefills() estimate.Speed {
+	p.members.Lock()
+	defer p.members.Unlock()
+	return p.learned.speeds.MeasuredPrefills()
+}
+
+// Slow says why the replica id is slow compared with its pool, "" where it is not. known is false if too
+// little was measured. held says that the replica was slow at the last call.
+func (p *Pool) Slow(id replica.ID, held bool) (cause string, known bool) {
+	p.about(id, func(m *member) { cause, known = p.learned.slow(m, p.members.All, held) })
+	return cause, known
 }

@@ -27,6 +27,37 @@ type PeerLoad struct {
 	Report *replica.Report `json:"report,omitzero"`
 }
 
+// Observe notes a load report of id. Requests in the report beyond our own leases count as others' work.
+func (p *Pool) Observe(id replica.ID, l replica.Load, now time.Time) {
+	p.about(id, func(m *member) {
+		if l.At.IsZero() {
+			l.At = now
+		}
+		if l.Source == replica.Metrics {
+			m.asked = l
+		}
+		p.observe(m, l, now)
+		m.Others.Weigh(l, m.known())
+	})
+}
+
+func (p *Pool) observe(m *member, l replica.Load, now time.Time) {
+	m.load.Add(l)
+	if m.queue.count == 0 { // else a request measures it already, see Book
+		m.learned.Fit.Ease(&p.learned.speeds.Prefills.SpeedFit, now)
+	}
+	if m.load.UsageAt().Equal(l.At) {
+		m.queue.settled()
+	}
+	known := m.known()
+	switch {
+	case l.Running >= 0 && l.Waiting >= 0:
+		m.Others.Note(l.Running + l.Waiting - known)
+	case l.Waiting >= 0: // without the batch the report shows a lower bound
+		m.Others.Note(max(m.Others.Count, l.Waiting-known))
+	}
+}
+
 // PeerLoads returns what there is to report to other routers, for each member.
 func (p *Pool) PeerLoads(now time.Time) []PeerLoad {
 	p.members.Lock()
