@@ -3,8 +3,10 @@ package orchestrator
 import (
 	"context"
 	"errors"
+	"net"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -237,8 +239,12 @@ func noneAllowed(model string) *failure {
 	})
 }
 
-// hostPort returns the address of the server of r.
+// hostPort returns the address of r for gateways and routing sidecars. A gateway may reach a decode engine
+// through a routing sidecar. Sidecars ask prefill engines themselves.
 func hostPort(r *replica.Replica) string {
+	if r.Role == replica.Decode && r.GatewayPort != 0 {
+		return net.JoinHostPort(r.Host, strconv.Itoa(r.GatewayPort))
+	}
 	_, address, _ := strings.Cut(r.URL, "://")
 	address, _, _ = strings.Cut(address, "/")
 	return address

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/openai"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/orchestrator/observe"
@@ -266,10 +267,12 @@ func TestAPickGivesUpWhatAnotherEngineAnswers(t *testing.T) {
 
 // If the gateway allows only one decode replica, the pick chooses it, even if no prefill replica is
 // allowed as a destination. If none is allowed, it answers 503. A replica that is not allowed is never the
-// destination.
+// destination. The gateway knows a replica by its port for gateways.
 func TestAPickStaysInsideTheSubset(t *testing.T) {
-	in(t, setup{}, func(w *world) {
-		for _, allowed := range []string{"d0.internal:8000", "d1.internal:8000", ""} {
+	in(t, setup{config: func(c *config.Config) {
+		c.Pools.Decode.Replicas[0].GatewayPort, c.Pools.Prefill.Replicas[0].GatewayPort = 9000, 9000
+	}}, func(w *world) {
+		for _, allowed := range []string{"d0.internal:9000", "d1.internal:8000", ""} {
 			for range 4 {
 				g := &gateway{
 					allows: func(_ replica.Role, address string) bool { return address == allowed },
@@ -280,7 +283,8 @@ func TestAPickStaysInsideTheSubset(t *testing.T) {
 				case allowed == "" && (out.Code != http.StatusServiceUnavailable || g.to != nil ||
 					!strings.Contains(out.Body.String(), "The gateway allows none of the decode replicas")):
 					t.Errorf("no replica is allowed: status %d, destination %+v: %s", out.Code, g.to, out.Body)
-				case allowed != "" && (g.to == nil || g.to.Decode != allowed || g.to.Prefill == ""):
+				case allowed != "" && (g.to == nil || g.to.Decode != allowed ||
+					!strings.HasSuffix(g.to.Prefill, ".internal:8000")):
 					t.Errorf("only %s is allowed: status %d, destination %+v", allowed, out.Code, g.to)
 				}
 			}

@@ -15,12 +15,15 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/tandem-router/tandem/internal/lab/kubernetestest"
 )
 
 // gatewayFleet is a fleet behind a real Envoy, with tandem epp as its endpoint picker. Clients ask Envoy.
@@ -55,8 +58,14 @@ func newGateway(t *testing.T, set setting) *gatewayFleet {
 	for i, d := range f.fleet.decode {
 		f.sidecars = append(f.sidecars, newSidecar(t, d.url, fmt.Sprintf("127.0.0.%d:%d", i+2, f.port)))
 	}
-	f.mount(f.yaml(f.fleet.prefill, f.fleet.decode))
-	f.router = start(t, "picker", "epp", "--config", f.file(), "--sidecar-port", fmt.Sprint(f.port))
+	if set.inferencePool {
+		f.set.extra = f.pods()
+		f.mount(f.yaml(nil, nil))
+		f.router = start(t, "picker", "epp", "--config", f.file())
+	} else {
+		f.mount(f.yaml(f.fleet.prefill, f.fleet.decode))
+		f.router = start(t, "picker", "epp", "--config", f.file(), "--sidecar-port", fmt.Sprint(f.port))
+	}
 	words := strings.Fields(strings.ReplaceAll(f.router.line("tandem picks on "), ",", ""))
 	f.admin = "http://" + words[len(words)-1]
 	f.startEnvoy(words[3])
@@ -66,6 +75,24 @@ func newGateway(t *testing.T, set setting) *gatewayFleet {
 	t.Cleanup(f.client.CloseIdleConnections)
 	t.Cleanup(f.asker.CloseIdleConnections)
 	return f
+}
+
+// pods starts an API server with a pod for each engine and an InferencePool, whose target port is that of the
+// sidecars. It returns the configuration of discovery.
+func (f *gatewayFleet) pods() string {
+	f.t.Helper()
+	s := kubernetestest.Start(f.t)
+	token := filepath.Join(f.t.TempDir(), "token")
+	f.must(os.WriteFile(token, []byte("first"), 0o600))
+	s.Put(kubernetestest.InferencePool("llm", "app", "vllm", f.port))
+	for _, e := range append(slices.Clone(f.fleet.prefill), f.fleet.decode...) {
+		p := podOf(e)
+		p.Labels["app"] = "vllm"
+		s.Put(p)
+	}
+	return fmt.Sprintf("discovery: {kubernetes: {namespace: llm, server: %q, token_file: %q, "+
+		"inference_pool: llm, prefill: {selector: role=prefill, port: vllm}, "+
+		"decode: {selector: role=decode, port: vllm}}}", s.URL, token)
 }
 
 // startEnvoy runs Envoy with the example configuration, before the picker at an address.
@@ -125,8 +152,13 @@ var logLine = regexp.MustCompile(`(?m)^POST .*$`)
 func (f *gatewayFleet) logged() []string { return logLine.FindAllString(f.envoy.out.String(), -1) }
 
 // Ten requests through the gateway are split, and their answers are exact.
-func TestGatewaySplitsExactly(t *testing.T) {
-	f := newGateway(t, setting{engines: []string{"--zero-latency"}})
+func TestGatewaySplitsExactly(t *testing.T) { gatewaySplits(t, false) }
+
+// The same if an InferencePool says which engines there are, and where the sidecars are.
+func TestGatewaySplitsExactlyInAnInferencePool(t *testing.T) { gatewaySplits(t, true) }
+
+func gatewaySplits(t *testing.T, inferencePool bool) {
+	f := newGateway(t, setting{engines: []string{"--zero-latency"}, inferencePool: inferencePool})
 	w := newWriter(1)
 	for i := range 10 {
 		q := w.completion(w.text(), 12)
@@ -142,9 +174,12 @@ func TestGatewaySplitsExactly(t *testing.T) {
 		}
 		return nil
 	})
+	pair := regexp.MustCompile(fmt.Sprintf(
+		` 200 id=[0-9a-f]{16} P=127\.0\.0\.1:\d+ D=127\.0\.0\.[23]:%d `, f.port,
+	))
 	for _, line := range f.logged() {
 		t.Log(line)
-		if !regexp.MustCompile(` 200 id=[0-9a-f]{16} P=127\.0\.0\.1:\d+ D=127\.0\.0\.[23]:\d+ `).MatchString(line) {
+		if !pair.MatchString(line) {
 			t.Errorf("no pair in %q", line)
 		}
 	}

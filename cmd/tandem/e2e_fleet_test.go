@@ -107,6 +107,7 @@ type setting struct {
 	local           string        // never
 	extra           string        // further YAML
 	files           int           // the router's limit of open files; that of the test
+	inferencePool   bool          // which an API server has, with the engines' pods: the picker's members
 }
 
 // fleet is a router process before two prefill and two decode engines, and an engine that answers alone.

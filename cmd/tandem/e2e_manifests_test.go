@@ -64,8 +64,8 @@ func TestManifestsOfKubernetes(t *testing.T) {
 		}
 	}
 	for _, kind := range []string{
-		"HTTPRoute", "HorizontalPodAutoscaler", "LeaderWorkerSet", "NetworkPolicy", "PodDisruptionBudget",
-		"ScaledObject", "ServiceMonitor",
+		"HTTPRoute", "HorizontalPodAutoscaler", "InferencePool", "LeaderWorkerSet", "NetworkPolicy",
+		"PodDisruptionBudget", "ScaledObject", "ServiceMonitor",
 	} {
 		if !kinds[kind] {
 			t.Errorf("no %s was applied", kind)

@@ -17,6 +17,27 @@ import (
 	"github.com/tandem-router/tandem/internal/panics"
 )
 
+// follow runs the source of pods with one more field until the test ends, and returns what the source has
+// found.
+func (c *apiCluster) follow(field string) (found func() []discovery.Found) {
+	c.t.Helper()
+	text := strings.TrimSuffix(c.discovery(), "}}") + ", " + field + "}}"
+	cfg, err := config.Parse("test.yaml", []byte(text))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	source := kubernetes.New(panics.Guard{Log: slog.New(slog.DiscardHandler)})
+	source.Configure(cfg)
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { source.Run(ctx, func() {}) })
+	c.t.Cleanup(func() {
+		cancel()
+		wg.Wait()
+	})
+	return func() []discovery.Found { return source.Found(cfg) }
+}
+
 // A real API server forbids nodes until deploy/kubernetes/nodes.yaml is applied. Pods are found all the same,
 // and then they have the places of their nodes.
 func TestPlacesOfKubernetes(t *testing.T) {
@@ -28,23 +49,12 @@ func TestPlacesOfKubernetes(t *testing.T) {
 		c.post("/api/v1/nodes", fmt.Sprintf(`{"apiVersion": "v1", "kind": "Node", "metadata": {"name": %q,
 			"labels": {"topology.kubernetes.io/zone": "z%d"}}}`, "node-of-"+name, i))
 	}
-	text := strings.TrimSuffix(c.discovery(), "}}") + ", place: {zone: topology.kubernetes.io/zone}}}"
-	cfg, err := config.Parse("test.yaml", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	source := kubernetes.New(panics.Guard{Log: slog.New(slog.DiscardHandler)})
-	source.Configure(cfg)
-	ctx, cancel := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
-	wg.Go(func() { source.Run(ctx, func() {}) })
-	defer wg.Wait()
-	defer cancel()
+	found := c.follow("place: {zone: topology.kubernetes.io/zone}")
 	wait := func(want, told string) {
 		t.Helper()
 		eventually(t, 40*time.Second, func() error {
 			var got, left []string
-			for _, f := range source.Found(cfg) {
+			for _, f := range found() {
 				if left = append(left, f.Left...); f.State != discovery.Fresh {
 					return fmt.Errorf("%s is %v: %s", f.Pool, f.State, f.Err)
 				}

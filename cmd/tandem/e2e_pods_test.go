@@ -186,6 +186,7 @@ func TestEveryFieldOfDiscoveryIsReloadedUnderLoad(t *testing.T) {
 		{"revision: no-such-label", "fresh"},
 		{"place: {zone: zone}", "fresh"}, // which is forbidden
 		{"https: true", "fresh"},         // no engine speaks TLS
+		{"inference_pool: nothing-has-this-name", "waiting"},
 		{"namespace: other", "waiting"},
 		{"server: " + strconv.Quote(second.URL), "fresh"},
 		{"token_file: " + strconv.Quote(token+"-that-is-missing"), "waiting"},

@@ -118,7 +118,8 @@ type Replica struct {
 	Events Events `yaml:"events"`
 	Drain  bool   `yaml:"drain"` // no new requests; of a shared URL it holds for both pools
 	// Replicas pair only if their revisions are equal; an empty revision pairs with any.
-	Revision string `yaml:"revision"`
+	Revision    string `yaml:"revision"`
+	GatewayPort int    `yaml:"gateway_port"` // to which gateways send requests; 0 for the port of URL
 }
 
 // ID is the name of the replica: Name, else host:port of URL.

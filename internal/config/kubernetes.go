@@ -6,10 +6,12 @@ type Kubernetes struct {
 	Preset    string `yaml:"preset"`    // the labels of a known platform: see [Presets]; "" for own labels
 	Namespace string `yaml:"namespace"` // "" is the namespace of the router's own pod
 	Selector  string `yaml:"selector"`  // label selector, which the pods of both pools match
-	Prefill   Pods   `yaml:"prefill"`
-	Decode    Pods   `yaml:"decode"`
-	Revision  string `yaml:"revision"` // key of the label with the revision: only equal revisions pair
-	HTTPS     bool   `yaml:"https"`    // the engines speak TLS
+	// Name of an InferencePool, whose selector the pods of both pools match; "" for none.
+	InferencePool string `yaml:"inference_pool"`
+	Prefill       Pods   `yaml:"prefill"`
+	Decode        Pods   `yaml:"decode"`
+	Revision      string `yaml:"revision"` // key of the label with the revision: only equal revisions pair
+	HTTPS         bool   `yaml:"https"`    // the engines speak TLS
 
 	Place NodeLabels `yaml:"place"` // where the engines stand, besides their nodes
 

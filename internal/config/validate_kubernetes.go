@@ -22,6 +22,10 @@ func (ck *checker) kubernetes(k *Kubernetes) {
 	if why := validation.IsDNS1123Label(k.Namespace); k.Namespace != "" && len(why) > 0 {
 		ck.add(field+".namespace", fmt.Sprintf("%q is not a namespace", k.Namespace), "write its name")
 	}
+	if why := validation.IsDNS1123Subdomain(k.InferencePool); k.InferencePool != "" && len(why) > 0 {
+		ck.add(field+".inference_pool", fmt.Sprintf("%q is not the name of an InferencePool", k.InferencePool),
+			"write a name that kubectl get inferencepools shows")
+	}
 	ck.labelKey(field+".revision", k.Revision, "example.com/revision")
 	ck.labelKey(field+".place.rack", k.Place.Rack, "topology.kubernetes.io/rack")
 	ck.labelKey(field+".place.zone", k.Place.Zone, "topology.kubernetes.io/zone")

@@ -50,6 +50,7 @@ func (ck *checker) replica(field string, r Replica) {
 		ck.add(field+".name", fmt.Sprintf("%q is not a name", r.Name),
 			`use letters, digits, ".", "-", "_" and ":", at most 128`)
 	}
+	ck.between(field+".gateway_port", r.GatewayPort, 0, 65535)
 	ck.events(field, r.Events)
 }
 

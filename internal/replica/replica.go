@@ -47,6 +47,8 @@ type Replica struct {
 	Draining bool
 	// Replicas pair only if their revisions are equal; an empty revision pairs with any.
 	Revision string
+	// GatewayPort is where gateways send requests for the engine, instead of the port of URL; 0 for that port.
+	GatewayPort int
 }
 
 // SameEngine reports whether both addresses belong to one engine, under any names.

@@ -149,6 +149,7 @@ func (f *facts) replicasLocked(of []replica.Facts) []replica.Replica {
 		ms[i] = replica.Replica{
 			ID: f.id(i, len(of)), Role: f.server.role, URL: f.server.URL(), Host: f.server.host,
 			Rank: fact.FirstRank + i, Place: f.place(), Facts: fact, Draining: set.drain, Revision: set.cfg.Revision,
+			GatewayPort: set.cfg.GatewayPort,
 		}
 		ms[i].Facts.Events = f.eventsLocked(fact, i, len(of))
 	}

@@ -180,6 +180,7 @@ func TestValuesReachTheManifests(t *testing.T) {
 		{"Deployment tandem", []any{"spec", "template", "spec", "nodeSelector", "pool"}, "cpu"},
 		{"Service tandem-admin", []any{"spec", "ports", 0, "port"}, uint64(9999)},
 		{"Role tandem", []any{"metadata", "namespace"}, "engines"},
+		{"Role tandem", []any{"rules", 1, "resources", 0}, "inferencepools"},
 		{"RoleBinding tandem", []any{"subjects", 0, "namespace"}, "llm"},
 		{"RoleBinding tandem", []any{"subjects", 0, "name"}, "router"},
 		{

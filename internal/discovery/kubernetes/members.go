@@ -30,7 +30,7 @@ func (s *spec) members(pods []*pod, was map[string]bool) (all []found, is map[st
 	is = map[string]bool{}
 	prefill, decode := s.sides()
 	for _, p := range slices.SortedFunc(slices.Values(pods), readyFirst) {
-		if p.ended || !s.all.Matches(p.labels) {
+		if p.ended || !s.matches(p.labels) {
 			continue
 		}
 		joins := p.ip != "" && (was[p.uid] || p.ready && !p.deleting)
@@ -147,8 +147,12 @@ func (of *side) found() found {
 	f := found{Members: of.question(), left: of.left}
 	switch {
 	case !of.matched:
+		asked := f.Name
+		if of.within != nil {
+			asked += ", which selects " + of.within.selector.String()
+		}
 		f.left = append(f.left, fmt.Sprintf("no pod matches %s: set discovery.kubernetes.%s.selector to labels "+
-			"that kubectl get pods --show-labels shows", f.Name, of.name))
+			"that kubectl get pods --show-labels shows", asked, of.name))
 	case !of.joined:
 		f.left = append(f.left, fmt.Sprintf("no pod of the %s pool is Ready yet; see kubectl describe pods",
 			of.name))
@@ -167,10 +171,11 @@ func (of *side) question() config.Members {
 		more, _ := one.Requirements()
 		alternatives = append(alternatives, of.all.Add(more...).String())
 	}
-	where := cmp.Or(of.namespace, "unknown namespace")
-	return config.Members{
-		Source: "kubernetes", Name: where + ": " + strings.Join(alternatives, " or "), Pool: of.name,
+	name := cmp.Or(of.namespace, "unknown namespace") + ": " + strings.Join(alternatives, " or ")
+	if of.inferencePool != "" {
+		name += " in InferencePool " + of.inferencePool
 	}
+	return config.Members{Source: "kubernetes", Name: name, Pool: of.name}
 }
 
 // two marks the replicas of a pod that is in both pools: one engine, or an engine for each pool.
@@ -203,6 +208,7 @@ func (of *side) replica(p *pod, at rank) *config.Replica {
 		URL:    of.scheme + "://" + host + ":" + strconv.Itoa(at.port),
 		Place:  config.Place{Host: p.node, Rack: p.place.Rack, Zone: p.place.Zone},
 		Events: of.pool.events.OfRank(at.number).At(host), Revision: p.labels[of.revision],
+		GatewayPort: of.pool.target(at.number),
 	}
 	if slice := p.labels[of.slice]; slice != "" && r.Place.Rack == "" {
 		r.Place.Rack = p.labels[setName] + "/" + slice

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -54,6 +55,9 @@ func lines(all []found) (text []string) {
 			}
 			if r.Drain {
 				is = append(is, "drain")
+			}
+			if r.GatewayPort != 0 {
+				is = append(is, fmt.Sprint("gateway ", r.GatewayPort))
 			}
 			text = append(text, strings.Join(is, ", "))
 		}
@@ -347,6 +351,48 @@ func TestRanks(t *testing.T) {
 			if r.Events.Endpoint != want {
 				t.Errorf("%s has its events at %s, want %s", r.ID(), r.Events.Endpoint, want)
 			}
+		}
+	}
+}
+
+// The target ports of an InferencePool are where gateways send requests: one for each rank. They are ports of
+// the engines if no port is set, and no sidecar has them.
+func TestTargetPorts(t *testing.T) {
+	for _, c := range []struct {
+		port, sidecar, active string // active - for no annotation
+		targets               []int
+		want                  string // replicas as NAME=PORT:GATEWAY PORT
+	}{
+		{"8200", "8000", "-", []int{8000}, "d0=8200:8000"},
+		{"", "8000", "-", []int{8000}, "d0=8200:8000"},
+		{"", "", "-", []int{9000}, "d0=9000:9000"},
+		{"", "8000", "-", []int{8000, 8001}, "d0-rank-0=8200:8000 d0-rank-1=8201:8001"},
+		{"", "", "-", []int{9000, 7000}, "d0-rank-0=9000:9000 d0-rank-1=7000:7000"},
+		{"", "", "7000", []int{9000, 7000}, "d0-rank-1=7000:7000"},
+		{"engine", "8000", "8001", []int{8000, 8001}, "d0-rank-1=8201:8001"},
+		{"engine", "", "8001", []int{8000, 8001}, "d0-rank-1=8201:8001"}, // nobody declares the sidecar
+		{"engine", "8000", "8000", []int{8000, 8001}, "d0=8200:8000"},
+	} {
+		s := specFor(t, `inference_pool: llm, decode: {selector: app, port: `+strconv.Quote(c.port)+`}`).
+			inside(inferencePool{selector: labels.SelectorFromSet(labels.Set{"app": "vllm"}), ports: c.targets})
+		pods := decodePods("d0 10.0.0.1 r", "d1 10.0.0.2 r")
+		pods[0].ports = []port{{name: "engine", number: 8200}}
+		if c.sidecar != "" {
+			number, _ := strconv.Atoi(c.sidecar)
+			pods[0].ports = append(pods[0].ports, port{number: int32(number), sidecar: true})
+		}
+		if c.active != "-" {
+			pods[0].active = &c.active
+		}
+		pods[1].labels = map[string]string{"app": "other"}
+		all, _ := s.members(pods, nil)
+		var got []string
+		for _, r := range all[0].Replicas {
+			_, at, _ := strings.Cut(r.URL, "10.0.0.1:")
+			got = append(got, fmt.Sprintf("%s=%s:%d", r.ID(), at, r.GatewayPort))
+		}
+		if is := strings.Join(got, " "); is != c.want || len(all[0].left) > 0 {
+			t.Errorf("%+v: %s, %q", c, is, all[0].left)
 		}
 	}
 }

@@ -43,7 +43,7 @@ type apiCondition struct {
 	Status string `json:"status"`
 }
 
-// apiList is a list of pods or nodes in the form of the API.
+// apiList is a list of objects in the form of the API.
 type apiList[T any] struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata"`
@@ -73,6 +73,28 @@ func (n *apiNode) DeepCopyObject() runtime.Object {
 
 // DeepCopyObject implements [runtime.Object]. Nothing writes into the lists of a pod, so copies share them.
 func (p *apiPod) DeepCopyObject() runtime.Object {
+	c := *p
+	p.ObjectMeta.DeepCopyInto(&c.ObjectMeta)
+	return &c
+}
+
+// apiInferencePool is an InferencePool of the Gateway API Inference Extension in the form of the API.
+type apiInferencePool struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+
+	Spec struct {
+		Selector struct {
+			MatchLabels map[string]string `json:"matchLabels"`
+		} `json:"selector"`
+		TargetPorts []struct {
+			Number int `json:"number"`
+		} `json:"targetPorts"`
+	} `json:"spec"`
+}
+
+// DeepCopyObject implements [runtime.Object]. Nothing writes into the spec, so copies share it.
+func (p *apiInferencePool) DeepCopyObject() runtime.Object {
 	c := *p
 	p.ObjectMeta.DeepCopyInto(&c.ObjectMeta)
 	return &c

@@ -24,17 +24,29 @@ type rank struct {
 	suffix       string // of its name; "" for the only one
 }
 
+// target is the port of the InferencePool for a rank, 0 if the InferencePool has none.
+func (of *poolSpec) target(rank int) int {
+	if rank < len(of.targets) {
+		return of.targets[rank]
+	}
+	return 0
+}
+
 // ranksOf finds the engines of a pod: rank r is at the port of the pool plus r. The annotation says which
 // ranks serve now. The annotation may name the ports of the sidecar, one for each engine in the same order.
 // If the annotation cannot be used, the error says why, and the ranks are those of the configuration.
 func (p *pod) ranksOf(of *poolSpec) ([]rank, error) {
 	base, err := p.portOf(of.port)
+	direct := of.port == "" && len(of.targets) > 0 && !slices.Contains(p.sidecars(), of.targets[0])
+	if direct { // gateways send requests to the engines themselves
+		base, err = int32(of.targets[0]), nil
+	}
 	if err != nil {
 		return nil, err
 	}
-	numbers, err := p.activeRanks(int(base))
+	numbers, err := p.activeRanks(int(base), of.targets)
 	if p.active == nil || err != nil {
-		for n := range max(of.ranks, 1) {
+		for n := range max(cmp.Or(of.ranks, len(of.targets)), 1) {
 			numbers = append(numbers, n)
 		}
 	} else if of.ranks > 0 {
@@ -43,6 +55,9 @@ func (p *pod) ranksOf(of *poolSpec) ([]rank, error) {
 	var all []rank
 	for _, n := range numbers {
 		r := rank{number: n, port: int(base) + n}
+		if direct {
+			r.port = cmp.Or(of.target(n), r.port)
+		}
 		if of.ranks > 1 || len(numbers) > 1 || n > 0 {
 			r.suffix = "-rank-" + strconv.Itoa(n)
 		}
@@ -55,8 +70,9 @@ func (p *pod) ranksOf(of *poolSpec) ([]rank, error) {
 
 const mostPort = 65535
 
-// activeRanks reads the annotation of a pod whose first engine is at base. Without it there is no rank.
-func (p *pod) activeRanks(base int) ([]int, error) {
+// activeRanks reads the annotation of a pod whose first engine is at base, in an InferencePool with some
+// target ports. Without the annotation there is no rank.
+func (p *pod) activeRanks(base int, targets []int) ([]int, error) {
 	if p.active == nil || strings.TrimSpace(*p.active) == "" {
 		return nil, nil
 	}
@@ -71,6 +87,13 @@ func (p *pod) activeRanks(base int) ([]int, error) {
 	}
 	slices.Sort(ports)
 	ports = slices.Compact(ports)
+	numbers := make([]int, len(ports))
+	for i, at := range ports {
+		numbers[i] = slices.Index(targets, at)
+	}
+	if !slices.Contains(numbers, -1) {
+		return numbers, nil
+	}
 	least, most := ports[0], ports[len(ports)-1]
 	for _, first := range append([]int{base}, p.sidecars()...) {
 		if first <= least && most < first+config.MostRanks {

@@ -12,6 +12,8 @@ import (
 type spec struct {
 	namespace       string
 	all             labels.Selector // pods of both pools
+	inferencePool   string          // name of the InferencePool whose pods they are; "" for none
+	within          *inferencePool  // what the InferencePool says; nil for nothing
 	prefill, decode poolSpec
 	revision        string // key of the label; "" for none
 	slice           string // key of the label whose equal values stand close together; "" for none
@@ -21,10 +23,41 @@ type spec struct {
 
 // poolSpec says which pods are replicas of a pool. A pool without selectors has none.
 type poolSpec struct {
-	any    []labels.Selector // alternatives
-	port   string            // name or number of a port, or the name of its container; "" for the first
-	ranks  int               // engines of a pod; 0 is as the annotation says, or 1
-	events config.Events     // with * for the pod's address; not of a rank
+	any []labels.Selector // alternatives
+	// Name or number of a port, or the name of its container; "" for the target ports, or else the first port.
+	port    string
+	targets []int         // ports of the InferencePool
+	ranks   int           // engines of a pod; 0 is as the annotation says, or one for each target port, or 1
+	events  config.Events // with * for the pod's address; not of a rank
+}
+
+// inferencePool is what an InferencePool says.
+type inferencePool struct {
+	selector labels.Selector
+	ports    []int // at each of which a pod has an engine for gateways: rank r at ports[r]
+}
+
+// readInferencePool reads an InferencePool, and its name.
+func readInferencePool(obj any) (name string, is inferencePool) {
+	p, _ := obj.(*apiInferencePool)
+	is = inferencePool{selector: labels.SelectorFromSet(p.Spec.Selector.MatchLabels)}
+	for _, at := range p.Spec.TargetPorts {
+		is.ports = append(is.ports, at.Number)
+	}
+	return p.Name, is
+}
+
+// inside returns s for the pods of p.
+func (s *spec) inside(p inferencePool) *spec {
+	narrow := *s
+	narrow.within = &p
+	narrow.prefill.targets, narrow.decode.targets = p.ports, p.ports
+	return &narrow
+}
+
+// matches reports whether a pod with these labels can be a replica of either pool.
+func (s *spec) matches(of labels.Set) bool {
+	return s.all.Matches(of) && (s.within == nil || s.within.selector.Matches(of))
 }
 
 // matches reports whether a pod with these labels is a replica of the pool.
@@ -94,6 +127,7 @@ func specOf(k *config.Kubernetes, namespace string) (*spec, error) {
 	known := presets[k.Preset]
 	s := &spec{
 		namespace: namespace, revision: known.revision, slice: known.slice, place: k.Place, scheme: "http",
+		inferencePool: k.InferencePool,
 	}
 	if k.Namespace != "" {
 		s.namespace = k.Namespace

@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"sync"
@@ -10,17 +11,35 @@ import (
 	"github.com/tandem-router/tandem/internal/config"
 )
 
-// store takes in pods and nodes. The reflector of pods calls the methods of store, the reflector of nodes the
-// methods of a [nodeStore].
+// store takes in pods, and nodes and an InferencePool where the spec wants them. The reflector of pods calls
+// the methods of store, each other reflector the methods of a [table].
 type store struct {
 	*watcher
 
-	mu      sync.Mutex              // guards the following
-	pods    map[string]*pod         // by name
-	places  map[string]config.Place // by node: rack and zone
-	unread  string                  // why nodes cannot be read; "" if nodes can be read
-	members map[string]bool         // uids of the pods that are members
-	last    []found                 // nil until the pods have been listed
+	mu      sync.Mutex      // guards the following, and the tables
+	pods    map[string]*pod // by name; nil until the pods have been listed
+	places  table[config.Place]
+	pools   table[inferencePool]
+	within  *spec // the spec inside of the InferencePool; nil until the InferencePool is known
+	outages outages
+	members map[string]bool // uids of the pods that are members
+	last    []found         // nil before the first call of found
+}
+
+// outages are the reasons why something cannot be read; nil for what can be read.
+type outages struct{ pods, pool, nodes error }
+
+func newStore(w *watcher) *store {
+	s := &store{watcher: w}
+	s.places = table[config.Place]{of: s, read: w.spec.placeOf, changed: s.tellLocked}
+	s.pools = table[inferencePool]{of: s, read: readInferencePool, changed: func() {
+		s.hearLocked()
+		s.tellLocked()
+	}}
+	if w.spec.inferencePool == "" {
+		s.within = w.spec
+	}
+	return s
 }
 
 // Add takes in a pod.
@@ -35,7 +54,7 @@ func (s *store) Update(obj any) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	is, was := podOf(p), s.pods[p.Name]
-	is.place = s.places[is.node]
+	is.place = s.places.all[is.node]
 	if was != nil {
 		if is.before(was) {
 			return nil
@@ -65,7 +84,7 @@ func (s *store) Delete(obj any) error {
 func (s *store) Replace(list []any, _ string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	clear(s.pods)
+	s.pods = map[string]*pod{}
 	for _, obj := range list {
 		if p, ok := obj.(*apiPod); ok {
 			s.pods[p.Name] = podOf(p)
@@ -78,17 +97,24 @@ func (s *store) Replace(list []any, _ string) error {
 // Resync is for stores with events of their own.
 func (s *store) Resync() error { return nil }
 
-// tellLocked calls found if members have changed.
+// tellLocked calls found if members have changed. Members are known when the pods have been listed, and the
+// InferencePool is known. An InferencePool that is deleted counts until there is another one of its name.
 func (s *store) tellLocked() {
+	if p, ok := s.pools.all[s.spec.inferencePool]; ok {
+		s.within = s.spec.inside(p)
+	}
+	if s.pods == nil || s.within == nil {
+		return
+	}
 	pods := make([]*pod, 0, len(s.pods))
 	for _, p := range s.pods {
-		p.place = s.places[p.node]
+		p.place = s.places.all[p.node]
 		pods = append(pods, p)
 	}
 	var all []found
-	all, s.members = s.spec.members(pods, s.members)
-	if s.unread != "" && len(all) > 0 {
-		all[0].left = append(all[0].left, s.unread)
+	all, s.members = s.within.members(pods, s.members)
+	if s.outages.nodes != nil && len(all) > 0 {
+		all[0].left = append(all[0].left, s.outages.nodes.Error())
 	}
 	if s.last == nil || !reflect.DeepEqual(all, s.last) {
 		s.last = all
@@ -96,83 +122,105 @@ func (s *store) tellLocked() {
 	}
 }
 
+// hearPods takes in the result of a question for pods.
+func (s *store) hearPods(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.outages.pods = s.outage(err, "pods", "tandem.yaml")
+	s.hearLocked()
+}
+
+// hearPool takes in the result of a question for the InferencePool.
+func (s *store) hearPool(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.outages.pool = s.outage(err, "inferencepools", "epp.yaml"); apierrors.IsNotFound(err) {
+		s.outages.pool = fmt.Errorf("the API server does not know InferencePools of %s/v1: install the "+
+			"definitions of the Gateway API Inference Extension, or take inference_pool out of "+
+			"discovery.kubernetes: %w", inferenceGroup, err)
+	}
+	s.hearLocked()
+}
+
+// hearLocked tells of the outages of pods and of the InferencePool.
+func (s *store) hearLocked() {
+	err := cmp.Or(s.outages.pods, s.outages.pool)
+	if _, ok := s.pools.all[s.spec.inferencePool]; err == nil && s.pools.all != nil && !ok {
+		err = fmt.Errorf("the namespace %s has no InferencePool %s: create it, or set "+
+			"discovery.kubernetes.inference_pool to a name that kubectl get inferencepools shows", s.spec.namespace,
+			s.spec.inferencePool)
+	}
+	s.heard(err)
+}
+
 // hearNodes takes in the result of a question for nodes. Only a missing right is told here: every other
 // failure also fails the question for pods, which tells the failure.
 func (s *store) hearNodes(err error) {
-	why := ""
 	switch {
 	case apierrors.IsForbidden(err):
-		why = fmt.Sprintf("the API server forbids to read nodes, so replicas have no rack and no zone: kubectl "+
-			"apply --server-side -f deploy/kubernetes/nodes.yaml, or take place out of discovery.kubernetes: %v", err)
+		err = fmt.Errorf("the API server forbids to read nodes, so replicas have no rack and no zone: kubectl "+
+			"apply --server-side -f deploy/kubernetes/nodes.yaml, or take place out of discovery.kubernetes: %w", err)
 	case err != nil:
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.unread != why {
-		s.unread = why
-		s.placesLocked()
-	}
+	s.outages.nodes = err
+	s.tellLocked()
 }
 
-// placesLocked puts places in force, if pods are known already.
-func (s *store) placesLocked() {
-	if s.last != nil {
-		s.tellLocked()
-	}
+// table keeps what is read of objects of one kind. A reflector calls its methods. Most changes of an object
+// change nothing of what is read, and cost nothing more.
+type table[V any] struct {
+	of      *store
+	read    func(obj any) (name string, is V)
+	changed func()       // called with the mutex of the store held
+	all     map[string]V // by name; nil until the objects have been listed
 }
 
-// nodeStore takes in nodes. Most changes of nodes change no place.
-type nodeStore struct{ of *store }
+// Add takes in an object.
+func (t *table[V]) Add(obj any) error { return t.Update(obj) }
 
-// Add takes in a node.
-func (s *nodeStore) Add(obj any) error { return s.Update(obj) }
-
-// Update takes in a changed node.
-func (s *nodeStore) Update(obj any) error {
-	n, ok := obj.(*apiNode)
-	if !ok {
-		return nil
-	}
-	s.of.mu.Lock()
-	defer s.of.mu.Unlock()
-	if place := s.of.spec.placeOf(n); s.of.places[n.Name] != place {
-		s.of.places[n.Name] = place
-		s.of.placesLocked()
+// Update takes in a changed object.
+func (t *table[V]) Update(obj any) error {
+	t.of.mu.Lock()
+	defer t.of.mu.Unlock()
+	name, is := t.read(obj)
+	if was, known := t.all[name]; !known || !reflect.DeepEqual(was, is) {
+		t.all[name] = is
+		t.changed()
 	}
 	return nil
 }
 
-// Delete takes out a node.
-func (s *nodeStore) Delete(obj any) error {
-	if n, ok := obj.(*apiNode); ok {
-		s.of.mu.Lock()
-		defer s.of.mu.Unlock()
-		delete(s.of.places, n.Name)
-		s.of.placesLocked()
-	}
+// Delete takes out an object.
+func (t *table[V]) Delete(obj any) error {
+	t.of.mu.Lock()
+	defer t.of.mu.Unlock()
+	name, _ := t.read(obj)
+	delete(t.all, name)
+	t.changed()
 	return nil
 }
 
 // Replace takes in a whole list.
-func (s *nodeStore) Replace(list []any, _ string) error {
-	places := map[string]config.Place{}
+func (t *table[V]) Replace(list []any, _ string) error {
+	t.of.mu.Lock()
+	defer t.of.mu.Unlock()
+	t.all = map[string]V{}
 	for _, obj := range list {
-		if n, ok := obj.(*apiNode); ok {
-			places[n.Name] = s.of.spec.placeOf(n)
-		}
+		name, is := t.read(obj)
+		t.all[name] = is
 	}
-	s.of.mu.Lock()
-	defer s.of.mu.Unlock()
-	s.of.places = places
-	s.of.placesLocked()
+	t.changed()
 	return nil
 }
 
 // Resync is for stores with events of their own.
-func (s *nodeStore) Resync() error { return nil }
+func (t *table[V]) Resync() error { return nil }
 
-// placeOf is the place of a node by its labels.
-func (s *spec) placeOf(n *apiNode) config.Place {
-	return config.Place{Rack: n.Labels[s.place.Rack], Zone: n.Labels[s.place.Zone]}
+// placeOf is the name of a node, and its place by its labels.
+func (s *spec) placeOf(obj any) (name string, is config.Place) {
+	n, _ := obj.(*apiNode)
+	return n.Name, config.Place{Rack: n.Labels[s.place.Rack], Zone: n.Labels[s.place.Zone]}
 }

@@ -36,8 +36,8 @@ const (
 	pauseJitter  = 1                // times a pause, at most, is added: routers do not ask in step
 )
 
-// clientFor makes a client that knows pods and nodes and nothing else: the types of the whole core API would
-// make the binary larger by megabytes. The error says what to change.
+// clientFor makes a client that knows pods, nodes and InferencePools and nothing else: the types of the
+// whole core API would make the binary larger by megabytes. The error says what to change.
 func clientFor(k *config.Kubernetes, namespace string) (rest.Interface, error) {
 	if namespace == "" {
 		return nil, errors.New("discovery.kubernetes.namespace is missing, and this process does not run in " +
@@ -62,9 +62,16 @@ func clientFor(k *config.Kubernetes, namespace string) (rest.Interface, error) {
 	return podClient(c)
 }
 
+// inferenceGroup is the group of InferencePools.
+const inferenceGroup = "inference.networking.k8s.io"
+
 // podClient makes a client of the API server of c.
 func podClient(c *rest.Config) (rest.Interface, error) {
 	scheme, v1 := runtime.NewScheme(), schema.GroupVersion{Version: "v1"}
+	pools := schema.GroupVersion{Group: inferenceGroup, Version: "v1"}
+	scheme.AddKnownTypeWithName(pools.WithKind("InferencePool"), &apiInferencePool{})
+	scheme.AddKnownTypeWithName(pools.WithKind("InferencePoolList"), &apiList[apiInferencePool]{})
+	metav1.AddToGroupVersion(scheme, pools)
 	scheme.AddKnownTypeWithName(v1.WithKind("Pod"), &apiPod{})
 	scheme.AddKnownTypeWithName(v1.WithKind("PodList"), &apiList[apiPod]{})
 	scheme.AddKnownTypeWithName(v1.WithKind("Node"), &apiNode{})
@@ -78,13 +85,13 @@ func podClient(c *rest.Config) (rest.Interface, error) {
 	return rest.RESTClientFor(c)
 }
 
-// watcher asks for the pods of a spec, and for the nodes if places are wanted. It calls its functions from
-// one goroutine at a time.
+// watcher asks for the pods of a spec, for the nodes if places are wanted, and for the InferencePool of the
+// spec. It calls its functions from one goroutine at a time.
 type watcher struct {
 	spec   *spec
 	panics panics.Guard
-	heard  func(error)   // the result of each question for pods, nil for an answer
-	found  func([]found) // all members, when the pods have been listed and when members have changed
+	heard  func(error)   // why pods or the InferencePool cannot be read, after each question; nil for an answer
+	found  func([]found) // all members, when they are known and when they have changed
 }
 
 // run asks until ctx ends.
@@ -93,29 +100,42 @@ func (w *watcher) run(ctx context.Context, client rest.Interface) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
-	store := &store{watcher: w, pods: map[string]*pod{}, places: map[string]config.Place{}}
+	store := newStore(w)
 	if w.spec.place != (config.NodeLabels{}) {
 		nodes := &objects{
-			client: client, resource: "nodes", list: func() runtime.Object { return &apiList[apiNode]{} },
-			heard: store.hearNodes,
+			client: client, path: corePath, resource: "nodes",
+			list: func() runtime.Object { return &apiList[apiNode]{} }, heard: store.hearNodes,
 		}
-		follow := func() { nodes.follow(ctx, &apiNode{}, &nodeStore{store}, slowestPause) }
+		follow := func() { nodes.follow(ctx, &apiNode{}, &store.places, slowestPause) }
 		wg.Go(func() { w.panics.KeepRunning(ctx, "nodes", follow) })
 	}
+	if w.spec.inferencePool != "" {
+		pool := &objects{
+			client: client, path: "/apis/" + inferenceGroup + "/v1", resource: "inferencepools",
+			namespace: w.spec.namespace, fields: "metadata.name=" + w.spec.inferencePool,
+			list: func() runtime.Object { return &apiList[apiInferencePool]{} }, heard: store.hearPool,
+		}
+		follow := func() { pool.follow(ctx, &apiInferencePool{}, &store.pools, mostPause) }
+		wg.Go(func() { w.panics.KeepRunning(ctx, "inferencepool", follow) })
+	}
 	pods := &objects{
-		client: client, resource: "pods", namespace: w.spec.namespace, labels: w.spec.all.String(),
-		list:  func() runtime.Object { return &apiList[apiPod]{} },
-		heard: func(err error) { w.heard(w.outage(err)) },
+		client: client, path: corePath, resource: "pods", namespace: w.spec.namespace,
+		labels: w.spec.all.String(),
+		list:   func() runtime.Object { return &apiList[apiPod]{} }, heard: store.hearPods,
 	}
 	pods.follow(ctx, &apiPod{}, store, mostPause)
 }
 
+const corePath = "/api/v1"
+
 // objects asks for the objects of one kind.
 type objects struct {
 	client    rest.Interface
+	path      string // of the group and the version
 	resource  string
 	namespace string // "" for what is in none
 	labels    string // selector
+	fields    string // selector
 	list      func() runtime.Object
 	heard     func(error) // the result of each question to the API server, nil for an answer
 }
@@ -137,9 +157,9 @@ func (o *objects) follow(
 // listWatch asks, and tells whether there was an answer.
 func (o *objects) listWatch() *cache.ListWatch {
 	request := func(options metav1.ListOptions) *rest.Request {
-		options.LabelSelector = o.labels
-		return o.client.Get().NamespaceIfScoped(o.namespace, o.namespace != "").Resource(o.resource).
-			VersionedParams(&options, metav1.ParameterCodec)
+		options.LabelSelector, options.FieldSelector = o.labels, o.fields
+		return o.client.Get().AbsPath(o.path).NamespaceIfScoped(o.namespace, o.namespace != "").
+			Resource(o.resource).VersionedParams(&options, metav1.ParameterCodec)
 	}
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
@@ -181,14 +201,16 @@ func (w *limitedWatch) Stop() {
 	w.cancel()
 }
 
-// outage is what to tell people of err. An old version of the list is no outage: a new list follows.
-func (w *watcher) outage(err error) error {
+// outage is what to tell people of err, the result of a question for a resource. A manifest in
+// deploy/kubernetes has the right to read the resource. An old version of the list is no outage: a new list
+// follows.
+func (w *watcher) outage(err error, resource, manifest string) error {
 	switch {
 	case apierrors.IsResourceExpired(err), apierrors.IsGone(err):
 		return nil
 	case apierrors.IsForbidden(err):
-		return fmt.Errorf("the API server forbids it: allow get, list and watch of pods in namespace %s, as "+
-			"deploy/kubernetes/tandem.yaml does: %w", w.spec.namespace, err)
+		return fmt.Errorf("the API server forbids it: allow get, list and watch of %s in namespace %s, as "+
+			"deploy/kubernetes/%s does: %w", resource, w.spec.namespace, manifest, err)
 	}
 	return err
 }

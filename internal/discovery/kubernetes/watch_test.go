@@ -290,6 +290,68 @@ func TestPlacesOfNodes(t *testing.T) {
 	places("node-of-p0/r3/z1 node-of-d0//", 0)
 }
 
+// An InferencePool says which pods are there, from the time when it is there on. Its changes count at once.
+// Its last state counts when it is deleted, or cannot be read any more, and pods go on to come and leave.
+func TestAnInferencePoolSaysWhichPods(t *testing.T) {
+	t.Parallel()
+	a := kubernetestest.Start(t)
+	put := func(name, role, ip, app string) {
+		p := kubernetestest.Ready(name, role, ip, 8000)
+		p.Labels["app"] = app
+		a.Put(p)
+	}
+	put("p0", "prefill", "10.0.0.1", "vllm")
+	put("d0", "decode", "10.0.0.2", "vllm")
+	put("x0", "decode", "10.0.0.9", "other")
+	a.Put(kubernetestest.InferencePool("another", "app", "other", 8000))
+	a.RefuseInferencePools(http.StatusNotFound)
+	r := run(t, a)
+	cfg := *r.cfg
+	cfg.Discovery.Kubernetes.InferencePool = "llm"
+	if err := cfg.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	r.cfg = &cfg
+	r.Configure(r.cfg)
+
+	const nothing = "prefill waiting:\ndecode waiting:\n"
+	r.until(nothing, "does not know InferencePools of inference.networking.k8s.io/v1")
+	a.RefuseInferencePools(http.StatusForbidden)
+	r.until(nothing, "allow get, list and watch of inferencepools in namespace llm, as "+
+		"deploy/kubernetes/epp.yaml does")
+	a.RefuseInferencePools(0)
+	const absent = "the namespace llm has no InferencePool llm: create it, or set"
+	r.until(nothing, absent)
+	a.EndWatches() // an open watch is no InferencePool
+	r.until(nothing, absent)
+
+	a.Put(kubernetestest.InferencePool("llm", "app", "vllm", 8000))
+	r.until(one, "")
+	a.Put(kubernetestest.InferencePool("llm", "app", "other", 8000))
+	const other = "prefill fresh:\ndecode fresh: x0=http://10.0.0.9:8000\n"
+	r.until(other, "")
+	if told := r.Found(r.cfg)[0].Left; !slices.ContainsFunc(told, func(why string) bool {
+		const told = "no pod matches llm: role=prefill in InferencePool llm, which selects app=other: "
+		return strings.HasPrefix(why, told)
+	}) {
+		t.Errorf("told %q", told)
+	}
+	a.Put(kubernetestest.InferencePool("llm", "app", "vllm", 9000))
+	r.until(strings.ReplaceAll(one, ":8000", ":9000"), "")
+
+	held := strings.ReplaceAll(strings.ReplaceAll(one, ":8000", ":9000"), "fresh", "held")
+	a.RemoveInferencePool("llm")
+	r.until(held, absent)
+	put("d0", "decode", "10.0.0.3", "vllm")
+	held = strings.ReplaceAll(held, "10.0.0.2", "10.0.0.3")
+	r.until(held, absent)
+	a.RefuseInferencePools(http.StatusForbidden)
+	r.until(held, "allow get, list and watch of inferencepools")
+	a.RefuseInferencePools(0)
+	a.Put(kubernetestest.InferencePool("llm", "app", "vllm", 8000))
+	r.until(strings.ReplaceAll(one, "10.0.0.2", "10.0.0.3"), "")
+}
+
 // An older state of a pod changes nothing, whenever the API server tells of it. A new pod of the name counts.
 func TestAnOlderStateOfAPodIsIgnored(t *testing.T) {
 	t.Parallel()
@@ -463,7 +525,7 @@ func BenchmarkAnIdleChangeOfAThousandPods(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	s := &store{watcher: &watcher{spec: spec, found: func([]found) {}}, pods: map[string]*pod{}}
+	s := newStore(&watcher{spec: spec, found: func([]found) {}})
 	var list []any
 	for i := range 1000 {
 		p := &apiPod{}

@@ -1,25 +1,23 @@
-// Package kubernetestest is an API server for tests. It speaks the list and watch protocol for pods and nodes
-// on a real socket.
+// Package kubernetestest is an API server for tests. It speaks the list and watch protocol for pods, nodes
+// and InferencePools on a real socket.
 package kubernetestest
 
 import (
-	"cmp"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Pod is a pod in the form of the API, or a node, which has labels only.
+// Pod is a pod in the form of the API, or a node, which has labels only, or an InferencePool.
 type Pod struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -33,6 +31,21 @@ func Node(name string, labels map[string]string) Pod {
 	return Pod{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
+	}
+}
+
+// InferencePool selects the pods with a label.
+func InferencePool(name, label, value string, ports ...int) Pod {
+	var targets []any
+	for _, port := range ports {
+		targets = append(targets, map[string]any{"number": port})
+	}
+	return Pod{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "inference.networking.k8s.io/v1", Kind: "InferencePool"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "llm"},
+		Spec: map[string]any{
+			"selector": map[string]any{"matchLabels": map[string]any{label: value}}, "targetPorts": targets,
+		},
 	}
 }
 
@@ -88,9 +101,9 @@ type store struct {
 type behaviour struct {
 	ending   int // counts EndWatches
 	token    string
-	refusal  int  // status for every request; 0 none
-	nodes    bool // allowed to be read
-	noStream bool // does not know sendInitialEvents, as servers before 1.32
+	refusal  int            // status for every request; 0 none
+	refused  map[string]int // the same for one kind
+	noStream bool           // does not know sendInitialEvents, as servers before 1.32
 }
 
 type podList struct {
@@ -111,7 +124,7 @@ func Start(t testing.TB) *Server {
 	t.Helper()
 	s := &Server{t: t, news: make(chan struct{})}
 	s.store = store{all: map[string]Pod{}, version: 1}
-	s.token = "first"
+	s.token, s.refused = "first", map[string]int{"Node": http.StatusForbidden}
 	server := httptest.NewServer(s)
 	s.URL = server.URL
 	s.Stop = func() {
@@ -144,6 +157,11 @@ func (s *Server) RemoveNode(name string) {
 	s.change(func() { s.noteLocked("DELETED", s.all["Node"+name]) })
 }
 
+// RemoveInferencePool takes an InferencePool out.
+func (s *Server) RemoveInferencePool(name string) {
+	s.change(func() { s.noteLocked("DELETED", s.all["InferencePool"+name]) })
+}
+
 func (s *Server) noteLocked(kind string, p Pod) {
 	s.version++
 	p.ResourceVersion = strconv.Itoa(s.version)
@@ -166,7 +184,18 @@ func (s *Server) PutLate(p Pod) {
 }
 
 // AllowNodes allows to read nodes, or forbids to read nodes again.
-func (s *Server) AllowNodes(yes bool) { s.change(func() { s.nodes, s.ending = yes, s.ending+1 }) }
+func (s *Server) AllowNodes(yes bool) {
+	status := http.StatusForbidden
+	if yes {
+		status = 0
+	}
+	s.change(func() { s.refused["Node"], s.ending = status, s.ending+1 })
+}
+
+// RefuseInferencePools answers every request for InferencePools with a status; 0 answers again.
+func (s *Server) RefuseInferencePools(status int) {
+	s.change(func() { s.refused["InferencePool"], s.ending = status, s.ending+1 })
+}
 
 // change does something under the lock, and wakes the watches.
 func (s *Server) change(f func()) {
@@ -209,11 +238,16 @@ func (s *Server) Gone() int {
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	selector, err := labels.Parse(q.Get("labelSelector"))
+	kind := map[string]string{
+		"/api/v1/namespaces/llm/pods": "Pod", "/api/v1/nodes": "Node",
+		"/apis/inference.networking.k8s.io/v1/namespaces/llm/inferencepools": "InferencePool",
+	}[r.URL.Path]
+	named, _ := strings.CutPrefix(q.Get("fieldSelector"), "metadata.name=")
+	what := selection{kind, named, selector}
 	s.mu.Lock()
 	refusal, token := s.refusal, s.token
-	nodes := s.nodes
+	refused := s.refused[kind]
 	s.mu.Unlock()
-	kind := map[string]string{"/api/v1/namespaces/llm/pods": "Pod", "/api/v1/nodes": "Node"}[r.URL.Path]
 	switch {
 	case refusal != 0:
 		status(w, refusal, "Forbidden")
@@ -221,13 +255,25 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		status(w, http.StatusUnauthorized, "Unauthorized")
 	case r.Method != http.MethodGet || kind == "" || err != nil:
 		status(w, http.StatusNotFound, "NotFound")
-	case kind == "Node" && !nodes:
-		status(w, http.StatusForbidden, "Forbidden")
+	case refused != 0:
+		status(w, refused, map[int]string{
+			http.StatusForbidden: "Forbidden", http.StatusNotFound: "NotFound",
+		}[refused])
 	case q.Get("watch") != "":
-		s.watch(w, r, kind, selector)
+		s.watch(w, r, what)
 	default:
-		s.list(w, kind, selector)
+		s.list(w, what)
 	}
+}
+
+// selection is the objects that a request asks for.
+type selection struct {
+	kind, name string // name "" for all
+	labels     labels.Selector
+}
+
+func (of *selection) has(p Pod) bool {
+	return p.Kind == of.kind && (of.name == "" || p.Name == of.name) && of.labels.Matches(labels.Set(p.Labels))
 }
 
 func status(w http.ResponseWriter, code int, reason string) {
@@ -239,95 +285,19 @@ func status(w http.ResponseWriter, code int, reason string) {
 	})
 }
 
-func (s *Server) list(w http.ResponseWriter, kind string, selector labels.Selector) {
+func (s *Server) list(w http.ResponseWriter, of selection) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l := podList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: kind + "List"}}
+	l := podList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: of.kind + "List"}}
+	if of.kind == "InferencePool" {
+		l.APIVersion = "inference.networking.k8s.io/v1"
+	}
 	l.ResourceVersion = strconv.Itoa(s.version)
 	for _, p := range s.all {
-		if p.Kind == kind && selector.Matches(labels.Set(p.Labels)) {
+		if of.has(p) {
 			l.Items = append(l.Items, p)
 		}
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(l)
-}
-
-// watch sends events until it is to end.
-func (s *Server) watch(w http.ResponseWriter, r *http.Request, kind string, selector labels.Selector) {
-	q := r.URL.Query()
-	initial := q.Get("sendInitialEvents") == "true"
-	since, err := strconv.Atoi(q.Get("resourceVersion"))
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case initial && s.noStream:
-		status(w, http.StatusUnprocessableEntity, "Invalid")
-		return
-	case !initial && (err != nil || since < s.forgot):
-		s.gone++
-		status(w, http.StatusGone, "Expired")
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	to := &stream{s: s, w: w, of: kind, selector: selector, since: since}
-	if initial {
-		to.startLocked()
-	}
-	for ending := s.ending; s.ending == ending; {
-		to.eventsLocked()
-		news := s.news
-		s.mu.Unlock()
-		select {
-		case <-news:
-		case <-r.Context().Done():
-		}
-		s.mu.Lock()
-		if r.Context().Err() != nil {
-			return
-		}
-	}
-}
-
-// stream is an open watch.
-type stream struct {
-	s        *Server
-	w        http.ResponseWriter
-	of       string // kind of the objects
-	selector labels.Selector
-	since    int // version of the newest event that was sent
-}
-
-func (to *stream) send(kind string, p Pod) {
-	if p.Kind != to.of || !to.selector.Matches(labels.Set(p.Labels)) && kind != "BOOKMARK" {
-		return
-	}
-	raw, err := json.Marshal(p)
-	if err != nil {
-		to.s.t.Error(err)
-	}
-	_ = json.NewEncoder(to.w).Encode(metav1.WatchEvent{Type: kind, Object: runtime.RawExtension{Raw: raw}})
-}
-
-// startLocked sends all objects, and a bookmark that says so.
-func (to *stream) startLocked() {
-	for _, p := range to.s.all {
-		to.send("ADDED", p)
-	}
-	to.since = to.s.version
-	mark := Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: to.of}}
-	mark.ResourceVersion = strconv.Itoa(to.since)
-	mark.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
-	to.send("BOOKMARK", mark)
-}
-
-// eventsLocked sends what has happened since the last call.
-func (to *stream) eventsLocked() {
-	after := func(e event, version int) int { return cmp.Compare(e.version, version+1) }
-	first, _ := slices.BinarySearchFunc(to.s.events, to.since, after)
-	for _, e := range to.s.events[first:] {
-		to.send(e.kind, e.pod)
-	}
-	to.since = to.s.version
-	_ = http.NewResponseController(to.w).Flush()
 }
