@@ -107,7 +107,7 @@ type prepared struct {
 
 // prepare does what can fail, and puts nothing in force.
 func (o *Orchestrator) prepare(cfg *config.Config) (next prepared, err error) {
-	next.snap = &snapshot{cfg: cfg, keys: cfg.APIKeys}
+	next.snap = &snapshot{cfg: cfg, keys: keyTable(cfg)}
 	if next.snap.connect, err = connectorFor(cfg, o.opt.Connector); err != nil {
 		return next, err
 	}
@@ -148,6 +148,11 @@ func (o *Orchestrator) putInForce(next prepared, old *snapshot) {
 	}
 	o.answers.Apply(next.snap.answers, old.answerCache(), &cfg.AnswerCache)
 	o.snap.Store(next.snap)
+	if old != nil {
+		for name := range old.keys.Without(next.snap.keys) {
+			o.m.Families.ForgetKey(name)
+		}
+	}
 	o.fleet.SetSplitting(cfg.Local != config.LocalAlways)
 }
 

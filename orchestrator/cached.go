@@ -17,7 +17,8 @@ func throughCache[A answers.Repeatable](
 	}
 	out, err := cache.Respond(ctx, &answers.Asked{
 		Config: &q.cfg.AnswerCache, Path: q.path, Query: q.r.URL.RawQuery, Header: q.r.Header, Model: model,
-		What: what, To: q.w,
+		Readers: q.readers(),
+		What:    what, To: q.w,
 		Answer: func(ctx context.Context) error { return asError(do(ctx, q, what)) },
 		Apart: func(ctx context.Context, to *answers.Recorder) answers.Computation {
 			own := q.apart(ctx, to)

@@ -13,6 +13,7 @@ import (
 	"github.com/tandem-router/tandem/connector"
 	"github.com/tandem-router/tandem/decode"
 	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/keys"
 	"github.com/tandem-router/tandem/internal/liveness"
 	"github.com/tandem-router/tandem/internal/panics"
 	"github.com/tandem-router/tandem/internal/tokenizer"
@@ -98,7 +99,7 @@ type snapshot struct {
 	cfg     *config.Config
 	inForce *config.InForce // what records say of cfg
 	connect connector.Connector
-	keys    []config.Secret
+	keys    *keys.Table    // of clients
 	answers *answers.Cache // nil: there is no answer cache
 }
 
@@ -122,9 +123,10 @@ func (s *snapshot) answerCache() *answers.Cache {
 type origin struct {
 	r        *http.Request
 	start    time.Time
-	path     string // the route
-	tenant   uint32 // whose API key the request came with, 0 where it has none
-	clientID string // that the client gave the request, "" where it gave none
+	path     string    // the route
+	tenant   uint32    // whose API key the request came with, 0 where it has none
+	key      *keys.Key // that the client showed; nil where the router has no keys
+	clientID string    // that the client gave the request, "" where it gave none
 	span     trace.Span
 	seen     *observe.UnderWay // nil until the request is admitted
 }

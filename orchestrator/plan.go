@@ -60,18 +60,18 @@ func (j *job) class() estimate.Class {
 func (j *job) nameBlocks() {
 	p, adapter, ok := j.prefill.Chain(j.req.Model)
 	if ok {
-		j.plan.PrefillKeys = j.keys(p, adapter)
+		j.plan.PrefillKeys = j.blockKeys(p, adapter)
 	}
 	d, adapter, known := j.decode.Chain(j.req.Model)
 	switch {
 	case known && ok && d == p:
 		j.plan.DecodeKeys = j.plan.PrefillKeys
 	case known:
-		j.plan.DecodeKeys = j.keys(d, adapter)
+		j.plan.DecodeKeys = j.blockKeys(d, adapter)
 	}
 }
 
-func (j *job) keys(chain kv.Chain, adapter string) []kv.Key {
+func (j *job) blockKeys(chain kv.Chain, adapter string) []kv.Key {
 	return chain.Append(make([]kv.Key, 0, len(j.ids.list)/chain.BlockSize()),
 		chain.Root(adapter, j.req.CacheSalt), j.ids.list)
 }

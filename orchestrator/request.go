@@ -1,8 +1,8 @@
 package orchestrator
 
 import (
+	"cmp"
 	"context"
-	"crypto/subtle"
 	"math/rand/v2"
 	"net/http"
 	"runtime/debug"
@@ -69,27 +69,28 @@ func (q *request) placed(
 	return serve(ctx, q)
 }
 
-// authorised compares the bearer token with every configured key, each in constant time.
+// authorised finds the client's key by the secret that the client shows.
 func (q *request) authorised() bool {
-	token, found := admin.Bearer(q.r)
+	secret, found := admin.Bearer(q.r)
 	if !found {
-		token = q.r.Header.Get("X-Api-Key") // Anthropic clients
+		secret = q.r.Header.Get("X-Api-Key") // Anthropic clients
 	}
-	q.tenant = tenantOf(token)
-	if len(q.keys) == 0 {
+	if q.keys.Len() == 0 {
+		q.tenant = tenantOf(secret)
 		return true
 	}
-	ok := 0
-	for i := range q.keys {
-		ok |= subtle.ConstantTimeCompare([]byte(token), []byte(q.keys[i].Reveal()))
+	if q.key = q.keys.Find(secret); q.key == nil {
+		return false
 	}
-	return ok == 1 && token != ""
+	q.tenant = q.key.Group
+	return true
 }
 
 // enter adds the request to those that run. Its API key has been read.
 func (q *request) enter() {
 	q.seen = q.requests.Enter(&observe.InFlight{
-		ID: q.id, ClientID: q.clientID, Client: q.r.RemoteAddr, Key: keyLabel(q.tenant), Path: q.path,
+		ID: q.id, ClientID: q.clientID, Client: q.r.RemoteAddr, Path: q.path,
+		Key: cmp.Or(q.keyName(), keyLabel(q.tenant)),
 	}, q.start)
 }
 
@@ -119,6 +120,9 @@ func (q *request) end() {
 // count counts the request by its outcome, and writes its line of the access log.
 func (q *request) count() {
 	q.m.Requests.Ended.WithLabelValues(q.path, q.servedModel(), q.outcome.mode, q.outcome.result).Inc()
+	if q.key != nil {
+		q.m.Requests.ByKey.WithLabelValues(q.key.Name, q.outcome.result).Inc()
+	}
 	if q.cfg.Log.Access {
 		logAccess(q)
 	}
@@ -143,7 +147,7 @@ func (q *request) newJob(req *openai.Request, index int) *job {
 		id += "-" + strconv.Itoa(index)
 	}
 	j.rec = observe.NewRecord(id, q.path, q.start, q.inForce)
-	j.rec.ClientID = q.clientID
+	j.rec.ClientID, j.rec.Key = q.clientID, q.keyName()
 	if q.outcome.rec == nil {
 		q.outcome.rec = j.rec
 	}

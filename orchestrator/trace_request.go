@@ -66,6 +66,9 @@ func (q *request) endTrace() {
 		return
 	}
 	q.span.SetAttributes(observe.AttrMode.String(q.outcome.mode), observe.AttrOutcome.String(q.outcome.result))
+	if q.key != nil {
+		q.span.SetAttributes(observe.AttrKey.String(q.key.Name))
+	}
 	if q.w.status != 0 {
 		q.span.SetAttributes(observe.AttrStatus.Int(q.w.status))
 	}

@@ -124,8 +124,9 @@ func printConfig(stdout io.Writer, c *config.Config) {
 	row := func(name, format string, args ...any) {
 		fmt.Fprintf(w, "  %s\t%s\n", name, fmt.Sprintf(format, args...))
 	}
+	n := len(c.ClientKeys())
 	row("front", "%s%s, %s", c.Listen, ifElse(c.TLS.Enabled(), " with TLS", ""),
-		ifElse(len(c.APIKeys) > 0, fmt.Sprintf("%d API keys", len(c.APIKeys)), "open to everybody"))
+		ifElse(n > 0, fmt.Sprintf("%d client keys", n), "open to everybody"))
 	row("admin", "%s%s", c.Admin.Listen, ifElse(c.Admin.Token.IsSet(), ", with a token", ""))
 	row("prefill", "%s", pool(c.Pools.Prefill, c.Discovery.For(config.PoolPrefill)))
 	row("decode", "%s", pool(c.Pools.Decode, c.Discovery.For(config.PoolDecode)))

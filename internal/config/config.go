@@ -18,7 +18,9 @@ type Config struct {
 	Listen    string    `yaml:"listen"`    // address of the front listener; needs a restart
 	Admin     Admin     `yaml:"admin"`     // the listener for people and scrapers
 	TLS       ServerTLS `yaml:"tls"`       // of the front listener; to begin or to end with it needs a restart
-	APIKeys   []Secret  `yaml:"api_keys"`  // bearer tokens of clients; empty: all clients are let in
+	APIKeys   []Secret  `yaml:"api_keys"`  // client keys without names, see [Config.ClientKeys]
+	Keys      []Key     `yaml:"keys"`      // client keys
+	KeysFile  string    `yaml:"keys_file"` // a file with more client keys, which holds hashes only
 	Pools     Pools     `yaml:"pools"`     // the two pools
 	Discovery Discovery `yaml:"discovery"` // where more replicas, and other routers, are found
 	Connector Connector `yaml:"connector"` // how KV moves between them
@@ -40,6 +42,8 @@ type Config struct {
 	State     State     `yaml:"state"`     // learned numbers, for the next process
 
 	Experimental Experimental `yaml:"experimental"` // settings for comparisons only
+
+	FileKeys []Key `yaml:"-"` // of KeysFile, from [Load]
 }
 
 // Admin is the listener for metrics, reload, status and the live page.

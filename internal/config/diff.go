@@ -54,6 +54,7 @@ func Effect(field string) string {
 func Diff(a, b *Config) []Change {
 	var d differ
 	d.object("", reflect.ValueOf(*a), reflect.ValueOf(*b))
+	d.keyFile(a, b)
 	for i := range d.changes {
 		if c := &d.changes[i]; strings.HasPrefix(c.Field, "tls.") && a.TLS.Enabled() != b.TLS.Enabled() {
 			c.Effect = NeedsRestart // a listener speaks TLS or does not
@@ -77,7 +78,9 @@ func (d *differ) object(field string, a, b reflect.Value) {
 func (d *differ) value(field string, a, b reflect.Value) {
 	switch old := a.Interface().(type) {
 	case []Replica:
-		d.replicas(field, old, b.Interface().([]Replica))
+		named(d, field, old, b.Interface().([]Replica), Replica.ID, func(r Replica) string { return r.URL })
+	case []Key:
+		named(d, field, old, b.Interface().([]Key), func(k Key) string { return k.Name }, Key.source)
 	case []string:
 		d.texts(field, old, b.Interface().([]string))
 	case []Secret:
@@ -131,6 +134,15 @@ func sources(list []Secret) string {
 	return "none"
 }
 
+// keyFile compares the contents of the same key file as a whole.
+func (d *differ) keyFile(a, b *Config) {
+	same := slices.EqualFunc(a.FileKeys, b.FileKeys, func(x, y Key) bool { return reflect.DeepEqual(x, y) })
+	if a.KeysFile == b.KeysFile && !same {
+		now := fmt.Sprintf("%d keys, not the same", len(b.FileKeys))
+		d.add("keys_file", fmt.Sprintf("%d keys", len(a.FileKeys)), now)
+	}
+}
+
 // texts compares lists in which the order means nothing.
 func (d *differ) texts(field string, a, b []string) {
 	for _, old := range a {
@@ -145,19 +157,23 @@ func (d *differ) texts(field string, a, b []string) {
 	}
 }
 
-func (d *differ) replicas(field string, a, b []Replica) {
+// named compares lists whose elements have names. shown is an element as text.
+func named[T any](d *differ, field string, a, b []T, name, shown func(T) string) {
+	at := func(list []T, of string) int {
+		return slices.IndexFunc(list, func(e T) bool { return name(e) == of })
+	}
 	for _, old := range a {
-		path := fmt.Sprintf("%s[%s]", field, old.ID())
-		i := slices.IndexFunc(b, func(r Replica) bool { return r.ID() == old.ID() })
+		path := fmt.Sprintf("%s[%s]", field, name(old))
+		i := at(b, name(old))
 		if i < 0 {
-			d.add(path, old.URL, "")
+			d.add(path, shown(old), "")
 			continue
 		}
 		d.object(path, reflect.ValueOf(old), reflect.ValueOf(b[i]))
 	}
-	for _, r := range b {
-		if !slices.ContainsFunc(a, func(old Replica) bool { return r.ID() == old.ID() }) {
-			d.add(fmt.Sprintf("%s[%s]", field, r.ID()), "", r.URL)
+	for _, e := range b {
+		if at(a, name(e)) < 0 {
+			d.add(fmt.Sprintf("%s[%s]", field, name(e)), "", shown(e))
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 // docRow is a row of the reference.
 type docRow struct{ typ, def, restart string }
 
-var docLine = regexp.MustCompile("(?m)^\\| `([a-zA-Z_.]+)`( ↻)? \\| ([^|]*) \\| ?([^|]*) \\|")
+var docLine = regexp.MustCompile("(?m)^\\| `([a-zA-Z0-9_.]+)`( ↻)? \\| ([^|]*) \\| ?([^|]*) \\|")
 
 func documented(t *testing.T) map[string]docRow {
 	t.Helper()
@@ -97,7 +97,7 @@ func docDefault(f fieldInfo) string {
 
 var (
 	shortLine = regexp.MustCompile("(?m)^\\| (.*`.*`.*) \\| .* \\|$")
-	shortName = regexp.MustCompile("`([a-zA-Z_.]+)`")
+	shortName = regexp.MustCompile("`([a-zA-Z0-9_.]+)`")
 	heading   = regexp.MustCompile("(?m)^## (.*)$")
 )
 

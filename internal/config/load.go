@@ -172,6 +172,9 @@ func (doc *document) follow() {
 // located gives problems the place of their field, or of the nearest field around it that stands in the file.
 func (doc *document) located(ps Problems) Problems {
 	for i, p := range ps {
+		if p.File != "" {
+			continue
+		}
 		if pos := doc.position(p.Field); pos != nil {
 			ps[i].Line, ps[i].Column = pos.Line, pos.Column
 		}
@@ -195,9 +198,12 @@ func (doc *document) report(ps Problems) error {
 		return nil
 	}
 	for i := range ps {
-		ps[i].File = doc.name
+		ps[i].File = cmp.Or(ps[i].File, doc.name)
 	}
 	slices.SortStableFunc(ps, func(a, b Problem) int {
+		if a.File != b.File { // the lines of a key file stand last
+			return map[bool]int{true: -1, false: 1}[a.File == doc.name]
+		}
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
 	return ps

@@ -52,3 +52,23 @@ func (a Alpha) MarshalYAML() (any, error) {
 	}
 	return a.Value, nil
 }
+
+// MarshalYAML leaves out what is not set. A secret gets two fields: the library does not indent an object of
+// one field in an object of a list.
+func (k Key) MarshalYAML() (any, error) {
+	m := yaml.MapSlice{{Key: "name", Value: k.Name}}
+	if k.SHA256 != "" {
+		m = append(m, yaml.MapItem{Key: "sha256", Value: k.SHA256})
+	}
+	if k.Secret.IsSet() {
+		secret := yaml.MapSlice{{Key: "file", Value: k.Secret.File}, {Key: "env", Value: k.Secret.Env}}
+		if k.Secret.Value != "" {
+			secret = append(secret, yaml.MapItem{Key: "value", Value: redacted})
+		}
+		m = append(m, yaml.MapItem{Key: "secret", Value: secret})
+	}
+	if k.Tenant != "" {
+		m = append(m, yaml.MapItem{Key: "tenant", Value: k.Tenant})
+	}
+	return m, nil
+}

@@ -121,7 +121,7 @@ func fieldsOf(t reflect.Type) iter.Seq2[string, reflect.StructField] {
 	return func(yield func(string, reflect.StructField) bool) {
 		for _, f := range reflect.VisibleFields(t) {
 			k, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
-			if k != "" && !yield(k, f) {
+			if k != "" && k != "-" && !yield(k, f) {
 				return
 			}
 		}

@@ -3,6 +3,7 @@ package config
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -17,6 +18,11 @@ func (doc *document) resolved() (*Config, error) {
 	for i := range c.APIKeys {
 		ck.resolve(fmt.Sprintf("api_keys[%d]", i), &c.APIKeys[i])
 	}
+	for i := range c.Keys {
+		ck.resolve(fmt.Sprintf("keys[%d].secret", i), &c.Keys[i].Secret)
+	}
+	readKeys(&ck, c)
+	checkDistinct(&ck, c)
 	ck.resolve("admin.token", &c.Admin.Token)
 	ck.resolve("routers.valkey.password", &c.Routers.Valkey.Password)
 	ck.resolve("answer_cache.valkey.password", &c.AnswerCache.Valkey.Password)
@@ -89,12 +95,15 @@ func (c *Config) anchor(path string) {
 
 // inputs lists every place of c that names a file to read.
 func (c *Config) inputs() []*string {
-	names := []*string{&c.TLS.Cert, &c.TLS.Key, &c.Admin.Token.File}
+	names := []*string{&c.TLS.Cert, &c.TLS.Key, &c.Admin.Token.File, &c.KeysFile}
 	for _, p := range []*Pool{&c.Pools.Prefill, &c.Pools.Decode} {
 		names = append(names, &p.APIKey.File, &p.TLS.CA, &p.TLS.Cert, &p.TLS.Key)
 	}
 	for i := range c.APIKeys {
 		names = append(names, &c.APIKeys[i].File)
+	}
+	for i := range c.Keys {
+		names = append(names, &c.Keys[i].Secret.File)
 	}
 	v := &c.AnswerCache.Valkey
 	names = append(names, &v.Password.File, &v.Secret.File, &v.FormerSecret.File)
@@ -112,6 +121,20 @@ func (c *Config) files() []string {
 		}
 	}
 	return files
+}
+
+// ClientKeys returns all client keys: those of api_keys, keys and keys_file, in this order. A key of
+// api_keys has no name in the file. It gets the names key-1, key-2 and so on by its place. Its place may
+// change, so its tenant is named by its hash. No keys means that all clients are let in.
+func (c *Config) ClientKeys() []Key {
+	all := make([]Key, 0, len(c.APIKeys)+len(c.Keys)+len(c.FileKeys))
+	for i, s := range c.APIKeys {
+		k := Key{Name: fmt.Sprintf("key-%d", i+1), Secret: s}
+		sum := k.Hash()
+		k.Tenant = "sha256 " + hex.EncodeToString(sum[:])
+		all = append(all, k)
+	}
+	return append(append(all, c.Keys...), c.FileKeys...)
 }
 
 // FrontCertificate reads the certificate of the front listener, nil when it speaks plain HTTP.

@@ -36,6 +36,7 @@ func (c *Config) check() Problems {
 	for i, s := range c.APIKeys {
 		ck.secret(fmt.Sprintf("api_keys[%d]", i), s, true)
 	}
+	checkKeys(&ck, c.Keys)
 	ck.pool("pools.prefill", c.Pools.Prefill, c.Discovery.DNS.Prefill)
 	ck.pool("pools.decode", c.Pools.Decode, c.Discovery.DNS.Decode)
 	ck.fleet(c.Pools)

@@ -80,6 +80,7 @@ type Pair struct {
 type Request struct {
 	ID        string    `json:"id"`
 	ClientID  string    `json:"client_id,omitzero"`
+	Key       string    `json:"key,omitzero"` // name of the client's key
 	Time      time.Time `json:"time"`
 	Mode      string    `json:"mode"`
 	Prefill   string    `json:"prefill,omitzero"`

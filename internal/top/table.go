@@ -133,6 +133,15 @@ func pairs(l *page.Live) table {
 	return t
 }
 
+// named names a request and the client's key.
+func named(r *page.Request) string {
+	name := cmp.Or(r.ClientID, r.ID)
+	if r.Key != "" {
+		name += " of " + r.Key
+	}
+	return name
+}
+
 // requests lists the newest.
 func requests(l *page.Live) table {
 	t := table{heads: []string{
@@ -161,7 +170,7 @@ func requests(l *page.Live) table {
 		t.rows = append(t.rows, row{
 			id: r.ID, bad: bad,
 			cells: []string{
-				r.Time.Local().Format("15:04:05"), cmp.Or(r.ClientID, r.ID), to, outcome, count(r.Prompt),
+				r.Time.Local().Format("15:04:05"), named(r), to, outcome, count(r.Prompt),
 				count(r.Cached), span(r.First), span(r.Predicted),
 				count(r.Output), span(r.Total), r.Reason,
 			},

@@ -49,6 +49,9 @@ func (r *Record) head(w io.Writer) {
 	if r.Model != "" {
 		fmt.Fprintf(w, ", model %s", r.Model)
 	}
+	if r.Key != "" {
+		fmt.Fprintf(w, ", key %s", r.Key)
+	}
 	fmt.Fprintf(w, "\n%s, status %d, %s%s in %s\n\n",
 		r.Outcome, r.Status, r.tried(), r.counted(), span(r.Phases.Total))
 	fmt.Fprintf(w, "%s (%s)\n%s\n", pair(r.Prefill, r.Decode), r.Mode, r.Reason)

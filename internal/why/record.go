@@ -9,6 +9,7 @@ import "time"
 type Record struct {
 	ID        string    `json:"id"`
 	ClientID  string    `json:"client_id"`
+	Key       string    `json:"key"` // name of the client's key
 	Time      time.Time `json:"time"`
 	Path      string    `json:"path"`
 	Model     string    `json:"model"`

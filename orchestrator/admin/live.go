@@ -137,7 +137,8 @@ func (a *Admin) livePairs(kept []*observe.Record, failing []outlier.Status) []pa
 
 func liveRequest(r *observe.Record) page.Request {
 	l := page.Request{
-		ID: r.ID, ClientID: r.ClientID, Time: r.Time, Mode: r.Mode, Prefill: r.Prefill, Decode: r.Decode,
+		ID: r.ID, ClientID: r.ClientID, Key: r.Key, Time: r.Time, Mode: r.Mode, Prefill: r.Prefill,
+		Decode: r.Decode,
 		Reason: r.Reason,
 		Prompt: r.Prompt, Output: r.Output, Cached: r.Delivered, First: r.Phases.First, Predicted: -1,
 		Total:    r.Phases.Total,

@@ -11,6 +11,7 @@ import (
 type Families struct {
 	reg        prometheus.Registerer
 	ofReplicas []replicaFamily
+	ofKeys     []replicaFamily // with a series for each client key, by the label key
 }
 
 // replicaFamily is a family with a series for each replica or pair.
@@ -34,8 +35,19 @@ func (f *Families) Forget(name string) {
 	}
 }
 
-// keep remembers a family, if it has labels that name replicas.
+// ForgetKey deletes the series of a client key.
+func (f *Families) ForgetKey(name string) {
+	for _, of := range f.ofKeys {
+		of.vec.DeletePartialMatch(prometheus.Labels{"key": name})
+		of.reset()
+	}
+}
+
+// keep remembers a family, if it has labels that name replicas or client keys.
 func (f *Families) keep(of replicaFamily, labels []string) {
+	if slices.Contains(labels, "key") {
+		f.ofKeys = append(f.ofKeys, of)
+	}
 	others := func(l string) bool { return l != "replica" && l != "prefill" && l != "decode" }
 	if of.named = slices.DeleteFunc(slices.Clone(labels), others); len(of.named) > 0 {
 		f.ofReplicas = append(f.ofReplicas, of)

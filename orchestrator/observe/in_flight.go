@@ -12,7 +12,7 @@ type InFlight struct {
 	ID       string  `json:"id"`
 	ClientID string  `json:"client_id,omitzero"` // the X-Request-Id that the client gave
 	Client   string  `json:"client"`             // address and port
-	Key      string  `json:"key,omitzero"`       // names the API key by a part of its hash; "" without one
+	Key      string  `json:"key,omitzero"`       // name of the client's key, or a part of its hash
 	Path     string  `json:"path"`
 	Age      float64 `json:"age_ms"`
 	Model    string  `json:"model"`            // "" until the request has been read

@@ -7,6 +7,7 @@ import (
 // RequestMetrics describe the outcome of whole requests, as clients saw them.
 type RequestMetrics struct {
 	Ended    *Counters              // path, model, mode, outcome
+	ByKey    *Counters              // key, outcome
 	Refused  *prometheus.CounterVec // reason
 	InFlight prometheus.Gauge
 	TokenIDs *Counters   // source
@@ -26,6 +27,9 @@ func newRequestMetrics(f *Families) RequestMetrics {
 	m := RequestMetrics{
 		Ended: f.Counters("tandem_requests_total",
 			"Requests that ended, by front-door path, model, mode and outcome.", "path", "model", "mode",
+			"outcome"),
+		ByKey: f.Counters("tandem_key_requests_total",
+			"Requests that ended, by client key and outcome. A key that is removed loses its series.", "key",
 			"outcome"),
 		Refused: f.Counter("tandem_refused_total", "Requests refused by the router itself, by reason.",
 			"reason"),

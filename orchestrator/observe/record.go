@@ -13,6 +13,7 @@ import (
 type Record struct {
 	ID        string    `json:"id"`
 	ClientID  string    `json:"client_id,omitzero"` // that the client gave it
+	Key       string    `json:"key,omitzero"`       // name of the client's key
 	Time      time.Time `json:"time"`
 	Path      string    `json:"path"`
 	Model     string    `json:"model"`

@@ -12,6 +12,7 @@ import (
 // No attribute holds a prompt, a token id or a part of an answer.
 const (
 	AttrID          = attribute.Key("tandem.id")
+	AttrKey         = attribute.Key("tandem.key") // name of the client's key
 	AttrMode        = attribute.Key("tandem.mode")
 	AttrTTFT        = attribute.Key("tandem.ttft_ms")
 	AttrOutcome     = attribute.Key("tandem.outcome")

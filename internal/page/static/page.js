@@ -364,7 +364,7 @@ function cell(p) {
 function drawNewest(list) {
   table($('newest'), 'The newest ' + list.length, [{name: 'Time', left: true}, {name: 'Request', left: true}, {name: 'Went to', left: true}, {name: 'Outcome', left: true}, 'Prompt', 'Cached', 'TTFT', 'Predicted', 'Output', 'Took', {name: 'Why', left: true}],
     list.map(r => el('tr', null, el('td', {class: 'left'}, clock(r.time)),
-      el('th', {scope: 'row'}, el('button', {class: 'link', type: 'button', 'data-id': r.id}, r.client_id || r.id)),
+      el('th', {scope: 'row'}, el('button', {class: 'link', type: 'button', 'data-id': r.id}, r.client_id || r.id), r.key && el('small', null, ' of ' + r.key)),
       el('td', {class: 'left', title: r.pieces && 'so many pieces of its prompt went there before the request itself'}, pair(r.prefill, r.decode) + (r.pieces ? ', ' + pieces(r.pieces) : '')),
       el('td', {class: 'left ' + (r.outcome === 'ok' ? '' : 'bad')}, r.outcome.replaceAll('_', ' ') + (r.attempts > 1 ? ', ' + r.attempts + ' attempts' : '')),
       el('td', null, count(r.prompt_tokens)), el('td', null, count(r.cached_tokens)), el('td', null, span(r.first_ms)), el('td', null, span(r.predicted_ms)),
@@ -397,7 +397,7 @@ function explained(r) {
   close.addEventListener('click', () => { $('found').replaceChildren(); $('id').focus(); });
   const box = el('div', null,
     el('h3', null, (r.client_id ? r.client_id + ' (' + r.id + ')' : r.id) + ': ' + pair(r.prefill, r.decode) + ' '), el('p', null, r.reason),
-    el('p', null, r.outcome.replaceAll('_', ' ') + ', status ' + r.status + ', ' + r.path + (r.model ? ', model ' + r.model : '') + ', ' + new Date(r.time).toLocaleString('en-GB')),
+    el('p', null, r.outcome.replaceAll('_', ' ') + ', status ' + r.status + (r.key ? ', key ' + r.key : '') + ', ' + r.path + (r.model ? ', model ' + r.model : '') + ', ' + new Date(r.time).toLocaleString('en-GB')),
     el('p', null, 'Cached prompt tokens: best replica ' + count(r.available_tokens) + '; chosen replica ' + count(r.captured_tokens) + ' predicted, ' + count(r.delivered_tokens) + ' reported.' +
       (r.prefill ? ' Moved: ' + count(r.moved_tokens) + ' of ' + count(r.planned_tokens) + ' planned.' : '')),
     el('p', null, 'Tokenize ' + span(p.tokenize) + ', queue ' + span(p.queue) + ', plan ' + span(p.plan) + ', prefill ' + span(p.prefill) + turns(r) + ', handoff ' + span(p.handoff) +

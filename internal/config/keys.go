@@ -1,0 +1,118 @@
+package config
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"regexp"
+)
+
+// Key is a client key: a secret that a client shows, and what the router knows of the client by the key. The
+// router needs only the hash of the secret.
+type Key struct {
+	Name   string `yaml:"name" json:"name"`              // in logs, records, metrics and traces
+	SHA256 string `yaml:"sha256" json:"sha256"`          // of the secret, 64 hex digits
+	Secret Secret `yaml:"secret" json:"-"`               // in the place of SHA256; not in a key file
+	Tenant string `yaml:"tenant" json:"tenant,omitzero"` // whose key it is; empty: Name
+
+	Line int `yaml:"-" json:"-"` // in the key file; 0 for a key of the configuration
+}
+
+// LongestSecret is how many bytes the secret of a client key may have.
+const LongestSecret = 512
+
+// Hash returns the SHA-256 hash of the secret. The hash of a secret that has not been resolved by [Load] is
+// that of no text.
+func (k *Key) Hash() (sum [sha256.Size]byte) {
+	if k.SHA256 == "" {
+		return sha256.Sum256([]byte(k.Secret.Reveal()))
+	}
+	_, _ = hex.Decode(sum[:], []byte(k.SHA256)) // which has been validated
+	return sum
+}
+
+// source is where the secret comes from, as text for people.
+func (k Key) source() string {
+	if k.SHA256 != "" {
+		return "sha256"
+	}
+	return k.Secret.String()
+}
+
+// nameOfKey is the form of the names of keys and tenants.
+var nameOfKey = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+
+const nameFix = "write 1 to 64 letters, digits, points, hyphens and underscores"
+
+// checkKeys checks each key of the configuration by itself.
+func checkKeys(ck *checker, list []Key) {
+	for i := range list {
+		k, field := &list[i], fmt.Sprintf("keys[%d]", i)
+		k.check(func(of, message, fix string) { ck.add(field+"."+of, message, fix) })
+		switch {
+		case k.SHA256 == "":
+			ck.secret(field+".secret", k.Secret, true)
+		case k.Secret.IsSet():
+			ck.add(field, "has a secret and its hash", "keep one of secret and sha256")
+		}
+	}
+}
+
+// check calls add for each field with a wrong value.
+func (k *Key) check(add func(field, message, fix string)) {
+	if !nameOfKey.MatchString(k.Name) {
+		add("name", "is no name of a key", nameFix)
+	}
+	if k.Tenant != "" && !nameOfKey.MatchString(k.Tenant) {
+		add("tenant", "is no name of a tenant", nameFix)
+	}
+	if _, err := hex.DecodeString(k.SHA256); err != nil || len(k.SHA256)%64 != 0 || len(k.SHA256) > 64 {
+		add("sha256", "is not a SHA-256 hash", "write the 64 hex digits that `tandem key new` prints")
+	}
+}
+
+// checkDistinct wants that no two keys have one name or one secret, and that no secret is too long.
+func checkDistinct(ck *checker, c *Config) {
+	names, hashes := map[string]string{}, map[[sha256.Size]byte]string{}
+	for i, k := range c.ClientKeys() {
+		p := Problem{Field: keyField(c, i)}
+		if k.Line > 0 {
+			p = Problem{File: c.KeysFile, Line: k.Line, Column: 1}
+		}
+		where := p.place()
+		refuse := func(message, fix string) {
+			p.Message, p.Fix = message, fix
+			ck.problems = append(ck.problems, p)
+		}
+		if len(k.Secret.Reveal()) > LongestSecret {
+			refuse(fmt.Sprintf("is longer than %d bytes", LongestSecret), "take a shorter secret")
+		}
+		if first := names[k.Name]; first != "" {
+			refuse(fmt.Sprintf("is the second key with the name %s, after %s", k.Name, first), "rename one of them")
+		}
+		names[k.Name] = where
+		if k.SHA256 == "" && k.Secret.Reveal() == "" {
+			continue // which has been refused
+		}
+		if first := hashes[k.Hash()]; first != "" {
+			refuse("is the second key with the same secret, after "+first, "remove one of them")
+		}
+		hashes[k.Hash()] = where
+	}
+}
+
+// keyField is the field of a key of the configuration, by its place in [Config.ClientKeys].
+func keyField(c *Config, i int) string {
+	if i < len(c.APIKeys) {
+		return fmt.Sprintf("api_keys[%d]", i)
+	}
+	return fmt.Sprintf("keys[%d]", i-len(c.APIKeys))
+}
+
+// place is where the problem stands, as text.
+func (p *Problem) place() string {
+	if p.File == "" {
+		return p.Field
+	}
+	return fmt.Sprintf("%s:%d", p.File, p.Line)
+}

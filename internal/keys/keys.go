@@ -1,0 +1,66 @@
+// Package keys knows client keys by the hashes of their secrets.
+package keys
+
+import (
+	"crypto/sha256"
+	"iter"
+)
+
+// Key is what the router knows of a client key. Immutable.
+type Key struct {
+	Name   string            // in logs, records, metrics and traces
+	Tenant string            // whose key it is
+	Group  uint32            // a hash of Tenant, not 0
+	Hash   [sha256.Size]byte // of the secret
+}
+
+// Table finds keys by their secrets. Immutable: a reload makes another table. Safe for concurrent use.
+type Table struct {
+	byHash map[[sha256.Size]byte]*Key
+	byName map[string]*Key
+}
+
+// longestSecret is how many bytes of a presented secret are looked at. No key has a longer secret.
+const longestSecret = 512
+
+// NewTable makes a table of list, whose hashes differ.
+func NewTable(list []Key) *Table {
+	t := &Table{
+		byHash: make(map[[sha256.Size]byte]*Key, len(list)), byName: make(map[string]*Key, len(list)),
+	}
+	for i := range list {
+		t.byHash[list[i].Hash], t.byName[list[i].Name] = &list[i], &list[i]
+	}
+	return t
+}
+
+// Len is how many keys there are; 0 means that all clients are let in.
+func (t *Table) Len() int { return len(t.byHash) }
+
+// Without returns the names of the keys that other does not have, in no order.
+func (t *Table) Without(other *Table) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for name := range t.byName {
+			if other.byName[name] == nil && !yield(name) {
+				return
+			}
+		}
+	}
+}
+
+// Find returns the key with the presented secret, nil where there is none. It keeps nothing of the secret.
+//
+// The time of Find tells a client nothing about the keys. Find hashes the presented secret once, whether a
+// key has it or not, so the time depends on the length that the client chose itself. The look-up then
+// compares hashes. Its time could at most tell how far the hash of the presented secret agrees with a stored
+// hash. A client cannot use this: it cannot choose secrets by their hashes, and even a whole stored hash is
+// no secret, since SHA-256 cannot be inverted. So a key file may be read without giving keys away. The map
+// also mixes the hash with a number that each process draws. The number of keys does not change the time of
+// a look-up.
+func (t *Table) Find(secret string) *Key {
+	var text [longestSecret]byte // on the stack: a conversion of the string would allocate
+	if secret == "" || len(secret) > len(text) {
+		return nil
+	}
+	return t.byHash[sha256.Sum256(text[:copy(text[:], secret)])]
+}

@@ -1,0 +1,36 @@
+package orchestrator
+
+import (
+	"cmp"
+
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/keys"
+)
+
+// keyTable is the table of the client keys of cfg.
+func keyTable(cfg *config.Config) *keys.Table {
+	named := cfg.ClientKeys()
+	list := make([]keys.Key, len(named))
+	for i, k := range named {
+		tenant := cmp.Or(k.Tenant, k.Name)
+		list[i] = keys.Key{Name: k.Name, Tenant: tenant, Group: tenantOf(tenant), Hash: k.Hash()}
+	}
+	return keys.NewTable(list)
+}
+
+// keyName is the name of the client's key; "" where the router has no keys, or the client showed another one.
+func (o *origin) keyName() string {
+	if o.key == nil {
+		return ""
+	}
+	return o.key.Name
+}
+
+// readers names the clients that may get one stored answer: those of one tenant. It is "" where the router
+// has no keys.
+func (o *origin) readers() string {
+	if o.key == nil {
+		return ""
+	}
+	return "tenant " + o.key.Tenant
+}
