@@ -125,7 +125,7 @@ func (pl *Planner) pair(
 	m scoring.Model, b *Booking, from *scoring.Prefill, to *scoring.Decode, d *replica.Replica,
 ) scoring.Pair {
 	s, r := m.Sender(from), m.Receiver(to)
-	return s.Meet(&r, pl.rate(b, d))
+	return s.Meet(&r, pl.pairs.rate(&b.Prefill, d))
 }
 
 // handedOver is the schedule of a request that is sent to its decode replica now, since it is prefilled.
@@ -178,7 +178,7 @@ func (pl *Planner) nextDecode(
 			continue
 		}
 		c.Failures = failing.Price
-		cost := scoring.Split(pl.policy.model, from, &c.Decode, pl.rate(b, d)).Total()
+		cost := scoring.Split(pl.policy.model, from, &c.Decode, pl.pairs.rate(&b.Prefill, d)).Total()
 		if best == nil || cost < least {
 			best, least = c, cost
 		}
@@ -186,16 +186,12 @@ func (pl *Planner) nextDecode(
 	return view, best
 }
 
-// rate returns the seconds a byte from b's prefill replica to d.
-func (pl *Planner) rate(b *Booking, d *replica.Replica) float64 {
-	return pl.pairs.rate(&b.Prefill, d)
-}
-
 // takes reports whether d can stand in for b's decode replica: compatible, and able to reuse token ids where
 // the one before was.
 func (pl *Planner) takes(b *Booking, q *question, d *replica.Replica) bool {
 	reuses := d.Facts.ReuseIDs || !b.Decode.Facts.ReuseIDs
-	return reuses && pl.unpaired(&b.Prefill, d, q.Model) == "" && !avoids(q.AvoidPairs, b.Prefill.ID, d.ID)
+	return reuses && pl.refusal.unpaired(&b.Prefill, d, q.Model) == "" &&
+		!slices.Contains(q.AvoidPairs, Pairing{b.Prefill.ID, d.ID})
 }
 
 // nowhere says why no other decode replica can take b.
@@ -248,9 +244,9 @@ func (pl *Planner) FirstToken(b *Booking, now time.Time) (transfer time.Duration
 	return seconds(took)
 }
 
-// ended takes out the transfer of a booking that ends. Without a transfer, pl is nil.
+// ended takes out the transfer of a booking that ends.
 func (pl *Planner) ended(b *Booking, now time.Time) {
-	if pl != nil {
+	if pl != nil && b.Mode == Split {
 		pl.mu.Lock()
 		defer pl.mu.Unlock()
 		pl.flights.ended(b, now)

@@ -9,7 +9,7 @@ import (
 // book reserves the chosen plan on both pools. It returns nil if a pool no longer has the room.
 func (pl *Planner) book(q *question, now time.Time) *Booking {
 	d := &pl.comparison.decodes[pl.comparison.chosen.Decode]
-	booking := &Booking{MatchedDecode: d.Matched}
+	booking := &Booking{planner: pl, MatchedDecode: d.Matched}
 	var schedule decode.Schedule
 	if pl.comparison.chosen.Prefill < 0 {
 		schedule = booking.local(q, d)
@@ -22,7 +22,7 @@ func (pl *Planner) book(q *question, now time.Time) *Booking {
 		return nil
 	}
 	booking.Decode = *pl.pairs.decode.Replicas[d.Slot]
-	booking.begin(&pl.outliers, now)
+	booking.begin(now)
 	booking.Decision = pl.comparison.record(q, now)
 	if booking.Mode == Split {
 		pl.flights.booked(booking, now)
@@ -53,7 +53,7 @@ func (pl *Planner) split(b *Booking, q *question, d *decode.Candidate, now time.
 	}
 	b.Prefill = *pl.pairs.prefill.Replicas[p.Slot]
 	b.MatchedPrefill = p.Matched
-	b.transfer = expectedTransfer{missing: d.Missing, knownMatch: q.knowsMatch(d), planner: pl}
+	b.transfer = expectedTransfer{missing: d.Missing, knownMatch: q.knowsMatch(d)}
 	pair := pl.comparison.table.Pair(int(chosen.Prefill), int(chosen.Decode))
 	b.predicted = prediction{within: p.Ready(), first: pair.Landing() + d.Step}
 	landing, sendAt := seconds(pair.Landing()), now.Add(seconds(b.predicted.within))

@@ -132,7 +132,7 @@ func TestADrainComesBetweenChoosingAndBooking(t *testing.T) {
 	if b, err := f.pl.choose(q, f.now); b != nil {
 		t.Errorf("a plan with %s, error %v", b.Decode.ID, err)
 	}
-	for _, e := range f.pl.excluded(q, f.now) {
+	for _, e := range f.pl.refusal.all(q, f.now) {
 		if e.Reason != roster.Draining {
 			t.Errorf("%s is left out because %q", e.Replica, e.Reason)
 		}

@@ -42,33 +42,10 @@ func (pl *Planner) Learned(now time.Time) Learned {
 		}
 		engines[r.ID] = r
 	}
-	out.Links = pl.measuredLinks(engines, now)
-	return out
-}
-
-// measuredLinks returns the links between the given replicas, in order.
-func (pl *Planner) measuredLinks(
-	engines map[replica.ID]*replica.Replica, now time.Time,
-) (links []estimate.PairLink) {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
-	for pair, link := range pl.pairs.links.of {
-		p, d := engines[pair.Prefill], engines[pair.Decode]
-		state, measured := link.State()
-		if p == nil || d == nil || !measured {
-			continue
-		}
-		from, known := keyOf(p)
-		to, both := keyOf(d)
-		if known && both {
-			links = append(links, estimate.PairLink{LinkState: state, From: from, To: to})
-		}
-	}
-	slices.SortFunc(links, func(a, b estimate.PairLink) int {
-		return cmp.Or(cmp.Compare(a.From.URL, b.From.URL), cmp.Compare(a.From.Rank, b.From.Rank),
-			cmp.Compare(a.To.URL, b.To.URL), cmp.Compare(a.To.Rank, b.To.Rank))
-	})
-	return links[:min(len(links), maxLinks)]
+	out.Links = pl.pairs.measured(engines)
+	return out
 }
 
 // RestoreLengths lets lengths without samples begin with the saved lengths in l.
@@ -118,8 +95,48 @@ func (pl *Planner) RestoreReplicas(l *Learned, now time.Time) (taken int) {
 	return taken
 }
 
+// LinkSpeeds lists the measured paths as of the newest plan, in order of their pairs. Safe for concurrent
+// use.
+func (pl *Planner) LinkSpeeds(now time.Time) []LinkSpeed {
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	return pl.pairs.speeds(now)
+}
+
+// LinkKinds returns, for each kind of path, the bytes per second assumed for unmeasured paths of this kind.
+// Safe for concurrent use.
+func (pl *Planner) LinkKinds() (speeds [replica.Links]float64) {
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	for kind := range speeds {
+		speeds[kind] = 1 / pl.pairs.links.kinds[kind].Common(1/pl.policy.Links[kind])
+	}
+	return speeds
+}
+
 // restore sets the seconds per byte with which the link of an unmeasured pair begins.
 func (t *pairs) restore(p, d *replica.Replica, perByte, believed float64, now time.Time) bool {
 	kind := &t.links.kinds[kindOf(p, d)]
 	return kind.Restore(t.links.get(Pairing{p.ID, d.ID}), t.policy.seed(p, d), perByte, believed, now)
+}
+
+// measured returns the measured links between the given replicas, in order.
+func (t *pairs) measured(engines map[replica.ID]*replica.Replica) (links []estimate.PairLink) {
+	for pair, link := range t.links.of {
+		p, d := engines[pair.Prefill], engines[pair.Decode]
+		state, measured := link.State()
+		if p == nil || d == nil || !measured {
+			continue
+		}
+		from, known := keyOf(p)
+		to, both := keyOf(d)
+		if known && both {
+			links = append(links, estimate.PairLink{LinkState: state, From: from, To: to})
+		}
+	}
+	slices.SortFunc(links, func(a, b estimate.PairLink) int {
+		return cmp.Or(cmp.Compare(a.From.URL, b.From.URL), cmp.Compare(a.From.Rank, b.From.Rank),
+			cmp.Compare(a.To.URL, b.To.URL), cmp.Compare(a.To.Rank, b.To.Rank))
+	})
+	return links[:min(len(links), maxLinks)]
 }

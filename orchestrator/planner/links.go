@@ -92,12 +92,8 @@ type LinkSpeed struct {
 	Age            time.Duration // since the newest measured transfer
 }
 
-// LinkSpeeds lists the measured paths as of the newest plan, in order of their pairs. Safe for concurrent
-// use.
-func (pl *Planner) LinkSpeeds(now time.Time) []LinkSpeed {
-	pl.mu.Lock()
-	defer pl.mu.Unlock()
-	t := pl.pairs
+// speeds lists the measured links of the table, in order of their pairs.
+func (t *pairs) speeds(now time.Time) []LinkSpeed {
 	if t.prefill == nil || t.decode == nil {
 		return nil // no plan was made since the policy changed
 	}
@@ -109,7 +105,7 @@ func (pl *Planner) LinkSpeeds(now time.Time) []LinkSpeed {
 			continue // a replica of the pair has left
 		}
 		from, to := t.prefill.Replicas[p], t.decode.Replicas[d]
-		kind, configured := kindOf(from, to), pl.policy.seed(from, to)
+		kind, configured := kindOf(from, to), t.policy.seed(from, to)
 		e := t.links.kinds[kind].Estimate(link, configured, now)
 		if e.Samples > 0 {
 			all = append(all, LinkSpeed{
@@ -122,17 +118,6 @@ func (pl *Planner) LinkSpeeds(now time.Time) []LinkSpeed {
 		return cmp.Or(cmp.Compare(a.Prefill, b.Prefill), cmp.Compare(a.Decode, b.Decode))
 	})
 	return all
-}
-
-// LinkKinds returns, for each kind of path, the bytes per second assumed for unmeasured paths of this kind.
-// Safe for concurrent use.
-func (pl *Planner) LinkKinds() (speeds [replica.Links]float64) {
-	pl.mu.Lock()
-	defer pl.mu.Unlock()
-	for kind := range speeds {
-		speeds[kind] = 1 / pl.pairs.links.kinds[kind].Common(1/pl.policy.Links[kind])
-	}
-	return speeds
 }
 
 // sample returns the seconds per byte of a link by one transfer. The transfer was under way for between

@@ -7,15 +7,14 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/outlier"
 )
 
-// outcome is where the success or failure of a booking counts.
+// outcome is where the success or failure of a booking counts, beside the pair.
 type outcome struct {
-	outliers        *outlier.Set
 	prefill, decode outlier.Attempt // ended by Release; prefill is zero for Local
 }
 
 // begin notes on which legs the booking puts a request.
-func (b *Booking) begin(outliers *outlier.Set, now time.Time) {
-	b.outcome.outliers = outliers
+func (b *Booking) begin(now time.Time) {
+	outliers := &b.planner.outliers
 	if b.Mode == Local {
 		b.outcome.decode = outliers.Begin(b.Decode.ID, outlier.Whole, now)
 		return
@@ -65,14 +64,14 @@ func (b *Booking) Prefilled(now time.Time) []outlier.Change {
 func (b *Booking) Decoding(now time.Time) []outlier.Change {
 	changes := b.outcome.decode.Good(now)
 	if b.Mode == Split {
-		changes = append(changes, b.outcome.outliers.Began(b.pair(), now)...)
+		changes = append(changes, b.planner.outliers.Began(b.pair(), now)...)
 	}
 	return changes
 }
 
 // Moved records that the blocks of a split answer arrived, or that nothing contradicts it.
 func (b *Booking) Moved(now time.Time) []outlier.Change {
-	return b.outcome.outliers.Loaded(b.pair(), now)
+	return b.planner.outliers.Loaded(b.pair(), now)
 }
 
 // Failed holds a failure against the replica or pair at fault.
@@ -83,7 +82,7 @@ func (b *Booking) Failed(f Fault, now time.Time) []outlier.Change {
 	case OnDecode:
 		return b.outcome.decode.Bad(f.failure(), now)
 	case OnPair:
-		return b.outcome.outliers.NotLoaded(b.pair(), f.failure(), now)
+		return b.planner.outliers.NotLoaded(b.pair(), f.failure(), now)
 	}
 	return nil
 }
@@ -97,7 +96,7 @@ func (b *Booking) excuse(f Fault, cause bool, now time.Time) []outlier.Change {
 	case OnDecode:
 		return b.outcome.decode.Excuse(cause, now)
 	case OnPair:
-		return b.outcome.outliers.ExcuseLoad(b.pair(), f.Kind, cause, f.At, now)
+		return b.planner.outliers.ExcuseLoad(b.pair(), f.Kind, cause, f.At, now)
 	}
 	return nil
 }
@@ -110,7 +109,7 @@ func (b *Booking) own(f Fault, now time.Time) {
 	case OnDecode:
 		b.outcome.decode.Own(now)
 	case OnPair:
-		b.outcome.outliers.OwnLoad(b.pair(), now)
+		b.planner.outliers.OwnLoad(b.pair(), now)
 	}
 }
 
@@ -137,8 +136,8 @@ func (b *Booking) knownBad(f Fault, before time.Time) bool {
 	case OnDecode:
 		return b.outcome.decode.Known(before)
 	case OnPair:
-		o := &b.outcome
-		return o.outliers.PairKnown(b.pair(), before) || o.decode.Known(before) || o.prefill.Known(before)
+		return b.planner.outliers.PairKnown(b.pair(), before) ||
+			b.outcome.decode.Known(before) || b.outcome.prefill.Known(before)
 	}
 	return false
 }
@@ -151,7 +150,7 @@ func (b *Booking) excused(f Fault) bool {
 	case OnDecode:
 		return b.outcome.decode.Excused()
 	case OnPair:
-		return b.outcome.outliers.PairExcused(b.pair())
+		return b.planner.outliers.PairExcused(b.pair())
 	}
 	return false
 }

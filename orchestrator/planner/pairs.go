@@ -111,7 +111,7 @@ func (t *pairs) dropLeft() {
 
 // rate returns the estimated seconds per byte from p to d, below zero if they cannot work together.
 func (t *pairs) rate(p, d *replica.Replica) float64 {
-	if incompatible(p, d) != "" {
+	if Incompatible(p, d) != "" {
 		return -1
 	}
 	return t.links.perByte(Pairing{p.ID, d.ID}, kindOf(p, d), t.policy.seed(p, d))
@@ -198,10 +198,11 @@ func (t *pairs) at(pair Pairing) int {
 	return -1
 }
 
-// incompatible returns why d cannot use KV blocks of p: the parts of vLLM's own compatibility check that the
-// router can see. Unknown facts count as compatible. An engine that stands in both pools hands nothing over
-// to itself: it has the blocks already, and a prefill leg would only compete with its own decoding.
-func incompatible(p, d *replica.Replica) string {
+// Incompatible returns the reason why d cannot use KV blocks of p, "" if it can: the parts of vLLM's own
+// compatibility check that the router can see. Unknown facts count as compatible. An engine that stands in
+// both pools hands nothing over to itself: it has the blocks already, and a prefill leg would only compete
+// with its own decoding. Safe for concurrent use.
+func Incompatible(p, d *replica.Replica) string {
 	if p.URL != "" && p.SameEngine(d) {
 		return "they are one engine"
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -27,7 +28,7 @@ type Planner struct {
 	pairs       *pairs
 	flights     flights
 	comparison  *comparison
-	suspects    []suspect // ejected prefill candidates of the request
+	refusal     refusal
 	ruleScratch ruleScratch
 }
 
@@ -40,9 +41,13 @@ func New(p *prefill.Pool, d *decode.Pool, policy Policy, rnd *rand.Rand) *Planne
 	pairs := newPairs(inForce)
 	pl := &Planner{prefill: p, decode: d, rnd: rnd, policy: inForce, pairs: pairs, flights: newFlights(pairs, d)}
 	pl.comparison = &comparison{policy: inForce, pairs: pairs}
+	pl.refusal = refusal{p, d, &pl.outliers, pl.comparison}
 	pl.SetPolicy(policy)
 	return pl
 }
+
+// Outliers returns the failure counts of replicas and pairs. Safe for concurrent use.
+func (pl *Planner) Outliers() *outlier.Set { return &pl.outliers }
 
 // SetPolicy puts p in force for every plan from now on. Learned numbers stay.
 func (pl *Planner) SetPolicy(p Policy) {
@@ -112,10 +117,10 @@ func (pl *Planner) Explain(req *Request, now time.Time) (*Decision, error) {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
 	if !pl.evaluate(q, now) {
-		return nil, pl.refuse(q, now)
+		return nil, pl.refusal.refuse(q, now)
 	}
 	d := pl.comparison.record(q, now)
-	d.Excluded = pl.excluded(q, now)
+	d.Excluded = pl.refusal.all(q, now)
 	return d, nil
 }
 
@@ -123,51 +128,37 @@ func (pl *Planner) Explain(req *Request, now time.Time) (*Decision, error) {
 func (pl *Planner) ask(req *Request) *question {
 	q := questions.Get().(*question)
 	q.Request = req
-	tokens := pl.tokens(req)
+	tokens := max(req.Tokens, 1)
+	if !req.Exact { // an estimated prompt is never refused as too long: plan with the most that can be booked
+		tokens = min(tokens, pl.decode.Bookable(req.Model))
+	}
 	q.decodeDepth = sized(q.decodeDepth, pl.decode.Holders())
-	depth := q.decodeDepth
-	pl.decode.Match(roster.Prompt{Keys: req.DecodeKeys, Tokens: tokens, Chunk: req.Chunk}, depth)
+	pl.decode.Match(roster.Prompt{Keys: req.DecodeKeys, Tokens: tokens, Chunk: req.Chunk}, q.decodeDepth)
 	q.decode = decode.Query{
 		Model: req.Model, Tokens: tokens, Estimate: !req.Exact, MaxTokens: req.MaxTokens, Sequences: req.Sequences,
-		Class: req.Class, Keys: req.DecodeKeys, Chunk: req.Chunk, Depth: depth,
+		Class: req.Class, Keys: req.DecodeKeys, Chunk: req.Chunk, Depth: q.decodeDepth,
 		Avoid: req.AvoidDecode, Pieces: req.Pieces, Prefills: pl.prefill.Prefills(),
 	}
 	if req.SplitOK {
 		q.prefillDepth = sized(q.prefillDepth, pl.prefill.Holders())
-		depth = q.prefillDepth
-		pl.prefill.Match(roster.Prompt{Keys: req.PrefillKeys, Tokens: tokens, Chunk: req.Chunk}, depth)
+		pl.prefill.Match(roster.Prompt{Keys: req.PrefillKeys, Tokens: tokens, Chunk: req.Chunk}, q.prefillDepth)
 		q.prefill = prefill.Query{
-			Model: req.Model, Tokens: tokens, Estimate: !req.Exact, Depth: depth, Chunk: req.Chunk,
+			Model: req.Model, Tokens: tokens, Estimate: !req.Exact, Depth: q.prefillDepth, Chunk: req.Chunk,
 			Avoid: req.AvoidPrefill, Prefills: pl.decode.Prefills(),
 		}
 	}
 	return q
 }
 
-// tokens returns the number of prompt tokens to plan with. An estimated prompt is never refused as too long:
-// its tokens are limited to the most that can be booked.
-func (pl *Planner) tokens(req *Request) int {
-	tokens := max(req.Tokens, 1)
-	if req.Exact {
-		return tokens
-	}
-	return min(tokens, pl.decode.Bookable(req.Model))
-}
-
 // sized returns room for n numbers, whose contents do not matter.
-func sized(room []int32, n int) []int32 {
-	if n <= cap(room) {
-		return room[:n]
-	}
-	return make([]int32, n)
-}
+func sized(room []int32, n int) []int32 { return slices.Grow(room[:0], n)[:n] }
 
 // choose picks and books in one critical section. It returns nil and no error if a pool changed in between.
 func (pl *Planner) choose(q *question, now time.Time) (*Booking, error) {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
 	if !pl.evaluate(q, now) {
-		if err := pl.refuse(q, now); !errors.Is(err, errChanged) {
+		if err := pl.refusal.refuse(q, now); !errors.Is(err, errChanged) {
 			return nil, err
 		}
 		return nil, nil
@@ -181,7 +172,7 @@ func (pl *Planner) choose(q *question, now time.Time) (*Booking, error) {
 // evaluate compares the plans and chooses. It reports whether there is any plan.
 func (pl *Planner) evaluate(q *question, now time.Time) bool {
 	b := pl.comparison
-	b.prefills, b.forced = b.prefills[:0], ""
+	b.prefills = b.prefills[:0]
 	var pv *prefill.View
 	if q.SplitOK {
 		b.prefills, pv = pl.prefill.Candidates(&q.prefill, now, b.prefills, nil)
@@ -190,9 +181,9 @@ func (pl *Planner) evaluate(q *question, now time.Time) bool {
 		pv = pl.prefill.CurrentView()
 	}
 	var dv *decode.View
-	failing := pl.outliers.Active(now)
+	failing, out := pl.outliers.Active(now), &ejections{}
 	if failing {
-		pl.failedPrefills(pv, now)
+		out.pricePrefills(&pl.refusal, pv, now)
 	}
 	b.pricePrefills()
 	q.decode.Ready = b.ready()
@@ -201,17 +192,14 @@ func (pl *Planner) evaluate(q *question, now time.Time) bool {
 	pl.pairs.refresh(pv, dv)
 	pl.pairs.ease(now)
 	pl.flights.overdue(now)
-	if !failing {
-		b.priceDecodes(q)
-		pl.pick(q, nil, now)
-		return b.plans > 0
+	if failing {
+		out.priceDecodes(&pl.refusal, q, now)
 	}
-	out := pl.failedNow(q, now)
 	b.priceDecodes(q)
-	if pl.pick(q, out, now); b.plans == 0 && out.any() && !pl.waits(q, now) {
+	if pl.pick(q, out, now); b.plans == 0 && out.any() && !pl.refusal.waits(q, now) {
 		out.pairs, out.forced = pl.outliers.PairsWrong(), append(out.forced, "ejected pairs")
 		if pl.pick(q, out, now); b.plans == 0 { // no two of the remaining replicas can work together
-			out = out.pairsAlone()
+			out.keepPairs()
 			pl.pick(q, out, now)
 		}
 	}
@@ -220,7 +208,7 @@ func (pl *Planner) evaluate(q *question, now time.Time) bool {
 }
 
 // pick chooses among the plans, without the pairs that failed the request before, and without out.
-func (pl *Planner) pick(q *question, out *out, now time.Time) {
+func (pl *Planner) pick(q *question, out *ejections, now time.Time) {
 	b := pl.comparison
 	b.table.Admit()
 	b.excludeSaturated()
@@ -228,9 +216,7 @@ func (pl *Planner) pick(q *question, out *out, now time.Time) {
 		b.excludePair(pair)
 	}
 	b.excludeOtherWeights(q)
-	if out != nil {
-		pl.eject(out)
-	}
+	out.from(b)
 	if pl.policy.Rule != nil && len(b.prefills) > 0 {
 		pl.ruleScratch.restrict(b, q, pl.prefill.Unit(), pl.rnd)
 	}

@@ -35,7 +35,7 @@ func TestWhatComesWhileAPlanIsRefused(t *testing.T) {
 			f.pl.mu.Lock()
 			planned := f.pl.evaluate(q, f.now)
 			comes.between(f)
-			err := f.pl.refuse(q, f.now)
+			err := f.pl.refusal.refuse(q, f.now)
 			f.pl.mu.Unlock()
 			if _, full := errors.AsType[*NoRoom](err); planned || !full {
 				t.Errorf("planned %v, %v; want NoRoom", planned, err)

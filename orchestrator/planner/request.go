@@ -76,6 +76,7 @@ type Booking struct {
 	MatchedPrefill int       // tokens that the prefill replica is believed to hold
 	MatchedDecode  int       // tokens that the decode replica is believed to hold
 
+	planner   *Planner // that has booked it
 	outcome   outcome
 	predicted prediction
 	transfer  expectedTransfer
@@ -93,7 +94,7 @@ type expectedTransfer struct {
 	knownMatch bool // by its events, what the decode replica holds
 	sure       bool // that it moves just that, as of when it was asked for
 
-	planner *Planner     // that has booked it; its lock guards the following
+	// The planner's lock guards the following.
 	kind    replica.Link // of the path, as booked
 	awaited bool         // it has not come
 	flight  *flight      // while it is under way
@@ -119,7 +120,7 @@ func (b *Booking) Release(now time.Time) {
 	if b == nil {
 		return
 	}
-	b.transfer.planner.ended(b, now)
+	b.planner.ended(b, now)
 	b.PrefillLease.Release(now)
 	b.DecodeLease.Release(now)
 	b.outcome.prefill.End()
