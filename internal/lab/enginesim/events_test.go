@@ -10,7 +10,7 @@ import (
 	"github.com/tandem-router/tandem/internal/kvevents"
 )
 
-// heard is a sink that counts what a follower says.
+// heard is a sink that counts the calls of a follower.
 type heard struct {
 	mu       sync.Mutex
 	stored   int
@@ -53,7 +53,7 @@ func (h *heard) has(stored, forgets int) bool {
 	return h.stored == stored && h.forgets == forgets && h.state == kvevents.Live
 }
 
-// follow listens to a rank's events until the test ends.
+// follow follows a rank's events until the test ends.
 func follow(t *testing.T, s *Server) *heard {
 	t.Helper()
 	h := new(heard)
@@ -72,8 +72,8 @@ func follow(t *testing.T, s *Server) *heard {
 	return h
 }
 
-// A follower on real ZMQ knows every block, also after lost batches and after a restart, for the new and the
-// old form of events.
+// A follower on real ZMQ sockets knows every block, even after lost batches and a restart, for the new and
+// the old form of events.
 func TestEventsOverZMQ(t *testing.T) {
 	for _, version := range []string{"0.32.0", "0.20.0"} {
 		t.Run(version, func(t *testing.T) {
@@ -97,7 +97,7 @@ func TestEventsOverZMQ(t *testing.T) {
 	}
 }
 
-// Paused and delayed batches come in the end, in order.
+// Paused and delayed batches arrive in the end, in order.
 func TestLateEvents(t *testing.T) {
 	noLeaks(t)
 	s := startServer(t, Options{ZeroLatency: true, EventsEndpoint: "tcp://127.0.0.1:0"})

@@ -20,7 +20,7 @@ func mustFault(t *testing.T, s *Server, f Fault) {
 	}
 }
 
-// reachable says whether the server answers /health on a new connection.
+// reachable reports whether the server answers /health on a new connection.
 func reachable(s *Server) bool {
 	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Get(s.URL() + "/health")
 	if err != nil {
@@ -30,7 +30,7 @@ func reachable(s *Server) bool {
 	return resp.StatusCode == 200
 }
 
-// Requests of one leg fail as often as told; the other leg does not notice.
+// Requests of one leg fail as often as configured; the other leg is not affected.
 func TestFaultFail(t *testing.T) {
 	noLeaks(t)
 	s := fastServer(t, core.Config{})
@@ -59,7 +59,7 @@ func equalInts(a, b []int) bool {
 	return len(a) == len(b)
 }
 
-// A cut stream ends in the middle, without its terminator, and its request leaves the engine.
+// A cut stream ends in the middle without its end mark, and its request leaves the engine.
 func TestFaultCutStream(t *testing.T) {
 	noLeaks(t)
 	s := fastServer(t, core.Config{})
@@ -78,7 +78,7 @@ func TestFaultCutStream(t *testing.T) {
 	eventually(t, "request gone", func() bool { return s.OpenRequests() == 0 && s.HeldBlocks() == 0 })
 }
 
-// A frozen server says nothing for that long, and then everything.
+// A frozen server sends nothing for that time, and then everything.
 func TestFaultFreeze(t *testing.T) {
 	noLeaks(t)
 	s := fastServer(t, core.Config{})
@@ -92,7 +92,8 @@ func TestFaultFreeze(t *testing.T) {
 	}
 }
 
-// A restart cuts what runs, refuses for a while, and comes back as another engine with nothing in its cache.
+// A restart cuts running requests, refuses connections for a while, and comes back as a new engine with an
+// empty cache.
 func TestFaultRestart(t *testing.T) {
 	noLeaks(t)
 	s := startServer(t,
@@ -115,7 +116,7 @@ func TestFaultRestart(t *testing.T) {
 	before := s.EngineID(0)
 	mustFault(t, s, Fault{Kind: "restart", For: 50 * time.Millisecond})
 	if err := <-cut; err == nil {
-		t.Error("the running request was answered")
+		t.Error("the running request was answered, want an error")
 	}
 	if reachable(s) {
 		t.Error("reachable while down")
@@ -127,7 +128,8 @@ func TestFaultRestart(t *testing.T) {
 	}
 }
 
-// Each new process says when it began; one that only refused for a while is the old one.
+// Each new process reports its start time. A server that only refused connections for a while reports the
+// former one.
 func TestRestartTellsItsTime(t *testing.T) {
 	noLeaks(t)
 	for _, f := range []Fault{
@@ -139,7 +141,7 @@ func TestRestartTellsItsTime(t *testing.T) {
 		t.Run(fmt.Sprint(f.Kind, f.For), func(t *testing.T) {
 			s := startServer(t, Options{ZeroLatency: true})
 			before, id := startTime(t, s), s.EngineID(0)
-			time.Sleep(2 * time.Millisecond) // the gauge has milliseconds
+			time.Sleep(2 * time.Millisecond) // the gauge has a resolution of milliseconds
 			mustFault(t, s, f)
 			if f.Kind == "die" {
 				mustFault(t, s, Fault{Kind: "accept"})
@@ -165,7 +167,7 @@ func startTime(t *testing.T, s *Server) string {
 	return value
 }
 
-// A dead core answers 500 once and refuses afterwards, until it is revived.
+// A dead core answers 500 once and then refuses connections, until it is revived.
 func TestFaultDie(t *testing.T) {
 	noLeaks(t)
 	s := startServer(t, Options{Core: core.Config{Cost: core.Cost{D0: 0.005, T0: 0.005}}})
@@ -194,7 +196,7 @@ func TestFaultDie(t *testing.T) {
 	}
 }
 
-// Refused connections come back by themselves.
+// Refused connections work again after their time.
 func TestFaultRefuse(t *testing.T) {
 	noLeaks(t)
 	s := fastServer(t, core.Config{})
@@ -205,7 +207,7 @@ func TestFaultRefuse(t *testing.T) {
 	eventually(t, "server back", func() bool { return reachable(s) })
 }
 
-// The control listener takes faults as JSON and tells the state.
+// The control listener accepts faults as JSON and reports the state.
 func TestControl(t *testing.T) {
 	noLeaks(t)
 	s := startServer(t, Options{ZeroLatency: true, Control: "127.0.0.1:0", Faults: []Fault{{Kind: "no_orca"}}})

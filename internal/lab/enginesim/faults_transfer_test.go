@@ -14,15 +14,15 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/memnet"
 )
 
-// legs is a prefill and a decode server in fake time, and one that answers alone.
+// legs is a prefill and a decode server in fake time, and a third one that answers without a split.
 type legs struct {
 	t           *testing.T
 	p, d, whole *Server
 	front       *http.Client
 }
 
-// inLegs runs story with three servers on a network in memory. The decode server's steps take 10 ms, its
-// handshakes 5 s.
+// inLegs runs story with three servers on an in-memory network. The servers' steps take 10 ms, and a
+// failed handshake takes 5 s.
 func inLegs(t *testing.T, decode core.Config, story func(l *legs)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -72,8 +72,8 @@ func (l *legs) post(s *Server, ids []uint32, maxTokens int, params string) (int,
 	return resp.StatusCode, a
 }
 
-// prefill runs leg 1. The prefill engine's own number of cached tokens is taken out of what it says, so
-// that the decode engine tells its own.
+// prefill runs leg 1. It removes the prefill engine's number of cached tokens from the params, so that the
+// decode engine reports its own number.
 func (l *legs) prefill(ids []uint32) string {
 	l.t.Helper()
 	status, a := l.post(l.p, ids, 1, askPrefill)
@@ -90,7 +90,7 @@ func (l *legs) right(ids []uint32) string {
 	return a.text()
 }
 
-// counter reads one series of the decode engine's /metrics.
+// counter returns the value of one series in the decode engine's /metrics.
 func (l *legs) counter(name string) string {
 	l.t.Helper()
 	resp, err := l.front.Get(l.d.URL() + "/metrics")
@@ -116,8 +116,8 @@ const (
 	failedNotifications = "vllm:nixl_num_failed_notifications_total"
 )
 
-// A cut path fails loads from the peer that it names, after its time, and from no other; mended, loads go
-// through.
+// With a cut path, loads from the named peer fail after the configured time, and loads from other peers do
+// not. After the repair all loads succeed.
 func TestCutPathFailsLoads(t *testing.T) {
 	const handshake = 5 * time.Second
 	cases := []struct {
@@ -147,18 +147,20 @@ func TestCutPathFailsLoads(t *testing.T) {
 				took := time.Since(began)
 				if !c.cut {
 					if status != 200 || a.text() != l.right(ids) {
-						t.Errorf("a path that is not cut: %d %q", status, a.text())
+						t.Errorf("on a path that is not cut: %d %q", status, a.text())
 					}
 					return
 				}
 				if status != 500 || took < c.took || took > c.took+100*time.Millisecond {
-					t.Errorf("cut: %d after %v, want 500 after %v", status, took, c.took)
+					t.Errorf("on a cut path: %d after %v, want 500 after %v", status, took, c.took)
 				}
-				// One for the load, one for the word that the params of a request which failed are void.
+				// One failure for the load, and one for the notification that the params of the failed request are
+				// void.
 				if f, n := l.counter(failedTransfers), l.counter(failedNotifications); f != "1.0" || n != "0.0" {
-					t.Errorf("failed transfers %s, notifications %s; want 1.0 and, its time not over yet, 0.0", f, n)
+					t.Errorf("failed transfers %s, notifications %s; want 1.0, and 0.0 before the time-out of the "+
+						"notification", f, n)
 				}
-				time.Sleep(c.took + time.Millisecond) // what happens at one instant has no order
+				time.Sleep(c.took + time.Millisecond) // events at the same instant have no order
 				if f, n := l.counter(failedTransfers), l.counter(failedNotifications); f != "2.0" || n != "1.0" {
 					t.Errorf("in the end: failed transfers %s, notifications %s; want 2.0 and 1.0", f, n)
 				}
@@ -171,7 +173,7 @@ func TestCutPathFailsLoads(t *testing.T) {
 	}
 }
 
-// With the policy to recompute, a cut path costs its time and the answer is right.
+// With the policy to recompute, a cut path costs time, and the answer is right.
 func TestCutPathIsRecomputed(t *testing.T) {
 	inLegs(t, core.Config{LoadPolicy: core.Recompute}, func(l *legs) {
 		ids := prompt(1, 100)
@@ -187,29 +189,29 @@ func TestCutPathIsRecomputed(t *testing.T) {
 	})
 }
 
-// Garbage from a peer gives 200, another text, and a prefix cache that answers the plain prompt wrongly.
-// Nothing tells.
+// Garbage from a peer gives status 200 with another text, and later a wrong answer to the plain prompt
+// from the prefix cache. No counter shows it.
 func TestWrongLoadPoisons(t *testing.T) {
 	inLegs(t, core.Config{}, func(l *legs) {
 		ids := prompt(1, 100)
 		mustFault(t, l.d, Fault{Kind: "wrong_load", From: "p0"})
 		status, a := l.post(l.d, ids, 8, l.prefill(ids))
 		if status != 200 || a.text() == l.right(ids) || a.Usage.Details.Cached != 100 {
-			t.Errorf("%d %q, %d cached; want 200, another text, and all of it",
+			t.Errorf("%d %q, %d cached; want 200, another text, and 100",
 				status, a.text(), a.Usage.Details.Cached)
 		}
 		mustFault(t, l.d, Fault{Kind: "clear"})
 		if _, a := l.post(l.d, ids, 8, "null"); a.text() == l.right(ids) {
-			t.Error("the plain prompt is answered rightly: the cache should be poisoned")
+			t.Error("the plain prompt got the right answer: the cache should be poisoned")
 		}
 		if l.counter(failedTransfers) != "0.0" {
-			t.Error("a failed transfer is counted")
+			t.Error("counted a failed transfer")
 		}
 	})
 }
 
-// An engine that loads nothing answers rightly, counts nothing as external, and leaves the peer's lease to
-// its end.
+// An engine that loads nothing answers right, counts nothing as external, and leaves the peer's lease to
+// expire.
 func TestNoLoadRecomputesAll(t *testing.T) {
 	inLegs(t, core.Config{}, func(l *legs) {
 		ids := prompt(1, 100)
@@ -223,7 +225,7 @@ func TestNoLoadRecomputesAll(t *testing.T) {
 			t.Errorf("counters %+v, want nothing external", st.Counters)
 		}
 		if n := l.p.HeldBlocks(); n != 7 {
-			t.Errorf("the prefill engine holds %d blocks, want 7: nobody tells it", n)
+			t.Errorf("the prefill engine holds %d blocks, want 7: it gets no notification", n)
 		}
 		mustFault(t, l.d, Fault{Kind: "mend_path"})
 		again := prompt(2, 100)
@@ -233,11 +235,11 @@ func TestNoLoadRecomputesAll(t *testing.T) {
 	})
 }
 
-// Several loads of one frozen peer wait in fake time, and go on when it thaws.
+// Several loads from a frozen peer wait, in fake time, and continue when it continues.
 func TestFrozenPeerInFakeTime(t *testing.T) {
 	inLegs(t, core.Config{}, func(l *legs) {
 		warm := prompt(9, 100)
-		l.post(l.d, warm, 1, l.prefill(warm)) // the two engines have shaken hands
+		l.post(l.d, warm, 1, l.prefill(warm)) // the handshake of the two engines
 		const n = 3
 		var params []string
 		for i := range n {
@@ -263,7 +265,7 @@ func TestFrozenPeerInFakeTime(t *testing.T) {
 	})
 }
 
-// A path that is held fails nothing: what was asked waits for as long as it is held, and goes on then.
+// A held path makes nothing fail: loads wait as long as it is held, and then continue.
 func TestHeldPathGoesOnWhenMended(t *testing.T) {
 	inLegs(t, core.Config{}, func(l *legs) {
 		ids := prompt(1, 100)

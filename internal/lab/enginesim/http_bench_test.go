@@ -13,7 +13,7 @@ import (
 	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
-// rawClient asks again and again on one connection, as cheaply as a client can: what a benchmark measures is
+// rawClient sends requests on one connection as cheaply as a client can, so that a benchmark measures
 // mostly the server.
 type rawClient struct {
 	io.WriteCloser
@@ -36,7 +36,7 @@ func rawRequest(path, body string) []byte {
 		path, len(body), body)
 }
 
-// ask sends a request and reads its answer, which has a length.
+// ask sends a request and reads its answer, which has a Content-Length.
 func (c *rawClient) ask(request []byte) ([]byte, error) {
 	if _, err := c.Write(request); err != nil {
 		return nil, err
@@ -63,7 +63,8 @@ func idBody(n, maxTokens int, more string) string {
 		strconv.Itoa(maxTokens) + more + `}`
 }
 
-// A short completion of ids on a server without latency: connection, parsing, the core's steps, the answer.
+// A short completion of ids on a server without latency: connection, parsing, the core's steps and the
+// answer.
 func BenchmarkCompletion(b *testing.B) {
 	for _, size := range []int{100, 2000} {
 		b.Run(fmt.Sprint("ids=", size), func(b *testing.B) {
@@ -89,7 +90,7 @@ func BenchmarkCompletion(b *testing.B) {
 	}
 }
 
-// What reading a body costs: ids of two lengths, and a chat of 8 KB.
+// The cost of parsing a body: two lengths of ids, and a chat of 8 KB.
 func BenchmarkParse(b *testing.B) {
 	voc := newVocabulary(4096)
 	text := strings.Repeat(`plain words, \"quoted\" ones\n`, 240)
@@ -117,7 +118,7 @@ func BenchmarkParse(b *testing.B) {
 	}
 }
 
-// A streamed completion of 64 tokens on a server without latency; the figure is for all of them.
+// A streamed completion of 64 tokens on a server without latency. The figure is for the whole stream.
 func BenchmarkStream(b *testing.B) {
 	s, err := Start(Options{ZeroLatency: true})
 	if err != nil {
@@ -150,7 +151,7 @@ func BenchmarkStream(b *testing.B) {
 	})
 }
 
-// Both legs of a split request of 512 ids, one token each, over real sockets and the side channel.
+// Both legs of a split request of 512 ids with one token each, over real sockets and the transfer port.
 func BenchmarkSplit(b *testing.B) {
 	var servers [2]*Server
 	for i := range servers {

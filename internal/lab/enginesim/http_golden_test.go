@@ -11,7 +11,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// golden is one exchange with a real vLLM 0.32.0: a prefill and a decode replica joined by NIXL.
+// golden is one exchange with a real vLLM 0.32.0: a prefill and a decode replica connected by NIXL.
 type golden struct {
 	Name, Role string
 	Request    struct {
@@ -60,7 +60,7 @@ func startServer(t *testing.T, o Options) *Server {
 	return s
 }
 
-// prompt is n token ids by chance.
+// prompt returns n random token ids.
 func prompt(seed uint64, n int) []uint32 {
 	r := rand.New(rand.NewPCG(seed, 1))
 	out := make([]uint32, n)

@@ -19,7 +19,7 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim/core"
 )
 
-// stream reads the data of an event stream.
+// stream returns the data of the events of a stream.
 func stream(t *testing.T, s *Server, path, body string) []string {
 	t.Helper()
 	status, header, raw := postRaw(t, s, path, body, nil)
@@ -33,7 +33,7 @@ func stream(t *testing.T, s *Server, path, body string) []string {
 	return all
 }
 
-// A stream says the same as the whole answer, for every way of asking.
+// A stream has the same content as the whole answer, for all options.
 func TestStreamsSayWhatAnswersSay(t *testing.T) {
 	noLeaks(t)
 	s := fastServer(t, core.Config{EOS: 5, EOSEvery: 40})
@@ -80,7 +80,7 @@ func TestStreamsSayWhatAnswersSay(t *testing.T) {
 	}
 }
 
-// What each parameter does to the answer.
+// The effect of each parameter on the answer.
 func TestParameters(t *testing.T) {
 	noLeaks(t)
 	s := fastServer(t, core.Config{EOS: 5, EOSEvery: 10})
@@ -125,7 +125,7 @@ func TestParameters(t *testing.T) {
 	}
 }
 
-// Prompts in a batch are answered in order, each as if alone.
+// The prompts of a batch are answered in order, each as if it were alone.
 func TestBatchedPrompts(t *testing.T) {
 	noLeaks(t)
 	s := fastServer(t, core.Config{})
@@ -173,12 +173,12 @@ func TestErrors(t *testing.T) {
 		}
 	}
 	if s.HeldBlocks() != 0 || s.OpenRequests() != 0 {
-		t.Error("an error left something behind")
+		t.Error("blocks or requests are left after an error")
 	}
 }
 
-// An answer is as long as there is room in the context; a prompt that leaves none is refused, in the words of
-// two different checks.
+// An answer is as long as the context has room. A prompt that leaves no room is refused, with the messages
+// of two different checks.
 func TestContextLimit(t *testing.T) {
 	noLeaks(t)
 	s := startServer(t, Options{ZeroLatency: true, Core: core.Config{MaxModelLen: 100}})
@@ -205,7 +205,7 @@ func TestContextLimit(t *testing.T) {
 	}
 }
 
-// A client that leaves takes its request out of the engine, streamed or not.
+// When a client leaves, its request leaves the engine, streamed or not.
 func TestClientLeaves(t *testing.T) {
 	noLeaks(t)
 	s := startServer(t, Options{Core: core.Config{Cost: core.Cost{D0: 0.005, T0: 0.005}}})
@@ -232,7 +232,8 @@ func TestClientLeaves(t *testing.T) {
 	}
 }
 
-// Several ranks behind one address: the header pins, the cores are apart, the labels say whose.
+// Several ranks at one address: the header selects the rank, the cores are separate, and labels name the
+// rank.
 func TestDataParallelRanks(t *testing.T) {
 	noLeaks(t)
 	s := startServer(t, Options{ZeroLatency: true, DPRanks: 2, EventsEndpoint: "tcp://127.0.0.1:0"})
@@ -249,7 +250,7 @@ func TestDataParallelRanks(t *testing.T) {
 	}
 	if status, _, _ := postRaw(t, s, "/v1/completions", body,
 		map[string]string{"X-data-parallel-rank": "first"}); status != 200 {
-		t.Errorf("a rank that is no number: %d", status)
+		t.Errorf("a rank that is not a number: %d", status)
 	}
 	_, _, text := getRaw(t, s, "/metrics")
 	for _, want := range []string{
@@ -257,13 +258,13 @@ func TestDataParallelRanks(t *testing.T) {
 		`kv_cache_size_tokens="131072"`,
 	} {
 		if !strings.Contains(text, want) {
-			t.Errorf("metrics have no %s", want)
+			t.Errorf("the metrics lack %s", want)
 		}
 	}
 	_, header, _ := postRaw(t, s, "/v1/completions", body,
 		map[string]string{"endpoint-load-metrics-format": "text"})
 	if got := header.Get("endpoint-load-metrics"); strings.Count(got, "kv_cache_usage_perc=") != 2 {
-		t.Errorf("ORCA %q, want each name once a rank", got)
+		t.Errorf("ORCA %q, want each name once per rank", got)
 	}
 	_, _, sources := getRaw(t, s, "/kv_event_sources")
 	var by map[string]struct{ Endpoint string }
@@ -287,7 +288,7 @@ func getRaw(t *testing.T, s *Server, path string) (int, http.Header, string) {
 	return resp.StatusCode, resp.Header, string(raw)
 }
 
-// Admin paths answer, and are counted.
+// Admin paths answer and are counted.
 func TestAdminCalls(t *testing.T) {
 	noLeaks(t)
 	s := fastServer(t, core.Config{})
@@ -313,7 +314,7 @@ func TestOldVersion(t *testing.T) {
 	}
 	if status, _ := post(t, s, "/v1/chat/completions/render",
 		`{"model":"sim","messages":[{"role":"user","content":"x"}]}`); status != 200 {
-		t.Errorf("render: %d, want no flag to be needed", status)
+		t.Errorf("render: %d, want 200 without a flag", status)
 	}
 	_, a := post(t, s, "/v1/completions", completionBody(prompt(1, 20), 1, askPrefill))
 	var keys map[string]any
@@ -328,7 +329,7 @@ func TestOldVersion(t *testing.T) {
 	}
 }
 
-// Events reach the outside before the answer of the request that caused them.
+// Events are published before the answer of the request that caused them.
 func TestEventsComeBeforeAnswers(t *testing.T) {
 	noLeaks(t)
 	seen := make(chan int, 100)
@@ -350,7 +351,7 @@ func TestEventsComeBeforeAnswers(t *testing.T) {
 	}
 }
 
-// An idle connection is closed when uvicorn would.
+// An idle connection is closed at the time when uvicorn would close it.
 func TestIdleConnectionIsClosed(t *testing.T) {
 	noLeaks(t)
 	s := startServer(t, Options{ZeroLatency: true, KeepAlive: 50 * time.Millisecond})
@@ -368,7 +369,7 @@ func TestIdleConnectionIsClosed(t *testing.T) {
 	}
 }
 
-// HTTP as clients may speak it.
+// Different ways to speak HTTP.
 func TestHTTP(t *testing.T) {
 	noLeaks(t)
 	s := fastServer(t, core.Config{})
@@ -401,7 +402,7 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
-// A server on in-memory connections, in fake time: a step of 20 ms takes exactly that.
+// A server on in-memory connections and in fake time: a step of 20 ms takes exactly 20 ms.
 func TestInMemoryAndFakeTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := newPipes()
@@ -441,14 +442,14 @@ func TestInMemoryAndFakeTime(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		if p.HeldBlocks() != 0 || d.HeldBlocks() != 0 {
-			t.Error("blocks are held")
+			t.Error("blocks are still held")
 		}
 	})
 }
 
-// pipes is a network of net.Pipes.
+// pipes is a network of net.Pipe connections.
 type pipes struct {
-	listeners chan map[string]*pipeListener // holds the one map
+	listeners chan map[string]*pipeListener // holds a single map
 }
 
 type pipeListener struct {
@@ -508,7 +509,7 @@ func (l *pipeListener) Accept() (net.Conn, error) {
 func (l *pipeListener) Close() error   { close(l.done); return nil }
 func (l *pipeListener) Addr() net.Addr { return l.addr }
 
-// The API key guards the paths that vLLM guards with it, and no others; the hook sees what came.
+// The API key guards the same paths as in vLLM. The hook gets each accepted request.
 func TestKeyAndHook(t *testing.T) {
 	noLeaks(t)
 	requests := make(chan Seen, 10)
@@ -544,8 +545,8 @@ func TestKeyAndHook(t *testing.T) {
 	}
 }
 
-// Params that come hidden in vllm_xargs reach the engine as any others: a router has to take them out there
-// too.
+// Params that are hidden in vllm_xargs reach the engine like any others, so a router has to remove them
+// there too.
 func TestHiddenParams(t *testing.T) {
 	noLeaks(t)
 	s := fastServer(t, core.Config{})

@@ -15,7 +15,7 @@ import (
 	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
-// answer is what tests read of an answer.
+// answer has the fields of an answer that tests read.
 type answer struct {
 	ID      string
 	Choices []struct {
@@ -91,7 +91,7 @@ func completionBody(ids []uint32, maxTokens int, params string) string {
 		rawjson.AppendIDs(nil, ids), maxTokens, params)
 }
 
-// prefillLeg runs leg 1 and gives what P says for D.
+// prefillLeg runs leg 1 and returns P's params for D.
 func prefillLeg(t *testing.T, p *Server, ids []uint32) string {
 	t.Helper()
 	status, a := post(t, p, "/v1/completions", completionBody(ids, 1, askPrefill))
@@ -101,7 +101,7 @@ func prefillLeg(t *testing.T, p *Server, ids []uint32) string {
 	return string(a.Params)
 }
 
-// eventually waits for what another goroutine is about to do.
+// eventually waits for an effect of another goroutine.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
@@ -117,7 +117,8 @@ func fastServer(t *testing.T, c core.Config) *Server {
 		Options{ZeroLatency: true, ScaleOut: true, HandshakeTimeout: 50 * time.Millisecond, Core: c})
 }
 
-// A request split over two servers on real sockets has the text of an un-split one, and leaves nothing held.
+// A request split over two servers on real sockets has the same text as without a split, and no block
+// stays held.
 func TestServedSplitIsExact(t *testing.T) {
 	noLeaks(t)
 	p := fastServer(t, core.Config{})
@@ -141,7 +142,8 @@ func TestServedSplitIsExact(t *testing.T) {
 	}
 }
 
-// A chat goes the same way: leg 1 is a completion of its ids, leg 2 the chat with the ids handed on.
+// A chat is split the same way: leg 1 is a completion of its ids, leg 2 the chat with these ids in its
+// params.
 func TestChatSplitReusesIDs(t *testing.T) {
 	noLeaks(t)
 	p, d := fastServer(t, core.Config{}), fastServer(t, core.Config{})
@@ -156,11 +158,11 @@ func TestChatSplitReusesIDs(t *testing.T) {
 		IDs []uint32 `json:"token_ids"`
 	}](t, p, "/v1/chat/completions/render", `{"model":"sim",`+turns+`}`)
 	if fmt.Sprint(rendered.IDs) != fmt.Sprint(ids) || len(ids) < 10 {
-		t.Fatalf("render says %v, the answer %v", rendered.IDs, ids)
+		t.Fatalf("render returned %v, the answer has %v", rendered.IDs, ids)
 	}
 	params := strings.TrimSuffix(prefillLeg(t, p, ids), "}") + `,"prompt_token_ids":` +
 		string(rawjson.AppendIDs(nil, ids)) + `}`
-	// Other messages with the same ids: the ids count.
+	// Other messages with the same ids: the engine uses the ids.
 	status, got := post(t, d, "/v1/chat/completions", `{"model":"sim","max_tokens":12,`+
 		`"messages":[{"role":"user","content":"something else"}],"kv_transfer_params":`+params+`}`)
 	if status != 200 || got.text() != want.text() || got.Usage.Prompt != len(ids) {
@@ -185,7 +187,7 @@ func post2[T any](t *testing.T, s *Server, path, body string) (int, T) {
 	return status, v
 }
 
-// Params are used twice, after P has given the blocks to others. The answer is a 200 with a wrong text, and
+// Params are used twice, after P has reused the blocks. The answer has status 200 with a wrong text, and
 // it poisons D's cache for the plain prompt.
 func TestParamsUsedTwicePoisonDecode(t *testing.T) {
 	noLeaks(t)
@@ -200,11 +202,11 @@ func TestParamsUsedTwicePoisonDecode(t *testing.T) {
 	}
 	status, stale := post(t, d2, "/v1/completions", completionBody(ids, 8, params))
 	if status != 200 || stale.text() == want.text() {
-		t.Errorf("second use: %d %q, want 200 and a wrong text, the right one being %q",
+		t.Errorf("second use: %d %q, want 200 and a text other than the right one, %q",
 			status, stale.text(), want.text())
 	}
 	if _, plain := post(t, d2, "/v1/completions", completionBody(ids, 8, "null")); plain.text() == want.text() {
-		t.Error("the plain prompt is answered rightly: D's cache should be poisoned")
+		t.Error("the plain prompt got the right answer: D's cache should be poisoned")
 	}
 	post(t, p, "/v1/completions", completionBody(prompt(9, 4), 1, "null"))
 	if p.Stats()[0].NixlNotifiedLate == 0 {
@@ -212,7 +214,7 @@ func TestParamsUsedTwicePoisonDecode(t *testing.T) {
 	}
 }
 
-// Two prompts of different lengths that share one params object end the decode engine.
+// Two prompts of different lengths with the same params object crash the decode engine.
 func TestBatchWithOneParamsObjectKillsDecode(t *testing.T) {
 	noLeaks(t)
 	p, d := fastServer(t, core.Config{}), fastServer(t, core.Config{})
@@ -231,8 +233,8 @@ func TestBatchWithOneParamsObjectKillsDecode(t *testing.T) {
 	}
 }
 
-// With equal lengths nothing dies: 200, and the second text is wrong, since it is made of the first prompt's
-// KV. So are later prompts that share it.
+// With equal lengths nothing crashes: status 200, and the second text is wrong, because it is based on the
+// first prompt's KV cache. Later prompts with the same prefix are wrong too.
 func TestBatchOfEqualLengthsIsWrong(t *testing.T) {
 	noLeaks(t)
 	p := fastServer(t, core.Config{})
@@ -246,16 +248,16 @@ func TestBatchOfEqualLengthsIsWrong(t *testing.T) {
 	status, got := post(t, d, "/v1/completions", body+string(first.Params)+"}")
 	if status != 200 || len(got.Choices) != 2 || got.Choices[0].Text != want.Choices[0].Text ||
 		got.Choices[1].Text == want.Choices[1].Text {
-		t.Errorf("leg 2: %d %+v, want the first text of %+v and another second one",
+		t.Errorf("leg 2: %d %+v, want the first text of %+v, and a second text that differs",
 			status, got.Choices, want.Choices)
 	}
 	if _, plain := post(t, d, "/v1/completions",
 		completionBody(prompt(2, 90), 8, "null")); plain.text() == want.Choices[1].Text {
-		t.Error("the second prompt is answered rightly on its own: D's cache should be poisoned")
+		t.Error("the second prompt alone got the right answer: D's cache should be poisoned")
 	}
 }
 
-// An abort, by whatever form of the id, does not free a lease: it runs out.
+// An abort, with either form of the id, does not end a lease: the lease expires.
 func TestAbortKeepsLease(t *testing.T) {
 	noLeaks(t)
 	p := fastServer(t, core.Config{Lease: 200 * time.Millisecond})
@@ -292,8 +294,8 @@ func TestParamsWithoutAddressHang(t *testing.T) {
 	eventually(t, "the engine is dead", func() bool { return d.Dead() != nil })
 }
 
-// A peer that never answered costs the handshake time-out; one that did and is gone fails at once. D survives
-// both.
+// A peer that never answered costs the handshake time-out; a peer that answered before and is gone fails
+// at once. D survives both.
 func TestPeerIsGone(t *testing.T) {
 	noLeaks(t)
 	p := fastServer(t, core.Config{})
@@ -322,7 +324,7 @@ func TestPeerIsGone(t *testing.T) {
 	}
 }
 
-// A lease that will not be used is given back by sending D the params on a request that its API layer
+// A lease that will not be used is given back by sending its params to D in a request that D's API layer
 // refuses.
 func TestRefusedRequestGivesLeaseBack(t *testing.T) {
 	noLeaks(t)
@@ -343,7 +345,7 @@ func TestRefusedRequestGivesLeaseBack(t *testing.T) {
 	}
 }
 
-// An unused lease ends by itself.
+// An unused lease expires by itself.
 func TestLeaseEnds(t *testing.T) {
 	noLeaks(t)
 	p := fastServer(t, core.Config{Lease: 50 * time.Millisecond})
@@ -357,8 +359,8 @@ func TestLeaseEnds(t *testing.T) {
 	}
 }
 
-// Many splits at once, a third of whose clients leave at some moment: the texts are right, nothing dies, and
-// nothing stays held once the leases are over.
+// Many concurrent splits; a third of their clients leave at some time. The texts are right, nothing
+// crashes, and no block is held after the leases have ended.
 func TestManySplitsSomeAbandoned(t *testing.T) {
 	noLeaks(t)
 	cost := core.Cost{T0: 0.001, D0: 0.0005}
@@ -424,7 +426,7 @@ func splitOnce(ctx context.Context, p, d, whole *Server, ids []uint32) error {
 	}
 	got, err := leg(d, 6, string(first.Params))
 	if time.Since(began) > splitLease {
-		return err // the lease may have ended: then the text may be wrong, as with vLLM
+		return err // the lease may have ended; then the text may be wrong, as with vLLM
 	}
 	if err == nil && got.text() != want.text() {
 		err = fmt.Errorf("%q, want %q", got.text(), want.text())

@@ -17,7 +17,7 @@ func strictServer(t *testing.T, tools bool) *Server {
 	})
 }
 
-// strictAnswer is what the tests below read of an answer.
+// strictAnswer has the fields of an answer that these tests read.
 type strictAnswer struct {
 	Choices []struct {
 		Text         string
@@ -41,7 +41,7 @@ func strictly(t *testing.T, s *Server, path, body string) strictAnswer {
 	return a
 }
 
-// Wishes about the tokens are obeyed, and the answer still depends on the prompt where it can.
+// Parameters about tokens are obeyed, and the answer still depends on the prompt where possible.
 func TestObeysWishes(t *testing.T) {
 	noLeaks(t)
 	s := strictServer(t, true)
@@ -140,7 +140,8 @@ func TestObeysWishes(t *testing.T) {
 	})
 }
 
-// More tokens than the model takes are refused by the field that asks for them, and never end the process.
+// A request for more tokens than the model's context is refused with the name of its field, and never
+// crashes the process.
 func TestMoreTokensThanThereIsRoomFor(t *testing.T) {
 	noLeaks(t)
 	s := strictServer(t, true)

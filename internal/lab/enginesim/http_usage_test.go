@@ -11,8 +11,8 @@ var (
 	fingerprintIn = regexp.MustCompile(`,"system_fingerprint":"[^"]*"`)
 )
 
-// The last message of a stream bears the fingerprint: the chunk with the finish reason, or the usage behind
-// it where that was asked for. Nothing else differs between the two.
+// The last message of a stream has the fingerprint: the chunk with the finish reason or, if requested, the
+// usage chunk. There is no other difference between the two.
 func TestStreamsNameTheEngineAtTheirEnd(t *testing.T) {
 	noLeaks(t)
 	bodies := map[string]string{
@@ -50,7 +50,7 @@ func TestStreamsNameTheEngineAtTheirEnd(t *testing.T) {
 	}
 }
 
-// An engine that is told to says what it took in every chunk, to every client.
+// With forced usage, every chunk for every client has the usage.
 func TestForcedUsageIsInEveryChunk(t *testing.T) {
 	noLeaks(t)
 	s := startServer(t, Options{ForceUsage: true, ZeroLatency: true})
@@ -66,7 +66,7 @@ func TestForcedUsageIsInEveryChunk(t *testing.T) {
 		}
 		got := chunks(t, s, path, body+"}")
 		if want := chunks(t, asked, path, body+every+"}"); strings.Join(got, "\n") != strings.Join(want, "\n") {
-			t.Errorf("%s: %q\nwant what is said to who asks: %q", path, got, want)
+			t.Errorf("%s: %q\nwant the same as with usage requested: %q", path, got, want)
 		}
 		for _, e := range got[:len(got)-1] {
 			if !strings.Contains(e, `"usage":{"prompt_tokens":`) {
@@ -79,7 +79,7 @@ func TestForcedUsageIsInEveryChunk(t *testing.T) {
 	}
 }
 
-// chunks are the events of a stream under the same name and time.
+// chunks returns the events of a stream without its id and time.
 func chunks(t *testing.T, s *Server, path, body string) []string {
 	t.Helper()
 	all := stream(t, s, path, body)

@@ -10,7 +10,7 @@ import (
 
 var notSimulated = regexp.MustCompile(`^vllm:nixl_(xfer|post|bytes|num_descriptors)|^http_`)
 
-// buckets are the lines of histograms without their values.
+// buckets returns the lines of histograms without their values.
 func buckets(metrics string) string {
 	var all []string
 	for line := range strings.Lines(metrics) {
@@ -22,7 +22,7 @@ func buckets(metrics string) string {
 	return strings.Join(all, "\n")
 }
 
-// Names, labels, buckets and their order are vLLM's.
+// Names, labels, buckets and their order equal vLLM's.
 func TestHistogramsLookLikeVLLM(t *testing.T) {
 	noLeaks(t)
 	s := startServer(t, Options{Model: "tiny", ZeroLatency: true, Core: core.Config{MaxModelLen: 4096}})
@@ -37,7 +37,7 @@ func TestHistogramsLookLikeVLLM(t *testing.T) {
 	}
 }
 
-// A server tells its drafts. A server without drafts has no such series.
+// A server with speculation reports its drafts; a server without it has no such series.
 func TestSpeculationInMetrics(t *testing.T) {
 	noLeaks(t)
 	for _, k := range []int{0, 4} {
@@ -45,7 +45,7 @@ func TestSpeculationInMetrics(t *testing.T) {
 		post(t, s, "/v1/completions", completionBody(prompt(1, 20), 30, "null"))
 		_, _, body := getRaw(t, s, "/metrics")
 		if told := strings.Contains(body, "\nvllm:spec_decode_num_drafts_total{"); told != (k > 0) {
-			t.Errorf("%d drafts: told %v", k, told)
+			t.Errorf("%d drafts: reported %v", k, told)
 		}
 	}
 }

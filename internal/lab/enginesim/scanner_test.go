@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A whole number may be written as pydantic takes it, and as Python's json takes it: not with a zero before
-// it.
+// An integer may have the forms that both pydantic and Python's json accept: a leading zero is not one of
+// them.
 func TestScannerReadsIntegers(t *testing.T) {
 	const none = math.MinInt
 	for text, want := range map[string]int{
@@ -56,7 +56,7 @@ func TestScannerReadsNumbersAndFlags(t *testing.T) {
 	}
 }
 
-// Ids that no vocabulary has are read, since they are refused in other words than what is no list of numbers.
+// Ids outside any vocabulary are parsed, because their error differs from the error of an invalid list.
 func TestScannerReadsIDs(t *testing.T) {
 	const most = math.MaxUint32
 	for text, want := range map[string][]uint32{
@@ -76,6 +76,6 @@ func TestScannerReadsIDs(t *testing.T) {
 	}
 	s := scan([]byte(`[7,8]`))
 	if got := s.ids([]uint32{1}); !slices.Equal(got, []uint32{1, 7, 8}) {
-		t.Errorf("behind others: %v", got)
+		t.Errorf("appended to other ids: %v", got)
 	}
 }

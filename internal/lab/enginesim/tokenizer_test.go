@@ -29,7 +29,7 @@ func FuzzTokenizer(f *testing.F) {
 	})
 }
 
-// The vocabulary has as many ids as it says, no text twice, and is the same every time.
+// The vocabulary has the requested number of ids, no text twice, and is the same every time.
 func TestVocabulary(t *testing.T) {
 	for _, size := range []int{0, 2048, 4096, 151936} {
 		v, again := newVocabulary(size), newVocabulary(size)
@@ -49,7 +49,7 @@ func TestVocabulary(t *testing.T) {
 	}
 }
 
-// English is tokenized to words, and made-up words come back as one token each.
+// English text becomes one token per word, and each invented word is one token.
 func TestWordsAreTokens(t *testing.T) {
 	v := newVocabulary(4096)
 	if n := len(v.tokenize(nil, " the model and the cache")); n != 5 {
@@ -62,7 +62,7 @@ func TestWordsAreTokens(t *testing.T) {
 	}
 }
 
-// The template keeps turns apart: a longer conversation begins with the shorter one's ids.
+// The template separates turns: the ids of a longer conversation begin with the ids of the shorter one.
 func TestChatTemplate(t *testing.T) {
 	v := newVocabulary(4096)
 	turns := []chatMessage{{"system", "Be brief."}, {"user", "Hello"}, {"assistant", "Yes"}, {"user", "More"}}
@@ -75,7 +75,7 @@ func TestChatTemplate(t *testing.T) {
 	}
 }
 
-// The scanner accepts what encoding/json accepts and sees the same in it.
+// The scanner accepts all JSON that encoding/json accepts, and reads the same values.
 func FuzzScanner(f *testing.F) {
 	for _, seed := range []string{
 		`{"prompt":[1, 2,3 ],"max_tokens":5.0}`, `{"prompt":[[1],[2,]]}`, `{"prompt":"a\u00e9\n"}`, `[1,2]`,

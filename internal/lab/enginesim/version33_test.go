@@ -17,7 +17,7 @@ func server33(t *testing.T) *Server {
 	})
 }
 
-// asSaid returns params with another value of remote_registration_generation, "" for none.
+// asSaid returns params with another value of remote_registration_generation; "" removes it.
 func asSaid(t *testing.T, params, value string) string {
 	t.Helper()
 	const said = `,"remote_registration_generation":1`
@@ -30,8 +30,8 @@ func asSaid(t *testing.T, params, value string) string {
 	return strings.Replace(params, said, strings.TrimSuffix(said, "1")+value, 1)
 }
 
-// A decode engine compares the registration with a number: what is no number ends the engine. An engine
-// before 0.33 does not look at it.
+// A decode engine compares the registration with a number, so a value that is not a number crashes it.
+// Engines before 0.33 ignore the value.
 func TestRegistrationThatIsNoNumberKillsDecode(t *testing.T) {
 	for value, dies := range map[string]bool{
 		"": false, "1": false, "0": false, "7": false, "null": true, `"1"`: true,
@@ -48,8 +48,8 @@ func TestRegistrationThatIsNoNumberKillsDecode(t *testing.T) {
 	}
 }
 
-// After a sleep an engine's blocks can be read only by engines that heard about its new registration. While
-// it sleeps it answers health and metrics, and what is asked of it waits.
+// After a sleep, an engine's blocks can be read only by engines that know its new registration. During the
+// sleep it answers health and metrics, and requests wait.
 func TestReadsAfterASleep(t *testing.T) {
 	noLeaks(t)
 	p, d := server33(t), server33(t)
@@ -73,15 +73,15 @@ func TestReadsAfterASleep(t *testing.T) {
 		t.Fatalf("/sleep answered %d", status)
 	}
 	if _, _, raw := getRaw(t, p, "/is_sleeping"); raw != `{"is_sleeping":true}` {
-		t.Errorf("/is_sleeping says %s", raw)
+		t.Errorf("/is_sleeping answers %s", raw)
 	}
 	if status, _, _ := getRaw(t, p, "/health"); status != http.StatusOK {
-		t.Errorf("/health answers %d in the sleep", status)
+		t.Errorf("/health answers %d during the sleep", status)
 	}
 	_, _, page := getRaw(t, p, "/metrics")
 	for _, want := range []string{`sleep_state="awake"} 0.0`, `sleep_state="weights_offloaded"} 1.0`} {
 		if !strings.Contains(page, want) {
-			t.Errorf("/metrics has no %s", want)
+			t.Errorf("/metrics lacks %s", want)
 		}
 	}
 	late := make(chan int, 1)
@@ -92,10 +92,10 @@ func TestReadsAfterASleep(t *testing.T) {
 	eventually(t, "the request waits", func() bool { return p.Stats()[0].Waiting == 1 })
 	postRaw(t, p, "/wake_up", "", nil)
 	if status := <-late; status != 200 {
-		t.Errorf("what came in the sleep is answered with %d", status)
+		t.Errorf("a request from during the sleep was answered with %d", status)
 	}
-	// The decode engine has the old registration still: params that do not name the new one lead to memory
-	// that is not registered any more.
+	// The decode engine still has the old registration. Params that do not name the new one point to memory
+	// that is no longer registered.
 	if status, got, want := split(2, "1"); status == 200 {
 		t.Errorf("an old registration: %d %q (right: %q)", status, got, want)
 	}
@@ -107,14 +107,14 @@ func TestReadsAfterASleep(t *testing.T) {
 	}
 }
 
-// A sleep ends what runs, and waits for blocks that a peer has not read yet.
+// A sleep aborts running requests, and waits for leased blocks.
 func TestSleepEndsWhatRuns(t *testing.T) {
 	noLeaks(t)
 	preset, _ := core.FindPreset("8b")
 	s := startServer(t, Options{
 		Version: "0.33.0", Core: core.Config{Cost: preset.Cost, Lease: 300 * time.Millisecond},
 	})
-	prefillLeg(t, s, prompt(1, 64)) // nobody reads it
+	prefillLeg(t, s, prompt(1, 64)) // no engine reads these blocks
 	ended := make(chan answer, 1)
 	go func() {
 		_, a := post(t, s, "/v1/completions", completionBody(prompt(2, 40), 4000, "null"))
@@ -124,7 +124,7 @@ func TestSleepEndsWhatRuns(t *testing.T) {
 	began := time.Now()
 	s.Sleep(2)
 	if a := <-ended; len(a.Choices) != 1 || a.Choices[0].FinishReason != "abort" {
-		t.Errorf("what ran was answered with %+v", a)
+		t.Errorf("the running request was answered with %+v", a)
 	}
 	took := time.Since(began)
 	if st := s.Stats()[0]; !st.Asleep || st.SleepLevel != 2 || st.Leases != 0 || took < 100*time.Millisecond {
@@ -132,7 +132,7 @@ func TestSleepEndsWhatRuns(t *testing.T) {
 	}
 }
 
-// Engines of two versions do not shake hands, and say so at once.
+// Engines of different versions refuse the handshake, at once.
 func TestVersionsDoNotPair(t *testing.T) {
 	noLeaks(t)
 	p := startServer(t, Options{Version: "0.32.0", ZeroLatency: true})
@@ -144,7 +144,8 @@ func TestVersionsDoNotPair(t *testing.T) {
 	}
 }
 
-// The replay socket of 0.33 holds a whole replay for a reader that is slow; that of 0.32 has libzmq's 1,000.
+// The replay socket of 0.33 queues a whole replay for a slow reader; that of 0.32 has libzmq's limit of
+// 1,000.
 func TestReplaySocketsByVersion(t *testing.T) {
 	for version, want := range map[string]int{"0.32.0": 0, "0.33.0": 2 * (500 + 1)} {
 		s := startServer(t, Options{

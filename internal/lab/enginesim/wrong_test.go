@@ -9,7 +9,7 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim/core"
 )
 
-// Each way to be set up wrongly is seen where an operator would see it, and nowhere else.
+// Each kind of wrong setup shows where an operator would see it, and nowhere else.
 func TestWrong(t *testing.T) {
 	const healthy = `"publisher":"zmq"`
 	for _, c := range []struct {
@@ -66,13 +66,13 @@ func TestWrong(t *testing.T) {
 			s := startServer(t, c.o)
 			_, _, got := getRaw(t, s, c.path)
 			if !strings.Contains(got, c.want) || c.not != "" && strings.Contains(got, c.not) {
-				t.Errorf("%s says %s, want %q and not %q", c.path, got, c.want, c.not)
+				t.Errorf("%s answers %s, want %q and not %q", c.path, got, c.want, c.not)
 			}
 		})
 	}
 }
 
-// Without prefix caching the same prompt hits nothing the second time, and nothing is announced.
+// Without prefix caching a repeated prompt has no hit, and no events are published.
 func TestNoPrefixCaching(t *testing.T) {
 	for _, off := range []bool{false, true} {
 		noLeaks(t)
@@ -91,7 +91,7 @@ func TestNoPrefixCaching(t *testing.T) {
 	}
 }
 
-// Another tokenizer gives the same text other ids, and both can be read back.
+// Another tokenizer gives other ids for the same text, and both texts can be restored.
 func TestTokenizersDiffer(t *testing.T) {
 	const text = " the block of the router"
 	a, b := newVocabularyOf("", 4096), newVocabularyOf("b", 4096)
@@ -104,7 +104,7 @@ func TestTokenizersDiffer(t *testing.T) {
 	}
 }
 
-// Events carry the server's clock.
+// Events have the time of the server's clock.
 func TestClockSkew(t *testing.T) {
 	noLeaks(t)
 	var at time.Time
@@ -114,6 +114,6 @@ func TestClockSkew(t *testing.T) {
 	})
 	post(t, s, "/v1/completions", `{"model":"sim","prompt":"`+strings.Repeat(" block", 100)+`","max_tokens":1}`)
 	if ahead := time.Until(at); ahead < 59*time.Minute {
-		t.Errorf("events are %v ahead", ahead)
+		t.Errorf("events are only %v ahead", ahead)
 	}
 }

@@ -39,41 +39,41 @@ func start(t *testing.T) *enginesim.Server {
 	return s
 }
 
-// The simulator conforms, as a prefill and a decode server, up to the death of both.
+// The simulator conforms as a prefill and as a decode server, including their deaths.
 func TestConforms(t *testing.T) {
 	p, d := start(t), start(t)
 	all := captures(t)
 	r := conformance.Run(t.Context(),
 		conformance.Target{URL: p.URL(), Decode: d.URL(), Model: "another-name", EndPrefill: p.Close}, all)
 	if r.Asked != len(all) || len(r.Skipped) != 0 {
-		t.Errorf("%d of %d exchanges were played, without %q", r.Asked, len(all), r.Skipped)
+		t.Errorf("played %d of %d exchanges, skipped %q", r.Asked, len(all), r.Skipped)
 	}
 	for _, d := range r.Differences {
 		t.Error(d)
 	}
 	if d.Dead() == nil {
-		t.Error("the decode server lives")
+		t.Error("the decode server is not dead")
 	}
 }
 
-// Without an end nothing is left behind but the lease of which no answer tells.
+// Without the deaths, only the one lease is left for which no answer has params.
 func TestGivesBack(t *testing.T) {
 	p, d := start(t), start(t)
 	r := conformance.Run(t.Context(), conformance.Target{URL: p.URL(), Decode: d.URL(), Model: "another-name"},
 		captures(t))
 	if len(r.Differences) > 0 || len(r.Skipped) != 4 || d.Dead() != nil {
-		t.Errorf("differences %v, left out %q, decode server dead: %v", r.Differences, r.Skipped, d.Dead())
+		t.Errorf("differences %v, skipped %q, decode server dead: %v", r.Differences, r.Skipped, d.Dead())
 	}
 	deadline := time.Now().Add(5 * time.Second)
 	for p.Stats()[0].Leases > 1 || d.HeldBlocks() > 0 {
 		if time.Now().After(deadline) {
-			t.Fatalf("%d leases are left, and %d blocks of the decode server", p.Stats()[0].Leases, d.HeldBlocks())
+			t.Fatalf("%d leases are left, and the decode server holds %d blocks", p.Stats()[0].Leases, d.HeldBlocks())
 		}
 		time.Sleep(time.Millisecond)
 	}
 }
 
-// TANDEM_CONFORMANCE_URL and _MODEL name an engine that is asked instead.
+// TANDEM_CONFORMANCE_URL and _MODEL name an engine to test instead of the simulator.
 func TestEngineConforms(t *testing.T) {
 	target := conformance.Target{
 		URL: os.Getenv("TANDEM_CONFORMANCE_URL"), Model: os.Getenv("TANDEM_CONFORMANCE_MODEL"),
@@ -86,7 +86,7 @@ func TestEngineConforms(t *testing.T) {
 	}
 }
 
-// Whatever is changed in an answer is seen.
+// Every change of an answer is reported as a difference.
 func TestSeesDifferences(t *testing.T) {
 	all := captures(t)
 	named := func(name string) conformance.Exchange {
@@ -133,7 +133,7 @@ func TestSeesDifferences(t *testing.T) {
 			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				var body struct{ Model string }
 				if json.NewDecoder(r.Body).Decode(&body); body.Model != "mine" {
-					t.Errorf("model %q was asked for", body.Model)
+					t.Errorf("the request is for model %q", body.Model)
 				}
 				raw(t, w, c.status, c.header, c.x.Headers, c.change(c.x.Body))
 			}))
@@ -148,7 +148,7 @@ func TestSeesDifferences(t *testing.T) {
 	}
 }
 
-// raw answers with headers in the case and order of the capture.
+// raw answers with headers in the spelling and order of the capture.
 func raw(t *testing.T, w http.ResponseWriter, status int, more string, headers [][2]string, body string) {
 	t.Helper()
 	c, rw, err := w.(http.Hijacker).Hijack()

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// An engine whose books are cooked is found out.
+// Audit finds an engine with wrong books.
 func TestAuditFindsWhatIsLost(t *testing.T) {
 	for _, tt := range []struct {
 		want string
@@ -52,7 +52,7 @@ func TestPaceSeesTheBatch(t *testing.T) {
 		t.Errorf("three steps took %v, want %v", took, want)
 	}
 	if len(pace.seen) != 3 || len(pace.seen[0].Chunks) != 2 || pace.seen[0].Chunks[1] != (Chunk{2, 0}) {
-		t.Fatalf("saw %+v", pace.seen)
+		t.Fatalf("Pace saw %+v", pace.seen)
 	}
 	if got := pace.seen[1]; got.Decode != 1 || got.Context != 7 || len(got.Chunks) != 1 ||
 		got.Chunks[0] != (Chunk{7, 2}) || got.Sequences() != 2 {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A short request on an engine that takes no time: 128 tokens in, 8 out.
+// A short request on an engine without latency: 128 tokens in, 8 out.
 func BenchmarkShortRequest(b *testing.B) {
 	e := New(Config{Blocks: 8192})
 	ids := prompt(1, 128)
@@ -15,7 +15,7 @@ func BenchmarkShortRequest(b *testing.B) {
 	n := uint32(0)
 	for b.Loop() {
 		n++
-		ids[20] = n // 16 tokens of it are known
+		ids[20] = n // the first 16 tokens stay cached
 		if err := e.Add(0, &r); err != nil {
 			b.Fatal(err)
 		}
@@ -24,7 +24,7 @@ func BenchmarkShortRequest(b *testing.B) {
 	}
 }
 
-// Both legs of a split short request, with the read between them.
+// Both legs of a short split request, with the KV transfer between them.
 func BenchmarkSplitRequest(b *testing.B) {
 	p, d := New(Config{EngineID: "p"}), New(Config{EngineID: "d"})
 	ids := prompt(1, 128)
@@ -54,7 +54,7 @@ func BenchmarkSplitRequest(b *testing.B) {
 	}
 }
 
-// A full batch of decodes: the time of a step per token made.
+// A full batch of decodes: the time of a step per generated token.
 func BenchmarkDecodeStep(b *testing.B) {
 	e := New(Config{Blocks: 1 << 16, NoEvents: true})
 	for i := range 256 {

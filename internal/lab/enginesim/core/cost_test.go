@@ -29,7 +29,7 @@ func TestCostOfPublishedPoints(t *testing.T) {
 	alone := c.of(w)
 	w.add(0, 1024)
 	if mixed := c.of(w); mixed <= alone {
-		t.Errorf("a prompt beside 32 decodes costs nothing: %v, %v", mixed, alone)
+		t.Errorf("a prompt in a step with 32 decodes costs nothing: %v, %v", mixed, alone)
 	}
 	c.Speed = 2
 	near("at twice the speed", c.of(w)*2, preset.Cost.of(w)-500*time.Microsecond)
@@ -39,7 +39,7 @@ func TestNoCost(t *testing.T) {
 	var c Cost
 	w := work{prefill: 100, decode: 5}
 	if got := c.of(w); got != 0 {
-		t.Errorf("zero cost takes %v", got)
+		t.Errorf("with zero cost a step takes %v", got)
 	}
 	c.Host = 1
 	if got := c.of(work{}); got != 0 {
@@ -53,10 +53,10 @@ func TestPresets(t *testing.T) {
 			t.Errorf("%s is not found", p.Name)
 		}
 		if p.KVTokens < 1e5 || p.TokenBytes < 5e4 || p.Cost.D0 < 1e-3 || p.Cost.D0 > 0.1 {
-			t.Errorf("%+v is out of all reason", p)
+			t.Errorf("%+v is not plausible", p)
 		}
 	}
 	if _, ok := FindPreset("none"); ok {
-		t.Error("found a preset that is none")
+		t.Error("found a preset that does not exist")
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Steps that follow a formula give it back.
+// FitCost recovers the formula from steps that follow it.
 func TestFitCostFindsTheFormula(t *testing.T) {
 	want := Cost{T0: 0.0107, A: 55e-6, B: 2e-9, D0: 0.0155, D1: 32e-6, D2: 26e-9}
 	var steps []Batch

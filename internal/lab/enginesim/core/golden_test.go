@@ -9,8 +9,8 @@ import (
 	"github.com/tandem-router/tandem/internal/kv"
 )
 
-// The same script as against a real vLLM 0.32.0 gives the same events in the same order: hits, stores, lazy
-// eviction, the order of eviction.
+// The script that was run on a real vLLM 0.32.0 gives the same events in the same order: hits, stores,
+// lazy eviction and the order of eviction.
 func TestEventsAreThoseOfVLLM(t *testing.T) {
 	e := New(Config{Blocks: 40, BlockSize: 32, MaxModelLen: 1024})
 	b := newBench(t, e)
@@ -31,7 +31,7 @@ func TestEventsAreThoseOfVLLM(t *testing.T) {
 		t.Fatal("reset refused")
 	}
 	if st := e.Step(b.now); len(st.Events) != 0 {
-		t.Error("an idle engine told of the reset")
+		t.Error("an idle engine published the reset")
 	}
 	b.plain(e, "after", prompt(5, 60), 2)
 	b.plain(e, "chat", prompt(6, 90), 2)
@@ -43,7 +43,7 @@ func TestEventsAreThoseOfVLLM(t *testing.T) {
 	compareLines(t, tell(b.events[e]), string(want))
 }
 
-// tell writes events with their hashes renamed in the order of their first store.
+// tell writes events with hashes named in the order of their first store.
 func tell(events []kv.Event) string {
 	names := map[kv.EngineHash]int{}
 	var out strings.Builder
@@ -89,7 +89,7 @@ func compareLines(t *testing.T, got, want string) {
 			w = strings.TrimSpace(ws[i])
 		}
 		if g != w {
-			t.Fatalf("event %d: got %q, vLLM said %q", i, g, w)
+			t.Fatalf("event %d: got %q, vLLM wrote %q", i, g, w)
 		}
 	}
 }

@@ -35,7 +35,7 @@ func TestParseGroups(t *testing.T) {
 	}
 }
 
-// hybrid is an engine with an index that is fed with its events.
+// hybrid is an engine with an index that gets its events.
 type hybrid struct {
 	*bench
 	e     *Engine
@@ -50,7 +50,7 @@ func newHybrid(t fataler, groups string, blocks int) *hybrid {
 	return &hybrid{bench: newBench(t, e), e: e, index: kv.NewIndex(kv.Options{Chain: chain}), chain: chain}
 }
 
-// ask sends a prompt and returns how many of its tokens the index promised before, and how many were cached.
+// ask sends a prompt. It returns how many of its tokens the index predicted as cached, and how many were.
 func (h *hybrid) ask(prompt []uint32) (promised, cached int) {
 	h.n++
 	keys := h.chain.Append(nil, h.chain.Root("", ""), prompt[:len(prompt)-1])
@@ -64,8 +64,8 @@ func (h *hybrid) ask(prompt []uint32) (promised, cached int) {
 	return int(depth[0]) * 4, h.ends[id].Cached
 }
 
-// said is a prompt of n tokens that begins like all others of its topic, and takes a turn of its own at some
-// place.
+// said is a prompt of n tokens that begins like all prompts of its topic; from position at on it depends
+// on turn.
 func said(topic, at, turn, n int) []uint32 {
 	ids := make([]uint32, n)
 	for i := range ids {
@@ -81,11 +81,11 @@ func TestThinGroupsShortenHits(t *testing.T) {
 	const n = 64 // tokens, 16 blocks
 	for _, tt := range []struct {
 		groups      string
-		again       int // cached when the same prompt comes again
-		longer      int // when it goes on
-		apart       int // when another one leaves it after 40 tokens
-		apartAgain  int // when a third one leaves it there too
-		groupEvents int // of the first prompt
+		again       int // cached tokens when the same prompt comes again
+		longer      int // when it comes with more tokens
+		apart       int // when another prompt differs after 40 tokens
+		apartAgain  int // when a third prompt differs there too
+		groupEvents int // events of the first prompt
 	}{
 		{"full_attention", 60, 64, 40, 40, 1},
 		{"full_attention,mamba", 60, 60, 0, 40, 2},
@@ -115,7 +115,7 @@ func TestThinGroupsShortenHits(t *testing.T) {
 			} {
 				promised, cached := h.ask(step.prompt)
 				if cached != step.want || promised != cached {
-					t.Errorf("%s: %d promised, %d cached, want %d", step.name, promised, cached, step.want)
+					t.Errorf("%s: %d predicted, %d cached, want %d", step.name, promised, cached, step.want)
 				}
 			}
 			if err := h.e.Audit(); err != nil {
@@ -125,7 +125,7 @@ func TestThinGroupsShortenHits(t *testing.T) {
 	}
 }
 
-// Whatever the groups, and however often blocks are evicted: the index promises exactly what the engine has.
+// For any groups and any evictions, the index predicts exactly what the engine has cached.
 func TestIndexPredictsHybridEngines(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		groups := rapid.SampledFrom([]string{
@@ -142,7 +142,7 @@ func TestIndexPredictsHybridEngines(t *testing.T) {
 			)
 			promised, cached := h.ask(prompt)
 			if promised != cached {
-				t.Fatalf("%s: %d of %d promised, %d cached", groups, promised, len(prompt), cached)
+				t.Fatalf("%s: %d of %d predicted, %d cached", groups, promised, len(prompt), cached)
 			}
 		}
 		if err := h.e.Audit(); err != nil {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// What is observed is what happened: in an engine of known times.
+// The histograms of an engine with known times have the right values.
 func TestHistogramsTellTheTruth(t *testing.T) {
 	e := New(Config{Cost: Cost{T0: 0.1, D0: 0.02}, MaxSeqs: 1})
 	for _, id := range []string{"a", "b"} {
@@ -21,7 +21,8 @@ func TestHistogramsTellTheTruth(t *testing.T) {
 		}
 		now += st.Took
 	}
-	// a runs from 0 to 140 ms with its first token at 100, b from 140 to 280 with its first at 240.
+	// a runs from 0 to 140 ms, with its first token at 100 ms; b runs from 140 to 280 ms, with its first
+	// token at 240 ms.
 	for f, want := range map[family]float64{
 		promptLength: 80, outputLength: 6, batchTokens: 84, choicesWanted: 2, maxTokensWanted: 6,
 		firstTokenTime: 0.34, interTokenTime: 0.08, perTokenTime: 0.04,
@@ -40,16 +41,16 @@ func TestHistogramsTellTheTruth(t *testing.T) {
 			wantN = 4
 		}
 		if n != wantN || h.Sum < want-1e-9 || h.Sum > want+1e-9 {
-			t.Errorf("%s: %d observations of %g in all, want %d of %g", h.Name, n, h.Sum, wantN, want)
+			t.Errorf("%s: %d observations with the sum %g, want %d with %g", h.Name, n, h.Sum, wantN, want)
 		}
 	}
 	e.Restart()
 	if h := e.Histograms()[wholeTime]; h.Sum != 0 {
-		t.Error("a new process remembers")
+		t.Error("a new process has the values of the former one")
 	}
 }
 
-// A value on a bound belongs to its bucket, as in Prometheus.
+// A value equal to a bound belongs to that bound's bucket, as in Prometheus.
 func TestHistogramBounds(t *testing.T) {
 	h := Histogram{Bounds: []float64{1, 2}, Counts: make([]uint64, 3)}
 	for _, v := range []float64{0, 1, 1.5, 2, 2.5} {

@@ -27,7 +27,8 @@ func TestReleaseOrder(t *testing.T) {
 	p.cache(a[0], 11)
 	p.cache(a[1], 12)
 	p.release(a)
-	// Unhashed to the front, tail first; hashed to the back, tail first.
+	// Blocks without a hash go to the front, those with a hash to the back; in both cases the last block goes
+	// first.
 	if got, want := p.queue(), []int32{4, 3, 5, 6, 7, 2, 1}; !slices.Equal(got, want) {
 		t.Errorf("queue %v, want %v", got, want)
 	}
@@ -41,7 +42,7 @@ func TestReleaseOrder(t *testing.T) {
 	}
 }
 
-// Copies of one hash live side by side: the first one is hit, each removal is told.
+// Several blocks may have the same hash. The first one is hit, and each removal is published.
 func TestDuplicates(t *testing.T) {
 	p := newPool(8)
 	a := p.take(nil, 3)
@@ -85,11 +86,12 @@ func TestHitLeavesTheFreeQueue(t *testing.T) {
 	p.touch(a[:1])
 	p.release(a[:1])
 	if p.blocks[a[0]].refs != 1 || p.free != 3 {
-		t.Error("a block with two holders was freed by one")
+		t.Error("a block with two holders was freed after one release")
 	}
 }
 
-// slowPool is the pool as one would write it down: a list of free blocks and a list of blocks for each hash.
+// slowPool does the same as pool in an obvious way: with a list of free blocks, and a list of blocks for
+// each hash.
 type slowPool struct {
 	free  []int32
 	refs  map[int32]int
@@ -136,7 +138,7 @@ func TestPoolAgreesWithItsTwin(t *testing.T) {
 		for id := int32(1); id < n; id++ {
 			s.free = append(s.free, id)
 		}
-		hashes := make([]kv.EngineHash, 12) // enough for some to be neighbours in the table of hashes
+		hashes := make([]kv.EngineHash, 12) // enough for neighbours in the hash table
 		for i := range hashes {
 			hashes[i] = kv.EngineHash(rnd.Uint64() | 1)
 		}

@@ -9,14 +9,14 @@ import (
 	"pgregory.net/rapid"
 )
 
-// chaos drives a P and a D with whatever may come, one step at a time.
+// chaos runs random requests and faults on a P and a D, one step at a time.
 type chaos struct {
 	*bench
 	p, d, solo *Engine
 	n          int
 	prompts    map[string][]uint32
 	outs       map[string]int
-	legs       []string // finished prefills whose params nobody used
+	legs       []string // finished prefills with unused params
 	live       map[string]*Engine
 	aborted    map[string]bool
 	failed     map[string]bool
@@ -65,7 +65,7 @@ func (x *chaos) leg1(t *rapid.T) {
 	x.send(x.p, r)
 }
 
-// leg2 uses the params of a prefill once, and while they hold, as a router should.
+// leg2 uses the params of a prefill once and while they are valid, as a router should.
 func (x *chaos) leg2(t *rapid.T) {
 	for i, id := range x.legs {
 		if x.params[id] == nil || x.p.known.held[id] == nil {
@@ -127,9 +127,9 @@ func (x *chaos) audit(t *rapid.T) {
 	}
 }
 
-// finish lets everything end, leases too.
+// finish waits until everything has ended, leases too.
 func (x *chaos) finish(t *rapid.T) {
-	for range 5000 { // prompts may wait one by one for leases that nobody reads
+	for range 5000 { // prompts may wait one by one for unread leases to end
 		x.settle()
 		if len(x.p.known.held)+len(x.p.known.reqs)+len(x.d.known.reqs) == 0 {
 			break
@@ -148,7 +148,7 @@ func (x *chaos) finish(t *rapid.T) {
 			t.Fatalf("prompt tokens do not add up: %+v", s)
 		}
 		if s.NixlNotifiedLate != 0 {
-			t.Fatalf("%d late notifications though every lease was kept", s.NixlNotifiedLate)
+			t.Fatalf("%d late notifications, though no lease has expired", s.NixlNotifiedLate)
 		}
 	}
 	for id := range x.live {

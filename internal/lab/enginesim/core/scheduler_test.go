@@ -8,19 +8,19 @@ import (
 	"time"
 )
 
-// hits runs prompt once more on e and gives the tokens that it found cached.
+// hits runs prompt on e once more and returns the number of its cached tokens.
 func hits(b *bench, e *Engine, id string, ids []uint32) int {
 	b.plain(e, id, ids, 1)
 	return b.ends[id].Cached
 }
 
-// floor(min(match, N-1)/B)*B: the last token is always computed.
+// The hit is floor(min(match, N-1)/B)*B: the last token is always computed.
 func TestHitRule(t *testing.T) {
 	long := prompt(1, 40)
 	for _, c := range []struct {
 		name  string
-		first int // tokens of long that were computed before
-		n     int // tokens of long asked for
+		first int // how many tokens of long were computed before
+		n     int // how many tokens of long are requested
 		want  int
 	}{
 		{"whole blocks, again", 16, 16, 12},
@@ -45,7 +45,7 @@ func TestHitRule(t *testing.T) {
 	}
 }
 
-// Salt, adapter and hash seed part the caches; a salt and an adapter of the same name do not meet.
+// Salt, adapter and hash seed separate cached blocks. A salt and an adapter with the same name differ too.
 func TestCacheIsParted(t *testing.T) {
 	e := New(Config{BlockSize: 4})
 	b := newBench(t, e)
@@ -65,14 +65,14 @@ func TestCacheIsParted(t *testing.T) {
 	}
 	same(t, "a salt changes no text", b.text["01"], b.text["00"])
 	if slices.Equal(b.text["02"], b.text["00"]) {
-		t.Error("an adapter changes no text")
+		t.Error("an adapter does not change the text")
 	}
 	other := New(Config{BlockSize: 4, HashSeed: "7"})
 	b.engines = append(b.engines, other)
 	b.plain(other, "other", ids, 3)
 	same(t, "a hash seed changes no text", b.text["other"], b.text["00"])
 	if b.events[e][0].Hashes[0] == b.events[other][0].Hashes[0] {
-		t.Error("a hash seed changes no hash")
+		t.Error("a hash seed does not change the hashes")
 	}
 	if ev := b.events[e][1]; ev.Salt != "x" || ev.LoRA != "" {
 		t.Errorf("salted event %+v", ev)
@@ -82,7 +82,7 @@ func TestCacheIsParted(t *testing.T) {
 	}
 }
 
-// Chunks of a prompt take their turns with decodes; a block can be hit as soon as its chunk is scheduled.
+// Chunks of a prompt share steps with decodes. A block can be hit as soon as its chunk is scheduled.
 func TestChunkedPrefill(t *testing.T) {
 	e := New(Config{BlockSize: 4, MaxBatchedTokens: 10})
 	ids := prompt(1, 25)
@@ -113,10 +113,10 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// A prompt that does not fit as a whole stops the queue, also for one behind it that would.
+// A prompt that does not fit stops the queue, even if a later prompt would fit.
 func TestHeadOfLineStops(t *testing.T) {
 	e := New(Config{BlockSize: 4, Blocks: 11, MaxBatchedTokens: 8})
-	// 5 blocks of 10, and more soon.
+	// It holds 5 of 10 blocks, and will need more.
 	must(t, e.Add(0, &Request{ID: "holder", Prompt: prompt(1, 20), MaxTokens: 10}))
 	must(t, e.Add(0, &Request{ID: "big", Prompt: prompt(2, 30), MaxTokens: 1})) // 8 blocks
 	must(t, e.Add(0, &Request{ID: "small", Prompt: prompt(3, 4), MaxTokens: 1}))
@@ -144,8 +144,8 @@ func TestMaxSeqs(t *testing.T) {
 	}
 }
 
-// When blocks run out, the last one loses everything, goes to the head of the queue and makes the same text
-// later. Nobody is admitted in that step.
+// When blocks run out, the last request loses its blocks, goes to the head of the queue, and later
+// generates the same text. No request is admitted in that step.
 func TestPreemption(t *testing.T) {
 	e := New(Config{BlockSize: 4, Blocks: 11, MaxModelLen: 40})
 	solo := New(Config{BlockSize: 4, MaxModelLen: 40})
@@ -174,11 +174,12 @@ func TestPreemption(t *testing.T) {
 		t.Errorf("%+v, want a preemption and nothing held", s)
 	}
 	if b.ends["b"].Cached != 0 {
-		t.Errorf("hits of the second start count as cached: %d", b.ends["b"].Cached)
+		t.Errorf("hits after the preemption count as cached tokens: %d", b.ends["b"].Cached)
 	}
 }
 
-// A load takes the blocks of its whole prompt at once, but none that a prompt in computation still needs.
+// A load takes the blocks of its whole prompt at once, but leaves those that a prompt in computation still
+// needs.
 func TestLoadLeavesRoomForPrompts(t *testing.T) {
 	b, p, d, _ := pair(t, Config{BlockSize: 4, Blocks: 13, MaxBatchedTokens: 8, MaxModelLen: 48})
 	ids := prompt(1, 20) // 5 blocks
@@ -200,7 +201,7 @@ func TestLoadLeavesRoomForPrompts(t *testing.T) {
 	}
 }
 
-// A load that is under way holds no run slot, but needs a free one to start.
+// A running load takes no run slot, but needs a free one to start.
 func TestLoadAndRunSlots(t *testing.T) {
 	b, p, d, _ := pair(t, Config{BlockSize: 4, MaxSeqs: 1})
 	ids := prompt(1, 20)
@@ -220,7 +221,7 @@ func TestLoadAndRunSlots(t *testing.T) {
 	}
 	b.step(d)
 	if s := d.Stats(); s.FetchDone != 2 || s.FetchInProgress != 0 {
-		t.Errorf("%+v, want two loads that wait for a slot", s)
+		t.Errorf("%+v, want two loads waiting for a slot", s)
 	}
 	b.settle()
 	if len(b.text["r1"]) != 2 || len(b.text["r2"]) != 2 {
@@ -292,7 +293,8 @@ func TestSeed(t *testing.T) {
 	}
 }
 
-// The whole of the context matters: another token anywhere changes the text. So do other weights.
+// The text depends on the whole context: another token at any position changes it, and so do other
+// weights.
 func TestTextDependsOnEverything(t *testing.T) {
 	e, other := New(Config{BlockSize: 4}), New(Config{BlockSize: 4, Weights: "other"})
 	b := newBench(t, e, other)
@@ -302,11 +304,11 @@ func TestTextDependsOnEverything(t *testing.T) {
 		changed := slices.Clone(ids)
 		changed[i] ^= 1
 		if slices.Equal(b.plain(e, fmt.Sprint(i), changed, 6), right) {
-			t.Errorf("token %d does not matter", i)
+			t.Errorf("token %d does not change the text", i)
 		}
 	}
 	if slices.Equal(b.plain(other, "other", ids, 6), right) {
-		t.Error("weights do not matter")
+		t.Error("other weights do not change the text")
 	}
 }
 
@@ -325,7 +327,7 @@ func TestAbortRunning(t *testing.T) {
 	}
 }
 
-// A leased request is over: an abort does not free its blocks.
+// A request with a lease has ended: an abort does not free its blocks.
 func TestAbortDoesNotEndALease(t *testing.T) {
 	b, p, _, _ := pair(t, Config{BlockSize: 4})
 	b.prefill(p, "p", prompt(1, 22))
@@ -338,7 +340,7 @@ func TestAbortDoesNotEndALease(t *testing.T) {
 	}
 }
 
-// An abort during the step that would finish the prefill leaves no lease; one at its end comes too late.
+// An abort during the last step of a prefill leaves no lease; an abort at its end is too late.
 func TestAbortDuringTheLastStep(t *testing.T) {
 	for _, c := range []struct {
 		at     time.Duration

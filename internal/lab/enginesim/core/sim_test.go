@@ -12,7 +12,7 @@ import (
 	"github.com/tandem-router/tandem/internal/kv"
 )
 
-// bench carries out the orders of engines to each other in virtual time, and keeps what they put out.
+// bench executes the orders of engines to each other in virtual time, and records their outputs.
 type bench struct {
 	t       fataler
 	now     time.Duration
@@ -21,12 +21,12 @@ type bench struct {
 	ends    map[string]Output
 	params  map[string][]byte // of finished prefills, as JSON
 	events  map[*Engine][]kv.Event
-	delay   func() time.Duration // of a read, nil for none
+	delay   func() time.Duration // duration of a read; nil means none
 	pending []pendingRead
 	refuse  bool // reads fail
 }
 
-// fataler is what bench needs of a testing.TB or a rapid.T.
+// fataler is the part of testing.TB and rapid.T that bench needs.
 type fataler interface {
 	Helper()
 	Fatal(args ...any)
@@ -53,13 +53,13 @@ func (b *bench) add(e *Engine, r *Request) {
 	}
 }
 
-// settle steps all engines until nothing happens without time passing; then it lets time pass to the next
-// read, and so on until all is quiet.
+// settle steps all engines until nothing more happens at this time. Then it advances to the next read,
+// until everything has ended.
 func (b *bench) settle() {
 	b.t.Helper()
 	for round := 0; ; round++ {
 		if round > 1_000_000 {
-			b.t.Fatal("engines do not come to rest")
+			b.t.Fatal("the engines never become idle")
 		}
 		busy := false
 		for _, e := range b.engines {
@@ -75,7 +75,7 @@ func (b *bench) settle() {
 	}
 }
 
-// step makes one step of e and carries out its orders.
+// step makes one step of e and executes its orders.
 func (b *bench) step(e *Engine) bool {
 	st := e.Step(b.now)
 	b.now += st.Took
@@ -134,7 +134,7 @@ func (b *bench) carryOut(e *Engine, o Order) {
 	}
 }
 
-// land performs the earliest pending read.
+// land executes the earliest pending read.
 func (b *bench) land() {
 	i := 0
 	for j := range b.pending {
@@ -157,7 +157,7 @@ func (b *bench) peer(p Peer) *Engine {
 	return nil
 }
 
-// plain runs one prompt on e alone.
+// plain runs a prompt on e without a split.
 func (b *bench) plain(e *Engine, id string, prompt []uint32, out int) []uint32 {
 	b.t.Helper()
 	b.add(e, &Request{ID: id, Prompt: prompt, MaxTokens: out})
@@ -165,7 +165,7 @@ func (b *bench) plain(e *Engine, id string, prompt []uint32, out int) []uint32 {
 	return b.text[id]
 }
 
-// prefill is leg 1: it gives the params that P returned.
+// prefill runs leg 1 and returns the params of P.
 func (b *bench) prefill(p *Engine, id string, prompt []uint32) *Transfer {
 	b.t.Helper()
 	b.add(p, &Request{ID: id, Prompt: prompt, MaxTokens: 1, Transfer: &Transfer{DoRemoteDecode: true}})
@@ -173,7 +173,7 @@ func (b *bench) prefill(p *Engine, id string, prompt []uint32) *Transfer {
 	return b.take(id)
 }
 
-// take parses the params of a finished prefill, each time anew.
+// take parses the params of a finished prefill, anew for each call.
 func (b *bench) take(id string) *Transfer {
 	b.t.Helper()
 	t, err := ParseTransfer(b.params[id])
@@ -183,7 +183,7 @@ func (b *bench) take(id string) *Transfer {
 	return t
 }
 
-// decode is leg 2.
+// decode runs leg 2.
 func (b *bench) decode(d *Engine, id string, prompt []uint32, out int, t *Transfer) []uint32 {
 	b.t.Helper()
 	b.add(d, &Request{ID: id, Prompt: prompt, MaxTokens: out, Transfer: t})
@@ -191,7 +191,7 @@ func (b *bench) decode(d *Engine, id string, prompt []uint32, out int, t *Transf
 	return b.text[id]
 }
 
-// pair is a P and a D that know each other, and a third engine that says what the right text is.
+// pair returns a P and a D that know each other, and a third engine for the right texts.
 func pair(t fataler, c Config) (b *bench, p, d, solo *Engine) {
 	c.Blocks = cmp.Or(c.Blocks, 256)
 	c.EngineID, c.Port = "p", 1
@@ -220,8 +220,8 @@ func same(t testing.TB, what string, got, want []uint32) {
 	}
 }
 
-// checkPool holds the pool against the laws: the free queue is whole, no request holds a free block, holders
-// add up, the cache finds what is hashed.
+// checkPool checks the laws of the pool: the free queue is consistent, no request holds a free block, the
+// numbers of holders add up, and the cache finds each hash.
 func checkPool(t fataler, e *Engine) {
 	t.Helper()
 	if err := poolLaws(e); err != nil {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Drafts make answers of fewer steps and no other text, and everything is given back; the more drafts, the
-// fewer steps.
+// Speculation makes fewer steps and changes no text, and all blocks become free again. More draft tokens
+// make fewer steps.
 func TestSpeculationChangesNoText(t *testing.T) {
 	before := 0
 	for _, k := range []int{0, 1, 3, 7} {
@@ -26,15 +26,16 @@ func TestSpeculationChangesNoText(t *testing.T) {
 		}
 		steps := int(s.GenerationTokens - s.SpecAccepted)
 		if before > 0 && steps >= before {
-			t.Errorf("%d drafts: %d tokens drawn one by one, %d with fewer drafts", k, steps, before)
+			t.Errorf("%d drafts: %d steps, want fewer than %d with fewer drafts", k, steps, before)
 		}
 		before = steps
 	}
 }
 
-// While it generates, a sequence holds slots ahead of its tokens, and none while it prefills or loads.
+// While it generates, a sequence holds slots ahead of its tokens; while it prefills or loads, it holds
+// none.
 func TestSpeculationHoldsSlots(t *testing.T) {
-	// There are 33 tokens after the first step of generation, in blocks of 4.
+	// After the first step of generation there are 33 tokens, in blocks of 4.
 	for k, want := range map[int]int{0: 9, 2: 10, 8: 13} {
 		e := New(Config{BlockSize: 4, Speculative: k})
 		if err := e.Add(0, &Request{ID: "a", Prompt: prompt(1, 32), MaxTokens: 100}); err != nil {
@@ -52,14 +53,14 @@ func TestSpeculationHoldsSlots(t *testing.T) {
 	}
 }
 
-// What a prefill leaves is computed by decode: the text is that of an un-split request, whatever the
-// length, with what is cached and what is not.
+// The decode engine computes the tokens that the prefill left. The text equals that of a request without a
+// split, for any length, with and without cached tokens.
 func TestWithheldTokensAreComputedByDecode(t *testing.T) {
 	for _, withheld := range []int{0, 1, 3, 7, 15} {
 		b, p, d, solo := pair(t, Config{BlockSize: 4, Withhold: withheld, Speculative: withheld})
 		solo.cfg.Withhold, solo.cfg.Speculative = 0, 0
 		for n := 1; n < 60; n++ {
-			ids := prompt(uint64(n%5), n) // some begin like others
+			ids := prompt(uint64(n%5), n) // some prompts share a prefix
 			id := fmt.Sprintf("%d of %d", withheld, n)
 			params := b.prefill(p, "p "+id, ids)
 			told := n
@@ -79,12 +80,12 @@ func TestWithheldTokensAreComputedByDecode(t *testing.T) {
 	}
 }
 
-// The two sides must agree on what is left: a decode engine that expects more than it gets takes the tail
-// of the list for the whole, or ends.
+// Both sides must agree on the number of withheld tokens. A decode engine that expects another number of
+// blocks crashes or takes the wrong ones.
 func TestWithheldOnOneSideOnly(t *testing.T) {
 	b, p, d, _ := pair(t, Config{BlockSize: 4})
 	p.cfg.Withhold = 3
-	ids := prompt(1, 26) // 23 tokens in 6 blocks, where decode wants 7
+	ids := prompt(1, 26) // 23 tokens in 6 blocks, but decode expects 7
 	b.decode(d, "r", ids, 5, b.prefill(p, "p", ids))
 	wantDead(t, d, "num_decode_blocks")
 
@@ -93,7 +94,8 @@ func TestWithheldOnOneSideOnly(t *testing.T) {
 	wantWrong(t, "text", b.decode(d, "r", ids, 8, b.prefill(p, "p", ids)), b.plain(solo, "solo", ids, 8))
 }
 
-// Sequences that take each other's blocks for their drafts are preempted, computed again, and say the same.
+// Sequences compete for blocks for their drafts. They are preempted and computed again, and generate the
+// same text.
 func TestSpeculationUnderPressure(t *testing.T) {
 	b, _, d, solo := pair(t, Config{BlockSize: 4, Blocks: 60, MaxModelLen: 120, Speculative: 7})
 	for i := range 9 {

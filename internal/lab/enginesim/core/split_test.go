@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A prompt gives the same text on one engine, split over two, with and without shared prefixes on either
-// side, chunked or whole.
+// A prompt has the same text on one engine and split over two, with and without shared prefixes on either
+// side, in chunks or whole.
 func TestSplitIsExact(t *testing.T) {
 	for _, size := range []int{1, 4, 16} {
 		t.Run(fmt.Sprint("block ", size), func(t *testing.T) {
@@ -36,16 +36,16 @@ func TestSplitIsExact(t *testing.T) {
 				}
 			}
 			if s := p.Stats(); s.Leases != 0 || s.Usage != 0 || s.NixlNotifiedLate != 0 {
-				t.Errorf("P after all: %+v", s)
+				t.Errorf("P at the end: %+v", s)
 			}
 			if s := d.Stats(); s.NixlTransfers != 300 || s.Usage != 0 {
-				t.Errorf("D after all: %+v", s)
+				t.Errorf("D at the end: %+v", s)
 			}
 		})
 	}
 }
 
-// Many splits at once, with slow reads, scarce blocks and preemptions, are exact too.
+// Many concurrent splits with slow reads, few blocks and preemptions are exact too.
 func TestConcurrentSplitsAreExact(t *testing.T) {
 	b, p, d, solo := pair(t,
 		Config{BlockSize: 4, Blocks: 60, MaxBatchedTokens: 32, MaxSeqs: 6, MaxModelLen: 120})
@@ -71,12 +71,12 @@ func TestConcurrentSplitsAreExact(t *testing.T) {
 		}
 	}
 	if s := d.Stats(); s.Preemptions == 0 {
-		t.Error("the test means to preempt")
+		t.Error("no preemption: the test does not cover it")
 	}
 }
 
-// What D announces after a load: the prompt's full blocks that it did not have, behind its own last one, and
-// then what it generates.
+// After a load D announces the full blocks of the prompt that it did not have, with their parent, and then
+// the generated blocks.
 func TestDecodeAnnouncesLoadedBlocks(t *testing.T) {
 	b, p, d, _ := pair(t, Config{BlockSize: 4})
 	ids := prompt(1, 22) // 5 full blocks and 2 tokens
@@ -90,16 +90,16 @@ func TestDecodeAnnouncesLoadedBlocks(t *testing.T) {
 	}
 	for i, want := range []struct{ blocks, tokens int }{{3, 12}, {1, 4}, {1, 4}} {
 		if len(got[i].Hashes) != want.blocks || len(got[i].Tokens) != want.tokens || !got[i].HasParent {
-			t.Errorf("event %d: %+v, want %+v behind a parent", i, got[i], want)
+			t.Errorf("event %d: %+v, want %+v with a parent", i, got[i], want)
 		}
 	}
 	if !slices.Equal(got[0].Tokens, ids[8:20]) {
-		t.Errorf("loaded blocks announced with tokens %v", got[0].Tokens)
+		t.Errorf("the loaded blocks were announced with tokens %v", got[0].Tokens)
 	}
 }
 
-// A prompt in one engine is announced as floor(N/B) blocks by a one-token request and floor((N+out-1)/B) in
-// general.
+// A request with one output token announces floor(N/B) blocks of its prompt. In general it announces
+// floor((N+out-1)/B).
 func TestStoredBlocks(t *testing.T) {
 	for _, c := range []struct{ n, out, want int }{
 		{3, 1, 0}, {4, 1, 1}, {8, 1, 2}, {7, 1, 1}, {7, 2, 2}, {4, 4, 1}, {4, 5, 2}, {1, 12, 3},
@@ -136,7 +136,7 @@ func TestParamsAreThoseOfVLLM(t *testing.T) {
 	}
 }
 
-// remote_prefill_cached_tokens is only there when the first token was the last.
+// remote_prefill_cached_tokens is present only if the first token was the last.
 func TestParamsOfLongerPrefill(t *testing.T) {
 	e := New(Config{BlockSize: 4})
 	b := newBench(t, e)
@@ -154,14 +154,14 @@ func TestCachedTokens(t *testing.T) {
 	b.plain(p, "warm", ids[:12], 1)
 	b.decode(d, "with", ids, 1, b.prefill(p, "p1", ids))
 	if got := b.ends["with"].Cached; got != 12 {
-		t.Errorf("D tells %d cached tokens, want P's 12", got)
+		t.Errorf("D reports %d cached tokens, want P's 12", got)
 	}
 	ids = prompt(2, 22)
 	tr := b.prefill(p, "p2", ids)
 	tr.PrefillCached = Field[int]{}
 	b.decode(d, "without", ids, 1, tr)
 	if got := b.ends["without"].Cached; got != 22 {
-		t.Errorf("D tells %d cached tokens without P's number, want all 22", got)
+		t.Errorf("D reports %d cached tokens without P's number, want all 22", got)
 	}
 }
 
@@ -176,6 +176,6 @@ func TestSkipReadCacheDeclinesTheLoad(t *testing.T) {
 		t.Errorf("%d transfers, want none", s.NixlTransfers)
 	}
 	if s := p.Stats(); s.Leases != 0 {
-		t.Error("P was not told")
+		t.Error("P was not notified")
 	}
 }

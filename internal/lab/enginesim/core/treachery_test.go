@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// doctored is what a test does to good params before D sees them.
+// doctored changes good params before D gets them.
 func doctored(t *Transfer, change func(*Transfer)) *Transfer {
 	change(t)
 	return t
@@ -78,7 +78,7 @@ func wantDead(t *testing.T, e *Engine, why string) {
 	}
 }
 
-// A prompt that is longer on D than on P by a block is a crash.
+// If the prompt on D is longer than on P by a block, D crashes.
 func TestLongerPromptOnDecodeKills(t *testing.T) {
 	b, p, d, _ := pair(t, Config{BlockSize: 4})
 	ids := prompt(1, 25)
@@ -86,8 +86,8 @@ func TestLongerPromptOnDecodeKills(t *testing.T) {
 	wantDead(t, d, "num_decode_blocks")
 }
 
-// A prompt that is shorter on D takes the tail of P's list: 200 and a wrong text, and a wrong text for every
-// later request that shares the prefix.
+// If the prompt on D is shorter, D reads the tail of P's list: status 200 with a wrong text, and wrong
+// texts for all later requests with that prefix.
 func TestShorterPromptOnDecodeIsWrongAndPoisons(t *testing.T) {
 	b, p, d, solo := pair(t, Config{BlockSize: 4})
 	ids := prompt(1, 30)
@@ -99,14 +99,15 @@ func TestShorterPromptOnDecodeIsWrongAndPoisons(t *testing.T) {
 func wantWrong(t *testing.T, what string, got, right []uint32) {
 	t.Helper()
 	if slices.Equal(got, right) {
-		t.Errorf("%s is right: %v", what, got)
+		t.Errorf("%s is right, want a wrong one: %v", what, got)
 	}
 	if len(got) != len(right) {
-		t.Errorf("%s has %d tokens, want %d as if nothing were wrong", what, len(got), len(right))
+		t.Errorf("%s has %d tokens, want %d as in a right answer", what, len(got), len(right))
 	}
 }
 
-// wantPoison sends the same prompt, and one that shares its first blocks, plainly to d.
+// wantPoison sends the same prompt, and one that shares its first blocks, to d without a split. Both must
+// get wrong texts.
 func wantPoison(t *testing.T, b *bench, d, solo *Engine, ids []uint32) {
 	t.Helper()
 	wantWrong(t, "plain text of the same prompt", b.plain(d, "same", ids, 6), b.plain(solo, "same solo", ids, 6))
@@ -117,7 +118,7 @@ func wantPoison(t *testing.T, b *bench, d, solo *Engine, ids []uint32) {
 	same(t, "text of another prompt", b.plain(d, "fresh", fresh, 6), b.plain(solo, "fresh solo", fresh, 6))
 }
 
-// churn makes p use every block for other prompts.
+// churn uses every block of p for other prompts.
 func churn(b *bench, p *Engine) {
 	for i := range 4 {
 		b.plain(p, fmt.Sprintf("churn %s %d", p.cfg.EngineID, i), prompt(uint64(1000+i), p.cfg.MaxModelLen-1), 1)
@@ -131,10 +132,11 @@ func TestParamsUsedTwice(t *testing.T) {
 	right := b.plain(solo, "solo", ids, 8)
 	same(t, "first use", b.decode(d, "first", ids, 8, b.take("p")), right)
 	churn(b, p)
-	churn(b, d) // or D would pull only what it lacks
+	churn(b, d) // otherwise D reads only the blocks that it lacks
 	wantWrong(t, "second use", b.decode(d, "second", ids, 8, b.take("p")), right)
 	if s := d.Stats(); s.NixlFailed != 0 || s.NixlTransfers != 2 {
-		t.Errorf("D saw %d failures in %d transfers, want 0 in 2: nothing tells", s.NixlFailed, s.NixlTransfers)
+		t.Errorf("D saw %d failures in %d transfers, want 0 in 2: no counter shows the mistake",
+			s.NixlFailed, s.NixlTransfers)
 	}
 	if s := p.Stats(); s.NixlNotifiedLate != 0 {
 		t.Errorf("P, which has not stepped, counted %d late notifications", s.NixlNotifiedLate)
@@ -146,7 +148,8 @@ func TestParamsUsedTwice(t *testing.T) {
 	wantPoison(t, b, d, solo, ids)
 }
 
-// With luck nobody took the blocks, and a second use is right: that is how the mistake hides.
+// If the blocks were not reused by chance, a second use gives the right text. That is how the mistake
+// stays hidden.
 func TestParamsUsedTwiceWithLuck(t *testing.T) {
 	b, p, d, solo := pair(t, Config{BlockSize: 4, Blocks: 64, MaxModelLen: 240})
 	ids := prompt(1, 22)
@@ -186,12 +189,12 @@ func TestHeartbeats(t *testing.T) {
 	ids := prompt(1, 22)
 	b.prefill(p, "p", ids)
 	b.now = 25 * time.Second
-	b.delay = func() time.Duration { return time.Hour } // D holds its only slot
+	b.delay = func() time.Duration { return time.Hour } // keeps D's only slot
 	b.add(d, &Request{ID: "slot", Prompt: prompt(2, 5), MaxTokens: 200})
 	d.Step(b.now)
 	b.add(d, &Request{ID: "r", Prompt: ids, MaxTokens: 3, Transfer: b.take("p")})
 	beats := 0
-	for range 60 { // a minute: twice the lease
+	for range 60 { // a minute is twice the lease
 		st := d.Step(b.now)
 		for _, o := range st.Orders {
 			if o.Kind != OrderHeartbeat || !slices.Equal(o.RemoteIDs, []string{"p"}) {
@@ -207,21 +210,21 @@ func TestHeartbeats(t *testing.T) {
 		b.now += time.Second
 	}
 	if beats != 12 {
-		t.Errorf("%d heartbeats in a minute, want one each 5 s", beats)
+		t.Errorf("%d heartbeats in a minute, want one every 5 s", beats)
 	}
 	if p.Stats().Leases != 1 {
-		t.Fatal("the lease ended in spite of heartbeats")
+		t.Fatal("the lease expired in spite of heartbeats")
 	}
 	d.Abort(b.now, "slot")
 	b.delay = nil
 	b.settle()
 	same(t, "text", b.text["r"], b.plain(solo, "solo", ids, 3))
 	if d.leasing.beating != 0 {
-		t.Errorf("%d requests still beat", d.leasing.beating)
+		t.Errorf("%d requests still send heartbeats", d.leasing.beating)
 	}
 }
 
-// max(old, now + 2/3 lease): a heartbeat never shortens a lease.
+// The lease ends at max(old, now + 2/3 lease): a heartbeat never shortens a lease.
 func TestHeartbeatExtendsOnly(t *testing.T) {
 	b, p, _, _ := pair(t, Config{BlockSize: 4})
 	b.prefill(p, "p", prompt(1, 9))
@@ -250,8 +253,8 @@ func TestNoHeartbeatWithoutTPSize(t *testing.T) {
 	}
 }
 
-// A missing key hangs the request for ever; its blocks never come back, and the prefix cache can never be
-// reset again.
+// A missing key hangs the request for ever. Its blocks never become free, and the prefix cache can never
+// be reset again.
 func TestMissingKeyHangs(t *testing.T) {
 	for name, change := range map[string]func(*Transfer){
 		"remote_engine_id":  func(x *Transfer) { x.EngineID = Field[string]{} },
@@ -269,18 +272,18 @@ func TestMissingKeyHangs(t *testing.T) {
 			s := d.Stats()
 			if _, ended := b.ends["r"]; ended || d.Dead() != nil || s.WaitingDeferred != 1 ||
 				s.FreeBlocks != s.Blocks-1-6 {
-				t.Fatalf("want it to hang with 6 blocks: ended %v, dead %v, %+v", ended, d.Dead(), s)
+				t.Fatalf("want a hanging request with 6 blocks: ended %v, dead %v, %+v", ended, d.Dead(), s)
 			}
 			d.Abort(b.now, "r")
 			b.settle()
 			if s := d.Stats(); s.FreeBlocks != s.Blocks-1-6 || s.Waiting != 0 {
-				t.Errorf("after the abort: %+v, want the blocks gone for ever", s)
+				t.Errorf("after the abort: %+v, want the blocks lost", s)
 			}
 			if d.ResetPrefixCache() {
 				t.Error("the prefix cache can still be reset")
 			}
 			same(t, "another request", b.plain(d, "other", ids, 5), b.plain(solo, "solo", ids, 5))
-			// What a server does when the client of a non-streaming request leaves.
+			// A server does this when the client of a request without a stream leaves.
 			tr = doctored(b.prefill(p, "p2", ids), change)
 			d.Reject(b.now, tr)
 			b.settle()
@@ -289,8 +292,8 @@ func TestMissingKeyHangs(t *testing.T) {
 	}
 }
 
-// A prefill leg that carries a whole set of remote params promises a load that nobody performs, from 64
-// uncached tokens on.
+// A prefill leg with a whole set of remote params waits for a load that never happens, from 64 uncached
+// tokens on.
 func TestPrefillLegWithRemoteParamsHangs(t *testing.T) {
 	for _, n := range []int{63, 64} {
 		b, p, d, _ := pair(t, Config{BlockSize: 4})
@@ -305,8 +308,8 @@ func TestPrefillLegWithRemoteParamsHangs(t *testing.T) {
 	}
 }
 
-// A request that the API layer refuses, or that is aborted in the queue, tells P. With a key missing the core
-// dies.
+// A request that the API layer refuses, or that is aborted in the queue, notifies P. If a key is missing,
+// the core dies.
 func TestRejectionCleanup(t *testing.T) {
 	b, p, d, _ := pair(t, Config{BlockSize: 4})
 	b.prefill(p, "p", prompt(1, 22))
@@ -341,7 +344,7 @@ func TestAbortInTheQueueTellsP(t *testing.T) {
 	}
 }
 
-// An abort during the read keeps D's blocks until the read ends.
+// After an abort during the read, D keeps the blocks until the read ends.
 func TestAbortWhileLoading(t *testing.T) {
 	b, p, d, _ := pair(t, Config{BlockSize: 4})
 	ids := prompt(1, 22)
@@ -372,7 +375,7 @@ func TestLoadFailure(t *testing.T) {
 		ids := prompt(1, 22)
 		b.plain(p, "warm", ids[:9], 1)
 		tr := b.prefill(p, "p", ids)
-		tr.Port.V = "9" // nobody there
+		tr.Port.V = "9" // nothing listens there
 		b.decode(d, "r", ids, 5, tr)
 		end := b.ends["r"]
 		switch policy {
@@ -383,19 +386,20 @@ func TestLoadFailure(t *testing.T) {
 		case Recompute:
 			same(t, "recompute", b.text["r"], b.plain(solo, "solo", ids, 5))
 			if end.Cached != 8 {
-				t.Errorf("recompute tells %d cached tokens, want P's 8", end.Cached)
+				t.Errorf("recompute reports %d cached tokens, want P's 8", end.Cached)
 			}
 		}
 		if s := d.Stats(); s.NixlFailed != 1 || s.Usage != 0 || s.Waiting != 0 {
 			t.Errorf("policy %d: %+v", policy, s)
 		}
 		if p.Stats().Leases != 1 {
-			t.Error("P cannot know that its blocks are not wanted")
+			t.Error("P freed its blocks, though it cannot know of the failure")
 		}
 	}
 }
 
-// Ids beyond the pool read another layer: garbage. Far beyond, NIXL refuses.
+// Block ids beyond the pool read another layer, which gives garbage. NIXL refuses ids that are far beyond
+// it.
 func TestBlockIDsOutOfRange(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -420,7 +424,7 @@ func TestBlockIDsOutOfRange(t *testing.T) {
 	}
 }
 
-// Nulls pass vLLM's check for presence: the handshake with nowhere fails.
+// A null passes vLLM's check for presence, but the handshake with a null address fails.
 func TestNullAddressFailsTheLoad(t *testing.T) {
 	b, p, d, _ := pair(t, Config{BlockSize: 4})
 	ids := prompt(1, 22)

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Two prompts of 40 tokens on an engine of 24 tokens a step: after the first step one is 24 tokens along, the
-// other waits.
+// Two prompts of 40 tokens run on an engine with 24 tokens per step. After the first step one has computed
+// 24 tokens, and the other waits.
 func TestTasks(t *testing.T) {
 	e := New(Config{BlockSize: 8, Blocks: 100, MaxBatchedTokens: 24, Cost: Cost{A: 1e-3}})
 	prompt := make([]uint32, 40)
@@ -35,7 +35,7 @@ func TestTasks(t *testing.T) {
 	}
 	for at := st.Took; len(e.Tasks(nil)) == 2; at += st.Took {
 		if st = e.Step(at); at > time.Second {
-			t.Fatal("nothing ends")
+			t.Fatal("no request has ended")
 		}
 	}
 	if got := e.Tasks(nil); got[0].ID != "b" || got[0].Tokens-40+got[0].Out != 9 {

@@ -9,7 +9,7 @@ import (
 
 func near(a, b float64) bool { return math.Abs(a-b) <= 1e-9*(1+math.Abs(b)) }
 
-// tables of which every time is a simple formula, so that straight lines between points are exact.
+// tables returns tables in which every time is a simple formula, so that linear interpolation is exact.
 func tables() *Tables {
 	layer := newCurve(map[float64]float64{1: 11, 2: 12, 100: 110})
 	chunk := newGrid(map[float64]map[float64]float64{10: {0: 10, 100: 110}, 20: {0: 20, 100: 220}})
@@ -24,7 +24,7 @@ func tables() *Tables {
 			}
 		}
 	}
-	points[[4]float64{15, 0, 1, 10}] = 5 // a point that belongs to no complete grid
+	points[[4]float64{15, 0, 1, 10}] = 5 // belongs to no complete grid
 	return &Tables{
 		Model: Model{Layers: 2, Experts: 8, TopK: 2}, layer: layer, once: newCurve(map[float64]float64{1: 0.5}),
 		head:      newCurve(map[float64]float64{1: 1, 2: 2}),
@@ -66,14 +66,15 @@ func TestRanksWaitForEachOther(t *testing.T) {
 	a, b := &core.Batch{Decode: 2, Context: 30}, &core.Batch{Decode: 1, Context: 10}
 	one, other := tb.Step([]*Rank{a}, Tuning{}), tb.Step([]*Rank{b}, Tuning{})
 	if one != 2*(12+30)+0.5+2 || other >= one {
-		t.Errorf("alone they take %v and %v", one, other)
+		t.Errorf("alone the ranks take %v and %v", one, other)
 	}
 	if got := tb.Step([]*Rank{a, b}, Tuning{Scale: 2, Host: 7, Token: 100}); got != 2*one+7+300 {
 		t.Errorf("together %v, want %v", got, 2*one+307)
 	}
 	tb.experts = newGrid(map[float64]map[float64]float64{1: {1: 1, 8: 8}, 4: {1: 4, 8: 32}})
 	empty := &core.Batch{}
-	// Four tokens, one of them made up; each misses an expert with chance 3/4, and a rank has four of the eight.
+	// Four tokens, one of them a dummy. Each token misses an expert with probability 3/4, and a rank has four
+	// of the eight experts.
 	c := &core.Batch{Decode: 3, Context: 30}
 	want := tb.Step([]*Rank{c}, Tuning{}) - 2*tb.experts.at(3, 8*(1-math.Pow(0.75, 3))) +
 		2*tb.experts.at(2, 4*(1-math.Pow(0.75, 4)))
