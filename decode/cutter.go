@@ -39,7 +39,7 @@ func (c *cutter) price(cs []Candidate, q *survey) {
 		l.Wait, longer = m.local.before(c.turnOf(q.now, seconds(l.Took())), l.Took(), q.now)
 		l.Wait += m.remote.Rho * q.age // as other routers usually book
 		// A request whose KV blocks arrive meanwhile needs a place in a step, and waits for half of a piece.
-		arriving := m.account.Needs(l.Wait, l.Wait+l.Took(), q.at)
+		arriving := m.account.Coming().Needs(l.Wait, l.Wait+l.Took(), q.at)
 		l.Delayed = float64(arriving)*l.Longest()/2 + float64(m.remote.Arriving)*l.Longest()/2 +
 			float64(longer)*l.Took()
 	}

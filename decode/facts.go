@@ -61,7 +61,7 @@ func (q *survey) gatherDecode(c *Candidate, s *standing, others float64) {
 	c.Step = c.speed.Step(g.Sequences+e.Sequences+int(others)+1, int(c.reads))
 	c.Arriving = m.learned.Traffic.Inbound.Rate(q.now) + e.InboundRate
 	c.Posting = m.learned.Posting()
-	c.Inbound = g.Backlog(e, q.Ready, q.readyAt)
+	c.Inbound = g.Coming().Backlog(e, q.Ready, q.readyAt)
 }
 
 // gatherLocal fills in the facts of a local prefill. Requests whose prompt is not computed do not decode
@@ -76,7 +76,7 @@ func (q *survey) gatherLocal(c *Candidate, speed *estimate.Pricing, others float
 	l.Wait += e.Rho * q.age
 	q.priceMatch(c, speed)
 	if !q.cutter.cuts(q.Query, m) { // else see [cutter.price]
-		l.Delayed = g.Delayed(l.Wait, l.Warm, q.at) + float64(e.Arriving)*l.Warm
+		l.Delayed = g.Coming().Delayed(l.Wait, l.Warm, q.at) + float64(e.Arriving)*l.Warm
 	}
 	l.Active = float64(g.Sequences - g.Arriving + e.Sequences - e.Arriving)
 	// The price of a prompt on a prefill replica leaves out requests of unknown routers. So the price of a

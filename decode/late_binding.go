@@ -47,7 +47,7 @@ func (l *Lease) Holds(now time.Time) (ok bool, reason string, room time.Duration
 func (l *Lease) Ahead(now time.Time) (leaving, coming float64) {
 	l.pool.members.Lock()
 	defer l.pool.members.Unlock()
-	coming = l.member.account.InboundBeside(&l.entry, l.pool.ledger.At(now)).Seconds()
+	coming = l.member.account.Coming().InboundBeside(&l.entry, l.pool.ledger.At(now)).Seconds()
 	return l.from.Ahead(l.place).Seconds(), coming
 }
 

@@ -643,7 +643,7 @@ func TestLedgerReturnsToZero(t *testing.T) {
 		checkSums(t, p)
 		for _, m := range p.members.All {
 			b, q := &m.account, &m.local.turns
-			if len(b.Leases()) != 0 || b.Sums != (ledger.Sums{}) || b.Reserved() != 0 || b.Moving() != 0 ||
+			if len(b.Leases()) != 0 || b.Sums != (ledger.Sums{}) || b.Reserved() != 0 || b.Coming().Moving() != 0 ||
 				b.Preempted() != 0 || !q.Empty() || q.Work() != 0 {
 				t.Fatalf("%s: %+v and %+v are left without a lease", m.R.ID, b, q)
 			}
@@ -682,9 +682,9 @@ func checkSums(t *rapid.T, p *Pool) {
 				}
 			}
 		}
-		if m.account.Sums != want || m.account.Moving() != moving || m.local.turns.Work() != work {
+		if m.account.Sums != want || m.account.Coming().Moving() != moving || m.local.turns.Work() != work {
 			t.Fatalf("%s: the account says %+v, %v moving, %v of work; counted %+v, %v and %v", m.R.ID,
-				m.account.Sums, m.account.Moving(), m.local.turns.Work(), want, moving, work)
+				m.account.Sums, m.account.Coming().Moving(), m.local.turns.Work(), want, moving, work)
 		}
 		if m.account.Returned() < 0 {
 			t.Fatalf("%s: %d blocks returned", m.R.ID, m.account.Returned())

@@ -107,8 +107,19 @@ func (a *Account) Changed() { a.changes++ }
 // Reserved returns the blocks and growth of reserved leases.
 func (a *Account) Reserved() int { return int(a.orders.reserved.Weight()) }
 
-// Moving returns the time for all KV that is still to come from other replicas, in any state.
-func (a *Account) Moving() time.Duration { return time.Duration(a.orders.coming.Weight()) }
+// ReservedIn returns when the reserved leases are admitted, on average over their blocks.
+func (a *Account) ReservedIn(now int64) time.Duration {
+	sum := 0.0
+	for _, r := range a.orders.reserved.Runs() {
+		for _, e := range r.Entries {
+			sum += float64(e.Weight) * time.Duration(e.Key-now).Seconds()
+		}
+	}
+	return seconds(sum / float64(max(a.Reserved(), 1)))
+}
+
+// Coming returns the KV that is still to come from other replicas, for reading.
+func (a *Account) Coming() *Arrivals { return &a.orders.coming }
 
 // Returned returns the blocks that came free since the newest report.
 func (a *Account) Returned() int { return a.returned }
@@ -159,5 +170,27 @@ func (a *Account) ComeFree(l *Lease, own int, now time.Time) {
 		a.absent.due = max(0, a.absent.due-own)
 	case !now.Before(a.at.Add(reportDelay)):
 		a.returned += own
+	}
+}
+
+// InReport returns how many leading tokens of l's prompt another lease that the newest report includes has in
+// common with it, at least known.
+func (a *Account) InReport(l *Lease, known int, by Comparer) int {
+	return a.orders.held.shared(l, known, by)
+}
+
+// Unanswered returns how many leading tokens of l's prompt another lease that the engine has and has not
+// answered has in common with it, at least known.
+func (a *Account) Unanswered(l *Lease, known int, by Comparer) int {
+	return a.orders.unanswered.shared(l, known, by)
+}
+
+// Load returns the part of a [PeerLoad] that a's leases determine. now is on the scale of [Ledger.At].
+func (a *Account) Load(now int64) PeerLoad {
+	return PeerLoad{
+		Sequences: a.Sequences, Queued: a.Queued, Arriving: a.Arriving, Computing: a.Computing(),
+		Known: a.Answering, Context: a.Context, Sent: a.Sent,
+		Promised: a.Promised + a.absent.due, Growth: a.Growth, Returned: a.returned, Held: a.Held,
+		Reserved: a.Reserved(), ReservedIn: a.ReservedIn(now), Moving: a.orders.coming.Moving(),
 	}
 }

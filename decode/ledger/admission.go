@@ -119,17 +119,6 @@ func (d *demand) fitTogether(ours int, first, last time.Duration) bool {
 	return d.fits(ours, first)
 }
 
-// ReservedIn returns when the reserved leases are admitted, on average over their blocks.
-func (a *Account) ReservedIn(now int64) time.Duration {
-	sum := 0.0
-	for _, r := range a.orders.reserved.Runs() {
-		for _, e := range r.Entries {
-			sum += float64(e.Weight) * time.Duration(e.Key-now).Seconds()
-		}
-	}
-	return seconds(sum / float64(max(a.Reserved(), 1)))
-}
-
 // mostExpecting is the share of a replica's room that requests may hold while their KV arrives, if the
 // arrival takes longer than an answer. If such requests held all the room, no prompt could be computed
 // there. Then all other prompts would be handed over as well, and the links would stay full (decision 0056).
@@ -145,16 +134,6 @@ func (a *Account) Saturated(h *Headroom, theirs *PeerLoad, inbound float64) bool
 	if theirs.Sequences > 0 {
 		blocks += float64(theirs.Held) * min(1, float64(theirs.Arriving)/float64(theirs.Sequences))
 	}
-	moving := max((a.Moving() + theirs.Moving).Seconds(), inbound)
+	moving := max((a.orders.coming.Moving() + theirs.Moving).Seconds(), inbound)
 	return blocks*inbound/moving > mostExpecting*float64(h.Most)
-}
-
-// Backlog returns the seconds of transfers that are left when a prompt is ready, of KV that leaves other
-// replicas before. Transfers come one after the other, from now on at the earliest. The KV of other routers
-// leaves at unknown times, and counts as leaving now. at is the time when the prompt is ready.
-func (a *Account) Backlog(theirs *PeerLoad, ready time.Duration, at int64) float64 {
-	if a.Moving()+theirs.Moving <= ready { // even if all KV left now
-		return 0
-	}
-	return max(0, (a.Inbound(at) + theirs.Moving - ready).Seconds())
 }

@@ -13,18 +13,6 @@ type Comparer interface {
 	Common(a, b *roster.Prompt, known int) int
 }
 
-// InReport returns how many leading tokens of l's prompt another lease that the newest report includes has in
-// common with it, at least known.
-func (a *Account) InReport(l *Lease, known int, by Comparer) int {
-	return a.orders.held.shared(l, known, by)
-}
-
-// Unanswered returns how many leading tokens of l's prompt another lease that the engine has and has not
-// answered has in common with it, at least known.
-func (a *Account) Unanswered(l *Lease, known int, by Comparer) int {
-	return a.orders.unanswered.shared(l, known, by)
-}
-
 // alike is leases in the order of their prompts' keys. The leases that share most with a prompt stand beside
 // it, so that a comparison with every lease is not needed. The zero value is empty.
 type alike []*Lease

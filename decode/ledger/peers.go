@@ -42,16 +42,6 @@ type PeerLoad struct {
 	Report *replica.Report `json:"report,omitzero"`
 }
 
-// Load returns the part of a [PeerLoad] that a's leases determine. now is on the scale of [Ledger.At].
-func (a *Account) Load(now int64) PeerLoad {
-	return PeerLoad{
-		Sequences: a.Sequences, Queued: a.Queued, Arriving: a.Arriving, Computing: a.Computing(),
-		Known: a.Answering, Context: a.Context, Sent: a.Sent,
-		Promised: a.Promised + a.absent.due, Growth: a.Growth, Returned: a.returned, Held: a.Held,
-		Reserved: a.Reserved(), ReservedIn: a.ReservedIn(now), Moving: a.Moving(),
-	}
-}
-
 // About returns the replica of s, and its engine's report.
 func (s *PeerLoad) About() (replica.ID, *replica.Report) { return s.ID, s.Report }
 

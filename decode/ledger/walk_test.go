@@ -130,7 +130,7 @@ func TestSumsAreThoseOfAWalk(t *testing.T) {
 		w.check(t)
 		for i := range w.all {
 			b := &w.all[i]
-			if b.Sums != (Sums{}) || b.Reserved() != 0 || b.Moving() != 0 || b.Preempted() != 0 {
+			if b.Sums != (Sums{}) || b.Reserved() != 0 || b.Coming().Moving() != 0 || b.Preempted() != 0 {
 				t.Fatalf("%+v is left without a lease", b)
 			}
 		}
@@ -249,9 +249,9 @@ func (w *accounts) check(t *rapid.T) {
 	for i := range w.all {
 		b := &w.all[i]
 		want, asked, moving := walk(t, b)
-		if b.Sums != want || b.Reserved() != asked || b.Moving() != moving {
+		if b.Sums != want || b.Reserved() != asked || b.Coming().Moving() != moving {
 			t.Fatalf("the account says %+v, %d reserved, %v moving; a walk %+v, %d and %v",
-				b.Sums, b.Reserved(), b.Moving(), want, asked, moving)
+				b.Sums, b.Reserved(), b.Coming().Moving(), want, asked, moving)
 		}
 		for _, l := range b.leases {
 			w.seen.note(l)
@@ -325,8 +325,8 @@ func checkLists(t *rapid.T, b *Account) {
 	}
 	got := &b.orders
 	for name, o := range map[string][2]*order.List{
-		"reserved": {&got.reserved, &want.reserved}, "coming": {&got.coming, &want.coming},
-		"unsent": {&got.unsent, &want.unsent}, "landing": {&got.landing, &want.landing},
+		"reserved": {&got.reserved, &want.reserved}, "coming": {&got.coming.all, &want.coming.all},
+		"unsent": {&got.coming.unsent, &want.coming.unsent}, "landing": {&got.coming.landing, &want.coming.landing},
 	} {
 		if !slices.Equal(entries(o[0]), entries(o[1])) {
 			t.Fatalf("%s: %v, counted %v", name, entries(o[0]), entries(o[1]))
@@ -356,10 +356,10 @@ func checkQuestions(t *rapid.T, b *Account, now int64) {
 				n++
 			}
 		}
-		if got := b.Delayed(wait, warm, now); math.Abs(got-sum) > 1e-6 {
+		if got := b.Coming().Delayed(wait, warm, now); math.Abs(got-sum) > 1e-6 {
 			t.Fatalf("a prompt that begins in %g s delays others by %g s, want %g", wait, got, sum)
 		}
-		if got := b.Needs(wait, wait+warm, now); got != n {
+		if got := b.Coming().Needs(wait, wait+warm, now); got != n {
 			t.Fatalf("a prompt that begins in %g s delays %d, want %d", wait, got, n)
 		}
 	}
@@ -373,12 +373,12 @@ func checkQuestions(t *rapid.T, b *Account, now int64) {
 	}
 	for _, in := range []time.Duration{0, time.Second, time.Minute} {
 		at := now + int64(in)
-		if got, want := b.Inbound(at), inbound(at, nil); got != want {
+		if got, want := b.Coming().Inbound(at), inbound(at, nil); got != want {
 			t.Fatalf("%v of transfers begin within %v, want %v", got, in, want)
 		}
 	}
 	for _, l := range b.leases {
-		if got, want := b.InboundBeside(l, now), inbound(now, l); got != want {
+		if got, want := b.Coming().InboundBeside(l, now), inbound(now, l); got != want {
 			t.Fatalf("%v of transfers ahead, want %v", got, want)
 		}
 		checkShared(t, b, l)
