@@ -39,14 +39,3 @@ func (x *exclusions) ExcludePair(at int) {
 }
 
 func (x *exclusions) pairOut(at int) bool { return slices.Contains(x.pairsOut, int32(at)) }
-
-// excludedPairs returns how many possible pairs are excluded only by [exclusions.ExcludePair].
-func (t *Table) excludedPairs() (n int) {
-	for _, at := range t.pairsOut {
-		i, j := slices.Index(t.Row, at/int32(t.Stride)), slices.Index(t.Col, at%int32(t.Stride))
-		if i >= 0 && j >= 0 && !t.senderOut[i] && !t.receiverOut[j] && t.PerByte[at] >= 0 {
-			n++
-		}
-	}
-	return n
-}

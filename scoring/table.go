@@ -1,6 +1,9 @@
 package scoring
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // Table holds every plan for one request: the two sides of every Split, and the Local plans. All plans are
 // possible until they are excluded. The next request uses the memory again, see [Table.Reset].
@@ -113,6 +116,17 @@ func (t *Table) pairs() (n int) {
 func (t *Table) pairsOf(rates []float64) (n int) {
 	for j, out := range t.receiverOut {
 		if !out && rates[t.Col[j]] >= 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// excludedPairs returns how many possible pairs are excluded only by [Table.ExcludePair].
+func (t *Table) excludedPairs() (n int) {
+	for _, at := range t.pairsOut {
+		i, j := slices.Index(t.Row, at/int32(t.Stride)), slices.Index(t.Col, at%int32(t.Stride))
+		if i >= 0 && j >= 0 && !t.senderOut[i] && !t.receiverOut[j] && t.PerByte[at] >= 0 {
 			n++
 		}
 	}
