@@ -22,14 +22,14 @@ type Planner struct {
 	decode   *decode.Pool
 	outliers outlier.Set // which replicas and pairs fail; has its own lock
 
-	mu          sync.Mutex // held while a plan is chosen and booked; guards the following
-	policy      *policyInForce
-	rnd         *rand.Rand
-	pairs       *pairs
-	flights     flights
-	comparison  *comparison
-	refusal     refusal
-	ruleScratch ruleScratch
+	mu         sync.Mutex // held while a plan is chosen and booked; guards the following
+	policy     *policyInForce
+	rnd        *rand.Rand
+	pairs      *pairs
+	flights    flights
+	comparison *comparison
+	refusal    refusal
+	ruling     ruling
 }
 
 // New returns a planner over the two pools. rnd breaks ties; the planner alone uses it from now on.
@@ -218,7 +218,7 @@ func (pl *Planner) pick(q *question, out *ejections, now time.Time) {
 	b.excludeOtherWeights(q)
 	out.from(b)
 	if pl.policy.Rule != nil && len(b.prefills) > 0 {
-		pl.ruleScratch.restrict(b, q, pl.prefill.Unit(), pl.rnd)
+		pl.ruling.restrict(b, q, pl.prefill.Unit(), pl.rnd)
 	}
 	b.chosen, b.ties, b.plans = b.table.Choose(pl.rnd, b.best[:], b.locals[:])
 	pl.noteRho(b.chosen, now)

@@ -1,5 +1,17 @@
 // Package planner chooses the pair of replicas for a request, or one decode replica alone, and books both in
 // one step.
+//
+// The [Planner] asks both pools for candidates, chooses and books under its lock. Its parts do the rest:
+//
+//	question    the request, as the pools are asked about it
+//	pairs       which replicas work together, and the learned speed of the link of each pair
+//	comparison  the candidates, the table of costs, the chosen plan and the next best plans
+//	ejections   what failures cost, and what a choice leaves out because of failures
+//	ruling      the choice of a prefill replica by a rule instead of costs
+//	refusal     the reasons why a request has no plan, or why a replica takes no part
+//	flights     the transfers under way, which teach the links
+//
+// The result is a [Booking]. It holds both leases and the [Decision], and counts success and failure.
 package planner
 
 import (

@@ -38,15 +38,15 @@ type Target struct {
 	Load int    // requests in flight there
 }
 
-// ruleScratch is the memory that a rule's targets are listed in.
-type ruleScratch struct {
+// ruling lets a rule choose the prefill replica. The next request uses its memory again.
+type ruling struct {
 	targets []Target
 	at      []int // prefill candidate of each target
 }
 
 // restrict lets the rule choose, and takes every other prefill replica out of the table. unit is the number
 // of tokens of a block.
-func (c *ruleScratch) restrict(b *comparison, q *question, unit int, rnd *rand.Rand) {
+func (c *ruling) restrict(b *comparison, q *question, unit int, rnd *rand.Rand) {
 	c.targets, c.at = c.targets[:0], c.at[:0]
 	for i := range b.prefills {
 		p := &b.prefills[i]
