@@ -158,8 +158,9 @@ func (o *objects) follow(
 func (o *objects) listWatch() *cache.ListWatch {
 	request := func(options metav1.ListOptions) *rest.Request {
 		options.LabelSelector, options.FieldSelector = o.labels, o.fields
-		return o.client.Get().AbsPath(o.path).NamespaceIfScoped(o.namespace, o.namespace != "").
-			Resource(o.resource).VersionedParams(&options, metav1.ParameterCodec)
+		get := o.client.Get().AbsPath(o.path).NamespaceIfScoped(o.namespace, o.namespace != "")
+		get.MaxRetries(0) // heard has to know, and the reflector tries again
+		return get.Resource(o.resource).VersionedParams(&options, metav1.ParameterCodec)
 	}
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
@@ -175,6 +176,9 @@ func (o *objects) listWatch() *cache.ListWatch {
 			clock := time.AfterFunc(patience, cancel)
 			options.Watch = true
 			events, err := request(options).Watch(ctx)
+			if _, streams := events.(*watch.StreamWatcher); err == nil && !streams {
+				err = errNoAnswer
+			}
 			o.heard(err)
 			if err != nil {
 				cancel()
@@ -187,6 +191,10 @@ func (o *objects) listWatch() *cache.ListWatch {
 		},
 	}
 }
+
+// errNoAnswer stands for the errors that client-go hides behind an empty watch: a connection that ends, or an
+// answer that does not come in time. The list that follows tells which one.
+var errNoAnswer = errors.New("EOF or timeout: no answer to a watch")
 
 // limitedWatch is a watch that ends with its context.
 type limitedWatch struct {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -186,6 +187,16 @@ func TestHoldsWhatWasSaid(t *testing.T) {
 	a.Put(kubernetestest.Ready("d0", "decode", "10.0.0.2", 8000))
 	r.until(strings.Replace(held, "10.0.0.2", "10.0.0.9", 1), "Unauthorized")
 	r.writeToken("second")
+	r.until(one, "")
+}
+
+// A load balancer without an API server takes connections and ends them. That is an outage, too.
+func TestConnectionsThatEndAreAnOutage(t *testing.T) {
+	t.Parallel()
+	a, r := runWithOnePair(t)
+	a.Refuse(kubernetestest.Cut)
+	r.until(strings.ReplaceAll(one, "fresh", "held"), "EOF")
+	a.Refuse(0)
 	r.until(one, "")
 }
 
@@ -372,6 +383,7 @@ type recovering struct {
 	mu    sync.Mutex // guards the following
 	up    bool
 	asked int
+	why   error // while it is away
 }
 
 // RoundTrip implements [http.RoundTripper].
@@ -380,7 +392,7 @@ func (r *recovering) RoundTrip(q *http.Request) (*http.Response, error) {
 	defer r.mu.Unlock()
 	r.asked++
 	if !r.up {
-		return nil, errors.New("connection refused")
+		return nil, r.why
 	}
 	w := httptest.NewRecorder()
 	w.Header().Set("Content-Type", "application/json")
@@ -402,10 +414,11 @@ func TestARecoveredAPIServerIsNoticedSoon(t *testing.T) {
 	//nolint:reassign // One of the handlers sleeps until a time of the real clock. There is no other way.
 	utilruntime.ErrorHandlers = nil
 	defer func() { utilruntime.ErrorHandlers = handlers }() //nolint:reassign // as above
+	outages := []error{errors.New("connection refused"), io.EOF, os.ErrDeadlineExceeded}
 	for i := range 30 {
 		away := time.Duration(i+1) * 7 * time.Second
 		synctest.Test(t, func(t *testing.T) {
-			server := &recovering{}
+			server := &recovering{why: outages[i%len(outages)]}
 			client, err := podClient(&rest.Config{Host: "http://api", Transport: server})
 			if err != nil {
 				t.Fatal(err)
@@ -417,7 +430,14 @@ func TestARecoveredAPIServerIsNoticedSoon(t *testing.T) {
 				t.Fatal(err)
 			}
 			listed := make(chan time.Time, 1)
-			w := &watcher{spec: spec, heard: func(error) {}, found: func([]found) { listed <- time.Now() }}
+			answered := func(err error) {
+				server.mu.Lock()
+				defer server.mu.Unlock()
+				if err == nil && !server.up {
+					t.Errorf("%v counts as an answer", server.why)
+				}
+			}
+			w := &watcher{spec: spec, heard: answered, found: func([]found) { listed <- time.Now() }}
 			ended := make(chan struct{})
 			go func() {
 				w.run(ctx, client)

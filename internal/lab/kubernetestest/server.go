@@ -218,6 +218,9 @@ func (s *Server) Forget() {
 	})
 }
 
+// Cut is a status for [Server.Refuse]: connections end without an answer, as behind a load balancer.
+const Cut = -1
+
 // Refuse ends the watches and answers every request with a status; 0 answers again.
 func (s *Server) Refuse(status int) { s.change(func() { s.refusal, s.ending = status, s.ending+1 }) }
 
@@ -249,6 +252,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	refused := s.refused[kind]
 	s.mu.Unlock()
 	switch {
+	case refusal == Cut:
+		panic(http.ErrAbortHandler)
 	case refusal != 0:
 		status(w, refusal, "Forbidden")
 	case r.Header.Get("Authorization") != "Bearer "+token:
