@@ -191,7 +191,7 @@ func (pl *Planner) nextDecode(
 func (pl *Planner) takes(b *Booking, q *question, d *replica.Replica) bool {
 	reuses := d.Facts.ReuseIDs || !b.Decode.Facts.ReuseIDs
 	return reuses && pl.refusal.unpaired(&b.Prefill, d, q.Model) == "" &&
-		!slices.Contains(q.AvoidPairs, Pairing{b.Prefill.ID, d.ID})
+		!slices.Contains(q.AvoidPairs, Pairing{Prefill: b.Prefill.ID, Decode: d.ID})
 }
 
 // nowhere says why no other decode replica can take b.
@@ -237,7 +237,7 @@ func (pl *Planner) FirstToken(b *Booking, now time.Time) (transfer time.Duration
 	}
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
-	pl.flights.landed(b, arrived{took, x.Held, x.Waited}, now)
+	pl.flights.landed(b, took, x, now)
 	if x.Waited || b.transfer.missing <= 0 {
 		return 0
 	}

@@ -108,7 +108,7 @@ func (b *comparison) excludeOtherWeights(q *question) {
 		for j := range b.decodes {
 			d := b.pairs.decode.Replicas[b.decodes[j].Slot]
 			if other := d.Facts.AdapterRoots[q.Model]; other != root && other != "" {
-				b.excludePair(Pairing{p.ID, d.ID})
+				b.excludePair(Pairing{Prefill: p.ID, Decode: d.ID})
 			}
 		}
 	}

@@ -18,7 +18,7 @@ import (
 type ejections struct {
 	suspects                 []suspect // ejected prefill candidates
 	prefills, splits, wholes []int     // candidates: prefill; decode of transferred blocks; decode alone
-	pairs                    []outlier.Pair
+	pairs                    []Pairing
 	forced                   []string // used although ejected
 }
 
@@ -123,6 +123,6 @@ func (o *ejections) from(b *comparison) {
 		t.ExcludeLocal(j)
 	}
 	for _, p := range o.pairs {
-		b.excludePair(Pairing(p))
+		b.excludePair(p)
 	}
 }

@@ -170,7 +170,7 @@ func TestNeverMoreThanHalfIsEjected(t *testing.T) {
 func TestAPairThatGaveAWrongTextIsUsedByNobody(t *testing.T) {
 	f := ejecting(1, 2)
 	r := f.fresh(500)
-	f.pl.Outliers().WrongText(outlier.Pair{Prefill: "p1", Decode: "d1"}, f.now)
+	f.pl.Outliers().WrongText(Pairing{Prefill: "p1", Decode: "d1"}, f.now)
 	for _, id := range []replica.ID{"p1", "d2"} { // which are used as they are
 		on := map[replica.ID]Blame{"p1": OnPrefill, "d2": OnDecode}[id]
 		f.fails(t, id, on, outlier.ServerError, 4)
@@ -178,7 +178,7 @@ func TestAPairThatGaveAWrongTextIsUsedByNobody(t *testing.T) {
 	if got := f.chosen(t, 100); got["d2"] != 100 {
 		t.Errorf("chosen %v, want d2 each time", got)
 	}
-	f.pl.Outliers().WrongText(outlier.Pair{Prefill: "p1", Decode: "d2"}, f.now)
+	f.pl.Outliers().WrongText(Pairing{Prefill: "p1", Decode: "d2"}, f.now)
 	r.LocalOK = false
 	_, err := f.pl.Plan(r, f.now)
 	if none, refused := errors.AsType[*NoReplica](err); !refused ||
@@ -237,7 +237,7 @@ func TestRebindLeavesAPairThatWasEjectedMeanwhile(t *testing.T) {
 	r.LocalOK = false
 	b := f.plan(t, r)
 	before := b.Decode.ID
-	f.pl.Outliers().WrongText(outlier.Pair{Prefill: "p1", Decode: before}, f.now)
+	f.pl.Outliers().WrongText(Pairing{Prefill: "p1", Decode: before}, f.now)
 	moved, err := f.pl.Rebind(b, r, f.now)
 	if err != nil || !moved || b.Decode.ID == before {
 		t.Errorf("moved %v from %s to %s, %v; want the other one", moved, before, b.Decode.ID, err)

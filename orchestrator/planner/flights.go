@@ -123,7 +123,7 @@ func (f *flights) sent(b *Booking, now time.Time) {
 	configured, bytes := policy.seed(&b.Prefill, &b.Decode), float64(b.transfer.missing)*policy.KVBytesPerToken
 	hands := f.pairs.handover.Seconds(policy.Setup.Seconds())
 	x := &flight{
-		pair: Pairing{b.Prefill.ID, b.Decode.ID}, kind: kindOf(&b.Prefill, &b.Decode), lease: b.DecodeLease,
+		pair: b.pair(), kind: kindOf(&b.Prefill, &b.Decode), lease: b.DecodeLease,
 		configured: configured, own: bytes * configured, sentAt: now, knows: b.transfer.sure && bytes >= learnBytes,
 		least: hands / 2,
 		most:  estimate.HandoverMost + engineDoubt*(b.DecodeLease.Step()+f.besides[b.Decode.ID]),
@@ -139,14 +139,10 @@ func (f *flights) sent(b *Booking, now time.Time) {
 // engineDoubt is how many times as long as predicted an engine's own steps may well take.
 const engineDoubt = 2
 
-// arrived is how a transfer went, as in [decode.Arrival], without the step that made the first token.
-type arrived struct {
-	took, held float64 // seconds; took is 0 where it is not known
-	waited     bool
-}
-
-// landed notes that the blocks of b have arrived, and learns from the time that they took.
-func (f *flights) landed(b *Booking, a arrived, now time.Time) {
+// landed notes that the blocks of b have arrived, and learns from the time that they took: in seconds,
+// without the step that made the first token, 0 where it is not known. a says what else the request waited
+// for.
+func (f *flights) landed(b *Booking, took float64, a decode.Arrival, now time.Time) {
 	x, t := b.transfer.flight, f.pairs
 	f.settled(b)
 	if x == nil {
@@ -154,16 +150,16 @@ func (f *flights) landed(b *Booking, a arrived, now time.Time) {
 	}
 	b.transfer.flight = nil
 	moved := f.moved(x, now)
-	if a.took > 0 {
-		f.await(come{x, a.took, moved})
+	if took > 0 {
+		f.await(come{x, took, moved})
 	}
-	if a.took > 0 && x.knows {
-		s := sample(a.took, x.least, x.most+engineDoubt*a.held, moved, x.configured)
-		if a.waited {
+	if took > 0 && x.knows {
+		s := sample(took, x.least, x.most+engineDoubt*a.Held, moved, x.configured)
+		if a.Waited {
 			s.Low = 0
 		} else {
 			believed := t.links.kinds[x.kind].PerByte(t.links.get(x.pair), x.configured, now) / x.configured
-			t.handover.Learn(t.policy.Setup.Seconds(), a.took, math.Sqrt(moved.Low*moved.High)*believed)
+			t.handover.Learn(t.policy.Setup.Seconds(), took, math.Sqrt(moved.Low*moved.High)*believed)
 			t.policy.handOver(&t.handover)
 		}
 		t.learn(x, s, now)

@@ -94,7 +94,7 @@ func (f *fleet) happen(pick choice) {
 func (f *fleet) anyRequest(pick choice) *Request {
 	r := f.request(uint32(1+pick("prompt", 3)), 1+300*pick("tokens", 60))
 	if pick("avoid", 3) == 0 && len(f.ps) > 0 {
-		r.AvoidPairs = []Pairing{{f.ps[0].ID, f.ds[0].ID}}
+		r.AvoidPairs = []Pairing{{Prefill: f.ps[0].ID, Decode: f.ds[0].ID}}
 	}
 	return r
 }

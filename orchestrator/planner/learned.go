@@ -116,8 +116,8 @@ func (pl *Planner) LinkKinds() (speeds [replica.Links]float64) {
 
 // restore sets the seconds per byte with which the link of an unmeasured pair begins.
 func (t *pairs) restore(p, d *replica.Replica, perByte, believed float64, now time.Time) bool {
-	kind := &t.links.kinds[kindOf(p, d)]
-	return kind.Restore(t.links.get(Pairing{p.ID, d.ID}), t.policy.seed(p, d), perByte, believed, now)
+	kind, link := &t.links.kinds[kindOf(p, d)], t.links.get(Pairing{Prefill: p.ID, Decode: d.ID})
+	return kind.Restore(link, t.policy.seed(p, d), perByte, believed, now)
 }
 
 // measured returns the measured links between the given replicas, in order.

@@ -24,8 +24,8 @@ func (b *Booking) begin(now time.Time) {
 }
 
 // pair returns the pair that b is booked on.
-func (b *Booking) pair() outlier.Pair {
-	return outlier.Pair{Prefill: b.Prefill.ID, Decode: b.Decode.ID}
+func (b *Booking) pair() Pairing {
+	return Pairing{Prefill: b.Prefill.ID, Decode: b.Decode.ID}
 }
 
 // Fault is a failure of a booking, with the replica or pair at fault.

@@ -74,11 +74,7 @@ func (t *pairs) renameLinks(pv *prefill.View, dv *decode.View) {
 	if len(renames) == 0 {
 		return
 	}
-	t.links.rename(func(was Pairing) (Pairing, bool) {
-		p, one := renames.Now(was.Prefill)
-		d, other := renames.Now(was.Decode)
-		return Pairing{p, d}, one && other
-	})
+	t.links.rename(func(was Pairing) (Pairing, bool) { return was.Now(renames) })
 }
 
 // engine identifies a replica of either pool apart from its name.
@@ -114,7 +110,7 @@ func (t *pairs) rate(p, d *replica.Replica) float64 {
 	if Incompatible(p, d) != "" {
 		return -1
 	}
-	return t.links.perByte(Pairing{p.ID, d.ID}, kindOf(p, d), t.policy.seed(p, d))
+	return t.links.perByte(Pairing{Prefill: p.ID, Decode: d.ID}, kindOf(p, d), t.policy.seed(p, d))
 }
 
 // show enters the estimate of a link into the table.
@@ -173,7 +169,7 @@ func (t *pairs) ease(now time.Time) {
 // touch notes that a request is sent over a link. If the link is assumed to be faster than measured, no
 // other request follows until this one has measured it.
 func (t *pairs) touch(p, d *replica.Replica, now time.Time) {
-	pair, kind := Pairing{p.ID, d.ID}, kindOf(p, d)
+	pair, kind := Pairing{Prefill: p.ID, Decode: d.ID}, kindOf(p, d)
 	t.links.kinds[kind].Touch(t.links.of[pair], now)
 	t.links.now = now
 	if t.links.differ(&t.policy.Links) {

@@ -24,7 +24,8 @@ func (f *fleet) teachLinks() int {
 func (f *fleet) teachLink(p, d *replica.Replica, perByte float64) {
 	f.pl.mu.Lock()
 	defer f.pl.mu.Unlock()
-	x := &flight{pair: Pairing{p.ID, d.ID}, kind: kindOf(p, d), configured: f.pl.policy.seed(p, d)}
+	x := &flight{pair: Pairing{Prefill: p.ID, Decode: d.ID}, kind: kindOf(p, d)}
+	x.configured = f.pl.policy.seed(p, d)
 	f.pl.pairs.learn(x, estimate.Range{Low: perByte, High: perByte}, f.now)
 }
 
@@ -63,11 +64,11 @@ func TestLinksOfReplicasThatLeftAreForgotten(t *testing.T) {
 	f.prefill.SetMembers(f.ps[:1], f.now)
 	f.decode.SetMembers(f.ds[:2], f.now)
 	f.planLocal(t, 2)
-	if _, stays := f.pl.pairs.links.of[Pairing{"p1", "d2"}]; !stays || len(f.pl.pairs.links.of) != 2 {
-		t.Errorf("%d links, that of p1 and d2 kept: %v; want the 2 of replicas that stay",
-			len(f.pl.pairs.links.of), stays)
+	links := f.pl.pairs.links.of
+	if _, stays := links[Pairing{Prefill: "p1", Decode: "d2"}]; !stays || len(links) != 2 {
+		t.Errorf("%d links, that of p1 and d2 kept: %v; want the 2 of replicas that stay", len(links), stays)
 	}
-	if _, left := f.pl.pairs.links.of[Pairing{"p9", "d9"}]; left {
+	if _, left := f.pl.pairs.links.of[Pairing{Prefill: "p9", Decode: "d9"}]; left {
 		t.Error("the link of replicas that have left is kept")
 	}
 }
@@ -92,8 +93,10 @@ func TestLinksOutliveNames(t *testing.T) {
 		f.planLocal(t, 2)
 		now := f.pl.pairs.links.of
 		for was, is := range map[Pairing]Pairing{
-			{"p1", "d1"}: {"p2", "first"}, {"p2", "d1"}: {"p1", "first"},
-			{"p1", "d2"}: {"p2", "d2"}, {"p2", "d2"}: {"p1", "d2"},
+			{Prefill: "p1", Decode: "d1"}: {Prefill: "p2", Decode: "first"},
+			{Prefill: "p2", Decode: "d1"}: {Prefill: "p1", Decode: "first"},
+			{Prefill: "p1", Decode: "d2"}: {Prefill: "p2", Decode: "d2"},
+			{Prefill: "p2", Decode: "d2"}: {Prefill: "p1", Decode: "d2"},
 		} {
 			if now[is] == nil || now[is] != links[was] {
 				t.Errorf("%s: %v has not what %v learned", name, is, was)
@@ -110,7 +113,7 @@ func TestLinksOfReplicasThatMoveUpAreKept(t *testing.T) {
 	f.prefill.SetMembers(f.ps[8:], f.now)
 	f.decode.SetMembers(f.ds[7:], f.now)
 	f.planLocal(t, 2)
-	for _, pair := range []Pairing{{"p9", "d8"}, {"p9", "d9"}} {
+	for _, pair := range []Pairing{{Prefill: "p9", Decode: "d8"}, {Prefill: "p9", Decode: "d9"}} {
 		if f.pl.pairs.links.of[pair] == nil {
 			t.Errorf("the link of %v is forgotten", pair)
 		}

@@ -209,7 +209,7 @@ func TestChoice(t *testing.T) {
 			r.LocalOK = false
 		}, want{Split, "p3", "d1"}},
 		{"avoided pairs are not taken", func(t *testing.T, f *fleet, r *Request) {
-			r.AvoidPairs = []Pairing{{"p1", "d1"}, {"p1", "d2"}}
+			r.AvoidPairs = []Pairing{{Prefill: "p1", Decode: "d1"}, {Prefill: "p1", Decode: "d2"}}
 			r.AvoidPrefill = []replica.ID{"p2", "p3"}
 			r.LocalOK = false
 		}, want{Split, "p1", "d3"}},
@@ -465,7 +465,7 @@ func TestTiesAreSpread(t *testing.T) {
 	count := map[Pairing]int{}
 	for range 1600 {
 		b := f.plan(t, r)
-		count[Pairing{b.Prefill.ID, b.Decode.ID}]++
+		count[Pairing{Prefill: b.Prefill.ID, Decode: b.Decode.ID}]++
 		b.Release(f.now)
 		f.pass(time.Minute) // lets the work that was booked fade
 		for i := range f.ps {

@@ -71,7 +71,7 @@ func TestTransfersDoNotWaitForCountersForEver(t *testing.T) {
 	f.pl.Counted("d2", replica.Reads{Count: 1, Bytes: 1, Seconds: 1}, f.now)
 	for _, d := range []replica.ID{"d1", "d2"} {
 		for range mostCome + 10 {
-			f.pl.flights.await(come{flight: &flight{pair: Pairing{"p1", d}}})
+			f.pl.flights.await(come{flight: &flight{pair: Pairing{Prefill: "p1", Decode: d}}})
 		}
 	}
 	if one, two := len(f.pl.flights.come["d1"]), len(f.pl.flights.come["d2"]); one != 0 || two != mostCome {

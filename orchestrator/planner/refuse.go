@@ -104,7 +104,7 @@ func (r *refusal) pairable(q *question, id replica.ID) bool {
 	for i := range b.prefills {
 		p := b.pairs.prefill.Replicas[b.prefills[i].Slot]
 		if at >= 0 && r.unpaired(p, b.pairs.decode.Replicas[at], q.Model) == "" &&
-			!slices.Contains(q.AvoidPairs, Pairing{p.ID, id}) {
+			!slices.Contains(q.AvoidPairs, Pairing{Prefill: p.ID, Decode: id}) {
 			return true
 		}
 	}
@@ -141,7 +141,7 @@ func (r *refusal) unpaired(p, d *replica.Replica, model string) string {
 	if reason := cmp.Or(Incompatible(p, d), OtherWeights(p, d, model)); reason != "" {
 		return reason
 	}
-	return r.outliers.WhyPairOut(outlier.Pair{Prefill: p.ID, Decode: d.ID})
+	return r.outliers.WhyPairOut(Pairing{Prefill: p.ID, Decode: d.ID})
 }
 
 // tooLarge reports whether nothing but the length of the prompt keeps the replicas of its model from taking
@@ -219,7 +219,7 @@ func (r *refusal) pairs(q *question) []Exclusion {
 			reason := r.unpaired(p, d, q.Model)
 			switch {
 			case reason != "":
-			case slices.Contains(q.AvoidPairs, Pairing{p.ID, d.ID}):
+			case slices.Contains(q.AvoidPairs, Pairing{Prefill: p.ID, Decode: d.ID}):
 				reason = "failed this request before"
 			case b.decodes[j].Saturated:
 				reason = "requests that wait for their blocks take half of its room"

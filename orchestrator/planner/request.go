@@ -21,6 +21,7 @@ import (
 	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/kv"
 	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/orchestrator/outlier"
 	"github.com/tandem-router/tandem/prefill"
 )
 
@@ -52,10 +53,7 @@ type Request struct {
 }
 
 // Pairing names a prefill and a decode replica together.
-type Pairing struct {
-	Prefill replica.ID `json:"prefill"`
-	Decode  replica.ID `json:"decode"`
-}
+type Pairing = outlier.Pair
 
 // Mode says where the prompt is prefilled.
 type Mode uint8

@@ -82,7 +82,7 @@ func TestRuleTakesOnlyWhoCanServe(t *testing.T) {
 	if b := f.plan(t, r); b.Prefill.ID == "p2" || len(rule.targets) != 2 {
 		t.Errorf("%s of %d seats: p2 cannot be read by d1", b.Prefill.ID, len(rule.targets))
 	}
-	r.AvoidPairs = []Pairing{{"p1", "d1"}}
+	r.AvoidPairs = []Pairing{{Prefill: "p1", Decode: "d1"}}
 	if b := f.plan(t, r); b.Prefill.ID != "p3" || len(rule.targets) != 1 {
 		t.Errorf("%s of %d seats: the pair of p1 failed this request", b.Prefill.ID, len(rule.targets))
 	}
