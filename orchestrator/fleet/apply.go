@@ -1,7 +1,7 @@
 package fleet
 
 import (
-	"crypto/tls"
+	"reflect"
 	"slices"
 	"strconv"
 	"time"
@@ -40,6 +40,7 @@ func (f *Fleet) Apply(cfg *config.Config) error {
 	leaving := f.keep.leaving(wanted, fresh)
 	end(leaving)
 	f.keep.mu.Lock()
+	defer f.keep.mu.Unlock()
 	f.keep.removeLocked(leaving)
 	for key, w := range f.keep.watchers {
 		if s := wanted[key]; s != nil {
@@ -52,19 +53,19 @@ func (f *Fleet) Apply(cfg *config.Config) error {
 			f.startLocked(w)
 		}
 	}
+	f.keep.sortLocked(cfg, fresh)
 	f.publishLocked()
-	f.keep.mu.Unlock()
-	f.forgetProcesses()
+	f.forgetProcessesLocked(leaving)
 	return nil
 }
 
-// forgetProcesses forgets the processes that no watcher watches. Their eras stay.
-func (f *Fleet) forgetProcesses() {
-	urls := map[string]bool{}
-	for _, w := range f.keep.all() {
-		urls[w.key.url] = true
+// forgetProcessesLocked forgets the processes of servers that have left. Their eras stay.
+func (f *Fleet) forgetProcessesLocked(left []*Watcher) {
+	for _, w := range left {
+		if !f.keep.hasLocked(w.key.url) {
+			f.processes.forget(w.key.url)
+		}
 	}
-	f.processes.keep(urls)
 }
 
 // indexing is the part of the configuration that concerns a pool's index.
@@ -84,7 +85,7 @@ func (f *Fleet) publish() {
 
 func (f *Fleet) publishLocked() {
 	now := time.Now()
-	watchers := f.keep.sortedLocked()
+	watchers := f.keep.sorted
 	all, former := make(map[replica.ID]*Endpoint, len(watchers)), map[replica.ID]replica.ID{}
 	members := map[replica.Role][]replica.Replica{}
 	var renamed []renaming
@@ -183,44 +184,75 @@ func (f *Fleet) join(w *Watcher, facts []replica.Facts) {
 	f.keep.mu.Lock()
 	defer f.keep.mu.Unlock()
 	f.keep.removeLocked(before)
+	f.forgetProcessesLocked(before)
 	w.relief.awaited.Store(false)
 	w.facts.set(facts)
 	w.outage.end()
 	f.publishLocked()
 }
 
-// wanted makes the settings of every server in cfg, by its key. It reads the files that cfg names.
+// wanted makes the settings of every server in cfg, by its key. A server whose settings have not changed
+// keeps them. It reads the files that cfg names.
 func (f *Fleet) wanted(cfg *config.Config) (map[serverKey]*settings, error) {
-	out := map[serverKey]*settings{}
-	drain := drainedByFile(cfg)
-	trust := map[replica.Role]*tls.Config{}
-	for _, side := range []struct {
-		role replica.Role
-		pool config.Pool
-	}{{replica.Prefill, cfg.Pools.Prefill}, {replica.Decode, cfg.Pools.Decode}} {
-		read, err := cfg.EngineTLS(side.pool)
-		if err != nil {
-			return nil, err
-		}
-		if old := f.trust[side.role]; old != nil && config.SameTLS(old, read) {
-			read = old
-		}
-		trust[side.role] = read
-		replicas := side.pool.Replicas
-		side.pool.Replicas = nil // a setting of one server does not change with the others
-		for i, r := range replicas {
-			s := &settings{
-				order: i, cfg: r, pool: side.pool, tls: read, probe: cfg.Timeouts.Probe, connect: cfg.Timeouts.Connect,
-				failures: cfg.Health.Failures, drain: drain[r.URL],
+	pools := map[replica.Role]config.Pool{replica.Prefill: cfg.Pools.Prefill, replica.Decode: cfg.Pools.Decode}
+	drained := map[string]bool{} // one mark is enough for a server in both pools: it is stopped as a whole
+	for _, pool := range pools {
+		for i := range pool.Replicas {
+			if pool.Replicas[i].Drain {
+				drained[pool.Replicas[i].URL] = true
 			}
-			if _, err := engine.New(f.options(s)); err != nil {
-				return nil, err
-			}
-			out[serverKey{side.role, r.URL}] = s
 		}
 	}
-	f.trust = trust
+	out := make(map[serverKey]*settings, len(f.keep.all()))
+	common := map[replica.Role]*poolSettings{}
+	for role, pool := range pools {
+		var err error
+		if common[role], err = f.poolSettings(cfg, role, pool); err != nil {
+			return nil, err
+		}
+		for i := range pool.Replicas {
+			r := &pool.Replicas[i]
+			key := serverKey{role, r.URL}
+			if out[key], err = f.settings(key, r, common[role], drained[r.URL]); err != nil {
+				return nil, err
+			}
+		}
+	}
+	f.common = common
 	return out, nil
+}
+
+// poolSettings returns what cfg says about all servers of a pool.
+func (f *Fleet) poolSettings(cfg *config.Config, role replica.Role, pool config.Pool) (*poolSettings, error) {
+	read, err := cfg.EngineTLS(pool)
+	if err != nil {
+		return nil, err
+	}
+	was := f.common[role]
+	if was != nil && was.tls != nil && config.SameTLS(was.tls, read) {
+		read = was.tls
+	}
+	pool.Replicas = nil
+	is := &poolSettings{
+		pool: pool, tls: read, probe: cfg.Timeouts.Probe, connect: cfg.Timeouts.Connect,
+		failures: cfg.Health.Failures,
+	}
+	if was != nil && was.tls == is.tls && reflect.DeepEqual(was, is) {
+		return was, nil
+	}
+	return is, nil
+}
+
+// settings returns the settings of one server: the present ones, if they are equal.
+func (f *Fleet) settings(key serverKey, r *config.Replica, of *poolSettings, drain bool) (*settings, error) {
+	if w := f.keep.watched(key); w != nil {
+		if was := w.set.Load(); was.cfg == *r && was.poolSettings == of && was.drain == drain {
+			return was, nil
+		}
+	}
+	s := &settings{cfg: *r, id: r.ID(), drain: drain, poolSettings: of}
+	_, err := engine.New(f.options(s))
+	return s, err
 }
 
 // options is what the settings mean for the server's client.
@@ -231,18 +263,6 @@ func (f *Fleet) options(s *settings) engine.Options {
 	}
 }
 
-// drainedByFile returns the URLs of the servers that cfg drains. For a server in both pools one mark is
-// enough: its process is stopped as a whole.
-func drainedByFile(cfg *config.Config) map[string]bool {
-	urls := map[string]bool{}
-	for _, r := range slices.Concat(cfg.Pools.Prefill.Replicas, cfg.Pools.Decode.Replicas) {
-		if r.Drain {
-			urls[r.URL] = true
-		}
-	}
-	return urls
-}
-
 // SetDrained begins or ends draining the server of ws, which [Fleet.Find] found. When it returns, no plan
 // uses a drained server any more. A drain: true in the file stays in force in any case. Only one call may
 // run at a time, and none beside [Fleet.Apply].
@@ -251,7 +271,7 @@ func (f *Fleet) SetDrained(ws []*Watcher, on bool) {
 	for _, w := range ws {
 		drains = slices.DeleteFunc(drains, func(d Drained) bool { return d.URL == w.key.url })
 		if on {
-			drains = append(drains, Drained{URL: w.key.url, Name: w.set.Load().cfg.ID()})
+			drains = append(drains, Drained{URL: w.key.url, Name: w.set.Load().id})
 		}
 	}
 	f.pub.drained.Store(&drains)
@@ -275,7 +295,7 @@ func (f *Fleet) RestoreDrains(drains []Drained) (away []Drained) {
 	for _, d := range drains {
 		all := f.keep.all()
 		at := slices.IndexFunc(all, func(w *Watcher) bool {
-			return w.key.url == d.URL || w.set.Load().cfg.ID() == d.Name && !f.has(d.URL)
+			return w.key.url == d.URL || w.set.Load().id == d.Name && !f.has(d.URL)
 		})
 		if at < 0 {
 			away = append(away, d)
@@ -295,8 +315,12 @@ func (f *Fleet) carryDrains(wanted map[serverKey]*settings) (carried []Drained) 
 			continue
 		}
 		carried = append(carried, to)
-		for key, s := range wanted {
-			s.drain = s.drain || key.url == to.URL
+		for _, role := range []replica.Role{replica.Prefill, replica.Decode} {
+			if s := wanted[serverKey{role, to.URL}]; s != nil && !s.drain {
+				drains := *s
+				drains.drain = true
+				wanted[serverKey{role, to.URL}] = &drains
+			}
 		}
 	}
 	return carried

@@ -182,11 +182,11 @@ func (d *drain) changed(was bool) {
 func follow(d Drained, wanted map[serverKey]*settings) (to Drained, found bool) {
 	for _, key := range []serverKey{{replica.Prefill, d.URL}, {replica.Decode, d.URL}} {
 		if s := wanted[key]; s != nil {
-			return Drained{URL: d.URL, Name: s.cfg.ID()}, true
+			return Drained{URL: d.URL, Name: s.id}, true
 		}
 	}
 	for key, s := range wanted {
-		if s.cfg.ID() == d.Name {
+		if s.id == d.Name {
 			return Drained{URL: key.url, Name: d.Name}, true
 		}
 	}

@@ -7,7 +7,6 @@ package fleet
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"net"
 	"sync/atomic"
@@ -87,7 +86,7 @@ type Fleet struct {
 	restarts, distrusted *prometheus.CounterVec // pool, replica
 	zmq                  kvevents.Context
 	processes            processes
-	trust                map[replica.Role]*tls.Config // of the configuration in force; of Apply alone
+	common               map[replica.Role]*poolSettings // of the configuration in force; of Apply alone
 
 	pub published
 

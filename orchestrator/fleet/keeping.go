@@ -3,11 +3,11 @@ package fleet
 import (
 	"cmp"
 	"context"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
 
+	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
@@ -16,6 +16,7 @@ type keeping struct {
 	mu       sync.Mutex // guards the following
 	watchers map[serverKey]*Watcher
 	ending   map[*Watcher]bool // no longer watched, and published until they are replaced
+	sorted   []*Watcher        // all of both, prefill first, in the order of the file; replaced whole
 	splits   bool              // the configuration lets requests be split
 	summed   bool              // the log has the line that every server was asked
 	ctx      context.Context   // of Run; nil before
@@ -26,20 +27,25 @@ type keeping struct {
 // beginLocked says that Run has begun, under ctx.
 func (f *keeping) beginLocked(ctx context.Context) { f.ctx = ctx }
 
-// sortedLocked returns all watchers, prefill first, in the order of the file.
-func (f *keeping) sortedLocked() []*Watcher {
-	all := slices.AppendSeq(slices.Collect(maps.Values(f.watchers)), maps.Keys(f.ending))
-	slices.SortFunc(all, func(a, b *Watcher) int {
-		return cmp.Or(int(a.role)-int(b.role), a.set.Load().order-b.set.Load().order,
-			strings.Compare(a.key.url, b.key.url))
+// sortLocked puts the watchers, with fresh ones, into the order of cfg.
+func (f *keeping) sortLocked(cfg *config.Config, fresh []*Watcher) {
+	for i := range cfg.Pools.Prefill.Replicas {
+		f.watchers[serverKey{replica.Prefill, cfg.Pools.Prefill.Replicas[i].URL}].relief.order = i
+	}
+	for i := range cfg.Pools.Decode.Replicas {
+		f.watchers[serverKey{replica.Decode, cfg.Pools.Decode.Replicas[i].URL}].relief.order = i
+	}
+	f.sorted = slices.Concat(f.sorted, fresh)
+	slices.SortFunc(f.sorted, func(a, b *Watcher) int {
+		return cmp.Or(int(a.role)-int(b.role), a.relief.order-b.relief.order, strings.Compare(a.key.url, b.key.url))
 	})
-	return all
 }
 
+// all returns all watchers, prefill first, in the order of the file. The list must not be changed.
 func (f *keeping) all() []*Watcher {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.sortedLocked()
+	return f.sorted
 }
 
 func (f *keeping) watched(key serverKey) *Watcher {
@@ -98,15 +104,19 @@ func (f *keeping) successorsLocked(wanted map[serverKey]*settings, fresh []*Watc
 	for _, w := range fresh {
 		s.named[serverName{w.role, w.Name()}], s.first[w.role] = w, true
 	}
+	served := map[replica.Role]bool{}
 	for key, w := range f.watchers {
-		if is := wanted[key]; is != nil && !w.relief.joining {
+		is := wanted[key]
+		switch {
+		case is == nil:
+		case !w.relief.joining:
 			s.named[serverName{w.role, is.name(w.role)}], s.first[w.role] = w, true
+		case !served[w.role]:
+			served[w.role] = w.serves()
 		}
 	}
-	for key, w := range f.watchers {
-		if wanted[key] != nil && w.serves() {
-			s.first[w.role] = false
-		}
+	for role := range served {
+		s.first[role] = s.first[role] && !served[role]
 	}
 	return s
 }
@@ -140,6 +150,14 @@ func (f *keeping) removeLocked(ws []*Watcher) {
 		w.forgetTokens()
 		w.life.wake()
 	}
+	if len(ws) > 0 {
+		f.sorted = slices.DeleteFunc(slices.Clone(f.sorted), func(w *Watcher) bool { return slices.Contains(ws, w) })
+	}
+}
+
+// hasLocked reports whether some watcher watches url.
+func (f *keeping) hasLocked(url string) bool {
+	return slices.ContainsFunc(f.sorted, func(w *Watcher) bool { return w.key.url == url })
 }
 
 // triedLocked reports whether each server has answered, or was asked in vain.

@@ -16,7 +16,7 @@ import (
 func (f *Fleet) Watchers() []*Watcher {
 	f.keep.mu.Lock()
 	defer f.keep.mu.Unlock()
-	return slices.DeleteFunc(f.keep.sortedLocked(), func(w *Watcher) bool {
+	return slices.DeleteFunc(slices.Clone(f.keep.sorted), func(w *Watcher) bool {
 		return w.relief.awaited.Load() ||
 			f.keep.ending[w]
 	})
@@ -138,15 +138,15 @@ func (f *Fleet) Find(name string) ([]*Watcher, error) {
 		set := w.set.Load()
 		_, address, _ := strings.Cut(w.key.url, "://")
 		url := strings.TrimRight(name, "/")
-		if name == set.cfg.ID() || name == set.name(w.role) || url == w.key.url || url == address {
+		if name == set.id || name == set.name(w.role) || url == w.key.url || url == address {
 			found = append(found, w)
 		}
-		if !slices.Contains(names, set.cfg.ID()) {
-			names = append(names, set.cfg.ID())
+		if !slices.Contains(names, set.id) {
+			names = append(names, set.id)
 		}
 		if rank, is := strings.CutPrefix(name, w.Name()+"/dp"); is && rank != "" {
 			return nil, fmt.Errorf("%s is one rank of %s, whose ranks stop together: name %s", name, w.Name(),
-				set.cfg.ID())
+				set.id)
 		}
 	}
 	if len(found) > 0 {

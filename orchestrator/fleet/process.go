@@ -164,13 +164,6 @@ func (ps *processes) all(now time.Time) []replica.Distrust {
 	return slices.Collect(maps.Values(ps.eras))
 }
 
-// keep forgets all processes except the ones at urls. The eras of all processes stay.
-func (ps *processes) keep(urls map[string]bool) {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	maps.DeleteFunc(ps.by, func(url string, _ *process) bool { return !urls[url] })
-}
-
 // eras calls change, which moves processes into new eras. Then the pools forget the blocks that these
 // processes have cached.
 func (f *Fleet) eras(change func()) (changed []*Watcher) {
@@ -216,3 +209,10 @@ func (f *Fleet) HearDistrust(found []replica.Distrust) {
 
 // DistrustChanges counts how often an engine process became known as distrusted, or as distrusted again.
 func (f *Fleet) DistrustChanges() uint64 { return f.processes.changes.Load() }
+
+// forget forgets the process at url, which no watcher watches any more. Its eras stay.
+func (ps *processes) forget(url string) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	delete(ps.by, url)
+}

@@ -22,7 +22,8 @@ func TestProcesses(t *testing.T) {
 	if c := ps.of("http://c"); ps.note(c, 6) || c.epoch.Load() != 0 {
 		t.Errorf("epoch %d of another process, want 0", c.epoch.Load())
 	}
-	ps.keep(map[string]bool{"http://c": true})
+	ps.forget("http://a")
+	ps.forget("http://b")
 	if len(ps.by) != 1 {
 		t.Errorf("%d are remembered, want the one that is there", len(ps.by))
 	}

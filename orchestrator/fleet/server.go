@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"log/slog"
-	"reflect"
 	"sync/atomic"
 	"time"
 
@@ -55,14 +54,20 @@ func (s *server) logForgotten(level slog.Level, name, reason string) {
 // reload makes new settings. Every setting can change while the server is watched and serves: see
 // [Watcher.configure].
 type settings struct {
-	order    int // place in the file
-	cfg      config.Replica
-	pool     config.Pool
+	cfg   config.Replica
+	id    string // of cfg
+	drain bool   // by the file, or on command
+	*poolSettings
+}
+
+// poolSettings is what the configuration says about all servers of a pool. It is immutable, and the same
+// pointer as before if nothing has changed: so a change of one server is no change of the others.
+type poolSettings struct {
+	pool     config.Pool // without its replicas
 	tls      *tls.Config // the same pointer as before if no TLS setting has changed
 	probe    time.Duration
 	connect  time.Duration
 	failures int
-	drain    bool // by the file, or on command
 }
 
 // serverKey identifies a server across reloads. Another key means other blocks and another process;
@@ -76,16 +81,9 @@ type serverKey struct {
 // engine.
 func (s *settings) name(role replica.Role) string {
 	if s.cfg.Shared {
-		return s.cfg.ID() + "/" + role.String()
+		return s.id + "/" + role.String()
 	}
-	return s.cfg.ID()
-}
-
-// same reports whether s and o differ in nothing but the place in the file.
-func (s *settings) same(o *settings) bool {
-	placed := *o
-	placed.order = s.order
-	return reflect.DeepEqual(s, &placed)
+	return s.id
 }
 
 // usualPause is the longest time between two signs of life of a server that gives signs only when it is

@@ -42,7 +42,7 @@ func (f *Fleet) judgeSetupLocked() {
 		want := setup.Wanted{Split: splits, Events: f.wantsEvents(m.Role)}
 		found[m.ID] = append(setup.Alone(m, want), beside[i]...)
 	}
-	for _, w := range f.keep.sortedLocked() {
+	for _, w := range f.keep.sorted {
 		w.noteSetup(found, tried)
 	}
 }
@@ -58,7 +58,7 @@ func (f *Fleet) sumUpLocked(tried bool) {
 	var joined, all [2]int
 	var missing []string
 	events := 0
-	for _, w := range f.keep.sortedLocked() {
+	for _, w := range f.keep.sorted {
 		side := w.role - replica.Prefill
 		if all[side]++; !w.facts.joined() {
 			missing = append(missing, w.Name())

@@ -59,6 +59,7 @@ type relief struct {
 	awaited   atomic.Bool // another server stands in for it until it has joined
 	successor *Watcher    // for which it stands in
 	ofPool    bool        // it stands in for the first server that joins its pool
+	order     int         // its place in the file
 	joining   bool        // it joins, or has joined: no server begins to stand in for it
 }
 
@@ -167,7 +168,7 @@ func (f *Fleet) newWatcher(key serverKey, s *settings) (*Watcher, error) {
 // its facts, blocks, books and connections. The caller holds the fleet's mutex and publishes.
 func (w *Watcher) configure(s *settings) {
 	was := w.set.Swap(s)
-	if s.same(was) {
+	if s == was || *s == *was {
 		return // or every member that comes or goes would have all others looked at
 	}
 	if err := w.client.Change(w.fleet.options(s), s.tls != was.tls); err != nil { // New has taken the same
