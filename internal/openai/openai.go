@@ -7,6 +7,13 @@
 // state between calls, and no error contains any part of a prompt.
 package openai
 
+import (
+	"bytes"
+	"strconv"
+
+	"github.com/tandem-router/tandem/internal/rawjson"
+)
+
 // Kind says which API a request came through.
 type Kind uint8
 
@@ -96,4 +103,133 @@ func (e *BadRequest) Error() string { return e.Message }
 // Append appends the answer for the client, in vLLM's shape with code 400.
 func (e *BadRequest) Append(dst []byte) []byte {
 	return AppendError(dst, e.Message, "BadRequestError", e.Param, 400)
+}
+
+// The functions below read a request for a person's eyes. They decide nothing, and run only on demand:
+// engines judge these members themselves.
+
+// Number returns a member that is a number.
+func (r *Request) Number(name string) (v float64, ok bool) {
+	v, err := strconv.ParseFloat(string(r.member(name)), 64)
+	return v, err == nil
+}
+
+// Limits of the reported stop texts.
+const (
+	mostStops = 16
+	longStop  = 64
+)
+
+// StopSequences returns the texts that end the answer, where they are few and short.
+func (r *Request) StopSequences() []string {
+	name := "stop"
+	if r.Kind == Messages {
+		name = "stop_sequences"
+	}
+	value := r.member(name)
+	if len(value) > 0 && value[0] == '"' {
+		return shortTexts(nil, value)
+	}
+	var stops []string
+	s := scanner(value)
+	if s.Peek() != '[' {
+		return nil
+	}
+	for range s.Elements() {
+		if stops = shortTexts(stops, s.Value()); len(stops) > mostStops {
+			return nil
+		}
+	}
+	return stops
+}
+
+func shortTexts(list []string, value []byte) []string {
+	if len(value) > 0 && value[0] == '"' {
+		if text := rawjson.Text(value); len(text) <= longStop {
+			return append(list, text)
+		}
+	}
+	return list
+}
+
+// Names returns the id of an answer and the model that it names: of a whole answer, or of the data of an
+// event.
+func Names(data []byte) (id, model string) {
+	s := scanner(data)
+	if s.Peek() != '{' {
+		return "", ""
+	}
+	for key := range s.Members() {
+		value := s.Value()
+		switch {
+		case len(value) == 0:
+			return id, model
+		case rawjson.Equal(key, "id") && value[0] == '"':
+			id = rawjson.Text(value)
+		case rawjson.Equal(key, "model") && value[0] == '"':
+			model = rawjson.Text(value)
+		case (rawjson.Equal(key, "message") || rawjson.Equal(key, "response")) && value[0] == '{':
+			return Names(value) // an event of messages or of responses that opens the stream
+		}
+	}
+	return id, model
+}
+
+// PromptText appends to dst, in pieces of Raw, the text that prompt i is made of. Prompts that begin alike
+// have leading bytes in common. Therefore what a template makes of tools stands before the messages, and the
+// messages lack the bracket at their end. A conversation that went on thus shares the bytes of its earlier
+// turn. It appends nothing for a prompt of token ids, and for i without a prompt in a completion. A chat has
+// one prompt.
+func (r *Request) PromptText(dst [][]byte, i int) [][]byte {
+	if r.Kind == Completions {
+		if i < len(r.Prompts) && r.Prompts[i].Text != nil {
+			quoted := r.Prompts[i].Text
+			dst = append(dst, quoted[1:len(quoted)-1])
+		}
+		return dst
+	}
+	if r.Templated {
+		for _, f := range r.fields {
+			if key := f.key.of(r.Raw); templates(rawjson.Name(key)) {
+				dst = append(dst, key, f.value.of(r.Raw))
+			}
+		}
+	}
+	return append(dst, bytes.TrimRight(bytes.TrimSuffix(bytes.TrimSpace(r.Messages), []byte("]")), " \t\r\n"))
+}
+
+// templates reports whether a field of a chat other than messages takes part in the beginning of the prompt.
+func templates(name []byte) bool {
+	switch string(name) {
+	case "tools", "functions", "documents", "chat_template", "chat_template_kwargs", "tool_choice", "system",
+		"instructions":
+		return true
+	}
+	return false
+}
+
+// Find walks over data, an answer of the API or a whole event of one. In data that is not JSON it finds only
+// the parts before the fault.
+func (k Kind) Find(data []byte) Said {
+	at := payload(data)
+	s := rawjson.Scanner{Data: data[:at.end], Pos: at.start, Max: answerDepth}
+	if s.Peek() != '{' {
+		return Said{data: data}
+	}
+	f := Said{data: data}
+	f.walk(&s, k.holds(), false)
+	s.End()
+	f.whole = s.Err() == nil
+	return f
+}
+
+// holds is the name of the member with the generated output.
+func (k Kind) holds() string {
+	switch k {
+	case Messages:
+		return "content"
+	case Responses:
+		return "output"
+	}
+	return "choices"
 }

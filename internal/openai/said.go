@@ -17,32 +17,6 @@ type Said struct {
 	secrets []patch // make transfer params null
 }
 
-// Find walks over data, an answer of the API or a whole event of one. In data that is not JSON it finds only
-// the parts before the fault.
-func (k Kind) Find(data []byte) Said {
-	at := payload(data)
-	s := rawjson.Scanner{Data: data[:at.end], Pos: at.start, Max: answerDepth}
-	if s.Peek() != '{' {
-		return Said{data: data}
-	}
-	f := Said{data: data}
-	f.walk(&s, k.holds(), false)
-	s.End()
-	f.whole = s.Err() == nil
-	return f
-}
-
-// holds is the name of the member with the generated output.
-func (k Kind) holds() string {
-	switch k {
-	case Messages:
-		return "content"
-	case Responses:
-		return "output"
-	}
-	return "choices"
-}
-
 // walk finds the parts among the members of an object. fixed says that a usage in the object stays as it is.
 func (f *Said) walk(s *rawjson.Scanner, holds string, fixed bool) {
 	for key := range s.Members() {

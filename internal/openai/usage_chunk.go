@@ -13,17 +13,6 @@ import (
 // leaves the usage chunk out and moves the fingerprint back, and a client that did not ask gets its usual
 // stream.
 
-// mayAskUsage sets [Request.MayAskUsage]. It is false for several answers in one stream, because each has
-// its own end, and for unknown members of stream_options, because their meaning is unknown.
-func (p *parser) mayAskUsage() bool {
-	r := p.req
-	alone := r.N == 1 && !p.embeds && (r.Kind == Chat || r.Kind == Completions)
-	if r.Batched {
-		alone = alone && r.Unsplittable == "" // each prompt is asked for by itself
-	}
-	return alone && r.Stream && !r.IncludeUsage && !p.otherOptions
-}
-
 // AskUsage asks for usage behind the answer, and nowhere else: what the client had in stream_options goes, as
 // a continuous_usage_stats of its own would begin to work.
 func (e *Edit) AskUsage() { e.Set("stream_options", askUsage) }
