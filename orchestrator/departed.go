@@ -12,9 +12,10 @@ import (
 
 // departures are the names of replicas and servers with series. Safe for concurrent use.
 type departures struct {
-	mu   sync.Mutex // guards the following
-	left map[string]*departure
-	here map[string]bool
+	mu    sync.Mutex // guards the following
+	left  map[string]*departure
+	here  map[string]uint64 // each present name, with the round that had it last
+	round uint64            // how often arrive was called
 }
 
 // departure is when a replica left, and when to delete its series next.
@@ -31,15 +32,18 @@ func (d *departures) arrive(names []string, now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.left == nil {
-		d.left = map[string]*departure{}
+		d.left, d.here = map[string]*departure{}, map[string]uint64{}
 	}
-	for name := range d.here {
-		d.left[name] = &departure{at: now}
-	}
-	d.here = make(map[string]bool, len(names))
+	d.round++
 	for _, name := range names {
-		d.here[name] = true
+		d.here[name] = d.round
 		delete(d.left, name)
+	}
+	for name, round := range d.here {
+		if round != d.round {
+			d.left[name] = &departure{at: now}
+			delete(d.here, name)
+		}
 	}
 }
 

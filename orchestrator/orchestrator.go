@@ -152,15 +152,14 @@ func (o *Orchestrator) diskOf(field string) liveness.Disk {
 
 // membersChanged is what the fleet calls when it has told the pools of other members.
 func (o *Orchestrator) membersChanged(
-	renames replica.Renames, member func(replica.ID) bool, servers []string,
+	renames replica.Renames, member func(replica.ID) bool, arrived []*fleet.Endpoint, servers []string,
 ) {
 	o.trials.MembersChanged(renames, member)
-	all := o.fleet.Endpoints()
-	for id := range all {
+	for id := range o.fleet.Endpoints() {
 		servers = append(servers, string(id))
 	}
 	o.departures.arrive(servers, time.Now())
-	for _, e := range all {
+	for _, e := range arrived {
 		o.m.Ejections.Begin(&e.Member)
 	}
 	o.state.arrived(time.Now())

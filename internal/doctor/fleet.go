@@ -149,10 +149,10 @@ func sameVersion(f *fleet) verdict {
 // trouble finds a trouble by name among the troubles that the router would report about engines beside each
 // other.
 func (f *fleet) trouble(name string) (setup.Trouble, bool) {
-	var all []replica.Replica
+	var all []*replica.Replica
 	for _, s := range f.there() {
 		if len(s.ranks) > 0 {
-			all = append(all, s.ranks[0].replica())
+			all = append(all, new(s.ranks[0].replica()))
 		}
 	}
 	for _, of := range setup.Beside(all) {

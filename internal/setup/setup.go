@@ -107,25 +107,29 @@ func publish(r *replica.Replica) string {
 
 // Beside returns, for each of all, the troubles that show beside the others that serve its model.
 // Data-parallel ranks of one server count once.
-func Beside(all []replica.Replica) [][]Trouble {
+func Beside(all []*replica.Replica) [][]Trouble {
+	models := map[string]*comparison{}
+	for _, r := range all {
+		c := models[r.Facts.Model]
+		if c == nil {
+			c = &comparison{seen: map[string][questions]bool{}}
+			models[r.Facts.Model] = c
+		}
+		c.add(r)
+	}
+	for _, c := range models {
+		c.finish()
+	}
 	found := make([][]Trouble, len(all))
-	groups := besides{all: all, known: map[[2]string][]group{}}
-	for i := range all {
-		r := &all[i]
-		if t, ok := groups.odd(r, OtherVersion, "vLLM", func(f *replica.Facts) string { return f.Version }); ok {
-			t.Do = SameVersion
-			found[i] = append(found[i], t)
+	for i, r := range all {
+		c := models[r.Facts.Model]
+		if c.odd(r, 0) {
+			found[i] = append(found[i], Trouble{OtherVersion, "engines differ, vLLM: " + c.said[0], SameVersion})
 		}
 		for n, what := range [...]string{"text", "chat", "chat with tools", "chat with tools, as it is rendered"} {
-			t, ok := groups.odd(r, OtherTokenizer, "token ids of the same "+what, func(f *replica.Facts) string {
-				if f.Tokens[n] == 0 {
-					return ""
-				}
-				return fmt.Sprintf("#%04x", uint16(f.Tokens[n]))
-			})
-			if ok {
-				t.Do = SameTokenizer
-				found[i] = append(found[i], t)
+			if c.odd(r, n+1) {
+				seen := "engines differ, token ids of the same " + what + ": " + c.said[n+1]
+				found[i] = append(found[i], Trouble{OtherTokenizer, seen, SameTokenizer})
 				break
 			}
 		}
@@ -165,73 +169,98 @@ func Apart(p, d *replica.Replica) (do []string) {
 	return do
 }
 
-// besides is engines beside each other. Their groups are made once for each question and model: there may be
-// thousands of engines.
-type besides struct {
-	all   []replica.Replica
-	known map[[2]string][]group
+// questions is how many values of an engine are compared: its version, and its token ids of four samples.
+const questions = 5
+
+// value is what an engine answers to a question. The zero value is unknown.
+type value struct {
+	known   bool
+	version string
+	hash    uint16 // of token ids
 }
 
-// groups returns the groups of the engines that serve a model, see [groupsOf].
-func (b *besides) groups(model, what string, value func(*replica.Facts) string) []group {
-	key := [2]string{model, what}
-	groups, known := b.known[key]
-	if !known {
-		groups = groupsOf(model, b.all, value)
-		b.known[key] = groups
+func valueOf(f *replica.Facts, question int) value {
+	if question == 0 {
+		return value{f.Version != "", f.Version, 0}
 	}
-	return groups
+	hash := f.Tokens[question-1]
+	return value{hash != 0, "", uint16(hash)}
 }
 
-// odd reports whether r has another value than most engines. If no value has a majority, the wrong engine is
-// unknown, and each is odd. An engine without a known value is not odd.
-func (b *besides) odd(r *replica.Replica, name, what string, value func(*replica.Facts) string) (
-	t Trouble, is bool,
-) {
-	groups := b.groups(r.Facts.Model, what, value)
-	mine := value(&r.Facts)
-	if mine == "" || len(groups) < 2 || groups[0].value == mine && len(groups[1].names) < len(groups[0].names) {
-		return Trouble{}, false
+func (v value) String() string {
+	if v.version != "" {
+		return v.version
 	}
-	said := make([]string, len(groups))
-	for i, g := range groups {
-		said[i] = g.String()
-	}
-	return Trouble{Name: name, Seen: "engines differ, " + what + ": " + strings.Join(said, ", ")}, true
+	return fmt.Sprintf("#%04x", v.hash)
+}
+
+// comparison is the engines that serve one model beside each other, in groups with the same value.
+type comparison struct {
+	groups [questions][]group         // the largest first
+	said   [questions]string          // the groups for people, "" where there are fewer than two
+	seen   map[string][questions]bool // the questions to which a server has counted
 }
 
 // group is the engines that have one value.
 type group struct {
-	value string
-	names []string
+	value value
+	n     int
+	names []string // of the first ones
+}
+
+// mostNamed is how many engines of a group are named. Larger groups are counted.
+const mostNamed = 4
+
+func (c *comparison) add(r *replica.Replica) {
+	seen := c.seen[r.URL]
+	for q := range questions {
+		v := valueOf(&r.Facts, q)
+		if !v.known || seen[q] {
+			continue
+		}
+		seen[q] = true
+		at := slices.IndexFunc(c.groups[q], func(g group) bool { return g.value == v })
+		if at < 0 {
+			at = len(c.groups[q])
+			c.groups[q] = append(c.groups[q], group{value: v})
+		}
+		g := &c.groups[q][at]
+		if g.n++; g.n <= mostNamed {
+			g.names = append(g.names, string(r.ID))
+		}
+	}
+	c.seen[r.URL] = seen
+}
+
+func (c *comparison) finish() {
+	for q, groups := range c.groups {
+		slices.SortStableFunc(groups, func(a, b group) int { return cmp.Compare(b.n, a.n) })
+		if len(groups) < 2 {
+			continue
+		}
+		said := make([]string, len(groups))
+		for i, g := range groups {
+			said[i] = g.String()
+		}
+		c.said[q] = strings.Join(said, ", ")
+	}
+}
+
+// odd reports whether r has another value than most engines. If no value has a majority, the wrong engine is
+// unknown, and each is odd. An engine without a known value is not odd.
+func (c *comparison) odd(r *replica.Replica, question int) bool {
+	groups := c.groups[question]
+	if len(groups) < 2 {
+		return false
+	}
+	mine := valueOf(&r.Facts, question)
+	return mine.known && (groups[0].value != mine || groups[1].n == groups[0].n)
 }
 
 // String names the engines of a small group and counts those of a large one.
 func (g group) String() string {
-	if len(g.names) > 4 {
-		return fmt.Sprintf("%s (%d engines)", g.value, len(g.names))
+	if g.n > mostNamed {
+		return fmt.Sprintf("%v (%d engines)", g.value, g.n)
 	}
-	return fmt.Sprintf("%s (%s)", g.value, strings.Join(g.names, ", "))
-}
-
-// groupsOf sorts the engines that serve a model by a value, the largest group first. It leaves out engines
-// without a known value.
-func groupsOf(model string, all []replica.Replica, value func(*replica.Facts) string) (groups []group) {
-	seen := map[string]bool{} // servers
-	for i := range all {
-		o := &all[i]
-		v := value(&o.Facts)
-		if v == "" || seen[o.URL] || o.Facts.Model != model {
-			continue
-		}
-		seen[o.URL] = true
-		at := slices.IndexFunc(groups, func(g group) bool { return g.value == v })
-		if at < 0 {
-			at = len(groups)
-			groups = append(groups, group{value: v})
-		}
-		groups[at].names = append(groups[at].names, string(o.ID))
-	}
-	slices.SortStableFunc(groups, func(a, b group) int { return cmp.Compare(len(b.names), len(a.names)) })
-	return groups
+	return fmt.Sprintf("%v (%s)", g.value, strings.Join(g.names, ", "))
 }

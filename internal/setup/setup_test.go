@@ -25,6 +25,14 @@ func sound(id replica.ID, change ...func(*replica.Facts)) replica.Replica {
 	return r
 }
 
+func pointers(all []replica.Replica) []*replica.Replica {
+	out := make([]*replica.Replica, len(all))
+	for i := range all {
+		out[i] = &all[i]
+	}
+	return out
+}
+
 func names(all []setup.Trouble) (out []string) {
 	for _, t := range all {
 		out = append(out, t.Name)
@@ -135,14 +143,14 @@ func TestBeside(t *testing.T) {
 			[][]string{{setup.OtherVersion}, {setup.OtherVersion}, nil, nil},
 		},
 	} {
-		got := setup.Beside(c.all)
+		got := setup.Beside(pointers(c.all))
 		for i := range got {
 			if !slices.Equal(names(got[i]), c.found[i]) {
 				t.Errorf("%s: %s has %q, want %q", c.name, c.all[i].ID, names(got[i]), c.found[i])
 			}
 		}
 	}
-	odd := setup.Beside([]replica.Replica{sound("a"), sound("b", version("0.33.0")), sound("c")})[1][0]
+	odd := setup.Beside(pointers([]replica.Replica{sound("a"), sound("b", version("0.33.0")), sound("c")}))[1][0]
 	if want := "engines differ, vLLM: 0.32.0 (a, c), 0.33.0 (b)"; odd.Seen != want {
 		t.Errorf("seen %q, want %q", odd.Seen, want)
 	}
@@ -193,7 +201,7 @@ func TestAThousandEnginesBesideEachOther(t *testing.T) {
 		all[i].ID, all[i].URL = replica.ID(fmt.Sprint(i)), fmt.Sprint("http://", i)
 		all[i].Facts = replica.Facts{Model: "m", Version: "0.33.0", Tokens: [4]uint64{1, 2, 3, 4}}
 	}
-	if got := testing.AllocsPerRun(1, func() { setup.Beside(all) }); got > 40*n {
+	if got := testing.AllocsPerRun(1, func() { setup.Beside(pointers(all)) }); got > 40*n {
 		t.Errorf("%v allocations for %d engines, want at most %d", got, n, 40*n)
 	}
 }

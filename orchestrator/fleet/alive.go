@@ -34,6 +34,7 @@ type pulse struct {
 	owed    owed          // an answer, to a question about tokens
 	outages atomic.Uint32 // scrapes without a connection
 	health  health
+	outage  outage
 }
 
 // mark notes a sign of life.

@@ -66,8 +66,11 @@ type Options struct {
 	Registry prometheus.Registerer
 
 	// News for the rest of the router. These functions must not call the fleet. MembersChanged gets the
-	// renames, the present members, and the names of all servers, including servers not heard from yet.
-	MembersChanged func(renames replica.Renames, member func(replica.ID) bool, servers []string)
+	// renames, the present members, the members with a new name or new facts, and the names of all servers,
+	// including servers not heard from yet.
+	MembersChanged func(
+		renames replica.Renames, member func(replica.ID) bool, arrived []*Endpoint, servers []string,
+	)
 	// What a decode replica has counted of its reads of other replicas' KV blocks.
 	Counted func(replica.ID, replica.Reads, time.Time)
 	// A request that waits may have room now.
@@ -88,9 +91,11 @@ type Fleet struct {
 	processes            processes
 	common               map[replica.Role]*poolSettings // of the configuration in force; of Apply alone
 
-	pub published
+	pub     published
+	listed  listing
+	pairing pairing
 
-	keep keeping
+	keep *keeping
 }
 
 // published is what every request reads, without a lock.
@@ -114,7 +119,9 @@ func New(opt Options) *Fleet {
 		distrusted: counter("tandem_decode_distrusted_total",
 			"Times a decode engine may have cached wrong blocks, after which all that it had cached is not used "+
 				"any more."),
-		keep: keeping{watchers: map[serverKey]*Watcher{}, ending: map[*Watcher]bool{}},
+		listed:  listing{pools: map[replica.Role][]*Endpoint{}},
+		pairing: pairing{outliers: opt.Outliers, mates: map[*Endpoint]*Endpoint{}},
+		keep:    &keeping{watchers: map[serverKey]*Watcher{}, ending: map[*Watcher]bool{}},
 	}
 	f.pub.endpoints.Store(&map[replica.ID]*Endpoint{})
 	f.pub.former.Store(&map[replica.ID]replica.ID{})
@@ -165,3 +172,49 @@ func (f *Fleet) startLocked(w *Watcher) {
 		f.opt.Panics.KeepRunning(f.keep.ctx, "watcher", func() { w.outlast(f.keep.ctx) })
 	})
 }
+
+// eras calls change, which moves processes into new eras. Then the pools forget the blocks that these
+// processes have cached.
+func (f *Fleet) eras(change func()) (changed []*Watcher) {
+	before := map[*process]uint32{}
+	all := f.keep.all()
+	for _, w := range all {
+		before[w.process] = w.process.epoch.Load()
+	}
+	changes := f.processes.changes.Load()
+	change()
+	for _, w := range all {
+		if w.process.epoch.Load() == before[w.process] {
+			continue
+		}
+		for _, m := range w.Members() {
+			w.pool.Forget(m.ID)
+		}
+		w.showDistrust()
+		changed = append(changed, w)
+	}
+	if f.processes.changes.Load() != changes && f.opt.DistrustChanged != nil {
+		f.opt.DistrustChanged()
+	}
+	return changed
+}
+
+// Distrusted returns the engine processes that may have cached wrong blocks, as far as this router knows. A
+// process can be in the list without being an engine of this router.
+func (f *Fleet) Distrusted() []replica.Distrust { return f.processes.all(time.Now()) }
+
+// HearDistrust adds findings of other routers, or of this router before its restart. All of found must be
+// plausible.
+func (f *Fleet) HearDistrust(found []replica.Distrust) {
+	if len(found) == 0 {
+		return
+	}
+	for _, w := range f.eras(func() { f.processes.hear(found, time.Now()) }) {
+		w.log.Warn("an engine may have cached wrong blocks, as another router has found, or this one before its "+
+			"restart; its requests are salted until it is restarted: restart it when you can",
+			"replica", w.Name(), "era", w.process.epoch.Load())
+	}
+}
+
+// DistrustChanges counts how often an engine process became known as distrusted, or as distrusted again.
+func (f *Fleet) DistrustChanges() uint64 { return f.processes.changes.Load() }

@@ -19,7 +19,7 @@ func (w *Watcher) observe(m *engine.Metrics) {
 	w.counted.leases.Store(leaseCounters(m, w.pulse.outages.Load()))
 	w.checkTransfers(*m)
 	w.streams.restartLogged.Store(false)
-	w.outage.end()
+	w.pulse.outage.end()
 	members := w.Members()
 	back := !w.pulse.up.Swap(true)
 	w.noteSleep(members, m.Asleep)
@@ -196,6 +196,9 @@ func (w *Watcher) distrust(sent uint32, cause error) {
 func (w *Watcher) noteSetup(found map[replica.ID][]setup.Trouble, tried bool) {
 	var names, seen, do []string
 	for _, m := range w.Members() {
+		if len(found[m.ID]) == 0 && !w.states.any(m.ID) {
+			continue // as for most
+		}
 		for _, name := range setup.Names() {
 			if !tried && (name == setup.OtherTokenizer || name == setup.OtherVersion) {
 				continue

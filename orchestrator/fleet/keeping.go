@@ -3,6 +3,8 @@ package fleet
 import (
 	"cmp"
 	"context"
+	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -17,7 +19,6 @@ type keeping struct {
 	watchers map[serverKey]*Watcher
 	ending   map[*Watcher]bool // no longer watched, and published until they are replaced
 	sorted   []*Watcher        // all of both, prefill first, in the order of the file; replaced whole
-	splits   bool              // the configuration lets requests be split
 	summed   bool              // the log has the line that every server was asked
 	ctx      context.Context   // of Run; nil before
 	ended    bool              // no watcher is started any more
@@ -150,9 +151,9 @@ func (f *keeping) removeLocked(ws []*Watcher) {
 		w.forgetTokens()
 		w.life.wake()
 	}
-	if len(ws) > 0 {
-		f.sorted = slices.DeleteFunc(slices.Clone(f.sorted), func(w *Watcher) bool { return slices.Contains(ws, w) })
-	}
+	f.sorted = slices.DeleteFunc(slices.Clone(f.sorted), func(w *Watcher) bool {
+		return slices.Contains(ws, w)
+	})
 }
 
 // hasLocked reports whether some watcher watches url.
@@ -190,4 +191,37 @@ func (f *keeping) completeLocked() bool {
 		n[w.role-replica.Prefill]++
 	}
 	return n[0] > 0 && n[1] > 0
+}
+
+// sumUpLocked logs one line when every server has been asked, and again after a reload with new servers.
+func (f *keeping) sumUpLocked(tried bool, log *slog.Logger) {
+	if tried == f.summed {
+		return
+	}
+	if f.summed = tried; !tried || len(f.watchers) == 0 {
+		return
+	}
+	var joined, all [2]int
+	var missing []string
+	events := 0
+	for _, w := range f.sorted {
+		side := w.role - replica.Prefill
+		if all[side]++; !w.facts.joined() {
+			missing = append(missing, w.Name())
+			continue
+		}
+		joined[side]++
+		if slices.ContainsFunc(w.Members(), func(m replica.Replica) bool { return m.Facts.Events.Endpoint != "" }) {
+			events++
+		}
+	}
+	log.Info("every replica was asked", "prefill", fmt.Sprintf("%d of %d", joined[0], all[0]),
+		"decode", fmt.Sprintf("%d of %d", joined[1], all[1]), "with_events", events,
+		"missing", strings.Join(missing, ","))
+}
+
+// followsLocked reports whether the configuration wants the events of the engines of a pool to be followed.
+func (f *keeping) followsLocked(role replica.Role) bool {
+	at := slices.IndexFunc(f.sorted, func(w *Watcher) bool { return w.role == role })
+	return at >= 0 && f.sorted[at].set.Load().pool.Index == config.IndexEvents
 }

@@ -171,10 +171,6 @@ func (f *Fleet) sameServer(some []*Watcher) []*Watcher {
 	return some
 }
 
-func (f *Fleet) has(url string) bool {
-	return slices.ContainsFunc(f.keep.all(), func(w *Watcher) bool { return w.key.url == url })
-}
-
 // ModelUnknown notes that a replica does not know a model that it should serve. Its watcher asks now for its
 // models.
 func (f *Fleet) ModelUnknown(id replica.ID) {

@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -17,65 +16,76 @@ import (
 // A replica that no replica of the other pool can work with takes part in no split: a prefill replica gets no
 // request at all. That shows in nothing but its idleness, so it has a state.
 
-// JudgePairs notes for each replica whether it makes a pair. Call it when facts about pairs change; the
-// fleet itself calls it when members change.
-func (f *Fleet) JudgePairs() {
-	f.keep.mu.Lock()
-	defer f.keep.mu.Unlock()
-	f.judgePairsLocked()
+// pairing is which replicas make pairs. The fleet's mutex guards it.
+type pairing struct {
+	outliers *outlier.Set
+	splits   bool // the configuration lets requests be split
+	// For each replica that is known to make a pair: a replica of the other pool with which it does.
+	mates map[*Endpoint]*Endpoint
 }
 
-// SetSplitting says whether requests may be split now. If not, it does not matter whether a replica makes a
-// pair.
-func (f *Fleet) SetSplitting(on bool) {
-	f.keep.mu.Lock()
-	defer f.keep.mu.Unlock()
-	f.keep.splits = on
-	f.judgePairsLocked()
-	f.judgeSetupLocked()
+// judge notes for each of all replicas, sorted by name, whether it makes a pair. complete says that both
+// pools have replicas, and that all servers have joined. A replica whose mate is still there is not judged
+// again.
+func (p *pairing) judge(all []*Endpoint, complete bool) {
+	others := map[replica.Role][]*Endpoint{} // of the other pool
+	here := make(map[*Endpoint]bool, len(all))
+	for _, e := range all {
+		of := replica.Prefill + replica.Decode - e.Member.Role
+		others[of] = append(others[of], e)
+		here[e] = true
+	}
+	maps.DeleteFunc(p.mates, func(e, mate *Endpoint) bool { return !here[e] || !here[mate] })
+	roots := map[replica.Role]adapterRoots{
+		replica.Prefill: rootsOf(others[replica.Prefill]), replica.Decode: rootsOf(others[replica.Decode]),
+	}
+	for i, e := range all {
+		role := e.Member.Role
+		if p.mates[e] == nil {
+			cause := ""
+			if p.splits && complete && !p.findMate(e, others[role], i) {
+				cause = p.unpaired(e, others[role])
+			}
+			e.w.states.set(e.Member.ID, StateUnpaired, cause)
+		}
+		weights := ""
+		if p.splits {
+			weights = otherWeights(e, others[role], roots[role])
+		}
+		e.w.states.set(e.Member.ID, StateAdapter, weights)
+	}
 }
 
-func (f *Fleet) judgePairsLocked() {
-	matters := f.keep.splits && f.keep.completeLocked()
-	all := slices.SortedFunc(maps.Values(f.Endpoints()),
-		func(a, b *Endpoint) int { return cmp.Compare(a.Member.ID, b.Member.ID) })
-	others := map[replica.Role][]*Endpoint{} // of the other pool; sorted once, because there may be thousands
-	for _, e := range all {
-		side := replica.Prefill
-		if e.Member.Role == replica.Prefill {
-			side = replica.Decode
+// findMate looks for a replica among others that makes a pair with e. It begins at another one for each e, so
+// that few replicas lose their mate when one replica leaves.
+func (p *pairing) findMate(e *Endpoint, others []*Endpoint, from int) (found bool) {
+	for i := range others {
+		mate := others[(from+i)%len(others)]
+		if pre, dec := inOrder(e, mate); p.apart(pre, dec) == "" {
+			p.mates[e] = mate
+			return true
 		}
-		others[side] = append(others[side], e)
 	}
-	for _, e := range all {
-		cause := ""
-		if matters {
-			cause = f.unpaired(e, others[e.Member.Role])
-		}
-		e.w.states.set(e.Member.ID, StateUnpaired, cause)
-		cause = ""
-		if f.keep.splits {
-			cause = otherWeights(e, others[e.Member.Role])
-		}
-		e.w.states.set(e.Member.ID, StateAdapter, cause)
+	return false
+}
+
+// inOrder returns a prefill and a decode replica in this order.
+func inOrder(a, b *Endpoint) (pre, dec *Endpoint) {
+	if a.Member.Role == replica.Decode {
+		return b, a
 	}
+	return a, b
 }
 
 // unpaired says why a replica makes a pair with none of others, the replicas of the other pool, and which
-// flags to change; "" where it makes one.
-func (f *Fleet) unpaired(e *Endpoint, others []*Endpoint) string {
+// flags to change.
+func (p *pairing) unpaired(e *Endpoint, others []*Endpoint) string {
 	const most = 4 // of the others are named
 	var why, do []string
 	for _, other := range others {
-		p, d := e, other
-		if e.Member.Role == replica.Decode {
-			p, d = other, e
-		}
-		reason := f.unpairedWith(&p.Member, &d.Member)
-		if reason == "" {
-			return ""
-		}
-		for _, change := range setup.Apart(&p.Member, &d.Member) {
+		pre, dec := inOrder(e, other)
+		reason := p.apart(pre, dec)
+		for _, change := range setup.Apart(&pre.Member, &dec.Member) {
 			if len(do) < most && !slices.Contains(do, change) {
 				do = append(do, change)
 			}
@@ -94,15 +104,15 @@ func (f *Fleet) unpaired(e *Endpoint, others []*Endpoint) string {
 	return cause
 }
 
-// unpairedWith says why the two make no pair, "" where they do.
-func (f *Fleet) unpairedWith(p, d *replica.Replica) string {
-	if reason := planner.Incompatible(p, d); reason != "" {
+// apart says why the two make no pair, "" where they do.
+func (p *pairing) apart(pre, dec *Endpoint) string {
+	if reason := planner.Incompatible(&pre.Member, &dec.Member); reason != "" {
 		return reason
 	}
-	if !slices.ContainsFunc(p.Facts.Models, d.Serves) {
+	if !slices.ContainsFunc(pre.Member.Facts.Models, dec.Member.Serves) {
 		return "no model that both serve"
 	}
-	return f.opt.Outliers.WhyPairOut(outlier.Pair{Prefill: p.ID, Decode: d.ID})
+	return p.outliers.WhyPairOut(outlier.Pair{Prefill: pre.Member.ID, Decode: dec.Member.ID})
 }
 
 // Two replicas may have an adapter of the same name from different paths. Nothing proves that the weights
@@ -121,11 +131,30 @@ func withoutFolders(roots map[string]string, pool *config.Pool) map[string]strin
 	return out
 }
 
+// adapterRoots are the different paths from which some replicas have loaded each adapter.
+type adapterRoots map[string][]string
+
+func rootsOf(es []*Endpoint) adapterRoots {
+	roots := adapterRoots{}
+	for _, e := range es {
+		for name, root := range e.Member.Facts.AdapterRoots {
+			if root != "" && !slices.Contains(roots[name], root) {
+				roots[name] = append(roots[name], root)
+			}
+		}
+	}
+	return roots
+}
+
 // otherWeights says which adapters of a replica have other weights on one of others, the replicas of the
 // other pool, "" for none.
-func otherWeights(e *Endpoint, others []*Endpoint) string {
+func otherWeights(e *Endpoint, others []*Endpoint, roots adapterRoots) string {
 	var found []string
 	for _, name := range e.Member.Facts.Adapters {
+		own, known := e.Member.Facts.AdapterRoots[name], roots[name]
+		if len(known) == 0 || len(known) == 1 && known[0] == own {
+			continue // no other one can differ
+		}
 		for _, other := range others {
 			if planner.OtherWeights(&e.Member, &other.Member, name) != "" {
 				found = append(found, fmt.Sprintf("%s: %s here, %s at %s", name,

@@ -123,7 +123,7 @@ func (w *Watcher) markDown(err error) {
 	if do != "" {
 		reason += ": " + do
 	}
-	news := w.outage.note(reason, w.pulse.up.Swap(false), time.Now())
+	news := w.pulse.outage.note(reason, w.pulse.up.Swap(false), time.Now())
 	if news.first {
 		w.fleet.judgeSetup()
 	}

@@ -3,6 +3,7 @@ package fleet
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -74,7 +75,61 @@ func TestAChangeOfMembersIsCheapInALargeFleet(t *testing.T) {
 	f.publish()
 	f.keep.mu.Lock()
 	defer f.keep.mu.Unlock()
-	if got := testing.AllocsPerRun(3, f.judgePairsLocked); got > n {
+	if got := testing.AllocsPerRun(3, f.judgeLocked); got > n {
 		t.Errorf("%v allocations to judge %d replicas, want at most %d", got, 2*n, n)
 	}
+}
+
+// A pair of engines that can work together is found again when its partner leaves, and a replica without any
+// partner has the state until one arrives. A replica that has not changed keeps its endpoint.
+func TestPairsAreJudgedWhenAPartnerComesOrLeaves(t *testing.T) {
+	var log bytes.Buffer
+	cfg := config.Default()
+	cfg.Pools.Prefill.Replicas = []config.Replica{{URL: "http://p0:1"}, {URL: "http://p1:1"}}
+	cfg.Pools.Decode.Replicas = []config.Replica{{URL: "http://d0:1"}, {URL: "http://d1:1"}}
+	f, _ := fleetOf(t, cfg, &log, func() {})
+	f.SetSplitting(true)
+	joins := func(url, version string) {
+		for _, w := range f.Watchers() {
+			if w.URL() == url {
+				if err := w.accept([]replica.Facts{{Model: "m", Models: []string{"m"}, Version: version}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	unpaired := func(want ...replica.ID) {
+		t.Helper()
+		for id, e := range f.Endpoints() {
+			if got := len(e.States(id)) > 0 && slices.ContainsFunc(e.States(id), func(s State) bool {
+				return s.State == StateUnpaired
+			}); got != slices.Contains(want, id) {
+				t.Errorf("%s makes no pair: %t, with %v", id, got, want)
+			}
+		}
+	}
+	joins("http://p0:1", "1")
+	joins("http://p1:1", "2")
+	joins("http://d0:1", "1")
+	unpaired() // d1 may fit any
+	joins("http://d1:1", "1")
+	unpaired("p1:1")
+	kept := f.Endpoint("p0:1")
+	without := *cfg
+	without.Pools.Decode.Replicas = cfg.Pools.Decode.Replicas[1:]
+	if err := f.Apply(&without); err != nil {
+		t.Fatal(err)
+	}
+	unpaired("p1:1")
+	if f.Endpoint("p0:1") != kept {
+		t.Error("a replica that has not changed has another endpoint")
+	}
+	joins("http://d1:1", "2") // it was restarted with another version
+	unpaired("p0:1")
+	if err := f.Apply(cfg); err != nil {
+		t.Fatal(err)
+	}
+	unpaired() // d0 is another server now, and may fit any
+	joins("http://d0:1", "1")
+	unpaired()
 }

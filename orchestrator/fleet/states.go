@@ -115,6 +115,13 @@ func (s *states) has(id replica.ID, state string) bool {
 	return slices.ContainsFunc(s.holds[id], func(h State) bool { return h.State == state })
 }
 
+// any reports whether some state holds of id.
+func (s *states) any(id replica.ID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.holds[id]) > 0
+}
+
 // rename keeps the states of replicas under their present names.
 func (s *states) rename(to replica.Renames) {
 	s.mu.Lock()
@@ -124,7 +131,7 @@ func (s *states) rename(to replica.Renames) {
 
 // set sets or clears a state of a replica, and logs the change. An empty cause clears the state.
 func (s *states) set(id replica.ID, state, cause string) {
-	if !s.put(id, state, cause, time.Now()) {
+	if cause == "" && !s.any(id) || !s.put(id, state, cause, time.Now()) {
 		return
 	}
 	log, pool := s.server.log, s.server.role.String()

@@ -47,7 +47,7 @@ func fleetOf(t testing.TB, cfg *config.Config, log *bytes.Buffer, changed func()
 		NoEvents: true, Prefill: p, Decode: d, Outliers: &outlier.Set{},
 		Clock:  liveness.NewClock(time.Now()),
 		Panics: panics.Guard{Log: logger}, Registry: prometheus.NewRegistry(),
-		MembersChanged: func(replica.Renames, func(replica.ID) bool, []string) { changed() },
+		MembersChanged: func(replica.Renames, func(replica.ID) bool, []*Endpoint, []string) { changed() },
 		RoomChanged:    func() {}, ForgetTokens: func(string) {},
 	})
 	if err := f.Apply(cfg); err != nil {

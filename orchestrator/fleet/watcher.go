@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"net/url"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,14 +31,14 @@ type Watcher struct {
 
 	relief  relief
 	counted counted
-	states  states // of its replicas
+	states  *states // of its replicas
 	drain   drain
 	pulse   pulse
 	models  modelList
 	streams following
 
-	facts  facts
-	outage outage
+	facts *facts
+	shown shown
 }
 
 // watcherLife is how a watcher is woken, what requests ask of its server, and how it ends.
@@ -51,6 +52,12 @@ type watcherLife struct {
 type counted struct {
 	transfers *Transfers                    // to a decode server
 	leases    atomic.Pointer[LeaseCounters] // as of the newest scrape; nil before
+}
+
+// shown is the published replicas of a server. The fleet's mutex guards it.
+type shown struct {
+	members   []replica.Replica
+	endpoints []*Endpoint // of members
 }
 
 // relief is how one server stands in for another until the other has joined. The fleet's mutex guards the
@@ -90,7 +97,7 @@ func (w *Watcher) Reason() string {
 	if w.pulse.up.Load() {
 		return w.whyAsleep()
 	}
-	return w.outage.why()
+	return w.pulse.outage.why()
 }
 
 func (w *watcherLife) wake() {
@@ -133,37 +140,6 @@ func jitter(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * (0.8 + 0.4*rand.Float64()))
 }
 
-// newWatcher makes the watcher of a server that was not watched before.
-func (f *Fleet) newWatcher(key serverKey, s *settings) (*Watcher, error) {
-	u, err := url.Parse(s.cfg.URL)
-	if err != nil {
-		return nil, err
-	}
-	client, err := engine.New(f.options(s))
-	if err != nil {
-		return nil, err
-	}
-	of := &server{
-		key: key, role: key.role, host: u.Hostname(), client: client,
-		process: f.processes.of(key.url), pool: f.pool(key.role), log: f.opt.Panics.Log,
-	}
-	w := &Watcher{
-		fleet: f, server: of, facts: facts{server: of, noEvents: f.opt.NoEvents}, states: states{server: of},
-		pulse: pulse{
-			server: of, clock: f.opt.Clock, panics: f.opt.Panics, signs: liveness.NewSigns(s.usualPause()),
-		},
-		life:    watcherLife{wakeUp: make(chan struct{}, 1), gone: make(chan struct{})},
-		counted: counted{transfers: new(Transfers)},
-		outage:  outage{reason: NotProbed},
-	}
-	w.drain = drain{server: of, facts: &w.facts, states: &w.states}
-	w.models = modelList{server: of, facts: &w.facts}
-	w.streams = following{server: of, facts: &w.facts, fleet: f}
-	w.set.Store(s)
-	w.drain.begin(s.drain, time.Now())
-	return w, nil
-}
-
 // configure puts the settings s of the server in force. It keeps everything that is known about the server:
 // its facts, blocks, books and connections. The caller holds the fleet's mutex and publishes.
 func (w *Watcher) configure(s *settings) {
@@ -174,6 +150,7 @@ func (w *Watcher) configure(s *settings) {
 	if err := w.client.Change(w.fleet.options(s), s.tls != was.tls); err != nil { // New has taken the same
 		w.log.Error("engine client cannot be changed", "replica", w.Name(), "error", err)
 	}
+	w.fleet.beginSeries(w)
 	w.pulse.signs.SetUsual(s.usualPause())
 	w.facts.remake()
 	w.drain.changed(was.drain)
@@ -190,7 +167,7 @@ func (w *Watcher) serves() bool { return w.facts.joined() && w.Up() }
 // tried reports whether the server has reported its facts, or was asked in vain. Between its answer and the
 // next publish the server is up without known facts; then it does not count as tried.
 func (w *Watcher) tried() bool {
-	return w.facts.joined() || w.outage.why() != NotProbed
+	return w.facts.joined() || w.pulse.outage.why() != NotProbed
 }
 
 // outlast listens to a server that is no longer watched until it has left and no request runs on it. It
@@ -206,4 +183,54 @@ func (w *Watcher) outlast(ctx context.Context) {
 		w.counted.leases.Store(leaseCounters(&m, w.pulse.outages.Load()))
 		w.fleet.processes.note(w.process, m.Started)
 	}
+}
+
+// endpointsLocked returns the ways to the replicas of the server, and of each a name that it had before. A
+// way stays the same until its replica is made again.
+func (w *Watcher) endpointsLocked() ([]*Endpoint, []replica.ID) {
+	members, former := w.facts.named()
+	if len(members) == 0 {
+		return nil, nil
+	}
+	if s := &w.shown; len(s.members) == 0 || &s.members[0] != &members[0] {
+		s.members, s.endpoints = members, make([]*Endpoint, len(members))
+		for i, m := range members {
+			s.endpoints[i] = &Endpoint{Member: m, w: w}
+			if m.Pinned() {
+				s.endpoints[i].rank = strconv.Itoa(m.Rank - m.Facts.FirstRank)
+			}
+		}
+	}
+	return w.shown.endpoints, former
+}
+
+// newWatcher makes the watcher of a server that was not watched before.
+func newWatcher(f *Fleet, key serverKey, s *settings) (*Watcher, error) {
+	u, err := url.Parse(s.cfg.URL)
+	if err != nil {
+		return nil, err
+	}
+	client, err := engine.New(f.options(s))
+	if err != nil {
+		return nil, err
+	}
+	of := &server{
+		key: key, role: key.role, host: u.Hostname(), client: client,
+		process: f.processes.of(key.url), pool: f.pool(key.role), log: f.opt.Panics.Log,
+	}
+	w := &Watcher{
+		fleet: f, server: of, facts: &facts{server: of, noEvents: f.opt.NoEvents}, states: &states{server: of},
+		pulse: pulse{
+			server: of, clock: f.opt.Clock, panics: f.opt.Panics, signs: liveness.NewSigns(s.usualPause()),
+			outage: outage{reason: NotProbed},
+		},
+		life:    watcherLife{wakeUp: make(chan struct{}, 1), gone: make(chan struct{})},
+		counted: counted{transfers: new(Transfers)},
+	}
+	w.drain = drain{server: of, facts: w.facts, states: w.states}
+	w.models = modelList{server: of, facts: w.facts}
+	w.streams = following{server: of, facts: w.facts, fleet: f}
+	w.set.Store(s)
+	w.drain.begin(s.drain, time.Now())
+	return w, nil
 }
