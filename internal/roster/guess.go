@@ -82,34 +82,3 @@ func (l *guessLog) add(g Guess) {
 	l.ring[l.next%keptGuesses] = g
 	l.next++
 }
-
-// Guesses returns the kept guesses of this router from a number on, and the number of the next guess. A
-// number that is not reached yet, perhaps because another process gave it out, counts as the next number.
-func (r *Roster[M]) Guesses(from uint64) (gs []Guess, next uint64) {
-	l := &r.guesses
-	l.asked.Store(true)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.next > keptGuesses {
-		from = max(from, l.next-keptGuesses)
-	}
-	for n := from; n < l.next; n++ {
-		gs = append(gs, l.ring[n%keptGuesses])
-	}
-	return gs, l.next
-}
-
-// MergeGuesses lets the index count the prompts that another router has sent. No router reports how a prompt
-// ended. The guess is believed for twice the time that the prompt should take, unless events come earlier. A
-// guess about a replica that is not a member is ignored.
-func (r *Roster[M]) MergeGuesses(gs []Guess, now time.Time) {
-	for i := range gs {
-		g := &gs[i]
-		r.members.Lock()
-		m, ok := r.members.Find(g.ID)
-		r.members.Unlock()
-		if ok {
-			r.speculate(m.member(), &Prompt{Keys: g.Keys}, g.Within, now)
-		}
-	}
-}

@@ -134,119 +134,33 @@ func (r *Roster[M]) capacity(m *Member, p *Prompt) int {
 	return max(1, int(float64(blocks*size)/p.Chunk))
 }
 
-// refutes reports whether the engine's count shows that less was there than believed. Of text we only know
-// roughly how many tokens it has.
-func (r *Roster[M]) refutes(p *Prompt, believed, cached int) bool {
-	if p.text() {
-		return cached < believed/2
+// Guesses returns the kept guesses of this router from a number on, and the number of the next guess. A
+// number that is not reached yet, perhaps because another process gave it out, counts as the next number.
+func (r *Roster[M]) Guesses(from uint64) (gs []Guess, next uint64) {
+	l := &r.guesses
+	l.asked.Store(true)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.next > keptGuesses {
+		from = max(from, l.next-keptGuesses)
 	}
-	return cached < believed
+	for n := from; n < l.next; n++ {
+		gs = append(gs, l.ring[n%keptGuesses])
+	}
+	return gs, l.next
 }
 
-// parts returns how many whole parts of p the given tokens are.
-func (r *Roster[M]) parts(p *Prompt, tokens int) int {
-	if p.text() {
-		return int(float64(tokens) / p.Chunk)
-	}
-	return tokens / r.Unit()
-}
-
-// Common returns how many leading tokens two prompts share by their keys: at least known, which are shared
-// anyway.
-func (r *Roster[M]) Common(a, b *Prompt, known int) int {
-	if a.text() != b.text() {
-		return known
-	}
-	from := r.parts(a, known)
-	if from >= min(len(a.Keys), len(b.Keys)) || a.Keys[from] != b.Keys[from] { // almost always
-		return known
-	}
-	n := from + kv.Common(a.Keys[from:], b.Keys[from:])
-	return r.tokens(a, n)
-}
-
-// tokens returns how many tokens the given whole parts of p are.
-func (r *Roster[M]) tokens(p *Prompt, parts int) int {
-	if p.text() {
-		return int(float64(parts) * p.Chunk)
-	}
-	return parts * r.Unit()
-}
-
-// of returns the index that p's keys belong to, nil if there is none.
-func (r *Roster[M]) of(p *Prompt) *kv.Index {
-	if p.text() {
-		if tx := r.text.Load(); tx != nil {
-			return tx.Index
+// MergeGuesses lets the index count the prompts that another router has sent. No router reports how a prompt
+// ended. The guess is believed for twice the time that the prompt should take, unless events come earlier. A
+// guess about a replica that is not a member is ignored.
+func (r *Roster[M]) MergeGuesses(gs []Guess, now time.Time) {
+	for i := range gs {
+		g := &gs[i]
+		r.members.Lock()
+		m, ok := r.members.Find(g.ID)
+		r.members.Unlock()
+		if ok {
+			r.speculate(m.member(), &Prompt{Keys: g.Keys}, g.Within, now)
 		}
-		return nil
 	}
-	if ix := r.index.Load(); ix != nil {
-		return ix.Index
-	}
-	return nil
-}
-
-// HasOnly reports whether m has the given leading tokens of p by its events, and nothing shows that it has,
-// or will soon have, more.
-func (r *Roster[M]) HasOnly(m *Member, p Prompt, tokens int) bool {
-	ix := r.of(&p)
-	return ix != nil && ix.HasOnly(m.Holder, p.Keys, min(r.parts(&p, tokens), len(p.Keys)))
-}
-
-// Heard returns how many of the given leading tokens of p m has by its events. known is false where events
-// do not tell: there is no index, or the index has dropped some of m's blocks to save memory.
-func (r *Roster[M]) Heard(m *Member, p Prompt, tokens int) (of int, known bool) {
-	ix := r.of(&p)
-	if ix == nil || ix.Truncated(m.Holder) {
-		return 0, false
-	}
-	parts := min(r.parts(&p, tokens), len(p.Keys))
-	return r.tokens(&p, ix.Heard(m.Holder, p.Keys[:parts])), true
-}
-
-// Matches is the answer of the index for one prompt: the match of each member.
-type Matches struct {
-	index *kv.Index
-	depth []int32
-	chunk float64
-	unit  int // tokens of a block
-	most  int // blocks that can be found
-}
-
-// Matches returns what depth, which [Roster.Match] set, says about a prompt of the given number of tokens.
-// chunk is the Chunk of its [Prompt].
-func (r *Roster[M]) Matches(depth []int32, chunk float64, tokens int) Matches {
-	unit := r.Unit()
-	return Matches{r.of(&Prompt{Chunk: chunk}), depth, chunk, unit, (tokens - 1) / unit}
-}
-
-// Tokens returns how many leading tokens of the prompt m has. They are whole blocks, and fewer than all its
-// tokens, since an engine computes the last one anyway.
-func (x *Matches) Tokens(m *Member) int {
-	if int(m.Holder) >= len(x.depth) {
-		return 0
-	}
-	n := int(x.depth[m.Holder])
-	if x.chunk > 0 {
-		n = int(float64(n)*x.chunk) / x.unit
-	}
-	return min(n, x.most) * x.unit
-}
-
-// Truncated reports whether the index has dropped something of m for its byte budget, so that its depth may
-// be too small.
-func (x *Matches) Truncated(m *Member) bool { return x.index != nil && x.index.Truncated(m.Holder) }
-
-// Match sets depth to the number of leading parts of p that each holder has.
-func (r *Roster[M]) Match(p Prompt, depth []int32) {
-	keys := p.Keys
-	if p.Tokens > 0 && !p.text() {
-		keys = keys[:min(len(keys), (p.Tokens-1)/r.Unit())]
-	}
-	if ix := r.of(&p); ix != nil && len(keys) > 0 {
-		ix.Match(keys, depth)
-		return
-	}
-	clear(depth)
 }

@@ -2,63 +2,24 @@ package roster
 
 import (
 	"cmp"
+	"sync/atomic"
 	"time"
 
 	"github.com/tandem-router/tandem/internal/kv"
-	"github.com/tandem-router/tandem/internal/replica"
 )
+
+// indexes are the block index and the text index of a pool. They are read without the lock of the members.
+// Safe for concurrent use.
+type indexes struct {
+	bytes  int64                 // memory for both; 0: no limit
+	blocks atomic.Pointer[index] // nil while no block size is known, and where nothing is indexed
+	text   atomic.Pointer[text]  // nil where no text is matched
+}
 
 // index is the block index with the chain that it was made for.
 type index struct {
 	*kv.Index
 	chain kv.Chain
-}
-
-func (r *Roster[M]) newIndex(c kv.Chain) *index {
-	return &index{kv.NewIndex(kv.Options{Chain: c, ByteBudget: r.indexBytes - r.indexBytes/textShare}), c}
-}
-
-// chooseChain makes the index once a block size is known, and anew when another one turns out to be right.
-func (r *Roster[M]) chooseChain() {
-	if r.indexing.Mode == Off || r.fixed && r.index.Load() != nil {
-		return
-	}
-	if size := r.bestSize(); size > 0 && size != r.BlockSize() {
-		r.index.Store(r.newIndex(kv.NewChain("", size)))
-	}
-}
-
-// bestSize returns the block size that the index should have, 0 unknown. An index stays if some engine's
-// events confirm its size. Next come events that tell another size than was expected of their engine, since
-// the facts of other engines are probably wrong in the same way. If the engines do differ, the first known
-// size decides.
-func (r *Roster[M]) bestSize() int {
-	now := r.BlockSize()
-	if now > 0 && r.anyMember(func(m *Member) bool { return m.eventBlockSize == now }) > 0 {
-		return now
-	}
-	if corrected := r.anyMember(
-		func(m *Member) bool { return m.eventBlockSize > 0 && m.eventBlockSize != m.R.Facts.BlockSize },
-	); corrected > 0 {
-		return corrected
-	}
-	if now > 0 && r.anyMember(func(m *Member) bool { return m.blockSize() == now }) > 0 {
-		return now
-	}
-	if known := r.anyMember(func(m *Member) bool { return m.blockSize() > 0 }); known > 0 {
-		return known
-	}
-	return now
-}
-
-// anyMember returns the block size of the first member for which meant returns true, 0 if there is none.
-func (r *Roster[M]) anyMember(meant func(*Member) bool) int {
-	for _, e := range r.members.All {
-		if m := e.member(); meant(m) {
-			return m.blockSize()
-		}
-	}
-	return 0
 }
 
 // blockSize returns the tokens of m's blocks, 0 unknown: by its events, else by its facts or the
@@ -73,38 +34,6 @@ func (m *Member) sizeFits(indexed int) bool {
 
 // UsualBlock is the tokens of a block in vLLM by default, for a member that has not reported its own.
 const UsualBlock = 16
-
-// Unit returns the tokens of an indexed block, or UsualBlock while there is no index.
-func (r *Roster[M]) Unit() int { return cmp.Or(r.BlockSize(), UsualBlock) }
-
-// Chain returns the chain by which the pool's index names blocks of model, and the adapter for its root. ok
-// is false while no member serves the model with blocks of the indexed size.
-//
-// One chain serves all base models of the pool. An engine serves one base model only, so a candidate never
-// has blocks of another model.
-func (r *Roster[M]) Chain(model string) (chain kv.Chain, adapter string, ok bool) {
-	ix := r.index.Load()
-	if ix == nil {
-		return kv.Chain{}, "", false
-	}
-	r.members.Lock()
-	defer r.members.Unlock()
-	for _, e := range r.members.All {
-		m := e.member()
-		if m.sizeFits(ix.chain.BlockSize()) && m.R.Serves(model) {
-			return ix.chain, m.R.Adapter(model), true
-		}
-	}
-	return kv.Chain{}, "", false
-}
-
-// BlockSize returns the tokens of an indexed block, 0 while there is no index.
-func (r *Roster[M]) BlockSize() int {
-	if ix := r.index.Load(); ix != nil {
-		return ix.chain.BlockSize()
-	}
-	return 0
-}
 
 // MeanMatched returns how many tokens of a prompt n members have on average, in whole blocks of size. Only
 // members for which held returns known count. It returns 0 if there are none.
@@ -122,79 +51,179 @@ func MeanMatched(n int, held func(i int) (tokens int, known bool), size int) int
 	return sum / all / size * size
 }
 
-// Apply enters block events of id. It drops the events of an unknown member, and all events if the pool does
-// not follow them. b is not kept.
-func (r *Roster[M]) Apply(id replica.ID, b *kv.Batch) kv.Applied {
-	r.members.Lock()
-	e, ok := r.members.byID[id]
-	if !ok || r.indexing.Mode != Events {
-		r.members.Unlock()
-		return kv.Applied{}
+func (x *indexes) newIndex(c kv.Chain) *index {
+	return &index{kv.NewIndex(kv.Options{Chain: c, ByteBudget: x.bytes - x.bytes/textShare}), c}
+}
+
+func (x *indexes) newText(of Indexing) *text {
+	return &text{kv.NewIndex(kv.Options{ByteBudget: x.bytes / textShare}), of.ChunkBytes, of.perChunk()}
+}
+
+// BlockSize returns the tokens of an indexed block, 0 while there is no index.
+func (x *indexes) BlockSize() int {
+	if ix := x.blocks.Load(); ix != nil {
+		return ix.chain.BlockSize()
 	}
-	m := e.member()
-	if m.eventBlockSize == 0 {
-		if m.eventBlockSize = kv.BlockSizeIn(b, m.R.Facts.BlockSize); m.eventBlockSize > 0 {
-			r.chooseChain()
+	return 0
+}
+
+// Unit returns the tokens of an indexed block, or UsualBlock while there is no index.
+func (x *indexes) Unit() int { return cmp.Or(x.BlockSize(), UsualBlock) }
+
+// of returns the index that p's keys belong to, nil if there is none.
+func (x *indexes) of(p *Prompt) *kv.Index {
+	if p.text() {
+		if tx := x.text.Load(); tx != nil {
+			return tx.Index
 		}
+		return nil
 	}
-	holder, ix := m.Holder, r.index.Load()
-	r.members.Unlock()
-	if ix == nil {
-		return kv.Applied{}
+	if ix := x.blocks.Load(); ix != nil {
+		return ix.Index
 	}
-	did := ix.Apply(holder, b)
-	m.unannounced.heard() // behind Apply, so that no block of the batch counts as unannounced
-	return did
+	return nil
 }
 
-// ReportedBlockSize returns the tokens of a block by id's events, 0 before the first, and by its facts, 0
-// unknown.
-func (r *Roster[M]) ReportedBlockSize(id replica.ID) (reported, expected int) {
-	r.members.Lock()
-	defer r.members.Unlock()
-	if e, ok := r.members.byID[id]; ok {
-		return e.member().eventBlockSize, e.member().R.Facts.BlockSize
+// parts returns how many whole parts of p the given tokens are.
+func (x *indexes) parts(p *Prompt, tokens int) int {
+	if p.text() {
+		return int(float64(tokens) / p.Chunk)
 	}
-	return 0, 0
+	return tokens / x.Unit()
 }
 
-// Forget drops the index of id's blocks and text. The block size is taken from id's events again.
-func (r *Roster[M]) Forget(id replica.ID) {
-	r.members.Lock()
-	e, ok := r.members.byID[id]
-	if ok {
-		e.member().eventBlockSize = 0
-		e.member().unannounced.forget()
+// tokens returns how many tokens the given whole parts of p are.
+func (x *indexes) tokens(p *Prompt, parts int) int {
+	if p.text() {
+		return int(float64(parts) * p.Chunk)
 	}
-	r.members.Unlock()
-	if ok {
-		r.forget(e.member().Holder, true)
-	}
+	return parts * x.Unit()
 }
 
-func (r *Roster[M]) forget(h kv.Holder, textToo bool) {
-	if ix := r.index.Load(); ix != nil {
+// refutes reports whether the engine's count shows that less was there than believed. Of text we only know
+// roughly how many tokens it has.
+func (x *indexes) refutes(p *Prompt, believed, cached int) bool {
+	if p.text() {
+		return cached < believed/2
+	}
+	return cached < believed
+}
+
+// Common returns how many leading tokens two prompts share by their keys: at least known, which are shared
+// anyway.
+func (x *indexes) Common(a, b *Prompt, known int) int {
+	if a.text() != b.text() {
+		return known
+	}
+	from := x.parts(a, known)
+	if from >= min(len(a.Keys), len(b.Keys)) || a.Keys[from] != b.Keys[from] { // almost always
+		return known
+	}
+	n := from + kv.Common(a.Keys[from:], b.Keys[from:])
+	return x.tokens(a, n)
+}
+
+// HasOnly reports whether m has the given leading tokens of p by its events, and nothing shows that it has,
+// or will soon have, more.
+func (x *indexes) HasOnly(m *Member, p Prompt, tokens int) bool {
+	ix := x.of(&p)
+	return ix != nil && ix.HasOnly(m.Holder, p.Keys, min(x.parts(&p, tokens), len(p.Keys)))
+}
+
+// Heard returns how many of the given leading tokens of p m has by its events. known is false where events
+// do not tell: there is no index, or the index has dropped some of m's blocks to save memory.
+func (x *indexes) Heard(m *Member, p Prompt, tokens int) (of int, known bool) {
+	ix := x.of(&p)
+	if ix == nil || ix.Truncated(m.Holder) {
+		return 0, false
+	}
+	parts := min(x.parts(&p, tokens), len(p.Keys))
+	return x.tokens(&p, ix.Heard(m.Holder, p.Keys[:parts])), true
+}
+
+// Matches is the answer of the index for one prompt: the match of each member.
+type Matches struct {
+	index *kv.Index
+	depth []int32
+	chunk float64
+	unit  int // tokens of a block
+	most  int // blocks that can be found
+}
+
+// Matches returns what depth, which [Roster.Match] set, says about a prompt of the given number of tokens.
+// chunk is the Chunk of its [Prompt].
+func (x *indexes) Matches(depth []int32, chunk float64, tokens int) Matches {
+	unit := x.Unit()
+	return Matches{x.of(&Prompt{Chunk: chunk}), depth, chunk, unit, (tokens - 1) / unit}
+}
+
+// Tokens returns how many leading tokens of the prompt m has. They are whole blocks, and fewer than all its
+// tokens, since an engine computes the last one anyway.
+func (x *Matches) Tokens(m *Member) int {
+	if int(m.Holder) >= len(x.depth) {
+		return 0
+	}
+	n := int(x.depth[m.Holder])
+	if x.chunk > 0 {
+		n = int(float64(n)*x.chunk) / x.unit
+	}
+	return min(n, x.most) * x.unit
+}
+
+// Truncated reports whether the index has dropped something of m for its byte budget, so that its depth may
+// be too small.
+func (x *Matches) Truncated(m *Member) bool { return x.index != nil && x.index.Truncated(m.Holder) }
+
+// Match sets depth to the number of leading parts of p that each holder has.
+func (x *indexes) Match(p Prompt, depth []int32) {
+	keys := p.Keys
+	if p.Tokens > 0 && !p.text() {
+		keys = keys[:min(len(keys), (p.Tokens-1)/x.Unit())]
+	}
+	if ix := x.of(&p); ix != nil && len(keys) > 0 {
+		ix.Match(keys, depth)
+		return
+	}
+	clear(depth)
+}
+
+func (x *indexes) forget(h kv.Holder, textToo bool) {
+	if ix := x.blocks.Load(); ix != nil {
 		ix.Forget(h)
 	}
-	if tx := r.text.Load(); tx != nil && textToo {
+	if tx := x.text.Load(); tx != nil && textToo {
 		tx.Forget(h)
 	}
 }
 
 // Expire drops guesses from the index that were not confirmed in time.
-func (r *Roster[M]) Expire(now time.Time) {
-	if ix := r.index.Load(); ix != nil {
+func (x *indexes) Expire(now time.Time) {
+	if ix := x.blocks.Load(); ix != nil {
 		ix.Expire(now)
 	}
-	if tx := r.text.Load(); tx != nil {
+	if tx := x.text.Load(); tx != nil {
 		tx.Expire(now)
 	}
 }
 
 // IndexStats describes the block index, without text.
-func (r *Roster[M]) IndexStats() kv.Stats {
-	if ix := r.index.Load(); ix != nil {
+func (x *indexes) IndexStats() kv.Stats {
+	if ix := x.blocks.Load(); ix != nil {
 		return ix.Stats()
 	}
 	return kv.Stats{}
+}
+
+// Counts counts. The caller need not hold the lock of the members.
+func (x *indexes) Counts() Counts {
+	c := Counts{map[kv.Holder]int{}, map[kv.Holder]int{}, map[kv.Holder]uint64{}}
+	for _, h := range x.IndexStats().Holders {
+		c.blocks[h.Holder], c.truncated[h.Holder] = h.Blocks, h.Truncated
+	}
+	if tx := x.text.Load(); tx != nil {
+		for _, h := range tx.Stats().Holders {
+			c.chunks[h.Holder] = h.Blocks
+		}
+	}
+	return c
 }

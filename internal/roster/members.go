@@ -77,16 +77,15 @@ func (c *change[M]) enter(now *replica.Replica) {
 		*entry.member() = Member{Healthy: true, Holder: r.takeHolder(), mode: r.indexing.Mode}
 	}
 	m := entry.member()
-	if !stays || m.Slot != len(r.members.All) || !reflect.DeepEqual(*m.R, *now) {
-		c.differs = true
-	}
+	changed := !stays || !reflect.DeepEqual(*m.R, *now)
+	c.differs = c.differs || changed || m.Slot != len(r.members.All)
 	if stays && m.R.Facts.Events == (replica.EventSource{}) && now.Facts.Events != m.R.Facts.Events {
 		c.turned = append(c.turned, m.Holder)
 	}
 	if stays && m.R.ID != now.ID {
 		m.former = m.R.ID
 	}
-	if c.differs {
+	if changed {
 		m.R = new(*now)
 	}
 	m.Slot = len(r.members.All)

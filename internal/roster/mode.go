@@ -27,37 +27,6 @@ type Indexing struct {
 
 func (x Indexing) perChunk() float64 { return float64(x.ChunkBytes) / x.CharsPerToken }
 
-// SetIndexing makes x hold from now on. It panics where x does not say how long tokens of text are. Another
-// mode forgets the blocks of every member, to be learnt anew; another way to cut text forgets the text.
-func (r *Roster[M]) SetIndexing(x Indexing) {
-	if x.ChunkBytes > 0 && !(x.CharsPerToken > 0) {
-		panic("roster: text is matched without CharsPerToken")
-	}
-	r.feed.Lock()
-	defer r.feed.Unlock()
-	r.members.Lock()
-	defer r.members.Unlock()
-	was := r.indexing
-	if x == was {
-		return
-	}
-	r.indexing = x
-	if x.Mode != was.Mode {
-		r.index.Store(nil)
-		for _, e := range r.members.All {
-			m := e.member()
-			m.mode = x.Mode
-			m.trust = replica.TrustUnknown
-			m.eventBlockSize = 0
-		}
-	}
-	r.text.Store(nil)
-	if x.Mode != Off && x.ChunkBytes > 0 {
-		r.text.Store(r.newText())
-	}
-	r.chooseChain()
-}
-
 // Believed says how far the index is to be believed about m: by the state of its events, or approximately,
 // from the prompts that we sent there, or not at all.
 func (m *Member) Believed() replica.Trust {
@@ -109,28 +78,26 @@ type text struct {
 	perChunk float64 // tokens, by estimate
 }
 
-func (r *Roster[M]) newText() *text {
-	x := r.indexing
-	return &text{kv.NewIndex(kv.Options{ByteBudget: r.indexBytes / textShare}), x.ChunkBytes, x.perChunk()}
-}
-
 // textShare is the part of the pool's memory that is for text.
 const textShare = 8
 
-// TextChain returns the chain that names chunks of text for model. adapter is the adapter that the chain's
-// root takes, and perChunk the tokens of a chunk by estimate. ok is false while no member serves the model,
-// and where no text is matched.
-func (r *Roster[M]) TextChain(model string) (chain kv.TextChain, adapter string, perChunk float64, ok bool) {
-	tx := r.text.Load()
-	if tx == nil {
-		return kv.TextChain{}, "", 0, false
-	}
-	r.members.Lock()
-	defer r.members.Unlock()
-	for _, e := range r.members.All {
-		if m := e.member(); m.R.Serves(model) {
-			return kv.NewTextChain(m.R.Facts.Model, tx.chunk), m.R.Adapter(model), tx.perChunk, true
-		}
-	}
-	return kv.TextChain{}, "", 0, false
+// Status is the facts about one member that both kinds of pools have.
+type Status struct {
+	ID      replica.ID    `json:"id"`
+	Healthy bool          `json:"healthy"`
+	Reason  string        `json:"reason,omitzero"` // why not healthy
+	Trust   replica.Trust `json:"index"`
+	Note    string        `json:"index_note,omitzero"` // unusual facts about its index
+	// Tokens of its blocks: by its events, else by its facts or the configuration.
+	BlockSize int `json:"block_size,omitzero"`
+	Blocks    int `json:"indexed_blocks"`          // that the index believes it has
+	Chunks    int `json:"indexed_chunks,omitzero"` // of text that it was sent
+	// The byte budget made the index drop blocks of the replica: it may have more than is known.
+	Truncated bool `json:"index_truncated,omitzero"`
+}
+
+// Counts is how much each holder has in the indexes, and how much was dropped from them.
+type Counts struct {
+	blocks, chunks map[kv.Holder]int
+	truncated      map[kv.Holder]uint64
 }

@@ -5,7 +5,6 @@ package roster
 import (
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"github.com/tandem-router/tandem/internal/kv"
 	"github.com/tandem-router/tandem/internal/replica"
@@ -24,11 +23,9 @@ type Options struct {
 // The members have one lock for the roster and the pool around it. The index has a lock of its own. Looking
 // up a prompt and applying a batch hold the members' lock only while they find a member.
 type Roster[M Entry] struct {
-	indexBytes int64
-	fixed      bool // the chain was given, and block sizes do not change it
-	newMember  func() M
-	index      atomic.Pointer[index] // nil while no block size is known, and where nothing is indexed
-	text       atomic.Pointer[text]  // nil where no text is matched
+	indexes
+	fixed     bool // the chain was given, and block sizes do not change it
+	newMember func() M
 
 	// feed is held, for reading, while routing history goes into the indexes. A goroutine that turns to events
 	// can therefore wait until this is over. feed is locked before the lock of the members.
@@ -95,11 +92,11 @@ type View struct {
 // New returns a roster without members, and its members under their lock. newMember makes an empty member.
 func New[M Entry](o Options, newMember func() M) (*Roster[M], *Members[M]) {
 	r := &Roster[M]{
-		indexBytes: o.IndexBytes, fixed: o.Chain.BlockSize() > 0, newMember: newMember,
+		indexes: indexes{bytes: o.IndexBytes}, fixed: o.Chain.BlockSize() > 0, newMember: newMember,
 		members: &Members[M]{byID: map[replica.ID]M{}, View: &View{}},
 	}
 	if r.fixed {
-		r.index.Store(r.newIndex(o.Chain))
+		r.blocks.Store(r.newIndex(o.Chain))
 	}
 	return r, r.members
 }
@@ -166,4 +163,31 @@ func (r *Roster[M]) Unseen(id replica.ID) (mean float64, sure bool) {
 		return m.member().Others.Unseen()
 	}
 	return 0, false
+}
+
+// Servers names the set of members that answer for model, without those to avoid. Two requests have the same
+// name if the same members may answer both. 0 names the empty set.
+func (r *Roster[M]) Servers(model string, avoid []replica.ID) uint64 {
+	r.members.Lock()
+	defer r.members.Unlock()
+	s := r.members.servers(model)
+	if len(avoid) == 0 {
+		return s.name
+	}
+	name := s.name
+	for i, m := range r.members.View.Replicas {
+		if s.bySlot[i] && slices.Contains(avoid, m.ID) {
+			name -= nameOf(m.ID)
+		}
+	}
+	return name
+}
+
+// Status describes m, a member. The caller holds the lock of the members.
+func (r *Roster[M]) Status(m *Member, c Counts) Status {
+	return Status{
+		ID: m.R.ID, Healthy: m.Healthy, Reason: m.Reason, Trust: m.Believed(), Note: m.note(r.BlockSize()),
+		BlockSize: m.blockSize(),
+		Blocks:    c.blocks[m.Holder], Chunks: c.chunks[m.Holder], Truncated: c.truncated[m.Holder] > 0,
+	}
 }

@@ -25,24 +25,6 @@ type servers struct {
 // does not change the result.
 func (ms *Members[M]) Serving(model string) []bool { return ms.servers(model).bySlot }
 
-// Servers names the set of members that answer for model, without those to avoid. Two requests have the same
-// name if the same members may answer both. 0 names the empty set.
-func (r *Roster[M]) Servers(model string, avoid []replica.ID) uint64 {
-	r.members.Lock()
-	defer r.members.Unlock()
-	s := r.members.servers(model)
-	if len(avoid) == 0 {
-		return s.name
-	}
-	name := s.name
-	for i, m := range r.members.View.Replicas {
-		if s.bySlot[i] && slices.Contains(avoid, m.ID) {
-			name -= nameOf(m.ID)
-		}
-	}
-	return name
-}
-
 func (ms *Members[M]) servers(model string) servers {
 	s := &ms.serving
 	if s.of != ms.View {

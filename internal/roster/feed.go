@@ -1,0 +1,284 @@
+package roster
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/tandem-router/tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/replica"
+)
+
+// This file has what feeds the indexes: their mode, the size of their blocks, and events.
+
+// SetIndexing makes x hold from now on. It panics where x does not say how long tokens of text are. Another
+// mode forgets the blocks of every member, to be learnt anew; another way to cut text forgets the text.
+func (r *Roster[M]) SetIndexing(x Indexing) {
+	if x.ChunkBytes > 0 && !(x.CharsPerToken > 0) {
+		panic("roster: text is matched without CharsPerToken")
+	}
+	r.feed.Lock()
+	defer r.feed.Unlock()
+	r.members.Lock()
+	defer r.members.Unlock()
+	was := r.indexing
+	if x == was {
+		return
+	}
+	r.indexing = x
+	if x.Mode != was.Mode {
+		r.blocks.Store(nil)
+		for _, e := range r.members.All {
+			m := e.member()
+			m.mode = x.Mode
+			m.trust = replica.TrustUnknown
+			m.eventBlockSize = 0
+		}
+	}
+	r.text.Store(nil)
+	if x.Mode != Off && x.ChunkBytes > 0 {
+		r.text.Store(r.newText(x))
+	}
+	r.chooseChain()
+}
+
+// chooseChain makes the index once a block size is known, and anew when another one turns out to be right.
+func (r *Roster[M]) chooseChain() {
+	if r.indexing.Mode == Off || r.fixed && r.blocks.Load() != nil {
+		return
+	}
+	if size := r.bestSize(); size > 0 && size != r.BlockSize() {
+		r.blocks.Store(r.newIndex(kv.NewChain("", size)))
+	}
+}
+
+// bestSize returns the block size that the index should have, 0 unknown. An index stays if some engine's
+// events confirm its size. Next come events that tell another size than was expected of their engine, since
+// the facts of other engines are probably wrong in the same way. If the engines do differ, the first known
+// size decides.
+func (r *Roster[M]) bestSize() int {
+	now := r.BlockSize()
+	if now > 0 && r.anyMember(func(m *Member) bool { return m.eventBlockSize == now }) > 0 {
+		return now
+	}
+	if corrected := r.anyMember(
+		func(m *Member) bool { return m.eventBlockSize > 0 && m.eventBlockSize != m.R.Facts.BlockSize },
+	); corrected > 0 {
+		return corrected
+	}
+	if now > 0 && r.anyMember(func(m *Member) bool { return m.blockSize() == now }) > 0 {
+		return now
+	}
+	if known := r.anyMember(func(m *Member) bool { return m.blockSize() > 0 }); known > 0 {
+		return known
+	}
+	return now
+}
+
+// anyMember returns the block size of the first member for which meant returns true, 0 if there is none.
+func (r *Roster[M]) anyMember(meant func(*Member) bool) int {
+	for _, e := range r.members.All {
+		if m := e.member(); meant(m) {
+			return m.blockSize()
+		}
+	}
+	return 0
+}
+
+// Chain returns the chain by which the pool's index names blocks of model, and the adapter for its root. ok
+// is false while no member serves the model with blocks of the indexed size.
+//
+// One chain serves all base models of the pool. An engine serves one base model only, so a candidate never
+// has blocks of another model.
+func (r *Roster[M]) Chain(model string) (chain kv.Chain, adapter string, ok bool) {
+	ix := r.blocks.Load()
+	if ix == nil {
+		return kv.Chain{}, "", false
+	}
+	r.members.Lock()
+	defer r.members.Unlock()
+	for _, e := range r.members.All {
+		m := e.member()
+		if m.sizeFits(ix.chain.BlockSize()) && m.R.Serves(model) {
+			return ix.chain, m.R.Adapter(model), true
+		}
+	}
+	return kv.Chain{}, "", false
+}
+
+// TextChain returns the chain that names chunks of text for model. adapter is the adapter that the chain's
+// root takes, and perChunk the tokens of a chunk by estimate. ok is false while no member serves the model,
+// and where no text is matched.
+func (r *Roster[M]) TextChain(model string) (chain kv.TextChain, adapter string, perChunk float64, ok bool) {
+	tx := r.text.Load()
+	if tx == nil {
+		return kv.TextChain{}, "", 0, false
+	}
+	r.members.Lock()
+	defer r.members.Unlock()
+	for _, e := range r.members.All {
+		if m := e.member(); m.R.Serves(model) {
+			return kv.NewTextChain(m.R.Facts.Model, tx.chunk), m.R.Adapter(model), tx.perChunk, true
+		}
+	}
+	return kv.TextChain{}, "", 0, false
+}
+
+// Apply enters block events of id. It drops the events of an unknown member, and all events if the pool does
+// not follow them. b is not kept.
+func (r *Roster[M]) Apply(id replica.ID, b *kv.Batch) kv.Applied {
+	r.members.Lock()
+	e, ok := r.members.byID[id]
+	if !ok || r.indexing.Mode != Events {
+		r.members.Unlock()
+		return kv.Applied{}
+	}
+	m := e.member()
+	if m.eventBlockSize == 0 {
+		if m.eventBlockSize = kv.BlockSizeIn(b, m.R.Facts.BlockSize); m.eventBlockSize > 0 {
+			r.chooseChain()
+		}
+	}
+	holder, ix := m.Holder, r.blocks.Load()
+	r.members.Unlock()
+	if ix == nil {
+		return kv.Applied{}
+	}
+	did := ix.Apply(holder, b)
+	m.unannounced.heard() // behind Apply, so that no block of the batch counts as unannounced
+	return did
+}
+
+// ReportedBlockSize returns the tokens of a block by id's events, 0 before the first, and by its facts, 0
+// unknown.
+func (r *Roster[M]) ReportedBlockSize(id replica.ID) (reported, expected int) {
+	r.members.Lock()
+	defer r.members.Unlock()
+	if e, ok := r.members.byID[id]; ok {
+		return e.member().eventBlockSize, e.member().R.Facts.BlockSize
+	}
+	return 0, 0
+}
+
+// Forget drops the index of id's blocks and text. The block size is taken from id's events again.
+func (r *Roster[M]) Forget(id replica.ID) {
+	r.members.Lock()
+	e, ok := r.members.byID[id]
+	if ok {
+		e.member().eventBlockSize = 0
+		e.member().unannounced.forget()
+	}
+	r.members.Unlock()
+	if ok {
+		r.forget(e.member().Holder, true)
+	}
+}
+
+// Expect notes that m has stored all blocks of p at now. cached is the number of tokens that m had in its
+// cache before, by its own count; -1 is unknown. The events of m must announce the other blocks. With an
+// unknown count p is noted only if the engine offers a replay, because the engine may have had blocks that
+// the index lacks.
+func (r *Roster[M]) Expect(m *Member, p Prompt, cached int, now time.Time) {
+	if len(p.Keys) == 0 || p.text() {
+		return
+	}
+	ix := r.blocks.Load()
+	if ix == nil {
+		return
+	}
+	r.members.Lock()
+	announces := m.announces(cached, ix.chain.BlockSize())
+	r.members.Unlock()
+	if !announces { // most prompts of a pool without events end here, without a lookup in the index
+		return
+	}
+	keys := ix.Reachable(m.Holder, p.Keys)
+	heard := len(keys) == 0 || ix.Truncated(m.Holder) || ix.Heard(m.Holder, keys) == len(keys)
+	if heard || len(keys)-r.parts(&p, max(cached, 0)) < surelyStored {
+		return
+	}
+	r.members.Lock()
+	defer r.members.Unlock()
+	if m.announces(cached, ix.chain.BlockSize()) {
+		m.unannounced.count(now)
+	}
+}
+
+// Unannounced returns how many prompts of id stored blocks without an event, and the time since the last
+// event. It returns 0 while both are usual.
+func (r *Roster[M]) Unannounced(id replica.ID, now time.Time) (prompts int, since time.Duration) {
+	r.members.Lock()
+	defer r.members.Unlock()
+	m, ok := r.members.byID[id]
+	if !ok {
+		return 0, 0
+	}
+	u := &m.member().unannounced
+	prompts, since = u.prompts(), now.Sub(u.since)
+	if m.member().Believed() != replica.Live || prompts < silentPrompts || since < silentFor {
+		return 0, 0
+	}
+	return prompts, since
+}
+
+// An engine publishes blocks in the step that stores them. So the blocks of a prompt are announced before
+// its answer arrives. A publisher can die alone: its engine still serves and the connection stays open. Then
+// nothing in the stream shows that the index is old. Only the answers show it.
+
+const (
+	// silentPrompts is how many prompts in a row must have stored blocks without an event. The answer to a
+	// single prompt can overtake its event.
+	silentPrompts = 3
+	// silentFor is how long the event of the first such prompt may take. A healthy stream lags by milliseconds,
+	// and by one or two seconds when an engine stores thousands of blocks in a step. After this time the
+	// follower asks the publisher for a replay, which takes up to five seconds more.
+	silentFor = 5 * time.Second
+	// surelyStored is the least number of computed blocks with which a prompt counts. An engine computes one
+	// block again, although it is cached, when the prompt ends with its last block.
+	surelyStored = 2
+)
+
+// unannounced counts what a member has computed since its last event.
+type unannounced struct {
+	// 0 until the first sign that the member announces blocks, then one more than the prompts that stored blocks
+	// without an event. Written under the lock of the pool, except by heard.
+	state atomic.Int32
+	since time.Time // when the first such prompt was answered; guarded by the lock of the pool
+}
+
+// heard notes that an event has arrived. It takes no lock, since plans wait for the lock of the pool.
+func (u *unannounced) heard() { u.state.Store(1) }
+
+// again begins to count anew. Known facts about the member stay.
+func (u *unannounced) again() {
+	if u.state.Load() > 1 {
+		u.state.Store(1)
+	}
+}
+
+// forget notes that nothing is known of the member.
+func (u *unannounced) forget() { u.state.Store(0) }
+
+// count counts a prompt that was answered at now. If its event arrives at the same moment, the prompt may
+// count all the same: the next event ends the count.
+func (u *unannounced) count(now time.Time) {
+	state := u.state.Load()
+	if state == 1 {
+		u.since = now
+	}
+	u.state.CompareAndSwap(state, state+1)
+}
+
+// prompts is how many prompts stored blocks without an event.
+func (u *unannounced) prompts() int { return int(max(u.state.Load()-1, 0)) }
+
+// announces reports whether the events of m must announce what m stores for a prompt. indexed is the block
+// size of the index. A member that had blocks in its cache does store blocks.
+func (m *Member) announces(cached, indexed int) bool {
+	u := &m.unannounced
+	if cached > 0 {
+		u.state.CompareAndSwap(0, 1)
+	}
+	countable := cached >= 0 || m.R.Facts.Events.Replay != ""
+	return countable && u.state.Load() > 0 && m.Believed() == replica.Live && !m.keepsNone() &&
+		m.sizeFits(indexed)
+}
