@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tandem-router/tandem/internal/keys"
 	"github.com/tandem-router/tandem/internal/openai"
 	"github.com/tandem-router/tandem/internal/replica"
 )
@@ -77,7 +78,7 @@ func (q *request) parse(kind openai.Kind) (*openai.Request, *failure) {
 	if req.Model, f = q.modelOr(req.Model); f != nil {
 		return nil, f
 	}
-	return req, nil
+	return req, reserve(q, func() keys.Ask { return askOf(q, req) })
 }
 
 func (q *request) limits() openai.Limits {
@@ -87,11 +88,19 @@ func (q *request) limits() openai.Limits {
 
 // modelOr is the model that a request names, or else the only one that the decode replicas serve: an engine
 // answers a request that names none with its own. Where there are several, one would be as wrong as the
-// other.
-func (q *request) modelOr(named string) (string, *failure) {
-	if named != "" {
-		return named, nil
+// other. The client's key must allow the model.
+func (q *request) modelOr(named string) (model string, f *failure) {
+	if model = named; named == "" {
+		model, f = q.onlyModel()
 	}
+	if f == nil && !q.key.Allows(model) {
+		return "", denied(model)
+	}
+	return model, f
+}
+
+// onlyModel is the only model that the decode replicas serve, "" where none is known.
+func (q *request) onlyModel() (string, *failure) {
 	only := ""
 	for _, r := range q.fleet.Endpoints() {
 		switch own := r.Member.Facts.Model; {
@@ -118,17 +127,11 @@ func (q *request) readPassthrough() (*passthrough, *failure) {
 	p := &passthrough{body: raw, contentType: q.r.Header.Get("Content-Type")}
 	if media, params, err := mime.ParseMediaType(p.contentType); err == nil &&
 		strings.HasPrefix(media, "multipart/") {
-		if hidesTransfer(raw, params["boundary"]) {
-			return nil, badRequest(&openai.BadRequest{Message: "Transfer parameters are not taken from clients."})
-		}
-		// A charset could hide the names from us: vLLM's server reads a form's values in the one that is named,
-		// UTF-7 as well.
-		p.contentType = mime.FormatMediaType(media, map[string]string{"boundary": params["boundary"]})
-		return p, nil
+		return p, readForm(q, p, media, params["boundary"])
 	}
 	p.contentType = "application/json" // an engine reads every other body as JSON, whatever it is called
 	if len(raw) == 0 {
-		return p, nil
+		return p, reserve(q, func() keys.Ask { return keys.Ask{} })
 	}
 	clean, err := openai.Sanitize(raw, q.limits())
 	if err != nil {
@@ -145,7 +148,21 @@ func (q *request) readPassthrough() (*passthrough, *failure) {
 	if p.model, f = q.modelOr(p.model); f != nil {
 		return nil, f
 	}
-	return p, nil
+	return p, reserve(q, func() keys.Ask { return askOfPassed(q, p) })
+}
+
+// readForm checks a form. A charset could hide the names from us: vLLM's server reads a form's values in the
+// one that is named, UTF-7 as well. So the engine gets a type without it. The model in a form is not read: a
+// key that may not use every model sends none.
+func readForm(q *request, p *passthrough, media, boundary string) *failure {
+	if hidesTransfer(p.body, boundary) {
+		return badRequest(&openai.BadRequest{Message: "Transfer parameters are not taken from clients."})
+	}
+	if q.key != nil && len(q.key.Models) > 0 {
+		return denied("of a form")
+	}
+	p.contentType = mime.FormatMediaType(media, map[string]string{"boundary": boundary})
+	return reserve(q, func() keys.Ask { return askOfPassed(q, p) })
 }
 
 // passthrough is a request that goes whole to one replica, as it came but for transfer parameters, which

@@ -7,15 +7,18 @@ import (
 	"github.com/tandem-router/tandem/internal/keys"
 )
 
-// keyTable is the table of the client keys of cfg.
-func keyTable(cfg *config.Config) *keys.Table {
+// keyTable is the table of the client keys of cfg. Keys with limits keep the accounts of the former table.
+func keyTable(cfg *config.Config, former *keys.Table) *keys.Table {
 	named := cfg.ClientKeys()
 	list := make([]keys.Key, len(named))
 	for i, k := range named {
 		tenant := cmp.Or(k.Tenant, k.Name)
-		list[i] = keys.Key{Name: k.Name, Tenant: tenant, Group: tenantOf(tenant), Hash: k.Hash()}
+		list[i] = keys.Key{
+			Name: k.Name, Tenant: tenant, Group: tenantOf(tenant), Hash: k.Hash(), Models: k.Models,
+			Limits: keys.Limits{Requests: k.Requests, Tokens: k.Tokens, AtOnce: k.AtOnce, KV: k.KV},
+		}
 	}
-	return keys.NewTable(list)
+	return keys.NewTable(list, former)
 }
 
 // keyName is the name of the client's key; "" where the router has no keys, or the client showed another one.

@@ -3,9 +3,13 @@ package orchestrator
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -113,11 +117,154 @@ func TestATenantSharesAnswers(t *testing.T) {
 	})
 }
 
+// limited gives team-a limits, and one model that is not there.
+func limited(c *config.Config) {
+	teams(c)
+	c.Keys[0].Requests, c.Keys[0].Tokens = 3, 1000
+	c.Keys[0].AtOnce, c.Keys[0].KV = 1, 1000
+	c.Keys[1].Models = []string{"other"}
+	c.Keys = append(c.Keys, config.Key{
+		Name: "team-c", Secret: config.Secret{Value: "hush-c"}, Models: []string{"sim", "other"},
+	})
+}
+
+// A key uses its models only, whatever the path, and sees no others.
+func TestModelsOfAKey(t *testing.T) {
+	in(t, setup{config: limited}, func(w *world) {
+		for _, p := range []prompt{
+			chat(false), chat(true), post("/v1/embeddings", `{"model":"sim","input":"x"}`),
+			post("/v1/completions", `{"model":"other","prompt":"x","model":"sim"}`),
+			post("/v1/embeddings", `{"model":"other","input":"x","model":"sim"}`),
+			post("/v1/completions", `{"prompt":"x"}`), post("/v1/responses", `{"model":"sim","input":"x"}`),
+			post("/v1/messages", `{"model":"sim","messages":[]}`),
+		} {
+			got := w.ask(p.shows("hush-b"))
+			if got.status != http.StatusNotFound || !strings.Contains(got.raw, "do not have access to it") {
+				t.Errorf("%s: %d %s", p.path, got.status, got.raw)
+			}
+		}
+		if sent := w.posts(false); len(sent) > 0 {
+			t.Errorf("engines got %d requests", len(sent))
+		}
+		p := chat(false).shows("hush-c")
+		w.exact(p, w.ask(p))
+		for secret, want := range map[string]int{"hush-a": 1, "hush-b": 0, "hush-c": 1} {
+			list, one := w.as(secret, "/v1/models"), w.as(secret, "/v1/models/sim")
+			if got := strings.Count(list.raw, `"id":"sim"`); list.status != 200 || got != want {
+				t.Errorf("%s sees %d models: %s", secret, got, list.raw)
+			}
+			if got := one.status; got != map[int]int{0: 404, 1: 200}[want] {
+				t.Errorf("%s gets %d for the model", secret, got)
+			}
+		}
+	})
+}
+
+// as asks for a page of the front with a key.
+func (w *world) as(secret, path string) *heard {
+	p := prompt{path: path, method: http.MethodGet}
+	return w.ask(p.shows(secret))
+}
+
+// A key over its limits gets 429 until its minute is over, with the header fields that clients read. Another
+// key does not notice.
+func TestLimitsOfAKey(t *testing.T) {
+	in(t, setup{config: limited}, func(w *world) {
+		asks := func() *heard { return w.ask(chat(false).shows("hush-a")) }
+		first := asks()
+		used := first.usage.Prompt + first.usage.Completion
+		want := map[string]string{
+			"X-Ratelimit-Limit-Requests": "3", "X-Ratelimit-Remaining-Requests": "2",
+			"X-Ratelimit-Limit-Tokens": "1000",
+		}
+		for field, value := range want {
+			if got := first.header.Get(field); got != value {
+				t.Errorf("%s is %q, want %q", field, got, value)
+			}
+		}
+		if first.status != 200 || used == 0 {
+			t.Fatalf("%d, %d tokens", first.status, used)
+		}
+		left := func() int {
+			k := w.o.snap.Load().keys.Find("hush-a")
+			return k.Account.Standing(k.Limits, time.Now()).Tokens
+		}
+		if got := left(); got != 1000-used {
+			t.Errorf("%d tokens are left after %d were used", got, used)
+		}
+		if got := asks().header.Get("X-Ratelimit-Remaining-Tokens"); got == "" || left() != 1000-2*used {
+			t.Errorf("%d tokens are left after %d were used twice, %s before", left(), used, got)
+		}
+		asks()
+		over := asks()
+		after, _ := strconv.Atoi(over.header.Get("Retry-After"))
+		if over.status != http.StatusTooManyRequests || after < 50 || after > 61 ||
+			!strings.Contains(over.raw, "requests per minute") ||
+			over.header.Get("X-Ratelimit-Remaining-Requests") != "0" {
+			t.Errorf("%d after %q: %s", over.status, over.header.Get("Retry-After"), over.raw)
+		}
+		if other := w.ask(chat(false).shows("hush-c")); other.status != 200 ||
+			other.header.Get("X-Ratelimit-Limit-Requests") != "" {
+			t.Errorf("the other key gets %d, %v", other.status, other.header)
+		}
+		time.Sleep(time.Duration(after) * time.Second)
+		if got := asks(); got.status != 200 {
+			t.Errorf("%d after the wait that was told", got.status)
+		}
+		for range 100 { // strangers leave no trace
+			w.ask(chat(false).shows("hush-" + strconv.Itoa(rand.Int())))
+		}
+		metrics := w.metrics()
+		for _, want := range []string{
+			`tandem_refused_total{reason="over_limit"} 1`,
+			`tandem_key_requests_total{key="team-a",outcome="over_limit"} 1`,
+			fmt.Sprintf(`{key="team-a",kind="generated",model="sim"} %d`, 4*first.usage.Completion),
+			fmt.Sprintf(`{key="team-a",kind="prompt",model="sim"} %d`, 4*first.usage.Prompt),
+		} {
+			if !strings.Contains(metrics, want) {
+				t.Errorf("metrics do not have %s", want)
+			}
+		}
+		if strings.Count(metrics, "\ntandem_key_requests_total") != 3 {
+			t.Error("strangers have series")
+		}
+	})
+}
+
+// A reload keeps what was counted; requests at once are counted out however a request ends.
+func TestRequestsAtOnceOfAKey(t *testing.T) {
+	in(t, setup{config: func(c *config.Config) {
+		longAnswers(c)
+		limited(c)
+		c.Keys[0].Requests, c.Keys[0].Tokens = 100, 0
+		c.Keys[0].KV = 0
+	}}, func(w *world) {
+		long := longPrompt(1500).shows("hush-a")
+		running := w.begin(long)
+		time.Sleep(time.Second)
+		next := *w.cfg
+		next.Keys = slices.Clone(next.Keys)
+		next.Keys[1].Models = nil
+		if err := w.o.Apply(&next); err != nil {
+			w.t.Fatal(err)
+		}
+		if got := w.ask(chat(false).shows("hush-a")); got.status != http.StatusTooManyRequests ||
+			got.header.Get("Retry-After") != "1" || !strings.Contains(got.raw, "requests at once") {
+			t.Errorf("%d %s", got.status, got.raw)
+		}
+		running.leave()
+		running.end()
+		time.Sleep(time.Second)
+		p := chat(false).shows("hush-a")
+		w.exact(p, w.ask(p))
+	})
+}
+
 // FuzzAuthorization finds no header that is let in without a secret of a key.
 func FuzzAuthorization(f *testing.F) {
 	cfg := config.Default()
 	teams(cfg)
-	snap := &snapshot{cfg: cfg, keys: keyTable(cfg)}
+	snap := &snapshot{cfg: cfg, keys: keyTable(cfg, nil)}
 	f.Add("Bearer hush-a", "hush-b")
 	f.Add("bearer  hush-a", "")
 	f.Add("Bearer "+strings.Repeat("hush-a", 200_000), "\x00")

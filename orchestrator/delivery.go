@@ -296,6 +296,9 @@ func finish(j *job, f *failure, a *answer) {
 	if j.spans.On() {
 		j.span.SetAttributes(observe.AttrModel.String(j.rec.Model))
 	}
+	if a != nil || f == nil {
+		charge(j)
+	}
 	j.m.Took(j.rec)
 	j.ring.Add(j.rec)
 	j.admin.Ended(j.rec)

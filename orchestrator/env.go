@@ -111,6 +111,14 @@ func (s *snapshot) revision() string {
 	return s.inForce.Revision
 }
 
+// clientKeys are the client keys of the configuration, nil before there is any.
+func (s *snapshot) clientKeys() *keys.Table {
+	if s == nil {
+		return nil
+	}
+	return s.keys
+}
+
 // answerCache is the answer cache of the configuration, nil where there is none.
 func (s *snapshot) answerCache() *answers.Cache {
 	if s == nil {
@@ -123,10 +131,11 @@ func (s *snapshot) answerCache() *answers.Cache {
 type origin struct {
 	r        *http.Request
 	start    time.Time
-	path     string    // the route
-	tenant   uint32    // whose API key the request came with, 0 where it has none
-	key      *keys.Key // that the client showed; nil where the router has no keys
-	clientID string    // that the client gave the request, "" where it gave none
+	path     string     // the route
+	tenant   uint32     // whose API key the request came with, 0 where it has none
+	key      *keys.Key  // that the client showed; nil where the router has no keys
+	hold     *keys.Hold // of the limits of the key; nil where the key has none
+	clientID string     // that the client gave the request, "" where it gave none
 	span     trace.Span
 	seen     *observe.UnderWay // nil until the request is admitted
 }

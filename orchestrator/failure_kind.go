@@ -16,6 +16,8 @@ const (
 	kindUnknownPath failureKind = iota
 	kindUnknownMethod
 	kindUnauthorised
+	kindModelDenied
+	kindOverLimit
 	kindTooMany
 	kindNoDescriptor
 	kindBodyUnread
@@ -149,6 +151,8 @@ var failureTable = [failureKinds]failureRow{
 		name: "unauthorised", status: http.StatusUnauthorized,
 		words: "Present a valid API key as a bearer token in the Authorization header.",
 	},
+	kindModelDenied: {name: "model_denied", status: http.StatusNotFound, owner: ownerClient},
+	kindOverLimit:   {name: "over_limit", status: http.StatusTooManyRequests},
 	kindTooMany: {
 		name: "too_many", status: http.StatusTooManyRequests,
 		words: "Too many requests are in flight; try again shortly.",

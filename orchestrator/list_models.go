@@ -38,7 +38,12 @@ func listModels(ctx context.Context, q *request) *failure {
 			reported[name] = true
 		}
 	}
-	if len(lists) == 0 {
+	switch limited := q.key != nil && len(q.key.Models) > 0; {
+	case limited && len(lists) == 0:
+		return refuse(kindNoReplica, site{phase: phasePlan})
+	case limited:
+		lists = [][]byte{openai.KeepModels(openai.MergeModels(lists), q.key.Allows)}
+	case len(lists) == 0:
 		return anyEngine(ctx, q)
 	}
 	return q.w.whole(http.StatusOK, "application/json", openai.MergeModels(lists), nil)

@@ -112,6 +112,7 @@ func (q *request) end() {
 	if q.outcome.result == "" {
 		q.outcome.result = "ok"
 	}
+	q.hold.End(time.Now())
 	q.m.Phases.Observe(observe.PhaseTotal, time.Since(q.start))
 	q.count()
 	q.endTrace()

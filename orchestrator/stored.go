@@ -21,6 +21,9 @@ const modelPath = "/v1/models/"
 // oneModel answers for one model from the list, since engines do not serve that path.
 func oneModel(ctx context.Context, q *request) *failure {
 	name := strings.TrimPrefix(q.r.URL.Path, modelPath)
+	if !q.key.Allows(name) {
+		return denied(name)
+	}
 	if !serves(q.fleet, name) || q.fleet.Any(name, nil) == nil {
 		return refuse(kindUnknownModel, site{phase: phasePlan})
 	}

@@ -78,7 +78,7 @@ func docType(f fieldInfo) string {
 // isList tells of fields whose elements the table of fields lists.
 func isList(f fieldInfo) bool {
 	return f.typ == reflect.TypeFor[[]Replica]() || strings.HasPrefix(f.path, "discovery.dns.") ||
-		f.path == "routers.peers" || f.path == "admin.hosts" ||
+		f.path == "routers.peers" || f.path == "admin.hosts" || f.path == "keys.models" ||
 		f.path == "answer_cache.valkey.addresses" || f.path == "routers.valkey.addresses"
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"regexp"
+	"slices"
 )
 
 // Key is a client key: a secret that a client shows, and what the router knows of the client by the key. The
@@ -14,6 +15,14 @@ type Key struct {
 	SHA256 string `yaml:"sha256" json:"sha256"`          // of the secret, 64 hex digits
 	Secret Secret `yaml:"secret" json:"-"`               // in the place of SHA256; not in a key file
 	Tenant string `yaml:"tenant" json:"tenant,omitzero"` // whose key it is; empty: Name
+
+	Models []string `yaml:"models" json:"models,omitempty"` // that the key may use; empty: all
+
+	// Limits, at each router. 0 is no limit.
+	Requests int `yaml:"requests_per_minute" json:"requests_per_minute,omitzero"`
+	Tokens   int `yaml:"tokens_per_minute" json:"tokens_per_minute,omitzero"` // of prompts and answers
+	AtOnce   int `yaml:"requests_at_once" json:"requests_at_once,omitzero"`
+	KV       int `yaml:"kv_tokens_at_once" json:"kv_tokens_at_once,omitzero"` // of running requests
 
 	Line int `yaml:"-" json:"-"` // in the key file; 0 for a key of the configuration
 }
@@ -58,6 +67,17 @@ func checkKeys(ck *checker, list []Key) {
 	}
 }
 
+// mostOfKey bounds the limits of a key, so that sums do not overflow.
+const mostOfKey = 1_000_000_000_000
+
+// limits are the limits of k by their fields.
+func (k *Key) limits() map[string]int {
+	return map[string]int{
+		"requests_per_minute": k.Requests, "tokens_per_minute": k.Tokens, "requests_at_once": k.AtOnce,
+		"kv_tokens_at_once": k.KV,
+	}
+}
+
 // check calls add for each field with a wrong value.
 func (k *Key) check(add func(field, message, fix string)) {
 	if !nameOfKey.MatchString(k.Name) {
@@ -65,6 +85,14 @@ func (k *Key) check(add func(field, message, fix string)) {
 	}
 	if k.Tenant != "" && !nameOfKey.MatchString(k.Tenant) {
 		add("tenant", "is no name of a tenant", nameFix)
+	}
+	if slices.Contains(k.Models, "") {
+		add("models", "has an empty name", "name the models, or leave models out for all")
+	}
+	for field, limit := range k.limits() {
+		if limit < 0 || limit > mostOfKey {
+			add(field, "is no limit", fmt.Sprintf("write a number from 1 to %d, or leave the limit out", mostOfKey))
+		}
 	}
 	if _, err := hex.DecodeString(k.SHA256); err != nil || len(k.SHA256)%64 != 0 || len(k.SHA256) > 64 {
 		add("sha256", "is not a SHA-256 hash", "write the 64 hex digits that `tandem key new` prints")

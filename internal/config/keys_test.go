@@ -132,8 +132,8 @@ func TestProblemsOfKeys(t *testing.T) {
 			"keys[0].tenant: is no name of a tenant",
 		},
 		{
-			"keys: [{name: a, secret: {value: x}, models: x}, {name: a, secret: {value: y}}]\n",
-			"models: is not a field",
+			"keys: [{name: a, secret: {value: x}, speed: x}, {name: a, secret: {value: y}}]\n",
+			"speed: is not a field",
 		},
 	} {
 		text, want := row[0], row[1]

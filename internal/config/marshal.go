@@ -70,5 +70,13 @@ func (k Key) MarshalYAML() (any, error) {
 	if k.Tenant != "" {
 		m = append(m, yaml.MapItem{Key: "tenant", Value: k.Tenant})
 	}
+	if len(k.Models) > 0 {
+		m = append(m, yaml.MapItem{Key: "models", Value: k.Models})
+	}
+	for _, field := range keyFields {
+		if limit := k.limits()[field]; limit != 0 {
+			m = append(m, yaml.MapItem{Key: field, Value: limit})
+		}
+	}
 	return m, nil
 }

@@ -2,16 +2,27 @@
 package keys
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"iter"
+	"slices"
 )
 
 // Key is what the router knows of a client key. Immutable.
 type Key struct {
-	Name   string            // in logs, records, metrics and traces
-	Tenant string            // whose key it is
-	Group  uint32            // a hash of Tenant, not 0
-	Hash   [sha256.Size]byte // of the secret
+	Name   string   // in logs, records, metrics and traces
+	Tenant string   // whose key it is
+	Group  uint32   // a hash of Tenant, not 0
+	Models []string // that the key may use; empty: all
+	Limits Limits
+	// What the key uses; nil without limits.
+	Account *Account
+	Hash    [sha256.Size]byte // of the secret
+}
+
+// Allows reports whether the key may use a model. A nil key may use every model.
+func (k *Key) Allows(model string) bool {
+	return k == nil || len(k.Models) == 0 || slices.Contains(k.Models, model)
 }
 
 // Table finds keys by their secrets. Immutable: a reload makes another table. Safe for concurrent use.
@@ -23,13 +34,21 @@ type Table struct {
 // longestSecret is how many bytes of a presented secret are looked at. No key has a longer secret.
 const longestSecret = 512
 
-// NewTable makes a table of list, whose hashes differ.
-func NewTable(list []Key) *Table {
+// NewTable makes a table of list, whose names and hashes differ. A key with limits that former has too keeps
+// its account. former may be nil.
+func NewTable(list []Key, former *Table) *Table {
 	t := &Table{
 		byHash: make(map[[sha256.Size]byte]*Key, len(list)), byName: make(map[string]*Key, len(list)),
 	}
 	for i := range list {
-		t.byHash[list[i].Hash], t.byName[list[i].Name] = &list[i], &list[i]
+		k := &list[i]
+		t.byHash[k.Hash], t.byName[k.Name] = k, k
+		if k.Limits == (Limits{}) {
+			continue
+		}
+		if k.Account = new(Account); former != nil && former.byName[k.Name] != nil {
+			k.Account = cmp.Or(former.byName[k.Name].Account, k.Account)
+		}
 	}
 	return t
 }

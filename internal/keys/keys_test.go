@@ -14,7 +14,7 @@ func table(n int) *Table {
 	for i := range list {
 		list[i] = Key{Name: fmt.Sprint("team-", i), Hash: sha256.Sum256(fmt.Append(nil, "secret-", i))}
 	}
-	return NewTable(list)
+	return NewTable(list, nil)
 }
 
 func TestOnlyTheSecretFindsItsKey(t *testing.T) {
@@ -22,7 +22,7 @@ func TestOnlyTheSecretFindsItsKey(t *testing.T) {
 	with := NewTable([]Key{
 		{Name: "a", Hash: sha256.Sum256([]byte("abc"))}, {Name: "b", Hash: sha256.Sum256([]byte(longest))},
 		{Name: "nothing", Hash: sha256.Sum256(nil)}, {Name: "long", Hash: sha256.Sum256([]byte(longest + "x"))},
-	})
+	}, nil)
 	for secret, want := range map[string]string{
 		"abc": "a", longest: "b", "": "", "ab": "", "abcd": "", "abc\x00": "", "ABC": "", longest + "x": "",
 	} {
@@ -34,7 +34,7 @@ func TestOnlyTheSecretFindsItsKey(t *testing.T) {
 			t.Errorf("%.20q is of %q, want %q", secret, got, want)
 		}
 	}
-	if with.Len() != 4 || NewTable(nil).Len() != 0 || NewTable(nil).Find("abc") != nil {
+	if with.Len() != 4 || NewTable(nil, nil).Len() != 0 || NewTable(nil, nil).Find("abc") != nil {
 		t.Error("an empty table finds something")
 	}
 }

@@ -24,6 +24,23 @@ func MergeModels(lists [][]byte) []byte {
 	return append(merged, first[end:]...)
 }
 
+// KeepModels makes a list of the entries of another list that keep allows, by their ids.
+func KeepModels(list []byte, keep func(id string) bool) []byte {
+	kept := []byte(`{"object":"list","data":[`)
+	first := true
+	eachModel(list, func(id string, entry []byte, _ int) {
+		if !keep(id) {
+			return
+		}
+		if !first {
+			kept = append(kept, ',')
+		}
+		first = false
+		kept = append(kept, entry...)
+	})
+	return append(kept, "]}"...)
+}
+
 // eachModel calls see for each entry of a list of models, with where it ends.
 func eachModel(list []byte, see func(id string, entry []byte, end int)) {
 	s := scanner(list)

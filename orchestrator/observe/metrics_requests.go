@@ -6,16 +6,18 @@ import (
 
 // RequestMetrics describe the outcome of whole requests, as clients saw them.
 type RequestMetrics struct {
-	Ended    *Counters              // path, model, mode, outcome
-	ByKey    *Counters              // key, outcome
-	Refused  *prometheus.CounterVec // reason
-	InFlight prometheus.Gauge
-	TokenIDs *Counters   // source
-	First    *Histograms // model, mode
-	PerToken *Histograms // model, mode
-	Tokens   *Counters   // kind
-	Lengths  *Histograms // by
-	Events   prometheus.Counter
+	Ended *Counters // path, model, mode, outcome
+	ByKey *Counters // key, outcome
+	// key, model, kind
+	KeyTokens *Counters
+	Refused   *prometheus.CounterVec // reason
+	InFlight  prometheus.Gauge
+	TokenIDs  *Counters   // source
+	First     *Histograms // model, mode
+	PerToken  *Histograms // model, mode
+	Tokens    *Counters   // kind
+	Lengths   *Histograms // by
+	Events    prometheus.Counter
 }
 
 // tokenTimeBuckets are for decode steps: from some milliseconds to a time that no reader accepts.
@@ -31,6 +33,9 @@ func newRequestMetrics(f *Families) RequestMetrics {
 		ByKey: f.Counters("tandem_key_requests_total",
 			"Requests that ended, by client key and outcome. A key that is removed loses its series.", "key",
 			"outcome"),
+		KeyTokens: f.Counters("tandem_key_tokens_total",
+			"Tokens that engines computed, by client key, model and kind: prompt, cached (a part of prompt) or "+
+				"generated.", "key", "model", "kind"),
 		Refused: f.Counter("tandem_refused_total", "Requests refused by the router itself, by reason.",
 			"reason"),
 		InFlight: f.Gauge("tandem_requests_in_flight", "Requests being served, waiting ones included."),
@@ -51,7 +56,8 @@ func newRequestMetrics(f *Families) RequestMetrics {
 			ratioBuckets, "by"),
 		Events: f.Single("tandem_stream_events_total", "Server-sent events forwarded to clients."),
 	}
-	Begin(m.Refused, "draining", "no_replica", "queue_full", "queue_timeout", "too_late", "too_many",
+	Begin(m.Refused, "draining", "no_replica", "over_limit", "queue_full", "queue_timeout", "too_late",
+		"too_many",
 		"unauthorised")
 	return m
 }

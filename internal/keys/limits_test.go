@@ -1,0 +1,239 @@
+package keys
+
+import (
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// twin is a slow and obvious account: a list of everything that was ever counted.
+type twin struct {
+	requests, tokens []counted
+	running          int
+	kv               int64
+}
+
+type counted struct {
+	slot int64
+	n    int64
+}
+
+func slotOf(now time.Time) int64 { return now.UnixNano() / int64(slot) }
+
+// sum is what counts now: the slots of the last minute.
+func sum(all []counted, now time.Time) (n int64) {
+	for _, c := range all {
+		if slotOf(now)-c.slot < slots {
+			n += c.n
+		}
+	}
+	return n
+}
+
+func (w *twin) reserve(of Limits, tokens int64, now time.Time) Limit {
+	switch {
+	case sum(w.requests, now) >= int64(of.Requests):
+		return OfRequests
+	case sum(w.tokens, now)+tokens > int64(of.Tokens):
+		return OfTokens
+	case w.running >= of.AtOnce:
+		return OfRunning
+	case w.kv+tokens > int64(of.KV):
+		return OfKV
+	}
+	w.running++
+	w.kv += tokens
+	w.requests = append(w.requests, counted{slotOf(now), 1})
+	w.tokens = append(w.tokens, counted{slotOf(now), tokens})
+	return NoLimit
+}
+
+// An account decides as its slow twin does, whatever comes.
+func TestAccountIsAsItsTwin(t *testing.T) {
+	chance := rand.New(rand.NewPCG(1, 2))
+	refused := map[Limit]int{}
+	for range 30 {
+		of := Limits{
+			Requests: 5 + chance.IntN(20), Tokens: 100 + chance.IntN(500), AtOnce: 1 + chance.IntN(8),
+			KV: 100 + chance.IntN(500),
+		}
+		a, w := new(Account), new(twin)
+		now := time.Unix(1_800_000_000, 0)
+		type running struct {
+			h     *Hold
+			at    int // in the twin's list
+			asked int64
+		}
+		var all []running
+		for range 500 {
+			now = now.Add(time.Duration(chance.ExpFloat64() * float64(4*time.Second)))
+			if len(all) > 0 && chance.IntN(2) == 0 {
+				i := chance.IntN(len(all))
+				r, used := all[i], int64(chance.IntN(100))
+				all = append(all[:i], all[i+1:]...)
+				r.h.Use(int(used), 0, 1, now)
+				r.h.End(now)
+				r.h.End(now)
+				w.running--
+				w.kv -= r.asked
+				if c := &w.tokens[r.at]; slotOf(now)-c.slot < slots {
+					c.n = used
+				} else if used > r.asked {
+					w.tokens = append(w.tokens, counted{slotOf(now), used - r.asked})
+				}
+			}
+			prompt := 1 + chance.IntN(90)
+			h, over, wait := a.Reserve(of, Ask{Prompt: prompt}, now)
+			if want := w.reserve(of, int64(prompt), now); over != want {
+				t.Fatalf("%+v: %q, want %q", of, over, want)
+			}
+			if refused[over]++; over == NoLimit {
+				all = append(all, running{h, len(w.tokens) - 1, int64(prompt)})
+				continue
+			}
+			if over == OfRequests && sum(w.requests, now.Add(wait)) >= int64(of.Requests) ||
+				over == OfTokens && sum(w.tokens, now.Add(wait))+int64(prompt) > int64(of.Tokens) {
+				t.Fatalf("refused by %q after the wait of %v, too", over, wait)
+			}
+			s := a.Standing(of, now)
+			if int64(s.Requests) != max(0, int64(of.Requests)-sum(w.requests, now)) ||
+				sum(w.requests, now.Add(s.RequestsReset)) > 0 || sum(w.tokens, now.Add(s.TokensReset)) > 0 {
+				t.Fatalf("standing is %+v", s)
+			}
+		}
+	}
+	for _, l := range []Limit{NoLimit, OfRequests, OfTokens, OfRunning, OfKV} {
+		if refused[l] < 20 {
+			t.Errorf("%q decided only %d times", l, refused[l])
+		}
+	}
+}
+
+// 64 connections that ask for as much as they can get stay under a limit by less than 2 %, and never get over
+// the limit in any minute.
+func TestLimitsUnder64Connections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		of := Limits{Requests: 600, Tokens: 60_000, AtOnce: 40, KV: 8_000}
+		var mu sync.Mutex
+		var began []time.Time
+		most, running := 0, 0
+		a, start := new(Account), time.Now()
+		var wg sync.WaitGroup
+		for c := range 64 {
+			wg.Go(func() {
+				chance := rand.New(rand.NewPCG(uint64(c), 1))
+				for time.Since(start) < 10*time.Minute {
+					h, over, wait := a.Reserve(of, Ask{Prompt: 50, MaxTokens: 50, Answers: 1, Expected: 256}, time.Now())
+					if over != NoLimit {
+						time.Sleep(wait)
+						continue
+					}
+					mu.Lock()
+					began = append(began, time.Now())
+					running++
+					most = max(most, running)
+					mu.Unlock()
+					time.Sleep(time.Duration(chance.IntN(1000)) * time.Millisecond)
+					mu.Lock()
+					running--
+					mu.Unlock()
+					h.Use(50, 50, 1, time.Now())
+					h.End(time.Now())
+				}
+			})
+		}
+		wg.Wait()
+		for i, at := range began { // each minute that begins with a request
+			n := 0
+			for _, other := range began[i:] {
+				if other.Sub(at) < time.Minute {
+					n++
+				}
+			}
+			if n > of.Requests {
+				t.Fatalf("%d requests in a minute, the limit is %d", n, of.Requests)
+			}
+		}
+		if least := of.Requests * 10 * 98 / 100; len(began) < least {
+			t.Errorf("%d requests in ten minutes, want at least %d", len(began), least)
+		}
+		if most > of.AtOnce {
+			t.Errorf("%d requests at once, the limit is %d", most, of.AtOnce)
+		}
+		if a.running != 0 || a.kv != 0 {
+			t.Errorf("%d requests and %d KV tokens are left", a.running, a.kv)
+		}
+	})
+}
+
+// What an answer uses beyond its reservation is charged once, also after its end; what it does not use is
+// given back; and lengths of answers are learned.
+func TestTokensAreChargedByUse(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	of := Limits{Tokens: 1000}
+	a := new(Account)
+	left := func() int { return a.Standing(of, now).Tokens }
+	h, _, _ := a.Reserve(of, Ask{Prompt: 100, Answers: 1, Expected: 500}, now)
+	if left() != 400 {
+		t.Errorf("%d left while 600 are reserved", left())
+	}
+	h.Use(100, 50, 1, now)
+	h.End(now)
+	if left() != 850 {
+		t.Errorf("%d left when 150 were used", left())
+	}
+	h.Use(10, 40, 1, now) // a computation that went on for others
+	if left() != 800 {
+		t.Errorf("%d left when 200 were used", left())
+	}
+	h, _, _ = a.Reserve(of, Ask{Prompt: 100, Answers: 2, Expected: 500}, now)
+	if left() != 800-100-2*49 {
+		t.Errorf("%d left: answers have 49 tokens in the mean", left())
+	}
+	h.End(now.Add(2 * time.Minute))
+	if now = now.Add(2 * time.Minute); left() != 1000 {
+		t.Errorf("%d left after two minutes", left())
+	}
+	if h, over, _ := a.Reserve(of, Ask{Prompt: 5000}, now); over != NoLimit || left() != 0 {
+		t.Errorf("%v: a request larger than the limit never gets in", over)
+	} else {
+		h.Use(5000, 0, 0, now)
+		h.End(now)
+	}
+	_, over, wait := a.Reserve(of, Ask{Prompt: 1}, now)
+	if over != OfTokens || wait < time.Minute || wait > time.Minute+slot {
+		t.Errorf("%q, %v after a request that used five limits", over, wait)
+	}
+	var none *Hold
+	none.Use(1, 1, 1, now)
+	none.End(now)
+}
+
+// Accounts outlive reloads, for keys that keep their names and their limits.
+func TestAccountsOutliveReloads(t *testing.T) {
+	list := func() []Key {
+		return []Key{{Name: "a", Limits: Limits{Requests: 1}}, {Name: "b", Hash: [32]byte{1}}}
+	}
+	first := NewTable(list(), nil)
+	second := NewTable(list(), first)
+	a := second.byName["a"].Account
+	if a == nil || a != first.byName["a"].Account || second.byName["b"].Account != nil {
+		t.Error("the account is another one, or there is one too many")
+	}
+}
+
+// BenchmarkReserve is what limits cost a request.
+func BenchmarkReserve(b *testing.B) {
+	of := Limits{Requests: 1 << 40, Tokens: 1 << 40, AtOnce: 10, KV: 1 << 40}
+	a, now := new(Account), time.Now()
+	b.ReportAllocs()
+	for b.Loop() {
+		now = now.Add(time.Millisecond)
+		h, _, _ := a.Reserve(of, Ask{Prompt: 100, Answers: 1, Expected: 50}, now)
+		a.Standing(of, now)
+		h.Use(100, 50, 1, now)
+		h.End(now)
+	}
+}

@@ -1,0 +1,69 @@
+package keys
+
+import "time"
+
+// slot is the resolution of a [window]. slots is the number of slots of a minute, with the running slot. An
+// amount counts for a minute and at most one slot more. So a steady stream stays under a limit by less than
+// 1 %, and never gets over the limit.
+const (
+	slot  = 500 * time.Millisecond
+	slots = int64(time.Minute/slot) + 1
+)
+
+// window sums amounts over the last minute. The zero value is empty.
+type window struct {
+	at    int64 // number of the newest slot, counted since 1970
+	sum   int64 // of all slots
+	count [slots]int64
+}
+
+// turn forgets what is older than a minute. A clock that went back changes nothing.
+func (w *window) turn(now time.Time) {
+	at := now.UnixNano() / int64(slot)
+	if at-w.at >= slots {
+		*w = window{at: at}
+		return
+	}
+	for ; w.at < at; w.at++ {
+		oldest := &w.count[(w.at+1)%slots]
+		w.sum -= *oldest
+		*oldest = 0
+	}
+}
+
+// add counts n in the newest slot and returns the number of the slot.
+func (w *window) add(n int64) (slot int64) {
+	w.count[w.at%slots] += n
+	w.sum += n
+	return w.at
+}
+
+// correct adds n, which may be negative, to the slot in which an amount was counted. A slot that is over
+// takes no negative amount, because its amount counts no more. A positive amount counts in the newest slot
+// then.
+func (w *window) correct(slot, n int64) {
+	switch {
+	case w.at-slot < slots:
+		w.count[slot%slots] += n
+		w.sum += n
+	case n > 0:
+		w.add(n)
+	}
+}
+
+// until is how long it takes from now until the sum is at most limit, if nothing is added.
+func (w *window) until(limit int64, now time.Time) time.Duration {
+	left := w.sum
+	for i := w.at - slots + 1; i <= w.at; i++ {
+		if left <= limit {
+			return w.over(i-1, now)
+		}
+		left -= w.count[((i%slots)+slots)%slots]
+	}
+	return w.over(w.at, now)
+}
+
+// over is how long it takes from now until a slot counts no more.
+func (w *window) over(number int64, now time.Time) time.Duration {
+	return max(0, time.Unix(0, (number+slots)*int64(slot)).Sub(now))
+}

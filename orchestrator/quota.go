@@ -1,0 +1,92 @@
+package orchestrator
+
+import (
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/tandem-router/tandem/internal/keys"
+	"github.com/tandem-router/tandem/internal/openai"
+	"github.com/tandem-router/tandem/internal/tokenizer"
+)
+
+// denied refuses a model that the client's key may not use, in the words of OpenAI's API. The status is that
+// of an unknown model.
+func denied(model string) *failure {
+	return refuse(kindModelDenied, site{
+		phase: phaseAdmit, words: "The model `" + model + "` does not exist or you do not have access to it.",
+	})
+}
+
+// askOf is what a request is expected to use of the limits of its key.
+func askOf(q *request, req *openai.Request) keys.Ask {
+	prompt := 0
+	for i := range req.Prompts {
+		prompt += len(req.Prompts[i].IDs)
+	}
+	if prompt == 0 {
+		prompt = tokenizer.EstimateTokens(req.Raw, q.cfg.Tokenizer.CharsPerToken)
+	}
+	return keys.Ask{
+		Prompt: prompt, MaxTokens: req.MaxTokens, Answers: max(req.N, 1) * max(req.InBatch, 1),
+		Expected: q.cfg.Scoring.ExpectedOutput,
+	}
+}
+
+// askOfPassed is that of a request that is passed on whole.
+func askOfPassed(q *request, p *passthrough) (ask keys.Ask) {
+	if slices.Contains(asking, q.path) {
+		return ask
+	}
+	ask.Prompt = p.tokens(q.cfg.Tokenizer.CharsPerToken)
+	if !slices.Contains(pooling, q.path) {
+		ask.Answers, ask.Expected = max(p.samples, 1), q.cfg.Scoring.ExpectedOutput
+	}
+	return ask
+}
+
+// reserve lets the request in if the limits of its key allow it, and tells the client how much is left. ask
+// is called only for a key with limits.
+func reserve(q *request, ask func() keys.Ask) *failure {
+	if q.key == nil || q.key.Account == nil {
+		return nil
+	}
+	now := time.Now()
+	hold, over, wait := q.key.Account.Reserve(q.key.Limits, ask(), now)
+	tellStanding(q.w.Header(), q.key.Account.Standing(q.key.Limits, now))
+	if over != keys.NoLimit {
+		return refuse(kindOverLimit, site{
+			phase: phaseAdmit, retryAfter: wait,
+			words: "Rate limit reached for your API key: " + string(over) + ". Try again later.",
+		})
+	}
+	q.hold = hold
+	return nil
+}
+
+// tellStanding writes the header fields that OpenAI's clients read.
+func tellStanding(h http.Header, s keys.Standing) {
+	tell := func(of string, limit, left int, reset time.Duration) {
+		if limit == 0 {
+			return
+		}
+		h["X-Ratelimit-Limit-"+of] = []string{strconv.Itoa(limit)}
+		h["X-Ratelimit-Remaining-"+of] = []string{strconv.Itoa(left)}
+		h["X-Ratelimit-Reset-"+of] = []string{reset.Round(time.Millisecond).String()}
+	}
+	tell("Requests", s.Limits.Requests, s.Requests, s.RequestsReset)
+	tell("Tokens", s.Limits.Tokens, s.Tokens, s.TokensReset)
+}
+
+// charge books what engines have computed for the job on the client's key, once.
+func charge(j *job) {
+	if j.key == nil {
+		return
+	}
+	r, tokens := j.rec, j.m.Requests.KeyTokens
+	j.hold.Use(r.Prompt, r.Output, max(j.plan.Sequences, 1), time.Now())
+	tokens.WithLabelValues(j.key.Name, r.Model, "prompt").Add(float64(r.Prompt))
+	tokens.WithLabelValues(j.key.Name, r.Model, "cached").Add(float64(max(r.Delivered, 0)))
+	tokens.WithLabelValues(j.key.Name, r.Model, "generated").Add(float64(r.Output))
+}
