@@ -30,6 +30,9 @@ type handoff struct {
 	tp       int                // tensor-parallel size of the prefill engine, 0 unknown
 }
 
+// handoffs are handoffs between pairs of ranks.
+type handoffs []*handoff
+
 func (h *handoff) String() string { return h.from.name() + " to " + h.to.name() }
 
 // handOver tries the pairs. The pairs of one decode rank come one after the other, so that the rank's
@@ -95,16 +98,6 @@ func (f *fleet) able(role replica.Role) []*rank {
 	return all
 }
 
-// fits reports whether Tandem would form the pair, as far as is known.
-func (r *rank) fits(d *rank) bool {
-	alike := func(a, b string) bool { return a == "" || b == "" || a == b }
-	a, b := r.s.seen, d.s.seen
-	return r.s.url != d.s.url && a.model.ID == b.model.ID &&
-		alike(a.model.Root, b.model.Root) && alike(a.version, b.version) &&
-		alike(number(r.blockSize()), number(d.blockSize())) &&
-		alike(a.series.scrape.Ranks[r.n].Cache.DType, b.series.scrape.Ranks[d.n].Cache.DType)
-}
-
 // handed is the result of one handoff.
 type handed struct {
 	failed         *canary.Verdict // why there was nothing to hand over
@@ -163,13 +156,6 @@ func (h *handoff) try(ctx context.Context) {
 	}
 	likely := func() canary.Answer { return h.to.send(ctx, q.Likely()) }
 	h.verdict = q.Judge(got.prefill, got.split, h.to.send(ctx, q.Own()), likely, got.before, got.after)
-}
-
-// engine is what a prompt of the rank must fit.
-func (r *rank) engine() canary.Engine {
-	return canary.Engine{
-		Model: r.s.seen.model.ID, BlockSize: r.blockSize(), MaxModelLen: r.s.seen.model.MaxModelLen,
-	}
 }
 
 // edited is a body after the connector's edit.

@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -133,19 +132,6 @@ func (f *fleet) judge() []Finding {
 	for _, c := range table() {
 		if c.fleet != nil {
 			known[c.id] = c.find("fleet", known, f.passive, func() verdict { return c.fleet(f) })
-			all = append(all, known[c.id])
-		}
-	}
-	return all
-}
-
-// judge goes through the table for one rank, with the facts of its server.
-func (r *rank) judge(ofServer map[string]Finding) []Finding {
-	known := maps.Clone(ofServer)
-	var all []Finding
-	for _, c := range table() {
-		if c.rank != nil {
-			known[c.id] = c.find(r.name(), known, r.s.fleet.passive, func() verdict { return c.rank(r) })
 			all = append(all, known[c.id])
 		}
 	}

@@ -96,7 +96,7 @@ type fleet struct {
 	passive bool
 	servers []*server
 
-	handoffs []*handoff // that were tried; each is written by one goroutine
+	handoffs handoffs // that were tried; each is written by one goroutine
 
 	lookUp  engine.LookUp    // as Options.LookUp
 	zmq     kvevents.Context // of all followers
@@ -179,7 +179,7 @@ func (f *fleet) look(ctx context.Context) {
 		f.say(All, "handing prompts over, and timing the ways, between %s", plural(len(f.handoffs), "pair"))
 	}
 	f.handOver(ctx)
-	f.time(ctx)
+	f.handoffs.time(ctx, f.say)
 }
 
 // All is the subject of steps that concern all engines.
@@ -221,27 +221,6 @@ type server struct {
 	ranks []*rank // in the order of their numbers; one at least once the server has answered
 }
 
-// rank is one data-parallel rank of a server: a cache and an event stream of its own.
-type rank struct {
-	s    *server
-	n    int
-	told *told // what the engine says of its stream; nil: nothing
-	// Where Tandem would listen, by configuration or by what the engine says; no Endpoint: nowhere.
-	source kvevents.Source
-	own    bool // source is the configuration's
-
-	link  *link // nil: not tried
-	trial *trial
-}
-
-// name is the server's, with the rank where there are several.
-func (r *rank) name() string {
-	if len(r.s.ranks) < 2 {
-		return r.s.name
-	}
-	return fmt.Sprintf("%s/dp%d", r.s.name, r.n)
-}
-
 // look asks the server, then connects to the streams of all its ranks side by side.
 func (s *server) look(ctx context.Context) {
 	s.ask(ctx)
@@ -275,14 +254,4 @@ func (s *server) each(do func(*rank)) {
 		wg.Go(func() { do(r) })
 	}
 	wg.Wait()
-}
-
-// look follows the rank's events as a router does: it asks for a replay, and continues to listen.
-func (r *rank) look(ctx context.Context) {
-	if r.source.Endpoint == "" {
-		return
-	}
-	r.s.fleet.say(r.name(), "following its events at %s", r.source.Endpoint)
-	r.link = r.openLink(ctx)
-	r.link.join(ctx)
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/tandem-router/tandem/internal/engine"
@@ -132,35 +131,6 @@ func connectorThere(s *server) verdict {
 	return skip("there are not two pools to move KV between")
 }
 
-// trouble finds a trouble by name among the troubles that the router would report when the rank joins.
-func (r *rank) trouble(name string) (setup.Trouble, bool) {
-	self := r.replica()
-	all := setup.Alone(&self, setup.Wanted{Split: r.s.splits(), Events: r.s.follows()})
-	at := slices.IndexFunc(all, func(t setup.Trouble) bool { return t.Name == name })
-	if at < 0 {
-		return setup.Trouble{}, false
-	}
-	return all[at], true
-}
-
-// replica is the rank as the router would know it.
-func (r *rank) replica() replica.Replica {
-	seen := &r.s.seen
-	cache := seen.series.scrape.Ranks[r.n].Cache
-	return replica.Replica{
-		ID: replica.ID(r.s.name), Role: r.s.role, URL: r.s.url, Host: r.s.host, Rank: r.n,
-		Facts: replica.Facts{
-			Model: seen.model.ID, Root: seen.model.Root, Version: seen.version,
-			BlockSize: r.blockSize(), Blocks: cache.Blocks, CacheDType: cache.DType,
-			PrefixCaching: cache.PrefixCaching,
-			Connector:     seen.series.scrape.Connector, Tokens: seen.tokens.Hashes(),
-			Events: replica.EventSource{
-				Endpoint: r.source.Endpoint, Replay: r.source.Replay, Topic: r.source.Topic,
-			},
-		},
-	}
-}
-
 // splits reports whether there are a prefill and a decode pool.
 func (s *server) splits() bool {
 	p := s.fleet.cfg.Pools
@@ -196,15 +166,6 @@ func prefixesKept(r *rank) verdict {
 		return fine(`/metrics says enable_prefix_caching="True"`)
 	}
 	return skip("/metrics does not say, and nothing else showed it")
-}
-
-// oneBlock reports whether the test prompt has a full block, as far as is known.
-func (r *rank) oneBlock() bool {
-	size := r.s.seen.series.scrape.Ranks[r.n].Cache.BlockSize
-	if r.trial.size > 0 {
-		size = r.trial.size
-	}
-	return size > 0 && len(r.trial.prompt) > size
 }
 
 func detailsThere(r *rank) verdict {

@@ -5,14 +5,6 @@ import (
 	"time"
 )
 
-// sizesSeen are the block sizes of events, the test prompt's own alone where it was announced.
-func (r *rank) sizesSeen() []int {
-	if r.trial != nil && r.trial.size > 0 {
-		return []int{r.trial.size}
-	}
-	return r.link.sizes()
-}
-
 func sizesAgree(r *rank) verdict {
 	events := r.sizesSeen()
 	told := r.s.seen.series.scrape.Ranks[r.n].Cache.BlockSize
@@ -88,37 +80,6 @@ func predictionHolds(r *rank) verdict {
 			"whose cache is full", "%s", what)
 	}
 	return warn(lost, "%s", what)
-}
-
-// copiesTold returns how many blocks the rank must have by its events, and how many fit, 0 unknown.
-func (r *rank) copiesTold() (told, room int) {
-	if r.link == nil || !r.link.joined.live || r.link.follower.Stats().Partial {
-		return 0, 0
-	}
-	return r.link.heard.held(), r.s.seen.series.scrape.Ranks[r.n].Cache.Blocks
-}
-
-// notOurs explains a stream without events of the test prompt.
-func (r *rank) notOurs() verdict {
-	for _, s := range r.s.fleet.servers {
-		for _, o := range s.ranks {
-			if o != r && o.trial != nil && learnSize(r.link.heard.kept, o.trial.prompt) > 0 {
-				return fail("exchange the addresses in the configuration: "+r.s.poolPath()+".replicas[].events.endpoint",
-					"the stream at %s tells of what was sent to %s", r.source.Endpoint, o.name())
-			}
-		}
-	}
-	stats := r.link.follower.Stats()
-	if stats.WrongRank > 0 && stats.Batches == 0 {
-		return fail("with several ranks, write the endpoint of the first: the others follow at the ports behind it",
-			"the stream at %s is another rank's: %s", r.source.Endpoint, r.link.said.reason)
-	}
-	if stats.Batches > 0 {
-		return fail("see that "+r.source.Endpoint+" is this engine's own publisher, and no other engine's",
-			"batches came, and none was of the prompt that this engine computed")
-	}
-	return fail("see that the model's layers allow prefix caching, and that its events are of tier GPU",
-		"batches came, and none with blocks of the test prompt")
 }
 
 func saltsApart(r *rank) verdict {

@@ -56,15 +56,6 @@ func (r *rank) cannot(what, endpoint string, err *linkError) verdict {
 	return fail("correct the address or the way to it", "%s at %s: %v", what, endpoint, err)
 }
 
-// topics are the topics of the batches that were seen, live or replayed. For a quiet engine it is the topic
-// that the engine tells.
-func (r *rank) topics() (seen []string, told bool) {
-	if len(r.link.heard.topics) == 0 && r.told != nil {
-		return []string{r.told.Topic}, true
-	}
-	return r.link.heard.topics, false
-}
-
 func topicFits(r *rank) verdict {
 	seen, told := r.topics()
 	want := r.source.Topic
@@ -183,4 +174,27 @@ func short(d time.Duration) string {
 		return d.Round(time.Millisecond).String()
 	}
 	return d.Round(time.Second).String()
+}
+
+// notOurs explains a stream without events of the test prompt.
+func (r *rank) notOurs() verdict {
+	for _, s := range r.s.fleet.servers {
+		for _, o := range s.ranks {
+			if o != r && o.trial != nil && learnSize(r.link.heard.kept, o.trial.prompt) > 0 {
+				return fail("exchange the addresses in the configuration: "+r.s.poolPath()+".replicas[].events.endpoint",
+					"the stream at %s tells of what was sent to %s", r.source.Endpoint, o.name())
+			}
+		}
+	}
+	stats := r.link.follower.Stats()
+	if stats.WrongRank > 0 && stats.Batches == 0 {
+		return fail("with several ranks, write the endpoint of the first: the others follow at the ports behind it",
+			"the stream at %s is another rank's: %s", r.source.Endpoint, r.link.said.reason)
+	}
+	if stats.Batches > 0 {
+		return fail("see that "+r.source.Endpoint+" is this engine's own publisher, and no other engine's",
+			"batches came, and none was of the prompt that this engine computed")
+	}
+	return fail("see that the model's layers allow prefix caching, and that its events are of tier GPU",
+		"batches came, and none with blocks of the test prompt")
 }

@@ -230,14 +230,6 @@ func sameType(f *fleet) verdict {
 	}, fail, setup.SameCacheType)
 }
 
-// blockSize is the rank's, by its events if they tell one, else by /metrics; 0 unknown.
-func (r *rank) blockSize() int {
-	if seen := r.sizesSeen(); len(seen) == 1 {
-		return seen[0]
-	}
-	return r.s.seen.series.scrape.Ranks[r.n].Cache.BlockSize
-}
-
 var errEmpty = errors.New("no ids")
 
 func sameTokens(f *fleet) verdict {
@@ -291,4 +283,12 @@ func drift(all []*server) string {
 		}
 	}
 	return ""
+}
+
+// whyNoPair says why no handoff was tried.
+func (f *fleet) whyNoPair() string {
+	if f.roles {
+		return noPair
+	}
+	return noRoles
 }

@@ -50,14 +50,10 @@ func handoffChecks() []check {
 }
 
 // ofKind returns the handoffs whose verdict is one of kinds.
-func (f *fleet) ofKind(kinds ...canary.Kind) []*handoff {
-	var all []*handoff
-	for _, h := range f.handoffs {
-		if slices.Contains(kinds, h.verdict.Kind) {
-			all = append(all, h)
-		}
-	}
-	return all
+func (hs handoffs) ofKind(kinds ...canary.Kind) handoffs {
+	return slices.DeleteFunc(slices.Clone(hs), func(h *handoff) bool {
+		return !slices.Contains(kinds, h.verdict.Kind)
+	})
 }
 
 // reasons writes the first few handoffs, each with why.
@@ -73,14 +69,6 @@ func reasons(all []*handoff) string {
 	return text
 }
 
-// whyNoPair says why no handoff was tried.
-func (f *fleet) whyNoPair() string {
-	if f.roles {
-		return noPair
-	}
-	return noRoles
-}
-
 const (
 	noPair  = "there is no pair of a prefill and a decode engine that compute prompts and fit each other"
 	noRoles = "no handoff was tried, since the pools of the engines are not known: name the engines with " +
@@ -88,7 +76,7 @@ const (
 )
 
 func handedOver(f *fleet) verdict {
-	bad := f.ofKind(canary.Failed)
+	bad := f.handoffs.ofKind(canary.Failed)
 	switch {
 	case len(f.handoffs) == 0:
 		return skip("%s", f.whyNoPair())
@@ -118,7 +106,7 @@ func remedy(h *handoff) string {
 }
 
 func answeredRightly(f *fleet) verdict {
-	bad, good := f.ofKind(canary.Wrong), f.ofKind(canary.Moved, canary.Nothing, canary.Unclear)
+	bad, good := f.handoffs.ofKind(canary.Wrong), f.handoffs.ofKind(canary.Moved, canary.Nothing, canary.Unclear)
 	switch {
 	case len(bad) > 0:
 		return fail("take these pairs apart until the cause is found: both sides need the same weights, types, "+
@@ -132,9 +120,9 @@ func answeredRightly(f *fleet) verdict {
 }
 
 func blocksMove(f *fleet) verdict {
-	still := f.ofKind(canary.Nothing)
-	moved := f.ofKind(canary.Moved)
-	unclear := f.ofKind(canary.Unclear)
+	still := f.handoffs.ofKind(canary.Nothing)
+	moved := f.handoffs.ofKind(canary.Moved)
+	unclear := f.handoffs.ofKind(canary.Unclear)
 	switch {
 	case len(still) > 0:
 		return fail(`start the decode engines with a NixlConnector and "kv_load_failure_policy":"fail",`+
@@ -203,6 +191,3 @@ func (h *handoff) refusedShapes() string {
 	from.Facts.Drafts, to.Facts.Drafts = h.from.drafts(), h.to.drafts()
 	return refusedShapes(&from.Facts, &to.Facts, h.tp)
 }
-
-// drafts is how many tokens the engine has drafted for each sequence and step, 0 for none up to now.
-func (r *rank) drafts() int { return r.s.seen.series.scrape.Loads[r.n].Drafts }

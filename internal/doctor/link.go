@@ -46,31 +46,6 @@ type arrival struct {
 	took  time.Duration
 }
 
-// openLink follows source, of every topic, until close. It never returns nil.
-func (r *rank) openLink(ctx context.Context) *link {
-	l := &link{prompts: &r.s.fleet.prompts, news: make(chan struct{}, 1), done: make(chan struct{})}
-	if l.err = listens(ctx, r.source.Endpoint); l.err != nil {
-		close(l.done)
-		return l
-	}
-	source := r.source
-	source.Topic, source.Only = "", len(r.s.ranks) == 1
-	if source.Replay != "" {
-		if l.replayErr = listens(ctx, source.Replay); l.replayErr != nil {
-			source.Replay = ""
-		}
-	}
-	ctx, l.stop = context.WithCancel(ctx)
-	l.follower = kvevents.NewFollower(source, l, kvevents.Options{Context: &r.s.fleet.zmq, Topic: l.topic})
-	go func() { // ended by close
-		defer close(l.done)
-		if err := l.follower.Run(ctx); err != nil {
-			l.State(kvevents.Stale, err.Error())
-		}
-	}()
-	return l
-}
-
 func (l *link) close() {
 	if l.stop != nil {
 		l.stop()
@@ -248,4 +223,28 @@ func listens(ctx context.Context, endpoint string) *linkError {
 		return &linkError{atZMTP, fmt.Errorf("no ZeroMQ greeting: %w", err)}
 	}
 	return nil
+}
+
+// openLink follows source, of every topic, until close. It never returns nil.
+func openLink(ctx context.Context, source kvevents.Source, of *fleet) *link {
+	l := &link{prompts: &of.prompts, news: make(chan struct{}, 1), done: make(chan struct{})}
+	if l.err = listens(ctx, source.Endpoint); l.err != nil {
+		close(l.done)
+		return l
+	}
+	source.Topic = ""
+	if source.Replay != "" {
+		if l.replayErr = listens(ctx, source.Replay); l.replayErr != nil {
+			source.Replay = ""
+		}
+	}
+	ctx, l.stop = context.WithCancel(ctx)
+	l.follower = kvevents.NewFollower(source, l, kvevents.Options{Context: &of.zmq, Topic: l.topic})
+	go func() { // ended by close
+		defer close(l.done)
+		if err := l.follower.Run(ctx); err != nil {
+			l.State(kvevents.Stale, err.Error())
+		}
+	}()
+	return l
 }

@@ -60,15 +60,15 @@ func (s *speed) perSecond() float64 { return s.tokens * s.bytes }
 
 // time measures the pairs over which blocks have moved, one after the other, so that they do not share the
 // way.
-func (f *fleet) time(ctx context.Context) {
+func (hs handoffs) time(ctx context.Context, say func(subject, format string, args ...any)) {
 	ctx, cancel := context.WithTimeout(ctx, speedTime)
 	defer cancel()
 	asked := map[*rank][]*canary.Question{}
-	for _, h := range f.ofKind(canary.Moved) {
+	for _, h := range hs.ofKind(canary.Moved) {
 		if ctx.Err() != nil {
 			return
 		}
-		f.say(h.to.name(), "timing the way from %s", h.from.name())
+		say(h.to.name(), "timing the way from %s", h.from.name())
 		if asked[h.from] == nil { // its prefixes are cached for the next pair: a prompt is computed once
 			asked[h.from] = h.questions()
 		}
@@ -129,13 +129,6 @@ func (h *handoff) measure(ctx context.Context, questions []*canary.Question) *sp
 		s.bytes = bytes
 	}
 	return s
-}
-
-// place is where the rank stands; two on one address share a host.
-func (r *rank) place() replica.Place {
-	p := replica.Place(r.s.cfg.Place)
-	p.Host = cmp.Or(p.Host, r.s.host)
-	return p
 }
 
 // link is the class of the path, with its name in scoring.links and the configured bytes a second.
