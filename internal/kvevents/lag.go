@@ -42,21 +42,3 @@ func (l *Lags) add(d time.Duration) {
 		}
 	}
 }
-
-// lags counts the delay of a live batch that the sink has just taken. Batches of a replay are history and
-// are not counted.
-func (s *stream) lags(m message, applied time.Time) {
-	if m.received.IsZero() {
-		return
-	}
-	s.stats.Applying.add(applied.Sub(m.received))
-	if s.batch.At.IsZero() {
-		return
-	}
-	lag := applied.Sub(s.batch.At)
-	if lag < 0 {
-		s.stats.Skewed++
-	}
-	s.stats.Behind.add(max(lag, 0))
-	s.stats.Apart = m.received.Sub(s.batch.At)
-}

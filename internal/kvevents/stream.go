@@ -144,6 +144,24 @@ func (s *stream) apply(m message) error {
 	return nil
 }
 
+// lags counts the delay of a live batch that the sink has just taken. Batches of a replay are history and
+// are not counted.
+func (s *stream) lags(m message, applied time.Time) {
+	if m.received.IsZero() {
+		return
+	}
+	s.stats.Applying.add(applied.Sub(m.received))
+	if s.batch.At.IsZero() {
+		return
+	}
+	lag := applied.Sub(s.batch.At)
+	if lag < 0 {
+		s.stats.Skewed++
+	}
+	s.stats.Behind.add(max(lag, 0))
+	s.stats.Apart = m.received.Sub(s.batch.At)
+}
+
 var errUnread = errors.New("could not be read")
 
 // foreign reports whether the last decoded batch is another rank's: its blocks must not count for this rank.
