@@ -93,7 +93,7 @@ func (p *Pool) Book(c *Candidate, now time.Time) *Lease {
 		work: seconds(c.adds), at: now,
 	}
 	m.learned.Fit.Recall(now)
-	m.queue.push(l, now)
+	m.queue.push(l)
 	m.Others.Ours(m.known())
 	m.meter.Add(now, c.adds)
 	m.pace.Add(now)

@@ -40,7 +40,7 @@ type Lease struct {
 	epoch      uint64
 }
 
-func (q *queue) push(l *Lease, now time.Time) {
+func (q *queue) push(l *Lease) {
 	if q.last == nil {
 		q.first = l
 	} else {

@@ -153,25 +153,24 @@ func tooLarge(out []prefill.Excluded) bool {
 }
 
 func listDecodes(out []decode.Excluded) string {
-	var reasons []string
-	for _, e := range out {
-		reasons = append(reasons, fmt.Sprintf("%s: %s", e.ID, e.Reason))
-	}
-	return some(reasons)
+	return list(out, func(e *decode.Excluded) string { return fmt.Sprintf("%s: %s", e.ID, e.Reason) })
 }
 
 func listPrefills(out []prefill.Excluded) string {
-	var reasons []string
-	for _, e := range out {
-		reasons = append(reasons, fmt.Sprintf("%s: %s", e.ID, e.Reason))
-	}
-	return some(reasons)
+	return list(out, func(e *prefill.Excluded) string { return fmt.Sprintf("%s: %s", e.ID, e.Reason) })
 }
 
 func (r *refusal) listPairs(q *question) string {
+	return list(r.pairs(q), func(e *Exclusion) string {
+		return fmt.Sprintf("%s with %s: %s", e.Replica, e.With, e.Reason)
+	})
+}
+
+// list says for each entry why it was left out, and joins the first few reasons.
+func list[E any](out []E, say func(*E) string) string {
 	var reasons []string
-	for _, e := range r.pairs(q) {
-		reasons = append(reasons, fmt.Sprintf("%s with %s: %s", e.Replica, e.With, e.Reason))
+	for i := range out {
+		reasons = append(reasons, say(&out[i]))
 	}
 	return some(reasons)
 }
