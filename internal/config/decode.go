@@ -6,6 +6,7 @@ import (
 	"math"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -232,6 +233,9 @@ func (d *decoder) scalar(n ast.Node, dst reflect.Value, field string) {
 	}
 	switch dst.Kind() {
 	case reflect.String:
+		if i, number := intOf(n); number && strings.HasSuffix(field, ".port") { // a number or a name
+			text, isText = strconv.FormatInt(i, 10), true
+		}
 		if !isText {
 			wrong(textFix(n, field))
 			return

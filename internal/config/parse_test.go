@@ -70,6 +70,25 @@ func TestAddressesWithoutQuotes(t *testing.T) {
 }
 
 // What a file leaves out follows from what it says, where the default would contradict it.
+// A port of pods is a number or a name. The number needs no quotes.
+func TestPortsOfPodsWithoutQuotes(t *testing.T) {
+	for text, want := range map[string]string{"8200": "8200", `"8200"`: "8200", "http": "http"} {
+		file := "discovery: {kubernetes: {preset: llm-d, decode: {port: " + text + "}}}\n"
+		c, err := Parse("tandem.yaml", []byte(file))
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		if got := c.Discovery.Kubernetes.Decode.Port; got != want {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+	}
+	_, err := Parse("tandem.yaml", []byte("discovery: {kubernetes: {preset: llm-d, decode: {port: true}}}\n"))
+	if err == nil || !strings.Contains(err.Error(), "decode.port") {
+		t.Errorf("true: %v", err)
+	}
+}
+
 func TestQueueFollowsInFlight(t *testing.T) {
 	for text, want := range map[string]int{
 		"limits: {}": 1024, "limits: {in_flight: 2}": 2, "limits: {in_flight: 5000}": 1024,
