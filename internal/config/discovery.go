@@ -105,7 +105,7 @@ func (f *fleet) join(m *member, p *Pool) Problems {
 // fits says what keeps m from standing in its pool, and which entry of the file to change.
 func (f *fleet) fits(m *member) Problems {
 	var ck checker
-	if ck.replica(m.field, m.Replica); len(ck.problems) == 0 {
+	if m.check(&ck, m.field); len(ck.problems) == 0 {
 		f.contradictions(&ck, m)
 	}
 	return ck.problems

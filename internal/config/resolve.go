@@ -1,14 +1,13 @@
 package config
 
 import (
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
-	"strings"
 )
 
 // resolved reads the secrets and tries the certificates that the document names.
@@ -51,29 +50,6 @@ func (doc *document) resolved() (*Config, error) {
 		return nil, err
 	}
 	return c, nil
-}
-
-func (ck *checker) resolve(field string, s *Secret) {
-	switch {
-	case s.File != "":
-		data, err := readFile(s.File)
-		if err != nil {
-			ck.add(field+".file", err.Error(), "make the file readable or name another")
-			return
-		}
-		s.text = strings.TrimRight(string(data), "\r\n")
-		if s.text == "" {
-			ck.add(field+".file", "is empty", "write the secret into it")
-		}
-	case s.Env != "":
-		s.text = os.Getenv(s.Env)
-		if s.text == "" {
-			ck.add(field+".env", s.Env+" is not set", "set it before the start")
-		}
-	}
-	if strings.ContainsAny(s.text, "\r\n\x00") {
-		ck.add(field, "holds a line break", "a secret is one line")
-	}
 }
 
 // anchor makes the file names in c absolute; relative ones start at the folder of the configuration file at
@@ -196,4 +172,29 @@ func clientTLS(c ClientTLS) (*tls.Config, error) {
 		t.Certificates = []tls.Certificate{cert}
 	}
 	return t, nil
+}
+
+// InForce says which configuration is in force, or decided about a request. It is immutable; requests of one
+// configuration share it.
+type InForce struct {
+	// The first digits of a hash over all fields, without the text of secrets.
+	Revision      string  `json:"revision"`
+	Alpha         string  `json:"alpha"` // "auto", or a number
+	Beta          float64 `json:"beta"`
+	Gamma         float64 `json:"gamma"`
+	DecodePenalty float64 `json:"decode_penalty"`
+}
+
+// InForce describes c.
+func (c *Config) InForce() (*InForce, error) {
+	text, err := c.YAML()
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(text)
+	s := c.Scoring
+	return &InForce{
+		Revision: hex.EncodeToString(sum[:6]), Alpha: s.Alpha.String(), Beta: s.Beta, Gamma: s.Gamma,
+		DecodePenalty: s.DecodePenalty,
+	}, nil
 }

@@ -32,35 +32,50 @@ func (c *Config) fill() {
 
 func (c *Config) check() Problems {
 	var ck checker
-	ck.listeners(c)
+	c.checkListeners(&ck)
 	for i, s := range c.APIKeys {
 		ck.secret(fmt.Sprintf("api_keys[%d]", i), s, true)
 	}
 	checkKeys(&ck, c.Keys)
-	ck.pool("pools.prefill", c.Pools.Prefill, c.Discovery.DNS.Prefill)
-	ck.pool("pools.decode", c.Pools.Decode, c.Discovery.DNS.Decode)
-	ck.fleet(c.Pools)
-	ck.dns(c.Discovery.DNS)
-	ck.kubernetes(&c.Discovery.Kubernetes)
-	ck.connector(c.Connector)
+	c.Pools.Prefill.check(&ck, "pools.prefill", c.Discovery.DNS.Prefill)
+	c.Pools.Decode.check(&ck, "pools.decode", c.Discovery.DNS.Decode)
+	c.Pools.check(&ck)
+	c.Discovery.DNS.check(&ck)
+	c.Discovery.Kubernetes.check(&ck)
+	c.Connector.check(&ck)
 	ck.oneOf("local", c.Local, LocalAuto, LocalNever, LocalAlways)
-	ck.scoring(c.Scoring)
-	ck.tokenizer(c.Tokenizer)
-	ck.limits(c.Limits)
-	ck.timeouts(c.Timeouts)
-	ck.retry(c.Retry)
-	ck.health(c.Health)
-	ck.routers(c.Routers)
-	ck.answerCache(c.AnswerCache)
-	ck.tracing(c.Tracing)
+	c.Scoring.check(&ck)
+	c.Tokenizer.check(&ck)
+	c.Limits.check(&ck)
+	c.Timeouts.check(&ck)
+	c.Retry.check(&ck)
+	c.Health.check(&ck)
+	c.Routers.check(&ck)
+	c.AnswerCache.check(&ck)
+	c.Tracing.check(&ck)
 	ck.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
 	ck.oneOf("log.format", c.Log.Format, "text", "json")
 	ck.between("decisions.ring", c.Decisions.Ring, 0, 1_000_000)
 	ck.size("decisions.file_size", c.Decisions.FileSize, 1<<20)
 	ck.between("decisions.file_keep", c.Decisions.FileKeep, 1, 1000)
 	ck.longer("state.interval", c.State.Interval, time.Second)
-	ck.choice(c.Experimental.Policy, c.Pools.Prefill.Index)
-	ck.experimentalScoring(c.Experimental.Scoring)
-	ck.experimentalRouters(c.Experimental.Routers)
+	c.Experimental.check(&ck, c.Pools.Prefill.Index)
 	return ck.problems
+}
+
+// checkListeners checks the addresses of both listeners, and what only they need.
+func (c *Config) checkListeners(ck *checker) {
+	front := ck.address("listen", c.Listen)
+	ck.pair("tls", c.TLS.Cert, c.TLS.Key)
+	ck.hosts("admin.hosts", c.Admin.Hosts)
+	ck.secret("admin.token", c.Admin.Token, false)
+	if c.Admin.Listen == "off" {
+		return
+	}
+	admin := ck.address("admin.listen", c.Admin.Listen)
+	if front && admin && clash(c.Listen, c.Admin.Listen) {
+		ck.add("admin.listen",
+			fmt.Sprintf("%s is the front listener's address too (listen: %s)", c.Admin.Listen, c.Listen),
+			"choose another port: the admin listener is not for clients")
+	}
 }

@@ -102,3 +102,54 @@ func canonical(raw string) string {
 	}
 	return strings.ToLower(u.Hostname()) + ":" + port
 }
+
+// hosts are names as they stand in a Host header, without a port.
+func (ck *checker) hosts(field string, names []string) {
+	for i, name := range names {
+		if name == "" || strings.ContainsAny(name, "/:@ *") {
+			ck.add(fmt.Sprintf("%s[%d]", field, i), fmt.Sprintf("%q is not a host name", name),
+				"write the name alone, such as tandem.internal")
+		}
+	}
+}
+
+// dnsName wants a name that DNS can be asked for; an address belongs into the field called instead.
+func (ck *checker) dnsName(field, raw, instead string) {
+	u, err := url.Parse(raw)
+	if err != nil || u.Hostname() == "" {
+		return // reported already
+	}
+	host := u.Hostname()
+	switch _, err := netip.ParseAddr(host); {
+	case err == nil:
+		ck.add(field, fmt.Sprintf("%s is an address, and no name", host), "write it under "+instead)
+	case strings.HasPrefix(host, "_") && u.Port() != "":
+		ck.add(field, fmt.Sprintf("%s is a name of SRV records, which bring their ports", host),
+			fmt.Sprintf("write %s://%s", u.Scheme, host))
+	}
+}
+
+func (ck *checker) router(field, url string) {
+	ck.url(field, url, "leave it out: the admin listener asks for none",
+		"write the router's own address or name")
+}
+
+// peers wants the addresses of routers, each once.
+func (ck *checker) peers(list string, peers []string) {
+	first := map[string]int{}
+	for i, peer := range peers {
+		field := fmt.Sprintf("%s[%d]", list, i)
+		before := len(ck.problems)
+		ck.router(field, peer)
+		if j, twice := first[canonical(peer)]; twice && len(ck.problems) == before {
+			ck.add(field, fmt.Sprintf("%s is %s[%d] too", peer, list, j), "keep one of them")
+			continue
+		}
+		first[canonical(peer)] = i
+	}
+}
+
+func (r *Routers) check(ck *checker) {
+	r.Valkey.check(ck, "routers.valkey")
+	ck.peers("routers.peers", r.Peers)
+}

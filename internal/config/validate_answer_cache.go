@@ -8,10 +8,10 @@ import (
 // leastAnswers is the memory from which a cache of answers is worth having.
 const leastAnswers = 1 << 20
 
-func (ck *checker) answerCache(c AnswerCache) {
+func (c *AnswerCache) check(ck *checker) {
 	ck.size("answer_cache.answer_bytes", c.AnswerBytes, 1<<10)
 	ck.longer("answer_cache.ttl", c.TTL, time.Second)
-	ck.valkey("answer_cache.valkey", c.Valkey)
+	c.Valkey.check(ck, "answer_cache.valkey")
 	if c.MemoryBytes == 0 {
 		if len(c.Valkey.Addresses) > 0 {
 			ck.add("answer_cache.valkey.addresses", "is set, and the cache is off",
@@ -27,8 +27,8 @@ func (ck *checker) answerCache(c AnswerCache) {
 	}
 }
 
-func (ck *checker) valkey(field string, v Valkey) {
-	ck.valkeyServer(field, v.ValkeyServer)
+func (v *Valkey) check(ck *checker, field string) {
+	v.ValkeyServer.check(ck, field)
 	ck.longer(field+".budget", v.Budget, time.Millisecond)
 	ck.secret(field+".secret", v.Secret, false)
 	ck.secret(field+".former_secret", v.FormerSecret, false)
@@ -39,7 +39,7 @@ func (ck *checker) valkey(field string, v Valkey) {
 	ck.encrypting(field+".former_secret", Secret{Value: v.FormerSecret.Value})
 }
 
-func (ck *checker) valkeyServer(field string, v ValkeyServer) {
+func (v *ValkeyServer) check(ck *checker, field string) {
 	for i, addr := range v.Addresses {
 		ck.address(fmt.Sprintf("%s.addresses[%d]", field, i), addr)
 	}
@@ -56,13 +56,3 @@ func (ck *checker) valkeyServer(field string, v ValkeyServer) {
 	ck.pair(field+".tls", v.TLS.Cert, v.TLS.Key)
 	ck.secret(field+".password", v.Password, false)
 }
-
-// encrypting wants a secret that is known to be long enough to make a key from it.
-func (ck *checker) encrypting(field string, s Secret) {
-	if n := len(s.Reveal()); n > 0 && n < leastSecret {
-		ck.add(field, fmt.Sprintf("has %d bytes", n), fmt.Sprintf("give at least %d", leastSecret))
-	}
-}
-
-// leastSecret is how many bytes a secret has that answers are encrypted with.
-const leastSecret = 32

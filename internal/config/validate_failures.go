@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-func (ck *checker) retry(r Retry) {
+func (r *Retry) check(ck *checker) {
 	ck.between("retry.attempts", r.Attempts, 1, 10)
 	ck.share("retry.share", r.Share)
 	ck.between("retry.min", r.Min, 0, math.MaxInt32)
 	ck.oneOf("retry.continue", r.Continue, ContinueGreedy, ContinueAlways, ContinueOff)
 }
 
-func (ck *checker) health(h Health) {
+func (h *Health) check(ck *checker) {
 	ck.between("health.failures", h.Failures, 1, 1000)
 	e := h.Ejection
 	ck.between("health.ejection.failures", e.Failures, 0, 1000)

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// fleet wants names, URLs and event endpoints that stand for one engine each.
-func (ck *checker) fleet(p Pools) {
+// check wants names, URLs and event endpoints that stand for one engine each.
+func (p *Pools) check(ck *checker) {
 	fleet := newFleet(len(p.Prefill.Replicas) + len(p.Decode.Replicas))
-	fleet.addPools(ck, p)
+	fleet.addPools(ck, *p)
 	fleet.shared(ck)
 }
 

@@ -9,16 +9,16 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// kubernetes wants selectors that the API server takes, and pods for at least one pool.
-func (ck *checker) kubernetes(k *Kubernetes) {
+// check wants selectors that the API server takes, and pods for at least one pool.
+func (k *Kubernetes) check(ck *checker) {
 	const field = "discovery.kubernetes"
 	if *k == (Kubernetes{}) {
 		return
 	}
 	ck.oneOf(field+".preset", k.Preset, Presets()...)
 	ck.selector(field+".selector", k.Selector)
-	ck.pods(field+".prefill", k.Prefill)
-	ck.pods(field+".decode", k.Decode)
+	k.Prefill.check(ck, field+".prefill")
+	k.Decode.check(ck, field+".decode")
 	if why := validation.IsDNS1123Label(k.Namespace); k.Namespace != "" && len(why) > 0 {
 		ck.add(field+".namespace", fmt.Sprintf("%q is not a namespace", k.Namespace), "write its name")
 	}
@@ -41,7 +41,7 @@ func (ck *checker) kubernetes(k *Kubernetes) {
 				"set prefill.port and decode.port: Dynamo's pods declare no such port")
 		}
 	}
-	ck.apiServer(field, k)
+	k.checkServer(ck, field)
 }
 
 // labelKey wants the key of a label, or nothing.
@@ -52,8 +52,8 @@ func (ck *checker) labelKey(field, key, example string) {
 	}
 }
 
-// apiServer wants an address with its credentials, or neither.
-func (ck *checker) apiServer(field string, k *Kubernetes) {
+// checkServer wants an address with its credentials, or neither.
+func (k *Kubernetes) checkServer(ck *checker, field string) {
 	if k.Server != "" {
 		ck.url(field+".server", k.Server, "use token_file", "write the API server's own address or name")
 		return
@@ -66,11 +66,11 @@ func (ck *checker) apiServer(field string, k *Kubernetes) {
 	}
 }
 
-func (ck *checker) pods(field string, p Pods) {
+func (p *Pods) check(ck *checker, field string) {
 	ck.selector(field+".selector", p.Selector)
 	ck.between(field+".ranks", p.Ranks, 0, MostRanks)
-	ck.eventsOfMany(field, p.Events)
-	ck.events(field, p.Events.At("host"))
+	p.Events.checkMany(ck, field)
+	p.Events.At("host").check(ck, field)
 	if n, err := strconv.Atoi(p.Port); err == nil {
 		ck.between(field+".port", n, 1, 65535)
 	} else if why := validation.IsDNS1123Label(p.Port); p.Port != "" && len(why) > 0 {

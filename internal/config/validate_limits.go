@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func (ck *checker) limits(l Limits) {
+func (l *Limits) check(ck *checker) {
 	ck.size("limits.body_bytes", l.BodyBytes, 1<<10)
 	ck.size("limits.header_bytes", l.HeaderBytes, 1<<10)
 	ck.size("limits.answer_bytes", l.AnswerBytes, 1<<10)
@@ -23,7 +23,7 @@ func (ck *checker) limits(l Limits) {
 	}
 }
 
-func (ck *checker) timeouts(t Timeouts) {
+func (t *Timeouts) check(ck *checker) {
 	for _, f := range []struct {
 		name string
 		got  time.Duration

@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// pool checks a pool. asked is what discovery asks for it.
-func (ck *checker) pool(field string, p Pool, asked []Replica) {
+// check checks a pool. asked is what discovery asks for it.
+func (p *Pool) check(ck *checker, field string, asked []Replica) {
 	for i, r := range p.Replicas {
-		ck.replica(fmt.Sprintf("%s.replicas[%d]", field, i), r)
+		r.check(ck, fmt.Sprintf("%s.replicas[%d]", field, i))
 	}
 	ck.secret(field+".api_key", p.APIKey, false)
-	ck.clientTLS(field, p, slices.Concat(p.Replicas, asked))
+	p.checkTLS(ck, field, slices.Concat(p.Replicas, asked))
 	ck.oneOf(field+".index", p.Index, IndexEvents, IndexApproximate, IndexOff)
 	ck.between(field+".block_size", p.BlockSize, 0, 65536)
 	ck.between(field+".blocks", p.Blocks, 0, math.MaxInt32)
@@ -29,7 +29,7 @@ func (ck *checker) pool(field string, p Pool, asked []Replica) {
 	ck.size(field+".index_bytes", p.IndexBytes, 1<<20)
 }
 
-func (ck *checker) clientTLS(field string, p Pool, replicas []Replica) {
+func (p *Pool) checkTLS(ck *checker, field string, replicas []Replica) {
 	ck.pair(field+".tls", p.TLS.Cert, p.TLS.Key)
 	if p.TLS.InsecureSkipVerify && p.TLS.CA != "" {
 		ck.add(field+".tls.insecure_skip_verify", "believes any certificate, so ca decides nothing",
@@ -42,7 +42,7 @@ func (ck *checker) clientTLS(field string, p Pool, replicas []Replica) {
 	}
 }
 
-func (ck *checker) replica(field string, r Replica) {
+func (r Replica) check(ck *checker, field string) {
 	ck.url(field+".url", r.URL, "use api_key of the pool", "write the engine's own address or name")
 	if strings.ContainsFunc(
 		r.Name, func(c rune) bool { return c <= ' ' || c > '~' || strings.ContainsRune(`",{}/\`, c) },
@@ -51,11 +51,11 @@ func (ck *checker) replica(field string, r Replica) {
 			`use letters, digits, ".", "-", "_" and ":", at most 128`)
 	}
 	ck.between(field+".gateway_port", r.GatewayPort, 0, 65535)
-	ck.events(field, r.Events)
+	r.Events.check(ck, field)
 }
 
-// events checks where block events come from.
-func (ck *checker) events(field string, e Events) {
+// check checks where block events come from.
+func (e Events) check(ck *checker, field string) {
 	if strings.HasPrefix(e.Endpoint, "/") {
 		ck.add(field+".events.endpoint",
 			fmt.Sprintf("%q is a path: KV events over HTTP were removed", e.Endpoint),

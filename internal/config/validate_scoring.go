@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func (ck *checker) connector(c Connector) {
+func (c *Connector) check(ck *checker) {
 	ck.oneOf("connector.type", c.Type, NIXL)
 	ck.longer("connector.lease", c.Lease, time.Second)
 	ck.longer("connector.margin", c.Margin, time.Millisecond)
@@ -15,7 +15,7 @@ func (ck *checker) connector(c Connector) {
 	}
 }
 
-func (ck *checker) scoring(s Scoring) {
+func (s *Scoring) check(ck *checker) {
 	ck.weight("scoring.alpha", s.Alpha.Value)
 	ck.weight("scoring.beta", s.Beta)
 	ck.weight("scoring.gamma", s.Gamma)
@@ -33,7 +33,7 @@ func (ck *checker) scoring(s Scoring) {
 	ck.size("scoring.links.other", s.Links.Other, 1)
 }
 
-func (ck *checker) tokenizer(t Tokenizer) {
+func (t *Tokenizer) check(ck *checker) {
 	ck.oneOf("tokenizer.source", t.Source, TokensEngines, TokensNone)
 	ck.size("tokenizer.cache_bytes", t.CacheBytes, 0)
 	if d := t.ChatTTL; d < 0 || d > 24*time.Hour {

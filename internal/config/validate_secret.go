@@ -1,5 +1,10 @@
 package config
 
+import (
+	"fmt"
+	"os"
+)
+
 import "strings"
 
 func (ck *checker) pair(field, cert, key string) {
@@ -28,5 +33,38 @@ func (ck *checker) secret(field string, s Secret, required bool) {
 		ck.add(field+".value", "is the placeholder that stands for a secret in print", fix)
 	case strings.ContainsAny(s.Value, "\r\n\x00"):
 		ck.add(field+".value", "holds a line break", "a secret is one line")
+	}
+}
+
+// encrypting wants a secret that is known to be long enough to make a key from it.
+func (ck *checker) encrypting(field string, s Secret) {
+	if n := len(s.Reveal()); n > 0 && n < leastSecret {
+		ck.add(field, fmt.Sprintf("has %d bytes", n), fmt.Sprintf("give at least %d", leastSecret))
+	}
+}
+
+// leastSecret is how many bytes a secret has that answers are encrypted with.
+const leastSecret = 32
+
+func (ck *checker) resolve(field string, s *Secret) {
+	switch {
+	case s.File != "":
+		data, err := readFile(s.File)
+		if err != nil {
+			ck.add(field+".file", err.Error(), "make the file readable or name another")
+			return
+		}
+		s.text = strings.TrimRight(string(data), "\r\n")
+		if s.text == "" {
+			ck.add(field+".file", "is empty", "write the secret into it")
+		}
+	case s.Env != "":
+		s.text = os.Getenv(s.Env)
+		if s.text == "" {
+			ck.add(field+".env", s.Env+" is not set", "set it before the start")
+		}
+	}
+	if strings.ContainsAny(s.text, "\r\n\x00") {
+		ck.add(field, "holds a line break", "a secret is one line")
 	}
 }

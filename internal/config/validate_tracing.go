@@ -5,7 +5,7 @@ import (
 	"net/url"
 )
 
-func (ck *checker) tracing(t Tracing) {
+func (t *Tracing) check(ck *checker) {
 	if t.Exporter != TraceEnv {
 		ck.oneOf("tracing.exporter", t.Exporter, TraceOTLP, TraceStdout, TraceFile, TraceNone)
 	}
