@@ -12,9 +12,9 @@ type Attempt struct {
 	set   *Set
 	key   legKey
 	era   uint32    // of the track when it began
+	trial bool      // it counts among the requests that a half-open leg has at once
 	bad   time.Time // when it failed
 	cost  float64   // what the failure counted
-	trial bool      // it counts among the requests that a half-open leg has at once
 }
 
 // Begin notes that a request was booked. The holder of the attempt must call [Attempt.End].
