@@ -77,7 +77,7 @@ func (c *change[M]) enter(now *replica.Replica) {
 		*entry.member() = Member{Healthy: true, Holder: r.takeHolder(), mode: r.indexing.Mode}
 	}
 	m := entry.member()
-	changed := !stays || !reflect.DeepEqual(*m.R, *now)
+	changed := !stays || !reflect.DeepEqual(m.R, now)
 	c.differs = c.differs || changed || m.Slot != len(r.members.All)
 	if stays && m.R.Facts.Events == (replica.EventSource{}) && now.Facts.Events != m.R.Facts.Events {
 		c.turned = append(c.turned, m.Holder)

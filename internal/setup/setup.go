@@ -112,7 +112,7 @@ func Beside(all []*replica.Replica) [][]Trouble {
 	for _, r := range all {
 		c := models[r.Facts.Model]
 		if c == nil {
-			c = &comparison{seen: map[string][questions]bool{}}
+			c = &comparison{seen: make(map[string][questions]bool, len(all))}
 			models[r.Facts.Model] = c
 		}
 		c.add(r)

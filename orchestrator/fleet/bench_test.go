@@ -29,6 +29,7 @@ func BenchmarkAChangeOfAThousandReplicas(b *testing.B) {
 	f.SetSplitting(true)
 	for _, w := range f.Watchers() {
 		w.facts.set([]replica.Facts{facts})
+		w.relief.joining = true
 	}
 	f.publish()
 	b.ReportAllocs()

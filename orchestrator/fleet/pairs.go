@@ -24,18 +24,18 @@ type pairing struct {
 	mates map[*Endpoint]*Endpoint
 }
 
-// judge notes for each of all replicas, sorted by name, whether it makes a pair. complete says that both
-// pools have replicas, and that all servers have joined. A replica whose mate is still there is not judged
-// again.
-func (p *pairing) judge(all []*Endpoint, complete bool) {
+// judge notes for each of all replicas, sorted by name, whether it makes a pair. here has the same replicas
+// by name. complete says that both pools have replicas, and that all servers have joined. A replica whose
+// mate is still there is not judged again.
+func (p *pairing) judge(all []*Endpoint, here map[replica.ID]*Endpoint, complete bool) {
 	others := map[replica.Role][]*Endpoint{} // of the other pool
-	here := make(map[*Endpoint]bool, len(all))
 	for _, e := range all {
 		of := replica.Prefill + replica.Decode - e.Member.Role
 		others[of] = append(others[of], e)
-		here[e] = true
 	}
-	maps.DeleteFunc(p.mates, func(e, mate *Endpoint) bool { return !here[e] || !here[mate] })
+	maps.DeleteFunc(p.mates, func(e, mate *Endpoint) bool {
+		return here[e.Member.ID] != e || here[mate.Member.ID] != mate
+	})
 	roots := map[replica.Role]adapterRoots{
 		replica.Prefill: rootsOf(others[replica.Prefill]), replica.Decode: rootsOf(others[replica.Decode]),
 	}
