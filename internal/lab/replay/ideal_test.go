@@ -2,8 +2,8 @@ package replay
 
 import "testing"
 
-// Every second prompt of 1,500 tokens repeats the one before, of which at least one token is computed, and
-// all share a block of 512 tokens.
+// Every second prompt of 1,500 tokens repeats the prompt before it, and at least one token of it is
+// computed. All prompts share a block of 512 tokens.
 func TestIdealOfAPlay(t *testing.T) {
 	p := Play{Trace: file(t, 100), Cluster: "1P1D", Profile: "8b"}
 	x, err := p.Ideal()
@@ -24,6 +24,6 @@ func TestIdealOfAPlay(t *testing.T) {
 	}
 	p.Trace += "x"
 	if _, err := p.Ideal(); err == nil {
-		t.Error("a trace that is not there was measured")
+		t.Error("a missing trace was measured")
 	}
 }

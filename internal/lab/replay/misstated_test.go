@@ -7,8 +7,8 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/replay/cluster"
 )
 
-// What routers are told that is not so reaches decisions, and changes nothing of the fleet itself: whoever
-// asks for nothing that is mis-stated plays as before.
+// Wrong facts that routers are given change decisions, but not the fleet itself. A policy that does not
+// use the wrong fact plays as before.
 func TestMisstatedFactsReachDecisions(t *testing.T) {
 	base := Play{
 		Trace: file(t, 200), Cluster: "2P2D", Profile: "8b", Seed: 3, Scale: 20, EventLag: 50 * time.Millisecond,
@@ -18,9 +18,9 @@ func TestMisstatedFactsReachDecisions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for text, blind := range map[string][3]bool{ // the policy that decides otherwise
+	for text, blind := range map[string][3]bool{ // whether the decisions of each policy change
 		"links=0.0001": {true, true, false},
-		"speed=0.01":   {true, false, false}, // a ratio of times stays what it is
+		"speed=0.01":   {true, false, false}, // a ratio of times does not change
 		"ids=none":     {true, true, false},
 		"index=none":   {true, true, false},
 		"routers=4":    {true, true, true},

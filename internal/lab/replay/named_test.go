@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// Each text chooses everything with a name that begins with the text. A text that chooses nothing is told.
+// Each text selects everything whose name begins with the text. A text that selects nothing is returned as
+// unknown.
 func TestNamed(t *testing.T) {
 	all := []string{"agents/4D", "agents/12P4D", "azure/4D"}
 	names := func(s *string) []string { return []string{*s, *s + "/0.5"} }

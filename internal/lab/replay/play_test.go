@@ -14,7 +14,7 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/replay/cluster"
 )
 
-// file writes a small trace of n requests of which every second one repeats an earlier prompt.
+// file writes a small trace of n requests. Every second request repeats an earlier prompt.
 func file(t *testing.T, n int) string {
 	t.Helper()
 	var b bytes.Buffer
@@ -83,7 +83,7 @@ func TestPlayScales(t *testing.T) {
 	p.For = 3 * time.Second
 	part, err := p.Run(t.Context(), nil)
 	if err != nil || part[0].Requests != 20 {
-		t.Errorf("3 s of it: %d requests, %v", part[0].Requests, err)
+		t.Errorf("the first 3 s: %d requests, %v", part[0].Requests, err)
 	}
 	p.MaxLen = 1000
 	if none, err := p.Run(t.Context(), nil); err != nil || none[0].Requests != 0 || none[0].LeftOut != 100 {
@@ -106,7 +106,7 @@ func TestPlayMistakes(t *testing.T) {
 		{Play{Trace: good, Policies: []string{"round-robin", "x"}}, `no policy "x"`},
 	} {
 		played, err := tt.p.Run(t.Context(), func(policy string, _ time.Duration) {
-			t.Errorf("%s was played before it was told that %s", policy, tt.want)
+			t.Errorf("%s was played before the error %q", policy, tt.want)
 		})
 		if len(played) > 0 || err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%d played, error %v, want %q", len(played), err, tt.want)
@@ -114,7 +114,7 @@ func TestPlayMistakes(t *testing.T) {
 	}
 }
 
-// Counted by hand: the first fifth of ten seconds is warm-up.
+// Calculated by hand: the first fifth of ten seconds is the warm-up.
 func TestSumByHand(t *testing.T) {
 	p := Play{}.withDefaults()
 	record := func(at, ttft, total time.Duration, output int) cluster.Record {
@@ -129,7 +129,7 @@ func TestSumByHand(t *testing.T) {
 	for i := range r.Records {
 		r.Records[i].Session = i
 	}
-	// A late call of the last session moves no warm-up.
+	// A late call of the last session does not change the warm-up.
 	r.Records = append(r.Records, cluster.Record{At: time.Hour, Session: 4, Refused: true})
 	r.Records[1].Prefill = -1
 	r.Busy = [2][]time.Duration{{5 * time.Second, 15 * time.Second}, {time.Second}}
@@ -143,20 +143,20 @@ func TestSumByHand(t *testing.T) {
 	}
 }
 
-// Whoever is quick on average may have stood still; a refused request keeps nothing.
+// A request that is fast on average may have stood still. A refused request meets no goal.
 func TestGoalsByHand(t *testing.T) {
 	p := Play{}.withDefaults()
 	record := func(ttft, perToken, gap time.Duration) cluster.Record {
 		return cluster.Record{TTFT: ttft, Total: ttft + 10*perToken, Prompt: 1, Output: 11, Gap: gap}
 	}
 	r := &cluster.Result{End: time.Minute, Records: []cluster.Record{
-		record(time.Second, 20*time.Millisecond, 100*time.Millisecond),   // keeps both
-		record(time.Second, 20*time.Millisecond, 300*time.Millisecond),   // halts
-		record(time.Second, 90*time.Millisecond, 2*time.Second),          // is stuck
-		record(4*time.Second, 20*time.Millisecond, 100*time.Millisecond), // late for the tight one
-		record(6*time.Second, 20*time.Millisecond, 100*time.Millisecond), // late
+		record(time.Second, 20*time.Millisecond, 100*time.Millisecond),   // meets both goals
+		record(time.Second, 20*time.Millisecond, 300*time.Millisecond),   // has a gap above 0.2 s
+		record(time.Second, 90*time.Millisecond, 2*time.Second),          // has a gap above 1 s
+		record(4*time.Second, 20*time.Millisecond, 100*time.Millisecond), // late for the tight goal
+		record(6*time.Second, 20*time.Millisecond, 100*time.Millisecond), // late for both goals
 		record(time.Second, 110*time.Millisecond, 120*time.Millisecond),  // slow
-		{TTFT: time.Second, Total: time.Second, Prompt: 1, Output: 1},    // has no gaps, and keeps both
+		{TTFT: time.Second, Total: time.Second, Prompt: 1, Output: 1},    // has no gaps, and meets both goals
 		{Refused: true}, {Failed: true}, {Refused: true},
 	}}
 	o := p.sum("x", r)
@@ -168,6 +168,6 @@ func TestGoalsByHand(t *testing.T) {
 	}
 	p.SLO = Tight
 	if o := p.sum("x", r); o.Good != o.Tight {
-		t.Errorf("its own goal: %v, the same named: %v", o.Good, o.Tight)
+		t.Errorf("the goal of the play: %v, the tight goal: %v", o.Good, o.Tight)
 	}
 }

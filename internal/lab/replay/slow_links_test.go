@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Where short prompts come by the hundred over slow links, blocks on their way must not fill the decode
-// replicas: what they keep out is what would be computed there, so that still more blocks have to come.
+// Many short prompts arrive over slow links. Blocks on their way must not fill the decode replicas:
+// otherwise fewer prompts are computed there, and even more blocks have to move.
 func TestSlowLinksDoNotFillDecodeReplicas(t *testing.T) {
 	p, err := Play{
 		Cluster: "4P2D", Cache: 1, Profile: "70b", Step: 2048, Host: "measured", Links: "shared", Link: 8,

@@ -22,7 +22,8 @@ func TestStressNames(t *testing.T) {
 	}
 }
 
-// In a surge one minute has the starts of two, no two change places, and none is lost.
+// In a surge one minute has the session starts of two minutes. No two starts change their order, and no
+// start is lost.
 func TestSurge(t *testing.T) {
 	for _, span := range []time.Duration{0, 10 * time.Second, 10 * time.Minute} {
 		from := surgeAt
@@ -33,14 +34,14 @@ func TestSurge(t *testing.T) {
 		for at := time.Duration(0); at < 20*time.Minute; at += time.Second {
 			got := Stress{Surge: true}.time(at, span)
 			if got < last || got > at || at-got > surgeFor {
-				t.Fatalf("span %v: %v becomes %v behind %v", span, at, got, last)
+				t.Fatalf("span %v: %v becomes %v after %v", span, at, got, last)
 			}
 			last = got
 			if got >= from && got < from+surgeFor {
 				inside++
 			}
 			if (Stress{}).time(at, span) != at {
-				t.Fatal("without a surge times change")
+				t.Fatal("times change without a surge")
 			}
 		}
 		if inside != 120 {
@@ -49,7 +50,8 @@ func TestSurge(t *testing.T) {
 	}
 }
 
-// Hot prompts are found cached where nothing was before, and a flood has nothing cached where much was.
+// With hot prompts, prompts that were new before are found in the cache. With a flood, nothing is found
+// although much was cached before.
 func TestStressChangesWhatIsCached(t *testing.T) {
 	p := Play{Trace: file(t, 200), Cluster: "2P3D", Profile: "8b", Policies: []string{"tandem"}, Seed: 3}
 	hits := map[Stress]float64{}
@@ -72,7 +74,8 @@ func TestStressChangesWhatIsCached(t *testing.T) {
 	}
 }
 
-// Sessions start as often as is asked for, when somebody of the file does, whatever the trace says.
+// Sessions start at the given rate, at the times of the clients in the file, independent of the times in
+// the trace.
 func TestArrivals(t *testing.T) {
 	rates := filepath.Join(t.TempDir(), "rates.csv")
 	text := "client,window_start_s,rate_rps,cv,family,p1,p2\n1,0,0.5,1,Gamma,1,2\n2,0,0.3,3,Gamma,0.1,2\n" +
@@ -86,11 +89,11 @@ func TestArrivals(t *testing.T) {
 	}
 	out, err := p.Run(t.Context(), nil)
 	if err != nil || math.Abs(float64(out[0].Requests)-1200) > 200 {
-		t.Errorf("2 a second for ten minutes are %d requests, %v", out[0].Requests, err)
+		t.Errorf("2 a second for ten minutes gave %d requests, %v", out[0].Requests, err)
 	}
 	p.Scale = 0.5
 	if out, err = p.Run(t.Context(), nil); err != nil || math.Abs(float64(out[0].Requests)-600) > 100 {
-		t.Errorf("half of that are %d requests, %v", out[0].Requests, err)
+		t.Errorf("half of that rate gave %d requests, %v", out[0].Requests, err)
 	}
 	p.Arrivals = filepath.Join(t.TempDir(), "none")
 	if _, err := p.Run(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "arrivals: ") {

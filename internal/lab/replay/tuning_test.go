@@ -20,14 +20,14 @@ func TestTune(t *testing.T) {
 		t.Errorf("best %q of %d, %v", best, len(tried), err)
 	}
 	if best, _, _ := p.Tune(t.Context(), "llm-d", func(*Outcome) float64 { return 1 }); best != "llm-d" {
-		t.Errorf("where all are equal %q is the best, not what its authors ship", best)
+		t.Errorf("when all are equal %q is the best, want the authors' values", best)
 	}
 	if best, tried, err := p.Tune(t.Context(), "lmetric", Loss); err != nil || best != "lmetric" ||
 		tried != nil {
 		t.Errorf("without parameters: %q, %d played, %v", best, len(tried), err)
 	}
 	if _, _, err := p.Tune(t.Context(), "llm-d:prefi=1", Loss); err == nil {
-		t.Error("an unknown parameter is tuned")
+		t.Error("an unknown parameter was tuned")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -65,7 +65,7 @@ func TestDevIsNotWhatIsReported(t *testing.T) {
 	}
 }
 
-// 2 s for eight, one that was refused, and one whose client got an error.
+// Eight requests with 2 s, one refused request, and one whose client got an error.
 func TestLossByHand(t *testing.T) {
 	if got := Loss(&Outcome{Measured: 10, Refused: 1, Failed: 1, TTFT: Quantiles{Mean: 2}}); got != 7.6 {
 		t.Errorf("%v, want (8*2 + 2*30)/10", got)

@@ -15,8 +15,8 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim/core/kernels"
 )
 
-// folder makes recorded runs whose kernels take simple times, and whose results were made by the simulation
-// itself with a tuning that nobody tells.
+// folder makes recorded runs whose kernels take simple times. The simulation itself made their results,
+// with a tuning that the validation does not know.
 type folder struct {
 	fstest.MapFS
 	t *testing.T
@@ -104,7 +104,7 @@ func (f *folder) workload(name string) {
 	f.MapFS[name] = zipped(f.t, text.String())
 }
 
-// results writes what the simulation with this tuning says as the results of a run.
+// results writes the simulation's results with this tuning as the results of a run.
 func (f *folder) results(run string, tune kernels.Tuning, edit func(i int, r *result)) {
 	f.t.Helper()
 	all, err := ReadRecordings(f)
@@ -173,7 +173,8 @@ func TestCalibrationFindsWhatIsHidden(t *testing.T) {
 	}
 }
 
-// A formula that is fitted to tables of simple times is nearly as good as the tables, which are used no more.
+// A formula that is fitted to tables of simple times is nearly as good as the tables, and the tables are
+// then unused.
 func TestAFormulaInThePlaceOfTables(t *testing.T) {
 	f := newFolder(t)
 	for i, tune := range hidden {
@@ -197,7 +198,7 @@ func TestAFormulaInThePlaceOfTables(t *testing.T) {
 	}
 }
 
-// An engine that behaves unlike the simulated one behind its first third is found out: the check can fail.
+// An engine that differs from the simulated one after its first third is detected: the check can fail.
 func TestCheckFails(t *testing.T) {
 	f := newFolder(t)
 	for i, tune := range hidden {
@@ -216,7 +217,7 @@ func TestCheckFails(t *testing.T) {
 		t.Errorf("check says %v", err)
 	}
 	if err := Check(nil); err == nil {
-		t.Error("nothing measured is as good as validated")
+		t.Error("an empty list counts as validated")
 	}
 }
 
@@ -260,7 +261,8 @@ func TestMistakesInRecordings(t *testing.T) {
 	}
 }
 
-// Requests fall on the rank with the fewest 4*waiting+running by the last report and what was sent since.
+// A request goes to the rank with the lowest 4*waiting+running, from the last report and the requests sent
+// since then.
 func TestRanksAreBalanced(t *testing.T) {
 	f := newFolder(t)
 	all, err := ReadRecordings(f)

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// blocksOf are the identities of every call.
+// blocksOf returns the block identities of every call.
 func blocksOf(s *Session) [][]uint64 {
 	all := make([][]uint64, len(s.Calls))
 	for i := range s.Calls {
@@ -56,7 +56,7 @@ func TestUnsharedSessionsHaveNothingInCommon(t *testing.T) {
 						t.Fatalf("%v: sessions %d and %d share a block", format, of, number)
 					}
 					owner[id] = number
-					for j, other := range blocksOf(s)[:i] { // within the session all is as it was
+					for j, other := range blocksOf(s)[:i] { // within the session the shared blocks stay the same
 						if k < len(other) && (other[k] == id) != (before[j][k] == before[i][k]) {
 							t.Errorf("%v: block %d of calls %d and %d", format, k, j, i)
 						}

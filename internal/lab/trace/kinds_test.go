@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Half of the kinds are blind. Names are fixed, and so is which kinds are blind: a kind that has been tuned
-// on cannot become blind again.
+// Half of the kinds are blind. The names of the kinds are fixed, and also the choice of blind kinds: a
+// kind that a policy was tuned on cannot become blind again.
 func TestKinds(t *testing.T) {
 	var open, blind []string
 	for _, k := range Kinds() {
@@ -45,7 +45,7 @@ answers4-short-most-ticks answers4-long-most-poisson answers28-short-most-poisso
 answers300-short-most-ticks answers300-long-most-bursts answers3000-short-none-ticks
 answers3000-long-some-ticks`
 
-// Lengths, rates and what is shared are as a recipe says.
+// Lengths, rates and shared blocks follow the recipe.
 func TestCompose(t *testing.T) {
 	for _, k := range Kinds() {
 		if k.Composed.Prompt == 0 {
@@ -97,10 +97,10 @@ func TestCompose(t *testing.T) {
 		}
 		shared, want := repeated/all, [...][2]float64{{0, 0}, {0.2, 0.5}, {0.6, 0.99}}[r.Prefix]
 		if shared < want[0] || shared > want[1] {
-			t.Errorf("%s: %.2f of the blocks were there before", k.Name, shared)
+			t.Errorf("%s: %.2f of the blocks repeat earlier blocks", k.Name, shared)
 		}
 		if ticks := same > n/2; ticks != (r.Arrive == Ticks) {
-			t.Errorf("%s: %d of %d come with the one before", k.Name, same, n)
+			t.Errorf("%s: %d of %d arrive together with the request before", k.Name, same, n)
 		}
 	}
 }
@@ -120,11 +120,11 @@ func TestComposeIsTheSameForASeed(t *testing.T) {
 		differs = differs || x.Calls[0].Output != z.Calls[0].Output
 	}
 	if !differs {
-		t.Error("another seed makes the same")
+		t.Error("another seed gave the same requests")
 	}
 }
 
-// A part of a recording starts at zero; answers are drawn, and blocks are made the sessions' own.
+// The part of a recording starts at time zero. Answer lengths are drawn, and no two sessions share blocks.
 func TestChangedRecording(t *testing.T) {
 	text := `{"tandem_trace":1,"block_size":16}` + "\n" + `{"t":5,"in":16,"out":20,"blocks":[7]}` + "\n" +
 		`{"t":60,"in":16,"out":20,"blocks":[7]}` + "\n" + `{"t":70,"in":16,"out":20,"blocks":[7]}` + "\n" +
@@ -147,11 +147,11 @@ func TestChangedRecording(t *testing.T) {
 		t.Errorf("blocks %v", ids)
 	}
 	if _, err := c.Next(); !errors.Is(err, io.EOF) {
-		t.Errorf("behind the part: %v", err)
+		t.Errorf("after the end of the part: %v", err)
 	}
 }
 
-// Kinds that chance has not drawn can be played by their names, and do not change which ones it has drawn.
+// A kind that was not drawn can be played by its name, and does not change which kinds were drawn.
 func TestKindsAreMadeByName(t *testing.T) {
 	k, err := FindKind("answers40-300-none-bursts")
 	want := Recipe{Prompt: 300, Answer: 40, Prefix: None, Arrive: Bursts}

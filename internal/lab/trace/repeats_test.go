@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// What repeats, how surely, and which repeats a cache could have answered.
+// Which calls repeat, how certain that is, and which repeats a cache could have answered.
 func TestRepeatsAreCounted(t *testing.T) {
 	const head = `{"tandem_trace":1,"block_size":16}` + "\n"
 	const first = `{"t":0,"m":"a","in":32,"out":5,"blocks":[1,2]}` + "\n"
@@ -32,8 +32,9 @@ func TestRepeatsAreCounted(t *testing.T) {
 		}
 	}
 	several := head + strings.Repeat(`{"t":1,"in":33,"out":5,"blocks":[1,2]}`+"\n", 2) +
-		`{"t":2,"in":33,"out":7,"blocks":[1,2]}` + "\n" + // the last token is unknown, and the answer another one
-		`{"t":3,"in":33,"out":7,"blocks":[1,2]}` + "\n" + // which is kept now
+		// the last token is unknown, and the answer is a different one
+		`{"t":2,"in":33,"out":7,"blocks":[1,2]}` + "\n" +
+		`{"t":3,"in":33,"out":7,"blocks":[1,2]}` + "\n" + // hits the answer that is now kept
 		strings.Repeat(`{"t":4,"in":15,"out":1}`+"\n", 2)
 	want := Repeats{
 		Calls: 6, Named: 4, Equal: 3, Alike: 2, Hits: 2, Prompt: 4*33 + 30, HitPrompt: 66, Answer: 26,
@@ -44,13 +45,13 @@ func TestRepeatsAreCounted(t *testing.T) {
 	}
 }
 
-// Of sessions without times no answer is too old.
+// In sessions without times, no answer is too old.
 func TestRepeatsWithoutTimes(t *testing.T) {
 	line := func(session string) string {
 		return `{"g":"g","s":"` + session + `","t":1,"in":16,"out":5,"hash_ids":[1]}` + "\n"
 	}
 	r := Repeating(read(t, line("a")+line("b"), Options{Format: LMCache}), 0)
 	if r.Hits != 1 || r.Sure != 1 {
-		t.Errorf("%+v, want one hit", r)
+		t.Errorf("%+v, want one certain hit", r)
 	}
 }

@@ -160,7 +160,7 @@ func TestLMCacheSessions(t *testing.T) {
 	}
 	x, y := all[1].AppendBlocks(nil, 0), all[2].AppendBlocks(nil, 0)
 	if !slices.Equal(x, all[0].AppendBlocks(nil, 1)[:2]) || x[0] == y[0] {
-		t.Error("blocks are global to a benchmark, and not beyond it")
+		t.Error("want blocks shared within a benchmark, and not between benchmarks")
 	}
 }
 
@@ -204,7 +204,7 @@ func TestCaptureIsReadBack(t *testing.T) {
 	}
 }
 
-// Every mistake is told with its file, line and field.
+// Every mistake is reported with its file, line and field.
 func TestMistakesAreNamed(t *testing.T) {
 	for _, tt := range []struct{ name, text, want string }{
 		{"empty", "", "sample: the file is empty"},
@@ -295,7 +295,7 @@ func TestDrawKeepsRates(t *testing.T) {
 	}
 }
 
-// Whatever a file holds, reading it ends, with sessions that can be played or with an error.
+// For any content of a file, reading ends with sessions that can be played, or with an error.
 func FuzzRead(f *testing.F) {
 	for format, text := range samples {
 		f.Add(string(format), []byte(text))
@@ -311,7 +311,7 @@ func FuzzRead(f *testing.F) {
 			s, err := r.Next()
 			if err != nil {
 				if !errors.Is(err, io.EOF) && !strings.HasPrefix(err.Error(), "fuzz") {
-					t.Fatalf("error without its place: %v", err)
+					t.Fatalf("the error does not name its place: %v", err)
 				}
 				return
 			}

@@ -11,7 +11,8 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/replay/policies"
 )
 
-// The panel has thirty cells and more, half with blind kinds. Every cell and policy can be made.
+// The panel has at least thirty cells, and half of them have blind kinds of traffic. The lab can make
+// every cell and every policy.
 func TestPanel(t *testing.T) {
 	var blind, slow, misstated int
 	names := map[string]bool{}
@@ -50,8 +51,8 @@ func TestPanel(t *testing.T) {
 	}
 }
 
-// A short panel: without pieces the streams of this fleet stand still for longer. A cell that cannot be
-// played is named.
+// A short panel: when prompts are not cut into pieces, the streams of this fleet stand still for longer. A
+// cell that cannot be played is named in the result.
 func TestShortPanel(t *testing.T) {
 	wanted, _ := Named([]string{"pieces"})
 	var shares []float64
@@ -81,7 +82,8 @@ func TestShortPanel(t *testing.T) {
 	}
 }
 
-// The effect is the mean over the cells of what changes, the noise what one seed has beside the others.
+// The effect is the mean change over the cells. The noise is the difference between one seed and the
+// others.
 func TestEffectAndNoise(t *testing.T) {
 	cells := []Cell{
 		{grid.FleetOf("azure-chat", "2P2D", 1, 8192, 40, 2), Special{}},

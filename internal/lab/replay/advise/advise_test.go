@@ -18,19 +18,19 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/replay"
 )
 
-// fleet is a fleet with given capacities, by the number of prefill replicas and by goal.
+// fleet is a simulated fleet. Its capacity depends on the number of prefill replicas and on the goal.
 type fleet struct {
 	replicas int
 	capacity func(prefill, goal int) float64
-	idle     [2]float64 // share that an idle fleet keeps
-	measured int        // answers, 0: a million
+	idle     [2]float64 // the share of good answers when the fleet is idle
+	measured int        // measured answers; 0 means a million
 
 	mu    sync.Mutex
 	plays map[string]int
 }
 
-// simulate has all answers of an idle fleet good up to the capacity, and fewer above. At the capacity the
-// share crosses 90 % of what is asked for.
+// simulate gives the share of good answers: all up to the capacity and fewer above it. At the capacity the
+// share crosses 90 % of the share that is asked for.
 func (f *fleet) simulate(_ context.Context, p replay.Play) (*replay.Outcome, error) {
 	prefill, decode := 0, 0
 	if n, _ := fmt.Sscanf(p.Cluster, "%dP%dD", &prefill, &decode); n != 2 {
@@ -48,7 +48,7 @@ func (f *fleet) simulate(_ context.Context, p replay.Play) (*replay.Outcome, err
 	return o, nil
 }
 
-// share falls in a line that has 90 % of most at the capacity.
+// share falls linearly with the load. At the capacity it is 90 % of most.
 func (f *fleet) share(load, capacity, most float64) float64 {
 	return min(most, max(0, most*(0.9+0.4*(capacity-load)/capacity)))
 }
@@ -62,7 +62,7 @@ func (f *fleet) question() *Question {
 	}
 }
 
-// The best shape, and what it holds, are those that a look at every shape at every load finds.
+// Ask finds the same best shape and the same capacity as a search of every shape at every load.
 func TestAdviceIsThatOfAllShapes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(2, 24).Draw(t, "replicas")
@@ -73,7 +73,8 @@ func TestAdviceIsThatOfAllShapes(t *testing.T) {
 			height[goal] = rapid.Float64Range(0.2, 6).Draw(t, "capacity")
 			pool[goal] = rapid.Float64Range(0.2, 6).Draw(t, "capacity of one pool")
 		}
-		// One peak, as the capacities of real fleets have: too few prefill or too few decode.
+		// The capacity has one peak, as in real fleets: below it there are too few prefill replicas, above it
+		// too few decode replicas.
 		f.capacity = func(prefill, goal int) float64 {
 			if prefill == 0 {
 				return pool[goal]
@@ -108,7 +109,7 @@ func TestAdviceIsThatOfAllShapes(t *testing.T) {
 	})
 }
 
-// Requests are the same at every load.
+// Every load plays the same requests.
 func TestLoadsPlayTheSameRequests(t *testing.T) {
 	q := &Question{Play: replay.Play{Scale: 2, For: 10 * time.Minute}, Replicas: 8}
 	for _, load := range []float64{0.5, 1, 4} {
@@ -125,8 +126,8 @@ func TestLoadsPlayTheSameRequests(t *testing.T) {
 	}
 }
 
-// An idle fleet that misses the share asked for says what is enough; one that hardly ever keeps a goal is
-// not tried.
+// When an idle fleet misses the share that is asked for, the verdict states a lower share that is enough.
+// When it hardly ever meets a goal, the search does not try that goal.
 func TestWhatAnIdleFleetKeeps(t *testing.T) {
 	f := &fleet{replicas: 4, idle: [2]float64{0.8, 0.2}, capacity: func(int, int) float64 { return 1 }}
 	a, err := Ask(t.Context(), f.question())
@@ -143,18 +144,18 @@ func TestWhatAnIdleFleetKeeps(t *testing.T) {
 		"(an eighth of this load) 80 % do, of which 95 % are asked for", "20 % of the answers",
 	} {
 		if got := a.text(i); !strings.Contains(got, want) {
-			t.Errorf("told %q, want %q", got, want)
+			t.Errorf("the text is %q, want it to contain %q", got, want)
 		}
 	}
 }
 
-// Loads that nobody holds, and loads that are too small to tell, are no endless search.
+// The search ends even if no shape holds the load, or if the load is too small to measure.
 func TestLoadsHaveEnds(t *testing.T) {
 	for _, c := range []struct {
 		capacity, want float64
 	}{{100, 8}, {0.01, 0}} {
 		f := &fleet{replicas: 2, idle: [2]float64{1, 1}, capacity: func(prefill, goal int) float64 {
-			if prefill == 0 { // so that the goals are within reach
+			if prefill == 0 { // keeps the goals within reach
 				return 1
 			}
 			return c.capacity
@@ -164,7 +165,7 @@ func TestLoadsHaveEnds(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := a.Shapes[1].Holds[0].Load; got != c.want {
-			t.Errorf("a capacity of %g is told as %g, want %g", c.capacity, got, c.want)
+			t.Errorf("a capacity of %g is reported as %g, want %g", c.capacity, got, c.want)
 		}
 	}
 }
@@ -195,7 +196,8 @@ func TestQuestionsThatCannotBeAnswered(t *testing.T) {
 	}
 }
 
-// A caller that stops the search gets what was tried to the end, and a verdict where that can be given.
+// A caller that stops the search gets the shapes that were tried completely, and a verdict if these shapes
+// allow one.
 func TestStoppedEarly(t *testing.T) {
 	for _, plays := range []int{0, 1, 5, 12, 20, 40, 60, 100_000} {
 		f := &fleet{replicas: 6, idle: [2]float64{1, 1}, capacity: func(prefill, goal int) float64 {
@@ -226,7 +228,7 @@ func TestStoppedEarly(t *testing.T) {
 		}
 		if a == nil {
 			if share > 0 {
-				t.Errorf("after %d plays %g was done, and nothing is told", plays, share)
+				t.Errorf("after %d plays %g of the work was done, but there is no report", plays, share)
 			}
 			continue
 		}
@@ -242,7 +244,7 @@ func TestStoppedEarly(t *testing.T) {
 		}
 		for _, shape := range a.Shapes {
 			if shape.Now == nil || len(shape.Holds) != 2 {
-				t.Errorf("after %d plays %s is told, which was not tried to the end", plays, shape.Name)
+				t.Errorf("after %d plays %s is reported, but was not tried completely", plays, shape.Name)
 			}
 		}
 	}
@@ -280,7 +282,7 @@ func TestAdviceIsTold(t *testing.T) {
 	}
 }
 
-// Differences that a few answers make decide nothing.
+// A difference of only a few answers does not decide the verdict.
 func TestTooCloseToTell(t *testing.T) {
 	f := &fleet{replicas: 3, idle: [2]float64{1, 1}, capacity: func(prefill, goal int) float64 {
 		return [][]float64{{1, 1}, {1.1, 2}, {0.5, 0.5}}[prefill][goal]
@@ -302,12 +304,13 @@ func TestTooCloseToTell(t *testing.T) {
 			t.Fatal(err)
 		}
 		if few := strings.Contains(out.String(), "Only 100 answers are counted"); few != (measured == 100) {
-			t.Errorf("%d answers: said that these are few: %v", measured, few)
+			t.Errorf("%d answers: the report warns that they are few: %v", measured, few)
 		}
 	}
 }
 
-// What all hold is no reason to split, and of what is hardly held by anybody nothing is endless.
+// When all shapes hold the load there is no reason to split the fleet. When hardly any shape holds it, no
+// capacity is reported as unlimited.
 func TestNothingToDecide(t *testing.T) {
 	for capacity, want := range map[float64]Answer{100: Beyond, 0.07: Pool} {
 		f := &fleet{replicas: 3, idle: [2]float64{1, 1}, capacity: func(int, int) float64 { return capacity }}
@@ -316,12 +319,13 @@ func TestNothingToDecide(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := a.Verdicts[0].Answer; got != want {
-			t.Errorf("all hold %g: %s, want %s: %s", capacity, got, want, a.text(0))
+			t.Errorf("every shape holds %g: %s, want %s: %s", capacity, got, want, a.text(0))
 		}
 	}
 }
 
-// The curve never rises, is nearest to what it was, and keeps what falls already.
+// falling makes a curve that never rises and is nearest to the given one. A curve that already falls stays
+// as it is.
 func TestFalling(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		values := rapid.SliceOfN(rapid.Float64Range(0, 1), 1, 12).Draw(t, "values")
@@ -332,7 +336,8 @@ func TestFalling(t *testing.T) {
 				t.Fatalf("%v rises: %v", values, got)
 			}
 		}
-		// The value of such a curve is the least, over where a run begins, of the greatest mean that ends later.
+		// The value at each point is a minimum over the starts of runs. For each start it takes the greatest
+		// mean of the runs that end at or after the point.
 		for i := range values {
 			want := math.Inf(1)
 			for from := range i + 1 {

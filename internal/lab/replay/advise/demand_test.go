@@ -13,18 +13,18 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/observe"
 )
 
-// What a router measures of its own traffic (tandem_demand_replicas) names a shape that is as good as the
-// shape that advise finds by playing the same traffic in every shape. The rules of
-// deploy/prometheus/scale.yml and the autoscalers of deploy/kubernetes have the same shares of busy time.
+// A router's measurement of its own traffic (tandem_demand_replicas) names a shape. That shape is as good
+// as the shape that advise finds by playing the same traffic in every shape. The rules of
+// deploy/prometheus/scale.yml and the autoscalers of deploy/kubernetes use the same shares of busy time.
 func TestDemandNamesTheShapeOfAdvise(t *testing.T) {
 	const replicas, asGood = 4, 0.8
 	for _, c := range []struct {
 		kind  string
 		scale float64
-		shape string // of advise, to see that the traffics want different shapes
+		shape string // the best shape that advise must find; the traffics want different shapes
 	}{
 		{"extract-bursts", 48, "3P1D"},
-		{"answers300-long-some-bursts", 8, ""}, // two shapes are alike
+		{"answers300-long-some-bursts", 8, ""}, // two shapes are equally good
 		{"answers300-short-most-bursts", 60, "1P3D"},
 	} {
 		t.Run(c.kind, func(t *testing.T) {
@@ -47,7 +47,7 @@ func TestDemandNamesTheShapeOfAdvise(t *testing.T) {
 			for _, s := range a.Shapes {
 				t.Logf("%s holds %.2f", s.Name, s.Holds[0].Load)
 				if s.Prefill == prefill && s.Holds[0].Load < asGood*best.Holds[0].Load {
-					t.Errorf("the demand names %s, which holds %.2f; %s holds %.2f",
+					t.Errorf("the demand names %s with a capacity of %.2f; %s has %.2f",
 						s.Name, s.Holds[0].Load, best.Name, best.Holds[0].Load)
 				}
 			}
@@ -55,13 +55,13 @@ func TestDemandNamesTheShapeOfAdvise(t *testing.T) {
 	}
 }
 
-// shapeOf returns how many of the replicas should prefill by the demand that the router of an even fleet
-// measures.
+// shapeOf returns how many of the replicas should prefill. The router of an evenly split fleet measures
+// this demand.
 func shapeOf(t *testing.T, p replay.Play, replicas int) int {
 	t.Helper()
 	const busyPrefill, busyDecode = 0.7, 0.5
 	p.Cluster = cluster.ShapeOf(replicas/2, replicas)
-	_, answers, err := p.Once(t.Context(), "tandem") // the next play is the same
+	_, answers, err := p.Once(t.Context(), "tandem") // the next play has the same answers
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// answers are requests of sessions of their own with these times to first token.
+// answers returns requests with these times to first token, each in its own session.
 func answers(ttfts ...float64) []Answer {
 	out := make([]Answer, len(ttfts))
 	for i, x := range ttfts {
@@ -15,7 +15,7 @@ func answers(ttfts ...float64) []Answer {
 }
 
 func TestCompareByHand(t *testing.T) {
-	// The fifth has no partner.
+	// The fifth answer of b has no partner in a.
 	a, b := []*Trial{{Answers: answers(1, 2, 3, 4)}}, []*Trial{{Answers: answers(2, 4, 6, 8, 1000)}}
 	for _, tt := range []struct {
 		name string
@@ -34,12 +34,12 @@ func TestCompareByHand(t *testing.T) {
 		}
 	}
 	if e := compare(meanTTFT, a, b, ratio); e.High-e.Low > 1e-6 {
-		t.Errorf("every request is twice as quick, and still the ratio is unsure: %+v", e)
+		t.Errorf("every request is twice as fast, but the ratio has an interval: %+v", e)
 	}
 }
 
-// Requests that differ by chance alone have an interval around zero, about as wide as the spread of the mean
-// says.
+// Requests that differ only by chance have an interval around zero. Its width agrees with the standard
+// error of the mean.
 func TestIntervalOfChance(t *testing.T) {
 	var xs, ys []float64
 	for i := range 400 {
@@ -52,7 +52,7 @@ func TestIntervalOfChance(t *testing.T) {
 	}
 }
 
-// The sessions of a run are drawn whole: forty calls of one session tell no more than one.
+// The bootstrap draws whole sessions: forty calls of one session give no more information than one call.
 func TestSessionsAreDrawnWhole(t *testing.T) {
 	var a, b []Answer
 	for i := range 40 {
@@ -63,6 +63,6 @@ func TestSessionsAreDrawnWhole(t *testing.T) {
 	}
 	e := compare(meanTTFT, []*Trial{{Answers: a}}, []*Trial{{Answers: b}}, difference)
 	if e.Low != -1 || e.High != 0 {
-		t.Errorf("%+v, want all that two sessions can give", e)
+		t.Errorf("%+v, want the whole range of two sessions", e)
 	}
 }

@@ -8,7 +8,8 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/replay/cluster"
 )
 
-// What goes wrong is named rightly, in the middle of the play, and nobody else's trouble.
+// Each failure is named correctly, happens in the middle of the play, and does not overlap another
+// failure.
 func TestFailingsAreInTheMiddle(t *testing.T) {
 	s := cell{Conversation, "8P8D", 4, halfCapacity}.setting(ours)
 	end := time.Duration(float64(s.Span) / s.Load)
@@ -25,7 +26,8 @@ func TestFailingsAreInTheMiddle(t *testing.T) {
 	}
 }
 
-// A client's error counts as the longest wait and is not good. Requests that came meanwhile are left out.
+// A client's error counts as the longest wait and is not a good answer. Requests that arrived during the
+// trouble are left out.
 func TestErrorsAndWhoCameMeanwhile(t *testing.T) {
 	runs := []*Trial{{Answers: measured([]cluster.Record{
 		{Session: 0, At: 10 * time.Second, TTFT: time.Second},

@@ -2,8 +2,9 @@ package claims
 
 import "testing"
 
-// A router that has seen no answer yet must not give away the room that requests under way will need. A
-// request let in too early would wait inside an engine, for a minute, until another one ends.
+// A router that has seen no answer yet must not give away the room that running requests will need.
+// Otherwise a request that was admitted too early waits inside an engine, up to a minute, until another
+// request ends.
 func TestAColdRouterKeepsRoomForAnswers(t *testing.T) {
 	s := pressure(limited)
 	s.Cluster, s.Seed = "2P2D", 1
@@ -16,10 +17,10 @@ func TestAColdRouterKeepsRoomForAnswers(t *testing.T) {
 	}
 	runs := []*Trial{trial}
 	if got := value(longestTTFT, runs); got > 10 {
-		t.Errorf("one that was let in waited %.0f s for its first token, where 5 s are the limit", got)
+		t.Errorf("an admitted request waited %.0f s for its first token, the limit is 5 s", got)
 	}
 	if trial.Outcome.Preempted > 0 {
-		t.Errorf("%d requests lost their blocks to others", trial.Outcome.Preempted)
+		t.Errorf("%d requests were preempted", trial.Outcome.Preempted)
 	}
 	served := 0
 	for i := range trial.Answers {
@@ -27,7 +28,7 @@ func TestAColdRouterKeepsRoomForAnswers(t *testing.T) {
 			served++
 		}
 	}
-	if most := 2 * 43; served < most*3/4 { // as many fit with their answers
-		t.Errorf("%d were served, and there is room for %d at once", served, most)
+	if most := 2 * 43; served < most*3/4 { // the number that fits with its answers
+		t.Errorf("%d requests were served, there is room for %d at once", served, most)
 	}
 }

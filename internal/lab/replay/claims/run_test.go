@@ -16,7 +16,7 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/replay/cluster"
 )
 
-// folder holds a small trace of conversations under the name of the large one.
+// folder holds a small trace of conversations under the file name of the large trace.
 func folder(t *testing.T) string {
 	t.Helper()
 	var b bytes.Buffer
@@ -35,7 +35,7 @@ func folder(t *testing.T) string {
 	return dir
 }
 
-// The same plays give the same lines, however many are played at a time.
+// The same plays give the same lines, no matter how many plays run at a time.
 func TestRunIsTheSame(t *testing.T) {
 	var runs [2][]Line
 	for i := range runs {
@@ -74,7 +74,7 @@ func TestNamesAreUnique(t *testing.T) {
 		seen := map[string]bool{}
 		for _, name := range o.Names() {
 			if seen[name] || strings.ContainsAny(name, " \t") {
-				t.Errorf("claim %q is there twice, or has a blank", name)
+				t.Errorf("claim %q is listed twice, or contains a blank", name)
 			}
 			seen[name] = true
 		}
@@ -84,7 +84,7 @@ func TestNamesAreUnique(t *testing.T) {
 	}
 }
 
-// Requests are measured by when their session began, which no policy changes.
+// Requests are measured according to the start of their session, because no policy changes that time.
 func TestMeasured(t *testing.T) {
 	rs := []cluster.Record{
 		{Session: 1, Call: 1, At: 90 * time.Second},
@@ -103,14 +103,14 @@ func TestMeasured(t *testing.T) {
 	}
 	calls := []*Trial{{Answers: measured(rs, Clients)}}
 	if all := len(calls[0].Answers); all != len(rs) {
-		t.Errorf("of clients %d of %d calls are measured", all, len(rs))
+		t.Errorf("%d of %d calls of clients are measured", all, len(rs))
 	}
 	counted := 0.0
 	for _, w := range sampleOf(steady(meanTTFT), calls, nil).weight {
 		counted += w
 	}
 	if counted != 2 {
-		t.Errorf("of clients that are steady %g calls count, want the second calls", counted)
+		t.Errorf("%g calls of steady clients count, want the second calls", counted)
 	}
 }
 

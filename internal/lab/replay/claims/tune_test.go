@@ -10,7 +10,7 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/replay"
 )
 
-// burst is a trace of prompts that share nothing, in bursts that make queues.
+// burst is a trace of prompts that share nothing. They arrive in bursts that cause queues.
 func burst(t *testing.T) string {
 	t.Helper()
 	var text strings.Builder
@@ -25,7 +25,8 @@ func burst(t *testing.T) string {
 	return file
 }
 
-// Weights that do not see queues are made to: the gain is sure, and is told as such.
+// The first weights ignore queues, and the tuning finds weights that see queues. The gain is certain and
+// is reported as certain.
 func TestTuneFindsWhatIsWrong(t *testing.T) {
 	mean, err := ObjectiveNamed("mean-ttft")
 	if err != nil {
@@ -40,19 +41,19 @@ func TestTuneFindsWhatIsWrong(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sees := got.Weights.Beta > 0 || got.Weights.Alpha == 0 // which is auto
+	sees := got.Weights.Beta > 0 || got.Weights.Alpha == 0 // Alpha 0 is auto
 	if !sees || got.Gain.Value < 0.05 || got.Gain.Low <= 0 || got.Gain.High < got.Gain.Value {
 		t.Errorf("found %+v with a gain of %+v", got.Weights, got.Gain)
 	}
 	if got.Tried < len(steps) || said < got.Tried {
-		t.Errorf("%d tries, %d of them told", got.Tried, said)
+		t.Errorf("%d tries, %d of them reported", got.Tried, said)
 	}
 	if len(got.Others) != len(Objectives())-1+len(otherLoads) {
 		t.Errorf("effects %+v", got.Others)
 	}
 	for _, e := range got.Others {
 		if e.Name == "p99-ttft" && e.Loses() {
-			t.Errorf("seeing queues loses at the tail: %+v", e)
+			t.Errorf("weights that see queues lose at the tail: %+v", e)
 		}
 	}
 }
@@ -93,6 +94,6 @@ func TestGainKnowsWhatIsBetter(t *testing.T) {
 		}
 	}
 	if _, err := ObjectiveNamed("beauty"); err == nil || !strings.Contains(err.Error(), "goodput") {
-		t.Errorf("an objective that is none: %v", err)
+		t.Errorf("an unknown objective: %v", err)
 	}
 }

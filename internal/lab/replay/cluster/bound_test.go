@@ -9,9 +9,9 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/trace"
 )
 
-// Counted by hand, with 1 ms a token, 0.1 s a step of at most 100 tokens, and 1 ms for each token decoded:
-// 64 new tokens; the same prompt again, of which the last block must be computed; 32 of it and 32 + 8 new
-// ones; and other blocks behind another first.
+// Calculated by hand: a prompt token takes 1 ms, a step of at most 100 tokens takes 0.1 s, and each
+// decoded token takes 1 ms. The requests are 64 new tokens; the same prompt again, whose last block must
+// be computed; 32 of its tokens and 40 new ones; and another first block followed by the same blocks.
 func TestIdealByHand(t *testing.T) {
 	text := blocks + `{"t":10,"in":64,"out":11,"blocks":[1,2,3,4]}
 {"t":11,"in":64,"out":1,"blocks":[1,2,3,4]}
@@ -30,7 +30,7 @@ func TestIdealByHand(t *testing.T) {
 	if got.Requests != 4 || got.Prompt != 264 || got.Cached != 48+32 || got.Span.Seconds() != 10 {
 		t.Errorf("%+v", got)
 	}
-	// 184 tokens of 1 ms and 1.84 steps of 0.1 s; ten tokens decoded.
+	// 184 tokens of 1 ms, 1.84 steps of 0.1 s, and ten decoded tokens.
 	if math.Abs(got.Prefill-0.368) > 1e-9 || math.Abs(got.Decode-0.010) > 1e-9 {
 		t.Errorf("%v s of prefill, %v of decoding", got.Prefill, got.Decode)
 	}
@@ -39,6 +39,6 @@ func TestIdealByHand(t *testing.T) {
 		t.Errorf("hit %v, load %v, capacity %v", got.Hit(), got.Load(2, 4), got.Capacity(2))
 	}
 	if want := 4 * 10 / 0.378; math.Abs(got.TotalCapacity(4)-want) > 1e-9 {
-		t.Errorf("capacity of all %v, want %v", got.TotalCapacity(4), want)
+		t.Errorf("total capacity %v, want %v", got.TotalCapacity(4), want)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// script is a router that does as it is told and notes what it sees.
+// script is a router that follows the test's instructions and records what it sees.
 type script struct {
 	place  func(q *Query, now time.Time) (p, d int, room bool)
 	wants  [2]bool
@@ -62,8 +62,8 @@ func (s *script) Observe(side Side, i int, l replica.Load, now time.Time) {
 }
 func (s *script) Tick(time.Time) {}
 
-// config is a fleet whose engines prefill a token in 1 ms and decode a step in 10 ms, with 1,000 bytes of KV
-// a token and 1 MB/s between them.
+// config is a fleet whose engines prefill a token in 1 ms and decode a step in 10 ms. A token has 1,000
+// bytes of KV, and the links carry 1 MB/s.
 func config(p, d int) Config {
 	node := Node{Engine: core.Config{Blocks: 1000, Cost: core.Cost{A: 1e-3, D0: 0.010}}}
 	c := Config{TokenBytes: 1000, Setup: time.Millisecond, Hop: 2 * time.Millisecond}
@@ -110,8 +110,8 @@ func must(t *testing.T, r *Result, err error) *Result {
 	return r
 }
 
-// One request, counted by hand: 2 ms to P, 32 ms of prefill, 2 ms back, 2 ms to D, 32 ms on the link and 1 of
-// setup, a step of 10 ms, 2 ms back.
+// One request, calculated by hand: 2 ms to P, 32 ms of prefill, 2 ms back, 2 ms to D, 32 ms on the link
+// and 1 ms of setup, a step of 10 ms, 2 ms back.
 func TestSplitRequestByHand(t *testing.T) {
 	s := &script{}
 	res, err := play(t, config(1, 1), s, header+`{"t":0,"in":32,"out":3}`, 1)
@@ -142,7 +142,8 @@ func TestLocalRequestByHand(t *testing.T) {
 	}
 }
 
-// Two prompts from one P to two D share P's side of the network; from two P to one D they share D's.
+// Two prompts from one P to two D share the network of P. Two prompts from two P to one D share the
+// network of D.
 func TestLinksAreShared(t *testing.T) {
 	text := header + `{"t":0,"in":320,"out":2}` + "\n" + `{"t":0,"in":320,"out":2}`
 	for _, shape := range [][2]int{{1, 2}, {2, 1}, {2, 2}} {
@@ -182,12 +183,12 @@ func checkLinks(t *testing.T, shape [2]int, r *Result) {
 	longest := max(r.Records[0].Transfer, r.Records[1].Transfer)
 	alone := 3201 * time.Millisecond
 	if shared := shape != [2]int{2, 2}; shared == (longest == alone) {
-		t.Errorf("%v: transfers took %v and %v, one alone %v",
+		t.Errorf("%v: transfers took %v and %v, a single transfer takes %v",
 			shape, r.Records[0].Transfer, r.Records[1].Transfer, alone)
 	}
 }
 
-// What the router knows comes as late as in production.
+// The router receives its knowledge as late as in production.
 func TestRouterHearsLate(t *testing.T) {
 	s := &script{wants: [2]bool{true, false}}
 	c := config(1, 1)
@@ -195,7 +196,7 @@ func TestRouterHearsLate(t *testing.T) {
 	res, err := play(t, c, s, header+`{"t":0,"in":48,"out":200}`, 1)
 	must(t, res, err)
 	if len(s.heard) != 1 || s.stored != 3 || s.heard[0] != "p0 seq 1, 1 events of 50ms" {
-		t.Errorf("heard of %d blocks: %q", s.stored, s.heard)
+		t.Errorf("the router received %d blocks: %q", s.stored, s.heard)
 	}
 	orca, polls := 0, 0
 	for _, l := range s.loads {
@@ -206,11 +207,11 @@ func TestRouterHearsLate(t *testing.T) {
 		}
 	}
 	if orca != 1 || polls < 2 || polls > 8 {
-		t.Errorf("%d reports in answers, %d by polls of two engines in two seconds: %q", orca, polls, s.loads)
+		t.Errorf("%d reports came in answers, %d by polls of two engines in two seconds: %q", orca, polls, s.loads)
 	}
 }
 
-// A copied batch is the same after the engine has gone on.
+// A copied batch does not change when the engine continues.
 func TestEventsSurviveTheStepThatMadeThem(t *testing.T) {
 	s := &script{wants: [2]bool{true, true}}
 	c := config(2, 2)
@@ -275,11 +276,11 @@ func TestWaitingForRoom(t *testing.T) {
 	res, err = play(t, c, s, text, 1)
 	r = must(t, res, err)
 	if len(r.Records) != 3 || !r.Records[2].Refused || r.End < 3*time.Second {
-		t.Errorf("nobody gets room, and %+v", r.Records)
+		t.Errorf("no request gets room, but the records are %+v", r.Records)
 	}
 }
 
-// A request that a router does not want does not wait.
+// A request that the router refuses does not wait.
 func TestRefusedAtOnce(t *testing.T) {
 	calls := 0
 	s := &script{place: func(*Query, time.Time) (p, d int, room bool) {
@@ -294,7 +295,7 @@ func TestRefusedAtOnce(t *testing.T) {
 	}
 }
 
-// The same seed gives the same run, to the nanosecond.
+// The same seed gives the same run, exact to the nanosecond.
 func TestRunsAreTheSameForASeed(t *testing.T) {
 	var text strings.Builder
 	text.WriteString(header)
@@ -315,7 +316,8 @@ func TestRunsAreTheSameForASeed(t *testing.T) {
 	}
 }
 
-// Work that the cluster did not give out is found, by its answer or because it is still there at the end.
+// The cluster finds work that it did not start: through the answer, or because the work is still in an
+// engine at the end.
 func TestForeignWorkIsFound(t *testing.T) {
 	source, err := trace.Open(strings.NewReader(header+`{"t":0,"in":32,"out":3}`+"\n"+`{"t":9,"in":32,"out":3}`),
 		"sample", trace.Options{})
@@ -339,7 +341,7 @@ func TestForeignWorkIsFound(t *testing.T) {
 	}
 	if _, err := c.Run(t.Context()); err == nil ||
 		!strings.Contains(err.Error(), `p0 answers "7", which nobody asked`) {
-		t.Errorf("an answer to nobody: %v", err)
+		t.Errorf("an answer that no request asked for: %v", err)
 	}
 	if c, err = New(config(1, 1), &script{}, source, 1); err != nil {
 		t.Fatal(err)

@@ -9,7 +9,7 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// base is eight-billion-parameter engines with 40 GB/s between them.
+// base has engines for a model of eight billion parameters, and links of 40 GB/s.
 var base = Base{Profile: "8b", Cache: 1, Link: 40, MaxLen: 32_000}
 
 func TestShapes(t *testing.T) {
@@ -69,7 +69,7 @@ decode:
 		t.Fatalf("%+v", c)
 	}
 	if c.Links != [replica.Links]float64{40e9, 20e9, 4e9, 4e9} {
-		t.Errorf("links %v: what is not given is as fast as the next nearer one", c.Links)
+		t.Errorf("links %v: want a missing speed to equal the speed of the next nearer link", c.Links)
 	}
 	first, last := c.Nodes[Prefill][0], c.Nodes[Prefill][2]
 	if last.Engine.Cost.Speed != 0.6 || first.Engine.Cost.Speed != 0 || last.Engine.Cost.A != preset.Cost.A {
@@ -117,7 +117,8 @@ func TestDescriptionMistakes(t *testing.T) {
 	}
 }
 
-// Each router sees its own requests only, and all events and reports; a request waits where it came to.
+// Each router sees only its own requests, but all events and reports. A request waits at the router that
+// received it.
 func TestSeveralRouters(t *testing.T) {
 	c := config(2, 2)
 	routers := []*script{{wants: [2]bool{true, true}}, {wants: [2]bool{true, true}}}
@@ -142,12 +143,12 @@ func TestSeveralRouters(t *testing.T) {
 	}
 	for _, s := range routers {
 		if len(s.marks) != 5*places(s) {
-			t.Errorf("%d marks of %d requests: every one is placed, answered, bound, begun and done at one router",
+			t.Errorf("%d marks of %d requests: want place, answered, bind, first and done at one router",
 				len(s.marks), places(s))
 		}
 	}
 	if len(routers[0].heard) == 0 || !reflect.DeepEqual(routers[0].heard, routers[1].heard) {
-		t.Errorf("the routers heard %d and %d batches", len(routers[0].heard), len(routers[1].heard))
+		t.Errorf("the routers received %d and %d batches", len(routers[0].heard), len(routers[1].heard))
 	}
 	polls := func(s *script) (n int) {
 		for _, l := range s.loads {

@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// A stream stands still for as long as its replica computes the prompt of a newcomer, a step's worth at a
-// time: 1 ms a token here. Where nobody prefills beside it, tokens come every 10 ms.
+// A stream stands still while its replica computes the prompt of a new request, one step at a time at 1 ms
+// a token. Without a prefill on the same replica, tokens come every 10 ms.
 func TestTheLongestGap(t *testing.T) {
 	text := header + `{"t":0,"in":16,"out":100}` + "\n" + `{"t":0.2,"in":500,"out":1}`
 	for step, want := range map[int]time.Duration{
-		0: 501 * time.Millisecond, 101: 101 * time.Millisecond, // with the stream's own token
+		0: 501 * time.Millisecond, 101: 101 * time.Millisecond, // includes the stream's own token
 	} {
 		c := config(1, 1)
 		c.Nodes[Decode][0].Engine.MaxBatchedTokens = step
@@ -47,6 +47,6 @@ func TestStepOfADescription(t *testing.T) {
 	}
 	d.Decode[0].Step = -1
 	if _, err := d.Config(Base{Profile: "8b", Cache: 1, Link: 1, MaxLen: 100}); err == nil {
-		t.Error("a step of less than nothing")
+		t.Error("a negative step was accepted")
 	}
 }

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// By hand: each leg waits 7 ms at its server, and a prompt of 32 tokens another 3.2 before the first one.
+// Calculated by hand: each leg waits 7 ms at its server, and a prompt of 32 tokens waits another 3.2 ms
+// before the first leg.
 func TestHostTimeByHand(t *testing.T) {
 	text := header + `{"t":0,"in":32,"out":3}`
 	c := config(1, 1)
@@ -19,7 +20,7 @@ func TestHostTimeByHand(t *testing.T) {
 		t.Errorf("two legs are %v later", got)
 	}
 	if split.Total-split.TTFT != before.Total-before.TTFT {
-		t.Errorf("tokens of the answer take %v, not %v", split.Total-split.TTFT, before.Total-before.TTFT)
+		t.Errorf("the rest of the answer takes %v, want %v", split.Total-split.TTFT, before.Total-before.TTFT)
 	}
 	s := &script{place: local}
 	res, err = play(t, config(1, 1), s, text, 1)
@@ -31,7 +32,7 @@ func TestHostTimeByHand(t *testing.T) {
 	c.SetStepTime()
 	res, err = play(t, c, s, text, 1) // three steps
 	if got := must(t, res, err).Records[0].Total - before.Total; got != 25200*time.Microsecond {
-		t.Errorf("with three steps of 5 ms more it is %v later", got)
+		t.Errorf("three steps that take 5 ms longer delay the end by %v", got)
 	}
 }
 

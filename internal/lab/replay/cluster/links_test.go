@@ -12,8 +12,8 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// transfers are requests with prompts of these many tokens that come at these times, each a kB a token to
-// move.
+// transfers returns a trace of requests with these arrival times and prompt lengths. Each token has 1 kB
+// to move.
 func transfers(at []float64, tokens []int) string {
 	var text strings.Builder
 	text.WriteString(header)
@@ -23,7 +23,8 @@ func transfers(at []float64, tokens []int) string {
 	return text.String()
 }
 
-// Two transfers of 3.2 s from one replica, or to one, take 6.4 s each; between two pairs they take 3.2.
+// Two transfers of 3.2 s from one replica, or to one replica, take 6.4 s each. Between two separate pairs
+// they take 3.2 s.
 func TestSharedLinksByHand(t *testing.T) {
 	for _, tt := range []struct {
 		p, d int
@@ -37,7 +38,7 @@ func TestSharedLinksByHand(t *testing.T) {
 		c := config(tt.p, tt.d)
 		c.LinkModel = Shared
 		for i := range c.Nodes[Prefill] {
-			c.Nodes[Prefill][i].Engine.Cost.A = 0 // both are prefilled at once
+			c.Nodes[Prefill][i].Engine.Cost.A = 0 // both prompts are prefilled at once
 		}
 		for i := range c.Links {
 			c.Links[i] = 1e5
@@ -49,25 +50,26 @@ func TestSharedLinksByHand(t *testing.T) {
 		res, err := play(t, c, r, transfers([]float64{0, 0}, []int{320, 320}), 1)
 		for _, x := range must(t, res, err).Records {
 			off := x.Transfer - tt.want - c.Setup
-			if off < 0 || off > 15*time.Millisecond { // one may begin a step later
+			if off < 0 || off > 15*time.Millisecond { // one transfer may begin a step later
 				t.Errorf("%dP%dD: a transfer took %v, want %v", tt.p, tt.d, x.Transfer, tt.want)
 			}
 		}
 	}
 }
 
-// A transfer is timed anew when another one begins beside it or ends: 100 bytes alone at 10 a second for 4 s,
-// then at 5 with 20 others for 4 s, then alone again.
+// The end of a transfer is calculated again when another transfer on the same replica begins or ends. 100
+// bytes move alone at 10 a second for 4 s, then at 5 a second next to another transfer of 20 bytes for 4
+// s, then alone again.
 func TestTransfersAreTimedAnew(t *testing.T) {
 	n := newNetwork([replica.Links]float64{10, 10, 10, 10}, 1, 2)
 	long := &flow{ends: [2]int{0, 0}, left: 100}
 	n.begin(0, long)
 	if n.due != 10*time.Second {
-		t.Errorf("alone it ends at %v", n.due)
+		t.Errorf("the only transfer ends at %v", n.due)
 	}
 	n.begin(4*time.Second, &flow{ends: [2]int{0, 1}, left: 20})
 	if n.due != 8*time.Second || long.rate != 5 {
-		t.Errorf("the short one ends at %v, the long one moves %v a second", n.due, long.rate)
+		t.Errorf("the short transfer ends at %v, the long one moves %v a second", n.due, long.rate)
 	}
 	if over := n.done(8 * time.Second); len(over) != 1 || over[0] == long || n.due != 12*time.Second {
 		t.Errorf("%d ended, the long one ends at %v", len(over), n.due)
@@ -77,7 +79,8 @@ func TestTransfersAreTimedAnew(t *testing.T) {
 	}
 }
 
-// What goes to another rack over a slow path leaves the rest of its ends to others.
+// A transfer to another rack over a slow path leaves the remaining bandwidth of its ends to other
+// transfers.
 func TestSlowPathsLeaveTheRest(t *testing.T) {
 	n := newNetwork([replica.Links]float64{40, 40, 4, 4}, 2, 3)
 	far := []*flow{
@@ -94,7 +97,7 @@ func TestSlowPathsLeaveTheRest(t *testing.T) {
 	}
 }
 
-// twin shares bandwidth out slowly: a drop at a time to every transfer that can still take one.
+// twin shares bandwidth slowly: it gives one drop at a time to every transfer that can still use it.
 func twin(n *network, drop float64) map[*flow]float64 {
 	rates := map[*flow]float64{}
 	used := func(side, i int, class replica.Link) float64 {
@@ -129,8 +132,8 @@ func twin(n *network, drop float64) map[*flow]float64 {
 	return rates
 }
 
-// Shares are those of the slow twin, whoever comes and goes: no end and no path has more than it can take,
-// every transfer is held up by one that is full, and all bytes arrive.
+// Transfers come and go, and the rates stay equal to those of the slow twin: no end and no path exceeds
+// its limit, each transfer is limited by a full end or path, and all bytes arrive.
 func TestSharesAgreeWithSlowTwin(t *testing.T) {
 	for seed := range uint64(12) {
 		rnd := rand.New(rand.NewPCG(seed, 7))
@@ -179,8 +182,8 @@ func TestSharesAgreeWithSlowTwin(t *testing.T) {
 	}
 }
 
-// Where no two transfers are under way at the same time the models are the same, to the nanosecond. Where
-// they are, everything still ends, with as many bytes moved, and again the same with the same seed.
+// When no two transfers overlap, the two link models agree to the nanosecond. When transfers overlap, all
+// still end with the same number of bytes moved, and the same seed gives the same run.
 func TestLinkModelsAgreeOnLoneTransfers(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(3, 4))
 	var at, soon []float64
@@ -202,7 +205,7 @@ func TestLinkModelsAgreeOnLoneTransfers(t *testing.T) {
 		return must(t, res, err)
 	}
 	if a, b := run(Queued, at), run(Shared, at); !reflect.DeepEqual(a.Records, b.Records) || a.End != b.End {
-		t.Error("one transfer at a time, and the models differ")
+		t.Error("the models differ although transfers do not overlap")
 	}
 	moved := func(r *Result) (sum int64) {
 		for _, x := range r.Records {
@@ -215,7 +218,7 @@ func TestLinkModelsAgreeOnLoneTransfers(t *testing.T) {
 		t.Errorf("moved %d and %d bytes for %d and %d requests", moved(a), moved(b), len(a.Records), len(b.Records))
 	}
 	if again := run(Shared, soon); !reflect.DeepEqual(again.Records, b.Records) {
-		t.Error("the same seed, and another play")
+		t.Error("the same seed gave a different play")
 	}
 }
 

@@ -35,22 +35,22 @@ func TestParseMisstated(t *testing.T) {
 	}
 }
 
-// What routers are told of an engine's speed leaves the engine as it is.
+// A wrong engine speed that routers are given does not change the engine.
 func TestToldSpeedsAreNotThoseOfEngines(t *testing.T) {
 	c := config(1, 1)
 	c.Nodes[0][0].Engine.Cost.Host = 0.01
 	c.Misstated = Misstated{Speed: 2, Bare: true}
 	told, engine := c.ToldNode(0, 0).Engine.Cost, c.Nodes[0][0].Engine.Cost
 	if told.Host != 0 || told.Speed != 2*max(engine.Speed, 1) {
-		t.Errorf("told of a host time of %v and a speed of %v", told.Host, told.Speed)
+		t.Errorf("routers are given a host time of %v and a speed of %v", told.Host, told.Speed)
 	}
 	if engine.Host != 0.01 || engine.Speed == told.Speed {
 		t.Errorf("the engine itself has a host time of %v and a speed of %v", engine.Host, engine.Speed)
 	}
 }
 
-// A router that is told no token ids sees an estimate of a prompt's length and hears of no block, while the
-// engines compute what the prompt has.
+// A router without token ids sees an estimate of the prompt length and receives no block events. The
+// engines still compute the real prompt.
 func TestWithoutTokenIDsRoutersSeeEstimates(t *testing.T) {
 	for name, m := range map[string]Misstated{"text": {Text: true}, "nothing": {Nothing: true}, "truth": {}} {
 		var tokens, keys []int
@@ -68,7 +68,7 @@ func TestWithoutTokenIDsRoutersSeeEstimates(t *testing.T) {
 		for i, n := range tokens {
 			off = off || n != 1600
 			if n < 1200 || n > 2000 {
-				t.Errorf("%s: a prompt of 1600 tokens is taken for %d", name, n)
+				t.Errorf("%s: a prompt of 1600 tokens is estimated as %d", name, n)
 			}
 			if want := map[string]int{"text": 25, "nothing": 0, "truth": 100}[name]; keys[i] != want {
 				t.Errorf("%s: %d keys, want %d", name, keys[i], want)
@@ -78,7 +78,7 @@ func TestWithoutTokenIDsRoutersSeeEstimates(t *testing.T) {
 			t.Errorf("%s: %d requests, lengths %v", name, len(tokens), tokens)
 		}
 		if heard := len(s.heard) > 0; heard != (m == Misstated{}) {
-			t.Errorf("%s: events heard: %v", name, heard)
+			t.Errorf("%s: events received: %v", name, heard)
 		}
 		for _, r := range records {
 			if r.Prompt != 1600 {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// survivor is a script that is told of failures, and tries each request so many times.
+// survivor is a script that receives failures, and tries each request a given number of times.
 type survivor struct {
 	script
 	tries     int
@@ -65,30 +65,30 @@ func TestParseTroubles(t *testing.T) {
 	}
 }
 
-// The decode leg reaches D at 40 ms and its error the router at 42. Half a second later the prompt goes to
-// P again.
+// The decode leg reaches D at 40 ms, and its error reaches the router at 42 ms. Half a second later the
+// prompt is sent to P again.
 func TestAFailedLegIsTriedAgain(t *testing.T) {
 	for _, givesBack := range []bool{false, true} {
 		s := &survivor{tries: 2, after: 500 * time.Millisecond, givesBack: givesBack}
 		res, err := play(t, troubled(t, 1, 1, "d0:fail@0s+100ms"), s, header+`{"t":0,"in":32,"out":3}`, 1)
 		r := must(t, res, err)
 		if want := []Failure{{Leg: Decode, Took: 4 * time.Millisecond}}; !reflect.DeepEqual(s.failures, want) {
-			t.Errorf("the router was told of %+v", s.failures)
+			t.Errorf("the router received the failures %+v", s.failures)
 		}
-		// 540 ms, 2 to P, 16 of prefill since a block is cached, 2 back, 2 to D, 32 on the link and 1 of
-		// setup, a step of 10, 2 back.
+		// 540 ms; 2 to P; 16 of prefill, because a block is cached; 2 back; 2 to D; 32 on the link and 1 of
+		// setup; a step of 10; 2 back.
 		got := r.Records[0]
 		if got.Failed || got.Failures != 1 || got.Cached != 16 || got.TTFT != 607*time.Millisecond {
 			t.Errorf("%+v", got)
 		}
 		expired := r.Engines[Prefill][0].NixlExpired
 		if want := map[bool]uint64{false: 1, true: 0}[givesBack]; expired != want {
-			t.Errorf("gives back %v: %d leases ended by themselves, want %d", givesBack, expired, want)
+			t.Errorf("gives back %v: %d leases expired, want %d", givesBack, expired, want)
 		}
 	}
 }
 
-// A client whose request failed for good goes on with its session.
+// When a request of a client has finally failed, the client continues its session.
 func TestAFailedCallEnds(t *testing.T) {
 	s := &survivor{tries: 3, script: script{place: local}}
 	text := header + `{"t":0,"s":"a","in":32,"out":3}` + "\n" + `{"t":10,"s":"a","in":32,"out":3}`
@@ -107,8 +107,8 @@ func TestAFailedCallEnds(t *testing.T) {
 	}
 }
 
-// A replica that leaves finishes its requests, takes no connection, and comes back with an empty cache.
-// Routers learn both a second later.
+// A replica that leaves finishes its requests, accepts no connection, and returns with an empty cache.
+// Routers learn about both changes a second later.
 func TestWhoLeavesComesBackEmpty(t *testing.T) {
 	s := &survivor{tries: 2, after: 10 * time.Second, script: script{place: local}}
 	text := blocks + `{"t":0,"in":48,"out":20,"blocks":[1,2,3]}` + "\n" +
@@ -120,7 +120,7 @@ func TestWhoLeavesComesBackEmpty(t *testing.T) {
 	}
 	want := []Failure{{Leg: Decode, Refused: true, Took: 4 * time.Millisecond}}
 	if !reflect.DeepEqual(s.failures, want) {
-		t.Errorf("the router was told of %+v", s.failures)
+		t.Errorf("the router received the failures %+v", s.failures)
 	}
 	got := r.Records
 	if len(got) != 3 || got[0].Output != 20 || got[1].Failures != 1 {
@@ -142,7 +142,7 @@ func TestASlowReplica(t *testing.T) {
 	}
 }
 
-// Which requests fail is the same for a seed, and as many as the share says.
+// The seed decides which requests fail, and the number of failures follows the given share.
 func TestAShareFails(t *testing.T) {
 	var lines strings.Builder
 	lines.WriteString(header)
@@ -160,16 +160,16 @@ func TestAShareFails(t *testing.T) {
 		}
 	}
 	if !reflect.DeepEqual(runs[0], runs[1]) || reflect.DeepEqual(runs[0], runs[2]) {
-		t.Error("chance does not follow the seed")
+		t.Error("the failures do not follow the seed")
 	}
 }
 
 func TestTroublesNeedRoutersThatGoOn(t *testing.T) {
 	if _, err := New(troubled(t, 1, 1, "d0:fail@0s+1s"), &script{}, nil, 1); err == nil {
-		t.Error("a router that cannot be told of failures is played with them")
+		t.Error("a play with troubles accepted a router that cannot receive failures")
 	}
 	_, err := New(troubled(t, 1, 1, "d1:fail@0s+1s"), &survivor{}, nil, 1)
 	if err == nil || !strings.Contains(err.Error(), "d1") {
-		t.Errorf("a trouble of nobody: %v", err)
+		t.Errorf("a trouble of a replica that does not exist: %v", err)
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/replay/cluster"
 )
 
-// Ours gets each misstatement, and rivals get the ones that concern them. The best rivals are kept, and
-// plays with different facts are kept apart.
+// Tandem plays with every misstatement, and each rival plays with the misstatements that concern it. The
+// result has the best rivals, and keeps plays with different facts apart.
 func TestFactsAreTold(t *testing.T) {
 	f := Fleet{Ground{Kind: "extract-bursts", Shape: "2P2D", Cache: 1, Step: 8192}, 8, 5}
 	heard := map[string][]string{}
@@ -24,7 +24,7 @@ func TestFactsAreTold(t *testing.T) {
 	}
 	p.simulate = func(_ context.Context, x *replay.Play, form string) (*Played, error) {
 		if x.Link != 8 || x.Scale != 5 || x.Cluster != "2P2D" {
-			t.Errorf("played is %+v", x)
+			t.Errorf("the lab played %+v", x)
 		}
 		heard[form] = append(heard[form], said(&x.Misstated))
 		good := 0.5
@@ -54,12 +54,12 @@ func TestFactsAreTold(t *testing.T) {
 		carefree[0]: " " + silent,
 	} {
 		if all := strings.Join(heard[form], " "); all != want {
-			t.Errorf("%s hears %q, want %q", form, all, want)
+			t.Errorf("%s is played with %q, want %q", form, all, want)
 		}
 	}
 }
 
-// said is what of [Misstatements] a play has.
+// said returns the entry of [Misstatements] that a play has.
 func said(m *cluster.Misstated) string {
 	for _, text := range Misstatements {
 		if x, err := cluster.ParseMisstated(text); err == nil && x == *m {
@@ -69,8 +69,8 @@ func said(m *cluster.Misstated) string {
 	return "?"
 }
 
-// Rivals that are not told the speed of links and of engines play the same whatever it is said to be, and
-// those that are told it do not.
+// Rivals that do not use the speed of links and engines play the same when this speed is wrong. Rivals
+// that use it play differently.
 func TestWhoGoesBySpeeds(t *testing.T) {
 	play := func(form, misstate string) string {
 		p, err := replay.Play{
@@ -102,11 +102,12 @@ func TestWhoGoesBySpeeds(t *testing.T) {
 		}
 	}
 	if got := careless("links=10,ids=none,speed=2"); got != "ids=none" {
-		t.Errorf("left is %q", got)
+		t.Errorf("the remaining misstatements are %q", got)
 	}
 }
 
-// What is wanted of ours is by the truth, by rivals in the same blindness, or by both; misses are in bold.
+// Tandem is compared with its play with true facts, with the rivals under the same misstatement, or with
+// both. Misses are in bold.
 func TestFactsTable(t *testing.T) {
 	told := func(misstate string, ours, ttft, knowing, careless float64) Told {
 		return Told{

@@ -14,7 +14,8 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/replay/cluster"
 )
 
-// At least a hundred cells, half blind, no two alike, and the same for a seed.
+// The grid has at least a hundred cells. Half of them are blind, no two are equal, and the same seed gives
+// the same grid.
 func TestDraw(t *testing.T) {
 	all := Draw(1, 2)
 	if !reflect.DeepEqual(all, Draw(1, 2)) || reflect.DeepEqual(all, Draw(2, 2)) {
@@ -25,7 +26,7 @@ func TestDraw(t *testing.T) {
 	blind := 0
 	for i, g := range all {
 		if i > 0 && replicas(g.Shape) < replicas(all[i-1].Shape) {
-			t.Errorf("%s comes behind %s", g.Name(), all[i-1].Name())
+			t.Errorf("%s comes after the larger %s", g.Name(), all[i-1].Name())
 		}
 		if len(g.Shares) != 2 || g.Shares[0] >= g.Shares[1] || g.Shares[0] != gapShare && g.Shares[1] != gapShare {
 			t.Errorf("%s: shares %v", g.Name(), g.Shares)
@@ -36,7 +37,7 @@ func TestDraw(t *testing.T) {
 		shapesSeen[g.Shape]++
 		for _, share := range g.Shares {
 			if seen[g.Cell(share)] {
-				t.Errorf("%s is there twice", g.Cell(share))
+				t.Errorf("%s is listed twice", g.Cell(share))
 			}
 			seen[g.Cell(share)] = true
 			if g.Blind {
@@ -62,7 +63,7 @@ func TestGroundNames(t *testing.T) {
 	}
 }
 
-// line is a cell with our and the rivals' good answers and capacities.
+// line is a cell with the good answers and capacities of Tandem and of the rivals.
 func line(share, ours, rival, unsplit float64, blind bool) Line {
 	return Line{
 		Cell: "c", Share: share, Blind: blind, Enough: 0.9, Bound: 10,
@@ -74,8 +75,9 @@ func line(share, ours, rival, unsplit float64, blind bool) Line {
 
 func TestSumByHand(t *testing.T) {
 	lines := []Line{
-		line(0.7, 0.95, 0.955, 0.97, false), // half a point behind, two behind not splitting, and later
-		line(0.95, 0.8, 0.9, 0.7, false),    // lost
+		// half a point less than the rival, two points less than the unsplit fleet, and later
+		line(0.7, 0.95, 0.955, 0.97, false),
+		line(0.95, 0.8, 0.9, 0.7, false), // lost
 		line(0.7, 0.9, 0.6, 0.6, true),
 	}
 	got := Sum(lines)
@@ -91,7 +93,7 @@ func TestSumByHand(t *testing.T) {
 		t.Errorf("%+v", all)
 	}
 	if none := Sum(nil)[0]; none.Least != 0 || none.Mean != 0 {
-		t.Errorf("of nothing: %+v", none)
+		t.Errorf("the sum of no lines: %+v", none)
 	}
 	var text, html bytes.Buffer
 	if err := Print(&text, lines); err != nil || strings.Count(text.String(), "LOST") != 2 ||
@@ -108,7 +110,7 @@ func TestSumByHand(t *testing.T) {
 	}
 }
 
-// A line that was cut off is left out, with nothing behind it.
+// A truncated last line is ignored.
 func TestReadWhatWasWritten(t *testing.T) {
 	var b bytes.Buffer
 	want := line(0.7, 0.9, 0.8, 0.7, true)
@@ -122,7 +124,7 @@ func TestReadWhatWasWritten(t *testing.T) {
 	}
 }
 
-// small is a ground that is, and how it is played.
+// small returns a small ground that exists, and a player for it.
 func small(t *testing.T, told *[]string) (*Player, *Ground) {
 	t.Helper()
 	g := &Ground{Kind: "extract-bursts", Shape: "1P1D", Cache: 1, Step: 8192, Shares: []float64{0.7}}
@@ -136,8 +138,8 @@ func small(t *testing.T, told *[]string) (*Player, *Ground) {
 	return p, g
 }
 
-// What a small ground holds is found, its rivals may prefill where they decode, and every cell is judged with
-// the same load.
+// The player finds the capacity of a small ground. Its rivals may prefill on decode replicas, and every
+// cell is judged at the same load.
 func TestPlayAGround(t *testing.T) {
 	var told []string
 	p, g := small(t, &told)
@@ -155,7 +157,7 @@ func TestPlayAGround(t *testing.T) {
 		t.Errorf("%+v, load %v, bound %v", c, l.Load, l.Bound)
 	}
 	if len(told) < 20 || len(told) > 70 || !strings.Contains(strings.Join(told, "\n"), "+local:k=2:pause=0.03") {
-		t.Errorf("%d plays, or none with the rule", len(told))
+		t.Errorf("%d plays, want 20 to 70 and some with the rule", len(told))
 	}
 	asked, good := 0, 0
 	for i, n := range l.Windows.Ours.Asked {
@@ -184,11 +186,11 @@ func TestPlayAGround(t *testing.T) {
 	if s.Name != "extract-bursts/2 replicas/cache1/step8192" || s.Usual.Ours.Capacity != l.Capacity.Ours ||
 		s.Usual.Rival.Capacity != l.Capacity.Rival || s.Usual.Unsplit.Capacity != l.Capacity.Unsplit ||
 		s.Tight.Enough <= 0 || s.Tight.Rival.Capacity > s.Usual.Rival.Capacity {
-		t.Errorf("of the only shape there is: %+v, its cell had %+v", s, l.Capacity)
+		t.Errorf("the only shape has %+v, its cell had %+v", s, l.Capacity)
 	}
 }
 
-// A policy with two weights takes the place of no other policy.
+// When a policy appears with two weights, the second entry does not displace another policy.
 func TestContenders(t *testing.T) {
 	const one, other = "dynamo:credit=1.5", "dynamo:credit=3"
 	for _, c := range []struct{ forms, want []string }{
@@ -205,8 +207,9 @@ func TestContenders(t *testing.T) {
 	}
 }
 
-// The policy with twice the capacity is the rival, though all have only good answers at the load of the
-// tuning and its first tokens come later. A policy with no more capacity by the seed that counts is not.
+// The policy with twice the capacity is the rival, even if all policies have only good answers at the load
+// of the tuning, and even if its first tokens come later. A policy whose capacity is no larger with the
+// deciding seed is not the rival.
 func TestTheRivalIsWhoHoldsTheMost(t *testing.T) {
 	var told []string
 	p, g := small(t, &told)
@@ -229,8 +232,8 @@ func TestTheRivalIsWhoHoldsTheMost(t *testing.T) {
 	}
 }
 
-// What a rival holds is asked, with every seed, of the form that held the most with the first one, whichever
-// is the best at the load of the cell.
+// With every further seed, the rival's capacity is measured for the policy that had the largest capacity
+// with the first seed. Another policy may be the best at the load of the cell.
 func TestFurtherSeedsAskWhoHoldsTheMost(t *testing.T) {
 	var told []string
 	p, g := small(t, &told)
@@ -248,7 +251,8 @@ func TestFurtherSeedsAskWhoHoldsTheMost(t *testing.T) {
 		t.Fatal(err)
 	}
 	if played["lmetric"] != 1 || played["llm-d"] != 1 || played["kv-aware"] < 2 || played["round-robin"] < 2 {
-		t.Errorf("played %v, want one play of who is judged and the search of who holds the most", played)
+		t.Errorf("played %v, want one play of the judged policy and a search for the policy with the largest "+
+			"capacity", played)
 	}
 	if c := l.Again[0].Capacity; math.Abs(c.Rival-1.1) > 0.05 || math.Abs(c.Unsplit-1.1) > 0.05 {
 		t.Errorf("with the second seed: %+v", c)
@@ -257,7 +261,7 @@ func TestFurtherSeedsAskWhoHoldsTheMost(t *testing.T) {
 
 func TestNoSuchGround(t *testing.T) {
 	if _, err := NewPlayer(&Ground{Kind: "x"}, Options{}); err == nil {
-		t.Error("a kind that there is not was played")
+		t.Error("an unknown kind was played")
 	}
 	if _, err := NewPlayer(&Ground{Kind: "azure-28", Shape: "1P1D"}, Options{Traces: t.TempDir()}); err == nil {
 		t.Error("a kind without its file was played")

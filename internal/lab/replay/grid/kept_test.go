@@ -13,8 +13,8 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/replay"
 )
 
-// What rivals played is written down and not played again; what ours did is, since it is what changes. Plays
-// of other simulated engines are not believed.
+// The plays of rivals are stored and not played again. Tandem's plays are not stored, because Tandem is
+// what changes. Stored plays of other simulated engines are rejected.
 func TestPlaysAreKept(t *testing.T) {
 	var file bytes.Buffer
 	ctx := t.Context()
@@ -62,22 +62,22 @@ func TestPlaysAreKept(t *testing.T) {
 		}
 	}
 	if *count != 1 {
-		t.Errorf("%d plays, of which one was not kept", *count)
+		t.Errorf("%d plays, want only the one that was not stored", *count)
 	}
 	if _, err := p.play(ctx, "1P1D", "lmetric", 1.0/3, 2); err != nil || *count != 2 {
 		t.Errorf("another seed: %d plays, %v", *count, err)
 	}
 	other := strings.Replace(written, "steps", "strides", 1)
 	if same, err := NewPlays().ReadPlays(ctx, strings.NewReader(other)); same || err != nil {
-		t.Errorf("other engines were believed: %v", err)
+		t.Errorf("plays of other engines were accepted: %v", err)
 	}
 	if same, err := NewPlays().ReadPlays(ctx, strings.NewReader("")); same || err != nil {
 		t.Errorf("an empty file: %v, %v", same, err)
 	}
 }
 
-// The rivals' plays that ship with Tandem are of the present engines. After a change of the engines they
-// must be played anew (docs/replay.md, The grid), or removed.
+// The stored plays of rivals that ship with Tandem belong to the present engines. After a change of the
+// engines they must be played again (docs/replay.md, The grid), or removed.
 func TestRivalsPlaysThatShip(t *testing.T) {
 	f, err := os.Open("../../../../docs/data/grid-plays.jsonl.gz")
 	if err != nil {
@@ -94,15 +94,15 @@ func TestRivalsPlaysThatShip(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !same {
-		t.Fatal("they are of other simulated engines")
+		t.Fatal("the plays that ship belong to other simulated engines")
 	}
 	if n := len(plays.made); n < 2500 {
-		t.Errorf("%d plays, want those of all cells", n)
+		t.Errorf("%d plays, want the plays of all cells", n)
 	}
 }
 
-// A fleet with other links is another fleet: it is played with them, and what was played with the usual ones
-// is not taken for it.
+// A fleet with other links is a different fleet: it is played with its links, and stored plays with the
+// usual links are not used for it.
 func TestSlowLinksAreAnotherFleet(t *testing.T) {
 	g := &Ground{Kind: "extract-bursts", Shape: "1P1D", Cache: 1, Step: 8192}
 	plays := NewPlays()

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// The capacity of oracles is searched where we are judged, and in the best shape of an oracle. Their results
-// show which losses could not be avoided.
+// The capacity of oracles is searched in Tandem's shape and in an oracle's best shape. The results show
+// which losses no policy could avoid.
 func TestOracles(t *testing.T) {
 	g := &Ground{Kind: "extract-bursts", Shape: "4P4D", Cache: 1, Step: 8192, Shares: []float64{0.7}}
 	p, err := NewPlayer(g, Options{Seed: 1, Requests: 30})
@@ -43,7 +43,7 @@ func TestOracles(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !s.WantsOracles() {
-		t.Error("no oracle is missing")
+		t.Error("want oracles to be missing")
 	}
 	if err := p.AddOraclesTo(t.Context(), s); err != nil {
 		t.Fatal(err)
@@ -70,8 +70,8 @@ func TestWhatNobodyCouldHelp(t *testing.T) {
 		}
 	}
 	sum := SumKnown([]Line{
-		line(0.95, 0.99, 0.99, 1), // lost, late, and an oracle is neither
-		line(0.95, 0.99, 0.95, 2), // lost and late, and so is every oracle
+		line(0.95, 0.99, 0.99, 1), // Tandem loses and is late; the oracle does not lose and is not late
+		line(0.95, 0.99, 0.95, 2), // Tandem and every oracle lose and are late
 		line(0.99, 0.95, 0.99, 2),
 		{Share: gapShare}, // no oracle has played it
 	})[0]

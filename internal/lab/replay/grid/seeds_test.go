@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// windowsOf makes windows of ten requests with so many good answers each.
+// windowsOf makes windows of ten requests, each with the given number of good answers.
 func windowsOf(good ...int) Windows {
 	var w Windows
 	for _, n := range good {
@@ -18,8 +18,8 @@ func windowsOf(good ...int) Windows {
 	return w
 }
 
-// If one side is ahead by the same amount in every window, the difference is known to the last digit,
-// however bad the times were for both. If the times of one side alone differ, it is not.
+// If one side leads by the same amount in every window, the difference has no uncertainty, even if some
+// windows were bad for both sides. If only one side has bad windows, the difference is uncertain.
 func TestDifferenceOfBlocks(t *testing.T) {
 	var a, b []int
 	for i := range 48 {
@@ -29,22 +29,22 @@ func TestDifferenceOfBlocks(t *testing.T) {
 	}
 	in, known := difference([]pairing{{windowsOf(a...), windowsOf(b...)}})
 	if !known || math.Abs(in.Low-0.1) > 1e-9 || math.Abs(in.High-0.1) > 1e-9 {
-		t.Errorf("ahead by one in ten everywhere: %+v", in)
+		t.Errorf("one side leads by one in ten everywhere: %+v", in)
 	}
 	even := make([]int, 48)
 	for i := range even {
 		even[i] = 5
 	}
 	if in, _ := difference([]pairing{{windowsOf(a...), windowsOf(even...)}}); in.High-in.Low < 0.05 {
-		t.Errorf("ahead half of the time: %+v", in)
+		t.Errorf("one side leads half of the time: %+v", in)
 	}
 	if _, known := difference(nil); known {
-		t.Error("something is known of nothing")
+		t.Error("a difference is known without any windows")
 	}
 }
 
-// Bad times last longer than a window, so that windows drawn one by one would take an interval for narrower
-// than it is.
+// Bad periods last longer than a window. Drawing single windows would make the interval narrower than it
+// really is.
 func TestBlocksAreWiderThanSingleWindows(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	long, mixed := make([]int, 48), make([]int, 48)
@@ -59,11 +59,11 @@ func TestBlocksAreWiderThanSingleWindows(t *testing.T) {
 		return in.High - in.Low
 	}
 	if width(long) < 1.3*width(mixed) {
-		t.Errorf("bad times in a row: %v wide, strewn: %v", width(long), width(mixed))
+		t.Errorf("bad windows in a row: %v wide, bad windows spread out: %v", width(long), width(mixed))
 	}
 }
 
-// Where one play of three decides, nothing is sure, however alike its windows are.
+// When one play of three decides, nothing is certain, even if the windows of each play are alike.
 func TestPlaysAreDrawnToo(t *testing.T) {
 	same := make([]int, 48)
 	worse := make([]int, 48)
@@ -77,11 +77,11 @@ func TestPlaysAreDrawnToo(t *testing.T) {
 		t.Errorf("one play of three was lost: %+v", in)
 	}
 	if in, _ := difference([]pairing{lost, lost, lost}); in.High > -0.49 {
-		t.Errorf("all three were: %+v", in)
+		t.Errorf("all three plays were lost: %+v", in)
 	}
 }
 
-// Figures are medians, and a play that collapsed is counted, whatever it did to a mean.
+// The figures are medians. A collapsed play is counted, even though it would dominate a mean.
 func TestMediansByHand(t *testing.T) {
 	l := line(0.7, 0.95, 0.92, 0.6, false)
 	l.Again = []Again{
@@ -105,11 +105,11 @@ func TestMediansByHand(t *testing.T) {
 	}
 }
 
-// A cell is lost surely where blocks of time say so.
+// A cell is lost for certain when the blocks of windows show it.
 func TestLostSurely(t *testing.T) {
 	l := line(0.7, 0.8, 0.9, 0.7, false)
 	if l.Lost(); l.LostSurely() {
-		t.Error("surely, and no windows were kept")
+		t.Error("the loss is certain, but no windows were kept")
 	}
 	a, b := make([]int, 48), make([]int, 48)
 	for i := range a {
@@ -118,16 +118,16 @@ func TestLostSurely(t *testing.T) {
 	}
 	l.Windows = &Trio{Ours: windowsOf(a...), Rival: windowsOf(b...)}
 	if !l.LostSurely() {
-		t.Error("one answer of ten fewer in each window is not sure")
+		t.Error("one good answer of ten less in each window is not a certain loss")
 	}
 	a[0], a[5] = 0, 100
 	l.Windows = &Trio{Ours: windowsOf(a...), Rival: windowsOf(b...)}
 	if l.LostSurely() {
-		t.Error("one window decides, and it is sure")
+		t.Error("a single window decides, but the loss is certain")
 	}
 }
 
-// A play with another seed takes another part of the recording, where there is one.
+// A play with another seed uses another part of the recording if the recording is long enough.
 func TestRecordingWindows(t *testing.T) {
 	for number, want := range map[int]time.Duration{1: 0, 2: 8, 3: 4, 4: 2, 5: 6, 6: 8} {
 		if got := recordingWindow(number, 8); got != want {
@@ -135,6 +135,6 @@ func TestRecordingWindows(t *testing.T) {
 		}
 	}
 	if recordingWindow(2, 0) != 0 || recordingWindow(2, -5) != 0 {
-		t.Error("a window beyond the recording")
+		t.Error("the window is outside the recording")
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/replay/cluster"
 )
 
-// fleetOf lets a policy hold so much in a shape, by how many of its replicas prefill; beyond that good
-// answers fall.
+// fleetOf gives each policy a capacity that depends on the number of prefill replicas. Above the capacity
+// the share of good answers falls.
 func fleetOf(p *Player, holds func(prefill int, form string, g string) float64) (plays *int) {
 	plays = new(int)
 	p.simulate = func(_ context.Context, at *replay.Play, form string) (*Played, error) {
@@ -27,11 +27,11 @@ func fleetOf(p *Player, holds func(prefill int, form string, g string) float64) 
 	return plays
 }
 
-// Each side is found in the shape in which it holds most, at each goal, and few shapes are tried.
+// Each side is found in the shape with its largest capacity, for each goal, and only few shapes are tried.
 func TestBestShapes(t *testing.T) {
 	for _, tt := range []struct {
 		name, shape string
-		ours, rival int // of the replicas, that prefill in its best shape
+		ours, rival int // number of prefill replicas in its best shape
 	}{
 		{"on the way up", "4P4D", 6, 5},
 		{"on the way down", "12P4D", 3, 2},
@@ -53,7 +53,7 @@ func TestBestShapes(t *testing.T) {
 				}
 				if goal == "tight" {
 					most /= 2
-					best = max(1, best-1) // fewer that prefill
+					best = max(1, best-1) // fewer prefill replicas
 				}
 				if tt.ours == 0 && form == ours && prefill > 0 {
 					most /= 2
@@ -93,7 +93,7 @@ func TestBestShapes(t *testing.T) {
 	}
 }
 
-// A goal that even an idle fleet does not keep is told, and costs nothing.
+// A goal that even an idle fleet misses is reported, and costs no plays.
 func TestGoalBeyondAnyFleet(t *testing.T) {
 	p, err := NewPlayer(&Ground{Kind: "extract-bursts", Shape: "2P2D", Cache: 1, Step: 8192, Blind: true},
 		Options{Requests: 30})

@@ -7,16 +7,16 @@ import (
 	"testing"
 )
 
-// tabled are cells whose table can be told by hand.
+// tabled returns cells whose table can be calculated by hand.
 func tabled() []Line {
-	even := Line{ // within 3 %, late, the rival keeps the tight goal
+	even := Line{ // within 3 %, late; the rival meets the tight goal
 		Share: gapShare, Step: 1024, Shape: "2P2D", Enough: 0.9, Bound: 10,
 		Capacity: Capacities{Ours: 1, Rival: 0.98, Unsplit: 2},
 		Ours:     Figures{Usual: 0.95, Tight: 0.9, TTFT: 1.2, Halting: 0.01},
 		Rival:    Figures{Usual: 0.95, Tight: 0.95, TTFT: 1, Halting: 0.2, Stuck: 0.1},
 		Unsplit:  Figures{Usual: 0.95, Tight: 0.8, TTFT: 1},
 	}
-	many := even // times as much
+	many := even // several times the capacity
 	many.Capacity = Capacities{Ours: 4, Rival: 1, Unsplit: 1}
 	many.Ours.Tight, many.Ours.TTFT = 1, 0.9
 
@@ -27,10 +27,10 @@ func tabled() []Line {
 	ahead.Ours.TTFT = 1.04
 
 	lost := even
-	lost.Share, lost.Blind = 0.95, true // its capacities are those of another cell of its fleet
+	lost.Share, lost.Blind = 0.95, true // its capacities are copied from another cell of its fleet
 	lost.Ours.Usual = 0.8
 
-	endless := even             // no load that was tried is too much
+	endless := even             // no tried load is too high
 	endless.Unsplit.Usual = 0.4 // did not keep up
 	endless.Blind, endless.Capacity = true, Capacities{Ours: 10_000, Rival: 1, Unsplit: 1}
 	return []Line{even, many, ahead, lost, endless}
@@ -77,7 +77,7 @@ func TestTableByHand(t *testing.T) {
 
 func TestTableOfOracles(t *testing.T) {
 	lines := tabled()[:2]
-	known := Known{Figures: Figures{Usual: 0.9, Tight: 0.5, TTFT: 0.5}, Capacity: 0.49} // loses, and is sooner
+	known := Known{Figures: Figures{Usual: 0.9, Tight: 0.5, TTFT: 0.5}, Capacity: 0.49} // loses, but is earlier
 	lines[0].Known = slices.Repeat([]Known{known}, len(Oracles))
 	lines[0].Known[2].Usual = 0.99
 	var text bytes.Buffer
@@ -98,7 +98,7 @@ func TestTableOfOracles(t *testing.T) {
 	}
 	text.Reset()
 	if err := PrintKnownTable(&text, lines[1:]); err != nil || text.Len() > 0 {
-		t.Errorf("%v: %q, of cells that no oracle has played", err, text.String())
+		t.Errorf("%v: %q, want no table for cells that no oracle has played", err, text.String())
 	}
 }
 

@@ -7,8 +7,8 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/replay/cluster"
 )
 
-// All sessions begin within a moment, and one goes on for a day: its requests are counted, and what is kept
-// of the play stays small.
+// All sessions begin almost at the same time, and one session lasts a day. Its requests are counted, and
+// the stored windows of the play stay few.
 func TestWindowsOfASessionThatOutlivesAllOthers(t *testing.T) {
 	var rs []cluster.Record
 	for i := range 100 {
@@ -23,6 +23,6 @@ func TestWindowsOfASessionThatOutlivesAllOthers(t *testing.T) {
 		counted += n
 	}
 	if len(w.Asked) > mostWindows || counted != 104 {
-		t.Errorf("%d requests in %d windows, want those of four fifths of the time", counted, len(w.Asked))
+		t.Errorf("%d requests in %d windows, want the requests of four fifths of the time", counted, len(w.Asked))
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/outlier"
 )
 
-// many is a fleet of so many replicas on each side.
+// many is a fleet of n replicas on each side.
 func many(n int) cluster.Config {
 	var c cluster.Config
 	for side := range c.Nodes {
@@ -31,19 +31,19 @@ func TestEnvoyEjects(t *testing.T) {
 	e.well(cluster.Decode, 0, now)
 	fail(0, 4)
 	if e.out(cluster.Decode, 0, now) {
-		t.Fatal("out after four failures in a row")
+		t.Fatal("ejected after four failures in a row")
 	}
 	fail(0, 1)
 	fail(1, 5)
 	if !e.out(cluster.Decode, 0, now) || e.out(cluster.Decode, 1, now) || e.out(cluster.Prefill, 0, now) {
-		t.Fatal("want the first one of eight out, and no second one")
+		t.Fatal("want the first of eight replicas ejected, and no second replica")
 	}
 	for times, wait := range []time.Duration{30 * time.Second, time.Minute} {
 		if at := now.Add(wait - time.Second); !e.out(cluster.Decode, 0, at) {
-			t.Errorf("ejection %d: back before %v", times+1, wait)
+			t.Errorf("ejection %d: ended before %v", times+1, wait)
 		}
 		if now = now.Add(wait); e.out(cluster.Decode, 0, now) {
-			t.Errorf("ejection %d: still out after %v", times+1, wait)
+			t.Errorf("ejection %d: did not end after %v", times+1, wait)
 		}
 		fail(0, 5)
 	}
@@ -70,14 +70,14 @@ func TestBreakerOpensAndCloses(t *testing.T) {
 	}
 	fail(1)
 	if !b.out(cluster.Prefill, 1, now) {
-		t.Fatal("a failure while half-open does not open it")
+		t.Fatal("a failure in the half-open state does not open the breaker")
 	}
 	now = now.Add(time.Minute)
 	for range 3 {
 		b.well(cluster.Prefill, 1, now)
 	}
 	if fail(1); b.out(cluster.Prefill, 1, now) {
-		t.Error("three that went well did not close it")
+		t.Error("three successes did not close the breaker")
 	}
 }
 
@@ -86,7 +86,7 @@ func TestHowOftenTheFieldTriesAgain(t *testing.T) {
 	for name, tt := range map[string]struct {
 		detector
 		tries       int
-		least, most time.Duration // before the second
+		least, most time.Duration // wait before the second try
 	}{
 		"envoy":   {newEnvoy(many(1)), 3, 0, 25 * time.Millisecond},
 		"breaker": {newBreaker(many(1)), 6, 40 * time.Millisecond, 60 * time.Millisecond},
@@ -107,7 +107,7 @@ func TestHowOftenTheFieldTriesAgain(t *testing.T) {
 	}
 }
 
-// A policy does not see ejected replicas, and its pick is mapped back to the right replica.
+// A policy does not see ejected replicas, and the index that it picks is mapped back to the right replica.
 func TestWhoIsOutIsNotPicked(t *testing.T) {
 	c := many(3)
 	e := newEjecting(leastRequests{}, newEnvoy(c), c, false, nil)
@@ -116,7 +116,7 @@ func TestWhoIsOutIsNotPicked(t *testing.T) {
 	ps := []Replica{{Requests: 1}, {Requests: 2}, {Requests: 3}}
 	ds := []Replica{{Requests: 1}, {Requests: 3}, {Requests: 2}}
 	if p, d := e.Pick(q, ps, ds); p != 0 || d != 0 {
-		t.Errorf("nobody is out: %d and %d", p, d)
+		t.Errorf("no replica is ejected: picked %d and %d", p, d)
 	}
 	for range envoyRow {
 		e.failed(cluster.Prefill, 0, q.Now)
@@ -129,11 +129,11 @@ func TestWhoIsOutIsNotPicked(t *testing.T) {
 		e.gone[cluster.Decode][i] = true
 	}
 	if _, d := e.Pick(q, ps, ds); d != 0 {
-		t.Errorf("with nobody there it picks %d, want who is best", d)
+		t.Errorf("with no replica left it picks %d, want the best one", d)
 	}
 }
 
-// run plays conversations with troubles, and checks that no books are left open.
+// run plays conversations with troubles, and checks that no request is still counted at the end.
 func run(t *testing.T, name, troubles string) (cluster.Router, *cluster.Result) {
 	t.Helper()
 	c := fleet()
@@ -154,7 +154,7 @@ func run(t *testing.T, name, troubles string) (cluster.Router, *cluster.Result) 
 	case *Field:
 		checkEmpty(t, name, x)
 		if len(x.guard.tries) > 0 {
-			t.Errorf("%s counts failures of %d requests that have ended", name, len(x.guard.tries))
+			t.Errorf("%s still counts failures of %d ended requests", name, len(x.guard.tries))
 		}
 	case *Tandem:
 		checkReleased(t, name, x, res.End)
@@ -165,7 +165,7 @@ func run(t *testing.T, name, troubles string) (cluster.Router, *cluster.Result) 
 func checkReleased(t *testing.T, name string, x *Tandem, end time.Duration) {
 	t.Helper()
 	if x.underWay.live != 0 || x.underWay.retrying != 0 {
-		t.Errorf("%s: %d requests at the end, of which %d are tried again",
+		t.Errorf("%s: %d requests at the end, and %d that are retried",
 			name, x.underWay.live, x.underWay.retrying)
 	}
 	for _, s := range x.decode.Status(cluster.Time(end)) {
@@ -192,7 +192,8 @@ func outcomes(res *cluster.Result) (retried, failed int) {
 	return retried, failed
 }
 
-// Under any failure each request ends once, and no books are left open. Oracles are not told of failures.
+// Under any failure each request ends once, and no request is still counted at the end. Oracles receive no
+// failures, so the test skips them.
 func TestEveryPolicyGoesOnWhenReplicasFail(t *testing.T) {
 	const all = "d0:fail@5s+10s,p0:fail=0.5@5s+15s,d1:gone@8s+4s,p1:slow=20@10s+5s,p2:gone@20s+3s,d0:gone@22s+2s"
 	for _, name := range append(Names(), "lmetric+breaker") {
@@ -206,18 +207,18 @@ func TestEveryPolicyGoesOnWhenReplicasFail(t *testing.T) {
 	}
 }
 
-// A decode replica that answers everything with an error is found out: production's decision ejects it,
-// tries elsewhere what failed, and lets it back.
+// Tandem detects a decode replica that answers every request with an error: production's decision ejects
+// the replica, retries the failed requests elsewhere, and readmits the replica later.
 func TestTandemEjectsWhoFails(t *testing.T) {
 	r, res := run(t, "tandem-split", "d0:fail@5s+10s")
 	x := r.(*Tandem)
 	retried, failed := outcomes(res)
 	if failed != 0 || retried == 0 || retried > 25 || x.Stats.Ejected == 0 || x.Stats.Retried < retried {
-		t.Errorf("%d tried again, %d failed, %+v", retried, failed, x.Stats)
+		t.Errorf("%d retried, %d failed, %+v", retried, failed, x.Stats)
 	}
 	for _, s := range x.planner.Outliers().Status(cluster.Time(res.End)) {
 		if s.State == outlier.Ejected {
-			t.Errorf("still ejected when it has been well for a quarter of a minute: %+v", s)
+			t.Errorf("still ejected after a quarter of a minute without failures: %+v", s)
 		}
 	}
 }

@@ -56,11 +56,11 @@ func TestLocalRule(t *testing.T) {
 	}
 }
 
-// A request that a policy prefills where it decodes stays there.
+// A request that the policy already prefills on its decode replica stays there.
 func TestLocalRuleLeavesTheRest(t *testing.T) {
 	x := &localRule{Picker: pairOf{-1, 1}, tokens: 1e9, share: 1}
 	if p, d := x.Pick(query(10), make([]Replica, 1), make([]Replica, 2)); p != -1 || d != 1 {
-		t.Errorf("became %d and %d", p, d)
+		t.Errorf("the pick became %d and %d", p, d)
 	}
 }
 
@@ -85,7 +85,7 @@ func TestLocalNames(t *testing.T) {
 			t.Errorf("%s: %v, want %q", name, err, want)
 		}
 	}
-	// Where nothing is split there is nothing to choose.
+	// An unsplit fleet leaves nothing to choose.
 	alone := fleet()
 	alone.Nodes[cluster.Prefill] = nil
 	r, err := New("lmetric+local:k=2", alone, 1)
@@ -97,7 +97,7 @@ func TestLocalNames(t *testing.T) {
 	}
 }
 
-// In one pool Dynamo counts what is active there, as well as what is to be computed.
+// In an unsplit pool, Dynamo counts both the active tokens and the tokens to be computed.
 func TestDynamoMixed(t *testing.T) {
 	ps := []Replica{{Matched: 900, Prompts: 5000}, {Matched: 0, Prompts: 0}}
 	for credit, want := range map[float64]int{1: 1, 4: 1, 6: 0} {

@@ -12,10 +12,10 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/trace"
 )
 
-// prophet notes what an oracle expects.
+// prophet records what an oracle expects.
 type prophet struct {
 	*Oracle
-	said map[int]float64 // time to first token by prompt tokens, s
+	said map[int]float64 // expected time to first token in s, by prompt tokens
 }
 
 func (p *prophet) Place(q *cluster.Query, now time.Time) (i, j int, room bool) {
@@ -27,8 +27,8 @@ func (p *prophet) Place(q *cluster.Query, now time.Time) (i, j int, room bool) {
 	return i, j, room
 }
 
-// even is a fleet whose engines take 1 ms for a token of a prompt and 10 ms for a step of decoding; a token
-// is 1,000 bytes, and a link has 1 GB/s.
+// even is a fleet whose engines take 1 ms for a prompt token and 10 ms for a decode step. A token has
+// 1,000 bytes, and a link carries 1 GB/s.
 func even(p, d int) cluster.Config {
 	node := cluster.Node{Engine: core.Config{Blocks: 4000, BlockSize: 16, Cost: core.Cost{A: 1e-3, D0: 0.010}}}
 	c := cluster.Config{TokenBytes: 1000, Hop: time.Microsecond}
@@ -54,13 +54,13 @@ func playOracle(t *testing.T, c cluster.Config, o *Oracle, text string) (map[int
 	return by, p
 }
 
-// The first lines of traces with block identities and without.
+// The first lines of traces with and without block identities.
 const (
 	named    = `{"tandem_trace":1,"block_size":16}` + "\n"
 	nameless = `{"tandem_trace":1}` + "\n"
 )
 
-// blocksFrom is so many block identities as JSON.
+// blocksFrom returns n block identities as JSON.
 func blocksFrom(first, n int) string {
 	var ids []string
 	for i := range n {
@@ -69,9 +69,9 @@ func blocksFrom(first, n int) string {
 	return strings.Join(ids, ",")
 }
 
-// The first prompt of 1,600 tokens takes 1.6 s. Half a second later come one that begins with it, for which
-// waiting 1.1 s and computing 0.16 s is better than computing 1.76 s, and one that shares 16 tokens only and
-// goes elsewhere. No event and no report has told of anything by then.
+// The first prompt of 1,600 tokens takes 1.6 s. Half a second later two more requests arrive. One begins
+// with the first prompt: waiting 1.1 s and computing 0.16 s is better than computing 1.76 s. The other
+// shares only 16 tokens and goes elsewhere. At that time no event and no report has arrived.
 func TestOracleSeesWhatIsComputedNow(t *testing.T) {
 	o := NewGreedyOracle(even(2, 1), 1)
 	by, said := playOracle(t, even(2, 1), o, fmt.Sprintf(named+`{"t":0,"in":1600,"out":400,"blocks":[%s]}
@@ -80,13 +80,13 @@ func TestOracleSeesWhatIsComputedNow(t *testing.T) {
 `, blocksFrom(1, 100), blocksFrom(1, 110), blocksFrom(500, 79)))
 	first := by[1600]
 	if first.Prefill >= 0 {
-		t.Fatalf("the first went to prefill replica %d: alone it saves the transfer", first.Prefill)
+		t.Fatalf("the first went to prefill replica %d, want decode only, without a transfer", first.Prefill)
 	}
 	if x := by[1760]; x.Prefill != -1 || x.Cached != 1600 {
-		t.Errorf("the second: %+v, want it behind the first", x)
+		t.Errorf("the second: %+v, want it on the replica of the first", x)
 	}
 	if x := by[1280]; x.Prefill < 0 || x.Cached != 0 {
-		t.Errorf("the third: %+v, want it elsewhere", x)
+		t.Errorf("the third: %+v, want it on another replica", x)
 	}
 	for tokens, x := range by {
 		if math.Abs(said.said[tokens]-x.TTFT.Seconds()) > 0.015 {
@@ -95,7 +95,8 @@ func TestOracleSeesWhatIsComputedNow(t *testing.T) {
 	}
 }
 
-// The greedy oracle's expectation comes true if no later request can slip into a step: all steps are full.
+// The greedy oracle's expectation is exact when no later request fits into a step: here all steps are
+// full.
 func TestOracleExpectsWhatHappens(t *testing.T) {
 	var text strings.Builder
 	text.WriteString(nameless)
@@ -108,7 +109,7 @@ func TestOracleExpectsWhatHappens(t *testing.T) {
 			c.Nodes[side][i].Engine.MaxBatchedTokens = 1000
 		}
 	}
-	c.Nodes[cluster.Decode][0].Engine.Cost.A = 1 // never the better place for a prompt
+	c.Nodes[cluster.Decode][0].Engine.Cost.A = 1 // makes the decode replica a bad place for a prompt
 	by, said := playOracle(t, c, NewGreedyOracle(c, 1), text.String())
 	if len(by) != 6 {
 		t.Fatalf("%d requests", len(by))
@@ -124,7 +125,7 @@ func TestOracleExpectsWhatHappens(t *testing.T) {
 	}
 }
 
-// Decode replica 0 is full for 2 s, which only an oracle knows to the end.
+// Decode replica 0 is full for 2 s. Only an oracle knows in advance when that ends.
 func TestOracleKnowsWhenRoomComes(t *testing.T) {
 	c := even(0, 1)
 	c.Nodes[cluster.Decode][0].Engine.Blocks = 101 // 1,600 tokens
@@ -132,14 +133,14 @@ func TestOracleKnowsWhenRoomComes(t *testing.T) {
 	by, said := playOracle(t, c, o, nameless+`{"t":0,"in":1000,"out":201}
 {"t":1.5,"in":900,"out":1}
 `)
-	// The first is done after 1 s and 200 steps of 10 ms, at 3 s; then the second computes 0.9 s.
+	// The first request is done at 3 s: 1 s and 200 steps of 10 ms. Then the second computes for 0.9 s.
 	if x := by[900]; math.Abs(x.TTFT.Seconds()-2.4) > 0.05 || math.Abs(said.said[900]-2.4) > 0.05 {
 		t.Errorf("took %v, expected %.2f s, want 2.4", x.TTFT, said.said[900])
 	}
 }
 
-// With weights the oracle leaves a decode replica in peace that a greedy one would use: 0.25 x 40 sequences x
-// 0.5 s against 0.5 s of transfer and set-up.
+// With weights the oracle avoids a busy decode replica that a greedy oracle uses: 0.25 x 40 sequences x
+// 0.5 s against 0.5 s of transfer and setup.
 func TestOracleWithWeights(t *testing.T) {
 	c := even(1, 1)
 	for i := range c.Links {
@@ -162,12 +163,12 @@ func TestOracleWithWeights(t *testing.T) {
 	}
 }
 
-// Two oracles see each other's requests before any runs: eight prompts that come at once go to eight
-// replicas.
+// Two oracles see each other's requests before any of them runs: eight prompts that arrive at once go to
+// eight replicas.
 func TestOraclesSeeEachOthersRequests(t *testing.T) {
 	c := even(8, 1)
 	c.Hop = time.Second
-	c.Nodes[cluster.Decode][0].Engine.Cost.A = 1 // never the better place for a prompt
+	c.Nodes[cluster.Decode][0].Engine.Cost.A = 1 // makes the decode replica a bad place for a prompt
 	var text strings.Builder
 	text.WriteString(nameless)
 	for i := range 8 {

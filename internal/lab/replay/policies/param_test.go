@@ -10,7 +10,7 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/policy"
 )
 
-// The rules of production are asked with what the router knows.
+// The rules of production decide with the router's knowledge.
 func TestRuled(t *testing.T) {
 	q := query(1000)
 	for name, want := range map[string]int{"two-state": 0, "block-tracker": 1, "overlap-tiers": 0} {
@@ -18,7 +18,8 @@ func TestRuled(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Two requests more than the other: within 64, beyond 1.25 x mean, and 0.6 + 0 against 0 + 0.3.
+		// Two requests more than the other replica: within 64, above 1.25 x the mean, and 0.6 + 0 against 0 +
+		// 0.3.
 		p, d := what.(Picker).Pick(q, []Replica{{Matched: 600, Requests: 2}, {}}, []Replica{{Requests: 1}, {}})
 		if p != want || d != 1 {
 			t.Errorf("%s: %d and %d, want %d and 1", name, p, d, want)
@@ -26,7 +27,8 @@ func TestRuled(t *testing.T) {
 	}
 }
 
-// A policy that remembers what it sent knows of a prompt at once, and does not hear of its eviction.
+// A policy that remembers its own placements knows about a prompt at once, and does not receive its
+// eviction.
 func TestRemembersWhatWasSent(t *testing.T) {
 	r, err := New("two-state", fleet(), 1)
 	if err != nil {
@@ -82,8 +84,8 @@ func TestParams(t *testing.T) {
 	}
 }
 
-// Every parameter has a name, a meaning and a value that its authors gave; where it is tuned that value is
-// tried too, and every other one makes a router.
+// Every parameter has a name, a meaning and the value of its authors. If the parameter is tuned, the
+// authors' value is tried too. Every value that is tried gives a router.
 func TestEveryParam(t *testing.T) {
 	for _, name := range Names() {
 		all, err := Params(name)
@@ -109,10 +111,10 @@ func TestEveryParam(t *testing.T) {
 	}
 }
 
-// A parameter that is set reaches the decision of production, too.
+// A parameter also reaches the decision of production.
 func TestTunedTandem(t *testing.T) {
 	c := racks([]string{"a", "b"}, []string{"b"})
-	// See TestOrders: 22 ms of others' work before p1.
+	// See TestOrders: 22 ms of other requests' work wait at p1.
 	for settings, want := range map[string]int{"": 1, ":beta=100": 0} {
 		r, err := New("tandem-split"+settings, c, 1)
 		if err != nil {
@@ -131,13 +133,13 @@ func TestTunedTandem(t *testing.T) {
 	o.Tuned.apply(&got)
 	if got.Weights != want.Weights || got.HeadroomMargin != want.HeadroomMargin ||
 		got.FirstToken != want.FirstToken {
-		t.Errorf("parameters that nobody set change the policy: %+v", got)
+		t.Errorf("parameters that were not set change the policy: %+v", got)
 	}
 }
 
-// A policy of production follows its name, and decides in the prefill pool. p0 has the prompt and one
-// request. That is more than 1.25 x the mean of the three allows with the new request (1 of 0.8), and less
-// than 64.
+// A policy of production does what its name says, and decides in the prefill pool. p0 has the prompt and
+// one request. That is above the limit of 1.25 x the mean of the three replicas, counting the new request
+// (1 against 0.8), and below 64.
 func TestProductionByRule(t *testing.T) {
 	for name, want := range map[string]bool{"two-state": true, "block-tracker": false, "overlap-tiers": true} {
 		r, err := New("tandem-"+name, fleet(), 1)
@@ -159,7 +161,7 @@ func TestProductionByRule(t *testing.T) {
 		x.Apply(cluster.Prefill, 0, &kv.Batch{Seq: 1, Events: []kv.Event{event}})
 		first, _, _ := x.Place(&cluster.Query{Tokens: 1601, Keys: keys}, cluster.Time(0))
 		if first != 0 {
-			t.Errorf("%s: the first goes to %d, the prompt lies on 0", name, first)
+			t.Errorf("%s: the first goes to %d, want 0, the replica with the prompt", name, first)
 		}
 		if x.planner == nil || x.underWay.booked[0].book.Decision.Rules != "prefill by "+name {
 			t.Errorf("%s: decided %q", name, x.underWay.booked[0].book.Decision.Rules)

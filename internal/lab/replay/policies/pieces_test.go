@@ -9,8 +9,8 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/replay/cluster"
 )
 
-// Beside long prompts in pieces streams go on: each stops for a piece, a step, and no whole prompt. All are
-// served as ever, and each piece is found by the next one.
+// Streams continue next to long prompts in pieces: each stream stops for one piece in one step, not for a
+// whole prompt. All requests are served as before, and each piece finds the blocks of the piece before it.
 func TestStreamsGoOnBesidePieces(t *testing.T) {
 	var text strings.Builder
 	text.WriteString(nameless)
@@ -60,12 +60,12 @@ func TestStreamsGoOnBesidePieces(t *testing.T) {
 		}
 	}
 	if whole, cut := computed["tandem:piece=0"], computed["tandem:piece=0.1"]; cut > whole*21/20 {
-		t.Errorf("engines are busy for %v with pieces, and for %v without", cut, whole)
+		t.Errorf("engines are busy for %v with pieces, and for %v without pieces", cut, whole)
 	}
 	if in := longest["oracle-pieces"]; in > 250*time.Millisecond {
-		t.Errorf("the longest gap of a stream is %v beside an oracle's pieces", in)
+		t.Errorf("the longest gap of a stream is %v next to an oracle's pieces", in)
 	}
 	if at, in := longest["tandem:piece=0"], longest["tandem:piece=0.1"]; at < 300*time.Millisecond || in > at/2 {
-		t.Errorf("the longest gap of a stream is %v beside whole prompts, and %v beside pieces", at, in)
+		t.Errorf("the longest gap of a stream is %v next to whole prompts, and %v next to pieces", at, in)
 	}
 }

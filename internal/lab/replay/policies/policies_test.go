@@ -134,7 +134,7 @@ func TestRoundRobinAndSticky(t *testing.T) {
 		q.Session = uint64(i + 1)
 		p, d := defaultSticky().Pick(q, ps, ds)
 		if again, e := defaultSticky().Pick(q, ps, ds); again != p || e != d {
-			t.Fatal("a session moves")
+			t.Fatal("a session changed its replica")
 		}
 		counts[p]++
 	}
@@ -151,9 +151,9 @@ func TestBoundedLoads(t *testing.T) {
 	q.Keys[15] = 77
 	first, _ := newPrefixHash().Pick(q, make([]Replica, 4), make([]Replica, 1))
 	rs := make([]Replica, 4)
-	rs[first].Requests = 1 // one of (1+1)*1.25/4 = 0.6 allowed
+	rs[first].Requests = 1 // one request; (1+1)*1.25/4 = 0.6 is the bound
 	if second, _ := newPrefixHash().Pick(q, rs, make([]Replica, 1)); second == first {
-		t.Error("a loaded replica is not passed over")
+		t.Error("a replica above the bound was chosen")
 	}
 	for i := range rs {
 		rs[i].Requests = 10
@@ -163,7 +163,7 @@ func TestBoundedLoads(t *testing.T) {
 	}
 }
 
-// played is what comes of the text of a trace under a router, which is called name where it fails.
+// played runs the text of a trace under a router and returns the result. A failure names the router.
 func played(t *testing.T, name string, c cluster.Config, r cluster.Router, text string) *cluster.Result {
 	t.Helper()
 	source, err := trace.Open(strings.NewReader(text), "sample", trace.Options{})
@@ -181,7 +181,8 @@ func played(t *testing.T, name string, c cluster.Config, r cluster.Router, text 
 	return res
 }
 
-// conversations are turns that extend the one before, at steady times, with heads in common.
+// conversations is a trace at steady times. Each turn extends the turn before it, and all users share the
+// first blocks.
 func conversations(n int) string {
 	var text strings.Builder
 	text.WriteString(`{"tandem_trace":1,"block_size":64}` + "\n")
@@ -212,8 +213,8 @@ func fleet() cluster.Config {
 	return c
 }
 
-// Every policy serves every request, and the cluster's final checks hold. Policies that look for prefixes
-// find more than chance does.
+// Every policy serves every request, and the cluster's final checks pass. Policies that look for prefixes
+// hit more blocks than a random choice.
 func TestEveryPolicyServesAll(t *testing.T) {
 	const requests = 240
 	hits := map[string]float64{}
@@ -271,7 +272,7 @@ func TestEveryPolicyServesAll(t *testing.T) {
 	}
 }
 
-// checkEmpty is that a field router's books are even when everything has ended.
+// checkEmpty checks that a field router counts no work when all requests have ended.
 func checkEmpty(t *testing.T, name string, f *Field) {
 	t.Helper()
 	for side := range f.sides {
@@ -283,8 +284,8 @@ func checkEmpty(t *testing.T, name string, f *Field) {
 	}
 }
 
-// Without a prefill pool every policy makes its prefill choice among the replicas that decode, and knows what
-// is cached and queued there.
+// Without a prefill pool every policy makes its prefill choice among the decode replicas, and knows what
+// is cached and queued on them.
 func TestWithoutPrefillPool(t *testing.T) {
 	c := fleet()
 	c.Nodes[cluster.Prefill], c.Nodes[cluster.Decode] = nil, append(c.Nodes[cluster.Prefill],
@@ -313,7 +314,7 @@ func TestWithoutPrefillPool(t *testing.T) {
 	}
 }
 
-// A policy that is given a profile is given that of each replica.
+// A policy that uses a profile gets the profile of each replica.
 func TestProfileOfASlowReplica(t *testing.T) {
 	c := fleet()
 	c.Nodes[cluster.Prefill][1].Engine.Cost.Speed = 0.5
@@ -327,6 +328,6 @@ func TestProfileOfASlowReplica(t *testing.T) {
 
 func TestUnknownPolicy(t *testing.T) {
 	if _, err := New("best", fleet(), 1); err == nil || !strings.Contains(err.Error(), "round-robin") {
-		t.Errorf("error %v does not say what there is", err)
+		t.Errorf("error %v does not list the known policies", err)
 	}
 }

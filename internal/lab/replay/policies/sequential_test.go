@@ -9,8 +9,8 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// racks is a fleet of the given racks with a fast network in each and a slow one between them. A token is
-// 128 KiB.
+// racks is a fleet in the given racks. The network is fast inside a rack and slow between racks. A token
+// has 128 KiB.
 func racks(ps, ds []string) cluster.Config {
 	c := cluster.Config{TokenBytes: 131_072, Links: [replica.Links]float64{40e9, 40e9, 1e9, 1e9}}
 	for side, names := range [][]string{ps, ds} {
@@ -24,8 +24,8 @@ func racks(ps, ds []string) cluster.Config {
 	return c
 }
 
-// A prompt of 2,000 tokens takes the default engine 4.5 + 33.6 + 2.9 = 41 ms, and its 262 MB take 6.6 ms
-// within a rack and 262 ms between two.
+// The default engine takes 4.5 + 33.6 + 2.9 = 41 ms for a prompt of 2,000 tokens. Its 262 MB take 6.6 ms
+// inside a rack and 262 ms between two racks.
 func TestOrders(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -34,12 +34,12 @@ func TestOrders(t *testing.T) {
 		report func(*Tandem)
 		p, d   int
 	}{
-		// p1 stands beside the only decode replica, but has a request of someone else before it, of 22 ms: 63 +
-		// 7 ms against 41 + 262.
+		// p1 is in the rack of the only decode replica, but another request of 22 ms waits there: 63 + 7 ms
+		// against 41 + 262.
 		{"joint looks at the link", Joint, racks([]string{"a", "b"}, []string{"b"}), busyPrefill, 1, 0},
 		{"prefill first does not", PrefillFirst, racks([]string{"a", "b"}, []string{"b"}), busyPrefill, 0, 0},
-		// d0 stands beside the only prefill replica, but half of its KV is in use, which counts 150 ms: 157 against
-		// 262.
+		// d0 is in the rack of the only prefill replica, but half of its KV is in use. That counts as 150 ms:
+		// 157 against 262.
 		{"joint weighs room against the link", Joint, racks([]string{"a"}, []string{"a", "b"}), fullDecode, 0, 0},
 		{"prefill first does, too", PrefillFirst, racks([]string{"a"}, []string{"a", "b"}), fullDecode, 0, 0},
 		{
@@ -54,7 +54,7 @@ func TestOrders(t *testing.T) {
 			t.Errorf("%s: %d and %d, room %v; want %d and %d", tt.name, p, d, room, tt.p, tt.d)
 		}
 		if req := &r.underWay.booked[0].req; req.AvoidPrefill != nil || req.AvoidDecode != nil {
-			t.Errorf("%s: who was not chosen stays out for good", tt.name)
+			t.Errorf("%s: the replica that was not chosen is excluded permanently", tt.name)
 		}
 	}
 }
@@ -71,8 +71,8 @@ func fullDecode(r *Tandem) {
 	r.Observe(cluster.Decode, 1, replica.Load{At: now}, now)
 }
 
-// A sequence still compares Local(d), in its second step, and a fleet without prefill replicas has nothing to
-// put first.
+// A sequential order still compares Local(d), in its second step. A fleet without prefill replicas has no
+// first step.
 func TestSequenceKnowsLocal(t *testing.T) {
 	for _, order := range []Order{PrefillFirst, DecodeFirst} {
 		r := NewTandem(racks([]string{"a"}, []string{"b"}), Options{Order: order}, 1)
@@ -86,7 +86,7 @@ func TestSequenceKnowsLocal(t *testing.T) {
 	}
 }
 
-// Equal costs are drawn by chance, others never.
+// Equal costs are drawn by chance, different costs never.
 func TestDraw(t *testing.T) {
 	r := NewTandem(fleet(), Options{Order: PrefillFirst}, 1)
 	got := map[int]int{}
@@ -94,10 +94,10 @@ func TestDraw(t *testing.T) {
 		got[r.draw([]float64{0.0110, 0.0131, 0.0129, 0.5})]++
 	}
 	if got[0] < 250 || got[2] < 250 || len(got) != 2 {
-		t.Errorf("drawn %v, want the two within 2 ms of the least", got)
+		t.Errorf("drawn %v, want the two within 2 ms of the lowest cost", got)
 	}
 	if r.draw(nil) != -1 {
-		t.Error("drawn from nothing")
+		t.Error("drew from an empty list")
 	}
 	if got := r.sequence.but([]replica.ID{"a", "b", "c"}, 1); !slices.Equal(got, []replica.ID{"a", "c"}) {
 		t.Errorf("all but b are %v", got)

@@ -15,7 +15,7 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/replay/cluster"
 )
 
-// twoRuns are two policies at one load, and the first at another.
+// twoRuns has two policies at one load, and the first policy at another load.
 func twoRuns() *Page {
 	p := &Page{
 		Title: "a <title>", Scale: 1, Warm: 10_058_061_744, Length: 100 * time.Second, Pools: [2]int{2, 1},
@@ -38,8 +38,8 @@ func twoRuns() *Page {
 	return p
 }
 
-// The page is well formed, names every policy once in its table, escapes what it is told, and asks nobody for
-// anything.
+// The page is well formed, names every policy once in its table, escapes its input, and loads nothing from
+// elsewhere.
 func TestPage(t *testing.T) {
 	var out bytes.Buffer
 	if err := twoRuns().Write(&out); err != nil {
@@ -49,7 +49,7 @@ func TestPage(t *testing.T) {
 	for _, want := range []string{
 		"a &lt;title&gt;", "x.jsonl", "Goodput over load", "time to first token", "gap p99, s",
 		"<rect", "polyline", "p1 at ",
-		"The first 10.1s count", `height="35"`, // of two replicas
+		"The first 10.1s count", `height="35"`, // height for two replicas
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not on the page", want)
@@ -81,7 +81,7 @@ func wellFormed(t *testing.T, svg string) {
 	}
 }
 
-// Without anything to tell there is still a page.
+// A play without records still gives a page.
 func TestEmptyPage(t *testing.T) {
 	var out bytes.Buffer
 	p := &Page{Scale: 1, Runs: []Run{{Scale: 1, Outcome: replay.Outcome{Policy: "nobody"}}}}
@@ -114,12 +114,12 @@ func TestCumulative(t *testing.T) {
 		t.Errorf("p49.5 is %v, want 495", got)
 	}
 	if cumulative(nil) != nil {
-		t.Error("there are points of nothing")
+		t.Error("an empty list has points")
 	}
 }
 
-// A request counts at its prefill replica from when it was placed until its blocks went, and at its decode
-// replica from its first token on.
+// A request counts at its prefill replica from its placement until its blocks have moved, and at its
+// decode replica from its first token.
 func TestGrid(t *testing.T) {
 	p := &Page{Length: 240 * time.Second, Pools: [2]int{2, 2}}
 	r := &Run{Records: []cluster.Record{
