@@ -51,10 +51,10 @@ experimental: {scoring: {units: raw}, policy: prefix-hash}
 	}
 }
 
-// A pool without replicas is named, with what follows from it.
+// A pool without replicas is named, together with its consequence.
 func TestCheckNamesTheEmptyPool(t *testing.T) {
 	const p0, d0 = `prefill: {replicas: ["http://p0:1"]}`, `decode: {replicas: ["http://d0:1"]}`
-	// Nobody listens at the port of this DNS server.
+	// No process listens at the port of this DNS server.
 	const unheard = `discovery: {dns: {decode: [http://d:1], prefill: [http://p:1], servers: ["[::]:1"]}}`
 	for text, want := range map[string]string{
 		"pools: {" + p0 + "}":                   "pools.decode is empty: the router would start, and not be ready",
@@ -72,7 +72,7 @@ func TestCheckNamesTheEmptyPool(t *testing.T) {
 	}
 }
 
-// Bandwidths and sizes have their unit, also where the file has none.
+// Bandwidths and sizes are printed with a unit, even if the file has no unit.
 func TestCheckPrintsUnits(t *testing.T) {
 	out, err := check(t, map[string]string{"a.yaml": "scoring: {links: {other: 1, zone: 2500000}}\n"}, "a.yaml")
 	if want := "host 100GB/s, rack 40GB/s, zone 2500KB/s, other 1B/s, until learned"; err != nil ||
@@ -81,7 +81,7 @@ func TestCheckPrintsUnits(t *testing.T) {
 	}
 }
 
-// A replica whose name is that of two machines is noted, with its pool.
+// If the name of a replica has the addresses of two machines, a note names the replica and its pool.
 func TestCheckNotesANameWithSeveralAddresses(t *testing.T) {
 	t.Chdir(t.TempDir())
 	file := []byte("pools: {decode: {replicas: [http://vllm:8000, http://one:8000]}}\n")
@@ -114,7 +114,7 @@ func TestCheckNotesANameWithSeveralAddresses(t *testing.T) {
 	o.json, o.offline = false, true
 	out.Reset()
 	if err := o.run(t.Context(), "a.yaml", &out); err != nil || strings.Contains(out.String(), "addresses") {
-		t.Errorf("%v: --offline looks a name up:\n%s", err, out.String())
+		t.Errorf("%v: --offline looked up a name:\n%s", err, out.String())
 	}
 }
 
@@ -147,7 +147,7 @@ func TestCheckAgainst(t *testing.T) {
 		t.Errorf("got\n%s\nwant it to end\n%s", out, want)
 	}
 	if _, err := check(t, files, "new.yaml"); err == nil {
-		t.Error("a secret that is not set was accepted")
+		t.Error("a secret that is missing in the environment was accepted")
 	}
 	if out, err := check(t, files, "--offline", "--against", "old.yaml", "old.yaml"); err != nil ||
 		!strings.HasSuffix(out, "no change against old.yaml\n") {
@@ -155,7 +155,8 @@ func TestCheckAgainst(t *testing.T) {
 	}
 }
 
-// Machines get one object: what is wrong and where, or what is in force and what would change.
+// With --json the output is one object: the problems and their places, or the configuration in force and
+// the changes.
 func TestCheckJSON(t *testing.T) {
 	files := map[string]string{
 		"bad.yaml": "listne: :1\nlocal: sometimes\n",
@@ -198,11 +199,11 @@ func TestCheckWrongUse(t *testing.T) {
 		}
 	}
 	if _, err := check(t, nil, "none.yaml"); err == nil || !strings.HasPrefix(err.Error(), "exit code 1: ") {
-		t.Errorf("a file that is not there gives %v", err)
+		t.Errorf("a missing file gives %v", err)
 	}
 }
 
-// Files that the router could not write are noted, since the router would refuse to start with them.
+// The check notes files that the router cannot write, because the router refuses to start with them.
 func TestCheckNotesMissingFolders(t *testing.T) {
 	const text = `
 pools: {decode: {replicas: ["http://127.0.0.1:1"]}, prefill: {replicas: ["http://127.0.0.1:2"]}}

@@ -56,7 +56,7 @@ func fleetFile(t *testing.T, prefill, decode string) string {
 	return file
 }
 
-// An engine that is named twice is one engine: its findings are told once.
+// An engine that is named twice is examined once, and its findings are reported once.
 func TestDoctorTakesAnEngineOnce(t *testing.T) {
 	o := doctorOptions{quiet: true, Options: doctor.Options{Timeout: time.Second}}
 	if err := o.read([]string{"http://d0:8000", "http://p0:8000", "http://d0:8000/"}, nil, nil); err != nil {
@@ -67,7 +67,7 @@ func TestDoctorTakesAnEngineOnce(t *testing.T) {
 	}
 }
 
-// A fleet that is well: exit code 0, the report on standard output, progress on standard error.
+// A healthy fleet: exit code 0, the report on standard output, progress on standard error.
 func TestDoctorOfAHealthyFleet(t *testing.T) {
 	t.Parallel()
 	file := fleetFile(t, simulated(t, "--data-parallel-size", "2"), simulated(t))
@@ -83,11 +83,11 @@ func TestDoctorOfAHealthyFleet(t *testing.T) {
 	code, out, errs = runDoctorBinary(t, "-v", "--config", file)
 	if code != 0 || !strings.Contains(out, "  ok        it keeps prefixes: ") ||
 		!strings.Contains(errs, "decode d0: sending a test prompt") {
-		t.Errorf("of -v: exit %d\n%s\n%s", code, out, errs)
+		t.Errorf("with -v: exit %d\n%s\n%s", code, out, errs)
 	}
 }
 
-// A fleet that is not: exit code 1, and a machine can read why.
+// A fleet with faults: exit code 1, and the report as JSON states the reasons.
 func TestDoctorOfASickFleet(t *testing.T) {
 	t.Parallel()
 	file := fleetFile(t, simulated(t, "--no-enable-prefix-caching"),
@@ -109,7 +109,7 @@ func TestDoctorOfASickFleet(t *testing.T) {
 	}
 }
 
-// Engines by URL; nobody there is a failure, not a wrong use.
+// Engines by URL. An engine that does not answer is a failed check, not a usage error.
 func TestDoctorByURL(t *testing.T) {
 	t.Parallel()
 	if code, out, _ := runDoctorBinary(t, "--passive", simulated(t)+"/"); code != 0 ||
@@ -141,8 +141,8 @@ func TestDoctorWrongUse(t *testing.T) {
 	}
 }
 
-// Engines that are named by their pools are examined as a fleet: a missing connector fails. Of bare URLs the
-// report says that no handoff was tried, and how to name the pools.
+// Engines that are named by pool are examined as a fleet: a missing connector fails. For URLs without a
+// pool the report says that no handoff was tried, and how to name the pools.
 func TestDoctorTakesPoolsByFlags(t *testing.T) {
 	prefill, decode := simulated(t, "--no-connector"), simulated(t)
 	code, out, _ := runDoctorBinary(t, "--quiet", "--prefill", prefill, "--decode", decode)

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// The time of a wait ends while the router is being asked, as it often does when both are whole seconds. The
-// router is not blamed for that.
+// The time of a wait ends during a request to the router. That is frequent when both times are whole
+// seconds. The error does not blame the router.
 func TestTheEndOfAWaitIsNoFailureOfTheRouter(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	router := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -22,6 +22,6 @@ func TestTheEndOfAWaitIsNoFailureOfTheRouter(t *testing.T) {
 	err := d.wait(ctx)
 	want := "d0 is not empty: not in time"
 	if err == nil || err.Error() != want || !errors.Is(err, errNotInTime) {
-		t.Errorf("it says %q, want %q", err, want)
+		t.Errorf("the error is %q, want %q", err, want)
 	}
 }

@@ -64,7 +64,7 @@ type otherUsage struct {
 	Read    int `json:"cache_read_input_tokens"`
 }
 
-// takeOther reads the body of an answer of the other two kinds.
+// takeOther reads the body of an answer of /v1/messages or /v1/responses.
 func (r *reply) takeOther(data []byte) error {
 	var p otherPart
 	if err := json.Unmarshal(data, &p); err != nil || p.Usage != nil && p.Usage.Input == 0 && p.Type == "" {
@@ -113,7 +113,7 @@ func (r *reply) takeOther(data []byte) error {
 	return nil
 }
 
-// other adds to the only choice.
+// other appends to the only choice.
 func (r *reply) other(finish string, parts ...textPart) {
 	if len(r.texts) == 0 {
 		r.texts, r.finish = []string{""}, []string{""}
@@ -124,10 +124,11 @@ func (r *reply) other(finish string, parts ...textPart) {
 	}
 }
 
-// wantOtherAPIs wants requests to the other APIs to have been split, or, without render, none.
+// wantOtherAPIs checks that requests to the other APIs were split. Without render, no such request must be
+// split.
 func (f *fleet) wantOtherAPIs(render bool) {
 	f.t.Helper()
-	for _, q := range newWriter(9).otherAPIs(7) { // what answers are compared by is really read
+	for _, q := range newWriter(9).otherAPIs(7) { // checks that the compared fields are really read
 		for _, q := range []question{q, q.streamed()} {
 			if r := f.check(q); len(r.texts) != 1 || r.texts[0] == "" || r.usage == nil || r.usage.Prompt == 0 ||
 				r.finish[0] == "" {
@@ -138,9 +139,9 @@ func (f *fleet) wantOtherAPIs(render bool) {
 	for _, path := range []string{messages, responses} {
 		split := f.metric("tandem_requests_total", `path="`+path+`"`, `mode="split"`)
 		whole := f.metric("tandem_requests_total", `path="`+path+`"`, `mode="unsplit"`)
-		f.t.Logf("%s: %v split, %v whole", path, split, whole)
+		f.t.Logf("%s: %v split, %v unsplit", path, split, whole)
 		if render && (split < 40 || whole > 0) || !render && (whole < 40 || split > 0) {
-			f.t.Errorf("%s: %v split, %v whole, with render %v", path, split, whole, render)
+			f.t.Errorf("%s: %v split, %v unsplit, with render %v", path, split, whole, render)
 		}
 	}
 }

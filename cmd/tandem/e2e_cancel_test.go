@@ -12,20 +12,20 @@ import (
 	"time"
 )
 
-// Whenever a client leaves, everything that its request held is free within 2 s, long before the leases of
-// 30 s end.
+// When a client leaves, at any point of its request, all resources of the request are free within 2 s,
+// long before the leases of 30 s expire.
 func TestClientsLeave(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, setting{
 		lease: 30 * time.Second, engines: []string{"--speed", "8b", "--transfer-latency", "20ms"},
 		prefill: []string{"--blocks", "4096"}, decode: []string{"--blocks", "160", "--max-model-len", "2400"},
-		extra: "scoring: {expected_output: 8000}\n", // a full replica is full for long
+		extra: "scoring: {expected_output: 8000}\n", // keeps a full replica full for a long time
 	})
 	w := newWriter(3)
 	for _, c := range []struct {
 		when string
 		hold func() (release func(), question question)
-		seen func(r *running) error // until the request is in the window
+		seen func(r *running) error // nil when the request has reached this point
 	}{
 		{
 			"in the queue",
@@ -75,8 +75,8 @@ func TestClientsLeave(t *testing.T) {
 	f.check(w.next(8))
 }
 
-// Clients that leave at any time at all, many at once. A prefill that ends in the very moment in which it is
-// cut off keeps its lease: that must be rare.
+// Many clients leave at random times. A prefill that ends at the moment of its cancellation keeps its
+// lease: that must be rare.
 func TestClientsLeaveAtRandom(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, setting{
@@ -110,12 +110,12 @@ func TestClientsLeaveAtRandom(t *testing.T) {
 	wg.Wait()
 	t.Logf("%d left, %d stayed; leases given back: %v", left, stayed, f.metric("tandem_give_back_total"))
 	if left < 20 || stayed == 0 {
-		t.Error("the times are badly chosen")
+		t.Error("bad choice of times: too few clients left, or none stayed")
 	}
 	stranded := 0
 	eventually(t, patience(2*time.Second), func() error {
 		if stranded = f.leases(); stranded > 1+left/100 {
-			return fmt.Errorf("%d leases are left by %d clients", stranded, left)
+			return fmt.Errorf("%d leases remain from %d clients", stranded, left)
 		}
 		return nil
 	})
@@ -127,7 +127,7 @@ func TestClientsLeaveAtRandom(t *testing.T) {
 	}
 }
 
-// leases counts the prefills whose blocks wait for a reader, on all engines.
+// leases returns the number of prefills on all engines whose blocks wait for a reader.
 func (f *fleet) leases() int {
 	f.t.Helper()
 	n := 0
@@ -143,7 +143,7 @@ func (f *fleet) leases() int {
 	return n
 }
 
-// inside is the fleet as a subtest uses it.
+// inside returns the fleet for a subtest.
 func (f *fleet) inside(t *testing.T) *fleet {
 	in := &fleet{
 		t: t, set: f.set, prefill: f.prefill, decode: f.decode, reference: f.reference, router: f.router,
@@ -164,7 +164,7 @@ func (f *fleet) slowed(engines []*engine, factor float64) (release func()) {
 	return func() { pace(1) }
 }
 
-// fill takes the room of both decode replicas until release.
+// fill occupies both decode replicas until release.
 func (f *fleet) fill(w *writer) (release func()) {
 	f.t.Helper()
 	fast := f.slowed(f.decode, 5)
@@ -183,7 +183,7 @@ func (f *fleet) fill(w *writer) (release func()) {
 	}
 }
 
-// reached tells whether a metric of the router is at least n.
+// reached returns an error until a metric of the router is at least n.
 func (f *fleet) reached(name string, n float64) error {
 	if got := f.metric(name); got < n {
 		return fmt.Errorf("%s is %v", name, got)
@@ -191,7 +191,7 @@ func (f *fleet) reached(name string, n float64) error {
 	return nil
 }
 
-// holds tells whether one of the engines holds blocks.
+// holds returns an error until one of the engines holds blocks.
 func (f *fleet) holds(engines []*engine) error {
 	for _, e := range engines {
 		if f.series(e.url+"/metrics", "vllm:kv_cache_usage_perc") > 0 {
@@ -201,8 +201,8 @@ func (f *fleet) holds(engines []*engine) error {
 	return fmt.Errorf("%s holds nothing", engines[0].role)
 }
 
-// leaveBetween stops the router while a prefill runs. So the router finds the answer of the prefill and the
-// leaving of the client at one time.
+// leaveBetween stops the router while a prefill runs. When the router continues, it sees the answer of the
+// prefill and the client's departure at the same time.
 func (f *fleet) leaveBetween(w *writer) {
 	f.t.Helper()
 	release := f.slowed(f.prefill, 10)
@@ -211,7 +211,7 @@ func (f *fleet) leaveBetween(w *writer) {
 		r := f.begin(w.completion(w.ids(1500), 50).streamed())
 		eventually(f.t, patience(10*time.Second), func() error { return f.holds(f.prefill) })
 		f.router.freeze()
-		// An engine answers one step after the other: then it has answered the prefill too.
+		// An engine answers one step after another. So the answer to this request comes after the prefill.
 		for _, e := range f.prefill {
 			ask(f.t.Context(), f.asker, e.url, w.completion(w.ids(5), 1), nil)
 		}

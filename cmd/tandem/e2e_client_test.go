@@ -28,7 +28,7 @@ const (
 	chats       = "/v1/chat/completions"
 )
 
-// with is the question with another field.
+// with returns the question with one field changed or added.
 func (q question) with(key string, value any) question {
 	body := maps.Clone(q.body)
 	body[key] = value
@@ -55,7 +55,7 @@ type reply struct {
 	finish []string // by choice
 	usage  *tokenUsage
 	failed *failed // an error body, or an error event in a stream
-	done   bool    // the stream had its end marker, or the body its end
+	done   bool    // the stream had its end marker, or the body was complete
 	err    error   // of the connection
 }
 
@@ -120,7 +120,7 @@ func ask(ctx context.Context, client *http.Client, base string, q question, seen
 	return r
 }
 
-// readEvents reads a stream; what does not end with its API's last event is not done.
+// readEvents reads a stream. A stream without its API's last event is not done.
 func (r *reply) readEvents(in io.Reader, seen func(*reply)) error {
 	lines := bufio.NewReader(in)
 	for {
@@ -169,7 +169,7 @@ func (r *reply) take(data []byte) error {
 	return r.takeOther(data)
 }
 
-// verdict is what an answer is worth beside the reference's.
+// verdict is the result of the comparison of an answer with the reference.
 type verdict int
 
 const (
@@ -178,8 +178,8 @@ const (
 	wrong
 )
 
-// judge compares an answer with the right one. An error is clear if it is in the API's shape, says something,
-// shows no address, and what was streamed before is right.
+// judge compares an answer with the right one. An error is clear if it has the API's shape and a message,
+// shows no address, and the content that was streamed before it is right.
 func judge(want, got *reply) (verdict, string) {
 	switch {
 	case want.err != nil || want.status != 200:
@@ -222,8 +222,8 @@ func judgeError(want, got *reply) (verdict, string) {
 	return clearError, fmt.Sprintf("%d %s", got.status, f.Message)
 }
 
-// writer makes questions: prompts of a few long beginnings that many share, each with an end of its own. One
-// goroutine owns it.
+// writer makes questions: prompts with a few long beginnings that many prompts share, each with its own
+// end. One goroutine owns it.
 type writer struct {
 	rnd        *rand.Rand
 	beginnings [][]string
@@ -235,7 +235,7 @@ func newWriter(seed uint64) *writer {
 	for i := range 5 {
 		w.beginnings = append(w.beginnings, w.words(150+120*i))
 	}
-	w.rnd = rand.New(rand.NewPCG(seed, 8)) // all writers share beginnings, none its ends
+	w.rnd = rand.New(rand.NewPCG(seed, 8)) // all writers share the beginnings, and each has its own ends
 	return w
 }
 
@@ -266,7 +266,7 @@ func (w *writer) ids(n int) []int {
 	return out
 }
 
-// sharedIDs begin like those of other questions.
+// sharedIDs returns a prompt with the beginning of other questions.
 func (w *writer) sharedIDs() []int {
 	var out []int
 	for _, word := range w.beginnings[w.rnd.IntN(len(w.beginnings))] {
@@ -309,8 +309,8 @@ func (w *writer) next(maxTokens int) question {
 	return q
 }
 
-// newClient has connections of its own, so that a test can close them. It closes idle ones before the engines
-// do, which is after 5 s.
+// newClient returns a client with its own connections, so that a test can close them. The client closes
+// idle connections before the engines do (after 5 s).
 func newClient() *http.Client {
 	return &http.Client{
 		Timeout: time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: 2 * time.Second},

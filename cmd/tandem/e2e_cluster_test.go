@@ -103,7 +103,7 @@ func (c *apiCluster) start() {
 	})
 }
 
-// ask sends a request as an administrator; 0 is the status of no answer.
+// ask sends a request as an administrator. Status 0 means no answer.
 func (c *apiCluster) ask(method, path, content, body string) (code int, warnings []string, said string) {
 	c.t.Helper()
 	req, err := http.NewRequestWithContext(c.t.Context(), method, c.url()+path, strings.NewReader(body))
@@ -126,7 +126,7 @@ func (c *apiCluster) ask(method, path, content, body string) (code int, warnings
 	return resp.StatusCode, resp.Header.Values("Warning"), string(text)
 }
 
-// must is ask for what has to succeed.
+// must calls ask and fails the test on any other status than success.
 func (c *apiCluster) must(method, path, content, body string) (warnings []string, said string) {
 	c.t.Helper()
 	code, warnings, said := c.ask(method, path, content, body)
@@ -149,7 +149,7 @@ type manifest struct {
 	Metadata   struct{ Name, Namespace string }
 }
 
-// path is where the API server has the manifests of this kind and namespace.
+// path returns the path of an object on the API server.
 func (m *manifest) path() string {
 	group, many := "/apis/", strings.ToLower(m.Kind)+"s"
 	if !strings.Contains(m.APIVersion, "/") {
@@ -165,7 +165,7 @@ func (m *manifest) path() string {
 	return group + m.APIVersion + inside + "/" + many + "/"
 }
 
-// apply applies the manifests of a file, without the kinds left out.
+// apply applies the manifests of a file, except the kinds in without.
 func (c *apiCluster) apply(file string, without ...string) (kinds []string) {
 	c.t.Helper()
 	data, err := os.ReadFile(file)
@@ -175,8 +175,8 @@ func (c *apiCluster) apply(file string, without ...string) (kinds []string) {
 	return c.applyAll(file, data, without...)
 }
 
-// applyAll applies manifests as kubectl apply --server-side does, without the kinds left out. A warning of
-// the API server fails the test.
+// applyAll applies manifests as kubectl apply --server-side does, except the kinds in without. A warning
+// of the API server fails the test.
 func (c *apiCluster) applyAll(from string, data []byte, without ...string) (kinds []string) {
 	c.t.Helper()
 	for doc := range bytes.SplitSeq(data, []byte("\n---\n")) {
@@ -211,7 +211,7 @@ func (c *apiCluster) token() string {
 
 const podPath = "/api/v1/namespaces/llm/pods/"
 
-// create makes a pod as llm-d's guide does, with a sidecar at another port. Its node is its own.
+// create makes a pod as llm-d's guide does, with a sidecar at another port. Each pod has its own node.
 func (c *apiCluster) create(name, role, revision, port string) {
 	c.t.Helper()
 	labels := fmt.Sprintf(`"llm-d.ai/role": %q`, role)
@@ -228,7 +228,7 @@ func (c *apiCluster) create(name, role, revision, port string) {
 		name, labels, "node-of-"+name, port))
 }
 
-// status writes the address and the readiness of a pod, in the kubelet's place.
+// status writes the address and the readiness of a pod, instead of the kubelet.
 func (c *apiCluster) status(name, ip, ready string) {
 	c.t.Helper()
 	c.must(http.MethodPatch, podPath+name+"/status", "application/strategic-merge-patch+json", fmt.Sprintf(
@@ -242,7 +242,7 @@ func (c *apiCluster) remove(name string) {
 	c.must(http.MethodDelete, podPath+name, "", "")
 }
 
-// removed ends the deletion.
+// removed completes the deletion.
 func (c *apiCluster) removed(name string) {
 	c.t.Helper()
 	c.must(http.MethodDelete, podPath+name+"?gracePeriodSeconds=0", "", "")

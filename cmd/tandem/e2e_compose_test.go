@@ -14,8 +14,8 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// The services of compose.yaml, each at an address of the loopback in the place of a container's, are one
-// fleet that answers.
+// The services of compose.yaml form a fleet that answers. Each service listens on a loopback address
+// instead of a container's address.
 func TestComposeFile(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join("..", "..", "compose.yaml"))
@@ -58,9 +58,9 @@ func TestComposeFile(t *testing.T) {
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		t.Errorf("a chat is answered with %d", resp.StatusCode)
+		t.Errorf("a chat got status %d", resp.StatusCode)
 	}
-	eventually(t, patience(20*time.Second), func() error { // events come, too
+	eventually(t, patience(20*time.Second), func() error { // events arrive too
 		for _, name := range []string{"p0", "p1", "d0", "d1"} {
 			url := "http://" + address[name] + ":8000"
 			if n, err := scrape(client, "http://"+address["tandem"]+":9091/metrics", "tandem_replica_up",

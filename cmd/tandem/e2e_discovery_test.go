@@ -14,7 +14,7 @@ import (
 	"github.com/tandem-router/tandem/internal/discovery/dns/dnstest"
 )
 
-// records are the SRV records of engines under a name, each with the engine's name as its host.
+// records returns the SRV records of engines under a name. The host of each record is the engine's name.
 func records(name string, engines []*engine) (lines []string) {
 	for _, e := range engines {
 		host, port, _ := net.SplitHostPort(strings.TrimPrefix(e.url, "http://"))
@@ -24,7 +24,7 @@ func records(name string, engines []*engine) (lines []string) {
 	return lines
 }
 
-// found waits until both questions of discovery are in a state.
+// found waits until both discovery queries have this state.
 func (f *fleet) found(state string) {
 	f.t.Helper()
 	eventually(f.t, 40*time.Second, func() error { // twice the longest pause between two questions
@@ -44,8 +44,8 @@ func (f *fleet) found(state string) {
 	})
 }
 
-// Members come and go as DNS says, under load and without a failed request. A DNS server that fails, in
-// whatever way, changes nothing. A reload moves members between the file and DNS.
+// Members join and leave as DNS says, under load and without a failed request. A failure of the DNS
+// server, of any kind, changes nothing. A reload moves members between the file and DNS.
 func TestMembersFoundByDNS(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, setting{engines: fast, spare: 1})
@@ -56,7 +56,7 @@ func TestMembersFoundByDNS(t *testing.T) {
 	streams := f.longStreams(6)
 	l := f.traffic(2, 8)
 
-	s.Silence() // a reload to names without an answer takes nobody away
+	s.Silence() // a reload to names without an answer removes no member
 	f.set.extra = fmt.Sprintf("discovery: {dns: {prefill: [%q], decode: [%q], servers: [%q]}}",
 		"http://_http._tcp.p.test", "http://_http._tcp.d.test", s.Addr)
 	f.write(f.yaml(nil, nil))
@@ -71,7 +71,7 @@ func TestMembersFoundByDNS(t *testing.T) {
 	f.used(f.prefill[2])
 	f.used(f.decode[2])
 
-	say(f.prefill[1:], f.decode[1:]) // p0 and d0, where streams run, leave
+	say(f.prefill[1:], f.decode[1:]) // p0 and d0 leave while they run streams
 	f.ready(f.prefill[1:], f.decode[1:])
 	f.unused(f.prefill[0])
 
@@ -80,16 +80,16 @@ func TestMembersFoundByDNS(t *testing.T) {
 		f.found("held")
 		f.ready(f.prefill[1:], f.decode[1:])
 		if n := f.metric("tandem_discovery_failing"); n != 2 {
-			t.Errorf("%v questions fail by the metrics, want 2", n)
+			t.Errorf("the metrics have %v failing queries, want 2", n)
 		}
 		say(f.prefill[1:], f.decode[1:])
 		f.found("fresh")
 	}
 	if n := f.metric("tandem_discovery_members", `for="decode"`); n != 2 {
-		t.Errorf("%v members by the metrics, want 2", n)
+		t.Errorf("the metrics have %v members, want 2", n)
 	}
 
-	f.set.extra = "" // what was found stands in the file now
+	f.set.extra = "" // the discovered members are now in the file
 	f.write(f.yaml(f.prefill[1:], f.decode[1:]))
 	f.accepted()
 	f.ready(f.prefill[1:], f.decode[1:])
@@ -97,8 +97,8 @@ func TestMembersFoundByDNS(t *testing.T) {
 	f.noClientNoticed(streams, l)
 }
 
-// A hundred addresses of a headless Service are a hundred replicas, on IPv4 or on IPv6. One that the file
-// has, too, is the file's. All routers behind a name tell each other.
+// A hundred addresses of a headless Service are a hundred replicas, on IPv4 or on IPv6. For an address
+// that is also in the file, the entry of the file applies. All routers behind a name exchange messages.
 func TestAHundredReplicasByAddress(t *testing.T) {
 	t.Parallel()
 	engine := start(t, "engine", "sim", "--zero-latency", "--listen", "[::]:0", "--events", "tcp://127.0.0.1:0")
@@ -136,11 +136,11 @@ func TestAHundredReplicasByAddress(t *testing.T) {
 	}
 	say("A", "127.0.1.%d", 99)
 	routers[0].names(99, "mine", "127.0.1.98:"+port)
-	say("AAAA", "::%d", 2) // of which nobody listens at ::0, which is an address to listen on
+	say("AAAA", "::%d", 2) // nothing answers at ::0, which is only an address to listen on
 	routers[0].names(2, "mine", "[::1]:"+port)
 }
 
-// freePort returns a port at which nobody listens.
+// freePort returns a port at which no process listens.
 func freePort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "0.0.0.0:0")

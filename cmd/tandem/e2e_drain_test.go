@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// The recipe of docs/operations.md, for an engine of each pool and under load: drain, wait, stop the engine,
-// start another one, use it again. No client sees an error, and nothing new reaches the engine from the drain
-// on. A reload in the middle changes nothing about the drain, nor does a restart of a router that has a state
-// file.
+// The procedure of docs/operations.md, for one engine of each pool and under load: drain, wait, stop the
+// engine, start another one, use it again. No client sees an error, and the engine gets no new requests
+// after the drain. A reload in between does not change the drain. A restart of a router with a state file
+// does not change it either.
 func TestAnEngineIsReplacedUnderLoad(t *testing.T) {
 	t.Parallel()
 	state := filepath.Join(t.TempDir(), "state.json")
@@ -26,7 +26,7 @@ func TestAnEngineIsReplacedUnderLoad(t *testing.T) {
 		f.tandem(0, "is drained", "drain", "--wait", "--timeout", "60s", e.id)
 		before := f.series(e.url+"/metrics", "vllm:prompt_tokens_total")
 		if strings.Count(f.router.out.String(), "stop it now\" replica="+e.id) != 1 {
-			t.Errorf("the router does not say once that %s is empty", e.id)
+			t.Errorf("the router must log exactly once that %s is empty", e.id)
 		}
 		if status, said := f.post("/-/reload"); status != http.StatusOK {
 			t.Errorf("reload: %d %s", status, said)
@@ -44,10 +44,10 @@ func TestAnEngineIsReplacedUnderLoad(t *testing.T) {
 			}
 			return nil
 		})
-		before = f.series(e.url+"/metrics", "vllm:prompt_tokens_total") // the router has probed it
+		before = f.series(e.url+"/metrics", "vllm:prompt_tokens_total") // after the router has probed it
 		l.more(30)
 		if n := f.series(e.url+"/metrics", "vllm:prompt_tokens_total") - before; n != 0 {
-			t.Errorf("the new %s got %v prompt tokens before it was to be used", e.id, n)
+			t.Errorf("the new %s got %v prompt tokens before undrain", e.id, n)
 		}
 		f.tandem(0, "is in use", "undrain", e.id)
 		f.usedAgain(e)
@@ -72,7 +72,7 @@ func TestAnEngineIsReplacedUnderLoad(t *testing.T) {
 	f.usedAgain(f.decode[0])
 }
 
-// usedAgain waits until the engine computes something of the traffic.
+// usedAgain waits until the engine computes a part of the traffic.
 func (f *fleet) usedAgain(e *engine) {
 	f.t.Helper()
 	count := func() float64 { return f.series(e.url+"/metrics", "vllm:generation_tokens_total") }
@@ -88,7 +88,7 @@ func (f *fleet) usedAgain(e *engine) {
 	})
 }
 
-// What `tandem drain` refuses, and when it gives up.
+// The refusals of `tandem drain`, and its timeout.
 func TestExitCodesOfDrain(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, setting{engines: fast})
@@ -112,7 +112,7 @@ func TestExitCodesOfDrain(t *testing.T) {
 	}
 }
 
-// tandem runs the command line against the router, and wants this exit code and these words.
+// tandem runs the command line against the router, and checks the exit code and the words of the output.
 func (f *fleet) tandem(code int, words string, args ...string) {
 	f.t.Helper()
 	args = append([]string{args[0], "--admin", strings.TrimPrefix(f.admin, "http://")}, args[1:]...)

@@ -17,8 +17,8 @@ type way struct {
 	whole []time.Duration // medians of the time of an answer that is not streamed
 }
 
-// What the gateway with the picker adds, beside Tandem as the proxy, before the same engines without latency.
-// The ways take turns, request by request. docs/gateway.md has the table.
+// The latency that the gateway with the picker adds, compared with Tandem as the proxy, both in front of
+// the same engines without latency. The ways alternate with each request. docs/gateway.md has the table.
 func TestGatewayLatency(t *testing.T) {
 	f := newGateway(t, setting{engines: []string{"--zero-latency", "--max-model-len", "60000"}})
 	proxy := start(t, "proxy", "serve", "--config", f.file())

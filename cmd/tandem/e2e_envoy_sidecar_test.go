@@ -18,9 +18,9 @@ import (
 	"testing"
 )
 
-// sidecar stands in for llm-d's routing sidecar with its connector nixlv2. It runs in the pod of a decode
-// engine. If x-prefiller-host-port is there, it sends the body to that prefill engine for one token, and then
-// to its own engine with the kv_transfer_params that came back.
+// sidecar replaces llm-d's routing sidecar with its connector nixlv2. It runs in the pod of a decode
+// engine. With the header x-prefiller-host-port it sends the body to that prefill engine for one token,
+// and then to its own engine with the returned kv_transfer_params.
 type sidecar struct {
 	engine *httputil.ReverseProxy
 
@@ -86,7 +86,7 @@ func (s *sidecar) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.decode(w, r, second)
 }
 
-// prefill is leg 1.
+// prefill sends leg 1.
 func (s *sidecar) prefill(
 	r *http.Request, to, id string, fields map[string]any,
 ) (status int, params any, answer []byte) {
@@ -122,14 +122,14 @@ func (s *sidecar) prefill(
 	return resp.StatusCode, said.Params, answer
 }
 
-// decode is leg 2.
+// decode sends leg 2.
 func (s *sidecar) decode(w http.ResponseWriter, r *http.Request, body []byte) {
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	r.Header.Set("Content-Length", fmt.Sprint(len(body)))
 	s.engine.ServeHTTP(w, r)
 }
 
-// headers returns the heads of all requests.
+// headers returns the headers of all requests.
 func (s *sidecar) headers() []http.Header {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -95,7 +95,7 @@ func (f *gatewayFleet) pods() string {
 		"decode: {selector: role=decode, port: vllm}}}", s.URL, token)
 }
 
-// startEnvoy runs Envoy with the example configuration, before the picker at an address.
+// startEnvoy runs Envoy with the example configuration, in front of the picker at an address.
 func (f *gatewayFleet) startEnvoy(picker string) {
 	f.t.Helper()
 	path := os.Getenv("ENVOY")
@@ -188,7 +188,7 @@ func gatewaySplits(t *testing.T, inferencePool bool) {
 	}
 }
 
-// post sends a question with headers of the client.
+// post sends a question with extra headers of the client.
 func (f *gatewayFleet) post(q question, header ...string) (status int, head http.Header, body string) {
 	f.t.Helper()
 	raw, err := json.Marshal(q.body)
@@ -207,12 +207,12 @@ func (f *gatewayFleet) post(q question, header ...string) (status int, head http
 	return resp.StatusCode, resp.Header, string(text)
 }
 
-// address is the address of a decode engine's sidecar, as destinations name the sidecar.
+// address returns the address of a decode engine's sidecar, as the destination header names it.
 func (f *gatewayFleet) address(decode int) string {
 	return fmt.Sprintf("127.0.0.%d:%d", decode+2, f.port)
 }
 
-// All kinds of requests are answered exactly, whether split or not, through the picker as through one engine.
+// Requests of every kind get the same answer through the picker as from one engine, split or not.
 func TestGatewayAnswersEveryShape(t *testing.T) {
 	f := newGateway(t, setting{engines: []string{"--zero-latency", "--enable-scale-out"}, local: "auto"})
 	for _, q := range shapes() {
@@ -221,7 +221,7 @@ func TestGatewayAnswersEveryShape(t *testing.T) {
 	f.quiet(2 * time.Second)
 }
 
-// What a client says of routing reaches no pod.
+// Routing headers of a client reach no pod.
 func TestGatewayStripsRoutingHeaders(t *testing.T) {
 	f := newGateway(t, setting{engines: []string{"--zero-latency"}, local: "always"})
 	w := newWriter(2)
@@ -246,7 +246,7 @@ func TestGatewayStripsRoutingHeaders(t *testing.T) {
 	}
 }
 
-// A hint of the gateway is obeyed, and a subset without a usable engine is refused.
+// The picker obeys a hint of the gateway, and refuses a subset without a usable engine.
 func TestGatewayObeysSubsets(t *testing.T) {
 	f := newGateway(t, setting{engines: []string{"--zero-latency"}})
 	w := newWriter(3)
@@ -267,7 +267,7 @@ func TestGatewayObeysSubsets(t *testing.T) {
 	f.quiet(2 * time.Second)
 }
 
-// Refusals have the status and the words that clients of Tandem get.
+// Refusals have the same status and message as for clients of Tandem.
 func TestGatewayRefuses(t *testing.T) {
 	f := newGateway(t, setting{
 		engines: []string{"--speed", "8b"}, decode: []string{"--blocks", "160", "--max-model-len", "2400"},
@@ -300,7 +300,7 @@ func TestGatewayRefuses(t *testing.T) {
 	f.quiet(2 * time.Second)
 }
 
-// Whenever a client leaves, what its request held is free within two seconds.
+// When a client leaves, at any point, the resources of its request are free within two seconds.
 func TestGatewayClientsLeave(t *testing.T) {
 	f := newGateway(t, setting{
 		engines: []string{"--speed", "8b", "--transfer-latency", "20ms"}, lease: 2 * time.Second,
@@ -329,10 +329,10 @@ func TestGatewayClientsLeave(t *testing.T) {
 		f.noLeases(2 * time.Second)
 		release()
 	}
-	f.quiet(4 * time.Second) // the sidecar's prefill may keep its blocks for a lease
+	f.quiet(4 * time.Second) // the sidecar's prefill may keep its blocks until the lease ends
 }
 
-// When Envoy or an engine ends, nothing stays booked, and requests go to what is left.
+// When Envoy or an engine stops, no booking remains, and requests go to the remaining parts.
 func TestGatewayLosesAPart(t *testing.T) {
 	f := newGateway(t, setting{engines: []string{"--speed", "8b"}, lease: 2 * time.Second})
 	w := newWriter(6)
@@ -361,8 +361,8 @@ func TestGatewayLosesAPart(t *testing.T) {
 	f.noLeases(2 * time.Second)
 }
 
-// An answer that does not come in time ends with the words of Tandem before its head, and with the connection
-// behind it. Neither leaves a booking.
+// An answer that is too late before its head ends with Tandem's error. After its head, the connection is
+// closed. Neither case leaves a booking.
 func TestGatewayAnswersInTimeOrNotAtAll(t *testing.T) {
 	f := newGateway(t, setting{
 		engines: []string{"--speed", "8b"}, lease: 2 * time.Second,
@@ -399,7 +399,7 @@ func TestGatewayAnswersInTimeOrNotAtAll(t *testing.T) {
 	}
 }
 
-// noLeases waits until nothing is booked.
+// noLeases waits until no booking is left.
 func (f *gatewayFleet) noLeases(within time.Duration) {
 	f.t.Helper()
 	eventually(f.t, within, func() error {
@@ -410,7 +410,7 @@ func (f *gatewayFleet) noLeases(within time.Duration) {
 	})
 }
 
-// An Envoy that stands still keeps no booking for longer than 15 s.
+// When Envoy stands still, no booking stays longer than 15 s.
 func TestGatewayStandsStill(t *testing.T) {
 	f := newGateway(t, setting{engines: []string{"--speed", "8b"}, lease: 2 * time.Second})
 	f.slowed(f.fleet.decode, 20)
@@ -423,7 +423,7 @@ func TestGatewayStandsStill(t *testing.T) {
 	<-r.done
 }
 
-// Clients that leave at any time leave no booking behind, and disturb no other client.
+// Clients that leave at random times leave no booking, and disturb no other client.
 func TestGatewayClientsLeaveAtRandom(t *testing.T) {
 	f := newGateway(t, setting{engines: []string{"--speed", "8b"}, lease: 2 * time.Second})
 	var wg sync.WaitGroup
@@ -449,13 +449,13 @@ func TestGatewayClientsLeaveAtRandom(t *testing.T) {
 	wg.Wait()
 	t.Logf("%d left, %d stayed", left.Load(), stayed.Load())
 	if left.Load() < 10 || stayed.Load() < 10 {
-		t.Error("the times are badly chosen")
+		t.Error("bad choice of times: too few clients left, or none stayed")
 	}
 	f.noLeases(2 * time.Second)
 	f.quiet(5 * time.Second)
 }
 
-// A picker that is asked to end lets the streams end first.
+// A picker that gets SIGTERM first lets its streams end.
 func TestGatewayPickerEnds(t *testing.T) {
 	f := newGateway(t, setting{engines: []string{"--speed", "8b"}})
 	r := f.begin(newWriter(10).completion(newWriter(10).ids(300), 200).streamed())

@@ -45,13 +45,13 @@ func TestDecodeReplicaDiesAndReturns(t *testing.T) {
 	}
 	victim := f.busiest(f.decode)
 	f.dies(victim)
-	for _, s := range streams { // whose tokens are known goes on elsewhere
+	for _, s := range streams { // a stream whose tokens are known continues on another replica
 		if v, why := s.judge(); v != exact {
 			t.Errorf("a stream while its engine may have died: %s", why)
 		}
 	}
 	if n := f.metric("tandem_continued_total", `outcome="continued"`); n == 0 {
-		t.Error("none was on the replica that died")
+		t.Error("no stream was on the replica that died")
 	} else {
 		t.Logf("%.0f of %d streams went on elsewhere", n, len(streams))
 	}
@@ -63,7 +63,7 @@ func TestDecodeReplicaDiesAndReturns(t *testing.T) {
 	f.audit(l.asked)
 }
 
-// dies kills an engine and waits until /readyz says why it is not used.
+// dies kills an engine and waits until /readyz states why the engine is unused.
 func (f *fleet) dies(e *engine) {
 	f.t.Helper()
 	e.kill()
@@ -107,7 +107,7 @@ func (f *fleet) returns(e *engine) {
 	})
 }
 
-// busiest is the engine that runs most requests.
+// busiest returns the engine that runs the most requests.
 func (f *fleet) busiest(engines []*engine) *engine {
 	f.t.Helper()
 	return slices.MaxFunc(engines, func(a, b *engine) int {

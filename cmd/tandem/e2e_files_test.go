@@ -20,8 +20,9 @@ import (
 	"github.com/tandem-router/tandem/internal/config/certtest"
 )
 
-// A router with 256 file descriptors serves HTTP/2 clients with 400 requests at a time, and batches with 64
-// prompts. Each gets its answer, or a 503 that says what to change. No engine is blamed, and all serve on.
+// A router with 256 file descriptors serves HTTP/2 clients with 400 concurrent requests, and batches with
+// 64 prompts. Each request gets its answer, or a 503 that says what to change. No engine is blamed, and
+// every client is served afterwards.
 func TestFewDescriptorsAndManyRequests(t *testing.T) {
 	cert := certtest.New(t, 1)
 	dir := t.TempDir()
@@ -95,6 +96,6 @@ func TestFewDescriptorsAndManyRequests(t *testing.T) {
 	}
 	before := seen[served]
 	if ask(clients[0], one); seen[served] != before+1 {
-		t.Errorf("it does not serve afterwards: %v", seen)
+		t.Errorf("the router does not serve afterwards: %v", seen)
 	}
 }

@@ -26,7 +26,7 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
 )
 
-// engine is a tandem sim process that can die and come back at its addresses.
+// engine is a tandem sim process that can stop and start again at the same addresses.
 type engine struct {
 	*process
 	id, role     string
@@ -42,7 +42,7 @@ func newEngine(t *testing.T, id, role string, args ...string) *engine {
 	return e
 }
 
-// begin starts the process and learns where it listens from its first line.
+// begin starts the process and reads its addresses from its first line.
 func (e *engine) begin(t *testing.T, where ...string) {
 	t.Helper()
 	e.process = start(t, e.id, append(append([]string{"sim"}, where...), e.args...)...)
@@ -96,21 +96,22 @@ func (e *engine) slow(factor float64) {
 	e.fault(enginesim.Fault{Kind: "slow", Factor: factor})
 }
 
-// setting is what a fleet is like. Zero is four engines without latency, leases of 3 s, and splitting
-// wherever it is possible.
+// setting describes a fleet. The zero value has four engines without latency, leases of 3 s, and splits
+// every request that can be split.
 type setting struct {
 	lease           time.Duration
-	margin          time.Duration // lease/2
+	margin          time.Duration // 0 means lease/2
 	engines         []string      // flags of every engine
-	prefill, decode []string      // flags of one side's
-	spare           int           // engines a side that the first configuration does not name
-	local           string        // never
+	prefill, decode []string      // flags of the engines of one side
+	spare           int           // engines per side that the first configuration does not name
+	local           string        // "" means never
 	extra           string        // further YAML
-	files           int           // the router's limit of open files; that of the test
+	files           int           // the router's limit of open files; 0 means the limit of the test
 	inferencePool   bool          // which an API server has, with the engines' pods: the picker's members
 }
 
-// fleet is a router process before two prefill and two decode engines, and an engine that answers alone.
+// fleet is a router process in front of two prefill and two decode engines. A separate engine gives the
+// reference answers.
 type fleet struct {
 	t         *testing.T
 	set       setting
@@ -158,7 +159,7 @@ func newFleet(t *testing.T, set setting) *fleet {
 	return f
 }
 
-// yaml is a configuration with these replicas.
+// yaml returns a configuration with these replicas.
 func (f *fleet) yaml(prefill, decode []*engine) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "listen: 127.0.0.1:0\nadmin: {listen: 127.0.0.1:0}\npools:\n")
@@ -176,7 +177,8 @@ func (f *fleet) yaml(prefill, decode []*engine) string {
 	return b.String()
 }
 
-// mount lays the file out as a ConfigMap is mounted: tandem.yaml -> ..data/tandem.yaml, ..data -> ..1.
+// mount writes the file in the layout of a mounted ConfigMap: tandem.yaml -> ..data/tandem.yaml, ..data ->
+// ..1.
 func (f *fleet) mount(text string) {
 	f.t.Helper()
 	f.dir = f.t.TempDir()
@@ -210,7 +212,7 @@ func (f *fleet) serve() {
 	}
 }
 
-// health is what the admin listener's /readyz says.
+// health is the answer of the admin listener's /readyz.
 type health struct {
 	Ready    bool     `json:"ready"`
 	Why      []string `json:"why"`
@@ -254,7 +256,7 @@ func (f *fleet) get(url string, into any) (status int) {
 	return resp.StatusCode
 }
 
-// ready waits until the router has exactly these replicas, usable and with their events followed.
+// ready waits until the router has exactly these replicas, all usable, and follows their events.
 func (f *fleet) ready(prefill, decode []*engine) {
 	f.t.Helper()
 	eventually(f.t, 20*time.Second, func() error {
@@ -274,8 +276,8 @@ func (f *fleet) ready(prefill, decode []*engine) {
 	})
 }
 
-// settle takes the number of goroutines of the idle router as its level: the highest of some looks, because
-// watchers come and go. The first client begins one goroutine.
+// settle measures the number of goroutines of the idle router: the highest of several samples, because
+// watchers start and end. The first client starts one goroutine.
 func (f *fleet) settle() {
 	f.t.Helper()
 	client, err := net.Dial("tcp", f.front[strings.LastIndexByte(f.front, '/')+1:])
@@ -298,8 +300,8 @@ func (f *fleet) settle() {
 	})
 }
 
-// goroutines returns the number of the router's goroutines, and where they stand. The metric of that name
-// includes the goroutines that gather metrics, whose number varies on a busy machine.
+// goroutines returns the number of the router's goroutines and their stacks. The metric of the same name
+// also counts the goroutines that gather metrics, and their number varies on a busy machine.
 func (f *fleet) goroutines() (n int, profile string) {
 	f.t.Helper()
 	profile = f.text("/debug/pprof/goroutine?debug=1")
@@ -308,7 +310,7 @@ func (f *fleet) goroutines() (n int, profile string) {
 	return n, profile
 }
 
-// series sums the series of a metric that have all the labels; 0 when there is none.
+// series returns the sum of the series of a metric that have all the labels; 0 if there is no such series.
 func (f *fleet) series(url, name string, labels ...string) float64 {
 	f.t.Helper()
 	sum, err := scrape(f.asker, url, name, labels...)
@@ -355,7 +357,7 @@ func all(text string, parts []string) bool {
 	return true
 }
 
-// engines are all that live.
+// engines returns all running engines.
 func (f *fleet) engines() []*engine {
 	var out []*engine
 	for _, e := range append(append([]*engine{}, f.prefill...), f.decode...) {
@@ -366,8 +368,8 @@ func (f *fleet) engines() []*engine {
 	return out
 }
 
-// quiet waits until nothing is left of past requests: no lease, no request, no goroutine in the router within
-// 2 s, and no block on any engine within limit.
+// quiet waits until past requests use nothing any more: no lease, no request and no extra goroutine in the
+// router within 2 s, and no block on any engine within limit.
 func (f *fleet) quiet(limit time.Duration) {
 	f.t.Helper()
 	took := eventually(f.t, patience(max(limit, 2*time.Second)), func() error {
@@ -378,7 +380,7 @@ func (f *fleet) quiet(limit time.Duration) {
 			}
 		}
 		if n, profile := f.goroutines(); n > f.level {
-			return fmt.Errorf("%d goroutines, %d when it began:\n%s", n, f.level, profile)
+			return fmt.Errorf("%d goroutines, %d at the beginning:\n%s", n, f.level, profile)
 		}
 		for _, e := range f.engines() {
 			for _, name := range []string{
@@ -402,7 +404,7 @@ func patience(d time.Duration) time.Duration {
 	return d
 }
 
-// right is the reference's answer.
+// right returns the reference's answer.
 func (f *fleet) right(q question) *reply {
 	f.t.Helper()
 	raw, err := json.Marshal(q.body)
@@ -424,7 +426,7 @@ func (f *fleet) ask(ctx context.Context, q question) *reply {
 	return ask(ctx, f.client, f.front, q, nil)
 }
 
-// check asks and wants the exact answer.
+// check sends a question and requires the exact answer.
 func (f *fleet) check(q question) *reply {
 	f.t.Helper()
 	got := f.ask(f.t.Context(), q)
@@ -434,7 +436,7 @@ func (f *fleet) check(q question) *reply {
 	return got
 }
 
-// running is an ask on its way.
+// running is a request in progress.
 type running struct {
 	f      *fleet
 	q      question
@@ -444,7 +446,7 @@ type running struct {
 	got    *reply
 }
 
-// begin asks in the background.
+// begin sends a question in the background.
 func (f *fleet) begin(q question) *running {
 	ctx, cancel := context.WithCancel(f.t.Context())
 	r := &running{f: f, q: q, cancel: cancel, events: make(chan struct{}, 1<<16), done: make(chan struct{})}
@@ -463,9 +465,9 @@ func (r *running) flowing(events int) {
 		select {
 		case <-r.events:
 		case <-r.done:
-			r.f.t.Fatalf("%v ended: %+v", r.q, r.got)
+			r.f.t.Fatalf("%v ended too early: %+v", r.q, r.got)
 		case <-time.After(20 * time.Second):
-			r.f.t.Fatalf("%v does not flow", r.q)
+			r.f.t.Fatalf("%v has no new event", r.q)
 		}
 	}
 }
@@ -476,12 +478,12 @@ func (r *running) judge() (verdict, string) {
 	select {
 	case <-r.done:
 	case <-time.After(patience(30 * time.Second)):
-		r.f.t.Fatalf("%v has no end", r.q)
+		r.f.t.Fatalf("%v does not end", r.q)
 	}
 	return judge(r.f.right(r.q), r.got)
 }
 
-// traffic is clients that ask one question after the other.
+// traffic is a set of clients that send one question after another.
 type traffic struct {
 	f    *fleet
 	stop context.CancelFunc
@@ -524,7 +526,7 @@ func (l *traffic) note(q question, got *reply) {
 	}
 }
 
-// exact is the number of right answers up to now.
+// exact returns the number of right answers so far.
 func (l *traffic) exact() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -549,7 +551,7 @@ func (l *traffic) errorsNow() string {
 	return fmt.Sprint(l.errors)
 }
 
-// end stops the clients after the answers that they wait for and reports what was wrong.
+// end stops the clients after their current answers and reports the wrong answers.
 func (l *traffic) end() {
 	l.f.t.Helper()
 	l.stop()
@@ -565,8 +567,9 @@ func (l *traffic) end() {
 	}
 }
 
-// audit asks every engine plainly what was asked before: a poisoned prefix cache answers wrongly, from the
-// first tokens on. It keeps no connections, which an engine may close just when the next question is sent.
+// audit sends all earlier questions directly to every engine: an engine with a poisoned prefix cache
+// answers wrongly from the first tokens. Each question uses a new connection, because an engine may close
+// an idle connection just when the next question is sent.
 func (f *fleet) audit(asked []question) {
 	f.t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: f.asker.Timeout}
@@ -578,7 +581,8 @@ func (f *fleet) audit(asked []question) {
 		for _, e := range f.engines() {
 			group.Go(func() error {
 				if v, why := judge(f.right(q), ask(f.t.Context(), client, e.url, q, nil)); v != exact {
-					return fmt.Errorf("%s answers otherwise than before, its cache may be poisoned: %v: %s", e.id, q, why)
+					return fmt.Errorf("%s gives a different answer than before, its cache may be poisoned: %v: %s",
+						e.id, q, why)
 				}
 				return nil
 			})

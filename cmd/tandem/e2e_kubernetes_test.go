@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// saysOfDiscovery waits until the errors of both questions have these words.
+// saysOfDiscovery waits until the errors of both queries contain these words.
 func (f *fleet) saysOfDiscovery(words string) {
 	f.t.Helper()
 	eventually(f.t, 30*time.Second, func() error {
@@ -25,7 +25,7 @@ func (f *fleet) saysOfDiscovery(words string) {
 	})
 }
 
-// emptied waits until a replica gets no requests any more and has none left.
+// emptied waits until a replica gets no more requests and has none left.
 func (f *fleet) emptied(e *engine) {
 	f.t.Helper()
 	eventually(f.t, 20*time.Second, func() error {
@@ -37,7 +37,7 @@ func (f *fleet) emptied(e *engine) {
 	})
 }
 
-// ready makes the pod of an engine that runs.
+// ready makes the pod of a running engine.
 func (c *apiCluster) ready(e *engine) {
 	c.t.Helper()
 	_, port, _ := net.SplitHostPort(strings.TrimPrefix(e.url, "http://"))
@@ -45,19 +45,19 @@ func (c *apiCluster) ready(e *engine) {
 	c.status(e.id, "127.0.0.1", "True")
 }
 
-// Pods of a real API server come, leave and are not ready, under load and without a failed request. The
-// manifests in deploy/kubernetes allow the router what it needs. The router goes on while the API server is
-// away.
+// Pods of a real API server join, leave and become unready, under load and without a failed request. The
+// manifests in deploy/kubernetes allow the router what it needs. The router continues while the API server
+// is unavailable.
 func TestPodsOfKubernetes(t *testing.T) {
 	c := newCluster(t)
 	c.apply("../../deploy/kubernetes/tandem.yaml", "RoleBinding")
 	f := newFleet(t, setting{engines: fast, spare: 1})
 	streams := f.longStreams(6)
-	f.pace(200) // the streams outlast a start of the API server
+	f.pace(200) // the streams must last longer than a start of the API server
 	l := f.traffic(2, 8)
 
 	f.set.extra = c.discovery()
-	f.write(f.yaml(nil, nil)) // the former replicas serve while the API server forbids to read pods
+	f.write(f.yaml(nil, nil)) // the former replicas serve while the API server forbids reading pods
 	f.found("waiting")
 	f.saysOfDiscovery("allow get, list and watch of pods in namespace llm")
 	f.ready(f.prefill[:2], f.decode[:2])
@@ -80,7 +80,7 @@ func TestPodsOfKubernetes(t *testing.T) {
 	c.status("p2", "127.0.0.1", "True")
 	f.ready(f.prefill, f.decode)
 
-	c.remove("p0") // p0 and d0, where streams run, leave
+	c.remove("p0") // p0 and d0 leave while they run streams
 	c.remove("d0")
 	f.emptied(f.prefill[0])
 	f.refuses(f.decode[0])
@@ -94,11 +94,11 @@ func TestPodsOfKubernetes(t *testing.T) {
 	f.saysOfDiscovery("connection refused")
 	f.ready(f.prefill[1:], f.decode[1:])
 	c.start()
-	c.remove("d1") // while the router may not have heard of the new server yet
+	c.remove("d1") // the router may not have connected to the new server yet
 	f.found("fresh")
 	f.refuses(f.decode[1])
 
-	f.set.extra = "" // what was found stands in the file now
+	f.set.extra = "" // the discovered members are now in the file
 	f.write(f.yaml(f.prefill[1:], f.decode[2:]))
 	f.accepted()
 	f.ready(f.prefill[1:], f.decode[2:])

@@ -14,14 +14,14 @@ import (
 	"time"
 )
 
-// SIGTERM: newcomers are refused, streams that run come to their end, and the process ends well soon after.
+// SIGTERM: the router refuses new requests, lets running streams end, and exits with code 0 soon after.
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, setting{engines: fast})
 	streams := f.longStreams(4)
 	f.router.signal(syscall.SIGTERM)
 	f.draining()
-	pause(500 * time.Millisecond) // the streams go on for a while
+	pause(500 * time.Millisecond) // lets the streams continue for a while
 	f.hurry(streams)
 	if code := f.router.exit(patience(3 * time.Second)); code != 0 {
 		t.Errorf("exit code %d", code)
@@ -29,8 +29,8 @@ func TestDrain(t *testing.T) {
 	f.freed(patience(2 * time.Second))
 }
 
-// SIGTERM with streams that do not end in the drain time: they are told, and the process ends in time all the
-// same.
+// SIGTERM with streams that last longer than the drain time: the streams get an error, and the process
+// still ends in time.
 func TestDrainCutsWhatDoesNotEnd(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, setting{engines: fast, extra: "timeouts: {drain: 1s}\n"})
@@ -50,7 +50,7 @@ func TestDrainCutsWhatDoesNotEnd(t *testing.T) {
 	f.freed(patience(2 * time.Second))
 }
 
-// draining waits until the front refuses newcomers, while the admin listener says why.
+// draining waits until the front refuses new requests, while the admin listener states the reason.
 func (f *fleet) draining() {
 	f.t.Helper()
 	w := newWriter(8)
@@ -62,7 +62,7 @@ func (f *fleet) draining() {
 			errors.Is(got.err, syscall.ECONNREFUSED) {
 			return nil
 		}
-		return fmt.Errorf("a newcomer was served: %d %s", got.status, fmt.Sprint(got.err))
+		return fmt.Errorf("a new request was served: %d %s", got.status, fmt.Sprint(got.err))
 	})
 	status, h := f.health()
 	if status != http.StatusServiceUnavailable || h.Ready || len(h.Why) == 0 || h.Why[0] != "shutting down" {
@@ -83,7 +83,8 @@ func (f *fleet) freed(within time.Duration) {
 	})
 }
 
-// One request at a time: the cached tokens that a decision counts on are those that the engine delivers.
+// With one request at a time, the cached tokens that a decision expects equal the cached tokens that the
+// engine reports.
 func TestPredictionsAreTrue(t *testing.T) {
 	for _, local := range []string{"never", "auto"} {
 		t.Run("local "+local, func(t *testing.T) {
@@ -96,7 +97,7 @@ func TestPredictionsAreTrue(t *testing.T) {
 			var conversation []map[string]string
 			for i := range requests {
 				q := w.next(1 + rnd.IntN(40))
-				if i%5 == 0 { // a conversation that grows
+				if i%5 == 0 { // a growing conversation
 					conversation = append(conversation, message("user", " "+strings.Join(w.words(30), " ")))
 					q = w.chat(20, conversation...)
 				}
@@ -110,7 +111,7 @@ func TestPredictionsAreTrue(t *testing.T) {
 	}
 }
 
-// wantTruth compares what the decisions on record captured with what was delivered.
+// wantTruth compares the predictions in the decision records with the tokens that the engines reported.
 func (f *fleet) wantTruth(requests int) {
 	f.t.Helper()
 	var records []struct {
@@ -146,11 +147,12 @@ func (f *fleet) wantTruth(requests int) {
 		f.t.Errorf("%d of %d predictions are exact", right, requests)
 	}
 	if hits < requests/2 {
-		f.t.Errorf("only %d requests found anything cached", hits)
+		f.t.Errorf("only %d requests found cached tokens", hits)
 	}
 }
 
-// The router starts with nobody to route to, says so replica by replica, and is ready when the engines come.
+// The router starts without any running engine, reports each missing replica, and becomes ready when the
+// engines start.
 func TestEnginesAppearAfterTheRouter(t *testing.T) {
 	t.Parallel()
 	f := &fleet{
@@ -169,12 +171,12 @@ func TestEnginesAppearAfterTheRouter(t *testing.T) {
 	got := f.ask(t.Context(), newWriter(1).next(3))
 	if v, why := judge(f.right(newWriter(1).next(3)), got); v != clearError ||
 		got.status != http.StatusServiceUnavailable {
-		t.Errorf("asked before anybody was there: %v %s", v, why)
+		t.Errorf("a request before any engine was running: %v %s", v, why)
 	}
 	for _, e := range f.decode {
 		e.appear(t)
 	}
-	f.notReady("p0") // and with one pool still
+	f.notReady("p0") // one pool is still missing
 	for _, e := range f.prefill {
 		e.appear(t)
 	}
@@ -190,7 +192,7 @@ func TestEnginesAppearAfterTheRouter(t *testing.T) {
 	f.quiet(2 * time.Second)
 }
 
-// notReady waits until exactly these replicas are not ready, each with a reason that tells what to do.
+// notReady waits until exactly these replicas are not ready, each with a reason that says what to do.
 func (f *fleet) notReady(ids ...string) {
 	f.t.Helper()
 	eventually(f.t, patience(10*time.Second), func() error {
@@ -217,10 +219,11 @@ func (f *fleet) notReady(ids ...string) {
 	})
 }
 
-// freeURL is an address where nobody listens.
+// freeURL returns an address at which no process listens.
 func freeURL(t *testing.T) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.2:0") // from which nobody connects, so that nobody takes its port
+	// no connection has this source address, so no other process takes the port
+	ln, err := net.Listen("tcp", "127.0.0.2:0")
 	if err != nil {
 		ln, err = net.Listen("tcp", "127.0.0.1:0")
 	}
@@ -231,14 +234,14 @@ func freeURL(t *testing.T) string {
 	return "http://" + ln.Addr().String()
 }
 
-// appear starts an engine at the address that it was given before.
+// appear starts an engine at the address that was chosen before.
 func (e *engine) appear(t *testing.T) {
 	t.Helper()
 	e.args = []string{"--role", e.role, "--control", "127.0.0.1:0", "--zero-latency", "--lease", "3s"}
 	e.begin(t, "--listen", strings.TrimPrefix(e.url, "http://"), "--events", "tcp://127.0.0.1:0")
 }
 
-// The demonstration ends well when every answer was right.
+// The demonstration exits with 0 when every answer was right.
 func TestDemoProcess(t *testing.T) {
 	t.Parallel()
 	p := start(t, "demo", "demo", "--requests", "20", "--speed", "4")
@@ -252,7 +255,7 @@ func TestDemoProcess(t *testing.T) {
 	}
 }
 
-// The version is one line, and wrong use is told apart from failure.
+// The version is one line. The exit code distinguishes a usage error from a failure.
 func TestExitCodes(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -276,7 +279,7 @@ func TestExitCodes(t *testing.T) {
 	} {
 		p := start(t, "tandem", c.args...)
 		if code := p.exit(patience(5 * time.Second)); code != c.code || !strings.Contains(p.out.String(), c.said) {
-			t.Errorf("%v: exit code %d, want %d; said\n%s", c.args, code, c.code, p.out.String())
+			t.Errorf("%v: exit code %d, want %d; output\n%s", c.args, code, c.code, p.out.String())
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// definitions are the Go modules that have the definitions of the kinds in the manifests.
+// definitions are the Go modules that define the kinds in the manifests.
 var definitions = []struct{ module, folder, group, version, resource string }{
 	{"sigs.k8s.io/gateway-api@v1.6.3", "config/crd/standard", "gateway.networking.k8s.io", "v1", "gateways"},
 	{"sigs.k8s.io/gateway-api@v1.6.3", "config/crd/standard", "gateway.networking.k8s.io", "v1", "httproutes"},
@@ -28,9 +28,9 @@ var definitions = []struct{ module, folder, group, version, resource string }{
 	{"github.com/kedacore/keda/v2@v2.21.0", "config/crd/bases", "keda.sh", "v1alpha1", "scaledobjects"},
 }
 
-// A real API server takes all manifests and the chart with each file of values, as kubectl apply
-// --server-side sends manifests, without a warning. The API server knows the fields of every kind: an unknown
-// field is an error.
+// A real API server accepts all manifests, and the chart with each file of values, without a warning. They
+// are sent as kubectl apply --server-side sends manifests. The API server knows the fields of every kind:
+// an unknown field is an error.
 func TestManifestsOfKubernetes(t *testing.T) {
 	c := newCluster(t)
 	for _, of := range definitions {
@@ -73,8 +73,8 @@ func TestManifestsOfKubernetes(t *testing.T) {
 	}
 }
 
-// define gives the cluster the definition of a resource, which a folder of a Go module has, and waits until
-// the cluster serves the resource.
+// define gives the cluster the definition of a resource from a folder of a Go module, and waits until the
+// cluster serves the resource.
 func (c *apiCluster) define(module, folder, group, version, resource string) {
 	c.t.Helper()
 	out, err := exec.Command("go", "mod", "download", "-json", module).Output()

@@ -38,8 +38,8 @@ func (c *apiCluster) follow(field string) (found func() []discovery.Found) {
 	return func() []discovery.Found { return source.Found(cfg) }
 }
 
-// A real API server forbids nodes until deploy/kubernetes/nodes.yaml is applied. Pods are found all the same,
-// and then they have the places of their nodes.
+// A real API server forbids reading nodes until deploy/kubernetes/nodes.yaml is applied. The router finds
+// pods before that, and after that the pods have the places of their nodes.
 func TestPlacesOfKubernetes(t *testing.T) {
 	c := newCluster(t)
 	c.apply("../../deploy/kubernetes/tandem.yaml")

@@ -18,14 +18,14 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/kubernetestest"
 )
 
-// podOf is the pod in which an engine runs.
+// podOf returns the pod of an engine.
 func podOf(e *engine) kubernetestest.Pod {
 	host, port, _ := net.SplitHostPort(strings.TrimPrefix(e.url, "http://"))
 	number, _ := strconv.Atoi(port)
 	return kubernetestest.Ready(e.id, e.role, host, number)
 }
 
-// refuses waits until the router gives a replica no requests, and still has it.
+// refuses waits until the router gives a replica no requests, but still knows it.
 func (f *fleet) refuses(e *engine) {
 	f.t.Helper()
 	eventually(f.t, 10*time.Second, func() error {
@@ -37,8 +37,8 @@ func (f *fleet) refuses(e *engine) {
 	})
 }
 
-// Pods come, are being deleted, go and move, under load and without a failed request. An API server that does
-// not answer changes nothing: what served goes on.
+// Pods join, are being deleted, leave and change their address, under load and without a failed request.
+// When the API server does not answer, nothing changes: the serving replicas continue.
 func TestMembersFoundInKubernetes(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, setting{engines: fast, spare: 1})
@@ -48,7 +48,7 @@ func TestMembersFoundInKubernetes(t *testing.T) {
 	streams := f.longStreams(6)
 	l := f.traffic(2, 8)
 
-	s.Refuse(http.StatusForbidden) // a reload to an API server without an answer takes nobody away
+	s.Refuse(http.StatusForbidden) // a reload to an API server without an answer removes no member
 	f.set.extra = fmt.Sprintf("discovery: {kubernetes: {namespace: llm, server: %q, token_file: %q, "+
 		"prefill: {selector: role=prefill}, decode: {selector: role=decode}}}", s.URL, token)
 	f.write(f.yaml(nil, nil))
@@ -68,7 +68,7 @@ func TestMembersFoundInKubernetes(t *testing.T) {
 	f.used(f.prefill[2])
 	f.used(f.decode[2])
 
-	s.Put(podOf(f.prefill[0]).Deleting()) // p0 and d0, where streams run, leave
+	s.Put(podOf(f.prefill[0]).Deleting()) // p0 and d0 leave while they run streams
 	s.Put(podOf(f.decode[0]).Deleting())
 	f.refuses(f.prefill[0])
 	f.refuses(f.decode[0])
@@ -78,18 +78,18 @@ func TestMembersFoundInKubernetes(t *testing.T) {
 	f.ready(f.prefill[1:], f.decode[1:])
 
 	s.Refuse(http.StatusServiceUnavailable)
-	s.Remove("p1") // nobody hears of it
+	s.Remove("p1") // the router does not learn of this
 	f.found("held")
 	f.ready(f.prefill[1:], f.decode[1:])
 	if n := f.metric("tandem_discovery_failing", `source="kubernetes"`); n != 2 {
-		t.Errorf("%v questions fail by the metrics, want 2", n)
+		t.Errorf("the metrics have %v failing queries, want 2", n)
 	}
 	s.Put(podOf(f.prefill[1]))
 	s.Refuse(0)
 	f.found("fresh")
 	f.ready(f.prefill[1:], f.decode[1:])
 
-	f.set.extra = "" // what was found stands in the file now
+	f.set.extra = "" // the discovered members are now in the file
 	f.write(f.yaml(f.prefill[1:], f.decode[1:]))
 	f.accepted()
 	f.ready(f.prefill[1:], f.decode[1:])
@@ -97,9 +97,9 @@ func TestMembersFoundInKubernetes(t *testing.T) {
 	f.noClientNoticed(streams, l)
 }
 
-// A router that starts while the API server is away serves with the pods that its predecessor knew, and says
-// that they are old, until the API server answers. An engine of another model at the address of a pod is not
-// taken for it.
+// A router that starts while the API server is unavailable uses the pods that its predecessor knew, and
+// reports them as old until the API server answers. If an engine of another model has the address of a
+// pod, the router does not use it.
 func TestTheRouterStartsWithoutTheAPIServer(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, setting{engines: fast})
@@ -120,7 +120,7 @@ func TestTheRouterStartsWithoutTheAPIServer(t *testing.T) {
 	f.router.exit(10 * time.Second)
 
 	s.Refuse(http.StatusServiceUnavailable)
-	s.Remove("d1") // the router does not hear that another pod has the address
+	s.Remove("d1") // the router does not learn that another pod has the address
 	d1 := f.decode[1]
 	d1.kill()
 	d1.args = append(d1.args, "--model", "other")
@@ -129,7 +129,7 @@ func TestTheRouterStartsWithoutTheAPIServer(t *testing.T) {
 	f.found("remembered")
 	f.ready(f.prefill, f.decode)
 	if n := f.metric("tandem_discovery_remembered"); n != 2 {
-		t.Errorf("%v questions have old answers by the metrics, want 2", n)
+		t.Errorf("the metrics have %v queries with old answers, want 2", n)
 	}
 	f.used(f.decode[0])
 	f.unused(d1)
@@ -138,13 +138,13 @@ func TestTheRouterStartsWithoutTheAPIServer(t *testing.T) {
 	f.found("fresh")
 	f.ready(f.prefill, f.decode[:1])
 	if n := f.metric("tandem_discovery_remembered"); n != 0 {
-		t.Errorf("%v questions have old answers by the metrics, want 0", n)
+		t.Errorf("the metrics have %v queries with old answers, want 0", n)
 	}
 	f.used(f.decode[0])
 }
 
-// Every field of discovery.kubernetes is changed under load, to something right or wrong. No change takes a
-// serving replica away, and no request fails.
+// Every field of discovery.kubernetes is changed under load, to a right or a wrong value. No change
+// removes a serving replica, and no request fails.
 func TestEveryFieldOfDiscoveryIsReloadedUnderLoad(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, setting{engines: fast})
@@ -180,11 +180,11 @@ func TestEveryFieldOfDiscoveryIsReloadedUnderLoad(t *testing.T) {
 		{`selector: "app=nothing-has-it"`, "fresh"},
 		{`prefill: {selector: "role in (prefill)", port: vllm}`, "fresh"},
 		{"decode: {selector: role=decode, port: no-such-port}", "fresh"},
-		{"decode: {selector: role=decode, ranks: 2}", "fresh"}, // of which the second is not there
+		{"decode: {selector: role=decode, ranks: 2}", "fresh"}, // the second rank does not exist
 		{`decode: {selector: role=decode, events: {endpoint: "tcp://*:1"}}`, "fresh"},
 		{"preset: leaderworkerset", "fresh"}, // no pod is a leader
 		{"revision: no-such-label", "fresh"},
-		{"place: {zone: zone}", "fresh"}, // which is forbidden
+		{"place: {zone: zone}", "fresh"}, // reading nodes is forbidden
 		{"https: true", "fresh"},         // no engine speaks TLS
 		{"inference_pool: nothing-has-this-name", "waiting"},
 		{"namespace: other", "waiting"},
@@ -207,7 +207,7 @@ func TestEveryFieldOfDiscoveryIsReloadedUnderLoad(t *testing.T) {
 	f.set.extra = ""
 	f.write(f.yaml(f.prefill, f.decode))
 	f.ready(f.prefill, f.decode)
-	s.Stop() // the router keeps idle connections for a while
+	s.Stop() // needed because the router keeps idle connections for a while
 	second.Stop()
 	f.noClientNoticed(streams, l)
 }

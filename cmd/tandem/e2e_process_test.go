@@ -21,8 +21,8 @@ import (
 // The end-to-end tests run the built binary: real processes, real sockets, real ZMQ. They are skipped with
 // -short.
 
-// built is the binary under test, with the race detector if the tests have it. A process that found a race
-// fails its test.
+// built is the binary under test. It has the race detector if the tests have it, and a process that found
+// a race fails its test.
 var built = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "tandem-e2e-")
 	if err != nil {
@@ -38,7 +38,7 @@ var built = sync.OnceValues(func() (string, error) {
 	return dir, nil
 })
 
-// madeBinary says that there is something to remove.
+// madeBinary is true if a binary must be removed.
 var madeBinary atomic.Bool
 
 func TestMain(m *testing.M) {
@@ -50,7 +50,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// binary builds the binary when the first test asks for it.
+// binary builds the binary for the first test that needs it.
 func binary(t *testing.T) string {
 	t.Helper()
 	if testing.Short() {
@@ -64,14 +64,14 @@ func binary(t *testing.T) string {
 	return filepath.Join(dir, "under-test")
 }
 
-// process is one run of the binary. The test's end kills it.
+// process is one run of the binary. It is killed at the end of the test.
 type process struct {
 	t      *testing.T
 	name   string
 	cmd    *exec.Cmd
-	out    output // standard output and standard error as they came
+	out    output // standard output and standard error in their order of arrival
 	exited chan struct{}
-	err    error // of Wait, once exited is closed
+	err    error // result of Wait, valid once exited is closed
 }
 
 func start(t *testing.T, name string, args ...string) *process {
@@ -102,7 +102,7 @@ func startCommand(t *testing.T, name string, cmd *exec.Cmd) *process {
 	return p
 }
 
-// end kills the process and looks into what it said.
+// end kills the process and checks its output.
 func (p *process) end() {
 	p.kill()
 	said := p.out.String()
@@ -114,7 +114,7 @@ func (p *process) end() {
 	}
 }
 
-// kill is SIGKILL; it returns when the process is gone.
+// kill sends SIGKILL and waits until the process has ended.
 func (p *process) kill() {
 	p.signal(syscall.SIGKILL)
 	<-p.exited
@@ -124,11 +124,11 @@ func (p *process) signal(s syscall.Signal) {
 	select {
 	case <-p.exited:
 	default:
-		_ = p.cmd.Process.Signal(s) // it may have ended just now
+		_ = p.cmd.Process.Signal(s) // the process may have just ended
 	}
 }
 
-// exit waits for the process to end by itself and returns its exit code.
+// exit waits until the process ends and returns its exit code.
 func (p *process) exit(within time.Duration) int {
 	p.t.Helper()
 	select {
@@ -164,7 +164,7 @@ func (p *process) line(prefix string) string {
 	return found
 }
 
-// output is a buffer that may be read while a process writes.
+// output is a buffer that can be read while a process writes to it.
 type output struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -187,7 +187,7 @@ func tail(text string, lines int) string {
 	return strings.Join(all[max(0, len(all)-lines):], "")
 }
 
-// eventually polls until try returns nil, and tells how long that took.
+// eventually polls until try returns nil, and returns the time that this took.
 func eventually(t *testing.T, within time.Duration, try func() error) time.Duration {
 	t.Helper()
 	began := time.Now()

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// Whatever happens to the configuration, by whichever way, the streams that run are not touched and new
-// requests follow the newest good file.
+// Changes of the configuration, made in any way, do not touch the running streams. New requests follow the
+// newest valid file.
 func TestReloadWhileStreamsRun(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, setting{engines: fast, spare: 1})
@@ -31,7 +31,7 @@ func TestReloadWhileStreamsRun(t *testing.T) {
 	f.used(f.prefill[2])
 	f.used(f.decode[2])
 
-	f.write(f.yaml(f.prefill[1:], f.decode[1:])) // p0 and d0, where streams run, leave
+	f.write(f.yaml(f.prefill[1:], f.decode[1:])) // p0 and d0 leave while they run streams
 	f.hangUp()
 	f.ready(f.prefill[1:], f.decode[1:])
 	f.inForce("beta: 1.0")
@@ -46,7 +46,7 @@ func TestReloadWhileStreamsRun(t *testing.T) {
 	f.noClientNoticed(streams, l)
 }
 
-// SIGHUP and POST /-/reload look at the file at once, also where the system does not tell of changes.
+// SIGHUP and POST /-/reload read the file at once, even if the system reports no change.
 func TestReloadOnDemand(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, setting{engines: fast})
@@ -81,7 +81,7 @@ func TestReloadOnDemand(t *testing.T) {
 	f.quiet(2 * time.Second)
 }
 
-// longStreams are streams that have begun and do not end before hurry.
+// longStreams returns streams that have begun and do not end before hurry.
 func (f *fleet) longStreams(n int) []*running {
 	f.t.Helper()
 	f.pace(10)
@@ -95,7 +95,7 @@ func (f *fleet) longStreams(n int) []*running {
 	return out
 }
 
-// pace makes all decode engines slow, or fast again with 1.
+// pace slows all decode engines down; 1 makes them fast again.
 func (f *fleet) pace(factor float64) {
 	f.t.Helper()
 	for _, e := range f.decode {
@@ -103,26 +103,26 @@ func (f *fleet) pace(factor float64) {
 	}
 }
 
-// noClientNoticed ends the long streams and the traffic. It wants exact streams, no failed request, nothing
-// left in use, and right answers.
+// noClientNoticed ends the long streams and the traffic. It requires exact streams, no failed request, no
+// resource still in use, and right answers.
 func (f *fleet) noClientNoticed(streams []*running, l *traffic) {
 	f.t.Helper()
 	f.hurry(streams)
 	l.end()
 	if len(l.errors) > 0 {
-		f.t.Errorf("requests failed in between: %v", l.errors)
+		f.t.Errorf("requests failed meanwhile: %v", l.errors)
 	}
 	f.quiet(2 * time.Second)
 	f.audit(l.asked)
 }
 
-// hurry lets long streams end, and wants them exact.
+// hurry lets long streams end, and requires exact streams.
 func (f *fleet) hurry(streams []*running) {
 	f.t.Helper()
 	for _, s := range streams {
 		select {
 		case <-s.done:
-			f.t.Error("a stream had ended before the reloads were through")
+			f.t.Error("a stream ended before the reloads were complete")
 		default:
 		}
 	}
@@ -140,7 +140,7 @@ func (f *fleet) write(text string) {
 	f.must(os.WriteFile(f.file(), []byte(text), 0o600))
 }
 
-// swap changes the file as the kubelet does: a new folder, and ..data renamed over.
+// swap changes the file as the kubelet does: it makes a new folder and renames a link over ..data.
 func (f *fleet) swap(text string) {
 	f.t.Helper()
 	dir, err := os.MkdirTemp(f.dir, "..")
@@ -150,7 +150,8 @@ func (f *fleet) swap(text string) {
 	f.must(os.Rename(filepath.Join(f.dir, "..data_tmp"), filepath.Join(f.dir, "..data")))
 }
 
-// edit changes the file through a memory map, of which inotify does not tell. Both texts are of one length.
+// edit changes the file through a memory map, and inotify does not report such a change. Both texts have
+// the same length.
 func (f *fleet) edit(from, to string) {
 	f.t.Helper()
 	file, err := os.OpenFile(f.file(), os.O_RDWR, 0)
@@ -181,7 +182,7 @@ func (f *fleet) post(path string) (status int, said string) {
 	return resp.StatusCode, fmt.Sprint(body)
 }
 
-// inForce waits until the configuration in force has the line.
+// inForce waits until the line is in the configuration in force.
 func (f *fleet) inForce(line string) {
 	f.t.Helper()
 	eventually(f.t, patience(3*time.Second), func() error {
@@ -199,8 +200,8 @@ func (f *fleet) inForceNow(line string) {
 	}
 }
 
-// rejects gives the router a bad file with put: nothing changes, and log, metric and /readyz say what is
-// wrong, where, and what to do.
+// rejects gives the router a bad file with put. Nothing changes, and the log, the metric and /readyz state
+// the mistake, its place and the remedy.
 func (f *fleet) rejects(put func(string)) {
 	f.t.Helper()
 	before := f.text("/-/config")
@@ -217,7 +218,7 @@ func (f *fleet) rejects(put func(string)) {
 	f.refused("tandem.yaml:2:8: ")
 }
 
-// refused waits until log, metric and /readyz tell of a bad file and say these words.
+// refused waits until the log, the metric and /readyz report a bad file, with these words.
 func (f *fleet) refused(words ...string) {
 	f.t.Helper()
 	eventually(f.t, patience(3*time.Second), func() error {
@@ -248,7 +249,7 @@ func (f *fleet) accepted() {
 	})
 }
 
-// used asks until the engine has computed something.
+// used sends requests until the engine has computed a prompt or an answer.
 func (f *fleet) used(e *engine) {
 	f.t.Helper()
 	w := newWriter(1000)
@@ -266,7 +267,7 @@ func (f *fleet) used(e *engine) {
 	})
 }
 
-// unused sends a request and wants it to reach another engine.
+// unused sends a request and requires that another engine computes it.
 func (f *fleet) unused(e *engine) {
 	f.t.Helper()
 	before := f.series(e.url+"/metrics", "vllm:prompt_tokens_total")

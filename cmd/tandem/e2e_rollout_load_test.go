@@ -18,11 +18,12 @@ type asked struct {
 	began     time.Time
 	first     time.Duration // to the first content of a stream, 0 unknown
 	prompt    int           // tokens
-	delivered int           // cached tokens
+	delivered int           // cached tokens that the engine reported
 	split     bool
 }
 
-// load asks ten questions a second while act runs, and for a time before and after. It waits for all answers.
+// load sends ten questions a second while act runs, and for a time before and after. It waits for all
+// answers.
 func (r *rollouts) load(around time.Duration, act func()) (all []*asked, from, to time.Time) {
 	r.t.Helper()
 	var wg sync.WaitGroup
@@ -30,7 +31,7 @@ func (r *rollouts) load(around time.Duration, act func()) (all []*asked, from, t
 	wg.Go(func() {
 		w := newWriter(0)
 		w.beginnings = nil
-		for range 12 { // the same for every load
+		for range 12 { // the same choices for every load
 			w.beginnings = append(w.beginnings, w.words(3000))
 		}
 		w.rnd = rand.New(rand.NewPCG(uint64(r.started), 9))
@@ -69,15 +70,15 @@ func (a *asked) ask(f *fleet) {
 	})
 }
 
-// outcome is what became of the load of one rollout.
+// outcome is the result of the load during one rollout.
 type outcome struct {
 	name           string
 	all            []*asked
 	from, to       time.Time // of the rollout
 	marks          []time.Time
 	failed, wrong  int
-	alike          int // answers that both revisions would give: prompts of token ids
-	oldest, newest int // answers of the two revisions
+	alike          int // answers that both revisions would give: the prompts are token ids
+	oldest, newest int // answers that only the old or only the new revision gives
 }
 
 // rollout is one change of the pods under load, from one revision to another.
@@ -90,13 +91,14 @@ func (r *rollouts) rollout(name string, was, is revision, act func()) *outcome {
 	r.serving(len(r.pools["prefill"]) + len(r.pools["decode"]))
 	r.judge(o, was, is)
 	if is != was && (o.alike > len(o.all)/2 || o.oldest == 0 || o.newest == 0) {
-		r.t.Errorf("%s shows nothing: %d, %d and %d answers", name, o.alike, o.oldest, o.newest)
+		r.t.Errorf("%s shows nothing: %d answers of both revisions, %d of the old and %d of the new one",
+			name, o.alike, o.oldest, o.newest)
 	}
 	r.recall(o)
 	return o
 }
 
-// judge compares every answer with that of one engine of either revision.
+// judge compares every answer with the answers of a single engine of each revision.
 func (r *rollouts) judge(o *outcome, was, is revision) {
 	r.t.Helper()
 	for _, a := range o.all {
@@ -125,7 +127,7 @@ func (r *rollouts) judge(o *outcome, was, is revision) {
 	}
 }
 
-// recall takes tokens from the router's records.
+// recall reads the token numbers from the router's records.
 func (r *rollouts) recall(o *outcome) {
 	r.t.Helper()
 	var records []struct {
@@ -147,7 +149,7 @@ func (r *rollouts) recall(o *outcome) {
 	}
 }
 
-// hits is the share of prompt tokens that were cached.
+// hits returns the share of prompt tokens that were cached.
 func hits(all []*asked) float64 {
 	cached, tokens := 0, 0
 	for _, a := range all {
@@ -156,7 +158,7 @@ func hits(all []*asked) float64 {
 	return float64(cached) / float64(max(tokens, 1))
 }
 
-// firsts are the sorted times to the first content.
+// firsts returns the sorted times to the first content.
 func firsts(all []*asked) (sorted []time.Duration) {
 	for _, a := range all {
 		if a.first > 0 {
@@ -174,7 +176,7 @@ func quantile(sorted []time.Duration, q float64) time.Duration {
 	return sorted[int(q*float64(len(sorted)-1))]
 }
 
-// during are the requests that began in the rollout, before are the requests that began earlier.
+// during splits the requests: during began in the rollout, before began earlier.
 func (o *outcome) during() (before, during []*asked) {
 	for _, a := range o.all {
 		switch {

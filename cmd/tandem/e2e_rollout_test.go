@@ -14,26 +14,27 @@ import (
 	"time"
 )
 
-// revision is what a new version of the pods has: another tokenizer, and a label if it has one.
+// revision is a version of the pods: it has its own tokenizer, and optionally a label.
 type revision struct {
 	number int
 	label  string
 }
 
-// pod is an engine in a pod, of which the test is the kubelet.
+// pod is an engine in a pod. The test acts as its kubelet.
 type pod struct {
 	*process
 	name, role string
-	gone       chan error // has one when the pod has been taken out of the API server
+	gone       chan error // has one value when the pod has been removed from the API server
 }
 
-// rollouts is a router in front of pods that are replaced, in place of the controllers of Kubernetes.
+// rollouts is a router in front of pods. The test replaces the pods, instead of the controllers of
+// Kubernetes.
 type rollouts struct {
 	*fleet
 	c       *apiCluster
 	pools   map[string][]*pod
-	alone   map[int]*fleet // an engine of each revision that answers alone
-	started int            // pods so far
+	alone   map[int]*fleet // for each revision an engine that gives the reference answers
+	started int            // number of pods started so far
 	leaving []*pod
 	preStop time.Duration // between the deletion of a pod and the signal to its engine
 	// How long a pod has been Ready before a Deployment deletes another one: its minReadySeconds.
@@ -47,7 +48,7 @@ const (
 	grace   = 20 * time.Second // from the deletion of a pod to the end of its engine, at most
 )
 
-// newRollouts starts a cluster and a router with its manifests, and n pods a pool.
+// newRollouts starts a cluster, a router with its manifests, and n pods for each pool.
 func newRollouts(t *testing.T, n int, of revision) *rollouts {
 	t.Helper()
 	c := newCluster(t)
@@ -71,7 +72,7 @@ func newRollouts(t *testing.T, n int, of revision) *rollouts {
 // flags are the flags of every engine of a revision. The length of the model's name decides the tokenizer.
 func (v revision) flags() []string { return []string{"--tokenizer", strings.Repeat("x", v.number)} }
 
-// create makes a pod and runs its engine, which becomes ready later. "" gives it a new name.
+// create makes a pod and runs its engine, which becomes ready later. The name "" means a new name.
 func (r *rollouts) create(role, name string, of revision) *pod {
 	r.t.Helper()
 	r.started++
@@ -112,7 +113,7 @@ func (r *rollouts) remove(p *pod) {
 	}()
 }
 
-// end waits until a pod has gone.
+// end waits until a pod has ended.
 func (r *rollouts) end(p *pod) {
 	r.t.Helper()
 	if err := <-p.gone; err != nil {
@@ -121,7 +122,7 @@ func (r *rollouts) end(p *pod) {
 	r.leaving = slices.DeleteFunc(r.leaving, func(x *pod) bool { return x == p })
 }
 
-// scale gives a pool n pods: new ones, or it deletes the oldest.
+// scale gives a pool n pods: it makes new pods, or deletes the oldest ones.
 func (r *rollouts) scale(role string, n int, of revision) {
 	r.t.Helper()
 	for len(r.pools[role]) > n {
@@ -133,8 +134,8 @@ func (r *rollouts) scale(role string, n int, of revision) {
 	}
 }
 
-// surge replaces pods as a Deployment does with one pod of surge: the new one is Ready, then an old one is
-// deleted. It takes one pod of each pool at a time.
+// surge replaces pods as a Deployment with one pod of surge does: when a new pod is Ready, an old one is
+// deleted. It replaces one pod of each pool at a time.
 func (r *rollouts) surge(to revision, roles ...string) {
 	r.t.Helper()
 	for range len(r.pools[roles[0]]) {
@@ -149,8 +150,8 @@ func (r *rollouts) surge(to revision, roles ...string) {
 	}
 }
 
-// byOrdinal replaces pods as a LeaderWorkerSet does: from the highest ordinal on, a pod is deleted, and when
-// it has gone, one of the same name is made.
+// byOrdinal replaces pods as a LeaderWorkerSet does: it begins with the highest ordinal, deletes the pod,
+// and then makes a pod of the same name.
 func (r *rollouts) byOrdinal(to revision, roles ...string) {
 	r.t.Helper()
 	for _, role := range roles {
@@ -162,13 +163,13 @@ func (r *rollouts) byOrdinal(to revision, roles ...string) {
 	}
 }
 
-// serving waits until the router has n replicas that are all ready.
+// serving waits until the router has n replicas and all are ready.
 func (r *rollouts) serving(n int) {
 	r.t.Helper()
 	r.names(n)
 }
 
-// right is what an engine of a revision answers alone.
+// rightOf returns the answer of a single engine of a revision.
 func (r *rollouts) rightOf(of revision, q question) *reply {
 	r.t.Helper()
 	f := r.alone[of.number]
@@ -181,10 +182,10 @@ func (r *rollouts) rightOf(of revision, q question) *reply {
 }
 
 // Both pools are updated and scaled down under ten requests a second. No request fails, and each answer is
-// that of one engine of one revision, though the new one has another tokenizer. TANDEM_ROLLOUTS names a file
-// for the plot of docs/kubernetes.md.
+// the answer of one engine of one revision, although the new revision has another tokenizer.
+// TANDEM_ROLLOUTS names a file for the plot of docs/kubernetes.md.
 //
-// Long: a row a rollout.
+// Long: one row for each rollout.
 func TestRolloutsOfKubernetes(t *testing.T) {
 	r := newRollouts(t, 3, revision{1, ""})
 	was := revision{1, ""}

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Engines stand still under traffic, shorter and longer than leases last. Whatever they do when they go on,
-// each answer is exact or a clear error.
+// Engines stand still under traffic, for shorter and longer times than a lease. When they continue, each
+// answer is exact or a clear error.
 func TestEnginesStandStill(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -30,7 +30,7 @@ func TestEnginesStandStill(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			// Few blocks: freed ones are used again soon.
+			// With few blocks, freed blocks are soon used again.
 			f := newFleet(t,
 				setting{lease: c.lease, engines: append([]string{"--blocks", "600"}, fast[:4]...), extra: c.extra})
 			l := f.traffic(8, 24)
@@ -47,8 +47,8 @@ func TestEnginesStandStill(t *testing.T) {
 	}
 }
 
-// The router stands still between the legs, until the prefill's blocks have been freed and used by others.
-// Its transfer parameters are worthless then.
+// The router stands still between the legs until the prefill's blocks have been freed and used by other
+// requests. After that its transfer parameters are useless.
 func TestRouterStandsStillBetweenTheLegs(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t,
@@ -69,7 +69,7 @@ func TestRouterStandsStillBetweenTheLegs(t *testing.T) {
 		func() error { return errors.Join(f.holds(f.prefill[:1]), f.holds(f.prefill[1:])) })
 	f.router.freeze()
 	for _, e := range f.prefill {
-		ask(t.Context(), f.asker, e.url, w.completion(w.ids(5), 1), nil) // behind the prefills
+		ask(t.Context(), f.asker, e.url, w.completion(w.ids(5), 1), nil) // queued after the prefills
 		eventually(t, patience(10*time.Second), func() error {
 			if f.series(e.url+"/metrics", "vllm:kv_cache_usage_perc") > 0 {
 				return fmt.Errorf("the leases on %s have not ended", e.id)
@@ -77,7 +77,7 @@ func TestRouterStandsStillBetweenTheLegs(t *testing.T) {
 			return nil
 		})
 		e.slow(1)
-		for range 8 { // others use the blocks
+		for range 8 { // other requests use the blocks
 			ask(t.Context(), f.asker, e.url, w.completion(w.ids(1500), 1), nil)
 		}
 	}
@@ -99,7 +99,7 @@ func TestRouterStandsStillBetweenTheLegs(t *testing.T) {
 		t.Error("no transfer parameters were too old: the router did not stand still between the legs")
 	}
 	if n := f.metric("tandem_stalled_seconds_total"); n < 2 {
-		t.Errorf("the router noticed %v s of standing still", n)
+		t.Errorf("the router measured a stall of %v s", n)
 	}
 	f.quiet(f.set.lease + time.Second)
 	var qs []question
@@ -109,5 +109,5 @@ func TestRouterStandsStillBetweenTheLegs(t *testing.T) {
 	f.audit(qs)
 }
 
-// pause lets time pass where time itself is what is tested.
+// pause waits, for tests about time itself.
 func pause(d time.Duration) { <-time.After(d) }

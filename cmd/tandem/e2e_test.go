@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Whatever the API and the shape of a request, two engines together answer as one alone does.
+// For every API and every form of request, two engines together give the same answer as one engine.
 func TestAnswersAreExact(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -22,7 +22,7 @@ func TestAnswersAreExact(t *testing.T) {
 			t.Parallel()
 			f := newFleet(t, c.set)
 			asked := shapes()
-			for range 2 { // the second time, everything is cached
+			for range 2 { // the second time, the whole prompt is cached
 				var wg sync.WaitGroup
 				turn := make(chan struct{}, 8)
 				for _, q := range asked {
@@ -47,7 +47,7 @@ func TestAnswersAreExact(t *testing.T) {
 	}
 }
 
-// shapes are requests of every form.
+// shapes returns requests of every form.
 func shapes() []question {
 	w := newWriter(1)
 	var out []question
@@ -58,7 +58,7 @@ func shapes() []question {
 			w.completion(" a short prompt", n),
 			w.completion([]int{300}, n),
 			w.completion(w.ids(64), n),  // whole blocks
-			w.completion(w.ids(65), n),  // and one more
+			w.completion(w.ids(65), n),  // one token more
 			w.completion(w.ids(999), n), // long
 			w.completion(w.text(), n).with("cache_salt", "tenant"),
 			w.completion(w.text(), n).with("stop", []string{" the"}),
@@ -80,7 +80,7 @@ func shapes() []question {
 	return out
 }
 
-// converse holds a chat of several turns, each answer part of the next prompt.
+// converse holds a chat of several turns. Each answer becomes part of the next prompt.
 func (f *fleet) converse(seed uint64) {
 	f.t.Helper()
 	w := newWriter(seed + 50)
@@ -99,7 +99,7 @@ func (f *fleet) converse(seed uint64) {
 	}
 }
 
-// wantPlaced wants requests to have been split, and with always every one that can be.
+// wantPlaced checks that requests were split. With always, every request that can be split must be split.
 func (f *fleet) wantPlaced(always bool) {
 	f.t.Helper()
 	split := f.metric("tandem_decisions_total", `mode="split"`)

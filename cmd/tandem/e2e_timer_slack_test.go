@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// All threads of a router may be woken a millisecond late, and those of a simulated engine may not: see
-// timer_slack_linux.go.
+// The timers of all threads of a router may be a millisecond late, but not those of a simulated engine:
+// see timer_slack_linux.go.
 func TestTimerSlack(t *testing.T) {
 	sim := start(t, "sim", "sim", "--listen", "127.0.0.1:0")
 	router := start(t, "router", "serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0",
@@ -28,7 +28,8 @@ func TestTimerSlack(t *testing.T) {
 	}
 }
 
-// allSlack reports a thread of the process with another timer slack, or that there are not many yet.
+// allSlack returns an error if a thread of the process has another timer slack, or if the process does not
+// have many threads yet.
 func (p *process) allSlack(want string) error {
 	p.t.Helper()
 	threads, _ := filepath.Glob("/proc/" + strconv.Itoa(p.cmd.Process.Pid) + "/task/*")

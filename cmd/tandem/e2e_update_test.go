@@ -16,8 +16,8 @@ import (
 )
 
 // A Deployment updates the router: the new router is ready, then the old router gets SIGTERM, and the load
-// balancer needs some time to notice. No request fails, whether its client opens a connection for
-// each or keeps connections, and the streams of the old router are whole.
+// balancer notices after some time. No request fails, for clients with a new connection for each request
+// and for clients with kept connections. The streams of the old router are complete.
 func TestTheRouterIsUpdatedUnderLoad(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, setting{engines: fast, extra: "timeouts: {unready: 8s, drain: 1m}\n"})
@@ -57,7 +57,7 @@ func TestTheRouterIsUpdatedUnderLoad(t *testing.T) {
 	}
 }
 
-// mixed sends every other request on a connection of its own, and the others on kept connections.
+// mixed sends every other request on a new connection, and the others on kept connections.
 type mixed struct {
 	turn atomic.Int64
 	kept *http.Transport

@@ -9,7 +9,8 @@ import (
 	"github.com/tandem-router/tandem/internal/config"
 )
 
-// A decode replica with a name is named with the remedy; an address is not.
+// A decode replica with a host name gets a warning with the remedy. A replica with an IP address gets
+// none.
 func TestThePickerWarnsOfNames(t *testing.T) {
 	var log bytes.Buffer
 	c := config.FromFlags("", []string{"http://prefill:8000"},

@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Help that was asked for goes to standard output with exit code 0. A wrong command line is explained on
-// standard error with exit code 2.
+// With --help, help goes to standard output with exit code 0. A usage error goes to standard error with
+// exit code 2.
 func TestHelp(t *testing.T) {
 	for _, tt := range []struct {
 		args   string
@@ -55,16 +55,16 @@ func TestHelp(t *testing.T) {
 		code := run(t.Context(), strings.Fields(tt.args), &out, &log)
 		switch {
 		case code != tt.code:
-			t.Errorf("%q ends with %d, want %d", tt.args, code, tt.code)
+			t.Errorf("%q exits with %d, want %d", tt.args, code, tt.code)
 		case !strings.Contains(out.String(), tt.stdout) || (tt.stdout == "") != (out.Len() == 0):
 			t.Errorf("%q writes %q, want %q", tt.args, out.String(), tt.stdout)
 		case !strings.Contains(log.String(), tt.stderr) || (tt.stderr == "") != (log.Len() == 0):
-			t.Errorf("%q complains %q, want %q", tt.args, log.String(), tt.stderr)
+			t.Errorf("%q writes the error %q, want %q", tt.args, log.String(), tt.stderr)
 		}
 	}
 }
 
-// A wrong value is told in one line, with the flag and what it takes.
+// A wrong value gives an error of one line, with the flag and the values that it accepts.
 func TestWrongValueTakesOneLine(t *testing.T) {
 	for args, want := range map[string]string{
 		"replay --for abc":                   `tandem replay: --for "abc": want a duration, as 30s or 5m`,
@@ -90,7 +90,7 @@ func TestWrongValueTakesOneLine(t *testing.T) {
 	}
 }
 
-// Scripts that say -listen go on working. Values are left alone, and so is what stands behind "--".
+// Scripts that use -listen still work. Values and everything after "--" are unchanged.
 func TestSingleDashes(t *testing.T) {
 	for args, want := range map[string]string{
 		"serve -listen :1 -admin=off x": "serve --listen :1 --admin=off x",
@@ -106,7 +106,7 @@ func TestSingleDashes(t *testing.T) {
 	}
 }
 
-// Every flag and command says what it is for. Each flag that takes one of a few words completes them.
+// Every flag and command has a description. Each flag with a fixed set of words completes them.
 func TestEverythingIsExplained(t *testing.T) {
 	visit(newRoot(io.Discard, io.Discard), func(c *cobra.Command) {
 		if c.Short == "" {
@@ -120,7 +120,7 @@ func TestEverythingIsExplained(t *testing.T) {
 	})
 }
 
-// Shells get commands, flags and values, each with what it means.
+// Shells get commands, flags and values, each with its description.
 func TestCompletes(t *testing.T) {
 	for line, want := range map[string]string{
 		"ser":                                   "serve\troute requests",
@@ -150,15 +150,15 @@ func TestCompletes(t *testing.T) {
 	var out, log bytes.Buffer
 	run(t.Context(), []string{"__complete", "replay", "--policy", "tandem,"}, &out, &log)
 	if strings.Contains(out.String(), "tandem,tandem\n") {
-		t.Errorf("a policy that is chosen already is offered again: %s", out.String())
+		t.Errorf("a policy that was already given is offered again: %s", out.String())
 	}
 }
 
-// A shell that has the script completes with it, through the binary.
+// A shell with the completion script completes through the binary.
 func TestBashCompletes(t *testing.T) {
 	bash, err := exec.LookPath("bash")
 	if err != nil {
-		t.Fatal(err) // make test needs it, too
+		t.Fatal(err) // make test needs bash, too
 	}
 	var script, log bytes.Buffer
 	if code := run(t.Context(), []string{"completion", "bash"}, &script, &log); code != 0 {

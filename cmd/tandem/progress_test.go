@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A line says what is done and what is left. Lines of what is called often come every five seconds.
+// A line states the progress and the remaining work. Frequent updates are printed only every five seconds.
 func TestReporter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer

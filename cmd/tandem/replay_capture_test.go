@@ -14,7 +14,7 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/trace"
 )
 
-// router streams a capture: the first line, the lines, and the end where there is one.
+// router streams a capture: the first line, the other lines, and the end line if there is one.
 func router(t *testing.T, lines ...string) string {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -55,7 +55,7 @@ func TestCaptureCommand(t *testing.T) {
 			}
 			if c.calls == 0 {
 				if _, err := os.Stat(file); err == nil {
-					t.Error("a file was made of nothing")
+					t.Error("a file was made from an empty capture")
 				}
 				return
 			}

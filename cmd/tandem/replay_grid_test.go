@@ -12,8 +12,8 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/replay/grid"
 )
 
-// Fleets that have been told wrong facts are not played again, and can be asked for by their names; what was
-// played with other hosts is not shown beside them.
+// Fleets that were already played with wrong facts are not played again, and can be selected by name.
+// Results for other hosts are not shown next to them.
 func TestReplayGridFacts(t *testing.T) {
 	fleets := grid.Fleets()
 	file := filepath.Join(t.TempDir(), "grid.jsonl")
@@ -42,8 +42,8 @@ func TestReplayGridFacts(t *testing.T) {
 	}
 }
 
-// What has been played is not played again, whatever was cut off behind it; a cell can be asked for by its
-// name, and one that cannot be played is told.
+// A cell that was already played is not played again, even if the end of the file was truncated. A cell
+// can be selected by its name, and a cell that cannot be played is reported.
 func TestReplayGrid(t *testing.T) {
 	var names, log bytes.Buffer
 	if code := run(t.Context(), []string{"replay", "grid", "--list"}, &names, &log); code != 0 {
@@ -65,7 +65,7 @@ func TestReplayGrid(t *testing.T) {
 	var out bytes.Buffer
 	if code := run(t.Context(), args, &out, &log); code == 0 ||
 		!strings.Contains(log.String(), "not played: kind") {
-		t.Errorf("without its file: code %d, %s", code, log.String())
+		t.Errorf("without the file of its trace: code %d, %s", code, log.String())
 	}
 	var played []grid.Line
 	for _, cell := range cells {
@@ -91,7 +91,7 @@ func TestReplayGrid(t *testing.T) {
 	}
 	if svg, err := os.ReadFile(picture); err != nil || xml.Unmarshal(svg, new(struct{})) != nil ||
 		bytes.Count(svg, []byte("<circle")) != 2*(2+3) {
-		t.Errorf("the picture has not a dot for each cell and each mark, twice: %v\n%s", err, svg)
+		t.Errorf("the picture does not have two dots for each cell and each mark: %v\n%s", err, svg)
 	}
 	for _, other := range [][2]string{{"--links", "queue"}, {"--link", "8"}} {
 		log.Reset()
@@ -103,6 +103,6 @@ func TestReplayGrid(t *testing.T) {
 	log.Reset()
 	if code := run(t.Context(), append(args, "--link", "-1"), &out, &log); code == 0 ||
 		!strings.Contains(log.String(), "--link is -1: choose a number above 0") {
-		t.Errorf("a link that cannot be: code %d, %s", code, log.String())
+		t.Errorf("an invalid link: code %d, %s", code, log.String())
 	}
 }

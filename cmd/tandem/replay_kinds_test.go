@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The kinds are listed, and one that is written is played as any trace.
+// The kinds are listed, and a kind that was written to a file is played like any trace.
 func TestReplayKinds(t *testing.T) {
 	var out, log bytes.Buffer
 	if code := run(t.Context(), []string{"replay", "kinds"}, &out, &log); code != 0 {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// The repeats of traces are a table with a line a file.
+// The repeats of traces are a table with one line for each file.
 func TestReplayRepeats(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "x.jsonl")
 	const line = `{"t":1,"in":32,"out":5,"blocks":[1,2]}` + "\n"
@@ -32,7 +32,7 @@ func TestReplayRepeats(t *testing.T) {
 	}
 }
 
-// Of the traces that ship hardly anything repeats.
+// The traces that ship have hardly any repeats.
 func TestShippedTracesHardlyRepeat(t *testing.T) {
 	t.Chdir("../..")
 	var out, log bytes.Buffer

@@ -12,7 +12,7 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/replay"
 )
 
-// sample is a trace of so many prompts of 500 tokens, one a second, with answers of output tokens.
+// sample is a trace of prompts of 500 tokens, one a second. The answers have output tokens.
 func sample(t *testing.T, prompts, output int) string {
 	t.Helper()
 	var text strings.Builder
@@ -63,7 +63,8 @@ func TestReplayMistakes(t *testing.T) {
 	}
 }
 
-// A mistyped subcommand plays nothing, wherever it stands. The nearest one is proposed, or all are named.
+// A mistyped subcommand plays nothing, at any position. The error proposes the nearest subcommand, or
+// names all.
 func TestReplaySubcommandMistyped(t *testing.T) {
 	for _, tt := range []struct{ args, want string }{
 		{"chec", `there is no command "chec"; did you mean check?`},
@@ -72,7 +73,7 @@ func TestReplaySubcommandMistyped(t *testing.T) {
 			"sideways",
 			`there is no command "sideways"; there are ablate, capture, check, grid, kinds, repeats, validate`,
 		},
-		{"--scale 2 check", "there is no flag --scale"}, // of check
+		{"--scale 2 check", "there is no flag --scale"}, // a flag of check
 	} {
 		var out, log bytes.Buffer
 		args := append([]string{"replay"}, strings.Fields(tt.args)...)
@@ -83,7 +84,7 @@ func TestReplaySubcommandMistyped(t *testing.T) {
 	}
 }
 
-// A page is drawn beside the table, of every policy at every load.
+// Together with the table, a page is drawn with every policy at every load.
 func TestReplayDraws(t *testing.T) {
 	file, page := sample(t, 50, 20), filepath.Join(t.TempDir(), "new", "page.html")
 	var out, log bytes.Buffer
@@ -105,11 +106,11 @@ func TestReplayDraws(t *testing.T) {
 	}
 	if code := run(t.Context(), append(args, "--loads", "much"), &out, &log); code == 0 ||
 		!strings.Contains(log.String(), "write for example 0.5,1,1.5") {
-		t.Errorf("a load that is none: code %d, %s", code, log.String())
+		t.Errorf("an invalid load: code %d, %s", code, log.String())
 	}
 }
 
-// Nothing is played for a page before it is known that there is every policy.
+// A page with an unknown policy plays nothing.
 func TestReplayDrawsNothingForAnUnknownPolicy(t *testing.T) {
 	page := filepath.Join(t.TempDir(), "page.html")
 	var out, log bytes.Buffer
@@ -121,11 +122,11 @@ func TestReplayDrawsNothingForAnUnknownPolicy(t *testing.T) {
 		t.Errorf("code %d, %s", code, log.String())
 	}
 	if strings.Contains(out.String(), "tandem") {
-		t.Errorf("a line for what was played: %s", out.String())
+		t.Errorf("a policy was played: %s", out.String())
 	}
 }
 
-// In a fresh clone replay, its page and tune have a trace to play.
+// In a fresh clone replay, its page and tune have a trace that they can play.
 func TestShippedTraces(t *testing.T) {
 	t.Chdir(filepath.Join("..", ".."))
 	page := filepath.Join(t.TempDir(), "page.html")

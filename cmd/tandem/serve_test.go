@@ -16,8 +16,8 @@ import (
 	"testing"
 )
 
-// Where spans go to standard output, a program reads it: each line is a span, and the log says where the
-// router serves.
+// When spans go to standard output, a program reads it: each line is a span, and the log states the
+// router's addresses.
 func TestSpansHaveStandardOutputToThemselves(t *testing.T) {
 	for _, c := range []struct{ name, config, variable string }{
 		{"by the file", "tracing: {exporter: stdout}\n", ""},
@@ -41,7 +41,7 @@ func TestSpansHaveStandardOutputToThemselves(t *testing.T) {
 	}
 }
 
-// Without spans standard output has the one line that scripts wait for.
+// Without spans, standard output has the one line that scripts wait for.
 func TestStandardOutputSaysWhereItServes(t *testing.T) {
 	for _, config := range []string{"", "tracing: {exporter: none}\n"} {
 		stdout, log := served(t, config)
@@ -50,12 +50,13 @@ func TestStandardOutputSaysWhereItServes(t *testing.T) {
 			t.Errorf("standard output says %q", stdout)
 		}
 		if strings.Contains(log, "tandem serves") {
-			t.Errorf("the log says it too:\n%s", log)
+			t.Errorf("the log also has the address:\n%s", log)
 		}
 	}
 }
 
-// If the address is taken, for example by an engine on the same machine, the error says how to name another.
+// If the address is in use, for example by an engine on the same machine, the error says how to choose
+// another address.
 func TestAnAddressThatIsTaken(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -102,7 +103,7 @@ func served(t *testing.T, config string) (stdout, log string) {
 		if m == nil {
 			continue
 		}
-		go func() { // the router is not to wait for us
+		go func() { // reads the rest, so that a full pipe does not block the router
 			_, _ = io.Copy(io.Discard, both)
 		}()
 		resp, err := http.Post("http://"+m[1]+"/v1/completions", "application/json",

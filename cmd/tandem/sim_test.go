@@ -11,7 +11,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// The subcommand says where it listens, serves, and ends with its context.
+// The subcommand prints its addresses, serves, and ends with its context.
 func TestSim(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	defer http.DefaultClient.CloseIdleConnections()

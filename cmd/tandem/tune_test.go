@@ -39,7 +39,8 @@ func TestTuneCommand(t *testing.T) {
 	}
 }
 
-// The change is one that can be pasted; what may be chance and what loses is said.
+// The change can be pasted into a configuration. The text says which changes may be chance and which
+// figures get worse.
 func TestTuningIsTold(t *testing.T) {
 	mean, err := claims.ObjectiveNamed("mean-ttft")
 	if err != nil {
@@ -78,6 +79,6 @@ That may be chance: the interval includes none at all. ` +
 	tuning.Gain = claims.Estimate{Value: -0.006, Low: -0.017, High: 0.007}
 	if err := printTuning(&out, s, tuning); err != nil || strings.Contains(out.String(), "scoring:") ||
 		!strings.HasPrefix(out.String(), "nothing better was found in 30 tries") {
-		t.Errorf("a loss is told as a change: %v\n%s", err, out.String())
+		t.Errorf("a loss is printed as a change: %v\n%s", err, out.String())
 	}
 }

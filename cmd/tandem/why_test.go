@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// A request is explained from the memory of the router, and from its file when the router has ended.
+// The command explains a request from the memory of the router, and from the router's file when the router
+// has ended.
 func TestWhyCommand(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "decisions.jsonl")
 	f := newFleet(t, setting{engines: fast, extra: "decisions: {file: " + file + "}\n"})
@@ -31,27 +32,27 @@ func TestWhyCommand(t *testing.T) {
 		"request " + id, "ok, status 200", "p", "predicted", "configuration", "with gamma 3: ",
 	} {
 		if !strings.Contains(live, want) {
-			t.Errorf("%q is not in\n%s", want, live)
+			t.Errorf("no %q in\n%s", want, live)
 		}
 	}
 	f.router.signal(syscall.SIGTERM)
 	if code := f.router.exit(patience(5 * time.Second)); code != 0 {
-		t.Fatalf("the router ends with %d", code)
+		t.Fatalf("the router exits with %d", code)
 	}
 	if kept := ask("--file", file, "--gamma", "3", id); kept != live {
-		t.Errorf("from the file:\n%s\nand it was:\n%s", kept, live)
+		t.Errorf("from the file:\n%s\nfrom the router:\n%s", kept, live)
 	}
 	var stderr bytes.Buffer
 	if code := run(t.Context(), []string{"why", "--file", file, "nobody"}, &stderr, &stderr); code != 1 ||
 		!strings.Contains(stderr.String(), "no record of that request") {
-		t.Errorf("of a request that never was: %d, %s", code, stderr.String())
+		t.Errorf("for an unknown request: %d, %s", code, stderr.String())
 	}
 	if code := run(t.Context(), []string{"why"}, &stderr, &stderr); code != 2 {
 		t.Errorf("without an id: %d", code)
 	}
 }
 
-// Weights that no configuration may have are refused: with them all plans would be as good.
+// Weights that a configuration may not have are refused: with such weights all plans would cost the same.
 func TestWhyRefusesWeightsThatMeanNothing(t *testing.T) {
 	for _, weight := range []string{"NaN", "Inf", "-1", "many"} {
 		for _, flag := range []string{"--alpha", "--beta", "--gamma", "--decode-penalty"} {
