@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// keyedAct asks completions of every variant twice and judges all that the act does.
+// keyedAct asks for completions of every variant twice, and returns all errors of the act.
 func keyedAct(t *testing.T, reference, front *keeper) string {
 	t.Helper()
 	s, r := playing(t, reference, front)
@@ -23,12 +23,12 @@ func keyedAct(t *testing.T, reference, front *keeper) string {
 	return strings.Join(errs, "\n")
 }
 
-// TestKeysOfVariants holds the act to pass where each model and tenant has its own blocks, and to fail for
-// each way of sharing them.
+// TestKeysOfVariants checks that the act passes when each model and tenant has its own blocks, and that it
+// fails for each way of sharing blocks between them.
 func TestKeysOfVariants(t *testing.T) {
 	for name, c := range map[string]struct {
 		front *keeper
-		text  func(model, salt string) string // of the reference
+		text  func(model, salt string) string // the reference's answer
 		want  string
 	}{
 		"each its own": {&keeper{}, nil, ""},
@@ -72,14 +72,14 @@ func TestKeysOfVariants(t *testing.T) {
 			}
 			got := keyedAct(t, reference, c.front)
 			if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
-				t.Errorf("the act says %q, want %q", got, c.want)
+				t.Errorf("the act's errors are %q, want %q", got, c.want)
 			}
 		})
 	}
 }
 
-// TestVariantsMeetEveryName: the base model and adapters, for nobody, a tenant, and a tenant called like an
-// adapter.
+// TestVariantsMeetEveryName checks the base model and the adapters: without a tenant, with a tenant, and
+// with a tenant that is named like an adapter.
 func TestVariantsMeetEveryName(t *testing.T) {
 	all := variants()
 	for _, v := range []variant{
@@ -91,7 +91,7 @@ func TestVariantsMeetEveryName(t *testing.T) {
 	}
 }
 
-// TestAdapterFlags are there for engines with adapters alone.
+// TestAdapterFlags checks that only engines with adapters get the flags.
 func TestAdapterFlags(t *testing.T) {
 	if flags, vars := (&engine{}).adapterFlags(); flags != nil || vars != nil {
 		t.Errorf("%v %v", flags, vars)

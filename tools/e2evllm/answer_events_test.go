@@ -58,7 +58,7 @@ data: {"type":"message_stop"}
 `
 )
 
-// TestConversationsAreRead in both forms, which say the same.
+// TestConversationsAreRead reads a whole and a streamed answer with the same content.
 func TestConversationsAreRead(t *testing.T) {
 	for path, c := range map[string]struct {
 		whole, stream string
@@ -103,7 +103,8 @@ func TestConversationsAreRead(t *testing.T) {
 	}
 }
 
-// TestEveryDifferenceOfConversationsIsSeen changes one thing at a time; tokens that share a delta are none.
+// TestEveryDifferenceOfConversationsIsSeen changes one thing at a time. Tokens that arrive in a common
+// delta are not a difference.
 func TestEveryDifferenceOfConversationsIsSeen(t *testing.T) {
 	joined := [2]string{`"sequence_number":1,"delta":"one","logprobs":[{"token":"one","logprob":-0.5}]}
 
@@ -176,7 +177,7 @@ data: {"type":"response.output_text.delta","sequence_number":2,"delta":" two","l
 	}
 }
 
-// TestBadConversationsAreErrors holds the reader to what such a stream must be.
+// TestBadConversationsAreErrors checks that the reader refuses malformed streams.
 func TestBadConversationsAreErrors(t *testing.T) {
 	for name, c := range map[string]struct{ path, text string }{
 		"no end": {
@@ -207,17 +208,17 @@ func TestBadConversationsAreErrors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			if _, err := ask(t.Context(), serveText(t, 200, c.text), c.path,
 				map[string]any{"stream": true}); err == nil {
-				t.Error("it is taken for an answer")
+				t.Error("a malformed stream was read as an answer")
 			}
 		})
 	}
 }
 
-// TestNothingOfTheInsideIsShown in a refusal or in a header either.
+// TestNothingOfTheInsideIsShown checks refusals and headers for internal addresses.
 func TestNothingOfTheInsideIsShown(t *testing.T) {
 	if _, err := ask(t.Context(), serveText(t, 500, `{"error":{"message":"dial tcp 127.0.0.1:4"}}`), completions,
 		map[string]any{}); err == nil {
-		t.Error("an address in a refusal is not seen")
+		t.Error("an address in a refusal was not detected")
 	}
 	s := httptest.NewServer(
 		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X-To", "127.0.0.1:4") }),
@@ -225,7 +226,7 @@ func TestNothingOfTheInsideIsShown(t *testing.T) {
 	defer s.Close()
 	if _, err := ask(t.Context(), s.URL, completions, map[string]any{}); err == nil ||
 		!strings.Contains(err.Error(), "shows") {
-		t.Errorf("an address in a header is not seen: %v", err)
+		t.Errorf("an address in a header was not detected: %v", err)
 	}
 	a, err := ask(t.Context(), serveText(t, 400, `{"error":{"message":"too long"}}`), completions,
 		map[string]any{})

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A run that attaches to engines which stand installs nothing: it has no need of a package index.
+// A run that attaches to running engines installs nothing: it needs no package index.
 func TestAttachingInstallsNothing(t *testing.T) {
 	tandem, err := os.Executable()
 	if err != nil {
@@ -20,9 +20,9 @@ func TestAttachingInstallsNothing(t *testing.T) {
 	}
 	t.Cleanup(func() { os.RemoveAll(s.work) })
 	if _, err := os.Stat(cache); !os.IsNotExist(err) {
-		t.Errorf("the cache is there: %v", err)
+		t.Errorf("the cache folder was made: %v", err)
 	}
 	if _, err := newStage(t.Context(), options{tandem: tandem, cache: cache}); err == nil {
-		t.Error("without -attach nothing has to be installed")
+		t.Error("a run without -attach did not install packages")
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// serveEngine is an engine whose answer is the sum of the prompt's ids. Prompts that begin with poisoned get
-// another answer.
+// serveEngine returns an engine whose answer is the sum of the prompt's ids. Prompts that begin with
+// poisoned get another answer.
 func serveEngine(t *testing.T, name string, cached int, poisoned []int) *engine {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -25,7 +25,7 @@ func serveEngine(t *testing.T, name string, cached int, poisoned []int) *engine 
 			t.Error(err)
 		}
 		if (name == "ref") != strings.HasPrefix(body.Salt, "audit-") {
-			t.Errorf("%s is asked with the salt %q", name, body.Salt)
+			t.Errorf("%s got the salt %q", name, body.Salt)
 		}
 		sum := 0
 		for _, id := range body.Prompt {
@@ -50,7 +50,7 @@ func serveEngine(t *testing.T, name string, cached int, poisoned []int) *engine 
 	return &engine{Name: name, Port: port}
 }
 
-// remember lets s know twelve prompts that were split and returns the newest.
+// remember adds twelve split prompts to the memory of s and returns the newest.
 func remember(s *stage) []int {
 	g := newGenerator(9)
 	var ids []int
@@ -62,8 +62,8 @@ func remember(s *stage) []int {
 	return ids
 }
 
-// TestAnAuditSeesPoison of one beginning in one engine, and none where there is none; it does not pass where
-// it can see nothing.
+// TestAnAuditSeesPoison checks that an audit finds one poisoned prefix in one engine, finds nothing in
+// healthy engines, and does not pass when no engine had cached blocks.
 func TestAnAuditSeesPoison(t *testing.T) {
 	var s stage
 	newest := remember(&s)
@@ -90,7 +90,8 @@ func TestAnAuditSeesPoison(t *testing.T) {
 	}
 }
 
-// TestAnAuditSamples the newest, those that were split first, each once a salt, and in all forms.
+// TestAnAuditSamples checks that the audit takes the newest prompts, split prompts first, each once per
+// salt, and in all forms.
 func TestAnAuditSamples(t *testing.T) {
 	var m memory
 	g := newGenerator(1)
@@ -108,7 +109,7 @@ func TestAnAuditSamples(t *testing.T) {
 	note("split", "a", ids[0])
 	note("local", "", ids[1])
 	note("split", "", ids[2])
-	note("split", "", ids[3]) // no full block
+	note("split", "", ids[3]) // less than a full block
 	note("unsplit", "", ids[4])
 	some, err := m.sample(5, 3)
 	if err != nil {
@@ -125,7 +126,7 @@ func TestAnAuditSamples(t *testing.T) {
 		}
 	}
 	if _, err := m.sample(6, 3); err == nil {
-		t.Error("six of five")
+		t.Error("a sample of six was taken from five prompts")
 	}
 	for range 2 * remembered {
 		note("split", "", g.ids(33))

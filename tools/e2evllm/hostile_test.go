@@ -19,18 +19,18 @@ var stolenForTests = map[string]any{
 	"remote_host": "192.0.2.1", "remote_port": 5600, "tp_size": 1, "remote_num_tokens": 73,
 }
 
-// TestHostileCases holds the list to what it promises: every case is another, the clean bodies are JSON
-// without parameters, and what is deadly is in it.
+// TestHostileCases checks the list: no two cases are equal, clean bodies are JSON without parameters, and
+// each group has enough cases.
 func TestHostileCases(t *testing.T) {
 	cases, again := hostileCases(stolenForTests), hostileCases(stolenForTests)
 	names, groups := map[string]bool{}, map[string]int{}
 	for i, c := range cases {
 		if !bytes.Equal(c.raw, again[i].raw) {
-			t.Errorf("%s is not the same twice", c.name)
+			t.Errorf("%s differs between two calls", c.name)
 		}
 		key := c.group + c.path + c.name + string(c.raw)
 		if names[key] {
-			t.Errorf("%s is there twice", c.name)
+			t.Errorf("%s is listed twice", c.name)
 		}
 		names[key] = true
 		groups[c.group]++
@@ -51,8 +51,8 @@ func TestHostileCases(t *testing.T) {
 	}
 }
 
-// A careless front passes all on to an engine that says what a real one says in that case: each kind of
-// mistake is seen.
+// A careless front passes all requests on to an engine that answers like a real engine. Each kind of
+// mistake is detected.
 func TestHostileMistakesAreSeen(t *testing.T) {
 	good := `{"id":"a","choices":[{"index":0,"text":"right","finish_reason":"length"}],` +
 		`"usage":{"prompt_tokens":3,"completion_tokens":1}}`
@@ -144,7 +144,7 @@ func TestHostileMistakesAreSeen(t *testing.T) {
 	}
 }
 
-// A stream has the heart of the whole answer, in each API.
+// For each API, a stream has the same essential content as the whole answer.
 func TestHeartsOfStreams(t *testing.T) {
 	for whole, streamed := range map[string]string{
 		`{"id":"1","choices":[{"index":0,"text":"ab","finish_reason":"length"}],"usage":{"prompt_tokens":3,` +
@@ -176,8 +176,8 @@ func TestHeartsOfStreams(t *testing.T) {
 	}
 }
 
-// An exchange is read to its end, also where a server answers before it has read, says something first, or is
-// asked twice.
+// An exchange is read to its end. That includes two requests in one exchange, and a server that closes
+// without an answer.
 func TestExchange(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Length", fmt.Sprint(r.ContentLength))
@@ -210,7 +210,7 @@ func TestExchange(t *testing.T) {
 	}()
 	defer l.Close()
 	if h := exchange(t.Context(), "http://"+l.Addr().String(), posted(completions, "{}"), false); h.err == nil {
-		t.Errorf("a server that says nothing: %+v", h)
+		t.Errorf("a server that closes without an answer: %+v", h)
 	}
 }
 
@@ -226,8 +226,9 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// A reset is seen in the engine's own words, whichever program asked for it. A stranger's path is seen at any
-// engine but the reference: the suite itself asks the reference.
+// A reset is detected in the engine's own log line, no matter which program asked for it. A stranger's
+// path is detected at every engine except the reference, because the suite itself sends requests to the
+// reference.
 func TestDisturbed(t *testing.T) {
 	const path, reset = "INFO: - \"POST /v1/../sleep HTTP/1.1\" 404 Not Found\n",
 		"INFO 11-21 [block_pool.py:861] Successfully reset prefix cache\n"

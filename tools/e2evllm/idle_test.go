@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// leasing is an engine whose blocks are in use until it has been looked at n times; then they are given
-// back, or their lease has run out.
+// leasing is an engine whose blocks are in use for the first n looks. After that they were given back, or
+// their lease has expired.
 func leasing(t *testing.T, n int, runsOut bool) *engine {
 	t.Helper()
 	looks := 0
@@ -26,8 +26,8 @@ func leasing(t *testing.T, n int, runsOut bool) *engine {
 	}))
 }
 
-// TestWhatIsLeftInAnEngine is told from what comes late, and a lease that ran out from one that was given
-// back.
+// TestWhatIsLeftInAnEngine checks that blocks which are given back late are no error, but kept blocks and
+// expired leases are.
 func TestWhatIsLeftInAnEngine(t *testing.T) {
 	for name, c := range map[string]struct {
 		looks   int

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Every act is played in exactly one lane, and the acts of a fleet stay together.
+// Every act runs in exactly one lane, and all acts of a fleet run in the same lane.
 func TestLanesPlayEveryActOnce(t *testing.T) {
 	program, err := chosen("")
 	if err != nil {
@@ -20,7 +20,7 @@ func TestLanesPlayEveryActOnce(t *testing.T) {
 	where := map[*fleet]string{}
 	for _, l := range lanes {
 		if again, err := chosen(l.names()); err != nil || len(again) != len(l.acts) {
-			t.Errorf("the lane %s is started with -only %q: %v", l.name, l.names(), err)
+			t.Errorf("the lane %s starts with -only %q: %v", l.name, l.names(), err)
 		}
 		for _, a := range l.acts {
 			names = append(names, a.name)
@@ -51,15 +51,15 @@ func TestLanesNeedSeveralFleets(t *testing.T) {
 		{simulate: true, lanes: true, lane: "pools"},
 	} {
 		if o.sideBySide(both) {
-			t.Errorf("%+v plays side by side", o)
+			t.Errorf("%+v runs in parallel lanes", o)
 		}
 	}
 	if o := (options{simulate: true, lanes: true}); !o.sideBySide(both) {
-		t.Error("simulated engines are not played side by side")
+		t.Error("simulated engines do not run in parallel lanes")
 	}
 }
 
-// The ports of two lanes never meet, also with all ranks of an engine.
+// The ports of two lanes never overlap, even with all ranks of an engine.
 func TestLanesHavePortsOfTheirOwn(t *testing.T) {
 	_, last := portsOf("pools")
 	first, _ := portsOf("others")

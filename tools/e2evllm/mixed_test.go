@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A gap counts that began before the prompt came and ended after it; of the streams the median one's.
+// A gap counts if it ends after the prompt came. The result is the median of the longest gaps of the streams.
 func TestMixedFindsTheLongestGap(t *testing.T) {
 	begun := time.Now()
 	at := func(ms ...int) (times []time.Time) {
@@ -16,7 +16,7 @@ func TestMixedFindsTheLongestGap(t *testing.T) {
 		return times
 	}
 	b := &streamGroup{came: [][]time.Time{
-		at(-900, -10, 190, 200), // the 890 ms before it are not its
+		at(-900, -10, 190, 200), // the 890 ms before the prompt do not count
 		at(-5, 245, 250),
 		at(-5, 5, 905, 910),
 	}}

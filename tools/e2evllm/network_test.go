@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// An act that cannot be played here is not said to have held, and a run in which it was wanted fails.
+// An act that cannot run on this machine is not reported as passed, and a run that was asked for this act
+// fails.
 func TestAnUntriedActHasNotHeld(t *testing.T) {
 	a := act{name: "path", holds: "something"}
 	err := sum([]outcome{
@@ -23,12 +24,13 @@ func TestAnUntriedActHasNotHeld(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	if _, is := errors.AsType[*untried](err); !is {
-		t.Errorf("%v does not tell that it was not tried", err)
+		t.Errorf("%v does not say that the act was not tried", err)
 	}
 }
 
-// Where namespaces can be made: a path is cut for two and for nobody else, in both ways, and is whole when
-// mended. What a run leaves that is gone, another one removes. Where they cannot, the network says why.
+// If the machine allows network namespaces, the network cuts the path between two engines only, in both
+// ways of cutting, and restores it completely. A run removes the namespaces of a run that has ended. If
+// the machine does not allow namespaces, the error says why.
 func TestNetworkCutsOnePath(t *testing.T) {
 	n, err := newNetwork([]string{"p0", "d0", "d1"})
 	if _, is := errors.AsType[*untried](err); is {
@@ -45,35 +47,35 @@ func TestNetworkCutsOnePath(t *testing.T) {
 			t.Error(err)
 		}
 		if left, _ := filepath.Glob(filepath.Join(netSpaces, n.Prefix+"*")); len(left) > 0 {
-			t.Errorf("%v are left", left)
+			t.Errorf("%v remain", left)
 		}
 	}()
 	connects := func(from, to string) bool {
 		script := fmt.Sprintf("exec 3<>/dev/tcp/%s/9", n.Hosts[to])
 		line := inside(n.space(from), "timeout", "2", "bash", "-c", script)
 		out, _ := exec.Command(line[0], line[1:]...).CombinedOutput()
-		return strings.Contains(string(out), "refused") // by the kernel there: nobody listens
+		return strings.Contains(string(out), "refused") // refused by the kernel there, because no process listens
 	}
 	for _, how := range []cut{vanished, refused} {
 		if err := n.cutPath(how, "p0", "d0"); err != nil {
 			t.Fatal(err)
 		}
 		if connects("p0", "d0") || connects("d0", "p0") || !connects("p0", "d1") || !connects("d1", "d0") {
-			t.Errorf("%s: not the path from p0 to d0 alone is cut", how)
+			t.Errorf("%s: want only the path from p0 to d0 cut", how)
 		}
 		if c, err := net.DialTimeout("tcp", n.Hosts["p0"]+":9", time.Second); err == nil {
 			_ = c.Close()
 		} else if !strings.Contains(err.Error(), "refused") {
-			t.Errorf("%s: we do not reach p0: %v", how, err)
+			t.Errorf("%s: p0 is unreachable from here: %v", how, err)
 		}
 		if err := n.mendPath("p0", "d0"); err != nil {
 			t.Fatal(err)
 		}
 		if !connects("p0", "d0") || !connects("d0", "p0") {
-			t.Errorf("%s: the path is not whole again", how)
+			t.Errorf("%s: the path is not restored", how)
 		}
 	}
-	const gone = 1 << 30 // is no process
+	const gone = 1 << 30 // no process has this id
 	left, lives := fmt.Sprint(netPrefix, gone, "-hub"), fmt.Sprint(netPrefix, os.Getppid(), "-hub")
 	if err := commands(ip("netns", "add", left), ip("netns", "add", lives)); err != nil {
 		t.Fatal(err)
@@ -82,9 +84,9 @@ func TestNetworkCutsOnePath(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := os.Stat(filepath.Join(netSpaces, left)); err == nil {
-		t.Errorf("%s is left", left)
+		t.Errorf("%s remains", left)
 	}
 	if err := commands(ip("netns", "del", lives)); err != nil {
-		t.Errorf("a run that lives has lost its own: %v", err)
+		t.Errorf("the namespaces of a running run were removed: %v", err)
 	}
 }

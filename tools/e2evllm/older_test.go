@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// fakeEngine is an engine that is h.
+// fakeEngine is an engine that answers with h.
 func fakeEngine(t *testing.T, name string, h http.Handler) *engine {
 	t.Helper()
 	s := httptest.NewServer(h)
@@ -24,7 +24,8 @@ func fakeEngine(t *testing.T, name string, h http.Handler) *engine {
 	return &engine{Name: name, Version: "0.20.0", Port: port, Blocks: prefillBlocks}
 }
 
-// briefly is long enough for a fake to answer, and short for one that will not.
+// briefly returns a context that is long enough for a fake engine's answer, and short for an engine that
+// does not answer.
 func briefly(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
@@ -39,8 +40,8 @@ func holdsOr(t *testing.T, err error, want string) {
 	}
 }
 
-// TestTheDoctorsFindings holds the diagnosis to the very checks that are to fail, and to no other warning
-// than that of the version.
+// TestTheDoctorsFindings checks that the diagnosis accepts only the expected failed checks, and only the
+// warning about the version.
 func TestTheDoctorsFindings(t *testing.T) {
 	const version = `{"check":"engine-version","status":"warning"}`
 	for name, c := range map[string]struct {
@@ -71,7 +72,8 @@ func TestTheDoctorsFindings(t *testing.T) {
 	}
 }
 
-// TestMissingMetricsAreNamed also where another name begins alike.
+// TestMissingMetricsAreNamed checks that a missing metric is named, even if another metric begins with its
+// name.
 func TestMissingMetricsAreNamed(t *testing.T) {
 	e := fakeEngine(t, "o0", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, "# HELP vllm:a x\nvllm:a{engine=\"0\"} 1\nvllm:bc{} 2\nprocess 3\n")
@@ -80,7 +82,7 @@ func TestMissingMetricsAreNamed(t *testing.T) {
 	holdsOr(t, e.tells(t.Context(), []string{"vllm:a", "vllm:b"}), "lacks vllm:b")
 }
 
-// TestTheVerdictOnWholeRequests fails for each of its reasons.
+// TestTheVerdictOnWholeRequests checks that the verdict fails for each of its reasons.
 func TestTheVerdictOnWholeRequests(t *testing.T) {
 	local := record{Mode: "local", Outcome: "ok", Tokenizer: "render"}
 	unsplit := record{Mode: "unsplit", Outcome: "ok", Tokenizer: "render"}
@@ -115,7 +117,8 @@ func TestTheVerdictOnWholeRequests(t *testing.T) {
 	holdsOr(t, has(map[string]int{"render": 3}, "render"), "")
 }
 
-// TestRefusalsInTheEnginesOwnWords are no differences, unless they are many or others.
+// TestRefusalsInTheEnginesOwnWords checks that a refusal which the engine itself also gives is not a
+// difference. Too many such refusals, or other words, still fail.
 func TestRefusalsInTheEnginesOwnWords(t *testing.T) {
 	e := fakeEngine(t, "o0", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(400)
@@ -131,7 +134,7 @@ func TestRefusalsInTheEnginesOwnWords(t *testing.T) {
 	}
 	kinds, err := e.refusesToo(t.Context(), all)
 	if holdsOr(t, err, ""); len(kinds) != 1 || all[1].diff != "" || all[2].diff == "" || all[3].diff == "" {
-		t.Errorf("%q are refused by both: %+v", kinds, all[:4])
+		t.Errorf("both refuse %q: %+v", kinds, all[:4])
 	}
 	for i := range all {
 		all[i].diff = own
@@ -140,7 +143,8 @@ func TestRefusalsInTheEnginesOwnWords(t *testing.T) {
 	holdsOr(t, err, "20 of 20 requests are refused")
 }
 
-// TestZerosThatAreNotTold are known, but of several samples nothing is.
+// TestZerosThatAreNotTold checks that a missing count of cached tokens counts as zero. For a request with
+// several samples the count stays unknown.
 func TestZerosThatAreNotTold(t *testing.T) {
 	records := []record{{ID: "a", Delivered: -1}, {ID: "b", Delivered: -1}, {ID: "a", Delivered: 32}}
 	tellZeros([]result{{id: "a"}, {id: "b", request: request{body: map[string]any{"n": 2}}}}, records)
@@ -149,7 +153,7 @@ func TestZerosThatAreNotTold(t *testing.T) {
 	}
 }
 
-// TestOnlyRenderIsMissing behind the proxy.
+// TestOnlyRenderIsMissing checks that the proxy hides only render.
 func TestOnlyRenderIsMissing(t *testing.T) {
 	e := fakeEngine(t, "o0",
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.URL.Path) }))
@@ -162,7 +166,7 @@ func TestOnlyRenderIsMissing(t *testing.T) {
 	holdsOr(t, err, "404")
 }
 
-// TestWhatARouterKnows holds the wait for the events to every number.
+// TestWhatARouterKnows checks that the wait for events compares every number.
 func TestWhatARouterKnows(t *testing.T) {
 	const good = `{"event_stream":{"replays":1},"book":{"index":"live","indexed_blocks":10,` +
 		`"capacity_blocks":111,"block_size":32}}`
@@ -191,7 +195,7 @@ func TestWhatARouterKnows(t *testing.T) {
 	}
 }
 
-// TestForetold holds both numbers of the record to what is cached.
+// TestForetold checks that both numbers of the record equal the cached tokens.
 func TestForetold(t *testing.T) {
 	const records = `[{"id":"other","captured_tokens":0,"delivered_tokens":0},{"id":"r1",` +
 		`"captured_tokens":320,"delivered_tokens":320}]`
@@ -213,7 +217,7 @@ func TestForetold(t *testing.T) {
 	}
 }
 
-// TestTheFormOfEvents is read from what the reader of events prints.
+// TestTheFormOfEvents reads the form of events from the output of the event reader.
 func TestTheFormOfEvents(t *testing.T) {
 	for name, c := range map[string]struct{ out, want string }{
 		"as wanted": {
@@ -232,8 +236,8 @@ func TestTheFormOfEvents(t *testing.T) {
 	}
 }
 
-// aPair is a prefill engine whose usage falls when the decode engine refuses a request that has the
-// parameters.
+// aPair returns two engines. The usage of the prefill engine falls when the decode engine refuses a
+// request with the parameters.
 func aPair(t *testing.T, params string, refusal int) (p, d *engine) {
 	t.Helper()
 	used := "0.1"
@@ -256,7 +260,7 @@ func aPair(t *testing.T, params string, refusal int) (p, d *engine) {
 	return fakeEngine(t, "p0", prefill), fakeEngine(t, "d0", decode)
 }
 
-// TestHandingOver sees another parameter, a missing one, and a request that is not refused.
+// TestHandingOver detects an additional parameter, a missing parameter, and a request that is not refused.
 func TestHandingOver(t *testing.T) {
 	const good = `{"do_remote_decode":false,"do_remote_prefill":true,"remote_block_ids":[[1]],` +
 		`"remote_engine_id":"e","remote_host":"h","remote_num_tokens":200,` +
@@ -280,7 +284,7 @@ func TestHandingOver(t *testing.T) {
 	}
 }
 
-// TestCachedTokensOfAPair: none the first time, seven blocks the second.
+// TestCachedTokensOfAPair expects no cached tokens the first time and seven blocks the second time.
 func TestCachedTokensOfAPair(t *testing.T) {
 	const details = `"total_tokens":5,"prompt_tokens_details":{"cached_tokens":%d}`
 	for name, c := range map[string]struct {
@@ -306,7 +310,8 @@ func TestCachedTokensOfAPair(t *testing.T) {
 	}
 }
 
-// TestStepsEndWithTheFirstThatFails and say which it was.
+// TestStepsEndWithTheFirstThatFails checks that the steps stop at the first failed step, and that the
+// error names the step.
 func TestStepsEndWithTheFirstThatFails(t *testing.T) {
 	var done []string
 	do := func(name string, err error) step {
@@ -314,6 +319,6 @@ func TestStepsEndWithTheFirstThatFails(t *testing.T) {
 	}
 	holdsOr(t, inOrder(t.Context(), do("a", nil), do("b", os.ErrClosed), do("c", nil)), "b: ")
 	if strings.Join(done, "") != "ab" {
-		t.Errorf("done are %q", done)
+		t.Errorf("the steps that ran are %q", done)
 	}
 }

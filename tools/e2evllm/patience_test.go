@@ -13,14 +13,14 @@ import (
 
 var errNotYet = errors.New("not yet")
 
-// TestAWaitLeavesOutStandingInLine: a bound holds on a quiet machine, does not end a wait for a process
-// that gets no CPU, and ends every wait some time.
+// TestAWaitLeavesOutStandingInLine: a wait has a bound on a quiet machine. The time in which a process
+// waits for a CPU does not count, but every wait ends some time.
 func TestAWaitLeavesOutStandingInLine(t *testing.T) {
 	const limit = 2 * time.Second
 	for name, c := range map[string]struct {
-		share float64 // of the time that a process stands in line
+		share float64 // share of the time in which the process waits for a CPU
 		came  time.Duration
-		least time.Duration // of what is waited
+		least time.Duration // least waiting time
 		most  time.Duration
 		held  bool
 	}{
@@ -51,7 +51,8 @@ func TestAWaitLeavesOutStandingInLine(t *testing.T) {
 	}
 }
 
-// TestANewProcessIsNotCreditedWithItsPast: what it stood in line for before it was seen is no excuse.
+// TestANewProcessIsNotCreditedWithItsPast: time that a process waited for a CPU before the clock saw it
+// does not extend the bound.
 func TestANewProcessIsNotCreditedWithItsPast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun := time.Now()
@@ -68,7 +69,7 @@ func TestANewProcessIsNotCreditedWithItsPast(t *testing.T) {
 	})
 }
 
-// TestAnInterruptEndsAWait at once.
+// TestAnInterruptEndsAWait checks that an interrupt ends a wait at once.
 func TestAnInterruptEndsAWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -82,7 +83,7 @@ func TestAnInterruptEndsAWait(t *testing.T) {
 	})
 }
 
-// fakeProcess runs a script in a group of its own until the test ends.
+// fakeProcess runs a script in its own process group until the test ends.
 func fakeProcess(t *testing.T, script string) *process {
 	t.Helper()
 	p, err := startProcess("fake", t.TempDir(), nil, "sh", "-c", script)
@@ -97,7 +98,8 @@ func fakeProcess(t *testing.T, script string) *process {
 	return p
 }
 
-// TestWorkIsTold from its absence: by what is said, by what is computed, and by neither.
+// TestWorkIsTold checks that a process counts as working when it writes output or uses the CPU, and as
+// stuck when it does neither.
 func TestWorkIsTold(t *testing.T) {
 	const still = 1500 * time.Millisecond
 	did := func(second float64, said, used bool) (w work) {
@@ -135,15 +137,15 @@ func TestWorkIsTold(t *testing.T) {
 					t.Errorf("stuck %v after %v, want %v", stuck, time.Since(begun), c.stuck)
 				}
 				if took := time.Since(begun); stuck && took < still {
-					t.Errorf("given up after %v, before %v", took, still)
+					t.Errorf("stuck after %v, before %v", took, still)
 				}
 			})
 		})
 	}
 }
 
-// TestWorkIsRead from what the system knows of a process and of its children, however seldom these have a
-// CPU. One that does nothing has done none when the others have.
+// TestWorkIsRead checks that the work of a process and its children is read from the system, even if they
+// seldom get a CPU. An idle process shows no work while the others work.
 func TestWorkIsRead(t *testing.T) {
 	idle := fakeProcess(t, `sleep 1000`)
 	for name, c := range map[string]struct {
@@ -171,11 +173,11 @@ func TestWorkIsRead(t *testing.T) {
 		})
 	}
 	if w := idle.work(); w.said > 0 || w.used >= leastWork {
-		t.Errorf("one that sleeps has said %d bytes and used %v", w.said, w.used)
+		t.Errorf("the sleeping process wrote %d bytes and used %v", w.said, w.used)
 	}
 }
 
-// TestAnEndIsAwaited as long as something is done for it.
+// TestAnEndIsAwaited checks that a wait for the end of a process continues while the process works.
 func TestAnEndIsAwaited(t *testing.T) {
 	ctx := t.Context()
 	if err := fakeProcess(t, `exit 0`).awaitEnd(ctx, time.Minute, time.Minute); err != nil {
@@ -191,7 +193,8 @@ func TestAnEndIsAwaited(t *testing.T) {
 	}
 }
 
-// TestEnginesThatComeUpSlowlyAreAwaited, and those that do nothing are not.
+// TestEnginesThatComeUpSlowlyAreAwaited checks that the suite waits for slow engines, but not for engines
+// that do nothing.
 func TestEnginesThatComeUpSlowlyAreAwaited(t *testing.T) {
 	stuck := &engine{Name: "p0", Port: 1, process: fakeProcess(t, `echo importing; sleep 1000`)}
 	err := awaitWorking(t.Context(), []*engine{stuck}, time.Second)

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// A kind of requests that costs engines is not sent any more, engines are waited for where an answer failed,
-// and everything is counted.
+// A kind of request that killed engines is not sent any more. After a failed answer the tally waits for
+// the engines. Everything is counted.
 func TestTally(t *testing.T) {
 	outcome := func(o string, leaked bool) func(context.Context) verdictOf {
 		return func(context.Context) verdictOf { return verdictOf{outcome: o, leaked: leaked, patience: true} }
@@ -25,7 +25,7 @@ func TestTally(t *testing.T) {
 		if !patience {
 			return nil
 		}
-		if patient++; patient == 1 || patient == 3 { // deadly and wrong ones take turns
+		if patient++; patient == 1 || patient == 3 { // the calls alternate between deadly and wrong requests
 			return []string{"d0"}
 		}
 		return nil
@@ -45,12 +45,12 @@ func TestTally(t *testing.T) {
 		"not right: deadly 2, wrong 3",
 	} {
 		if !strings.Contains(table.String(), want) {
-			t.Errorf("%q is not in\n%s", want, table.String())
+			t.Errorf("no %q in\n%s", want, table.String())
 		}
 	}
 	patient = 0
 	if err := got.run(t.Context(), trials, lost, func() error { return errors.New("no engine") }); err == nil {
-		t.Error("engines that do not come back are no error")
+		t.Error("engines that did not come back gave no error")
 	}
 }
 
@@ -58,7 +58,7 @@ const peerBody = `{"id":"cmpl-___prefill_addr_127.0.0.1:21400___decode_addr_127.
 	`"choices":[{"index":0,"text":" a","finish_reason":"length"}],` +
 	`"usage":{"prompt_tokens":5,"completion_tokens":1,"total_tokens":6}}`
 
-// What is leaked is noticed, and does not hide whether the text is right.
+// Leaked addresses are noticed, and the comparison of the text still works.
 func TestPeersAnswer(t *testing.T) {
 	address := regexp.MustCompile(`127\.0\.0\.1|21400`)
 	leak := func(h heard, _ []byte) string { return string(address.Find(h.all)) }
@@ -66,7 +66,7 @@ func TestPeersAnswer(t *testing.T) {
 	want := answer{status: 200, choices: []choice{{text: " a", finish: "length"}}, usage: usage{5, 1, 6}}
 	h := heard{status: 200, body: []byte(peerBody), all: []byte(peerBody)}
 	if leak(h, nil) == "" || leak(masked(h, nil, leak), nil) != "" {
-		t.Error("addresses in the id are not noticed, or are there still")
+		t.Error("addresses in the id were not noticed or not removed")
 	}
 	if got, why := judgeAnswer(q, masked(h, nil, leak), want); got != rightText {
 		t.Errorf("%s: %s", got, why)
@@ -91,14 +91,14 @@ func TestPeersAnswer(t *testing.T) {
 	}
 }
 
-// Fewer cases are a mixture of all, and the same ones again.
+// A limited number of cases is a mixture of all groups, and is the same each time.
 func TestSome(t *testing.T) {
 	cases := jsonCases()
 	for _, limit := range []int{40, len(cases), 2 * len(cases)} {
 		few, again := some(cases, limit), some(cases, limit)
 		if len(few) != min(limit, len(cases)) || few[0].name != again[0].name ||
 			few[len(few)-1].name != again[len(few)-1].name {
-			t.Errorf("at most %d: %d, or not the same again", limit, len(few))
+			t.Errorf("at most %d: got %d cases, or a different choice the second time", limit, len(few))
 		}
 		groups := map[string]bool{}
 		for _, c := range few {

@@ -12,17 +12,17 @@ import (
 	"testing"
 )
 
-// keeper is a router and every engine behind it in one: it answers completions, keeps records, and remembers
-// prompts by the key that it is told to.
+// keeper acts as a router and all engines behind it: it answers completions, keeps records, and remembers
+// prompts by a key that the test chooses.
 type keeper struct {
 	key  func(model, salt string, rank string) string
 	text func(model, salt string) string
-	off  int // how far its predictions are from the truth
+	off  int // the error of its predictions in tokens
 
 	mu      sync.Mutex
 	known   map[string]bool
 	records []record
-	ranks   []string // what clients wrote into the header
+	ranks   []string // the header values that clients sent
 }
 
 func (f *keeper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -62,7 +62,7 @@ func (f *keeper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		`"usage":{"prompt_tokens":103,"completion_tokens":1,"total_tokens":104}}`, f.text(body.Model, body.Salt))
 }
 
-// playing is a stage whose reference is one keeper, and a router that is another.
+// playing returns a stage with one keeper as its reference, and a router that is another keeper.
 func playing(t *testing.T, reference, front *keeper) (*stage, *router) {
 	t.Helper()
 	ref, r := httptest.NewServer(reference), httptest.NewServer(front)
@@ -79,7 +79,7 @@ func playing(t *testing.T, reference, front *keeper) (*stage, *router) {
 func byAll(model, salt, _ string) string { return model + "|" + salt + "|" }
 func byModel(model, _ string) string     { return "said by " + model }
 
-// TestRanksAreNamedByEngines: a server of one rank keeps its name.
+// TestRanksAreNamedByEngines: a server with one rank keeps its name.
 func TestRanksAreNamedByEngines(t *testing.T) {
 	one, two := &engine{Name: "d0"}, &engine{Name: "p0", Ranks: 2}
 	if got := one.rankNames(); !slices.Equal(got, []string{"d0"}) {
@@ -90,7 +90,8 @@ func TestRanksAreNamedByEngines(t *testing.T) {
 	}
 }
 
-// TestASessionHasToReturn to the rank of its beginning, and to find there what was predicted.
+// TestASessionHasToReturn checks that a session returns to the rank of its first turn and finds the
+// predicted tokens there.
 func TestASessionHasToReturn(t *testing.T) {
 	for name, c := range map[string]struct {
 		got  record
@@ -114,7 +115,7 @@ func TestASessionHasToReturn(t *testing.T) {
 	}
 }
 
-// TestSessionsGrow holds each turn to begin with the one before, on every API.
+// TestSessionsGrow checks on every API that each turn begins with the turn before it.
 func TestSessionsGrow(t *testing.T) {
 	g := newGenerator(1)
 	paths := map[string]bool{}
@@ -133,15 +134,15 @@ func TestSessionsGrow(t *testing.T) {
 			return strings.TrimRight(string(b), "]}")
 		}
 		if a, b := text(first), text(second); !strings.HasPrefix(b, a) || a == b {
-			t.Errorf("%s: %.60s... does not go on with %.60s...", c.kind, b, a)
+			t.Errorf("%s: %.60s... does not begin with %.60s...", c.kind, b, a)
 		}
 	}
 	if len(paths) != 4 {
-		t.Errorf("sessions on %v only", paths)
+		t.Errorf("sessions only on %v", paths)
 	}
 }
 
-// TestARankThatHidesIsSeen: of a crowd each rank has to get a fifth at least.
+// TestARankThatHidesIsSeen: each rank must get at least a fifth of a crowd of requests.
 func TestARankThatHidesIsSeen(t *testing.T) {
 	split := func(a, b int) (all []record) {
 		for i := range a + b {
@@ -159,7 +160,7 @@ func TestARankThatHidesIsSeen(t *testing.T) {
 	}
 }
 
-// TestWhatIsKnownOfARank is held to how the engine was started, one fact at a time.
+// TestWhatIsKnownOfARank checks each known fact of a rank against the engine's flags, one fact at a time.
 func TestWhatIsKnownOfARank(t *testing.T) {
 	e := &engine{Name: "p0", Ranks: 2, Blocks: 112, Events: 5000, Replay: 6000}
 	const good = `{"replica":"p0/dp1","facts":{"blocks":111,"ranks":2,` +
@@ -187,17 +188,17 @@ func TestWhatIsKnownOfARank(t *testing.T) {
 	}
 }
 
-// TestNamedRanks fails for a router that lets clients choose the rank, and for engines that do not refuse a
-// rank that they have not.
+// TestNamedRanks fails for a router that lets clients choose the rank, and for engines that accept a rank
+// that does not exist.
 func TestNamedRanks(t *testing.T) {
 	byRank := func(model, salt, rank string) string { return byAll(model, salt, "") + rank }
 	obeys := &keeper{key: byRank, text: byModel}
 	s, r := playing(t, &keeper{key: byAll, text: byModel}, obeys)
 	if err := s.namedRanks(t.Context(), r); err == nil {
-		t.Error("a router that obeys clients passes")
+		t.Error("a router that lets clients choose the rank passes")
 	}
 	if !slices.Contains(obeys.ranks, "7") || !slices.Contains(obeys.ranks, "x") {
-		t.Errorf("only these were tried: %q", obeys.ranks)
+		t.Errorf("only these ranks were tried: %q", obeys.ranks)
 	}
 	s.engines[0].Port = 1
 	if err := s.namedRanks(t.Context(), r); err == nil || !strings.Contains(err.Error(), "instead of 400") {
@@ -205,7 +206,7 @@ func TestNamedRanks(t *testing.T) {
 	}
 }
 
-// TestRecordsAreFound in the order that was asked for, all of them.
+// TestRecordsAreFound checks that all requested records are returned in the requested order.
 func TestRecordsAreFound(t *testing.T) {
 	f := &keeper{records: []record{{ID: "b"}, {ID: "a"}}}
 	_, r := playing(t, f, f)
@@ -214,6 +215,6 @@ func TestRecordsAreFound(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	if _, err := recordsOf(t.Context(), r, []string{"c"}); err == nil {
-		t.Error("a record that is not there is found")
+		t.Error("a missing record was found")
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// aLine says line to the relay and reads a line back.
+// aLine sends a line to the relay and reads a line back.
 func aLine(c net.Conn, line string) (string, error) {
 	if _, err := c.Write([]byte(line + "\n")); err != nil {
 		return "", err
@@ -17,7 +17,7 @@ func aLine(c net.Conn, line string) (string, error) {
 	return bufio.NewReader(c).ReadString('\n')
 }
 
-// TestARelayBreaksOff what it passes on, by a reset, and passes on what comes after.
+// TestARelayBreaksOff checks that the relay resets its connections, and then relays new connections.
 func TestARelayBreaksOff(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -52,20 +52,20 @@ func TestARelayBreaksOff(t *testing.T) {
 		}
 		r.reset()
 		if _, err := aLine(c, "on"); !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
-			t.Errorf("a connection that was reset says %v", err)
+			t.Errorf("a connection that was reset gives %v", err)
 		}
-		<-ended // the engine hears it too
+		<-ended // the engine sees the reset too
 		_ = c.Close()
 	}
 	if err := r.close(); err != nil {
 		t.Error(err)
 	}
 	if _, err := net.Dial("tcp", r.listener.Addr().String()); err == nil {
-		t.Error("a relay that has ended listens")
+		t.Error("a stopped relay still listens")
 	}
 }
 
-// TestARelayToNobody refuses as nobody would.
+// TestARelayToNobody checks that the relay refuses connections when no process listens behind it.
 func TestARelayToNobody(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -84,6 +84,6 @@ func TestARelayToNobody(t *testing.T) {
 		_, err = aLine(c, "hello")
 	}
 	if err == nil {
-		t.Error("nobody answers")
+		t.Error("a relay without a process behind it answered")
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestActsOnSimulatedEngines plays acts whole, with the built binary between simulated engines.
+// TestActsOnSimulatedEngines runs complete acts, with the built binary and simulated engines.
 func TestActsOnSimulatedEngines(t *testing.T) {
 	tandem := filepath.Join(t.TempDir(), "tandem")
 	out, err := exec.Command("go", "build", "-o", tandem,

@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// TestTheSuiteIsTheSameEveryTime holds the generator to its seed, and to what the suite promises to contain.
+// TestTheSuiteIsTheSameEveryTime checks that the generator follows its seed, and that the suite contains
+// what it promises.
 func TestTheSuiteIsTheSameEveryTime(t *testing.T) {
 	a := newGenerator(3)
 	b := newGenerator(3)
@@ -43,16 +44,17 @@ func TestTheSuiteIsTheSameEveryTime(t *testing.T) {
 		t.Errorf("%d kinds", len(kinds))
 	}
 	for kind, n := range kinds {
-		if s := streams[kind]; (s == 0 || s == n) && kind != "prompt_logprobs" { // which no engine streams
+		// no engine streams prompt_logprobs
+		if s := streams[kind]; (s == 0 || s == n) && kind != "prompt_logprobs" {
 			t.Errorf("%d of %d requests of the kind %q are streamed", s, n, kind)
 		}
 	}
 	if reflect.DeepEqual(newGenerator(3).next(), newGenerator(4).next()) {
-		t.Error("another seed is the same request")
+		t.Error("another seed gave the same request")
 	}
 }
 
-// serveText answers every request with text.
+// serveText starts a server that answers every request with text.
 func serveText(t *testing.T, status int, text string) string {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -79,7 +81,7 @@ data: [DONE]
 
 `
 
-// TestAStreamIsTheSameAnswer reads one answer in both forms.
+// TestAStreamIsTheSameAnswer reads one answer in whole and in streamed form.
 func TestAStreamIsTheSameAnswer(t *testing.T) {
 	a, err := ask(t.Context(), serveText(t, 200, whole), completions, map[string]any{})
 	b, errStream := ask(t.Context(), serveText(t, 200, streamed), completions, map[string]any{"stream": true})
@@ -112,12 +114,12 @@ func TestEveryDifferenceIsSeen(t *testing.T) {
 				t.Fatal(err)
 			}
 			if difference(a, b) == "" {
-				t.Errorf("%q instead of %q is not seen", change[1], change[0])
+				t.Errorf("%q instead of %q was not detected", change[1], change[0])
 			}
 		})
 	}
 	if difference(answer{status: 200}, answer{status: 400}) == "" {
-		t.Error("another status is not seen")
+		t.Error("another status was not detected")
 	}
 	if d := difference(answer{choices: []choice{{logprobs: []logprob{{"a", -1}}}}},
 		answer{choices: []choice{{logprobs: []logprob{{"a", -1.00001}}}}}); d != "" {
@@ -125,7 +127,7 @@ func TestEveryDifferenceIsSeen(t *testing.T) {
 	}
 }
 
-// TestBadAnswersAreErrors holds the reader to what a stream must be.
+// TestBadAnswersAreErrors checks that the reader refuses malformed streams.
 func TestBadAnswersAreErrors(t *testing.T) {
 	for name, text := range map[string]string{
 		"no end":              strings.Replace(streamed, "data: [DONE]", "", 1),
@@ -138,13 +140,13 @@ func TestBadAnswersAreErrors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			if _, err := ask(t.Context(), serveText(t, 200, text), completions,
 				map[string]any{"stream": true}); err == nil {
-				t.Error("it is taken for an answer")
+				t.Error("a malformed stream was read as an answer")
 			}
 		})
 	}
 }
 
-// TestTheVerdict fails a phase for each of its reasons, and for none.
+// TestTheVerdict checks that a phase fails for each reason, and passes without one.
 func TestTheVerdict(t *testing.T) {
 	ok := func(captured, delivered int) record {
 		return record{Mode: "split", Outcome: "ok", Captured: captured, Delivered: delivered}
@@ -189,7 +191,7 @@ func TestTheVerdict(t *testing.T) {
 	}
 }
 
-// TestStopLeavesNothing ends a group whose leader has gone and whose member does not listen to SIGTERM.
+// TestStopLeavesNothing ends a process group whose leader has ended and whose member ignores SIGTERM.
 func TestStopLeavesNothing(t *testing.T) {
 	dir := t.TempDir()
 	deaf, err := startProcess("deaf", dir, nil, "sh", "-c",
@@ -214,18 +216,19 @@ func TestStopLeavesNothing(t *testing.T) {
 	}
 	for _, p := range []*process{deaf, polite} {
 		if err := syscall.Kill(-p.pid, 0); !errors.Is(err, syscall.ESRCH) {
-			t.Errorf("%s is left: %v", p.name, err)
+			t.Errorf("%s remains: %v", p.name, err)
 		}
 		if !p.left {
-			t.Errorf("%s would be signalled again, by a number that may be another's", p.name)
+			t.Errorf("%s would get another signal by an id that another process may have", p.name)
 		}
 	}
 	if err := stop([]*process{polite}, time.Second); err != nil {
-		t.Errorf("stopping what has ended: %v", err)
+		t.Errorf("stopping ended processes: %v", err)
 	}
 }
 
-// TestPortsAreOursAlone holds freePorts to free ones, each once, that no system gives away.
+// TestPortsAreOursAlone checks that freePorts returns free ports, each once, outside the range from which
+// the system assigns ports.
 func TestPortsAreOursAlone(t *testing.T) {
 	seen := map[int]bool{}
 	for range 5 {
@@ -242,7 +245,8 @@ func TestPortsAreOursAlone(t *testing.T) {
 	}
 }
 
-// TestTheCauseIsTheFirstError of a log that ends with another process's.
+// TestTheCauseIsTheFirstError checks that the cause is the first error of a log that ends with another
+// process's error.
 func TestTheCauseIsTheFirstError(t *testing.T) {
 	p, err := startProcess("log", t.TempDir(), nil, "printf",
 		"a warning\\nzmq.error.ZMQError: Address in use\\nRuntimeError: a core failed\\n")

@@ -9,7 +9,8 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim/core"
 )
 
-// oneOf makes a twin of two simulated engines, of which the second stands for the real one's imitation.
+// oneOf makes a twin of two simulated engines. The second engine stands for the imitation of the real
+// engine.
 func oneOf(t *testing.T, name string, blocks int, change func(*enginesim.Options)) *twin {
 	t.Helper()
 	w := &twin{name: name, blocks: blocks}
@@ -40,11 +41,11 @@ func oneOf(t *testing.T, name string, blocks int, change func(*enginesim.Options
 	return w
 }
 
-// Engines of other weights and other hashes are the same twice; whatever else is different is seen.
+// Engines with different weights and hashes count as equal. Every other difference is detected.
 func TestTwins(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		change func(*enginesim.Options) // of the imitation
+		change func(*enginesim.Options) // change of the imitation
 		want   string
 	}{
 		{"the same", nil, ""},
@@ -71,7 +72,7 @@ func TestTwins(t *testing.T) {
 	}
 }
 
-// A series that one of them does not have is seen.
+// A series that only one of the two engines has is detected.
 func TestTwinSeries(t *testing.T) {
 	if err := sameSeries(t.Context(), oneOf(t, "p", prefillBlocks, nil)); err != nil {
 		t.Error(err)
