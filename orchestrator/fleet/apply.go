@@ -96,7 +96,8 @@ func (f *Fleet) wanted(cfg *config.Config) (map[serverKey]*settings, error) {
 	}
 	out := make(map[serverKey]*settings, len(f.keep.all()))
 	common := map[replica.Role]*poolSettings{}
-	for role, pool := range pools {
+	for _, role := range roles {
+		pool := pools[role]
 		var err error
 		if common[role], err = f.poolSettings(cfg, role, pool); err != nil {
 			return nil, err
@@ -207,7 +208,7 @@ func (f *Fleet) carryDrains(wanted map[serverKey]*settings) (carried []Drained) 
 			continue
 		}
 		carried = append(carried, to)
-		for _, role := range []replica.Role{replica.Prefill, replica.Decode} {
+		for _, role := range roles {
 			if s := wanted[serverKey{role, to.URL}]; s != nil && !s.drain {
 				drains := *s
 				drains.drain = true

@@ -129,6 +129,9 @@ func New(opt Options) *Fleet {
 	return f
 }
 
+// roles are the pools, in the order in which errors and lists name them.
+var roles = [...]replica.Role{replica.Prefill, replica.Decode}
+
 func (f *Fleet) pool(role replica.Role) Pool {
 	if role == replica.Prefill {
 		return f.opt.Prefill

@@ -78,7 +78,7 @@ func (f *Fleet) Another(e *Endpoint, model string, skip func(*Endpoint) bool) *E
 
 func (f *Fleet) anyAt(model string, turn uint64, skip func(*Endpoint) bool) *Endpoint {
 	for _, draining := range []bool{false, true} {
-		for _, role := range []replica.Role{replica.Prefill, replica.Decode} {
+		for _, role := range roles {
 			if e := f.anyOf(role, model, turn, draining, skip); e != nil {
 				return e
 			}

@@ -132,7 +132,7 @@ func (f *Fleet) renameLocked(was, now map[replica.ID]*Endpoint) replica.Renames 
 
 // tellPoolsLocked tells the pools if their members or the order of members have changed.
 func (f *Fleet) tellPoolsLocked(listed map[replica.Role][]*Endpoint) {
-	for _, role := range []replica.Role{replica.Prefill, replica.Decode} {
+	for _, role := range roles {
 		if f.listed.setPool(role, listed[role]) {
 			f.pool(role).SetMembers(membersOf(listed[role]), time.Now())
 		}
@@ -217,7 +217,7 @@ func (f *Fleet) judgeSetupLocked() {
 		beside = setup.Beside(all)
 	}
 	want := map[replica.Role]setup.Wanted{}
-	for _, role := range []replica.Role{replica.Prefill, replica.Decode} {
+	for _, role := range roles {
 		events := !f.opt.NoEvents && f.keep.followsLocked(role)
 		want[role] = setup.Wanted{Split: f.pairing.splits && f.keep.bothLocked(), Events: events}
 	}
