@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -133,4 +134,125 @@ func full(ids []uint64, n int, unique uint64) []uint64 {
 		ids = append(ids, unique<<16|uint64(len(ids))|1<<63)
 	}
 	return ids[:n]
+}
+
+// source is the sessions of a file that fit, at the times that the play wants.
+type source struct {
+	cluster.Source
+	file   io.Closer
+	play   *Play
+	limit  int // tokens of a prompt and its answer
+	rnd    *rand.Rand
+	at     time.Duration   // of the last drawn start
+	count  int             // sessions read
+	starts []trace.Arrival // of the sessions still to come, where the trace has no times
+	left   int             // sessions left out
+}
+
+func (p *Play) open(fleet cluster.Config) (*source, error) {
+	s := &source{play: p, limit: fleet.MaxModelLen() - 1, rnd: rand.New(rand.NewPCG(p.Seed, 0x736f7572))}
+	if p.Arrivals != "" {
+		var err error
+		if s.starts, err = p.drawStarts(); err != nil {
+			return nil, fmt.Errorf("arrivals: %w", err)
+		}
+	}
+	if p.Sessions != nil {
+		s.Source, s.file = p.Sessions(), io.NopCloser(nil)
+		return s, nil
+	}
+	if p.Kind != "" && p.Trace == "" { // composed
+		var err error
+		s.Source, err = p.ofKind(nil)
+		s.file = io.NopCloser(nil)
+		return s, err
+	}
+	f, err := os.Open(p.Trace)
+	if err != nil {
+		return nil, err
+	}
+	r, err := trace.Open(f, filepath.Base(p.Trace), trace.Options{Raw: p.Raw, Seed: p.Seed})
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	s.Source, s.file = r, f
+	if p.Kind != "" {
+		s.Source, err = p.ofKind(r)
+	}
+	return s, err
+}
+
+// Close closes the file.
+func (s *source) Close() error { return s.file.Close() }
+
+// Next gives the next session that fits the engines, at its time. Starts that are nowhere are drawn as a
+// Poisson process.
+func (s *source) Next() (*trace.Session, error) {
+	for {
+		x, err := s.Source.Next()
+		if err != nil {
+			return nil, err
+		}
+		s.count++
+		s.play.Stress.rename(x, s.count, s.rnd)
+		if slices.ContainsFunc(x.Calls, func(c trace.Call) bool { return c.Input+c.Output > s.limit }) {
+			s.left++
+			continue
+		}
+		at, err := s.start(x)
+		if err != nil {
+			return nil, err
+		}
+		x.At = s.play.Stress.time(at, s.play.For)
+		if s.play.For > 0 && x.At >= s.play.For {
+			return nil, io.EOF
+		}
+		return x, nil
+	}
+}
+
+// start returns when x starts: as drawn from the rates of clients, which are denser already, else as the data
+// says or as drawn here, made denser.
+func (s *source) start(x *trace.Session) (time.Duration, error) {
+	switch {
+	case s.play.Arrivals != "":
+		if len(s.starts) == 0 {
+			return 0, io.EOF
+		}
+		at := s.starts[0].At
+		s.starts = s.starts[1:]
+		return at, nil
+	case !x.Timed:
+		s.at += time.Duration(s.rnd.ExpFloat64() / s.play.Rate * 1e9)
+		x.At = s.at
+	}
+	return time.Duration(float64(x.At) / s.play.Scale), nil
+}
+
+// drawStarts draws when sessions start. The rates come from the clients in a file that p names, p.Rate a
+// second on average, and p.Scale times as dense. Clients keep their shares of the rate, and each client stays
+// as uneven as it is.
+func (p *Play) drawStarts() (starts []trace.Arrival, err error) {
+	f, err := os.Open(p.Arrivals)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	span := p.For
+	if span == 0 {
+		span = time.Hour
+	}
+	span = (span + trace.WindowLength - 1).Truncate(trace.WindowLength)
+	windows, err := trace.Arrivals(f, filepath.Base(p.Arrivals), 0, span)
+	if err != nil {
+		return nil, err
+	}
+	rate := 0.0 // of all windows of all clients, each ten minutes long
+	for i := range windows {
+		rate += windows[i].Rate * trace.WindowLength.Seconds() / span.Seconds()
+	}
+	if rate <= 0 {
+		return nil, fmt.Errorf("%s: nobody asks for anything in the first %v", p.Arrivals, span)
+	}
+	return trace.Draw(windows, p.Scale*p.Rate/rate, rand.New(rand.NewPCG(p.Seed, 0x6172726976))), nil
 }

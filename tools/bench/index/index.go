@@ -3,7 +3,7 @@
 //
 // The resident blocks come from the conversation trace (corpus.go). The trace is repeated (story.go) for
 // engines that keep as many blocks as they have room for (engine.go, fleet.go) and publish their events as
-// vLLM does. resident.go fills an index from these events. lookup.go, ingest.go, load.go, stall.go and
+// vLLM does. resident.go fills an index from these events. lookup.go, ingest.go, load.go and
 // bytes.go measure. machine.go measures the machine, and limits.go what the machine allows.
 package index
 

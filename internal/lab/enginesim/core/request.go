@@ -320,3 +320,12 @@ func (e *Engine) Abort(now time.Duration, id string) {
 		e.abortLoad(r)
 	}
 }
+
+// fetched is how many prompt tokens are loaded from a prefill engine, counted from the first, where
+// Config.Withhold is left to be computed here.
+func (r *request) fetched() int {
+	if r.text.prompt > r.ask.withheld {
+		return r.text.prompt - r.ask.withheld
+	}
+	return r.text.prompt
+}

@@ -57,12 +57,3 @@ func (c *Config) withhold(q *Request) *Request {
 	short.Prompt, short.MaxTokens = q.Prompt[:len(q.Prompt)-c.Withhold], 1
 	return &short
 }
-
-// fetched is how many prompt tokens are loaded from a prefill engine, counted from the first, where
-// Config.Withhold is left to be computed here.
-func (r *request) fetched() int {
-	if r.text.prompt > r.ask.withheld {
-		return r.text.prompt - r.ask.withheld
-	}
-	return r.text.prompt
-}
