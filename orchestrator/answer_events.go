@@ -303,9 +303,11 @@ func (s *eventReader) appendEvent(dst []byte, e openai.Event) []byte {
 		s.end.done = true
 		return append(dst, e...)
 	}
-	if s.leg != nil && bytes.Contains(e, usageMark) {
+	if bytes.Contains(e, usageMark) {
 		said := s.kind.Find(e)
-		if u, ok := said.Usage(); ok {
+		if u, ok := said.Usage(); ok && s.leg == nil {
+			s.usage.reported(u)
+		} else if ok {
 			s.noteUsage(u)
 			return s.hand(dst, said.Shown(make([]byte, 0, len(e)+slack), s.usage.cached))
 		}
@@ -337,11 +339,7 @@ func (s *eventReader) handPlain(dst, events []byte) []byte {
 
 // noteUsage takes down what the engine says that the request took.
 func (s *eventReader) noteUsage(u openai.Usage) {
-	s.usage.promptTokens = u.Prompt
-	if u.Completion > 0 {
-		s.usage.output = u.Completion
-	}
-	s.usage.reportedCached = u.Cached
+	s.usage.reported(u)
 	s.usage.cached = s.leg.prefillCached()
 	s.leg.delivered(u)
 }

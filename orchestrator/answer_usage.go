@@ -84,3 +84,11 @@ func (s *eventReader) more() ([]byte, error) {
 	}
 	return s.resp.NextWithin(holdFor)
 }
+
+// reported takes down the engine's own numbers.
+func (w *answerUsage) reported(u openai.Usage) {
+	w.promptTokens, w.reportedCached = u.Prompt, u.Cached
+	if u.Completion > 0 {
+		w.output = u.Completion
+	}
+}

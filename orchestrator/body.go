@@ -4,6 +4,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/tandem-router/tandem/internal/keys"
 	"github.com/tandem-router/tandem/internal/openai"
 	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/orchestrator/fleet"
 )
 
 // body reads the request's body within the limits of size and time.
@@ -28,6 +30,8 @@ func (q *request) body() ([]byte, *failure) {
 		return nil, refuse(kindBodyUnread, site{phase: phaseAdmit, err: err})
 	case int64(len(body)) > limit:
 		return nil, q.tooLarge(limit)
+	case q.key != nil && q.key.Salt != "" && !slices.Contains(asking, q.path):
+		return fleet.Salted(body, q.key.Salt), nil // a client's own salt, too, ends with that of its tenant
 	}
 	return body, nil
 }

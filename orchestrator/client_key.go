@@ -18,6 +18,11 @@ func keyTable(cfg *config.Config, former *keys.Table) *keys.Table {
 			Limits: keys.Limits{Requests: k.Requests, Tokens: k.Tokens, AtOnce: k.AtOnce, KV: k.KV},
 		}
 	}
+	if secret := cfg.Isolation.Salt; secret.IsSet() {
+		for i := range list {
+			list[i].Salt = keys.TenantSalt(secret.Reveal(), list[i].Tenant)
+		}
+	}
 	return keys.NewTable(list, former)
 }
 

@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -257,6 +259,113 @@ func TestRequestsAtOnceOfAKey(t *testing.T) {
 		time.Sleep(time.Second)
 		p := chat(false).shows("hush-a")
 		w.exact(p, w.ask(p))
+	})
+}
+
+// apart keeps tenants apart by salts.
+func apart(c *config.Config) {
+	teams(c)
+	c.Isolation.Salt = config.Secret{Value: "pepper"}
+	c.Keys = append(c.Keys, config.Key{Name: "team-b2", Secret: config.Secret{Value: "hush-b2"}, Tenant: "b"})
+}
+
+// Each leg of a request carries the salt of the tenant, and the same one. A client's own salt makes no other
+// tenant's. Blocks of a tenant match its own prompts only, also those of its other keys.
+func TestTenantsHaveSalts(t *testing.T) {
+	in(t, setup{prefill: 1, decode: 1, config: apart}, func(w *world) {
+		salts := map[string]string{}
+		ask := func(name, secret, own string) int {
+			p := longPrompt(5).shows(secret)
+			if own != "" {
+				raw, _ := json.Marshal(own)
+				p.body = strings.Replace(p.body, "{", `{"cache_salt":`+string(raw)+",", 1)
+			}
+			before := len(w.posts(false))
+			w.exact(p, w.ask(p))
+			legs := w.posts(false)[before:]
+			if len(legs) < 2 {
+				t.Errorf("%s: %d legs", name, len(legs))
+			}
+			for _, leg := range legs {
+				var body struct {
+					Salt string `json:"cache_salt"`
+				}
+				if err := json.Unmarshal([]byte(leg.body), &body); err != nil || body.Salt == "" ||
+					salts[name] != "" && salts[name] != body.Salt {
+					t.Errorf("%s: %v, salt %q at %s, %q before", name, err, body.Salt, leg.engine, salts[name])
+				}
+				salts[name] = body.Salt
+			}
+			return w.o.ring.Newest(1)[0].Delivered
+		}
+		if n := ask("a", "hush-a", ""); n != 0 {
+			t.Errorf("%d tokens were cached of the first prompt", n)
+		}
+		if n := ask("a", "hush-a", ""); n == 0 {
+			t.Error("a tenant's own blocks do not match")
+		}
+		if n := ask("b", "hush-b", ""); n != 0 {
+			t.Errorf("%d tokens of another tenant match", n)
+		}
+		if n := ask("b", "hush-b2", ""); n == 0 {
+			t.Error("blocks of another key of the tenant do not match")
+		}
+		if n := ask("b as a", "hush-b", salts["a"]); n != 0 || salts["b as a"] == salts["a"] {
+			t.Errorf("a client chose another tenant's salt: %d tokens", n)
+		}
+		if a := salts["a"]; a == salts["b"] || strings.Contains(a, "pepper") || strings.Contains(a, "team") {
+			t.Errorf("salts are %q", salts)
+		}
+	})
+}
+
+// The file of usage has a line an hour for each key and model, and one more at the end. A stream that its
+// client leaves is charged by what came, once. What could not be written is in the next line.
+func TestUsageIsWritten(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "later", "usage.jsonl")
+	in(t, setup{config: func(c *config.Config) {
+		longAnswers(c)
+		teams(c)
+		c.Usage.File = file
+	}}, func(w *world) {
+		lines := func() (lines []UsageLine) {
+			text, _ := os.ReadFile(file)
+			for line := range strings.FieldsSeq(string(text)) {
+				lines = append(lines, UsageLine{})
+				if err := json.Unmarshal([]byte(line), &lines[len(lines)-1]); err != nil {
+					w.t.Fatal(err)
+				}
+			}
+			return lines
+		}
+		p := chat(false).shows("hush-a")
+		got := w.ask(p)
+		w.exact(p, got)
+		time.Sleep(time.Hour) // there is no folder yet
+		if err := os.Mkdir(filepath.Dir(file), 0o700); err != nil || len(lines()) > 0 {
+			t.Fatal(err)
+		}
+		w.exact(p, w.ask(p))
+		stream := longPrompt(1500).shows("hush-b")
+		stream.body = strings.Replace(stream.body, "{", `{"stream":true,`, 1)
+		w.ask(stream, func(n int) {
+			if n == 10 {
+				w.leave()
+			}
+		})
+		time.Sleep(time.Hour)
+		all := lines()
+		if len(all) != 2 || all[0].Key != "team-a" || all[1].Key != "team-b" {
+			t.Fatalf("lines are %+v", all)
+		}
+		a, b := all[0], all[1]
+		if a.Requests != 2 || a.Generated != int64(2*got.usage.Completion) ||
+			a.Prompt != int64(2*got.usage.Prompt) || a.Model != "sim" || a.To.Sub(a.From) < time.Hour {
+			t.Errorf("%+v after two answers of %+v", a, got.usage)
+		}
+		if b.Requests != 1 || b.Prompt != 120 || b.Generated < 10 || b.Generated > 40 {
+			t.Errorf("%+v after a stream that was left at its tenth event", b)
+		}
 	})
 }
 

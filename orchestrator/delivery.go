@@ -296,7 +296,7 @@ func finish(j *job, f *failure, a *answer) {
 	if j.spans.On() {
 		j.span.SetAttributes(observe.AttrModel.String(j.rec.Model))
 	}
-	if a != nil || f == nil {
+	if a != nil || f == nil || j.rec.Output > 0 {
 		charge(j)
 	}
 	j.m.Took(j.rec)

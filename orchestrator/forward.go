@@ -53,7 +53,10 @@ func forward(
 	contentType := resp.Header.Get("Content-Type")
 	if strings.HasPrefix(contentType, "text/event-stream") && resp.Status == http.StatusOK {
 		s := &eventReader{resp: resp, kind: q.kind, at: to.Member.ID, idle: q.cfg.Timeouts.DecodeIdle}
-		return forwardStream(ctx, q.w, s, timer, rec, func() *failure { return formerEra(phaseDecode, to, era) })
+		f := forwardStream(ctx, q.w, s, timer, rec, func() *failure { return formerEra(phaseDecode, to, era) })
+		u := &s.usage
+		notePassed(q, rec, openai.Usage{Prompt: u.promptTokens, Completion: u.output, Cached: u.reportedCached})
+		return f
 	}
 	if resp.Status >= 300 {
 		return refusal(ctx, phaseDecode, to, resp, int64(q.cfg.Limits.AnswerBytes))
@@ -65,10 +68,25 @@ func forward(
 	if f := formerEra(phaseDecode, to, era); f != nil {
 		return f
 	}
+	if q.key != nil {
+		said := q.kind.Find(body)
+		u, _ := said.Usage()
+		notePassed(q, rec, u)
+	}
 	if openai.NeedsScrub(body) {
 		body = openai.Scrub(nil, body)
 	}
 	return q.w.whole(resp.Status, contentType, body, rec)
+}
+
+// notePassed writes what a passed request took into its record, for its client key.
+func notePassed(q *request, rec *observe.Record, u openai.Usage) {
+	if rec == nil || q.key == nil {
+		return
+	}
+	if rec.Output = u.Completion; u.Prompt > 0 { // else the engine said nothing, and the estimate stays
+		rec.Prompt, rec.Delivered = u.Prompt, u.Cached
+	}
 }
 
 // uncounted reports whether the lease of a passed request does not show its load on the engine. The engine

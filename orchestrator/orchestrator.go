@@ -144,6 +144,14 @@ func New(cfg *config.Config, opt Options) (*Orchestrator, error) {
 	return o, nil
 }
 
+// newUsageFile makes the writer of usage.file.
+func (o *Orchestrator) newUsageFile() *usageFile {
+	return &usageFile{
+		log: o.log, disk: o.diskOf("usage.file"), used: &o.m.Requests.Used,
+		name: func() string { return o.Config().Usage.File },
+	}
+}
+
 // diskOf makes calls on the file that field names.
 func (o *Orchestrator) diskOf(field string) liveness.Disk {
 	stalled := o.m.Config.Stalled.WithLabelValues(field)
@@ -180,7 +188,7 @@ func (o *Orchestrator) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for where, run := range map[string]func(context.Context){
 		"stall": o.clock.Run, "expiry": o.expire, "trials": o.trials.Run, "decisions": o.file.Run,
-		"state": o.state.run, "history": o.admin.Run,
+		"state": o.state.run, "history": o.admin.Run, "usage": o.newUsageFile().run,
 	} {
 		wg.Go(func() { o.panics.KeepRunning(ctx, where, func() { run(ctx) }) })
 	}

@@ -84,9 +84,10 @@ func charge(j *job) {
 	if j.key == nil {
 		return
 	}
-	r, tokens := j.rec, j.m.Requests.KeyTokens
+	r := j.rec
 	j.hold.Use(r.Prompt, r.Output, max(j.plan.Sequences, 1), time.Now())
-	tokens.WithLabelValues(j.key.Name, r.Model, "prompt").Add(float64(r.Prompt))
-	tokens.WithLabelValues(j.key.Name, r.Model, "cached").Add(float64(max(r.Delivered, 0)))
-	tokens.WithLabelValues(j.key.Name, r.Model, "generated").Add(float64(r.Output))
+	j.m.Requests.Charge(keys.Used{
+		Key: j.key.Name, Model: r.Model, Requests: 1, Prompt: int64(r.Prompt), Cached: int64(max(r.Delivered, 0)),
+		Generated: int64(r.Output),
+	})
 }

@@ -96,7 +96,7 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 		}
 	}
 	add(groupServe, serveCommand(), eppCommand(), checkCommand(), doctorCommand())
-	add(groupLook, topCommand(), whyCommand(), drainCommand(), undrainCommand(), keyCommand())
+	add(groupLook, topCommand(), whyCommand(), drainCommand(), undrainCommand(), keyCommand(), usedCommand())
 	add(groupPlay, demoCommand(), simCommand(), replayCommand(), adviseCommand(), tuneCommand())
 	root.AddCommand(versionCommand())
 	root.AddCommand(extraCommands()...)

@@ -21,6 +21,7 @@ type Config struct {
 	APIKeys   []Secret  `yaml:"api_keys"`  // client keys without names, see [Config.ClientKeys]
 	Keys      []Key     `yaml:"keys"`      // client keys
 	KeysFile  string    `yaml:"keys_file"` // a file with more client keys, which holds hashes only
+	Isolation Isolation `yaml:"isolation"` // of tenants
 	Pools     Pools     `yaml:"pools"`     // the two pools
 	Discovery Discovery `yaml:"discovery"` // where more replicas, and other routers, are found
 	Connector Connector `yaml:"connector"` // how KV moves between them
@@ -40,10 +41,22 @@ type Config struct {
 	Log       Log       `yaml:"log"`       // our own log
 	Decisions Decisions `yaml:"decisions"` // the record of decisions
 	State     State     `yaml:"state"`     // learned numbers, for the next process
+	Usage     Usage     `yaml:"usage"`     // what client keys have used
 
 	Experimental Experimental `yaml:"experimental"` // settings for comparisons only
 
 	FileKeys []Key `yaml:"-"` // of KeysFile, from [Load]
+}
+
+// Isolation keeps tenants apart.
+type Isolation struct {
+	// A secret from which each tenant gets its own cache_salt: prompts match blocks of their own tenant only.
+	Salt Secret `yaml:"salt"`
+}
+
+// Usage is the file of what client keys have used.
+type Usage struct {
+	File string `yaml:"file"` // a JSON line an hour for each key and model; empty: none
 }
 
 // Admin is the listener for metrics, reload, status and the live page.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -17,10 +18,13 @@ import (
 // mostKeyProblems bounds the problems that are reported of one key file.
 const mostKeyProblems = 20
 
-// readKeys reads the key file of c. Its problems name its lines.
+// readKeys reads the secrets of the keys of c, and its key file.
 func readKeys(ck *checker, c *Config) {
-	c.FileKeys = nil
-	if c.KeysFile == "" {
+	for i := range c.Keys {
+		ck.resolve(fmt.Sprintf("keys[%d].secret", i), &c.Keys[i].Secret)
+	}
+	defer checkDistinct(ck, c)
+	if c.FileKeys = nil; c.KeysFile == "" {
 		return
 	}
 	data, err := readFile(c.KeysFile)

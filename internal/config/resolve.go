@@ -17,11 +17,8 @@ func (doc *document) resolved() (*Config, error) {
 	for i := range c.APIKeys {
 		ck.resolve(fmt.Sprintf("api_keys[%d]", i), &c.APIKeys[i])
 	}
-	for i := range c.Keys {
-		ck.resolve(fmt.Sprintf("keys[%d].secret", i), &c.Keys[i].Secret)
-	}
 	readKeys(&ck, c)
-	checkDistinct(&ck, c)
+	ck.resolve("isolation.salt", &c.Isolation.Salt)
 	ck.resolve("admin.token", &c.Admin.Token)
 	ck.resolve("routers.valkey.password", &c.Routers.Valkey.Password)
 	ck.resolve("answer_cache.valkey.password", &c.AnswerCache.Valkey.Password)
@@ -61,7 +58,7 @@ func (c *Config) anchor(path string) {
 	}
 	k := &c.Discovery.Kubernetes // its files are read again without a reload
 	for _, name := range append(
-		c.inputs(), &c.Tracing.File, &c.Decisions.File, &c.State.File, &k.TokenFile, &k.CA,
+		c.inputs(), &c.Tracing.File, &c.Decisions.File, &c.State.File, &c.Usage.File, &k.TokenFile, &k.CA,
 	) {
 		if *name != "" && !filepath.IsAbs(*name) {
 			*name = filepath.Join(folder, *name)
@@ -71,7 +68,7 @@ func (c *Config) anchor(path string) {
 
 // inputs lists every place of c that names a file to read.
 func (c *Config) inputs() []*string {
-	names := []*string{&c.TLS.Cert, &c.TLS.Key, &c.Admin.Token.File, &c.KeysFile}
+	names := []*string{&c.TLS.Cert, &c.TLS.Key, &c.Admin.Token.File, &c.KeysFile, &c.Isolation.Salt.File}
 	for _, p := range []*Pool{&c.Pools.Prefill, &c.Pools.Decode} {
 		names = append(names, &p.APIKey.File, &p.TLS.CA, &p.TLS.Cert, &p.TLS.Key)
 	}

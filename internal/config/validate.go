@@ -37,6 +37,10 @@ func (c *Config) check() Problems {
 		ck.secret(fmt.Sprintf("api_keys[%d]", i), s, true)
 	}
 	checkKeys(&ck, c.Keys)
+	ck.secret("isolation.salt", c.Isolation.Salt, false)
+	if c.Isolation.Salt.IsSet() && len(c.APIKeys)+len(c.Keys) == 0 && c.KeysFile == "" {
+		ck.add("isolation.salt", "has no client keys beside it", "write keys or keys_file")
+	}
 	c.Pools.Prefill.check(&ck, "pools.prefill", c.Discovery.DNS.Prefill)
 	c.Pools.Decode.check(&ck, "pools.decode", c.Discovery.DNS.Decode)
 	c.Pools.check(&ck)

@@ -3,7 +3,9 @@ package keys
 
 import (
 	"cmp"
+	"crypto/hmac"
 	"crypto/sha256"
+	"encoding/base64"
 	"iter"
 	"slices"
 )
@@ -15,6 +17,7 @@ type Key struct {
 	Group  uint32   // a hash of Tenant, not 0
 	Models []string // that the key may use; empty: all
 	Limits Limits
+	Salt   string // of the tenant's blocks in prefix caches, see [TenantSalt]; "" for none
 	// What the key uses; nil without limits.
 	Account *Account
 	Hash    [sha256.Size]byte // of the secret
@@ -23,6 +26,13 @@ type Key struct {
 // Allows reports whether the key may use a model. A nil key may use every model.
 func (k *Key) Allows(model string) bool {
 	return k == nil || len(k.Models) == 0 || slices.Contains(k.Models, model)
+}
+
+// TenantSalt is the salt of a tenant's blocks. Without the secret nobody can make the salt of a tenant.
+func TenantSalt(secret, tenant string) string {
+	mac := hmac.New(sha256.New, []byte(secret))
+	mac.Write([]byte(tenant))
+	return "\x1ftenant-" + base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 }
 
 // Table finds keys by their secrets. Immutable: a reload makes another table. Safe for concurrent use.

@@ -197,9 +197,14 @@ func SaltedForPair(body []byte, prefill, decode *Endpoint) []byte {
 	return salted(body, epoch)
 }
 
-// salted puts the epoch into a JSON body, beside the client's own salt. It returns other bodies unchanged,
-// and also bodies with a salt that no engine accepts. If a name appears twice, engines take the last value.
+// salted puts the epoch into a JSON body, see [Salted].
 func salted(body []byte, epoch uint64) []byte {
+	return Salted(body, "\x1ftandem-era-"+strconv.FormatUint(epoch, 10))
+}
+
+// Salted puts a salt into a JSON body, behind the client's own salt. It returns other bodies unchanged,
+// and also bodies with a salt that no engine accepts. If a name appears twice, engines take the last value.
+func Salted(body []byte, salt string) []byte {
 	end := bytes.LastIndexByte(body, '}')
 	trimmed := bytes.TrimLeft(body, " \t\r\n")
 	if end < 0 || len(trimmed) == 0 || trimmed[0] != '{' {
@@ -220,11 +225,10 @@ func salted(body []byte, epoch uint64) []byte {
 	if s.Err() != nil {
 		return body
 	}
-	out := append(make([]byte, 0, len(body)+len(own)+48), body[:end]...)
+	out := append(make([]byte, 0, len(body)+len(own)+len(salt)+24), body[:end]...)
 	if members > 0 {
 		out = append(out, ',')
 	}
-	out = rawjson.AppendString(append(out, `"cache_salt":`...),
-		own+"\x1ftandem-era-"+strconv.FormatUint(epoch, 10))
+	out = rawjson.AppendString(append(out, `"cache_salt":`...), own+salt)
 	return append(out, body[end:]...)
 }

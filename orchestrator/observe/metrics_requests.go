@@ -2,14 +2,16 @@ package observe
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tandem-router/tandem/internal/keys"
 )
 
 // RequestMetrics describe the outcome of whole requests, as clients saw them.
 type RequestMetrics struct {
-	Ended *Counters // path, model, mode, outcome
-	ByKey *Counters // key, outcome
-	// key, model, kind
-	KeyTokens *Counters
+	keyTokens *Counters              // key, model, kind
+	Ended     *Counters              // path, model, mode, outcome
+	ByKey     *Counters              // key, outcome
+	Used      keys.Usage             // since the last line of usage.file
 	Refused   *prometheus.CounterVec // reason
 	InFlight  prometheus.Gauge
 	TokenIDs  *Counters   // source
@@ -33,7 +35,7 @@ func newRequestMetrics(f *Families) RequestMetrics {
 		ByKey: f.Counters("tandem_key_requests_total",
 			"Requests that ended, by client key and outcome. A key that is removed loses its series.", "key",
 			"outcome"),
-		KeyTokens: f.Counters("tandem_key_tokens_total",
+		keyTokens: f.Counters("tandem_key_tokens_total",
 			"Tokens that engines computed, by client key, model and kind: prompt, cached (a part of prompt) or "+
 				"generated.", "key", "model", "kind"),
 		Refused: f.Counter("tandem_refused_total", "Requests refused by the router itself, by reason.",
@@ -60,6 +62,14 @@ func newRequestMetrics(f *Families) RequestMetrics {
 		"too_many",
 		"unauthorised")
 	return m
+}
+
+// Charge counts what engines have computed for a client key.
+func (m *RequestMetrics) Charge(u keys.Used) {
+	m.Used.Add(u)
+	m.keyTokens.WithLabelValues(u.Key, u.Model, "prompt").Add(float64(u.Prompt))
+	m.keyTokens.WithLabelValues(u.Key, u.Model, "cached").Add(float64(u.Cached))
+	m.keyTokens.WithLabelValues(u.Key, u.Model, "generated").Add(float64(u.Generated))
 }
 
 // Length observes the length of an answer beside the expected length.
