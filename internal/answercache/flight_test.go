@@ -24,7 +24,7 @@ func (l *Listener) all(ctx context.Context) (string, error) {
 	}
 }
 
-// always joins a flight, however it began.
+// always lets a request join any flight.
 func always(any) bool { return true }
 
 func TestListenersGetEverythingWheneverTheyCome(t *testing.T) {
@@ -32,7 +32,7 @@ func TestListenersGetEverythingWheneverTheyCome(t *testing.T) {
 		var flights Flights
 		leader, leads := flights.Join(key(1), 1<<10, nil, always)
 		if !leads {
-			t.Fatal("nobody leads")
+			t.Fatal("no listener leads")
 		}
 		var all sync.WaitGroup
 		hear := func(l *Listener) {
@@ -48,7 +48,7 @@ func TestListenersGetEverythingWheneverTheyCome(t *testing.T) {
 		for _, word := range []string{"one ", "two ", "three "} {
 			l, leads := flights.Join(key(1), 1<<10, nil, always)
 			if leads {
-				t.Fatal("a second one leads")
+				t.Fatal("a second listener leads")
 			}
 			hear(l)
 			time.Sleep(time.Second)
@@ -65,7 +65,7 @@ func TestListenersGetEverythingWheneverTheyCome(t *testing.T) {
 			t.Errorf("by %v, %v", by, done)
 		}
 		if _, leads := flights.Join(key(1), 1<<10, nil, always); !leads || flights.Len() != 1 {
-			t.Error("a flight that has ended is joined")
+			t.Error("a request joined an ended flight")
 		}
 	})
 }
@@ -80,14 +80,14 @@ func TestFlightIsAbandonedByTheLast(t *testing.T) {
 	a.Leave(errors.New("the first"))
 	a.Leave(gone)
 	if len(why) != 0 || flights.Len() != 1 {
-		t.Fatalf("abandoned with one listener left: %v", why)
+		t.Fatalf("the flight was abandoned although one listener is left: %v", why)
 	}
 	b.Leave(gone)
 	if len(why) != 1 || !errors.Is(why[0], gone) || flights.Len() != 0 {
 		t.Errorf("abandoned for %v, %d flights", why, flights.Len())
 	}
 	if c, leads := flights.Join(key(1), 10, nil, always); !leads || c.Flight() == a.Flight() {
-		t.Error("an abandoned flight is joined")
+		t.Error("a request joined an abandoned flight")
 	}
 }
 
@@ -113,7 +113,8 @@ func TestFailureOfAFlight(t *testing.T) {
 	}
 }
 
-// Above the limit nobody joins, and the computation waits for the slowest, until it has left.
+// Above the limit no request joins, and the computation waits for the slowest listener until that listener
+// leaves.
 func TestLongFlightsWaitForTheSlowest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var flights Flights
@@ -138,10 +139,10 @@ func TestLongFlightsWaitForTheSlowest(t *testing.T) {
 		})
 		time.Sleep(time.Second)
 		if _, leads := flights.Join(key(1), 10, nil, always); !leads {
-			t.Error("an answer that is too long is joined")
+			t.Error("a request joined a flight whose answer is too long")
 		}
 		if _, _, ok := f.Whole(); ok {
-			t.Error("an answer that is too long is whole")
+			t.Error("the flight still has the whole of a too long answer")
 		}
 		if _, b, err := slow.Next(ctx); len(b) != 12 || err != nil {
 			t.Errorf("%q, %v", b, err)
@@ -170,23 +171,23 @@ func TestWaitingEndsWithTheContext(t *testing.T) {
 	})
 }
 
-// A flight whose beginning does not fit is not joined, and continues for its listeners. Its end takes
-// nothing from the flight that replaced it.
+// A request does not join a flight that began under other conditions. The old flight continues for its
+// listeners, and its end does not remove the flight that replaced it.
 func TestFlightThatDoesNotFitIsReplaced(t *testing.T) {
 	var flights Flights
 	old, _ := flights.Join(key(1), 10, "before", always)
 	fresh, leads := flights.Join(key(1), 10, "after", func(b any) bool { return b == "after" })
 	if !leads || fresh.Flight() == old.Flight() {
-		t.Fatal("a flight that does not fit is joined")
+		t.Fatal("a request joined a flight that does not fit")
 	}
 	old.Flight().Begin(Head{Status: 200})
 	_ = old.Flight().Append(t.Context(), []byte("old"))
 	old.Flight().Done(nil, nil)
 	if got, err := old.all(t.Context()); got != "old" || !errors.Is(err, io.EOF) {
-		t.Errorf("its listener gets %q, %v", got, err)
+		t.Errorf("the listener of the old flight gets %q, %v", got, err)
 	}
 	again, leads := flights.Join(key(1), 10, "later", func(b any) bool { return b == "after" })
 	if leads || again.Flight() != fresh.Flight() {
-		t.Error("the flight that took its place is not joined")
+		t.Error("a request did not join the new flight")
 	}
 }

@@ -40,13 +40,13 @@ func TestKeysDiffer(t *testing.T) {
 		other := base
 		change(&other)
 		if k := other.Key(); seen[k] {
-			t.Errorf("%s: a key that was there", name)
+			t.Errorf("%s: the key equals an earlier key", name)
 		} else {
 			seen[k] = true
 		}
 	}
 	if again := base; again.Key() != base.Key() {
-		t.Error("one question has two keys")
+		t.Error("the same question has two keys")
 	}
 }
 
@@ -76,7 +76,8 @@ func TestMemoryGivesWhatWasPut(t *testing.T) {
 	})
 }
 
-// Whatever is put, memory stays within its bytes; a smaller one drops what is too much.
+// The memory stays within its limit of bytes after every put. A lower limit drops the answers that are too
+// much.
 func TestMemoryIsBounded(t *testing.T) {
 	const most = 64 << 10
 	m := NewMemory(most)
@@ -93,7 +94,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 	s := m.Stats()
 	if s.Evictions == 0 || s.Answers == 0 {
-		t.Errorf("%+v after far too much", s)
+		t.Errorf("%+v after much more than the limit", s)
 	}
 	m.Resize(most / 4)
 	m.Put(key(-1), &Answer{Made: then}, then.Add(time.Hour))
@@ -102,7 +103,8 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 }
 
-// A stream of small events takes a fraction of its bytes; what does not shrink is kept as it is.
+// A stream of small events is stored in a fraction of its bytes. A body that does not shrink is stored
+// unchanged.
 func TestMemoryCompressesWhatPays(t *testing.T) {
 	m := NewMemory(1 << 20)
 	event := `data: {"id":"chatcmpl-1","choices":[{"delta":{"content":"word"}}]}` + "\n\n"

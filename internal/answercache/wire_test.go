@@ -30,7 +30,7 @@ func kept(body string) *Answer {
 	}
 }
 
-// What is written is read again, sealed or not, compressed or not; and under its own key alone.
+// A written value can be read again, sealed or not, compressed or not, and only under its own key.
 func TestValuesComeBack(t *testing.T) {
 	for name, codec := range map[string]*Codec{
 		"plain": NewCodec(1<<20, nil), "sealed": NewCodec(1<<20, sealFor(t, 1)),
@@ -56,8 +56,8 @@ func TestValuesComeBack(t *testing.T) {
 	}
 }
 
-// Not one byte of a value may be another, missing or added; nor does one secret open what another sealed, or
-// what nobody did.
+// A value with a changed, missing or additional byte is refused. So is a value that another secret sealed,
+// and an unsealed value if a secret is set.
 func TestChangedValuesAreNotTaken(t *testing.T) {
 	plain, sealed := NewCodec(1<<20, nil), NewCodec(1<<20, sealFor(t, 1))
 	for name, codec := range map[string]*Codec{"plain": plain, "sealed": sealed} {
@@ -66,14 +66,14 @@ func TestChangedValuesAreNotTaken(t *testing.T) {
 			changed := bytes.Clone(value)
 			changed[i] ^= 4
 			if a, err := codec.Read(changed, key(1)); err == nil {
-				t.Errorf("%s: byte %d of %d is another, and %q was read", name, i, len(value), a.Body)
+				t.Errorf("%s: byte %d of %d was changed, but %q was read", name, i, len(value), a.Body)
 			}
 			if a, err := codec.Read(value[:i], key(1)); err == nil {
-				t.Errorf("%s: %d of %d bytes, and %q was read", name, i, len(value), a.Body)
+				t.Errorf("%s: only %d of %d bytes, but %q was read", name, i, len(value), a.Body)
 			}
 		}
 		if _, err := codec.Read(append(bytes.Clone(value), 0), key(1)); err == nil {
-			t.Errorf("%s: a byte more was read", name)
+			t.Errorf("%s: a value with an additional byte was read", name)
 		}
 	}
 	for name, read := range map[string]func() (*Answer, error){
@@ -91,12 +91,12 @@ func TestChangedValuesAreNotTaken(t *testing.T) {
 		},
 	} {
 		if _, err := read(); err == nil {
-			t.Errorf("%s: was read", name)
+			t.Errorf("%s: the value was read", name)
 		}
 	}
 }
 
-// Whatever lies in a store, reading it ends, takes little memory, and gives nothing that was not written.
+// For any stored bytes, reading ends, needs little memory, and gives no answer that was not written.
 func FuzzValues(f *testing.F) {
 	plain := NewCodec(1<<12, nil)
 	f.Add(plain.Append(nil, key(1), kept("a")))

@@ -2,7 +2,7 @@ package config
 
 import "testing"
 
-// Paths of adapters are compared behind the longest folder that they lie in.
+// The paths of adapters are compared without the longest folder that contains them.
 func TestAdapterRoot(t *testing.T) {
 	p := Pool{AdapterFolders: []string{"/fast", "/fast/adapters/", "/srv"}}
 	for path, want := range map[string]string{

@@ -42,7 +42,7 @@ func TestDiff(t *testing.T) {
 	}
 }
 
-// Each field is seen by Diff: a new one cannot be forgotten.
+// Diff compares every field, also new ones.
 func TestDiffSeesTheFullFile(t *testing.T) {
 	changes := Diff(Default(), parseFile(t, "testdata/full.yaml"))
 	seen := map[string]bool{}
@@ -50,7 +50,7 @@ func TestDiffSeesTheFullFile(t *testing.T) {
 		seen[general(c.Field)] = true
 	}
 	full := parseFile(t, "testdata/full.yaml")
-	defaults := map[string]string{} // leaves of the full file that are the default all the same
+	defaults := map[string]string{} // leaves of the full file that have the default value
 	for _, f := range fields() {
 		if f.def.IsValid() && !seen[f.path] {
 			defaults[f.path] = show(f.def)
@@ -60,7 +60,7 @@ func TestDiffSeesTheFullFile(t *testing.T) {
 		delete(defaults, path)
 	}
 	if len(defaults) > 0 {
-		t.Errorf("no change seen of %v in %+v", defaults, full)
+		t.Errorf("Diff shows no change of %v in %+v", defaults, full)
 	}
 }
 

@@ -30,7 +30,7 @@ func documented(t *testing.T) map[string]docRow {
 	return rows
 }
 
-// The reference and the structs agree: fields, types, defaults, and what needs a restart.
+// The reference and the structs agree about fields, types, defaults, and the need of a restart.
 func TestReferenceIsTrue(t *testing.T) {
 	rows := documented(t)
 	for _, f := range fields() {
@@ -53,7 +53,7 @@ func TestReferenceIsTrue(t *testing.T) {
 		}
 	}
 	for path := range rows {
-		t.Errorf("docs/configuration.md has %s, which is no field", path)
+		t.Errorf("docs/configuration.md has %s, but there is no such field", path)
 	}
 }
 
@@ -75,7 +75,7 @@ func docType(f fieldInfo) string {
 	return strings.TrimPrefix(typeName(f.typ), "a ")
 }
 
-// isList tells of fields whose elements the table of fields lists.
+// isList is true for fields whose elements are in the table of fields.
 func isList(f fieldInfo) bool {
 	return f.typ == reflect.TypeFor[[]Replica]() || strings.HasPrefix(f.path, "discovery.dns.") ||
 		f.path == "routers.peers" || f.path == "admin.hosts" || f.path == "keys.models" ||
@@ -101,7 +101,7 @@ var (
 	heading   = regexp.MustCompile("(?m)^## (.*)$")
 )
 
-// The first page is short, and what it names stands in the section that it leads to.
+// The first page is short, and each field that it names is in the section that it links to.
 func TestReferenceBeginsWithWhatMatters(t *testing.T) {
 	data, err := os.ReadFile("../../docs/configuration.md")
 	if err != nil {
@@ -118,7 +118,8 @@ func TestReferenceBeginsWithWhatMatters(t *testing.T) {
 	for _, line := range lines {
 		for _, name := range shortName.FindAllStringSubmatch(line[1], -1) {
 			if section := sectionOf(string(data), general(name[1])); !strings.Contains(line[1], "(#"+section+")") {
-				t.Errorf("the first page has %s, which stands in section %q of the reference", name[1], section)
+				t.Errorf("the first page links %s to the wrong section: the reference has it in section %q",
+					name[1], section)
 			}
 		}
 	}

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A field that was is none any more, and what has moved is where its error says: there is no way to believe
-// that an old name is still heard, or to be sent to one that never was.
+// A former field no longer exists, and a moved field is at the place that its error names. So no old name
+// is silently accepted, and no error names a place that does not exist.
 func TestFormerFieldsAreGone(t *testing.T) {
 	var now []string
 	for _, f := range fields() {
@@ -26,7 +26,7 @@ func TestFormerFieldsAreGone(t *testing.T) {
 			t.Fatalf("no section of %v", f.of)
 		}
 		if slices.Contains(keysOf(f.of), f.key) {
-			t.Errorf("%s is said to be gone from %v, and is there", f.key, f.of)
+			t.Errorf("%s is listed as removed from %v, but exists", f.key, f.of)
 		}
 		old := join(section, f.key)
 		message, fix := became(old)
@@ -35,7 +35,7 @@ func TestFormerFieldsAreGone(t *testing.T) {
 		}
 		moved++
 		if !slices.ContainsFunc(now, func(path string) bool { return under(path, "experimental."+old) }) {
-			t.Errorf("%s: %s; %s, where nothing is", old, message, fix)
+			t.Errorf("%s: %s; %s, but that field does not exist", old, message, fix)
 		}
 	}
 	if moved != 3 {
@@ -45,7 +45,7 @@ func TestFormerFieldsAreGone(t *testing.T) {
 
 func under(path, field string) bool { return path == field || strings.HasPrefix(path, field+".") }
 
-// What an error about a moved field says to write is read, and means what the old field meant.
+// The text that an error about a moved field proposes is valid, and means the same as the old field.
 func TestMovedFieldIsReadWhereItsErrorSays(t *testing.T) {
 	if got, want := nested("experimental.scoring.speed"), "experimental: {scoring: {speed: ...}}"; got != want {
 		t.Errorf("got %s, want %s", got, want)

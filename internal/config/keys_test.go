@@ -88,7 +88,7 @@ func TestProblemsOfKeyFiles(t *testing.T) {
 	}
 }
 
-// The configuration's own keys are checked, too.
+// The keys in the configuration itself are checked too.
 func TestProblemsOfKeys(t *testing.T) {
 	for _, row := range [][2]string{
 		{
@@ -145,11 +145,12 @@ func TestProblemsOfKeys(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tandem.yaml")
 	write(t, path, "listen: :1\nkeys_file: none\n")
 	if _, err := Load(path); err == nil || !strings.Contains(err.Error(), "keys_file: open ") {
-		t.Errorf("%v of a file that is not there", err)
+		t.Errorf("a missing file gives %v", err)
 	}
 }
 
-// A new line in the key file is found without a restart. A broken one is told, and then put right.
+// A new line in the key file takes effect without a restart. A broken line is reported, and the corrected
+// file is then loaded.
 func TestWatchSeesTheKeyFile(t *testing.T) {
 	line := func(name, hash string) string { return `{"name": "` + name + `", "sha256": "` + hash + `"}` + "\n" }
 	path, keys := keyed(t, "", line("a", hashOfABC))
@@ -157,7 +158,7 @@ func TestWatchSeesTheKeyFile(t *testing.T) {
 	w.quiet(t)
 	write(t, keys, line("a", hashOfABC)+"{\n")
 	if got := w.next(t); got.err == nil || !strings.Contains(got.err.Error(), keys+":2:1: ") {
-		t.Fatalf("%v of a broken line", got.err)
+		t.Fatalf("a broken line gives %v", got.err)
 	}
 	write(t, keys, line("a", hashOfABC)+line("b", hashOfEmpty))
 	w.want(t, ":1")
@@ -166,7 +167,7 @@ func TestWatchSeesTheKeyFile(t *testing.T) {
 	}
 }
 
-// A change of the key file is a change that a reload tells of.
+// A reload reports a change of the key file as a change.
 func TestDiffSeesOtherKeys(t *testing.T) {
 	a, b := Default(), Default()
 	a.Keys = []Key{{Name: "a", SHA256: hashOfABC}, {Name: "b", SHA256: hashOfEmpty}}
@@ -201,7 +202,7 @@ func TestReadTenThousandKeys(t *testing.T) {
 	t.Logf("10,000 keys in %v", time.Since(began))
 }
 
-// What is no key file gives a bounded number of problems.
+// A file that is not a key file gives a limited number of problems.
 func TestAForeignFileIsNoKeyFile(t *testing.T) {
 	path, _ := keyed(t, "", strings.Repeat("#no\nhush\n", 10_000))
 	_, err := Load(path)
@@ -210,8 +211,8 @@ func TestAForeignFileIsNoKeyFile(t *testing.T) {
 	}
 }
 
-// Whatever a key file holds, reading it ends; keys that it gives have good names and hashes, and come back
-// from their own lines.
+// For any content of a key file, reading ends. The keys have valid names and hashes, and reading their own
+// lines gives the same keys.
 func FuzzKeyFile(f *testing.F) {
 	f.Add([]byte(`{"name": "a", "sha256": "` + hashOfABC + `", "tenant": "t"}` + "\n# note\n\n{}\n"))
 	f.Add([]byte("\xff{\"name\":1}\x00\r\n"))

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Files that would keep the parser busy for hours are refused before it sees them, with the place.
+// Files that would occupy the parser for hours are refused before parsing, with the place.
 func TestFilesThatTheParserCannotBeGiven(t *testing.T) {
 	var stairs, keys, many strings.Builder
 	for i := range 200 {

@@ -41,7 +41,7 @@ func TestEmptyFileIsTheDefault(t *testing.T) {
 	}
 }
 
-// An address needs no quotes where YAML wants none: between braces neither.
+// An address needs no quotes where YAML requires none, also between braces.
 func TestAddressesWithoutQuotes(t *testing.T) {
 	for _, text := range []string{
 		"pools: {prefill: {replicas: [http://p0:8000, http://p1:8000]}}\nrouters: {peers: [http://a:9090]}\n",
@@ -62,14 +62,13 @@ func TestAddressesWithoutQuotes(t *testing.T) {
 			t.Errorf("%sgives %+v and %v", text, r, c.Routers.Peers)
 		}
 	}
-	// With a space it is a field, as in any YAML.
+	// With a space after the colon it is a field, as in any YAML.
 	_, err := Parse("tandem.yaml", []byte("pools: {prefill: {replicas: [http://p0: 8000]}}\n"))
 	if err == nil || !strings.Contains(err.Error(), "pools.prefill.replicas[0].http://p0: is not a field") {
 		t.Errorf("a field with the name of an address: %v", err)
 	}
 }
 
-// What a file leaves out follows from what it says, where the default would contradict it.
 // A port of pods is a number or a name. The number needs no quotes.
 func TestPortsOfPodsWithoutQuotes(t *testing.T) {
 	for text, want := range map[string]string{"8200": "8200", `"8200"`: "8200", "http": "http"} {
@@ -120,7 +119,7 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// The full file names each field, so a field that the decoder cannot read shows.
+// The full file sets every field, so a field that the decoder cannot read makes the test fail.
 func TestFullNamesEveryField(t *testing.T) {
 	data, err := os.ReadFile("testdata/full.yaml")
 	if err != nil {
@@ -211,8 +210,8 @@ func TestYAMLComesBack(t *testing.T) {
 	}
 }
 
-// FuzzParse finds no input that panics, and none that is accepted and means something else once it has been
-// written out again.
+// FuzzParse finds no input that panics, and no accepted input that changes its meaning when it is written
+// and read again.
 func FuzzParse(f *testing.F) {
 	for _, pattern := range []string{"testdata/*.yaml", "testdata/bad/*.yaml"} {
 		files, _ := filepath.Glob(pattern)
@@ -248,7 +247,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// withoutValues replaces secrets that the text does not repeat.
+// withoutValues replaces secrets, because the written text omits them.
 func withoutValues(c *Config) {
 	hide := func(s *Secret) {
 		if s.Value != "" {
@@ -275,11 +274,11 @@ func parseFile(t *testing.T, name string) *Config {
 	return c
 }
 
-// fieldInfo is a leaf of the file as the structs tell it.
+// fieldInfo is a leaf of the file, as the structs define it.
 type fieldInfo struct {
-	path string // without indices, pools as POOL
+	path string // without indices, and with POOL for both pools
 	typ  reflect.Type
-	def  reflect.Value // the default, invalid inside of lists
+	def  reflect.Value // the default value, invalid inside lists
 }
 
 // fields lists every leaf, read from the yaml tags.
@@ -289,7 +288,7 @@ func fields() []fieldInfo {
 	walk = func(path string, t reflect.Type, def reflect.Value) {
 		switch {
 		case t == reflect.TypeFor[Alpha](), t == reflect.TypeFor[Secret](),
-			t == reflect.TypeFor[[]Replica]() && strings.HasPrefix(path, "discovery."), // as those of a pool
+			t == reflect.TypeFor[[]Replica]() && strings.HasPrefix(path, "discovery."), // like the replicas of a pool
 			t.Kind() != reflect.Struct && t.Kind() != reflect.Slice:
 			all = append(all, fieldInfo{general(path), t, def})
 		case t.Kind() == reflect.Slice:
@@ -313,7 +312,7 @@ func fields() []fieldInfo {
 	})
 }
 
-// general writes a path as the reference does: no indices, one name for both pools.
+// general returns a path as the reference writes it: without indices, and with one name for both pools.
 func general(path string) string {
 	var b strings.Builder
 	skip := false

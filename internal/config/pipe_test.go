@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A pipe in the place of a file is refused at once by the name of its field. Nothing waits for a writer or a
-// reader of the pipe, and what comes after the pipe is loaded.
+// A pipe instead of a file is refused at once, with the name of its field. The load does not wait for a
+// writer or a reader of the pipe, and a later regular file is loaded.
 func TestNothingWaitsForAPipe(t *testing.T) {
 	folder := t.TempDir()
 	path, pipe := filepath.Join(folder, "tandem.yaml"), filepath.Join(folder, "pipe")
@@ -49,12 +49,12 @@ func TestNothingWaitsForAPipe(t *testing.T) {
 			t.Fatalf("%s: the load waits", field)
 		}
 		if _, err := w.Reload(t.Context()); err == nil || !strings.Contains(err.Error(), "is a pipe") {
-			t.Errorf("%s: the reload says %v", field, err)
+			t.Errorf("%s: the reload gives %v", field, err)
 		}
 	}
 	write("listen: :9\n" + replicas)
 	if changed, err := w.Reload(t.Context()); err != nil || !changed {
-		t.Errorf("the file behind: changed %v, %v", changed, err)
+		t.Errorf("the regular file: changed %v, %v", changed, err)
 	}
 	if _, err := Load(pipe); err == nil || !strings.Contains(err.Error(), "is a pipe") {
 		t.Errorf("the configuration itself: %v", err)

@@ -43,8 +43,8 @@ pools:
 	}
 }
 
-// What the shared answer cache needs from outside is read with the file. A secret that makes no key is
-// refused wherever it comes from.
+// The files and variables of the shared answer cache are read together with the configuration. A secret
+// that is too short is refused, from any source.
 func TestLoadOfTheSharedAnswerCache(t *testing.T) {
 	dir := t.TempDir()
 	writeCert(t, dir)

@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Any configuration that Validate accepts comes back equal from its own YAML, whatever its texts and numbers
-// look like.
+// Any configuration that Validate accepts is the same after it was written as YAML and read again, for any
+// texts and numbers.
 func TestWhatIsValidComesBack(t *testing.T) {
 	accepted := 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -39,7 +39,7 @@ func TestWhatIsValidComesBack(t *testing.T) {
 	}
 }
 
-// drawConfig gives every leaf a random value now and then, and leaves the default else.
+// drawConfig sometimes gives a leaf a random value, and otherwise keeps the default.
 func drawConfig(t *rapid.T) *Config {
 	c := Default()
 	for i, p := range []*Pool{&c.Pools.Prefill, &c.Pools.Decode} {
@@ -61,8 +61,8 @@ var urls = [2][]string{
 	{"http://a:1", "https://c", "http://[::1]:8000"}, {"http://127.0.0.1:9", "https://b:1", "http://d.internal"},
 }
 
-// free are the text fields that may hold nearly anything; the others have few good values, which the full
-// file tries.
+// free are the text fields that accept almost any text. The other fields have few valid values, and the
+// full file tries them.
 var free = []string{"host", "rack", "zone", "topic", "ca", "server_name", "file", "env"}
 
 func drawFields(t *rapid.T, v reflect.Value, path string) {
@@ -106,7 +106,7 @@ func drawLeaf(t *rapid.T, f reflect.Value, field string) {
 	}
 }
 
-// awkward texts mean something else in YAML unless they are quoted.
+// awkward texts have another meaning in YAML without quotes.
 var awkward = []string{
 	"", "~", "null", "true", "yes", "on", "0x10", "1_000", "1e3", ".inf", "2026-01-01", "- a", "a: b", "#x",
 	" x", "x ", "'", `"`, "&a", "*a", "!!str", "a\nb", "\t", "{}", "[", "|", ">", "%", "@", "`", "<<", "1:30",

@@ -57,7 +57,7 @@ func TestBytesComeBack(t *testing.T) {
 	})
 }
 
-// However a configuration gets into a log or an answer, no secret does.
+// No way to write a configuration to a log or an answer shows a secret.
 func TestSecretsAreNotShown(t *testing.T) {
 	const hush = "hush-hush"
 	c := Default()

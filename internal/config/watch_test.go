@@ -19,14 +19,14 @@ type called struct {
 	err    error
 }
 
-// watched is a running watcher and what it called back.
+// watched is a running watcher with the calls of its callback.
 type watched struct {
 	*Watcher
 	calls chan called
 }
 
-// watch starts a watcher of path that settles quickly; poll decides whether events or polling must find the
-// change.
+// watch starts a watcher of path with short waiting times. poll decides whether events or polling must
+// find the change.
 func watch(t *testing.T, path string, poll time.Duration) *watched {
 	t.Helper()
 	return watchSlowly(t, path, 20*time.Millisecond, poll)
@@ -75,7 +75,7 @@ func (w *watched) want(t *testing.T, listen string) {
 	}
 }
 
-// quiet makes sure that nothing was called until now: Reload waits for the loop, which finds nothing new.
+// quiet checks that there was no call until now: Reload waits for the loop, and the loop finds no change.
 func (w *watched) quiet(t *testing.T) {
 	t.Helper()
 	if changed, err := w.Reload(t.Context()); changed || err != nil {
@@ -118,14 +118,14 @@ func TestWatchSeesEachWayOfWriting(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "tandem.yaml")
 			write(t, path, listening(":1"))
 			w := watch(t, path, never)
-			w.quiet(t) // the folder is watched by now
+			w.quiet(t) // after this call the folder is watched
 			row.change(t, path)
 			for {
 				got := w.next(t)
 				if got.listen == ":2" {
 					break
 				}
-				// A look may have fallen between delete and create: that is an error, not a configuration.
+				// The watcher may have read between delete and create. That gives an error, not a configuration.
 				if got.err == nil {
 					t.Fatalf("called with %+v", got)
 				}
@@ -186,7 +186,7 @@ func TestWatchSeesASecretTurn(t *testing.T) {
 func TestWatchPollsWhereNoEventComes(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "later")
 	path := filepath.Join(dir, "tandem.yaml")
-	w := watch(t, path, 5*time.Millisecond) // the folder is not there yet, so nothing can be watched
+	w := watch(t, path, 5*time.Millisecond) // the folder does not exist yet, so only polling can find the file
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +204,7 @@ func TestUnchangedIsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.quiet(t)
-	write(t, path, listening(":2")) // and the watcher is still awake
+	write(t, path, listening(":2")) // shows that the watcher still runs
 	w.want(t, ":2")
 }
 
@@ -222,7 +222,7 @@ func TestABadFileIsToldOnceAndThenPutRight(t *testing.T) {
 		t.Errorf("Reload of the same bad file says changed %v, error %v", changed, err)
 	}
 	write(t, path, listening(":1"))
-	w.want(t, ":1") // the old content again, which ends the bad time
+	w.want(t, ":1") // the old content again, which ends the error
 }
 
 func TestReloadDoesNotWaitToSettle(t *testing.T) {
@@ -240,7 +240,7 @@ func TestReloadEndsWithItsContext(t *testing.T) {
 	w := NewWatcher(filepath.Join(t.TempDir(), "none"), nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := w.Reload(ctx); err == nil { // nobody runs it
+	if _, err := w.Reload(ctx); err == nil { // the watcher does not run
 		t.Error("no error")
 	}
 }
@@ -266,12 +266,12 @@ func symlink(t *testing.T, target, path string) {
 	}
 }
 
-// A program that writes a file in place may be stopped in between. A watcher that finds the file empty keeps
-// what was in force, and says so only where the file stays empty.
+// A program that writes a file in place may be interrupted. A watcher that finds an empty file keeps the
+// configuration in force, and reports an error only if the file stays empty.
 func TestAFileThatIsEmptyForAMomentIsNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tandem.yaml")
 	write(t, path, listening(":1"))
-	w := watchSlowly(t, path, 100*time.Millisecond, never) // two seconds until an empty file is told
+	w := watchSlowly(t, path, 100*time.Millisecond, never) // an empty file is reported after two seconds
 	w.quiet(t)
 	write(t, path, "")
 	time.Sleep(5 * w.debounce)
@@ -285,7 +285,7 @@ func TestAFileThatIsEmptyForAMomentIsNothing(t *testing.T) {
 	w.want(t, ":3")
 }
 
-// A file that is being written in place is empty for a moment: that is no configuration without replicas.
+// A file that is written in place is empty for a moment: that is not a configuration without replicas.
 func TestAnEmptyFileIsNone(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tandem.yaml")
 	for _, text := range []string{"", "\n", " \n\t"} {

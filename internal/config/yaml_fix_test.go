@@ -7,7 +7,7 @@ import (
 	"github.com/tandem-router/tandem/internal/config"
 )
 
-// The usual slips of a hand edit come with a fix.
+// Frequent mistakes of manual edits get an error with a fix.
 func TestYAMLSlipsHaveAFix(t *testing.T) {
 	for text, fix := range map[string]string{
 		"log: {level: info}\npools\n  prefill:\n":                            "colon",
@@ -24,7 +24,7 @@ func TestYAMLSlipsHaveAFix(t *testing.T) {
 	}
 }
 
-// A slip that is YAML all the same, but means something else, comes with what to write instead.
+// A mistake that is valid YAML with another meaning gets an error with the right text.
 func TestSlipsThatAreYAMLHaveAFix(t *testing.T) {
 	for text, want := range map[string]string{
 		`listen:":8000"`:                          `put a space behind the colon of "listen:"`,

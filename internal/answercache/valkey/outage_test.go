@@ -17,42 +17,43 @@ import (
 	"github.com/tandem-router/tandem/internal/answercache/valkey/valkeytest"
 )
 
-// goesDown looks until the server is left alone, and checks that no look took long.
+// goesDown makes lookups until the store stops asking the server, and checks that no lookup took long.
 func (c *counted) goesDown(t *testing.T) {
 	t.Helper()
 	late := starved(t)
 	for range mostBad {
 		a, took := c.get(1)
 		if lost := late(); took > budget+slack+lost || a != nil {
-			t.Errorf("a look took %v, the budget is %v, the machine was busy for %v; got %v", took, budget, lost, a)
+			t.Errorf("a lookup took %v, the budget is %v, the machine was busy for %v; got %v", took, budget, lost, a)
 		}
 	}
 	if c.Up() || c.log.has("WARN", "does not work") != 1 {
-		t.Fatalf("it is taken to work: up %v, log %s", c.Up(), c.log.text.String())
+		t.Fatalf("the server counts as working: up %v, log %s", c.Up(), c.log.text.String())
 	}
 	before := c.looks.of(Down)
 	_, took := c.get(1)
 	if lost := late(); c.looks.of(Down) != before+1 || took > budget+lost {
-		t.Errorf("a server that is down is asked, for %v, and the machine was busy for %v", took, lost)
+		t.Errorf("a lookup still asks a server that is down: it took %v, and the machine was busy for %v",
+			took, lost)
 	}
 	dropped := c.writes.of(Dropped)
 	if c.put(2); c.writes.of(Dropped) != dropped+1 {
-		t.Error("a server that is down is written to")
+		t.Error("the store writes to a server that is down")
 	}
 }
 
-// comesBack looks until the server is used again, by itself.
+// comesBack makes lookups until the store uses the server again.
 func (c *counted) comesBack(t *testing.T) {
 	t.Helper()
 	until(t, "it is used again", func() bool { c.get(1); return c.Up() })
 	if c.log.has("INFO", "works again") != 1 {
-		t.Errorf("nobody is told that it works again: %s", c.log.text.String())
+		t.Errorf("the log does not say that the server works again: %s", c.log.text.String())
 	}
 	c.keeps(t, 3)
 }
 
-// A server that does not work costs a look no more than the budget, and soon nothing at all. When the server
-// works again, it is used again without help.
+// With a server that does not work, a lookup takes no longer than the budget, and soon no time at all.
+// When the server works again, the store uses it without help.
 func TestOutages(t *testing.T) {
 	for name, outage := range map[string]struct{ begin, end func(s *valkeytest.Server) }{
 		"killed": {(*valkeytest.Server).Kill, (*valkeytest.Server).Restart},
@@ -79,13 +80,14 @@ func TestSlowServer(t *testing.T) {
 	link.Delay(3 * budget)
 	store.goesDown(t)
 	if store.looks.of(Late) < mostBad {
-		t.Errorf("%d looks were late", store.looks.of(Late))
+		t.Errorf("%d lookups were late", store.looks.of(Late))
 	}
 	link.Delay(0)
 	store.comesBack(t)
 }
 
-// A connection that takes longer to be made than a look may take is made all the same, for the looks after.
+// A connection may take longer to open than the time limit of a lookup. It is still opened, and later
+// lookups use it.
 func TestConnectionsMayTakeLongerThanTheBudget(t *testing.T) {
 	s := valkeytest.Start(t)
 	direct := open(t, s)
@@ -95,12 +97,12 @@ func TestConnectionsMayTakeLongerThanTheBudget(t *testing.T) {
 	link.Delay(3 * budget)
 	store := open(t, s, func(o *Options) { o.Addresses = []string{link.Addr} })
 	if store.has(1) {
-		t.Fatal("the connection was made in no time; this test tests nothing")
+		t.Fatal("the connection opened within the budget: this test shows nothing")
 	}
 	until(t, "the answer comes over that connection", func() bool { return store.has(1) })
 }
 
-// A server that is full says so once, is still read, and takes answers again when it has room.
+// A full server is logged once and is still read. The store writes answers again when the server has room.
 func TestFullServer(t *testing.T) {
 	s := valkeytest.Start(t)
 	raw := redis.NewClient(&redis.Options{Addr: s.Addr})
@@ -113,7 +115,7 @@ func TestFullServer(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	set("1") // whose policy is noeviction, as it comes
+	set("1") // the default policy is noeviction
 	for n := range mostBad + 2 {
 		store.put(10 + n)
 	}
@@ -121,17 +123,17 @@ func TestFullServer(t *testing.T) {
 		t.Errorf("%d writes failed; log %s", n, store.log.text.String())
 	}
 	if !store.Up() || store.has(10) {
-		t.Error("a server that is full is not read")
+		t.Error("the store does not read a full server")
 	}
 	until(t, "what it has is read", func() bool { return store.has(1) })
 	set("0")
 	store.keeps(t, 2)
 	if store.log.has("INFO", "takes answers again") != 1 {
-		t.Errorf("nobody is told that it takes answers again: %s", store.log.text.String())
+		t.Errorf("the log does not say that the server takes answers again: %s", store.log.text.String())
 	}
 }
 
-// Emptying the server takes the answers, and nothing else.
+// Emptying the server removes the answers and has no other effect.
 func TestFlushedServer(t *testing.T) {
 	s := valkeytest.Start(t)
 	raw := redis.NewClient(&redis.Options{Addr: s.Addr})
@@ -142,24 +144,24 @@ func TestFlushedServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	if store.has(1) || !store.Up() {
-		t.Error("an answer of an empty server, or it is taken not to work")
+		t.Error("an empty server gave an answer, or counts as not working")
 	}
 	store.keeps(t, 1)
 }
 
-// A password that is not the server's is an outage, which another configuration ends.
+// A wrong password counts as an outage. A new configuration ends the outage.
 func TestWrongPassword(t *testing.T) {
 	s := valkeytest.Start(t, "--requirepass", "right")
 	password := func(p string) func(*Options) { return func(o *Options) { o.Password = p } }
 	wrong := open(t, s, password("wrong"))
 	wrong.goesDown(t)
 	if wrong.looks.of(Failed) == 0 || strings.Contains(wrong.log.text.String(), "=wrong") {
-		t.Errorf("%d looks failed; log %s", wrong.looks.of(Failed), wrong.log.text.String())
+		t.Errorf("%d lookups failed; log %s", wrong.looks.of(Failed), wrong.log.text.String())
 	}
 	open(t, s, password("right")).keeps(t, 1)
 }
 
-// Where sentinels promote a replica, answers are read and written there, without a word to the router.
+// When sentinels promote a replica, answers are read and written there without any message to the router.
 func TestSentinelsPromoteAReplica(t *testing.T) {
 	master, replica, sentinel := valkeytest.StartWatched(t, "answers")
 	raw := redis.NewClient(&redis.Options{Addr: replica.Addr})
@@ -175,14 +177,14 @@ func TestSentinelsPromoteAReplica(t *testing.T) {
 	until(t, "the answer is read from the replica", func() bool {
 		a, took := store.get(1)
 		if lost := late(); took > budget+slack+lost {
-			t.Errorf("a look took %v, the budget is %v, and the machine was busy for %v", took, budget, lost)
+			t.Errorf("a lookup took %v, the budget is %v, and the machine was busy for %v", took, budget, lost)
 		}
 		return a != nil
 	})
 	store.keeps(t, 2)
 }
 
-// Answers of a cluster lie where their slots are.
+// In a cluster, each answer is stored on the server of its slot.
 func TestCluster(t *testing.T) {
 	s := valkeytest.Start(t, "--cluster-enabled", "yes")
 	raw := redis.NewClient(&redis.Options{Addr: s.Addr})
@@ -203,7 +205,7 @@ func TestCluster(t *testing.T) {
 	store.comesBack(t)
 }
 
-// Over TLS the server has to show a certificate that is believed.
+// Over TLS the server must show a trusted certificate.
 func TestServerOverTLS(t *testing.T) {
 	https := httptest.NewUnstartedServer(nil)
 	https.StartTLS()
@@ -222,7 +224,7 @@ func TestServerOverTLS(t *testing.T) {
 		return path
 	}
 	certFile := file("cert", "CERTIFICATE", cert.Certificate[0])
-	plain := valkeytest.Start(t) // its address is free once it is gone
+	plain := valkeytest.Start(t) // its address is free after its end
 	plain.Kill()
 	_, port, _ := net.SplitHostPort(plain.Addr)
 	s := valkeytest.Start(t, "--tls-port", port, "--tls-auth-clients", "no", "--tls-cert-file", certFile,

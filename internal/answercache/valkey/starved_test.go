@@ -30,7 +30,7 @@ func starved(t *testing.T) func() time.Duration {
 		<-done
 	})
 	return func() time.Duration {
-		time.Sleep(nap) // the measurement that is under way ends
+		time.Sleep(nap) // lets the current measurement end
 		return time.Duration(lost.Load())
 	}
 }

@@ -30,14 +30,14 @@ func until(t *testing.T, what string, holds func() bool) {
 	t.Fatalf("not in 30 s: %s", what)
 }
 
-// A look takes no longer than the budget, plus the time that a loaded machine takes to continue the
-// goroutine. The sum is less than a call to the server may take.
+// A lookup takes no longer than the budget, plus the time that a loaded machine needs to continue the
+// goroutine. The sum is less than the time limit of a call to the server.
 const (
 	budget = 100 * time.Millisecond
 	slack  = 500 * time.Millisecond
 )
 
-// counted is a store, how often each result came, and what it logged.
+// counted is a store with a count of each result and its log.
 type counted struct {
 	*Store
 	looks, writes counts
@@ -64,7 +64,7 @@ func (c *counts) of(result string) int {
 	return c.by[result]
 }
 
-// lines are what was logged, without what is only for debugging.
+// lines returns the log without the debug lines.
 type lines struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -122,14 +122,14 @@ func answer(n int) (answercache.Key, *answercache.Answer) {
 	}
 }
 
-// put writes, and waits until that has ended.
+// put writes an answer and waits until the write has ended.
 func (s *Store) put(n int) {
 	k, a := answer(n)
 	s.Put(k, a, time.Minute)
 	s.calls.Wait()
 }
 
-// get looks once, and tells what it took.
+// get looks an answer up, and returns the time that this took.
 func (s *Store) get(n int) (*answercache.Answer, time.Duration) {
 	k, _ := answer(n)
 	began := time.Now()
@@ -141,31 +141,30 @@ func (s *Store) has(n int) bool {
 	return a != nil && string(a.Body) == fmt.Sprintf("answer %d", n)
 }
 
-// keeps writes until an answer is there: what a server that is just back makes of the first tries is not
-// sure.
+// keeps writes until an answer is stored: the first writes to a server that has just returned may fail.
 func (c *counted) keeps(t *testing.T, n int) {
 	t.Helper()
 	until(t, "an answer is written and read", func() bool { c.put(n); return c.has(n) })
 }
 
-// What one router writes another one reads, as long as it lives.
+// One router reads the answers that another router wrote, until they expire.
 func TestRoutersShareAnswers(t *testing.T) {
 	s := valkeytest.Start(t)
 	a, b := open(t, s), open(t, s)
 	if b.has(1) {
-		t.Fatal("an answer that nobody wrote")
+		t.Fatal("got an answer that no router wrote")
 	}
 	a.keeps(t, 1)
 	b.keeps(t, 1)
 	if b.has(2) {
-		t.Error("not the answer that was written")
+		t.Error("got another answer than the written one")
 	}
 	k, value := answer(3)
 	a.Put(k, value, 50*time.Millisecond)
 	a.calls.Wait()
 	until(t, "it expires", func() bool { return !b.has(3) })
 	if other := open(t, s, func(o *Options) { o.Prefix = "other:" }); other.has(1) {
-		t.Error("an answer under another prefix")
+		t.Error("got an answer under another prefix")
 	}
 }
 
@@ -178,7 +177,7 @@ func sealed(t *testing.T, secret string, former ...string) func(*Options) {
 	return func(o *Options) { o.Codec = codec }
 }
 
-// Texts are not readable at rest, and what somebody else wrote there is a miss.
+// Stored texts are not readable, and a value that another program wrote is a miss.
 func TestPoisonedValuesAreMisses(t *testing.T) {
 	s := valkeytest.Start(t)
 	store := open(t, s, sealed(t, strings.Repeat("s", LeastSecret)))
@@ -223,11 +222,12 @@ func TestPoisonedValuesAreMisses(t *testing.T) {
 		raw.Del(ctx, name)
 	}
 	if !store.Up() {
-		t.Error("a server that holds foreign values is taken not to work")
+		t.Error("a server with foreign values counts as not working")
 	}
 }
 
-// Another secret reads what the former one sealed where that is named, and nothing else does.
+// A new secret reads the answers of the former secret if the former secret is configured. Otherwise it
+// reads none of them.
 func TestSecretsAreReplaced(t *testing.T) {
 	s := valkeytest.Start(t)
 	first, second := strings.Repeat("1", LeastSecret), strings.Repeat("2", LeastSecret)
@@ -239,16 +239,16 @@ func TestSecretsAreReplaced(t *testing.T) {
 	until(t, "what the new secret sealed is read", func() bool { return after.has(2) })
 	until(t, "secrets keep answers apart", func() bool {
 		if before.has(2) || after.has(1) {
-			t.Fatal("an answer under another secret")
+			t.Fatal("got an answer that another secret sealed")
 		}
 		return before.looks.of(Foreign) > 0 && after.looks.of(Foreign) > 0
 	})
 	if _, err := NewCodec(1<<20, "short"); err == nil {
-		t.Error("a short secret is taken")
+		t.Error("a short secret was accepted")
 	}
 }
 
-// A client that leaves while the server is asked says nothing about the server.
+// A client that leaves during a lookup does not count against the server.
 func TestClientsThatLeaveBlameNobody(t *testing.T) {
 	s := valkeytest.Start(t)
 	store := open(t, s)
@@ -258,16 +258,17 @@ func TestClientsThatLeaveBlameNobody(t *testing.T) {
 	k, _ := answer(1)
 	for range 2 * mostBad {
 		if a := store.Get(ctx, k, time.Now()); a != nil {
-			t.Fatal("an answer for nobody")
+			t.Fatal("got an answer for a client that has left")
 		}
 	}
 	if !store.Up() {
-		t.Error("the server is taken not to work")
+		t.Error("the server counts as not working")
 	}
 	s.Unfreeze()
 }
 
-// However many look and write at once, what is under way is bounded; and closing ends it soon.
+// The number of concurrent calls is bounded, for any number of lookups and writes. Closing the store ends
+// them soon.
 func TestCallsAreBounded(t *testing.T) {
 	s := valkeytest.Start(t)
 	store := open(t, s)
@@ -278,7 +279,7 @@ func TestCallsAreBounded(t *testing.T) {
 		store.Put(k, a, time.Minute)
 	}
 	if n := store.writes.of(Dropped); n != mostWrites {
-		t.Errorf("%d of %d writes were dropped, room is for %d", n, 2*mostWrites, mostWrites)
+		t.Errorf("%d of %d writes were dropped, the limit is %d", n, 2*mostWrites, mostWrites)
 	}
 	late := starved(t)
 	var all sync.WaitGroup
@@ -286,13 +287,13 @@ func TestCallsAreBounded(t *testing.T) {
 		all.Go(func() {
 			_, took := store.get(n)
 			if lost := late(); took > budget+slack+lost {
-				t.Errorf("a look took %v, the budget is %v, and the machine was busy for %v", took, budget, lost)
+				t.Errorf("a lookup took %v, the budget is %v, and the machine was busy for %v", took, budget, lost)
 			}
 		})
 	}
 	all.Wait()
 	if n := len(store.Store.looks); n > mostLooks {
-		t.Errorf("%d looks are under way", n)
+		t.Errorf("%d lookups are still running", n)
 	}
 	began := time.Now()
 	if err := store.Close(); err != nil {
@@ -303,8 +304,9 @@ func TestCallsAreBounded(t *testing.T) {
 	}
 	_, took := store.get(1)
 	if lost := late(); took > slack+lost {
-		t.Errorf("a look in a closed store took %v, and the machine was busy for %v", took, lost)
+		t.Errorf("a lookup in a closed store took %v, and the machine was busy for %v", took, lost)
 	}
 	store.put(1)
-	store.client = redis.NewUniversalClient(&redis.UniversalOptions{Addrs: []string{s.Addr}}) // is closed again
+	// the end of the test closes the store again
+	store.client = redis.NewUniversalClient(&redis.UniversalOptions{Addrs: []string{s.Addr}})
 }

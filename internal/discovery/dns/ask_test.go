@@ -14,7 +14,7 @@ import (
 	"github.com/tandem-router/tandem/internal/discovery/dns/dnstest"
 )
 
-// found asks for the name of a URL and returns the replicas as "NAME URL", or the error, and the TTL.
+// found resolves the name of a URL and returns the replicas as "NAME URL", or the error, and the TTL.
 func found(t *testing.T, s *dnstest.Server, url string) (string, time.Duration) {
 	t.Helper()
 	q := question{spec: config.Replica{URL: url}}
@@ -29,7 +29,7 @@ func found(t *testing.T, s *dnstest.Server, url string) (string, time.Duration) 
 	return strings.Join(all, ", "), a.ttl
 }
 
-// What DNS says becomes replicas, in whatever form it is said. The TTL is that of the shortest record.
+// DNS records of every form become replicas. The TTL is the shortest TTL of the records.
 func TestNamesBecomeReplicas(t *testing.T) {
 	t.Parallel()
 	const srv = "_http._tcp.d. 30 IN SRV 0 50 "
@@ -89,7 +89,7 @@ func TestNamesBecomeReplicas(t *testing.T) {
 	}
 }
 
-// A hundred addresses do not fit a datagram: they come over TCP.
+// A hundred addresses do not fit into a datagram: they come over TCP.
 func TestAHundredAddresses(t *testing.T) {
 	t.Parallel()
 	s := dnstest.Start(t)
@@ -107,7 +107,8 @@ func TestAHundredAddresses(t *testing.T) {
 	}
 }
 
-// A server that fails is no server that knows nothing: another one is asked, and the error names the server.
+// A failing server is not a server without records: another server is asked, and the error names the
+// failing server.
 func TestServersThatFail(t *testing.T) {
 	t.Parallel()
 	bad, good := dnstest.Start(t), dnstest.Start(t)
@@ -121,12 +122,12 @@ func TestServersThatFail(t *testing.T) {
 		t.Errorf("%v, %v: want the answer of the second server", a, err)
 	}
 	if _, err := ask(t.Context(), []string{good.Addr, bad.Addr}, "e", ""); !errors.Is(err, errNothing) {
-		t.Errorf("error %v: want that of the first server", err)
+		t.Errorf("error %v: want the error of the first server", err)
 	}
 }
 
-// A failing domain of the search list is passed over, so that a name of a working domain is found. Once a
-// name was found, a failure of this name ends the search: the next name may belong to another owner.
+// A failing domain of the search list is skipped, so that a name in a working domain is found. After a
+// name was found once, a failure of this name ends the search: the next name may belong to another owner.
 func TestTheSearchPassesOverADomainThatFails(t *testing.T) {
 	t.Parallel()
 	s := dnstest.Start(t)
@@ -138,7 +139,7 @@ func TestTheSearchPassesOverADomainThatFails(t *testing.T) {
 		records []string
 		failing string
 		last    string
-		want    string // the name that is found, or the words in the error
+		want    string // the name that is found, or words of the error
 	}{
 		{"the first name works", []string{own, other}, "d.corp.", "", "d.llm."},
 		{"a domain in the middle fails", []string{other}, "d.corp.", "", "d."},
@@ -160,11 +161,11 @@ func TestTheSearchPassesOverADomainThatFails(t *testing.T) {
 		t.Errorf("error %v from a silent server", err)
 	}
 	if asked, _ := s.Asked(); asked[len(asked)-1] != "A d.llm." {
-		t.Errorf("a silent server was asked for %s, too", asked[len(asked)-1])
+		t.Errorf("a silent server was also asked for %s", asked[len(asked)-1])
 	}
 }
 
-// A server may write the name of the question in its own way.
+// A server may answer with the name in another case.
 func TestNamesHaveNoCase(t *testing.T) {
 	t.Parallel()
 	packets, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -192,7 +193,7 @@ func TestNamesHaveNoCase(t *testing.T) {
 	}
 }
 
-// An end of the router does not wait for an answer.
+// When the router ends, it does not wait for an answer.
 func TestAskingEndsAtOnce(t *testing.T) {
 	t.Parallel()
 	s := dnstest.Start(t)
