@@ -38,7 +38,7 @@ func (k *lessons) computed(m *member, from, upto int, since time.Time, sure bool
 	speed := k.speed(m)
 	beside, _ := m.besidePrompt(&speed)
 	k.speeds.Computed(&m.learned.Prompts, upto-from, from, beside, now.Sub(since), now)
-	if !sure || m.Others.Count > 0 || m.local.forOthers() {
+	if !sure || m.Others.Count > 0 || m.local.forOthers() || m.remote.First.EndedAfter(since) {
 		m.learned.Spoil()
 	}
 }

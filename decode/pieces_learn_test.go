@@ -7,6 +7,7 @@ import (
 
 	"github.com/tandem-router/tandem/decode/ledger"
 	"github.com/tandem-router/tandem/internal/estimate"
+	"github.com/tandem-router/tandem/internal/roster"
 )
 
 // learningInPieces is [inPieces] whose replica's prefill is learned.
@@ -122,6 +123,31 @@ func TestFailedPiecesTeachNothing(t *testing.T) {
 	}
 	if n := p.members.All[0].learned.Fit.Samples(); n != 0 {
 		t.Errorf("%d samples were learned from", n)
+	}
+}
+
+// While another router's prompt is computed, too, the time of a prompt says nothing of the speed. The other
+// router may tell of its prompt only after the prompt has ended.
+func TestPromptsBesideThoseOfAnotherRouterTeachNothing(t *testing.T) {
+	for _, beside := range []bool{false, true} {
+		p, now := learningInPieces(0), start
+		defer stream1(t, p).Release(start)
+		for range 20 {
+			l, _ := alone(t, p, 8000, now)
+			l.MarkSent(now)
+			now = now.Add(time.Second)
+			if beside {
+				p.MergePeer("b", []PeerLoad{{ID: "d1", First: roster.Running{Ended: time.Millisecond}}}, now)
+			}
+			now = now.Add(time.Second)
+			l.FirstToken(now)
+			l.Finish(16, 15*seconds(stepOf), now)
+			p.Observe("d1", load(now.Add(time.Second), 1, 0.1), now.Add(time.Second))
+			now = now.Add(2 * time.Second)
+		}
+		if n := p.members.All[0].learned.Fit.Samples(); n > 0 == beside {
+			t.Errorf("beside prompts of another router %t: %d samples were learned from", beside, n)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tandem-router/tandem/internal/estimate"
+	"github.com/tandem-router/tandem/internal/roster"
 )
 
 // truth is an engine that is exactly as the profile says.
@@ -129,6 +130,27 @@ func TestNothingIsLearnedBesideAPromptGivenUp(t *testing.T) {
 	if m := p.Status(now)[0]; m.Samples != 1 {
 		t.Errorf("%d samples after a sound prompt, want 1", m.Samples)
 	}
+}
+
+// A prompt behind the prompt of another router waits there, and its time says nothing of the replica's
+// speed. The other router may have told of the prompt only before the replica began with ours.
+func TestPromptsBehindThoseOfAnotherRouterTeachNothing(t *testing.T) {
+	p, now := newPool("p1"), start
+	own := seconds(truth.Prefill(4000, 0))
+	for range 10 {
+		now = p.step(now, truth, 4000).Add(time.Second)
+	}
+	for range 50 {
+		work := []PeerLoad{{ID: "p1", Requests: 1, Work: own, First: roster.Running{Work: own}}}
+		p.MergePeer("b", work, now)
+		l := p.Book(&p.ask(4000, now)[0], now)
+		now = now.Add(own + time.Millisecond)
+		p.MergePeer("b", []PeerLoad{{ID: "p1", First: roster.Running{Answered: time.Millisecond}}}, now)
+		now = now.Add(own)
+		l.Done(0, 2*own, now)
+		now = now.Add(time.Second)
+	}
+	near(t, "4,000 tokens", p.ask(4000, now)[0].Warm, own.Seconds(), 0.05)
 }
 
 // A replica that works through its queue for hours is learned from all the same.

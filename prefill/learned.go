@@ -37,7 +37,8 @@ func (k *lessons) booked(seconds float64) {
 // sending of the request. The prompt has left the queue before.
 func (k *lessons) answered(m *member, uncached, cached int, took time.Duration, now time.Time) {
 	k.speeds.Computed(&m.learned, uncached, cached, 0, took, now)
-	if took <= 0 || m.Others.Count+m.remote.Requests > 0 { // others' work in between says nothing of ours
+	others := m.Others.Count+m.remote.Requests > 0 || m.remote.First.EndedAfter(now.Add(-took))
+	if took <= 0 || others { // others' work in between says nothing of ours
 		m.learned.Spoil()
 	}
 	if m.queue.count == 0 {

@@ -124,6 +124,11 @@ func (r *Running) Reported() bool {
 	return r.Any() || !r.front.Ended.IsZero() || !r.front.Answered.IsZero()
 }
 
+// EndedAfter reports whether a prompt of another router was answered or given up after t, by its report.
+func (r *Running) EndedAfter(t time.Time) bool {
+	return r.front.Ended.After(t) || r.front.Answered.After(t)
+}
+
 // Overdue is [Front.Overdue] of the first prompt of all routers; own is the first of this one's.
 func (r *Running) Overdue(own Front, now time.Time) time.Duration {
 	return own.With(r.front).Overdue(now)

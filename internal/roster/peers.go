@@ -134,9 +134,7 @@ func (p *PeerReports[M, S]) set(router string, loads []S, now time.Time) {
 		p.byRouter = map[string]*peerReport[M, S]{}
 	}
 	before := p.byRouter[router]
-	p.byRouter[router] = &peerReport[M, S]{
-		loads: loads, told: now, atOnce: before != nil && before.atOnce,
-	}
+	p.byRouter[router] = &peerReport[M, S]{loads: loads, told: now, atOnce: before != nil && before.atOnce}
 }
 
 // The most that one router can report of one replica. A higher number is lowered to this limit, so that no
@@ -155,17 +153,14 @@ func Count(n int) int { return min(max(0, n), mostCount) }
 func Work(d time.Duration) time.Duration { return min(max(0, d), mostWork) }
 
 // PerSecond clamps a rate that a peer reports to 0..1e6. NaN becomes 0.
-func PerSecond(rate float64) float64 {
-	if !(rate > 0) {
-		return 0
-	}
-	return min(rate, mostRate)
-}
+func PerSecond(rate float64) float64 { return within(rate, mostRate) }
 
 // Rho clamps a share of time that a peer reports to 0..1000. NaN becomes 0.
-func Rho(rho float64) float64 {
-	if !(rho > 0) {
+func Rho(rho float64) float64 { return within(rho, mostRho) }
+
+func within(x, most float64) float64 {
+	if !(x > 0) {
 		return 0
 	}
-	return min(rho, mostRho)
+	return min(x, most)
 }
