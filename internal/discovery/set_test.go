@@ -15,7 +15,7 @@ import (
 	"github.com/tandem-router/tandem/internal/panics"
 )
 
-// fixed is a source that has found what it is told to have found.
+// fixed is a source with a given result.
 type fixed struct {
 	found   []Found
 	changed func()
@@ -39,7 +39,7 @@ func answer(state State, pool string, urls ...string) Found {
 	return f
 }
 
-// tested is a set on one source, and what it has logged.
+// tested returns a set with one source, and its log.
 func tested(found ...Found) (*Set, *fixed, *bytes.Buffer) {
 	var log bytes.Buffer
 	src := &fixed{found: found}
@@ -66,7 +66,7 @@ func joined(s *Set, file *config.Config) string {
 	return strings.Join(sides, " | ")
 }
 
-// The file wins, then what was found newly, then what is only remembered. What contradicts is told once.
+// The file has priority, then new results, then remembered results. A contradiction is reported once.
 func TestWhoWins(t *testing.T) {
 	s, _, log := tested(
 		answer(Held, "prefill", "http://p1", "http://x"),
@@ -79,15 +79,15 @@ func TestWhoWins(t *testing.T) {
 		}
 	}
 	if n := strings.Count(log.String(), "left out"); n != 2 { // p0 in decode, x in prefill
-		t.Errorf("%d are told to be left out, want 2:\n%s", n, log)
+		t.Errorf("the log leaves out %d replicas, want 2:\n%s", n, log)
 	}
 	if n := strings.Count(log.String(), "the members found last stay"); n != 1 {
-		t.Errorf("the failure is told %d times, want once:\n%s", n, log)
+		t.Errorf("the failure is logged %d times, want once:\n%s", n, log)
 	}
 }
 
-// Two questions that find one engine are told once, with what to change; the file and what was in force
-// before are not meant.
+// If two queries find the same engine, that is reported once, with the remedy. An engine of the file, or one
+// that was a member before, is not reported.
 func TestTwoQuestionsFindOneEngine(t *testing.T) {
 	dns := answer(Fresh, "decode", "http://d0", "http://d1", "http://d2")
 	dns.Source = "dns"
@@ -110,8 +110,8 @@ func TestTwoQuestionsFindOneEngine(t *testing.T) {
 	}
 }
 
-// A question without an answer removes nothing: the members of its pool stay until the first answer, and no
-// longer. Other pools are not concerned.
+// A query without an answer removes nothing: the members of its pool stay until the first answer, and no
+// longer. Other pools do not change.
 func TestAQuestionWithoutAnAnswerTakesNothingAway(t *testing.T) {
 	s, src, _ := tested(answer(Fresh, "decode", "http://d1"))
 	file := with("p0 p1", "d0")
@@ -125,7 +125,7 @@ func TestAQuestionWithoutAnAnswerTakesNothingAway(t *testing.T) {
 		}
 	}
 	step(file, "p0 p1 | d0 d1")
-	file = with("p0", "") // p1, d0, and the question that found d1, leave the file
+	file = with("p0", "") // p1, d0 and the query that found d1 are removed from the file
 	step(file, "p0 | d0 d1", answer(Waiting, "decode"))
 	step(file, "p0 | d0 d1")
 	file = with("p0", "d2")
@@ -134,8 +134,8 @@ func TestAQuestionWithoutAnAnswerTakesNothingAway(t *testing.T) {
 	step(file, "p0 | d2", answer(Fresh, "decode", "http://d2"))
 }
 
-// A reload with a selector that matches nothing takes nothing away. Once the question has found a member, an
-// empty answer is an answer.
+// A reload with a selector that matches nothing removes nothing. When the query has found a member once,
+// an empty answer counts.
 func TestAnEmptyAnswerToANewQuestionTakesNothingAway(t *testing.T) {
 	s, src, _ := tested()
 	step := func(file *config.Config, want string, state State, urls ...string) {
@@ -156,7 +156,7 @@ func TestAnEmptyAnswerToANewQuestionTakesNothingAway(t *testing.T) {
 	step(file, "p0 | d0 d1", Fresh)
 	step(file, "p0 | d0 d1", Fresh)
 	other := with("p0", "")
-	step(other, "p0 | d0 d1", Fresh) // a reload that leaves the question as it was
+	step(other, "p0 | d0 d1", Fresh) // a reload with the same query
 	step(other, "p0 | d2", Fresh, "http://d2")
 	step(other, "p0 | ", Fresh)
 	last := with("p0 p1", "d3")
@@ -164,7 +164,7 @@ func TestAnEmptyAnswerToANewQuestionTakesNothingAway(t *testing.T) {
 	step(with("p0", ""), "p0 | ", Fresh)
 }
 
-// Discovery works again with an answer, and not with a reload after which nobody was asked yet.
+// Discovery counts as recovered after an answer, but not after a reload without a new answer.
 func TestWorksAgain(t *testing.T) {
 	f := answer(Waiting, "decode")
 	s, src, log := tested(f)
@@ -183,28 +183,28 @@ func TestWorksAgain(t *testing.T) {
 		src.found[0].State, src.found[0].Err = step.state, step.err
 		joined(s, with("", ""))
 		if n := strings.Count(log.String(), "works again"); n != step.told {
-			t.Errorf("%v %q: told %d times, want %d:\n%s", step.state, step.err, n, step.told, log)
+			t.Errorf("%v %q: logged %d times, want %d:\n%s", step.state, step.err, n, step.told, log)
 		}
 	}
 }
 
-// What an earlier process found serves until its question is answered, and is told as old. Another file asks
-// other questions.
+// Members that an earlier process found serve until their query is answered, and are reported as old.
+// Another file has other queries.
 func TestMembersOfAnEarlierProcess(t *testing.T) {
 	first, _, _ := tested(answer(Fresh, "decode", "http://d0", "http://d1"), answer(Fresh, "prefill"))
 	file := with("p0", "")
 	if first.Keep(time.Now()) != nil {
-		t.Error("something is kept before anything was found")
+		t.Error("members are kept before the first answer")
 	}
 	joined(first, file)
 	at := time.Now().Add(-keptFor / 2)
 	kept := first.Keep(at)
 
 	s, src, log := tested(answer(Waiting, "decode"), answer(Waiting, "prefill"))
-	src.found[0].Name = "qfresh" // as it was asked for before
+	src.found[0].Name = "qfresh" // the name of the former query
 	s.Remember(kept, time.Now())
 	if len(s.changed) != 1 {
-		t.Error("the members are not joined at once")
+		t.Error("the members did not join at once")
 	}
 	step := func(file *config.Config, want string, state State) {
 		t.Helper()
@@ -217,15 +217,15 @@ func TestMembersOfAnEarlierProcess(t *testing.T) {
 	src.found[0].Err = "connection refused"
 	step(file, "p0 | d0 d1", Remembered)
 	if is := s.Found()[0]; is.Err == "" || !is.Since.Equal(at) {
-		t.Errorf("found %+v, want the error and what time the members are of", is)
+		t.Errorf("found %+v, want the error and the time of the members", is)
 	}
 	if again := s.Keep(at.Add(time.Minute)); len(again.Answers) != 1 {
 		t.Errorf("kept for the next process: %+v", again)
 	}
 	if text := log.String(); strings.Count(text, "an earlier process found serve") != 1 {
-		t.Errorf("not told once:\n%s", text)
+		t.Errorf("not logged exactly once:\n%s", text)
 	}
-	step(with("p0", "d7"), "p0 | d7 d0 d1", Remembered) // a reload that asks the same
+	step(with("p0", "d7"), "p0 | d7 d0 d1", Remembered) // a reload with the same query
 	src.found[0] = answer(Fresh, "decode", "http://d1")
 	step(file, "p0 | d1", Fresh)
 	src.found[0].State, src.found[0].Replicas = Waiting, nil
@@ -237,18 +237,18 @@ func TestMembersOfAnEarlierProcess(t *testing.T) {
 	other.Discovery.DNS.Servers = []string{"10.0.0.10:53"}
 	s.Remember(kept, time.Now())
 	step(other, "p0 | ", Waiting)
-	step(file, "p0 | ", Waiting) // and what was passed over does not come back
+	step(file, "p0 | ", Waiting) // a member that was passed over does not return
 
 	s, src, log = tested(answer(Waiting, "decode"))
 	src.found[0].Name = "qfresh"
 	s.Remember(kept, at.Add(keptFor+time.Second))
 	step(file, "p0 | ", Waiting)
 	if !strings.Contains(log.String(), "too old") {
-		t.Errorf("not told:\n%s", log)
+		t.Errorf("not logged:\n%s", log)
 	}
 }
 
-// What could not be applied is tried again, although no source has news.
+// Members that could not be applied are tried again, even if no source has a change.
 func TestMembersThatCannotBeUsedAreTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, src, log := tested()
@@ -274,7 +274,7 @@ func TestMembersThatCannotBeUsedAreTriedAgain(t *testing.T) {
 	})
 }
 
-// Many changes become few, and none is missed.
+// Many changes are combined into few, and no change is lost.
 func TestChangesAreGathered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, src, _ := tested()
@@ -302,7 +302,7 @@ func TestChangesAreGathered(t *testing.T) {
 	})
 }
 
-// The start waits for other routers to be found, and not for long.
+// The start waits for a short time until other routers are found.
 func TestTheStartWaitsForRouters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -310,13 +310,13 @@ func TestTheStartWaitsForRouters(t *testing.T) {
 		joined(s, with("", ""))
 		s.WaitForRouters(t.Context())
 		if took := time.Since(began); took != 0 {
-			t.Errorf("waited %v without a question for routers", took)
+			t.Errorf("waited %v without a query for routers", took)
 		}
 		src.found = []Found{answer(Waiting, config.Peers)}
 		joined(s, with("", ""))
 		s.WaitForRouters(t.Context())
 		if took := time.Since(began); took != routersTime {
-			t.Errorf("waited %v for nothing, want %v", took, routersTime)
+			t.Errorf("waited %v for routers that do not exist, want %v", took, routersTime)
 		}
 		go func() {
 			time.Sleep(time.Second)

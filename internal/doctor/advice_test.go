@@ -15,7 +15,7 @@ import (
 	"github.com/tandem-router/tandem/internal/setup"
 )
 
-// advised are the flags that the doctor asks for when an engine of this role has none of its flags.
+// advised are the flags that the doctor recommends for an engine of this role without any flags.
 func advised(role replica.Role) []string {
 	pools := config.Pools{
 		Prefill: config.Pool{Replicas: []config.Replica{{}}}, Decode: config.Pool{Replicas: []config.Replica{{}}},
@@ -34,8 +34,8 @@ func advised(role replica.Role) []string {
 	return flags
 }
 
-// The engines of the compose file for GPUs are started as the doctor advises. They keep prefixes and say
-// their own side channel, and the router is told exactly these engines.
+// The engines of the compose file for GPUs are started with the flags that the doctor recommends. They
+// keep prefixes and name their own side channel, and the router has exactly these engines.
 func TestComposeFileTakesTheAdvice(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "..", "examples", "vllm-nixl", "compose.yaml"))
 	if err != nil {
@@ -74,16 +74,16 @@ func TestComposeFileTakesTheAdvice(t *testing.T) {
 		}
 		version := strings.TrimPrefix(service.Image, "vllm/vllm-openai:v")
 		if !strings.Contains(string(pins), "\nvllm-cpu=="+version+"\n") {
-			t.Errorf("%s is of %s, which is not what the tests with real engines run", name, service.Image)
+			t.Errorf("%s has the image %s, want the image of the tests with real engines", name, service.Image)
 		}
 		if router := strings.Join(file.Services["tandem"].Command, " "); !strings.Contains(router,
 			"--"+role.String()+" http://"+name+":8000") {
-			t.Errorf("the router is not told of %s: %s", name, router)
+			t.Errorf("the router is started without %s: %s", name, router)
 		}
 	}
 }
 
-// The README starts engines as the doctor advises.
+// The README starts engines with the flags that the doctor recommends.
 func TestReadmeTakesTheAdvice(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
 )
 
-// busy gives a server prompts that nobody had before, so that each makes it announce blocks, from several
-// clients at once. It returns when the server has answered so many, and goes on until the test ends.
+// busy sends new prompts to a server from several clients at once. Each prompt makes the server announce
+// blocks. busy returns after the given number of answers, and its clients continue until the test ends.
 func busy(t *testing.T, s *enginesim.Server, answered int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -69,9 +69,9 @@ func one(ctx context.Context, client *http.Client, url string) error {
 	return nil
 }
 
-// Engines with 10,000 batches of history that go on announcing blocks pass: a replay that tears, because an
-// engine's socket keeps a thousand replies and drops the rest, is asked for again where it tore, as a router
-// does.
+// Engines with 10,000 old batches that announce more blocks pass the checks. Their replay is interrupted,
+// because an engine's socket keeps a thousand replies and drops the rest. The doctor then asks again from
+// the point of the interruption, as a router does.
 func TestBusyFleetPasses(t *testing.T) {
 	p, d := up(t, sound()), up(t, sound())
 	busy(t, p, 10_000)

@@ -25,7 +25,7 @@ var update = flag.Bool("update", false, "write the golden files")
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// sound is a server without anything wrong.
+// sound are the options of a server without faults.
 func sound() enginesim.Options {
 	return enginesim.Options{ZeroLatency: true, EventsEndpoint: "tcp://*:0", Adapters: []string{"ad"}}
 }
@@ -97,7 +97,7 @@ func text(t *testing.T, r *Report) string {
 	return b.String()
 }
 
-// want tests that exactly these findings are bad, and that each is explained.
+// want checks that exactly these findings are bad, and that each has an explanation.
 func want(t *testing.T, r *Report, all ...string) {
 	t.Helper()
 	if got := bad(r); !slices.Equal(got, all) {
@@ -123,11 +123,10 @@ func find(t *testing.T, r *Report, check, subject string) Finding {
 	return Finding{}
 }
 
-// closed is a port where nobody listens, nor could a server that wants a free one.
+// closed is a port at which no process listens. A server that asks for a free port does not get it either.
 const closed = "1"
 
-// A fleet with nothing wrong passes every check, each of which has something to look at: ranks, old events,
-// adapters.
+// A fleet without faults passes every check. Each check has its objects: ranks, old events, adapters.
 func TestHealthy(t *testing.T) {
 	t.Parallel()
 	p := up(t,
@@ -148,16 +147,16 @@ func TestHealthy(t *testing.T) {
 	}
 }
 
-// Every check has a fleet in which it alone finds something.
+// For every check there is a fleet in which only this check finds a fault.
 func TestEachCheckFindsItsTrouble(t *testing.T) {
 	const nowhere = "tcp://127.0.0.1:" + closed
 	for _, c := range []struct {
 		check string
 		o     enginesim.Options
-		set   func(c *config.Config, s *enginesim.Server) // what the operator wrote
+		set   func(c *config.Config, s *enginesim.Server) // the operator's settings
 		want  []string                                    // default: failed CHECK prefill p0
-		seen  string                                      // in what was seen
-		do    string                                      // in what to do
+		seen  string                                      // words of what was seen
+		do    string                                      // words of what to do
 	}{
 		{
 			check: "engine-unreachable", o: sound(), seen: "refused", do: "is running and listening",
@@ -368,7 +367,7 @@ func TestEachCheckFindsItsTrouble(t *testing.T) {
 			at := slices.IndexFunc(r.Findings,
 				func(f Finding) bool { return f.Check == c.check && (f.Status == Failed || f.Status == Warning) })
 			if at < 0 {
-				return // want has said it
+				return // want has reported it
 			}
 			if f := r.Findings[at]; !strings.Contains(f.Seen, c.seen) || !strings.Contains(f.Do, c.do) {
 				t.Errorf("seen %q, want %q in it; do %q, want %q in it", f.Seen, c.seen, f.Do, c.do)
@@ -377,8 +376,8 @@ func TestEachCheckFindsItsTrouble(t *testing.T) {
 	}
 }
 
-// The publishers of two engines, each named at the other: every address answers, and every prediction is
-// wrong.
+// The publishers of two engines are exchanged in the configuration: every address answers, and every
+// prediction is wrong.
 func TestHashDomainCrossed(t *testing.T) {
 	t.Parallel()
 	a, b := up(t, sound()), up(t, sound())
@@ -387,7 +386,7 @@ func TestHashDomainCrossed(t *testing.T) {
 		events, replay := other.Endpoints(0)
 		cfg.Pools.Prefill.Replicas[i].Events = config.Events{Endpoint: events, Replay: replay}
 	}
-	// The prompts go out side by side, so that each stream has something to tell.
+	// The prompts are sent in parallel, so that each stream has events.
 	r := examine(t, Options{Config: cfg})
 	want(t, r, "failed hash-domain prefill p0", "failed hash-domain prefill p1")
 	if f := find(t, r, "hash-domain",
@@ -396,7 +395,7 @@ func TestHashDomainCrossed(t *testing.T) {
 	}
 }
 
-// A replay that begins late is short, unless it tells of as many blocks as the cache holds.
+// A replay that begins late is short, unless it has as many blocks as the cache holds.
 func TestReplayShort(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -417,7 +416,8 @@ func TestReplayShort(t *testing.T) {
 	}
 }
 
-// Passive: no completion reaches an engine, and what can be seen without one still is.
+// Passive: no completion reaches an engine, and the doctor still reports everything that it can find
+// without one.
 func TestPassive(t *testing.T) {
 	t.Parallel()
 	cfg, s := pair(t, with(func(o *enginesim.Options) { o.Topic = "kv@p" }))
@@ -439,7 +439,7 @@ func TestPassive(t *testing.T) {
 	}
 }
 
-// The time bounds everything: an engine that answers nothing does not hold the examination up.
+// The examination has a total time: an engine that does not answer does not delay it further.
 func TestTimeUp(t *testing.T) {
 	t.Parallel()
 	s := up(t, sound())
@@ -477,7 +477,7 @@ func TestWrongUse(t *testing.T) {
 	}
 }
 
-// Progress names what begins, one call at a time.
+// Progress names each step that begins, one call at a time.
 func TestProgress(t *testing.T) {
 	t.Parallel()
 	cfg, _ := pair(t, sound())
@@ -494,7 +494,8 @@ func TestProgress(t *testing.T) {
 	}
 }
 
-// The table is sound: ids are unique, needs come before, each check has one judge and says why it is there.
+// The table is consistent: ids are unique, a check comes after the checks that it needs, and each check
+// has one judge and a reason.
 func TestTable(t *testing.T) {
 	seen := map[string]bool{}
 	for _, c := range table() {
@@ -516,7 +517,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// Each check is described where operators look for it.
+// Each check is described in the document for operators.
 func TestDocumented(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "doctor.md"))
 	if err != nil {
@@ -525,12 +526,12 @@ func TestDocumented(t *testing.T) {
 	for _, c := range table() {
 		if prefix, ok := strings.CutSuffix(c.id, "mismatch"); !bytes.Contains(page, []byte("`"+c.id+"`")) &&
 			!(ok && bytes.Contains(page, []byte("`"+prefix+"`"))) {
-			t.Errorf("docs/doctor.md does not tell of %s", c.id)
+			t.Errorf("docs/doctor.md does not describe %s", c.id)
 		}
 	}
 }
 
-// With two clocks apart and no batch to go by, the Date header tells.
+// If two clocks differ and there is no batch, the Date header shows the difference.
 func TestClockSkewByDate(t *testing.T) {
 	now := time.Now()
 	for off, want := range map[time.Duration]Status{
@@ -543,7 +544,7 @@ func TestClockSkewByDate(t *testing.T) {
 	}
 }
 
-// What the index promised is held against what the engine delivered, whichever is more.
+// The index's prediction is compared with the engine's cached tokens, in both directions.
 func TestPredictionHolds(t *testing.T) {
 	for _, c := range []struct {
 		name                string
@@ -597,8 +598,8 @@ func TestPrefixesAnnouncedAgain(t *testing.T) {
 	}
 }
 
-// An engine on another machine that publishes or replays on its loopback is found out, though something may
-// listen on ours.
+// An engine on another machine that publishes or replays on its loopback address is detected, even if a
+// process listens there on the doctor's machine.
 func TestLoopbackSeenFromAfar(t *testing.T) {
 	s := &server{host: "10.0.0.7"}
 	for _, c := range []struct {
@@ -618,7 +619,7 @@ func TestLoopbackSeenFromAfar(t *testing.T) {
 	}
 }
 
-// Two engines at one address are told apart from one engine in both pools.
+// Two engines at one address are distinguished from one engine in both pools.
 func TestSharedAddresses(t *testing.T) {
 	t.Parallel()
 	a, b := up(t, sound()), up(t, sound())
@@ -638,7 +639,7 @@ var varying = []struct{ pattern, with string }{
 	{`(behind|ahead of) our clock`, "beside our clock"},
 }
 
-// The text for people. The report of a fleet with several troubles is the review of a change of words.
+// The text for people. The report of a fleet with several faults helps to review a change of words.
 func TestText(t *testing.T) {
 	t.Parallel()
 	p := up(t, with(func(o *enginesim.Options) {
@@ -672,8 +673,8 @@ func TestText(t *testing.T) {
 	}
 }
 
-// Without being asked for more the report has a line for what is well of each subject, all of what is not,
-// and the speeds of the ways.
+// Without -v the report has one line for the passed checks of each subject, all problems, and the speeds
+// of the ways.
 func TestTextWithoutWhatIsWell(t *testing.T) {
 	r := &Report{
 		Took: 300 * time.Microsecond, Count: Count{OK: 4, Failed: 1},
@@ -707,5 +708,5 @@ fleet
 	}
 }
 
-// normal takes out where lines break, which depends on the length of ports.
+// normal removes line breaks, because their places depend on the length of ports.
 func normal(s string) string { return strings.Join(strings.Fields(s), " ") }

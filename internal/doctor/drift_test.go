@@ -8,8 +8,8 @@ import (
 	"github.com/tandem-router/tandem/internal/engine"
 )
 
-// Engines of one root and version may have other templates, which show in how they write tools, or only on
-// the chat path itself. An engine that cannot be asked does not drift.
+// Engines with the same root and version may have different templates. The difference shows in the form of
+// tools, or only on the chat path. An engine that cannot be asked does not count as different.
 func TestDriftOfTemplates(t *testing.T) {
 	of := func(name string, tools, rendered []uint32) *server {
 		s := &server{name: name, url: name}
@@ -53,6 +53,6 @@ func TestDriftOfTemplates(t *testing.T) {
 	mute.seen.tokens.Text = engine.IDs{Err: errors.New("403")}
 	if got := sameTokens(&fleet{servers: []*server{of("p0", a, a), mute}}); !strings.Contains(got.seen,
 		"not all could be asked: d0: 403") {
-		t.Errorf("one could not be asked: %+v", got)
+		t.Errorf("one engine could not be asked: %+v", got)
 	}
 }

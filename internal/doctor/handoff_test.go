@@ -11,8 +11,8 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// What goes wrong between two engines shows only when something is handed over; each trouble is found,
-// explained, and told from the others.
+// Some faults between two engines show only at a handoff. Each of them is found, explained, and
+// distinguished from the others.
 func TestHandoffFindsWhatDoesNotMove(t *testing.T) {
 	fault := func(kind string) func(*enginesim.Options) {
 		return func(o *enginesim.Options) { o.Faults = []enginesim.Fault{{Kind: kind, Count: -1}} }
@@ -99,7 +99,7 @@ func TestHandoffFindsWhatDoesNotMove(t *testing.T) {
 	}
 }
 
-// A key that nobody knows is told, and passed on.
+// An unknown key is reported and passed on.
 func TestHandoffTellsUnknownKeys(t *testing.T) {
 	t.Parallel()
 	p := up(t, with(func(o *enginesim.Options) { o.Wrong.MoreParams = `"first_token_ids":[1]` }))
@@ -110,7 +110,7 @@ func TestHandoffTellsUnknownKeys(t *testing.T) {
 	}
 }
 
-// Nothing is handed over where nobody said which engines prefill, or where no completion may be sent.
+// No handoff is tried if no engine is named as a prefill engine, or if completions are not allowed.
 func TestHandoffNeedsPools(t *testing.T) {
 	t.Parallel()
 	p, d := up(t, sound()), up(t, sound())
@@ -126,12 +126,12 @@ func TestHandoffNeedsPools(t *testing.T) {
 		}
 	}
 	if p.Stats()[0].Leases != 0 || d.Stats()[0].NixlTransfers != 0 {
-		t.Error("something was handed over")
+		t.Error("a handoff was tried")
 	}
 }
 
-// A small fleet is tried pair by pair; of a large one every rank at least once, and no more pairs than it
-// has ranks.
+// In a small fleet every pair is tried. In a large fleet every rank is tried at least once, with no more
+// pairs than ranks.
 func TestHandoffSample(t *testing.T) {
 	for _, c := range []struct{ prefill, decode, least, most int }{
 		{1, 1, 1, 1},
@@ -164,7 +164,7 @@ func TestHandoffSample(t *testing.T) {
 	}
 }
 
-// Pairs that Tandem would not form are not tried.
+// Pairs that Tandem would not use are not tried.
 func TestHandoffOfUnlikeEngines(t *testing.T) {
 	t.Parallel()
 	cfg, _ := pair(t, with(func(o *enginesim.Options) { o.Version = "0.31.0" }))
@@ -174,7 +174,7 @@ func TestHandoffOfUnlikeEngines(t *testing.T) {
 	}
 }
 
-// What vLLM refuses at the handshake is said where it can be the cause, and nowhere else.
+// A reason of vLLM to refuse a handshake is reported only if it can be the cause.
 func TestShapesThatCannotPair(t *testing.T) {
 	plain := replica.Facts{Version: "0.33.0"}
 	drafting := replica.Facts{Version: "0.33.0", Drafts: 3}

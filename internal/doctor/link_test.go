@@ -20,7 +20,7 @@ func publisher(t *testing.T) string {
 	return at
 }
 
-// Each way that an address can be wrong is told from the others.
+// Each kind of wrong address is distinguished from the others.
 func TestListens(t *testing.T) {
 	for _, c := range []struct {
 		name, at string
@@ -49,7 +49,8 @@ func TestListens(t *testing.T) {
 	}
 }
 
-// The verdict on a replay is the follower's: what it gave up fails, what still goes on is a warning.
+// The verdict on a replay follows the follower: batches that it gave up are a failure, and batches that
+// still arrive are a warning.
 func TestReplayVerdicts(t *testing.T) {
 	for _, c := range []struct {
 		name string

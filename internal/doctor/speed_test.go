@@ -8,7 +8,7 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
 )
 
-// linked is a sound server that reads so many blocks (of 2 MiB) a second from its peers.
+// linked is a server without faults that reads this number of blocks (of 2 MiB) a second from its peers.
 func linked(blocks float64) enginesim.Options {
 	return with(func(o *enginesim.Options) {
 		o.ZeroLatency = false
@@ -17,8 +17,8 @@ func linked(blocks float64) enginesim.Options {
 	})
 }
 
-// A way that is many times slower than configured, or than the ways beside it, is found by the time that a
-// longer prompt takes more, with the setting that mends it. Fast ways are not.
+// A way that is much slower than configured, or than the other ways, is detected by the additional time of
+// a longer prompt, and the report names the setting to change. Fast ways are not reported.
 func TestSlowWays(t *testing.T) {
 	t.Parallel()
 	const fast, slow = 20_000, 300 // 40 GB/s and 0.6 GB/s
@@ -28,7 +28,8 @@ func TestSlowWays(t *testing.T) {
 		}
 		c.Pools.Prefill.Replicas[0].Place.Rack = "r"
 	}
-	modest := func(c *config.Config) { c.Scoring.Links.Host = 10_000_000_000 } // a busy machine blurs more
+	// leaves room for the inaccuracy of a busy machine
+	modest := func(c *config.Config) { c.Scoring.Links.Host = 10_000_000_000 }
 	asFast := func(c *config.Config) { c.Scoring.Links.Host = 700_000_000 }
 	for _, c := range []struct {
 		name   string
@@ -84,7 +85,7 @@ func TestSlowWays(t *testing.T) {
 	}
 }
 
-// What is measured is what the link does: 300 blocks of 2 MiB a second.
+// The measured speed is the speed of the link: 300 blocks of 2 MiB a second.
 func TestSpeedIsThatOfTheLink(t *testing.T) {
 	t.Parallel()
 	cfg := pools([]*enginesim.Server{up(t, linked(0))}, []*enginesim.Server{up(t, linked(300))})
@@ -102,7 +103,7 @@ func TestSpeedIsThatOfTheLink(t *testing.T) {
 	}
 }
 
-// Without counters of bytes the speed is told in tokens, and nothing is compared with the configuration.
+// Without counters of bytes the speed is reported in tokens, and is not compared with the configuration.
 func TestSpeedWithoutBytes(t *testing.T) {
 	for _, c := range []struct {
 		s    speed

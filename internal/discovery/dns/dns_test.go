@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// contextThat ends when a condition holds.
+// contextThat returns a context that ends when a condition holds.
 func contextThat(t *testing.T, is func() bool) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
@@ -32,7 +32,7 @@ func contextThat(t *testing.T, is func() bool) (context.Context, context.CancelF
 	return ctx, cancel
 }
 
-// script is a DNS in fake time: what it says now, and when it was asked.
+// script is a DNS server in fake time: its current answer, and the times of its queries.
 type script struct {
 	began time.Time
 
@@ -65,7 +65,7 @@ func (s *script) fail(err error) {
 	s.a, s.err = answer{}, err
 }
 
-// running runs a source on a script in fake time.
+// running runs a source with a script in fake time.
 func running(t *testing.T, story func(t *testing.T, s *script, src *Source)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &script{began: time.Now()}
@@ -102,7 +102,8 @@ func is(t *testing.T, got discovery.Found, state discovery.State, err string, ur
 	}
 }
 
-// DNS is asked when an answer has ended, and not sooner. What fails is asked again soon, and then rarely.
+// DNS is asked when an answer has expired, and not earlier. After a failure it is asked again soon, and
+// then less often.
 func TestTheTTLIsHonoured(t *testing.T) {
 	running(t, func(t *testing.T, s *script, src *Source) {
 		s.say(5*time.Second, "10.0.0.1")
@@ -127,7 +128,7 @@ func TestTheTTLIsHonoured(t *testing.T) {
 	})
 }
 
-// What fails, and what has no address, keeps what was found last. A smaller answer counts.
+// A failed query, and an answer without addresses, keep the last answer. A smaller answer is used.
 func TestTheLastAnswerStays(t *testing.T) {
 	running(t, func(t *testing.T, s *script, src *Source) {
 		cfg := asking("http://d:8000")
@@ -156,8 +157,9 @@ func TestTheLastAnswerStays(t *testing.T) {
 	})
 }
 
-// A reload keeps the answers to names that stay, whatever else it says of them, and asks for new names at
-// once. Other servers are asked at once. A name that has gone is asked for no more.
+// A reload keeps the answers for names that remain in the file, even if other settings of these names
+// change, and asks for new names at once. Changed servers are asked at once. A removed name is not asked
+// for any more.
 func TestReload(t *testing.T) {
 	running(t, func(t *testing.T, s *script, src *Source) {
 		s.say(time.Hour, "10.0.0.1")

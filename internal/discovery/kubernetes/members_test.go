@@ -39,7 +39,7 @@ func podsOf(t *testing.T, file string) (pods []*pod) {
 	return pods
 }
 
-// lines writes what was found, one line for each replica and each pod that cannot be used.
+// lines writes one line for each replica that was found and for each pod that cannot be used.
 func lines(all []found) (text []string) {
 	for _, f := range all {
 		for _, r := range f.Replicas {
@@ -81,7 +81,7 @@ func specFor(t *testing.T, text string) *spec {
 	return s
 }
 
-// advice is what the log says to a selector that matches nothing.
+// advice is the log message for a selector that matches no pod.
 func advice(pool string) string {
 	return ": set discovery.kubernetes." + pool + ".selector to labels that kubectl get pods --show-labels shows"
 }
@@ -157,7 +157,8 @@ func TestPresets(t *testing.T) {
 	}
 }
 
-// A pod joins when it is ready, gets nothing while it is not or is being deleted, and leaves with its end.
+// A pod joins when it is ready. It gets no requests while it is unready or being deleted, and it leaves
+// when it ends.
 func TestLifeOfAPod(t *testing.T) {
 	s := specFor(t, `decode: {selector: app=vllm}`)
 	const member, drained = "decode d0 http://10.0.0.1:8000 at ", "decode d0 http://10.0.0.1:8000 at , drain"
@@ -203,7 +204,7 @@ func TestLifeOfAPod(t *testing.T) {
 	}
 }
 
-// The order in which the API server tells of pods changes nothing, and one pod can have an engine for each
+// The order of the API server's events does not change the members. One pod can have an engine for each
 // pool.
 func TestMembersDoNotDependOnOrder(t *testing.T) {
 	s := specFor(t, `preset: llm-d, prefill: {port: "1"}, decode: {port: "2"}`)
@@ -223,7 +224,7 @@ func TestMembersDoNotDependOnOrder(t *testing.T) {
 	}
 }
 
-// decodePods are pods of the decode pool, of which each stands for "NAME IP" with marks: r ready, d being
+// decodePods returns pods of the decode pool. Each text is "NAME IP" with marks: r for ready, d for being
 // deleted.
 func decodePods(texts ...string) (pods []*pod) {
 	for _, text := range texts {
@@ -236,8 +237,8 @@ func decodePods(texts ...string) (pods []*pod) {
 	return pods
 }
 
-// The address of a pod on a lost node goes to another pod while the first one is still listed: the ready pod
-// has it, whatever the names are.
+// The address of a pod on a lost node is given to another pod while the first pod is still listed. The
+// ready pod is used for the address, for any order of the names.
 func TestTwoPodsWithOneAddress(t *testing.T) {
 	s := specFor(t, `decode: {selector: app=vllm}`)
 	was := map[string]bool{"d0": true, "d2": true}
@@ -256,8 +257,8 @@ func TestTwoPodsWithOneAddress(t *testing.T) {
 	}
 }
 
-// A new pod that is Ready at the address of a pod that serves takes nothing from it, whatever the names are
-// and whatever pool the new pod is of.
+// A new pod that is Ready at the address of a serving pod does not replace it, for any order of the names
+// and in any pool.
 func TestANewPodTakesNoAddress(t *testing.T) {
 	s := specFor(t, `preset: llm-d`)
 	old := time.Date(2026, 11, 28, 3, 0, 0, 0, time.UTC)
@@ -281,8 +282,8 @@ func TestANewPodTakesNoAddress(t *testing.T) {
 	}
 }
 
-// When the API server does not hear from the nodes, all pods are not ready at once. Then they stay in use.
-// What is being deleted does not.
+// When the API server loses contact with the nodes, all pods become unready at once. Then the pods stay in
+// use, except pods that are being deleted.
 func TestAPoolWithoutAReadyPodStaysInUse(t *testing.T) {
 	s := specFor(t, `decode: {selector: app=vllm}`)
 	was := map[string]bool{"d0": true, "d1": true}
@@ -306,9 +307,9 @@ func TestAPoolWithoutAReadyPodStaysInUse(t *testing.T) {
 	}
 }
 
-// The ranks of a pod are replicas at the ports behind the first one, as the configuration or the annotation
-// says. The annotation of a pod with a sidecar names the sidecar's ports. One that cannot be used takes
-// nobody away.
+// The ranks of a pod are replicas at consecutive ports, from the first port on. The configuration or the
+// annotation gives their number. The annotation of a pod with a sidecar names the sidecar's ports. An
+// annotation that cannot be used removes no replica.
 func TestRanks(t *testing.T) {
 	one := []string{"decode d0 http://10.0.0.1:8200 at "}
 	two := []string{
@@ -322,7 +323,7 @@ func TestRanks(t *testing.T) {
 		{"0", "-", one, ""},
 		{"2", "-", two, ""},
 		{"0", "8200, 8201", two, ""},
-		{"0", "8001,8000", two, ""}, // of the sidecar
+		{"0", "8001,8000", two, ""}, // the sidecar's ports
 		{"2", "8001", two[1:], ""},
 		{"0", "8001", two[1:], ""},
 		{"2", "8000,8001,8002", two, ""},
@@ -355,8 +356,8 @@ func TestRanks(t *testing.T) {
 	}
 }
 
-// The target ports of an InferencePool are where gateways send requests: one for each rank. They are ports of
-// the engines if no port is set, and no sidecar has them.
+// Gateways send requests to the target ports of an InferencePool: one for each rank. If no port is set,
+// these are the engines' ports, unless the pod declares a sidecar.
 func TestTargetPorts(t *testing.T) {
 	for _, c := range []struct {
 		port, sidecar, active string // active - for no annotation
@@ -370,7 +371,7 @@ func TestTargetPorts(t *testing.T) {
 		{"", "", "-", []int{9000, 7000}, "d0-rank-0=9000:9000 d0-rank-1=7000:7000"},
 		{"", "", "7000", []int{9000, 7000}, "d0-rank-1=7000:7000"},
 		{"engine", "8000", "8001", []int{8000, 8001}, "d0-rank-1=8201:8001"},
-		{"engine", "", "8001", []int{8000, 8001}, "d0-rank-1=8201:8001"}, // nobody declares the sidecar
+		{"engine", "", "8001", []int{8000, 8001}, "d0-rank-1=8201:8001"}, // the pod does not declare the sidecar
 		{"engine", "8000", "8000", []int{8000, 8001}, "d0=8200:8000"},
 	} {
 		s := specFor(t, `inference_pool: llm, decode: {selector: app, port: `+strconv.Quote(c.port)+`}`).
@@ -411,7 +412,7 @@ func TestRanksInBothPools(t *testing.T) {
 	}
 }
 
-// Pods that match and have never been Ready are told: the pool is empty, and its selector is right.
+// Pods that match but were never Ready are reported: the pool is empty, but its selector is right.
 func TestNoPodIsReadyYet(t *testing.T) {
 	s := specFor(t, `decode: {selector: app=vllm}`)
 	all, _ := s.members(decodePods("d0 10.0.0.1", "d1 -"), nil)

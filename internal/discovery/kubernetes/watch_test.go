@@ -76,7 +76,7 @@ func (r *running) writeToken(text string) {
 	}
 }
 
-// text is what is found now, a line for each pool and member.
+// text returns the current members, one line for each pool.
 func (r *running) text() string {
 	var b strings.Builder
 	for _, f := range r.Found(r.cfg) {
@@ -92,7 +92,7 @@ func (r *running) text() string {
 	return b.String()
 }
 
-// until waits for what is found, and for the words in the error.
+// until waits for these members and for the words in the error.
 func (r *running) until(want, problem string) {
 	r.t.Helper()
 	r.eventually(func() (string, bool) {
@@ -102,7 +102,7 @@ func (r *running) until(want, problem string) {
 	})
 }
 
-// eventually waits until what is found is right.
+// eventually waits until the members are right.
 func (r *running) eventually(is func() (got string, right bool)) {
 	r.t.Helper()
 	late := time.After(40 * time.Second)
@@ -121,8 +121,9 @@ func (r *running) eventually(is func() (got string, right bool)) {
 
 const one = "prefill fresh: p0=http://10.0.0.1:8000\ndecode fresh: d0=http://10.0.0.2:8000\n"
 
-// Pods come, change and go; watches end; the API server forgets; it goes away and comes back. What is found
-// is at each time what the API server said last, also with servers that cannot stream a list.
+// Pods are added, change and are removed; watches end; the API server forgets old versions, stops and
+// returns. After each step the members are those of the API server's last state, also with servers that
+// cannot stream a list.
 func TestFollowsTheAPIServer(t *testing.T) {
 	for _, noStream := range []bool{false, true} {
 		t.Run(fmt.Sprintf("noStream=%v", noStream), func(t *testing.T) {
@@ -154,7 +155,7 @@ func TestFollowsTheAPIServer(t *testing.T) {
 			a.Put(kubernetestest.Ready("p0", "prefill", "10.0.0.1", 8000))
 			r.until(one, "")
 			if a.Gone() == 0 {
-				t.Error("the API server was not asked for what it has forgotten")
+				t.Error("the source did not ask for a version that the API server has forgotten")
 			}
 		})
 	}
@@ -171,7 +172,7 @@ func runWithOnePair(t *testing.T) (*kubernetestest.Server, *running) {
 	return a, r
 }
 
-// The last answer stays while the API server refuses, and the reason says what to do.
+// While the API server refuses requests, the last answer is kept, and the error says what to do.
 func TestHoldsWhatWasSaid(t *testing.T) {
 	t.Parallel()
 	a, r := runWithOnePair(t)
@@ -190,7 +191,8 @@ func TestHoldsWhatWasSaid(t *testing.T) {
 	r.until(one, "")
 }
 
-// A load balancer without an API server takes connections and ends them. That is an outage, too.
+// A load balancer without an API server accepts connections and closes them. That also counts as an
+// outage.
 func TestConnectionsThatEndAreAnOutage(t *testing.T) {
 	t.Parallel()
 	a, r := runWithOnePair(t)
@@ -200,7 +202,8 @@ func TestConnectionsThatEndAreAnOutage(t *testing.T) {
 	r.until(one, "")
 }
 
-// An API server that is not there at the start is asked until it is. Nothing is said to be known before.
+// If the API server is not available at the start, the source asks until it is. Before that, no pool
+// counts as known.
 func TestWaitsForTheAPIServer(t *testing.T) {
 	t.Parallel()
 	a := kubernetestest.Start(t)
@@ -212,7 +215,7 @@ func TestWaitsForTheAPIServer(t *testing.T) {
 	r.until("prefill fresh: p0=http://10.0.0.1:8000\ndecode fresh:\n", "")
 }
 
-// Ranks of a pod come and go with its annotation.
+// Ranks of a pod are added and removed with its annotation.
 func TestFollowsTheRanksOfAPod(t *testing.T) {
 	t.Parallel()
 	a, r := runWithOnePair(t)
@@ -228,7 +231,8 @@ func TestFollowsTheRanksOfAPod(t *testing.T) {
 	}
 }
 
-// A command that asks once says where each rank is and publishes, and what cannot be used.
+// A single query reports the address and the event endpoint of each rank, and the pods that cannot be
+// used.
 func TestTellsWhatWasFoundOnce(t *testing.T) {
 	t.Parallel()
 	a := kubernetestest.Start(t)
@@ -253,8 +257,9 @@ func TestTellsWhatWasFoundOnce(t *testing.T) {
 	}
 }
 
-// The labels of nodes are the places of the pods there. Without the right to read nodes the pods serve
-// without places, and the line to add is told once. Nodes that are heard of later move nobody.
+// The labels of nodes give the places of their pods, also after a change. Without the right to read nodes,
+// the pods serve without places, and the missing rule is reported once. When a node is removed, its pod has
+// no rack and no zone.
 func TestPlacesOfNodes(t *testing.T) {
 	t.Parallel()
 	a := kubernetestest.Start(t)
@@ -286,7 +291,7 @@ func TestPlacesOfNodes(t *testing.T) {
 	}
 	places("node-of-p0// node-of-d0//", 1)
 	if why := r.Found(r.cfg)[0].Left[0]; !strings.Contains(why, "kubectl apply --server-side -f deploy/") {
-		t.Errorf("told %q", why)
+		t.Errorf("the report is %q", why)
 	}
 	if f := r.Found(r.cfg)[0]; f.State != discovery.Fresh || f.Err != "" {
 		t.Errorf("the pods are %v, %s", f.State, f.Err)
@@ -301,8 +306,8 @@ func TestPlacesOfNodes(t *testing.T) {
 	places("node-of-p0/r3/z1 node-of-d0//", 0)
 }
 
-// An InferencePool says which pods are there, from the time when it is there on. Its changes count at once.
-// Its last state counts when it is deleted, or cannot be read any more, and pods go on to come and leave.
+// An InferencePool selects the pods as soon as it exists. Its changes apply at once. When it is deleted or
+// cannot be read any more, its last state remains in force, and pods still join and leave.
 func TestAnInferencePoolSaysWhichPods(t *testing.T) {
 	t.Parallel()
 	a := kubernetestest.Start(t)
@@ -333,7 +338,7 @@ func TestAnInferencePoolSaysWhichPods(t *testing.T) {
 	a.RefuseInferencePools(0)
 	const absent = "the namespace llm has no InferencePool llm: create it, or set"
 	r.until(nothing, absent)
-	a.EndWatches() // an open watch is no InferencePool
+	a.EndWatches() // an open watch does not mean that an InferencePool exists
 	r.until(nothing, absent)
 
 	a.Put(kubernetestest.InferencePool("llm", "app", "vllm", 8000))
@@ -345,7 +350,7 @@ func TestAnInferencePoolSaysWhichPods(t *testing.T) {
 		const told = "no pod matches llm: role=prefill in InferencePool llm, which selects app=other: "
 		return strings.HasPrefix(why, told)
 	}) {
-		t.Errorf("told %q", told)
+		t.Errorf("the reports are %q", told)
 	}
 	a.Put(kubernetestest.InferencePool("llm", "app", "vllm", 9000))
 	r.until(strings.ReplaceAll(one, ":8000", ":9000"), "")
@@ -363,14 +368,15 @@ func TestAnInferencePoolSaysWhichPods(t *testing.T) {
 	r.until(strings.ReplaceAll(one, "10.0.0.2", "10.0.0.3"), "")
 }
 
-// An older state of a pod changes nothing, whenever the API server tells of it. A new pod of the name counts.
+// An older state of a pod is ignored, even if the API server sends it later. A new pod with the same name
+// is used.
 func TestAnOlderStateOfAPodIsIgnored(t *testing.T) {
 	t.Parallel()
 	a, r := runWithOnePair(t)
 	d0 := kubernetestest.Ready("d0", "decode", "10.0.0.2", 8000)
 	a.Put(d0)
 	a.PutLate(d0.Deleting())
-	a.Put(kubernetestest.Ready("p0", "prefill", "10.0.0.3", 8000)) // is told behind it
+	a.Put(kubernetestest.Ready("p0", "prefill", "10.0.0.3", 8000)) // the older state follows it
 	r.until(strings.Replace(one, "10.0.0.1", "10.0.0.3", 1), "")
 	another := kubernetestest.Ready("d0", "decode", "10.0.0.4", 8000)
 	another.UID = "another"
@@ -378,12 +384,12 @@ func TestAnOlderStateOfAPodIsIgnored(t *testing.T) {
 	r.until(strings.NewReplacer("10.0.0.1", "10.0.0.3", "10.0.0.2", "10.0.0.4").Replace(one), "")
 }
 
-// recovering is an API server in fake time, which refuses every request until it is up. It has no pods.
+// recovering is an API server without pods in fake time. It refuses every request until it is up.
 type recovering struct {
 	mu    sync.Mutex // guards the following
 	up    bool
 	asked int
-	why   error // while it is away
+	why   error // the error while it is unavailable
 }
 
 // RoundTrip implements [http.RoundTripper].
@@ -407,8 +413,8 @@ func (r *recovering) RoundTrip(q *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
-// An API server that is back is noticed in a bounded time, however long it was away. While it is away it is
-// asked no more often than every pause.
+// The recovery of an API server is noticed within a bounded time, for any length of the outage. During the
+// outage it is asked at most once per pause.
 func TestARecoveredAPIServerIsNoticedSoon(t *testing.T) {
 	handlers := utilruntime.ErrorHandlers
 	//nolint:reassign // One of the handlers sleeps until a time of the real clock. There is no other way.
@@ -448,7 +454,7 @@ func TestARecoveredAPIServerIsNoticedSoon(t *testing.T) {
 			server.up = true
 			asked, back := server.asked, time.Now()
 			server.mu.Unlock()
-			if most := 2 * (6 + int(away/(mostPause/2))); asked > most { // a stream and a list each time
+			if most := 2 * (6 + int(away/(mostPause/2))); asked > most { // each try asks for a stream and a list
 				t.Errorf("asked %d times in %v, want at most %d", asked, away, most)
 			}
 			if late := (<-listed).Sub(back); late > mostPause {
@@ -460,7 +466,7 @@ func TestARecoveredAPIServerIsNoticedSoon(t *testing.T) {
 	}
 }
 
-// A watch that is open is no answer before the pods have come. Another reason of a failure is news.
+// An open watch is not an answer before the pods have arrived. A new reason of a failure is reported.
 func TestWhatCountsAsAnAnswer(t *testing.T) {
 	s, news := New(panics.Guard{Log: slog.New(slog.DiscardHandler)}), 0
 	s.runner.Changed = func() { news++ }
@@ -478,12 +484,12 @@ func TestWhatCountsAsAnAnswer(t *testing.T) {
 	} {
 		s.note(f, step.err, time.Now())
 		if asked := !f.since.IsZero(); asked != step.asked || news != step.news {
-			t.Errorf("after %v: answered %t, told %d times; want %+v", step.err, asked, news, step)
+			t.Errorf("after %v: answered %t, reported %d times; want %+v", step.err, asked, news, step)
 		}
 	}
 }
 
-// Another section asks another question, which has no answer yet. None ends it.
+// A changed section is a new query, and it has no answer yet. An empty section ends the query.
 func TestConfiguresAnew(t *testing.T) {
 	t.Parallel()
 	_, r := runWithOnePair(t)
@@ -530,7 +536,7 @@ func BenchmarkAChangeOfAThousandPods(b *testing.B) {
 			p = p.Deleting()
 		}
 		a.Put(p)
-		for moved := false; !moved; { // the first news may be of before
+		for moved := false; !moved; { // the first news may belong to the time before
 			<-r.changed
 			j := set.Join(r.cfg)
 			moved = set.Moves(j)
@@ -539,7 +545,7 @@ func BenchmarkAChangeOfAThousandPods(b *testing.B) {
 	}
 }
 
-// A pod changes in something that is no matter of discovery, as most changes do.
+// A pod changes in a field that discovery ignores. Most changes are of this kind.
 func BenchmarkAnIdleChangeOfAThousandPods(b *testing.B) {
 	spec, err := specOf(&config.Kubernetes{Preset: config.PresetLLMD}, "llm")
 	if err != nil {
