@@ -57,7 +57,7 @@ func reserve(q *request, ask func() keys.Ask) *failure {
 	tellStanding(q.w.Header(), q.key.Account.Standing(q.key.Limits, now))
 	if over != keys.NoLimit {
 		return refuse(kindOverLimit, site{
-			phase: phaseAdmit, retryAfter: wait,
+			phase: phaseAdmit, retryAfter: min(wait, time.Minute), // OpenAI's clients ignore a longer one
 			words: "Rate limit reached for your API key: " + string(over) + ". Try again later.",
 		})
 	}
