@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// crowded is a server on a real socket that has places for two connections, and whose requests wait for hold.
+// crowded is a server on a real socket with places for two connections. Its requests wait for hold.
 func crowded(t *testing.T, hold chan struct{}) (s *Server, addr string, refused *atomic.Int32) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -70,23 +70,23 @@ func TestPlacesAreGivenOnceAndBack(t *testing.T) {
 			for range 3 {
 				nc, third := ask()
 				if got := third(); !strings.Contains(got, " 503 ") || !strings.HasSuffix(got, `"code":503}}`) {
-					t.Errorf("a third client heard %q", got)
+					t.Errorf("a third client got %q", got)
 				}
 				nc.Close()
 			}
 			if n := refused.Load(); n != 3 {
-				t.Errorf("told of %d refused connections, want 3", n)
+				t.Errorf("%d refused connections were reported, want 3", n)
 			}
 			close(hold)
 			for _, hear := range []func() string{one, second} {
 				if got := hear(); !strings.Contains(got, " 200 ") {
-					t.Errorf("a client with a place heard %q", got)
+					t.Errorf("a client with a place got %q", got)
 				}
 			}
 			two.Close() // the others are idle, until a place is needed
 			for range 5 {
 				if _, more := ask(); !strings.Contains(more(), " 200 ") {
-					t.Error("no place beside connections that serve no request")
+					t.Error("a new client got no place although other connections serve no request")
 				}
 			}
 			if n := s.openNow(); n > 2 {

@@ -62,7 +62,7 @@ func (x *served) end() {
 	}
 }
 
-// onSockets is a server on real sockets.
+// onSockets returns a server on real sockets.
 func onSockets(t *testing.T, h http.HandlerFunc, set func(*http.Server)) *served {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -73,7 +73,7 @@ func onSockets(t *testing.T, h http.HandlerFunc, set func(*http.Server)) *served
 	return x
 }
 
-// inMemory runs story before a server on a network in memory, in fake time.
+// inMemory runs story with a server on a network in memory, in fake time.
 func inMemory(t *testing.T, h http.HandlerFunc, set func(*http.Server), story func(t *testing.T, x *served)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -211,7 +211,7 @@ func TestTheRestGoesToNetHTTP(t *testing.T) {
 				}
 			}
 			if tt.status == 200 && len(x.rest) == 0 {
-				t.Error("it was not left to net/http")
+				t.Error("the request was not left to net/http")
 			}
 		})
 	}
@@ -228,7 +228,7 @@ func TestExpectGoesToNetHTTP(t *testing.T) {
 	}
 }
 
-// Whatever a handler does, a client sees what it would see of net/http.
+// For any behavior of a handler, a client sees the same as with net/http.
 func TestAnswersAsNetHTTP(t *testing.T) {
 	long := bytes.Repeat([]byte("0123456789"), 5_000)
 	for name, h := range map[string]http.HandlerFunc{
@@ -310,13 +310,13 @@ func TestAnswersAsNetHTTP(t *testing.T) {
 				t.Errorf("%q\nnet/http: %q", ours, theirs)
 			}
 			if len(x.rest) > 0 && runtime.GOOS == "linux" {
-				t.Error("it was left to net/http")
+				t.Error("the request was left to net/http")
 			}
 		})
 	}
 }
 
-// talk sends two requests over a connection and tells the results.
+// talk sends two requests over a connection and returns the results.
 func talk(t *testing.T, addr string) (said []string) {
 	nc, err := net.Dial("tcp", addr)
 	if err != nil {
@@ -385,7 +385,7 @@ func TestHangingUpEndsTheRequest(t *testing.T) {
 	}
 }
 
-// One client that hangs up ends no request but its own, however many come and go.
+// A client that hangs up ends only its own request, for any number of other requests.
 func TestHangingUpEndsNoOtherRequest(t *testing.T) {
 	x := onSockets(t, func(w http.ResponseWriter, r *http.Request) {
 		b, _ := io.ReadAll(r.Body)
@@ -470,7 +470,7 @@ func TestSlowClientsAreLeft(t *testing.T) {
 					}
 				}
 				if _, err := c.in.ReadByte(); err == nil {
-					t.Error("it is still answered")
+					t.Error("the client still gets an answer")
 				}
 				if took := time.Since(began); took < tt.within || took > tt.within+3*time.Second {
 					t.Errorf("left after %v, want %v", took, tt.within)
@@ -480,7 +480,8 @@ func TestSlowClientsAreLeft(t *testing.T) {
 	}
 }
 
-// A client that does not read is left when the write deadline passes, which is set anew for each request.
+// A client that does not read is dropped at the write deadline. The deadline is set again for each
+// request.
 func TestClientsThatDoNotReadAreLeft(t *testing.T) {
 	var ended chan error
 	inMemory(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -528,7 +529,7 @@ func TestShutdown(t *testing.T) {
 			t.Errorf("%v, want that the time was over", err)
 		}
 		if _, err := idle.in.ReadByte(); err == nil {
-			t.Error("an idle connection stands")
+			t.Error("an idle connection is still open")
 		}
 		ended := make(chan error, 1)
 		go func() { ended <- x.s.Shutdown(t.Context()) }()
@@ -566,7 +567,7 @@ func TestShutdownWaitsForNewConnections(t *testing.T) {
 	}
 }
 
-// A long body that nobody reads does not keep its client from reading the answer.
+// A long body that the handler does not read does not prevent its client from reading the answer.
 func TestUnreadBodies(t *testing.T) {
 	refuse := func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusTooManyRequests) }
 	x := onSockets(t, refuse, nil)
@@ -661,7 +662,7 @@ func TestLineBreaksBehindABody(t *testing.T) {
 	})
 }
 
-// A client that ends its direction in the middle of a head is told so, as net/http does.
+// A client that closes its sending direction in the middle of a head gets an error, as with net/http.
 func TestAHeadThatIsCutShortIsRefused(t *testing.T) {
 	for _, cut := range []string{"POST /usual HTTP/1.1\r\nHost: a\r\nContent-Le", "PO"} {
 		c := onSockets(t, echo, nil).client()
@@ -675,7 +676,7 @@ func TestAHeadThatIsCutShortIsRefused(t *testing.T) {
 	}
 }
 
-// What is read here as a usual request, net/http reads in the same way.
+// A request that this package reads as a usual one is read in the same way by net/http.
 func FuzzHead(f *testing.F) {
 	f.Add([]byte(usual("a")))
 	for _, fields := range []string{
