@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -64,6 +65,7 @@ func newPicker(o *orchestrator.Orchestrator, sidecarPort int) picker.Server {
 	return picker.New(picker.Options{
 		Pick:  func(w http.ResponseWriter, r *http.Request, x *picker.Exchange) { pick(w, r, x) },
 		Ready: o.Ready, Panicked: o.Panicked, SidecarPort: sidecarPort,
-		MaxRequest: int(o.Config().Limits.BodyBytes),
+		MaxRequest:   int(o.Config().Limits.BodyBytes),
+		WriteTimeout: func() time.Duration { return o.Config().Timeouts.ClientWrite },
 	})
 }

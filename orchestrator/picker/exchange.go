@@ -16,7 +16,8 @@ import (
 // Long: a field for each fact of the two directions.
 type Exchange struct {
 	stream  extprocv3.ExternalProcessor_ProcessServer
-	sidecar int // port, 0 for the engines' own
+	sidecar int           // port, 0 for the engines' own
+	write   time.Duration // the most that a message may take
 
 	in   chan *extprocv3.ProcessingRequest // closed when err is set
 	err  error                             // why nothing more comes
@@ -33,7 +34,7 @@ type Exchange struct {
 
 	to        string // the destination that was sent, "" before
 	headed    bool   // the head of the answer has come
-	wrong     error  // what the gateway did wrong in the answer; nil for nothing
+	wrong     error  // what the gateway did wrong with the answer; nil for nothing
 	answering bool   // the head of the answer has passed
 	passed    bool   // all of the answer has
 	newest    messageKind
@@ -99,6 +100,25 @@ func (x *Exchange) next(ctx context.Context) (*extprocv3.ProcessingRequest, erro
 	}
 }
 
+// send sends a message. gRPC waits as long as the gateway reads nothing, such as for a client that reads
+// nothing. After a time limit nothing more is sent: the end of the stream's function ends the wait.
+func (x *Exchange) send(m *extprocv3.ProcessingResponse) error {
+	if x.wrong != nil {
+		return x.wrong
+	}
+	sent := make(chan error, 1)
+	go func() { sent <- x.stream.Send(m) }()
+	late := time.NewTimer(x.write)
+	defer late.Stop()
+	select {
+	case err := <-sent:
+		return err
+	case <-late.C:
+		x.wrong = errDeaf
+		return x.wrong
+	}
+}
+
 // Read reads the body of the request. It implements [io.Reader].
 func (x *Exchange) Read(p []byte) (int, error) {
 	for len(x.left) == 0 {
@@ -161,7 +181,7 @@ func (x *Exchange) Allows(role replica.Role, address string) bool {
 // Send answers the request's messages with the destination.
 func (x *Exchange) Send(to *Destination) error {
 	address := x.destination(to.Decode)
-	if err := x.stream.Send(routed(to, address, x.bare)); err != nil {
+	if err := x.send(routed(to, address, x.bare)); err != nil {
 		return err
 	}
 	x.to = address
@@ -171,7 +191,7 @@ func (x *Exchange) Send(to *Destination) error {
 	if err := x.sendBody(requestBody, to.Body, !x.tails); err != nil || !x.tails {
 		return err
 	}
-	return x.stream.Send(requestTrailers())
+	return x.send(requestTrailers())
 }
 
 // Next waits for the next part of the answer.
@@ -212,7 +232,7 @@ func (x *Exchange) Give(body []byte) error {
 	switch x.newest {
 	case headMessage:
 		x.answering = true
-		err = x.stream.Send(answerHead())
+		err = x.send(answerHead())
 	case bodyMessage:
 		if len(body) > 0 || x.newestEnd {
 			err = x.sendBody(responseBody, body, x.newestEnd)
@@ -222,7 +242,7 @@ func (x *Exchange) Give(body []byte) error {
 			err = x.sendBody(responseBody, body, false)
 		}
 		if err == nil {
-			err = x.stream.Send(responseTrailers())
+			err = x.send(responseTrailers())
 		}
 	}
 	x.passed = err == nil && x.newestEnd
@@ -239,7 +259,7 @@ func (x *Exchange) sendBody(
 	for {
 		part := body[:min(len(body), mostInMessage)]
 		body = body[len(part):]
-		if err := x.stream.Send(as(part, end && len(body) == 0)); err != nil || len(body) == 0 {
+		if err := x.send(as(part, end && len(body) == 0)); err != nil || len(body) == 0 {
 			return err
 		}
 	}

@@ -47,6 +47,10 @@ type Options struct {
 	// routing sidecar in its pod listens there. 0 sends requests to the engines themselves.
 	SidecarPort int
 
+	// WriteTimeout is the most that one message to a gateway may take. It is asked for each stream, by the
+	// stream's goroutine.
+	WriteTimeout func() time.Duration
+
 	// MaxRequest bounds the body of a request in bytes. It must be above 0.
 	MaxRequest int
 }
@@ -114,7 +118,7 @@ type processor struct {
 // Process serves the stream of one HTTP request.
 func (p *processor) Process(stream extprocv3.ExternalProcessor_ProcessServer) error {
 	x := &Exchange{
-		stream: stream, sidecar: p.o.SidecarPort,
+		stream: stream, sidecar: p.o.SidecarPort, write: p.o.WriteTimeout(),
 		in: make(chan *extprocv3.ProcessingRequest), over: make(chan struct{}),
 	}
 	go x.receive() // ends soon after this function: gRPC ends the stream then
@@ -151,7 +155,7 @@ func (x *Exchange) end(w *refusal) error {
 	case w.status == 0:
 		return status.Error(codes.Canceled, "the client has left")
 	case !x.answering:
-		return x.stream.Send(w.response())
+		return x.send(w.response())
 	case w.status == http.StatusGatewayTimeout:
 		return status.Error(codes.DeadlineExceeded, "the answer did not come in time")
 	}
@@ -162,6 +166,9 @@ func (x *Exchange) end(w *refusal) error {
 var errModes = status.Error(codes.FailedPrecondition,
 	"set processing_mode of the ext_proc filter: request_body_mode and response_body_mode "+
 		"FULL_DUPLEX_STREAMED, all others SEND")
+
+var errDeaf = status.Error(codes.DeadlineExceeded,
+	"the gateway, or its client, did not read the answer in time (timeouts.client_write)")
 
 var errTarget = errors.New("the target of the request cannot be read")
 

@@ -48,6 +48,7 @@ func with(t *testing.T, o Options, story func(t *testing.T, c *grpc.ClientConn, 
 			t.Fatal(err)
 		}
 		o.MaxRequest = 1 << 20
+		o.WriteTimeout = func() time.Duration { return 30 * time.Second }
 		s := New(o)
 		served := make(chan error, 1)
 		go func() { served <- s.Serve(l) }()
@@ -428,6 +429,54 @@ func TestHealthOfThePicker(t *testing.T) {
 				if err != nil || serving != (now || service == "liveness") {
 					t.Errorf("%q is serving: %v, %v; ready %v", service, serving, err, now)
 				}
+			}
+		}
+	})
+}
+
+// A gateway that does not read a stream, since its client does not, holds a request no longer than the limit.
+func TestAGatewayThatReadsNothing(t *testing.T) {
+	var ended chan time.Duration
+	pour := func(_ http.ResponseWriter, r *http.Request, x *Exchange) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		_ = x.Send(&Destination{Decode: "10.0.0.2:8000"})
+		for {
+			began := time.Now()
+			part, err := x.Next(r.Context())
+			if err == nil {
+				err = x.Give(part.Body)
+			}
+			if err != nil {
+				ended <- time.Since(began)
+				return
+			}
+		}
+	}
+	with(t, Options{Pick: pour}, func(t *testing.T, c *grpc.ClientConn, _ *atomic.Bool) {
+		ended = make(chan time.Duration, 1)
+		s := open(t, c)
+		tell(t, s, asked(), askedBody("{}", true), answered())
+		go func() {
+			for s.Send(answeredBody(strings.Repeat("x", 50_000), false)) == nil {
+			}
+		}()
+		select {
+		case took := <-ended:
+			if took != 30*time.Second {
+				t.Errorf("ended after %v", took)
+			}
+		case <-time.After(time.Minute):
+			t.Error("the request is held on")
+		}
+		for {
+			if _, err := s.Recv(); err != nil {
+				if !strings.Contains(err.Error(), "client_write") {
+					t.Error(err)
+				}
+				return
+			}
+			if t.Failed() {
+				return
 			}
 		}
 	})
