@@ -61,13 +61,6 @@ func (ix *Index) assumePart(p *part, keys []Key, tick uint32) int {
 	return n
 }
 
-// refresh makes sure that a column has the blocks of cells, and returns how many it did not have.
-func (c *content) refresh(column uint16, tick uint32, cells []cell) int {
-	fresh := len(cells)
-	c.set(column, tick, cells, func(cell) { fresh-- })
-	return fresh
-}
-
 // outlive drops the least recently used blocks until t has at most limit. path is the path of the prompt
 // just assumed, and the blocks of the prompt go last.
 func (ix *Index) outlive(t *holding, limit int, path []cell) {

@@ -47,19 +47,6 @@ func (ix *Index) burn(t *holding) {
 	}
 }
 
-// vacate takes a column out of every run in which cells has a block.
-func (c *content) vacate(column uint16, cells []cell) {
-	for _, at := range cells {
-		number := at.run()
-		if int(number) >= c.runs.len() || c.hold(c.runs.at(number), column) == nil {
-			continue // the column has left the run with another block
-		}
-		c.dropHold(number, column)
-		c.markFull(number, column, false)
-		c.trim(number)
-	}
-}
-
 // clear applies that the engine has cleared a tier, and returns how many blocks had copies there. Clearing
 // the engine's own tier clears the tiers below too: a reset of the connector empties these tiers without an
 // event (vLLM's OffloadingConnector).

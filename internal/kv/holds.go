@@ -32,6 +32,13 @@ func (c *content) set(column uint16, tick uint32, cells []cell, twice func(cell)
 	}
 }
 
+// refresh makes sure that a column has the blocks of cells, and returns how many it did not have.
+func (c *content) refresh(column uint16, tick uint32, cells []cell) int {
+	fresh := len(cells)
+	c.set(column, tick, cells, func(cell) { fresh-- })
+	return fresh
+}
+
 // sameRun returns the positions of the leading cells that lie in one run, and their number. A repeated
 // position ends the row.
 func sameRun(cells []cell) (mask uint64, n int) {
@@ -59,6 +66,19 @@ func (c *content) clear(column uint16, cells []cell) {
 		if h.word == 0 {
 			c.dropHold(number, column)
 		}
+		c.markFull(number, column, false)
+		c.trim(number)
+	}
+}
+
+// vacate takes a column out of every run in which cells has a block.
+func (c *content) vacate(column uint16, cells []cell) {
+	for _, at := range cells {
+		number := at.run()
+		if int(number) >= c.runs.len() || c.hold(c.runs.at(number), column) == nil {
+			continue // the column has left the run with another block
+		}
+		c.dropHold(number, column)
 		c.markFull(number, column, false)
 		c.trim(number)
 	}

@@ -40,12 +40,6 @@ func (ix *Index) behindCell(t *holding, at cell) (keys []Key) {
 	}
 }
 
-// isLastChild reports whether a run hangs on parent.
-func (c *content) isLastChild(number uint32, parent cell) bool {
-	r := c.runs.at(number)
-	return r.len > 0 && r.parent == parent
-}
-
 // underLocked adds the keys of the blocks of t that lie behind top in other runs. These runs hang, directly
 // or through other runs, on the run of top at its block or behind it.
 func (ix *Index) underLocked(t *holding, top cell, keys []Key) []Key {

@@ -197,6 +197,12 @@ func (c *content) next(parent cell, key Key) uint32 {
 	return 0
 }
 
+// isLastChild reports whether a run hangs on parent.
+func (c *content) isLastChild(number uint32, parent cell) bool {
+	r := c.runs.at(number)
+	return r.len > 0 && r.parent == parent
+}
+
 // fullOf returns which columns of a bank have all of a run.
 func (c *content) fullOf(bank int, number uint32) uint64 {
 	if word := c.fullWord(bank, number, false); word != nil {
