@@ -64,7 +64,7 @@ func (q *survey) reject(
 		_, need, _ = q.need(m)
 		need -= q.inUse(m)
 		room := q.rooms.in(m, a, a.Asked(need)-a.Left())
-		e.Room = clampRetry(max(q.rooms.slotIn(m, a, q.Sequences), room) - q.Ready)
+		e.Room = min(max(q.rooms.slotIn(m, a, q.Sequences)-q.Ready, room-q.Ready, MinRetry), maxRetry)
 		e.Part = float64(need) / float64(max(m.R.Facts.Blocks, 1))
 		all.hold(m, q.Query, q.matches.Tokens(&m.Member))
 	}

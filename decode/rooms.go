@@ -93,8 +93,6 @@ const (
 	maxRetry = 10 * time.Second
 )
 
-func clampRetry(d time.Duration) time.Duration { return min(max(d, MinRetry), maxRetry) }
-
 // means is the load of the members that reported lately. It replaces the unknown load of others, because
 // unknown is not idle.
 type means struct {

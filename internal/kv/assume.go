@@ -1,30 +1,13 @@
 package kv
 
-// Assume records that h has all of keys from now on. keys must start at block 0. This is the approximate
-// mode for an engine without events: the router feeds it the prompts sent to the engine. h keeps at most
-// limit blocks. The least recently used prompts lose their blocks first, the last block of a prompt before
-// the others. Forget h before its events are applied.
-//
-// The keys serve as the engine's names: a Removed event with the keys as hashes removes the blocks.
-func (ix *Index) Assume(h Holder, keys []Key, limit int) {
-	t := ix.holding(h)
-	t.mu.Lock()
-	t.glance.heard.Store(true)
-	limit = max(limit, 0)
-	ix.outlive(t, limit, ix.assume(t, keys[:min(len(keys), limit)]))
-	ix.account(t)
-	t.mu.Unlock()
-	ix.trim()
-}
-
 // assume places the new blocks and refreshes the age of the others. It returns, for each run that holds a
 // part of the prompt, the last cell of the prompt in the run.
-func (ix *Index) assume(t *holding, keys []Key) (path []cell) {
-	tick := ix.tick.Add(1)
-	p := ix.idle.newPart(t, placeOf(GPU, NoGroup))
-	defer ix.idle.donePart(p)
+func (t *holding) assume(keys []Key) (path []cell) {
+	tick := t.ix.tick.Add(1)
+	p := t.ix.idle.newPart(t, placeOf(GPU, NoGroup))
+	defer t.ix.idle.donePart(p)
 	for len(keys) > 0 {
-		n := ix.assumePart(p, keys[:min(len(keys), partMost)], tick)
+		n := p.assume(keys[:min(len(keys), partMost)], tick)
 		for _, at := range p.cells[:n] {
 			if n := len(path); n > 0 && path[n-1].run() == at.run() {
 				path[n-1] = at
@@ -41,51 +24,31 @@ func (ix *Index) assume(t *holding, keys []Key) (path []cell) {
 	return path
 }
 
-// assumePart returns how many blocks it placed: all, unless there are too many runs or columns.
-func (ix *Index) assumePart(p *part, keys []Key, tick uint32) int {
-	group := ix.stockOf(p.t, p.place.group)
-	if group == nil {
-		return 0
-	}
-	ix.mu.Lock()
-	n := ix.content.place(p.parent, keys, p.cells[:len(keys)])
-	fresh := ix.content.refresh(group.column, tick, p.cells[:n])
-	ix.mu.Unlock()
-	group.count += fresh
-	for i := range n {
-		p.parent = p.cells[i]
-		if e := p.t.dict.names.put(mix(uint64(keys[i]))); e.cell == 0 {
-			e.cell, e.copies = p.cells[i], p.place
-		}
-	}
-	return n
-}
-
 // outlive drops the least recently used blocks until t has at most limit. path is the path of the prompt
 // just assumed, and the blocks of the prompt go last.
-func (ix *Index) outlive(t *holding, limit int, path []cell) {
+func (t *holding) outlive(limit int, path []cell) {
 	for t.dict.names.used > limit {
 		next, ok := t.turns.pop()
 		switch {
 		case !ok: // not from Assume
-			ix.shed(t, t.dict.names.used-limit, oldestFirst)
+			t.shed(t.dict.names.used-limit, oldestFirst)
 			return
 		case next.tick == t.turns.latest && path != nil:
 			for _, at := range path {
-				t.dropKeys(ix.keysBehind(at), limit)
+				t.dropKeys(t.keysBehind(at), limit)
 			}
 			path = nil
 			t.turns.first--
 			continue
 		}
-		t.dropKeys(ix.lastUsed(t, next), limit)
+		t.dropKeys(t.lastUsed(next), limit)
 		if t.dict.names.used == limit {
 			t.turns.first-- // the beginning of the run may still be there
 		}
-		ix.settleMany(t)
+		t.settleMany()
 	}
-	ix.settle(t)
-	t.turns.tidy(func(u turn) bool { return len(ix.lastUsed(t, u)) > 0 })
+	t.settle()
+	t.turns.tidy(func(u turn) bool { return len(t.lastUsed(u)) > 0 })
 }
 
 // dropKeys drops assumed blocks, the last first, until there are at most limit.
@@ -96,14 +59,16 @@ func (t *holding) dropKeys(keys []Key, limit int) {
 }
 
 // keysBehind returns the keys that follow a block in its run.
-func (ix *Index) keysBehind(at cell) []Key {
+func (t *holding) keysBehind(at cell) []Key {
+	ix := t.ix
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
 	return append([]Key(nil), ix.content.keysOf(ix.content.runs.at(at.run()))[at.position()+1:]...)
 }
 
 // lastUsed returns the keys of the run that a turn was about, unless the run was used again or has gone.
-func (ix *Index) lastUsed(t *holding, u turn) []Key {
+func (t *holding) lastUsed(u turn) []Key {
+	ix := t.ix
 	group := t.groupStock(NoGroup)
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
@@ -116,6 +81,50 @@ func (ix *Index) lastUsed(t *holding, u turn) []Key {
 		return nil
 	}
 	return append([]Key(nil), ix.content.keysOf(r)...)
+}
+
+// behindCell returns the keys of the block at a cell and of all behind it, of which t may have any.
+func (t *holding) behindCell(at cell) (keys []Key) {
+	ix := t.ix
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	for {
+		r := ix.content.runs.at(at.run())
+		keys = append(keys, ix.content.keysOf(r)[at.position():]...)
+		switch {
+		case r.kids == 0:
+			return keys
+		case r.kids > r.tail || r.tail > 1 || !ix.content.isLastChild(r.lastChild, cellOf(at.run(), runSize-1)):
+			return t.underLocked(at, keys)
+		}
+		at = cellOf(r.lastChild, 0)
+	}
+}
+
+// underLocked adds the keys of the blocks of t that lie behind top in other runs. These runs hang, directly
+// or through other runs, on the run of top at its block or behind it.
+func (t *holding) underLocked(top cell, keys []Key) []Key {
+	ix := t.ix
+	under := map[uint32]bool{}
+	var hangs func(number uint32) bool
+	hangs = func(number uint32) bool {
+		known, ok := under[number]
+		if ok {
+			return known
+		}
+		parent := ix.content.runs.at(number).parent
+		under[number] = parent != 0 &&
+			(parent.run() == top.run() && parent >= top || parent.run() != top.run() && hangs(parent.run()))
+		return under[number]
+	}
+	for cells := range t.dict.names.cells {
+		for _, at := range cells {
+			if at.run() != top.run() && hangs(at.run()) {
+				keys = append(keys, ix.content.key(at))
+			}
+		}
+	}
+	return keys
 }
 
 // turn says that a run was used at a tick. It stands for nothing once the run is used again.

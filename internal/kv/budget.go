@@ -1,11 +1,5 @@
 package kv
 
-import (
-	"cmp"
-	"math/bits"
-	"slices"
-)
-
 // shedPart is the divisor for shedding: a holding over the budget loses 1/shedPart of its blocks. That is
 // enough for one scan of the holding to pay for many stores.
 const shedPart = 8
@@ -19,7 +13,7 @@ func (ix *Index) bytes() int64 {
 
 // overBudget brings the account of t up to date and reports whether the index takes more than its budget.
 func (ix *Index) overBudget(t *holding) bool {
-	ix.account(t)
+	t.account()
 	return ix.bytes() > ix.budget
 }
 
@@ -35,9 +29,9 @@ func (ix *Index) trim() {
 		before := t.dict.names.used
 		ix.cut.Store(true)
 		t.glance.cut.Store(true)
-		ix.shed(t, max(1, before/shedPart), deepestFirst)
+		t.shed(max(1, before/shedPart), deepestFirst)
 		t.truncated.Add(uint64(before - t.dict.names.used))
-		ix.account(t)
+		t.account()
 		t.mu.Unlock()
 	}
 }
@@ -66,93 +60,52 @@ func (ix *Index) Truncated(h Holder) bool {
 	return t != nil && t.glance.cut.Load()
 }
 
-// extent is the part of one run that a holding has, as shed sees it.
-type extent struct {
-	number uint32
-	parent uint32 // run
-	depth  uint32 // of its first block
-	born   uint32 // tick of the last store in this run or in a run that hangs on it
-	names  int    // in it
-	word   uint64 // the blocks that they name
+// Stats describes an Index at one moment.
+type Stats struct {
+	Blocks      int    // distinct blocks, the few included that nobody has and that lead to others
+	Memberships int    // (holder, block) pairs, those behind a hole included
+	Bytes       int64  // estimate of the memory they take
+	Budget      int64  // bytes beyond which memberships are dropped
+	Orphans     uint64 // blocks not placed because the holder had not announced the one before
+	Truncated   uint64 // memberships dropped for the budget: engines have these blocks and the index denies it
+	Speculated  int    // speculations neither confirmed nor expired
+	Holders     []HolderStats
 }
 
-// order says which of two extents goes first.
-type order func(a, b *extent) int
-
-// deepestFirst counts depths as equal within a factor of two. Among equals the oldest goes first, and a run
-// goes after the runs that hang on it.
-func deepestFirst(a, b *extent) int {
-	return cmp.Or(-cmp.Compare(bits.Len32(a.depth), bits.Len32(b.depth)), oldestFirst(a, b))
+// HolderStats is the part of Stats that belongs to one holder. Counts begin when the holder is first heard
+// of, or heard of again after Forget.
+type HolderStats struct {
+	Holder     Holder
+	Blocks     int // held, those behind a hole included
+	Orphans    uint64
+	Truncated  uint64
+	Speculated int
 }
 
-func oldestFirst(a, b *extent) int {
-	return cmp.Or(cmp.Compare(a.born, b.born), -cmp.Compare(a.depth, b.depth))
-}
-
-// shed drops at least quota names, whole ends of prompts, in the given order.
-func (ix *Index) shed(t *holding, quota int, by order) {
-	ix.settle(t)
-	extents := ix.extents(t)
-	slices.SortFunc(extents, func(a, b *extent) int { return by(a, b) })
-	doomed := map[uint32]int{}
-	for _, x := range extents {
-		if quota <= 0 {
-			break
-		}
-		doomed[x.number] = 0
-		if x.names > quota { // the beginning of the run stays
-			doomed[x.number] = max(0, bits.Len64(x.word)-quota)
-		}
-		quota -= x.names
+// Stats returns the current counts. The holders are in ascending order, and only holders with events or
+// assumed blocks are in it.
+func (ix *Index) Stats() Stats {
+	speculated, all := ix.guesses.counts()
+	s := Stats{
+		Bytes: ix.bytes(), Budget: ix.budget, Orphans: ix.retired.orphans.Load(),
+		Truncated: ix.retired.truncated.Load(), Speculated: all,
 	}
-	t.dict.names.filter(func(e *entry) bool {
-		first, found := doomed[e.cell.run()]
-		if !found || e.cell.position() < first {
-			return true
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	s.Blocks = ix.content.blocks
+	for _, t := range ix.holdings {
+		if t == nil || !t.glance.heard.Load() {
+			continue
 		}
-		t.change(e, t.dict.copiesOf(e), nil)
-		ix.settleMany(t)
-		return false
-	})
-	ix.settle(t)
-}
-
-// extents lists the runs that t has blocks of, each as young as what hangs on it.
-func (ix *Index) extents(t *holding) []*extent {
-	byRun := map[uint32]*extent{}
-	for cells := range t.dict.names.cells {
-		ix.mu.RLock()
-		for _, at := range cells {
-			x := byRun[at.run()]
-			if x == nil {
-				x = ix.extentLocked(t, at.run())
-				byRun[at.run()] = x
-			}
-			x.names++
-			x.word |= 1 << at.position()
+		h := HolderStats{
+			Holder: t.holder, Blocks: int(t.glance.size.Load()), Orphans: t.orphans.Load(),
+			Truncated:  t.truncated.Load(),
+			Speculated: speculated[t.holder],
 		}
-		ix.mu.RUnlock()
+		s.Memberships += h.Blocks
+		s.Orphans += h.Orphans
+		s.Truncated += h.Truncated
+		s.Holders = append(s.Holders, h)
 	}
-	list := make([]*extent, 0, len(byRun))
-	for _, x := range byRun {
-		list = append(list, x)
-	}
-	slices.SortFunc(list, func(a, b *extent) int { return -cmp.Compare(a.depth, b.depth) })
-	for _, x := range list {
-		if above := byRun[x.parent]; above != nil {
-			above.born = max(above.born, x.born)
-		}
-	}
-	return list
-}
-
-func (ix *Index) extentLocked(t *holding, number uint32) *extent {
-	r := ix.content.runs.at(number)
-	x := &extent{number: number, parent: r.parent.run(), depth: r.depth}
-	for i := range t.stocks {
-		if h := ix.content.hold(r, t.stocks[i].column); h != nil {
-			x.born = max(x.born, h.born)
-		}
-	}
-	return x
+	return s
 }

@@ -11,8 +11,8 @@ func shedHolder(ix *Index, h Holder, quota int) {
 	t := ix.holdings[h]
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	ix.shed(t, quota, deepestFirst)
-	ix.account(t)
+	t.shed(quota, deepestFirst)
+	t.account()
 }
 
 func TestDeepestGoFirst(t *testing.T) {

@@ -1,31 +1,15 @@
 package kv
 
-import "slices"
-
-// Forget drops the blocks and the speculations of h. The [HolderStats] of h start again at zero. With many
-// blocks Forget takes some time, and readers continue meanwhile.
-func (ix *Index) Forget(h Holder) {
-	ix.guesses.forget(h)
-	ix.ahead.remove(h)
-	t := ix.known(h)
-	if t == nil {
-		return
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	ix.settle(t)
-	t.glance.cut.Store(false)
-	ix.burn(t)
-	ix.dropStocks(t)
-	ix.retired.orphans.Add(t.orphans.Swap(0))
-	ix.retired.truncated.Add(t.truncated.Swap(0))
-	t.seen.named = false
-	t.glance.heard.Store(false)
-	ix.account(t)
-}
+import (
+	"cmp"
+	"math/bits"
+	"slices"
+)
 
 // burn removes all names of t and all its columns.
-func (ix *Index) burn(t *holding) {
+func (t *holding) burn() {
+	t.settle()
+	ix := t.ix
 	for cells := range t.dict.names.cells {
 		ix.mu.RLock()
 		t.touched += ix.content.touch(cells)
@@ -50,41 +34,123 @@ func (ix *Index) burn(t *holding) {
 // clear applies that the engine has cleared a tier, and returns how many blocks had copies there. Clearing
 // the engine's own tier clears the tiers below too: a reset of the connector empties these tiers without an
 // event (vLLM's OffloadingConnector).
-func (ix *Index) clear(t *holding, tier Tier) (blocks int) {
+func (t *holding) clear(tier Tier) (blocks int) {
 	if tier != GPU {
-		return ix.clearTier(t, tier)
+		return t.sift(func(c copies) bool { return c.tier != min(tier, Other) })
 	}
-	ix.guesses.forget(t.holder)
-	ix.settle(t)
+	t.ix.guesses.forget(t.holder)
 	blocks = t.dict.names.used
 	t.glance.cut.Store(false)
-	ix.burn(t)
+	t.burn()
 	return blocks
 }
 
-// clearTier drops all copies in one tier and returns how many blocks had some.
-func (ix *Index) clearTier(t *holding, tier Tier) (blocks int) {
-	tier = min(tier, Other)
-	if tier == GPU {
-		ix.guesses.forget(t.holder)
-	}
-	ix.settle(t)
-	ix.sift(t, func(c copies) bool { return c.tier != tier }, &blocks)
-	return blocks
-}
-
-// sift keeps the copies for which keep is true, and adds the number of blocks that lost some to changed.
-func (ix *Index) sift(t *holding, keep func(copies) bool, changed *int) {
+// sift keeps the copies for which keep is true, and returns the number of blocks that lost some.
+func (t *holding) sift(keep func(copies) bool) (changed int) {
+	t.settle()
 	t.dict.names.filter(func(e *entry) bool {
 		was := t.dict.copiesOf(e)
 		now := slices.DeleteFunc(slices.Clone(was), func(c copies) bool { return !keep(c) })
 		if len(now) == len(was) {
 			return true
 		}
-		*changed++
+		changed++
 		t.change(e, was, now)
-		ix.settleMany(t)
+		t.settleMany()
 		return len(now) > 0
 	})
-	ix.settle(t)
+	t.settle()
+	return changed
+}
+
+// extent is the part of one run that a holding has, as shed sees it.
+type extent struct {
+	number uint32
+	parent uint32 // run
+	depth  uint32 // of its first block
+	born   uint32 // tick of the last store in this run or in a run that hangs on it
+	names  int    // in it
+	word   uint64 // the blocks that they name
+}
+
+// order says which of two extents goes first.
+type order func(a, b *extent) int
+
+// deepestFirst counts depths as equal within a factor of two. Among equals the oldest goes first, and a run
+// goes after the runs that hang on it.
+func deepestFirst(a, b *extent) int {
+	return cmp.Or(-cmp.Compare(bits.Len32(a.depth), bits.Len32(b.depth)), oldestFirst(a, b))
+}
+
+func oldestFirst(a, b *extent) int {
+	return cmp.Or(cmp.Compare(a.born, b.born), -cmp.Compare(a.depth, b.depth))
+}
+
+// shed drops at least quota names, whole ends of prompts, in the given order.
+func (t *holding) shed(quota int, by order) {
+	t.settle()
+	extents := t.extents()
+	slices.SortFunc(extents, func(a, b *extent) int { return by(a, b) })
+	doomed := map[uint32]int{}
+	for _, x := range extents {
+		if quota <= 0 {
+			break
+		}
+		doomed[x.number] = 0
+		if x.names > quota { // the beginning of the run stays
+			doomed[x.number] = max(0, bits.Len64(x.word)-quota)
+		}
+		quota -= x.names
+	}
+	t.dict.names.filter(func(e *entry) bool {
+		first, found := doomed[e.cell.run()]
+		if !found || e.cell.position() < first {
+			return true
+		}
+		t.change(e, t.dict.copiesOf(e), nil)
+		t.settleMany()
+		return false
+	})
+	t.settle()
+}
+
+// extents lists the runs that t has blocks of, each as young as what hangs on it.
+func (t *holding) extents() []*extent {
+	byRun := map[uint32]*extent{}
+	for cells := range t.dict.names.cells {
+		t.ix.mu.RLock()
+		for _, at := range cells {
+			x := byRun[at.run()]
+			if x == nil {
+				x = t.extentLocked(at.run())
+				byRun[at.run()] = x
+			}
+			x.names++
+			x.word |= 1 << at.position()
+		}
+		t.ix.mu.RUnlock()
+	}
+	list := make([]*extent, 0, len(byRun))
+	for _, x := range byRun {
+		list = append(list, x)
+	}
+	slices.SortFunc(list, func(a, b *extent) int { return -cmp.Compare(a.depth, b.depth) })
+	for _, x := range list {
+		if above := byRun[x.parent]; above != nil {
+			above.born = max(above.born, x.born)
+		}
+	}
+	return list
+}
+
+func (t *holding) extentLocked(number uint32) *extent {
+	ix := t.ix
+	r := ix.content.runs.at(number)
+	x := &extent{number: number, parent: r.parent.run(), depth: r.depth}
+	for i := range t.stocks {
+		if h := ix.content.hold(r, t.stocks[i].column); h != nil {
+			x.born = max(x.born, h.born)
+		}
+	}
+	return x
 }

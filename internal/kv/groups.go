@@ -1,8 +1,6 @@
 package kv
 
-import (
-	"math"
-)
+import "math"
 
 // A hybrid model keeps the KV of a prompt in several cache groups. A request can continue only from a block
 // at which every group can serve the request.
@@ -91,10 +89,10 @@ func (e *Event) telling() bool {
 // group returns the group of an event, false if it cannot be told. Groups count from the first store that
 // names one; everything stored before is dropped then. After that, a store without a group comes from a
 // connector that never announces dropped blocks (LMCache).
-func (ix *Index) group(t *holding, e *Event) (number int, ok bool) {
+func (t *holding) group(e *Event) (number int, ok bool) {
 	switch {
 	case e.Group != NoGroup && !t.seen.named && e.Kind == Stored && !e.placeholder():
-		ix.beginNaming(t)
+		t.beginNaming()
 		return e.Group, true
 	case e.Group != NoGroup && !t.seen.named:
 		return NoGroup, true
@@ -115,42 +113,41 @@ func (t *holding) onlyGroup(e *Event) (number int, ok bool) {
 	return number, ok && e.placeholder()
 }
 
-func (ix *Index) beginNaming(t *holding) {
-	ix.settle(t)
-	ix.burn(t)
-	ix.dropStocks(t)
+func (t *holding) beginNaming() {
+	t.burn()
+	t.dropStocks()
 	t.seen.named = true
 }
 
 // useOf says how the index uses a stored event, and notes what the event tells about its group.
-func (ix *Index) useOf(t *holding, e *Event, group int16) use {
+func (t *holding) useOf(e *Event, group int16) use {
 	s, kind := t.groupStock(group), specOf(e.SpecKind)
 	switch {
-	case kind == useless || ix.chain.size < 1:
+	case kind == useless || t.ix.chain.size < 1:
 		return nothing
 	case e.Tier != GPU || e.placeholder():
-		how := ix.useBelow(s, e, kind, t.seen.named)
-		if how == byContent && !ix.learnWhole(t, group) {
+		how := t.useBelow(s, e, kind, t.seen.named)
+		if how == byContent && !t.learnWhole(group) {
 			return nothing
 		}
 		return how
 	case !t.seen.named:
-		return t.useUnnamed(ix, e)
+		return t.useUnnamed(e)
 	case kind == thin || kind == unsaid && s != nil && s.thin:
-		return ix.learnThin(t, e, group, tailOf(ix.chain.size, max(e.BlockSize, 1), e.Window))
-	case e.BlockSize != ix.chain.size:
-		return ix.useOtherSize(t, e, group, kind)
+		return t.learnThin(e, group, tailOf(t.ix.chain.size, max(e.BlockSize, 1), e.Window))
+	case e.BlockSize != t.ix.chain.size:
+		return t.useOtherSize(e, group, kind)
 	case kind == unsaid && len(e.Tokens) > len(e.Hashes)*e.BlockSize: // some hashes were left out
-		return ix.learnThin(t, e, group, tail{1, 1})
-	case !ix.learnWhole(t, group) || !e.telling():
+		return t.learnThin(e, group, tail{1, 1})
+	case !t.learnWhole(group) || !e.telling():
 		return nothing
 	}
 	return byContent
 }
 
 // useUnnamed is useOf for engines that name no groups: they have one.
-func (t *holding) useUnnamed(ix *Index, e *Event) use {
-	if servesPrefix(e.SpecKind) && e.BlockSize == ix.chain.size && e.telling() {
+func (t *holding) useUnnamed(e *Event) use {
+	if servesPrefix(e.SpecKind) && e.BlockSize == t.ix.chain.size && e.telling() {
 		return byContent
 	}
 	return nothing
@@ -159,8 +156,8 @@ func (t *holding) useUnnamed(ix *Index, e *Event) use {
 // useBelow is useOf for tiers below the engine's block pool. These tiers hold copies of blocks that the pool
 // had. A block's content may depend on more than its tokens. An event may leave this out (see [Event.Bare]),
 // and then does not tell the content.
-func (ix *Index) useBelow(s *stock, e *Event, kind spec, named bool) use {
-	tells := !e.Bare && e.BlockSize == ix.chain.size && e.telling() && kind != thin
+func (t *holding) useBelow(s *stock, e *Event, kind spec, named bool) use {
+	tells := !e.Bare && e.BlockSize == t.ix.chain.size && e.telling() && kind != thin
 	switch {
 	case s != nil && (s.thin || !tells):
 		return byName
@@ -172,61 +169,60 @@ func (ix *Index) useBelow(s *stock, e *Event, kind spec, named bool) use {
 
 // useOtherSize is for blocks of another size than the index's. A single hash of a group with the index's
 // size is part of a block.
-func (ix *Index) useOtherSize(t *holding, e *Event, group int16, kind spec) use {
+func (t *holding) useOtherSize(e *Event, group int16, kind spec) use {
 	if s := t.groupStock(group); e.BlockSize < 1 || s != nil && !s.thin {
 		return nothing
 	}
-	need := tailOf(ix.chain.size, e.BlockSize, 0)
+	need := tailOf(t.ix.chain.size, e.BlockSize, 0)
 	if kind == whole {
 		need.least = everything
 	}
-	return ix.learnThin(t, e, group, need)
+	return t.learnThin(e, group, need)
 }
 
 // learnWhole notes that a group keeps every block, of our size.
-func (ix *Index) learnWhole(t *holding, group int16) bool {
+func (t *holding) learnWhole(group int16) bool {
 	if s := t.groupStock(group); s != nil && s.thin {
-		ix.empty(t, group).thin = false
-		ix.exposeAnew(t)
+		t.empty(group).thin = false
+		t.exposeAnew()
 	}
-	return ix.stockOf(t, group) != nil
+	return t.stockOf(group) != nil
 }
 
 // learnThin notes that a group keeps only some blocks, and what a request needs from the group. It drops the
 // blocks placed for the group before, and the holder's guesses, which may end at a block that the group does
 // not keep.
-func (ix *Index) learnThin(t *holding, e *Event, group int16, need tail) use {
+func (t *holding) learnThin(e *Event, group int16, need tail) use {
 	s := t.groupStock(group)
 	switch {
 	case s == nil:
-		if !ix.makeStock(t, stock{group: group, thin: true, size: e.BlockSize, need: need}) {
+		if !t.makeStock(stock{group: group, thin: true, size: e.BlockSize, need: need}) {
 			return nothing
 		}
 	case !s.thin:
-		s = ix.empty(t, group)
+		s = t.empty(group)
 		s.thin = true
 		s.size = e.BlockSize
 		s.need = need
-		ix.exposeAnew(t)
+		t.exposeAnew()
 	case e.BlockSize > s.size || e.BlockSize == s.size && need.least != s.need.least: // less is part of one
 		s.size, s.need = e.BlockSize, need
-		ix.exposeAnew(t)
+		t.exposeAnew()
 	default:
 		return byName
 	}
-	ix.guesses.forget(t.holder)
+	t.ix.guesses.forget(t.holder)
 	return byName
 }
 
 // empty drops all copies in a group and returns the group's stock.
-func (ix *Index) empty(t *holding, group int16) *stock {
-	ix.settle(t)
-	ix.sift(t, func(c copies) bool { return c.group != group }, new(int))
+func (t *holding) empty(group int16) *stock {
+	t.sift(func(c copies) bool { return c.group != group })
 	return t.groupStock(group)
 }
 
-func (ix *Index) exposeAnew(t *holding) {
-	ix.mu.Lock()
-	defer ix.mu.Unlock()
-	ix.columns.expose(t)
+func (t *holding) exposeAnew() {
+	t.ix.mu.Lock()
+	defer t.ix.mu.Unlock()
+	t.ix.columns.expose(t)
 }

@@ -9,6 +9,7 @@ import (
 // holding is what one holder has, by its engine's names. mu is taken before Index.mu. No goroutine holds the
 // mu of two holdings at once.
 type holding struct {
+	ix     *Index // that it is a part of
 	holder Holder
 	first  int // column of its first stock by group and 1, 0 without one; guarded by Index.mu
 
@@ -73,6 +74,60 @@ func (t *holding) groupStock(group int16) *stock {
 	return nil
 }
 
+// stockOf returns the stock of a group, made anew if there is none; nil when there are too many columns.
+func (t *holding) stockOf(group int16) *stock {
+	if t.groupStock(group) == nil {
+		t.makeStock(stock{group: group})
+	}
+	return t.groupStock(group)
+}
+
+// makeStock gives t a stock that it does not have, with a column.
+func (t *holding) makeStock(want stock) bool {
+	t.ix.mu.Lock()
+	defer t.ix.mu.Unlock()
+	column, ok := t.ix.columns.take(t.holder)
+	if !ok {
+		return false
+	}
+	want.column = column
+	t.stocks = append(t.stocks, want)
+	t.ix.columns.expose(t)
+	return true
+}
+
+// addTo counts one more copy of a known block and returns 1, or 0 if it cannot.
+func (t *holding) addTo(at cell, hash EngineHash, place copies) int {
+	p := t.ix.idle.newPart(t, place)
+	defer t.ix.idle.donePart(p)
+	p.hashes = append(p.room[:0], hash)
+	p.keys = append(p.keyRoom[:0], t.ix.keyAt(at))
+	p.found[0] = at
+	return p.add()
+}
+
+// await keeps a thin group's copies of an unknown block until the end of the batch.
+func (t *holding) await(hash EngineHash, place copies) {
+	if t.awaited == nil {
+		t.awaited = map[EngineHash][]copies{}
+	}
+	t.awaited[hash] = addOne(t.awaited[hash], place)
+}
+
+func (t *holding) remove(e *Event) (removed int) {
+	group, _ := t.group(e)
+	place := placeOf(e.Tier, group)
+	for _, hash := range e.Hashes {
+		if t.drop(hash, place) {
+			removed++
+		} else if list := takeOne(t.awaited[hash], place); list != nil {
+			t.awaited[hash] = list
+		}
+		t.settleMany()
+	}
+	return removed
+}
+
 // drop removes one copy of a block, and reports whether the holder had it there. The columns follow when
 // settled.
 func (t *holding) drop(hash EngineHash, place copies) bool {
@@ -86,7 +141,7 @@ func (t *holding) drop(hash EngineHash, place copies) bool {
 			return false
 		}
 		if e.copies.n--; e.copies.n == 0 {
-			t.fall(e.cell, e.copies)
+			t.dict.fallFrom(t.groupStock(e.copies.group), e.cell)
 			t.dict.names.removeAt(way, at)
 		}
 		return true
@@ -111,11 +166,6 @@ func (t *holding) change(e *entry, was, now []copies) {
 		}
 	}
 	t.dict.setCopies(e, now)
-}
-
-// fall takes a block out of all stocks that its only copies were in.
-func (t *holding) fall(at cell, c copies) {
-	t.dict.fallFrom(t.groupStock(c.group), at)
 }
 
 func (t *dictionary) fallFrom(s *stock, at cell) {
@@ -150,17 +200,18 @@ func (t *dictionary) note(column uint16) func(cell) {
 const fallenMost = 256
 
 // settleMany settles if enough has fallen.
-func (ix *Index) settleMany(t *holding) {
+func (t *holding) settleMany() {
 	for i := range t.stocks {
 		if len(t.stocks[i].fallen) >= fallenMost {
-			ix.settle(t)
+			t.settle()
 			return
 		}
 	}
 }
 
 // settle takes the fallen blocks out of their columns.
-func (ix *Index) settle(t *holding) {
+func (t *holding) settle() {
+	ix := t.ix
 	if !slices.ContainsFunc(t.stocks, func(s stock) bool { return len(s.fallen) > 0 }) {
 		return
 	}
@@ -179,21 +230,39 @@ func (ix *Index) settle(t *holding) {
 }
 
 // dropStocks gives all columns back; the stocks must be empty.
-func (ix *Index) dropStocks(t *holding) {
-	ix.mu.Lock()
-	defer ix.mu.Unlock()
+func (t *holding) dropStocks() {
+	t.ix.mu.Lock()
+	defer t.ix.mu.Unlock()
 	for i := range t.stocks {
-		ix.columns.giveBack(t.stocks[i].column)
+		t.ix.columns.giveBack(t.stocks[i].column)
 	}
 	t.stocks = nil
-	ix.columns.expose(t)
+	t.ix.columns.expose(t)
+}
+
+// warm touches the names in the consecutive removals from event i on. Many of the names are far apart in
+// memory. It returns the index of the first event that it did not touch.
+func (t *holding) warm(events []Event, i int) int {
+	for n := 0; i < len(events) && events[i].Kind == Removed && n < partMost; i++ {
+		t.touch(events[i].Hashes[:min(partMost, len(events[i].Hashes))])
+		n += len(events[i].Hashes)
+	}
+	return i
+}
+
+func (t *holding) touch(hashes []EngineHash) {
+	sum := t.touched
+	for _, hash := range hashes {
+		sum += t.dict.names.touch(mix(uint64(hash)))
+	}
+	t.touched = sum
 }
 
 // account publishes the size and the memory of t.
-func (ix *Index) account(t *holding) {
+func (t *holding) account() {
 	t.glance.size.Store(int64(t.dict.names.used))
 	if bytes := t.bytes(); bytes != t.seen.noted {
-		ix.named.Add(bytes - t.seen.noted)
+		t.ix.named.Add(bytes - t.seen.noted)
 		t.seen.noted = bytes
 	}
 }

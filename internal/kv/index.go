@@ -81,7 +81,7 @@ func (ix *Index) holding(h Holder) *holding {
 		ix.holdings = append(ix.holdings, nil)
 	}
 	if ix.holdings[h] == nil {
-		ix.holdings[h] = &holding{holder: h}
+		ix.holdings[h] = &holding{ix: ix, holder: h}
 	}
 	return ix.holdings[h]
 }
@@ -94,4 +94,114 @@ func (ix *Index) known(h Holder) *holding {
 		return ix.holdings[h]
 	}
 	return nil
+}
+
+func (ix *Index) keyAt(at cell) Key {
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	return ix.content.key(at)
+}
+
+// Apply applies the events that the engine behind h published. Apply keeps nothing of b. Readers see the
+// events one by one, and long events in parts.
+//
+// A block is not placed if h does not have its parent. Such a block never becomes the start of a prompt. The
+// index does not remember the block for the case that its parent comes later. Removing a block that was not
+// placed does nothing.
+func (ix *Index) Apply(h Holder, b *Batch) Applied {
+	t := ix.holding(h)
+	t.mu.Lock()
+	t.glance.heard.Store(true)
+	ix.tick.Add(1)
+	a := intake{t: t}
+	warm := 0
+	for i := range b.Events {
+		e := &b.Events[i]
+		if i >= warm {
+			warm = t.warm(b.Events, i)
+		}
+		switch e.Kind {
+		case Stored:
+			if e.Ahead > 0 {
+				ix.ahead.add(h)
+			}
+			a.store(e)
+			if ix.overBudget(t) {
+				t.mu.Unlock()
+				ix.trim()
+				t.mu.Lock()
+			}
+		case Removed:
+			a.Removed += t.remove(e)
+		case Cleared:
+			a.Removed += t.clear(e.Tier)
+		}
+	}
+	t.awaited = nil
+	t.settle()
+	t.account()
+	t.mu.Unlock()
+	ix.trim()
+	return a.Applied
+}
+
+// Assume records that h has all of keys from now on. keys must start at block 0. This is the approximate
+// mode for an engine without events: the router feeds it the prompts sent to the engine. h keeps at most
+// limit blocks. The least recently used prompts lose their blocks first, the last block of a prompt before
+// the others. Forget h before its events are applied.
+//
+// The keys serve as the engine's names: a Removed event with the keys as hashes removes the blocks.
+func (ix *Index) Assume(h Holder, keys []Key, limit int) {
+	t := ix.holding(h)
+	t.mu.Lock()
+	t.glance.heard.Store(true)
+	limit = max(limit, 0)
+	t.outlive(limit, t.assume(keys[:min(len(keys), limit)]))
+	t.account()
+	t.mu.Unlock()
+	ix.trim()
+}
+
+// Invalidate takes back what was assumed of h from block number from of keys on. It drops this block and
+// every block that was assumed behind it, including other prompts' blocks. An engine drops the end of a
+// prompt before its beginning. If the engine had to compute a block again, it has no block behind that
+// block. Invalidate is for holders that [Index.Assume] feeds.
+func (ix *Index) Invalidate(h Holder, keys []Key, from int) {
+	t := ix.known(h)
+	if t == nil || from < 0 || from >= len(keys) {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.dict.names.find(mix(uint64(keys[from])))
+	if e == nil {
+		return
+	}
+	for _, key := range t.behindCell(e.cell) {
+		t.drop(EngineHash(key), placeOf(GPU, NoGroup))
+		t.settleMany()
+	}
+	t.settle()
+	t.account()
+}
+
+// Forget drops the blocks and the speculations of h. The [HolderStats] of h start again at zero. With many
+// blocks Forget takes some time, and readers continue meanwhile.
+func (ix *Index) Forget(h Holder) {
+	ix.guesses.forget(h)
+	ix.ahead.remove(h)
+	t := ix.known(h)
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.glance.cut.Store(false)
+	t.burn()
+	t.dropStocks()
+	ix.retired.orphans.Add(t.orphans.Swap(0))
+	ix.retired.truncated.Add(t.truncated.Swap(0))
+	t.seen.named = false
+	t.glance.heard.Store(false)
+	t.account()
 }

@@ -39,6 +39,37 @@ func (ix *Index) narrowLocked(keys []Key, depth []int32) {
 	}
 }
 
+// thinLocked lowers the depth of each holder of a hybrid model to where all of its thin groups can go on.
+func (ix *Index) thinLocked(keys []Key, depth []int32) {
+	columns, deepest := ix.columns.thin, int32(0)
+	for _, g := range columns {
+		if int(g.holder) < len(depth) {
+			deepest = max(deepest, depth[g.holder])
+		}
+	}
+	if deepest == 0 {
+		return
+	}
+	s, ok := ix.idle.ways.Get().(*steps)
+	if !ok {
+		s = new(steps)
+	}
+	s.walk(ix.content, keys[:deepest])
+	for len(columns) > 0 {
+		h, n := columns[0].holder, 1
+		for n < len(columns) && columns[n].holder == h {
+			n++
+		}
+		if int(h) < len(depth) {
+			depth[h] = s.fitAll(columns[:n], depth[h])
+		}
+		columns = columns[n:]
+	}
+	s.c = nil
+	clear(s.list)
+	ix.idle.ways.Put(s)
+}
+
 // match sets the depth of the owner of each column in wanted.
 func (c *content) match(keys []Key, wanted []uint64, cs *columns, depth []int32) {
 	for first := 0; first < len(wanted); first += walkBanks {

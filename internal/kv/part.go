@@ -5,6 +5,7 @@ const partMost = 128
 
 // part is a stretch of a stored event on its way into the index.
 type part struct {
+	ix     *Index
 	t      *holding
 	place  copies
 	parent cell // the block before it, 0 at the start of a prompt
@@ -25,6 +26,7 @@ func (ix *idleMemory) newPart(t *holding, place copies) *part {
 	if !ok {
 		p = new(part)
 	}
+	p.ix = t.ix
 	p.t = t
 	p.place = place
 	p.parent = 0
@@ -33,26 +35,27 @@ func (ix *idleMemory) newPart(t *holding, place copies) *part {
 }
 
 func (ix *idleMemory) donePart(p *part) {
-	p.t, p.hashes = nil, nil
+	p.ix, p.t = nil, nil
+	p.hashes = nil
 	ix.parts.Put(p)
 }
 
 // behind finds what the first block of e follows; false if the holder does not have it.
-func (ix *Index) behind(p *part, e *Event) bool {
+func (p *part) behind(e *Event) bool {
 	if !e.HasParent {
-		p.parent, p.key = 0, ix.chain.Root(e.LoRA, e.Salt)
+		p.parent, p.key = 0, p.ix.chain.Root(e.LoRA, e.Salt)
 		return true
 	}
 	entry := p.t.dict.names.find(mix(uint64(e.Parent)))
 	if entry == nil {
 		return false
 	}
-	p.parent, p.key = entry.cell, ix.keyAt(entry.cell)
+	p.parent, p.key = entry.cell, p.ix.keyAt(entry.cell)
 	return true
 }
 
 // name makes the blocks of e from and to the part, as far as their names are free or mean the same content.
-func (ix *Index) name(p *part, e *Event, from, to int) {
+func (p *part) name(e *Event, from, to int) {
 	p.hashes, p.keys = e.Hashes[from:to], p.keyRoom[:0]
 	size := e.BlockSize
 	key := p.key
@@ -61,14 +64,15 @@ func (ix *Index) name(p *part, e *Event, from, to int) {
 		if e.Extra != nil {
 			extra = e.Extra[i]
 		}
-		key = ix.chain.Block(key, e.Tokens[i*size:(i+1)*size], extra)
+		key = p.ix.chain.Block(key, e.Tokens[i*size:(i+1)*size], extra)
 		p.keys = append(p.keys, key)
 	}
-	ix.lookUp(p)
+	p.lookUp()
 }
 
 // lookUp fills found and cuts the part before a name that means another content.
-func (ix *Index) lookUp(p *part) {
+func (p *part) lookUp() {
+	ix := p.ix
 	p.t.touch(p.hashes)
 	old := false
 	for i, hash := range p.hashes {
@@ -91,12 +95,13 @@ func (ix *Index) lookUp(p *part) {
 }
 
 // add places the part and returns how many blocks it placed. The next part follows the last placed block.
-func (ix *Index) add(p *part) int {
+func (p *part) add() int {
+	ix := p.ix
 	t, n := p.t, len(p.keys)
 	if n == 0 {
 		return 0
 	}
-	group := ix.stockOf(t, p.place.group)
+	group := t.stockOf(p.place.group)
 	if group == nil {
 		return 0
 	}
@@ -106,13 +111,14 @@ func (ix *Index) add(p *part) int {
 	} else {
 		n = ix.content.place(p.parent, p.keys, p.cells[:n])
 	}
-	ix.raise(p, group, n, func(e *entry) bool { return inGroup(t.dict.copiesOf(e), p.place.group) })
+	p.raise(group, n, func(e *entry) bool { return inGroup(t.dict.copiesOf(e), p.place.group) })
 	ix.mu.Unlock()
-	return ix.sign(p, n)
+	return p.sign(n)
 }
 
 // raise puts into the column of s the blocks whose names are not in s yet.
-func (ix *Index) raise(p *part, s *stock, n int, there func(*entry) bool) {
+func (p *part) raise(s *stock, n int, there func(*entry) bool) {
+	ix := p.ix
 	tick := ix.tick.Load()
 	again := p.t.dict.note(s.column)
 	from := 0
@@ -129,7 +135,7 @@ func (ix *Index) raise(p *part, s *stock, n int, there func(*entry) bool) {
 }
 
 // sign enters the names of the first n blocks and returns for how many that was possible.
-func (ix *Index) sign(p *part, n int) int {
+func (p *part) sign(n int) int {
 	t := p.t
 	for i := range n {
 		e := t.dict.names.put(mix(uint64(p.hashes[i])))
@@ -137,7 +143,7 @@ func (ix *Index) sign(p *part, n int) int {
 		case e.cell == 0:
 			e.cell, e.copies = p.cells[i], p.place
 		case e.cell != p.cells[i]: // the part names two contents alike
-			ix.takeBack(p, i, n)
+			p.takeBack(i, n)
 			return i
 		default:
 			t.dict.addCopy(e, p.place)
@@ -148,42 +154,37 @@ func (ix *Index) sign(p *part, n int) int {
 }
 
 // takeBack undoes raise for the blocks from i on.
-func (ix *Index) takeBack(p *part, i, n int) {
+func (p *part) takeBack(i, n int) {
 	t := p.t
 	for ; i < n; i++ {
-		if p.found[i] == 0 {
-			t.fall(p.cells[i], p.place)
-			continue
+		if p.found[i] != 0 {
+			e := t.dict.names.find(mix(uint64(p.hashes[i])))
+			if inGroup(t.dict.copiesOf(e), p.place.group) {
+				continue
+			}
 		}
-		e := t.dict.names.find(mix(uint64(p.hashes[i])))
-		if list := t.dict.copiesOf(e); !inGroup(list, p.place.group) {
-			t.dict.fallFrom(t.groupStock(p.place.group), p.cells[i])
-		}
+		t.dict.fallFrom(t.groupStock(p.place.group), p.cells[i])
 	}
-	ix.settle(t)
+	t.settle()
 }
 
-// stockOf returns the stock of a group, made anew if there is none; nil when there are too many columns.
-func (ix *Index) stockOf(t *holding, group int16) *stock {
-	if s := t.groupStock(group); s != nil {
-		return s
+// assume places assumed blocks and returns how many: all, unless there are too many runs or columns.
+func (p *part) assume(keys []Key, tick uint32) int {
+	ix := p.ix
+	group := p.t.stockOf(p.place.group)
+	if group == nil {
+		return 0
 	}
-	if !ix.makeStock(t, stock{group: group}) {
-		return nil
-	}
-	return t.groupStock(group)
-}
-
-// makeStock gives t a stock that it does not have, with a column.
-func (ix *Index) makeStock(t *holding, want stock) bool {
 	ix.mu.Lock()
-	defer ix.mu.Unlock()
-	column, ok := ix.columns.take(t.holder)
-	if !ok {
-		return false
+	n := ix.content.place(p.parent, keys, p.cells[:len(keys)])
+	fresh := ix.content.refresh(group.column, tick, p.cells[:n])
+	ix.mu.Unlock()
+	group.count += fresh
+	for i := range n {
+		p.parent = p.cells[i]
+		if e := p.t.dict.names.put(mix(uint64(keys[i]))); e.cell == 0 {
+			e.cell, e.copies = p.cells[i], p.place
+		}
 	}
-	want.column = column
-	t.stocks = append(t.stocks, want)
-	ix.columns.expose(t)
-	return true
+	return n
 }

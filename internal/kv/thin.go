@@ -19,37 +19,6 @@ type step struct {
 	n   int32 // blocks of the prompt in it
 }
 
-// thinLocked lowers the depth of each holder of a hybrid model to where all of its thin groups can go on.
-func (ix *Index) thinLocked(keys []Key, depth []int32) {
-	columns, deepest := ix.columns.thin, int32(0)
-	for _, g := range columns {
-		if int(g.holder) < len(depth) {
-			deepest = max(deepest, depth[g.holder])
-		}
-	}
-	if deepest == 0 {
-		return
-	}
-	s, ok := ix.idle.ways.Get().(*steps)
-	if !ok {
-		s = new(steps)
-	}
-	s.walk(ix.content, keys[:deepest])
-	for len(columns) > 0 {
-		h, n := columns[0].holder, 1
-		for n < len(columns) && columns[n].holder == h {
-			n++
-		}
-		if int(h) < len(depth) {
-			depth[h] = s.fitAll(columns[:n], depth[h])
-		}
-		columns = columns[n:]
-	}
-	s.c = nil
-	clear(s.list)
-	ix.idle.ways.Put(s)
-}
-
 // walk notes the runs that keys lead through.
 func (s *steps) walk(c *content, keys []Key) {
 	s.c, s.list = c, s.list[:0]
