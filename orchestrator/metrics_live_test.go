@@ -91,6 +91,8 @@ var troubled = map[string]string{
 	"tandem_discovery_failing":    "a name is known, another is not",
 	"tandem_discovery_remembered": "a name is known, another is not",
 	"tandem_ttft_goal_seconds":    "a first token has a goal",
+	"tandem_key_requests_total":   "a client has a key",
+	"tandem_key_tokens_total":     "a client has a key",
 
 	"tandem_router_store_up":             "routers meet at a server",
 	"tandem_router_store_routers":        "routers meet at a server",
@@ -150,6 +152,7 @@ var scenarios = map[string]func(t *testing.T, m *moved){
 	"a stream in trouble":              streamInTrouble,
 	"a name is known, another is not":  oneNameOfTwo,
 	"a first token has a goal":         reported(setup{config: firstTokenGoal}, "plan", nothing),
+	"a client has a key":               clientHasKey,
 	"the disk is full":                 diskFull,
 	"the disk stands still":            diskStandsStill,
 	"two of three decode engines fail": twoOfThreeFail,
@@ -200,6 +203,13 @@ func reported(s setup, span string, happens trouble) func(*testing.T, *moved) {
 }
 
 func nothing(*world, *simulated) {}
+
+func clientHasKey(t *testing.T, m *moved) {
+	in(t, setup{config: teams}, func(w *world) {
+		w.ask(chat(true).shows("hush-a"))
+		m.look(t, w.o)
+	})
+}
 
 func firstTokenGoal(c *config.Config) { c.Limits.FirstToken = time.Minute }
 

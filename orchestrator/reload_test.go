@@ -18,11 +18,22 @@ import (
 // changes says how to change a field of the configuration if doubling a number or turning a switch does
 // not work.
 var changes = map[string]func(*config.Config){
-	"listen":                   func(c *config.Config) { c.Listen = ":8001" },
-	"admin.listen":             func(c *config.Config) { c.Admin.Listen = "127.0.0.1:9099" },
-	"admin.hosts":              func(c *config.Config) { c.Admin.Hosts = []string{"admin", "tandem.internal"} },
-	"admin.token":              func(c *config.Config) { c.Admin.Token = config.Secret{Value: "one"} },
-	"api_keys":                 func(c *config.Config) { c.APIKeys = []config.Secret{{Value: "one"}} },
+	"listen":       func(c *config.Config) { c.Listen = ":8001" },
+	"admin.listen": func(c *config.Config) { c.Admin.Listen = "127.0.0.1:9099" },
+	"admin.hosts":  func(c *config.Config) { c.Admin.Hosts = []string{"admin", "tandem.internal"} },
+	"admin.token":  func(c *config.Config) { c.Admin.Token = config.Secret{Value: "one"} },
+	"api_keys":     func(c *config.Config) { c.APIKeys = []config.Secret{{Value: "one"}} },
+	"keys": func(c *config.Config) {
+		c.Keys = []config.Key{{Name: "team", Secret: config.Secret{Value: "one"}}}
+	},
+	"keys_file": func(c *config.Config) {
+		c.KeysFile = "keys"
+		c.FileKeys = []config.Key{{Name: "team", Secret: config.Secret{Value: "one"}}}
+	},
+	"isolation.salt": func(c *config.Config) {
+		c.Keys = []config.Key{{Name: "team", Secret: config.Secret{Value: "one"}, Tenant: "tenant"}}
+		c.Isolation.Salt = config.Secret{Value: strings.Repeat("s", 32)}
+	},
 	"connector.lease":          func(c *config.Config) { c.Connector.Lease = time.Minute },
 	"connector.margin":         func(c *config.Config) { c.Connector.Margin = 10 * time.Second },
 	"local":                    func(c *config.Config) { c.Local = config.LocalAuto },
@@ -61,6 +72,9 @@ var changes = map[string]func(*config.Config){
 		p.Replicas = slices.Clone(p.Replicas)
 		p.Replicas[0].Drain = true
 	}),
+	"pools.POOL.replicas.gateway_port": replicas(
+		func(r *config.Replica, _ string) { r.GatewayPort = 9000 },
+	),
 	"pools.POOL.replicas.revision":   replicas(func(r *config.Replica, _ string) { r.Revision = "r1" }),
 	"pools.POOL.replicas.place.host": replicas(func(r *config.Replica, _ string) { r.Place.Host = "h1" }),
 	"pools.POOL.replicas.place.rack": replicas(func(r *config.Replica, _ string) { r.Place.Rack = "r1" }),
@@ -96,6 +110,7 @@ var elsewhere = map[string]string{
 	"discovery.kubernetes":                "TestMembersFoundInKubernetes",
 	"connector.type":                      "there is one",
 	"decisions.file":                      "TestDecisionsInAFile",
+	"usage.file":                          "TestUsageIsWritten",
 	"state.file":                          "TestWhatWasLearnedOutlivesTheRouter",
 }
 
@@ -202,6 +217,14 @@ func TestReloadOfEveryField(t *testing.T) {
 
 func reloadUnderLoad(t *testing.T, field string, change func(*config.Config)) {
 	in(t, setup{config: func(c *config.Config) { c.Timeouts = config.Default().Timeouts }}, func(w *world) {
+		cfg := *w.cfg
+		change(&cfg)
+		if err := cfg.Validate(); err != nil {
+			t.Fatal(err)
+		}
+		if reflect.DeepEqual(cfg, *w.cfg) {
+			t.Fatal("the configuration did not change")
+		}
 		stop := w.load(2)
 		time.Sleep(2 * time.Second)
 		for _, e := range append(slices.Clone(w.p), w.d...) {
@@ -210,14 +233,6 @@ func reloadUnderLoad(t *testing.T, field string, change func(*config.Config)) {
 		known, watched := w.known(), w.o.fleet.Watchers()
 		if slices.Contains(known, 0) {
 			t.Fatalf("known blocks of the replicas: %d; this test needs some for each", known)
-		}
-		cfg := *w.cfg
-		change(&cfg)
-		if err := cfg.Validate(); err != nil {
-			t.Fatal(err)
-		}
-		if reflect.DeepEqual(cfg, *w.cfg) {
-			t.Fatal("the configuration did not change")
 		}
 		for _, c := range []*config.Config{&cfg, w.cfg} {
 			if err := w.o.Apply(c); err != nil {
