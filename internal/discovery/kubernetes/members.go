@@ -147,12 +147,13 @@ func (of *side) found() found {
 	f := found{Members: of.question(), left: of.left}
 	switch {
 	case !of.matched:
-		asked := f.Name
+		asked, fix := f.Name, "set discovery.kubernetes."+of.name+".selector"
 		if of.within != nil {
 			asked += ", which selects " + of.within.selector.String()
+			fix += " or spec.selector of the InferencePool"
 		}
-		f.left = append(f.left, fmt.Sprintf("no pod matches %s: set discovery.kubernetes.%s.selector to labels "+
-			"that kubectl get pods --show-labels shows", asked, of.name))
+		f.left = append(f.left, fmt.Sprintf("no pod matches %s: %s to labels that kubectl get pods "+
+			"--show-labels shows", asked, fix))
 	case !of.joined:
 		f.left = append(f.left, fmt.Sprintf("no pod of the %s pool is Ready yet; see kubectl describe pods",
 			of.name))

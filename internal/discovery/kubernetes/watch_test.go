@@ -347,7 +347,8 @@ func TestAnInferencePoolSaysWhichPods(t *testing.T) {
 	const other = "prefill fresh:\ndecode fresh: x0=http://10.0.0.9:8000\n"
 	r.until(other, "")
 	if told := r.Found(r.cfg)[0].Left; !slices.ContainsFunc(told, func(why string) bool {
-		const told = "no pod matches llm: role=prefill in InferencePool llm, which selects app=other: "
+		const told = "no pod matches llm: role=prefill in InferencePool llm, which selects app=other: set " +
+			"discovery.kubernetes.prefill.selector or spec.selector of the InferencePool"
 		return strings.HasPrefix(why, told)
 	}) {
 		t.Errorf("the reports are %q", told)
