@@ -147,7 +147,7 @@ func New(cfg *config.Config, opt Options) (*Orchestrator, error) {
 // newUsageFile makes the writer of usage.file.
 func (o *Orchestrator) newUsageFile() *usageFile {
 	return &usageFile{
-		log: o.log, disk: o.diskOf("usage.file"), used: &o.m.Requests.Used,
+		log: o.log, disk: o.diskOf("usage.file"), used: o.m.Requests.Used,
 		name: func() string { return o.Config().Usage.File },
 	}
 }

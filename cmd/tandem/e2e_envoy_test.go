@@ -36,7 +36,11 @@ type gatewayFleet struct {
 }
 
 // newGateway starts everything; the order of the engines is p0, p1, d0, d1.
-func newGateway(t *testing.T, set setting) *gatewayFleet {
+func newGateway(t *testing.T, set setting) *gatewayFleet { return newGatewayOf(t, set, false) }
+
+// newGatewayOf is a gateway as of newGateway. If pool is true, the picker gets its members from an
+// InferencePool of an API server, with the engines' pods.
+func newGatewayOf(t *testing.T, set setting, pool bool) *gatewayFleet {
 	t.Helper()
 	if set.lease == 0 {
 		set.lease = 3 * time.Second
@@ -58,7 +62,7 @@ func newGateway(t *testing.T, set setting) *gatewayFleet {
 	for i, d := range f.fleet.decode {
 		f.sidecars = append(f.sidecars, newSidecar(t, d.url, fmt.Sprintf("127.0.0.%d:%d", i+2, f.port)))
 	}
-	if set.inferencePool {
+	if pool {
 		f.set.extra = f.pods()
 		f.mount(f.yaml(nil, nil))
 		f.router = start(t, "picker", "epp", "--config", f.file())
@@ -158,7 +162,7 @@ func TestGatewaySplitsExactly(t *testing.T) { gatewaySplits(t, false) }
 func TestGatewaySplitsExactlyInAnInferencePool(t *testing.T) { gatewaySplits(t, true) }
 
 func gatewaySplits(t *testing.T, inferencePool bool) {
-	f := newGateway(t, setting{engines: []string{"--zero-latency"}, inferencePool: inferencePool})
+	f := newGatewayOf(t, setting{engines: []string{"--zero-latency"}}, inferencePool)
 	w := newWriter(1)
 	for i := range 10 {
 		q := w.completion(w.text(), 12)

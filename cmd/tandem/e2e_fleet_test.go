@@ -107,7 +107,6 @@ type setting struct {
 	local           string        // "" means never
 	extra           string        // further YAML
 	files           int           // the router's limit of open files; 0 means the limit of the test
-	inferencePool   bool          // which an API server has, with the engines' pods: the picker's members
 }
 
 // fleet is a router process in front of two prefill and two decode engines. A separate engine gives the

@@ -3,9 +3,8 @@ package config
 import (
 	"fmt"
 	"os"
+	"strings"
 )
-
-import "strings"
 
 func (ck *checker) pair(field, cert, key string) {
 	switch {

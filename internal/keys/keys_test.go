@@ -20,8 +20,10 @@ func table(n int) *Table {
 func TestOnlyTheSecretFindsItsKey(t *testing.T) {
 	longest := strings.Repeat("x", longestSecret)
 	with := NewTable([]Key{
-		{Name: "a", Hash: sha256.Sum256([]byte("abc"))}, {Name: "b", Hash: sha256.Sum256([]byte(longest))},
-		{Name: "nothing", Hash: sha256.Sum256(nil)}, {Name: "long", Hash: sha256.Sum256([]byte(longest + "x"))},
+		{Name: "a", Hash: sha256.Sum256([]byte("abc"))},
+		{Name: "b", Hash: sha256.Sum256([]byte(longest))},
+		{Name: "nothing", Hash: sha256.Sum256(nil)},
+		{Name: "long", Hash: sha256.Sum256([]byte(longest + "x"))},
 	}, nil)
 	for secret, want := range map[string]string{
 		"abc": "a", longest: "b", "": "", "ab": "", "abcd": "", "abc\x00": "", "ABC": "", longest + "x": "",

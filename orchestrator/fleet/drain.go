@@ -171,11 +171,11 @@ func (d *drain) changed(was bool) {
 	}
 	d.begin(on, time.Now())
 	d.show()
-	text := "replica is in use again"
 	if on {
-		text = "replica is being drained"
+		of.log.Info("replica is being drained", "replica", of.Name(), "pool", of.role.String())
+		return
 	}
-	of.log.Info(text, "replica", of.Name(), "pool", of.role.String())
+	of.log.Info("replica is in use again", "replica", of.Name(), "pool", of.role.String())
 }
 
 // follow finds the server of d in wanted: by its address, or else by its name.

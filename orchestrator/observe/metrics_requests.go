@@ -11,7 +11,7 @@ type RequestMetrics struct {
 	keyTokens *Counters              // key, model, kind
 	Ended     *Counters              // path, model, mode, outcome
 	ByKey     *Counters              // key, outcome
-	Used      keys.Usage             // since the last line of usage.file
+	Used      *keys.Usage            // since the last line of usage.file
 	Refused   *prometheus.CounterVec // reason
 	InFlight  prometheus.Gauge
 	TokenIDs  *Counters   // source
@@ -29,6 +29,7 @@ var tokenTimeBuckets = []float64{
 
 func newRequestMetrics(f *Families) RequestMetrics {
 	m := RequestMetrics{
+		Used: new(keys.Usage),
 		Ended: f.Counters("tandem_requests_total",
 			"Requests that ended, by front-door path, model, mode and outcome.", "path", "model", "mode",
 			"outcome"),

@@ -61,9 +61,9 @@ func (s *spec) matches(of labels.Set) bool {
 }
 
 // matches reports whether a pod with these labels is a replica of the pool.
-func (p *poolSpec) matches(of labels.Set) bool {
-	for _, s := range p.any {
-		if s.Matches(of) {
+func (of *poolSpec) matches(pod labels.Set) bool {
+	for _, s := range of.any {
+		if s.Matches(pod) {
 			return true
 		}
 	}
