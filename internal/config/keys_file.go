@@ -35,6 +35,9 @@ func readKeys(ck *checker, c *Config) {
 	var problems Problems
 	c.FileKeys, problems = parseKeys(c.KeysFile, data)
 	ck.problems = append(ck.problems, problems...)
+	if len(problems) == 0 && len(c.ClientKeys()) == 0 { // everybody would be let in
+		ck.add("keys_file", "has no key", "add a line that `tandem key new` prints, or leave keys_file out")
+	}
 }
 
 // parseKeys reads the content of a key file. It returns the keys without problems, and the first problems.

@@ -233,3 +233,14 @@ func FuzzKeyFile(f *testing.F) {
 		}
 	})
 }
+
+// A key file without keys is refused where no other key stands: without keys everybody would be let in. A
+// shell that truncates the file and then writes it leaves it so for a moment.
+func TestAKeyFileWithoutKeysLetsNobodyIn(t *testing.T) {
+	for _, lines := range []string{"", "\n", "# none yet\n"} {
+		path, _ := keyed(t, "", lines)
+		if _, err := Load(path); err == nil || !strings.Contains(err.Error(), "keys_file: has no key") {
+			t.Errorf("%q: the error is %v, want that the file has no key", lines, err)
+		}
+	}
+}
