@@ -15,7 +15,7 @@ import (
 func TestEachKindOfFailureHasARow(t *testing.T) {
 	worded := map[failureKind]bool{
 		kindBodyTooLarge: true, kindTooLarge: true, kindBadParams: true, kindForeign: true, kindTaken: true,
-		kindExpired: true, kindClientGone: true,
+		kindExpired: true, kindClientGone: true, kindModelDenied: true, kindOverLimit: true,
 	}
 	for kind := range failureKinds {
 		switch row := &failureTable[kind]; {

@@ -23,7 +23,7 @@ func TestDrain(t *testing.T) {
 	f.draining()
 	pause(500 * time.Millisecond) // lets the streams continue for a while
 	f.hurry(streams)
-	if code := f.router.exit(patience(3 * time.Second)); code != 0 {
+	if code := f.router.exit(patience(10 * time.Second)); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
 	f.freed(patience(2 * time.Second))

@@ -113,7 +113,7 @@ func TestMemoryOfTheHistory(t *testing.T) {
 	runtime.ReadMemStats(&after)
 	took := int(after.HeapAlloc - before.HeapAlloc)
 	t.Logf("%d bytes, %d a replica", took, took/64)
-	if took > 64*10_500+30_000 {
+	if took > 64*10_500+60_000 {
 		t.Errorf("it takes %d bytes", took)
 	}
 	runtime.KeepAlive(h)
