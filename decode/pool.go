@@ -2,7 +2,7 @@
 // offers candidates and grants leases.
 //
 // The [Pool] keeps the members and the ledger, asks for candidates and books. Its parts do the rest, each in
-// files of its own. A part uses the parts below it only:
+// files of its own:
 //
 //	survey   survey, facts, slow, rejected   one query: makes, compares and rejects candidates
 //	cutter   cutter, pieces                  cuts local prompts into pieces, and says what that costs
