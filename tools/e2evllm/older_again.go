@@ -66,6 +66,24 @@ func (r *router) follows(ctx context.Context, e *engine, n int) (seen, error) {
 	})
 }
 
+// settled is what the router knows when the number of its blocks has not changed for a second: an engine may
+// publish its newest blocks after the answer.
+func (r *router) settled(ctx context.Context, e *engine) (seen, error) {
+	at, err := r.follows(ctx, e, -1)
+	if err != nil {
+		return at, err
+	}
+	err = eventually(ctx, 20*time.Second, func() error {
+		before := at.Book.Indexed
+		pause(ctx, time.Second)
+		if at, err = r.follows(ctx, e, -1); err == nil && at.Book.Indexed != before {
+			err = fmt.Errorf("%d blocks are in the index, %d a second before", at.Book.Indexed, before)
+		}
+		return err
+	})
+	return at, err
+}
+
 // beginAgain lets begin put a new router or a new engine in the place of an old one that had been asked
 // before. It holds the router to what the engine has then.
 func (s *stage) beginAgain(
@@ -103,7 +121,7 @@ func (s *stage) beginAgain(
 // beginRouter ends the router and starts another, which has to have all blocks from one replay. The prompt
 // stays cached.
 func (s *stage) beginRouter(ctx context.Context, r *router, e *engine, file string) (*router, int, error) {
-	before, err := r.follows(ctx, e, -1)
+	before, err := r.settled(ctx, e)
 	if err := errors.Join(err, r.end()); err != nil {
 		return nil, 0, err
 	}
