@@ -19,6 +19,10 @@ type Exchange struct {
 	sidecar int           // port, 0 for the engines' own
 	write   time.Duration // the most that a message may take
 
+	out  chan *extprocv3.ProcessingResponse // to transmit; closed at the end of the stream's function
+	sent chan error                         // the result of each message; has room for one
+	late *time.Timer                        // ends the wait for a message
+
 	in   chan *extprocv3.ProcessingRequest // closed when err is set
 	err  error                             // why nothing more comes
 	over chan struct{}                     // closed when the stream's function returns
@@ -100,20 +104,26 @@ func (x *Exchange) next(ctx context.Context) (*extprocv3.ProcessingRequest, erro
 	}
 }
 
+// transmit sends the messages of out, one at a time, until out is closed.
+func (x *Exchange) transmit() {
+	for m := range x.out {
+		x.sent <- x.stream.Send(m)
+	}
+}
+
 // send sends a message. gRPC waits as long as the gateway reads nothing, such as for a client that reads
 // nothing. After a time limit nothing more is sent: the end of the stream's function ends the wait.
 func (x *Exchange) send(m *extprocv3.ProcessingResponse) error {
 	if x.wrong != nil {
 		return x.wrong
 	}
-	sent := make(chan error, 1)
-	go func() { sent <- x.stream.Send(m) }()
-	late := time.NewTimer(x.write)
-	defer late.Stop()
+	x.late.Reset(x.write)
+	defer x.late.Stop()
+	x.out <- m
 	select {
-	case err := <-sent:
+	case err := <-x.sent:
 		return err
-	case <-late.C:
+	case <-x.late.C:
 		x.wrong = errDeaf
 		return x.wrong
 	}

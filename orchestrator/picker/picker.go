@@ -120,9 +120,13 @@ func (p *processor) Process(stream extprocv3.ExternalProcessor_ProcessServer) er
 	x := &Exchange{
 		stream: stream, sidecar: p.o.SidecarPort, write: p.o.WriteTimeout(),
 		in: make(chan *extprocv3.ProcessingRequest), over: make(chan struct{}),
+		out: make(chan *extprocv3.ProcessingResponse), sent: make(chan error, 1), late: time.NewTimer(0),
 	}
-	go x.receive() // ends soon after this function: gRPC ends the stream then
+	// Both goroutines end soon after this function: gRPC ends the stream then.
+	go x.receive()
+	go x.transmit()
 	defer close(x.over)
+	defer close(x.out)
 	w := &refusal{x: x, header: http.Header{}}
 	switch r, err := x.request(); {
 	case errors.Is(err, errTarget): // the client's mistake, and not the gateway's
