@@ -230,12 +230,13 @@ func (d *decoder) scalar(n ast.Node, dst reflect.Value, field string) {
 	case Alpha:
 		d.alpha(n, dst, field)
 		return
+	case NamedPort:
+		if i, number := intOf(n); number {
+			text, isText = strconv.FormatInt(i, 10), true
+		}
 	}
 	switch dst.Kind() {
 	case reflect.String:
-		if i, number := intOf(n); number && strings.HasSuffix(field, ".port") { // a number or a name
-			text, isText = strconv.FormatInt(i, 10), true
-		}
 		if !isText {
 			wrong(textFix(n, field))
 			return

@@ -32,7 +32,7 @@ type Pods struct {
 	Selector string `yaml:"selector"` // label selector
 	// Name or number of a port, or the name of the container with the port; "" is the preset's port, or else
 	// the first port of the first container.
-	Port string `yaml:"port"`
+	Port NamedPort `yaml:"port"`
 	// Engines of a pod, at Port and the ports behind it: data-parallel ranks with a port each. 0 is as many as
 	// the pod's annotation says, or 1.
 	Ranks  int    `yaml:"ranks"`

@@ -78,7 +78,7 @@ func TestPortsOfPodsWithoutQuotes(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 			continue
 		}
-		if got := c.Discovery.Kubernetes.Decode.Port; got != want {
+		if got := c.Discovery.Kubernetes.Decode.Port; string(got) != want {
 			t.Errorf("%s: %q, want %q", text, got, want)
 		}
 	}

@@ -71,10 +71,11 @@ func (p *Pods) check(ck *checker, field string) {
 	ck.between(field+".ranks", p.Ranks, 0, MostRanks)
 	p.Events.checkMany(ck, field)
 	p.Events.At("host").check(ck, field)
-	if n, err := strconv.Atoi(p.Port); err == nil {
+	port := string(p.Port)
+	if n, err := strconv.Atoi(port); err == nil {
 		ck.between(field+".port", n, 1, 65535)
-	} else if why := validation.IsDNS1123Label(p.Port); p.Port != "" && len(why) > 0 {
-		ck.add(field+".port", fmt.Sprintf("%q is not a port", p.Port),
+	} else if why := validation.IsDNS1123Label(port); port != "" && len(why) > 0 {
+		ck.add(field+".port", fmt.Sprintf("%q is not a port", port),
 			"write the number or the name of a port, or the name of its container")
 	}
 }

@@ -68,6 +68,9 @@ func ParseBytes(s string) (Bytes, error) {
 // MarshalText writes [Bytes.String].
 func (b Bytes) MarshalText() ([]byte, error) { return []byte(b.String()), nil }
 
+// NamedPort is a port by its name or by its number. The file may have the number with or without quotes.
+type NamedPort string
+
 // Alpha is a weight that is a number, 0 or more, or follows the queues by itself.
 type Alpha struct {
 	Auto  bool

@@ -152,7 +152,7 @@ func specOf(k *config.Kubernetes, namespace string) (*spec, error) {
 func poolOf(p config.Pods, roles []string, port string) (poolSpec, error) {
 	of := poolSpec{port: port, ranks: p.Ranks, events: p.Events}
 	if p.Port != "" {
-		of.port = p.Port
+		of.port = string(p.Port)
 	}
 	if len(roles) == 0 && p.Selector != "" {
 		roles = []string{""}
