@@ -7,6 +7,10 @@ import (
 	"github.com/tandem-router/tandem/internal/keys"
 )
 
+// Every secret that the configuration allows can be presented: the two bounds are equal, or this does not
+// compile.
+var _ [config.LongestSecret]struct{} = [keys.LongestSecret]struct{}{}
+
 // keyTable is the table of the client keys of cfg. Keys with limits keep the accounts of the former table.
 func keyTable(cfg *config.Config, former *keys.Table) *keys.Table {
 	named := cfg.ClientKeys()
@@ -26,7 +30,8 @@ func keyTable(cfg *config.Config, former *keys.Table) *keys.Table {
 	return keys.NewTable(list, former)
 }
 
-// keyName is the name of the client's key; "" where the router has no keys, or the client showed another one.
+// keyName is the name of the client's key. The name is "" if the router has no keys, or none with the secret
+// that the client showed.
 func (o *origin) keyName() string {
 	if o.key == nil {
 		return ""
@@ -34,8 +39,8 @@ func (o *origin) keyName() string {
 	return o.key.Name
 }
 
-// readers names the clients that may get one stored answer: those of one tenant. It is "" where the router
-// has no keys.
+// readers names the clients that may share a stored answer: all clients of one tenant. The name is "" if the
+// router has no keys.
 func (o *origin) readers() string {
 	if o.key == nil {
 		return ""

@@ -229,7 +229,7 @@ func (p *pick) restrict() {
 	p.barred = bars && !serves
 }
 
-// noneAllowed is the failure of a request for a model none of whose decode replicas the gateway allows.
+// noneAllowed is the failure of a request if the gateway allows no decode replica that serves its model.
 func noneAllowed(model string) *failure {
 	return refuse(kindNoReplica, site{
 		phase: phasePlan,

@@ -70,11 +70,19 @@ func checkKeys(ck *checker, list []Key) {
 // mostOfKey bounds the limits of a key, so that sums do not overflow.
 const mostOfKey = 1_000_000_000_000
 
-// limits are the limits of k by their fields.
-func (k *Key) limits() map[string]int {
-	return map[string]int{
-		"requests_per_minute": k.Requests, "tokens_per_minute": k.Tokens, "requests_at_once": k.AtOnce,
-		"kv_tokens_at_once": k.KV,
+// limitOfKey is one limit of a key, with the name of its field.
+type limitOfKey struct {
+	field string
+	value int
+}
+
+// limits returns the limits of k in the order of their fields.
+func (k *Key) limits() [4]limitOfKey {
+	return [...]limitOfKey{
+		{"requests_per_minute", k.Requests},
+		{"tokens_per_minute", k.Tokens},
+		{"requests_at_once", k.AtOnce},
+		{"kv_tokens_at_once", k.KV},
 	}
 }
 
@@ -89,9 +97,10 @@ func (k *Key) check(add func(field, message, fix string)) {
 	if slices.Contains(k.Models, "") {
 		add("models", "has an empty name", "name the models, or leave models out for all")
 	}
-	for field, limit := range k.limits() {
-		if limit < 0 || limit > mostOfKey {
-			add(field, "is no limit", fmt.Sprintf("write a number from 1 to %d, or leave the limit out", mostOfKey))
+	for _, limit := range k.limits() {
+		if limit.value < 0 || limit.value > mostOfKey {
+			fix := fmt.Sprintf("write a number from 1 to %d, or leave the limit out", mostOfKey)
+			add(limit.field, "is no limit", fix)
 		}
 	}
 	if _, err := hex.DecodeString(k.SHA256); err != nil || len(k.SHA256)%64 != 0 || len(k.SHA256) > 64 {

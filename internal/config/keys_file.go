@@ -10,10 +10,9 @@ import (
 	"strings"
 )
 
-// A key file has a key a line, as a JSON object with the fields of [Key]. Empty lines and lines that begin
-// with
-// # are left out. The file holds hashes only, so that reading it gives no key away. No message about the file
-// repeats its text: an operator may have put a secret there by mistake.
+// A key file has one key on each line, as a JSON object with the fields of [Key]. Empty lines and comments,
+// which begin with a hash sign, are skipped. The file holds hashes only, so that a reader of the file learns
+// no key. No message about the file repeats its text: an operator may have put a secret there by mistake.
 
 // mostKeyProblems bounds the problems that are reported of one key file.
 const mostKeyProblems = 20

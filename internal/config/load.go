@@ -202,7 +202,10 @@ func (doc *document) report(ps Problems) error {
 	}
 	slices.SortStableFunc(ps, func(a, b Problem) int {
 		if a.File != b.File { // the lines of a key file stand last
-			return map[bool]int{true: -1, false: 1}[a.File == doc.name]
+			if a.File == doc.name {
+				return -1
+			}
+			return 1
 		}
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})

@@ -2,6 +2,8 @@ package config
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"regexp"
 	"slices"
@@ -73,10 +75,35 @@ func (k Key) MarshalYAML() (any, error) {
 	if len(k.Models) > 0 {
 		m = append(m, yaml.MapItem{Key: "models", Value: k.Models})
 	}
-	for _, field := range keyFields {
-		if limit := k.limits()[field]; limit != 0 {
-			m = append(m, yaml.MapItem{Key: field, Value: limit})
+	for _, limit := range k.limits() {
+		if limit.value != 0 {
+			m = append(m, yaml.MapItem{Key: limit.field, Value: limit.value})
 		}
 	}
 	return m, nil
+}
+
+// InForce says which configuration is in force, or decided about a request. It is immutable; requests of one
+// configuration share it.
+type InForce struct {
+	// The first digits of a hash over all fields, without the text of secrets.
+	Revision      string  `json:"revision"`
+	Alpha         string  `json:"alpha"` // "auto", or a number
+	Beta          float64 `json:"beta"`
+	Gamma         float64 `json:"gamma"`
+	DecodePenalty float64 `json:"decode_penalty"`
+}
+
+// InForce describes c.
+func (c *Config) InForce() (*InForce, error) {
+	text, err := c.YAML()
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(text)
+	s := c.Scoring
+	return &InForce{
+		Revision: hex.EncodeToString(sum[:6]), Alpha: s.Alpha.String(), Beta: s.Beta, Gamma: s.Gamma,
+		DecodePenalty: s.DecodePenalty,
+	}, nil
 }

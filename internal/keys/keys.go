@@ -28,7 +28,7 @@ func (k *Key) Allows(model string) bool {
 	return k == nil || len(k.Models) == 0 || slices.Contains(k.Models, model)
 }
 
-// TenantSalt is the salt of a tenant's blocks. Without the secret nobody can make the salt of a tenant.
+// TenantSalt is the salt of a tenant's blocks. A client that does not know the secret cannot make a salt.
 func TenantSalt(secret, tenant string) string {
 	mac := hmac.New(sha256.New, []byte(secret))
 	mac.Write([]byte(tenant))
@@ -41,8 +41,8 @@ type Table struct {
 	byName map[string]*Key
 }
 
-// longestSecret is how many bytes of a presented secret are looked at. No key has a longer secret.
-const longestSecret = 512
+// LongestSecret is how many bytes of a presented secret are looked at. No key has a longer secret.
+const LongestSecret = 512
 
 // NewTable makes a table of list, whose names and hashes differ. A key with limits that former has too keeps
 // its account. former may be nil.
@@ -87,7 +87,7 @@ func (t *Table) Without(other *Table) iter.Seq[string] {
 // also mixes the hash with a number that each process draws. The number of keys does not change the time of
 // a look-up.
 func (t *Table) Find(secret string) *Key {
-	var text [longestSecret]byte // on the stack: a conversion of the string would allocate
+	var text [LongestSecret]byte // on the stack: a conversion of the string would allocate
 	if secret == "" || len(secret) > len(text) {
 		return nil
 	}

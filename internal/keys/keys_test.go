@@ -18,7 +18,7 @@ func table(n int) *Table {
 }
 
 func TestOnlyTheSecretFindsItsKey(t *testing.T) {
-	longest := strings.Repeat("x", longestSecret)
+	longest := strings.Repeat("x", LongestSecret)
 	with := NewTable([]Key{
 		{Name: "a", Hash: sha256.Sum256([]byte("abc"))},
 		{Name: "b", Hash: sha256.Sum256([]byte(longest))},

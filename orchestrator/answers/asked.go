@@ -22,7 +22,7 @@ type Asked struct {
 	Model  string // as the client names it
 	What   Repeatable
 	To     Client
-	// Names the clients that may get the same stored answer; "": those that show the same key.
+	// Names the clients that may share a stored answer; "" for all clients that show the same key.
 	Readers string
 
 	// Answer answers the client without the cache.
