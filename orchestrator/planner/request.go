@@ -23,6 +23,7 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/orchestrator/outlier"
 	"github.com/tandem-router/tandem/prefill"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // Request is what the planner has to know of one prompt. It is not changed by the planner; the keys are kept
@@ -41,6 +42,7 @@ type Request struct {
 	MaxTokens    int            // client's limit of new tokens, 0 none
 	Class        estimate.Class // further hints at the answer's length
 	Sequences    int            // answers to one prompt; below 1 counts as 1
+	Goals        scoring.Goals  // of its class; zero: none
 	Waited       time.Duration  // since it came
 	Begun        bool           // part of a request that has begun: never refused as too late
 	Quiet        bool           // the answer is not streamed: nobody sees its first token before its last
