@@ -55,6 +55,47 @@ func TestAReplicaThatFitsNobodyIsSeen(t *testing.T) {
 	}
 }
 
+// A server that never answers, or that has just been found, hides no replica that fits nobody: its state
+// neither waits for the server nor ends and begins again.
+func TestASilentServerHidesNoReplicaThatFitsNobody(t *testing.T) {
+	var log bytes.Buffer
+	sizes := func(name string, o *enginesim.Options) {
+		if name == "p1" || name == "d1" {
+			o.Core.BlockSize = 32
+		}
+	}
+	in(t, setup{engine: sizes, options: logsTo(&log)}, func(w *world) {
+		beside := func(addrs ...string) {
+			cfg := *without(w.cfg, w.d[1].addr)
+			for _, addr := range addrs {
+				cfg.Pools.Decode.Replicas = append(cfg.Pools.Decode.Replicas, config.Replica{URL: "http://" + addr})
+			}
+			w.apply(&cfg)
+			time.Sleep(time.Second)
+			if n := w.count("tandem_replica_state", w.p[1].addr); n != 1 || w.unpairedOf() != 1 {
+				t.Errorf("beside %v, %d states of %s are set, and %d replicas are unpaired; want 1 and 1",
+					addrs, n, w.p[1].addr, w.unpairedOf())
+			}
+		}
+		w.net.Refuse("refuses.internal:8000", true)
+		beside("refuses.internal:8000")
+		hangs, err := w.net.Listen("tcp", "hangs.internal:8000") // takes no connection
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = hangs.Close() }()
+		beside("refuses.internal:8000", "hangs.internal:8000")
+		w.apply(w.cfg)
+		time.Sleep(time.Second)
+		if n := w.unpairedOf(); n != 0 {
+			t.Errorf("%d replicas are unpaired after a partner joined", n)
+		}
+	})
+	if n := strings.Count(log.String(), "level=WARN msg=\"replica state\""); n != 1 {
+		t.Errorf("%d log lines warn of a state, want 1:\n%s", n, log.String())
+	}
+}
+
 // A replica is also unpaired while all its pairs are ejected.
 func TestAReplicaWhosePairsAreEjectedIsSeen(t *testing.T) {
 	in(t, setup{prefill: 1, decode: 1}, func(w *world) {

@@ -180,19 +180,6 @@ func (f *keeping) bothLocked() bool {
 	return n[0] > 0 && n[1] > 0
 }
 
-// completeLocked reports whether both pools have replicas, and all servers have joined. A server that has
-// not joined may fit any replica.
-func (f *keeping) completeLocked() bool {
-	var n [2]int
-	for _, w := range f.watchers {
-		if !w.facts.joined() {
-			return false
-		}
-		n[w.role-replica.Prefill]++
-	}
-	return n[0] > 0 && n[1] > 0
-}
-
 // sumUpLocked logs one line when every server has been asked, and again after a reload with new servers.
 func (f *keeping) sumUpLocked(tried bool, log *slog.Logger) {
 	if tried == f.summed {

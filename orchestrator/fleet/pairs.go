@@ -25,9 +25,10 @@ type pairing struct {
 }
 
 // judge notes for each of all replicas, sorted by name, whether it makes a pair. here has the same replicas
-// by name. complete says that both pools have replicas, and that all servers have joined. A replica whose
-// mate is still there is not judged again.
-func (p *pairing) judge(all []*Endpoint, here map[replica.ID]*Endpoint, complete bool) {
+// by name. tried says that each server has answered, or was asked in vain: before that, a server that is
+// being asked may fit any replica, so no replica becomes unpaired. A replica whose mate is still there is not
+// judged again.
+func (p *pairing) judge(all []*Endpoint, here map[replica.ID]*Endpoint, tried bool) {
 	others := map[replica.Role][]*Endpoint{} // of the other pool
 	for _, e := range all {
 		of := replica.Prefill + replica.Decode - e.Member.Role
@@ -43,7 +44,8 @@ func (p *pairing) judge(all []*Endpoint, here map[replica.ID]*Endpoint, complete
 		role := e.Member.Role
 		if p.mates[e] == nil {
 			cause := ""
-			if p.splits && complete && !p.findMate(e, others[role], i) {
+			judged := len(others[role]) > 0 && (tried || e.w.states.has(e.Member.ID, StateUnpaired))
+			if p.splits && judged && !p.findMate(e, others[role], i) {
 				cause = p.unpaired(e, others[role])
 			}
 			e.w.states.set(e.Member.ID, StateUnpaired, cause)

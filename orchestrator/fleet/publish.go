@@ -176,7 +176,7 @@ func (f *Fleet) JudgePairs() {
 	f.keep.mu.Lock()
 	defer f.keep.mu.Unlock()
 	clear(f.pairing.mates)
-	f.pairing.judge(f.listed.byID, f.Endpoints(), f.keep.completeLocked())
+	f.pairing.judge(f.listed.byID, f.Endpoints(), f.keep.triedLocked())
 }
 
 // SetSplitting says whether requests may be split now. If not, it does not matter whether a replica makes a
@@ -190,14 +190,15 @@ func (f *Fleet) SetSplitting(on bool) {
 
 // judgeLocked notes which replicas make pairs, and which engines are set up for this router.
 func (f *Fleet) judgeLocked() {
-	f.pairing.judge(f.listed.byID, f.Endpoints(), f.keep.completeLocked())
+	f.pairing.judge(f.listed.byID, f.Endpoints(), f.keep.triedLocked())
 	f.judgeSetupLocked()
 }
 
-func (f *Fleet) judgeSetup() {
+// judge is judgeLocked for a server that was asked in vain.
+func (f *Fleet) judge() {
 	f.keep.mu.Lock()
 	defer f.keep.mu.Unlock()
-	f.judgeSetupLocked()
+	f.judgeLocked()
 }
 
 // judgeSetupLocked notes for each replica the faults in its engine's start. Engines are compared with each

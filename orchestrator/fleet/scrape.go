@@ -125,7 +125,7 @@ func (w *Watcher) markDown(err error) {
 	}
 	news := w.pulse.outage.note(reason, w.pulse.up.Swap(false), time.Now())
 	if news.first {
-		w.fleet.judgeSetup()
+		w.fleet.judge()
 	}
 	for _, m := range w.Members() {
 		w.pool.SetHealthy(m.ID, false, reason)

@@ -129,7 +129,7 @@ func TestPairsAreJudgedWhenAPartnerComesOrLeaves(t *testing.T) {
 	if err := f.Apply(cfg); err != nil {
 		t.Fatal(err)
 	}
-	unpaired() // d0 is another server now, and may fit any
+	unpaired("p0:1") // d0 is another server now: the state waits for its answer
 	joins("http://d0:1", "1")
 	unpaired()
 }
