@@ -2,6 +2,7 @@ package orchestrator
 
 import (
 	"cmp"
+	"time"
 
 	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/keys"
@@ -13,6 +14,9 @@ var _ [config.LongestSecret]struct{} = [keys.LongestSecret]struct{}{}
 
 // keyTable is the table of the client keys of cfg. Keys with limits keep the accounts of the former table.
 func keyTable(cfg *config.Config, former *keys.Table) *keys.Table {
+	if !cfg.WantsKeys() {
+		return keys.Everybody()
+	}
 	named := cfg.ClientKeys()
 	list := make([]keys.Key, len(named))
 	for i, k := range named {
@@ -27,7 +31,7 @@ func keyTable(cfg *config.Config, former *keys.Table) *keys.Table {
 			list[i].Salt = keys.TenantSalt(secret.Reveal(), list[i].Tenant)
 		}
 	}
-	return keys.NewTable(list, former)
+	return keys.NewTable(list, former, time.Now())
 }
 
 // keyName is the name of the client's key. The name is "" if the router has no keys, or none with the secret

@@ -52,13 +52,12 @@ func reserve(q *request, ask func() keys.Ask) *failure {
 	if q.key == nil || q.key.Account == nil {
 		return nil
 	}
-	now := time.Now()
-	hold, over, wait := q.key.Account.Reserve(q.key.Limits, ask(), now)
-	tellStanding(q.w.Header(), q.key.Account.Standing(q.key.Limits, now))
-	if over != keys.NoLimit {
+	hold, s := q.key.Account.Reserve(q.key.Limits, ask(), time.Now())
+	tellStanding(q.w.Header(), s)
+	if s.Over != keys.NoLimit {
 		return refuse(kindOverLimit, site{
-			phase: phaseAdmit, retryAfter: min(wait, time.Minute), // OpenAI's clients ignore a longer one
-			words: "Rate limit reached for your API key: " + string(over) + ". Try again later.",
+			phase: phaseAdmit, retryAfter: min(s.Wait, time.Minute), // OpenAI's clients ignore a longer one
+			words: "Rate limit reached for your API key: " + string(s.Over) + ". Try again later.",
 		})
 	}
 	q.hold = hold

@@ -75,7 +75,7 @@ func (q *request) authorised() bool {
 	if !found {
 		secret = q.r.Header.Get("X-Api-Key") // Anthropic clients
 	}
-	if q.keys.Len() == 0 {
+	if q.keys.Open() {
 		q.tenant = tenantOf(secret)
 		return true
 	}

@@ -34,7 +34,7 @@ func readKeys(ck *checker, c *Config) {
 	var problems Problems
 	c.FileKeys, problems = parseKeys(c.KeysFile, data)
 	ck.problems = append(ck.problems, problems...)
-	if len(problems) == 0 && len(c.ClientKeys()) == 0 { // everybody would be let in
+	if len(problems) == 0 && len(c.ClientKeys()) == 0 { // nobody would be let in
 		ck.add("keys_file", "has no key", "add a line that `tandem key new` prints, or leave keys_file out")
 	}
 }

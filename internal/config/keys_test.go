@@ -234,13 +234,31 @@ func FuzzKeyFile(f *testing.F) {
 	})
 }
 
-// A key file without keys is refused where no other key stands: without keys everybody would be let in. A
-// shell that truncates the file and then writes it leaves it so for a moment.
+// A key file without keys is refused where no other key stands: nobody would be let in. A shell that truncates
+// the file and then writes it leaves it so for a moment.
 func TestAKeyFileWithoutKeysLetsNobodyIn(t *testing.T) {
 	for _, lines := range []string{"", "\n", "# none yet\n"} {
 		path, _ := keyed(t, "", lines)
 		if _, err := Load(path); err == nil || !strings.Contains(err.Error(), "keys_file: has no key") {
 			t.Errorf("%q: the error is %v, want that the file has no key", lines, err)
+		}
+	}
+}
+
+// A salt that could be guessed is refused, also one from a file.
+func TestAShortSaltIsRefused(t *testing.T) {
+	keys := "keys: [{name: a, secret: {value: x}}]\n"
+	for _, row := range [][2]string{
+		{"isolation: {salt: {value: " + strings.Repeat("s", 15) + "}}\n", "isolation.salt: has 15 bytes; give at least 16"},
+		{"isolation: {salt: {file: short}}\n", "isolation.salt: has 6 bytes; give at least 16"},
+		{"isolation: {salt: {value: " + strings.Repeat("s", 16) + "}}\n", ""},
+	} {
+		path := filepath.Join(t.TempDir(), "tandem.yaml")
+		write(t, filepath.Join(filepath.Dir(path), "short"), "pepper\n")
+		write(t, path, "listen: :1\n"+keys+row[0])
+		_, err := Load(path)
+		if got := fmt.Sprint(err); row[1] == "" && err != nil || !strings.Contains(got, row[1]) {
+			t.Errorf("%s: %v, want %q", row[0], err, row[1])
 		}
 	}
 }

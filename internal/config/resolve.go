@@ -18,13 +18,14 @@ func (doc *document) resolved() (*Config, error) {
 	}
 	readKeys(&ck, c)
 	ck.resolve("isolation.salt", &c.Isolation.Salt)
+	ck.least("isolation.salt", c.Isolation.Salt, leastSalt)
 	ck.resolve("admin.token", &c.Admin.Token)
 	ck.resolve("routers.valkey.password", &c.Routers.Valkey.Password)
 	ck.resolve("answer_cache.valkey.password", &c.AnswerCache.Valkey.Password)
 	ck.resolve("answer_cache.valkey.secret", &c.AnswerCache.Valkey.Secret)
 	ck.resolve("answer_cache.valkey.former_secret", &c.AnswerCache.Valkey.FormerSecret)
-	ck.encrypting("answer_cache.valkey.secret", c.AnswerCache.Valkey.Secret)
-	ck.encrypting("answer_cache.valkey.former_secret", c.AnswerCache.Valkey.FormerSecret)
+	ck.least("answer_cache.valkey.secret", c.AnswerCache.Valkey.Secret, leastSecret)
+	ck.least("answer_cache.valkey.former_secret", c.AnswerCache.Valkey.FormerSecret, leastSecret)
 	ck.resolve("pools.prefill.api_key", &c.Pools.Prefill.APIKey)
 	ck.resolve("pools.decode.api_key", &c.Pools.Decode.APIKey)
 	if _, err := c.FrontCertificate(); err != nil {
@@ -95,9 +96,12 @@ func (c *Config) files() []string {
 	return files
 }
 
+// WantsKeys reports whether clients need a key. If they do and there is none, nobody is let in.
+func (c *Config) WantsKeys() bool { return len(c.APIKeys)+len(c.Keys) > 0 || c.KeysFile != "" }
+
 // ClientKeys returns all client keys: those of api_keys, keys and keys_file, in this order. A key of
 // api_keys has no name in the file. It gets the names key-1, key-2 and so on by its place. Its place may
-// change, so its tenant is named by its hash. No keys means that all clients are let in.
+// change, so its tenant is named by its hash.
 func (c *Config) ClientKeys() []Key {
 	all := make([]Key, 0, len(c.APIKeys)+len(c.Keys)+len(c.FileKeys))
 	for i, s := range c.APIKeys {

@@ -38,7 +38,8 @@ func (c *Config) check() Problems {
 	}
 	checkKeys(&ck, c.Keys)
 	ck.secret("isolation.salt", c.Isolation.Salt, false)
-	if c.Isolation.Salt.IsSet() && len(c.APIKeys)+len(c.Keys) == 0 && c.KeysFile == "" {
+	ck.least("isolation.salt", Secret{Value: c.Isolation.Salt.Value}, leastSalt)
+	if c.Isolation.Salt.IsSet() && !c.WantsKeys() {
 		ck.add("isolation.salt", "has no client keys beside it", "write keys or keys_file")
 	}
 	c.Pools.Prefill.check(&ck, "pools.prefill", c.Discovery.DNS.Prefill)

@@ -35,8 +35,8 @@ func (v *Valkey) check(ck *checker, field string) {
 	if v.FormerSecret.IsSet() && !v.Secret.IsSet() {
 		ck.add(field+".former_secret", "is set and secret is not", "set secret, or leave former_secret out")
 	}
-	ck.encrypting(field+".secret", Secret{Value: v.Secret.Value})
-	ck.encrypting(field+".former_secret", Secret{Value: v.FormerSecret.Value})
+	ck.least(field+".secret", Secret{Value: v.Secret.Value}, leastSecret)
+	ck.least(field+".former_secret", Secret{Value: v.FormerSecret.Value}, leastSecret)
 }
 
 func (v *ValkeyServer) check(ck *checker, field string) {

@@ -35,15 +35,17 @@ func (ck *checker) secret(field string, s Secret, required bool) {
 	}
 }
 
-// encrypting wants a secret that is known to be long enough to make a key from it.
-func (ck *checker) encrypting(field string, s Secret) {
-	if n := len(s.Reveal()); n > 0 && n < leastSecret {
-		ck.add(field, fmt.Sprintf("has %d bytes", n), fmt.Sprintf("give at least %d", leastSecret))
+// least wants a secret that is known to have at least so many bytes, because a key is made from it.
+func (ck *checker) least(field string, s Secret, bytes int) {
+	if n := len(s.Reveal()); n > 0 && n < bytes {
+		ck.add(field, fmt.Sprintf("has %d bytes", n), fmt.Sprintf("give at least %d", bytes))
 	}
 }
 
-// leastSecret is how many bytes a secret has that answers are encrypted with.
-const leastSecret = 32
+const (
+	leastSecret = 32 // bytes of a secret that answers are encrypted with
+	leastSalt   = 16 // bytes of a secret that prompts of tenants are kept apart with
+)
 
 func (ck *checker) resolve(field string, s *Secret) {
 	switch {

@@ -8,6 +8,7 @@ import (
 	"encoding/base64"
 	"iter"
 	"slices"
+	"time"
 )
 
 // Key is what the router knows of a client key. Immutable.
@@ -35,20 +36,29 @@ func TenantSalt(secret, tenant string) string {
 	return "\x1ftenant-" + base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 }
 
-// Table finds keys by their secrets. Immutable: a reload makes another table. Safe for concurrent use.
+// Table says who is let in: everybody, or the clients that show the secret of a key. The zero value lets
+// nobody in. Immutable: a reload makes another table. Safe for concurrent use.
 type Table struct {
+	open   bool // no keys were meant
 	byHash map[[sha256.Size]byte]*Key
 	byName map[string]*Key
+	// What counts by the names of keys, also for some that are gone: a key may be missing from one version of
+	// its file alone, while an editor writes it.
+	accounts map[string]*Account
 }
 
 // LongestSecret is how many bytes of a presented secret are looked at. No key has a longer secret.
 const LongestSecret = 512
 
-// NewTable makes a table of list, whose names and hashes differ. A key with limits that former has too keeps
-// its account. former may be nil.
-func NewTable(list []Key, former *Table) *Table {
+// Everybody returns a table that lets everybody in, without a key.
+func Everybody() *Table { return &Table{open: true} }
+
+// NewTable makes a table of list, whose names and hashes differ. A key with limits goes on with the account
+// that its name has in former, which may be nil. An account outlives its key until nothing in it counts.
+func NewTable(list []Key, former *Table, now time.Time) *Table {
 	t := &Table{
 		byHash: make(map[[sha256.Size]byte]*Key, len(list)), byName: make(map[string]*Key, len(list)),
+		accounts: map[string]*Account{},
 	}
 	for i := range list {
 		k := &list[i]
@@ -56,15 +66,25 @@ func NewTable(list []Key, former *Table) *Table {
 		if k.Limits == (Limits{}) {
 			continue
 		}
-		if k.Account = new(Account); former != nil && former.byName[k.Name] != nil {
-			k.Account = cmp.Or(former.byName[k.Name].Account, k.Account)
+		if former != nil {
+			k.Account = former.accounts[k.Name]
+		}
+		k.Account = cmp.Or(k.Account, new(Account))
+		t.accounts[k.Name] = k.Account
+	}
+	if former == nil {
+		return t
+	}
+	for name, account := range former.accounts {
+		if t.accounts[name] == nil && account.counts(now) {
+			t.accounts[name] = account
 		}
 	}
 	return t
 }
 
-// Len is how many keys there are; 0 means that all clients are let in.
-func (t *Table) Len() int { return len(t.byHash) }
+// Open reports whether everybody is let in, without a key.
+func (t *Table) Open() bool { return t.open }
 
 // Without returns the names of the keys that other does not have, in no order.
 func (t *Table) Without(other *Table) iter.Seq[string] {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // table has n keys with the secrets secret-0, secret-1 and so on.
@@ -14,7 +15,7 @@ func table(n int) *Table {
 	for i := range list {
 		list[i] = Key{Name: fmt.Sprint("team-", i), Hash: sha256.Sum256(fmt.Append(nil, "secret-", i))}
 	}
-	return NewTable(list, nil)
+	return NewTable(list, nil, time.Time{})
 }
 
 func TestOnlyTheSecretFindsItsKey(t *testing.T) {
@@ -24,7 +25,7 @@ func TestOnlyTheSecretFindsItsKey(t *testing.T) {
 		{Name: "b", Hash: sha256.Sum256([]byte(longest))},
 		{Name: "nothing", Hash: sha256.Sum256(nil)},
 		{Name: "long", Hash: sha256.Sum256([]byte(longest + "x"))},
-	}, nil)
+	}, nil, time.Time{})
 	for secret, want := range map[string]string{
 		"abc": "a", longest: "b", "": "", "ab": "", "abcd": "", "abc\x00": "", "ABC": "", longest + "x": "",
 	} {
@@ -36,8 +37,11 @@ func TestOnlyTheSecretFindsItsKey(t *testing.T) {
 			t.Errorf("%.20q is of %q, want %q", secret, got, want)
 		}
 	}
-	if with.Len() != 4 || NewTable(nil, nil).Len() != 0 || NewTable(nil, nil).Find("abc") != nil {
-		t.Error("an empty table finds something")
+	if none := NewTable(nil, nil, time.Time{}); none.Find("abc") != nil || none.Open() || new(Table).Open() {
+		t.Error("a table without keys lets somebody in")
+	}
+	if !Everybody().Open() {
+		t.Error("the table for everybody lets nobody in")
 	}
 }
 

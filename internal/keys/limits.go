@@ -49,6 +49,10 @@ type Standing struct {
 	Limits                     Limits
 	Requests, Tokens           int           // left
 	RequestsReset, TokensReset time.Duration // until all is left
+
+	// The limit that the request would exceed, and after which time it may be let in; else [NoLimit] and 0.
+	Over Limit
+	Wait time.Duration
 }
 
 // Hold is a request that has been let in. It belongs to the account. A nil Hold takes every call and does
@@ -62,35 +66,47 @@ type Hold struct {
 	ended    bool
 }
 
-// Reserve lets a request in, or names the limit that it would exceed, and after which time it may be let in.
-// A request that asks for more than a whole limit is let in when nothing else counts.
-func (a *Account) Reserve(of Limits, ask Ask, now time.Time) (h *Hold, over Limit, wait time.Duration) {
+// Reserve lets a request in, or returns nil and names the limit that the request would exceed. A request that
+// asks for more than a whole limit is let in when nothing else counts.
+func (a *Account) Reserve(of Limits, ask Ask, now time.Time) (*Hold, Standing) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.requests.turn(now)
 	a.tokens.turn(now)
-	most, kv := a.expect(ask), int64(0)
+	h := &Hold{of: a, reserved: a.expect(ask)}
 	if of.KV > 0 {
-		kv = min(most, int64(of.KV))
+		h.kv = min(h.reserved, int64(of.KV))
 	}
-	tokens := most
 	if of.Tokens > 0 {
-		tokens = min(most, int64(of.Tokens))
+		h.reserved = min(h.reserved, int64(of.Tokens))
 	}
+	over, wait := a.judge(of, h, now)
+	if over != NoLimit {
+		h = nil
+	} else {
+		a.running++
+		a.kv += h.kv
+		a.requests.add(1)
+		h.slot = a.tokens.add(h.reserved)
+	}
+	s := a.standing(of, now)
+	s.Over, s.Wait = over, wait
+	return h, s
+}
+
+// judge returns the limit that h would exceed, and after which time h may be let in.
+func (a *Account) judge(of Limits, h *Hold, now time.Time) (over Limit, wait time.Duration) {
 	switch {
 	case of.Requests > 0 && a.requests.sum >= int64(of.Requests):
-		return nil, OfRequests, a.requests.until(int64(of.Requests)-1, now)
-	case of.Tokens > 0 && a.tokens.sum+tokens > int64(of.Tokens):
-		return nil, OfTokens, a.tokens.until(int64(of.Tokens)-tokens, now)
+		return OfRequests, a.requests.until(int64(of.Requests)-1, now)
+	case of.Tokens > 0 && a.tokens.sum+h.reserved > int64(of.Tokens):
+		return OfTokens, a.tokens.until(int64(of.Tokens)-h.reserved, now)
 	case of.AtOnce > 0 && a.running >= of.AtOnce:
-		return nil, OfRunning, time.Second
-	case of.KV > 0 && a.kv+kv > int64(of.KV):
-		return nil, OfKV, time.Second
+		return OfRunning, time.Second
+	case of.KV > 0 && a.kv+h.kv > int64(of.KV):
+		return OfKV, time.Second
 	}
-	a.running++
-	a.kv += kv
-	a.requests.add(1)
-	return &Hold{of: a, slot: a.tokens.add(tokens), reserved: tokens, kv: kv}, NoLimit, 0
+	return NoLimit, 0
 }
 
 // expect is how many tokens a request is expected to use.
@@ -105,16 +121,21 @@ func (a *Account) expect(ask Ask) int64 {
 	return int64(ask.Prompt) + int64(answer)*int64(ask.Answers)
 }
 
-// Standing says how much of the limits is left.
-func (a *Account) Standing(of Limits, now time.Time) Standing {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.requests.turn(now)
-	a.tokens.turn(now)
+// standing says how much of the limits is left. The caller holds the lock.
+func (a *Account) standing(of Limits, now time.Time) Standing {
 	return Standing{
 		Limits: of, Requests: max(0, of.Requests-int(a.requests.sum)), Tokens: max(0, of.Tokens-int(a.tokens.sum)),
 		RequestsReset: a.requests.until(0, now), TokensReset: a.tokens.until(0, now),
 	}
+}
+
+// counts reports whether the account has anything that a limit counts.
+func (a *Account) counts(now time.Time) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.requests.turn(now)
+	a.tokens.turn(now)
+	return a.running > 0 || a.requests.sum > 0 || a.tokens.sum > 0
 }
 
 // Use charges the tokens of a prompt and of its answers that an engine has computed. answers is the number of

@@ -85,19 +85,18 @@ func TestAccountIsAsItsTwin(t *testing.T) {
 				}
 			}
 			prompt := 1 + chance.IntN(90)
-			h, over, wait := a.Reserve(of, Ask{Prompt: prompt}, now)
+			h, s := a.Reserve(of, Ask{Prompt: prompt}, now)
+			over, wait := s.Over, s.Wait
 			if want := w.reserve(of, int64(prompt), now); over != want {
 				t.Fatalf("%+v: %q, want %q", of, over, want)
 			}
 			if refused[over]++; over == NoLimit {
 				all = append(all, running{h, len(w.tokens) - 1, int64(prompt)})
-				continue
 			}
 			if over == OfRequests && sum(w.requests, now.Add(wait)) >= int64(of.Requests) ||
 				over == OfTokens && sum(w.tokens, now.Add(wait))+int64(prompt) > int64(of.Tokens) {
 				t.Fatalf("refused by %q after the wait of %v, too", over, wait)
 			}
-			s := a.Standing(of, now)
 			if int64(s.Requests) != max(0, int64(of.Requests)-sum(w.requests, now)) ||
 				sum(w.requests, now.Add(s.RequestsReset)) > 0 || sum(w.tokens, now.Add(s.TokensReset)) > 0 {
 				t.Fatalf("standing is %+v", s)
@@ -125,9 +124,9 @@ func TestLimitsUnder64Connections(t *testing.T) {
 			wg.Go(func() {
 				chance := rand.New(rand.NewPCG(uint64(c), 1))
 				for time.Since(start) < 10*time.Minute {
-					h, over, wait := a.Reserve(of, Ask{Prompt: 50, MaxTokens: 50, Answers: 1, Expected: 256}, time.Now())
-					if over != NoLimit {
-						time.Sleep(wait)
+					h, s := a.Reserve(of, Ask{Prompt: 50, MaxTokens: 50, Answers: 1, Expected: 256}, time.Now())
+					if s.Over != NoLimit {
+						time.Sleep(s.Wait)
 						continue
 					}
 					mu.Lock()
@@ -174,8 +173,11 @@ func TestTokensAreChargedByUse(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	of := Limits{Tokens: 1000}
 	a := new(Account)
-	left := func() int { return a.Standing(of, now).Tokens }
-	h, _, _ := a.Reserve(of, Ask{Prompt: 100, Answers: 1, Expected: 500}, now)
+	left := func() int {
+		a.tokens.turn(now)
+		return a.standing(of, now).Tokens
+	}
+	h, _ := a.Reserve(of, Ask{Prompt: 100, Answers: 1, Expected: 500}, now)
 	if left() != 400 {
 		t.Errorf("%d left while 600 are reserved", left())
 	}
@@ -188,7 +190,7 @@ func TestTokensAreChargedByUse(t *testing.T) {
 	if left() != 800 {
 		t.Errorf("%d left when 200 were used", left())
 	}
-	h, _, _ = a.Reserve(of, Ask{Prompt: 100, Answers: 2, Expected: 500}, now)
+	h, _ = a.Reserve(of, Ask{Prompt: 100, Answers: 2, Expected: 500}, now)
 	if left() != 800-100-2*49 {
 		t.Errorf("%d left: answers have 49 tokens in the mean", left())
 	}
@@ -196,31 +198,49 @@ func TestTokensAreChargedByUse(t *testing.T) {
 	if now = now.Add(2 * time.Minute); left() != 1000 {
 		t.Errorf("%d left after two minutes", left())
 	}
-	if h, over, _ := a.Reserve(of, Ask{Prompt: 5000}, now); over != NoLimit || left() != 0 {
-		t.Errorf("%v: a request larger than the limit never gets in", over)
+	if h, s := a.Reserve(of, Ask{Prompt: 5000}, now); s.Over != NoLimit || s.Tokens != 0 {
+		t.Errorf("%v: a request larger than the limit never gets in", s.Over)
 	} else {
 		h.Use(5000, 0, 0, now)
 		h.End(now)
 	}
-	_, over, wait := a.Reserve(of, Ask{Prompt: 1}, now)
-	if over != OfTokens || wait < time.Minute || wait > time.Minute+slot {
-		t.Errorf("%q, %v after a request that used five limits", over, wait)
+	_, s := a.Reserve(of, Ask{Prompt: 1}, now)
+	if s.Over != OfTokens || s.Wait < time.Minute || s.Wait > time.Minute+slot {
+		t.Errorf("%q, %v after a request that used five limits", s.Over, s.Wait)
 	}
 	var none *Hold
 	none.Use(1, 1, 1, now)
 	none.End(now)
 }
 
-// Accounts outlive reloads, for keys that keep their names and their limits.
+// Accounts outlive reloads by the names of their keys, also where the key is missing from some versions of the
+// file, and for as long as something counts.
 func TestAccountsOutliveReloads(t *testing.T) {
-	list := func() []Key {
-		return []Key{{Name: "a", Limits: Limits{Requests: 1}}, {Name: "b", Hash: [32]byte{1}}}
+	of := Limits{Requests: 1, AtOnce: 1}
+	list := func() []Key { return []Key{{Name: "a", Limits: of}, {Name: "b", Hash: [32]byte{1}}} }
+	now := time.Unix(1_800_000_000, 0)
+	first := NewTable(list(), nil, now)
+	reserve := func(t *Table) (*Hold, Limit) {
+		h, s := t.byName["a"].Account.Reserve(of, Ask{}, now)
+		return h, s.Over
 	}
-	first := NewTable(list(), nil)
-	second := NewTable(list(), first)
-	a := second.byName["a"].Account
-	if a == nil || a != first.byName["a"].Account || second.byName["b"].Account != nil {
-		t.Error("the account is another one, or there is one too many")
+	hold, _ := reserve(first)
+	unlimited := NewTable([]Key{{Name: "a"}}, NewTable(list(), first, now), now)
+	gone := NewTable(nil, NewTable(list()[1:], unlimited, now), now)
+	if _, over := reserve(NewTable(list(), gone, now)); over != OfRequests {
+		t.Errorf("%q after a file without the key, want %q", over, OfRequests)
+	}
+	now = now.Add(2 * time.Minute)
+	gone = NewTable(nil, gone, now)
+	if _, over := reserve(NewTable(list(), gone, now)); over != OfRunning {
+		t.Errorf("%q while a request runs, want %q", over, OfRunning)
+	}
+	hold.End(now)
+	if gone = NewTable(nil, gone, now); len(gone.accounts) != 0 {
+		t.Error("an account is left in which nothing counts")
+	}
+	if again := NewTable(list(), gone, now); again.byName["b"].Account != nil || len(again.accounts) != 1 {
+		t.Error("a key without limits has an account")
 	}
 }
 
@@ -231,8 +251,7 @@ func BenchmarkReserve(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		now = now.Add(time.Millisecond)
-		h, _, _ := a.Reserve(of, Ask{Prompt: 100, Answers: 1, Expected: 50}, now)
-		a.Standing(of, now)
+		h, _ := a.Reserve(of, Ask{Prompt: 100, Answers: 1, Expected: 50}, now)
 		h.Use(100, 50, 1, now)
 		h.End(now)
 	}
