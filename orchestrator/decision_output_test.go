@@ -36,7 +36,10 @@ func TestAFullDiskLeavesNoHalfRecord(t *testing.T) {
 			out := observe.OpenDecisions(cfg, device)
 			if l, ok := out.(*observe.LineFile); ok {
 				open := l.Open
-				l.Open = func() io.WriteCloser { return fullOnce{open(), &writes} }
+				l.Open = func() (io.WriteCloser, error) {
+					out, err := open()
+					return fullOnce{out, &writes}, err
+				}
 				return l
 			}
 			return fullOnce{out, &writes}

@@ -148,7 +148,7 @@ func New(cfg *config.Config, opt Options) (*Orchestrator, error) {
 func (o *Orchestrator) newUsageFile() *usageFile {
 	return &usageFile{
 		log: o.log, disk: o.diskOf("usage.file"), used: o.m.Requests.Used,
-		name: func() string { return o.Config().Usage.File },
+		name: func() string { return o.Config().Usage.File }, open: openUsage,
 	}
 }
 

@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"io"
 	"log/slog"
 	"os"
 	"time"
 
 	"github.com/tandem-router/tandem/internal/keys"
 	"github.com/tandem-router/tandem/internal/liveness"
+	"github.com/tandem-router/tandem/orchestrator/observe"
 )
 
 // UsageLine is a line of the file of usage: what one key has used of one model in a time of at most an hour.
@@ -20,13 +23,15 @@ type UsageLine struct {
 }
 
 // usageFile appends what keys have used to a file, at each full hour and at the end. What could not be
-// written is in the next lines.
+// written is in the next lines. No line counts twice.
 type usageFile struct {
-	log   *slog.Logger
-	disk  liveness.Disk
-	used  *keys.Usage
-	name  func() string // of the file in force, "" for none
-	since time.Time     // owned by run
+	log  *slog.Logger
+	disk liveness.Disk
+	used *keys.Usage
+	name func() string // of the file in force, "" for none
+	open func(name string) (io.WriteCloser, error)
+
+	since time.Time // owned by run
 }
 
 // run writes until ctx ends, and then once more.
@@ -36,47 +41,64 @@ func (u *usageFile) run(ctx context.Context) {
 		next := time.Now().Truncate(time.Hour).Add(time.Hour)
 		select {
 		case <-time.After(time.Until(next)):
-			u.write(ctx, time.Now())
+			if errors.Is(u.write(ctx, time.Now()), liveness.ErrStalled) {
+				return // that write may still happen
+			}
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), liveness.LastWrite)
 			defer cancel()
-			u.write(last, time.Now())
+			_ = u.write(last, time.Now()) // which logs
 			return
 		}
 	}
 }
 
-// write appends a line for each key and model. Without a file, what was used is forgotten.
-func (u *usageFile) write(ctx context.Context, now time.Time) {
+// write appends a line for each key and model. Without a file, what was used is forgotten. write logs why
+// lines could not be written.
+func (u *usageFile) write(ctx context.Context, now time.Time) error {
 	rows, name := u.used.Take(), u.name()
 	if name == "" || len(rows) == 0 {
 		u.since = now
-		return
+		return nil
 	}
 	var lines bytes.Buffer
-	for _, row := range rows {
+	ends := make([]int, len(rows))
+	for i, row := range rows {
 		_ = json.NewEncoder(&lines).Encode(UsageLine{u.since.UTC(), now.UTC(), row}) // a buffer takes all
+		ends[i] = lines.Len()
 	}
-	err := u.disk.Write(ctx, name, func() error { return appendTo(name, lines.Bytes()) })
-	if err != nil {
-		u.log.Warn("usage was not written, and is in the next lines", "file", name, "error", err)
-		for _, row := range rows {
-			u.used.Add(row)
-		}
-		return
-	}
-	u.since = now
-}
-
-// appendTo appends whole lines to a file, which is made where there is none.
-func appendTo(name string, lines []byte) error {
-	f, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
-	if err != nil {
+	written := 0
+	err := u.disk.Write(ctx, name, func() (err error) {
+		written, err = u.appendTo(name, lines.Bytes())
 		return err
-	}
-	_, err = f.Write(lines)
-	if closed := f.Close(); err == nil {
-		err = closed
+	})
+	switch {
+	case err == nil:
+		u.since = now
+	case errors.Is(err, liveness.ErrStalled):
+		u.log.Warn("usage may not have been written", "file", name, "error", err)
+	default:
+		u.log.Warn("usage was not written, and is in the next lines", "file", name, "error", err)
+		for i, row := range rows {
+			if ends[i] > written {
+				u.used.Add(row)
+			}
+		}
 	}
 	return err
+}
+
+// appendTo appends whole lines to a file, which is made where there is none. After an error, the file has
+// the lines that are whole in the returned number of bytes.
+func (u *usageFile) appendTo(name string, lines []byte) (written int, err error) {
+	f := &observe.LineFile{
+		Name: name, Begin: `{"from":`, Open: func() (io.WriteCloser, error) { return u.open(name) },
+	}
+	written, err = f.Write(lines)
+	return written, errors.Join(err, f.Close())
+}
+
+// openUsage opens a file of usage.
+func openUsage(name string) (io.WriteCloser, error) {
+	return os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
 }

@@ -57,33 +57,38 @@ func OpenDecisions(cfg config.Decisions, device bool) io.WriteCloser {
 	if device {
 		return &deviceWriter{name: cfg.File}
 	}
-	return &LineFile{name: cfg.File, Open: func() io.WriteCloser {
+	return &LineFile{Name: cfg.File, Begin: `{"id":`, Open: func() (io.WriteCloser, error) {
 		return &timberjack.Logger{
 			Filename: cfg.File, MaxSize: int(cfg.FileSize >> 20), MaxBackups: cfg.FileKeep, Compression: "none",
 			FileMode: 0o600,
-		}
+		}, nil
 	}}
 }
 
 // LineFile keeps a file of records whole: each write begins behind the last whole line. A full disk takes a
 // part of a record, and so does a crash.
 type LineFile struct {
-	name string
-	Open func() io.WriteCloser // what appends to the file, and puts the file aside when it is large
-	out  io.WriteCloser        // nil before the first write and after a failed one
+	Name  string
+	Begin string                         // of each record
+	Open  func() (io.WriteCloser, error) // what appends to the file, and may put the file aside when it is large
+	out   io.WriteCloser                 // nil before the first write and after a failed one
 }
 
-func (l *LineFile) Write(lines []byte) (int, error) {
+// Write appends whole lines. After an error, the file has those lines that are whole in the returned number
+// of bytes, and no others.
+func (l *LineFile) Write(lines []byte) (n int, err error) {
 	if l.out == nil {
-		if err := endInWholeLine(l.name); err != nil {
+		if err = l.endInWholeLine(); err != nil {
 			return 0, err
 		}
-		l.out = l.Open()
+		if l.out, err = l.Open(); err != nil {
+			l.out = nil
+			return 0, err
+		}
 	}
-	n, err := l.out.Write(lines)
-	if err != nil {
+	if n, err = l.out.Write(lines); err != nil {
 		// A file that was opened before the cut may go on at its old offset: open it anew.
-		err = errors.Join(err, l.Close(), endInWholeLine(l.name))
+		err = errors.Join(err, l.Close(), l.endInWholeLine())
 	}
 	return n, err
 }
@@ -98,20 +103,21 @@ func (l *LineFile) Close() error {
 	return out.Close()
 }
 
-// endInWholeLine cuts off an incomplete record at the end of the named file. A file whose last line is no
-// record gets a line end instead: the operator may have named a file with other contents.
-func endInWholeLine(name string) error {
-	f, err := os.OpenFile(name, os.O_RDWR, 0) //nolint:gosec // the operator names it
+// endInWholeLine cuts off an incomplete record at the end of the file. A file whose last line is no record
+// gets a line end instead: the operator may have named a file with other contents.
+func (l *LineFile) endInWholeLine() error {
+	f, err := os.OpenFile(l.Name, os.O_RDWR, 0) //nolint:gosec // the operator names it
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	return errors.Join(cutRest(f), f.Close())
+	return errors.Join(cutRest(f, []byte(l.Begin)), f.Close())
 }
 
-func cutRest(f *os.File) error {
+// cutRest does so with an open file, whose records begin so.
+func cutRest(f *os.File, begin []byte) error {
 	size, err := f.Seek(0, io.SeekEnd)
 	if err != nil {
 		return err
@@ -132,7 +138,6 @@ func cutRest(f *os.File) error {
 	if whole == size {
 		return nil
 	}
-	begin := []byte(`{"id":`)
 	rest := make([]byte, min(size-whole, int64(len(begin))))
 	if _, err := f.ReadAt(rest, whole); err != nil {
 		return err

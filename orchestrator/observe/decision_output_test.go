@@ -69,7 +69,10 @@ func TestAFullDiskBehindAFilePutAside(t *testing.T) {
 		t.Fatalf("%T writes records", out)
 	}
 	open := l.Open
-	l.Open = func() io.WriteCloser { return fullOnce{open(), &writes} }
+	l.Open = func() (io.WriteCloser, error) {
+		out, err := open()
+		return fullOnce{out, &writes}, err
+	}
 	line := `{"id":"` + strings.Repeat("x", 600<<10) + "\"}\n"
 	_, first := io.WriteString(out, line)
 	writes = 0
