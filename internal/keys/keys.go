@@ -36,7 +36,7 @@ func TenantSalt(secret, tenant string) string {
 	return "\x1ftenant-" + base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 }
 
-// Table says who is let in: everybody, or the clients that show the secret of a key. The zero value lets
+// Table says which clients are let in: all, or those that show the secret of a key. The zero value lets
 // nobody in. Immutable: a reload makes another table. Safe for concurrent use.
 type Table struct {
 	open   bool // no keys were meant
