@@ -234,8 +234,8 @@ func FuzzKeyFile(f *testing.F) {
 	})
 }
 
-// A key file without keys is refused where no other key stands: nobody would be let in. A shell that truncates
-// the file and then writes it leaves it so for a moment.
+// A key file without keys is refused where no other key stands: nobody would be let in. A shell that
+// truncates the file and then writes it leaves it so for a moment.
 func TestAKeyFileWithoutKeysLetsNobodyIn(t *testing.T) {
 	for _, lines := range []string{"", "\n", "# none yet\n"} {
 		path, _ := keyed(t, "", lines)
@@ -249,8 +249,8 @@ func TestAKeyFileWithoutKeysLetsNobodyIn(t *testing.T) {
 func TestAShortSaltIsRefused(t *testing.T) {
 	keys := "keys: [{name: a, secret: {value: x}}]\n"
 	for _, row := range [][2]string{
-		{"isolation: {salt: {value: " + strings.Repeat("s", 15) + "}}\n", "isolation.salt: has 15 bytes; give at least 16"},
-		{"isolation: {salt: {file: short}}\n", "isolation.salt: has 6 bytes; give at least 16"},
+		{"isolation: {salt: {value: " + strings.Repeat("s", 15) + "}}\n", ".salt: has 15 bytes; give at least 16"},
+		{"isolation: {salt: {file: short}}\n", ".salt: has 6 bytes; give at least 16"},
 		{"isolation: {salt: {value: " + strings.Repeat("s", 16) + "}}\n", ""},
 	} {
 		path := filepath.Join(t.TempDir(), "tandem.yaml")

@@ -213,8 +213,8 @@ func TestTokensAreChargedByUse(t *testing.T) {
 	none.End(now)
 }
 
-// Accounts outlive reloads by the names of their keys, also where the key is missing from some versions of the
-// file, and for as long as something counts.
+// Accounts outlive reloads by the names of their keys, also where the key is missing from some versions of
+// the file, and for as long as something counts.
 func TestAccountsOutliveReloads(t *testing.T) {
 	of := Limits{Requests: 1, AtOnce: 1}
 	list := func() []Key { return []Key{{Name: "a", Limits: of}, {Name: "b", Hash: [32]byte{1}}} }
