@@ -156,14 +156,18 @@ func (q *request) readPassthrough() (*passthrough, *failure) {
 }
 
 // readForm checks a form. A charset could hide the names from us: vLLM's server reads a form's values in the
-// one that is named, UTF-7 as well. So the engine gets a type without it. The model in a form is not read: a
-// key that may not use every model sends none.
+// one that is named, UTF-7 as well. So the engine gets a type without it. An engine may still read another
+// model in a form than [modelInForm]: a key that may not use every model sends none.
 func readForm(q *request, p *passthrough, media, boundary string) *failure {
 	if hidesTransfer(p.body, boundary) {
 		return badRequest(&openai.BadRequest{Message: "Transfer parameters are not taken from clients."})
 	}
-	if q.key != nil && len(q.key.Models) > 0 {
+	if !q.key.AllowsAll() {
 		return denied("of a form")
+	}
+	var f *failure
+	if p.model, f = q.modelOr(modelInForm(p.body, boundary)); f != nil {
+		return f
 	}
 	p.contentType = mime.FormatMediaType(media, map[string]string{"boundary": boundary})
 	return reserve(q, func() keys.Ask { return askOfPassed(q, p) })

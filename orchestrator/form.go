@@ -2,8 +2,33 @@ package orchestrator
 
 import (
 	"bytes"
+	"io"
+	"mime/multipart"
 	"regexp"
 )
+
+// longestModel is how many bytes of the field "model" of a form are read.
+const longestModel = 4 << 10
+
+// modelInForm returns the field "model" of a form, "" if there is none that can be read.
+func modelInForm(form []byte, boundary string) (model string) {
+	if boundary == "" {
+		return ""
+	}
+	parts := multipart.NewReader(bytes.NewReader(form), boundary)
+	for {
+		part, err := parts.NextRawPart()
+		if err != nil {
+			return model
+		}
+		if part.FormName() != "model" || part.FileName() != "" {
+			continue
+		}
+		if value, err := io.ReadAll(io.LimitReader(part, longestModel)); err == nil {
+			model = string(value)
+		}
+	}
+}
 
 // hidesTransfer looks for the names of transfer parameters in a form, whose fields an engine may read as
 // JSON, in which a name may be escaped. What is in a recording is never read so, and has any bytes: one of

@@ -11,6 +11,7 @@ import (
 	"github.com/tandem-router/tandem/internal/openai"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/orchestrator/fleet"
+	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
 // mostGiveBacks bounds how many run at once: another lease is left to end by itself.
@@ -71,15 +72,24 @@ func (e *env) giveBackNow(
 // noSuchModel is a name that no engine serves.
 const noSuchModel = `"tandem-give-back-no-such-model"`
 
-// freeBlocks tries the pair's own decode replica first, since it has shaken hands with the prefill replica,
-// then another, and one that is being drained last.
+// freer returns the decode replica that lets blocks be freed, nil if there is none. The pair's own comes
+// first, since it has shaken hands with the prefill replica, then another, and one that is being drained
+// last. An incompatible replica, such as one of another model, could not shake hands.
+func freer(of *fleet.Fleet, pair *connector.Pair, avoid replica.ID) *fleet.Endpoint {
+	to := of.Endpoint(pair.Decode.ID)
+	if to != nil && to.Up() && !to.Member.Draining && to.Member.ID != avoid {
+		return to
+	}
+	return of.AnyDecode(func(r *fleet.Endpoint) bool {
+		return r.Member.ID == avoid || planner.Incompatible(&pair.Prefill, &r.Member) != ""
+	})
+}
+
+// freeBlocks frees the blocks through a decode replica, and returns the result for metrics.
 func (e *env) freeBlocks(
 	ctx context.Context, con connector.Connector, pair connector.Pair, reply *connector.Reply, avoid replica.ID,
 ) string {
-	to := e.fleet.Endpoint(pair.Decode.ID)
-	if to == nil || !to.Up() || to.Member.Draining || to.Member.ID == avoid {
-		to = e.fleet.AnyDecode(func(r *fleet.Endpoint) bool { return r.Member.ID == avoid })
-	}
+	to := freer(e.fleet, &pair, avoid)
 	if to == nil {
 		return "no_decode"
 	}

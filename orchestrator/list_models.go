@@ -13,8 +13,8 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/fleet"
 )
 
-// listModels answers with the models of all decode replicas together. If each serves the same models, as
-// usual, the answer is one engine's own.
+// listModels answers with the models that can be used now, of all decode replicas together. If each serves
+// the same models, as usual, the answer is one engine's own.
 func listModels(ctx context.Context, q *request) *failure {
 	q.outcome.mode = "ask"
 	var lists [][]byte
@@ -38,15 +38,20 @@ func listModels(ctx context.Context, q *request) *failure {
 			reported[name] = true
 		}
 	}
-	switch limited := q.key != nil && len(q.key.Models) > 0; {
-	case limited && len(lists) == 0:
-		return refuse(kindNoReplica, site{phase: phasePlan})
-	case limited:
-		lists = [][]byte{openai.KeepModels(openai.MergeModels(lists), q.key.Allows)}
-	case len(lists) == 0:
+	if len(lists) == 0 && q.key.AllowsAll() {
 		return anyEngine(ctx, q)
+	} else if len(lists) == 0 {
+		return refuse(kindNoReplica, site{phase: phasePlan})
 	}
-	return q.w.whole(http.StatusOK, "application/json", openai.MergeModels(lists), nil)
+	all := openai.MergeModels(lists)
+	shown := func(name string) bool { return q.key.Allows(name) && usable(q.fleet, name, q.cfg.Local) }
+	for name := range reported {
+		if !shown(name) {
+			all = openai.KeepModels(all, shown)
+			break
+		}
+	}
+	return q.w.whole(http.StatusOK, "application/json", all, nil)
 }
 
 // decodes are the decode replicas that give signs of life, in the order of their names.

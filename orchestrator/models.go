@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/orchestrator/fleet"
 )
@@ -70,6 +71,19 @@ func serves(of *fleet.Fleet, model string) bool {
 		}
 	}
 	return len(known) == 0
+}
+
+// usable reports whether a request for model can be served now: by a decode replica that may also compute
+// prompts, or else by one of each pool. Draining and unreachable replicas do not count.
+func usable(of *fleet.Fleet, model, local string) bool {
+	prefill, decode := local != config.LocalNever, false
+	for _, e := range of.Endpoints() {
+		if e.Up() && !e.Member.Draining && e.Member.Serves(model) {
+			prefill = prefill || e.Member.Role == replica.Prefill
+			decode = decode || e.Member.Role == replica.Decode
+		}
+	}
+	return prefill && decode
 }
 
 // eachOf names the n replicas of a pool that serve a model, or all n replicas of the pool for the model "".

@@ -97,7 +97,7 @@ func passedJob(q *request, p *passthrough) *job {
 	j.rec.Model = p.model
 	j.count = p.tokens(q.cfg.Tokenizer.CharsPerToken)
 	j.plan = planner.Request{
-		ID: j.rec.ID, Model: anyModel(j), Tokens: j.count, Sequences: max(p.samples, 1), LocalOK: true,
+		ID: j.rec.ID, Model: p.model, Tokens: j.count, Sequences: max(p.samples, 1), LocalOK: true,
 		Class: estimate.Class{Tenant: q.tenant},
 	}
 	return j
@@ -184,17 +184,6 @@ func passable(w *client, f *failure, p *passthrough) bool {
 		return strings.HasPrefix(openai.Message(f.reply.body), "The model")
 	}
 	return p.again
-}
-
-// anyModel is the model of a passed request, or that of any engine for a form, whose fields are not read.
-func anyModel(j *job) string {
-	if j.rec.Model != "" {
-		return j.rec.Model
-	}
-	if to := j.fleet.Any("", nil); to != nil {
-		return to.Member.Facts.Model
-	}
-	return ""
 }
 
 func noteWhole(j *job, b *planner.Booking, why string) {

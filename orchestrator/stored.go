@@ -24,7 +24,7 @@ func oneModel(ctx context.Context, q *request) *failure {
 	if !q.key.Allows(name) {
 		return denied(name)
 	}
-	if !serves(q.fleet, name) || q.fleet.Any(name, nil) == nil {
+	if !usable(q.fleet, name, q.cfg.Local) {
 		return refuse(kindUnknownModel, site{phase: phasePlan})
 	}
 	q.outcome.mode = "ask"

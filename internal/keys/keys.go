@@ -24,9 +24,12 @@ type Key struct {
 	Hash    [sha256.Size]byte // of the secret
 }
 
+// AllowsAll reports whether the key may use every model. A nil key may.
+func (k *Key) AllowsAll() bool { return k == nil || len(k.Models) == 0 }
+
 // Allows reports whether the key may use a model. A nil key may use every model.
 func (k *Key) Allows(model string) bool {
-	return k == nil || len(k.Models) == 0 || slices.Contains(k.Models, model)
+	return k.AllowsAll() || slices.Contains(k.Models, model)
 }
 
 // TenantSalt is the salt of a tenant's blocks. A client that does not know the secret cannot make a salt.
