@@ -20,25 +20,10 @@ const (
 	unsure = 64
 )
 
-// atOnce is the share of the expected growth of all answers on one replica that is in use at one time: some
-// answers end before others are long. 0 is unknown, and means all.
-type atOnce struct {
-	share float64
-	at    time.Time // when it was worked out
-}
-
-// of returns the share of so many blocks.
-func (s *atOnce) of(blocks int) int {
-	if s.share == 0 {
-		return blocks
-	}
-	return int(math.Ceil(s.share * float64(blocks)))
-}
-
-// measure estimates the share for m's leases by the lengths of answers and the present tokens of each. known
-// (0..1) says how far lengths are learned. While lengths are guessed, the share is nearly 1, because a wrong
-// guess is wrong for all answers together.
-func (s *atOnce) measure(m *member, perToken, known float64, now time.Time) {
+// measureAtOnce estimates the share for m's leases by the lengths of answers and the present tokens of each.
+// known (0..1) says how far lengths are learned. While lengths are guessed, the share is nearly 1, because a
+// wrong guess is wrong for all answers together.
+func measureAtOnce(m *member, perToken, known float64, now time.Time) atOnce {
 	var u use
 	growth, size := 0, m.cache().blockSize()
 	for _, e := range m.account.Leases() {
@@ -53,7 +38,7 @@ func (s *atOnce) measure(m *member, perToken, known float64, now time.Time) {
 		u.add(l, has, own, size)
 	}
 	share := min(1, (u.peak()+unsure)/float64(growth+unsure))
-	s.share, s.at = 1-known*(1-share), now
+	return atOnce{share: 1 - known*(1-share), at: now}
 }
 
 // use is the additional blocks in use at each look, with their variance.

@@ -23,28 +23,6 @@ func (c *cutter) cuts(q *Query, m *member) bool {
 	return q.Pieces && c.settings.Piece > 0 && f.PrefixCaching && f.BlockSize > 0
 }
 
-// price prices the candidates that would get the prompt of q in pieces.
-func (c *cutter) price(cs []Candidate, q *survey) {
-	for i := range cs {
-		one := &cs[i]
-		l, m := &one.Local, one.member
-		if !c.cuts(q.Query, m) {
-			continue
-		}
-		cut := c.cut(m, &one.speed, l.Warm, q.Tokens-one.Expected, q.now)
-		if l.Between, one.shared = cut.between, cut.shared; cut.pieces > 1 {
-			l.Piece = l.Warm / float64(cut.pieces)
-		}
-		var longer int
-		l.Wait, longer = m.local.before(c.turnOf(q.now, seconds(l.Took())), l.Took(), q.now)
-		l.Wait += m.remote.Rho * q.age // as other routers usually book
-		// A request whose KV blocks arrive meanwhile needs a place in a step, and waits for half of a piece.
-		arriving := m.account.Coming().Needs(l.Wait, l.Wait+l.Took(), q.at)
-		l.Delayed = float64(arriving)*l.Longest()/2 + float64(m.remote.Arriving)*l.Longest()/2 +
-			float64(longer)*l.Took()
-	}
-}
-
 // passOver bounds overtaking: shorter prompts may overtake a prompt until it has waited passOver times its
 // remaining time. With 1, a prompt of 0.3 s waited 10 s behind prompts of 5 s that had come earlier, and all
 // were late.

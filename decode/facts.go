@@ -3,9 +3,42 @@ package decode
 import (
 	"math"
 
+	"github.com/tandem-router/tandem/decode/ledger"
 	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/roster"
 )
+
+// noneRunsSoon reports whether every candidate runs its maximum of sequences for longer than a request
+// should wait inside an engine. Then the request waits in the router, where any replica can take it. A
+// single full replica is only more expensive: a request with its prefix cached there would be computed anew
+// elsewhere, beside the streams of others.
+func (q *survey) noneRunsSoon(cs []Candidate) bool {
+	for i := range cs {
+		if cs[i].runSlot <= q.Ready+ledger.ShortWait {
+			return false
+		}
+	}
+	return true
+}
+
+// offer makes c the candidate m, and reports whether m has room for the request.
+func (q *survey) offer(c *Candidate, m *member, s *standing) bool {
+	*c = Candidate{member: m}
+	c.prompt, c.Need, c.limit = q.need(m)
+	if s.Capacity > 0 && s.Left() < c.Need {
+		inUse := q.inUse(m)
+		c.prompt -= inUse
+		c.Need -= inUse
+	}
+	c.runSlot = q.rooms.slotIn(m, &s.Headroom, q.Sequences)
+	if !q.rooms.admits(m, &s.Headroom, c.Need, q.Ready, q.at) {
+		return false
+	}
+	c.Crowded = !s.Fits(c.Need)
+	q.gather(c, s, q.answer.rest)
+	c.Saturated = q.Split && q.Local && q.rooms.saturated(c, &s.Headroom, q.Ready)
+	return !c.Saturated || !c.Crowded
+}
 
 // gather fills in the facts of c. output is the expected number of tokens of each sequence.
 func (q *survey) gather(c *Candidate, s *standing, output int) {
@@ -75,7 +108,7 @@ func (q *survey) gatherLocal(c *Candidate, speed *estimate.Pricing, others float
 	c.Doubtful = l.Wait == 0 && m.local.doubtful(q.now)
 	l.Wait += e.Rho * q.age
 	q.priceMatch(c, speed)
-	if !q.cutter.cuts(q.Query, m) { // else see [cutter.price]
+	if !q.cutter.cuts(q.Query, m) { // else see [survey.pricePieces]
 		l.Delayed = g.Coming().Delayed(l.Wait, l.Warm, q.at) + float64(e.Arriving)*l.Warm
 	}
 	l.Active = float64(g.Sequences - g.Arriving + e.Sequences - e.Arriving)
@@ -87,6 +120,28 @@ func (q *survey) gatherLocal(c *Candidate, speed *estimate.Pricing, others float
 	l.Arrivals = m.learned.Traffic.Requests.Rate(q.now) + e.Arrivals
 	if l.Wait > 0 { // else nobody asks, see [scoring.Queue.Crowding]
 		l.Rho = m.learned.Traffic.Prefills.Rho(q.now) + e.Rho
+	}
+}
+
+// pricePieces prices the candidates that would get the prompt of q in pieces.
+func (q *survey) pricePieces(cs []Candidate) {
+	for i := range cs {
+		one := &cs[i]
+		l, m := &one.Local, one.member
+		if !q.cutter.cuts(q.Query, m) {
+			continue
+		}
+		cut := q.cutter.cut(m, &one.speed, l.Warm, q.Tokens-one.Expected, q.now)
+		if l.Between, one.shared = cut.between, cut.shared; cut.pieces > 1 {
+			l.Piece = l.Warm / float64(cut.pieces)
+		}
+		var longer int
+		l.Wait, longer = m.local.before(q.cutter.turnOf(q.now, seconds(l.Took())), l.Took(), q.now)
+		l.Wait += m.remote.Rho * q.age // as other routers usually book
+		// A request whose KV blocks arrive meanwhile needs a place in a step, and waits for half of a piece.
+		arriving := m.account.Coming().Needs(l.Wait, l.Wait+l.Took(), q.at)
+		l.Delayed = float64(arriving)*l.Longest()/2 + float64(m.remote.Arriving)*l.Longest()/2 +
+			float64(longer)*l.Took()
 	}
 }
 

@@ -92,15 +92,15 @@ func (l *Lease) Alive() bool {
 	return !l.member.Gone && l.member.Healthy
 }
 
-// Left reports whether l's replica has left the pool. Another engine may have its name.
-func (l *Lease) Left() bool {
+// ReplicaLeft reports whether l's replica has left the pool. Another engine may have its name.
+func (l *Lease) ReplicaLeft() bool {
 	l.pool.members.Lock()
 	defer l.pool.members.Unlock()
 	return l.member.Gone
 }
 
-// Step returns the seconds that a decode step on l's replica takes now.
-func (l *Lease) Step() float64 {
+// StepTime returns the seconds that a decode step on l's replica takes now.
+func (l *Lease) StepTime() float64 {
 	l.pool.members.Lock()
 	defer l.pool.members.Unlock()
 	speed := l.pool.learned.speed(l.member)

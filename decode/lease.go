@@ -9,22 +9,6 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// Schedule holds the expected times of a booked request's steps. The zero Schedule is that of a request
-// whose prefill may begin at once, on another replica.
-type Schedule struct {
-	Local   bool      // the decode replica also prefills: SendAt, LandAt, Transfer and Outbox are unused
-	AdmitAt time.Time // when its prefill should begin; its lease is reserved until then
-	SendAt  time.Time // when its prefill should end and the request is sent to the decode replica
-	LandAt  time.Time // when its KV blocks should have arrived
-
-	Transfer time.Duration   // predicted duration of the transfer
-	Outbox   *replica.Outbox // of the sending replica, nil for none
-
-	// UnseenArrival is the time from sending the request until its prompt should be there, if the first token
-	// cannot be observed; else 0.
-	UnseenArrival time.Duration
-}
-
 // Lease is room booked on a decode replica. Its holder ends it with Release or [Lease.Finish].
 //
 // All but pool is guarded by the lock of the pool.
@@ -45,8 +29,6 @@ type Lease struct {
 
 // owner returns the lease that e is the entry of.
 func owner(e *ledger.Lease) *Lease { return e.Of.(*Lease) }
-
-func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 // stream is the answer of a lease: its begin, its progress, and the state of the replica when the request was
 // sent.
@@ -109,24 +91,6 @@ func (l *Lease) step(each int, decoding time.Duration) float64 {
 // sample of its steps.
 const mostlySteps = 5
 
-// Arrival is the time to the first token of a request, with the engine's work meanwhile.
-type Arrival struct {
-	Took time.Duration // since the request was sent; 0 if the first token cannot be observed, or came before
-	Held float64       // seconds in which its replica computed prompts
-	// It waited for room, for a turn or behind prompts of its replica, for an unknown time.
-	Waited bool
-}
-
-// Next is the next part of a prompt to send.
-type Next struct {
-	Upto  int           // send so many leading tokens; all tokens for the request itself; 0: nothing yet
-	Ask   time.Duration // if nothing is sent: when to ask again, unless woken before
-	Whole string        // why the request itself is sent although little of its prompt was sent
-}
-
-// Pauses are the two longest times without a token on any stream of a replica while it had a piece.
-type Pauses = turns.Pauses
-
 // generated returns the tokens that each sequence of l should have by now, at so many seconds per token.
 func (l *Lease) generated(perToken float64, now time.Time) int {
 	began := l.began()
@@ -160,9 +124,3 @@ func (l *Lease) has(generated int) int {
 	}
 	return l.member.cache().slots(l.entry.Tokens + generated)
 }
-
-// Progress is how far a stream has come.
-type Progress = estimate.Progress
-
-// ProgressEvery is the least interval between two useful reports of a stream's progress.
-const ProgressEvery = estimate.ProgressEvery

@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/tandem-router/tandem/decode/ledger"
 	"github.com/tandem-router/tandem/decode/turns"
 	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/roster"
@@ -12,15 +13,15 @@ import (
 // localPrompts are the prompts that one replica computes itself: prompts in its queue, and prompts that other
 // routers report. The methods say how long these prompts take.
 type localPrompts struct {
-	turns  turns.Turns // of this router's prompts
-	theirs *PeerLoad   // the sum of the other routers' reports
+	turns  turns.Turns      // of this router's prompts
+	theirs *ledger.PeerLoad // the sum of the other routers' reports
 }
 
 // front returns the prompt of this router that is computed first.
 func (l *localPrompts) front() roster.Front {
 	f := roster.Front{Ended: l.turns.EndedAt()}
 	if first := l.turns.Head(); first != nil {
-		f.Work, f.At = first.Predicted, first.Booked
+		f.Work, f.At = first.Predicted, first.BookedAt
 	}
 	return f
 }
@@ -85,3 +86,5 @@ func (l *localPrompts) blocksFor(now time.Time, piece float64) time.Duration {
 	}
 	return seconds(wait)
 }
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

@@ -1,6 +1,7 @@
 package decode
 
 import (
+	"math"
 	"time"
 
 	"github.com/tandem-router/tandem/decode/ledger"
@@ -25,6 +26,21 @@ type member struct {
 	local  localPrompts
 	beside turns.Streams // the replica's streams
 	asked  replica.Load  // newest report that this router asked for
+}
+
+// atOnce is the share of the expected growth of all answers on one replica that is in use at one time: some
+// answers end before others are long. 0 is unknown, and means all.
+type atOnce struct {
+	share float64
+	at    time.Time // when it was worked out
+}
+
+// of returns the share of so many blocks.
+func (s *atOnce) of(blocks int) int {
+	if s.share == 0 {
+		return blocks
+	}
+	return int(math.Ceil(s.share * float64(blocks)))
 }
 
 func newMember() *member {
@@ -101,6 +117,9 @@ func (m *member) longer(s, pool *estimate.Speed) float64 {
 	batch, kv := int(has.Sequences), int(has.Tokens)
 	return s.Step(batch, kv) / pool.Step(batch, kv)
 }
+
+// PeerLoad is one router's report to others of its own bookings on a replica.
+type PeerLoad = ledger.PeerLoad
 
 const (
 	// Of other routers' local prefills only the share of time is known, and that late.

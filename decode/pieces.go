@@ -150,7 +150,7 @@ func (c *cutter) computed(m *member, x *turns.Prompt, ok bool, had int, beside P
 // progress records the time that is left of x, a prompt of m.
 func (c *cutter) progress(m *member, x *turns.Prompt, now time.Time) {
 	left := c.leftOf(m, x, now)
-	m.local.turns.Progress(x, left, c.turnOf(x.Booked, left), now)
+	m.local.turns.Progress(x, left, c.turnOf(x.BookedAt, left), now)
 }
 
 // leaveTurn records that the engine has no part of x any more.

@@ -452,4 +452,4 @@ func TestShortPromptsShareAStep(t *testing.T) {
 }
 
 // due is the turn that l should have by its booking and its remaining time.
-func (l *Lease) due() int64 { return l.pool.cutter.turnOf(l.pieces.Booked, l.pieces.Predicted) }
+func (l *Lease) due() int64 { return l.pool.cutter.turnOf(l.pieces.BookedAt, l.pieces.Predicted) }

@@ -1,16 +1,20 @@
 // Package decode owns the decode pool: its members, what is promised on them, and what leases teach. It
 // offers candidates and grants leases.
 //
-// The [Pool] keeps the members and the ledger, asks for candidates and books. Its parts do the rest, each in
-// files of its own:
+// Its files are layers. A file uses files of its own line and of the lines below it only:
 //
-//	survey   survey, facts, slow, rejected   one query: makes, compares and rejects candidates
-//	cutter   cutter, pieces                  cuts local prompts into pieces, and says what that costs
-//	rooms    rooms, sequences                predict the room and the waits of a member
-//	lessons  learned, learn, slow            what leases have taught about all members
-//	member   member, local, at_once, cache   what one replica has and does
+//	reports, status                           what engines, other routers and operators say and ask
+//	late_binding                              is the replica of a lease still the best
+//	stream, pieces, learn, booking            a lease from its booking to its end, and what it teaches
+//	at_once                                   how much of the growth of leases is in use at one time
+//	lease                                     one booked request, with what is known of its answer
+//	pool                                      the members, the ledger, and the way to candidates
+//	facts, slow, rejected, then survey        one query: makes, compares and rejects candidates
+//	cutter, rooms, sequences, learned         pieces, room and waits of a member; lessons about all
+//	candidate, member                         one choice of a query; what one replica has and does
+//	cache, local, query, schedule, settings   values, and the prompts of one replica
 //
-// A [Lease] follows one request: late_binding, pieces and stream take its events, and hand them to the parts.
+// Only lease and the lines above it know leases.
 package decode
 
 import (
@@ -28,25 +32,6 @@ import (
 // Options says how a Pool is made. The zero value works.
 type Options = roster.Options
 
-// Settings are the operator's settings of the pool. They have no defaults: see [Pool.Configure].
-type Settings struct {
-	// of every member, with local prefills, until measured; a zero half: the profile's
-	Speed          estimate.Speed
-	LoadTTL        time.Duration // older load reports are ignored; above 0
-	Margin         float64       // share of a member's blocks that is never promised, 0..1
-	Piece          time.Duration // length of a piece of a local prefill beside streams; 0: whole prompts
-	ExpectedOutput int           // assumed tokens of an answer, until learned; at least 1
-	OutputDoubt    float64       // factor by which answers may be longer, until learned; up to 1: no doubt
-	Learning       Learning
-}
-
-// Learning is how many more observations than usual have to be made before they count. Production sets none.
-// The laboratory sets more than a play brings, and so measures what learning is worth.
-type Learning struct {
-	Samples int     // of a speed
-	Answers float64 // of a length
-}
-
 // Pool is the decode pool. Safe for concurrent use.
 type Pool struct {
 	*roster.Roster[*member]
@@ -58,7 +43,7 @@ type Pool struct {
 	learned  lessons
 	rooms    rooms
 	cutter   cutter
-	peers    roster.PeerReports[*member, PeerLoad]
+	peers    roster.Peers[*member, PeerLoad, *PeerLoad]
 }
 
 // Guess is one router's report to others of a prompt that it has sent.
@@ -71,6 +56,7 @@ type View = roster.View
 func New(o Options) *Pool {
 	p := &Pool{ledger: ledger.New()}
 	p.Roster, p.members = roster.New(o, newMember)
+	p.peers = roster.NewPeers(p.members, func(m *member) *PeerLoad { return &m.remote })
 	p.learned.lengths = estimate.NewLengths(1, 0, 0)
 	p.rooms = rooms{settings: &p.settings, learned: &p.learned}
 	p.cutter = cutter{settings: &p.settings, ledger: &p.ledger, learned: &p.learned, rooms: &p.rooms}
@@ -92,9 +78,6 @@ func (p *Pool) Configure(s Settings) {
 	p.settings = s
 	p.learned.speeds.Told, p.learned.speeds.Samples = s.Speed, s.Learning.Samples
 }
-
-// PeerLoad is one router's report to others of its own bookings on a replica.
-type PeerLoad = ledger.PeerLoad
 
 // Booked returns how many leases of id have not ended; 0 where it is no member. Safe for concurrent use.
 func (p *Pool) Booked(id replica.ID) (leases int) {
@@ -144,7 +127,7 @@ func (p *Pool) Candidates(
 		dst = dst[:first]
 	}
 	s.expect(dst[first:])
-	p.cutter.price(dst[first:], &s)
+	s.pricePieces(dst[first:])
 	fillFirst(dst[first:])
 	s.compare(dst[first:])
 	return dst, p.members.View, rejected

@@ -17,7 +17,7 @@ func TestWhoPostsReadsIsNotSlow(t *testing.T) {
 		if known {
 			posting = 85e-3 / 6000
 		}
-		s.p.SetPosting("d1", posting)
+		s.p.LearnPosting("d1", posting)
 		var at time.Time
 		usual := s.usual(4)
 		called := ""

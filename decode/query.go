@@ -3,11 +3,11 @@ package decode
 import (
 	"time"
 
+	"github.com/tandem-router/tandem/decode/ledger"
 	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/kv"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/internal/roster"
-	"github.com/tandem-router/tandem/scoring"
 )
 
 // Query is the question of one request.
@@ -30,48 +30,6 @@ type Query struct {
 
 	// Prefills is the measured speed of prefills in the other pool; zero: unknown.
 	Prefills estimate.Speed
-}
-
-// Candidate is a replica that could decode the request now, with its facts. It belongs to the query that
-// made it.
-//
-// Long: a row of facts, which one plan reads together and an operator mostly sees.
-type Candidate struct {
-	scoring.Decode
-
-	Slot    int // in the View
-	Matched int // leading tokens that the index says it holds, whole blocks and less than Tokens
-	// Leading tokens that the price assumes: Matched, or the expected match of a Blind replica.
-	Expected int
-	Need     int           // blocks of its expected answer, and of its prompt without blocks in use
-	Free     int           // blocks that may be promised, -1 where the capacity is unknown
-	Reserved int           // blocks asked for by requests still in a prefill queue
-	LoadAge  time.Duration // of the newest report, -1 without any
-	// There will be room when its blocks arrive, but there is none yet for a local prefill.
-	Crowded bool
-	// Requests that wait for their blocks take all the room that such requests may take. So this request may not
-	// come as a Split, but the replica may prefill the prompt itself.
-	Saturated bool
-	// The speed of its local prefills is old, and no prefill under way will update it.
-	Doubtful bool
-	Unknown  bool // no fresh report: its use is assumed to be the pool's mean
-	// Its events do not arrive now: Matched is a guess, and may be too small or too large.
-	Blind bool
-	Trust replica.Trust
-
-	// Truncated says that the index dropped blocks of the replica for its byte budget: Matched may be too
-	// small, never too large.
-	Truncated bool
-
-	member  *member
-	prompt  int           // blocks of the prompt, without blocks that other requests have in use
-	limit   int           // new tokens of a sequence, -1 none
-	runSlot time.Duration // until one more sequence may run there
-	speed   estimate.Speed
-	longer  float64 // how many times as long as the pool's its steps take
-	reads   float64 // tokens that a step reads with its whole load
-	answer  float64 // expected tokens of one sequence
-	shared  float64 // seconds of its own prefill that it does not add to the work of other prompts there
 }
 
 // Excluded says why a member is no candidate.
@@ -110,12 +68,12 @@ type MemberStatus struct {
 	Sequences int `json:"sequences"` // of this router, admitted or further
 	Others    int `json:"other_requests"`
 	replica.LoadStatus
-	Guessed bool           `json:"guessed"`  // no fresh report: the use is assumed
-	LocalMS float64        `json:"local_ms"` // until local prefills are done, predicted
-	Output  int            `json:"expected_output_tokens"`
-	Speed   estimate.Speed `json:"speed"`
-	Samples int            `json:"speed_samples"`
-	Remote  PeerLoad       `json:"elsewhere,omitzero"` // the sum of the other routers' reports
+	Guessed bool            `json:"guessed"`  // no fresh report: the use is assumed
+	LocalMS float64         `json:"local_ms"` // until local prefills are done, predicted
+	Output  int             `json:"expected_output_tokens"`
+	Speed   estimate.Speed  `json:"speed"`
+	Samples int             `json:"speed_samples"`
+	Remote  ledger.PeerLoad `json:"elsewhere,omitzero"` // the sum of the other routers' reports
 
 	// What was learned of the engine's settings: how many sequences it runs at once, and whether it cuts
 	// prompts as finely as pieces, so that prompts go whole.

@@ -73,7 +73,7 @@ func (p *Pool) expectGrowth(m *member, at time.Time) {
 	}
 	p.learned.lengths.WorkOut()
 	if !at.Before(m.atOnce.at.Add(ProgressEvery)) {
-		m.atOnce.measure(m, step, p.learned.lengths.All().Known(), at)
+		m.atOnce = measureAtOnce(m, step, p.learned.lengths.All().Known(), at)
 	}
 	for _, e := range m.account.Leases() {
 		if l := owner(e); e.State() == ledger.Reported {
@@ -117,26 +117,18 @@ func (p *Pool) Changes() (n uint64) {
 // MergePeer takes in another router's report, instead of its earlier one. Without any loads the router is
 // forgotten. loads is kept.
 func (p *Pool) MergePeer(router string, loads []PeerLoad, now time.Time) {
-	p.members.Lock()
-	defer p.members.Unlock()
-	roster.MergePeer(p.members, &p.peers, router, loads, remoteOf, now, p.hearing(now))
+	p.peers.Merge(router, loads, now, p.observeNewer)
 }
 
 // UpdatePeer takes in another router's report on some replicas, instead of its earlier report on the same
 // replicas. It does nothing for a router without a report by [Pool.MergePeer]. loads is kept.
 func (p *Pool) UpdatePeer(router string, loads []PeerLoad, now time.Time) {
-	p.members.Lock()
-	defer p.members.Unlock()
-	roster.UpdatePeer(p.members, &p.peers, router, loads, remoteOf, now, p.hearing(now))
+	p.peers.Update(router, loads, now, p.observeNewer)
 }
 
-func remoteOf(m *member) *PeerLoad { return &m.remote }
-
-// hearing takes in an engine's report that another router asked for, where it is newer than ours.
-func (p *Pool) hearing(now time.Time) func(*member, *replica.Report) {
-	return func(m *member, r *replica.Report) {
-		if l := r.Load(now); l.At.After(m.load.UsageAt()) {
-			p.observe(m, l, now)
-		}
+// observeNewer takes in an engine's load that another router asked for, if it is newer than ours.
+func (p *Pool) observeNewer(m *member, l replica.Load, now time.Time) {
+	if l.At.After(m.load.UsageAt()) {
+		p.observe(m, l, now)
 	}
 }

@@ -74,14 +74,14 @@ func (k *lessons) slow(m *member, all []*member, held bool) (cause string, known
 	profile := estimate.DefaultSpeed()
 	usual := profile.StepParts(usualBatch, usualBatch*estimate.UsualTokens)
 	s := estimate.Compare(steps, m.Slot, &k.speeds.Steps.SpeedFit, usual)
-	if s.Slow(held) {
+	if s.IsSlow(held) {
 		return fmt.Sprintf("its decode steps take %.1f times as long as those of %s",
 			s.Ratio, all[s.Than].R.ID), true
 	}
 	known = s.Known
 	s = estimate.Compare(prefills, m.Slot, &k.speeds.Prefills.SpeedFit,
 		profile.PrefillParts(estimate.UsualTokens, 0))
-	if s.Slow(held) {
+	if s.IsSlow(held) {
 		return fmt.Sprintf("the prompts that it prefills itself take %.1f times as long as on %s",
 			s.Ratio, all[s.Than].R.ID), true
 	}

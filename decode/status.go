@@ -92,15 +92,8 @@ func (p *Pool) Prefills() estimate.Speed {
 	return p.learned.speeds.MeasuredPrefills()
 }
 
-// SetPosting says for how many seconds the replica id makes no step, for each token whose KV it reads from
-// another one. Safe for concurrent use.
-func (p *Pool) SetPosting(id replica.ID, perToken float64) {
-	p.about(id, func(m *member) { m.learned.SetPosting(perToken) })
-}
-
-// Posting returns the seconds for which the replica id makes no step, for each token that it reads. Safe for
-// concurrent use.
-func (p *Pool) Posting(id replica.ID) (perToken float64) {
-	p.about(id, func(m *member) { perToken = m.learned.Posting() })
-	return perToken
+// LearnPosting takes in for how many seconds the replica id makes no step, for each token whose KV it reads
+// from another one, by the engine's newest counts. Safe for concurrent use.
+func (p *Pool) LearnPosting(id replica.ID, perToken float64) {
+	p.about(id, func(m *member) { m.learned.LearnPosting(perToken) })
 }

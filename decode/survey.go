@@ -31,38 +31,6 @@ type survey struct {
 	prompt  *ledger.Lease  // the prompt in the form in which leases are compared; nil until it is needed
 }
 
-// noneRunsSoon reports whether every candidate runs its maximum of sequences for longer than a request
-// should wait inside an engine. Then the request waits in the router, where any replica can take it. A
-// single full replica is only more expensive: a request with its prefix cached there would be computed anew
-// elsewhere, beside the streams of others.
-func (q *survey) noneRunsSoon(cs []Candidate) bool {
-	for i := range cs {
-		if cs[i].runSlot <= q.Ready+ledger.ShortWait {
-			return false
-		}
-	}
-	return true
-}
-
-// offer makes c the candidate m, and reports whether m has room for the request.
-func (q *survey) offer(c *Candidate, m *member, s *standing) bool {
-	*c = Candidate{member: m}
-	c.prompt, c.Need, c.limit = q.need(m)
-	if s.Capacity > 0 && s.Left() < c.Need {
-		inUse := q.inUse(m)
-		c.prompt -= inUse
-		c.Need -= inUse
-	}
-	c.runSlot = q.rooms.slotIn(m, &s.Headroom, q.Sequences)
-	if !q.rooms.admits(m, &s.Headroom, c.Need, q.Ready, q.at) {
-		return false
-	}
-	c.Crowded = !s.Fits(c.Need)
-	q.gather(c, s, q.answer.rest)
-	c.Saturated = q.Split && q.Local && q.rooms.saturated(c, &s.Headroom, q.Ready)
-	return !c.Saturated || !c.Crowded
-}
-
 // need returns the blocks of the prompt on m, the blocks with the answer's likely growth at one time, and the
 // limit of new tokens.
 func (q *survey) need(m *member) (prompt, whole, limit int) {

@@ -37,7 +37,7 @@ func (a *answer) traceBegun(transfer time.Duration) {
 	if transfer <= 0 || a.h.atOnce() { // both legs at once: it has the prefill in it
 		return
 	}
-	step := a.h.b.DecodeLease.Step()
+	step := a.h.b.DecodeLease.StepTime()
 	ends := a.first.Add(-time.Duration(step * float64(time.Second)))
 	j.spans.Between(a.spanCtx, "kv transfer", ends.Add(-transfer), ends,
 		observe.AttrPrefill.String(string(a.h.b.Prefill.ID)), observe.AttrDecode.String(string(a.h.b.Decode.ID)),

@@ -55,7 +55,7 @@ func (k *lessons) slow(m *member, all []*member, held bool) (cause string, known
 	}
 	s := estimate.Compare(fits, m.Slot, &k.speeds.Prefills.SpeedFit,
 		estimate.DefaultSpeed().PrefillParts(estimate.UsualTokens, 0))
-	if s.Slow(held) {
+	if s.IsSlow(held) {
 		return fmt.Sprintf("its prefills take %.1f times as long as those of %s",
 			s.Ratio, all[s.Than].R.ID), true
 	}

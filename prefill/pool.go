@@ -28,7 +28,7 @@ type Pool struct {
 
 	settings Settings
 	learned  lessons
-	peers    roster.PeerReports[*member, PeerLoad]
+	peers    roster.Peers[*member, PeerLoad, *PeerLoad]
 	readings []replica.Reading // scratch of read
 }
 
@@ -64,6 +64,7 @@ type Counts struct {
 func New(o Options) *Pool {
 	p := new(Pool)
 	p.Roster, p.members = roster.New(o, func() *member { return new(member) })
+	p.peers = roster.NewPeers(p.members, func(m *member) *PeerLoad { return &m.remote })
 	return p
 }
 

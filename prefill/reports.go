@@ -89,27 +89,19 @@ func (p *Pool) Changes() (n uint64) {
 // MergePeer replaces the earlier report of another router by loads. Without any loads the router is
 // forgotten. The pool keeps loads.
 func (p *Pool) MergePeer(router string, loads []PeerLoad, now time.Time) {
-	p.members.Lock()
-	defer p.members.Unlock()
-	roster.MergePeer(p.members, &p.peers, router, loads, remoteOf, now, p.hearing(now))
+	p.peers.Merge(router, loads, now, p.observeNewer)
 }
 
 // UpdatePeer replaces what another router reported of some replicas by loads. It does nothing for a router
 // without a report in [Pool.MergePeer]. loads is kept.
 func (p *Pool) UpdatePeer(router string, loads []PeerLoad, now time.Time) {
-	p.members.Lock()
-	defer p.members.Unlock()
-	roster.UpdatePeer(p.members, &p.peers, router, loads, remoteOf, now, p.hearing(now))
+	p.peers.Update(router, loads, now, p.observeNewer)
 }
 
-func remoteOf(m *member) *PeerLoad { return &m.remote }
-
-// hearing uses an engine's report that another router fetched, where it is newer than ours.
-func (p *Pool) hearing(now time.Time) func(*member, *replica.Report) {
-	return func(m *member, r *replica.Report) {
-		if l := r.Load(now); l.At.After(m.load.UsageAt()) {
-			p.observe(m, l, now)
-		}
+// observeNewer takes in an engine's load that another router asked for, if it is newer than ours.
+func (p *Pool) observeNewer(m *member, l replica.Load, now time.Time) {
+	if l.At.After(m.load.UsageAt()) {
+		p.observe(m, l, now)
 	}
 }
 

@@ -46,7 +46,7 @@ func (q *Queue) After(due int64) (n int, work time.Duration) {
 
 // Enter adds x at the end. x has its predicted time and its turn already.
 func (q *Queue) Enter(x *Prompt, now time.Time) {
-	x.Booked = now
+	x.BookedAt = now
 	if q.tail == nil {
 		q.head = x
 	} else {

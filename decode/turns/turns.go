@@ -20,7 +20,7 @@ const Hops = time.Millisecond
 type Prompt struct {
 	ID         uint64        // distinguishes prompts with equal turns
 	Predicted  time.Duration // for the remaining tokens
-	Booked     time.Time
+	BookedAt   time.Time
 	prev, next *Prompt // in the queue of its replica
 
 	On     bool   // it is sent in pieces

@@ -91,8 +91,16 @@ const (
 // Posting returns the seconds without a step per token that r reads.
 func (r *Replica) Posting() float64 { return r.posting }
 
-// SetPosting sets the seconds without a step per token whose KV cache r reads from another replica.
-func (r *Replica) SetPosting(perToken float64) { r.posting = perToken }
+// LearnPosting takes in the seconds without a step per token whose KV cache r reads from another replica, by
+// the engine's newest counts.
+func (r *Replica) LearnPosting(perToken float64) {
+	if r.posting > 0 {
+		perToken = r.posting + postingGain*(perToken-r.posting)
+	}
+	r.posting = perToken
+}
+
+const postingGain = 0.3 // weight of the newest counts
 
 // Posts records that r begins to read the blocks of so many tokens.
 func (r *Replica) Posts(tokens int) { r.posted += float64(tokens) * r.posting }

@@ -42,8 +42,8 @@ func Compare(all []*DecayingFit, at int, pool *SpeedFit, parts Work) Slowness {
 	return s
 }
 
-// Slow reports whether the member is slow. held says that it was slow before.
-func (s Slowness) Slow(held bool) bool {
+// IsSlow reports whether the member is slow. held says that it was slow before.
+func (s Slowness) IsSlow(held bool) bool {
 	if held {
 		return s.least >= slowUntil
 	}

@@ -32,8 +32,9 @@ func TestCompare(t *testing.T) {
 		{"alone", []*DecayingFit{memory(10, 20)}, true, false, false, -1},
 	} {
 		s := Compare(tt.all, 0, new(SpeedFit), parts)
-		if s.Known != tt.known || s.Slow(false) != tt.slow || s.Slow(true) != tt.stillSlow || s.Than != tt.than {
-			t.Errorf("%s: %+v, slow %v, still slow %v", tt.name, s, s.Slow(false), s.Slow(true))
+		slow, still := s.IsSlow(false), s.IsSlow(true)
+		if s.Known != tt.known || slow != tt.slow || still != tt.stillSlow || s.Than != tt.than {
+			t.Errorf("%s: %+v, slow %v, still slow %v", tt.name, s, slow, still)
 		}
 	}
 }
@@ -46,7 +47,7 @@ func TestNobodyIsFasterForNotBeingAsked(t *testing.T) {
 	if got := slow.at(0); got > 1.1 {
 		t.Errorf("priced at %.1f times the profile after a quarter of an hour", got)
 	}
-	if s := Compare([]*DecayingFit{slow, fast}, 0, new(SpeedFit), [3]float64{1, 0, 0}); !s.Slow(false) {
+	if s := Compare([]*DecayingFit{slow, fast}, 0, new(SpeedFit), [3]float64{1, 0, 0}); !s.IsSlow(false) {
 		t.Errorf("no longer slow: %+v", s)
 	}
 }

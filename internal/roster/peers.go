@@ -7,13 +7,17 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// PeerReports is the newest bookings that each other router reported of the replicas it shares with this
-// router. The zero PeerReports has no reports. Not safe for concurrent use.
-type PeerReports[M Entry, S any] struct{ byRouter map[string]*peerReport[M, S] }
+// Peers adds up what other routers report of the replicas that they share with this router. The zero Peers
+// has no reports and takes none: see [NewPeers].
+type Peers[M Entry, S any, P PeerLoad[S]] struct {
+	members  *Members[M]
+	sumOf    func(M) P
+	byRouter map[string]*peerReport[S] // guarded by the lock of members
+}
 
 // peerReport is what one router reports. With many routers, a report comes every few milliseconds, and all
 // reports are added up each time. So the place of each member in loads is looked up once per view.
-type peerReport[M Entry, S any] struct {
+type peerReport[S any] struct {
 	loads []S
 	at    []int // for each member by its slot the place in loads, -1 for none; as of view
 	view  *View
@@ -30,92 +34,97 @@ type PeerLoad[S any] interface {
 	Add(*S)              // adds another that was heard
 }
 
-// MergePeer replaces what router reported before by loads, as far as the loads can be true. With no loads,
-// the router is forgotten. loads is kept. For each member, MergePeer adds up the reports of all routers, at
-// the place that remote returns. Then it calls observe for each engine's report among loads. The caller
-// holds the lock.
-func MergePeer[M Entry, S any, P PeerLoad[S]](
-	ms *Members[M], peers *PeerReports[M, S], router string, loads []S, remote func(M) P,
-	now time.Time, observe func(M, *replica.Report),
-) {
+// NewPeers returns the reports of other routers about ms, none yet. sumOf returns the place for the sum of
+// the reports on a member.
+func NewPeers[M Entry, S any, P PeerLoad[S]](ms *Members[M], sumOf func(M) P) Peers[M, S, P] {
+	return Peers[M, S, P]{members: ms, sumOf: sumOf, byRouter: map[string]*peerReport[S]{}}
+}
+
+// taker takes in an engine's load that another router asked for. The lock of the members is held.
+type taker[M Entry] func(m M, l replica.Load, now time.Time)
+
+// Merge replaces what router reported before by loads, as far as the loads can be true. With no loads, the
+// router is forgotten. Merge keeps loads. It calls take for each engine's load among loads. Safe for
+// concurrent use.
+func (p *Peers[M, S, P]) Merge(router string, loads []S, now time.Time, take taker[M]) {
+	p.members.Lock()
+	defer p.members.Unlock()
 	for i := range loads {
 		P(&loads[i]).Heard(now)
 	}
-	peers.set(router, loads, now)
-	for _, m := range ms.All {
-		sum(ms, peers, m, remote)
+	if before := p.byRouter[router]; len(loads) == 0 {
+		delete(p.byRouter, router)
+	} else {
+		p.byRouter[router] = &peerReport[S]{loads: loads, told: now, atOnce: before != nil && before.atOnce}
 	}
-	observeReports[M, S, P](ms, loads, observe)
+	for _, m := range p.members.All {
+		p.sum(m)
+	}
+	p.passOn(loads, now, take)
 }
 
-// UpdatePeer is [MergePeer] for new reports of some replicas only: the router's older reports of other
-// replicas stay. A router that has not reported all replicas before is unknown, and stays unknown.
-func UpdatePeer[M Entry, S any, P PeerLoad[S]](
-	ms *Members[M], peers *PeerReports[M, S], router string, loads []S, remote func(M) P,
-	now time.Time, observe func(M, *replica.Report),
-) {
-	r := peers.byRouter[router]
+// Update is [Peers.Merge] for new reports of some replicas only: the router's older reports of other replicas
+// stay. A router that has not reported all replicas before is unknown, and stays unknown. Safe for concurrent
+// use.
+func (p *Peers[M, S, P]) Update(router string, loads []S, now time.Time, take taker[M]) {
+	p.members.Lock()
+	defer p.members.Unlock()
+	r := p.byRouter[router]
 	if r == nil {
 		return
 	}
 	r.atOnce = true
-	lookUp[M, S, P](r, ms)
+	p.lookUp(r)
 	for i := range loads {
 		P(&loads[i]).Heard(now)
 		id, _ := P(&loads[i]).About()
-		m, known := ms.Find(id)
-		if !known {
-			continue
-		}
-		if at := r.at[m.member().Slot]; at >= 0 {
-			r.loads[at] = loads[i]
-			sum(ms, peers, m, remote)
+		if m, known := p.members.Find(id); known && r.at[m.member().Slot] >= 0 {
+			r.loads[r.at[m.member().Slot]] = loads[i]
+			p.sum(m)
 		}
 	}
-	observeReports[M, S, P](ms, loads, observe)
+	p.passOn(loads, now, take)
 }
 
 // sum adds up what all routers report of m.
-func sum[M Entry, S any, P PeerLoad[S]](ms *Members[M], peers *PeerReports[M, S], m M, remote func(M) P) {
-	all := remote(m)
+func (p *Peers[M, S, P]) sum(m M) {
+	all := p.sumOf(m)
 	*all = *new(S)
-	for _, r := range peers.byRouter {
-		lookUp[M, S, P](r, ms)
+	for _, r := range p.byRouter {
+		p.lookUp(r)
 		if at := r.at[m.member().Slot]; at >= 0 {
 			all.Add(&r.loads[at])
 		}
 	}
 }
 
-// observeReports calls observe for each engine's report among loads.
-func observeReports[M Entry, S any, P PeerLoad[S]](
-	ms *Members[M], loads []S, observe func(M, *replica.Report),
-) {
+// passOn passes on the engines' reports among loads.
+func (p *Peers[M, S, P]) passOn(loads []S, now time.Time, take taker[M]) {
 	for i := range loads {
 		id, report := P(&loads[i]).About()
-		if m, ok := ms.Find(id); ok && report != nil {
-			observe(m, report)
+		if m, ok := p.members.Find(id); ok && report != nil {
+			take(m, report.Load(now), now)
 		}
 	}
 }
 
 // lookUp finds the place of each member in the loads of r, unless it has done so.
-func lookUp[M Entry, S any, P PeerLoad[S]](r *peerReport[M, S], ms *Members[M]) {
-	if r.at != nil && r.view == ms.View {
+func (p *Peers[M, S, P]) lookUp(r *peerReport[S]) {
+	if r.at != nil && r.view == p.members.View {
 		return
 	}
-	r.view, r.at = ms.View, slices.Repeat([]int{-1}, len(ms.All))
+	r.view, r.at = p.members.View, slices.Repeat([]int{-1}, len(p.members.All))
 	for i := range r.loads {
 		id, _ := P(&r.loads[i]).About()
-		if m, ok := ms.Find(id); ok && r.at[m.member().Slot] < 0 { // the first of two reports counts
+		if m, ok := p.members.Find(id); ok && r.at[m.member().Slot] < 0 { // the first of two reports counts
 			r.at[m.member().Slot] = i
 		}
 	}
 }
 
 // Age returns the average age of the other routers' reports. In this time the other routers may have booked
-// further requests. It returns 0 without other routers.
-func (p *PeerReports[M, S]) Age(now time.Time) time.Duration {
+// further requests. It returns 0 without other routers. The caller holds the lock of the members.
+func (p *Peers[M, S, P]) Age(now time.Time) time.Duration {
 	var sum time.Duration
 	for _, r := range p.byRouter {
 		if !r.atOnce {
@@ -123,18 +132,6 @@ func (p *PeerReports[M, S]) Age(now time.Time) time.Duration {
 		}
 	}
 	return sum / time.Duration(max(1, len(p.byRouter)))
-}
-
-func (p *PeerReports[M, S]) set(router string, loads []S, now time.Time) {
-	if len(loads) == 0 {
-		delete(p.byRouter, router)
-		return
-	}
-	if p.byRouter == nil {
-		p.byRouter = map[string]*peerReport[M, S]{}
-	}
-	before := p.byRouter[router]
-	p.byRouter[router] = &peerReport[M, S]{loads: loads, told: now, atOnce: before != nil && before.atOnce}
 }
 
 // The most that one router can report of one replica. A higher number is lowered to this limit, so that no

@@ -102,7 +102,7 @@ func (pl *Planner) move(b *Booking, req *Request, reason string, room time.Durat
 func (b *Booking) elsewhere(req *Request) Request {
 	alone := *req
 	alone.SplitOK, alone.LocalOK = false, false
-	if !b.DecodeLease.Left() {
+	if !b.DecodeLease.ReplicaLeft() {
 		alone.AvoidDecode = append([]replica.ID{b.Decode.ID}, req.AvoidDecode...)
 	}
 	return alone
@@ -233,7 +233,7 @@ func (pl *Planner) FirstToken(b *Booking, now time.Time) (transfer time.Duration
 	}
 	took := x.Took.Seconds()
 	if took > 0 {
-		took = max(took-b.DecodeLease.Step(), took/2)
+		took = max(took-b.DecodeLease.StepTime(), took/2)
 	}
 	pl.mu.Lock()
 	defer pl.mu.Unlock()

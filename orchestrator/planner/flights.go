@@ -126,7 +126,7 @@ func (f *flights) sent(b *Booking, now time.Time) {
 		pair: b.pair(), kind: kindOf(&b.Prefill, &b.Decode), lease: b.DecodeLease,
 		configured: configured, own: bytes * configured, sentAt: now, knows: b.transfer.sure && bytes >= learnBytes,
 		least: hands / 2,
-		most:  estimate.HandoverMost + engineDoubt*(b.DecodeLease.Step()+f.besides[b.Decode.ID]),
+		most:  estimate.HandoverMost + engineDoubt*(b.DecodeLease.StepTime()+f.besides[b.Decode.ID]),
 	}
 	if b.transfer.flight != nil {
 		f.over(b.transfer.flight, false, now)

@@ -36,7 +36,7 @@ func (f *fleet) come(b *Booking, at time.Time) {
 
 // landed returns when the first token of b comes whose blocks took so many seconds from then on.
 func (f *fleet) landed(b *Booking, asked time.Time, took float64) time.Time {
-	return asked.Add(seconds(took + b.DecodeLease.Step()))
+	return asked.Add(seconds(took + b.DecodeLease.StepTime()))
 }
 
 // over returns the seconds that so many tokens take over a link of so many bytes a second.

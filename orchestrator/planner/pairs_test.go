@@ -208,7 +208,7 @@ func TestTransfersAtOnceMakeNoLinkSlow(t *testing.T) {
 				if shared {
 					n = 4
 				}
-				f.now = began.Add(seconds(n*own + b.DecodeLease.Step()))
+				f.now = began.Add(seconds(n*own + b.DecodeLease.StepTime()))
 				f.pl.FirstToken(b, f.now)
 			}
 			for _, b := range all {

@@ -44,7 +44,7 @@ func (f *flights) count(id replica.ID, reads replica.Reads, now time.Time) {
 	if !known || !some {
 		return
 	}
-	f.learnPosting(id, d)
+	f.decode.LearnPosting(id, d.Posting/d.Bytes*f.pairs.policy.KVBytesPerToken)
 	if len(all) == 0 || math.Abs(d.Count-float64(len(all))) > max(1, d.Count/5) {
 		return // the counters include other routers' reads, or reads whose end nobody saw
 	}
@@ -66,14 +66,3 @@ func (f *flights) count(id replica.ID, reads replica.Reads, now time.Time) {
 		}, now)
 	}
 }
-
-// learnPosting learns the seconds per token for which a replica has posted reads.
-func (f *flights) learnPosting(id replica.ID, d replica.Reads) {
-	perToken := d.Posting / d.Bytes * f.pairs.policy.KVBytesPerToken
-	if was := f.decode.Posting(id); was > 0 {
-		perToken = was + postingGain*(perToken-was)
-	}
-	f.decode.SetPosting(id, perToken)
-}
-
-const postingGain = 0.3 // weight of the newest counts
