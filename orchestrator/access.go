@@ -18,9 +18,9 @@ func logAccess(q *request) {
 		path = q.r.URL.Path[:min(len(q.r.URL.Path), maxPath)]
 	}
 	status := cmp.Or(q.outcome.status, q.w.status)
-	attrs := append(make([]slog.Attr, 0, 20),
+	attrs := append(make([]slog.Attr, 0, 21),
 		slog.String("id", q.id), slog.String("client_id", q.clientID), slog.String("client", q.r.RemoteAddr),
-		slog.String("key", q.keyName()),
+		slog.String("key", q.keyName()), slog.String("session", q.session.label),
 		slog.String("method", q.r.Method), slog.String("path", path), slog.Int("status", status),
 		slog.String("outcome", cmp.Or(q.outcome.result, "ok")), slog.String("mode", q.outcome.mode),
 		slog.Float64("total_ms", ms(time.Since(q.start))),
@@ -47,7 +47,8 @@ func logAccess(q *request) {
 // logFailure writes the line that says of a failure which request it was, where, and why.
 func logFailure(q *request, f *failure) {
 	attrs := []any{
-		"id", q.id, "client_id", q.clientID, "key", q.keyName(), "path", q.path, "phase", string(f.phase),
+		"id", q.id, "client_id", q.clientID, "key", q.keyName(), "session", q.session.label, "path", q.path,
+		"phase", string(f.phase),
 		"replica", string(cmp.Or(f.at, f.cutAt)), "kind", f.name(), "status", f.reply.status, "error", f.cause(),
 	}
 	if f.notRetried != "" {

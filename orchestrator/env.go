@@ -136,6 +136,7 @@ type origin struct {
 	key      *keys.Key  // that the client showed; nil where the router has no keys
 	hold     *keys.Hold // of the limits of the key; nil where the key has none
 	clientID string     // that the client gave the request, "" where it gave none
+	session  session    // that the client named
 	span     trace.Span
 	seen     *observe.UnderWay // nil until the request is admitted
 }

@@ -41,7 +41,7 @@ func forward(
 		Method: q.r.Method, Path: enginePath(q.r), Body: p.body, ContentType: p.contentType, Idempotent: p.again,
 		ID: p.id(q.id),
 	}
-	r.Header = passPriority(nil, q.r.Header)
+	r.Header = q.ofClient(nil)
 	era := to.CacheEpoch()
 	resp, err := to.Do(ctx, q.spans.Propagate(ctx, r, q.r.Header))
 	if err != nil {

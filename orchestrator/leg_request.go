@@ -53,10 +53,7 @@ func (o *outgoing) made(ctx context.Context, j *job) *engine.Request {
 	if o.load {
 		r.Header = append(r.Header, engine.Field{Key: "Endpoint-Load-Metrics-Format", Value: "TEXT"})
 	}
-	if s := j.r.Header.Get("X-Session-Id"); s != "" {
-		r.Header = append(r.Header, engine.Field{Key: "X-Session-Id", Value: s})
-	}
-	r.Header = passPriority(r.Header, j.r.Header)
+	r.Header = j.ofClient(r.Header)
 	return j.spans.Propagate(ctx, r, j.r.Header)
 }
 
@@ -67,6 +64,14 @@ func (o *outgoing) unasked(at *replica.Facts) unaskedUsage {
 		u.name = rawjson.AppendString(nil, at.Fingerprint)
 	}
 	return u
+}
+
+// ofClient appends to fields what engines get of the client's header.
+func (o *origin) ofClient(fields []engine.Field) []engine.Field {
+	if o.session.id != "" {
+		fields = append(fields, engine.Field{Key: sessionHeader, Value: o.session.id})
+	}
+	return passPriority(fields, o.r.Header)
 }
 
 // priorityHeader is the client's header that a vLLM engine prefers to the body's priority.

@@ -16,7 +16,7 @@ func (p *pick) send(q *request, body []byte) *failure {
 	b := p.h.b
 	to := &picker.Destination{
 		ID: p.j.rec.ID, Decode: hostPort(&b.Decode), Body: p.h.salted(body),
-		Key: q.cfg.Pools.Decode.APIKey.Reveal(), HideKey: !q.keys.Open(),
+		Key: q.cfg.Pools.Decode.APIKey.Reveal(), HideKey: !q.keys.Open(), Session: q.session.id,
 	}
 	if b.Mode == planner.Split {
 		to.Prefill = hostPort(&b.Prefill)

@@ -86,6 +86,9 @@ func (w *world) pick(p prompt, g *gateway, leave time.Duration) *httptest.Respon
 	w.asked++
 	w.mid.mu.Unlock()
 	r := httptest.NewRequestWithContext(ctx, http.MethodPost, p.path, strings.NewReader(p.body))
+	if p.header != nil {
+		r.Header = p.header.Clone()
+	}
 	out := httptest.NewRecorder()
 	out.Code = 0 // no status yet
 	func() {

@@ -98,7 +98,7 @@ func modeName(b *planner.Booking, whole string) string {
 // servedBy is what a capture of traffic may know of a job that has ended well.
 func servedBy(j *job) observe.Served {
 	s := observe.Served{
-		Came: j.start, Model: j.rec.Model, Path: j.path, Session: j.r.Header.Get("X-Session-Id"),
+		Came: j.start, Model: j.rec.Model, Path: j.path, Session: j.session.id,
 		Tenant: j.tenant, Input: j.rec.Prompt, Output: j.rec.Output,
 	}
 	if j.ids != nil { // else the keys are of chunks of text

@@ -149,6 +149,7 @@ func (q *request) newJob(req *openai.Request, index int) *job {
 	}
 	j.rec = observe.NewRecord(id, q.path, q.start, q.inForce)
 	j.rec.ClientID, j.rec.Key = q.clientID, q.keyName()
+	j.rec.Session = q.session.label
 	if q.outcome.rec == nil {
 		q.outcome.rec = j.rec
 	}

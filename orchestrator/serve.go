@@ -71,7 +71,9 @@ func (t *front) handle(
 	return func(w http.ResponseWriter, r *http.Request) {
 		q := &request{
 			env: t.env, snapshot: t.snap.Load(), w: t.toClient(w, r), id: newID(), kind: api(path),
-			origin:  origin{r: r, path: path, start: time.Now(), clientID: clientID(r.Header)},
+			origin: origin{
+				r: r, path: path, start: time.Now(), clientID: clientID(r.Header), session: sessionOf(r.Header),
+			},
 			outcome: requestOutcome{mode: "none"},
 		}
 		n := t.inflight.Add(1)

@@ -69,6 +69,9 @@ func (q *request) endTrace() {
 	if q.key != nil {
 		q.span.SetAttributes(observe.AttrKey.String(q.key.Name))
 	}
+	if q.session.label != "" {
+		q.span.SetAttributes(observe.AttrSession.String(q.session.label))
+	}
 	if q.w.status != 0 {
 		q.span.SetAttributes(observe.AttrStatus.Int(q.w.status))
 	}

@@ -46,11 +46,10 @@ func (r *Record) head(w io.Writer) {
 	}
 	fmt.Fprintf(w, "request %s%s, %s, %s",
 		cmp.Or(r.ClientID, r.ID), own, r.Time.UTC().Format("2006-01-02 15:04:05.000 UTC"), r.Path)
-	if r.Model != "" {
-		fmt.Fprintf(w, ", model %s", r.Model)
-	}
-	if r.Key != "" {
-		fmt.Fprintf(w, ", key %s", r.Key)
+	for _, of := range [][2]string{{"model", r.Model}, {"key", r.Key}, {"session", r.Session}} {
+		if of[1] != "" {
+			fmt.Fprintf(w, ", %s %s", of[0], of[1])
+		}
 	}
 	fmt.Fprintf(w, "\n%s, status %d, %s%s in %s\n\n",
 		r.Outcome, r.Status, r.tried(), r.counted(), span(r.Phases.Total))

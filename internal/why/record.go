@@ -9,7 +9,8 @@ import "time"
 type Record struct {
 	ID        string    `json:"id"`
 	ClientID  string    `json:"client_id"`
-	Key       string    `json:"key"` // name of the client's key
+	Key       string    `json:"key"`     // name of the client's key
+	Session   string    `json:"session"` // a part of the hash of the session's id
 	Time      time.Time `json:"time"`
 	Path      string    `json:"path"`
 	Model     string    `json:"model"`

@@ -14,6 +14,7 @@ type Record struct {
 	ID        string    `json:"id"`
 	ClientID  string    `json:"client_id,omitzero"` // that the client gave it
 	Key       string    `json:"key,omitzero"`       // name of the client's key
+	Session   string    `json:"session,omitzero"`   // a part of the hash of the session's id
 	Time      time.Time `json:"time"`
 	Path      string    `json:"path"`
 	Model     string    `json:"model"`

@@ -12,7 +12,8 @@ import (
 // No attribute holds a prompt, a token id or a part of an answer.
 const (
 	AttrID          = attribute.Key("tandem.id")
-	AttrKey         = attribute.Key("tandem.key") // name of the client's key
+	AttrKey         = attribute.Key("tandem.key")     // name of the client's key
+	AttrSession     = attribute.Key("tandem.session") // a part of the hash of the session's id
 	AttrMode        = attribute.Key("tandem.mode")
 	AttrTTFT        = attribute.Key("tandem.ttft_ms")
 	AttrOutcome     = attribute.Key("tandem.outcome")

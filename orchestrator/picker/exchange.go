@@ -62,6 +62,7 @@ type Destination struct {
 	Body    []byte // instead of the client's
 	Key     string // the engines' API key, "" for none
 	HideKey bool   // the client's key is for the router alone
+	Session string // id of the client's session, "" for none
 }
 
 // Part is a part of an answer.

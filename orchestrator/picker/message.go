@@ -137,6 +137,9 @@ func routed(to *Destination, address string, bare bool) *extprocv3.ProcessingRes
 	if to.Prefill != "" {
 		m.SetHeaders = append(m.SetHeaders, set(prefillerHeader, to.Prefill))
 	}
+	if to.Session != "" {
+		m.SetHeaders = append(m.SetHeaders, set("x-session-id", to.Session))
+	}
 	if !bare {
 		m.SetHeaders = append(m.SetHeaders, set("content-length", strconv.Itoa(len(to.Body))))
 	}

@@ -190,7 +190,8 @@ func echo(t *testing.T, to Destination) func(http.ResponseWriter, *http.Request,
 func TestTheProtocol(t *testing.T) {
 	to := Destination{
 		Decode: "10.0.0.2:8200", Prefill: "10.0.0.1:8000", ID: "id", Key: "engine",
-		Body: bytes.Repeat([]byte("x"), 150_000),
+		Session: "s1",
+		Body:    bytes.Repeat([]byte("x"), 150_000),
 	}
 	o := Options{Pick: echo(t, to), SidecarPort: 8000}
 	with(t, o, func(t *testing.T, c *grpc.ClientConn, _ *atomic.Bool) {
@@ -209,7 +210,7 @@ func TestTheProtocol(t *testing.T) {
 		}
 		for key, want := range map[string]string{
 			destinationKey: "10.0.0.2:8000", prefillerHeader: "10.0.0.1:8000", "x-request-id": "id",
-			"content-length": "150000", "authorization": "Bearer engine",
+			"content-length": "150000", "authorization": "Bearer engine", "x-session-id": "s1",
 		} {
 			if set[key] != want {
 				t.Errorf("%s is %q, want %q", key, set[key], want)
