@@ -151,8 +151,21 @@ func (s *Set) Join(file *config.Config) Joined {
 	former = slices.DeleteFunc(slices.Clone(former), func(m config.Members) bool { return !j.waits(m.Pool) })
 	if len(former) > 0 {
 		j.join(former)
+		j.tellFormer()
 	}
 	return j
+}
+
+// tellFormer notes where former members serve because an answer is empty.
+func (j *Joined) tellFormer() {
+	for i := range j.found {
+		f := &j.found[i]
+		stay := func(m config.Members) bool { return m.Pool == f.Pool && len(m.Replicas) > 0 }
+		if f.State == Fresh && j.unmet[f.question()] && slices.ContainsFunc(j.former, stay) {
+			f.Left = append(slices.Clone(f.Left), "nothing was found since the reload: the former members for "+
+				f.Pool+" stay until something is found")
+		}
+	}
 }
 
 // Moves reports whether j has other members than the configuration in force.

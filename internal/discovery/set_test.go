@@ -137,7 +137,7 @@ func TestAQuestionWithoutAnAnswerTakesNothingAway(t *testing.T) {
 // A reload with a selector that matches nothing removes nothing. When the query has found a member once,
 // an empty answer counts.
 func TestAnEmptyAnswerToANewQuestionTakesNothingAway(t *testing.T) {
-	s, src, _ := tested()
+	s, src, log := tested()
 	step := func(file *config.Config, want string, state State, urls ...string) {
 		t.Helper()
 		f := answer(state, "decode", urls...)
@@ -145,6 +145,10 @@ func TestAnEmptyAnswerToANewQuestionTakesNothingAway(t *testing.T) {
 		src.found = []Found{f}
 		if got := joined(s, file); got != want {
 			t.Errorf("%s, want %s", got, want)
+		}
+		told := strings.Contains(strings.Join(s.Found()[0].Left, ""), "the former members for decode stay until")
+		if tells := state == Fresh && want == "p0 | d0 d1"; told != tells {
+			t.Errorf("%s: it is told that the former members stay: %t", want, told)
 		}
 	}
 	src.found = nil
@@ -162,6 +166,9 @@ func TestAnEmptyAnswerToANewQuestionTakesNothingAway(t *testing.T) {
 	last := with("p0 p1", "d3")
 	step(last, "p0 p1 | d3", Fresh)
 	step(with("p0", ""), "p0 | ", Fresh)
+	if n := strings.Count(log.String(), "the former members"); n != 1 {
+		t.Errorf("logged %d times, want once:\n%s", n, log)
+	}
 }
 
 // Discovery counts as recovered after an answer, but not after a reload without a new answer.

@@ -22,23 +22,34 @@ type found struct {
 // that the router forgets nothing in a short pause. was has the uids of the members of the last call;
 // is has the uids of the present members.
 //
-// Two rules keep requests served. Of two pods with one address, the ready pod has the address: the other one
-// is a rest on a lost node. If both are ready, the older pod has the address: it serves already. While no
+// Three rules keep requests served. Of two pods with one address, the ready pod has the address: the other
+// one is a rest on a lost node. If both are ready, the older pod has the address: it serves already. While no
 // member of a pool is ready, its members stay in use: the API server marks all pods so when it does not hear
-// from their nodes, and the router asks the engines itself.
+// from their nodes, and the router asks the engines itself. Members that a new selector of the InferencePool
+// leaves out stay until it has selected a ready pod of their pool: the selector may be wrong.
 func (s *spec) members(pods []*pod, was map[string]bool) (all []found, is map[string]bool) {
 	is = map[string]bool{}
 	prefill, decode := s.sides()
-	for _, p := range slices.SortedFunc(slices.Values(pods), readyFirst) {
-		if p.ended || !s.matches(p.labels) {
-			continue
-		}
-		joins := p.ip != "" && (was[p.uid] || p.ready && !p.deleting)
-		a, b := prefill.take(p, joins), decode.take(p, joins)
+	note := func(p *pod, a, b []*config.Replica) {
 		two(a, b)
 		if len(a)+len(b) > 0 {
 			is[p.uid] = true
 		}
+	}
+	var former []*pod
+	for _, p := range slices.SortedFunc(slices.Values(pods), readyFirst) {
+		switch {
+		case p.ended:
+		case s.matches(p.labels):
+			joins := p.ip != "" && (was[p.uid] || p.ready && !p.deleting)
+			note(p, prefill.take(p, joins), decode.take(p, joins))
+		case was[p.uid] && s.former[p.uid] && p.ip != "":
+			former = append(former, p)
+		}
+	}
+	prefill.waits, decode.waits = !prefill.inUse(), !decode.inUse()
+	for _, p := range former {
+		note(p, prefill.keep(p), decode.keep(p))
 	}
 	keepInUse(prefill, decode)
 	for _, of := range []*side{prefill, decode} {
@@ -70,6 +81,8 @@ type side struct {
 	name     string
 	matched  bool // some pod has the labels of the pool
 	joined   bool // and some joins
+	waits    bool // no pod that is selected now is in use, so former members stay
+	kept     bool // and some do
 	replicas []*config.Replica
 	left     []string
 	owners   map[string]*pod // by URL, of both sides
@@ -86,8 +99,7 @@ func (s *spec) sides() (prefill, decode *side) {
 func keepInUse(prefill, decode *side) {
 	keep := map[string]bool{}
 	for _, of := range []*side{prefill, decode} {
-		inUse := func(r *config.Replica) bool { return !r.Drain }
-		if slices.ContainsFunc(of.replicas, inUse) {
+		if of.inUse() {
 			continue
 		}
 		before := len(keep)
@@ -106,6 +118,11 @@ func keepInUse(prefill, decode *side) {
 	}
 }
 
+// inUse reports whether some replica gets new requests.
+func (of *side) inUse() bool {
+	return slices.ContainsFunc(of.replicas, func(r *config.Replica) bool { return !r.Drain })
+}
+
 // asked reports whether the pool is to have pods.
 func (of *side) asked() bool { return len(of.pool.any) > 0 }
 
@@ -119,6 +136,20 @@ func (of *side) take(p *pod, joins bool) (taken []*config.Replica) {
 		return nil
 	}
 	of.joined = true
+	return of.add(p)
+}
+
+// keep adds p, which is a member and not selected any more, while its pool waits for a pod that is selected.
+func (of *side) keep(p *pod) (kept []*config.Replica) {
+	if !of.waits || !of.pool.matches(p.labels) {
+		return nil
+	}
+	of.kept = true
+	return of.add(p)
+}
+
+// add adds the replicas of p, one for each rank, and returns them.
+func (of *side) add(p *pod) (added []*config.Replica) {
 	ranks, err := p.ranksOf(of.pool)
 	if err != nil {
 		of.tell(p, "%v", err)
@@ -130,10 +161,10 @@ func (of *side) take(p *pod, joins bool) (taken []*config.Replica) {
 			continue
 		}
 		of.owners[r.URL] = p
-		taken = append(taken, r)
+		added = append(added, r)
 	}
-	of.replicas = append(of.replicas, taken...)
-	return taken
+	of.replicas = append(of.replicas, added...)
+	return added
 }
 
 // tell notes what people should look at in a pod.
@@ -157,6 +188,10 @@ func (of *side) found() found {
 	case !of.joined:
 		f.left = append(f.left, fmt.Sprintf("no pod of the %s pool is Ready yet; see kubectl describe pods",
 			of.name))
+	}
+	if of.kept {
+		f.left = append(f.left, fmt.Sprintf("the pods of the %s pool that the InferencePool selected before stay "+
+			"in use until a pod that it selects now is Ready", of.name))
 	}
 	for _, r := range of.replicas {
 		f.Replicas = append(f.Replicas, *r)

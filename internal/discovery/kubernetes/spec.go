@@ -14,6 +14,7 @@ type spec struct {
 	all             labels.Selector // pods of both pools
 	inferencePool   string          // name of the InferencePool whose pods they are; "" for none
 	within          *inferencePool  // what the InferencePool says; nil for nothing
+	former          map[string]bool // uids of members that the InferencePool has left out by its newest change
 	prefill, decode poolSpec
 	revision        string // key of the label; "" for none
 	slice           string // key of the label whose equal values stand close together; "" for none

@@ -101,7 +101,7 @@ func (s *store) Resync() error { return nil }
 // InferencePool is known. An InferencePool that is deleted counts until there is another one of its name.
 func (s *store) tellLocked() {
 	if p, ok := s.pools.all[s.spec.inferencePool]; ok {
-		s.within = s.spec.inside(p)
+		s.enterLocked(p)
 	}
 	if s.pods == nil || s.within == nil {
 		return
@@ -119,6 +119,20 @@ func (s *store) tellLocked() {
 	if s.last == nil || !reflect.DeepEqual(all, s.last) {
 		s.last = all
 		s.watcher.found(all)
+	}
+}
+
+// enterLocked puts the present state of the InferencePool in force.
+func (s *store) enterLocked(p inferencePool) {
+	if s.within != nil && reflect.DeepEqual(*s.within.within, p) {
+		return
+	}
+	s.within = s.spec.inside(p)
+	s.within.former = map[string]bool{}
+	for _, of := range s.pods {
+		if s.members[of.uid] && !s.within.matches(of.labels) {
+			s.within.former[of.uid] = true
+		}
 	}
 }
 

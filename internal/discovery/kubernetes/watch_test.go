@@ -306,29 +306,92 @@ func TestPlacesOfNodes(t *testing.T) {
 	places("node-of-p0/r3/z1 node-of-d0//", 0)
 }
 
+// podOfApp is a pod that an InferencePool selects by its label app.
+func podOfApp(name, role, ip, app string) kubernetestest.Pod {
+	p := kubernetestest.Ready(name, role, ip, 8000)
+	p.Labels["app"] = app
+	return p
+}
+
+// followPool makes the source follow the InferencePool llm.
+func (r *running) followPool() {
+	r.t.Helper()
+	cfg := *r.cfg
+	cfg.Discovery.Kubernetes.InferencePool = "llm"
+	if err := cfg.Validate(); err != nil {
+		r.t.Fatal(err)
+	}
+	r.cfg = &cfg
+	r.Configure(r.cfg)
+}
+
+// A new selector of the InferencePool takes a pool away only when it has found a Ready pod of that pool.
+// Until then the former pods serve, if they are there: pods that are deleted leave, and new pods of the
+// former selector do not join. A pod whose own labels change leaves at once.
+func TestASelectorThatMatchesNothingEmptiesNoPool(t *testing.T) {
+	t.Parallel()
+	a := kubernetestest.Start(t)
+	put := func(name, role, ip, app string) { a.Put(podOfApp(name, role, ip, app)) }
+	put("p0", "prefill", "10.0.0.1", "vllm")
+	put("d0", "decode", "10.0.0.2", "vllm")
+	a.Put(kubernetestest.InferencePool("llm", "app", "vllm", 8000))
+	r := run(t, a)
+	r.followPool()
+	r.until(one, "")
+	told := func(parts ...string) {
+		t.Helper()
+		r.eventually(func() (string, bool) {
+			var all []string
+			for _, f := range r.Found(r.cfg) {
+				all = append(all, f.Left...)
+			}
+			said := strings.Join(all, "\n")
+			lacks := func(part string) bool { return !strings.Contains(said, part) }
+			return said, !slices.ContainsFunc(parts, lacks) && (said == "") == (len(parts) == 0)
+		})
+	}
+	for _, wrong := range []string{"wrong", "new"} {
+		a.Put(kubernetestest.InferencePool("llm", "app", wrong, 8000))
+		told("role=prefill in InferencePool llm, which selects app="+wrong+": set", "the pods of the prefill pool "+
+			"that the InferencePool selected before stay in use until a pod that it selects now is Ready",
+			"the pods of the decode pool that")
+		r.until(one, "")
+	}
+
+	a.Put(podOfApp("d0", "decode", "10.0.0.2", "vllm").Deleting())
+	r.until(strings.Replace(one, "2:8000", "2:8000(drain)", 1), "")
+	a.Remove("d0")
+	const without = "prefill fresh: p0=http://10.0.0.1:8000\ndecode fresh:\n"
+	r.until(without, "")
+	put("d0", "decode", "10.0.0.2", "vllm")
+	put("p0", "prefill", "10.0.0.3", "vllm") // follows d0
+	r.until(strings.Replace(without, "10.0.0.1", "10.0.0.3", 1), "")
+
+	starts := podOfApp("p1", "prefill", "10.0.0.4", "new")
+	starts.Status["conditions"] = nil
+	a.Put(starts)
+	put("d1", "decode", "10.0.0.5", "new")
+	r.until("prefill fresh: p0=http://10.0.0.3:8000\ndecode fresh: d1=http://10.0.0.5:8000\n", "")
+	put("p1", "prefill", "10.0.0.4", "new")
+	r.until("prefill fresh: p1=http://10.0.0.4:8000\ndecode fresh: d1=http://10.0.0.5:8000\n", "")
+	told()
+	put("p1", "prefill", "10.0.0.4", "vllm")
+	r.until("prefill fresh:\ndecode fresh: d1=http://10.0.0.5:8000\n", "")
+}
+
 // An InferencePool selects the pods as soon as it exists. Its changes apply at once. When it is deleted or
 // cannot be read any more, its last state remains in force, and pods still join and leave.
 func TestAnInferencePoolSaysWhichPods(t *testing.T) {
 	t.Parallel()
 	a := kubernetestest.Start(t)
-	put := func(name, role, ip, app string) {
-		p := kubernetestest.Ready(name, role, ip, 8000)
-		p.Labels["app"] = app
-		a.Put(p)
-	}
+	put := func(name, role, ip, app string) { a.Put(podOfApp(name, role, ip, app)) }
 	put("p0", "prefill", "10.0.0.1", "vllm")
 	put("d0", "decode", "10.0.0.2", "vllm")
 	put("x0", "decode", "10.0.0.9", "other")
 	a.Put(kubernetestest.InferencePool("another", "app", "other", 8000))
 	a.RefuseInferencePools(http.StatusNotFound)
 	r := run(t, a)
-	cfg := *r.cfg
-	cfg.Discovery.Kubernetes.InferencePool = "llm"
-	if err := cfg.Validate(); err != nil {
-		t.Fatal(err)
-	}
-	r.cfg = &cfg
-	r.Configure(r.cfg)
+	r.followPool()
 
 	const nothing = "prefill waiting:\ndecode waiting:\n"
 	r.until(nothing, "does not know InferencePools of inference.networking.k8s.io/v1")
@@ -344,7 +407,7 @@ func TestAnInferencePoolSaysWhichPods(t *testing.T) {
 	a.Put(kubernetestest.InferencePool("llm", "app", "vllm", 8000))
 	r.until(one, "")
 	a.Put(kubernetestest.InferencePool("llm", "app", "other", 8000))
-	const other = "prefill fresh:\ndecode fresh: x0=http://10.0.0.9:8000\n"
+	const other = "prefill fresh: p0=http://10.0.0.1:8000\ndecode fresh: x0=http://10.0.0.9:8000\n"
 	r.until(other, "")
 	if told := r.Found(r.cfg)[0].Left; !slices.ContainsFunc(told, func(why string) bool {
 		const told = "no pod matches llm: role=prefill in InferencePool llm, which selects app=other: set " +
