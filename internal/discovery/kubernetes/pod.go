@@ -116,9 +116,14 @@ type pod struct {
 	active              *string // the annotation with the ports of its ranks; nil for none
 }
 
-// before reports whether p is an older state of the pod was: one of several API servers may be behind.
+// before reports whether p is an older state of the pod was: one of several API servers may be behind. A
+// newer state gives was its version, so that only what counts makes the two differ.
 func (p *pod) before(was *pod) bool {
-	return p.uid == was.uid && p.version != 0 && p.version < was.version
+	if p.uid == was.uid && p.version != 0 && p.version < was.version {
+		return true
+	}
+	was.version = p.version
+	return false
 }
 
 // port is a port that a container declares.

@@ -11,13 +11,12 @@ import (
 	"github.com/tandem-router/tandem/internal/config"
 )
 
-// store takes in pods, and nodes and an InferencePool where the spec wants them. The reflector of pods calls
-// the methods of store, each other reflector the methods of a [table].
+// store has the pods, and nodes and an InferencePool where the spec wants them. Reflectors fill its tables.
 type store struct {
 	*watcher
 
-	mu      sync.Mutex      // guards the following, and the tables
-	pods    map[string]*pod // by name; nil until the pods have been listed
+	mu      sync.Mutex // guards the following, and the tables
+	pods    table[*pod]
 	places  table[config.Place]
 	pools   table[inferencePool]
 	within  *spec // the spec inside of the InferencePool; nil until the InferencePool is known
@@ -31,6 +30,7 @@ type outages struct{ pods, pool, nodes error }
 
 func newStore(w *watcher) *store {
 	s := &store{watcher: w}
+	s.pods = table[*pod]{of: s, read: s.readPod, stale: (*pod).before, changed: s.tellLocked}
 	s.places = table[config.Place]{of: s, read: w.spec.placeOf, changed: s.tellLocked}
 	s.pools = table[inferencePool]{of: s, read: readInferencePool, changed: func() {
 		s.hearLocked()
@@ -42,72 +42,17 @@ func newStore(w *watcher) *store {
 	return s
 }
 
-// Add takes in a pod.
-func (s *store) Add(obj any) error { return s.Update(obj) }
-
-// Update takes in a changed pod. Most changes do not concern discovery, and cost nothing more.
-func (s *store) Update(obj any) error {
-	p, ok := obj.(*apiPod)
-	if !ok {
-		return nil
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	is, was := podOf(p), s.pods[p.Name]
-	is.place = s.places.all[is.node]
-	if was != nil {
-		if is.before(was) {
-			return nil
-		}
-		was.version = is.version
-		if reflect.DeepEqual(is, was) {
-			return nil
-		}
-	}
-	s.pods[p.Name] = is
-	s.tellLocked()
-	return nil
-}
-
-// Delete takes out a pod.
-func (s *store) Delete(obj any) error {
-	if p, ok := obj.(*apiPod); ok {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.pods, p.Name)
-		s.tellLocked()
-	}
-	return nil
-}
-
-// Replace takes in a whole list.
-func (s *store) Replace(list []any, _ string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.pods = map[string]*pod{}
-	for _, obj := range list {
-		if p, ok := obj.(*apiPod); ok {
-			s.pods[p.Name] = podOf(p)
-		}
-	}
-	s.tellLocked()
-	return nil
-}
-
-// Resync is for stores with events of their own.
-func (s *store) Resync() error { return nil }
-
 // tellLocked calls found if members have changed. Members are known when the pods have been listed, and the
 // InferencePool is known. An InferencePool that is deleted counts until there is another one of its name.
 func (s *store) tellLocked() {
 	if p, ok := s.pools.all[s.spec.inferencePool]; ok {
 		s.enterLocked(p)
 	}
-	if s.pods == nil || s.within == nil {
+	if s.pods.all == nil || s.within == nil {
 		return
 	}
-	pods := make([]*pod, 0, len(s.pods))
-	for _, p := range s.pods {
+	pods := make([]*pod, 0, len(s.pods.all))
+	for _, p := range s.pods.all {
 		p.place = s.places.all[p.node]
 		pods = append(pods, p)
 	}
@@ -129,7 +74,7 @@ func (s *store) enterLocked(p inferencePool) {
 	}
 	s.within = s.spec.inside(p)
 	s.within.former = map[string]bool{}
-	for _, of := range s.pods {
+	for _, of := range s.pods.all {
 		if s.members[of.uid] && !s.within.matches(of.labels) {
 			s.within.former[of.uid] = true
 		}
@@ -188,8 +133,9 @@ func (s *store) hearNodes(err error) {
 type table[V any] struct {
 	of      *store
 	read    func(obj any) (name string, is V)
-	changed func()       // called with the mutex of the store held
-	all     map[string]V // by name; nil until the objects have been listed
+	stale   func(is, was V) bool // whether is is an older state than was; nil for never
+	changed func()               // called with the mutex of the store held
+	all     map[string]V         // by name; nil until the objects have been listed
 }
 
 // Add takes in an object.
@@ -200,10 +146,12 @@ func (t *table[V]) Update(obj any) error {
 	t.of.mu.Lock()
 	defer t.of.mu.Unlock()
 	name, is := t.read(obj)
-	if was, known := t.all[name]; !known || !reflect.DeepEqual(was, is) {
-		t.all[name] = is
-		t.changed()
+	was, known := t.all[name]
+	if known && (t.stale != nil && t.stale(is, was) || reflect.DeepEqual(was, is)) {
+		return nil
 	}
+	t.all[name] = is
+	t.changed()
 	return nil
 }
 
@@ -232,6 +180,14 @@ func (t *table[V]) Replace(list []any, _ string) error {
 
 // Resync is for stores with events of their own.
 func (t *table[V]) Resync() error { return nil }
+
+// readPod reads a pod, and its name.
+func (s *store) readPod(obj any) (name string, is *pod) {
+	p, _ := obj.(*apiPod)
+	is = podOf(p)
+	is.place = s.places.all[is.node]
+	return p.Name, is
+}
 
 // placeOf is the name of a node, and its place by its labels.
 func (s *spec) placeOf(obj any) (name string, is config.Place) {

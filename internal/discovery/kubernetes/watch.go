@@ -123,7 +123,7 @@ func (w *watcher) run(ctx context.Context, client rest.Interface) {
 		labels: w.spec.all.String(),
 		list:   func() runtime.Object { return &apiList[apiPod]{} }, heard: store.hearPods,
 	}
-	pods.follow(ctx, &apiPod{}, store, mostPause)
+	pods.follow(ctx, &apiPod{}, &store.pods, mostPause)
 }
 
 const corePath = "/api/v1"

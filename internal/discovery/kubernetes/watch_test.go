@@ -625,9 +625,9 @@ func BenchmarkAnIdleChangeOfAThousandPods(b *testing.B) {
 		p.Status.Conditions = []apiCondition{{"Ready", "True"}}
 		list = append(list, p)
 	}
-	_ = s.Replace(list, "")
+	_ = s.pods.Replace(list, "")
 	b.ReportAllocs()
 	for b.Loop() {
-		_ = s.Update(list[500])
+		_ = s.pods.Update(list[500])
 	}
 }
