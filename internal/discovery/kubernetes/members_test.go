@@ -28,7 +28,7 @@ func podsOf(t *testing.T, file string) (pods []*pod) {
 		if err != nil {
 			t.Fatalf("%s: %v", file, err)
 		}
-		var p apiPod
+		var p apiObject
 		if err := json.Unmarshal(raw, &p); err != nil {
 			t.Fatalf("%s: %v", file, err)
 		}

@@ -12,17 +12,27 @@ import (
 	"github.com/tandem-router/tandem/internal/config"
 )
 
-// apiPod is a pod in the form of the API, with the fields that discovery needs.
-type apiPod struct {
+// apiObject is a pod, a node or an InferencePool of the Gateway API Inference Extension, in the form of the
+// API with the fields that discovery needs.
+type apiObject struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
 
 	Spec struct {
+		// Of a pod.
 		NodeName       string         `json:"nodeName"`
 		Containers     []apiContainer `json:"containers"`
 		InitContainers []apiContainer `json:"initContainers"`
+
+		// Of an InferencePool.
+		Selector struct {
+			MatchLabels map[string]string `json:"matchLabels"`
+		} `json:"selector"`
+		TargetPorts []struct {
+			Number int `json:"number"`
+		} `json:"targetPorts"`
 	} `json:"spec"`
-	Status struct {
+	Status struct { // of a pod
 		Phase      string         `json:"phase"`
 		PodIP      string         `json:"podIP"`
 		Conditions []apiCondition `json:"conditions"`
@@ -44,59 +54,23 @@ type apiCondition struct {
 }
 
 // apiList is a list of objects in the form of the API.
-type apiList[T any] struct {
+type apiList struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata"`
 
-	Items []T `json:"items"`
+	Items []apiObject `json:"items"`
 }
 
 // DeepCopyObject implements [runtime.Object].
-func (l *apiList[T]) DeepCopyObject() runtime.Object {
+func (l *apiList) DeepCopyObject() runtime.Object {
 	c := *l
 	c.Items = slices.Clone(l.Items)
 	return &c
 }
 
-// apiNode is a node in the form of the API, with its labels.
-type apiNode struct {
-	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata"`
-}
-
-// DeepCopyObject implements [runtime.Object].
-func (n *apiNode) DeepCopyObject() runtime.Object {
-	c := *n
-	n.ObjectMeta.DeepCopyInto(&c.ObjectMeta)
-	return &c
-}
-
-// DeepCopyObject implements [runtime.Object]. Nothing writes into the lists of a pod, so copies share them.
-func (p *apiPod) DeepCopyObject() runtime.Object {
-	c := *p
-	p.ObjectMeta.DeepCopyInto(&c.ObjectMeta)
-	return &c
-}
-
-// apiInferencePool is an InferencePool of the Gateway API Inference Extension in the form of the API.
-type apiInferencePool struct {
-	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata"`
-
-	Spec struct {
-		Selector struct {
-			MatchLabels map[string]string `json:"matchLabels"`
-		} `json:"selector"`
-		TargetPorts []struct {
-			Number int `json:"number"`
-		} `json:"targetPorts"`
-	} `json:"spec"`
-}
-
-// DeepCopyObject implements [runtime.Object]. Nothing writes into the spec, so copies share it.
-func (p *apiInferencePool) DeepCopyObject() runtime.Object {
-	c := *p
-	p.ObjectMeta.DeepCopyInto(&c.ObjectMeta)
+// DeepCopyObject implements [runtime.Object]. Nothing writes into an object, so copies share what it has.
+func (o *apiObject) DeepCopyObject() runtime.Object {
+	c := *o
 	return &c
 }
 
@@ -134,7 +108,7 @@ type port struct {
 }
 
 // podOf keeps of a pod what discovery needs.
-func podOf(p *apiPod) *pod {
+func podOf(p *apiObject) *pod {
 	version, _ := strconv.ParseUint(p.ResourceVersion, 10, 64)
 	is := &pod{
 		name: p.Name, uid: string(p.UID), version: version, ip: p.Status.PodIP, node: p.Spec.NodeName,

@@ -40,7 +40,7 @@ type inferencePool struct {
 
 // readInferencePool reads an InferencePool, and its name.
 func readInferencePool(obj any) (name string, is inferencePool) {
-	p, _ := obj.(*apiInferencePool)
+	p, _ := obj.(*apiObject)
 	is = inferencePool{selector: labels.SelectorFromSet(p.Spec.Selector.MatchLabels)}
 	for _, at := range p.Spec.TargetPorts {
 		is.ports = append(is.ports, at.Number)

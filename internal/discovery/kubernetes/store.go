@@ -183,7 +183,7 @@ func (t *table[V]) Resync() error { return nil }
 
 // readPod reads a pod, and its name.
 func (s *store) readPod(obj any) (name string, is *pod) {
-	p, _ := obj.(*apiPod)
+	p, _ := obj.(*apiObject)
 	is = podOf(p)
 	is.place = s.places.all[is.node]
 	return p.Name, is
@@ -191,6 +191,6 @@ func (s *store) readPod(obj any) (name string, is *pod) {
 
 // placeOf is the name of a node, and its place by its labels.
 func (s *spec) placeOf(obj any) (name string, is config.Place) {
-	n, _ := obj.(*apiNode)
+	n, _ := obj.(*apiObject)
 	return n.Name, config.Place{Rack: n.Labels[s.place.Rack], Zone: n.Labels[s.place.Zone]}
 }

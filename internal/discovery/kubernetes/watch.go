@@ -69,14 +69,15 @@ const inferenceGroup = "inference.networking.k8s.io"
 func podClient(c *rest.Config) (rest.Interface, error) {
 	scheme, v1 := runtime.NewScheme(), schema.GroupVersion{Version: "v1"}
 	pools := schema.GroupVersion{Group: inferenceGroup, Version: "v1"}
-	scheme.AddKnownTypeWithName(pools.WithKind("InferencePool"), &apiInferencePool{})
-	scheme.AddKnownTypeWithName(pools.WithKind("InferencePoolList"), &apiList[apiInferencePool]{})
 	metav1.AddToGroupVersion(scheme, pools)
-	scheme.AddKnownTypeWithName(v1.WithKind("Pod"), &apiPod{})
-	scheme.AddKnownTypeWithName(v1.WithKind("PodList"), &apiList[apiPod]{})
-	scheme.AddKnownTypeWithName(v1.WithKind("Node"), &apiNode{})
-	scheme.AddKnownTypeWithName(v1.WithKind("NodeList"), &apiList[apiNode]{})
 	metav1.AddToGroupVersion(scheme, v1)
+	for _, kind := range []schema.GroupVersionKind{
+		v1.WithKind("Pod"), v1.WithKind("Node"), pools.WithKind("InferencePool"),
+	} {
+		scheme.AddKnownTypeWithName(kind, &apiObject{})
+		kind.Kind += "List"
+		scheme.AddKnownTypeWithName(kind, &apiList{})
+	}
 	c.APIPath, c.GroupVersion = "/api", &v1
 	c.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	c.UserAgent = "tandem"
@@ -103,27 +104,25 @@ func (w *watcher) run(ctx context.Context, client rest.Interface) {
 	store := newStore(w)
 	if w.spec.place != (config.NodeLabels{}) {
 		nodes := &objects{
-			client: client, path: corePath, resource: "nodes",
-			list: func() runtime.Object { return &apiList[apiNode]{} }, heard: store.hearNodes,
+			client: client, path: corePath, resource: "nodes", heard: store.hearNodes,
 		}
-		follow := func() { nodes.follow(ctx, &apiNode{}, &store.places, slowestPause) }
+		follow := func() { nodes.follow(ctx, &store.places, slowestPause) }
 		wg.Go(func() { w.panics.KeepRunning(ctx, "nodes", follow) })
 	}
 	if w.spec.inferencePool != "" {
 		pool := &objects{
 			client: client, path: "/apis/" + inferenceGroup + "/v1", resource: "inferencepools",
 			namespace: w.spec.namespace, fields: "metadata.name=" + w.spec.inferencePool,
-			list: func() runtime.Object { return &apiList[apiInferencePool]{} }, heard: store.hearPool,
+			heard: store.hearPool,
 		}
-		follow := func() { pool.follow(ctx, &apiInferencePool{}, &store.pools, mostPause) }
+		follow := func() { pool.follow(ctx, &store.pools, mostPause) }
 		wg.Go(func() { w.panics.KeepRunning(ctx, "inferencepool", follow) })
 	}
 	pods := &objects{
 		client: client, path: corePath, resource: "pods", namespace: w.spec.namespace,
-		labels: w.spec.all.String(),
-		list:   func() runtime.Object { return &apiList[apiPod]{} }, heard: store.hearPods,
+		labels: w.spec.all.String(), heard: store.hearPods,
 	}
-	pods.follow(ctx, &apiPod{}, &store.pods, mostPause)
+	pods.follow(ctx, &store.pods, mostPause)
 }
 
 const corePath = "/api/v1"
@@ -133,19 +132,16 @@ type objects struct {
 	client    rest.Interface
 	path      string // of the group and the version
 	resource  string
-	namespace string // "" for what is in none
-	labels    string // selector
-	fields    string // selector
-	list      func() runtime.Object
+	namespace string      // "" for what is in none
+	labels    string      // selector
+	fields    string      // selector
 	heard     func(error) // the result of each question to the API server, nil for an answer
 }
 
 // follow puts the objects into a store until ctx ends. most is the longest pause between two questions to an
 // API server that refuses them.
-func (o *objects) follow(
-	ctx context.Context, kind runtime.Object, to cache.ReflectorStore, most time.Duration,
-) {
-	r := cache.NewReflectorWithOptions(o.listWatch(), kind, to, cache.ReflectorOptions{
+func (o *objects) follow(ctx context.Context, to cache.ReflectorStore, most time.Duration) {
+	r := cache.NewReflectorWithOptions(o.listWatch(), &apiObject{}, to, cache.ReflectorOptions{
 		Name: "tandem", TypeDescription: o.resource,
 		Backoff: &wait.Backoff{
 			Duration: leastPause, Factor: 2, Jitter: pauseJitter, Steps: 8, Cap: most / (1 + pauseJitter),
@@ -166,7 +162,7 @@ func (o *objects) listWatch() *cache.ListWatch {
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			ctx, cancel := context.WithTimeout(ctx, patience)
 			defer cancel()
-			list := o.list()
+			list := &apiList{}
 			err := request(options).Do(ctx).Into(list)
 			o.heard(err)
 			return list, err

@@ -618,7 +618,7 @@ func BenchmarkAnIdleChangeOfAThousandPods(b *testing.B) {
 	s := newStore(&watcher{spec: spec, found: func([]found) {}})
 	var list []any
 	for i := range 1000 {
-		p := &apiPod{}
+		p := &apiObject{}
 		p.Name, p.ResourceVersion = fmt.Sprintf("vllm-%d", i), "7"
 		p.Labels = map[string]string{"llm-d.ai/role": []string{"prefill", "decode"}[i%2]}
 		p.Status.PodIP = fmt.Sprintf("10.0.%d.%d", i/250, i%250)
