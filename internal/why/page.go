@@ -194,7 +194,7 @@ func (d *decision) terms() []string {
 	})
 }
 
-// plans writes the table of compared plans.
+// plans writes the table of compared plans: the chosen plan, and the others by their cost.
 func (r *Record) plans(w io.Writer, other Weights) error {
 	c, d := r.Config, r.Decision
 	fmt.Fprintf(w, "configuration  %s: alpha %s, beta %g, gamma %g, decode_penalty %g\n",
@@ -203,6 +203,7 @@ func (r *Record) plans(w io.Writer, other Weights) error {
 		_, err := fmt.Fprintln(w, "\nno plan was made, or the record does not have it")
 		return err
 	}
+	slices.SortStableFunc(d.Plans[1:], func(a, b plan) int { return cmp.Compare(a.Total, b.Total) })
 	var then []float64
 	if !other.none() {
 		var err error
@@ -210,7 +211,7 @@ func (r *Record) plans(w io.Writer, other Weights) error {
 			return err
 		}
 	}
-	fmt.Fprintf(w, "\n%s compared, %d as good as the best; %s, the chosen one first, smallest total best:\n",
+	fmt.Fprintf(w, "\n%s compared, %d as good as the best; %s, the chosen plan first, then by cost:\n",
 		Count(d.Compared, "plan"), d.Ties, units(d.Units))
 	if d.Rules != "" {
 		fmt.Fprintf(w, "chosen by a policy and not by cost: %s\n", d.Rules)
