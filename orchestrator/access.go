@@ -25,6 +25,9 @@ func logAccess(q *request) {
 		slog.String("outcome", cmp.Or(q.outcome.result, "ok")), slog.String("mode", q.outcome.mode),
 		slog.Float64("total_ms", ms(time.Since(q.start))),
 	)
+	if q.class != nil {
+		attrs = append(attrs, slog.String("class", q.class.Name))
+	}
 	if sent := q.w.status; sent != status && sent != 0 {
 		attrs = append(attrs, slog.Int("sent", sent))
 	}

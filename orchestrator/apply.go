@@ -107,7 +107,7 @@ type prepared struct {
 
 // prepare does what can fail, and puts nothing in force.
 func (o *Orchestrator) prepare(cfg *config.Config) (next prepared, err error) {
-	next.snap = &snapshot{cfg: cfg, keys: keyTable(cfg, o.snap.Load().clientKeys())}
+	next.snap = &snapshot{cfg: cfg, keys: keyTable(cfg, o.snap.Load().clientKeys()), classes: classTable(cfg)}
 	if next.snap.connect, err = connectorFor(cfg, o.opt.Connector); err != nil {
 		return next, err
 	}
@@ -150,7 +150,12 @@ func (o *Orchestrator) putInForce(next prepared, old *snapshot) {
 	o.snap.Store(next.snap)
 	if old != nil {
 		for name := range old.keys.Without(next.snap.keys) {
-			o.m.Families.ForgetKey(name)
+			o.m.Families.ForgetName("key", name)
+		}
+		for _, name := range old.classNames() {
+			if !slices.Contains(next.snap.classNames(), name) {
+				o.m.Families.ForgetName("class", name)
+			}
 		}
 	}
 	o.fleet.SetSplitting(cfg.Local != config.LocalAlways)

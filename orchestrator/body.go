@@ -82,6 +82,7 @@ func (q *request) parse(kind openai.Kind) (*openai.Request, *failure) {
 	if req.Model, f = q.modelOr(req.Model); f != nil {
 		return nil, f
 	}
+	classify(q, req.Model, req)
 	return req, reserve(q, func() keys.Ask { return askOf(q, req) })
 }
 
@@ -152,6 +153,7 @@ func (q *request) readPassthrough() (*passthrough, *failure) {
 	if p.model, f = q.modelOr(p.model); f != nil {
 		return nil, f
 	}
+	classify(q, p.model, nil)
 	return p, reserve(q, func() keys.Ask { return askOfPassed(q, p) })
 }
 
@@ -169,6 +171,7 @@ func readForm(q *request, p *passthrough, media, boundary string) *failure {
 	if p.model, f = q.modelOr(modelInForm(p.body, boundary)); f != nil {
 		return f
 	}
+	classify(q, p.model, nil)
 	p.contentType = mime.FormatMediaType(media, map[string]string{"boundary": boundary})
 	return reserve(q, func() keys.Ask { return askOfPassed(q, p) })
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tandem-router/tandem/connector"
 	"github.com/tandem-router/tandem/decode"
+	"github.com/tandem-router/tandem/internal/classes"
 	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/keys"
 	"github.com/tandem-router/tandem/internal/liveness"
@@ -100,6 +101,7 @@ type snapshot struct {
 	inForce *config.InForce // what records say of cfg
 	connect connector.Connector
 	keys    *keys.Table    // of clients
+	classes *classes.Table // nil: there are no classes
 	answers *answers.Cache // nil: there is no answer cache
 }
 
@@ -119,6 +121,14 @@ func (s *snapshot) clientKeys() *keys.Table {
 	return s.keys
 }
 
+// classNames are the names of the classes of the configuration.
+func (s *snapshot) classNames() []string {
+	if s == nil {
+		return nil
+	}
+	return s.classes.Names()
+}
+
 // answerCache is the answer cache of the configuration, nil where there is none.
 func (s *snapshot) answerCache() *answers.Cache {
 	if s == nil {
@@ -131,12 +141,14 @@ func (s *snapshot) answerCache() *answers.Cache {
 type origin struct {
 	r        *http.Request
 	start    time.Time
-	path     string     // the route
-	tenant   uint32     // whose API key the request came with, 0 where it has none
-	key      *keys.Key  // that the client showed; nil where the router has no keys
-	hold     *keys.Hold // of the limits of the key; nil where the key has none
-	clientID string     // that the client gave the request, "" where it gave none
-	session  session    // that the client named
+	path     string         // the route
+	tenant   uint32         // whose API key the request came with, 0 where it has none
+	key      *keys.Key      // that the client showed; nil where the router has no keys
+	hold     *keys.Hold     // of the limits of the key; nil where the key has none
+	clientID string         // that the client gave the request, "" where it gave none
+	session  session        // that the client named
+	class    *classes.Class // of the request; nil where there are no classes
+	goals    classes.Goals  // of its class, or longer ones
 	span     trace.Span
 	seen     *observe.UnderWay // nil until the request is admitted
 }

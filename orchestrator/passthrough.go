@@ -11,6 +11,7 @@ import (
 	"github.com/tandem-router/tandem/internal/tokenizer"
 	"github.com/tandem-router/tandem/orchestrator/fleet"
 	"github.com/tandem-router/tandem/orchestrator/planner"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // tokens estimates how long the prompt is. A form is a recording.
@@ -98,7 +99,7 @@ func passedJob(q *request, p *passthrough) *job {
 	j.count = p.tokens(q.cfg.Tokenizer.CharsPerToken)
 	j.plan = planner.Request{
 		ID: j.rec.ID, Model: p.model, Tokens: j.count, Sequences: max(p.samples, 1), LocalOK: true,
-		Class: estimate.Class{Tenant: q.tenant},
+		Class: estimate.Class{Tenant: q.tenant}, Goals: scoring.Goals(q.goals),
 	}
 	return j
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/orchestrator/observe"
 	"github.com/tandem-router/tandem/orchestrator/planner"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // prepare makes the planner's question.
@@ -21,7 +22,7 @@ func (j *job) prepare() {
 	j.whole = j.whyWhole()
 	j.plan = planner.Request{
 		ID: j.rec.ID, Model: j.req.Model, Tokens: j.count, Exact: j.exact(), MaxTokens: j.req.MaxTokens,
-		Sequences: j.sequences(), Quiet: !j.req.Stream, Class: j.class(),
+		Sequences: j.sequences(), Quiet: !j.req.Stream, Class: j.class(), Goals: scoring.Goals(j.goals),
 		SplitOK: j.whole == "" && cfg.Local != config.LocalAlways,
 		LocalOK: cfg.Local != config.LocalNever || j.whole != "",
 		Pieces:  j.whole == "" && j.exact(),

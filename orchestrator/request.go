@@ -124,6 +124,9 @@ func (q *request) count() {
 	if q.key != nil {
 		q.m.Requests.ByKey.WithLabelValues(q.key.Name, q.outcome.result).Inc()
 	}
+	if q.class != nil {
+		q.m.Classes.Ended.WithLabelValues(q.class.Name, q.outcome.result).Inc()
+	}
 	if q.cfg.Log.Access {
 		logAccess(q)
 	}
@@ -150,6 +153,7 @@ func (q *request) newJob(req *openai.Request, index int) *job {
 	j.rec = observe.NewRecord(id, q.path, q.start, q.inForce)
 	j.rec.ClientID, j.rec.Key = q.clientID, q.keyName()
 	j.rec.Session = q.session.label
+	j.rec.Class = q.className()
 	if q.outcome.rec == nil {
 		q.outcome.rec = j.rec
 	}

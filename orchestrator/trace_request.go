@@ -72,6 +72,9 @@ func (q *request) endTrace() {
 	if q.session.label != "" {
 		q.span.SetAttributes(observe.AttrSession.String(q.session.label))
 	}
+	if q.class != nil {
+		q.span.SetAttributes(observe.AttrClass.String(q.class.Name))
+	}
 	if q.w.status != 0 {
 		q.span.SetAttributes(observe.AttrStatus.Int(q.w.status))
 	}

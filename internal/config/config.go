@@ -22,6 +22,7 @@ type Config struct {
 	Keys      []Key     `yaml:"keys"`      // client keys
 	KeysFile  string    `yaml:"keys_file"` // a file with more client keys, which holds hashes only
 	Isolation Isolation `yaml:"isolation"` // of tenants
+	Classes   []Class   `yaml:"classes"`   // of requests, by default the most urgent first
 	Pools     Pools     `yaml:"pools"`     // the two pools
 	Discovery Discovery `yaml:"discovery"` // where more replicas, and other routers, are found
 	Connector Connector `yaml:"connector"` // how KV moves between them

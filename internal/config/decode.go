@@ -224,6 +224,9 @@ func (d *decoder) scalar(n ast.Node, dst reflect.Value, field string) {
 	case time.Duration:
 		d.duration(n, dst, field)
 		return
+	case Goal:
+		d.goal(n, dst, field)
+		return
 	case Bytes:
 		d.bytes(n, dst, field)
 		return

@@ -81,6 +81,8 @@ func (d *differ) value(field string, a, b reflect.Value) {
 		named(d, field, old, b.Interface().([]Replica), Replica.ID, func(r Replica) string { return r.URL })
 	case []Key:
 		named(d, field, old, b.Interface().([]Key), func(k Key) string { return k.Name }, Key.source)
+	case []Class:
+		named(d, field, old, b.Interface().([]Class), func(c Class) string { return c.Name }, Class.shown)
 	case []string:
 		d.texts(field, old, b.Interface().([]string))
 	case []Secret:

@@ -4,6 +4,7 @@ import (
 	"os"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -78,8 +79,12 @@ func docType(f fieldInfo) string {
 // isList is true for fields whose elements are in the table of fields.
 func isList(f fieldInfo) bool {
 	return f.typ == reflect.TypeFor[[]Replica]() || strings.HasPrefix(f.path, "discovery.dns.") ||
-		f.path == "routers.peers" || f.path == "admin.hosts" || f.path == "keys.models" ||
+		f.path == "routers.peers" || f.path == "admin.hosts" || slices.Contains(listsOfText, f.path) ||
 		f.path == "answer_cache.valkey.addresses" || f.path == "routers.valkey.addresses"
+}
+
+var listsOfText = []string{
+	"keys.models", "keys.classes", "classes.match.keys", "classes.match.models", "classes.match.paths",
 }
 
 func docDefault(f fieldInfo) string {

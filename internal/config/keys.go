@@ -18,6 +18,9 @@ type Key struct {
 
 	Models []string `yaml:"models" json:"models,omitempty"` // that the key may use; empty: all
 
+	Class   string   `yaml:"class" json:"class,omitzero"`      // of its requests; empty: the default one
+	Classes []string `yaml:"classes" json:"classes,omitempty"` // that a request may ask for
+
 	// Limits, at each router. 0 is no limit.
 	Requests int `yaml:"requests_per_minute" json:"requests_per_minute,omitzero"`
 	Tokens   int `yaml:"tokens_per_minute" json:"tokens_per_minute,omitzero"` // of prompts and answers

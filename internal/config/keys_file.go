@@ -22,6 +22,7 @@ func readKeys(ck *checker, c *Config) {
 	for i := range c.Keys {
 		ck.resolve(fmt.Sprintf("keys[%d].secret", i), &c.Keys[i].Secret)
 	}
+	defer checkClassKeys(ck, c)
 	defer checkDistinct(ck, c)
 	if c.FileKeys = nil; c.KeysFile == "" {
 		return
@@ -97,8 +98,8 @@ func parseKey(text []byte, add func(field, message, fix string)) (k Key) {
 
 // keyFields are the fields of a line.
 var keyFields = []string{
-	"name", "sha256", "tenant", "models", "requests_per_minute", "tokens_per_minute", "requests_at_once",
-	"kv_tokens_at_once",
+	"name", "sha256", "tenant", "models", "class", "classes", "requests_per_minute", "tokens_per_minute",
+	"requests_at_once", "kv_tokens_at_once",
 }
 
 // KeyLine returns the line of k in a key file, without a line break. The error says what is wrong with k.

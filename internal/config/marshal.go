@@ -75,6 +75,12 @@ func (k Key) MarshalYAML() (any, error) {
 	if len(k.Models) > 0 {
 		m = append(m, yaml.MapItem{Key: "models", Value: k.Models})
 	}
+	if k.Class != "" {
+		m = append(m, yaml.MapItem{Key: "class", Value: k.Class})
+	}
+	if len(k.Classes) > 0 {
+		m = append(m, yaml.MapItem{Key: "classes", Value: k.Classes})
+	}
 	for _, limit := range k.limits() {
 		if limit.value != 0 {
 			m = append(m, yaml.MapItem{Key: limit.field, Value: limit.value})

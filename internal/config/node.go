@@ -99,7 +99,7 @@ func kindOf(n ast.Node) string {
 
 func typeName(t reflect.Type) string {
 	switch t {
-	case reflect.TypeFor[time.Duration]():
+	case reflect.TypeFor[time.Duration](), reflect.TypeFor[Goal]():
 		return "a duration"
 	case reflect.TypeFor[Bytes]():
 		return "a size"

@@ -17,6 +17,7 @@ func (c *Config) Validate() error {
 
 // fill puts values into the one form that the rest of the program relies on.
 func (c *Config) fill() {
+	fillClasses(c.Classes)
 	dns := &c.Discovery.DNS
 	for _, rs := range [][]Replica{c.Pools.Prefill.Replicas, c.Pools.Decode.Replicas, dns.Prefill, dns.Decode} {
 		for i := range rs {
@@ -37,6 +38,7 @@ func (c *Config) check() Problems {
 		ck.secret(fmt.Sprintf("api_keys[%d]", i), s, true)
 	}
 	checkKeys(&ck, c.Keys)
+	checkClasses(&ck, c.Classes)
 	ck.secret("isolation.salt", c.Isolation.Salt, false)
 	ck.least("isolation.salt", Secret{Value: c.Isolation.Salt.Value}, leastSalt)
 	if c.Isolation.Salt.IsSet() && !c.WantsKeys() {

@@ -13,12 +13,14 @@ import (
 
 // Key is what the router knows of a client key. Immutable.
 type Key struct {
-	Name   string   // in logs, records, metrics and traces
-	Tenant string   // whose key it is
-	Group  uint32   // a hash of Tenant, not 0
-	Models []string // that the key may use; empty: all
-	Limits Limits
-	Salt   string // of the tenant's blocks in prefix caches, see [TenantSalt]; "" for none
+	Name    string   // in logs, records, metrics and traces
+	Tenant  string   // whose key it is
+	Group   uint32   // a hash of Tenant, not 0
+	Models  []string // that the key may use; empty: all
+	Limits  Limits
+	Class   string   // of its requests; empty: the default one
+	Classes []string // that a request may ask for
+	Salt    string   // of the tenant's blocks in prefix caches, see [TenantSalt]; "" for none
 	// What the key uses; nil without limits.
 	Account *Account
 	Hash    [sha256.Size]byte // of the secret

@@ -105,13 +105,21 @@ func (e *BadRequest) Append(dst []byte) []byte {
 	return AppendError(dst, e.Message, "BadRequestError", e.Param, 400)
 }
 
-// The functions below read a request for a person's eyes. They decide nothing, and run only on demand:
-// engines judge these members themselves.
+// The functions below read a request for a person's eyes, on demand. They decide nothing, but that the tier
+// may choose a class: engines judge these members themselves.
 
 // Number returns a member that is a number.
 func (r *Request) Number(name string) (v float64, ok bool) {
 	v, err := strconv.ParseFloat(string(r.member(name)), 64)
 	return v, err == nil
+}
+
+// Tier returns the service_tier; "" where there is none, or a longer one than longest bytes.
+func (r *Request) Tier(longest int) string {
+	if value := r.member("service_tier"); len(value) > 1 && value[0] == '"' && len(value) <= longest+2 {
+		return rawjson.Text(value)
+	}
+	return ""
 }
 
 // Limits of the reported stop texts.

@@ -46,7 +46,9 @@ func (r *Record) head(w io.Writer) {
 	}
 	fmt.Fprintf(w, "request %s%s, %s, %s",
 		cmp.Or(r.ClientID, r.ID), own, r.Time.UTC().Format("2006-01-02 15:04:05.000 UTC"), r.Path)
-	for _, of := range [][2]string{{"model", r.Model}, {"key", r.Key}, {"session", r.Session}} {
+	for _, of := range [][2]string{
+		{"model", r.Model}, {"key", r.Key}, {"class", r.Class}, {"session", r.Session},
+	} {
 		if of[1] != "" {
 			fmt.Fprintf(w, ", %s %s", of[0], of[1])
 		}

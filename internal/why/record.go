@@ -11,6 +11,7 @@ type Record struct {
 	ClientID  string    `json:"client_id"`
 	Key       string    `json:"key"`     // name of the client's key
 	Session   string    `json:"session"` // a part of the hash of the session's id
+	Class     string    `json:"class"`
 	Time      time.Time `json:"time"`
 	Path      string    `json:"path"`
 	Model     string    `json:"model"`

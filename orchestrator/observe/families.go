@@ -11,7 +11,8 @@ import (
 type Families struct {
 	reg        prometheus.Registerer
 	ofReplicas []replicaFamily
-	ofKeys     []replicaFamily // with a series for each client key, by the label key
+	// With a series for each client key or each class, by that label.
+	ofNames map[string][]replicaFamily
 }
 
 // replicaFamily is a family with a series for each replica or pair.
@@ -35,18 +36,20 @@ func (f *Families) Forget(name string) {
 	}
 }
 
-// ForgetKey deletes the series of a client key.
-func (f *Families) ForgetKey(name string) {
-	for _, of := range f.ofKeys {
-		of.vec.DeletePartialMatch(prometheus.Labels{"key": name})
+// ForgetName deletes the series of a client key or of a class. label is key or class.
+func (f *Families) ForgetName(label, name string) {
+	for _, of := range f.ofNames[label] {
+		of.vec.DeletePartialMatch(prometheus.Labels{label: name})
 		of.reset()
 	}
 }
 
 // keep remembers a family, if it has labels that name replicas or client keys.
 func (f *Families) keep(of replicaFamily, labels []string) {
-	if slices.Contains(labels, "key") {
-		f.ofKeys = append(f.ofKeys, of)
+	for _, l := range []string{"key", "class"} {
+		if slices.Contains(labels, l) {
+			f.ofNames[l] = append(f.ofNames[l], of)
+		}
 	}
 	others := func(l string) bool { return l != "replica" && l != "prefill" && l != "decode" }
 	if of.named = slices.DeleteFunc(slices.Clone(labels), others); len(of.named) > 0 {

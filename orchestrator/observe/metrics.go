@@ -11,6 +11,7 @@ import (
 // Safe for concurrent use. Children of the hot path are resolved once: see [Series].
 type Metrics struct {
 	Requests  RequestMetrics
+	Classes   ClassMetrics
 	Phases    PhaseMetrics
 	Decisions DecisionMetrics
 	Legs      LegMetrics
@@ -27,9 +28,10 @@ type Metrics struct {
 
 // NewMetrics makes the families and registers them in reg.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
-	f := &Families{reg: reg}
+	f := &Families{reg: reg, ofNames: map[string][]replicaFamily{}}
 	return &Metrics{
 		Requests:  newRequestMetrics(f),
+		Classes:   newClassMetrics(f),
 		Phases:    newPhaseMetrics(f),
 		Decisions: newDecisionMetrics(f),
 		Legs:      newLegMetrics(f),

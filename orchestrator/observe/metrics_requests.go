@@ -97,6 +97,9 @@ func (m *Metrics) Took(r *Record) {
 		return
 	}
 	m.Requests.First.WithLabelValues(r.Model, r.Mode).Observe(r.Phases.First / 1e3)
+	if r.Class != "" {
+		m.Classes.First.WithLabelValues(r.Class).Observe(r.Phases.First / 1e3)
+	}
 	if r.Output > 1 && r.Samples == 0 { // the lengths of several answers side by side are unknown
 		m.Requests.PerToken.WithLabelValues(r.Model, r.Mode).Observe(
 			(r.Phases.Total - r.Phases.First) / 1e3 / float64(r.Output-1),

@@ -15,6 +15,7 @@ type Record struct {
 	ClientID  string    `json:"client_id,omitzero"` // that the client gave it
 	Key       string    `json:"key,omitzero"`       // name of the client's key
 	Session   string    `json:"session,omitzero"`   // a part of the hash of the session's id
+	Class     string    `json:"class,omitzero"`     // of the request
 	Time      time.Time `json:"time"`
 	Path      string    `json:"path"`
 	Model     string    `json:"model"`

@@ -14,6 +14,7 @@ const (
 	AttrID          = attribute.Key("tandem.id")
 	AttrKey         = attribute.Key("tandem.key")     // name of the client's key
 	AttrSession     = attribute.Key("tandem.session") // a part of the hash of the session's id
+	AttrClass       = attribute.Key("tandem.class")
 	AttrMode        = attribute.Key("tandem.mode")
 	AttrTTFT        = attribute.Key("tandem.ttft_ms")
 	AttrOutcome     = attribute.Key("tandem.outcome")

@@ -1,0 +1,176 @@
+// Package classes sorts requests into classes with goals.
+package classes
+
+import (
+	"slices"
+	"strconv"
+	"time"
+)
+
+// Rest is the name of the class of a request for which nothing chooses another one. Without a class of
+// that name in the configuration, it has no goals, and its rank is behind all others.
+const Rest = "default"
+
+// Goals are the times that a request should keep. A goal of 0 is none.
+type Goals struct {
+	TTFT     time.Duration // from the request's arrival until its first token
+	TPOT     time.Duration // mean time from token to token
+	Deadline time.Duration // from the request's arrival until its last token
+}
+
+// Class is a kind of requests. Immutable.
+type Class struct {
+	Name  string
+	Rank  int // the smallest comes first
+	Goals Goals
+	Match Match
+}
+
+// Match chooses the requests of a class. A condition that is not set holds for every request. A Match
+// without conditions chooses no request.
+type Match struct {
+	Keys, Models, Paths []string
+	Header, Value       string // a header with exactly this value
+}
+
+// Client is what the operator allows the client of a request.
+type Client struct {
+	Key   string // name of its key
+	Known bool   // it showed a key; false only where the router has no keys
+	Class string // of its requests; "" for none
+	May   []string
+}
+
+// Request is what a class is chosen by. Header returns the first value of a header of the client, "" for
+// none.
+type Request struct {
+	Client      Client
+	Model, Path string
+	Tier        string // service_tier of its body
+	Header      func(name string) string
+}
+
+// Table has the classes of a configuration. A nil table has none. Immutable, so safe for concurrent use.
+type Table struct {
+	list  []Class // in the order of the file
+	other *Class  // of the requests that nothing else chooses
+}
+
+// NewTable makes a table of list, whose names differ; nil for an empty list. A class without a rank has its
+// place in the list as rank: the first is 1.
+func NewTable(list []Class) *Table {
+	if len(list) == 0 {
+		return nil
+	}
+	t := &Table{list: slices.Clone(list)}
+	last := 0
+	for i := range t.list {
+		c := &t.list[i]
+		if c.Rank == 0 {
+			c.Rank = i + 1
+		}
+		last = max(last, c.Rank)
+	}
+	if t.other = t.named(Rest); t.other == nil {
+		t.other = &Class{Name: Rest, Rank: last + 1}
+	}
+	return t
+}
+
+// Names returns the names of all classes.
+func (t *Table) Names() (names []string) {
+	if t == nil {
+		return nil
+	}
+	for i := range t.list {
+		names = append(names, t.list[i].Name)
+	}
+	if !slices.Contains(names, Rest) {
+		names = append(names, Rest)
+	}
+	return names
+}
+
+func (t *Table) named(name string) *Class {
+	for i := range t.list {
+		if t.list[i].Name == name {
+			return &t.list[i]
+		}
+	}
+	return nil
+}
+
+// Of returns the class of a request: the one that its client asks for and may use, else the first that
+// matches, else that of its key, else [Rest]. The goals are those of the class, or longer ones that the
+// client asks for. Of a nil table, it returns nil and no goals.
+func (t *Table) Of(r *Request) (*Class, Goals) {
+	if t == nil {
+		return nil, Goals{}
+	}
+	c := t.choose(r)
+	if len(r.Client.May) == 0 {
+		return c, c.Goals
+	}
+	g := c.Goals
+	g.TTFT = longer(g.TTFT, r.Header("x-llm-d-slo-ttft-ms"))
+	g.TPOT = longer(g.TPOT, r.Header("x-llm-d-slo-tpot-ms"))
+	if g.Deadline > 0 {
+		g.Deadline = max(g.Deadline, g.TTFT)
+	}
+	return c, g
+}
+
+func (t *Table) choose(r *Request) *Class {
+	for _, name := range []string{r.Header("x-llm-d-inference-objective"), r.Tier} {
+		if name == "" || !slices.Contains(r.Client.May, name) {
+			continue
+		}
+		if c := t.named(name); c != nil {
+			return c
+		}
+		return t.other // [Rest], which need not stand in the file
+	}
+	for i := range t.list {
+		if t.list[i].matches(r) {
+			return &t.list[i]
+		}
+	}
+	if c := t.named(r.Client.Class); c != nil {
+		return c
+	}
+	return t.other
+}
+
+// matches reports whether all conditions hold. Clients choose their headers, so a header counts only for a
+// key that may ask for the class, or that the class names.
+func (c *Class) matches(r *Request) bool {
+	m := &c.Match
+	if len(m.Keys)+len(m.Models)+len(m.Paths) == 0 && m.Header == "" {
+		return false
+	}
+	holds := func(want []string, got string) bool { return len(want) == 0 || slices.Contains(want, got) }
+	if !holds(m.Keys, r.Client.Key) || !holds(m.Models, r.Model) || !holds(m.Paths, r.Path) {
+		return false
+	}
+	if m.Header == "" {
+		return true
+	}
+	by := &r.Client
+	may := !by.Known || len(m.Keys) > 0 || by.Class == c.Name || slices.Contains(by.May, c.Name)
+	return may && r.Header(m.Header) == m.Value
+}
+
+// mostGoal bounds the goals that clients ask for.
+const mostGoal = 24 * time.Hour
+
+// longer is the goal that a client asks for in milliseconds, where it is longer than that of the class.
+func longer(goal time.Duration, asked string) time.Duration {
+	if goal == 0 || len(asked) > 20 {
+		return goal
+	}
+	ms, err := strconv.ParseFloat(asked, 64)
+	if err != nil || !(ms > 0 && ms < float64(mostGoal/time.Millisecond)) {
+		return goal
+	}
+	return max(goal, time.Duration(ms*float64(time.Millisecond)))
+}

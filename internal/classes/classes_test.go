@@ -1,0 +1,131 @@
+package classes
+
+import (
+	"net/http"
+	"testing"
+	"time"
+)
+
+func table() *Table {
+	return NewTable([]Class{
+		{Name: "chat", Goals: Goals{TTFT: 500 * time.Millisecond, TPOT: 20 * time.Millisecond}},
+		{Name: "gold", Rank: 1, Match: Match{Header: "X-Tier", Value: "gold"}},
+		{
+			Name: "bulk", Goals: Goals{TTFT: 10 * time.Second, Deadline: 20 * time.Second},
+			Match: Match{Keys: []string{"robot"}},
+		},
+		{Name: "vectors", Match: Match{Models: []string{"e"}, Paths: []string{"/v1/embeddings"}}},
+		{Name: "mine", Match: Match{Keys: []string{"me"}, Header: "X-Tier", Value: "mine"}},
+	})
+}
+
+// What a request asks for counts where its key may, then what matches first, then the key's class.
+func TestClassOfARequest(t *testing.T) {
+	with := func(name, value string) http.Header { return http.Header{name: {value}} }
+	may := Client{Known: true, Key: "a", Class: "chat", May: []string{"bulk", "default"}}
+	for name, row := range map[string]struct {
+		client      Client
+		model, path string
+		tier        string
+		header      http.Header
+		want        string
+	}{
+		"nothing": {want: "default"},
+		"key":     {client: may, want: "chat"},
+		"asks": {
+			client: may, header: with("X-Llm-D-Inference-Objective", "bulk"), want: "bulk",
+		},
+		"asks by tier":         {client: may, tier: "bulk", want: "bulk"},
+		"asks for the default": {client: may, tier: "default", want: "default"},
+		"the header beats the tier": {
+			client: may, header: with("X-Llm-D-Inference-Objective", "default"), tier: "bulk", want: "default",
+		},
+		"asks for more than it may": {client: may, tier: "gold", want: "chat"},
+		"asks without a key":        {tier: "bulk", want: "default"},
+		"a tier of another's words": {client: may, tier: "auto", want: "chat"},
+		"a key that matches":        {client: Client{Known: true, Key: "robot", Class: "chat"}, want: "bulk"},
+		"model and path":            {client: may, model: "e", path: "/v1/embeddings", want: "vectors"},
+		"model alone":               {client: may, model: "e", want: "chat"},
+		"header without keys":       {header: with("X-Tier", "gold"), want: "gold"},
+		"header beyond the key":     {client: may, header: with("X-Tier", "gold"), want: "chat"},
+		"header of the key's own class": {
+			client: Client{Known: true, Class: "gold"}, header: with("X-Tier", "gold"), want: "gold",
+		},
+		"header that the key may use": {
+			client: Client{Known: true, May: []string{"gold"}}, header: with("X-Tier", "gold"), want: "gold",
+		},
+		"header of a named key": {
+			client: Client{Known: true, Key: "me"}, header: with("X-Tier", "mine"), want: "mine",
+		},
+		"header of another key": {
+			client: Client{Known: true, Key: "b"}, header: with("X-Tier", "mine"), want: "default",
+		},
+		"header of another value": {header: with("X-Tier", "golden"), want: "default"},
+	} {
+		c, _ := table().Of(&Request{
+			Client: row.client, Model: row.model, Path: row.path, Tier: row.tier, Header: row.header.Get,
+		})
+		if c.Name != row.want {
+			t.Errorf("%s: class %s, want %s", name, c.Name, row.want)
+		}
+	}
+}
+
+// A client that may ask can make the goals of its class longer, never shorter, and never add one.
+func TestGoalsThatClientsAskFor(t *testing.T) {
+	for name, row := range map[string]struct {
+		may        []string
+		class      string
+		ttft, tpot string
+		want       Goals
+	}{
+		"longer": {
+			[]string{"chat"}, "chat", "900", "20.5",
+			Goals{TTFT: 900 * time.Millisecond, TPOT: 20500 * time.Microsecond},
+		},
+		"shorter": {
+			[]string{"chat"}, "chat", "100", "1", Goals{TTFT: 500 * time.Millisecond, TPOT: 20 * time.Millisecond},
+		},
+		"not asked": {
+			nil, "chat", "900", "30", Goals{TTFT: 500 * time.Millisecond, TPOT: 20 * time.Millisecond},
+		},
+		"no goal": {[]string{"gold"}, "gold", "900", "30", Goals{}},
+		"no numbers": {
+			[]string{"chat"}, "chat", "NaN", "1e99",
+			Goals{TTFT: 500 * time.Millisecond, TPOT: 20 * time.Millisecond},
+		},
+		"a deadline": {
+			[]string{"bulk"}, "bulk", "30000", "", Goals{TTFT: 30 * time.Second, Deadline: 30 * time.Second},
+		},
+	} {
+		h := http.Header{"X-Llm-D-Slo-Ttft-Ms": {row.ttft}, "X-Llm-D-Slo-Tpot-Ms": {row.tpot}}
+		_, got := table().Of(&Request{
+			Client: Client{Known: true, Class: row.class, May: row.may}, Header: h.Get,
+		})
+		if got != row.want {
+			t.Errorf("%s: goals %+v, want %+v", name, got, row.want)
+		}
+	}
+}
+
+// Ranks are places in the list, and the class of all other requests comes last.
+func TestRanks(t *testing.T) {
+	c := table()
+	for i, want := range []int{1, 1, 3, 4, 5} {
+		if c.list[i].Rank != want {
+			t.Errorf("%s has rank %d, want %d", c.list[i].Name, c.list[i].Rank, want)
+		}
+	}
+	if c.other.Rank != 6 || len(c.Names()) != 6 {
+		t.Errorf("the default class has rank %d; the names are %q", c.other.Rank, c.Names())
+	}
+	own := NewTable([]Class{{Name: Rest}, {Name: "last"}})
+	if own.other.Rank != 1 || len(own.Names()) != 2 {
+		t.Errorf("its own rank is %d; the names are %q", own.other.Rank, own.Names())
+	}
+	var none *Table
+	class, goals := none.Of(&Request{})
+	if NewTable(nil) != nil || class != nil || goals != (Goals{}) || none.Names() != nil {
+		t.Error("there are classes without classes")
+	}
+}

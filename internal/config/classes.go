@@ -1,0 +1,190 @@
+package config
+
+import (
+	"fmt"
+	"net/textproto"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-yaml/ast"
+)
+
+// DefaultClass is the class of requests for which nothing chooses another one. It need not stand in
+// the file.
+const DefaultClass = "default"
+
+// Goal is a duration that requests should keep. The file cannot have 0, which no request keeps; without a
+// goal the value is 0.
+type Goal time.Duration
+
+// MarshalText writes [Goal.String].
+func (g Goal) MarshalText() ([]byte, error) { return []byte(g.String()), nil }
+
+func (g Goal) String() string { return time.Duration(g).String() }
+
+// Class is a kind of requests with goals of its own. A goal of 0 is none.
+type Class struct {
+	Name     string `yaml:"name"`               // in logs, records, metrics and traces
+	Rank     int    `yaml:"rank"`               // the smallest comes first; 0: the place in the list, from 1
+	TTFT     Goal   `yaml:"ttft,omitempty"`     // until the first token
+	TPOT     Goal   `yaml:"tpot,omitempty"`     // from token to token
+	Deadline Goal   `yaml:"deadline,omitempty"` // until the last token
+	Match    Match  `yaml:"match"`              // requests of the class, whatever the class of their key
+}
+
+// Match has conditions for requests. All conditions that are set must hold.
+type Match struct {
+	Keys   []string    `yaml:"keys"`   // names of client keys
+	Models []string    `yaml:"models"` // names of models
+	Paths  []string    `yaml:"paths"`  // of the API, as /v1/chat/completions
+	Header HeaderValue `yaml:"header"`
+}
+
+// HeaderValue is a header of a client's request and its whole value.
+type HeaderValue struct {
+	Name  string `yaml:"name"`
+	Value string `yaml:"value"`
+}
+
+// goal is one goal of a class, with the name of its field.
+type goal struct {
+	field string
+	value Goal
+}
+
+func (c *Class) goals() [3]goal {
+	return [...]goal{{"ttft", c.TTFT}, {"tpot", c.TPOT}, {"deadline", c.Deadline}}
+}
+
+// shown is the class as text for people.
+func (c Class) shown() string {
+	var text []string
+	for _, g := range c.goals() {
+		if g.value > 0 {
+			text = append(text, g.field+" "+g.value.String())
+		}
+	}
+	if len(text) == 0 {
+		return "no goals"
+	}
+	return strings.Join(text, ", ")
+}
+
+// shortestGoal is a time within which nothing happens in a fleet.
+const shortestGoal = Goal(time.Millisecond)
+
+// mostRank bounds ranks.
+const mostRank = 1_000_000
+
+// checkClasses checks what does not need the key file. See [checkClassKeys].
+func checkClasses(ck *checker, list []Class) {
+	first := map[string]string{}
+	for i := range list {
+		c, field := &list[i], fmt.Sprintf("classes[%d]", i)
+		if !nameOfKey.MatchString(c.Name) {
+			ck.add(field+".name", "is no name of a class", nameFix)
+		}
+		if before := first[c.Name]; before != "" {
+			ck.add(field+".name", fmt.Sprintf("is the second class with the name %s, after %s", c.Name, before),
+				"rename one of them")
+		}
+		first[c.Name] = field
+		ck.between(field+".rank", c.Rank, 0, mostRank)
+		for _, g := range c.goals() {
+			if g.value != 0 && g.value < shortestGoal {
+				ck.add(field+"."+g.field, fmt.Sprintf("is %v, which no request can keep", g.value),
+					fmt.Sprintf("give at least %v, or leave the goal out", shortestGoal))
+			}
+		}
+		if c.Deadline > 0 && c.Deadline < c.TTFT {
+			ck.add(field+".deadline",
+				fmt.Sprintf("is %v, before the first token is due (ttft: %v)", c.Deadline, c.TTFT),
+				"make it longer than ttft")
+		}
+		c.Match.check(ck, field+".match")
+	}
+}
+
+func (m *Match) check(ck *checker, field string) {
+	for _, l := range []struct {
+		field string
+		list  []string
+	}{{"keys", m.Keys}, {"models", m.Models}, {"paths", m.Paths}} {
+		if slices.Contains(l.list, "") {
+			ck.add(field+"."+l.field, "has an empty element", "write it or leave the line out")
+		}
+	}
+	for i, path := range m.Paths {
+		if path != "" && !strings.HasPrefix(path, "/") {
+			ck.add(fmt.Sprintf("%s.paths[%d]", field, i), "does not begin with a slash",
+				"write it as /v1/chat/completions")
+		}
+	}
+	h := &m.Header
+	if (h.Name == "") != (h.Value == "") {
+		ck.add(field+".header", "has a name or a value alone", "write both, as {name: x-tier, value: batch}")
+	}
+	if strings.ContainsFunc(h.Name, func(r rune) bool { return r <= ' ' || r >= 0x7f || r == ':' }) {
+		ck.add(field+".header.name", "is no name of a header", "write it as x-tier")
+	}
+}
+
+// checkClassKeys wants that classes and keys, those of the key file included, name each other rightly.
+func checkClassKeys(ck *checker, c *Config) {
+	known := []string{DefaultClass}
+	for i := range c.Classes {
+		known = append(known, c.Classes[i].Name)
+	}
+	names := map[string]bool{}
+	for i, k := range c.ClientKeys() {
+		names[k.Name] = true
+		checkKeyClass(ck, c, i, "class", []string{k.Class}, known)
+		checkKeyClass(ck, c, i, "classes", k.Classes, known)
+	}
+	for i := range c.Classes {
+		for n, name := range c.Classes[i].Match.Keys {
+			if name != "" && !names[name] {
+				ck.add(fmt.Sprintf("classes[%d].match.keys[%d]", i, n), fmt.Sprintf("there is no key %q", name),
+					"write the name of a key of keys or keys_file")
+			}
+		}
+	}
+}
+
+// checkKeyClass wants that the classes in a field of a key are known. at is the place of the key in
+// [Config.ClientKeys].
+func checkKeyClass(ck *checker, c *Config, at int, field string, list, known []string) {
+	p := Problem{Field: keyField(c, at) + "." + field}
+	if k := c.ClientKeys()[at]; k.Line > 0 {
+		p = Problem{File: c.KeysFile, Line: k.Line, Column: 1, Field: field}
+	}
+	for _, class := range list {
+		if class == "" || slices.Contains(known, class) {
+			continue
+		}
+		p.Message, p.Fix = fmt.Sprintf("there is no class %q", class), didYouMean(class, known)
+		if len(c.Classes) == 0 {
+			p.Fix = "write the class under classes"
+		}
+		ck.problems = append(ck.problems, p)
+	}
+}
+
+// fillClasses writes the names of headers as the router looks for them.
+func fillClasses(list []Class) {
+	for i := range list {
+		h := &list[i].Match.Header
+		h.Name = textproto.CanonicalMIMEHeaderKey(h.Name)
+	}
+}
+
+// goal reads a duration that is not 0.
+func (d *decoder) goal(n ast.Node, dst reflect.Value, field string) {
+	before := len(d.problems)
+	if d.duration(n, dst, field); len(d.problems) == before && dst.Int() == 0 {
+		d.problem(position(n), field, "is 0, which no request can keep",
+			"leave the goal out, or give at least 1ms")
+	}
+}

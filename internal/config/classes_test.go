@@ -1,0 +1,106 @@
+package config
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Each mistake in classes is named with its field and what to write.
+func TestProblemsOfClasses(t *testing.T) {
+	for name, row := range map[string]struct{ more, want string }{
+		"no name": {"classes: [{ttft: 1s}]", "classes[0].name: is no name of a class; write 1 to 64"},
+		"two of one name": {
+			"classes: [{name: a}, {name: a}]",
+			"classes[1].name: is the second class with the name a, after classes[0]; rename",
+		},
+		"goal of 0": {
+			"classes: [{name: a, ttft: 0}]",
+			"classes[0].ttft: is 0, which no request can keep; leave",
+		},
+		"goal of 0s": {
+			"classes: [{name: a, tpot: 0s}]",
+			"classes[0].tpot: is 0, which no request can keep; leave",
+		},
+		"goal too short": {
+			"classes: [{name: a, tpot: 20us}]",
+			"classes[0].tpot: is 20µs, which no request can keep; give at least 1ms",
+		},
+		"no unit": {"classes: [{name: a, ttft: 500}]", "classes[0].ttft: has no unit; write"},
+		"deadline": {
+			"classes: [{name: a, ttft: 2s, deadline: 1s}]",
+			"classes[0].deadline: is 1s, before the first token is due (ttft: 2s); make it longer than ttft",
+		},
+		"rank": {"classes: [{name: a, rank: -1}]", "classes[0].rank: is -1; choose from 0"},
+		"path": {
+			"classes: [{name: a, match: {paths: [v1]}}]",
+			"classes[0].match.paths[0]: does not begin with a slash; write",
+		},
+		"header": {
+			"classes: [{name: a, match: {header: {name: x}}}]",
+			"classes[0].match.header: has a name or a value alone; write both",
+		},
+		"header name": {
+			`classes: [{name: a, match: {header: {name: "x y", value: z}}}]`,
+			"header.name: is no name of a header; write it as",
+		},
+		"no such key": {
+			"classes: [{name: a, match: {keys: [c]}}]",
+			`classes[0].match.keys[0]: there is no key "c"; write the name`,
+		},
+		"key's class": {
+			"keys: [{name: a, secret: {value: x}, class: chat}]\nclasses: [{name: char}]",
+			`keys[0].class: there is no class "chat"; did you mean "char"?`,
+		},
+		"no classes": {
+			"keys: [{name: a, secret: {value: x}, classes: [chat]}]",
+			`keys[0].classes: there is no class "chat"; write the class under classes`,
+		},
+		"of key files": {
+			"classes: [{name: fast}]",
+			`keys:1:1: class: there is no class "slow"; known here: default, fast`,
+		},
+	} {
+		lines := `{"name": "b", "sha256": "` + hashOfEmpty + `"}`
+		if name == "of key files" {
+			lines = `{"name": "b", "sha256": "` + hashOfEmpty + `", "class": "slow"}`
+		}
+		path, _ := keyed(t, row.more+"\n", lines+"\n")
+		if _, err := Load(path); err == nil || !strings.Contains(err.Error(), row.want) {
+			t.Errorf("%s: %v\nwant %s", name, err, row.want)
+		}
+	}
+}
+
+// Classes come back from the effective configuration, and a reload tells what has changed.
+func TestClassesComeBack(t *testing.T) {
+	read := func(text string) *Config {
+		t.Helper()
+		c, err := Parse("x", []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	const match = "match: {header: {name: x-tier, value: gold}, models: [m]}"
+	c := read("classes: [{name: a, ttft: 500ms, " + match + "}, {name: b, rank: 1}]")
+	if a := c.Classes[0]; a.TTFT != Goal(500*time.Millisecond) || a.Match.Header.Name != "X-Tier" {
+		t.Errorf("class %+v", a)
+	}
+	text, err := c.YAML()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again := read(string(text)); !reflect.DeepEqual(again.Classes, c.Classes) {
+		t.Errorf("%+v came back as %+v from %s", c.Classes, again.Classes, text)
+	}
+	var told []string
+	for _, ch := range Diff(c, read("classes: [{name: a, ttft: 1s, "+match+"}]")) {
+		told = append(told, ch.String())
+	}
+	want := "classes[a].ttft: 500ms -> 1s (applies at once)\nclasses[b]: - no goals (applies at once)"
+	if got := strings.Join(told, "\n"); got != want {
+		t.Errorf("told %s\nwant %s", got, want)
+	}
+}

@@ -1,0 +1,55 @@
+package orchestrator
+
+import (
+	"time"
+
+	"github.com/tandem-router/tandem/internal/classes"
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/openai"
+)
+
+// classTable is the table of the classes of cfg, nil where it has none.
+func classTable(cfg *config.Config) *classes.Table {
+	list := make([]classes.Class, len(cfg.Classes))
+	for i := range cfg.Classes {
+		c := &cfg.Classes[i]
+		m := &c.Match
+		list[i] = classes.Class{
+			Name: c.Name, Rank: c.Rank,
+			Goals: classes.Goals{
+				TTFT: time.Duration(c.TTFT), TPOT: time.Duration(c.TPOT), Deadline: time.Duration(c.Deadline),
+			},
+			Match: classes.Match{
+				Keys: m.Keys, Models: m.Models, Paths: m.Paths, Header: m.Header.Name, Value: m.Header.Value,
+			},
+		}
+	}
+	return classes.NewTable(list)
+}
+
+// longestName is how many bytes the name of a class may have.
+const longestName = 64
+
+// classify gives the request its class. body is nil for a body that is not parsed: its
+// service_tier is not looked at.
+func classify(q *request, model string, body *openai.Request) {
+	if q.classes == nil {
+		return
+	}
+	ask := classes.Request{Model: model, Path: q.path, Header: q.r.Header.Get}
+	if body != nil {
+		ask.Tier = body.Tier(longestName)
+	}
+	if k := q.key; k != nil {
+		ask.Client = classes.Client{Known: true, Key: k.Name, Class: k.Class, May: k.Classes}
+	}
+	q.class, q.goals = q.classes.Of(&ask)
+}
+
+// className is the name of the request's class, "" where there are no classes.
+func (o *origin) className() string {
+	if o.class == nil {
+		return ""
+	}
+	return o.class.Name
+}
