@@ -69,14 +69,15 @@ func TestNothingShowsClassesWithout(t *testing.T) {
 	in(t, setup{config: teams, options: logs}, func(w *world) {
 		p := chat(true).shows("hush-a")
 		w.exact(p, w.ask(p))
-		all := log.String() + w.get("admin", "/debug/decisions").raw
+		var all strings.Builder
+		all.WriteString(log.String() + w.get("admin", "/debug/decisions").raw)
 		for line := range strings.SplitSeq(w.metrics(), "\n") {
 			if strings.HasPrefix(line, "tandem_") {
-				all += line
+				all.WriteString(line)
 			}
 		}
-		if strings.Contains(all, "class") {
-			t.Errorf("a class is shown in %s", all)
+		if strings.Contains(all.String(), "class") {
+			t.Errorf("a class is shown in %s", all.String())
 		}
 	})
 }
