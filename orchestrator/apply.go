@@ -199,7 +199,8 @@ func (o *Orchestrator) tellChanges(old *snapshot, cfg *config.Config) {
 	for _, c := range changes {
 		o.log.Info("configuration changed", "field", c.Field, "old", c.Old, "new", c.New, "effect", c.Effect)
 	}
-	o.log.Info("configuration applied", "changes", len(changes), "revision", o.snap.Load().inForce.Revision)
+	o.log.Info("configuration applied", "changes", len(changes), "revision", o.snap.Load().inForce.Revision,
+		"needs_restart", o.needsRestart())
 }
 
 // Rejected tells that a newer configuration could not be used; the old one stays in force. The reason shows

@@ -1,7 +1,9 @@
 package orchestrator
 
 import (
+	"errors"
 	"log/slog"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -35,8 +37,10 @@ func TestAReloadSaysWhatNeedsARestart(t *testing.T) {
 			answer := w.send(w.t.Context(), "admin:80", prompt{path: "/-/reload", method: "POST"}).raw
 			for what, said := range map[string]string{
 				"reload": answer, "/readyz": w.get("admin", "/readyz").raw, "/-/config": w.get("admin", "/-/config").raw,
+				"page and top": strings.Join(w.o.admin.Live().Hints, ""),
 			} {
-				named := strings.Contains(said, `"needs_restart": [`) && strings.Contains(said, `"log.format"`) ||
+				named := what == "page and top" && strings.Contains(said, "at the start: log.format") ||
+					strings.Contains(said, `"needs_restart": [`) && strings.Contains(said, `"log.format"`) ||
 					what == "/-/config" && strings.Contains(said, "at the start: log.format")
 				if named != (tt.want != "") {
 					t.Errorf("with format %s, %s says %s", tt.format, what, said)
@@ -48,11 +52,30 @@ func TestAReloadSaysWhatNeedsARestart(t *testing.T) {
 		}
 		for _, want := range []string{
 			"field=log.format old=text new=json effect=\"needs restart\"",
+			"msg=\"configuration applied\" changes=2", "needs_restart=[log.format]", "needs_restart=[]",
 			"field=log.format old=json new=text effect=\"in force since the start\"",
 		} {
 			if !strings.Contains(log.String(), want) {
 				t.Errorf("the log lacks %q", want)
 			}
+		}
+	})
+}
+
+// What a reload could not put in force is no success, although the file was good: the answer says why.
+func TestAReloadThatFailsLateIsRejected(t *testing.T) {
+	var w *world
+	opt := func(o *Options) {
+		o.Reload = func() error { // as the watcher of the file does
+			w.o.Rejected(errors.New("no such folder"))
+			return nil
+		}
+	}
+	in(t, setup{options: opt}, func(made *world) {
+		w = made
+		got := w.send(w.t.Context(), "admin:80", prompt{path: "/-/reload", method: "POST"})
+		if got.status != http.StatusBadRequest || !strings.Contains(got.raw, "no such folder") {
+			t.Errorf("status %d: %s", got.status, got.raw)
 		}
 	})
 }

@@ -100,7 +100,7 @@ func (o *Orchestrator) newAdmin() *admin.Admin {
 	return admin.New(admin.Options{
 		Log: o.log, Metrics: o.reg, Fleet: o.fleet, State: o.see, Ring: o.ring, Captures: o.captures,
 		InFlight: func() []observe.InFlight { return o.requests.List(time.Now()) },
-		Peers:    o.peers, Healthz: o.front().healthz, Found: o.sources.Found, Config: o.Config,
+		Peers:    o.peers, Alive: o.front().alive(), Found: o.sources.Found, Config: o.Config,
 		NeedsRestart: o.needsRestart,
 		InForce:      func() *config.InForce { return o.snap.Load().inForce },
 		Rejected:     o.reloads.rejected, Reload: o.opt.Reload, Preview: o.opt.Preview,
@@ -124,6 +124,12 @@ func (o *Orchestrator) Picker() func(w http.ResponseWriter, r *http.Request, g G
 
 // Admin returns the handler of the admin listener. [Orchestrator.Serve] checks which requests may use it.
 func (o *Orchestrator) Admin() http.Handler { return o.admin.Handler() }
+
+// Reload calls reload, which calls [Orchestrator.Apply] or [Orchestrator.Rejected], and writes an audit line.
+// by is [admin.ByFile] or [admin.BySignal].
+func (o *Orchestrator) Reload(by string, reload func() error) error {
+	return o.admin.Reload(by, reload)
+}
 
 // Panicked logs the panic of a call that is none of a client's.
 func (o *Orchestrator) Panicked(value any, stack []byte) { o.panics.Report("grpc", value, stack) }

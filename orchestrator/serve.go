@@ -28,8 +28,9 @@ func (t *front) routes(ready http.HandlerFunc) http.Handler {
 	mux.MethodNotAllowed(
 		t.absent(refuse(kindUnknownMethod, site{phase: phaseAdmit})),
 	)
-	mux.Get("/healthz", t.healthz)
-	mux.Get("/health", t.healthz)
+	for path, h := range t.alive() {
+		mux.Get(path, h)
+	}
 	mux.Get("/readyz", ready)
 
 	usual := map[string]http.HandlerFunc{}
@@ -155,6 +156,17 @@ var asking = []string{
 	"/tokenize", "/detokenize", "/v1/messages/count_tokens",
 	"/v1/chat/completions/render", "/v1/completions/render", "/v1/responses/render", "/v1/messages/render",
 	"/v1/chat/completions/derender", "/v1/completions/derender",
+}
+
+// alive returns the handlers that tell whether the process lives, by path. A process that drains is not
+// healthy, but alive: nothing should kill it before its streams end.
+func (t *front) alive() map[string]http.HandlerFunc {
+	return map[string]http.HandlerFunc{
+		"/livez": func(w http.ResponseWriter, _ *http.Request) {
+			writeJSON(w, http.StatusOK, `{"status":"ok"}`)
+		},
+		"/healthz": t.healthz, "/health": t.healthz,
+	}
 }
 
 func (t *front) healthz(w http.ResponseWriter, _ *http.Request) {

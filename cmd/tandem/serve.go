@@ -19,6 +19,7 @@ import (
 	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/telemetry"
 	"github.com/tandem-router/tandem/orchestrator"
+	"github.com/tandem-router/tandem/orchestrator/admin"
 	"github.com/tandem-router/tandem/orchestrator/rpc"
 )
 
@@ -251,17 +252,17 @@ func (s *server) serve(ctx context.Context, listeners orchestrator.Listeners) er
 			case <-ctx.Done():
 				return
 			case <-hangup:
-				_ = s.reload() // the orchestrator has logged it
+				_ = s.o.Reload(admin.BySignal, s.reload) // the orchestrator logs the error
 			}
 		}
 	})
 	remote := newRPC(s.o)
 	defer remote.Stop()
-	admin := rpc.Handler(remote, s.o.Admin())
+	back := rpc.Handler(remote, s.o.Admin())
 	if s.gateway != nil {
-		return s.o.ServeBy(ctx, s.gateway(s.o), listeners, admin, func(error) {})
+		return s.o.ServeBy(ctx, s.gateway(s.o), listeners, back, func(error) {})
 	}
-	return s.o.Serve(ctx, listeners, admin)
+	return s.o.Serve(ctx, listeners, back)
 }
 
 // waitShortly waits for wg, unless the disk of the configuration does not answer.
@@ -277,20 +278,33 @@ func waitShortly(wg *sync.WaitGroup) {
 	}
 }
 
-// changed is called by the watcher with what the file says now.
+// changed is called by the watcher with what the file says now. A reload that somebody asked for gets its
+// audit line from the caller.
 func (s *server) changed(cfg *config.Config, err error) {
+	apply := func() error { return s.apply(cfg, err) }
+	if s.watch.Asked() {
+		_ = apply()
+		return
+	}
+	_ = s.o.Reload(admin.ByFile, apply)
+}
+
+// apply puts what the file says in force. The orchestrator logs the error.
+func (s *server) apply(cfg *config.Config, err error) error {
 	if err != nil {
 		s.o.Rejected(err)
-		return
+		return err
 	}
 	s.override(cfg)
 	if err := cfg.Validate(); err != nil {
-		s.o.Rejected(fmt.Errorf("with the flags: %w", err))
-		return
+		err = fmt.Errorf("with the flags: %w", err)
+		s.o.Rejected(err)
+		return err
 	}
-	if s.o.Apply(cfg) == nil { // the orchestrator has logged the error
-		_ = telemetry.SetLevel(s.level, cfg.Log.Level) // validated
+	if err := s.o.Apply(cfg); err != nil {
+		return err
 	}
+	return telemetry.SetLevel(s.level, cfg.Log.Level) // validated
 }
 
 // reload reads the file now.

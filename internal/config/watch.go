@@ -31,6 +31,7 @@ type Watcher struct {
 	known    *look // owned by NewWatcher, then Run: the content at the last callback, or at the start
 	seen     *look // owned by Run: the last look, if it was another
 	blanks   int   // owned by Run: looks since that found the file empty
+	asked    bool  // owned by Run: a Reload is being answered
 }
 
 // blankLooks is how many looks may find the file empty, as while it is written, before an error is reported.
@@ -137,9 +138,14 @@ func (w *Watcher) now() reload {
 	if l.sum == w.known.sum {
 		return reload{false, w.known.bad}
 	}
+	w.asked = true
+	defer func() { w.asked = false }()
 	w.apply(l)
 	return reload{true, w.known.bad}
 }
+
+// Asked reports whether a Reload led to the call of changed that runs now. Only changed may call it.
+func (w *Watcher) Asked() bool { return w.asked }
 
 // look takes one look and reports whether another one is due.
 func (w *Watcher) look() bool {

@@ -17,6 +17,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type called struct {
 	listen string
 	err    error
+	asked  bool // see [Watcher.Asked]
 }
 
 // watched is a running watcher with the calls of its callback.
@@ -37,10 +38,10 @@ func watchSlowly(t *testing.T, path string, debounce, poll time.Duration) *watch
 	w := &watched{calls: make(chan called, 100)}
 	w.Watcher = NewWatcher(path, func(c *Config, err error) {
 		if err != nil {
-			w.calls <- called{err: err}
+			w.calls <- called{err: err, asked: w.Asked()}
 			return
 		}
-		w.calls <- called{listen: c.Listen}
+		w.calls <- called{listen: c.Listen, asked: w.Asked()}
 	})
 	w.debounce, w.poll = debounce, poll
 	ctx, cancel := context.WithCancel(t.Context())
@@ -70,7 +71,7 @@ func (w *watched) next(t *testing.T) called {
 
 func (w *watched) want(t *testing.T, listen string) {
 	t.Helper()
-	if got := w.next(t); got.err != nil || got.listen != listen {
+	if got := w.next(t); got.err != nil || got.listen != listen || got.asked {
 		t.Fatalf("called with %+v, want listen %q", got, listen)
 	}
 }
@@ -233,7 +234,9 @@ func TestReloadDoesNotWaitToSettle(t *testing.T) {
 	if _, err := w.Reload(t.Context()); err != nil {
 		t.Error(err)
 	}
-	w.want(t, ":2")
+	if got := w.next(t); got.listen != ":2" || !got.asked {
+		t.Errorf("called with %+v", got)
+	}
 }
 
 func TestReloadEndsWithItsContext(t *testing.T) {

@@ -44,8 +44,8 @@ type Options struct {
 	Ring     *observe.Ring
 	Captures *observe.Captures
 	InFlight func() []observe.InFlight
-	Peers    http.Handler     // what other routers ask at [peers.Path]
-	Healthz  http.HandlerFunc // says the same as the front's
+	Peers    http.Handler                // what other routers ask at [peers.Path]
+	Alive    map[string]http.HandlerFunc // liveness by path, as on the front
 	Found    func() []discovery.Found
 
 	Config       func() *config.Config  // in force
@@ -83,7 +83,9 @@ var ErrNoReload = errors.New("started without a configuration file: there is not
 // profiles. It trusts every request that comes through [Admin.Gate].
 func (a *Admin) Handler() http.Handler {
 	mux := chi.NewRouter()
-	mux.Get("/healthz", a.o.Healthz)
+	for path, h := range a.o.Alive {
+		mux.Get(path, h)
+	}
 	mux.Get("/readyz", a.adminReady)
 	mux.Method(http.MethodGet, "/metrics", promhttp.HandlerFor(a.o.Metrics, promhttp.HandlerOpts{}))
 	mux.Post("/-/reload", a.reload)
@@ -102,13 +104,13 @@ func (a *Admin) Handler() http.Handler {
 	for _, file := range page.Files {
 		mux.Method(http.MethodGet, file, a.page)
 	}
-	mux.Get("/debug/capture", a.capture)
+	mux.Get("/debug/capture", a.o.audited("capture", a.capture))
 	mux.Post("/debug/explain", a.explainBody)
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
-	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/profile", a.o.audited("profile", pprof.Profile))
 	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	mux.HandleFunc("/debug/pprof/trace", a.o.audited("trace", pprof.Trace))
 	mux.Handle("/debug/pprof/{name}", http.HandlerFunc(pprof.Index))
 	sites := http.NewCrossOriginProtection()
 	sites.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -136,20 +138,27 @@ func (a *Admin) capture(w http.ResponseWriter, r *http.Request) {
 
 // reload reads the configuration again, as SIGHUP does.
 func (a *Admin) reload(w http.ResponseWriter, r *http.Request) {
-	err := ErrNoReload
-	if a.o.Reload != nil {
-		err = a.o.Reload()
+	by, reload := a.o.actor(r), a.o.Reload
+	if reload == nil {
+		reload = func() error { return ErrNoReload }
 	}
+	result, changed, err := a.o.reloads(reload)
+	a.o.audit(by, "reload", result, "changed", changed)
 	if err != nil {
-		a.audit(r, "reload", "rejected")
 		writeJSON(w, http.StatusBadRequest, map[string]string{"status": "rejected", "error": err.Error()})
 		return
 	}
-	a.audit(r, "reload", "done")
 	writeJSON(w, http.StatusOK, struct {
 		Status       string   `json:"status"`
 		NeedsRestart []string `json:"needs_restart,omitempty"` // fields whose new values are not in force
 	}{"applied", a.o.NeedsRestart()})
+}
+
+// Reload calls reload, and logs what led to the act and what changed. Safe for concurrent use.
+func (a *Admin) Reload(by string, reload func() error) error {
+	result, changed, err := a.o.reloads(reload)
+	a.o.Log.Info("administrative act", "act", "reload", "by", by, "result", result, "changed", changed)
+	return err
 }
 
 // showConfig shows the configuration in force, secrets hidden.
@@ -254,7 +263,7 @@ func (a *Admin) showChanges(w http.ResponseWriter, _ *http.Request) {
 // can have its own name resolve to our address (DNS rebinding), so that a browser takes us for the page's
 // site. Then the Host header is that name. So Host must be an address, localhost, or a name in admin.hosts.
 //
-// /healthz and /metrics are open, for probes and scrapers. The page's own files are open too: the page asks
+// Liveness and /metrics are open, for probes and scrapers. The page's own files are open too: the page asks
 // for the rest. A request without the token gets the front's answer from /readyz. Other routers ask for
 // bookings under the names that they have for us. A header that web pages cannot send distinguishes routers
 // from pages.
@@ -264,7 +273,7 @@ func (a *Admin) Gate(h http.Handler) http.Handler {
 		refusal := cfg.Token.IsSet() && !presents(r, cfg.Token)
 		known := cfg.Token.IsSet() || knownHost(r.Host, cfg) // a page does not know the token
 		switch path := r.URL.Path; {
-		case path == "/healthz" || path == "/metrics" || slices.Contains(page.Files, path):
+		case a.o.Alive[path] != nil || path == "/metrics" || slices.Contains(page.Files, path):
 		case path == "/readyz" && (refusal || !known):
 			a.FrontReady(w, r)
 			return

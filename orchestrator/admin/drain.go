@@ -74,11 +74,12 @@ func (a *Admin) orderDrain(on bool) http.HandlerFunc {
 	act := map[bool]string{true: "drain", false: "undrain"}[on]
 	return func(w http.ResponseWriter, r *http.Request) {
 		name, force := r.URL.Query().Get("replica"), r.URL.Query().Get("force") == "true"
+		by := a.o.actor(r)
 		status, answer := a.setDrained(name, on, force)
 		if status == http.StatusOK {
 			a.keepDrains(&answer)
 		}
-		a.audit(r, act, cmp.Or(answer.Error, "done"), "replica", name, "force", force)
+		a.o.audit(by, act, cmp.Or(answer.Error, "done"), "replica", name, "force", force)
 		writeJSON(w, status, answer)
 	}
 }
@@ -182,10 +183,4 @@ func firstOf(models []string) string {
 		return fmt.Sprintf("%s and %d more", strings.Join(models[:most], ", "), more)
 	}
 	return strings.Join(models, ", ")
-}
-
-// audit logs an act on the admin listener, with the client's address.
-func (a *Admin) audit(r *http.Request, act, result string, of ...any) {
-	of = append([]any{"act", act, "client", r.RemoteAddr, "result", result}, of...)
-	a.o.Log.Info("administrative act", of...)
 }

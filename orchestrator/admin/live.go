@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -39,6 +40,10 @@ func (a *Admin) Live() *page.Live {
 	}
 	if hint := a.unused.hint(); hint != "" {
 		l.Hints = append(l.Hints, hint)
+	}
+	if fields := a.o.NeedsRestart(); len(fields) > 0 {
+		l.Hints = append(l.Hints,
+			"needs a restart, and is in force as it was at the start: "+strings.Join(fields, ", "))
 	}
 	kept := a.o.Ring.Newest(mostSeen)
 	l.Pairs = a.livePairs(kept, s.Pairs)
