@@ -25,7 +25,7 @@ func (p *Pool) Book(c *Candidate, q *Query, t Schedule, now time.Time) *Lease {
 	if a := p.rooms.headroomNow(m, p.members.All, now); !p.rooms.admits(m, &a, c.Need, ready, p.ledger.At(now)) {
 		return nil
 	}
-	l := &Lease{pool: p, member: m, lengths: p.learned.expects(q, true), limit: c.limit}
+	l := &Lease{pool: p, member: m, lengths: p.learned.expects(q, true), limit: c.limit, goal: q.Asked.Goal()}
 	l.entry.Of = l
 	l.entry.Promise = ledger.Promise{
 		Named: roster.Prompt{Keys: q.Keys, Chunk: q.Chunk}, Tokens: q.Tokens, Blocks: c.prompt,
@@ -72,6 +72,7 @@ func (p *Pool) BookCanary(id replica.ID, prompt, answer int, now time.Time) *Lea
 func (p *Pool) enter(l *Lease, t ledger.Terms, now time.Time) {
 	m := l.member
 	p.ledger.Enter(&m.account, &l.entry, t, now)
+	m.goals.count(l.goal, l.entry.Sequences)
 	switch {
 	case !l.entry.Missing():
 	case l.entry.Local:
@@ -167,6 +168,7 @@ func (p *Pool) end(l *Lease, now time.Time) {
 		m.most.End()
 	}
 	p.ledger.End(e)
+	m.goals.count(l.goal, -e.Sequences)
 	m.learned.Decodes(m.decodes())
 	l.member.endPieces(&l.pieces, now)
 	m.beside.End(&l.stream.read)

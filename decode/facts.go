@@ -6,6 +6,7 @@ import (
 	"github.com/tandem-router/tandem/decode/ledger"
 	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/roster"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // noneRunsSoon reports whether every candidate runs its maximum of sequences for longer than a request
@@ -59,6 +60,7 @@ func (q *survey) gather(c *Candidate, s *standing, output int) {
 	q.gatherRoom(c, s)
 	q.gatherDecode(c, s, others)
 	q.gatherLocal(c, &speed, others)
+	q.gatherGoals(c)
 }
 
 // gatherRoom fills in how full the replica of c is.
@@ -142,6 +144,24 @@ func (q *survey) pricePieces(cs []Candidate) {
 		arriving := m.account.Coming().Needs(l.Wait, l.Wait+l.Took(), q.at)
 		l.Delayed = float64(arriving)*l.Longest()/2 + float64(m.remote.Arriving)*l.Longest()/2 +
 			float64(longer)*l.Took()
+	}
+}
+
+// gatherGoals fills in what c would do to the goals of its streams and of the request itself. Requests of
+// other routers and of unknown clients have no known goals.
+func (q *survey) gatherGoals(c *Candidate) {
+	m := c.member
+	if len(m.goals) == 0 && q.Asked == nil {
+		return
+	}
+	pace := c.speed.Step(int(c.Running)+1, int(c.reads)+q.Tokens) * m.learned.PerToken()
+	paused := pace + c.Local.Warm/max(c.Usual, 1)
+	c.Asked, c.Pace = q.Asked, pace
+	c.Rest = c.answer * pace
+	for _, g := range m.goals {
+		share := float64(g.sequences) / max(c.Running, 1)
+		c.Spared += share * (1 - scoring.Held(pace, g.tpot))
+		c.Local.Spared += share * (1 - scoring.Held(paused, g.tpot))
 	}
 }
 

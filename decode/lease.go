@@ -24,6 +24,7 @@ type Lease struct {
 
 	lengths estimate.Expectation // of its answer's length
 	limit   int                  // new tokens of each sequence, -1 none
+	goal    time.Duration        // from token to token, 0 none
 	stream  stream               // from when the engine has got it
 }
 

@@ -2,6 +2,7 @@ package decode
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/tandem-router/tandem/decode/ledger"
@@ -19,6 +20,7 @@ type member struct {
 	drafted int            // tokens a sequence and step, by the newest report that counts them; 0 unknown
 	account ledger.Account // of our leases
 	atOnce  atOnce         // of the growth of leases
+	goals   goals          // of leases
 	remote  PeerLoad       // the sum of the other routers' reports
 	learned estimate.Replica
 	most    estimate.Sequences
@@ -41,6 +43,31 @@ func (s *atOnce) of(blocks int) int {
 		return blocks
 	}
 	return int(math.Ceil(s.share * float64(blocks)))
+}
+
+// goals are the different goals that leases of one replica have for their tokens. A goal without a sequence
+// is not in the list.
+type goals []goal
+
+// goal is a time from token to token that so many sequences are to keep.
+type goal struct {
+	tpot      time.Duration
+	sequences int
+}
+
+// count adds sequences with a goal, or takes them out. It ignores sequences without a goal.
+func (g *goals) count(tpot time.Duration, more int) {
+	if tpot == 0 {
+		return
+	}
+	at := slices.IndexFunc(*g, func(x goal) bool { return x.tpot == tpot })
+	if at < 0 {
+		at = len(*g)
+		*g = append(*g, goal{tpot: tpot})
+	}
+	if (*g)[at].sequences += more; (*g)[at].sequences == 0 {
+		*g = slices.Delete(*g, at, at+1)
+	}
 }
 
 func newMember() *member {

@@ -8,6 +8,7 @@ import (
 	"github.com/tandem-router/tandem/internal/kv"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/internal/roster"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // Query is the question of one request.
@@ -27,6 +28,8 @@ type Query struct {
 	Split  bool          // a prefill replica may compute it
 	Local  bool          // the decode replica may compute it
 	Pieces bool          // a decode replica may get the prompt in pieces
+
+	Asked *scoring.Asked // what the request asks for; nil: nothing
 
 	// Prefills is the measured speed of prefills in the other pool; zero: unknown.
 	Prefills estimate.Speed

@@ -8,10 +8,11 @@ import (
 // bounds are the least that receivers add to the cost of their pairs. They keep most pairs from being priced:
 // the bounds already tell that a pair cannot be among the best.
 type bounds struct {
-	floors  []float64   // of each receiver; +Inf if it has no pair, or is excluded
-	order   []candidate // the receivers with a pair, the lowest floor first
-	ideal   Sender
-	fastest float64 // seconds of the shortest transfer of this prompt; +Inf without a pair
+	floors   []float64   // of each receiver; +Inf if it has no pair, or is excluded
+	order    []candidate // the receivers with a pair, the lowest floor first
+	leaving  float64     // of the ideal sender
+	crowding float64     // of the ideal sender
+	fastest  float64     // seconds of the shortest transfer of this prompt; +Inf without a pair
 }
 
 // candidate is a receiver with its floor: the least cost of its pairs beyond what the sender adds.
@@ -25,12 +26,14 @@ type candidate struct {
 // own cost is never above the price of their pair, rounding included, because both sum the same numbers in
 // the same order, each no larger in the floor.
 func (t *Table) bound() {
-	t.ideal, t.fastest = t.idealSender(), math.Inf(1)
+	ideal := t.idealSender()
+	t.leaving, t.crowding = ideal.Leaving, ideal.crowding()
+	t.fastest = math.Inf(1)
 	t.floors, t.order = t.floors[:0], t.order[:0]
 	for j, out := range t.receiverOut {
 		floor, fastest := math.Inf(1), t.Fastest[t.Col[j]]
 		if !out && !math.IsInf(fastest, 1) {
-			floor = t.ideal.price(&t.Receivers[j], fastest)
+			floor = ideal.price(&t.Receivers[j], fastest)
 			t.fastest = min(t.fastest, t.Receivers[j].Bytes*fastest)
 			t.order = append(t.order, candidate{floor, int32(j)})
 		}
@@ -51,7 +54,7 @@ func (t *Table) bound() {
 // requests that use the sender's link wait at least for the shortest transfer. The second number may be
 // rounded up, so a part of the sum far above the rounding is taken off.
 func (t *Table) boundOf(s *Sender) float64 {
-	more := linkContention(t.fastest, s.Leaving-t.ideal.Leaving, s.crowding()-t.ideal.crowding())
+	more := linkContention(t.fastest, s.Leaving-t.leaving, s.crowding()-t.crowding)
 	more -= roundingShare * (more + math.Abs(s.cost) + math.Abs(t.order[len(t.order)-1].floor))
 	return s.cost + max(0, more)
 }
@@ -60,10 +63,10 @@ func (t *Table) boundOf(s *Sender) float64 {
 const roundingShare = 1e-12
 
 func (t *Table) idealSender() Sender {
-	s := Sender{Outbox: math.Inf(1), Leaving: math.Inf(1)}
+	s := Sender{Soon: math.Inf(1), Outbox: math.Inf(1), Leaving: math.Inf(1)}
 	for i, out := range t.senderOut {
 		if o := &t.Senders[i]; !out {
-			s.Ready = max(s.Ready, o.Ready)
+			s.Ready, s.Soon = max(s.Ready, o.Ready), min(s.Soon, o.Soon)
 			s.Outbox, s.Leaving = min(s.Outbox, o.Outbox), min(s.Leaving, o.Leaving)
 		}
 	}

@@ -56,7 +56,11 @@ func price(s Sender, r Receiver, perByte float64) float64 {
 	others := (s.Leaving + r.Arriving) * own // requests that arrive meanwhile
 	// Requests that arrive during the transfers ahead.
 	later := own * (s.Leaving*min(max(0, s.Outbox-s.Ready), 10) + r.Arriving*min(r.Inbound, 10))
-	return s.cost + r.cost + admitted + begun + own + others*own/2 + later
+	late := 5 * math.Pow((r.due.spent+s.Soon+admitted+begun+own)*r.due.perGoal, 9) / 9
+	if late > 5./9 {
+		late = 5./9 + 5*math.Log(math.Pow(late*9/5, 1./9))
+	}
+	return s.cost + r.cost + admitted + begun + own + others*own/2 + later + late
 }
 
 // anyTable has up to so many candidates a side. Few values for each number make many ties.
@@ -79,9 +83,11 @@ func anyTable(t *rapid.T, most int) *Table {
 			{Absolute: 2e-3, SplitFirst: true},
 		},
 	).Draw(t, "ties")
+	perGoal := oneOf("goal", 0, 0, 1, 0.1)
 	for i := range p {
+		ready := oneOf("ready", 0, 0.5, 20)
 		table.Senders = append(table.Senders, Sender{
-			cost: cost("prefill"), Ready: oneOf("ready", 0, 0.5, 20),
+			cost: cost("prefill"), Ready: ready, Soon: ready,
 			Outbox: oneOf("outbox", 0, 0.1, 10, 40), Leaving: oneOf("leaving", 0, 0.5, 3),
 		})
 		table.Row = append(table.Row, int32(i))
@@ -90,6 +96,7 @@ func anyTable(t *rapid.T, most int) *Table {
 		table.Receivers = append(table.Receivers, Receiver{
 			cost: cost("decode"), Bytes: oneOf("bytes", 0, 1e6, 1e9), Inbound: oneOf("inbound", 0, 0.1, 10, 40),
 			Busy: oneOf("busy", 0, 0.4, 15), Arriving: oneOf("arriving", 0, 0.5, 3),
+			due: due{oneOf("spent", 0, 0.9, 3), perGoal},
 		})
 		table.Local = append(table.Local, oneOf("local", math.Inf(1), cost("local")))
 		table.Col = append(table.Col, int32(j))

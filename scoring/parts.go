@@ -40,25 +40,22 @@ func linkContention(own, rate, crowding float64) float64 { return contention(own
 // [Queue.Crowding], it is unknown whether they make the queue last longer.
 func linkCrowding(ahead, rate float64) float64 { return rate * min(max(ahead, 0), busyMost) }
 
-// A second of a barely noticeable pause counts once. A second of a pause of two seconds or more counts three
-// times.
-const (
-	pauseGrows = 1 // a second
-	pauseLong  = 2 // seconds
-)
+// pauseLong is the length, in seconds, from which each second of a pause counts three times. A second of a
+// barely noticeable pause counts once.
+const pauseLong = 2
 
 // pausePenalty weighs the seconds of a pause in a stream. One long pause is worse than many short ones of
 // the same total: a reader does not notice a tenth of a second, but a long pause is most of the time of a
 // short answer.
-func pausePenalty(seconds float64) float64 { return seconds * (1 + pauseGrows*min(seconds, pauseLong)) }
+func pausePenalty(seconds float64) float64 { return seconds * (1 + min(seconds, pauseLong)) }
 
 // patience is the number of tokens whose delay of a second each is as bad as a first token that many seconds
 // later: 5 s until the first token and 100 ms per token are equally hard to bear.
 const patience = 50
 
-// standing weighs a pause of all running streams of d.
-func (w *Weights) standing(d *Decode, seconds float64) float64 {
-	return w.streams(d) * d.Local.Active * seconds
+// standing weighs a pause of all running streams of d, without the spared share.
+func (w *Weights) standing(d *Decode, spared, seconds float64) float64 {
+	return w.streams(d) * (1 - spared) * d.Local.Active * seconds
 }
 
 // streams weighs the seconds that the streams of d lose. A second is a small part of a long answer, and much

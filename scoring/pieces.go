@@ -20,7 +20,7 @@ func (l *Local) pause() float64 {
 	if l.Piece == 0 {
 		return pausePenalty(l.Warm)
 	}
-	return l.Warm * (1 + pauseGrows*min(l.Piece, pauseLong))
+	return l.Warm * (1 + min(l.Piece, pauseLong))
 }
 
 // contention returns the total wait of requests that arrive during the prefill: on average half its time, or

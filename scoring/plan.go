@@ -52,12 +52,13 @@ func (m *Seconds) Decode(d *Decode) Terms {
 	return Terms{
 		Room:     d.Room,
 		Transfer: d.First,
-		Decode:   m.streams(d) * d.Running * d.Marginal * d.Output,
+		Decode:   m.streams(d) * (1 - d.Spared) * d.Running * d.Marginal * d.Output,
 		Answer:   d.Later,
 		// The streams of d stop while the read of the blocks is posted.
-		Interference: m.standing(d, pausePenalty(float64(d.Missing)*d.Posting)),
+		Interference: m.standing(d, d.Spared, pausePenalty(float64(d.Missing)*d.Posting)),
 		Pressure:     m.Gamma * Pressure(d.Usage),
 		Failures:     d.Failures,
+		Late:         d.Asked.tokens(d.Pace),
 	}
 }
 
@@ -68,11 +69,13 @@ func (m *Seconds) Decode(d *Decode) Terms {
 // transfers that remain when the prompt is ready.
 func (s *Sender) Meet(r *Receiver, perByte float64) Pair {
 	own := float64(r.Bytes * perByte)
+	transfer, blocked := transferTime(own, s.Outbox, r.Inbound, s.Ready), prefillBlocking(r.Busy, s.Ready)
 	return Pair{
 		Own:        own,
-		Transfer:   r.Setup + transferTime(own, s.Outbox, r.Inbound, s.Ready),
-		Blocked:    prefillBlocking(r.Busy, s.Ready),
+		Transfer:   r.Setup + transfer,
+		Blocked:    blocked,
 		Contention: linkContention(own, s.Leaving+r.Arriving, s.crowding()+r.crowding()),
+		Late:       r.due.late(s.Soon + (transfer + blocked)),
 	}
 }
 
@@ -81,15 +84,17 @@ func (s *Sender) Meet(r *Receiver, perByte float64) Pair {
 func (m *Seconds) Local(d *Decode) Terms {
 	l := &d.Local
 	delayed := l.Delayed + l.contention()
+	first := d.Asked.first(d.Room, d.Rest)
 	return Terms{
 		Wait:         m.Beta * l.Wait,
 		Prefill:      m.Alpha.At(l.Queue)*l.Warm + l.Between,
 		Room:         d.Room,
-		Decode:       m.streams(d) * d.Running * d.Marginal * d.Output,
+		Decode:       m.streams(d) * (1 - d.Spared) * d.Running * d.Marginal * d.Output,
 		Answer:       d.Later,
-		Interference: m.standing(d, l.pause()) + m.Beta*delayed,
+		Interference: m.standing(d, l.Spared, l.pause()) + m.Beta*delayed,
 		Pressure:     m.Gamma * Pressure(d.Usage),
 		Failures:     l.Failures,
+		Late:         d.Asked.tokens(d.Pace) + first.late(l.Wait+l.Took()),
 	}
 }
 
@@ -97,6 +102,7 @@ func (m *Seconds) Local(d *Decode) Terms {
 type Sender struct {
 	cost    float64 // of its own terms, in a [Table]
 	Ready   float64 // seconds until the prompt is computed
+	Soon    float64 // the same; in the bounds of a [Table] the least of all senders
 	Outbox  float64 // seconds of earlier transfers
 	Leaving float64 // transfers a second, weighted
 }
@@ -109,18 +115,20 @@ type Receiver struct {
 	Inbound  float64 // seconds of earlier transfers
 	Busy     float64 // seconds for which local prefills keep out other requests
 	Arriving float64 // transfers a second, weighted
+	due      due
 }
 
 // Sender returns the prefill side p.
 func (m *Seconds) Sender(p *Prefill) Sender {
-	return Sender{Ready: p.Ready(), Outbox: p.Outbox, Leaving: m.Beta * p.Leaving}
+	ready := p.Ready()
+	return Sender{Ready: ready, Soon: ready, Outbox: p.Outbox, Leaving: m.Beta * p.Leaving}
 }
 
 // Receiver returns the decode side d.
 func (m *Seconds) Receiver(d *Decode) Receiver {
 	return Receiver{
 		Setup: m.Setup, Bytes: float64(d.Missing) * m.BytesPerToken, Inbound: d.Inbound, Busy: d.Local.Busy,
-		Arriving: m.Beta * d.Arriving,
+		Arriving: m.Beta * d.Arriving, due: d.Asked.first(m.Setup+d.Room+d.Step, d.Rest),
 	}
 }
 
@@ -132,8 +140,12 @@ func (m *Seconds) Ties(absolute time.Duration, relative float64) Ties {
 // price returns the cost of the pair of s and r: the sum of the terms of [Split].
 func (s *Sender) price(r *Receiver, perByte float64) float64 {
 	own := float64(r.Bytes * perByte)
-	return s.cost + (r.cost + transferTime(own, s.Outbox, r.Inbound, s.Ready) +
-		prefillBlocking(r.Busy, s.Ready) + linkContention(own, s.Leaving+r.Arriving, s.crowding()+r.crowding()))
+	transfer, blocked := transferTime(own, s.Outbox, r.Inbound, s.Ready), prefillBlocking(r.Busy, s.Ready)
+	cost := r.cost + transfer + blocked + linkContention(own, s.Leaving+r.Arriving, s.crowding()+r.crowding())
+	if r.due.perGoal > 0 {
+		cost += r.due.late(s.Soon + (transfer + blocked))
+	}
+	return s.cost + cost
 }
 
 // crowding returns the weighted requests that arrive before the outbox is empty, see [linkCrowding].
@@ -148,6 +160,7 @@ type Pair struct {
 	Transfer   float64 // from ready blocks to arrived blocks: set-up, earlier transfers, own transfer
 	Blocked    float64 // after that, until the receiver has finished its local prefills
 	Contention float64 // total weighted seconds that others wait for the transfer
+	Late       float64 // cost of a late first token
 }
 
 // Landing returns the seconds from ready blocks until the decode replica can use them.
@@ -155,7 +168,7 @@ func (p Pair) Landing() float64 { return p.Transfer + p.Blocked }
 
 // Terms returns p as terms of a plan; the other terms are zero.
 func (p Pair) Terms() Terms {
-	return Terms{Room: p.Blocked, Transfer: p.Transfer, Interference: p.Contention}
+	return Terms{Room: p.Blocked, Transfer: p.Transfer, Interference: p.Contention, Late: p.Late}
 }
 
 // TTFT is the seconds until a first token.

@@ -19,12 +19,14 @@ type Terms struct {
 	Pressure     float64 `json:"pressure"` // risk of preemption, from KV in use
 	// Expected cost of another failure, by the failures of the last minutes.
 	Failures float64 `json:"failures"`
+	// Of a first token, tokens or a last token after the goals of the request's class.
+	Late float64 `json:"late,omitzero"`
 }
 
 // Total returns the sum.
 func (t Terms) Total() float64 {
 	return t.Wait + t.Prefill + t.Room + t.Transfer + t.Decode + t.Answer +
-		t.Interference + t.Pressure + t.Failures
+		t.Interference + t.Pressure + t.Failures + t.Late
 }
 
 // Plus returns t with every term of o added.
@@ -33,6 +35,7 @@ func (t Terms) Plus(o Terms) Terms {
 		t.Wait + o.Wait, t.Prefill + o.Prefill, t.Room + o.Room, t.Transfer + o.Transfer, t.Decode + o.Decode,
 		t.Answer + o.Answer,
 		t.Interference + o.Interference, t.Pressure + o.Pressure, t.Failures + o.Failures,
+		t.Late + o.Late,
 	}
 }
 
@@ -40,7 +43,7 @@ func (t Terms) Plus(o Terms) Terms {
 func (t Terms) Scale(k float64) Terms {
 	return Terms{
 		t.Wait * k, t.Prefill * k, t.Room * k, t.Transfer * k, t.Decode * k, t.Answer * k, t.Interference * k,
-		t.Pressure * k, t.Failures * k,
+		t.Pressure * k, t.Failures * k, t.Late * k,
 	}
 }
 
@@ -50,6 +53,7 @@ func (t Terms) All() iter.Seq2[string, float64] {
 		_ = yield("wait", t.Wait) && yield("prefill", t.Prefill) && yield("room", t.Room) &&
 			yield("transfer", t.Transfer) &&
 			yield("decode", t.Decode) && yield("answer", t.Answer) && yield("interference", t.Interference) &&
-			yield("pressure", t.Pressure) && yield("failures", t.Failures)
+			yield("pressure", t.Pressure) && yield("failures", t.Failures) &&
+			yield("late", t.Late)
 	}
 }

@@ -161,6 +161,7 @@ const (
 	WhyLink     = "link"     // the shorter transfer
 	WhySpeed    = "speed"    // the faster decode replica
 	WhyFailures = "failures" // another failed lately
+	WhyGoal     = "goal"     // the goals of the request
 	WhyTie      = "tie"      // as good as others, taken at random
 	WhyRule     = "rule"     // a pool's policy chose by itself
 )

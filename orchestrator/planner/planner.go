@@ -74,6 +74,7 @@ type question struct {
 	*Request
 	prefill prefill.Query
 	decode  decode.Query
+	asked   scoring.Asked
 
 	prefillDepth, decodeDepth []int32 // memory for the matches
 }
@@ -138,6 +139,10 @@ func (pl *Planner) ask(req *Request) *question {
 		Model: req.Model, Tokens: tokens, Estimate: !req.Exact, MaxTokens: req.MaxTokens, Sequences: req.Sequences,
 		Class: req.Class, Keys: req.DecodeKeys, Chunk: req.Chunk, Depth: q.decodeDepth,
 		Avoid: req.AvoidDecode, Pieces: req.Pieces, Prefills: pl.prefill.Prefills(),
+	}
+	if req.Goals != (scoring.Goals{}) {
+		q.asked = scoring.Asked{Goals: req.Goals, Waited: req.Waited}
+		q.decode.Asked = &q.asked
 	}
 	if req.SplitOK {
 		q.prefillDepth = sized(q.prefillDepth, pl.prefill.Holders())

@@ -43,6 +43,7 @@ func ahead(mine, other *scoring.Terms) (word string, lead float64) {
 			other.Room + other.Decode + other.Pressure + other.Interference -
 				mine.Room - mine.Decode - mine.Pressure - mine.Interference,
 		},
+		{WhyGoal, other.Late - mine.Late},
 	} {
 		if x.lead > lead {
 			word, lead = x.word, x.lead
