@@ -151,7 +151,7 @@ func (s *Source) follow(ctx context.Context, f *following) {
 		w.heard(err) // a file that cannot be read, or no cluster
 		select {
 		case <-ctx.Done():
-		case <-time.After(patience):
+		case <-time.After(mostPause):
 		}
 	}
 }

@@ -59,6 +59,13 @@ func clientFor(k *config.Kubernetes, namespace string) (rest.Interface, error) {
 		)
 		c.BearerToken, c.BearerTokenFile = "", ""
 	}
+	if c.CAFile != "" {
+		to := &trusting{file: c.CAFile}
+		if err := to.loadLocked(); err != nil {
+			return nil, err
+		}
+		c.Transport, c.TLSClientConfig = to, rest.TLSClientConfig{}
+	}
 	return podClient(c)
 }
 
