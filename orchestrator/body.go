@@ -157,15 +157,17 @@ func (q *request) readPassthrough() (*passthrough, *failure) {
 	return p, reserve(q, func() keys.Ask { return askOfPassed(q, p) })
 }
 
-// readForm checks a form. A charset could hide the names from us: vLLM's server reads a form's values in the
-// one that is named, UTF-7 as well. So the engine gets a type without it. An engine may still read another
-// model in a form than [modelInForm]: a key that may not use every model sends none.
+// readForm checks a form, and reads its model. A charset could hide the names from us: vLLM's server reads a
+// form's values in the one that is named, UTF-7 as well. So the engine gets a type without it. A key that may
+// not use every model sends only forms in which every reader finds the same model.
 func readForm(q *request, p *passthrough, media, boundary string) *failure {
 	if hidesTransfer(p.body, boundary) {
 		return badRequest(&openai.BadRequest{Message: "Transfer parameters are not taken from clients."})
 	}
-	if !q.key.AllowsAll() {
-		return denied("of a form")
+	if !q.key.AllowsAll() && !usualForm(p.body, boundary) {
+		return badRequest(&openai.BadRequest{
+			Message: "The form is not written in the usual way, so its model cannot be read for sure.", Param: "model",
+		})
 	}
 	var f *failure
 	if p.model, f = q.modelOr(modelInForm(p.body, boundary)); f != nil {
@@ -187,5 +189,6 @@ type passthrough struct {
 	encodes     bool // it asks for vectors or scores
 	again       bool // an engine may be asked twice: nothing is made or changed by it
 	acts        bool // an engine may do more for it than compute an answer
+	unbooked    bool // no lease shows it: it had to go where it went
 	resent      bool // a kept connection grew too old under it, so that it was sent once more
 }

@@ -49,6 +49,50 @@ func hidesTransfer(form []byte, boundary string) bool {
 	return false
 }
 
+// usualForm reports whether every reader finds the same fields in a form: all of it is written in the usual
+// way, and the field "model" comes at most once.
+func usualForm(form []byte, boundary string) bool {
+	delimiter := []byte("--" + boundary)
+	rest, begins := bytes.CutPrefix(form, delimiter)
+	if !begins || !usualBoundary.MatchString(boundary) {
+		return false
+	}
+	for models := 0; ; {
+		part, after, more := bytes.Cut(rest, delimiter) // no reader sees a boundary elsewhere
+		if rest = after; !more {
+			return string(part) == "--" || string(part) == "--\r\n"
+		}
+		name, ok := usualField(part)
+		if name == "model" {
+			models++
+		}
+		if !ok || models > 1 {
+			return false
+		}
+	}
+}
+
+// usualField returns the name of a part of a form, from its boundary on. ok is false if the part is not
+// written in the usual way. A model is no file, and not empty.
+func usualField(part []byte) (name string, ok bool) {
+	rest, begins := bytes.CutPrefix(part, []byte("\r\n"))
+	head, body, divided := bytes.Cut(rest, []byte("\r\n\r\n"))
+	value, ends := bytes.CutSuffix(body, []byte("\r\n"))
+	if !begins || !divided || !ends {
+		return "", false
+	}
+	named, file := 0, false
+	for line := range bytes.SplitSeq(head, []byte("\r\n")) {
+		if got := anyLine.FindSubmatch(line); got != nil {
+			name, file = string(got[1])+string(got[2]), len(got[3]) > 0
+			named++
+		} else if !otherLine.Match(line) {
+			return "", false
+		}
+	}
+	return name, named == 1 && (name != "model" || !file && len(value) > 0)
+}
+
 var jsonEscape = []byte(`\u00`)
 
 // isRecording reports whether a part of a form, from its boundary on, is the field "file" to every reader:
@@ -72,6 +116,10 @@ func isRecording(part []byte) bool {
 }
 
 var (
-	fileLine  = regexp.MustCompile(`^(?i:content-disposition): form-data; name="file"; filename="[^"\\\r\n]*"$`)
-	otherLine = regexp.MustCompile(`^(?i:content-type|content-length): [!-~][ -~]*$`)
+	fileLine = regexp.MustCompile(`^(?i:content-disposition): form-data; name="file"; filename="[^"\\\r\n]*"$`)
+	// The names are quoted or not. Some clients write the file's name twice.
+	anyLine = regexp.MustCompile(`^(?i:content-disposition): form-data; name=(?:"([\w.\[\]-]*)"|([\w.-]+))` +
+		`((?:; filename=(?:"[^"\\\r\n]*"|[\w.-]+))?(?:; filename\*=[\w.%'-]+)?)$`)
+	usualBoundary = regexp.MustCompile(`^[0-9A-Za-z'()+_,./:=?-]{1,70}$`)
+	otherLine     = regexp.MustCompile(`^(?i:content-type|content-length): [!-~][ -~]*$`)
 )
