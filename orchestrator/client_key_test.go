@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/keys"
 )
 
 // teams is a configuration with the keys of two teams.
@@ -363,6 +364,69 @@ func TestUsageIsWritten(t *testing.T) {
 		}
 		if b.Requests != 1 || b.Prompt != 120 || b.Generated < 10 || b.Generated > 40 {
 			t.Errorf("%+v after a stream that was left at its tenth event", b)
+		}
+	})
+}
+
+// used takes what keys have used.
+func (w *world) used() []keys.Used { return w.o.m.Requests.Used.Take() }
+
+// A key pays for what came of an answer through a gateway, also if the answer breaks off or another engine
+// gives it. Nothing that came costs nothing.
+func TestAKeyPaysForPickedAnswers(t *testing.T) {
+	elsewhere := okStream
+	elsewhere.Elsewhere = "10.9.9.9:8000"
+	generate := post("/inference/v1/generate", `{"model":"sim","token_ids":[400,401,402],"stream":true}`)
+	for name, c := range map[string]struct {
+		asked     prompt
+		say       []any
+		requests  int64
+		generated int64
+	}{
+		"breaks off": {chat(true), []any{okStream, event(wordChunk), event(wordChunk), errGateway}, 1, 2},
+		"ends": {
+			chat(true), []any{okStream, event(wordChunk), event(usageChunk), last(event("[DONE]"))}, 1, 2,
+		},
+		"another engine": {
+			chat(true), []any{elsewhere, event(wordChunk), event(usageChunk), last(event("[DONE]"))}, 1, 2,
+		},
+		"unread":  {generate, []any{okStream, event("a"), errGateway}, 1, 1},
+		"nothing": {chat(true), []any{okStream, errGateway}, 0, 0},
+	} {
+		in(t, setup{config: teams}, func(w *world) {
+			w.pick(c.asked.shows("hush-a"), &gateway{say: c.say}, 0)
+			var sum keys.Used
+			for _, u := range w.used() {
+				sum.Requests += u.Requests
+				sum.Prompt += u.Prompt
+				sum.Generated += u.Generated
+			}
+			if sum.Requests != c.requests || sum.Generated != c.generated || (sum.Prompt > 0) != (c.requests > 0) {
+				t.Errorf("%s: used %+v, want %d requests and %d tokens", name, sum, c.requests, c.generated)
+			}
+		})
+	}
+}
+
+// A key pays for a response that goes on with a stored one.
+func TestAKeyPaysForContinuedResponses(t *testing.T) {
+	const answer = `{"id":"resp_2","object":"response","status":"completed","model":"sim","output":[],` +
+		`"usage":{"input_tokens":40,"output_tokens":7,"total_tokens":47}}`
+	in(t, setup{prefill: 1, decode: 1, config: teams}, func(w *world) {
+		for range 2 { // the question for the stored response, and the request
+			w.wire.scripted(w.d[0].addr, answerOf(200, "application/json", "", answer))
+		}
+		p := post("/v1/responses", `{"model":"sim","input":"a","previous_response_id":"resp_1"}`).shows("hush-a")
+		if got := w.ask(p); got.status != 200 {
+			t.Fatalf("%d %s", got.status, got.raw)
+		}
+		want := []keys.Used{{Key: "team-a", Model: "sim", Requests: 1, Prompt: 40, Generated: 7}}
+		if got := w.used(); !slices.Equal(got, want) {
+			t.Errorf("used %+v, want %+v", got, want)
+		}
+		r := w.newest()
+		if r.Key != "team-a" || r.Decode != "d0.internal:8000" || r.Mode != "unsplit" || r.Output != 7 {
+			t.Errorf("the record is %+v", r)
 		}
 	})
 }

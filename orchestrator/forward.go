@@ -93,8 +93,8 @@ func notePassed(q *request, rec *observe.Record, u openai.Usage) {
 // may make a request of each text to encode, of each part of a recording and of each prompt of a list. It
 // may also choose the rank itself, or continue after its answer.
 func (p *passthrough) uncounted(path string, to *fleet.Endpoint) bool {
-	return p.encodes || p.acts || p.contentType != "application/json" || path == "/v1/completions" ||
-		path == "/v1/responses" && to.Member.Pinned()
+	return p.unbooked || p.encodes || p.acts || p.contentType != "application/json" ||
+		path == "/v1/completions" || path == "/v1/responses" && to.Member.Pinned()
 }
 
 // id is the id under which engines get a passed request: another one than that of the request when it is

@@ -128,13 +128,17 @@ func passesAgain(
 
 // passToHolder passes a request to the only engine that keeps the response that the request names.
 func passToHolder(ctx context.Context, q *request, to *fleet.Endpoint, p *passthrough) *failure {
-	f := q.orStale(ctx, forward(ctx, q, to, p, nil))
+	j := passedJob(q, p)
+	j.rec.Mode, j.rec.Decode = "unsplit", string(to.Member.ID)
+	j.rec.Attempts, j.rec.Reason = 1, "only this replica keeps the response before this one"
+	p.unbooked = true
+	f := q.orStale(ctx, forward(ctx, q, to, p, j.rec))
 	if f == nil || f.kind != kindStale || !passable(q.w, f, p) || q.cfg.Retry.Attempts < 2 {
-		return f
+		return endPassed(j, f)
 	}
 	q.m.Failures.Retries.WithLabelValues(string(f.phase)).Inc()
-	p.resent = true
-	return forward(ctx, q, to, p, nil)
+	p.resent, j.rec.Attempts = true, 2
+	return endPassed(j, forward(ctx, q, to, p, j.rec))
 }
 
 // passOnce books room for the request and passes it.

@@ -13,6 +13,7 @@ import (
 	"github.com/tandem-router/tandem/internal/openai"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/orchestrator/picker"
+	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
 // A gateway may send requests itself, and only ask the router for the destination. A pick plans and books as
@@ -136,10 +137,14 @@ func (p *pick) serve(ctx context.Context, q *request, body []byte) (f *failure) 
 	if f = p.findKeeper(ctx, q, body); f != nil {
 		return f
 	}
+	defer func() { // also after a panic
+		if p.h != nil {
+			p.h.end()
+		}
+	}()
 	if f = p.book(ctx); f != nil {
 		return f
 	}
-	defer p.h.end()
 	ctx = p.h.clock.begin(ctx)
 	b := p.h.b
 	for _, at := range []*replica.Replica{&b.Prefill, &b.Decode} {
@@ -193,12 +198,22 @@ func (p *pick) book(ctx context.Context) *failure {
 		p.restrict()
 		avoid := &j.plan
 		if !slices.Contains(avoid.AvoidDecode, b.Decode.ID) && !slices.Contains(avoid.AvoidPrefill, b.Prefill.ID) {
-			recordPlan(j, b)
-			j.rec.Attempts = 1
+			j.attempts.tries = 1
+			p.note(b)
 			return nil
 		}
 		p.h.end()
 	}
+}
+
+// note writes the plan into the record.
+func (p *pick) note(b *planner.Booking) {
+	if p.j.req == nil {
+		noteWhole(p.j, b, "")
+		return
+	}
+	recordPlan(p.j, b)
+	p.j.rec.Attempts = p.j.attempts.tries
 }
 
 // restrict lets the plan avoid the replicas that the gateway does not allow. A gateway that allows no prefill

@@ -160,6 +160,7 @@ func (p *pick) begun(now time.Time) {
 func (p *pick) settle(f *failure) {
 	j, b := p.j, p.h.b
 	a, now := &p.answer, time.Now()
+	p.noteUsage(f)
 	if p.lost {
 		return
 	}
@@ -173,10 +174,6 @@ func (p *pick) settle(f *failure) {
 	if a.firstAt.IsZero() {
 		return
 	}
-	j.rec.Output = a.output
-	if a.usage.Prompt > 0 {
-		j.rec.Prompt = a.usage.Prompt
-	}
 	if b.Mode == planner.Local && a.usage.Cached >= 0 && j.plan.Sequences <= 1 {
 		j.rec.Delivered = a.usage.Cached
 		b.DecodeLease.Delivered(a.usage.Cached, now)
@@ -187,4 +184,18 @@ func (p *pick) settle(f *failure) {
 		rememberText(j, b)
 	}
 	j.captures.Note(func() observe.Served { return servedBy(j) })
+}
+
+// noteUsage notes what the answer used as far as it came, whichever engine gave it: the client's key pays.
+func (p *pick) noteUsage(f *failure) {
+	a, rec := &p.answer, p.j.rec
+	if a.firstAt.IsZero() {
+		return
+	}
+	if rec.Output = a.output; f != nil {
+		rec.Output = max(rec.Output, 1) // of an answer that is not read, too
+	}
+	if a.usage.Prompt > 0 {
+		rec.Prompt = a.usage.Prompt
+	}
 }

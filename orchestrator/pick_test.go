@@ -261,7 +261,7 @@ func TestAPickGivesUpWhatAnotherEngineAnswers(t *testing.T) {
 		}}
 		w.pick(chat(true), g, 0)
 		r := w.newest()
-		if held != 0 || r.Outcome != "ok" || r.Output != 0 || !strings.Contains(r.Reason, "10.9.9.9:8000") {
+		if held != 0 || r.Outcome != "ok" || r.Output != 2 || !strings.Contains(r.Reason, "10.9.9.9:8000") {
 			t.Errorf("%d leases during the answer, outcome %s, %d tokens, reason %q",
 				held, r.Outcome, r.Output, r.Reason)
 		}
