@@ -49,7 +49,7 @@ func hidesTransfer(form []byte, boundary string) bool {
 	return false
 }
 
-// usualForm reports whether every reader finds the same fields in a form: all of it is written in the usual
+// usualForm reports whether every reader finds the same fields in a form: the form is written in the usual
 // way, and the field "model" comes at most once.
 func usualForm(form []byte, boundary string) bool {
 	delimiter := []byte("--" + boundary)
