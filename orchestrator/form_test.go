@@ -41,7 +41,7 @@ func TestModelsOfAKeyInForms(t *testing.T) {
 		"empty":             {"hush-c", form(field("model", ""), recorded), 400, 0},
 		"endless":           {"hush-c", form(field("model", strings.Repeat("m", 1<<20)), recorded), 404, 0},
 		"unquoted":          {"hush-c", form(strings.ReplaceAll(model, `"`, ""), recorded), 404, 1},
-		"named twice":       {"hush-c", form(strings.Replace(recorded, "3\"", "3\"; filename*=a", 1), model), 404, 1},
+		"named twice":       {"hush-c", form(strings.Replace(recorded, "3\"", "3\"; filename*=a", 1)), 404, 1},
 		"before the first":  {"hush-c", post("/v1/audio/transcriptions", "x"+form(model, recorded).body), 400, 0},
 		"any, disguised":    {"hush-a", form(field("x\"; name=\"model", "sim"), recorded), 404, 1},
 	} {
