@@ -88,7 +88,10 @@ func (q *request) parse(kind openai.Kind) (*openai.Request, *failure) {
 
 func (q *request) limits() openai.Limits {
 	l := q.cfg.Limits
-	return openai.Limits{PromptTokens: l.MaxPromptTokens, Prompts: l.BatchPrompts, Samples: l.Samples}
+	return openai.Limits{
+		PromptTokens: l.MaxPromptTokens, Prompts: l.BatchPrompts, Samples: l.Samples,
+		KVHints: q.key != nil && q.key.KVHints,
+	}
 }
 
 // modelOr is the model that a request names, or else the only one that the decode replicas serve: an engine

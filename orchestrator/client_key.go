@@ -23,7 +23,7 @@ func keyTable(cfg *config.Config, former *keys.Table) *keys.Table {
 		tenant := cmp.Or(k.Tenant, k.Name)
 		list[i] = keys.Key{
 			Name: k.Name, Tenant: tenant, Group: tenantOf(tenant), Hash: k.Hash(), Models: k.Models,
-			Class: k.Class, Classes: k.Classes,
+			Class: k.Class, Classes: k.Classes, KVHints: k.KVHints,
 			Limits: keys.Limits{Requests: k.Requests, Tokens: k.Tokens, AtOnce: k.AtOnce, KV: k.KV},
 		}
 	}

@@ -140,3 +140,39 @@ func FuzzSession(f *testing.F) {
 		}
 	})
 }
+
+// Engines get the hints of a client whose key allows hints, and of no other client. The answer is the same.
+func TestHintsPassByKey(t *testing.T) {
+	hinted := func(p prompt, secret string) prompt {
+		p.body = strings.Replace(p.body, "{", `{"kv_hints":{"actions":[{"action_type":"pin"}]},`, 1)
+		return p.shows(secret)
+	}
+	allow := func(c *config.Config) {
+		teams(c)
+		c.Keys[0].KVHints = true
+	}
+	whole := prompt{
+		path: "/inference/v1/generate",
+		body: `{"model":"sim","token_ids":[1,2],"sampling_params":{"max_tokens":3}}`,
+	}
+	for _, row := range []struct {
+		config func(*config.Config)
+		secret string
+		passes bool
+	}{{allow, "hush-a", true}, {allow, "hush-b", false}, {func(*config.Config) {}, "", false}} {
+		in(t, setup{config: row.config}, func(w *world) {
+			w.exact(chat(false), w.ask(hinted(chat(false), row.secret)))
+			if got := w.ask(hinted(whole, row.secret)); got.status != http.StatusOK {
+				t.Errorf("status %d: %s", got.status, got.raw)
+			}
+			w.asked += w.count("tandem_requests_total", "/inference/v1/generate")
+			n := 0
+			for _, leg := range w.posts(false) {
+				n += strings.Count(leg.body, "kv_hints")
+			}
+			if (n == 2) != row.passes || n != 0 && n != 2 {
+				t.Errorf("engines got %d hints with the key %q, passes %v", n, row.secret, row.passes)
+			}
+		})
+	}
+}

@@ -21,6 +21,8 @@ type Key struct {
 	Class   string   `yaml:"class" json:"class,omitzero"`      // of its requests; empty: the default one
 	Classes []string `yaml:"classes" json:"classes,omitempty"` // that a request may ask for
 
+	KVHints bool `yaml:"kv_hints" json:"kv_hints,omitzero"` // engines get the kv_hints of its requests
+
 	// Limits, at each router. 0 is no limit.
 	Requests int `yaml:"requests_per_minute" json:"requests_per_minute,omitzero"`
 	Tokens   int `yaml:"tokens_per_minute" json:"tokens_per_minute,omitzero"` // of prompts and answers

@@ -20,6 +20,7 @@ type Key struct {
 	Limits  Limits
 	Class   string   // of its requests; empty: the default one
 	Classes []string // that a request may ask for
+	KVHints bool     // engines get the kv_hints of its requests
 	Salt    string   // of the tenant's blocks in prefix caches, see [TenantSalt]; "" for none
 	// What the key uses; nil without limits.
 	Account *Account

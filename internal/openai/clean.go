@@ -9,16 +9,19 @@ import (
 // cleaner walks JSON and notes which byte ranges must go so that no member is named like transfer params. A
 // transfer param from a client can end an engine's process or read another prompt's blocks. So cleaner
 // removes such members at every depth: vLLM merges vllm_xargs into the same map. The exception is a client's
-// own data (opaque), which no engine takes for parameters.
+// own data (opaque), which no engine takes for parameters. kv_hints of a client may push the blocks of others
+// out of a cache: they go too, unless the client may send them.
 type cleaner struct {
-	scan rawjson.Scanner
-	cuts []span // ascending, disjoint
+	scan  rawjson.Scanner
+	hints bool   // kv_hints stay
+	cuts  []span // ascending, disjoint
 	reading
 }
 
-// forbidden reports whether raw names transfer params, however it is escaped.
-func forbidden(raw []byte) bool {
-	return rawjson.Equal(raw, "kv_transfer_params") || rawjson.Equal(raw, "ec_transfer_params")
+// forbidden reports whether raw names a member that must go, however the name is escaped.
+func (c *cleaner) forbidden(raw []byte) bool {
+	return rawjson.Equal(raw, "kv_transfer_params") || rawjson.Equal(raw, "ec_transfer_params") ||
+		!c.hints && rawjson.Equal(raw, "kv_hints")
 }
 
 // opaque reports whether the member of a request holds a client's own data, such as a JSON schema, in which
@@ -67,7 +70,7 @@ func (c *cleaner) object(member func(key []byte)) {
 			c.cuts = append(c.cuts, span{leading.start, at})
 			leading.start = -1
 		}
-		if !forbidden(key) {
+		if !c.forbidden(key) {
 			member(key)
 			kept, prev = true, s.Pos
 			continue

@@ -34,11 +34,12 @@ func (k Kind) Path() string {
 // Limits bounds what [Parse] and [Sanitize] accept; a zero field takes its default. The size of the body is
 // the caller's to bound.
 type Limits struct {
-	Depth        int // nesting of arrays and objects, default 128
-	Fields       int // members of the top-level object, default 1024
-	PromptTokens int // token ids in all prompts together, default no bound
-	Prompts      int // prompts of a batch that are split; a larger batch is Unsplittable, default 128
-	Samples      int // answers that a request may ask for (n, best_of), default no bound
+	Depth        int  // nesting of arrays and objects, default 128
+	Fields       int  // members of the top-level object, default 1024
+	PromptTokens int  // token ids in all prompts together, default no bound
+	Prompts      int  // prompts of a batch that are split; a larger batch is Unsplittable, default 128
+	Samples      int  // answers that a request may ask for (n, best_of), default no bound
+	KVHints      bool // the client may send kv_hints
 }
 
 // Request is a client's request after one scan. It is read-only once parsed and safe for concurrent use; its

@@ -29,9 +29,14 @@ func (l Limits) prompts() int {
 	return 128
 }
 
+func (l Limits) cleaner(body []byte) cleaner {
+	return cleaner{scan: rawjson.Scanner{Data: body, Max: l.Depth}, hints: l.KVHints}
+}
+
 // Parse reads body. The result keeps body, which must not be changed afterwards. Errors are *[BadRequest].
 //
-// Parse removes transfer params from every body: [Request.Raw] was scanned and has none. Parse reads values
+// Parse removes transfer params, and kv_hints without [Limits.KVHints], from every body: [Request.Raw] was
+// scanned and has none. Parse reads values
 // as laxly as vLLM ("n": "2" is two); the last of several members of one name counts, as in Python.
 func Parse(kind Kind, body []byte, lim Limits) (*Request, error) {
 	if !utf8.Valid(body) {
@@ -39,7 +44,7 @@ func Parse(kind Kind, body []byte, lim Limits) (*Request, error) {
 	}
 	removed := 0
 	for {
-		p := parser{cleaner: cleaner{scan: rawjson.Scanner{Data: body, Max: lim.Depth}}, lim: lim}
+		p := parser{cleaner: lim.cleaner(body), lim: lim}
 		p.req = &Request{Kind: kind, Raw: body, N: 1}
 		p.body()
 		if err := p.result(); err != nil {
@@ -189,14 +194,14 @@ func (p *parser) limit() {
 	}
 }
 
-// Sanitize returns body without transfer params, for the paths that are passed through; body itself when
+// Sanitize returns body without what [Parse] removes, for the paths that are passed through; body itself when
 // there were none. Any valid JSON is accepted. Errors are *[BadRequest].
 func Sanitize(body []byte, lim Limits) ([]byte, error) {
 	if !utf8.Valid(body) {
 		return nil, &BadRequest{Message: "the body is not valid UTF-8"}
 	}
 	for {
-		c := cleaner{scan: rawjson.Scanner{Data: body, Max: lim.Depth}}
+		c := lim.cleaner(body)
 		c.value(true)
 		if c.scan.End(); c.scan.Err() != nil {
 			return nil, syntax(c.scan.Err())

@@ -339,6 +339,10 @@ func TestTransferParamsGo(t *testing.T) {
 			`{"prompt":"x" ,"a":1}`,
 		},
 		{
+			"hints", `{"kv_hints":{"actions":[]},"prompt":"x","vllm_xargs":{"kv_hints":1}}`,
+			`{"prompt":"x","vllm_xargs":{}}`,
+		},
+		{
 			"every letter escaped",
 			`{"\u006b\u0076\u005f\u0074\u0072\u0061\u006e\u0073\u0066` +
 				`\u0065\u0072\u005f\u0070\u0061\u0072\u0061\u006d\u0073":{},"prompt":"x"}`,
@@ -409,6 +413,19 @@ func TestTransferParamsGo(t *testing.T) {
 				t.Errorf("an empty edit gives %s\nwant %s", got, want)
 			}
 		})
+	}
+}
+
+// A client that may send hints keeps them, and nothing else that must go.
+func TestAllowedHintsStay(t *testing.T) {
+	const body = `{"kv_hints":{"actions":[{"payload":{}}]},"kv_transfer_params":1,"prompt":"x"}`
+	const want = `{"kv_hints":{"actions":[{"payload":{}}]},"prompt":"x"}`
+	r, err := Parse(Completions, []byte(body), Limits{KVHints: true})
+	if err != nil || string(r.Raw) != want {
+		t.Errorf("Parse keeps %s, %v", r.Raw, err)
+	}
+	if got, err := Sanitize([]byte(body), Limits{KVHints: true}); err != nil || string(got) != want {
+		t.Errorf("Sanitize keeps %s, %v", got, err)
 	}
 }
 
