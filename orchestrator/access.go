@@ -33,7 +33,8 @@ func logAccess(q *request) {
 	}
 	if r := q.outcome.rec; r != nil {
 		attrs = append(attrs,
-			slog.String("model", r.Model), slog.String("prefill", r.Prefill), slog.String("decode", r.Decode),
+			slog.String("alias", r.Alias), slog.String("model", r.Model),
+			slog.String("prefill", r.Prefill), slog.String("decode", r.Decode),
 		)
 		if r.Prompt > 0 { // else nobody knows
 			attrs = append(attrs, slog.Int("prompt_tokens", r.Prompt))

@@ -107,7 +107,10 @@ type prepared struct {
 
 // prepare does what can fail, and puts nothing in force.
 func (o *Orchestrator) prepare(cfg *config.Config) (next prepared, err error) {
-	next.snap = &snapshot{cfg: cfg, keys: keyTable(cfg, o.snap.Load().clientKeys()), classes: classTable(cfg)}
+	next.snap = &snapshot{
+		cfg: cfg, keys: keyTable(cfg, o.snap.Load().clientKeys()), classes: classTable(cfg),
+		aliases: aliasesOf(cfg),
+	}
 	if next.snap.connect, err = connectorFor(cfg, o.opt.Connector); err != nil {
 		return next, err
 	}

@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"cmp"
 	"io"
 	"mime"
 	"net/http"
@@ -79,11 +80,26 @@ func (q *request) parse(kind openai.Kind) (*openai.Request, *failure) {
 	if err != nil {
 		return nil, badRequest(err)
 	}
-	if req.Model, f = q.modelOr(req.Model); f != nil {
+	if req, f = q.forModel(req); f != nil {
 		return nil, f
 	}
-	classify(q, req.Model, req)
+	classify(q, cmp.Or(q.alias, req.Model), req)
 	return req, reserve(q, func() keys.Ask { return askOf(q, req) })
+}
+
+// forModel returns the request with the name of the model that serves it. Where the client asked for an
+// alias, the body has the model's name in its place.
+func (q *request) forModel(req *openai.Request) (*openai.Request, *failure) {
+	model, f := q.modelOr(req.Model)
+	if f != nil || q.alias == "" {
+		req.Model = model
+		return req, f
+	}
+	req, err := openai.Parse(req.Kind, openai.Rename(req.Raw, model), q.limits())
+	if err != nil {
+		return nil, badRequest(err)
+	}
+	return req, nil
 }
 
 func (q *request) limits() openai.Limits {
@@ -96,13 +112,16 @@ func (q *request) limits() openai.Limits {
 
 // modelOr is the model that a request names, or else the only one that the decode replicas serve: an engine
 // answers a request that names none with its own. Where there are several, one would be as wrong as the
-// other. The client's key must allow the model.
+// other. The client's key must allow what the client named. An alias leads to a model.
 func (q *request) modelOr(named string) (model string, f *failure) {
 	if model = named; named == "" {
 		model, f = q.onlyModel()
 	}
 	if f == nil && !q.key.Allows(model) {
 		return "", denied(model)
+	}
+	if f == nil {
+		model = led(q, model)
 	}
 	return model, f
 }
@@ -156,7 +175,10 @@ func (q *request) readPassthrough() (*passthrough, *failure) {
 	if p.model, f = q.modelOr(p.model); f != nil {
 		return nil, f
 	}
-	classify(q, p.model, nil)
+	classify(q, cmp.Or(q.alias, p.model), nil)
+	if q.alias != "" {
+		p.body = openai.Rename(p.body, p.model)
+	}
 	return p, reserve(q, func() keys.Ask { return askOfPassed(q, p) })
 }
 
@@ -176,7 +198,12 @@ func readForm(q *request, p *passthrough, media, boundary string) *failure {
 	if p.model, f = q.modelOr(modelInForm(p.body, boundary)); f != nil {
 		return f
 	}
-	classify(q, p.model, nil)
+	classify(q, cmp.Or(q.alias, p.model), nil)
+	if q.alias != "" { // a form goes to its engine as it came
+		return badRequest(&openai.BadRequest{
+			Message: "A form cannot ask for an alias: name the model itself, `" + p.model + "`.", Param: "model",
+		})
+	}
 	p.contentType = mime.FormatMediaType(media, map[string]string{"boundary": boundary})
 	return reserve(q, func() keys.Ask { return askOfPassed(q, p) })
 }

@@ -100,6 +100,7 @@ type snapshot struct {
 	cfg     *config.Config
 	inForce *config.InForce // what records say of cfg
 	connect connector.Connector
+	aliases aliases
 	keys    *keys.Table    // of clients
 	classes *classes.Table // nil: there are no classes
 	answers *answers.Cache // nil: there is no answer cache

@@ -30,8 +30,8 @@ func (t *front) explain(ctx context.Context, body []byte) (*planner.Decision, er
 		env: t.env, snapshot: t.snap.Load(), id: newID(),
 		origin: origin{r: &http.Request{Header: http.Header{}}, path: kind.Path(), start: time.Now()},
 	}
-	var f *failure
-	if req.Model, f = q.modelOr(req.Model); f != nil {
+	req, f := q.forModel(req)
+	if f != nil {
 		return nil, f
 	}
 	j := q.newJob(req, 0)

@@ -44,14 +44,27 @@ func listModels(ctx context.Context, q *request) *failure {
 		return refuse(kindNoReplica, site{phase: phasePlan})
 	}
 	all := openai.MergeModels(lists)
-	shown := func(name string) bool { return q.key.Allows(name) && usable(q.fleet, name, q.cfg.Local) }
+	shown := func(name string) bool {
+		return q.key.Allows(name) && q.aliases[name] == nil && usable(q.fleet, name, q.cfg.Local)
+	}
 	for name := range reported {
 		if !shown(name) {
 			all = openai.KeepModels(all, shown)
 			break
 		}
 	}
-	return q.w.whole(http.StatusOK, "application/json", all, nil)
+	return q.w.whole(http.StatusOK, "application/json", openai.AddModels(all, aliasEntries(q)), nil)
+}
+
+// aliasEntries returns the entries of the aliases that the client may use, in the order of the file.
+func aliasEntries(q *request) (entries [][]byte) {
+	for i := range q.cfg.Aliases {
+		a := &q.cfg.Aliases[i]
+		if entry := listed(a, q.fleet, q.cfg.Local); entry != nil && q.key.Allows(a.Name) {
+			entries = append(entries, entry)
+		}
+	}
+	return entries
 }
 
 // decodes are the decode replicas that give signs of life, in the order of their names.

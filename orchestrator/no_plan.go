@@ -29,8 +29,9 @@ func notAdmitted(ctx context.Context, queued, planned error) *failure {
 	return refuse(kindQueueTimeout, s)
 }
 
-// noPlan explains why no plan is possible at all.
-func noPlan(of *fleet.Fleet, plan *planner.Request, err error) *failure {
+// noPlan explains why no plan is possible at all. alias is the name that led to the model, "" for none: a
+// model that the operator names exists.
+func noPlan(of *fleet.Fleet, plan *planner.Request, alias string, err error) *failure {
 	s := site{phase: phasePlan, err: err}
 	var none *planner.NoReplica
 	var late *planner.TooLate
@@ -38,7 +39,7 @@ func noPlan(of *fleet.Fleet, plan *planner.Request, err error) *failure {
 	case errors.As(err, &none) && none.TooLarge:
 		s.words = tooLarge(of, plan)
 		return refuse(kindTooLarge, s)
-	case !serves(of, plan.Model):
+	case alias == "" && !serves(of, plan.Model):
 		s.words = "The model `" + plan.Model + "` does not exist. Served here: " + servedHere(of) + "."
 		return refuse(kindUnknownModel, s)
 	case errors.As(err, &late):

@@ -135,7 +135,7 @@ func (j *job) unplanned(err error) *failure {
 	if late, ok := errors.AsType[*planner.TooLate](err); ok {
 		j.m.Decisions.Predicted.Observe(late.Predicted.Seconds())
 	}
-	return noPlan(j.fleet, &j.plan, err)
+	return noPlan(j.fleet, &j.plan, j.rec.Alias, err)
 }
 
 // asks notes that the job asks for a plan: in its batch, and once among the requests under way.

@@ -34,6 +34,11 @@ var changes = map[string]func(*config.Config){
 		c.Keys = []config.Key{{Name: "team", Secret: config.Secret{Value: "one"}, Tenant: "tenant"}}
 		c.Isolation.Salt = config.Secret{Value: strings.Repeat("s", 32)}
 	},
+	"aliases": func(c *config.Config) {
+		c.Aliases = []config.Alias{
+			{Name: "chat", To: []config.Target{{Model: "other", Weight: 1}}, Fallback: "sim"},
+		}
+	},
 	"connector.lease":          func(c *config.Config) { c.Connector.Lease = time.Minute },
 	"connector.margin":         func(c *config.Config) { c.Connector.Margin = 10 * time.Second },
 	"local":                    func(c *config.Config) { c.Local = config.LocalAuto },
@@ -75,6 +80,7 @@ var changes = map[string]func(*config.Config){
 	"pools.POOL.replicas.gateway_port": replicas(
 		func(r *config.Replica, _ string) { r.GatewayPort = 9000 },
 	),
+	"pools.POOL.replicas.model":      replicas(func(r *config.Replica, _ string) { r.Model = "sim" }),
 	"pools.POOL.replicas.revision":   replicas(func(r *config.Replica, _ string) { r.Revision = "r1" }),
 	"pools.POOL.replicas.place.host": replicas(func(r *config.Replica, _ string) { r.Place.Host = "h1" }),
 	"pools.POOL.replicas.place.rack": replicas(func(r *config.Replica, _ string) { r.Place.Rack = "r1" }),

@@ -23,6 +23,7 @@ type request struct {
 	w       *client
 	id      string      // of the router's own making: engines want it to be unique
 	kind    openai.Kind // of the API, in whose words errors are; 0 where it does not matter
+	alias   string      // that the client asked for in the place of a model, "" for none
 	outcome requestOutcome
 }
 
@@ -121,6 +122,9 @@ func (q *request) end() {
 // count counts the request by its outcome, and writes its line of the access log.
 func (q *request) count() {
 	q.m.Requests.Ended.WithLabelValues(q.path, q.servedModel(), q.outcome.mode, q.outcome.result).Inc()
+	if q.alias != "" {
+		q.m.Requests.Aliased.WithLabelValues(q.alias, q.servedModel(), q.outcome.result).Inc()
+	}
 	if q.key != nil {
 		q.m.Requests.ByKey.WithLabelValues(q.key.Name, q.outcome.result).Inc()
 	}
@@ -151,6 +155,7 @@ func (q *request) newJob(req *openai.Request, index int) *job {
 		id += "-" + strconv.Itoa(index)
 	}
 	j.rec = observe.NewRecord(id, q.path, q.start, q.inForce)
+	j.rec.Alias = q.alias
 	j.rec.ClientID, j.rec.Key = q.clientID, q.keyName()
 	j.rec.Session = q.session.label
 	j.rec.Class = q.className()

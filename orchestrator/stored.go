@@ -10,7 +10,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/tandem-router/tandem/internal/engine"
-	"github.com/tandem-router/tandem/internal/rawjson"
+	"github.com/tandem-router/tandem/internal/openai"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/orchestrator/fleet"
 )
@@ -24,12 +24,16 @@ func oneModel(ctx context.Context, q *request) *failure {
 	if !q.key.Allows(name) {
 		return denied(name)
 	}
-	if !usable(q.fleet, name, q.cfg.Local) {
+	body := openai.ModelEntry(name, 0)
+	if a := q.aliases[name]; a != nil {
+		body = listed(a, q.fleet, q.cfg.Local)
+	} else if !usable(q.fleet, name, q.cfg.Local) {
+		body = nil
+	}
+	if body == nil {
 		return refuse(kindUnknownModel, site{phase: phasePlan})
 	}
 	q.outcome.mode = "ask"
-	body := rawjson.AppendString([]byte(`{"id":`), name)
-	body = append(body, `,"object":"model","owned_by":"vllm"}`...)
 	return q.w.whole(http.StatusOK, "application/json", body, nil)
 }
 

@@ -23,6 +23,7 @@ type Config struct {
 	KeysFile  string    `yaml:"keys_file"` // a file with more client keys, which holds hashes only
 	Isolation Isolation `yaml:"isolation"` // of tenants
 	Classes   []Class   `yaml:"classes"`   // of requests, by default the most urgent first
+	Aliases   []Alias   `yaml:"aliases"`   // names for models that clients may use
 	Pools     Pools     `yaml:"pools"`     // the two pools
 	Discovery Discovery `yaml:"discovery"` // where more replicas, and other routers, are found
 	Connector Connector `yaml:"connector"` // how KV moves between them
@@ -129,8 +130,9 @@ const (
 
 // Replica is one engine server. In the file a plain string is short for {url: string}.
 type Replica struct {
-	Name   string `yaml:"name"` // in metrics, logs and headers; host:port of the URL where empty
-	URL    string `yaml:"url"`  // http://host:port or https://host:port, no path
+	Name   string `yaml:"name"`  // in metrics, logs and headers; host:port of the URL where empty
+	URL    string `yaml:"url"`   // http://host:port or https://host:port, no path
+	Model  string `yaml:"model"` // that the engine is meant to serve; empty: any
 	Place  Place  `yaml:"place"`
 	Shared bool   `yaml:"shared"` // this URL stands in both pools on purpose; say so in both
 	Events Events `yaml:"events"`

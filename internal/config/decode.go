@@ -111,9 +111,7 @@ func (d *decoder) plain(n ast.Node, field string) (ast.Node, bool) {
 }
 
 func (d *decoder) object(n ast.Node, dst reflect.Value, field string) {
-	if _, scalar := n.(ast.ScalarNode); scalar && dst.Type() == reflect.TypeFor[Replica]() {
-		d.scalar(n, dst.FieldByName("URL"), field)
-		d.at[join(field, "url")] = position(n)
+	if _, scalar := n.(ast.ScalarNode); scalar && shortened(d, n, dst, field) {
 		return
 	}
 	pairs, ok := pairsOf(n)

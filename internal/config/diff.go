@@ -83,6 +83,10 @@ func (d *differ) value(field string, a, b reflect.Value) {
 		named(d, field, old, b.Interface().([]Key), func(k Key) string { return k.Name }, Key.source)
 	case []Class:
 		named(d, field, old, b.Interface().([]Class), func(c Class) string { return c.Name }, Class.shown)
+	case []Alias:
+		named(d, field, old, b.Interface().([]Alias), func(a Alias) string { return a.Name }, Alias.String)
+	case []Target:
+		named(d, field, old, b.Interface().([]Target), func(t Target) string { return t.Model }, Target.String)
 	case []string:
 		d.texts(field, old, b.Interface().([]string))
 	case []Secret:

@@ -195,3 +195,19 @@ func distance(a, b string) int {
 	}
 	return row[len(b)]
 }
+
+// shortened reads a plain text that is short for an object. It reports whether the object has such a form.
+func shortened(d *decoder, n ast.Node, dst reflect.Value, field string) bool {
+	switch dst.Type() {
+	case reflect.TypeFor[Replica]():
+		d.scalar(n, dst.FieldByName("URL"), field)
+		d.at[join(field, "url")] = position(n)
+	case reflect.TypeFor[Target]():
+		d.scalar(n, dst.FieldByName("Model"), field)
+		d.at[join(field, "model")] = position(n)
+		dst.FieldByName("Weight").SetInt(1)
+	default:
+		return false
+	}
+	return true
+}

@@ -47,6 +47,7 @@ func (c *Config) check() Problems {
 	c.Pools.Prefill.check(&ck, "pools.prefill", c.Discovery.DNS.Prefill)
 	c.Pools.Decode.check(&ck, "pools.decode", c.Discovery.DNS.Decode)
 	c.Pools.check(&ck)
+	checkAliases(&ck, c)
 	c.Discovery.DNS.check(&ck)
 	c.Discovery.Kubernetes.check(&ck)
 	c.Connector.check(&ck)

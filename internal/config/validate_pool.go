@@ -50,6 +50,9 @@ func (r Replica) check(ck *checker, field string) {
 		ck.add(field+".name", fmt.Sprintf("%q is not a name", r.Name),
 			`use letters, digits, ".", "-", "_" and ":", at most 128`)
 	}
+	if r.Model != "" {
+		checkModel(ck, field+".model", r.Model)
+	}
 	ck.between(field+".gateway_port", r.GatewayPort, 0, 65535)
 	r.Events.check(ck, field)
 }

@@ -1,6 +1,12 @@
 package openai
 
-import "github.com/tandem-router/tandem/internal/rawjson"
+import (
+	"bytes"
+	"slices"
+	"strconv"
+
+	"github.com/tandem-router/tandem/internal/rawjson"
+)
 
 // MergeModels makes one list of several engines' lists of models. It takes the first list and appends the
 // entries of the others with ids that are not there yet. Anything that is not a list adds nothing.
@@ -59,4 +65,56 @@ func eachModel(list []byte, see func(id string, entry []byte, end int)) {
 			}
 		}
 	}
+}
+
+// AddModels appends entries to a list of models, at its end. Anything that is not a list stays as it is.
+func AddModels(list []byte, entries [][]byte) []byte {
+	if len(entries) == 0 {
+		return list
+	}
+	start, end := -1, -1 // of the content of data
+	s := scanner(list)
+	if s.Peek() != '{' {
+		return list
+	}
+	for key := range s.Members() {
+		value := s.Value()
+		if rawjson.Equal(key, "data") && bytes.HasPrefix(value, []byte{'['}) {
+			start, end = s.Pos-len(value)+1, s.Pos-1
+		}
+	}
+	if s.Err() != nil || end < 0 {
+		return list
+	}
+	added := bytes.Join(entries, []byte{','})
+	if len(bytes.TrimSpace(list[start:end])) > 0 {
+		added = append([]byte{','}, added...)
+	}
+	return slices.Concat(list[:end], added, list[end:])
+}
+
+// ModelEntry returns the router's own entry for a model. most is the longest prompt and answer together, 0
+// unknown.
+func ModelEntry(id string, most int) []byte {
+	entry := rawjson.AppendString([]byte(`{"id":`), id)
+	entry = append(entry, `,"object":"model","owned_by":"vllm"`...)
+	if most > 0 {
+		entry = strconv.AppendInt(append(entry, `,"max_model_len":`...), int64(most), 10)
+	}
+	return append(entry, '}')
+}
+
+// Rename returns a body with another model. All other bytes stay as they are. The body must be valid.
+func Rename(body []byte, model string) []byte {
+	renamed := make([]byte, 0, len(body)+len(model)+len(`"",`))
+	from := 0
+	s := rawjson.Scanner{Data: body}
+	for key := range s.Members() {
+		value := s.Value()
+		if rawjson.Equal(key, "model") {
+			renamed = rawjson.AppendString(append(renamed, body[from:s.Pos-len(value)]...), model)
+			from = s.Pos
+		}
+	}
+	return append(renamed, body[from:]...)
 }

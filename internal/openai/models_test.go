@@ -26,3 +26,39 @@ func TestModelsOfSeveralEnginesAreOneList(t *testing.T) {
 		t.Errorf("an empty list became %s", got)
 	}
 }
+
+// A body gets another model, and no other byte changes.
+func TestRename(t *testing.T) {
+	for body, want := range map[string]string{
+		`{"model":"chat"}`:                          `{"model":"a \"b\""}`,
+		"{ \"x\":[\"model\"],\n\"model\" : \"c\" }": "{ \"x\":[\"model\"],\n\"model\" : \"a \\\"b\\\"\" }",
+		`{"\u006dodel":"c","y":{"model":"c"},"model":1}`: "" +
+			`{"\u006dodel":"a \"b\"","y":{"model":"c"},"model":"a \"b\""}`,
+		`{}`: `{}`,
+	} {
+		if got := string(Rename([]byte(body), `a "b"`)); got != want {
+			t.Errorf("%s: got %s, want %s", body, got, want)
+		}
+	}
+}
+
+// Entries are appended to a list, also to an empty one.
+func TestAddModels(t *testing.T) {
+	entries := [][]byte{ModelEntry("x", 0), ModelEntry("y", 10)}
+	const x, y = `{"id":"x","object":"model","owned_by":"vllm"}`,
+		`{"id":"y","object":"model","owned_by":"vllm","max_model_len":10}`
+	for list, want := range map[string]string{
+		`{"object":"list","data":[]}`:               `{"object":"list","data":[` + x + `,` + y + `]}`,
+		`{"data":[ {"id":"a"} ],"object":"list"}`:   `{"data":[ {"id":"a"} ,` + x + `,` + y + `],"object":"list"}`,
+		`{"object":"list"}`:                         `{"object":"list"}`,
+		`not a list`:                                `not a list`,
+		`{"object":"list","data":{"id":"a","b":1}}`: `{"object":"list","data":{"id":"a","b":1}}`,
+	} {
+		if got := string(AddModels([]byte(list), entries)); got != want {
+			t.Errorf("%s: got %s, want %s", list, got, want)
+		}
+	}
+	if got := string(AddModels([]byte(`{"data":[]}`), nil)); got != `{"data":[]}` {
+		t.Errorf("got %s", got)
+	}
+}

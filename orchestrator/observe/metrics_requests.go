@@ -7,10 +7,13 @@ import (
 )
 
 // RequestMetrics describe the outcome of whole requests, as clients saw them.
+//
+// Long: a family of metrics a field.
 type RequestMetrics struct {
 	keyTokens *Counters              // key, model, kind
 	Ended     *Counters              // path, model, mode, outcome
 	ByKey     *Counters              // key, outcome
+	Aliased   *Counters              // alias, model, outcome
 	Used      *keys.Usage            // since the last line of usage.file
 	Refused   *prometheus.CounterVec // reason
 	InFlight  prometheus.Gauge
@@ -36,6 +39,9 @@ func newRequestMetrics(f *Families) RequestMetrics {
 		ByKey: f.Counters("tandem_key_requests_total",
 			"Requests that ended, by client key and outcome. A key that is removed loses its series.", "key",
 			"outcome"),
+		Aliased: f.Counters("tandem_alias_requests_total",
+			"Requests for an alias that ended, by alias, by the model that served (empty for none) and by outcome.",
+			"alias", "model", "outcome"),
 		keyTokens: f.Counters("tandem_key_tokens_total",
 			"Tokens that engines computed, by client key, model and kind: prompt, cached (a part of prompt) or "+
 				"generated.", "key", "model", "kind"),

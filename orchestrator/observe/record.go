@@ -18,6 +18,7 @@ type Record struct {
 	Class     string    `json:"class,omitzero"`     // of the request
 	Time      time.Time `json:"time"`
 	Path      string    `json:"path"`
+	Alias     string    `json:"alias,omitzero"` // that the client asked for in the place of the model
 	Model     string    `json:"model"`
 	Mode      string    `json:"mode"`     // split, local, unsplit or none
 	Streamed  bool      `json:"streamed"` // only then is there a first content before the end

@@ -1,0 +1,90 @@
+package orchestrator
+
+import (
+	"math"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/openai"
+	"github.com/tandem-router/tandem/orchestrator/fleet"
+)
+
+// A client may ask for an alias in the place of a model. The alias leads to one of its models when the
+// request comes, once: retries and the rest of a broken stream stay with that model.
+
+// aliases are the aliases of a configuration by their names. Immutable.
+type aliases map[string]*config.Alias
+
+func aliasesOf(cfg *config.Config) aliases {
+	all := aliases{}
+	for i := range cfg.Aliases {
+		all[cfg.Aliases[i].Name] = &cfg.Aliases[i]
+	}
+	return all
+}
+
+// chosen returns the model that requests with a key go to. By weighted rendezvous hashing, equal keys go to
+// one model, at every router. Another weight moves no more keys than it has to.
+func chosen(a *config.Alias, key string) (model string) {
+	least := math.Inf(1)
+	for _, t := range a.To {
+		if t.Weight <= 0 {
+			continue
+		}
+		sum := xxhash.Sum64String(a.Name + "\x00" + t.Model + "\x00" + key)
+		share := (float64(sum>>11) + 0.5) / (1 << 53) // above 0 and below 1
+		if at := -math.Log(share) / float64(t.Weight); at < least {
+			least, model = at, t.Model
+		}
+	}
+	return model
+}
+
+// led returns the model behind the alias that the client asked for. The name of a model stays as it is.
+func led(q *request, asked string) string {
+	a := q.aliases[asked]
+	if a == nil {
+		return asked
+	}
+	model := chosen(a, stickyKey(q))
+	if a.Fallback != "" && !usable(q.fleet, model, q.cfg.Local) && usable(q.fleet, a.Fallback, q.cfg.Local) {
+		model = a.Fallback
+	}
+	q.alias = asked
+	return model
+}
+
+// stickyKey tells which requests of an alias go to one model: those of a session of a client, or else those
+// of a client key. Without both, each request is alone.
+func stickyKey(q *request) string {
+	switch {
+	case q.session.id != "":
+		return "session " + q.keyName() + "\x00" + q.session.id
+	case q.key != nil:
+		return "key " + q.keyName()
+	}
+	return "request " + q.id
+}
+
+// listed returns the entry of an alias in the list of models, nil while it leads to no model that can be
+// used.
+func listed(a *config.Alias, of *fleet.Fleet, local string) []byte {
+	most := 0
+	found := false
+	for _, model := range a.Models() {
+		if !usable(of, model, local) {
+			continue
+		}
+		found = true
+		for _, e := range of.Endpoints() {
+			if n := e.Member.Facts.MaxModelLen; n > 0 && e.Member.Serves(model) && (most == 0 || n < most) {
+				most = n
+			}
+		}
+	}
+	if !found {
+		return nil
+	}
+	return openai.ModelEntry(a.Name, most)
+}
