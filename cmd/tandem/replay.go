@@ -48,7 +48,7 @@ func replayCommand() *cobra.Command {
 	c.RunE = func(c *cobra.Command, _ []string) error { return o.run(c) }
 	c.AddCommand(
 		validateCommand(), claimsCommand(), captureCommand(), kindsCommand(), gridCommand(), repeatsCommand(),
-		ablateCommand())
+		ablateCommand(), classesCommand())
 	return c
 }
 

@@ -91,7 +91,7 @@ func (p *Play) sum(name string, r *cluster.Result) *Outcome {
 	var t tally
 	for i := range r.Records {
 		if x := &r.Records[i]; x.At >= from {
-			t.add(x, p.SLO)
+			t.add(x, p.goal(x))
 		}
 	}
 	t.into(o)

@@ -37,6 +37,7 @@ type Play struct {
 	Troubles string // what goes wrong with replicas, see [cluster.ParseTroubles]
 	// Misstated is what routers are told of the fleet that is not true.
 	Misstated cluster.Misstated
+	Mix       *cluster.Mix // the classes and tenants of requests; nil: none
 	Policies  []string
 	Tuned     bool // play each policy with the best value of its main parameter, too, see [Play.Dev]
 	Seed      uint64
@@ -96,6 +97,14 @@ func Enough(wanted, idle float64) float64 {
 // UsualLink is how fast engines reach each other where nothing else is said, in GB/s.
 const UsualLink = 40
 
+// goal returns what x has to keep: the goals of its class, or the goal of p.
+func (p *Play) goal(x *cluster.Record) SLO {
+	if c := p.Mix.Class(x.Session); c != nil {
+		return SLO{TTFT: c.TTFT, TPOT: c.TPOT}
+	}
+	return p.SLO
+}
+
 func (p Play) withDefaults() Play {
 	p.Cluster, p.Profile = cmp.Or(p.Cluster, "8P8D"), cmp.Or(p.Profile, "70b")
 	p.Cache = cmp.Or(p.Cache, 1)
@@ -126,7 +135,7 @@ func (p Play) Fleet() (cluster.Config, error) {
 		return c, fmt.Errorf("cluster %s: %w", p.Cluster, err)
 	}
 	c.EventLag, c.Poll = p.EventLag, p.Poll
-	c.Misstated = p.Misstated
+	c.Misstated, c.Mix = p.Misstated, p.Mix
 	if c.Host, err = cluster.ParseHostTime(p.Host); err != nil {
 		return c, err
 	}

@@ -13,7 +13,6 @@ type call struct {
 	q       Query
 	front   *front // that has the request
 	session *visit
-	n       int // in its session
 	prompt  []uint32
 	output  int
 	place   placement

@@ -21,18 +21,18 @@ func (c *Cluster) arrived(x *call) {
 // compose builds the prompt of x.
 func (c *Cluster) compose(x *call) {
 	s := x.session
-	in := &s.Calls[x.n]
-	c.blocks = s.AppendBlocks(c.blocks[:0], x.n)
-	unique := uint64(s.number)<<24 | uint64(x.n)
-	x.prompt = s.AppendTokens(nil, x.n, c.blocks, unique, 0)
+	in := &s.Calls[x.rec.Call]
+	c.blocks = s.AppendBlocks(c.blocks[:0], x.rec.Call)
+	unique := uint64(s.number)<<24 | uint64(x.rec.Call)
+	x.prompt = s.AppendTokens(nil, x.rec.Call, c.blocks, unique, 0)
 	x.output = in.Output
 	x.q = Query{Slot: c.slots.slot(x), Tokens: len(x.prompt), At: Time(c.clock.now), Asked: in.Asked}
 	if len(s.Calls) > 1 {
 		x.q.Session = uint64(s.number) + 1
 	}
 	c.ask(x)
+	x.q.Class = c.cfg.Mix.Class(s.number)
 	x.rec.Session = s.number
-	x.rec.Call = x.n
 	x.rec.Prompt = len(x.prompt)
 }
 
@@ -143,7 +143,7 @@ func (c *Cluster) ended(x *call) error {
 	x.rec.Decode = x.place.d
 	if x.leg.answer.output != x.output {
 		return fmt.Errorf("call %d of session %d got %d tokens, not %d",
-			x.n, x.session.number, x.leg.answer.output, x.output)
+			x.rec.Call, x.session.number, x.leg.answer.output, x.output)
 	}
 	x.q.Counted = len(x.prompt)
 	x.front.Done(&x.q, x.leg.answer.output, x.rec.TTFT, x.rec.Total, Time(c.clock.now))
@@ -163,11 +163,11 @@ func (c *Cluster) close(x *call) {
 	x.transfer.blocks = nil
 	x.session.left--
 	calls := x.session.Calls
-	for i := x.n + 1; i < len(calls); i++ {
-		if calls[i].After == x.n {
+	for i := x.rec.Call + 1; i < len(calls); i++ {
+		if calls[i].After == x.rec.Call {
 			c.clock.events.add(event{
 				at: c.clock.now + calls[i].Think, kind: arrive,
-				call: &call{session: x.session, n: i},
+				call: &call{session: x.session, rec: Record{Call: i}},
 			})
 		}
 	}

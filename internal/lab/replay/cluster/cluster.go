@@ -49,9 +49,9 @@ type Config struct {
 	Routers    int                    // how many share the requests, for the code that makes routers; 1
 	QueueLimit int                    // requests that may wait for room at a router; 1024
 	QueueTime  time.Duration          // for so long; 30 s
-	Model      string                 // "m"
 	Troubles   []Trouble              // failures of replicas; needs routers that are a [Survivor]
 	Misstated  Misstated              // wrong facts that routers get
+	Mix        *Mix                   // the classes and tenants of requests; nil: none
 	Started    func(time.Duration)    // called with the virtual time now and then; may be nil
 	_          struct{}               // keyed literals only
 }
@@ -63,7 +63,6 @@ func (c Config) withDefaults() Config {
 	c.Routers = max(1, c.Routers)
 	c.QueueLimit = cmp.Or(c.QueueLimit, 1024)
 	c.QueueTime = cmp.Or(c.QueueTime, 30*time.Second)
-	c.Model = cmp.Or(c.Model, "m")
 	return c
 }
 
@@ -79,6 +78,7 @@ type Query struct {
 	Counted int      // tokens of the prompt by the engine's count; known at the end of the answer, 0 before
 	At      time.Time
 	Asked   capture.Asked
+	Class   *Class // nil: none
 }
 
 // Refuse is what a router says instead of a replica that decodes: the request gets no answer, and does not
@@ -251,7 +251,7 @@ func (c Config) Replicas(side Side) []replica.Replica {
 			r.Role = replica.Decode
 		}
 		r.Facts = replica.Facts{
-			Model: c.Model, Models: []string{c.Model}, Version: "0.32.0", MaxModelLen: n.Engine.MaxModelLen,
+			Model: "m", Models: []string{"m"}, Version: "0.32.0", MaxModelLen: n.Engine.MaxModelLen,
 			BlockSize: e.BlockSize, Blocks: n.Engine.Blocks,
 			PrefixCaching: true, Ranks: 1, Events: replica.EventSource{Endpoint: "virtual"}, ReuseIDs: true,
 		}

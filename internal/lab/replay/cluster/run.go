@@ -79,7 +79,7 @@ func (c *Cluster) fetch() error {
 		if s.Calls[i].After < 0 {
 			c.clock.events.add(event{
 				at: max(c.clock.now, s.At) + s.Calls[i].Think, kind: arrive,
-				call: &call{session: v, n: i, rec: Record{At: -1}},
+				call: &call{session: v, rec: Record{At: -1, Call: i}},
 			})
 		}
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/lab/replay/cluster"
+	"github.com/tandem-router/tandem/scoring"
 )
 
 // classOf returns the class of a request by which the production router predicts the answer's length.
@@ -24,4 +25,12 @@ func short(name string) uint32 {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(name))
 	return max(1, h.Sum32())
+}
+
+// goalsOf returns the goals of a request; none where t does not know of classes.
+func (t *Tandem) goalsOf(q *cluster.Query) scoring.Goals {
+	if !t.goals || q.Class == nil {
+		return scoring.Goals{}
+	}
+	return scoring.Goals{TTFT: q.Class.TTFT, TPOT: q.Class.TPOT}
 }

@@ -249,6 +249,7 @@ func (f *Field) Failed(q *cluster.Query, x cluster.Failure, now time.Time) clust
 		f.sides[cluster.Prefill][b.p].end(q.Tokens)
 	}
 	f.sides[cluster.Decode][b.d].end(q.Tokens)
+	f.sides[cluster.Decode][b.d].promise(q, -1)
 	f.guard.failed(x.Leg, x.Replica, now)
 	return f.guard.verdict(q)
 }

@@ -1,6 +1,7 @@
 package policies
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"time"
 
@@ -22,6 +23,9 @@ type Replica struct {
 	Waiting  int           // by the last report
 	Capacity int           // tokens of KV
 	Speed    estimate.Speed
+	Host     time.Duration // of each step, beside the Speed
+
+	goals map[time.Duration]int // requests by their goal for tokens, on the decode side
 }
 
 // Query is the request to place.
@@ -31,6 +35,8 @@ type Query struct {
 	Keys    []kv.Key // of the full blocks, where the policy follows events
 	Block   int      // tokens of one
 	Now     time.Time
+	TTFT    time.Duration // goals of its class; 0: none
+	TPOT    time.Duration
 	Rand    *rand.Rand
 
 	// Seconds that the KV of a token takes from a prefill to a decode replica, by the configured speed of the
@@ -93,7 +99,7 @@ func newField(e entry, picker Picker, c cluster.Config, seed uint64) *Field {
 			node := c.ToldNode(cluster.Side(side), i)
 			f.size = f.unit(&r.Facts)
 			f.sides[side] = append(f.sides[side],
-				Replica{Capacity: r.Facts.Blocks * r.Facts.BlockSize, Speed: profile(&node)})
+				Replica{Capacity: r.Facts.Blocks * r.Facts.BlockSize, Speed: profile(&node), Host: hostOf(&node)})
 		}
 		f.depth[side] = make([]int32, len(f.sides[side]))
 		if f.events[side] && !c.Misstated.Nothing {
@@ -127,6 +133,11 @@ func profile(n *cluster.Node) estimate.Speed {
 	}
 }
 
+// hostOf is what the host of an engine adds to each step.
+func hostOf(n *cluster.Node) time.Duration {
+	return time.Duration(n.Engine.Cost.Host / cmp.Or(n.Engine.Cost.Speed, 1) * 1e9)
+}
+
 // Events says which indexes the policy keeps.
 func (f *Field) Events() [2]bool { return f.events }
 
@@ -139,6 +150,9 @@ func (f *Field) Place(q *cluster.Query, now time.Time) (p, d int, room bool) {
 	query := Query{
 		Tokens: q.Tokens, Session: q.Session, Keys: q.Keys, Block: f.size, Now: now, Rand: f.rnd,
 		PerToken: f.perToken,
+	}
+	if q.Class != nil {
+		query.TTFT, query.TPOT = q.Class.TTFT, q.Class.TPOT
 	}
 	ps, ds := f.sides[cluster.Prefill], f.sides[cluster.Decode]
 	if f.alone {
@@ -183,6 +197,7 @@ func (f *Field) book(q *cluster.Query, p, d int) {
 		x.computes = r
 	}
 	r.send(q.Tokens)
+	r.promise(q, 1)
 	x.uncached = q.Tokens - x.computes.Matched
 	x.work = time.Duration(x.computes.Speed.Prefill(x.uncached, x.computes.Matched) * 1e9)
 	x.computes.Work += x.work
@@ -244,7 +259,9 @@ func (f *Field) First(q *cluster.Query, now time.Time) {
 
 // Done takes the request off the decode replica's books.
 func (f *Field) Done(q *cluster.Query, _ int, _, _ time.Duration, _ time.Time) {
-	f.sides[cluster.Decode][f.placed[q.Slot].d].end(q.Tokens)
+	r := &f.sides[cluster.Decode][f.placed[q.Slot].d]
+	r.end(q.Tokens)
+	r.promise(q, -1)
 }
 
 // Apply feeds an index.

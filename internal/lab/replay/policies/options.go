@@ -13,6 +13,7 @@ type Options struct {
 	Rule    *planner.Rule // chooses the prefill replica, in the place of costs; nil for costs
 	NoLocal bool
 	NoSplit bool
+	NoGoals bool // the goals of classes are unknown
 	Order   Order
 	Tuned   *Tuned // instead of production's weights; nil for those
 }

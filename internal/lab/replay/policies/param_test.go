@@ -147,7 +147,7 @@ func TestProductionByRule(t *testing.T) {
 			t.Fatal(err)
 		}
 		x := r.(*Tandem)
-		x.local = false
+		x.asks.LocalOK = false
 		tokens := make([]uint32, 1600)
 		for i := range tokens {
 			tokens[i] = uint32(i)

@@ -64,6 +64,10 @@ func field() []entry {
 			events: both, make: of(defaultLLMD()),
 		},
 		{
+			name: "llm-d-goals", brief: "its predicted latency: headroom to the goals of classes; else as llm-d",
+			events: both, make: of(defaultByGoals()),
+		},
+		{
 			name: "kv-aware", brief: "vllm-router: uncached + queued tokens; decode by count", events: prefillOnly,
 			make: of(&kvAware{}),
 		},
@@ -112,6 +116,7 @@ func ours() []variant {
 		{"tandem", "the joint choice of production", Options{}},
 		{"tandem-split", "the same without Local(d)", Options{NoLocal: true}},
 		{"tandem-local", "the same without Split(p, d): decode prefills everything", Options{NoSplit: true}},
+		{"tandem-unclassed", "the same without the goals of classes", Options{NoGoals: true}},
 		{"tandem-sequential", "the same terms, prefill first and decode given it", Options{Order: PrefillFirst}},
 		{"tandem-decode-first", "the same terms, decode first and prefill given it", Options{Order: DecodeFirst}},
 		{

@@ -77,7 +77,7 @@ func (t *Tandem) again(b *booked, f cluster.Failure, now time.Time) bool {
 	if r.tries >= retries.Attempts {
 		return false
 	}
-	mayStay := f.Leg == cluster.Prefill && b.req.SplitOK && t.local
+	mayStay := f.Leg == cluster.Prefill && b.req.SplitOK && b.req.LocalOK
 	alone := second && mayStay
 	r.doubted = f.Leg == cluster.Decode && b.book.Mode == planner.Split && !f.Refused
 	r.avoid[f.Leg] = append(r.avoid[f.Leg], at)

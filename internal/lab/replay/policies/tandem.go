@@ -27,8 +27,7 @@ type Tandem struct {
 	policy   planner.Policy
 	asks     planner.Request // the part that is the same in all requests
 	members  members
-	split    bool
-	local    bool
+	goals    bool // of classes are known
 	sequence sequence
 	sharing  sharing
 	underWay underWay
@@ -104,7 +103,7 @@ var _ cluster.Router = (*Tandem)(nil)
 func NewTandem(c cluster.Config, o Options, seed uint64) *Tandem {
 	var every float64
 	guesses := true
-	p := policyOf(&c, &o)
+	p, split := policyOf(&c, &o), !o.NoSplit && len(c.Nodes[cluster.Prefill]) > 0
 	if o.Tuned != nil {
 		every, guesses = o.Tuned.Share, o.Tuned.Guesses > 0
 	}
@@ -115,9 +114,9 @@ func NewTandem(c cluster.Config, o Options, seed uint64) *Tandem {
 		prefill: prefill.New(prefill.Options{}), decode: decode.New(decode.Options{}),
 		policy: p, asks: planner.Request{
 			Model: "m", Exact: true, Sequences: 1,
-			Pieces: true,
+			Pieces: true, SplitOK: split, LocalOK: !o.NoLocal || !split,
 		}, members: membersOf(&c),
-		split: !o.NoSplit && len(c.Nodes[cluster.Prefill]) > 0, local: !o.NoLocal,
+		goals:    !o.NoGoals,
 		sequence: sequence{order: o.Order, rnd: rand.New(rand.NewPCG(seed, 0x73657175))},
 		sharing:  sharing{every: time.Duration(every * float64(time.Second)), guesses: guesses},
 	}
@@ -173,7 +172,8 @@ func (t *Tandem) Place(q *cluster.Query, now time.Time) (p, d int, room bool) {
 	b.req.Tokens = q.Tokens
 	b.req.PrefillKeys, b.req.DecodeKeys = q.Keys, q.Keys
 	b.req.Class, b.req.Waited = classOf(q), now.Sub(q.At)
-	b.req.SplitOK, b.req.LocalOK = t.split && !r.alone, t.local || !t.split
+	b.req.Goals = t.goalsOf(q)
+	b.req.SplitOK = b.req.SplitOK && !r.alone
 	b.req.AvoidPrefill, b.req.AvoidDecode = r.avoid[cluster.Prefill], r.avoid[cluster.Decode]
 	if r.tries == 0 {
 		t.first(b, q, now)

@@ -1,0 +1,201 @@
+// Package classes plays traffic of two classes with goals of their own. It says how much load a fleet holds
+// with Tandem's decision, with the same decision without its knowledge of the goals, and with rules of the
+// field.
+//
+// The steps, as files: classes.go plays and searches, table.go sums up and prints.
+package classes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/tandem-router/tandem/internal/lab/replay"
+	"github.com/tandem-router/tandem/internal/lab/replay/cluster"
+	"github.com/tandem-router/tandem/internal/lab/trace"
+)
+
+// Halves returns the two classes: half of the sessions belong to readers that wait for each word, and nobody
+// waits for the other half.
+func Halves() []cluster.Class {
+	return []cluster.Class{
+		{Name: "interactive", TTFT: 500 * time.Millisecond, TPOT: 20 * time.Millisecond},
+		{Name: "batch", TTFT: 10 * time.Second, TPOT: 200 * time.Millisecond},
+	}
+}
+
+// The policies. A rival's capacity is that of the best of its forms in each cell, which favours rivals.
+const (
+	ours      = "tandem"
+	unclassed = "tandem-unclassed"
+)
+
+var rivals = []string{
+	"llm-d-goals", "llm-d-goals:most=1", "llm-d-goals+local:k=2", "llm-d-goals:most=1+local:k=2",
+	"dynamo", "dynamo+local:k=2",
+}
+
+// Kinds returns the kinds of traffic that are played by default. Half are blind: no constant was chosen on
+// them.
+func Kinds() []string {
+	return []string{
+		"conversation", "azure-chat", "azure-short", "answers28-short-most-ticks", "answers28-long-most-ticks",
+		"answers300-short-most-bursts", "answers300-long-some-bursts", "answers3000-short-most-poisson",
+		"conversation-late", "azure-bursts", "azure-28", "answers28-short-most-poisson",
+		"answers28-long-some-ticks", "answers300-short-most-ticks", "answers300-long-most-bursts",
+		"answers3000-short-none-ticks",
+	}
+}
+
+// Options say what is played.
+type Options struct {
+	Traces  string   // folder of the files of recorded kinds
+	Kinds   []string // of traffic
+	Cluster string
+	Profile string
+	Seeds   int  // at least 1
+	Rivals  bool // play them, too
+	// Progress is told of each play; nil for nobody.
+	Progress func(text string, share float64)
+}
+
+// enough is the share of good answers with which a fleet holds a load.
+const enough = 0.9
+
+// A play lasts at least this long, and has at least so many requests.
+const (
+	leastTime     = 40 * time.Second
+	leastRequests = 600
+)
+
+// searched is a kind of traffic with a seed, under search.
+type searched struct {
+	*Options
+	kind trace.Kind
+	seed uint64
+	need float64                          // share of good answers that is enough
+	said map[string]map[float64][]float64 // good answers by policy and load, see play
+}
+
+// play returns the share of good answers: of all, and of each class.
+func (s *searched) play(ctx context.Context, policy string, load float64) ([]float64, error) {
+	if g, ok := s.said[policy][load]; ok {
+		return g, nil
+	}
+	span := max(leastTime, time.Duration(leastRequests/(load*s.kind.Rate)*1e9))
+	mix := &cluster.Mix{Classes: Halves()}
+	p, err := replay.Play{
+		Traces: s.Traces, Cluster: s.Cluster, Profile: s.Profile, Scale: load, For: span, Seed: s.seed,
+		EventLag: 100 * time.Millisecond, Poll: time.Second, Mix: mix,
+	}.OfKind(s.kind.Name)
+	if err != nil {
+		return nil, err
+	}
+	if s.kind.Loops {
+		p.Rate *= load
+	}
+	o, records, err := p.Once(ctx, policy)
+	if err != nil {
+		return nil, err
+	}
+	g := append([]float64{o.Good}, byClass(records, mix)...)
+	if s.said[policy] == nil {
+		s.said[policy] = map[float64][]float64{}
+	}
+	s.said[policy][load] = g
+	if s.Progress != nil {
+		s.Progress(fmt.Sprintf("%s seed %d load %.3g %s: good %.1f %% (%.1f, %.1f)", s.kind.Name, s.seed, load,
+			policy, g[0]*100, g[1]*100, g[2]*100), 0)
+	}
+	return g, nil
+}
+
+// byClass returns the share of good answers of each class.
+func byClass(records []cluster.Record, mix *cluster.Mix) []float64 {
+	all, good := make([]float64, len(mix.Classes)), make([]float64, len(mix.Classes))
+	from := replay.WarmUp(records)
+	for i := range records {
+		r := &records[i]
+		if r.At < from {
+			continue
+		}
+		c := mix.Class(r.Session)
+		for j := range mix.Classes {
+			if c == &mix.Classes[j] {
+				all[j]++
+				if (replay.SLO{TTFT: c.TTFT, TPOT: c.TPOT}).Keeps(r) {
+					good[j]++
+				}
+			}
+		}
+	}
+	for j := range good {
+		good[j] /= max(all[j], 1)
+	}
+	return good
+}
+
+// errNone says that the goals are none for such traffic: even an idle fleet keeps them hardly ever.
+var errNone = errors.New("an idle fleet keeps the goals of too few answers")
+
+// settle sets the share that is enough, by an idle fleet.
+func (s *searched) settle(ctx context.Context) error {
+	idle, err := s.play(ctx, unclassed, 0.02/s.kind.Rate)
+	if err != nil {
+		return err
+	}
+	if s.need = replay.Enough(enough, idle[0]); s.need == 0 {
+		return errNone
+	}
+	return nil
+}
+
+// The search goes up or down in steps until it has a load on each side, and then halves the gap until its
+// ends are close.
+const (
+	step   = 1.5
+	steps  = 24
+	closed = 1.06
+)
+
+// capacity returns the largest load that a policy holds, searched from a load on.
+func (s *searched) capacity(ctx context.Context, policy string, load float64) (float64, error) {
+	return s.search(ctx, load, func(ctx context.Context, load float64) (float64, error) {
+		g, err := s.play(ctx, policy, load)
+		if err != nil {
+			return 0, err
+		}
+		return g[0], nil
+	})
+}
+
+// search is capacity by any measure of good answers.
+func (s *searched) search(
+	ctx context.Context, load float64, good func(ctx context.Context, load float64) (float64, error),
+) (float64, error) {
+	var below, above, most, least float64
+	for range steps {
+		g, err := good(ctx, load)
+		switch {
+		case err != nil:
+			return 0, err
+		case g >= s.need:
+			below, most = load, g
+		default:
+			above, least = load, g
+		}
+		switch {
+		case below > 0 && above > 0 && above/below < closed:
+			return below + (above-below)*(most-s.need)/max(most-least, 1e-9), nil
+		case below > 0 && above > 0:
+			load = math.Sqrt(below * above)
+		case below > 0:
+			load *= step
+		default:
+			load /= step
+		}
+	}
+	return below, nil
+}

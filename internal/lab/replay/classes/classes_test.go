@@ -1,0 +1,52 @@
+package classes
+
+import (
+	"bytes"
+	"context"
+	"math"
+	"strings"
+	"testing"
+)
+
+// Where tokens are the bottleneck, a fleet that knows the goals holds a quarter more load, and answers more
+// requests well at a quarter more load. The table says both.
+func TestGoalsHoldMoreLoad(t *testing.T) {
+	x, err := Run(t.Context(), Options{
+		Kinds: []string{"answers300-short-most-bursts"}, Cluster: "2P4D", Profile: "70b", Seeds: 1,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := x.Cells[0]
+	if c.Ours < more || c.With[0] < c.Without[0]+0.05 || c.With[1] < c.Without[1]+0.1 || c.With[2] < 0.99 {
+		t.Errorf("%+v", c)
+	}
+	var table bytes.Buffer
+	if err := x.Print(&table); err != nil || !strings.Contains(table.String(), "open kinds") ||
+		strings.Contains(table.String(), "blind kinds") {
+		t.Errorf("%v\n%s", err, table.String())
+	}
+}
+
+// The capacity is where the share of good answers falls below what is enough, from wherever the search
+// begins.
+func TestCapacity(t *testing.T) {
+	for _, from := range []float64{0.1, 7, 90} {
+		s := searched{Options: &Options{}, need: 0.9, said: map[string]map[float64][]float64{ours: {}}}
+		holds, err := s.search(t.Context(), from, func(_ context.Context, load float64) (float64, error) {
+			return 1 - load/100, nil
+		})
+		if err != nil || math.Abs(holds-10) > 1e-6 {
+			t.Errorf("from %v: %v, %v", from, holds, err)
+		}
+	}
+}
+
+// The interval is over kinds: seeds of one kind are no evidence for others.
+func TestMean(t *testing.T) {
+	cells := []Cell{{Kind: "a", Ours: 2}, {Kind: "a", Ours: 2}, {Kind: "b", Ours: 0.5}, {Kind: "b", Ours: 0.5}}
+	e := mean(cells, func(c *Cell) float64 { return c.Ours })
+	if math.Abs(e.Mean-1) > 1e-9 || e.Low != 0.5 || math.Abs(e.High-2) > 1e-9 {
+		t.Errorf("%v", e)
+	}
+}
