@@ -108,8 +108,8 @@ type prepared struct {
 // prepare does what can fail, and puts nothing in force.
 func (o *Orchestrator) prepare(cfg *config.Config) (next prepared, err error) {
 	next.snap = &snapshot{
-		cfg: cfg, keys: keyTable(cfg, o.snap.Load().clientKeys()), classes: classTable(cfg),
-		aliases: aliasesOf(cfg),
+		cfg: cfg, cors: newCORS(&cfg.CORS), keys: keyTable(cfg, o.snap.Load().clientKeys()),
+		classes: classTable(cfg), aliases: aliasesOf(cfg),
 	}
 	if next.snap.connect, err = connectorFor(cfg, o.opt.Connector); err != nil {
 		return next, err

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/cors"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/tandem-router/tandem/connector"
@@ -103,6 +104,7 @@ type snapshot struct {
 	aliases aliases
 	keys    *keys.Table    // of clients
 	classes *classes.Table // nil: there are no classes
+	cors    *cors.Cors     // nil: no web page may ask
 	answers *answers.Cache // nil: there is no answer cache
 }
 

@@ -20,6 +20,7 @@ import (
 var changes = map[string]func(*config.Config){
 	"listen":       func(c *config.Config) { c.Listen = ":8001" },
 	"admin.listen": func(c *config.Config) { c.Admin.Listen = "127.0.0.1:9099" },
+	"cors.origins": func(c *config.Config) { c.CORS.Origins = []string{"https://chat.example.com"} },
 	"admin.hosts":  func(c *config.Config) { c.Admin.Hosts = []string{"admin", "tandem.internal"} },
 	"admin.token":  func(c *config.Config) { c.Admin.Token = config.Secret{Value: "one"} },
 	"api_keys":     func(c *config.Config) { c.APIKeys = []config.Secret{{Value: "one"}} },

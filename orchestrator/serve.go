@@ -56,11 +56,15 @@ func (t *front) routes(ready http.HandlerFunc) http.Handler {
 	mux.Get("/v1/responses/{id}", t.handle("/v1/responses/{id}", stored))
 	mux.Post("/v1/responses/{id}/cancel", t.handle("/v1/responses/{id}/cancel", stored))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if serve := usual[r.URL.Path]; serve != nil && r.Method == http.MethodPost && r.URL.RawPath == "" {
-			serve(t.toClient(w, r), r)
+		to := t.toClient(w, r)
+		if t.snap.Load().preflight(to, r) {
 			return
 		}
-		mux.ServeHTTP(t.toClient(w, r), r)
+		if serve := usual[r.URL.Path]; serve != nil && r.Method == http.MethodPost && r.URL.RawPath == "" {
+			serve(to, r)
+			return
+		}
+		mux.ServeHTTP(to, r)
 	})
 }
 

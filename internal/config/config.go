@@ -18,6 +18,7 @@ type Config struct {
 	Listen    string    `yaml:"listen"`    // address of the front listener; needs a restart
 	Admin     Admin     `yaml:"admin"`     // the listener for people and scrapers
 	TLS       ServerTLS `yaml:"tls"`       // of the front listener; to begin or to end with it needs a restart
+	CORS      CORS      `yaml:"cors"`      // web pages that may ask the front listener
 	APIKeys   []Secret  `yaml:"api_keys"`  // client keys without names, see [Config.ClientKeys]
 	Keys      []Key     `yaml:"keys"`      // client keys
 	KeysFile  string    `yaml:"keys_file"` // a file with more client keys, which holds hashes only

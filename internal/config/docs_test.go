@@ -84,6 +84,7 @@ func isList(f fieldInfo) bool {
 }
 
 var listsOfText = []string{
+	"cors.origins",
 	"keys.models", "keys.classes", "classes.match.keys", "classes.match.models", "classes.match.paths",
 }
 

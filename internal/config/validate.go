@@ -37,6 +37,7 @@ func (c *Config) check() Problems {
 	for i, s := range c.APIKeys {
 		ck.secret(fmt.Sprintf("api_keys[%d]", i), s, true)
 	}
+	c.CORS.check(&ck)
 	checkKeys(&ck, c.Keys)
 	checkClasses(&ck, c.Classes)
 	ck.secret("isolation.salt", c.Isolation.Salt, false)
