@@ -46,10 +46,30 @@ func replayCommand() *cobra.Command {
 	kindFlags(c, &o.play)
 	lists(c, "policy", append(policies.Names(), "all")...)
 	c.RunE = func(c *cobra.Command, _ []string) error { return o.run(c) }
+	mixFlags(fs, &o.play)
 	c.AddCommand(
 		validateCommand(), claimsCommand(), captureCommand(), kindsCommand(), gridCommand(), repeatsCommand(),
 		ablateCommand(), classesCommand())
 	return c
+}
+
+// mixFlags give classes and tenants to the sessions of the traffic.
+func mixFlags(fs *pflag.FlagSet, p *replay.Play) {
+	mix := func() *cluster.Mix {
+		if p.Mix == nil {
+			p.Mix = &cluster.Mix{}
+		}
+		return p.Mix
+	}
+	fs.Func("classes", "give sessions `classes` with goals for the first token and for each token, "+
+		"in even shares: fast=500ms/20ms,slow=10s/200ms", func(text string) (err error) {
+		mix().Classes, err = cluster.ParseClasses(text)
+		return err
+	})
+	fs.Func("tenants", "give sessions tenants that send `shares`: 10,1,1", func(text string) (err error) {
+		mix().Tenants, err = cluster.ParseTenants(text)
+		return err
+	})
 }
 
 // replayOptions is what the flags of replay say.

@@ -35,7 +35,7 @@ func (d *drawing) play(ctx context.Context, p replay.Play, log io.Writer) ([]rep
 		return nil, err
 	}
 	page := &report.Page{
-		Title: "Tandem replay: " + filepath.Base(p.Trace), About: about(&p), Scale: p.Scale, SLO: p.SLO,
+		Title: "Tandem replay: " + filepath.Base(p.Trace), About: about(&p), Scale: p.Scale, SLO: p.SLO, Mix: p.Mix,
 		Pools: [2]int{len(fleet.Nodes[cluster.Prefill]), len(fleet.Nodes[cluster.Decode])},
 	}
 	var main []replay.Outcome

@@ -47,6 +47,8 @@ type Outcome struct {
 	Steps     int             `json:"steps"`
 	Seconds   float64         `json:"wall_s"`
 	Stats     *policies.Stats `json:"decisions,omitempty"` // Tandem's
+	Classes   []Part          `json:"classes,omitempty"`
+	Tenants   []Part          `json:"tenants,omitempty"`
 }
 
 // Quantiles of a figure.
@@ -89,12 +91,15 @@ func (p *Play) sum(name string, r *cluster.Result) *Outcome {
 	o := &Outcome{Policy: name, Requests: len(r.Records), End: r.End.Seconds(), Steps: r.Steps}
 	from := WarmUp(r.Records)
 	var t tally
+	var measured []*cluster.Record
 	for i := range r.Records {
 		if x := &r.Records[i]; x.At >= from {
 			t.add(x, p.goal(x))
+			measured = append(measured, x)
 		}
 	}
 	t.into(o)
+	p.parts(o, measured)
 	for side := range r.Busy {
 		o.Balance[side], o.Busy[side] = balance(r.Busy[side], r.End)
 		for _, st := range r.Engines[side] {
@@ -230,6 +235,7 @@ func PrintOutcomes(w io.Writer, all []Outcome) error {
 			fmt.Sprintf("%.0f%%/%.0f%%", o.Busy[0]*100, o.Busy[1]*100), fmt.Sprintf("%.2f/%.2f",
 				o.Balance[0], o.Balance[1]), o.Moved, o.Refused, o.Failed, o.Preempted, o.Seconds)
 	}
+	printParts(out, all, width)
 	return out.Flush()
 }
 

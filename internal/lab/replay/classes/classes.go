@@ -85,10 +85,9 @@ func (s *searched) play(ctx context.Context, policy string, load float64) ([]flo
 		return g, nil
 	}
 	span := max(leastTime, time.Duration(leastRequests/(load*s.kind.Rate)*1e9))
-	mix := &cluster.Mix{Classes: Halves()}
 	p, err := replay.Play{
 		Traces: s.Traces, Cluster: s.Cluster, Profile: s.Profile, Scale: load, For: span, Seed: s.seed,
-		EventLag: 100 * time.Millisecond, Poll: time.Second, Mix: mix,
+		EventLag: 100 * time.Millisecond, Poll: time.Second, Mix: &cluster.Mix{Classes: Halves()},
 	}.OfKind(s.kind.Name)
 	if err != nil {
 		return nil, err
@@ -96,11 +95,11 @@ func (s *searched) play(ctx context.Context, policy string, load float64) ([]flo
 	if s.kind.Loops {
 		p.Rate *= load
 	}
-	o, records, err := p.Once(ctx, policy)
+	o, _, err := p.Once(ctx, policy)
 	if err != nil {
 		return nil, err
 	}
-	g := append([]float64{o.Good}, byClass(records, mix)...)
+	g := []float64{o.Good, o.Classes[0].Good, o.Classes[1].Good}
 	if s.said[policy] == nil {
 		s.said[policy] = map[float64][]float64{}
 	}
@@ -110,31 +109,6 @@ func (s *searched) play(ctx context.Context, policy string, load float64) ([]flo
 			policy, g[0]*100, g[1]*100, g[2]*100), 0)
 	}
 	return g, nil
-}
-
-// byClass returns the share of good answers of each class.
-func byClass(records []cluster.Record, mix *cluster.Mix) []float64 {
-	all, good := make([]float64, len(mix.Classes)), make([]float64, len(mix.Classes))
-	from := replay.WarmUp(records)
-	for i := range records {
-		r := &records[i]
-		if r.At < from {
-			continue
-		}
-		c := mix.Class(r.Session)
-		for j := range mix.Classes {
-			if c == &mix.Classes[j] {
-				all[j]++
-				if (replay.SLO{TTFT: c.TTFT, TPOT: c.TPOT}).Keeps(r) {
-					good[j]++
-				}
-			}
-		}
-	}
-	for j := range good {
-		good[j] /= max(all[j], 1)
-	}
-	return good
 }
 
 // errNone says that the goals are none for such traffic: even an idle fleet keeps them hardly ever.

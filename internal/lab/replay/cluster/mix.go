@@ -1,6 +1,11 @@
 package cluster
 
-import "time"
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
 
 // Class is a sort of requests with goals of their own.
 type Class struct {
@@ -36,6 +41,40 @@ func (m *Mix) Tenant(session int) int {
 		}
 	}
 	return max(0, len(m.Tenants)-1)
+}
+
+// ParseClasses reads classes with their goals, with commas between: "fast=500ms/20ms,slow=10s/200ms".
+func ParseClasses(text string) (all []Class, err error) {
+	for one := range strings.SplitSeq(text, ",") {
+		name, goals, _ := strings.Cut(one, "=")
+		ttft, tpot, _ := strings.Cut(goals, "/")
+		c := Class{Name: name}
+		var bad error
+		c.TTFT, err = time.ParseDuration(ttft)
+		c.TPOT, bad = time.ParseDuration(tpot)
+		if err != nil || bad != nil || name == "" || min(c.TTFT, c.TPOT) <= 0 {
+			return nil, fmt.Errorf("%q is no class with goals above 0, like fast=500ms/20ms", one)
+		}
+		all = append(all, c)
+	}
+	return all, nil
+}
+
+// ParseTenants reads how much tenants send, with commas between, in any unit: "10,1,1".
+func ParseTenants(text string) (shares []float64, err error) {
+	sum := 0.0
+	for one := range strings.SplitSeq(text, ",") {
+		share, err := strconv.ParseFloat(one, 64)
+		if err != nil || !(share > 0) || share > 1e9 {
+			return nil, fmt.Errorf("%q is no share above 0", one)
+		}
+		shares = append(shares, share)
+		sum += share
+	}
+	for i := range shares {
+		shares[i] /= sum
+	}
+	return shares, nil
 }
 
 // drawn returns a number from 0 to below 1, the same in each play.

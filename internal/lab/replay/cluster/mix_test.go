@@ -42,3 +42,28 @@ func TestMix(t *testing.T) {
 		t.Error("no mix gives a class or a tenant")
 	}
 }
+
+// What is no class and no share is named.
+func TestParseMix(t *testing.T) {
+	classes, err := ParseClasses("fast=500ms/20ms,slow=10s/200ms")
+	slow := Class{"slow", 10 * time.Second, 200 * time.Millisecond}
+	if err != nil || len(classes) != 2 || classes[1] != slow {
+		t.Errorf("%+v, %v", classes, err)
+	}
+	for _, bad := range []string{
+		"", "fast", "fast=1s", "fast=1s/", "=1s/1ms", "fast=1s/-1ms", "fast=0s/1ms", "a=1s/1s,",
+	} {
+		if got, err := ParseClasses(bad); err == nil {
+			t.Errorf("%q gives %+v", bad, got)
+		}
+	}
+	shares, err := ParseTenants("10,5,5")
+	if err != nil || len(shares) != 3 || shares[0] != 0.5 || shares[2] != 0.25 {
+		t.Errorf("%v, %v", shares, err)
+	}
+	for _, bad := range []string{"", "1,", "0,1", "-1", "NaN", "Inf", "x"} {
+		if got, err := ParseTenants(bad); err == nil {
+			t.Errorf("%q gives %v", bad, got)
+		}
+	}
+}

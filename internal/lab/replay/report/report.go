@@ -29,7 +29,8 @@ type Page struct {
 	Scale  float64
 	Warm   time.Duration // requests that came before are left out of the distributions
 	SLO    replay.SLO
-	Pools  [2]int // replicas by side
+	Mix    *cluster.Mix // the classes and tenants of requests; nil: none
+	Pools  [2]int       // replicas by side
 	Length time.Duration
 }
 
@@ -58,6 +59,8 @@ func (p *Page) Write(w io.Writer) error {
 		Gap       template.HTML
 		Load      template.HTML
 		Balance   template.HTML
+		Classes   []figures
+		Tenants   template.HTML
 		Timelines []timeline
 	}{Page: p, Main: main, Colours: colours, Timelines: p.timelines(main)}
 	view.TTFT = p.spread(main, "time to first token, s",
@@ -66,6 +69,7 @@ func (p *Page) Write(w io.Writer) error {
 		func(r *cluster.Record) (float64, bool) { return r.TPOT(), r.Output > 1 }).svg()
 	view.Gap = p.spread(main, "longest gap between two tokens, s",
 		func(r *cluster.Record) (float64, bool) { return r.Gap.Seconds(), r.Output > 1 }).svg()
+	view.Classes, view.Tenants = p.classes(main), p.tenants(main).svg()
 	view.Load, view.Balance = p.goodput().svg(), p.balance(main).svg()
 	return page.Execute(w, view)
 }
