@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
 	"github.com/tandem-router/tandem/orchestrator/admin"
 )
@@ -125,4 +126,45 @@ func TestWhichReplicasAreMissingIsSaid(t *testing.T) {
 		time.Sleep(time.Minute)
 		said("Each of the 3 decode replicas is unreachable.")
 	})
+}
+
+// An engine that serves another model than the file says joins with a WARN that names the line to change. The
+// same holds for one whose name is hidden by an alias. Both states end with the reload of a right file.
+func TestAnEngineWithAnotherModelIsSeen(t *testing.T) {
+	var log bytes.Buffer
+	meant := func(c *config.Config) {
+		c.Pools.Prefill.Replicas[0].Model, c.Pools.Decode.Replicas[0].Model = "sim", "big"
+		c.Aliases = []config.Alias{{Name: "nick", To: []config.Target{{Model: "sim", Weight: 1}}}}
+	}
+	nicks := func(name string, o *enginesim.Options) {
+		if name == "d1" {
+			o.Aliases = []string{"nick"}
+		}
+	}
+	in(t, setup{config: meant, engine: nicks, options: logsTo(&log)}, func(w *world) {
+		time.Sleep(time.Second)
+		for _, state := range []string{"other_model", "hidden_model"} {
+			if n := w.count("tandem_replica_state", state); n != 1 {
+				t.Errorf("%d replicas have the state %s, want 1", n, state)
+			}
+		}
+		w.exact(completion(false), w.ask(completion(false)))
+		right := *w.cfg
+		right.Pools.Decode.Replicas = slices.Clone(right.Pools.Decode.Replicas)
+		right.Pools.Decode.Replicas[0].Model, right.Aliases = "sim", nil
+		w.apply(&right)
+		time.Sleep(time.Second)
+		for _, state := range []string{"other_model", "hidden_model"} {
+			if n := w.count("tandem_replica_state", state); n != 0 {
+				t.Errorf("%d replicas have the state %s after the reload, want 0", n, state)
+			}
+		}
+	})
+	for _, want := range []string{
+		"write `model: sim` at the replica d0.internal:8000", "nick, which is the name of an alias",
+	} {
+		if n := strings.Count(log.String(), want); n != 1 {
+			t.Errorf("%d lines of the log say %q, want 1:\n%s", n, want, log.String())
+		}
+	}
 }

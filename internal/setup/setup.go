@@ -19,11 +19,15 @@ const (
 	NoPrefixCaching = "no_prefix_caching" // it keeps no prefixes
 	OtherTokenizer  = "other_tokenizer"   // it makes other token ids of the same text than the rest
 	OtherVersion    = "other_version"     // it is of another version of vLLM than the rest
+	OtherModel      = "other_model"       // it serves another model than the configuration says
+	HiddenModel     = "hidden_model"      // it serves a name that is an alias
 )
 
 // Names returns all troubles.
 func Names() []string {
-	return []string{NoConnector, NoEvents, NoPrefixCaching, OtherTokenizer, OtherVersion}
+	return []string{
+		NoConnector, NoEvents, NoPrefixCaching, OtherTokenizer, OtherVersion, OtherModel, HiddenModel,
+	}
 }
 
 // Trouble is one thing that is wrong with an engine.
@@ -69,6 +73,9 @@ func Connector(role replica.Role) string {
 type Wanted struct {
 	Split  bool // prompts are handed over between the pools
 	Events bool // its block events are followed
+	// The model that it is meant to serve, "" for any, and the names that are aliases.
+	Model   string
+	Aliases []string
 }
 
 // Alone returns the troubles of an engine that show without any other engine.
@@ -90,6 +97,29 @@ func Alone(r *replica.Replica, want Wanted) (all []Trouble) {
 		all = append(all, Trouble{
 			NoEvents, "it names no stream of block events, and the configuration names none", publish(r),
 		})
+	}
+	return append(all, named(r, want)...)
+}
+
+// named returns the troubles of the names under which an engine serves its models.
+func named(r *replica.Replica, want Wanted) (all []Trouble) {
+	f := &r.Facts
+	if want.Model != "" && len(f.Models) > 0 && !r.Serves(want.Model) {
+		all = append(all, Trouble{
+			OtherModel, fmt.Sprintf("it serves %s, and the configuration says model: %s", f.Model, want.Model),
+			fmt.Sprintf("write `model: %s` at the replica %s, or start the engine with --served-model-name %s",
+				f.Model, r.ID, want.Model),
+		})
+	}
+	for _, name := range f.Models {
+		if slices.Contains(want.Aliases, name) {
+			all = append(all, Trouble{
+				HiddenModel,
+				fmt.Sprintf("it serves %s, which is the name of an alias: no client reaches this model", name),
+				"give the alias in aliases another name, or the engine another --served-model-name",
+			})
+			break
+		}
 	}
 	return all
 }

@@ -31,6 +31,10 @@ func (f *Fleet) Apply(cfg *config.Config) error {
 	end(leaving)
 	f.keep.mu.Lock()
 	defer f.keep.mu.Unlock()
+	f.keep.aliases = nil
+	for _, a := range cfg.Aliases {
+		f.keep.aliases = append(f.keep.aliases, a.Name)
+	}
 	f.keep.removeLocked(leaving)
 	for key, w := range f.keep.watchers {
 		if s := wanted[key]; s != nil {

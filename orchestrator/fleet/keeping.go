@@ -22,6 +22,7 @@ type keeping struct {
 	summed   bool              // the log has the line that every server was asked
 	ctx      context.Context   // of Run; nil before
 	ended    bool              // no watcher is started any more
+	aliases  []string          // names that clients may use in the place of models
 	wg       sync.WaitGroup    // of the watchers
 }
 

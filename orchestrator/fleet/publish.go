@@ -220,11 +220,15 @@ func (f *Fleet) judgeSetupLocked() {
 	want := map[replica.Role]setup.Wanted{}
 	for _, role := range roles {
 		events := !f.opt.NoEvents && f.keep.followsLocked(role)
-		want[role] = setup.Wanted{Split: f.pairing.splits && f.keep.bothLocked(), Events: events}
+		want[role] = setup.Wanted{
+			Split: f.pairing.splits && f.keep.bothLocked(), Events: events, Aliases: f.keep.aliases,
+		}
 	}
 	found := map[replica.ID][]setup.Trouble{}
 	for i, m := range all {
-		if troubles := append(setup.Alone(m, want[m.Role]), beside[i]...); len(troubles) > 0 {
+		wanted := want[m.Role]
+		wanted.Model = f.listed.byID[i].w.set.Load().cfg.Model
+		if troubles := append(setup.Alone(m, wanted), beside[i]...); len(troubles) > 0 {
 			found[m.ID] = troubles
 		}
 	}
