@@ -488,3 +488,41 @@ func TestAKeyThatWasGoneForAMomentHasItsLimits(t *testing.T) {
 		}
 	})
 }
+
+// The page and tandem top say what each key used lately, and which keys are limited now.
+func TestUsageByKeyIsShown(t *testing.T) {
+	limited := func(c *config.Config) {
+		teams(c)
+		c.Keys[1].Requests = 1
+	}
+	in(t, setup{config: limited}, func(w *world) {
+		for range 2 {
+			p := chat(false).shows("hush-a")
+			w.exact(p, w.ask(p))
+		}
+		w.exact(chat(false), w.ask(chat(false).shows("hush-b")))
+		if got := w.ask(chat(false).shows("hush-b")); got.status != http.StatusTooManyRequests {
+			t.Errorf("status %d", got.status)
+		}
+		rows := w.o.admin.Live().Keys
+		if len(rows) != 2 || rows[0].Name != "team-a" || rows[1].Name != "team-b" {
+			t.Fatalf("%+v", rows)
+		}
+		a, b := rows[0], rows[1]
+		if a.Minute != a.Hour || a.Hour.Requests != 2 || a.Hour.Prompt != 2*b.Hour.Prompt || b.Hour.Prompt == 0 ||
+			a.Hour.Generated != 2*b.Hour.Generated || b.Hour.Generated == 0 || a.Limit() != "" || a.Hour.Refused != 0 {
+			t.Errorf("team-a has %+v, team-b %+v", a, b)
+		}
+		if b.Limit() != "1 refused: requests per minute" || b.Hour.Refused != 1 {
+			t.Errorf("team-b has %+v", b)
+		}
+		time.Sleep(2 * time.Minute)
+		if b = w.o.admin.Live().Keys[1]; b.Limit() != "" || b.Hour.Refused != 1 || b.Minute.Requests != 0 {
+			t.Errorf("two minutes later team-b has %+v", b)
+		}
+		time.Sleep(70 * time.Minute)
+		if rows := w.o.admin.Live().Keys; len(rows) != 0 {
+			t.Errorf("%d keys are shown that nobody uses", len(rows))
+		}
+	})
+}

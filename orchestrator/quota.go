@@ -55,6 +55,7 @@ func reserve(q *request, ask func() keys.Ask) *failure {
 	hold, s := q.key.Account.Reserve(q.key.Limits, ask(), time.Now())
 	tellStanding(q.w.Header(), s)
 	if s.Over != keys.NoLimit {
+		q.m.Requests.Recent.Refuse(q.key.Name, s.Over, time.Now())
 		return refuse(kindOverLimit, site{
 			phase: phaseAdmit, retryAfter: min(s.Wait, time.Minute), // OpenAI's clients ignore a longer one
 			words: "Rate limit reached for your API key: " + string(s.Over) + ". Try again later.",

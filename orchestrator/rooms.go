@@ -99,6 +99,7 @@ func (o *Orchestrator) heldAnswers() *observe.AnswerCache {
 func (o *Orchestrator) newAdmin() *admin.Admin {
 	return admin.New(admin.Options{
 		Log: o.log, Metrics: o.reg, Fleet: o.fleet, State: o.see, Ring: o.ring, Captures: o.captures,
+		Keys:     o.m.Requests.Recent,
 		InFlight: func() []observe.InFlight { return o.requests.List(time.Now()) },
 		Peers:    o.peers, Alive: o.front().alive(), Found: o.sources.Found, Config: o.Config,
 		NeedsRestart: o.needsRestart,

@@ -103,7 +103,8 @@ func newSealedRouter(t *testing.T, e *sealedEngine, front, client, engine certte
 	write(t, file, fmt.Appendf(nil, "listen: 127.0.0.1:0\nadmin: {listen: \"off\"}\n"+
 		"tls: {cert: %s/tls.crt, key: %[1]s/tls.key}\ntokenizer: {source: none}\n"+
 		"timeouts: {connect: 1m, probe: 1m}\nhealth: {ejection: {failures: 0, share: 0}}\n"+ // on slow machines
-		"pools: {decode: {poll_interval: 50ms, replicas: [\"https://%s\"], tls: {ca: %s, cert: %[4]s/tls.crt, key: %[4]s/tls.key}}}\n",
+		"pools: {decode: {poll_interval: 50ms, replicas: [\"https://%s\"], "+
+		"tls: {ca: %s, cert: %[4]s/tls.crt, key: %[4]s/tls.key}}}\n",
 		s.front.dir, e.addr, s.authority, s.toEngines.dir))
 	watch := config.NewWatcher(file, func(c *config.Config, err error) {
 		if err != nil {

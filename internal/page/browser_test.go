@@ -124,6 +124,14 @@ func fleet(t *testing.T, n int, requests int32) *Live {
 			"prompt_tokens": 9000, "output_tokens": 20, "cached_tokens": 0, "first_ms": 900, "predicted_ms": 880,
 			"total_ms": 1310, "attempts": 1, "outcome": "ok", "pieces": 6,
 		}},
+		"more_keys": 7,
+		"keys": []map[string]any{{
+			"key": "team-a", "over": "tokens per minute",
+			"minute": map[string]any{"requests": 3, "refused": 2, "prompt_tokens": 456},
+			"hour": map[string]any{
+				"requests": 70, "prompt_tokens": 7890, "cached_tokens": 6543, "generated_tokens": 21,
+			},
+		}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -146,6 +154,7 @@ func TestThePageInABrowser(t *testing.T) {
 		"5.13 GB/s", "✕ ejected", "13.2 ms (2.0×)",
 		"33.6 µs (2.0×)", "1,234", "80 %", "75 %", "100 %", "&lt;img src=x onerror=alert(1)&gt;", "Revision 0f12ab",
 		"unknown", "131 ms", "d1 alone, 6 pieces", ">2 of 64<", "in use, gets prompts whole: it cuts them itself",
+		"team-a", "7,890", "6,543", "▲ 2 refused: tokens per minute", "7 more keys",
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("%q is not on the page", want)

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/tandem-router/tandem/internal/config"
@@ -26,6 +27,34 @@ type Live struct {
 	// Limited are names of usable replicas that serve less than they could, in the order of the file.
 	Limited []string `json:"limited,omitempty"`
 	Hints   []string `json:"hints,omitempty"`
+
+	Keys     []Key `json:"keys,omitempty"`     // with most tokens in the last hour
+	MoreKeys int   `json:"more_keys,omitzero"` // that were used in the last hour
+}
+
+// Key says what a client key has used lately.
+type Key struct {
+	Name   string `json:"key"`
+	Over   string `json:"over,omitzero"` // the limit that refused a request in the last minute
+	Minute Usage  `json:"minute"`
+	Hour   Usage  `json:"hour"`
+}
+
+// Usage is what a key has used in a time.
+type Usage struct {
+	Requests  int64 `json:"requests"`
+	Refused   int64 `json:"refused"` // above a limit of the key
+	Prompt    int64 `json:"prompt_tokens"`
+	Cached    int64 `json:"cached_tokens"`
+	Generated int64 `json:"generated_tokens"`
+}
+
+// Limit says which limit of the key refuses requests now, "" for none.
+func (k *Key) Limit() string {
+	if k.Over == "" {
+		return ""
+	}
+	return fmt.Sprintf("%d refused: %s", k.Minute.Refused, k.Over)
 }
 
 // Replica is one replica at a glance.

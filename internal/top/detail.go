@@ -12,7 +12,7 @@ import (
 
 // help is what the key ? shows.
 const help = `Keys
-  1 2 3, tab   fleet, pairs, requests
+  1 2 3 4, tab fleet, pairs, requests, client keys
   up down      select a row; also k j, page up, page down, home, end
   enter        details of the replica, or why the request went where it went
   s            sort by the next column, marked with a triangle; behind the last: the order of the router
@@ -30,6 +30,11 @@ Fleet
   FREE BLOCKS  KV blocks that may be promised (decode)
   SPEED        a prompt token of prefill, or a decode step; and how many times the profile that is
   CACHED       share of its KV blocks that the index knows
+
+Client keys
+  LIMITED NOW  requests that a limit of the key refused in the last minute
+  REQUESTS     and the next three, in tokens: in the last minute, with /H in the last hour
+  CACHED       a part of PROMPT
 
 Head
   TTFT         time to first token, of streams; the median

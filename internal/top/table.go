@@ -33,6 +33,8 @@ func (m *screen) table() table {
 		return pairs(m.newest.live)
 	case viewRequests, viewRequest:
 		return requests(m.newest.live)
+	case viewKeys:
+		return clientKeys(m.newest.live)
 	}
 	return fleet(m.newest.live)
 }
@@ -54,7 +56,7 @@ func (m *screen) rows() []row {
 			all[i].cells[j] = why.Plain(cell)
 		}
 	}
-	if column := m.sorted[min(m.view, viewRequests)]; column >= 0 {
+	if column := m.sorted[min(m.view, viewKeys)]; column >= 0 {
 		slices.SortStableFunc(all, func(a, b row) int {
 			return cmp.Or(cmp.Compare(b.by[column], a.by[column]), strings.Compare(a.cells[column], b.cells[column]))
 		})
@@ -180,6 +182,29 @@ func requests(l *page.Live) table {
 				8: float64(r.Output), 9: r.Total,
 			},
 		})
+	}
+	return t
+}
+
+// clientKeys lists the client keys that were used in the last hour, those with most tokens first.
+func clientKeys(l *page.Live) table {
+	t := table{heads: []string{
+		"KEY", "LIMITED NOW", "REQUESTS", "PROMPT", "CACHED", "OUTPUT", "REQUESTS/H", "PROMPT/H", "CACHED/H",
+		"OUTPUT/H",
+	}, left: 2, long: 1}
+	for i := range l.Keys {
+		k := &l.Keys[i]
+		r := row{cells: []string{k.Name, k.Limit()}, by: map[int]float64{1: float64(k.Minute.Refused)}}
+		for _, u := range []*page.Usage{&k.Minute, &k.Hour} {
+			for _, n := range []int64{u.Requests, u.Prompt, u.Cached, u.Generated} {
+				r.by[len(r.cells)] = float64(n)
+				r.cells = append(r.cells, count(int(n)))
+			}
+		}
+		if k.Over != "" {
+			r.bad = page.Notable
+		}
+		t.rows = append(t.rows, r)
 	}
 	return t
 }

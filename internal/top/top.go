@@ -63,6 +63,7 @@ const (
 	viewFleet view = iota
 	viewPairs
 	viewRequests
+	viewKeys
 	viewRequest // one request, or another text
 )
 
@@ -102,7 +103,7 @@ type reading struct {
 }
 
 func newScreen(ctx context.Context, s Source) *screen {
-	return &screen{ctx: ctx, source: s, sorted: [...]int{-1, -1, -1}, width: 100, height: 30}
+	return &screen{ctx: ctx, source: s, sorted: [...]int{-1, -1, -1, -1}, width: 100, height: 30}
 }
 
 // Init starts nothing: snapshots come by themselves.
@@ -144,12 +145,12 @@ func (m *screen) key(k tea.KeyPressMsg) tea.Cmd {
 		} else {
 			m.filtering.filter = ""
 		}
-	case "1", "2", "3":
+	case "1", "2", "3", "4":
 		m.show(view(k.String()[0] - '1'))
 	case "tab":
 		m.show((m.view + 1) % viewRequest)
 	case "/":
-		m.filtering.typing, m.view = true, min(m.view, viewRequests)
+		m.filtering.typing, m.view = true, min(m.view, viewKeys)
 	case "s":
 		m.sort()
 	case "up", "k", "down", "j", "pgup", "pgdown", "home", "end":
@@ -220,7 +221,7 @@ func (m *screen) read(text string) {
 // open shows the selected replica, or asks for the record of the selected request.
 func (m *screen) open() tea.Cmd {
 	rows := m.rows()
-	if m.row >= len(rows) || m.view == viewPairs || m.view == viewRequest {
+	if m.row >= len(rows) || m.view == viewPairs || m.view >= viewKeys {
 		return nil
 	}
 	id := rows[m.row].id

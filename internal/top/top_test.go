@@ -55,6 +55,13 @@ func sample() *page.Live {
 			{ID: "def", Decode: "d0", Outcome: "queue_timeout", Attempts: 1, Prompt: 5000, Total: 30000, Pieces: 6},
 		},
 	}
+	l.Keys = []page.Key{
+		{
+			Name: "team-a", Over: "tokens per minute", Minute: page.Usage{Requests: 3, Refused: 2, Prompt: 456},
+			Hour: page.Usage{Requests: 70, Refused: 2, Prompt: 7890, Cached: 6543, Generated: 21},
+		},
+		{Name: "team-b", Hour: page.Usage{Requests: 80, Prompt: 12}},
+	}
 	l.Judge()
 	return l
 }
@@ -123,6 +130,19 @@ func TestViews(t *testing.T) {
 		!strings.Contains(got, "d0 alone, 6 pieces") || !strings.Contains(got, "ok x2") ||
 		!strings.Contains(got, "queue_timeout") {
 		t.Errorf("requests:\n%s", got)
+	}
+	keys := shown(m, "4")
+	for _, want := range []string{"team-a", "456", "7890", "6543", "2 refused: tokens per minute", "team-b"} {
+		if !strings.Contains(keys, want) {
+			t.Errorf("%q is not among the keys\n%s", want, keys)
+		}
+	}
+	keys = shown(m, "s", "s", "s", "s", "s", "s", "s")
+	if strings.Index(keys, "team-b") > strings.Index(keys, "team-a") {
+		t.Errorf("not sorted by the requests of the hour:\n%s", keys)
+	}
+	if got := shown(m, "enter", "tab"); !strings.Contains(got, "p0") {
+		t.Errorf("behind the keys comes no fleet:\n%s", got)
 	}
 }
 

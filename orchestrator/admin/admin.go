@@ -25,6 +25,7 @@ import (
 
 	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/discovery"
+	"github.com/tandem-router/tandem/internal/keys"
 	"github.com/tandem-router/tandem/internal/page"
 	"github.com/tandem-router/tandem/internal/rawjson"
 	"github.com/tandem-router/tandem/orchestrator/fleet"
@@ -42,6 +43,7 @@ type Options struct {
 	Fleet    *fleet.Fleet
 	State    *observe.State
 	Ring     *observe.Ring
+	Keys     *keys.Recent
 	Captures *observe.Captures
 	InFlight func() []observe.InFlight
 	Peers    http.Handler                // what other routers ask at [peers.Path]

@@ -13,6 +13,7 @@ import (
 	"github.com/tandem-router/tandem/decode"
 	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/estimate"
+	"github.com/tandem-router/tandem/internal/keys"
 	"github.com/tandem-router/tandem/internal/page"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/orchestrator/observe"
@@ -51,8 +52,22 @@ func (a *Admin) Live() *page.Live {
 	for _, r := range kept[:min(len(kept), newestShown)] {
 		l.Newest = append(l.Newest, liveRequest(r))
 	}
+	l.Keys, l.MoreKeys = liveKeys(a.o.Keys.List(now))
 	l.Judge()
 	return l
+}
+
+// mostKeys is how many client keys the page lists.
+const mostKeys = 20
+
+// liveKeys returns the first keys of all, and how many more there are.
+func liveKeys(all []keys.Lately) (first []page.Key, more int) {
+	for _, k := range all[:min(len(all), mostKeys)] {
+		first = append(first, page.Key{
+			Name: k.Key, Over: string(k.Over), Minute: page.Usage(k.Minute), Hour: page.Usage(k.Hour),
+		})
+	}
+	return first, len(all) - len(first)
 }
 
 func liveSpeed(s estimate.Speed, samples int) page.Speed {
@@ -229,6 +244,7 @@ func (a *Admin) Run(ctx context.Context) {
 		case <-t.C:
 			a.past.Close(time.Now(), liveReplicas(a.o.State.Status().Replicas))
 			a.judgePrefillPool()
+			a.o.Keys.List(time.Now()) // forgets those that nobody uses
 		}
 	}
 }

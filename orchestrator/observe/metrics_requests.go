@@ -1,6 +1,8 @@
 package observe
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tandem-router/tandem/internal/keys"
@@ -15,6 +17,7 @@ type RequestMetrics struct {
 	ByKey     *Counters              // key, outcome
 	Aliased   *Counters              // alias, model, outcome
 	Used      *keys.Usage            // since the last line of usage.file
+	Recent    *keys.Recent           // for page and top
 	Refused   *prometheus.CounterVec // reason
 	InFlight  prometheus.Gauge
 	TokenIDs  *Counters   // source
@@ -32,7 +35,7 @@ var tokenTimeBuckets = []float64{
 
 func newRequestMetrics(f *Families) RequestMetrics {
 	m := RequestMetrics{
-		Used: new(keys.Usage),
+		Used: new(keys.Usage), Recent: new(keys.Recent),
 		Ended: f.Counters("tandem_requests_total",
 			"Requests that ended, by front-door path, model, mode and outcome.", "path", "model", "mode",
 			"outcome"),
@@ -74,6 +77,7 @@ func newRequestMetrics(f *Families) RequestMetrics {
 // Charge counts what engines have computed for a client key.
 func (m *RequestMetrics) Charge(u keys.Used) {
 	m.Used.Add(u)
+	m.Recent.Use(u, time.Now())
 	m.keyTokens.WithLabelValues(u.Key, u.Model, "prompt").Add(float64(u.Prompt))
 	m.keyTokens.WithLabelValues(u.Key, u.Model, "cached").Add(float64(u.Cached))
 	m.keyTokens.WithLabelValues(u.Key, u.Model, "generated").Add(float64(u.Generated))

@@ -115,6 +115,7 @@ function draw(live) {
   drawNow(live.recent);
   drawFleet(live);
   drawPairs(live);
+  drawKeys(live);
   if (!$('pause').checked) drawNewest(live.newest);
 }
 
@@ -359,6 +360,18 @@ function cell(p) {
   return el('td', {class: 'cell' + (out(p) ? ' out' : ''), title: count(p.tokens) + ' tokens moved' + (p.cause ? '; ' + p.cause : '')},
     out(p) ? el('span', {class: 'bad'}, '✕ ' + p.state.replaceAll('_', ' ')) : count(p.sent),
     el('small', null, p.samples ? p.gb_s.toPrecision(3) + ' GB/s' : ''), p.failures >= 0.5 && el('small', {class: 'bad'}, Math.round(p.failures) + ' failed lately'));
+}
+
+// drawKeys lists who uses the fleet, where clients have keys.
+function drawKeys(live) {
+  const keys = live.keys || [], more = live.more_keys || 0;
+  $('keys').hidden = !keys.length;
+  const numbers = u => [u.requests, u.prompt_tokens, u.cached_tokens, u.generated_tokens].map(n => el('td', null, count(n)));
+  const heads = of => ['Requests', 'Prompt', 'Cached', 'Output'].map(name => ({name: name + of, title: name === 'Requests' ? '' : 'tokens'}));
+  table($('usage'), 'Used in the last minute and in the last hour' + (more ? '; ' + more + ' more keys with fewer tokens' : ''),
+    [{name: 'Key', left: true}, {name: 'Limited now', left: true}, ...heads(', minute'), ...heads(', hour')],
+    keys.map(k => el('tr', null, el('th', {scope: 'row'}, k.key), el('td', {class: 'left warn'}, k.over ? '▲ ' + count(k.minute.refused) + ' refused: ' + k.over : ''),
+      ...numbers(k.minute), ...numbers(k.hour))));
 }
 
 function drawNewest(list) {

@@ -1,0 +1,83 @@
+package keys
+
+import (
+	"math/rand/v2"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// What is listed is what a slow list of all events says, at any time: each event counts for a minute and for
+// an hour, and at most a slot longer. Keys without events are forgotten.
+func TestRecentIsAsItsTwin(t *testing.T) {
+	type event struct {
+		key string
+		at  time.Time
+		s   Sums
+	}
+	chance := rand.New(rand.NewPCG(3, 4))
+	var r Recent
+	var all []event
+	sum := func(key string, now time.Time, slot, of time.Duration) (total Sums) {
+		for i := range all {
+			number := func(at time.Time) int64 { return at.UnixNano() / int64(slot) }
+			if all[i].key == key && number(now)-number(all[i].at) <= int64(of/slot) {
+				total.add(&all[i].s)
+			}
+		}
+		return total
+	}
+	now := time.Unix(1_800_000_000, 0)
+	forgotten := 0
+	for range 2000 {
+		now = now.Add(time.Duration(chance.ExpFloat64() * float64(20*time.Second)))
+		if chance.IntN(100) == 0 {
+			now = now.Add(2 * time.Hour)
+		}
+		e := event{key: "key-" + strconv.Itoa(chance.IntN(5)), at: now}
+		if chance.IntN(4) == 0 {
+			e.s.Refused = 1
+			r.Refuse(e.key, OfTokens, now)
+		} else {
+			e.s = Sums{Requests: 1, Prompt: int64(chance.IntN(100)), Cached: 3, Generated: int64(chance.IntN(100))}
+			r.Use(Used{
+				Key: e.key, Requests: 1, Prompt: e.s.Prompt, Cached: e.s.Cached, Generated: e.s.Generated,
+			}, now)
+		}
+		all = append(all, e)
+		now = now.Add(time.Duration(chance.IntN(30)) * time.Second)
+		list := r.List(now)
+		for i, l := range list {
+			if minute := sum(l.Key, now, 10*time.Second, time.Minute); l.Minute != minute {
+				t.Fatalf("minute of %s: %+v, want %+v", l.Key, l.Minute, minute)
+			}
+			if hour := sum(l.Key, now, 5*time.Minute, time.Hour); l.Hour != hour {
+				t.Fatalf("hour of %s: %+v, want %+v", l.Key, l.Hour, hour)
+			}
+			if (l.Over == OfTokens) != (l.Minute.Refused > 0) {
+				t.Fatalf("%s: over %q with %d refusals", l.Key, l.Over, l.Minute.Refused)
+			}
+			tokens := func(l Lately) int64 { return l.Hour.Prompt + l.Hour.Generated }
+			if i > 0 && tokens(list[i-1]) < tokens(l) {
+				t.Fatalf("%s comes before %s", list[i-1].Key, l.Key)
+			}
+		}
+		if forgotten += 5 - len(list); len(r.by) != len(list) {
+			t.Fatalf("%d keys are kept, %d listed", len(r.by), len(list))
+		}
+	}
+	if forgotten < 10 {
+		t.Errorf("keys were forgotten only %d times", forgotten)
+	}
+}
+
+// A clock that goes back loses nothing, and counts nothing twice.
+func TestRecentWithAClockThatGoesBack(t *testing.T) {
+	var r Recent
+	now := time.Unix(1_800_000_000, 0)
+	r.Use(Used{Key: "a", Requests: 1}, now)
+	r.Use(Used{Key: "a", Requests: 1}, now.Add(-3*time.Hour))
+	if l := r.List(now.Add(-time.Hour)); len(l) != 1 || l[0].Hour.Requests != 2 || l[0].Minute.Requests != 2 {
+		t.Errorf("%+v", l)
+	}
+}
