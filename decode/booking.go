@@ -146,7 +146,7 @@ func (p *Pool) ahead(l *Lease, now time.Time) ahead {
 	case r.Waiting <= 0:
 		return behindNobody
 	case r.Waiting <= m.load.Fetching() && r.Running >= 0 &&
-		r.Running+m.account.Unheard <= p.rooms.sequences.ran(p.members.All):
+		r.Running+m.account.Unheard <= p.rooms.sequences.ran(m, p.members.All):
 		return besideTransfers
 	}
 	return behindOthers

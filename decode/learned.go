@@ -1,6 +1,7 @@
 package decode
 
 import (
+	"slices"
 	"time"
 
 	"github.com/tandem-router/tandem/internal/estimate"
@@ -9,18 +10,81 @@ import (
 // lessons is what leases have taught the pool about all members together. What leases teach about one member
 // stands in the member.
 type lessons struct {
-	speeds  estimate.Pool
-	lengths estimate.Lengths
-	slope   slope
+	told    estimate.Speed // as [Settings] have it, for each model
+	samples int
+	models  map[string]*lesson // by base model
+	lengths estimate.Lengths   // by model inside
+}
+
+// lesson is what was learned of the members with one base model.
+type lesson struct {
+	base   string
+	speeds estimate.Pool
+	slope  slope
+	most   int // sequences that a member runs at a time, the most learned of one; 0 unknown
+}
+
+// ofModel is what a member has to do with the lesson of its base model.
+type ofModel struct {
+	most   estimate.Sequences
+	lesson *lesson // nil before it is asked for
+}
+
+// configure takes the settings for all models.
+func (k *lessons) configure(told estimate.Speed, samples int) {
+	k.told, k.samples = told, samples
+	for _, one := range k.models {
+		one.speeds.Told, one.speeds.Samples = told, samples
+	}
+}
+
+// about returns the lesson of a base model. A new model knows nothing of the others.
+func (k *lessons) about(base string) *lesson {
+	one := k.models[base]
+	if one == nil {
+		one = &lesson{base: base, speeds: estimate.Pool{Told: k.told, Samples: k.samples}}
+		if k.models == nil {
+			k.models = map[string]*lesson{}
+		}
+		k.models[base] = one
+	}
+	return one
+}
+
+// of returns the lesson of m's base model. A member that has another one now is not as fast as it was.
+func (k *lessons) of(m *member) *lesson {
+	if base := m.R.Base(); m.lesson == nil || m.lesson.base != base {
+		if m.lesson != nil {
+			m.learned, m.most = estimate.Replica{}, estimate.Sequences{}
+		}
+		m.lesson = k.about(base)
+	}
+	return m.lesson
+}
+
+// asked returns the lesson for requests of a model, which serves[i] of all members answer for.
+func (k *lessons) asked(all []*member, serves []bool) *lesson {
+	if at := slices.Index(serves, true); at >= 0 {
+		return k.of(all[at])
+	}
+	return k.about("")
+}
+
+// alike returns the members of all with the base model of a lesson, in their order.
+func (k *lessons) alike(one *lesson, all []*member) []*member {
+	if !slices.ContainsFunc(all, func(m *member) bool { return k.of(m) != one }) {
+		return all
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(m *member) bool { return k.of(m) != one })
 }
 
 // speed returns the best that is known of m.
-func (k *lessons) speed(m *member) estimate.Speed { return k.speeds.Speed(&m.learned) }
+func (k *lessons) speed(m *member) estimate.Speed { return k.of(m).speeds.Speed(&m.learned) }
 
 // pricing returns the speed of m that a plan is priced with.
 func (k *lessons) pricing(m *member, now time.Time) (s estimate.Pricing) {
 	s.Speed = k.speed(m)
-	k.speeds.Price(&s, &m.learned.Prompts, now)
+	k.of(m).speeds.Price(&s, &m.learned.Prompts, now)
 	return s
 }
 
@@ -31,16 +95,18 @@ func (k *lessons) perToken(m *member) float64 {
 }
 
 // count counts what m has decoded until now. Call it before the load of m changes.
-func (k *lessons) count(m *member, now time.Time) { k.speeds.Count(&m.learned, m.decodes(), now) }
+func (k *lessons) count(m *member, now time.Time) {
+	k.of(m).speeds.Count(&m.learned, m.decodes(), now)
+}
 
 // done returns what m has done until now.
 func (k *lessons) done(m *member, now time.Time) estimate.Done {
-	return k.speeds.Done(&m.learned, m.decodes(), now)
+	return k.of(m).speeds.Done(&m.learned, m.decodes(), now)
 }
 
 // since returns what m has done since before.
 func (k *lessons) since(before *estimate.Done, m *member, now time.Time) estimate.Meanwhile {
-	return k.speeds.Since(&m.learned, before, m.decodes(), now)
+	return k.of(m).speeds.Since(&m.learned, before, m.decodes(), now)
 }
 
 // expects returns the expectation for the answer to q. meet makes a group for its class if there is none.
@@ -57,15 +123,17 @@ type slope struct {
 // slopeEvery is the greatest age of the slope: each plan needs it, and computing it looks at all members.
 const slopeEvery = 100 * time.Millisecond
 
-// costOfLoad returns the cost of more load in a step of the pool of all members. It is the larger of two
-// fits: the fit over all replicas together, and the mean of the single replicas' fits, scaled to the speed of
-// the pool. A slower replica has fewer sequences. So in the fit over all, fewer sequences seem to take
-// longer, and more load seems to cost next to nothing.
-func (k *lessons) costOfLoad(pool *estimate.Speed, all []*member, now time.Time) estimate.Speed {
-	if age := now.Sub(k.slope.at); age < 0 || age > slopeEvery {
-		k.slope = slope{now, k.slopeOf(pool, all)}
+// costOfLoad returns the cost of more load in a step of all members with the model of a lesson. It is the
+// larger of two fits: the fit over all replicas together, and the mean of the single replicas' fits, scaled
+// to the speed of the pool. A slower replica has fewer sequences. So in the fit over all, fewer sequences
+// seem to take longer, and more load seems to cost next to nothing.
+func (k *lessons) costOfLoad(
+	of *lesson, pool *estimate.Speed, all []*member, now time.Time,
+) estimate.Speed {
+	if age := now.Sub(of.slope.at); age < 0 || age > slopeEvery {
+		of.slope = slope{now, k.slopeOf(pool, k.alike(of, all))}
 	}
-	return k.slope.is
+	return of.slope.is
 }
 
 func (k *lessons) slopeOf(pool *estimate.Speed, all []*member) estimate.Speed {

@@ -23,7 +23,7 @@ type member struct {
 	goals   goals          // of leases
 	remote  PeerLoad       // the sum of the other routers' reports
 	learned estimate.Replica
-	most    estimate.Sequences
+	ofModel
 
 	local  localPrompts
 	beside turns.Streams // the replica's streams

@@ -58,7 +58,9 @@ func New(o Options) *Pool {
 	p.Roster, p.members = roster.New(o, newMember)
 	p.peers = roster.NewPeers(p.members, func(m *member) *PeerLoad { return &m.remote })
 	p.learned.lengths = estimate.NewLengths(1, 0, 0)
-	p.rooms = rooms{settings: &p.settings, learned: &p.learned}
+	p.rooms = rooms{
+		settings: &p.settings, learned: &p.learned, sequences: sequences{&p.learned},
+	}
 	p.cutter = cutter{settings: &p.settings, ledger: &p.ledger, learned: &p.learned, rooms: &p.rooms}
 	return p
 }
@@ -76,7 +78,7 @@ func (p *Pool) Configure(s Settings) {
 		p.learned.lengths = estimate.NewLengths(s.ExpectedOutput, s.OutputDoubt, s.Learning.Answers)
 	}
 	p.settings = s
-	p.learned.speeds.Told, p.learned.speeds.Samples = s.Speed, s.Learning.Samples
+	p.learned.configure(s.Speed, s.Learning.Samples)
 }
 
 // Booked returns how many leases of id have not ended; 0 where it is no member. Safe for concurrent use.
@@ -101,12 +103,11 @@ func (p *Pool) Candidates(
 ) ([]Candidate, *View, Rejected) {
 	p.members.Lock()
 	defer p.members.Unlock()
-	p.learned.speeds.Other = q.Prefills
 	p.ledger.AdmitDue(now)
 	var rejected Rejected
-	s := p.survey(q, now)
-	first := len(dst)
 	serves := p.members.Serving(q.Model)
+	s := p.survey(q, serves, now)
+	first := len(dst)
 	dst = slices.Grow(dst, len(p.members.All))
 	for i, m := range p.members.All {
 		verdict := m.unfit(q, serves[i])
@@ -136,15 +137,17 @@ func (p *Pool) Candidates(
 // survey computes what holds for all members. The cost of more load in a step is fitted over the pool and
 // scaled by the slowness of each replica. A fit of one replica sees about one load only. It could predict
 // that more load costs next to nothing, and would attract more.
-func (p *Pool) survey(q *Query, now time.Time) survey {
+func (p *Pool) survey(q *Query, serves []bool, now time.Time) survey {
+	lesson := p.learned.asked(p.members.All, serves)
+	lesson.speeds.Other = q.Prefills
 	s := survey{
-		Query: q, roster: p.Roster, learned: &p.learned, rooms: &p.rooms, cutter: &p.cutter,
+		Query: q, roster: p.Roster, learned: &p.learned, lesson: lesson, rooms: &p.rooms, cutter: &p.cutter,
 		now: now, at: p.ledger.At(now), readyAt: p.ledger.At(now.Add(q.Ready)),
 		mean: p.rooms.read(p.members.All, now), matches: p.Matches(q.Depth, q.Chunk, q.Tokens),
-		answer: length{lengths: p.learned.expects(q, false)}, pool: p.learned.speeds.StepSpeed(),
+		answer: length{lengths: p.learned.expects(q, false)}, pool: lesson.speeds.StepSpeed(),
 		unit: p.Unit(), age: p.peers.Age(now).Seconds(),
 	}
-	s.slope = p.learned.costOfLoad(&s.pool, p.members.All, now)
+	s.slope = p.learned.costOfLoad(lesson, &s.pool, p.members.All, now)
 	return s
 }
 

@@ -7,9 +7,10 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// sequences is how many sequences members run at once. What each member has shown stands in the member.
+// sequences is how many sequences members run at once. What each member has shown stands in the member, and
+// what the members of one model have shown stands in the model's lesson.
 type sequences struct {
-	most int // that a member runs at a time, the most learned of one; 0 unknown
+	learned *lessons
 }
 
 // learn takes in what a report of m says of its sequences, if the report was scraped.
@@ -20,19 +21,20 @@ func (s *sequences) learn(m *member, l *replica.Load, all []*member, now time.Ti
 			Largest: m.largestWaiting(l), Prompts: m.local.wait(now),
 		}, now)
 	}
-	s.most = 0
-	for _, one := range all {
-		s.most = max(s.most, one.most.Measured())
+	of := s.learned.of(m)
+	of.most = 0
+	for _, one := range s.learned.alike(of, all) {
+		of.most = max(of.most, one.most.Measured())
 	}
 }
 
 // of returns how many sequences m runs at once; 0 is unknown.
-func (s *sequences) of(m *member) int { return m.most.Believed(s.most) }
+func (s *sequences) of(m *member) int { return m.most.Believed(s.learned.of(m).most) }
 
-// ran is the most sequences that any replica of the pool has run.
-func (s *sequences) ran(all []*member) (most int) {
-	for _, m := range all {
-		most = max(most, m.most.Ran())
+// ran is the most sequences that any replica with the model of m has run.
+func (s *sequences) ran(m *member, all []*member) (most int) {
+	for _, one := range s.learned.alike(s.learned.of(m), all) {
+		most = max(most, one.most.Ran())
 	}
 	return most
 }

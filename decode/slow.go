@@ -2,6 +2,7 @@ package decode
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/tandem-router/tandem/internal/estimate"
 )
@@ -28,7 +29,7 @@ func (q *survey) compare(cs []Candidate) {
 		}
 		c.Later = at.behind(c.member, c.longer) * c.answer
 		if risk, eased := steps.Eased(q.now); eased {
-			measured := estimate.DefaultSpeed().WithDecode(steps.Measured(&q.learned.speeds.Steps.SpeedFit))
+			measured := estimate.DefaultSpeed().WithDecode(steps.Measured(&q.lesson.speeds.Steps.SpeedFit))
 			c.Later = max(c.Later, at.behind(c.member, c.member.longer(&measured, &at.pool))*c.answer-risk)
 		}
 	}
@@ -63,9 +64,12 @@ func (l *sameLoad) behind(m *member, longer float64) float64 {
 	return max(0, l.step*longer*(1-m.learned.Steps.Error())-l.least)
 }
 
-// slow says why m is slow beside the others of all, "" if it is not. known is false without enough samples.
-// held says that it was slow before.
+// slow says why m is slow beside the others of all with its model, "" if it is not. known is false without
+// enough samples. held says that it was slow before.
 func (k *lessons) slow(m *member, all []*member, held bool) (cause string, known bool) {
+	one := k.of(m)
+	all = k.alike(one, all)
+	at := slices.Index(all, m)
 	steps := make([]*estimate.DecayingFit, len(all))
 	prefills := make([]*estimate.DecayingFit, len(all))
 	for i, o := range all {
@@ -73,13 +77,13 @@ func (k *lessons) slow(m *member, all []*member, held bool) (cause string, known
 	}
 	profile := estimate.DefaultSpeed()
 	usual := profile.StepParts(usualBatch, usualBatch*estimate.UsualTokens)
-	s := estimate.Compare(steps, m.Slot, &k.speeds.Steps.SpeedFit, usual)
+	s := estimate.Compare(steps, at, &one.speeds.Steps.SpeedFit, usual)
 	if s.IsSlow(held) {
 		return fmt.Sprintf("its decode steps take %.1f times as long as those of %s",
 			s.Ratio, all[s.Than].R.ID), true
 	}
 	known = s.Known
-	s = estimate.Compare(prefills, m.Slot, &k.speeds.Prefills.SpeedFit,
+	s = estimate.Compare(prefills, at, &one.speeds.Prefills.SpeedFit,
 		profile.PrefillParts(estimate.UsualTokens, 0))
 	if s.IsSlow(held) {
 		return fmt.Sprintf("the prompts that it prefills itself take %.1f times as long as on %s",

@@ -85,11 +85,11 @@ func (p *Pool) RestoreSpeeds(id replica.ID, s estimate.Speeds, now time.Time) (t
 	return taken
 }
 
-// Prefills returns how long prefills take on the members together, as measured; zero: not known.
-func (p *Pool) Prefills() estimate.Speed {
+// Prefills returns how long prefills take on the members with model together, as measured; zero: not known.
+func (p *Pool) Prefills(model string) estimate.Speed {
 	p.members.Lock()
 	defer p.members.Unlock()
-	return p.learned.speeds.MeasuredPrefills()
+	return p.learned.asked(p.members.All, p.members.Serving(model)).speeds.MeasuredPrefills()
 }
 
 // LearnPosting takes in for how many seconds the replica id makes no step, for each token whose KV it reads

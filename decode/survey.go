@@ -15,6 +15,7 @@ type survey struct {
 	*Query
 	roster  *roster.Roster[*member]
 	learned *lessons
+	lesson  *lesson // of the model
 	rooms   *rooms
 	cutter  *cutter
 

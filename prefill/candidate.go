@@ -67,13 +67,13 @@ func (p *Pool) Candidates(
 ) ([]Candidate, *View) {
 	p.members.Lock()
 	defer p.members.Unlock()
-	p.learned.speeds.Other = q.Prefills
+	serves := p.members.Serving(q.Model)
+	p.learned.asked(p.members.All, serves).speeds.Other = q.Prefills
 	s := survey{
 		Query: q, learned: &p.learned, now: now, mean: p.read(now), unit: p.Unit(),
 		matches: p.Matches(q.Depth, q.Chunk, q.Tokens),
 	}
 	first := len(dst)
-	serves := p.members.Serving(q.Model)
 	dst = slices.Grow(dst, len(p.members.All))
 	for i, m := range p.members.All {
 		if reason, limit := m.unfit(q, serves[i]); reason != "" {

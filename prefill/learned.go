@@ -2,30 +2,79 @@ package prefill
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tandem-router/tandem/internal/estimate"
 )
 
-// lessons is what requests have taught the pool about all members together. What they teach about one member
-// stands in the member.
+// lessons is what requests have taught the pool about all members together, for each base model. What they
+// teach about one member stands in the member.
 type lessons struct {
+	told    estimate.Speed // as [Settings] have it, for each model
+	samples int
+	models  map[string]*lesson
+}
+
+// lesson is what was learned of the members with one base model.
+type lesson struct {
+	base    string
 	speeds  estimate.Pool
 	typical float64 // seconds of a usual request, running mean; 0 unknown
 }
 
+// configure takes the settings for all models.
+func (k *lessons) configure(told estimate.Speed, samples int) {
+	k.told, k.samples = told, samples
+	for _, one := range k.models {
+		one.speeds.Told, one.speeds.Samples = told, samples
+	}
+}
+
+// about returns the lesson of a base model. A new model knows nothing of the others.
+func (k *lessons) about(base string) *lesson {
+	one := k.models[base]
+	if one == nil {
+		one = &lesson{base: base, speeds: estimate.Pool{Told: k.told, Samples: k.samples}}
+		if k.models == nil {
+			k.models = map[string]*lesson{}
+		}
+		k.models[base] = one
+	}
+	return one
+}
+
+// of returns the lesson of m's base model. A member that has another one now is not as fast as it was.
+func (k *lessons) of(m *member) *lesson {
+	if base := m.R.Base(); m.lesson == nil || m.lesson.base != base {
+		if m.lesson != nil {
+			m.learned = estimate.Prompts{}
+		}
+		m.lesson = k.about(base)
+	}
+	return m.lesson
+}
+
+// asked returns the lesson for requests of a model, which serves[i] of all members answer for.
+func (k *lessons) asked(all []*member, serves []bool) *lesson {
+	if at := slices.Index(serves, true); at >= 0 {
+		return k.of(all[at])
+	}
+	return k.about("")
+}
+
 // speed returns the best that is known of m.
-func (k *lessons) speed(m *member) estimate.Speed { return k.speeds.PrefillSpeed(&m.learned) }
+func (k *lessons) speed(m *member) estimate.Speed { return k.of(m).speeds.PrefillSpeed(&m.learned) }
 
 // pricing returns the speed of m that a plan is priced with.
 func (k *lessons) pricing(m *member, now time.Time) (s estimate.Pricing) {
 	s.Speed = k.speed(m)
-	k.speeds.Price(&s, &m.learned, now)
+	k.of(m).speeds.Price(&s, &m.learned, now)
 	return s
 }
 
 // booked takes in that a request of so many seconds was booked: typical is the mean over about twenty.
-func (k *lessons) booked(seconds float64) {
+func (k *lesson) booked(seconds float64) {
 	if k.typical == 0 {
 		k.typical = seconds
 		return
@@ -36,24 +85,26 @@ func (k *lessons) booked(seconds float64) {
 // answered measures m by an answer: its uncached tokens behind cached tokens took the given time after the
 // sending of the request. The prompt has left the queue before.
 func (k *lessons) answered(m *member, uncached, cached int, took time.Duration, now time.Time) {
-	k.speeds.Computed(&m.learned, uncached, cached, 0, took, now)
+	speeds := &k.of(m).speeds
+	speeds.Computed(&m.learned, uncached, cached, 0, took, now)
 	others := m.Others.Count+m.remote.Requests > 0 || m.remote.First.EndedAfter(now.Add(-took))
 	if took <= 0 || others { // others' work in between says nothing of ours
 		m.learned.Spoil()
 	}
 	if m.queue.count == 0 {
-		k.speeds.Idle(&m.learned)
+		speeds.Idle(&m.learned)
 	}
 }
 
-// slow says why m is slow beside the others of all, "" if it is not. known is false without enough samples.
-// held says that it was slow before.
+// slow says why m is slow beside the others of all with its model, "" if it is not. known is false without
+// enough samples. held says that it was slow before.
 func (k *lessons) slow(m *member, all []*member, held bool) (cause string, known bool) {
+	all = slices.DeleteFunc(slices.Clone(all), func(o *member) bool { return k.of(o) != k.of(m) })
 	fits := make([]*estimate.DecayingFit, len(all))
 	for i, o := range all {
 		fits[i] = &o.learned.Fit
 	}
-	s := estimate.Compare(fits, m.Slot, &k.speeds.Prefills.SpeedFit,
+	s := estimate.Compare(fits, slices.Index(all, m), &k.of(m).speeds.Prefills.SpeedFit,
 		estimate.DefaultSpeed().PrefillParts(estimate.UsualTokens, 0))
 	if s.IsSlow(held) {
 		return fmt.Sprintf("its prefills take %.1f times as long as those of %s",

@@ -49,6 +49,7 @@ type member struct {
 	meter   estimate.Utilization
 	pace    estimate.ArrivalRate // of prompts
 	learned estimate.Prompts
+	lesson  *lesson // of its base model; nil before it is asked for
 
 	counts Counts
 	asked  replica.Load // newest report that we asked for ourselves
@@ -77,7 +78,7 @@ func (p *Pool) Configure(s Settings) {
 	p.members.Lock()
 	defer p.members.Unlock()
 	p.settings = s
-	p.learned.speeds.Told, p.learned.speeds.Samples = s.Speed, s.Samples
+	p.learned.configure(s.Speed, s.Samples)
 }
 
 // Book reserves c's replica for the request that c was made for. It returns nil when the replica left the
@@ -98,7 +99,7 @@ func (p *Pool) Book(c *Candidate, now time.Time) *Lease {
 	m.Others.Ours(m.known())
 	m.meter.Add(now, c.adds)
 	m.pace.Add(now)
-	p.learned.booked(c.adds)
+	p.learned.of(m).booked(c.adds)
 	return l
 }
 

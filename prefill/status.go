@@ -59,11 +59,11 @@ func (p *Pool) RestoreSpeed(id replica.ID, s estimate.FitState, now time.Time) (
 	return taken
 }
 
-// Prefills returns how long prefills take on the members together, as measured; zero: not known.
-func (p *Pool) Prefills() estimate.Speed {
+// Prefills returns how long prefills take on the members with model together, as measured; zero: not known.
+func (p *Pool) Prefills(model string) estimate.Speed {
 	p.members.Lock()
 	defer p.members.Unlock()
-	return p.learned.speeds.MeasuredPrefills()
+	return p.learned.asked(p.members.All, p.members.Serving(model)).speeds.MeasuredPrefills()
 }
 
 // Slow says why the replica id is slow compared with its pool, "" where it is not. known is false if too

@@ -128,7 +128,7 @@ func (q *survey) gather(c *Candidate, reading *replica.Reading) {
 		others, c.Unknown = q.mean.others, true
 	}
 	speed := q.learned.pricing(m, q.now)
-	typical := q.learned.typical
+	typical := q.learned.of(m).typical
 	if typical == 0 {
 		typical = speed.Prefill(1000, 0)
 	}

@@ -5,6 +5,7 @@
 package replica
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -61,6 +62,10 @@ func (r *Replica) Pinned() bool { return r.Facts.Ranks > 1 }
 // Serves reports whether the replica answers for model, a base model or an adapter. A replica without known
 // facts serves nothing.
 func (r *Replica) Serves(model string) bool { return slices.Contains(r.Facts.Models, model) }
+
+// Base names the base model, which the replica's speed depends on: what it was loaded from, or else its id.
+// It is "" while neither is known.
+func (r *Replica) Base() string { return cmp.Or(r.Facts.Root, r.Facts.Model) }
 
 // Adapter returns model if it names a LoRA adapter of the replica, and "" for the base model.
 func (r *Replica) Adapter(model string) string {

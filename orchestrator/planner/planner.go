@@ -138,7 +138,7 @@ func (pl *Planner) ask(req *Request) *question {
 	q.decode = decode.Query{
 		Model: req.Model, Tokens: tokens, Estimate: !req.Exact, MaxTokens: req.MaxTokens, Sequences: req.Sequences,
 		Class: req.Class, Keys: req.DecodeKeys, Chunk: req.Chunk, Depth: q.decodeDepth,
-		Avoid: req.AvoidDecode, Pieces: req.Pieces, Prefills: pl.prefill.Prefills(),
+		Avoid: req.AvoidDecode, Pieces: req.Pieces, Prefills: pl.prefill.Prefills(req.Model),
 	}
 	if req.Goals != (scoring.Goals{}) {
 		q.asked = scoring.Asked{Goals: req.Goals, Waited: req.Waited}
@@ -149,7 +149,7 @@ func (pl *Planner) ask(req *Request) *question {
 		pl.prefill.Match(roster.Prompt{Keys: req.PrefillKeys, Tokens: tokens, Chunk: req.Chunk}, q.prefillDepth)
 		q.prefill = prefill.Query{
 			Model: req.Model, Tokens: tokens, Estimate: !req.Exact, Depth: q.prefillDepth, Chunk: req.Chunk,
-			Avoid: req.AvoidPrefill, Prefills: pl.decode.Prefills(),
+			Avoid: req.AvoidPrefill, Prefills: pl.decode.Prefills(req.Model),
 		}
 	}
 	return q
