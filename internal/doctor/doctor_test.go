@@ -710,3 +710,27 @@ fleet
 
 // normal removes line breaks, because their places depend on the length of ports.
 func normal(s string) string { return strings.Join(strings.Fields(s), " ") }
+
+// Two models with two pools each are a sound fleet, although their engines differ in everything that a model
+// decides. A model without a decode engine, or without a prefill engine, is not.
+func TestTwoModels(t *testing.T) {
+	t.Parallel()
+	cfg, _ := pair(t, sound())
+	other := with(func(o *enginesim.Options) { o.Model, o.Core.MaxModelLen = "other", 2048 })
+	p, d := up(t, other), up(t, other)
+	cfg.Pools.Decode.Replicas = append(cfg.Pools.Decode.Replicas, config.Replica{Name: "d1", URL: d.URL()})
+	alone := examine(t, Options{Config: cfg})
+	if f := find(t, alone, "model-mismatch", "fleet"); f.Status != Warning ||
+		!strings.Contains(f.Seen, "no prefill engine serves other") {
+		t.Errorf("%+v", f)
+	}
+	cfg.Pools.Prefill.Replicas = append(cfg.Pools.Prefill.Replicas, config.Replica{Name: "p1", URL: p.URL()})
+	both := examine(t, Options{Config: cfg})
+	want(t, both)
+	if f := find(t, both, "max-model-len-mismatch", "fleet"); f.Status != OK ||
+		!strings.Contains(f.Seen, "other: 2048") || !strings.Contains(f.Seen, "sim: 32768") {
+		t.Errorf("%+v", f)
+	}
+	cfg.Pools.Decode.Replicas = cfg.Pools.Decode.Replicas[:1]
+	want(t, examine(t, Options{Config: cfg}), "failed model-mismatch fleet")
+}

@@ -17,8 +17,8 @@ import (
 func fleetChecks() []check {
 	return []check{
 		{
-			id: "model-mismatch", title: "all engines serve the same model",
-			trouble: "the engines serve different models", fleet: sameModel,
+			id: "model-mismatch", title: "each model has engines of both pools, loaded from one place",
+			trouble: "engines of the two pools do not serve the same models", fleet: sameModel,
 			why: "A request goes to engines that serve its model under the name it says: one with another name gets " +
 				"none, and a pair that loaded different weights cannot exchange KV.",
 		},
@@ -105,11 +105,50 @@ func (g group) String() string {
 	return fmt.Sprintf("%s (%s)", g.value, strings.Join(g.names, ", "))
 }
 
-// alike judges one value of all servers.
+// alike judges one value of all servers, for each model by itself.
 func (f *fleet) alike(
 	what string, value func(*server) string, differ func(do, seen string, args ...any) verdict, do string,
 ) verdict {
-	all := f.there()
+	models := byModel(f.there())
+	if len(models) < 2 {
+		return alikeOf(f.there(), what, value, differ, do)
+	}
+	var same []string
+	for _, servers := range models {
+		model := servers[0].seen.model.ID
+		switch v := alikeOf(servers, what, value, differ, do); v.status {
+		case OK:
+			same = append(same, model+": "+v.seen)
+		case Skipped: // nothing to compare
+		default:
+			v.seen = "model " + model + ", " + v.seen
+			return v
+		}
+	}
+	if len(same) == 0 {
+		return skip("no model has two engines that tell their %s", what)
+	}
+	return fine("%s", strings.Join(same, "; "))
+}
+
+// byModel sorts servers by the model that they serve, in the order in which models come.
+func byModel(all []*server) (models [][]*server) {
+	for _, s := range all {
+		at := slices.IndexFunc(models, func(m []*server) bool { return m[0].seen.model.ID == s.seen.model.ID })
+		if at < 0 {
+			at = len(models)
+			models = append(models, nil)
+		}
+		models[at] = append(models[at], s)
+	}
+	return models
+}
+
+// alikeOf judges one value of some servers.
+func alikeOf(
+	all []*server, what string, value func(*server) string,
+	differ func(do, seen string, args ...any) verdict, do string,
+) verdict {
 	if len(all) < 2 {
 		return skip("there are not two engines to compare")
 	}
@@ -123,11 +162,24 @@ func (f *fleet) alike(
 	}
 }
 
+// sameModel wants that no model is in one pool only, and that the engines of a model have loaded it from one
+// place.
 func sameModel(f *fleet) verdict {
-	v := f.alike("model", func(s *server) string { return s.seen.model.ID }, fail,
-		setup.SameName+"; give other models a Tandem of their own")
-	if v.status != OK {
-		return v
+	all := f.there()
+	served := list(groups(all, func(s *server) string { return s.seen.model.ID }))
+	has := func(servers []*server, role replica.Role) bool {
+		return slices.ContainsFunc(servers, func(s *server) bool { return s.role == role })
+	}
+	for _, servers := range byModel(all) {
+		model := servers[0].seen.model.ID
+		if model != "" && has(all, replica.Decode) && !has(servers, replica.Decode) {
+			return fail(setup.SameName+", or start a decode engine with "+model,
+				"no decode engine serves %s; model: %s", model, served)
+		}
+		if model != "" && has(all, replica.Prefill) && !has(servers, replica.Prefill) {
+			return warn("start a prefill engine with "+model+"; until then its decode engines compute its prompts",
+				"no prefill engine serves %s; model: %s", model, served)
+		}
 	}
 	return f.alike("model", func(s *server) string {
 		if s.seen.model.Root == "" || s.seen.model.Root == s.seen.model.ID {
@@ -208,8 +260,9 @@ func number(n int) string {
 	return fmt.Sprint(n)
 }
 
+// sameBlockSize compares the engines of all models: a pool has one index.
 func sameBlockSize(f *fleet) verdict {
-	return f.alike("block size", func(s *server) string {
+	return alikeOf(f.there(), "block size", func(s *server) string {
 		for _, r := range s.ranks {
 			if n := r.blockSize(); n > 0 {
 				return number(n)
