@@ -271,7 +271,7 @@ func (f *failure) event(kind openai.Kind, sent int) []byte {
 	return kind.ErrorEvent(nil, message, errorType(status), status, sent)
 }
 
-// errorType is vLLM's name for errors with a status.
+// errorType is the name that vLLM, or else a client library, has for errors with a status.
 func errorType(status int) string {
 	switch status {
 	case http.StatusBadRequest:
@@ -280,6 +280,8 @@ func errorType(status int) string {
 		return "AuthenticationError"
 	case http.StatusNotFound:
 		return "NotFoundError"
+	case http.StatusRequestEntityTooLarge:
+		return "RequestTooLargeError"
 	case http.StatusTooManyRequests:
 		return "RateLimitError"
 	case http.StatusServiceUnavailable:

@@ -295,6 +295,19 @@ func TestAPickStaysInsideTheSubset(t *testing.T) {
 	})
 }
 
+// A body that is too large gets 413 with a type that names the mistake of the client, and the limit.
+func TestAPickRefusesALargeBody(t *testing.T) {
+	in(t, setup{config: func(c *config.Config) { c.Limits.BodyBytes = 4000 }}, func(w *world) {
+		g := &gateway{}
+		out := w.pick(post("/v1/completions", `{"model":"sim","prompt":"`+strings.Repeat("a", 4000)+`"}`), g, 0)
+		const want = `{"error":{"message":"The request body is larger than 4000 bytes, the limit of this router ` +
+			`(limits.body_bytes).","type":"RequestTooLargeError","param":null,"code":413}}`
+		if g.to != nil || out.Code != http.StatusRequestEntityTooLarge || out.Body.String() != want {
+			t.Errorf("%d %s, want %s; destination %+v", out.Code, out.Body, want, g.to)
+		}
+	})
+}
+
 // However an answer is split into parts, the client gets the same bytes, without KV transfer params.
 func FuzzPickedAnswer(f *testing.F) {
 	f.Add("data: "+wordChunk+"\n\ndata: "+paramsChunk+"\n\ndata: [DONE]\n\n", uint16(7), true)
