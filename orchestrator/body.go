@@ -110,12 +110,20 @@ func (q *request) limits() openai.Limits {
 	}
 }
 
+// longestModel is how many bytes the name of a model may have: records and log lines hold what clients named.
+const longestModel = 1024
+
 // modelOr is the model that a request names, or else the only one that the decode replicas serve: an engine
 // answers a request that names none with its own. Where there are several, one would be as wrong as the
 // other. The client's key must allow what the client named. An alias leads to a model.
 func (q *request) modelOr(named string) (model string, f *failure) {
-	if model = named; named == "" {
+	switch model = named; {
+	case named == "":
 		model, f = q.onlyModel()
+	case len(named) > longestModel:
+		return "", refuse(kindUnknownModel, site{
+			phase: phaseAdmit, words: "The model does not exist. Its name is longer than that of any model.",
+		})
 	}
 	if f == nil && !q.key.Allows(model) {
 		return "", denied(model)

@@ -7,9 +7,6 @@ import (
 	"regexp"
 )
 
-// longestModel is how many bytes of the field "model" of a form are read.
-const longestModel = 4 << 10
-
 // modelInForm returns the field "model" of a form, "" if there is none that can be read.
 func modelInForm(form []byte, boundary string) (model string) {
 	if boundary == "" {
@@ -24,7 +21,7 @@ func modelInForm(form []byte, boundary string) (model string) {
 		if part.FormName() != "model" || part.FileName() != "" {
 			continue
 		}
-		if value, err := io.ReadAll(io.LimitReader(part, longestModel)); err == nil {
+		if value, err := io.ReadAll(io.LimitReader(part, longestModel+1)); err == nil {
 			model = string(value)
 		}
 	}
