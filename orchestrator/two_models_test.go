@@ -9,7 +9,9 @@ import (
 
 	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
+	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/orchestrator/fleet"
+	"github.com/tandem-router/tandem/orchestrator/outlier"
 )
 
 // ofOther reports whether a simulated engine serves the second model of these tests. p0, p1, d0 and d1 serve
@@ -262,6 +264,53 @@ func TestAFormGoesToItsModel(t *testing.T) {
 					t.Errorf("a form of %s was sent as %v", name, posts)
 				}
 			}
+		}
+	})
+}
+
+// A stored answer of one model is none of the other's. An alias shares the stored answers of its model.
+func TestStoredAnswersAreByModel(t *testing.T) {
+	stored := func(c *config.Config) {
+		c.AnswerCache.MemoryBytes = 1 << 20
+		c.Aliases = []config.Alias{{Name: "chat", To: []config.Target{{Model: "other", Weight: 1}}}}
+	}
+	inTwo(t, setup{config: stored}, func(w *world, own *simulated) {
+		for _, p := range []prompt{completion(false), chat(true)} {
+			w.exact(p, w.ask(p))
+			w.fromCache(p, "HIT")
+			q := adapted(p, "other")
+			w.exactOther(own, q, w.fromCache(q, "MISS"))
+			w.exactOther(own, q, w.fromCache(q, "HIT"))
+			w.exactOther(own, q, w.fromCache(adapted(p, "chat"), "HIT"))
+			w.fromCache(p, "HIT")
+		}
+	})
+}
+
+// A canary handoff of the router's own goes between replicas of one model, whichever replica is tried.
+func TestTrialsStayWithTheirModel(t *testing.T) {
+	inTwo(t, setup{}, func(w *world, _ *simulated) {
+		w.wire.forget()
+		for _, e := range slices.Concat(w.p, w.d) {
+			leg := outlier.Decode
+			if e.name[0] == 'p' {
+				leg = outlier.Prefill
+			}
+			for range 3 {
+				a := w.o.planner.Outliers().Begin(replica.ID(e.addr), leg, time.Now())
+				w.o.trials.Announce(a.Bad(outlier.Failure{Kind: outlier.ServerError}, time.Now()))
+				a.End()
+			}
+		}
+		time.Sleep(time.Minute)
+		legs := w.posts(false)
+		for _, s := range legs {
+			if wants := `"model":"sim"`; strings.Contains(s.body, wants) == ofOther(s.engine) {
+				t.Errorf("%s got a canary %s", s.engine, s.body)
+			}
+		}
+		if len(legs) == 0 {
+			t.Error("there was no trial")
 		}
 	})
 }
