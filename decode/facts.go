@@ -156,13 +156,13 @@ func (q *survey) gatherGoals(c *Candidate) {
 	}
 	pace := c.speed.Step(int(c.Running)+1, int(c.reads)+q.Tokens) * m.learned.PerToken()
 	paused := pace + c.Local.Warm/max(c.Usual, 1)
-	c.Asked, c.Pace = q.Asked, pace
-	c.Rest = c.answer * pace
+	x := &scoring.Stakes{Asked: q.Asked, Pace: pace, Rest: c.answer * pace}
 	for _, g := range m.goals {
 		share := float64(g.sequences) / max(c.Running, 1)
-		c.Spared += share * (1 - scoring.Held(pace, g.tpot))
-		c.Local.Spared += share * (1 - scoring.Held(paused, g.tpot))
+		x.Spared += share * (1 - scoring.Held(pace, g.tpot))
+		x.SparedLocal += share * (1 - scoring.Held(paused, g.tpot))
 	}
+	c.Stakes = x
 }
 
 // priceMatch fills in the cost of the prompt behind the expected prefix match.

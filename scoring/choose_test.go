@@ -56,9 +56,10 @@ func price(s Sender, r Receiver, perByte float64) float64 {
 	others := (s.Leaving + r.Arriving) * own // requests that arrive meanwhile
 	// Requests that arrive during the transfers ahead.
 	later := own * (s.Leaving*min(max(0, s.Outbox-s.Ready), 10) + r.Arriving*min(r.Inbound, 10))
-	late := 5 * math.Pow((r.due.spent+s.Soon+admitted+begun+own)*r.due.perGoal, 9) / 9
-	if late > 5./9 {
-		late = 5./9 + 5*math.Log(math.Pow(late*9/5, 1./9))
+	x := (r.due.spent + s.Soon + admitted + begun + own) * r.due.perGoal
+	late := 5 * math.Pow(x, 9) / 9
+	if x > 1 {
+		late = 5./9 + 10*(x-1)/(x+1)
 	}
 	return s.cost + r.cost + admitted + begun + own + others*own/2 + later + late
 }

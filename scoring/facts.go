@@ -38,12 +38,7 @@ type Decode struct {
 
 	Waiting float64 // requests waiting, for raw units
 
-	Asked *Asked  // by the request; nil: nothing
-	Pace  float64 // seconds from token to token with this request; 0 where nothing is asked
-	Rest  float64 // seconds from the first token to the last at this pace
-	// Share of the weight of its streams that does not count, because the streams keep their goals in any case.
-	// It is below 0 if streams weigh more because of their goals.
-	Spared float64
+	Stakes *Stakes // nil: neither the request nor a stream has goals
 
 	Local Local
 }
@@ -53,7 +48,6 @@ type Local struct {
 	Queue            // of local prefills; its Arrivals are all requests to the replica
 	Warm     float64 // as in [Prefill]
 	Active   float64 // sequences that stop during the prefill
-	Spared   float64 // as in [Decode], with the prefill
 	Busy     float64 // seconds for which earlier prompts keep out other requests
 	Piece    float64 // seconds of a piece; 0 if the prompt is sent whole
 	Between  float64 // seconds of decode steps between its pieces

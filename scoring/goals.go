@@ -1,9 +1,6 @@
 package scoring
 
-import (
-	"math"
-	"time"
-)
+import "time"
 
 // Goals are the times that a request's class asks for. A goal of 0 is none.
 type Goals struct {
@@ -18,8 +15,19 @@ type Asked struct {
 	Waited time.Duration // since its arrival
 }
 
-// lateSeconds is what a time costs that grows from its goal to e times its goal. With the usual goals it is
-// [patience]: a first token after 5 s and tokens every 100 ms are equally hard to bear.
+// Stakes is what a plan with one decode replica means for goals.
+type Stakes struct {
+	Asked *Asked  // by the request; nil: nothing
+	Pace  float64 // seconds from token to token with this request
+	Rest  float64 // seconds from the first token to the last at this pace
+	// Shares of the weight of the streams that do not count, because streams keep their goals in any case: if
+	// another replica prefills, and if this one does. They are below 0 if streams weigh more because of their
+	// goals.
+	Spared, SparedLocal float64
+}
+
+// lateSeconds is what a time costs that is three times its goal, beside its cost at the goal. With the usual
+// goals it is [patience]: a first token after 5 s and tokens every 100 ms are equally hard to bear.
 const lateSeconds = 5.0
 
 // lateness returns the cost, in seconds, of a time that is x times its goal. Far below the goal it is
@@ -28,7 +36,7 @@ func lateness(x float64) float64 {
 	if x < 1 {
 		return lateSeconds * risk(x) * x / 9
 	}
-	return lateSeconds * (1./9 + math.Log(x))
+	return lateSeconds * (1./9 + 2 - 4/(x+1))
 }
 
 // risk returns how fast the cost of a time grows at x times its goal, as a share of the growth at the goal.
@@ -49,30 +57,67 @@ type due struct {
 // late returns the cost of a first token so many seconds after the spent ones.
 func (d *due) late(seconds float64) float64 { return lateness((d.spent + seconds) * d.perGoal) }
 
-// first returns when a first token is late, if ahead seconds pass beside those that the caller adds. rest is
-// the seconds from the first token to the last. Of the two goals it takes the one that is nearer.
-func (a *Asked) first(ahead, rest float64) due {
-	if a == nil {
+// first returns when the first token of the request is late, if ahead seconds pass beside those that the
+// caller adds. Of the goals for the first and the last token it takes the nearer one.
+func (s *Stakes) first(ahead float64) due {
+	if s == nil || s.Asked == nil {
 		return due{}
 	}
-	spent, d := a.Waited.Seconds()+ahead, due{}
+	return s.nearest(ahead)
+}
+
+func (s *Stakes) nearest(ahead float64) (d due) {
+	a := s.Asked
+	spent := a.Waited.Seconds() + ahead
 	if a.TTFT > 0 {
 		d = due{spent, 1 / a.TTFT.Seconds()}
 	}
 	if a.Deadline > 0 {
-		if by := (due{spent + rest, 1 / a.Deadline.Seconds()}); by.spent*by.perGoal > d.spent*d.perGoal {
+		if by := (due{spent + s.Rest, 1 / a.Deadline.Seconds()}); by.spent*by.perGoal > d.spent*d.perGoal {
 			d = by
 		}
 	}
 	return d
 }
 
-// tokens returns the cost of tokens that come every pace seconds.
-func (a *Asked) tokens(pace float64) float64 {
-	if a == nil || a.TPOT == 0 {
+// tokens returns the cost of the tokens of the request.
+func (s *Stakes) tokens() float64 {
+	if s == nil || s.Asked == nil {
 		return 0
 	}
-	return lateness(pace / a.TPOT.Seconds())
+	return s.late()
+}
+
+func (s *Stakes) late() float64 {
+	if s.Asked.TPOT == 0 {
+		return 0
+	}
+	return lateness(s.Pace / s.Asked.TPOT.Seconds())
+}
+
+// local returns the cost of the first token if d prefills.
+func (s *Stakes) local(d *Decode) float64 {
+	if s == nil || s.Asked == nil {
+		return 0
+	}
+	first := s.nearest(d.Room)
+	return first.late(d.Local.Wait + d.Local.Took())
+}
+
+// counted returns the share of the weight of the streams that counts if another replica prefills.
+func (s *Stakes) counted() float64 {
+	if s == nil {
+		return 1
+	}
+	return 1 - s.Spared
+}
+
+// countedLocal is counted if the replica itself prefills.
+func (s *Stakes) countedLocal() float64 {
+	if s == nil {
+		return 1
+	}
+	return 1 - s.SparedLocal
 }
 
 // Goal returns the goal for the time from token to token; 0 for none.
@@ -86,6 +131,7 @@ func (a *Asked) Goal() time.Duration {
 // Held returns the weight of a stream with a goal for its tokens, which come every pace seconds, as a
 // multiple of the weight of a stream without goals. It is 0 for a stream that surely keeps its goal.
 func Held(pace float64, goal time.Duration) float64 {
-	x := pace / goal.Seconds()
-	return lateSeconds / patience / max(pace, goal.Seconds()) * risk(min(x, 1))
+	g := goal.Seconds()
+	near, beyond := risk(min(pace/g, 1)), max(pace/g, 1)+1
+	return lateSeconds / patience / g * near * 4 / (beyond * beyond)
 }

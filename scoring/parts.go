@@ -53,9 +53,9 @@ func pausePenalty(seconds float64) float64 { return seconds * (1 + min(seconds, 
 // later: 5 s until the first token and 100 ms per token are equally hard to bear.
 const patience = 50
 
-// standing weighs a pause of all running streams of d, without the spared share.
-func (w *Weights) standing(d *Decode, spared, seconds float64) float64 {
-	return w.streams(d) * (1 - spared) * d.Local.Active * seconds
+// standing weighs a pause of all running streams of d.
+func (w *Weights) standing(d *Decode, seconds float64) float64 {
+	return w.streams(d) * d.Local.Active * seconds
 }
 
 // streams weighs the seconds that the streams of d lose. A second is a small part of a long answer, and much

@@ -52,13 +52,13 @@ func (m *Seconds) Decode(d *Decode) Terms {
 	return Terms{
 		Room:     d.Room,
 		Transfer: d.First,
-		Decode:   m.streams(d) * (1 - d.Spared) * d.Running * d.Marginal * d.Output,
+		Decode:   m.streams(d) * d.Stakes.counted() * d.Running * d.Marginal * d.Output,
 		Answer:   d.Later,
 		// The streams of d stop while the read of the blocks is posted.
-		Interference: m.standing(d, d.Spared, pausePenalty(float64(d.Missing)*d.Posting)),
+		Interference: d.Stakes.counted() * m.standing(d, pausePenalty(float64(d.Missing)*d.Posting)),
 		Pressure:     m.Gamma * Pressure(d.Usage),
 		Failures:     d.Failures,
-		Late:         d.Asked.tokens(d.Pace),
+		Late:         d.Stakes.tokens(),
 	}
 }
 
@@ -84,17 +84,16 @@ func (s *Sender) Meet(r *Receiver, perByte float64) Pair {
 func (m *Seconds) Local(d *Decode) Terms {
 	l := &d.Local
 	delayed := l.Delayed + l.contention()
-	first := d.Asked.first(d.Room, d.Rest)
 	return Terms{
 		Wait:         m.Beta * l.Wait,
 		Prefill:      m.Alpha.At(l.Queue)*l.Warm + l.Between,
 		Room:         d.Room,
-		Decode:       m.streams(d) * (1 - d.Spared) * d.Running * d.Marginal * d.Output,
+		Decode:       m.streams(d) * d.Stakes.counted() * d.Running * d.Marginal * d.Output,
 		Answer:       d.Later,
-		Interference: m.standing(d, l.Spared, l.pause()) + m.Beta*delayed,
+		Interference: d.Stakes.countedLocal()*m.standing(d, l.pause()) + m.Beta*delayed,
 		Pressure:     m.Gamma * Pressure(d.Usage),
 		Failures:     l.Failures,
-		Late:         d.Asked.tokens(d.Pace) + first.late(l.Wait+l.Took()),
+		Late:         d.Stakes.tokens() + d.Stakes.local(d),
 	}
 }
 
@@ -128,7 +127,7 @@ func (m *Seconds) Sender(p *Prefill) Sender {
 func (m *Seconds) Receiver(d *Decode) Receiver {
 	return Receiver{
 		Setup: m.Setup, Bytes: float64(d.Missing) * m.BytesPerToken, Inbound: d.Inbound, Busy: d.Local.Busy,
-		Arriving: m.Beta * d.Arriving, due: d.Asked.first(m.Setup+d.Room+d.Step, d.Rest),
+		Arriving: m.Beta * d.Arriving, due: d.Stakes.first(m.Setup + d.Room + d.Step),
 	}
 }
 

@@ -166,6 +166,16 @@ func (x *Result) Print(w io.Writer) error {
 		fmt.Fprintf(out, "| %s%s | %.0f %% | %.3g | **%.2f** | %s | %s | %s |\n", c.Kind, blind, c.Need*100, c.Held,
 			c.Ours, rival, shares(c.Without), shares(c.With))
 	}
+	x.means(out)
+	fmt.Fprintln(out)
+	for _, line := range x.NotPlayed {
+		fmt.Fprintf(out, "not played: %s\n", line)
+	}
+	return out.Flush()
+}
+
+// means writes the means over open and over blind kinds.
+func (x *Result) means(out io.Writer) {
 	for _, part := range []struct {
 		name string
 		is   func(*Cell) bool
@@ -176,15 +186,12 @@ func (x *Result) Print(w io.Writer) error {
 		}
 		fmt.Fprintf(out, "\n%s kinds, means with 95 %%: load held %s; ", part.name,
 			mean(cells, func(c *Cell) float64 { return c.Ours }))
-		fmt.Fprintf(out, "best rival %s; ", mean(cells, func(c *Cell) float64 { return c.Rival }))
+		if cells[0].Rival > 0 {
+			fmt.Fprintf(out, "best rival %s; ", mean(cells, func(c *Cell) float64 { return c.Rival }))
+		}
 		fmt.Fprintf(out, "good answers at %g times the load %s", more,
 			mean(cells, func(c *Cell) float64 { return c.With[0] / c.Without[0] }))
 	}
-	fmt.Fprintln(out)
-	for _, line := range x.NotPlayed {
-		fmt.Fprintf(out, "not played: %s\n", line)
-	}
-	return out.Flush()
 }
 
 func (e Estimate) String() string { return fmt.Sprintf("x %.2f (%.2f to %.2f)", e.Mean, e.Low, e.High) }
