@@ -26,17 +26,29 @@ import (
 // would make.
 func checkCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "check FILE", Short: "validate a configuration file; say what it would change",
-		Args: between(1, 1, "the configuration file"),
+		Use: "check {FILE | --config FILE}", Short: "validate a configuration file; say what it would change",
+		Args:    between(0, 1, ""),
+		Example: "  tandem check tandem.yaml\n  tandem check --config new.yaml --against tandem.yaml",
 	}
 	var o checkOptions
+	file := ""
+	c.Flags().StringVar(&file, "config", "", "the configuration `file`, as an argument names it, too")
 	c.Flags().StringVar(&o.against, "against", "",
 		"the `file` in force now: say what a reload from it to FILE would change")
 	c.Flags().BoolVar(&o.json, "json", false, "write one JSON object, for programs")
 	c.Flags().BoolVar(&o.offline, "offline", false,
 		"do not look for secrets, certificates, addresses and what discovery finds, which another machine knows")
 	files(c, "yaml", "yml")
-	c.RunE = func(c *cobra.Command, args []string) error { return o.run(c.Context(), args[0], c.OutOrStdout()) }
+	c.RunE = func(c *cobra.Command, args []string) error {
+		file, err := configFile(file, args)
+		switch {
+		case err != nil:
+			return err
+		case file == "":
+			return wrongUse("name the configuration file")
+		}
+		return o.run(c.Context(), file, c.OutOrStdout())
+	}
 	return c
 }
 

@@ -192,8 +192,19 @@ func TestCheckJSON(t *testing.T) {
 	}
 }
 
+// The file is an argument or the value of --config, as for serve.
+func TestCheckTakesConfig(t *testing.T) {
+	files := map[string]string{"good.yaml": `pools: {decode: {replicas: ["http://127.0.0.1:1"]}}`}
+	for _, args := range [][]string{{"good.yaml"}, {"--config", "good.yaml"}, {"-config=good.yaml"}} {
+		out, err := check(t, files, args...)
+		if err != nil || !strings.HasPrefix(out, "good.yaml: ok\n") {
+			t.Errorf("%v: %v, %s", args, err, out)
+		}
+	}
+}
+
 func TestCheckWrongUse(t *testing.T) {
-	for _, args := range [][]string{{}, {"a", "b"}, {"--nope"}} {
+	for _, args := range [][]string{{}, {"a", "b"}, {"--nope"}, {"--config", "a", "b"}} {
 		if _, err := check(t, nil, args...); err == nil || !strings.HasPrefix(err.Error(), "exit code 2: ") {
 			t.Errorf("%v gives %v", args, err)
 		}

@@ -91,12 +91,9 @@ type serveFlags struct {
 }
 
 // check takes the file from the arguments and refuses what contradicts itself.
-func (f *serveFlags) check(args []string) error {
-	switch {
-	case len(args) > 0 && f.file != "":
-		return wrongUse("unexpected argument %q: --config names the file already", args[0])
-	case len(args) > 0:
-		f.file = args[0]
+func (f *serveFlags) check(args []string) (err error) {
+	if f.file, err = configFile(f.file, args); err != nil {
+		return err
 	}
 	if f.file != "" && len(f.prefill)+len(f.decode) > 0 {
 		if len(args) > 0 && strings.Contains(args[0], "://") {

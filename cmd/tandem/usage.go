@@ -119,6 +119,17 @@ func between(least, most int, what string) cobra.PositionalArgs {
 	}
 }
 
+// configFile is the file that --config or the argument names, "" if none does.
+func configFile(flag string, args []string) (string, error) {
+	switch {
+	case len(args) == 0:
+		return flag, nil
+	case flag != "":
+		return "", wrongUse("unexpected argument %q: --config names the file already", args[0])
+	}
+	return args[0], nil
+}
+
 // doubleDashes accepts -listen for --listen, as before version 0.1. It changes only names of existing flags,
 // and nothing behind "--".
 func doubleDashes(root *cobra.Command, args []string) []string {
