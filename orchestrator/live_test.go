@@ -26,7 +26,7 @@ func TestWhatThePageShows(t *testing.T) {
 			t.Errorf("ready %v with %d replicas, %+v, %+v", l.Ready, len(l.Replicas), l.Config, l.Profile)
 		}
 		for _, r := range l.Replicas {
-			if !r.Up || r.Capacity <= 0 || r.Usage < 0 || r.Speed.TokenUS <= 0 {
+			if !r.Up || r.Model != "" || r.Capacity <= 0 || r.Usage < 0 || r.Speed.TokenUS <= 0 {
 				t.Errorf("%+v", r)
 			}
 		}

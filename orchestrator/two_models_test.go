@@ -314,3 +314,18 @@ func TestTrialsStayWithTheirModel(t *testing.T) {
 		}
 	})
 }
+
+// The page says which replica has which model, also of a replica that is down.
+func TestThePageShowsModels(t *testing.T) {
+	inTwo(t, setup{}, func(w *world, _ *simulated) {
+		w.net.Refuse(w.d[2].addr, true)
+		time.Sleep(30 * time.Second)
+		for _, r := range w.o.admin.Live().Replicas {
+			if want := map[bool]string{false: "sim", true: "other"}[ofOther(nameOf(w, r.Name))]; r.Model != want {
+				t.Errorf("%s shows the model %q, want %q", r.Name, r.Model, want)
+			}
+		}
+		w.net.Refuse(w.d[2].addr, false)
+		time.Sleep(30 * time.Second)
+	})
+}

@@ -62,6 +62,7 @@ type Replica struct {
 	Pool      string    `json:"pool"`
 	Name      string    `json:"name"`
 	URL       string    `json:"url"`
+	Model     string    `json:"model,omitzero"` // base model; "" where all replicas have the same
 	Up        bool      `json:"up"`
 	Reason    string    `json:"reason,omitzero"`
 	States    []State   `json:"states,omitempty"`

@@ -91,7 +91,7 @@ func fleet(l *page.Live) table {
 		t.rows = append(t.rows, row{
 			id: r.Name, bad: r.Condition.Bad,
 			cells: []string{
-				r.Pool, r.Name, r.Condition.Text, share(r.Usage), running(r), count(r.Waiting), count(r.Requests),
+				r.Pool, withModel(r), r.Condition.Text, share(r.Usage), running(r), count(r.Waiting), count(r.Requests),
 				count(r.Queued), count(r.Free), learned, share(cached),
 			},
 			by: map[int]float64{
@@ -102,6 +102,14 @@ func fleet(l *page.Live) table {
 	}
 	slices.SortStableFunc(t.rows, func(a, b row) int { return cmp.Compare(b.bad, a.bad) })
 	return t
+}
+
+// withModel is the name of a replica, with its model where there are several.
+func withModel(r *page.Replica) string {
+	if r.Model == "" {
+		return r.Name
+	}
+	return r.Name + " (" + r.Model + ")"
 }
 
 // running says how many sequences run, and of how many at a time where that was learned.

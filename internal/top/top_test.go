@@ -146,6 +146,20 @@ func TestViews(t *testing.T) {
 	}
 }
 
+// Where replicas have several models, the fleet shows each replica's, and the filter finds it.
+func TestModelsOfReplicas(t *testing.T) {
+	m, l := started("http://admin"), sample()
+	l.Replicas[0].Model, l.Replicas[1].Model = "small", "big"
+	_, _ = m.Update(seen{live: l})
+	if got := shown(m); !strings.Contains(got, "p0 (small)") || !strings.Contains(got, "d0 (big)") {
+		t.Errorf("the fleet:\n%s", got)
+	}
+	got := shown(m, "/", "b", "i", "g", "enter")
+	if strings.Contains(got, "p0 (") || !strings.Contains(got, "d0 (big)") {
+		t.Errorf("the filter:\n%s", got)
+	}
+}
+
 // Whatever the size of the terminal, what is drawn fits into it.
 func TestTheScreenFits(t *testing.T) {
 	l := sample()

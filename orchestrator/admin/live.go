@@ -76,11 +76,12 @@ func liveSpeed(s estimate.Speed, samples int) page.Speed {
 
 // liveReplicas lists all replicas in the order of the file.
 func liveReplicas(replicas []observe.ReplicaStatus) []page.Replica {
-	all := []page.Replica{}
+	all, models := []page.Replica{}, map[string]bool{"": true} // of a server that has not answered
 	for _, s := range replicas {
+		models[s.Facts.Model] = true
 		r := page.Replica{
 			Pool: s.Pool, Name: s.Name, URL: s.URL, Up: s.Up, Reason: s.Reason,
-			Usage: -1, Free: -1, Capacity: -1, Age: -1, MaxSequences: -1,
+			Usage: -1, Free: -1, Capacity: -1, Age: -1, MaxSequences: -1, Model: s.Facts.Model,
 		}
 		for _, state := range s.States {
 			r.States = append(r.States, page.State(state))
@@ -93,6 +94,11 @@ func liveReplicas(replicas []observe.ReplicaStatus) []page.Replica {
 			showDecode(&r, &m)
 		}
 		all = append(all, r)
+	}
+	for i := range all {
+		if len(models) < 3 {
+			all[i].Model = ""
+		}
 	}
 	return all
 }

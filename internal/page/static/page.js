@@ -206,7 +206,7 @@ function drawFleet(live) {
   let shown = 0;
   for (const pool of ['prefill', 'decode']) {
     const all = live.replicas.filter(r => r.pool === pool).map(r => ({r, is: r.condition}));
-    const rows = all.filter(({r, is}) => (!only || is.bad > 0) && words.every(w => (r.name + ' ' + r.url + ' ' + is.text).toLowerCase().includes(w)));
+    const rows = all.filter(({r, is}) => (!only || is.bad > 0) && words.every(w => (r.name + ' ' + r.url + ' ' + (r.model || '') + ' ' + is.text).toLowerCase().includes(w)));
     rows.sort((a, b) => b.is.bad - a.is.bad); // stable: by the file behind that
     shown += rows.length;
     const usable = all.filter(x => x.is.bad < 2).length;
@@ -219,7 +219,7 @@ function drawFleet(live) {
       : [{name: 'Free blocks', title: 'that may be promised'}, {name: 'Local prefills done in'}, {name: 'A step', title: 'of decoding alone, learned; beside the profile of an 8B model on an H100'}]);
     heads.push({name: 'Cached', title: 'blocks that the index knows, of its capacity'}, {name: 'Drain', title: 'no new requests; those that run there end'});
     table($(pool), pool + ': ' + usable + ' of ' + all.length + ' usable', heads, (folded ? rows.filter(x => !idle.includes(x)) : rows).flatMap(({r, is}) => [el('tr', {id: 'replica-' + r.name},
-      el('th', {scope: 'row', title: r.url}, el('button', {type: 'button', class: 'link', 'data-open': r.name, 'data-id': 'open ' + r.name, 'aria-expanded': String(opened.name === r.name), title: 'the last hour of ' + r.name}, r.name)),
+      el('th', {scope: 'row', title: r.url}, el('button', {type: 'button', class: 'link', 'data-open': r.name, 'data-id': 'open ' + r.name, 'aria-expanded': String(opened.name === r.name), title: 'the last hour of ' + r.name}, r.name), r.model ? el('span', {class: 'quiet'}, ' ' + r.model) : ''),
       el('td', {class: 'say ' + ['good', 'warn', 'bad'][is.bad]}, ['', '▲ ', '✕ '][is.bad] + is.text),
       el('td', {class: 'left'}, ...meter(r.usage, share(r.usage))),
       el('td', {title: r.max_num_seqs > 0 && 'it runs no more at a time than the second number, as was learned'}, count(r.running) + (r.max_num_seqs > 0 ? ' of ' + count(r.max_num_seqs) : '')), el('td', null, count(r.waiting)), el('td', null, count(r.requests)),
