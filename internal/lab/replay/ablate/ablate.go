@@ -31,11 +31,12 @@ type Figures struct {
 
 // Effect is what switching a mechanism off does to the panel.
 type Effect struct {
-	Mechanism string  `json:"mechanism"`
-	Good      float64 `json:"good"`       // points, in the mean over the cells
-	Blind     float64 `json:"blind_good"` // the same over cells with a blind kind of traffic
-	Tight     float64 `json:"tight"`      // points
-	TTFT      float64 `json:"ttft"`       // times the time to first token, in the geometric mean
+	Mechanism string `json:"mechanism"`
+	Size
+	Good  float64 `json:"good"`       // points, in the mean over the cells
+	Blind float64 `json:"blind_good"` // the same over cells with a blind kind of traffic
+	Tight float64 `json:"tight"`      // points
+	TTFT  float64 `json:"ttft"`       // times the time to first token, in the geometric mean
 	// The cell that loses most good answers, and the one that loses most within the tight goal.
 	Worst      Change `json:"worst"`
 	WorstTight Change `json:"worst_tight"`
@@ -101,7 +102,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 			without = append(without, figures)
 		}
 		e := effect(cells, whole, means(without))
-		e.Mechanism = m.Name
+		e.Mechanism, e.Size = m.Name, m.Size
 		x.Effects = append(x.Effects, e)
 	}
 	return x, nil

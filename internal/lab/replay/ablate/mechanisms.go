@@ -11,6 +11,16 @@ type Mechanism struct {
 	Name   string
 	About  string
 	Policy string // the policy without it, as [policies.New] takes it
+	Size
+	// Code is what could be deleted with it: files, folders, and declarations as "file name".
+	Code []string
+}
+
+// Size is how much code a mechanism has, without comments and tests. A test compares the sizes with the
+// sources, and allows an eighth of difference.
+type Size struct {
+	Lines     int `json:"lines"`
+	Constants int `json:"constants"` // named numbers
 }
 
 // form is production's decision with settings.
@@ -22,15 +32,39 @@ const reference = "tandem"
 // Mechanisms lists what can be switched off: by a setting of the policy, never by a switch in the decision.
 func Mechanisms() []Mechanism {
 	return []Mechanism{
-		{"local", "decode replicas compute no prompts: Local(d)", "tandem-split"},
-		{"jointly", "the prefill replica is chosen first, then the decode replica", "tandem-sequential"},
-		{"interference", "streams that stand still or slow down cost nothing", form("penalty=0")},
-		{"lengths", "nothing is learned of the lengths of answers", form("lengths=0")},
-		{"speeds", "nothing is learned of the speeds of engines", form("speeds=0")},
-		{"pieces", "prompts are computed whole", form("piece=0")},
-		{"alpha-auto", "alpha is 1", form("alpha=1")},
-		{"pressure", "gamma is 0", form("gamma=0")},
-		{"ties", "only equal plans are drawn among", form("ties=0")},
+		{"local", "decode replicas compute no prompts: Local(d)", "tandem-split", Size{144, 0}, []string{
+			"decode/local.go", "decode/facts.go gatherLocal", "decode/facts.go priceMatch", "scoring/pieces.go",
+			"scoring/plan.go Local", "scoring/plan.go LocalTTFT", "scoring/choose.go locals",
+		}},
+		{"jointly", "the prefill replica is chosen first, then the decode replica", "tandem-sequential", Size{212, 1},
+			[]string{"scoring/bounds.go", "scoring/choose.go", "scoring/rates.go"}},
+		{"interference", "streams that stand still or slow down cost nothing", form("penalty=0"), Size{19, 3},
+			[]string{
+				"scoring/parts.go pausePenalty", "scoring/parts.go pauseGrows", "scoring/parts.go patience",
+				"scoring/parts.go standing", "scoring/parts.go streams", "scoring/parts.go shortAnswer",
+				"scoring/pieces.go pause",
+			}},
+		{"lengths", "nothing is learned of the lengths of answers", form("lengths=0"), Size{651, 20}, []string{
+			"internal/estimate/expectation.go", "internal/estimate/length_buckets.go",
+			"internal/estimate/lengths.go", "internal/estimate/outputlength.go", "internal/estimate/learned.go",
+			"decode/at_once.go", "decode/learn.go length", "decode/learn.go underway",
+		}},
+		{"speeds", "nothing is learned of the speeds of engines", form("speeds=0"), Size{981, 28}, []string{
+			"internal/estimate/busyspan.go", "internal/estimate/decayingfit.go", "internal/estimate/done.go",
+			"internal/estimate/overhead.go", "internal/estimate/pool.go", "internal/estimate/speedfit.go",
+			"internal/estimate/state.go", "internal/estimate/stream.go", "decode/learned.go", "decode/slow.go",
+			"decode/learn.go prefill", "decode/learn.go computed", "decode/learn.go steps", "prefill/learned.go",
+		}},
+		{"pieces", "prompts are computed whole", form("piece=0"), Size{536, 6}, []string{
+			"decode/pieces.go", "decode/cutter.go", "decode/turns", "internal/estimate/cuts.go",
+		}},
+		{"alpha-auto", "alpha is 1", form("alpha=1"), Size{20, 2}, []string{
+			"scoring/queue.go", "scoring/weights.go At",
+		}},
+		{"pressure", "gamma is 0", form("gamma=0"), Size{8, 1}, []string{
+			"scoring/parts.go Pressure", "scoring/parts.go pressureSeconds",
+		}},
+		{"ties", "only equal plans are drawn among", form("ties=0"), Size{82, 1}, []string{"scoring/ties.go"}},
 	}
 }
 
