@@ -7,14 +7,14 @@ import (
 	"go/token"
 	"io/fs"
 	"maps"
-	"os"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/tandem-router/tandem/tools/house"
 )
 
 const module = "github.com/tandem-router/tandem"
@@ -27,25 +27,15 @@ type room struct {
 	allowed  []string // folders of rooms
 }
 
-// row is a row of the tables. Rooms that share a row have the same arrows.
-var (
-	row        = regexp.MustCompile("(?m)^\\| (`[a-z0-9/`, ]+`) \\| (.+) \\| ([^|]+) \\|$")
-	roomFolder = regexp.MustCompile("`([a-z0-9/]+)`")
-)
-
 // rooms reads the table, top to bottom.
 func rooms(t *testing.T) []room {
 	t.Helper()
-	text, err := os.ReadFile("ARCHITECTURE.md")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var all []room
 	var arrows []string
-	for _, m := range row.FindAllStringSubmatch(string(text), -1) {
-		for _, folder := range roomFolder.FindAllStringSubmatch(m[1], -1) {
-			all = append(all, room{name: folder[1], still: strings.HasPrefix(m[2], "still:")})
-			arrows = append(arrows, strings.TrimSpace(m[3]))
+	for _, row := range house.Rows(document(t, "ARCHITECTURE.md")) {
+		for _, folder := range row.Rooms {
+			all = append(all, room{name: folder, still: strings.HasPrefix(row.Sentence, "still:")})
+			arrows = append(arrows, row.Imports)
 		}
 	}
 	if len(all) < 10 {
@@ -93,12 +83,12 @@ func TestTwoTables(t *testing.T) {
 	if !found || strings.Count(product, "\n|---") != 1 || strings.Count(laboratory, "\n|---") != 1 {
 		t.Error("ARCHITECTURE.md has not one table of the product and one of the laboratory")
 	}
-	if n := len(row.FindAllString(product, -1)); n < 20 || n > 35 {
+	if n := len(house.Rows(product)); n < 20 || n > 35 {
 		t.Errorf("ARCHITECTURE.md has %d rows for the product, at most 35 are wanted", n)
 	}
-	for _, m := range row.FindAllStringSubmatch(laboratory, -1) {
-		if !strings.HasPrefix(m[1], "`internal/lab/") {
-			t.Errorf("ARCHITECTURE.md has %s in the table of the laboratory", m[1])
+	for _, row := range house.Rows(laboratory) {
+		if !strings.HasPrefix(row.Rooms[0], "internal/lab/") {
+			t.Errorf("ARCHITECTURE.md has %s in the table of the laboratory", row.Rooms[0])
 		}
 	}
 	if strings.Contains(product, "`internal/lab/") {

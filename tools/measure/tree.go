@@ -10,9 +10,10 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/tandem-router/tandem/tools/house"
 )
 
 // whole is the name of the row for all rooms together.
@@ -21,23 +22,15 @@ const whole = "whole tree"
 // tree is what was counted in one checkout: a row a room, and one for all.
 type tree map[string]*counts
 
-// row finds the rows of the tables in ARCHITECTURE.md, as tools/house does; several rooms may share a row.
-var (
-	row        = regexp.MustCompile("(?m)^\\| (`[a-z0-9/`, ]+`) \\|")
-	roomFolder = regexp.MustCompile("`([a-z0-9/]+)`")
-)
-
-// rooms are the folders of the table, none where there is no such file.
+// rooms are the folders of the tables in ARCHITECTURE.md, none where there is no such file.
 func rooms(dir string) ([]string, error) {
 	text, err := os.ReadFile(filepath.Join(dir, "ARCHITECTURE.md"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	var all []string
-	for _, m := range row.FindAllStringSubmatch(string(text), -1) {
-		for _, name := range roomFolder.FindAllStringSubmatch(m[1], -1) {
-			all = append(all, name[1])
-		}
+	for _, row := range house.Rows(string(text)) {
+		all = append(all, row.Rooms...)
 	}
 	return all, err
 }

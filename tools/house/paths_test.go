@@ -1,0 +1,80 @@
+package house_test
+
+import (
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var (
+	fence = regexp.MustCompile("(?ms)^```.*?^```")
+	// quotedPath is a path in backquotes: letters that no pattern and no placeholder has.
+	quotedPath = regexp.MustCompile("`([A-Za-z0-9_.-]+/[A-Za-z0-9_./-]+|[a-z0-9_]+\\.go)`")
+	linkTarget = regexp.MustCompile(`\]\(([^)#: ]+)(?:#[^)]*)?\)`)
+)
+
+// Every file and folder that a document names, or that it has a link to, is there.
+func TestPathsInDocumentsExist(t *testing.T) {
+	atRoot(t)
+	paths, links := 0, 0
+	for _, name := range documents(t) {
+		text := fence.ReplaceAllString(document(t, name), "")
+		for _, m := range quotedPath.FindAllStringSubmatch(text, -1) {
+			if isOurs(m[1]) {
+				paths++
+				if !exists(m[1]) && !exists(path.Join(path.Dir(name), m[1])) {
+					t.Errorf("%s: there is no %s", name, m[1])
+				}
+			}
+		}
+		for _, m := range linkTarget.FindAllStringSubmatch(text, -1) {
+			links++
+			if !exists(path.Join(path.Dir(name), m[1])) {
+				t.Errorf("%s: there is no %s to go to", name, m[1])
+			}
+		}
+	}
+	if paths < 100 || links < 200 {
+		t.Errorf("only %d paths and %d links were found", paths, links)
+	}
+}
+
+// documents lists the documents of the module, without what is built or is data of a test.
+func documents(t *testing.T) (names []string) {
+	t.Helper()
+	err := filepath.WalkDir(".", func(p string, e fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case e.IsDir() && p != "." &&
+			(strings.HasPrefix(e.Name(), ".") || e.Name() == "testdata" || p == "build"):
+			return filepath.SkipDir
+		case strings.HasSuffix(p, ".md"):
+			names = append(names, filepath.ToSlash(p))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
+}
+
+// isOurs reports whether a quoted text names a path of this module: a Go file by itself, or a path in a
+// folder of the root. What is built is not there before.
+func isOurs(quoted string) bool {
+	top, _, below := strings.Cut(quoted, "/")
+	if !below {
+		return true
+	}
+	return top != "build" && exists(top) && !strings.Contains(quoted, "NNNN")
+}
+
+func exists(name string) bool {
+	_, err := os.Stat(filepath.FromSlash(name))
+	return err == nil
+}
