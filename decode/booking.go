@@ -115,8 +115,8 @@ func (p *Pool) arrive(l *Lease, now time.Time) bool {
 
 // arriveUnseen is arrive without an observation of whether and when the prompt was there.
 func (p *Pool) arriveUnseen(l *Lease, now time.Time) {
-	if p.arrive(l, now) && l.entry.Local {
-		l.member.learned.GaveUp(l.member.local.turns.Empty())
+	if m := l.member; p.arrive(l, now) && l.entry.Local {
+		m.learned.GaveUp(m.local.turns.Empty())
 	}
 }
 

@@ -102,15 +102,15 @@ func (q *survey) gatherDecode(c *Candidate, s *standing, others float64) {
 // gatherLocal fills in the facts of a local prefill. Requests whose prompt is not computed do not decode
 // yet.
 func (q *survey) gatherLocal(c *Candidate, speed *estimate.Pricing, others float64) {
-	m := c.member
+	m, cutter := c.member, q.cutter
 	g, e := &m.account, &m.remote
 	l := &c.Local
 	l.Wait = m.local.wait(q.now).Seconds()
-	l.Busy = m.local.blocksFor(q.now, q.cutter.settings.Piece.Seconds()).Seconds()
+	l.Busy = m.local.blocksFor(q.now, cutter.settings.Piece.Seconds()).Seconds()
 	c.Doubtful = l.Wait == 0 && m.local.doubtful(q.now)
 	l.Wait += e.Rho * q.age
 	q.priceMatch(c, speed)
-	if !q.cutter.cuts(q.Query, m) { // else see [survey.pricePieces]
+	if !cutter.cuts(q.Query, m) { // else see [survey.pricePieces]
 		l.Delayed = g.Coming().Delayed(l.Wait, l.Warm, q.at) + float64(e.Arriving)*l.Warm
 	}
 	l.Active = float64(g.Sequences - g.Arriving + e.Sequences - e.Arriving)

@@ -57,16 +57,16 @@ func (l *Lease) Slower(c *Candidate) float64 {
 	p := l.pool
 	p.members.Lock()
 	defer p.members.Unlock()
-	has := l.member
-	if !has.learned.Steps.Known() || !c.member.learned.Steps.Known() {
+	has, other := l.member, c.member
+	if !has.learned.Steps.Known() || !other.learned.Steps.Known() {
 		return 0
 	}
 	at := meanLoad([]Candidate{*c}, p.learned.of(has).speeds.StepSpeed())
 	speed := p.learned.speed(has)
 	longer := has.longer(&speed, &at.pool)
 	at.offer(has, longer)
-	at.offer(c.member, c.longer)
-	return (at.behind(c.member, c.longer) - at.behind(has, longer)) * c.answer
+	at.offer(other, c.longer)
+	return (at.behind(other, c.longer) - at.behind(has, longer)) * c.answer
 }
 
 // Exact reports whether the cached part of the prompt on l's replica is certainly as it was when booked, and
@@ -101,8 +101,9 @@ func (l *Lease) ReplicaLeft() bool {
 
 // StepTime returns the seconds that a decode step on l's replica takes now.
 func (l *Lease) StepTime() float64 {
-	l.pool.members.Lock()
-	defer l.pool.members.Unlock()
-	speed := l.pool.learned.speed(l.member)
+	p := l.pool
+	p.members.Lock()
+	defer p.members.Unlock()
+	speed := p.learned.speed(l.member)
 	return l.member.step(&speed)
 }

@@ -101,8 +101,8 @@ func (k *lessons) steps(l *Lease, token float64, tokens int, now time.Time) {
 // although its end cannot be observed. It made the steps of other requests longer. The steps of l came after
 // it.
 func (k *lessons) unseen(l *Lease) {
-	if l.entry.Local {
+	if m := l.member; l.entry.Local {
 		from := l.pieces.Prefix.Tokens()
-		l.member.learned.Unseen(&l.stream.begun, l.entry.Tokens-from, from)
+		m.learned.Unseen(&l.stream.begun, l.entry.Tokens-from, from)
 	}
 }

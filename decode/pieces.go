@@ -102,12 +102,13 @@ func (c *cutter) take(
 // Whole returns why l's prompt may not be sent in pieces although the caller wanted it; "" if it may. Safe
 // for concurrent use.
 func (l *Lease) Whole() string {
-	l.pool.members.Lock()
-	defer l.pool.members.Unlock()
+	p := l.pool
+	p.members.Lock()
+	defer p.members.Unlock()
 	switch {
 	case l.pieces.On:
 		return ""
-	case l.pool.settings.Piece <= 0:
+	case p.settings.Piece <= 0:
 		return wholeOff
 	}
 	return wholeNoPrefixes

@@ -22,15 +22,15 @@ func (q *survey) compare(cs []Candidate) {
 		}
 	}
 	for i := range cs {
-		c := &cs[i]
-		steps := &c.member.learned.Steps
+		c, m := &cs[i], cs[i].member
+		steps := &m.learned.Steps
 		if !steps.Known() {
 			continue
 		}
-		c.Later = at.behind(c.member, c.longer) * c.answer
+		c.Later = at.behind(m, c.longer) * c.answer
 		if risk, eased := steps.Eased(q.now); eased {
 			measured := estimate.DefaultSpeed().WithDecode(steps.Measured(&q.lesson.speeds.Steps.SpeedFit))
-			c.Later = max(c.Later, at.behind(c.member, c.member.longer(&measured, &at.pool))*c.answer-risk)
+			c.Later = max(c.Later, at.behind(m, m.longer(&measured, &at.pool))*c.answer-risk)
 		}
 	}
 }

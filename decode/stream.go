@@ -49,7 +49,8 @@ func (l *Lease) Delivered(cached int, now time.Time) {
 func (l *Lease) Posts(tokens int) {
 	l.pool.members.Lock()
 	defer l.pool.members.Unlock()
-	l.member.learned.Posts(tokens)
+	m := l.member
+	m.learned.Posts(tokens)
 }
 
 // FirstToken records that the first token arrived, or the whole answer if the first token cannot be
@@ -99,19 +100,20 @@ func (l *Lease) first(now time.Time) (x Arrival, first bool) {
 // waits reports whether l waits, or may have waited, for more than its blocks. An engine that does not
 // report which requests load blocks may count l as its waiting request.
 func (l *Lease) waits(now time.Time) bool {
-	m := l.member
+	p, m := l.pool, l.member
 	if l.stream.ahead == behindOthers || l.stream.foreign || m.local.wait(now) > 0 {
 		return true
 	}
-	return m.load.Read(now, l.pool.settings.LoadTTL).Waiting > max(1, m.load.Fetching())
+	return m.load.Read(now, p.settings.LoadTTL).Waiting > max(1, m.load.Fetching())
 }
 
 // Fetches reports whether l waits for nothing but its blocks: no other reason is known why its engine has
 // not begun, and the engine has computed no prompt since l was sent. Safe for concurrent use.
 func (l *Lease) Fetches(now time.Time) bool {
-	l.pool.members.Lock()
-	defer l.pool.members.Unlock()
-	held := l.pool.learned.since(&l.stream.begun, l.member, now).Held
+	p := l.pool
+	p.members.Lock()
+	defer p.members.Unlock()
+	held := p.learned.since(&l.stream.begun, l.member, now).Held
 	return l.entry.State() < ledger.Ended && !l.waits(now) && held <= estimate.HandoverMost
 }
 

@@ -41,10 +41,10 @@ type Lease struct {
 }
 
 func (q *queue) push(l *Lease) {
-	if q.last == nil {
+	if last := q.last; last == nil {
 		q.first = l
 	} else {
-		q.last.next, l.prev = l, q.last
+		last.next, l.prev = l, last
 	}
 	q.last = l
 	l.epoch = q.epoch
@@ -56,15 +56,16 @@ func (q *queue) push(l *Lease) {
 }
 
 func (q *queue) remove(l *Lease, now time.Time) {
-	if l.prev == nil {
-		q.first, q.ended = l.next, now
+	prev, next := l.prev, l.next
+	if prev == nil {
+		q.first, q.ended = next, now
 	} else {
-		l.prev.next = l.next
+		prev.next = next
 	}
-	if l.next == nil {
-		q.last = l.prev
+	if next == nil {
+		q.last = prev
 	} else {
-		l.next.prev = l.prev
+		next.prev = prev
 	}
 	l.prev, l.next = nil, nil
 	q.changes++
@@ -183,12 +184,12 @@ func (l *Lease) Done(cached int, took time.Duration, now time.Time) {
 
 // answered reports whether the lease was still live.
 func (l *Lease) answered(cached int, took time.Duration, now time.Time) bool {
-	l.pool.members.Lock()
-	defer l.pool.members.Unlock()
+	p, m := l.pool, l.member
+	p.members.Lock()
+	defer p.members.Unlock()
 	if !l.end(now) {
 		return false
 	}
-	m := l.member
 	m.queue.answered = now
 	if cached >= 0 {
 		cached = min(cached, l.prompt)
@@ -197,7 +198,7 @@ func (l *Lease) answered(cached int, took time.Duration, now time.Time) bool {
 	} else {
 		cached = l.matched
 	}
-	l.pool.learned.answered(m, l.prompt-cached, cached, took, now)
+	p.learned.answered(m, l.prompt-cached, cached, took, now)
 	return true
 }
 

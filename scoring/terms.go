@@ -33,8 +33,7 @@ func (t Terms) Total() float64 {
 func (t Terms) Plus(o Terms) Terms {
 	return Terms{
 		t.Wait + o.Wait, t.Prefill + o.Prefill, t.Room + o.Room, t.Transfer + o.Transfer, t.Decode + o.Decode,
-		t.Answer + o.Answer,
-		t.Interference + o.Interference, t.Pressure + o.Pressure, t.Failures + o.Failures,
+		t.Answer + o.Answer, t.Interference + o.Interference, t.Pressure + o.Pressure, t.Failures + o.Failures,
 		t.Late + o.Late,
 	}
 }
@@ -51,9 +50,8 @@ func (t Terms) Scale(k float64) Terms {
 func (t Terms) All() iter.Seq2[string, float64] {
 	return func(yield func(string, float64) bool) {
 		_ = yield("wait", t.Wait) && yield("prefill", t.Prefill) && yield("room", t.Room) &&
-			yield("transfer", t.Transfer) &&
-			yield("decode", t.Decode) && yield("answer", t.Answer) && yield("interference", t.Interference) &&
-			yield("pressure", t.Pressure) && yield("failures", t.Failures) &&
-			yield("late", t.Late)
+			yield("transfer", t.Transfer) && yield("decode", t.Decode) && yield("answer", t.Answer) &&
+			yield("interference", t.Interference) && yield("pressure", t.Pressure) &&
+			yield("failures", t.Failures) && yield("late", t.Late)
 	}
 }

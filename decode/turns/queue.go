@@ -47,10 +47,10 @@ func (q *Queue) After(due int64) (n int, work time.Duration) {
 // Enter adds x at the end. x has its predicted time and its turn already.
 func (q *Queue) Enter(x *Prompt, now time.Time) {
 	x.BookedAt = now
-	if q.tail == nil {
+	if tail := q.tail; tail == nil {
 		q.head = x
 	} else {
-		q.tail.next, x.prev = x, q.tail
+		tail.next, x.prev = x, tail
 	}
 	q.tail = x
 	q.work += x.Predicted

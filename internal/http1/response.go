@@ -152,7 +152,8 @@ func (w *response) endHead(length int64, first []byte) {
 		w.size.chunked = true
 		w.out = append(w.out, "Transfer-Encoding: chunked\r\n"...)
 	}
-	if w.last = w.last || w.body.isLast() || w.c.s.closing.Load(); w.last {
+	c := w.c
+	if w.last = w.last || w.body.isLast() || c.s.closing.Load(); w.last {
 		w.out = append(w.out, "Connection: close\r\n"...)
 	}
 	w.out = append(w.out, "\r\n"...)

@@ -39,6 +39,9 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
+// inproc returns an address in the context that nothing else has.
+func (o *Options) inproc(what string) string { return o.Context.inproc(what) }
+
 // heardOf passes a topic on to Options.Topic, if it is set.
 func (o *Options) heardOf(topic []byte) {
 	if o.Topic != nil {
@@ -77,17 +80,19 @@ func (f *Follower) Run(ctx context.Context) error {
 }
 
 func (f *Follower) run(ctx context.Context) error {
-	z, err := f.opt.Context.acquire()
+	o := &f.opt
+	shared := o.Context
+	z, err := shared.acquire()
 	if err != nil {
 		return err
 	}
-	defer f.opt.Context.release()
+	defer shared.release()
 	rnd := rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
 	s := &stream{
-		src: f.src, sink: f.sink, opt: f.opt,
-		sockets: sockets{z: z, opt: &f.opt},
-		live:    subscription{back: backoff{base: f.opt.Reconnect, rnd: rnd}},
-		replay:  replay{places: &f.opt.Context.places},
+		src: f.src, sink: f.sink, opt: *o,
+		sockets: sockets{z: z, opt: o},
+		live:    subscription{back: backoff{base: o.Reconnect, rnd: rnd}},
+		replay:  replay{places: &shared.places},
 	}
 	defer s.close()
 	if err := s.open(ctx); err != nil {

@@ -34,7 +34,7 @@ func (l *subscription) open(in *sockets) (err error) {
 	if l.sub, err = in.make(zmq4.SUB); err != nil {
 		return err
 	}
-	at := in.opt.Context.inproc("news")
+	at := in.opt.inproc("news")
 	if err = l.sub.Monitor(at, zmq4.EVENT_HANDSHAKE_SUCCEEDED|zmq4.EVENT_DISCONNECTED); err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ type wakeup struct {
 }
 
 func (w *wakeup) open(ctx context.Context, in *sockets) (err error) {
-	at := in.opt.Context.inproc("wake")
+	at := in.opt.inproc("wake")
 	if w.near, err = in.make(zmq4.PAIR); err != nil {
 		return err
 	}

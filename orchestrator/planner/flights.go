@@ -19,6 +19,7 @@ import (
 // operator configured, so that transfers over different kinds of links can be added up.
 type flights struct {
 	pairs  *pairs
+	policy *policyInForce
 	decode *decode.Pool                // learns for how long its replicas post reads
 	ends   [2]map[replica.ID][]*flight // by prefill replica and by decode replica
 	seen   time.Time                   // time of the last look for overdue transfers
@@ -44,7 +45,7 @@ type flight struct {
 
 func newFlights(pairs *pairs, decode *decode.Pool) flights {
 	return flights{
-		pairs: pairs, decode: decode, ends: [2]map[replica.ID][]*flight{{}, {}},
+		pairs: pairs, policy: pairs.policy, decode: decode, ends: [2]map[replica.ID][]*flight{{}, {}},
 		counted: map[replica.ID]replica.Reads{}, come: map[replica.ID][]come{},
 		besides: map[replica.ID]float64{},
 	}
@@ -119,9 +120,8 @@ func (f *flights) booked(b *Booking, now time.Time) {
 
 // sent notes that the blocks of b are asked for now.
 func (f *flights) sent(b *Booking, now time.Time) {
-	policy := f.pairs.policy
-	configured, bytes := policy.seed(&b.Prefill, &b.Decode), float64(b.transfer.missing)*policy.KVBytesPerToken
-	hands := f.pairs.handover.Seconds(policy.Setup.Seconds())
+	bytes := float64(b.transfer.missing) * f.policy.KVBytesPerToken
+	hands, configured := f.pairs.handover.Seconds(f.policy.Setup.Seconds()), f.policy.seed(&b.Prefill, &b.Decode)
 	x := &flight{
 		pair: b.pair(), kind: kindOf(&b.Prefill, &b.Decode), lease: b.DecodeLease,
 		configured: configured, own: bytes * configured, sentAt: now, knows: b.transfer.sure && bytes >= learnBytes,

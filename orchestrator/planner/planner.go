@@ -222,7 +222,7 @@ func (pl *Planner) pick(q *question, out *ejections, now time.Time) {
 	}
 	b.excludeOtherWeights(q)
 	out.from(b)
-	if pl.policy.Rule != nil && len(b.prefills) > 0 {
+	if pl.policy.ruled() != "" && len(b.prefills) > 0 {
 		pl.ruling.restrict(b, q, pl.prefill.Unit(), pl.rnd)
 	}
 	b.chosen, b.ties, b.plans = b.table.Choose(pl.rnd, b.best[:], b.locals[:])

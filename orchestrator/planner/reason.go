@@ -11,7 +11,7 @@ import (
 // with another decode replica.
 func (b *comparison) why() string {
 	switch {
-	case b.policy.Rule != nil:
+	case b.policy.ruled() != "":
 		return WhyRule
 	case b.plans == 1:
 		return WhyOnly
@@ -38,11 +38,8 @@ func ahead(mine, other *scoring.Terms) (word string, lead float64) {
 		{WhyLink, other.Transfer - mine.Transfer},
 		{WhyFailures, other.Failures - mine.Failures},
 		{WhySpeed, other.Answer - mine.Answer},
-		{
-			WhyRoom,
-			other.Room + other.Decode + other.Pressure + other.Interference -
-				mine.Room - mine.Decode - mine.Pressure - mine.Interference,
-		},
+		{WhyRoom, other.Room + other.Decode + other.Pressure + other.Interference -
+			mine.Room - mine.Decode - mine.Pressure - mine.Interference},
 		{WhyGoal, other.Late - mine.Late},
 	} {
 		if x.lead > lead {

@@ -61,8 +61,8 @@ func (c *ruling) restrict(b *comparison, q *question, unit int, rnd *rand.Rand) 
 	if len(c.targets) == 0 {
 		return
 	}
-	prompt := Prompt{Tokens: q.prefill.Tokens, Head: headOf(q.PrefillKeys, q.Chunk, unit)}
-	chosen := c.at[b.policy.Rule.Choose(prompt, c.targets, rnd)]
+	policy, prompt := b.policy, Prompt{Tokens: q.prefill.Tokens, Head: headOf(q.PrefillKeys, q.Chunk, unit)}
+	chosen := c.at[policy.Rule.Choose(prompt, c.targets, rnd)]
 	for i := range b.prefills {
 		if i != chosen {
 			b.table.ExcludeSender(i)
@@ -93,7 +93,7 @@ func nameOf(id replica.ID) uint64 {
 	return h
 }
 
-// ruled says which rule chose, for people.
+// ruled says which rule chooses, for people; "" where costs do.
 func (p *Policy) ruled() string {
 	if p.Rule == nil {
 		return ""

@@ -220,3 +220,27 @@ func TestLimits(t *testing.T) {
 		t.Errorf("a line without a number: %v", err)
 	}
 }
+
+// In the product a ring of files and a chain of owners need a line in the file. In the laboratory they do
+// not.
+func TestRingsAndChainsAreLimitedEverywhere(t *testing.T) {
+	files := map[string]string{}
+	for _, folder := range []string{"a", "internal/lab/l"} {
+		for i := range fewFiles + 1 {
+			files[fmt.Sprintf("%s/%d.go", folder, i)] = fmt.Sprintf("package p\n\nfunc f%d() { f%d() }\n", i, (i+1)%5)
+		}
+		files[folder+"/types.go"] = "package p\n\ntype o struct{ n int }\n\ntype q struct{ o *o }\n\n" +
+			"type j struct{ q *q }\n\nfunc use(j *j) int { return j.q.o.n }\n"
+	}
+	for _, c := range []struct{ limits, want string }{
+		{"# rows\n", "chains a: 1, over 0\nring a: 5, over 4\n"},
+		{"chains a 1\nring a 5\n", ""},
+	} {
+		files[limitsFile] = c.limits
+		var out strings.Builder
+		err := check(&out, checkout(t, files), nil)
+		if out.String() != c.want || (err != nil) != (c.want != "") {
+			t.Errorf("limits %q: got %q and %v, want %q", c.limits, out.String(), err, c.want)
+		}
+	}
+}

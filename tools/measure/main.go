@@ -18,7 +18,7 @@
 // product has methods in at most 4 files. limits.txt has limits for what is beyond its aim: values of
 // structs, files with methods of one type, files of a package that need each other, and expressions through
 // three owners. It also limits code of the decision and of the product, named numbers of the decision, and
-// prose that is hard to read. These limits only fall.
+// prose that is hard to read. A limit falls with what it counts. It rises only with a reason in the commit.
 //
 // With -check the command prints only what is beyond a limit without a reason, and fails if there is any.
 // Folders and files named by -except are passed over for lengths.

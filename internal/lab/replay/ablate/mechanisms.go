@@ -36,7 +36,8 @@ func Mechanisms() []Mechanism {
 			"decode/local.go", "decode/facts.go gatherLocal", "decode/facts.go priceMatch", "scoring/pieces.go",
 			"scoring/plan.go Local", "scoring/plan.go LocalTTFT", "scoring/choose.go locals",
 		}},
-		{"jointly", "the prefill replica is chosen first, then the decode replica", "tandem-sequential", Size{212, 1},
+		{"jointly", "the prefill replica is chosen first, then the decode replica", "tandem-sequential",
+			Size{212, 1},
 			[]string{"scoring/bounds.go", "scoring/choose.go", "scoring/rates.go"}},
 		{"interference", "streams that stand still or slow down cost nothing", form("penalty=0"), Size{19, 3},
 			[]string{

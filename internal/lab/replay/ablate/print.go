@@ -17,7 +17,8 @@ func (x *Result) Print(w io.Writer) error {
 		}
 	}
 	fmt.Fprintf(out, "%d cells, %d of them with blind kinds of traffic. Without the mechanism:\n"+
-		"lines of code and named numbers that it has, about; points of good answers, of good answers in blind cells, of answers within the tight goal;\n"+
+		"lines of code and named numbers that it has, about; points of good answers, of good answers in\n"+
+		"blind cells, of answers within the tight goal;\n"+
 		"times the time to first token; worst cells.\n\n",
 		len(x.Reference), blind)
 	fmt.Fprintf(out, "| off | lines | constants | good | blind good | tight | first token | "+
