@@ -59,7 +59,7 @@ func TestActsAreAudited(t *testing.T) {
 					w.o.Rejected(err)
 					return err
 				})
-			}, []string{"act=reload", "by=SIGHUP", "result=rejected"}},
+			}, []string{"act=reload", "by=SIGHUP", `result="rejected: line 3"`}},
 			{func() { _ = w.o.Reload(admin.ByFile, func() error { return w.o.Apply(next()) }) }, []string{
 				"act=reload", "by=file", "result=done", `changed="[the content of named files]"`,
 			}},

@@ -249,7 +249,7 @@ func (s *server) serve(ctx context.Context, listeners orchestrator.Listeners) er
 			case <-ctx.Done():
 				return
 			case <-hangup:
-				_ = s.o.Reload(admin.BySignal, s.reload) // the orchestrator logs the error
+				_ = s.o.Reload(admin.BySignal, s.reload) // which logs the error
 			}
 		}
 	})

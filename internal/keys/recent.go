@@ -2,6 +2,7 @@ package keys
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -10,7 +11,7 @@ import (
 // Recent counts what each key has used lately, for people to look at. The zero value is empty. It holds about
 // a kilobyte for each key that was used within the hour. Safe for concurrent use.
 type Recent struct {
-	mu sync.Mutex // guards by
+	mu sync.RWMutex // guards by; held for reading while a key counts
 	by map[string]*recent
 }
 
@@ -32,6 +33,7 @@ type Lately struct {
 
 // recent is what is counted for one key.
 type recent struct {
+	mu           sync.Mutex // guards the following
 	minute, hour past
 	over         Limit // that refused the newest refused request
 }
@@ -40,6 +42,7 @@ type recent struct {
 type past struct {
 	slot  time.Duration
 	at    int64 // number of the newest slot, counted since 1970
+	sum   Sums  // of all slots
 	slots []Sums
 }
 
@@ -47,33 +50,32 @@ func newPast(slot, of time.Duration) past {
 	return past{slot: slot, slots: make([]Sums, of/slot+1)}
 }
 
-// now returns the slot of a time, and forgets what is too old. A clock that went back changes nothing.
-func (p *past) now(now time.Time) *Sums {
+// turn forgets what is too old. A clock that went back changes nothing.
+func (p *past) turn(now time.Time) {
 	n, at := int64(len(p.slots)), now.UnixNano()/int64(p.slot)
 	if at-p.at >= n {
 		clear(p.slots)
-		p.at = at
+		p.at, p.sum = at, Sums{}
 	}
 	for ; p.at < at; p.at++ {
-		p.slots[(p.at+1)%n] = Sums{}
+		oldest := &p.slots[(p.at+1)%n]
+		p.sum.add(oldest, -1)
+		*oldest = Sums{}
 	}
-	return &p.slots[p.at%n]
 }
 
-func (p *past) sum(now time.Time) (all Sums) {
-	p.now(now)
-	for i := range p.slots {
-		all.add(&p.slots[i])
-	}
-	return all
+func (p *past) count(s *Sums, now time.Time) {
+	p.turn(now)
+	p.slots[p.at%int64(len(p.slots))].add(s, 1)
+	p.sum.add(s, 1)
 }
 
-func (s *Sums) add(o *Sums) {
-	s.Requests += o.Requests
-	s.Refused += o.Refused
-	s.Prompt += o.Prompt
-	s.Cached += o.Cached
-	s.Generated += o.Generated
+func (s *Sums) add(o *Sums, times int64) {
+	s.Requests += times * o.Requests
+	s.Refused += times * o.Refused
+	s.Prompt += times * o.Prompt
+	s.Cached += times * o.Cached
+	s.Generated += times * o.Generated
 }
 
 // Use counts what a key has used.
@@ -89,42 +91,82 @@ func (r *Recent) Refuse(key string, over Limit, now time.Time) {
 }
 
 func (r *Recent) count(key string, over Limit, s *Sums, now time.Time) {
+	r.mu.RLock()
+	k := r.by[key]
+	if k != nil {
+		k.count(over, s, now)
+	}
+	r.mu.RUnlock()
+	if k != nil {
+		return
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.by == nil {
 		r.by = map[string]*recent{}
 	}
-	k := r.by[key]
-	if k == nil {
-		k = &recent{minute: newPast(10*time.Second, time.Minute), hour: newPast(5*time.Minute, time.Hour)}
-		r.by[key] = k
+	if r.by[key] == nil {
+		r.by[key] = &recent{
+			minute: newPast(10*time.Second, time.Minute), hour: newPast(5*time.Minute, time.Hour),
+		}
 	}
+	r.by[key].count(over, s, now)
+}
+
+func (k *recent) count(over Limit, s *Sums, now time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	k.over = cmp.Or(over, k.over)
-	k.minute.now(now).add(s)
-	k.hour.now(now).add(s)
+	k.minute.count(s, now)
+	k.hour.count(s, now)
+}
+
+// lately returns what was used until now.
+func (k *recent) lately(key string, now time.Time) Lately {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.minute.turn(now)
+	k.hour.turn(now)
+	l := Lately{Key: key, Minute: k.minute.sum, Hour: k.hour.sum}
+	if l.Minute.Refused > 0 {
+		l.Over = k.over
+	}
+	return l
 }
 
 // List returns the keys that were used within the hour, and forgets the others. The key with most tokens in
 // the hour comes first.
 func (r *Recent) List(now time.Time) []Lately {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	all := make([]Lately, 0, len(r.by))
-	for name, k := range r.by {
-		l := Lately{Key: name, Minute: k.minute.sum(now), Hour: k.hour.sum(now)}
-		if l.Hour == (Sums{}) {
-			delete(r.by, name)
-			continue
+	r.mu.RLock()
+	known := maps.Clone(r.by)
+	r.mu.RUnlock()
+	all, idle := make([]Lately, 0, len(known)), []string(nil)
+	for key, k := range known {
+		if l := k.lately(key, now); l.Hour != (Sums{}) {
+			all = append(all, l)
+		} else {
+			idle = append(idle, key)
 		}
-		if l.Minute.Refused > 0 {
-			l.Over = k.over
-		}
-		all = append(all, l)
 	}
+	r.forget(idle, now)
 	slices.SortFunc(all, func(a, b Lately) int {
 		return cmp.Or(
 			cmp.Compare(b.Hour.Prompt+b.Hour.Generated, a.Hour.Prompt+a.Hour.Generated), cmp.Compare(a.Key, b.Key),
 		)
 	})
 	return all
+}
+
+// forget removes keys, unless they have been used in the meantime.
+func (r *Recent) forget(idle []string, now time.Time) {
+	if len(idle) == 0 {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, key := range idle {
+		if k := r.by[key]; k != nil && k.lately(key, now).Hour == (Sums{}) {
+			delete(r.by, key)
+		}
+	}
 }

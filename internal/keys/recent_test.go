@@ -1,8 +1,10 @@
 package keys
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 )
@@ -22,7 +24,7 @@ func TestRecentIsAsItsTwin(t *testing.T) {
 		for i := range all {
 			number := func(at time.Time) int64 { return at.UnixNano() / int64(slot) }
 			if all[i].key == key && number(now)-number(all[i].at) <= int64(of/slot) {
-				total.add(&all[i].s)
+				total.add(&all[i].s, 1)
 			}
 		}
 		return total
@@ -79,5 +81,51 @@ func TestRecentWithAClockThatGoesBack(t *testing.T) {
 	r.Use(Used{Key: "a", Requests: 1}, now.Add(-3*time.Hour))
 	if l := r.List(now.Add(-time.Hour)); len(l) != 1 || l[0].Hour.Requests != 2 || l[0].Minute.Requests != 2 {
 		t.Errorf("%+v", l)
+	}
+}
+
+// BenchmarkRecent is what a request costs, and a look at 10,000 keys.
+func BenchmarkRecent(b *testing.B) {
+	var r Recent
+	now := time.Unix(1_800_000_000, 0)
+	for i := range 10_000 {
+		r.Use(Used{Key: fmt.Sprintf("key-%d", i), Requests: 1, Prompt: int64(i)}, now)
+	}
+	b.Run("use", func(b *testing.B) {
+		for b.Loop() {
+			now = now.Add(time.Millisecond)
+			r.Use(Used{Key: "key-5000", Requests: 1, Prompt: 10}, now)
+		}
+	})
+	b.Run("list", func(b *testing.B) {
+		for b.Loop() {
+			r.List(now)
+		}
+	})
+}
+
+// Counting and looking meet: nothing is lost, although idle keys are forgotten all the time.
+func TestRecentIsCountedWhileItIsListed(t *testing.T) {
+	var r Recent
+	var wg sync.WaitGroup
+	now := time.Unix(1_800_000_000, 0)
+	for i := range 4 {
+		wg.Go(func() {
+			for n := range 2000 {
+				r.Use(Used{Key: strconv.Itoa(n % 3), Requests: 1}, now)
+				r.Use(Used{Key: strconv.Itoa(10 + i), Requests: 0}, now) // idle at once
+			}
+		})
+	}
+	for range 200 {
+		r.List(now)
+	}
+	wg.Wait()
+	total := int64(0)
+	for _, l := range r.List(now) {
+		total += l.Hour.Requests
+	}
+	if total != 8000 || len(r.by) != 3 {
+		t.Errorf("%d requests of %d keys, want 8000 of 3", total, len(r.by))
 	}
 }

@@ -50,7 +50,7 @@ func (o *Options) reloads(reload func() error) (result string, changed []string,
 	after := o.Config()
 	switch {
 	case err != nil:
-		return "rejected", nil, err
+		return "rejected: " + err.Error(), nil, err
 	case before == after:
 		return "nothing new", nil, nil
 	}
