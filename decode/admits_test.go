@@ -19,8 +19,8 @@ func lasting(usage float64) *Pool {
 	return p
 }
 
-// Whoever waits for prefill has to find room when it begins, by what is free and what comes free until soon
-// after.
+// A request in a prefill queue must find room when its prefill begins: free blocks, and blocks that come
+// free until soon after.
 func TestWhoWaitsForPrefillKeepsOthersOut(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -88,8 +88,8 @@ func TestRoomIsNeededWhenTheBlocksCome(t *testing.T) {
 	}
 }
 
-// Where answers are short the room of one that ends is soon the next one's, but a replica that is overbooked
-// gives no more back than runs there.
+// If answers are short, an ended answer soon gives its room to the next request. But an overbooked replica
+// gives back no more room than its running requests hold.
 func TestAShortWaitIsNoEndlessOne(t *testing.T) {
 	p := pool(0.9) // an answer takes a second
 	booked := 0
@@ -117,8 +117,8 @@ func TestAShortWaitIsNoEndlessOne(t *testing.T) {
 	}
 }
 
-// How often a full replica has room for one like the request goes by what that takes of what comes free, and
-// not by how much is promised already.
+// The time between two similar requests that find room on a full replica depends on the blocks that come
+// free and on the request's share of these blocks. Blocks that are promised already do not count.
 func TestHowOftenAFullReplicaHasRoom(t *testing.T) {
 	p := pool(0.9)
 	every := func(blocks int) time.Duration {

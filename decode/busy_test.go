@@ -9,8 +9,8 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// A replica that is never without a prompt to compute is learned all the same: what stands behind others is
-// the rule where a replica is busy, and there a speed that is too good draws more to it.
+// The speed of a replica is learned although the replica always has a prompt to compute. Prompts behind
+// others are the usual case on a busy replica, and an overestimated speed would attract more prompts.
 func TestLocalPrefillsBehindOthersTeach(t *testing.T) {
 	p := pool(0.1)
 	q := &Query{Model: "m", Tokens: 2000, MaxTokens: 16}
@@ -44,7 +44,8 @@ func TestLocalPrefillsBehindOthersTeach(t *testing.T) {
 	}
 }
 
-// A prompt that was given up, or whose first token nobody sees, takes a time that nobody knows.
+// Nothing is learned from a prompt that was given up, or whose first token cannot be observed: its time is
+// unknown.
 func TestWhatWasGivenUpTeachesNothing(t *testing.T) {
 	p := pool(0.1)
 	q := &Query{Model: "m", Tokens: 2000, MaxTokens: 16}
@@ -75,9 +76,8 @@ func TestWhatWasGivenUpTeachesNothing(t *testing.T) {
 	}
 }
 
-// Of answers of one length that began together nearly all of the growth is in use at once, and next to
-// nothing where each ends as another grows. What is learned of lengths is not exact, so that neither is quite
-// so.
+// If answers of one length begin together, nearly all of their growth is in use at once. If each answer ends
+// as another grows, next to none is. Learned lengths are not exact, so that neither extreme is reached.
 func TestGrowthAtOnce(t *testing.T) {
 	const each = 1600
 	at := func(ages func(i int) int) float64 {

@@ -16,8 +16,8 @@ func drafting(facts int) *Pool {
 	return p
 }
 
-// Slots ahead of the tokens are room that is not there: booked with the answer, and not counted twice when
-// the engine reports them.
+// The slots ahead of a sequence's tokens take room. They are booked with the answer, and are not counted
+// twice when the engine reports them.
 func TestSlotsOfDraftsAreBooked(t *testing.T) {
 	plain := pool(0.5)
 	one := book(t, plain, 100, start, start)
@@ -52,8 +52,8 @@ func TestSlotsOfDraftsAreBooked(t *testing.T) {
 	}
 }
 
-// What an engine counts comes before what the configuration says, and stays known when a report does not
-// count.
+// The engine's counter of drafts goes before the configured number. A report without the counter leaves the
+// counted number in force.
 func TestDraftsAsCounted(t *testing.T) {
 	p := drafting(2)
 	at := start

@@ -29,7 +29,8 @@ func TestCanariesTakeRoom(t *testing.T) {
 	}
 }
 
-// A report that includes a canary is not charged with it again, and nobody else is taken for it.
+// A report that includes a canary is not charged with the canary again. No other request is taken for the
+// canary.
 func TestReportsIncludeCanaries(t *testing.T) {
 	p := pool(0.5)
 	canary := p.BookCanary("d1", 165, 8, start)
@@ -53,7 +54,8 @@ func TestReportsIncludeCanaries(t *testing.T) {
 	l.Release(at.Add(time.Second))
 }
 
-// Nothing is learned of the length of answers by a canary's, and one of nobody in the pool is nothing.
+// A canary teaches nothing about the length of answers. A canary on a replica outside the pool gets no
+// lease.
 func TestCanariesTeachNothing(t *testing.T) {
 	p := pool(0.5)
 	before := p.learned.lengths.All().Rest(0, -1)

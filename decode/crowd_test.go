@@ -100,7 +100,7 @@ func (c *crowd) report() {
 	c.Observe("d1", replica.Load{At: c.now, Source: replica.ORCA, Running: -1, Loading: -1, Usage: 0.001}, c.now)
 }
 
-// What is done once a request, or once an answer, beside so many others.
+// The work of each request or each answer beside a large number of other requests.
 func BenchmarkCrowd(b *testing.B) {
 	for _, does := range []struct {
 		name  string

@@ -121,8 +121,8 @@ func (s *streams) shortPromptsBeside(every int) func() {
 	}
 }
 
-// Nor does decoding in the same step make a prompt slower: a new request waits for it, and streams have it
-// anyway.
+// Decoding in the same step does not make a prompt slower: a new request waits for the running step, and
+// streams have that step in any case.
 func TestAnswersBesidePromptsMakeNoPrefillLonger(t *testing.T) {
 	s := newStreams(2, unlikeTheProfile())
 	s.askTurns()
@@ -140,7 +140,8 @@ func TestAnswersBesidePromptsMakeNoPrefillLonger(t *testing.T) {
 	}
 }
 
-// A step reads all tokens of each sequence, those too that many share and that take the replica's room once.
+// A step reads all tokens of each sequence, including the tokens that sequences share and that take room
+// once.
 func TestSharedPrefixesAreReadByEach(t *testing.T) {
 	s := newStreams(2, unlikeTheProfile())
 	s.shared = 3500
@@ -157,8 +158,8 @@ func TestSharedPrefixesAreReadByEach(t *testing.T) {
 	s.knows(t, 1, 80, 4150)
 }
 
-// Answers of whose first token nobody sees are decoded as others are, once it should be there, and teach no
-// less of the steps beside them.
+// An answer whose first token cannot be observed counts as decoding from the time when the token should be
+// there. It teaches as much about the steps beside it.
 func TestAnswersThatAreNotStreamedAreDecoded(t *testing.T) {
 	s := newStreams(1, unlikeTheProfile())
 	calls := 0
@@ -179,7 +180,8 @@ func TestAnswersThatAreNotStreamedAreDecoded(t *testing.T) {
 	s.knows(t, 0, 60, 2300)
 }
 
-// What an operator says of the one, and is off, makes nobody learn anything else of the other.
+// A wrong configured speed of prefills does not change what is learned about decode steps, and the other way
+// round.
 func TestASpeedThatIsSaidMakesNoOtherOneWrong(t *testing.T) {
 	truth := unlikeTheProfile()
 	for name, said := range map[string]estimate.Speed{
@@ -214,7 +216,7 @@ func TestASpeedThatIsSaidMakesNoOtherOneWrong(t *testing.T) {
 	}
 }
 
-// Prompts of which nobody sees when they are there make no step longer either.
+// A prompt without an observable end does not make steps longer either.
 func TestPromptsOfAnswersThatAreNotStreamedMakeNoStepLonger(t *testing.T) {
 	s := newStreams(1, unlikeTheProfile())
 	s.askTurns()

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A prompt that is computed here keeps those out whose blocks come meanwhile: steps that it fills admit
-// nobody. Whoever is there already is not kept.
+// A local prompt delays requests whose blocks arrive meanwhile, because its steps admit no other request. A
+// request that has arrived is not delayed.
 func TestAPromptDelaysThoseWhoseBlocksCome(t *testing.T) {
 	p := pool(0)
 	split := func(sentIn time.Duration) *Lease {
@@ -46,8 +46,8 @@ func TestAPromptDelaysThoseWhoseBlocksCome(t *testing.T) {
 	}
 }
 
-// Blocks wait for those that leave other replicas before they are ready, as far as these are not there by
-// then; not for those that leave later, however many are booked.
+// A transfer waits for transfers that leave other replicas before it is ready, if they have not arrived by
+// then. Transfers that leave later do not delay it, however many are booked.
 func TestBlocksWaitForThoseBefore(t *testing.T) {
 	p := pool(0)
 	q := &Query{Model: "m", Tokens: 1600, MaxTokens: 160}

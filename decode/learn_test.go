@@ -27,8 +27,8 @@ func (p *Pool) finish(t *testing.T, limit, tokens int, step time.Duration, now t
 	return now.Add(time.Second)
 }
 
-// An answer that its limit has cut would have gone on: a classifier on the same model says nothing of how
-// long chats are, but how soon room comes free.
+// An answer that its limit has cut would have been longer. A classifier on the same model teaches nothing
+// about the length of chats, only how soon room comes free.
 func TestCutAnswersDoNotTeachTheLength(t *testing.T) {
 	p, now := pool(0), start
 	for range 300 {
@@ -53,8 +53,7 @@ func TestCutAnswersDoNotTeachTheLength(t *testing.T) {
 	}
 }
 
-// Three answers that something held up, one after the other, are no reason to believe that more sequences or
-// more tokens in the cache cost more.
+// Three delayed answers in a row do not change the cost of a sequence or of a token in the cache.
 func TestStepsThatWereHeldUpDoNotBendTheSlopes(t *testing.T) {
 	p, now := pool(0.1), start
 	for range 50 {
@@ -109,8 +108,8 @@ func TestAReplicaThatBecameSlowIsLearned(t *testing.T) {
 	}
 }
 
-// Nobody sees the first token of an answer that is not streamed. Its whole time is neither that of a prefill
-// nor of a transfer, and what comes after it says nothing.
+// The first token of an answer that is not streamed cannot be observed. The whole time of the answer is
+// neither the time of a prefill nor of a transfer, and the time after it tells nothing.
 func TestAnswersThatAreNotStreamedTeachTheirSteps(t *testing.T) {
 	for name, local := range map[string]bool{"local": true, "split": false} {
 		t.Run(name, func(t *testing.T) {
@@ -140,8 +139,8 @@ func TestAnswersThatAreNotStreamedTeachTheirSteps(t *testing.T) {
 	}
 }
 
-// Nothing is known of answers before one has ended. Room is kept for what they may well have, and what they
-// cost is reckoned by what they are expected to have. Both come together as answers end.
+// Before any answer has ended, lengths are unknown. Cautious lengths are reserved, and expected lengths are
+// priced. The two come together as answers end.
 func TestRoomIsKeptForAnswersThatNobodyKnows(t *testing.T) {
 	p := pool(0)
 	p.Configure(Settings{LoadTTL: usualTTL, ExpectedOutput: 160, OutputDoubt: 5})
@@ -209,8 +208,9 @@ func TestStreamsUnderWayTellHowLongAnswersAre(t *testing.T) {
 	}
 }
 
-// An answer has no tokens before the first has come, however long ago it was asked for: it may wait inside
-// the engine, or for its prompt. Of one that is not streamed the first is taken to come when it should.
+// An answer has no tokens before its first token, however long ago the request was sent: the request may
+// wait in the engine, or for its prompt. The first token of an answer that is not streamed is assumed at the
+// predicted time.
 func TestAnswersBeginWithTheirFirstToken(t *testing.T) {
 	for _, c := range []struct {
 		name   string

@@ -119,8 +119,8 @@ func TestFreeIsTheEnginesAccountLessWhatItCannotKnow(t *testing.T) {
 	}
 }
 
-// A report that an answer brings along is made when the engine has the blocks back already. They must not be
-// counted twice when the lease ends just behind it.
+// A report in an answer is made when the engine has the blocks back. The blocks are not counted twice when
+// the lease ends just after the report.
 func TestBlocksComeBackOnce(t *testing.T) {
 	p := pool(0.5)
 	l := book(t, p, 100, start, start)
@@ -135,8 +135,8 @@ func TestBlocksComeBackOnce(t *testing.T) {
 	}
 }
 
-// A router on a busy machine may hear of an end long after the engine has the blocks back and says so. The
-// number of requests in that report tells.
+// A router on a busy machine may learn of an end long after the engine has the blocks back and reports so.
+// The number of requests in the report shows this.
 func TestBlocksThatAReportHasBackAreNotCountedAgain(t *testing.T) {
 	p := pool(0)
 	first, second := book(t, p, 100, start, start), book(t, p, 200, start, start)
@@ -157,7 +157,7 @@ func TestBlocksThatAReportHasBackAreNotCountedAgain(t *testing.T) {
 	}
 }
 
-// What a request leaves behind is no room where another one reads it.
+// Blocks of an ended request do not come free while another request reads them.
 func TestSharedBlocksDoNotComeBack(t *testing.T) {
 	keys := func(own kv.Key) []kv.Key {
 		all := make([]kv.Key, 100)
@@ -198,8 +198,8 @@ func TestSharedBlocksDoNotComeBack(t *testing.T) {
 	}
 }
 
-// An engine that pauses reports its old usage for as long, whatever was sent to it. The number of its
-// requests tells.
+// A paused engine reports its old usage for as long as it pauses, whatever was sent to it. The number of its
+// requests shows this.
 func TestAReportMayLackWhatWasSentLongAgo(t *testing.T) {
 	p := pool(0)
 	first, second := book(t, p, 100, start, start), book(t, p, 200, start, start)
@@ -249,8 +249,8 @@ func TestAReportOfAnAnswerMayLackWhatIsUnderWay(t *testing.T) {
 	}
 }
 
-// Every answer brings a report, and counting from a report looks at each lease. Beside thousands of leases
-// only as many such reports are used as these looks may cost; a report that was asked for always is.
+// Each answer brings a report, and each used report takes a look at every lease. Beside thousands of leases,
+// reports in answers are used only as often as this cost allows. A report that was asked for is always used.
 func TestReportsOfThousandsOfAnswers(t *testing.T) {
 	for _, c := range []struct {
 		leases int
@@ -419,7 +419,8 @@ func TestWhoIsNoCandidate(t *testing.T) {
 	}
 }
 
-// An estimate books what a replica of its model can give without being empty, and what its context can hold.
+// An estimate may book as much as a replica of its model can give without being empty, and as much as its
+// context holds.
 func TestWhatAnEstimateMayBook(t *testing.T) {
 	long := engine("long", 1000)
 	short := engine("short", 1000)
@@ -735,8 +736,8 @@ func countAgain(t *rapid.T, e *ledger.Lease, want *ledger.Sums) {
 	}
 }
 
-// An engine that runs out of room takes the blocks of its newest request and gives them back before it
-// admits any other: these blocks stay promised.
+// An engine without room takes the blocks of its newest request, and gives them back before it admits
+// another request. So these blocks stay promised.
 func TestWhoWasPreemptedGetsItsRoomBack(t *testing.T) {
 	p := pool(0)
 	first, second := book(t, p, 300, start, start), book(t, p, 400, start, start)

@@ -32,8 +32,8 @@ func (p *Pool) expected(t *testing.T, q Query) int {
 	return int(c[0].Output)
 }
 
-// Whoever asks for calls of tools, for a form, with a long prompt or as another tenant gets answers of other
-// lengths than others of the same model. What nobody has seen yet is taken for the closest that is known.
+// Requests with tools, with a form, with a long prompt or of another tenant get answers of other lengths
+// than the model's other requests. An unknown class begins with the closest known one.
 func TestLengthsAreLearnedByClass(t *testing.T) {
 	chat := Query{Model: "m", Tokens: 200, Class: estimate.Class{Tenant: 7}}
 	others := map[string]func(*Query){
@@ -70,8 +70,8 @@ func TestLengthsAreLearnedByClass(t *testing.T) {
 	}
 }
 
-// A client's word for the length of its answer is believed until it has shown how far off it is, never beyond
-// its own limit, and says nothing of what others get.
+// A client's hint of the answer's length is believed until its error is known, and never beyond the
+// request's own limit. It does not change the lengths of other requests.
 func TestAHintIsBelievedAsFarAsItHolds(t *testing.T) {
 	p := pool(0)
 	hinted := func(tenant uint32, hint int) Query {
@@ -106,7 +106,7 @@ func TestAHintIsBelievedAsFarAsItHolds(t *testing.T) {
 	}
 }
 
-// However long a client says that its answer will be: what it lets the answer have is priced, and room kept.
+// An absurd hint is limited by the request's own limit of tokens. This limit is priced and reserved.
 func TestAnAbsurdHintBooksRoomAllTheSame(t *testing.T) {
 	p := pool(0)
 	for _, hint := range []int{100_000, 1 << 20} {

@@ -57,8 +57,8 @@ func TestLocalPrefillsWaitInTurn(t *testing.T) {
 	}
 }
 
-// What a prediction was wrong by is gone with the prompt: else a replica that is faster than thought would
-// seem busier with each.
+// The error of a prediction ends with its prompt. Otherwise a replica that is faster than predicted would
+// seem busier with each prompt.
 func TestWrongPredictionsAreNotCarriedOn(t *testing.T) {
 	p := pool(0)
 	now := start
@@ -73,7 +73,7 @@ func TestWrongPredictionsAreNotCarriedOn(t *testing.T) {
 	}
 }
 
-// Where nobody tells of the first token a prompt counts as computed after twice its time.
+// A prompt whose first token is not reported counts as computed after twice its predicted time.
 func TestPrefillsWhoseFirstTokenNobodyTellsEnd(t *testing.T) {
 	p := pool(0)
 	l := local(t, p, 400, Schedule{UnseenArrival: time.Second}, start)
@@ -90,8 +90,8 @@ func TestPrefillsWhoseFirstTokenNobodyTellsEnd(t *testing.T) {
 	l.Release(start.Add(3 * time.Second))
 }
 
-// An engine takes blocks as it computes: a report in the middle of a prompt does not say what the rest will
-// take.
+// An engine takes blocks as it computes. A report in the middle of a prompt does not show the blocks of the
+// rest.
 func TestAPromptThatIsBeingComputedStaysPromised(t *testing.T) {
 	p := pool(0)
 	l := local(t, p, 400, Schedule{}, start)

@@ -23,7 +23,7 @@ func keysFrom(fork, to, n int) []kv.Key {
 	return keys
 }
 
-// What goes before a prompt, and behind it, is what a walk over all prompts says.
+// The work before a prompt, and behind it, equals the sum of a walk over all prompts.
 func TestWhatGoesBeforeAPrompt(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, now := inPieces(), start

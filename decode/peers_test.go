@@ -175,8 +175,8 @@ func TestPromptsOfPeersInPiecesHoldNobodyUp(t *testing.T) {
 	}
 }
 
-// A piece that is sent, and one that is computed, is told to other routers as soon as other bookings: an
-// engine counts it as a request that would be nobody's otherwise.
+// Other routers learn of a sent piece and of a computed piece as soon as of other bookings. Otherwise they
+// would count the piece as a request of an unknown client.
 func TestPiecesAreNewsForPeers(t *testing.T) {
 	p := inPieces()
 	defer stream1(t, p).Release(start)
@@ -212,8 +212,8 @@ func TestPiecesAreNewsForPeers(t *testing.T) {
 	}
 }
 
-// A router of an older version does not tell what of its sequences decodes: those do whose blocks are there,
-// each as long as those that are known.
+// A router of an older version does not report which of its sequences decode. Sequences whose blocks are
+// there count as decoding, and as long as the known ones.
 func TestPeersOfAnOlderVersionDecodeToo(t *testing.T) {
 	s := newSeveral(2)
 	q := &Query{Model: "m", Tokens: 1600, MaxTokens: 160}

@@ -151,7 +151,8 @@ func TestPromptsBesideThoseOfAnotherRouterTeachNothing(t *testing.T) {
 	}
 }
 
-// A report counts pieces as requests. They are ours, and are not the ones behind them.
+// A report counts pieces as requests. They are requests of this router, and do not hide the requests behind
+// them.
 func TestPiecesInReportsAreOurs(t *testing.T) {
 	p, now := inPieces(), start
 	m := p.members.All[0]

@@ -208,7 +208,8 @@ func TestShortPromptsShareAPiece(t *testing.T) {
 	}
 }
 
-// What nobody hears of ends by itself: a request whose first token nobody sees, or a router that forgets.
+// A request without an observable end expires: a request whose first token cannot be observed, or a lease
+// that a router forgot.
 func TestAPieceThatIsNotHeardOfHoldsUpNobodyForLong(t *testing.T) {
 	p := inPieces()
 	defer stream1(t, p).Release(start)
@@ -241,8 +242,8 @@ func TestAfterAFailedPieceComesTheRequest(t *testing.T) {
 	}
 }
 
-// A plan in pieces is priced as what it is: streams stand still for a piece, it takes longer itself, and
-// whoever comes meanwhile gets in between.
+// The price of a plan in pieces includes the pause of streams for one piece, the longer time of the prompt,
+// and the requests that come between pieces.
 func TestPricesOfPieces(t *testing.T) {
 	p := inPieces()
 	defer stream1(t, p).Release(start)
@@ -265,8 +266,8 @@ func TestPricesOfPieces(t *testing.T) {
 	}
 }
 
-// A short prompt goes before a long one that has come just now, or has waited for as long as it takes, and
-// behind one that has waited for twice as long: it is priced by its turn.
+// A short prompt goes before a long prompt that has just come, or that has waited for as long as it takes.
+// It goes behind a long prompt that has waited for twice as long. The price follows the turn.
 func TestWhoHasWaitedGoesBeforeAShortPrompt(t *testing.T) {
 	p := inPieces()
 	defer stream1(t, p).Release(start)
@@ -289,8 +290,8 @@ func TestWhoHasWaitedGoesBeforeAShortPrompt(t *testing.T) {
 	}
 }
 
-// Whatever is asked, computed, heard and ended in which order: what an engine has at once is bounded, a
-// prompt only grows, and nothing is left at the end.
+// Questions, computed pieces, observations and ends come in any order. The work in the engine stays bounded,
+// a prompt only grows, and nothing is left at the end.
 func TestPiecesOfAnyOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, now := inPiecesOf(rapid.SampledFrom([]int{16, 528, 1056, 3000}).Draw(t, "block")), start

@@ -262,8 +262,8 @@ func (s *streams) later() (seconds []float64) {
 	return seconds
 }
 
-// A replica that has become slow is known for it within a second and a half, by streams of which none has
-// ended, and is known to be well again by streams too.
+// Running streams show within 1.5 seconds that a replica has become slow, before any answer has ended.
+// Streams also show that it has recovered.
 func TestStreamsUnderWayTellThatTheirReplicaIsSlow(t *testing.T) {
 	for tokens, within := range map[int]time.Duration{
 		1: 1500 * time.Millisecond, 3: 2 * time.Second, 10: 6 * time.Second,
@@ -299,7 +299,7 @@ func TestStreamsUnderWayTellThatTheirReplicaIsSlow(t *testing.T) {
 	}
 }
 
-// Whatever a well replica has to do, its streams call it slow as little as the others.
+// Streams do not call a healthy replica slow, whatever its load.
 func TestStreamsOfABusyReplicaDoNotCallItSlow(t *testing.T) {
 	profile := estimate.DefaultSpeed()
 	costly := profile
@@ -377,7 +377,7 @@ func TestStreamsOfABusyReplicaDoNotCallItSlow(t *testing.T) {
 	}
 }
 
-// What streams teach of a replica is no slower than it is, for traffic and hardware of any kind.
+// For any traffic and hardware, streams teach no speed below the true speed of a replica.
 func TestStreamsTeachNothingSlowerThanTheTruth(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		speed := estimate.DefaultSpeed()
@@ -426,8 +426,8 @@ func TestStreamsTeachNothingSlowerThanTheTruth(t *testing.T) {
 	})
 }
 
-// After one answer that was quick a replica that was slow is not any more: nothing makes a slow one
-// quick. It has been tried by one request.
+// One quick answer ends the slowness of a replica, because a slow replica makes no quick answer. One request
+// was enough to try the replica.
 func TestOneQuickAnswerTellsThatAReplicaHasRecovered(t *testing.T) {
 	s := newStreams(2, estimate.DefaultSpeed())
 	s.run(10*time.Second, s.usual(2))

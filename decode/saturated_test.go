@@ -82,7 +82,7 @@ func TestALongPromptIsHandedOver(t *testing.T) {
 	isSaturated(t, p, q, start, false, "40 s to compute, and 12 s of transfers are ahead")
 }
 
-// Blocks that come sooner than an answer ends keep nobody out, however many they are.
+// Blocks that arrive sooner than an answer ends keep no request out, however many they are.
 func TestBlocksThatComeSoonSaturateNobody(t *testing.T) {
 	p := pool(0)
 	splits(t, p, 6, 0)

@@ -9,7 +9,8 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// A replica that runs all that it may gets nobody else, whatever room it has, until somebody has ended there.
+// A replica that runs its maximum of sequences gets no other request, whatever its free room, until a
+// sequence has ended.
 func TestAReplicaThatRunsAllItMayIsFull(t *testing.T) {
 	p := New(Options{})
 	p.Configure(Settings{LoadTTL: usualTTL, ExpectedOutput: 4000})
@@ -59,7 +60,7 @@ func TestAReplicaThatRunsAllItMayIsFull(t *testing.T) {
 	}
 }
 
-// Of an engine whose limit is not known nothing is told, and of one whose room is short neither.
+// A replica is not reported as full by sequences if its limit is unknown, or if its room is short.
 func TestWhoIsNotFullBySequences(t *testing.T) {
 	p := New(Options{})
 	p.Configure(Settings{LoadTTL: usualTTL, ExpectedOutput: 4000})
@@ -108,8 +109,8 @@ func TestAPromptThatWaitsForRoomIsNoSignOfALimit(t *testing.T) {
 	}
 }
 
-// A request for more samples than an engine runs at a time is taken by one that has nothing else to do: its
-// samples wait there for each other, and nowhere would they fit better.
+// A request for more samples than an engine runs at a time goes to an empty replica. Its samples wait for
+// each other there, and would wait on any other replica.
 func TestMoreSamplesThanAReplicaRunsAreTakenOnceItIsEmpty(t *testing.T) {
 	p := New(Options{})
 	p.Configure(Settings{LoadTTL: usualTTL, ExpectedOutput: 4000})
@@ -168,8 +169,8 @@ func busy(t *testing.T, p *Pool, id replica.ID, requests, reports int, now time.
 	return now
 }
 
-// One that runs all it may is still offered where another one does not: its prefix may be worth the wait.
-// Where all do, everybody waits.
+// A replica that runs its maximum stays a candidate beside a replica that does not, because its cached
+// prefix may be worth the wait. If all replicas run their maximum, all requests wait.
 func TestAReplicaThatRunsAllItMayIsDearBesideAnother(t *testing.T) {
 	p := New(Options{})
 	p.Configure(Settings{LoadTTL: usualTTL, ExpectedOutput: 4000})

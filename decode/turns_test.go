@@ -17,8 +17,8 @@ func cutsItself() *Pool {
 	return p
 }
 
-// An engine that cuts prompts itself has nothing to compute from its answer until the next prompt is there,
-// unless it has got that before.
+// An engine that cuts prompts itself idles from its answer until the next prompt arrives, unless the next
+// prompt was sent before.
 func TestWhoCutsPromptsGetsTheNextInTime(t *testing.T) {
 	p := cutsItself()
 	defer stream1(t, p).Release(start)
@@ -54,8 +54,8 @@ func TestWhoCutsPromptsGetsTheNextInTime(t *testing.T) {
 	}
 }
 
-// Short prompts behind a late long one have not had their time before it is done: the engine has no more of
-// them than one piece and one prompt.
+// Short prompts behind a late long prompt have not had their time before it is done. So the engine has at
+// most one piece and one prompt.
 func TestWhoStandsBehindALongPromptHasNotHadItsTime(t *testing.T) {
 	p := cutsItself()
 	defer stream1(t, p).Release(start)

@@ -8,8 +8,8 @@ import (
 	"github.com/tandem-router/tandem/internal/estimate"
 )
 
-// One of some engines is slower, and has fewer streams for it. What one more costs on the others is what it
-// would be without that one.
+// One engine is slower, and so has fewer streams. This does not change what one more request costs on the
+// others.
 func TestOneSlowEngineMakesNobodyElseCheap(t *testing.T) {
 	for _, streams := range [][]int{{80, 80, 80, 30}, {120, 140, 130, 60}, {200, 20}} {
 		for _, slower := range []float64{1, 2} {

@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Whether all leases that wait for their prefills find their room is what a walk over them says, one after
-// the other.
+// The short calculation says the same as a walk over all leases that wait for their prefills: whether all
+// will find room.
 func TestRoomForReservedLeases(t *testing.T) {
 	asked, kept := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -49,7 +49,7 @@ func TestRoomForReservedLeases(t *testing.T) {
 	}
 }
 
-// slowlyKeepsRoom is [Account.keepsRoom] as it is said.
+// slowlyKeepsRoom is the obvious form of [Account.keepsRoom].
 func slowlyKeepsRoom(b *Account, a *Headroom, ask Request, theirs *PeerLoad, life float64) bool {
 	type need struct {
 		in     time.Duration

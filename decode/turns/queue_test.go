@@ -8,7 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// What a queue says of its prompts is what a walk over a list of them says, whatever comes, goes and moves.
+// Each answer of a queue equals that of a walk over the list of its prompts, after any arrivals, departures
+// and moves.
 func TestAQueueIsAList(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var q Queue

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Before the first sample the seed holds; then what is common to the faster ones, whatever the others waited
-// for, and no more than can be common to all.
+// Before the first sample the seed holds. Then the estimate is the part that the faster samples have in
+// common, without other waits.
 func TestHandover(t *testing.T) {
 	var h Handover
 	if got := h.Seconds(0.002); got != 0.002 {

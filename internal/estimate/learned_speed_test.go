@@ -81,8 +81,8 @@ func TestFitForgetsAReplacedEngine(t *testing.T) {
 	near(t, "estimate after six samples of the new engine", ratio(), 8, 0.2)
 }
 
-// The first samples of an engine three times slower, each of which moves the factor that it tells of: once
-// they have followed, what those samples said has been heard, and moves nothing again.
+// The first samples of an engine that became three times slower each move the learned factor. Once the fit
+// has followed, the same samples do not move it again.
 func TestFitDoesNotFollowTwice(t *testing.T) {
 	profile, truth := DefaultSpeed(), Speed{T0: 15e-3, A: 55e-6, B: 2e-9}
 	var f SpeedFit

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// What was seen before a restart is what is expected behind it, and gives way to what is seen then.
+// Lengths from before a restart are the expectation after it, until new samples replace them.
 func TestCountsOutliveAProcess(t *testing.T) {
 	before := NewOutputLength(256, 5, 0)
 	for range 400 {
@@ -32,7 +32,7 @@ func TestCountsOutliveAProcess(t *testing.T) {
 	}
 }
 
-// Whatever a file says, what is expected stays a length within the limit.
+// After any saved state, an expected length stays within the limit.
 func TestWhateverIsRestoredIsWithinBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		number := rapid.OneOf(rapid.Float64(), rapid.Float64Range(0, 1000),
@@ -104,7 +104,7 @@ func TestSpeedsOutliveAProcess(t *testing.T) {
 	}
 }
 
-// The older it is the less of what was learned is believed, until it is what nothing is known of.
+// The older a saved state is, the less it counts, until the expectation is that of an unknown pool.
 func TestWhatWasLearnedFades(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	for _, c := range []struct {

@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Where all requests are of one class they are expected to be what those of their model are, to the token:
-// nothing is kept apart that is the same, however often it was seen.
+// If all requests are of one class, the class has the lengths of its model, to the token. Equal groups are
+// not kept apart, however often they were seen.
 func TestOneClassIsItsModel(t *testing.T) {
 	steps := []float64{8, 11, 16, 90, 1000, 16384}
 	rapid.Check(t, func(t *rapid.T) {
@@ -91,7 +91,7 @@ func TestGroupsAreBounded(t *testing.T) {
 	}
 }
 
-// Whoever asks what is to be expected leaves nothing behind: only what is booked makes a group.
+// A question about an expected length makes no group. Only a booking does.
 func TestAskingMakesNoGroup(t *testing.T) {
 	l := NewLengths(256, 1, 0)
 	for i := range 10 {

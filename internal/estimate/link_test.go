@@ -42,7 +42,7 @@ func TestThreeTransfersTell(t *testing.T) {
 	}
 }
 
-// A link that has been measured often, and has become slow or fast, is known for it after three transfers.
+// A well measured link that becomes slow or fast is known for it after three transfers.
 func TestALinkThatChangedIsLearned(t *testing.T) {
 	for _, times := range []float64{1. / 100, 1. / 10, 3, 10, 100} {
 		var k Kind
@@ -59,7 +59,7 @@ func TestALinkThatChangedIsLearned(t *testing.T) {
 	}
 }
 
-// One link that is unlike all others of its kind is no reason to take the others for it.
+// One unusual link does not change the estimate of the other links of its kind.
 func TestOneOfAKindIsNotTheKind(t *testing.T) {
 	var k Kind
 	links := make([]Link, 6)
@@ -80,7 +80,7 @@ func TestOneOfAKindIsNotTheKind(t *testing.T) {
 	}
 }
 
-// What a measurement leaves open it does not move.
+// A sample moves the estimate only as far as its bounds say.
 func TestOpenSamplesMoveNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var k Kind
@@ -102,8 +102,8 @@ func TestOpenSamplesMoveNothing(t *testing.T) {
 	})
 }
 
-// A link that is taken for slow and over which nothing comes is taken for faster as time passes, until
-// somebody is sent over it. Others of the kind that are in use are no faster for that.
+// A slow link without transfers is believed to be faster as time passes, until a transfer tries it. Other
+// links of the kind that are in use do not become faster by this.
 func TestNobodyIsSlowForEver(t *testing.T) {
 	var k Kind
 	var slow, well Link
@@ -237,7 +237,7 @@ func TestKindIsItsSlowTwin(t *testing.T) {
 	})
 }
 
-// Whatever is measured and restored, what is believed is a speed.
+// After any measurements and any restored state, the believed value is a valid speed.
 func TestWhateverIsMeasuredIsASpeed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		number := rapid.OneOf(rapid.Float64Range(0, 1),
@@ -257,7 +257,8 @@ func TestWhateverIsMeasuredIsASpeed(t *testing.T) {
 	})
 }
 
-// What was measured before a restart is where the next process begins, and the older it is the less.
+// The next process begins with the measurements from before the restart. The older they are, the less they
+// count.
 func TestLinksOutliveAProcess(t *testing.T) {
 	var before, after Kind
 	var was, is Link

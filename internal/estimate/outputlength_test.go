@@ -207,7 +207,7 @@ func TestOutputLengthIsWhatItsTwinSays(t *testing.T) {
 	})
 }
 
-// The guess is what an integral over it says, in small steps.
+// The guess equals its own integral in small steps.
 func TestTheGuessIsSpreadAsItIsSaid(t *testing.T) {
 	for _, mean := range []float64{1, 256, 2560} {
 		l := lomax(mean)
@@ -255,8 +255,8 @@ func TestRoomIsKeptForAnswersThatNobodyKnows(t *testing.T) {
 	near(t, "of 300 answers", float64(last), 256, 0.03)
 }
 
-// Of many answers that are as long as each other so far a few have ended: so few go on ending, though none
-// has got to the next bucket.
+// If many running answers have the same length and a few have ended, then about as few are expected to end
+// at each further step, although none has reached the next bucket.
 func TestAnswersThatAreAllAsLongSoFar(t *testing.T) {
 	l := NewOutputLength(256, 5, 0)
 	for range 90 {
@@ -302,7 +302,7 @@ func TestAnswersUnderWayCount(t *testing.T) {
 	near(t, "taken back", float64(l.Rest(0, -1)), 100, 0.15)
 }
 
-// A class is taken for what its model's answers are until it has some of its own, and soon for these.
+// A class has its model's lengths until it has samples of its own, and soon follows these samples.
 func TestAClassFollowsItsModelUntilItKnows(t *testing.T) {
 	model := NewOutputLength(256, 10, 0)
 	chats, summaries := model.Under(), model.Under()
@@ -322,7 +322,7 @@ func TestAClassFollowsItsModelUntilItKnows(t *testing.T) {
 	near(t, "another class", float64(chats.Rest(0, -1)), 600, 0.02)
 }
 
-// A part says what the whole says until something else is in the whole, and then what it has seen itself.
+// A part follows the whole while it is all of the whole. Then it follows its own samples.
 func TestAPartIsTheWholeUntilThereIsAnother(t *testing.T) {
 	whole := NewOutputLength(256, 5, 0)
 	one := whole.Part()

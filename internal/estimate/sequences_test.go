@@ -14,7 +14,7 @@ type said struct {
 	largest                   float64 // share of the KV cache that the largest waiting request takes
 }
 
-// How many sequences an engine runs at most shows in reports, and in no other way.
+// The maximum of sequences that an engine runs is learned from reports only.
 func TestHowManySequencesAnEngineRuns(t *testing.T) {
 	const half = 0.5
 	replaced := []said{{40, 1, 0, half, 0, 0}, {40, 3, 0, half, 1, 0}, {40, 2, 0, half, 2, 0}}
@@ -68,7 +68,7 @@ func TestHowManySequencesAnEngineRuns(t *testing.T) {
 	}
 }
 
-// What was seen may have had another reason: one more is tried each minute.
+// A learned maximum may have had another cause, so each minute one more sequence is tried.
 func TestOneSequenceMoreIsTried(t *testing.T) {
 	var s Sequences
 	start := time.Unix(1000, 0)

@@ -39,8 +39,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// A replica without requests for long is priced like the others again, but still counts as slow as it was
-// measured.
+// A replica without requests for a long time is priced like the others again, but still counts as slow.
 func TestNobodyIsFasterForNotBeingAsked(t *testing.T) {
 	fast, slow := memory(10, 1), memory(10, 20)
 	slow.Ease(&fast.SpeedFit, time.Unix(2000, 0))
@@ -52,7 +51,7 @@ func TestNobodyIsFasterForNotBeingAsked(t *testing.T) {
 	}
 }
 
-// The longer nobody has tried, the more somebody may lose by it.
+// The longer a replica was not tried, the more a request may lose by trying it.
 func TestATrialCostsAShareOfTheTimeSinceTheLast(t *testing.T) {
 	fast, slow := memory(10, 1), memory(10, 20)
 	last, own := slow.Learned(), slow.at(0)
