@@ -31,6 +31,7 @@ func newAdmission(limit int) *admission {
 // while the queue is locked.
 type entry struct {
 	patience time.Duration
+	claim    // of a class and of a share; zero: as all others
 	// Reports whether the request was admitted before, whole or in part. Such a request is let in while the
 	// router drains, and when the queue is full, because the queue's limit is for newcomers. nil: not admitted
 	// before.
@@ -40,18 +41,26 @@ type entry struct {
 	try     func() outcome
 }
 
+// claim says how urgent a request is, and whose share of the fleet it takes.
+type claim struct {
+	order waitline.Order // without Due
+	due   time.Time      // latest moment at which room lets the request keep its goal; zero: no goal
+}
+
 // outcome is what became of a try.
 type outcome struct {
 	verdict verdict
 	room    time.Duration // until there should be room, where it waits
 	every   time.Duration // between two like it that find room; 0 unknown
+	work    time.Duration // from room to its first token; 0 unknown
+	cost    float64       // of what has been booked for it; 0 for nothing
 }
 
 func (o outcome) found() waitline.Found {
 	if o.verdict == waitsAside {
 		return waitline.Found{Aside: true}
 	}
-	return waitline.Found{Room: o.room, Every: o.every}
+	return waitline.Found{Room: o.room, Every: o.every, Work: o.work}
 }
 
 type verdict uint8
@@ -79,6 +88,9 @@ var (
 func (a *admission) do(event func(q *waitline.Queue[*waiter])) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.queue.Len() > 0 { // else the time does not matter, and nearly always nobody waits
+		a.queue.At(a.onClock(time.Now()))
+	}
 	event(&a.queue)
 	for w := a.queue.Next(); w != nil; w = a.queue.Next() {
 		select {
@@ -86,6 +98,36 @@ func (a *admission) do(event func(q *waitline.Queue[*waiter])) {
 		default: // it has a signal that it has yet to see
 		}
 	}
+}
+
+// onClock is a time as the queue has it.
+func (a *admission) onClock(now time.Time) time.Duration {
+	if a.began.IsZero() {
+		a.began = now
+	}
+	return now.Sub(a.began)
+}
+
+// bound returns how much of other requests' work may be ahead of a request that gets room now; 0 for any.
+func (a *admission) bound(o waitline.Order) time.Duration {
+	if o.Tenant == 0 {
+		return 0
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.queue.At(a.onClock(time.Now()))
+	return a.queue.Bound(o)
+}
+
+// takesShare books what a request costs that found room at once.
+func (a *admission) takesShare(e *entry, cost float64) {
+	if e.order.Tenant == 0 || cost == 0 {
+		return
+	}
+	a.do(func(q *waitline.Queue[*waiter]) {
+		q.At(a.onClock(time.Now()))
+		q.Charge(e.order, cost)
+	})
 }
 
 // setLimit changes how many requests may wait; requests that wait already stay.
@@ -132,6 +174,7 @@ func (a *admission) enter(ctx context.Context, e entry) error {
 	if !wait {
 		first := e.try()
 		if first.verdict == goesOn {
+			a.takesShare(&e, first.cost)
 			return nil
 		}
 		n.Place, n.Found = e.where(), first.found()
@@ -159,13 +202,14 @@ func (a *admission) arrive(e *entry, at uint64) (wait bool, seen uint64, err err
 
 // join lets a newcomer wait.
 func (a *admission) join(n *waitline.Newcomer[*waiter]) (w *waitline.Waiter[*waiter], err error) {
-	n.Running = n.Who.runs()
+	n.Running, n.Order = n.Who.runs(), n.Who.order
 	now := time.Now()
 	a.do(func(q *waitline.Queue[*waiter]) {
-		if a.began.IsZero() {
-			a.began = now
+		n.Came = a.onClock(now)
+		q.At(n.Came)
+		if due := n.Who.due; !due.IsZero() {
+			n.Order.Due = max(1, due.Sub(a.began))
 		}
-		n.Came = now.Sub(a.began)
 		w, err = q.Join(n)
 	})
 	return w, err
@@ -197,6 +241,8 @@ func (a *admission) wait(ctx context.Context, w *waitline.Waiter[*waiter]) error
 			a.move(w)
 			tries, closed := a.begin(w)
 			switch {
+			case a.displaced(w):
+				return errQueueFull
 			case closed && !e.runs():
 				return errDraining
 			case !tries: // another one does
@@ -204,6 +250,7 @@ func (a *admission) wait(ctx context.Context, w *waitline.Waiter[*waiter]) error
 			}
 			o := e.try()
 			if o.verdict == goesOn {
+				a.do(func(q *waitline.Queue[*waiter]) { q.Admit(w, o.cost) })
 				return nil
 			}
 			at := e.where()
@@ -225,6 +272,13 @@ func (a *admission) begin(w *waitline.Waiter[*waiter]) (tries, closed bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.queue.Begin(w), a.queue.Closed()
+}
+
+// displaced reports whether a newcomer of a full queue has taken the place of a request.
+func (a *admission) displaced(w *waitline.Waiter[*waiter]) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.queue.Displaced(w)
 }
 
 // move takes a request to the place where it belongs by now, if that may be another one.

@@ -18,12 +18,12 @@ func keyTable(cfg *config.Config, former *keys.Table) *keys.Table {
 		return keys.Everybody()
 	}
 	named := cfg.ClientKeys()
-	list := make([]keys.Key, len(named))
+	list, weights := make([]keys.Key, len(named)), weightsOf(cfg)
 	for i, k := range named {
 		tenant := cmp.Or(k.Tenant, k.Name)
 		list[i] = keys.Key{
 			Name: k.Name, Tenant: tenant, Group: tenantOf(tenant), Hash: k.Hash(), Models: k.Models,
-			Class: k.Class, Classes: k.Classes, KVHints: k.KVHints,
+			Weight: weights[tenant], Class: k.Class, Classes: k.Classes, KVHints: k.KVHints,
 			Limits: keys.Limits{Requests: k.Requests, Tokens: k.Tokens, AtOnce: k.AtOnce, KV: k.KV},
 		}
 	}
@@ -51,4 +51,22 @@ func (o *origin) readers() string {
 		return ""
 	}
 	return "tenant " + o.key.Tenant
+}
+
+// weightsOf returns the weight of each tenant; nil if no shares are kept, as without classes and weights.
+func weightsOf(cfg *config.Config) map[string]float64 {
+	named, keeps := cfg.ClientKeys(), len(cfg.Classes) > 0
+	weights := map[string]float64{}
+	for _, k := range named {
+		tenant := cmp.Or(k.Tenant, k.Name)
+		weights[tenant] = max(weights[tenant], float64(k.Weight))
+		keeps = keeps || k.Weight > 0
+	}
+	if !keeps {
+		return nil
+	}
+	for tenant, w := range weights {
+		weights[tenant] = cmp.Or(w, config.DefaultWeight)
+	}
+	return weights
 }

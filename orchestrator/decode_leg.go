@@ -189,6 +189,9 @@ func (h *handoff) streamed(now time.Time) bool {
 		return false
 	}
 	h.b.DecodeLease.Streamed(now)
+	if h.b.Mode == planner.Local {
+		promptComputed(h.j)
+	}
 	return true
 }
 

@@ -93,16 +93,17 @@ func (j *job) book(ctx context.Context) (*planner.Booking, *failure) {
 	j.asks()
 	var found tried
 	queued := j.queue.enter(ctx, entry{
+		claim:    claimOf(j),
 		patience: j.patience(start),
 		more:     func() time.Duration { return j.patience(start) - time.Since(start) },
 		running:  j.admitted,
 		place:    j.place,
 		try: func() outcome {
 			began := time.Now()
-			j.plan.Waited, j.plan.Begun = began.Sub(j.rec.Time), j.begun()
+			readyToTry(j, began)
 			found.b, found.err = j.search(began)
 			found.took = time.Since(began)
-			return outcomeOf(found.err)
+			return outcomeOf(found.b, found.err)
 		},
 	})
 	wait := time.Since(start) - found.took
@@ -207,16 +208,19 @@ func (j *job) search(now time.Time) (*planner.Booking, error) {
 
 // outcomeOf tells the queue what became of a try to plan. Whatever is no lack of room is for the request to
 // hear.
-func outcomeOf(err error) outcome {
+func outcomeOf(b *planner.Booking, err error) outcome {
 	full, ok := errors.AsType[*planner.NoRoom](err)
-	if !ok {
+	switch {
+	case b != nil:
+		return outcome{verdict: goesOn, cost: b.Cost()}
+	case !ok:
 		return outcome{verdict: goesOn}
 	}
 	found := full.Found()
 	if found.Aside {
 		return outcome{verdict: waitsAside}
 	}
-	return outcome{verdict: waitsInLine, room: found.Room, every: found.Every}
+	return outcome{verdict: waitsInLine, room: found.Room, every: found.Every, work: found.Work}
 }
 
 // whyWhole says why the job cannot be split, "" when it can. It is asked when the prompt's ids have been

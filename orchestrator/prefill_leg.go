@@ -89,6 +89,7 @@ func (h *handoff) prefillDone(answer *openai.PrefillAnswer) {
 	h.prefillLeg.cached.Found, h.prefillLeg.promptTokens = answer.CachedTokens, answer.PromptTokens
 	j.rec.Delivered = answer.CachedTokens
 	h.b.PrefillLease.Done(answer.CachedTokens, took, h.prefillLeg.doneAt)
+	promptComputed(j)
 }
 
 // prefillContext is what the prefill leg runs in, until it is given up or over is called. Where the leg runs

@@ -57,14 +57,31 @@ func TestProblemsOfClasses(t *testing.T) {
 			"keys: [{name: a, secret: {value: x}, classes: [chat]}]",
 			`keys[0].classes: there is no class "chat"; write the class under classes`,
 		},
-		"of key files": {
+		"weight of 0": {
+			"keys: [{name: a, secret: {value: x}, weight: 0}]",
+			"keys[0].weight: is no weight: the tenant would get nothing",
+		},
+		"weight below 0": {
+			"keys: [{name: a, secret: {value: x}, weight: -2}]",
+			"keys[0].weight: is no weight",
+		},
+		"two weights": {
+			"keys: [{name: a, secret: {value: x}, weight: 2}, {name: c, tenant: a, secret: {value: y}, weight: 3}]",
+			"gives tenant a the weight 3, and another key gives it 2; write the weight at one key",
+		},
+		"of key files, weight":      {"", "keys:1:1: weight: is no weight"},
+		"of key files, weight text": {"", "keys:1:1: weight: is no weight"},
+		"of key files, class": {
 			"classes: [{name: fast}]",
 			`keys:1:1: class: there is no class "slow"; known here: default, fast`,
 		},
 	} {
 		lines := `{"name": "b", "sha256": "` + hashOfEmpty + `"}`
-		if name == "of key files" {
-			lines = `{"name": "b", "sha256": "` + hashOfEmpty + `", "class": "slow"}`
+		for field, value := range map[string]string{"class": `"slow"`, "weight": "0", "weight text": `"x"`} {
+			if name == "of key files, "+field {
+				field, _, _ = strings.Cut(field, " ")
+				lines = `{"name": "b", "sha256": "` + hashOfEmpty + `", "` + field + `": ` + value + `}`
+			}
 		}
 		path, _ := keyed(t, row.more+"\n", lines+"\n")
 		if _, err := Load(path); err == nil || !strings.Contains(err.Error(), row.want) {

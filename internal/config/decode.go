@@ -263,7 +263,9 @@ func (d *decoder) scalar(n ast.Node, dst reflect.Value, field string) {
 			wrong("write a number such as 0.25")
 			return
 		}
-		dst.SetFloat(f)
+		if dst.SetFloat(f); dst.Type() == reflect.TypeFor[Weight]() {
+			dst.Addr().Interface().(*Weight).set(f)
+		}
 	default:
 		panic("config: no reader for " + dst.Type().String())
 	}

@@ -1,8 +1,10 @@
 package config
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"regexp"
 	"slices"
@@ -21,7 +23,8 @@ type Key struct {
 	Class   string   `yaml:"class" json:"class,omitzero"`      // of its requests; empty: the default one
 	Classes []string `yaml:"classes" json:"classes,omitempty"` // that a request may ask for
 
-	KVHints bool `yaml:"kv_hints" json:"kv_hints,omitzero"` // engines get the kv_hints of its requests
+	KVHints bool   `yaml:"kv_hints" json:"kv_hints,omitzero"` // engines get the kv_hints of its requests
+	Weight  Weight `yaml:"weight" json:"weight,omitzero"`     // of the share of its tenant; 0: 1
 
 	// Limits, at each router. 0 is no limit.
 	Requests int `yaml:"requests_per_minute" json:"requests_per_minute,omitzero"`
@@ -31,6 +34,30 @@ type Key struct {
 
 	Line int `yaml:"-" json:"-"` // in the key file; 0 for a key of the configuration
 }
+
+// Weight is the part of a share that a tenant gets beside others. The file cannot have 0, which would be no
+// share: it is read as -1, which is refused.
+type Weight float64
+
+// UnmarshalJSON reads a number. Other values are no weights, as 0.
+func (w *Weight) UnmarshalJSON(text []byte) error {
+	var f float64
+	_ = json.Unmarshal(text, &f) // other values leave 0
+	w.set(f)
+	return nil
+}
+
+func (w *Weight) set(f float64) {
+	if *w = Weight(f); f == 0 {
+		*w = -1
+	}
+}
+
+// DefaultWeight is the weight of a tenant whose keys have none.
+const DefaultWeight = 1.0
+
+// mostShare and leastShare bound weights, so that shares can be told apart.
+const mostShare, leastShare = 1_000_000, 0.000_001
 
 // LongestSecret is how many bytes the secret of a client key may have.
 const LongestSecret = 512
@@ -102,6 +129,10 @@ func (k *Key) check(add func(field, message, fix string)) {
 	if slices.Contains(k.Models, "") {
 		add("models", "has an empty name", "name the models, or leave models out for all")
 	}
+	if w := k.Weight; w != 0 && !(w >= leastShare && w <= mostShare) {
+		add("weight", "is no weight: the tenant would get nothing or all",
+			"write a number above 0, or leave it out for 1")
+	}
 	for _, limit := range k.limits() {
 		if limit.value < 0 || limit.value > mostOfKey {
 			fix := fmt.Sprintf("write a number from 1 to %d, or leave the limit out", mostOfKey)
@@ -116,6 +147,7 @@ func (k *Key) check(add func(field, message, fix string)) {
 // checkDistinct wants that no two keys have one name or one secret, and that no secret is too long.
 func checkDistinct(ck *checker, c *Config) {
 	names, hashes := map[string]string{}, map[[sha256.Size]byte]string{}
+	weights := map[string]Weight{}
 	for i, k := range c.ClientKeys() {
 		p := Problem{Field: keyField(c, i)}
 		if k.Line > 0 {
@@ -133,6 +165,12 @@ func checkDistinct(ck *checker, c *Config) {
 			refuse(fmt.Sprintf("is the second key with the name %s, after %s", k.Name, first), "rename one of them")
 		}
 		names[k.Name] = where
+		tenant := cmp.Or(k.Tenant, k.Name)
+		if w := weights[tenant]; w != 0 && k.Weight != 0 && w != k.Weight {
+			refuse(fmt.Sprintf("gives tenant %s the weight %v, and another key gives it %v", tenant, k.Weight, w),
+				"write the weight at one key of the tenant")
+		}
+		weights[tenant] = cmp.Or(weights[tenant], k.Weight)
 		if k.SHA256 == "" && k.Secret.Reveal() == "" {
 			continue // which has been refused
 		}

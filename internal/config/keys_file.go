@@ -98,8 +98,8 @@ func parseKey(text []byte, add func(field, message, fix string)) (k Key) {
 
 // keyFields are the fields of a line.
 var keyFields = []string{
-	"name", "sha256", "tenant", "models", "class", "classes", "requests_per_minute", "tokens_per_minute",
-	"requests_at_once", "kv_tokens_at_once", "kv_hints",
+	"name", "sha256", "tenant", "models", "class", "classes", "weight",
+	"requests_per_minute", "tokens_per_minute", "requests_at_once", "kv_tokens_at_once", "kv_hints",
 }
 
 // KeyLine returns the line of k in a key file, without a line break. The error says what is wrong with k.

@@ -81,6 +81,9 @@ func (k Key) MarshalYAML() (any, error) {
 	if len(k.Classes) > 0 {
 		m = append(m, yaml.MapItem{Key: "classes", Value: k.Classes})
 	}
+	if k.Weight != 0 {
+		m = append(m, yaml.MapItem{Key: "weight", Value: float64(k.Weight)})
+	}
 	for _, limit := range k.limits() {
 		if limit.value != 0 {
 			m = append(m, yaml.MapItem{Key: limit.field, Value: limit.value})

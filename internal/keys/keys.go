@@ -21,6 +21,7 @@ type Key struct {
 	Class   string   // of its requests; empty: the default one
 	Classes []string // that a request may ask for
 	KVHints bool     // engines get the kv_hints of its requests
+	Weight  float64  // of the share of its tenant; 0: no shares are kept
 	Salt    string   // of the tenant's blocks in prefix caches, see [TenantSalt]; "" for none
 	// What the key uses; nil without limits.
 	Account *Account

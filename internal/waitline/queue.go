@@ -1,7 +1,6 @@
 package waitline
 
 import (
-	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -20,6 +19,8 @@ import (
 type Queue[R any] struct {
 	Limit int // how many requests may wait; a newcomer beyond that is refused
 
+	now     time.Duration // on the clock of Came, as of the newest event
+	shares  Shares        // of tenants
 	places  map[uint64]*lines[R]
 	waiting int
 	joined  uint64 // so far
@@ -44,8 +45,7 @@ type settling[R any] struct {
 type Waiter[R any] struct {
 	Who R
 
-	came   time.Duration
-	number uint64 // of the requests that joined
+	arrival
 	place  uint64
 	in     *settling[R]       // the line of its place
 	stands *Place[*Waiter[R]] // where in that line
@@ -55,32 +55,8 @@ type Waiter[R any] struct {
 	look   bool               // its place may have changed
 	ready  bool               // Next has yet to return it
 	left   bool               // the queue
+	out    bool               // a newcomer has displaced it
 }
-
-// Found is what a request learned from a try that found no room. The zero value is that of a request that
-// has not tried.
-type Found struct {
-	Aside bool          // there will be no room while replicas are in use
-	Room  time.Duration // until there should be room
-	Every time.Duration // between two similar requests that find room; 0 unknown
-}
-
-// Newcomer is a request that enters the queue.
-type Newcomer[R any] struct {
-	Who     R
-	Came    time.Duration // since a moment that is the same for the whole queue
-	Place   uint64
-	Running bool // a part was admitted before: neither a full nor a closed queue refuses the request
-	// What its first try found, and what [Queue.Enter] returned before. Both are zero if it has not tried.
-	Found Found
-	Seen  uint64
-}
-
-// Errors of a newcomer.
-var (
-	ErrFull   = errors.New("the admission queue is full")
-	ErrClosed = errors.New("the router is shutting down")
-)
 
 // Enter reports whether a newcomer has to wait behind others of its place. If not, the newcomer tries
 // at once. If the newcomer finds no room, it joins with seen, so that room that came in between is not lost.
@@ -94,11 +70,11 @@ func (q *Queue[R]) Join(n *Newcomer[R]) (*Waiter[R], error) {
 	switch {
 	case q.closed && !n.Running:
 		return nil, ErrClosed
-	case q.waiting >= q.Limit && !n.Running:
+	case q.waiting >= q.Limit && !n.Running && !q.displace(&n.Order):
 		return nil, ErrFull
 	}
 	q.joined++
-	w := &Waiter[R]{Who: n.Who, came: n.Came, number: q.joined, seen: n.Seen}
+	w := &Waiter[R]{Who: n.Who, arrival: arrival{n.Came, q.joined, n.Order, n.Running}, seen: n.Seen}
 	if first := q.push(w, n.Found, n.Place); first {
 		q.pass(w.in)
 	}
@@ -118,14 +94,21 @@ func (q *Queue[R]) push(w *Waiter[R], f Found, place uint64) (first bool) {
 	}
 	q.waiting++
 	w.place, w.found = place, f
-	wait := Wait{Came: w.came, Number: w.number}
+	wait := Wait{Came: w.came, Number: w.number, Order: w.order}
+	if wait.Order.Due != 0 {
+		wait.Order.Due = max(1, wait.Order.Due-f.Work)
+	}
 	if w.in = &l.aside; !f.Aside {
 		w.in = &l.line
 		wait.Room, wait.Every = f.Room, f.Every
 	}
 	w.stands = w.in.Push(w, wait)
-	return w.in.Before(w.stands) == 0
+	return q.isFirst(w)
 }
+
+func (q *Queue[R]) isFirst(w *Waiter[R]) bool { return w.in.First(q.view()) == w.stands }
+
+func (q *Queue[R]) view() view { return view{now: q.now, shares: &q.shares} }
 
 // remove takes a waiter out of its line.
 func (q *Queue[R]) remove(w *Waiter[R]) {
@@ -171,6 +154,9 @@ func (q *Queue[R]) Begin(w *Waiter[R]) (tries bool) {
 
 // Again gives a waiter that found no room its new turn, at the place where it belongs by now.
 func (q *Queue[R]) Again(w *Waiter[R], f Found, place uint64) {
+	if w.out {
+		return
+	}
 	was := q.places[w.place]
 	if w.in == &was.aside {
 		return
@@ -200,11 +186,11 @@ func (q *Queue[R]) retry(w *Waiter[R], was *lines[R]) {
 // Move takes a waiter to the place where it belongs by now, with the turn that it has. A try that it was
 // given is for the requests that it leaves. At its new place it tries if it is the first there.
 func (q *Queue[R]) Move(w *Waiter[R], place uint64) {
-	if place == w.place {
+	if place == w.place || w.out {
 		return
 	}
 	from, was := w.place, q.places[w.place]
-	kept := w.tries || w.in.Before(w.stands) == 0 // others from trying
+	kept := w.tries || q.isFirst(w) // others from trying
 	q.remove(w)
 	if w.tries = false; kept {
 		q.wake(was)
@@ -218,8 +204,12 @@ func (q *Queue[R]) Move(w *Waiter[R], place uint64) {
 }
 
 // Leave takes a waiter out: it was admitted, gave up or was refused. The first of each line try, since what
-// it took or left may be room.
+// it took or left may be room. A second call does nothing.
 func (q *Queue[R]) Leave(w *Waiter[R]) {
+	if w.left || w.out {
+		w.left = true
+		return
+	}
 	w.left = true
 	q.remove(w)
 	q.settle(w.in)
@@ -284,8 +274,9 @@ func (q *Queue[R]) Backlog() (longest time.Duration) {
 func (q *Queue[R]) Heads(n int) (heads [][]R) {
 	for _, l := range q.inOrder() {
 		var head []R
+		all := l.line.All(q.view())
 		for i := range min(n, l.line.Len()) {
-			head = append(head, l.line.At(i).Who.Who)
+			head = append(head, all[i].Who.Who)
 		}
 		heads = append(heads, head)
 	}
@@ -295,7 +286,7 @@ func (q *Queue[R]) Heads(n int) (heads [][]R) {
 // All returns each waiter, in the order of its line.
 func (q *Queue[R]) All() (all []*Waiter[R]) {
 	for _, l := range q.inOrder() {
-		for _, p := range slices.Concat(l.aside.All(), l.line.All()) {
+		for _, p := range slices.Concat(l.aside.All(q.view()), l.line.All(q.view())) {
 			all = append(all, p.Who)
 		}
 	}
@@ -309,15 +300,15 @@ func (q *Queue[R]) wake(l *lines[R]) {
 
 // first lets the first of a line try.
 func (q *Queue[R]) first(in *settling[R]) {
-	if in.Len() > 0 {
-		q.signal(in.At(0).Who, true)
+	if p := in.First(q.view()); p != nil {
+		q.signal(p.Who, true)
 	}
 }
 
 // pass lets the first of a line try if it has not tried since room came.
 func (q *Queue[R]) pass(in *settling[R]) {
-	if in.Len() > 0 && in.At(0).Who.seen != q.wakes+1 {
-		q.first(in)
+	if p := in.First(q.view()); p != nil && p.Who.seen != q.wakes+1 {
+		q.signal(p.Who, true)
 	}
 }
 

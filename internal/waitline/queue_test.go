@@ -127,10 +127,10 @@ func TestTheFirstWouldFindNoRoom(t *testing.T) {
 			}
 			h.play(t, every)
 			for _, l := range h.q.places {
-				if l.aside.Len() > 0 && h.needs[l.aside.At(0).Who.Who] <= h.room {
+				if l.aside.Len() > 0 && h.needs[l.aside.First(h.q.view()).Who.Who] <= h.room {
 					t.Fatal("the first that stands aside would find room")
 				}
-				if l.line.Len() > 0 && h.needs[l.line.At(0).Who.Who] <= h.room {
+				if l.line.Len() > 0 && h.needs[l.line.First(h.q.view()).Who.Who] <= h.room {
 					t.Fatal("the first of a line would find room")
 				}
 			}

@@ -66,11 +66,11 @@ func TestOrderIsThatOfALookAtEverybody(t *testing.T) {
 			places, twin = append(places, l.Push(w.Number, w)), append(twin, w)
 
 			var got []uint64
-			for i, p := range l.All() {
+			for _, p := range l.All(view{}) {
 				got = append(got, p.Who)
-				if l.At(i) != p || l.Before(p) != i {
-					t.Fatalf("%d stands at %d by Before, want %d", p.Who, l.Before(p), i)
-				}
+			}
+			if first := l.First(view{}).Who; first != got[0] {
+				t.Fatalf("%d is first, want %d", first, got[0])
 			}
 			if want := twin.order(); !slices.Equal(got, want) || l.Backlog() != twin.backlog() {
 				t.Fatalf("order %v with %v to go, want %v with %v", got, l.Backlog(), want, twin.backlog())
@@ -88,16 +88,16 @@ func TestNewestFirstWhileMoreWaitsThanFindsRoomInTime(t *testing.T) {
 		places = append(places, l.Push(i, Wait{
 			Came: time.Duration(i) * time.Second, Number: uint64(i), Every: time.Second,
 		}))
-		if first, want := l.At(0).Who, 0; i < 4 && first != want {
+		if first, want := l.First(view{}).Who, 0; i < 4 && first != want {
 			t.Fatalf("with %d waiting %d is first, want %d", i+1, first, want)
 		}
 	}
-	if first := l.At(0).Who; first != 4 {
+	if first := l.First(view{}).Who; first != 4 {
 		t.Fatalf("with 5 s of waiting requests %d is first, want the newest, 4", first)
 	}
 	l.Remove(places[4])
-	if l.At(0).Who != 0 {
-		t.Fatalf("when 4 s are left %d is first, want 0", l.At(0).Who)
+	if l.First(view{}).Who != 0 {
+		t.Fatalf("when 4 s are left %d is first, want 0", l.First(view{}).Who)
 	}
 }
 

@@ -23,6 +23,7 @@ func (pl *Planner) book(q *question, now time.Time) *Booking {
 	}
 	booking.Decode = *pl.pairs.decode.Replicas[d.Slot]
 	booking.begin(now)
+	booking.predicted.cost = costOf(pl.comparison)
 	booking.Decision = pl.comparison.record(q, now)
 	if booking.Mode == Split {
 		pl.flights.booked(booking, now)

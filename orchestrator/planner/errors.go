@@ -15,6 +15,7 @@ type NoRoom struct {
 	Part   float64       // of the blocks of a replica, the least that the request would take on one; 0 unknown
 	// Between two requests like it that find room, on all of its replicas together; 0 unknown.
 	Every time.Duration
+	Work  time.Duration // from room until the prompt is computed; 0 unknown
 }
 
 // largePart is the share of a replica's blocks that makes a request large. A large request has to wait until
@@ -26,7 +27,7 @@ func (e *NoRoom) Found() waitline.Found {
 	if e.Part > largePart {
 		return waitline.Found{Aside: true}
 	}
-	return waitline.Found{Room: e.Retry, Every: e.Every}
+	return waitline.Found{Room: e.Retry, Every: e.Every, Work: e.Work}
 }
 
 func (e *NoRoom) Error() string { return "no room: " + e.Reason }

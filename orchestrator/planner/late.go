@@ -70,3 +70,47 @@ func (b *comparison) ttft() scoring.TTFT {
 	perByte := b.table.Rate(int(b.chosen.Prefill), int(b.chosen.Decode))
 	return scoring.SplitTTFT(b.policy.model, &b.prefills[b.chosen.Prefill].Prefill, &on.Decode, perByte)
 }
+
+// behind returns why the chosen plan must not be booked yet, nil where it may: too much work of other
+// requests is ahead of its prompt. The error is *[NoRoom].
+func behind(b *comparison, q *question) error {
+	ahead, work := promptOf(b)
+	if q.MostAhead <= 0 || q.Begun || seconds(ahead) <= q.MostAhead {
+		return nil
+	}
+	return &NoRoom{
+		Reason: fmt.Sprintf("its tenant has had its share, and %v of work is ahead", seconds(ahead)),
+		Retry:  max(seconds(ahead)-q.MostAhead, decode.MinRetry),
+		Every:  seconds(work / computers(b)), Work: seconds(work),
+	}
+}
+
+// promptOf returns the seconds of work ahead of the prompt in the chosen plan, and the seconds of its own.
+func promptOf(b *comparison) (ahead, own float64) {
+	if b.chosen.Prefill < 0 {
+		on := &b.decodes[b.chosen.Decode].Local
+		return on.Wait, on.Took()
+	}
+	p := &b.prefills[b.chosen.Prefill]
+	return p.Wait, p.Warm
+}
+
+// computers is how many replicas could compute the prompt.
+func computers(b *comparison) float64 {
+	if b.chosen.Prefill < 0 {
+		return float64(len(b.decodes))
+	}
+	return float64(len(b.prefills))
+}
+
+// costOf returns what the chosen plan takes, see [Booking.Cost].
+func costOf(b *comparison) float64 {
+	_, own := promptOf(b)
+	d := &b.decodes[b.chosen.Decode]
+	blocks := b.pairs.decode.Replicas[d.Slot].Facts.Blocks
+	sum := own / computers(b)
+	if blocks > 0 {
+		sum += float64(d.Need) / float64(blocks) * d.Output * d.Step / float64(len(b.decodes))
+	}
+	return sum
+}

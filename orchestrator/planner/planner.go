@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"cmp"
 	"errors"
 	"math"
 	"math/rand/v2"
@@ -168,7 +169,7 @@ func (pl *Planner) choose(q *question, now time.Time) (*Booking, error) {
 		}
 		return nil, nil
 	}
-	if err := pl.comparison.late(q); err != nil {
+	if err := cmp.Or(pl.comparison.late(q), behind(pl.comparison, q)); err != nil {
 		return nil, err
 	}
 	return pl.book(q, now), nil

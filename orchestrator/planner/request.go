@@ -46,6 +46,7 @@ type Request struct {
 	Waited       time.Duration  // since it came
 	Begun        bool           // part of a request that has begun: never refused as too late
 	Quiet        bool           // the answer is not streamed: nobody sees its first token before its last
+	MostAhead    time.Duration  // of other requests' work before its prompt; 0: any
 	SplitOK      bool           // false: only Local plans
 	LocalOK      bool           // false: only Split plans
 	Pieces       bool           // its prompt may be sent in pieces to a decode replica that computes it
@@ -98,6 +99,7 @@ type Booking struct {
 type prediction struct {
 	within float64 // from the plan until the prompt should be prefilled
 	first  float64 // from sending the decode leg until its expected first token
+	cost   float64 // see [Booking.Cost]
 }
 
 // expectedTransfer is the expectation for the transfer of a Split; zero for Local.
@@ -142,3 +144,7 @@ func (b *Booking) Release(now time.Time) {
 // FirstWithin returns how long the generating leg should take to its first token, as predicted when it was
 // chosen.
 func (b *Booking) FirstWithin() time.Duration { return seconds(b.predicted.first) }
+
+// Cost is what the request takes: seconds of the whole prefill pool, and seconds of all KV blocks of the
+// decode pool. Both are by prediction, as of the plan.
+func (b *Booking) Cost() float64 { return b.predicted.cost }

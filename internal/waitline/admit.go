@@ -1,0 +1,180 @@
+package waitline
+
+import (
+	"cmp"
+	"iter"
+	"math"
+	"time"
+)
+
+// At says what time it is, on the clock of Came. To be called before other events; without a call the time of
+// the last call holds. A clock that went back changes nothing.
+func (q *Queue[R]) At(now time.Duration) { q.now = max(q.now, now) }
+
+// mostAhead is how much work may be ahead of a request whose tenant has had more than its share. So much
+// keeps a replica busy until the next request comes, and no more stands before the requests of other
+// tenants.
+const mostAhead = 250 * time.Millisecond
+
+// Bound returns how much work of other requests may be ahead of a request that gets room now; 0 for any. A
+// request that would have to stand behind more waits in the queue, where other tenants can overtake it.
+func (q *Queue[R]) Bound(o Order) time.Duration {
+	if o.Tenant == 0 || !q.shares.ahead(o.Tenant, q.now) {
+		return 0
+	}
+	return mostAhead
+}
+
+// Charge books what a request that found room costs. The unit of cost is any, the same for all requests.
+func (q *Queue[R]) Charge(o Order, cost float64) {
+	if o.Tenant == 0 {
+		return
+	}
+	least, several := math.Inf(1), false
+	for in := range q.settlings() {
+		several = several || len(in.groups) > 1
+		for _, g := range in.groups {
+			if g.rank == o.Rank {
+				least = min(least, q.shares.start(g.tenant))
+			}
+		}
+	}
+	q.shares.charge(o.Tenant, cost/o.weight(), least, q.now)
+	if several { // another one may be the first now
+		for _, l := range q.inOrder() {
+			q.pass(&l.aside)
+			q.pass(&l.line)
+		}
+	}
+}
+
+// Admit takes out a waiter that found room, and books what it costs.
+// Without a cost it has found a reason to leave, and no room.
+func (q *Queue[R]) Admit(w *Waiter[R], cost float64) {
+	if cost > 0 {
+		if !w.out {
+			w.in.Leaves()
+		}
+		q.Charge(w.order, cost)
+	}
+	q.Leave(w)
+}
+
+// Displaced reports whether a newcomer has taken the place of a waiter, which is refused with [ErrFull].
+func (q *Queue[R]) Displaced(w *Waiter[R]) bool { return w.out }
+
+// displace makes room in a full queue for a newcomer. The newest request of the worst rank goes if that rank
+// is worse than the newcomer's. Within one rank the newest request of the tenant goes that has the most
+// requests for its weight, if it then still has as many as the newcomer's tenant.
+func (q *Queue[R]) displace(n *Order) bool {
+	if !q.others(n) {
+		return false // as always where there are no classes and no tenants: nothing to count
+	}
+	crowds := q.crowds()
+	own, worst := crowds[crowd{n.Rank, n.Tenant}], (*count[R])(nil)
+	for of, c := range crowds {
+		if c.newest != nil && (worst == nil || c.worse(of, worst)) {
+			worst = c
+		}
+	}
+	if worst == nil || worst.newest.order.Rank < n.Rank {
+		return false
+	}
+	if worst.newest.order.Rank == n.Rank {
+		mine := 1.0
+		if own != nil {
+			mine += own.waiting
+		}
+		if worst == own || (worst.waiting-1)/worst.newest.order.weight() < mine/n.weight() {
+			return false
+		}
+	}
+	q.drop(worst.newest)
+	return true
+}
+
+// others reports whether requests wait that a newcomer could displace.
+func (q *Queue[R]) others(n *Order) bool {
+	for in := range q.settlings() {
+		for _, g := range in.groups {
+			if g.rank > n.Rank || g.rank == n.Rank && g.tenant != n.Tenant {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// crowd names the requests of one tenant and rank.
+type crowd struct {
+	rank   int
+	tenant uint32
+}
+
+// count is how many requests of a crowd wait.
+type count[R any] struct {
+	waiting float64
+	newest  *Waiter[R] // that may be displaced; nil for none
+}
+
+// crowds counts the requests that wait.
+func (q *Queue[R]) crowds() map[crowd]*count[R] {
+	all := map[crowd]*count[R]{}
+	for in := range q.settlings() {
+		for _, g := range in.groups {
+			c := all[crowd{g.rank, g.tenant}]
+			if c == nil {
+				c = &count[R]{}
+				all[crowd{g.rank, g.tenant}] = c
+			}
+			c.waiting += float64(len(g.byTurn))
+			for _, p := range g.byTurn {
+				if w := p.Who; !w.stays && (c.newest == nil || w.number > c.newest.number) {
+					c.newest = w
+				}
+			}
+		}
+	}
+	return all
+}
+
+// settlings goes over the lines of all places, in no order.
+func (q *Queue[R]) settlings() iter.Seq[*settling[R]] {
+	return func(yield func(*settling[R]) bool) {
+		for _, l := range q.places {
+			if !yield(&l.aside) || !yield(&l.line) {
+				return
+			}
+		}
+	}
+}
+
+// worse reports whether c loses a request before other does. of names c.
+func (c *count[R]) worse(of crowd, other *count[R]) bool {
+	than := other.newest.order
+	mine, others := c.waiting/c.newest.order.weight(), other.waiting/than.weight()
+	return cmp.Or(
+		cmp.Compare(than.Rank, of.rank), cmp.Compare(others, mine), cmp.Compare(than.Tenant, of.tenant),
+	) < 0
+}
+
+func (o *Order) weight() float64 {
+	if o.Weight > 0 {
+		return o.Weight
+	}
+	return 1
+}
+
+// drop takes out a waiter for which a newcomer comes, and tells the caller.
+func (q *Queue[R]) drop(w *Waiter[R]) {
+	kept := w.tries || q.isFirst(w) // others from trying
+	at := q.places[w.place]
+	q.remove(w)
+	w.out, w.tries = true, false
+	q.signal(w, false)
+	if kept {
+		q.wake(at)
+	}
+	q.settle(w.in)
+	q.forget(w.place)
+}
