@@ -80,7 +80,8 @@ func TestGoalsThatClientsAskFor(t *testing.T) {
 		want       Goals
 	}{
 		"longer": {
-			[]string{"chat"}, "chat", "900", "20.5",
+			[]string{"chat"},
+			"chat", "900", "20.5",
 			Goals{TTFT: 900 * time.Millisecond, TPOT: 20500 * time.Microsecond},
 		},
 		"shorter": {
@@ -91,7 +92,8 @@ func TestGoalsThatClientsAskFor(t *testing.T) {
 		},
 		"no goal": {[]string{"gold"}, "gold", "900", "30", Goals{}},
 		"no numbers": {
-			[]string{"chat"}, "chat", "NaN", "1e99",
+			[]string{"chat"},
+			"chat", "NaN", "1e99",
 			Goals{TTFT: 500 * time.Millisecond, TPOT: 20 * time.Millisecond},
 		},
 		"a deadline": {
