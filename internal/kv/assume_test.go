@@ -54,7 +54,7 @@ func TestAssumeCutsAPromptLargerThanTheLimit(t *testing.T) {
 	}
 }
 
-// Of prompts that share nothing and fill no run, those not used for longest go first, from their ends.
+// Of prompts that share nothing, the least recently used go first, from their ends.
 func TestAssumeIsAnLRU(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ix := NewIndex(Options{Chain: testChain})
@@ -98,7 +98,7 @@ func TestAssumeIsAnLRU(t *testing.T) {
 	})
 }
 
-// Turns that stand for nothing do not pile up.
+// Outdated entries of the order of use do not pile up.
 func TestTurnsAreTidied(t *testing.T) {
 	ix := NewIndex(Options{Chain: testChain})
 	for range 50 * tidyLeast {
@@ -110,8 +110,8 @@ func TestTurnsAreTidied(t *testing.T) {
 	checkIndex(t, ix)
 }
 
-// The last prompt is there whole, others from their beginning on, and never more than the limit, however
-// prompts share and fill runs.
+// The last prompt is there as a whole, and the others from their beginning on. The number of blocks never
+// exceeds the limit, however prompts share blocks.
 func TestAssumeKeepsToItsLimit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ix := NewIndex(Options{Chain: testChain})

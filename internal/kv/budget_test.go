@@ -47,7 +47,7 @@ func TestOldestGoFirstAmongEquals(t *testing.T) {
 	}
 }
 
-// A prompt that grew lately is as young as its growth: its beginning must not go first.
+// A prompt that grew is as recent as its growth, so its beginning does not go first.
 func TestGrowthKeepsTheBeginning(t *testing.T) {
 	ix := NewIndex(Options{Chain: testChain})
 	ix.Apply(0, &Batch{Events: []Event{stored(0, 64, 1)}})
@@ -111,7 +111,7 @@ func TestRoomComesBack(t *testing.T) {
 	}
 }
 
-// What Stats says of memory is near what the heap says.
+// The memory in Stats is near the memory in the heap.
 func TestBytesAreHonest(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -172,7 +172,7 @@ func TestDeeperOctavesGoBeforeOlderBlocks(t *testing.T) {
 	}
 }
 
-// Blocks that only lead to other blocks go with the last block behind them, also when truncation drops it.
+// Blocks that only lead to other blocks go with the last of the other blocks, also in a truncation.
 func TestNothingStaysForNobody(t *testing.T) {
 	ix := NewIndex(Options{Chain: testChain})
 	ix.Apply(0, &Batch{Events: []Event{stored(0, 200, 1), removed(hashes(2, 199, 1)...)}})

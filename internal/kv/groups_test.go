@@ -136,8 +136,8 @@ func TestHybridModels(t *testing.T) {
 	}
 }
 
-// A prompt that is being computed is believed to be there as a whole: of the way to its end a hybrid model
-// keeps nothing.
+// A prompt that is being computed is assumed to be there as a whole: a hybrid model keeps nothing of the way
+// to its end.
 func TestGuessOfAHybridModelCountsWhole(t *testing.T) {
 	ix := NewIndex(Options{Chain: testChain})
 	ix.Apply(0, &Batch{Events: []Event{

@@ -393,7 +393,7 @@ func TestConcurrentUse(t *testing.T) {
 	checkIndex(t, ix)
 }
 
-// A block counts in whatever tiers it is, until the last of them has lost it.
+// A block counts in any tier, until the last tier has lost it.
 func TestBlocksInSeveralTiers(t *testing.T) {
 	onCPU := func(e *Event) { e.Tier = CPU }
 	for _, tt := range []struct {

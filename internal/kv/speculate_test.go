@@ -128,7 +128,8 @@ func TestSpeculationsKeepToTheirBytes(t *testing.T) {
 	}
 }
 
-// Many guesses that share more or less: what the sorted list says is what comparing with each says.
+// For many guesses with common beginnings, the sorted list gives the same answers as a comparison with each
+// guess.
 func TestGuessesOfManyPrompts(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	random := func() []Key {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// A replica whose name belongs to two machines is reported in one line, with the line to write.
+// A replica whose name has two addresses is reported in one line, with the setting to write.
 func TestANameWithSeveralAddressesIsSaid(t *testing.T) {
 	var log bytes.Buffer
 	w, _ := learned(t, &log)

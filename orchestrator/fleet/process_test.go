@@ -36,8 +36,8 @@ func TestProcesses(t *testing.T) {
 	}
 }
 
-// A request that was sent in an era that has ended begins no other: what it may have read wrongly is not used
-// already.
+// A request from an ended era does not end the present era: the blocks that it may have read wrongly are no
+// longer used.
 func TestOneEraEndsOnce(t *testing.T) {
 	var ps processes
 	p, now := ps.of("http://a"), time.Now()
@@ -90,7 +90,8 @@ func TestHeardDistrust(t *testing.T) {
 	}
 }
 
-// All that is known is told on, but not for ever: of a process that no router has any more for a week.
+// Known distrust is passed on to other routers, but not for ever: it ends a week after the last router had
+// the process.
 func TestDistrustIsForgottenInTheEnd(t *testing.T) {
 	var ps processes
 	now := time.Now()

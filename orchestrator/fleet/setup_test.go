@@ -13,8 +13,8 @@ import (
 	"github.com/tandem-router/tandem/internal/setup"
 )
 
-// Two engines with different tokenizers have joined, and the third one has answered but has not joined yet.
-// Until it has, nobody knows which of the two is odd, and nothing is said.
+// Two engines with different tokenizers have joined, and a third engine has answered but not joined. Until
+// it joins, the odd one of the two is unknown, and nothing is reported.
 func TestEnginesAreComparedWhenAllHaveJoined(t *testing.T) {
 	var log bytes.Buffer
 	cfg := config.Default()

@@ -56,7 +56,8 @@ func fleetOf(t testing.TB, cfg *config.Config, log *bytes.Buffer, changed func()
 	return f, p
 }
 
-// An engine says 16 and its events say 32: the events are right, which is said once.
+// An engine reports a block size of 16, and its events have 32. The events are right, and one log line says
+// so.
 func TestBlockSizeIsThatOfEvents(t *testing.T) {
 	var log bytes.Buffer
 	w, pool := learned(t, &log)

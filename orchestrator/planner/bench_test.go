@@ -45,16 +45,17 @@ func benchmarkPlan(b *testing.B, prefills, decodes int, policy Policy) {
 func BenchmarkPlan16x16(b *testing.B) { benchmarkPlan(b, 16, 16, Policy{}) }
 func BenchmarkPlan64x64(b *testing.B) { benchmarkPlan(b, 64, 64, Policy{}) }
 
-// With a fixed alpha, work that was booked a moment ago makes no replica dearer: else the first plans would
-// not meet the half match, but hundreds of replicas whose pairs all tie, which is what the next one measures.
+// Alpha is fixed, so that work booked a moment ago makes no replica more expensive. Otherwise the first
+// plans would meet hundreds of replicas whose pairs all tie, which the next benchmark measures, and not the
+// half match.
 func BenchmarkPlan512x512(b *testing.B) {
 	weights := usualWeights()
 	weights.Alpha = scoring.Alpha{Value: 1}
 	benchmarkPlan(b, 512, 512, Policy{Weights: weights})
 }
 
-// BenchmarkPlanIdle512x512 measures Plan and Release where nearly all of 262,144 pairs are as good: nobody
-// has anything to do, or holds anything of a prompt of 2,000 tokens that may only be split.
+// BenchmarkPlanIdle512x512 measures Plan and Release if nearly all of 262,144 pairs are equal: all replicas
+// are idle, and none has blocks of the prompt of 2,000 tokens, which may only be split.
 func BenchmarkPlanIdle512x512(b *testing.B) {
 	f := newFleet(512, 512, nil)
 	r := f.request(1, 2000)

@@ -62,7 +62,7 @@ func TestAQueueThatKeepsOthersAwayIsNoReasonToBecomeLonger(t *testing.T) {
 	}
 }
 
-// The delay of requests that wait behind a plan makes no decode replica as good as another one.
+// The delay of requests behind a plan does not make two decode replicas equal.
 func TestOthersWaitMakesNobodyAsGood(t *testing.T) {
 	for name, worse := range map[string]func(f *fleet){
 		"far away": func(f *fleet) {},

@@ -22,10 +22,9 @@ func (f *fleet) drained(is func(replica.ID) bool) {
 	f.decode.SetMembers(f.ds, f.now)
 }
 
-// Whatever else holds of a fleet, no plan is made with a replica that is drained, and none is refused that
-// another replica could serve. What was booked before stays booked. Between the legs a request leaves a
-// decode replica that is drained for any other that can take it, and stays where there is none. A replica
-// that is used again is as before.
+// No plan uses a drained replica, and no request is refused that another replica could serve. Earlier
+// bookings stay. Between its legs, a request leaves a drained decode replica for any other replica that can
+// take it, and stays if there is none. After the drain the replica is used as before.
 func TestNothingNewGoesToAReplicaThatIsDrained(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		pick := func(what string, most int) int { return rapid.IntRange(0, most).Draw(t, what) }
@@ -117,7 +116,7 @@ func (f *fleet) handOver(t *rapid.T, booked []*Booking, out map[replica.ID]bool)
 	return booked[1:]
 }
 
-// A replica that began to be drained while a plan was made is not booked, in neither pool.
+// A replica whose drain began while a plan was made is not booked, in either pool.
 func TestADrainComesBetweenChoosingAndBooking(t *testing.T) {
 	f := newFleet(1, 1, nil)
 	q := f.pl.ask(f.request(1, 2000))

@@ -137,7 +137,8 @@ func TestHalfOpenReplicasTakeOneAtATime(t *testing.T) {
 	}
 }
 
-// Beyond half of a pool the rest is used as it is, those that fail least first, and the decision says so.
+// At most half of a pool is ejected. Further replicas are used as they are, the ones with the fewest
+// failures first, and the decision says so.
 func TestNeverMoreThanHalfIsEjected(t *testing.T) {
 	f := ejecting(4, 1)
 	for _, id := range []replica.ID{"p1", "p2"} {
@@ -166,7 +167,7 @@ func TestNeverMoreThanHalfIsEjected(t *testing.T) {
 	}
 }
 
-// A pair that gave a wrong text is used by nobody, whoever else is left or out.
+// A pair that gave a wrong text is never used, even if no other pair is left.
 func TestAPairThatGaveAWrongTextIsUsedByNobody(t *testing.T) {
 	f := ejecting(1, 2)
 	r := f.fresh(500)
@@ -193,7 +194,7 @@ func TestAPairThatGaveAWrongTextIsUsedByNobody(t *testing.T) {
 	}
 }
 
-// The last usable replica of a pool is used whatever it does, and so is the last pair.
+// The last usable replica of a pool is used in spite of its failures, and so is the last pair.
 func TestTheLastIsUsedAsItIs(t *testing.T) {
 	f := ejecting(1, 1)
 	f.fails(t, "p1", OnPrefill, outlier.Unusable, 5)
@@ -204,7 +205,7 @@ func TestTheLastIsUsedAsItIs(t *testing.T) {
 	}
 }
 
-// While another replica will have room, a request waits for it rather than go to one that is ejected.
+// If another replica will have room, a request waits for this room instead of using an ejected replica.
 func TestRequestsWaitForRoomRatherThanForAnEjectedReplica(t *testing.T) {
 	f := ejecting(1, 2)
 	f.fails(t, "d1", OnDecode, outlier.ServerError, 3)
@@ -229,8 +230,8 @@ func TestRequestsWaitForRoomRatherThanForAnEjectedReplica(t *testing.T) {
 	}
 }
 
-// A request that was planned before its pair was ejected goes to another decode replica. Where there is none
-// it stays, except on a pair that gave a wrong text: nobody uses that.
+// A request that was planned before its pair was ejected moves to another decode replica. If there is none,
+// it stays, except on a pair that gave a wrong text.
 func TestRebindLeavesAPairThatWasEjectedMeanwhile(t *testing.T) {
 	f := ejecting(1, 2)
 	r := f.request(1, 8000)
@@ -335,7 +336,7 @@ func TestFatesOfPairsAreKeptApart(t *testing.T) {
 	}
 }
 
-// Failures are a term of the cost before they are too many, and cost stays the sum of its terms.
+// A few failures are a term of the cost before they lead to ejection. The cost stays the sum of its terms.
 func TestFailuresHaveAPrice(t *testing.T) {
 	f := ejecting(2, 2)
 	f.failOnce(t, "p1", OnPrefill, outlier.ServerError)

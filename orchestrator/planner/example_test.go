@@ -52,8 +52,9 @@ func ExamplePlanner_Plan() {
 	// 386 ms local  > d1
 }
 
-// What follows on a plan. Before the decode leg is sent its replica is looked at again: here it has left the
-// pool, and another one takes over. What the legs took teaches the pools; in the end nothing is booked.
+// The life of a plan after booking. Before the decode leg is sent, its replica is checked again: here it has
+// left the pool, and another replica takes over. The times of the legs teach the pools. In the end nothing
+// is booked.
 func ExampleBooking() {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	prefills, decodes := pools(now)
@@ -98,8 +99,8 @@ func ExampleBooking() {
 	// answered: p1 > d1; 0 requests on p1; 0 on d1
 }
 
-// Where no decode replica has room, nor should have some seconds after the prompt is computed, the request
-// belongs in the admission queue. The error says when to look again.
+// If no decode replica has room, now or some seconds after the prefill, the request belongs into the
+// admission queue. The error says when to try again.
 func ExampleNoRoom() {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	prefills, decodes := pools(now)

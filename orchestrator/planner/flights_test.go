@@ -68,8 +68,8 @@ func (f *fleet) links(speed float64) {
 	f.set(p)
 }
 
-// A transfer that takes a hundred times as long as predicted is known to be late before it has come: nobody
-// follows for as long as it takes.
+// A transfer that takes a hundred times as long as predicted is known to be late before it ends. Other
+// requests avoid its link during this time.
 func TestALateTransferTellsBeforeItHasCome(t *testing.T) {
 	f := newFleet(1, 1, nil)
 	const tokens = 20_000
@@ -129,8 +129,8 @@ func TestLateTransfersTeachInTheSameOrder(t *testing.T) {
 // began is when the fleet was made.
 func (f *fleet) began() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) }
 
-// However many transfers are under way at once, whether one is moved after the other or all share the link,
-// and whoever is the bottleneck, a link is not taken for another one.
+// The speed of a link is learned correctly with any number of concurrent transfers, one after the other or
+// in equal shares, and with any replica as the bottleneck.
 func TestTransfersAtOnceTellWhatALinkIsWorth(t *testing.T) {
 	const tokens = 8000
 	for _, c := range []struct{ prefills, decodes int }{{1, 1}, {4, 1}, {1, 4}} {
@@ -192,8 +192,8 @@ func (f *fleet) atOnce(t *testing.T, link float64, shared bool, tokens int) {
 	}
 }
 
-// A busy engine is not a slow link: what waits for a prompt that its decode replica computes says nothing
-// against it.
+// A busy engine is not a slow link: a wait for a local prompt of the decode replica does not count against
+// the link.
 func TestABusyEngineIsNotASlowLink(t *testing.T) {
 	f := newFleet(1, 1, nil)
 	for range 20 {

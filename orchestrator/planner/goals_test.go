@@ -95,8 +95,8 @@ func TestEndedStreamsHaveNoGoals(t *testing.T) {
 	}
 }
 
-// A request with a near goal for its tokens avoids a full replica; one with a far goal does not mind. A wait
-// that has been counts towards the first token.
+// A request with a near TPOT goal avoids a full replica, and a request with a far goal does not. The time
+// that a request has waited counts towards its first token.
 func TestOwnGoals(t *testing.T) {
 	f := newFleet(1, 2, nil)
 	f.full(t, 300, batch)

@@ -23,8 +23,8 @@ func (f *fleet) held(t *testing.T, seed uint32, edit func(r *Request)) (on repli
 	return d.Prefill, d.Matched
 }
 
-// A prompt counts as its replica's from when it is sent. Where the request has failed it was never computed
-// there: nobody else is drawn to it.
+// A prompt counts as cached on its replica from the time when it is sent. If the request fails, the prompt
+// was not computed there, and attracts no other request.
 func TestAGuessEndsWithItsRequest(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -85,8 +85,8 @@ func (f *fleet) expire() {
 func onlySplit(r *Request) { r.LocalOK = false }
 func onlyLocal(r *Request) { r.SplitOK = false }
 
-// An engine that takes ten times as long as predicted has the prompt when it is through, not when it should
-// have been.
+// An engine that takes ten times as long as predicted has the prompt at its answer, and not at the predicted
+// time.
 func TestAGuessComesAgainWithALateAnswer(t *testing.T) {
 	f := newFleet(1, 1, nil)
 	r := f.request(1, 8000)
@@ -124,8 +124,8 @@ func TestAGuessOfBlocksEndsWithALoadThatFailed(t *testing.T) {
 	}
 }
 
-// What a decode replica holds without our knowledge is not moved: a link that seems thirty times as fast for
-// it is believed to be no faster.
+// Unknown cached blocks of a decode replica are not moved. A link that seems thirty times as fast for this
+// reason is not believed to be faster.
 func TestLinksAreLearnedWhereItIsKnownWhatMoves(t *testing.T) {
 	for trust, learns := range map[replica.Trust]bool{
 		replica.Live: true, replica.Stale: false, replica.Syncing: false,

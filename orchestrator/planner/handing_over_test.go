@@ -47,8 +47,8 @@ func (f *fleet) over(link float64, tokens int) float64 {
 // nowhere leaves the places of replicas open, so that links are taken for slow until they are learned.
 func nowhere(r *replica.Replica) { r.Place = replica.Place{} }
 
-// Where nearly all prompts are about as long, what a slow link takes could be what handing over takes as
-// well. The long ones tell, however rare they are, and other links have nothing to do with it.
+// If nearly all prompts have one length, the time of a slow link looks like the fixed time of a handover.
+// The rare long prompts show the difference. Other links are not affected.
 func TestSlowLinksAreNotTakenForHandingOver(t *testing.T) {
 	const link, handing = 12.5e9, 0.005 // of which the configuration says 40
 	for _, oneIn := range []int{20, 10, 5, 3} {
@@ -86,7 +86,7 @@ func TestSlowLinksAreNotTakenForHandingOver(t *testing.T) {
 	}
 }
 
-// Transfers, alone or two at once, teach how fast a link is, whatever it was taken for before.
+// Single and concurrent transfers teach the speed of a link, whatever was believed before.
 func TestLinksAreLearnedWhateverTheyWereTakenFor(t *testing.T) {
 	for _, link := range []float64{12.5e9, 40e9} {
 		for _, atOnce := range []int{1, 2} {
@@ -121,7 +121,7 @@ func (f *fleet) learnsLink(t *testing.T, link float64, atOnce int) {
 	}
 }
 
-// Clients that leave just when their requests were sent bring no blocks.
+// A client that leaves just after its request was sent causes no transfer of blocks.
 func TestWhoHasLeftBringsNoBlocks(t *testing.T) {
 	f := newFleet(1, 1, nil)
 	for range 50 {

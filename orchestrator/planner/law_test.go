@@ -150,8 +150,8 @@ func TestNoPlanIsBetterThanTheChosenOne(t *testing.T) {
 	})
 }
 
-// The pressure of a plan is gamma times what is lost on its replicas, by the share of their KV in use. Twice
-// the gamma makes twice the term, and changes no other.
+// The pressure of a plan is gamma times the expected loss on its replicas, by their KV use. Twice the gamma
+// doubles this term and changes no other.
 func TestGammaWeighsThePressureAlone(t *testing.T) {
 	loaded := 0
 	rapid.Check(t, func(t *rapid.T) {

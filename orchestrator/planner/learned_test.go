@@ -48,7 +48,8 @@ func kept(t *testing.T, f *fleet) *Learned {
 	return l
 }
 
-// What was measured of replicas and links, and how long answers are, the next process begins with.
+// The next process begins with the measured speeds of replicas and links, and with the observed lengths of
+// answers.
 func TestWhatWasLearnedIsTakenOver(t *testing.T) {
 	before, after := taught(t), newFleet(1, 1, at)
 	l := kept(t, before)
@@ -78,7 +79,7 @@ func TestWhatWasLearnedIsTakenOver(t *testing.T) {
 	}
 }
 
-// A replica that is another one than was measured begins with nothing: what was measured waits for its own.
+// A replaced engine begins with nothing. The saved measurements wait for their own engine.
 func TestAnotherEngineBeginsWithNothing(t *testing.T) {
 	before := taught(t)
 	for name, change := range map[string]func(r *replica.Replica){
@@ -105,7 +106,7 @@ func TestAnotherEngineBeginsWithNothing(t *testing.T) {
 	}
 }
 
-// What was measured long ago counts for next to nothing.
+// Very old measurements count for next to nothing.
 func TestOldFiguresAreForgotten(t *testing.T) {
 	before, after := taught(t), newFleet(1, 1, at)
 	was := after.prefill.Status(after.now)[0].Speed.Prefill(16_000, 0)

@@ -22,7 +22,7 @@ func (f *fleet) idle() {
 	}
 }
 
-// A cached prefix is worth what it was however many bursts of short prompts have been answered.
+// A cached prefix keeps its value after any number of bursts of short prompts.
 func TestBurstsLeaveACachedPrefixItsWorth(t *testing.T) {
 	f := newFleet(2, 1, nil)
 	f.store(t, f.prefill, "p1", 1, 500)
@@ -79,8 +79,8 @@ func (f *fleet) learnsSlow(t *testing.T, tokens int, took time.Duration) {
 	}
 }
 
-// With a limit for the first token, what made engines look slow for a moment does not keep requests out for
-// good: now and then one is let through to tell.
+// With a limit on TTFT, engines that looked slow for a moment do not refuse requests for good: now and then
+// one request is let through to measure them.
 func TestLateIsNotForEver(t *testing.T) {
 	for name, tokens := range map[string]int{"short prompts were slow": 32, "long prompts were slow": 8000} {
 		t.Run(name, func(t *testing.T) {
@@ -114,8 +114,8 @@ func TestLateIsNotForEver(t *testing.T) {
 	}
 }
 
-// An engine that is slow for good is not tried with all requests: one in ten seconds on each tells that it
-// still is.
+// An engine that is slow for good is not tried with all requests. One request in ten seconds shows that it
+// still is slow.
 func TestLateIsTriedByOne(t *testing.T) {
 	f := newFleet(2, 1, nil)
 	f.learnsSlow(t, 8000, 20*time.Second)
@@ -230,7 +230,7 @@ func TestASlowDecodeReplicaIsLeftAlone(t *testing.T) {
 	}
 }
 
-// Noise of measurement is no difference: replicas that are alike stay as good as each other.
+// Noise of measurement is no difference: equal replicas stay equal in price.
 func TestAlikeReplicasStayAlike(t *testing.T) {
 	f := newFleet(1, 3, nil)
 	rnd := rand.New(rand.NewPCG(1, 2))
@@ -254,7 +254,7 @@ func TestAlikeReplicasStayAlike(t *testing.T) {
 	}
 }
 
-// A slow replica that has recovered is found: it is tried again, rarely, and then takes its part.
+// A slow replica that has recovered is found by rare trials, and then gets its share of requests.
 func TestWhoHasRecoveredComesBack(t *testing.T) {
 	f := newFleet(1, 2, nil)
 	slow := true
@@ -276,8 +276,8 @@ func TestWhoHasRecoveredComesBack(t *testing.T) {
 	}
 }
 
-// A few per cent by which one of two equal replicas was learned to be faster are noise: they move no choice,
-// and requests that come at once spread.
+// A measured difference of a few per cent between equal replicas is noise. It changes no choice, and
+// concurrent requests spread.
 func TestAStepWithinTheNoiseMovesNobody(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

@@ -46,7 +46,7 @@ func TestWhatWasLearnedDecides(t *testing.T) {
 	}
 }
 
-// A decode replica behind a link that was measured slow gets nothing.
+// A decode replica behind a measured slow link gets no request.
 func TestSlowLinkIsAvoided(t *testing.T) {
 	f := newFleet(1, 2, nil)
 	slow := f.ds[0]

@@ -15,8 +15,8 @@ func (f *fleet) hands(t *testing.T, b *Booking, r *Request) {
 	}
 }
 
-// A link that was slow for a minute and is well again refuses nobody for good, though those that are refused
-// teach nothing.
+// A link that was slow for a minute does not refuse requests for good, although refused requests teach
+// nothing.
 func TestLinkThatWasSlowIsNotRefusedForEver(t *testing.T) {
 	f := newFleet(1, 1, nil)
 	f.set(Policy{FirstToken: 5 * time.Second})
@@ -48,7 +48,7 @@ func TestLinkThatWasSlowIsNotRefusedForEver(t *testing.T) {
 	}
 }
 
-// A decode replica whose link was slow for a minute gets its part of the requests again.
+// A decode replica whose link was slow for a minute gets its share of requests again.
 func TestLinkThatWasSlowIsUsedAgain(t *testing.T) {
 	f := newFleet(1, 2, nil)
 	uses := map[string]int{}
@@ -74,7 +74,7 @@ func TestLinkThatWasSlowIsUsedAgain(t *testing.T) {
 	}
 }
 
-// A link that is still slow is tried now and then, and no more than that.
+// A link that stays slow is tried rarely.
 func TestLinkThatStaysSlowIsTriedNowAndThen(t *testing.T) {
 	f := newFleet(1, 2, nil)
 	uses := 0
@@ -97,7 +97,7 @@ func TestLinkThatStaysSlowIsTriedNowAndThen(t *testing.T) {
 	}
 }
 
-// A link that everything goes over is taken for what it is, whatever it was taken for in worse times.
+// A link with much traffic is measured again, whatever was believed of it before.
 func TestLinksThatAreUsedAndWellAreLearnedAgain(t *testing.T) {
 	for _, decodes := range []int{1, 2} {
 		for _, trouble := range []float64{0.05e9, 0.3e9, 1e9} {
@@ -123,7 +123,8 @@ func TestLinksThatAreUsedAndWellAreLearnedAgain(t *testing.T) {
 	}
 }
 
-// Where all links were slow, and prompts are computed beside sixty streams for it, they are split again.
+// All links were slow, so prompts were computed on decode replicas beside sixty streams. After the links
+// recovered, prompts are split again.
 func TestAfterSlowLinksPromptsAreSplitAgain(t *testing.T) {
 	for _, trouble := range []float64{0.05e9, 0.3e9} {
 		f := newFleet(1, 2, nil)
@@ -181,8 +182,7 @@ func (f *fleet) worth(t *testing.T) (seconds int) {
 	return seconds
 }
 
-// A slow link that a process knows from the one before, and one whose replica was away for a while, are tried
-// again as any other.
+// A slow link from a saved state is tried again, and so is the link of a replica that was away for a while.
 func TestSlowLinksThatComeBackAreTriedAgain(t *testing.T) {
 	slow := func() *fleet {
 		f := newFleet(1, 1, at)

@@ -7,8 +7,8 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// Blocks come at once over 40 GB/s, and wait for their turn in an engine that runs a few at a time. That is
-// not to be taken for the link.
+// Blocks cross a link of 40 GB/s at once, and requests wait for their turn in an engine that runs a few at a
+// time. This wait does not count as the time of the link.
 func TestWhoWaitsForATurnIsNotTheLink(t *testing.T) {
 	for _, c := range []struct {
 		name      string

@@ -6,9 +6,9 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// An engine counts requests whose blocks are on their way among those that wait. Over a slow link there is
-// always one, and the link is to be learned all the same; whoever waits for its turn is not to be taken for
-// the link.
+// An engine counts requests whose blocks are arriving as waiting requests. A slow link always has such a
+// request, and must be learned in spite of it. A request that waits for its turn must not count as a slow
+// link.
 func TestSlowLinkIsLearnedWhileOthersTransfersAreUnderWay(t *testing.T) {
 	const link = 1e9 // of which the configuration says 40
 	for _, c := range []struct {
@@ -50,8 +50,8 @@ func TestSlowLinkIsLearnedWhileOthersTransfersAreUnderWay(t *testing.T) {
 	}
 }
 
-// Two engines behind one host name are taken to be linked by 100 GB/s. Where it is 1 GB/s (NIXL over TCP, no
-// NVLink, one address in front of several machines) that is to be learned from transfers.
+// Two engines with one host name are assumed to have a link of 100 GB/s. If the link has 1 GB/s (NIXL over
+// TCP, no NVLink, or one address in front of several machines), transfers teach this.
 func TestSlowLinkOfOneHostIsLearned(t *testing.T) {
 	const link = 1e9
 	f := newFleet(1, 1, func(r *replica.Replica) { r.Place = replica.Place{Host: "h"} })
@@ -65,7 +65,7 @@ func TestSlowLinkOfOneHostIsLearned(t *testing.T) {
 	}
 }
 
-// Blocks that come together share the link. Where some come alone, these say how fast it is.
+// Concurrent transfers share the link. Single transfers show how fast it is.
 func TestBlocksThatComeAloneSayWhatALinkIsWorth(t *testing.T) {
 	const link = 40e9
 	f := newFleet(1, 1, nil)

@@ -37,8 +37,8 @@ func (f *fleet) planLocal(t *testing.T, seed uint32) {
 	f.plan(t, r).Release(f.now)
 }
 
-// A request that may not be split asks no prefill replica, which does not mean that there are none: what was
-// learned of their links stays, whatever made the table of pairs out of date before.
+// A request that may not be split asks no prefill replica. The learned links stay, even if the table of
+// pairs was out of date before.
 func TestLinksOutliveRequestsThatAreNotSplit(t *testing.T) {
 	for name, outdate := range map[string]func(f *fleet){
 		"nothing":      func(*fleet) {},
@@ -73,8 +73,9 @@ func TestLinksOfReplicasThatLeftAreForgotten(t *testing.T) {
 	}
 }
 
-// Links are of engines, which their addresses tell: what was learned stays with an engine that gets another
-// name, also where the policy changes with it, and is not taken for that of another which gets its name.
+// A link belongs to engines by their addresses. What was learned stays with an engine that gets another
+// name, even if the policy changes at the same time. It does not pass to an engine that takes over the old
+// name.
 func TestLinksOutliveNames(t *testing.T) {
 	for name, outdate := range map[string]func(f *fleet){
 		"another name":                  func(*fleet) {},
@@ -123,8 +124,8 @@ func TestLinksOfReplicasThatMoveUpAreKept(t *testing.T) {
 	}
 }
 
-// Blocks go from one connector to another of its kind only. One that an engine does not tell is taken to be
-// the other's.
+// Blocks move only between connectors of one kind. An unknown connector is assumed to be of the other
+// replica's kind.
 func TestReplicasOfDifferentConnectorsAreNeverPaired(t *testing.T) {
 	f := newFleet(2, 2, func(r *replica.Replica) {
 		r.Facts.Connector = map[replica.ID]string{"p1": "nixl", "d1": "other", "d2": "nixl"}[r.ID]
@@ -155,7 +156,8 @@ func (f *fleet) handsOver(t *testing.T, tokens int, took func(bytes float64) flo
 	f.pass(time.Second)
 }
 
-// What handing over takes whatever the size is no matter of the link: short prompts make no link slow.
+// The fixed time of a handover does not count as the time of the link: short prompts do not make a link
+// slow.
 func TestHandingOverIsNoMatterOfTheLink(t *testing.T) {
 	f := newFleet(1, 1, nil)
 	link := f.pl.policy.Links[replica.SameRack]
@@ -183,8 +185,8 @@ func TestHandingOverIsNoMatterOfTheLink(t *testing.T) {
 	}
 }
 
-// Transfers that were under way to the same replica take their part of the time, whether the engine moves one
-// after the other or all at once.
+// Concurrent transfers to one replica take their part of the time, whether the engine moves them one after
+// the other or all at once.
 func TestTransfersAtOnceMakeNoLinkSlow(t *testing.T) {
 	for _, shared := range []bool{false, true} {
 		f := newFleet(1, 1, nil)

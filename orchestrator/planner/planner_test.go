@@ -107,7 +107,7 @@ func TestReasonIsASentence(t *testing.T) {
 	}
 }
 
-// That a plan was drawn is said of one that is ahead of all plans of another kind, too.
+// The reason says that a plan was drawn, even if the plan is ahead of all plans of the other kind.
 func TestReasonSaysThatAPlanWasDrawn(t *testing.T) {
 	f := newFleet(1, 2, nil)
 	d := f.plan(t, f.request(1, 200)).Decision
@@ -119,7 +119,7 @@ func TestReasonSaysThatAPlanWasDrawn(t *testing.T) {
 	}
 }
 
-// A replica that makes no pair is no alternative: what is compared is what could have been chosen.
+// A replica that makes no pair is no alternative: the reason compares with possible plans only.
 func TestWhyComparesPossiblePlansOnly(t *testing.T) {
 	f := newFleet(2, 2, func(r *replica.Replica) {
 		if r.ID == "p2" {
@@ -645,8 +645,9 @@ func TestRebindInRawUnits(t *testing.T) {
 	}
 }
 
-// A request that has to move asks what a new one asks: its prefill replica sends one prompt after the other,
-// so that the transfers which another decode replica awaits meanwhile cost nothing, and its batch decides.
+// A request that moves is priced like a new request. Its prefill replica sends one prompt after the other,
+// so that earlier transfers to the other decode replica cost nothing, and the batch of the decode replica
+// decides.
 func TestRebindWaitsForItsSender(t *testing.T) {
 	for _, sending := range []bool{false, true} {
 		f := newFleet(2, 4, nil)
@@ -753,7 +754,7 @@ func TestFinishTeaches(t *testing.T) {
 	}
 }
 
-// How busy a replica was is told of one that has nothing to do now, too.
+// The record shows the busy share of a replica that is idle now.
 func TestTheRecordTellsHowBusyAnIdleReplicaWas(t *testing.T) {
 	f := newFleet(1, 1, nil)
 	r := f.fresh(16_000)
@@ -849,8 +850,8 @@ func TestConcurrentUse(t *testing.T) {
 	}
 }
 
-// What would come too late is refused before anything is booked, with the time for which it has waited
-// already; what would come in time is not.
+// A request whose first token would be too late is refused before anything is booked. The time that it has
+// waited counts. A request in time is not refused.
 func TestTooLate(t *testing.T) {
 	f := newFleet(1, 1, nil)
 	busy := f.request(1, 8000)
@@ -891,8 +892,8 @@ func TestTooLate(t *testing.T) {
 	}
 }
 
-// An estimate of a prompt's length refuses nothing: by it no replica is too small, and the prompt's own time
-// is nobody's lateness. It books what can always be had. A number that is known refuses.
+// An estimated length refuses no request: no replica is too small for it, and the prompt's own time does not
+// make it late. It books an amount that can always be had. A known length can refuse.
 func TestAnEstimateRefusesNothing(t *testing.T) {
 	f := newFleet(2, 2, nil)
 	f.set(Policy{FirstToken: time.Second})
@@ -922,7 +923,7 @@ func TestAnEstimateRefusesNothing(t *testing.T) {
 	}
 }
 
-// By an estimate no replica is left out for the length of its context, where others have a longer one.
+// An estimated length excludes no replica for its context, although other replicas have a longer context.
 func TestAnEstimateLeavesNobodyOut(t *testing.T) {
 	f := newFleet(1, 2, func(r *replica.Replica) {
 		if r.ID != "d1" {
@@ -948,7 +949,7 @@ func TestAnEstimateLeavesNobodyOut(t *testing.T) {
 	}
 }
 
-// What the replicas are busy with before an estimated prompt makes it late all the same.
+// The work before a prompt of estimated length can make the prompt late.
 func TestAnEstimateIsLateBehindOthers(t *testing.T) {
 	f := newFleet(1, 1, nil)
 	busy := f.request(1, 100_000)
@@ -962,7 +963,8 @@ func TestAnEstimateIsLateBehindOthers(t *testing.T) {
 	}
 }
 
-// Transfers share the network of both replicas: the next goes between two that have none under way.
+// Transfers share the network of both replicas. So the next transfer goes between two replicas without a
+// transfer.
 func TestTransfersWaitForEachOther(t *testing.T) {
 	for _, fleet := range [][2]int{{3, 2}, {2, 3}} {
 		f := newFleet(fleet[0], fleet[1], nil)

@@ -35,7 +35,8 @@ func usualWeights() scoring.Weights {
 	}
 }
 
-// Nobody can forget what nothing can be predicted without: the planner has no number of its own for it.
+// The planner refuses a policy without the numbers that every prediction needs. It has no defaults of its
+// own.
 func TestPolicyIsSaidInFull(t *testing.T) {
 	for name, forget := range map[string]func(p *Policy){
 		"Links":           func(p *Policy) { p.Links[replica.SameRack] = 0 },

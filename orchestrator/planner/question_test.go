@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// The memory of a question is used again: what stood there before changes no decision, and what stands there
-// later none that has been made.
+// The memory of a question is used again. Old contents change no decision, and later contents change no
+// earlier decision.
 func TestQuestionsShareNothing(t *testing.T) {
 	spoilt := func() *question {
 		q := &question{prefillDepth: make([]int32, 8), decodeDepth: make([]int32, 8)}
@@ -38,7 +38,7 @@ func TestQuestionsShareNothing(t *testing.T) {
 	}
 }
 
-// Requests that are planned at once know of their own prompts alone.
+// Concurrent requests match their own prompts only.
 func TestPlansAtOnce(t *testing.T) {
 	f := newFleet(4, 4, nil)
 	for seed := range uint32(4) {

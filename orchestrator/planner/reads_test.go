@@ -17,8 +17,8 @@ func (c *counts) add(bytes, seconds, posting float64) {
 	c.Posting += posting
 }
 
-// What a transfer waits for in a busy engine, of which no report tells, is taken for the link until the
-// engine's counters say what the transfer itself took.
+// A transfer may wait in a busy engine without a report of it. This wait counts as the time of the link
+// until the engine's counters show the time of the transfer itself.
 func TestCountersTellTheLinkFromTheEngine(t *testing.T) {
 	const tokens = 8000
 	for _, counted := range []bool{true, false} {
@@ -42,8 +42,8 @@ func TestCountersTellTheLinkFromTheEngine(t *testing.T) {
 	}
 }
 
-// Counters of a process that was restarted, of others' transfers, or of none teach nothing, and no sum of
-// them is taken for a speed.
+// Counters teach nothing after a restart, if they count other routers' transfers, or if they count none. No
+// such sum is believed as a speed.
 func TestCountersThatDoNotFitTeachNothing(t *testing.T) {
 	const tokens = 8000
 	for name, now := range map[string]replica.Reads{
@@ -64,8 +64,8 @@ func TestCountersThatDoNotFitTeachNothing(t *testing.T) {
 	}
 }
 
-// Nothing is kept for the counters of an engine that has none, and no more than is of use for one whose
-// counters are not read any more.
+// Transfers are not kept for an engine without counters. For an engine whose counters are no longer read,
+// only a few are kept.
 func TestTransfersDoNotWaitForCountersForEver(t *testing.T) {
 	f := newFleet(1, 2, nil)
 	f.pl.Counted("d2", replica.Reads{Count: 1, Bytes: 1, Seconds: 1}, f.now)
@@ -79,8 +79,8 @@ func TestTransfersDoNotWaitForCountersForEver(t *testing.T) {
 	}
 }
 
-// Posting a read stops the streams of the replica that reads. What that takes is learned from its counters,
-// for each block, and is part of the price.
+// Posting a read stops the streams of the reading replica. The cost of each block is learned from the
+// engine's counters, and is part of the price.
 func TestPostingIsPriced(t *testing.T) {
 	f := newFleet(1, 1, nil)
 	const tokens = 8000

@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// Room that comes, or a replica that is back, while it is worked out why there is no plan, is a reason to
-// plan again, and not to refuse the request for want of a replica.
+// If room or a replica appears while a refusal is worked out, the request is planned again and not refused.
 func TestWhatComesWhileAPlanIsRefused(t *testing.T) {
 	for name, comes := range map[string]struct{ before, between func(f *fleet) }{
 		"room": {

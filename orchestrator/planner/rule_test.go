@@ -67,8 +67,8 @@ func TestRuleChoosesPrefill(t *testing.T) {
 	}
 }
 
-// A rule is not asked for replicas that cannot be used: without a compatible decode replica, of a pair that
-// failed, or ill. Where it leaves nobody, costs choose.
+// A rule does not choose an unusable replica: an unhealthy one, one without a compatible decode replica, or
+// one of a pair that failed. If no replica is left for the rule, costs choose.
 func TestRuleTakesOnlyWhoCanServe(t *testing.T) {
 	f := newFleet(3, 1, func(r *replica.Replica) {
 		if r.ID == "p2" {

@@ -60,8 +60,8 @@ func TestRequestsGoToAReplicaThatIsNotSaturated(t *testing.T) {
 	}
 }
 
-// A long prompt that a prefill replica has is handed over to a saturated decode replica, where its transfer
-// ends sooner than computing it would.
+// A long prompt that a prefill replica has cached goes to a saturated decode replica, if its transfer ends
+// sooner than a local prefill would.
 func TestWhatTakesLongToComputeFollowsBlocks(t *testing.T) {
 	f := newFleet(1, 1, func(r *replica.Replica) { r.Facts.Blocks = 20_000 })
 	saturate(t, f, 8e9)

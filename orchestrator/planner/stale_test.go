@@ -13,8 +13,8 @@ import (
 	"github.com/tandem-router/tandem/prefill"
 )
 
-// A replica whose events are not heard is unknown, not empty: it neither loses to one that is known to hold
-// nothing, nor is it asked before one that is known to hold the prompt.
+// A replica without events is unknown, not empty. It does not lose to a replica that is known to be empty,
+// and it does not win against a replica that is known to have the prompt.
 func TestStaleIsUnknownNotEmpty(t *testing.T) {
 	type want struct {
 		prefill   string // of these letters any is right, and each must be met
@@ -97,8 +97,8 @@ func TestStaleIsUnknownNotEmpty(t *testing.T) {
 	}
 }
 
-// A decode replica that is blind is expected to have what the others have, in the transfer and where it
-// prefills for itself.
+// A blind decode replica is expected to have the mean match of the others, for the transfer and for a local
+// prefill.
 func TestStaleDecodeReplica(t *testing.T) {
 	f := newFleet(1, 2, nil)
 	f.store(t, f.decode, "d1", 1, 400)
@@ -122,7 +122,7 @@ func TestStaleDecodeReplica(t *testing.T) {
 	}
 }
 
-// What is not possible now for lack of room is available all the same: it was there.
+// A match on a replica without room counts as available, although it cannot be used now.
 func TestFullReplicaIsAvailable(t *testing.T) {
 	f := newFleet(1, 3, nil)
 	f.store(t, f.decode, "d1", 1, 400)
@@ -220,8 +220,7 @@ func total(d *Decision, m Mode, prefill, decode replica.ID) float64 {
 	return math.NaN()
 }
 
-// Blocks that the index dropped for its budget are missing from a match, and the decision says so of the
-// replica that they were of.
+// If the index dropped blocks for its budget, a match may be too small. The decision says so of the replica.
 func TestTruncatedIsSaid(t *testing.T) {
 	f := newFleet(2, 1, nil)
 	f.prefill = prefill.New(prefill.Options{IndexBytes: 256 << 10})
