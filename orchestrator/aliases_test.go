@@ -277,3 +277,44 @@ func TestAliasesAreListedAndAllowed(t *testing.T) {
 		}
 	})
 }
+
+// Engines that sleep, or that an operator drains, cannot be used: the alias goes to its fallback, and the
+// model is not listed.
+func TestAnAliasWhoseModelSleepsOrDrains(t *testing.T) {
+	for _, drains := range []bool{false, true} {
+		fallback := setup{engine: version33, config: withAliases(canaryOf(0, 1, "sim"))}
+		inTwo(t, fallback, func(w *world, own *simulated) {
+			p, list := adapted(chat(false), "chat"), prompt{path: "/v1/models", method: "GET"}
+			if w.byEither(own, p, w.ask(p)) != "other" {
+				t.Error("it went to sim")
+			}
+			drained := *w.cfg
+			drained.Pools.Decode.Replicas = slices.Clone(w.cfg.Pools.Decode.Replicas)
+			for i, e := range w.d[2:] {
+				if drained.Pools.Decode.Replicas[2+i].Drain = true; !drains {
+					e.Sleep(1)
+				}
+			}
+			if drains {
+				w.apply(&drained)
+			}
+			time.Sleep(20 * time.Second)
+			if w.byEither(own, p, w.ask(p)) != "sim" {
+				t.Error("it did not go to the fallback")
+			}
+			if got := w.ask(list); strings.Contains(got.raw, `"id":"other"`) {
+				t.Errorf("the list is %s", got.raw)
+			}
+			for _, e := range w.d[2:] {
+				if !drains {
+					e.Wake()
+				}
+			}
+			w.apply(w.cfg)
+			time.Sleep(20 * time.Second)
+			if w.byEither(own, p, w.ask(p)) != "other" {
+				t.Error("it did not come back")
+			}
+		})
+	}
+}

@@ -74,11 +74,11 @@ func serves(of *fleet.Fleet, model string) bool {
 }
 
 // usable reports whether a request for model can be served now: by a decode replica that may also compute
-// prompts, or else by one of each pool. Draining and unreachable replicas do not count.
+// prompts, or else by one of each pool. Draining, sleeping and unreachable replicas do not count.
 func usable(of *fleet.Fleet, model, local string) bool {
 	prefill, decode := local != config.LocalNever, false
 	for _, e := range of.Endpoints() {
-		if e.Up() && !e.Member.Draining && e.Member.Serves(model) {
+		if e.Up() && !e.Asleep() && !e.Member.Draining && e.Member.Serves(model) {
 			prefill = prefill || e.Member.Role == replica.Prefill
 			decode = decode || e.Member.Role == replica.Decode
 		}
