@@ -84,6 +84,9 @@ func (k Key) MarshalYAML() (any, error) {
 	if k.Weight != 0 {
 		m = append(m, yaml.MapItem{Key: "weight", Value: float64(k.Weight)})
 	}
+	if k.KVHints {
+		m = append(m, yaml.MapItem{Key: "kv_hints", Value: true})
+	}
 	for _, limit := range k.limits() {
 		if limit.value != 0 {
 			m = append(m, yaml.MapItem{Key: limit.field, Value: limit.value})
