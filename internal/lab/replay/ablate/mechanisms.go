@@ -41,7 +41,7 @@ func Mechanisms() []Mechanism {
 			[]string{"scoring/bounds.go", "scoring/choose.go", "scoring/rates.go"}},
 		{"interference", "streams that stand still or slow down cost nothing", form("penalty=0"), Size{19, 3},
 			[]string{
-				"scoring/parts.go pausePenalty", "scoring/parts.go pauseGrows", "scoring/parts.go patience",
+				"scoring/parts.go pausePenalty", "scoring/parts.go pauseLong", "scoring/parts.go patience",
 				"scoring/parts.go standing", "scoring/parts.go streams", "scoring/parts.go shortAnswer",
 				"scoring/pieces.go pause",
 			}},
