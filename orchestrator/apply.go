@@ -108,7 +108,7 @@ type prepared struct {
 // prepare does what can fail, and puts nothing in force.
 func (o *Orchestrator) prepare(cfg *config.Config) (next prepared, err error) {
 	next.snap = &snapshot{
-		cfg: cfg, cors: newCORS(&cfg.CORS), keys: keyTable(cfg, o.snap.Load().clientKeys()),
+		cfg: cfg, cors: newCORS(&cfg.CORS), keys: keyTable(cfg, o.peers.Keys()),
 		classes: classTable(cfg), aliases: aliasesOf(cfg),
 	}
 	if next.snap.connect, err = connectorFor(cfg, o.opt.Connector); err != nil {
@@ -151,6 +151,7 @@ func (o *Orchestrator) putInForce(next prepared, old *snapshot) {
 	}
 	o.answers.Apply(next.snap.answers, old.answerCache(), &cfg.AnswerCache)
 	o.snap.Store(next.snap)
+	o.peers.Keys().Keep(next.snap.keys, time.Now())
 	if old != nil {
 		for name := range old.keys.Without(next.snap.keys) {
 			o.m.Families.ForgetName("key", name)

@@ -2,7 +2,6 @@ package orchestrator
 
 import (
 	"cmp"
-	"time"
 
 	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/keys"
@@ -12,8 +11,8 @@ import (
 // compile.
 var _ [config.LongestSecret]struct{} = [keys.LongestSecret]struct{}{}
 
-// keyTable is the table of the client keys of cfg. Keys with limits keep the accounts of the former table.
-func keyTable(cfg *config.Config, former *keys.Table) *keys.Table {
+// keyTable is the table of the client keys of cfg. Keys with limits get their accounts from all.
+func keyTable(cfg *config.Config, all *keys.Accounts) *keys.Table {
 	if !cfg.WantsKeys() {
 		return keys.Everybody()
 	}
@@ -32,7 +31,7 @@ func keyTable(cfg *config.Config, former *keys.Table) *keys.Table {
 			list[i].Salt = keys.TenantSalt(secret.Reveal(), list[i].Tenant)
 		}
 	}
-	return keys.NewTable(list, former, time.Now())
+	return keys.NewTable(list, all)
 }
 
 // keyName is the name of the client's key. The name is "" if the router has no keys, or none with the secret

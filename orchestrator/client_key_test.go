@@ -435,7 +435,7 @@ func TestAKeyPaysForContinuedResponses(t *testing.T) {
 func FuzzAuthorization(f *testing.F) {
 	cfg := config.Default()
 	teams(cfg)
-	snap := &snapshot{cfg: cfg, keys: keyTable(cfg, nil)}
+	snap := &snapshot{cfg: cfg, keys: keyTable(cfg, new(keys.Accounts))}
 	f.Add("Bearer hush-a", "hush-b")
 	f.Add("bearer  hush-a", "")
 	f.Add("Bearer "+strings.Repeat("hush-a", 200_000), "\x00")

@@ -116,14 +116,6 @@ func (s *snapshot) revision() string {
 	return s.inForce.Revision
 }
 
-// clientKeys are the client keys of the configuration, nil before there is any.
-func (s *snapshot) clientKeys() *keys.Table {
-	if s == nil {
-		return nil
-	}
-	return s.keys
-}
-
 // classNames are the names of the classes of the configuration.
 func (s *snapshot) classNames() []string {
 	if s == nil {

@@ -55,6 +55,7 @@ import (
 	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/discovery"
 	"github.com/tandem-router/tandem/internal/engine"
+	"github.com/tandem-router/tandem/internal/keys"
 	"github.com/tandem-router/tandem/internal/liveness"
 	"github.com/tandem-router/tandem/internal/panics"
 	"github.com/tandem-router/tandem/internal/replica"
@@ -129,6 +130,7 @@ func New(cfg *config.Config, opt Options) (*Orchestrator, error) {
 	o.peers = peers.New(peers.Options{
 		Log: o.log, Dial: opt.Dial, Prefill: o.prefill, Decode: o.decode, RoomChanged: o.queue.wake,
 		Distrusts: o.fleet, Panics: o.panics, Registry: opt.Registry,
+		Keys: new(keys.Accounts),
 	})
 	o.departures = new(departures)
 	o.sources = discovery.New(o.log, o.panics, Sources(o.panics)...)

@@ -26,7 +26,7 @@ type Key struct {
 	KVHints bool   `yaml:"kv_hints" json:"kv_hints,omitzero"` // engines get the kv_hints of its requests
 	Weight  Weight `yaml:"weight" json:"weight,omitzero"`     // of the share of its tenant; 0: 1
 
-	// Limits, at each router. 0 is no limit.
+	// Limits, for all routers that share bookings. 0 is no limit.
 	Requests int `yaml:"requests_per_minute" json:"requests_per_minute,omitzero"`
 	Tokens   int `yaml:"tokens_per_minute" json:"tokens_per_minute,omitzero"` // of prompts and answers
 	AtOnce   int `yaml:"requests_at_once" json:"requests_at_once,omitzero"`

@@ -2,13 +2,11 @@
 package keys
 
 import (
-	"cmp"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
 	"iter"
 	"slices"
-	"time"
 )
 
 // Key is what the router knows of a client key. Immutable.
@@ -49,9 +47,6 @@ type Table struct {
 	open   bool // no keys were meant
 	byHash map[[sha256.Size]byte]*Key
 	byName map[string]*Key
-	// What counts by the names of keys, also for some that are gone: a key may be missing from one version of
-	// its file alone, while an editor writes it.
-	accounts map[string]*Account
 }
 
 // LongestSecret is how many bytes of a presented secret are looked at. No key has a longer secret.
@@ -60,31 +55,17 @@ const LongestSecret = 512
 // Everybody returns a table that lets everybody in, without a key.
 func Everybody() *Table { return &Table{open: true} }
 
-// NewTable makes a table of list, whose names and hashes differ. A key with limits goes on with the account
-// that its name has in former, which may be nil. An account outlives its key until nothing in it counts.
-func NewTable(list []Key, former *Table, now time.Time) *Table {
+// NewTable makes a table of list, whose names and hashes differ. Keys with limits get their accounts from
+// all.
+func NewTable(list []Key, all *Accounts) *Table {
 	t := &Table{
 		byHash: make(map[[sha256.Size]byte]*Key, len(list)), byName: make(map[string]*Key, len(list)),
-		accounts: map[string]*Account{},
 	}
 	for i := range list {
 		k := &list[i]
 		t.byHash[k.Hash], t.byName[k.Name] = k, k
-		if k.Limits == (Limits{}) {
-			continue
-		}
-		if former != nil {
-			k.Account = former.accounts[k.Name]
-		}
-		k.Account = cmp.Or(k.Account, new(Account))
-		t.accounts[k.Name] = k.Account
-	}
-	if former == nil {
-		return t
-	}
-	for name, account := range former.accounts {
-		if t.accounts[name] == nil && account.counts(now) {
-			t.accounts[name] = account
+		if k.Limits != (Limits{}) {
+			k.Account = all.of(k.Name)
 		}
 	}
 	return t

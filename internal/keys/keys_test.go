@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 )
 
 // table has n keys with the secrets secret-0, secret-1 and so on.
@@ -15,7 +14,7 @@ func table(n int) *Table {
 	for i := range list {
 		list[i] = Key{Name: fmt.Sprint("team-", i), Hash: sha256.Sum256(fmt.Append(nil, "secret-", i))}
 	}
-	return NewTable(list, nil, time.Time{})
+	return NewTable(list, new(Accounts))
 }
 
 func TestOnlyTheSecretFindsItsKey(t *testing.T) {
@@ -25,7 +24,7 @@ func TestOnlyTheSecretFindsItsKey(t *testing.T) {
 		{Name: "b", Hash: sha256.Sum256([]byte(longest))},
 		{Name: "nothing", Hash: sha256.Sum256(nil)},
 		{Name: "long", Hash: sha256.Sum256([]byte(longest + "x"))},
-	}, nil, time.Time{})
+	}, new(Accounts))
 	for secret, want := range map[string]string{
 		"abc": "a", longest: "b", "": "", "ab": "", "abcd": "", "abc\x00": "", "ABC": "", longest + "x": "",
 	} {
@@ -37,7 +36,7 @@ func TestOnlyTheSecretFindsItsKey(t *testing.T) {
 			t.Errorf("%.20q is of %q, want %q", secret, got, want)
 		}
 	}
-	if none := NewTable(nil, nil, time.Time{}); none.Find("abc") != nil || none.Open() || new(Table).Open() {
+	if none := NewTable(nil, new(Accounts)); none.Find("abc") != nil || none.Open() || new(Table).Open() {
 		t.Error("a table without keys lets somebody in")
 	}
 	if !Everybody().Open() {

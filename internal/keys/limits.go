@@ -1,12 +1,12 @@
 package keys
 
 import (
+	"container/list"
 	"sync"
 	"time"
 )
 
-// Limits bound what a key may use. 0 is no bound. A router counts for itself: with several routers a key may
-// use its limits at each one.
+// Limits bound what a key may use. 0 is no bound. They hold for all routers that hear of each other's use.
 type Limits struct {
 	Requests int // that begin in a minute
 	Tokens   int // of prompts and answers, in a minute
@@ -28,12 +28,18 @@ const (
 
 // Account counts what one key uses. It outlives reloads. Safe for concurrent use.
 type Account struct {
-	mu       sync.Mutex // guards all
-	requests window
-	tokens   window
-	running  int
-	kv       int64
-	answer   float64 // mean length of the latest answers in tokens; 0 unknown
+	all     *Accounts // immutable, as is name
+	name    string
+	news    *list.Element // guarded by all, as is version
+	version uint64
+
+	mu        sync.Mutex // guards the following
+	requests  window
+	tokens    window
+	running   int
+	kv        int64
+	answer    float64              // mean length of the latest answers in tokens; 0 unknown
+	elsewhere map[string]elsewhere // by router
 }
 
 // Ask is what a request is expected to use.
@@ -88,6 +94,7 @@ func (a *Account) Reserve(of Limits, ask Ask, now time.Time) (*Hold, Standing) {
 		a.kv += h.kv
 		a.requests.add(1)
 		h.slot = a.tokens.add(h.reserved)
+		a.all.touch(a)
 	}
 	s := a.standing(of, now)
 	s.Over, s.Wait = over, wait
@@ -96,14 +103,18 @@ func (a *Account) Reserve(of Limits, ask Ask, now time.Time) (*Hold, Standing) {
 
 // judge returns the limit that h would exceed, and after which time h may be let in.
 func (a *Account) judge(of Limits, h *Hold, now time.Time) (over Limit, wait time.Duration) {
+	requests, tokens := int64(of.Requests)-1, int64(of.Tokens)-h.reserved
+	there := a.there(now)
 	switch {
-	case of.Requests > 0 && a.requests.sum >= int64(of.Requests):
-		return OfRequests, a.requests.until(int64(of.Requests)-1, now)
-	case of.Tokens > 0 && a.tokens.sum+h.reserved > int64(of.Tokens):
-		return OfTokens, a.tokens.until(int64(of.Tokens)-h.reserved, now)
-	case of.AtOnce > 0 && a.running >= of.AtOnce:
+	case of.Requests > 0 && a.requests.sum+there.Requests.Sum > requests:
+		return OfRequests, a.requests.until(requests, now, func(at time.Time) int64 {
+			return a.there(at).Requests.Sum
+		})
+	case of.Tokens > 0 && a.tokens.sum+there.Tokens.Sum > tokens:
+		return OfTokens, a.tokens.until(tokens, now, func(at time.Time) int64 { return a.there(at).Tokens.Sum })
+	case of.AtOnce > 0 && a.running+there.Running >= of.AtOnce:
 		return OfRunning, time.Second
-	case of.KV > 0 && a.kv+h.kv > int64(of.KV):
+	case of.KV > 0 && a.kv+there.KV+h.kv > int64(of.KV):
 		return OfKV, time.Second
 	}
 	return NoLimit, 0
@@ -123,9 +134,13 @@ func (a *Account) expect(ask Ask) int64 {
 
 // standing says how much of the limits is left. The caller holds the lock.
 func (a *Account) standing(of Limits, now time.Time) Standing {
+	there := a.there(now)
 	return Standing{
-		Limits: of, Requests: max(0, of.Requests-int(a.requests.sum)), Tokens: max(0, of.Tokens-int(a.tokens.sum)),
-		RequestsReset: a.requests.until(0, now), TokensReset: a.tokens.until(0, now),
+		Limits:        of,
+		Requests:      max(0, of.Requests-int(a.requests.sum+there.Requests.Sum)),
+		Tokens:        max(0, of.Tokens-int(a.tokens.sum+there.Tokens.Sum)),
+		RequestsReset: max(a.requests.amount(now).All, there.Requests.All),
+		TokensReset:   max(a.tokens.amount(now).All, there.Tokens.All),
 	}
 }
 
@@ -135,7 +150,7 @@ func (a *Account) counts(now time.Time) bool {
 	defer a.mu.Unlock()
 	a.requests.turn(now)
 	a.tokens.turn(now)
-	return a.running > 0 || a.requests.sum > 0 || a.tokens.sum > 0
+	return a.running > 0 || a.requests.sum != 0 || a.tokens.sum != 0
 }
 
 // Use charges the tokens of a prompt and of its answers that an engine has computed. answers is the number of
@@ -152,6 +167,7 @@ func (h *Hold) Use(prompt, output, answers int, now time.Time) {
 	if h.ended {
 		h.of.tokens.turn(now)
 		h.of.tokens.add(int64(prompt + output))
+		h.of.all.touch(h.of)
 		return
 	}
 	h.used += int64(prompt + output)
@@ -182,4 +198,5 @@ func (h *Hold) End(now time.Time) {
 	h.of.kv -= h.kv
 	h.of.tokens.turn(now)
 	h.of.tokens.correct(h.slot, h.used-h.reserved)
+	h.of.all.touch(h.of)
 }

@@ -59,7 +59,7 @@ func TestAccountIsAsItsTwin(t *testing.T) {
 			Requests: 5 + chance.IntN(20), Tokens: 100 + chance.IntN(500), AtOnce: 1 + chance.IntN(8),
 			KV: 100 + chance.IntN(500),
 		}
-		a, w := new(Account), new(twin)
+		a, w := new(Accounts).of("a"), new(twin)
 		now := time.Unix(1_800_000_000, 0)
 		type running struct {
 			h     *Hold
@@ -118,7 +118,7 @@ func TestLimitsUnder64Connections(t *testing.T) {
 		var mu sync.Mutex
 		var began []time.Time
 		most, running := 0, 0
-		a, start := new(Account), time.Now()
+		a, start := new(Accounts).of("a"), time.Now()
 		var wg sync.WaitGroup
 		for c := range 64 {
 			wg.Go(func() {
@@ -172,7 +172,7 @@ func TestLimitsUnder64Connections(t *testing.T) {
 func TestTokensAreChargedByUse(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	of := Limits{Tokens: 1000}
-	a := new(Account)
+	a := new(Accounts).of("a")
 	left := func() int {
 		a.tokens.turn(now)
 		return a.standing(of, now).Tokens
@@ -219,27 +219,32 @@ func TestAccountsOutliveReloads(t *testing.T) {
 	of := Limits{Requests: 1, AtOnce: 1}
 	list := func() []Key { return []Key{{Name: "a", Limits: of}, {Name: "b", Hash: [32]byte{1}}} }
 	now := time.Unix(1_800_000_000, 0)
-	first := NewTable(list(), nil, now)
-	reserve := func(t *Table) (*Hold, Limit) {
-		h, s := t.byName["a"].Account.Reserve(of, Ask{}, now)
+	all := new(Accounts)
+	reload := func(list []Key) *Table {
+		t := NewTable(list, all)
+		all.Keep(t, now)
+		return t
+	}
+	reserve := func() (*Hold, Limit) {
+		h, s := reload(list()).byName["a"].Account.Reserve(of, Ask{}, now)
 		return h, s.Over
 	}
-	hold, _ := reserve(first)
-	unlimited := NewTable([]Key{{Name: "a"}}, NewTable(list(), first, now), now)
-	gone := NewTable(nil, NewTable(list()[1:], unlimited, now), now)
-	if _, over := reserve(NewTable(list(), gone, now)); over != OfRequests {
+	hold, _ := reserve()
+	reload([]Key{{Name: "a"}})
+	reload(list()[1:])
+	if _, over := reserve(); over != OfRequests {
 		t.Errorf("%q after a file without the key, want %q", over, OfRequests)
 	}
 	now = now.Add(2 * time.Minute)
-	gone = NewTable(nil, gone, now)
-	if _, over := reserve(NewTable(list(), gone, now)); over != OfRunning {
+	reload(nil)
+	if _, over := reserve(); over != OfRunning {
 		t.Errorf("%q while a request runs, want %q", over, OfRunning)
 	}
 	hold.End(now)
-	if gone = NewTable(nil, gone, now); len(gone.accounts) != 0 {
+	if reload(nil); len(all.by)+all.live.Len() != 0 {
 		t.Error("an account is left in which nothing counts")
 	}
-	if again := NewTable(list(), gone, now); again.byName["b"].Account != nil || len(again.accounts) != 1 {
+	if again := reload(list()); again.byName["b"].Account != nil || len(all.by) != 1 {
 		t.Error("a key without limits has an account")
 	}
 }
@@ -247,7 +252,7 @@ func TestAccountsOutliveReloads(t *testing.T) {
 // BenchmarkReserve is what limits cost a request.
 func BenchmarkReserve(b *testing.B) {
 	of := Limits{Requests: 1 << 40, Tokens: 1 << 40, AtOnce: 10, KV: 1 << 40}
-	a, now := new(Account), time.Now()
+	a, now := new(Accounts).of("a"), time.Now()
 	b.ReportAllocs()
 	for b.Loop() {
 		now = now.Add(time.Millisecond)

@@ -51,17 +51,39 @@ func (w *window) correct(slot, n int64) {
 	}
 }
 
-// until is how long it takes from now until the sum is at most limit, if nothing is added.
-func (w *window) until(limit int64, now time.Time) time.Duration {
+// until is how long it takes from now until the sum is at most limit, if nothing is added. more counts beside
+// the sum, at a time; it never grows.
+func (w *window) until(limit int64, now time.Time, more func(at time.Time) int64) time.Duration {
 	left := w.sum
 	for i := w.at - slots + 1; i <= w.at; i++ {
 		if left <= limit {
-			return w.over(i-1, now)
+			wait := w.over(i-1, now)
+			if left+more(now.Add(wait)) <= limit {
+				return wait
+			}
 		}
-		left -= w.count[((i%slots)+slots)%slots]
+		left -= w.in(i)
 	}
 	return w.over(w.at, now)
 }
+
+// amount is the sum, and how it passes if nothing is added.
+func (w *window) amount(now time.Time) Amount {
+	if w.sum <= 0 {
+		return Amount{}
+	}
+	oldest, newest := w.at-slots+1, w.at
+	for oldest < newest && w.in(oldest) == 0 {
+		oldest++
+	}
+	for newest > oldest && w.in(newest) == 0 {
+		newest--
+	}
+	return Amount{w.sum, min(w.over(oldest, now), longest), min(w.over(newest, now), longest)}
+}
+
+// in is the amount of a slot.
+func (w *window) in(slot int64) int64 { return w.count[((slot%slots)+slots)%slots] }
 
 // over is how long it takes from now until a slot counts no more.
 func (w *window) over(number int64, now time.Time) time.Duration {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tandem-router/tandem/decode"
+	"github.com/tandem-router/tandem/internal/keys"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/prefill"
 )
@@ -31,6 +32,7 @@ type bookings struct {
 	// The engine processes that may have cached wrong blocks, as far as the router knows. A router of an older
 	// version tells none.
 	Distrusted []replica.Distrust `json:"distrusted,omitempty"`
+	Uses       uses               `json:"uses,omitzero"`
 }
 
 // guesses are the prompts that a router has sent to replicas since its last report. Other routers count the
@@ -52,6 +54,27 @@ func (ps *Peers) guessesFrom(from guessed) (gs guesses) {
 	gs.Prefill, gs.From.Prefill = ps.opt.Prefill.Guesses(from.Prefill)
 	gs.Decode, gs.From.Decode = ps.opt.Decode.Guesses(from.Decode)
 	return gs
+}
+
+// usesSince returns what keys use at this router.
+func (ps *Peers) usesSince(since uint64, now time.Time) (u uses) {
+	u.Keys, u.Version = ps.opt.Keys.Uses(since, now)
+	u.All = since == 0
+	return u
+}
+
+// usesFor returns what an asker has not heard. A router of an older version asks for nothing.
+func (ps *Peers) usesFor(r *http.Request, now time.Time) uses {
+	since, err := strconv.ParseUint(r.URL.Query().Get(usesQuery), 10, 64)
+	if err != nil {
+		return uses{}
+	}
+	return ps.usesSince(since, now)
+}
+
+// hearUses counts what keys use at another router.
+func (ps *Peers) hearUses(b *bookings, now time.Time, patience time.Duration) {
+	ps.opt.Keys.Hear(b.Instance, b.Uses.Keys, b.Uses.All, now, max(patience, usesPatience))
 }
 
 // plausible reports whether all of gs can be true.
@@ -82,6 +105,7 @@ func (ps *Peers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := json.Marshal(bookings{
 		Instance: ps.instance, Prefill: ps.opt.Prefill.PeerLoads(now), Decode: ps.opt.Decode.PeerLoads(now),
 		Guesses: ps.guessesFrom(guessedOf(r)), Distrusted: ps.opt.Distrusts.Distrusted(),
+		Uses: ps.usesFor(r, now),
 	})
 	w.Header().Set("Content-Type", "application/json")
 	if id := r.Header.Get("X-Request-Id"); id != "" { // the router that asks keeps its connection then
@@ -98,6 +122,7 @@ var (
 	errBookings = errors.New("not the bookings of a router")
 	errGuess    = fmt.Errorf("%w: a prompt that cannot be", errBookings)
 	errDistrust = fmt.Errorf("%w: an engine process that cannot be", errBookings)
+	errUse      = fmt.Errorf("%w: a use of a key that cannot be", errBookings)
 	errLoad     = fmt.Errorf("%w: a replica appears twice, or has an impossible number", errBookings)
 )
 
@@ -133,6 +158,10 @@ func (b *bookings) check() error {
 	if !b.Guesses.plausible() {
 		return errGuess
 	}
+	if len(b.Uses.Keys) > keys.MostUses ||
+		slices.ContainsFunc(b.Uses.Keys, func(u keys.Use) bool { return !u.Plausible() }) {
+		return errUse
+	}
 	if slices.ContainsFunc(b.Distrusted, func(d replica.Distrust) bool { return !d.Plausible() }) {
 		return errDistrust
 	}
@@ -152,4 +181,5 @@ func (b *bookings) addAge(by time.Duration) {
 			r.Age += by
 		}
 	}
+	b.Uses.addAge(by)
 }

@@ -47,6 +47,7 @@ type peer struct {
 	since time.Time // when it was heard last, or is asked since
 	err   error     // why the newest question failed
 	has   guessed   // the guesses that it has told of
+	uses  usesReported
 }
 
 // name is the peer's name as a source of bookings, for the pools and for the log.
@@ -171,7 +172,7 @@ func (p *peer) ask(ctx context.Context) {
 
 func (p *peer) fetch(ctx context.Context) (*bookings, error) {
 	resp, err := p.client.Do(ctx, &engine.Request{
-		Method: http.MethodGet, Path: Path + p.has.query(), Idempotent: true,
+		Method: http.MethodGet, Path: Path + p.has.query() + p.usesQuery(), Idempotent: true,
 		ID: strconv.FormatUint(rand.Uint64(), 36), // so that the connection is kept
 	})
 	if err != nil {
@@ -186,6 +187,11 @@ func (p *peer) fetch(ctx context.Context) (*bookings, error) {
 		return nil, err
 	}
 	return readBookings(body)
+}
+
+// usesQuery says which uses of keys p has told.
+func (p *peer) usesQuery() string {
+	return "&" + usesQuery + "=" + strconv.FormatUint(p.uses.since(time.Now()), 10)
 }
 
 // failureReason is the label of a failure.
@@ -211,6 +217,8 @@ func (p *peer) accept(b *bookings) {
 	}
 	now := time.Now()
 	p.ps.merge(p, b, now)
+	p.ps.hearUses(b, now, p.patience)
+	p.uses.note(&b.Uses, now)
 	p.since, p.err = now, nil
 	p.has = b.Guesses.From
 	switch p.become(heard) {

@@ -23,19 +23,21 @@ import (
 	"github.com/tandem-router/tandem/decode"
 	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/engine"
+	"github.com/tandem-router/tandem/internal/keys"
 	"github.com/tandem-router/tandem/internal/panics"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/prefill"
 )
 
-// Options is what peers are made of besides their configuration. Every field but Dial is needed.
+// Options is what peers are made of besides their configuration. Every field but Dial and Keys is needed.
 type Options struct {
 	Log         *slog.Logger
 	Dial        func(ctx context.Context, network, addr string) (net.Conn, error) // nil dials TCP
 	Prefill     *prefill.Pool
 	Decode      *decode.Pool
 	Distrusts   Distrusts
-	RoomChanged func() // bookings elsewhere have changed: a waiting request may find room now
+	RoomChanged func()         // bookings elsewhere have changed: a waiting request may find room now
+	Keys        *keys.Accounts // of clients; nil for none
 	Panics      panics.Guard
 	Registry    prometheus.Registerer
 }
@@ -92,6 +94,9 @@ func New(opt Options) *Peers {
 		all: map[key]*peer{}, sources: map[string]source{},
 	}
 }
+
+// Keys are the accounts of client keys, which other routers hear of.
+func (ps *Peers) Keys() *keys.Accounts { return ps.opt.Keys }
 
 // clock is the time on this process's own clock.
 func (ps *Peers) clock() time.Duration { return time.Since(ps.began) }

@@ -24,6 +24,7 @@ import (
 
 	"github.com/tandem-router/tandem/decode"
 	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/keys"
 	"github.com/tandem-router/tandem/internal/lab/memnet"
 	"github.com/tandem-router/tandem/internal/panics"
 	"github.com/tandem-router/tandem/internal/replica"
@@ -138,7 +139,7 @@ func newRig(t *testing.T) *rig {
 	log := slog.New(slog.NewTextHandler(&r.log, nil))
 	r.peers = New(Options{
 		Log: log, Dial: r.net.Dial, Prefill: r.prefill, Decode: r.decode, RoomChanged: func() {},
-		Distrusts: &r.distrusts, Panics: panics.Guard{Log: log}, Registry: r.reg,
+		Distrusts: &r.distrusts, Panics: panics.Guard{Log: log}, Registry: r.reg, Keys: new(keys.Accounts),
 	})
 	r.prefill.SetMembers([]replica.Replica{{ID: "p0", Role: replica.Prefill}}, time.Now())
 	r.decode.SetMembers([]replica.Replica{{ID: "d0", Role: replica.Decode}}, time.Now())

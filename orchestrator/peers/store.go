@@ -131,7 +131,7 @@ func (s *store) tell(ctx context.Context) {
 		}
 		m := t.next(s.ps, s.patience, time.Now())
 		if m != nil && !s.publish(ctx, m) {
-			t.wholeAt = time.Time{} // the next message makes up for the lost one
+			t.wholeAt, t.uses = time.Time{}, usesReported{} // the next message makes up for the lost one
 			sleep(ctx, jitter(s.patience/wholePart))
 		}
 	}
@@ -144,6 +144,7 @@ type teller struct {
 	distrusts uint64    // changes of the engines that are distrusted, as of the message before
 	wholeAt   time.Time // when the next whole message is due
 	has       guessed   // which guesses were told
+	uses      usesReported
 }
 
 // next returns the next message, nil for none.
@@ -151,8 +152,8 @@ func (t *teller) next(ps *Peers, patience time.Duration, now time.Time) *message
 	o := &ps.opt
 	changes, whole := o.Prefill.Changes()+o.Decode.Changes(), !now.Before(t.wholeAt)
 	distrusts := o.Distrusts.DistrustChanges()
-	found := distrusts != t.distrusts
-	if !whole && !found && changes == t.changes {
+	found, used := distrusts != t.distrusts, o.Keys.Version() != t.uses.version
+	if !whole && !found && !used && changes == t.changes {
 		return nil
 	}
 	all := reported{o.Prefill.PeerLoads(now), o.Decode.PeerLoads(now)}
@@ -167,13 +168,15 @@ func (t *teller) next(ps *Peers, patience time.Duration, now time.Time) *message
 	switch {
 	case whole:
 		t.wholeAt = now.Add(jitter(patience / wholePart))
-	case !found && len(fresh.prefill)+len(fresh.decode)+len(gs.Prefill)+len(gs.Decode) == 0:
+	case !found && !used && len(fresh.prefill)+len(fresh.decode)+len(gs.Prefill)+len(gs.Decode) == 0:
 		return nil
 	}
 	m := &message{bookings: bookings{Prefill: fresh.prefill, Decode: fresh.decode, Guesses: gs}, Whole: whole}
 	if whole || found {
 		m.Distrusted = o.Distrusts.Distrusted()
 	}
+	m.Uses = ps.usesSince(t.uses.since(now), now)
+	t.uses.note(&m.Uses, now)
 	return m
 }
 

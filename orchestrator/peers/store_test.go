@@ -18,6 +18,7 @@ import (
 	"github.com/tandem-router/tandem/decode"
 	"github.com/tandem-router/tandem/internal/answercache/valkey/valkeytest"
 	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/keys"
 	"github.com/tandem-router/tandem/internal/kv"
 	"github.com/tandem-router/tandem/internal/panics"
 	"github.com/tandem-router/tandem/internal/replica"
@@ -36,7 +37,7 @@ func newMet(t *testing.T, v config.ValkeyServer) *rig {
 	log := slog.New(slog.NewTextHandler(&r.log, nil))
 	r.peers = New(Options{
 		Log: log, Prefill: r.prefill, Decode: r.decode, RoomChanged: func() {},
-		Distrusts: &r.distrusts, Panics: panics.Guard{Log: log}, Registry: r.reg,
+		Distrusts: &r.distrusts, Panics: panics.Guard{Log: log}, Registry: r.reg, Keys: new(keys.Accounts),
 	})
 	p0 := replica.Replica{ID: "p0", Role: replica.Prefill, Facts: replica.Facts{
 		Models: []string{"m"}, BlockSize: 16, PrefixCaching: true,

@@ -78,6 +78,7 @@ func (s *store) hearRouter(m *message, now time.Time) (result string) {
 	}
 	s.ps.claim(r, m.Instance)
 	r.since = now
+	s.ps.hearUses(&m.bookings, now, s.patience)
 	if m.Whole {
 		s.ps.merge(r, &m.bookings, now)
 	} else {

@@ -1,0 +1,251 @@
+package keys
+
+import (
+	"container/list"
+	"sync"
+	"time"
+)
+
+// Accounts are the accounts of keys with limits, by the names of the keys. An account outlives its key until
+// nothing in it counts: a key may be missing from one version of its file alone, while an editor writes it.
+// The zero value is empty. A nil Accounts has nothing to tell. Safe for concurrent use.
+type Accounts struct {
+	mu      sync.Mutex // guards the following; taken after that of an account
+	by      map[string]*Account
+	live    list.List // the accounts in which something may count, the latest changed last
+	version uint64    // of the latest change
+}
+
+// Use is what a key uses at one router, as the router tells others.
+type Use struct {
+	Key      string `json:"key"`
+	Requests Amount `json:"requests,omitzero"`
+	Tokens   Amount `json:"tokens,omitzero"`
+	Running  int    `json:"running,omitzero"` // requests
+	KV       int64  `json:"kv,omitzero"`      // tokens of the requests that run
+}
+
+// Amount is what counts in a window of a minute.
+type Amount struct {
+	Sum  int64         `json:"sum"`
+	Next time.Duration `json:"next_ns"` // until a part counts no more
+	All  time.Duration `json:"all_ns"`  // until nothing counts any more
+}
+
+// MostUses bounds the keys that a router tells others of at once.
+const MostUses = 10_000
+
+// longest is how long an amount counts.
+const longest = time.Duration(slots) * slot
+
+// mostAmount bounds what is believed of another router.
+const mostAmount = 1 << 50
+
+// Plausible reports whether a router can have sent u.
+func (u *Use) Plausible() bool {
+	return u.Key != "" && len(u.Key) <= 64 && u.Requests.plausible() && u.Tokens.plausible() &&
+		u.Running >= 0 && u.Running < mostAmount && u.KV >= 0 && u.KV < mostAmount
+}
+
+func (a *Amount) plausible() bool {
+	return a.Sum >= 0 && a.Sum < mostAmount && a.Next >= 0 && a.Next <= a.All && a.All <= longest
+}
+
+// at is what is left of an amount after a time. It passes evenly between Next and All.
+func (a Amount) at(after time.Duration) Amount {
+	switch {
+	case after >= a.All:
+		return Amount{}
+	case after > a.Next:
+		a.Sum = int64(float64(a.Sum) * float64(a.All-after) / float64(a.All-a.Next))
+	}
+	return Amount{a.Sum, max(0, a.Next-after), a.All - after}
+}
+
+// elsewhere is what a key uses at another router.
+type elsewhere struct {
+	Use
+	heard time.Time
+	until time.Time // what runs counts so long without news
+}
+
+// there is what the key uses at other routers. The caller holds the lock.
+func (a *Account) there(now time.Time) (sum Use) {
+	for _, e := range a.elsewhere {
+		age := max(0, now.Sub(e.heard))
+		requests, tokens := e.Requests.at(age), e.Tokens.at(age)
+		sum.Requests.Sum += requests.Sum
+		sum.Requests.All = max(sum.Requests.All, requests.All)
+		sum.Tokens.Sum += tokens.Sum
+		sum.Tokens.All = max(sum.Tokens.All, tokens.All)
+		if now.Before(e.until) {
+			sum.Running += e.Running
+			sum.KV += e.KV
+		}
+	}
+	return sum
+}
+
+// of returns the account of a name, which is made where there is none.
+func (as *Accounts) of(name string) *Account {
+	as.mu.Lock()
+	defer as.mu.Unlock()
+	a := as.by[name]
+	if a == nil {
+		a = &Account{all: as, name: name}
+		if as.by == nil {
+			as.by = map[string]*Account{}
+		}
+		as.by[name] = a
+	}
+	return a
+}
+
+// touch notes a change of a, of which other routers are told.
+func (as *Accounts) touch(a *Account) {
+	as.mu.Lock()
+	defer as.mu.Unlock()
+	as.version++
+	if a.version = as.version; a.news == nil {
+		a.news = as.live.PushBack(a)
+		return
+	}
+	as.live.MoveToBack(a.news)
+}
+
+// dropLocked takes a from the accounts in which something counts.
+func (as *Accounts) dropLocked(a *Account) {
+	if a.news != nil {
+		as.live.Remove(a.news)
+		a.news = nil
+	}
+}
+
+// Keep forgets the accounts in which nothing counts, but those of keys of t.
+func (as *Accounts) Keep(t *Table, now time.Time) {
+	for _, a := range as.snapshot() {
+		if k := t.byName[a.name]; k != nil && k.Account == a || a.counts(now) {
+			continue
+		}
+		as.mu.Lock()
+		delete(as.by, a.name)
+		as.dropLocked(a)
+		as.mu.Unlock()
+	}
+}
+
+// snapshot returns all accounts.
+func (as *Accounts) snapshot() []*Account {
+	as.mu.Lock()
+	defer as.mu.Unlock()
+	all := make([]*Account, 0, len(as.by))
+	for _, a := range as.by {
+		all = append(all, a)
+	}
+	return all
+}
+
+// Version is the number of the next change, not 0.
+func (as *Accounts) Version() uint64 {
+	if as == nil {
+		return 0
+	}
+	as.mu.Lock()
+	defer as.mu.Unlock()
+	return as.version + 1
+}
+
+// Uses returns what keys use at this router, and the number of the next change. It returns all that counts if
+// since is 0, or what has changed from this number on.
+func (as *Accounts) Uses(since uint64, now time.Time) (uses []Use, version uint64) {
+	if as == nil {
+		return nil, 0
+	}
+	changed, version := as.changed(since)
+	for _, a := range changed {
+		use, counts := a.use(now)
+		if since == 0 && !counts {
+			as.mu.Lock()
+			if a.version < version {
+				as.dropLocked(a)
+			}
+			as.mu.Unlock()
+			continue
+		}
+		uses = append(uses, use)
+	}
+	return uses, version
+}
+
+// changed returns the accounts that have changed from a change on, and the number of the next change.
+func (as *Accounts) changed(since uint64) (changed []*Account, version uint64) {
+	as.mu.Lock()
+	defer as.mu.Unlock()
+	for e := as.live.Back(); e != nil && len(changed) < MostUses; e = e.Prev() {
+		a, ok := e.Value.(*Account)
+		if !ok || a.version < since {
+			break
+		}
+		changed = append(changed, a)
+	}
+	return changed, as.version + 1
+}
+
+// use is what the key uses, and whether anything counts.
+func (a *Account) use(now time.Time) (u Use, counts bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.requests.turn(now)
+	a.tokens.turn(now)
+	u = Use{a.name, a.requests.amount(now), a.tokens.amount(now), a.running, a.kv}
+	return u, a.running > 0 || u.Requests.Sum != 0 || u.Tokens.Sum != 0
+}
+
+// Hear counts what keys use at another router: everything, or what has changed. What runs counts for the
+// patience without news. Requests and tokens count until their minute is over, also if the router ends.
+func (as *Accounts) Hear(router string, uses []Use, all bool, now time.Time, patience time.Duration) {
+	if as == nil {
+		return
+	}
+	heard := make(map[string]bool, len(uses))
+	for i := range uses {
+		heard[uses[i].Key] = true
+		as.mu.Lock()
+		a := as.by[uses[i].Key]
+		as.mu.Unlock()
+		if a != nil {
+			a.hear(router, elsewhere{uses[i], now, now.Add(patience)})
+		}
+	}
+	if !all {
+		return
+	}
+	for _, a := range as.snapshot() {
+		if !heard[a.name] {
+			a.forget(router)
+		}
+	}
+}
+
+// hear counts what the key uses at a router.
+func (a *Account) hear(router string, e elsewhere) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.elsewhere == nil {
+		a.elsewhere = map[string]elsewhere{}
+	}
+	a.elsewhere[router] = e
+	for name, old := range a.elsewhere { // of routers that have ended
+		if e.heard.After(old.until) && old.Requests.All < e.heard.Sub(old.heard) &&
+			old.Tokens.All < e.heard.Sub(old.heard) {
+			delete(a.elsewhere, name)
+		}
+	}
+}
+
+// forget drops what the key used at a router.
+func (a *Account) forget(router string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.elsewhere, router)
+}

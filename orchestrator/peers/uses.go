@@ -1,0 +1,52 @@
+package peers
+
+import (
+	"time"
+
+	"github.com/tandem-router/tandem/internal/keys"
+)
+
+// uses are what client keys with limits use at a router (docs/decisions/0080).
+type uses struct {
+	Keys    []keys.Use `json:"keys,omitempty"`
+	All     bool       `json:"all,omitzero"` // keys; else the ones with a change since the last time
+	Version uint64     `json:"version,omitzero"`
+}
+
+const (
+	allUsesEvery = time.Second // is how often a router tells of all keys
+	usesPatience = 3 * time.Second
+)
+
+// usesReported is how far a router has reported what keys use.
+type usesReported struct {
+	version uint64
+	allAt   time.Time // when all are to be reported again
+}
+
+// since is the change from which the next telling begins; 0 is all.
+func (t *usesReported) since(now time.Time) uint64 {
+	if now.Before(t.allAt) {
+		return t.version
+	}
+	return 0
+}
+
+// note notes that u was reported.
+func (t *usesReported) note(u *uses, now time.Time) {
+	if t.version = u.Version; u.All {
+		t.allAt = now.Add(allUsesEvery)
+	}
+}
+
+// usesQuery is how an asker says what it has heard.
+const usesQuery = "uses"
+
+// addAge lets what was told pass for as long as it was on its way at most.
+func (u *uses) addAge(by time.Duration) {
+	for i := range u.Keys {
+		for _, a := range []*keys.Amount{&u.Keys[i].Requests, &u.Keys[i].Tokens} {
+			a.Next, a.All = max(0, a.Next-by), max(0, a.All-by)
+		}
+	}
+}
