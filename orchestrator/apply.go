@@ -151,7 +151,7 @@ func (o *Orchestrator) putInForce(next prepared, old *snapshot) {
 	}
 	o.answers.Apply(next.snap.answers, old.answerCache(), &cfg.AnswerCache)
 	o.snap.Store(next.snap)
-	o.peers.Keys().Keep(next.snap.keys, time.Now())
+	o.peers.Keys().Keep(next.snap.keys.Limits, time.Now())
 	if old != nil {
 		for name := range old.keys.Without(next.snap.keys) {
 			o.m.Families.ForgetName("key", name)

@@ -25,41 +25,13 @@ type Use struct {
 	KV       int64  `json:"kv,omitzero"`      // tokens of the requests that run
 }
 
-// Amount is what counts in a window of a minute.
-type Amount struct {
-	Sum  int64         `json:"sum"`
-	Next time.Duration `json:"next_ns"` // until a part counts no more
-	All  time.Duration `json:"all_ns"`  // until nothing counts any more
-}
-
 // MostUses bounds the keys that a router tells others of at once.
 const MostUses = 10_000
-
-// longest is how long an amount counts.
-const longest = time.Duration(slots) * slot
-
-// mostAmount bounds what is believed of another router.
-const mostAmount = 1 << 50
 
 // Plausible reports whether a router can have sent u.
 func (u *Use) Plausible() bool {
 	return u.Key != "" && len(u.Key) <= 64 && u.Requests.plausible() && u.Tokens.plausible() &&
 		u.Running >= 0 && u.Running < mostAmount && u.KV >= 0 && u.KV < mostAmount
-}
-
-func (a *Amount) plausible() bool {
-	return a.Sum >= 0 && a.Sum < mostAmount && a.Next >= 0 && a.Next <= a.All && a.All <= longest
-}
-
-// at is what is left of an amount after a time. It passes evenly between Next and All.
-func (a Amount) at(after time.Duration) Amount {
-	switch {
-	case after >= a.All:
-		return Amount{}
-	case after > a.Next:
-		a.Sum = int64(float64(a.Sum) * float64(a.All-after) / float64(a.All-a.Next))
-	}
-	return Amount{a.Sum, max(0, a.Next-after), a.All - after}
 }
 
 // elsewhere is what a key uses at another router.
@@ -121,10 +93,10 @@ func (as *Accounts) dropLocked(a *Account) {
 	}
 }
 
-// Keep forgets the accounts in which nothing counts, but those of keys of t.
-func (as *Accounts) Keep(t *Table, now time.Time) {
+// Keep forgets the accounts in which nothing counts, but the kept ones.
+func (as *Accounts) Keep(kept func(name string) bool, now time.Time) {
 	for _, a := range as.snapshot() {
-		if k := t.byName[a.name]; k != nil && k.Account == a || a.counts(now) {
+		if kept(a.name) || a.counts(now) {
 			continue
 		}
 		as.mu.Lock()

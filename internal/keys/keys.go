@@ -74,6 +74,12 @@ func NewTable(list []Key, all *Accounts) *Table {
 // Open reports whether everybody is let in, without a key.
 func (t *Table) Open() bool { return t.open }
 
+// Limits reports whether the table has a key with this name and with limits.
+func (t *Table) Limits(name string) bool {
+	k := t.byName[name]
+	return k != nil && k.Account != nil
+}
+
 // Without returns the names of the keys that other does not have, in no order.
 func (t *Table) Without(other *Table) iter.Seq[string] {
 	return func(yield func(string) bool) {

@@ -94,12 +94,15 @@ func (a *Account) Reserve(of Limits, ask Ask, now time.Time) (*Hold, Standing) {
 		a.kv += h.kv
 		a.requests.add(1)
 		h.slot = a.tokens.add(h.reserved)
-		a.all.touch(a)
+		a.touch()
 	}
 	s := a.standing(of, now)
 	s.Over, s.Wait = over, wait
 	return h, s
 }
+
+// touch lets other routers hear of a change.
+func (a *Account) touch() { a.all.touch(a) }
 
 // judge returns the limit that h would exceed, and after which time h may be let in.
 func (a *Account) judge(of Limits, h *Hold, now time.Time) (over Limit, wait time.Duration) {
@@ -107,11 +110,13 @@ func (a *Account) judge(of Limits, h *Hold, now time.Time) (over Limit, wait tim
 	there := a.there(now)
 	switch {
 	case of.Requests > 0 && a.requests.sum+there.Requests.Sum > requests:
-		return OfRequests, a.requests.until(requests, now, func(at time.Time) int64 {
-			return a.there(at).Requests.Sum
+		return OfRequests, a.requests.until(requests, now, func(wait time.Duration) int64 {
+			return a.there(now.Add(wait)).Requests.Sum
 		})
 	case of.Tokens > 0 && a.tokens.sum+there.Tokens.Sum > tokens:
-		return OfTokens, a.tokens.until(tokens, now, func(at time.Time) int64 { return a.there(at).Tokens.Sum })
+		return OfTokens, a.tokens.until(tokens, now, func(wait time.Duration) int64 {
+			return a.there(now.Add(wait)).Tokens.Sum
+		})
 	case of.AtOnce > 0 && a.running+there.Running >= of.AtOnce:
 		return OfRunning, time.Second
 	case of.KV > 0 && a.kv+there.KV+h.kv > int64(of.KV):
@@ -167,7 +172,7 @@ func (h *Hold) Use(prompt, output, answers int, now time.Time) {
 	if h.ended {
 		h.of.tokens.turn(now)
 		h.of.tokens.add(int64(prompt + output))
-		h.of.all.touch(h.of)
+		h.of.touch()
 		return
 	}
 	h.used += int64(prompt + output)
@@ -198,5 +203,5 @@ func (h *Hold) End(now time.Time) {
 	h.of.kv -= h.kv
 	h.of.tokens.turn(now)
 	h.of.tokens.correct(h.slot, h.used-h.reserved)
-	h.of.all.touch(h.of)
+	h.of.touch()
 }

@@ -222,7 +222,7 @@ func TestAccountsOutliveReloads(t *testing.T) {
 	all := new(Accounts)
 	reload := func(list []Key) *Table {
 		t := NewTable(list, all)
-		all.Keep(t, now)
+		all.Keep(t.Limits, now)
 		return t
 	}
 	reserve := func() (*Hold, Limit) {

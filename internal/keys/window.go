@@ -52,13 +52,13 @@ func (w *window) correct(slot, n int64) {
 }
 
 // until is how long it takes from now until the sum is at most limit, if nothing is added. more counts beside
-// the sum, at a time; it never grows.
-func (w *window) until(limit int64, now time.Time, more func(at time.Time) int64) time.Duration {
+// the sum after a wait; it never grows.
+func (w *window) until(limit int64, now time.Time, more func(wait time.Duration) int64) time.Duration {
 	left := w.sum
 	for i := w.at - slots + 1; i <= w.at; i++ {
 		if left <= limit {
 			wait := w.over(i-1, now)
-			if left+more(now.Add(wait)) <= limit {
+			if left+more(wait) <= limit {
 				return wait
 			}
 		}
@@ -88,4 +88,32 @@ func (w *window) in(slot int64) int64 { return w.count[((slot%slots)+slots)%slot
 // over is how long it takes from now until a slot counts no more.
 func (w *window) over(number int64, now time.Time) time.Duration {
 	return max(0, time.Unix(0, (number+slots)*int64(slot)).Sub(now))
+}
+
+// Amount is what counts in a window of a minute.
+type Amount struct {
+	Sum  int64         `json:"sum"`
+	Next time.Duration `json:"next_ns"` // until a part counts no more
+	All  time.Duration `json:"all_ns"`  // until nothing counts any more
+}
+
+// longest is how long an amount counts.
+const longest = time.Duration(slots) * slot
+
+// mostAmount bounds what is believed of another router.
+const mostAmount = 1 << 50
+
+func (a *Amount) plausible() bool {
+	return a.Sum >= 0 && a.Sum < mostAmount && a.Next >= 0 && a.Next <= a.All && a.All <= longest
+}
+
+// at is what is left of an amount after a time. It passes evenly between Next and All.
+func (a Amount) at(after time.Duration) Amount {
+	switch {
+	case after >= a.All:
+		return Amount{}
+	case after > a.Next:
+		a.Sum = int64(float64(a.Sum) * float64(a.All-after) / float64(a.All-a.Next))
+	}
+	return Amount{a.Sum, max(0, a.Next-after), a.All - after}
 }
