@@ -54,3 +54,24 @@ func TestGoodByClass(t *testing.T) {
 		t.Errorf("%v:\n%s", err, out.String())
 	}
 }
+
+// A tenant that sends ten times its share does not hold up the others: with the shares of the admission queue
+// the slowest of their first tokens come several times as soon as without.
+func TestATenantDoesNotDelayOthers(t *testing.T) {
+	p, err := Play{
+		Cluster: "1P1D", Scale: 20, For: 30 * time.Second, Mix: &cluster.Mix{Tenants: []float64{0.8, 0.1, 0.1}},
+	}.OfKind("answers28-2000-none-poisson")
+	if err != nil {
+		t.Fatal(err)
+	}
+	slowest := func(policy string) float64 {
+		o, _, err := p.Once(t.Context(), policy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return max(o.Tenants[1].TTFT.P99, o.Tenants[2].TTFT.P99)
+	}
+	if with, without := slowest("tandem"), slowest("tandem-unclassed"); with > without/4 {
+		t.Errorf("the others wait %v s with shares and %v without", with, without)
+	}
+}

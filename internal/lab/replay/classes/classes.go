@@ -34,7 +34,7 @@ const (
 
 var rivals = []string{
 	"llm-d-goals", "llm-d-goals:most=1", "llm-d-goals+local:k=2", "llm-d-goals:most=1+local:k=2",
-	"dynamo", "dynamo+local:k=2",
+	"dynamo", "dynamo+local:k=2", "dynamo-priority:threshold=0.5", "dynamo-priority:threshold=1",
 }
 
 // Kinds returns the kinds of traffic that are played by default. Half are blind: no constant was chosen on

@@ -12,6 +12,12 @@ import (
 type Forecaster interface {
 	// RoomIn returns what the newest try of q found.
 	RoomIn(q *Query) waitline.Found
+	// Order returns how urgent q is, and its tenant's share. tenant is 0 where there are no tenants.
+	Order(q *Query, tenant uint32) waitline.Order
+	// Behind sets how much work of other requests may be ahead of q when it is placed; 0 for any.
+	Behind(q *Query, most time.Duration)
+	// Cost returns what q takes, which has been placed.
+	Cost(q *Query) float64
 }
 
 // come places a request that has come, or has failed and is to be tried again, or lets it wait. Where others
@@ -19,10 +25,12 @@ type Forecaster interface {
 func (c *Cluster) come(x *call) {
 	f, again := x.front, x.rec.Failures > 0
 	_, forecasts := f.Router.(Forecaster)
+	f.waiting.At(c.clock.now)
 	wait, seen := f.waiting.Enter(0)
-	n := waitline.Newcomer[*call]{Who: x, Came: c.cameAt(x), Running: again}
+	n := waitline.Newcomer[*call]{Who: x, Came: c.cameAt(x), Order: c.order(x), Running: again}
 	if !wait || again && !forecasts {
-		if c.place(x) {
+		if c.try(x) {
+			f.waiting.Charge(n.Order, c.cost(x))
 			return
 		}
 		n.Seen, n.Found = seen, c.found(x)
@@ -56,6 +64,36 @@ func (c *Cluster) found(x *call) waitline.Found {
 	return waitline.Found{}
 }
 
+// order is where a request stands among those that wait. It is the same place for all where the router knows
+// neither classes nor tenants.
+func (c *Cluster) order(x *call) waitline.Order {
+	r, ok := x.front.Router.(Forecaster)
+	if !ok || c.cfg.Mix == nil {
+		return waitline.Order{}
+	}
+	tenant := uint32(0)
+	if len(c.cfg.Mix.Tenants) > 1 {
+		tenant = 1 + uint32(c.cfg.Mix.Tenant(x.session.number))
+	}
+	return r.Order(&x.q, tenant)
+}
+
+// try places a request, behind no more work than the queue allows.
+func (c *Cluster) try(x *call) bool {
+	if r, ok := x.front.Router.(Forecaster); ok {
+		r.Behind(&x.q, x.front.waiting.Bound(c.order(x)))
+	}
+	return c.place(x)
+}
+
+// cost is what a request takes that has been placed; 0 for one that was refused.
+func (c *Cluster) cost(x *call) float64 {
+	if r, ok := x.front.Router.(Forecaster); ok && x.place.placed {
+		return r.Cost(&x.q)
+	}
+	return 0
+}
+
 // admit lets the waiting requests of a router try, because room may have come.
 func (c *Cluster) admit(f *front) {
 	c.expire(f)
@@ -65,11 +103,15 @@ func (c *Cluster) admit(f *front) {
 
 // tryReady tries the requests that the queue releases, until there is none.
 func (c *Cluster) tryReady(f *front) {
+	f.waiting.At(c.clock.now)
 	for w := f.waiting.Next(); w != nil; w = f.waiting.Next() {
 		switch {
-		case !f.waiting.Begin(w):
-		case c.place(w.Who):
+		case f.waiting.Displaced(w):
 			f.waiting.Leave(w)
+			c.refuse(w.Who)
+		case !f.waiting.Begin(w):
+		case c.try(w.Who):
+			f.waiting.Admit(w, c.cost(w.Who))
 		default:
 			f.waiting.Again(w, c.found(w.Who), 0)
 		}

@@ -97,6 +97,10 @@ func field() []entry {
 			make: of(defaultDynamo()),
 		},
 		{
+			name: "dynamo-priority", brief: "the same, with its router's queue by the priority of classes",
+			events: both, make: of(defaultDynamoPriority()),
+		},
+		{
 			name: "dynamo-mixed", brief: "its cost where nothing is split: active tokens on top", events: prefillOnly,
 			make: of(defaultDynamoMixed()), mixed: true,
 		},
@@ -206,7 +210,11 @@ func New(name string, c cluster.Config, seed uint64) (cluster.Router, error) {
 				x, e.events = local, [2]bool{true, true}
 			}
 		}
-		return newField(e, x, c, seed), nil
+		f := newField(e, x, c, seed)
+		if y, ok := x.(*dynamoPriority); ok && !f.alone {
+			return &prioritized{f, y.threshold}, nil
+		}
+		return f, nil
 	}
 	return newOracle(base, c, seed), nil
 }

@@ -240,6 +240,26 @@ var (
 	_ cluster.Forecaster = (*Tandem)(nil)
 )
 
+// Order says how urgent a request is; the tightest goal is first. Without the goals of classes it knows no
+// tenants either.
+func (t *Tandem) Order(q *cluster.Query, tenant uint32) waitline.Order {
+	if !t.goals {
+		return waitline.Order{}
+	}
+	o := waitline.Order{Tenant: tenant}
+	if goals := t.goalsOf(q); goals.TTFT > 0 {
+		o.Rank = int(goals.TTFT.Milliseconds())
+		o.Due = q.At.Add(goals.TTFT).Sub(cluster.Time(0))
+	}
+	return o
+}
+
+// Behind bounds the work ahead of the request that is placed next.
+func (t *Tandem) Behind(_ *cluster.Query, most time.Duration) { t.asks.MostAhead = most }
+
+// Cost is what a placed request takes.
+func (t *Tandem) Cost(q *cluster.Query) float64 { return t.underWay.booked[q.Slot].book.Cost() }
+
 // RoomIn says what a request found that has found no room.
 func (t *Tandem) RoomIn(q *cluster.Query) waitline.Found {
 	return t.underWay.booked[q.Slot].full.Found()
