@@ -318,3 +318,18 @@ func TestAnAliasWhoseModelSleepsOrDrains(t *testing.T) {
 		})
 	}
 }
+
+// A gateway is sent to an engine of the model behind the alias, with the model's name in the body.
+func TestAPickOfAnAlias(t *testing.T) {
+	toOther := withAliases(config.Alias{Name: "chat", To: []config.Target{{Model: "other", Weight: 1}}})
+	inTwo(t, setup{config: toOther}, func(w *world, _ *simulated) {
+		generate := post("/inference/v1/generate", `{"model":"sim","token_ids":[1,2,3]}`)
+		for _, p := range []prompt{chat(false), generate} {
+			g := &gateway{say: []any{errGateway}}
+			w.pick(adapted(p, "chat"), g, 0)
+			if g.to == nil || !ofOther(nameOf(w, g.to.Decode)) || string(g.to.Body) != adapted(p, "other").body {
+				t.Errorf("%s: sent as %+v", p.path, g.to)
+			}
+		}
+	})
+}
