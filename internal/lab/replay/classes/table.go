@@ -3,7 +3,6 @@ package classes
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -65,7 +64,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		}
 	}
 	if len(x.Cells) == 0 {
-		return x, fmt.Errorf("no kind can be played: %w", errors.New(fmt.Sprint(x.NotPlayed)))
+		return x, fmt.Errorf("no kind can be played: %v", x.NotPlayed)
 	}
 	return x, nil
 }
