@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -523,6 +524,45 @@ func TestUsageByKeyIsShown(t *testing.T) {
 		time.Sleep(70 * time.Minute)
 		if rows := w.o.admin.Live().Keys; len(rows) != 0 {
 			t.Errorf("%d keys are shown that nobody uses", len(rows))
+		}
+	})
+}
+
+// Clients that show ten thousand wrong keys leave nothing behind: no series, no account and no memory. A
+// secret of a megabyte gets an answer that says what is too large.
+func TestWrongKeysLeaveNothingBehind(t *testing.T) {
+	in(t, setup{config: limited}, func(w *world) {
+		front := w.o.Front()
+		heap := func() int64 {
+			var m runtime.MemStats
+			runtime.GC()
+			runtime.ReadMemStats(&m)
+			return int64(m.HeapAlloc)
+		}
+		wrong := func(n int) {
+			for i := range n {
+				r := httptest.NewRequest(http.MethodPost, "/v1/completions", strings.NewReader(completion(false).body))
+				r.Header.Set("X-Api-Key", fmt.Sprint("wrong-", n, "-", i, strings.Repeat("x", 400)))
+				got := httptest.NewRecorder()
+				if front.ServeHTTP(got, r); got.Code != http.StatusUnauthorized {
+					w.t.Fatalf("status %d with a wrong key", got.Code)
+				}
+			}
+			w.asked += n
+		}
+		wrong(2000)
+		before := heap()
+		wrong(10_000)
+		if more := heap() - before; more > 2<<20 { // their secrets have 4 MB
+			t.Errorf("%d bytes are left", more)
+		}
+		if n := strings.Count(w.metrics(), "\ntandem_key_requests_total"); n != 0 {
+			t.Errorf("wrong keys have %d series", n)
+		}
+		got := w.ask(chat(false).shows(strings.Repeat("x", 1<<20)))
+		w.asked-- // it does not get as far as a count
+		if got.status != http.StatusRequestHeaderFieldsTooLarge || !strings.Contains(got.raw, "431") {
+			t.Errorf("%d %.200s after a secret of a megabyte", got.status, got.raw)
 		}
 	})
 }
