@@ -35,6 +35,9 @@ var changes = map[string]func(*config.Config){
 		c.Keys = []config.Key{{Name: "team", Secret: config.Secret{Value: "one"}, Tenant: "tenant"}}
 		c.Isolation.Salt = config.Secret{Value: strings.Repeat("s", 32)}
 	},
+	"classes": func(c *config.Config) {
+		c.Classes = []config.Class{{Name: "chat", TTFT: config.Goal(time.Minute)}}
+	},
 	"aliases": func(c *config.Config) {
 		c.Aliases = []config.Alias{
 			{Name: "chat", To: []config.Target{{Model: "other", Weight: 1}}, Fallback: "sim"},
