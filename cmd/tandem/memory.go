@@ -1,8 +1,11 @@
 package main
 
 import (
+	"context"
 	"os"
 	"runtime"
+	"runtime/debug"
+	"time"
 )
 
 // ballast is memory that is reserved and never touched, so it is in no resident set. It only makes the
@@ -18,4 +21,42 @@ func holdBallast() (release func()) {
 	}
 	b := make([]byte, ballast)
 	return func() { runtime.KeepAlive(b) }
+}
+
+// An idle router allocates little, so that the collector runs only every two minutes, and the runtime keeps
+// most of what large bodies have taken. So an idle router collects, and returns its memory to the system.
+const (
+	idleAllocates  = 16 << 20  // the most bytes between two looks; a busy router uses its memory again
+	worthReturning = 128 << 20 // bytes that the process holds
+	looksAgain     = 12        // after which memory that was in use is tried again
+)
+
+// returner decides when memory is returned.
+type returner struct {
+	allocated uint64 // bytes until the last look
+	idle      int    // looks in a row
+}
+
+// returnMemory returns memory to the system until ctx ends.
+func returnMemory(ctx context.Context) {
+	for r := (returner{}); ; r.look() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(10 * time.Second):
+		}
+	}
+}
+
+// look returns memory to the system when the process has been idle for two looks, and then now and again.
+func (r *returner) look() {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	if r.idle++; m.TotalAlloc-r.allocated > idleAllocates {
+		r.idle = 0
+	}
+	r.allocated = m.TotalAlloc
+	if r.idle%looksAgain == 2 && m.Sys-m.HeapReleased > worthReturning {
+		debug.FreeOSMemory()
+	}
 }

@@ -230,6 +230,7 @@ func (s *server) serve(ctx context.Context, listeners orchestrator.Listeners) er
 	var wg sync.WaitGroup
 	defer waitShortly(&wg)
 	defer cancel()
+	wg.Go(func() { returnMemory(ctx) })
 	if s.watch != nil {
 		wg.Go(func() {
 			if err := s.watch.Run(ctx); err != nil {
