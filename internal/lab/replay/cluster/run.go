@@ -113,10 +113,13 @@ func (c *Cluster) happen(ev *event) error {
 	case sent:
 		return c.deliver(ev.call)
 	case replied:
-		return c.prefilled(ev.call)
+		err := c.prefilled(ev.call)
+		c.promptComputed(ev.call)
+		return err
 	case streamed:
 		ev.call.rec.TTFT = c.clock.now - ev.call.rec.At
 		ev.call.front.First(&ev.call.q, Time(c.clock.now))
+		c.promptComputed(ev.call)
 	case asked:
 		c.asks(ev.call)
 	case pieced:

@@ -1,0 +1,35 @@
+package replay
+
+import (
+	"testing"
+	"time"
+
+	"github.com/tandem-router/tandem/internal/lab/replay/cluster"
+)
+
+// A tenant asks for ten times its share, and for more than the fleet can do. Where shares are kept, the
+// others wait for less than half as long as where the router tells no tenants apart, and none of them is
+// refused.
+func TestSharesProtectTheOtherTenants(t *testing.T) {
+	p := Play{
+		Trace: "../../../examples/traces/mooncake_conversation.jsonl.gz", Cluster: "1P2D", Scale: 0.84,
+		For: 10 * time.Minute, Policies: []string{"tandem", "tandem-unclassed"}, Seed: 1,
+		Mix: &cluster.Mix{Tenants: []float64{10. / 14, 1. / 14, 1. / 14, 1. / 14, 1. / 14}},
+	}
+	all, err := p.Run(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var waits [2]float64 // sums of the others' p99
+	for i, o := range all {
+		for _, tenant := range o.Tenants[1:] {
+			waits[i] += tenant.TTFT.P99
+			if i == 0 && tenant.Refused > 0 {
+				t.Errorf("%d of %d requests of %s are refused", tenant.Refused, tenant.Measured, tenant.Name)
+			}
+		}
+	}
+	if kept, none := waits[0], waits[1]; kept > none/2 {
+		t.Errorf("p99 of the others are %.0f s in sum with shares and %.0f s without", kept, none)
+	}
+}
