@@ -206,6 +206,7 @@ func (h *handoff) delivered(u openai.Usage) {
 	if h.pieces.upto > 0 && !h.pieces.had(h.blockSize()) {
 		cached = h.pieces.cached
 	}
+	h.b.Counted(u.Prompt)
 	if h.b.Mode != planner.Split && cached >= 0 && h.j.plan.Sequences <= 1 {
 		h.j.rec.Delivered = cached
 		h.b.DecodeLease.Delivered(cached, time.Now())

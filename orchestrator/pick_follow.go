@@ -174,6 +174,7 @@ func (p *pick) settle(f *failure) {
 	if a.firstAt.IsZero() {
 		return
 	}
+	b.Counted(a.usage.Prompt)
 	if b.Mode == planner.Local && a.usage.Cached >= 0 && j.plan.Sequences <= 1 {
 		j.rec.Delivered = a.usage.Cached
 		b.DecodeLease.Delivered(a.usage.Cached, now)

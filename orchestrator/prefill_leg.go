@@ -88,6 +88,7 @@ func (h *handoff) prefillDone(answer *openai.PrefillAnswer) {
 	j.m.Legs.Compare("prefill", at, took, h.b.PrefilledWithin())
 	h.prefillLeg.cached.Found, h.prefillLeg.promptTokens = answer.CachedTokens, answer.PromptTokens
 	j.rec.Delivered = answer.CachedTokens
+	h.b.Counted(answer.PromptTokens)
 	h.b.PrefillLease.Done(answer.CachedTokens, took, h.prefillLeg.doneAt)
 	promptComputed(j)
 }

@@ -1,6 +1,7 @@
 package prefill
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/tandem-router/tandem/internal/kv"
@@ -33,6 +34,7 @@ type Lease struct {
 	prev, next *Lease
 	done       bool
 	prompt     int // tokens
+	counted    int // tokens by the engine's count, 0 unknown
 	matched    int // tokens believed to be cached
 	named      roster.Prompt
 	work       time.Duration
@@ -182,6 +184,17 @@ func (l *Lease) Done(cached int, took time.Duration, now time.Time) {
 	}
 }
 
+// Counted records how many tokens the prompt has by the engine's count, ahead of [Lease.Done]. Nil is no
+// lease, and 0 is no count.
+func (l *Lease) Counted(tokens int) {
+	if l == nil {
+		return
+	}
+	l.pool.members.Lock()
+	defer l.pool.members.Unlock()
+	l.counted = tokens
+}
+
 // answered reports whether the lease was still live.
 func (l *Lease) answered(cached int, took time.Duration, now time.Time) bool {
 	p, m := l.pool, l.member
@@ -191,14 +204,15 @@ func (l *Lease) answered(cached int, took time.Duration, now time.Time) bool {
 		return false
 	}
 	m.queue.answered = now
+	prompt := cmp.Or(l.counted, l.prompt)
 	if cached >= 0 {
-		cached = min(cached, l.prompt)
+		cached = min(cached, prompt)
 		m.counts.Predicted += uint64(l.matched)
 		m.counts.Delivered += uint64(cached)
 	} else {
-		cached = l.matched
+		cached = min(l.matched, prompt)
 	}
-	p.learned.answered(m, l.prompt-cached, cached, took, now)
+	p.learned.answered(m, prompt-cached, cached, took, now)
 	return true
 }
 

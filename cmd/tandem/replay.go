@@ -193,7 +193,8 @@ func playFlags(c *cobra.Command, p *replay.Play) {
 func misstateFlag(fs *pflag.FlagSet, misstated *cluster.Misstated) {
 	fs.Func("misstate", "give routers wrong `facts`, with commas between: "+
 		"links=10 (configured ten times as fast as they are), speed=2, speed=profile (without the hosts' time), "+
-		"ids=none (prompts are matched by their text), index=none, routers=4 (that do not know of each other), "+
+		"ids=none (prompts are matched by their text), length=2 (and estimated twice as long), index=none, "+
+		"routers=4 (that do not know of each other), "+
 		"routers=4@1s (four routers that share bookings every second)", func(text string) (err error) {
 		*misstated, err = cluster.ParseMisstated(text)
 		return err

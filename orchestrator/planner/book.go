@@ -21,6 +21,9 @@ func (pl *Planner) book(q *question, now time.Time) *Booking {
 		booking.PrefillLease.Release(now)
 		return nil
 	}
+	if !q.Exact {
+		booking.predicted.estimated = q.Tokens
+	}
 	booking.Decode = *pl.pairs.decode.Replicas[d.Slot]
 	booking.begin(now)
 	booking.predicted.cost = costOf(pl.comparison)

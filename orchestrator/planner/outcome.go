@@ -55,6 +55,23 @@ const (
 	OnPair
 )
 
+// Counted records how many tokens the prompt has by an engine's count, 0 unknown. Later estimates are
+// corrected by the count. A prompt of known token ids changes nothing. Call it before the prefill lease ends,
+// because the lease learns from the count. Safe for concurrent use.
+func (b *Booking) Counted(tokens int) {
+	if tokens <= 0 || b.predicted.estimated == 0 {
+		return
+	}
+	b.PrefillLease.Counted(tokens)
+	pl := b.planner
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	if !b.predicted.counted {
+		b.predicted.counted = true
+		pl.texts.Learn(b.predicted.estimated, tokens)
+	}
+}
+
 // Prefilled records that the prefill replica answered with transfer parameters.
 func (b *Booking) Prefilled(now time.Time) []outlier.Change {
 	return b.outcome.prefill.Good(now)

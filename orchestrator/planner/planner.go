@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tandem-router/tandem/decode"
+	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/roster"
 	"github.com/tandem-router/tandem/orchestrator/outlier"
 	"github.com/tandem-router/tandem/prefill"
@@ -31,6 +32,7 @@ type Planner struct {
 	comparison *comparison
 	refusal    refusal
 	ruling     ruling
+	texts      estimate.TextLength
 }
 
 // New returns a planner over the two pools. rnd breaks ties; the planner alone uses it from now on.
@@ -130,15 +132,15 @@ func (pl *Planner) Explain(req *Request, now time.Time) (*Decision, error) {
 func (pl *Planner) ask(req *Request) *question {
 	q := questions.Get().(*question)
 	q.Request = req
-	tokens := max(req.Tokens, 1)
+	tokens, chunk := pl.lengthOf(req)
 	if !req.Exact { // an estimated prompt is never refused as too long: plan with the most that can be booked
 		tokens = min(tokens, pl.decode.Bookable(req.Model))
 	}
 	q.decodeDepth = sized(q.decodeDepth, pl.decode.Holders())
-	pl.decode.Match(roster.Prompt{Keys: req.DecodeKeys, Tokens: tokens, Chunk: req.Chunk}, q.decodeDepth)
+	pl.decode.Match(roster.Prompt{Keys: req.DecodeKeys, Tokens: tokens, Chunk: chunk}, q.decodeDepth)
 	q.decode = decode.Query{
 		Model: req.Model, Tokens: tokens, Estimate: !req.Exact, MaxTokens: req.MaxTokens, Sequences: req.Sequences,
-		Class: req.Class, Keys: req.DecodeKeys, Chunk: req.Chunk, Depth: q.decodeDepth,
+		Class: req.Class, Keys: req.DecodeKeys, Chunk: chunk, Depth: q.decodeDepth,
 		Avoid: req.AvoidDecode, Pieces: req.Pieces, Prefills: pl.prefill.Prefills(req.Model),
 	}
 	if req.Goals != (scoring.Goals{}) {
@@ -147,13 +149,26 @@ func (pl *Planner) ask(req *Request) *question {
 	}
 	if req.SplitOK {
 		q.prefillDepth = sized(q.prefillDepth, pl.prefill.Holders())
-		pl.prefill.Match(roster.Prompt{Keys: req.PrefillKeys, Tokens: tokens, Chunk: req.Chunk}, q.prefillDepth)
+		pl.prefill.Match(roster.Prompt{Keys: req.PrefillKeys, Tokens: tokens, Chunk: chunk}, q.prefillDepth)
 		q.prefill = prefill.Query{
-			Model: req.Model, Tokens: tokens, Estimate: !req.Exact, Depth: q.prefillDepth, Chunk: req.Chunk,
+			Model: req.Model, Tokens: tokens, Estimate: !req.Exact, Depth: q.prefillDepth, Chunk: chunk,
 			Avoid: req.AvoidPrefill, Prefills: pl.decode.Prefills(req.Model),
 		}
 	}
 	return q
+}
+
+// lengthOf returns the tokens of a prompt and of its chunks of text. Estimates are corrected by what engines
+// have counted.
+func (pl *Planner) lengthOf(req *Request) (tokens int, chunk float64) {
+	tokens, chunk = max(req.Tokens, 1), req.Chunk
+	if req.Exact {
+		return tokens, chunk
+	}
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	ratio := pl.texts.Ratio()
+	return max(1, int(ratio*float64(tokens))), ratio * chunk
 }
 
 // sized returns room for n numbers, whose contents do not matter.

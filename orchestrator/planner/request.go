@@ -100,6 +100,9 @@ type prediction struct {
 	within float64 // from the plan until the prompt should be prefilled
 	first  float64 // from sending the decode leg until its expected first token
 	cost   float64 // see [Booking.Cost]
+	// Tokens of the prompt by estimate; 0 if the token ids were known. Only the booking sets it.
+	estimated int
+	counted   bool // an engine has counted the prompt; guarded by the planner's lock
 }
 
 // expectedTransfer is the expectation for the transfer of a Split; zero for Local.

@@ -22,6 +22,7 @@ func TestMisstatedFactsReachDecisions(t *testing.T) {
 		"links=0.0001": {true, true, false},
 		"speed=0.01":   {true, false, false}, // a ratio of times does not change
 		"ids=none":     {true, true, false},
+		"length=3":     {true, true, false},
 		"index=none":   {true, true, false},
 		"routers=4":    {true, true, true},
 		"routers=4@1s": {true, true, true},

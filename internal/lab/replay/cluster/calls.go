@@ -128,6 +128,7 @@ func (c *Cluster) prefilled(x *call) error {
 		At: now, Source: replica.ORCA, Running: -1, Loading: -1, Fetching: -1,
 		Waiting: x.leg.answer.waiting, Usage: x.leg.answer.usage,
 	}, now)
+	x.q.Counted = len(x.prompt)
 	x.front.Answered(&x.q, x.leg.answer.cached, c.clock.now-x.leg.sentAt, now)
 	c.bind(x)
 	c.admit(x.front)

@@ -75,7 +75,8 @@ type Query struct {
 	Session uint64   // 0: the trace has none
 	Tokens  int      // of the prompt; an estimate without token ids
 	Keys    []kv.Key // of the prompt's full blocks, or chunks, see [Misstated]; read only
-	Counted int      // tokens of the prompt by the engine's count; known at the end of the answer, 0 before
+	Chunk   float64  // tokens of a chunk by estimate; 0 where Keys are of blocks
+	Counted int      // tokens of the prompt by the engine's count; 0 until an engine has answered
 	At      time.Time
 	Asked   capture.Asked
 	Class   *Class // nil: none

@@ -24,8 +24,9 @@ type Misstated struct {
 	Speed float64
 	Bare  bool // the stated speeds leave out the time of the hosts
 
-	// token ids are unknown: prompts are matched by text, and their lengths estimated
-	Text    bool
+	// Where token ids are unknown, the estimated length of prompts over their true length, in the mean. Prompts
+	// are matched by text. 0: ids are known.
+	Text    float64
 	Nothing bool          // nothing tells which cache holds what
 	Routers int           // routers that do not know of each other; 0: as the fleet has it
 	Every   time.Duration // between two times that routers tell each other of their bookings, 0 never
@@ -53,6 +54,7 @@ const estimateError = 0.25
 //	speed=2       engines are said to be twice as fast as they are
 //	speed=profile what is said of engines leaves out what their hosts take
 //	ids=none      nobody knows the token ids of prompts: they are matched by their text
+//	length=2      the same, and prompts are estimated twice as long as they are
 //	index=none    nothing says what is in whose cache
 //	routers=4     four routers that do not know of each other
 //	routers=4@1s  four routers that tell each other every second
@@ -72,13 +74,15 @@ func ParseMisstated(text string) (m Misstated, err error) {
 			}
 			m.Speed, bad = times(value)
 		case "ids":
-			m.Text, bad = true, none(value)
+			m.Text, bad = 1, none(value)
+		case "length":
+			m.Text, bad = times(value)
 		case "index":
 			m.Nothing, bad = true, none(value)
 		case "routers":
 			m.Routers, m.Every, bad = several(value)
 		default:
-			bad = errors.New("is none of links, speed, ids, index and routers")
+			bad = errors.New("is none of links, speed, ids, length, index and routers")
 		}
 		if bad != nil {
 			return m, fmt.Errorf("--misstate: %q %w", one, bad)
@@ -91,7 +95,7 @@ func ParseMisstated(text string) (m Misstated, err error) {
 func times(text string) (float64, error) {
 	x, err := strconv.ParseFloat(text, 64)
 	if err != nil || !(x > 0) || x > 1e6 {
-		return 0, errors.New("is not like links=10, links=0.1, speed=2 or speed=profile")
+		return 0, errors.New("is not like links=10, links=0.1, speed=2, speed=profile or length=2")
 	}
 	return x, nil
 }
@@ -130,15 +134,18 @@ func (c *Config) ToldNode(side Side, i int) Node {
 // ask makes what the router sees of a prompt.
 func (c *Cluster) ask(x *call) {
 	told := &c.cfg.Misstated
-	if told.Text {
-		// The session's words are as long as they are: the estimates of all its prompts are off alike.
+	if told.Text > 0 {
+		// The session's words are as long as they are: the estimates of all its prompts, and of their chunks,
+		// are off alike.
 		h := uint64(x.session.number)*0x9e3779b97f4a7c15 + 0x9e3779b97f4a7c15
 		off := estimateError * (2*float64(h>>11)/(1<<53) - 1)
-		x.q.Tokens = max(1, int(float64(len(x.prompt))*(1+off)))
+		off = (1 + off) * told.Text
+		x.q.Tokens = max(1, int(float64(len(x.prompt))*off))
+		x.q.Chunk = Chunk * off
 	}
 	switch {
 	case told.Nothing: // then no keys help
-	case told.Text:
+	case told.Text > 0:
 		x.q.Keys = c.keys(kv.NewChain("", Chunk), x.prompt)
 	case c.want[Prefill] || c.want[Decode]:
 		x.q.Keys = c.keys(kv.NewChain("", c.engines.of[Decode][0].core.Config().BlockSize), x.prompt)
@@ -146,4 +153,4 @@ func (c *Cluster) ask(x *call) {
 }
 
 // follows reports whether routers hear of the blocks of engines at all.
-func (m *Misstated) follows() bool { return !m.Text && !m.Nothing }
+func (m *Misstated) follows() bool { return m.Text == 0 && !m.Nothing }

@@ -112,7 +112,7 @@ func newField(e entry, picker Picker, c cluster.Config, seed uint64) *Field {
 // unit is the number of tokens in the unit of matching: a block, or a chunk of text. Chunks are remembered
 // from sent prompts, as many as a replica has room for, because events have token ids only.
 func (f *Field) unit(r *replica.Facts) int {
-	if !f.fleet.Misstated.Text {
+	if f.fleet.Misstated.Text == 0 {
 		return r.BlockSize
 	}
 	if f.keeps == 0 {
@@ -182,7 +182,10 @@ func (f *Field) match(q *cluster.Query) {
 		}
 		f.index[side].Match(q.Keys, f.depth[side])
 		for i, n := range f.depth[side] {
-			f.sides[side][i].Matched = min(int(n), (q.Tokens-1)/f.size) * f.size
+			r := &f.sides[side][i]
+			if r.Matched = min(int(n), (q.Tokens-1)/f.size) * f.size; q.Chunk > 0 {
+				r.Matched = min(int(float64(n)*q.Chunk), q.Tokens-1)
+			}
 		}
 	}
 }

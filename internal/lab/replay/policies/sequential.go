@@ -50,8 +50,8 @@ func (t *Tandem) first(b *booked, q *cluster.Query, now time.Time) {
 func (t *Tandem) bestPrefill(q *cluster.Query, now time.Time) int {
 	s := &t.sequence
 	s.depth = sized(s.depth, t.prefill.Holders())
-	t.prefill.Match(roster.Prompt{Keys: q.Keys, Chunk: t.asks.Chunk}, s.depth)
-	query := prefill.Query{Model: t.asks.Model, Chunk: t.asks.Chunk, Tokens: q.Tokens, Depth: s.depth}
+	t.prefill.Match(roster.Prompt{Keys: q.Keys, Chunk: q.Chunk}, s.depth)
+	query := prefill.Query{Model: t.asks.Model, Chunk: q.Chunk, Tokens: q.Tokens, Depth: s.depth}
 	all, view := t.prefill.Candidates(&query, now, s.prefills[:0], nil)
 	s.prefills, s.costs = all, s.costs[:0]
 	model := t.policy.Weights.Model(0, 0) // the side's own terms are without a transfer
@@ -69,9 +69,9 @@ func (t *Tandem) bestPrefill(q *cluster.Query, now time.Time) int {
 func (t *Tandem) bestDecode(q *cluster.Query, now time.Time) int {
 	s := &t.sequence
 	s.depth = sized(s.depth, t.decode.Holders())
-	t.decode.Match(roster.Prompt{Keys: q.Keys, Chunk: t.asks.Chunk}, s.depth)
+	t.decode.Match(roster.Prompt{Keys: q.Keys, Chunk: q.Chunk}, s.depth)
 	query := decode.Query{
-		Model: t.asks.Model, Chunk: t.asks.Chunk, Tokens: q.Tokens, Sequences: 1,
+		Model: t.asks.Model, Chunk: q.Chunk, Tokens: q.Tokens, Sequences: 1,
 		Class: classOf(q), Keys: q.Keys, Depth: s.depth,
 	}
 	all, view, _ := t.decode.Candidates(&query, now, s.decodes[:0], nil)

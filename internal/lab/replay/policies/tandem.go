@@ -120,10 +120,9 @@ func NewTandem(c cluster.Config, o Options, seed uint64) *Tandem {
 		sequence: sequence{order: o.Order, rnd: rand.New(rand.NewPCG(seed, 0x73657175))},
 		sharing:  sharing{every: time.Duration(every * float64(time.Second)), guesses: guesses},
 	}
-	if c.Misstated.Text {
+	if c.Misstated.Text > 0 {
 		t.asks.Exact = false
 		t.asks.Pieces = false
-		t.asks.Chunk = cluster.Chunk
 	}
 	t.planner = planner.New(t.prefill, t.decode, p, rand.New(rand.NewPCG(seed, 0x74616e64)))
 	indexing := indexingOf(&c.Misstated)
@@ -171,6 +170,7 @@ func (t *Tandem) Place(q *cluster.Query, now time.Time) (p, d int, room bool) {
 	b.req = t.asks
 	b.req.Tokens = q.Tokens
 	b.req.PrefillKeys, b.req.DecodeKeys = q.Keys, q.Keys
+	b.req.Chunk = q.Chunk
 	b.req.Class, b.req.Waited = classOf(q), now.Sub(q.At)
 	b.req.Goals = t.goalsOf(q)
 	b.req.SplitOK = b.req.SplitOK && !r.alone
@@ -221,6 +221,7 @@ func (t *Tandem) requestOf(q *cluster.Query) *booked {
 // Answered ends the prefill lease.
 func (t *Tandem) Answered(q *cluster.Query, cached int, took time.Duration, now time.Time) {
 	book := t.underWay.booked[q.Slot].book
+	book.Counted(q.Counted)
 	book.PrefillLease.Done(cached, took, now)
 	book.Prefilled(now)
 }
@@ -268,7 +269,7 @@ func (t *Tandem) RoomIn(q *cluster.Query) waitline.Found {
 // Next says what of a prompt its decode replica gets next.
 func (t *Tandem) Next(q *cluster.Query, now time.Time, wake func()) (upto int, ask time.Duration) {
 	next := t.underWay.booked[q.Slot].book.DecodeLease.Next(now, wake)
-	if next.Upto >= q.Tokens { // the whole prompt, however many tokens it has
+	if next.Upto >= q.Tokens || !t.asks.Exact { // the whole prompt, however many tokens it has
 		next.Upto = math.MaxInt
 	}
 	return next.Upto, next.Ask
@@ -299,6 +300,7 @@ func (t *Tandem) First(q *cluster.Query, now time.Time) {
 // Done ends the booking.
 func (t *Tandem) Done(q *cluster.Query, output int, ttft, total time.Duration, now time.Time) {
 	b := &t.underWay.booked[q.Slot]
+	b.book.Counted(q.Counted)
 	b.book.Finish(output, ttft, total, now)
 	t.underWay.live--
 	t.forget(b)

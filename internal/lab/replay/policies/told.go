@@ -13,7 +13,7 @@ func indexingOf(told *cluster.Misstated) roster.Indexing {
 	switch {
 	case told.Nothing:
 		return roster.Indexing{Mode: roster.Off}
-	case told.Text:
+	case told.Text > 0:
 		const bytes = 4
 		return roster.Indexing{ChunkBytes: bytes * cluster.Chunk, CharsPerToken: bytes}
 	}

@@ -1,0 +1,55 @@
+package planner
+
+import (
+	"testing"
+	"time"
+
+	"github.com/tandem-router/tandem/internal/estimate"
+)
+
+// Where no token ids are known, the prompts of a language may have three times as many tokens as estimated.
+// After some counts by engines, prompts are planned and priced as where their ids are known.
+func TestEstimatedLengthsFollowWhatEnginesCount(t *testing.T) {
+	const estimated, counted = 2000, 6000
+	took := 2 * seconds(estimate.DefaultSpeed().Prefill(counted, 0))
+	learn := func(tokens int, exact bool) (last *Decision, known *Decision) {
+		f := newFleet(1, 1, nil)
+		ask := func(tokens int, exact bool) *Request {
+			req := f.request(1, tokens)
+			req.PrefillKeys, req.DecodeKeys = nil, nil
+			req.Exact, req.LocalOK = exact, false
+			return req
+		}
+		for range 40 {
+			b, err := f.pl.Plan(ask(tokens, exact), f.now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.pass(took)
+			b.Counted(counted)
+			b.PrefillLease.Done(0, took, f.now)
+			b.Counted(counted) // the decode replica counts the same prompt
+			b.Release(f.now)
+			f.pass(time.Second)
+		}
+		last, err := f.pl.Explain(ask(tokens, exact), f.now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if known, err = f.pl.Explain(ask(estimated, true), f.now); err != nil {
+			t.Fatal(err)
+		}
+		return last, known
+	}
+	got, known := learn(estimated, false)
+	want, _ := learn(counted, true)
+	if got.Tokens < counted*99/100 || got.Tokens > counted*101/100 {
+		t.Errorf("a prompt of %d tokens is planned as %d", counted, got.Tokens)
+	}
+	if x := got.Plans[0].Terms.Prefill / want.Plans[0].Terms.Prefill; x < 0.98 || x > 1.02 {
+		t.Errorf("the prompt is priced at %v of the price with known ids", x)
+	}
+	if known.Tokens != estimated {
+		t.Errorf("a prompt of %d known tokens is planned as %d", estimated, known.Tokens)
+	}
+}
