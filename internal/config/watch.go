@@ -30,11 +30,12 @@ type Watcher struct {
 	reloads  chan chan reload
 	known    *look // owned by NewWatcher, then Run: the content at the last callback, or at the start
 	seen     *look // owned by Run: the last look, if it was another
-	blanks   int   // owned by Run: looks since that found the file empty
+	blanks   int   // owned by Run: looks since that found a file empty
 	asked    bool  // owned by Run: a Reload is being answered
 }
 
-// blankLooks is how many looks may find the file empty, as while it is written, before an error is reported.
+// blankLooks is how many looks may find a file empty that was not, as while it is written, before the empty
+// file counts.
 const blankLooks = 20
 
 type reload struct {
@@ -157,7 +158,7 @@ func (w *Watcher) look() bool {
 	case w.seen == nil || l.sum != w.seen.sum:
 		w.seen, w.blanks = l, 0
 		return true
-	case l.err == nil && blank(l.data) && w.blanks < blankLooks:
+	case l.empty > w.known.empty && w.blanks < blankLooks:
 		w.blanks++
 		return true
 	}
@@ -208,6 +209,7 @@ type look struct {
 	data  []byte
 	err   error // of reading path
 	bad   error // of the load, where there was one
+	empty int   // how many of all files are empty
 	sum   [sha256.Size]byte
 }
 
@@ -219,10 +221,14 @@ func lookAt(path string, files []string) *look {
 
 // with is the same look with other files beside the configuration.
 func (l *look) with(files []string) *look {
+	n := &look{path: l.path, files: files, data: l.data, err: l.err}
 	h := sha256.New()
 	put := func(data []byte, err error) {
 		if err != nil {
 			data = []byte("error: " + err.Error())
+		}
+		if blank(data) {
+			n.empty++
 		}
 		h.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(data))))
 		h.Write(data)
@@ -231,7 +237,6 @@ func (l *look) with(files []string) *look {
 	for _, f := range files {
 		put(readFile(f))
 	}
-	n := &look{path: l.path, files: files, data: l.data, err: l.err}
 	h.Sum(n.sum[:0])
 	return n
 }

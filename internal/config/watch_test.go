@@ -16,6 +16,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // called is one call of the callback.
 type called struct {
 	listen string
+	keys   int // of the key file
 	err    error
 	asked  bool // see [Watcher.Asked]
 }
@@ -41,7 +42,7 @@ func watchSlowly(t *testing.T, path string, debounce, poll time.Duration) *watch
 			w.calls <- called{err: err, asked: w.Asked()}
 			return
 		}
-		w.calls <- called{listen: c.Listen, asked: w.Asked()}
+		w.calls <- called{listen: c.Listen, keys: len(c.FileKeys), asked: w.Asked()}
 	})
 	w.debounce, w.poll = debounce, poll
 	ctx, cancel := context.WithCancel(t.Context())
@@ -286,6 +287,31 @@ func TestAFileThatIsEmptyForAMomentIsNothing(t *testing.T) {
 	}
 	write(t, path, listening(":3"))
 	w.want(t, ":3")
+}
+
+// A key file that is written in place is empty for a moment. Its keys stay, also where api_keys has a key.
+// They go if the file stays empty.
+func TestAKeyFileThatIsEmptyForAMomentKeepsItsKeys(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tandem.yaml")
+	keys := filepath.Join(filepath.Dir(path), "keys")
+	line, err := KeyLine(Key{Name: "a", SHA256: strings.Repeat("5a", 32)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, keys, line+"\n")
+	write(t, path, listening(":1")+"keys_file: keys\napi_keys: [{value: k}]\n")
+	w := watchSlowly(t, path, 50*time.Millisecond, never) // an empty file counts after a second
+	w.quiet(t)
+	write(t, keys, "")
+	time.Sleep(5 * w.debounce)
+	write(t, keys, strings.Replace(line, "5a", "5b", 1)+"\n")
+	if got := w.next(t); got.err != nil || got.keys != 1 {
+		t.Fatalf("called with %+v, want the configuration with the new key", got)
+	}
+	write(t, keys, "\n")
+	if got := w.next(t); got.err != nil || got.keys != 0 {
+		t.Errorf("called with %+v, want the configuration without keys of the file", got)
+	}
 }
 
 // A file that is written in place is empty for a moment: that is not a configuration without replicas.
