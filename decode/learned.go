@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tandem-router/tandem/internal/estimate"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // lessons is what leases have taught the pool about all members together. What leases teach about one member
@@ -27,7 +28,8 @@ type lesson struct {
 // ofModel is what a member has to do with the lesson of its base model.
 type ofModel struct {
 	most   estimate.Sequences
-	lesson *lesson // nil before it is asked for
+	lesson *lesson          // nil before it is asked for
+	of     *replica.Replica // the member as it was when the lesson was asked for
 }
 
 // configure takes the settings for all models.
@@ -51,15 +53,26 @@ func (k *lessons) about(base string) *lesson {
 	return one
 }
 
-// of returns the lesson of m's base model. A member that has another one now is not as fast as it was.
+// of returns the lesson of m's base model. Each plan asks for it several times, for each member.
 func (k *lessons) of(m *member) *lesson {
-	if base := m.R.Base(); m.lesson == nil || m.lesson.base != base {
-		if m.lesson != nil {
-			m.learned, m.most = estimate.Replica{}, estimate.Sequences{}
-		}
-		m.lesson = k.about(base)
+	if m.ofModel.of != m.R {
+		k.meet(m)
 	}
 	return m.lesson
+}
+
+// meet looks up the lesson of m, whose facts have changed. A member that has another base model now is not as
+// fast as it was.
+func (k *lessons) meet(m *member) {
+	m.ofModel.of = m.R
+	base := m.R.Base()
+	if m.lesson != nil && m.lesson.base == base {
+		return
+	}
+	if m.lesson != nil {
+		m.learned, m.most = estimate.Replica{}, estimate.Sequences{}
+	}
+	m.lesson = k.about(base)
 }
 
 // asked returns the lesson for requests of a model, which serves[i] of all members answer for.
@@ -83,8 +96,9 @@ func (k *lessons) speed(m *member) estimate.Speed { return k.of(m).speeds.Speed(
 
 // pricing returns the speed of m that a plan is priced with.
 func (k *lessons) pricing(m *member, now time.Time) (s estimate.Pricing) {
-	s.Speed = k.speed(m)
-	k.of(m).speeds.Price(&s, &m.learned.Prompts, now)
+	speeds := &k.of(m).speeds
+	s.Speed = speeds.Speed(&m.learned)
+	speeds.Price(&s, &m.learned.Prompts, now)
 	return s
 }
 

@@ -66,10 +66,10 @@ func (k *lessons) asked(all []*member, serves []bool) *lesson {
 // speed returns the best that is known of m.
 func (k *lessons) speed(m *member) estimate.Speed { return k.of(m).speeds.PrefillSpeed(&m.learned) }
 
-// pricing returns the speed of m that a plan is priced with.
-func (k *lessons) pricing(m *member, now time.Time) (s estimate.Pricing) {
-	s.Speed = k.speed(m)
-	k.of(m).speeds.Price(&s, &m.learned, now)
+// pricing returns the speed of m that a plan is priced with. k is the lesson of m's base model.
+func (k *lesson) pricing(m *member, now time.Time) (s estimate.Pricing) {
+	s.Speed = k.speeds.PrefillSpeed(&m.learned)
+	k.speeds.Price(&s, &m.learned, now)
 	return s
 }
 

@@ -51,7 +51,7 @@ func (q *survey) expect(cs []Candidate) {
 	for i := range cs {
 		if c := &cs[i]; c.Blind && c.Matched < mean {
 			c.Expected = mean
-			speed := q.learned.pricing(c.member, q.now)
+			speed := q.learned.of(c.member).pricing(c.member, q.now)
 			c.priceMatch(&speed, q.unit)
 		}
 	}
@@ -127,8 +127,8 @@ func (q *survey) gather(c *Candidate, reading *replica.Reading) {
 	if reading.Waiting < 0 {
 		others, c.Unknown = q.mean.others, true
 	}
-	speed := q.learned.pricing(m, q.now)
-	typical := q.learned.of(m).typical
+	lesson := q.learned.of(m)
+	speed, typical := lesson.pricing(m, q.now), lesson.typical
 	if typical == 0 {
 		typical = speed.Prefill(1000, 0)
 	}
