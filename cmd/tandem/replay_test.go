@@ -71,7 +71,8 @@ func TestReplaySubcommandMistyped(t *testing.T) {
 		{"--quiet chec", `there is no command "chec"; did you mean check?`},
 		{
 			"sideways",
-			`there is no command "sideways"; there are ablate, capture, check, grid, kinds, repeats, validate`,
+			`there is no command "sideways"; ` +
+				`there are ablate, capture, check, classes, grid, kinds, repeats, validate`,
 		},
 		{"--scale 2 check", "there is no flag --scale"}, // a flag of check
 	} {
