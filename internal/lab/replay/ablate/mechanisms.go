@@ -36,20 +36,14 @@ func Mechanisms() []Mechanism {
 			"decode/local.go", "decode/facts.go gatherLocal", "decode/facts.go priceMatch", "scoring/pieces.go",
 			"scoring/plan.go Local", "scoring/plan.go LocalTTFT", "scoring/choose.go locals",
 		}},
-		{
-			"jointly", "the prefill replica is chosen first, then the decode replica", "tandem-sequential",
-			Size{212, 1},
-			[]string{"scoring/bounds.go", "scoring/choose.go", "scoring/rates.go"},
-		},
-		{
-			"interference", "streams that stand still or slow down cost nothing", form("penalty=0"),
-			Size{19, 3},
-			[]string{
-				"scoring/parts.go pausePenalty", "scoring/parts.go pauseLong", "scoring/parts.go patience",
-				"scoring/parts.go standing", "scoring/parts.go streams", "scoring/parts.go shortAnswer",
-				"scoring/pieces.go pause",
-			},
-		},
+		{"jointly", "the prefill replica is chosen first", "tandem-sequential", Size{212, 1}, []string{
+			"scoring/bounds.go", "scoring/choose.go", "scoring/rates.go",
+		}},
+		{"interference", "pauses and slower streams cost nothing", form("penalty=0"), Size{19, 3}, []string{
+			"scoring/parts.go pausePenalty", "scoring/parts.go pauseLong", "scoring/parts.go patience",
+			"scoring/parts.go standing", "scoring/parts.go streams", "scoring/parts.go shortAnswer",
+			"scoring/pieces.go pause",
+		}},
 		{"lengths", "nothing is learned of the lengths of answers", form("lengths=0"), Size{651, 20}, []string{
 			"internal/estimate/expectation.go", "internal/estimate/length_buckets.go",
 			"internal/estimate/lengths.go", "internal/estimate/outputlength.go", "internal/estimate/learned.go",
