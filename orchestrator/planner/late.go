@@ -72,17 +72,17 @@ func (b *comparison) ttft() scoring.TTFT {
 }
 
 // behind returns why the chosen plan must not be booked yet, nil where it may: too much work of other
-// requests is ahead of its prompt. The error is *[NoRoom].
+// requests is ahead of its prompt, or it would wait too long for room inside the decode replica. The error is
+// *[NoRoom].
 func behind(b *comparison, q *question) error {
 	ahead, work := promptOf(b)
+	ahead = max(ahead, b.decodes[b.chosen.Decode].Room)
 	if q.MostAhead <= 0 || q.Begun || seconds(ahead) <= q.MostAhead {
 		return nil
 	}
-	return &NoRoom{
-		Reason: fmt.Sprintf("its tenant has had its share, and %v of work is ahead", seconds(ahead)),
-		Retry:  max(seconds(ahead)-q.MostAhead, decode.MinRetry),
-		Every:  seconds(work / computers(b)), Work: seconds(work),
-	}
+	reason := fmt.Sprintf("its tenant has had its share, and %v of work is ahead", seconds(ahead))
+	retry := max(seconds(ahead)-q.MostAhead, decode.MinRetry)
+	return &NoRoom{Reason: reason, Retry: retry, Every: seconds(work / computers(b)), Work: seconds(work)}
 }
 
 // promptOf returns the seconds of work ahead of the prompt in the chosen plan, and the seconds of its own.

@@ -46,7 +46,7 @@ type Request struct {
 	Waited       time.Duration  // since it came
 	Begun        bool           // part of a request that has begun: never refused as too late
 	Quiet        bool           // the answer is not streamed: nobody sees its first token before its last
-	MostAhead    time.Duration  // of other requests' work before its prompt; 0: any
+	MostAhead    time.Duration  // of others' work before its prompt, and before room; 0: any
 	SplitOK      bool           // false: only Local plans
 	LocalOK      bool           // false: only Split plans
 	Pieces       bool           // its prompt may be sent in pieces to a decode replica that computes it
