@@ -95,6 +95,7 @@ var troubled = map[string]string{
 	"tandem_class_requests_total":              "there are classes",
 	"tandem_class_time_to_first_token_seconds": "there are classes",
 	"tandem_key_tokens_total":                  "a client has a key",
+	"tandem_alias_requests_total":              "an alias is asked for",
 
 	"tandem_router_store_up":             "routers meet at a server",
 	"tandem_router_store_routers":        "routers meet at a server",
@@ -154,7 +155,9 @@ var scenarios = map[string]func(t *testing.T, m *moved){
 	"a stream in trouble":              streamInTrouble,
 	"a name is known, another is not":  oneNameOfTwo,
 	"a first token has a goal":         reported(setup{config: firstTokenGoal}, "plan", nothing),
-	"a client has a key":               clientHasKey,
+	"a client has a key":               keyAsks(teams),
+	"there are classes":                keyAsks(classed),
+	"an alias is asked for":            aliasIsAskedFor,
 	"the disk is full":                 diskFull,
 	"the disk stands still":            diskStandsStill,
 	"two of three decode engines fail": twoOfThreeFail,
@@ -206,9 +209,20 @@ func reported(s setup, span string, happens trouble) func(*testing.T, *moved) {
 
 func nothing(*world, *simulated) {}
 
-func clientHasKey(t *testing.T, m *moved) {
-	in(t, setup{config: teams}, func(w *world) {
-		w.ask(chat(true).shows("hush-a"))
+// keyAsks makes a scenario of one stream for a client with a key.
+func keyAsks(c func(*config.Config)) func(*testing.T, *moved) {
+	return func(t *testing.T, m *moved) {
+		in(t, setup{config: c}, func(w *world) {
+			w.ask(chat(true).shows("hush-a"))
+			m.look(t, w.o)
+		})
+	}
+}
+
+func aliasIsAskedFor(t *testing.T, m *moved) {
+	alias := config.Alias{Name: "chat", To: []config.Target{{Model: "sim", Weight: 1}}}
+	in(t, setup{config: withAliases(alias)}, func(w *world) {
+		w.ask(adapted(chat(true), "chat"))
 		m.look(t, w.o)
 	})
 }
