@@ -15,10 +15,10 @@ type Alias struct {
 	Fallback string   `yaml:"fallback"` // the model for requests whose model cannot be used; empty: none
 }
 
-// Target is a model behind an alias. In the file a plain string is short for {model: string, weight: 1}.
+// Target is a model behind an alias. In the file a plain string is short for {model: string}.
 type Target struct {
 	Model  string `yaml:"model"`  // as engines serve it
-	Weight int    `yaml:"weight"` // share of the alias's requests, relative to the other weights
+	Weight int    `yaml:"weight"` // share of the requests, relative to the other weights; 1 if not given
 }
 
 // String is the target as people write it.

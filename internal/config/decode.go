@@ -206,7 +206,15 @@ func (d *decoder) list(n ast.Node, dst reflect.Value, field string) {
 			d.problem(position(v), path, "is empty", "write an element or leave the line out")
 			continue
 		}
+		preset(dst.Index(i))
 		d.value(v, dst.Index(i), path)
+	}
+}
+
+// preset fills in the defaults of an element of a list.
+func preset(element reflect.Value) {
+	if t, ok := element.Addr().Interface().(*Target); ok {
+		t.Weight = 1
 	}
 }
 

@@ -205,7 +205,6 @@ func shortened(d *decoder, n ast.Node, dst reflect.Value, field string) bool {
 	case reflect.TypeFor[Target]():
 		d.scalar(n, dst.FieldByName("Model"), field)
 		d.at[join(field, "model")] = position(n)
-		dst.FieldByName("Weight").SetInt(1)
 	default:
 		return false
 	}

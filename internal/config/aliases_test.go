@@ -1,0 +1,21 @@
+package config
+
+import (
+	"slices"
+	"testing"
+)
+
+// A model without a weight has the weight 1, as an object and as a plain text. Only a weight of 0 sends nothing.
+func TestAModelBehindAnAliasWeighsOne(t *testing.T) {
+	c, err := Parse("test.yaml", []byte(`
+aliases: [{name: a, to: [{model: m}, n, {model: o, weight: 0}, {model: p, weight: 3}]}]
+pools: {decode: {replicas: ["http://d0:8000"]}}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Target{{"m", 1}, {"n", 1}, {"o", 0}, {"p", 3}}
+	if got := c.Aliases[0].To; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
