@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A model without a weight has the weight 1, as an object and as a plain text. Only a weight of 0 sends nothing.
+// A model without a weight has the weight 1, as an object and as a plain text.
 func TestAModelBehindAnAliasWeighsOne(t *testing.T) {
 	c, err := Parse("test.yaml", []byte(`
 aliases: [{name: a, to: [{model: m}, n, {model: o, weight: 0}, {model: p, weight: 3}]}]

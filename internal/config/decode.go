@@ -211,13 +211,6 @@ func (d *decoder) list(n ast.Node, dst reflect.Value, field string) {
 	}
 }
 
-// preset fills in the defaults of an element of a list.
-func preset(element reflect.Value) {
-	if t, ok := element.Addr().Interface().(*Target); ok {
-		t.Weight = 1
-	}
-}
-
 // scalar reads one leaf. The text of a secret never gets into a message: only its kind does.
 //
 // Long: a case a type.

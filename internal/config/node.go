@@ -196,6 +196,13 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
+// preset fills in the defaults of an element of a list.
+func preset(element reflect.Value) {
+	if t, ok := element.Addr().Interface().(*Target); ok {
+		t.Weight = 1
+	}
+}
+
 // shortened reads a plain text that is short for an object. It reports whether the object has such a form.
 func shortened(d *decoder, n ast.Node, dst reflect.Value, field string) bool {
 	switch dst.Type() {
