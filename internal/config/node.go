@@ -198,7 +198,7 @@ func distance(a, b string) int {
 
 // preset fills in the defaults of an element of a list.
 func preset(element reflect.Value) {
-	if t, ok := element.Addr().Interface().(*Target); ok {
+	if t, ok := reflect.TypeAssert[*Target](element.Addr()); ok {
 		t.Weight = 1
 	}
 }
