@@ -61,7 +61,7 @@ func (l *Lease) Slower(c *Candidate) float64 {
 	if !has.learned.Steps.Known() || !other.learned.Steps.Known() {
 		return 0
 	}
-	at := meanLoad([]Candidate{*c}, p.learned.of(has).speeds.StepSpeed())
+	at := meanLoad([]Candidate{*c}, p.learned.of(has).StepSpeed())
 	speed := p.learned.speed(has)
 	longer := has.longer(&speed, &at.pool)
 	at.offer(has, longer)

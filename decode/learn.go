@@ -28,7 +28,7 @@ func (k *lessons) prefill(l *Lease, now time.Time) {
 // from it.
 func (k *lessons) idle(l *Lease) {
 	if m := l.member; l.entry.Local && m.local.turns.Empty() {
-		k.of(m).speeds.Idle(&m.learned.Prompts)
+		k.of(m).Idle(&m.learned.Prompts)
 	}
 }
 
@@ -37,7 +37,7 @@ func (k *lessons) idle(l *Lease) {
 func (k *lessons) computed(m *member, from, upto int, since time.Time, sure bool, now time.Time) {
 	speed := k.speed(m)
 	beside, _ := m.besidePrompt(&speed)
-	k.of(m).speeds.Computed(&m.learned.Prompts, upto-from, from, beside, now.Sub(since), now)
+	k.of(m).Computed(&m.learned.Prompts, upto-from, from, beside, now.Sub(since), now)
 	if !sure || m.Others.Count > 0 || m.local.forOthers() || m.remote.First.EndedAfter(since) {
 		m.learned.Spoil()
 	}
@@ -56,7 +56,7 @@ func (k *lessons) besidePiece(m *member, x *turns.Prompt, beside Pauses, piece f
 		return // the time was mostly spent on something else
 	}
 	s := estimate.Sample{Of: estimate.PauseShare, At: now, Range: estimate.Exactly(alike)}
-	k.of(m).speeds.Learn(&m.learned, s)
+	k.of(m).Learn(&m.learned, s)
 }
 
 const (
@@ -94,7 +94,7 @@ func (k *lessons) steps(l *Lease, token float64, tokens int, now time.Time) {
 	s := estimate.Took(estimate.StepTime, estimate.Work{}, token, now)
 	s.Load, s.Elsewhere = was.Load, m.remote.Rho
 	s.Beside = was.Held / float64(tokens)
-	k.of(m).speeds.Learn(&m.learned, s)
+	k.of(m).Learn(&m.learned, s)
 }
 
 // unseen adds the prompt of l to its replica's computed work. The prompt should be computed by now,

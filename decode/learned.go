@@ -11,18 +11,17 @@ import (
 // lessons is what leases have taught the pool about all members together. What leases teach about one member
 // stands in the member.
 type lessons struct {
-	told    estimate.Speed // as [Settings] have it, for each model
-	samples int
-	models  map[string]*lesson // by base model
-	lengths estimate.Lengths   // by model inside
+	estimate.Models[batches]
+	lengths estimate.Lengths // by model inside
 }
 
 // lesson is what was learned of the members with one base model.
-type lesson struct {
-	base   string
-	speeds estimate.Pool
-	slope  slope
-	most   int // sequences that a member runs at a time, the most learned of one; 0 unknown
+type lesson = estimate.ModelPool[batches]
+
+// batches is what was learned of the requests that members with one base model run at once.
+type batches struct {
+	slope slope
+	most  int // sequences that a member runs at a time, the most learned of one; 0 unknown
 }
 
 // ofModel is what a member has to do with the lesson of its base model.
@@ -30,27 +29,6 @@ type ofModel struct {
 	most   estimate.Sequences
 	lesson *lesson          // nil before it is asked for
 	of     *replica.Replica // the member as it was when the lesson was asked for
-}
-
-// configure takes the settings for all models.
-func (k *lessons) configure(told estimate.Speed, samples int) {
-	k.told, k.samples = told, samples
-	for _, one := range k.models {
-		one.speeds.Told, one.speeds.Samples = told, samples
-	}
-}
-
-// about returns the lesson of a base model. A new model knows nothing of the others.
-func (k *lessons) about(base string) *lesson {
-	one := k.models[base]
-	if one == nil {
-		one = &lesson{base: base, speeds: estimate.Pool{Told: k.told, Samples: k.samples}}
-		if k.models == nil {
-			k.models = map[string]*lesson{}
-		}
-		k.models[base] = one
-	}
-	return one
 }
 
 // of returns the lesson of m's base model. Each plan asks for it several times, for each member.
@@ -66,13 +44,13 @@ func (k *lessons) of(m *member) *lesson {
 func (k *lessons) meet(m *member) {
 	m.ofModel.of = m.R
 	base := m.R.Base()
-	if m.lesson != nil && m.lesson.base == base {
+	if m.lesson != nil && m.lesson.Base == base {
 		return
 	}
 	if m.lesson != nil {
 		m.learned, m.most = estimate.Replica{}, estimate.Sequences{}
 	}
-	m.lesson = k.about(base)
+	m.lesson = k.About(base)
 }
 
 // asked returns the lesson for requests of a model, which serves[i] of all members answer for.
@@ -80,7 +58,7 @@ func (k *lessons) asked(all []*member, serves []bool) *lesson {
 	if at := slices.Index(serves, true); at >= 0 {
 		return k.of(all[at])
 	}
-	return k.about("")
+	return k.About("")
 }
 
 // alike returns the members of all with the base model of a lesson, in their order.
@@ -92,11 +70,11 @@ func (k *lessons) alike(one *lesson, all []*member) []*member {
 }
 
 // speed returns the best that is known of m.
-func (k *lessons) speed(m *member) estimate.Speed { return k.of(m).speeds.Speed(&m.learned) }
+func (k *lessons) speed(m *member) estimate.Speed { return k.of(m).Speed(&m.learned) }
 
 // pricing returns the speed of m that a plan is priced with.
 func (k *lessons) pricing(m *member, now time.Time) (s estimate.Pricing) {
-	speeds := &k.of(m).speeds
+	speeds := k.of(m)
 	s.Speed = speeds.Speed(&m.learned)
 	speeds.Price(&s, &m.learned.Prompts, now)
 	return s
@@ -110,17 +88,17 @@ func (k *lessons) perToken(m *member) float64 {
 
 // count counts what m has decoded until now. Call it before the load of m changes.
 func (k *lessons) count(m *member, now time.Time) {
-	k.of(m).speeds.Count(&m.learned, m.decodes(), now)
+	k.of(m).Count(&m.learned, m.decodes(), now)
 }
 
 // done returns what m has done until now.
 func (k *lessons) done(m *member, now time.Time) estimate.Done {
-	return k.of(m).speeds.Done(&m.learned, m.decodes(), now)
+	return k.of(m).Done(&m.learned, m.decodes(), now)
 }
 
 // since returns what m has done since before.
 func (k *lessons) since(before *estimate.Done, m *member, now time.Time) estimate.Meanwhile {
-	return k.of(m).speeds.Since(&m.learned, before, m.decodes(), now)
+	return k.of(m).Since(&m.learned, before, m.decodes(), now)
 }
 
 // expects returns the expectation for the answer to q. meet makes a group for its class if there is none.
@@ -144,10 +122,10 @@ const slopeEvery = 100 * time.Millisecond
 func (k *lessons) costOfLoad(
 	of *lesson, pool *estimate.Speed, all []*member, now time.Time,
 ) estimate.Speed {
-	if age := now.Sub(of.slope.at); age < 0 || age > slopeEvery {
-		of.slope = slope{now, k.slopeOf(pool, k.alike(of, all))}
+	if age := now.Sub(of.Also.slope.at); age < 0 || age > slopeEvery {
+		of.Also.slope = slope{now, k.slopeOf(pool, k.alike(of, all))}
 	}
-	return of.slope.is
+	return of.Also.slope.is
 }
 
 func (k *lessons) slopeOf(pool *estimate.Speed, all []*member) estimate.Speed {

@@ -75,8 +75,8 @@ func TestANewModelIsUnknown(t *testing.T) {
 	if p.Prefills("small") != (estimate.Speed{}) || p.Prefills("big") == (estimate.Speed{}) {
 		t.Error("the measured prefills of big count for small")
 	}
-	m := p.learned.of(p.members.All[0])
-	if m.most = 7; p.learned.of(p.members.All[1]).most != 7 || p.learned.of(p.members.All[2]).most != 0 {
+	most := func(i int) *int { return &p.learned.of(p.members.All[i]).Also.most }
+	if *most(0) = 7; *most(1) != 7 || *most(2) != 0 {
 		t.Error("the number of sequences of big counts for small")
 	}
 }

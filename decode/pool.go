@@ -78,7 +78,7 @@ func (p *Pool) Configure(s Settings) {
 		p.learned.lengths = estimate.NewLengths(s.ExpectedOutput, s.OutputDoubt, s.Learning.Answers)
 	}
 	p.settings = s
-	p.learned.configure(s.Speed, s.Learning.Samples)
+	p.learned.Configure(s.Speed, s.Learning.Samples)
 }
 
 // Booked returns how many leases of id have not ended; 0 where it is no member. Safe for concurrent use.
@@ -139,12 +139,12 @@ func (p *Pool) Candidates(
 // that more load costs next to nothing, and would attract more.
 func (p *Pool) survey(q *Query, serves []bool, now time.Time) survey {
 	lesson := p.learned.asked(p.members.All, serves)
-	lesson.speeds.Other = q.Prefills
+	lesson.Other = q.Prefills
 	s := survey{
 		Query: q, roster: p.Roster, learned: &p.learned, lesson: lesson, rooms: &p.rooms, cutter: &p.cutter,
 		now: now, at: p.ledger.At(now), readyAt: p.ledger.At(now.Add(q.Ready)),
 		mean: p.rooms.read(p.members.All, now), matches: p.Matches(q.Depth, q.Chunk, q.Tokens),
-		answer: length{lengths: p.learned.expects(q, false)}, pool: lesson.speeds.StepSpeed(),
+		answer: length{lengths: p.learned.expects(q, false)}, pool: lesson.StepSpeed(),
 		unit: p.Unit(), age: p.peers.Age(now).Seconds(),
 	}
 	s.slope = p.learned.costOfLoad(lesson, &s.pool, p.members.All, now)

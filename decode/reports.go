@@ -31,7 +31,7 @@ func (p *Pool) observe(m *member, l replica.Load, now time.Time) {
 	p.learned.count(m, now)
 	p.rooms.sequences.learn(m, &l, p.members.All, now)
 	if len(m.account.Leases()) == 0 { // else a request tries already, see Book
-		p.learned.of(m).speeds.Ease(&m.learned, now)
+		p.learned.of(m).Ease(&m.learned, now)
 	}
 	if l.Running >= 0 {
 		m.Others.Note(l.Running + max(l.Waiting, 0) - m.known())

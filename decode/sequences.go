@@ -22,14 +22,14 @@ func (s *sequences) learn(m *member, l *replica.Load, all []*member, now time.Ti
 		}, now)
 	}
 	of := s.learned.of(m)
-	of.most = 0
+	of.Also.most = 0
 	for _, one := range s.learned.alike(of, all) {
-		of.most = max(of.most, one.most.Measured())
+		of.Also.most = max(of.Also.most, one.most.Measured())
 	}
 }
 
 // of returns how many sequences m runs at once; 0 is unknown.
-func (s *sequences) of(m *member) int { return m.most.Believed(s.learned.of(m).most) }
+func (s *sequences) of(m *member) int { return m.most.Believed(s.learned.of(m).Also.most) }
 
 // ran is the most sequences that any replica with the model of m has run.
 func (s *sequences) ran(m *member, all []*member) (most int) {

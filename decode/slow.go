@@ -29,7 +29,7 @@ func (q *survey) compare(cs []Candidate) {
 		}
 		c.Later = at.behind(m, c.longer) * c.answer
 		if risk, eased := steps.Eased(q.now); eased {
-			measured := estimate.DefaultSpeed().WithDecode(steps.Measured(&q.lesson.speeds.Steps.SpeedFit))
+			measured := estimate.DefaultSpeed().WithDecode(steps.Measured(&q.lesson.Steps.SpeedFit))
 			c.Later = max(c.Later, at.behind(m, m.longer(&measured, &at.pool))*c.answer-risk)
 		}
 	}
@@ -77,13 +77,13 @@ func (k *lessons) slow(m *member, all []*member, held bool) (cause string, known
 	}
 	profile := estimate.DefaultSpeed()
 	usual := profile.StepParts(usualBatch, usualBatch*estimate.UsualTokens)
-	s := estimate.Compare(steps, at, &one.speeds.Steps.SpeedFit, usual)
+	s := estimate.Compare(steps, at, &one.Steps.SpeedFit, usual)
 	if s.IsSlow(held) {
 		return fmt.Sprintf("its decode steps take %.1f times as long as those of %s",
 			s.Ratio, all[s.Than].R.ID), true
 	}
 	known = s.Known
-	s = estimate.Compare(prefills, at, &one.speeds.Prefills.SpeedFit,
+	s = estimate.Compare(prefills, at, &one.Prefills.SpeedFit,
 		profile.PrefillParts(estimate.UsualTokens, 0))
 	if s.IsSlow(held) {
 		return fmt.Sprintf("the prompts that it prefills itself take %.1f times as long as on %s",

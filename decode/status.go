@@ -89,7 +89,7 @@ func (p *Pool) RestoreSpeeds(id replica.ID, s estimate.Speeds, now time.Time) (t
 func (p *Pool) Prefills(model string) estimate.Speed {
 	p.members.Lock()
 	defer p.members.Unlock()
-	return p.learned.asked(p.members.All, p.members.Serving(model)).speeds.MeasuredPrefills()
+	return p.learned.asked(p.members.All, p.members.Serving(model)).MeasuredPrefills()
 }
 
 // LearnPosting takes in for how many seconds the replica id makes no step, for each token whose KV it reads

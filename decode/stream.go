@@ -145,7 +145,7 @@ func (l *Lease) Progress(to Progress, now time.Time) {
 	done, disturbed := p.learned.done(m, now), m.disturbed(usage, w.Since())
 	if s, told := m.learned.Read(w, to, done, disturbed, now); told {
 		s.Load = m.mostDecoded(s.Load)
-		p.learned.of(m).speeds.Learn(&m.learned, s)
+		p.learned.of(m).Learn(&m.learned, s)
 	}
 }
 

@@ -12,7 +12,7 @@ func cutsItself() *Pool {
 	p := inPieces()
 	for range finelyAfter {
 		s := estimate.Sample{Of: estimate.PauseShare, At: start, Range: estimate.Exactly(1)}
-		p.learned.of(p.members.All[0]).speeds.Learn(&p.members.All[0].learned, s)
+		p.learned.of(p.members.All[0]).Learn(&p.members.All[0].learned, s)
 	}
 	return p
 }

@@ -68,7 +68,7 @@ func (p *Pool) Candidates(
 	p.members.Lock()
 	defer p.members.Unlock()
 	serves := p.members.Serving(q.Model)
-	p.learned.asked(p.members.All, serves).speeds.Other = q.Prefills
+	p.learned.asked(p.members.All, serves).Other = q.Prefills
 	s := survey{
 		Query: q, learned: &p.learned, now: now, mean: p.read(now), unit: p.Unit(),
 		matches: p.Matches(q.Depth, q.Chunk, q.Tokens),

@@ -11,46 +11,24 @@ import (
 // lessons is what requests have taught the pool about all members together, for each base model. What they
 // teach about one member stands in the member.
 type lessons struct {
-	told    estimate.Speed // as [Settings] have it, for each model
-	samples int
-	models  map[string]*lesson
+	estimate.Models[usual]
 }
 
 // lesson is what was learned of the members with one base model.
-type lesson struct {
-	base    string
-	speeds  estimate.Pool
-	typical float64 // seconds of a usual request, running mean; 0 unknown
-}
+type lesson = estimate.ModelPool[usual]
 
-// configure takes the settings for all models.
-func (k *lessons) configure(told estimate.Speed, samples int) {
-	k.told, k.samples = told, samples
-	for _, one := range k.models {
-		one.speeds.Told, one.speeds.Samples = told, samples
-	}
-}
-
-// about returns the lesson of a base model. A new model knows nothing of the others.
-func (k *lessons) about(base string) *lesson {
-	one := k.models[base]
-	if one == nil {
-		one = &lesson{base: base, speeds: estimate.Pool{Told: k.told, Samples: k.samples}}
-		if k.models == nil {
-			k.models = map[string]*lesson{}
-		}
-		k.models[base] = one
-	}
-	return one
+// usual is the usual request to members with one base model.
+type usual struct {
+	seconds float64 // running mean of what it takes; 0 unknown
 }
 
 // of returns the lesson of m's base model. A member that has another one now is not as fast as it was.
 func (k *lessons) of(m *member) *lesson {
-	if base := m.R.Base(); m.lesson == nil || m.lesson.base != base {
+	if base := m.R.Base(); m.lesson == nil || m.lesson.Base != base {
 		if m.lesson != nil {
 			m.learned = estimate.Prompts{}
 		}
-		m.lesson = k.about(base)
+		m.lesson = k.About(base)
 	}
 	return m.lesson
 }
@@ -60,39 +38,40 @@ func (k *lessons) asked(all []*member, serves []bool) *lesson {
 	if at := slices.Index(serves, true); at >= 0 {
 		return k.of(all[at])
 	}
-	return k.about("")
+	return k.About("")
 }
 
 // speed returns the best that is known of m.
-func (k *lessons) speed(m *member) estimate.Speed { return k.of(m).speeds.PrefillSpeed(&m.learned) }
+func (k *lessons) speed(m *member) estimate.Speed { return k.of(m).PrefillSpeed(&m.learned) }
 
-// pricing returns the speed of m that a plan is priced with. k is the lesson of m's base model.
-func (k *lesson) pricing(m *member, now time.Time) (s estimate.Pricing) {
-	s.Speed = k.speeds.PrefillSpeed(&m.learned)
-	k.speeds.Price(&s, &m.learned, now)
+// pricing returns the speed of m that a plan is priced with, by the lesson of its base model.
+func (m *member) pricing(of *lesson, now time.Time) (s estimate.Pricing) {
+	s.Speed = of.PrefillSpeed(&m.learned)
+	of.Price(&s, &m.learned, now)
 	return s
 }
 
-// booked takes in that a request of so many seconds was booked: typical is the mean over about twenty.
-func (k *lesson) booked(seconds float64) {
-	if k.typical == 0 {
-		k.typical = seconds
+// booked takes in that a request of so many seconds was booked: the usual request is the mean over about
+// twenty.
+func (u *usual) booked(seconds float64) {
+	if u.seconds == 0 {
+		u.seconds = seconds
 		return
 	}
-	k.typical += (seconds - k.typical) / 20
+	u.seconds += (seconds - u.seconds) / 20
 }
 
 // answered measures m by an answer: its uncached tokens behind cached tokens took the given time after the
 // sending of the request. The prompt has left the queue before.
 func (k *lessons) answered(m *member, uncached, cached int, took time.Duration, now time.Time) {
-	speeds := &k.of(m).speeds
-	speeds.Computed(&m.learned, uncached, cached, 0, took, now)
+	of := k.of(m)
+	of.Computed(&m.learned, uncached, cached, 0, took, now)
 	others := m.Others.Count+m.remote.Requests > 0 || m.remote.First.EndedAfter(now.Add(-took))
 	if took <= 0 || others { // others' work in between says nothing of ours
 		m.learned.Spoil()
 	}
 	if m.queue.count == 0 {
-		speeds.Idle(&m.learned)
+		of.Idle(&m.learned)
 	}
 }
 
@@ -104,7 +83,7 @@ func (k *lessons) slow(m *member, all []*member, held bool) (cause string, known
 	for i, o := range all {
 		fits[i] = &o.learned.Fit
 	}
-	s := estimate.Compare(fits, slices.Index(all, m), &k.of(m).speeds.Prefills.SpeedFit,
+	s := estimate.Compare(fits, slices.Index(all, m), &k.of(m).Prefills.SpeedFit,
 		estimate.DefaultSpeed().PrefillParts(estimate.UsualTokens, 0))
 	if s.IsSlow(held) {
 		return fmt.Sprintf("its prefills take %.1f times as long as those of %s",

@@ -35,7 +35,7 @@ func TestAModelIsLearnedByItself(t *testing.T) {
 		now = now.Add(time.Second)
 	}
 	near(t, "a new model", ask("small")[0].Warm, unknown, 1e-9)
-	if got := p.learned.of(p.members.All[1]).typical; got != 0 {
+	if got := p.learned.of(p.members.All[1]).Also.seconds; got != 0 {
 		t.Errorf("a usual request of a new model takes %g s", got)
 	}
 	p.SetMembers([]replica.Replica{big, small, serving(engine("b2"), "big")}, now)

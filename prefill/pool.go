@@ -78,7 +78,7 @@ func (p *Pool) Configure(s Settings) {
 	p.members.Lock()
 	defer p.members.Unlock()
 	p.settings = s
-	p.learned.configure(s.Speed, s.Samples)
+	p.learned.Configure(s.Speed, s.Samples)
 }
 
 // Book reserves c's replica for the request that c was made for. It returns nil when the replica left the
@@ -99,7 +99,7 @@ func (p *Pool) Book(c *Candidate, now time.Time) *Lease {
 	m.Others.Ours(m.known())
 	m.meter.Add(now, c.adds)
 	m.pace.Add(now)
-	p.learned.of(m).booked(c.adds)
+	p.learned.of(m).Also.booked(c.adds)
 	return l
 }
 

@@ -44,7 +44,7 @@ func (p *Pool) Observe(id replica.ID, l replica.Load, now time.Time) {
 func (p *Pool) observe(m *member, l replica.Load, now time.Time) {
 	m.load.Add(l)
 	if m.queue.count == 0 { // else a request measures it already, see Book
-		m.learned.Fit.Ease(&p.learned.of(m).speeds.Prefills.SpeedFit, now)
+		m.learned.Fit.Ease(&p.learned.of(m).Prefills.SpeedFit, now)
 	}
 	if m.load.UsageAt().Equal(l.At) {
 		m.queue.settled()

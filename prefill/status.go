@@ -63,7 +63,7 @@ func (p *Pool) RestoreSpeed(id replica.ID, s estimate.FitState, now time.Time) (
 func (p *Pool) Prefills(model string) estimate.Speed {
 	p.members.Lock()
 	defer p.members.Unlock()
-	return p.learned.asked(p.members.All, p.members.Serving(model)).speeds.MeasuredPrefills()
+	return p.learned.asked(p.members.All, p.members.Serving(model)).MeasuredPrefills()
 }
 
 // Slow says why the replica id is slow compared with its pool, "" where it is not. known is false if too

@@ -51,7 +51,7 @@ func (q *survey) expect(cs []Candidate) {
 	for i := range cs {
 		if c := &cs[i]; c.Blind && c.Matched < mean {
 			c.Expected = mean
-			speed := q.learned.of(c.member).pricing(c.member, q.now)
+			speed := c.member.pricing(q.learned.of(c.member), q.now)
 			c.priceMatch(&speed, q.unit)
 		}
 	}
@@ -128,7 +128,7 @@ func (q *survey) gather(c *Candidate, reading *replica.Reading) {
 		others, c.Unknown = q.mean.others, true
 	}
 	lesson := q.learned.of(m)
-	speed, typical := lesson.pricing(m, q.now), lesson.typical
+	speed, typical := m.pricing(lesson, q.now), lesson.Also.seconds
 	if typical == 0 {
 		typical = speed.Prefill(1000, 0)
 	}
