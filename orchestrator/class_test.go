@@ -2,7 +2,6 @@ package orchestrator
 
 import (
 	"bytes"
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -23,8 +22,7 @@ func classed(c *config.Config) {
 // The class of a request stands wherever a request is told of. A class that is removed loses its series.
 func TestClassOfARequestIsShown(t *testing.T) {
 	var log bytes.Buffer
-	logs := func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) }
-	in(t, setup{config: classed, options: logs}, func(w *world) {
+	in(t, setup{config: classed, options: logsTo(&log)}, func(w *world) {
 		p := chat(true).shows("hush-a")
 		w.exact(p, w.ask(p))
 		asks := chat(false).shows("hush-a")
@@ -65,8 +63,7 @@ func TestClassOfARequestIsShown(t *testing.T) {
 // Without classes nothing shows the word.
 func TestNothingShowsClassesWithout(t *testing.T) {
 	var log bytes.Buffer
-	logs := func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) }
-	in(t, setup{config: teams, options: logs}, func(w *world) {
+	in(t, setup{config: teams, options: logsTo(&log)}, func(w *world) {
 		p := chat(true).shows("hush-a")
 		w.exact(p, w.ask(p))
 		var all strings.Builder

@@ -3,7 +3,6 @@ package orchestrator
 import (
 	"bytes"
 	"encoding/json"
-	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
@@ -26,7 +25,7 @@ func TestASessionIsOneID(t *testing.T) {
 	var log bytes.Buffer
 	set := setup{
 		config:  func(c *config.Config) { c.Log.Access = true },
-		options: func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) },
+		options: logsTo(&log),
 	}
 	in(t, set, func(w *world) {
 		requests := []prompt{

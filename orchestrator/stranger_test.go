@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -33,7 +32,7 @@ func TestNothingGrowsWithWhatStrangersSend(t *testing.T) {
 			c.Log.Access = true
 			c.Decisions.Ring = 16
 		},
-		options: func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) },
+		options: logsTo(&log),
 	}
 	in(t, set, func(w *world) {
 		front := w.o.Front()
@@ -73,6 +72,9 @@ func TestNothingGrowsWithWhatStrangersSend(t *testing.T) {
 		play()
 		before := settled()
 		play()
+		if log.Len() == 0 {
+			t.Error("the access log is empty: the test would see no long line")
+		}
 		for line := range strings.Lines(log.String()) {
 			if len(line) > 4096 {
 				t.Errorf("a log line of %d bytes: %.300s", len(line), line)
@@ -95,8 +97,8 @@ func TestNothingGrowsWithWhatStrangersSend(t *testing.T) {
 // id of a session or request: no engine gets it, and nobody sees it.
 func TestLongHeaderValuesGoNowhere(t *testing.T) {
 	var log bytes.Buffer
-	logs := func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) }
-	in(t, setup{config: func(c *config.Config) { c.Log.Access = true }, options: logs}, func(w *world) {
+	access := func(c *config.Config) { c.Log.Access = true }
+	in(t, setup{config: access, options: logsTo(&log)}, func(w *world) {
 		names := append([]string{
 			"X-Request-Id", "Authorization", "Traceparent", "Origin", "X-Vllm-Priority", "User-Agent", "X-Other",
 		}, sessionHeaders[:]...)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,10 +27,11 @@ type canaryLoad struct {
 }
 
 // phase lets so many clients ask so many times each, and returns how many answers each model gave for the
-// alias.
+// alias. during makes its changes while clients still ask.
 func (l *canaryLoad) phase(clients, times int, during func()) (served, refused map[string]int) {
 	l.served, l.refused = map[string]int{}, map[string]int{}
 	var all sync.WaitGroup
+	var ended atomic.Int64 // clients that have asked for the last time
 	for c := range clients {
 		all.Go(func() {
 			for i := range times {
@@ -37,10 +39,13 @@ func (l *canaryLoad) phase(clients, times int, during func()) (served, refused m
 				name := [...]string{"chat", "chat", "sim", "other"}[(c+i)%4]
 				l.judge(name, p.body, l.w.ask(adaptedFrom(p, "chat", name)))
 			}
+			ended.Add(1)
 		})
 	}
 	if during != nil {
-		during()
+		if during(); ended.Load() == int64(clients) {
+			l.w.t.Error("the load ended before the changes: the test would see no mistake")
+		}
 	}
 	all.Wait()
 	return l.served, l.refused

@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,16 +18,28 @@ import (
 // unpairedOf returns the number of replicas that are shown as unpaired.
 func (w *world) unpairedOf() int { return w.count("tandem_replica_state", fleet.StateUnpaired) }
 
+// largeBlocks gives the engines with these names blocks of 32 tokens. Other engines have blocks of 16.
+func largeBlocks(names ...string) func(name string, o *enginesim.Options) {
+	return func(name string, o *enginesim.Options) {
+		if slices.Contains(names, name) {
+			o.Core.BlockSize = 32
+		}
+	}
+}
+
+// warnsOnce checks that log warns of exactly one state of a replica.
+func warnsOnce(t *testing.T, log string) {
+	t.Helper()
+	if n := strings.Count(log, "level=WARN msg=\"replica state\""); n != 1 {
+		t.Errorf("%d log lines warn of a state, want 1:\n%s", n, log)
+	}
+}
+
 // A replica whose block size differs from that of all replicas in the other pool is shown as unpaired,
 // with the reason, and in one log line. The state ends when a replica with the same block size joins.
 func TestAReplicaThatFitsNobodyIsSeen(t *testing.T) {
 	var log bytes.Buffer
-	sizes := func(name string, o *enginesim.Options) {
-		if name == "p1" || name == "d1" {
-			o.Core.BlockSize = 32
-		}
-	}
-	in(t, setup{engine: sizes, options: logsTo(&log)}, func(w *world) {
+	in(t, setup{engine: largeBlocks("p1", "d1"), options: logsTo(&log)}, func(w *world) {
 		if n := w.unpairedOf(); n != 0 {
 			t.Errorf("%d replicas are unpaired, want 0: each has a partner", n)
 		}
@@ -50,21 +63,14 @@ func TestAReplicaThatFitsNobodyIsSeen(t *testing.T) {
 			t.Errorf("%d replicas are unpaired after a partner joined", n)
 		}
 	})
-	if n := strings.Count(log.String(), "level=WARN msg=\"replica state\""); n != 1 {
-		t.Errorf("%d log lines warn of a state, want 1:\n%s", n, log.String())
-	}
+	warnsOnce(t, log.String())
 }
 
 // A server that never answers, or that has just been found, hides no replica that fits nobody: its state
 // neither waits for the server nor ends and begins again.
 func TestASilentServerHidesNoReplicaThatFitsNobody(t *testing.T) {
 	var log bytes.Buffer
-	sizes := func(name string, o *enginesim.Options) {
-		if name == "p1" || name == "d1" {
-			o.Core.BlockSize = 32
-		}
-	}
-	in(t, setup{engine: sizes, options: logsTo(&log)}, func(w *world) {
+	in(t, setup{engine: largeBlocks("p1", "d1"), options: logsTo(&log)}, func(w *world) {
 		beside := func(addrs ...string) {
 			cfg := *without(w.cfg, w.d[1].addr)
 			for _, addr := range addrs {
@@ -91,9 +97,7 @@ func TestASilentServerHidesNoReplicaThatFitsNobody(t *testing.T) {
 			t.Errorf("%d replicas are unpaired after a partner joined", n)
 		}
 	})
-	if n := strings.Count(log.String(), "level=WARN msg=\"replica state\""); n != 1 {
-		t.Errorf("%d log lines warn of a state, want 1:\n%s", n, log.String())
-	}
+	warnsOnce(t, log.String())
 }
 
 // A replica is also unpaired while all its pairs are ejected.
@@ -117,12 +121,7 @@ func TestAReplicaWhosePairsAreEjectedIsSeen(t *testing.T) {
 // After a restart with another block size, an ejected pair no longer fits. It gets no trial, because a
 // trial would crash its decode engine.
 func TestAPairThatDoesNotFitIsNotTried(t *testing.T) {
-	sizes := func(name string, o *enginesim.Options) {
-		if name == "p0" {
-			o.Core.BlockSize = 32
-		}
-	}
-	in(t, setup{prefill: 1, decode: 1, engine: sizes, config: auto}, func(w *world) {
+	in(t, setup{prefill: 1, decode: 1, engine: largeBlocks("p0"), config: auto}, func(w *world) {
 		pair := outlier.Pair{Prefill: replica.ID(w.p[0].addr), Decode: replica.ID(w.d[0].addr)}
 		for range 2 {
 			failed := outlier.Failure{Kind: outlier.LoadFail}
@@ -139,12 +138,8 @@ func TestAPairThatDoesNotFitIsNotTried(t *testing.T) {
 
 // A fleet that never splits needs no pairs, so no replica is unpaired.
 func TestNobodyIsUnpairedWhereNothingIsSplit(t *testing.T) {
-	sizes := func(name string, o *enginesim.Options) {
-		if name[0] == 'd' {
-			o.Core.BlockSize = 32
-		}
-	}
-	in(t, setup{engine: sizes, config: func(c *config.Config) { c.Local = config.LocalAlways }}, func(w *world) {
+	always := func(c *config.Config) { c.Local = config.LocalAlways }
+	in(t, setup{engine: largeBlocks("d0", "d1"), config: always}, func(w *world) {
 		if n := w.unpairedOf(); n != 0 {
 			t.Errorf("%d replicas are unpaired, want 0: nothing is split", n)
 		}

@@ -36,14 +36,7 @@ func watch(t *testing.T, path string, poll time.Duration) *watched {
 
 func watchSlowly(t *testing.T, path string, debounce, poll time.Duration) *watched {
 	t.Helper()
-	w := &watched{calls: make(chan called, 100)}
-	w.Watcher = NewWatcher(path, func(c *Config, err error) {
-		if err != nil {
-			w.calls <- called{err: err, asked: w.Asked()}
-			return
-		}
-		w.calls <- called{listen: c.Listen, keys: len(c.FileKeys), asked: w.Asked()}
-	})
+	w := unstarted(path)
 	w.debounce, w.poll = debounce, poll
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -55,6 +48,39 @@ func watchSlowly(t *testing.T, path string, debounce, poll time.Duration) *watch
 		}
 	})
 	return w
+}
+
+// unstarted makes a watcher of path that does not run: the test takes each look itself.
+func unstarted(path string) *watched {
+	w := &watched{calls: make(chan called, 100)}
+	w.Watcher = NewWatcher(path, func(c *Config, err error) {
+		if err != nil {
+			w.calls <- called{err: err, asked: w.Asked()}
+			return
+		}
+		w.calls <- called{listen: c.Listen, keys: len(c.FileKeys), asked: w.Asked()}
+	})
+	return w
+}
+
+// waits takes n looks, which must not settle a change.
+func (w *watched) waits(t *testing.T, n int) {
+	t.Helper()
+	for i := range n {
+		if again := w.look(); !again || len(w.calls) > 0 {
+			t.Fatalf("look %d of %d: another look is due %t, %d calls", i+1, n, again, len(w.calls))
+		}
+	}
+}
+
+// settles takes n looks and returns the call at the last one. The looks before must not settle a change.
+func (w *watched) settles(t *testing.T, n int) called {
+	t.Helper()
+	w.waits(t, n-1)
+	if again := w.look(); again || len(w.calls) != 1 {
+		t.Fatalf("look %d: another look is due %t, %d calls", n, again, len(w.calls))
+	}
+	return <-w.calls
 }
 
 const never = time.Hour
@@ -275,18 +301,21 @@ func symlink(t *testing.T, target, path string) {
 func TestAFileThatIsEmptyForAMomentIsNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tandem.yaml")
 	write(t, path, listening(":1"))
-	w := watchSlowly(t, path, 100*time.Millisecond, never) // an empty file is reported after two seconds
-	w.quiet(t)
+	w := unstarted(path)
 	write(t, path, "")
-	time.Sleep(5 * w.debounce)
+	w.waits(t, 1+blankLooks)
 	write(t, path, listening(":2"))
-	w.want(t, ":2")
+	if got := w.settles(t, 2); got.err != nil || got.listen != ":2" {
+		t.Fatalf("called with %+v, want listen :2", got)
+	}
 	write(t, path, " \n")
-	if got := w.next(t); got.err == nil || !strings.Contains(got.err.Error(), "is empty") {
+	if got := w.settles(t, 2+blankLooks); got.err == nil || !strings.Contains(got.err.Error(), "is empty") {
 		t.Errorf("called with %+v for a file that stays empty, want an error", got)
 	}
 	write(t, path, listening(":3"))
-	w.want(t, ":3")
+	if got := w.settles(t, 2); got.err != nil || got.listen != ":3" {
+		t.Fatalf("called with %+v, want listen :3", got)
+	}
 }
 
 // A key file that is written in place is empty for a moment. Its keys stay, also where api_keys has a key.
@@ -300,16 +329,15 @@ func TestAKeyFileThatIsEmptyForAMomentKeepsItsKeys(t *testing.T) {
 	}
 	write(t, keys, line+"\n")
 	write(t, path, listening(":1")+"keys_file: keys\napi_keys: [{value: k}]\n")
-	w := watchSlowly(t, path, 50*time.Millisecond, never) // an empty file counts after a second
-	w.quiet(t)
+	w := unstarted(path)
 	write(t, keys, "")
-	time.Sleep(5 * w.debounce)
+	w.waits(t, 1+blankLooks)
 	write(t, keys, strings.Replace(line, "5a", "5b", 1)+"\n")
-	if got := w.next(t); got.err != nil || got.keys != 1 {
+	if got := w.settles(t, 2); got.err != nil || got.keys != 1 {
 		t.Fatalf("called with %+v, want the configuration with the new key", got)
 	}
 	write(t, keys, "\n")
-	if got := w.next(t); got.err != nil || got.keys != 0 {
+	if got := w.settles(t, 2+blankLooks); got.err != nil || got.keys != 0 {
 		t.Errorf("called with %+v, want the configuration without keys of the file", got)
 	}
 }
