@@ -140,8 +140,8 @@ func checkClassKeys(ck *checker, c *Config) {
 	names := map[string]bool{}
 	for i, k := range c.ClientKeys() {
 		names[k.Name] = true
-		checkKeyClass(ck, c, i, "class", []string{k.Class}, known)
-		checkKeyClass(ck, c, i, "classes", k.Classes, known)
+		checkKeyClass(ck, keyProblem(c, i, &k, "class"), []string{k.Class}, known)
+		checkKeyClass(ck, keyProblem(c, i, &k, "classes"), k.Classes, known)
 	}
 	for i := range c.Classes {
 		for n, name := range c.Classes[i].Match.Keys {
@@ -153,22 +153,17 @@ func checkClassKeys(ck *checker, c *Config) {
 	}
 }
 
-// checkKeyClass wants that the classes in a field of a key are known. at is the place of the key in
-// [Config.ClientKeys].
-func checkKeyClass(ck *checker, c *Config, at int, field string, list, known []string) {
-	p := Problem{Field: keyField(c, at) + "." + field}
-	if k := c.ClientKeys()[at]; k.Line > 0 {
-		p = Problem{File: c.KeysFile, Line: k.Line, Column: 1, Field: field}
-	}
+// checkKeyClass wants that the classes in a field of a key are known. at is the place of the field.
+func checkKeyClass(ck *checker, at Problem, list, known []string) {
 	for _, class := range list {
 		if class == "" || slices.Contains(known, class) {
 			continue
 		}
-		p.Message, p.Fix = fmt.Sprintf("there is no class %q", class), didYouMean(class, known)
-		if len(c.Classes) == 0 {
-			p.Fix = "write the class under classes"
+		at.Message, at.Fix = fmt.Sprintf("there is no class %q", class), didYouMean(class, known)
+		if len(known) == 1 {
+			at.Fix = "write the class under classes"
 		}
-		ck.problems = append(ck.problems, p)
+		ck.problems = append(ck.problems, at)
 	}
 }
 

@@ -149,10 +149,7 @@ func checkDistinct(ck *checker, c *Config) {
 	names, hashes := map[string]string{}, map[[sha256.Size]byte]string{}
 	weights := map[string]Weight{}
 	for i, k := range c.ClientKeys() {
-		p := Problem{Field: keyField(c, i)}
-		if k.Line > 0 {
-			p = Problem{File: c.KeysFile, Line: k.Line, Column: 1}
-		}
+		p := keyProblem(c, i, &k, "")
 		where := p.place()
 		refuse := func(message, fix string) {
 			p.Message, p.Fix = message, fix
@@ -181,12 +178,18 @@ func checkDistinct(ck *checker, c *Config) {
 	}
 }
 
-// keyField is the field of a key of the configuration, by its place in [Config.ClientKeys].
-func keyField(c *Config, i int) string {
-	if i < len(c.APIKeys) {
-		return fmt.Sprintf("api_keys[%d]", i)
+// keyProblem returns a problem, still without text, of the key at place i of [Config.ClientKeys]. field is a
+// field of the key, "" for none.
+func keyProblem(c *Config, i int, k *Key, field string) Problem {
+	switch {
+	case k.Line > 0:
+		return Problem{File: c.KeysFile, Line: k.Line, Column: 1, Field: field}
+	case i < len(c.APIKeys):
+		return Problem{Field: fmt.Sprintf("api_keys[%d]", i)} // which has no fields
+	case field == "":
+		return Problem{Field: fmt.Sprintf("keys[%d]", i-len(c.APIKeys))}
 	}
-	return fmt.Sprintf("keys[%d]", i-len(c.APIKeys))
+	return Problem{Field: fmt.Sprintf("keys[%d].%s", i-len(c.APIKeys), field)}
 }
 
 // place is where the problem stands, as text.
