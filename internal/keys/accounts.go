@@ -8,7 +8,7 @@ import (
 
 // Accounts are the accounts of keys with limits, by the names of the keys. An account outlives its key until
 // nothing in it counts: a key may be missing from one version of its file alone, while an editor writes it.
-// The zero value is empty. A nil Accounts has nothing to tell. Safe for concurrent use.
+// The zero value is empty. Safe for concurrent use.
 type Accounts struct {
 	mu      sync.Mutex // guards the following; taken after that of an account
 	by      map[string]*Account
@@ -96,7 +96,10 @@ func (as *Accounts) dropLocked(a *Account) {
 // Keep forgets the accounts in which nothing counts, but the kept ones.
 func (as *Accounts) Keep(kept func(name string) bool, now time.Time) {
 	for _, a := range as.snapshot() {
-		if kept(a.name) || a.counts(now) {
+		if kept(a.name) {
+			continue
+		}
+		if _, counts := a.use(now); counts {
 			continue
 		}
 		as.mu.Lock()
@@ -119,9 +122,6 @@ func (as *Accounts) snapshot() []*Account {
 
 // Version is the number of the next change, not 0.
 func (as *Accounts) Version() uint64 {
-	if as == nil {
-		return 0
-	}
 	as.mu.Lock()
 	defer as.mu.Unlock()
 	return as.version + 1
@@ -130,9 +130,6 @@ func (as *Accounts) Version() uint64 {
 // Uses returns what keys use at this router, and the number of the next change. It returns all that counts if
 // since is 0, or what has changed from this number on.
 func (as *Accounts) Uses(since uint64, now time.Time) (uses []Use, version uint64) {
-	if as == nil {
-		return nil, 0
-	}
 	changed, version := as.changed(since)
 	for _, a := range changed {
 		use, counts := a.use(now)
@@ -176,9 +173,6 @@ func (a *Account) use(now time.Time) (u Use, counts bool) {
 // Hear counts what keys use at another router: everything, or what has changed. What runs counts for the
 // patience without news. Requests and tokens count until their minute is over, also if the router ends.
 func (as *Accounts) Hear(router string, uses []Use, all bool, now time.Time, patience time.Duration) {
-	if as == nil {
-		return
-	}
 	heard := make(map[string]bool, len(uses))
 	for i := range uses {
 		heard[uses[i].Key] = true

@@ -27,7 +27,7 @@ func TestLimitsHoldForAllRouters(t *testing.T) {
 	told := make([]uint64, len(routers))
 	chance, now := rand.New(rand.NewPCG(1, 2)), time.Unix(1_800_000_000, 0)
 	const each = 10 * time.Millisecond // a request comes to one of the routers
-	between := int(100*time.Millisecond/each) * 1
+	between := int(100 * time.Millisecond / each)
 	type running struct {
 		h  *Hold
 		at time.Time

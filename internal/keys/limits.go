@@ -86,7 +86,8 @@ func (a *Account) Reserve(of Limits, ask Ask, now time.Time) (*Hold, Standing) {
 	if of.Tokens > 0 {
 		h.reserved = min(h.reserved, int64(of.Tokens))
 	}
-	over, wait := a.judge(of, h, now)
+	there := a.there(now)
+	over, wait := a.judge(of, h, &there, now)
 	if over != NoLimit {
 		h = nil
 	} else {
@@ -96,7 +97,7 @@ func (a *Account) Reserve(of Limits, ask Ask, now time.Time) (*Hold, Standing) {
 		h.slot = a.tokens.add(h.reserved)
 		a.touch()
 	}
-	s := a.standing(of, now)
+	s := a.standing(of, &there, now)
 	s.Over, s.Wait = over, wait
 	return h, s
 }
@@ -104,10 +105,10 @@ func (a *Account) Reserve(of Limits, ask Ask, now time.Time) (*Hold, Standing) {
 // touch lets other routers hear of a change.
 func (a *Account) touch() { a.all.touch(a) }
 
-// judge returns the limit that h would exceed, and after which time h may be let in.
-func (a *Account) judge(of Limits, h *Hold, now time.Time) (over Limit, wait time.Duration) {
+// judge returns the limit that h would exceed, and after which time h may be let in. there is what other
+// routers use now.
+func (a *Account) judge(of Limits, h *Hold, there *Use, now time.Time) (over Limit, wait time.Duration) {
 	requests, tokens := int64(of.Requests)-1, int64(of.Tokens)-h.reserved
-	there := a.there(now)
 	switch {
 	case of.Requests > 0 && a.requests.sum+there.Requests.Sum > requests:
 		return OfRequests, a.requests.until(requests, now, func(wait time.Duration) int64 {
@@ -137,9 +138,8 @@ func (a *Account) expect(ask Ask) int64 {
 	return int64(ask.Prompt) + int64(answer)*int64(ask.Answers)
 }
 
-// standing says how much of the limits is left. The caller holds the lock.
-func (a *Account) standing(of Limits, now time.Time) Standing {
-	there := a.there(now)
+// standing says how much of the limits is left, while other routers use there. The caller holds the lock.
+func (a *Account) standing(of Limits, there *Use, now time.Time) Standing {
 	return Standing{
 		Limits:        of,
 		Requests:      max(0, of.Requests-int(a.requests.sum+there.Requests.Sum)),
@@ -147,15 +147,6 @@ func (a *Account) standing(of Limits, now time.Time) Standing {
 		RequestsReset: max(a.requests.amount(now).All, there.Requests.All),
 		TokensReset:   max(a.tokens.amount(now).All, there.Tokens.All),
 	}
-}
-
-// counts reports whether the account has anything that a limit counts.
-func (a *Account) counts(now time.Time) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.requests.turn(now)
-	a.tokens.turn(now)
-	return a.running > 0 || a.requests.sum != 0 || a.tokens.sum != 0
 }
 
 // Use charges the tokens of a prompt and of its answers that an engine has computed. answers is the number of

@@ -175,7 +175,7 @@ func TestTokensAreChargedByUse(t *testing.T) {
 	a := new(Accounts).of("a")
 	left := func() int {
 		a.tokens.turn(now)
-		return a.standing(of, now).Tokens
+		return a.standing(of, new(Use), now).Tokens
 	}
 	h, _ := a.Reserve(of, Ask{Prompt: 100, Answers: 1, Expected: 500}, now)
 	if left() != 400 {

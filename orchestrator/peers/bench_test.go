@@ -22,6 +22,7 @@ import (
 	"github.com/tandem-router/tandem/decode"
 	"github.com/tandem-router/tandem/internal/answercache/valkey/valkeytest"
 	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/keys"
 	"github.com/tandem-router/tandem/internal/panics"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/prefill"
@@ -90,7 +91,7 @@ func (c *crowd) router() *member {
 	log := slog.New(slog.DiscardHandler)
 	x.peers = New(Options{
 		Log: log, Prefill: x.prefill, Decode: dp, Panics: panics.Guard{Log: log}, Distrusts: &distrusts{},
-		Registry: prometheus.NewRegistry(),
+		Registry: prometheus.NewRegistry(), Keys: new(keys.Accounts),
 		RoomChanged: func() {
 			if heard := x.waits.Load(); heard != nil {
 				(*heard)()

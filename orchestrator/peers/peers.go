@@ -29,7 +29,7 @@ import (
 	"github.com/tandem-router/tandem/prefill"
 )
 
-// Options is what peers are made of besides their configuration. Every field but Dial and Keys is needed.
+// Options is what peers are made of besides their configuration. Every field but Dial is needed.
 type Options struct {
 	Log         *slog.Logger
 	Dial        func(ctx context.Context, network, addr string) (net.Conn, error) // nil dials TCP
@@ -37,7 +37,7 @@ type Options struct {
 	Decode      *decode.Pool
 	Distrusts   Distrusts
 	RoomChanged func()         // bookings elsewhere have changed: a waiting request may find room now
-	Keys        *keys.Accounts // of clients; nil for none
+	Keys        *keys.Accounts // of clients
 	Panics      panics.Guard
 	Registry    prometheus.Registerer
 }

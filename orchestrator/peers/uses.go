@@ -9,13 +9,13 @@ import (
 // uses are what client keys with limits use at a router (docs/decisions/0080).
 type uses struct {
 	Keys    []keys.Use `json:"keys,omitempty"`
-	All     bool       `json:"all,omitzero"` // keys; else the ones with a change since the last time
+	All     bool       `json:"all,omitzero"` // Keys has all keys; else those that changed since the last report
 	Version uint64     `json:"version,omitzero"`
 }
 
 const (
-	allUsesEvery = time.Second // is how often a router tells of all keys
-	usesPatience = 3 * time.Second
+	allUsesEvery = time.Second     // between two reports of all keys
+	usesPatience = 3 * time.Second // how long, at least, what runs at a silent router counts
 )
 
 // usesReported is how far a router has reported what keys use.
@@ -24,7 +24,7 @@ type usesReported struct {
 	allAt   time.Time // when all are to be reported again
 }
 
-// since is the change from which the next telling begins; 0 is all.
+// since is the number of the change from which the next report begins; 0 for a report of all keys.
 func (t *usesReported) since(now time.Time) uint64 {
 	if now.Before(t.allAt) {
 		return t.version
