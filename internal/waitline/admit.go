@@ -72,8 +72,8 @@ func (q *Queue[R]) displace(n *Order) bool {
 	}
 	crowds := q.crowds()
 	own, worst := crowds[crowd{n.Rank, n.Tenant}], (*count[R])(nil)
-	for of, c := range crowds {
-		if c.newest != nil && (worst == nil || c.worse(of, worst)) {
+	for _, c := range crowds {
+		if c.newest != nil && (worst == nil || c.worse(worst)) {
 			worst = c
 		}
 	}
@@ -149,12 +149,13 @@ func (q *Queue[R]) settlings() iter.Seq[*settling[R]] {
 	}
 }
 
-// worse reports whether c loses a request before other does. of names c.
-func (c *count[R]) worse(of crowd, other *count[R]) bool {
-	than := other.newest.order
-	mine, others := c.waiting/c.newest.order.weight(), other.waiting/than.weight()
+// worse reports whether c loses a request before other does. Both have one that may be displaced.
+func (c *count[R]) worse(other *count[R]) bool {
+	mine, others := &c.newest.order, &other.newest.order
 	return cmp.Or(
-		cmp.Compare(than.Rank, of.rank), cmp.Compare(others, mine), cmp.Compare(than.Tenant, of.tenant),
+		cmp.Compare(others.Rank, mine.Rank),
+		cmp.Compare(other.waiting/others.weight(), c.waiting/mine.weight()),
+		cmp.Compare(others.Tenant, mine.Tenant),
 	) < 0
 }
 

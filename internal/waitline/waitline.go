@@ -25,7 +25,8 @@ import (
 // an engine (decode.shortWait).
 const late = 4 * time.Second
 
-// turns is of how many requests that find room one is the request that has waited for the longest time.
+// turns is how many requests find room for each time that the request comes first that has waited for the
+// longest time.
 const turns = 10
 
 // Order says whose request it is and how urgent it is. The zero value is that of all requests where there are
