@@ -41,8 +41,9 @@ func chosen(a *config.Alias, key string) (model string) {
 	return model
 }
 
-// led returns the model behind the alias that the client asked for. The name of a model stays as it is.
-func led(q *request, asked string) string {
+// behindAlias returns the model behind the alias that the client asked for. The name of a model stays as it
+// is.
+func behindAlias(q *request, asked string) string {
 	a := q.aliases[asked]
 	if a == nil {
 		return asked
@@ -67,9 +68,9 @@ func stickyKey(q *request) string {
 	return "request " + q.id
 }
 
-// listed returns the entry of an alias in the list of models, nil while it leads to no model that can be
+// aliasEntry returns the entry of an alias in the list of models, nil while it leads to no model that can be
 // used.
-func listed(a *config.Alias, of *fleet.Fleet, local string) []byte {
+func aliasEntry(a *config.Alias, of *fleet.Fleet, local string) []byte {
 	most := 0
 	found := false
 	for _, model := range a.Models() {

@@ -129,7 +129,7 @@ func (q *request) modelOr(named string) (model string, f *failure) {
 		return "", denied(model)
 	}
 	if f == nil {
-		model = led(q, model)
+		model = behindAlias(q, model)
 	}
 	return model, f
 }
@@ -227,6 +227,6 @@ type passthrough struct {
 	encodes     bool // it asks for vectors or scores
 	again       bool // an engine may be asked twice: nothing is made or changed by it
 	acts        bool // an engine may do more for it than compute an answer
-	unbooked    bool // no lease shows it: it had to go where it went
+	unbooked    bool // it has no lease, since only one engine can serve it
 	resent      bool // a kept connection grew too old under it, so that it was sent once more
 }

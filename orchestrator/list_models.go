@@ -60,7 +60,7 @@ func listModels(ctx context.Context, q *request) *failure {
 func aliasEntries(q *request) (entries [][]byte) {
 	for i := range q.cfg.Aliases {
 		a := &q.cfg.Aliases[i]
-		if entry := listed(a, q.fleet, q.cfg.Local); entry != nil && q.key.Allows(a.Name) {
+		if entry := aliasEntry(a, q.fleet, q.cfg.Local); entry != nil && q.key.Allows(a.Name) {
 			entries = append(entries, entry)
 		}
 	}

@@ -24,11 +24,11 @@ func oneModel(ctx context.Context, q *request) *failure {
 	if !q.key.Allows(name) {
 		return denied(name)
 	}
-	body := openai.ModelEntry(name, 0)
+	var body []byte
 	if a := q.aliases[name]; a != nil {
-		body = listed(a, q.fleet, q.cfg.Local)
-	} else if !usable(q.fleet, name, q.cfg.Local) {
-		body = nil
+		body = aliasEntry(a, q.fleet, q.cfg.Local)
+	} else if usable(q.fleet, name, q.cfg.Local) {
+		body = openai.ModelEntry(name, 0)
 	}
 	if body == nil {
 		return refuse(kindUnknownModel, site{phase: phasePlan})

@@ -116,7 +116,7 @@ func (l *LineFile) endInWholeLine() error {
 	return errors.Join(cutRest(f, []byte(l.Begin)), f.Close())
 }
 
-// cutRest does so with an open file, whose records begin so.
+// cutRest does what endInWholeLine says to an open file whose records begin with begin.
 func cutRest(f *os.File, begin []byte) error {
 	size, err := f.Seek(0, io.SeekEnd)
 	if err != nil {

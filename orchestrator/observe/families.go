@@ -44,7 +44,7 @@ func (f *Families) ForgetName(label, name string) {
 	}
 }
 
-// keep remembers a family, if it has labels that name replicas or client keys.
+// keep remembers a family, if it has labels that name replicas, client keys or classes.
 func (f *Families) keep(of replicaFamily, labels []string) {
 	for _, l := range []string{"key", "class"} {
 		if slices.Contains(labels, l) {
