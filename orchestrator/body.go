@@ -1,7 +1,6 @@
 package orchestrator
 
 import (
-	"cmp"
 	"io"
 	"mime"
 	"net/http"
@@ -83,7 +82,7 @@ func (q *request) parse(kind openai.Kind) (*openai.Request, *failure) {
 	if req, f = q.forModel(req); f != nil {
 		return nil, f
 	}
-	classify(q, cmp.Or(q.alias, req.Model), req)
+	classify(q, req.Model, req)
 	return req, reserve(q, func() keys.Ask { return askOf(q, req) })
 }
 
@@ -183,7 +182,7 @@ func (q *request) readPassthrough() (*passthrough, *failure) {
 	if p.model, f = q.modelOr(p.model); f != nil {
 		return nil, f
 	}
-	classify(q, cmp.Or(q.alias, p.model), nil)
+	classify(q, p.model, nil)
 	if q.alias != "" {
 		p.body = openai.Rename(p.body, p.model)
 	}
@@ -206,7 +205,7 @@ func readForm(q *request, p *passthrough, media, boundary string) *failure {
 	if p.model, f = q.modelOr(modelInForm(p.body, boundary)); f != nil {
 		return f
 	}
-	classify(q, cmp.Or(q.alias, p.model), nil)
+	classify(q, p.model, nil)
 	if q.alias != "" { // a form goes to its engine as it came
 		return badRequest(&openai.BadRequest{
 			Message: "A form cannot ask for an alias: name the model itself, `" + p.model + "`.", Param: "model",

@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/tandem-router/tandem/internal/classes"
@@ -30,13 +31,13 @@ func classTable(cfg *config.Config) *classes.Table {
 // longestName is how many bytes the name of a class may have.
 const longestName = 64
 
-// classify gives the request its class. body is nil for a body that is not parsed: its
-// service_tier is not looked at.
+// classify gives a request for a model its class, by the alias where the client asked for one. Without a
+// parsed body, its service_tier does not count.
 func classify(q *request, model string, body *openai.Request) {
 	if q.classes == nil {
 		return
 	}
-	ask := classes.Request{Model: model, Path: q.path, Header: q.r.Header.Get}
+	ask := classes.Request{Model: cmp.Or(q.alias, model), Path: q.path, Header: q.r.Header.Get}
 	if body != nil {
 		ask.Tier = body.Tier(longestName)
 	}

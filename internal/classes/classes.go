@@ -42,7 +42,7 @@ type Client struct {
 }
 
 // Request is what a class is chosen by. Header returns the first value of a header of the client, "" for
-// none.
+// none. It is asked for names in canonical form, so that net/http need not make them.
 type Request struct {
 	Client      Client
 	Model, Path string
@@ -71,7 +71,7 @@ func NewTable(list []Class) *Table {
 		}
 		last = max(last, c.Rank)
 	}
-	if t.other = t.named(Rest); t.other == nil {
+	if t.other = t.named(Rest); t.other == nil { // so far, t has no class for unknown names
 		t.other = &Class{Name: Rest, Rank: last + 1}
 	}
 	return t
@@ -91,13 +91,14 @@ func (t *Table) Names() (names []string) {
 	return names
 }
 
+// named returns the class with a name, or else that of the requests that nothing else chooses.
 func (t *Table) named(name string) *Class {
 	for i := range t.list {
 		if t.list[i].Name == name {
 			return &t.list[i]
 		}
 	}
-	return nil
+	return t.other
 }
 
 // Of returns the class of a request: the one that its client asks for and may use, else the first that
@@ -112,8 +113,8 @@ func (t *Table) Of(r *Request) (*Class, Goals) {
 		return c, c.Goals
 	}
 	g := c.Goals
-	g.TTFT = longer(g.TTFT, r.Header("x-llm-d-slo-ttft-ms"))
-	g.TPOT = longer(g.TPOT, r.Header("x-llm-d-slo-tpot-ms"))
+	g.TTFT = longer(g.TTFT, r.Header("X-Llm-D-Slo-Ttft-Ms"))
+	g.TPOT = longer(g.TPOT, r.Header("X-Llm-D-Slo-Tpot-Ms"))
 	if g.Deadline > 0 {
 		g.Deadline = max(g.Deadline, g.TTFT)
 	}
@@ -121,24 +122,17 @@ func (t *Table) Of(r *Request) (*Class, Goals) {
 }
 
 func (t *Table) choose(r *Request) *Class {
-	for _, name := range []string{r.Header("x-llm-d-inference-objective"), r.Tier} {
-		if name == "" || !slices.Contains(r.Client.May, name) {
-			continue
+	for _, name := range []string{r.Header("X-Llm-D-Inference-Objective"), r.Tier} {
+		if name != "" && slices.Contains(r.Client.May, name) {
+			return t.named(name)
 		}
-		if c := t.named(name); c != nil {
-			return c
-		}
-		return t.other // [Rest], which need not stand in the file
 	}
 	for i := range t.list {
 		if t.list[i].matches(r) {
 			return &t.list[i]
 		}
 	}
-	if c := t.named(r.Client.Class); c != nil {
-		return c
-	}
-	return t.other
+	return t.named(r.Client.Class)
 }
 
 // matches reports whether all conditions hold. Clients choose their headers, so a header counts only for a
