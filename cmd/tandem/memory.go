@@ -5,6 +5,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"runtime/metrics"
 	"time"
 )
 
@@ -48,15 +49,20 @@ func returnMemory(ctx context.Context) {
 	}
 }
 
-// look returns memory to the system when the process has been idle for two looks, and then now and again.
+// look returns memory to the system when the process has been idle for two looks, and then now and again. It
+// reads metrics, because [runtime.ReadMemStats] stops all goroutines.
 func (r *returner) look() {
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	if r.idle++; m.TotalAlloc-r.allocated > idleAllocates {
+	read := []metrics.Sample{
+		{Name: "/gc/heap/allocs:bytes"}, {Name: "/memory/classes/total:bytes"},
+		{Name: "/memory/classes/heap/released:bytes"},
+	}
+	metrics.Read(read)
+	allocated, held := read[0].Value.Uint64(), read[1].Value.Uint64()-read[2].Value.Uint64()
+	if r.idle++; allocated-r.allocated > idleAllocates {
 		r.idle = 0
 	}
-	r.allocated = m.TotalAlloc
-	if r.idle%looksAgain == 2 && m.Sys-m.HeapReleased > worthReturning {
+	r.allocated = allocated
+	if r.idle%looksAgain == 2 && held > worthReturning {
 		debug.FreeOSMemory()
 	}
 }
