@@ -140,13 +140,11 @@ func (a *Admin) capture(w http.ResponseWriter, r *http.Request) {
 
 // reload reads the configuration again, as SIGHUP does.
 func (a *Admin) reload(w http.ResponseWriter, r *http.Request) {
-	by, reload := a.o.actor(r), a.o.Reload
+	reload := a.o.Reload
 	if reload == nil {
 		reload = func() error { return ErrNoReload }
 	}
-	result, changed, err := a.o.reloads(reload)
-	a.o.audit(by, "reload", result, "changed", changed)
-	if err != nil {
+	if err := a.o.reloads(a.o.actor(r), reload); err != nil {
 		writeJSON(w, http.StatusBadRequest, map[string]string{"status": "rejected", "error": err.Error()})
 		return
 	}
@@ -156,11 +154,9 @@ func (a *Admin) reload(w http.ResponseWriter, r *http.Request) {
 	}{"applied", a.o.NeedsRestart()})
 }
 
-// Reload calls reload, and logs what led to the act and what changed. Safe for concurrent use.
+// Reload calls reload, and writes an audit line. by is [ByFile] or [BySignal]. Safe for concurrent use.
 func (a *Admin) Reload(by string, reload func() error) error {
-	result, changed, err := a.o.reloads(reload)
-	a.o.Log.Info("administrative act", "act", "reload", "by", by, "result", result, "changed", changed)
-	return err
+	return a.o.reloads(actor{by: by}, reload)
 }
 
 // showConfig shows the configuration in force, secrets hidden.

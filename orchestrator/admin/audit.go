@@ -12,10 +12,10 @@ const (
 	BySignal = "SIGHUP"
 )
 
-// actor is a client that has passed the gate.
+// actor is a client that has passed the gate, or what began a reload.
 type actor struct {
-	by     string // the credential
-	client string // the address
+	by     string // the credential of a client; else [ByFile] or [BySignal]
+	client string // the address; "" for no client
 }
 
 // actor returns the client of r. Call it before the act: a reload may change what the gate asks for.
@@ -26,10 +26,14 @@ func (o *Options) actor(r *http.Request) actor {
 	return actor{"anybody", r.RemoteAddr} // any client that reaches the listener
 }
 
-// audit logs an administrative act of a client, and what came of the act.
+// audit logs an administrative act, and what came of the act.
 func (o *Options) audit(of actor, act, result string, more ...any) {
-	more = append([]any{"act", act, "by", of.by, "client", of.client, "result", result}, more...)
-	o.Log.Info("administrative act", more...)
+	line := []any{"act", act, "by", of.by}
+	if of.client != "" {
+		line = append(line, "client", of.client)
+	}
+	line = append(line, "result", result)
+	o.Log.Info("administrative act", append(line, more...)...)
 }
 
 // audited has h served after an audit line.
@@ -40,25 +44,28 @@ func (o *Options) audited(act string, h http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// reloads calls reload, and says what the reload changed. A reload may find a good file that cannot be put in
-// force: err is the reason then, too.
-func (o *Options) reloads(reload func() error) (result string, changed []string, err error) {
+// reloads calls reload, and writes an audit line. A reload may find a good file that cannot be put in force:
+// err is the reason then, too.
+func (o *Options) reloads(by actor, reload func() error) error {
 	before := o.Config()
-	if err = reload(); err == nil {
+	err := reload()
+	if err == nil {
 		_, err = o.Rejected()
 	}
-	after := o.Config()
-	switch {
+	result, changed := "done", []string(nil)
+	switch after := o.Config(); {
 	case err != nil:
-		return "rejected: " + err.Error(), nil, err
+		result = "rejected: " + err.Error()
 	case before == after:
-		return "nothing new", nil, nil
+		result = "nothing new"
+	default:
+		for _, c := range config.Diff(before, after) {
+			changed = append(changed, c.Field)
+		}
+		if changed == nil {
+			changed = []string{"the content of named files"}
+		}
 	}
-	for _, c := range config.Diff(before, after) {
-		changed = append(changed, c.Field)
-	}
-	if changed == nil {
-		changed = []string{"the content of named files"}
-	}
-	return "done", changed, nil
+	o.audit(by, "reload", result, "changed", changed)
+	return err
 }

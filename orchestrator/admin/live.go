@@ -95,8 +95,8 @@ func liveReplicas(replicas []observe.ReplicaStatus) []page.Replica {
 		}
 		all = append(all, r)
 	}
-	for i := range all {
-		if len(models) < 3 {
+	if several := len(models) > 2; !several {
+		for i := range all {
 			all[i].Model = ""
 		}
 	}
