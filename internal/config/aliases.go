@@ -72,13 +72,16 @@ func checkAliases(ck *checker, c *Config) {
 	for i := range c.Aliases {
 		c.Aliases[i].check(ck, fmt.Sprintf("aliases[%d]", i), first)
 	}
-	for _, pool := range []struct {
+	for _, list := range []struct {
 		field string
 		of    []Replica
-	}{{"pools.prefill", c.Pools.Prefill.Replicas}, {"pools.decode", c.Pools.Decode.Replicas}} {
-		for i, r := range pool.of {
+	}{
+		{"pools.prefill.replicas", c.Pools.Prefill.Replicas}, {"pools.decode.replicas", c.Pools.Decode.Replicas},
+		{"discovery.dns.prefill", c.Discovery.DNS.Prefill}, {"discovery.dns.decode", c.Discovery.DNS.Decode},
+	} {
+		for i, r := range list.of {
 			if at := first[r.Model]; r.Model != "" && at != "" {
-				ck.add(fmt.Sprintf("%s.replicas[%d].model", pool.field, i),
+				ck.add(fmt.Sprintf("%s[%d].model", list.field, i),
 					fmt.Sprintf("%q is the name of %s too", r.Model, at), "give the alias another name")
 			}
 		}
