@@ -111,7 +111,11 @@ func (d *decoder) plain(n ast.Node, field string) (ast.Node, bool) {
 }
 
 func (d *decoder) object(n ast.Node, dst reflect.Value, field string) {
-	if _, scalar := n.(ast.ScalarNode); scalar && shortened(d, n, dst, field) {
+	_, scalar := n.(ast.ScalarNode)
+	if name := shortForms[dst.Type()]; scalar && name != "" {
+		f, _ := fieldByKey(dst, name)
+		d.scalar(n, f, field)
+		d.at[join(field, name)] = position(n)
 		return
 	}
 	pairs, ok := pairsOf(n)

@@ -203,17 +203,8 @@ func preset(element reflect.Value) {
 	}
 }
 
-// shortened reads a plain text that is short for an object. It reports whether the object has such a form.
-func shortened(d *decoder, n ast.Node, dst reflect.Value, field string) bool {
-	switch dst.Type() {
-	case reflect.TypeFor[Replica]():
-		d.scalar(n, dst.FieldByName("URL"), field)
-		d.at[join(field, "url")] = position(n)
-	case reflect.TypeFor[Target]():
-		d.scalar(n, dst.FieldByName("Model"), field)
-		d.at[join(field, "model")] = position(n)
-	default:
-		return false
-	}
-	return true
+// shortForms has the objects that the file may have as a plain text, and the field that the text gives.
+var shortForms = map[reflect.Type]string{
+	reflect.TypeFor[Replica](): "url",
+	reflect.TypeFor[Target]():  "model",
 }
