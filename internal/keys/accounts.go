@@ -173,9 +173,7 @@ func (a *Account) use(now time.Time) (u Use, counts bool) {
 // Hear counts what keys use at another router: everything, or what has changed. What runs counts for the
 // patience without news. Requests and tokens count until their minute is over, also if the router ends.
 func (as *Accounts) Hear(router string, uses []Use, all bool, now time.Time, patience time.Duration) {
-	heard := make(map[string]bool, len(uses))
 	for i := range uses {
-		heard[uses[i].Key] = true
 		as.mu.Lock()
 		a := as.by[uses[i].Key]
 		as.mu.Unlock()
@@ -187,9 +185,7 @@ func (as *Accounts) Hear(router string, uses []Use, all bool, now time.Time, pat
 		return
 	}
 	for _, a := range as.snapshot() {
-		if !heard[a.name] {
-			a.forget(router)
-		}
+		a.forget(router, now)
 	}
 }
 
@@ -209,9 +205,11 @@ func (a *Account) hear(router string, e elsewhere) {
 	}
 }
 
-// forget drops what the key used at a router.
-func (a *Account) forget(router string) {
+// forget drops what the key used at a router, unless it was heard now.
+func (a *Account) forget(router string, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(a.elsewhere, router)
+	if !a.elsewhere[router].heard.Equal(now) {
+		delete(a.elsewhere, router)
+	}
 }
