@@ -156,8 +156,8 @@ func (o *Orchestrator) putInForce(next prepared, old *snapshot) {
 		for name := range old.keys.Without(next.snap.keys) {
 			o.m.Families.ForgetName("key", name)
 		}
-		for _, name := range old.classNames() {
-			if !slices.Contains(next.snap.classNames(), name) {
+		for _, name := range old.classes.Names() {
+			if !slices.Contains(next.snap.classes.Names(), name) {
 				o.m.Families.ForgetName("class", name)
 			}
 		}

@@ -116,14 +116,6 @@ func (s *snapshot) revision() string {
 	return s.inForce.Revision
 }
 
-// classNames are the names of the classes of the configuration.
-func (s *snapshot) classNames() []string {
-	if s == nil {
-		return nil
-	}
-	return s.classes.Names()
-}
-
 // answerCache is the answer cache of the configuration, nil where there is none.
 func (s *snapshot) answerCache() *answers.Cache {
 	if s == nil {
