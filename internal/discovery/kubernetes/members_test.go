@@ -12,6 +12,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tandem-router/tandem/internal/config"
 )
@@ -435,5 +436,28 @@ func TestAPodInBothPoolsStaysInUse(t *testing.T) {
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// An older state of an InferencePool is ignored as that of a pod. A new InferencePool of the name counts.
+func TestAnOlderStateOfAnInferencePoolIsIgnored(t *testing.T) {
+	s := newStore(&watcher{spec: &spec{inferencePool: "pool"}, heard: func(error) {}, found: func([]found) {}})
+	_ = s.pools.Replace(nil, "")
+	for _, step := range []struct{ uid, version, app, want string }{
+		{"1", "7", "new", "new"},
+		{"1", "6", "old", "new"},
+		{"1", "8", "newer", "newer"},
+		{"2", "5", "other", "other"},
+	} {
+		p := &apiObject{}
+		p.Name, p.UID = "pool", types.UID(step.uid)
+		p.ResourceVersion = step.version
+		p.Spec.Selector.MatchLabels = map[string]string{"app": step.app}
+		if err := s.pools.Update(p); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.within.within.selector.String(); got != "app="+step.want {
+			t.Errorf("after version %s of %s it selects %s, want app=%s", step.version, step.uid, got, step.want)
+		}
 	}
 }

@@ -2,7 +2,6 @@ package kubernetes
 
 import (
 	"slices"
-	"strconv"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -80,7 +79,6 @@ func (o *apiObject) DeepCopyObject() runtime.Object {
 type pod struct {
 	name, uid, ip, node string
 	created             time.Time
-	version             uint64 // grows with each change; 0 is unknown
 	labels              labels.Set
 	place               config.Place // rack and zone of the node, where they are asked for
 	ports               []port       // in the order of the manifest, sidecars last
@@ -88,16 +86,6 @@ type pod struct {
 	deleting            bool    // its deletion has begun
 	ended               bool    // its containers have ended for good
 	active              *string // the annotation with the ports of its ranks; nil for none
-}
-
-// before reports whether p is an older state of the pod was: one of several API servers may be behind. A
-// newer state gives was its version, so that only what counts makes the two differ.
-func (p *pod) before(was *pod) bool {
-	if p.uid == was.uid && p.version != 0 && p.version < was.version {
-		return true
-	}
-	was.version = p.version
-	return false
 }
 
 // port is a port that a container declares.
@@ -109,9 +97,8 @@ type port struct {
 
 // podOf keeps of a pod what discovery needs.
 func podOf(p *apiObject) *pod {
-	version, _ := strconv.ParseUint(p.ResourceVersion, 10, 64)
 	is := &pod{
-		name: p.Name, uid: string(p.UID), version: version, ip: p.Status.PodIP, node: p.Spec.NodeName,
+		name: p.Name, uid: string(p.UID), ip: p.Status.PodIP, node: p.Spec.NodeName,
 		created:  p.CreationTimestamp.Time,
 		labels:   p.Labels,
 		deleting: p.DeletionTimestamp != nil,

@@ -38,14 +38,13 @@ type inferencePool struct {
 	ports    []int // at each of which a pod has an engine for gateways: rank r at ports[r]
 }
 
-// readInferencePool reads an InferencePool, and its name.
-func readInferencePool(obj any) (name string, is inferencePool) {
-	p, _ := obj.(*apiObject)
-	is = inferencePool{selector: labels.SelectorFromSet(p.Spec.Selector.MatchLabels)}
+// readInferencePool keeps of an InferencePool what discovery needs.
+func readInferencePool(p *apiObject) inferencePool {
+	is := inferencePool{selector: labels.SelectorFromSet(p.Spec.Selector.MatchLabels)}
 	for _, at := range p.Spec.TargetPorts {
 		is.ports = append(is.ports, at.Number)
 	}
-	return p.Name, is
+	return is
 }
 
 // inside returns s for the pods of p.

@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"fmt"
 	"reflect"
+	"strconv"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tandem-router/tandem/internal/config"
 )
@@ -30,7 +32,7 @@ type outages struct{ pods, pool, nodes error }
 
 func newStore(w *watcher) *store {
 	s := &store{watcher: w}
-	s.pods = table[*pod]{of: s, read: s.readPod, stale: (*pod).before, changed: s.tellLocked}
+	s.pods = table[*pod]{of: s, read: s.readPodLocked, changed: s.tellLocked}
 	s.places = table[config.Place]{of: s, read: w.spec.placeOf, changed: s.tellLocked}
 	s.pools = table[inferencePool]{of: s, read: readInferencePool, changed: func() {
 		s.hearLocked()
@@ -46,15 +48,15 @@ func newStore(w *watcher) *store {
 // InferencePool is known. An InferencePool that is deleted counts until there is another one of its name.
 func (s *store) tellLocked() {
 	if p, ok := s.pools.all[s.spec.inferencePool]; ok {
-		s.enterLocked(p)
+		s.enterLocked(p.is)
 	}
 	if s.pods.all == nil || s.within == nil {
 		return
 	}
 	pods := make([]*pod, 0, len(s.pods.all))
-	for _, p := range s.pods.all {
-		p.place = s.places.all[p.node]
-		pods = append(pods, p)
+	for _, k := range s.pods.all {
+		k.is.place = s.places.all[k.is.node].is
+		pods = append(pods, k.is)
 	}
 	var all []found
 	all, s.members = s.within.members(pods, s.members)
@@ -74,9 +76,9 @@ func (s *store) enterLocked(p inferencePool) {
 	}
 	s.within = s.spec.inside(p)
 	s.within.former = map[string]bool{}
-	for _, of := range s.pods.all {
-		if s.members[of.uid] && !s.within.matches(of.labels) {
-			s.within.former[of.uid] = true
+	for _, k := range s.pods.all {
+		if s.members[k.is.uid] && !s.within.matches(k.is.labels) {
+			s.within.former[k.is.uid] = true
 		}
 	}
 }
@@ -132,26 +134,39 @@ func (s *store) hearNodes(err error) {
 // change nothing of what is read, and cost nothing more.
 type table[V any] struct {
 	of      *store
-	read    func(obj any) (name string, is V)
-	stale   func(is, was V) bool // whether is is an older state than was; nil for never
-	changed func()               // called with the mutex of the store held
-	all     map[string]V         // by name; nil until the objects have been listed
+	read    func(*apiObject) V // called with the mutex of the store held
+	changed func()             // called with the mutex of the store held
+	all     map[string]kept[V] // by name; nil until the objects have been listed
+}
+
+// kept is what is kept of an object.
+type kept[V any] struct {
+	uid     types.UID
+	version uint64 // grows with each change; 0 is unknown
+	is      V
+}
+
+func (t *table[V]) readLocked(obj any) (name string, is kept[V]) {
+	o, _ := obj.(*apiObject)
+	version, _ := strconv.ParseUint(o.ResourceVersion, 10, 64)
+	return o.Name, kept[V]{o.UID, version, t.read(o)}
 }
 
 // Add takes in an object.
 func (t *table[V]) Add(obj any) error { return t.Update(obj) }
 
-// Update takes in a changed object.
+// Update takes in a changed object. It ignores an older state: one of several API servers may be behind.
 func (t *table[V]) Update(obj any) error {
 	t.of.mu.Lock()
 	defer t.of.mu.Unlock()
-	name, is := t.read(obj)
+	name, is := t.readLocked(obj)
 	was, known := t.all[name]
-	if known && (t.stale != nil && t.stale(is, was) || reflect.DeepEqual(was, is)) {
+	if known && is.uid == was.uid && is.version != 0 && is.version < was.version {
 		return nil
 	}
-	t.all[name] = is
-	t.changed()
+	if t.all[name] = is; !known || !reflect.DeepEqual(was.is, is.is) {
+		t.changed()
+	}
 	return nil
 }
 
@@ -159,7 +174,7 @@ func (t *table[V]) Update(obj any) error {
 func (t *table[V]) Delete(obj any) error {
 	t.of.mu.Lock()
 	defer t.of.mu.Unlock()
-	name, _ := t.read(obj)
+	name, _ := t.readLocked(obj)
 	delete(t.all, name)
 	t.changed()
 	return nil
@@ -169,9 +184,9 @@ func (t *table[V]) Delete(obj any) error {
 func (t *table[V]) Replace(list []any, _ string) error {
 	t.of.mu.Lock()
 	defer t.of.mu.Unlock()
-	t.all = map[string]V{}
+	t.all = map[string]kept[V]{}
 	for _, obj := range list {
-		name, is := t.read(obj)
+		name, is := t.readLocked(obj)
 		t.all[name] = is
 	}
 	t.changed()
@@ -181,16 +196,14 @@ func (t *table[V]) Replace(list []any, _ string) error {
 // Resync is for stores with events of their own.
 func (t *table[V]) Resync() error { return nil }
 
-// readPod reads a pod, and its name.
-func (s *store) readPod(obj any) (name string, is *pod) {
-	p, _ := obj.(*apiObject)
-	is = podOf(p)
-	is.place = s.places.all[is.node]
-	return p.Name, is
+// readPodLocked reads a pod, and the place of its node.
+func (s *store) readPodLocked(o *apiObject) *pod {
+	p := podOf(o)
+	p.place = s.places.all[p.node].is
+	return p
 }
 
-// placeOf is the name of a node, and its place by its labels.
-func (s *spec) placeOf(obj any) (name string, is config.Place) {
-	n, _ := obj.(*apiObject)
-	return n.Name, config.Place{Rack: n.Labels[s.place.Rack], Zone: n.Labels[s.place.Zone]}
+// placeOf is the place of a node by its labels.
+func (s *spec) placeOf(n *apiObject) config.Place {
+	return config.Place{Rack: n.Labels[s.place.Rack], Zone: n.Labels[s.place.Zone]}
 }
