@@ -156,13 +156,13 @@ func (q *survey) gatherGoals(c *Candidate) {
 	}
 	pace := c.speed.Step(int(c.Running)+1, int(c.reads)+q.Tokens) * m.learned.PerToken()
 	paused := pace + c.Local.Warm/max(c.Usual, 1)
-	x := &scoring.Stakes{Asked: q.Asked, Pace: pace, Rest: c.answer * pace}
+	x := &c.Stakes
+	*x = scoring.Stakes{Asked: q.Asked, Pace: pace, Rest: c.answer * pace}
 	for _, g := range m.goals {
 		share := float64(g.sequences) / max(c.Running, 1)
 		x.Spared += share * (1 - scoring.Held(pace, g.tpot))
 		x.SparedLocal += share * (1 - scoring.Held(paused, g.tpot))
 	}
-	c.Stakes = x
 }
 
 // priceMatch fills in the cost of the prompt behind the expected prefix match.

@@ -26,14 +26,14 @@ type candidate struct {
 // own cost is never above the price of their pair, rounding included, because both sum the same numbers in
 // the same order, each no larger in the floor.
 func (t *Table) bound() {
-	ideal := t.idealSender()
+	ideal, soon := t.idealSender()
 	t.leaving, t.crowding = ideal.Leaving, ideal.crowding()
 	t.fastest = math.Inf(1)
 	t.floors, t.order = t.floors[:0], t.order[:0]
 	for j, out := range t.receiverOut {
 		floor, fastest := math.Inf(1), t.Fastest[t.Col[j]]
 		if !out && !math.IsInf(fastest, 1) {
-			floor = ideal.price(&t.Receivers[j], fastest)
+			floor = ideal.priceAt(&t.Receivers[j], fastest, soon)
 			t.fastest = min(t.fastest, t.Receivers[j].Bytes*fastest)
 			t.order = append(t.order, candidate{floor, int32(j)})
 		}
@@ -62,15 +62,18 @@ func (t *Table) boundOf(s *Sender) float64 {
 // roundingShare is far more than the share of a cost that is lost when the cost's terms are added.
 const roundingShare = 1e-12
 
-func (t *Table) idealSender() Sender {
-	s := Sender{Soon: math.Inf(1), Outbox: math.Inf(1), Leaving: math.Inf(1)}
+// idealSender returns a sender as good as any. A late prompt hides transfers, and an early one gives an early
+// first token. So Ready is the latest of all senders, and soon is the earliest.
+func (t *Table) idealSender() (s Sender, soon float64) {
+	soon = math.Inf(1)
+	s = Sender{Outbox: math.Inf(1), Leaving: math.Inf(1)}
 	for i, out := range t.senderOut {
 		if o := &t.Senders[i]; !out {
-			s.Ready, s.Soon = max(s.Ready, o.Ready), min(s.Soon, o.Soon)
+			s.Ready, soon = max(s.Ready, o.Ready), min(soon, o.Ready)
 			s.Outbox, s.Leaving = min(s.Outbox, o.Outbox), min(s.Leaving, o.Leaving)
 		}
 	}
-	return s
+	return s, soon
 }
 
 // OtherSender returns the cheapest pair of c's receiver with another sender. Among equal pairs it takes the

@@ -56,7 +56,7 @@ func price(s Sender, r Receiver, perByte float64) float64 {
 	others := (s.Leaving + r.Arriving) * own // requests that arrive meanwhile
 	// Requests that arrive during the transfers ahead.
 	later := own * (s.Leaving*min(max(0, s.Outbox-s.Ready), 10) + r.Arriving*min(r.Inbound, 10))
-	x := (r.due.spent + s.Soon + admitted + begun + own) * r.due.perGoal
+	x := (r.due.spent + s.Ready + admitted + begun + own) * r.due.perGoal
 	late := 5 * math.Pow(x, 9) / 9
 	if x > 1 {
 		late = 5./9 + 10*(x-1)/(x+1)
@@ -88,7 +88,7 @@ func anyTable(t *rapid.T, most int) *Table {
 	for i := range p {
 		ready := oneOf("ready", 0, 0.5, 20)
 		table.Senders = append(table.Senders, Sender{
-			cost: cost("prefill"), Ready: ready, Soon: ready,
+			cost: cost("prefill"), Ready: ready,
 			Outbox: oneOf("outbox", 0, 0.1, 10, 40), Leaving: oneOf("leaving", 0, 0.5, 3),
 		})
 		table.Row = append(table.Row, int32(i))

@@ -38,7 +38,7 @@ type Decode struct {
 
 	Waiting float64 // requests waiting, for raw units
 
-	Stakes *Stakes // nil: neither the request nor a stream has goals
+	Stakes Stakes
 
 	Local Local
 }

@@ -15,7 +15,8 @@ type Asked struct {
 	Waited time.Duration // since its arrival
 }
 
-// Stakes is what a plan with one decode replica means for goals.
+// Stakes is what a plan with one decode replica means for goals. It is zero if neither the request nor a
+// stream has goals.
 type Stakes struct {
 	Asked *Asked  // by the request; nil: nothing
 	Pace  float64 // seconds from token to token with this request
@@ -60,7 +61,7 @@ func (d *due) late(seconds float64) float64 { return lateness((d.spent + seconds
 // first returns when the first token of the request is late, if ahead seconds pass beside those that the
 // caller adds. Of the goals for the first and the last token it takes the nearer one.
 func (s *Stakes) first(ahead float64) due {
-	if s == nil || s.Asked == nil {
+	if s.Asked == nil {
 		return due{}
 	}
 	return s.nearest(ahead)
@@ -80,44 +81,22 @@ func (s *Stakes) nearest(ahead float64) (d due) {
 	return d
 }
 
-// tokens returns the cost of the tokens of the request.
-func (s *Stakes) tokens() float64 {
-	if s == nil || s.Asked == nil {
-		return 0
-	}
-	return s.late()
-}
-
-func (s *Stakes) late() float64 {
-	if s.Asked.TPOT == 0 {
-		return 0
-	}
-	return lateness(s.Pace / s.Asked.TPOT.Seconds())
-}
-
-// local returns the cost of the first token if d prefills.
+// local returns the cost of the first token and of the others if d prefills.
 func (s *Stakes) local(d *Decode) float64 {
-	if s == nil || s.Asked == nil {
+	if s.Asked == nil {
 		return 0
 	}
 	first := s.nearest(d.Room)
-	return first.late(d.Local.Wait + d.Local.Took())
+	return s.tokens() + first.late(d.Local.Wait+d.Local.Took())
 }
 
-// counted returns the share of the weight of the streams that counts if another replica prefills.
-func (s *Stakes) counted() float64 {
-	if s == nil {
-		return 1
+// tokens returns the cost of the tokens of the request.
+func (s *Stakes) tokens() float64 {
+	goal := s.Asked.Goal()
+	if goal == 0 {
+		return 0
 	}
-	return 1 - s.Spared
-}
-
-// countedLocal is counted if the replica itself prefills.
-func (s *Stakes) countedLocal() float64 {
-	if s == nil {
-		return 1
-	}
-	return 1 - s.SparedLocal
+	return lateness(s.Pace / goal.Seconds())
 }
 
 // Goal returns the goal for the time from token to token; 0 for none.

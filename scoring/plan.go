@@ -49,16 +49,17 @@ func (m *Seconds) Prefill(p *Prefill) Terms {
 // Decode returns the terms of a Split that belong to d. A prefill also yields the first token, but after a
 // transfer the first token takes one more decode step.
 func (m *Seconds) Decode(d *Decode) Terms {
+	counted, late := 1-d.Stakes.Spared, d.Stakes.tokens()
 	return Terms{
 		Room:     d.Room,
 		Transfer: d.First,
-		Decode:   m.streams(d) * d.Stakes.counted() * d.Running * d.Marginal * d.Output,
+		Decode:   m.streams(d) * counted * d.Running * d.Marginal * d.Output,
 		Answer:   d.Later,
 		// The streams of d stop while the read of the blocks is posted.
-		Interference: d.Stakes.counted() * m.standing(d, pausePenalty(float64(d.Missing)*d.Posting)),
+		Interference: counted * m.standing(d, pausePenalty(float64(d.Missing)*d.Posting)),
 		Pressure:     m.Gamma * Pressure(d.Usage),
 		Failures:     d.Failures,
-		Late:         d.Stakes.tokens(),
+		Late:         late,
 	}
 }
 
@@ -75,25 +76,25 @@ func (s *Sender) Meet(r *Receiver, perByte float64) Pair {
 		Transfer:   r.Setup + transfer,
 		Blocked:    blocked,
 		Contention: linkContention(own, s.Leaving+r.Arriving, s.crowding()+r.crowding()),
-		Late:       r.due.late(s.Soon + (transfer + blocked)),
+		Late:       r.due.late(s.Ready + (transfer + blocked)),
 	}
 }
 
 // Local returns the terms of the Local plan on d. Its seconds delay later requests, as on a prefill replica.
 // Streams on d stop, and requests that come to d meanwhile wait, on average for half of the prefill.
 func (m *Seconds) Local(d *Decode) Terms {
-	l := &d.Local
+	l, late := &d.Local, d.Stakes.local(d)
 	delayed := l.Delayed + l.contention()
 	return Terms{
 		Wait:         m.Beta * l.Wait,
 		Prefill:      m.Alpha.At(l.Queue)*l.Warm + l.Between,
 		Room:         d.Room,
-		Decode:       m.streams(d) * d.Stakes.counted() * d.Running * d.Marginal * d.Output,
+		Decode:       m.streams(d) * (1 - d.Stakes.Spared) * d.Running * d.Marginal * d.Output,
 		Answer:       d.Later,
-		Interference: d.Stakes.countedLocal()*m.standing(d, l.pause()) + m.Beta*delayed,
+		Interference: (1-d.Stakes.SparedLocal)*m.standing(d, l.pause()) + m.Beta*delayed,
 		Pressure:     m.Gamma * Pressure(d.Usage),
 		Failures:     l.Failures,
-		Late:         d.Stakes.tokens() + d.Stakes.local(d),
+		Late:         late,
 	}
 }
 
@@ -101,7 +102,6 @@ func (m *Seconds) Local(d *Decode) Terms {
 type Sender struct {
 	cost    float64 // of its own terms, in a [Table]
 	Ready   float64 // seconds until the prompt is computed
-	Soon    float64 // the same; in the bounds of a [Table] the least of all senders
 	Outbox  float64 // seconds of earlier transfers
 	Leaving float64 // transfers a second, weighted
 }
@@ -119,8 +119,7 @@ type Receiver struct {
 
 // Sender returns the prefill side p.
 func (m *Seconds) Sender(p *Prefill) Sender {
-	ready := p.Ready()
-	return Sender{Ready: ready, Soon: ready, Outbox: p.Outbox, Leaving: m.Beta * p.Leaving}
+	return Sender{Ready: p.Ready(), Outbox: p.Outbox, Leaving: m.Beta * p.Leaving}
 }
 
 // Receiver returns the decode side d.
@@ -137,12 +136,15 @@ func (m *Seconds) Ties(absolute time.Duration, relative float64) Ties {
 }
 
 // price returns the cost of the pair of s and r: the sum of the terms of [Split].
-func (s *Sender) price(r *Receiver, perByte float64) float64 {
+func (s *Sender) price(r *Receiver, perByte float64) float64 { return s.priceAt(r, perByte, s.Ready) }
+
+// priceAt is price, but the first token comes as if the prompt were computed after soon seconds.
+func (s *Sender) priceAt(r *Receiver, perByte, soon float64) float64 {
 	own := float64(r.Bytes * perByte)
 	transfer, blocked := transferTime(own, s.Outbox, r.Inbound, s.Ready), prefillBlocking(r.Busy, s.Ready)
 	cost := r.cost + transfer + blocked + linkContention(own, s.Leaving+r.Arriving, s.crowding()+r.crowding())
 	if r.due.perGoal > 0 {
-		cost += r.due.late(s.Soon + (transfer + blocked))
+		cost += r.due.late(soon + (transfer + blocked))
 	}
 	return s.cost + cost
 }
