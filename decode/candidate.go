@@ -16,7 +16,7 @@ type Candidate struct {
 	scoring.Decode
 
 	Slot    int // in the View
-	Matched int // leading tokens that the index says it holds, whole blocks and less than Tokens
+	Matched int // leading tokens that the replica holds by the index: whole blocks, less than Tokens
 	// Leading tokens that the price assumes: Matched, or the expected match of a Blind replica.
 	Expected int
 	Need     int           // blocks of its expected answer, and of its prompt without blocks in use
@@ -44,8 +44,8 @@ type Candidate struct {
 	limit   int           // new tokens of a sequence, -1 none
 	runSlot time.Duration // until one more sequence may run there
 	speed   estimate.Speed
-	longer  float64 // how many times as long as the pool's its steps take
+	longer  float64 // duration of the replica's steps, as a multiple of the pool's
 	reads   float64 // tokens that a step reads with its whole load
 	answer  float64 // expected tokens of one sequence
-	shared  float64 // seconds of its own prefill that it does not add to the work of other prompts there
+	shared  float64 // seconds of the request's own prefill that add nothing to the work of other prompts there
 }

@@ -16,8 +16,8 @@ func serving(r replica.Replica, model string) replica.Replica {
 	return r
 }
 
-// answers lets the replica id answer requests for model, at so many seconds a token and to a prefill of so
-// long.
+// answers lets replicas answer requests for model. A token of an answer takes token seconds, and a prefill
+// takes prefill. It returns the time at the end.
 func answers(
 	t *testing.T, p *Pool, model string, token float64, prefill time.Duration, now time.Time,
 ) time.Time {
@@ -86,7 +86,7 @@ func TestALargeModelIsNotSlow(t *testing.T) {
 	for _, alike := range []bool{false, true} {
 		p, now := configured(), start
 		small, large := serving(engine("s", 1000), "small"), serving(engine("l", 1000), "large")
-		if alike { // by their base; the names that they serve differ, as those of adapters
+		if alike { // one base under two names, as with adapters
 			large.Facts.Root = small.Facts.Root
 		}
 		p.SetMembers([]replica.Replica{small, large}, start)

@@ -151,8 +151,8 @@ func TestPromptsBesideThoseOfAnotherRouterTeachNothing(t *testing.T) {
 	}
 }
 
-// A report counts pieces as requests. They are requests of this router, and do not hide the requests behind
-// them.
+// A report counts pieces as requests. The pieces are requests of this router, so they do not hide the
+// requests behind the pieces.
 func TestPiecesInReportsAreOurs(t *testing.T) {
 	p, now := inPieces(), start
 	m := p.members.All[0]

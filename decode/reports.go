@@ -126,7 +126,7 @@ func (p *Pool) UpdatePeer(router string, loads []PeerLoad, now time.Time) {
 	p.peers.Update(router, loads, now, p.observeNewer)
 }
 
-// observeNewer takes in an engine's load that another router asked for, if it is newer than ours.
+// observeNewer takes in an engine's load that another router asked for, if the load is newer than ours.
 func (p *Pool) observeNewer(m *member, l replica.Load, now time.Time) {
 	if l.At.After(m.load.UsageAt()) {
 		p.observe(m, l, now)

@@ -30,7 +30,7 @@ type Schedule struct {
 type Arrival struct {
 	Took time.Duration // since the request was sent; 0 if the first token cannot be observed, or came before
 	Held float64       // seconds in which its replica computed prompts
-	// It waited for room, for a turn or behind prompts of its replica, for an unknown time.
+	// The request waited for room, for a turn or behind prompts of its replica, for an unknown time.
 	Waited bool
 }
 

@@ -64,8 +64,8 @@ func (l *sameLoad) behind(m *member, longer float64) float64 {
 	return max(0, l.step*longer*(1-m.learned.Steps.Error())-l.least)
 }
 
-// slow says why m is slow beside the others of all with its model, "" if it is not. known is false without
-// enough samples. held says that it was slow before.
+// slow says why m is slow beside the other members of all with its model. cause is "" if m is not slow. known
+// is false without enough samples. held says that m was slow before.
 func (k *lessons) slow(m *member, all []*member, held bool) (cause string, known bool) {
 	one := k.of(m)
 	all = k.alike(one, all)

@@ -92,8 +92,8 @@ func (p *Pool) Prefills(model string) estimate.Speed {
 	return p.learned.asked(p.members.All, p.members.Serving(model)).MeasuredPrefills()
 }
 
-// LearnPosting takes in for how many seconds the replica id makes no step, for each token whose KV it reads
-// from another one, by the engine's newest counts. Safe for concurrent use.
+// LearnPosting takes in for how many seconds the replica id makes no step, for each token whose KV cache id
+// reads from another replica. The seconds come from the engine's newest counts. Safe for concurrent use.
 func (p *Pool) LearnPosting(id replica.ID, perToken float64) {
 	p.about(id, func(m *member) { m.learned.LearnPosting(perToken) })
 }

@@ -53,7 +53,7 @@ type outcome struct {
 	room    time.Duration // until there should be room, where it waits
 	every   time.Duration // between two like it that find room; 0 unknown
 	work    time.Duration // from room to its first token; 0 unknown
-	cost    float64       // of what has been booked for it; 0 for nothing
+	cost    float64       // of what has been booked for the request; 0 for nothing
 }
 
 func (o outcome) found() waitline.Found {
@@ -119,7 +119,7 @@ func (a *admission) bound(o waitline.Order) time.Duration {
 	return a.queue.Bound(o)
 }
 
-// takesShare books what a request costs that found room at once.
+// takesShare books the cost of a request that found room at once.
 func (a *admission) takesShare(e *entry, cost float64) {
 	if e.order.Tenant == 0 || cost == 0 {
 		return

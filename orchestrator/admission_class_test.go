@@ -21,7 +21,8 @@ type guests struct {
 	failed map[string]error
 }
 
-// come lets a request of an order come, and waits until it waits or has room. within is its goal, 0 for none.
+// come sends a request of an order, and returns when the request waits or has room. within is the request's
+// goal, 0 for none.
 func (g *guests) come(name string, order waitline.Order, within time.Duration) {
 	e := entry{patience: time.Hour, claim: claim{order: order}}
 	if within > 0 {
@@ -76,7 +77,8 @@ func TestTheQueueKeepsClassesGoalsAndShares(t *testing.T) {
 	}
 }
 
-// In a full queue a request of a better class takes the place of one of the last class, which gets 429.
+// In a full queue a request of a better class takes the place of a request of the last class. The displaced
+// request gets 429.
 func TestABetterClassDisplacesWhatWaits(t *testing.T) {
 	g := visit(t, 2, func(g *guests) {
 		g.come("runs", waitline.Order{}, 0)
@@ -113,7 +115,7 @@ func TestWeightsOfTenants(t *testing.T) {
 	}
 }
 
-// A request whose client has left keeps no other one from room.
+// A request whose client has left keeps no other request from room.
 func TestAClientLeavesAQueueOfClasses(t *testing.T) {
 	g := visit(t, 10, func(g *guests) {
 		g.come("runs", waitline.Order{}, 0)

@@ -25,7 +25,7 @@ func aliasesOf(cfg *config.Config) aliases {
 }
 
 // chosen returns the model that requests with a key go to. By weighted rendezvous hashing, equal keys go to
-// one model, at every router. Another weight moves no more keys than it has to.
+// one model, at every router. A changed weight moves as few keys as possible.
 func chosen(a *config.Alias, key string) (model string) {
 	least := math.Inf(1)
 	for _, t := range a.To {
@@ -56,8 +56,8 @@ func behindAlias(q *request, asked string) string {
 	return model
 }
 
-// stickyKey tells which requests of an alias go to one model: those of a session of a client, or else those
-// of a client key. Without both, each request is alone.
+// stickyKey tells which requests of an alias go to one model: the requests of one session of a client, or
+// else of one client key. Without a session and a key, each request is drawn by itself.
 func stickyKey(q *request) string {
 	switch {
 	case q.session.id != "":
@@ -68,8 +68,8 @@ func stickyKey(q *request) string {
 	return "request " + q.id
 }
 
-// aliasEntry returns the entry of an alias in the list of models, nil while it leads to no model that can be
-// used.
+// aliasEntry returns the entry of an alias in the list of models, nil while the alias leads to no usable
+// model.
 func aliasEntry(a *config.Alias, of *fleet.Fleet, local string) []byte {
 	most := 0
 	found := false

@@ -25,7 +25,7 @@ func withAliases(all ...config.Alias) func(c *config.Config) {
 	return func(c *config.Config) { c.Aliases = all }
 }
 
-// byEither checks that an answer is the right one of the model that served it, and returns the model.
+// byEither checks that an answer is right for the model that served it, and returns the model.
 func (w *world) byEither(own *simulated, p prompt, got *heard) (model string) {
 	w.t.Helper()
 	r := w.o.ring.Newest(1)[0]
@@ -47,8 +47,8 @@ func inSession(p prompt, id string) prompt {
 	return p
 }
 
-// Engines get the name of the model in the place of the alias, and every other byte as it came. Answers are
-// by that model, on every path.
+// Engines get the name of the model in the place of the alias, and every other byte as the client sent it.
+// The model behind the alias answers, on every path.
 func TestAnAliasLeadsToItsModel(t *testing.T) {
 	toOther := withAliases(config.Alias{Name: "chat", To: []config.Target{{Model: "other", Weight: 1}}})
 	inTwo(t, setup{config: toOther}, func(w *world, own *simulated) {
@@ -95,8 +95,8 @@ func TestAnAliasLeadsToItsModel(t *testing.T) {
 	})
 }
 
-// A canary of 90 to 10 gets its share. A session stays with one model. Another weight moves only the sessions
-// that it has to move.
+// A canary of 90 to 10 gets its share. A session stays with one model. A changed weight moves only the
+// sessions that must move.
 func TestACanaryHasItsShare(t *testing.T) {
 	inTwo(t, setup{config: withAliases(canaryOf(90, 10, ""))}, func(w *world, own *simulated) {
 		const sessions = 200
@@ -168,14 +168,14 @@ func TestChosenModelsFollowTheWeights(t *testing.T) {
 	}
 }
 
-// The model that a request is led to is gone. Without a fallback it gets 503, and never the other target's
-// answer. With a fallback that model answers.
+// The model behind an alias is gone. Without a fallback the request gets 503, and never an answer of the
+// other target. With a fallback, the model of the fallback answers.
 func TestAnAliasWhoseModelIsDown(t *testing.T) {
 	for _, fallback := range []string{"", "sim"} {
 		inTwo(t, setup{config: withAliases(canaryOf(0, 1, fallback))}, func(w *world, own *simulated) {
 			p := adapted(chat(false), "chat")
 			if w.byEither(own, p, w.ask(p)) != "other" {
-				t.Error("it went to sim")
+				t.Error("the request went to sim")
 			}
 			for _, e := range slices.Concat(w.p[2:], w.d[2:]) {
 				w.net.Refuse(e.addr, true)
@@ -187,7 +187,7 @@ func TestAnAliasWhoseModelIsDown(t *testing.T) {
 					t.Errorf("status %d, want 503: %s", got.status, got.raw)
 				}
 			} else if w.byEither(own, p, got) != "sim" {
-				t.Error("it did not go to the fallback")
+				t.Error("the request did not go to the fallback")
 			}
 			list := w.ask(prompt{path: "/v1/models", method: "GET"})
 			if strings.Contains(list.raw, `"id":"chat"`) != (fallback != "") {
@@ -286,7 +286,7 @@ func TestAnAliasWhoseModelSleepsOrDrains(t *testing.T) {
 		inTwo(t, fallback, func(w *world, own *simulated) {
 			p, list := adapted(chat(false), "chat"), prompt{path: "/v1/models", method: "GET"}
 			if w.byEither(own, p, w.ask(p)) != "other" {
-				t.Error("it went to sim")
+				t.Error("the request went to sim")
 			}
 			drained := *w.cfg
 			drained.Pools.Decode.Replicas = slices.Clone(w.cfg.Pools.Decode.Replicas)
@@ -300,7 +300,7 @@ func TestAnAliasWhoseModelSleepsOrDrains(t *testing.T) {
 			}
 			time.Sleep(20 * time.Second)
 			if w.byEither(own, p, w.ask(p)) != "sim" {
-				t.Error("it did not go to the fallback")
+				t.Error("the request did not go to the fallback")
 			}
 			if got := w.ask(list); strings.Contains(got.raw, `"id":"other"`) {
 				t.Errorf("the list is %s", got.raw)
@@ -313,7 +313,7 @@ func TestAnAliasWhoseModelSleepsOrDrains(t *testing.T) {
 			w.apply(w.cfg)
 			time.Sleep(20 * time.Second)
 			if w.byEither(own, p, w.ask(p)) != "other" {
-				t.Error("it did not come back")
+				t.Error("the requests did not come back")
 			}
 		})
 	}

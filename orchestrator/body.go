@@ -189,9 +189,10 @@ func (q *request) readPassthrough() (*passthrough, *failure) {
 	return p, reserve(q, func() keys.Ask { return askOfPassed(q, p) })
 }
 
-// readForm checks a form, and reads its model. A charset could hide the names from us: vLLM's server reads a
-// form's values in the one that is named, UTF-7 as well. So the engine gets a type without it. A key that may
-// not use every model sends only forms in which every reader finds the same model.
+// readForm checks a form, and reads its model. A charset in the content type could hide the model's name from
+// the router, because vLLM's server reads a form's values in this charset, even in UTF-7. So the engine gets
+// the content type without a charset. A key that may not use every model sends only forms in which every
+// reader finds the same model.
 func readForm(q *request, p *passthrough, media, boundary string) *failure {
 	if hidesTransfer(p.body, boundary) {
 		return badRequest(&openai.BadRequest{Message: "Transfer parameters are not taken from clients."})

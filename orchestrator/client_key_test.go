@@ -193,7 +193,7 @@ func TestLimitsOfAKey(t *testing.T) {
 		if first.status != 200 || used == 0 {
 			t.Fatalf("%d, %d tokens", first.status, used)
 		}
-		// Each request reserves the same; the one before has been charged what it used.
+		// Each request reserves the same. The request before was charged what it used.
 		second, third := left(asks()), left(asks())
 		if second-third != used || second <= 0 || second > 1000-used {
 			t.Errorf("%d and then %d tokens are left; each request used %d", second, third, used)
@@ -372,8 +372,8 @@ func TestUsageIsWritten(t *testing.T) {
 // used takes what keys have used.
 func (w *world) used() []keys.Used { return w.o.m.Requests.Used.Take() }
 
-// A key pays for what came of an answer through a gateway, also if the answer breaks off or another engine
-// gives it. Nothing that came costs nothing.
+// A key pays for the part of an answer that came through a gateway, also if the answer breaks off or another
+// engine gives the answer. An answer of which nothing came costs nothing.
 func TestAKeyPaysForPickedAnswers(t *testing.T) {
 	elsewhere := okStream
 	elsewhere.Elsewhere = "10.9.9.9:8000"
@@ -409,7 +409,7 @@ func TestAKeyPaysForPickedAnswers(t *testing.T) {
 	}
 }
 
-// A key pays for a response that goes on with a stored one.
+// A key pays for a response that continues a stored response.
 func TestAKeyPaysForContinuedResponses(t *testing.T) {
 	const answer = `{"id":"resp_2","object":"response","status":"completed","model":"sim","output":[],` +
 		`"usage":{"input_tokens":40,"output_tokens":7,"total_tokens":47}}`
@@ -471,7 +471,7 @@ func TestNoKeysLetNobodyIn(t *testing.T) {
 	})
 }
 
-// A key that is missing from one version of the configuration has its limits still.
+// The limits of a key outlive a version of the configuration without the key.
 func TestAKeyThatWasGoneForAMomentHasItsLimits(t *testing.T) {
 	in(t, setup{config: limited}, func(w *world) {
 		for range 3 {
@@ -553,7 +553,7 @@ func TestWrongKeysLeaveNothingBehind(t *testing.T) {
 		wrong(2000)
 		before := heap()
 		wrong(10_000)
-		if more := heap() - before; more > 2<<20 { // their secrets have 4 MB
+		if more := heap() - before; more > 2<<20 { // the wrong secrets have 4 MB
 			t.Errorf("%d bytes are left", more)
 		}
 		if n := strings.Count(w.metrics(), "\ntandem_key_requests_total"); n != 0 {

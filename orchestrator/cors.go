@@ -32,8 +32,8 @@ func newCORS(cfg *config.CORS) *cors.Cors {
 }
 
 // preflight answers a browser that asks whether a page may send a request, and reports whether r was such a
-// question. No key is asked for: browsers send none. To another request's answer it adds what lets the page
-// read the answer.
+// question. A preflight needs no key, because browsers send none. To the answer of any other request,
+// preflight adds the header fields that let the page read the answer.
 func (s *snapshot) preflight(w http.ResponseWriter, r *http.Request) bool {
 	if s.cors == nil {
 		return false

@@ -17,9 +17,9 @@ func (p prompt) from(origin string) prompt {
 	return p
 }
 
-// Web pages of the listed origins may ask and read, pages of others may not. A preflight needs no key; the
-// request behind it does. An answer from the cache belongs to the page that asks, and not to the page that
-// asked first.
+// Web pages of the listed origins may ask and read; pages of other origins may not. A preflight needs no key,
+// but the request behind it does. An answer from the cache names the origin of the page that asks now, and
+// not of the page that asked first.
 func TestPagesOfListedOriginsMayAsk(t *testing.T) {
 	const (
 		ours  = "https://chat.example.com"

@@ -129,13 +129,13 @@ type origin struct {
 	r        *http.Request
 	start    time.Time
 	path     string         // the route
-	tenant   uint32         // whose API key the request came with, 0 where it has none
+	tenant   uint32         // of the API key of the request, 0 without a key
 	key      *keys.Key      // that the client showed; nil where the router has no keys
 	hold     *keys.Hold     // of the limits of the key; nil where the key has none
 	clientID string         // that the client gave the request, "" where it gave none
 	session  session        // that the client named
 	class    *classes.Class // of the request; nil where there are no classes
-	goals    classes.Goals  // of its class, or longer ones
+	goals    classes.Goals  // of the class, or longer goals of the client
 	span     trace.Span
 	seen     *observe.UnderWay // nil until the request is admitted
 }

@@ -72,9 +72,10 @@ func (e *env) giveBackNow(
 // noSuchModel is a name that no engine serves.
 const noSuchModel = `"tandem-give-back-no-such-model"`
 
-// freer returns the decode replica that lets blocks be freed, nil if there is none. The pair's own comes
-// first, since it has shaken hands with the prefill replica, then another, and one that is being drained
-// last. An incompatible replica, such as one of another model, could not shake hands.
+// freer returns the decode replica that lets blocks be freed, nil if there is none. The replica of the pair
+// comes first, since it has shaken hands with the prefill replica. Then come other replicas, and last a
+// replica that is being drained. An incompatible replica, such as one of another model, could not shake
+// hands.
 func freer(of *fleet.Fleet, pair *connector.Pair, avoid replica.ID) *fleet.Endpoint {
 	to := of.Endpoint(pair.Decode.ID)
 	if to != nil && to.Up() && !to.Member.Draining && to.Member.ID != avoid {

@@ -13,8 +13,8 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/fleet"
 )
 
-// listModels answers with the models that can be used now, of all decode replicas together. If each serves
-// the same models, as usual, the answer is one engine's own.
+// listModels answers with the models that can be used now, of all decode replicas together. If all replicas
+// serve the same models, as usual, the answer is one engine's own.
 func listModels(ctx context.Context, q *request) *failure {
 	q.outcome.mode = "ask"
 	var lists [][]byte

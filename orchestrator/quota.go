@@ -57,7 +57,7 @@ func reserve(q *request, ask func() keys.Ask) *failure {
 	if s.Over != keys.NoLimit {
 		q.m.Requests.Recent.Refuse(q.key.Name, s.Over, time.Now())
 		return refuse(kindOverLimit, site{
-			phase: phaseAdmit, retryAfter: min(s.Wait, time.Minute), // OpenAI's clients ignore a longer one
+			phase: phaseAdmit, retryAfter: min(s.Wait, time.Minute), // OpenAI's clients ignore a longer time
 			words: "Rate limit reached for your API key: " + string(s.Over) + ". Try again later.",
 		})
 	}

@@ -172,9 +172,9 @@ func (s *sealedRouter) stream(by *http.Client) string {
 	return got.String()
 }
 
-// All certificates are replaced twice under 100 streams, over HTTP/1.1 and HTTP/2: that of the front, that of
-// the router towards engines, and that of an engine with the file of its authority. New connections on both
-// sides use the new ones, and no stream is cut or loses a part.
+// All certificates are replaced twice under 100 streams, over HTTP/1.1 and HTTP/2: the certificate of the
+// front, the router's certificate towards engines, and the certificate of an engine with the file of its
+// authority. New connections on both sides use the new certificates, and no stream is cut or loses a part.
 func TestCertificatesRotateUnderStreams(t *testing.T) {
 	const streams = 100
 	var fronts, clients, engines [3]certtest.Pair

@@ -13,8 +13,8 @@ type session struct {
 	label string // a part of the hash of id, for people
 }
 
-// sessionHeaders are the names under which clients send the id of a session. The first name that holds an
-// id counts. X-Session-Token of llm-d is not among them: it names a pod, and not a session.
+// sessionHeaders are the names under which clients send the id of a session. The first name that holds an id
+// counts. X-Session-Token of llm-d is not in the list, because it names a pod.
 var sessionHeaders = [...]string{
 	sessionHeader,
 	"X-Dynamo-Session-Id",

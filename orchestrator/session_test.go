@@ -90,7 +90,7 @@ func TestAPickedSessionIsPassedOn(t *testing.T) {
 	})
 }
 
-// The first name counts that holds a usable id; an id that is no usable one is none.
+// The first name that holds a usable id counts. An unusable id is no id.
 func TestSessionOf(t *testing.T) {
 	long := strings.Repeat("a", longestSession)
 	for _, row := range []struct {

@@ -128,8 +128,9 @@ func TestWhichReplicasAreMissingIsSaid(t *testing.T) {
 	})
 }
 
-// An engine that serves another model than the file says joins with a WARN that names the line to change. The
-// same holds for one whose name is hidden by an alias. Both states end with the reload of a right file.
+// An engine that serves another model than the file says joins with a WARN. The WARN names the line to
+// change. An engine that serves a model under the name of an alias joins with a WARN, too. Both states end
+// with the reload of a right file.
 func TestAnEngineWithAnotherModelIsSeen(t *testing.T) {
 	var log bytes.Buffer
 	meant := func(c *config.Config) {

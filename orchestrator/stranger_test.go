@@ -93,8 +93,8 @@ func TestNothingGrowsWithWhatStrangersSend(t *testing.T) {
 	})
 }
 
-// A header value of a megabyte is refused before a request begins. A value that a head may just have is no
-// id of a session or request: no engine gets it, and nobody sees it.
+// A header value of a megabyte is refused before a request begins. A value that just fits into a head is no
+// usable id of a session or a request: no engine gets the value, and nobody sees it.
 func TestLongHeaderValuesGoNowhere(t *testing.T) {
 	var log bytes.Buffer
 	access := func(c *config.Config) { c.Log.Access = true }

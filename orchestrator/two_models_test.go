@@ -44,7 +44,7 @@ func inTwo(t *testing.T, s setup, story func(w *world, own *simulated)) {
 	})
 }
 
-// exactOther checks that an answer is the right one of "other", and not that of "sim".
+// exactOther checks that an answer is the right answer of "other", and not the answer of "sim".
 func (w *world) exactOther(own *simulated, p prompt, got *heard) {
 	w.t.Helper()
 	want, wrong := w.send(w.t.Context(), own.addr, p), w.right(adaptedFrom(p, "other", "sim"))
@@ -103,7 +103,7 @@ func TestTwoModelsStayApart(t *testing.T) {
 		fresh := completion(false)
 		fresh.body = strings.Replace(fresh.body, "word0", "fresh", 1)
 		matched := 0
-		for range 8 { // in the end both prefill replicas of sim have it
+		for range 8 { // in the end both prefill replicas of sim have the prompt
 			w.exact(fresh, w.ask(fresh))
 			matched += w.o.ring.Newest(1)[0].Decision.Matched
 		}
@@ -118,8 +118,8 @@ func TestTwoModelsStayApart(t *testing.T) {
 	})
 }
 
-// All engines of one model are gone. Its requests get 503 and never the other model's answer; the other
-// model goes on. The list of models has what can be used.
+// All engines of one model are gone. Requests for this model get 503 and never the other model's answer. The
+// other model goes on. The list of models has the usable models.
 func TestOneModelIsDown(t *testing.T) {
 	list := prompt{path: "/v1/models", method: "GET"}
 	inTwo(t, setup{}, func(w *world, own *simulated) {
@@ -153,8 +153,8 @@ func TestOneModelIsDown(t *testing.T) {
 	})
 }
 
-// The prefill replicas of one model are gone. Where decode replicas may not prefill, the model cannot be
-// used and is not listed. Where they may, it is.
+// The prefill replicas of one model are gone. Where decode replicas may not prefill, the model cannot be used
+// and is not listed. Where decode replicas may prefill, the model is listed.
 func TestOneModelWithoutPrefill(t *testing.T) {
 	list := prompt{path: "/v1/models", method: "GET"}
 	for _, local := range []string{config.LocalNever, config.LocalAuto} {
@@ -183,8 +183,8 @@ func TestOneModelWithoutPrefill(t *testing.T) {
 	}
 }
 
-// A stream breaks off in its middle. It goes on at the last replica of its model. When there is none, it
-// ends with an error: no replica of the other model continues it.
+// A stream breaks off in its middle. The stream goes on at the last replica of its model. Without such a
+// replica the stream ends with an error: no replica of the other model continues the stream.
 func TestAStreamGoesOnWithItsModelOnly(t *testing.T) {
 	inTwo(t, setup{}, func(w *world, own *simulated) {
 		p := adapted(completion(true), "other")
@@ -246,7 +246,7 @@ func TestBlocksAreGivenBackByTheirModel(t *testing.T) {
 	})
 }
 
-// A form goes to an engine of the model that it names. A form without a model is refused.
+// A form goes to an engine of the model that the form names. A form without a model is refused.
 func TestAFormGoesToItsModel(t *testing.T) {
 	inTwo(t, setup{}, func(w *world, _ *simulated) {
 		for _, name := range []string{"sim", "other", "none", ""} {
@@ -268,7 +268,8 @@ func TestAFormGoesToItsModel(t *testing.T) {
 	})
 }
 
-// A stored answer of one model is none of the other's. An alias shares the stored answers of its model.
+// A stored answer of one model is never given for the other model. An alias shares the stored answers of its
+// model.
 func TestStoredAnswersAreByModel(t *testing.T) {
 	stored := func(c *config.Config) {
 		c.AnswerCache.MemoryBytes = 1 << 20

@@ -42,7 +42,7 @@ func (u *usageFile) run(ctx context.Context) {
 		select {
 		case <-time.After(time.Until(next)):
 			if errors.Is(u.write(ctx, time.Now()), liveness.ErrStalled) {
-				return // that write may still happen
+				return // the stalled write may still happen
 			}
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), liveness.LastWrite)
@@ -88,8 +88,8 @@ func (u *usageFile) write(ctx context.Context, now time.Time) error {
 	return err
 }
 
-// appendTo appends whole lines to a file, which is made where there is none. After an error, the file has
-// the lines that are whole in the returned number of bytes.
+// appendTo appends whole lines to a file. It makes the file if there is none. After an error, the file has
+// got exactly the lines that are complete in the first written bytes of lines.
 func (u *usageFile) appendTo(name string, lines []byte) (written int, err error) {
 	f := &observe.LineFile{
 		Name: name, Begin: `{"from":`, Open: func() (io.WriteCloser, error) { return u.open(name) },

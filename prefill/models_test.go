@@ -17,7 +17,7 @@ func serving(r replica.Replica, model string) replica.Replica {
 }
 
 // What is learned of one model holds for its replicas alone: the speed of a new replica, the usual request,
-// and who is slow beside whom.
+// and which replica is slow.
 func TestAModelIsLearnedByItself(t *testing.T) {
 	p, now := configured(), start
 	ask := func(model string) []Candidate {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Rest is the name of the class of a request for which nothing chooses another one. Without a class of
-// that name in the configuration, it has no goals, and its rank is behind all others.
+// Rest names the class of the requests for which nothing chooses a class. If the configuration does not have
+// this class, the class has no goals, and its rank comes behind all other ranks.
 const Rest = "default"
 
 // Goals are the times that a request should keep. A goal of 0 is none.
@@ -35,9 +35,9 @@ type Match struct {
 
 // Client is what the operator allows the client of a request.
 type Client struct {
-	Key   string // name of its key
-	Known bool   // it showed a key; false only where the router has no keys
-	Class string // of its requests; "" for none
+	Key   string // name of the client's key
+	Known bool   // the client showed a key; false only if the router has no keys
+	Class string // class of the key; "" for none
 	May   []string
 }
 
@@ -101,9 +101,9 @@ func (t *Table) named(name string) *Class {
 	return t.other
 }
 
-// Of returns the class of a request: the one that its client asks for and may use, else the first that
-// matches, else that of its key, else [Rest]. The goals are those of the class, or longer ones that the
-// client asks for. Of a nil table, it returns nil and no goals.
+// Of returns the class of a request: the class that the client asks for and may use, else the first class
+// that matches, else the class of the key, else [Rest]. The goals are those of the class, or longer goals if
+// the client asks for longer goals. A nil table returns nil and no goals.
 func (t *Table) Of(r *Request) (*Class, Goals) {
 	if t == nil {
 		return nil, Goals{}
@@ -157,7 +157,8 @@ func (c *Class) matches(r *Request) bool {
 // mostGoal bounds the goals that clients ask for.
 const mostGoal = 24 * time.Hour
 
-// longer is the goal that a client asks for in milliseconds, where it is longer than that of the class.
+// longer returns the goal of a class, or the goal that a client asks for, in milliseconds, if the latter is
+// longer.
 func longer(goal time.Duration, asked string) time.Duration {
 	if goal == 0 || len(asked) > 20 {
 		return goal

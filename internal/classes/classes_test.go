@@ -19,7 +19,8 @@ func table() *Table {
 	})
 }
 
-// What a request asks for counts where its key may, then what matches first, then the key's class.
+// A class that a request asks for counts if its key may use the class. Else the first match counts, else the
+// key's class.
 func TestClassOfARequest(t *testing.T) {
 	with := func(name, value string) http.Header { return http.Header{name: {value}} }
 	may := Client{Known: true, Key: "a", Class: "chat", May: []string{"bulk", "default"}}

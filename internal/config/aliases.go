@@ -7,8 +7,8 @@ import (
 	"unicode"
 )
 
-// Alias is a name that clients may use in the place of the name of a model. Its requests go to the models of
-// To, in the shares that the weights say.
+// Alias is a name that clients may use instead of the name of a model. The requests for the alias go to the
+// models of To, in the shares that the weights say.
 type Alias struct {
 	Name     string   `yaml:"name"`
 	To       []Target `yaml:"to"`

@@ -11,8 +11,8 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
-// DefaultClass is the class of requests for which nothing chooses another one. It need not stand in
-// the file.
+// DefaultClass names the class of the requests for which nothing chooses a class. The file need not define
+// this class.
 const DefaultClass = "default"
 
 // Goal is a duration that requests should keep. The file cannot have 0, which no request keeps; without a

@@ -20,10 +20,10 @@ type Key struct {
 
 	Models []string `yaml:"models" json:"models,omitempty"` // that the key may use; empty: all
 
-	Class   string   `yaml:"class" json:"class,omitzero"`      // of its requests; empty: the default one
+	Class   string   `yaml:"class" json:"class,omitzero"`      // of the key's requests; empty: the default class
 	Classes []string `yaml:"classes" json:"classes,omitempty"` // that a request may ask for
 
-	KVHints bool   `yaml:"kv_hints" json:"kv_hints,omitzero"` // engines get the kv_hints of its requests
+	KVHints bool   `yaml:"kv_hints" json:"kv_hints,omitzero"` // engines get the kv_hints of the key's requests
 	Weight  Weight `yaml:"weight" json:"weight,omitzero"`     // of the share of its tenant; 0: 1
 
 	// Limits, for all routers that share bookings. 0 is no limit.
@@ -35,11 +35,11 @@ type Key struct {
 	Line int `yaml:"-" json:"-"` // in the key file; 0 for a key of the configuration
 }
 
-// Weight is the part of a share that a tenant gets beside others. The file cannot have 0, which would be no
-// share: it is read as -1, which is refused.
+// Weight is the share of a tenant, relative to the weights of other tenants. A weight of 0 in the file would
+// be no share. It is read as -1, and -1 is refused.
 type Weight float64
 
-// UnmarshalJSON reads a number. Other values are no weights, as 0.
+// UnmarshalJSON reads a number. Like 0, a value that is no number is no weight.
 func (w *Weight) UnmarshalJSON(text []byte) error {
 	var f float64
 	_ = json.Unmarshal(text, &f) // other values leave 0

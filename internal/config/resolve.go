@@ -96,7 +96,7 @@ func (c *Config) files() []string {
 	return files
 }
 
-// WantsKeys reports whether clients need a key. If they do and there is none, nobody is let in.
+// WantsKeys reports whether clients need a key. If clients need a key and there is no key, nobody is let in.
 func (c *Config) WantsKeys() bool { return len(c.APIKeys)+len(c.Keys) > 0 || c.KeysFile != "" }
 
 // ClientKeys returns all client keys: those of api_keys, keys and keys_file, in this order. A key of

@@ -34,8 +34,8 @@ type Watcher struct {
 	asked    bool  // owned by Run: a Reload is being answered
 }
 
-// blankLooks is how many looks may find a file empty that was not, as while it is written, before the empty
-// file counts.
+// blankLooks is how many looks may find a file empty that had content, before the empty file counts. A file
+// is empty for a moment while a program writes it in place.
 const blankLooks = 20
 
 type reload struct {

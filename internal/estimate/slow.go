@@ -42,7 +42,7 @@ func Compare(all []*DecayingFit, at int, pool *SpeedFit, parts Work) Slowness {
 	return s
 }
 
-// IsSlow reports whether the member is slow. held says that it was slow before.
+// IsSlow reports whether the member is slow. held says that the member was slow before.
 func (s Slowness) IsSlow(held bool) bool {
 	if held {
 		return s.least >= slowUntil

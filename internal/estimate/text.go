@@ -8,15 +8,14 @@ const (
 )
 
 // TextLength learns how long prompts are beside their estimates. Where nobody knows the token ids, tokens are
-// estimated from bytes, and languages differ by a factor of four. The zero value takes estimates as they are.
-// Guarded by the lock of the planner.
+// estimated from bytes, and languages differ by a factor of four. The zero value leaves estimates as they
+// are. Guarded by the lock of the planner.
 type TextLength struct {
 	log float64 // of tokens per estimated token, a running mean
 	n   int
 }
 
-// Learn takes in that a prompt has so many tokens by the engine's count, and had so many by estimate. Both
-// are above 0.
+// Learn takes in one prompt: its tokens by the engine's count, and its tokens by estimate. Both are above 0.
 func (x *TextLength) Learn(estimated, counted int) {
 	x.n = min(x.n+1, textCounts)
 	off := math.Log(float64(counted)/float64(estimated)) - x.log

@@ -38,7 +38,7 @@ func (u *Use) Plausible() bool {
 type elsewhere struct {
 	Use
 	heard time.Time
-	until time.Time // what runs counts so long without news
+	until time.Time // without news, running requests count until then
 }
 
 // there is what the key uses at other routers. The caller holds the lock.
@@ -58,7 +58,7 @@ func (a *Account) there(now time.Time) (sum Use) {
 	return sum
 }
 
-// of returns the account of a name, which is made where there is none.
+// of returns the account of a name. It makes the account if there is none.
 func (as *Accounts) of(name string) *Account {
 	as.mu.Lock()
 	defer as.mu.Unlock()
@@ -93,7 +93,7 @@ func (as *Accounts) dropLocked(a *Account) {
 	}
 }
 
-// Keep forgets the accounts in which nothing counts, but the kept ones.
+// Keep forgets the accounts in which nothing counts, unless kept reports true for the name of the account.
 func (as *Accounts) Keep(kept func(name string) bool, now time.Time) {
 	for _, a := range as.snapshot() {
 		if kept(a.name) {
@@ -127,8 +127,8 @@ func (as *Accounts) Version() uint64 {
 	return as.version + 1
 }
 
-// Uses returns what keys use at this router, and the number of the next change. It returns all that counts if
-// since is 0, or what has changed from this number on.
+// Uses returns what keys use at this router, and the number of the next change. If since is 0, it returns
+// every use that counts, else only the uses that have changed from the change of this number on.
 func (as *Accounts) Uses(since uint64, now time.Time) (uses []Use, version uint64) {
 	changed, version := as.changed(since)
 	for _, a := range changed {

@@ -19,8 +19,8 @@ func tell(routers []*Accounts, told []uint64, now time.Time) {
 	}
 }
 
-// The limits of a key hold for three routers that hear of each other ten times a second: they are passed by
-// no more than begins between two tellings, and are used by at least 98 %.
+// The limits of a key hold for three routers that hear of each other ten times a second. A limit is passed by
+// no more than begins between two reports, and at least 98 % of the limit are used.
 func TestLimitsHoldForAllRouters(t *testing.T) {
 	of := Limits{Requests: 600, AtOnce: 30}
 	routers := []*Accounts{new(Accounts), new(Accounts), new(Accounts)}
@@ -72,8 +72,8 @@ func TestLimitsHoldForAllRouters(t *testing.T) {
 	}
 }
 
-// What a router has told passes with its minute when the router is silent; what runs there, after the
-// patience. Who waits as long as is told gets in.
+// When a router is silent, the uses that it has reported pass with their minute, and its running requests
+// count until the patience is over. A request that waits as long as the router says gets in.
 func TestASilentRouterPasses(t *testing.T) {
 	of := Limits{Requests: 10, Tokens: 1000, AtOnce: 2, KV: 100}
 	now := time.Unix(1_800_000_000, 0)
@@ -138,7 +138,7 @@ func TestUsesArePlausible(t *testing.T) {
 	}
 }
 
-// BenchmarkUses is what telling of 10,000 keys costs, of which one changes.
+// BenchmarkUses measures a report of 10,000 keys, one of which changes.
 func BenchmarkUses(b *testing.B) {
 	as, now := new(Accounts), time.Now()
 	for i := range 10_000 {

@@ -12,13 +12,13 @@ import (
 // Key is what the router knows of a client key. Immutable.
 type Key struct {
 	Name    string   // in logs, records, metrics and traces
-	Tenant  string   // whose key it is
+	Tenant  string   // owner of the key
 	Group   uint32   // a hash of Tenant, not 0
 	Models  []string // that the key may use; empty: all
 	Limits  Limits
-	Class   string   // of its requests; empty: the default one
+	Class   string   // of the key's requests; empty: the default class
 	Classes []string // that a request may ask for
-	KVHints bool     // engines get the kv_hints of its requests
+	KVHints bool     // engines get the kv_hints of the key's requests
 	Weight  float64  // of the share of its tenant; 0: no shares are kept
 	Salt    string   // of the tenant's blocks in prefix caches, see [TenantSalt]; "" for none
 	// What the key uses; nil without limits.

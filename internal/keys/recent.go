@@ -28,7 +28,7 @@ type Sums struct {
 type Lately struct {
 	Key          string
 	Minute, Hour Sums
-	Over         Limit // that refused its newest refused request within the minute, else [NoLimit]
+	Over         Limit // that refused the newest refused request of the minute, else [NoLimit]
 }
 
 // recent is what is counted for one key.

@@ -51,8 +51,8 @@ func (w *window) correct(slot, n int64) {
 	}
 }
 
-// until is how long it takes from now until the sum is at most limit, if nothing is added. more counts beside
-// the sum after a wait; it never grows.
+// until is the time from now until the sum is at most limit, if nothing is added. more returns what counts
+// beside the sum after a wait, and never grows with the wait.
 func (w *window) until(limit int64, now time.Time, more func(wait time.Duration) int64) time.Duration {
 	left := w.sum
 	for i := w.at - slots + 1; i <= w.at; i++ {
@@ -107,7 +107,7 @@ func (a *Amount) plausible() bool {
 	return a.Sum >= 0 && a.Sum < mostAmount && a.Next >= 0 && a.Next <= a.All && a.All <= longest
 }
 
-// at is what is left of an amount after a time. It passes evenly between Next and All.
+// at is what is left of an amount after a time. The amount passes evenly between Next and All.
 func (a Amount) at(after time.Duration) Amount {
 	switch {
 	case after >= a.All:

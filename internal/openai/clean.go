@@ -9,8 +9,8 @@ import (
 // cleaner walks JSON and notes which byte ranges must go so that no member is named like transfer params. A
 // transfer param from a client can end an engine's process or read another prompt's blocks. So cleaner
 // removes such members at every depth: vLLM merges vllm_xargs into the same map. The exception is a client's
-// own data (opaque), which no engine takes for parameters. kv_hints of a client may push the blocks of others
-// out of a cache: they go too, unless the client may send them.
+// own data (opaque), which no engine takes for parameters. kv_hints of a client may push the blocks of other
+// clients out of a cache. So kv_hints go too, unless the client may send hints.
 type cleaner struct {
 	scan  rawjson.Scanner
 	hints bool   // kv_hints stay

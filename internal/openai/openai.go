@@ -106,8 +106,8 @@ func (e *BadRequest) Append(dst []byte) []byte {
 	return AppendError(dst, e.Message, "BadRequestError", e.Param, 400)
 }
 
-// The functions below read a request for a person's eyes, on demand. They decide nothing, but that the tier
-// may choose a class: engines judge these members themselves.
+// The functions below read members of a request on demand, because people want to see the values. The values
+// decide nothing, except that the tier may choose a class: engines judge these members themselves.
 
 // Number returns a member that is a number.
 func (r *Request) Number(name string) (v float64, ok bool) {

@@ -63,8 +63,8 @@ func (r *Replica) Pinned() bool { return r.Facts.Ranks > 1 }
 // facts serves nothing.
 func (r *Replica) Serves(model string) bool { return slices.Contains(r.Facts.Models, model) }
 
-// Base names the base model, which the replica's speed depends on: what it was loaded from, or else its id.
-// It is "" while neither is known.
+// Base names the base model, on which the replica's speed depends: the path that the model was loaded from,
+// or else the model's id. Base is "" while neither is known.
 func (r *Replica) Base() string { return cmp.Or(r.Facts.Root, r.Facts.Model) }
 
 // Adapter returns model if it names a LoRA adapter of the replica, and "" for the base model.

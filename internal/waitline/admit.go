@@ -40,7 +40,7 @@ func (q *Queue[R]) Charge(o Order, cost float64) {
 		}
 	}
 	q.shares.charge(o.Tenant, cost/o.weight(), least, q.now)
-	if several { // another one may be the first now
+	if several { // another waiter may be the first now
 		for _, l := range q.inOrder() {
 			q.pass(&l.aside)
 			q.pass(&l.line)
@@ -48,8 +48,8 @@ func (q *Queue[R]) Charge(o Order, cost float64) {
 	}
 }
 
-// Admit takes out a waiter that found room, and books what it costs.
-// Without a cost it has found a reason to leave, and no room.
+// Admit takes out a waiter that found room, and books its cost. A waiter with the cost 0 leaves for another
+// reason, without room.
 func (q *Queue[R]) Admit(w *Waiter[R], cost float64) {
 	if cost > 0 {
 		if !w.out {
@@ -60,12 +60,14 @@ func (q *Queue[R]) Admit(w *Waiter[R], cost float64) {
 	q.Leave(w)
 }
 
-// Displaced reports whether a newcomer has taken the place of a waiter, which is refused with [ErrFull].
+// Displaced reports whether a newcomer has taken the place of a waiter. Such a waiter is refused with
+// [ErrFull].
 func (q *Queue[R]) Displaced(w *Waiter[R]) bool { return w.out }
 
-// displace makes room in a full queue for a newcomer. The newest request of the worst rank goes if that rank
-// is worse than the newcomer's. Within one rank the newest request of the tenant goes that has the most
-// requests for its weight, if it then still has as many as the newcomer's tenant.
+// displace makes room in a full queue for a newcomer. The newest request of the worst rank leaves if that
+// rank is worse than the newcomer's rank. Within one rank, the tenant with the most requests for its weight
+// loses its newest request, unless the tenant would then have fewer requests for its weight than the
+// newcomer's tenant.
 func (q *Queue[R]) displace(n *Order) bool {
 	if !q.others(n) {
 		return false // as always where there are no classes and no tenants: nothing to count

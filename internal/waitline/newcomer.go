@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// arrival is what stays the same of a request that waits.
+// arrival is the part of a waiting request that never changes.
 type arrival struct {
 	came   time.Duration
 	number uint64 // of the requests that joined
 	order  Order
-	stays  bool // it was admitted before: no newcomer displaces it
+	stays  bool // the request was admitted before: no newcomer displaces it
 }
 
-// Found is what a request learned from a try that found no room. The zero value is that of a request that
-// has not tried.
+// Found is what a request learned from a try that found no room. The zero value stands for a request that has
+// not tried.
 type Found struct {
 	Aside bool          // there will be no room while replicas are in use
 	Room  time.Duration // until there should be room
@@ -29,7 +29,7 @@ type Newcomer[R any] struct {
 	Place   uint64
 	Order   Order
 	Running bool // a part was admitted before: neither a full nor a closed queue refuses the request
-	// What its first try found, and what [Queue.Enter] returned before. Both are zero if it has not tried.
+	// What the first try found, and what [Queue.Enter] returned before. Both are zero before the first try.
 	Found Found
 	Seen  uint64
 }

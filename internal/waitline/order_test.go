@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// obvious is a line with classes, tenants and goals as one would write it down: every request is looked at.
+// obvious is the slow, obvious twin of a line with classes, tenants and goals: it looks at every request.
 type obvious struct {
 	slow
 	left int
@@ -80,7 +80,8 @@ func (o *obvious) first(now time.Duration, start func(tenant uint32) float64) ui
 	}).Number
 }
 
-// Whatever comes and goes, the first of a line with classes, tenants and goals is that of the obvious line.
+// Whatever comes and goes, the first request of a line with classes, tenants and goals is the first request
+// of the obvious line.
 func TestFirstIsThatOfALookAtEverybody(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var l Line[uint64]
@@ -157,7 +158,7 @@ func (d *desk) come(o Order) error {
 	return err
 }
 
-// serve gives room to the first, and returns whose request that was; -1 for none.
+// serve gives room to the first request, and returns the number of this request; -1 if there is none.
 func (d *desk) serve(cost float64) int {
 	d.at += time.Second
 	d.q.At(d.at)
@@ -184,7 +185,7 @@ func (d *desk) serve(cost float64) int {
 }
 
 // Tenants that always wait get room by their weights. A tenant that asks for little waits for a few requests,
-// however many the others have there.
+// however many requests of other tenants wait.
 func TestTenantsGetTheirShares(t *testing.T) {
 	d := newDesk(t, 3, 10_000)
 	for range 1000 {
@@ -199,7 +200,7 @@ func TestTenantsGetTheirShares(t *testing.T) {
 		}
 		d.serve(2)
 	}
-	// One of ten is the oldest: one of tenant 1 or 2 in turn.
+	// One of ten is the oldest request. Tenants 1 and 2 have the oldest request in turn.
 	if ratio := float64(d.served[2]) / float64(d.served[1]); ratio < 2.5 || ratio > 3.1 {
 		t.Errorf("served %v of tenants with weights 1 and 3", d.served[1:])
 	}
@@ -208,8 +209,8 @@ func TestTenantsGetTheirShares(t *testing.T) {
 	}
 }
 
-// A request of the last class gets room although requests of the first one always wait: at the latest with
-// ten requests for each request that is older.
+// A request of the last class gets room although requests of the first class always wait: at the latest after
+// ten requests for each older request.
 func TestNobodyStarves(t *testing.T) {
 	d := newDesk(t, 1, 10_000)
 	for range 50 {
@@ -221,7 +222,7 @@ func TestNobodyStarves(t *testing.T) {
 		_ = d.come(Order{Rank: 1, Tenant: 1, Due: d.at + time.Hour})
 		if d.serve(1) == patient {
 			if i < 10 {
-				t.Errorf("it is served as number %d", i)
+				t.Errorf("the request is served as number %d", i)
 			}
 			return
 		}
@@ -229,9 +230,9 @@ func TestNobodyStarves(t *testing.T) {
 	t.Error("a request of the last class starves")
 }
 
-// In a full queue a newcomer takes the place of the newest request of the worst class, never that of a
-// request that was admitted before or of a better class. Within a class the tenant with the most requests
-// gives way.
+// In a full queue a newcomer takes the place of the newest request of the worst class. It never takes the
+// place of a request that was admitted before, or of a request of a better class. Within a class the tenant
+// with the most requests loses a request.
 func TestNewcomersDisplace(t *testing.T) {
 	d := newDesk(t, 3, 4)
 	come := func(want error, o Order) {
@@ -253,7 +254,7 @@ func TestNewcomersDisplace(t *testing.T) {
 	come(ErrFull, Order{Rank: 2, Tenant: 2})
 	come(ErrFull, Order{Rank: 2, Tenant: 3, Weight: 0.5})
 	if _, err := d.q.Join(&Newcomer[int]{Who: 99, Running: true, Order: Order{Rank: 9}}); err != nil {
-		t.Errorf("one that runs: %v", err)
+		t.Errorf("a running request: %v", err)
 	}
 	come(nil, Order{Rank: 1, Tenant: 1}) // for the newest of the larger crowd
 	var out, left []int
@@ -278,7 +279,8 @@ func TestNewcomersDisplace(t *testing.T) {
 	}
 }
 
-// A tenant is ahead of its share only while another tenant asks too, and only until that one has had as much.
+// A tenant is ahead of its share only while another tenant asks too, and only until the other tenant has had
+// as much.
 func TestTenantsAreAheadOfTheirShares(t *testing.T) {
 	var q Queue[int]
 	a, b := Order{Tenant: 1}, Order{Tenant: 2}
@@ -290,14 +292,14 @@ func TestTenantsAreAheadOfTheirShares(t *testing.T) {
 	}
 	q.Charge(b, 1)
 	if q.Bound(Order{}) > 0 || q.Bound(a) == 0 || q.Bound(b) == 0 {
-		t.Error("each has one request more than the clock")
+		t.Error("each tenant has one request more than the clock")
 	}
 	q.Charge(a, 3)
 	if q.Bound(b) > 0 || q.Bound(a) == 0 {
 		t.Error("the clock did not pass the modest tenant")
 	}
 	if q.At(lately + 1); q.Bound(a) > 0 {
-		t.Error("a tenant is ahead of one that left a minute ago")
+		t.Error("a tenant is ahead of a tenant that left a minute ago")
 	}
 	for tenant := range uint32(100_000) {
 		q.At(q.now + time.Second)

@@ -55,7 +55,7 @@ type Waiter[R any] struct {
 	look   bool               // its place may have changed
 	ready  bool               // Next has yet to return it
 	left   bool               // the queue
-	out    bool               // a newcomer has displaced it
+	out    bool               // a newcomer has displaced the waiter
 }
 
 // Enter reports whether a newcomer has to wait behind others of its place. If not, the newcomer tries

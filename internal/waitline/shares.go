@@ -7,14 +7,14 @@ const lately = time.Minute
 
 // Shares says how much of its share each tenant has had: start-time fair queueing over what requests cost.
 // The clock of the shares is the cost that a tenant of weight 1 would have had if it had always asked. A
-// tenant that asked for less is at the clock; a tenant that asked for more is ahead. The zero value is
-// that of no tenants.
+// tenant that asked for less is at the clock; a tenant that asked for more is ahead. The zero value knows no
+// tenants.
 type Shares struct {
 	clock  float64
 	by     map[uint32]had // of tenants that may be ahead of the clock
 	sweep  int            // size of by at which tenants that are not ahead are forgotten
 	newest charged
-	others charged // the newest of another tenant than newest
+	others charged // the newest charge of a tenant other than newest.tenant
 }
 
 // had is how far a tenant is, and when it last got room.
@@ -53,7 +53,7 @@ func (s *Shares) charge(tenant uint32, cost, least float64, now time.Duration) {
 	s.forget(now)
 }
 
-// forget forgets tenants that are not ahead of the clock, or have long been away. It does so now and then.
+// forget forgets tenants that are not ahead of the clock, or have long been away. Most calls do nothing.
 func (s *Shares) forget(now time.Duration) {
 	const few = 64
 	if len(s.by) < max(s.sweep, few) {

@@ -25,12 +25,11 @@ import (
 // an engine (decode.shortWait).
 const late = 4 * time.Second
 
-// turns is how many requests find room for each time that the request comes first that has waited for the
-// longest time.
+// Of every turns requests that find room, one is the request that has waited for the longest time.
 const turns = 10
 
-// Order says whose request it is and how urgent it is. The zero value is that of all requests where there are
-// no classes and no tenants.
+// Order says which tenant has sent a request, and how urgent the request is. Where there are no classes and
+// no tenants, every request has the zero value.
 type Order struct {
 	Rank   int     // of its class: the smallest is first
 	Tenant uint32  // 0: no shares are kept
@@ -72,7 +71,7 @@ type Place[R any] struct {
 	in   *group[R]
 }
 
-// group is the requests of one tenant and rank that have goals, or those that have none.
+// group has requests of one tenant and rank: either all requests with goals, or all requests without goals.
 type group[R any] struct {
 	rank   int
 	tenant uint32
@@ -124,7 +123,7 @@ func (l *Line[R]) oldest() (oldest *Place[R]) {
 	return oldest
 }
 
-// compare orders two groups by the requests that are first in them.
+// compare orders two groups by the first request of each group.
 func (l *Line[R]) compare(v view, a, b *group[R]) int {
 	p, lost := a.first(l, v)
 	q, also := b.first(l, v)
@@ -150,8 +149,8 @@ func order(a, b bool) int {
 	return 1
 }
 
-// first returns the first request of a group, and whether its goal is lost: with goals the first one that can
-// be kept, else the last one that was lost.
+// first returns the first request of a group, and whether its goal is lost. With goals, the first request is
+// the first whose goal can be kept, else the request whose goal was lost last.
 func (g *group[R]) first(l *Line[R], v view) (p *Place[R], lost bool) {
 	if !g.due {
 		return g.places(l.newestFirst)[0], false
@@ -165,7 +164,7 @@ func (g *group[R]) first(l *Line[R], v view) (p *Place[R], lost bool) {
 	return g.byTurn[at-1], true
 }
 
-// All returns all places. Those of one group stand in order, and the groups too.
+// All returns all places. The groups stand in order, and so do the places of each group.
 func (l *Line[R]) All(v view) []*Place[R] {
 	groups := slices.SortedFunc(slices.Values(l.groups), func(a, b *group[R]) int { return l.compare(v, a, b) })
 	var all []*Place[R]

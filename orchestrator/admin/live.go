@@ -250,7 +250,7 @@ func (a *Admin) Run(ctx context.Context) {
 		case <-t.C:
 			a.past.Close(time.Now(), liveReplicas(a.o.State.Status().Replicas))
 			a.judgePrefillPool()
-			a.o.Keys.List(time.Now()) // forgets those that nobody uses
+			a.o.Keys.List(time.Now()) // forgets keys that nobody uses
 		}
 	}
 }

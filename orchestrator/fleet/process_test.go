@@ -36,8 +36,8 @@ func TestProcesses(t *testing.T) {
 	}
 }
 
-// A request from an ended era does not end the present era: the blocks that it may have read wrongly are no
-// longer used.
+// A request from an ended era does not end the present era: the blocks that the request may have read wrongly
+// are no longer used.
 func TestOneEraEndsOnce(t *testing.T) {
 	var ps processes
 	p, now := ps.of("http://a"), time.Now()

@@ -14,7 +14,7 @@ import (
 )
 
 // Two engines with different tokenizers have joined, and a third engine has answered but not joined. Until
-// it joins, the odd one of the two is unknown, and nothing is reported.
+// the third engine joins, the odd engine of the first two is unknown, and nothing is reported.
 func TestEnginesAreComparedWhenAllHaveJoined(t *testing.T) {
 	var log bytes.Buffer
 	cfg := config.Default()

@@ -74,8 +74,8 @@ type LineFile struct {
 	out   io.WriteCloser                 // nil before the first write and after a failed one
 }
 
-// Write appends whole lines. After an error, the file has those lines that are whole in the returned number
-// of bytes, and no others.
+// Write appends whole lines. After an error, the file has got exactly the lines that are complete in the
+// first n bytes of lines.
 func (l *LineFile) Write(lines []byte) (n int, err error) {
 	if l.out == nil {
 		if err = l.endInWholeLine(); err != nil {
@@ -116,7 +116,7 @@ func (l *LineFile) endInWholeLine() error {
 	return errors.Join(cutRest(f, []byte(l.Begin)), f.Close())
 }
 
-// cutRest does what endInWholeLine says to an open file whose records begin with begin.
+// cutRest does the work of endInWholeLine on an open file. Each record begins with begin.
 func cutRest(f *os.File, begin []byte) error {
 	size, err := f.Seek(0, io.SeekEnd)
 	if err != nil {

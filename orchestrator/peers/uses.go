@@ -9,7 +9,7 @@ import (
 // uses are what client keys with limits use at a router (docs/decisions/0080).
 type uses struct {
 	Keys    []keys.Use `json:"keys,omitempty"`
-	All     bool       `json:"all,omitzero"` // Keys has all keys; else those that changed since the last report
+	All     bool       `json:"all,omitzero"` // Keys has all keys, else the keys with news
 	Version uint64     `json:"version,omitzero"`
 }
 
@@ -21,7 +21,7 @@ const (
 // usesReported is how far a router has reported what keys use.
 type usesReported struct {
 	version uint64
-	allAt   time.Time // when all are to be reported again
+	allAt   time.Time // when all keys are to be reported again
 }
 
 // since is the number of the change from which the next report begins; 0 for a report of all keys.
@@ -39,10 +39,10 @@ func (t *usesReported) note(u *uses, now time.Time) {
 	}
 }
 
-// usesQuery is how an asker says what it has heard.
+// usesQuery is the query parameter in which an asking router says from which change on it needs the uses.
 const usesQuery = "uses"
 
-// addAge lets what was told pass for as long as it was on its way at most.
+// addAge ages the uses by the longest time that the report can have been on its way.
 func (u *uses) addAge(by time.Duration) {
 	for i := range u.Keys {
 		for _, a := range []*keys.Amount{&u.Keys[i].Requests, &u.Keys[i].Tokens} {

@@ -81,8 +81,8 @@ func TestLimitsHoldForRoutersAtAServer(t *testing.T) {
 	}
 }
 
-// A router that is asked directly tells what keys use, and what has changed. When it is silent, its requests
-// count until their minute is over, and nothing runs there after the patience.
+// A router that is asked directly tells what keys use, and what has changed. When the router falls silent,
+// its requests count until their minute is over, and its running requests until the patience is over.
 func TestPeersTellWhatKeysUse(t *testing.T) {
 	const b = "http://b:80"
 	of := keys.Limits{Requests: 6, AtOnce: 3}

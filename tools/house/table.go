@@ -10,7 +10,7 @@ import (
 type Row struct {
 	Rooms    []string // folders
 	Sentence string   // what the rooms are for
-	Imports  string   // which rooms they may import, as the table says it
+	Imports  string   // rooms that these rooms may import, in the words of the table
 }
 
 var (

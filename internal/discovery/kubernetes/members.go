@@ -23,10 +23,11 @@ type found struct {
 // is has the uids of the present members.
 //
 // Three rules keep requests served. Of two pods with one address, the ready pod has the address: the other
-// one is a rest on a lost node. If both are ready, the older pod has the address: it serves already. While no
-// member of a pool is ready, its members stay in use: the API server marks all pods so when it does not hear
-// from their nodes, and the router asks the engines itself. Members that a new selector of the InferencePool
-// leaves out stay until it has selected a ready pod of their pool: the selector may be wrong.
+// pod is left over from a lost node. If both are ready, the older pod has the address, because it serves
+// already. While no member of a pool is ready, its members stay in use: the API server marks all pods as not
+// ready when it does not hear from their nodes, and the router asks the engines itself. Members that a new
+// selector of the InferencePool leaves out stay until the selector has found a ready pod of their pool,
+// because a selector may be wrong.
 func (s *spec) members(pods []*pod, was map[string]bool) (all []found, is map[string]bool) {
 	is = map[string]bool{}
 	prefill, decode := s.sides()
@@ -139,7 +140,7 @@ func (of *side) take(p *pod, joins bool) (taken []*config.Replica) {
 	return of.add(p)
 }
 
-// keep adds p, which is a member and not selected any more, while its pool waits for a pod that is selected.
+// keep adds p, a member that is not selected any more, while its pool waits for a selected pod.
 func (of *side) keep(p *pod) (kept []*config.Replica) {
 	if !of.waits || !of.pool.matches(p.labels) {
 		return nil

@@ -9,7 +9,7 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/replay/cluster"
 )
 
-// A request is good by the goals of its own class, and counts for its class and its tenant. A refused one
+// A request is good by the goals of its own class, and counts for its class and its tenant. A refused request
 // counts as not good.
 func TestGoodByClass(t *testing.T) {
 	p := Play{Mix: &cluster.Mix{
@@ -55,8 +55,8 @@ func TestGoodByClass(t *testing.T) {
 	}
 }
 
-// A tenant that sends ten times its share does not hold up the others: with the shares of the admission queue
-// the slowest of their first tokens come several times as soon as without.
+// A tenant that sends ten times its share does not hold up the others. With the shares of the admission
+// queue, the slowest first tokens of the others come several times as soon as without shares.
 func TestATenantDoesNotDelayOthers(t *testing.T) {
 	p, err := Play{
 		Cluster: "1P1D", Scale: 20, For: 30 * time.Second, Mix: &cluster.Mix{Tenants: []float64{0.8, 0.1, 0.1}},

@@ -7,9 +7,9 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/replay/cluster"
 )
 
-// A tenant asks for ten times its share, and for more than the fleet can do. Where shares are kept, the
-// others wait for less than half as long as where the router tells no tenants apart, and none of them is
-// refused.
+// A tenant asks for ten times its share, and for more than the fleet can do. Where shares are kept, the other
+// tenants wait for less than half as long as where the router tells no tenants apart, and none of their
+// requests is refused.
 func TestSharesProtectTheOtherTenants(t *testing.T) {
 	p := Play{
 		Trace: "../../../examples/traces/mooncake_conversation.jsonl.gz", Cluster: "1P2D", Scale: 0.84,

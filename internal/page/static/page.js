@@ -362,7 +362,7 @@ function cell(p) {
     el('small', null, p.samples ? p.gb_s.toPrecision(3) + ' GB/s' : ''), p.failures >= 0.5 && el('small', {class: 'bad'}, Math.round(p.failures) + ' failed lately'));
 }
 
-// drawKeys lists who uses the fleet, where clients have keys.
+// drawKeys lists the client keys that use the fleet.
 function drawKeys(live) {
   const keys = live.keys || [], more = live.more_keys || 0;
   $('keys').hidden = !keys.length;

@@ -12,7 +12,7 @@ type Mechanism struct {
 	About  string
 	Policy string // the policy without it, as [policies.New] takes it
 	Size
-	// Code is what could be deleted with it: files, folders, and declarations as "file name".
+	// Code is what could be deleted with the mechanism: files, folders, and declarations as "file name".
 	Code []string
 }
 

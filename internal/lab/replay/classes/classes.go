@@ -26,7 +26,7 @@ func Halves() []cluster.Class {
 	}
 }
 
-// The policies. A rival's capacity is that of the best of its forms in each cell, which favours rivals.
+// The policies. In each cell, the capacity of a rival is the capacity of its best form. This favours rivals.
 const (
 	ours      = "tandem"
 	unclassed = "tandem-unclassed"
@@ -37,8 +37,8 @@ var rivals = []string{
 	"dynamo", "dynamo+local:k=2", "dynamo-priority:threshold=0.5", "dynamo-priority:threshold=1",
 }
 
-// Kinds returns the kinds of traffic that are played by default. Half are blind: no constant was chosen on
-// them.
+// Kinds returns the kinds of traffic that are played by default. Half of the kinds are blind: no constant was
+// chosen on a blind kind.
 func Kinds() []string {
 	return []string{
 		"conversation", "azure-chat", "azure-short", "answers28-short-most-ticks", "answers28-long-most-ticks",
@@ -111,7 +111,7 @@ func (s *searched) play(ctx context.Context, policy string, load float64) ([]flo
 	return g, nil
 }
 
-// errNone says that the goals are none for such traffic: even an idle fleet keeps them hardly ever.
+// errNone says that the goals do not fit the traffic: even an idle fleet hardly ever keeps the goals.
 var errNone = errors.New("an idle fleet keeps the goals of too few answers")
 
 // settle sets the share that is enough, by an idle fleet.

@@ -21,7 +21,7 @@ type Cell struct {
 	// Requests a second that the fleet holds without classes, and with the other policies as a multiple.
 	Held  float64 `json:"held_without"`
 	Ours  float64 `json:"ours"`
-	Rival float64 `json:"rival,omitzero"` // the best one
+	Rival float64 `json:"rival,omitzero"` // the best rival
 	Best  string  `json:"best_rival,omitzero"`
 	// Shares of good answers at 1.25 times the load that the fleet holds without classes: of all, and by class.
 	Without []float64 `json:"good_without"`

@@ -14,8 +14,8 @@ type Class struct {
 	TPOT time.Duration // mean time from token to token
 }
 
-// Mix gives classes and tenants to the requests of a trace. All requests of a session have the same ones. A
-// nil Mix gives none.
+// Mix gives classes and tenants to the requests of a trace. All requests of a session have one class and one
+// tenant. A nil Mix gives none.
 type Mix struct {
 	Classes []Class   // each has as many sessions as every other
 	Tenants []float64 // the shares of sessions that the tenants send; in sum 1

@@ -16,7 +16,7 @@ type Forecaster interface {
 	Order(q *Query, tenant uint32) waitline.Order
 	// Behind sets how much work of other requests may be ahead of q when it is placed; 0 for any.
 	Behind(q *Query, most time.Duration)
-	// Cost returns what q takes, which has been placed.
+	// Cost returns what the placed request q takes.
 	Cost(q *Query) float64
 }
 
@@ -64,8 +64,8 @@ func (c *Cluster) found(x *call) waitline.Found {
 	return waitline.Found{}
 }
 
-// order is where a request stands among those that wait. It is the same place for all where the router knows
-// neither classes nor tenants.
+// order is the place of a request among the waiting requests. All requests have the same place where the
+// router knows neither classes nor tenants.
 func (c *Cluster) order(x *call) waitline.Order {
 	r, ok := x.front.Router.(Forecaster)
 	if !ok || c.cfg.Mix == nil {
@@ -86,7 +86,7 @@ func (c *Cluster) try(x *call) bool {
 	return c.place(x)
 }
 
-// cost is what a request takes that has been placed; 0 for one that was refused.
+// cost is what a placed request takes; 0 for a refused request.
 func (c *Cluster) cost(x *call) float64 {
 	if r, ok := x.front.Router.(Forecaster); ok && x.place.placed {
 		return r.Cost(&x.q)

@@ -7,11 +7,11 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/replay/cluster"
 )
 
-// byGoals is llm-d's optimizer of goals for two pools: its predicted-latency scorer, with the exact speeds
-// of the engines in the place of a trained model, and without random exploration. A replica has headroom if
-// the predicted times keep the request's goals, and on a decode replica the smallest goal of the requests
-// that run there. Among replicas with headroom it takes the one with the least or the most, else the one
-// with the smallest deficit. Replicas with enough of the prompt in their cache come before the others.
+// byGoals is llm-d's optimizer of goals for two pools: its predicted-latency scorer, with the exact speeds of
+// the engines in the place of a trained model, and without random exploration. A replica has headroom if the
+// predicted times keep the request's goals, and on a decode replica the smallest goal of the requests that
+// run there. byGoals takes a replica with the least or the most headroom. If no replica has headroom, it
+// takes the replica with the smallest deficit. Replicas with enough of the prompt in their cache come first.
 type byGoals struct{ buffer, most, gate, local float64 }
 
 func defaultByGoals() *byGoals { return &byGoals{buffer: 0.9, gate: 0.8, local: 16} }
@@ -39,7 +39,7 @@ func (x *byGoals) Pick(q *Query, ps, ds []Replica) (p, d int) {
 	}), d
 }
 
-// best returns the replica with the least or the most headroom, or the one with the smallest deficit.
+// best returns the replica with the least or the most headroom, or else with the smallest deficit.
 func (x *byGoals) best(q *Query, rs []Replica, headroom func(*Replica) float64) int {
 	gated := false
 	for i := range rs {

@@ -9,8 +9,9 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/replay/cluster"
 )
 
-// The rule takes a replica with headroom before one without, of those the one with the least or the most, and
-// none that would break the goal of a request that runs there.
+// The rule takes a replica with headroom before a replica without headroom. Among replicas with headroom it
+// takes the replica with the least or the most headroom. It takes no replica where a running request would
+// then miss its goal.
 func TestByGoals(t *testing.T) {
 	speed := estimate.Speed{T0: 0.01, A: 1e-4, D0: 0.01, D1: 1e-3}
 	strict := &cluster.Query{Class: &cluster.Class{TPOT: 20 * time.Millisecond}}

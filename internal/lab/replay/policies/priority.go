@@ -7,9 +7,9 @@ import (
 	"github.com/tandem-router/tandem/internal/waitline"
 )
 
-// dynamoPriority is Dynamo's cost with the queue of its router: while every prefill replica has more than
-// threshold steps of tokens to compute, requests wait in the router. There a class with tighter goals is a
-// stricter priority, which always goes first.
+// dynamoPriority is Dynamo's cost with the queue of its router. Requests wait in the router while every
+// prefill replica has more than threshold steps of tokens to compute. A class with tighter goals has a
+// stricter priority in this queue, and always goes first.
 type dynamoPriority struct {
 	dynamo
 
@@ -30,7 +30,7 @@ func (y *dynamoPriority) params() []Param {
 // stepTokens is max_num_batched_tokens of a prefill engine, as vLLM has it by default.
 const stepTokens = 8192
 
-// prioritized is a policy with that queue.
+// prioritized is a policy with the queue of [dynamoPriority].
 type prioritized struct {
 	*Field
 
