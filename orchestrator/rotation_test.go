@@ -106,7 +106,7 @@ func newSealedRouter(t *testing.T, e *sealedEngine, front, client, engine certte
 		"pools: {decode: {poll_interval: 50ms, replicas: [\"https://%s\"], "+
 		"tls: {ca: %s, cert: %[4]s/tls.crt, key: %[4]s/tls.key}}}\n",
 		s.front.dir, e.addr, s.authority, s.toEngines.dir))
-	watch := config.NewWatcher(file, func(c *config.Config, err error) {
+	watch := config.NewWatcher(file, func(_ bool, c *config.Config, err error) {
 		if err != nil {
 			s.o.Rejected(err)
 			return

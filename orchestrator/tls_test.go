@@ -76,7 +76,7 @@ func TestFrontCertificateIsReplaced(t *testing.T) {
 		"listen: 127.0.0.1:0\nadmin: {listen: \"off\"}\ntls: {cert: %s/tls.crt, key: %[1]s/tls.key}\n",
 		mounted.dir))
 	var o *Orchestrator
-	watch := config.NewWatcher(file, func(c *config.Config, err error) {
+	watch := config.NewWatcher(file, func(_ bool, c *config.Config, err error) {
 		if err != nil {
 			o.Rejected(err)
 			return

@@ -278,9 +278,9 @@ func waitShortly(wg *sync.WaitGroup) {
 
 // changed is called by the watcher with what the file says now. A reload that somebody asked for gets its
 // audit line from the caller.
-func (s *server) changed(cfg *config.Config, err error) {
+func (s *server) changed(asked bool, cfg *config.Config, err error) {
 	apply := func() error { return s.apply(cfg, err) }
-	if s.watch.Asked() {
+	if asked {
 		_ = apply()
 		return
 	}

@@ -24,14 +24,13 @@ import (
 //	                                         └─same as last look──> load, call back
 type Watcher struct {
 	path     string
-	changed  func(*Config, error)
+	changed  func(asked bool, c *Config, err error)
 	debounce time.Duration
 	poll     time.Duration
 	reloads  chan chan reload
 	known    *look // owned by NewWatcher, then Run: the content at the last callback, or at the start
 	seen     *look // owned by Run: the last look, if it was another
 	blanks   int   // owned by Run: looks since that found a file empty
-	asked    bool  // owned by Run: a Reload is being answered
 }
 
 // blankLooks is how many looks may find a file empty that had content, before the empty file counts. A file
@@ -45,8 +44,9 @@ type reload struct {
 
 // NewWatcher returns a watcher for changes of the present content: make it before [Load], so that no change
 // is missed. changed is called from Run's goroutine, never twice at once, with a good configuration or with
-// the error of a bad one. After an error the configuration in force should stay.
-func NewWatcher(path string, changed func(*Config, error)) *Watcher {
+// the error of a bad one. asked says that [Watcher.Reload] led to the call. After an error the configuration
+// in force should stay.
+func NewWatcher(path string, changed func(asked bool, c *Config, err error)) *Watcher {
 	w := &Watcher{
 		path: path, changed: changed, debounce: 100 * time.Millisecond, poll: 10 * time.Second,
 		reloads: make(chan chan reload),
@@ -139,14 +139,9 @@ func (w *Watcher) now() reload {
 	if l.sum == w.known.sum {
 		return reload{false, w.known.bad}
 	}
-	w.asked = true
-	defer func() { w.asked = false }()
-	w.apply(l)
+	w.apply(true, l)
 	return reload{true, w.known.bad}
 }
-
-// Asked reports whether a Reload led to the call of changed that runs now. Only changed may call it.
-func (w *Watcher) Asked() bool { return w.asked }
 
 // look takes one look and reports whether another one is due.
 func (w *Watcher) look() bool {
@@ -162,13 +157,13 @@ func (w *Watcher) look() bool {
 		w.blanks++
 		return true
 	}
-	w.apply(l)
+	w.apply(false, l)
 	return false
 }
 
 // apply loads what l saw and calls back. It looks at the files that the new configuration names before it
 // reads them. So a change in between is seen at the next look.
-func (w *Watcher) apply(l *look) {
+func (w *Watcher) apply(asked bool, l *look) {
 	c, err := (*Config)(nil), l.err
 	if err == nil {
 		var doc *document
@@ -179,7 +174,7 @@ func (w *Watcher) apply(l *look) {
 	}
 	l.bad = err
 	w.known, w.seen = l, nil
-	w.changed(c, err)
+	w.changed(asked, c, err)
 }
 
 // follow watches the folders of every file that counts, as they are now: links may have moved. A folder that

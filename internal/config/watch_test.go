@@ -18,7 +18,7 @@ type called struct {
 	listen string
 	keys   int // of the key file
 	err    error
-	asked  bool // see [Watcher.Asked]
+	asked  bool // a Reload led to the call
 }
 
 // watched is a running watcher with the calls of its callback.
@@ -53,12 +53,12 @@ func watchSlowly(t *testing.T, path string, debounce, poll time.Duration) *watch
 // unstarted makes a watcher of path that does not run: the test takes each look itself.
 func unstarted(path string) *watched {
 	w := &watched{calls: make(chan called, 100)}
-	w.Watcher = NewWatcher(path, func(c *Config, err error) {
+	w.Watcher = NewWatcher(path, func(asked bool, c *Config, err error) {
 		if err != nil {
-			w.calls <- called{err: err, asked: w.Asked()}
+			w.calls <- called{err: err, asked: asked}
 			return
 		}
-		w.calls <- called{listen: c.Listen, keys: len(c.FileKeys), asked: w.Asked()}
+		w.calls <- called{listen: c.Listen, keys: len(c.FileKeys), asked: asked}
 	})
 	return w
 }
