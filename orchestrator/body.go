@@ -94,7 +94,7 @@ func (q *request) forModel(req *openai.Request) (*openai.Request, *failure) {
 		req.Model = model
 		return req, f
 	}
-	req, err := openai.Parse(req.Kind, openai.Rename(req.Raw, model), q.limits())
+	req, err := openai.Parse(req.Kind, openai.WithModel(req.Raw, model), q.limits())
 	if err != nil {
 		return nil, badRequest(err)
 	}
@@ -184,7 +184,7 @@ func (q *request) readPassthrough() (*passthrough, *failure) {
 	}
 	classify(q, p.model, nil)
 	if q.alias != "" {
-		p.body = openai.Rename(p.body, p.model)
+		p.body = openai.WithModel(p.body, p.model)
 	}
 	return p, reserve(q, func() keys.Ask { return askOfPassed(q, p) })
 }

@@ -78,18 +78,18 @@ func (as *Accounts) touch(a *Account) {
 	as.mu.Lock()
 	defer as.mu.Unlock()
 	as.version++
-	if a.version = as.version; a.news == nil {
-		a.news = as.live.PushBack(a)
+	if a.version = as.version; a.place == nil {
+		a.place = as.live.PushBack(a)
 		return
 	}
-	as.live.MoveToBack(a.news)
+	as.live.MoveToBack(a.place)
 }
 
 // dropLocked takes a from the accounts in which something counts.
 func (as *Accounts) dropLocked(a *Account) {
-	if a.news != nil {
-		as.live.Remove(a.news)
-		a.news = nil
+	if a.place != nil {
+		as.live.Remove(a.place)
+		a.place = nil
 	}
 }
 

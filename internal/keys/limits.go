@@ -30,7 +30,7 @@ const (
 type Account struct {
 	all     *Accounts // immutable, as is name
 	name    string
-	news    *list.Element // guarded by all, as is version
+	place   *list.Element // in the live ones of all; guarded by all, as is version
 	version uint64
 
 	mu        sync.Mutex // guards the following

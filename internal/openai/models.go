@@ -92,17 +92,17 @@ func ModelEntry(id string, most int) []byte {
 	return append(entry, '}')
 }
 
-// Rename returns a body with another model. All other bytes stay as they are. The body must be valid.
-func Rename(body []byte, model string) []byte {
-	renamed := make([]byte, 0, len(body)+len(model)+len(`"",`))
+// WithModel returns a body with another model. All other bytes stay as they are. The body must be valid.
+func WithModel(body []byte, model string) []byte {
+	edited := make([]byte, 0, len(body)+len(model)+len(`"",`))
 	from := 0
 	s := rawjson.Scanner{Data: body}
 	for key := range s.Members() {
 		value := s.Value()
 		if rawjson.Equal(key, "model") {
-			renamed = rawjson.AppendString(append(renamed, body[from:s.Pos-len(value)]...), model)
+			edited = rawjson.AppendString(append(edited, body[from:s.Pos-len(value)]...), model)
 			from = s.Pos
 		}
 	}
-	return append(renamed, body[from:]...)
+	return append(edited, body[from:]...)
 }

@@ -28,7 +28,7 @@ func TestModelsOfSeveralEnginesAreOneList(t *testing.T) {
 }
 
 // A body gets another model, and no other byte changes.
-func TestRename(t *testing.T) {
+func TestWithModel(t *testing.T) {
 	for body, want := range map[string]string{
 		`{"model":"chat"}`:                          `{"model":"a \"b\""}`,
 		"{ \"x\":[\"model\"],\n\"model\" : \"c\" }": "{ \"x\":[\"model\"],\n\"model\" : \"a \\\"b\\\"\" }",
@@ -36,7 +36,7 @@ func TestRename(t *testing.T) {
 			`{"\u006dodel":"a \"b\"","y":{"model":"c"},"model":"a \"b\""}`,
 		`{}`: `{}`,
 	} {
-		if got := string(Rename([]byte(body), `a "b"`)); got != want {
+		if got := string(WithModel([]byte(body), `a "b"`)); got != want {
 			t.Errorf("%s: got %s, want %s", body, got, want)
 		}
 	}

@@ -36,8 +36,8 @@ func (l Limits) cleaner(body []byte) cleaner {
 // Parse reads body. The result keeps body, which must not be changed afterwards. Errors are *[BadRequest].
 //
 // Parse removes transfer params, and kv_hints without [Limits.KVHints], from every body: [Request.Raw] was
-// scanned and has none. Parse reads values
-// as laxly as vLLM ("n": "2" is two); the last of several members of one name counts, as in Python.
+// scanned and has none. Parse reads values as laxly as vLLM ("n": "2" is two); the last of several members of
+// one name counts, as in Python.
 func Parse(kind Kind, body []byte, lim Limits) (*Request, error) {
 	if !utf8.Valid(body) {
 		return nil, &BadRequest{Message: "the body is not valid UTF-8"}
