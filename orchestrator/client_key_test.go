@@ -10,7 +10,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -533,12 +532,6 @@ func TestUsageByKeyIsShown(t *testing.T) {
 func TestWrongKeysLeaveNothingBehind(t *testing.T) {
 	in(t, setup{config: limited}, func(w *world) {
 		front := w.o.Front()
-		heap := func() int64 {
-			var m runtime.MemStats
-			runtime.GC()
-			runtime.ReadMemStats(&m)
-			return int64(m.HeapAlloc)
-		}
 		wrong := func(n int) {
 			for i := range n {
 				r := httptest.NewRequest(http.MethodPost, "/v1/completions", strings.NewReader(completion(false).body))
@@ -551,9 +544,9 @@ func TestWrongKeysLeaveNothingBehind(t *testing.T) {
 			w.asked += n
 		}
 		wrong(2000)
-		before := heap()
+		before := heapBytes()
 		wrong(10_000)
-		if more := heap() - before; more > 2<<20 { // the wrong secrets have 4 MB
+		if more := heapBytes() - before; more > 2<<20 { // the wrong secrets have 4 MB
 			t.Errorf("%d bytes are left", more)
 		}
 		if n := strings.Count(w.metrics(), "\ntandem_key_requests_total"); n != 0 {

@@ -14,8 +14,8 @@ import (
 	"github.com/tandem-router/tandem/internal/config"
 )
 
-// held is how many bytes the process holds.
-func held() int64 {
+// heapBytes is how many bytes the process holds.
+func heapBytes() int64 {
 	var m runtime.MemStats
 	runtime.GC()
 	runtime.GC() // what pools gave up in the first is free behind the second
@@ -67,7 +67,7 @@ func TestNothingGrowsWithWhatStrangersSend(t *testing.T) {
 			w.wire.forget()
 			log = bytes.Buffer{}
 			time.Sleep(30 * time.Second) // kept connections hold their last request for some seconds
-			return held()
+			return heapBytes()
 		}
 		play()
 		before := settled()
